@@ -1,0 +1,121 @@
+# Trireme. `make demo` and `make test` do everything on a fresh machine;
+# `make help` lists the rest. GNU make, no generator.
+VERSION := 0.1.0
+BUILD   ?= build
+PREFIX  ?= /usr/local
+DESTDIR ?=
+
+CC       ?= cc
+CXX      ?= c++
+OPTIMISE ?= -O3 -g
+WARN     := -Wall -Wextra -Werror -Wshadow
+CWARN    := $(WARN) -Wconversion -Wstrict-prototypes -Wmissing-prototypes
+SAN      ?=
+
+.DELETE_ON_ERROR:
+.PHONY: all demo test asan fuzz format check-format install uninstall clean help deps
+all: $(BUILD)/trireme $(BUILD)/trireme.1 $(BUILD)/trireme.bash
+
+# What the machine offers, found by compiling probes.
+-include $(BUILD)/config.mk
+$(BUILD)/config.mk: scripts/probe Makefile
+	@mkdir -p $(@D)
+	@CC="$(CC)" CXX="$(CXX)" scripts/probe > $@
+
+CPPFLAGS += -Isrc -D_GNU_SOURCE -DTRIREME_VERSION='"$(VERSION)"' $(PROBED_CPPFLAGS)
+CFLAGS   += -std=c11 $(OPTIMISE) $(CWARN) $(SAN) -pthread
+CXXFLAGS += -std=c++17 $(OPTIMISE) $(WARN) $(SAN) -pthread
+LDLIBS   += $(PROBED_LIBS) -lm
+LINK     := $(if $(HAVE_SENTENCEPIECE),$(CXX),$(CC)) $(OPTIMISE) $(SAN) -pthread
+
+sources  := $(sort $(wildcard src/*/*.c src/*/*/*.c) $(if $(HAVE_SENTENCEPIECE),$(wildcard src/*/*.cc)))
+objects  := $(addprefix $(BUILD)/,$(addsuffix .o,$(sources)))
+unit     := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_*.c))
+tools    := $(patsubst tests/tools/%.c,$(BUILD)/tests/%,$(wildcard tests/tools/*.c))
+formatted = $(shell git ls-files -co --exclude-standard 'src/*.c' 'src/*.h' 'src/*.cc' 'tests/*.c' 'bench/*.c')
+
+# `make V=1` shows the whole commands.
+say = $(if $(V),,@echo '  $(1)	$(patsubst $(BUILD)/%,%,$@)';)
+$(BUILD)/%.c.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
+$(BUILD)/%.cc.o: %.cc
+	@mkdir -p $(@D)
+	$(call say,CXX)$(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c $< -o $@
+$(objects) $(BUILD)/src/main.c.o: $(BUILD)/config.mk
+
+$(BUILD)/libtrireme.a: $(objects)
+	@rm -f $@
+	$(call say,AR)ar rcs $@ $^
+$(BUILD)/trireme: $(BUILD)/src/main.c.o $(BUILD)/libtrireme.a
+	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -o $@
+$(BUILD)/trireme.1: $(BUILD)/trireme
+	$(call say,MAN)./$< help --man > $@
+$(BUILD)/trireme.bash: $(BUILD)/trireme
+	$(call say,BASH)./$< help --completion > $@
+
+$(BUILD)/tests/test_%: $(BUILD)/tests/unit/test_%.c.o $(BUILD)/libtrireme.a
+	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
+$(BUILD)/tests/%: $(BUILD)/tests/tools/%.c.o $(BUILD)/libtrireme.a
+	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -o $@
+.PRECIOUS: $(BUILD)/tests/unit/%.c.o $(BUILD)/tests/tools/%.c.o
+
+# Only what is missing is installed; with everything there, nothing is touched.
+deps:
+	@scripts/install-deps
+jobs := $(shell nproc 2>/dev/null || echo 1)
+
+test: deps
+	@$(MAKE) --no-print-directory -j$(jobs) all test-programs
+	@BUILD=$(BUILD) scripts/run-tests $(TESTS)
+.PHONY: test-programs
+test-programs: $(unit) $(tools)
+
+demo: deps
+	@$(MAKE) --no-print-directory -j$(jobs) all
+	@BUILD=$(BUILD) scripts/demo
+
+# The whole suite under the address and undefined-behaviour sanitizers.
+asan: deps
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan OPTIMISE='-O1 -g' \
+	  SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' test
+
+# Each fuzzer for FUZZ_SECONDS; needs clang. Findings land in build/fuzz.
+FUZZ_SECONDS ?= 60
+fuzz:
+	@scripts/install-deps fuzz
+	@CC=clang CXX=clang++ FUZZ_SECONDS=$(FUZZ_SECONDS) BUILD=$(BUILD)/fuzz scripts/run-fuzz $(FUZZERS)
+
+format:
+	@scripts/install-deps format
+	clang-format -i $(formatted)
+check-format:
+	@scripts/install-deps format
+	clang-format --dry-run --Werror $(formatted)
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 \
+	  $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/trireme
+	install -m 755 $(BUILD)/trireme $(DESTDIR)$(PREFIX)/bin/trireme
+	install -m 644 $(BUILD)/trireme.1 $(DESTDIR)$(PREFIX)/share/man/man1/trireme.1
+	install -m 644 $(BUILD)/trireme.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/trireme
+	cp -R recipes $(DESTDIR)$(PREFIX)/share/trireme/
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/trireme $(DESTDIR)$(PREFIX)/share/man/man1/trireme.1 \
+	  $(DESTDIR)$(PREFIX)/share/bash-completion/completions/trireme
+	rm -rf $(DESTDIR)$(PREFIX)/share/trireme
+
+clean:
+	rm -rf $(BUILD)
+
+help:
+	@echo 'make               build build/trireme with what is installed'
+	@echo 'make demo          install what is missing, build, show a run from text to data set'
+	@echo 'make test          install what is missing, build, run every test'
+	@echo 'make asan          every test under the address and undefined-behaviour sanitizers'
+	@echo 'make fuzz          every fuzzer for FUZZ_SECONDS (60) each'
+	@echo 'make format        lay the source out with clang-format; check-format only looks'
+	@echo 'make install       to PREFIX (/usr/local), below DESTDIR; also uninstall'
+	@echo 'make clean         remove build/'
+
+-include $(objects:.o=.d) $(BUILD)/src/main.c.d $(wildcard $(BUILD)/tests/*/*.d)

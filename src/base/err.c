@@ -1,0 +1,66 @@
+/* The per-thread error record: one sentence, one code. Relies on the C library. */
+#include "base/err.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static _Thread_local ErrRecord record;
+
+Err err_set(Err code, const char *fmt, ...) {
+  char text[sizeof record.text]; /* an argument may be the record itself */
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(text, sizeof text, fmt, args);
+  va_end(args);
+  memcpy(record.text, text, sizeof text);
+  record.code = code;
+  return code;
+}
+
+static const char *remedy(int error) {
+  switch (error) {
+    case ENOSPC:
+      return "; free some space or choose another disk";
+    case EDQUOT:
+      return "; your disk quota is used up";
+    case EACCES:
+    case EPERM:
+      return "; check the permissions";
+    case EROFS:
+      return "; choose a place that can be written";
+    case EMFILE:
+      return "; raise the limit with 'ulimit -n'";
+    default:
+      return "";
+  }
+}
+
+Err err_errno(const char *what, const char *path) {
+  int error = errno;
+  return err_set(ERR_WORK, "%s %s: %s%s", what, path, strerror(error), remedy(error));
+}
+
+Err err_context(const char *fmt, ...) {
+  char context[sizeof record.text];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(context, sizeof context, fmt, args);
+  va_end(args);
+  return err_set(record.code, "%s: %s", context, record.text);
+}
+
+const char *err_message(void) {
+  return record.text;
+}
+
+ErrRecord err_take(Err code) {
+  ErrRecord copy = record;
+  copy.code = code;
+  return copy;
+}
+
+Err err_give(const ErrRecord *given) {
+  record = *given;
+  return record.code;
+}

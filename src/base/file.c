@@ -1,0 +1,249 @@
+/* Files and directories with full error reports. Relies on err, mem, sha256. */
+#include "base/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+#define WRITE_BUFFER ((size_t)1 << 18)
+
+bool file_exists(const char *path) {
+  struct stat st;
+  return lstat(path, &st) == 0;
+}
+
+bool file_is_dir(const char *path) {
+  struct stat st;
+  return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+Err file_size(const char *path, uint64_t *bytes) {
+  struct stat st;
+  if (stat(path, &st) != 0) return err_errno("cannot read", path);
+  *bytes = (uint64_t)st.st_size;
+  return ERR_OK;
+}
+
+Err file_join(char *out, const char *dir, const char *name) {
+  size_t n = strlen(dir);
+  const char *slash = n && dir[n - 1] != '/' ? "/" : "";
+  int len = snprintf(out, FILE_PATH_MAX, "%s%s%s", dir, slash, name);
+  if (len < 0 || len >= FILE_PATH_MAX)
+    return err_set(ERR_WORK, "the path %s/%s is too long", dir, name);
+  return ERR_OK;
+}
+
+Err file_program_dir(char *out) {
+  ssize_t n = readlink("/proc/self/exe", out, FILE_PATH_MAX - 1);
+  if (n < 0) return err_errno("cannot read", "/proc/self/exe");
+  while (n > 1 && out[n - 1] != '/') n--;
+  out[n > 1 ? n - 1 : n] = '\0';
+  return ERR_OK;
+}
+
+Err file_mkdirs(const char *path) {
+  char part[FILE_PATH_MAX];
+  TRY(file_join(part, path, ""));
+  for (char *at = part + 1; *at; at++) {
+    if (*at != '/') continue;
+    *at = '\0';
+    if (mkdir(part, 0777) != 0 && errno != EEXIST)
+      return err_errno("cannot make the directory", part);
+    *at = '/';
+  }
+  if (!file_is_dir(path)) return err_set(ERR_WORK, "%s exists and is not a directory", path);
+  return ERR_OK;
+}
+
+Err file_remove_all(const char *path) {
+  struct stat st;
+  if (lstat(path, &st) != 0) return errno == ENOENT ? ERR_OK : err_errno("cannot remove", path);
+  if (!S_ISDIR(st.st_mode))
+    return unlink(path) == 0 ? ERR_OK : err_errno("cannot remove", path);
+  DIR *dir = opendir(path);
+  if (!dir) return err_errno("cannot read the directory", path);
+  Err err = ERR_OK;
+  for (struct dirent *entry; !err && (entry = readdir(dir));) {
+    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+    char inner[FILE_PATH_MAX];
+    err = file_join(inner, path, entry->d_name);
+    if (!err) err = file_remove_all(inner);
+  }
+  closedir(dir);
+  if (!err && rmdir(path) != 0) err = err_errno("cannot remove", path);
+  return err;
+}
+
+Err file_sync_dir(const char *path) {
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return err_errno("cannot open the directory", path);
+  /* Some file systems have no sync for directories and say EINVAL. */
+  int failed = fsync(fd) != 0 && errno != EINVAL;
+  Err err = failed ? err_errno("cannot sync", path) : ERR_OK;
+  close(fd);
+  return err;
+}
+
+Err file_rename(const char *from, const char *to) {
+  if (rename(from, to) != 0) return err_errno("cannot rename to", to);
+  char parent[FILE_PATH_MAX];
+  TRY(file_join(parent, to, ""));
+  size_t n = strlen(parent);
+  while (n && parent[n - 1] == '/') n--;
+  while (n && parent[n - 1] != '/') n--;
+  if (n == 0) return file_sync_dir(".");
+  parent[n] = '\0';
+  return file_sync_dir(parent);
+}
+
+Err file_read(const char *path, size_t limit, Str *into) {
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return err_errno("cannot open", path);
+  char block[16384];
+  Err err = ERR_OK;
+  for (;;) {
+    ssize_t n = read(fd, block, sizeof block);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) err = err_errno("cannot read", path);
+    if (n <= 0) break;
+    if (into->len + (size_t)n > limit) {
+      err = err_set(ERR_WORK, "%s is larger than the %zu bytes allowed for such a file", path,
+                    limit);
+      break;
+    }
+    str_addn(into, block, (size_t)n);
+  }
+  close(fd);
+  return err ? err : str_check(into);
+}
+
+Err file_write(const char *path, const char *bytes, size_t len) {
+  char beside[FILE_PATH_MAX];
+  int n = snprintf(beside, sizeof beside, "%s.tmp.%ld", path, (long)getpid());
+  if (n < 0 || n >= FILE_PATH_MAX) return err_set(ERR_WORK, "the path %s is too long", path);
+  FileWriter w;
+  TRY(file_create(&w, beside));
+  Err err = file_put(&w, bytes, len);
+  if (!err) err = file_finish(&w, NULL);
+  file_abandon(&w);
+  if (!err) err = file_rename(beside, path);
+  if (err) unlink(beside);
+  return err;
+}
+
+Err file_copy(const char *from, const char *to) {
+  FileMap map;
+  TRY(file_map(&map, from));
+  Err err = file_write(to, (const char *)map.bytes, map.size);
+  file_unmap(&map);
+  return err;
+}
+
+Err file_sha256(const char *path, char hex[65]) {
+  FileMap map;
+  TRY(file_map(&map, path));
+  Sha256 sha;
+  sha256_begin(&sha);
+  sha256_add(&sha, map.bytes, map.size);
+  sha256_end(&sha, hex);
+  file_unmap(&map);
+  return ERR_OK;
+}
+
+Err file_map(FileMap *map, const char *path) {
+  *map = (FileMap){0};
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return err_errno("cannot open", path);
+  struct stat st;
+  Err err = ERR_OK;
+  if (fstat(fd, &st) != 0)
+    err = err_errno("cannot read", path);
+  else if (!S_ISREG(st.st_mode))
+    err = err_set(ERR_WORK, "%s is not a regular file", path);
+  else
+    err = mem_dup(&map->path, path, strlen(path));
+  if (!err) {
+    map->size = (size_t)st.st_size;
+    map->bytes = (const uint8_t *)""; /* an empty file cannot be mapped */
+    if (map->size) {
+      void *at = mmap(NULL, map->size, PROT_READ, MAP_SHARED, fd, 0);
+      if (at == MAP_FAILED) {
+        map->size = 0;
+        err = err_errno("cannot map", path);
+      } else {
+        map->bytes = at;
+      }
+    }
+  }
+  close(fd);
+  if (err) file_unmap(map);
+  return err;
+}
+
+void file_unmap(FileMap *map) {
+  if (map->size) munmap((void *)(uintptr_t)map->bytes, map->size);
+  mem_free(map->path);
+  *map = (FileMap){0};
+}
+
+Err file_create(FileWriter *w, const char *path) {
+  *w = (FileWriter){.fd = -1};
+  sha256_begin(&w->sha);
+  Err err = mem_dup(&w->path, path, strlen(path));
+  if (!err) err = mem_alloc(&w->buffer, WRITE_BUFFER, 1);
+  if (!err) {
+    w->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (w->fd < 0) err = err_errno("cannot create", path);
+  }
+  if (err) file_abandon(w);
+  return err;
+}
+
+static Err drain(FileWriter *w, const uint8_t *bytes, size_t len) {
+  sha256_add(&w->sha, bytes, len);
+  while (len) {
+    ssize_t n = write(w->fd, bytes, len);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return err_errno("cannot write", w->path);
+    bytes += n;
+    len -= (size_t)n;
+  }
+  return ERR_OK;
+}
+
+Err file_put(FileWriter *w, const void *bytes, size_t len) {
+  w->bytes += len;
+  if (w->used + len > WRITE_BUFFER) {
+    TRY(drain(w, w->buffer, w->used));
+    w->used = 0;
+    if (len > WRITE_BUFFER) return drain(w, bytes, len);
+  }
+  if (len) memcpy(w->buffer + w->used, bytes, len);
+  w->used += len;
+  return ERR_OK;
+}
+
+Err file_finish(FileWriter *w, char hex[65]) {
+  TRY(drain(w, w->buffer, w->used));
+  w->used = 0;
+  if (fsync(w->fd) != 0 && errno != EINVAL) return err_errno("cannot sync", w->path);
+  int fd = w->fd;
+  w->fd = -1;
+  if (close(fd) != 0) return err_errno("cannot close", w->path);
+  if (hex) sha256_end(&w->sha, hex);
+  file_abandon(w);
+  return ERR_OK;
+}
+
+void file_abandon(FileWriter *w) {
+  if (w->fd >= 0) close(w->fd);
+  mem_free(w->path);
+  mem_free(w->buffer);
+  *w = (FileWriter){.fd = -1};
+}

@@ -1,0 +1,59 @@
+/* Files and directories: every failure names the path and says what to do; what
+ * must be complete is written beside, synced and renamed. Relies on err, mem. */
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "base/sha256.h"
+#include "base/str.h"
+
+bool file_exists(const char *path);
+bool file_is_dir(const char *path);
+NODISCARD Err file_size(const char *path, uint64_t *bytes);
+/* Makes the directory and its parents; fine if it exists. */
+NODISCARD Err file_mkdirs(const char *path);
+/* Removes a file, or a directory and all within. */
+NODISCARD Err file_remove_all(const char *path);
+NODISCARD Err file_rename(const char *from, const char *to); /* synced */
+NODISCARD Err file_sync_dir(const char *path);
+NODISCARD Err file_read(const char *path, size_t limit, Str *into);
+/* Whole contents, atomically: written beside, synced, renamed. */
+NODISCARD Err file_write(const char *path, const char *bytes, size_t len);
+NODISCARD Err file_copy(const char *from, const char *to);
+NODISCARD Err file_sha256(const char *path, char hex[65]);
+/* "dir/name" into a buffer of FILE_PATH_MAX bytes. */
+#define FILE_PATH_MAX 4096
+NODISCARD Err file_join(char *out, const char *dir, const char *name);
+/* The directory in which this program lies. */
+NODISCARD Err file_program_dir(char *out);
+
+/* A file mapped for reading. */
+typedef struct {
+  const uint8_t *bytes;
+  size_t size;
+  char *path;
+} FileMap;
+NODISCARD Err file_map(FileMap *map, const char *path);
+void file_unmap(FileMap *map);
+
+/* A checked, buffered output file: hashes on its way, synced at the end. */
+typedef struct {
+  int fd;
+  char *path;
+  uint8_t *buffer;
+  size_t used;
+  uint64_t bytes;
+  Sha256 sha;
+} FileWriter;
+NODISCARD Err file_create(FileWriter *w, const char *path);
+NODISCARD Err file_put(FileWriter *w, const void *bytes, size_t len);
+NODISCARD Err file_finish(FileWriter *w,
+                          char hex[65]); /* flush, sync, close; hex may be NULL */
+void file_abandon(FileWriter *w);        /* close; harmless when finished */
+
+#endif

@@ -1,0 +1,58 @@
+/* The one door to the heap. Relies on the C library's allocator. */
+#include "base/mem.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+static atomic_ullong allocations, fail_at;
+
+/* Counts the allocation; true when a test asked for this one to fail. */
+static bool must_fail(void) {
+  unsigned long long now = atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed) + 1;
+  unsigned long long at = atomic_load_explicit(&fail_at, memory_order_relaxed);
+  return at != 0 && now >= at;
+}
+
+static Err out_of_memory(size_t count, size_t size) {
+  return err_set(ERR_WORK, "out of memory: %zu x %zu bytes could not be had", count, size);
+}
+
+Err mem_alloc(void *pointer, size_t count, size_t size) {
+  void *block = must_fail() ? NULL : calloc(count ? count : 1, size);
+  memcpy(pointer, &block, sizeof block);
+  return block ? ERR_OK : out_of_memory(count, size);
+}
+
+Err mem_grow(void *pointer, size_t *capacity, size_t need, size_t size) {
+  if (need <= *capacity) return ERR_OK;
+  size_t want = *capacity + *capacity / 2;
+  if (want < need) want = need;
+  if (want < 16) want = 16;
+  if (want > SIZE_MAX / size) return out_of_memory(want, size);
+  void *block;
+  memcpy(&block, pointer, sizeof block);
+  block = must_fail() ? NULL : realloc(block, want * size);
+  if (!block) return out_of_memory(want, size);
+  memcpy(pointer, &block, sizeof block);
+  *capacity = want;
+  return ERR_OK;
+}
+
+Err mem_dup(char **pointer, const char *bytes, size_t len) {
+  TRY(mem_alloc(pointer, len + 1, 1));
+  if (len) memcpy(*pointer, bytes, len);
+  return ERR_OK;
+}
+
+void mem_free(void *block) {
+  free(block);
+}
+
+void mem_fail_after(uint64_t n) {
+  atomic_store(&fail_at, n ? atomic_load(&allocations) + n : 0);
+}
+
+uint64_t mem_count(void) {
+  return atomic_load(&allocations);
+}

@@ -1,0 +1,84 @@
+/* The option table's machine: it parses command lines and config files, and
+ * prints help, man page, completion and the record of a run, all from the one
+ * table in cmd/options.c. Relies on str, err, mem. */
+#ifndef BASE_OPT_H
+#define BASE_OPT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+typedef enum {
+  OPT_FLAG,    /* --resume; also --resume=no */
+  OPT_COUNT,   /* whole number, 25k = 25000 */
+  OPT_BYTES,   /* 64M = 64 * 1024 * 1024 */
+  OPT_SECONDS, /* 90s, 2h */
+  OPT_REAL,
+  OPT_TEXT,
+  OPT_CHOICE, /* one of `choices`, "a|b|c" */
+} OptType;
+
+typedef struct {
+  const char *name; /* without the two dashes */
+  OptType type;
+  const char *arg;     /* what help shows for the value: "FILE", "SRC TGT" */
+  const char *initial; /* default as text; NULL when unset */
+  double min, max;     /* range of numbers; max 0 = none */
+  const char *choices;
+  int most;          /* words per occurrence: 1, or up to `most` */
+  bool many;         /* may be given again; all are kept */
+  const char *verbs; /* "prepare inspect" */
+  const char *group; /* heading in help */
+  const char *help;  /* one or two sentences, no full stop needed */
+} OptSpec;
+
+typedef struct OptSet OptSet; /* the values of one call */
+
+typedef struct {
+  const char *name, *summary;
+  const char *usage;    /* after "trireme NAME " */
+  const char *about;    /* a paragraph, wrapped by help */
+  const char *examples; /* lines, shown as they are */
+  const char *operands; /* what stands alone, e.g. "PATH"; NULL for none */
+  int min_operands, max_operands;
+  Err (*run)(OptSet *); /* called by main.c */
+} OptVerb;
+
+/* The table and the verbs; both end with a NULL name. */
+void opt_tables(const OptSpec *specs, const OptVerb *verbs);
+const OptVerb *opt_verb(const char *name); /* NULL if there is none */
+/* "did you mean 'train'?" or "" */
+const char *opt_suggest_verb(const char *name);
+
+NODISCARD Err opt_parse(OptSet **set, const OptVerb *verb, int argc, char **argv);
+/* Text of a config file, as if its lines stood on the command line; `where` is
+ * its name for errors. Later wins; what the command line said stays. */
+NODISCARD Err opt_parse_config(OptSet *set, const char *text, size_t len, const char *where);
+/* The same for a recipe, which both the config file and the line overrule. */
+NODISCARD Err opt_parse_recipe(OptSet *set, const char *text, size_t len, const char *where);
+void opt_free(OptSet *set);
+
+/* Values by name. A name that the verb's table lacks is a programming error. */
+bool opt_given(const OptSet *set, const char *name); /* by line or config */
+bool opt_flag(const OptSet *set, const char *name);
+int64_t opt_count(const OptSet *set, const char *name);    /* COUNT and BYTES */
+double opt_real(const OptSet *set, const char *name);      /* REAL and SECONDS */
+const char *opt_text(const OptSet *set, const char *name); /* NULL when unset */
+/* Occurrence `i` of an option that may be repeated, and its words. */
+int opt_times(const OptSet *set, const char *name);
+int opt_words(const OptSet *set, const char *name, int i);
+const char *opt_word(const OptSet *set, const char *name, int i, int word);
+int opt_operands(const OptSet *set);
+const char *opt_operand(const OptSet *set, int i);
+
+/* Every option that differs from its default, as config lines. */
+void opt_record(const OptSet *set, Str *out);
+
+void opt_help(Str *out, const OptVerb *verb); /* NULL: the list of verbs */
+void opt_man(Str *out, const char *version);
+void opt_completion(Str *out);
+
+#endif

@@ -1,0 +1,213 @@
+/* Help, man page and shell completion, printed from the option table.
+ * Relies on opt, str. */
+#include <string.h>
+
+#include "base/opt.h"
+#include "base/opt_internal.h"
+
+#define WIDTH  79
+#define INDENT 24 /* column of the descriptions */
+
+/* Adds `text` word by word from column `column`, wrapped with an indent. */
+static void wrap(Str *out, const char *text, size_t column, size_t indent) {
+  bool fresh = true; /* nothing on this line yet */
+  while (*text) {
+    size_t n = strcspn(text, " \n");
+    if (n) {
+      if (!fresh && column + 1 + n > WIDTH) {
+        str_addf(out, "\n%*s", (int)indent, "");
+        column = indent;
+        fresh = true;
+      }
+      if (!fresh) str_addc(out, ' '), column++;
+      str_addn(out, text, n);
+      column += n;
+      fresh = false;
+    }
+    text += n + (text[n] != '\0');
+  }
+  str_addc(out, '\n');
+}
+
+static void name_of(Str *out, const OptSpec *s) {
+  str_addf(out, "--%s", s->name);
+  if (s->type != OPT_FLAG) str_addf(out, " %s", s->arg);
+}
+
+/* The description with choices, default and "may be repeated". */
+static void describe(Str *out, const OptSpec *s) {
+  str_add(out, s->help);
+  if (s->type == OPT_CHOICE) str_addf(out, ": %s", s->choices);
+  if (s->initial && s->initial[0] && s->type != OPT_FLAG)
+    str_addf(out, " (default %s)", s->initial);
+  if (s->many) str_add(out, " (may be repeated)");
+}
+
+static void option_help(Str *out, const OptSpec *s) {
+  Str left = {0}, right = {0};
+  str_add(&left, "  ");
+  name_of(&left, s);
+  describe(&right, s);
+  str_add(out, str_text(&left));
+  if (left.len + 2 > INDENT)
+    str_addf(out, "\n%*s", INDENT, "");
+  else
+    str_addf(out, "%*s", (int)(INDENT - left.len), "");
+  wrap(out, str_text(&right), INDENT, INDENT);
+  str_free(&left);
+  str_free(&right);
+}
+
+/* Calls `each` for the verb's options group by group, in the table's order. */
+static void by_group(Str *out, const OptVerb *verb, void (*heading)(Str *, const char *),
+                     void (*each)(Str *, const OptSpec *)) {
+  for (const OptSpec *first = opt_specs_; first->name; first++) {
+    if (!opt_applies_(first, verb)) continue;
+    bool seen = false;
+    for (const OptSpec *s = opt_specs_; s < first && !seen; s++) {
+      seen = opt_applies_(s, verb) && strcmp(s->group, first->group) == 0;
+    }
+    if (seen) continue;
+    heading(out, first->group);
+    for (const OptSpec *s = first; s->name; s++) {
+      if (opt_applies_(s, verb) && strcmp(s->group, first->group) == 0) each(out, s);
+    }
+  }
+}
+
+static void help_heading(Str *out, const char *group) {
+  str_addf(out, "\n%s\n", group);
+}
+
+static void verb_list(Str *out) {
+  str_add(out, "Usage: trireme VERB [--option value …]\n\n");
+  for (const OptVerb *v = opt_verbs_; v->name; v++)
+    str_addf(out, "  %-10s %s\n", v->name, v->summary);
+  str_add(out,
+          "\n'trireme help VERB' shows a verb's options; 'trireme --version' the version.\n"
+          "Results go to standard output, all else to standard error.\n"
+          "Exit codes: 0 done, 1 the work failed, 2 the call was wrong.\n");
+}
+
+void opt_help(Str *out, const OptVerb *verb) {
+  if (!verb) {
+    verb_list(out);
+    return;
+  }
+  str_addf(out, "trireme %s: %s\n\nUsage: ", verb->name, verb->summary);
+  Str usage = {0};
+  str_addf(&usage, "trireme %s %s", verb->name, verb->usage);
+  wrap(out, str_text(&usage), 7, 9);
+  str_free(&usage);
+  str_addc(out, '\n');
+  wrap(out, verb->about, 0, 0);
+  by_group(out, verb, help_heading, option_help);
+  if (verb->examples) str_addf(out, "\nExamples\n%s", verb->examples);
+}
+
+/* Text with roff's own signs made harmless. */
+static void roff(Str *out, const char *text) {
+  for (const char *at = text; *at; at++) {
+    if (at == text && (*at == '.' || *at == '\'')) str_add(out, "\\&");
+    if (*at == '\\')
+      str_add(out, "\\e");
+    else if (*at == '-')
+      str_add(out, "\\-");
+    else
+      str_addc(out, *at);
+  }
+}
+
+static void man_heading(Str *out, const char *group) {
+  str_addf(out, ".PP\n%s:\n", group);
+}
+
+static void man_option(Str *out, const OptSpec *s) {
+  Str text = {0};
+  name_of(&text, s);
+  str_add(out, ".TP\n.B ");
+  roff(out, str_text(&text));
+  str_addc(out, '\n');
+  str_clear(&text);
+  describe(&text, s);
+  roff(out, str_text(&text));
+  str_addc(out, '\n');
+  str_free(&text);
+}
+
+void opt_man(Str *out, const char *version) {
+  str_addf(out, ".TH TRIREME 1 \"\" \"trireme %s\" \"User Commands\"\n", version);
+  str_add(out,
+          ".SH NAME\ntrireme \\- from raw parallel text to trained and served translation "
+          "models\n");
+  str_add(out, ".SH SYNOPSIS\n.B trireme\n.I VERB\n[\\fB\\-\\-option\\fR \\fIvalue\\fR …]\n");
+  str_add(out, ".SH VERBS\n");
+  for (const OptVerb *v = opt_verbs_; v->name; v++) {
+    str_addf(out, ".SS %s\n.B trireme %s\n", v->name, v->name);
+    roff(out, v->usage);
+    str_add(out, "\n.PP\n");
+    roff(out, v->about);
+    str_addc(out, '\n');
+    by_group(out, v, man_heading, man_option);
+    if (v->examples) {
+      str_add(out, ".PP\nExamples:\n.nf\n");
+      roff(out, v->examples);
+      str_add(out, ".fi\n");
+    }
+  }
+  str_add(
+      out,
+      ".SH VALUES\nCounts take k, M and G (25k = 25000); sizes take k, M and G as powers of "
+      "1024; "
+      "times take s, m, h and d. A config file has one \\fIoption = value\\fR per line; later "
+      "lines win, and the command line wins over the file.\n"
+      ".SH EXIT STATUS\n0 done, 1 the work failed, 2 the call was wrong.\n");
+}
+
+void opt_completion(Str *out) {
+  str_add(out,
+          "# bash completion for trireme\n"
+          "_trireme() {\n"
+          "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} "
+          "verb=${COMP_WORDS[1]}\n"
+          "  local options=\n"
+          "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n    options='");
+  for (const OptVerb *v = opt_verbs_; v->name; v++)
+    str_addf(out, "%s%s", v == opt_verbs_ ? "" : " ", v->name);
+  str_add(out,
+          "'\n    mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$cur\")\n    return\n  "
+          "fi\n  case $verb:$prev in\n");
+  for (const OptVerb *v = opt_verbs_; v->name; v++) {
+    for (const OptSpec *s = opt_specs_; s->name; s++) {
+      if (s->type != OPT_CHOICE || !opt_applies_(s, v)) continue;
+      str_addf(out, "    %s:--%s) options='", v->name, s->name);
+      for (const char *at = s->choices; *at; at++) str_addc(out, *at == '|' ? ' ' : *at);
+      str_add(out,
+              "'; mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$cur\"); return;;\n");
+    }
+  }
+  str_add(out, "  esac\n  case $verb in\n");
+  for (const OptVerb *v = opt_verbs_; v->name; v++) {
+    str_addf(out, "    %s) options='", v->name);
+    bool first = true;
+    if (strcmp(v->name, "help") == 0) {
+      for (const OptVerb *w = opt_verbs_; w->name; w++) str_addf(out, "%s ", w->name);
+    }
+    for (const OptSpec *s = opt_specs_; s->name; s++) {
+      if (!opt_applies_(s, v)) continue;
+      str_addf(out, "%s--%s", first ? "" : " ", s->name);
+      first = false;
+    }
+    str_add(out, "';;\n");
+  }
+  str_add(out,
+          "  esac\n"
+          "  case $cur in\n"
+          "    --*) mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$cur\");;\n"
+          "    *) if [ \"$verb\" = help ]; then mapfile -t COMPREPLY < <(compgen -W "
+          "\"$options\" -- \"$cur\")\n"
+          "       else mapfile -t COMPREPLY < <(compgen -f -- \"$cur\"); fi;;\n"
+          "  esac\n"
+          "}\n"
+          "complete -o filenames -F _trireme trireme\n");
+}

@@ -1,0 +1,93 @@
+/* Progress bars and lines on standard error. Relies on log, str. */
+#include "base/progress.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/str.h"
+
+#define TERMINAL_PERIOD 0.1 /* seconds between redraws */
+#define PIPE_PERIOD     5.0
+
+double progress_clock(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+void progress_begin(Progress *p, const char *title, const char *unit, uint64_t total) {
+  *p = (Progress){.title = title, .unit = unit, .total = total};
+  p->bytes = strcmp(unit, "bytes") == 0;
+  p->start = p->shown = progress_clock();
+}
+
+void progress_resume(Progress *p, uint64_t already) {
+  p->first = p->done = already;
+}
+
+static void amount(const Progress *p, char *out, uint64_t value) {
+  if (p->bytes)
+    str_of_bytes(out, value);
+  else
+    str_of_count(out, value);
+}
+
+static double rate(const Progress *p, double now) {
+  return (double)(p->done - p->first) / (now - p->start > 1e-9 ? now - p->start : 1e-9);
+}
+
+static void draw(Progress *p, double now) {
+  char done[32], total[32], per_second[32], left[32];
+  double speed = rate(p, now);
+  amount(p, done, p->done);
+  amount(p, per_second, (uint64_t)speed);
+  const char *unit = p->bytes ? "" : " ";
+  const char *word = p->bytes ? "" : p->unit;
+  Str line = {0};
+  str_addf(&line, "%s: ", p->title);
+  if (p->total && p->done <= p->total) {
+    double part = (double)p->done / (double)p->total;
+    if (log_is_terminal()) {
+      int filled = (int)(part * 24);
+      str_addc(&line, '[');
+      for (int i = 0; i < 24; i++) str_addc(&line, i < filled ? '#' : '.');
+      str_add(&line, "] ");
+    }
+    amount(p, total, p->total);
+    str_of_seconds(left, speed > 0 ? (double)(p->total - p->done) / speed : 0);
+    str_addf(&line, "%3.0f%% %s of %s%s%s, %s%s%s/s, %s left", 100 * part, done, total, unit,
+             word, per_second, unit, word, left);
+  } else {
+    str_addf(&line, "%s%s%s, %s%s%s/s", done, unit, word, per_second, unit, word);
+  }
+  if (log_is_terminal())
+    fprintf(stderr, "\r\033[K%s", str_text(&line));
+  else
+    fprintf(stderr, "%s\n", str_text(&line));
+  fflush(stderr);
+  str_free(&line);
+  p->drawn = true;
+  p->shown = now;
+}
+
+void progress_set(Progress *p, uint64_t done) {
+  p->done = done;
+  if (log_is_quiet()) return;
+  double now = progress_clock();
+  if (now - p->shown >= (log_is_terminal() ? TERMINAL_PERIOD : PIPE_PERIOD)) draw(p, now);
+}
+
+void progress_end(Progress *p) {
+  if (log_is_quiet()) return;
+  char done[32], time[32], per_second[32];
+  double now = progress_clock();
+  amount(p, done, p->done);
+  amount(p, per_second, (uint64_t)rate(p, now));
+  const char *unit = p->bytes ? "" : " ";
+  const char *word = p->bytes ? "" : p->unit;
+  if (p->drawn && log_is_terminal()) fputs("\r\033[K", stderr);
+  fprintf(stderr, "%s: %s%s%s in %s, %s%s%s/s\n", p->title, done, unit, word,
+          str_of_seconds(time, now - p->start), per_second, unit, word);
+}

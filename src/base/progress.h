@@ -1,0 +1,28 @@
+/* Progress of a long job: a bar with rate and time left on a terminal, a plain
+ * line every few seconds in a pipe. One thread updates one Progress at a time.
+ * Relies on log, str. */
+#ifndef BASE_PROGRESS_H
+#define BASE_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct {
+  const char *title; /* "encode" */
+  const char *unit;  /* "lines", or "bytes" for sizes in kB and MB */
+  uint64_t total;    /* 0 when unknown */
+  uint64_t done, first;
+  double start, shown; /* seconds of the monotonic clock */
+  bool bytes, drawn;
+} Progress;
+
+void progress_begin(Progress *p, const char *title, const char *unit, uint64_t total);
+/* `already` done before this process began (a resumed job): not in the rate. */
+void progress_resume(Progress *p, uint64_t already);
+void progress_set(Progress *p, uint64_t done);
+/* Ends the line; prints the total, the time and the mean rate. */
+void progress_end(Progress *p);
+
+double progress_clock(void); /* seconds, monotonic */
+
+#endif

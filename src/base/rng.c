@@ -1,0 +1,80 @@
+/* Counter-based random numbers. Relies on the C library. */
+#include "base/rng.h"
+
+#include <string.h>
+
+void rng_philox(uint64_t key, uint64_t counter_hi, uint64_t counter_lo, uint32_t out[4]) {
+  uint32_t c0 = (uint32_t)counter_lo, c1 = (uint32_t)(counter_lo >> 32);
+  uint32_t c2 = (uint32_t)counter_hi, c3 = (uint32_t)(counter_hi >> 32);
+  uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+  for (int round = 0; round < 10; round++) {
+    uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+    c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+    c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+    c1 = (uint32_t)p1;
+    c3 = (uint32_t)p0;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
+}
+
+static uint64_t finalise(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+uint64_t rng_mix(uint64_t key, uint64_t value) {
+  return finalise(finalise(key + 0x9e3779b97f4a7c15u) ^ finalise(value + 0x632be59bd9b4e019u));
+}
+
+/* A Feistel network over 2h bits, the smallest even width that holds n; values
+ * that fall outside walk on until they come back in: at most 4 tries on average. */
+uint64_t rng_permute(uint64_t key, uint64_t n, uint64_t i) {
+  if (n < 2) return 0;
+  unsigned half = (unsigned)(64 - __builtin_clzll(n - 1) + 1) / 2;
+  uint64_t mask = ((uint64_t)1 << half) - 1;
+  do {
+    uint64_t left = i >> half, right = i & mask;
+    for (uint64_t round = 0; round < 4; round++) {
+      uint64_t mixed = (right + key) * 0x9e3779b97f4a7c15u + round * 0xd1342543de82ef95u;
+      mixed = (mixed ^ (mixed >> 32)) * 0xbf58476d1ce4e5b9u;
+      mixed = (mixed ^ (mixed >> 29)) + (key >> 32);
+      uint64_t next = left ^ ((mixed ^ (mixed >> 31)) & mask);
+      left = right;
+      right = next;
+    }
+    i = left << half | right;
+  } while (i >= n);
+  return i;
+}
+
+uint64_t rng_hash(const void *bytes, size_t len, uint64_t seed) {
+  const uint8_t *p = bytes;
+  uint64_t h = seed ^ (len * 0x9e3779b97f4a7c15u), word;
+  for (; len >= 8; p += 8, len -= 8) {
+    memcpy(&word, p, 8);
+    h = (h ^ word) * 0xff51afd7ed558ccdu;
+    h ^= h >> 32;
+  }
+  if (len) {
+    word = 0;
+    memcpy(&word, p, len);
+    h = (h ^ word) * 0xff51afd7ed558ccdu;
+    h ^= h >> 32;
+  }
+  return finalise(h);
+}
+
+uint64_t rng_next(Rng *rng) {
+  return rng_mix(rng->key, rng->counter++);
+}
+
+uint64_t rng_below(Rng *rng, uint64_t n) {
+  uint64_t limit = UINT64_MAX - UINT64_MAX % n; /* a multiple of n */
+  uint64_t x;
+  do x = rng_next(rng);
+  while (x >= limit);
+  return x % n;
+}

@@ -1,0 +1,20 @@
+/* SHA-256 (FIPS 180-4): names files in dataset.json and checks downloads.
+ * Relies on nothing. */
+#ifndef BASE_SHA256_H
+#define BASE_SHA256_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct {
+  uint32_t state[8];
+  uint64_t bytes;
+  uint8_t block[64];
+} Sha256;
+
+void sha256_begin(Sha256 *sha);
+void sha256_add(Sha256 *sha, const void *bytes, size_t len);
+/* 64 hexadecimal digits and a NUL. */
+void sha256_end(Sha256 *sha, char hex[65]);
+
+#endif

@@ -1,0 +1,63 @@
+/* Strict UTF-8. Relies on nothing. */
+#include "base/utf8.h"
+
+#include <string.h>
+
+size_t utf8_decode(const char *at, const char *end, uint32_t *code) {
+  const unsigned char *p = (const unsigned char *)at;
+  size_t left = (size_t)(end - at);
+  if (left == 0) return 0;
+  if (p[0] < 0x80) {
+    *code = p[0];
+    return 1;
+  }
+  size_t n = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
+  if (p[0] < 0xc2 || p[0] > 0xf4 || left < n) return 0;
+  uint32_t c = p[0] & (0xffu >> (n + 1));
+  for (size_t i = 1; i < n; i++) {
+    if ((p[i] & 0xc0) != 0x80) return 0;
+    c = c << 6 | (p[i] & 0x3f);
+  }
+  if ((n == 3 && (c < 0x800 || (c >= 0xd800 && c < 0xe000))) ||
+      (n == 4 && (c < 0x10000 || c > 0x10ffff)))
+    return 0;
+  *code = c;
+  return n;
+}
+
+size_t utf8_encode(uint32_t code, char out[4]) {
+  if (code < 0x80) {
+    out[0] = (char)code;
+    return 1;
+  }
+  size_t n = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+  static const unsigned lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
+  for (size_t i = n - 1; i > 0; i--) {
+    out[i] = (char)(0x80 | (code & 0x3f));
+    code >>= 6;
+  }
+  out[0] = (char)(lead[n] | code);
+  return n;
+}
+
+size_t utf8_valid(const char *bytes, size_t len) {
+  const char *at = bytes, *end = bytes + len;
+  while (at < end) {
+    uint64_t eight;
+    while (end - at >= 8 && (memcpy(&eight, at, 8), (eight & 0x8080808080808080u) == 0))
+      at += 8;
+    if (at == end) break;
+    uint32_t code;
+    size_t n = utf8_decode(at, end, &code);
+    if (n == 0) break;
+    at += n;
+  }
+  return (size_t)(at - bytes);
+}
+
+bool utf8_is_space(uint32_t c) {
+  if (c <= 0x20) return c == 0x20 || (c >= 0x09 && c <= 0x0d);
+  if (c < 0x1680) return c == 0x85 || c == 0xa0;
+  return c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
+         c == 0x202f || c == 0x205f || c == 0x3000;
+}

@@ -1,0 +1,43 @@
+/* Stands in for sp_shim.cc where SentencePiece is not installed: every use says
+ * what to install. Relies on nothing. */
+#include "text/sp_shim.h"
+
+#ifndef HAVE_SENTENCEPIECE
+static Err missing(void) {
+  return err_set(ERR_WORK,
+                 "this trireme was built without SentencePiece: install libsentencepiece-dev "
+                 "and build again");
+}
+
+Err sp_load(SpModel **model, const char *bytes, size_t len, const char *where) {
+  (void)bytes, (void)len, (void)where;
+  *model = NULL;
+  return missing();
+}
+
+void sp_free(SpModel *model) {
+  (void)model;
+}
+
+int sp_size(const SpModel *model) {
+  (void)model;
+  return 0;
+}
+
+Err sp_encode(const SpModel *model, const char *text, size_t len, bool (*put)(void *, int32_t),
+              void *context) {
+  (void)model, (void)text, (void)len, (void)put, (void)context;
+  return missing();
+}
+
+Err sp_decode(const SpModel *model, const int32_t *ids, size_t n, Str *text) {
+  (void)model, (void)ids, (void)n, (void)text;
+  return missing();
+}
+
+Err sp_train(const TokenizerTraining *spec, bool (*next)(void *, const char **, size_t *),
+             void *context, Str *out) {
+  (void)spec, (void)next, (void)context, (void)out;
+  return missing();
+}
+#endif

@@ -1,0 +1,125 @@
+// A C face for SentencePiece. Nothing here decides anything; it converts types
+// and turns statuses and exceptions into Err. Relies on libsentencepiece.
+#include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
+
+#include <exception>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+extern "C" {
+#include "text/sp_shim.h"
+}
+
+namespace sp = sentencepiece;
+
+struct SpModel {
+  sp::SentencePieceProcessor processor;
+};
+
+static Err failed(const char *what, const std::string &why) {
+  return err_set(ERR_WORK, "%s: %s", what, why.c_str());
+}
+
+Err sp_load(SpModel **model, const char *bytes, size_t len, const char *where) try {
+  *model = nullptr;
+  auto *fresh = new SpModel;
+  auto status = fresh->processor.LoadFromSerializedProto(absl::string_view(bytes, len));
+  if (!status.ok()) {
+    delete fresh;
+    return err_set(ERR_WORK, "%s is not a usable SentencePiece model: %s", where,
+                   status.ToString().c_str());
+  }
+  *model = fresh;
+  return ERR_OK;
+} catch (const std::exception &e) {
+  return failed("SentencePiece", e.what());
+}
+
+void sp_free(SpModel *model) {
+  delete model;
+}
+
+int sp_size(const SpModel *model) {
+  return model->processor.GetPieceSize();
+}
+
+Err sp_encode(const SpModel *model, const char *text, size_t len, bool (*put)(void *, int32_t),
+              void *context) try {
+  thread_local std::vector<int> ids;
+  auto status = model->processor.Encode(absl::string_view(text, len), &ids);
+  if (!status.ok()) return failed("SentencePiece cannot encode", status.ToString());
+  for (int id : ids) {
+    if (!put(context, id)) return ERR_WORK;
+  }
+  return ERR_OK;
+} catch (const std::exception &e) {
+  return failed("SentencePiece", e.what());
+}
+
+Err sp_decode(const SpModel *model, const int32_t *ids, size_t n, Str *text) try {
+  std::vector<int> in(ids, ids + n);
+  std::string out;
+  auto status = model->processor.Decode(in, &out);
+  if (!status.ok()) return failed("SentencePiece cannot decode", status.ToString());
+  str_addn(text, out.data(), out.size());
+  return str_check(text);
+} catch (const std::exception &e) {
+  return failed("SentencePiece", e.what());
+}
+
+namespace {
+class Lines : public sp::SentenceIterator {
+ public:
+  Lines(bool (*next)(void *, const char **, size_t *), void *context)
+      : next_(next), context_(context) {
+    Next();
+  }
+  bool done() const override {
+    return done_;
+  }
+  void Next() override {
+    const char *line;
+    size_t len;
+    done_ = !next_(context_, &line, &len);
+    if (!done_) value_.assign(line, len);
+  }
+  const std::string &value() const override {
+    return value_;
+  }
+  sp::util::Status status() const override {
+    return sp::util::Status();
+  }
+
+ private:
+  bool (*next_)(void *, const char **, size_t *);
+  void *context_;
+  bool done_ = false;
+  std::string value_;
+};
+}  // namespace
+
+Err sp_train(const TokenizerTraining *spec, bool (*next)(void *, const char **, size_t *),
+             void *context, Str *out) try {
+  std::unordered_map<std::string, std::string> options = {
+      {"model_type", spec->type},
+      {"vocab_size", std::to_string(spec->vocab_size)},
+      {"character_coverage", std::to_string(spec->character_coverage)},
+      {"pad_id", "0"},
+      {"eos_id", "1"},
+      {"bos_id", "2"},
+      {"unk_id", "3"},
+      {"num_threads", "16"},  // fixed: unigram's sums depend on it, and so would the bytes
+      {"max_sentence_length", "65536"},
+      {"minloglevel", "2"},
+  };
+  Lines lines(next, context);
+  std::string model;
+  auto status = sp::SentencePieceTrainer::Train(options, &lines, &model);
+  if (!status.ok()) return failed("SentencePiece cannot train", status.ToString());
+  str_addn(out, model.data(), model.size());
+  return str_check(out);
+} catch (const std::exception &e) {
+  return failed("SentencePiece", e.what());
+}

@@ -1,0 +1,29 @@
+/* A C face for the SentencePiece library, which is C++: load, encode, decode,
+ * train. Relies on base/err, base/str. For tokenizer.c alone. */
+#ifndef TEXT_SP_SHIM_H
+#define TEXT_SP_SHIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "text/tokenizer.h"
+
+typedef struct SpModel SpModel;
+
+NODISCARD Err sp_load(SpModel **model, const char *bytes, size_t len, const char *where);
+void sp_free(SpModel *model);
+int sp_size(const SpModel *model);
+/* Encodes and calls put(context, id) for each id in order. Safe from threads. */
+NODISCARD Err sp_encode(const SpModel *model, const char *text, size_t len,
+                        bool (*put)(void *, int32_t), void *context);
+NODISCARD Err sp_decode(const SpModel *model, const int32_t *ids, size_t n, Str *text);
+
+/* Trains on the lines that next(context, &line, &len) gives until it returns
+ * false; the model's bytes are added to `out`. */
+NODISCARD Err sp_train(const TokenizerTraining *spec,
+                       bool (*next)(void *, const char **, size_t *), void *context, Str *out);
+
+#endif

@@ -1,0 +1,49 @@
+/* Text to ids and back, through a SentencePiece model. Where the model allows
+ * it, each distinct word is encoded once and remembered. Relies on base. */
+#ifndef TEXT_TOKENIZER_H
+#define TEXT_TOKENIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+typedef struct {
+  int32_t *id;
+  size_t len, cap;
+} IdList;
+void ids_free(IdList *ids);
+
+typedef struct {
+  int vocab;
+  int pad, bos, eos, unk; /* -1 when the model has none; eos is always there */
+  const char *type;       /* "bpe", "unigram", … */
+  bool by_word;           /* words are encoded one by one, and remembered */
+  bool joins[256];        /* … but not in a line with a word that begins so */
+  char sha256[65];        /* of the .model file */
+  struct SpModel *model_;
+  struct WordCache *cache_;
+} Tokenizer;
+
+NODISCARD Err tokenizer_open(Tokenizer *t, const char *path);
+void tokenizer_close(Tokenizer *t);
+/* Adds the ids of a line whose white space is squeezed to single spaces; equal
+ * to SentencePiece's own on every line. Safe from many threads. */
+NODISCARD Err tokenizer_encode(const Tokenizer *t, const char *text, size_t len, IdList *ids);
+/* Adds the text; control ids give nothing. */
+NODISCARD Err tokenizer_decode(const Tokenizer *t, const int32_t *ids, size_t n, Str *text);
+
+typedef struct {
+  const char *type; /* "bpe" or "unigram" */
+  int vocab_size;
+  double character_coverage;
+} TokenizerTraining;
+/* Learns a model (pad 0, eos 1, bos 2, unk 3) from the lines next() gives and
+ * writes it to `path`. */
+NODISCARD Err tokenizer_train(const TokenizerTraining *spec,
+                              bool (*next)(void *, const char **, size_t *), void *context,
+                              const char *path);
+
+#endif

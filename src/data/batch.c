@@ -1,0 +1,106 @@
+/* Filling packed batches from the mapped shards. Relies on dataset, order. */
+#include "data/batch.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+#define AHEAD 12 /* pairs fetched ahead of their copy */
+
+Err batch_new(Batch *b, const OrderPlan *plan) {
+  *b = (Batch){.capacity = plan->capacity};
+  size_t rows = plan->capacity, sentences = (size_t)plan->most_sentences + 1;
+  TRY(mem_alloc(&b->memory_, 5 * rows + 3 * sentences, sizeof *b->memory_));
+  int32_t *at = b->memory_;
+  b->src = at, at += rows;
+  b->src_pos = at, at += rows;
+  b->tgt_in = at, at += rows;
+  b->tgt_out = at, at += rows;
+  b->tgt_pos = at, at += rows;
+  b->src_off = at, at += sentences;
+  b->tgt_off = at, at += sentences;
+  b->pair = (uint32_t *)at;
+  return ERR_OK;
+}
+
+void batch_free(Batch *b) {
+  mem_free(b->memory_);
+  *b = (Batch){0};
+}
+
+static void count_up(int32_t *position, size_t n) {
+  for (size_t i = 0; i < n; i++) position[i] = (int32_t)i;
+}
+
+static void prefetch(const DataSet *d, const Batch *b, uint32_t n, uint32_t k) {
+  uint64_t within;
+  if (k + 2 * AHEAD < n) {
+    const Shard *s = dataset_find(d, SPLIT_TRAIN, b->pair[k + 2 * AHEAD], &within);
+    shard_prefetch_index(s, within);
+  }
+  if (k + AHEAD < n) {
+    const Shard *s = dataset_find(d, SPLIT_TRAIN, b->pair[k + AHEAD], &within);
+    shard_prefetch_ids(s, within);
+  }
+}
+
+static Err add_pair(Batch *b, DataSet *d, uint32_t k) {
+  uint64_t within;
+  ShardView view;
+  Shard *shard = dataset_find(d, SPLIT_TRAIN, b->pair[k], &within);
+  TRY(shard_pair(shard, within, &view));
+  size_t s = b->rows[0], t = b->rows[1], n = view.len[0], m = view.len[1];
+  if (s + n + 1 > b->capacity || t + m + 1 > b->capacity) {
+    return err_set(
+        ERR_WORK,
+        "%s/%s and the shards disagree about the length of pair %u; prepare the data set again",
+        d->dir, d->meta.order.name, b->pair[k]);
+  }
+  const Meta *meta = &d->meta;
+  TRY(shard_copy(shard, &view, 0, b->src + s));
+  TRY(shard_copy(shard, &view, 1, b->tgt_out + t));
+  b->src[s + n] = meta->eos;
+  b->tgt_out[t + m] = meta->eos;
+  b->tgt_in[t] =
+      meta->bos >= 0 ? meta->bos : meta->eos; /* without <s>, </s> begins as well as ends */
+  memcpy(b->tgt_in + t + 1, b->tgt_out + t, m * sizeof *b->tgt_in);
+  count_up(b->src_pos + s, n + 1);
+  count_up(b->tgt_pos + t, m + 1);
+  b->rows[0] += (uint32_t)n + 1;
+  b->rows[1] += (uint32_t)m + 1;
+  b->src_off[k + 1] = (int32_t)b->rows[0];
+  b->tgt_off[k + 1] = (int32_t)b->rows[1];
+  return ERR_OK;
+}
+
+static void fill_rest(int32_t *row, uint32_t from, uint32_t to, int32_t value) {
+  for (uint32_t i = from; i < to; i++) row[i] = value;
+}
+
+Err batch_fill(Batch *b, DataSet *d, const OrderPlan *plan, uint64_t seed, uint64_t epoch,
+               uint64_t index) {
+  uint32_t n;
+  TRY(order_batch(&d->order, plan, seed, epoch, index, b->pair, &n));
+  b->epoch = epoch, b->index = index;
+  b->sentences = 0, b->rows[0] = b->rows[1] = 0;
+  b->src_off[0] = b->tgt_off[0] = 0;
+  for (uint32_t k = 0; k < n; k++) {
+    if (b->pair[k] >= d->order.pairs) {
+      return err_set(
+          ERR_WORK, "%s/%s is damaged: it names pair %u of %llu; prepare the data set again",
+          d->dir, d->meta.order.name, b->pair[k], (unsigned long long)d->order.pairs);
+    }
+  }
+  for (uint32_t k = 0; k < n; k++) {
+    prefetch(d, b, n, k);
+    TRY(add_pair(b, d, k));
+    b->sentences++;
+  }
+  int32_t pad = d->meta.pad >= 0 ? d->meta.pad : d->meta.eos;
+  fill_rest(b->src, b->rows[0], b->capacity, pad);
+  fill_rest(b->src_pos, b->rows[0], b->capacity, 0);
+  fill_rest(b->tgt_in, b->rows[1], b->capacity, pad);
+  fill_rest(b->tgt_out, b->rows[1], b->capacity, pad);
+  fill_rest(b->tgt_pos, b->rows[1], b->capacity, 0);
+  return ERR_OK;
+}

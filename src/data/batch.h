@@ -1,0 +1,44 @@
+/* A packed batch: sentences end to end in `capacity` rows a side, no padding
+ * between them, offsets to tell them apart. Relies on dataset. */
+#ifndef DATA_BATCH_H
+#define DATA_BATCH_H
+
+#include "data/dataset.h"
+
+typedef struct {
+  uint64_t epoch, index; /* which batch this is */
+  uint32_t capacity, sentences;
+  uint32_t rows[2]; /* real rows: source, target; the rest of the rows is fill */
+  int32_t *src;     /* (capacity) source ids, each sentence closed by eos */
+  int32_t *src_pos; /* (capacity) place in the sentence, from 0 */
+  int32_t *tgt_in;  /* (capacity) bos, then the target ids */
+  int32_t *tgt_out; /* (capacity) the target ids, then eos */
+  int32_t *tgt_pos; /* (capacity) */
+  int32_t *src_off; /* (sentences + 1) first row of each sentence */
+  int32_t *tgt_off; /* (sentences + 1) */
+  uint32_t *pair;   /* (sentences) number in the training set */
+  int32_t *memory_; /* one block holds all the arrays */
+} Batch;
+
+NODISCARD Err batch_new(Batch *b, const OrderPlan *plan);
+void batch_free(Batch *b);
+/* Fills it with batch `index` of the epoch. */
+NODISCARD Err batch_fill(Batch *b, DataSet *d, const OrderPlan *plan, uint64_t seed,
+                         uint64_t epoch, uint64_t index);
+
+/* A thread that fills batches ahead of their use. Micro-batches are numbered
+ * through all epochs; of each `group` of them this loader gives those from
+ * `begin` to `end`, starting with group `step`. */
+typedef struct {
+  uint64_t seed, step;
+  uint32_t group, begin, end;
+} LoaderSpec;
+typedef struct Loader Loader;
+NODISCARD Err loader_open(Loader **loader, DataSet *d, const OrderPlan *plan,
+                          const LoaderSpec *spec);
+/* The next batch; it stays valid until the next call. */
+NODISCARD Err loader_next(Loader *loader, const Batch **batch);
+double loader_waited(const Loader *loader); /* seconds spent waiting for data */
+void loader_close(Loader *loader);
+
+#endif

@@ -1,0 +1,112 @@
+/* Block checksums, written on the way out and checked at first touch.
+ * Relies on base, zlib. */
+#include "data/checked.h"
+
+#include <string.h>
+#include <zlib.h>
+
+#include "base/mem.h"
+
+static size_t blocks_of(uint64_t payload) {
+  return (size_t)((payload + CHECKED_BLOCK - 1) / CHECKED_BLOCK);
+}
+
+size_t checked_table_size(uint64_t payload) {
+  return (blocks_of(payload) + 1) * sizeof(uint32_t);
+}
+
+Err checked_add(CheckedTable *t, const void *bytes, size_t len) {
+  const uint8_t *p = bytes;
+  while (len) {
+    if (t->blocks == 0 || t->filled == CHECKED_BLOCK) {
+      TRY(mem_grow(&t->crc, &t->cap, t->blocks + 1, sizeof *t->crc));
+      t->crc[t->blocks++] = 0;
+      t->filled = 0;
+    }
+    size_t take = CHECKED_BLOCK - t->filled < len ? CHECKED_BLOCK - t->filled : len;
+    t->crc[t->blocks - 1] = (uint32_t)crc32(t->crc[t->blocks - 1], p, (uInt)take);
+    t->filled += take;
+    p += take;
+    len -= take;
+  }
+  return ERR_OK;
+}
+
+Err checked_write(CheckedTable *t, FileWriter *w) {
+  size_t bytes = t->blocks * sizeof *t->crc;
+  uint32_t own = (uint32_t)crc32(0, (const Bytef *)t->crc, (uInt)bytes);
+  TRY(file_put(w, t->crc, bytes));
+  return file_put(w, &own, sizeof own);
+}
+
+void checked_table_free(CheckedTable *t) {
+  mem_free(t->crc);
+  *t = (CheckedTable){0};
+}
+
+static uint32_t table_entry(const CheckedFile *f, size_t i) {
+  uint32_t crc;
+  memcpy(&crc, f->map.bytes + f->payload + i * sizeof crc, sizeof crc);
+  return crc;
+}
+
+Err checked_open(CheckedFile *f, FileMap *map, uint64_t payload) {
+  *f = (CheckedFile){.map = *map};
+  *map = (FileMap){0};
+  Err err = ERR_OK;
+  if (payload > f->map.size || f->map.size - payload != checked_table_size(payload)) {
+    err = err_set(
+        ERR_WORK,
+        "%s is %s: it has %zu bytes where its header promises %llu; prepare the data set again",
+        f->map.path,
+        f->map.size < payload + checked_table_size(payload) ? "truncated" : "damaged",
+        f->map.size, (unsigned long long)(payload + checked_table_size(payload)));
+  } else {
+    f->payload = (size_t)payload;
+    size_t blocks = blocks_of(payload);
+    uint32_t own = (uint32_t)crc32(0, f->map.bytes + payload, (uInt)(blocks * sizeof own));
+    if (own != table_entry(f, blocks)) {
+      err = err_set(ERR_WORK,
+                    "%s is damaged at byte %zu: its table of checksums is wrong; prepare the "
+                    "data set again",
+                    f->map.path, f->payload);
+    } else {
+      err = mem_alloc(&f->tested, blocks, sizeof *f->tested);
+    }
+  }
+  if (err) checked_close(f);
+  return err;
+}
+
+void checked_close(CheckedFile *f) {
+  file_unmap(&f->map);
+  mem_free(f->tested);
+  *f = (CheckedFile){0};
+}
+
+static Err test_block(CheckedFile *f, size_t block) {
+  size_t begin = block * CHECKED_BLOCK;
+  size_t len = f->payload - begin < CHECKED_BLOCK ? f->payload - begin : CHECKED_BLOCK;
+  uint32_t crc = (uint32_t)crc32(0, f->map.bytes + begin, (uInt)len);
+  if (crc != table_entry(f, block)) {
+    return err_set(
+        ERR_WORK,
+        "%s is damaged between bytes %zu and %zu (checksum); prepare the data set again",
+        f->map.path, begin, begin + len);
+  }
+  atomic_store_explicit(&f->tested[block], 1, memory_order_relaxed);
+  return ERR_OK;
+}
+
+Err checked_touch(CheckedFile *f, size_t offset, size_t len) {
+  if (len == 0) return ERR_OK;
+  for (size_t b = offset / CHECKED_BLOCK; b <= (offset + len - 1) / CHECKED_BLOCK; b++) {
+    if (!atomic_load_explicit(&f->tested[b], memory_order_relaxed)) TRY(test_block(f, b));
+  }
+  return ERR_OK;
+}
+
+Err checked_all(CheckedFile *f) {
+  for (size_t b = 0; b < blocks_of(f->payload); b++) TRY(test_block(f, b));
+  return ERR_OK;
+}

@@ -1,0 +1,150 @@
+/* Opening and verifying a data set directory. Relies on base, meta, shard, order. */
+#include "data/dataset.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/progress.h"
+
+#define JSON_LIMIT ((size_t)1 << 26)
+
+Err dataset_path(const DataSet *d, const char *name, char out[FILE_PATH_MAX]) {
+  return file_join(out, d->dir, name);
+}
+
+static Err read_meta(DataSet *d) {
+  char path[FILE_PATH_MAX];
+  TRY(dataset_path(d, "dataset.json", path));
+  if (!file_exists(path)) {
+    return err_set(
+        ERR_WORK,
+        "%s is not a data set: it has no dataset.json; make one with 'trireme prepare'",
+        d->dir);
+  }
+  Str text = {0};
+  Err err = file_read(path, JSON_LIMIT, &text);
+  if (!err) err = meta_parse(&d->meta, str_text(&text), text.len, path);
+  str_free(&text);
+  return err;
+}
+
+/* A shard must be the one dataset.json speaks of. */
+static Err open_shard(DataSet *d, const MetaFile *file, Shard *shard) {
+  char path[FILE_PATH_MAX];
+  TRY(dataset_path(d, file->name, path));
+  TRY(shard_open(shard, path));
+  bool same = shard->file.map.size == file->bytes && shard->pairs == file->pairs &&
+              (int64_t)shard->vocab == d->meta.vocab &&
+              strcmp(shard->tokenizer_sha256, d->meta.tokenizer_sha256) == 0;
+  if (!same)
+    return err_set(ERR_WORK,
+                   "%s does not belong to %s/dataset.json; prepare the data set again", path,
+                   d->dir);
+  return ERR_OK;
+}
+
+static Err open_split(DataSet *d, Split split) {
+  MetaSplit *m = &d->meta.split[split];
+  TRY(mem_alloc(&d->shard[split], m->shards, sizeof *d->shard[split]));
+  TRY(mem_alloc(&d->first[split], m->shards + 1, sizeof *d->first[split]));
+  uint64_t pairs = 0;
+  for (size_t i = 0; i < m->shards; i++) {
+    TRY(open_shard(d, &m->shard[i], &d->shard[split][i]));
+    pairs += m->shard[i].pairs;
+    d->first[split][i + 1] = pairs;
+  }
+  if (pairs != m->pairs) {
+    return err_set(
+        ERR_WORK, "%s/dataset.json is damaged: the %s shards hold %llu pairs, not %llu", d->dir,
+        split_name[split], (unsigned long long)pairs, (unsigned long long)m->pairs);
+  }
+  return ERR_OK;
+}
+
+static Err open_all(DataSet *d) {
+  TRY(read_meta(d));
+  for (int s = 0; s < SPLITS; s++) TRY(open_split(d, (Split)s));
+  if (!d->meta.order.name[0]) return ERR_OK;
+  char path[FILE_PATH_MAX];
+  TRY(dataset_path(d, d->meta.order.name, path));
+  TRY(order_open(&d->order, path));
+  if (d->order.pairs != d->meta.split[SPLIT_TRAIN].pairs) {
+    return err_set(ERR_WORK,
+                   "%s does not belong to %s/dataset.json; prepare the data set again", path,
+                   d->dir);
+  }
+  return ERR_OK;
+}
+
+Err dataset_open(DataSet *d, const char *dir) {
+  *d = (DataSet){0};
+  TRY(file_join(d->dir, dir, ""));
+  size_t n = strlen(d->dir);
+  while (n > 1 && d->dir[n - 1] == '/') d->dir[--n] = '\0';
+  Err err = open_all(d);
+  if (err) dataset_close(d);
+  return err;
+}
+
+void dataset_close(DataSet *d) {
+  for (int s = 0; s < SPLITS; s++) {
+    for (size_t i = 0; d->shard[s] && i < d->meta.split[s].shards; i++)
+      shard_close(&d->shard[s][i]);
+    mem_free(d->shard[s]);
+    mem_free(d->first[s]);
+  }
+  order_close(&d->order);
+  meta_free(&d->meta);
+  *d = (DataSet){0};
+}
+
+Shard *dataset_find(const DataSet *d, Split split, uint64_t i, uint64_t *within) {
+  const uint64_t *first = d->first[split];
+  size_t low = 0, high = d->meta.split[split].shards;
+  while (high - low > 1) {
+    size_t middle = (low + high) / 2;
+    if (first[middle] <= i)
+      low = middle;
+    else
+      high = middle;
+  }
+  *within = i - first[low];
+  return &d->shard[split][low];
+}
+
+static Err verify_file(const DataSet *d, const MetaFile *file, Progress *progress) {
+  char path[FILE_PATH_MAX], hex[65];
+  TRY(dataset_path(d, file->name, path));
+  TRY(file_sha256(path, hex));
+  progress_set(progress, progress->done + file->bytes);
+  if (strcmp(hex, file->sha256) == 0) return ERR_OK;
+  return err_set(ERR_WORK,
+                 "%s is not what prepare wrote: its SHA-256 is %.12s…, not %.12s…; prepare the "
+                 "data set again",
+                 path, hex, file->sha256);
+}
+
+Err dataset_verify(DataSet *d) {
+  uint64_t bytes = d->meta.order.bytes;
+  for (int s = 0; s < SPLITS; s++) {
+    for (size_t i = 0; i < d->meta.split[s].shards; i++)
+      bytes += d->meta.split[s].shard[i].bytes;
+  }
+  Progress progress;
+  progress_begin(&progress, "verify", "bytes", bytes);
+  for (int s = 0; s < SPLITS; s++) {
+    for (size_t i = 0; i < d->meta.split[s].shards; i++) {
+      TRY(checked_all(&d->shard[s][i].file)); /* names the damaged block */
+      TRY(verify_file(d, &d->meta.split[s].shard[i], &progress));
+    }
+  }
+  if (d->meta.order.name[0]) {
+    TRY(checked_all(&d->order.file));
+    TRY(verify_file(d, &d->meta.order, &progress));
+  }
+  MetaFile tokenizer = {.name = "tokenizer.model"};
+  memcpy(tokenizer.sha256, d->meta.tokenizer_sha256, sizeof tokenizer.sha256);
+  TRY(verify_file(d, &tokenizer, &progress));
+  progress_end(&progress);
+  return ERR_OK;
+}

@@ -1,0 +1,237 @@
+/* Line reader over plain, gzip and Zstandard files. The bytes are hostile: every
+ * fault names the file and the offset. Relies on base, zlib, libzstd. */
+#include "data/input.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/mem.h"
+#ifdef HAVE_ZSTD
+#include <zstd.h>
+#endif
+
+#define RAW_BYTES  ((size_t)1 << 18)
+#define LINE_LIMIT ((size_t)1 << 24) /* a longer line is no text */
+
+typedef enum { PLAIN, GZIP, ZSTANDARD } Kind;
+
+struct Input {
+  char *path;
+  int fd;
+  Kind kind;
+  bool raw_end, frame_open; /* of the file; a compressed frame has begun */
+  uint8_t *raw;             /* RAW_BYTES as stored */
+  size_t raw_at, raw_len;
+  uint64_t raw_total;
+  Sha256 sha;
+  z_stream gzip;
+#ifdef HAVE_ZSTD
+  ZSTD_DStream *zstd;
+#endif
+  char *text; /* decoded; the line in hand begins at text_at */
+  size_t text_at, text_len, text_cap;
+  uint64_t number;
+  bool text_end;
+};
+
+static Err refill(Input *in) {
+  in->raw_at = 0;
+  in->raw_len = 0;
+  while (!in->raw_end && in->raw_len == 0) {
+    ssize_t n = read(in->fd, in->raw, RAW_BYTES);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return err_errno("cannot read", in->path);
+    in->raw_end = n == 0;
+    in->raw_len = (size_t)n;
+    in->raw_total += (size_t)n;
+    sha256_add(&in->sha, in->raw, (size_t)n);
+  }
+  return ERR_OK;
+}
+
+static Err damaged(const Input *in, const char *why) {
+  return err_set(ERR_WORK, "%s is damaged near byte %llu: %s", in->path,
+                 (unsigned long long)(in->raw_total - in->raw_len + in->raw_at), why);
+}
+
+static Err begin_kind(Input *in) {
+  TRY(refill(in));
+  const uint8_t *b = in->raw;
+  if (in->raw_len >= 2 && b[0] == 0x1f && b[1] == 0x8b) {
+    in->kind = GZIP;
+    if (inflateInit2(&in->gzip, 15 + 16) != Z_OK)
+      return err_set(ERR_WORK, "out of memory for gzip");
+  } else if (in->raw_len >= 4 && b[0] == 0x28 && b[1] == 0xb5 && b[2] == 0x2f && b[3] == 0xfd) {
+    in->kind = ZSTANDARD;
+#ifdef HAVE_ZSTD
+    in->zstd = ZSTD_createDStream();
+    if (!in->zstd) return err_set(ERR_WORK, "out of memory for Zstandard");
+    ZSTD_DCtx_setParameter(in->zstd, ZSTD_d_windowLogMax, sizeof(size_t) == 8 ? 31 : 30);
+#else
+    return err_set(ERR_WORK,
+                   "%s is Zstandard, and this trireme was built without it: install "
+                   "libzstd-dev and build again",
+                   in->path);
+#endif
+  }
+  return ERR_OK;
+}
+
+Err input_open(Input **out, const char *path) {
+  *out = NULL;
+  Input *in;
+  TRY(mem_alloc(&in, 1, sizeof *in));
+  bool standard = strcmp(path, "-") == 0;
+  Err err;
+  struct stat st;
+  in->fd = -1;
+  sha256_begin(&in->sha);
+  TRY_DONE(
+      mem_dup(&in->path, standard ? "standard input" : path, standard ? 14 : strlen(path)));
+  TRY_DONE(mem_alloc(&in->raw, RAW_BYTES, 1));
+  in->fd = standard ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC);
+  if (in->fd < 0) {
+    err = err_errno("cannot open", in->path);
+    goto done;
+  }
+  if (fstat(in->fd, &st) == 0 && S_ISDIR(st.st_mode)) {
+    err = err_set(ERR_WORK, "%s is a directory, not a text file", in->path);
+    goto done;
+  }
+#ifdef POSIX_FADV_SEQUENTIAL
+  posix_fadvise(in->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+#endif
+  err = begin_kind(in);
+done:
+  if (err)
+    input_close(in);
+  else
+    *out = in;
+  return err;
+}
+
+void input_close(Input *in) {
+  if (!in) return;
+  if (in->fd >= 0) close(in->fd);
+  if (in->kind == GZIP) inflateEnd(&in->gzip);
+#ifdef HAVE_ZSTD
+  ZSTD_freeDStream(in->zstd);
+#endif
+  mem_free(in->path);
+  mem_free(in->raw);
+  mem_free(in->text);
+  mem_free(in);
+}
+
+static Err decode_gzip(Input *in, size_t room, size_t *made) {
+  z_stream *z = &in->gzip;
+  z->next_in = in->raw + in->raw_at;
+  z->avail_in = (uInt)(in->raw_len - in->raw_at);
+  z->next_out = (Bytef *)in->text + in->text_len;
+  z->avail_out = (uInt)room;
+  int code = inflate(z, Z_NO_FLUSH);
+  in->raw_at = in->raw_len - z->avail_in;
+  *made = room - z->avail_out;
+  in->frame_open = code != Z_STREAM_END;
+  if (code == Z_STREAM_END)
+    inflateReset(z); /* another member may follow */
+  else if (code != Z_OK && code != Z_BUF_ERROR)
+    return damaged(in, z->msg ? z->msg : "not gzip");
+  return ERR_OK;
+}
+
+static Err decode_zstd(Input *in, size_t room, size_t *made) {
+#ifdef HAVE_ZSTD
+  ZSTD_inBuffer from = {in->raw, in->raw_len, in->raw_at};
+  ZSTD_outBuffer to = {in->text + in->text_len, room, 0};
+  size_t code = ZSTD_decompressStream(in->zstd, &to, &from);
+  in->raw_at = from.pos;
+  *made = to.pos;
+  in->frame_open = code != 0;
+  if (ZSTD_isError(code)) return damaged(in, ZSTD_getErrorName(code));
+  return ERR_OK;
+#else
+  (void)room, (void)made;
+  return damaged(in, "Zstandard");
+#endif
+}
+
+/* Decodes more text behind what is there. */
+static Err more_text(Input *in) {
+  if (in->text_at) { /* make room at the end by moving the begun line to the front */
+    memmove(in->text, in->text + in->text_at, in->text_len - in->text_at);
+    in->text_len -= in->text_at;
+    in->text_at = 0;
+  }
+  if (in->text_len > LINE_LIMIT) {
+    return err_set(ERR_WORK, "%s:%llu: a line of more than %zu bytes is no text", in->path,
+                   (unsigned long long)in->number + 1, LINE_LIMIT);
+  }
+  TRY(mem_grow(&in->text, &in->text_cap, in->text_len + RAW_BYTES, 1));
+  for (size_t made = 0; made == 0;) {
+    if (in->raw_at == in->raw_len) TRY(refill(in));
+    if (in->raw_at == in->raw_len) {
+      if (in->frame_open) return damaged(in, "the compressed file ends too early");
+      in->text_end = true;
+      return ERR_OK;
+    }
+    size_t room = in->text_cap - in->text_len;
+    if (in->kind == GZIP)
+      TRY(decode_gzip(in, room, &made));
+    else if (in->kind == ZSTANDARD)
+      TRY(decode_zstd(in, room, &made));
+    else {
+      made = in->raw_len - in->raw_at < room ? in->raw_len - in->raw_at : room;
+      memcpy(in->text + in->text_len, in->raw + in->raw_at, made);
+      in->raw_at += made;
+    }
+    in->text_len += made;
+  }
+  return ERR_OK;
+}
+
+Err input_line(Input *in, const char **line, size_t *len) {
+  *line = NULL;
+  *len = 0;
+  size_t searched = 0;
+  char *newline = NULL;
+  for (;;) {
+    size_t have = in->text_len - in->text_at;
+    if (have > searched)
+      newline = memchr(in->text + in->text_at + searched, '\n', have - searched);
+    if (newline || in->text_end) break;
+    searched = have;
+    TRY(more_text(in));
+  }
+  if (!newline && in->text_at == in->text_len) return ERR_OK;
+  char *begin = in->text + in->text_at;
+  char *end = newline ? newline : in->text + in->text_len;
+  in->text_at = (size_t)(end - in->text) + (newline != NULL);
+  in->number++;
+  if (in->number == 1 && end - begin >= 3 && memcmp(begin, "\xef\xbb\xbf", 3) == 0) begin += 3;
+  if (end > begin && end[-1] == '\r') end--;
+  *line = begin;
+  *len = (size_t)(end - begin);
+  return ERR_OK;
+}
+
+const char *input_path(const Input *in) {
+  return in->path;
+}
+
+uint64_t input_number(const Input *in) {
+  return in->number;
+}
+
+uint64_t input_bytes(const Input *in) {
+  return in->raw_total;
+}
+
+void input_sha256(Input *in, char hex[65]) {
+  Sha256 copy = in->sha;
+  sha256_end(&copy, hex);
+}

@@ -1,0 +1,27 @@
+/* Lines of a text file: plain, gzip or Zstandard by their first bytes, or
+ * standard input. Relies on base, zlib, libzstd. */
+#ifndef DATA_INPUT_H
+#define DATA_INPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/sha256.h"
+
+typedef struct Input Input;
+
+/* "-" is standard input. */
+NODISCARD Err input_open(Input **in, const char *path);
+/* The next line, without its end (LF or CRLF) and without a byte-order mark;
+ * it stays valid until the next call. *line is NULL after the last. */
+NODISCARD Err input_line(Input *in, const char **line, size_t *len);
+const char *input_path(const Input *in);
+uint64_t input_number(const Input *in); /* of the line last given, from 1 */
+uint64_t input_bytes(const Input *in);  /* read from the file so far, as stored */
+/* SHA-256 of the file as stored; after the last line. */
+void input_sha256(Input *in, char hex[65]);
+void input_close(Input *in);
+
+#endif

@@ -1,0 +1,62 @@
+/* What dataset.json says of a data set: counts, what was dropped and why, files
+ * and their hashes. Written by prepare, read by everyone. Relies on base, clean,
+ * Jansson. */
+#ifndef DATA_META_H
+#define DATA_META_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "data/clean.h"
+
+typedef enum { SPLIT_TRAIN, SPLIT_VALID, SPLIT_TEST, SPLITS } Split;
+extern const char *const split_name[SPLITS];
+
+typedef struct {
+  char name[64];
+  uint64_t bytes, pairs; /* pairs: of a shard, else 0 */
+  char sha256[65];
+} MetaFile;
+
+/* An input as it was read; name[1] is empty when one file held both sides. */
+typedef struct {
+  char name[2][256]; /* without directories */
+  char sha256[2][65];
+  uint64_t lines, bytes[2]; /* as stored */
+} MetaSource;
+
+typedef struct {
+  uint64_t lines, pairs; /* read, kept */
+  uint64_t tokens[2], longest[2];
+  uint64_t text_bytes[2]; /* of the kept lines, squeezed */
+  uint64_t dropped[CLEAN_VERDICTS];
+  MetaSource *source;
+  size_t sources, source_cap;
+  MetaFile *shard;
+  size_t shards, shard_cap;
+} MetaSplit;
+
+typedef struct {
+  char lang[2][32];
+  char tokenizer_type[16]; /* "bpe", "unigram" */
+  char tokenizer_sha256[65];
+  int vocab, pad, bos, eos, unk;
+  CleanRules rules;
+  uint32_t max_tokens;
+  bool dedup;
+  uint64_t seed;
+  MetaSplit split[SPLITS];
+  MetaFile order;
+} Meta;
+
+void meta_free(Meta *meta);
+NODISCARD Err meta_add_shard(MetaSplit *split, const MetaFile *file);
+NODISCARD Err meta_add_source(MetaSplit *split, const MetaSource *source);
+/* JSON text, the same for the same contents. */
+NODISCARD Err meta_print(const Meta *meta, Str *out);
+/* Hostile text; `where` is its file for errors. */
+NODISCARD Err meta_parse(Meta *meta, const char *text, size_t len, const char *where);
+
+#endif

@@ -1,0 +1,230 @@
+/* The packing behind order.h: how many chunks, how many batches in each, and
+ * which strata share a batch. Decided from the lengths alone, once, the same on
+ * every rank. Relies on base, order. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "data/order.h"
+
+#define LEAST_STRATA   4096 /* fewer would make slots much longer than their pairs */
+#define LEAST_BATCHES  4    /* of a chunk */
+#define MOST_PACKINGS  12   /* candidates really packed */
+#define MOST_LOOKED_AT 4096 /* candidates looked at */
+#define GOOD_ENOUGH    0.999
+
+typedef struct {
+  uint32_t rows[2]; /* by side, end mark included */
+} Slot;
+
+/* Slot j is as long, on each side, as the longest pair of stratum j. */
+static void size_slots(const Order *o, uint32_t strata, Slot *slot) {
+  uint64_t cell_end = o->cell[0].count; /* pairs up to the end of cell c */
+  size_t c = 0;
+  for (uint32_t j = 0; j < strata; j++) {
+    uint64_t end = (uint64_t)(j + 1) * o->pairs / strata;
+    Slot s = {{0, 0}};
+    for (;; c++, cell_end += o->cell[c].count) {
+      for (int side = 0; side < 2; side++) {
+        uint32_t rows = o->cell[c].len[side] + 1u;
+        if (rows > s.rows[side]) s.rows[side] = rows;
+      }
+      if (cell_end >= end) break;
+    }
+    slot[j] = s;
+    if (cell_end == end && c + 1 < o->cells) cell_end += o->cell[++c].count;
+  }
+}
+
+/* Puts each slot, longest first, where the fuller side stays lowest. Returns
+ * false if one finds no room. batch_of: (strata); load: (batches). */
+static bool pack(const Slot *slot, uint32_t strata, uint32_t capacity, uint32_t batches,
+                 uint32_t *batch_of, Slot *load) {
+  memset(load, 0, batches * sizeof *load);
+  for (uint32_t j = strata; j-- > 0;) {
+    uint32_t best = capacity + 1, chosen = 0;
+    for (uint32_t b = 0; b < batches; b++) {
+      uint32_t source = load[b].rows[0] + slot[j].rows[0],
+               target = load[b].rows[1] + slot[j].rows[1];
+      uint32_t fuller = source > target ? source : target;
+      if (fuller < best) best = fuller, chosen = b;
+    }
+    if (best > capacity) return false;
+    load[chosen].rows[0] += slot[j].rows[0];
+    load[chosen].rows[1] += slot[j].rows[1];
+    batch_of[j] = chosen;
+  }
+  return true;
+}
+
+typedef struct {
+  uint64_t chunks;
+  double promise; /* fill if packing were perfect */
+} Candidate;
+
+static int by_promise(const void *a, const void *b) {
+  const Candidate *x = a, *y = b;
+  if (x->promise != y->promise) return x->promise < y->promise ? 1 : -1;
+  return x->chunks < y->chunks ? 1 : -1; /* more chunks mix better */
+}
+
+static uint64_t ceil_div(uint64_t a, uint64_t b) {
+  return (a + b - 1) / b;
+}
+
+/* Rows of the fuller side over the whole training set. */
+static uint64_t rows_in_all(const Order *o) {
+  uint64_t rows[2] = {o->pairs, o->pairs};
+  for (size_t c = 0; c < o->cells; c++) {
+    for (int side = 0; side < 2; side++)
+      rows[side] += (uint64_t)o->cell[c].count * o->cell[c].len[side];
+  }
+  return rows[0] > rows[1] ? rows[0] : rows[1];
+}
+
+static size_t list_candidates(const Order *o, uint32_t capacity, uint64_t rows,
+                              Candidate *list) {
+  uint64_t per_batch = ceil_div((uint64_t)capacity * o->pairs, rows); /* pairs */
+  uint64_t least =
+      LEAST_BATCHES * per_batch > LEAST_STRATA ? LEAST_BATCHES * per_batch : LEAST_STRATA;
+  uint64_t most_chunks = o->pairs / least, least_chunks = o->pairs / (4 * least);
+  if (most_chunks < 1) most_chunks = 1;
+  if (least_chunks < 1) least_chunks = 1;
+  uint64_t step = (most_chunks - least_chunks) / MOST_LOOKED_AT + 1;
+  size_t n = 0;
+  for (uint64_t chunks = least_chunks; chunks <= most_chunks; chunks += step) {
+    uint64_t batches = chunks * ceil_div(ceil_div(rows, chunks), capacity);
+    list[n++] = (Candidate){chunks, (double)rows / ((double)batches * capacity)};
+  }
+  qsort(list, n, sizeof *list, by_promise);
+  return n;
+}
+
+typedef struct {
+  Slot *slot, *load;
+  uint32_t *batch_of, *best_of;
+  size_t slot_cap, load_cap, batch_cap, best_cap;
+} Bench; /* working memory */
+
+/* Packs one candidate into as few batches as work; keeps it if it is the best. */
+static Err try_candidate(OrderPlan *plan, const Order *o, uint32_t capacity, uint64_t rows,
+                         uint64_t chunks, Bench *w) {
+  uint32_t strata = (uint32_t)ceil_div(o->pairs, chunks);
+  chunks = ceil_div(o->pairs, strata);
+  TRY(mem_grow(&w->slot, &w->slot_cap, strata, sizeof *w->slot));
+  TRY(mem_grow(&w->batch_of, &w->batch_cap, strata, sizeof *w->batch_of));
+  size_slots(o, strata, w->slot);
+  uint64_t total[2] = {0};
+  for (uint32_t j = 0; j < strata; j++) {
+    for (int side = 0; side < 2; side++) total[side] += w->slot[j].rows[side];
+  }
+  uint64_t batches = ceil_div(total[0] > total[1] ? total[0] : total[1], capacity);
+  for (;; batches++) {
+    double fill = (double)rows / ((double)capacity * (double)batches * (double)chunks);
+    if (fill <= plan->fill) return ERR_OK;
+    TRY(mem_grow(&w->load, &w->load_cap, (size_t)batches, sizeof *w->load));
+    if (!pack(w->slot, strata, capacity, (uint32_t)batches, w->batch_of, w->load)) continue;
+    plan->fill = fill;
+    plan->chunks = chunks, plan->strata = strata, plan->per_chunk = (uint32_t)batches;
+    TRY(mem_grow(&w->best_of, &w->best_cap, strata, sizeof *w->best_of));
+    memcpy(w->best_of, w->batch_of, strata * sizeof *w->best_of);
+    return ERR_OK;
+  }
+}
+
+typedef struct {
+  Slot size;
+  uint32_t stratum;
+} Sized;
+
+static int by_size(const void *a, const void *b) {
+  const Sized *x = a, *y = b;
+  for (int side = 0; side < 2; side++) {
+    if (x->size.rows[side] != y->size.rows[side])
+      return x->size.rows[side] < y->size.rows[side] ? -1 : 1;
+  }
+  return x->stratum < y->stratum ? -1 : 1;
+}
+
+/* Groups strata of equal slots into classes, and lists each batch's slots. */
+static Err lay_out(OrderPlan *plan, const Order *o, const uint32_t *batch_of, Bench *w) {
+  uint32_t strata = plan->strata;
+  size_slots(o, strata, w->slot);
+  TRY(mem_alloc(&plan->slot_begin, (size_t)plan->per_chunk + 1, sizeof *plan->slot_begin));
+  TRY(mem_alloc(&plan->slot_class, strata, sizeof *plan->slot_class));
+  TRY(mem_alloc(&plan->slot_ordinal, strata, sizeof *plan->slot_ordinal));
+  TRY(mem_alloc(&plan->class_begin, (size_t)strata + 1, sizeof *plan->class_begin));
+  TRY(mem_alloc(&plan->class_stratum, strata, sizeof *plan->class_stratum));
+  for (uint32_t j = 0; j < strata; j++) plan->slot_begin[batch_of[j] + 1]++;
+  for (uint32_t b = 0; b < plan->per_chunk; b++) {
+    if (plan->slot_begin[b + 1] > plan->most_sentences)
+      plan->most_sentences = plan->slot_begin[b + 1];
+    plan->slot_begin[b + 1] += plan->slot_begin[b];
+  }
+  Sized *sorted;
+  uint32_t *next;
+  TRY(mem_alloc(&sorted, strata, sizeof *sorted));
+  Err err = mem_alloc(&next, plan->per_chunk, sizeof *next);
+  if (!err) {
+    for (uint32_t j = 0; j < strata; j++) sorted[j] = (Sized){w->slot[j], j};
+    qsort(sorted, strata, sizeof *sorted, by_size);
+    memcpy(next, plan->slot_begin, plan->per_chunk * sizeof *next);
+    for (uint32_t k = 0; k < strata; k++) {
+      bool opens = k == 0 || memcmp(&sorted[k].size, &sorted[k - 1].size, sizeof(Slot)) != 0;
+      if (opens) plan->class_begin[plan->classes++] = k;
+      plan->class_stratum[k] = sorted[k].stratum;
+    }
+    plan->class_begin[plan->classes] = strata;
+    for (uint32_t c = plan->classes; c-- > 0;) { /* longest first within a batch */
+      for (uint32_t k = plan->class_begin[c]; k < plan->class_begin[c + 1]; k++) {
+        uint32_t slot = next[batch_of[sorted[k].stratum]]++;
+        plan->slot_class[slot] = c;
+        plan->slot_ordinal[slot] = k - plan->class_begin[c];
+      }
+    }
+    mem_free(next);
+  }
+  mem_free(sorted);
+  return err;
+}
+
+Err order_plan(OrderPlan *plan, const Order *o, uint32_t capacity) {
+  *plan = (OrderPlan){.capacity = capacity};
+  for (size_t c = 0; c < o->cells; c++) {
+    uint32_t longest =
+        o->cell[c].len[0] > o->cell[c].len[1] ? o->cell[c].len[0] : o->cell[c].len[1];
+    if (longest + 1u > capacity) {
+      return err_set(ERR_USAGE,
+                     "a batch of %u rows cannot hold the longest sentence, %u with its end "
+                     "mark; raise --batch-tokens",
+                     capacity, longest + 1u);
+    }
+  }
+  uint64_t rows = rows_in_all(o);
+  Candidate *list;
+  TRY(mem_alloc(&list, MOST_LOOKED_AT + 2, sizeof *list));
+  size_t n = list_candidates(o, capacity, rows, list);
+  Bench w = {0};
+  Err err = ERR_OK;
+  for (size_t i = 0; i < n && i < MOST_PACKINGS && plan->fill < GOOD_ENOUGH && !err; i++) {
+    err = try_candidate(plan, o, capacity, rows, list[i].chunks, &w);
+  }
+  if (!err) err = lay_out(plan, o, w.best_of, &w);
+  plan->batches = plan->chunks * plan->per_chunk;
+  mem_free(list);
+  mem_free(w.slot);
+  mem_free(w.load);
+  mem_free(w.batch_of);
+  mem_free(w.best_of);
+  if (err) order_plan_free(plan);
+  return err;
+}
+
+void order_plan_free(OrderPlan *plan) {
+  mem_free(plan->slot_begin);
+  mem_free(plan->slot_class);
+  mem_free(plan->slot_ordinal);
+  mem_free(plan->class_begin);
+  mem_free(plan->class_stratum);
+  *plan = (OrderPlan){0};
+}

@@ -1,0 +1,348 @@
+/* Reader, workers and taker around a ring of blocks. Relies on base, text,
+ * clean, input. */
+#include "data/pipeline.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "data/input.h"
+
+#define BLOCK_LINES 1024u
+#define BLOCK_BYTES ((size_t)1 << 18) /* of one side, about */
+
+typedef struct {
+  PipelineBlock out;
+  size_t input;        /* which of the spec's */
+  uint64_t input_line; /* number of its first line in that input, from 1 */
+  ErrRecord error;     /* takes the place of the block's contents */
+  bool done;
+} Block;
+
+typedef struct {
+  const PipelineSpec *spec;
+  MetaSplit inputs; /* only its sources, the reader's until all threads are joined */
+  Block *ring;
+  size_t size;
+  uint64_t filled, claimed, taken; /* blocks ever */
+  bool end, stop;
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+} Pipe;
+
+/* The reader. */
+
+typedef struct {
+  Pipe *pipe;
+  Input *in[2]; /* in[1] is NULL for one file with tabs */
+  size_t input;
+  uint64_t line, read_before; /* lines of all inputs; bytes of the finished ones */
+} Source;
+
+static const char *name_of(const Source *s, int side) {
+  return input_path(s->in[side]);
+}
+
+static Err add_raw(PipelineBlock *b, int side, const char *line, size_t len) {
+  str_addn(&b->raw[side], line, len);
+  b->raw_at[side][b->lines + 1] = (uint32_t)b->raw[side].len;
+  return str_check(&b->raw[side]);
+}
+
+/* One line of each side into the block; *end at the end of both. */
+static Err read_pair(Source *s, PipelineBlock *b, bool *end) {
+  const char *line[2] = {0};
+  size_t len[2];
+  TRY(input_line(s->in[0], &line[0], &len[0]));
+  if (!s->in[1]) {
+    *end = !line[0];
+    if (*end) return ERR_OK;
+    const char *tab = memchr(line[0], '\t', len[0]);
+    if (!tab) {
+      return err_set(ERR_WORK,
+                     "%s:%llu: no tab; a single file needs source, tab, target on every line",
+                     name_of(s, 0), (unsigned long long)input_number(s->in[0]));
+    }
+    size_t first = (size_t)(tab - line[0]);
+    const char *second =
+        memchr(tab + 1, '\t', len[0] - first - 1); /* further columns are not ours */
+    line[1] = tab + 1;
+    len[1] = second ? (size_t)(second - line[1]) : len[0] - first - 1;
+    len[0] = first;
+  } else {
+    TRY(input_line(s->in[1], &line[1], &len[1]));
+    if (!line[0] != !line[1]) {
+      int longer = line[1] != NULL;
+      do TRY(input_line(s->in[longer], &line[0], &len[0]));
+      while (line[0]);
+      return err_set(ERR_WORK,
+                     "%s has %llu lines and %s has %llu: the two sides must match line by line",
+                     name_of(s, 0), (unsigned long long)input_number(s->in[0]), name_of(s, 1),
+                     (unsigned long long)input_number(s->in[1]));
+    }
+    *end = !line[0];
+    if (*end) return ERR_OK;
+  }
+  for (int side = 0; side < 2; side++) TRY(add_raw(b, side, line[side], len[side]));
+  b->lines++;
+  return ERR_OK;
+}
+
+static Err fill_block(Source *s, Block *block, bool *end) {
+  PipelineBlock *b = &block->out;
+  b->lines = 0;
+  for (int side = 0; side < 2; side++) str_clear(&b->raw[side]);
+  block->input = s->input;
+  block->input_line = input_number(s->in[0]) + 1;
+  b->first = s->line;
+  while (!*end && b->lines < BLOCK_LINES && b->raw[0].len < BLOCK_BYTES &&
+         b->raw[1].len < BLOCK_BYTES) {
+    TRY(read_pair(s, b, end));
+  }
+  s->line += b->lines;
+  b->bytes_read =
+      s->read_before + input_bytes(s->in[0]) + (s->in[1] ? input_bytes(s->in[1]) : 0);
+  return ERR_OK;
+}
+
+/* Waits for a free block; NULL when the work was stopped. */
+static Block *free_block(Pipe *p) {
+  pthread_mutex_lock(&p->lock);
+  while (!p->stop && p->filled - p->taken >= p->size) pthread_cond_wait(&p->changed, &p->lock);
+  Block *block = p->stop ? NULL : &p->ring[p->filled % p->size];
+  pthread_mutex_unlock(&p->lock);
+  return block;
+}
+
+static void publish(Pipe *p, bool last) {
+  pthread_mutex_lock(&p->lock);
+  p->filled += !last;
+  p->end = p->end || last;
+  pthread_cond_broadcast(&p->changed);
+  pthread_mutex_unlock(&p->lock);
+}
+
+static Err record_source(Source *s) {
+  const TextPair *input = &s->pipe->spec->input[s->input];
+  MetaSource m = {.lines = input_number(s->in[0])};
+  for (int side = 0; side < 2 && s->in[side]; side++) {
+    snprintf(m.name[side], sizeof m.name[side], "%s", input->name[side]);
+    m.bytes[side] = input_bytes(s->in[side]);
+    s->read_before += m.bytes[side];
+    input_sha256(s->in[side], m.sha256[side]);
+  }
+  if (m.lines == 0) return err_set(ERR_WORK, "%s is empty", name_of(s, 0));
+  return meta_add_source(&s->pipe->inputs, &m);
+}
+
+static Err read_input(Source *s) {
+  const TextPair *input = &s->pipe->spec->input[s->input];
+  for (int side = 0; side < 2 && input->path[side]; side++)
+    TRY(input_open(&s->in[side], input->path[side]));
+  for (bool end = false; !end;) {
+    Block *block = free_block(s->pipe);
+    if (!block) return ERR_OK;
+    block->error = (ErrRecord){0};
+    TRY(fill_block(s, block, &end));
+    if (block->out.lines) publish(s->pipe, false);
+  }
+  return record_source(s);
+}
+
+static void *reader(void *argument) {
+  Source s = {.pipe = argument};
+  Err err = ERR_OK;
+  for (; s.input < s.pipe->spec->inputs && !err; s.input++) {
+    s.in[0] = s.in[1] = NULL;
+    err = read_input(&s);
+    ErrRecord kept = err_take(err);
+    for (int side = 0; side < 2; side++) input_close(s.in[side]);
+    if (err) {
+      Block *block = free_block(s.pipe);
+      if (block) {
+        block->out.lines = 0;
+        block->error = kept;
+        publish(s.pipe, false);
+      }
+    }
+  }
+  publish(s.pipe, true);
+  return NULL;
+}
+
+/* The workers. */
+
+static Err bad_utf8(const Pipe *p, const Block *block, uint32_t k, int side, size_t offset) {
+  const TextPair *input = &p->spec->input[block->input];
+  const Str *raw = &block->out.raw[side];
+  return err_set(ERR_WORK,
+                 "%s:%llu: byte %zu of the line (0x%02x) is not UTF-8; convert the file, or "
+                 "leave such pairs out with --bad-utf8 drop",
+                 input->path[side] ? input->path[side] : input->path[0],
+                 (unsigned long long)(block->input_line + k), offset + 1,
+                 (unsigned char)raw->s[block->out.raw_at[side][k] + offset]);
+}
+
+/* Validates, squeezes and judges line k of both sides; then its ids. */
+static Err work_on_line(const Pipe *p, Block *block, uint32_t k) {
+  PipelineBlock *b = &block->out;
+  const PipelineSpec *spec = p->spec;
+  CleanLine line[2] = {{0}};
+  CleanVerdict verdict = CLEAN_KEEP;
+  for (int side = 0; side < 2; side++) {
+    const char *raw = str_text(&b->raw[side]) + b->raw_at[side][k];
+    size_t len = b->raw_at[side][k + 1] - b->raw_at[side][k];
+    size_t valid = utf8_valid(raw, len);
+    if (valid < len) {
+      if (!spec->drop_bad_utf8) return bad_utf8(p, block, k, side, valid);
+      verdict = CLEAN_BAD_UTF8;
+    } else {
+      line[side] = clean_squeeze(raw, len, b->text[side].s + b->text[side].len);
+      b->text[side].len += line[side].len;
+    }
+    b->at[side][k + 1] = (uint32_t)b->text[side].len;
+  }
+  if (verdict == CLEAN_KEEP) {
+    if (spec->rules)
+      verdict = clean_judge(spec->rules, &line[0], &line[1]);
+    else if (line[0].len == 0 || line[1].len == 0)
+      verdict = CLEAN_EMPTY;
+  }
+  bool encode = verdict == CLEAN_KEEP && spec->tokenizer && b->first + k >= spec->skip;
+  size_t begin = b->ids.len;
+  for (int side = 0; side < 2; side++) {
+    size_t before = b->ids.len;
+    if (encode)
+      TRY(tokenizer_encode(spec->tokenizer, b->text[side].s + b->at[side][k], line[side].len,
+                           &b->ids));
+    if (b->ids.len - before > spec->max_tokens && encode) verdict = CLEAN_TOKENS;
+    if (encode && b->ids.len == before)
+      verdict = CLEAN_EMPTY; /* nothing but what the tokenizer ignores */
+    b->id_at[2 * k + (uint32_t)side + 1] = (uint32_t)b->ids.len;
+  }
+  if (encode && verdict != CLEAN_KEEP) {
+    b->ids.len = begin;
+    b->id_at[2 * k + 1] = b->id_at[2 * k + 2] = (uint32_t)begin;
+  }
+  b->verdict[k] = (uint8_t)verdict;
+  return ERR_OK;
+}
+
+static Err work_on(const Pipe *p, Block *block) {
+  PipelineBlock *b = &block->out;
+  b->ids.len = 0;
+  for (int side = 0; side < 2; side++) { /* squeezing never lengthens */
+    b->text[side].len = 0;
+    TRY(mem_grow(&b->text[side].s, &b->text[side].cap, b->raw[side].len + 1, 1));
+  }
+  for (uint32_t k = 0; k < b->lines; k++) TRY(work_on_line(p, block, k));
+  return ERR_OK;
+}
+
+static void *worker(void *argument) {
+  Pipe *p = argument;
+  pthread_mutex_lock(&p->lock);
+  for (;;) {
+    while (!p->stop && !p->end && p->claimed == p->filled)
+      pthread_cond_wait(&p->changed, &p->lock);
+    if (p->stop || p->claimed == p->filled) break;
+    Block *block = &p->ring[p->claimed++ % p->size];
+    pthread_mutex_unlock(&p->lock);
+    if (!block->error.code) {
+      Err err = work_on(p, block);
+      if (err) block->error = err_take(err);
+    }
+    pthread_mutex_lock(&p->lock);
+    block->done = true;
+    pthread_cond_broadcast(&p->changed);
+  }
+  pthread_mutex_unlock(&p->lock);
+  return NULL;
+}
+
+/* The caller's thread. */
+
+static Err take_all(Pipe *p, PipelineTake take, void *context) {
+  for (;;) {
+    Block *block = &p->ring[p->taken % p->size];
+    pthread_mutex_lock(&p->lock);
+    while (!block->done && !(p->end && p->taken == p->filled))
+      pthread_cond_wait(&p->changed, &p->lock);
+    bool over = !block->done;
+    pthread_mutex_unlock(&p->lock);
+    if (over) return ERR_OK;
+    if (block->error.code) return err_give(&block->error);
+    TRY(take(context, &block->out));
+    pthread_mutex_lock(&p->lock);
+    block->done = false;
+    p->taken++;
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+  }
+}
+
+static Err new_block(PipelineBlock *b) {
+  size_t n = BLOCK_LINES;
+  TRY(mem_alloc(&b->verdict, n, sizeof *b->verdict));
+  TRY(mem_alloc(&b->id_at, 2 * n + 1, sizeof *b->id_at));
+  for (int side = 0; side < 2; side++) {
+    TRY(mem_alloc(&b->raw_at[side], n + 1, sizeof *b->raw_at[side]));
+    TRY(mem_alloc(&b->at[side], n + 1, sizeof *b->at[side]));
+  }
+  return ERR_OK;
+}
+
+static void free_ring(Pipe *p) {
+  for (size_t i = 0; p->ring && i < p->size; i++) {
+    PipelineBlock *b = &p->ring[i].out;
+    mem_free(b->verdict);
+    mem_free(b->id_at);
+    ids_free(&b->ids);
+    for (int side = 0; side < 2; side++) {
+      mem_free(b->raw_at[side]);
+      mem_free(b->at[side]);
+      str_free(&b->raw[side]);
+      str_free(&b->text[side]);
+    }
+  }
+  mem_free(p->ring);
+}
+
+static Err run_threads(Pipe *p, PipelineTake take, void *context) {
+  size_t n = (size_t)p->spec->threads + 1, started = 0;
+  pthread_t *thread;
+  TRY(mem_alloc(&thread, n, sizeof *thread));
+  Err err = ERR_OK;
+  for (; started < n && !err; started++) {
+    if (pthread_create(&thread[started], NULL, started == 0 ? reader : worker, p)) {
+      err = err_set(ERR_WORK, "cannot start %zu threads; ask for fewer with --threads", n);
+      break;
+    }
+  }
+  if (!err) err = take_all(p, take, context);
+  pthread_mutex_lock(&p->lock);
+  p->stop = true;
+  pthread_cond_broadcast(&p->changed);
+  pthread_mutex_unlock(&p->lock);
+  for (size_t i = 0; i < started; i++) pthread_join(thread[i], NULL);
+  mem_free(thread);
+  return err;
+}
+
+Err pipeline_run(const PipelineSpec *spec, MetaSplit *split, PipelineTake take, void *context) {
+  Pipe p = {.spec = spec, .size = 4 * (size_t)spec->threads + 4};
+  pthread_mutex_init(&p.lock, NULL);
+  pthread_cond_init(&p.changed, NULL);
+  Err err = mem_alloc(&p.ring, p.size, sizeof *p.ring);
+  for (size_t i = 0; i < p.size && !err; i++) err = new_block(&p.ring[i].out);
+  if (!err) err = run_threads(&p, take, context);
+  for (size_t i = 0; i < p.inputs.sources && !err; i++)
+    err = meta_add_source(split, &p.inputs.source[i]);
+  mem_free(p.inputs.source);
+  free_ring(&p);
+  pthread_cond_destroy(&p.changed);
+  pthread_mutex_destroy(&p.lock);
+  return err;
+}

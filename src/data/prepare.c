@@ -1,0 +1,467 @@
+/* The steps of `trireme prepare`: gather the inputs, have a tokenizer, encode
+ * validation and test, encode training into shards, sort by length, record.
+ * Relies on text and the rest of data. */
+#include "data/prepare.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "base/stop.h"
+#include "data/dataset.h"
+#include "data/demo.h"
+#include "data/input.h"
+#include "data/prepare_state.h"
+#include "data/sample.h"
+#include "data/seen.h"
+
+#define DEMO_HELD_OUT 1000 /* pairs of validation and of test */
+
+typedef struct {
+  PrepareSpec spec; /* with stand-ins for standard input and the demo */
+  PrepareState state;
+  Meta *meta;
+  Tokenizer tokenizer;
+  TextPair demo_train;
+  char *path[7]; /* of the stand-ins */
+  size_t paths;
+  uint64_t input_bytes, lines_done; /* of train; those in finished shards */
+  ShardBuilder builder;
+  Seen seen;
+  Progress progress;
+} Prepare;
+
+static Err in_partial(const Prepare *p, const char *name, char path[FILE_PATH_MAX]) {
+  return file_join(path, p->state.dir, name);
+}
+
+/* A path in OUT.partial/source that lives as long as the run. */
+static Err stand_in(Prepare *p, const char *name, const char **path) {
+  char dir[FILE_PATH_MAX], full[FILE_PATH_MAX];
+  TRY(in_partial(p, "source", dir));
+  TRY(file_mkdirs(dir));
+  TRY(file_join(full, dir, name));
+  TRY(mem_dup(&p->path[p->paths], full, strlen(full)));
+  *path = p->path[p->paths++];
+  return ERR_OK;
+}
+
+static Err gather_demo_split(Prepare *p, TextPair *pair, DemoSplit split, const char *en,
+                             const char *de, uint64_t pairs) {
+  TRY(stand_in(p, en, &pair->path[0]));
+  TRY(stand_in(p, de, &pair->path[1]));
+  pair->name[0] = en;
+  pair->name[1] = de;
+  if (file_exists(pair->path[1])) return ERR_OK; /* a resumed run has it */
+  char beside[FILE_PATH_MAX];
+  TRY(in_partial(p, "source/unfinished", beside));
+  TRY(demo_write(pair->path[0], beside, split, pairs, p->spec.seed));
+  return file_rename(beside, pair->path[1]);
+}
+
+static Err gather_demo(Prepare *p) {
+  PrepareSpec *spec = &p->spec;
+  spec->train = &p->demo_train;
+  spec->trains = 1;
+  TRY(gather_demo_split(p, spec->train, DEMO_TRAIN, "demo-train.en", "demo-train.de",
+                        spec->demo_pairs));
+  TRY(gather_demo_split(p, &spec->valid, DEMO_VALID, "demo-valid.en", "demo-valid.de",
+                        DEMO_HELD_OUT));
+  return gather_demo_split(p, &spec->test, DEMO_TEST, "demo-test.en", "demo-test.de",
+                           DEMO_HELD_OUT);
+}
+
+/* Standard input is read once but wanted twice: it is kept until the end. */
+static Err keep_standard_input(const char *path) {
+  if (file_exists(path)) return ERR_OK;
+  char beside[FILE_PATH_MAX];
+  int n = snprintf(beside, sizeof beside, "%s.tmp", path);
+  if (n < 0 || n >= FILE_PATH_MAX) return err_set(ERR_WORK, "the path %s is too long", path);
+  FileWriter w;
+  TRY(file_create(&w, beside));
+  Err err = ERR_OK;
+  char *block = NULL;
+  TRY_DONE(mem_alloc(&block, (size_t)1 << 16, 1));
+  Progress progress;
+  progress_begin(&progress, "read standard input", "bytes", 0);
+  for (size_t got; (got = fread(block, 1, (size_t)1 << 16, stdin)) > 0;) {
+    TRY_DONE(file_put(&w, block, got));
+    progress_set(&progress, w.bytes);
+  }
+  if (ferror(stdin)) {
+    err = err_errno("cannot read", "standard input");
+    goto done;
+  }
+  TRY_DONE(file_finish(&w, NULL));
+  progress_end(&progress);
+  err = file_rename(beside, path);
+done:
+  file_abandon(&w);
+  mem_free(block);
+  return err;
+}
+
+static Err gather_pair(Prepare *p, TextPair *pair) {
+  for (int side = 0; side < 2 && pair->path[side]; side++) {
+    if (strcmp(pair->path[side], "-") != 0) {
+      const char *slash = strrchr(pair->path[side], '/');
+      pair->name[side] = slash ? slash + 1 : pair->path[side];
+      continue;
+    }
+    if (p->paths) return err_set(ERR_USAGE, "standard input ('-') can be one file only");
+    TRY(stand_in(p, "stdin", &pair->path[side]));
+    pair->name[side] = "stdin";
+    TRY(keep_standard_input(pair->path[side]));
+  }
+  return ERR_OK;
+}
+
+/* After this every input is a file that exists. */
+static Err gather(Prepare *p) {
+  if (p->spec.demo_pairs)
+    TRY(gather_demo(p));
+  else {
+    for (size_t i = 0; i < p->spec.trains; i++) TRY(gather_pair(p, &p->spec.train[i]));
+    TRY(gather_pair(p, &p->spec.valid));
+    TRY(gather_pair(p, &p->spec.test));
+  }
+  for (size_t i = 0; i < p->spec.trains; i++) {
+    for (int side = 0; side < 2 && p->spec.train[i].path[side]; side++) {
+      uint64_t bytes;
+      TRY(file_size(p->spec.train[i].path[side], &bytes));
+      p->input_bytes += bytes;
+    }
+  }
+  return prepare_fingerprint(&p->state, &p->spec);
+}
+
+static Err check_stop(const Prepare *p) {
+  if (!stop_asked()) return ERR_OK;
+  return err_set(ERR_WORK, "stopped as asked; what is done is in %s, continue with --resume",
+                 p->state.dir);
+}
+
+/* The tokenizer. */
+
+typedef struct {
+  Prepare *p;
+  Sample sample;
+} Sampling;
+
+static Err sample_block(void *context, const PipelineBlock *b) {
+  Sampling *s = context;
+  TRY(check_stop(s->p));
+  progress_set(&s->p->progress, b->bytes_read);
+  for (uint32_t k = 0; k < b->lines; k++) {
+    if (b->verdict[k] != CLEAN_KEEP) continue;
+    const char *text[2];
+    size_t len[2];
+    for (int side = 0; side < 2; side++) {
+      text[side] = b->text[side].s + b->at[side][k];
+      len[side] = b->at[side][k + 1] - b->at[side][k];
+    }
+    TRY(sample_add(&s->sample, b->first + k, text, len));
+  }
+  return ERR_OK;
+}
+
+static PipelineSpec train_pipeline(const Prepare *p) {
+  return (PipelineSpec){.input = p->spec.train,
+                        .inputs = p->spec.trains,
+                        .rules = &p->spec.rules,
+                        .max_tokens = p->spec.max_tokens,
+                        .drop_bad_utf8 = p->spec.drop_bad_utf8,
+                        .threads = p->spec.threads};
+}
+
+/* SentencePiece's own words for a vocabulary the text cannot fill are long. */
+static Err explain_training(const Prepare *p, size_t pairs) {
+  const char *most = strstr(err_message(), "<= ");
+  const char *least = strstr(err_message(), "smaller than required_chars");
+  if (most) {
+    return err_set(ERR_WORK,
+                   "a vocabulary of %d pieces is more than these %zu pairs allow: set "
+                   "--vocab-size to %d or less",
+                   p->spec.training.vocab_size, pairs, atoi(most + 3));
+  }
+  if (least) {
+    return err_set(ERR_WORK,
+                   "a vocabulary of %d pieces has no room for all the characters of the text: "
+                   "raise --vocab-size or lower "
+                   "--character-coverage",
+                   p->spec.training.vocab_size);
+  }
+  return ERR_WORK;
+}
+
+static Err learn_tokenizer(Prepare *p, const char *path) {
+  Sampling s = {.p = p};
+  MetaSplit unused = {0};
+  sample_begin(&s.sample, p->spec.seed, (size_t)p->spec.sample);
+  PipelineSpec spec = train_pipeline(p);
+  progress_begin(&p->progress, "sample", "bytes", p->input_bytes);
+  Err err;
+  TRY_DONE(pipeline_run(&spec, &unused, sample_block, &s));
+  progress_end(&p->progress);
+  if (s.sample.size == 0) {
+    err = err_set(ERR_WORK,
+                  "no pair is left after cleaning; look at the text, or loosen the limits");
+    goto done;
+  }
+  sample_sort(&s.sample);
+  char pairs[32], size[32], time[32];
+  log_info("learn: a %s vocabulary of %s pieces from %s pairs, which takes a while",
+           p->spec.training.type, str_of_count(size, (uint64_t)p->spec.training.vocab_size),
+           str_of_count(pairs, s.sample.size));
+  double start = progress_clock();
+  stop_unwatch(); /* nothing is lost if a signal ends this */
+  err = tokenizer_train(&p->spec.training, sample_line, &s.sample, path);
+  stop_watch();
+  if (err)
+    err = explain_training(p, s.sample.size);
+  else
+    log_info("learn: done in %s", str_of_seconds(time, progress_clock() - start));
+done:
+  mem_free(unused.source);
+  sample_free(&s.sample);
+  return err;
+}
+
+static Err have_tokenizer(Prepare *p) {
+  char path[FILE_PATH_MAX];
+  TRY(in_partial(p, "tokenizer.model", path));
+  if (!file_exists(path)) {
+    if (p->spec.tokenizer)
+      TRY(file_copy(p->spec.tokenizer, path));
+    else
+      TRY(learn_tokenizer(p, path));
+  }
+  if (tokenizer_open(&p->tokenizer, path))
+    return err_context("%s", p->spec.tokenizer ? p->spec.tokenizer : "tokenizer");
+  Meta *m = p->meta;
+  const Tokenizer *t = &p->tokenizer;
+  m->vocab = t->vocab, m->pad = t->pad, m->bos = t->bos, m->eos = t->eos, m->unk = t->unk;
+  snprintf(m->tokenizer_type, sizeof m->tokenizer_type, "%s", t->type);
+  memcpy(m->tokenizer_sha256, t->sha256, sizeof m->tokenizer_sha256);
+  return ERR_OK;
+}
+
+/* Encoding. */
+
+static Err keep_pair(Prepare *p, MetaSplit *split, const PipelineBlock *b, uint32_t k) {
+  const uint32_t *at = b->id_at + 2 * k;
+  size_t len[2] = {at[1] - at[0], at[2] - at[1]};
+  TRY(shard_add(&p->builder, b->ids.id + at[0], len[0], b->ids.id + at[1], len[1]));
+  split->pairs++;
+  for (int side = 0; side < 2; side++) {
+    split->tokens[side] += len[side];
+    split->text_bytes[side] += b->at[side][k + 1] - b->at[side][k];
+    if (len[side] > split->longest[side]) split->longest[side] = len[side];
+  }
+  return ERR_OK;
+}
+
+static Err finish_shard(Prepare *p, MetaSplit *split, const char *name) {
+  char path[FILE_PATH_MAX];
+  MetaFile file = {.pairs = p->builder.pairs};
+  TRY(in_partial(p, name, path));
+  snprintf(file.name, sizeof file.name, "%s", name);
+  TRY(shard_write(&p->builder, path, p->tokenizer.sha256, &file.bytes, file.sha256));
+  return meta_add_shard(split, &file);
+}
+
+/* Validation and test: kept whole and raw for BLEU; what has room is encoded. */
+typedef struct {
+  Prepare *p;
+  MetaSplit *split;
+  FileWriter raw[2];
+} HeldOut;
+
+static Err take_held_out(void *context, const PipelineBlock *b) {
+  HeldOut *h = context;
+  h->split->lines += b->lines;
+  for (uint32_t k = 0; k < b->lines; k++) {
+    for (int side = 0; side < 2; side++) {
+      size_t len = b->raw_at[side][k + 1] - b->raw_at[side][k];
+      TRY(file_put(&h->raw[side], str_text(&b->raw[side]) + b->raw_at[side][k], len));
+      TRY(file_put(&h->raw[side], "\n", 1));
+    }
+    if (b->verdict[k] == CLEAN_KEEP)
+      TRY(keep_pair(h->p, h->split, b, k));
+    else
+      h->split->dropped[b->verdict[k]]++;
+  }
+  return ERR_OK;
+}
+
+static Err encode_held_out(Prepare *p, Split which, const TextPair *input) {
+  if (!input->path[0]) return ERR_OK;
+  static const char *const raw_name[SPLITS][2] = {
+      {0}, {"valid.src", "valid.ref"}, {"test.src", "test.ref"}};
+  PipelineSpec spec = train_pipeline(p);
+  spec.input = input, spec.inputs = 1, spec.rules = NULL;
+  spec.tokenizer = &p->tokenizer;
+  spec.drop_bad_utf8 = false; /* every line counts in BLEU */
+  HeldOut h = {.p = p, .split = &p->meta->split[which], .raw = {{.fd = -1}, {.fd = -1}}};
+  char path[FILE_PATH_MAX], name[16];
+  Err err;
+  for (int side = 0; side < 2; side++) {
+    TRY_DONE(in_partial(p, raw_name[which][side], path));
+    TRY_DONE(file_create(&h.raw[side], path));
+  }
+  TRY_DONE(pipeline_run(&spec, h.split, take_held_out, &h));
+  for (int side = 0; side < 2; side++) TRY_DONE(file_finish(&h.raw[side], NULL));
+  if (h.split->pairs == 0) {
+    err = err_set(ERR_WORK, "no line of the %s text can be used: it is empty or too long",
+                  split_name[which]);
+    goto done;
+  }
+  snprintf(name, sizeof name, "%s.tok", split_name[which]);
+  err = finish_shard(p, h.split, name);
+done:
+  for (int side = 0; side < 2; side++) file_abandon(&h.raw[side]);
+  return err;
+}
+
+static Err finish_train_shard(Prepare *p, uint64_t lines) {
+  MetaSplit *split = &p->meta->split[SPLIT_TRAIN];
+  char name[32];
+  snprintf(name, sizeof name, "train-%05zu.tok", split->shards);
+  TRY(finish_shard(p, split, name));
+  return prepare_save(&p->state, p->meta, lines);
+}
+
+static Err take_train_line(Prepare *p, const PipelineBlock *b, uint32_t k) {
+  MetaSplit *split = &p->meta->split[SPLIT_TRAIN];
+  CleanVerdict verdict = b->verdict[k];
+  if (p->spec.dedup && (verdict == CLEAN_KEEP || verdict == CLEAN_TOKENS)) {
+    const char *text[2];
+    size_t len[2];
+    bool before;
+    for (int side = 0; side < 2; side++) {
+      text[side] = b->text[side].s + b->at[side][k];
+      len[side] = b->at[side][k + 1] - b->at[side][k];
+    }
+    TRY(seen_add(&p->seen, text, len, &before));
+    if (before) verdict = CLEAN_DUPLICATE;
+  }
+  uint64_t line = b->first + k;
+  if (line < p->lines_done) return ERR_OK; /* in a shard of the run that is resumed */
+  split->lines++;
+  if (verdict != CLEAN_KEEP) {
+    split->dropped[verdict]++;
+    return ERR_OK;
+  }
+  TRY(keep_pair(p, split, b, k));
+  return shard_bytes(&p->builder) >= p->spec.shard_bytes ? finish_train_shard(p, line + 1)
+                                                         : ERR_OK;
+}
+
+static Err take_train(void *context, const PipelineBlock *b) {
+  Prepare *p = context;
+  TRY(check_stop(p));
+  progress_set(&p->progress, b->bytes_read);
+  for (uint32_t k = 0; k < b->lines; k++) TRY(take_train_line(p, b, k));
+  return ERR_OK;
+}
+
+static Err encode_train(Prepare *p) {
+  MetaSplit *split = &p->meta->split[SPLIT_TRAIN];
+  PipelineSpec spec = train_pipeline(p);
+  spec.tokenizer = &p->tokenizer;
+  spec.skip = p->lines_done;
+  progress_begin(&p->progress, "encode", "bytes", p->input_bytes);
+  TRY(pipeline_run(&spec, split, take_train, p));
+  if (p->builder.pairs) TRY(finish_train_shard(p, split->lines));
+  progress_end(&p->progress);
+  if (split->pairs == 0) {
+    return err_set(
+        ERR_WORK,
+        "no pair is left after cleaning %llu lines; look at the text, or loosen the limits",
+        (unsigned long long)split->lines);
+  }
+  return ERR_OK;
+}
+
+/* The sorted order and the record. */
+
+static Err write_meta(const Prepare *p) {
+  char path[FILE_PATH_MAX];
+  TRY(in_partial(p, "dataset.json", path));
+  Str text = {0};
+  Err err = meta_print(p->meta, &text);
+  if (!err) err = file_write(path, text.s, text.len);
+  str_free(&text);
+  return err;
+}
+
+static Err pair_lengths(void *context, uint64_t i, uint32_t len[2]) {
+  uint64_t within;
+  ShardView view;
+  Shard *shard = dataset_find(context, SPLIT_TRAIN, i, &within);
+  TRY(shard_pair(shard, within, &view));
+  len[0] = view.len[0];
+  len[1] = view.len[1];
+  return ERR_OK;
+}
+
+/* Sorts by reading the finished shards back, which also checks them. */
+static Err write_order(Prepare *p) {
+  TRY(write_meta(p));
+  DataSet d;
+  MetaFile order = {.name = "train.order"};
+  char path[FILE_PATH_MAX];
+  TRY(dataset_open(&d, p->state.dir));
+  Err err = in_partial(p, order.name, path);
+  if (!err)
+    err = order_write(path, d.meta.split[SPLIT_TRAIN].pairs, pair_lengths, &d, &order.bytes,
+                      order.sha256);
+  dataset_close(&d);
+  if (!err) p->meta->order = order;
+  return err;
+}
+
+static Err run(Prepare *p) {
+  TRY(prepare_enter(&p->state, &p->spec));
+  TRY(gather(p));
+  TRY(prepare_load(&p->state, p->meta, &p->lines_done));
+  Meta *m = p->meta;
+  if (p->lines_done) {
+    char lines[32];
+    log_info("resume: %s lines are done", str_of_count(lines, p->lines_done));
+  }
+  for (int side = 0; side < 2; side++)
+    snprintf(m->lang[side], sizeof m->lang[side], "%s", p->spec.lang[side]);
+  m->rules = p->spec.rules;
+  m->max_tokens = p->spec.max_tokens;
+  m->dedup = p->spec.dedup;
+  m->seed = p->spec.seed;
+  TRY(have_tokenizer(p));
+  shard_begin(&p->builder, (uint32_t)p->tokenizer.vocab);
+  if (p->lines_done == 0) { /* else they are done: they come before the first shard */
+    TRY(encode_held_out(p, SPLIT_VALID, &p->spec.valid));
+    TRY(encode_held_out(p, SPLIT_TEST, &p->spec.test));
+  }
+  TRY(encode_train(p));
+  TRY(write_order(p));
+  TRY(write_meta(p));
+  return prepare_complete(&p->state, p->spec.out);
+}
+
+Err prepare_run(const PrepareSpec *spec, Meta *meta) {
+  Prepare p = {.spec = *spec, .state = {.lock = -1}, .meta = meta};
+  *meta = (Meta){0};
+  stop_watch();
+  Err err = run(&p);
+  stop_unwatch();
+  prepare_leave(&p.state);
+  tokenizer_close(&p.tokenizer);
+  shard_builder_free(&p.builder);
+  seen_free(&p.seen);
+  for (size_t i = 0; i < p.paths; i++) mem_free(p.path[i]);
+  if (err) meta_free(meta);
+  return err;
+}

@@ -1,0 +1,32 @@
+/* From raw parallel text to a data set directory. Work goes on in OUT.partial,
+ * which becomes OUT when everything is written: a stopped run leaves nothing that
+ * looks complete, and can be continued. Relies on text and the rest of data. */
+#ifndef DATA_PREPARE_H
+#define DATA_PREPARE_H
+
+#include "data/meta.h"
+#include "data/pipeline.h"
+
+typedef struct {
+  const char *out;
+  TextPair *train; /* "-" as a path is standard input, once */
+  size_t trains;
+  TextPair valid, test; /* path[0] NULL: none */
+  uint64_t demo_pairs;  /* > 0: the text is the built-in demo corpus */
+  const char *lang[2];
+  CleanRules rules;
+  uint32_t max_tokens;
+  bool dedup, drop_bad_utf8;
+  const char *tokenizer; /* a .model to take, or NULL: train one */
+  TokenizerTraining training;
+  uint64_t sample; /* pairs it learns from */
+  uint64_t seed;
+  size_t shard_bytes;
+  int threads;
+  bool resume;
+} PrepareSpec;
+
+/* Does it all; `meta` says what came of it. */
+NODISCARD Err prepare_run(const PrepareSpec *spec, Meta *meta);
+
+#endif

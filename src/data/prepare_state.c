@@ -1,0 +1,152 @@
+/* OUT.partial: its lock, its fingerprint and its saved progress.
+ * Relies on base, meta. */
+#include "data/prepare_state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+#define STATE_HEAD "trireme-prepare 1"
+
+static Err lock_dir(PrepareState *s) {
+  char path[FILE_PATH_MAX];
+  TRY(file_join(path, s->dir, "lock"));
+  s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (s->lock < 0) return err_errno("cannot create", path);
+  if (flock(s->lock, LOCK_EX | LOCK_NB) == 0) return ERR_OK;
+  if (errno != EWOULDBLOCK) return err_errno("cannot lock", path);
+  return err_set(ERR_WORK,
+                 "another trireme is at work in %s; wait for it, or choose another --out",
+                 s->dir);
+}
+
+Err prepare_enter(PrepareState *s, const PrepareSpec *spec) {
+  *s = (PrepareState){.lock = -1};
+  char out[FILE_PATH_MAX];
+  TRY(file_join(out, spec->out, ""));
+  size_t n = strlen(out);
+  while (n > 1 && out[n - 1] == '/') out[--n] = '\0';
+  int len = snprintf(s->dir, sizeof s->dir, "%s.partial", out);
+  if (len < 0 || len >= FILE_PATH_MAX) return err_set(ERR_WORK, "the path %s is too long", out);
+  if (file_exists(out))
+    return err_set(ERR_WORK, "%s exists already; choose another --out or remove it first", out);
+  if (file_exists(s->dir) && !spec->resume) {
+    return err_set(
+        ERR_WORK,
+        "%s is left from a run that was stopped: continue it with --resume, or remove it",
+        s->dir);
+  }
+  if (!file_exists(s->dir) && spec->resume)
+    log_info("nothing to resume at %s: starting anew", s->dir);
+  TRY(file_mkdirs(s->dir));
+  return lock_dir(s);
+}
+
+void prepare_leave(PrepareState *s) {
+  if (s->lock >= 0) close(s->lock);
+  s->lock = -1;
+}
+
+static Err add_input(Str *text, const char *path) {
+  struct stat st;
+  if (stat(path, &st) != 0) return err_errno("cannot open", path);
+  str_addf(text, "%s %lld %lld.%09ld\n", path, (long long)st.st_size,
+           (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+  return ERR_OK;
+}
+
+static Err add_pair(Str *text, const TextPair *pair) {
+  for (int side = 0; side < 2 && pair->path[side]; side++)
+    TRY(add_input(text, pair->path[side]));
+  return ERR_OK;
+}
+
+Err prepare_fingerprint(PrepareState *s, const PrepareSpec *p) {
+  Str text = {0};
+  Err err = ERR_OK;
+  str_addf(&text, "%u %u %u %.17g %u %d %d\n", p->rules.min_words, p->rules.max_words,
+           p->rules.max_word_length, p->rules.max_ratio, p->max_tokens, p->dedup,
+           p->drop_bad_utf8);
+  str_addf(&text, "%s %s %" PRIu64 " %zu\n", p->lang[0], p->lang[1], p->seed, p->shard_bytes);
+  if (p->tokenizer) {
+    TRY_DONE(add_input(&text, p->tokenizer));
+  } else {
+    str_addf(&text, "%s %d %.17g %" PRIu64 "\n", p->training.type, p->training.vocab_size,
+             p->training.character_coverage, p->sample);
+  }
+  for (size_t i = 0; i < p->trains; i++) TRY_DONE(add_pair(&text, &p->train[i]));
+  TRY_DONE(add_pair(&text, &p->valid));
+  TRY_DONE(add_pair(&text, &p->test));
+  TRY_DONE(str_check(&text));
+  Sha256 sha;
+  sha256_begin(&sha);
+  sha256_add(&sha, text.s, text.len);
+  sha256_end(&sha, s->fingerprint);
+done:
+  str_free(&text);
+  return err;
+}
+
+Err prepare_save(const PrepareState *s, const Meta *meta, uint64_t lines) {
+  char path[FILE_PATH_MAX];
+  TRY(file_join(path, s->dir, "state"));
+  Str text = {0};
+  str_addf(&text, "%s\n%s\n%" PRIu64 "\n", STATE_HEAD, s->fingerprint, lines);
+  Err err = meta_print(meta, &text);
+  if (!err) err = file_write(path, text.s, text.len);
+  str_free(&text);
+  return err;
+}
+
+static Err parse_state(const PrepareState *s, const char *text, const char *path, Meta *meta,
+                       uint64_t *lines) {
+  char fingerprint[65];
+  int used = 0;
+  if (sscanf(text, STATE_HEAD "\n%64[0-9a-f]\n%" SCNu64 "\n%n", fingerprint, lines, &used) !=
+          2 ||
+      used == 0) {
+    return err_set(ERR_WORK, "%s is damaged; remove %s and start anew", path, s->dir);
+  }
+  if (strcmp(fingerprint, s->fingerprint) != 0) {
+    return err_set(ERR_WORK,
+                   "%s was begun with other options or other inputs: give the same ones to "
+                   "resume, or remove it",
+                   s->dir);
+  }
+  return meta_parse(meta, text + used, strlen(text + used), path);
+}
+
+Err prepare_load(const PrepareState *s, Meta *meta, uint64_t *lines) {
+  char path[FILE_PATH_MAX];
+  *lines = 0;
+  TRY(file_join(path, s->dir, "state"));
+  if (!file_exists(path)) return ERR_OK;
+  Str text = {0};
+  Err err = file_read(path, (size_t)1 << 26, &text);
+  if (!err) err = parse_state(s, str_text(&text), path, meta, lines);
+  str_free(&text);
+  return err;
+}
+
+Err prepare_complete(PrepareState *s, const char *out) {
+  static const char *const scaffold[] = {"state", "source", "lock"};
+  char path[FILE_PATH_MAX];
+  for (size_t i = 0; i < sizeof scaffold / sizeof *scaffold; i++) {
+    TRY(file_join(path, s->dir, scaffold[i]));
+    TRY(file_remove_all(path));
+  }
+  TRY(file_sync_dir(s->dir));
+  TRY(file_join(path, out, ""));
+  size_t n = strlen(path);
+  while (n > 1 && path[n - 1] == '/') path[--n] = '\0';
+  if (file_exists(path))
+    return err_set(ERR_WORK, "%s appeared while the work went on; the result is in %s", path,
+                   s->dir);
+  return file_rename(s->dir, path);
+}

@@ -1,0 +1,27 @@
+/* The state of a prepare run on disk, between stop and resume; for prepare.c.
+ * Relies on base, meta. */
+#ifndef DATA_PREPARE_STATE_H
+#define DATA_PREPARE_STATE_H
+
+#include "base/file.h"
+#include "data/prepare.h"
+
+typedef struct {
+  char dir[FILE_PATH_MAX]; /* OUT.partial */
+  char fingerprint[65];    /* of everything that the output depends on */
+  int lock;                /* file descriptor, -1 when not held */
+} PrepareState;
+
+/* Makes or, to resume, enters the directory and locks it. */
+NODISCARD Err prepare_enter(PrepareState *s, const PrepareSpec *spec);
+void prepare_leave(PrepareState *s);
+/* Hash of the options and of the inputs' sizes and times. */
+NODISCARD Err prepare_fingerprint(PrepareState *s, const PrepareSpec *spec);
+/* What is finished: the shards in `train`, made from the first `lines` lines. */
+NODISCARD Err prepare_save(const PrepareState *s, const Meta *meta, uint64_t lines);
+/* *lines is 0 and `meta` untouched when nothing was saved. */
+NODISCARD Err prepare_load(const PrepareState *s, Meta *meta, uint64_t *lines);
+/* Removes what is not part of a data set, then renames the directory to OUT. */
+NODISCARD Err prepare_complete(PrepareState *s, const char *out);
+
+#endif

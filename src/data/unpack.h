@@ -1,0 +1,30 @@
+/* What downloads are wrapped in: members of archives, and the SGM files of the
+ * WMT test sets. Relies on libarchive (members only) and base. */
+#ifndef DATA_UNPACK_H
+#define DATA_UNPACK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+typedef struct {
+  const char *member; /* its path in the archive; a leading "./" does not matter */
+  const char *to;     /* the file to write */
+} UnpackPair;
+
+/* Members of a tar (plain, gz, bz2, xz, zst) or zip archive, in one pass that ends
+ * with the last one found. Each file is complete or not there at all. Only regular
+ * members are taken; where a name occurs twice, the first is. */
+NODISCARD Err unpack_members(const char *archive, const UnpackPair *pairs, size_t n);
+NODISCARD Err unpack_member(const char *archive, const char *member, const char *to);
+/* Was the program built with libarchive? */
+bool unpack_is_built(void);
+
+/* The text of each <seg> of an SGM file, one per line, entities decoded. */
+NODISCARD Err unpack_sgm(const char *sgm, const char *to);
+/* The same from memory; `where` names the bytes in errors. */
+NODISCARD Err unpack_sgm_text(const char *bytes, size_t len, const char *where, Str *out);
+
+#endif

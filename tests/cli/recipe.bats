@@ -1,0 +1,186 @@
+#!/usr/bin/env bats
+# Recipes from the command line: found, fetched from a server that misbehaves,
+# taken from a folder, refused with a reason.
+
+setup() {
+  cd "$BATS_TEST_TMPDIR"
+  export XDG_CACHE_HOME="$PWD/xdg" no_proxy=127.0.0.1
+  export TRIREME_RECIPES="$BATS_TEST_DIRNAME/../../recipes" # wherever the program was built
+  data="$BATS_TEST_DIRNAME/../../../shared/data/multi30k"
+  server=
+}
+
+teardown() {
+  [ -z "$server" ] || kill "$server" 2> /dev/null || true
+}
+
+# serve DIR [FLAG…]: sets $url; what was asked comes to lie in requests.
+serve() {
+  "$TRIREME_TOOLS/httpd" "$@" --seconds 120 --log "$PWD/requests" > port 3>&- &
+  server=$!
+  for _ in $(seq 100); do [ -s port ] && break; sleep 0.05; done
+  url="http://127.0.0.1:$(cat port)"
+}
+
+# Skips where libcurl or libarchive is not built in.
+need() {
+  mkdir -p probe
+  echo text > probe/text
+  tar czf probe/a.tgz -C probe text
+  printf 'fetch = a file://%s/probe/a.tgz\nunpack = a nothing b\ntrain = b\n' "$PWD" > probe/recipe.conf
+  run "$TRIREME" prepare --recipe ./probe --out nowhere --download-dir probe/cache
+  case $output in *"built without"*) skip "built without libcurl or libarchive" ;; esac
+  [[ "$output" == *"no member nothing"* ]]
+}
+
+# A recipe of its own: text in an archive and in SGM, below remote/. Arguments are
+# added to its fetch line.
+toy() {
+  mkdir -p toy remote in
+  perl -e 'srand 5; for (1 .. 400) { print join(" ", map { join "", map { chr 97 + int rand 12 } 1 .. 1 + int rand 6 } 1 .. 3 + int rand 9), "\n" }' > in/train.en
+  tr a-l l-za-k < in/train.en > in/train.de
+  { echo '<refset>'; head -20 in/train.de | sed 's|.*|<seg id="1">&</seg>|'; echo '</refset>'; } > in/valid.sgm
+  head -20 in/train.en > remote/valid.en
+  tar czf remote/text.tgz in
+  cat > toy/recipe.conf << CONF
+about = A toy
+fetch = text.tgz http://127.0.0.1:1/far/text.tgz $*
+fetch = valid.en http://127.0.0.1:1/far/valid.en
+unpack = text.tgz in/train.en train.en
+unpack = text.tgz in/train.de train.de
+unpack = text.tgz in/valid.sgm valid.sgm
+sgm = valid.sgm valid.de
+train = train.en train.de
+valid = valid.en valid.de
+vocab-size = 64
+CONF
+}
+
+@test "an unknown recipe is answered with the known ones" {
+  run "$TRIREME" prepare --recipe multi3k --out out
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"did you mean 'multi30k'"* ]]
+  [[ "$output" == *demo* && "$output" == *wmt16-en-de* ]]
+  [ ! -e out ]
+}
+
+@test "an installed program finds its recipes" {
+  unset TRIREME_RECIPES
+  mkdir -p usr/bin usr/share/trireme/recipes/installed-one
+  cp "$TRIREME" usr/bin/trireme
+  echo 'generate = demo' > usr/share/trireme/recipes/installed-one/recipe.conf
+  run usr/bin/trireme prepare --recipe installed-on --out out
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"did you mean 'installed-one'"* ]]
+}
+
+@test "a broken recipe is named with its line" {
+  toy
+  echo 'fetch = ../up http://h/x' >> toy/recipe.conf
+  run "$TRIREME" prepare --recipe ./toy --out out
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"toy/recipe.conf:11"*"../up"* ]]
+  [ ! -e out ]
+}
+
+@test "an option that prepare does not know is named with its line" {
+  toy
+  echo 'vocabulary-size = 5' >> toy/recipe.conf
+  mkdir source && cp in/* remote/* source && touch source/valid.de
+  run "$TRIREME" prepare --recipe ./toy --source-dir source --out out
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"recipe.conf:11"*"vocabulary-size"* ]]
+}
+
+@test "without a network one error lists every file and the way out" {
+  toy
+  need
+  run "$TRIREME" prepare --recipe ./toy --out out --download-dir downloads
+  [ "$status" -eq 1 ]
+  last=${lines[-1]}
+  [[ "$last" == *"2 files"*"http://127.0.0.1:1/far/text.tgz"*"http://127.0.0.1:1/far/valid.en"* ]]
+  [[ "$last" == *"downloads"*"--source-dir"* ]]
+  [ ! -e out ]
+}
+
+@test "a recipe is fetched through faults, unpacked, prepared, and kept" {
+  toy
+  need
+  serve remote --fail 1 --cut 1000
+  run "$TRIREME" prepare --recipe ./toy --out out --mirror "$url"
+  [ "$status" -eq 0 ]
+  [ -f out/dataset.json ]
+  cat requests
+  [ "$(sed -n 1p requests)" = "/text.tgz all 503" ]
+  [ "$(sed -n 2p requests)" = "/text.tgz all 200" ]
+  [ "$(sed -n 3p requests)" = "/text.tgz 1000- 206" ]
+  cmp xdg/trireme/toy/text.tgz remote/text.tgz
+  cmp xdg/trireme/toy/valid.de <(head -20 in/train.de)
+  # The second time nothing is asked for.
+  rm requests
+  run "$TRIREME" prepare --recipe ./toy --out again --mirror "$url"
+  [ "$status" -eq 0 ]
+  [ ! -e requests ]
+}
+
+@test "a download with another hash is refused" {
+  toy "sha256:$(printf 'a%.0s' $(seq 64))"
+  need
+  serve remote
+  sed -i "s|http://127.0.0.1:1/far|$url|" toy/recipe.conf
+  run "$TRIREME" prepare --recipe ./toy --out out --download-dir downloads
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"aaaaaaaa"* ]]
+  [[ "$output" == *"$(sha256sum < remote/text.tgz | cut -c 1-64)"* ]]
+  [ -e downloads/text.tgz.bad ]
+  [ ! -e downloads/text.tgz ]
+  [ ! -e out ]
+}
+
+@test "a file that is gone from its server is told" {
+  toy
+  need
+  serve remote
+  rm remote/valid.en
+  sed -i "s|http://127.0.0.1:1/far|$url|" toy/recipe.conf
+  run "$TRIREME" prepare --recipe ./toy --out out --download-dir downloads
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"404"*"valid.en"* || "$output" == *"valid.en"*"404"* ]]
+  [ ! -e out ]
+}
+
+@test "unpacked text in --source-dir needs no archive and no network" {
+  toy
+  mkdir source
+  cp in/train.* source
+  head -20 in/train.en > source/valid.en
+  head -20 in/train.de > source/valid.de
+  chmod a-w source
+  run "$TRIREME" prepare --recipe ./toy --source-dir source --out out
+  chmod u+w source
+  [ "$status" -eq 0 ]
+  [ -f out/dataset.json ]
+  [ "$(ls source | wc -l)" -eq 4 ]
+  [ ! -e xdg ]
+}
+
+@test "multi30k from a folder" {
+  [ -d "$data" ] || skip "no ../shared/data/multi30k"
+  before=$(ls -l "$data")
+  run "$TRIREME" prepare --recipe multi30k --source-dir "$data" --vocab-size 2000 --out out
+  [ "$status" -eq 0 ]
+  [ -f out/dataset.json ]
+  [ "$(ls -l "$data")" = "$before" ]
+}
+
+@test "multi30k from a mirror" {
+  [ -d "$data" ] || skip "no ../shared/data/multi30k"
+  toy
+  need
+  serve "$data" --cut 300000
+  run "$TRIREME" prepare --recipe multi30k --mirror "$url" --vocab-size 2000 --out out
+  [ "$status" -eq 0 ]
+  [ "$(grep -c ' all 200$' requests)" -eq 6 ]
+  grep -q '^/train.en.gz 300000- 206$' requests
+  for file in "$data"/*.gz; do cmp "$file" "xdg/trireme/multi30k/${file##*/}"; done
+}

@@ -1,0 +1,632 @@
+/* Recipe files, good and hostile, and the ways their data are got: folder, cache,
+ * mirror, network. Relies on data/recipe, cmocka. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "data/fetch.h"
+#include "data/recipe.h"
+#include "data/unpack.h"
+
+static char root[64];
+
+static const char *at(const char *name) {
+  static char path[8][256];
+  static int turn;
+  turn = (turn + 1) % 8;
+  snprintf(path[turn], sizeof path[turn], "%s/%s", root, name);
+  return path[turn];
+}
+
+static int begin(void **state) {
+  (void)state;
+  char cache[128];
+  strcpy(root, "/tmp/trireme-recipe-XXXXXX");
+  if (!mkdtemp(root)) return -1;
+  snprintf(cache, sizeof cache, "%s/xdg", root);
+  setenv("XDG_CACHE_HOME", cache, 1); /* never the user's own */
+  unsetenv("TRIREME_RECIPES");
+  return 0;
+}
+
+static int end(void **state) {
+  (void)state;
+  return file_remove_all(root) == ERR_OK ? 0 : -1;
+}
+
+static bool shell(const char *command) {
+  char all[2048];
+  snprintf(all, sizeof all, "cd '%s' && { %s; } > /dev/null 2>&1", root, command);
+  return system(all) == 0;
+}
+
+static void assert_file(const char *path, const char *text) {
+  Str got = {0};
+  assert_int_equal(file_read(path, 1 << 20, &got), ERR_OK);
+  assert_string_equal(str_text(&got), text);
+  str_free(&got);
+}
+
+static void assert_says(const char *words) {
+  if (!strstr(err_message(), words)) fail_msg("\"%s\" lacks \"%s\"", err_message(), words);
+}
+
+/* Writes ROOT/NAME/recipe.conf from a format that may take the root. */
+static void PRINTF_LIKE(2, 3) write_recipe(const char *name, const char *fmt, ...) {
+  char text[4096];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(text, sizeof text, fmt, args);
+  va_end(args);
+  assert_int_equal(file_mkdirs(at(name)), ERR_OK);
+  char path[512];
+  snprintf(path, sizeof path, "%s/recipe.conf", at(name));
+  assert_int_equal(file_write(path, text, strlen(text)), ERR_OK);
+}
+
+static Err parse(Recipe *r, const char *text) {
+  return recipe_parse(r, text, strlen(text), "x.conf");
+}
+
+static void need_libraries(void) {
+  if (fetch_is_built() && unpack_is_built()) return;
+  printf("skip: built without libcurl or libarchive\n");
+  skip();
+}
+
+/* ---- parsing ---- */
+
+#define HEX "0123456789abcdef0123456789ABCDEF0123456789abcdef0123456789abcdef"
+
+static const char whole[] =
+    "# a recipe\n"
+    "about = All that there is\n"
+    "fetch = a.tgz http://h/p/a.tgz sha256:" HEX
+    " bytes:12\n"
+    "\n"
+    "unpack = a.tgz \"in side/a.en\" a.en   # a comment\n"
+    "  unpack=a.tgz in/b.sgm b.sgm\r\n"
+    "sgm = b.sgm b.de\n"
+    "train = a.en b.de\n"
+    "vocab-size = 99\n"
+    "test = \"a.en\" b.de # more\n";
+
+static void reads_every_key(void **state) {
+  (void)state;
+  Recipe r;
+  assert_int_equal(parse(&r, whole), ERR_OK);
+  assert_string_equal(r.about, "All that there is");
+  assert_null(r.generate);
+  assert_int_equal(r.items, 4);
+  assert_int_equal(r.item[0].kind, RECIPE_FETCH);
+  assert_string_equal(r.item[0].name, "a.tgz");
+  assert_string_equal(r.item[0].url, "http://h/p/a.tgz");
+  assert_string_equal(r.item[0].sha256,
+                      "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef");
+  assert_int_equal(r.item[0].bytes, 12);
+  assert_string_equal(r.item[1].member, "in side/a.en");
+  assert_string_equal(r.item[1].from, "a.tgz");
+  assert_string_equal(r.item[1].name, "a.en");
+  assert_int_equal(r.item[1].line, 5);
+  assert_string_equal(r.item[2].name, "b.sgm");
+  assert_int_equal(r.item[3].kind, RECIPE_SGM);
+  assert_string_equal(r.item[3].from, "b.sgm");
+  assert_int_equal(r.uses, 2);
+  assert_string_equal(r.use[1].key, "test");
+  assert_string_equal(r.use[1].word[0], "a.en");
+  assert_int_equal(r.use[1].line, 10);
+  /* Lines keep their numbers; ours are blank. */
+  assert_string_equal(str_text(&r.config),
+                      "# a recipe\n\n\n\n\n\n\ntrain = a.en b.de\nvocab-size = 99\n"
+                      "test = \"a.en\" b.de # more\n");
+  recipe_free(&r);
+}
+
+static void reads_a_generated_recipe(void **state) {
+  (void)state;
+  Recipe r;
+  assert_int_equal(parse(&r, "generate = demo\nvocab-size = 5"), ERR_OK);
+  assert_string_equal(r.generate, "demo");
+  assert_string_equal(str_text(&r.config), "\nvocab-size = 5\n");
+  RecipeFrom from = {0};
+  assert_int_equal(recipe_obtain(&r, &from), ERR_OK);
+  recipe_free(&r);
+}
+
+static void refuses_broken_recipes(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *says;
+  } cases[] = {
+      {"", "train"},
+      {"about = nothing\n", "train"},
+      {"\n\nfetch", "x.conf:3"},
+      {"= x", "x.conf:1"},
+      {"fetch = a", "fetch = NAME URL"},
+      {"fetch = a gopher://x/y", "gopher://x/y"},
+      {"fetch = a /etc/passwd", "/etc/passwd"},
+      {"fetch = ../a http://h/a", "'../a'"},
+      {"fetch = a/b http://h/a", "'a/b'"},
+      {"fetch = a..b http://h/a", "'a..b'"},
+      {"fetch = .. http://h/a", "'..'"},
+      {"fetch = .hidden http://h/a", "'.hidden'"},
+      {"fetch = -f http://h/a", "'-f'"},
+      {"fetch = \"\" http://h/a", "''"},
+      {"fetch = \"a b\" http://h/a", "'a b'"},
+      {"fetch = a\x01 http://h/a", "cannot be"},
+      {"fetch = \xC3\xA4 http://h/a", "cannot be"},
+      {"fetch = a.part http://h/a", ".part"},
+      {"fetch = a.part.meta http://h/a", ".meta"},
+      {"fetch = a.bad http://h/a", ".bad"},
+      {"fetch = a http://h/a sha256:12", "64 hexadecimal"},
+      {"fetch = a http://h/a bytes:x", "bytes:x"},
+      {"fetch = a http://h/a bytes:-1", "bytes:-1"},
+      {"fetch = a http://h/a bytes:0", "bytes:0"},
+      {"fetch = a http://h/a bytes:99999999999999999999", "not a size"},
+      {"fetch = a http://h/a bytes:1 bytes:2", "twice"},
+      {"fetch = a http://h/a md5:1", "md5:1"},
+      {"fetch = a http://h/a\nfetch = a http://h/b", "line 1"},
+      {"fetch = a http://h/a\nunpack = a m a", "line 1"},
+      {"fetch = a \"http://h/a", "quote"},
+      {"fetch = \"a\"b http://h/a", "blank"},
+      {"fetch = a http://h/a 1 2 3 4 5 6 7 8 9", "too many"},
+      {"unpack = a m", "unpack = ARCHIVE-NAME"},
+      {"train = b\nunpack = a m b", "x.conf:2: 'a'"},
+      {"fetch = a http://h/a\nunpack = a \"\" b", "empty"},
+      {"fetch = a http://h/a\nunpack = a m ../b", "'../b'"},
+      {"fetch = a http://h/a\nunpack = a m b\nunpack = b m c\ntrain = c", "x.conf:3: 'b'"},
+      {"sgm = a", "sgm = FILE-NAME"},
+      {"sgm = a a\ntrain = a", "x.conf:1: 'a'"},
+      {"sgm = a b\nsgm = b a\ntrain = a", "x.conf:1: 'a'"},
+      {"train = nowhere.en nowhere.de", "x.conf:1: 'nowhere.en'"},
+      {"train =", "names no file"},
+      {"generate = life", "generate = demo"},
+      {"generate = demo\ngenerate = demo", "twice"},
+      {"about = a\nabout = b", "twice"},
+      {"out = /somewhere", "'out'"},
+      {"recipe = another", "'recipe'"},
+      {"config = another", "'config'"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Recipe r;
+    if (parse(&r, cases[i].text) != ERR_USAGE) fail_msg("accepted: %s", cases[i].text);
+    assert_says("x.conf");
+    assert_says(cases[i].says);
+    assert_int_equal(r.items, 0);
+    assert_null(r.item);
+  }
+  Recipe r;
+  assert_int_equal(recipe_parse(&r, "generate = demo\0\n", 17, "x.conf"), ERR_USAGE);
+  assert_says("x.conf:1");
+}
+
+static void survives_lack_of_memory(void **state) {
+  (void)state;
+  Recipe r;
+  int failures = 0;
+  for (uint64_t n = 1; n < 1000; n++) {
+    mem_fail_after(n);
+    Err err = parse(&r, whole);
+    mem_fail_after(0);
+    if (!err) {
+      recipe_free(&r);
+      break;
+    }
+    assert_null(r.item);
+    failures++;
+  }
+  assert_true(failures > 10 && failures < 900);
+}
+
+/* ---- finding ---- */
+
+static void finds_recipes_by_name_and_path(void **state) {
+  (void)state;
+  Recipe r;
+  write_recipe("mine/alpha", "generate = demo\n");
+  setenv("TRIREME_RECIPES", at("mine"), 1);
+  assert_int_equal(recipe_load(&r, "alpha"), ERR_OK);
+  assert_string_equal(r.name, "alpha");
+  assert_true(str_ends(r.path, "/mine/alpha/recipe.conf"));
+  recipe_free(&r);
+  assert_int_equal(recipe_load(&r, at("mine/alpha")), ERR_OK);
+  assert_string_equal(r.name, "alpha");
+  recipe_free(&r);
+  assert_int_equal(recipe_load(&r, at("mine/alpha/recipe.conf")), ERR_OK);
+  assert_string_equal(r.name, "alpha");
+  recipe_free(&r);
+}
+
+static void suggests_what_there_is(void **state) {
+  (void)state;
+  Recipe r;
+  write_recipe("mine/alpha", "generate = demo\n");
+  write_recipe("mine/omega", "generate = demo\n");
+  assert_int_equal(file_mkdirs(at("mine/no-recipe")), ERR_OK);
+  setenv("TRIREME_RECIPES", at("mine"), 1);
+  assert_int_equal(recipe_load(&r, "alfa"), ERR_USAGE);
+  assert_says("did you mean 'alpha'");
+  assert_says("omega");
+  assert_null(strstr(err_message(), "no-recipe"));
+  assert_int_equal(recipe_load(&r, "something-else"), ERR_USAGE);
+  assert_null(strstr(err_message(), "did you mean"));
+  assert_says("alpha");
+  assert_int_equal(recipe_load(&r, ""), ERR_USAGE);
+  assert_int_equal(recipe_load(&r, at("absent")), ERR_WORK);
+  assert_says("absent");
+  Str list = {0};
+  assert_int_equal(recipe_list(&list), ERR_OK);
+  assert_non_null(strstr(list.s, "alpha\n"));
+  assert_true(strstr(list.s, "alpha\n") < strstr(list.s, "omega\n"));
+  str_free(&list);
+}
+
+static void errors_name_file_and_line(void **state) {
+  (void)state;
+  Recipe r;
+  write_recipe("bad", "about = x\n\nfetch = a b\n");
+  assert_int_equal(recipe_load(&r, at("bad")), ERR_USAGE);
+  assert_says("/bad/recipe.conf:3");
+}
+
+/* The recipes of the tree itself. */
+static void the_own_recipes_are_sound(void **state) {
+  (void)state;
+  static const char *const names[] = {"multi30k", "wmt16-en-de", "demo"};
+  char here[FILE_PATH_MAX], own[FILE_PATH_MAX];
+  assert_int_equal(file_program_dir(here), ERR_OK);
+  /* build/tests, or build/asan/tests: upwards until there are recipes */
+  for (int up = 0; up < 4; up++) {
+    assert_int_equal(file_join(own, here, "recipes/multi30k"), ERR_OK);
+    if (file_is_dir(own)) break;
+    assert_int_equal(file_join(own, here, ".."), ERR_OK);
+    strcpy(here, own);
+  }
+  assert_int_equal(file_join(own, here, "recipes"), ERR_OK);
+  setenv("TRIREME_RECIPES", own, 1);
+  for (size_t i = 0; i < 3; i++) {
+    Recipe r;
+    assert_int_equal(recipe_load(&r, names[i]), ERR_OK);
+    assert_string_equal(r.name, names[i]);
+    assert_non_null(r.about);
+    assert_int_equal(r.generate != NULL, i == 2);
+    assert_int_equal(r.uses, i == 0 ? 3 : i == 1 ? 5 : 0);
+    for (size_t k = 0; k < r.items; k++) {
+      if (r.item[k].kind == RECIPE_FETCH) assert_true(str_starts(r.item[k].url, "https://"));
+    }
+    recipe_free(&r);
+  }
+}
+
+/* ---- getting ---- */
+
+/* A recipe of two texts, one within an archive, one within SGM within it, and a
+ * plain one; all below ROOT/remote. */
+static void make_remote(const char *url_base) {
+  assert_true(
+      shell("mkdir -p remote in && printf 'one\\n' > in/a.en && "
+            "printf '<seg>eins</seg>' > in/a.sgm && tar czf remote/a.tgz in && "
+            "printf 'plain\\n' > remote/b.txt && rm -r in"));
+  write_recipe("toy",
+               "fetch = a.tgz %s/a.tgz\n"
+               "fetch = b %s/b.txt bytes:6\n"
+               "fetch = unused %s/unused\n"
+               "unpack = a.tgz in/a.en a.en\n"
+               "unpack = a.tgz in/a.sgm a.sgm\n"
+               "sgm = a.sgm a.de\n"
+               "train = a.en a.de # both\n"
+               "valid = b b\n"
+               "vocab-size = 7\n",
+               url_base, url_base, url_base);
+}
+
+static void make_local_remote(void) {
+  char base[256];
+  snprintf(base, sizeof base, "file://%s/remote", root);
+  make_remote(base);
+}
+
+static Err get(Recipe *r, const RecipeFrom *from) {
+  assert_int_equal(recipe_load(r, at("toy")), ERR_OK);
+  RecipeFrom quick = *from;
+  quick.delay = 0.01;
+  Err err = recipe_obtain(r, &quick);
+  return err;
+}
+
+static void assert_config(const Recipe *r, const char *dir) {
+  char want[2048];
+  snprintf(want, sizeof want,
+           "\n\n\n\n\n\ntrain = \"%s/a.en\" \"%s/a.de\"\nvalid = \"%s/b\" \"%s/b\"\nvocab-size "
+           "= 7\n",
+           dir, dir, dir, dir);
+  assert_string_equal(str_text(&r->config), want);
+}
+
+static void gets_what_is_needed(void **state) {
+  (void)state;
+  need_libraries();
+  Recipe r;
+  RecipeFrom from = {.cache_dir = at("cache")};
+  make_local_remote();
+  assert_int_equal(get(&r, &from), ERR_OK);
+  assert_config(&r, at("cache"));
+  assert_file(at("cache/a.en"), "one\n");
+  assert_file(at("cache/a.de"), "eins\n");
+  assert_false(file_exists(at("cache/unused")));
+  recipe_free(&r);
+}
+
+static void does_not_get_it_again(void **state) {
+  (void)state;
+  need_libraries();
+  Recipe r;
+  RecipeFrom from = {.cache_dir = at("cache")};
+  make_local_remote();
+  assert_int_equal(get(&r, &from), ERR_OK);
+  recipe_free(&r);
+  assert_true(shell("rm -r remote && rm cache/a.tgz")); /* the unpacked texts are enough */
+  assert_int_equal(get(&r, &from), ERR_OK);
+  assert_config(&r, at("cache"));
+  recipe_free(&r);
+}
+
+static void the_default_cache_is_the_users(void **state) {
+  (void)state;
+  need_libraries();
+  Recipe r;
+  RecipeFrom from = {0};
+  make_local_remote();
+  assert_int_equal(get(&r, &from), ERR_OK);
+  assert_config(&r, at("xdg/trireme/toy"));
+  recipe_free(&r);
+}
+
+static void a_relative_cache_gives_absolute_paths(void **state) {
+  (void)state;
+  need_libraries();
+  Recipe r;
+  char before[FILE_PATH_MAX];
+  RecipeFrom from = {.cache_dir = "rel \"quoted\" \\"};
+  make_local_remote();
+  assert_non_null(getcwd(before, sizeof before));
+  assert_int_equal(chdir(root), 0);
+  assert_int_equal(get(&r, &from), ERR_OK);
+  assert_int_equal(chdir(before), 0);
+  char want[512];
+  snprintf(want, sizeof want, "valid = \"%s/rel \\\"quoted\\\" \\\\/b\"", root);
+  assert_non_null(strstr(str_text(&r.config), want));
+  recipe_free(&r);
+}
+
+static void replaces_what_is_wrong_in_the_cache(void **state) {
+  (void)state;
+  need_libraries();
+  Recipe r;
+  RecipeFrom from = {.cache_dir = at("cache")};
+  make_local_remote();
+  assert_true(shell("mkdir cache && printf 'plai' > cache/b"));
+  assert_int_equal(get(&r, &from), ERR_OK);
+  assert_file(at("cache/b"), "plain\n");
+  recipe_free(&r);
+}
+
+static void unpacks_again_when_the_archive_is_newer(void **state) {
+  (void)state;
+  need_libraries();
+  Recipe r;
+  RecipeFrom from = {.cache_dir = at("cache")};
+  make_local_remote();
+  assert_true(
+      shell("mkdir cache && printf 'old\\n' > cache/a.en && printf 'alt\\n' > cache/a.de && "
+            "touch -d 2001-01-01 cache/a.?? && cp remote/a.tgz cache"));
+  assert_int_equal(get(&r, &from), ERR_OK);
+  assert_file(at("cache/a.en"), "one\n");
+  assert_file(at("cache/a.de"), "eins\n");
+  recipe_free(&r);
+}
+
+static void takes_the_users_files_first(void **state) {
+  (void)state;
+  need_libraries();
+  Recipe r;
+  char source[256], base[64];
+  snprintf(base, sizeof base, "http://127.0.0.1:1");
+  make_remote(base);
+  snprintf(source, sizeof source, "%s", at("source"));
+  assert_true(shell(
+      "mkdir source && printf 'mine\\n' > source/a.en && printf 'mein\\n' > source/a.de && "
+      "printf 'plain\\n' > source/b && chmod a-w source"));
+  RecipeFrom from = {.cache_dir = at("cache"), .source_dir = source};
+  assert_int_equal(get(&r, &from), ERR_OK);
+  assert_config(&r, source);
+  assert_false(file_exists(at("cache"))); /* nothing to do, nothing made */
+  recipe_free(&r);
+  assert_true(shell("chmod u+w source"));
+}
+
+static void getting_survives_lack_of_memory(void **state) {
+  (void)state;
+  Recipe r;
+  bool done = false;
+  make_remote("http://127.0.0.1:1");
+  assert_true(
+      shell("mkdir source && cp remote/b.txt source/b && cp remote/b.txt source/a.en && "
+            "cp remote/b.txt source/a.de"));
+  assert_int_equal(recipe_load(&r, at("toy")), ERR_OK);
+  RecipeFrom from = {.cache_dir = at("cache"), .source_dir = at("source")};
+  int failures = 0;
+  for (uint64_t n = 1; n < 200 && !done; n++) {
+    mem_fail_after(n);
+    done = recipe_obtain(&r, &from) == ERR_OK;
+    mem_fail_after(0);
+    failures += !done;
+  }
+  assert_true(done);
+  assert_true(failures > 3);
+  assert_config(&r, at("source")); /* the failures before did no harm */
+  recipe_free(&r);
+}
+
+static void takes_the_users_archive(void **state) {
+  (void)state;
+  need_libraries();
+  Recipe r;
+  char want[512];
+  make_remote("http://127.0.0.1:1");
+  assert_true(shell("mkdir source && mv remote/a.tgz source && mv remote/b.txt source/b"));
+  RecipeFrom from = {.cache_dir = at("cache"), .source_dir = at("source")};
+  assert_int_equal(get(&r, &from), ERR_OK);
+  assert_file(at("cache/a.en"), "one\n");
+  snprintf(want, sizeof want, "train = \"%s\" \"%s\"\nvalid = \"%s\"", at("cache/a.en"),
+           at("cache/a.de"), at("source/b"));
+  assert_non_null(strstr(str_text(&r.config), want));
+  assert_true(shell("test \"$(ls source)\" = \"$(printf 'a.tgz\\nb')\""));
+  recipe_free(&r);
+}
+
+static void a_wrong_file_of_the_users_is_told(void **state) {
+  (void)state;
+  Recipe r;
+  make_remote("http://127.0.0.1:1");
+  assert_true(
+      shell("mkdir source && printf 'one' > source/a.en && printf 'x' > source/a.de && "
+            "printf 'too long for this\\n' > source/b"));
+  RecipeFrom from = {.cache_dir = at("cache"), .source_dir = at("source")};
+  assert_int_equal(get(&r, &from), ERR_WORK);
+  assert_says("source/b");
+  assert_says("18");
+  assert_file(at("source/b"), "too long for this\n");
+  recipe_free(&r);
+  from.source_dir = at("nowhere");
+  assert_int_equal(get(&r, &from), ERR_USAGE);
+  assert_says("nowhere");
+  recipe_free(&r);
+}
+
+static void one_error_lists_all_that_is_out_of_reach(void **state) {
+  (void)state;
+  need_libraries();
+  Recipe r;
+  make_remote("http://127.0.0.1:1/some/where");
+  RecipeFrom from = {.cache_dir = at("cache")};
+  assert_int_equal(get(&r, &from), ERR_WORK);
+  assert_says("2 files");
+  assert_says("http://127.0.0.1:1/some/where/a.tgz");
+  assert_says("b from http://127.0.0.1:1/some/where/b.txt");
+  assert_null(strstr(err_message(), "unused"));
+  assert_says(at("cache"));
+  assert_says("--source-dir");
+  recipe_free(&r);
+}
+
+static void a_long_list_ends_with_a_count(void **state) {
+  (void)state;
+  need_libraries();
+  Recipe r;
+  Str text = {0};
+  for (int i = 0; i < 40; i++) {
+    str_addf(&text, "fetch = f%d http://127.0.0.1:1/a/rather/long/address/of/a/file/f%d\n", i,
+             i);
+    str_addf(&text, "train = f%d\n", i);
+  }
+  write_recipe("toy", "%s", str_text(&text));
+  str_free(&text);
+  RecipeFrom from = {.cache_dir = at("cache")};
+  assert_int_equal(get(&r, &from), ERR_WORK);
+  assert_says("40 files");
+  assert_says(" more; put them into");
+  assert_says("--source-dir DIR");
+  recipe_free(&r);
+}
+
+static void the_mirror_comes_first(void **state) {
+  (void)state;
+  need_libraries();
+  Recipe r;
+  char mirror[256];
+  make_remote("http://127.0.0.1:1/some/where");
+  snprintf(mirror, sizeof mirror, "file://%s/remote/", root);
+  RecipeFrom from = {.cache_dir = at("cache"), .mirror = mirror};
+  assert_int_equal(get(&r, &from), ERR_OK);
+  assert_config(&r, at("cache"));
+  recipe_free(&r);
+}
+
+static void after_the_mirror_comes_the_origin(void **state) {
+  (void)state;
+  need_libraries();
+  Recipe r;
+  char mirror[256];
+  make_local_remote();
+  /* A mirror that lacks one file and has another one wrong. */
+  assert_true(shell("mkdir mirror && printf 'wrong\\n\\n' > mirror/b.txt"));
+  snprintf(mirror, sizeof mirror, "file://%s/mirror", root);
+  RecipeFrom from = {.cache_dir = at("cache"), .mirror = mirror};
+  assert_int_equal(get(&r, &from), ERR_OK);
+  assert_file(at("cache/b"), "plain\n");
+  recipe_free(&r);
+  from.mirror = "example.org";
+  assert_int_equal(get(&r, &from), ERR_USAGE);
+  assert_says("example.org");
+  recipe_free(&r);
+}
+
+static void a_missing_remote_file_is_told_with_a_way_out(void **state) {
+  (void)state;
+  need_libraries();
+  Recipe r;
+  make_local_remote();
+  assert_true(shell("rm remote/b.txt"));
+  RecipeFrom from = {.cache_dir = at("cache")};
+  assert_int_equal(get(&r, &from), ERR_WORK);
+  assert_says("b.txt");
+  assert_says("put b into");
+  assert_says("--source-dir");
+  recipe_free(&r);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+  const struct CMUnitTest tests[] = {
+      TEST(reads_every_key),
+      TEST(reads_a_generated_recipe),
+      TEST(refuses_broken_recipes),
+      TEST(survives_lack_of_memory),
+      TEST(finds_recipes_by_name_and_path),
+      TEST(suggests_what_there_is),
+      TEST(errors_name_file_and_line),
+      TEST(the_own_recipes_are_sound),
+      TEST(gets_what_is_needed),
+      TEST(does_not_get_it_again),
+      TEST(the_default_cache_is_the_users),
+      TEST(a_relative_cache_gives_absolute_paths),
+      TEST(replaces_what_is_wrong_in_the_cache),
+      TEST(unpacks_again_when_the_archive_is_newer),
+      TEST(takes_the_users_files_first),
+      TEST(getting_survives_lack_of_memory),
+      TEST(takes_the_users_archive),
+      TEST(a_wrong_file_of_the_users_is_told),
+      TEST(one_error_lists_all_that_is_out_of_reach),
+      TEST(a_long_list_ends_with_a_count),
+      TEST(the_mirror_comes_first),
+      TEST(after_the_mirror_comes_the_origin),
+      TEST(a_missing_remote_file_is_told_with_a_way_out),
+  };
+  log_quiet(true);
+  unsetenv("http_proxy");
+  unsetenv("all_proxy");
+  unsetenv("ALL_PROXY");
+  return cmocka_run_group_tests_name("recipe", tests, NULL, NULL);
+}

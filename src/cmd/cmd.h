@@ -1,0 +1,17 @@
+/* One function per verb: read the options, call the rooms below, print.
+ * No numerics here. Relies on base/opt. */
+#ifndef CMD_CMD_H
+#define CMD_CMD_H
+
+#include "base/err.h"
+#include "base/opt.h"
+
+/* The one table of options (options.c) and the one table of verbs (main.c). */
+extern const OptSpec cmd_options[];
+
+NODISCARD Err cmd_prepare(OptSet *opts);
+NODISCARD Err cmd_inspect(OptSet *opts);
+NODISCARD Err cmd_score(OptSet *opts);
+NODISCARD Err cmd_help(OptSet *opts);
+
+#endif

@@ -1,0 +1,25 @@
+/* trireme help: what the option table says, for people, man and bash.
+ * Relies on base/opt. */
+#include <stdio.h>
+
+#include "cmd/cmd.h"
+
+Err cmd_help(OptSet *opts) {
+  Str out = {0};
+  const char *name = opt_operand(opts, 0);
+  Err err = ERR_OK;
+  if (opt_flag(opts, "man"))
+    opt_man(&out, TRIREME_VERSION);
+  else if (opt_flag(opts, "completion"))
+    opt_completion(&out);
+  else if (!name)
+    opt_help(&out, NULL);
+  else if (opt_verb(name))
+    opt_help(&out, opt_verb(name));
+  else
+    err = err_set(ERR_USAGE, "there is no verb '%s'%s", name, opt_suggest_verb(name));
+  if (!err) err = str_check(&out);
+  if (!err) fputs(str_text(&out), stdout);
+  str_free(&out);
+  return err;
+}

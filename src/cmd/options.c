@@ -1,0 +1,129 @@
+/* The one table of options: it makes the parser, the help, the man page, the
+ * completion and the config file. A row: name, type, value in help, default,
+ * range, choices, words, repeatable, verbs, group, help. */
+#include "cmd/cmd.h"
+
+#define COUNT(name, arg, initial, min, max, verbs, group, help) \
+  { name, OPT_COUNT, arg, initial, min, max, NULL, 1, false, verbs, group, help }
+#define BYTES(name, arg, initial, min, max, verbs, group, help) \
+  { name, OPT_BYTES, arg, initial, min, max, NULL, 1, false, verbs, group, help }
+#define REAL(name, arg, initial, min, max, verbs, group, help) \
+  { name, OPT_REAL, arg, initial, min, max, NULL, 1, false, verbs, group, help }
+#define TEXT(name, arg, initial, verbs, group, help) \
+  { name, OPT_TEXT, arg, initial, 0, 0, NULL, 1, false, verbs, group, help }
+#define TEXTS(name, arg, words, verbs, group, help) \
+  { name, OPT_TEXT, arg, NULL, 0, 0, NULL, words, true, verbs, group, help }
+#define PAIR(name, verbs, group, help) \
+  { name, OPT_TEXT, "SRC TGT", NULL, 0, 0, NULL, 2, false, verbs, group, help }
+#define FLAG(name, verbs, group, help) \
+  { name, OPT_FLAG, NULL, NULL, 0, 0, NULL, 1, false, verbs, group, help }
+#define CHOICE(name, arg, initial, choices, verbs, group, help) \
+  { name, OPT_CHOICE, arg, initial, 0, 0, choices, 1, false, verbs, group, help }
+
+#define G_DATA  "Text"
+#define G_CLEAN "Cleaning"
+#define G_TOK   "Tokenizer"
+#define G_OUT   "Output"
+#define G_RUN   "Running"
+#define G_FETCH "Recipes and downloads"
+
+const OptSpec cmd_options[] = {
+    /* prepare: text */
+    TEXTS("train", "SRC TGT", 2, "prepare", G_DATA,
+          "Training text, one sentence a line: two files, or one with a tab between the sides; "
+          "plain, .gz or .zst, '-' is standard input"),
+    PAIR("valid", "prepare", G_DATA, "Validation text; also kept raw, for BLEU"),
+    PAIR("test", "prepare", G_DATA, "Test text; also kept raw"),
+    TEXT("source-lang", "CODE", "en", "prepare", G_DATA,
+         "Language of the source side, for the record"),
+    TEXT("target-lang", "CODE", "de", "prepare", G_DATA, "Language of the target side"),
+    CHOICE("bad-utf8", "WHAT", "stop", "stop|drop", "prepare", G_DATA,
+           "A line that is not UTF-8 stops the work, or its pair is dropped and counted"),
+
+    /* prepare: cleaning */
+    COUNT("min-words", "N", "1", 1, 65535, "prepare", G_CLEAN,
+          "Drop pairs with fewer words on a side"),
+    COUNT("max-words", "N", "80", 1, 65535, "prepare", G_CLEAN,
+          "Drop pairs with more words on a side"),
+    REAL("max-ratio", "R", "9", 1, 0, "prepare", G_CLEAN,
+         "Drop pairs whose word counts differ by more than this factor"),
+    COUNT("max-word-length", "N", "1000", 1, 0, "prepare", G_CLEAN,
+          "Drop pairs with a word of more characters"),
+    COUNT("max-tokens", "N", "255", 1, 4095, "prepare", G_CLEAN,
+          "Drop pairs with more tokens on a side"),
+    FLAG("dedup", "prepare", G_CLEAN, "Keep only the first of exactly equal pairs"),
+
+    /* prepare: tokenizer */
+    TEXT("tokenizer", "FILE", NULL, "prepare", G_TOK,
+         "An existing SentencePiece .model; without it one is trained"),
+    CHOICE("tokenizer-type", "TYPE", "bpe", "bpe|unigram", "prepare", G_TOK,
+           "Kind of model to train"),
+    COUNT("vocab-size", "N", "32768", 16, 1000000, "prepare", G_TOK,
+          "Vocabulary, both languages together"),
+    REAL("character-coverage", "P", "1.0", 0.5, 1, "prepare", G_TOK,
+         "Share of characters that get a piece of their own"),
+    COUNT("sample", "PAIRS", "500k", 1, 100e6, "prepare", G_TOK,
+          "Pairs, drawn by the seed, that the tokenizer learns from"),
+
+    /* prepare: recipes */
+    TEXT("recipe", "NAME", NULL, "prepare", G_FETCH,
+         "A known data set: demo, multi30k, wmt16-en-de, or a folder with a recipe.conf"),
+    TEXT("source-dir", "DIR", NULL, "prepare", G_FETCH,
+         "Where the recipe's files, or some of them, already are"),
+    TEXT("download-dir", "DIR", NULL, "prepare", G_FETCH,
+         "Where downloads are kept (default ~/.cache/trireme/NAME)"),
+    TEXT("mirror", "URL", NULL, "prepare", G_FETCH, "Try this address first for every file"),
+    COUNT("demo-pairs", "N", "200k", 100, 20e6, "prepare", G_FETCH,
+          "Training pairs of the demo recipe"),
+
+    /* prepare: output */
+    TEXT("out", "DIR", NULL, "prepare", G_OUT,
+         "The data set directory to make; it must not exist"),
+    BYTES("shard-size", "SIZE", "64M", 4096, 1073741824.0, "prepare", G_OUT,
+          "Token bytes in one shard file"),
+    FLAG("resume", "prepare", G_OUT, "Continue a run that was stopped"),
+    COUNT("seed", "N", "1", 0, 0, "prepare inspect", G_RUN, "Seed of every random choice"),
+    COUNT("threads", "N", "0", 0, 1024, "prepare", G_RUN, "Worker threads; 0 is one per core"),
+
+    /* inspect */
+    COUNT("batch-tokens", "N", "4096", 16, 16777216, "inspect", "What to show",
+          "Rows of a batch, to tell how full batches would be"),
+    COUNT("samples", "N", "3", 0, 1000, "inspect", "What to show", "Decoded sample pairs"),
+    CHOICE("split", "NAME", "train", "train|valid|test", "inspect", "What to show",
+           "Which part the histogram and samples are of"),
+    FLAG("verify", "inspect", "What to show",
+         "Read every byte and check it against its checksum"),
+    FLAG("json", "inspect", "What to show", "Print JSON"),
+
+    /* score */
+    TEXTS("ref", "FILE", 1, "score", "Text",
+          "Reference translations, one a line; again for each further reference"),
+    TEXT("hyp", "FILE", "-", "score", "Text", "The system's output; '-' is standard input"),
+    TEXT("metric", "LIST", "bleu", "score", "Metric",
+         "Any of bleu, chrf, chrf++, ter, with commas between"),
+    CHOICE("tokenize", "NAME", "13a", "13a|none|intl|char", "score", "Metric",
+           "How BLEU finds words"),
+    FLAG("lowercase", "score", "Metric", "Ignore case in BLEU and chrF; TER always does"),
+    FLAG("sentence", "score", "Metric",
+         "One score a line; BLEU then leaves out orders longer than the sentence"),
+    FLAG("confidence", "score", "Significance",
+         "Mean and 95% interval over bootstrap samples of the sentences"),
+    TEXTS(
+        "paired", "FILE", 1, "score", "Significance",
+        "Another system's output, to compare with --hyp by paired bootstrap; may be repeated"),
+    COUNT("resamples", "N", "1000", 2, 1e6, "score", "Significance", "Bootstrap samples"),
+    COUNT("seed", "N", "12345", 0, 9007199254740992.0, "score", "Significance",
+          "Seed of the samples; the same seed as in sacreBLEU draws the same ones"),
+    COUNT("width", "N", "2", 0, 15, "score", G_OUT, "Digits after the point"),
+    FLAG("json", "score", G_OUT, "Print JSON, with every digit"),
+
+    /* help */
+    FLAG("man", "help", "Form", "The whole manual as a man page"),
+    FLAG("completion", "help", "Form", "Completion for bash"),
+
+    /* every verb */
+    TEXT("config", "FILE", NULL, "prepare inspect score", G_RUN,
+         "Read options from a file, one 'option = value' a line; the command line wins"),
+    FLAG("quiet", "prepare inspect score", G_RUN, "No progress, only warnings and errors"),
+    {0},
+};

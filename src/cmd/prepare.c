@@ -1,0 +1,115 @@
+/* trireme prepare: options to a PrepareSpec, and the table at the end.
+ * Relies on data/prepare, data/recipe. */
+#include "data/prepare.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "cmd/cmd.h"
+#include "data/recipe.h"
+
+static TextPair text_pair(const OptSet *opts, const char *name, int i) {
+  if (i >= opt_times(opts, name)) return (TextPair){0};
+  return (TextPair){.path = {opt_word(opts, name, i, 0), opt_word(opts, name, i, 1)}};
+}
+
+/* Adds the recipe's options beneath those of the call; the demo has no files. */
+static Err add_recipe(OptSet *opts, bool *demo) {
+  *demo = false;
+  const char *name = opt_text(opts, "recipe");
+  if (!name) return ERR_OK;
+  Recipe recipe;
+  TRY(recipe_load(&recipe, name));
+  RecipeFrom from = {.cache_dir = opt_text(opts, "download-dir"),
+                     .source_dir = opt_text(opts, "source-dir"),
+                     .mirror = opt_text(opts, "mirror")};
+  Err err = ERR_OK;
+  *demo = recipe.generate && strcmp(recipe.generate, "demo") == 0;
+  if (recipe.about) log_info("%s", recipe.about);
+  if (!*demo) err = recipe_obtain(&recipe, &from);
+  if (!err)
+    err = opt_parse_recipe(opts, str_text(&recipe.config), recipe.config.len, recipe.path);
+  recipe_free(&recipe);
+  return err;
+}
+
+static Err fill_spec(PrepareSpec *spec, const OptSet *opts, bool demo) {
+  spec->out = opt_text(opts, "out");
+  spec->valid = text_pair(opts, "valid", 0);
+  spec->test = text_pair(opts, "test", 0);
+  spec->lang[0] = opt_text(opts, "source-lang");
+  spec->lang[1] = opt_text(opts, "target-lang");
+  spec->rules.min_words = (uint32_t)opt_count(opts, "min-words");
+  spec->rules.max_words = (uint32_t)opt_count(opts, "max-words");
+  spec->rules.max_word_length = (uint32_t)opt_count(opts, "max-word-length");
+  spec->rules.max_ratio = opt_real(opts, "max-ratio");
+  spec->max_tokens = (uint32_t)opt_count(opts, "max-tokens");
+  spec->dedup = opt_flag(opts, "dedup");
+  spec->drop_bad_utf8 = strcmp(opt_text(opts, "bad-utf8"), "drop") == 0;
+  spec->tokenizer = opt_text(opts, "tokenizer");
+  spec->training.type = opt_text(opts, "tokenizer-type");
+  spec->training.vocab_size = (int)opt_count(opts, "vocab-size");
+  spec->training.character_coverage = opt_real(opts, "character-coverage");
+  spec->sample = (uint64_t)opt_count(opts, "sample");
+  spec->seed = (uint64_t)opt_count(opts, "seed");
+  spec->shard_bytes = (size_t)opt_count(opts, "shard-size");
+  spec->threads = (int)opt_count(opts, "threads");
+  if (spec->threads == 0) spec->threads = thread_cores();
+  spec->resume = opt_flag(opts, "resume");
+  if (demo) spec->demo_pairs = (uint64_t)opt_count(opts, "demo-pairs");
+  if (!spec->out) return err_set(ERR_USAGE, "say where the data set shall be: --out DIR");
+  if (!demo && opt_times(opts, "train") == 0)
+    return err_set(ERR_USAGE, "say what to train on: --train SRC TGT, or --recipe NAME");
+  if (!demo && !spec->valid.path[0])
+    return err_set(ERR_USAGE, "say what to validate on: --valid SRC TGT");
+  if (spec->rules.min_words > spec->rules.max_words)
+    return err_set(ERR_USAGE, "--min-words is above --max-words: nothing would be kept");
+  spec->trains = demo ? 0 : (size_t)opt_times(opts, "train");
+  TRY(mem_alloc(&spec->train, spec->trains, sizeof *spec->train));
+  for (size_t i = 0; i < spec->trains; i++) spec->train[i] = text_pair(opts, "train", (int)i);
+  return ERR_OK;
+}
+
+static void print_row(const char *what, uint64_t count, uint64_t of) {
+  char number[32];
+  printf("  %-20s %14s  %6.2f %%\n", what, str_of_count(number, count),
+         of ? 100.0 * (double)count / (double)of : 0.0);
+}
+
+static void print_table(const Meta *m, const char *out) {
+  char a[32], b[32];
+  const MetaSplit *t = &m->split[SPLIT_TRAIN];
+  printf("training pairs\n");
+  print_row("read", t->lines, t->lines);
+  for (int v = CLEAN_KEEP + 1; v < CLEAN_VERDICTS; v++) {
+    if (t->dropped[v]) print_row(clean_reason[v], t->dropped[v], t->lines);
+  }
+  print_row(clean_reason[CLEAN_KEEP], t->pairs, t->lines);
+  printf("tokens               %s source, %s target; vocabulary %d\n",
+         str_of_count(a, t->tokens[0]), str_of_count(b, t->tokens[1]), m->vocab);
+  for (int s = SPLIT_VALID; s < SPLITS; s++) {
+    if (!m->split[s].lines) continue;
+    uint64_t unused = m->split[s].lines - m->split[s].pairs;
+    printf("%-20s %s lines", split_name[s], str_of_count(a, m->split[s].lines));
+    if (unused) printf(", of which %s too long or empty for the loss", str_of_count(b, unused));
+    printf("\n");
+  }
+  printf("written to %s\n", out);
+}
+
+Err cmd_prepare(OptSet *opts) {
+  log_quiet(opt_flag(opts, "quiet"));
+  bool demo;
+  TRY(add_recipe(opts, &demo));
+  PrepareSpec spec = {0};
+  Meta meta = {0};
+  Err err = fill_spec(&spec, opts, demo);
+  if (!err) err = prepare_run(&spec, &meta);
+  if (!err) print_table(&meta, spec.out);
+  mem_free(spec.train);
+  meta_free(&meta);
+  return err;
+}

@@ -1,0 +1,83 @@
+/* The table of verbs, and the only place that exits. Relies on cmd. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cmd/cmd.h"
+
+static const OptVerb verbs[] = {
+    {.name = "prepare",
+     .summary = "raw parallel text -> cleaned, tokenised data set",
+     .usage = "--out DIR --train SRC TGT [--train SRC TGT …] --valid SRC TGT [--test SRC TGT] "
+              "[--tokenizer FILE] | --recipe NAME --out DIR",
+     .about = "Cleans the text, trains a joint SentencePiece model on it (or takes the one you "
+              "give), "
+              "encodes every sentence and writes a data set that training maps into memory. "
+              "The same "
+              "inputs and seed give the same bytes, whatever the number of threads.",
+     .examples = "  trireme prepare --recipe demo --out data/demo\n"
+                 "  trireme prepare --train train.en.gz train.de.gz --valid dev.en dev.de \\\n"
+                 "      --vocab-size 8000 --out data/mine\n",
+     .run = cmd_prepare},
+    {.name = "inspect",
+     .summary = "what a data set is: counts, lengths, fill, samples",
+     .usage = "PATH [--batch-tokens N] [--samples N] [--verify] [--json]",
+     .about = "Tells what lies at PATH: sizes and counts, what cleaning dropped, how long "
+              "sentences are, how full "
+              "training batches will be, and decoded samples.",
+     .examples = "  trireme inspect data/demo --batch-tokens 4096\n",
+     .operands = "the PATH of a data set",
+     .min_operands = 1,
+     .max_operands = 1,
+     .run = cmd_inspect},
+    {.name = "score",
+     .summary = "BLEU, chrF and TER, equal to sacreBLEU's",
+     .usage = "--ref FILE [--ref FILE …] [--metric LIST] < hypotheses",
+     .about = "Scores translations against references and prints the sacreBLEU signature "
+              "beside each figure.",
+     .examples = "  trireme score --ref newstest2014.de < output.de\n",
+     .run = cmd_score},
+    {.name = "help",
+     .summary = "this list, or a verb's options",
+     .usage = "[VERB] [--man | --completion]",
+     .about = "Shows the verbs, or one verb's options.",
+     .operands = "a verb",
+     .max_operands = 1,
+     .run = cmd_help},
+    {0},
+};
+
+static Err run(const char *name, int argc, char **argv) {
+  const OptVerb *verb = opt_verb(name);
+  if (!verb) return err_set(ERR_USAGE, "there is no verb '%s'%s", name, opt_suggest_verb(name));
+  OptSet *opts;
+  TRY(opt_parse(&opts, verb, argc, argv));
+  Err err = verb->run(opts);
+  opt_free(opts);
+  return err;
+}
+
+static Err dispatch(int argc, char **argv) {
+  opt_tables(cmd_options, verbs);
+  if (argc < 2) return err_set(ERR_USAGE, "say what to do: 'trireme help' lists the verbs");
+  char *name = argv[1];
+  if (strcmp(name, "--version") == 0) {
+    puts("trireme " TRIREME_VERSION);
+    return ERR_OK;
+  }
+  if (strcmp(name, "--help") == 0) return run("help", 0, NULL);
+  for (int i = 2; i < argc && opt_verb(name); i++) {
+    if (strcmp(argv[i], "--help") == 0) return run("help", 1, &name);
+  }
+  return run(name, argc - 2, argv + 2);
+}
+
+int main(int argc, char **argv) {
+  signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error to report, not a death */
+  Err err = dispatch(argc, argv);
+  if (!err && (fflush(stdout) != 0 || ferror(stdout)))
+    err = err_set(ERR_WORK, "cannot write standard output");
+  if (err) log_error("%s", err_message());
+  return (int)err;
+}

@@ -58,7 +58,7 @@ $(BUILD)/tests/test_%: $(BUILD)/tests/unit/test_%.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
 $(BUILD)/tests/%: $(BUILD)/tests/tools/%.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -o $@
-.PRECIOUS: $(BUILD)/tests/unit/%.c.o $(BUILD)/tests/tools/%.c.o
+.SECONDARY: # keep the tests' objects
 
 # Only what is missing is installed; with everything there, nothing is touched.
 deps:

@@ -242,9 +242,13 @@ Err order_batch(Order *o, const OrderPlan *plan, uint64_t seed, uint64_t epoch, 
     uint64_t chosen = begin + rng_permute(rng_mix(stratum_key, stratum), plan->chunks, chunk);
     if (chosen >= end)
       continue; /* this stratum has one pair fewer, and this chunk goes without */
-    size_t offset = (size_t)((const uint8_t *)(o->pair + chosen) - o->file.map.bytes);
-    TRY(checked_touch(&o->file, offset, sizeof *pairs));
-    pairs[(*count)++] = o->pair[chosen];
+    __builtin_prefetch(&o->pair[chosen]);
+    pairs[(*count)++] = (uint32_t)chosen;
+  }
+  for (uint32_t k = 0; k < *count; k++) { /* the list is read once it has come from memory */
+    const uint32_t *at = &o->pair[pairs[k]];
+    TRY(checked_touch(&o->file, (size_t)((const uint8_t *)at - o->file.map.bytes), sizeof *at));
+    pairs[k] = *at;
   }
   return ERR_OK;
 }

@@ -1,0 +1,88 @@
+/* trireme bench: how fast this machine does a part of the work. So far: reader,
+ * the packed batches of a data set. Relies on data/batch. */
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/progress.h"
+#include "cmd/cmd.h"
+#include "data/batch.h"
+
+typedef struct {
+  uint64_t batches, pairs, rows[2];
+  double seconds, waited, first; /* first: until the first batch, from opening */
+} Reading;
+
+/* Reads batches for the time given, at least one whole epoch first: the cache is
+ * warm and every block has been checked when the clock starts. */
+static Err read_for(DataSet *d, const OrderPlan *plan, uint64_t seed, double seconds,
+                    Reading *r) {
+  Loader *loader;
+  const Batch *b;
+  double opened = progress_clock();
+  TRY(loader_open(&loader, d, plan, &(LoaderSpec){.seed = seed, .group = 1, .end = 1}));
+  Err err = ERR_OK;
+  for (uint64_t i = 0; i < plan->batches && !err; i++) {
+    err = loader_next(loader, &b);
+    if (i == 0) r->first = progress_clock() - opened;
+  }
+  double start = progress_clock(), waited = loader_waited(loader);
+  while (!err && r->seconds < seconds) {
+    err = loader_next(loader, &b);
+    if (err) break;
+    r->batches++;
+    r->pairs += b->sentences;
+    for (int side = 0; side < 2; side++) r->rows[side] += b->rows[side];
+    r->seconds = progress_clock() - start;
+  }
+  r->waited = loader_waited(loader) - waited;
+  loader_close(loader);
+  return err;
+}
+
+static Err bench_reader(const OptSet *opts) {
+  const char *dir = opt_operand(opts, 1);
+  if (!dir)
+    return err_set(ERR_USAGE, "bench reader needs a data set: trireme bench reader DIR");
+  DataSet d;
+  OrderPlan plan = {0};
+  Reading r = {0};
+  TRY(dataset_open(&d, dir));
+  double start = progress_clock();
+  Err err = order_plan(&plan, &d.order, (uint32_t)opt_count(opts, "batch-tokens"));
+  double planned = progress_clock() - start;
+  if (!err)
+    err = read_for(&d, &plan, (uint64_t)opt_count(opts, "seed"), opt_real(opts, "time"), &r);
+  if (!err) {
+    double tokens = (double)(r.rows[0] + r.rows[1]);
+    if (opt_flag(opts, "json")) {
+      json_t *j = json_pack(
+          "{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "bench", "reader", "batch_tokens",
+          (json_int_t)plan.capacity, "tokens_per_s", tokens / r.seconds, "target_tokens_per_s",
+          (double)r.rows[1] / r.seconds, "pairs_per_s", (double)r.pairs / r.seconds, "fill",
+          plan.fill, "plan_ms", 1e3 * planned, "first_batch_ms", 1e3 * r.first);
+      json_dumpf(j, stdout, JSON_REAL_PRECISION(6));
+      putchar('\n');
+      json_decref(j);
+    } else {
+      printf(
+          "reader: %.1f M tokens/s (source and target), %.2f M pairs/s, batches of %u rows "
+          "%.2f %% full\n",
+          tokens / r.seconds / 1e6, (double)r.pairs / r.seconds / 1e6, plan.capacity,
+          100 * plan.fill);
+      printf("        plan in %.1f ms, first batch after %.1f ms, one thread\n", 1e3 * planned,
+             1e3 * r.first);
+    }
+  }
+  order_plan_free(&plan);
+  dataset_close(&d);
+  return err;
+}
+
+Err cmd_bench(OptSet *opts) {
+  log_quiet(opt_flag(opts, "quiet"));
+  const char *what = opt_operand(opts, 0);
+  if (strcmp(what, "reader") == 0) return bench_reader(opts);
+  return err_set(ERR_USAGE, "there is no bench '%s'; there is: reader", what);
+}

@@ -1,0 +1,36 @@
+/* dump_ids DATASET SPLIT SIDE: the ids of every sentence, a line each, in the
+ * order of the shards; for comparison with spm_encode. Relies on data/dataset. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/dataset.h"
+
+static Err dump(DataSet *d, Split split, int side) {
+  static int32_t ids[SHARD_LONGEST];
+  for (size_t s = 0; s < d->meta.split[split].shards; s++) {
+    Shard *shard = &d->shard[split][s];
+    for (uint64_t i = 0; i < shard->pairs; i++) {
+      ShardView view;
+      TRY(shard_pair(shard, i, &view));
+      TRY(shard_copy(shard, &view, side, ids));
+      for (uint32_t k = 0; k < view.len[side]; k++) printf("%s%d", k ? " " : "", ids[k]);
+      putchar('\n');
+    }
+  }
+  return ERR_OK;
+}
+
+int main(int argc, char **argv) {
+  DataSet d;
+  if (argc != 4) {
+    fputs("usage: dump_ids DATASET train|valid|test source|target\n", stderr);
+    return 2;
+  }
+  Split split = strcmp(argv[2], "train") == 0 ? SPLIT_TRAIN : strcmp(argv[2], "valid") == 0 ? SPLIT_VALID : SPLIT_TEST;
+  Err err = dataset_open(&d, argv[1]);
+  if (!err) err = dump(&d, split, strcmp(argv[3], "target") == 0);
+  if (err) fprintf(stderr, "%s\n", err_message());
+  dataset_close(&d);
+  return (int)err;
+}

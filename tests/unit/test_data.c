@@ -1,0 +1,481 @@
+/* Shards, order and batches: what is written is read, every pair comes once an
+ * epoch, batches fit, and where a batch lies depends on nothing but its number. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "data/batch.h"
+#include "data/prepare.h"
+
+#define OK(call) assert_ok((call), #call)
+static void assert_ok(Err err, const char *what) {
+  if (err) fail_msg("%s: %s", what, err_message());
+}
+
+static char scratch[] = "/tmp/trireme-data-XXXXXX";
+static char path[FILE_PATH_MAX];
+
+static const char *in_scratch(const char *name) {
+  OK(file_join(path, scratch, name));
+  return path;
+}
+
+static const char sha[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
+/* Lengths like those of real sentences: roughly log-normal, sides correlated. */
+static void draw_lengths(Rng *rng, uint32_t longest, uint32_t len[2]) {
+  uint64_t sum = 1;
+  for (int i = 0; i < 4; i++) sum += rng_below(rng, 1 + longest / 4);
+  uint32_t n = (uint32_t)(rng_below(rng, 8) ? sum / 2 + 1 : sum);
+  for (int side = 0; side < 2; side++) {
+    uint32_t swing = n / 4 + 1;
+    uint32_t rows = n + (uint32_t)rng_below(rng, 2 * swing + 1);
+    len[side] = rows > swing + 1 ? rows - swing : 1;
+    if (len[side] > longest) len[side] = longest;
+  }
+}
+
+/* A data set in memory only as far as the order needs it. */
+typedef struct {
+  uint32_t (*len)[2];
+  uint64_t pairs;
+} Lengths;
+
+static Err give_lengths(void *context, uint64_t i, uint32_t len[2]) {
+  Lengths *l = context;
+  len[0] = l->len[i][0], len[1] = l->len[i][1];
+  return ERR_OK;
+}
+
+static Lengths make_lengths(uint64_t pairs, uint32_t longest, uint64_t seed) {
+  Lengths l = {.pairs = pairs};
+  OK(mem_alloc(&l.len, pairs, sizeof *l.len));
+  Rng rng = {.key = seed};
+  for (uint64_t i = 0; i < pairs; i++) draw_lengths(&rng, longest, l.len[i]);
+  return l;
+}
+
+static void open_order(Order *o, Lengths *l) {
+  uint64_t bytes;
+  char hex[65];
+  OK(order_write(in_scratch("t.order"), l->pairs, give_lengths, l, &bytes, hex));
+  OK(order_open(o, in_scratch("t.order")));
+}
+
+/* One epoch: every pair once, no batch over capacity, and the fill as promised. */
+static void check_epoch(Order *o, const Lengths *l, const OrderPlan *plan, uint64_t seed,
+                        uint64_t epoch) {
+  uint8_t *seen;
+  uint32_t *pairs, n;
+  uint64_t rows[2] = {0};
+  OK(mem_alloc(&seen, l->pairs, 1));
+  OK(mem_alloc(&pairs, plan->most_sentences, sizeof *pairs));
+  for (uint64_t i = 0; i < plan->batches; i++) {
+    uint64_t held[2] = {0};
+    OK(order_batch(o, plan, seed, epoch, i, pairs, &n));
+    assert_true(n <= plan->most_sentences);
+    for (uint32_t k = 0; k < n; k++) {
+      assert_true(pairs[k] < l->pairs);
+      assert_int_equal(seen[pairs[k]], 0);
+      seen[pairs[k]] = 1;
+      for (int side = 0; side < 2; side++) held[side] += l->len[pairs[k]][side] + 1;
+    }
+    for (int side = 0; side < 2; side++) {
+      assert_true(held[side] <= plan->capacity);
+      rows[side] += held[side];
+    }
+  }
+  for (uint64_t i = 0; i < l->pairs; i++) assert_int_equal(seen[i], 1);
+  uint64_t fuller = rows[0] > rows[1] ? rows[0] : rows[1];
+  double fill = (double)fuller / ((double)plan->capacity * (double)plan->batches);
+  assert_true(fill > plan->fill - 1e-12 && fill < plan->fill + 1e-12);
+  mem_free(seen);
+  mem_free(pairs);
+}
+
+static void test_every_pair_once(void **state) {
+  (void)state;
+  static const struct {
+    uint64_t pairs;
+    uint32_t longest, capacity;
+  } cases[] = {{1, 5, 16},        {2, 5, 16},          {7, 9, 10},
+               {100, 30, 64},     {1000, 30, 31},      {5000, 40, 512},
+               {20011, 60, 1024}, {20011, 60, 100000}, {50000, 100, 4096}};
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    Lengths l = make_lengths(cases[c].pairs, cases[c].longest, c);
+    Order o;
+    OrderPlan plan;
+    open_order(&o, &l);
+    OK(order_plan(&plan, &o, cases[c].capacity));
+    for (uint64_t epoch = 0; epoch < 2; epoch++) check_epoch(&o, &l, &plan, 42, epoch);
+    order_plan_free(&plan);
+    order_close(&o);
+    mem_free(l.len);
+  }
+}
+
+static void test_batches_are_full(void **state) {
+  (void)state;
+  Lengths l = make_lengths(400000, 60, 3);
+  Order o;
+  OrderPlan plan;
+  open_order(&o, &l);
+  static const struct {
+    uint32_t capacity;
+    double fill;
+  } cases[] = {{4096, 0.97}, {25600, 0.99}};
+  for (int c = 0; c < 2; c++) {
+    OK(order_plan(&plan, &o, cases[c].capacity));
+    assert_true(plan.fill >= cases[c].fill);
+    order_plan_free(&plan);
+  }
+  order_close(&o);
+  mem_free(l.len);
+}
+
+/* The same number gives the same batch, from any plan made of the same file, and
+ * other seeds and epochs give others. */
+static void test_order_is_pure(void **state) {
+  (void)state;
+  Lengths l = make_lengths(30000, 50, 4);
+  Order o;
+  OrderPlan one, two;
+  open_order(&o, &l);
+  OK(order_plan(&one, &o, 2048));
+  OK(order_plan(&two, &o, 2048));
+  uint32_t a[4096], b[4096], n, m;
+  assert_true(one.most_sentences <= 4096);
+  uint64_t same = 0;
+  for (uint64_t i = one.batches; i-- > 0;) {
+    OK(order_batch(&o, &one, 7, 3, i, a, &n));
+    OK(order_batch(&o, &two, 7, 3, i, b, &m));
+    assert_int_equal(n, m);
+    assert_memory_equal(a, b, n * sizeof *a);
+    OK(order_batch(&o, &two, 7, 4, i, b, &m));
+    for (uint32_t k = 0; k < n; k++) {
+      for (uint32_t j = 0; j < m; j++) same += a[k] == b[j];
+    }
+  }
+  /* Two random batches out of `batches` share about pairs / batches of theirs. */
+  double expected = (double)l.pairs / (double)one.batches;
+  assert_true((double)same < 4 * expected + 50);
+  order_plan_free(&one);
+  order_plan_free(&two);
+  order_close(&o);
+  mem_free(l.len);
+}
+
+/* Companions change: over many epochs a pair must meet many others. */
+static void test_order_mixes(void **state) {
+  (void)state;
+  Lengths l = make_lengths(9000, 40, 5);
+  Order o;
+  OrderPlan plan;
+  open_order(&o, &l);
+  OK(order_plan(&plan, &o, 1024));
+  uint8_t met[9000] = {0};
+  uint32_t pairs[1024], n;
+  const uint64_t epochs = 30;
+  uint64_t companions = 0;
+  for (uint64_t epoch = 0; epoch < epochs; epoch++) {
+    for (uint64_t i = 0; i < plan.batches; i++) {
+      OK(order_batch(&o, &plan, 1, epoch, i, pairs, &n));
+      bool here = false;
+      for (uint32_t k = 0; k < n; k++) here |= pairs[k] == 4711;
+      for (uint32_t k = 0; here && k < n; k++) met[pairs[k]] = 1, companions++;
+    }
+  }
+  uint64_t distinct = 0;
+  for (int i = 0; i < 9000; i++) distinct += met[i];
+  /* Were companions drawn at random, this many of them would be distinct. */
+  double random = 9000 * (1 - exp(-(double)companions / 9000));
+  assert_true((double)distinct >= 0.85 * random);
+  order_plan_free(&plan);
+  order_close(&o);
+  mem_free(l.len);
+}
+
+static void test_capacity_too_small(void **state) {
+  (void)state;
+  Lengths l = make_lengths(100, 30, 6);
+  Order o;
+  OrderPlan plan;
+  open_order(&o, &l);
+  assert_int_equal(order_plan(&plan, &o, 8), ERR_USAGE);
+  assert_non_null(strstr(err_message(), "--batch-tokens"));
+  order_close(&o);
+  mem_free(l.len);
+}
+
+static void fill_shard(ShardBuilder *b, uint32_t vocab, uint64_t pairs, uint64_t seed) {
+  Rng rng = {.key = seed};
+  int32_t ids[2][64];
+  shard_begin(b, vocab);
+  for (uint64_t i = 0; i < pairs; i++) {
+    size_t len[2];
+    for (int side = 0; side < 2; side++) {
+      len[side] = 1 + rng_below(&rng, 60);
+      for (size_t k = 0; k < len[side]; k++) ids[side][k] = (int32_t)rng_below(&rng, vocab);
+    }
+    OK(shard_add(b, ids[0], len[0], ids[1], len[1]));
+  }
+}
+
+static void check_shard(uint32_t vocab, uint32_t id_bytes) {
+  ShardBuilder b;
+  Shard s;
+  uint64_t bytes, pairs = 3000;
+  char hex[65], again[65];
+  fill_shard(&b, vocab, pairs, vocab);
+  OK(shard_write(&b, in_scratch("a.tok"), sha, &bytes, hex));
+  shard_builder_free(&b);
+  OK(file_sha256(in_scratch("a.tok"), again));
+  assert_string_equal(hex, again);
+  OK(shard_open(&s, in_scratch("a.tok")));
+  assert_int_equal(s.id_bytes, id_bytes);
+  assert_int_equal(s.pairs, pairs);
+  assert_string_equal(s.tokenizer_sha256, sha);
+  Rng rng = {.key = vocab};
+  int32_t ids[64];
+  for (uint64_t i = 0; i < pairs; i++) {
+    ShardView view;
+    OK(shard_pair(&s, i, &view));
+    for (int side = 0; side < 2; side++) {
+      assert_int_equal(view.len[side], 1 + rng_below(&rng, 60));
+      OK(shard_copy(&s, &view, side, ids));
+      for (size_t k = 0; k < view.len[side]; k++)
+        assert_int_equal(ids[k], rng_below(&rng, vocab));
+    }
+  }
+  shard_close(&s);
+}
+
+static void test_shard_round_trip(void **state) {
+  (void)state;
+  check_shard(65536, 2);
+  check_shard(65537, 4);
+}
+
+/* Reads every pair; true if an error names the file. */
+static bool is_refused(const char *name) {
+  Shard s;
+  bool refused = shard_open(&s, in_scratch(name)) != ERR_OK;
+  for (uint64_t i = 0; !refused && i < s.pairs; i++) {
+    ShardView view;
+    refused = shard_pair(&s, i, &view) != ERR_OK;
+  }
+  if (refused) assert_non_null(strstr(err_message(), name));
+  shard_close(&s);
+  return refused;
+}
+
+/* As file_write, without its patience for the disk. */
+static void put_file(const char *name, const char *bytes, size_t len) {
+  FILE *f = fopen(in_scratch(name), "wb");
+  assert_non_null(f);
+  assert_int_equal(fwrite(bytes, 1, len, f), len);
+  assert_int_equal(fclose(f), 0);
+}
+
+static void test_every_flipped_byte_is_refused(void **state) {
+  (void)state;
+  ShardBuilder b;
+  uint64_t bytes;
+  char hex[65];
+  fill_shard(&b, 100, 40, 1);
+  OK(shard_write(&b, in_scratch("flip.tok"), sha, &bytes, hex));
+  shard_builder_free(&b);
+  Str whole = {0};
+  OK(file_read(in_scratch("flip.tok"), 1 << 20, &whole));
+  assert_int_equal(whole.len, bytes);
+  assert_false(is_refused("flip.tok"));
+  for (size_t i = 0; i < whole.len; i++) {
+    whole.s[i] = (char)(whole.s[i] ^ 0x10);
+    put_file("flipped.tok", whole.s, whole.len);
+    assert_true(is_refused("flipped.tok"));
+    whole.s[i] = (char)(whole.s[i] ^ 0x10);
+  }
+  for (size_t len = 0; len < whole.len; len += 7) {
+    put_file("flipped.tok", whole.s, len);
+    assert_true(is_refused("flipped.tok"));
+  }
+  str_free(&whole);
+}
+
+/* A whole small data set from text, for what stands on it. */
+static void make_dataset(const char *out, uint64_t lines, size_t shard_bytes) {
+  Str text[2] = {{0}, {0}};
+  Rng rng = {.key = 9};
+  for (uint64_t i = 0; i < lines; i++) {
+    uint64_t words = 1 + rng_below(&rng, 12);
+    for (uint64_t w = 0; w < words; w++) {
+      unsigned a = (unsigned)rng_below(&rng, 20), c = (unsigned)rng_below(&rng, 20);
+      str_addf(&text[0], "%s%c%co%c", w ? " " : "", 'a' + a, 'a' + c, 'a' + a);
+      str_addf(&text[1], "%s%cu%c", w ? " " : "", 'a' + c, 'a' + a);
+    }
+    for (int side = 0; side < 2; side++) str_addc(&text[side], '\n');
+  }
+  OK(file_write(in_scratch("text.a"), text[0].s, text[0].len));
+  OK(file_write(in_scratch("text.b"), text[1].s, text[1].len));
+  for (int side = 0; side < 2; side++) str_free(&text[side]);
+  char a[FILE_PATH_MAX], b[FILE_PATH_MAX], dir[FILE_PATH_MAX];
+  OK(file_join(a, scratch, "text.a"));
+  OK(file_join(b, scratch, "text.b"));
+  OK(file_join(dir, scratch, out));
+  TextPair train = {.path = {a, b}};
+  PrepareSpec spec = {.out = dir,
+                      .train = &train,
+                      .trains = 1,
+                      .valid = train,
+                      .lang = {"a", "b"},
+                      .rules = {1, 80, 1000, 9},
+                      .max_tokens = 255,
+                      .training = {"bpe", 300, 1.0},
+                      .sample = 2000,
+                      .seed = 1,
+                      .shard_bytes = shard_bytes,
+                      .threads = 2};
+  Meta meta;
+  OK(prepare_run(&spec, &meta));
+  assert_int_equal(meta.split[SPLIT_TRAIN].pairs, lines);
+  assert_true(meta.split[SPLIT_TRAIN].shards > 1);
+  meta_free(&meta);
+}
+
+static void check_batch(const DataSet *d, const Batch *b) {
+  const Meta *m = &d->meta;
+  assert_true(b->sentences > 0);
+  for (uint32_t k = 0; k < b->sentences; k++) {
+    uint64_t within;
+    ShardView view;
+    int32_t ids[256];
+    Shard *shard = dataset_find(d, SPLIT_TRAIN, b->pair[k], &within);
+    OK(shard_pair(shard, within, &view));
+    int32_t s = b->src_off[k], t = b->tgt_off[k];
+    assert_int_equal(b->src_off[k + 1] - s, view.len[0] + 1);
+    assert_int_equal(b->tgt_off[k + 1] - t, view.len[1] + 1);
+    OK(shard_copy(shard, &view, 0, ids));
+    assert_memory_equal(b->src + s, ids, view.len[0] * sizeof *ids);
+    assert_int_equal(b->src[s + (int32_t)view.len[0]], m->eos);
+    OK(shard_copy(shard, &view, 1, ids));
+    assert_memory_equal(b->tgt_out + t, ids, view.len[1] * sizeof *ids);
+    assert_int_equal(b->tgt_out[t + (int32_t)view.len[1]], m->eos);
+    assert_int_equal(b->tgt_in[t], m->bos);
+    assert_memory_equal(b->tgt_in + t + 1, ids, view.len[1] * sizeof *ids);
+    for (int32_t i = 0; i <= (int32_t)view.len[0]; i++) assert_int_equal(b->src_pos[s + i], i);
+    for (int32_t i = 0; i <= (int32_t)view.len[1]; i++) assert_int_equal(b->tgt_pos[t + i], i);
+  }
+  assert_int_equal(b->src_off[b->sentences], b->rows[0]);
+  assert_int_equal(b->tgt_off[b->sentences], b->rows[1]);
+  for (uint32_t i = b->rows[0]; i < b->capacity; i++) assert_int_equal(b->src[i], m->pad);
+  for (uint32_t i = b->rows[1]; i < b->capacity; i++) assert_int_equal(b->tgt_out[i], m->pad);
+}
+
+/* Groups of G micro-batches shared out over W loaders: each pair comes once an
+ * epoch, whatever W, and in the same micro-batch as with one. */
+static void test_loaders_share_an_epoch(void **state) {
+  (void)state;
+  DataSet d;
+  OrderPlan plan;
+  make_dataset("set", 3000, 4096);
+  OK(dataset_open(&d, in_scratch("set")));
+  OK(dataset_verify(&d));
+  OK(order_plan(&plan, &d.order, 256));
+  enum { GROUP = 6 };
+  uint64_t steps = plan.batches / GROUP + 2; /* over the end of the epoch */
+  for (uint32_t ranks = 1; ranks <= 4; ranks++) {
+    uint32_t *count;
+    OK(mem_alloc(&count, (size_t)d.order.pairs, sizeof *count));
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+      LoaderSpec spec = {.seed = 5,
+                         .step = 0,
+                         .group = GROUP,
+                         .begin = rank * GROUP / ranks,
+                         .end = (rank + 1) * GROUP / ranks};
+      Loader *loader;
+      Batch alone;
+      OK(batch_new(&alone, &plan));
+      OK(loader_open(&loader, &d, &plan, &spec));
+      for (uint64_t n = 0; n < steps * (spec.end - spec.begin); n++) {
+        const Batch *b;
+        OK(loader_next(loader, &b));
+        uint64_t number =
+            n / (spec.end - spec.begin) * GROUP + spec.begin + n % (spec.end - spec.begin);
+        assert_int_equal(b->epoch * plan.batches + b->index, number);
+        check_batch(&d, b);
+        OK(batch_fill(&alone, &d, &plan, 5, number / plan.batches, number % plan.batches));
+        assert_memory_equal(alone.memory_, b->memory_, 5 * sizeof(int32_t) * plan.capacity);
+        if (b->epoch == 0) {
+          for (uint32_t k = 0; k < b->sentences; k++) count[b->pair[k]]++;
+        }
+      }
+      loader_close(loader);
+      batch_free(&alone);
+    }
+    for (uint64_t i = 0; i < d.order.pairs; i++) assert_int_equal(count[i], 1);
+    mem_free(count);
+  }
+  order_plan_free(&plan);
+  dataset_close(&d);
+}
+
+static void test_loader_reports_damage(void **state) {
+  (void)state;
+  DataSet d;
+  OrderPlan plan;
+  Loader *loader;
+  const Batch *b;
+  Str whole = {0};
+  make_dataset("damaged", 12000, 150000);
+  OK(file_read(in_scratch("damaged/train-00001.tok"), 1 << 20, &whole));
+  whole.s[CHECKED_BLOCK + 300] = (char)(whole.s[CHECKED_BLOCK + 300] ^ 1);
+  OK(file_write(in_scratch("damaged/train-00001.tok"), whole.s, whole.len));
+  str_free(&whole);
+  OK(dataset_open(&d, in_scratch("damaged")));
+  OK(order_plan(&plan, &d.order, 256));
+  OK(loader_open(&loader, &d, &plan, &(LoaderSpec){.seed = 1, .group = 1, .end = 1}));
+  Err err = ERR_OK;
+  for (uint64_t i = 0; i < plan.batches && !err; i++) err = loader_next(loader, &b);
+  assert_int_equal(err, ERR_WORK);
+  assert_non_null(strstr(err_message(), "train-00001.tok"));
+  assert_int_equal(loader_next(loader, &b), ERR_WORK); /* and goes on saying so */
+  loader_close(loader);
+  order_plan_free(&plan);
+  dataset_close(&d);
+}
+
+static int make_scratch(void **state) {
+  (void)state;
+  return mkdtemp(scratch) ? 0 : -1;
+}
+
+static int remove_scratch(void **state) {
+  (void)state;
+  return (int)file_remove_all(scratch);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_every_pair_once),
+      cmocka_unit_test(test_batches_are_full),
+      cmocka_unit_test(test_order_is_pure),
+      cmocka_unit_test(test_order_mixes),
+      cmocka_unit_test(test_capacity_too_small),
+      cmocka_unit_test(test_shard_round_trip),
+      cmocka_unit_test(test_every_flipped_byte_is_refused),
+      cmocka_unit_test(test_loaders_share_an_epoch),
+      cmocka_unit_test(test_loader_reports_damage),
+  };
+  return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}

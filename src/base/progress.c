@@ -91,3 +91,42 @@ void progress_end(Progress *p) {
   fprintf(stderr, "%s: %s%s%s in %s, %s%s%s/s\n", p->title, done, unit, word,
           str_of_seconds(time, now - p->start), per_second, unit, word);
 }
+
+static void *wait_and_show(void *argument) {
+  ProgressWait *w = argument;
+  double period = log_is_terminal() ? 1 : PIPE_PERIOD;
+  struct timespec next;
+  clock_gettime(CLOCK_REALTIME, &next);
+  pthread_mutex_lock(&w->lock);
+  while (!w->over) {
+    next.tv_sec += (time_t)period;
+    while (!w->over && pthread_cond_timedwait(&w->ended, &w->lock, &next) == 0) continue;
+    if (w->over) break;
+    char time[32];
+    const char *form = log_is_terminal() ? "\r\033[K%s: %s so far" : "%s: %s so far\n";
+    fprintf(stderr, form, w->title, str_of_seconds(time, progress_clock() - w->start));
+  }
+  pthread_mutex_unlock(&w->lock);
+  return NULL;
+}
+
+void progress_wait_begin(ProgressWait *w, const char *title) {
+  *w = (ProgressWait){.title = title, .start = progress_clock()};
+  pthread_mutex_init(&w->lock, NULL);
+  pthread_cond_init(&w->ended, NULL);
+  w->started = !log_is_quiet() && pthread_create(&w->thread, NULL, wait_and_show, w) == 0;
+}
+
+void progress_wait_end(ProgressWait *w) {
+  pthread_mutex_lock(&w->lock);
+  w->over = true;
+  pthread_cond_broadcast(&w->ended);
+  pthread_mutex_unlock(&w->lock);
+  if (w->started) pthread_join(w->thread, NULL);
+  pthread_cond_destroy(&w->ended);
+  pthread_mutex_destroy(&w->lock);
+  if (log_is_quiet()) return;
+  char time[32];
+  fprintf(stderr, "%s%s: done in %s\n", log_is_terminal() ? "\r\033[K" : "", w->title,
+          str_of_seconds(time, progress_clock() - w->start));
+}

@@ -4,6 +4,7 @@
 #ifndef BASE_PROGRESS_H
 #define BASE_PROGRESS_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -22,6 +23,19 @@ void progress_resume(Progress *p, uint64_t already);
 void progress_set(Progress *p, uint64_t done);
 /* Ends the line; prints the total, the time and the mean rate. */
 void progress_end(Progress *p);
+
+/* For work that cannot tell how far it is: shows the time it has taken so far,
+ * from a thread of its own, until progress_wait_end. */
+typedef struct {
+  const char *title;
+  double start;
+  bool started, over;
+  pthread_t thread;
+  pthread_mutex_t lock;
+  pthread_cond_t ended;
+} ProgressWait;
+void progress_wait_begin(ProgressWait *w, const char *title);
+void progress_wait_end(ProgressWait *w);
 
 double progress_clock(void); /* seconds, monotonic */
 

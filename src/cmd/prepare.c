@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -60,7 +61,6 @@ static Err fill_spec(PrepareSpec *spec, const OptSet *opts, bool demo) {
   if (spec->threads == 0) spec->threads = thread_cores();
   spec->resume = opt_flag(opts, "resume");
   if (demo) spec->demo_pairs = (uint64_t)opt_count(opts, "demo-pairs");
-  if (!spec->out) return err_set(ERR_USAGE, "say where the data set shall be: --out DIR");
   if (!demo && opt_times(opts, "train") == 0)
     return err_set(ERR_USAGE, "say what to train on: --train SRC TGT, or --recipe NAME");
   if (!demo && !spec->valid.path[0])
@@ -100,9 +100,21 @@ static void print_table(const Meta *m, const char *out) {
   printf("written to %s\n", out);
 }
 
+static bool is_complete(const char *out) {
+  char path[FILE_PATH_MAX];
+  return file_join(path, out, "dataset.json") == ERR_OK && file_exists(path);
+}
+
 Err cmd_prepare(OptSet *opts) {
   log_quiet(opt_flag(opts, "quiet"));
-  bool demo;
+  const char *out = opt_text(opts, "out");
+  bool demo, resume = opt_flag(opts, "resume");
+  if (!out) return err_set(ERR_USAGE, "say where the data set shall be: --out DIR");
+  if (resume && is_complete(out)) {
+    log_info("%s is complete: there is nothing to resume", out);
+    return ERR_OK;
+  }
+  TRY(prepare_check_out(out, resume)); /* before any download */
   TRY(add_recipe(opts, &demo));
   PrepareSpec spec = {0};
   Meta meta = {0};

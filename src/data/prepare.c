@@ -212,18 +212,17 @@ static Err learn_tokenizer(Prepare *p, const char *path) {
     goto done;
   }
   sample_sort(&s.sample);
-  char pairs[32], size[32], time[32];
-  log_info("learn: a %s vocabulary of %s pieces from %s pairs, which takes a while",
-           p->spec.training.type, str_of_count(size, (uint64_t)p->spec.training.vocab_size),
+  char pairs[32], size[32];
+  log_info("learn: a %s vocabulary of %s pieces from %s pairs", p->spec.training.type,
+           str_of_count(size, (uint64_t)p->spec.training.vocab_size),
            str_of_count(pairs, s.sample.size));
-  double start = progress_clock();
+  ProgressWait wait;
+  progress_wait_begin(&wait, "learn");
   stop_unwatch(); /* nothing is lost if a signal ends this */
   err = tokenizer_train(&p->spec.training, sample_line, &s.sample, path);
   stop_watch();
-  if (err)
-    err = explain_training(p, s.sample.size);
-  else
-    log_info("learn: done in %s", str_of_seconds(time, progress_clock() - start));
+  progress_wait_end(&wait);
+  if (err) err = explain_training(p, s.sample.size);
 done:
   mem_free(unused.source);
   sample_free(&s.sample);

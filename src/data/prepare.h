@@ -26,6 +26,8 @@ typedef struct {
   bool resume;
 } PrepareSpec;
 
+/* Is the place for the result free? Asked before anything is downloaded. */
+NODISCARD Err prepare_check_out(const char *out, bool resume);
 /* Does it all; `meta` says what came of it. */
 NODISCARD Err prepare_run(const PrepareSpec *spec, Meta *meta);
 

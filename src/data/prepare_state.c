@@ -26,22 +26,39 @@ static Err lock_dir(PrepareState *s) {
                  s->dir);
 }
 
-Err prepare_enter(PrepareState *s, const PrepareSpec *spec) {
-  *s = (PrepareState){.lock = -1};
-  char out[FILE_PATH_MAX];
-  TRY(file_join(out, spec->out, ""));
-  size_t n = strlen(out);
-  while (n > 1 && out[n - 1] == '/') out[--n] = '\0';
-  int len = snprintf(s->dir, sizeof s->dir, "%s.partial", out);
-  if (len < 0 || len >= FILE_PATH_MAX) return err_set(ERR_WORK, "the path %s is too long", out);
+/* OUT without slashes behind it. */
+static Err trim(char path[FILE_PATH_MAX], const char *out) {
+  TRY(file_join(path, out, ""));
+  size_t n = strlen(path);
+  while (n > 1 && path[n - 1] == '/') path[--n] = '\0';
+  return ERR_OK;
+}
+
+static Err partial_path(char path[FILE_PATH_MAX], const char *out) {
+  char trimmed[FILE_PATH_MAX];
+  TRY(trim(trimmed, out));
+  int n = snprintf(path, FILE_PATH_MAX, "%s.partial", trimmed);
+  return n < FILE_PATH_MAX ? ERR_OK : err_set(ERR_WORK, "the path %s is too long", trimmed);
+}
+
+Err prepare_check_out(const char *out, bool resume) {
+  char partial[FILE_PATH_MAX];
+  TRY(partial_path(partial, out));
   if (file_exists(out))
     return err_set(ERR_WORK, "%s exists already; choose another --out or remove it first", out);
-  if (file_exists(s->dir) && !spec->resume) {
+  if (file_exists(partial) && !resume) {
     return err_set(
         ERR_WORK,
         "%s is left from a run that was stopped: continue it with --resume, or remove it",
-        s->dir);
+        partial);
   }
+  return ERR_OK;
+}
+
+Err prepare_enter(PrepareState *s, const PrepareSpec *spec) {
+  *s = (PrepareState){.lock = -1};
+  TRY(prepare_check_out(spec->out, spec->resume));
+  TRY(partial_path(s->dir, spec->out));
   if (!file_exists(s->dir) && spec->resume)
     log_info("nothing to resume at %s: starting anew", s->dir);
   TRY(file_mkdirs(s->dir));
@@ -142,9 +159,7 @@ Err prepare_complete(PrepareState *s, const char *out) {
     TRY(file_remove_all(path));
   }
   TRY(file_sync_dir(s->dir));
-  TRY(file_join(path, out, ""));
-  size_t n = strlen(path);
-  while (n > 1 && path[n - 1] == '/') path[--n] = '\0';
+  TRY(trim(path, out));
   if (file_exists(path))
     return err_set(ERR_WORK, "%s appeared while the work went on; the result is in %s", path,
                    s->dir);

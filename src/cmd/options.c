@@ -82,18 +82,23 @@ const OptSpec cmd_options[] = {
     BYTES("shard-size", "SIZE", "64M", 4096, 1073741824.0, "prepare", G_OUT,
           "Token bytes in one shard file"),
     FLAG("resume", "prepare", G_OUT, "Continue a run that was stopped"),
-    COUNT("seed", "N", "1", 0, 0, "prepare inspect", G_RUN, "Seed of every random choice"),
+    COUNT("seed", "N", "1", 0, 0, "prepare inspect bench", G_RUN,
+          "Seed of every random choice"),
     COUNT("threads", "N", "0", 0, 1024, "prepare", G_RUN, "Worker threads; 0 is one per core"),
 
     /* inspect */
-    COUNT("batch-tokens", "N", "4096", 16, 16777216, "inspect", "What to show",
-          "Rows of a batch, to tell how full batches would be"),
+    COUNT("batch-tokens", "N", "4096", 16, 16777216, "inspect bench", "What to show",
+          "Rows of a batch on each side"),
     COUNT("samples", "N", "3", 0, 1000, "inspect", "What to show", "Decoded sample pairs"),
     CHOICE("split", "NAME", "train", "train|valid|test", "inspect", "What to show",
            "Which part the histogram and samples are of"),
     FLAG("verify", "inspect", "What to show",
          "Read every byte and check it against its checksum"),
-    FLAG("json", "inspect", "What to show", "Print JSON"),
+    FLAG("json", "inspect bench", "What to show", "Print JSON"),
+
+    /* bench */
+    {"time", OPT_SECONDS, "TIME", "3s", 0.01, 86400, NULL, 1, false, "bench", "What to show",
+     "How long to measure"},
 
     /* score */
     TEXTS("ref", "FILE", 1, "score", "Text",
@@ -122,8 +127,9 @@ const OptSpec cmd_options[] = {
     FLAG("completion", "help", "Form", "Completion for bash"),
 
     /* every verb */
-    TEXT("config", "FILE", NULL, "prepare inspect score", G_RUN,
+    TEXT("config", "FILE", NULL, "prepare inspect score bench", G_RUN,
          "Read options from a file, one 'option = value' a line; the command line wins"),
-    FLAG("quiet", "prepare inspect score", G_RUN, "No progress, only warnings and errors"),
+    FLAG("quiet", "prepare inspect score bench", G_RUN,
+         "No progress, only warnings and errors"),
     {0},
 };

@@ -1,0 +1,390 @@
+/* trireme score: reads hypotheses and references, has the metrics computed and
+ * prints them for people or as JSON. Relies on metric, base/opt, Jansson. */
+#include <string.h>
+#include <unistd.h>
+
+#ifdef HAVE_JANSSON
+#include <jansson.h>
+#endif
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "cmd/cmd.h"
+#include "metric/lines.h"
+#include "metric/metric.h"
+
+/* What was asked, and what was read and computed for it. */
+typedef struct {
+  MetricConfig config; /* of every metric but for its kind */
+  MetricKind kind[METRIC_KINDS];
+  int kinds;
+  bool json, sentence, confidence;
+  int width; /* digits after the point */
+  size_t resamples;
+  uint64_t seed;
+  MetricLines *ref, *system; /* system 0 is the baseline of a paired test */
+  int refs, systems;
+  Metric **metric; /* (systems, kinds) */
+} Score;
+
+/* Figures of one system under one metric. */
+typedef struct {
+  MetricScore score;
+  MetricInterval interval;
+  double p;
+  bool has_interval, has_p;
+} Figures;
+
+static Metric *metric_of(const Score *s, int system, int kind) {
+  return s->metric[system * s->kinds + kind];
+}
+
+/* "bleu,chrf++" */
+static Err read_kinds(Score *s, const char *list) {
+  for (const char *at = list;;) {
+    at += strspn(at, " ");
+    size_t len = strcspn(at, ", ");
+    MetricKind kind;
+    TRY(metric_kind(at, len, &kind));
+    for (int i = 0; i < s->kinds; i++) {
+      if (s->kind[i] == kind) {
+        return err_set(ERR_USAGE, "--metric names %s twice", metric_name(kind));
+      }
+    }
+    s->kind[s->kinds++] = kind;
+    at += len;
+    at += strspn(at, " ");
+    if (*at == '\0') return ERR_OK;
+    if (*at == ',') at++;
+  }
+}
+
+static Err read_options(Score *s, const OptSet *opts) {
+  TRY(read_kinds(s, opt_text(opts, "metric")));
+  TRY(metric_tokenizer(opt_text(opts, "tokenize"), &s->config.tokenizer));
+  s->config.lowercase = opt_flag(opts, "lowercase");
+  s->json = opt_flag(opts, "json");
+  s->sentence = s->config.effective = opt_flag(opts, "sentence");
+  s->confidence = opt_flag(opts, "confidence");
+  s->width = (int)opt_count(opts, "width");
+  s->resamples = (size_t)opt_count(opts, "resamples");
+  s->seed = (uint64_t)opt_count(opts, "seed");
+  s->refs = opt_times(opts, "ref");
+  s->systems = 1 + opt_times(opts, "paired");
+  if (s->refs == 0) return err_set(ERR_USAGE, "give the reference translations: --ref FILE");
+  if (s->sentence && (s->confidence || s->systems > 1)) {
+    return err_set(ERR_USAGE, "--sentence scores single lines: leave out --%s",
+                   s->confidence ? "confidence" : "paired");
+  }
+  if (s->confidence && s->systems > 1) {
+    return err_set(ERR_USAGE, "--paired gives the intervals too: leave out --confidence");
+  }
+  return ERR_OK;
+}
+
+static Err read_file(MetricLines *lines, const char *path, bool *stdin_used) {
+  if (strcmp(path, "-") == 0) {
+    if (*stdin_used) {
+      return err_set(
+          ERR_USAGE,
+          "standard input can be read once only: name a file in place of a '-' (--hyp "
+          "is '-' unless given)");
+    }
+    *stdin_used = true;
+    if (isatty(STDIN_FILENO)) log_info("reading sentences from the terminal; Ctrl-D ends them");
+  }
+  TRY(metric_lines_read(lines, path));
+  if (lines->lines > 0) return ERR_OK;
+  return err_set(ERR_WORK, "%s is empty: there is nothing to score", metric_lines_name(path));
+}
+
+static Err read_files(Score *s, const OptSet *opts) {
+  bool stdin_used = false;
+  TRY(mem_alloc(&s->ref, (size_t)s->refs, sizeof *s->ref));
+  TRY(mem_alloc(&s->system, (size_t)s->systems, sizeof *s->system));
+  for (int i = 0; i < s->refs; i++) {
+    TRY(read_file(&s->ref[i], opt_word(opts, "ref", i, 0), &stdin_used));
+  }
+  for (int i = 0; i < s->systems; i++) {
+    const char *path = i == 0 ? opt_text(opts, "hyp") : opt_word(opts, "paired", i - 1, 0);
+    TRY(read_file(&s->system[i], path, &stdin_used));
+    for (int r = 0; r < s->refs; r++) {
+      if (s->ref[r].lines == s->system[i].lines) continue;
+      return err_set(ERR_WORK,
+                     "%s has %zu lines but the reference %s has %zu: they must correspond line "
+                     "by line",
+                     metric_lines_name(path), s->system[i].lines,
+                     metric_lines_name(s->ref[r].path), s->ref[r].lines);
+    }
+  }
+  return ERR_OK;
+}
+
+/* Spaces before full stops: someone forgot to detokenize. */
+static void warn_if_tokenized(const MetricLines *lines) {
+  size_t count = 0;
+  for (size_t i = 0; i < lines->lines; i++) {
+    const MetricText *t = &lines->line[i];
+    count += t->len >= 2 && memcmp(t->s + t->len - 2, " .", 2) == 0;
+  }
+  if (count < 100) return;
+  log_warn("%zu lines of %s end in ' .': BLEU wants detokenized text", count,
+           metric_lines_name(lines->path));
+}
+
+static Err compute(Score *s) {
+  MetricText *refs = NULL; /* of one sentence */
+  Err err;
+  TRY_DONE(mem_alloc(&refs, (size_t)s->refs, sizeof *refs));
+  TRY_DONE(mem_alloc(&s->metric, (size_t)(s->systems * s->kinds), sizeof *s->metric));
+  for (int k = 0; k < s->systems * s->kinds; k++) {
+    MetricConfig config = s->config;
+    config.kind = s->kind[k % s->kinds];
+    TRY_DONE(metric_open(&s->metric[k], &config));
+    const MetricLines *lines = &s->system[k / s->kinds];
+    if (config.kind == METRIC_BLEU) warn_if_tokenized(lines);
+    for (size_t i = 0; i < lines->lines; i++) {
+      for (int r = 0; r < s->refs; r++) refs[r] = s->ref[r].line[i];
+      TRY_DONE(metric_add(s->metric[k], lines->line[i], refs, s->refs));
+    }
+  }
+done:
+  mem_free(refs);
+  return err;
+}
+
+static Err figures_of(const Score *s, int system, int kind, Figures *f) {
+  const Metric *base = metric_of(s, 0, kind), *this = metric_of(s, system, kind);
+  *f = (Figures){.has_interval = s->confidence || s->systems > 1, .has_p = system > 0};
+  metric_score(this, &f->score);
+  if (s->confidence) return metric_confidence(this, s->resamples, s->seed, &f->interval);
+  if (s->systems == 1) return ERR_OK;
+  MetricInterval of_base;
+  return metric_paired(base, this, s->resamples, s->seed, &of_base, &f->interval, &f->p);
+}
+
+static void add_signature(const Score *s, int kind, Str *out) {
+  size_t resamples = s->confidence || s->systems > 1 ? s->resamples : 0;
+  metric_signature(metric_of(s, 0, kind), resamples, s->seed, out);
+}
+
+/* What sacreBLEU prints after BLEU's figure. */
+static void add_details(const MetricScore *score, Str *out) {
+  str_addf(out, "%.1f/%.1f/%.1f/%.1f (BP = %.3f ratio = %.3f hyp_len = %.0f ref_len = %.0f)",
+           score->precision[0], score->precision[1], score->precision[2], score->precision[3],
+           score->brevity, score->ratio, score->hyp_len, score->ref_len);
+}
+
+static void add_figure(const Score *s, const Figures *f, Str *out) {
+  str_addf(out, "%.*f", s->width, f->score.score);
+  if (f->has_interval) {
+    str_addf(out, " (μ = %.*f ± %.*f)", s->width, f->interval.mean, s->width, f->interval.ci);
+  }
+}
+
+/* One line per metric. */
+static Err print_corpus(const Score *s, Str *out) {
+  for (int k = 0; k < s->kinds; k++) {
+    Figures f;
+    TRY(figures_of(s, 0, k, &f));
+    str_addf(out, "%s|", metric_name(s->kind[k]));
+    add_signature(s, k, out);
+    str_add(out, " = ");
+    add_figure(s, &f, out);
+    if (s->kind[k] == METRIC_BLEU) {
+      str_addc(out, ' ');
+      add_details(&f.score, out);
+    }
+    str_addc(out, '\n');
+  }
+  return ERR_OK;
+}
+
+/* A small table per metric, the baseline first. */
+static Err print_paired(const Score *s, Str *out) {
+  int longest = 0;
+  bool any = false;
+  for (int i = 0; i < s->systems; i++) {
+    int len = (int)strlen(metric_lines_name(s->system[i].path));
+    if (len > longest) longest = len;
+  }
+  for (int k = 0; k < s->kinds; k++) {
+    if (k) str_addc(out, '\n');
+    str_addf(out, "%s|", metric_name(s->kind[k]));
+    add_signature(s, k, out);
+    str_addc(out, '\n');
+    for (int i = 0; i < s->systems; i++) {
+      Figures f;
+      TRY(figures_of(s, i, k, &f));
+      str_addf(out, "  %-8s  %-*s  ", i ? "" : "baseline", longest,
+               metric_lines_name(s->system[i].path));
+      add_figure(s, &f, out);
+      if (f.has_p) str_addf(out, "  p = %.4f%s", f.p, f.p < 0.05 ? " *" : "");
+      any = any || (f.has_p && f.p < 0.05);
+      str_addc(out, '\n');
+    }
+  }
+  if (any) str_add(out, "\n* differs from the baseline, p < 0.05\n");
+  return ERR_OK;
+}
+
+/* A line per sentence; with several metrics, tabs between their figures. */
+static Err print_sentences(const Score *s, Str *out) {
+  for (int k = 0; k < s->kinds; k++) {
+    Str signature = {0};
+    add_signature(s, k, &signature);
+    log_info("%s|%s", metric_name(s->kind[k]), str_text(&signature));
+    str_free(&signature);
+  }
+  for (size_t i = 0; i < s->system[0].lines; i++) {
+    for (int k = 0; k < s->kinds; k++) {
+      MetricScore score;
+      metric_sentence(metric_of(s, 0, k), i, &score);
+      str_addf(out, "%s%.*f", k ? "\t" : "", s->width, score.score);
+    }
+    str_addc(out, '\n');
+  }
+  return ERR_OK;
+}
+
+#ifdef HAVE_JANSSON
+/* Sets a member; a value that could not be made marks the object as failed. */
+static void put(json_t *object, const char *key, json_t *value, bool *failed) {
+  if (json_object_set_new(object, key, value)) *failed = true;
+}
+
+static json_t *json_count(double number) {
+  return json_integer((json_int_t)number);
+}
+
+static json_t *json_list(const double *number, size_t n, json_t *(*make)(double)) {
+  json_t *array = json_array();
+  for (size_t i = 0; i < n; i++) {
+    if (json_array_append_new(array, make(number[i]))) {
+      json_decref(array);
+      return NULL;
+    }
+  }
+  return array;
+}
+
+/* A file name need not be UTF-8; then JSON cannot hold it. */
+static json_t *json_name(const char *path) {
+  json_t *name = json_string(path);
+  return name ? name : json_null();
+}
+
+static json_t *json_sentences(const Score *s, int kind) {
+  size_t lines = s->system[0].lines;
+  double *score;
+  if (mem_alloc(&score, lines, sizeof *score)) return NULL;
+  for (size_t i = 0; i < lines; i++) {
+    MetricScore one;
+    metric_sentence(metric_of(s, 0, kind), i, &one);
+    score[i] = one.score;
+  }
+  json_t *array = json_list(score, lines, json_real);
+  mem_free(score);
+  return array;
+}
+
+static json_t *json_score(const Score *s, int kind, const Figures *f, bool *failed) {
+  json_t *object = json_object();
+  const MetricScore *score = &f->score;
+  Str signature = {0};
+  add_signature(s, kind, &signature);
+  put(object, "metric", json_string(metric_name(s->kind[kind])), failed);
+  put(object, "score", json_real(score->score), failed);
+  put(object, "signature", json_string(str_text(&signature)), failed);
+  if (f->has_interval) {
+    put(object, "mean", json_real(f->interval.mean), failed);
+    put(object, "ci", json_real(f->interval.ci), failed);
+  }
+  if (f->has_p) put(object, "p_value", json_real(f->p), failed);
+  if (s->kind[kind] == METRIC_BLEU) {
+    put(object, "precisions", json_list(score->precision, 4, json_real), failed);
+    put(object, "correct", json_list(score->correct, 4, json_count), failed);
+    put(object, "total", json_list(score->total, 4, json_count), failed);
+    put(object, "bp", json_real(score->brevity), failed);
+    put(object, "ratio", json_real(score->ratio), failed);
+    put(object, "hyp_len", json_count(score->hyp_len), failed);
+    put(object, "ref_len", json_count(score->ref_len), failed);
+  } else if (s->kind[kind] == METRIC_TER) {
+    put(object, "edits", json_count(score->edits), failed);
+    put(object, "ref_len", json_real(score->mean_ref_len), failed);
+  }
+  if (s->sentence) put(object, "sentences", json_sentences(s, kind), failed);
+  if (str_check(&signature)) *failed = true;
+  str_free(&signature);
+  return object;
+}
+
+static Err print_json(const Score *s, Str *out) {
+  bool failed = false;
+  json_t *root = json_object(), *refs = json_array(), *systems = json_array();
+  Err err = ERR_OK;
+  for (int i = 0; i < s->refs; i++) json_array_append_new(refs, json_name(s->ref[i].path));
+  for (int i = 0; i < s->systems && !err; i++) {
+    json_t *system = json_object(), *scores = json_array();
+    put(system, "file", json_name(s->system[i].path), &failed);
+    for (int k = 0; k < s->kinds && !err; k++) {
+      Figures f;
+      err = figures_of(s, i, k, &f);
+      if (!err) json_array_append_new(scores, json_score(s, k, &f, &failed));
+    }
+    put(system, "scores", scores, &failed);
+    json_array_append_new(systems, system);
+  }
+  put(root, "trireme", json_string(TRIREME_VERSION), &failed);
+  put(root, "lines", json_integer((json_int_t)s->system[0].lines), &failed);
+  put(root, "references", refs, &failed);
+  put(root, "systems", systems, &failed);
+  char *text = json_dumps(root, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17));
+  if (!err && (failed || !text)) err = err_set(ERR_WORK, "out of memory while writing JSON");
+  if (!err) str_addf(out, "%s\n", text);
+  free(text);
+  json_decref(root);
+  return err;
+}
+#else
+static Err print_json(const Score *s, Str *out) {
+  (void)s, (void)out;
+  return err_set(ERR_WORK,
+                 "this trireme was built without Jansson, which --json needs: install "
+                 "libjansson-dev and build it again");
+}
+#endif
+
+static void release(Score *s) {
+  for (int k = 0; s->metric && k < s->systems * s->kinds; k++) metric_close(s->metric[k]);
+  for (int i = 0; s->ref && i < s->refs; i++) metric_lines_free(&s->ref[i]);
+  for (int i = 0; s->system && i < s->systems; i++) metric_lines_free(&s->system[i]);
+  mem_free(s->metric);
+  mem_free(s->ref);
+  mem_free(s->system);
+}
+
+Err cmd_score(OptSet *opts) {
+  Score s = {0};
+  Str out = {0};
+  Err err;
+  log_quiet(opt_flag(opts, "quiet"));
+  TRY_DONE(read_options(&s, opts));
+  TRY_DONE(read_files(&s, opts));
+  TRY_DONE(compute(&s));
+  if (s.json) {
+    TRY_DONE(print_json(&s, &out));
+  } else if (s.sentence) {
+    TRY_DONE(print_sentences(&s, &out));
+  } else if (s.systems > 1) {
+    TRY_DONE(print_paired(&s, &out));
+  } else {
+    TRY_DONE(print_corpus(&s, &out));
+  }
+  TRY_DONE(str_check(&out));
+  fputs(str_text(&out), stdout);
+done:
+  str_free(&out);
+  release(&s);
+  return err;
+}

@@ -1,0 +1,62 @@
+/* Reading of hypotheses and references. Lines end at LF alone, and what white
+ * space lies before it is dropped, as in sacreBLEU. Relies on base/file, utf8. */
+#include "metric/lines.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "metric/unicode.h"
+
+const char *metric_lines_name(const char *path) {
+  return strcmp(path, "-") == 0 ? "standard input" : path;
+}
+
+static Err read_stdin(Str *into) {
+  char block[65536];
+  for (;;) {
+    ssize_t n = read(STDIN_FILENO, block, sizeof block);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return err_errno("cannot read", "standard input");
+    if (n == 0) return str_check(into);
+    str_addn(into, block, (size_t)n);
+  }
+}
+
+static Err check_utf8(const MetricLines *l) {
+  size_t valid = utf8_valid(str_text(&l->bytes), l->bytes.len);
+  if (valid == l->bytes.len) return ERR_OK;
+  size_t line = 1, begin = 0;
+  for (size_t i = 0; i < valid; i++) {
+    if (l->bytes.s[i] == '\n') line++, begin = i + 1;
+  }
+  return err_set(ERR_WORK,
+                 "%s, line %zu, byte %zu (byte %zu of the file): 0x%02x is not UTF-8; convert "
+                 "the file, for example with iconv",
+                 metric_lines_name(l->path), line, valid - begin + 1, valid + 1,
+                 (unsigned char)l->bytes.s[valid]);
+}
+
+Err metric_lines_read(MetricLines *l, const char *path) {
+  *l = (MetricLines){.path = path};
+  TRY(strcmp(path, "-") == 0 ? read_stdin(&l->bytes) : file_read(path, SIZE_MAX, &l->bytes));
+  TRY(check_utf8(l));
+  const char *end = str_text(&l->bytes) + l->bytes.len;
+  for (const char *at = end - l->bytes.len; at < end;) {
+    const char *stop = memchr(at, '\n', (size_t)(end - at));
+    if (!stop) stop = end;
+    TRY(mem_grow(&l->line, &l->line_cap, l->lines + 1, sizeof *l->line));
+    l->line[l->lines++] = metric_rstrip((MetricText){at, (size_t)(stop - at)});
+    at = stop + 1;
+  }
+  return ERR_OK;
+}
+
+void metric_lines_free(MetricLines *l) {
+  str_free(&l->bytes);
+  mem_free(l->line);
+  *l = (MetricLines){0};
+}

@@ -1,0 +1,21 @@
+/* The random numbers of NumPy's default_rng(seed), so that bootstrap samples are
+ * the very ones sacreBLEU draws. Relies on nothing. */
+#ifndef METRIC_PCG64_H
+#define METRIC_PCG64_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct {
+  __extension__ unsigned __int128 state, increment;
+  uint32_t kept; /* upper half of the last number, if not yet given out */
+  bool has_kept;
+} Pcg64;
+
+void pcg64_seed(Pcg64 *rng, uint64_t seed);
+uint64_t pcg64_next(Pcg64 *rng);
+uint32_t pcg64_next32(Pcg64 *rng);
+/* An index below n, as Generator.choice(n) draws it; 0 < n <= 2^32 - 1. */
+uint32_t pcg64_below(Pcg64 *rng, uint32_t n);
+
+#endif

@@ -1,0 +1,238 @@
+/* The metrics' parts, by hand: words, lower case, shifts, the life of a Metric,
+ * and every allocation failing in turn. Relies on metric. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+/* after those */
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "metric/lines.h"
+#include "metric/metric.h"
+#include "metric/ter.h"
+#include "metric/tokenize.h"
+
+static void assert_tokens(MetricTokenizer tokenizer, const char *line, const char *want) {
+  MetricTokens t = {0};
+  Str got = {0};
+  assert_int_equal(metric_tokenize(&t, tokenizer, metric_text(line)), ERR_OK);
+  for (size_t i = 0; i < t.tokens; i++) {
+    if (i) str_addc(&got, '|');
+    str_addn(&got, t.token[i].s, t.token[i].len);
+  }
+  assert_string_equal(str_text(&got), want);
+  str_free(&got);
+  metric_tokens_free(&t);
+}
+
+static void test_tokenize_13a(void **state) {
+  (void)state;
+  assert_tokens(METRIC_13A, "", "");
+  assert_tokens(METRIC_13A, "Hello, world.", "Hello|,|world|.");
+  assert_tokens(METRIC_13A, "1,000.50 and 5.", "1,000.50|and|5|.");
+  assert_tokens(METRIC_13A, "a..5", "a|.|.5");
+  assert_tokens(METRIC_13A, "7..8", "7|.|.|8");
+  assert_tokens(METRIC_13A, "10-year-old 5--6", "10|-|year-old|5|-|-6");
+  assert_tokens(METRIC_13A, "&quot;x&amp;lt;&quot;", "\"|x|<|\"");
+  assert_tokens(METRIC_13A, "a<skipped>b hyphen-\nated", "ab|hyphenated");
+  assert_tokens(METRIC_13A, "it's «so»", "it's|«so»");
+}
+
+static void test_tokenize_intl(void **state) {
+  (void)state;
+  assert_tokens(METRIC_INTL, "«Oui», 1.5€", "«|Oui|»|,|1.5|€");
+  assert_tokens(METRIC_INTL, "year 2000.", "year|2000.");
+  assert_tokens(METRIC_INTL, "it's &amp;", "it|'|s|&|amp|;");
+  assert_tokens(METRIC_INTL, ".5", ".5");
+}
+
+static void test_tokenize_char_and_none(void **state) {
+  (void)state;
+  assert_tokens(METRIC_CHAR, " né 中\u3000x", "n|é|中|x");
+  assert_tokens(METRIC_NONE,
+                "a, b\u00a0c\x1d"
+                "d\u200be",
+                "a,|b|c|d\u200be");
+}
+
+static void assert_lower(const char *line, const char *want) {
+  MetricBuffer out = {0};
+  assert_int_equal(metric_lower(metric_text(line), &out), ERR_OK);
+  assert_int_equal(out.len, strlen(want));
+  assert_memory_equal(out.s, want, out.len);
+  mem_free(out.s);
+}
+
+static void test_lower(void **state) {
+  (void)state;
+  assert_lower("", "");
+  assert_lower("ABC xyz ÄÖ ДЖ", "abc xyz äö дж");
+  assert_lower("\u0130", "i\u0307");
+  assert_lower("ΣΑΣ ΑΣ. Σ", "σας ας. σ");
+  assert_lower("ΑΣ'Α ΑΣ\u0301", "ασ'α ας\u0301");
+  assert_lower("\u023a\u023a\u023a", "\u2c65\u2c65\u2c65"); /* two bytes become three */
+}
+
+static void test_rstrip(void **state) {
+  (void)state;
+  assert_int_equal(metric_rstrip(metric_text("ab \t\r\u3000\xc2\x85\x1f")).len, 2);
+  assert_int_equal(metric_rstrip(metric_text(" \u2003")).len, 0);
+  assert_int_equal(metric_rstrip(metric_text("a\u200b")).len, 4);
+}
+
+static size_t edits(const char *hyp, const char *ref) {
+  uint32_t h[64], r[64];
+  size_t n = strlen(hyp), m = strlen(ref), count = 0;
+  for (size_t i = 0; i < n; i++) h[i] = (uint32_t)hyp[i];
+  for (size_t i = 0; i < m; i++) r[i] = (uint32_t)ref[i];
+  Ter t = {0};
+  assert_int_equal(ter_edits(&t.space, h, n, r, m, &count), ERR_OK);
+  ter_free(&t);
+  return count;
+}
+
+static void test_ter_edits(void **state) {
+  (void)state;
+  assert_int_equal(edits("", ""), 0);
+  assert_int_equal(edits("abc", ""), 3);
+  assert_int_equal(edits("", "abc"), 3);
+  assert_int_equal(edits("abc", "abc"), 0);
+  assert_int_equal(edits("abx", "abc"), 1);
+  assert_int_equal(edits("defabc", "abcdef"), 1); /* one shift */
+  assert_int_equal(edits("cabd", "abcd"), 1);
+  assert_int_equal(edits("dcba", "abcd"), 3);
+}
+
+static double score_of(MetricKind kind, const char *hyp, const char *ref) {
+  Metric *metric;
+  MetricScore score;
+  assert_int_equal(metric_open(&metric, &(MetricConfig){.kind = kind}), ERR_OK);
+  MetricText refs[] = {metric_text(ref)};
+  assert_int_equal(metric_add(metric, metric_text(hyp), refs, 1), ERR_OK);
+  metric_score(metric, &score);
+  metric_close(metric);
+  return score.score;
+}
+
+static void test_perfect_and_hopeless(void **state) {
+  (void)state;
+  const char *line = "a perfect match of seven words .";
+  assert_true(score_of(METRIC_BLEU, line, line) > 99.9999999);
+  assert_true(score_of(METRIC_CHRF, line, line) > 99.9999999);
+  assert_true(score_of(METRIC_CHRFPP, line, line) > 99.9999999);
+  assert_true(score_of(METRIC_TER, line, line) < 1e-12);
+  assert_true(score_of(METRIC_BLEU, "xxxx", "yyyy") < 1e-12);
+  assert_true(score_of(METRIC_CHRF, "xxxx", "yyyy") < 1e-12);
+}
+
+static void test_undefined_references(void **state) {
+  (void)state;
+  Metric *metric;
+  Str signature = {0};
+  assert_int_equal(metric_open(&metric, &(MetricConfig){.kind = METRIC_BLEU}), ERR_OK);
+  MetricText two[] = {metric_text("a b"), metric_text("c d")};
+  MetricText one[] = {metric_text("a b"), {NULL, 0}};
+  MetricText none[] = {{NULL, 0}, {NULL, 0}};
+  assert_int_equal(metric_add(metric, metric_text("a b"), two, 2), ERR_OK);
+  assert_int_equal(metric_add(metric, metric_text("a b"), one, 2), ERR_OK);
+  metric_signature(metric, 0, 0, &signature);
+  assert_string_equal(str_text(&signature),
+                      "nrefs:var|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0");
+  assert_int_equal(metric_add(metric, metric_text("a b"), none, 2), ERR_WORK);
+  assert_int_equal(metric_lines(metric), 2);
+  metric_reset(metric);
+  assert_int_equal(metric_lines(metric), 0);
+  assert_int_equal(metric_add(metric, metric_text("a b"), two, 1), ERR_OK);
+  str_clear(&signature);
+  metric_signature(metric, 0, 0, &signature);
+  assert_memory_equal(str_text(&signature), "nrefs:1|", 8);
+  str_free(&signature);
+  metric_close(metric);
+}
+
+static void test_names(void **state) {
+  (void)state;
+  MetricKind kind;
+  MetricTokenizer tokenizer;
+  assert_int_equal(metric_kind("chrf++,ter", 6, &kind), ERR_OK);
+  assert_string_equal(metric_name(kind), "chrF2++");
+  assert_int_equal(metric_kind("bleux", 5, &kind), ERR_USAGE);
+  assert_int_equal(metric_kind("", 0, &kind), ERR_USAGE);
+  assert_int_equal(metric_tokenizer("zh", &tokenizer), ERR_USAGE);
+}
+
+static void test_bootstrap_of_nothing(void **state) {
+  (void)state;
+  Metric *metric;
+  MetricInterval interval;
+  assert_int_equal(metric_open(&metric, &(MetricConfig){.kind = METRIC_CHRF}), ERR_OK);
+  assert_int_equal(metric_confidence(metric, 10, 1, &interval), ERR_WORK);
+  metric_close(metric);
+}
+
+/* A file is read, two sentences are scored and resampled. */
+static Err everything(MetricKind kind, const char *path) {
+  Metric *metric = NULL;
+  MetricLines lines = {0};
+  MetricInterval a, b;
+  double p;
+  Err err;
+  TRY_DONE(metric_lines_read(&lines, path));
+  TRY_DONE(
+      metric_open(&metric, &(MetricConfig){.kind = kind, .lowercase = true, .tokenizer = 0}));
+  for (size_t i = 0; i + 1 < lines.lines; i++) {
+    TRY_DONE(metric_add(metric, lines.line[i], &lines.line[i + 1], 1));
+  }
+  TRY_DONE(metric_confidence(metric, 3, 1, &a));
+  TRY_DONE(metric_paired(metric, metric, 3, 1, &a, &b, &p));
+done:
+  metric_close(metric);
+  metric_lines_free(&lines);
+  return err;
+}
+
+static void test_every_allocation_may_fail(void **state) {
+  (void)state;
+  char path[] = "test_metric_XXXXXX";
+  int fd = mkstemp(path);
+  assert_true(fd >= 0);
+  const char *content = "A &amp; B go\nB and A &amp; go home at last\nC\n";
+  assert_int_equal(write(fd, content, strlen(content)), (ssize_t)strlen(content));
+  close(fd);
+  for (int kind = 0; kind < METRIC_KINDS; kind++) {
+    uint64_t n = 1;
+    for (;; n++) {
+      mem_fail_after(n);
+      Err err = everything((MetricKind)kind, path);
+      mem_fail_after(0);
+      if (!err) break;
+      assert_int_equal(err, ERR_WORK);
+      assert_non_null(strstr(err_message(), "memory"));
+      assert_true(n < 200);
+    }
+    assert_true(n > 10);
+  }
+  unlink(path);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_tokenize_13a),
+      cmocka_unit_test(test_tokenize_intl),
+      cmocka_unit_test(test_tokenize_char_and_none),
+      cmocka_unit_test(test_lower),
+      cmocka_unit_test(test_rstrip),
+      cmocka_unit_test(test_ter_edits),
+      cmocka_unit_test(test_perfect_and_hopeless),
+      cmocka_unit_test(test_undefined_references),
+      cmocka_unit_test(test_names),
+      cmocka_unit_test(test_bootstrap_of_nothing),
+      cmocka_unit_test(test_every_allocation_may_fail),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,289 @@
+/* The demo corpus as a whole: a pure function, one German sentence for each English
+ * one, splits that do not meet, files without repetition. Relies on data/demo. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+/* after those */
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/utf8.h"
+#include "data/demo_grammar.h"
+
+#define PAIRS 1000000
+#define SLOTS (1u << 22)
+
+static char dir[] = "/tmp/test_demo_XXXXXX";
+static char en_path[64], de_path[64];
+
+static void assert_ok(Err err) {
+  if (err) fail_msg("%s", err_message());
+}
+
+static int make_dir(void **state) {
+  (void)state;
+  if (!mkdtemp(dir)) return -1;
+  snprintf(en_path, sizeof en_path, "%s/text.en", dir);
+  snprintf(de_path, sizeof de_path, "%s/text.de", dir);
+  return 0;
+}
+
+static int drop_dir(void **state) {
+  (void)state;
+  return file_remove_all(dir) ? -1 : 0;
+}
+
+static void pair_is_pure(void **state) {
+  (void)state;
+  Str en = {0}, de = {0}, en2 = {0}, de2 = {0};
+  for (uint64_t i = 0; i < 2000; i++) {
+    assert_ok(demo_pair(7, i, &en, &de));
+    assert_ok(demo_pair(8, 1999 - i, &en2, &de2)); /* another call between */
+    assert_ok(demo_pair(7, i, &en2, &de2));
+    assert_string_equal(en.s, en2.s);
+    assert_string_equal(de.s, de2.s);
+  }
+  str_free(&en), str_free(&de), str_free(&en2), str_free(&de2);
+}
+
+static void seeds_differ(void **state) {
+  (void)state;
+  Str a = {0}, b = {0}, de = {0};
+  int equal = 0;
+  for (uint64_t i = 0; i < 2000; i++) {
+    assert_ok(demo_pair(1, i, &a, &de));
+    assert_ok(demo_pair(2, i, &b, &de));
+    equal += !strcmp(a.s, b.s);
+  }
+  assert_true(equal < 20);
+  str_free(&a), str_free(&b), str_free(&de);
+}
+
+/* What every sentence must look like, whatever it says. */
+static void check_form(const Str *text) {
+  const char *s = text->s;
+  size_t len = text->len;
+  assert_int_equal(utf8_valid(s, len), len);
+  bool high = (unsigned char)s[0] == 0xC3 && (unsigned char)s[1] < 0xA0;
+  if (!(s[0] >= 'A' && s[0] <= 'Z') && !high) fail_msg("no capital: %s", s);
+  if (s[len - 1] != '.' && s[len - 1] != '?') fail_msg("no full stop: %s", s);
+  if (strstr(s, "  ") || strstr(s, " ,") || strstr(s, ",,") || strstr(s, " .") ||
+      strstr(s, ",.") || strstr(s, ",?") || strchr(s, '\n')) {
+    fail_msg("stray blank or comma: %s", s);
+  }
+}
+
+static void english_has_one_german(void **state) {
+  (void)state;
+  typedef struct {
+    uint64_t en, de;
+  } Slot;
+  Slot *slots;
+  assert_ok(mem_alloc(&slots, SLOTS, sizeof *slots));
+  Str en = {0}, de = {0};
+  uint64_t distinct = 0, words = 0, split[3] = {0};
+  for (uint64_t i = 0; i < PAIRS; i++) {
+    assert_ok(demo_pair(2024, i, &en, &de));
+    check_form(&en);
+    check_form(&de);
+    uint64_t in_this = 1;
+    for (size_t k = 0; k < en.len; k++) in_this += en.s[k] == ' ';
+    assert_in_range(in_this, 3, 14);
+    words += in_this;
+    uint64_t hash = rng_hash(en.s, en.len, 11) | 1, german = rng_hash(de.s, de.len, 12);
+    uint64_t at = hash >> 8 & (SLOTS - 1);
+    while (slots[at].en && slots[at].en != hash) at = (at + 1) & (SLOTS - 1);
+    if (slots[at].en) {
+      if (slots[at].de != german) fail_msg("two translations: %s -> %s", en.s, de.s);
+      continue;
+    }
+    slots[at] = (Slot){hash, german};
+    distinct++;
+    split[demo_split(en.s, en.len)]++;
+  }
+  assert_true(distinct > 880000);
+  assert_in_range(words, 8 * PAIRS, 9 * PAIRS);
+  assert_in_range(split[DEMO_TRAIN], distinct * 89 / 100, distinct * 91 / 100);
+  assert_in_range(split[DEMO_VALID], distinct * 47 / 1000, distinct * 53 / 1000);
+  assert_in_range(split[DEMO_TEST], distinct * 47 / 1000, distinct * 53 / 1000);
+  mem_free(slots);
+  str_free(&en), str_free(&de);
+}
+
+/* Every noun, adjective and verb must be met often enough to be learned. */
+static void every_word_is_met(void **state) {
+  (void)state;
+  enum { LINES = 50000 };
+  Str en = {0}, de = {0}, padded = {0}, word = {0};
+  uint32_t *seen;
+  assert_ok(mem_alloc(&seen, (size_t)(demo_noun_count + demo_adj_count + demo_verb_count),
+                      sizeof *seen));
+  for (uint64_t i = 0; i < LINES; i++) {
+    assert_ok(demo_pair(3, i, &en, &de));
+    str_clear(&padded);
+    str_addc(&padded, ' ');
+    for (size_t k = 0; k < en.len; k++) {
+      char c = en.s[k];
+      bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-';
+      str_addc(&padded, letter ? c : ' ');
+    }
+    uint32_t *count = seen;
+    for (int n = 0; n < demo_noun_count; n++, count++) {
+      str_clear(&word);
+      str_addf(&word, " %s ", demo_nouns[n].en);
+      *count += strstr(padded.s, word.s) != NULL;
+    }
+    for (int n = 0; n < demo_adj_count; n++, count++) {
+      str_clear(&word);
+      str_addf(&word, " %s ", demo_adjs[n].en);
+      *count += strstr(padded.s, word.s) != NULL;
+    }
+    for (int n = 1; n < demo_verb_count; n++, count++) {
+      str_clear(&word);
+      str_addf(&word, " %s ", demo_verbs[n].en_part);
+      *count += strstr(padded.s, word.s) != NULL || strstr(padded.s, demo_verbs[n].en);
+    }
+  }
+  int rows = demo_noun_count + demo_adj_count + demo_verb_count - 1;
+  for (int n = 0; n < rows; n++) {
+    if (seen[n] < 50) fail_msg("word %d of the lexicon is met only %u times", n, seen[n]);
+  }
+  mem_free(seen);
+  str_free(&en), str_free(&de), str_free(&padded), str_free(&word);
+}
+
+static void read_lines(const char *path, Str *text, uint64_t *hashes, uint64_t lines) {
+  str_clear(text);
+  assert_ok(file_read(path, 1 << 28, text));
+  char *at = text->s;
+  for (uint64_t i = 0; i < lines; i++) {
+    char *end = strchr(at, '\n');
+    assert_non_null(end);
+    hashes[i] = rng_hash(at, (size_t)(end - at), 5);
+    at = end + 1;
+  }
+  assert_int_equal(*at, 0);
+}
+
+static int by_value(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return x < y ? -1 : x > y;
+}
+
+static void files_hold_distinct_pairs(void **state) {
+  (void)state;
+  enum { TRAIN = 50000, TEST = 2000 };
+  uint64_t *train, *test;
+  Str text = {0}, again = {0};
+  assert_ok(mem_alloc(&train, TRAIN, sizeof *train));
+  assert_ok(mem_alloc(&test, TEST, sizeof *test));
+
+  assert_ok(demo_write(en_path, de_path, DEMO_TRAIN, TRAIN, 1));
+  read_lines(de_path, &text, train, TRAIN);
+  read_lines(en_path, &text, train, TRAIN);
+  qsort(train, TRAIN, sizeof *train, by_value);
+  for (int i = 1; i < TRAIN; i++) assert_true(train[i] != train[i - 1]);
+
+  /* Again: the same bytes. Another seed: others. */
+  assert_ok(demo_write(en_path, de_path, DEMO_TRAIN, TRAIN, 1));
+  assert_ok(file_read(en_path, 1 << 28, &again));
+  assert_int_equal(text.len, again.len);
+  assert_memory_equal(text.s, again.s, text.len);
+  assert_ok(demo_write(en_path, de_path, DEMO_TRAIN, 100, 2));
+  str_clear(&again);
+  assert_ok(file_read(en_path, 1 << 28, &again));
+  assert_memory_not_equal(text.s, again.s, 200);
+
+  /* The test split of another seed shares no sentence with the training text. */
+  assert_ok(demo_write(en_path, de_path, DEMO_TEST, TEST, 2));
+  read_lines(en_path, &text, test, TEST);
+  for (int i = 0; i < TEST; i++) {
+    assert_null(bsearch(&test[i], train, TRAIN, sizeof *train, by_value));
+  }
+  mem_free(train), mem_free(test);
+  str_free(&text), str_free(&again);
+}
+
+/* 200,000 training pairs must not cost many more draws: few repetitions. */
+static void repetitions_are_rare(void **state) {
+  (void)state;
+  enum { WANTED = 200000 };
+  uint64_t *hashes, draws = 0;
+  Str en = {0}, de = {0};
+  assert_ok(mem_alloc(&hashes, WANTED, sizeof *hashes));
+  for (uint64_t i = 0; draws < WANTED; i++) {
+    assert_ok(demo_pair(1, i, &en, &de));
+    if (demo_split(en.s, en.len) == DEMO_TRAIN) hashes[draws++] = rng_hash(en.s, en.len, 5);
+  }
+  qsort(hashes, WANTED, sizeof *hashes, by_value);
+  uint64_t distinct = 1;
+  for (int i = 1; i < WANTED; i++) distinct += hashes[i] != hashes[i - 1];
+  assert_true((double)draws / (double)distinct < 1.10);
+  mem_free(hashes);
+  str_free(&en), str_free(&de);
+}
+
+static Err three_pairs(uint64_t seed, uint64_t i, Str *en, Str *de) {
+  return demo_pair(seed, i % 3, en, de);
+}
+
+static void dry_well_is_an_error(void **state) {
+  (void)state;
+  assert_int_equal(demo_write_from(three_pairs, en_path, de_path, DEMO_TRAIN, 10, 1), ERR_WORK);
+  assert_non_null(strstr(err_message(), "distinct pairs where 10 were wanted"));
+  assert_int_equal(demo_write(en_path, de_path, DEMO_TRAIN, UINT64_MAX, 1), ERR_USAGE);
+  assert_int_equal(demo_write(en_path, de_path, DEMO_TRAIN, 50000001, 1), ERR_USAGE);
+}
+
+static void bad_path_is_an_error(void **state) {
+  (void)state;
+  assert_int_equal(demo_write("/nonexistent/x.en", de_path, DEMO_TEST, 5, 1), ERR_WORK);
+  assert_non_null(strstr(err_message(), "/nonexistent/x.en"));
+  assert_int_equal(demo_write(en_path, "/nonexistent/x.de", DEMO_TEST, 5, 1), ERR_WORK);
+}
+
+/* Each allocation fails in turn; each time there is an error and no leak. */
+static void out_of_memory_is_an_error(void **state) {
+  (void)state;
+  uint64_t n = 1;
+  for (;; n++) {
+    mem_fail_after(n);
+    Err err = demo_write(en_path, de_path, DEMO_TRAIN, 50, 1);
+    mem_fail_after(0);
+    if (!err) break;
+    assert_int_equal(err, ERR_WORK);
+    assert_true(n < 1000);
+  }
+  assert_true(n > 5);
+}
+
+static void no_pairs_are_empty_files(void **state) {
+  (void)state;
+  uint64_t bytes;
+  assert_ok(demo_write(en_path, de_path, DEMO_VALID, 0, 1));
+  assert_ok(file_size(en_path, &bytes));
+  assert_int_equal(bytes, 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(pair_is_pure),
+      cmocka_unit_test(seeds_differ),
+      cmocka_unit_test(english_has_one_german),
+      cmocka_unit_test(every_word_is_met),
+      cmocka_unit_test(files_hold_distinct_pairs),
+      cmocka_unit_test(repetitions_are_rare),
+      cmocka_unit_test(dry_well_is_an_error),
+      cmocka_unit_test(bad_path_is_an_error),
+      cmocka_unit_test(out_of_memory_is_an_error),
+      cmocka_unit_test(no_pairs_are_empty_files),
+  };
+  return cmocka_run_group_tests(tests, make_dir, drop_dir);
+}

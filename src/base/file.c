@@ -35,7 +35,7 @@ Err file_join(char *out, const char *dir, const char *name) {
   const char *slash = n && dir[n - 1] != '/' ? "/" : "";
   int len = snprintf(out, FILE_PATH_MAX, "%s%s%s", dir, slash, name);
   if (len < 0 || len >= FILE_PATH_MAX)
-    return err_set(ERR_WORK, "the path %s/%s is too long", dir, name);
+    return err_set(ERR_WORK, "this path is too long: %s/%s", dir, name);
   return ERR_OK;
 }
 
@@ -49,6 +49,7 @@ Err file_program_dir(char *out) {
 
 Err file_mkdirs(const char *path) {
   char part[FILE_PATH_MAX];
+  if (!*path) return err_set(ERR_WORK, "cannot make a directory without a name");
   TRY(file_join(part, path, ""));
   for (char *at = part + 1; *at; at++) {
     if (*at != '/') continue;
@@ -126,7 +127,7 @@ Err file_read(const char *path, size_t limit, Str *into) {
 Err file_write(const char *path, const char *bytes, size_t len) {
   char beside[FILE_PATH_MAX];
   int n = snprintf(beside, sizeof beside, "%s.tmp.%ld", path, (long)getpid());
-  if (n < 0 || n >= FILE_PATH_MAX) return err_set(ERR_WORK, "the path %s is too long", path);
+  if (n < 0 || n >= FILE_PATH_MAX) return err_set(ERR_WORK, "this path is too long: %s", path);
   FileWriter w;
   TRY(file_create(&w, beside));
   Err err = file_put(&w, bytes, len);

@@ -19,9 +19,19 @@ static Err out_of_memory(size_t count, size_t size) {
 }
 
 Err mem_alloc(void *pointer, size_t count, size_t size) {
-  void *block = must_fail() ? NULL : calloc(count ? count : 1, size);
+  bool overflows = size && count > SIZE_MAX / size;
+  void *block = must_fail() || overflows ? NULL : calloc(count ? count : 1, size);
   memcpy(pointer, &block, sizeof block);
   return block ? ERR_OK : out_of_memory(count, size);
+}
+
+Err mem_alloc_aligned(void *pointer, size_t bytes) {
+  size_t whole = (bytes + 63) / 64 * 64;
+  void *block = must_fail() ? NULL : aligned_alloc(64, whole ? whole : 64);
+  memcpy(pointer, &block, sizeof block);
+  if (!block) return out_of_memory(bytes, 1);
+  memset(block, 0, whole);
+  return ERR_OK;
 }
 
 Err mem_grow(void *pointer, size_t *capacity, size_t need, size_t size) {

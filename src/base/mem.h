@@ -11,6 +11,8 @@
 
 /* Zeroed array of `count` elements; `pointer` is the address of the pointer. */
 NODISCARD Err mem_alloc(void *pointer, size_t count, size_t size);
+/* Zeroed bytes at a multiple of 64, for vectors and cache lines. */
+NODISCARD Err mem_alloc_aligned(void *pointer, size_t bytes);
 /* Makes room for at least `need` elements, growing by half; new part unset. */
 NODISCARD Err mem_grow(void *pointer, size_t *capacity, size_t need, size_t size);
 /* A copy of `len` bytes with a NUL after them. */

@@ -277,7 +277,8 @@ Err opt_parse(OptSet **out, const OptVerb *verb, int argc, char **argv) {
 }
 
 /* Splits a config value into words in place; "double quotes" keep blanks, and
- * \" and \\ stand for themselves within them. Returns the count, or -1. */
+ * within them \" and \\ stand for themselves and \n for a line break. Returns the
+ * count, or -1. */
 static int split_words(char *text, char **word, int room) {
   int words = 0;
   for (char *at = text;;) {
@@ -289,8 +290,10 @@ static int split_words(char *text, char **word, int room) {
     bool quoted = *at == '"';
     if (quoted) at++;
     while (*at && (quoted ? *at != '"' : !isspace((unsigned char)*at))) {
-      if (quoted && *at == '\\' && (at[1] == '"' || at[1] == '\\')) at++;
-      *to++ = *at++;
+      bool escaped = quoted && *at == '\\' && at[1] && strchr("\"\\n", at[1]);
+      at += escaped;
+      *to++ = escaped && *at == 'n' ? '\n' : *at;
+      at++;
     }
     if (quoted && *at != '"') return -1;
     bool last = *at == '\0';
@@ -421,14 +424,14 @@ const char *opt_operand(const OptSet *set, int i) {
 }
 
 static void record_word(Str *out, const char *word) {
-  if (*word && !strpbrk(word, " \t\"#\\")) {
+  if (*word && !strpbrk(word, " \t\n\r\v\f\"#\\")) {
     str_addf(out, " %s", word);
     return;
   }
   str_add(out, " \"");
   for (; *word; word++) {
-    if (*word == '"' || *word == '\\') str_addc(out, '\\');
-    str_addc(out, *word);
+    if (*word == '"' || *word == '\\' || *word == '\n') str_addc(out, '\\');
+    str_addc(out, *word == '\n' ? 'n' : *word);
   }
   str_addc(out, '"');
 }

@@ -29,6 +29,12 @@ static void wrap(Str *out, const char *text, size_t column, size_t indent) {
   str_addc(out, '\n');
 }
 
+/* A part that could not be built must not go missing in silence. */
+static void drop(Str *out, Str *part) {
+  out->failed = out->failed || part->failed;
+  str_free(part);
+}
+
 static void name_of(Str *out, const OptSpec *s) {
   str_addf(out, "--%s", s->name);
   if (s->type != OPT_FLAG) str_addf(out, " %s", s->arg);
@@ -54,8 +60,8 @@ static void option_help(Str *out, const OptSpec *s) {
   else
     str_addf(out, "%*s", (int)(INDENT - left.len), "");
   wrap(out, str_text(&right), INDENT, INDENT);
-  str_free(&left);
-  str_free(&right);
+  drop(out, &left);
+  drop(out, &right);
 }
 
 /* Calls `each` for the verb's options group by group, in the table's order. */
@@ -98,7 +104,7 @@ void opt_help(Str *out, const OptVerb *verb) {
   Str usage = {0};
   str_addf(&usage, "trireme %s %s", verb->name, verb->usage);
   wrap(out, str_text(&usage), 7, 9);
-  str_free(&usage);
+  drop(out, &usage);
   str_addc(out, '\n');
   wrap(out, verb->about, 0, 0);
   by_group(out, verb, help_heading, option_help);
@@ -128,11 +134,12 @@ static void man_option(Str *out, const OptSpec *s) {
   str_add(out, ".TP\n.B ");
   roff(out, str_text(&text));
   str_addc(out, '\n');
+  out->failed = out->failed || text.failed;
   str_clear(&text);
   describe(&text, s);
   roff(out, str_text(&text));
   str_addc(out, '\n');
-  str_free(&text);
+  drop(out, &text);
 }
 
 void opt_man(Str *out, const char *version) {

@@ -30,14 +30,15 @@ uint64_t rng_mix(uint64_t key, uint64_t value) {
 }
 
 /* A Feistel network over 2h bits, the smallest even width that holds n; values
- * that fall outside walk on until they come back in: at most 4 tries on average. */
+ * that fall outside walk on until they come back in: at most 4 tries on average.
+ * Halves of few bits mix slowly: four rounds of them would favour some orders. */
 uint64_t rng_permute(uint64_t key, uint64_t n, uint64_t i) {
   if (n < 2) return 0;
   unsigned half = (unsigned)(64 - __builtin_clzll(n - 1) + 1) / 2;
-  uint64_t mask = ((uint64_t)1 << half) - 1;
+  uint64_t mask = ((uint64_t)1 << half) - 1, rounds = half < 4 ? 12 : 4;
   do {
     uint64_t left = i >> half, right = i & mask;
-    for (uint64_t round = 0; round < 4; round++) {
+    for (uint64_t round = 0; round < rounds; round++) {
       uint64_t mixed = (right + key) * 0x9e3779b97f4a7c15u + round * 0xd1342543de82ef95u;
       mixed = (mixed ^ (mixed >> 32)) * 0xbf58476d1ce4e5b9u;
       mixed = (mixed ^ (mixed >> 29)) + (key >> 32);

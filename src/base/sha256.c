@@ -52,6 +52,7 @@ void sha256_begin(Sha256 *sha) {
 void sha256_add(Sha256 *sha, const void *bytes, size_t len) {
   const uint8_t *p = bytes;
   size_t held = sha->bytes % 64;
+  if (len == 0) return;
   sha->bytes += len;
   if (held) {
     size_t take = len < 64 - held ? len : 64 - held;

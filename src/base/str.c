@@ -101,8 +101,10 @@ size_t str_distance(const char *a, const char *b) {
 static Err number(const char *text, double *value, const char **rest) {
   char *end = NULL;
   errno = 0;
-  bool plausible = isdigit((unsigned char)text[0]) || (text[0] && strchr("+-.", text[0]));
-  if (plausible) *value = strtod(text, &end); /* no leading blanks, no "nan" */
+  const char *digits = text + (text[0] == '+' || text[0] == '-');
+  bool plausible = isdigit((unsigned char)digits[0]) || digits[0] == '.';
+  if (digits[0] == '0' && (digits[1] == 'x' || digits[1] == 'X')) plausible = false;
+  if (plausible) *value = strtod(text, &end); /* no leading blanks, no "nan", no "0x" */
   if (!plausible || end == text || !isfinite(*value) || errno == ERANGE) {
     return err_set(ERR_USAGE, "'%s' is not a number", text);
   }
@@ -125,9 +127,11 @@ static Err scaled(const char *text, double kilo, const char *bad, int64_t *value
     unit = kilo * kilo * kilo * kilo, rest++;
   if (kilo == 1024.0 && *rest == 'B') rest++;
   x *= unit;
-  if (*rest || x != floor(x) || fabs(x) > 9e15)
+  /* 1.001k is 1000.9999999999999 in binary: what rounding made is not held against it. */
+  double whole = round(x), slack = unit > 1 ? 4e-16 * fabs(x) : 0;
+  if (*rest || fabs(x - whole) > slack || fabs(x) > 9e15)
     return err_set(ERR_USAGE, "'%s' is not %s", text, bad);
-  *value = (int64_t)x;
+  *value = (int64_t)whole;
   return ERR_OK;
 }
 
@@ -161,6 +165,7 @@ Err str_seconds(const char *text, double *value) {
       goto bad;
     at = rest;
   } while (*at);
+  if (!isfinite(total)) goto bad;
   *value = total;
   return ERR_OK;
 bad:

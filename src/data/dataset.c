@@ -127,6 +127,7 @@ static Err verify_file(const DataSet *d, const MetaFile *file, Progress *progres
 Err dataset_verify(DataSet *d) {
   uint64_t bytes = d->meta.order.bytes;
   for (int s = 0; s < SPLITS; s++) {
+    bytes += d->meta.split[s].raw[0].bytes + d->meta.split[s].raw[1].bytes;
     for (size_t i = 0; i < d->meta.split[s].shards; i++)
       bytes += d->meta.split[s].shard[i].bytes;
   }
@@ -136,6 +137,12 @@ Err dataset_verify(DataSet *d) {
     for (size_t i = 0; i < d->meta.split[s].shards; i++) {
       TRY(checked_all(&d->shard[s][i].file)); /* names the damaged block */
       TRY(verify_file(d, &d->meta.split[s].shard[i], &progress));
+    }
+  }
+  for (int s = 0; s < SPLITS; s++) {
+    for (int side = 0; side < 2; side++) {
+      const MetaFile *raw = &d->meta.split[s].raw[side];
+      if (raw->name[0]) TRY(verify_file(d, raw, &progress));
     }
   }
   if (d->meta.order.name[0]) {

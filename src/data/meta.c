@@ -56,7 +56,11 @@ static json_t *print_source(const MetaSource *s) {
 }
 
 static json_t *print_split(const MetaSplit *s) {
-  json_t *dropped = json_object(), *sources = json_array(), *shards = json_array();
+  json_t *dropped = json_object(), *sources = json_array(), *shards = json_array(),
+         *raw = json_array();
+  for (int side = 0; side < 2; side++) {
+    if (s->raw[side].name[0]) json_array_append_new(raw, print_file(&s->raw[side]));
+  }
   for (int v = CLEAN_KEEP + 1; v < CLEAN_VERDICTS; v++) {
     json_object_set_new(dropped, clean_key[v], json_integer((json_int_t)s->dropped[v]));
   }
@@ -64,10 +68,11 @@ static json_t *print_split(const MetaSplit *s) {
     json_array_append_new(sources, print_source(&s->source[i]));
   for (size_t i = 0; i < s->shards; i++)
     json_array_append_new(shards, print_file(&s->shard[i]));
-  return json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "lines", (json_int_t)s->lines,
-                   "pairs", (json_int_t)s->pairs, "tokens", print_sides(s->tokens), "longest",
-                   print_sides(s->longest), "text_bytes", print_sides(s->text_bytes), "dropped",
-                   dropped, "sources", sources, "shards", shards);
+  return json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "lines",
+                   (json_int_t)s->lines, "pairs", (json_int_t)s->pairs, "tokens",
+                   print_sides(s->tokens), "longest", print_sides(s->longest), "text_bytes",
+                   print_sides(s->text_bytes), "dropped", dropped, "sources", sources, "shards",
+                   shards, "raw", raw);
 }
 
 Err meta_print(const Meta *m, Str *out) {
@@ -199,6 +204,11 @@ static Err get_split(Parse *p, const json_t *from, MetaSplit *s) {
     get_source(p, json_array_get(list, i), &source);
     TRY(meta_add_source(s, &source));
   }
+  list = json_object_get(from, "raw");
+  if (!json_is_array(list) || json_array_size(list) > 2)
+    wrong(p, "raw", "a list of two files at most");
+  for (size_t i = 0; i < json_array_size(list) && i < 2; i++)
+    get_file(p, json_array_get(list, i), &s->raw[i]);
   list = json_object_get(from, "shards");
   if (!json_is_array(list)) wrong(p, "shards", "a list");
   for (size_t i = 0; i < json_array_size(list); i++) {

@@ -36,6 +36,7 @@ typedef struct {
   size_t sources, source_cap;
   MetaFile *shard;
   size_t shards, shard_cap;
+  MetaFile raw[2]; /* the text itself, of validation and test */
 } MetaSplit;
 
 typedef struct {

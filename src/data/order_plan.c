@@ -114,12 +114,17 @@ static Err try_candidate(OrderPlan *plan, const Order *o, uint32_t capacity, uin
   TRY(mem_grow(&w->slot, &w->slot_cap, strata, sizeof *w->slot));
   TRY(mem_grow(&w->batch_of, &w->batch_cap, strata, sizeof *w->batch_of));
   size_slots(o, strata, w->slot);
-  uint64_t total[2] = {0};
+  uint64_t total[2] = {0}, large[2] = {0}; /* large: no two of them share a batch */
   for (uint32_t j = 0; j < strata; j++) {
-    for (int side = 0; side < 2; side++) total[side] += w->slot[j].rows[side];
+    for (int side = 0; side < 2; side++) {
+      total[side] += w->slot[j].rows[side];
+      large[side] += 2 * (uint64_t)w->slot[j].rows[side] > capacity;
+    }
   }
   uint64_t batches = ceil_div(total[0] > total[1] ? total[0] : total[1], capacity);
-  for (;; batches++) {
+  for (int side = 0; side < 2; side++)
+    if (batches < large[side]) batches = large[side];
+  for (;; batches += 1 + batches / 128) { /* many small batches: do not try each number */
     double fill = (double)rows / ((double)capacity * (double)batches * (double)chunks);
     if (fill <= plan->fill) return ERR_OK;
     TRY(mem_grow(&w->load, &w->load_cap, (size_t)batches, sizeof *w->load));

@@ -3,6 +3,7 @@
  * Relies on text and the rest of data. */
 #include "data/prepare.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,14 +50,17 @@ static Err stand_in(Prepare *p, const char *name, const char **path) {
   return ERR_OK;
 }
 
+/* Each size has names of its own, so that a resumed run never takes another's. */
 static Err gather_demo_split(Prepare *p, TextPair *pair, DemoSplit split, const char *en,
                              const char *de, uint64_t pairs) {
-  TRY(stand_in(p, en, &pair->path[0]));
-  TRY(stand_in(p, de, &pair->path[1]));
+  char name[64], beside[FILE_PATH_MAX];
+  snprintf(name, sizeof name, "%s.%" PRIu64 ".%" PRIu64, en, pairs, p->spec.seed);
+  TRY(stand_in(p, name, &pair->path[0]));
+  snprintf(name, sizeof name, "%s.%" PRIu64 ".%" PRIu64, de, pairs, p->spec.seed);
+  TRY(stand_in(p, name, &pair->path[1]));
   pair->name[0] = en;
   pair->name[1] = de;
   if (file_exists(pair->path[1])) return ERR_OK; /* a resumed run has it */
-  char beside[FILE_PATH_MAX];
   TRY(in_partial(p, "source/unfinished", beside));
   TRY(demo_write(pair->path[0], beside, split, pairs, p->spec.seed));
   return file_rename(beside, pair->path[1]);
@@ -179,8 +183,8 @@ static PipelineSpec train_pipeline(const Prepare *p) {
 
 /* SentencePiece's own words for a vocabulary the text cannot fill are long. */
 static Err explain_training(const Prepare *p, size_t pairs) {
-  const char *most = strstr(err_message(), "<= ");
   const char *least = strstr(err_message(), "smaller than required_chars");
+  const char *most = least ? NULL : strstr(err_message(), "<= "); /* both have that sign */
   if (most) {
     return err_set(ERR_WORK,
                    "a vocabulary of %d pieces is more than these %zu pairs allow: set "
@@ -205,6 +209,7 @@ static Err learn_tokenizer(Prepare *p, const char *path) {
   progress_begin(&p->progress, "sample", "bytes", p->input_bytes);
   Err err;
   TRY_DONE(pipeline_run(&spec, &unused, sample_block, &s));
+  TRY_DONE(check_stop(p));
   progress_end(&p->progress);
   if (s.sample.size == 0) {
     err = err_set(ERR_WORK,
@@ -312,7 +317,12 @@ static Err encode_held_out(Prepare *p, Split which, const TextPair *input) {
     TRY_DONE(file_create(&h.raw[side], path));
   }
   TRY_DONE(pipeline_run(&spec, h.split, take_held_out, &h));
-  for (int side = 0; side < 2; side++) TRY_DONE(file_finish(&h.raw[side], NULL));
+  for (int side = 0; side < 2; side++) {
+    MetaFile *raw = &h.split->raw[side];
+    snprintf(raw->name, sizeof raw->name, "%s", raw_name[which][side]);
+    raw->bytes = h.raw[side].bytes;
+    TRY_DONE(file_finish(&h.raw[side], raw->sha256));
+  }
   if (h.split->pairs == 0) {
     err = err_set(ERR_WORK, "no line of the %s text can be used: it is empty or too long",
                   split_name[which]);
@@ -428,6 +438,7 @@ static Err run(Prepare *p) {
   TRY(gather(p));
   TRY(prepare_load(&p->state, p->meta, &p->lines_done));
   Meta *m = p->meta;
+  m->split[SPLIT_TRAIN].sources = 0; /* reading them again records them again */
   if (p->lines_done) {
     char lines[32];
     log_info("resume: %s lines are done", str_of_count(lines, p->lines_done));
@@ -456,6 +467,7 @@ Err prepare_run(const PrepareSpec *spec, Meta *meta) {
   stop_watch();
   Err err = run(&p);
   stop_unwatch();
+  if (err) prepare_forget(&p.state);
   prepare_leave(&p.state);
   tokenizer_close(&p.tokenizer);
   shard_builder_free(&p.builder);

@@ -2,6 +2,7 @@
  * Relies on base, meta. */
 #include "data/prepare_state.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -20,7 +21,11 @@ static Err lock_dir(PrepareState *s) {
   s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (s->lock < 0) return err_errno("cannot create", path);
   if (flock(s->lock, LOCK_EX | LOCK_NB) == 0) return ERR_OK;
-  if (errno != EWOULDBLOCK) return err_errno("cannot lock", path);
+  int error = errno;
+  close(s->lock);
+  s->lock = -1; /* not ours */
+  errno = error;
+  if (error != EWOULDBLOCK) return err_errno("cannot lock", path);
   return err_set(ERR_WORK,
                  "another trireme is at work in %s; wait for it, or choose another --out",
                  s->dir);
@@ -65,6 +70,18 @@ Err prepare_enter(PrepareState *s, const PrepareSpec *spec) {
   return lock_dir(s);
 }
 
+void prepare_forget(const PrepareState *s) {
+  static const char *const worth[] = {"state", "tokenizer.model", "source"};
+  if (s->lock < 0) return;
+  char path[FILE_PATH_MAX];
+  for (size_t i = 0; i < sizeof worth / sizeof *worth; i++) {
+    if (file_join(path, s->dir, worth[i]) || file_exists(path)) return;
+  }
+  ErrRecord kept = err_take(ERR_WORK);
+  (void)!file_remove_all(s->dir);
+  err_give(&kept);
+}
+
 void prepare_leave(PrepareState *s) {
   if (s->lock >= 0) close(s->lock);
   s->lock = -1;
@@ -90,7 +107,8 @@ Err prepare_fingerprint(PrepareState *s, const PrepareSpec *p) {
   str_addf(&text, "%u %u %u %.17g %u %d %d\n", p->rules.min_words, p->rules.max_words,
            p->rules.max_word_length, p->rules.max_ratio, p->max_tokens, p->dedup,
            p->drop_bad_utf8);
-  str_addf(&text, "%s %s %" PRIu64 " %zu\n", p->lang[0], p->lang[1], p->seed, p->shard_bytes);
+  str_addf(&text, "%s %s %" PRIu64 " %zu %" PRIu64 "\n", p->lang[0], p->lang[1], p->seed,
+           p->shard_bytes, p->demo_pairs);
   if (p->tokenizer) {
     TRY_DONE(add_input(&text, p->tokenizer));
   } else {
@@ -139,11 +157,26 @@ static Err parse_state(const PrepareState *s, const char *text, const char *path
   return meta_parse(meta, text + used, strlen(text + used), path);
 }
 
+/* Before the first shard there is only a tokenizer to take over: it is taken when
+ * the options and the inputs it was made for are these. */
+static Err begin_anew(const PrepareState *s) {
+  char path[FILE_PATH_MAX], tokenizer[FILE_PATH_MAX];
+  Str before = {0};
+  TRY(file_join(path, s->dir, "fingerprint"));
+  TRY(file_join(tokenizer, s->dir, "tokenizer.model"));
+  Err err = file_exists(path) ? file_read(path, 1024, &before) : ERR_OK;
+  bool same = strcmp(str_text(&before), s->fingerprint) == 0;
+  if (!err && !same) err = file_remove_all(tokenizer);
+  if (!err && !same) err = file_write(path, s->fingerprint, strlen(s->fingerprint));
+  str_free(&before);
+  return err;
+}
+
 Err prepare_load(const PrepareState *s, Meta *meta, uint64_t *lines) {
   char path[FILE_PATH_MAX];
   *lines = 0;
   TRY(file_join(path, s->dir, "state"));
-  if (!file_exists(path)) return ERR_OK;
+  if (!file_exists(path)) return begin_anew(s);
   Str text = {0};
   Err err = file_read(path, (size_t)1 << 26, &text);
   if (!err) err = parse_state(s, str_text(&text), path, meta, lines);
@@ -151,13 +184,29 @@ Err prepare_load(const PrepareState *s, Meta *meta, uint64_t *lines) {
   return err;
 }
 
+/* Removes what a killed run was writing beside the files it wrote. */
+static Err sweep(const char *path) {
+  DIR *dir = opendir(path);
+  if (!dir) return err_errno("cannot read the directory", path);
+  Err err = ERR_OK;
+  for (struct dirent *entry; !err && (entry = readdir(dir));) {
+    char inner[FILE_PATH_MAX];
+    if (!str_ends(entry->d_name, ".tmp") && !strstr(entry->d_name, ".tmp.")) continue;
+    err = file_join(inner, path, entry->d_name);
+    if (!err) err = file_remove_all(inner);
+  }
+  closedir(dir);
+  return err;
+}
+
 Err prepare_complete(PrepareState *s, const char *out) {
-  static const char *const scaffold[] = {"state", "source", "lock"};
+  static const char *const scaffold[] = {"fingerprint", "state", "source", "lock"};
   char path[FILE_PATH_MAX];
   for (size_t i = 0; i < sizeof scaffold / sizeof *scaffold; i++) {
     TRY(file_join(path, s->dir, scaffold[i]));
     TRY(file_remove_all(path));
   }
+  TRY(sweep(s->dir));
   TRY(file_sync_dir(s->dir));
   TRY(trim(path, out));
   if (file_exists(path))

@@ -15,6 +15,9 @@ typedef struct {
 /* Makes or, to resume, enters the directory and locks it. */
 NODISCARD Err prepare_enter(PrepareState *s, const PrepareSpec *spec);
 void prepare_leave(PrepareState *s);
+/* After an error, while the lock is held: removes the directory if there is nothing
+ * in it that a resumed run could use. Keeps the recorded error. */
+void prepare_forget(const PrepareState *s);
 /* Hash of the options and of the inputs' sizes and times. */
 NODISCARD Err prepare_fingerprint(PrepareState *s, const PrepareSpec *spec);
 /* What is finished: the shards in `train`, made from the first `lines` lines. */

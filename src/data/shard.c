@@ -133,7 +133,7 @@ static Err check_header(const Header *h, const char *path) {
   }
   bool sane = (h->id_bytes == 2 || h->id_bytes == 4) && h->block == CHECKED_BLOCK &&
               h->tokens <= UINT32_MAX && h->pairs <= UINT32_MAX && h->vocab > 0 &&
-              h->index % 8 == 0 &&
+              h->vocab <= INT32_MAX && h->index % 8 == 0 &&
               h->index == ((sizeof *h + h->tokens * h->id_bytes + 7) & ~(uint64_t)7) &&
               h->payload == h->index + h->pairs * sizeof(ShardPair);
   return sane ? ERR_OK

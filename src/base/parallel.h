@@ -1,0 +1,16 @@
+/* OpenMP where the compiler has it; one thread where it has not. */
+#ifndef BASE_PARALLEL_H
+#define BASE_PARALLEL_H
+
+#ifdef _OPENMP
+#include <omp.h>
+#else
+static inline int omp_get_max_threads(void) {
+  return 1;
+}
+static inline int omp_get_thread_num(void) {
+  return 0;
+}
+#endif
+
+#endif

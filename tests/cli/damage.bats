@@ -1,0 +1,159 @@
+#!/usr/bin/env bats
+# A data set that was damaged after it was made: no wrong byte is ever used, and the
+# error names the file and the place.
+
+setup_file() {
+  cd "$BATS_FILE_TMPDIR"
+  perl -e 'srand 3; for (1 .. 3000) { print join(" ", map { join "", map { chr 97 + int rand 12 } 1 .. 1 + int rand 6 } 1 .. 3 + int rand 9), "\n" }' > a
+  tr a-l l-za-k < a > b
+  head -n 60 a > va
+  head -n 60 b > vb
+  "$TRIREME" prepare --quiet --train a b --valid va vb --vocab-size 100 --shard-size 24k --out reference > /dev/null
+}
+
+setup() {
+  cd "$BATS_TEST_TMPDIR"
+  cp -r "$BATS_FILE_TMPDIR/reference" set
+  shard=train-00001.tok
+}
+
+# refused WORD…: with and without --verify; one line, exit code 1, each word in it.
+refused() {
+  local option
+  for option in --verify --no-verify; do
+    run "$TRIREME" inspect set --quiet $option
+    [ "$status" -eq 1 ]
+    [ "$(echo "$output" | grep -c '^trireme: ')" -eq 1 ]
+    for word in "$@"; do
+      case $output in *"$word"*) ;; *) echo "$option lacks '$word': $output"; return 1 ;; esac
+    done
+  done
+}
+
+# flip FILE OFFSET: one bit there, in place.
+flip() {
+  perl -e 'open F, "+<", $ARGV[0] or die; seek F, $ARGV[1], 0; read F, $c, 1; seek F, $ARGV[1], 0; print F chr(ord($c) ^ 4)' "set/$1" "$2"
+}
+
+# field FILE OFFSET: 64 bits of its header.
+field() {
+  perl -e 'open F, "<", $ARGV[0]; seek F, $ARGV[1], 0; read F, $c, 8; print unpack "Q<", $c' "set/$1" "$2"
+}
+
+restore() {
+  cp "$BATS_FILE_TMPDIR/reference/$1" "set/$1"
+}
+
+@test "what is whole is verified" {
+  run "$TRIREME" inspect set --verify
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"verify: "* ]]
+}
+
+@test "a flipped bit anywhere in a shard is refused with its place" {
+  size=$(stat -c %s set/$shard)
+  index=$(field $shard 48)
+  payload=$(field $shard 56)
+  [ "$payload" -gt "$index" ]
+  [ "$size" -gt "$payload" ]
+  for offset in 0 9 13 16 24 48 56 64 68 72 100 127 128 5000 $((index - 1)) "$index" $((index + 5)) $((payload - 1)) "$payload" $((size - 1)); do
+    flip $shard "$offset"
+    refused "set/$shard"
+    if [ "$offset" -ge 128 ]; then
+      # The block that holds the byte, or the table where its checksum lies.
+      place=$(echo "$output" | sed -n 's/.*between bytes \([0-9]*\) and \([0-9]*\) .*/\1 \2/p; s/.*damaged at byte \([0-9]*\):.*/\1 -/p')
+      [ -n "$place" ]
+      first=${place% *} last=${place#* }
+      if [ "$last" = - ]; then [ "$first" -eq "$payload" ] && [ "$offset" -ge "$payload" ]
+      else [ "$offset" -ge "$first" ] && [ "$offset" -lt "$last" ]; fi
+    fi
+    restore $shard
+  done
+}
+
+@test "a shard of another length is refused" {
+  size=$(stat -c %s set/$shard)
+  for keep in 0 1 127 128 1000 $((size - 5)) $((size - 1)); do
+    head -c "$keep" "$BATS_FILE_TMPDIR/reference/$shard" > set/$shard
+    refused "set/$shard"
+    [[ "$output" == *truncated* ]]
+    restore $shard
+  done
+  echo >> set/$shard
+  refused "set/$shard"
+}
+
+@test "a flipped bit in the order is refused with its place" {
+  size=$(stat -c %s set/train.order)
+  for offset in 0 8 12 16 24 32 40 64 70 1000 $((size / 2)) $((size - 5)) $((size - 1)); do
+    flip train.order "$offset"
+    refused "set/train.order"
+    if [ "$offset" -ge 64 ]; then [[ "$output" == *byte*[0-9]* ]]; fi
+    restore train.order
+  done
+  for keep in 0 63 64 1000 $((size - 1)); do
+    head -c "$keep" "$BATS_FILE_TMPDIR/reference/train.order" > set/train.order
+    refused "set/train.order"
+    restore train.order
+  done
+}
+
+@test "files that are missing or exchanged are named" {
+  rm set/$shard
+  refused "set/$shard" "No such file"
+  cp "set/train-00000.tok" set/$shard
+  run "$TRIREME" inspect set --verify --quiet
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"set/$shard"* ]]
+  restore $shard
+  cp set/valid.tok set/$shard # good, but not the one that belongs here
+  refused "set/$shard" "does not belong"
+  restore $shard
+  rm set/train.order
+  refused "set/train.order"
+  restore train.order
+  rm set/dataset.json
+  refused "set is not a data set" "dataset.json"
+  rm -r set
+  refused "nothing at set"
+}
+
+@test "a tokenizer that was changed is found by --verify" {
+  flip tokenizer.model 100
+  run "$TRIREME" inspect set --verify --quiet
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"set/tokenizer.model"*SHA-256* ]]
+}
+
+@test "a damaged dataset.json is refused with the key that is wrong" {
+  json=$BATS_FILE_TMPDIR/reference/dataset.json
+  edit() { sed "$1" "$json" > set/dataset.json; ! cmp -s "$json" set/dataset.json; }
+  head -c 300 "$json" > set/dataset.json
+  refused "set/dataset.json:" "not JSON"
+  : > set/dataset.json
+  refused "set/dataset.json:"
+  printf '\xff' > set/dataset.json
+  refused "set/dataset.json:"
+  edit 's/"format": "trireme-dataset"/"format": "x"/'
+  refused "set/dataset.json" "'format'"
+  edit 's/"version": 1/"version": 2/'
+  refused "set/dataset.json" "version"
+  edit 's/"vocab": [0-9]*/"vocab": 0/'
+  refused "set/dataset.json" "'vocab'"
+  edit 's/"eos": [0-9]*/"eos": 100/'
+  refused "set/dataset.json" "'eos'"
+  edit 's/"file": "train-00001.tok"/"file": "..\/train-00001.tok"/'
+  refused "set/dataset.json" "'file'"
+  edit 's/"file": "train-00001.tok"/"file": 5/'
+  refused "set/dataset.json" "'file'"
+  edit 's/"shards"/"shades"/'
+  refused "set/dataset.json" "'shards'"
+  edit 's/"pairs": [0-9]*/"pairs": -1/'
+  refused "set/dataset.json" "'pairs'"
+  edit 's/"sha256": "[0-9a-f]*"/"sha256": "short"/'
+  refused "set/dataset.json" "'sha256'"
+  edit 's/"vocab": 100/"vocab": 101/' # the shards say otherwise
+  refused "set/"
+  perl -0pe 's/("train": \{\n *"lines": \d+,\n *"pairs": )\d+/${1}7/' "$json" > set/dataset.json
+  refused "set/dataset.json" "pairs, not 7"
+}

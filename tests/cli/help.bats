@@ -1,0 +1,185 @@
+#!/usr/bin/env bats
+# What the program says of itself: version, help, man page, completion; and what
+# an installation puts where.
+
+setup() {
+  cd "$BATS_TEST_TMPDIR"
+  root="$BATS_TEST_DIRNAME/../.."
+  verbs=$("$TRIREME" help | sed -n 's/^  \([a-z]*\)  *.*/\1/p')
+}
+
+# options VERB: their names, from its help.
+options() {
+  "$TRIREME" help "$1" | sed -n 's/^  --\([a-z0-9-]*\).*/\1/p'
+}
+
+@test "the version" {
+  run "$TRIREME" --version
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ ^trireme\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
+}
+
+@test "help lists the verbs" {
+  run "$TRIREME" help
+  [ "$status" -eq 0 ]
+  for verb in prepare inspect score help; do [[ "$output" == *"  $verb "* ]]; done
+  [ "$("$TRIREME" --help)" = "$output" ]
+}
+
+@test "every verb has help, in 80 columns, on standard output" {
+  [ "$(echo "$verbs" | wc -l)" -ge 4 ]
+  for verb in $verbs; do
+    "$TRIREME" help "$verb" > out 2> err
+    [ ! -s err ]
+    [ "$(head -n 1 out | cut -d: -f1)" = "trireme $verb" ]
+    grep -q '^Usage: trireme ' out
+    perl -CSD -ne 'chomp; die "too wide: $_\n" if length > 80; die "blank at the end\n" if / $/' out
+    "$TRIREME" "$verb" --help > again
+    cmp out again
+    "$TRIREME" "$verb" --anything "x y" --help > again
+    cmp out again
+  done
+}
+
+@test "no verb at all is a wrong call" {
+  run "$TRIREME"
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"trireme help"* ]]
+}
+
+@test "an unknown verb is answered with the nearest" {
+  for call in "prepar" "help prepar"; do
+    run "$TRIREME" $call
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"no verb 'prepar'"*"did you mean 'prepare'"* ]]
+  done
+  run "$TRIREME" xyzzy
+  [ "$status" -eq 2 ]
+  [[ "$output" != *"did you mean"* ]]
+}
+
+@test "an unknown option is answered with the nearest" {
+  run "$TRIREME" prepare --vocab-sise 5
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"did you mean --vocab-size?"* ]]
+  run "$TRIREME" inspect x --xyzzy
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"trireme help inspect"* ]]
+  run "$TRIREME" inspect
+  [ "$status" -eq 2 ]
+  run "$TRIREME" inspect one two
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"'two'"* ]]
+  run "$TRIREME" prepare -o x
+  [ "$status" -eq 2 ]
+}
+
+@test "a config file's errors name file and line" {
+  printf '# fine\nseed = 3\nvocab-size = huge\n' > conf
+  run "$TRIREME" prepare --config conf
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"conf:3: "*"huge"* ]]
+}
+
+@test "errors go to standard error, and only they" {
+  code=0
+  "$TRIREME" prepare --nonsense > out 2> err || code=$?
+  [ "$code" -eq 2 ]
+  [ ! -s out ]
+  [ "$(wc -l < err)" -eq 1 ]
+  [[ "$(cat err)" == "trireme: "* ]]
+}
+
+@test "a closed standard output is an error" {
+  [ -e /dev/full ] || skip "no /dev/full"
+  run bash -c '"$TRIREME" help > /dev/full'
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"cannot write standard output"* ]]
+}
+
+@test "colour is for terminals, and not with NO_COLOR" {
+  script -qec true /dev/null > /dev/null 2>&1 || skip "no script(1), or no terminals for it to make"
+  red=$(printf '\033[31m')
+  run env TERM=xterm NO_COLOR= script -qec "$TRIREME xyzzy" /dev/null
+  [[ "$output" == *"$red"* ]]
+  run env TERM=xterm NO_COLOR=1 script -qec "$TRIREME xyzzy" /dev/null
+  [[ "$output" == *"no verb"* && "$output" != *$'\033'* ]]
+  run env TERM=dumb NO_COLOR= script -qec "$TRIREME xyzzy" /dev/null
+  [[ "$output" == *"no verb"* && "$output" != *$'\033'* ]]
+  run env TERM=xterm "$TRIREME" xyzzy # a pipe
+  [[ "$output" == *"no verb"* && "$output" != *$'\033'* ]]
+}
+
+@test "the man page has every verb and option" {
+  "$TRIREME" help --man > trireme.1
+  head -n 1 trireme.1 | grep -q '^\.TH TRIREME 1 '
+  for section in NAME SYNOPSIS VERBS "EXIT STATUS"; do grep -q "^\.SH $section$" trireme.1; done
+  for verb in $verbs; do
+    grep -q "^\.SS $verb$" trireme.1
+    for option in $(options "$verb"); do grep -qF -- ".B \\-\\-${option//-/\\-}" trireme.1; done
+  done
+  # No line of text may look like a request: all requests are these.
+  run grep -vE "^([^.']|$|\.(TH|SH|SS|B|I|PP|TP|nf|fi)( |$))" trireme.1
+  [ "$status" -eq 1 ]
+}
+
+@test "the man page renders without a warning" {
+  if command -v mandoc > /dev/null; then
+    "$TRIREME" help --man | mandoc -W error > page
+  elif command -v man > /dev/null && command -v groff > /dev/null; then
+    "$TRIREME" help --man > trireme.1
+    LC_ALL=C.UTF-8 MANWIDTH=80 man --warnings=w -l trireme.1 > page 2> err || skip "man does not render here: $(head -n 1 err)"
+    cat err
+    [ ! -s err ]
+  else
+    skip "neither mandoc nor man with groff"
+  fi
+  perl -pe 's/.\x08//g' page > plain
+  [ "$(wc -l < plain)" -gt 100 ]
+  for verb in $verbs; do
+    for option in $(options "$verb"); do grep -qE -- "^ +--$option( |$)" plain; done
+  done
+}
+
+# completions WORD…: what bash would offer for the last word.
+completions() {
+  bash -c 'source ./trireme.bash; COMP_WORDS=(trireme "$@"); COMP_CWORD=$#; COMPREPLY=(); _trireme; printf "%s\n" "${COMPREPLY[@]}"' bash "$@"
+}
+
+@test "completion offers verbs, options, choices and files" {
+  "$TRIREME" help --completion > trireme.bash
+  bash -n trireme.bash
+  bash -c 'source ./trireme.bash; complete -p trireme' | grep -q -- '-F _trireme trireme'
+  [ "$(completions "" | sort)" = "$(echo "$verbs" | sort)" ]
+  [ "$(completions pre)" = prepare ]
+  for verb in $verbs; do
+    [ "$(completions "$verb" -- | sort)" = "$(options "$verb" | sed 's/^/--/' | sort)" ]
+  done
+  [ "$(completions prepare --vocab)" = --vocab-size ]
+  [ "$(completions prepare --tokenizer-type "" | tr '\n' ' ')" = "bpe unigram " ]
+  [ "$(completions prepare --tokenizer-type u)" = unigram ]
+  [ "$(completions help ins)" = inspect ]
+  touch some-file
+  [ "$(completions inspect some)" = some-file ]
+  [ "$(completions prepare --train some)" = some-file ]
+  [ -z "$(completions xyzzy --)" ]
+}
+
+@test "an installation has its parts and finds its recipes" {
+  unset MAKEFLAGS MAKELEVEL TRIREME_RECIPES
+  build=$(dirname "$TRIREME")
+  # What is built is installed as it is: -o keeps make from building it again.
+  run make -C "$root" -o all install BUILD="$build" DESTDIR="$PWD/dest" PREFIX=/usr
+  [ "$status" -eq 0 ]
+  [ -x dest/usr/bin/trireme ]
+  head -n 1 dest/usr/share/man/man1/trireme.1 | grep -q TRIREME
+  grep -q _trireme dest/usr/share/bash-completion/completions/trireme
+  diff -r "$root/recipes" dest/usr/share/trireme/recipes
+  run dest/usr/bin/trireme prepare --recipe no-such-recipe --out out
+  [ "$status" -eq 2 ]
+  for recipe in "$root"/recipes/*/; do [[ "$output" == *"$(basename "$recipe")"* ]]; done
+  [ ! -e out ]
+  run make -C "$root" uninstall BUILD="$build" DESTDIR="$PWD/dest" PREFIX=/usr
+  [ "$status" -eq 0 ]
+  [ -z "$(find dest -type f)" ]
+}

@@ -1,0 +1,420 @@
+#!/usr/bin/env bats
+# prepare when things go wrong: bad text, damaged files, a full disk, signals. An
+# error names the file and the place; nothing that looks complete is left; what was
+# stopped is continued to the very bytes of a run that was not.
+
+setup_file() {
+  cd "$BATS_FILE_TMPDIR"
+  perl -e 'srand 3; for (1 .. 12000) { print join(" ", map { join "", map { chr 97 + int rand 12 } 1 .. 1 + int rand 6 } 1 .. 3 + int rand 9), "\n" }' > a
+  tr a-l l-za-k < a > b
+  head -n 60 a > va
+  head -n 60 b > vb
+  "$TRIREME" prepare --quiet --train a b --valid va vb --vocab-size 100 --shard-size 24k --out reference > /dev/null
+}
+
+setup() {
+  T=$BATS_FILE_TMPDIR
+  cd "$BATS_TEST_TMPDIR"
+  ln -sf "$T"/{a,b,va,vb} .
+  child= mounted=
+}
+
+teardown() {
+  if [ -n "$child" ]; then kill -KILL "$child" 2> /dev/null || true; fi
+  if [ -n "$mounted" ]; then umount "$mounted" || umount -l "$mounted"; fi
+}
+
+# call OUT [OPTION…]: sets $command, with the reference's text and options.
+call() {
+  local out=$1
+  shift
+  command=("$TRIREME" prepare --quiet --valid va vb --vocab-size 100 --shard-size 24k --out "$out" "$@")
+}
+
+prepare() {
+  call "$@"
+  "${command[@]}"
+}
+
+# begin FILE OUT [OPTION…]: the same in the background, as $child, until FILE of
+# OUT.partial is there.
+begin() {
+  local file=$1 out=$2
+  shift 2
+  call "$out" --train a b "$@"
+  "${command[@]}" > log 2>&1 3>&- &
+  child=$!
+  for _ in $(seq 3000); do
+    [ ! -e "$out.partial/$file" ] || return 0
+    sleep 0.01
+  done
+  return 1
+}
+
+# kill_child: kill -9, and wait until it is gone.
+kill_child() {
+  kill -KILL "$child"
+  wait "$child" 2> /dev/null || true
+  child=
+}
+
+# says WORDS…: the last error is one line, and has each of them.
+says() {
+  local line
+  line=$(echo "$output" | grep '^trireme: ')
+  [ "$(echo "$line" | wc -l)" -eq 1 ]
+  for word in "$@"; do
+    case $line in *"$word"*) ;; *) echo "lacks '$word': $line"; return 1 ;; esac
+  done
+}
+
+# Everything but the names and hashes of the inputs.
+same_data() {
+  diff -r -x dataset.json "$1" "$2"
+}
+
+# ---- text ----
+
+@test "a line that is not UTF-8 is named with its byte" {
+  sed '4000s/^.../abc\xff/' a > bad
+  run prepare out --train bad b
+  [ "$status" -eq 1 ]
+  says "bad:4000: byte 4 " "0xff" "--bad-utf8 drop"
+  [ ! -e out ]
+  sed '7s/^./\xe2\x82/' b > bad # a character cut short
+  run prepare other --train a bad
+  [ "$status" -eq 1 ]
+  says "bad:7: byte 1 " "0xe2"
+  run prepare third --train a b --valid va bad
+  [ "$status" -eq 1 ]
+}
+
+@test "--bad-utf8 drop counts such pairs and keeps the rest" {
+  sed '4000s/^./\xff/; 5000s/$/\xc0\x80/' a > bad
+  sed '6000s/^./\xed\xa0\x80/' b > bad2
+  run prepare out --train bad bad2 --bad-utf8 drop
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "not UTF-8"\ +3\  ]]
+  sed -i '4000d; 5000d; 6000d' bad # together: what is left is that of clean files
+  sed '4000d; 5000d; 6000d' a > clean
+  sed '4000d; 5000d; 6000d' b > clean2
+  prepare clean-out --train clean clean2 --tokenizer out/tokenizer.model > /dev/null
+  for file in out/train-*.tok; do cmp "$file" "clean-$file"; done
+  run prepare third --train a b --valid va bad2 --bad-utf8 drop # every line counts in BLEU
+  [ "$status" -eq 1 ]
+}
+
+@test "two sides of different length are told with both counts" {
+  head -n 11000 b > short
+  run prepare out --train a short
+  [ "$status" -eq 1 ]
+  says "a has 12000 lines" "short has 11000"
+  run prepare out2 --train short a
+  [ "$status" -eq 1 ]
+  says "short has 11000 lines" "a has 12000"
+  [ ! -e out ]
+}
+
+@test "empty files and empty text are refused" {
+  : > none
+  run prepare out --train none none
+  [ "$status" -eq 1 ]
+  says "none is empty"
+  run prepare out2 --train a b --valid none none
+  [ "$status" -eq 1 ]
+  says "none is empty"
+  yes '' | head -n 100 > blank
+  run prepare out3 --train blank blank
+  [ "$status" -eq 1 ]
+  says "no pair is left"
+  run prepare out4 --train a b --valid blank blank
+  [ "$status" -eq 1 ]
+  says "valid"
+}
+
+@test "a single file without a tab is named with its line" {
+  paste a b | sed '777s/\t/ /' > tsv
+  run prepare out --train tsv
+  [ "$status" -eq 1 ]
+  says "tsv:777: " "tab"
+}
+
+@test "files that cannot be read are named" {
+  run prepare out --train a missing
+  [ "$status" -eq 1 ]
+  says "missing" "No such file"
+  run prepare out2 --train a .
+  [ "$status" -eq 1 ]
+  says "directory"
+  run prepare out3 --train a b --tokenizer missing.model
+  [ "$status" -eq 1 ]
+  says "missing.model"
+  run prepare out4 --train a b --tokenizer a
+  [ "$status" -eq 1 ]
+  says "a" "not a SentencePiece model"
+}
+
+@test "a file without permission is named" {
+  cp a secret
+  chmod 000 secret
+  ! [ -r secret ] || skip "this user reads everything"
+  run prepare out --train secret b
+  [ "$status" -eq 1 ]
+  says "secret" "Permission denied" "check the permissions"
+}
+
+@test "a call that fails before it did anything leaves nothing in the way" {
+  run prepare out --train a missing
+  [ "$status" -eq 1 ]
+  prepare out --train a b > /dev/null
+  diff -r out "$T/reference"
+}
+
+@test "tabbed, piped, CRLF and compressed text give the same data set" {
+  paste a b > tsv
+  prepare tabbed --train tsv > /dev/null
+  same_data tabbed "$T/reference"
+  prepare piped --train - < tsv > /dev/null
+  same_data piped "$T/reference"
+  prepare piped2 --train - b < a > /dev/null
+  same_data piped2 "$T/reference"
+  sed 's/$/\r/; 1s/^/\xef\xbb\xbf/' a > crlf.a
+  sed 's/$/\r/; 1s/^/\xef\xbb\xbf/' b | head -c -2 > crlf.b # and no end to the last line
+  prepare crlf --train crlf.a crlf.b > /dev/null
+  same_data crlf "$T/reference"
+  zstd -q --no-check -c < a > a.zst
+  gzip -c b > b.gz
+  prepare packed --train a.zst b.gz > /dev/null
+  same_data packed "$T/reference"
+  run prepare twice --train - - < tsv
+  [ "$status" -eq 2 ]
+}
+
+@test "compressed files that end too early or are damaged are named" {
+  gzip -c a > a.gz
+  zstd -q -c < a > a.zst
+  zstd -q --no-check -c < a > b.zst
+  for file in a.gz a.zst b.zst; do
+    size=$(stat -c %s $file)
+    for keep in 5 $((size / 2)) $((size - 1)); do
+      head -c "$keep" $file > "cut.${file##*.}"
+      run prepare "out-$file-$keep" --train "cut.${file##*.}" b
+      [ "$status" -eq 1 ]
+      says "cut.${file##*.}" "damaged near byte" "too early"
+      [ ! -e "out-$file-$keep" ]
+    done
+  done
+  for file in a.gz a.zst; do
+    cp $file hurt
+    perl -e 'open F, "+<", "hurt"; seek F, 9000, 0; print F "\xff\x00\xff\x00\xff\x00\xff\x00"'
+    run prepare "out-$file" --train hurt b
+    [ "$status" -eq 1 ]
+    says hurt damaged
+  done
+}
+
+@test "a vocabulary that the text cannot fill is told with the most it allows" {
+  head -n 50 a > few.a
+  head -n 50 b > few.b
+  run prepare out --train few.a few.b --vocab-size 5000
+  [ "$status" -eq 1 ]
+  says "5000 pieces is more than" "--vocab-size to "
+  most=$(echo "$output" | sed -n 's/.*--vocab-size to \([0-9]*\) or less.*/\1/p')
+  prepare out2 --train few.a few.b --vocab-size "$most" > /dev/null
+}
+
+@test "a vocabulary too small for its characters is told" {
+  run prepare out --train a b --vocab-size 20
+  [ "$status" -eq 1 ]
+  says "20 pieces has no room" "raise --vocab-size" "--character-coverage"
+  [ ! -e out ]
+}
+
+# ---- where it goes ----
+
+@test "an existing --out is not touched" {
+  mkdir out
+  echo mine > out/file
+  run prepare out --train a b
+  [ "$status" -eq 1 ]
+  says "out exists already"
+  run prepare out/ --train a b --resume
+  [ "$status" -eq 1 ]
+  [ "$(cat out/file)" = mine ]
+  [ ! -e out.partial ]
+  echo mine > plain
+  run prepare plain --train a b
+  [ "$status" -eq 1 ]
+  [ "$(cat plain)" = mine ]
+}
+
+@test "what a stopped run left is neither overwritten nor forgotten" {
+  begin train-00002.tok out
+  kill_child
+  run prepare out --train a b
+  [ "$status" -eq 1 ]
+  says "out.partial is left" "--resume"
+  prepare out --train a b --resume > /dev/null
+  diff -r out "$T/reference"
+}
+
+@test "two at work on one --out do not meet" {
+  begin train-00001.tok out
+  kill -STOP "$child"
+  for option in --resume --no-resume; do
+    run prepare out --train a b $option
+    [ "$status" -eq 1 ]
+    says "out.partial"
+  done
+  run prepare out --train a b --resume
+  says "another trireme is at work"
+  kill -CONT "$child"
+  wait "$child"
+  diff -r out "$T/reference"
+}
+
+@test "a full disk is told, and --resume goes on when there is room" {
+  [ "$(id -u)" -eq 0 ] || skip "not root: no small file system can be mounted"
+  mkdir disk
+  size=$(du -sb "$T/reference" | cut -f1)
+  mount -t tmpfs -o size=$((size + size / 2 + 200000)) tmpfs disk 2> /dev/null || skip "mount does not work here"
+  mounted=$PWD/disk
+  head -c $((size + 100000)) /dev/zero > disk/ballast
+  run prepare disk/out --train a b
+  [ "$status" -eq 1 ]
+  says "disk/out.partial/" "No space left" "free some space"
+  [ ! -e disk/out ]
+  [ -e disk/out.partial/train-00000.tok ] # it was at work
+  run prepare disk/out --train a b --resume # still full
+  [ "$status" -eq 1 ]
+  says "No space left"
+  rm disk/ballast
+  prepare disk/out --train a b --resume > /dev/null
+  diff -r disk/out "$T/reference"
+  rm -r disk/out
+}
+
+# ---- stopping and going on ----
+
+@test "the number of threads does not change a byte" {
+  for threads in 1 2 3; do
+    prepare "out$threads" --train a b --threads $threads > /dev/null
+    diff -r "out$threads" "$T/reference"
+  done
+}
+
+# kill_and_resume OUT [OPTION…]: kills at random moments until it gets through.
+kill_and_resume() {
+  local out=$1 kills=0 begin=$EPOCHREALTIME span
+  shift
+  prepare "timing-$out" --train a b "$@" > /dev/null
+  span=$(perl -e 'print int(1000 * ($ARGV[1] - $ARGV[0]))' "$begin" "$EPOCHREALTIME") # ms
+  for try in $(seq 40); do
+    call "$out" --train a b "$@" --resume
+    "${command[@]}" > log 2>&1 3>&- &
+    child=$!
+    sleep "$(perl -e 'srand $ARGV[0]; printf "%.3f", rand(0.7 * $ARGV[1] / 1000)' "$try$span" "$span")"
+    kill -KILL "$child" 2> /dev/null || true
+    if wait "$child"; then break; fi
+    [ ! -e "$out" ]
+    kills=$((kills + 1))
+  done
+  child=
+  [ -e "$out" ] || prepare "$out" --train a b "$@" --resume > /dev/null
+  diff -r "$out" "timing-$out"
+  echo "killed $kills times"
+  [ "$kills" -gt 0 ]
+}
+
+@test "kill -9 at any moment leaves no data set, and --resume the same bytes" {
+  kill_and_resume one
+  kill_and_resume two --tokenizer "$T/reference/tokenizer.model" --threads 1 --shard-size 8k
+  kill_and_resume three --tokenizer "$T/reference/tokenizer.model" --dedup --max-words 8
+  diff -r one "$T/reference"
+}
+
+@test "what a killed run left beside its files is not in the result" {
+  begin train-00002.tok out
+  kill_child
+  for file in state.tmp.4711 dataset.json.tmp.4711 tokenizer.model.tmp.4711 train-00003.tok.tmp train.order.list; do
+    echo half > "out.partial/$file"
+  done
+  prepare out --train a b --resume > /dev/null
+  diff -r out "$T/reference"
+}
+
+@test "SIGINT and SIGTERM stop between blocks, and it can go on" {
+  for signal in INT TERM; do
+    begin train-00001.tok "out$signal" --tokenizer "$T/reference/tokenizer.model" --threads 1 --shard-size 8k
+    kill -$signal "$child"
+    code=0
+    wait "$child" || code=$?
+    [ "$code" -eq 1 ]
+    output=$(cat log)
+    says "stopped as asked" "out$signal.partial" "--resume"
+    [ ! -e "out$signal" ]
+    prepare "out$signal" --train a b --tokenizer "$T/reference/tokenizer.model" --shard-size 8k --resume > /dev/null
+  done
+  same_data outINT outTERM
+  for file in tokenizer.model valid.tok train.order; do cmp "outINT/$file" "$T/reference/$file"; done
+}
+
+@test "a run is resumed with the same options and text, or not at all" {
+  begin train-00002.tok out
+  kill_child
+  for other in "--seed 2" "--vocab-size 90" "--shard-size 32k" "--max-words 5" "--dedup" "--source-lang fr" "--valid vb va"; do
+    run prepare out --train a b --resume $other
+    [ "$status" -eq 1 ]
+    says "out.partial" "other options"
+  done
+  rm a
+  cp "$T/a" a # the same bytes at another time
+  touch -d '2001-01-01' a
+  run prepare out --train a b --resume
+  [ "$status" -eq 1 ]
+  says "other inputs"
+  rm a
+  ln -s "$T/a" .
+  prepare out --train a b --resume --threads 3 > /dev/null # this one changes nothing
+  diff -r out "$T/reference"
+}
+
+@test "a tokenizer of other options is not taken over" {
+  sed '5s/^./\xff/' vb > bad # stops it after the tokenizer, before the first shard
+  run prepare out --train a b --valid va bad
+  [ "$status" -eq 1 ]
+  [ -e out.partial/tokenizer.model ]
+  [ ! -e out.partial/train-00000.tok ]
+  run prepare out --train a b --resume --vocab-size 90
+  if [ "$status" -eq 0 ]; then grep -q '"vocab": 90' out/dataset.json; else says "other options"; fi
+}
+
+@test "with nothing to resume it starts anew" {
+  run prepare out --train a b --resume
+  [ "$status" -eq 0 ]
+  diff -r out "$T/reference"
+}
+
+@test "a damaged state is told, not trusted" {
+  begin train-00002.tok out
+  kill_child
+  cp out.partial/state state
+  for edit in 's/^trireme-prepare 1/trireme-prepare 2/' '2s/./x/' '3s/.*/-/' 's/"shards"/"shads"/' '$d'; do
+    sed "$edit" state > out.partial/state
+    run prepare out --train a b --resume
+    [ "$status" -eq 1 ]
+    says "out.partial"
+  done
+  : > out.partial/state
+  run prepare out --train a b --resume
+  [ "$status" -eq 1 ]
+  cp state out.partial/state
+  cp out.partial/train-00001.tok kept
+  head -c 500 kept > out.partial/train-00001.tok # a finished shard is checked before the end
+  run prepare out --train a b --resume
+  [ "$status" -eq 1 ]
+  says "train-00001.tok"
+  cp kept out.partial/train-00001.tok
+  prepare out --train a b --resume > /dev/null
+  diff -r out "$T/reference"
+}

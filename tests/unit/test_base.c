@@ -1,0 +1,474 @@
+/* The base room: errors, memory, strings, UTF-8, threads, messages. Its random
+ * numbers are in test_rng.c, files and hashes in test_file.c. Relies on base, cmocka. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "base/stop.h"
+#include "base/thread.h"
+#include "base/utf8.h"
+
+#define OK(call) assert_ok((call), #call)
+static void assert_ok(Err err, const char *what) {
+  if (err) fail_msg("%s: %s", what, err_message());
+}
+
+static void assert_says(const char *words) {
+  if (!strstr(err_message(), words)) fail_msg("\"%s\" lacks \"%s\"", err_message(), words);
+}
+
+static char scratch[] = "/tmp/trireme-base-XXXXXX";
+
+static const char *at(const char *name) {
+  static char path[4][FILE_PATH_MAX];
+  static int turn;
+  turn = (turn + 1) % 4;
+  OK(file_join(path[turn], scratch, name));
+  return path[turn];
+}
+
+/* err */
+
+static void errors_keep_one_sentence(void **state) {
+  (void)state;
+  assert_int_equal(err_set(ERR_USAGE, "first %d", 1), ERR_USAGE);
+  assert_string_equal(err_message(), "first 1");
+  assert_int_equal(err_set(ERR_WORK, "after %s", err_message()), ERR_WORK);
+  assert_string_equal(err_message(), "after first 1");
+  assert_int_equal(err_context("file:%d", 7), ERR_WORK);
+  assert_string_equal(err_message(), "file:7: after first 1");
+  ErrRecord kept = err_take(ERR_USAGE);
+  err_set(ERR_WORK, "another");
+  assert_int_equal(err_give(&kept), ERR_USAGE);
+  assert_string_equal(err_message(), "file:7: after first 1");
+  char long_text[5000];
+  memset(long_text, 'x', sizeof long_text);
+  long_text[sizeof long_text - 1] = '\0';
+  err_set(ERR_WORK, "%s", long_text);
+  assert_int_equal(strlen(err_message()), sizeof kept.text - 1);
+  err_context("%s", long_text);
+  assert_int_equal(strlen(err_message()), sizeof kept.text - 1);
+}
+
+static void system_errors_have_a_remedy(void **state) {
+  (void)state;
+  static const struct {
+    int error;
+    const char *remedy;
+  } cases[] = {{ENOSPC, "free some space"}, {EACCES, "permissions"}, {EMFILE, "ulimit -n"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    errno = cases[i].error;
+    assert_int_equal(err_errno("cannot write", "some/file"), ERR_WORK);
+    assert_says("cannot write some/file: ");
+    assert_says(strerror(cases[i].error));
+    assert_says(cases[i].remedy);
+  }
+}
+
+/* mem */
+
+static void memory_is_checked(void **state) {
+  (void)state;
+  uint64_t before = mem_count();
+  int *zeros = NULL;
+  OK(mem_alloc(&zeros, 100, sizeof *zeros));
+  for (int i = 0; i < 100; i++) assert_int_equal(zeros[i], 0);
+  assert_int_equal(mem_count(), before + 1);
+  mem_free(zeros);
+  assert_int_equal(mem_alloc(&zeros, SIZE_MAX / 2, 4), ERR_WORK); /* the product overflows */
+  assert_null(zeros);
+  assert_says("out of memory");
+  OK(mem_alloc(&zeros, 0, sizeof *zeros));
+  assert_non_null(zeros);
+  mem_free(zeros);
+  char *copy;
+  OK(mem_dup(&copy, "a\0b", 3));
+  assert_memory_equal(copy, "a\0b", 4);
+  mem_free(copy);
+  OK(mem_dup(&copy, NULL, 0));
+  assert_string_equal(copy, "");
+  mem_free(copy);
+  mem_free(NULL);
+}
+
+static void memory_grows_by_half(void **state) {
+  (void)state;
+  uint64_t *list = NULL, before = mem_count();
+  size_t cap = 0;
+  for (size_t n = 0; n < 100000; n++) {
+    OK(mem_grow(&list, &cap, n + 1, sizeof *list));
+    assert_true(cap > n);
+    list[n] = n;
+  }
+  assert_true(mem_count() - before < 30);
+  for (size_t n = 0; n < 100000; n++) assert_int_equal(list[n], n);
+  uint64_t *same = list;
+  size_t cap_before = cap;
+  assert_int_equal(mem_grow(&list, &cap, SIZE_MAX / 4, sizeof *list), ERR_WORK);
+  assert_ptr_equal(list, same); /* what was there stays */
+  assert_int_equal(cap, cap_before);
+  mem_free(list);
+}
+
+static void memory_fails_when_told(void **state) {
+  (void)state;
+  char *a, *b = NULL;
+  mem_fail_after(2);
+  Err first = mem_dup(&a, "x", 1), second = mem_dup(&b, "y", 1);
+  mem_fail_after(0);
+  assert_int_equal(first, ERR_OK);
+  assert_int_equal(second, ERR_WORK);
+  assert_null(b);
+  assert_says("out of memory");
+  mem_free(a);
+  Str text = {0};
+  str_add(&text, "kept");
+  mem_fail_after(1);
+  for (int i = 0; i < 100; i++) str_addf(&text, "%0300d", i);
+  mem_fail_after(0);
+  str_add(&text, "not after a failure");
+  assert_int_equal(str_check(&text), ERR_WORK);
+  assert_string_equal(str_text(&text), "kept");
+  str_clear(&text);
+  str_add(&text, "again");
+  OK(str_check(&text));
+  assert_string_equal(str_text(&text), "again");
+  str_free(&text);
+}
+
+/* str */
+
+static void strings_grow(void **state) {
+  (void)state;
+  Str text = {0};
+  assert_string_equal(str_text(&text), "");
+  str_addn(&text, NULL, 0);
+  assert_string_equal(str_text(&text), "");
+  for (int i = 0; i < 1000; i++) str_addf(&text, "%d,", i);
+  str_addc(&text, '!');
+  assert_int_equal(text.len, 10 * 2 + 90 * 3 + 900 * 4 + 1);
+  assert_true(str_ends(text.s, "998,999,!") && str_starts(text.s, "0,1,2,"));
+  str_clear(&text);
+  str_addf(&text, "%0300d|", 7); /* longer than the small buffer */
+  assert_int_equal(text.len, 301);
+  assert_true(str_ends(text.s, "07|"));
+  str_free(&text);
+  assert_false(str_ends("a", "ba"));
+  assert_int_equal(str_distance("kitten", "sitting"), 3);
+  assert_int_equal(str_distance("", "abc"), 3);
+  assert_int_equal(str_distance("abc", ""), 3);
+  assert_int_equal(str_distance("same", "same"), 0);
+}
+
+static void numbers_are_read(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    int64_t count, bytes; /* -1: refused */
+  } cases[] = {
+      {"0", 0, 0},
+      {"25k", 25000, 25600},
+      {"25K", 25000, 25600},
+      {"2M", 2000000, 2097152},
+      {"1G", 1000000000, 1073741824},
+      {"3T", 3000000000000, 3298534883328},
+      {"1.5k", 1500, 1536},
+      {"1.001k", 1001, -1},
+      {"1e3", 1000, 1000},
+      {"+5", 5, 5},
+      {".5k", 500, 512},
+      {"64MB", -1, 67108864},
+      {"64B", -1, 64},
+      {"9000000000000000", 9000000000000000, 9000000000000000},
+      {"9007199254740993", -1, -1}, /* a double cannot tell it from its neighbour */
+      {"10000T", -1, -1},
+      {"", -1, -1},
+      {"k", -1, -1},
+      {" 5", -1, -1},
+      {"5 ", -1, -1},
+      {"5x", -1, -1},
+      {"5kk", -1, -1},
+      {"1.5", -1, -1},
+      {"0.0001k", -1, -1},
+      {"0x10", -1, -1},
+      {"-0X1", -1, -1},
+      {"nan", -1, -1},
+      {"-nan", -1, -1},
+      {"inf", -1, -1},
+      {"+inf", -1, -1},
+      {"1e309", -1, -1},
+      {"1e-400", -1, -1},
+      {"--5", -1, -1},
+      {"+-5", -1, -1},
+      {"-", -1, -1},
+      {".", -1, -1},
+      {"1,000", -1, -1},
+      {"\xd9\xa3", -1, -1}, /* a digit, but not ours */
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    int64_t count = -1, bytes = -1;
+    Err c = str_count(cases[i].text, &count), b = str_bytes(cases[i].text, &bytes);
+    if (count != cases[i].count || bytes != cases[i].bytes)
+      fail_msg("'%s' is %lld and %lld", cases[i].text, (long long)count, (long long)bytes);
+    assert_int_equal(c, cases[i].count < 0 ? ERR_USAGE : ERR_OK);
+    assert_int_equal(b, cases[i].bytes < 0 ? ERR_USAGE : ERR_OK);
+    if (c || b) assert_says(cases[i].text);
+  }
+  int64_t value;
+  OK(str_count("-7", &value));
+  assert_int_equal(value, -7);
+  for (int i = 0; i < 20000; i++) { /* every number with three digits and a unit */
+    char text[32];
+    snprintf(text, sizeof text, "%d.%03dk", i / 1000, i % 1000);
+    OK(str_count(text, &value));
+    assert_int_equal(value, i);
+    snprintf(text, sizeof text, "%d.%03d5k", i / 1000, i % 1000);
+    assert_int_equal(str_count(text, &value), ERR_USAGE);
+  }
+}
+
+static void times_and_reals_are_read(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    double seconds; /* -1: refused */
+  } cases[] = {
+      {"90", 90},           {"90s", 90},    {"15m", 900},  {"2h", 7200},   {"1d", 86400},
+      {"1h30m", 5400},      {"500ms", 0.5}, {"1.5m", 90},  {"10m5s", 605}, {"0", 0},
+      {"1h30", -1},         {"-5", -1},     {"1h-5m", -1}, {"", -1},       {"s", -1},
+      {"5x", -1},           {"1h 30m", -1}, {"1hm", -1},   {"nan", -1},    {"1e308d", -1},
+      {"9e307h9e307h", -1}, {"5s ", -1},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    double seconds = -1;
+    Err err = str_seconds(cases[i].text, &seconds);
+    if (fabs(seconds - cases[i].seconds) > 1e-9)
+      fail_msg("'%s' is %g s", cases[i].text, seconds);
+    assert_int_equal(err, cases[i].seconds < 0 ? ERR_USAGE : ERR_OK);
+  }
+  double real;
+  OK(str_real("-2.5e-3", &real));
+  assert_true(fabs(real + 0.0025) < 1e-12);
+  static const char *const wrong[] = {"", "1.5.2", "nan", "inf", "0x1p3", "1 ", "e5", "1k"};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+    assert_int_equal(str_real(wrong[i], &real), ERR_USAGE);
+}
+
+static void numbers_are_shown(void **state) {
+  (void)state;
+  char out[32];
+  assert_string_equal(str_of_count(out, 0), "0");
+  assert_string_equal(str_of_count(out, 999), "999");
+  assert_string_equal(str_of_count(out, 1000), "1,000");
+  assert_string_equal(str_of_count(out, 12345678), "12,345,678");
+  assert_string_equal(str_of_count(out, UINT64_MAX), "18,446,744,073,709,551,615");
+  assert_string_equal(str_of_bytes(out, 999), "999 B");
+  assert_string_equal(str_of_bytes(out, 1000), "1.0 kB");
+  assert_string_equal(str_of_bytes(out, 99949), "99.9 kB");
+  assert_string_equal(str_of_bytes(out, 99950), "100 kB");
+  assert_string_equal(str_of_bytes(out, 999500), "1.0 MB");
+  assert_string_equal(str_of_bytes(out, 11800000), "11.8 MB");
+  assert_string_equal(str_of_bytes(out, UINT64_MAX), "18447 PB");
+  assert_string_equal(str_of_seconds(out, 0.25), "0.2s");
+  assert_string_equal(str_of_seconds(out, 59.4), "59s");
+  assert_string_equal(str_of_seconds(out, 59.6), "1m 00s");
+  assert_string_equal(str_of_seconds(out, 125), "2m 05s");
+  assert_string_equal(str_of_seconds(out, 3599.7), "1h 00m");
+  assert_string_equal(str_of_seconds(out, 90061), "25h 01m");
+  assert_string_equal(str_of_seconds(out, 200000), "2d 07h");
+  assert_string_equal(str_of_seconds(out, -3), "0.0s");
+  assert_true(strlen(str_of_seconds(out, INFINITY)) < 8);
+  assert_true(strlen(str_of_seconds(out, NAN)) < 8);
+}
+
+/* utf8 */
+
+/* Well-formed sequences as the Unicode standard's table 3-7 lists them: ranges of
+ * the first and second byte; the others are 80 to bf. */
+static size_t reference(const uint8_t *b, size_t n) {
+  static const struct {
+    uint8_t first, last, low, high;
+    size_t len;
+  } rows[] = {
+      {0x00, 0x7f, 0, 0, 1},       {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
+      {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
+      {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4}};
+  for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+    if (b[0] < rows[r].first || b[0] > rows[r].last || rows[r].len > n) continue;
+    if (rows[r].len > 1 && (b[1] < rows[r].low || b[1] > rows[r].high)) return 0;
+    for (size_t i = 2; i < rows[r].len; i++) {
+      if ((b[i] & 0xc0) != 0x80) return 0;
+    }
+    return rows[r].len;
+  }
+  return 0;
+}
+
+static void utf8_is_strict(void **state) {
+  (void)state;
+  static const uint8_t edges[] = {0x00, 0x41, 0x7f, 0x80, 0x9f, 0xa0, 0xbf, 0xc0, 0xff};
+  for (unsigned first = 0; first < 256; first++) {
+    for (unsigned second = 0; second < 256; second++) {
+      for (size_t e = 0; e < sizeof edges * sizeof edges; e++) {
+        uint8_t b[4] = {(uint8_t)first, (uint8_t)second, edges[e / sizeof edges],
+                        edges[e % sizeof edges]};
+        for (size_t n = 1; n <= 4; n++) { /* also cut short */
+          uint32_t code = 0;
+          const char *p = (const char *)b;
+          if (utf8_decode(p, p + n, &code) != reference(b, n))
+            fail_msg("%02x %02x %02x %02x, %zu bytes", b[0], b[1], b[2], b[3], n);
+        }
+      }
+    }
+  }
+  uint32_t code;
+  assert_int_equal(utf8_decode("a", "a", &code), 0); /* nothing there */
+}
+
+static void utf8_round_trip(void **state) {
+  (void)state;
+  for (uint32_t code = 0; code <= 0x10ffff; code++) {
+    if (code == 0xd800) code = 0xe000;
+    char bytes[4];
+    uint32_t back = UINT32_MAX;
+    size_t n = utf8_encode(code, bytes);
+    if (utf8_decode(bytes, bytes + n, &back) != n || back != code) fail_msg("U+%04X", code);
+  }
+}
+
+static void utf8_finds_the_first_bad_byte(void **state) {
+  (void)state;
+  char text[64];
+  for (size_t len = 0; len <= 40; len++) {
+    for (size_t bad = 0; bad <= len; bad++) {
+      memset(text, 'a', sizeof text);
+      if (bad < len) text[bad] = (char)0xff;
+      assert_int_equal(utf8_valid(text, len), bad);
+    }
+  }
+  static const char mixed[] = "ab\xc3\xa4xyz\xe2\x82\xac....\xf0\x9f\x98\x80";
+  size_t len = sizeof mixed - 1;
+  assert_int_equal(utf8_valid(mixed, len), len);
+  assert_int_equal(utf8_valid(mixed, len - 1), len - 4); /* the last one is cut */
+  assert_int_equal(utf8_valid(mixed, 3), 2);
+  assert_int_equal(utf8_valid("a\0b", 3), 3); /* a zero byte is a character */
+}
+
+static void white_space_is_unicodes(void **state) {
+  (void)state;
+  static const uint32_t spaces[] = {0x09,   0x0a,   0x0b,   0x0c,   0x0d,   0x20,   0x85,
+                                    0xa0,   0x1680, 0x2000, 0x2001, 0x2002, 0x2003, 0x2004,
+                                    0x2005, 0x2006, 0x2007, 0x2008, 0x2009, 0x200a, 0x2028,
+                                    0x2029, 0x202f, 0x205f, 0x3000};
+  size_t next = 0, n = sizeof spaces / sizeof *spaces;
+  for (uint32_t code = 0; code <= 0x10ffff; code++) {
+    bool space = next < n && spaces[next] == code;
+    next += space;
+    if (utf8_is_space(code) != space) fail_msg("U+%04X", code);
+  }
+  assert_int_equal(next, n);
+}
+
+/* thread */
+
+static void there_is_a_core(void **state) {
+  (void)state;
+  assert_true(thread_cores() >= 1);
+}
+
+/* log, progress, stop: on a standard error that is a file */
+
+static void messages_in_a_pipe_are_plain(void **state) {
+  (void)state;
+  fflush(stderr);
+  int kept = dup(STDERR_FILENO);
+  int fd = open(at("stderr"), O_RDWR | O_CREAT | O_TRUNC, 0600);
+  assert_true(kept >= 0 && fd >= 0 && dup2(fd, STDERR_FILENO) >= 0);
+  setenv("TERM", "xterm", 1);
+  log_info("told");
+  log_warn("careful %d", 1);
+  log_error("wrong");
+  Progress p;
+  progress_begin(&p, "count", "things", 10);
+  progress_set(&p, 5);
+  progress_set(&p, 10);
+  progress_end(&p);
+  log_quiet(true);
+  bool quiet = log_is_quiet(), terminal = log_is_terminal(), color = log_has_color();
+  log_info("not told");
+  log_warn("still");
+  progress_end(&p);
+  log_quiet(false);
+  fflush(stderr);
+  dup2(kept, STDERR_FILENO);
+  close(kept);
+  close(fd);
+  assert_true(quiet && !terminal && !color);
+  Str text = {0};
+  OK(file_read(at("stderr"), 10000, &text));
+  assert_null(strchr(text.s, '\033'));
+  assert_null(strchr(text.s, '\r'));
+  assert_true(
+      str_starts(text.s, "told\nwarning: careful 1\ntrireme: wrong\ncount: 10 things in "));
+  assert_true(str_ends(text.s, " things/s\nwarning: still\n"));
+  assert_null(strstr(text.s, "not told"));
+  str_free(&text);
+}
+
+static void signals_ask_to_stop(void **state) {
+  (void)state;
+  struct sigaction now;
+  assert_false(stop_asked());
+  stop_watch();
+  raise(SIGINT);
+  assert_true(stop_asked());
+  assert_int_equal(sigaction(SIGINT, NULL, &now), 0);
+  assert_true(now.sa_handler == SIG_DFL); /* the second one ends the program */
+  stop_unwatch();
+}
+
+static int make_scratch(void **state) {
+  (void)state;
+  return mkdtemp(scratch) ? 0 : -1;
+}
+
+static int remove_scratch(void **state) {
+  (void)state;
+  return (int)file_remove_all(scratch);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(errors_keep_one_sentence),
+      cmocka_unit_test(system_errors_have_a_remedy),
+      cmocka_unit_test(memory_is_checked),
+      cmocka_unit_test(memory_grows_by_half),
+      cmocka_unit_test(memory_fails_when_told),
+      cmocka_unit_test(strings_grow),
+      cmocka_unit_test(numbers_are_read),
+      cmocka_unit_test(times_and_reals_are_read),
+      cmocka_unit_test(numbers_are_shown),
+      cmocka_unit_test(utf8_is_strict),
+      cmocka_unit_test(utf8_round_trip),
+      cmocka_unit_test(utf8_finds_the_first_bad_byte),
+      cmocka_unit_test(white_space_is_unicodes),
+      cmocka_unit_test(there_is_a_core),
+      cmocka_unit_test(messages_in_a_pipe_are_plain),
+      cmocka_unit_test(signals_ask_to_stop),
+  };
+  return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}

@@ -1,0 +1,263 @@
+/* SHA-256 against its published digests, and files: written whole or not at all,
+ * with errors that name the path. Relies on base, cmocka. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+
+#define OK(call) assert_ok((call), #call)
+static void assert_ok(Err err, const char *what) {
+  if (err) fail_msg("%s: %s", what, err_message());
+}
+
+static void assert_says(const char *words) {
+  if (!strstr(err_message(), words)) fail_msg("\"%s\" lacks \"%s\"", err_message(), words);
+}
+
+static char scratch[] = "/tmp/trireme-file-XXXXXX";
+
+static const char *at(const char *name) {
+  static char path[4][FILE_PATH_MAX];
+  static int turn;
+  turn = (turn + 1) % 4;
+  OK(file_join(path[turn], scratch, name));
+  return path[turn];
+}
+
+/* sha256 */
+
+static void assert_sha(const char *bytes, size_t len, const char *expected) {
+  Sha256 sha;
+  char hex[65];
+  sha256_begin(&sha);
+  sha256_add(&sha, bytes, len);
+  sha256_end(&sha, hex);
+  assert_string_equal(hex, expected);
+}
+
+static void sha256_gives_the_published_digests(void **state) {
+  (void)state;
+  static const char *const cases[][2] = {
+      {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+      {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+      {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+       "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
+      {"abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnopqklmnopq"
+       "r"
+       "lmnopqrsmnopqrstnopqrstu",
+       "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    assert_sha(cases[i][0], strlen(cases[i][0]), cases[i][1]);
+  char *million;
+  OK(mem_alloc(&million, 1000000, 1));
+  memset(million, 'a', 1000000);
+  const char *digest = "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0";
+  assert_sha(million, 1000000, digest);
+  Sha256 sha; /* the same in odd pieces */
+  char hex[65];
+  sha256_begin(&sha);
+  for (size_t done = 0, step = 1; done < 1000000; step = step * 5 % 997) {
+    size_t n = step < 1000000 - done ? step : 1000000 - done;
+    sha256_add(&sha, million + done, n);
+    sha256_add(&sha, NULL, 0);
+    done += n;
+  }
+  sha256_end(&sha, hex);
+  assert_string_equal(hex, digest);
+  mem_free(million);
+}
+
+static void sha256_does_not_see_the_pieces(void **state) {
+  (void)state;
+  char text[200];
+  for (size_t i = 0; i < sizeof text; i++) text[i] = (char)(i * 7);
+  for (size_t len = 0; len <= sizeof text; len++) {
+    Sha256 whole;
+    char expected[65], hex[65];
+    sha256_begin(&whole);
+    sha256_add(&whole, text, len);
+    sha256_end(&whole, expected);
+    for (size_t cut = 0; cut <= len; cut += 13) {
+      Sha256 sha;
+      sha256_begin(&sha);
+      sha256_add(&sha, text, cut);
+      sha256_add(&sha, text + cut, len - cut);
+      sha256_end(&sha, hex);
+      assert_string_equal(hex, expected);
+    }
+  }
+}
+
+/* file */
+
+static size_t entries(const char *path) {
+  size_t n = 0;
+  DIR *dir = opendir(path);
+  assert_non_null(dir);
+  while (readdir(dir)) n++;
+  closedir(dir);
+  return n - 2;
+}
+
+static void files_are_written_whole(void **state) {
+  (void)state;
+  OK(file_mkdirs(at("whole/a/b/c")));
+  OK(file_mkdirs(at("whole/a/b/c"))); /* again is fine */
+  assert_true(file_is_dir(at("whole/a/b/c")));
+  const char *path = at("whole/file");
+  OK(file_write(path, "first", 5));
+  OK(file_write(path, "second", 6));
+  Str text = {0};
+  OK(file_read(path, 100, &text));
+  assert_string_equal(text.s, "second");
+  assert_int_equal(entries(at("whole")), 2); /* a and file: nothing beside */
+  str_clear(&text);
+  assert_int_equal(file_read(path, 5, &text), ERR_WORK);
+  assert_says("whole/file");
+  str_free(&text);
+  OK(file_copy(path, at("whole/copy")));
+  char one[65], two[65];
+  OK(file_sha256(path, one));
+  OK(file_sha256(at("whole/copy"), two));
+  assert_string_equal(one, two);
+  uint64_t bytes;
+  OK(file_size(at("whole/copy"), &bytes));
+  assert_int_equal(bytes, 6);
+  assert_int_equal(file_write(at("whole/a"), "x", 1), ERR_WORK); /* a directory is there */
+  assert_says("whole/a");
+  assert_int_equal(entries(at("whole")), 3); /* and no trace is left of the attempt */
+  assert_int_equal(symlink("/nowhere", at("whole/a/link")), 0);
+  OK(file_remove_all(at("whole")));
+  assert_false(file_exists(at("whole")));
+  OK(file_remove_all(at("whole"))); /* it is gone, which is what was asked */
+}
+
+static void removal_does_not_follow_links(void **state) {
+  (void)state;
+  OK(file_mkdirs(at("kept")));
+  OK(file_write(at("kept/file"), "x", 1));
+  OK(file_mkdirs(at("gone")));
+  assert_int_equal(symlink(at("kept"), at("gone/link")), 0);
+  OK(file_remove_all(at("gone")));
+  assert_true(file_exists(at("kept/file")));
+}
+
+static void large_files_pass_through_the_buffer(void **state) {
+  (void)state;
+  static const size_t sizes[] = {0, 1, 262143, 262144, 262145, 1000000};
+  for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+    char *bytes;
+    OK(mem_alloc(&bytes, sizes[s], 1));
+    for (size_t i = 0; i < sizes[s]; i++) bytes[i] = (char)(i * 31 + i / 251);
+    FileWriter w;
+    char hex[65], again[65];
+    OK(file_create(&w, at("large")));
+    for (size_t done = 0, step = 1; done < sizes[s]; step = step * 3 + 1) {
+      size_t n = step < sizes[s] - done ? step : sizes[s] - done;
+      OK(file_put(&w, bytes + done, n));
+      done += n;
+    }
+    assert_int_equal(w.bytes, sizes[s]);
+    OK(file_finish(&w, hex));
+    file_abandon(&w); /* harmless */
+    OK(file_sha256(at("large"), again));
+    assert_string_equal(hex, again);
+    FileMap map;
+    OK(file_map(&map, at("large")));
+    assert_int_equal(map.size, sizes[s]);
+    assert_memory_equal(map.bytes, bytes, sizes[s]);
+    file_unmap(&map);
+    file_unmap(&map);
+    mem_free(bytes);
+  }
+}
+
+static void file_errors_name_the_path(void **state) {
+  (void)state;
+  Str text = {0};
+  FileMap map;
+  FileWriter w;
+  uint64_t bytes;
+  char hex[65], joined[FILE_PATH_MAX];
+  OK(file_write(at("plain"), "x", 1));
+  const char *missing = at("no/such"), *under = at("plain/under");
+#define FAILS(call, words)            \
+  do {                                \
+    assert_int_equal(call, ERR_WORK); \
+    assert_says(words);               \
+  } while (0)
+  FAILS(file_read(missing, 10, &text), missing);
+  FAILS(file_map(&map, missing), missing);
+  FAILS(file_map(&map, scratch), "not a regular file");
+  FAILS(file_size(missing, &bytes), missing);
+  FAILS(file_sha256(missing, hex), missing);
+  FAILS(file_write(missing, "", 0), missing);
+  FAILS(file_create(&w, under), under);
+  FAILS(file_copy(missing, at("copy")), missing);
+  FAILS(file_mkdirs(under), "plain");
+  FAILS(file_mkdirs(at("plain")), "plain");
+  FAILS(file_mkdirs(""), "name");
+  FAILS(file_rename(missing, at("renamed")), at("renamed"));
+  FAILS(file_sync_dir(missing), missing);
+  char *long_name;
+  OK(mem_alloc(&long_name, FILE_PATH_MAX + 1, 1));
+  memset(long_name, 'x', FILE_PATH_MAX);
+  FAILS(file_join(joined, "dir", long_name), "too long");
+  FAILS(file_write(long_name, "", 0), "too long");
+  mem_free(long_name);
+  str_free(&text);
+  OK(file_join(joined, "dir/", "name"));
+  assert_string_equal(joined, "dir/name");
+  OK(file_join(joined, "", "name"));
+  assert_string_equal(joined, "name");
+  OK(file_program_dir(joined));
+  assert_true(file_is_dir(joined));
+}
+
+static void a_full_disk_is_told(void **state) {
+  (void)state;
+  FileWriter w;
+  if (access("/dev/full", W_OK) != 0) {
+    print_message("skip: no /dev/full\n");
+    skip();
+  }
+  OK(file_create(&w, "/dev/full"));
+  OK(file_put(&w, "x", 1)); /* still in the buffer */
+  assert_int_equal(file_finish(&w, NULL), ERR_WORK);
+  assert_says("/dev/full");
+  assert_says("free some space");
+  file_abandon(&w);
+}
+
+static int make_scratch(void **state) {
+  (void)state;
+  return mkdtemp(scratch) ? 0 : -1;
+}
+
+static int remove_scratch(void **state) {
+  (void)state;
+  return (int)file_remove_all(scratch);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(sha256_gives_the_published_digests),
+      cmocka_unit_test(sha256_does_not_see_the_pieces),
+      cmocka_unit_test(files_are_written_whole),
+      cmocka_unit_test(removal_does_not_follow_links),
+      cmocka_unit_test(large_files_pass_through_the_buffer),
+      cmocka_unit_test(file_errors_name_the_path),
+      cmocka_unit_test(a_full_disk_is_told),
+  };
+  return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}

@@ -1,0 +1,550 @@
+/* The option machine: every type and its limits, command line over config file
+ * over recipe, errors that say where, the record, and the real table's help.
+ * Relies on base/opt, cmd/options, cmocka. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/opt.h"
+#include "base/utf8.h"
+#include "cmd/cmd.h"
+
+#define OK(call) assert_ok((call), #call)
+static void assert_ok(Err err, const char *what) {
+  if (err) fail_msg("%s: %s", what, err_message());
+}
+
+static void assert_says(const char *words) {
+  if (!strstr(err_message(), words)) fail_msg("\"%s\" lacks \"%s\"", err_message(), words);
+}
+
+static const OptSpec specs[] = {
+    {"fast", OPT_FLAG, NULL, NULL, 0, 0, NULL, 1, false, "row", "A", "Be quick"},
+    {"warm", OPT_FLAG, NULL, "yes", 0, 0, NULL, 1, false, "row", "A", "Be warm"},
+    {"count", OPT_COUNT, "N", "5", 1, 1000000, NULL, 1, false, "row", "A", "How many"},
+    {"size", OPT_BYTES, "SIZE", "64M", 0, 0, NULL, 1, false, "row sail", "A", "How large"},
+    {"wait", OPT_SECONDS, "TIME", "90s", 0, 86400, NULL, 1, false, "row", "B", "How long"},
+    {"rate", OPT_REAL, "R", NULL, -1, 1, NULL, 1, false, "row", "B", "How fast"},
+    {"name", OPT_TEXT, "TEXT", NULL, 0, 0, NULL, 1, false, "row", "B", "What it is called"},
+    {"kind", OPT_CHOICE, "KIND", "oak", 0, 0, "oak|ash|elm", 1, false, "row", "B",
+     "Which wood"},
+    {"pair", OPT_TEXT, "A B", NULL, 0, 0, NULL, 2, false, "row", "C", "One or two words"},
+    {"file", OPT_TEXT, "A B", NULL, 0, 0, NULL, 2, true, "row", "C", "Again and again"},
+    {"config", OPT_TEXT, "FILE", NULL, 0, 0, NULL, 1, false, "*", "C", "A file of these"},
+    {"mast", OPT_COUNT, "N", "2", 0, 0, NULL, 1, false, "sail", "A", "How many masts"},
+    {0},
+};
+
+static const OptVerb verbs[] = {
+    {.name = "row",
+     .summary = "s",
+     .usage = "u",
+     .about = "a",
+     .operands = "a PATH",
+     .max_operands = 2},
+    {.name = "sail",
+     .summary = "s",
+     .usage = "u",
+     .about = "a",
+     .operands = "a PATH",
+     .min_operands = 1,
+     .max_operands = 1},
+    {0},
+};
+
+static char scratch[] = "/tmp/trireme-opt-XXXXXX";
+
+/* Words, parted by '|', as if typed behind `trireme row`. */
+static Err parse_as(OptSet **set, const char *verb, const char *line) {
+  static char text[2 * FILE_PATH_MAX];
+  static char *word[64];
+  int n = 0;
+  assert_true(strlen(line) < sizeof text);
+  strcpy(text, line);
+  for (char *at = text; *line && at; n++) {
+    word[n] = at;
+    at = strchr(at, '|');
+    if (at) *at++ = '\0';
+  }
+  return opt_parse(set, opt_verb(verb), n, word);
+}
+
+static Err parse(OptSet **set, const char *line) {
+  return parse_as(set, "row", line);
+}
+
+static void assert_refused(const char *line, const char *words) {
+  OptSet *set;
+  if (parse(&set, line) != ERR_USAGE) fail_msg("'%s' is taken", line);
+  assert_null(set);
+  assert_says(words);
+}
+
+static Err config(OptSet *set, const char *text) {
+  return opt_parse_config(set, text, strlen(text), "some/config");
+}
+
+static void defaults_hold(void **state) {
+  (void)state;
+  OptSet *set;
+  OK(parse(&set, ""));
+  assert_false(opt_flag(set, "fast"));
+  assert_true(opt_flag(set, "warm"));
+  assert_int_equal(opt_count(set, "count"), 5);
+  assert_int_equal(opt_count(set, "size"), 64 << 20);
+  assert_true(opt_real(set, "wait") == 90);
+  assert_null(opt_text(set, "name"));
+  assert_string_equal(opt_text(set, "kind"), "oak");
+  assert_int_equal(opt_times(set, "file"), 0);
+  assert_false(opt_given(set, "count"));
+  assert_int_equal(opt_operands(set), 0);
+  assert_null(opt_operand(set, 0));
+  Str record = {0};
+  opt_record(set, &record);
+  assert_string_equal(str_text(&record), "");
+  str_free(&record);
+  opt_free(set);
+}
+
+static void every_type_is_read(void **state) {
+  (void)state;
+  OptSet *set;
+  OK(parse(
+      &set,
+      "here|--count=25k|--size|2G|--wait|1h30m|--rate|-0.5|--name=a=b|--kind|elm|--pair|x|y|"
+      "--fast|there"));
+  assert_int_equal(opt_count(set, "count"), 25000);
+  assert_int_equal(opt_count(set, "size"), (int64_t)2 << 30);
+  assert_true(opt_real(set, "wait") == 5400);
+  assert_true(opt_real(set, "rate") == -0.5);
+  assert_string_equal(opt_text(set, "name"), "a=b");
+  assert_string_equal(opt_text(set, "kind"), "elm");
+  assert_true(opt_flag(set, "fast"));
+  assert_int_equal(opt_words(set, "pair", 0), 2);
+  assert_string_equal(opt_word(set, "pair", 0, 0), "x");
+  assert_string_equal(opt_word(set, "pair", 0, 1), "y");
+  assert_null(opt_word(set, "pair", 0, 2));
+  assert_int_equal(opt_operands(set), 2);
+  assert_string_equal(opt_operand(set, 0), "here");
+  assert_string_equal(opt_operand(set, 1), "there");
+  assert_true(opt_given(set, "count") && !opt_given(set, "warm"));
+  opt_free(set);
+}
+
+static void flags_can_be_turned_off(void **state) {
+  (void)state;
+  static const struct {
+    const char *line;
+    bool fast, warm;
+  } cases[] = {{"--fast", true, true},
+               {"--no-warm", false, false},
+               {"--fast=no|--warm=off", false, false},
+               {"--fast=yes|--warm=0", true, false},
+               {"--fast=true|--warm=false", true, false},
+               {"--fast=1|--no-fast", false, true},
+               {"--no-fast|--fast=on", true, true}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    OptSet *set;
+    OK(parse(&set, cases[i].line));
+    assert_true(opt_flag(set, "fast") == cases[i].fast);
+    assert_true(opt_flag(set, "warm") == cases[i].warm);
+    opt_free(set);
+  }
+  assert_refused("--fast=maybe", "maybe");
+  assert_refused("--no-fast=yes", "no-fast");
+  assert_refused("--no-count", "no-count");
+}
+
+static void flags_take_no_word(void **state) {
+  (void)state;
+  OptSet *set;
+  OK(parse(&set, "--fast|no")); /* an operand, not its value */
+  assert_true(opt_flag(set, "fast"));
+  assert_string_equal(opt_operand(set, 0), "no");
+  opt_free(set);
+}
+
+static void options_are_repeated(void **state) {
+  (void)state;
+  OptSet *set;
+  OK(parse(&set, "--file|a|b|--count|6|--file|c|--file=d|e|--count|7"));
+  assert_int_equal(opt_count(set, "count"), 7); /* the last */
+  assert_int_equal(opt_times(set, "count"), 1);
+  assert_int_equal(opt_times(set, "file"), 3); /* all */
+  assert_int_equal(opt_words(set, "file", 0), 2);
+  assert_int_equal(opt_words(set, "file", 1), 1);
+  assert_string_equal(opt_word(set, "file", 1, 0), "c");
+  assert_null(opt_word(set, "file", 1, 1));
+  assert_string_equal(opt_word(set, "file", 2, 1), "e");
+  assert_string_equal(opt_text(set, "file"), "d"); /* of the last */
+  opt_free(set);
+}
+
+static void words_that_look_odd_are_taken(void **state) {
+  (void)state;
+  OptSet *set;
+  OK(parse(&set, "--name|-|--pair|-|x|--file="));
+  assert_string_equal(opt_text(set, "name"), "-");
+  assert_string_equal(opt_word(set, "pair", 0, 0), "-");
+  assert_string_equal(opt_text(set, "file"), "");
+  opt_free(set);
+  OK(parse(&set, "-"));
+  assert_string_equal(opt_operand(set, 0), "-");
+  opt_free(set);
+}
+
+static void wrong_calls_are_explained(void **state) {
+  (void)state;
+  assert_refused("--count|0", "below the least allowed, 1");
+  assert_refused("--count|2M", "above the most allowed, 1000000");
+  assert_refused("--count|-3", "--count");
+  assert_refused("--count|many", "whole number");
+  assert_refused("--count|1.5", "whole number");
+  assert_refused("--size|1.5x", "size in bytes");
+  assert_refused("--size|-1", "below");
+  assert_refused("--wait|soon", "time such as");
+  assert_refused("--wait|2d", "above");
+  assert_refused("--rate|nan", "not a number");
+  assert_refused("--rate|1.01", "above");
+  assert_refused("--kind|pine", "oak|ash|elm");
+  assert_refused("--kind|oak|--kind=", "oak|ash|elm");
+  assert_refused("--kind=oak|x|y|z", "does not know what to do with 'z'");
+  assert_refused("--name", "--name needs a value: TEXT");
+  assert_refused("--name|--fast", "--name needs a value");
+  assert_refused("--cuont|3", "did you mean --count?");
+  assert_refused("--nam", "did you mean --name?");
+  assert_refused("--zebra", "trireme help row");
+  assert_refused("--mast|3", "'row' has no option --mast");
+  assert_refused("-n|5", "long names only");
+  assert_refused("--=5", "no option");
+  OptSet *set;
+  assert_int_equal(parse_as(&set, "sail", ""), ERR_USAGE);
+  assert_says("'sail' needs a PATH");
+  char endless[600];
+  memset(endless, 'x', sizeof endless);
+  memcpy(endless, "--", 2);
+  endless[sizeof endless - 1] = '\0';
+  assert_refused(endless, "no option");
+}
+
+static void verbs_are_suggested(void **state) {
+  (void)state;
+  assert_non_null(opt_verb("sail"));
+  assert_null(opt_verb("sai"));
+  assert_string_equal(opt_suggest_verb("sall"), "; did you mean 'sail'?");
+  assert_string_equal(opt_suggest_verb("swim"), "");
+}
+
+static void config_files_are_read(void **state) {
+  (void)state;
+  OptSet *set;
+  OK(parse(&set, ""));
+  OK(config(set,
+            "# a comment\n"
+            "\n"
+            "   count = 7   # and another\n"
+            "\tsize=1k\r\n"
+            "fast = yes\n"
+            "name = \"two words # no comment\"\n"
+            "pair = \"a \\\"b\\\" \\\\ c\" d\n"
+            "file = a b\n"
+            "file = c#d\n"
+            "count = 8\n"
+            "kind = ash")); /* no line end */
+  assert_int_equal(opt_count(set, "count"), 8);
+  assert_int_equal(opt_count(set, "size"), 1024);
+  assert_true(opt_flag(set, "fast"));
+  assert_string_equal(opt_text(set, "name"), "two words # no comment");
+  assert_string_equal(opt_word(set, "pair", 0, 0), "a \"b\" \\ c");
+  assert_string_equal(opt_word(set, "pair", 0, 1), "d");
+  assert_int_equal(opt_times(set, "file"), 2);
+  assert_string_equal(opt_word(set, "file", 1, 0), "c#d");
+  assert_string_equal(opt_text(set, "kind"), "ash");
+  opt_free(set);
+}
+
+static void config_errors_name_the_line(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *where, *words;
+  } cases[] = {
+      {"\ncount = many\n", "some/config:2: ", "'many' is not a whole number"},
+      {"count = 0\n", "some/config:1: ", "count: 0 is below"},
+      {"count 5\n", "some/config:1: ", "option = value"},
+      {"count\n", "some/config:1: ", "option = value"},
+      {"count =\n", "some/config:1: ", "has no value"},
+      {"count = # 5\n", "some/config:1: ", "has no value"},
+      {"count = 5 6\n", "some/config:1: ", "at most 1 word"},
+      {"pair = a b c\n", "some/config:1: ", "at most 2 words"},
+      {"name = \"no end\n", "some/config:1: ", "quote"},
+      {"fast = perhaps\n", "some/config:1: ", "neither yes nor no"},
+      {"# one\n\n\ncuont = 3\n", "some/config:4: ", "did you mean --count?"},
+      {"= 5\n", "some/config:1: ", "no option"},
+      {"config = more\n", "some/config:1: ", "cannot name another"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    OptSet *set;
+    OK(parse(&set, ""));
+    if (config(set, cases[i].text) != ERR_USAGE) fail_msg("taken: %s", cases[i].text);
+    assert_memory_equal(err_message(), cases[i].where, strlen(cases[i].where));
+    assert_says(cases[i].words);
+    opt_free(set);
+  }
+  OptSet *set;
+  OK(parse(&set, ""));
+  assert_int_equal(opt_parse_config(set, "name = a\0b\n", 11, "some/config"), ERR_USAGE);
+  assert_says("some/config:1: a zero byte");
+  opt_free(set);
+}
+
+static void one_config_serves_several_verbs(void **state) {
+  (void)state;
+  OptSet *set;
+  OK(parse(&set, ""));
+  OK(config(set, "mast = 3\nsize = 2k\n"));
+  assert_int_equal(opt_count(set, "size"), 2048);
+  opt_free(set);
+  OK(parse_as(&set, "sail", "path"));
+  OK(config(set, "mast = 3\nsize = 2k\ncount = 9\n"));
+  assert_int_equal(opt_count(set, "mast"), 3);
+  assert_int_equal(opt_count(set, "size"), 2048);
+  opt_free(set);
+}
+
+/* The line wins over the config file, which wins over the recipe, in any order. */
+static void sources_have_ranks(void **state) {
+  (void)state;
+  static const char recipe[] = "count = 1\nsize = 1\nname = recipe\nfile = r1\nfile = r2\n";
+  static const char file[] = "count = 2\nsize = 2\nfile = c1\n";
+  for (int order = 0; order < 2; order++) {
+    OptSet *set;
+    OK(parse(&set, "--count|3"));
+    if (order) OK(config(set, file));
+    OK(opt_parse_recipe(set, recipe, strlen(recipe), "recipe"));
+    if (!order) OK(config(set, file));
+    assert_int_equal(opt_count(set, "count"), 3);
+    assert_int_equal(opt_count(set, "size"), 2);
+    assert_string_equal(opt_text(set, "name"), "recipe");
+    assert_int_equal(opt_times(set, "file"), 1); /* replaced, not added to */
+    assert_string_equal(opt_text(set, "file"), "c1");
+    assert_true(opt_given(set, "name"));
+    /* What is overruled must still be right. */
+    assert_int_equal(opt_parse_recipe(set, "count = x\n", 10, "recipe"), ERR_USAGE);
+    assert_says("recipe:1: count");
+    opt_free(set);
+  }
+}
+
+static void the_line_names_a_config(void **state) {
+  (void)state;
+  char path[FILE_PATH_MAX], line[FILE_PATH_MAX + 64];
+  OptSet *set;
+  OK(file_join(path, scratch, "row.conf"));
+  OK(file_write(path, "count = 7\nsize = 3\n", 19));
+  snprintf(line, sizeof line, "--size|4|--config|%s", path);
+  OK(parse(&set, line));
+  assert_int_equal(opt_count(set, "count"), 7);
+  assert_int_equal(opt_count(set, "size"), 4);
+  opt_free(set);
+  snprintf(line, sizeof line, "--config|%s|--size|5", path);
+  OK(parse(&set, line));
+  assert_int_equal(opt_count(set, "size"), 5);
+  opt_free(set);
+  OK(file_write(path, "count = 7\n\nsize = x\n", 20));
+  assert_int_equal(parse(&set, line), ERR_USAGE);
+  snprintf(line, sizeof line, "%s:3: ", path);
+  assert_says(line);
+  assert_int_equal(parse(&set, "--config|/no/such/file"), ERR_WORK);
+  assert_says("/no/such/file");
+}
+
+static void the_record_reads_back(void **state) {
+  (void)state;
+  static const char *const hostile[] = {
+      "plain",       "two words",       "a\"b", "back\\slash", "#",  "a#b", "",  " ",
+      "tab\there",   "line\nbreak = 5", "cr\r", "\\n",         "\\", "\"",  "=", "\v\f",
+      "\xc3\xa4\xff"};
+  for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
+    OptSet *set, *again;
+    char *line[] = {"--name",
+                    (char *)(uintptr_t)hostile[i],
+                    "--file",
+                    "x",
+                    (char *)(uintptr_t)hostile[i],
+                    "--file",
+                    (char *)(uintptr_t)hostile[i],
+                    "--fast",
+                    "--no-warm",
+                    "--count",
+                    "25k",
+                    "--rate",
+                    "0.125",
+                    "--wait",
+                    "1h"};
+    OK(opt_parse(&set, opt_verb("row"), sizeof line / sizeof *line, line));
+    Str record = {0};
+    opt_record(set, &record);
+    OK(str_check(&record));
+    OK(parse(&again, ""));
+    OK(opt_parse_config(again, record.s, record.len, "record"));
+    assert_string_equal(opt_text(again, "name"), hostile[i]);
+    assert_int_equal(opt_times(again, "file"), 2);
+    assert_string_equal(opt_word(again, "file", 0, 0), "x");
+    assert_string_equal(opt_word(again, "file", 0, 1), hostile[i]);
+    assert_string_equal(opt_word(again, "file", 1, 0), hostile[i]);
+    assert_int_equal(opt_words(again, "file", 1), 1);
+    assert_true(opt_flag(again, "fast") && !opt_flag(again, "warm"));
+    assert_int_equal(opt_count(again, "count"), 25000);
+    assert_true(opt_real(again, "rate") == 0.125 && opt_real(again, "wait") == 3600);
+    assert_false(opt_given(again, "size")); /* defaults are left out */
+    Str twice = {0};
+    opt_record(again, &twice);
+    assert_string_equal(record.s, twice.s);
+    str_free(&record);
+    str_free(&twice);
+    opt_free(set);
+    opt_free(again);
+  }
+}
+
+/* The real table. The table of verbs is in main.c, which is not in the library:
+ * here it is made of the names that the options know. */
+static const OptVerb *real_verbs(void) {
+  static OptVerb list[32];
+  static char names[1024];
+  size_t n = 0, used = 0;
+  memset(list, 0, sizeof list);
+  for (const OptSpec *s = cmd_options; s->name; s++) {
+    for (const char *at = s->verbs; *at; at += strspn(at, " ")) {
+      size_t len = strcspn(at, " ");
+      char *name = names + used;
+      assert_true(used + len + 1 <= sizeof names);
+      memcpy(name, at, len);
+      name[len] = '\0';
+      at += len;
+      opt_tables(cmd_options, list);
+      if (opt_verb(name)) continue;
+      assert_true(n + 1 < sizeof list / sizeof *list);
+      list[n++] = (OptVerb){.name = name, .summary = "s", .usage = "u", .about = "a"};
+      used += len + 1;
+    }
+  }
+  assert_true(n >= 4);
+  return list;
+}
+
+static bool is_of(const OptSpec *s, const OptVerb *v) {
+  char padded[256], name[64];
+  snprintf(padded, sizeof padded, " %s ", s->verbs);
+  snprintf(name, sizeof name, " %s ", v->name);
+  return strstr(padded, name) != NULL;
+}
+
+static void the_real_table_is_sound(void **state) {
+  (void)state;
+  const OptVerb *all = real_verbs();
+  for (const OptSpec *s = cmd_options; s->name; s++) {
+    assert_true(s->help && s->help[0] && s->group && s->verbs && s->most >= 1 && s->most <= 8);
+    assert_true(s->type == OPT_FLAG || (s->arg && s->arg[0]));
+    assert_true((s->type == OPT_CHOICE) == (s->choices != NULL));
+    if (s->help[strlen(s->help) - 1] == '.') fail_msg("--%s: no full stop", s->name);
+    for (const OptSpec *t = cmd_options; t < s; t++) { /* one meaning for a name in a verb */
+      if (strcmp(s->name, t->name) != 0) continue;
+      for (const OptVerb *v = all; v->name; v++) {
+        if (is_of(s, v) && is_of(t, v))
+          fail_msg("--%s is there twice for %s", s->name, v->name);
+      }
+    }
+  }
+  for (const OptVerb *v = all; v->name; v++) {
+    OptSet *set;
+    OK(opt_parse(&set, v, 0, NULL)); /* every default is allowed */
+    opt_free(set);
+  }
+}
+
+/* Columns a line takes, one for each character. */
+static void assert_narrow(const char *text, const char *what) {
+  while (*text) {
+    const char *end = strchr(text, '\n');
+    size_t columns = 0;
+    assert_non_null(end);
+    for (const char *at = text; at < end; columns++) {
+      uint32_t code;
+      size_t n = utf8_decode(at, end, &code);
+      assert_true(n > 0);
+      at += n;
+    }
+    if (columns > 80) fail_msg("%s: %.*s", what, (int)(end - text), text);
+    if (end > text && end[-1] == ' ') fail_msg("%s: a blank at the end of a line", what);
+    text = end + 1;
+  }
+}
+
+static void help_fits_the_screen(void **state) {
+  (void)state;
+  const OptVerb *all = real_verbs();
+  Str out = {0};
+  opt_help(&out, NULL);
+  assert_narrow(str_text(&out), "help");
+  for (const OptVerb *v = all; v->name; v++) {
+    str_clear(&out);
+    opt_help(&out, v);
+    OK(str_check(&out));
+    assert_narrow(out.s, v->name);
+    for (const OptSpec *s = cmd_options; s->name; s++) {
+      if (!is_of(s, v)) continue;
+      char name[64];
+      snprintf(name, sizeof name, "  --%s", s->name);
+      if (!strstr(out.s, name)) fail_msg("help %s lacks --%s", v->name, s->name);
+    }
+  }
+  str_free(&out);
+}
+
+static int use_own_tables(void **state) {
+  (void)state;
+  opt_tables(specs, verbs);
+  return 0;
+}
+
+static int make_scratch(void **state) {
+  (void)state;
+  return mkdtemp(scratch) ? 0 : -1;
+}
+
+static int remove_scratch(void **state) {
+  (void)state;
+  return (int)file_remove_all(scratch);
+}
+
+#define OWN(test) cmocka_unit_test_setup(test, use_own_tables)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      OWN(defaults_hold),
+      OWN(every_type_is_read),
+      OWN(flags_can_be_turned_off),
+      OWN(flags_take_no_word),
+      OWN(options_are_repeated),
+      OWN(words_that_look_odd_are_taken),
+      OWN(wrong_calls_are_explained),
+      OWN(verbs_are_suggested),
+      OWN(config_files_are_read),
+      OWN(config_errors_name_the_line),
+      OWN(one_config_serves_several_verbs),
+      OWN(sources_have_ranks),
+      OWN(the_line_names_a_config),
+      OWN(the_record_reads_back),
+      cmocka_unit_test(the_real_table_is_sound),
+      cmocka_unit_test(help_fits_the_screen),
+  };
+  return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}

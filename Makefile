@@ -23,22 +23,34 @@ $(BUILD)/config.mk: scripts/probe Makefile
 	@CC="$(CC)" CXX="$(CXX)" scripts/probe > $@
 
 CPPFLAGS += -Isrc -D_GNU_SOURCE -DTRIREME_VERSION='"$(VERSION)"' $(PROBED_CPPFLAGS)
-CFLAGS   += -std=c11 $(OPTIMISE) $(CWARN) $(SAN) -pthread
+CFLAGS   += -std=c11 $(OPTIMISE) $(CWARN) $(SAN) -pthread $(PROBED_OPENMP)
 CXXFLAGS += -std=c++17 $(OPTIMISE) $(WARN) $(SAN) -pthread
 LDLIBS   += $(PROBED_LIBS) -lm
-LINK     := $(if $(HAVE_SENTENCEPIECE),$(CXX),$(CC)) $(OPTIMISE) $(SAN) -pthread
+LINK     = $(if $(HAVE_SENTENCEPIECE),$(CXX),$(CC)) $(OPTIMISE) $(SAN) -pthread $(PROBED_OPENMP)
 
 sources  := $(sort $(wildcard src/*/*.c src/*/*/*.c) $(if $(HAVE_SENTENCEPIECE),$(wildcard src/*/*.cc)))
-objects  := $(addprefix $(BUILD)/,$(addsuffix .o,$(sources)))
+# The fast kernels are compiled once for each instruction set; one is picked at start.
+kernels  := $(wildcard src/backend/cpu/fast/*.c)
+isas     := base $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),v3 v4)
+objects  := $(addprefix $(BUILD)/,$(addsuffix .o,$(sources)) $(foreach i,$(isas),$(kernels:.c=.$i.o)))
 unit     := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_*.c))
 tools    := $(patsubst tests/tools/%.c,$(BUILD)/tests/%,$(wildcard tests/tools/*.c))
-formatted = $(shell git ls-files -co --exclude-standard 'src/*.c' 'src/*.h' 'src/*.cc' 'tests/*.c' 'bench/*.c')
+formatted = $(shell git ls-files -co --exclude-standard 'src/*.c' 'src/*.h' 'src/*.cc' 'tests/*.c' 'tests/*.h')
 
 # `make V=1` shows the whole commands.
 say = $(if $(V),,@echo '  $(1)	$(patsubst $(BUILD)/%,%,$@)';)
 $(BUILD)/%.c.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
+$(BUILD)/src/backend/cpu/%: CFLAGS += -ffp-contract=fast -fno-math-errno -fno-trapping-math
+isa_v3 := -march=x86-64-v3
+isa_v4 := -march=x86-64-v4 -mprefer-vector-width=512
+define kernel_rule
+$(BUILD)/src/backend/cpu/fast/%.$1.o: src/backend/cpu/fast/%.c
+	@mkdir -p $$(@D)
+	$$(call say,CC)$$(CC) $$(CPPFLAGS) $$(CFLAGS) $$(isa_$1) -DISA=$1 -MMD -MP -c $$< -o $$@
+endef
+$(foreach i,$(isas),$(eval $(call kernel_rule,$i)))
 $(BUILD)/%.cc.o: %.cc
 	@mkdir -p $(@D)
 	$(call say,CXX)$(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c $< -o $@

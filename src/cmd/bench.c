@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/progress.h"
+#include "cmd/bench.h"
 #include "cmd/cmd.h"
 #include "data/batch.h"
 
@@ -84,5 +85,6 @@ Err cmd_bench(OptSet *opts) {
   log_quiet(opt_flag(opts, "quiet"));
   const char *what = opt_operand(opts, 0);
   if (strcmp(what, "reader") == 0) return bench_reader(opts);
-  return err_set(ERR_USAGE, "there is no bench '%s'; there is: reader", what);
+  if (strcmp(what, "train") == 0) return bench_train(opts);
+  return err_set(ERR_USAGE, "there is no bench '%s'; there are: reader, train", what);
 }

@@ -58,7 +58,7 @@ const OptSpec cmd_options[] = {
          "An existing SentencePiece .model; without it one is trained"),
     CHOICE("tokenizer-type", "TYPE", "bpe", "bpe|unigram", "prepare", G_TOK,
            "Kind of model to train"),
-    COUNT("vocab-size", "N", "32768", 16, 1000000, "prepare", G_TOK,
+    COUNT("vocab-size", "N", "32768", 16, 1000000, "prepare bench", G_TOK,
           "Vocabulary, both languages together"),
     REAL("character-coverage", "P", "1.0", 0.5, 1, "prepare", G_TOK,
          "Share of characters that get a piece of their own"),
@@ -84,7 +84,8 @@ const OptSpec cmd_options[] = {
     FLAG("resume", "prepare", G_OUT, "Continue a run that was stopped"),
     COUNT("seed", "N", "1", 0, 0, "prepare inspect bench", G_RUN,
           "Seed of every random choice"),
-    COUNT("threads", "N", "0", 0, 1024, "prepare", G_RUN, "Worker threads; 0 is one per core"),
+    COUNT("threads", "N", "0", 0, 1024, "prepare bench", G_RUN,
+          "Worker threads; 0 is one per core"),
 
     /* inspect */
     COUNT("batch-tokens", "N", "4096", 16, 16777216, "inspect bench", "What to show",
@@ -97,6 +98,13 @@ const OptSpec cmd_options[] = {
     FLAG("json", "inspect bench", "What to show", "Print JSON"),
 
     /* bench */
+    TEXT("lengths", "FILE", NULL, "bench", "What to show",
+         "train: lengths of sentences, two a line"),
+    TEXT("preset", "NAME", "base", "bench", "What to show",
+         "train: the model: tiny, small, base or big"),
+    CHOICE("precision", "NAME", "fp32", "fp32|bf16", "bench", "What to show",
+           "train: of the products"),
+    COUNT("steps", "N", "20", 1, 1000000, "bench", "What to show", "train: how many"),
     {"time", OPT_SECONDS, "TIME", "3s", 0.01, 86400, NULL, 1, false, "bench", "What to show",
      "How long to measure"},
 

@@ -1,0 +1,129 @@
+/* The CPU backend: picks the instruction set this machine has and fills the
+ * table. Relies on gemm, fast. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/backend.h"
+#include "backend/cpu/fast/fast.h"
+#include "backend/cpu/gemm.h"
+#include "base/thread.h"
+
+static void linear(const Backend *b, float *y, const float *x, const float *w,
+                   const float *bias, size_t rows, size_t in, size_t out) {
+  gemm(&(Gemm){.m = rows,
+               .n = out,
+               .k = in,
+               .a = x,
+               .lda = in,
+               .b = w,
+               .ldb = in,
+               .tb = true,
+               .c = y,
+               .ldc = out,
+               .bias = bias,
+               .bf16 = b->bf16});
+}
+
+static void linear_dx(const Backend *b, float *dx, const float *dy, const float *w, size_t rows,
+                      size_t in, size_t out, bool add) {
+  gemm(&(Gemm){.m = rows,
+               .n = in,
+               .k = out,
+               .a = dy,
+               .lda = out,
+               .b = w,
+               .ldb = in,
+               .c = dx,
+               .ldc = in,
+               .accumulate = add,
+               .bf16 = b->bf16});
+}
+
+/* Column sums, each made by one thread in the order of the rows. */
+static void column_sums(const Backend *b, float *sum, const float *x, size_t rows,
+                        size_t cols) {
+  size_t part = 64, parts = (cols + part - 1) / part;
+#pragma omp parallel for num_threads(b->threads) schedule(static)
+  for (size_t p = 0; p < parts; p++) {
+    size_t c = p * part, n = cols - c < part ? cols - c : part;
+    float total[64] = {0};
+    for (size_t r = 0; r < rows; r++) {
+      for (size_t i = 0; i < n; i++) total[i] += x[r * cols + c + i];
+    }
+    for (size_t i = 0; i < n; i++) sum[c + i] += total[i];
+  }
+}
+
+static void linear_dw(const Backend *b, float *dw, float *dbias, const float *dy,
+                      const float *x, size_t rows, size_t in, size_t out) {
+  gemm(&(Gemm){.m = out,
+               .n = in,
+               .k = rows,
+               .a = dy,
+               .lda = out,
+               .ta = true,
+               .b = x,
+               .ldb = in,
+               .c = dw,
+               .ldc = in,
+               .accumulate = true,
+               .bf16 = b->bf16});
+  if (dbias) column_sums(b, dbias, dy, rows, out);
+}
+
+/* An instruction set: its kernels, and whether this machine has it. */
+typedef struct {
+  const char *name;
+  bool there;
+  const GemmKernel *gemm;
+  void (*rows)(Backend *);
+  void (*attend)(Backend *);
+} Isa;
+
+/* The best one there is, or the one that TRIREME_ISA names. */
+static Err pick_isa(Isa *out) {
+  const char *wanted = getenv("TRIREME_ISA");
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  bool v4 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+            __builtin_cpu_supports("avx512cd");
+  bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+            __builtin_cpu_supports("bmi2");
+  const Isa list[] = {{"avx512", v4, &gemm_f32_v4, fast_rows_v4, fast_attend_v4},
+                      {"avx2", v3, &gemm_f32_v3, fast_rows_v3, fast_attend_v3},
+                      {"sse2", true, &gemm_f32_base, fast_rows_base, fast_attend_base}};
+#elif defined(__aarch64__)
+  const Isa list[] = {{"neon", true, &gemm_f32_base, fast_rows_base, fast_attend_base}};
+#else
+  const Isa list[] = {{"plain", true, &gemm_f32_base, fast_rows_base, fast_attend_base}};
+#endif
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+    if (!list[i].there || (wanted && *wanted && strcmp(wanted, list[i].name) != 0)) continue;
+    *out = list[i];
+    return ERR_OK;
+  }
+  return err_set(ERR_USAGE, "TRIREME_ISA asks for '%s', which this machine does not have",
+                 wanted);
+}
+
+Err backend_cpu(Backend *b, int threads, bool bf16) {
+  *b = (Backend){.name = "cpu", .threads = threads > 0 ? threads : thread_cores()};
+  Isa isa = {0};
+  TRY(pick_isa(&isa));
+  bool amx = gemm_amx_usable();
+  if (bf16 && !amx)
+    return err_set(ERR_USAGE,
+                   "this processor has no bf16 units that trireme can use; ask for fp32");
+  b->bf16 = bf16;
+  gemm_use(isa.gemm, amx ? &gemm_amx : NULL);
+  TRY(gemm_reserve(b->threads));
+  isa.rows(b);
+  isa.attend(b);
+  b->linear = linear, b->linear_dx = linear_dx, b->linear_dw = linear_dw;
+  snprintf(b->about, sizeof b->about, "cpu: %s%s, %d %s", isa.name,
+           bf16 ? " with bf16 products in amx" : "", b->threads,
+           b->threads == 1 ? "thread" : "threads");
+  return ERR_OK;
+}

@@ -1,0 +1,231 @@
+/* Attention over packed sentences: one sentence and head at a time, all of it in
+ * the nearest caches. The probabilities are made anew on the way back. Relies on
+ * fast.h.
+ *
+ * Small products on padded buffers: leading dimensions are multiples of LANES, so
+ * rows are whole vectors and the padding is zeros. */
+#include <math.h>
+#include <string.h>
+
+#include "backend/cpu/fast/fast.h"
+#include "base/mem.h"
+
+#define ROWS 4 /* rows of a product worked on together */
+
+/* c (m, n) = a (m, k) · b (k, n); n a multiple of LANES. `lower`: row i of a is zero
+ * behind its i-th column. */
+static void small_product(float *c, size_t ldc, const float *a, size_t lda, const float *b,
+                          size_t ldb, size_t m, size_t n, size_t k, bool lower) {
+  for (size_t i = 0; i < m; i += ROWS) {
+    size_t height = m - i < ROWS ? m - i : ROWS;
+    size_t depth = lower && i + height < k ? i + height : k;
+    for (size_t j = 0; j < n; j += 2 * LANES) {
+      size_t vectors = n - j >= 2 * LANES ? 2 : 1;
+      if (height == ROWS && vectors == 2) {
+        Lanes s[ROWS][2] = {{{0}}};
+        for (size_t p = 0; p < depth; p++) {
+          Lanes b0 = *(const Lanes *)(b + p * ldb + j),
+                b1 = *(const Lanes *)(b + p * ldb + j + LANES);
+          for (int r = 0; r < ROWS; r++) {
+            float x = a[(i + (size_t)r) * lda + p];
+            s[r][0] += b0 * x;
+            s[r][1] += b1 * x;
+          }
+        }
+        for (int r = 0; r < ROWS; r++) {
+          *(Lanes *)(c + (i + (size_t)r) * ldc + j) = s[r][0];
+          *(Lanes *)(c + (i + (size_t)r) * ldc + j + LANES) = s[r][1];
+        }
+        continue;
+      }
+      for (size_t r = 0; r < height; r++) {
+        for (size_t v = 0; v < vectors; v++) {
+          Lanes s = {0};
+          for (size_t p = 0; p < depth; p++)
+            s += *(const Lanes *)(b + p * ldb + j + v * LANES) * a[(i + r) * lda + p];
+          *(Lanes *)(c + (i + r) * ldc + j + v * LANES) = s;
+        }
+      }
+    }
+  }
+}
+
+/* Copies rows (n, d) with step `ld` to padded rows; or transposed, (d, n). */
+static void gather(float *to, size_t to_ld, const float *from, size_t ld, size_t n, size_t d,
+                   float scale) {
+  for (size_t i = 0; i < n; i++) {
+    for (size_t c = 0; c < d; c++) to[i * to_ld + c] = from[i * ld + c] * scale;
+    for (size_t c = d; c < to_ld; c++) to[i * to_ld + c] = 0;
+  }
+}
+
+static void gather_transposed(float *to, size_t to_ld, const float *from, size_t ld, size_t n,
+                              size_t d) {
+  for (size_t c = 0; c < d; c++) {
+    for (size_t i = 0; i < n; i++) to[c * to_ld + i] = from[i * ld + c];
+    for (size_t i = n; i < to_ld; i++) to[c * to_ld + i] = 0;
+  }
+}
+
+static void transpose(float *to, size_t to_ld, const float *from, size_t from_ld, size_t rows,
+                      size_t cols) {
+  for (size_t j = 0; j < cols; j++) {
+    for (size_t i = 0; i < rows; i++) to[j * to_ld + i] = from[i * from_ld + j];
+    for (size_t i = rows; i < to_ld; i++) to[j * to_ld + i] = 0;
+  }
+}
+
+static void scatter(float *to, size_t ld, const float *from, size_t from_ld, size_t n,
+                    size_t d) {
+  for (size_t i = 0; i < n; i++) memcpy(to + i * ld, from + i * from_ld, d * sizeof *to);
+}
+
+static size_t pad(size_t n) {
+  return (n + LANES - 1) / LANES * LANES;
+}
+
+/* Working memory of a thread, grown to the longest sentence and then kept. */
+typedef struct {
+  float *at;
+  size_t cap;
+} Room;
+static _Thread_local Room room;
+
+static float *take(float **at, size_t n) {
+  float *here = *at;
+  *at += n;
+  return here;
+}
+
+static float *enough(size_t floats) {
+  if (floats > room.cap) {
+    mem_free(room.at);
+    room.cap = 0;
+    if (mem_alloc_aligned(&room.at, floats * sizeof(float))) return NULL;
+    room.cap = floats;
+  }
+  return room.at;
+}
+
+typedef struct {
+  size_t nq, nk, d, dp, kp, qp; /* dp, kp, qp: padded */
+  size_t q0, k0;                /* first rows */
+} Shape;
+
+static Shape shape_of(const Attention *a, size_t s) {
+  Shape h = {.d = a->d, .dp = pad(a->d)};
+  h.q0 = (size_t)a->q_off[s], h.k0 = (size_t)a->k_off[s];
+  h.nq = (size_t)a->q_off[s + 1] - h.q0,
+  h.nk = a->k_len ? (size_t)a->k_len[s] : (size_t)a->k_off[s + 1] - h.k0;
+  h.kp = pad(h.nk), h.qp = pad(h.nq);
+  return h;
+}
+
+/* Where dropout counts from: see reference.c. */
+static uint64_t first_probability(const Attention *a, size_t query_row, size_t head) {
+  return ((uint64_t)query_row * a->heads + head) * 4096;
+}
+
+static void softmax_row(float *p, size_t seen, size_t padded, float *lse) {
+  float most = p[0], total = 0;
+  for (size_t j = 1; j < seen; j++) most = p[j] > most ? p[j] : most;
+  for (size_t j = seen; j < padded; j++) p[j] = -1e30f; /* becomes 0 */
+#pragma omp simd reduction(+ : total)
+  for (size_t j = 0; j < padded; j++) {
+    float e = fast_exp(p[j] - most);
+    p[j] = e;
+    total += e;
+  }
+  float inverse = 1 / total;
+  for (size_t j = 0; j < padded; j++) p[j] *= inverse;
+  *lse = most + logf(total);
+}
+
+static void attend_one(const Attention *a, float *o, float *lse, const float *q, const float *k,
+                       const float *v, size_t s, size_t h) {
+  Shape z = shape_of(a, s);
+  float *at =
+      enough(z.nq * z.dp + z.d * z.kp + z.nk * z.dp + z.nq * z.kp + z.nq * z.dp + z.kp + 16);
+  float *qs = take(&at, z.nq * z.dp), *kt = take(&at, z.d * z.kp), *vs = take(&at, z.nk * z.dp),
+        *p = take(&at, z.nq * z.kp), *os = take(&at, z.nq * z.dp), *factor = at;
+  gather(qs, z.dp, q + z.q0 * a->q_ld + h * z.d, a->q_ld, z.nq, z.d, 1 / sqrtf((float)z.d));
+  gather_transposed(kt, z.kp, k + z.k0 * a->kv_ld + h * z.d, a->kv_ld, z.nk, z.d);
+  gather(vs, z.dp, v + z.k0 * a->kv_ld + h * z.d, a->kv_ld, z.nk, z.d, 1);
+  small_product(p, z.kp, qs, z.dp, kt, z.kp, z.nq, z.kp, z.d, false);
+  for (size_t i = 0; i < z.nq; i++) {
+    size_t seen = a->causal && i + 1 < z.nk ? i + 1 : z.nk;
+    softmax_row(p + i * z.kp, seen, z.kp, &lse[(z.q0 + i) * a->heads + h]);
+    if (a->drop.rate == 0) continue;
+    FAST(fast_drop)(factor, a->drop, first_probability(a, z.q0 + i, h), seen);
+    for (size_t j = 0; j < seen; j++) p[i * z.kp + j] *= factor[j];
+  }
+  small_product(os, z.dp, p, z.kp, vs, z.dp, z.nq, z.dp, z.nk, a->causal);
+  scatter(o + z.q0 * a->o_ld + h * z.d, a->o_ld, os, z.dp, z.nq, z.d);
+}
+
+/* With D = rows of do · o:  dv = Pᵈᵀ do,  dS = P ∘ (mask ∘ (do vᵀ) − D),
+ * dq = dS k / √d,  dk = dSᵀ q / √d. */
+static void attend_back_one(const Attention *a, float *dq, float *dk, float *dv,
+                            const float *do_, const float *o, const float *lse, const float *q,
+                            const float *k, const float *v, size_t s, size_t h) {
+  Shape z = shape_of(a, s);
+  float root = 1 / sqrtf((float)z.d);
+  float *at = enough(3 * z.nq * z.dp + 2 * z.d * z.kp + 2 * z.nk * z.dp + 2 * z.nq * z.kp +
+                     z.nk * z.qp + 2 * z.kp + 64);
+  float *qs = take(&at, z.nq * z.dp), *gs = take(&at, z.nq * z.dp),
+        *dqs = take(&at, z.nq * z.dp);
+  float *kt = take(&at, z.d * z.kp), *vt = take(&at, z.d * z.kp);
+  float *ks = take(&at, z.nk * z.dp), *out = take(&at, z.nk * z.dp);
+  float *p = take(&at, z.nq * z.kp), *ds = take(&at, z.nq * z.kp),
+        *turned = take(&at, z.nk * z.qp), *factor = at;
+  gather(qs, z.dp, q + z.q0 * a->q_ld + h * z.d, a->q_ld, z.nq, z.d, root);
+  gather(gs, z.dp, do_ + z.q0 * a->o_ld + h * z.d, a->o_ld, z.nq, z.d, 1);
+  gather(ks, z.dp, k + z.k0 * a->kv_ld + h * z.d, a->kv_ld, z.nk, z.d, root);
+  gather_transposed(kt, z.kp, k + z.k0 * a->kv_ld + h * z.d, a->kv_ld, z.nk, z.d);
+  gather_transposed(vt, z.kp, v + z.k0 * a->kv_ld + h * z.d, a->kv_ld, z.nk, z.d);
+  small_product(p, z.kp, qs, z.dp, kt, z.kp, z.nq, z.kp, z.d, false);
+  small_product(ds, z.kp, gs, z.dp, vt, z.kp, z.nq, z.kp, z.d, false);
+  for (size_t i = 0; i < z.nq; i++) {
+    size_t seen = a->causal && i + 1 < z.nk ? i + 1 : z.nk;
+    float *pi = p + i * z.kp, *di = ds + i * z.kp, shift = lse[(z.q0 + i) * a->heads + h],
+          along = 0;
+    const float *g = gs + i * z.dp, *oi = o + (z.q0 + i) * a->o_ld + h * z.d;
+#pragma omp simd reduction(+ : along)
+    for (size_t c = 0; c < z.d; c++) along += g[c] * oi[c];
+    FAST(fast_drop)(factor, a->drop, first_probability(a, z.q0 + i, h), seen);
+    for (size_t j = 0; j < seen; j++) {
+      float prob = fast_exp(pi[j] - shift);
+      di[j] = prob * (di[j] * factor[j] - along);
+      pi[j] = prob * factor[j];
+    }
+    for (size_t j = seen; j < z.kp; j++) pi[j] = di[j] = 0;
+  }
+  small_product(dqs, z.dp, ds, z.kp, ks, z.dp, z.nq, z.dp, z.nk, a->causal);
+  scatter(dq + z.q0 * a->q_ld + h * z.d, a->q_ld, dqs, z.dp, z.nq, z.d);
+  transpose(turned, z.qp, ds, z.kp, z.nq, z.nk);
+  small_product(out, z.dp, turned, z.qp, qs, z.dp, z.nk, z.dp, z.nq, false);
+  scatter(dk + z.k0 * a->kv_ld + h * z.d, a->kv_ld, out, z.dp, z.nk, z.d);
+  transpose(turned, z.qp, p, z.kp, z.nq, z.nk);
+  small_product(out, z.dp, turned, z.qp, gs, z.dp, z.nk, z.dp, z.nq, false);
+  scatter(dv + z.k0 * a->kv_ld + h * z.d, a->kv_ld, out, z.dp, z.nk, z.d);
+}
+
+static void attend(const Backend *b, float *o, float *lse, const float *q, const float *k,
+                   const float *v, const Attention *a) {
+#pragma omp parallel for num_threads(b->threads) schedule(dynamic, 4)
+  for (size_t i = 0; i < a->sentences * a->heads; i++)
+    attend_one(a, o, lse, q, k, v, i / a->heads, i % a->heads);
+}
+
+static void attend_back(const Backend *b, float *dq, float *dk, float *dv, const float *do_,
+                        const float *o, const float *lse, const float *q, const float *k,
+                        const float *v, const Attention *a) {
+#pragma omp parallel for num_threads(b->threads) schedule(dynamic, 4)
+  for (size_t i = 0; i < a->sentences * a->heads; i++) {
+    attend_back_one(a, dq, dk, dv, do_, o, lse, q, k, v, i / a->heads, i % a->heads);
+  }
+}
+
+void FAST(fast_attend)(Backend *b) {
+  b->attend = attend, b->attend_back = attend_back;
+}

@@ -1,0 +1,98 @@
+/* Single-precision products: a tile of registers, written with the compiler's
+ * vectors. Relies on fast.h. */
+#include "backend/cpu/fast/fast.h"
+
+/* Rows and vectors of a tile: as many sums as there are registers, less those for
+ * a row of B and the broadcast of A. */
+#if LANES == 16
+#define ROWS    14
+#define VECTORS 2
+#define MC      (14 * 20)
+#define KC      384
+#elif LANES == 8
+#define ROWS    6
+#define VECTORS 2
+#define MC      (6 * 24)
+#define KC      256
+#elif defined(__aarch64__)
+#define ROWS    8
+#define VECTORS 3
+#define MC      (8 * 16)
+#define KC      256
+#else
+#define ROWS    4
+#define VECTORS 2
+#define MC      (4 * 32)
+#define KC      256
+#endif
+#define NR ((size_t)(LANES * VECTORS))
+#define MR ((size_t)ROWS)
+
+static void tile(size_t depth, const void *pa, const void *pb, float *c, size_t ldc, bool add) {
+  const float *a = pa, *b = pb;
+  Lanes sum[ROWS][VECTORS] = {{{0}}};
+  for (size_t p = 0; p < depth; p++, a += MR, b += NR) {
+    Lanes right[VECTORS];
+#pragma GCC unroll 4
+    for (int j = 0; j < VECTORS; j++) right[j] = *(const Lanes *)(b + j * LANES);
+#pragma GCC unroll 16
+    for (int i = 0; i < ROWS; i++) {
+#pragma GCC unroll 4
+      for (int j = 0; j < VECTORS; j++) sum[i][j] += right[j] * a[i];
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < ROWS; i++) {
+#pragma GCC unroll 4
+    for (int j = 0; j < VECTORS; j++) {
+      Lanes *to = (Lanes *)(c + (size_t)i * ldc + j * LANES);
+      if (add) sum[i][j] += *to;
+      *to = sum[i][j];
+    }
+  }
+}
+
+/* Slices of `wide` lines (rows of A or columns of B) by `depth`, k-major. `along`
+ * is the step in memory from line to line, `deep` from k to k; one of them is 1. */
+static void pack(float *out, const float *in, size_t along, size_t deep, size_t lines,
+                 size_t wide, size_t depth) {
+  for (size_t l = 0; l < lines; l += wide) {
+    size_t real = lines - l < wide ? lines - l : wide;
+    const float *from = in + l * along;
+    if (along == 1) {
+      for (size_t p = 0; p < depth; p++) {
+        for (size_t i = 0; i < real; i++) out[p * wide + i] = from[p * deep + i];
+        for (size_t i = real; i < wide; i++) out[p * wide + i] = 0;
+      }
+    } else {
+      for (size_t i = 0; i < real; i++) {
+        for (size_t p = 0; p < depth; p++) out[p * wide + i] = from[i * along + p];
+      }
+      for (size_t i = real; i < wide; i++) {
+        for (size_t p = 0; p < depth; p++) out[p * wide + i] = 0;
+      }
+    }
+    out += wide * depth;
+  }
+}
+
+static void pack_a(void *out, const Gemm *g, size_t i0, size_t rows, size_t p0, size_t depth) {
+  const float *from = g->ta ? g->a + p0 * g->lda + i0 : g->a + i0 * g->lda + p0;
+  pack(out, from, g->ta ? 1 : g->lda, g->ta ? g->lda : 1, rows, MR, depth);
+}
+
+static void pack_b(void *out, const Gemm *g, size_t j0, size_t cols, size_t p0, size_t depth) {
+  const float *from = g->tb ? g->b + j0 * g->ldb + p0 : g->b + p0 * g->ldb + j0;
+  pack(out, from, g->tb ? g->ldb : 1, g->tb ? 1 : g->ldb, cols, NR, depth);
+}
+
+const GemmKernel FAST(gemm_f32) = {.mr = MR,
+                                   .nr = NR,
+                                   .mc = MC,
+                                   .kc = KC,
+                                   .nc = 3072,
+                                   .k_unit = 1,
+                                   .element = 4,
+                                   .pack_a = pack_a,
+                                   .pack_b = pack_b,
+                                   .tile = tile};

@@ -1,0 +1,317 @@
+/* Operations that pass over rows: embedding, sum and norm, activation, loss,
+ * update. Each splits its rows among the threads; sums over rows are made in an
+ * order that does not depend on how many there are. Relies on fast.h. */
+#include <math.h>
+#include <string.h>
+
+#include "backend/cpu/fast/fast.h"
+
+#define CHUNK 1024 /* floats of a row handled at once: stays in the first cache */
+
+static void embed(const Backend *b, float *x, const float *table, const float *place,
+                  const int32_t *id, const int32_t *position, size_t rows, size_t d,
+                  float scale, Dropout drop) {
+#pragma omp parallel for num_threads(b->threads) schedule(static)
+  for (size_t r = 0; r < rows; r++) {
+    const float *from = table + (size_t)id[r] * d, *where = place + (size_t)position[r] * d;
+    float *to = x + r * d, factor[CHUNK + 16];
+    for (size_t c = 0; c < d; c += CHUNK) {
+      size_t n = d - c < CHUNK ? d - c : CHUNK;
+      FAST(fast_drop)(factor, drop, r * d + c, n);
+      for (size_t i = 0; i < n; i++)
+        to[c + i] = (from[c + i] * scale + where[c + i]) * factor[i];
+    }
+  }
+}
+
+/* Threads share out the columns, so that each row of the table gets its terms in
+ * the order of the batch. */
+static void embed_back(const Backend *b, float *dtable, float *dplace, const float *dx,
+                       const int32_t *id, const int32_t *position, size_t rows, size_t d,
+                       float scale, Dropout drop) {
+  size_t part = 64, parts = (d + part - 1) / part;
+#pragma omp parallel for num_threads(b->threads) schedule(static)
+  for (size_t p = 0; p < parts; p++) {
+    size_t c = p * part, n = d - c < part ? d - c : part;
+    float factor[64 + 16];
+    for (size_t r = 0; r < rows; r++) {
+      const float *from = dx + r * d + c;
+      float *to = dtable + (size_t)id[r] * d + c;
+      FAST(fast_drop)(factor, drop, r * d + c, n);
+      for (size_t i = 0; i < n; i++) to[i] += from[i] * factor[i] * scale;
+      if (!dplace) continue;
+      float *where = dplace + (size_t)position[r] * d + c;
+      for (size_t i = 0; i < n; i++) where[i] += from[i] * factor[i];
+    }
+  }
+}
+
+static float sum_of(const float *x, size_t n) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (size_t i = 0; i < n; i++) sum += x[i];
+  return sum;
+}
+
+static float square_sum(const float *x, float mean, size_t n) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (size_t i = 0; i < n; i++) sum += (x[i] - mean) * (x[i] - mean);
+  return sum;
+}
+
+static void add_branch(float *sum, const float *x, const float *branch, uint64_t first,
+                       size_t d, Dropout drop) {
+  if (drop.rate == 0) {
+    for (size_t c = 0; c < d; c++) sum[c] = x[c] + branch[c];
+    return;
+  }
+  float factor[CHUNK + 16];
+  for (size_t c = 0; c < d; c += CHUNK) {
+    size_t n = d - c < CHUNK ? d - c : CHUNK;
+    FAST(fast_drop)(factor, drop, first + c, n);
+    for (size_t i = 0; i < n; i++) sum[c + i] = x[c + i] + branch[c + i] * factor[i];
+  }
+}
+
+static void add_norm(const Backend *b, float *sum, float *y, float *stat, const float *x,
+                     const float *branch, const float *gain, const float *bias,
+                     const AddNorm *n) {
+  size_t d = n->d;
+#pragma omp parallel for num_threads(b->threads) schedule(static)
+  for (size_t r = 0; r < n->rows; r++) {
+    const float *row = branch ? sum + r * d : x + r * d;
+    if (branch) add_branch(sum + r * d, x + r * d, branch + r * d, r * d, d, n->drop);
+    float mean = sum_of(row, d) / (float)d;
+    float inverse = 1 / sqrtf(square_sum(row, mean, d) / (float)d + n->epsilon);
+    float *to = y + r * d;
+    for (size_t c = 0; c < d; c++) to[c] = (row[c] - mean) * inverse * gain[c] + bias[c];
+    stat[2 * r] = mean;
+    stat[2 * r + 1] = inverse;
+  }
+}
+
+static void norm_back_row(float *dx, const float *dy, const float *through, const float *x,
+                          float mean, float inverse, const float *gain, size_t d) {
+  float g_sum = 0, gx_sum = 0;
+#pragma omp simd reduction(+ : g_sum, gx_sum)
+  for (size_t c = 0; c < d; c++) {
+    float g = dy[c] * gain[c];
+    g_sum += g;
+    gx_sum += g * ((x[c] - mean) * inverse);
+  }
+  g_sum /= (float)d;
+  gx_sum /= (float)d;
+  if (through) {
+    for (size_t c = 0; c < d; c++) {
+      dx[c] =
+          inverse * (dy[c] * gain[c] - g_sum - (x[c] - mean) * inverse * gx_sum) + through[c];
+    }
+  } else {
+    for (size_t c = 0; c < d; c++)
+      dx[c] = inverse * (dy[c] * gain[c] - g_sum - (x[c] - mean) * inverse * gx_sum);
+  }
+}
+
+/* Gradients of gain and bias: threads share out the columns. */
+static void norm_back_columns(const Backend *b, float *dgain, float *dbias, const float *dy,
+                              const float *x, const float *stat, size_t rows, size_t d) {
+  size_t part = 64, parts = (d + part - 1) / part;
+#pragma omp parallel for num_threads(b->threads) schedule(static)
+  for (size_t p = 0; p < parts; p++) {
+    size_t c = p * part, n = d - c < part ? d - c : part;
+    float gain[64] = {0}, bias[64] = {0};
+    for (size_t r = 0; r < rows; r++) {
+      const float *g = dy + r * d + c, *v = x + r * d + c;
+      float mean = stat[2 * r], inverse = stat[2 * r + 1];
+      for (size_t i = 0; i < n; i++)
+        gain[i] += g[i] * ((v[i] - mean) * inverse), bias[i] += g[i];
+    }
+    for (size_t i = 0; i < n; i++) dgain[c + i] += gain[i], dbias[c + i] += bias[i];
+  }
+}
+
+static void add_norm_back(const Backend *b, float *dx, float *dbranch, float *dgain,
+                          float *dbias, const float *dy, const float *through, const float *sum,
+                          const float *stat, const float *gain, const AddNorm *n) {
+  size_t d = n->d;
+  norm_back_columns(b, dgain, dbias, dy, sum, stat, n->rows, d);
+#pragma omp parallel for num_threads(b->threads) schedule(static)
+  for (size_t r = 0; r < n->rows; r++) {
+    float *to = dx + r * d;
+    norm_back_row(to, dy + r * d, through ? through + r * d : NULL, sum + r * d, stat[2 * r],
+                  stat[2 * r + 1], gain, d);
+    if (!dbranch) continue;
+    float factor[CHUNK + 16];
+    for (size_t c = 0; c < d; c += CHUNK) {
+      size_t part = d - c < CHUNK ? d - c : CHUNK;
+      FAST(fast_drop)(factor, n->drop, r * d + c, part);
+      for (size_t i = 0; i < part; i++) dbranch[r * d + c + i] = to[c + i] * factor[i];
+    }
+  }
+}
+
+/* Gaussian error linear unit: exact, through the library's erff. */
+static inline float gelu(float x) {
+  return 0.5f * x * (1 + erff(x * 0.70710678f));
+}
+
+static inline float gelu_slope(float x) {
+  return 0.5f * (1 + erff(x * 0.70710678f)) + x * 0.39894228f * fast_exp(-0.5f * x * x);
+}
+
+static inline float sigmoid(float x) {
+  return 1 / (1 + fast_exp(-x));
+}
+
+static void activate_part(float *y, const float *x, size_t n, Activation kind) {
+  switch (kind) {
+    case ACT_RELU:
+      for (size_t i = 0; i < n; i++) y[i] = x[i] > 0 ? x[i] : 0;
+      break;
+    case ACT_GELU:
+      for (size_t i = 0; i < n; i++) y[i] = gelu(x[i]);
+      break;
+    case ACT_SILU:
+      for (size_t i = 0; i < n; i++) y[i] = x[i] * sigmoid(x[i]);
+      break;
+  }
+}
+
+static void slope_part(float *slope, const float *x, size_t n, Activation kind) {
+  switch (kind) {
+    case ACT_RELU:
+      for (size_t i = 0; i < n; i++) slope[i] = x[i] > 0 ? 1 : 0;
+      break;
+    case ACT_GELU:
+      for (size_t i = 0; i < n; i++) slope[i] = gelu_slope(x[i]);
+      break;
+    case ACT_SILU:
+      for (size_t i = 0; i < n; i++) {
+        float s = sigmoid(x[i]);
+        slope[i] = s * (1 + x[i] * (1 - s));
+      }
+      break;
+  }
+}
+
+static void activate(const Backend *b, float *y, const float *x, size_t n, Activation kind,
+                     Dropout drop) {
+#pragma omp parallel for num_threads(b->threads) schedule(static)
+  for (size_t at = 0; at < n; at += CHUNK) {
+    size_t part = n - at < CHUNK ? n - at : CHUNK;
+    float factor[CHUNK + 16];
+    activate_part(y + at, x + at, part, kind);
+    if (drop.rate == 0) continue;
+    FAST(fast_drop)(factor, drop, at, part);
+    for (size_t i = 0; i < part; i++) y[at + i] *= factor[i];
+  }
+}
+
+static void activate_back(const Backend *b, float *dx, const float *dy, const float *x,
+                          size_t n, Activation kind, Dropout drop) {
+#pragma omp parallel for num_threads(b->threads) schedule(static)
+  for (size_t at = 0; at < n; at += CHUNK) {
+    size_t part = n - at < CHUNK ? n - at : CHUNK;
+    float factor[CHUNK + 16], slope[CHUNK];
+    slope_part(slope, x + at, part, kind);
+    FAST(fast_drop)(factor, drop, at, part);
+    for (size_t i = 0; i < part; i++) dx[at + i] = dy[at + i] * slope[i] * factor[i];
+  }
+}
+
+/* The exponentials stay in the row for the gradient, so each is taken once. */
+static void loss_row(float *row, double sum[3], size_t target, size_t vocab, float smoothing,
+                     float scale) {
+  float most = row[0], total = 0, all = 0, wanted = row[target],
+        even = smoothing / (float)vocab;
+#pragma omp simd reduction(max : most)
+  for (size_t c = 0; c < vocab; c++) most = row[c] > most ? row[c] : most;
+  if (scale == 0) {
+#pragma omp simd reduction(+ : total, all)
+    for (size_t c = 0; c < vocab; c++) total += fast_exp(row[c] - most), all += row[c];
+  } else {
+#pragma omp simd reduction(+ : total, all)
+    for (size_t c = 0; c < vocab; c++) {
+      float x = row[c], e = fast_exp(x - most);
+      all += x;
+      total += e;
+      row[c] = e;
+    }
+    float norm = scale / total, less = scale * even;
+    for (size_t c = 0; c < vocab; c++) row[c] = row[c] * norm - less;
+    row[target] -= scale * (1 - smoothing);
+  }
+  double lse = (double)most + log((double)total);
+  sum[0] += lse - (1 - (double)smoothing) * wanted - (double)even * all;
+  sum[1] += lse - wanted;
+  sum[2] += wanted >= most;
+}
+
+static void loss(const Backend *b, float *logits, double sum[3], const int32_t *target,
+                 size_t rows, size_t vocab, float smoothing, float scale) {
+  enum { PART = 16 }; /* rows whose losses are summed together, whoever does it */
+  size_t parts = (rows + PART - 1) / PART;
+  double part_sum[1024][3];
+  for (size_t first = 0; first < parts; first += 1024) {
+    size_t n = parts - first < 1024 ? parts - first : 1024;
+    memset(part_sum, 0, n * sizeof *part_sum);
+#pragma omp parallel for num_threads(b->threads) schedule(dynamic)
+    for (size_t p = 0; p < n; p++) {
+      size_t begin = (first + p) * PART, end = begin + PART < rows ? begin + PART : rows;
+      for (size_t r = begin; r < end; r++)
+        loss_row(logits + r * vocab, part_sum[p], (size_t)target[r], vocab, smoothing, scale);
+    }
+    for (size_t p = 0; p < n; p++) {
+      for (int i = 0; i < 3; i++) sum[i] += part_sum[p][i];
+    }
+  }
+}
+
+#define FLAT 65536 /* elements of the flat arrays handled at once */
+
+static double norm2(const Backend *b, const float *x, size_t n) {
+  size_t parts = (n + FLAT - 1) / FLAT;
+  double total = 0, part_sum[1024];
+  for (size_t first = 0; first < parts; first += 1024) {
+    size_t count = parts - first < 1024 ? parts - first : 1024;
+#pragma omp parallel for num_threads(b->threads) schedule(static)
+    for (size_t p = 0; p < count; p++) {
+      size_t begin = (first + p) * FLAT, end = begin + FLAT < n ? begin + FLAT : n;
+      double sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (size_t i = begin; i < end; i++) sum += (double)x[i] * (double)x[i];
+      part_sum[p] = sum;
+    }
+    for (size_t p = 0; p < count; p++) total += part_sum[p];
+  }
+  return total;
+}
+
+static void add(const Backend *b, float *x, const float *y, float scale, size_t n) {
+#pragma omp parallel for simd num_threads(b->threads) schedule(static)
+  for (size_t i = 0; i < n; i++) x[i] += scale * y[i];
+}
+
+static void adam(const Backend *b, float *w, float *m, float *v, const float *g, size_t n,
+                 const AdamStep *s) {
+  float beta1 = s->beta1, beta2 = s->beta2, lr = s->lr / s->correction1,
+        decay = s->lr * s->decay;
+  float root = 1 / sqrtf(s->correction2), epsilon = s->epsilon, scale = s->scale;
+#pragma omp parallel for simd num_threads(b->threads) schedule(static)
+  for (size_t i = 0; i < n; i++) {
+    float grad = g[i] * scale;
+    float mean = beta1 * m[i] + (1 - beta1) * grad;
+    float square = beta2 * v[i] + (1 - beta2) * grad * grad;
+    m[i] = mean;
+    v[i] = square;
+    w[i] -= lr * mean / (sqrtf(square) * root + epsilon) + decay * w[i];
+  }
+}
+
+void FAST(fast_rows)(Backend *b) {
+  b->embed = embed, b->embed_back = embed_back;
+  b->add_norm = add_norm, b->add_norm_back = add_norm_back;
+  b->activate = activate, b->activate_back = activate_back;
+  b->loss = loss, b->norm2 = norm2, b->add = add, b->adam = adam;
+}

@@ -1,0 +1,135 @@
+/* Blocking, threads and edges; the kernels do the arithmetic. Relies on base,
+ * OpenMP. */
+#include "backend/cpu/gemm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cpu/gemm_internal.h"
+#include "base/mem.h"
+#include "base/parallel.h"
+
+#define MOST_TILE 2048 /* floats of a tile, at most */
+
+static const GemmKernel *f32_kernel, *bf16_kernel;
+
+void gemm_use(const GemmKernel *f32, const GemmKernel *bf16) {
+  f32_kernel = f32;
+  bf16_kernel = bf16;
+}
+
+/* Working memory: one panel of B for all, one block of A for each thread. */
+static struct {
+  char *b, *a;
+  size_t b_bytes, a_bytes; /* a_bytes of one thread */
+  int threads;
+} work;
+
+static size_t round_up(size_t x, size_t unit) {
+  return (x + unit - 1) / unit * unit;
+}
+
+static size_t a_block(const GemmKernel *k) {
+  return round_up(k->mc, k->mr) * round_up(k->kc, k->k_unit) * k->element;
+}
+
+static size_t b_block(const GemmKernel *k) {
+  return round_up(k->nc, k->nr) * round_up(k->kc, k->k_unit) * k->element;
+}
+
+Err gemm_reserve(int threads) {
+  const GemmKernel *list[2] = {f32_kernel, bf16_kernel};
+  size_t a = 0, b = 0;
+  for (int i = 0; i < 2; i++) {
+    if (!list[i]) continue;
+    if (a_block(list[i]) > a) a = a_block(list[i]);
+    if (b_block(list[i]) > b) b = b_block(list[i]);
+  }
+  if (threads <= work.threads) return ERR_OK;
+  mem_free(work.a);
+  mem_free(work.b);
+  work.threads = 0;
+  TRY(mem_alloc_aligned(&work.a, (size_t)threads * round_up(a, 4096)));
+  TRY(mem_alloc_aligned(&work.b, b));
+  work.a_bytes = round_up(a, 4096);
+  work.b_bytes = b;
+  work.threads = threads;
+  return ERR_OK;
+}
+
+/* One tile at (i, j) of C, `rows` x `cols` of it real. */
+static void finish_tile(const GemmKernel *k, const Gemm *g, size_t depth, const char *a,
+                        const char *b, size_t i, size_t j, size_t rows, size_t cols, bool first,
+                        bool last) {
+  float edge[MOST_TILE] __attribute__((aligned(64)));
+  bool whole = rows == k->mr && cols == k->nr;
+  bool add = !first || g->accumulate;
+  float *c = g->c + i * g->ldc + j;
+  if (whole) {
+    k->tile(depth, a, b, c, g->ldc, add);
+  } else {
+    k->tile(depth, a, b, edge, k->nr, false);
+    for (size_t r = 0; r < rows; r++) {
+      for (size_t x = 0; x < cols; x++)
+        c[r * g->ldc + x] = (add ? c[r * g->ldc + x] : 0) + edge[r * k->nr + x];
+    }
+  }
+  if (last && g->bias) {
+    for (size_t r = 0; r < rows; r++) {
+      for (size_t x = 0; x < cols; x++) c[r * g->ldc + x] += g->bias[j + x];
+    }
+  }
+}
+
+static void block(const GemmKernel *k, const Gemm *g, size_t i0, size_t rows, size_t j0,
+                  size_t cols, size_t p0, size_t depth, const char *b, char *a) {
+  size_t padded = round_up(depth, k->k_unit);
+  bool first = p0 == 0, last = p0 + depth == g->k;
+  k->pack_a(a, g, i0, rows, p0, depth);
+  for (size_t j = 0; j < cols; j += k->nr) {
+    size_t width = cols - j < k->nr ? cols - j : k->nr;
+    for (size_t i = 0; i < rows; i += k->mr) {
+      size_t height = rows - i < k->mr ? rows - i : k->mr;
+      finish_tile(k, g, padded, a + i * padded * k->element, b + j * padded * k->element,
+                  i0 + i, j0 + j, height, width, first, last);
+    }
+  }
+}
+
+/* A size near `most` that cuts `total` into equal parts, a multiple of `unit`. */
+static size_t even_part(size_t total, size_t most, size_t unit) {
+  size_t parts = (total + most - 1) / most;
+  size_t size = round_up((total + parts - 1) / parts, unit);
+  return size ? size : unit;
+}
+
+void gemm(const Gemm *g) {
+  const GemmKernel *k = g->bf16 && bf16_kernel ? bf16_kernel : f32_kernel;
+  if (g->m == 0 || g->n == 0) return;
+  int threads = omp_get_max_threads();
+  if (threads > work.threads) threads = work.threads;
+  size_t kc = even_part(g->k, k->kc, k->k_unit), nc = even_part(g->n, k->nc, k->nr);
+  /* Enough blocks of rows for every thread to have several. */
+  size_t share = (g->m + 2 * (size_t)threads - 1) / (2 * (size_t)threads);
+  size_t mc = even_part(g->m, share < k->mc ? round_up(share, k->mr) : k->mc, k->mr);
+#pragma omp parallel num_threads(threads)
+  {
+    char *a = work.a + (size_t)omp_get_thread_num() * work.a_bytes;
+    for (size_t j0 = 0; j0 < g->n; j0 += nc) {
+      size_t cols = g->n - j0 < nc ? g->n - j0 : nc;
+      for (size_t p0 = 0; p0 < g->k; p0 += kc) {
+        size_t depth = g->k - p0 < kc ? g->k - p0 : kc, padded = round_up(depth, k->k_unit);
+#pragma omp for schedule(static)
+        for (size_t j = 0; j < cols; j += k->nr) {
+          size_t width = cols - j < k->nr ? cols - j : k->nr;
+          k->pack_b(work.b + j * padded * k->element, g, j0 + j, width, p0, depth);
+        }
+#pragma omp for schedule(dynamic)
+        for (size_t i0 = 0; i0 < g->m; i0 += mc) {
+          size_t rows = g->m - i0 < mc ? g->m - i0 : mc;
+          block(k, g, i0, rows, j0, cols, p0, depth, work.b, a);
+        }
+      }
+    }
+  }
+}

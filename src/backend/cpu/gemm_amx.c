@@ -1,0 +1,192 @@
+/* bf16 products in the AMX tile unit: operands are rounded while they are packed,
+ * sums are single precision. Tiles of 32 x 32 as two by two of the unit's 16 x 16.
+ * Relies on gemm_internal.h. */
+#include "backend/cpu/gemm_internal.h"
+
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <immintrin.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define TARGET __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512bf16")))
+#define SIDE   ((size_t)16) /* rows of a tile; columns too */
+#define DEPTH  ((size_t)32) /* of one step: 64 bytes of bf16 */
+#define MR     (2 * SIDE)
+#define NR     (2 * SIDE)
+#define STEP   (SIDE * DEPTH) /* elements of one tile of an operand */
+
+/* Asks the processor (leaf 7: bit 22 amx-bf16, bit 24 amx-tile; its first subleaf:
+ * bit 5 avx512-bf16), and then the kernel, which hands out the memory of the tile
+ * registers only when asked. */
+bool gemm_amx_usable(void) {
+  enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+  unsigned a = 0, b = 0, c = 0, d = 0, e = 0;
+  if (!__builtin_cpu_supports("avx512bw") || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
+    return false;
+  if (!(d >> 22 & 1) || !(d >> 24 & 1) || !__get_cpuid_count(7, 1, &e, &b, &c, &d))
+    return false;
+  return (e >> 5 & 1) && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+
+/* Each thread sets the shape of the eight tiles once: 16 rows of 64 bytes. */
+TARGET static void set_shape(void) {
+  static _Thread_local bool done;
+  if (done) return;
+  struct {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+  } shape = {.palette = 1};
+  for (int i = 0; i < 8; i++) shape.bytes[i] = 64, shape.rows[i] = 16;
+  _tile_loadconfig(&shape);
+  done = true;
+}
+
+TARGET static void tile(size_t depth, const void *pa, const void *pb, float *c, size_t ldc,
+                        bool add) {
+  const uint16_t *a = pa, *b = pb;
+  const int row = (int)(ldc * sizeof *c);
+  float *low = c + SIDE * ldc;
+  set_shape();
+  if (add) {
+    _tile_loadd(0, c, row);
+    _tile_loadd(1, c + SIDE, row);
+    _tile_loadd(2, low, row);
+    _tile_loadd(3, low + SIDE, row);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  for (size_t p = 0; p < depth; p += DEPTH, a += 2 * STEP, b += 2 * STEP) {
+    _tile_loadd(4, a, 64);
+    _tile_loadd(6, b, 64);
+    _tile_loadd(5, a + STEP, 64);
+    _tile_loadd(7, b + STEP, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, c, row);
+  _tile_stored(1, c + SIDE, row);
+  _tile_stored(2, low, row);
+  _tile_stored(3, low + SIDE, row);
+}
+
+static __mmask16 mask_of(size_t n) {
+  return (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1);
+}
+
+/* 32 neighbours of one line, rounded: lane k is the pair (2k, 2k + 1). */
+TARGET static __m512i round_line(const float *from, size_t n) {
+  __m512 low = _mm512_maskz_loadu_ps(mask_of(n), from);
+  __m512 high = _mm512_maskz_loadu_ps(mask_of(n > 16 ? n - 16 : 0), from + 16);
+  return (__m512i)_mm512_cvtne2ps_pbh(high, low);
+}
+
+/* 16 of line p and 16 of the line below, rounded: lane i is the pair of both. */
+TARGET static __m512i round_pair(const float *upper, const float *lower, size_t n) {
+  static const uint16_t order[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                     21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                     11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  __m512 first = _mm512_maskz_loadu_ps(mask_of(n), upper);
+  __m512 second = lower ? _mm512_maskz_loadu_ps(mask_of(n), lower) : _mm512_setzero_ps();
+  return _mm512_permutexvar_epi16(_mm512_loadu_si512(order),
+                                  (__m512i)_mm512_cvtne2ps_pbh(second, first));
+}
+
+/* Transposes 16 rows of 16 words, in four rounds of exchanges. */
+TARGET static void transpose(__m512i r[16]) {
+  __m512i t[16];
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4) {
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+  for (int half = 0; half < 16; half += 8) {
+    for (int i = 0; i < 4; i++) {
+      t[half + i] = _mm512_shuffle_i32x4(r[half + i], r[half + 4 + i], 0x88);
+      t[half + 4 + i] = _mm512_shuffle_i32x4(r[half + i], r[half + 4 + i], 0xdd);
+    }
+  }
+  for (int i = 0; i < 8; i++) {
+    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+  }
+}
+
+/* One tile of 16 lines (rows of A, columns of B) by 32 of k. `words` leave as one
+ * row per line (A) or one row per pair of k (B). */
+TARGET static void pack_tile(uint16_t *out, const float *from, size_t step,
+                             bool line_is_contiguous, size_t lines, size_t depth,
+                             bool rows_are_lines) {
+  __m512i word[16];
+  if (line_is_contiguous) {
+    for (size_t i = 0; i < SIDE; i++)
+      word[i] = i < lines ? round_line(from + i * step, depth) : _mm512_setzero_si512();
+  } else {
+    for (size_t i = 0; i < SIDE; i++) {
+      const float *upper = from + 2 * i * step;
+      if (2 * i >= depth)
+        word[i] = _mm512_setzero_si512();
+      else
+        word[i] = round_pair(upper, 2 * i + 1 < depth ? upper + step : NULL, lines);
+    }
+  }
+  if (line_is_contiguous != rows_are_lines) transpose(word);
+  for (size_t i = 0; i < SIDE; i++) _mm512_storeu_si512(out + i * DEPTH, word[i]);
+}
+
+/* Slices of 32 lines: for each 32 of k, the two tiles one behind the other. */
+TARGET static void pack(uint16_t *out, const float *in, size_t step, bool contiguous,
+                        size_t lines, size_t depth, bool is_a) {
+  for (size_t l = 0; l < lines; l += 2 * SIDE) {
+    for (size_t p = 0; p < depth; p += DEPTH) {
+      for (size_t half = 0; half < 2; half++, out += STEP) {
+        size_t first = l + half * SIDE;
+        size_t real = lines > first ? lines - first : 0;
+        const float *from = contiguous ? in + first * step + p : in + p * step + first;
+        if (real == 0)
+          memset(out, 0, STEP * sizeof *out);
+        else
+          pack_tile(out, from, step, contiguous, real < SIDE ? real : SIDE, depth - p, is_a);
+      }
+    }
+  }
+}
+
+static void pack_a(void *out, const Gemm *g, size_t i0, size_t rows, size_t p0, size_t depth) {
+  const float *from = g->ta ? g->a + p0 * g->lda + i0 : g->a + i0 * g->lda + p0;
+  pack(out, from, g->lda, !g->ta, rows, depth, true);
+}
+
+static void pack_b(void *out, const Gemm *g, size_t j0, size_t cols, size_t p0, size_t depth) {
+  const float *from = g->tb ? g->b + j0 * g->ldb + p0 : g->b + p0 * g->ldb + j0;
+  pack(out, from, g->ldb, g->tb, cols, depth, false);
+}
+
+const GemmKernel gemm_amx = {.mr = MR,
+                             .nr = NR,
+                             .mc = 32 * 16,
+                             .kc = 1024,
+                             .nc = 4096,
+                             .k_unit = DEPTH,
+                             .element = 2,
+                             .pack_a = pack_a,
+                             .pack_b = pack_b,
+                             .tile = tile};
+#else
+bool gemm_amx_usable(void) {
+  return false;
+}
+const GemmKernel gemm_amx = {0};
+#endif

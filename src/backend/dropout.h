@@ -1,0 +1,29 @@
+/* The bits of dropout, the same on every machine and for every way of sharing out
+ * the work. Relies on base/rng. */
+#ifndef BACKEND_DROPOUT_H
+#define BACKEND_DROPOUT_H
+
+#include "backend/backend.h"
+#include "base/rng.h"
+
+/* An element is dropped when its 16 bits are below this. */
+static inline uint32_t dropout_threshold(float rate) {
+  return (uint32_t)(rate * 65536.0f + 0.5f);
+}
+
+/* What is kept is multiplied by this: one over the true share of kept elements. */
+static inline float dropout_scale(float rate) {
+  return 65536.0f / (65536.0f - (float)dropout_threshold(rate));
+}
+
+/* The factor of one element: 0 or the scale. Eight elements share a Philox call:
+ * element e has half (e % 8) & 1 of word (e % 8) >> 1. */
+static inline float dropout_factor(Dropout drop, uint64_t element) {
+  if (drop.rate == 0) return 1;
+  uint32_t word[4];
+  rng_philox(drop.key, drop.site, element / 8, word);
+  uint32_t bits = word[element % 8 / 2] >> (element % 2 * 16) & 0xffff;
+  return bits < dropout_threshold(drop.rate) ? 0 : dropout_scale(drop.rate);
+}
+
+#endif

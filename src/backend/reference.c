@@ -1,0 +1,305 @@
+/* Every operation in plain C, in double precision where it sums: slow, obvious,
+ * and what the others are compared with. Relies on backend, dropout. */
+#include <math.h>
+#include <string.h>
+
+#include "backend/backend.h"
+#include "backend/dropout.h"
+
+static void linear(const Backend *b, float *y, const float *x, const float *w,
+                   const float *bias, size_t rows, size_t in, size_t out) {
+  (void)b;
+  for (size_t r = 0; r < rows; r++) {
+    for (size_t o = 0; o < out; o++) {
+      double sum = bias ? bias[o] : 0;
+      for (size_t i = 0; i < in; i++) sum += (double)x[r * in + i] * w[o * in + i];
+      y[r * out + o] = (float)sum;
+    }
+  }
+}
+
+static void linear_dx(const Backend *b, float *dx, const float *dy, const float *w, size_t rows,
+                      size_t in, size_t out, bool add) {
+  (void)b;
+  for (size_t r = 0; r < rows; r++) {
+    for (size_t i = 0; i < in; i++) {
+      double sum = add ? dx[r * in + i] : 0;
+      for (size_t o = 0; o < out; o++) sum += (double)dy[r * out + o] * w[o * in + i];
+      dx[r * in + i] = (float)sum;
+    }
+  }
+}
+
+static void linear_dw(const Backend *b, float *dw, float *dbias, const float *dy,
+                      const float *x, size_t rows, size_t in, size_t out) {
+  (void)b;
+  for (size_t o = 0; o < out; o++) {
+    for (size_t i = 0; i < in; i++) {
+      double sum = dw[o * in + i];
+      for (size_t r = 0; r < rows; r++) sum += (double)dy[r * out + o] * x[r * in + i];
+      dw[o * in + i] = (float)sum;
+    }
+    double sum = 0;
+    for (size_t r = 0; r < rows; r++) sum += dy[r * out + o];
+    if (dbias) dbias[o] += (float)sum;
+  }
+}
+
+static void embed(const Backend *b, float *x, const float *table, const float *place,
+                  const int32_t *id, const int32_t *position, size_t rows, size_t d,
+                  float scale, Dropout drop) {
+  (void)b;
+  for (size_t r = 0; r < rows; r++) {
+    for (size_t c = 0; c < d; c++) {
+      float value = table[(size_t)id[r] * d + c] * scale + place[(size_t)position[r] * d + c];
+      x[r * d + c] = value * dropout_factor(drop, r * d + c);
+    }
+  }
+}
+
+static void embed_back(const Backend *b, float *dtable, float *dplace, const float *dx,
+                       const int32_t *id, const int32_t *position, size_t rows, size_t d,
+                       float scale, Dropout drop) {
+  (void)b;
+  for (size_t r = 0; r < rows; r++) {
+    for (size_t c = 0; c < d; c++) {
+      float grad = dx[r * d + c] * dropout_factor(drop, r * d + c);
+      dtable[(size_t)id[r] * d + c] += grad * scale;
+      if (dplace) dplace[(size_t)position[r] * d + c] += grad;
+    }
+  }
+}
+
+static void add_norm(const Backend *b, float *sum, float *y, float *stat, const float *x,
+                     const float *branch, const float *gain, const float *bias,
+                     const AddNorm *n) {
+  (void)b;
+  for (size_t r = 0; r < n->rows; r++) {
+    double mean = 0, variance = 0;
+    const float *row = branch ? sum + r * n->d : x + r * n->d;
+    for (size_t c = 0; c < n->d; c++) {
+      size_t e = r * n->d + c;
+      if (branch) sum[e] = x[e] + branch[e] * dropout_factor(n->drop, e);
+      mean += row[c];
+    }
+    mean /= (double)n->d;
+    for (size_t c = 0; c < n->d; c++) variance += (row[c] - mean) * (row[c] - mean);
+    double inverse = 1 / sqrt(variance / (double)n->d + n->epsilon);
+    for (size_t c = 0; c < n->d; c++)
+      y[r * n->d + c] = (float)((row[c] - mean) * inverse * gain[c] + bias[c]);
+    stat[2 * r] = (float)mean;
+    stat[2 * r + 1] = (float)inverse;
+  }
+}
+
+static void add_norm_back(const Backend *b, float *dx, float *dbranch, float *dgain,
+                          float *dbias, const float *dy, const float *through, const float *sum,
+                          const float *stat, const float *gain, const AddNorm *n) {
+  (void)b;
+  for (size_t r = 0; r < n->rows; r++) {
+    double mean = stat[2 * r], inverse = stat[2 * r + 1], g_sum = 0, gx_sum = 0;
+    for (size_t c = 0; c < n->d; c++) {
+      size_t e = r * n->d + c;
+      double normal = (sum[e] - mean) * inverse;
+      g_sum += (double)dy[e] * gain[c];
+      gx_sum += (double)dy[e] * gain[c] * normal;
+      dgain[c] += (float)(dy[e] * normal);
+      dbias[c] += dy[e];
+    }
+    for (size_t c = 0; c < n->d; c++) {
+      size_t e = r * n->d + c;
+      double normal = (sum[e] - mean) * inverse;
+      double grad =
+          inverse * ((double)dy[e] * gain[c] - (g_sum + normal * gx_sum) / (double)n->d);
+      if (through) grad += through[e];
+      dx[e] = (float)grad;
+      if (dbranch) dbranch[e] = (float)grad * dropout_factor(n->drop, e);
+    }
+  }
+}
+
+/* The probability's place in the dropout's count: rows of queries, heads, then
+ * keys of the sentence, with room for 4096 of them. */
+static uint64_t probability(const Attention *a, size_t query_row, size_t head, size_t key) {
+  return ((uint64_t)query_row * a->heads + head) * 4096 + key;
+}
+
+static size_t keys_of(const Attention *a, size_t s) {
+  return (size_t)(a->k_len ? a->k_len[s] : a->k_off[s + 1] - a->k_off[s]);
+}
+
+static size_t keys_seen(const Attention *a, size_t s, size_t i) {
+  size_t keys = keys_of(a, s);
+  return a->causal && i + 1 < keys ? i + 1 : keys;
+}
+
+static double score(const Attention *a, const float *q, const float *k, size_t s, size_t h,
+                    size_t i, size_t j) {
+  const float *query = q + ((size_t)a->q_off[s] + i) * a->q_ld + h * a->d;
+  const float *key = k + ((size_t)a->k_off[s] + j) * a->kv_ld + h * a->d;
+  double sum = 0;
+  for (size_t c = 0; c < a->d; c++) sum += (double)query[c] * key[c];
+  return sum / sqrt((double)a->d);
+}
+
+static void attend(const Backend *b, float *o, float *lse, const float *q, const float *k,
+                   const float *v, const Attention *a) {
+  (void)b;
+  for (size_t s = 0; s < a->sentences; s++) {
+    for (size_t h = 0; h < a->heads; h++) {
+      for (size_t i = 0; i < (size_t)(a->q_off[s + 1] - a->q_off[s]); i++) {
+        size_t keys = keys_seen(a, s, i), row = (size_t)a->q_off[s] + i;
+        double most = -INFINITY, total = 0;
+        for (size_t j = 0; j < keys; j++) most = fmax(most, score(a, q, k, s, h, i, j));
+        for (size_t j = 0; j < keys; j++) total += exp(score(a, q, k, s, h, i, j) - most);
+        lse[row * a->heads + h] = (float)(most + log(total));
+        for (size_t c = 0; c < a->d; c++) {
+          double sum = 0;
+          for (size_t j = 0; j < keys; j++) {
+            double p = exp(score(a, q, k, s, h, i, j) - most) / total *
+                       dropout_factor(a->drop, probability(a, row, h, j));
+            sum += p * v[((size_t)a->k_off[s] + j) * a->kv_ld + h * a->d + c];
+          }
+          o[row * a->o_ld + h * a->d + c] = (float)sum;
+        }
+      }
+    }
+  }
+}
+
+static void attend_back(const Backend *b, float *dq, float *dk, float *dv, const float *do_,
+                        const float *o, const float *lse, const float *q, const float *k,
+                        const float *v, const Attention *a) {
+  (void)b;
+  for (size_t s = 0; s < a->sentences; s++) {
+    size_t rows = (size_t)(a->q_off[s + 1] - a->q_off[s]), keys = keys_of(a, s);
+    for (size_t h = 0; h < a->heads; h++) {
+      for (size_t j = 0; j < keys; j++) {
+        size_t at = ((size_t)a->k_off[s] + j) * a->kv_ld + h * a->d;
+        memset(dk + at, 0, a->d * sizeof *dk);
+        memset(dv + at, 0, a->d * sizeof *dv);
+      }
+      for (size_t i = 0; i < rows; i++) {
+        size_t row = (size_t)a->q_off[s] + i, seen = keys_seen(a, s, i);
+        size_t qat = row * a->q_ld + h * a->d, oat = row * a->o_ld + h * a->d;
+        double along = 0;
+        for (size_t c = 0; c < a->d; c++) along += (double)do_[oat + c] * o[oat + c];
+        memset(dq + qat, 0, a->d * sizeof *dq);
+        for (size_t j = 0; j < seen; j++) {
+          size_t kat = ((size_t)a->k_off[s] + j) * a->kv_ld + h * a->d;
+          double p = exp(score(a, q, k, s, h, i, j) - lse[row * a->heads + h]), dp = 0;
+          float factor = dropout_factor(a->drop, probability(a, row, h, j));
+          for (size_t c = 0; c < a->d; c++) {
+            dv[kat + c] += (float)(p * factor * do_[oat + c]);
+            dp += (double)do_[oat + c] * v[kat + c];
+          }
+          double ds = p * (dp * factor - along) / sqrt((double)a->d);
+          for (size_t c = 0; c < a->d; c++) {
+            dq[qat + c] += (float)(ds * k[kat + c]);
+            dk[kat + c] += (float)(ds * q[qat + c]);
+          }
+        }
+      }
+    }
+  }
+}
+
+#define SQRT_HALF        0.70710678118654752
+#define SQRT_TWO_OVER_PI 0.79788456080286536
+
+static double act(Activation kind, double x) {
+  switch (kind) {
+    case ACT_RELU:
+      return x > 0 ? x : 0;
+    case ACT_GELU:
+      return 0.5 * x * (1 + erf(x * SQRT_HALF));
+    case ACT_SILU:
+      return x / (1 + exp(-x));
+  }
+  return 0;
+}
+
+static double act_slope(Activation kind, double x) {
+  double s;
+  switch (kind) {
+    case ACT_RELU:
+      return x > 0;
+    case ACT_GELU:
+      return 0.5 * (1 + erf(x * SQRT_HALF)) + 0.5 * x * SQRT_TWO_OVER_PI * exp(-0.5 * x * x);
+    case ACT_SILU:
+      s = 1 / (1 + exp(-x));
+      return s * (1 + x * (1 - s));
+  }
+  return 0;
+}
+
+static void activate(const Backend *b, float *y, const float *x, size_t n, Activation kind,
+                     Dropout drop) {
+  (void)b;
+  for (size_t i = 0; i < n; i++) y[i] = (float)act(kind, x[i]) * dropout_factor(drop, i);
+}
+
+static void activate_back(const Backend *b, float *dx, const float *dy, const float *x,
+                          size_t n, Activation kind, Dropout drop) {
+  (void)b;
+  for (size_t i = 0; i < n; i++)
+    dx[i] = (float)(dy[i] * act_slope(kind, x[i])) * dropout_factor(drop, i);
+}
+
+static void loss(const Backend *b, float *logits, double sum[3], const int32_t *target,
+                 size_t rows, size_t vocab, float smoothing, float scale) {
+  (void)b;
+  double even = smoothing / (double)vocab, hit = 1 - smoothing + even;
+  for (size_t r = 0; r < rows; r++) {
+    float *row = logits + r * vocab;
+    size_t best = 0;
+    double most = row[0], total = 0, all = 0;
+    for (size_t c = 0; c < vocab; c++) {
+      if (row[c] > most) most = row[c], best = c;
+    }
+    for (size_t c = 0; c < vocab; c++) total += exp(row[c] - most), all += row[c];
+    double lse = most + log(total), wanted = row[target[r]];
+    sum[0] += lse - (1 - (double)smoothing) * wanted - even * all;
+    sum[1] += lse - wanted;
+    sum[2] += best == (size_t)target[r];
+    for (size_t c = 0; c < vocab && scale != 0; c++) {
+      double p = exp(row[c] - lse);
+      row[c] = (float)(scale * (p - (c == (size_t)target[r] ? hit : even)));
+    }
+  }
+}
+
+static double norm2(const Backend *b, const float *x, size_t n) {
+  (void)b;
+  double sum = 0;
+  for (size_t i = 0; i < n; i++) sum += (double)x[i] * x[i];
+  return sum;
+}
+
+static void add(const Backend *b, float *x, const float *y, float scale, size_t n) {
+  (void)b;
+  for (size_t i = 0; i < n; i++) x[i] += scale * y[i];
+}
+
+static void adam(const Backend *b, float *w, float *m, float *v, const float *g, size_t n,
+                 const AdamStep *s) {
+  (void)b;
+  for (size_t i = 0; i < n; i++) {
+    double grad = (double)g[i] * s->scale;
+    m[i] = (float)(s->beta1 * (double)m[i] + (1 - (double)s->beta1) * grad);
+    v[i] = (float)(s->beta2 * (double)v[i] + (1 - (double)s->beta2) * grad * grad);
+    double step =
+        (m[i] / (double)s->correction1) / (sqrt(v[i] / (double)s->correction2) + s->epsilon);
+    w[i] = (float)(w[i] - s->lr * (step + s->decay * (double)w[i]));
+  }
+}
+
+void backend_reference(Backend *b) {
+  *b = (Backend){.name = "reference", .about = "reference: plain C, one thread", .threads = 1};
+  b->linear = linear, b->linear_dx = linear_dx, b->linear_dw = linear_dw;
+  b->embed = embed, b->embed_back = embed_back;
+  b->add_norm = add_norm, b->add_norm_back = add_norm_back;
+  b->attend = attend, b->attend_back = attend_back;
+  b->activate = activate, b->activate_back = activate_back;
+  b->loss = loss, b->norm2 = norm2, b->add = add, b->adam = adam;
+}

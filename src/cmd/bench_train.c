@@ -1,0 +1,220 @@
+/* trireme bench train: the speed of a training step on sentences of given lengths
+ * with random ids, so that nothing but lengths and sizes counts. Relies on model,
+ * data/order. */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "base/rng.h"
+#include "cmd/bench.h"
+#include "data/input.h"
+#include "model/transformer.h"
+
+typedef struct {
+  uint32_t (*len)[2]; /* tokens without end mark */
+  size_t pairs, cap;
+  uint32_t longest;
+} Lengths;
+
+static Err read_lengths(Lengths *l, const char *path) {
+  Input *in;
+  const char *line;
+  size_t n;
+  TRY(input_open(&in, path));
+  Err err = ERR_OK;
+  while (!(err = input_line(in, &line, &n)) && line) {
+    unsigned source, target;
+    char text[64];
+    snprintf(text, sizeof text, "%.*s", (int)(n < 60 ? n : 60), line);
+    if (sscanf(text, "%u %u", &source, &target) != 2 || source < 2 || target < 2 ||
+        source > 4096 || target > 4096) {
+      err = err_set(ERR_WORK, "%s:%llu: expected two lengths from 2 to 4096, end mark included",
+                    path, (unsigned long long)input_number(in));
+      break;
+    }
+    err = mem_grow(&l->len, &l->cap, l->pairs + 1, sizeof *l->len);
+    if (err) break;
+    l->len[l->pairs][0] = source - 1;
+    l->len[l->pairs++][1] = target - 1;
+    if (source > l->longest) l->longest = source;
+    if (target > l->longest) l->longest = target;
+  }
+  input_close(in);
+  return err;
+}
+
+static Err give_lengths(void *context, uint64_t i, uint32_t len[2]) {
+  const Lengths *l = context;
+  len[0] = l->len[i][0], len[1] = l->len[i][1];
+  return ERR_OK;
+}
+
+static Err open_order(Order *order, Lengths *l) {
+  char path[] = "/tmp/trireme-bench-XXXXXX", hex[65];
+  uint64_t bytes;
+  int fd = mkstemp(path);
+  if (fd < 0) return err_errno("cannot create", path);
+  close(fd);
+  Err err = order_write(path, l->pairs, give_lengths, l, &bytes, hex);
+  if (!err) err = order_open(order, path);
+  unlink(path);
+  return err;
+}
+
+static void random_side(Rng *rng, int32_t *id, int32_t *pos, uint32_t n, uint32_t vocab) {
+  for (uint32_t i = 0; i < n; i++)
+    id[i] = (int32_t)(4 + rng_below(rng, vocab - 4)), pos[i] = (int32_t)i;
+}
+
+/* Batch i of the lengths, with random ids. */
+static Err fill_batch(Batch *b, Order *order, const OrderPlan *plan, const Lengths *l,
+                      uint64_t i, uint32_t vocab) {
+  Rng rng = {.key = i};
+  TRY(order_batch(order, plan, 7, i / plan->batches, i % plan->batches, b->pair,
+                  &b->sentences));
+  b->rows[0] = b->rows[1] = 0;
+  for (uint32_t k = 0; k < b->sentences; k++) {
+    uint32_t n = l->len[b->pair[k]][0] + 1, m = l->len[b->pair[k]][1] + 1;
+    random_side(&rng, b->src + b->rows[0], b->src_pos + b->rows[0], n, vocab);
+    random_side(&rng, b->tgt_in + b->rows[1], b->tgt_pos + b->rows[1], m, vocab);
+    random_side(&rng, b->tgt_out + b->rows[1], b->tgt_pos + b->rows[1], m, vocab);
+    b->src_off[k] = (int32_t)b->rows[0], b->tgt_off[k] = (int32_t)b->rows[1];
+    b->rows[0] += n, b->rows[1] += m;
+  }
+  b->src_off[b->sentences] = (int32_t)b->rows[0];
+  b->tgt_off[b->sentences] = (int32_t)b->rows[1];
+  return ERR_OK;
+}
+
+typedef struct {
+  Transformer t;
+  float *w, *g, *m, *v;
+  double model_seconds, update_seconds, flops, last_loss;
+  uint64_t rows[2];
+} Trainer;
+
+static Err new_trainer(Trainer *r, const ModelConfig *c, const Backend *b, size_t capacity) {
+  TRY(transformer_new(&r->t, c, b, capacity, true));
+  size_t bytes = r->t.params.padded * sizeof(float);
+  TRY(mem_alloc_aligned(&r->w, bytes));
+  TRY(mem_alloc_aligned(&r->g, bytes));
+  TRY(mem_alloc_aligned(&r->m, bytes));
+  TRY(mem_alloc_aligned(&r->v, bytes));
+  params_init(&r->t.params, c, 1, r->w);
+  return ERR_OK;
+}
+
+static void free_trainer(Trainer *r) {
+  transformer_free(&r->t);
+  mem_free(r->w);
+  mem_free(r->g);
+  mem_free(r->m);
+  mem_free(r->v);
+}
+
+static void step(Trainer *r, const Batch *batch, uint64_t number) {
+  const Backend *b = r->t.backend;
+  size_t n = r->t.params.padded;
+  BatchLoss loss;
+  double start = progress_clock();
+  memset(r->g, 0, n * sizeof(float));
+  transformer_step(&r->t, r->w, r->g, batch, (StepKey){rng_mix(1, number), true}, 0.1f,
+                   1.0f / (float)batch->rows[1], NULL, NULL, &loss);
+  double middle = progress_clock();
+  double norm = sqrt(b->norm2(b, r->g, n));
+  AdamStep adam = {.lr = 1e-4f,
+                   .beta1 = 0.9f,
+                   .beta2 = 0.98f,
+                   .epsilon = 1e-9f,
+                   .scale = norm > 1 ? (float)(1 / norm) : 1};
+  adam.correction1 = 1 - powf(adam.beta1, (float)(number + 1));
+  adam.correction2 = 1 - powf(adam.beta2, (float)(number + 1));
+  b->adam(b, r->w, r->m, r->v, r->g, n, &adam);
+  r->model_seconds += middle - start;
+  r->update_seconds += progress_clock() - middle;
+  r->last_loss = loss.loss / (double)loss.rows;
+  for (int side = 0; side < 2; side++) r->rows[side] += batch->rows[side];
+}
+
+/* Operations of the products alone, forward and backward, as the peer counts. */
+static double flops_of(const Trainer *r) {
+  const ModelConfig *c = &r->t.config;
+  double d = c->d, ff = c->ff;
+  double encoder = c->layers[0] * (4 * d * d + 2 * d * ff),
+         decoder = c->layers[1] * (8 * d * d + 2 * d * ff);
+  return 6 *
+         ((double)r->rows[0] * encoder + (double)r->rows[1] * (decoder + (double)c->vocab * d));
+}
+
+static Err run(Trainer *r, Batch *batch, Order *order, const OrderPlan *plan, const Lengths *l,
+               const OptSet *opts) {
+  uint64_t steps = (uint64_t)opt_count(opts, "steps");
+  for (uint64_t i = 0; i < steps + 2; i++) {
+    TRY(fill_batch(batch, order, plan, l, i, (uint32_t)r->t.config.vocab));
+    if (i == 2) { /* the first two warm up */
+      r->model_seconds = r->update_seconds = 0;
+      r->rows[0] = r->rows[1] = 0;
+    }
+    step(r, batch, i);
+  }
+  double seconds = r->model_seconds + r->update_seconds;
+  double rate = (double)r->rows[1] / seconds, flops = flops_of(r) / seconds;
+  double memory = (double)(r->t.arena_floats + 4 * r->t.params.padded) * sizeof(float);
+  if (opt_flag(opts, "json")) {
+    json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f}", "bench",
+                          "train", "backend", r->t.backend->about, "preset",
+                          opt_text(opts, "preset"), "precision", opt_text(opts, "precision"),
+                          "batch_tokens", (int)plan->capacity, "tgt_tok_s", rate, "step_ms",
+                          1e3 * seconds / (double)steps, "fill", plan->fill, "model_tflops",
+                          flops * 1e-12, "loss", r->last_loss, "memory_gb", memory / 1e9);
+    json_dumpf(j, stdout, JSON_REAL_PRECISION(6));
+    putchar('\n');
+    json_decref(j);
+    return ERR_OK;
+  }
+  char count[32];
+  printf("%s; %s, %s parameters, batches of %u rows\n", r->t.backend->about,
+         opt_text(opts, "preset"), str_of_count(count, r->t.params.total), plan->capacity);
+  printf(
+      "train: %.0f target tokens/s, %.1f ms a step (model %.1f, update %.1f), %.3f TFLOP/s, "
+      "loss %.3f, %.2f GB\n",
+      rate, 1e3 * seconds / (double)steps, 1e3 * r->model_seconds / (double)steps,
+      1e3 * r->update_seconds / (double)steps, flops * 1e-12, r->last_loss, memory / 1e9);
+  return ERR_OK;
+}
+
+Err bench_train(const OptSet *opts) {
+  const char *path = opt_text(opts, "lengths");
+  if (!path) return err_set(ERR_USAGE, "bench train needs --lengths FILE: two lengths a line");
+  Backend backend;
+  ModelConfig config = {.vocab = (int)opt_count(opts, "vocab-size"), .bos = 2, .eos = 1};
+  Lengths l = {0};
+  Order order = {0};
+  OrderPlan plan = {0};
+  Batch batch = {0};
+  Trainer trainer = {0};
+  Err err;
+  TRY_DONE(backend_cpu(&backend, (int)opt_count(opts, "threads"),
+                       strcmp(opt_text(opts, "precision"), "bf16") == 0));
+  TRY_DONE(config_preset(&config, opt_text(opts, "preset")));
+  TRY_DONE(read_lengths(&l, path));
+  config.longest = (int)l.longest;
+  TRY_DONE(open_order(&order, &l));
+  TRY_DONE(order_plan(&plan, &order, (uint32_t)opt_count(opts, "batch-tokens")));
+  TRY_DONE(batch_new(&batch, &plan));
+  TRY_DONE(new_trainer(&trainer, &config, &backend, plan.capacity));
+  err = run(&trainer, &batch, &order, &plan, &l, opts);
+done:
+  free_trainer(&trainer);
+  batch_free(&batch);
+  order_plan_free(&plan);
+  order_close(&order);
+  mem_free(l.len);
+  return err;
+}

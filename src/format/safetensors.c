@@ -1,0 +1,216 @@
+/* Reading and writing safetensors files. Relies on base, Jansson. */
+#include "format/safetensors.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+#define HEADER_LIMIT ((uint64_t)100 << 20) /* the format's own */
+
+static const struct {
+  const char *name;
+  SafeType type;
+  uint64_t bytes;
+} types[] = {{"F32", SAFE_F32, 4}, {"F16", SAFE_F16, 2}, {"BF16", SAFE_BF16, 2},
+             {"F64", SAFE_F64, 8}, {"I64", SAFE_I64, 8}, {"I32", SAFE_I32, 4},
+             {"U8", SAFE_U8, 1}};
+#define TYPES (sizeof types / sizeof *types)
+
+static Err damaged(const SafeFile *f, const char *what, uint64_t offset) {
+  return err_set(ERR_WORK, "%s is not a usable safetensors file: %s (byte %llu)", f->map.path,
+                 what, (unsigned long long)offset);
+}
+
+/* The tensor's elements times their size must be the bytes it claims. */
+static Err check_size(const SafeFile *f, const SafeTensor *t, uint64_t element) {
+  uint64_t bytes = element;
+  for (int i = 0; i < t->dimensions; i++) {
+    if (t->shape[i] && bytes > UINT64_MAX / t->shape[i])
+      return damaged(f, "a shape is too large", 8);
+    bytes *= t->shape[i];
+  }
+  if (element && bytes != t->end - t->begin)
+    return damaged(f, "a shape does not match its bytes", 8);
+  return ERR_OK;
+}
+
+static Err read_tensor(SafeFile *f, const char *name, const json_t *j, uint64_t data_bytes) {
+  SafeTensor t = {.type = SAFE_OTHER};
+  const char *type = json_string_value(json_object_get(j, "dtype"));
+  const json_t *shape = json_object_get(j, "shape"),
+               *offsets = json_object_get(j, "data_offsets");
+  uint64_t element = 0;
+  if (!type || !json_is_array(shape) || json_array_size(shape) > SAFE_DIMENSIONS ||
+      json_array_size(offsets) != 2) {
+    return damaged(f, "a tensor lacks its dtype, shape or offsets", 8);
+  }
+  for (size_t i = 0; i < TYPES; i++) {
+    if (strcmp(types[i].name, type) == 0) t.type = types[i].type, element = types[i].bytes;
+  }
+  t.dimensions = (int)json_array_size(shape);
+  for (int i = 0; i < t.dimensions; i++) {
+    const json_t *n = json_array_get(shape, (size_t)i);
+    if (!json_is_integer(n) || json_integer_value(n) < 0)
+      return damaged(f, "a dimension is no whole number", 8);
+    t.shape[i] = (uint64_t)json_integer_value(n);
+  }
+  for (size_t i = 0; i < 2; i++) {
+    const json_t *n = json_array_get(offsets, i);
+    if (!json_is_integer(n) || json_integer_value(n) < 0)
+      return damaged(f, "an offset is no whole number", 8);
+    *(i ? &t.end : &t.begin) = (uint64_t)json_integer_value(n);
+  }
+  if (t.begin > t.end || t.end > data_bytes)
+    return damaged(f, "a tensor lies outside the file", 8);
+  TRY(check_size(f, &t, element));
+  TRY(mem_grow(&f->tensor, &f->cap, f->tensors + 1, sizeof *f->tensor));
+  TRY(mem_dup(&t.name, name, strlen(name)));
+  f->tensor[f->tensors++] = t;
+  return ERR_OK;
+}
+
+static Err read_metadata(SafeFile *f, const json_t *j) {
+  char *text = json_dumps(j, JSON_COMPACT);
+  if (!text) return damaged(f, "unreadable metadata", 8);
+  Err err = mem_dup(&f->metadata, text, strlen(text));
+  free(text); /* Jansson's own memory */
+  return err;
+}
+
+static Err read_header(SafeFile *f) {
+  uint64_t len;
+  if (f->map.size < 8) return damaged(f, "it is too short", 0);
+  memcpy(&len, f->map.bytes, 8);
+  if (len > HEADER_LIMIT || len > f->map.size - 8)
+    return damaged(f, "its header is longer than the file", 0);
+  f->data = f->map.bytes + 8 + len;
+  json_error_t error;
+  json_t *root = json_loadb((const char *)f->map.bytes + 8, (size_t)len,
+                            JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, &error);
+  if (!json_is_object(root)) {
+    json_decref(root);
+    return damaged(f, "its header is no JSON object",
+                   8 + (uint64_t)(error.position > 0 ? error.position : 0));
+  }
+  const char *name;
+  json_t *value;
+  Err err = ERR_OK;
+  json_object_foreach(root, name, value) {
+    bool metadata = strcmp(name, "__metadata__") == 0;
+    err =
+        metadata ? read_metadata(f, value) : read_tensor(f, name, value, f->map.size - 8 - len);
+    if (err) break;
+  }
+  json_decref(root);
+  return err;
+}
+
+Err safetensors_open(SafeFile *f, const char *path) {
+  *f = (SafeFile){0};
+  TRY(file_map(&f->map, path));
+  Err err = read_header(f);
+  if (err) safetensors_close(f);
+  return err;
+}
+
+void safetensors_close(SafeFile *f) {
+  for (size_t i = 0; i < f->tensors; i++) mem_free(f->tensor[i].name);
+  mem_free(f->tensor);
+  mem_free(f->metadata);
+  file_unmap(&f->map);
+  *f = (SafeFile){0};
+}
+
+const SafeTensor *safetensors_find(const SafeFile *f, const char *name) {
+  for (size_t i = 0; i < f->tensors; i++) {
+    if (strcmp(f->tensor[i].name, name) == 0) return &f->tensor[i];
+  }
+  return NULL;
+}
+
+static float from_half(uint16_t h) {
+  int exponent = h >> 10 & 31;
+  float fraction = (float)(h & 1023), value;
+  if (exponent == 31)
+    value = fraction != 0 ? NAN : INFINITY;
+  else if (exponent == 0)
+    value = ldexpf(fraction, -24);
+  else
+    value = ldexpf(fraction + 1024, exponent - 25);
+  return h >> 15 ? -value : value;
+}
+
+Err safetensors_read(const SafeFile *f, const SafeTensor *t, float *out, uint64_t count) {
+  uint64_t elements = 1;
+  for (int i = 0; i < t->dimensions; i++) elements *= t->shape[i];
+  if (elements != count) {
+    return err_set(ERR_WORK, "%s: '%s' has %llu numbers where %llu are wanted", f->map.path,
+                   t->name, (unsigned long long)elements, (unsigned long long)count);
+  }
+  const uint8_t *from = f->data + t->begin; /* any alignment */
+  if (t->type == SAFE_F32) {
+    if (count) memcpy(out, from, (size_t)count * 4);
+    return ERR_OK;
+  }
+  for (uint64_t i = 0; i < count; i++) {
+    uint16_t half = 0;
+    uint32_t bits;
+    double wide = 0;
+    if (t->type == SAFE_F64)
+      memcpy(&wide, from + 8 * i, 8);
+    else if (t->type == SAFE_F16 || t->type == SAFE_BF16)
+      memcpy(&half, from + 2 * i, 2);
+    else
+      return err_set(ERR_WORK, "%s: '%s' is not of a floating-point type", f->map.path,
+                     t->name);
+    if (t->type == SAFE_F64)
+      out[i] = (float)wide;
+    else if (t->type == SAFE_F16)
+      out[i] = from_half(half);
+    else
+      bits = (uint32_t)half << 16, memcpy(&out[i], &bits, 4);
+  }
+  return ERR_OK;
+}
+
+static json_t *print_entry(const SafeEntry *e, uint64_t *offset) {
+  json_t *shape = json_array();
+  uint64_t bytes = types[e->type].bytes;
+  for (int i = 0; i < e->dimensions; i++) {
+    json_array_append_new(shape, json_integer((json_int_t)e->shape[i]));
+    bytes *= e->shape[i];
+  }
+  json_t *j = json_pack("{s:s, s:o, s:[I, I]}", "dtype", types[e->type].name, "shape", shape,
+                        "data_offsets", (json_int_t)*offset, (json_int_t)(*offset + bytes));
+  *offset += bytes;
+  return j;
+}
+
+Err safetensors_begin(FileWriter *w, const SafeEntry *entry, size_t entries,
+                      const char *const *metadata) {
+  json_t *root = json_object();
+  uint64_t offset = 0;
+  if (metadata) {
+    json_t *m = json_object();
+    for (; *metadata; metadata += 2)
+      json_object_set_new(m, metadata[0], json_string(metadata[1]));
+    json_object_set_new(root, "__metadata__", m);
+  }
+  for (size_t i = 0; i < entries; i++)
+    json_object_set_new(root, entry[i].name, print_entry(&entry[i], &offset));
+  char *text = json_dumps(root, JSON_COMPACT);
+  json_decref(root);
+  if (!text)
+    return err_set(ERR_WORK, "a name or text that is not UTF-8 cannot be written to %s",
+                   w->path);
+  uint64_t len = strlen(text),
+           padded = (len + 7) & ~(uint64_t)7; /* numbers begin at a multiple of 8 */
+  Err err = file_put(w, &padded, 8);
+  if (!err) err = file_put(w, text, (size_t)len);
+  if (!err) err = file_put(w, "        ", (size_t)(padded - len));
+  free(text); /* Jansson's own memory */
+  return err;
+}

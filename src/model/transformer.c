@@ -1,0 +1,319 @@
+/* Memory and the way forward. Relies on backend, params. */
+#include "model/transformer.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "model/transformer_internal.h"
+
+/* The arena: first counted with no memory behind it, then taken in one piece. */
+typedef struct {
+  float *at;
+  size_t floats;
+} Arena;
+
+static float *take(Arena *a, size_t n) {
+  float *here = a->at ? a->at + a->floats : NULL;
+  a->floats += (n + 15) / 16 * 16;
+  return here;
+}
+
+static void lay_out_stack(Transformer *t, Arena *a, int which, bool training) {
+  StackState *s = &t->stack[which];
+  const ModelConfig *c = &t->config;
+  size_t rows = t->capacity, d = (size_t)c->d, heads = (size_t)c->heads, ff = (size_t)c->ff;
+  int per_layer = which ? 3 : 2;
+  /* Without a way back two sets of buffers, used in turn, are enough. */
+  float *sum[2] = {0}, *y[2] = {0}, *stat = NULL;
+  for (int i = 0; i <= s->sublayers; i++) {
+    bool fresh = training || i < 2;
+    if (fresh) sum[i % 2] = take(a, rows * d), y[i % 2] = take(a, rows * d);
+    if (training || i == 0) stat = take(a, 2 * rows);
+    s->sum[i] = sum[i % 2], s->y[i] = y[i % 2], s->stat[i] = stat;
+  }
+  if (!c->pre_norm) s->y[0] = s->sum[0];
+  for (int l = 0; l < s->sublayers / per_layer; l++) {
+    bool fresh = training || l == 0;
+    s->self[l] = fresh ? (AttentionState){take(a, rows * 3 * d), take(a, rows * d),
+                                          take(a, rows * heads)}
+                       : s->self[0];
+    if (which)
+      s->cross[l] =
+          fresh ? (AttentionState){take(a, rows * d), take(a, rows * d), take(a, rows * heads)}
+                : s->cross[0];
+    s->feed[l] = fresh ? (FeedState){take(a, rows * ff), take(a, rows * ff)} : s->feed[0];
+  }
+}
+
+static void lay_out(Transformer *t, Arena *a, bool training) {
+  const ModelConfig *c = &t->config;
+  size_t rows = t->capacity, d = (size_t)c->d, ff = (size_t)c->ff,
+         kv = (size_t)c->layers[1] * 2 * d;
+  for (int which = 0; which < 2; which++) lay_out_stack(t, a, which, training);
+  t->place = c->positions == POSITION_LEARNED ? NULL : take(a, (size_t)c->longest * d);
+  t->cross_kv = take(a, rows * kv);
+  t->branch = take(a, rows * d);
+  t->logits = take(a, t->loss_rows * (size_t)c->vocab);
+  if (!training) return;
+  t->d_branch = take(a, rows * d);
+  t->d_y = take(a, rows * d);
+  t->d_sum = take(a, rows * d);
+  t->d_wide = take(a, rows * 3 * d);
+  t->d_up = take(a, rows * ff);
+  t->d_memory = take(a, rows * d);
+  t->d_cross_kv = take(a, rows * kv);
+}
+
+/* sin and cos of position / 10000^(i / (d/2)), halves one behind the other or
+ * interleaved. */
+static void fill_positions(Transformer *t) {
+  const ModelConfig *c = &t->config;
+  size_t d = (size_t)c->d, half = d / 2;
+  for (size_t p = 0; p < (size_t)c->longest && t->place; p++) {
+    for (size_t i = 0; i < half; i++) {
+      double spread =
+          c->positions == POSITION_HALVES && half > 1 ? (double)(half - 1) : (double)half;
+      double angle = (double)p * pow(10000.0, -(double)i / spread);
+      size_t sine = c->positions == POSITION_HALVES ? i : 2 * i;
+      size_t cosine = c->positions == POSITION_HALVES ? half + i : 2 * i + 1;
+      t->place[p * d + sine] = (float)sin(angle);
+      t->place[p * d + cosine] = (float)cos(angle);
+    }
+  }
+}
+
+/* The lists of pointers, all in one block. */
+static Err new_lists(Transformer *t) {
+  size_t n = 0;
+  for (int which = 0; which < 2; which++) n += 3 * (size_t)(t->stack[which].sublayers + 1);
+  TRY(mem_alloc(&t->lists, n, sizeof *t->lists));
+  void **at = t->lists;
+  for (int which = 0; which < 2; which++) {
+    StackState *s = &t->stack[which];
+    size_t junctions = (size_t)s->sublayers + 1, layers = (size_t)t->config.layers[which];
+    s->sum = (float **)at, s->y = s->sum + junctions, s->stat = s->y + junctions;
+    at += 3 * junctions;
+    TRY(mem_alloc(&s->self, layers, sizeof *s->self));
+    TRY(mem_alloc(&s->cross, layers, sizeof *s->cross));
+    TRY(mem_alloc(&s->feed, layers, sizeof *s->feed));
+  }
+  return ERR_OK;
+}
+
+Err transformer_new(Transformer *t, const ModelConfig *config, const Backend *backend,
+                    size_t capacity, bool training) {
+  *t = (Transformer){.config = *config, .backend = backend, .capacity = capacity};
+  /* Logits of this many rows at once: about 16 MB, so that they stay in the cache. */
+  t->loss_rows = ((size_t)4 << 20) / (size_t)config->vocab + 1;
+  if (t->loss_rows < 64) t->loss_rows = 64;
+  if (t->loss_rows > capacity) t->loss_rows = capacity;
+  t->stack[0].sublayers = 2 * config->layers[0];
+  t->stack[1].sublayers = 3 * config->layers[1];
+  Arena a = {0};
+  Err err;
+  TRY_DONE(params_lay_out(&t->params, config));
+  TRY_DONE(new_lists(t));
+  lay_out(t, &a, training);
+  t->arena_floats = a.floats;
+  TRY_DONE(mem_alloc_aligned(&t->arena, a.floats * sizeof(float)));
+  a = (Arena){.at = t->arena};
+  lay_out(t, &a, training);
+  fill_positions(t);
+done:
+  if (err) transformer_free(t);
+  return err;
+}
+
+void transformer_free(Transformer *t) {
+  for (int which = 0; which < 2; which++) {
+    mem_free(t->stack[which].self);
+    mem_free(t->stack[which].cross);
+    mem_free(t->stack[which].feed);
+  }
+  mem_free(t->lists);
+  mem_free(t->arena);
+  params_free(&t->params);
+  *t = (Transformer){0};
+}
+
+/* Sites of dropout: each place in the model has its own. */
+Dropout dropout_at(StepKey key, float rate, int stack, int layer, int what) {
+  return (Dropout){key.key, (uint32_t)((stack * 256 + layer) * 16 + what),
+                   key.dropout ? rate : 0};
+}
+
+const NormParams *norm_at(const Transformer *t, int which, int junction) {
+  int per_layer = which ? 3 : 2, sublayers = t->stack[which].sublayers;
+  int s = t->config.pre_norm ? junction : junction - 1;
+  if (s >= sublayers) return &t->params.final_norm[which];
+  return &t->params.layer[which][s / per_layer].norm[s % per_layer];
+}
+
+/* The way over a junction: adds the branch of the sublayer before it. */
+static void cross_junction(Transformer *t, const float *w, int which, int junction, size_t rows,
+                           StepKey key) {
+  StackState *s = &t->stack[which];
+  const ModelConfig *c = &t->config;
+  int per_layer = which ? 3 : 2, before = junction - 1;
+  AddNorm n = {.rows = rows, .d = (size_t)c->d, .epsilon = c->norm_epsilon};
+  if (junction > 0)
+    n.drop = dropout_at(key, c->drop_residual, which, before / per_layer, before % per_layer);
+  if (junction == 0 && !c->pre_norm) return;
+  const NormParams *p = norm_at(t, which, junction);
+  const float *x = junction == 0 ? s->sum[0] : c->pre_norm ? s->sum[before] : s->y[before];
+  t->backend->add_norm(t->backend, s->sum[junction], s->y[junction], s->stat[junction], x,
+                       junction ? t->branch : NULL, w + p->gain, w + p->bias, &n);
+}
+
+Attention self_attention(const Transformer *t, int which, int layer, const int32_t *off,
+                         size_t sentences, StepKey key) {
+  const ModelConfig *c = &t->config;
+  size_t d = (size_t)c->d;
+  return (Attention){.sentences = sentences,
+                     .heads = (size_t)c->heads,
+                     .d = d / (size_t)c->heads,
+                     .q_off = off,
+                     .k_off = off,
+                     .q_ld = 3 * d,
+                     .kv_ld = 3 * d,
+                     .o_ld = d,
+                     .causal = which == 1,
+                     .drop = dropout_at(key, c->drop_attention, which, layer, 8)};
+}
+
+Attention cross_attention(const Transformer *t, int layer, const int32_t *q_off,
+                          const int32_t *k_off, size_t sentences, StepKey key) {
+  const ModelConfig *c = &t->config;
+  size_t d = (size_t)c->d;
+  return (Attention){.sentences = sentences,
+                     .heads = (size_t)c->heads,
+                     .d = d / (size_t)c->heads,
+                     .q_off = q_off,
+                     .k_off = k_off,
+                     .q_ld = d,
+                     .kv_ld = (size_t)c->layers[1] * 2 * d,
+                     .o_ld = d,
+                     .drop = dropout_at(key, c->drop_attention, 1, layer, 9)};
+}
+
+const float *weight(const float *w, size_t offset) {
+  return offset == SIZE_MAX ? NULL : w + offset;
+}
+
+static void self_sublayer(Transformer *t, const float *w, int which, int layer, const float *y,
+                          size_t rows, const int32_t *off, size_t sentences, StepKey key) {
+  const Backend *b = t->backend;
+  const AttentionParams *p = &t->params.layer[which][layer].self;
+  AttentionState *s = &t->stack[which].self[layer];
+  size_t d = (size_t)t->config.d;
+  Attention a = self_attention(t, which, layer, off, sentences, key);
+  b->linear(b, s->in, y, w + p->in, weight(w, p->in_bias), rows, d, 3 * d);
+  b->attend(b, s->out, s->lse, s->in, s->in + d, s->in + 2 * d, &a);
+  b->linear(b, t->branch, s->out, w + p->out, weight(w, p->out_bias), rows, d, d);
+}
+
+static void cross_sublayer(Transformer *t, const float *w, int layer, const float *y,
+                           size_t rows, const int32_t *q_off, const int32_t *k_off,
+                           size_t sentences, StepKey key) {
+  const Backend *b = t->backend;
+  const AttentionParams *p = &t->params.layer[1][layer].cross;
+  AttentionState *s = &t->stack[1].cross[layer];
+  size_t d = (size_t)t->config.d;
+  const float *k = t->cross_kv + (size_t)layer * 2 * d;
+  Attention a = cross_attention(t, layer, q_off, k_off, sentences, key);
+  b->linear(b, s->in, y, w + p->in, weight(w, p->in_bias), rows, d, d);
+  b->attend(b, s->out, s->lse, s->in, k, k + d, &a);
+  b->linear(b, t->branch, s->out, w + p->out, weight(w, p->out_bias), rows, d, d);
+}
+
+static void feed_sublayer(Transformer *t, const float *w, int which, int layer, const float *y,
+                          size_t rows, StepKey key) {
+  const Backend *b = t->backend;
+  const FeedParams *p = &t->params.layer[which][layer].feed;
+  FeedState *s = &t->stack[which].feed[layer];
+  size_t d = (size_t)t->config.d, ff = (size_t)t->config.ff;
+  b->linear(b, s->up, y, w + p->up, w + p->up_bias, rows, d, ff);
+  b->activate(b, s->act, s->up, rows * ff, t->config.activation,
+              dropout_at(key, t->config.drop_activation, which, layer, 10));
+  b->linear(b, t->branch, s->act, w + p->down, w + p->down_bias, rows, ff, d);
+}
+
+static void embed_into(Transformer *t, const float *w, int which, const int32_t *id,
+                       const int32_t *pos, size_t rows, StepKey key) {
+  const Backend *b = t->backend;
+  size_t d = (size_t)t->config.d;
+  size_t table = which ? t->params.target_table : t->params.source_table;
+  size_t place = which ? t->params.target_place : t->params.source_place;
+  b->embed(b, t->stack[which].sum[0], w + table, t->place ? t->place : w + place, id, pos, rows,
+           d, sqrtf((float)d), dropout_at(key, t->config.drop_embed, which, 255, 11));
+}
+
+const float *transformer_encode(Transformer *t, const float *w, const int32_t *src,
+                                const int32_t *pos, const int32_t *off, size_t sentences,
+                                StepKey key) {
+  StackState *s = &t->stack[0];
+  size_t rows = (size_t)off[sentences];
+  embed_into(t, w, 0, src, pos, rows, key);
+  cross_junction(t, w, 0, 0, rows, key);
+  for (int i = 0; i < s->sublayers; i++) {
+    if (i % 2 == 0)
+      self_sublayer(t, w, 0, i / 2, s->y[i], rows, off, sentences, key);
+    else
+      feed_sublayer(t, w, 0, i / 2, s->y[i], rows, key);
+    cross_junction(t, w, 0, i + 1, rows, key);
+  }
+  return s->y[s->sublayers];
+}
+
+void transformer_cross_kv(Transformer *t, const float *w, const float *memory, size_t rows) {
+  const Backend *b = t->backend;
+  size_t d = (size_t)t->config.d;
+  b->linear(b, t->cross_kv, memory, w + t->params.cross_kv, weight(w, t->params.cross_kv_bias),
+            rows, d, (size_t)t->config.layers[1] * 2 * d);
+}
+
+static const float *decode_all(Transformer *t, const float *w, const Batch *batch,
+                               StepKey key) {
+  StackState *s = &t->stack[1];
+  size_t rows = batch->rows[1], n = batch->sentences;
+  embed_into(t, w, 1, batch->tgt_in, batch->tgt_pos, rows, key);
+  cross_junction(t, w, 1, 0, rows, key);
+  for (int i = 0; i < s->sublayers; i++) {
+    if (i % 3 == 0) self_sublayer(t, w, 1, i / 3, s->y[i], rows, batch->tgt_off, n, key);
+    if (i % 3 == 1)
+      cross_sublayer(t, w, i / 3, s->y[i], rows, batch->tgt_off, batch->src_off, n, key);
+    if (i % 3 == 2) feed_sublayer(t, w, 1, i / 3, s->y[i], rows, key);
+    cross_junction(t, w, 1, i + 1, rows, key);
+  }
+  return s->y[s->sublayers];
+}
+
+/* Loss, chunk by chunk; with g also the gradients of the output weights, and of
+ * the decoder's output into d_y. */
+static void loss_of(Transformer *t, const float *w, float *g, const float *y,
+                    const Batch *batch, float smoothing, float scale, BatchLoss *loss) {
+  const Backend *b = t->backend;
+  size_t d = (size_t)t->config.d, vocab = (size_t)t->config.vocab, rows = batch->rows[1];
+  double sum[3] = {0};
+  for (size_t r = 0; r < rows; r += t->loss_rows) {
+    size_t n = rows - r < t->loss_rows ? rows - r : t->loss_rows;
+    b->linear(b, t->logits, y + r * d, w + t->params.output, NULL, n, d, vocab);
+    b->loss(b, t->logits, sum, batch->tgt_out + r, n, vocab, smoothing, g ? scale : 0);
+    if (!g) continue;
+    b->linear_dx(b, t->d_y + r * d, t->logits, w + t->params.output, n, d, vocab, false);
+    b->linear_dw(b, g + t->params.output, NULL, t->logits, y + r * d, n, d, vocab);
+  }
+  *loss = (BatchLoss){sum[0], sum[1], sum[2], rows};
+}
+
+void transformer_step(Transformer *t, const float *w, float *g, const Batch *batch, StepKey key,
+                      float smoothing, float scale, GradReady ready, void *context,
+                      BatchLoss *loss) {
+  const float *memory = transformer_encode(t, w, batch->src, batch->src_pos, batch->src_off,
+                                           batch->sentences, key);
+  transformer_cross_kv(t, w, memory, batch->rows[0]);
+  const float *y = decode_all(t, w, batch, key);
+  loss_of(t, w, g, y, batch, smoothing, scale, loss);
+  if (g) transformer_back(t, w, g, batch, key, ready, context);
+}

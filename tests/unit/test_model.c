@@ -1,0 +1,269 @@
+/* The Transformer beside PyTorch: logits, every gradient, ten steps of Adam, in
+ * three forms, on every backend. The golden files and the script that made them
+ * are in tests/golden/model. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "format/safetensors.h"
+#include "model/transformer.h"
+
+#define OK(call) assert_ok((call), #call)
+static void assert_ok(Err err, const char *what) {
+  if (err) fail_msg("%s: %s", what, err_message());
+}
+
+#define TOLERANCE 1e-5 /* relative, of norms */
+
+static int32_t src[] = {5, 6, 7, 1, 9, 1, 11, 12, 13, 14, 15, 1},
+               src_pos[] = {0, 1, 2, 3, 0, 1, 0, 1, 2, 3, 4, 5};
+static int32_t src_off[] = {0, 4, 6, 12};
+static int32_t tgt_in[] = {2, 21, 22, 2, 8, 9, 10, 11, 2, 17},
+               tgt_out[] = {21, 22, 1, 8, 9, 10, 11, 1, 17, 1};
+static int32_t tgt_pos[] = {0, 1, 2, 0, 1, 2, 3, 4, 0, 1}, tgt_off[] = {0, 3, 8, 10};
+static const Batch batch = {.capacity = 12,
+                            .sentences = 3,
+                            .rows = {12, 10},
+                            .src = src,
+                            .src_pos = src_pos,
+                            .src_off = src_off,
+                            .tgt_in = tgt_in,
+                            .tgt_out = tgt_out,
+                            .tgt_pos = tgt_pos,
+                            .tgt_off = tgt_off};
+
+static ModelConfig config_of(const char *form) {
+  ModelConfig c = {.vocab = 23,
+                   .d = 16,
+                   .ff = 24,
+                   .heads = 4,
+                   .layers = {2, 2},
+                   .longest = 12,
+                   .norm_epsilon = 1e-6f};
+  if (strcmp(form, "pre") == 0) {
+    c.pre_norm = true, c.activation = ACT_RELU, c.positions = POSITION_HALVES,
+    c.tying = TIE_ALL;
+  } else {
+    bool tied = strcmp(form, "post") == 0;
+    c.attention_bias = true;
+    c.activation = tied ? ACT_GELU : ACT_SILU;
+    c.positions = tied ? POSITION_INTERLEAVED : POSITION_LEARNED;
+    c.tying = tied ? TIE_DECODER : TIE_NONE;
+  }
+  return c;
+}
+
+typedef struct {
+  Backend backend;
+  Transformer t;
+  SafeFile golden;
+  float *w, *g, *m, *v;
+} Fixture;
+
+static void read_golden(const Fixture *f, const char *kind, const char *name, float *out,
+                        uint64_t count) {
+  char full[96];
+  snprintf(full, sizeof full, "%s%s", kind, name);
+  const SafeTensor *t = safetensors_find(&f->golden, full);
+  if (!t) fail_msg("the golden file has no %s", full);
+  OK(safetensors_read(&f->golden, t, out, count));
+}
+
+static void open_fixture(Fixture *f, const char *form, bool reference) {
+  char path[64];
+  ModelConfig c = config_of(form);
+  *f = (Fixture){0};
+  if (reference)
+    backend_reference(&f->backend);
+  else
+    OK(backend_cpu(&f->backend, 2, false));
+  OK(transformer_new(&f->t, &c, &f->backend, batch.capacity, true));
+  snprintf(path, sizeof path, "tests/golden/model/%s.safetensors", form);
+  OK(safetensors_open(&f->golden, path));
+  float **array[] = {&f->w, &f->g, &f->m, &f->v};
+  for (int i = 0; i < 4; i++)
+    OK(mem_alloc_aligned(array[i], f->t.params.padded * sizeof(float)));
+  size_t weights = 0;
+  for (size_t i = 0; i < f->golden.tensors; i++)
+    weights += strncmp(f->golden.tensor[i].name, "weight/", 7) == 0;
+  assert_int_equal(weights, f->t.params.count); /* neither side has one the other lacks */
+  for (size_t i = 0; i < f->t.params.count; i++) {
+    const Param *p = &f->t.params.param[i];
+    read_golden(f, "weight/", p->name, f->w + p->offset, p->rows * p->cols);
+  }
+}
+
+static void close_fixture(Fixture *f) {
+  transformer_free(&f->t);
+  safetensors_close(&f->golden);
+  float *array[] = {f->w, f->g, f->m, f->v};
+  for (int i = 0; i < 4; i++) mem_free(array[i]);
+}
+
+static double difference(const float *a, const float *b, size_t n) {
+  double error = 0, size = 0;
+  for (size_t i = 0; i < n; i++) {
+    error += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+    size += (double)b[i] * b[i];
+  }
+  return sqrt(error / (size + 1e-30));
+}
+
+static void assert_close(const char *name, const float *a, const float *b, size_t n) {
+  double e = difference(a, b, n);
+  if (!(e < TOLERANCE)) fail_msg("%s is off by %g", name, e);
+}
+
+static void check_gradients(const char *form, bool reference) {
+  Fixture f;
+  BatchLoss loss;
+  float golden[4096];
+  open_fixture(&f, form, reference);
+  /* Without gradients the logits stay as they are. */
+  transformer_step(&f.t, f.w, NULL, &batch, (StepKey){0}, 0.1f, 1, NULL, NULL, &loss);
+  read_golden(&f, "", "logits", golden, 10 * 23);
+  assert_close("logits", f.t.logits, golden, 10 * 23);
+  transformer_step(&f.t, f.w, f.g, &batch, (StepKey){0}, 0.1f, 1, NULL, NULL, &loss);
+  for (size_t i = 0; i < f.t.params.count; i++) {
+    const Param *p = &f.t.params.param[i];
+    assert_true(p->rows * p->cols <= 4096);
+    read_golden(&f, "grad/", p->name, golden, p->rows * p->cols);
+    assert_close(p->name, f.g + p->offset, golden, p->rows * p->cols);
+  }
+  close_fixture(&f);
+}
+
+static void check_ten_steps(const char *form, bool reference) {
+  Fixture f;
+  BatchLoss loss;
+  float losses[10];
+  open_fixture(&f, form, reference);
+  read_golden(&f, "", "losses", losses, 10);
+  size_t n = f.t.params.padded;
+  for (int step = 0; step < 10; step++) {
+    memset(f.g, 0, n * sizeof(float));
+    transformer_step(&f.t, f.w, f.g, &batch, (StepKey){0}, 0.1f, 0.1f, NULL, NULL, &loss);
+    if (!(fabs(loss.loss - losses[step]) < TOLERANCE * losses[step])) {
+      fail_msg("%s: loss %d is %.8g, PyTorch has %.8g", form, step, loss.loss,
+               (double)losses[step]);
+    }
+    AdamStep adam = {.lr = 1e-3f, .beta1 = 0.9f, .beta2 = 0.98f, .epsilon = 1e-9f, .scale = 1};
+    adam.correction1 = 1 - powf(0.9f, (float)(step + 1));
+    adam.correction2 = 1 - powf(0.98f, (float)(step + 1));
+    f.backend.adam(&f.backend, f.w, f.m, f.v, f.g, n, &adam);
+  }
+  close_fixture(&f);
+}
+
+static void test_gradients_equal_pytorch(void **state) {
+  (void)state;
+  const char *forms[] = {"pre", "post", "free"};
+  for (int i = 0; i < 3; i++) {
+    check_gradients(forms[i], true);
+    check_gradients(forms[i], false);
+  }
+}
+
+static void test_ten_steps_equal_pytorch(void **state) {
+  (void)state;
+  const char *forms[] = {"pre", "post", "free"};
+  for (int i = 0; i < 3; i++) {
+    check_ten_steps(forms[i], true);
+    check_ten_steps(forms[i], false);
+  }
+}
+
+static void test_base_has_the_reference_size(void **state) {
+  (void)state;
+  static const struct {
+    const char *preset;
+    size_t parameters;
+  } cases[] = {{"base", 60880896}, {"big", 209842176}};
+  for (int i = 0; i < 2; i++) {
+    ModelConfig c = {.vocab = 32768, .longest = 256};
+    Params p;
+    OK(config_preset(&c, cases[i].preset));
+    OK(params_lay_out(&p, &c));
+    assert_int_equal(p.total, cases[i].parameters);
+    for (size_t ranks = 1; ranks <= 10; ranks++) assert_int_equal(p.padded % ranks, 0);
+    params_free(&p);
+  }
+}
+
+/* With dropout the fast backend and the reference drop the same elements. */
+static void test_dropout_is_the_same_everywhere(void **state) {
+  (void)state;
+  Fixture a, b;
+  BatchLoss loss[2];
+  open_fixture(&a, "pre", true);
+  open_fixture(&b, "pre", false);
+  Transformer *t[2] = {&a.t, &b.t};
+  for (int i = 0; i < 2; i++) {
+    ModelConfig *c = &t[i]->config;
+    c->drop_embed = c->drop_attention = c->drop_activation = c->drop_residual = 0.3f;
+  }
+  transformer_step(&a.t, a.w, a.g, &batch, (StepKey){99, true}, 0.1f, 1, NULL, NULL, &loss[0]);
+  transformer_step(&b.t, b.w, b.g, &batch, (StepKey){99, true}, 0.1f, 1, NULL, NULL, &loss[1]);
+  assert_close("gradients under dropout", b.g, a.g, a.t.params.padded);
+  assert_true(fabs(loss[0].loss - loss[1].loss) < 1e-5 * loss[0].loss);
+  close_fixture(&a);
+  close_fixture(&b);
+}
+
+/* Every parameter's gradient is announced once, when it is complete. */
+typedef struct {
+  uint8_t *told;
+  const float *g;
+  float *seen;
+} Announced;
+
+static void note_ready(void *context, size_t begin, size_t end) {
+  Announced *a = context;
+  for (size_t i = begin; i < end; i++) {
+    assert_int_equal(a->told[i], 0);
+    a->told[i] = 1;
+    a->seen[i] = a->g[i];
+  }
+}
+
+static void test_gradients_are_announced_when_complete(void **state) {
+  (void)state;
+  const char *forms[] = {"pre", "post"};
+  for (int i = 0; i < 2; i++) {
+    Fixture f;
+    BatchLoss loss;
+    Announced a = {0};
+    open_fixture(&f, forms[i], false);
+    OK(mem_alloc(&a.told, f.t.params.padded, 1));
+    OK(mem_alloc(&a.seen, f.t.params.padded, sizeof(float)));
+    a.g = f.g;
+    transformer_step(&f.t, f.w, f.g, &batch, (StepKey){0}, 0.1f, 1, note_ready, &a, &loss);
+    size_t told = 0;
+    for (size_t k = 0; k < f.t.params.padded; k++) {
+      told += a.told[k];
+      if (a.told[k]) assert_true(a.seen[k] == f.g[k]);
+    }
+    assert_true(told > f.t.params.total / 2);
+    mem_free(a.told);
+    mem_free(a.seen);
+    close_fixture(&f);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_gradients_equal_pytorch),
+      cmocka_unit_test(test_ten_steps_equal_pytorch),
+      cmocka_unit_test(test_base_has_the_reference_size),
+      cmocka_unit_test(test_dropout_is_the_same_everywhere),
+      cmocka_unit_test(test_gradients_are_announced_when_complete),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -145,21 +145,22 @@ static double score(const Attention *a, const float *q, const float *k, size_t s
 static void attend(const Backend *b, float *o, float *lse, const float *q, const float *k,
                    const float *v, const Attention *a) {
   (void)b;
+  double p[4096];
   for (size_t s = 0; s < a->sentences; s++) {
     for (size_t h = 0; h < a->heads; h++) {
       for (size_t i = 0; i < (size_t)(a->q_off[s + 1] - a->q_off[s]); i++) {
         size_t keys = keys_seen(a, s, i), row = (size_t)a->q_off[s] + i;
         double most = -INFINITY, total = 0;
-        for (size_t j = 0; j < keys; j++) most = fmax(most, score(a, q, k, s, h, i, j));
-        for (size_t j = 0; j < keys; j++) total += exp(score(a, q, k, s, h, i, j) - most);
+        for (size_t j = 0; j < keys; j++)
+          p[j] = score(a, q, k, s, h, i, j), most = fmax(most, p[j]);
+        for (size_t j = 0; j < keys; j++) p[j] = exp(p[j] - most), total += p[j];
         lse[row * a->heads + h] = (float)(most + log(total));
+        for (size_t j = 0; j < keys; j++)
+          p[j] *= dropout_factor(a->drop, probability(a, row, h, j)) / total;
         for (size_t c = 0; c < a->d; c++) {
           double sum = 0;
-          for (size_t j = 0; j < keys; j++) {
-            double p = exp(score(a, q, k, s, h, i, j) - most) / total *
-                       dropout_factor(a->drop, probability(a, row, h, j));
-            sum += p * v[((size_t)a->k_off[s] + j) * a->kv_ld + h * a->d + c];
-          }
+          for (size_t j = 0; j < keys; j++)
+            sum += p[j] * v[((size_t)a->k_off[s] + j) * a->kv_ld + h * a->d + c];
           o[row * a->o_ld + h * a->d + c] = (float)sum;
         }
       }

@@ -27,7 +27,9 @@ int main(int argc, char **argv) {
     fputs("usage: dump_ids DATASET train|valid|test source|target\n", stderr);
     return 2;
   }
-  Split split = strcmp(argv[2], "train") == 0 ? SPLIT_TRAIN : strcmp(argv[2], "valid") == 0 ? SPLIT_VALID : SPLIT_TEST;
+  Split split = strcmp(argv[2], "train") == 0   ? SPLIT_TRAIN
+                : strcmp(argv[2], "valid") == 0 ? SPLIT_VALID
+                                                : SPLIT_TEST;
   Err err = dataset_open(&d, argv[1]);
   if (!err) err = dump(&d, split, strcmp(argv[3], "target") == 0);
   if (err) fprintf(stderr, "%s\n", err_message());

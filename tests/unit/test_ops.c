@@ -258,7 +258,8 @@ static void compare_with_reference(const Backend *fast) {
   Backend reference;
   backend_reference(&reference);
   for (size_t o = 0; o < OPS; o++) {
-    for (int which = 0; which < (fast->bf16 ? 3 : 4); which++) { /* one bf16 product alone may cancel */
+    for (int which = 0; which < (fast->bf16 ? 3 : 4);
+         which++) { /* one bf16 product alone may cancel */
       Case a = shape(which);
       ops[o].make(&a);
       Case b = twin(&a);

@@ -100,7 +100,7 @@ typedef struct {
 } Trainer;
 
 static Err new_trainer(Trainer *r, const ModelConfig *c, const Backend *b, size_t capacity) {
-  TRY(transformer_new(&r->t, c, b, capacity, true));
+  TRY(transformer_new(&r->t, c, b, capacity, 0, true));
   size_t bytes = r->t.params.padded * sizeof(float);
   TRY(mem_alloc_aligned(&r->w, bytes));
   TRY(mem_alloc_aligned(&r->g, bytes));

@@ -102,11 +102,12 @@ static Err new_lists(Transformer *t) {
 }
 
 Err transformer_new(Transformer *t, const ModelConfig *config, const Backend *backend,
-                    size_t capacity, bool training) {
+                    size_t capacity, size_t logit_rows, bool training) {
   *t = (Transformer){.config = *config, .backend = backend, .capacity = capacity};
   /* Logits of this many rows at once: about 16 MB, so that they stay in the cache. */
   t->loss_rows = ((size_t)4 << 20) / (size_t)config->vocab + 1;
   if (t->loss_rows < 64) t->loss_rows = 64;
+  if (logit_rows) t->loss_rows = logit_rows;
   if (t->loss_rows > capacity) t->loss_rows = capacity;
   t->stack[0].sublayers = 2 * config->layers[0];
   t->stack[1].sublayers = 3 * config->layers[1];
@@ -151,8 +152,8 @@ const NormParams *norm_at(const Transformer *t, int which, int junction) {
 }
 
 /* The way over a junction: adds the branch of the sublayer before it. */
-static void cross_junction(Transformer *t, const float *w, int which, int junction, size_t rows,
-                           StepKey key) {
+void cross_junction(Transformer *t, const float *w, int which, int junction, size_t rows,
+                    StepKey key) {
   StackState *s = &t->stack[which];
   const ModelConfig *c = &t->config;
   int per_layer = which ? 3 : 2, before = junction - 1;
@@ -227,8 +228,8 @@ static void cross_sublayer(Transformer *t, const float *w, int layer, const floa
   b->linear(b, t->branch, s->out, w + p->out, weight(w, p->out_bias), rows, d, d);
 }
 
-static void feed_sublayer(Transformer *t, const float *w, int which, int layer, const float *y,
-                          size_t rows, StepKey key) {
+void feed_sublayer(Transformer *t, const float *w, int which, int layer, const float *y,
+                   size_t rows, StepKey key) {
   const Backend *b = t->backend;
   const FeedParams *p = &t->params.layer[which][layer].feed;
   FeedState *s = &t->stack[which].feed[layer];
@@ -239,8 +240,8 @@ static void feed_sublayer(Transformer *t, const float *w, int which, int layer, 
   b->linear(b, t->branch, s->act, w + p->down, w + p->down_bias, rows, ff, d);
 }
 
-static void embed_into(Transformer *t, const float *w, int which, const int32_t *id,
-                       const int32_t *pos, size_t rows, StepKey key) {
+void embed_into(Transformer *t, const float *w, int which, const int32_t *id,
+                const int32_t *pos, size_t rows, StepKey key) {
   const Backend *b = t->backend;
   size_t d = (size_t)t->config.d;
   size_t table = which ? t->params.target_table : t->params.source_table;

@@ -42,9 +42,10 @@ typedef struct {
   size_t arena_floats;
 } Transformer;
 
-/* `training` false leaves out what only the way back needs. */
+/* `training` false leaves out what only the way back needs. logit_rows: rows of
+ * logits in memory at once; 0: as many as fit the cache. */
 NODISCARD Err transformer_new(Transformer *t, const ModelConfig *config, const Backend *backend,
-                              size_t capacity, bool training);
+                              size_t capacity, size_t logit_rows, bool training);
 void transformer_free(Transformer *t);
 
 /* One micro-batch's randomness: 0 turns dropout off. */

@@ -84,7 +84,7 @@ static void open_fixture(Fixture *f, const char *form, bool reference) {
     backend_reference(&f->backend);
   else
     OK(backend_cpu(&f->backend, 2, false));
-  OK(transformer_new(&f->t, &c, &f->backend, batch.capacity, true));
+  OK(transformer_new(&f->t, &c, &f->backend, batch.capacity, 0, true));
   snprintf(path, sizeof path, "tests/golden/model/%s.safetensors", form);
   OK(safetensors_open(&f->golden, path));
   float **array[] = {&f->w, &f->g, &f->m, &f->v};

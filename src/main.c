@@ -31,6 +31,26 @@ static const OptVerb verbs[] = {
      .min_operands = 1,
      .max_operands = 1,
      .run = cmd_inspect},
+    {.name = "train",
+     .summary = "a data set -> a trained Transformer",
+     .usage = "--data DIR --run DIR [--preset NAME] [--batch-tokens N] [--micro-batches N] "
+              "[--steps N | --time T] [--resume]",
+     .about = "Trains on the packed batches of a data set, validates with beam search and "
+              "BLEU, and keeps checkpoints that "
+              "'translate' runs on as they are. Ctrl-C finishes the step, saves and leaves; "
+              "--resume goes on from there.",
+     .examples =
+         "  trireme train --data data/demo --run runs/demo --preset tiny --steps 2000\n",
+     .run = cmd_train},
+    {.name = "translate",
+     .summary = "text -> translations, by beam search",
+     .usage = "--model DIR [--beam N] [--nbest N] [--scores] < in > out",
+     .about = "Translates raw text, one sentence a line, with any checkpoint or model "
+              "directory. The output is in the order of "
+              "the input and does not depend on how it was batched; empty lines stay empty.",
+     .examples =
+         "  trireme translate --model runs/demo/checkpoints/best < test.src > test.out\n",
+     .run = cmd_translate},
     {.name = "score",
      .summary = "BLEU, chrF and TER, equal to sacreBLEU's",
      .usage = "--ref FILE [--ref FILE …] [--metric LIST] < hypotheses",

@@ -56,6 +56,10 @@ typedef struct Backend {
   bool bf16;       /* round operands of products to bf16 */
   int threads;
 
+  /* Takes the working memory for sentences of at most `longest` rows and heads of
+   * width d, so that no operation has to; attention needs it. */
+  Err (*reserve)(const struct Backend *, size_t longest, size_t d);
+
   /* y (rows, out) = x (rows, in) · wᵀ + bias; w (out, in); bias (out) or NULL. */
   void (*linear)(const struct Backend *, float *y, const float *x, const float *w,
                  const float *bias, size_t rows, size_t in, size_t out);

@@ -6,6 +6,11 @@
 #include "backend/backend.h"
 #include "backend/dropout.h"
 
+static Err reserve(const Backend *b, size_t longest, size_t d) {
+  (void)b, (void)longest, (void)d;
+  return ERR_OK;
+}
+
 static void linear(const Backend *b, float *y, const float *x, const float *w,
                    const float *bias, size_t rows, size_t in, size_t out) {
   (void)b;
@@ -297,6 +302,7 @@ static void adam(const Backend *b, float *w, float *m, float *v, const float *g,
 
 void backend_reference(Backend *b) {
   *b = (Backend){.name = "reference", .about = "reference: plain C, one thread", .threads = 1};
+  b->reserve = reserve;
   b->linear = linear, b->linear_dx = linear_dx, b->linear_dw = linear_dw;
   b->embed = embed, b->embed_back = embed_back;
   b->add_norm = add_norm, b->add_norm_back = add_norm_back;

@@ -207,7 +207,7 @@ Err bench_train(const OptSet *opts) {
   config.longest = (int)l.longest;
   TRY_DONE(open_order(&order, &l));
   TRY_DONE(order_plan(&plan, &order, (uint32_t)opt_count(opts, "batch-tokens")));
-  TRY_DONE(batch_new(&batch, &plan));
+  TRY_DONE(batch_new(&batch, plan.capacity, plan.most_sentences));
   TRY_DONE(new_trainer(&trainer, &config, &backend, plan.capacity));
   err = run(&trainer, &batch, &order, &plan, &l, opts);
 done:

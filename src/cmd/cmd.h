@@ -11,6 +11,8 @@ extern const OptSpec cmd_options[];
 
 NODISCARD Err cmd_prepare(OptSet *opts);
 NODISCARD Err cmd_inspect(OptSet *opts);
+NODISCARD Err cmd_train(OptSet *opts);
+NODISCARD Err cmd_translate(OptSet *opts);
 NODISCARD Err cmd_score(OptSet *opts);
 NODISCARD Err cmd_bench(OptSet *opts);
 NODISCARD Err cmd_help(OptSet *opts);

@@ -7,9 +7,9 @@
 
 #define AHEAD 12 /* pairs fetched ahead of their copy */
 
-Err batch_new(Batch *b, const OrderPlan *plan) {
-  *b = (Batch){.capacity = plan->capacity};
-  size_t rows = plan->capacity, sentences = (size_t)plan->most_sentences + 1;
+Err batch_new(Batch *b, uint32_t capacity, uint32_t most_sentences) {
+  *b = (Batch){.capacity = capacity, .most_sentences = most_sentences};
+  size_t rows = capacity, sentences = (size_t)most_sentences + 1;
   TRY(mem_alloc(&b->memory_, 5 * rows + 3 * sentences, sizeof *b->memory_));
   int32_t *at = b->memory_;
   b->src = at, at += rows;
@@ -44,10 +44,10 @@ static void prefetch(const DataSet *d, const Batch *b, uint32_t n, uint32_t k) {
   }
 }
 
-static Err add_pair(Batch *b, DataSet *d, uint32_t k) {
+static Err add_pair(Batch *b, DataSet *d, Split split, uint32_t k) {
   uint64_t within;
   ShardView view;
-  Shard *shard = dataset_find(d, SPLIT_TRAIN, b->pair[k], &within);
+  Shard *shard = dataset_find(d, split, b->pair[k], &within);
   TRY(shard_pair(shard, within, &view));
   size_t s = b->rows[0], t = b->rows[1], n = view.len[0], m = view.len[1];
   if (s + n + 1 > b->capacity || t + m + 1 > b->capacity) {
@@ -77,6 +77,15 @@ static void fill_rest(int32_t *row, uint32_t from, uint32_t to, int32_t value) {
   for (uint32_t i = from; i < to; i++) row[i] = value;
 }
 
+static void fill_rests(Batch *b, const Meta *meta) {
+  int32_t pad = meta->pad >= 0 ? meta->pad : meta->eos;
+  fill_rest(b->src, b->rows[0], b->capacity, pad);
+  fill_rest(b->src_pos, b->rows[0], b->capacity, 0);
+  fill_rest(b->tgt_in, b->rows[1], b->capacity, pad);
+  fill_rest(b->tgt_out, b->rows[1], b->capacity, pad);
+  fill_rest(b->tgt_pos, b->rows[1], b->capacity, 0);
+}
+
 Err batch_fill(Batch *b, DataSet *d, const OrderPlan *plan, uint64_t seed, uint64_t epoch,
                uint64_t index) {
   uint32_t n;
@@ -93,14 +102,33 @@ Err batch_fill(Batch *b, DataSet *d, const OrderPlan *plan, uint64_t seed, uint6
   }
   for (uint32_t k = 0; k < n; k++) {
     prefetch(d, b, n, k);
-    TRY(add_pair(b, d, k));
+    TRY(add_pair(b, d, SPLIT_TRAIN, k));
     b->sentences++;
   }
-  int32_t pad = d->meta.pad >= 0 ? d->meta.pad : d->meta.eos;
-  fill_rest(b->src, b->rows[0], b->capacity, pad);
-  fill_rest(b->src_pos, b->rows[0], b->capacity, 0);
-  fill_rest(b->tgt_in, b->rows[1], b->capacity, pad);
-  fill_rest(b->tgt_out, b->rows[1], b->capacity, pad);
-  fill_rest(b->tgt_pos, b->rows[1], b->capacity, 0);
+  fill_rests(b, &d->meta);
+  return ERR_OK;
+}
+
+Err batch_fill_from(Batch *b, DataSet *d, Split split, uint64_t *next) {
+  b->sentences = 0, b->rows[0] = b->rows[1] = 0;
+  b->src_off[0] = b->tgt_off[0] = 0;
+  for (; *next < d->meta.split[split].pairs && b->sentences < b->most_sentences; ++*next) {
+    uint64_t within;
+    ShardView view;
+    Shard *shard = dataset_find(d, split, *next, &within);
+    TRY(shard_pair(shard, within, &view));
+    bool fits = b->rows[0] + view.len[0] + 1 <= b->capacity &&
+                b->rows[1] + view.len[1] + 1 <= b->capacity;
+    if (!fits && b->sentences) break;
+    if (!fits) {
+      return err_set(ERR_USAGE,
+                     "a sentence of the %s text has %u and %u tokens; raise --batch-tokens",
+                     split_name[split], view.len[0], view.len[1]);
+    }
+    b->pair[b->sentences] = (uint32_t)*next;
+    TRY(add_pair(b, d, split, b->sentences));
+    b->sentences++;
+  }
+  fill_rests(b, &d->meta);
   return ERR_OK;
 }

@@ -7,7 +7,7 @@
 
 typedef struct {
   uint64_t epoch, index; /* which batch this is */
-  uint32_t capacity, sentences;
+  uint32_t capacity, sentences, most_sentences;
   uint32_t rows[2]; /* real rows: source, target; the rest of the rows is fill */
   int32_t *src;     /* (capacity) source ids, each sentence closed by eos */
   int32_t *src_pos; /* (capacity) place in the sentence, from 0 */
@@ -20,11 +20,16 @@ typedef struct {
   int32_t *memory_; /* one block holds all the arrays */
 } Batch;
 
-NODISCARD Err batch_new(Batch *b, const OrderPlan *plan);
+/* Room for `capacity` rows a side and `sentences` sentences. */
+NODISCARD Err batch_new(Batch *b, uint32_t capacity, uint32_t sentences);
 void batch_free(Batch *b);
 /* Fills it with batch `index` of the epoch. */
 NODISCARD Err batch_fill(Batch *b, DataSet *d, const OrderPlan *plan, uint64_t seed,
                          uint64_t epoch, uint64_t index);
+
+/* Fills it with the pairs of a split from *next on, in order, as many as fit, and
+ * moves *next behind them. A pair that does not fit an empty batch is an error. */
+NODISCARD Err batch_fill_from(Batch *b, DataSet *d, Split split, uint64_t *next);
 
 /* A thread that fills batches ahead of their use. Micro-batches are numbered
  * through all epochs; of each `group` of them this loader gives those from

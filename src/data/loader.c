@@ -61,7 +61,8 @@ Err loader_open(Loader **out, DataSet *d, const OrderPlan *plan, const LoaderSpe
   pthread_mutex_init(&l->lock, NULL);
   pthread_cond_init(&l->changed, NULL);
   Err err = ERR_OK;
-  for (int i = 0; i < RING && !err; i++) err = batch_new(&l->ring[i], plan);
+  for (int i = 0; i < RING && !err; i++)
+    err = batch_new(&l->ring[i], plan->capacity, plan->most_sentences);
   if (!err) {
     l->started = pthread_create(&l->thread, NULL, run, l) == 0;
     if (!l->started) err = err_set(ERR_WORK, "cannot start a thread to read data");

@@ -114,6 +114,8 @@ Err transformer_new(Transformer *t, const ModelConfig *config, const Backend *ba
   Arena a = {0};
   Err err;
   TRY_DONE(params_lay_out(&t->params, config));
+  TRY_DONE(
+      backend->reserve(backend, (size_t)config->longest, (size_t)(config->d / config->heads)));
   TRY_DONE(new_lists(t));
   lay_out(t, &a, training);
   t->arena_floats = a.floats;

@@ -316,8 +316,8 @@ kill_and_resume() {
     sleep "$(perl -e 'srand $ARGV[0]; printf "%.3f", rand(0.7 * $ARGV[1] / 1000)' "$try$span" "$span")"
     kill -KILL "$child" 2> /dev/null || true
     if wait "$child"; then break; fi
-    [ ! -e "$out" ]
     kills=$((kills + 1))
+    [ ! -e "$out" ] || break # killed on its way out: it must be complete, as diff will tell
   done
   child=
   [ -e "$out" ] || prepare "$out" --train a b "$@" --resume > /dev/null

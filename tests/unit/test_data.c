@@ -405,7 +405,7 @@ static void test_loaders_share_an_epoch(void **state) {
                          .end = (rank + 1) * GROUP / ranks};
       Loader *loader;
       Batch alone;
-      OK(batch_new(&alone, &plan));
+      OK(batch_new(&alone, plan.capacity, plan.most_sentences));
       OK(loader_open(&loader, &d, &plan, &spec));
       for (uint64_t n = 0; n < steps * (spec.end - spec.begin); n++) {
         const Batch *b;

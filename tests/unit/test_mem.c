@@ -195,7 +195,7 @@ static Err fill_batches(void) {
   if (!err) {
     err = order_plan(&plan, &d.order, 128);
     if (!err) {
-      err = batch_new(&b, &plan);
+      err = batch_new(&b, plan.capacity, plan.most_sentences);
       for (uint64_t i = 0; i < plan.batches && !err; i++)
         err = batch_fill(&b, &d, &plan, 1, 0, i);
       batch_free(&b);

@@ -256,6 +256,7 @@ static double off_by(const Case *a, const Case *b) {
 
 static void compare_with_reference(const Backend *fast) {
   Backend reference;
+  assert_int_equal(fast->reserve(fast, 128, 128), ERR_OK);
   backend_reference(&reference);
   for (size_t o = 0; o < OPS; o++) {
     for (int which = 0; which < (fast->bf16 ? 3 : 4);
@@ -305,6 +306,7 @@ static void test_threads_change_nothing(void **state) {
   Backend one, three;
   assert_int_equal(backend_cpu(&one, 1, false), ERR_OK);
   assert_int_equal(backend_cpu(&three, 3, false), ERR_OK);
+  assert_int_equal(three.reserve(&three, 128, 128), ERR_OK);
   for (size_t o = 0; o < OPS; o++) {
     Case a = shape(0);
     ops[o].make(&a);
@@ -463,7 +465,7 @@ static void test_every_operation_is_there(void **state) {
   backend_reference(&list[0]);
   assert_int_equal(backend_cpu(&list[1], 1, false), ERR_OK);
   for (int i = 0; i < 2; i++) {
-    const void *const *at = (const void *const *)(const void *)&list[i].linear;
+    const void *const *at = (const void *const *)(const void *)&list[i].reserve;
     for (const void *const *end = (const void *const *)(const void *)(&list[i].adam + 1);
          at < end; at++)
       assert_non_null(*at);
@@ -472,7 +474,7 @@ static void test_every_operation_is_there(void **state) {
 
 static int print_speed(void) {
   Backend b;
-  if (backend_cpu(&b, 0, false)) return 1;
+  if (backend_cpu(&b, 0, false) || b.reserve(&b, 128, 64)) return 1;
   printf("%s\n", b.about);
   for (size_t o = 0; o < OPS; o++) {
     static int32_t off[65], id[2048], pos[2048];

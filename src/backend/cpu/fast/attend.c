@@ -4,11 +4,13 @@
  *
  * Small products on padded buffers: leading dimensions are multiples of LANES, so
  * rows are whole vectors and the padding is zeros. */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
 #include "backend/cpu/fast/fast.h"
 #include "base/mem.h"
+#include "base/parallel.h"
 
 #define ROWS 4 /* rows of a product worked on together */
 
@@ -80,16 +82,34 @@ static void scatter(float *to, size_t ld, const float *from, size_t from_ld, siz
   for (size_t i = 0; i < n; i++) memcpy(to + i * ld, from + i * from_ld, d * sizeof *to);
 }
 
+/* Working memory: a room for each thread, taken by reserve. */
+static struct {
+  float *at;
+  size_t each; /* floats of a room */
+  int threads;
+} work;
+
 static size_t pad(size_t n) {
   return (n + LANES - 1) / LANES * LANES;
 }
 
-/* Working memory of a thread, grown to the longest sentence and then kept. */
-typedef struct {
-  float *at;
-  size_t cap;
-} Room;
-static _Thread_local Room room;
+/* What attend_back_one needs for n queries and n keys; attend_one needs less. */
+static size_t room_for(size_t n, size_t d) {
+  size_t np = pad(n), dp = pad(d);
+  return 5 * n * dp + 2 * d * np + 3 * n * np + 2 * np + 256;
+}
+
+static Err reserve(const Backend *b, size_t longest, size_t d) {
+  size_t each = room_for(longest, d);
+  if (each <= work.each && b->threads <= work.threads) return ERR_OK;
+  if (each < work.each) each = work.each;
+  mem_free(work.at);
+  work.each = 0;
+  TRY(mem_alloc_aligned(&work.at, (size_t)b->threads * each * sizeof(float)));
+  work.each = each;
+  work.threads = b->threads;
+  return ERR_OK;
+}
 
 static float *take(float **at, size_t n) {
   float *here = *at;
@@ -97,14 +117,10 @@ static float *take(float **at, size_t n) {
   return here;
 }
 
-static float *enough(size_t floats) {
-  if (floats > room.cap) {
-    mem_free(room.at);
-    room.cap = 0;
-    if (mem_alloc_aligned(&room.at, floats * sizeof(float))) return NULL;
-    room.cap = floats;
-  }
-  return room.at;
+static float *my_room(size_t floats) {
+  assert(floats <= work.each && "reserve was not called for sentences this long");
+  (void)floats;
+  return work.at + (size_t)omp_get_thread_num() * work.each;
 }
 
 typedef struct {
@@ -145,7 +161,7 @@ static void attend_one(const Attention *a, float *o, float *lse, const float *q,
                        const float *v, size_t s, size_t h) {
   Shape z = shape_of(a, s);
   float *at =
-      enough(z.nq * z.dp + z.d * z.kp + z.nk * z.dp + z.nq * z.kp + z.nq * z.dp + z.kp + 16);
+      my_room(z.nq * z.dp + z.d * z.kp + z.nk * z.dp + z.nq * z.kp + z.nq * z.dp + z.kp + 16);
   float *qs = take(&at, z.nq * z.dp), *kt = take(&at, z.d * z.kp), *vs = take(&at, z.nk * z.dp),
         *p = take(&at, z.nq * z.kp), *os = take(&at, z.nq * z.dp), *factor = at;
   gather(qs, z.dp, q + z.q0 * a->q_ld + h * z.d, a->q_ld, z.nq, z.d, 1 / sqrtf((float)z.d));
@@ -170,8 +186,8 @@ static void attend_back_one(const Attention *a, float *dq, float *dk, float *dv,
                             const float *k, const float *v, size_t s, size_t h) {
   Shape z = shape_of(a, s);
   float root = 1 / sqrtf((float)z.d);
-  float *at = enough(3 * z.nq * z.dp + 2 * z.d * z.kp + 2 * z.nk * z.dp + 2 * z.nq * z.kp +
-                     z.nk * z.qp + 2 * z.kp + 64);
+  float *at = my_room(3 * z.nq * z.dp + 2 * z.d * z.kp + 2 * z.nk * z.dp + 2 * z.nq * z.kp +
+                      z.nk * z.qp + 2 * z.kp + 64);
   float *qs = take(&at, z.nq * z.dp), *gs = take(&at, z.nq * z.dp),
         *dqs = take(&at, z.nq * z.dp);
   float *kt = take(&at, z.d * z.kp), *vt = take(&at, z.d * z.kp);
@@ -227,5 +243,6 @@ static void attend_back(const Backend *b, float *dq, float *dk, float *dv, const
 }
 
 void FAST(fast_attend)(Backend *b) {
+  b->reserve = reserve;
   b->attend = attend, b->attend_back = attend_back;
 }

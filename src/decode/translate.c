@@ -1,0 +1,166 @@
+/* Batches of like length through the beam search. Relies on beam, text, clean. */
+#include "decode/translate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "data/clean.h"
+
+#define LEAST_ROWS 512 /* of hypotheses: sentences of a batch times beam, about */
+
+struct Translator {
+  ModelConfig config;
+  const Tokenizer *tokenizer;
+  BeamSpec spec;
+  Beam *beam;
+  size_t rows, sentences;
+  int32_t *src, *off; /* of the batch at hand */
+  Hypothesis *best;
+};
+
+/* A line on its way. */
+typedef struct {
+  size_t index;
+  size_t at, len; /* its ids */
+  size_t result;  /* first of its nbest texts */
+} Item;
+
+typedef struct {
+  char *text;
+  float score;
+} Result;
+
+Err translator_new(Translator **out, const ModelConfig *config, const Backend *backend,
+                   const float *w, const Tokenizer *tokenizer, const BeamSpec *spec,
+                   size_t batch_rows) {
+  *out = NULL;
+  Translator *t;
+  TRY(mem_alloc(&t, 1, sizeof *t));
+  t->config = *config, t->tokenizer = tokenizer, t->spec = *spec;
+  t->rows = batch_rows > (size_t)config->longest ? batch_rows : (size_t)config->longest;
+  t->sentences = t->rows / 16 + 1;
+  size_t most = LEAST_ROWS / (size_t)(spec->beam > 0 ? spec->beam : 1) + 1;
+  if (t->sentences > most) t->sentences = most;
+  Err err;
+  TRY_DONE(beam_new(&t->beam, config, backend, w, spec, t->rows, t->sentences));
+  TRY_DONE(mem_alloc(&t->src, t->rows, sizeof *t->src));
+  TRY_DONE(mem_alloc(&t->off, t->sentences + 1, sizeof *t->off));
+  TRY_DONE(mem_alloc(&t->best, t->sentences * (size_t)spec->nbest, sizeof *t->best));
+done:
+  if (err)
+    translator_free(t);
+  else
+    *out = t;
+  return err;
+}
+
+void translator_free(Translator *t) {
+  if (!t) return;
+  beam_free(t->beam);
+  mem_free(t->src);
+  mem_free(t->off);
+  mem_free(t->best);
+  mem_free(t);
+}
+
+static int by_length(const void *a, const void *b) {
+  const Item *x = a, *y = b;
+  if (x->len != y->len)
+    return x->len > y->len ? -1 : 1; /* the longest first: memory is met early */
+  return x->index < y->index ? -1 : 1;
+}
+
+static Err encode_lines(Translator *t, const Line *line, size_t n, IdList *ids, Item *item,
+                        size_t *cut) {
+  Str squeezed = {0};
+  Err err = ERR_OK;
+  for (size_t i = 0; i < n && !err; i++) {
+    str_clear(&squeezed);
+    str_addn(&squeezed, line[i].text, line[i].len);
+    err = str_check(&squeezed);
+    size_t before = ids->len;
+    if (!err && squeezed.len) {
+      size_t len = clean_squeeze(squeezed.s, squeezed.len, squeezed.s).len;
+      err = tokenizer_encode(t->tokenizer, squeezed.s, len, ids);
+    }
+    size_t most = (size_t)t->config.longest - 1;
+    if (ids->len - before > most) ids->len = before + most, ++*cut;
+    item[i] = (Item){.index = i,
+                     .at = before,
+                     .len = ids->len - before,
+                     .result = i * (size_t)t->spec.nbest};
+  }
+  str_free(&squeezed);
+  return err;
+}
+
+/* Searches one batch and keeps its texts. */
+static Err search(Translator *t, const IdList *ids, const Item *item, size_t n,
+                  Result *result) {
+  size_t rows = 0;
+  t->off[0] = 0;
+  for (size_t i = 0; i < n; i++) {
+    memcpy(t->src + rows, ids->id + item[i].at, item[i].len * sizeof *t->src);
+    rows += item[i].len;
+    t->src[rows++] = t->config.eos;
+    t->off[i + 1] = (int32_t)rows;
+  }
+  TRY(beam_search(t->beam, t->src, t->off, n, t->best));
+  for (size_t i = 0; i < n; i++) {
+    for (int k = 0; k < t->spec.nbest; k++) {
+      const Hypothesis *h = &t->best[i * (size_t)t->spec.nbest + (size_t)k];
+      Str text = {0};
+      Err err = h->id ? tokenizer_decode(t->tokenizer, h->id, h->len, &text) : ERR_OK;
+      if (!err)
+        err = mem_dup(&result[item[i].result + (size_t)k].text, str_text(&text), text.len);
+      result[item[i].result + (size_t)k].score = h->score;
+      str_free(&text);
+      TRY(err);
+    }
+  }
+  return ERR_OK;
+}
+
+static Err translate(Translator *t, const IdList *ids, Item *item, size_t n, Result *result) {
+  qsort(item, n, sizeof *item, by_length);
+  for (size_t i = 0; i < n;) {
+    size_t count = 0, rows = 0;
+    if (item[i].len == 0) break; /* they come last, and stay empty */
+    while (i + count < n && count < t->sentences && item[i + count].len &&
+           rows + item[i + count].len + 1 <= t->rows) {
+      rows += item[i + count++].len + 1;
+    }
+    TRY(search(t, ids, item + i, count, result));
+    i += count;
+  }
+  return ERR_OK;
+}
+
+Err translator_run(Translator *t, const Line *line, size_t n, TranslateTake take, void *context,
+                   size_t *cut) {
+  IdList ids = {0};
+  Item *item = NULL;
+  Result *result = NULL;
+  size_t results = n * (size_t)t->spec.nbest;
+  Err err;
+  *cut = 0;
+  TRY_DONE(mem_alloc(&item, n, sizeof *item));
+  TRY_DONE(mem_alloc(&result, results, sizeof *result));
+  TRY_DONE(encode_lines(t, line, n, &ids, item, cut));
+  TRY_DONE(translate(t, &ids, item, n, result));
+  for (size_t i = 0; i < n; i++) {
+    for (int k = 0; k < t->spec.nbest; k++) {
+      const Result *r = &result[i * (size_t)t->spec.nbest + (size_t)k];
+      if (k == 0 || r->text)
+        TRY_DONE(take(context, i, k, r->text ? r->text : "", r->text ? r->score : 0));
+    }
+  }
+done:
+  for (size_t i = 0; result && i < results; i++) mem_free(result[i].text);
+  mem_free(result);
+  mem_free(item);
+  ids_free(&ids);
+  return err;
+}

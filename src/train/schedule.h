@@ -1,0 +1,38 @@
+/* The learning rate of a step, by one of seven policies. Relies on nothing. */
+#ifndef TRAIN_SCHEDULE_H
+#define TRAIN_SCHEDULE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+typedef enum {
+  LR_TRANSFORMER, /* lr · d^-0.5 · min((s+1) · w^-1.5, (s+1)^-0.5) */
+  LR_FIXED,
+  LR_PIECEWISE,
+  LR_EXPONENTIAL, /* lr · rate^(s / decay) */
+  LR_POLYNOMIAL,  /* down to `least` after `decay` steps, with a power */
+  LR_COSINE,
+  LR_INVERSE, /* lr / (1 + c s)^power, such that `least` is met after `decay` steps */
+} LrPolicy;
+extern const char *const lr_policy_names; /* "transformer|fixed|…" in this order */
+
+#define LR_PIECES 16
+
+typedef struct {
+  LrPolicy policy;
+  double lr, least, power, rate;
+  uint64_t warmup; /* steps; linear for all policies but transformer, which has its own */
+  uint64_t decay;  /* steps */
+  int d;           /* width of the model */
+  int pieces;      /* piecewise: from step at[i] on, lr · factor[i] */
+  uint64_t at[LR_PIECES];
+  double factor[LR_PIECES];
+} Schedule;
+
+double schedule_lr(const Schedule *s, uint64_t step);
+/* "10k:0.5,20k:0.1": from these steps on, these factors. */
+NODISCARD Err schedule_pieces(Schedule *s, const char *text);
+
+#endif

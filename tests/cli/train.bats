@@ -1,0 +1,152 @@
+#!/usr/bin/env bats
+# train and translate as a user calls them, on a model small enough for a test.
+
+setup_file() {
+  export SET="$BATS_FILE_TMPDIR/set"
+  TRIREME_RECIPES=${TRIREME_RECIPES:-$BATS_TEST_DIRNAME/../../recipes} \
+    "$TRIREME" prepare --quiet --recipe demo --demo-pairs 3000 --vocab-size 400 --out "$SET" > /dev/null
+}
+
+setup() {
+  T=$BATS_TEST_TMPDIR
+}
+
+# train RUN [OPTION…]: a tiny model, a few steps.
+train() {
+  local run=$1
+  shift
+  "$TRIREME" train --quiet --data "$SET" --run "$run" --preset tiny --width 32 --feed-width 64 --heads 2 --encoder-layers 1 \
+    --decoder-layers 1 --batch-tokens 256 --micro-batches 2 --warmup 10 --valid-every 0 --log-every 5 --threads 2 "$@"
+}
+
+same_weights() {
+  for f in weights moment1 moment2; do cmp "$1/checkpoints/latest/$f.safetensors" "$2/checkpoints/latest/$f.safetensors"; done
+}
+
+@test "a run leaves its record, its metrics and its checkpoints" {
+  run train "$T/run" --steps 20 --save-every 5 --keep 2
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "done at step 20" ]]
+  [ "$(wc -l < "$T/run/metrics.jsonl")" -eq 4 ]
+  perl -MJSON::PP -ne '$j = decode_json($_); exit 1 unless $j->{loss} > 0 && $j->{target_tokens_per_s} > 0 && exists $j->{data_wait_ms}' "$T/run/metrics.jsonl"
+  grep -q '^steps = 20$' "$T/run/config"
+  [ "$(ls -d "$T"/run/checkpoints/step-* | wc -l)" -eq 2 ]
+  for f in model.json weights.safetensors tokenizer.model training.json; do [ -f "$T/run/checkpoints/latest/$f" ]; done
+}
+
+@test "the loss falls" {
+  train "$T/run" --steps 200 --log-every 50 --lr-policy fixed --lr 3e-3
+  perl -MJSON::PP -e '@l = map { decode_json($_)->{loss} } <>; exit !($l[-1] < 0.8 * $l[0])' "$T/run/metrics.jsonl"
+}
+
+@test "stopping and going on gives the same bits as never stopping" {
+  train "$T/whole" --steps 20
+  train "$T/parts" --steps 7
+  train "$T/parts" --steps 20 --resume
+  same_weights "$T/whole" "$T/parts"
+}
+
+@test "Ctrl-C finishes the step, saves, and the run can go on to the same bits" {
+  train "$T/whole" --steps 40
+  train "$T/parts" --steps 40 > "$T/out" 2>&1 3>&- &
+  child=$!
+  for i in $(seq 100); do [ -s "$T/parts/metrics.jsonl" ] && break; sleep 0.05; done
+  pkill -INT -P $child trireme || true
+  wait $child || true
+  train "$T/parts" --steps 40 --resume
+  same_weights "$T/whole" "$T/parts"
+}
+
+@test "the number of threads changes no bit" {
+  train "$T/one" --steps 10 --threads 1
+  train "$T/three" --steps 10 --threads 3
+  same_weights "$T/one" "$T/three"
+}
+
+@test "validation gives a loss and a BLEU, and keeps the best" {
+  run train "$T/run" --steps 6 --valid-every 3 --samples 0 --beam 2
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "best: BLEU" ]]
+  [ "$(grep -c valid_bleu "$T/run/metrics.jsonl")" -eq 2 ]
+  [ -d "$T/run/checkpoints/best/" ]
+}
+
+@test "a run directory is never overwritten, and belongs to one process" {
+  train "$T/run" --steps 5
+  run train "$T/run" --steps 5
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "exists already" && "$output" =~ "--resume" ]]
+  exec 9> "$T/run/lock"
+  flock 9
+  run train "$T/run" --steps 6 --resume 9>&-
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "in use by another" ]]
+}
+
+@test "wrong calls are told what is missing" {
+  run "$TRIREME" train --run "$T/x"
+  [ "$status" -eq 2 ]
+  [[ "$output" =~ "--data" ]]
+  run "$TRIREME" train --data "$T/nowhere" --run "$T/x"
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "not a data set" ]]
+  [ ! -e "$T/x" ]
+  run train "$T/x" --heads 3
+  [ "$status" -eq 2 ]
+  [[ "$output" =~ "do not divide" ]]
+  run train "$T/x" --batch-tokens 16
+  [ "$status" -eq 2 ]
+  [[ "$output" =~ "--batch-tokens" ]]
+  train "$T/run" --steps 2
+  run train "$T/run" --steps 4 --resume --width 64
+  [ "$status" -eq 2 ]
+  [[ "$output" =~ "another model" ]]
+}
+
+@test "a damaged checkpoint is refused with its name" {
+  train "$T/run" --steps 2
+  truncate -s 1000 "$T/run/checkpoints/latest/weights.safetensors"
+  run train "$T/run" --steps 4 --resume
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "weights.safetensors" ]]
+  run "$TRIREME" translate --model "$T/run/checkpoints/latest" < /dev/null
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "weights.safetensors" ]]
+}
+
+@test "translations keep the order, and do not depend on the batch" {
+  train "$T/run" --steps 30 --lr-policy fixed --lr 3e-3
+  model="$T/run/checkpoints/latest"
+  { head -n 60 "$SET/test.src"; echo; echo "   "; head -n 5 "$SET/test.src" | tr '\n' ' '; echo; } > "$T/in"
+  "$TRIREME" translate --model "$model" --batch-tokens 8192 < "$T/in" > "$T/large" 2> "$T/err"
+  "$TRIREME" translate --model "$model" --batch-tokens 16 --threads 1 < "$T/in" > "$T/small"
+  while read -r line || [ -n "$line" ]; do echo "$line" | "$TRIREME" translate --model "$model"; done < <(head -n 5 "$T/in") > "$T/single"
+  [ "$(wc -l < "$T/large")" -eq "$(wc -l < "$T/in")" ]
+  cmp "$T/large" "$T/small"
+  head -n 5 "$T/large" | cmp - "$T/single"
+  [ -z "$(sed -n 61p "$T/large")$(sed -n 62p "$T/large")" ]
+  [ -n "$(sed -n 1p "$T/large")" ]
+}
+
+@test "n-best lists are sorted, and the best is the translation" {
+  train "$T/run" --steps 30 --lr-policy fixed --lr 3e-3
+  model="$T/run/checkpoints/latest"
+  head -n 3 "$SET/test.src" > "$T/in"
+  "$TRIREME" translate --model "$model" --nbest 3 --scores < "$T/in" > "$T/list"
+  [ "$(wc -l < "$T/list")" -eq 9 ]
+  awk -F'\t' '$1 > 1 && $2 > last { exit 1 } { last = $2 }' "$T/list"
+  "$TRIREME" translate --model "$model" < "$T/in" > "$T/best"
+  awk -F'\t' '$1 == 1 { print $3 }' "$T/list" | cmp - "$T/best"
+  run "$TRIREME" translate --model "$model" --nbest 9 --beam 4
+  [ "$status" -eq 2 ]
+}
+
+@test "bad input and bad models are told" {
+  train "$T/run" --steps 2
+  run "$TRIREME" translate --model "$T/run/checkpoints/latest" <<< $'ok\nbad \xff'
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "standard input:2" ]]
+  run "$TRIREME" translate --model "$T"
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "not a model" ]]
+}

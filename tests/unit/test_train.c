@@ -1,0 +1,227 @@
+/* Schedules, safetensors, beam search: the parts of training and translation that
+ * have numbers of their own. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "decode/beam.h"
+#include "format/safetensors.h"
+#include "train/schedule.h"
+
+#define OK(call) assert_ok((call), #call)
+static void assert_ok(Err err, const char *what) {
+  if (err) fail_msg("%s: %s", what, err_message());
+}
+
+static void near(double a, double b, double tolerance) {
+  if (!(fabs(a - b) <= tolerance * fabs(b))) fail_msg("%.9g is not %.9g", a, b);
+}
+
+static void test_learning_rates(void **state) {
+  (void)state;
+  Schedule s = {.policy = LR_TRANSFORMER, .lr = 2, .warmup = 8000, .d = 512};
+  near(schedule_lr(&s, 4000), 4.941e-4, 5e-4); /* the reference's check values */
+  near(schedule_lr(&s, 8000), 9.882e-4, 5e-4);
+  near(schedule_lr(&s, 100000), 2.795e-4, 5e-4);
+  s = (Schedule){.policy = LR_FIXED, .lr = 0.1, .warmup = 10};
+  near(schedule_lr(&s, 0), 0.01, 1e-12);
+  near(schedule_lr(&s, 9), 0.1, 1e-12);
+  near(schedule_lr(&s, 500), 0.1, 1e-12);
+  s = (Schedule){.policy = LR_PIECEWISE, .lr = 1};
+  OK(schedule_pieces(&s, "10:0.5,2k:0.1"));
+  near(schedule_lr(&s, 9), 1, 1e-12);
+  near(schedule_lr(&s, 10), 0.5, 1e-12);
+  near(schedule_lr(&s, 2000), 0.1, 1e-12);
+  assert_int_equal(schedule_pieces(&s, "10:0.5,5:0.1"), ERR_USAGE);
+  assert_int_equal(schedule_pieces(&s, "10"), ERR_USAGE);
+  s = (Schedule){.policy = LR_EXPONENTIAL, .lr = 1, .rate = 0.1, .decay = 100};
+  near(schedule_lr(&s, 200), 0.01, 1e-12);
+  s = (Schedule){.policy = LR_POLYNOMIAL, .lr = 1, .least = 0.2, .power = 2, .decay = 100};
+  near(schedule_lr(&s, 50), 0.4, 1e-12);
+  near(schedule_lr(&s, 1000), 0.2, 1e-12);
+  s = (Schedule){.policy = LR_COSINE, .lr = 1, .decay = 100};
+  near(schedule_lr(&s, 50), 0.5, 1e-12);
+  s = (Schedule){.policy = LR_INVERSE, .lr = 1, .least = 0.25, .power = 2, .decay = 100};
+  near(schedule_lr(&s, 0), 1, 1e-12);
+  near(schedule_lr(&s, 100), 0.25, 1e-12);
+}
+
+static char scratch[] = "/tmp/trireme-train-XXXXXX";
+static char path[FILE_PATH_MAX];
+
+static void write_file(const char *bytes, size_t len) {
+  OK(file_join(path, scratch, "t.safetensors"));
+  OK(file_write(path, bytes, len));
+}
+
+static void test_safetensors_round_trip(void **state) {
+  (void)state;
+  SafeEntry entry[] = {{"a", SAFE_F32, 2, {2, 3}},
+                       {"b \"quoted\" ü", SAFE_F32, 1, {4}},
+                       {"empty", SAFE_F32, 1, {0}}};
+  const char *metadata[] = {"made-by", "test", NULL};
+  float data[10] = {1, -2, 3.5f, INFINITY, 5, 6, 7, 8, 9, 10}, back[10];
+  FileWriter w;
+  SafeFile f;
+  OK(file_join(path, scratch, "t.safetensors"));
+  OK(file_create(&w, path));
+  OK(safetensors_begin(&w, entry, 3, metadata));
+  OK(file_put(&w, data, sizeof data));
+  OK(file_finish(&w, NULL));
+  OK(safetensors_open(&f, path));
+  assert_int_equal(f.tensors, 3);
+  assert_non_null(strstr(f.metadata, "made-by"));
+  OK(safetensors_read(&f, safetensors_find(&f, "a"), back, 6));
+  OK(safetensors_read(&f, safetensors_find(&f, "b \"quoted\" ü"), back + 6, 4));
+  assert_memory_equal(data, back, sizeof data);
+  assert_int_equal(safetensors_read(&f, safetensors_find(&f, "a"), back, 5), ERR_WORK);
+  assert_null(safetensors_find(&f, "c"));
+  safetensors_close(&f);
+}
+
+static void test_half_precision_is_read(void **state) {
+  (void)state;
+  static const char header[] =
+      "{\"h\":{\"dtype\":\"F16\",\"shape\":[5],\"data_offsets\":[0,10]},"
+      "\"b\":{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[10,12]}}";
+  uint16_t data[6] = {0x3c00, 0xc000, 0x0001, 0x7c00, 0x7bff, 0x3fc0};
+  Str file = {0};
+  uint64_t len = sizeof header - 1;
+  str_addn(&file, (const char *)&len, 8);
+  str_addn(&file, header, (size_t)len);
+  str_addn(&file, (const char *)data, sizeof data);
+  write_file(file.s, file.len);
+  str_free(&file);
+  SafeFile f;
+  float x[5], b;
+  OK(safetensors_open(&f, path));
+  OK(safetensors_read(&f, safetensors_find(&f, "h"), x, 5));
+  OK(safetensors_read(&f, safetensors_find(&f, "b"), &b, 1));
+  assert_true(x[0] == 1 && x[1] == -2 && x[2] == 0x1p-24f && isinf(x[3]) && x[4] == 65504 &&
+              b == 1.5f);
+  safetensors_close(&f);
+}
+
+static void test_hostile_safetensors(void **state) {
+  (void)state;
+  static const char *const headers[] = {
+      "",
+      "[]",
+      "{\"a\":1}",
+      "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}",
+      "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}",
+      "{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}",
+      "{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}",
+      "{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387905,4],\"data_offsets\":[0,4]}}",
+      "{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}",
+      "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}",
+  };
+  for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
+    Str file = {0};
+    SafeFile f;
+    uint64_t len = strlen(headers[i]);
+    str_addn(&file, (const char *)&len, 8);
+    str_add(&file, headers[i]);
+    str_addn(&file, "\0\0\0\0", 4);
+    write_file(file.s, file.len);
+    assert_int_equal(safetensors_open(&f, path), ERR_WORK);
+    assert_non_null(strstr(err_message(), "t.safetensors"));
+    str_free(&file);
+  }
+  SafeFile f;
+  write_file("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10);
+  assert_int_equal(safetensors_open(&f, path), ERR_WORK);
+  write_file("abc", 3);
+  assert_int_equal(safetensors_open(&f, path), ERR_WORK);
+}
+
+/* A random tiny model; what the search says of a hypothesis must be what the model
+ * says of it when it is read as a whole. */
+static void test_beam_scores_are_the_models(void **state) {
+  (void)state;
+  Backend backend;
+  ModelConfig c = {.vocab = 30, .bos = 2, .eos = 1, .pad = 0, .longest = 24};
+  OK(backend_cpu(&backend, 2, false));
+  OK(config_preset(&c, "tiny"));
+  c.d = 32, c.ff = 48, c.heads = 4, c.layers[0] = c.layers[1] = 2;
+  Transformer t;
+  Batch batch;
+  float *w;
+  OK(transformer_new(&t, &c, &backend, 256, 0, true));
+  OK(mem_alloc_aligned(&w, t.params.padded * sizeof *w));
+  OK(batch_new(&batch, 256, 8));
+  params_init(&t.params, &c, 3, w);
+  for (size_t i = 0; i < t.params.padded; i++) w[i] *= 1.5f; /* sharper */
+  int32_t src[] = {5, 6, 7, 8, 1, 9, 10, 1, 11, 12, 13, 14, 15, 16, 1}, off[] = {0, 5, 8, 15};
+  BeamSpec spec = {.beam = 4, .alpha = 0.6f, .extra = 6, .nbest = 4};
+  Beam *beam;
+  Hypothesis best[12], alone[4];
+  OK(beam_new(&beam, &c, &backend, w, &spec, 64, 8));
+  OK(beam_search(beam, src, off, 3, best));
+  for (int s = 0; s < 3; s++) {
+    for (int k = 0; k < 4; k++) {
+      const Hypothesis *h = &best[4 * s + k];
+      size_t n = (size_t)(off[s + 1] - off[s]);
+      assert_non_null(h->id);
+      if (k) assert_true(h->score <= best[4 * s + k - 1].score);
+      if (h->len + 1 > n - 1 + 6)
+        continue; /* cut off: its end mark was not the model's choice */
+      memcpy(batch.src, src + off[s], n * sizeof *src);
+      for (size_t i = 0; i < n; i++) batch.src_pos[i] = (int32_t)i;
+      batch.tgt_in[0] = c.bos;
+      memcpy(batch.tgt_in + 1, h->id, h->len * sizeof *src);
+      memcpy(batch.tgt_out, h->id, h->len * sizeof *src);
+      batch.tgt_out[h->len] = c.eos;
+      for (size_t i = 0; i <= h->len; i++) batch.tgt_pos[i] = (int32_t)i;
+      batch.sentences = 1, batch.rows[0] = (uint32_t)n, batch.rows[1] = (uint32_t)h->len + 1;
+      batch.src_off[0] = batch.tgt_off[0] = 0;
+      batch.src_off[1] = (int32_t)n, batch.tgt_off[1] = (int32_t)h->len + 1;
+      BatchLoss loss;
+      transformer_step(&t, w, NULL, &batch, (StepKey){0}, 0, 0, NULL, NULL, &loss);
+      assert_true(fabs(loss.nll + (double)h->log_probability) < 1e-4 * (1 + loss.nll));
+      near(h->score, h->log_probability / powf((5 + (float)(h->len + 1)) / 6, 0.6f), 1e-5);
+    }
+  }
+  /* Alone or in company: the same. The first batch's ids are overwritten, so copy. */
+  int32_t kept[24];
+  size_t len = best[4].len;
+  float score = best[4].score;
+  memcpy(kept, best[4].id, len * sizeof *kept);
+  OK(beam_search(beam, src + 5, (int32_t[]){0, 3}, 1, alone));
+  assert_int_equal(alone[0].len, len);
+  assert_memory_equal(alone[0].id, kept, len * sizeof *kept);
+  assert_true(alone[0].score == score);
+  beam_free(beam);
+  batch_free(&batch);
+  transformer_free(&t);
+  mem_free(w);
+}
+
+static int make_scratch(void **state) {
+  (void)state;
+  return mkdtemp(scratch) ? 0 : -1;
+}
+
+static int remove_scratch(void **state) {
+  (void)state;
+  return (int)file_remove_all(scratch);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_learning_rates),
+      cmocka_unit_test(test_safetensors_round_trip),
+      cmocka_unit_test(test_half_precision_is_read),
+      cmocka_unit_test(test_hostile_safetensors),
+      cmocka_unit_test(test_beam_scores_are_the_models),
+  };
+  return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}

@@ -43,7 +43,11 @@ static void name_of(Str *out, const OptSpec *s) {
 /* The description with choices, default and "may be repeated". */
 static void describe(Str *out, const OptSpec *s) {
   str_add(out, s->help);
-  if (s->type == OPT_CHOICE) str_addf(out, ": %s", s->choices);
+  if (s->type == OPT_CHOICE) {
+    str_add(out, ": ");
+    for (const char *at = s->choices; *at; at++)
+      str_addn(out, *at == '|' ? ", " : at, *at == '|' ? 2 : 1);
+  }
   if (s->initial && s->initial[0] && s->type != OPT_FLAG)
     str_addf(out, " (default %s)", s->initial);
   if (s->many) str_add(out, " (may be repeated)");

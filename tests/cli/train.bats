@@ -36,7 +36,7 @@ same_weights() {
 
 @test "the loss falls" {
   train "$T/run" --steps 200 --log-every 50 --lr-policy fixed --lr 3e-3
-  perl -MJSON::PP -e '@l = map { decode_json($_)->{loss} } <>; exit !($l[-1] < 0.8 * $l[0])' "$T/run/metrics.jsonl"
+  perl -MJSON::PP -e '@l = map { decode_json($_)->{loss} } <>; exit !($l[-1] < 0.9 * $l[0])' "$T/run/metrics.jsonl"
 }
 
 @test "stopping and going on gives the same bits as never stopping" {

@@ -54,7 +54,12 @@ $(foreach i,$(isas),$(eval $(call kernel_rule,$i)))
 $(BUILD)/%.cc.o: %.cc
 	@mkdir -p $(@D)
 	$(call say,CXX)$(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c $< -o $@
-$(objects) $(BUILD)/src/main.c.o: $(BUILD)/config.mk
+$(objects) $(BUILD)/src/main.c.o: $(BUILD)/config.mk | required
+# Without these nothing can be built; without the others only some verbs are left out.
+.PHONY: required
+required:
+	@test -n "$(HAVE_ZLIB)" -a -n "$(HAVE_JANSSON)" || { \
+	  echo 'zlib and Jansson are needed: run scripts/install-deps, or install zlib1g-dev and libjansson-dev' >&2; exit 1; }
 
 $(BUILD)/libtrireme.a: $(objects)
 	@rm -f $@
@@ -62,9 +67,9 @@ $(BUILD)/libtrireme.a: $(objects)
 $(BUILD)/trireme: $(BUILD)/src/main.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -o $@
 $(BUILD)/trireme.1: $(BUILD)/trireme
-	$(call say,MAN)./$< help --man > $@
+	$(call say,MAN)$(abspath $<) help --man > $@
 $(BUILD)/trireme.bash: $(BUILD)/trireme
-	$(call say,BASH)./$< help --completion > $@
+	$(call say,BASH)$(abspath $<) help --completion > $@
 
 $(BUILD)/tests/test_%: $(BUILD)/tests/unit/test_%.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@

@@ -105,10 +105,10 @@ fuzz:
 
 format:
 	@scripts/install-deps format
-	clang-format -i $(formatted)
+	@clang-format -i $(formatted)
 check-format:
 	@scripts/install-deps format
-	clang-format --dry-run --Werror $(formatted)
+	@clang-format --dry-run --Werror $(formatted)
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 \

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -155,6 +156,18 @@ Err file_sha256(const char *path, char hex[65]) {
   sha256_end(&sha, hex);
   file_unmap(&map);
   return ERR_OK;
+}
+
+Err file_lock(const char *path, int *fd, bool *busy) {
+  *busy = false;
+  *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (*fd < 0) return err_errno("cannot create", path);
+  if (flock(*fd, LOCK_EX | LOCK_NB) == 0) return ERR_OK;
+  *busy = errno == EWOULDBLOCK;
+  Err err = *busy ? ERR_OK : err_errno("cannot lock", path);
+  close(*fd);
+  *fd = -1;
+  return err;
 }
 
 Err file_map(FileMap *map, const char *path) {

@@ -32,6 +32,10 @@ NODISCARD Err file_join(char *out, const char *dir, const char *name);
 /* The directory in which this program lies. */
 NODISCARD Err file_program_dir(char *out);
 
+/* Holds the file's lock until *fd is closed; *busy when another process does, and
+ * then *fd is -1. */
+NODISCARD Err file_lock(const char *path, int *fd, bool *busy);
+
 /* A file mapped for reading. */
 typedef struct {
   const uint8_t *bytes;

@@ -15,7 +15,7 @@ size_t checked_table_size(uint64_t payload) {
   return (blocks_of(payload) + 1) * sizeof(uint32_t);
 }
 
-Err checked_add(CheckedTable *t, const void *bytes, size_t len) {
+static Err add(CheckedTable *t, const void *bytes, size_t len) {
   const uint8_t *p = bytes;
   while (len) {
     if (t->blocks == 0 || t->filled == CHECKED_BLOCK) {
@@ -30,6 +30,11 @@ Err checked_add(CheckedTable *t, const void *bytes, size_t len) {
     len -= take;
   }
   return ERR_OK;
+}
+
+Err checked_put(CheckedTable *t, FileWriter *w, const void *bytes, size_t len) {
+  TRY(add(t, bytes, len));
+  return file_put(w, bytes, len);
 }
 
 Err checked_write(CheckedTable *t, FileWriter *w) {

@@ -27,7 +27,7 @@ typedef struct {
   uint32_t *crc;
   size_t blocks, cap, filled; /* bytes in the open block */
 } CheckedTable;
-NODISCARD Err checked_add(CheckedTable *table, const void *bytes, size_t len);
+NODISCARD Err checked_put(CheckedTable *table, FileWriter *w, const void *bytes, size_t len);
 NODISCARD Err checked_write(CheckedTable *table, FileWriter *w);
 void checked_table_free(CheckedTable *table);
 

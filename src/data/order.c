@@ -101,11 +101,6 @@ static Err scatter(const char *path, uint64_t pairs, Counts *c, OrderLengths len
   return err;
 }
 
-static Err put(FileWriter *w, CheckedTable *table, const void *bytes, size_t len) {
-  TRY(checked_add(table, bytes, len));
-  return file_put(w, bytes, len);
-}
-
 static Err assemble(const char *path, const char *list_path, const Header *header,
                     const OrderCell *cells, uint64_t *bytes, char sha256[65]) {
   FileMap list = {0};
@@ -114,9 +109,9 @@ static Err assemble(const char *path, const char *list_path, const Header *heade
   TRY(file_create(&w, path));
   Err err;
   TRY_DONE(file_map(&list, list_path));
-  TRY_DONE(put(&w, &table, header, sizeof *header));
-  TRY_DONE(put(&w, &table, cells, (size_t)header->cells * sizeof *cells));
-  TRY_DONE(put(&w, &table, list.bytes, list.size));
+  TRY_DONE(checked_put(&table, &w, header, sizeof *header));
+  TRY_DONE(checked_put(&table, &w, cells, (size_t)header->cells * sizeof *cells));
+  TRY_DONE(checked_put(&table, &w, list.bytes, list.size));
   TRY_DONE(checked_write(&table, &w));
   *bytes = w.bytes;
   err = file_finish(&w, sha256);

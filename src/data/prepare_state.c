@@ -3,11 +3,8 @@
 #include "data/prepare_state.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,15 +14,10 @@
 
 static Err lock_dir(PrepareState *s) {
   char path[FILE_PATH_MAX];
+  bool busy;
   TRY(file_join(path, s->dir, "lock"));
-  s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (s->lock < 0) return err_errno("cannot create", path);
-  if (flock(s->lock, LOCK_EX | LOCK_NB) == 0) return ERR_OK;
-  int error = errno;
-  close(s->lock);
-  s->lock = -1; /* not ours */
-  errno = error;
-  if (error != EWOULDBLOCK) return err_errno("cannot lock", path);
+  TRY(file_lock(path, &s->lock, &busy));
+  if (!busy) return ERR_OK;
   return err_set(ERR_WORK,
                  "another trireme is at work in %s; wait for it, or choose another --out",
                  s->dir);

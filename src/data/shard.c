@@ -74,18 +74,13 @@ static void bytes_to_hex(const uint8_t *bytes, char hex[65]) {
   hex[64] = '\0';
 }
 
-static Err put(FileWriter *w, CheckedTable *table, const void *bytes, size_t len) {
-  TRY(checked_add(table, bytes, len));
-  return file_put(w, bytes, len);
-}
-
 static Err write_parts(const ShardBuilder *b, FileWriter *w, CheckedTable *table,
                        const Header *header) {
   static const uint8_t zeros[8];
-  TRY(put(w, table, header, sizeof *header));
-  TRY(put(w, table, b->ids, shard_bytes(b)));
-  TRY(put(w, table, zeros, header->index - sizeof *header - shard_bytes(b)));
-  TRY(put(w, table, b->pair, b->pairs * sizeof *b->pair));
+  TRY(checked_put(table, w, header, sizeof *header));
+  TRY(checked_put(table, w, b->ids, shard_bytes(b)));
+  TRY(checked_put(table, w, zeros, header->index - sizeof *header - shard_bytes(b)));
+  TRY(checked_put(table, w, b->pair, b->pairs * sizeof *b->pair));
   return checked_write(table, w);
 }
 

@@ -1,13 +1,10 @@
 /* The training loop: batches, steps, updates, records, validations, checkpoints.
  * Relies on model, data, decode, checkpoint, validate. */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -51,11 +48,10 @@ static double elapsed(const Train *t) {
 
 static Err lock_run(Train *t) {
   char path[FILE_PATH_MAX];
+  bool busy;
   TRY(file_join(path, t->spec->run, "lock"));
-  t->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (t->lock < 0) return err_errno("cannot create", path);
-  if (flock(t->lock, LOCK_EX | LOCK_NB) == 0) return ERR_OK;
-  if (errno != EWOULDBLOCK) return err_errno("cannot lock", path);
+  TRY(file_lock(path, &t->lock, &busy));
+  if (!busy) return ERR_OK;
   return err_set(ERR_WORK, "%s is in use by another trireme; choose another --run",
                  t->spec->run);
 }

@@ -3,16 +3,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -21,25 +16,7 @@
 #include "base/stop.h"
 #include "base/thread.h"
 #include "base/utf8.h"
-
-#define OK(call) assert_ok((call), #call)
-static void assert_ok(Err err, const char *what) {
-  if (err) fail_msg("%s: %s", what, err_message());
-}
-
-static void assert_says(const char *words) {
-  if (!strstr(err_message(), words)) fail_msg("\"%s\" lacks \"%s\"", err_message(), words);
-}
-
-static char scratch[] = "/tmp/trireme-base-XXXXXX";
-
-static const char *at(const char *name) {
-  static char path[4][FILE_PATH_MAX];
-  static int turn;
-  turn = (turn + 1) % 4;
-  OK(file_join(path[turn], scratch, name));
-  return path[turn];
-}
+#include "support.h"
 
 /* err */
 
@@ -439,16 +416,6 @@ static void signals_ask_to_stop(void **state) {
   assert_int_equal(sigaction(SIGINT, NULL, &now), 0);
   assert_true(now.sa_handler == SIG_DFL); /* the second one ends the program */
   stop_unwatch();
-}
-
-static int make_scratch(void **state) {
-  (void)state;
-  return mkdtemp(scratch) ? 0 : -1;
-}
-
-static int remove_scratch(void **state) {
-  (void)state;
-  return (int)file_remove_all(scratch);
 }
 
 int main(void) {

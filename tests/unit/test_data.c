@@ -1,35 +1,18 @@
 /* Shards, order and batches: what is written is read, every pair comes once an
  * epoch, batches fit, and where a batch lies depends on nothing but its number. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "data/batch.h"
 #include "data/prepare.h"
-
-#define OK(call) assert_ok((call), #call)
-static void assert_ok(Err err, const char *what) {
-  if (err) fail_msg("%s: %s", what, err_message());
-}
-
-static char scratch[] = "/tmp/trireme-data-XXXXXX";
-static char path[FILE_PATH_MAX];
-
-static const char *in_scratch(const char *name) {
-  OK(file_join(path, scratch, name));
-  return path;
-}
+#include "support.h"
 
 static const char sha[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
@@ -69,8 +52,8 @@ static Lengths make_lengths(uint64_t pairs, uint32_t longest, uint64_t seed) {
 static void open_order(Order *o, Lengths *l) {
   uint64_t bytes;
   char hex[65];
-  OK(order_write(in_scratch("t.order"), l->pairs, give_lengths, l, &bytes, hex));
-  OK(order_open(o, in_scratch("t.order")));
+  OK(order_write(at("t.order"), l->pairs, give_lengths, l, &bytes, hex));
+  OK(order_open(o, at("t.order")));
 }
 
 /* One epoch: every pair once, no batch over capacity, and the fill as promised. */
@@ -238,11 +221,11 @@ static void check_shard(uint32_t vocab, uint32_t id_bytes) {
   uint64_t bytes, pairs = 3000;
   char hex[65], again[65];
   fill_shard(&b, vocab, pairs, vocab);
-  OK(shard_write(&b, in_scratch("a.tok"), sha, &bytes, hex));
+  OK(shard_write(&b, at("a.tok"), sha, &bytes, hex));
   shard_builder_free(&b);
-  OK(file_sha256(in_scratch("a.tok"), again));
+  OK(file_sha256(at("a.tok"), again));
   assert_string_equal(hex, again);
-  OK(shard_open(&s, in_scratch("a.tok")));
+  OK(shard_open(&s, at("a.tok")));
   assert_int_equal(s.id_bytes, id_bytes);
   assert_int_equal(s.pairs, pairs);
   assert_string_equal(s.tokenizer_sha256, sha);
@@ -270,7 +253,7 @@ static void test_shard_round_trip(void **state) {
 /* Reads every pair; true if an error names the file. */
 static bool is_refused(const char *name) {
   Shard s;
-  bool refused = shard_open(&s, in_scratch(name)) != ERR_OK;
+  bool refused = shard_open(&s, at(name)) != ERR_OK;
   for (uint64_t i = 0; !refused && i < s.pairs; i++) {
     ShardView view;
     refused = shard_pair(&s, i, &view) != ERR_OK;
@@ -282,7 +265,7 @@ static bool is_refused(const char *name) {
 
 /* As file_write, without its patience for the disk. */
 static void put_file(const char *name, const char *bytes, size_t len) {
-  FILE *f = fopen(in_scratch(name), "wb");
+  FILE *f = fopen(at(name), "wb");
   assert_non_null(f);
   assert_int_equal(fwrite(bytes, 1, len, f), len);
   assert_int_equal(fclose(f), 0);
@@ -294,10 +277,10 @@ static void test_every_flipped_byte_is_refused(void **state) {
   uint64_t bytes;
   char hex[65];
   fill_shard(&b, 100, 40, 1);
-  OK(shard_write(&b, in_scratch("flip.tok"), sha, &bytes, hex));
+  OK(shard_write(&b, at("flip.tok"), sha, &bytes, hex));
   shard_builder_free(&b);
   Str whole = {0};
-  OK(file_read(in_scratch("flip.tok"), 1 << 20, &whole));
+  OK(file_read(at("flip.tok"), 1 << 20, &whole));
   assert_int_equal(whole.len, bytes);
   assert_false(is_refused("flip.tok"));
   for (size_t i = 0; i < whole.len; i++) {
@@ -326,8 +309,8 @@ static void make_dataset(const char *out, uint64_t lines, size_t shard_bytes) {
     }
     for (int side = 0; side < 2; side++) str_addc(&text[side], '\n');
   }
-  OK(file_write(in_scratch("text.a"), text[0].s, text[0].len));
-  OK(file_write(in_scratch("text.b"), text[1].s, text[1].len));
+  OK(file_write(at("text.a"), text[0].s, text[0].len));
+  OK(file_write(at("text.b"), text[1].s, text[1].len));
   for (int side = 0; side < 2; side++) str_free(&text[side]);
   char a[FILE_PATH_MAX], b[FILE_PATH_MAX], dir[FILE_PATH_MAX];
   OK(file_join(a, scratch, "text.a"));
@@ -389,7 +372,7 @@ static void test_loaders_share_an_epoch(void **state) {
   DataSet d;
   OrderPlan plan;
   make_dataset("set", 3000, 4096);
-  OK(dataset_open(&d, in_scratch("set")));
+  OK(dataset_open(&d, at("set")));
   OK(dataset_verify(&d));
   OK(order_plan(&plan, &d.order, 256));
   enum { GROUP = 6 };
@@ -438,11 +421,11 @@ static void test_loader_reports_damage(void **state) {
   const Batch *b;
   Str whole = {0};
   make_dataset("damaged", 12000, 150000);
-  OK(file_read(in_scratch("damaged/train-00001.tok"), 1 << 20, &whole));
+  OK(file_read(at("damaged/train-00001.tok"), 1 << 20, &whole));
   whole.s[CHECKED_BLOCK + 300] = (char)(whole.s[CHECKED_BLOCK + 300] ^ 1);
-  OK(file_write(in_scratch("damaged/train-00001.tok"), whole.s, whole.len));
+  OK(file_write(at("damaged/train-00001.tok"), whole.s, whole.len));
   str_free(&whole);
-  OK(dataset_open(&d, in_scratch("damaged")));
+  OK(dataset_open(&d, at("damaged")));
   OK(order_plan(&plan, &d.order, 256));
   OK(loader_open(&loader, &d, &plan, &(LoaderSpec){.seed = 1, .group = 1, .end = 1}));
   Err err = ERR_OK;
@@ -453,16 +436,6 @@ static void test_loader_reports_damage(void **state) {
   loader_close(loader);
   order_plan_free(&plan);
   dataset_close(&d);
-}
-
-static int make_scratch(void **state) {
-  (void)state;
-  return mkdtemp(scratch) ? 0 : -1;
-}
-
-static int remove_scratch(void **state) {
-  (void)state;
-  return (int)file_remove_all(scratch);
 }
 
 int main(void) {

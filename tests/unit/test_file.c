@@ -1,37 +1,14 @@
 /* SHA-256 against its published digests, and files: written whole or not at all,
  * with errors that name the path. Relies on base, cmocka. */
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "base/mem.h"
-
-#define OK(call) assert_ok((call), #call)
-static void assert_ok(Err err, const char *what) {
-  if (err) fail_msg("%s: %s", what, err_message());
-}
-
-static void assert_says(const char *words) {
-  if (!strstr(err_message(), words)) fail_msg("\"%s\" lacks \"%s\"", err_message(), words);
-}
-
-static char scratch[] = "/tmp/trireme-file-XXXXXX";
-
-static const char *at(const char *name) {
-  static char path[4][FILE_PATH_MAX];
-  static int turn;
-  turn = (turn + 1) % 4;
-  OK(file_join(path[turn], scratch, name));
-  return path[turn];
-}
+#include "support.h"
 
 /* sha256 */
 
@@ -237,16 +214,6 @@ static void a_full_disk_is_told(void **state) {
   assert_says("/dev/full");
   assert_says("free some space");
   file_abandon(&w);
-}
-
-static int make_scratch(void **state) {
-  (void)state;
-  return mkdtemp(scratch) ? 0 : -1;
-}
-
-static int remove_scratch(void **state) {
-  (void)state;
-  return (int)file_remove_all(scratch);
 }
 
 int main(void) {

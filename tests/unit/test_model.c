@@ -2,23 +2,14 @@
  * three forms, on every backend. The golden files and the script that made them
  * are in tests/golden/model. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "format/safetensors.h"
 #include "model/transformer.h"
-
-#define OK(call) assert_ok((call), #call)
-static void assert_ok(Err err, const char *what) {
-  if (err) fail_msg("%s: %s", what, err_message());
-}
+#include "support.h"
 
 #define TOLERANCE 1e-5 /* relative, of norms */
 

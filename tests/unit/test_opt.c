@@ -1,29 +1,16 @@
 /* The option machine: every type and its limits, command line over config file
  * over recipe, errors that say where, the record, and the real table's help.
  * Relies on base/opt, cmd/options, cmocka. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "base/opt.h"
 #include "base/utf8.h"
 #include "cmd/cmd.h"
-
-#define OK(call) assert_ok((call), #call)
-static void assert_ok(Err err, const char *what) {
-  if (err) fail_msg("%s: %s", what, err_message());
-}
-
-static void assert_says(const char *words) {
-  if (!strstr(err_message(), words)) fail_msg("\"%s\" lacks \"%s\"", err_message(), words);
-}
+#include "support.h"
 
 static const OptSpec specs[] = {
     {"fast", OPT_FLAG, NULL, NULL, 0, 0, NULL, 1, false, "row", "A", "Be quick"},
@@ -58,8 +45,6 @@ static const OptVerb verbs[] = {
      .max_operands = 1},
     {0},
 };
-
-static char scratch[] = "/tmp/trireme-opt-XXXXXX";
 
 /* Words, parted by '|', as if typed behind `trireme row`. */
 static Err parse_as(OptSet **set, const char *verb, const char *line) {
@@ -513,16 +498,6 @@ static int use_own_tables(void **state) {
   (void)state;
   opt_tables(specs, verbs);
   return 0;
-}
-
-static int make_scratch(void **state) {
-  (void)state;
-  return mkdtemp(scratch) ? 0 : -1;
-}
-
-static int remove_scratch(void **state) {
-  (void)state;
-  return (int)file_remove_all(scratch);
 }
 
 #define OWN(test) cmocka_unit_test_setup(test, use_own_tables)

@@ -1,21 +1,12 @@
 /* Random numbers: Philox against its published words, permutations that are
  * permutations and favour no order, draws without bias. Relies on base, cmocka. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
-
-#define OK(call) assert_ok((call), #call)
-static void assert_ok(Err err, const char *what) {
-  if (err) fail_msg("%s: %s", what, err_message());
-}
+#include "support.h"
 
 static void philox_gives_the_published_words(void **state) {
   (void)state;

@@ -1,25 +1,16 @@
 /* Schedules, safetensors, beam search: the parts of training and translation that
  * have numbers of their own. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "decode/beam.h"
 #include "format/safetensors.h"
+#include "support.h"
 #include "train/schedule.h"
-
-#define OK(call) assert_ok((call), #call)
-static void assert_ok(Err err, const char *what) {
-  if (err) fail_msg("%s: %s", what, err_message());
-}
 
 static void near(double a, double b, double tolerance) {
   if (!(fabs(a - b) <= tolerance * fabs(b))) fail_msg("%.9g is not %.9g", a, b);
@@ -54,12 +45,8 @@ static void test_learning_rates(void **state) {
   near(schedule_lr(&s, 100), 0.25, 1e-12);
 }
 
-static char scratch[] = "/tmp/trireme-train-XXXXXX";
-static char path[FILE_PATH_MAX];
-
 static void write_file(const char *bytes, size_t len) {
-  OK(file_join(path, scratch, "t.safetensors"));
-  OK(file_write(path, bytes, len));
+  OK(file_write(at("t.safetensors"), bytes, len));
 }
 
 static void test_safetensors_round_trip(void **state) {
@@ -71,12 +58,11 @@ static void test_safetensors_round_trip(void **state) {
   float data[10] = {1, -2, 3.5f, INFINITY, 5, 6, 7, 8, 9, 10}, back[10];
   FileWriter w;
   SafeFile f;
-  OK(file_join(path, scratch, "t.safetensors"));
-  OK(file_create(&w, path));
+  OK(file_create(&w, at("t.safetensors")));
   OK(safetensors_begin(&w, entry, 3, metadata));
   OK(file_put(&w, data, sizeof data));
   OK(file_finish(&w, NULL));
-  OK(safetensors_open(&f, path));
+  OK(safetensors_open(&f, at("t.safetensors")));
   assert_int_equal(f.tensors, 3);
   assert_non_null(strstr(f.metadata, "made-by"));
   OK(safetensors_read(&f, safetensors_find(&f, "a"), back, 6));
@@ -102,7 +88,7 @@ static void test_half_precision_is_read(void **state) {
   str_free(&file);
   SafeFile f;
   float x[5], b;
-  OK(safetensors_open(&f, path));
+  OK(safetensors_open(&f, at("t.safetensors")));
   OK(safetensors_read(&f, safetensors_find(&f, "h"), x, 5));
   OK(safetensors_read(&f, safetensors_find(&f, "b"), &b, 1));
   assert_true(x[0] == 1 && x[1] == -2 && x[2] == 0x1p-24f && isinf(x[3]) && x[4] == 65504 &&
@@ -132,15 +118,15 @@ static void test_hostile_safetensors(void **state) {
     str_add(&file, headers[i]);
     str_addn(&file, "\0\0\0\0", 4);
     write_file(file.s, file.len);
-    assert_int_equal(safetensors_open(&f, path), ERR_WORK);
+    assert_int_equal(safetensors_open(&f, at("t.safetensors")), ERR_WORK);
     assert_non_null(strstr(err_message(), "t.safetensors"));
     str_free(&file);
   }
   SafeFile f;
   write_file("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10);
-  assert_int_equal(safetensors_open(&f, path), ERR_WORK);
+  assert_int_equal(safetensors_open(&f, at("t.safetensors")), ERR_WORK);
   write_file("abc", 3);
-  assert_int_equal(safetensors_open(&f, path), ERR_WORK);
+  assert_int_equal(safetensors_open(&f, at("t.safetensors")), ERR_WORK);
 }
 
 /* A random tiny model; what the search says of a hypothesis must be what the model
@@ -203,16 +189,6 @@ static void test_beam_scores_are_the_models(void **state) {
   batch_free(&batch);
   transformer_free(&t);
   mem_free(w);
-}
-
-static int make_scratch(void **state) {
-  (void)state;
-  return mkdtemp(scratch) ? 0 : -1;
-}
-
-static int remove_scratch(void **state) {
-  (void)state;
-  return (int)file_remove_all(scratch);
 }
 
 int main(void) {

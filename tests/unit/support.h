@@ -1,0 +1,49 @@
+/* What unit tests share: calls that must succeed, errors that must say something,
+ * and a scratch directory for the group. Include after the headers cmocka wants. */
+#ifndef TESTS_SUPPORT_H
+#define TESTS_SUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+
+#define UNUSED __attribute__((unused))
+
+#define OK(call) assert_ok((call), #call)
+UNUSED static void assert_ok(Err err, const char *what) {
+  if (err) fail_msg("%s: %s", what, err_message());
+}
+
+UNUSED static void assert_says(const char *words) {
+  if (!strstr(err_message(), words)) fail_msg("\"%s\" lacks \"%s\"", err_message(), words);
+}
+
+UNUSED static char scratch[] = "/tmp/trireme-test-XXXXXX";
+
+/* A path in the scratch directory; four of them stay valid at a time. */
+UNUSED static const char *at(const char *name) {
+  static char path[4][FILE_PATH_MAX];
+  static int turn;
+  turn = (turn + 1) % 4;
+  OK(file_join(path[turn], scratch, name));
+  return path[turn];
+}
+
+UNUSED static int make_scratch(void **state) {
+  (void)state;
+  return mkdtemp(scratch) ? 0 : -1;
+}
+
+UNUSED static int remove_scratch(void **state) {
+  (void)state;
+  return (int)file_remove_all(scratch);
+}
+
+#endif

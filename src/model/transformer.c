@@ -104,9 +104,8 @@ static Err new_lists(Transformer *t) {
 Err transformer_new(Transformer *t, const ModelConfig *config, const Backend *backend,
                     size_t capacity, size_t logit_rows, bool training) {
   *t = (Transformer){.config = *config, .backend = backend, .capacity = capacity};
-  /* Logits of this many rows at once: about 16 MB, so that they stay in the cache. */
-  t->loss_rows = ((size_t)4 << 20) / (size_t)config->vocab + 1;
-  if (t->loss_rows < 64) t->loss_rows = 64;
+  /* Logits of about 64 MB at once: each time, the output weights are packed anew. */
+  t->loss_rows = ((size_t)16 << 20) / (size_t)config->vocab + 1;
   if (logit_rows) t->loss_rows = logit_rows;
   if (t->loss_rows > capacity) t->loss_rows = capacity;
   t->stack[0].sublayers = 2 * config->layers[0];

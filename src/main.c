@@ -1,4 +1,5 @@
 /* The table of verbs, and the only place that exits. Relies on cmd. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -105,8 +106,10 @@ static Err dispatch(int argc, char **argv) {
 int main(int argc, char **argv) {
   signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error to report, not a death */
   Err err = dispatch(argc, argv);
+  errno = 0;
   if (!err && (fflush(stdout) != 0 || ferror(stdout)))
     err = err_set(ERR_WORK, "cannot write standard output");
-  if (err) log_error("%s", err_message());
+  if (err && errno != EPIPE)
+    log_error("%s", err_message()); /* the reader has gone: no one to tell */
   return (int)err;
 }

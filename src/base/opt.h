@@ -21,6 +21,8 @@ typedef enum {
   OPT_CHOICE, /* one of `choices`, "a|b|c" */
 } OptType;
 
+#define OPT_COMMON "Running" /* the group that help puts last */
+
 typedef struct {
   const char *name; /* without the two dashes */
   OptType type;

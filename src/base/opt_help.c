@@ -68,19 +68,23 @@ static void option_help(Str *out, const OptSpec *s) {
   drop(out, &right);
 }
 
-/* Calls `each` for the verb's options group by group, in the table's order. */
+/* Calls `each` for the verb's options group by group, in the table's order, but what
+ * every verb has (OPT_COMMON) comes last. */
 static void by_group(Str *out, const OptVerb *verb, void (*heading)(Str *, const char *),
                      void (*each)(Str *, const OptSpec *)) {
-  for (const OptSpec *first = opt_specs_; first->name; first++) {
-    if (!opt_applies_(first, verb)) continue;
-    bool seen = false;
-    for (const OptSpec *s = opt_specs_; s < first && !seen; s++) {
-      seen = opt_applies_(s, verb) && strcmp(s->group, first->group) == 0;
-    }
-    if (seen) continue;
-    heading(out, first->group);
-    for (const OptSpec *s = first; s->name; s++) {
-      if (opt_applies_(s, verb) && strcmp(s->group, first->group) == 0) each(out, s);
+  for (int common = 0; common < 2; common++) {
+    for (const OptSpec *first = opt_specs_; first->name; first++) {
+      if (!opt_applies_(first, verb) || (strcmp(first->group, OPT_COMMON) == 0) != common)
+        continue;
+      bool seen = false;
+      for (const OptSpec *s = opt_specs_; s < first && !seen; s++) {
+        seen = opt_applies_(s, verb) && strcmp(s->group, first->group) == 0;
+      }
+      if (seen) continue;
+      heading(out, first->group);
+      for (const OptSpec *s = first; s->name; s++) {
+        if (opt_applies_(s, verb) && strcmp(s->group, first->group) == 0) each(out, s);
+      }
     }
   }
 }

@@ -24,7 +24,7 @@
 #define G_CLEAN "Cleaning"
 #define G_TOK   "Tokenizer"
 #define G_OUT   "Output"
-#define G_RUN   "Running"
+#define G_RUN   OPT_COMMON
 #define G_FETCH "Recipes and downloads"
 
 const OptSpec cmd_options[] = {
@@ -81,22 +81,11 @@ const OptSpec cmd_options[] = {
          "The data set directory to make; it must not exist"),
     BYTES("shard-size", "SIZE", "64M", 4096, 1073741824.0, "prepare", G_OUT,
           "Token bytes in one shard file"),
-    FLAG("resume", "prepare train", G_OUT, "Continue a run that was stopped"),
+    FLAG("resume", "prepare train", G_RUN, "Continue a run that was stopped"),
     COUNT("seed", "N", "1", 0, 0, "prepare inspect bench train", G_RUN,
           "Seed of every random choice"),
     COUNT("threads", "N", "0", 0, 1024, "prepare bench train translate", G_RUN,
           "Worker threads; 0 is one per core"),
-
-    /* inspect */
-    COUNT("batch-tokens", "N", "4096", 16, 16777216, "inspect bench train translate", "Batches",
-          "Rows of a batch on each side"),
-    COUNT("samples", "N", "3", 0, 1000, "inspect train", "What to show",
-          "Sample pairs, or translations at validation"),
-    CHOICE("split", "NAME", "train", "train|valid|test", "inspect", "What to show",
-           "Which part the histogram and samples are of"),
-    FLAG("verify", "inspect", "What to show",
-         "Read every byte and check it against its checksum"),
-    FLAG("json", "inspect bench", "What to show", "Print JSON"),
 
     /* train and translate */
     TEXT("data", "DIR", NULL, "train", "What to train", "The data set, made by prepare"),
@@ -172,6 +161,17 @@ const OptSpec cmd_options[] = {
     FLAG("scores", "translate", "Search", "The score before each translation"),
     CHOICE("precision", "NAME", "fp32", "fp32|bf16", "train translate bench", G_RUN,
            "Of the matrix products"),
+
+    /* inspect */
+    COUNT("batch-tokens", "N", "4096", 16, 16777216, "inspect bench train translate", "Batches",
+          "Rows of a batch on each side"),
+    COUNT("samples", "N", "3", 0, 1000, "inspect train", "What to show",
+          "Sample pairs, or translations at validation"),
+    CHOICE("split", "NAME", "train", "train|valid|test", "inspect", "What to show",
+           "Which part the histogram and samples are of"),
+    FLAG("verify", "inspect", "What to show",
+         "Read every byte and check it against its checksum"),
+    FLAG("json", "inspect bench", "What to show", "Print JSON"),
 
     /* bench */
     TEXT("lengths", "FILE", NULL, "bench", "What to show",

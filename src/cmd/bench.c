@@ -12,7 +12,7 @@
 
 typedef struct {
   uint64_t batches, pairs, rows[2];
-  double seconds, waited, first; /* first: until the first batch, from opening */
+  double seconds, first; /* first: until the first batch, from opening */
 } Reading;
 
 /* Reads batches for the time given, at least one whole epoch first: the cache is
@@ -28,7 +28,7 @@ static Err read_for(DataSet *d, const OrderPlan *plan, uint64_t seed, double sec
     err = loader_next(loader, &b);
     if (i == 0) r->first = progress_clock() - opened;
   }
-  double start = progress_clock(), waited = loader_waited(loader);
+  double start = progress_clock();
   while (!err && r->seconds < seconds) {
     err = loader_next(loader, &b);
     if (err) break;
@@ -37,7 +37,6 @@ static Err read_for(DataSet *d, const OrderPlan *plan, uint64_t seed, double sec
     for (int side = 0; side < 2; side++) r->rows[side] += b->rows[side];
     r->seconds = progress_clock() - start;
   }
-  r->waited = loader_waited(loader) - waited;
   loader_close(loader);
   return err;
 }

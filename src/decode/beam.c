@@ -41,10 +41,10 @@ struct Beam {
   Decoder decoder;
   size_t rows, sentences, longest; /* longest: positions of a hypothesis */
   Sentence *sentence;
-  int32_t *words;                      /* memory of all hypotheses */
-  int32_t *position;                   /* (rows) of the source */
-  int32_t *slot, *owner, *word, *from; /* (slots) of the rows of a step */
-  Candidate *candidate;                /* (2 * beam) */
+  int32_t *words;               /* memory of all hypotheses */
+  int32_t *position;            /* (rows) of the source */
+  int32_t *slot, *owner, *word; /* (slots) of the rows of a step */
+  Candidate *candidate;         /* (2 * beam) */
 };
 
 Err beam_new(Beam **out, const ModelConfig *config, const Backend *backend, const float *w,
@@ -63,8 +63,8 @@ Err beam_new(Beam **out, const ModelConfig *config, const Backend *backend, cons
   TRY_DONE(mem_alloc(&b->sentence, sentences, sizeof *b->sentence));
   TRY_DONE(mem_alloc(&b->words, 2 * slots * b->longest, sizeof *b->words));
   TRY_DONE(mem_alloc(&b->position, rows, sizeof *b->position));
-  TRY_DONE(mem_alloc(&b->slot, 4 * slots, sizeof *b->slot));
-  b->owner = b->slot + slots, b->word = b->owner + slots, b->from = b->word + slots;
+  TRY_DONE(mem_alloc(&b->slot, 3 * slots, sizeof *b->slot));
+  b->owner = b->slot + slots, b->word = b->owner + slots;
   TRY_DONE(mem_alloc(&b->candidate, 2 * (size_t)spec->beam, sizeof *b->candidate));
   for (size_t s = 0; s < sentences; s++) {
     for (int k = 0; k < spec->beam; k++) {
@@ -97,12 +97,11 @@ static float penalty(const BeamSpec *s, size_t len) {
   return powf((5 + (float)len) / 6, s->alpha);
 }
 
-static float log_sum(const float *x, size_t n, float *most) {
+static float log_sum(const float *x, size_t n) {
   float top = x[0];
   for (size_t i = 1; i < n; i++) top = x[i] > top ? x[i] : top;
   double sum = 0;
   for (size_t i = 0; i < n; i++) sum += (double)expf(x[i] - top);
-  *most = top;
   return top + (float)log(sum);
 }
 
@@ -128,7 +127,7 @@ static int continuations(Beam *b, Sentence *s, const float *logits) {
   int room = 2 * b->spec.beam, n = 0;
   for (int k = 0; k < s->alive; k++) {
     const float *row = logits + (size_t)k * vocab;
-    float most, lse = log_sum(row, vocab, &most), base = s->hyp[k].sum - lse;
+    float base = s->hyp[k].sum - log_sum(row, vocab);
     for (size_t v = 0; v < vocab; v++) {
       float score = base + row[v];
       if (n == room && score < b->candidate[n - 1].score) continue;

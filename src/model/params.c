@@ -124,13 +124,6 @@ void params_free(Params *p) {
   *p = (Params){0};
 }
 
-const Param *params_find(const Params *p, const char *name) {
-  for (size_t i = 0; i < p->count; i++) {
-    if (strcmp(p->param[i].name, name) == 0) return &p->param[i];
-  }
-  return NULL;
-}
-
 /* Glorot's limit of a block of several square matrices is that of one of them. */
 static double limit_of(const Param *q, const ModelConfig *c) {
   size_t d = (size_t)c->d, rows = q->rows;

@@ -34,7 +34,7 @@ typedef struct {
   Param *param;
   size_t count, cap;
   size_t total;  /* elements used */
-  size_t padded; /* elements of the array: a multiple of 720720 / 16 … see params.c */
+  size_t padded; /* elements of the array: divides among 1 to 10 ranks, and more */
   size_t source_table, target_table, output; /* (vocab, d); equal where tied */
   size_t source_place, target_place;         /* (longest, d) learned positions, or SIZE_MAX */
   size_t cross_kv, cross_kv_bias; /* (layers * 2d, d): every decoder layer's keys and values */
@@ -44,7 +44,6 @@ typedef struct {
 
 NODISCARD Err params_lay_out(Params *p, const ModelConfig *config);
 void params_free(Params *p);
-const Param *params_find(const Params *p, const char *name);
 /* Starting values, a pure function of the seed. `w` holds p->padded floats. */
 void params_init(const Params *p, const ModelConfig *config, uint64_t seed, float *w);
 

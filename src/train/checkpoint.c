@@ -96,14 +96,21 @@ Err checkpoint_save(const char *run, const TrainArrays *a, const TrainCounters *
   return point(run, "latest", name);
 }
 
+/* Dropout may change on the way; what the weights mean may not. */
+static bool same_model(const ModelConfig *x, const ModelConfig *y) {
+  return x->vocab == y->vocab && x->d == y->d && x->ff == y->ff && x->heads == y->heads &&
+         x->layers[0] == y->layers[0] && x->layers[1] == y->layers[1] &&
+         x->longest == y->longest && x->pre_norm == y->pre_norm &&
+         x->attention_bias == y->attention_bias && x->activation == y->activation &&
+         x->positions == y->positions && x->tying == y->tying;
+}
+
 Err checkpoint_load(const char *run, const TrainArrays *a, TrainCounters *c) {
   char dir[FILE_PATH_MAX], path[FILE_PATH_MAX];
   ModelConfig saved;
   TRY(in_checkpoints(dir, run, "latest"));
   TRY(store_load_config(&saved, dir));
-  if (saved.vocab != a->config->vocab || saved.d != a->config->d || saved.ff != a->config->ff ||
-      saved.heads != a->config->heads || saved.pre_norm != a->config->pre_norm ||
-      saved.tying != a->config->tying || saved.longest != a->config->longest) {
+  if (!same_model(&saved, a->config)) {
     return err_set(
         ERR_USAGE,
         "%s is of another model than these options describe; give the same ones to resume",

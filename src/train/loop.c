@@ -163,6 +163,7 @@ static Err accumulate(Train *t, double *rows) {
     t->since.rows += (double)loss.rows;
     t->since.tokens += loss.rows;
     t->since.pairs += batch->sentences;
+    t->at.pairs += batch->sentences;
     *rows += (double)loss.rows;
     t->last_loss = loss.loss / (double)loss.rows;
   }

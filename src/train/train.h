@@ -25,8 +25,8 @@ typedef struct {
 } TrainSpec;
 
 typedef struct {
-  uint64_t step, target_tokens, pairs;
-  double loss, bleu, best_bleu, seconds;
+  uint64_t step, target_tokens;
+  double loss, best_bleu, seconds;
   uint64_t best_step;
   bool early, stopped; /* ended by patience; by a signal */
 } TrainResult;

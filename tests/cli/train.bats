@@ -31,6 +31,8 @@ same_weights() {
   perl -MJSON::PP -ne '$j = decode_json($_); exit 1 unless $j->{loss} > 0 && $j->{target_tokens_per_s} > 0 && exists $j->{data_wait_ms}' "$T/run/metrics.jsonl"
   grep -q '^steps = 20$' "$T/run/config"
   [ "$(ls -d "$T"/run/checkpoints/step-* | wc -l)" -eq 2 ]
+  perl -MJSON::PP -e 'undef $/; $j = decode_json(<>); exit !($j->{step} == 20 && $j->{pairs} > 20 && $j->{target_tokens} > $j->{pairs})' \
+    "$T/run/checkpoints/latest/training.json"
   for f in model.json weights.safetensors tokenizer.model training.json; do [ -f "$T/run/checkpoints/latest/$f" ]; done
 }
 
@@ -98,9 +100,11 @@ same_weights() {
   [ "$status" -eq 2 ]
   [[ "$output" =~ "--batch-tokens" ]]
   train "$T/run" --steps 2
-  run train "$T/run" --steps 4 --resume --width 64
-  [ "$status" -eq 2 ]
-  [[ "$output" =~ "another model" ]]
+  for other in "--width 64" "--feed-width 32" "--activation gelu" "--norm post" "--positions learned" "--tie none"; do
+    run train "$T/run" --steps 4 --resume $other
+    [ "$status" -eq 2 ]
+    [[ "$output" =~ "another model" ]]
+  done
 }
 
 @test "a damaged checkpoint is refused with its name" {

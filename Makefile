@@ -14,7 +14,7 @@ SAN      ?=
 
 .DELETE_ON_ERROR:
 .PHONY: all demo test asan fuzz format check-format install uninstall clean help deps
-all: $(BUILD)/trireme $(BUILD)/trireme.1 $(BUILD)/trireme.bash
+all: $(BUILD)/trireme $(BUILD)/trireme.1 $(BUILD)/trireme.bash plugins
 
 # What the machine offers, found by compiling probes.
 -include $(BUILD)/config.mk
@@ -29,7 +29,7 @@ LDLIBS   += $(PROBED_LIBS) -lm -ldl
 # Plug-ins call the program's base room: it shows them its symbols.
 LINK     = $(if $(HAVE_SENTENCEPIECE),$(CXX),$(CC)) $(OPTIMISE) $(SAN) -pthread $(PROBED_OPENMP) -rdynamic
 
-sources  := $(sort $(wildcard src/*/*.c src/*/*/*.c) $(if $(HAVE_SENTENCEPIECE),$(wildcard src/*/*.cc)))
+sources  := $(sort $(filter-out src/comm/mpi.c,$(wildcard src/*/*.c src/*/*/*.c)) $(if $(HAVE_SENTENCEPIECE),$(wildcard src/*/*.cc)))
 # The fast kernels are compiled once for each instruction set; one is picked at start.
 kernels  := $(wildcard src/backend/cpu/fast/*.c)
 isas     := base $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),v3 v4)
@@ -67,6 +67,11 @@ $(BUILD)/libtrireme.a: $(objects)
 	$(call say,AR)ar rcs $@ $^
 $(BUILD)/trireme: $(BUILD)/src/main.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -o $@
+# Plug-ins: what the program loads only where it is wanted.
+.PHONY: plugins
+plugins: $(if $(PROBED_MPI),$(BUILD)/libtrireme-mpi.so)
+$(BUILD)/libtrireme-mpi.so: src/comm/mpi.c src/comm/carrier.h src/base/plugin.h $(BUILD)/config.mk
+	$(call say,PLUGIN)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared $< $(PROBED_MPI) -o $@
 $(BUILD)/trireme.1: $(BUILD)/trireme
 	$(call say,MAN)$(abspath $<) help --man > $@
 $(BUILD)/trireme.bash: $(BUILD)/trireme
@@ -115,13 +120,15 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 \
 	  $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/trireme
 	install -m 755 $(BUILD)/trireme $(DESTDIR)$(PREFIX)/bin/trireme
+	if [ -f $(BUILD)/libtrireme-mpi.so ]; then install -d $(DESTDIR)$(PREFIX)/lib/trireme && \
+	  install -m 755 $(BUILD)/libtrireme-mpi.so $(DESTDIR)$(PREFIX)/lib/trireme/; fi
 	install -m 644 $(BUILD)/trireme.1 $(DESTDIR)$(PREFIX)/share/man/man1/trireme.1
 	install -m 644 $(BUILD)/trireme.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/trireme
 	cp -R recipes $(DESTDIR)$(PREFIX)/share/trireme/
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/trireme $(DESTDIR)$(PREFIX)/share/man/man1/trireme.1 \
 	  $(DESTDIR)$(PREFIX)/share/bash-completion/completions/trireme
-	rm -rf $(DESTDIR)$(PREFIX)/share/trireme
+	rm -rf $(DESTDIR)$(PREFIX)/share/trireme $(DESTDIR)$(PREFIX)/lib/trireme
 
 clean:
 	rm -rf $(BUILD)

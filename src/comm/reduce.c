@@ -1,0 +1,312 @@
+/* Buckets, pieces and their sums. Relies on comm. */
+#include "comm/reduce.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+#define TILE 2048 /* floats added at a time: stays in the first cache */
+
+typedef struct {
+  Reducer *reducer;
+  size_t begin, end;
+  size_t missing; /* elements not announced yet */
+  size_t owned;   /* where this rank's piece lies among all its pieces */
+  CommJob job;
+  bool sent;
+} Bucket;
+
+struct Reducer {
+  Comm *comm;
+  ReduceSpec spec;
+  int rank, size;
+  float *g;
+  size_t n, owned;
+  Bucket *bucket;
+  size_t buckets;
+  size_t *order, ordered; /* in which buckets become ready, learnt in the first round */
+  int active;
+  bool first, last;
+  /* Working memory of the communication thread. */
+  size_t most;       /* elements of the largest piece */
+  float *sum;        /* (owned) between rounds */
+  char *in, *out;    /* (ranks, most) received; (largest bucket) rounded */
+  const void **send; /* arguments of an exchange, one for each rank */
+  void **recv;
+  size_t *send_n, *recv_n, *off;
+  size_t bytes;
+};
+
+/* bf16 is the upper half of a float; ties to even, NaN stays NaN. */
+static uint16_t to_bf16(float x) {
+  uint32_t u;
+  memcpy(&u, &x, sizeof u);
+  if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x40u);
+  return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+}
+
+static float of_bf16(uint16_t h) {
+  uint32_t u = (uint32_t)h << 16;
+  float x;
+  memcpy(&x, &u, sizeof x);
+  return x;
+}
+
+static void round_all(uint16_t *to, const float *from, size_t n) {
+  for (size_t i = 0; i < n; i++) to[i] = to_bf16(from[i]);
+}
+
+static void widen_all(float *to, const uint16_t *from, size_t n) {
+  for (size_t i = 0; i < n; i++) to[i] = of_bf16(from[i]);
+}
+
+/* First element of rank r's piece: whole units, shared out evenly. */
+static size_t piece(const Reducer *q, const Bucket *b, int r) {
+  size_t unit = q->spec.unit, units = (b->end - b->begin + unit - 1) / unit;
+  size_t at = b->begin + units * (size_t)r / (size_t)q->size * unit;
+  return at < b->end ? at : b->end;
+}
+
+/* Nothing travels and nothing is added: the gradient is the sum. */
+static bool is_idle(const Reducer *q) {
+  return q->size == 1 && !q->spec.rounds;
+}
+
+/* acc += x, or acc = x at the very first. */
+static void add_tile(float *acc, const Reducer *q, const void *x, size_t at, size_t n,
+                     bool narrow, bool copy) {
+  const float *f = (const float *)x + at;
+  const uint16_t *h = (const uint16_t *)x + at;
+  for (size_t i = 0; i < n; i++) {
+    float v = narrow ? of_bf16(h[i]) : q->spec.bf16 ? of_bf16(to_bf16(f[i])) : f[i];
+    acc[i] = copy ? v : acc[i] + v;
+  }
+}
+
+/* This rank's piece: what was there, then each contribution in turn. */
+static void add_up(Reducer *q, const Bucket *b, size_t begin, size_t n) {
+  float acc[TILE];
+  size_t wide = q->spec.bf16 ? sizeof(uint16_t) : sizeof(float);
+  for (size_t at = 0; at < n; at += TILE) {
+    size_t m = n - at < TILE ? n - at : TILE;
+    if (!q->first) memcpy(acc, q->sum + b->owned + at, m * sizeof *acc);
+    for (int r = 0; r < q->active; r++) {
+      bool mine = r == q->rank;
+      const void *x = mine ? (const void *)(q->g + begin) : q->in + (size_t)r * q->most * wide;
+      add_tile(acc, q, x, at, m, !mine && q->spec.bf16, q->first && r == 0);
+    }
+    if (q->last && q->spec.bf16)
+      for (size_t i = 0; i < m; i++) acc[i] = of_bf16(to_bf16(acc[i]));
+    memcpy(q->last ? q->g + begin + at : q->sum + b->owned + at, acc, m * sizeof *acc);
+  }
+}
+
+static void swap_pieces(Reducer *q, const Bucket *b, size_t mine) {
+  size_t wide = q->spec.bf16 ? sizeof(uint16_t) : sizeof(float);
+  bool gives = q->rank < q->active;
+  if (q->spec.bf16 && gives)
+    round_all((uint16_t *)(void *)q->out, q->g + b->begin, b->end - b->begin);
+  const char *from = q->spec.bf16 ? q->out : (const char *)(q->g + b->begin);
+  for (int r = 0; r < q->size; r++) {
+    size_t at = piece(q, b, r), n = piece(q, b, r + 1) - at;
+    q->send[r] = from + (at - b->begin) * wide;
+    q->send_n[r] = gives ? n * wide : 0;
+    q->recv[r] = q->in + (size_t)r * q->most * wide;
+    q->recv_n[r] = r < q->active ? mine * wide : 0;
+  }
+  comm_exchange(q->comm, "gradients", q->send, q->send_n, q->recv, q->recv_n);
+}
+
+static void share_sums(Reducer *q, const Bucket *b, size_t begin, size_t end) {
+  size_t wide = q->spec.bf16 ? sizeof(uint16_t) : sizeof(float), n = b->end - b->begin;
+  for (int r = 0; r <= q->size; r++) q->off[r] = (piece(q, b, r) - b->begin) * wide;
+  if (!q->spec.bf16) {
+    comm_allgather(q->comm, "summed gradients", q->g + b->begin, q->off);
+    return;
+  }
+  uint16_t *all = (uint16_t *)(void *)q->out;
+  round_all(all + (begin - b->begin), q->g + begin, end - begin);
+  comm_allgather(q->comm, "summed gradients", all, q->off);
+  widen_all(q->g + b->begin, all, n);
+}
+
+static void reduce(Comm *comm, void *context) {
+  Bucket *b = context;
+  Reducer *q = b->reducer;
+  (void)comm;
+  size_t begin = piece(q, b, q->rank), end = piece(q, b, q->rank + 1);
+  if (q->size > 1) swap_pieces(q, b, end - begin);
+  add_up(q, b, begin, end - begin);
+  if (q->size > 1 && q->last && !q->spec.shard) share_sums(q, b, begin, end);
+}
+
+static Err new_buckets(Reducer *q) {
+  size_t size = q->spec.bucket / q->spec.unit * q->spec.unit, most = 0, largest = 0;
+  if (size < q->spec.unit) size = q->spec.unit;
+  q->buckets = (q->n + size - 1) / size;
+  TRY(mem_alloc(&q->bucket, q->buckets, sizeof *q->bucket));
+  TRY(mem_alloc(&q->order, q->buckets, sizeof *q->order));
+  for (size_t i = 0; i < q->buckets; i++) {
+    Bucket *b = &q->bucket[i];
+    b->reducer = q;
+    b->begin = i * size, b->end = i + 1 < q->buckets ? (i + 1) * size : q->n;
+    b->job = (CommJob){.name = "gradients", .run = reduce, .context = b};
+    b->owned = q->owned;
+    q->owned += piece(q, b, q->rank + 1) - piece(q, b, q->rank);
+    if (b->end - b->begin > largest) largest = b->end - b->begin;
+    for (int r = 0; r < q->size; r++) {
+      size_t n = piece(q, b, r + 1) - piece(q, b, r);
+      if (n > most) most = n;
+    }
+  }
+  q->most = most;
+  size_t wide = q->spec.bf16 ? sizeof(uint16_t) : sizeof(float), in = 0, out = 0, sum = 0;
+  if (q->size > 1) in = (size_t)q->size * most * wide;
+  if (q->spec.bf16 && q->size > 1) out = largest * wide;
+  if (q->spec.rounds) sum = q->owned * sizeof(float);
+  q->bytes = in + out + sum;
+  TRY(mem_alloc_aligned(&q->in, in + 1));
+  TRY(mem_alloc_aligned(&q->out, out + 1));
+  return mem_alloc_aligned(&q->sum, sum + 1);
+}
+
+Err reducer_new(Reducer **out, Comm *comm, float *g, size_t n, const ReduceSpec *spec) {
+  Reducer *q;
+  *out = NULL;
+  TRY(mem_alloc(&q, 1, sizeof *q));
+  q->comm = comm, q->spec = *spec, q->g = g, q->n = n;
+  q->rank = comm_rank(comm), q->size = comm_size(comm);
+  size_t ranks = (size_t)q->size;
+  Err err;
+  TRY_DONE(new_buckets(q));
+  TRY_DONE(mem_alloc(&q->send, ranks, sizeof *q->send));
+  TRY_DONE(mem_alloc(&q->recv, ranks, sizeof *q->recv));
+  TRY_DONE(mem_alloc(&q->send_n, ranks, sizeof *q->send_n));
+  TRY_DONE(mem_alloc(&q->recv_n, ranks, sizeof *q->recv_n));
+  TRY_DONE(mem_alloc(&q->off, ranks + 1, sizeof *q->off));
+done:
+  if (err)
+    reducer_free(q);
+  else
+    *out = q;
+  return err;
+}
+
+void reducer_free(Reducer *q) {
+  if (!q) return;
+  void *list[] = {q->bucket, q->order,  q->in,     q->out, q->sum, (void *)q->send,
+                  q->recv,   q->send_n, q->recv_n, q->off};
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++) mem_free(list[i]);
+  mem_free(q);
+}
+
+size_t reducer_bytes(const Reducer *q) {
+  return q->bytes;
+}
+
+void reducer_round(Reducer *q, int active, bool first, bool last) {
+  q->active = active, q->first = first, q->last = last;
+  for (size_t i = 0; i < q->buckets; i++) {
+    q->bucket[i].missing = q->bucket[i].end - q->bucket[i].begin;
+    q->bucket[i].sent = false;
+  }
+}
+
+static void submit(Reducer *q, size_t i) {
+  Bucket *b = &q->bucket[i];
+  if (b->sent) return;
+  b->sent = true;
+  if (q->ordered < q->buckets) q->order[q->ordered++] = i;
+  comm_submit(q->comm, &b->job);
+}
+
+void reducer_ready(void *context, size_t begin, size_t end) {
+  Reducer *q = context;
+  if (is_idle(q)) return;
+  size_t size = q->bucket[0].end - q->bucket[0].begin;
+  for (size_t i = begin / size; i < q->buckets && q->bucket[i].begin < end; i++) {
+    Bucket *b = &q->bucket[i];
+    size_t from = begin > b->begin ? begin : b->begin, to = end < b->end ? end : b->end;
+    b->missing -= to - from < b->missing ? to - from : b->missing;
+    if (b->missing == 0) submit(q, i);
+  }
+}
+
+void reducer_finish(Reducer *q) {
+  if (is_idle(q)) return;
+  /* A rank with nothing to give keeps the order of those that have. */
+  for (size_t i = 0; i < q->buckets; i++)
+    submit(q, q->ordered == q->buckets ? q->order[i] : i);
+  for (size_t i = 0; i < q->buckets; i++) comm_wait(q->comm, &q->bucket[i].job);
+}
+
+size_t reducer_pieces(const Reducer *q) {
+  return q->buckets;
+}
+
+void reducer_piece(const Reducer *q, size_t i, size_t *begin, size_t *end) {
+  *begin = piece(q, &q->bucket[i], q->rank);
+  *end = piece(q, &q->bucket[i], q->rank + 1);
+}
+
+size_t reducer_owned(const Reducer *q) {
+  return q->owned;
+}
+
+void reducer_gather(Reducer *q, const char *name, float *array) {
+  for (size_t i = 0; i < q->buckets && q->size > 1; i++) {
+    const Bucket *b = &q->bucket[i];
+    for (int r = 0; r <= q->size; r++)
+      q->off[r] = (piece(q, b, r) - b->begin) * sizeof(float);
+    comm_allgather(q->comm, name, array + b->begin, q->off);
+  }
+}
+
+void reducer_gather_units(Reducer *q, const char *name, double *units) {
+  for (size_t i = 0; i < q->buckets && q->size > 1; i++) {
+    const Bucket *b = &q->bucket[i];
+    size_t unit = q->spec.unit;
+    for (int r = 0; r <= q->size; r++)
+      q->off[r] = ((piece(q, b, r) - b->begin + unit - 1) / unit) * sizeof *units;
+    comm_allgather(q->comm, name, units + b->begin / unit, q->off);
+  }
+}
+
+/* One bucket's pieces between their owners and rank 0. */
+static void move_pieces(Reducer *q, const char *name, const Bucket *b, float *owned,
+                        float *whole, bool collect) {
+  for (int r = 0; r < q->size; r++) {
+    size_t at = piece(q, b, r), bytes = (piece(q, b, r + 1) - at) * sizeof(float);
+    bool out = q->rank == 0 ? !collect : collect && r == 0;
+    bool in = q->rank == 0 ? collect : !collect && r == 0;
+    if (q->rank)
+      bytes = (piece(q, b, q->rank + 1) - piece(q, b, q->rank)) * sizeof(float);
+    float *here = q->rank == 0 ? whole + at : owned + b->owned;
+    q->send[r] = here, q->recv[r] = here;
+    q->send_n[r] = out ? bytes : 0, q->recv_n[r] = in ? bytes : 0;
+  }
+  comm_exchange(q->comm, name, q->send, q->send_n, q->recv, q->recv_n);
+}
+
+static void own_pieces(Reducer *q, float *owned, float *whole, bool collect) {
+  for (size_t i = 0; i < q->buckets; i++) {
+    size_t begin, end;
+    reducer_piece(q, i, &begin, &end);
+    float *a = whole + begin, *b = owned + q->bucket[i].owned;
+    memcpy(collect ? a : b, collect ? b : a, (end - begin) * sizeof(float));
+  }
+}
+
+void reducer_collect(Reducer *q, const char *name, const float *owned, float *whole) {
+  float *mine = (float *)(uintptr_t)owned; /* only read when collecting */
+  if (q->rank == 0) own_pieces(q, mine, whole, true);
+  for (size_t i = 0; i < q->buckets; i++)
+    move_pieces(q, name, &q->bucket[i], mine, whole, true);
+}
+
+void reducer_deal(Reducer *q, const char *name, float *owned, const float *whole) {
+  float *all = (float *)(uintptr_t)whole; /* only read when dealing */
+  if (q->rank == 0) own_pieces(q, owned, all, false);
+  for (size_t i = 0; i < q->buckets; i++)
+    move_pieces(q, name, &q->bucket[i], owned, all, false);
+}

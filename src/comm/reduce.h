@@ -1,0 +1,50 @@
+/* The gradients of all ranks to their sum, bucket by bucket, while the backward
+ * pass still runs. A bucket is a stretch of the flat array; when all of it has been
+ * announced it is exchanged: each rank receives its piece of it from the others,
+ * adds in the order of the ranks, and gives the sum back to all. Relies on comm.
+ *
+ * The order of additions is part of the interface: contribution 0 first, then 1 and
+ * so on, round after round. With one micro-batch a round and rank, dealt out in
+ * turn, that is the order of the micro-batches, whatever the number of ranks. */
+#ifndef COMM_REDUCE_H
+#define COMM_REDUCE_H
+
+#include "comm/comm.h"
+
+typedef struct {
+  size_t unit;   /* elements that stay together: pieces are whole units */
+  size_t bucket; /* elements, about */
+  bool bf16;     /* numbers are rounded to bf16 on their way, added in fp32 */
+  bool shard;    /* sums stay with the rank that owns the piece */
+  bool rounds;   /* there may be more than one round a step */
+} ReduceSpec;
+
+typedef struct Reducer Reducer;
+/* g: the flat gradients, n elements. */
+NODISCARD Err reducer_new(Reducer **reducer, Comm *comm, float *g, size_t n,
+                          const ReduceSpec *spec);
+void reducer_free(Reducer *reducer);
+size_t reducer_bytes(const Reducer *reducer);
+
+/* A round begins: ranks 0 … active-1 contribute what their backward pass makes. */
+void reducer_round(Reducer *reducer, int active, bool first, bool last);
+/* [begin, end) will not change any more in this round; a GradReady. */
+void reducer_ready(void *reducer, size_t begin, size_t end);
+/* Waits for the round's end. After the last round g holds the sums: all of them, or
+ * with `shard` this rank's pieces. */
+void reducer_finish(Reducer *reducer);
+
+/* What this rank owns: piece i of reducer_pieces, [*begin, *end) of the flat array. */
+size_t reducer_pieces(const Reducer *reducer);
+void reducer_piece(const Reducer *reducer, size_t i, size_t *begin, size_t *end);
+size_t reducer_owned(const Reducer *reducer); /* elements of all its pieces */
+/* Every rank's pieces of the flat array to all ranks. */
+void reducer_gather(Reducer *reducer, const char *name, float *array);
+/* The same of an array with one element for each unit. */
+void reducer_gather_units(Reducer *reducer, const char *name, double *units);
+/* From the pieces laid end to end, on each rank, to the whole array on rank 0; the
+ * others' `whole` is not used. And back, `whole` being read on rank 0. */
+void reducer_collect(Reducer *reducer, const char *name, const float *owned, float *whole);
+void reducer_deal(Reducer *reducer, const char *name, float *owned, const float *whole);
+
+#endif

@@ -3,9 +3,29 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 static bool quiet;
+static char speaker[96];
+static FILE *file;
+static bool live; /* the cursor stands behind a live line */
+
+void log_speaker(const char *name) {
+  snprintf(speaker, sizeof speaker, "%s", name);
+}
+
+Err log_to(const char *path) {
+  log_to_end();
+  file = fopen(path, "a");
+  return file ? ERR_OK : err_errno("cannot open", path);
+}
+
+void log_to_end(void) {
+  FILE *f = file;
+  file = NULL;
+  if (f) fclose(f);
+}
 
 void log_quiet(bool on) {
   quiet = on;
@@ -25,13 +45,36 @@ bool log_has_color(void) {
   return log_is_terminal() && !(no && *no) && !(term && term[0] == 'd' && term[1] == 'u');
 }
 
+static void write_to_file(const char *label, const char *fmt, va_list args) {
+  char when[32];
+  struct tm now;
+  time_t seconds = time(NULL);
+  if (!gmtime_r(&seconds, &now)) return;
+  strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &now);
+  flockfile(file);
+  fprintf(file, "%s  %s", when, label ? label : "");
+  vfprintf(file, fmt, args);
+  fputc('\n', file);
+  fflush(file);
+  funlockfile(file);
+}
+
 static void say(const char *label, const char *color, const char *fmt, va_list args) {
   bool paint = color && log_has_color();
-  flockfile(stderr);
-  if (label) fprintf(stderr, "%s%s%s", paint ? color : "", label, paint ? "\033[0m" : "");
-  vfprintf(stderr, fmt, args);
-  fputc('\n', stderr);
-  funlockfile(stderr);
+  va_list again;
+  va_copy(again, args);
+  if (label || !quiet) {
+    flockfile(stderr);
+    if (live) fputc('\n', stderr);
+    live = false;
+    if (label)
+      fprintf(stderr, "%s%s%s%s", paint ? color : "", label, paint ? "\033[0m" : "", speaker);
+    vfprintf(stderr, fmt, args);
+    fputc('\n', stderr);
+    funlockfile(stderr);
+  }
+  if (file) write_to_file(label, fmt, again);
+  va_end(again);
 }
 
 #define SAY(label, color)         \
@@ -43,7 +86,7 @@ static void say(const char *label, const char *color, const char *fmt, va_list a
   } while (0)
 
 void log_info(const char *fmt, ...) {
-  if (!quiet) SAY(NULL, NULL);
+  if (!quiet || file) SAY(NULL, NULL);
 }
 
 void log_warn(const char *fmt, ...) {
@@ -52,4 +95,25 @@ void log_warn(const char *fmt, ...) {
 
 void log_error(const char *fmt, ...) {
   SAY("trireme: ", "\033[31m");
+}
+
+void log_live(const char *fmt, ...) {
+  char line[512];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(line, sizeof line, fmt, args);
+  va_end(args);
+  if (!log_is_terminal() || quiet) {
+    log_info("%s", line);
+    return;
+  }
+  fprintf(stderr, "\r\033[K%s", line);
+  fflush(stderr);
+  live = true;
+  if (file) fprintf(file, "%s\n", line);
+}
+
+void log_live_end(void) {
+  if (live) fputc('\n', stderr);
+  live = false;
 }

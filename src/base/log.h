@@ -10,8 +10,16 @@
 void log_info(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void log_warn(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void log_error(const char *fmt, ...) PRINTF_LIKE(1, 2);
+/* A line that on a terminal takes the place of the one before it. */
+void log_live(const char *fmt, ...) PRINTF_LIKE(1, 2);
+void log_live_end(void); /* the cursor goes below it */
 void log_quiet(bool quiet); /* leaves out log_info and progress */
 bool log_is_quiet(void);
+/* Who speaks, before each warning and error: "rank 2 on host: "; "" for nobody. */
+void log_speaker(const char *name);
+/* Every message also goes to the end of this file, with the time. */
+NODISCARD Err log_to(const char *path);
+void log_to_end(void);
 /* Is standard error a terminal, and may it be coloured (NO_COLOR)? */
 bool log_is_terminal(void);
 bool log_has_color(void);

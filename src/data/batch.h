@@ -32,11 +32,11 @@ NODISCARD Err batch_fill(Batch *b, DataSet *d, const OrderPlan *plan, uint64_t s
 NODISCARD Err batch_fill_from(Batch *b, DataSet *d, Split split, uint64_t *next);
 
 /* A thread that fills batches ahead of their use. Micro-batches are numbered
- * through all epochs; of each `group` of them this loader gives those from
- * `begin` to `end`, starting with group `step`. */
+ * through all epochs; of each `group` of them this loader gives every `stride`-th
+ * (0 is 1) from `begin` to `end`, starting with group `step`. */
 typedef struct {
   uint64_t seed, step;
-  uint32_t group, begin, end;
+  uint32_t group, begin, end, stride;
 } LoaderSpec;
 typedef struct Loader Loader;
 NODISCARD Err loader_open(Loader **loader, DataSet *d, const OrderPlan *plan,

@@ -26,8 +26,8 @@ struct Loader {
 
 /* Micro-batch number of the n-th batch this loader gives. */
 static uint64_t number_of(const LoaderSpec *s, uint64_t n) {
-  uint64_t mine = s->end - s->begin;
-  return (s->step + n / mine) * s->group + s->begin + n % mine;
+  uint64_t stride = s->stride ? s->stride : 1, mine = (s->end - s->begin + stride - 1) / stride;
+  return (s->step + n / mine) * s->group + s->begin + n % mine * stride;
 }
 
 static void *run(void *argument) {

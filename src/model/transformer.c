@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/progress.h"
 #include "model/transformer_internal.h"
 
 /* The arena: first counted with no memory behind it, then taken in one piece. */
@@ -101,8 +102,8 @@ static Err new_lists(Transformer *t) {
   return ERR_OK;
 }
 
-Err transformer_new(Transformer *t, const ModelConfig *config, const Backend *backend,
-                    size_t capacity, size_t logit_rows, bool training) {
+static Err plan(Transformer *t, const ModelConfig *config, const Backend *backend,
+                size_t capacity, size_t logit_rows, bool training) {
   *t = (Transformer){.config = *config, .backend = backend, .capacity = capacity};
   /* Logits of about 64 MB at once: each time, the output weights are packed anew. */
   t->loss_rows = ((size_t)16 << 20) / (size_t)config->vocab + 1;
@@ -111,16 +112,28 @@ Err transformer_new(Transformer *t, const ModelConfig *config, const Backend *ba
   t->stack[0].sublayers = 2 * config->layers[0];
   t->stack[1].sublayers = 3 * config->layers[1];
   Arena a = {0};
-  Err err;
-  TRY_DONE(params_lay_out(&t->params, config));
-  TRY_DONE(
-      backend->reserve(backend, (size_t)config->longest, (size_t)(config->d / config->heads)));
-  TRY_DONE(new_lists(t));
+  TRY(params_lay_out(&t->params, config));
+  TRY(new_lists(t));
   lay_out(t, &a, training);
   t->arena_floats = a.floats;
-  TRY_DONE(mem_alloc_aligned(&t->arena, a.floats * sizeof(float)));
-  a = (Arena){.at = t->arena};
-  lay_out(t, &a, training);
+  return ERR_OK;
+}
+
+Err transformer_plan(Transformer *t, const ModelConfig *config, const Backend *backend,
+                     size_t capacity, bool training) {
+  Err err = plan(t, config, backend, capacity, 0, training);
+  if (err) transformer_free(t);
+  return err;
+}
+
+Err transformer_new(Transformer *t, const ModelConfig *config, const Backend *backend,
+                    size_t capacity, size_t logit_rows, bool training) {
+  Err err;
+  TRY_DONE(plan(t, config, backend, capacity, logit_rows, training));
+  TRY_DONE(
+      backend->reserve(backend, (size_t)config->longest, (size_t)(config->d / config->heads)));
+  TRY_DONE(mem_alloc_aligned(&t->arena, t->arena_floats * sizeof(float)));
+  lay_out(t, &(Arena){.at = t->arena}, training);
   fill_positions(t);
 done:
   if (err) transformer_free(t);
@@ -317,5 +330,6 @@ void transformer_step(Transformer *t, const float *w, float *g, const Batch *bat
   transformer_cross_kv(t, w, memory, batch->rows[0]);
   const float *y = decode_all(t, w, batch, key);
   loss_of(t, w, g, y, batch, smoothing, scale, loss);
+  t->turned = progress_clock();
   if (g) transformer_back(t, w, g, batch, key, ready, context);
 }

@@ -40,6 +40,7 @@ typedef struct {
   float *arena;
   void **lists;
   size_t arena_floats;
+  double turned; /* clock when the last way forward ended */
 } Transformer;
 
 /* `training` false leaves out what only the way back needs. logit_rows: rows of
@@ -47,6 +48,9 @@ typedef struct {
 NODISCARD Err transformer_new(Transformer *t, const ModelConfig *config, const Backend *backend,
                               size_t capacity, size_t logit_rows, bool training);
 void transformer_free(Transformer *t);
+/* Only the plan: parameters and arena_floats, with no memory behind them. */
+NODISCARD Err transformer_plan(Transformer *t, const ModelConfig *config,
+                               const Backend *backend, size_t capacity, bool training);
 
 /* One micro-batch's randomness: 0 turns dropout off. */
 typedef struct {

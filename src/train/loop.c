@@ -1,332 +1,217 @@
-/* The training loop: batches, steps, updates, records, validations, checkpoints.
- * Relies on model, data, decode, checkpoint, validate. */
+/* The training loop: steps, records, validations, checkpoints, and what to do when
+ * the loss runs away. Relies on train_internal.h. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/progress.h"
-#include "base/rng.h"
 #include "base/stop.h"
-#include "data/batch.h"
-#include "train/checkpoint.h"
-#include "train/train.h"
-#include "train/validate.h"
+#include "train/average.h"
+#include "train/train_internal.h"
 
-typedef struct {
-  const TrainSpec *spec;
-  Backend backend;
-  DataSet data;
-  OrderPlan plan;
-  Loader *loader;
-  Transformer t;
-  Tokenizer tokenizer;
-  Validator *validator;
-  char tokenizer_path[FILE_PATH_MAX];
-  float *w, *g, *m, *v;
-  TrainCounters at;
-  double began; /* clock when this process began to count */
-  FILE *metrics;
-  int lock;
-  /* Since the last line of the record. */
-  struct {
-    double loss, nll, rows, right, norm, data, model, update, start;
-    uint64_t steps, tokens, pairs;
-  } since;
-  double last_loss;
-} Train;
-
-static double elapsed(const Train *t) {
+double train_elapsed(const Train *t) {
   return t->at.seconds + progress_clock() - t->began;
-}
-
-/* The run directory. */
-
-static Err lock_run(Train *t) {
-  char path[FILE_PATH_MAX];
-  bool busy;
-  TRY(file_join(path, t->spec->run, "lock"));
-  TRY(file_lock(path, &t->lock, &busy));
-  if (!busy) return ERR_OK;
-  return err_set(ERR_WORK, "%s is in use by another trireme; choose another --run",
-                 t->spec->run);
-}
-
-static Err enter_run(Train *t, const char *record) {
-  const char *run = t->spec->run;
-  char path[FILE_PATH_MAX];
-  if (file_exists(run) && !t->spec->resume) {
-    return err_set(
-        ERR_WORK, "%s exists already; continue it with --resume, or choose another --run", run);
-  }
-  TRY(file_join(path, run, "checkpoints"));
-  TRY(file_mkdirs(path));
-  TRY(lock_run(t));
-  TRY(file_join(path, run, "config"));
-  TRY(file_write(path, record, strlen(record)));
-  TRY(file_join(path, run, "metrics.jsonl"));
-  t->metrics = fopen(path, "a");
-  return t->metrics ? ERR_OK : err_errno("cannot open", path);
-}
-
-/* Set-up. */
-
-static Err new_arrays(Train *t) {
-  float **list[] = {&t->w, &t->g, &t->m, &t->v};
-  for (int i = 0; i < 4; i++)
-    TRY(mem_alloc_aligned(list[i], t->t.params.padded * sizeof(float)));
-  return ERR_OK;
-}
-
-static TrainArrays arrays(const Train *t) {
-  return (TrainArrays){&t->t.config, &t->t.params, t->tokenizer_path, t->w, t->m, t->v};
-}
-
-static ModelConfig config_for(const Train *t) {
-  ModelConfig c = t->spec->config;
-  const Meta *m = &t->data.meta;
-  c.vocab = m->vocab, c.bos = m->bos, c.eos = m->eos, c.pad = m->pad;
-  c.longest = (int)m->max_tokens + 1;
-  return c;
-}
-
-static Err set_up(Train *t, const char *record) {
-  const TrainSpec *s = t->spec;
-  TRY(backend_cpu(&t->backend, s->threads, s->bf16));
-  TRY(dataset_open(&t->data, s->data));
-  TRY(order_plan(&t->plan, &t->data.order, s->batch_tokens));
-  TRY(dataset_path(&t->data, "tokenizer.model", t->tokenizer_path));
-  TRY(tokenizer_open(&t->tokenizer, t->tokenizer_path));
-  ModelConfig config = config_for(t);
-  TRY(transformer_new(&t->t, &config, &t->backend, t->plan.capacity, 0, true));
-  TRY(new_arrays(t));
-  TRY(enter_run(t, record));
-  char path[FILE_PATH_MAX];
-  TRY(file_join(path, s->run, "checkpoints/latest"));
-  if (file_exists(path)) {
-    TrainArrays a = arrays(t);
-    TRY(checkpoint_load(s->run, &a, &t->at));
-    log_info("resume: step %" PRIu64 ", best BLEU so far %.2f", t->at.step, t->at.best_bleu);
-  } else {
-    params_init(&t->t.params, &config, s->seed, t->w);
-  }
-  if (s->valid_every)
-    TRY(validator_new(&t->validator, &t->data, &t->t, t->w, &t->tokenizer, &s->beam));
-  LoaderSpec loader = {.seed = s->seed,
-                       .step = t->at.step,
-                       .group = s->micro_batches,
-                       .begin = 0,
-                       .end = s->micro_batches};
-  return loader_open(&t->loader, &t->data, &t->plan, &loader);
-}
-
-static void say_header(const Train *t) {
-  const TrainSpec *s = t->spec;
-  const ModelConfig *c = &t->t.config;
-  char parameters[32], pairs[32], memory[32], batches[32];
-  double bytes = (double)(t->t.arena_floats + 4 * t->t.params.padded) * sizeof(float);
-  log_info("model    %s-norm Transformer, d %d, ff %d, %d+%d layers, %d heads, %s parameters",
-           c->pre_norm ? "pre" : "post", c->d, c->ff, c->layers[0], c->layers[1], c->heads,
-           str_of_count(parameters, t->t.params.total));
-  log_info("data     %s: %s pairs, %s to %s, vocabulary %d", t->data.dir,
-           str_of_count(pairs, t->data.order.pairs), t->data.meta.lang[0], t->data.meta.lang[1],
-           c->vocab);
-  log_info("batches  %u x %u rows a step, %s micro-batches an epoch, %.1f %% full",
-           s->micro_batches, t->plan.capacity, str_of_count(batches, t->plan.batches),
-           100 * t->plan.fill);
-  log_info("machine  %s; memory planned %s", t->backend.about,
-           str_of_bytes(memory, (uint64_t)bytes));
-}
-
-/* One step. */
-
-static Err accumulate(Train *t, double *rows) {
-  const TrainSpec *s = t->spec;
-  size_t n = t->t.params.padded;
-  memset(t->g, 0, n * sizeof(float));
-  *rows = 0;
-  for (uint32_t i = 0; i < s->micro_batches; i++) {
-    const Batch *batch;
-    BatchLoss loss;
-    double start = progress_clock();
-    TRY(loader_next(t->loader, &batch));
-    double got = progress_clock();
-    StepKey key = {rng_mix(rng_mix(s->seed, t->at.step), i), true};
-    transformer_step(&t->t, t->w, t->g, batch, key, s->smoothing, 1, NULL, NULL, &loss);
-    t->since.data += got - start;
-    t->since.model += progress_clock() - got;
-    t->since.loss += loss.loss, t->since.nll += loss.nll, t->since.right += loss.right;
-    t->since.rows += (double)loss.rows;
-    t->since.tokens += loss.rows;
-    t->since.pairs += batch->sentences;
-    t->at.pairs += batch->sentences;
-    *rows += (double)loss.rows;
-    t->last_loss = loss.loss / (double)loss.rows;
-  }
-  return ERR_OK;
-}
-
-static Err update(Train *t, double rows, double lr) {
-  const TrainSpec *s = t->spec;
-  const Backend *b = &t->backend;
-  double start = progress_clock();
-  double norm = sqrt(b->norm2(b, t->g, t->t.params.padded)) / rows;
-  if (!isfinite(norm)) {
-    return err_set(ERR_WORK,
-                   "step %" PRIu64
-                   ": the gradient is not finite; lower --lr or lengthen --warmup, and "
-                   "continue with --resume",
-                   t->at.step);
-  }
-  double scale = s->clip > 0 && norm > (double)s->clip ? (double)s->clip / norm : 1;
-  double now = (double)(t->at.step + 1);
-  AdamStep adam = {.lr = (float)lr,
-                   .beta1 = s->beta1,
-                   .beta2 = s->beta2,
-                   .epsilon = s->epsilon,
-                   .decay = s->decay};
-  adam.scale = (float)(scale / rows);
-  adam.correction1 = (float)(1 - pow((double)s->beta1, now));
-  adam.correction2 = (float)(1 - pow((double)s->beta2, now));
-  b->adam(b, t->w, t->m, t->v, t->g, t->t.params.padded, &adam);
-  t->since.update += progress_clock() - start;
-  t->since.norm = norm;
-  return ERR_OK;
 }
 
 /* Records. */
 
 static void record(Train *t, json_t *line) {
+  if (!t->chief || !line) {
+    json_decref(line);
+    return;
+  }
   json_object_set_new(line, "step", json_integer((json_int_t)t->at.step));
-  json_object_set_new(line, "seconds", json_real(elapsed(t)));
+  json_object_set_new(line, "seconds", json_real(train_elapsed(t)));
   json_dumpf(line, t->metrics, JSON_COMPACT | JSON_REAL_PRECISION(7));
   fputc('\n', t->metrics);
   fflush(t->metrics);
   json_decref(line);
 }
 
-static void log_step(Train *t, double lr) {
-  double took = progress_clock() - t->since.start, n = (double)t->since.steps;
-  double rate = (double)t->since.tokens / took;
-  char left[32], time[32];
-  double steps_left = (double)(t->spec->steps - t->at.step);
-  double remaining = steps_left * took / n;
-  if (t->spec->seconds > 0 && t->spec->seconds - elapsed(t) < remaining)
-    remaining = t->spec->seconds - elapsed(t);
-  if (!log_is_quiet()) {
-    fprintf(stderr,
-            "%sstep %" PRIu64
-            "  loss %.4f  lr %.3g  norm %.2f  %.0f tokens/s  %.0f pairs/s  %s  %s left%s",
-            log_is_terminal() ? "\r\033[K" : "", t->at.step, t->since.loss / t->since.rows, lr,
-            t->since.norm, rate, (double)t->since.pairs / took,
-            str_of_seconds(time, elapsed(t)), str_of_seconds(left, remaining),
-            log_is_terminal() ? "" : "\n");
-    fflush(stderr);
-  }
-  record(t, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "loss",
-                      t->since.loss / t->since.rows, "nll", t->since.nll / t->since.rows,
-                      "accuracy", t->since.right / t->since.rows, "lr", lr, "grad_norm",
-                      t->since.norm, "target_tokens_per_s", rate, "pairs_per_s",
-                      (double)t->since.pairs / took, "data_wait_ms", 1e3 * t->since.data / n,
-                      "model_ms", 1e3 * t->since.model / n, "update_ms",
-                      1e3 * t->since.update / n));
-  memset(&t->since, 0, sizeof t->since);
-  t->since.start = progress_clock();
+static void take(StepSum *since, const StepSum *step) {
+  since->loss += step->loss, since->nll += step->nll, since->right += step->right;
+  since->rows += step->rows, since->pairs += step->pairs;
+  since->data += step->data, since->forward += step->forward;
+  since->backward += step->backward, since->wait += step->wait;
+  since->update += step->update, since->allocations += step->allocations;
+  since->norm = step->norm;
+  since->steps++;
 }
 
-static Err save(Train *t, bool best) {
-  TrainCounters now = t->at;
-  TrainArrays a = arrays(t);
-  now.seconds = elapsed(t);
-  Err err = checkpoint_save(t->spec->run, &a, &now, best);
-  if (!err) err = checkpoint_prune(t->spec->run, t->spec->keep);
-  if (err)
-    log_warn("the checkpoint of step %" PRIu64 " was not saved, training goes on: %s",
-             t->at.step, err_message());
-  return ERR_OK;
+static void log_step(Train *t, double lr) {
+  const StepSum *s = &t->since;
+  double took = progress_clock() - t->since_start, n = (double)s->steps;
+  double rate = s->rows / took, pairs = s->pairs / took;
+  double left = (double)(t->steps - t->at.step) * took / n;
+  if (t->spec->seconds > 0 && t->spec->seconds - train_elapsed(t) < left)
+    left = t->spec->seconds - train_elapsed(t);
+  if (t->chief) {
+    char time[32], remaining[32];
+    log_live("step %" PRIu64
+             "  loss %.4f  lr %.3g  norm %.2f  %.0f tokens/s  %.0f pairs/s  %s  %s left",
+             t->at.step, s->loss / s->rows, lr, s->norm, rate, pairs,
+             str_of_seconds(time, train_elapsed(t)), str_of_seconds(remaining, left));
+  }
+  record(t,
+         json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
+                   "loss", s->loss / s->rows, "nll", s->nll / s->rows, "accuracy",
+                   s->right / s->rows, "lr", lr, "grad_norm", s->norm, "target_tokens_per_s",
+                   rate, "pairs_per_s", pairs, "epoch",
+                   (double)t->at.step * t->group / (double)t->plan.batches, "data_wait_ms",
+                   1e3 * s->data / n, "forward_ms", 1e3 * s->forward / n, "backward_ms",
+                   1e3 * s->backward / n, "comm_wait_ms", 1e3 * s->wait / n, "update_ms",
+                   1e3 * s->update / n, "allocations", s->allocations / n));
+  t->since = (StepSum){0};
+  t->since_start = progress_clock();
 }
+
+/* Validation. */
 
 static Err validate(Train *t) {
   Validation v;
-  if (log_is_terminal() && !log_is_quiet()) fputc('\n', stderr);
-  TRY(validator_run(t->validator, t->spec->samples, &v));
+  TRY(validator_run(t->validator, t->comm, t->spec->samples, &v));
   bool best = t->at.best_step == 0 || v.bleu > t->at.best_bleu;
   if (best)
     t->at.best_bleu = v.bleu, t->at.best_step = t->at.step, t->at.worse = 0;
   else
     t->at.worse++;
-  log_info("valid    step %" PRIu64 "  loss %.4f  BLEU %.2f%s  (%.1fs)", t->at.step, v.nll,
-           v.bleu, best ? ", the best so far" : "", v.seconds);
+  if (t->chief)
+    log_info("valid    step %" PRIu64 "  loss %.4f  BLEU %.2f%s  (%.1fs)", t->at.step, v.nll,
+             v.bleu, best ? ", the best so far" : "", v.seconds);
   record(t, json_pack("{s:f, s:f, s:f}", "valid_nll", v.nll, "valid_bleu", v.bleu,
                       "valid_seconds", v.seconds));
-  TRY(save(t, best));
-  t->since.start = progress_clock(); /* its time is not the steps' */
+  train_save(t, best);
+  t->since_start = progress_clock(); /* its time is not the steps' */
   return ERR_OK;
+}
+
+/* The mean of the last checkpoints as a model of its own, and how good it is. */
+static Err finish_average(Train *t, TrainResult *r) {
+  char out[FILE_PATH_MAX], path[FILE_PATH_MAX];
+  int wanted = t->spec->average;
+  r->average_bleu = -1;
+  if (wanted < 2) return ERR_OK;
+  float *w = train_weights(t); /* the run is over: its last checkpoint holds them */
+  comm_at(t->comm, 600, "averaging checkpoints");
+  if (t->chief) {
+    saver_wait(t->saver, NULL);
+    TRY(file_join(out, t->spec->run, "average"));
+    TRY(average_last(t->spec->run, wanted, out));
+    TRY(file_join(path, out, "weights.safetensors"));
+    TRY(store_load_array(&t->t.params, w, path));
+  }
+  comm_broadcast(t->comm, "mean weights", w, t->t.params.padded * sizeof(float));
+  if (!t->validator) return ERR_OK;
+  Validation v;
+  TRY(validator_run(t->validator, t->comm, 0, &v));
+  r->average_bleu = v.bleu;
+  if (t->chief)
+    log_info("valid    mean of the last checkpoints  loss %.4f  BLEU %.2f  (%.1fs)", v.nll,
+             v.bleu, v.seconds);
+  record(t, json_pack("{s:f, s:f}", "average_nll", v.nll, "average_bleu", v.bleu));
+  return ERR_OK;
+}
+
+/* Divergence: back to the last good state, at half the rate. */
+static Err roll_back(Train *t, const StepSum *step) {
+  uint64_t from = t->at.step;
+  double loss = step->loss / step->rows, scale = t->at.lr_scale / 2;
+  int times = t->at.rollbacks + 1;
+  const char *what = isfinite(loss) && isfinite(step->norm) ? "the loss ran away"
+                                                            : "the gradient is not finite";
+  if (times > t->spec->rollbacks)
+    return err_set(ERR_WORK,
+                   "step %" PRIu64
+                   ": %s (loss %.4g), and after %d roll-backs there is no point in going on; "
+                   "lower --lr or lengthen --warmup, and continue with --resume",
+                   from, what, loss, t->spec->rollbacks);
+  if (t->chief) saver_wait(t->saver, NULL);
+  double seconds = train_elapsed(t);
+  TRY(train_restore(t));
+  t->at.lr_scale = scale, t->at.rollbacks = times;
+  t->at.seconds = seconds, t->began = progress_clock();
+  t->since = (StepSum){0}, t->since_start = t->began;
+  if (t->chief)
+    log_warn("step %" PRIu64 ": %s (loss %.4g): back to step %" PRIu64
+             ", with the learning rate times %.3g from now on (roll-back %d of %d)",
+             from, what, loss, t->at.step, scale, times, t->spec->rollbacks);
+  record(t, json_pack("{s:I, s:f, s:i}", "rolled_back_from", (json_int_t)from, "lr_scale",
+                      scale, "rollbacks", times));
+  return ERR_OK;
+}
+
+/* All ranks stop at the same step, or none. */
+static bool is_over(Train *t, TrainResult *r) {
+  double flags[2] = {stop_asked(), t->chief && t->spec->seconds > 0 &&
+                                       train_elapsed(t) >= t->spec->seconds};
+  comm_sum(t->comm, "going on", flags, 2);
+  r->stopped = flags[0] > 0;
+  return r->stopped || flags[1] > 0;
 }
 
 static Err loop(Train *t, TrainResult *r) {
   const TrainSpec *s = t->spec;
-  t->since.start = t->began = progress_clock();
-  while (t->at.step < s->steps && !r->early) {
-    r->stopped = stop_asked();
-    if (r->stopped || (s->seconds > 0 && elapsed(t) >= s->seconds)) break;
-    double rows, lr = schedule_lr(&s->schedule, t->at.step);
-    TRY(accumulate(t, &rows));
-    TRY(update(t, rows, lr));
+  uint64_t saved = t->at.step, validated = UINT64_MAX;
+  t->since_start = t->began = progress_clock();
+  while (t->at.step < t->steps && !r->early && !is_over(t, r)) {
+    StepSum step;
+    bool healthy;
+    double lr = t->at.lr_scale * schedule_lr(&t->schedule, t->at.step);
+    TRY(train_step(t, lr, &step, &healthy));
+    t->last_loss = step.loss / step.rows;
+    if (!health_take(&t->health, healthy ? t->last_loss : NAN)) {
+      TRY(roll_back(t, &step));
+      saved = t->at.step;
+      continue;
+    }
     t->at.step++;
-    t->at.target_tokens += (uint64_t)rows;
-    t->since.steps++;
+    t->at.target_tokens += (uint64_t)step.rows;
+    t->at.pairs += (uint64_t)step.pairs;
+    take(&t->since, &step);
     if (t->at.step % s->log_every == 0) log_step(t, lr);
-    bool last = t->at.step == s->steps;
+    bool last = t->at.step == t->steps;
     if (t->validator && (t->at.step % s->valid_every == 0 || last)) {
       TRY(validate(t));
+      validated = saved = t->at.step;
       r->early = s->patience > 0 && t->at.worse >= s->patience;
-    } else if (t->at.step % s->save_every == 0 || last) {
-      TRY(save(t, false));
+    } else if ((t->at.step % s->save_every == 0 && health_good(&t->health)) || last) {
+      train_save(t, false);
+      saved = t->at.step;
     }
   }
-  /* Stopped between validations: nothing is lost. */
-  if (r->stopped) return save(t, false);
-  if (t->validator && t->at.step % s->valid_every != 0 && t->at.step < s->steps && !r->early)
-    return validate(t);
-  return ERR_OK;
+  /* Stopped between checkpoints: nothing is lost. */
+  if (!r->stopped && t->validator && validated != t->at.step && t->at.step < t->steps)
+    TRY(validate(t));
+  else if (saved != t->at.step)
+    train_save(t, false);
+  return r->stopped ? ERR_OK : finish_average(t, r);
 }
 
-static void tear_down(Train *t) {
-  loader_close(t->loader);
-  validator_free(t->validator);
-  transformer_free(&t->t);
-  tokenizer_close(&t->tokenizer);
-  order_plan_free(&t->plan);
-  dataset_close(&t->data);
-  float *list[] = {t->w, t->g, t->m, t->v};
-  for (int i = 0; i < 4; i++) mem_free(list[i]);
-  if (t->metrics) fclose(t->metrics);
-  if (t->lock >= 0) close(t->lock);
-}
-
-Err train_run(const TrainSpec *spec, const char *options, TrainResult *r) {
+Err train_run(const TrainSpec *spec, Comm *comm, const char *options, TrainResult *r) {
   Train *t;
-  *r = (TrainResult){0};
+  *r = (TrainResult){.average_bleu = -1};
   TRY(mem_alloc(&t, 1, sizeof *t));
-  t->spec = spec;
+  t->spec = spec, t->comm = comm;
+  t->rank = comm_rank(comm), t->ranks = comm_size(comm), t->chief = t->rank == 0;
   t->lock = -1;
   stop_watch();
-  Err err = set_up(t, options);
-  if (!err) {
-    say_header(t);
+  Err err = train_set_up(t, options);
+  if (!err && spec->dry_run) {
+    err = plan_dry_run(t);
+  } else if (!err) {
+    plan_say(t);
     err = loop(t, r);
     r->step = t->at.step, r->target_tokens = t->at.target_tokens;
     r->best_bleu = t->at.best_bleu, r->best_step = t->at.best_step;
-    r->loss = t->last_loss, r->seconds = elapsed(t);
-    if (log_is_terminal() && !log_is_quiet()) fputc('\n', stderr);
+    r->loss = t->last_loss, r->seconds = train_elapsed(t);
+    log_live_end();
   }
   stop_unwatch();
-  tear_down(t);
+  comm_at(comm, 600, "its end");
+  train_tear_down(t);
   mem_free(t);
   return err;
 }

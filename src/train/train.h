@@ -1,36 +1,49 @@
-/* Training: the loop, its options, its run directory. Relies on model, data,
+/* Training: the loop, its options, its run directory. Relies on model, data, comm,
  * decode, metric. */
 #ifndef TRAIN_TRAIN_H
 #define TRAIN_TRAIN_H
 
+#include "comm/comm.h"
 #include "decode/beam.h"
 #include "model/config.h"
+#include "train/optim.h"
 #include "train/schedule.h"
 
 typedef struct {
   const char *data, *run;
   ModelConfig config; /* sizes and form; the data set gives the rest */
-  uint32_t batch_tokens, micro_batches;
-  uint64_t steps;
-  double seconds; /* 0: no limit */
+  uint32_t batch_tokens;
+  uint32_t micro_batches;  /* 0: one for each rank, or as the checkpoint says */
+  uint64_t steps, epochs;  /* epochs 0: steps count */
+  double seconds;          /* 0: no limit */
   uint64_t seed;
   Schedule schedule;
-  float beta1, beta2, epsilon, decay, clip, smoothing;
+  bool decay_to_end; /* the schedule's decay ends with the run */
+  OptimSpec optim;
+  float clip, smoothing;
+  float ema; /* what is kept of the mean in a step; 0: no mean */
+  bool shard, exchange_bf16, reproducible;
+  size_t bucket; /* bytes */
   int threads;
   bool bf16;
   uint64_t valid_every, save_every, log_every;
   int keep, patience, samples; /* checkpoints kept; validations without a better BLEU */
+  int average;                 /* checkpoints averaged at the end */
+  int rollbacks;               /* after so many it gives up */
   BeamSpec beam;
-  bool resume;
+  bool resume, dry_run;
 } TrainSpec;
 
 typedef struct {
   uint64_t step, target_tokens;
   double loss, best_bleu, seconds;
   uint64_t best_step;
+  double average_bleu; /* of the mean of the last checkpoints; -1: none was made */
   bool early, stopped; /* ended by patience; by a signal */
 } TrainResult;
 
-NODISCARD Err train_run(const TrainSpec *spec, const char *record, TrainResult *result);
+/* `record`: the options as config lines, for the run directory. */
+NODISCARD Err train_run(const TrainSpec *spec, Comm *comm, const char *record,
+                        TrainResult *result);
 
 #endif

@@ -16,8 +16,11 @@ struct Validator {
   Batch batch;
   FileMap text[2]; /* valid.src, valid.ref */
   Line *line[2];
+  Line *mine; /* those this rank translates */
   size_t lines;
 };
+
+#define PATIENCE 600 /* seconds that a batch may take on a slow machine */
 
 /* Lines of a mapped file; their number must be the data set's. */
 static Err split_lines(const FileMap *map, Line *line, size_t lines) {
@@ -48,6 +51,7 @@ Err validator_new(Validator **out, DataSet *data, Transformer *t, const float *w
     TRY_DONE(mem_alloc(&v->line[side], v->lines, sizeof *v->line[side]));
     TRY_DONE(split_lines(&v->text[side], v->line[side], v->lines));
   }
+  TRY_DONE(mem_alloc(&v->mine, v->lines, sizeof *v->mine));
   TRY_DONE(batch_new(&v->batch, (uint32_t)t->capacity, (uint32_t)t->capacity / 2 + 1));
   err = translator_new(&v->translator, &t->config, t->backend, w, tokenizer, spec, 2048);
 done:
@@ -62,6 +66,7 @@ void validator_free(Validator *v) {
   if (!v) return;
   translator_free(v->translator);
   batch_free(&v->batch);
+  mem_free(v->mine);
   for (int side = 0; side < 2; side++) {
     mem_free(v->line[side]);
     file_unmap(&v->text[side]);
@@ -69,49 +74,91 @@ void validator_free(Validator *v) {
   mem_free(v);
 }
 
-static Err valid_loss(Validator *v, double *nll) {
-  double sum = 0;
-  uint64_t rows = 0, next = 0;
+/* Batch k is rank k's, in turn. */
+static Err valid_loss(Validator *v, Comm *comm, double *nll) {
+  double sum[2] = {0}; /* losses, rows */
+  uint64_t next = 0;
+  int turn = 0;
   while (next < v->data->meta.split[SPLIT_VALID].pairs) {
     BatchLoss loss;
     TRY(batch_fill_from(&v->batch, v->data, SPLIT_VALID, &next));
+    if (turn++ % comm_size(comm) != comm_rank(comm)) continue;
+    comm_at(comm, PATIENCE, "validation, loss");
     transformer_step(v->t, v->w, NULL, &v->batch, (StepKey){0}, 0, 0, NULL, NULL, &loss);
-    sum += loss.nll;
-    rows += loss.rows;
+    sum[0] += loss.nll;
+    sum[1] += (double)loss.rows;
   }
-  *nll = rows ? sum / (double)rows : 0;
+  comm_sum(comm, "validation loss", sum, 2);
+  *nll = sum[1] > 0 ? sum[0] / sum[1] : 0;
   return ERR_OK;
 }
 
 typedef struct {
-  Validator *v;
-  Metric *bleu;
-  int samples;
-} Scoring;
+  Comm *comm;
+  Str text; /* this rank's translations, a line each */
+} Mine;
 
 static Err take(void *context, size_t i, int k, const char *text, float score) {
-  Scoring *s = context;
-  const Line *line[2] = {&s->v->line[0][i], &s->v->line[1][i]};
-  (void)k, (void)score;
-  if ((int)i < s->samples) {
-    log_info("  %.*s\n    -> %s\n    == %.*s", (int)line[0]->len, line[0]->text, text,
-             (int)line[1]->len, line[1]->text);
-  }
-  MetricText reference = {line[1]->text, line[1]->len};
-  return metric_add(s->bleu, metric_text(text), &reference, 1);
+  Mine *m = context;
+  (void)i, (void)k, (void)score;
+  comm_at(m->comm, PATIENCE, "validation, translating");
+  size_t begin = m->text.len;
+  str_addf(&m->text, "%s\n", text);
+  for (size_t c = begin; c + 1 < m->text.len; c++)
+    if (m->text.s[c] == '\n') m->text.s[c] = ' '; /* a line each */
+  return str_check(&m->text);
 }
 
-Err validator_run(Validator *v, int samples, Validation *result) {
-  double start = progress_clock();
-  Scoring s = {.v = v, .samples = samples};
+/* Line i is rank i's, in turn: the long ones are spread as the short ones are. */
+static Err translate_mine(Validator *v, Mine *m) {
+  int ranks = comm_size(m->comm), rank = comm_rank(m->comm);
+  size_t n = 0, cut;
+  for (size_t i = (size_t)rank; i < v->lines; i += (size_t)ranks)
+    v->mine[n++] = v->line[0][i];
+  return translator_run(v->translator, v->mine, n, take, m, &cut);
+}
+
+static void show(const Validator *v, size_t i, const char *text, size_t len) {
+  log_info("  %.*s\n    -> %.*s\n    == %.*s", (int)v->line[0][i].len, v->line[0][i].text,
+           (int)len, text, (int)v->line[1][i].len, v->line[1][i].text);
+}
+
+/* The lines of all ranks, dealt back into their order. */
+static Err score_all(const Validator *v, char **list, int ranks, int samples, double *bleu) {
+  Metric *metric;
   MetricScore score = {0};
-  size_t cut;
-  TRY(valid_loss(v, &result->nll));
-  TRY(metric_open(&s.bleu, &(MetricConfig){.kind = METRIC_BLEU}));
-  Err err = translator_run(v->translator, v->line[0], v->lines, take, &s, &cut);
-  if (!err) metric_score(s.bleu, &score);
-  metric_close(s.bleu);
-  result->bleu = score.score;
+  TRY(metric_open(&metric, &(MetricConfig){.kind = METRIC_BLEU}));
+  Err err = ERR_OK;
+  for (size_t i = 0; i < v->lines && !err; i++) {
+    char **at = &list[i % (size_t)ranks];
+    size_t len = strcspn(*at, "\n");
+    MetricText reference = {v->line[1][i].text, v->line[1][i].len};
+    if ((int)i < samples) show(v, i, *at, len);
+    err = metric_add(metric, (MetricText){*at, len}, &reference, 1);
+    *at += len + 1;
+  }
+  if (!err) metric_score(metric, &score);
+  metric_close(metric);
+  *bleu = score.score;
+  return err;
+}
+
+Err validator_run(Validator *v, Comm *comm, int samples, Validation *result) {
+  double start = progress_clock();
+  Mine mine = {.comm = comm};
+  char **list = NULL;
+  Err err;
+  *result = (Validation){0};
+  TRY_DONE(valid_loss(v, comm, &result->nll));
+  TRY_DONE(translate_mine(v, &mine));
+  TRY_DONE(
+      comm_gather_text(comm, "translations", str_text(&mine.text), mine.text.len, &list));
+  if (comm_rank(comm) == 0)
+    TRY_DONE(score_all(v, list, comm_size(comm), samples, &result->bleu));
   result->seconds = progress_clock() - start;
+  comm_broadcast(comm, "validation", result, sizeof *result);
+done:
+  mem_free(list);
+  str_free(&mine.text);
   return err;
 }

@@ -1,8 +1,10 @@
 /* How good the model is now: loss on the validation pairs, BLEU on the validation
- * text by beam search. Relies on model, decode, metric, data. */
+ * text by beam search. Relies on model, decode, metric, data,
+ * comm. */
 #ifndef TRAIN_VALIDATE_H
 #define TRAIN_VALIDATE_H
 
+#include "comm/comm.h"
 #include "data/dataset.h"
 #include "decode/translate.h"
 
@@ -17,7 +19,9 @@ typedef struct Validator Validator;
 NODISCARD Err validator_new(Validator **v, DataSet *data, Transformer *t, const float *w,
                             const Tokenizer *tokenizer, const BeamSpec *spec);
 void validator_free(Validator *v);
-/* Prints the first `samples` translations beside their references. */
-NODISCARD Err validator_run(Validator *v, int samples, Validation *result);
+/* Prints the first `samples` translations beside their references. Batches and
+ * sentences are shared out over the ranks, each exactly once; every rank gets the
+ * result. */
+NODISCARD Err validator_run(Validator *v, Comm *comm, int samples, Validation *result);
 
 #endif

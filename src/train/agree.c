@@ -1,0 +1,125 @@
+/* Comparing records of options. Relies on base, comm, data. */
+#include "train/agree.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+
+/* One line "name = value" of a record. */
+typedef struct {
+  const char *name, *value;
+  size_t name_len, value_len;
+} Entry;
+
+static const char *next_entry(const char *at, Entry *e) {
+  size_t len = strcspn(at, "\n");
+  size_t name = strcspn(at, " =\n");
+  if (name > len) name = len;
+  size_t value = name + strspn(at + name, " =");
+  if (value > len) value = len;
+  *e = (Entry){at, at + value, name, len - value};
+  return at + len + (at[len] == '\n');
+}
+
+static bool find(const char *record, const Entry *what, Entry *e) {
+  for (const char *at = record; *at;) {
+    at = next_entry(at, e);
+    if (e->name_len == what->name_len && memcmp(e->name, what->name, e->name_len) == 0)
+      return true;
+  }
+  return false;
+}
+
+static bool is_one_of(const Entry *e, const char *const *names) {
+  for (; *names; names++)
+    if (strlen(*names) == e->name_len && memcmp(*names, e->name, e->name_len) == 0) return true;
+  return false;
+}
+
+static bool same_value(const Entry *a, const Entry *b) {
+  return a->value_len == b->value_len && memcmp(a->value, b->value, a->value_len) == 0;
+}
+
+/* "--lr is 1 and was 2", for every option that differs and is (not) in `names`. */
+static void differences(Str *out, const char *now, const char *before, const char *const *names,
+                        bool within, const char *is, const char *was) {
+  Entry e, other;
+  for (const char *at = now; *at;) {
+    at = next_entry(at, &e);
+    if (e.name_len == 0 || is_one_of(&e, names) != within) continue;
+    bool there = find(before, &e, &other);
+    if (there && same_value(&e, &other)) continue;
+    str_addf(out, "%s--%.*s %s %.*s", out->len ? "; " : "", (int)e.name_len, e.name, is,
+             e.value_len ? (int)e.value_len : 2, e.value_len ? e.value : "on");
+    str_addf(out, " and %s %.*s", was, there ? (int)other.value_len : 7,
+             there ? other.value : "not set");
+  }
+  for (const char *at = before; *at;) {
+    at = next_entry(at, &e);
+    if (e.name_len == 0 || is_one_of(&e, names) != within || find(now, &e, &other)) continue;
+    str_addf(out, "%s--%.*s %s not set and %s %.*s", out->len ? "; " : "", (int)e.name_len,
+             e.name, is, was, e.value_len ? (int)e.value_len : 2,
+             e.value_len ? e.value : "on");
+  }
+}
+
+/* What each rank may have for itself. */
+static const char *const own[] = {"threads", "quiet", "config", "device", NULL};
+
+Err agree_ranks(Comm *comm, const char *record, const DataSet *data) {
+  if (comm_size(comm) == 1) return ERR_OK;
+  Str mine = {0}, wrong = {0};
+  char **list = NULL, path[FILE_PATH_MAX], hash[65];
+  Err err;
+  TRY_DONE(dataset_path(data, "dataset.json", path));
+  TRY_DONE(file_sha256(path, hash));
+  str_addf(&mine, "%s\nversion = %s\ndata-set-hash = %.16s\n", record, TRIREME_VERSION, hash);
+  TRY_DONE(str_check(&mine));
+  TRY_DONE(comm_gather_text(comm, "options", mine.s, mine.len, &list));
+  /* Every rank comes to the same end; rank 0's sentence is the one that is read. */
+  for (int r = 1; r < comm_size(comm) && !wrong.len; r++) {
+    differences(&wrong, list[r], list[0], own, false, "is", "on rank 0");
+    if (wrong.len)
+      err = err_set(ERR_USAGE, "rank %d on %s was started otherwise than rank 0: %s", r,
+                    comm_host(comm, r), str_text(&wrong));
+  }
+done:
+  mem_free(list);
+  str_free(&mine);
+  str_free(&wrong);
+  return err;
+}
+
+/* How long, how often, where and by whom: free to change. */
+static const char *const manner[] = {
+    "steps",       "epochs",   "time",     "resume",    "threads",    "quiet",
+    "config",      "log-every", "valid-every", "save-every", "keep",   "patience",
+    "samples",     "average",  "beam",     "alpha",     "silence",    "data",
+    "run",         "shard-optimizer", "bucket-size", "device", "max-rollbacks", NULL};
+/* What the order of the data and the saved state hang on: fixed. */
+static const char *const fixed[] = {"seed", "batch-tokens", "optimizer", "ema", NULL};
+
+Err agree_resume(const char *path, const char *record) {
+  Str saved = {0}, wrong = {0}, other = {0};
+  static const char *all[sizeof manner / sizeof *manner + sizeof fixed / sizeof *fixed];
+  size_t n = 0;
+  for (size_t i = 0; manner[i]; i++) all[n++] = manner[i];
+  for (size_t i = 0; fixed[i]; i++) all[n++] = fixed[i];
+  all[n] = NULL;
+  Err err;
+  TRY_DONE(file_read(path, (size_t)1 << 20, &saved));
+  differences(&wrong, record, str_text(&saved), fixed, true, "is", "was");
+  differences(&other, record, str_text(&saved), all, false, "is", "was");
+  TRY_DONE(str_check(&wrong));
+  TRY_DONE(str_check(&other));
+  if (wrong.len)
+    err = err_set(ERR_USAGE, "this run cannot be resumed with other options: %s", wrong.s);
+  else if (other.len)
+    log_warn("resumed with other options: %s", other.s);
+done:
+  str_free(&saved);
+  str_free(&wrong);
+  str_free(&other);
+  return err;
+}

@@ -1,0 +1,15 @@
+/* The options of a run as config lines: compared between the ranks before the first
+ * step, and with those of the run that is resumed. Relies on comm, data. */
+#ifndef TRAIN_AGREE_H
+#define TRAIN_AGREE_H
+
+#include "comm/comm.h"
+#include "data/dataset.h"
+
+/* An error naming every difference in options, data set or version. */
+NODISCARD Err agree_ranks(Comm *comm, const char *record, const DataSet *data);
+/* `path`: the config of the run. What would change the order of the data or the
+ * meaning of the saved state is an error; other changes are said. */
+NODISCARD Err agree_resume(const char *path, const char *record);
+
+#endif

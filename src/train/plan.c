@@ -1,0 +1,122 @@
+/* What a run will cost, before it costs it: memory, operations, bytes between the
+ * ranks. Relies on train_internal.h. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "train/train_internal.h"
+
+typedef struct {
+  const char *name;
+  double bytes;
+} Share;
+
+#define SHARES 8
+
+/* Bytes of this rank; `extra` is what the chief has beside. */
+static size_t memory(const Train *t, Share share[SHARES], double *total) {
+  const TrainSpec *s = t->spec;
+  double n = (double)t->t.params.padded * sizeof(float), ranks = (double)t->ranks;
+  int moments = optim_has_moment(&s->optim, 1) + optim_has_moment(&s->optim, 2);
+  double mean = s->ema > 0 ? n : 0;
+  bool rounds = s->reproducible && t->group > (uint32_t)t->ranks;
+  double exchange = t->ranks > 1 ? (double)s->bucket * (s->exchange_bf16 ? 1 : 1) : 0;
+  size_t k = 0;
+  share[k++] = (Share){"weights", n + mean};
+  share[k++] = (Share){"gradients", n + (rounds ? n / ranks : 0)};
+  share[k++] = (Share){"moments", moments * (s->shard ? n / ranks : n)};
+  share[k++] = (Share){"activations", (double)t->t.arena_floats * sizeof(float)};
+  if (exchange > 0) share[k++] = (Share){"exchange", exchange};
+  if (t->chief) share[k++] = (Share){"snapshot for checkpoints", n + mean + moments * n};
+  *total = 0;
+  for (size_t i = 0; i < k; i++) *total += share[i].bytes;
+  return k;
+}
+
+static void say_memory(const Train *t) {
+  Share share[SHARES];
+  double total;
+  size_t n = memory(t, share, &total);
+  Str line = {0};
+  char text[32];
+  for (size_t i = 0; i < n; i++)
+    str_addf(&line, "%s%s %s", i ? ", " : "", share[i].name,
+             str_of_bytes(text, (uint64_t)share[i].bytes));
+  log_info("memory   %s%s: %s", str_of_bytes(text, (uint64_t)total),
+           t->ranks > 1 ? " on rank 0" : "", str_text(&line));
+  str_free(&line);
+}
+
+void plan_say(const Train *t) {
+  const TrainSpec *s = t->spec;
+  const ModelConfig *c = &t->t.config;
+  char parameters[32], pairs[32], batches[32];
+  log_info("model    %s-norm Transformer, d %d, ff %d, %d+%d layers, %d heads, %s parameters",
+           c->pre_norm ? "pre" : "post", c->d, c->ff, c->layers[0], c->layers[1], c->heads,
+           str_of_count(parameters, t->t.params.total));
+  log_info("data     %s: %s pairs, %s to %s, vocabulary %d", t->data.dir,
+           str_of_count(pairs, t->data.order.pairs), t->data.meta.lang[0], t->data.meta.lang[1],
+           c->vocab);
+  log_info("batches  %u x %u rows a step, %s micro-batches an epoch, %.1f %% full", t->group,
+           t->plan.capacity, str_of_count(batches, t->plan.batches), 100 * t->plan.fill);
+  log_info("ranks    %s%s%s", comm_about(t->comm),
+           s->shard ? ", each with a share of the optimiser" : "",
+           s->reproducible ? ", reproducible" : "");
+  log_info("machine  %s", t->backend.about);
+  say_memory(t);
+}
+
+/* Operations of a step's products: two for each weight and row forward, twice that
+ * backward. Embedding look-ups cost none; the output projection does. */
+static double products(const Train *t) {
+  const ModelConfig *c = &t->t.config;
+  double d = c->d, ff = c->ff, rows = t->plan.capacity;
+  double encoder = c->layers[0] * (4 * d * d + 2 * d * ff);
+  double decoder = c->layers[1] * (6 * d * d + 2 * d * ff), kv = c->layers[1] * 2 * d * d;
+  return 6 * rows * t->group * (encoder + decoder + kv + d * c->vocab);
+}
+
+/* A product of the feed-forward's shape, for a fifth of a second. */
+static Err measure(const Train *t, double *rate) {
+  const Backend *b = &t->backend;
+  size_t d = (size_t)t->t.config.d, ff = (size_t)t->t.config.ff,
+         rows = t->plan.capacity < 1024 ? t->plan.capacity : 1024;
+  float *x = NULL, *y = NULL, *w = NULL;
+  Err err;
+  TRY_DONE(mem_alloc_aligned(&x, rows * d * sizeof(float)));
+  TRY_DONE(mem_alloc_aligned(&y, rows * ff * sizeof(float)));
+  TRY_DONE(mem_alloc_aligned(&w, d * ff * sizeof(float)));
+  b->linear(b, y, x, w, NULL, rows, d, ff);
+  double start = progress_clock(), took = 0;
+  int times = 0;
+  for (; took < 0.2; times++, took = progress_clock() - start)
+    b->linear(b, y, x, w, NULL, rows, d, ff);
+  *rate = 2.0 * (double)rows * (double)d * (double)ff * times / took;
+done:
+  mem_free(x);
+  mem_free(y);
+  mem_free(w);
+  return err;
+}
+
+Err plan_dry_run(Train *t) {
+  double rate, work = products(t), ranks = (double)t->ranks;
+  char text[32], time[32];
+  plan_say(t);
+  TRY(measure(t, &rate));
+  double rounds = (double)((t->group + (uint32_t)t->ranks - 1) / (uint32_t)t->ranks);
+  double step = work / t->group * rounds / rate;
+  log_info("step     %.3f TFLOP of products; at %.0f GFLOP/s, measured on this machine, about "
+           "%s on a rank, and %s for all %" PRIu64 " steps",
+           work / 1e12, rate / 1e9, str_of_seconds(time, step),
+           str_of_seconds(text, step * (double)t->steps), t->steps);
+  if (t->ranks > 1) {
+    double bytes = (double)t->t.params.padded * (t->spec->exchange_bf16 ? 2 : 4);
+    double times = t->spec->reproducible ? rounds : 1;
+    log_info("network  %s leave and reach each rank every step",
+             str_of_bytes(text, (uint64_t)(bytes * (ranks - 1) / ranks * (times + 1))));
+  }
+  return ERR_OK;
+}

@@ -1,0 +1,273 @@
+/* The state of a run: made or loaded by the chief, given to every rank, saved.
+ * Relies on model, data, comm, checkpoint, saver, record. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "train/agree.h"
+#include "train/record.h"
+#include "train/train_internal.h"
+
+#define DISK 600 /* seconds a rank may be busy with files */
+
+float *train_weights(const Train *t) {
+  return t->e ? t->e : t->w;
+}
+
+/* The run directory: the chief's alone. */
+
+static Err lock_run(Train *t) {
+  char path[FILE_PATH_MAX];
+  bool busy;
+  TRY(file_join(path, t->spec->run, "lock"));
+  TRY(file_lock(path, &t->lock, &busy));
+  if (!busy) return ERR_OK;
+  return err_set(ERR_WORK, "%s is in use by another trireme; choose another --run",
+                 t->spec->run);
+}
+
+static Err enter_run(Train *t, const char *record) {
+  const char *run = t->spec->run;
+  char path[FILE_PATH_MAX];
+  if (file_exists(run) && !t->spec->resume) {
+    return err_set(
+        ERR_WORK, "%s exists already; continue it with --resume, or choose another --run", run);
+  }
+  TRY(file_join(path, run, "checkpoints"));
+  TRY(file_mkdirs(path));
+  TRY(lock_run(t));
+  TRY(file_join(path, run, "config"));
+  if (file_exists(path)) TRY(agree_resume(path, record));
+  TRY(file_write(path, record, strlen(record)));
+  TRY(file_join(path, run, "log.txt"));
+  TRY(log_to(path));
+  TRY(file_join(path, run, "metrics.jsonl"));
+  t->metrics = fopen(path, "a");
+  return t->metrics ? ERR_OK : err_errno("cannot open", path);
+}
+
+/* Memory. */
+
+static Err new_arrays(Train *t) {
+  const TrainSpec *s = t->spec;
+  size_t n = t->t.params.padded, mine = s->shard ? reducer_owned(t->reducer) : n;
+  size_t units = (n + NORM_UNIT - 1) / NORM_UNIT;
+  if (optim_has_moment(&s->optim, 1)) TRY(mem_alloc_aligned(&t->m, mine * sizeof(float)));
+  if (optim_has_moment(&s->optim, 2)) TRY(mem_alloc_aligned(&t->v, mine * sizeof(float)));
+  if (s->ema > 0) TRY(mem_alloc_aligned(&t->e, n * sizeof(float)));
+  if (s->optim.kind == OPTIM_NOVOGRAD)
+    TRY(mem_alloc(&t->second, t->t.params.count, sizeof *t->second));
+  return mem_alloc_aligned(&t->sums, units * sizeof(double));
+}
+
+static Err new_reducer(Train *t) {
+  const TrainSpec *s = t->spec;
+  size_t n = t->t.params.padded;
+  TRY(mem_alloc_aligned(&t->w, n * sizeof(float)));
+  TRY(mem_alloc_aligned(&t->g, n * sizeof(float)));
+  ReduceSpec spec = {.unit = NORM_UNIT,
+                     .bucket = s->bucket / sizeof(float),
+                     .bf16 = s->exchange_bf16,
+                     .shard = s->shard,
+                     .rounds = s->reproducible && t->group > (uint32_t)t->ranks};
+  return reducer_new(&t->reducer, t->comm, t->g, n, &spec);
+}
+
+static ModelConfig config_for(const Train *t) {
+  ModelConfig c = t->spec->config;
+  const Meta *m = &t->data.meta;
+  c.vocab = m->vocab, c.bos = m->bos, c.eos = m->eos, c.pad = m->pad;
+  c.longest = (int)m->max_tokens + 1;
+  return c;
+}
+
+/* From the beginning, from a checkpoint, and to one. */
+
+static TrainArrays shape_of(const Train *t) {
+  return (TrainArrays){.config = &t->t.config,
+                       .params = &t->t.params,
+                       .tokenizer = t->tokenizer_path,
+                       .w = t->w,
+                       .e = t->e,
+                       .m = t->m,
+                       .v = t->v,
+                       .second = t->second};
+}
+
+/* The chief's buffers hold whole arrays; a sharded optimiser deals their pieces. */
+static void give_moment(Train *t, float *mine, const float *whole) {
+  if (!mine) return;
+  if (t->spec->shard) {
+    reducer_deal(t->reducer, "moments", mine, whole);
+    return;
+  }
+  size_t bytes = t->t.params.padded * sizeof(float);
+  if (t->chief) memcpy(mine, whole, bytes);
+  comm_broadcast(t->comm, "moments", mine, bytes);
+}
+
+static Err load_or_begin(Train *t, TrainArrays *a) {
+  const Params *p = &t->t.params;
+  size_t bytes = p->padded * sizeof(float);
+  char dir[FILE_PATH_MAX];
+  bool found;
+  TRY(checkpoint_find(t->spec->run, dir, &found));
+  if (found) return checkpoint_load(dir, a, &t->at);
+  t->at = (TrainCounters){.lr_scale = 1, .micro_batches = t->group};
+  params_init(p, &t->t.config, t->spec->seed, a->w);
+  if (a->e) memcpy(a->e, a->w, bytes);
+  if (a->m) memset(a->m, 0, bytes);
+  if (a->v) memset(a->v, 0, bytes);
+  if (a->second) memset(a->second, 0, p->count * sizeof *a->second);
+  return ERR_OK;
+}
+
+static Err open_loader(Train *t) {
+  loader_close(t->loader);
+  t->loader = NULL;
+  LoaderSpec spec = {.seed = t->spec->seed,
+                     .step = t->at.step,
+                     .group = t->group,
+                     .begin = (uint32_t)t->rank,
+                     .end = t->group,
+                     .stride = (uint32_t)t->ranks};
+  return loader_open(&t->loader, &t->data, &t->plan, &spec);
+}
+
+Err train_restore(Train *t) {
+  size_t bytes = t->t.params.padded * sizeof(float);
+  TrainArrays none = {0}, *a = t->chief ? saver_begin(t->saver) : &none;
+  comm_at(t->comm, DISK, "loading the checkpoint");
+  if (t->chief) TRY(load_or_begin(t, a));
+  comm_broadcast(t->comm, "counters", &t->at, sizeof t->at);
+  if (t->chief) memcpy(t->w, a->w, bytes);
+  comm_broadcast(t->comm, "weights", t->w, bytes);
+  if (t->e) {
+    if (t->chief) memcpy(t->e, a->e, bytes);
+    comm_broadcast(t->comm, "mean weights", t->e, bytes);
+  }
+  give_moment(t, t->m, a->m);
+  give_moment(t, t->v, a->v);
+  if (t->second) {
+    size_t n = t->t.params.count * sizeof *t->second;
+    if (t->chief) memcpy(t->second, a->second, n);
+    comm_broadcast(t->comm, "second moments", t->second, n);
+  }
+  t->health = (Health){0};
+  return open_loader(t);
+}
+
+static void take_moment(Train *t, float *whole, const float *mine) {
+  if (!mine) return;
+  if (t->spec->shard)
+    reducer_collect(t->reducer, "moments", mine, whole);
+  else if (t->chief)
+    memcpy(whole, mine, t->t.params.padded * sizeof(float));
+}
+
+/* A copy is taken; the writing goes on beside the next steps. */
+void train_save(Train *t, bool best) {
+  size_t bytes = t->t.params.padded * sizeof(float);
+  TrainArrays none = {0}, *a = &none;
+  comm_at(t->comm, DISK, "step %" PRIu64 ", saving", t->at.step);
+  if (t->chief) {
+    a = saver_begin(t->saver);
+    memcpy(a->w, t->w, bytes);
+    if (t->e) memcpy(a->e, t->e, bytes);
+    if (t->second) memcpy(a->second, t->second, t->t.params.count * sizeof *t->second);
+  }
+  take_moment(t, a->m, t->m);
+  take_moment(t, a->v, t->v);
+  if (!t->chief) return;
+  TrainCounters now = t->at;
+  now.seconds = train_elapsed(t);
+  saver_commit(t->saver, &now, best);
+}
+
+static Err saved_group(const char *run, uint64_t *group) {
+  char dir[FILE_PATH_MAX];
+  bool found, whole = false;
+  Record record;
+  TRY(checkpoint_find(run, dir, &found));
+  if (found) TRY(record_read(dir, &record, &whole));
+  if (!whole) return ERR_OK;
+  *group = record.counters.micro_batches;
+  record_free(&record);
+  return ERR_OK;
+}
+
+/* How many micro-batches make a step is the run's, not the number of ranks'. */
+static Err settle_group(Train *t) {
+  const TrainSpec *s = t->spec;
+  uint64_t saved = 0;
+  if (t->chief && s->resume) TRY(saved_group(s->run, &saved));
+  comm_broadcast(t->comm, "micro-batches", &saved, sizeof saved);
+  t->group = s->micro_batches ? s->micro_batches : saved ? (uint32_t)saved : (uint32_t)t->ranks;
+  if (saved && t->group != saved)
+    return err_set(ERR_USAGE,
+                   "the run has %" PRIu64 " micro-batches a step and cannot go on with %u; "
+                   "leave --micro-batches out",
+                   saved, t->group);
+  if (t->group >= (uint32_t)t->ranks) return ERR_OK;
+  return err_set(ERR_USAGE,
+                 "%u micro-batches a step cannot be shared out over %d ranks; start at most "
+                 "%u ranks, or give more --micro-batches",
+                 t->group, t->ranks, t->group);
+}
+
+static void settle_steps(Train *t) {
+  const TrainSpec *s = t->spec;
+  t->steps = s->epochs ? (s->epochs * t->plan.batches + t->group - 1) / t->group : s->steps;
+  t->schedule = s->schedule;
+  if (s->decay_to_end) t->schedule.decay = t->steps;
+}
+
+Err train_set_up(Train *t, const char *record) {
+  const TrainSpec *s = t->spec;
+  comm_at(t->comm, DISK, "opening the data set");
+  int threads = s->threads ? s->threads : comm_threads(t->comm);
+  TRY(backend_cpu(&t->backend, threads, s->bf16));
+  TRY(dataset_open(&t->data, s->data));
+  TRY(agree_ranks(t->comm, record, &t->data));
+  TRY(order_plan(&t->plan, &t->data.order, s->batch_tokens));
+  TRY(dataset_path(&t->data, "tokenizer.model", t->tokenizer_path));
+  TRY(tokenizer_open(&t->tokenizer, t->tokenizer_path));
+  TRY(settle_group(t));
+  settle_steps(t);
+  ModelConfig config = config_for(t);
+  if (s->dry_run) return transformer_plan(&t->t, &config, &t->backend, t->plan.capacity, true);
+  TRY(transformer_new(&t->t, &config, &t->backend, t->plan.capacity, 0, true));
+  TRY(new_reducer(t));
+  TRY(new_arrays(t));
+  if (t->chief) {
+    TrainArrays shape = shape_of(t);
+    TRY(enter_run(t, record));
+    TRY(saver_new(&t->saver, s->run, &shape, s->keep > s->average ? s->keep : s->average));
+  }
+  TRY(train_restore(t));
+  if (t->at.step)
+    log_info("resume   step %" PRIu64 ", best BLEU so far %.2f", t->at.step, t->at.best_bleu);
+  if (!s->valid_every) return ERR_OK;
+  return validator_new(&t->validator, &t->data, &t->t, train_weights(t), &t->tokenizer,
+                       &s->beam);
+}
+
+void train_tear_down(Train *t) {
+  saver_free(t->saver); /* waits for what is being written */
+  loader_close(t->loader);
+  validator_free(t->validator);
+  reducer_free(t->reducer);
+  transformer_free(&t->t);
+  tokenizer_close(&t->tokenizer);
+  order_plan_free(&t->plan);
+  dataset_close(&t->data);
+  void *list[] = {t->w, t->g, t->m, t->v, t->e, t->second, t->sums};
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++) mem_free(list[i]);
+  if (t->metrics) fclose(t->metrics);
+  if (t->lock >= 0) close(t->lock);
+  log_to_end();
+}

@@ -1,0 +1,149 @@
+/* One step: a global batch of micro-batches, shared out over the ranks in turn;
+ * gradients summed while they are made; one update. Relies on model, comm, optim. */
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "base/rng.h"
+#include "train/train_internal.h"
+
+/* The most seconds between two signs of life so far decide how long is too long. */
+static void tick(Train *t, double *since, const char *what, uint32_t i) {
+  double now = progress_clock(), took = now - *since;
+  if (took > t->usual) t->usual = took;
+  *since = now;
+  /* The first step takes memory for the first time, and knows no usual time yet. */
+  double allowed = t->since.steps + t->at.step == 0 ? 600 : 5 * t->usual;
+  comm_at(t->comm, allowed, "step %llu, micro-batch %u, %s", (unsigned long long)t->at.step, i,
+          what);
+}
+
+/* For tests: what can go wrong, at a chosen step of a chosen rank. Gradients are
+ * added to what is there, so what is put there first stays. */
+static void inject(Train *t) {
+  if (fault_now("nan", t->at.step, t->rank)) t->g[t->t.params.total / 2] = NAN;
+  if (fault_now("die", t->at.step, t->rank)) kill(getpid(), SIGKILL);
+  if (fault_now("hang", t->at.step, t->rank))
+    for (;;) sleep(1000);
+}
+
+static Err micro_batch(Train *t, uint32_t i, GradReady ready, StepSum *sum) {
+  const Batch *batch;
+  BatchLoss loss;
+  double start = progress_clock(), mark = start;
+  tick(t, &mark, "waiting for data", i);
+  TRY(loader_next(t->loader, &batch));
+  double got = progress_clock();
+  tick(t, &mark, "forward and backward", i);
+  StepKey key = {rng_mix(rng_mix(t->spec->seed, t->at.step), i), true};
+  transformer_step(&t->t, t->w, t->g, batch, key, t->spec->smoothing, 1, ready, t->reducer,
+                   &loss);
+  tick(t, &mark, "after backward", i);
+  sum->data += got - start;
+  sum->forward += t->t.turned - got;
+  sum->backward += progress_clock() - t->t.turned;
+  sum->loss += loss.loss, sum->nll += loss.nll, sum->right += loss.right;
+  sum->rows += (double)loss.rows;
+  sum->pairs += batch->sentences;
+  return ERR_OK;
+}
+
+/* Micro-batches of one round, the `round`-th of each rank; reduced at its end. */
+static Err reduced_round(Train *t, uint32_t i, uint32_t round, bool first, bool last,
+                         StepSum *sum) {
+  uint32_t left = t->group - round * (uint32_t)t->ranks;
+  int active = left < (uint32_t)t->ranks ? (int)left : t->ranks;
+  reducer_round(t->reducer, t->spec->reproducible ? active : t->ranks, first, last);
+  if (i < t->group) TRY(micro_batch(t, i, reducer_ready, sum));
+  double start = progress_clock();
+  reducer_finish(t->reducer);
+  sum->wait += progress_clock() - start;
+  return ERR_OK;
+}
+
+/* Reproducible: the sum is made after every round, in the order of the micro-batches.
+ * Otherwise each rank adds up its own, and the sum is made once. */
+static Err gradients(Train *t, StepSum *sum) {
+  uint32_t ranks = (uint32_t)t->ranks, rounds = (t->group + ranks - 1) / ranks;
+  size_t bytes = t->t.params.padded * sizeof(float);
+  bool each = t->spec->reproducible;
+  memset(t->g, 0, bytes);
+  inject(t);
+  for (uint32_t round = 0; round < rounds; round++) {
+    uint32_t i = round * ranks + (uint32_t)t->rank;
+    bool mine_last = i + ranks >= t->group;
+    if (each && round) memset(t->g, 0, bytes);
+    if (each)
+      TRY(reduced_round(t, i, round, round == 0, round + 1 == rounds, sum));
+    else if (mine_last) /* some ranks have one more than others */
+      return reduced_round(t, i, round, true, true, sum);
+    else
+      TRY(micro_batch(t, i, NULL, sum));
+  }
+  return ERR_OK;
+}
+
+/* The norm is the same to the bit however the gradient is spread over the ranks. */
+static double norm_of(Train *t) {
+  size_t n = t->t.params.padded;
+  const Backend *b = &t->backend;
+  if (!t->spec->shard) {
+    b->norm2(b, t->sums, t->g, n);
+  } else {
+    for (size_t i = 0; i < reducer_pieces(t->reducer); i++) {
+      size_t begin, end;
+      reducer_piece(t->reducer, i, &begin, &end);
+      if (end > begin) b->norm2(b, t->sums + begin / NORM_UNIT, t->g + begin, end - begin);
+    }
+    reducer_gather_units(t->reducer, "norms", t->sums);
+  }
+  return optim_norm(t->sums, (n + NORM_UNIT - 1) / NORM_UNIT);
+}
+
+static void update(Train *t, double lr, double scale) {
+  const OptimSpec *o = &t->spec->optim;
+  const Backend *b = &t->backend;
+  size_t n = t->t.params.padded, owned = 0;
+  if (o->kind == OPTIM_NOVOGRAD) {
+    optim_layers(o, b, &t->t.params, t->w, t->m, t->second, t->g, t->at.step, lr, scale);
+  } else if (!t->spec->shard) {
+    optim_piece(o, b, t->w, t->m, t->v, t->g, n, t->at.step, lr, scale);
+  } else {
+    for (size_t i = 0; i < reducer_pieces(t->reducer); i++) {
+      size_t begin, end;
+      reducer_piece(t->reducer, i, &begin, &end);
+      optim_piece(o, b, t->w + begin, t->m + owned, t->v ? t->v + owned : NULL, t->g + begin,
+                  end - begin, t->at.step, lr, scale);
+      owned += end - begin;
+    }
+    reducer_gather(t->reducer, "weights", t->w);
+  }
+  if (t->e) b->ema(b, t->e, t->w, t->spec->ema, n);
+}
+
+Err train_step(Train *t, double lr, StepSum *sum, bool *healthy) {
+  uint64_t before = mem_count();
+  *sum = (StepSum){.steps = 1};
+  TRY(gradients(t, sum));
+  double start = progress_clock();
+  double all[] = {sum->loss, sum->nll, sum->right, sum->rows, sum->pairs};
+  comm_sum(t->comm, "losses", all, sizeof all / sizeof *all);
+  sum->loss = all[0], sum->nll = all[1], sum->right = all[2], sum->rows = all[3],
+  sum->pairs = all[4];
+  double summed = progress_clock();
+  sum->wait += summed - start;
+  sum->norm = norm_of(t) / sum->rows;
+  *healthy = isfinite(sum->norm) && isfinite(sum->loss);
+  if (*healthy) {
+    double clip = (double)t->spec->clip;
+    double scale = clip > 0 && sum->norm > clip ? clip / sum->norm : 1;
+    update(t, lr, scale / sum->rows);
+  }
+  sum->update = progress_clock() - summed;
+  sum->allocations = (double)(mem_count() - before);
+  return ERR_OK;
+}

@@ -1,0 +1,78 @@
+/* What the files of a training run share: state.c makes and keeps it, step.c takes
+ * a step, plan.c says what it costs, loop.c goes round. */
+#ifndef TRAIN_INTERNAL_H
+#define TRAIN_INTERNAL_H
+
+#include <stdio.h>
+
+#include "comm/reduce.h"
+#include "data/batch.h"
+#include "train/checkpoint.h"
+#include "train/health.h"
+#include "train/saver.h"
+#include "train/train.h"
+#include "train/validate.h"
+
+/* What a step, or some of them, came to. Sums over all ranks. */
+typedef struct {
+  double loss, nll, right, rows, pairs;
+  double norm; /* of the last gradient, before clipping */
+  /* Seconds on this rank; what is left of a step is rounding. */
+  double data, forward, backward, wait, update;
+  double allocations;
+  uint64_t steps;
+} StepSum;
+
+typedef struct {
+  const TrainSpec *spec;
+  Comm *comm;
+  bool chief; /* rank 0: it alone writes and speaks */
+  int rank, ranks;
+  uint32_t group; /* micro-batches of a step */
+  uint64_t steps; /* of the whole run */
+  Schedule schedule;
+  Backend backend;
+  DataSet data;
+  OrderPlan plan;
+  Loader *loader;
+  Transformer t;
+  Tokenizer tokenizer;
+  Validator *validator;
+  Reducer *reducer;
+  Saver *saver; /* the chief's */
+  char tokenizer_path[FILE_PATH_MAX];
+  float *w, *g, *e; /* flat; e: mean of the weights, or NULL */
+  float *m, *v;     /* flat, or with a sharded optimiser this rank's pieces */
+  double *second;   /* NovoGrad's */
+  double *sums;     /* of squares, for each unit of the gradient */
+  TrainCounters at;
+  Health health;
+  StepSum since; /* the last line of the record */
+  double since_start;
+  double began;  /* clock when this process began to count */
+  double usual;  /* seconds a rank may work in silence, learnt from the steps so far */
+  double last_loss;
+  FILE *metrics;
+  int lock;
+} Train;
+
+double train_elapsed(const Train *t);
+
+/* state.c */
+NODISCARD Err train_set_up(Train *t, const char *record);
+void train_tear_down(Train *t);
+/* From the last good checkpoint, or the beginning. */
+NODISCARD Err train_restore(Train *t);
+void train_save(Train *t, bool best);
+/* The weights that validation and translation use. */
+float *train_weights(const Train *t);
+
+/* step.c: gradients, their sum over the ranks, the update. *healthy is false, and
+ * the weights are as they were, if the gradient is not finite. */
+NODISCARD Err train_step(Train *t, double lr, StepSum *sum, bool *healthy);
+
+/* plan.c */
+void plan_say(const Train *t);
+NODISCARD Err plan_dry_run(Train *t);
+
+#endif

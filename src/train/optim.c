@@ -43,10 +43,8 @@ void optim_layers(const OptimSpec *o, const Backend *b, const Params *params, fl
     size_t n = p->rows * p->cols;
     double norm2 = scale * scale * optim_norm2(b, g + p->offset, n), keep = o->beta2;
     second[i] = step ? keep * second[i] + (1 - keep) * norm2 : norm2;
-    /* A weight without gradients must not make 0 times infinity, even where
-     * epsilon is 0. */
-    double below = sqrt(second[i]) + (double)o->epsilon;
-    double factor = below > 0 ? fmin(scale / below, (double)FLT_MAX) : 0;
+    /* Bounded, so that a weight without gradients never makes 0 times infinity. */
+    double factor = fmin(scale / (sqrt(second[i]) + (double)o->epsilon), (double)FLT_MAX);
     MomentumStep s = {
         .lr = (float)lr, .beta = o->beta1, .decay = o->decay, .scale = (float)factor};
     b->momentum(b, w + p->offset, m + p->offset, g + p->offset, n, &s);

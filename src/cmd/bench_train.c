@@ -1,6 +1,6 @@
 /* trireme bench train: the speed of a training step on sentences of given lengths
  * with random ids, so that nothing but lengths and sizes counts. Relies on model,
- * data/order. */
+ * data/order, train/optim. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,6 +15,7 @@
 #include "cmd/bench.h"
 #include "data/input.h"
 #include "model/transformer.h"
+#include "train/optim.h"
 
 typedef struct {
   uint32_t (*len)[2]; /* tokens without end mark */
@@ -127,7 +128,7 @@ static void step(Trainer *r, const Batch *batch, uint64_t number) {
   transformer_step(&r->t, r->w, r->g, batch, (StepKey){rng_mix(1, number), true}, 0.1f,
                    1.0f / (float)batch->rows[1], NULL, NULL, &loss);
   double middle = progress_clock();
-  double norm = sqrt(b->norm2(b, r->g, n));
+  double norm = sqrt(optim_norm2(b, r->g, n));
   AdamStep adam = {.lr = 1e-4f,
                    .beta1 = 0.9f,
                    .beta2 = 0.98f,

@@ -83,7 +83,12 @@ static Err new_arrays(Train *t) {
 }
 
 static TrainArrays arrays(const Train *t) {
-  return (TrainArrays){&t->t.config, &t->t.params, t->tokenizer_path, t->w, t->m, t->v};
+  return (TrainArrays){.config = &t->t.config,
+                       .params = &t->t.params,
+                       .tokenizer = t->tokenizer_path,
+                       .w = t->w,
+                       .m = t->m,
+                       .v = t->v};
 }
 
 static ModelConfig config_for(const Train *t) {
@@ -105,11 +110,12 @@ static Err set_up(Train *t, const char *record) {
   TRY(transformer_new(&t->t, &config, &t->backend, t->plan.capacity, 0, true));
   TRY(new_arrays(t));
   TRY(enter_run(t, record));
-  char path[FILE_PATH_MAX];
-  TRY(file_join(path, s->run, "checkpoints/latest"));
-  if (file_exists(path)) {
+  char from[FILE_PATH_MAX];
+  bool found;
+  TRY(checkpoint_find(s->run, from, &found));
+  if (found) {
     TrainArrays a = arrays(t);
-    TRY(checkpoint_load(s->run, &a, &t->at));
+    TRY(checkpoint_load(from, &a, &t->at));
     log_info("resume: step %" PRIu64 ", best BLEU so far %.2f", t->at.step, t->at.best_bleu);
   } else {
     params_init(&t->t.params, &config, s->seed, t->w);
@@ -315,6 +321,7 @@ Err train_run(const TrainSpec *spec, const char *options, TrainResult *r) {
   TRY(mem_alloc(&t, 1, sizeof *t));
   t->spec = spec;
   t->lock = -1;
+  t->at.lr_scale = 1;
   stop_watch();
   Err err = set_up(t, options);
   if (!err) {

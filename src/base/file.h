@@ -45,19 +45,22 @@ typedef struct {
 NODISCARD Err file_map(FileMap *map, const char *path);
 void file_unmap(FileMap *map);
 
-/* A checked, buffered output file: hashes on its way, synced at the end. */
+/* A checked, buffered output file: hashes on its way, synced at the end. Set crc_only
+ * after file_create where SHA-256 would take longer than the disk. */
 typedef struct {
   int fd;
   char *path;
   uint8_t *buffer;
   size_t used;
   uint64_t bytes;
+  bool crc_only;
+  uint32_t crc;
   Sha256 sha;
 } FileWriter;
 NODISCARD Err file_create(FileWriter *w, const char *path);
 NODISCARD Err file_put(FileWriter *w, const void *bytes, size_t len);
-NODISCARD Err file_finish(FileWriter *w,
-                          char hex[65]); /* flush, sync, close; hex may be NULL */
-void file_abandon(FileWriter *w);        /* close; harmless when finished */
+/* Flush, sync, close; hex (or NULL) gets the SHA-256, or the CRC-32 in 8 digits. */
+NODISCARD Err file_finish(FileWriter *w, char hex[65]);
+void file_abandon(FileWriter *w); /* close; harmless when finished */
 
 #endif

@@ -126,9 +126,8 @@ Err store_load_config(ModelConfig *c, const char *dir) {
   return err;
 }
 
-Err store_save_array(const Params *p, const float *array, const char *path) {
+Err store_write_array(const Params *p, const float *array, FileWriter *w) {
   SafeEntry *entry;
-  FileWriter w;
   TRY(mem_alloc(&entry, p->count, sizeof *entry));
   for (size_t i = 0; i < p->count; i++) {
     const Param *q = &p->param[i];
@@ -137,15 +136,22 @@ Err store_save_array(const Params *p, const float *array, const char *path) {
                            .dimensions = q->cols > 1 ? 2 : 1,
                            .shape = {q->rows, q->cols}};
   }
-  Err err = file_create(&w, path);
-  if (!err) err = safetensors_begin(&w, entry, p->count, NULL);
+  Err err = safetensors_begin(w, entry, p->count, NULL);
   for (size_t i = 0; i < p->count && !err; i++) {
-    err = file_put(&w, array + p->param[i].offset,
+    err = file_put(w, array + p->param[i].offset,
                    p->param[i].rows * p->param[i].cols * sizeof(float));
   }
+  mem_free(entry);
+  return err;
+}
+
+Err store_save_array(const Params *p, const float *array, const char *path) {
+  FileWriter w;
+  TRY(file_create(&w, path));
+  w.crc_only = true;
+  Err err = store_write_array(p, array, &w);
   if (!err) err = file_finish(&w, NULL);
   file_abandon(&w);
-  mem_free(entry);
   return err;
 }
 

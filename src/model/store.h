@@ -10,6 +10,7 @@ NODISCARD Err store_save_config(const ModelConfig *config, const char *dir);
 NODISCARD Err store_load_config(ModelConfig *config, const char *dir);
 /* One flat array (weights, moments) under the names of the parameters. */
 NODISCARD Err store_save_array(const Params *p, const float *array, const char *path);
+NODISCARD Err store_write_array(const Params *p, const float *array, FileWriter *w);
 /* Every parameter must be there in its shape. */
 NODISCARD Err store_load_array(const Params *p, float *array, const char *path);
 

@@ -1,15 +1,16 @@
-/* Checkpoints on disk. Relies on base, model/store, Jansson. */
+/* Checkpoints on disk. Relies on base, model/store, record. */
 #include "train/checkpoint.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/mem.h"
+#include "train/record.h"
 
 static Err in_checkpoints(char out[FILE_PATH_MAX], const char *run, const char *name) {
   char dir[FILE_PATH_MAX];
@@ -17,84 +18,243 @@ static Err in_checkpoints(char out[FILE_PATH_MAX], const char *run, const char *
   return file_join(out, dir, name);
 }
 
-static Err write_counters(const TrainCounters *c, const char *path) {
-  json_t *root = json_pack("{s:s, s:i, s:I, s:I, s:I, s:f, s:I, s:i, s:f}", "format",
-                           "trireme-training", "version", 1, "step", (json_int_t)c->step,
-                           "target_tokens", (json_int_t)c->target_tokens, "pairs",
-                           (json_int_t)c->pairs, "best_bleu", c->best_bleu, "best_step",
-                           (json_int_t)c->best_step, "worse", c->worse, "seconds", c->seconds);
-  char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
-  json_decref(root);
-  if (!text) return err_set(ERR_WORK, "cannot write %s: out of memory", path);
-  Err err = file_write(path, text, strlen(text));
-  free(text); /* Jansson's own memory */
-  return err;
-}
+/* Saving. */
 
-static Err read_counters(TrainCounters *c, const char *path) {
-  Str text = {0};
-  json_error_t error;
-  Err err = file_read(path, (size_t)1 << 16, &text);
-  json_t *root = err ? NULL : json_loadb(str_text(&text), text.len, 0, &error);
-  json_int_t step, tokens, pairs, best_step;
-  if (!err && (!root || json_unpack(root, "{s:I, s:I, s:I, s:F, s:I, s:i, s:F}", "step", &step,
-                                    "target_tokens", &tokens, "pairs", &pairs, "best_bleu",
-                                    &c->best_bleu, "best_step", &best_step, "worse", &c->worse,
-                                    "seconds", &c->seconds) != 0)) {
-    err = err_set(ERR_WORK, "%s is damaged: it is not the record of a checkpoint", path);
-  }
-  if (!err)
-    c->step = (uint64_t)step, c->target_tokens = (uint64_t)tokens, c->pairs = (uint64_t)pairs,
-    c->best_step = (uint64_t)best_step;
-  json_decref(root);
-  str_free(&text);
+static Err put_array(const char *dir, const Params *p, const float *array, Part part,
+                     Record *r) {
+  char path[FILE_PATH_MAX], hex[65];
+  FileWriter w;
+  TRY(file_join(path, dir, record_name[part]));
+  TRY(file_create(&w, path));
+  w.crc_only = true;
+  Err err = store_write_array(p, array, &w);
+  uint64_t bytes = w.bytes;
+  if (!err) err = file_finish(&w, hex);
+  file_abandon(&w);
+  if (!err) r->part[part] = (PartSum){true, true, bytes, (uint32_t)strtoul(hex, NULL, 16)};
   return err;
-}
-
-/* Points a link at the checkpoint, in one move. */
-static Err point(const char *run, const char *name, const char *to) {
-  char link[FILE_PATH_MAX], beside[FILE_PATH_MAX];
-  TRY(in_checkpoints(link, run, name));
-  TRY(in_checkpoints(beside, run, "link.tmp"));
-  if (unlink(beside) != 0 && errno != ENOENT) return err_errno("cannot remove", beside);
-  if (symlink(to, beside) != 0) return err_errno("cannot create", beside);
-  return file_rename(beside, link);
 }
 
 static Err fill(const char *dir, const TrainArrays *a, const TrainCounters *c) {
   char path[FILE_PATH_MAX];
+  Record r = {.counters = *c, .second = a->second};
+  if (a->second) r.seconds = a->params->count;
   TRY(store_save_config(a->config, dir));
-  TRY(file_join(path, dir, "tokenizer.model"));
+  TRY(file_join(path, dir, record_name[PART_MODEL]));
+  TRY(record_sum(path, &r.part[PART_MODEL]));
+  TRY(file_join(path, dir, record_name[PART_TOKENIZER]));
   TRY(file_copy(a->tokenizer, path));
-  TRY(file_join(path, dir, "weights.safetensors"));
-  TRY(store_save_array(a->params, a->w, path));
-  TRY(file_join(path, dir, "moment1.safetensors"));
-  TRY(store_save_array(a->params, a->m, path));
-  TRY(file_join(path, dir, "moment2.safetensors"));
-  TRY(store_save_array(a->params, a->v, path));
-  TRY(file_join(path, dir, "training.json"));
-  TRY(write_counters(c, path));
+  TRY(record_sum(path, &r.part[PART_TOKENIZER]));
+  TRY(put_array(dir, a->params, a->e ? a->e : a->w, PART_WEIGHTS, &r));
+  if (a->e) TRY(put_array(dir, a->params, a->w, PART_TRAINING, &r));
+  if (a->m) TRY(put_array(dir, a->params, a->m, PART_MOMENT1, &r));
+  if (a->v) TRY(put_array(dir, a->params, a->v, PART_MOMENT2, &r));
+  TRY(record_write(dir, &r));
   return file_sync_dir(dir);
 }
 
-Err checkpoint_save(const char *run, const TrainArrays *a, const TrainCounters *c, bool best) {
-  char name[32], dir[FILE_PATH_MAX], beside[FILE_PATH_MAX];
-  snprintf(name, sizeof name, "step-%08" PRIu64, c->step);
-  TRY(in_checkpoints(dir, run, name));
-  if (!file_exists(dir)) {
-    TRY(in_checkpoints(beside, run, "unfinished"));
-    TRY(file_remove_all(beside));
-    TRY(file_mkdirs(beside));
-    TRY(fill(beside, a, c));
-    TRY(file_rename(beside, dir));
-  } else { /* saved already; the validation since changed the counters only */
-    char path[FILE_PATH_MAX];
-    TRY(file_join(path, dir, "training.json"));
-    TRY(write_counters(c, path));
-  }
-  if (best) TRY(point(run, "best", name));
-  return point(run, "latest", name);
+/* A link is made beside and moved into place, so that it always leads somewhere. What
+ * can fail for want of room, making it, comes before the checkpoint gets its name. */
+static const char *const links[2] = {"latest", "best"};
+static const char *const half_links[2] = {"latest.tmp", "best.tmp"};
+
+static Err make_half_link(const char *run, int i, const char *to) {
+  char beside[FILE_PATH_MAX];
+  TRY(in_checkpoints(beside, run, half_links[i]));
+  if (unlink(beside) != 0 && errno != ENOENT) return err_errno("cannot remove", beside);
+  return symlink(to, beside) == 0 ? ERR_OK : err_errno("cannot create", beside);
 }
+
+static Err set_link(const char *run, int i) {
+  char link[FILE_PATH_MAX], beside[FILE_PATH_MAX];
+  TRY(in_checkpoints(link, run, links[i]));
+  TRY(in_checkpoints(beside, run, half_links[i]));
+  return file_rename(beside, link);
+}
+
+/* Gives the finished directory its name. One of the same step steps aside first, under a
+ * name that checkpoint_find knows, so that at no moment both are out of reach. */
+static Err give_name(const char *run, const char *beside, const char *name) {
+  char dir[FILE_PATH_MAX], old[FILE_PATH_MAX];
+  TRY(in_checkpoints(dir, run, name));
+  if (!file_exists(dir)) return file_rename(beside, dir);
+  int n = snprintf(old, sizeof old, "%s.old", dir);
+  if (n < 0 || n >= FILE_PATH_MAX) return err_set(ERR_WORK, "this path is too long: %s", dir);
+  TRY(file_remove_all(old));
+  TRY(file_rename(dir, old));
+  Err err = file_rename(beside, dir);
+  if (err && rename(old, dir) != 0) log_warn("%s is left as %s", dir, old);
+  return err;
+}
+
+static Err save(const char *run, const char *beside, const char *name, const TrainArrays *a,
+                const TrainCounters *c, bool best) {
+  TRY(file_remove_all(beside));
+  TRY(file_mkdirs(beside));
+  TRY(fill(beside, a, c));
+  for (int i = 0; i <= best; i++) TRY(make_half_link(run, i, name));
+  TRY(give_name(run, beside, name));
+  /* `best` first: stopped in between, the run goes back and finds the best again. */
+  for (int i = best; i >= 0; i--) TRY(set_link(run, i));
+  return ERR_OK;
+}
+
+Err checkpoint_save(const char *run, const TrainArrays *a, const TrainCounters *c, bool best) {
+  char name[32], beside[FILE_PATH_MAX], half[FILE_PATH_MAX];
+  snprintf(name, sizeof name, "step-%08" PRIu64, c->step);
+  TRY(in_checkpoints(beside, run, "unfinished"));
+  Err err = save(run, beside, name, a, c, best);
+  if (!err) return ERR_OK;
+  ErrRecord why = err_take(err);
+  if (file_remove_all(beside)) log_warn("%s", err_message());
+  for (int i = 0; i < 2; i++) {
+    if (!in_checkpoints(half, run, half_links[i])) unlink(half);
+  }
+  return err_give(&why);
+}
+
+/* Which there are. */
+
+/* step-N or step-N.old, and nothing else. */
+static bool read_name(CheckpointName *c, const char *name) {
+  char *end;
+  if (!str_starts(name, "step-") || name[5] < '0' || name[5] > '9') return false;
+  if (strlen(name) >= sizeof c->name) return false;
+  errno = 0;
+  c->step = strtoull(name + 5, &end, 10);
+  c->old = strcmp(end, ".old") == 0;
+  snprintf(c->name, sizeof c->name, "%s", name);
+  return errno == 0 && (*end == '\0' || c->old);
+}
+
+/* Newest first; what was replaced after what replaced it. */
+static int by_step(const void *a, const void *b) {
+  const CheckpointName *x = a, *y = b;
+  if (x->step != y->step) return x->step < y->step ? 1 : -1;
+  return (int)x->old - (int)y->old;
+}
+
+/* Where a link leads; "" if there is none. */
+static Err read_link(char to[FILE_PATH_MAX], const char *run, int i) {
+  char path[FILE_PATH_MAX];
+  TRY(in_checkpoints(path, run, links[i]));
+  ssize_t n = readlink(path, to, FILE_PATH_MAX - 1);
+  to[n > 0 ? n : 0] = '\0';
+  /* A copy made without links has the directory itself. */
+  if (n < 0 && file_is_dir(path)) snprintf(to, FILE_PATH_MAX, "%s", links[i]);
+  return ERR_OK;
+}
+
+static Err add_names(CheckpointList *list, DIR *dir) {
+  for (struct dirent *entry; (entry = readdir(dir));) {
+    CheckpointName name = {0};
+    if (!read_name(&name, entry->d_name)) continue;
+    TRY(mem_grow(&list->at, &list->cap, list->count + 1, sizeof *list->at));
+    list->at[list->count++] = name;
+  }
+  return ERR_OK;
+}
+
+Err checkpoint_list(CheckpointList *list, const char *run) {
+  char path[FILE_PATH_MAX], latest[FILE_PATH_MAX];
+  CheckpointName last;
+  *list = (CheckpointList){0};
+  TRY(file_join(path, run, "checkpoints"));
+  if (!file_is_dir(path)) return ERR_OK;
+  TRY(read_link(latest, run, 0));
+  DIR *dir = opendir(path);
+  if (!dir) return err_errno("cannot read the directory", path);
+  Err err = add_names(list, dir);
+  closedir(dir);
+  if (err) {
+    checkpoint_list_free(list);
+    return err;
+  }
+  if (list->count) qsort(list->at, list->count, sizeof *list->at, by_step);
+  bool linked = read_name(&last, latest);
+  for (size_t i = 0; i < list->count; i++)
+    list->at[i].ahead = linked && list->at[i].step > last.step;
+  return ERR_OK;
+}
+
+void checkpoint_list_free(CheckpointList *list) {
+  mem_free(list->at);
+  *list = (CheckpointList){0};
+}
+
+Err checkpoint_prune(const char *run, int keep) {
+  char kept[2][FILE_PATH_MAX], path[FILE_PATH_MAX];
+  CheckpointList list;
+  int seen = 0;
+  for (int i = 0; i < 2; i++) TRY(read_link(kept[i], run, i));
+  TRY(checkpoint_list(&list, run));
+  Err err = ERR_OK;
+  for (size_t i = 0; i < list.count && !err; i++) {
+    const CheckpointName *c = &list.at[i];
+    bool replaced = i > 0 && c->step == list.at[i - 1].step;
+    bool linked = strcmp(c->name, kept[0]) == 0 || strcmp(c->name, kept[1]) == 0;
+    if (c->ahead || linked) {
+      seen += !c->ahead;
+      continue;
+    }
+    if (!replaced && seen++ < keep) continue;
+    err = in_checkpoints(path, run, c->name);
+    if (!err) err = file_remove_all(path);
+  }
+  checkpoint_list_free(&list);
+  return err;
+}
+
+/* Finding one that is whole. */
+
+Err checkpoint_check(const char *dir, bool model_only, bool *whole) {
+  Record r;
+  TRY(record_read(dir, &r, whole));
+  int parts = model_only ? PART_WEIGHTS + 1 : PARTS;
+  for (int i = 0; i < parts && *whole; i++)
+    *whole = !r.part[i].there || record_check(dir, &r, (Part)i) == ERR_OK;
+  record_free(&r);
+  return ERR_OK;
+}
+
+static Err find(const char *run, const CheckpointList *list, const char *latest,
+                char dir[FILE_PATH_MAX]) {
+  ErrRecord why;
+  bool whole = false;
+  TRY(in_checkpoints(dir, run, *latest ? latest : "latest"));
+  if (*latest)
+    TRY(checkpoint_check(dir, false, &whole));
+  else
+    err_set(ERR_WORK, "%s is missing", dir);
+  if (whole) return ERR_OK;
+  why = err_take(ERR_WORK);
+  for (size_t i = 0; i < list->count; i++) {
+    if (strcmp(list->at[i].name, latest) == 0) continue;
+    TRY(in_checkpoints(dir, run, list->at[i].name));
+    TRY(checkpoint_check(dir, false, &whole));
+    if (whole) {
+      log_warn("%s; %s is taken instead", why.text, dir);
+      return ERR_OK;
+    }
+    log_warn("%s", err_message());
+  }
+  return err_set(ERR_WORK,
+                 "no checkpoint of %s is whole (%s); bring one back, or choose another --run",
+                 run, why.text);
+}
+
+Err checkpoint_find(const char *run, char dir[FILE_PATH_MAX], bool *found) {
+  char latest[FILE_PATH_MAX];
+  CheckpointList list;
+  TRY(read_link(latest, run, 0));
+  TRY(checkpoint_list(&list, run));
+  *found = *latest || list.count;
+  Err err = *found ? find(run, &list, latest, dir) : ERR_OK;
+  checkpoint_list_free(&list);
+  return err;
+}
+
+/* Loading. */
 
 /* Dropout may change on the way; what the weights mean may not. */
 static bool same_model(const ModelConfig *x, const ModelConfig *y) {
@@ -105,10 +265,9 @@ static bool same_model(const ModelConfig *x, const ModelConfig *y) {
          x->positions == y->positions && x->tying == y->tying;
 }
 
-Err checkpoint_load(const char *run, const TrainArrays *a, TrainCounters *c) {
-  char dir[FILE_PATH_MAX], path[FILE_PATH_MAX];
+static Err check_model(const char *dir, const TrainArrays *a, const Record *r) {
   ModelConfig saved;
-  TRY(in_checkpoints(dir, run, "latest"));
+  TRY(record_check(dir, r, PART_MODEL));
   TRY(store_load_config(&saved, dir));
   if (!same_model(&saved, a->config)) {
     return err_set(
@@ -116,46 +275,58 @@ Err checkpoint_load(const char *run, const TrainArrays *a, TrainCounters *c) {
         "%s is of another model than these options describe; give the same ones to resume",
         dir);
   }
-  TRY(file_join(path, dir, "weights.safetensors"));
-  TRY(store_load_array(a->params, a->w, path));
-  TRY(file_join(path, dir, "moment1.safetensors"));
-  TRY(store_load_array(a->params, a->m, path));
-  TRY(file_join(path, dir, "moment2.safetensors"));
-  TRY(store_load_array(a->params, a->v, path));
-  TRY(file_join(path, dir, "training.json"));
-  return read_counters(c, path);
+  const PartSum *tokenizer = &r->part[PART_TOKENIZER];
+  PartSum now;
+  if (!tokenizer->there || !tokenizer->summed) return ERR_OK;
+  TRY(record_sum(a->tokenizer, &now));
+  if (now.bytes == tokenizer->bytes && now.crc == tokenizer->crc) return ERR_OK;
+  return err_set(ERR_USAGE,
+                 "%s was trained with another tokenizer than %s; give the same data to resume",
+                 dir, a->tokenizer);
 }
 
-static int by_name(const struct dirent **a, const struct dirent **b) {
-  return strcmp((*a)->d_name, (*b)->d_name);
+/* Weights are of use to any optimizer, moments only to the one that made them. */
+static Err check_moments(const char *dir, const TrainArrays *a, const Record *r) {
+  bool same = r->part[PART_MOMENT1].there == (a->m != NULL) &&
+              r->part[PART_MOMENT2].there == (a->v != NULL) &&
+              r->seconds == (a->second ? a->params->count : 0);
+  return same ? ERR_OK
+              : err_set(ERR_USAGE,
+                        "%s was saved by another optimizer; give the same one to resume", dir);
 }
 
-static int is_step(const struct dirent *entry) {
-  return str_starts(entry->d_name, "step-");
+static Err load_array(const char *dir, const TrainArrays *a, const Record *r, Part part,
+                      float *array) {
+  char path[FILE_PATH_MAX];
+  TRY(record_check(dir, r, part));
+  TRY(file_join(path, dir, record_name[part]));
+  return store_load_array(a->params, array, path);
 }
 
-Err checkpoint_prune(const char *run, int keep) {
-  char dir[FILE_PATH_MAX], path[FILE_PATH_MAX], kept[2][FILE_PATH_MAX] = {{0}};
-  static const char *const links[2] = {"latest", "best"};
-  TRY(file_join(dir, run, "checkpoints"));
-  for (int i = 0; i < 2; i++) {
-    TRY(file_join(path, dir, links[i]));
-    ssize_t n = readlink(path, kept[i], FILE_PATH_MAX - 1);
-    if (n >= 0) kept[i][n] = '\0';
-  }
-  struct dirent **list;
-  int n = scandir(dir, &list, is_step, by_name);
-  if (n < 0) return err_errno("cannot read the directory", dir);
-  Err err = ERR_OK;
-  for (int i = 0; i < n; i++) {
-    bool linked =
-        strcmp(list[i]->d_name, kept[0]) == 0 || strcmp(list[i]->d_name, kept[1]) == 0;
-    if (!err && i < n - keep && !linked) {
-      err = file_join(path, dir, list[i]->d_name);
-      if (!err) err = file_remove_all(path);
-    }
-    free(list[i]); /* scandir's own memory */
-  }
-  free(list);
+static Err load(const char *dir, const TrainArrays *a, const Record *r) {
+  TRY(check_model(dir, a, r));
+  TRY(check_moments(dir, a, r));
+  bool averaged = r->part[PART_TRAINING].there;
+  TRY(load_array(dir, a, r, averaged ? PART_TRAINING : PART_WEIGHTS, a->w));
+  if (a->e && averaged)
+    TRY(load_array(dir, a, r, PART_WEIGHTS, a->e));
+  else if (a->e)
+    memcpy(a->e, a->w, a->params->padded * sizeof *a->e);
+  else if (averaged)
+    log_warn("%s has an average of the weights, which is not continued", dir);
+  if (a->m) TRY(load_array(dir, a, r, PART_MOMENT1, a->m));
+  if (a->v) TRY(load_array(dir, a, r, PART_MOMENT2, a->v));
+  if (a->second) memcpy(a->second, r->second, r->seconds * sizeof *r->second);
+  return ERR_OK;
+}
+
+Err checkpoint_load(const char *dir, const TrainArrays *a, TrainCounters *c) {
+  Record r;
+  bool whole;
+  TRY(record_read(dir, &r, &whole));
+  if (!whole) return ERR_WORK; /* the record says why */
+  Err err = load(dir, a, &r);
+  if (!err) *c = r.counters;
+  record_free(&r);
   return err;
 }

@@ -1,33 +1,62 @@
 /* A checkpoint: a model directory with moments and counters beside, written beside,
- * synced, then renamed; it knows nothing of how many ranks there were. Relies on
- * model/store. */
+ * synced, then renamed, and every file under a checksum; it knows nothing of how many
+ * ranks there were. Relies on model/store. */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
 #include "model/store.h"
 
-/* Where the run is: everything the next step depends on but the weights. */
+/* Where the run is: everything the next step depends on but the arrays. */
 typedef struct {
   uint64_t step, target_tokens, pairs;
+  uint64_t micro_batches; /* ever taken; 0 where an older checkpoint did not count them */
   double best_bleu;
   uint64_t best_step;
   int worse; /* validations since the best */
   double seconds;
+  double lr_scale; /* 1 at the start */
+  int rollbacks;
 } TrainCounters;
 
 typedef struct {
   const ModelConfig *config;
   const Params *params;
   const char *tokenizer; /* path of the .model */
-  float *w, *m, *v;
+  float *w;              /* what the optimizer updates; each array (params->padded) */
+  float *e;              /* their moving average, or NULL */
+  float *m, *v;          /* moments; NULL where the optimizer has none */
+  double *second;        /* (params->count), NovoGrad's, or NULL */
 } TrainArrays;
 
-/* RUN/checkpoints/step-N, and the link `latest` (and `best`) to it. */
+/* RUN/checkpoints/step-N, and the link `latest` (and `best`) to it; replaces an earlier
+ * one of the same step. After a failure everything is as before. */
 NODISCARD Err checkpoint_save(const char *run, const TrainArrays *a, const TrainCounters *c,
                               bool best);
-/* Loads RUN/checkpoints/latest. */
-NODISCARD Err checkpoint_load(const char *run, const TrainArrays *a, TrainCounters *c);
-/* Removes all but the last `keep`, never latest or best. */
+/* The checkpoint to continue from: `latest`, or with a warning the newest one that is
+ * whole. None at all is no error; some, but none whole, is one. */
+NODISCARD Err checkpoint_find(const char *run, char dir[FILE_PATH_MAX], bool *found);
+/* Is every file there with the right size and CRC-32 (model_only: those that translate
+ * needs)? If not, the error record says what is wrong. An error is something else. */
+NODISCARD Err checkpoint_check(const char *dir, bool model_only, bool *whole);
+/* Loads the directory that checkpoint_find gave, checking every file it reads. Moments
+ * must be those the arrays have; an average that is wanted and not there starts as the
+ * weights. After a failure the arrays hold anything. */
+NODISCARD Err checkpoint_load(const char *dir, const TrainArrays *a, TrainCounters *c);
+/* Removes all but the last `keep` up to latest; never latest or best. */
 NODISCARD Err checkpoint_prune(const char *run, int keep);
+
+/* What is in RUN/checkpoints, newest first. */
+typedef struct {
+  char name[48]; /* step-N, or step-N.old: the one that a new step-N replaces */
+  uint64_t step;
+  bool old;
+  bool ahead; /* later than `latest`: of a path that was left */
+} CheckpointName;
+typedef struct {
+  CheckpointName *at;
+  size_t count, cap;
+} CheckpointList;
+NODISCARD Err checkpoint_list(CheckpointList *list, const char *run);
+void checkpoint_list_free(CheckpointList *list);
 
 #endif

@@ -1,0 +1,132 @@
+/* Averaging checkpoints into a model. Relies on base, model/store, checkpoint. */
+#include "train/average.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "train/checkpoint.h"
+
+typedef struct {
+  ModelConfig config;
+  Params params;
+  double *sum; /* (padded): of floats, so all but exact; the mean is rounded once */
+  float *w;    /* (padded) */
+  int count;
+  uint64_t first, last; /* steps */
+  char newest[FILE_PATH_MAX];
+} Average;
+
+static Err begin(Average *a, const char *dir) {
+  memcpy(a->newest, dir, FILE_PATH_MAX);
+  TRY(store_load_config(&a->config, dir));
+  TRY(params_lay_out(&a->params, &a->config));
+  TRY(mem_alloc_aligned(&a->sum, a->params.padded * sizeof *a->sum));
+  return mem_alloc_aligned(&a->w, a->params.padded * sizeof *a->w);
+}
+
+static Err add(Average *a, const char *dir, uint64_t step) {
+  char path[FILE_PATH_MAX];
+  if (a->count == 0) TRY(begin(a, dir));
+  TRY(file_join(path, dir, "weights.safetensors"));
+  TRY(store_load_array(&a->params, a->w, path));
+  for (size_t i = 0; i < a->params.padded; i++) a->sum[i] += (double)a->w[i];
+  if (a->count++ == 0) a->last = step;
+  a->first = step;
+  return ERR_OK;
+}
+
+static Err add_all(Average *a, const char *run, int k) {
+  char parent[FILE_PATH_MAX], dir[FILE_PATH_MAX];
+  CheckpointList list;
+  TRY(file_join(parent, run, "checkpoints"));
+  TRY(checkpoint_list(&list, run));
+  Err err = ERR_OK;
+  for (size_t i = 0; i < list.count && a->count < k && !err; i++) {
+    const CheckpointName *c = &list.at[i];
+    bool whole, counted = a->count && c->step == a->first;
+    if (c->ahead || counted) continue;
+    err = file_join(dir, parent, c->name);
+    if (!err) err = checkpoint_check(dir, true, &whole);
+    if (err) break;
+    if (whole)
+      err = add(a, dir, c->step);
+    else
+      log_warn("left out of the average: %s", err_message());
+  }
+  checkpoint_list_free(&list);
+  return err;
+}
+
+static Err fill(const Average *a, const char *dir) {
+  char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
+  TRY(file_mkdirs(dir));
+  TRY(store_save_config(&a->config, dir));
+  TRY(file_join(from, a->newest, "tokenizer.model"));
+  TRY(file_join(to, dir, "tokenizer.model"));
+  TRY(file_copy(from, to));
+  TRY(file_join(to, dir, "weights.safetensors"));
+  TRY(store_save_array(&a->params, a->w, to));
+  return file_sync_dir(dir);
+}
+
+/* Only a model that is no checkpoint may be replaced: nothing else can be made again. */
+static Err check_place(const char *out) {
+  char model[FILE_PATH_MAX], training[FILE_PATH_MAX];
+  TRY(file_join(model, out, "model.json"));
+  TRY(file_join(training, out, "training.json"));
+  if (!file_exists(out) || (file_exists(model) && !file_exists(training))) return ERR_OK;
+  return err_set(ERR_USAGE, "%s exists and is not an averaged model; choose another place",
+                 out);
+}
+
+static Err beside(char to[FILE_PATH_MAX], const char *out, const char *suffix) {
+  int n = snprintf(to, FILE_PATH_MAX, "%s%s", out, suffix);
+  return n > 0 && n < FILE_PATH_MAX ? ERR_OK
+                                    : err_set(ERR_WORK, "this path is too long: %s", out);
+}
+
+static Err write_model(const Average *a, const char *out) {
+  char next[FILE_PATH_MAX], old[FILE_PATH_MAX];
+  TRY(beside(next, out, ".unfinished"));
+  TRY(beside(old, out, ".replaced"));
+  TRY(file_remove_all(next));
+  Err err = fill(a, next);
+  if (!err) err = file_remove_all(old);
+  if (!err && file_exists(out)) err = file_rename(out, old);
+  if (!err) err = file_rename(next, out);
+  if (!err) return file_remove_all(old);
+  ErrRecord why = err_take(err);
+  if (file_remove_all(next)) log_warn("%s", err_message());
+  return err_give(&why);
+}
+
+static Err average(Average *a, const char *run, int k, const char *out) {
+  TRY(check_place(out));
+  TRY(add_all(a, run, k));
+  if (a->count == 0)
+    return err_set(ERR_WORK, "%s has no whole checkpoint to average; train first", run);
+  for (size_t i = 0; i < a->params.padded; i++) a->w[i] = (float)(a->sum[i] / a->count);
+  TRY(write_model(a, out));
+  if (a->count < k) log_warn("only %d of %d checkpoints were there to average", a->count, k);
+  log_info("average of %d checkpoints, steps %" PRIu64 " to %" PRIu64 ": %s", a->count,
+           a->first, a->last, out);
+  return ERR_OK;
+}
+
+Err average_last(const char *run, int k, const char *out) {
+  Average *a;
+  char place[FILE_PATH_MAX];
+  if (k < 1) return err_set(ERR_USAGE, "cannot average %d checkpoints; ask for 1 or more", k);
+  TRY(file_join(place, out, "")); /* a slash at the end would go before the suffixes */
+  for (size_t n = strlen(place); n > 1 && place[n - 1] == '/';) place[--n] = '\0';
+  TRY(mem_alloc(&a, 1, sizeof *a));
+  Err err = average(a, run, k, place);
+  params_free(&a->params);
+  mem_free(a->sum);
+  mem_free(a->w);
+  mem_free(a);
+  return err;
+}

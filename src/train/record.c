@@ -1,0 +1,275 @@
+/* Reading and writing training.json. Relies on base, Jansson, zlib. */
+#include "train/record.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/mem.h"
+
+#define FORMAT  "trireme-training"
+#define VERSION 2 /* 1 had no sums, no average and always both moments */
+#define LIMIT   ((size_t)1 << 22)
+
+const char *const record_name[PARTS] = {"model.json",          "tokenizer.model",
+                                        "weights.safetensors", "training.safetensors",
+                                        "moment1.safetensors", "moment2.safetensors"};
+
+/* The sum of the file itself stands in it; it is taken with zeros in its place. */
+static const char sum_key[] = "\"checksum\": \"", no_sum[] = "00000000";
+#define DIGITS 8
+
+static uint32_t sum_of(const char *text, size_t len, size_t place) {
+  const Bytef *at = (const Bytef *)text;
+  uLong crc = crc32_z(0, at, place);
+  crc = crc32_z(crc, (const Bytef *)no_sum, DIGITS);
+  return (uint32_t)crc32_z(crc, at + place + DIGITS, len - place - DIGITS);
+}
+
+/* Where the digits stand; 0 if nowhere. */
+static size_t place_of_sum(const char *text, size_t len) {
+  const char *key = memmem(text, len, sum_key, sizeof sum_key - 1);
+  size_t place = key ? (size_t)(key - text) + sizeof sum_key - 1 : 0;
+  return place + DIGITS <= len ? place : 0;
+}
+
+static void digits_of(uint32_t crc, char out[DIGITS + 1]) {
+  snprintf(out, DIGITS + 1, "%08" PRIx32, crc);
+}
+
+/* Writing. */
+
+/* JSON has no infinities; such a state is not worth keeping either. */
+static bool all_finite(const Record *r) {
+  const TrainCounters *c = &r->counters;
+  bool finite = isfinite(c->best_bleu) && isfinite(c->seconds) && isfinite(c->lr_scale);
+  for (size_t i = 0; i < r->seconds && finite; i++) finite = isfinite(r->second[i]);
+  return finite;
+}
+
+static json_t *print_parts(const Record *r) {
+  json_t *files = json_object();
+  for (int i = 0; i < PARTS; i++) {
+    char digits[DIGITS + 1];
+    if (!r->part[i].there) continue;
+    digits_of(r->part[i].crc, digits);
+    json_object_set_new(
+        files, record_name[i],
+        json_pack("{s:I, s:s}", "bytes", (json_int_t)r->part[i].bytes, "crc32", digits));
+  }
+  return files;
+}
+
+static char *print(const Record *r) {
+  const TrainCounters *c = &r->counters;
+  json_t *root = json_pack(
+      "{s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:f, s:I, s:i, s:f, s:f, s:i, s:o}", "format",
+      FORMAT, "version", VERSION, "checksum", no_sum, "step", (json_int_t)c->step,
+      "target_tokens", (json_int_t)c->target_tokens, "pairs", (json_int_t)c->pairs,
+      "micro_batches", (json_int_t)c->micro_batches, "best_bleu", c->best_bleu, "best_step",
+      (json_int_t)c->best_step, "worse", c->worse, "seconds", c->seconds, "lr_scale",
+      c->lr_scale, "rollbacks", c->rollbacks, "files", print_parts(r));
+  if (root && r->second) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < r->seconds; i++)
+      json_array_append_new(list, json_real(r->second[i]));
+    json_object_set_new(root, "second", list);
+  }
+  /* 17 digits bring every double back to the bit. */
+  char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
+  json_decref(root);
+  return text;
+}
+
+Err record_write(const char *dir, const Record *r) {
+  char path[FILE_PATH_MAX], digits[DIGITS + 1];
+  TRY(file_join(path, dir, "training.json"));
+  if (!all_finite(r)) {
+    return err_set(ERR_WORK,
+                   "cannot write %s: a counter or moment of step %" PRIu64
+                   " is not finite; lower --lr",
+                   path, r->counters.step);
+  }
+  char *text = print(r);
+  if (!text) return err_set(ERR_WORK, "cannot write %s: out of memory", path);
+  Str out = {0};
+  str_addf(&out, "%s\n", text);
+  free(text); /* Jansson's own memory */
+  Err err = str_check(&out);
+  if (!err) {
+    size_t place = place_of_sum(out.s, out.len);
+    digits_of(sum_of(out.s, out.len, place), digits);
+    memcpy(out.s + place, digits, DIGITS);
+    err = file_write(path, out.s, out.len);
+  }
+  str_free(&out);
+  return err;
+}
+
+/* Reading. A value that is missing or no number keeps its default: what is damaged was
+ * found by the checksum, what is missing is older than the value. */
+
+static uint64_t get_count(const json_t *root, const char *key) {
+  json_int_t n = json_integer_value(json_object_get(root, key));
+  return n > 0 ? (uint64_t)n : 0;
+}
+
+static double get_real(const json_t *root, const char *key, double missing) {
+  const json_t *j = json_object_get(root, key);
+  return json_is_number(j) ? json_number_value(j) : missing;
+}
+
+static bool get_sum(const char *digits, uint32_t *crc) {
+  char *end;
+  if (!digits || strlen(digits) != DIGITS) return false;
+  *crc = (uint32_t)strtoul(digits, &end, 16);
+  return *end == '\0';
+}
+
+static bool read_parts(Record *r, const json_t *root, bool summed) {
+  const json_t *files = json_object_get(root, "files");
+  for (int i = 0; i < PARTS; i++) {
+    PartSum *part = &r->part[i];
+    const json_t *j = json_object_get(files, record_name[i]);
+    part->there = summed ? j != NULL : i != PART_TRAINING;
+    part->summed = summed;
+    if (!j) continue;
+    part->bytes = get_count(j, "bytes");
+    if (!get_sum(json_string_value(json_object_get(j, "crc32")), &part->crc)) return false;
+  }
+  return r->part[PART_MODEL].there && r->part[PART_WEIGHTS].there;
+}
+
+static Err read_second(Record *r, const json_t *list) {
+  r->seconds = json_array_size(list);
+  if (!json_is_array(list)) return ERR_OK;
+  TRY(mem_alloc(&r->second, r->seconds, sizeof *r->second));
+  for (size_t i = 0; i < r->seconds; i++)
+    r->second[i] = json_number_value(json_array_get(list, i));
+  return ERR_OK;
+}
+
+static void read_counters(TrainCounters *c, const json_t *root) {
+  c->step = get_count(root, "step");
+  c->target_tokens = get_count(root, "target_tokens");
+  c->pairs = get_count(root, "pairs");
+  c->micro_batches = get_count(root, "micro_batches");
+  c->best_bleu = get_real(root, "best_bleu", 0);
+  c->best_step = get_count(root, "best_step");
+  c->worse = (int)get_count(root, "worse");
+  c->seconds = get_real(root, "seconds", 0);
+  c->lr_scale = get_real(root, "lr_scale", 1);
+  c->rollbacks = (int)get_count(root, "rollbacks");
+}
+
+/* Is this JSON a record, and unchanged since it was written? */
+static bool is_sound(const json_t *root, const Str *text) {
+  const char *format = json_string_value(json_object_get(root, "format"));
+  const char *digits = json_string_value(json_object_get(root, "checksum"));
+  if (!format || strcmp(format, FORMAT) != 0) return false;
+  if (!json_is_integer(json_object_get(root, "step"))) return false;
+  if (!digits) return json_integer_value(json_object_get(root, "version")) == 1;
+  char now[DIGITS + 1];
+  size_t place = place_of_sum(text->s, text->len);
+  if (!place) return false;
+  digits_of(sum_of(text->s, text->len, place), now);
+  return strcmp(digits, now) == 0;
+}
+
+/* Takes `root`; *whole says whether it is to be believed. */
+static Err read_root(Record *r, const json_t *root, const Str *text, const char *path,
+                     bool *whole) {
+  bool sound = is_sound(root, text);
+  json_int_t version = json_integer_value(json_object_get(root, "version"));
+  if (sound && version > VERSION) {
+    return err_set(ERR_WORK,
+                   "%s is of version %d and this trireme knows up to %d; use a newer one", path,
+                   (int)version, VERSION);
+  }
+  *whole = sound && read_parts(r, root, version > 1);
+  if (!*whole) {
+    err_set(ERR_WORK, "%s is damaged: %s", path,
+            sound ? "its list of files makes no sense" : "it is not what was written");
+    return ERR_OK;
+  }
+  read_counters(&r->counters, root);
+  return read_second(r, json_object_get(root, "second"));
+}
+
+Err record_read(const char *dir, Record *r, bool *whole) {
+  char path[FILE_PATH_MAX];
+  Str text = {0};
+  json_error_t error;
+  *r = (Record){0};
+  *whole = false;
+  TRY(file_join(path, dir, "training.json"));
+  Err err = file_read(path, LIMIT, &text);
+  if (err && !text.failed)
+    err = ERR_OK; /* missing or unreadable: damaged, and said so */
+  else if (!err) {
+    json_t *root = json_loadb(str_text(&text), text.len, JSON_REJECT_DUPLICATES, &error);
+    if (root)
+      err = read_root(r, root, &text, path, whole);
+    else if (json_error_code(&error) == json_error_out_of_memory)
+      err = err_set(ERR_WORK, "cannot read %s: out of memory", path);
+    else
+      err_set(ERR_WORK, "%s is damaged: line %d is not JSON", path, error.line);
+    json_decref(root);
+  }
+  str_free(&text);
+  if (err) record_free(r);
+  return err;
+}
+
+void record_free(Record *r) {
+  mem_free(r->second);
+  *r = (Record){0};
+}
+
+/* Sums of files. */
+
+/* By read, not by mapping: a disk that fails must be an error, not a signal. */
+Err record_sum(const char *path, PartSum *sum) {
+  uint8_t block[1 << 16];
+  *sum = (PartSum){.there = true, .summed = true};
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return err_errno("cannot open", path);
+  Err err = ERR_OK;
+  for (;;) {
+    ssize_t n = read(fd, block, sizeof block);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) err = err_errno("cannot read", path);
+    if (n <= 0) break;
+    sum->crc = (uint32_t)crc32_z(sum->crc, block, (size_t)n);
+    sum->bytes += (uint64_t)n;
+  }
+  close(fd);
+  return err;
+}
+
+Err record_check(const char *dir, const Record *r, Part part) {
+  char path[FILE_PATH_MAX];
+  PartSum now;
+  const PartSum *then = &r->part[part];
+  TRY(file_join(path, dir, record_name[part]));
+  if (!then->summed) return file_size(path, &now.bytes);
+  TRY(file_size(path, &now.bytes));
+  if (now.bytes != then->bytes) {
+    return err_set(ERR_WORK,
+                   "%s is damaged: it has %" PRIu64 " bytes and had %" PRIu64
+                   "; copy it anew, or remove its directory",
+                   path, now.bytes, then->bytes);
+  }
+  TRY(record_sum(path, &now));
+  if (now.crc == then->crc) return ERR_OK;
+  return err_set(ERR_WORK,
+                 "%s is damaged: its CRC-32 is %08" PRIx32 " and was %08" PRIx32
+                 "; copy it anew, or remove its directory",
+                 path, now.crc, then->crc);
+}

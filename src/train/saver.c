@@ -1,0 +1,136 @@
+/* One thread, one snapshot, one write at a time. Relies on base, checkpoint. */
+#include "train/saver.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+
+struct Saver {
+  char *run, *tokenizer;
+  int keep;
+  TrainArrays snapshot;
+  uint64_t bytes;
+  TrainCounters counters;
+  bool best;
+  bool busy; /* the snapshot is the thread's */
+  bool stop, started;
+  ErrRecord last;
+  pthread_t thread;
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+};
+
+static void write_snapshot(Saver *s) {
+  Err err = checkpoint_save(s->run, &s->snapshot, &s->counters, s->best);
+  s->last = err ? err_take(err) : (ErrRecord){0};
+  if (err)
+    log_warn("the checkpoint of step %" PRIu64 " was not saved, training goes on: %s",
+             s->counters.step, err_message());
+  else if (checkpoint_prune(s->run, s->keep))
+    log_warn("older checkpoints were not removed, training goes on: %s", err_message());
+}
+
+static void *run(void *argument) {
+  Saver *s = argument;
+  pthread_mutex_lock(&s->lock);
+  for (;;) {
+    while (!s->busy && !s->stop) pthread_cond_wait(&s->changed, &s->lock);
+    if (!s->busy) break;
+    pthread_mutex_unlock(&s->lock);
+    write_snapshot(s);
+    pthread_mutex_lock(&s->lock);
+    s->busy = false;
+    pthread_cond_broadcast(&s->changed);
+  }
+  pthread_mutex_unlock(&s->lock);
+  return NULL;
+}
+
+/* Signals are for the other threads: none shall cut a write short, and a file that may
+ * not grow is then an error like any other. */
+static Err start(Saver *s) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  s->started = pthread_create(&s->thread, NULL, run, s) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return s->started ? ERR_OK : err_set(ERR_WORK, "cannot start a thread to save checkpoints");
+}
+
+static Err new_array(Saver *s, void *pointer, bool wanted, size_t bytes) {
+  if (!wanted) return ERR_OK;
+  s->bytes += bytes;
+  return mem_alloc_aligned(pointer, bytes);
+}
+
+static Err new_snapshot(Saver *s, const TrainArrays *shape) {
+  size_t floats = shape->params->padded * sizeof(float);
+  TrainArrays *a = &s->snapshot;
+  a->config = shape->config, a->params = shape->params;
+  TRY(mem_dup(&s->tokenizer, shape->tokenizer, strlen(shape->tokenizer)));
+  a->tokenizer = s->tokenizer;
+  TRY(new_array(s, &a->w, shape->w, floats));
+  TRY(new_array(s, &a->e, shape->e, floats));
+  TRY(new_array(s, &a->m, shape->m, floats));
+  TRY(new_array(s, &a->v, shape->v, floats));
+  return new_array(s, &a->second, shape->second, shape->params->count * sizeof *a->second);
+}
+
+Err saver_new(Saver **out, const char *run_dir, const TrainArrays *shape, int keep) {
+  Saver *s;
+  *out = NULL;
+  TRY(mem_alloc(&s, 1, sizeof *s));
+  s->keep = keep;
+  pthread_mutex_init(&s->lock, NULL);
+  pthread_cond_init(&s->changed, NULL);
+  Err err = mem_dup(&s->run, run_dir, strlen(run_dir));
+  if (!err) err = new_snapshot(s, shape);
+  if (!err) err = start(s);
+  if (err)
+    saver_free(s);
+  else
+    *out = s;
+  return err;
+}
+
+TrainArrays *saver_begin(Saver *s) {
+  saver_wait(s, NULL);
+  return &s->snapshot;
+}
+
+void saver_commit(Saver *s, const TrainCounters *c, bool best) {
+  pthread_mutex_lock(&s->lock);
+  s->counters = *c, s->best = best, s->busy = true;
+  pthread_cond_broadcast(&s->changed);
+  pthread_mutex_unlock(&s->lock);
+}
+
+void saver_wait(Saver *s, Err *last) {
+  pthread_mutex_lock(&s->lock);
+  while (s->busy) pthread_cond_wait(&s->changed, &s->lock);
+  if (last) *last = s->last.code ? err_give(&s->last) : ERR_OK;
+  pthread_mutex_unlock(&s->lock);
+}
+
+void saver_free(Saver *s) {
+  if (!s) return;
+  pthread_mutex_lock(&s->lock);
+  s->stop = true; /* after the write that is under way */
+  pthread_cond_broadcast(&s->changed);
+  pthread_mutex_unlock(&s->lock);
+  if (s->started) pthread_join(s->thread, NULL);
+  TrainArrays *a = &s->snapshot;
+  void *list[] = {a->w, a->e, a->m, a->v, a->second, s->run, s->tokenizer};
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++) mem_free(list[i]);
+  pthread_cond_destroy(&s->changed);
+  pthread_mutex_destroy(&s->lock);
+  mem_free(s);
+}
+
+uint64_t saver_bytes(const Saver *s) {
+  return s->bytes;
+}

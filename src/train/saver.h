@@ -1,0 +1,24 @@
+/* Checkpoints written in the background: the step stops only while the arrays are copied
+ * into a snapshot, and a write that fails is a warning. Relies on checkpoint, threads. */
+#ifndef TRAIN_SAVER_H
+#define TRAIN_SAVER_H
+
+#include "train/checkpoint.h"
+
+typedef struct Saver Saver;
+
+/* `shape`: the arrays that are not NULL exist; config and params must outlive the saver.
+ * The last `keep` checkpoints stay, and latest and best. */
+NODISCARD Err saver_new(Saver **out, const char *run, const TrainArrays *shape, int keep);
+/* Waits for the write before and gives the snapshot, to be filled; NULL where the shape
+ * had NULL. It is the caller's until saver_commit. */
+TrainArrays *saver_begin(Saver *s);
+/* Hands the snapshot over and returns at once. */
+void saver_commit(Saver *s, const TrainCounters *c, bool best);
+/* Until all is on disk. *last (or NULL): what became of the last write; if it failed, the
+ * error record of this thread says why. */
+void saver_wait(Saver *s, Err *last);
+void saver_free(Saver *s);            /* waits; NULL is fine */
+uint64_t saver_bytes(const Saver *s); /* of the snapshot */
+
+#endif

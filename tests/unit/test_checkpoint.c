@@ -1,0 +1,319 @@
+/* Checkpoints on disk: every set of arrays comes back to the bit, damage is found and
+ * named, the newest whole one is taken, and only what may go is removed. */
+#include <sys/stat.h>
+#include <zlib.h>
+
+#include "checkpoint_support.h"
+
+static const char *const files[] = {
+    "model.json",          "tokenizer.model",     "weights.safetensors", "training.safetensors",
+    "moment1.safetensors", "moment2.safetensors", "training.json"};
+#define FILES 7
+
+static const char *join(const char *dir, const char *name) {
+  static char path[4][FILE_PATH_MAX];
+  static int turn;
+  turn = (turn + 1) % 4;
+  OK(file_join(path[turn], dir, name));
+  return path[turn];
+}
+
+static void test_round_trip(void **state) {
+  (void)state;
+  for (int set = 0; set <= WITH_ALL; set++) {
+    char run[32], dir[FILE_PATH_MAX];
+    snprintf(run, sizeof run, "round-%d", set);
+    save(at(run), set, 7, false);
+    assert_int_equal(resume(at(run), set, dir), 7);
+    assert_true(str_ends(dir, "/checkpoints/step-00000007"));
+    bool there[FILES] = {true, true, true, set & WITH_E, set & WITH_M, set & WITH_V, true};
+    for (int i = 0; i < FILES; i++)
+      assert_int_equal(file_exists(join(dir, files[i])), there[i]);
+    /* What translate loads is the average, where there is one. */
+    memset(floats[1][0], 0, params.padded * sizeof(float));
+    OK(store_load_array(&params, floats[1][0], join(dir, "weights.safetensors")));
+    fill_array(floats[0][0], 7, set & WITH_E ? 1 : 0);
+    assert_memory_equal(floats[0][0], floats[1][0], params.padded * sizeof(float));
+    ModelConfig back;
+    OK(store_load_config(&back, dir));
+    assert_int_equal(back.ff, config.ff);
+  }
+}
+
+static void test_same_step_again(void **state) {
+  (void)state;
+  char dir[FILE_PATH_MAX];
+  save(at("again"), WITH_M, 3, true);
+  save(at("again"), WITH_ALL, 3, false); /* as if by another path */
+  assert_int_equal(resume(at("again"), WITH_ALL, dir), 3);
+  assert_true(file_exists(join(at("again"), "checkpoints/step-00000003.old")));
+  assert_true(file_is_dir(join(at("again"), "checkpoints/best")));
+  OK(checkpoint_prune(at("again"), 1));
+  assert_false(file_exists(join(at("again"), "checkpoints/step-00000003.old")));
+  assert_int_equal(resume(at("again"), WITH_ALL, dir), 3);
+  /* Killed between the two renames: the replaced one is still found. */
+  OK(file_rename(dir, join(at("again"), "checkpoints/step-00000003.old")));
+  listen_begin();
+  uint64_t step = resume(at("again"), WITH_ALL, dir);
+  assert_holds(listen_end(), "step-00000003.old is taken instead");
+  assert_int_equal(step, 3);
+}
+
+static void test_older_version(void **state) {
+  (void)state;
+  char dir[FILE_PATH_MAX];
+  static const char old[] =
+      "{\"format\": \"trireme-training\", \"version\": 1, \"step\": 9, \"target_tokens\": "
+      "8, \"pairs\": 7, \"best_bleu\": 6.5, \"best_step\": 5, \"worse\": 4, \"seconds\": 3}";
+  save(at("older"), WITH_M | WITH_V, 9, false);
+  OK(file_write(join(at("older"), "checkpoints/latest/training.json"), old, sizeof old - 1));
+  TrainArrays a = arrays(1, WITH_M | WITH_V);
+  TrainCounters c;
+  bool found;
+  clear_loaded();
+  OK(checkpoint_find(at("older"), dir, &found));
+  OK(checkpoint_load(dir, &a, &c));
+  TrainCounters known = counters(9);
+  assert_true(c.step == 9 && c.target_tokens == 8 && c.pairs == 7 && c.best_step == 5);
+  assert_true(c.best_bleu == 6.5 && c.worse == 4 && c.seconds == 3);
+  assert_true(c.lr_scale == 1 && c.rollbacks == 0 && c.micro_batches == 0);
+  assert_loaded(WITH_M | WITH_V, 9, (TrainCounters[]){known});
+  /* Even without sums a missing file is noticed. */
+  assert_int_equal(unlink(join(dir, "moment2.safetensors")), 0);
+  assert_int_equal(checkpoint_find(at("older"), dir, &found), ERR_WORK);
+  assert_says("moment2.safetensors");
+}
+
+/* A later format is no damage: an older checkpoint must not be taken in its place. */
+static void test_newer_version(void **state) {
+  (void)state;
+  char dir[FILE_PATH_MAX], newer[128];
+  bool found;
+  for (unsigned sum = 0, turn = 0; turn < 2; turn++) {
+    snprintf(newer, sizeof newer,
+             "{\"format\": \"trireme-training\", \"version\": 9, \"checksum\": \"%08x\", "
+             "\"step\": 2}",
+             sum);
+    sum = (unsigned)crc32(0, (const Bytef *)newer, (uInt)strlen(newer));
+  }
+  save(at("newer"), 0, 1, false);
+  save(at("newer"), 0, 2, false);
+  OK(file_write(join(at("newer"), "checkpoints/latest/training.json"), newer, strlen(newer)));
+  assert_int_equal(checkpoint_find(at("newer"), dir, &found), ERR_WORK);
+  assert_says("step-00000002/training.json");
+  assert_says("version 9");
+}
+
+/* Flips one bit of the file, if it is that long; returns its size. */
+static uint64_t flip(const char *path, uint64_t offset, int bit) {
+  struct stat st;
+  unsigned char byte;
+  int fd = open(path, O_RDWR);
+  assert_true(fd >= 0 && fstat(fd, &st) == 0);
+  if (offset < (uint64_t)st.st_size) {
+    assert_int_equal(pread(fd, &byte, 1, (off_t)offset), 1);
+    byte = (unsigned char)(byte ^ 1 << bit);
+    assert_int_equal(pwrite(fd, &byte, 1, (off_t)offset), 1);
+  }
+  close(fd);
+  return (uint64_t)st.st_size;
+}
+
+/* The newest is damaged in this file: it is refused by name, and step 1 is taken. */
+static void assert_damaged(const char *run, const char *file) {
+  char dir[FILE_PATH_MAX];
+  TrainArrays a = arrays(1, WITH_ALL);
+  TrainCounters c;
+  bool whole = true;
+  OK(checkpoint_check(join(run, "checkpoints/step-00000002"), false, &whole));
+  assert_false(whole);
+  assert_says(file);
+  if (strcmp(file, "tokenizer.model") != 0) { /* which loading does not read */
+    assert_int_equal(checkpoint_load(join(run, "checkpoints/latest"), &a, &c), ERR_WORK);
+    assert_says(file);
+  }
+  listen_begin();
+  uint64_t step = resume(run, WITH_ALL, dir);
+  const char *text = listen_end();
+  assert_int_equal(step, 1);
+  assert_holds(text, file);
+  assert_holds(text, "step-00000001 is taken instead");
+}
+
+static void test_damage(void **state) {
+  (void)state;
+  char run[FILE_PATH_MAX], dir[FILE_PATH_MAX], path[FILE_PATH_MAX], away[FILE_PATH_MAX];
+  OK(file_join(run, scratch, "damage"));
+  OK(file_join(away, scratch, "away"));
+  save(run, WITH_ALL, 1, false);
+  save(run, WITH_ALL, 2, false);
+  for (int i = 0; i < FILES; i++) {
+    OK(file_join(path, join(run, "checkpoints/step-00000002"), files[i]));
+    uint64_t bytes = flip(path, UINT64_MAX, 0);
+    const uint64_t places[] = {0, bytes / 2, bytes - 1};
+    for (int k = 0; k < 3; k++) {
+      flip(path, places[k], k);
+      assert_damaged(run, files[i]);
+      flip(path, places[k], k);
+    }
+    OK(file_rename(path, away)); /* missing */
+    assert_damaged(run, files[i]);
+    OK(file_copy(away, path));
+    assert_int_equal(truncate(path, (off_t)bytes - 1), 0);
+    assert_damaged(run, files[i]);
+    OK(file_rename(away, path));
+    assert_int_equal(resume(run, WITH_ALL, dir), 2);
+  }
+  /* training.json holds numbers in plain text: no byte of it may change unseen. */
+  OK(file_join(path, join(run, "checkpoints/step-00000002"), "training.json"));
+  uint64_t bytes = flip(path, UINT64_MAX, 0);
+  for (uint64_t at_byte = 0; at_byte < bytes; at_byte++) {
+    bool whole = true;
+    flip(path, at_byte, (int)(at_byte % 7));
+    OK(checkpoint_check(join(run, "checkpoints/step-00000002"), true, &whole));
+    if (whole) fail_msg("byte %d of training.json was not missed", (int)at_byte);
+    flip(path, at_byte, (int)(at_byte % 7));
+  }
+  assert_int_equal(resume(run, WITH_ALL, dir), 2);
+}
+
+static void test_none_whole(void **state) {
+  (void)state;
+  char run[FILE_PATH_MAX], dir[FILE_PATH_MAX];
+  bool found = true;
+  OK(file_join(run, scratch, "none"));
+  OK(checkpoint_find(run, dir, &found)); /* no run at all */
+  assert_false(found);
+  OK(file_mkdirs(join(run, "checkpoints/unfinished")));
+  assert_int_equal(symlink("step-00000001", join(run, "checkpoints/latest.tmp")), 0);
+  OK(checkpoint_find(run, dir, &found)); /* killed in its first save */
+  assert_false(found);
+  save(run, 0, 1, false);
+  assert_int_equal(resume(run, 0, dir), 1);
+  save(run, 0, 2, false);
+  flip(join(run, "checkpoints/step-00000001/weights.safetensors"), 700, 3);
+  flip(join(run, "checkpoints/step-00000002/weights.safetensors"), 700, 3);
+  listen_begin();
+  Err err = checkpoint_find(run, dir, &found);
+  listen_end();
+  assert_int_equal(err, ERR_WORK);
+  assert_says("no checkpoint");
+  assert_says("step-00000002/weights.safetensors");
+}
+
+static void test_links(void **state) {
+  (void)state;
+  char run[FILE_PATH_MAX], dir[FILE_PATH_MAX];
+  OK(file_join(run, scratch, "links"));
+  save(run, 0, 99999999, false);
+  save(run, 0, 100000000, false); /* one digit more */
+  assert_int_equal(unlink(join(run, "checkpoints/latest")), 0);
+  listen_begin();
+  uint64_t step = resume(run, 0, dir);
+  assert_holds(listen_end(), "latest is missing");
+  assert_int_equal(step, 100000000);
+  assert_int_equal(symlink("step-00000555", join(run, "checkpoints/latest")), 0);
+  listen_begin();
+  step = resume(run, 0, dir);
+  assert_holds(listen_end(), "step-00000555");
+  assert_int_equal(step, 100000000);
+  /* Killed before the link was moved: the older one, until its turn comes again. */
+  assert_int_equal(unlink(join(run, "checkpoints/latest")), 0);
+  assert_int_equal(symlink("step-99999999", join(run, "checkpoints/latest")), 0);
+  assert_int_equal(resume(run, 0, dir), 99999999);
+}
+
+static void test_other_options(void **state) {
+  (void)state;
+  char run[FILE_PATH_MAX], dir[FILE_PATH_MAX];
+  TrainCounters c;
+  bool found;
+  OK(file_join(run, scratch, "other"));
+  save(run, WITH_M | WITH_V, 4, false);
+  OK(checkpoint_find(run, dir, &found));
+  for (int set = 0; set <= WITH_ALL; set++) {
+    TrainArrays a = arrays(1, set);
+    bool same = (set & ~WITH_E) == (WITH_M | WITH_V);
+    assert_int_equal(checkpoint_load(dir, &a, &c), same ? ERR_OK : ERR_USAGE);
+    if (!same) assert_says("another optimizer");
+  }
+  TrainArrays a = arrays(1, WITH_E | WITH_M | WITH_V);
+  memset(a.e, 1, params.padded * sizeof(float));
+  OK(checkpoint_load(dir, &a, &c)); /* an average that begins here */
+  assert_memory_equal(a.e, a.w, params.padded * sizeof(float));
+  OK(file_write(at("another.model"), "peices", 6));
+  a.tokenizer = at("another.model");
+  assert_int_equal(checkpoint_load(dir, &a, &c), ERR_USAGE);
+  assert_says("another tokenizer");
+  ModelConfig other = config;
+  other.activation = ACT_GELU;
+  a = arrays(1, WITH_M | WITH_V);
+  a.config = &other;
+  assert_int_equal(checkpoint_load(dir, &a, &c), ERR_USAGE);
+  assert_says("another model");
+  /* An average that ends here is worth a word; training goes on from the weights. */
+  save(run, WITH_ALL, 5, false);
+  OK(checkpoint_find(run, dir, &found));
+  a = arrays(1, WITH_ALL & ~WITH_E);
+  clear_loaded();
+  listen_begin();
+  Err err = checkpoint_load(dir, &a, &c);
+  assert_holds(listen_end(), "not continued");
+  OK(err);
+  assert_loaded(WITH_ALL & ~WITH_E, 5, &c);
+}
+
+static void test_not_finite(void **state) {
+  (void)state;
+  char dir[FILE_PATH_MAX];
+  TrainArrays a = arrays(0, WITH_SECOND);
+  TrainCounters c = counters(2);
+  save(at("finite"), WITH_SECOND, 1, false);
+  a.second[params.count - 1] = 1e308 * 10;
+  assert_int_equal(checkpoint_save(at("finite"), &a, &c, false), ERR_WORK);
+  assert_says("not finite");
+  assert_false(file_exists(join(at("finite"), "checkpoints/unfinished")));
+  assert_int_equal(resume(at("finite"), WITH_SECOND, dir), 1);
+}
+
+static void assert_steps(const char *run, const char *want) {
+  CheckpointList list;
+  Str text = {0};
+  OK(checkpoint_list(&list, run));
+  for (size_t i = 0; i < list.count; i++) str_addf(&text, "%s ", list.at[i].name + 5);
+  assert_string_equal(str_text(&text), want);
+  str_free(&text);
+  checkpoint_list_free(&list);
+}
+
+static void test_prune(void **state) {
+  (void)state;
+  char run[FILE_PATH_MAX];
+  OK(file_join(run, scratch, "prune"));
+  for (uint64_t step = 1; step <= 6; step++) save(run, 0, step, step == 2);
+  OK(file_mkdirs(join(run, "checkpoints/step-mine")));
+  OK(checkpoint_prune(run, 3));
+  assert_steps(run, "00000006 00000005 00000004 00000002 ");
+  OK(checkpoint_prune(run, 0));
+  assert_steps(run, "00000006 00000002 ");
+  for (uint64_t step = 7; step <= 9; step++) save(run, 0, step, false);
+  /* Back to 6, because the later ones are damaged: they count for nothing. */
+  save(run, 0, 6, false);
+  OK(checkpoint_prune(run, 2));
+  assert_steps(run, "00000009 00000008 00000007 00000006 00000002 ");
+  save(run, 0, 8, false);
+  OK(checkpoint_prune(run, 2));
+  assert_steps(run, "00000009 00000008 00000007 00000002 ");
+  assert_true(file_is_dir(join(run, "checkpoints/step-mine"))); /* not ours */
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_same_step_again),
+      cmocka_unit_test(test_older_version), cmocka_unit_test(test_newer_version),
+      cmocka_unit_test(test_damage),        cmocka_unit_test(test_none_whole),
+      cmocka_unit_test(test_links),         cmocka_unit_test(test_other_options),
+      cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_prune),
+  };
+  return cmocka_run_group_tests(tests, set_up_model, tear_down_model);
+}

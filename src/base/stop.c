@@ -17,6 +17,8 @@ static void set(void (*handler)(int), int flags) {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
+  action.sa_flags &= ~(int)SA_RESETHAND; /* launchers repeat it */
+  sigaction(SIGUSR1, &action, NULL);
 }
 
 void stop_watch(void) {

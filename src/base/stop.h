@@ -1,5 +1,5 @@
-/* Asked to stop: the first SIGINT or SIGTERM sets a flag that long jobs look at
- * between pieces of work; the second ends the program at once. Relies on nothing. */
+/* Asked to stop: the first SIGINT, SIGTERM or SIGUSR1 sets a flag that long jobs look
+ * at between pieces of work; a second SIGINT or SIGTERM ends the program at once. Relies on nothing. */
 #ifndef BASE_STOP_H
 #define BASE_STOP_H
 

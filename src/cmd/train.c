@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "cmd/cmd.h"
 
@@ -32,22 +33,23 @@ static Err fill_model(ModelConfig *c, const OptSet *opts) {
   c->activation = (Activation)choice(opts, "activation", "relu|gelu|silu");
   c->positions = (Positions)choice(opts, "positions", "halves|interleaved|learned");
   c->tying = (Tying)choice(opts, "tie", "all|decoder|none");
-  if (opt_given(opts, "dropout")) {
-    c->drop_embed = c->drop_attention = c->drop_activation = c->drop_residual =
-        (float)opt_real(opts, "dropout");
+  float *drop[] = {&c->drop_embed, &c->drop_attention, &c->drop_activation, &c->drop_residual};
+  static const char *const names[] = {"embed-dropout", "attention-dropout",
+                                      "activation-dropout", "residual-dropout"};
+  for (int i = 0; i < 4; i++) {
+    if (opt_given(opts, "dropout")) *drop[i] = (float)opt_real(opts, "dropout");
+    if (opt_given(opts, names[i])) *drop[i] = (float)opt_real(opts, names[i]);
   }
   return config_check(c);
 }
 
-static Err fill_schedule(Schedule *s, const OptSet *opts, const ModelConfig *c,
-                         uint64_t steps) {
+static Err fill_schedule(Schedule *s, const OptSet *opts, const ModelConfig *c) {
   s->policy = (LrPolicy)choice(opts, "lr-policy", lr_policy_names);
   s->lr = opt_given(opts, "lr")         ? opt_real(opts, "lr")
           : s->policy == LR_TRANSFORMER ? 2.0
                                         : 1e-3;
   s->warmup = (uint64_t)opt_count(opts, "warmup");
-  s->decay =
-      opt_given(opts, "lr-decay-steps") ? (uint64_t)opt_count(opts, "lr-decay-steps") : steps;
+  if (opt_given(opts, "lr-decay-steps")) s->decay = (uint64_t)opt_count(opts, "lr-decay-steps");
   s->least = opt_real(opts, "lr-least");
   s->power = opt_real(opts, "lr-power");
   s->rate = opt_real(opts, "lr-rate");
@@ -55,6 +57,26 @@ static Err fill_schedule(Schedule *s, const OptSet *opts, const ModelConfig *c,
   if (s->policy == LR_INVERSE && s->least <= 0)
     return err_set(ERR_USAGE, "the inverse policy needs --lr-least above 0");
   return opt_text(opts, "lr-pieces") ? schedule_pieces(s, opt_text(opts, "lr-pieces")) : ERR_OK;
+}
+
+static Err fill_ranks(TrainSpec *s, const OptSet *opts) {
+  s->shard = opt_flag(opts, "shard-optimizer");
+  s->reproducible = opt_flag(opts, "reproducible");
+  s->exchange_bf16 = strcmp(opt_text(opts, "exchange"), "bf16") == 0;
+  s->bucket = (size_t)opt_count(opts, "bucket-size");
+  if (s->shard && s->optim.kind == OPTIM_NOVOGRAD)
+    return err_set(ERR_USAGE,
+                   "NovoGrad needs each weight's whole gradient and cannot be sharded; leave "
+                   "--shard-optimizer out, or use another --optimizer");
+  return ERR_OK;
+}
+
+static void fill_optim(OptimSpec *o, const OptSet *opts) {
+  o->kind = (OptimKind)choice(opts, "optimizer", optim_names);
+  o->beta1 = (float)opt_real(opts, "beta1");
+  o->beta2 = (float)opt_real(opts, "beta2");
+  o->epsilon = (float)opt_real(opts, "epsilon");
+  o->decay = (float)opt_real(opts, "weight-decay");
 }
 
 static Err fill_spec(TrainSpec *s, const OptSet *opts) {
@@ -65,15 +87,19 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
   if (!s->run) return err_set(ERR_USAGE, "say where the run shall be recorded: --run DIR");
   TRY(fill_model(&s->config, opts));
   s->batch_tokens = (uint32_t)opt_count(opts, "batch-tokens");
-  s->micro_batches = (uint32_t)opt_count(opts, "micro-batches");
+  s->micro_batches =
+      opt_given(opts, "micro-batches") ? (uint32_t)opt_count(opts, "micro-batches") : 0;
+  if (opt_given(opts, "steps") && opt_given(opts, "epochs"))
+    return err_set(ERR_USAGE, "give --steps or --epochs, not both");
   s->steps = (uint64_t)opt_count(opts, "steps");
+  s->epochs = opt_given(opts, "epochs") ? (uint64_t)opt_count(opts, "epochs") : 0;
   s->seconds = opt_real(opts, "time");
   s->seed = (uint64_t)opt_count(opts, "seed");
-  TRY(fill_schedule(&s->schedule, opts, &s->config, s->steps));
-  s->beta1 = (float)opt_real(opts, "beta1");
-  s->beta2 = (float)opt_real(opts, "beta2");
-  s->epsilon = (float)opt_real(opts, "epsilon");
-  s->decay = (float)opt_real(opts, "weight-decay");
+  TRY(fill_schedule(&s->schedule, opts, &s->config));
+  s->decay_to_end = !opt_given(opts, "lr-decay-steps");
+  fill_optim(&s->optim, opts);
+  TRY(fill_ranks(s, opts));
+  s->ema = (float)opt_real(opts, "ema");
   s->clip = (float)opt_real(opts, "clip");
   s->smoothing = (float)opt_real(opts, "label-smoothing");
   s->threads = (int)opt_count(opts, "threads");
@@ -82,6 +108,8 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
   s->save_every = (uint64_t)opt_count(opts, "save-every");
   s->log_every = (uint64_t)opt_count(opts, "log-every");
   s->keep = (int)opt_count(opts, "keep");
+  s->average = (int)opt_count(opts, "average");
+  s->rollbacks = (int)opt_count(opts, "max-rollbacks");
   s->patience = (int)opt_count(opts, "patience");
   s->samples = (int)opt_count(opts, "samples");
   s->beam = (BeamSpec){.beam = (int)opt_count(opts, "beam"),
@@ -89,28 +117,66 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
                        .extra = 50,
                        .nbest = 1};
   s->resume = opt_flag(opts, "resume");
+  s->dry_run = opt_flag(opts, "dry-run");
   return ERR_OK;
 }
 
+/* A run that is resumed has its options already; the command line overrules them. */
+static Err recall(OptSet *opts) {
+  const char *run = opt_text(opts, "run");
+  if (!opt_flag(opts, "resume") || !run) return ERR_OK;
+  char path[FILE_PATH_MAX];
+  TRY(file_join(path, run, "config"));
+  if (!file_exists(path)) return ERR_OK;
+  Str text = {0};
+  Err err = file_read(path, (size_t)1 << 20, &text);
+  if (!err) err = opt_parse_recipe(opts, str_text(&text), text.len, path);
+  str_free(&text);
+  return err;
+}
+
+static void introduce(const Comm *comm) {
+  char name[96];
+  if (comm_size(comm) == 1) return;
+  snprintf(name, sizeof name, "rank %d on %s: ", comm_rank(comm),
+           comm_host(comm, comm_rank(comm)));
+  log_speaker(name);
+  if (comm_rank(comm) > 0) log_quiet(true);
+}
+
+static void say_result(const TrainSpec *spec, const TrainResult *r) {
+  char tokens[32], time[32];
+  printf("%s at step %" PRIu64 " after %s, %s target tokens\n",
+         r->stopped ? "stopped"
+         : r->early ? "ended early"
+                    : "done",
+         r->step, str_of_seconds(time, r->seconds), str_of_count(tokens, r->target_tokens));
+  if (r->best_step)
+    printf("best: BLEU %.2f at step %" PRIu64 ", in %s/checkpoints/best\n", r->best_bleu,
+           r->best_step, spec->run);
+  if (r->average_bleu >= 0)
+    printf("mean of the last checkpoints: BLEU %.2f, in %s/average\n", r->average_bleu,
+           spec->run);
+  if (r->stopped) printf("continue with: trireme train --run %s --resume\n", spec->run);
+}
+
 Err cmd_train(OptSet *opts) {
-  log_quiet(opt_flag(opts, "quiet"));
   TrainSpec spec = {0};
   TrainResult r;
   Str options = {0};
+  Comm *comm = NULL;
+  log_quiet(opt_flag(opts, "quiet"));
+  Err err;
+  TRY_DONE(recall(opts));
   opt_record(opts, &options);
-  Err err = str_check(&options);
-  if (!err) err = fill_spec(&spec, opts);
-  if (!err) err = train_run(&spec, str_text(&options), &r);
+  TRY_DONE(str_check(&options));
+  TRY_DONE(fill_spec(&spec, opts));
+  TRY_DONE(comm_open(&comm, opt_real(opts, "silence")));
+  introduce(comm);
+  TRY_DONE(train_run(&spec, comm, str_text(&options), &r));
+  if (comm_rank(comm) == 0 && !spec.dry_run) say_result(&spec, &r);
+done:
+  comm_close(comm, err);
   str_free(&options);
-  if (err) return err;
-  char tokens[32], time[32];
-  printf("%s at step %" PRIu64 " after %s, %s target tokens\n",
-         r.stopped ? "stopped"
-         : r.early ? "ended early"
-                   : "done",
-         r.step, str_of_seconds(time, r.seconds), str_of_count(tokens, r.target_tokens));
-  if (r.best_step)
-    printf("best: BLEU %.2f at step %" PRIu64 ", in %s/checkpoints/best\n", r.best_bleu,
-           r.best_step, spec.run);
-  return ERR_OK;
+  return err;
 }

@@ -78,7 +78,8 @@ static void allgather(Comm *c, char *all, const size_t *off) {
       int to = (c->rank + i) % c->size, from = (c->rank - i + c->size) % c->size;
       size_t in = part(off[from + 1] - off[from], k), out = part(mine, k);
       if (in)
-        check(c, c->carrier->recv(from, TAG_DATA, all + off[from] + skip, in, &c->request[n++]));
+        check(c,
+              c->carrier->recv(from, TAG_DATA, all + off[from] + skip, in, &c->request[n++]));
       if (out)
         check(c,
               c->carrier->send(to, TAG_DATA, all + off[c->rank] + skip, out, &c->request[n++]));
@@ -101,10 +102,18 @@ static void sum(Comm *c, double *x, size_t n) {
 static void run(Comm *c, void *context) {
   Call *call = context;
   switch (call->what) {
-    case BROADCAST: broadcast(c, call->bytes, call->n); break;
-    case ALLGATHER: allgather(c, call->bytes, call->off); break;
-    case EXCHANGE: exchange(c, call); break;
-    case SUM: sum(c, call->x, call->n); break;
+    case BROADCAST:
+      broadcast(c, call->bytes, call->n);
+      break;
+    case ALLGATHER:
+      allgather(c, call->bytes, call->off);
+      break;
+    case EXCHANGE:
+      exchange(c, call);
+      break;
+    case SUM:
+      sum(c, call->x, call->n);
+      break;
   }
 }
 
@@ -132,12 +141,10 @@ void comm_allgather(Comm *c, const char *name, void *all, const size_t *off) {
 
 void comm_exchange(Comm *c, const char *name, const void *const *send, const size_t *send_n,
                    void *const *recv, const size_t *recv_n) {
-  call_it(c, name,
-          &(Call){.what = EXCHANGE,
-                  .send = send,
-                  .recv = recv,
-                  .send_n = send_n,
-                  .recv_n = recv_n});
+  call_it(
+      c, name,
+      &(Call){
+          .what = EXCHANGE, .send = send, .recv = recv, .send_n = send_n, .recv_n = recv_n});
 }
 
 void comm_sum(Comm *c, const char *name, double *x, size_t n) {

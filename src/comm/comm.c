@@ -44,9 +44,10 @@ static Err check_launcher(void) {
 static Err load_carrier(Comm *c) {
   TRY(check_launcher());
   if (plugin_open(&c->plugin, "libtrireme-mpi.so") != ERR_OK)
-    return err_context("%ld ranks were started, but they cannot talk to each other (install "
-                       "libopenmpi-dev and run make again)",
-                       launched());
+    return err_context(
+        "%ld ranks were started, but they cannot talk to each other (install "
+        "libopenmpi-dev and run make again)",
+        launched());
   return plugin_symbol(&c->plugin, CARRIER_SYMBOL, &c->carrier);
 }
 

@@ -84,5 +84,5 @@ static void end(void) {
   MPI_Finalize();
 }
 
-__attribute__((visibility("default"))) const Carrier trireme_carrier = {
-    begin, send, receive, test, abandon, abort_all, end};
+__attribute__((visibility("default")))
+const Carrier trireme_carrier = {begin, send, receive, test, abandon, abort_all, end};

@@ -194,8 +194,8 @@ done:
 
 void reducer_free(Reducer *q) {
   if (!q) return;
-  void *list[] = {q->bucket, q->order,  q->in,     q->out, q->sum, (void *)q->send,
-                  q->recv,   q->send_n, q->recv_n, q->off};
+  void *list[] = {q->bucket,       q->order, q->in,     q->out,    q->sum,
+                  (void *)q->send, q->recv,  q->send_n, q->recv_n, q->off};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) mem_free(list[i]);
   mem_free(q);
 }
@@ -235,8 +235,7 @@ void reducer_ready(void *context, size_t begin, size_t end) {
 void reducer_finish(Reducer *q) {
   if (is_idle(q)) return;
   /* A rank with nothing to give keeps the order of those that have. */
-  for (size_t i = 0; i < q->buckets; i++)
-    submit(q, q->ordered == q->buckets ? q->order[i] : i);
+  for (size_t i = 0; i < q->buckets; i++) submit(q, q->ordered == q->buckets ? q->order[i] : i);
   for (size_t i = 0; i < q->buckets; i++) comm_wait(q->comm, &q->bucket[i].job);
 }
 
@@ -256,8 +255,7 @@ size_t reducer_owned(const Reducer *q) {
 void reducer_gather(Reducer *q, const char *name, float *array) {
   for (size_t i = 0; i < q->buckets && q->size > 1; i++) {
     const Bucket *b = &q->bucket[i];
-    for (int r = 0; r <= q->size; r++)
-      q->off[r] = (piece(q, b, r) - b->begin) * sizeof(float);
+    for (int r = 0; r <= q->size; r++) q->off[r] = (piece(q, b, r) - b->begin) * sizeof(float);
     comm_allgather(q->comm, name, array + b->begin, q->off);
   }
 }
@@ -279,8 +277,7 @@ static void move_pieces(Reducer *q, const char *name, const Bucket *b, float *ow
     size_t at = piece(q, b, r), bytes = (piece(q, b, r + 1) - at) * sizeof(float);
     bool out = q->rank == 0 ? !collect : collect && r == 0;
     bool in = q->rank == 0 ? collect : !collect && r == 0;
-    if (q->rank)
-      bytes = (piece(q, b, q->rank + 1) - piece(q, b, q->rank)) * sizeof(float);
+    if (q->rank) bytes = (piece(q, b, q->rank + 1) - piece(q, b, q->rank)) * sizeof(float);
     float *here = q->rank == 0 ? whole + at : owned + b->owned;
     q->send[r] = here, q->recv[r] = here;
     q->send_n[r] = out ? bytes : 0, q->recv_n[r] = in ? bytes : 0;

@@ -59,8 +59,7 @@ static void differences(Str *out, const char *now, const char *before, const cha
     at = next_entry(at, &e);
     if (e.name_len == 0 || is_one_of(&e, names) != within || find(now, &e, &other)) continue;
     str_addf(out, "%s--%.*s %s not set and %s %.*s", out->len ? "; " : "", (int)e.name_len,
-             e.name, is, was, e.value_len ? (int)e.value_len : 2,
-             e.value_len ? e.value : "on");
+             e.name, is, was, e.value_len ? (int)e.value_len : 2, e.value_len ? e.value : "on");
   }
 }
 
@@ -93,10 +92,10 @@ done:
 
 /* How long, how often, where and by whom: free to change. */
 static const char *const manner[] = {
-    "steps",       "epochs",   "time",     "resume",    "threads",    "quiet",
-    "config",      "log-every", "valid-every", "save-every", "keep",   "patience",
-    "samples",     "average",  "beam",     "alpha",     "silence",    "data",
-    "run",         "shard-optimizer", "bucket-size", "device", "max-rollbacks", NULL};
+    "steps",   "epochs",          "time",        "resume",     "threads",       "quiet",
+    "config",  "log-every",       "valid-every", "save-every", "keep",          "patience",
+    "samples", "average",         "beam",        "alpha",      "silence",       "data",
+    "run",     "shard-optimizer", "bucket-size", "device",     "max-rollbacks", NULL};
 /* What the order of the data and the saved state hang on: fixed. */
 static const char *const fixed[] = {"seed", "batch-tokens", "optimizer", "ema", NULL};
 

@@ -9,7 +9,7 @@
 /* Where the run is: everything the next step depends on but the arrays. */
 typedef struct {
   uint64_t step, target_tokens, pairs;
-  uint64_t micro_batches; /* ever taken; 0 where an older checkpoint did not count them */
+  uint64_t micro_batches; /* of a step; 0 where an older checkpoint did not say */
   double best_bleu;
   uint64_t best_step;
   int worse; /* validations since the best */

@@ -55,15 +55,14 @@ static void log_step(Train *t, double lr) {
              t->at.step, s->loss / s->rows, lr, s->norm, rate, pairs,
              str_of_seconds(time, train_elapsed(t)), str_of_seconds(remaining, left));
   }
-  record(t,
-         json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
-                   "loss", s->loss / s->rows, "nll", s->nll / s->rows, "accuracy",
-                   s->right / s->rows, "lr", lr, "grad_norm", s->norm, "target_tokens_per_s",
-                   rate, "pairs_per_s", pairs, "epoch",
-                   (double)t->at.step * t->group / (double)t->plan.batches, "data_wait_ms",
-                   1e3 * s->data / n, "forward_ms", 1e3 * s->forward / n, "backward_ms",
-                   1e3 * s->backward / n, "comm_wait_ms", 1e3 * s->wait / n, "update_ms",
-                   1e3 * s->update / n, "allocations", s->allocations / n));
+  record(t, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
+                      "loss", s->loss / s->rows, "nll", s->nll / s->rows, "accuracy",
+                      s->right / s->rows, "lr", lr, "grad_norm", s->norm, "target_tokens_per_s",
+                      rate, "pairs_per_s", pairs, "epoch",
+                      (double)t->at.step * t->group / (double)t->plan.batches, "data_wait_ms",
+                      1e3 * s->data / n, "forward_ms", 1e3 * s->forward / n, "backward_ms",
+                      1e3 * s->backward / n, "comm_wait_ms", 1e3 * s->wait / n, "update_ms",
+                      1e3 * s->update / n, "allocations", s->allocations / n));
   t->since = (StepSum){0};
   t->since_start = progress_clock();
 }
@@ -83,7 +82,7 @@ static Err validate(Train *t) {
              v.bleu, best ? ", the best so far" : "", v.seconds);
   record(t, json_pack("{s:f, s:f, s:f}", "valid_nll", v.nll, "valid_bleu", v.bleu,
                       "valid_seconds", v.seconds));
-  train_save(t, best);
+  if (health_good(&t->health) || t->at.step == t->steps) train_save(t, best);
   t->since_start = progress_clock(); /* its time is not the steps' */
   return ERR_OK;
 }
@@ -145,8 +144,8 @@ static Err roll_back(Train *t, const StepSum *step) {
 
 /* All ranks stop at the same step, or none. */
 static bool is_over(Train *t, TrainResult *r) {
-  double flags[2] = {stop_asked(), t->chief && t->spec->seconds > 0 &&
-                                       train_elapsed(t) >= t->spec->seconds};
+  double flags[2] = {stop_asked(),
+                     t->chief && t->spec->seconds > 0 && train_elapsed(t) >= t->spec->seconds};
   comm_sum(t->comm, "going on", flags, 2);
   r->stopped = flags[0] > 0;
   return r->stopped || flags[1] > 0;

@@ -108,10 +108,11 @@ Err plan_dry_run(Train *t) {
   TRY(measure(t, &rate));
   double rounds = (double)((t->group + (uint32_t)t->ranks - 1) / (uint32_t)t->ranks);
   double step = work / t->group * rounds / rate;
-  log_info("step     %.3f TFLOP of products; at %.0f GFLOP/s, measured on this machine, about "
-           "%s on a rank, and %s for all %" PRIu64 " steps",
-           work / 1e12, rate / 1e9, str_of_seconds(time, step),
-           str_of_seconds(text, step * (double)t->steps), t->steps);
+  log_info(
+      "step     %.3f TFLOP of products; at %.0f GFLOP/s, measured on this machine, about "
+      "%s on a rank, and %s for all %" PRIu64 " steps",
+      work / 1e12, rate / 1e9, str_of_seconds(time, step),
+      str_of_seconds(text, step * (double)t->steps), t->steps);
   if (t->ranks > 1) {
     double bytes = (double)t->t.params.padded * (t->spec->exchange_bf16 ? 2 : 4);
     double times = t->spec->reproducible ? rounds : 1;

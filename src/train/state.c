@@ -209,7 +209,8 @@ static Err settle_group(Train *t) {
   t->group = s->micro_batches ? s->micro_batches : saved ? (uint32_t)saved : (uint32_t)t->ranks;
   if (saved && t->group != saved)
     return err_set(ERR_USAGE,
-                   "the run has %" PRIu64 " micro-batches a step and cannot go on with %u; "
+                   "the run has %" PRIu64
+                   " micro-batches a step and cannot go on with %u; "
                    "leave --micro-batches out",
                    saved, t->group);
   if (t->group >= (uint32_t)t->ranks) return ERR_OK;

@@ -13,9 +13,9 @@ typedef struct {
   const char *data, *run;
   ModelConfig config; /* sizes and form; the data set gives the rest */
   uint32_t batch_tokens;
-  uint32_t micro_batches;  /* 0: one for each rank, or as the checkpoint says */
-  uint64_t steps, epochs;  /* epochs 0: steps count */
-  double seconds;          /* 0: no limit */
+  uint32_t micro_batches; /* 0: one for each rank, or as the checkpoint says */
+  uint64_t steps, epochs; /* epochs 0: steps count */
+  double seconds;         /* 0: no limit */
   uint64_t seed;
   Schedule schedule;
   bool decay_to_end; /* the schedule's decay ends with the run */

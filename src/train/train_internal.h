@@ -49,8 +49,8 @@ typedef struct {
   Health health;
   StepSum since; /* the last line of the record */
   double since_start;
-  double began;  /* clock when this process began to count */
-  double usual;  /* seconds a rank may work in silence, learnt from the steps so far */
+  double began; /* clock when this process began to count */
+  double usual; /* seconds a rank may work in silence, learnt from the steps so far */
   double last_loss;
   FILE *metrics;
   int lock;

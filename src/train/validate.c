@@ -113,8 +113,7 @@ static Err take(void *context, size_t i, int k, const char *text, float score) {
 static Err translate_mine(Validator *v, Mine *m) {
   int ranks = comm_size(m->comm), rank = comm_rank(m->comm);
   size_t n = 0, cut;
-  for (size_t i = (size_t)rank; i < v->lines; i += (size_t)ranks)
-    v->mine[n++] = v->line[0][i];
+  for (size_t i = (size_t)rank; i < v->lines; i += (size_t)ranks) v->mine[n++] = v->line[0][i];
   return translator_run(v->translator, v->mine, n, take, m, &cut);
 }
 
@@ -151,8 +150,7 @@ Err validator_run(Validator *v, Comm *comm, int samples, Validation *result) {
   *result = (Validation){0};
   TRY_DONE(valid_loss(v, comm, &result->nll));
   TRY_DONE(translate_mine(v, &mine));
-  TRY_DONE(
-      comm_gather_text(comm, "translations", str_text(&mine.text), mine.text.len, &list));
+  TRY_DONE(comm_gather_text(comm, "translations", str_text(&mine.text), mine.text.len, &list));
   if (comm_rank(comm) == 0)
     TRY_DONE(score_all(v, list, comm_size(comm), samples, &result->bleu));
   result->seconds = progress_clock() - start;

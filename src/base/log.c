@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static bool quiet;
+static bool quiet, mute;
 static char speaker[96];
 static FILE *file;
 static bool live; /* the cursor stands behind a live line */
@@ -19,6 +19,10 @@ Err log_to(const char *path) {
   log_to_end();
   file = fopen(path, "a");
   return file ? ERR_OK : err_errno("cannot open", path);
+}
+
+void log_mute(void) {
+  mute = true;
 }
 
 void log_to_end(void) {
@@ -60,6 +64,7 @@ static void write_to_file(const char *label, const char *fmt, va_list args) {
 }
 
 static void say(const char *label, const char *color, const char *fmt, va_list args) {
+  if (mute) return;
   bool paint = color && log_has_color();
   va_list again;
   va_copy(again, args);

@@ -127,7 +127,7 @@ static void *talk(void *argument) {
     if (job) pthread_cond_broadcast(&c->changed);
   }
   pthread_mutex_unlock(&c->lock);
-  if (!err) watchdog_end(c, c->failed);
+  if (!err) watchdog_end(c);
   if (!err && !c->failed) c->carrier->end();
   return NULL;
 }

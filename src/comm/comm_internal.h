@@ -66,7 +66,7 @@ struct Comm {
 /* All three run on the communication thread. */
 void watchdog_begin(Comm *c);
 void watchdog_look(Comm *c); /* to be called often; acts several times a second */
-void watchdog_end(Comm *c, bool failed);
+void watchdog_end(Comm *c);
 /* Ends the run because of something this rank found out. */
 void comm_die(Comm *c, const char *fmt, ...) PRINTF_LIKE(2, 3) __attribute__((noreturn));
 /* Until n requests are done; looks at the other ranks meanwhile. */

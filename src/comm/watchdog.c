@@ -129,19 +129,40 @@ void watchdog_look(Comm *c) {
   }
 }
 
-void watchdog_end(Comm *c, bool failed) {
+/* Does rank 0 fail as well, within half a second? Then it says why, for all. */
+static bool chief_fails(Comm *c) {
+  Peer *p = &c->peer[0];
+  for (int turn = 0; c->rank > 0 && turn < 50; turn++) {
+    bool over = false;
+    while (!c->carrier->test(&p->receive, &over) && over) {
+      if (p->in.kind == NOTE_FAILED) return true;
+      listen_to(c, 0);
+      over = false;
+    }
+    nap(0.01);
+  }
+  return false;
+}
+
+static void tell_all(Comm *c) {
   Note note = c->here;
   note.kind = NOTE_FAILED;
-  if (!failed) { /* nobody leaves before the last has come */
-    double none = 0;
-    comm_sum(c, "end", &none, 1);
-  }
-  for (int turn = 0; failed && turn < 20; turn++) { /* each send may wait for the one before */
+  for (int turn = 0; turn < 20; turn++) { /* each send may wait for the one before */
     for (int r = 0; r < c->size; r++)
       if (r != c->rank) tell(c, r, &note);
     nap(0.01);
   }
-  for (int r = 0; r < c->size && !failed; r++) {
+}
+
+void watchdog_end(Comm *c) {
+  if (c->failed) {
+    if (chief_fails(c)) log_mute();
+    tell_all(c);
+    return;
+  }
+  double none = 0; /* nobody leaves before the last has come */
+  comm_sum(c, "end", &none, 1);
+  for (int r = 0; r < c->size; r++) {
     if (r == c->rank) continue;
     c->carrier->abandon(&c->peer[r].receive);
     if (c->peer[r].sending) c->carrier->abandon(&c->peer[r].send);

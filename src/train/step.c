@@ -16,8 +16,8 @@ static void tick(Train *t, double *since, const char *what, uint32_t i) {
   double now = progress_clock(), took = now - *since;
   if (took > t->usual) t->usual = took;
   *since = now;
-  /* The first step takes memory for the first time, and knows no usual time yet. */
-  double allowed = t->since.steps + t->at.step == 0 ? 600 : 5 * t->usual;
+  /* The first step touches memory for the first time, and knows no usual time yet. */
+  double allowed = t->warm ? 5 * t->usual : 600;
   comm_at(t->comm, allowed, "step %llu, micro-batch %u, %s", (unsigned long long)t->at.step, i,
           what);
 }
@@ -71,6 +71,8 @@ static Err gradients(Train *t, StepSum *sum) {
   uint32_t ranks = (uint32_t)t->ranks, rounds = (t->group + ranks - 1) / ranks;
   size_t bytes = t->t.params.padded * sizeof(float);
   bool each = t->spec->reproducible;
+  double mark = progress_clock();
+  tick(t, &mark, "beginning", (uint32_t)t->rank);
   memset(t->g, 0, bytes);
   inject(t);
   for (uint32_t round = 0; round < rounds; round++) {
@@ -144,6 +146,7 @@ Err train_step(Train *t, double lr, StepSum *sum, bool *healthy) {
     update(t, lr, scale / sum->rows);
   }
   sum->update = progress_clock() - summed;
+  t->warm = true;
   sum->allocations = (double)(mem_count() - before);
   return ERR_OK;
 }

@@ -50,6 +50,7 @@ typedef struct {
   StepSum since; /* the last line of the record */
   double since_start;
   double began; /* clock when this process began to count */
+  bool warm;    /* a step has been made */
   double usual; /* seconds a rank may work in silence, learnt from the steps so far */
   double last_loss;
   FILE *metrics;

@@ -1,0 +1,481 @@
+/* Saving in the background, on a full disk, and killed at any moment; averages; memory
+ * that runs out. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/progress.h"
+#include "checkpoint_support.h"
+#include "train/average.h"
+#include "train/saver.h"
+
+static void nap(long milliseconds) {
+  struct timespec t = {milliseconds / 1000, milliseconds % 1000 * 1000000};
+  nanosleep(&t, NULL);
+}
+
+static void commit(Saver *s, uint64_t step, bool best) {
+  TrainCounters c = counters(step);
+  fill_arrays(saver_begin(s), step);
+  saver_commit(s, &c, best);
+}
+
+static Err wait_for(Saver *s) {
+  Err last;
+  saver_wait(s, &last);
+  return last;
+}
+
+static void test_snapshots(void **state) {
+  (void)state;
+  char dir[FILE_PATH_MAX];
+  static const int sets[] = {0, WITH_M, WITH_M | WITH_V, WITH_ALL};
+  for (int i = 0; i < 4; i++) {
+    Saver *s;
+    TrainArrays mine = arrays(0, sets[i]);
+    char run[32];
+    snprintf(run, sizeof run, "saver-%d", i);
+    OK(saver_new(&s, at(run), &mine, 2));
+    uint64_t bytes =
+        (uint64_t)(1 + __builtin_popcount((unsigned)sets[i] & 7)) * params.padded * 4;
+    if (sets[i] & WITH_SECOND) bytes += params.count * 8;
+    assert_int_equal(saver_bytes(s), bytes);
+    OK(wait_for(s)); /* nothing yet, and nothing wrong */
+    for (uint64_t step = 1; step <= 5; step++) {
+      TrainArrays *to = saver_begin(s);
+      assert_true(!to->e == !mine.e && !to->m == !mine.m && !to->v == !mine.v);
+      assert_true(!to->second == !mine.second && to->w != mine.w);
+      fill_arrays(&mine, step);
+      float *from[4] = {mine.w, mine.e, mine.m, mine.v},
+            *into[4] = {to->w, to->e, to->m, to->v};
+      for (int k = 0; k < 4; k++) {
+        if (from[k]) memcpy(into[k], from[k], params.padded * sizeof(float));
+      }
+      if (to->second) memcpy(to->second, mine.second, params.count * sizeof(double));
+      TrainCounters c = counters(step);
+      saver_commit(s, &c, step == 1);
+      fill_arrays(&mine, step + 100); /* the next step does not wait */
+      c.step = 0;
+      if (step % 2) continue;
+      OK(wait_for(s));
+      assert_int_equal(resume(at(run), sets[i], dir), step);
+    }
+    saver_free(s);
+    assert_int_equal(resume(at(run), sets[i], dir), 5);
+    CheckpointList list;
+    OK(checkpoint_list(&list, at(run)));
+    assert_int_equal(list.count, 3); /* two kept, and the best */
+    assert_int_equal(list.at[2].step, 1);
+    checkpoint_list_free(&list);
+  }
+  saver_free(NULL);
+}
+
+/* The tokenizer is a pipe that nobody writes to: the thread hangs in the middle of its
+ * save, as on a slow disk, until someone opens the other end. */
+static atomic_bool let_go;
+
+static void *open_later(void *path) {
+  nap(100);
+  atomic_store(&let_go, true);
+  int fd = open(path, O_WRONLY);
+  if (fd >= 0) close(fd);
+  return NULL;
+}
+
+static void test_does_not_block(void **state) {
+  (void)state;
+  char fifo[FILE_PATH_MAX], dir[FILE_PATH_MAX], run[FILE_PATH_MAX];
+  Saver *s;
+  pthread_t other;
+  OK(file_join(fifo, scratch, "fifo"));
+  OK(file_join(run, scratch, "slow"));
+  save(run, 0, 1, false);
+  assert_int_equal(mkfifo(fifo, 0666), 0);
+  TrainArrays shape = arrays(0, 0);
+  shape.tokenizer = fifo;
+  OK(saver_new(&s, run, &shape, 2));
+  listen_begin();
+  commit(s, 2, false); /* a save within the call would hang here for ever */
+  assert_int_equal(pthread_create(&other, NULL, open_later, fifo), 0);
+  assert_false(atomic_load(&let_go));
+  saver_begin(s); /* and this one has to wait */
+  bool waited = atomic_load(&let_go);
+  pthread_join(other, NULL);
+  assert_holds(listen_end(), "step 2 was not saved, training goes on: ");
+  assert_true(waited);
+  assert_int_equal(wait_for(s), ERR_WORK);
+  assert_says("not a regular file");
+  assert_int_equal(resume(run, 0, dir), 1);
+  assert_int_equal(unlink(fifo), 0);
+  OK(file_write(fifo, "pieces", 6)); /* a file at last */
+  commit(s, 3, false);
+  OK(wait_for(s));
+  saver_free(s);
+  assert_int_equal(resume(run, 0, dir), 3);
+}
+
+/* Fails to save step 3 after step 2, with step 2 as it was; then step 4 works. */
+static void fail_between(const char *run, void (*break_it)(void), void (*mend_it)(void)) {
+  char dir[FILE_PATH_MAX], left[FILE_PATH_MAX];
+  Saver *s;
+  TrainArrays shape = arrays(0, WITH_ALL);
+  OK(saver_new(&s, run, &shape, 2));
+  commit(s, 2, true);
+  OK(wait_for(s));
+  for (int again = 0; again < 3; again++) {
+    listen_begin();
+    TrainArrays *a = saver_begin(s);
+    fill_arrays(a, 3);
+    TrainCounters c = counters(again == 2 ? 2 : 3); /* also in place of step 2 itself */
+    break_it();
+    saver_commit(s, &c, true);
+    Err err = wait_for(s);
+    mend_it();
+    const char *text = listen_end();
+    assert_int_equal(err, ERR_WORK);
+    assert_holds(text, again == 2
+                           ? "the checkpoint of step 2 was not saved, training goes on: "
+                           : "the checkpoint of step 3 was not saved, training goes on: ");
+    assert_int_equal(resume(run, WITH_ALL, dir), 2);
+    static const char *const none[] = {"unfinished", "latest.tmp", "best.tmp", "step-00000003"};
+    for (int i = 0; i < 4; i++) {
+      snprintf(left, sizeof left, "%.3000s/checkpoints/%s", run, none[i]);
+      assert_false(file_exists(left));
+    }
+    snprintf(left, sizeof left, "%.3000s/checkpoints/best/training.json", run);
+    assert_true(access(left, R_OK) == 0);
+  }
+  commit(s, 4, false);
+  OK(wait_for(s));
+  saver_free(s);
+  assert_int_equal(resume(run, WITH_ALL, dir), 4);
+}
+
+static rlim_t limit;
+
+static void set_limit(void) {
+  struct rlimit r;
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &r), 0);
+  r.rlim_cur = limit;
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &r), 0);
+}
+
+static void lift_limit(void) {
+  struct rlimit r;
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &r), 0);
+  r.rlim_cur = r.rlim_max;
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &r), 0);
+}
+
+static void test_file_size_limit(void **state) {
+  (void)state;
+  char run[FILE_PATH_MAX];
+  OK(file_join(run, scratch, "limited"));
+  signal(SIGXFSZ, SIG_IGN);
+  limit = 600; /* enough for model.json and the warning, not for the weights */
+  fail_between(run, set_limit, lift_limit);
+}
+
+static char disk[FILE_PATH_MAX];
+
+static void fill_disk(void) {
+  char path[FILE_PATH_MAX], block[4096] = {0};
+  OK(file_join(path, disk, "ballast"));
+  int fd = open(path, O_WRONLY | O_CREAT, 0666);
+  assert_true(fd >= 0);
+  while (write(fd, block, sizeof block) > 0) {}
+  assert_int_equal(errno, ENOSPC);
+  /* A few pages, so that it fails in the middle of the arrays. */
+  off_t size = lseek(fd, 0, SEEK_END);
+  assert_int_equal(ftruncate(fd, size - 5 * 4096), 0);
+  close(fd);
+}
+
+static void empty_disk(void) {
+  char path[FILE_PATH_MAX];
+  OK(file_join(path, disk, "ballast"));
+  assert_int_equal(unlink(path), 0);
+}
+
+static void test_full_disk(void **state) {
+  (void)state;
+  char run[FILE_PATH_MAX];
+  OK(file_join(disk, scratch, "disk"));
+  OK(file_mkdirs(disk));
+  if (mount("tmpfs", disk, "tmpfs", 0, "size=2m") != 0) {
+    printf("skip: no small file system can be mounted: %s\n", strerror(errno));
+    skip();
+  }
+  OK(file_join(run, disk, "run"));
+  fail_between(run, fill_disk, empty_disk);
+}
+
+static int remove_disk(void **state) { /* also after a failure */
+  (void)state;
+  umount2(disk, MNT_DETACH);
+  return 0;
+}
+
+/* Killed. The child saves step after step, each now and then twice; what it knows to be
+ * on disk it writes where the parent sees it. */
+static void save_for_ever(const char *run, uint64_t step, _Atomic uint64_t *done) {
+  Saver *s;
+  TrainArrays shape = arrays(0, WITH_E | WITH_M | WITH_SECOND);
+  if (saver_new(&s, run, &shape, 2)) _exit(1);
+  for (;; step++) {
+    for (uint64_t times = 0; times <= step % 2; times++) {
+      TrainCounters c = counters(step);
+      fill_arrays(saver_begin(s), step);
+      saver_commit(s, &c, step % 3 == 0);
+      if (wait_for(s)) _exit(2);
+      atomic_store(done, step);
+    }
+  }
+}
+
+static void test_killed(void **state) {
+  (void)state;
+  char run[FILE_PATH_MAX], dir[FILE_PATH_MAX];
+  OK(file_join(run, scratch, "killed"));
+  _Atomic uint64_t *done =
+      mmap(NULL, sizeof *done, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  assert_true(done != MAP_FAILED);
+  /* How long a save takes here says when to kill: within the first few. */
+  double start = progress_clock();
+  save(at("measure"), WITH_E | WITH_M | WITH_SECOND, 1, true);
+  uint64_t longest = 1000000 + (uint64_t)(4e9 * (progress_clock() - start));
+  uint64_t step = 0;
+  Rng rng = {.key = (uint64_t)time(NULL)};
+  for (int kill_number = 0; kill_number < 50; kill_number++) {
+    fflush(stdout);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) save_for_ever(run, step + 1, done);
+    uint64_t ns = rng_below(&rng, longest);
+    struct timespec pause = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+    nanosleep(&pause, NULL);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status)); /* until then every save went well */
+    uint64_t least = atomic_load(done);
+    bool found;
+    listen_begin();
+    OK(checkpoint_find(run, dir, &found));
+    if (found) step = resume(run, WITH_E | WITH_M | WITH_SECOND, dir); /* to the bit */
+    listen_end();
+    assert_true(found || least == 0);
+    if (step < least) fail_msg("step %d was on disk, %d was found", (int)least, (int)step);
+  }
+  munmap(done, sizeof *done);
+  assert_true(step > 5); /* the children did work */
+}
+
+/* The same without luck: before each system call of a save the run must load, as if the
+ * child were killed there. There is one checkpoint only, and it is being replaced. */
+static void save_traced(const char *run) {
+  TrainArrays a = arrays(0, WITH_ALL);
+  if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0) _exit(3);
+  raise(SIGSTOP);
+  for (uint64_t step = 1; step <= 2; step++) {
+    TrainCounters c = counters(step);
+    fill_arrays(&a, step);
+    if (checkpoint_save(run, &a, &c, true) || checkpoint_prune(run, 1)) _exit(2);
+  }
+  _exit(0);
+}
+
+static void test_stopped_at_every_call(void **state) {
+  (void)state;
+  char run[FILE_PATH_MAX], dir[FILE_PATH_MAX];
+  uint64_t step = 1;
+  int status, stops = 0, replaced = 0;
+  OK(file_join(run, scratch, "traced"));
+  save(run, WITH_ALL, 1, true);
+  fflush(stdout);
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) save_traced(run);
+  assert_int_equal(waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 3) {
+    printf("skip: ptrace is not allowed\n");
+    skip();
+  }
+  for (; WIFSTOPPED(status); stops++) { /* on the way in and on the way out */
+    listen_begin();
+    uint64_t now = resume(run, WITH_ALL, dir);
+    listen_end();
+    assert_true(now >= step);
+    step = now;
+    replaced += str_ends(dir, ".old");
+    assert_int_equal(ptrace(PTRACE_SYSCALL, child, NULL, NULL), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+  }
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  assert_true(step == 2 && stops > 100 && replaced > 0);
+}
+
+/* Averages. */
+
+static void save_mean(const char *run, uint64_t step, bool averaged) {
+  TrainArrays a = arrays(0, averaged ? WITH_E : 0);
+  TrainCounters c = counters(step);
+  for (size_t i = 0; i < params.padded; i++) {
+    float x = (float)(1.0 / (double)(1 + i % 97)) * (float)(step * step);
+    a.w[i] = averaged ? 1e9f : x;
+    if (averaged) a.e[i] = x;
+  }
+  OK(checkpoint_save(run, &a, &c, false));
+}
+
+static void assert_mean(const char *out, double factor) {
+  char path[FILE_PATH_MAX];
+  memset(floats[1][0], 0, params.padded * sizeof(float));
+  OK(file_join(path, out, "weights.safetensors"));
+  OK(store_load_array(&params, floats[1][0], path));
+  for (size_t p = 0; p < params.count; p++) {
+    for (size_t k = 0; k < params.param[p].rows * params.param[p].cols; k++) {
+      size_t i = params.param[p].offset + k;
+      double x = (double)(float)(1.0 / (double)(1 + i % 97));
+      double mean = factor * x;
+      /* Each of the k numbers was rounded once, and so was the mean. */
+      double error = (double)floats[1][0][i] - mean;
+      if (error < 0) error = -error;
+      if (error > mean * 1.2e-7) fail_msg("%.9g is not %.9g", (double)floats[1][0][i], mean);
+    }
+  }
+}
+
+static void test_average(void **state) {
+  (void)state;
+  char run[FILE_PATH_MAX], out[FILE_PATH_MAX], path[FILE_PATH_MAX];
+  OK(file_join(run, scratch, "many"));
+  OK(file_join(out, scratch, "many/average/"));
+  for (uint64_t step = 1; step <= 5; step++) save_mean(run, step, step % 2);
+  OK(file_write(at("stderr"), "", 0));
+  log_quiet(false);
+  listen_begin();
+  Err err = average_last(run, 3, out);
+  const char *text = listen_end();
+  OK(err);
+  assert_holds(text, "average of 3 checkpoints, steps 3 to 5");
+  assert_mean(out, (9.0 + 16.0 + 25.0) / 3);
+  OK(file_join(path, out, "tokenizer.model"));
+  assert_true(file_exists(path));
+  ModelConfig back;
+  OK(store_load_config(&back, out));
+  assert_int_equal(back.d, config.d);
+  /* In its place, without a damaged one, with fewer than asked for. */
+  OK(file_join(path, run, "checkpoints/step-00000004/weights.safetensors"));
+  assert_int_equal(truncate(path, 2000), 0);
+  listen_begin();
+  err = average_last(run, 9, out);
+  text = listen_end();
+  OK(err);
+  assert_holds(text, "step-00000004/weights.safetensors");
+  assert_holds(text, "only 4 of 9");
+  assert_mean(out, (1.0 + 4.0 + 9.0 + 25.0) / 4);
+  assert_false(file_exists(at("many/average.unfinished")));
+  assert_false(file_exists(at("many/average.replaced")));
+  /* Never in place of something else. */
+  assert_int_equal(average_last(run, 2, at("many/checkpoints/step-00000005")), ERR_USAGE);
+  assert_int_equal(average_last(run, 2, run), ERR_USAGE);
+  assert_int_equal(average_last(run, 0, out), ERR_USAGE);
+  assert_int_equal(average_last(at("nowhere"), 2, at("nothing")), ERR_WORK);
+  assert_false(file_exists(at("nothing")));
+  assert_mean(out, (1.0 + 4.0 + 9.0 + 25.0) / 4);
+}
+
+/* Memory that runs out at the n-th allocation, for every n. */
+
+static const char *walked_run, *walked_dir;
+
+static Err make_saver(void) {
+  Saver *s;
+  TrainArrays shape = arrays(0, WITH_ALL);
+  TRY(saver_new(&s, walked_run, &shape, 1));
+  saver_free(s);
+  return ERR_OK;
+}
+
+static Err load_walked(void) {
+  TrainArrays a = arrays(1, WITH_ALL);
+  TrainCounters c;
+  return checkpoint_load(walked_dir, &a, &c);
+}
+
+static Err find_walked(void) {
+  char dir[FILE_PATH_MAX];
+  bool found;
+  TRY(checkpoint_find(walked_run, dir, &found));
+  assert_true(found && str_ends(dir, "step-00000002")); /* want of memory is no damage */
+  return ERR_OK;
+}
+
+static Err save_walked(void) {
+  TrainArrays a = arrays(0, WITH_ALL);
+  TrainCounters c = counters(2);
+  return checkpoint_save(walked_run, &a, &c, false);
+}
+
+static Err average_walked(void) {
+  return average_last(walked_run, 2, at("walked-average"));
+}
+
+static void walk(Err (*operation)(void), uint64_t least) {
+  for (uint64_t n = 1; n < 5000; n++) {
+    err_set(ERR_OK, "nothing was said");
+    mem_fail_after(n);
+    Err err = operation();
+    mem_fail_after(0);
+    if (!err) {
+      assert_true(n > least);
+      return;
+    }
+    assert_int_equal(err, ERR_WORK);
+    assert_says("out of memory");
+  }
+  fail_msg("it never succeeds");
+}
+
+static void test_out_of_memory(void **state) {
+  (void)state;
+  char run[FILE_PATH_MAX], dir[FILE_PATH_MAX];
+  OK(file_join(run, scratch, "walked"));
+  OK(file_join(dir, run, "checkpoints/latest"));
+  walked_run = run, walked_dir = dir;
+  save(run, WITH_ALL, 1, false);
+  save(run, WITH_ALL, 2, false);
+  walk(make_saver, 6);
+  walk(find_walked, 3);
+  walk(load_walked, 20);
+  log_quiet(true);
+  walk(average_walked, 20);
+  walk(save_walked, 20);
+  log_quiet(false);
+  assert_int_equal(resume(run, WITH_ALL, dir), 2);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_snapshots),
+      cmocka_unit_test(test_does_not_block),
+      cmocka_unit_test(test_file_size_limit),
+      cmocka_unit_test_teardown(test_full_disk, remove_disk),
+      cmocka_unit_test(test_killed),
+      cmocka_unit_test(test_stopped_at_every_call),
+      cmocka_unit_test(test_average),
+      cmocka_unit_test(test_out_of_memory),
+  };
+  return cmocka_run_group_tests(tests, set_up_model, tear_down_model);
+}

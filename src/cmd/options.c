@@ -178,7 +178,7 @@ const OptSpec cmd_options[] = {
            "Numbers that gradients travel as; they are added in fp32"),
     BYTES("bucket-size", "SIZE", "8M", 16384, 1073741824.0, "train", "Ranks",
           "Gradients that travel together, as soon as they are ready"),
-    {"silence", OPT_SECONDS, "TIME", "8s", 1, 86400, NULL, 1, false, "train", "Ranks",
+    {"silence", OPT_SECONDS, "TIME", "6s", 1, 86400, NULL, 1, false, "train", "Ranks",
      "A rank that does not move for so long, and for five times its usual, ends the run"},
     FLAG("dry-run", "train", G_RUN, "Say what memory and time the run would take, and leave"),
     TEXT("model", "DIR", NULL, "translate", "What to translate",

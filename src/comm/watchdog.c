@@ -55,7 +55,7 @@ static void lost(Comm *c, int r, const char *what) {
   const Peer *p = &c->peer[r];
   bool first = true;
   for (int q = 0; q < c->rank; q++) first = first && q == r;
-  if (!first) nap(1);
+  if (!first) nap(3);
   comm_die(c,
            "rank %d on %s %s; it was at %s. The run ends; continue it from the last "
            "checkpoint with --resume",

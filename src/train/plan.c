@@ -22,7 +22,7 @@ static size_t memory(const Train *t, Share share[SHARES], double *total) {
   int moments = optim_has_moment(&s->optim, 1) + optim_has_moment(&s->optim, 2);
   double mean = s->ema > 0 ? n : 0;
   bool rounds = s->reproducible && t->group > (uint32_t)t->ranks;
-  double exchange = t->ranks > 1 ? (double)s->bucket * (s->exchange_bf16 ? 1 : 1) : 0;
+  double exchange = t->ranks == 1 ? 0 : (double)s->bucket < n ? (double)s->bucket : n;
   size_t k = 0;
   share[k++] = (Share){"weights", n + mean};
   share[k++] = (Share){"gradients", n + (rounds ? n / ranks : 0)};

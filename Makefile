@@ -25,8 +25,9 @@ $(BUILD)/config.mk: scripts/probe Makefile
 CPPFLAGS += -Isrc -D_GNU_SOURCE -DTRIREME_VERSION='"$(VERSION)"' $(PROBED_CPPFLAGS)
 CFLAGS   += -std=c11 $(OPTIMISE) $(CWARN) $(SAN) -pthread $(PROBED_OPENMP)
 CXXFLAGS += -std=c++17 $(OPTIMISE) $(WARN) $(SAN) -pthread
-LDLIBS   += $(PROBED_LIBS) -lm
-LINK     = $(if $(HAVE_SENTENCEPIECE),$(CXX),$(CC)) $(OPTIMISE) $(SAN) -pthread $(PROBED_OPENMP)
+LDLIBS   += $(PROBED_LIBS) -lm -ldl
+# Plug-ins call the program's base room: it shows them its symbols.
+LINK     = $(if $(HAVE_SENTENCEPIECE),$(CXX),$(CC)) $(OPTIMISE) $(SAN) -pthread $(PROBED_OPENMP) -rdynamic
 
 sources  := $(sort $(wildcard src/*/*.c src/*/*/*.c) $(if $(HAVE_SENTENCEPIECE),$(wildcard src/*/*.cc)))
 # The fast kernels are compiled once for each instruction set; one is picked at start.

@@ -1,0 +1,83 @@
+/* Finding and loading plug-ins. Relies on the dynamic linker, file, str. */
+#include "base/plugin.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Is it in this directory? Notes where it looked. */
+static Err look_in(const char *dir, const char *name, char *path, Str *looked, bool *found) {
+  TRY(file_join(path, dir, name));
+  *found = file_exists(path);
+  if (looked->len) str_add(looked, ", ");
+  str_add(looked, dir);
+  return str_check(looked);
+}
+
+static Err look_in_list(const char *list, const char *name, char *path, Str *looked,
+                        bool *found) {
+  char dir[FILE_PATH_MAX];
+  for (const char *at = list; *at && !*found;) {
+    size_t n = strcspn(at, ":");
+    if (n >= sizeof dir)
+      return err_set(ERR_USAGE, "a directory in TRIREME_PLUGIN_PATH is too long");
+    memcpy(dir, at, n);
+    dir[n] = '\0';
+    if (n) TRY(look_in(dir, name, path, looked, found));
+    at += n + (at[n] == ':');
+  }
+  return ERR_OK;
+}
+
+static Err find(const char *name, char *path, Str *looked) {
+  char dir[FILE_PATH_MAX], library[FILE_PATH_MAX];
+  const char *list = getenv("TRIREME_PLUGIN_PATH");
+  bool found = false;
+  if (list) TRY(look_in_list(list, name, path, looked, &found));
+  TRY(file_program_dir(dir));
+  if (!found) TRY(look_in(dir, name, path, looked, &found));
+  TRY(file_join(library, dir, "../lib/trireme"));
+  if (!found) TRY(look_in(library, name, path, looked, &found));
+  if (found) return ERR_OK;
+  return err_set(ERR_WORK,
+                 "there is no %s in %s; install it there, or name its directory in "
+                 "TRIREME_PLUGIN_PATH",
+                 name, str_text(looked));
+}
+
+/* From one build, or not at all: structs cross the door. */
+static Err check_version(const Plugin *p) {
+  const char *version = dlsym(p->handle, "trireme_plugin_version");
+  if (!version) return err_set(ERR_WORK, "%s is not a plug-in of trireme", p->path);
+  if (strcmp(version, PLUGIN_VERSION) == 0) return ERR_OK;
+  return err_set(ERR_WORK,
+                 "%s is of version %s, this program of %s; install both from the same build",
+                 p->path, version, PLUGIN_VERSION);
+}
+
+Err plugin_open(Plugin *p, const char *name) {
+  Str looked = {0};
+  *p = (Plugin){0};
+  Err err = find(name, p->path, &looked);
+  str_free(&looked);
+  if (err) return err;
+  /* All symbols now: a missing library must be found here, not in mid-training. */
+  p->handle = dlopen(p->path, RTLD_NOW | RTLD_LOCAL);
+  if (!p->handle) return err_set(ERR_WORK, "cannot load %s: %s", p->path, dlerror());
+  err = check_version(p);
+  if (err) plugin_close(p);
+  return err;
+}
+
+Err plugin_symbol(const Plugin *p, const char *symbol, void *address) {
+  void *found = dlsym(p->handle, symbol);
+  memcpy(address, &found, sizeof found);
+  if (found) return ERR_OK;
+  return err_set(ERR_WORK, "%s has no %s; install it anew, from the same build as the program",
+                 p->path, symbol);
+}
+
+void plugin_close(Plugin *p) {
+  if (p->handle) dlclose(p->handle);
+  *p = (Plugin){0};
+}

@@ -118,8 +118,8 @@ Err cmd_translate(OptSet *opts) {
   TRY_DONE(backend_cpu(&job.backend, (int)opt_count(opts, "threads"),
                        strcmp(opt_text(opts, "precision"), "bf16") == 0));
   TRY_DONE(open_model(&job, dir));
-  TRY_DONE(translator_new(&job.translator, &job.config, &job.backend, job.w, &job.tokenizer,
-                          &spec, (size_t)opt_count(opts, "batch-tokens")));
+  TRY_DONE(translator_new(&job.translator, &job.config, &job.backend, (Weights){job.w, job.w},
+                          &job.tokenizer, &spec, (size_t)opt_count(opts, "batch-tokens")));
   err = translate(&job, opt_text(opts, "input"));
 done:
   translator_free(job.translator);

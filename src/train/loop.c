@@ -27,7 +27,9 @@ typedef struct {
   Tokenizer tokenizer;
   Validator *validator;
   char tokenizer_path[FILE_PATH_MAX];
-  float *w, *g, *m, *v;
+  float *w, *g, *m, *v; /* in the backend's memory */
+  void *low;            /* w in the backend's type */
+  float *kept[3];       /* w, m, v where checkpoints read and write them */
   TrainCounters at;
   double began; /* clock when this process began to count */
   FILE *metrics;
@@ -76,14 +78,39 @@ static Err enter_run(Train *t, const char *record) {
 /* Set-up. */
 
 static Err new_arrays(Train *t) {
-  float **list[] = {&t->w, &t->g, &t->m, &t->v};
-  for (int i = 0; i < 4; i++)
-    TRY(mem_alloc_aligned(list[i], t->t.params.padded * sizeof(float)));
+  const Backend *b = &t->backend;
+  size_t n = t->t.params.padded;
+  float **list[] = {&t->w, &t->m, &t->v, &t->g};
+  for (int i = 0; i < 4; i++) TRY(b->alloc(b, list[i], n * sizeof(float)));
+  t->low = t->w;
+  if (b->type != TYPE_F32) TRY(b->alloc(b, &t->low, n * type_size(b->type)));
+  for (int i = 0; i < 3; i++) {
+    t->kept[i] = *list[i];
+    if (!b->host) TRY(mem_alloc_aligned(&t->kept[i], n * sizeof(float)));
+  }
   return ERR_OK;
 }
 
 static TrainArrays arrays(const Train *t) {
-  return (TrainArrays){&t->t.config, &t->t.params, t->tokenizer_path, t->w, t->m, t->v};
+  return (TrainArrays){&t->t.config, &t->t.params, t->tokenizer_path,
+                       t->kept[0],   t->kept[1],   t->kept[2]};
+}
+
+/* From what a checkpoint or the start left to the backend, and the other way. */
+static void put_arrays(Train *t) {
+  const Backend *b = &t->backend;
+  size_t n = t->t.params.padded;
+  float *list[] = {t->w, t->m, t->v};
+  for (int i = 0; i < 3; i++) b->put(b, list[i], t->kept[i], n * sizeof(float));
+  b->lower(b, t->low, t->w, n);
+}
+
+static Err get_arrays(Train *t) {
+  const Backend *b = &t->backend;
+  float *list[] = {t->w, t->m, t->v};
+  for (int i = 0; i < 3; i++)
+    TRY(b->get(b, t->kept[i], list[i], t->t.params.padded * sizeof(float)));
+  return ERR_OK;
 }
 
 static ModelConfig config_for(const Train *t) {
@@ -112,10 +139,12 @@ static Err set_up(Train *t, const char *record) {
     TRY(checkpoint_load(s->run, &a, &t->at));
     log_info("resume: step %" PRIu64 ", best BLEU so far %.2f", t->at.step, t->at.best_bleu);
   } else {
-    params_init(&t->t.params, &config, s->seed, t->w);
+    params_init(&t->t.params, &config, s->seed, t->kept[0]);
   }
+  put_arrays(t);
   if (s->valid_every)
-    TRY(validator_new(&t->validator, &t->data, &t->t, t->w, &t->tokenizer, &s->beam));
+    TRY(validator_new(&t->validator, &t->data, &t->t, (Weights){t->w, t->low}, &t->tokenizer,
+                      &s->beam));
   LoaderSpec loader = {.seed = s->seed,
                        .step = t->at.step,
                        .group = s->micro_batches,
@@ -128,7 +157,7 @@ static void say_header(const Train *t) {
   const TrainSpec *s = t->spec;
   const ModelConfig *c = &t->t.config;
   char parameters[32], pairs[32], memory[32], batches[32];
-  double bytes = (double)(t->t.arena_floats + 4 * t->t.params.padded) * sizeof(float);
+  double bytes = (double)t->t.arena_bytes + 16 * (double)t->t.params.padded;
   log_info("model    %s-norm Transformer, d %d, ff %d, %d+%d layers, %d heads, %s parameters",
            c->pre_norm ? "pre" : "post", c->d, c->ff, c->layers[0], c->layers[1], c->heads,
            str_of_count(parameters, t->t.params.total));
@@ -147,7 +176,7 @@ static void say_header(const Train *t) {
 static Err accumulate(Train *t, double *rows) {
   const TrainSpec *s = t->spec;
   size_t n = t->t.params.padded;
-  memset(t->g, 0, n * sizeof(float));
+  t->backend.zero(&t->backend, t->g, n * sizeof(float));
   *rows = 0;
   for (uint32_t i = 0; i < s->micro_batches; i++) {
     const Batch *batch;
@@ -156,7 +185,9 @@ static Err accumulate(Train *t, double *rows) {
     TRY(loader_next(t->loader, &batch));
     double got = progress_clock();
     StepKey key = {rng_mix(rng_mix(s->seed, t->at.step), i), true};
-    transformer_step(&t->t, t->w, t->g, batch, key, s->smoothing, 1, NULL, NULL, &loss);
+    transformer_step(&t->t, (Weights){t->w, t->low}, t->g, batch, key, s->smoothing, 1, NULL,
+                     NULL);
+    TRY(transformer_loss(&t->t, &loss));
     t->since.data += got - start;
     t->since.model += progress_clock() - got;
     t->since.loss += loss.loss, t->since.nll += loss.nll, t->since.right += loss.right;
@@ -193,6 +224,7 @@ static Err update(Train *t, double rows, double lr) {
   adam.correction1 = (float)(1 - pow((double)s->beta1, now));
   adam.correction2 = (float)(1 - pow((double)s->beta2, now));
   b->adam(b, t->w, t->m, t->v, t->g, t->t.params.padded, &adam);
+  b->lower(b, t->low, t->w, t->t.params.padded);
   t->since.update += progress_clock() - start;
   t->since.norm = norm;
   return ERR_OK;
@@ -242,6 +274,7 @@ static Err save(Train *t, bool best) {
   TrainCounters now = t->at;
   TrainArrays a = arrays(t);
   now.seconds = elapsed(t);
+  TRY(get_arrays(t));
   Err err = checkpoint_save(t->spec->run, &a, &now, best);
   if (!err) err = checkpoint_prune(t->spec->run, t->spec->keep);
   if (err)
@@ -303,8 +336,13 @@ static void tear_down(Train *t) {
   tokenizer_close(&t->tokenizer);
   order_plan_free(&t->plan);
   dataset_close(&t->data);
+  const Backend *b = &t->backend;
+  for (int i = 0; i < 3 && b->name && !b->host; i++) mem_free(t->kept[i]);
   float *list[] = {t->w, t->g, t->m, t->v};
-  for (int i = 0; i < 4; i++) mem_free(list[i]);
+  if (t->low != t->w) b->release(b, t->low);
+  for (int i = 0; i < 4; i++) {
+    if (list[i]) b->release(b, list[i]);
+  }
   if (t->metrics) fclose(t->metrics);
   if (t->lock >= 0) close(t->lock);
 }

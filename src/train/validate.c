@@ -11,8 +11,10 @@
 struct Validator {
   DataSet *data;
   Transformer *t;
-  const float *w;
+  Weights w;
   Translator *translator;
+  Backend cpu; /* translates for a device, which cannot yet, */
+  float *copy; /* with these weights; NULL where the model is here */
   Batch batch;
   FileMap text[2]; /* valid.src, valid.ref */
   Line *line[2];
@@ -33,7 +35,18 @@ static Err split_lines(const FileMap *map, Line *line, size_t lines) {
   return ERR_OK;
 }
 
-Err validator_new(Validator **out, DataSet *data, Transformer *t, const float *w,
+static Err new_translator(Validator *v, const Tokenizer *tokenizer, const BeamSpec *spec) {
+  const Backend *b = v->t->backend;
+  Weights w = v->w;
+  if (!b->host) {
+    TRY(backend_cpu(&v->cpu, 0, false));
+    TRY(mem_alloc_aligned(&v->copy, v->t->params.padded * sizeof(float)));
+    b = &v->cpu, w = (Weights){v->copy, v->copy};
+  }
+  return translator_new(&v->translator, &v->t->config, b, w, tokenizer, spec, 2048);
+}
+
+Err validator_new(Validator **out, DataSet *data, Transformer *t, Weights w,
                   const Tokenizer *tokenizer, const BeamSpec *spec) {
   *out = NULL;
   Validator *v;
@@ -49,7 +62,7 @@ Err validator_new(Validator **out, DataSet *data, Transformer *t, const float *w
     TRY_DONE(split_lines(&v->text[side], v->line[side], v->lines));
   }
   TRY_DONE(batch_new(&v->batch, (uint32_t)t->capacity, (uint32_t)t->capacity / 2 + 1));
-  err = translator_new(&v->translator, &t->config, t->backend, w, tokenizer, spec, 2048);
+  err = new_translator(v, tokenizer, spec);
 done:
   if (err)
     validator_free(v);
@@ -61,6 +74,7 @@ done:
 void validator_free(Validator *v) {
   if (!v) return;
   translator_free(v->translator);
+  mem_free(v->copy);
   batch_free(&v->batch);
   for (int side = 0; side < 2; side++) {
     mem_free(v->line[side]);
@@ -73,9 +87,10 @@ static Err valid_loss(Validator *v, double *nll) {
   double sum = 0;
   uint64_t rows = 0, next = 0;
   while (next < v->data->meta.split[SPLIT_VALID].pairs) {
-    BatchLoss loss;
     TRY(batch_fill_from(&v->batch, v->data, SPLIT_VALID, &next));
-    transformer_step(v->t, v->w, NULL, &v->batch, (StepKey){0}, 0, 0, NULL, NULL, &loss);
+    BatchLoss loss;
+    transformer_step(v->t, v->w, NULL, &v->batch, (StepKey){0}, 0, 0, NULL, NULL);
+    TRY(transformer_loss(v->t, &loss));
     sum += loss.nll;
     rows += loss.rows;
   }
@@ -106,7 +121,9 @@ Err validator_run(Validator *v, int samples, Validation *result) {
   Scoring s = {.v = v, .samples = samples};
   MetricScore score = {0};
   size_t cut;
+  const Backend *b = v->t->backend;
   TRY(valid_loss(v, &result->nll));
+  if (v->copy) TRY(b->get(b, v->copy, v->w.full, v->t->params.padded * sizeof(float)));
   TRY(metric_open(&s.bleu, &(MetricConfig){.kind = METRIC_BLEU}));
   Err err = translator_run(v->translator, v->line[0], v->lines, take, &s, &cut);
   if (!err) metric_score(s.bleu, &score);

@@ -58,7 +58,9 @@ typedef struct {
   bool dropout;
 } StepKey;
 
-/* Called when the gradients of the parameters in [begin, end) are complete. */
+/* Called when the gradients of the parameters in [begin, end) are complete: on a
+ * device, when the work that completes them is queued. Each element of the flat
+ * array, padding too, is told exactly once a step; the tables come last. */
 typedef void (*GradReady)(void *context, size_t begin, size_t end);
 
 typedef struct {

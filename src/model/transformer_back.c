@@ -97,14 +97,25 @@ static void embed_back(Transformer *t, float *g, int which, const int32_t *id,
                 dropout_at(key, t->config.drop_embed, which, 255, 11));
 }
 
-/* Tells which parameters are finished: a layer's lie together. */
-static void layer_ready(const Transformer *t, int which, int layer, GradReady ready,
-                        void *context) {
-  if (!ready) return;
-  const LayerParams *l = &t->params.layer[which][layer];
-  size_t begin = l->norm[0].gain;
-  size_t end = l->feed.down_bias + (size_t)t->config.d;
-  ready(context, begin, end);
+/* The flat array holds the tables, then both stacks layer by layer, each with its
+ * final norm, then cross_kv. Where a layer begins; one behind the last is the final
+ * norm, and behind that what follows the stack. */
+static size_t part_begin(const Transformer *t, int which, int part) {
+  const Params *p = &t->params;
+  int layers = t->config.layers[which];
+  if (part < layers) return p->layer[which][part].norm[0].gain;
+  if (part == layers && t->config.pre_norm) return p->final_norm[which].gain;
+  return which ? p->cross_kv : part_begin(t, 1, 0);
+}
+
+/* Once the way back has passed the junction before a layer, the layer's gradients
+ * are complete; behind the last junction, those of the final norm. */
+static void junction_ready(const Transformer *t, int which, int junction, GradReady ready,
+                           void *context) {
+  int per_layer = which ? 3 : 2, part = junction / per_layer;
+  if (!ready || junction % per_layer) return;
+  size_t begin = part_begin(t, which, part), end = part_begin(t, which, part + 1);
+  if (begin < end) ready(context, begin, end);
 }
 
 static void decoder_back(Transformer *t, Weights w, float *g, const Batch *batch, StepKey key,
@@ -113,17 +124,14 @@ static void decoder_back(Transformer *t, Weights w, float *g, const Batch *batch
   size_t rows = batch->rows[1];
   for (int i = s->sublayers; i >= 0; i--) {
     junction_back(t, w, g, 1, i, rows, key);
+    junction_ready(t, 1, i, ready, context);
     if (i == 0) break;
     int layer = (i - 1) / 3, kind = (i - 1) % 3;
     const void *y = s->y[i - 1];
     if (kind == 0) self_back(t, w, g, 1, layer, y, rows, batch->tgt_off, batch->sentences, key);
     if (kind == 1) cross_back(t, w, g, layer, y, batch, key);
     if (kind == 2) feed_back(t, w, g, 1, layer, y, rows, key);
-    /* Its first norm is done at the junction before it. */
-    if (kind == 2 && layer + 1 < t->config.layers[1])
-      layer_ready(t, 1, layer + 1, ready, context);
   }
-  layer_ready(t, 1, 0, ready, context);
   embed_back(t, g, 1, batch->tgt_in, batch->tgt_pos, rows, key);
 }
 
@@ -144,6 +152,7 @@ static void encoder_back(Transformer *t, Weights w, float *g, const Batch *batch
   size_t rows = batch->rows[0];
   for (int i = s->sublayers; i >= 0; i--) {
     junction_back(t, w, g, 0, i, rows, key);
+    junction_ready(t, 0, i, ready, context);
     if (i == 0) break;
     int layer = (i - 1) / 2;
     const void *y = s->y[i - 1];
@@ -151,10 +160,7 @@ static void encoder_back(Transformer *t, Weights w, float *g, const Batch *batch
       self_back(t, w, g, 0, layer, y, rows, batch->src_off, batch->sentences, key);
     else
       feed_back(t, w, g, 0, layer, y, rows, key);
-    if ((i - 1) % 2 == 1 && layer + 1 < t->config.layers[0])
-      layer_ready(t, 0, layer + 1, ready, context);
   }
-  layer_ready(t, 0, 0, ready, context);
   embed_back(t, g, 0, batch->src, batch->src_pos, rows, key);
 }
 
@@ -162,5 +168,7 @@ void transformer_back(Transformer *t, Weights w, float *g, const Batch *batch, S
                       GradReady ready, void *context) {
   decoder_back(t, w, g, batch, key, ready, context);
   memory_back(t, w, g, batch);
+  if (ready) ready(context, t->params.cross_kv, t->params.padded);
   encoder_back(t, w, g, batch, key, ready, context);
+  if (ready) ready(context, 0, part_begin(t, 0, 0));
 }

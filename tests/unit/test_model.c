@@ -213,44 +213,73 @@ static void test_dropout_is_the_same_everywhere(void **state) {
   close_fixture(&b);
 }
 
-/* Every parameter's gradient is announced once, when it is complete. */
+/* Every element of the flat array is announced once, when it is complete. */
 typedef struct {
   uint8_t *told;
   const float *g;
   float *seen;
+  size_t last; /* beginning of the last range */
+  int calls;
 } Announced;
 
 static void note_ready(void *context, size_t begin, size_t end) {
   Announced *a = context;
+  assert_true(begin < end);
   for (size_t i = begin; i < end; i++) {
     assert_int_equal(a->told[i], 0);
     a->told[i] = 1;
     a->seen[i] = a->g[i];
   }
+  a->last = begin;
+  a->calls++;
 }
 
 static void test_gradients_are_announced_when_complete(void **state) {
   (void)state;
-  const char *forms[] = {"pre", "post"};
-  for (int i = 0; i < 2; i++) {
+  /* Tables, cross_kv, and each layer; pre-norm has two final norms beside. */
+  static const struct {
+    const char *form;
+    int calls;
+  } cases[] = {{"pre", 8}, {"post", 6}, {"free", 6}};
+  for (int i = 0; i < 3; i++) {
     Fixture f;
     Announced a = {0};
-    open_fixture(&f, forms[i], false);
-    OK(mem_alloc(&a.told, f.t.params.padded, 1));
-    OK(mem_alloc(&a.seen, f.t.params.padded, sizeof(float)));
+    open_fixture(&f, cases[i].form, false);
+    size_t n = f.t.params.padded;
+    OK(mem_alloc(&a.told, n, 1));
+    OK(mem_alloc(&a.seen, n, sizeof(float)));
     a.g = f.g;
     transformer_step(&f.t, (Weights){f.w, f.w}, f.g, &batch, (StepKey){0}, 0.1f, 1, note_ready,
                      &a);
-    size_t told = 0;
-    for (size_t k = 0; k < f.t.params.padded; k++) {
-      told += a.told[k];
-      if (a.told[k]) assert_true(a.seen[k] == f.g[k]);
+    for (size_t k = 0; k < n; k++) {
+      assert_int_equal(a.told[k], 1);
+      assert_true(a.seen[k] == f.g[k]);
     }
-    assert_true(told > f.t.params.total / 2);
+    assert_int_equal(a.calls, cases[i].calls);
+    assert_int_equal(a.last, 0);
     mem_free(a.told);
     mem_free(a.seen);
     close_fixture(&f);
   }
+}
+
+/* The sums are those of all steps since they were asked for. */
+static void test_losses_add_up(void **state) {
+  (void)state;
+  Fixture f;
+  BatchLoss one, two, none;
+  open_fixture(&f, "pre", false);
+  for (int steps = 1; steps <= 2; steps++) {
+    for (int i = 0; i < steps; i++)
+      transformer_step(&f.t, (Weights){f.w, f.w}, NULL, &batch, (StepKey){0}, 0, 0, NULL, NULL);
+    OK(transformer_loss(&f.t, steps == 1 ? &one : &two));
+  }
+  OK(transformer_loss(&f.t, &none));
+  assert_int_equal(one.rows, 10);
+  assert_int_equal(two.rows, 20);
+  assert_true(one.nll > 0 && fabs(two.nll - 2 * one.nll) < 1e-9 * two.nll);
+  assert_true(none.rows == 0 && none.loss == 0 && none.nll == 0 && none.right == 0);
+  close_fixture(&f);
 }
 
 int main(void) {
@@ -260,6 +289,7 @@ int main(void) {
       cmocka_unit_test(test_base_has_the_reference_size),
       cmocka_unit_test(test_dropout_is_the_same_everywhere),
       cmocka_unit_test(test_gradients_are_announced_when_complete),
+      cmocka_unit_test(test_losses_add_up),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,10 +59,19 @@ typedef struct {
 
 /* Options of an update of the flat parameters; see train/optim. */
 typedef struct {
-  float lr, beta1, beta2, epsilon, decay; /* decay: decoupled (AdamW) */
-  float correction1, correction2;         /* 1 - beta^t */
-  float scale;                            /* every gradient is multiplied by it first */
+  float lr, beta1, beta2, epsilon, decay;
+  float correction1, correction2; /* 1 - beta^t */
+  float scale;                    /* every gradient is multiplied by it first */
+  bool coupled;                   /* decay goes through the moments (L2), not beside (AdamW) */
 } AdamStep;
+
+typedef struct {
+  float lr, beta, decay, scale;
+} MomentumStep;
+
+/* Elements whose squares are summed together. Ranks own whole units, so a gradient
+ * has the same norm, to the bit, however many ranks hold it. */
+#define NORM_UNIT 4096
 
 typedef struct Backend {
   const char *name;
@@ -141,11 +150,19 @@ typedef struct Backend {
   void (*loss)(const struct Backend *, void *logits, double *loss, const int32_t *target,
                size_t rows, size_t vocab, float smoothing, float scale);
 
-  double (*norm2)(const struct Backend *, const float *x, size_t n); /* sum of squares */
+  /* The sum of squares of each NORM_UNIT elements, the last unit may be shorter:
+   * sums (n / NORM_UNIT, rounded up), in the program's memory. Waits; what a device
+   * could not do gives NaN. */
+  void (*norm2)(const struct Backend *, double *sums, const float *x, size_t n);
   void (*add)(const struct Backend *, float *x, const float *y, float scale,
               size_t n); /* x += scale * y */
   void (*adam)(const struct Backend *, float *w, float *m, float *v, const float *g, size_t n,
                const AdamStep *);
+  /* m = beta * m + (scale * g + decay * w); w -= lr * m. */
+  void (*momentum)(const struct Backend *, float *w, float *m, const float *g, size_t n,
+                   const MomentumStep *);
+  void (*ema)(const struct Backend *, float *e, const float *w, double keep,
+              size_t n); /* e += (1 - keep) * (w - e) */
 } Backend;
 
 /* Fills the table; `threads` 0: one per core this process may use. */

@@ -297,11 +297,12 @@ static void loss(const Backend *b, void *logits_, double *sum, const int32_t *ta
   }
 }
 
-static double norm2(const Backend *b, const float *x, size_t n) {
+static void norm2(const Backend *b, double *sums, const float *x, size_t n) {
   (void)b;
-  double sum = 0;
-  for (size_t i = 0; i < n; i++) sum += (double)x[i] * x[i];
-  return sum;
+  for (size_t i = 0; i < n; i++) {
+    if (i % NORM_UNIT == 0) sums[i / NORM_UNIT] = 0;
+    sums[i / NORM_UNIT] += (double)x[i] * x[i];
+  }
 }
 
 static void add(const Backend *b, float *x, const float *y, float scale, size_t n) {
@@ -313,13 +314,29 @@ static void adam(const Backend *b, float *w, float *m, float *v, const float *g,
                  const AdamStep *s) {
   (void)b;
   for (size_t i = 0; i < n; i++) {
-    double grad = (double)g[i] * s->scale;
+    double grad = (double)g[i] * s->scale, decay = s->decay * (double)w[i];
+    if (s->coupled) grad += decay, decay = 0;
     m[i] = (float)(s->beta1 * (double)m[i] + (1 - (double)s->beta1) * grad);
     v[i] = (float)(s->beta2 * (double)v[i] + (1 - (double)s->beta2) * grad * grad);
     double step =
         (m[i] / (double)s->correction1) / (sqrt(v[i] / (double)s->correction2) + s->epsilon);
-    w[i] = (float)(w[i] - s->lr * (step + s->decay * (double)w[i]));
+    w[i] = (float)(w[i] - s->lr * (step + decay));
   }
+}
+
+static void momentum(const Backend *b, float *w, float *m, const float *g, size_t n,
+                     const MomentumStep *s) {
+  (void)b;
+  for (size_t i = 0; i < n; i++) {
+    double grad = (double)g[i] * s->scale + (double)w[i] * s->decay;
+    m[i] = (float)(s->beta * (double)m[i] + grad);
+    w[i] = (float)(w[i] - s->lr * (double)m[i]);
+  }
+}
+
+static void ema(const Backend *b, float *e, const float *w, double keep, size_t n) {
+  (void)b;
+  for (size_t i = 0; i < n; i++) e[i] = (float)(e[i] + (1 - keep) * ((double)w[i] - e[i]));
 }
 
 void backend_reference(Backend *b) {
@@ -331,5 +348,6 @@ void backend_reference(Backend *b) {
   b->add_norm = add_norm, b->add_norm_back = add_norm_back;
   b->attend = attend, b->attend_back = attend_back;
   b->activate = activate, b->activate_back = activate_back;
-  b->loss = loss, b->norm2 = norm2, b->add = add, b->adam = adam;
+  b->loss = loss, b->norm2 = norm2, b->add = add;
+  b->adam = adam, b->momentum = momentum, b->ema = ema;
 }

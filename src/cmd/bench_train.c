@@ -1,6 +1,6 @@
 /* trireme bench train: the speed of a training step on sentences of given lengths
  * with random ids, so that nothing but lengths and sizes counts. Relies on model,
- * data/order. */
+ * data/order, train/optim. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,6 +15,7 @@
 #include "cmd/bench.h"
 #include "data/input.h"
 #include "model/transformer.h"
+#include "train/optim.h"
 
 #define WARM_UP 2  /* steps that do not count */
 #define AHEAD   32 /* batches made beforehand, used in turn */
@@ -98,7 +99,8 @@ static Err fill_batch(Batch *b, Order *order, const OrderPlan *plan, const Lengt
 typedef struct {
   Transformer t;
   float *w, *g, *m, *v;
-  void *low; /* w in the backend's type */
+  void *low;    /* w in the backend's type */
+  double *sums; /* of squares of the gradients */
   double last_loss;
   uint64_t rows[2];
 } Trainer;
@@ -108,6 +110,7 @@ static Err new_trainer(Trainer *r, const ModelConfig *c, const Backend *b, size_
   size_t n = r->t.params.padded;
   float **list[] = {&r->w, &r->g, &r->m, &r->v}, *start;
   for (int i = 0; i < 4; i++) TRY(b->alloc(b, list[i], n * sizeof(float)));
+  TRY(mem_alloc(&r->sums, n / NORM_UNIT + 1, sizeof *r->sums));
   r->low = r->w;
   if (b->type != TYPE_F32) TRY(b->alloc(b, &r->low, n * type_size(b->type)));
   TRY(mem_alloc_aligned(&start, n * sizeof *start));
@@ -121,6 +124,7 @@ static Err new_trainer(Trainer *r, const ModelConfig *c, const Backend *b, size_
 static void free_trainer(Trainer *r) {
   const Backend *b = r->t.backend;
   if (!b) return;
+  mem_free(r->sums);
   if (r->low != r->w) b->release(b, r->low);
   float *list[] = {r->w, r->g, r->m, r->v};
   for (int i = 0; i < 4; i++) b->release(b, list[i]);
@@ -135,7 +139,8 @@ static void step(Trainer *r, const Batch *batch, uint64_t number) {
   transformer_step(&r->t, (Weights){r->w, r->low}, r->g, batch,
                    (StepKey){rng_mix(1, number), true}, 0.1f, 1.0f / (float)batch->rows[1],
                    NULL, NULL);
-  double norm = sqrt(b->norm2(b, r->g, n));
+  b->norm2(b, r->sums, r->g, n);
+  double norm = optim_norm(r->sums, (n + NORM_UNIT - 1) / NORM_UNIT);
   AdamStep adam = {.lr = 1e-4f,
                    .beta1 = 0.9f,
                    .beta2 = 0.98f,

@@ -14,6 +14,7 @@
 #include "base/stop.h"
 #include "data/batch.h"
 #include "train/checkpoint.h"
+#include "train/optim.h"
 #include "train/train.h"
 #include "train/validate.h"
 
@@ -205,7 +206,7 @@ static Err update(Train *t, double rows, double lr) {
   const TrainSpec *s = t->spec;
   const Backend *b = &t->backend;
   double start = progress_clock();
-  double norm = sqrt(b->norm2(b, t->g, t->t.params.padded)) / rows;
+  double norm = sqrt(optim_norm2(b, t->g, t->t.params.padded)) / rows;
   if (!isfinite(norm)) {
     return err_set(ERR_WORK,
                    "step %" PRIu64

@@ -131,12 +131,14 @@ static void do_loss(const Backend *b, Case *c) {
   b->loss(b, c->a[0], c->loss, c->id, c->rows, c->out, 0.1f, 0.5f);
 }
 static void do_norm2(const Backend *b, Case *c) {
-  c->a[1][0] = (float)b->norm2(b, c->a[0], c->n[0]);
+  static double sums[256]; /* 2048 x 512 elements at most */
+  b->norm2(b, sums, c->a[0], c->n[0]);
+  for (size_t i = 0; i * NORM_UNIT < c->n[0]; i++) c->a[1][i] = (float)sums[i];
 }
 static void do_add(const Backend *b, Case *c) {
   b->add(b, c->a[0], c->a[1], 0.3f, c->n[0]);
 }
-static void do_adam(const Backend *b, Case *c) {
+static void run_adam(const Backend *b, Case *c, bool coupled) {
   AdamStep s = {.lr = 1e-3f,
                 .beta1 = 0.9f,
                 .beta2 = 0.98f,
@@ -144,9 +146,23 @@ static void do_adam(const Backend *b, Case *c) {
                 .decay = 0.01f,
                 .correction1 = 0.1f,
                 .correction2 = 0.02f,
-                .scale = 0.5f};
+                .scale = 0.5f,
+                .coupled = coupled};
   for (size_t i = 0; i < c->n[2]; i++) c->a[2][i] = fabsf(c->a[2][i]);
   b->adam(b, c->a[0], c->a[1], c->a[2], c->a[3], c->n[0], &s);
+}
+static void do_adam(const Backend *b, Case *c) {
+  run_adam(b, c, false);
+}
+static void do_adam_coupled(const Backend *b, Case *c) {
+  run_adam(b, c, true);
+}
+static void do_momentum(const Backend *b, Case *c) {
+  MomentumStep s = {.lr = 0.1f, .beta = 0.9f, .decay = 0.01f, .scale = 0.5f};
+  b->momentum(b, c->a[0], c->a[1], c->a[2], c->n[0], &s);
+}
+static void do_ema(const Backend *b, Case *c) {
+  b->ema(b, c->a[0], c->a[1], 0.7, c->n[0]);
 }
 
 static void make_linear(Case *c) {
@@ -210,6 +226,9 @@ static const struct {
     {"norm2", make_flat, do_norm2, 4, false},
     {"add", make_flat, do_add, 4, false},
     {"adam", make_flat, do_adam, 8, false},
+    {"adam_coupled", make_flat, do_adam_coupled, 8, false},
+    {"momentum", make_flat, do_momentum, 8, false},
+    {"ema", make_flat, do_ema, 8, false},
 };
 #define OPS (sizeof ops / sizeof *ops)
 
@@ -466,7 +485,7 @@ static void test_every_operation_is_there(void **state) {
   assert_int_equal(backend_cpu(&list[1], 1, false), ERR_OK);
   for (int i = 0; i < 2; i++) {
     const void *const *at = (const void *const *)(const void *)&list[i].reserve;
-    for (const void *const *end = (const void *const *)(const void *)(&list[i].adam + 1);
+    for (const void *const *end = (const void *const *)(const void *)(&list[i].ema + 1);
          at < end; at++)
       assert_non_null(*at);
   }

@@ -280,24 +280,28 @@ static void loss(const Backend *b, void *logits_, double *sum, const int32_t *ta
   }
 }
 
-#define FLAT 65536 /* elements of the flat arrays handled at once */
-
-static double norm2(const Backend *b, const float *x, size_t n) {
-  size_t parts = (n + FLAT - 1) / FLAT;
-  double total = 0, part_sum[1024];
-  for (size_t first = 0; first < parts; first += 1024) {
-    size_t count = parts - first < 1024 ? parts - first : 1024;
-#pragma omp parallel for num_threads(b->threads) schedule(static)
-    for (size_t p = 0; p < count; p++) {
-      size_t begin = (first + p) * FLAT, end = begin + FLAT < n ? begin + FLAT : n;
-      double sum = 0;
-#pragma omp simd reduction(+ : sum)
-      for (size_t i = begin; i < end; i++) sum += (double)x[i] * (double)x[i];
-      part_sum[p] = sum;
-    }
-    for (size_t p = 0; p < count; p++) total += part_sum[p];
+/* Sixteen running sums and a fixed way to add them up. The square of a float is
+ * exact in double, so the bits do not depend on the width of the vectors either. */
+static double unit_norm2(const float *x, size_t n) {
+  double lane[16] = {0};
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    for (size_t k = 0; k < 16; k++) lane[k] += (double)x[i + k] * (double)x[i + k];
   }
-  return total;
+  for (size_t k = 0; i + k < n; k++) lane[k] += (double)x[i + k] * (double)x[i + k];
+  for (size_t half = 8; half; half /= 2) {
+    for (size_t k = 0; k < half; k++) lane[k] += lane[k + half];
+  }
+  return lane[0];
+}
+
+static void norm2(const Backend *b, double *sums, const float *x, size_t n) {
+  size_t units = (n + NORM_UNIT - 1) / NORM_UNIT;
+#pragma omp parallel for num_threads(b->threads) schedule(static) if (units > 1)
+  for (size_t u = 0; u < units; u++) {
+    size_t begin = u * NORM_UNIT;
+    sums[u] = unit_norm2(x + begin, n - begin < NORM_UNIT ? n - begin : NORM_UNIT);
+  }
 }
 
 static void add(const Backend *b, float *x, const float *y, float scale, size_t n) {
@@ -305,25 +309,55 @@ static void add(const Backend *b, float *x, const float *y, float scale, size_t 
   for (size_t i = 0; i < n; i++) x[i] += scale * y[i];
 }
 
+/* a * b + c, fused where the machine can. The updates below leave the compiler no
+ * choice of which product to fuse, so that an element gets the same bits in the
+ * middle of a vector, in a loop's odd end, and on any rank. */
+static inline float madd(float a, float b, float c) {
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
 static void adam(const Backend *b, float *w, float *m, float *v, const float *g, size_t n,
                  const AdamStep *s) {
-  float beta1 = s->beta1, beta2 = s->beta2, lr = s->lr / s->correction1,
-        decay = s->lr * s->decay;
+  float beta1 = s->beta1, beta2 = s->beta2, lr = s->lr / s->correction1;
+  float inner = s->coupled ? s->decay : 0, outer = s->coupled ? 0 : s->lr * s->decay;
   float root = 1 / sqrtf(s->correction2), epsilon = s->epsilon, scale = s->scale;
 #pragma omp parallel for simd num_threads(b->threads) schedule(static)
   for (size_t i = 0; i < n; i++) {
-    float grad = g[i] * scale;
-    float mean = beta1 * m[i] + (1 - beta1) * grad;
-    float square = beta2 * v[i] + (1 - beta2) * grad * grad;
+    float grad = madd(inner, w[i], g[i] * scale);
+    float mean = madd(beta1, m[i], (1 - beta1) * grad);
+    float square = madd(beta2, v[i], (1 - beta2) * grad * grad);
     m[i] = mean;
     v[i] = square;
-    w[i] -= lr * mean / (sqrtf(square) * root + epsilon) + decay * w[i];
+    w[i] -= madd(outer, w[i], lr * mean / madd(sqrtf(square), root, epsilon));
   }
+}
+
+/* NovoGrad brings it many short weights, for which threads cost more than they save. */
+static void momentum(const Backend *b, float *w, float *m, const float *g, size_t n,
+                     const MomentumStep *s) {
+  float lr = s->lr, beta = s->beta, decay = s->decay, scale = s->scale;
+#pragma omp parallel for simd num_threads(b->threads) schedule(static) if (n > NORM_UNIT)
+  for (size_t i = 0; i < n; i++) {
+    float mean = madd(beta, m[i], madd(decay, w[i], g[i] * scale));
+    m[i] = mean;
+    w[i] = madd(-lr, mean, w[i]);
+  }
+}
+
+static void ema(const Backend *b, float *e, const float *w, double keep, size_t n) {
+  float take = (float)(1 - keep);
+#pragma omp parallel for simd num_threads(b->threads) schedule(static)
+  for (size_t i = 0; i < n; i++) e[i] = madd(take, w[i] - e[i], e[i]);
 }
 
 void FAST(fast_rows)(Backend *b) {
   b->embed = embed, b->embed_back = embed_back;
   b->add_norm = add_norm, b->add_norm_back = add_norm_back;
   b->activate = activate, b->activate_back = activate_back;
-  b->loss = loss, b->norm2 = norm2, b->add = add, b->adam = adam;
+  b->loss = loss, b->norm2 = norm2, b->add = add;
+  b->adam = adam, b->momentum = momentum, b->ema = ema;
 }

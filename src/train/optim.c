@@ -1,0 +1,72 @@
+/* Adam, AdamW, SGD with momentum and NovoGrad, from the backend's operations on
+ * flat arrays. Relies on backend, params. */
+#include "train/optim.h"
+
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+
+const char *const optim_names = "adam|adamw|sgd|novograd";
+
+bool optim_has_moment(const OptimSpec *o, int which) {
+  return which == 1 || (which == 2 && (o->kind == OPTIM_ADAM || o->kind == OPTIM_ADAMW));
+}
+
+void optim_piece(const OptimSpec *o, const Backend *b, float *w, float *m, float *v,
+                 const float *g, size_t n, uint64_t step, double lr, double scale) {
+  assert(o->kind != OPTIM_NOVOGRAD && "NovoGrad needs whole weights: optim_layers");
+  if (o->kind == OPTIM_SGD) {
+    MomentumStep s = {
+        .lr = (float)lr, .beta = o->beta1, .decay = o->decay, .scale = (float)scale};
+    b->momentum(b, w, m, g, n, &s);
+    return;
+  }
+  double now = (double)step + 1;
+  AdamStep s = {.lr = (float)lr,
+                .beta1 = o->beta1,
+                .beta2 = o->beta2,
+                .epsilon = o->epsilon,
+                .decay = o->decay,
+                .correction1 = (float)(1 - pow((double)o->beta1, now)),
+                .correction2 = (float)(1 - pow((double)o->beta2, now)),
+                .scale = (float)scale,
+                .coupled = o->kind == OPTIM_ADAM};
+  b->adam(b, w, m, v, g, n, &s);
+}
+
+void optim_layers(const OptimSpec *o, const Backend *b, const Params *params, float *w,
+                  float *m, double *second, const float *g, uint64_t step, double lr,
+                  double scale) {
+  assert(o->kind == OPTIM_NOVOGRAD && "only NovoGrad goes by whole weights");
+  for (size_t i = 0; i < params->count; i++) {
+    const Param *p = &params->param[i];
+    size_t n = p->rows * p->cols;
+    double norm2 = scale * scale * optim_norm2(b, g + p->offset, n), keep = o->beta2;
+    second[i] = step ? keep * second[i] + (1 - keep) * norm2 : norm2;
+    /* Bounded, so that a weight without gradients never makes 0 times infinity. */
+    double factor = fmin(scale / (sqrt(second[i]) + (double)o->epsilon), (double)FLT_MAX);
+    MomentumStep s = {
+        .lr = (float)lr, .beta = o->beta1, .decay = o->decay, .scale = (float)factor};
+    b->momentum(b, w + p->offset, m + p->offset, g + p->offset, n, &s);
+  }
+}
+
+static double add_sums(double total, const double *sums, size_t n) {
+  for (size_t i = 0; i < n; i++) total += sums[i];
+  return total;
+}
+
+double optim_norm(const double *sums, size_t n) {
+  return sqrt(add_sums(0, sums, n));
+}
+
+double optim_norm2(const Backend *b, const float *x, size_t n) {
+  enum { UNITS = 1024 };
+  double total = 0, sums[UNITS];
+  for (size_t at = 0; at < n; at += (size_t)UNITS * NORM_UNIT) {
+    size_t count = n - at < (size_t)UNITS * NORM_UNIT ? n - at : (size_t)UNITS * NORM_UNIT;
+    b->norm2(b, sums, x + at, count);
+    total = add_sums(total, sums, (count + NORM_UNIT - 1) / NORM_UNIT);
+  }
+  return total;
+}

@@ -47,6 +47,7 @@ typedef struct {
   const int32_t *q_off, *k_off; /* (sentences + 1) rows */
   const int32_t *k_len;         /* (sentences) keys there are, or NULL: up to the next k_off */
   size_t q_ld, kv_ld, o_ld;     /* steps from row to row */
+  size_t q_rows;                /* rows of q there are; only the way back asks */
   bool causal;                  /* row i sees keys 0 … i */
   Dropout drop;                 /* of the probabilities */
 } Attention;
@@ -168,5 +169,15 @@ typedef struct Backend {
 /* Fills the table; `threads` 0: one per core this process may use. */
 NODISCARD Err backend_cpu(Backend *backend, int threads, bool bf16);
 void backend_reference(Backend *backend);
+
+/* What people ask for: device "auto", "cpu", "cuda" or "cuda:1"; precision "fp32",
+ * "tf32", "bf16" or "fp16". Under auto a GPU is taken where there is one, and a line
+ * says why where there is none; what was asked by name is had or is an error. */
+typedef struct {
+  const char *device, *precision;
+  int threads; /* of the cpu; 0: one per core */
+} BackendSpec;
+NODISCARD Err backend_open(Backend *backend, const BackendSpec *spec);
+void backend_close(Backend *backend); /* harmless when not open */
 
 #endif

@@ -208,7 +208,7 @@ static Err run(Trainer *r, Batch *batch, size_t batches, const OrderPlan *plan,
 Err bench_train(const OptSet *opts) {
   const char *path = opt_text(opts, "lengths");
   if (!path) return err_set(ERR_USAGE, "bench train needs --lengths FILE: two lengths a line");
-  Backend backend;
+  Backend backend = {0};
   ModelConfig config = {.vocab = (int)opt_count(opts, "vocab-size"), .bos = 2, .eos = 1};
   Lengths l = {0};
   Order order = {0};
@@ -218,8 +218,9 @@ Err bench_train(const OptSet *opts) {
   if (batches > AHEAD) batches = AHEAD;
   Trainer trainer = {0};
   Err err;
-  TRY_DONE(backend_cpu(&backend, (int)opt_count(opts, "threads"),
-                       strcmp(opt_text(opts, "precision"), "bf16") == 0));
+  BackendSpec spec = {opt_text(opts, "device"), opt_text(opts, "precision"),
+                      (int)opt_count(opts, "threads")};
+  TRY_DONE(backend_open(&backend, &spec));
   TRY_DONE(config_preset(&config, opt_text(opts, "preset")));
   TRY_DONE(read_lengths(&l, path));
   config.longest = (int)l.longest;
@@ -237,5 +238,6 @@ done:
   order_plan_free(&plan);
   order_close(&order);
   mem_free(l.len);
+  backend_close(&backend);
   return err;
 }

@@ -46,6 +46,7 @@ static void self_back(Transformer *t, Weights w, float *g, int which, int layer,
   size_t d = (size_t)t->config.d;
   void *d_out = t->branch; /* free on the way back */
   Attention a = self_attention(t, which, layer, off, sentences, key);
+  a.q_rows = rows;
   b->linear_dw(b, g + p->out, grad(g, p->out_bias), t->d_branch, s->out, rows, d, d);
   b->linear_dx(b, d_out, t->d_branch, weight(t, w, p->out), rows, d, d, false);
   b->attend_back(b, t->d_wide, element(t, t->d_wide, d), element(t, t->d_wide, 2 * d), d_out,
@@ -64,6 +65,7 @@ static void cross_back(Transformer *t, Weights w, float *g, int layer, const voi
   const void *k = element(t, t->cross_kv, at);
   Attention a =
       cross_attention(t, layer, batch->tgt_off, batch->src_off, batch->sentences, key);
+  a.q_rows = rows;
   b->linear_dw(b, g + p->out, grad(g, p->out_bias), t->d_branch, s->out, rows, d, d);
   b->linear_dx(b, d_out, t->d_branch, weight(t, w, p->out), rows, d, d, false);
   b->attend_back(b, t->d_wide, element(t, t->d_cross_kv, at), element(t, t->d_cross_kv, at + d),

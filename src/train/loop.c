@@ -124,7 +124,7 @@ static ModelConfig config_for(const Train *t) {
 
 static Err set_up(Train *t, const char *record) {
   const TrainSpec *s = t->spec;
-  TRY(backend_cpu(&t->backend, s->threads, s->bf16));
+  TRY(backend_open(&t->backend, &s->backend));
   TRY(dataset_open(&t->data, s->data));
   TRY(order_plan(&t->plan, &t->data.order, s->batch_tokens));
   TRY(dataset_path(&t->data, "tokenizer.model", t->tokenizer_path));
@@ -344,6 +344,7 @@ static void tear_down(Train *t) {
   for (int i = 0; i < 4; i++) {
     if (list[i]) b->release(b, list[i]);
   }
+  backend_close(&t->backend);
   if (t->metrics) fclose(t->metrics);
   if (t->lock >= 0) close(t->lock);
 }

@@ -3,6 +3,7 @@
 #ifndef TRAIN_TRAIN_H
 #define TRAIN_TRAIN_H
 
+#include "backend/backend.h"
 #include "decode/beam.h"
 #include "model/config.h"
 #include "train/schedule.h"
@@ -16,8 +17,7 @@ typedef struct {
   uint64_t seed;
   Schedule schedule;
   float beta1, beta2, epsilon, decay, clip, smoothing;
-  int threads;
-  bool bf16;
+  BackendSpec backend;
   uint64_t valid_every, save_every, log_every;
   int keep, patience, samples; /* checkpoints kept; validations without a better BLEU */
   BeamSpec beam;

@@ -29,14 +29,14 @@ LDLIBS   += $(PROBED_LIBS) -lm -ldl
 # Plug-ins call the program's base room: it shows them its symbols.
 LINK     = $(if $(HAVE_SENTENCEPIECE),$(CXX),$(CC)) $(OPTIMISE) $(SAN) -pthread $(PROBED_OPENMP) -rdynamic
 
-sources  := $(sort $(filter-out src/comm/mpi.c,$(wildcard src/*/*.c src/*/*/*.c)) $(if $(HAVE_SENTENCEPIECE),$(wildcard src/*/*.cc)))
+sources  := $(sort $(filter-out src/comm/mpi.c src/backend/cuda/%,$(wildcard src/*/*.c src/*/*/*.c)) $(if $(HAVE_SENTENCEPIECE),$(wildcard src/*/*.cc)))
 # The fast kernels are compiled once for each instruction set; one is picked at start.
 kernels  := $(wildcard src/backend/cpu/fast/*.c)
 isas     := base $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),v3 v4)
 objects  := $(addprefix $(BUILD)/,$(addsuffix .o,$(sources)) $(foreach i,$(isas),$(kernels:.c=.$i.o)))
 unit     := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_*.c))
 tools    := $(patsubst tests/tools/%.c,$(BUILD)/tests/%,$(wildcard tests/tools/*.c))
-formatted = $(shell git ls-files -co --exclude-standard 'src/*.c' 'src/*.h' 'src/*.cc' 'tests/*.c' 'tests/*.h')
+formatted = $(shell git ls-files -co --exclude-standard 'src/*.c' 'src/*.h' 'src/*.cc' 'src/*.cu' 'src/*.cuh' 'tests/*.c' 'tests/*.h' 'tests/*.cu')
 
 # `make V=1` shows the whole commands.
 say = $(if $(V),,@echo '  $(1)	$(patsubst $(BUILD)/%,%,$@)';)
@@ -72,6 +72,37 @@ $(BUILD)/trireme: $(BUILD)/src/main.c.o $(BUILD)/libtrireme.a
 plugins: $(if $(PROBED_MPI),$(BUILD)/libtrireme-mpi.so)
 $(BUILD)/libtrireme-mpi.so: src/comm/mpi.c src/comm/carrier.h src/base/plugin.h $(BUILD)/config.mk
 	$(call say,PLUGIN)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared $< $(PROBED_MPI) -o $@
+
+# The CUDA plug-in, where nvcc is; `make CUDA_ARCH=90a` builds it for one kind of GPU.
+# The last word is what the driver compiles for GPUs that are newer than all of them.
+CUDA_ARCH ?= 75 80 86 89 90a
+CUDA_PTX  ?= 90
+cuda_obj  := $(patsubst %,$(BUILD)/%.o,$(wildcard src/backend/cuda/*.c src/backend/cuda/*.cu))
+cuda_code  = $(foreach a,$(CUDA_ARCH),$(if $(filter sm_$(a:a=),$(CUDA_HAS)),-gencode arch=compute_$a,code=sm_$a)) \
+  $(if $(filter sm_$(CUDA_PTX),$(CUDA_HAS)),-gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX))
+NVCCFLAGS += -std=c++17 -O3 --threads 2 $(cuda_code) -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra
+# Sanitized builds leave it out: it is tested on its own, by `make test-gpu`.
+plugins: $(if $(SAN),,$(if $(HAVE_CUDA),$(BUILD)/libtrireme-cuda.so))
+$(BUILD)/src/backend/cuda/%.c.o: CFLAGS += -fPIC $(CUDA_CFLAGS)
+$(BUILD)/tests/gpu/%.c.o: CFLAGS += $(CUDA_CFLAGS)
+$(BUILD)/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(call say,NVCC)$(NVCC) -Isrc -D_GNU_SOURCE -DTRIREME_VERSION='"$(VERSION)"' $(NVCCFLAGS) -MMD -MP -c $< -o $@
+$(cuda_obj): $(BUILD)/config.mk
+$(BUILD)/libtrireme-cuda.so: $(cuda_obj)
+	$(call say,LINK)$(CXX) -shared $(LDFLAGS) $^ $(CUDA_LIBS) -o $@
+# What needs a GPU to run: programs that open the plug-in, and one that has the kernels.
+gpu_tests := $(patsubst %,$(BUILD)/%,$(basename $(wildcard tests/gpu/test_*.c tests/gpu/test_*.cu)))
+$(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.c.o $(BUILD)/libtrireme.a
+	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
+$(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.cu.o $(filter %.cu.o,$(cuda_obj)) $(BUILD)/libtrireme.a
+	$(call say,LINK)$(CXX) -rdynamic -pthread $(PROBED_OPENMP) $(LDFLAGS) $^ $(CUDA_LIBS) $(LDLIBS) -o $@
+.PHONY: test-gpu gpu-programs
+gpu-programs: $(gpu_tests)
+test-gpu:
+	@$(MAKE) --no-print-directory -j$(jobs) all
+	@BUILD=$(BUILD) MAKE='$(MAKE)' scripts/test-gpu
+
 $(BUILD)/trireme.1: $(BUILD)/trireme
 	$(call say,MAN)$(abspath $<) help --man > $@
 $(BUILD)/trireme.bash: $(BUILD)/trireme
@@ -125,6 +156,8 @@ install: all
 	install -m 644 $(BUILD)/trireme.1 $(DESTDIR)$(PREFIX)/share/man/man1/trireme.1
 	install -m 644 $(BUILD)/trireme.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/trireme
 	cp -R recipes $(DESTDIR)$(PREFIX)/share/trireme/
+	test ! -f $(BUILD)/libtrireme-cuda.so || install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/trireme \
+	  $(BUILD)/libtrireme-cuda.so
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/trireme $(DESTDIR)$(PREFIX)/share/man/man1/trireme.1 \
 	  $(DESTDIR)$(PREFIX)/share/bash-completion/completions/trireme
@@ -138,9 +171,10 @@ help:
 	@echo 'make demo          install what is missing, build, show a run from text to data set'
 	@echo 'make test          install what is missing, build, run every test'
 	@echo 'make asan          every test under the address and undefined-behaviour sanitizers'
+	@echo 'make test-gpu      the CUDA plug-in on the GPU of this machine'
 	@echo 'make fuzz          every fuzzer for FUZZ_SECONDS (60) each'
 	@echo 'make format        lay the source out with clang-format; check-format only looks'
 	@echo 'make install       to PREFIX (/usr/local), below DESTDIR; also uninstall'
 	@echo 'make clean         remove build/'
 
--include $(objects:.o=.d) $(BUILD)/src/main.c.d $(wildcard $(BUILD)/tests/*/*.d)
+-include $(objects:.o=.d) $(cuda_obj:.o=.d) $(BUILD)/src/main.c.d $(wildcard $(BUILD)/tests/*/*.d)

@@ -1,7 +1,13 @@
 /* The table of operations: what a model asks of a machine, at the level the model
  * speaks. Forward and backward are written by hand; there is no graph. A backend
  * is a struct of functions: `cpu` (fast), `reference` (plain C, the oracle), and
- * later `cuda` from a plug-in. Relies on base.
+ * `cuda` from a plug-in. Relies on base.
+ *
+ * Activations, and the weights that products and embeddings read, are of the
+ * backend's type: void * here. Gradients of weights, moments, statistics, gains
+ * and biases of norms are float. All arrays lie in the backend's memory. Work is
+ * done in the order of the calls, but perhaps later: what goes wrong on a device
+ * is told by the next `get` or `sync`.
  *
  * Shapes stand in comments as (rows, columns), rows contiguous. `rows` are packed
  * sentences, one behind the other; offsets tell them apart. Gradients of
@@ -14,7 +20,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backend/type.h"
 #include "base/err.h"
+
+/* All weights of a model, twice: `full` is what is updated, `low` its copy in the
+ * backend's type; where that is float, they are one. */
+typedef struct {
+  const float *full;
+  const void *low;
+} Weights;
 
 typedef enum { ACT_RELU, ACT_GELU, ACT_SILU } Activation;
 
@@ -33,6 +47,7 @@ typedef struct {
   const int32_t *q_off, *k_off; /* (sentences + 1) rows */
   const int32_t *k_len;         /* (sentences) keys there are, or NULL: up to the next k_off */
   size_t q_ld, kv_ld, o_ld;     /* steps from row to row */
+  size_t q_rows;                /* rows of q there are; only the way back asks */
   bool causal;                  /* row i sees keys 0 … i */
   Dropout drop;                 /* of the probabilities */
 } Attention;
@@ -62,65 +77,83 @@ typedef struct {
 typedef struct Backend {
   const char *name;
   char about[160]; /* one line: kernels, threads */
-  bool bf16;       /* round operands of products to bf16 */
+  Type type;       /* of activations and low weights */
+  bool bf16;       /* cpu: round operands of products to bf16 */
+  bool host;       /* its memory is the program's own: pointers may be followed */
   int threads;
+  void *state;                     /* a device's own, or NULL */
+  void (*close)(struct Backend *); /* or NULL; see backend_close */
 
   /* Takes the working memory for sentences of at most `longest` rows and heads of
    * width d, so that no operation has to; attention needs it. */
   Err (*reserve)(const struct Backend *, size_t longest, size_t d);
 
+  /* Memory: `pointer` is the address of the pointer, as in mem_alloc; zeroed. */
+  Err (*alloc)(const struct Backend *, void *pointer, size_t bytes);
+  void (*release)(const struct Backend *, void *block);
+  /* From the program's memory, which may be written again at once. */
+  void (*put)(const struct Backend *, void *to, const void *from, size_t bytes);
+  /* To the program's memory; waits until it is there. */
+  Err (*get)(const struct Backend *, void *to, const void *from, size_t bytes);
+  void (*copy)(const struct Backend *, void *to, const void *from, size_t bytes);
+  void (*zero)(const struct Backend *, void *block, size_t bytes);
+  Err (*sync)(const struct Backend *); /* waits until all work is done */
+  /* low = full, rounded to the backend's type. */
+  void (*lower)(const struct Backend *, void *low, const float *full, size_t n);
+
   /* y (rows, out) = x (rows, in) · wᵀ + bias; w (out, in); bias (out) or NULL. */
-  void (*linear)(const struct Backend *, float *y, const float *x, const float *w,
-                 const float *bias, size_t rows, size_t in, size_t out);
+  void (*linear)(const struct Backend *, void *y, const void *x, const void *w,
+                 const void *bias, size_t rows, size_t in, size_t out);
   /* dx (rows, in) = dy · w, added when `add`. */
-  void (*linear_dx)(const struct Backend *, float *dx, const float *dy, const float *w,
+  void (*linear_dx)(const struct Backend *, void *dx, const void *dy, const void *w,
                     size_t rows, size_t in, size_t out, bool add);
   /* dw (out, in) += dyᵀ · x; dbias (out) += column sums of dy, if not NULL. */
-  void (*linear_dw)(const struct Backend *, float *dw, float *dbias, const float *dy,
-                    const float *x, size_t rows, size_t in, size_t out);
+  void (*linear_dw)(const struct Backend *, float *dw, float *dbias, const void *dy,
+                    const void *x, size_t rows, size_t in, size_t out);
 
   /* x (rows, d) = drop(table[id] * scale + place[position]). */
-  void (*embed)(const struct Backend *, float *x, const float *table, const float *place,
+  void (*embed)(const struct Backend *, void *x, const void *table, const float *place,
                 const int32_t *id, const int32_t *position, size_t rows, size_t d, float scale,
                 Dropout drop);
   /* dtable[id] += …; dplace[position] += … if not NULL; in the order of the rows. */
-  void (*embed_back)(const struct Backend *, float *dtable, float *dplace, const float *dx,
+  void (*embed_back)(const struct Backend *, float *dtable, float *dplace, const void *dx,
                      const int32_t *id, const int32_t *position, size_t rows, size_t d,
                      float scale, Dropout drop);
 
   /* sum = x + drop(branch); y = norm(sum) * gain + bias; branch NULL: sum = x and
    * is not written. stat (rows, 2): mean and 1 / deviation, for the way back. */
-  void (*add_norm)(const struct Backend *, float *sum, float *y, float *stat, const float *x,
-                   const float *branch, const float *gain, const float *bias, const AddNorm *);
+  void (*add_norm)(const struct Backend *, void *sum, void *y, float *stat, const void *x,
+                   const void *branch, const float *gain, const float *bias, const AddNorm *);
   /* dx = gradient of the sum: through the norm, plus `through` (rows, d) if not
    * NULL; dbranch = drop's share of it, if not NULL. dx may be `through`. */
-  void (*add_norm_back)(const struct Backend *, float *dx, float *dbranch, float *dgain,
-                        float *dbias, const float *dy, const float *through, const float *sum,
+  void (*add_norm_back)(const struct Backend *, void *dx, void *dbranch, float *dgain,
+                        float *dbias, const void *dy, const void *through, const void *sum,
                         const float *stat, const float *gain, const AddNorm *);
 
   /* o = softmax(q · kᵀ / sqrt(d)) · v for each sentence and head; lse (q rows,
    * heads) is kept for the way back. */
-  void (*attend)(const struct Backend *, float *o, float *lse, const float *q, const float *k,
-                 const float *v, const Attention *);
-  void (*attend_back)(const struct Backend *, float *dq, float *dk, float *dv, const float *do_,
-                      const float *o, const float *lse, const float *q, const float *k,
-                      const float *v, const Attention *);
+  void (*attend)(const struct Backend *, void *o, float *lse, const void *q, const void *k,
+                 const void *v, const Attention *);
+  void (*attend_back)(const struct Backend *, void *dq, void *dk, void *dv, const void *do_,
+                      const void *o, const float *lse, const void *q, const void *k,
+                      const void *v, const Attention *);
 
   /* y = drop(act(x)); the way back needs x, and dx may be dy. */
-  void (*activate)(const struct Backend *, float *y, const float *x, size_t n, Activation,
+  void (*activate)(const struct Backend *, void *y, const void *x, size_t n, Activation,
                    Dropout);
-  void (*activate_back)(const struct Backend *, float *dx, const float *dy, const float *x,
+  void (*activate_back)(const struct Backend *, void *dx, const void *dy, const void *x,
                         size_t n, Activation, Dropout);
 
   /* Label-smoothed cross entropy of rows of logits; overwrites them with the
    * gradient of (sum of the losses) * scale. Adds the smoothed and the plain sum
    * of losses to loss[0] and loss[1], and the right guesses to loss[2]. With
    * `scale` 0 the logits are left alone. */
-  void (*loss)(const struct Backend *, float *logits, double loss[3], const int32_t *target,
+  void (*loss)(const struct Backend *, void *logits, double *loss, const int32_t *target,
                size_t rows, size_t vocab, float smoothing, float scale);
 
   /* The sum of squares of each NORM_UNIT elements, the last unit may be shorter:
-   * sums (n / NORM_UNIT, rounded up). */
+   * sums (n / NORM_UNIT, rounded up), in the program's memory. Waits; what a device
+   * could not do gives NaN. */
   void (*norm2)(const struct Backend *, double *sums, const float *x, size_t n);
   void (*add)(const struct Backend *, float *x, const float *y, float scale,
               size_t n); /* x += scale * y */
@@ -136,5 +169,15 @@ typedef struct Backend {
 /* Fills the table; `threads` 0: one per core this process may use. */
 NODISCARD Err backend_cpu(Backend *backend, int threads, bool bf16);
 void backend_reference(Backend *backend);
+
+/* What people ask for: device "auto", "cpu", "cuda" or "cuda:1"; precision "fp32",
+ * "tf32", "bf16" or "fp16". Under auto a GPU is taken where there is one, and a line
+ * says why where there is none; what was asked by name is had or is an error. */
+typedef struct {
+  const char *device, *precision;
+  int threads; /* of the cpu; 0: one per core */
+} BackendSpec;
+NODISCARD Err backend_open(Backend *backend, const BackendSpec *spec);
+void backend_close(Backend *backend); /* harmless when not open */
 
 #endif

@@ -1,19 +1,22 @@
 /* Every operation in plain C, in double precision where it sums: slow, obvious,
- * and what the others are compared with. Relies on backend, dropout. */
+ * and what the others are compared with. Relies on backend, dropout, host. */
 #include <math.h>
 #include <string.h>
 
 #include "backend/backend.h"
 #include "backend/dropout.h"
+#include "backend/host.h"
 
 static Err reserve(const Backend *b, size_t longest, size_t d) {
   (void)b, (void)longest, (void)d;
   return ERR_OK;
 }
 
-static void linear(const Backend *b, float *y, const float *x, const float *w,
-                   const float *bias, size_t rows, size_t in, size_t out) {
+static void linear(const Backend *b, void *y_, const void *x_, const void *w_,
+                   const void *bias_, size_t rows, size_t in, size_t out) {
   (void)b;
+  float *y = y_;
+  const float *x = x_, *w = w_, *bias = bias_;
   for (size_t r = 0; r < rows; r++) {
     for (size_t o = 0; o < out; o++) {
       double sum = bias ? bias[o] : 0;
@@ -23,9 +26,11 @@ static void linear(const Backend *b, float *y, const float *x, const float *w,
   }
 }
 
-static void linear_dx(const Backend *b, float *dx, const float *dy, const float *w, size_t rows,
+static void linear_dx(const Backend *b, void *dx_, const void *dy_, const void *w_, size_t rows,
                       size_t in, size_t out, bool add) {
   (void)b;
+  float *dx = dx_;
+  const float *dy = dy_, *w = w_;
   for (size_t r = 0; r < rows; r++) {
     for (size_t i = 0; i < in; i++) {
       double sum = add ? dx[r * in + i] : 0;
@@ -35,9 +40,10 @@ static void linear_dx(const Backend *b, float *dx, const float *dy, const float 
   }
 }
 
-static void linear_dw(const Backend *b, float *dw, float *dbias, const float *dy,
-                      const float *x, size_t rows, size_t in, size_t out) {
+static void linear_dw(const Backend *b, float *dw, float *dbias, const void *dy_,
+                      const void *x_, size_t rows, size_t in, size_t out) {
   (void)b;
+  const float *dy = dy_, *x = x_;
   for (size_t o = 0; o < out; o++) {
     for (size_t i = 0; i < in; i++) {
       double sum = dw[o * in + i];
@@ -50,10 +56,12 @@ static void linear_dw(const Backend *b, float *dw, float *dbias, const float *dy
   }
 }
 
-static void embed(const Backend *b, float *x, const float *table, const float *place,
+static void embed(const Backend *b, void *x_, const void *table_, const float *place,
                   const int32_t *id, const int32_t *position, size_t rows, size_t d,
                   float scale, Dropout drop) {
   (void)b;
+  float *x = x_;
+  const float *table = table_;
   for (size_t r = 0; r < rows; r++) {
     for (size_t c = 0; c < d; c++) {
       float value = table[(size_t)id[r] * d + c] * scale + place[(size_t)position[r] * d + c];
@@ -62,10 +70,11 @@ static void embed(const Backend *b, float *x, const float *table, const float *p
   }
 }
 
-static void embed_back(const Backend *b, float *dtable, float *dplace, const float *dx,
+static void embed_back(const Backend *b, float *dtable, float *dplace, const void *dx_,
                        const int32_t *id, const int32_t *position, size_t rows, size_t d,
                        float scale, Dropout drop) {
   (void)b;
+  const float *dx = dx_;
   for (size_t r = 0; r < rows; r++) {
     for (size_t c = 0; c < d; c++) {
       float grad = dx[r * d + c] * dropout_factor(drop, r * d + c);
@@ -75,10 +84,12 @@ static void embed_back(const Backend *b, float *dtable, float *dplace, const flo
   }
 }
 
-static void add_norm(const Backend *b, float *sum, float *y, float *stat, const float *x,
-                     const float *branch, const float *gain, const float *bias,
+static void add_norm(const Backend *b, void *sum_, void *y_, float *stat, const void *x_,
+                     const void *branch_, const float *gain, const float *bias,
                      const AddNorm *n) {
   (void)b;
+  float *sum = sum_, *y = y_;
+  const float *x = x_, *branch = branch_;
   for (size_t r = 0; r < n->rows; r++) {
     double mean = 0, variance = 0;
     const float *row = branch ? sum + r * n->d : x + r * n->d;
@@ -97,10 +108,12 @@ static void add_norm(const Backend *b, float *sum, float *y, float *stat, const 
   }
 }
 
-static void add_norm_back(const Backend *b, float *dx, float *dbranch, float *dgain,
-                          float *dbias, const float *dy, const float *through, const float *sum,
+static void add_norm_back(const Backend *b, void *dx_, void *dbranch_, float *dgain,
+                          float *dbias, const void *dy_, const void *through_, const void *sum_,
                           const float *stat, const float *gain, const AddNorm *n) {
   (void)b;
+  float *dx = dx_, *dbranch = dbranch_;
+  const float *dy = dy_, *through = through_, *sum = sum_;
   for (size_t r = 0; r < n->rows; r++) {
     double mean = stat[2 * r], inverse = stat[2 * r + 1], g_sum = 0, gx_sum = 0;
     for (size_t c = 0; c < n->d; c++) {
@@ -147,9 +160,11 @@ static double score(const Attention *a, const float *q, const float *k, size_t s
   return sum / sqrt((double)a->d);
 }
 
-static void attend(const Backend *b, float *o, float *lse, const float *q, const float *k,
-                   const float *v, const Attention *a) {
+static void attend(const Backend *b, void *o_, float *lse, const void *q_, const void *k_,
+                   const void *v_, const Attention *a) {
   (void)b;
+  float *o = o_;
+  const float *q = q_, *k = k_, *v = v_;
   double p[4096];
   for (size_t s = 0; s < a->sentences; s++) {
     for (size_t h = 0; h < a->heads; h++) {
@@ -173,10 +188,12 @@ static void attend(const Backend *b, float *o, float *lse, const float *q, const
   }
 }
 
-static void attend_back(const Backend *b, float *dq, float *dk, float *dv, const float *do_,
-                        const float *o, const float *lse, const float *q, const float *k,
-                        const float *v, const Attention *a) {
+static void attend_back(const Backend *b, void *dq_, void *dk_, void *dv_, const void *do__,
+                        const void *o_, const float *lse, const void *q_, const void *k_,
+                        const void *v_, const Attention *a) {
   (void)b;
+  float *dq = dq_, *dk = dk_, *dv = dv_;
+  const float *do_ = do__, *o = o_, *q = q_, *k = k_, *v = v_;
   for (size_t s = 0; s < a->sentences; s++) {
     size_t rows = (size_t)(a->q_off[s + 1] - a->q_off[s]), keys = keys_of(a, s);
     for (size_t h = 0; h < a->heads; h++) {
@@ -239,22 +256,27 @@ static double act_slope(Activation kind, double x) {
   return 0;
 }
 
-static void activate(const Backend *b, float *y, const float *x, size_t n, Activation kind,
+static void activate(const Backend *b, void *y_, const void *x_, size_t n, Activation kind,
                      Dropout drop) {
   (void)b;
+  float *y = y_;
+  const float *x = x_;
   for (size_t i = 0; i < n; i++) y[i] = (float)act(kind, x[i]) * dropout_factor(drop, i);
 }
 
-static void activate_back(const Backend *b, float *dx, const float *dy, const float *x,
+static void activate_back(const Backend *b, void *dx_, const void *dy_, const void *x_,
                           size_t n, Activation kind, Dropout drop) {
   (void)b;
+  float *dx = dx_;
+  const float *dy = dy_, *x = x_;
   for (size_t i = 0; i < n; i++)
     dx[i] = (float)(dy[i] * act_slope(kind, x[i])) * dropout_factor(drop, i);
 }
 
-static void loss(const Backend *b, float *logits, double sum[3], const int32_t *target,
+static void loss(const Backend *b, void *logits_, double *sum, const int32_t *target,
                  size_t rows, size_t vocab, float smoothing, float scale) {
   (void)b;
+  float *logits = logits_;
   double even = smoothing / (double)vocab, hit = 1 - smoothing + even;
   for (size_t r = 0; r < rows; r++) {
     float *row = logits + r * vocab;
@@ -319,6 +341,7 @@ static void ema(const Backend *b, float *e, const float *w, double keep, size_t 
 
 void backend_reference(Backend *b) {
   *b = (Backend){.name = "reference", .about = "reference: plain C, one thread", .threads = 1};
+  host_memory(b);
   b->reserve = reserve;
   b->linear = linear, b->linear_dx = linear_dx, b->linear_dw = linear_dw;
   b->embed = embed, b->embed_back = embed_back;

@@ -17,6 +17,9 @@
 #include "model/transformer.h"
 #include "train/optim.h"
 
+#define WARM_UP 2  /* steps that do not count */
+#define AHEAD   32 /* batches made beforehand, used in turn */
+
 typedef struct {
   uint32_t (*len)[2]; /* tokens without end mark */
   size_t pairs, cap;
@@ -96,39 +99,48 @@ static Err fill_batch(Batch *b, Order *order, const OrderPlan *plan, const Lengt
 typedef struct {
   Transformer t;
   float *w, *g, *m, *v;
-  double model_seconds, update_seconds, flops, last_loss;
+  void *low;    /* w in the backend's type */
+  double *sums; /* of squares of the gradients */
+  double last_loss;
   uint64_t rows[2];
 } Trainer;
 
 static Err new_trainer(Trainer *r, const ModelConfig *c, const Backend *b, size_t capacity) {
   TRY(transformer_new(&r->t, c, b, capacity, 0, true));
-  size_t bytes = r->t.params.padded * sizeof(float);
-  TRY(mem_alloc_aligned(&r->w, bytes));
-  TRY(mem_alloc_aligned(&r->g, bytes));
-  TRY(mem_alloc_aligned(&r->m, bytes));
-  TRY(mem_alloc_aligned(&r->v, bytes));
-  params_init(&r->t.params, c, 1, r->w);
-  return ERR_OK;
+  size_t n = r->t.params.padded;
+  float **list[] = {&r->w, &r->g, &r->m, &r->v}, *start;
+  for (int i = 0; i < 4; i++) TRY(b->alloc(b, list[i], n * sizeof(float)));
+  TRY(mem_alloc(&r->sums, n / NORM_UNIT + 1, sizeof *r->sums));
+  r->low = r->w;
+  if (b->type != TYPE_F32) TRY(b->alloc(b, &r->low, n * type_size(b->type)));
+  TRY(mem_alloc_aligned(&start, n * sizeof *start));
+  params_init(&r->t.params, c, 1, start);
+  b->put(b, r->w, start, n * sizeof *start);
+  mem_free(start);
+  b->lower(b, r->low, r->w, n);
+  return b->sync(b);
 }
 
 static void free_trainer(Trainer *r) {
+  const Backend *b = r->t.backend;
+  if (!b) return;
+  mem_free(r->sums);
+  if (r->low != r->w) b->release(b, r->low);
+  float *list[] = {r->w, r->g, r->m, r->v};
+  for (int i = 0; i < 4; i++) b->release(b, list[i]);
   transformer_free(&r->t);
-  mem_free(r->w);
-  mem_free(r->g);
-  mem_free(r->m);
-  mem_free(r->v);
 }
 
+/* Queues a step; a device is waited for once, for the norm. */
 static void step(Trainer *r, const Batch *batch, uint64_t number) {
   const Backend *b = r->t.backend;
   size_t n = r->t.params.padded;
-  BatchLoss loss;
-  double start = progress_clock();
-  memset(r->g, 0, n * sizeof(float));
-  transformer_step(&r->t, r->w, r->g, batch, (StepKey){rng_mix(1, number), true}, 0.1f,
-                   1.0f / (float)batch->rows[1], NULL, NULL, &loss);
-  double middle = progress_clock();
-  double norm = sqrt(optim_norm2(b, r->g, n));
+  b->zero(b, r->g, n * sizeof(float));
+  transformer_step(&r->t, (Weights){r->w, r->low}, r->g, batch,
+                   (StepKey){rng_mix(1, number), true}, 0.1f, 1.0f / (float)batch->rows[1],
+                   NULL, NULL);
+  b->norm2(b, r->sums, r->g, n);
+  double norm = optim_norm(r->sums, (n + NORM_UNIT - 1) / NORM_UNIT);
   AdamStep adam = {.lr = 1e-4f,
                    .beta1 = 0.9f,
                    .beta2 = 0.98f,
@@ -137,9 +149,7 @@ static void step(Trainer *r, const Batch *batch, uint64_t number) {
   adam.correction1 = 1 - powf(adam.beta1, (float)(number + 1));
   adam.correction2 = 1 - powf(adam.beta2, (float)(number + 1));
   b->adam(b, r->w, r->m, r->v, r->g, n, &adam);
-  r->model_seconds += middle - start;
-  r->update_seconds += progress_clock() - middle;
-  r->last_loss = loss.loss / (double)loss.rows;
+  b->lower(b, r->low, r->w, n);
   for (int side = 0; side < 2; side++) r->rows[side] += batch->rows[side];
 }
 
@@ -153,20 +163,28 @@ static double flops_of(const Trainer *r) {
          ((double)r->rows[0] * encoder + (double)r->rows[1] * (decoder + (double)c->vocab * d));
 }
 
-static Err run(Trainer *r, Batch *batch, Order *order, const OrderPlan *plan, const Lengths *l,
+/* The batches are there before the clock starts, as if read ahead. */
+static Err run(Trainer *r, Batch *batch, size_t batches, const OrderPlan *plan,
                const OptSet *opts) {
+  const Backend *b = r->t.backend;
   uint64_t steps = (uint64_t)opt_count(opts, "steps");
-  for (uint64_t i = 0; i < steps + 2; i++) {
-    TRY(fill_batch(batch, order, plan, l, i, (uint32_t)r->t.config.vocab));
-    if (i == 2) { /* the first two warm up */
-      r->model_seconds = r->update_seconds = 0;
+  BatchLoss loss;
+  double start = 0;
+  for (uint64_t i = 0; i < steps + WARM_UP; i++) {
+    if (i == WARM_UP) {
+      TRY(transformer_loss(&r->t, &loss));
+      TRY(b->sync(b));
       r->rows[0] = r->rows[1] = 0;
+      start = progress_clock();
     }
-    step(r, batch, i);
+    step(r, &batch[i % batches], i);
   }
-  double seconds = r->model_seconds + r->update_seconds;
+  TRY(b->sync(b));
+  double seconds = progress_clock() - start;
+  TRY(transformer_loss(&r->t, &loss));
+  r->last_loss = loss.loss / (double)loss.rows;
   double rate = (double)r->rows[1] / seconds, flops = flops_of(r) / seconds;
-  double memory = (double)(r->t.arena_floats + 4 * r->t.params.padded) * sizeof(float);
+  double memory = (double)r->t.arena_bytes + 16 * (double)r->t.params.padded;
   if (opt_flag(opts, "json")) {
     json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f}", "bench",
                           "train", "backend", r->t.backend->about, "preset",
@@ -182,40 +200,44 @@ static Err run(Trainer *r, Batch *batch, Order *order, const OrderPlan *plan, co
   char count[32];
   printf("%s; %s, %s parameters, batches of %u rows\n", r->t.backend->about,
          opt_text(opts, "preset"), str_of_count(count, r->t.params.total), plan->capacity);
-  printf(
-      "train: %.0f target tokens/s, %.1f ms a step (model %.1f, update %.1f), %.3f TFLOP/s, "
-      "loss %.3f, %.2f GB\n",
-      rate, 1e3 * seconds / (double)steps, 1e3 * r->model_seconds / (double)steps,
-      1e3 * r->update_seconds / (double)steps, flops * 1e-12, r->last_loss, memory / 1e9);
+  printf("train: %.0f target tokens/s, %.1f ms a step, %.3f TFLOP/s, mean loss %.3f, %.2f GB\n",
+         rate, 1e3 * seconds / (double)steps, flops * 1e-12, r->last_loss, memory / 1e9);
   return ERR_OK;
 }
 
 Err bench_train(const OptSet *opts) {
   const char *path = opt_text(opts, "lengths");
   if (!path) return err_set(ERR_USAGE, "bench train needs --lengths FILE: two lengths a line");
-  Backend backend;
+  Backend backend = {0};
   ModelConfig config = {.vocab = (int)opt_count(opts, "vocab-size"), .bos = 2, .eos = 1};
   Lengths l = {0};
   Order order = {0};
   OrderPlan plan = {0};
-  Batch batch = {0};
+  Batch batch[AHEAD] = {0};
+  size_t batches = (size_t)opt_count(opts, "steps") + WARM_UP;
+  if (batches > AHEAD) batches = AHEAD;
   Trainer trainer = {0};
   Err err;
-  TRY_DONE(backend_cpu(&backend, (int)opt_count(opts, "threads"),
-                       strcmp(opt_text(opts, "precision"), "bf16") == 0));
+  BackendSpec spec = {opt_text(opts, "device"), opt_text(opts, "precision"),
+                      (int)opt_count(opts, "threads")};
+  TRY_DONE(backend_open(&backend, &spec));
   TRY_DONE(config_preset(&config, opt_text(opts, "preset")));
   TRY_DONE(read_lengths(&l, path));
   config.longest = (int)l.longest;
   TRY_DONE(open_order(&order, &l));
   TRY_DONE(order_plan(&plan, &order, (uint32_t)opt_count(opts, "batch-tokens")));
-  TRY_DONE(batch_new(&batch, plan.capacity, plan.most_sentences));
+  for (size_t i = 0; i < batches; i++) {
+    TRY_DONE(batch_new(&batch[i], plan.capacity, plan.most_sentences));
+    TRY_DONE(fill_batch(&batch[i], &order, &plan, &l, i, (uint32_t)config.vocab));
+  }
   TRY_DONE(new_trainer(&trainer, &config, &backend, plan.capacity));
-  err = run(&trainer, &batch, &order, &plan, &l, opts);
+  err = run(&trainer, batch, batches, &plan, opts);
 done:
   free_trainer(&trainer);
-  batch_free(&batch);
+  for (size_t i = 0; i < batches; i++) batch_free(&batch[i]);
   order_plan_free(&plan);
   order_close(&order);
   mem_free(l.len);
+  backend_close(&backend);
   return err;
 }

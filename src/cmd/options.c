@@ -193,8 +193,11 @@ const OptSpec cmd_options[] = {
     COUNT("nbest", "N", "1", 1, 64, "translate", "Search",
           "Translations of each line, numbered"),
     FLAG("scores", "translate", "Search", "The score before each translation"),
-    CHOICE("precision", "NAME", "fp32", "fp32|bf16", "train translate bench", G_RUN,
-           "Of the matrix products"),
+    CHOICE("precision", "NAME", "fp32", "fp32|tf32|bf16|fp16", "train translate bench", G_RUN,
+           "Of the matrix products and, on a GPU, of what lies between them"),
+    TEXT("device", "NAME", "auto", "train bench", G_RUN,
+         "auto (a GPU where there is one), cpu, cuda or cuda:N"),
+    TEXT("device", "NAME", "cpu", "translate", G_RUN, "Where to compute: cpu"),
 
     /* inspect */
     COUNT("batch-tokens", "N", "4096", 16, 16777216, "inspect bench train translate", "Batches",

@@ -115,16 +115,18 @@ Err cmd_translate(OptSet *opts) {
                    spec.nbest);
   Job job = {.scores = opt_flag(opts, "scores"), .nbest = spec.nbest};
   Err err;
-  TRY_DONE(backend_cpu(&job.backend, (int)opt_count(opts, "threads"),
-                       strcmp(opt_text(opts, "precision"), "bf16") == 0));
+  BackendSpec backend = {opt_text(opts, "device"), opt_text(opts, "precision"),
+                         (int)opt_count(opts, "threads")};
+  TRY_DONE(backend_open(&job.backend, &backend));
   TRY_DONE(open_model(&job, dir));
-  TRY_DONE(translator_new(&job.translator, &job.config, &job.backend, job.w, &job.tokenizer,
-                          &spec, (size_t)opt_count(opts, "batch-tokens")));
+  TRY_DONE(translator_new(&job.translator, &job.config, &job.backend, (Weights){job.w, job.w},
+                          &job.tokenizer, &spec, (size_t)opt_count(opts, "batch-tokens")));
   err = translate(&job, opt_text(opts, "input"));
 done:
   translator_free(job.translator);
   tokenizer_close(&job.tokenizer);
   params_free(&job.params);
   mem_free(job.w);
+  backend_close(&job.backend);
   return err;
 }

@@ -9,9 +9,18 @@
 
 Err batch_new(Batch *b, uint32_t capacity, uint32_t most_sentences) {
   *b = (Batch){.capacity = capacity, .most_sentences = most_sentences};
-  size_t rows = capacity, sentences = (size_t)most_sentences + 1;
-  TRY(mem_alloc(&b->memory_, 5 * rows + 3 * sentences, sizeof *b->memory_));
-  int32_t *at = b->memory_;
+  TRY(mem_alloc(&b->memory_, batch_ints(capacity, most_sentences) + most_sentences + 1,
+                sizeof *b->memory_));
+  batch_at(b, b->memory_);
+  return ERR_OK;
+}
+
+size_t batch_ints(size_t capacity, size_t sentences) {
+  return 5 * capacity + 2 * (sentences + 1);
+}
+
+void batch_at(Batch *b, int32_t *at) {
+  size_t rows = b->capacity, sentences = (size_t)b->most_sentences + 1;
   b->src = at, at += rows;
   b->src_pos = at, at += rows;
   b->tgt_in = at, at += rows;
@@ -20,7 +29,6 @@ Err batch_new(Batch *b, uint32_t capacity, uint32_t most_sentences) {
   b->src_off = at, at += sentences;
   b->tgt_off = at, at += sentences;
   b->pair = (uint32_t *)at;
-  return ERR_OK;
 }
 
 void batch_free(Batch *b) {

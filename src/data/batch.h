@@ -23,6 +23,10 @@ typedef struct {
 /* Room for `capacity` rows a side and `sentences` sentences. */
 NODISCARD Err batch_new(Batch *b, uint32_t capacity, uint32_t sentences);
 void batch_free(Batch *b);
+/* The block's part that a model reads, all but `pair`: its int32s, and the same
+ * arrays in a copy of it elsewhere. */
+size_t batch_ints(size_t capacity, size_t sentences);
+void batch_at(Batch *b, int32_t *block);
 /* Fills it with batch `index` of the epoch. */
 NODISCARD Err batch_fill(Batch *b, DataSet *d, const OrderPlan *plan, uint64_t seed,
                          uint64_t epoch, uint64_t index);

@@ -47,7 +47,7 @@ struct Beam {
   Candidate *candidate;         /* (2 * beam) */
 };
 
-Err beam_new(Beam **out, const ModelConfig *config, const Backend *backend, const float *w,
+Err beam_new(Beam **out, const ModelConfig *config, const Backend *backend, Weights w,
              const BeamSpec *spec, size_t rows, size_t sentences) {
   *out = NULL;
   if (spec->beam < 1 || spec->beam > MOST_BEAM)

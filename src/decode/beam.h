@@ -23,7 +23,7 @@ typedef struct {
 typedef struct Beam Beam;
 /* Room for batches of at most `rows` source rows and `sentences` sentences. */
 NODISCARD Err beam_new(Beam **beam, const ModelConfig *config, const Backend *backend,
-                       const float *w, const BeamSpec *spec, size_t rows, size_t sentences);
+                       Weights w, const BeamSpec *spec, size_t rows, size_t sentences);
 void beam_free(Beam *beam);
 /* Source ids lie end to end, each sentence closed by eos; off (n + 1). Fills
  * best (n, nbest), best first; missing ones have score -INFINITY. The ids stay

@@ -33,7 +33,7 @@ typedef struct {
 } Result;
 
 Err translator_new(Translator **out, const ModelConfig *config, const Backend *backend,
-                   const float *w, const Tokenizer *tokenizer, const BeamSpec *spec,
+                   Weights w, const Tokenizer *tokenizer, const BeamSpec *spec,
                    size_t batch_rows) {
   *out = NULL;
   Translator *t;

@@ -16,7 +16,7 @@ typedef Err (*TranslateTake)(void *context, size_t i, int k, const char *text, f
 typedef struct Translator Translator;
 /* batch_rows: source rows of a batch. */
 NODISCARD Err translator_new(Translator **t, const ModelConfig *config, const Backend *backend,
-                             const float *w, const Tokenizer *tokenizer, const BeamSpec *spec,
+                             Weights w, const Tokenizer *tokenizer, const BeamSpec *spec,
                              size_t batch_rows);
 void translator_free(Translator *t);
 /* Gives the translations in the order of the lines. `warn` counts lines that were

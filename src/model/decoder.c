@@ -6,7 +6,9 @@
 #include "base/mem.h"
 #include "model/transformer_internal.h"
 
-Err decoder_new(Decoder *d, Transformer *t, const float *w, size_t slots, size_t longest) {
+Err decoder_new(Decoder *d, Transformer *t, Weights w, size_t slots, size_t longest) {
+  if (!t->backend->host)
+    return err_set(ERR_USAGE, "translation runs on the CPU so far; use --device cpu");
   *d = (Decoder){.t = t, .w = w, .slots = slots, .longest = longest};
   size_t layers = (size_t)t->config.layers[1],
          of_layer = slots * longest * 2 * (size_t)t->config.d;
@@ -33,21 +35,24 @@ void decoder_free(Decoder *d) {
 
 void decoder_begin(Decoder *d, const int32_t *src, const int32_t *pos, const int32_t *off,
                    size_t sentences) {
-  const float *memory = transformer_encode(d->t, d->w, src, pos, off, sentences, (StepKey){0});
-  transformer_cross_kv(d->t, d->w, memory, (size_t)off[sentences]);
+  size_t rows = (size_t)off[sentences];
+  const void *memory =
+      transformer_encode(d->t, d->w, src, pos, off, sentences, rows, (StepKey){0});
+  transformer_cross_kv(d->t, d->w, memory, rows);
 }
 
-static void self_step(Decoder *d, int layer, const float *y, const int32_t *slot, size_t n,
+static void self_step(Decoder *d, int layer, const void *y, const int32_t *slot, size_t n,
                       size_t place) {
   Transformer *t = d->t;
   const Backend *b = t->backend;
   const AttentionParams *p = &t->params.layer[1][layer].self;
   AttentionState *s = &t->stack[1].self[layer];
   size_t width = (size_t)t->config.d;
-  b->linear(b, s->in, y, d->w + p->in, weight(d->w, p->in_bias), n, width, 3 * width);
+  b->linear(b, s->in, y, weight(t, d->w, p->in), weight(t, d->w, p->in_bias), n, width,
+            3 * width);
   for (size_t i = 0; i < n; i++) {
     size_t row = (size_t)slot[i] * d->longest + place;
-    memcpy(d->cache[layer] + row * 2 * width, s->in + i * 3 * width + width,
+    memcpy(d->cache[layer] + row * 2 * width, element(t, s->in, i * 3 * width + width),
            2 * width * sizeof(float));
     d->k_off[i] = (int32_t)((size_t)slot[i] * d->longest);
     d->k_len[i] = (int32_t)place + 1;
@@ -55,21 +60,23 @@ static void self_step(Decoder *d, int layer, const float *y, const int32_t *slot
   Attention a = self_attention(t, 1, layer, d->q_off, n, (StepKey){0});
   a.k_off = d->k_off, a.k_len = d->k_len, a.kv_ld = 2 * width, a.causal = false;
   b->attend(b, s->out, s->lse, s->in, d->cache[layer], d->cache[layer] + width, &a);
-  b->linear(b, t->branch, s->out, d->w + p->out, weight(d->w, p->out_bias), n, width, width);
+  b->linear(b, t->branch, s->out, weight(t, d->w, p->out), weight(t, d->w, p->out_bias), n,
+            width, width);
 }
 
-static void cross_step(Decoder *d, int layer, const float *y, size_t n) {
+static void cross_step(Decoder *d, int layer, const void *y, size_t n) {
   Transformer *t = d->t;
   const Backend *b = t->backend;
   const AttentionParams *p = &t->params.layer[1][layer].cross;
   AttentionState *s = &t->stack[1].cross[layer];
   size_t width = (size_t)t->config.d;
-  const float *k = t->cross_kv + (size_t)layer * 2 * width;
+  const void *k = element(t, t->cross_kv, (size_t)layer * 2 * width);
   Attention a = cross_attention(t, layer, d->q_off, d->m_off, n, (StepKey){0});
   a.k_len = d->m_len;
-  b->linear(b, s->in, y, d->w + p->in, weight(d->w, p->in_bias), n, width, width);
-  b->attend(b, s->out, s->lse, s->in, k, k + width, &a);
-  b->linear(b, t->branch, s->out, d->w + p->out, weight(d->w, p->out_bias), n, width, width);
+  b->linear(b, s->in, y, weight(t, d->w, p->in), weight(t, d->w, p->in_bias), n, width, width);
+  b->attend(b, s->out, s->lse, s->in, k, element(t, k, width), &a);
+  b->linear(b, t->branch, s->out, weight(t, d->w, p->out), weight(t, d->w, p->out_bias), n,
+            width, width);
 }
 
 const float *decoder_step(Decoder *d, const int32_t *slot, const int32_t *sentence,
@@ -91,7 +98,7 @@ const float *decoder_step(Decoder *d, const int32_t *slot, const int32_t *senten
     cross_junction(t, d->w, 1, i + 1, n, key);
   }
   const Backend *b = t->backend;
-  b->linear(b, t->logits, s->y[s->sublayers], d->w + t->params.output, NULL, n,
+  b->linear(b, t->logits, s->y[s->sublayers], weight(t, d->w, t->params.output), NULL, n,
             (size_t)t->config.d, (size_t)t->config.vocab);
   return t->logits;
 }

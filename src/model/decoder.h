@@ -9,7 +9,7 @@
  * one encoded batch. */
 typedef struct {
   Transformer *t;
-  const float *w;
+  Weights w;
   size_t slots, longest;
   float **cache;                  /* for each layer (slots, longest, 2d): keys, values */
   float *block;                   /* holds them all */
@@ -18,8 +18,7 @@ typedef struct {
   int32_t *position;
 } Decoder;
 
-NODISCARD Err decoder_new(Decoder *d, Transformer *t, const float *w, size_t slots,
-                          size_t longest);
+NODISCARD Err decoder_new(Decoder *d, Transformer *t, Weights w, size_t slots, size_t longest);
 void decoder_free(Decoder *d);
 /* Encodes the source sentences; decoding starts anew. */
 void decoder_begin(Decoder *d, const int32_t *src, const int32_t *pos, const int32_t *off,

@@ -6,22 +6,23 @@
 #include "data/batch.h"
 #include "model/params.h"
 
-/* Saved activations of one attention block. */
+/* Saved activations of one attention block. void * is of the backend's type. */
 typedef struct {
-  float *in;  /* self: q, k, v (rows, 3d); cross: q (rows, d) */
-  float *out; /* (rows, d) heads side by side */
+  void *in;   /* self: q, k, v (rows, 3d); cross: q (rows, d) */
+  void *out;  /* (rows, d) heads side by side */
   float *lse; /* (rows, heads) */
 } AttentionState;
 
 typedef struct {
-  float *up, *act; /* (rows, ff) before and after the activation */
+  void *up, *act; /* (rows, ff) before and after the activation */
 } FeedState;
 
 /* One stack. Junction s lies before sublayer s; the last one behind the stack.
  * sum: the residual stream; y: what the sublayer reads; stat: the norm's. */
 typedef struct {
   int sublayers;
-  float **sum, **y, **stat; /* (sublayers + 1) of (rows, d), (rows, d), (rows, 2) */
+  void **sum, **y; /* (sublayers + 1) of (rows, d) */
+  float **stat;    /* of (rows, 2) */
   AttentionState *self, *cross;
   FeedState *feed;
 } StackState;
@@ -33,14 +34,17 @@ typedef struct {
   size_t capacity;  /* rows a side */
   size_t loss_rows; /* rows whose logits are in memory at once */
   StackState stack[2];
-  float *place;    /* (longest, d) sinusoidal positions, or NULL */
-  float *cross_kv; /* (rows, layers * 2d) */
-  float *branch, *d_branch, *d_y, *d_sum, *d_wide, *d_up, *d_memory, *d_cross_kv,
-      *logits; /* working memory */
-  float *arena;
+  float *place;   /* (longest, d) sinusoidal positions, or NULL */
+  void *cross_kv; /* (rows, layers * 2d) */
+  void *branch, *d_branch, *d_y, *d_sum, *d_wide, *d_up, *d_cross_kv,
+      *logits;    /* working memory */
+  double *sums;   /* of losses since transformer_loss, as the backend's loss has them */
+  uint64_t rows;  /* that went into them */
+  int32_t *batch; /* where a device keeps its copy of the batch at hand, or NULL */
+  void *arena;    /* holds them all */
   void **lists;
-  size_t arena_floats;
-  double turned; /* clock when the last way forward ended */
+  size_t arena_bytes;
+  double turned; /* clock when the last way forward ended, or on a device was asked for */
 } Transformer;
 
 /* `training` false leaves out what only the way back needs. logit_rows: rows of
@@ -58,7 +62,9 @@ typedef struct {
   bool dropout;
 } StepKey;
 
-/* Called when the gradients of the parameters in [begin, end) are complete. */
+/* Called when the gradients of the parameters in [begin, end) are complete: on a
+ * device, when the work that completes them is queued. Each element of the flat
+ * array, padding too, is told exactly once a step; the tables come last. */
 typedef void (*GradReady)(void *context, size_t begin, size_t end);
 
 typedef struct {
@@ -67,14 +73,17 @@ typedef struct {
 } BatchLoss;
 
 /* Forward and, where g is given, backward: adds gradients of (sum of smoothed
- * losses) * scale to g. */
-void transformer_step(Transformer *t, const float *w, float *g, const Batch *batch, StepKey key,
-                      float smoothing, float scale, GradReady ready, void *context,
-                      BatchLoss *loss);
+ * losses) * scale to g. A device may still be at work when it returns; the batch
+ * may be filled anew all the same. */
+void transformer_step(Transformer *t, Weights w, float *g, const Batch *batch, StepKey key,
+                      float smoothing, float scale, GradReady ready, void *context);
+/* The losses of all steps since the last call. Waits for the device. */
+NODISCARD Err transformer_loss(Transformer *t, BatchLoss *loss);
 
-/* The pieces, for decoding: memory = encoder's output, (rows, d). */
-const float *transformer_encode(Transformer *t, const float *w, const int32_t *src,
-                                const int32_t *pos, const int32_t *off, size_t sentences,
-                                StepKey key);
+/* The pieces, for decoding: memory = encoder's output, (rows, d); rows is off's
+ * last, which the program cannot read where it lies on a device. */
+const void *transformer_encode(Transformer *t, Weights w, const int32_t *src,
+                               const int32_t *pos, const int32_t *off, size_t sentences,
+                               size_t rows, StepKey key);
 
 #endif

@@ -2,7 +2,6 @@
  * junction behind it, or of the stack's output; d_sum runs along the residual
  * stream. Relies on transformer_internal.h. */
 #include <math.h>
-#include <string.h>
 
 #include "model/transformer_internal.h"
 
@@ -12,7 +11,7 @@ static float *grad(float *g, size_t offset) {
 
 /* Back over a junction: from d_y to d_branch (of the sublayer before it) and d_sum.
  * Pre-norm: d_sum also carries what came along the stream from behind. */
-static void junction_back(Transformer *t, const float *w, float *g, int which, int junction,
+static void junction_back(Transformer *t, Weights w, float *g, int which, int junction,
                           size_t rows, StepKey key) {
   StackState *s = &t->stack[which];
   const ModelConfig *c = &t->config;
@@ -23,65 +22,66 @@ static void junction_back(Transformer *t, const float *w, float *g, int which, i
     n.drop = dropout_at(key, c->drop_residual, which, before / per_layer, before % per_layer);
   const NormParams *p = norm_at(t, which, junction);
   bool last = junction == s->sublayers;
-  const float *through = c->pre_norm && !last ? t->d_sum : NULL;
+  const void *through = c->pre_norm && !last ? t->d_sum : NULL;
   t->backend->add_norm_back(t->backend, t->d_sum, junction ? t->d_branch : NULL, g + p->gain,
                             g + p->bias, t->d_y, through, s->sum[junction], s->stat[junction],
-                            w + p->gain, &n);
+                            w.full + p->gain, &n);
 }
 
 /* The gradient of a sublayer's input: alone in pre-norm, added to the residual's
  * in post-norm, where both read the same y. */
-static void input_back(Transformer *t, const float *w, const float *dy, size_t weights,
-                       size_t rows, size_t out) {
+static void input_back(Transformer *t, Weights w, const void *dy, size_t weights, size_t rows,
+                       size_t out) {
   const Backend *b = t->backend;
   size_t d = (size_t)t->config.d;
-  if (!t->config.pre_norm) memcpy(t->d_y, t->d_sum, rows * d * sizeof(float));
-  b->linear_dx(b, t->d_y, dy, w + weights, rows, d, out, !t->config.pre_norm);
+  if (!t->config.pre_norm) b->copy(b, t->d_y, t->d_sum, rows * d * type_size(b->type));
+  b->linear_dx(b, t->d_y, dy, weight(t, w, weights), rows, d, out, !t->config.pre_norm);
 }
 
-static void self_back(Transformer *t, const float *w, float *g, int which, int layer,
-                      const float *y, size_t rows, const int32_t *off, size_t sentences,
-                      StepKey key) {
+static void self_back(Transformer *t, Weights w, float *g, int which, int layer, const void *y,
+                      size_t rows, const int32_t *off, size_t sentences, StepKey key) {
   const Backend *b = t->backend;
   const AttentionParams *p = &t->params.layer[which][layer].self;
   const AttentionState *s = &t->stack[which].self[layer];
   size_t d = (size_t)t->config.d;
-  float *d_out = t->branch; /* free on the way back */
+  void *d_out = t->branch; /* free on the way back */
   Attention a = self_attention(t, which, layer, off, sentences, key);
+  a.q_rows = rows;
   b->linear_dw(b, g + p->out, grad(g, p->out_bias), t->d_branch, s->out, rows, d, d);
-  b->linear_dx(b, d_out, t->d_branch, w + p->out, rows, d, d, false);
-  b->attend_back(b, t->d_wide, t->d_wide + d, t->d_wide + 2 * d, d_out, s->out, s->lse, s->in,
-                 s->in + d, s->in + 2 * d, &a);
+  b->linear_dx(b, d_out, t->d_branch, weight(t, w, p->out), rows, d, d, false);
+  b->attend_back(b, t->d_wide, element(t, t->d_wide, d), element(t, t->d_wide, 2 * d), d_out,
+                 s->out, s->lse, s->in, element(t, s->in, d), element(t, s->in, 2 * d), &a);
   b->linear_dw(b, g + p->in, grad(g, p->in_bias), t->d_wide, y, rows, d, 3 * d);
   input_back(t, w, t->d_wide, p->in, rows, 3 * d);
 }
 
-static void cross_back(Transformer *t, const float *w, float *g, int layer, const float *y,
+static void cross_back(Transformer *t, Weights w, float *g, int layer, const void *y,
                        const Batch *batch, StepKey key) {
   const Backend *b = t->backend;
   const AttentionParams *p = &t->params.layer[1][layer].cross;
   const AttentionState *s = &t->stack[1].cross[layer];
   size_t d = (size_t)t->config.d, rows = batch->rows[1], at = (size_t)layer * 2 * d;
-  float *d_out = t->branch;
-  const float *k = t->cross_kv + at;
+  void *d_out = t->branch;
+  const void *k = element(t, t->cross_kv, at);
   Attention a =
       cross_attention(t, layer, batch->tgt_off, batch->src_off, batch->sentences, key);
+  a.q_rows = rows;
   b->linear_dw(b, g + p->out, grad(g, p->out_bias), t->d_branch, s->out, rows, d, d);
-  b->linear_dx(b, d_out, t->d_branch, w + p->out, rows, d, d, false);
-  b->attend_back(b, t->d_wide, t->d_cross_kv + at, t->d_cross_kv + at + d, d_out, s->out,
-                 s->lse, s->in, k, k + d, &a);
+  b->linear_dx(b, d_out, t->d_branch, weight(t, w, p->out), rows, d, d, false);
+  b->attend_back(b, t->d_wide, element(t, t->d_cross_kv, at), element(t, t->d_cross_kv, at + d),
+                 d_out, s->out, s->lse, s->in, k, element(t, k, d), &a);
   b->linear_dw(b, g + p->in, grad(g, p->in_bias), t->d_wide, y, rows, d, d);
   input_back(t, w, t->d_wide, p->in, rows, d);
 }
 
-static void feed_back(Transformer *t, const float *w, float *g, int which, int layer,
-                      const float *y, size_t rows, StepKey key) {
+static void feed_back(Transformer *t, Weights w, float *g, int which, int layer, const void *y,
+                      size_t rows, StepKey key) {
   const Backend *b = t->backend;
   const FeedParams *p = &t->params.layer[which][layer].feed;
   const FeedState *s = &t->stack[which].feed[layer];
   size_t d = (size_t)t->config.d, ff = (size_t)t->config.ff;
   b->linear_dw(b, g + p->down, g + p->down_bias, t->d_branch, s->act, rows, ff, d);
-  b->linear_dx(b, t->d_up, t->d_branch, w + p->down, rows, ff, d, false);
+  b->linear_dx(b, t->d_up, t->d_branch, weight(t, w, p->down), rows, ff, d, false);
   b->activate_back(b, t->d_up, t->d_up, s->up, rows * ff, t->config.activation,
                    dropout_at(key, t->config.drop_activation, which, layer, 10));
   b->linear_dw(b, g + p->up, g + p->up_bias, t->d_up, y, rows, d, ff);
@@ -94,75 +94,83 @@ static void embed_back(Transformer *t, float *g, int which, const int32_t *id,
   size_t d = (size_t)t->config.d;
   size_t table = which ? t->params.target_table : t->params.source_table;
   size_t place = which ? t->params.target_place : t->params.source_place;
-  const float *dx = t->config.pre_norm ? t->d_sum : t->d_y;
+  const void *dx = t->config.pre_norm ? t->d_sum : t->d_y;
   b->embed_back(b, g + table, grad(g, place), dx, id, pos, rows, d, sqrtf((float)d),
                 dropout_at(key, t->config.drop_embed, which, 255, 11));
 }
 
-/* Tells which parameters are finished: a layer's lie together. */
-static void layer_ready(const Transformer *t, int which, int layer, GradReady ready,
-                        void *context) {
-  if (!ready) return;
-  const LayerParams *l = &t->params.layer[which][layer];
-  size_t begin = l->norm[0].gain;
-  size_t end = l->feed.down_bias + (size_t)t->config.d;
-  ready(context, begin, end);
+/* The flat array holds the tables, then both stacks layer by layer, each with its
+ * final norm, then cross_kv. Where a layer begins; one behind the last is the final
+ * norm, and behind that what follows the stack. */
+static size_t part_begin(const Transformer *t, int which, int part) {
+  const Params *p = &t->params;
+  int layers = t->config.layers[which];
+  if (part < layers) return p->layer[which][part].norm[0].gain;
+  if (part == layers && t->config.pre_norm) return p->final_norm[which].gain;
+  return which ? p->cross_kv : part_begin(t, 1, 0);
 }
 
-static void decoder_back(Transformer *t, const float *w, float *g, const Batch *batch,
-                         StepKey key, GradReady ready, void *context) {
+/* Once the way back has passed the junction before a layer, the layer's gradients
+ * are complete; behind the last junction, those of the final norm. */
+static void junction_ready(const Transformer *t, int which, int junction, GradReady ready,
+                           void *context) {
+  int per_layer = which ? 3 : 2, part = junction / per_layer;
+  if (!ready || junction % per_layer) return;
+  size_t begin = part_begin(t, which, part), end = part_begin(t, which, part + 1);
+  if (begin < end) ready(context, begin, end);
+}
+
+static void decoder_back(Transformer *t, Weights w, float *g, const Batch *batch, StepKey key,
+                         GradReady ready, void *context) {
   StackState *s = &t->stack[1];
   size_t rows = batch->rows[1];
   for (int i = s->sublayers; i >= 0; i--) {
     junction_back(t, w, g, 1, i, rows, key);
+    junction_ready(t, 1, i, ready, context);
     if (i == 0) break;
     int layer = (i - 1) / 3, kind = (i - 1) % 3;
-    const float *y = s->y[i - 1];
+    const void *y = s->y[i - 1];
     if (kind == 0) self_back(t, w, g, 1, layer, y, rows, batch->tgt_off, batch->sentences, key);
     if (kind == 1) cross_back(t, w, g, layer, y, batch, key);
     if (kind == 2) feed_back(t, w, g, 1, layer, y, rows, key);
-    /* Its first norm is done at the junction before it. */
-    if (kind == 2 && layer + 1 < t->config.layers[1])
-      layer_ready(t, 1, layer + 1, ready, context);
   }
-  layer_ready(t, 1, 0, ready, context);
   embed_back(t, g, 1, batch->tgt_in, batch->tgt_pos, rows, key);
 }
 
 /* The encoder's output went into every decoder layer's keys and values. */
-static void memory_back(Transformer *t, const float *w, float *g, const Batch *batch) {
+static void memory_back(Transformer *t, Weights w, float *g, const Batch *batch) {
   const Backend *b = t->backend;
   size_t d = (size_t)t->config.d, kv = (size_t)t->config.layers[1] * 2 * d,
          rows = batch->rows[0];
-  const float *memory = t->stack[0].y[t->stack[0].sublayers];
+  const void *memory = t->stack[0].y[t->stack[0].sublayers];
   b->linear_dw(b, g + t->params.cross_kv, grad(g, t->params.cross_kv_bias), t->d_cross_kv,
                memory, rows, d, kv);
-  b->linear_dx(b, t->d_y, t->d_cross_kv, w + t->params.cross_kv, rows, d, kv, false);
+  b->linear_dx(b, t->d_y, t->d_cross_kv, weight(t, w, t->params.cross_kv), rows, d, kv, false);
 }
 
-static void encoder_back(Transformer *t, const float *w, float *g, const Batch *batch,
-                         StepKey key, GradReady ready, void *context) {
+static void encoder_back(Transformer *t, Weights w, float *g, const Batch *batch, StepKey key,
+                         GradReady ready, void *context) {
   StackState *s = &t->stack[0];
   size_t rows = batch->rows[0];
   for (int i = s->sublayers; i >= 0; i--) {
     junction_back(t, w, g, 0, i, rows, key);
+    junction_ready(t, 0, i, ready, context);
     if (i == 0) break;
     int layer = (i - 1) / 2;
-    const float *y = s->y[i - 1];
+    const void *y = s->y[i - 1];
     if ((i - 1) % 2 == 0)
       self_back(t, w, g, 0, layer, y, rows, batch->src_off, batch->sentences, key);
     else
       feed_back(t, w, g, 0, layer, y, rows, key);
-    if ((i - 1) % 2 == 1 && layer + 1 < t->config.layers[0])
-      layer_ready(t, 0, layer + 1, ready, context);
   }
-  layer_ready(t, 0, 0, ready, context);
   embed_back(t, g, 0, batch->src, batch->src_pos, rows, key);
 }
 
-void transformer_back(Transformer *t, const float *w, float *g, const Batch *batch, StepKey key,
+void transformer_back(Transformer *t, Weights w, float *g, const Batch *batch, StepKey key,
                       GradReady ready, void *context) {
   decoder_back(t, w, g, batch, key, ready, context);
   memory_back(t, w, g, batch);
+  if (ready) ready(context, t->params.cross_kv, t->params.padded);
   encoder_back(t, w, g, batch, key, ready, context);
+  if (ready) ready(context, 0, part_begin(t, 0, 0));
 }

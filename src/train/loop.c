@@ -82,7 +82,7 @@ static Err validate(Train *t) {
              v.bleu, best ? ", the best so far" : "", v.seconds);
   record(t, json_pack("{s:f, s:f, s:f}", "valid_nll", v.nll, "valid_bleu", v.bleu,
                       "valid_seconds", v.seconds));
-  if (health_good(&t->health) || t->at.step == t->steps) train_save(t, best);
+  if (health_good(&t->health) || t->at.step == t->steps) TRY(train_save(t, best));
   t->since_start = progress_clock(); /* its time is not the steps' */
   return ERR_OK;
 }
@@ -93,17 +93,22 @@ static Err finish_average(Train *t, TrainResult *r) {
   int wanted = t->spec->average;
   r->average_bleu = -1;
   if (wanted < 2) return ERR_OK;
-  float *w = train_weights(t); /* the run is over: its last checkpoint holds them */
+  const Backend *b = &t->backend;
+  size_t n = t->t.params.padded;
   comm_at(t->comm, 600, "averaging checkpoints");
   if (t->chief) {
     saver_wait(t->saver, NULL);
     TRY(file_join(out, t->spec->run, "average"));
     TRY(average_last(t->spec->run, wanted, out));
     TRY(file_join(path, out, "weights.safetensors"));
-    TRY(store_load_array(&t->t.params, w, path));
+    TRY(store_load_array(&t->t.params, t->stage, path));
   }
-  comm_broadcast(t->comm, "mean weights", w, t->t.params.padded * sizeof(float));
   if (!t->validator) return ERR_OK;
+  comm_broadcast(t->comm, "mean weights", t->stage, n * sizeof(float));
+  /* The run is over, and its last checkpoint holds what these were. */
+  b->put(b, t->e ? t->e : t->w, t->stage, n * sizeof(float));
+  if (!t->e) b->lower(b, t->low, t->w, n);
+  train_weights(t);
   Validation v;
   TRY(validator_run(t->validator, t->comm, 0, &v));
   r->average_bleu = v.bleu;
@@ -177,7 +182,7 @@ static Err loop(Train *t, TrainResult *r) {
       validated = saved = t->at.step;
       r->early = s->patience > 0 && t->at.worse >= s->patience;
     } else if ((t->at.step % s->save_every == 0 && health_good(&t->health)) || last) {
-      train_save(t, false);
+      TRY(train_save(t, false));
       saved = t->at.step;
     }
   }
@@ -185,7 +190,7 @@ static Err loop(Train *t, TrainResult *r) {
   if (!r->stopped && t->validator && validated != t->at.step && t->at.step < t->steps)
     TRY(validate(t));
   else if (saved != t->at.step)
-    train_save(t, false);
+    TRY(train_save(t, false));
   return r->stopped ? ERR_OK : finish_average(t, r);
 }
 

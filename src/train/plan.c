@@ -24,10 +24,11 @@ static size_t memory(const Train *t, Share share[SHARES], double *total) {
   bool rounds = s->reproducible && t->group > (uint32_t)t->ranks;
   double exchange = t->ranks == 1 ? 0 : (double)s->bucket < n ? (double)s->bucket : n;
   size_t k = 0;
-  share[k++] = (Share){"weights", n + mean};
+  double low = t->backend.type == TYPE_F32 ? 0 : n / 4 * (double)type_size(t->backend.type);
+  share[k++] = (Share){"weights", n + low + mean + (mean > 0 ? low : 0)};
   share[k++] = (Share){"gradients", n + (rounds ? n / ranks : 0)};
   share[k++] = (Share){"moments", moments * (s->shard ? n / ranks : n)};
-  share[k++] = (Share){"activations", (double)t->t.arena_floats * sizeof(float)};
+  share[k++] = (Share){"activations", (double)t->t.arena_bytes};
   if (exchange > 0) share[k++] = (Share){"exchange", exchange};
   if (t->chief) share[k++] = (Share){"snapshot for checkpoints", n + mean + moments * n};
   *total = 0;
@@ -83,26 +84,30 @@ static Err measure(const Train *t, double *rate) {
   const Backend *b = &t->backend;
   size_t d = (size_t)t->t.config.d, ff = (size_t)t->t.config.ff,
          rows = t->plan.capacity < 1024 ? t->plan.capacity : 1024;
-  float *x = NULL, *y = NULL, *w = NULL;
+  size_t size = type_size(b->type);
+  void *x = NULL, *y = NULL, *w = NULL;
   Err err;
-  TRY_DONE(mem_alloc_aligned(&x, rows * d * sizeof(float)));
-  TRY_DONE(mem_alloc_aligned(&y, rows * ff * sizeof(float)));
-  TRY_DONE(mem_alloc_aligned(&w, d * ff * sizeof(float)));
+  TRY_DONE(b->alloc(b, &x, rows * d * size));
+  TRY_DONE(b->alloc(b, &y, rows * ff * size));
+  TRY_DONE(b->alloc(b, &w, d * ff * size));
   b->linear(b, y, x, w, NULL, rows, d, ff);
+  TRY_DONE(b->sync(b));
   double start = progress_clock(), took = 0;
   int times = 0;
-  for (; took < 0.2; times++, took = progress_clock() - start)
+  for (; took < 0.2; times++, took = progress_clock() - start) {
     b->linear(b, y, x, w, NULL, rows, d, ff);
+    TRY_DONE(b->sync(b));
+  }
   *rate = 2.0 * (double)rows * (double)d * (double)ff * times / took;
 done:
-  mem_free(x);
-  mem_free(y);
-  mem_free(w);
+  if (x) b->release(b, x);
+  if (y) b->release(b, y);
+  if (w) b->release(b, w);
   return err;
 }
 
 Err plan_dry_run(Train *t) {
-  double rate, work = products(t), ranks = (double)t->ranks;
+  double rate = 0, work = products(t), ranks = (double)t->ranks;
   char text[32], time[32];
   plan_say(t);
   TRY(measure(t, &rate));

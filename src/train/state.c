@@ -14,8 +14,11 @@
 
 #define DISK 600 /* seconds a rank may be busy with files */
 
-float *train_weights(const Train *t) {
-  return t->e ? t->e : t->w;
+Weights train_weights(const Train *t) {
+  const Backend *b = &t->backend;
+  if (!t->e) return (Weights){t->w, t->low};
+  b->lower(b, t->low_e, t->e, t->t.params.padded);
+  return (Weights){t->e, t->low_e};
 }
 
 /* The run directory: the chief's alone. */
@@ -52,29 +55,55 @@ static Err enter_run(Train *t, const char *record) {
 
 /* Memory. */
 
-static Err new_arrays(Train *t) {
-  const TrainSpec *s = t->spec;
-  size_t n = t->t.params.padded, mine = s->shard ? reducer_owned(t->reducer) : n;
-  size_t units = (n + NORM_UNIT - 1) / NORM_UNIT;
-  if (optim_has_moment(&s->optim, 1)) TRY(mem_alloc_aligned(&t->m, mine * sizeof(float)));
-  if (optim_has_moment(&s->optim, 2)) TRY(mem_alloc_aligned(&t->v, mine * sizeof(float)));
-  if (s->ema > 0) TRY(mem_alloc_aligned(&t->e, n * sizeof(float)));
-  if (s->optim.kind == OPTIM_NOVOGRAD)
-    TRY(mem_alloc(&t->second, t->t.params.count, sizeof *t->second));
-  return mem_alloc_aligned(&t->sums, units * sizeof(double));
+/* An array, and its copy in the backend's type, if that is another. */
+static Err new_weights(Train *t, float **full, void **low) {
+  const Backend *b = &t->backend;
+  size_t n = t->t.params.padded;
+  TRY(b->alloc(b, full, n * sizeof(float)));
+  *low = *full;
+  return b->type == TYPE_F32 ? ERR_OK : b->alloc(b, low, n * type_size(b->type));
 }
 
-static Err new_reducer(Train *t) {
+static Err new_gradients(Train *t) {
   const TrainSpec *s = t->spec;
-  size_t n = t->t.params.padded;
-  TRY(mem_alloc_aligned(&t->w, n * sizeof(float)));
-  TRY(mem_alloc_aligned(&t->g, n * sizeof(float)));
+  const Backend *b = &t->backend;
+  size_t n = t->t.params.padded, units = (n + NORM_UNIT - 1) / NORM_UNIT;
+  TRY(b->alloc(b, &t->g, n * sizeof(float)));
+  TRY(mem_alloc_aligned(&t->sums, units * sizeof(double)));
+  t->stage = t->g;
+  if (!b->host) TRY(mem_alloc_aligned(&t->stage, n * sizeof(float)));
   ReduceSpec spec = {.unit = NORM_UNIT,
                      .bucket = s->bucket / sizeof(float),
                      .bf16 = s->exchange_bf16,
                      .shard = s->shard,
                      .rounds = s->reproducible && t->group > (uint32_t)t->ranks};
-  return reducer_new(&t->reducer, t->comm, t->g, n, &spec);
+  return reducer_new(&t->reducer, t->comm, t->stage, n, &spec);
+}
+
+static Err new_arrays(Train *t) {
+  const TrainSpec *s = t->spec;
+  const Backend *b = &t->backend;
+  TRY(new_weights(t, &t->w, &t->low));
+  if (s->ema > 0) TRY(new_weights(t, &t->e, &t->low_e));
+  TRY(new_gradients(t));
+  size_t mine = (s->shard ? reducer_owned(t->reducer) : t->t.params.padded) * sizeof(float);
+  if (optim_has_moment(&s->optim, 1)) TRY(b->alloc(b, &t->m, mine));
+  if (optim_has_moment(&s->optim, 2)) TRY(b->alloc(b, &t->v, mine));
+  if (s->optim.kind == OPTIM_NOVOGRAD)
+    TRY(mem_alloc(&t->second, t->t.params.count, sizeof *t->second));
+  return ERR_OK;
+}
+
+static void free_arrays(Train *t) {
+  const Backend *b = &t->backend;
+  if (t->stage != t->g) mem_free(t->stage);
+  if (t->low != t->w) b->release(b, t->low);
+  if (t->low_e != t->e) b->release(b, t->low_e);
+  void *theirs[] = {t->w, t->g, t->e, t->m, t->v};
+  for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++)
+    if (theirs[i]) b->release(b, theirs[i]);
+  mem_free(t->second);
+  mem_free(t->sums);
 }
 
 static ModelConfig config_for(const Train *t) {
@@ -98,16 +127,45 @@ static TrainArrays shape_of(const Train *t) {
                        .second = t->second};
 }
 
-/* The chief's buffers hold whole arrays; a sharded optimiser deals their pieces. */
-static void give_moment(Train *t, float *mine, const float *whole) {
-  if (!mine) return;
-  if (t->spec->shard) {
-    reducer_deal(t->reducer, "moments", mine, whole);
-    return;
-  }
+/* From the chief's copy to every rank's array; the gradient's memory is free. */
+static void spread(Train *t, const char *name, float *array, const float *whole) {
+  const Backend *b = &t->backend;
   size_t bytes = t->t.params.padded * sizeof(float);
-  if (t->chief) memcpy(mine, whole, bytes);
-  comm_broadcast(t->comm, "moments", mine, bytes);
+  if (!array) return;
+  if (t->chief) memcpy(t->stage, whole, bytes);
+  comm_broadcast(t->comm, name, t->stage, bytes);
+  b->put(b, array, t->stage, bytes);
+}
+
+/* A sharded optimiser deals out the pieces of whole moments. */
+static void give_moment(Train *t, float *mine, const float *whole) {
+  const Backend *b = &t->backend;
+  if (!t->spec->shard) {
+    spread(t, "moments", mine, whole);
+  } else if (mine) {
+    reducer_deal(t->reducer, "moments", t->stage, whole);
+    b->put(b, mine, t->stage, reducer_owned(t->reducer) * sizeof(float));
+  }
+}
+
+static Err take_moment(Train *t, float *whole, const float *mine) {
+  const Backend *b = &t->backend;
+  if (!mine) return ERR_OK;
+  if (!t->spec->shard)
+    return t->chief ? b->get(b, whole, mine, t->t.params.padded * sizeof(float)) : ERR_OK;
+  TRY(b->get(b, t->stage, mine, reducer_owned(t->reducer) * sizeof(float)));
+  reducer_collect(t->reducer, "moments", t->stage, whole);
+  return ERR_OK;
+}
+
+Err train_gather_weights(Train *t) {
+  const Backend *b = &t->backend;
+  size_t bytes = t->t.params.padded * sizeof(float);
+  float *here = b->host ? t->w : t->stage;
+  if (!b->host) TRY(b->get(b, here, t->w, bytes));
+  reducer_gather(t->reducer, "weights", here);
+  if (!b->host) b->put(b, t->w, here, bytes);
+  return ERR_OK;
 }
 
 static Err load_or_begin(Train *t, TrainArrays *a) {
@@ -139,19 +197,16 @@ static Err open_loader(Train *t) {
 }
 
 Err train_restore(Train *t) {
-  size_t bytes = t->t.params.padded * sizeof(float);
+  const Backend *b = &t->backend;
   TrainArrays none = {0}, *a = t->chief ? saver_begin(t->saver) : &none;
   comm_at(t->comm, DISK, "loading the checkpoint");
   if (t->chief) TRY(load_or_begin(t, a));
   comm_broadcast(t->comm, "counters", &t->at, sizeof t->at);
-  if (t->chief) memcpy(t->w, a->w, bytes);
-  comm_broadcast(t->comm, "weights", t->w, bytes);
-  if (t->e) {
-    if (t->chief) memcpy(t->e, a->e, bytes);
-    comm_broadcast(t->comm, "mean weights", t->e, bytes);
-  }
+  spread(t, "weights", t->w, a->w);
+  spread(t, "mean weights", t->e, a->e);
   give_moment(t, t->m, a->m);
   give_moment(t, t->v, a->v);
+  b->lower(b, t->low, t->w, t->t.params.padded);
   if (t->second) {
     size_t n = t->t.params.count * sizeof *t->second;
     if (t->chief) memcpy(t->second, a->second, n);
@@ -161,31 +216,25 @@ Err train_restore(Train *t) {
   return open_loader(t);
 }
 
-static void take_moment(Train *t, float *whole, const float *mine) {
-  if (!mine) return;
-  if (t->spec->shard)
-    reducer_collect(t->reducer, "moments", mine, whole);
-  else if (t->chief)
-    memcpy(whole, mine, t->t.params.padded * sizeof(float));
-}
-
 /* A copy is taken; the writing goes on beside the next steps. */
-void train_save(Train *t, bool best) {
+Err train_save(Train *t, bool best) {
+  const Backend *b = &t->backend;
   size_t bytes = t->t.params.padded * sizeof(float);
   TrainArrays none = {0}, *a = &none;
   comm_at(t->comm, DISK, "step %" PRIu64 ", saving", t->at.step);
   if (t->chief) {
     a = saver_begin(t->saver);
-    memcpy(a->w, t->w, bytes);
-    if (t->e) memcpy(a->e, t->e, bytes);
+    TRY(b->get(b, a->w, t->w, bytes));
+    if (t->e) TRY(b->get(b, a->e, t->e, bytes));
     if (t->second) memcpy(a->second, t->second, t->t.params.count * sizeof *t->second);
   }
-  take_moment(t, a->m, t->m);
-  take_moment(t, a->v, t->v);
-  if (!t->chief) return;
+  TRY(take_moment(t, a->m, t->m));
+  TRY(take_moment(t, a->v, t->v));
+  if (!t->chief) return ERR_OK;
   TrainCounters now = t->at;
   now.seconds = train_elapsed(t);
   saver_commit(t->saver, &now, best);
+  return ERR_OK;
 }
 
 static Err saved_group(const char *run, uint64_t *group) {
@@ -230,8 +279,9 @@ static void settle_steps(Train *t) {
 Err train_set_up(Train *t, const char *record) {
   const TrainSpec *s = t->spec;
   comm_at(t->comm, DISK, "opening the data set");
-  int threads = s->threads ? s->threads : comm_threads(t->comm);
-  TRY(backend_cpu(&t->backend, threads, s->bf16));
+  BackendSpec backend = s->backend;
+  if (!backend.threads) backend.threads = comm_threads(t->comm);
+  TRY(backend_open(&t->backend, &backend));
   TRY(dataset_open(&t->data, s->data));
   TRY(agree_ranks(t->comm, record, &t->data));
   TRY(order_plan(&t->plan, &t->data.order, s->batch_tokens));
@@ -242,7 +292,6 @@ Err train_set_up(Train *t, const char *record) {
   ModelConfig config = config_for(t);
   if (s->dry_run) return transformer_plan(&t->t, &config, &t->backend, t->plan.capacity, true);
   TRY(transformer_new(&t->t, &config, &t->backend, t->plan.capacity, 0, true));
-  TRY(new_reducer(t));
   TRY(new_arrays(t));
   if (t->chief) {
     TrainArrays shape = shape_of(t);
@@ -266,8 +315,8 @@ void train_tear_down(Train *t) {
   tokenizer_close(&t->tokenizer);
   order_plan_free(&t->plan);
   dataset_close(&t->data);
-  void *list[] = {t->w, t->g, t->m, t->v, t->e, t->second, t->sums};
-  for (size_t i = 0; i < sizeof list / sizeof *list; i++) mem_free(list[i]);
+  free_arrays(t);
+  backend_close(&t->backend);
   if (t->metrics) fclose(t->metrics);
   if (t->lock >= 0) close(t->lock);
   log_to_end();

@@ -25,29 +25,38 @@ static void tick(Train *t, double *since, const char *what, uint32_t i) {
 /* For tests: what can go wrong, at a chosen step of a chosen rank. Gradients are
  * added to what is there, so what is put there first stays. */
 static void inject(Train *t) {
-  if (fault_now("nan", t->at.step, t->rank)) t->g[t->t.params.total / 2] = NAN;
+  const Backend *b = &t->backend;
+  float nan = NAN;
+  if (fault_now("nan", t->at.step, t->rank))
+    b->put(b, t->g + t->t.params.total / 2, &nan, sizeof nan);
   if (fault_now("die", t->at.step, t->rank)) kill(getpid(), SIGKILL);
   if (fault_now("hang", t->at.step, t->rank))
     for (;;) sleep(1000);
 }
 
-static Err micro_batch(Train *t, uint32_t i, GradReady ready, StepSum *sum) {
+/* Do gradients travel, or are they kept between rounds? */
+static bool is_shared(const Train *t) {
+  return t->ranks > 1 || (t->spec->reproducible && t->group > 1);
+}
+
+/* `last`: its gradients may travel as they are made. A device's are fetched first. */
+static Err micro_batch(Train *t, uint32_t i, bool last, StepSum *sum) {
   const Batch *batch;
-  BatchLoss loss;
+  const Backend *b = &t->backend;
   double start = progress_clock(), mark = start;
   tick(t, &mark, "waiting for data", i);
   TRY(loader_next(t->loader, &batch));
   double got = progress_clock();
   tick(t, &mark, "forward and backward", i);
   StepKey key = {rng_mix(rng_mix(t->spec->seed, t->at.step), i), true};
-  transformer_step(&t->t, t->w, t->g, batch, key, t->spec->smoothing, 1, ready, t->reducer,
-                   &loss);
+  transformer_step(&t->t, (Weights){t->w, t->low}, t->g, batch, key, t->spec->smoothing, 1,
+                   last && b->host ? reducer_ready : NULL, t->reducer);
+  if (last && !b->host && is_shared(t))
+    TRY(b->get(b, t->stage, t->g, t->t.params.padded * sizeof(float)));
   tick(t, &mark, "after backward", i);
   sum->data += got - start;
   sum->forward += t->t.turned - got;
   sum->backward += progress_clock() - t->t.turned;
-  sum->loss += loss.loss, sum->nll += loss.nll, sum->right += loss.right;
-  sum->rows += (double)loss.rows;
   sum->pairs += batch->sentences;
   return ERR_OK;
 }
@@ -58,9 +67,12 @@ static Err reduced_round(Train *t, uint32_t i, uint32_t round, bool first, bool 
   uint32_t left = t->group - round * (uint32_t)t->ranks;
   int active = left < (uint32_t)t->ranks ? (int)left : t->ranks;
   reducer_round(t->reducer, t->spec->reproducible ? active : t->ranks, first, last);
-  if (i < t->group) TRY(micro_batch(t, i, reducer_ready, sum));
+  if (i < t->group) TRY(micro_batch(t, i, true, sum));
   double start = progress_clock();
   reducer_finish(t->reducer);
+  const Backend *b = &t->backend;
+  if (!b->host && last && is_shared(t))
+    b->put(b, t->g, t->stage, t->t.params.padded * sizeof(float));
   sum->wait += progress_clock() - start;
   return ERR_OK;
 }
@@ -71,20 +83,21 @@ static Err gradients(Train *t, StepSum *sum) {
   uint32_t ranks = (uint32_t)t->ranks, rounds = (t->group + ranks - 1) / ranks;
   size_t bytes = t->t.params.padded * sizeof(float);
   bool each = t->spec->reproducible;
+  const Backend *b = &t->backend;
   double mark = progress_clock();
   tick(t, &mark, "beginning", (uint32_t)t->rank);
-  memset(t->g, 0, bytes);
+  b->zero(b, t->g, bytes);
   inject(t);
   for (uint32_t round = 0; round < rounds; round++) {
     uint32_t i = round * ranks + (uint32_t)t->rank;
     bool mine_last = i + ranks >= t->group;
-    if (each && round) memset(t->g, 0, bytes);
+    if (each && round) b->zero(b, t->g, bytes);
     if (each)
       TRY(reduced_round(t, i, round, round == 0, round + 1 == rounds, sum));
     else if (mine_last) /* some ranks have one more than others */
       return reduced_round(t, i, round, true, true, sum);
     else
-      TRY(micro_batch(t, i, NULL, sum));
+      TRY(micro_batch(t, i, false, sum));
   }
   return ERR_OK;
 }
@@ -106,7 +119,7 @@ static double norm_of(Train *t) {
   return optim_norm(t->sums, (n + NORM_UNIT - 1) / NORM_UNIT);
 }
 
-static void update(Train *t, double lr, double scale) {
+static Err update(Train *t, double lr, double scale) {
   const OptimSpec *o = &t->spec->optim;
   const Backend *b = &t->backend;
   size_t n = t->t.params.padded, owned = 0;
@@ -122,17 +135,21 @@ static void update(Train *t, double lr, double scale) {
                   end - begin, t->at.step, lr, scale);
       owned += end - begin;
     }
-    reducer_gather(t->reducer, "weights", t->w);
+    TRY(train_gather_weights(t));
   }
-  if (t->e) b->ema(b, t->e, t->w, t->spec->ema, n);
+  b->lower(b, t->low, t->w, n);
+  if (t->e) b->ema(b, t->e, t->w, (double)t->spec->ema, n);
+  return ERR_OK;
 }
 
 Err train_step(Train *t, double lr, StepSum *sum, bool *healthy) {
   uint64_t before = mem_count();
   *sum = (StepSum){.steps = 1};
+  BatchLoss mine;
   TRY(gradients(t, sum));
+  TRY(transformer_loss(&t->t, &mine));
   double start = progress_clock();
-  double all[] = {sum->loss, sum->nll, sum->right, sum->rows, sum->pairs};
+  double all[] = {mine.loss, mine.nll, mine.right, (double)mine.rows, sum->pairs};
   comm_sum(t->comm, "losses", all, sizeof all / sizeof *all);
   sum->loss = all[0], sum->nll = all[1], sum->right = all[2], sum->rows = all[3],
   sum->pairs = all[4];
@@ -143,7 +160,7 @@ Err train_step(Train *t, double lr, StepSum *sum, bool *healthy) {
   if (*healthy) {
     double clip = (double)t->spec->clip;
     double scale = clip > 0 && sum->norm > clip ? clip / sum->norm : 1;
-    update(t, lr, scale / sum->rows);
+    TRY(update(t, lr, scale / sum->rows));
   }
   sum->update = progress_clock() - summed;
   t->warm = true;

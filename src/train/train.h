@@ -3,6 +3,7 @@
 #ifndef TRAIN_TRAIN_H
 #define TRAIN_TRAIN_H
 
+#include "backend/backend.h"
 #include "comm/comm.h"
 #include "decode/beam.h"
 #include "model/config.h"
@@ -24,8 +25,7 @@ typedef struct {
   float ema; /* what is kept of the mean in a step; 0: no mean */
   bool shard, exchange_bf16, reproducible;
   size_t bucket; /* bytes */
-  int threads;
-  bool bf16;
+  BackendSpec backend;
   uint64_t valid_every, save_every, log_every;
   int keep, patience, samples; /* checkpoints kept; validations without a better BLEU */
   int average;                 /* checkpoints averaged at the end */

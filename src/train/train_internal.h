@@ -41,10 +41,14 @@ typedef struct {
   Reducer *reducer;
   Saver *saver; /* the chief's */
   char tokenizer_path[FILE_PATH_MAX];
-  float *w, *g, *e; /* flat; e: mean of the weights, or NULL */
-  float *m, *v;     /* flat, or with a sharded optimiser this rank's pieces */
-  double *second;   /* NovoGrad's */
-  double *sums;     /* of squares, for each unit of the gradient */
+  /* In the backend's memory: */
+  float *w, *g, *e;  /* flat; e: mean of the weights, or NULL */
+  void *low, *low_e; /* w and e in the backend's type; the same where that is float */
+  float *m, *v;      /* flat, or with a sharded optimiser this rank's pieces */
+  /* In the program's: */
+  float *stage;   /* what travels between ranks; g itself where the backend is here */
+  double *second; /* NovoGrad's */
+  double *sums;   /* of squares, for each unit of the gradient */
   TrainCounters at;
   Health health;
   StepSum since; /* the last line of the record */
@@ -64,9 +68,11 @@ NODISCARD Err train_set_up(Train *t, const char *record);
 void train_tear_down(Train *t);
 /* From the last good checkpoint, or the beginning. */
 NODISCARD Err train_restore(Train *t);
-void train_save(Train *t, bool best);
-/* The weights that validation and translation use. */
-float *train_weights(const Train *t);
+NODISCARD Err train_save(Train *t, bool best);
+/* The weights that validation and translation use, ready to be read. */
+Weights train_weights(const Train *t);
+/* Pieces of the weights that this rank has updated to all ranks, and theirs here. */
+NODISCARD Err train_gather_weights(Train *t);
 
 /* step.c: gradients, their sum over the ranks, the update. *healthy is false, and
  * the weights are as they were, if the gradient is not finite. */

@@ -11,8 +11,10 @@
 struct Validator {
   DataSet *data;
   Transformer *t;
-  const float *w;
+  Weights w;
   Translator *translator;
+  Backend cpu; /* translates for a device, which cannot yet, */
+  float *copy; /* with these weights; NULL where the model is here */
   Batch batch;
   FileMap text[2]; /* valid.src, valid.ref */
   Line *line[2];
@@ -36,7 +38,18 @@ static Err split_lines(const FileMap *map, Line *line, size_t lines) {
   return ERR_OK;
 }
 
-Err validator_new(Validator **out, DataSet *data, Transformer *t, const float *w,
+static Err new_translator(Validator *v, const Tokenizer *tokenizer, const BeamSpec *spec) {
+  const Backend *b = v->t->backend;
+  Weights w = v->w;
+  if (!b->host) {
+    TRY(backend_cpu(&v->cpu, 0, false));
+    TRY(mem_alloc_aligned(&v->copy, v->t->params.padded * sizeof(float)));
+    b = &v->cpu, w = (Weights){v->copy, v->copy};
+  }
+  return translator_new(&v->translator, &v->t->config, b, w, tokenizer, spec, 2048);
+}
+
+Err validator_new(Validator **out, DataSet *data, Transformer *t, Weights w,
                   const Tokenizer *tokenizer, const BeamSpec *spec) {
   *out = NULL;
   Validator *v;
@@ -53,7 +66,7 @@ Err validator_new(Validator **out, DataSet *data, Transformer *t, const float *w
   }
   TRY_DONE(mem_alloc(&v->mine, v->lines, sizeof *v->mine));
   TRY_DONE(batch_new(&v->batch, (uint32_t)t->capacity, (uint32_t)t->capacity / 2 + 1));
-  err = translator_new(&v->translator, &t->config, t->backend, w, tokenizer, spec, 2048);
+  err = new_translator(v, tokenizer, spec);
 done:
   if (err)
     validator_free(v);
@@ -65,6 +78,7 @@ done:
 void validator_free(Validator *v) {
   if (!v) return;
   translator_free(v->translator);
+  mem_free(v->copy);
   batch_free(&v->batch);
   mem_free(v->mine);
   for (int side = 0; side < 2; side++) {
@@ -84,7 +98,8 @@ static Err valid_loss(Validator *v, Comm *comm, double *nll) {
     TRY(batch_fill_from(&v->batch, v->data, SPLIT_VALID, &next));
     if (turn++ % comm_size(comm) != comm_rank(comm)) continue;
     comm_at(comm, PATIENCE, "validation, loss");
-    transformer_step(v->t, v->w, NULL, &v->batch, (StepKey){0}, 0, 0, NULL, NULL, &loss);
+    transformer_step(v->t, v->w, NULL, &v->batch, (StepKey){0}, 0, 0, NULL, NULL);
+    TRY(transformer_loss(v->t, &loss));
     sum[0] += loss.nll;
     sum[1] += (double)loss.rows;
   }
@@ -113,6 +128,8 @@ static Err take(void *context, size_t i, int k, const char *text, float score) {
 static Err translate_mine(Validator *v, Mine *m) {
   int ranks = comm_size(m->comm), rank = comm_rank(m->comm);
   size_t n = 0, cut;
+  const Backend *b = v->t->backend;
+  if (v->copy) TRY(b->get(b, v->copy, v->w.full, v->t->params.padded * sizeof(float)));
   for (size_t i = (size_t)rank; i < v->lines; i += (size_t)ranks) v->mine[n++] = v->line[0][i];
   return translator_run(v->translator, v->mine, n, take, m, &cut);
 }

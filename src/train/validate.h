@@ -16,7 +16,7 @@ typedef struct {
 
 typedef struct Validator Validator;
 /* `t` is the model in training, whose memory serves for the loss. */
-NODISCARD Err validator_new(Validator **v, DataSet *data, Transformer *t, const float *w,
+NODISCARD Err validator_new(Validator **v, DataSet *data, Transformer *t, Weights w,
                             const Tokenizer *tokenizer, const BeamSpec *spec);
 void validator_free(Validator *v);
 /* Prints the first `samples` translations beside their references. Batches and

@@ -114,14 +114,14 @@ static void assert_close(const char *name, const float *a, const float *b, size_
 
 static void check_gradients(const char *form, bool reference) {
   Fixture f;
-  BatchLoss loss;
   float golden[4096];
   open_fixture(&f, form, reference);
   /* Without gradients the logits stay as they are. */
-  transformer_step(&f.t, f.w, NULL, &batch, (StepKey){0}, 0.1f, 1, NULL, NULL, &loss);
+  Weights w = {f.w, f.w};
+  transformer_step(&f.t, w, NULL, &batch, (StepKey){0}, 0.1f, 1, NULL, NULL);
   read_golden(&f, "", "logits", golden, 10 * 23);
   assert_close("logits", f.t.logits, golden, 10 * 23);
-  transformer_step(&f.t, f.w, f.g, &batch, (StepKey){0}, 0.1f, 1, NULL, NULL, &loss);
+  transformer_step(&f.t, w, f.g, &batch, (StepKey){0}, 0.1f, 1, NULL, NULL);
   for (size_t i = 0; i < f.t.params.count; i++) {
     const Param *p = &f.t.params.param[i];
     assert_true(p->rows * p->cols <= 4096);
@@ -140,7 +140,9 @@ static void check_ten_steps(const char *form, bool reference) {
   size_t n = f.t.params.padded;
   for (int step = 0; step < 10; step++) {
     memset(f.g, 0, n * sizeof(float));
-    transformer_step(&f.t, f.w, f.g, &batch, (StepKey){0}, 0.1f, 0.1f, NULL, NULL, &loss);
+    transformer_step(&f.t, (Weights){f.w, f.w}, f.g, &batch, (StepKey){0}, 0.1f, 0.1f, NULL,
+                     NULL);
+    OK(transformer_loss(&f.t, &loss));
     if (!(fabs(loss.loss - losses[step]) < TOLERANCE * losses[step])) {
       fail_msg("%s: loss %d is %.8g, PyTorch has %.8g", form, step, loss.loss,
                (double)losses[step]);
@@ -200,52 +202,84 @@ static void test_dropout_is_the_same_everywhere(void **state) {
     ModelConfig *c = &t[i]->config;
     c->drop_embed = c->drop_attention = c->drop_activation = c->drop_residual = 0.3f;
   }
-  transformer_step(&a.t, a.w, a.g, &batch, (StepKey){99, true}, 0.1f, 1, NULL, NULL, &loss[0]);
-  transformer_step(&b.t, b.w, b.g, &batch, (StepKey){99, true}, 0.1f, 1, NULL, NULL, &loss[1]);
+  StepKey key = {99, true};
+  transformer_step(&a.t, (Weights){a.w, a.w}, a.g, &batch, key, 0.1f, 1, NULL, NULL);
+  transformer_step(&b.t, (Weights){b.w, b.w}, b.g, &batch, key, 0.1f, 1, NULL, NULL);
+  OK(transformer_loss(&a.t, &loss[0]));
+  OK(transformer_loss(&b.t, &loss[1]));
   assert_close("gradients under dropout", b.g, a.g, a.t.params.padded);
   assert_true(fabs(loss[0].loss - loss[1].loss) < 1e-5 * loss[0].loss);
   close_fixture(&a);
   close_fixture(&b);
 }
 
-/* Every parameter's gradient is announced once, when it is complete. */
+/* Every element of the flat array is announced once, when it is complete. */
 typedef struct {
   uint8_t *told;
   const float *g;
   float *seen;
+  size_t last; /* beginning of the last range */
+  int calls;
 } Announced;
 
 static void note_ready(void *context, size_t begin, size_t end) {
   Announced *a = context;
+  assert_true(begin < end);
   for (size_t i = begin; i < end; i++) {
     assert_int_equal(a->told[i], 0);
     a->told[i] = 1;
     a->seen[i] = a->g[i];
   }
+  a->last = begin;
+  a->calls++;
 }
 
 static void test_gradients_are_announced_when_complete(void **state) {
   (void)state;
-  const char *forms[] = {"pre", "post"};
-  for (int i = 0; i < 2; i++) {
+  /* Tables, cross_kv, and each layer; pre-norm has two final norms beside. */
+  static const struct {
+    const char *form;
+    int calls;
+  } cases[] = {{"pre", 8}, {"post", 6}, {"free", 6}};
+  for (int i = 0; i < 3; i++) {
     Fixture f;
-    BatchLoss loss;
     Announced a = {0};
-    open_fixture(&f, forms[i], false);
-    OK(mem_alloc(&a.told, f.t.params.padded, 1));
-    OK(mem_alloc(&a.seen, f.t.params.padded, sizeof(float)));
+    open_fixture(&f, cases[i].form, false);
+    size_t n = f.t.params.padded;
+    OK(mem_alloc(&a.told, n, 1));
+    OK(mem_alloc(&a.seen, n, sizeof(float)));
     a.g = f.g;
-    transformer_step(&f.t, f.w, f.g, &batch, (StepKey){0}, 0.1f, 1, note_ready, &a, &loss);
-    size_t told = 0;
-    for (size_t k = 0; k < f.t.params.padded; k++) {
-      told += a.told[k];
-      if (a.told[k]) assert_true(a.seen[k] == f.g[k]);
+    transformer_step(&f.t, (Weights){f.w, f.w}, f.g, &batch, (StepKey){0}, 0.1f, 1, note_ready,
+                     &a);
+    for (size_t k = 0; k < n; k++) {
+      assert_int_equal(a.told[k], 1);
+      assert_true(a.seen[k] == f.g[k]);
     }
-    assert_true(told > f.t.params.total / 2);
+    assert_int_equal(a.calls, cases[i].calls);
+    assert_int_equal(a.last, 0);
     mem_free(a.told);
     mem_free(a.seen);
     close_fixture(&f);
   }
+}
+
+/* The sums are those of all steps since they were asked for. */
+static void test_losses_add_up(void **state) {
+  (void)state;
+  Fixture f;
+  BatchLoss one, two, none;
+  open_fixture(&f, "pre", false);
+  for (int steps = 1; steps <= 2; steps++) {
+    for (int i = 0; i < steps; i++)
+      transformer_step(&f.t, (Weights){f.w, f.w}, NULL, &batch, (StepKey){0}, 0, 0, NULL, NULL);
+    OK(transformer_loss(&f.t, steps == 1 ? &one : &two));
+  }
+  OK(transformer_loss(&f.t, &none));
+  assert_int_equal(one.rows, 10);
+  assert_int_equal(two.rows, 20);
+  assert_true(one.nll > 0 && fabs(two.nll - 2 * one.nll) < 1e-9 * two.nll);
+  assert_true(none.rows == 0 && none.loss == 0 && none.nll == 0 && none.right == 0);
+  close_fixture(&f);
 }
 
 int main(void) {
@@ -255,6 +289,7 @@ int main(void) {
       cmocka_unit_test(test_base_has_the_reference_size),
       cmocka_unit_test(test_dropout_is_the_same_everywhere),
       cmocka_unit_test(test_gradients_are_announced_when_complete),
+      cmocka_unit_test(test_losses_add_up),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* The CPU backend: picks the instruction set this machine has and fills the
- * table. Relies on gemm, fast. */
+ * table. Relies on gemm, fast, host. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,10 +7,11 @@
 #include "backend/backend.h"
 #include "backend/cpu/fast/fast.h"
 #include "backend/cpu/gemm.h"
+#include "backend/host.h"
 #include "base/thread.h"
 
-static void linear(const Backend *b, float *y, const float *x, const float *w,
-                   const float *bias, size_t rows, size_t in, size_t out) {
+static void linear(const Backend *b, void *y, const void *x, const void *w, const void *bias,
+                   size_t rows, size_t in, size_t out) {
   gemm(&(Gemm){.m = rows,
                .n = out,
                .k = in,
@@ -25,7 +26,7 @@ static void linear(const Backend *b, float *y, const float *x, const float *w,
                .bf16 = b->bf16});
 }
 
-static void linear_dx(const Backend *b, float *dx, const float *dy, const float *w, size_t rows,
+static void linear_dx(const Backend *b, void *dx, const void *dy, const void *w, size_t rows,
                       size_t in, size_t out, bool add) {
   gemm(&(Gemm){.m = rows,
                .n = in,
@@ -55,8 +56,8 @@ static void column_sums(const Backend *b, float *sum, const float *x, size_t row
   }
 }
 
-static void linear_dw(const Backend *b, float *dw, float *dbias, const float *dy,
-                      const float *x, size_t rows, size_t in, size_t out) {
+static void linear_dw(const Backend *b, float *dw, float *dbias, const void *dy, const void *x,
+                      size_t rows, size_t in, size_t out) {
   gemm(&(Gemm){.m = out,
                .n = in,
                .k = rows,
@@ -119,6 +120,7 @@ Err backend_cpu(Backend *b, int threads, bool bf16) {
   b->bf16 = bf16;
   gemm_use(isa.gemm, amx ? &gemm_amx : NULL);
   TRY(gemm_reserve(b->threads));
+  host_memory(b);
   isa.rows(b);
   isa.attend(b);
   b->linear = linear, b->linear_dx = linear_dx, b->linear_dw = linear_dw;

@@ -226,16 +226,16 @@ static void attend_back_one(const Attention *a, float *dq, float *dk, float *dv,
   scatter(dv + z.k0 * a->kv_ld + h * z.d, a->kv_ld, out, z.dp, z.nk, z.d);
 }
 
-static void attend(const Backend *b, float *o, float *lse, const float *q, const float *k,
-                   const float *v, const Attention *a) {
+static void attend(const Backend *b, void *o, float *lse, const void *q, const void *k,
+                   const void *v, const Attention *a) {
 #pragma omp parallel for num_threads(b->threads) schedule(dynamic, 4)
   for (size_t i = 0; i < a->sentences * a->heads; i++)
     attend_one(a, o, lse, q, k, v, i / a->heads, i % a->heads);
 }
 
-static void attend_back(const Backend *b, float *dq, float *dk, float *dv, const float *do_,
-                        const float *o, const float *lse, const float *q, const float *k,
-                        const float *v, const Attention *a) {
+static void attend_back(const Backend *b, void *dq, void *dk, void *dv, const void *do_,
+                        const void *o, const float *lse, const void *q, const void *k,
+                        const void *v, const Attention *a) {
 #pragma omp parallel for num_threads(b->threads) schedule(dynamic, 4)
   for (size_t i = 0; i < a->sentences * a->heads; i++) {
     attend_back_one(a, dq, dk, dv, do_, o, lse, q, k, v, i / a->heads, i % a->heads);

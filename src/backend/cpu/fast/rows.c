@@ -8,9 +8,11 @@
 
 #define CHUNK 1024 /* floats of a row handled at once: stays in the first cache */
 
-static void embed(const Backend *b, float *x, const float *table, const float *place,
+static void embed(const Backend *b, void *x_, const void *table_, const float *place,
                   const int32_t *id, const int32_t *position, size_t rows, size_t d,
                   float scale, Dropout drop) {
+  float *x = x_;
+  const float *table = table_;
 #pragma omp parallel for num_threads(b->threads) schedule(static)
   for (size_t r = 0; r < rows; r++) {
     const float *from = table + (size_t)id[r] * d, *where = place + (size_t)position[r] * d;
@@ -26,9 +28,10 @@ static void embed(const Backend *b, float *x, const float *table, const float *p
 
 /* Threads share out the columns, so that each row of the table gets its terms in
  * the order of the batch. */
-static void embed_back(const Backend *b, float *dtable, float *dplace, const float *dx,
+static void embed_back(const Backend *b, float *dtable, float *dplace, const void *dx_,
                        const int32_t *id, const int32_t *position, size_t rows, size_t d,
                        float scale, Dropout drop) {
+  const float *dx = dx_;
   size_t part = 64, parts = (d + part - 1) / part;
 #pragma omp parallel for num_threads(b->threads) schedule(static)
   for (size_t p = 0; p < parts; p++) {
@@ -74,9 +77,11 @@ static void add_branch(float *sum, const float *x, const float *branch, uint64_t
   }
 }
 
-static void add_norm(const Backend *b, float *sum, float *y, float *stat, const float *x,
-                     const float *branch, const float *gain, const float *bias,
+static void add_norm(const Backend *b, void *sum_, void *y_, float *stat, const void *x_,
+                     const void *branch_, const float *gain, const float *bias,
                      const AddNorm *n) {
+  float *sum = sum_, *y = y_;
+  const float *x = x_, *branch = branch_;
   size_t d = n->d;
 #pragma omp parallel for num_threads(b->threads) schedule(static)
   for (size_t r = 0; r < n->rows; r++) {
@@ -131,9 +136,11 @@ static void norm_back_columns(const Backend *b, float *dgain, float *dbias, cons
   }
 }
 
-static void add_norm_back(const Backend *b, float *dx, float *dbranch, float *dgain,
-                          float *dbias, const float *dy, const float *through, const float *sum,
+static void add_norm_back(const Backend *b, void *dx_, void *dbranch_, float *dgain,
+                          float *dbias, const void *dy_, const void *through_, const void *sum_,
                           const float *stat, const float *gain, const AddNorm *n) {
+  float *dx = dx_, *dbranch = dbranch_;
+  const float *dy = dy_, *through = through_, *sum = sum_;
   size_t d = n->d;
   norm_back_columns(b, dgain, dbias, dy, sum, stat, n->rows, d);
 #pragma omp parallel for num_threads(b->threads) schedule(static)
@@ -195,8 +202,10 @@ static void slope_part(float *slope, const float *x, size_t n, Activation kind) 
   }
 }
 
-static void activate(const Backend *b, float *y, const float *x, size_t n, Activation kind,
+static void activate(const Backend *b, void *y_, const void *x_, size_t n, Activation kind,
                      Dropout drop) {
+  float *y = y_;
+  const float *x = x_;
 #pragma omp parallel for num_threads(b->threads) schedule(static)
   for (size_t at = 0; at < n; at += CHUNK) {
     size_t part = n - at < CHUNK ? n - at : CHUNK;
@@ -208,8 +217,10 @@ static void activate(const Backend *b, float *y, const float *x, size_t n, Activ
   }
 }
 
-static void activate_back(const Backend *b, float *dx, const float *dy, const float *x,
+static void activate_back(const Backend *b, void *dx_, const void *dy_, const void *x_,
                           size_t n, Activation kind, Dropout drop) {
+  float *dx = dx_;
+  const float *dy = dy_, *x = x_;
 #pragma omp parallel for num_threads(b->threads) schedule(static)
   for (size_t at = 0; at < n; at += CHUNK) {
     size_t part = n - at < CHUNK ? n - at : CHUNK;
@@ -248,8 +259,9 @@ static void loss_row(float *row, double sum[3], size_t target, size_t vocab, flo
   sum[2] += wanted >= most;
 }
 
-static void loss(const Backend *b, float *logits, double sum[3], const int32_t *target,
+static void loss(const Backend *b, void *logits_, double *sum, const int32_t *target,
                  size_t rows, size_t vocab, float smoothing, float scale) {
+  float *logits = logits_;
   enum { PART = 16 }; /* rows whose losses are summed together, whoever does it */
   size_t parts = (rows + PART - 1) / PART;
   double part_sum[1024][3];

@@ -1,0 +1,83 @@
+/* From what people ask for to a backend: the CPU, or a GPU through its plug-in.
+ * Relies on cpu, base/plugin. */
+#include "backend/backend.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/cuda.h"
+#include "base/log.h"
+#include "base/plugin.h"
+
+#define PLUGIN "libtrireme-cuda.so"
+
+typedef enum { FP32, TF32, BF16, FP16 } Precision;
+
+static Err read_precision(const char *text, Precision *precision) {
+  static const char *const names[] = {"fp32", "tf32", "bf16", "fp16"};
+  for (int i = 0; i < 4; i++) {
+    if (strcmp(text, names[i]) == 0) {
+      *precision = (Precision)i;
+      return ERR_OK;
+    }
+  }
+  return err_set(ERR_USAGE, "there is no precision '%s'; there are fp32, tf32, bf16, fp16",
+                 text);
+}
+
+/* "cuda" or "cuda:N"; *number is -1 for what is no GPU. */
+static Err read_device(const char *text, int *number) {
+  *number = -1;
+  if (strcmp(text, "cpu") == 0) return ERR_OK;
+  if (strcmp(text, "auto") == 0 || strcmp(text, "cuda") == 0) {
+    *number = 0;
+    return ERR_OK;
+  }
+  char *end = NULL;
+  long n = strncmp(text, "cuda:", 5) == 0 ? strtol(text + 5, &end, 10) : -1;
+  if (!end || end == text + 5 || *end || text[5] == '+' || n < 0 || n > 1023)
+    return err_set(ERR_USAGE, "there is no device '%s'; there are auto, cpu, cuda and cuda:N",
+                   text);
+  *number = (int)n;
+  return ERR_OK;
+}
+
+static Err open_cpu(Backend *b, const BackendSpec *spec, Precision precision) {
+  if (precision == TF32 || precision == FP16)
+    return err_set(ERR_USAGE,
+                   "the CPU has no %s; ask for --precision fp32 or bf16, or for --device cuda",
+                   spec->precision);
+  return backend_cpu(b, spec->threads, precision == BF16);
+}
+
+/* The plug-in stays loaded: CUDA does not like to be unloaded. */
+static Err open_cuda(Backend *b, int device, Precision precision) {
+  static Plugin plugin;
+  static const Type types[] = {TYPE_F32, TYPE_F32, TYPE_BF16, TYPE_F16};
+  CudaOpen *open;
+  if (!plugin.handle) TRY(plugin_open(&plugin, PLUGIN));
+  TRY(plugin_symbol(&plugin, "trireme_backend_cuda", &open));
+  CudaSpec spec = {sizeof *b, device, types[precision], precision == TF32};
+  return open(b, &spec);
+}
+
+Err backend_open(Backend *b, const BackendSpec *spec) {
+  Precision precision = FP32;
+  int device = -1;
+  *b = (Backend){0};
+  TRY(read_precision(spec->precision, &precision));
+  TRY(read_device(spec->device, &device));
+  if (device < 0) return open_cpu(b, spec, precision);
+  Err err = open_cuda(b, device, precision);
+  if (!err || err == ERR_USAGE) return err;
+  if (strcmp(spec->device, "auto") != 0)
+    return err_set(err, "--device %s cannot be had: %s; --device cpu works everywhere",
+                   spec->device, err_message());
+  log_info("no GPU is used: %s", err_message());
+  return open_cpu(b, spec, precision);
+}
+
+void backend_close(Backend *b) {
+  if (b->close) b->close(b);
+  *b = (Backend){0};
+}

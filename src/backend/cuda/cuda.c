@@ -1,0 +1,260 @@
+/* The CUDA backend: opens a GPU and fills the table from products and kernels.
+ * Relies on memory, product, kernels. */
+#include "backend/cuda/cuda.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/memory.h"
+#include "base/mem.h"
+#include "base/plugin.h"
+
+extern const char trireme_plugin_version[];
+const char trireme_plugin_version[] = PLUGIN_VERSION;
+
+static Err reserve(const Backend *b, size_t longest, size_t d) {
+  (void)b, (void)longest, (void)d;
+  return ERR_OK;
+}
+
+static void multiply(const Backend *b, const Product *x) {
+  Cuda *c = cuda_of(b);
+  if (!cuda_scratch(c, &c->work, kernel_column_sums_work(x->rows, x->out))) return;
+  c->products.work = c->work.at;
+  cuda_note_err(c, products_run(&c->products, x));
+}
+
+static void linear(const Backend *b, void *y, const void *x, const void *w, const void *bias,
+                   size_t rows, size_t in, size_t out) {
+  multiply(b, &(Product){.kind = PRODUCT_Y,
+                         .rows = rows,
+                         .in = in,
+                         .out = out,
+                         .result = y,
+                         .x = x,
+                         .w = w,
+                         .bias = bias});
+}
+
+static void linear_dx(const Backend *b, void *dx, const void *dy, const void *w, size_t rows,
+                      size_t in, size_t out, bool add) {
+  multiply(b, &(Product){.kind = PRODUCT_DX,
+                         .rows = rows,
+                         .in = in,
+                         .out = out,
+                         .result = dx,
+                         .w = w,
+                         .dy = dy,
+                         .add = add});
+}
+
+static void linear_dw(const Backend *b, float *dw, float *dbias, const void *dy, const void *x,
+                      size_t rows, size_t in, size_t out) {
+  multiply(b, &(Product){.kind = PRODUCT_DW,
+                         .rows = rows,
+                         .in = in,
+                         .out = out,
+                         .result = dw,
+                         .x = x,
+                         .dy = dy,
+                         .dbias = dbias});
+}
+
+static void embed(const Backend *b, void *x, const void *table, const float *place,
+                  const int32_t *id, const int32_t *position, size_t rows, size_t d,
+                  float scale, Dropout drop) {
+  Cuda *c = cuda_of(b);
+  cuda_note(
+      c, "embed",
+      kernel_embed(c->type, x, table, place, id, position, rows, d, scale, drop, c->stream));
+}
+
+/* One table: rows by id, then their sums. */
+static void table_back(Cuda *c, float *dtable, const void *dx, const int32_t *id, size_t rows,
+                       size_t d, float scale, Dropout drop) {
+  size_t bytes = kernel_sort_ids_work(rows), more = kernel_embed_back_work(rows, d);
+  void *work = cuda_scratch(c, &c->work, more > bytes ? more : bytes);
+  int32_t *sorted = cuda_scratch(c, &c->sorted, 2 * rows * sizeof *sorted);
+  if (!work || !sorted) return;
+  cuda_note(c, "embed_back", kernel_sort_ids(sorted, id, rows, INT32_MAX, work, c->stream));
+  cuda_note(
+      c, "embed_back",
+      kernel_embed_back(c->type, dtable, dx, sorted, rows, d, scale, drop, work, c->stream));
+}
+
+static void embed_back(const Backend *b, float *dtable, float *dplace, const void *dx,
+                       const int32_t *id, const int32_t *position, size_t rows, size_t d,
+                       float scale, Dropout drop) {
+  Cuda *c = cuda_of(b);
+  if (rows == 0) return;
+  table_back(c, dtable, dx, id, rows, d, scale, drop);
+  if (dplace) table_back(c, dplace, dx, position, rows, d, 1, drop);
+}
+
+static void add_norm(const Backend *b, void *sum, void *y, float *stat, const void *x,
+                     const void *branch, const float *gain, const float *bias,
+                     const AddNorm *n) {
+  Cuda *c = cuda_of(b);
+  cuda_note(c, "add_norm",
+            kernel_add_norm(c->type, sum, y, stat, x, branch, gain, bias, n, c->stream));
+}
+
+static void add_norm_back(const Backend *b, void *dx, void *dbranch, float *dgain, float *dbias,
+                          const void *dy, const void *through, const void *sum,
+                          const float *stat, const float *gain, const AddNorm *n) {
+  Cuda *c = cuda_of(b);
+  void *work = cuda_scratch(c, &c->work, kernel_add_norm_back_work(n->rows, n->d));
+  if (!work) return;
+  cuda_note(c, "add_norm_back",
+            kernel_add_norm_back(c->type, dx, dbranch, dgain, dbias, dy, through, sum, stat,
+                                 gain, n, work, c->stream));
+}
+
+static void attend(const Backend *b, void *o, float *lse, const void *q, const void *k,
+                   const void *v, const Attention *a) {
+  Cuda *c = cuda_of(b);
+  cuda_note(c, "attend", kernel_attend(c->type, o, lse, q, k, v, a, c->stream));
+}
+
+static void attend_back(const Backend *b, void *dq, void *dk, void *dv, const void *do_,
+                        const void *o, const float *lse, const void *q, const void *k,
+                        const void *v, const Attention *a) {
+  Cuda *c = cuda_of(b);
+  void *work = cuda_scratch(c, &c->work, kernel_attend_back_work(a->q_rows, a->heads));
+  if (!work) return;
+  cuda_note(c, "attend_back",
+            kernel_attend_back(c->type, dq, dk, dv, do_, o, lse, q, k, v, a, work, c->stream));
+}
+
+static void activate(const Backend *b, void *y, const void *x, size_t n, Activation kind,
+                     Dropout drop) {
+  Cuda *c = cuda_of(b);
+  cuda_note(c, "activate", kernel_activate(c->type, y, x, n, kind, drop, c->stream));
+}
+
+static void activate_back(const Backend *b, void *dx, const void *dy, const void *x, size_t n,
+                          Activation kind, Dropout drop) {
+  Cuda *c = cuda_of(b);
+  cuda_note(c, "activate_back",
+            kernel_activate_back(c->type, dx, dy, x, n, kind, drop, false, c->stream));
+}
+
+static void loss(const Backend *b, void *logits, double *sum, const int32_t *target,
+                 size_t rows, size_t vocab, float smoothing, float scale) {
+  Cuda *c = cuda_of(b);
+  void *work = cuda_scratch(c, &c->work, kernel_loss_work(rows));
+  if (!work) return;
+  cuda_note(c, "loss",
+            kernel_loss(c->type, logits, sum, target, rows, vocab, smoothing, scale, work,
+                        c->stream));
+}
+
+static void norm2(const Backend *b, double *sums, const float *x, size_t n) {
+  Cuda *c = cuda_of(b);
+  size_t units = (n + NORM_UNIT - 1) / NORM_UNIT;
+  double *there = cuda_scratch(c, &c->sums, units * sizeof *there);
+  if (there) cuda_note(c, "norm2", kernel_norm2(there, x, n, c->stream));
+  Err err = there ? b->get(b, sums, there, units * sizeof *there) : ERR_WORK;
+  for (size_t i = 0; i < units && err; i++) sums[i] = (double)NAN;
+}
+
+static void add(const Backend *b, float *x, const float *y, float scale, size_t n) {
+  Cuda *c = cuda_of(b);
+  cuda_note(c, "add", kernel_add(x, y, scale, n, c->stream));
+}
+
+static void adam(const Backend *b, float *w, float *m, float *v, const float *g, size_t n,
+                 const AdamStep *s) {
+  Cuda *c = cuda_of(b);
+  cuda_note(c, "adam",
+            kernel_adam(c->type, NULL, w, m, v, g, n, s, s->coupled, NULL, c->stream));
+}
+
+static void momentum(const Backend *b, float *w, float *m, const float *g, size_t n,
+                     const MomentumStep *s) {
+  Cuda *c = cuda_of(b);
+  KernelMomentum step = {s->lr, s->beta, s->decay, s->scale};
+  cuda_note(c, "momentum", kernel_momentum(c->type, NULL, w, m, g, n, &step, NULL, c->stream));
+}
+
+static void ema(const Backend *b, float *e, const float *w, double keep, size_t n) {
+  Cuda *c = cuda_of(b);
+  cuda_note(c, "ema", kernel_ema(e, w, n, (float)keep, c->stream));
+}
+
+static void fill_table(Backend *b) {
+  cuda_memory(b);
+  b->reserve = reserve;
+  b->linear = linear, b->linear_dx = linear_dx, b->linear_dw = linear_dw;
+  b->embed = embed, b->embed_back = embed_back;
+  b->add_norm = add_norm, b->add_norm_back = add_norm_back;
+  b->attend = attend, b->attend_back = attend_back;
+  b->activate = activate, b->activate_back = activate_back;
+  b->loss = loss, b->norm2 = norm2, b->add = add, b->adam = adam;
+  b->momentum = momentum, b->ema = ema;
+}
+
+static void close_gpu(Backend *b) {
+  Cuda *c = b->state;
+  if (!c) return;
+  if (c->stream) cudaStreamSynchronize(c->stream);
+  products_close(&c->products);
+  cuda_close_memory(c);
+  mem_free(c);
+  *b = (Backend){0};
+}
+
+/* Is there a driver, that GPU, and the arithmetic asked for? */
+static Err look_at(const CudaSpec *spec, struct cudaDeviceProp *gpu) {
+  int count = 0;
+  cudaError_t e = cudaGetDeviceCount(&count);
+  if (e == cudaErrorInsufficientDriver)
+    return err_set(ERR_WORK, "the NVIDIA driver is missing or older than CUDA %d.%d needs",
+                   CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+  if (e == cudaErrorNoDevice || (!e && count == 0))
+    return err_set(ERR_WORK, "there is no NVIDIA GPU here that CUDA can use");
+  if (!e && spec->device >= count)
+    return err_set(ERR_WORK, "there is no GPU %d; they are 0 to %d", spec->device, count - 1);
+  if (!e) e = cudaSetDevice(spec->device);
+  if (!e) e = cudaGetDeviceProperties(gpu, spec->device);
+  if (e)
+    return err_set(ERR_WORK, "GPU %d cannot be used: %s", spec->device, cudaGetErrorString(e));
+  if (gpu->major * 10 + gpu->minor < 75)
+    return err_set(ERR_WORK, "%s has compute capability %d.%d; 7.5 or more is needed",
+                   gpu->name, gpu->major, gpu->minor);
+  if (gpu->major < 8 && (spec->type == TYPE_BF16 || spec->tf32))
+    return err_set(ERR_USAGE, "%s has no %s units; ask for --precision fp32 or fp16", gpu->name,
+                   spec->tf32 ? "tf32" : "bf16");
+  return ERR_OK;
+}
+
+Err trireme_backend_cuda(Backend *b, const CudaSpec *spec) {
+  if (spec->table != sizeof *b)
+    return err_set(ERR_WORK,
+                   "the CUDA plug-in and the program are not from the same build; install both "
+                   "from one");
+  static const char *const names[] = {"fp32", "bf16", "fp16"};
+  struct cudaDeviceProp gpu;
+  Cuda *c;
+  TRY(look_at(spec, &gpu));
+  TRY(mem_alloc(&c, 1, sizeof *c));
+  *b = (Backend){
+      .name = "cuda", .type = spec->type, .threads = 1, .state = c, .close = close_gpu};
+  c->type = spec->type;
+  snprintf(c->gpu, sizeof c->gpu, "%s", gpu.name);
+  fill_table(b);
+  snprintf(b->about, sizeof b->about, "cuda:%d: %.64s, %.0f GB, %s, cuBLASLt %zu", spec->device,
+           gpu.name, (double)gpu.totalGlobalMem / 1e9, spec->tf32 ? "tf32" : names[spec->type],
+           cublasLtGetVersion());
+  Err err = cuda_open_memory(c);
+  if (!err)
+    err = products_open(&c->products, c->stream, spec->type, spec->tf32, c->work.at, c->gpu);
+  if (err) {
+    ErrRecord kept = err_take(err);
+    close_gpu(b);
+    return err_give(&kept);
+  }
+  return ERR_OK;
+}

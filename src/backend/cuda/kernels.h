@@ -1,0 +1,138 @@
+/* The CUDA kernels of the table of operations, all but the matrix products, as
+ * launchers that C can call. Relies on the CUDA runtime, backend.h, type.h.
+ *
+ * Every pointer is to device memory, 16 bytes aligned for speed (any alignment of
+ * whole elements is right). `void *` arrays are of the launch's Type; float and
+ * double arrays are what they say. Arithmetic is in fp32. A launcher only queues
+ * work on its stream and returns what the launch said; nothing waits, nothing is
+ * allocated, so all of it can be captured. Results do not depend on timing: no
+ * floating-point sum is made with atomics, and the same shapes give the same bits.
+ *
+ * Where a launcher takes `work`, it is scratch memory of at least as many bytes as
+ * the function of the same name with _work says, aligned to 256 bytes; it is free
+ * again when the launch is done, so launches on one stream may share it. */
+#ifndef BACKEND_CUDA_KERNELS_H
+#define BACKEND_CUDA_KERNELS_H
+
+#include <cuda_runtime_api.h>
+
+#include "backend/backend.h"
+#include "backend/type.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* x (rows, d) = drop(table[id] * scale + place[position]). */
+cudaError_t kernel_embed(Type, void *x, const void *table, const float *place,
+                         const int32_t *id, const int32_t *position, size_t rows, size_t d,
+                         float scale, Dropout, cudaStream_t);
+
+/* The rows in the order of their ids, equal ids in the order of the rows. It needs
+ * the ids alone, so it can run long before the gradient is there. sorted (2, rows):
+ * ids, then rows. ids are below `limit`. */
+size_t kernel_sort_ids_work(size_t rows);
+cudaError_t kernel_sort_ids(int32_t *sorted, const int32_t *id, size_t rows, size_t limit,
+                            void *work, cudaStream_t);
+/* table[id] += drop(dx) * scale for the rows as kernel_sort_ids left them. For the
+ * gradient of learned positions: positions for ids, and scale 1. */
+size_t kernel_embed_back_work(size_t rows, size_t d);
+cudaError_t kernel_embed_back(Type, float *dtable, const void *dx, const int32_t *sorted,
+                              size_t rows, size_t d, float scale, Dropout, void *work,
+                              cudaStream_t);
+
+/* As in backend.h; the statistics are those of the sum as it is stored. sum may be
+ * x; branch NULL: sum = x and is not written. */
+cudaError_t kernel_add_norm(Type, void *sum, void *y, float *stat, const void *x,
+                            const void *branch, const float *gain, const float *bias,
+                            const AddNorm *, cudaStream_t);
+/* dx may be `through`, and dbranch may be dy. */
+size_t kernel_add_norm_back_work(size_t rows, size_t d);
+cudaError_t kernel_add_norm_back(Type, void *dx, void *dbranch, float *dgain, float *dbias,
+                                 const void *dy, const void *through, const void *sum,
+                                 const float *stat, const float *gain, const AddNorm *,
+                                 void *work, cudaStream_t);
+
+/* As in backend.h; the offsets and k_len lie in device memory. Sentences without
+ * rows are skipped, so a captured launch may be made for the most sentences there
+ * can be, the offsets beyond the last one equal to it. Best with long sentences
+ * first. Fast: bf16 and fp16 from compute capability 8.0, heads of 32, 64 or 128,
+ * steps that are multiples of 8. */
+cudaError_t kernel_attend(Type, void *o, float *lse, const void *q, const void *k,
+                          const void *v, const Attention *, cudaStream_t);
+/* q_rows: rows the queries' arrays have; work is (q_rows, heads) floats. */
+size_t kernel_attend_back_work(size_t q_rows, size_t heads);
+cudaError_t kernel_attend_back(Type, void *dq, void *dk, void *dv, const void *do_,
+                               const void *o, const float *lse, const void *q, const void *k,
+                               const void *v, const Attention *, void *work, cudaStream_t);
+
+/* y = drop(act(x)); y may be x. */
+cudaError_t kernel_activate(Type, void *y, const void *x, size_t n, Activation, Dropout,
+                            cudaStream_t);
+/* dx may be dy. from_y, for ReLU alone: x holds the result y of kernel_activate,
+ * which tells as much as x and, with dropout, costs less. */
+cudaError_t kernel_activate_back(Type, void *dx, const void *dy, const void *x, size_t n,
+                                 Activation, Dropout, bool from_y, cudaStream_t);
+
+/* dbias (n) += column sums of dy (rows, n). */
+size_t kernel_column_sums_work(size_t rows, size_t n);
+cudaError_t kernel_column_sums(Type, float *dbias, const void *dy, size_t rows, size_t n,
+                               void *work, cudaStream_t);
+
+/* As in backend.h; loss is in device memory. */
+size_t kernel_loss_work(size_t rows);
+cudaError_t kernel_loss(Type, void *logits, double loss[3], const int32_t *target, size_t rows,
+                        size_t vocab, float smoothing, float scale, void *work, cudaStream_t);
+
+/* sums (ceil(n / 4096)): the sum of squares of each 4096 elements. */
+cudaError_t kernel_norm2(double *sums, const float *x, size_t n, cudaStream_t);
+/* *norm = sqrt(sum of sums) * scale; *out = scale, less where the norm is above
+ * `most` (0: no bound), NaN where the norm is not finite. */
+cudaError_t kernel_clip(float *out, double *norm, const double *sums, size_t n, float scale,
+                        float most, cudaStream_t);
+
+/* An update of n parameters, and of the copy `low` of the given type where it is
+ * not NULL. Gradients are multiplied by *scale where it is not NULL, else by
+ * step->scale; when *scale is not finite nothing changes. coupled: decay * w is
+ * added to the gradient before the moments instead of AdamW's form. */
+cudaError_t kernel_adam(Type, void *low, float *w, float *m, float *v, const float *g, size_t n,
+                        const AdamStep *step, bool coupled, const float *scale, cudaStream_t);
+/* m = beta m + (scale g + decay w); w -= lr m. */
+typedef struct {
+  float lr, beta, decay, scale;
+} KernelMomentum;
+cudaError_t kernel_momentum(Type, void *low, float *w, float *m, const float *g, size_t n,
+                            const KernelMomentum *step, const float *scale, cudaStream_t);
+/* e += (1 - keep) (w - e) */
+cudaError_t kernel_ema(float *e, const float *w, size_t n, float keep, cudaStream_t);
+/* x += scale * y */
+cudaError_t kernel_add(float *x, const float *y, float scale, size_t n, cudaStream_t);
+
+cudaError_t kernel_cast_to(Type, void *low, const float *x, size_t n, cudaStream_t);
+cudaError_t kernel_cast_from(Type, float *x, const void *low, size_t n, cudaStream_t);
+cudaError_t kernel_zero(void *x, size_t bytes, cudaStream_t);
+
+/* Caches of decoding: `slots` of slot_ld elements, one behind the other.
+ * Puts the n rows of `row` elements of src (from row to row src_ld elements) each
+ * into the slot that slot[] names, `at` elements behind its beginning. */
+cudaError_t kernel_cache_put(Type, void *cache, const void *src, const int32_t *slot, size_t n,
+                             size_t row, size_t src_ld, size_t slot_ld, size_t at,
+                             cudaStream_t);
+/* Copies the first `count` elements of slot from[i] to slot to[i], in each of the
+ * caches that lie cache_ld elements apart. No slot that is written is read. */
+cudaError_t kernel_cache_copy(Type, void *cache, const int32_t *to, const int32_t *from,
+                              size_t n, size_t count, size_t slot_ld, size_t caches,
+                              size_t cache_ld, cudaStream_t);
+
+/* The k best of each row, best first, equal ones by the lower id: score (n, k) =
+ * log softmax(logits) + base[row] (base NULL: 0), and id (n, k). k is at most
+ * KERNEL_TOP_MOST and at most vocab. */
+#define KERNEL_TOP_MOST 128
+cudaError_t kernel_top(Type, float *score, int32_t *id, const void *logits, const float *base,
+                       size_t n, size_t vocab, size_t k, cudaStream_t);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

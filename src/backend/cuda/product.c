@@ -1,0 +1,287 @@
+/* cuBLASLt thinks in columns: a row-major (rows, n) array is its n x rows matrix.
+ * Relies on cuBLASLt, plans, kernels. */
+#include "backend/cuda/product.h"
+
+#include <string.h>
+
+#include "backend/cuda/kernels.h"
+#include "base/log.h"
+
+#define CANDIDATES 16
+#define RUNS       4 /* of which the fastest counts */
+#define MOST_BIAS  ((size_t)1 << 16)
+
+/* All that a call of cublasLtMatmul needs but the algorithm. */
+typedef struct {
+  cublasLtMatmulDescOpaque_t how;
+  cublasLtMatrixLayoutOpaque_t a, b, c;
+  const void *pa, *pb;
+  void *pc;
+  float beta;
+} Call;
+
+static cudaDataType_t data_type(Type type) {
+  return type == TYPE_F32 ? CUDA_R_32F : type == TYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+static Err lt_error(const char *what, const Product *x, cublasStatus_t status) {
+  static const char *const kind[] = {"y", "dx", "dw"};
+  return err_set(ERR_WORK, "cuBLASLt: %s of %s with %zu rows, %zu in, %zu out: %s", what,
+                 kind[x->kind], x->rows, x->in, x->out, cublasLtGetStatusString(status));
+}
+
+static cublasStatus_t set(Call *c, cublasLtMatmulDescAttributes_t what, const void *value,
+                          size_t size) {
+  return cublasLtMatmulDescSetAttribute(&c->how, what, value, size);
+}
+
+/* The epilogue: the bias on the way forward; its gradient where it is fused. */
+static cublasStatus_t describe_bias(const Products *p, const Product *x, bool fused, Call *c) {
+  cublasLtEpilogue_t epilogue = fused ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_BIAS;
+  const void *bias = fused ? p->bias : x->bias;
+  int32_t type = (int32_t)(fused ? CUDA_R_32F : data_type(p->type));
+  if (!bias || (x->kind != PRODUCT_Y && !fused)) return CUBLAS_STATUS_SUCCESS;
+  cublasStatus_t s = set(c, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+  if (!s) s = set(c, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+  if (!s) s = set(c, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
+  return s;
+}
+
+static cublasStatus_t describe(const Products *p, const Product *x, bool fused, Call *c) {
+  cublasComputeType_t compute = p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  cudaDataType_t low = data_type(p->type), wide = x->kind == PRODUCT_DW ? CUDA_R_32F : low;
+  cublasOperation_t turn_a = x->kind == PRODUCT_Y ? CUBLAS_OP_T : CUBLAS_OP_N;
+  cublasOperation_t turn_b = x->kind == PRODUCT_DW ? CUBLAS_OP_T : CUBLAS_OP_N;
+  /* As stored: x in x rows, w in x out, dy out x rows. */
+  bool a_is_x = x->kind == PRODUCT_DW, b_is_x = x->kind == PRODUCT_Y;
+  size_t width = b_is_x ? x->in : x->out;
+  size_t c_rows = x->kind == PRODUCT_Y ? x->out : x->in, c_cols = a_is_x ? x->out : x->rows;
+  *c = (Call){.pa = a_is_x ? x->x : x->w,
+              .pb = b_is_x ? x->x : x->dy,
+              .pc = x->result,
+              .beta = x->add || x->kind == PRODUCT_DW ? 1 : 0};
+  cublasStatus_t s = cublasLtMatmulDescInit(&c->how, compute, CUDA_R_32F);
+  if (!s) s = set(c, CUBLASLT_MATMUL_DESC_TRANSA, &turn_a, sizeof turn_a);
+  if (!s) s = set(c, CUBLASLT_MATMUL_DESC_TRANSB, &turn_b, sizeof turn_b);
+  if (!s) s = describe_bias(p, x, fused, c);
+  if (!s)
+    s = cublasLtMatrixLayoutInit(&c->a, low, x->in, a_is_x ? x->rows : x->out, (int64_t)x->in);
+  if (!s) s = cublasLtMatrixLayoutInit(&c->b, low, width, x->rows, (int64_t)width);
+  if (!s) s = cublasLtMatrixLayoutInit(&c->c, wide, c_rows, c_cols, (int64_t)c_rows);
+  return s;
+}
+
+/* The product and, where it has one, the bias's gradient. */
+static Err run(const Products *p, const Product *x, Call *c, bool fused,
+               const cublasLtMatmulAlgo_t *algorithm) {
+  float alpha = 1;
+  cublasStatus_t s =
+      cublasLtMatmul(p->lt, &c->how, &alpha, c->pa, &c->a, c->pb, &c->b, &c->beta, c->pc, &c->c,
+                     c->pc, &c->c, algorithm, p->work, PRODUCT_WORK, p->stream);
+  if (s) return lt_error("the product", x, s);
+  if (!x->dbias) return ERR_OK;
+  cudaError_t e =
+      fused ? kernel_add(x->dbias, p->bias, 1, x->out, p->stream)
+            : kernel_column_sums(p->type, x->dbias, x->dy, x->rows, x->out, p->work, p->stream);
+  if (e) return err_set(ERR_WORK, "the GPU failed in column sums: %s", cudaGetErrorString(e));
+  return ERR_OK;
+}
+
+static bool is_aligned(const void *pointer) {
+  return (uintptr_t)pointer % 16 == 0;
+}
+
+/* Batches differ by a few rows: those of about the same size share a plan. */
+static uint32_t round_rows(size_t rows) {
+  size_t unit = 8;
+  while (unit * 16 <= rows) unit *= 2;
+  return (uint32_t)((rows + unit - 1) / unit * unit);
+}
+
+static PlanKey key_of(const Products *p, const Product *x) {
+  return (PlanKey){.kind = (uint32_t)x->kind,
+                   .type = (uint32_t)p->type,
+                   .tf32 = p->tf32,
+                   .bias = x->bias || x->dbias,
+                   .add = x->add,
+                   .aligned = is_aligned(x->result) && is_aligned(x->x) && is_aligned(x->w) &&
+                              is_aligned(x->dy) && is_aligned(x->bias),
+                   .rows = round_rows(x->rows),
+                   .in = (uint32_t)x->in,
+                   .out = (uint32_t)x->out};
+}
+
+/* Candidates, the heuristic's favourite first; none is no error. */
+static int ask(const Products *p, const Product *x, Call *c, int most,
+               cublasLtMatmulHeuristicResult_t *found) {
+  cublasLtMatmulPreferenceOpaque_t want;
+  size_t work = PRODUCT_WORK;
+  uint32_t align = key_of(p, x).aligned ? 16 : (uint32_t)type_size(p->type);
+  /* Partial sums of split products must not be rounded to the low type. */
+  uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  if (x->kind == PRODUCT_DW) reduction |= CUBLASLT_REDUCTION_SCHEME_INPLACE;
+  const struct {
+    cublasLtMatmulPreferenceAttributes_t what;
+    const void *value;
+    size_t size;
+  } list[] = {
+      {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &work, sizeof work},
+      {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction, sizeof reduction},
+      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &align, sizeof align},
+      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &align, sizeof align},
+      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &align, sizeof align},
+      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &align, sizeof align},
+  };
+  int n = 0;
+  if (cublasLtMatmulPreferenceInit(&want)) return 0;
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+    if (cublasLtMatmulPreferenceSetAttribute(&want, list[i].what, list[i].value, list[i].size))
+      return 0;
+  }
+  cublasStatus_t s = cublasLtMatmulAlgoGetHeuristic(p->lt, &c->how, &c->a, &c->b, &c->c, &c->c,
+                                                    &want, most, found, &n);
+  return s ? 0 : n;
+}
+
+/* Milliseconds of the fastest of a few runs, or -1 where it does not run. */
+static float time_of(const Products *p, const Product *x, Call *c, bool fused,
+                     const cublasLtMatmulAlgo_t *algorithm) {
+  cudaEvent_t from = NULL, to = NULL;
+  float best = -1;
+  if (cudaEventCreate(&from) || cudaEventCreate(&to)) goto done;
+  for (int i = 0; i <= RUNS; i++) { /* the first warms up */
+    float took;
+    cudaEventRecord(from, p->stream);
+    bool ran = run(p, x, c, fused, algorithm) == ERR_OK;
+    cudaEventRecord(to, p->stream);
+    if (cudaEventSynchronize(to) || !ran || cudaEventElapsedTime(&took, from, to)) {
+      (void)cudaGetLastError(); /* so that nobody else is blamed for it */
+      best = -1;
+      break;
+    }
+    if (i && (best < 0 || took < best)) best = took;
+  }
+done:
+  if (from) cudaEventDestroy(from);
+  if (to) cudaEventDestroy(to);
+  return best;
+}
+
+/* Times the candidates of one way to do it; keeps the best in the plan. */
+static void try_all(const Products *p, const Product *x, bool fused, Plan *plan, float *best) {
+  Call c;
+  cublasLtMatmulHeuristicResult_t found[CANDIDATES];
+  if (describe(p, x, fused, &c)) return;
+  int n = ask(p, x, &c, CANDIDATES, found);
+  for (int i = 0; i < n; i++) {
+    if (found[i].state || found[i].workspaceSize > PRODUCT_WORK) continue;
+    float took = time_of(p, x, &c, fused, &found[i].algo);
+    if (took < 0 || (*best >= 0 && took >= *best)) continue;
+    *best = took;
+    plan->fused = fused;
+    memcpy(plan->algorithm, &found[i].algo, sizeof plan->algorithm);
+  }
+}
+
+/* Where it would add to the result, it is timed on scratch memory. */
+static Err choose(Products *p, const Product *x, Plan *plan) {
+  Product timed = *x;
+  size_t size = x->kind == PRODUCT_DW ? sizeof(float) : type_size(p->type);
+  size_t cells = x->kind == PRODUCT_DW ? x->in * x->out : x->rows * x->in;
+  size_t bytes = (cells * size + 255) / 256 * 256;
+  char *scratch = NULL;
+  float best = -1;
+  if (x->add || x->kind == PRODUCT_DW) {
+    cudaError_t e = cudaMalloc((void **)&scratch, bytes + x->out * sizeof(float));
+    if (!e) e = cudaMemsetAsync(scratch, 0, bytes + x->out * sizeof(float), p->stream);
+    if (e)
+      return err_set(
+          ERR_WORK, "the GPU has no %zu bytes left to time a product: %s; lower --batch-tokens",
+          bytes, cudaGetErrorString(e));
+    timed.result = scratch;
+    if (x->dbias) timed.dbias = (float *)(void *)(scratch + bytes);
+  }
+  *plan = (Plan){.key = key_of(p, x), .checked = x->rows};
+  try_all(p, &timed, false, plan, &best);
+  if (x->dbias && x->out <= MOST_BIAS) try_all(p, &timed, true, plan, &best);
+  cudaFree(scratch);
+  return best < 0 ? lt_error("a way to do it", x, CUBLAS_STATUS_NOT_SUPPORTED) : ERR_OK;
+}
+
+static Err add_plan(Products *p, const Product *x, Plan **out) {
+  Plan plan;
+  TRY(choose(p, x, &plan));
+  TRY(plans_add(&p->plans, &plan));
+  *out = plans_find(&p->plans, &plan.key);
+  if (plans_save(&p->plans)) {
+    log_warn("what was found about products is not kept: %s", err_message());
+    p->plans.path[0] = '\0'; /* said once */
+  }
+  return ERR_OK;
+}
+
+/* Does the plan's algorithm fit these very rows? */
+static bool fits(const Products *p, const Product *x, Plan *plan, Call *c) {
+  cublasLtMatmulAlgo_t algorithm;
+  cublasLtMatmulHeuristicResult_t result;
+  if (plan->checked == x->rows) return true;
+  memcpy(&algorithm, plan->algorithm, sizeof algorithm);
+  if (cublasLtMatmulAlgoCheck(p->lt, &c->how, &c->a, &c->b, &c->c, &c->c, &algorithm,
+                              &result) ||
+      result.workspaceSize > PRODUCT_WORK)
+    return false;
+  plan->checked = x->rows;
+  return true;
+}
+
+/* The algorithm for a plan that does not fit these rows: the library's favourite. */
+static Err favourite(const Products *p, const Product *x, cublasLtMatmulAlgo_t *algorithm) {
+  Call c;
+  cublasLtMatmulHeuristicResult_t found;
+  cublasStatus_t s = describe(p, x, false, &c);
+  if (!s && (ask(p, x, &c, 1, &found) < 1 || found.state)) s = CUBLAS_STATUS_NOT_SUPPORTED;
+  if (s) return lt_error("a way to do it", x, s);
+  *algorithm = found.algo;
+  return ERR_OK;
+}
+
+Err products_run(Products *p, const Product *x) {
+  Call c;
+  cublasLtMatmulAlgo_t algorithm;
+  if (x->rows == 0) return ERR_OK;
+  PlanKey key = key_of(p, x);
+  Plan *plan = plans_find(&p->plans, &key);
+  bool fitting = plan && !describe(p, x, plan->fused, &c) && fits(p, x, plan, &c);
+  /* New, or from a file that is of no use here. */
+  if (!plan || (!fitting && !plan->checked)) {
+    TRY(add_plan(p, x, &plan));
+    fitting = true;
+  }
+  bool fused = fitting && plan->fused;
+  if (fitting)
+    memcpy(&algorithm, plan->algorithm, sizeof algorithm);
+  else
+    TRY(favourite(p, x, &algorithm));
+  cublasStatus_t s = describe(p, x, fused, &c);
+  return s ? lt_error("the description", x, s) : run(p, x, &c, fused, &algorithm);
+}
+
+Err products_open(Products *p, cudaStream_t stream, Type type, bool tf32, void *work,
+                  const char *gpu) {
+  _Static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof((Plan){0}.algorithm), "plans.h");
+  *p = (Products){.stream = stream, .type = type, .tf32 = tf32, .work = work};
+  cublasStatus_t s = cublasLtCreate(&p->lt);
+  if (s) return err_set(ERR_WORK, "cuBLASLt does not start: %s", cublasLtGetStatusString(s));
+  Err err = plans_open(&p->plans, gpu, cublasLtGetVersion());
+  if (!err && cudaMalloc((void **)&p->bias, MOST_BIAS * sizeof(float)))
+    err = err_set(ERR_WORK, "the GPU's memory is full; end what else runs on it");
+  if (err) products_close(p);
+  return err;
+}
+
+void products_close(Products *p) {
+  if (p->lt) cublasLtDestroy(p->lt);
+  cudaFree(p->bias);
+  plans_free(&p->plans);
+  *p = (Products){0};
+}

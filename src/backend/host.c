@@ -1,0 +1,48 @@
+/* The memory door for the program's own memory. Relies on base/mem. */
+#include "backend/host.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+static Err alloc(const Backend *b, void *pointer, size_t bytes) {
+  (void)b;
+  return mem_alloc_aligned(pointer, bytes);
+}
+
+static void release(const Backend *b, void *block) {
+  (void)b;
+  mem_free(block);
+}
+
+static void copy(const Backend *b, void *to, const void *from, size_t bytes) {
+  (void)b;
+  if (to != from) memcpy(to, from, bytes);
+}
+
+static Err get(const Backend *b, void *to, const void *from, size_t bytes) {
+  copy(b, to, from, bytes);
+  return ERR_OK;
+}
+
+static void zero(const Backend *b, void *block, size_t bytes) {
+  (void)b;
+  memset(block, 0, bytes);
+}
+
+static Err sync_all(const Backend *b) {
+  (void)b;
+  return ERR_OK;
+}
+
+static void lower(const Backend *b, void *low, const float *full, size_t n) {
+  copy(b, low, full, n * sizeof *full);
+}
+
+void host_memory(Backend *b) {
+  b->type = TYPE_F32;
+  b->host = true;
+  b->alloc = alloc, b->release = release;
+  b->put = copy, b->get = get, b->copy = copy, b->zero = zero;
+  b->sync = sync_all, b->lower = lower;
+}

@@ -1,0 +1,95 @@
+/* Sums over the rows of a matrix in two stages: each block sums the columns of its
+ * share of the rows, then the shares are added in order. Relies on device.cuh. */
+#include "backend/cuda/device.cuh"
+
+#define WARPS 8
+
+/* Eight columns a thread; the warps of a block take rows in turn. parts
+ * (gridDim.y, n). */
+template <typename T, bool VECTOR>
+static __global__ void __launch_bounds__(WARPS * 32)
+    sum_share(float *parts, const T *dy, size_t rows, size_t n) {
+  __shared__ float shared[WARPS][256];
+  int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  size_t column = blockIdx.x * (size_t)256 + lane * 8;
+  size_t share = (rows + gridDim.y - 1) / gridDim.y, begin = blockIdx.y * share;
+  size_t end = begin + share < rows ? begin + share : rows;
+  int count = column >= n ? 0 : n - column < 8 ? (int)(n - column) : 8;
+  float sum[8] = {0};
+  if (count) {
+#pragma unroll 4
+    for (size_t r = begin + warp; r < end; r += WARPS) {
+      float x[8];
+      if (VECTOR)
+        load8(x, dy + r * n + column);
+      else
+        load_some(x, dy + r * n + column, count);
+#pragma unroll
+      for (int i = 0; i < 8; i++) sum[i] += x[i];
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 8; i++) shared[warp][lane * 8 + i] = sum[i];
+  __syncthreads();
+  size_t mine = blockIdx.x * (size_t)256 + threadIdx.x;
+  if (mine >= n) return;
+  float total = 0;
+#pragma unroll
+  for (int w = 0; w < WARPS; w++) total += shared[w][threadIdx.x];
+  parts[blockIdx.y * n + mine] = total;
+}
+
+static __global__ void __launch_bounds__(1024)
+    add_parts(float *a, float *b, size_t split, const float *parts, size_t count, size_t n) {
+  __shared__ float shared[32][33];
+  int x = threadIdx.x % 32, y = threadIdx.x / 32;
+  size_t column = blockIdx.x * (size_t)32 + x;
+  float sum = 0;
+  if (column < n) {
+#pragma unroll 8
+    for (size_t p = y; p < count; p += 32) sum += parts[p * n + column];
+  }
+  shared[y][x] = sum;
+  __syncthreads();
+  sum = warp_sum(shared[x][y]);
+  column = blockIdx.x * (size_t)32 + y;
+  if (x || column >= n) return;
+  if (column < split)
+    a[column] += sum;
+  else
+    b[column - split] += sum;
+}
+
+cudaError_t kernel_add_parts(float *a, float *b, size_t split, const float *parts, size_t count,
+                             size_t n, cudaStream_t stream) {
+  add_parts<<<blocks_for(n, 32), 1024, 0, stream>>>(a, b, split, parts, count, n);
+  return cudaGetLastError();
+}
+
+/* Of the shape alone, so that the sums are the same on every device. */
+static size_t shares(size_t rows, size_t n) {
+  size_t columns = (n + 255) / 256, most = columns > 1024 ? 1 : 1024 / columns;
+  size_t want = (rows + 31) / 32;
+  return want < most ? want : most;
+}
+
+size_t kernel_column_sums_work(size_t rows, size_t n) {
+  return shares(rows, n) * n * sizeof(float);
+}
+
+cudaError_t kernel_column_sums(Type type, float *dbias, const void *dy, size_t rows, size_t n,
+                               void *work, cudaStream_t stream) {
+  if (rows == 0 || n == 0) return cudaSuccess;
+  float *parts = (float *)work;
+  size_t count = shares(rows, n);
+  dim3 grid(blocks_for(n, 256), (unsigned)count);
+  cudaError_t err = with_type(type, [&](auto t) {
+    typedef decltype(t) T;
+    if (n % 8 == 0 && is_aligned(dy))
+      sum_share<T, true><<<grid, WARPS * 32, 0, stream>>>(parts, (const T *)dy, rows, n);
+    else
+      sum_share<T, false><<<grid, WARPS * 32, 0, stream>>>(parts, (const T *)dy, rows, n);
+  });
+  if (err) return err;
+  return kernel_add_parts(dbias, NULL, n, parts, count, n, stream);
+}

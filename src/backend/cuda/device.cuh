@@ -1,0 +1,283 @@
+/* What the kernels share: elements of the three types read and written as floats,
+ * eight at a time, the bits of dropout, and sums over warps and blocks in a fixed
+ * order. Relies on kernels.h, dropout.h. */
+#ifndef BACKEND_CUDA_DEVICE_CUH
+#define BACKEND_CUDA_DEVICE_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "backend/cuda/kernels.h"
+#include "backend/dropout.h"
+
+#define LOG2_E 1.4426950408889634f
+#define LN_2   0.6931471805599453f
+
+/* Calls f with a value of the C++ type that `type` means. */
+template <typename F>
+static cudaError_t with_type(Type type, F f) {
+  switch (type) {
+    case TYPE_F32:
+      f(0.0f);
+      break;
+    case TYPE_BF16:
+      f(__nv_bfloat16());
+      break;
+    case TYPE_F16:
+      f(__half());
+      break;
+  }
+  return cudaGetLastError();
+}
+
+static inline bool is_aligned(const void *p) {
+  return (uintptr_t)p % 16 == 0;
+}
+
+static inline unsigned blocks_for(size_t n, size_t each) {
+  return (unsigned)((n + each - 1) / each);
+}
+
+/* ---- elements ---- */
+
+static __device__ __forceinline__ float to_float(float x) {
+  return x;
+}
+static __device__ __forceinline__ float to_float(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
+static __device__ __forceinline__ float to_float(__half x) {
+  return __half2float(x);
+}
+
+static __device__ __forceinline__ void set_float(float &to, float x) {
+  to = x;
+}
+static __device__ __forceinline__ void set_float(__nv_bfloat16 &to, float x) {
+  to = __float2bfloat16_rn(x);
+}
+static __device__ __forceinline__ void set_float(__half &to, float x) {
+  to = __float2half_rn(x);
+}
+
+/* x as it comes back from memory. */
+template <typename T>
+static __device__ __forceinline__ float rounded(float x) {
+  T low;
+  set_float(low, x);
+  return to_float(low);
+}
+
+/* Two elements in a word, the first in the low half. */
+template <typename T>
+static __device__ __forceinline__ uint32_t pack2(float a, float b);
+template <>
+__device__ __forceinline__ uint32_t pack2<__nv_bfloat16>(float a, float b) {
+  __nv_bfloat162 two = __floats2bfloat162_rn(a, b);
+  uint32_t word;
+  memcpy(&word, &two, 4);
+  return word;
+}
+template <>
+__device__ __forceinline__ uint32_t pack2<__half>(float a, float b) {
+  __half2 two = __floats2half2_rn(a, b);
+  uint32_t word;
+  memcpy(&word, &two, 4);
+  return word;
+}
+
+template <typename T>
+static __device__ __forceinline__ float2 unpack2(uint32_t word);
+template <>
+__device__ __forceinline__ float2 unpack2<__nv_bfloat16>(uint32_t word) {
+  return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
+}
+template <>
+__device__ __forceinline__ float2 unpack2<__half>(uint32_t word) {
+  __half2 two;
+  memcpy(&two, &word, 4);
+  return __half22float2(two);
+}
+
+/* Eight elements as they lie in memory, 16 bytes aligned. */
+template <typename T>
+struct Eight {
+  uint4 raw;
+  __device__ __forceinline__ void load(const T *p) {
+    raw = *reinterpret_cast<const uint4 *>(p);
+  }
+  __device__ __forceinline__ void store(T *p) const {
+    *reinterpret_cast<uint4 *>(p) = raw;
+  }
+  __device__ __forceinline__ void get(float x[8]) const {
+    float2 a = unpack2<T>(raw.x), b = unpack2<T>(raw.y), c = unpack2<T>(raw.z),
+           d = unpack2<T>(raw.w);
+    x[0] = a.x, x[1] = a.y, x[2] = b.x, x[3] = b.y;
+    x[4] = c.x, x[5] = c.y, x[6] = d.x, x[7] = d.y;
+  }
+  __device__ __forceinline__ void set(const float x[8]) {
+    raw = make_uint4(pack2<T>(x[0], x[1]), pack2<T>(x[2], x[3]), pack2<T>(x[4], x[5]),
+                     pack2<T>(x[6], x[7]));
+  }
+};
+
+template <>
+struct Eight<float> {
+  float4 lo, hi;
+  __device__ __forceinline__ void load(const float *p) {
+    lo = reinterpret_cast<const float4 *>(p)[0];
+    hi = reinterpret_cast<const float4 *>(p)[1];
+  }
+  __device__ __forceinline__ void store(float *p) const {
+    reinterpret_cast<float4 *>(p)[0] = lo;
+    reinterpret_cast<float4 *>(p)[1] = hi;
+  }
+  __device__ __forceinline__ void get(float x[8]) const {
+    x[0] = lo.x, x[1] = lo.y, x[2] = lo.z, x[3] = lo.w;
+    x[4] = hi.x, x[5] = hi.y, x[6] = hi.z, x[7] = hi.w;
+  }
+  __device__ __forceinline__ void set(const float x[8]) {
+    lo = make_float4(x[0], x[1], x[2], x[3]);
+    hi = make_float4(x[4], x[5], x[6], x[7]);
+  }
+};
+
+template <typename T>
+static __device__ __forceinline__ void load8(float x[8], const T *p) {
+  Eight<T> e;
+  e.load(p);
+  e.get(x);
+}
+
+template <typename T>
+static __device__ __forceinline__ void store8(T *p, const float x[8]) {
+  Eight<T> e;
+  e.set(x);
+  e.store(p);
+}
+
+/* `count` (1 to 8) elements at any address; the others are 0 and not written. */
+template <typename T>
+static __device__ __forceinline__ void load_some(float x[8], const T *p, int count) {
+#pragma unroll
+  for (int i = 0; i < 8; i++) x[i] = i < count ? to_float(p[i]) : 0;
+}
+
+template <typename T>
+static __device__ __forceinline__ void store_some(T *p, const float x[8], int count) {
+#pragma unroll
+  for (int i = 0; i < 8; i++) {
+    if (i < count) set_float(p[i], x[i]);
+  }
+}
+
+/* ---- dropout: the bits of backend/dropout.h ---- */
+
+struct Drop {
+  uint64_t key;
+  uint32_t site, threshold; /* 0: nothing is dropped */
+  float scale;
+};
+
+static inline Drop drop_of(Dropout d) {
+  Drop drop = {d.key, d.site, 0, 1};
+  if (d.rate != 0)
+    drop.threshold = dropout_threshold(d.rate), drop.scale = dropout_scale(d.rate);
+  return drop;
+}
+
+/* Bit i: element 8 * group + i is kept. */
+static __device__ __forceinline__ uint32_t keep8(const Drop &drop, uint64_t group) {
+  uint32_t c0 = (uint32_t)group, c1 = (uint32_t)(group >> 32), c2 = drop.site, c3 = 0;
+  uint32_t k0 = (uint32_t)drop.key, k1 = (uint32_t)(drop.key >> 32);
+#pragma unroll
+  for (int round = 0; round < 10; round++) {
+    uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+    c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+    c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+    c1 = (uint32_t)p1;
+    c3 = (uint32_t)p0;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  uint32_t word[4] = {c0, c1, c2, c3}, keep = 0;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    keep |= (uint32_t)((word[i] & 0xffff) >= drop.threshold) << (2 * i);
+    keep |= (uint32_t)((word[i] >> 16) >= drop.threshold) << (2 * i + 1);
+  }
+  return keep;
+}
+
+/* Elements 8 * group … of a site: dropped, or scaled. */
+static __device__ __forceinline__ void drop8(float x[8], const Drop &drop, uint64_t group) {
+  if (drop.threshold == 0) return;
+  uint32_t keep = keep8(drop, group);
+#pragma unroll
+  for (int i = 0; i < 8; i++) x[i] = keep >> i & 1 ? x[i] * drop.scale : 0;
+}
+
+static __device__ __forceinline__ float drop1(const Drop &drop, uint64_t element) {
+  if (drop.threshold == 0) return 1;
+  return keep8(drop, element / 8) >> (element % 8) & 1 ? drop.scale : 0;
+}
+
+/* ---- sums ---- */
+
+static __device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+  for (int step = 16; step; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+  return x;
+}
+
+static __device__ __forceinline__ double warp_sum(double x) {
+#pragma unroll
+  for (int step = 16; step; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+  return x;
+}
+
+static __device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+  for (int step = 16; step; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
+  return x;
+}
+
+/* The sum over a block of THREADS, in every thread. */
+template <int THREADS, typename N>
+static __device__ __forceinline__ N block_sum(N x) {
+  __shared__ N part[THREADS / 32];
+  x = warp_sum(x);
+  __syncthreads(); /* the last call's parts were read */
+  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
+  __syncthreads();
+  N sum = part[0];
+#pragma unroll
+  for (int i = 1; i < THREADS / 32; i++) sum += part[i];
+  return sum;
+}
+
+template <int THREADS>
+static __device__ __forceinline__ float block_max(float x) {
+  __shared__ float part[THREADS / 32];
+  x = warp_max(x);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
+  __syncthreads();
+  float most = part[0];
+#pragma unroll
+  for (int i = 1; i < THREADS / 32; i++) most = fmaxf(most, part[i]);
+  return most;
+}
+
+static __device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/* Columns 0 … split - 1 of the sums of `count` rows of parts (count, n) are added
+ * to a, the others to b; see columns.cu. */
+cudaError_t kernel_add_parts(float *a, float *b, size_t split, const float *parts, size_t count,
+                             size_t n, cudaStream_t);
+
+#endif

@@ -1,0 +1,393 @@
+/* Element by element: activations, updates of the parameters, sums of squares,
+ * casts. Bytes in and out are their whole cost. Relies on device.cuh. */
+#include <math.h>
+
+#include "backend/cuda/device.cuh"
+
+#define THREADS 256
+
+/* ---- activations, eight elements a thread ---- */
+
+#define SQRT_HALF        0.70710678118654752f
+#define SQRT_TWO_OVER_PI 0.79788456080286536f
+
+template <Activation ACT>
+static __device__ __forceinline__ float act(float x) {
+  if (ACT == ACT_RELU) return fmaxf(x, 0);
+  if (ACT == ACT_GELU) return 0.5f * x * (1 + erff(x * SQRT_HALF));
+  return x / (1 + expf(-x));
+}
+
+template <Activation ACT>
+static __device__ __forceinline__ float act_slope(float x) {
+  if (ACT == ACT_RELU) return x > 0 ? 1 : 0;
+  if (ACT == ACT_GELU)
+    return 0.5f * (1 + erff(x * SQRT_HALF)) + 0.5f * x * SQRT_TWO_OVER_PI * expf(-0.5f * x * x);
+  float s = 1 / (1 + expf(-x));
+  return s * (1 + x * (1 - s));
+}
+
+/* y may be x, and dx may be dy, so these are not restrict: each thread reads its
+ * eight before it writes them. */
+template <typename T, Activation ACT>
+static __global__ void __launch_bounds__(THREADS)
+    activate(T *y, const T *x, size_t n, Drop drop, bool vector) {
+  size_t group = blockIdx.x * (size_t)THREADS + threadIdx.x, at = group * 8;
+  if (at >= n) return;
+  int count = n - at < 8 ? (int)(n - at) : 8;
+  float v[8];
+  if (vector && count == 8)
+    load8(v, x + at);
+  else
+    load_some(v, x + at, count);
+#pragma unroll
+  for (int i = 0; i < 8; i++) v[i] = act<ACT>(v[i]);
+  drop8(v, drop, group);
+  if (vector && count == 8)
+    store8(y + at, v);
+  else
+    store_some(y + at, v, count);
+}
+
+template <typename T, Activation ACT, bool FROM_Y>
+static __global__ void __launch_bounds__(THREADS)
+    activate_back(T *dx, const T *dy, const T *x, size_t n, Drop drop, bool vector) {
+  size_t group = blockIdx.x * (size_t)THREADS + threadIdx.x, at = group * 8;
+  if (at >= n) return;
+  int count = n - at < 8 ? (int)(n - at) : 8;
+  float v[8], g[8];
+  if (vector && count == 8) {
+    load8(v, x + at);
+    load8(g, dy + at);
+  } else {
+    load_some(v, x + at, count);
+    load_some(g, dy + at, count);
+  }
+#pragma unroll
+  for (int i = 0; i < 8; i++) {
+    /* A y above 0 was above 0 and was kept. */
+    g[i] = FROM_Y ? (v[i] > 0 ? g[i] * drop.scale : 0) : g[i] * act_slope<ACT>(v[i]);
+  }
+  if (!FROM_Y) drop8(g, drop, group);
+  if (vector && count == 8)
+    store8(dx + at, g);
+  else
+    store_some(dx + at, g, count);
+}
+
+cudaError_t kernel_activate(Type type, void *y, const void *x, size_t n, Activation kind,
+                            Dropout dropout, cudaStream_t stream) {
+  if (n == 0) return cudaSuccess;
+  Drop drop = drop_of(dropout);
+  bool vector = is_aligned(y) && is_aligned(x);
+  unsigned blocks = blocks_for(n, THREADS * 8);
+  return with_type(type, [&](auto t) {
+    typedef decltype(t) T;
+    T *to = (T *)y;
+    const T *from = (const T *)x;
+    switch (kind) {
+      case ACT_RELU:
+        activate<T, ACT_RELU><<<blocks, THREADS, 0, stream>>>(to, from, n, drop, vector);
+        break;
+      case ACT_GELU:
+        activate<T, ACT_GELU><<<blocks, THREADS, 0, stream>>>(to, from, n, drop, vector);
+        break;
+      case ACT_SILU:
+        activate<T, ACT_SILU><<<blocks, THREADS, 0, stream>>>(to, from, n, drop, vector);
+        break;
+    }
+  });
+}
+
+cudaError_t kernel_activate_back(Type type, void *dx, const void *dy, const void *x, size_t n,
+                                 Activation kind, Dropout dropout, bool from_y,
+                                 cudaStream_t stream) {
+  if (n == 0) return cudaSuccess;
+  if (from_y && kind != ACT_RELU) return cudaErrorInvalidValue;
+  Drop drop = drop_of(dropout);
+  bool vector = is_aligned(dx) && is_aligned(dy) && is_aligned(x);
+  unsigned blocks = blocks_for(n, THREADS * 8);
+  return with_type(type, [&](auto t) {
+    typedef decltype(t) T;
+    T *to = (T *)dx;
+    const T *g = (const T *)dy, *at = (const T *)x;
+    if (from_y) {
+      activate_back<T, ACT_RELU, true>
+          <<<blocks, THREADS, 0, stream>>>(to, g, at, n, drop, vector);
+      return;
+    }
+    switch (kind) {
+      case ACT_RELU:
+        activate_back<T, ACT_RELU, false>
+            <<<blocks, THREADS, 0, stream>>>(to, g, at, n, drop, vector);
+        break;
+      case ACT_GELU:
+        activate_back<T, ACT_GELU, false>
+            <<<blocks, THREADS, 0, stream>>>(to, g, at, n, drop, vector);
+        break;
+      case ACT_SILU:
+        activate_back<T, ACT_SILU, false>
+            <<<blocks, THREADS, 0, stream>>>(to, g, at, n, drop, vector);
+        break;
+    }
+  });
+}
+
+/* ---- the parameters, four floats a thread ---- */
+
+#define UNIT 4096
+
+static __global__ void __launch_bounds__(THREADS)
+    norm2(double *sums, const float *x, size_t n) {
+  size_t begin = blockIdx.x * (size_t)UNIT;
+  const float *unit = x + begin;
+  double sum = 0;
+  if (n - begin >= UNIT && (uintptr_t)unit % 16 == 0) {
+    float4 v[UNIT / THREADS / 4];
+#pragma unroll
+    for (int i = 0; i < UNIT / THREADS / 4; i++)
+      v[i] = reinterpret_cast<const float4 *>(unit)[i * THREADS + threadIdx.x];
+#pragma unroll
+    for (int i = 0; i < UNIT / THREADS / 4; i++) {
+      sum += (double)v[i].x * v[i].x + (double)v[i].y * v[i].y;
+      sum += (double)v[i].z * v[i].z + (double)v[i].w * v[i].w;
+    }
+  } else {
+    /* The same elements in the same order, so that the address does not matter. */
+    for (int i = 0; i < UNIT / THREADS / 4; i++) {
+      double v[4];
+      for (int j = 0; j < 4; j++) {
+        size_t at = ((size_t)i * THREADS + threadIdx.x) * 4 + j;
+        v[j] = at < n - begin && at < UNIT ? unit[at] : 0;
+      }
+      sum += v[0] * v[0] + v[1] * v[1];
+      sum += v[2] * v[2] + v[3] * v[3];
+    }
+  }
+  sum = block_sum<THREADS>(sum);
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+cudaError_t kernel_norm2(double *sums, const float *x, size_t n, cudaStream_t stream) {
+  if (n == 0) return cudaSuccess;
+  norm2<<<blocks_for(n, UNIT), THREADS, 0, stream>>>(sums, x, n);
+  return cudaGetLastError();
+}
+
+static __global__ void __launch_bounds__(1024)
+    clip(float *out, double *norm, const double *sums, size_t n, float scale, float most) {
+  double sum = 0;
+  for (size_t i = threadIdx.x; i < n; i += 1024) sum += sums[i];
+  sum = block_sum<1024>(sum);
+  if (threadIdx.x) return;
+  double length = sqrt(sum) * (double)fabsf(scale);
+  *norm = length;
+  if (!isfinite(length))
+    *out = NAN;
+  else
+    *out = most > 0 && length > (double)most ? (float)(scale * (most / length)) : scale;
+}
+
+cudaError_t kernel_clip(float *out, double *norm, const double *sums, size_t n, float scale,
+                        float most, cudaStream_t stream) {
+  clip<<<1, 1024, 0, stream>>>(out, norm, sums, n, scale, most);
+  return cudaGetLastError();
+}
+
+/* Up to four floats of an array at any address. */
+static __device__ __forceinline__ void load4(float x[4], const float *p, int count,
+                                             bool vector) {
+  if (vector && count == 4) {
+    float4 v = *reinterpret_cast<const float4 *>(p);
+    x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+  } else {
+    for (int i = 0; i < 4; i++) x[i] = i < count ? p[i] : 0;
+  }
+}
+
+static __device__ __forceinline__ void store4(float *p, const float x[4], int count,
+                                              bool vector) {
+  if (vector && count == 4) {
+    *reinterpret_cast<float4 *>(p) = make_float4(x[0], x[1], x[2], x[3]);
+  } else {
+    for (int i = 0; i < count; i++) p[i] = x[i];
+  }
+}
+
+template <typename T>
+static __device__ __forceinline__ void store4_low(T *p, const float x[4], int count,
+                                                  bool vector) {
+  if (vector && count == 4) {
+    *reinterpret_cast<uint2 *>(p) = make_uint2(pack2<T>(x[0], x[1]), pack2<T>(x[2], x[3]));
+  } else {
+    for (int i = 0; i < count; i++) set_float(p[i], x[i]);
+  }
+}
+template <>
+__device__ __forceinline__ void store4_low(float *p, const float x[4], int count, bool vector) {
+  store4(p, x, count, vector);
+}
+
+struct Update {
+  float lr, beta1, beta2, rest1, rest2, epsilon, decay, correction1, correction2, scale;
+  const float *scale_at;
+  bool coupled, vector;
+};
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    adam(T *low, float *w_, float *m_, float *v_, const float *g_, size_t n, Update u) {
+  size_t at = (blockIdx.x * (size_t)THREADS + threadIdx.x) * 4;
+  float scale = u.scale_at ? *u.scale_at : u.scale;
+  if (at >= n || (u.scale_at && !isfinite(scale))) return;
+  int count = n - at < 4 ? (int)(n - at) : 4;
+  float w[4], m[4], v[4], g[4];
+  load4(w, w_ + at, count, u.vector);
+  load4(m, m_ + at, count, u.vector);
+  load4(v, v_ + at, count, u.vector);
+  load4(g, g_ + at, count, u.vector);
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    float grad = g[i] * scale;
+    if (u.coupled) grad += u.decay * w[i];
+    m[i] = u.beta1 * m[i] + u.rest1 * grad;
+    v[i] = u.beta2 * v[i] + u.rest2 * grad * grad;
+    float step = (m[i] / u.correction1) / (sqrtf(v[i] / u.correction2) + u.epsilon);
+    if (!u.coupled) step += u.decay * w[i];
+    w[i] -= u.lr * step;
+  }
+  store4(w_ + at, w, count, u.vector);
+  store4(m_ + at, m, count, u.vector);
+  store4(v_ + at, v, count, u.vector);
+  if (low) store4_low(low + at, w, count, u.vector);
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    momentum(T *low, float *w_, float *m_, const float *g_, size_t n, Update u) {
+  size_t at = (blockIdx.x * (size_t)THREADS + threadIdx.x) * 4;
+  float scale = u.scale_at ? *u.scale_at : u.scale;
+  if (at >= n || (u.scale_at && !isfinite(scale))) return;
+  int count = n - at < 4 ? (int)(n - at) : 4;
+  float w[4], m[4], g[4];
+  load4(w, w_ + at, count, u.vector);
+  load4(m, m_ + at, count, u.vector);
+  load4(g, g_ + at, count, u.vector);
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    m[i] = u.beta1 * m[i] + (scale * g[i] + u.decay * w[i]);
+    w[i] -= u.lr * m[i];
+  }
+  store4(w_ + at, w, count, u.vector);
+  store4(m_ + at, m, count, u.vector);
+  if (low) store4_low(low + at, w, count, u.vector);
+}
+
+cudaError_t kernel_adam(Type type, void *low, float *w, float *m, float *v, const float *g,
+                        size_t n, const AdamStep *s, bool coupled, const float *scale,
+                        cudaStream_t stream) {
+  if (n == 0) return cudaSuccess;
+  Update u = {
+      s->lr,
+      s->beta1,
+      s->beta2,
+      (float)(1 - (double)s->beta1),
+      (float)(1 - (double)s->beta2),
+      s->epsilon,
+      s->decay,
+      s->correction1,
+      s->correction2,
+      s->scale,
+      scale,
+      coupled,
+      is_aligned(w) && is_aligned(m) && is_aligned(v) && is_aligned(g) && is_aligned(low)};
+  return with_type(type, [&](auto t) {
+    typedef decltype(t) T;
+    adam<T><<<blocks_for(n, THREADS * 4), THREADS, 0, stream>>>((T *)low, w, m, v, g, n, u);
+  });
+}
+
+cudaError_t kernel_momentum(Type type, void *low, float *w, float *m, const float *g, size_t n,
+                            const KernelMomentum *s, const float *scale, cudaStream_t stream) {
+  if (n == 0) return cudaSuccess;
+  Update u = {};
+  u.lr = s->lr, u.beta1 = s->beta, u.decay = s->decay, u.scale = s->scale, u.scale_at = scale;
+  u.vector = is_aligned(w) && is_aligned(m) && is_aligned(g) && is_aligned(low);
+  return with_type(type, [&](auto t) {
+    typedef decltype(t) T;
+    momentum<T><<<blocks_for(n, THREADS * 4), THREADS, 0, stream>>>((T *)low, w, m, g, n, u);
+  });
+}
+
+/* x += a * y, or x += a * (y - x). */
+template <bool TOWARDS>
+static __global__ void __launch_bounds__(THREADS)
+    add(float *x_, const float *y_, float a, size_t n, bool vector) {
+  size_t at = (blockIdx.x * (size_t)THREADS + threadIdx.x) * 4;
+  if (at >= n) return;
+  int count = n - at < 4 ? (int)(n - at) : 4;
+  float x[4], y[4];
+  load4(x, x_ + at, count, vector);
+  load4(y, y_ + at, count, vector);
+#pragma unroll
+  for (int i = 0; i < 4; i++) x[i] += a * (TOWARDS ? y[i] - x[i] : y[i]);
+  store4(x_ + at, x, count, vector);
+}
+
+cudaError_t kernel_ema(float *e, const float *w, size_t n, float keep, cudaStream_t stream) {
+  if (n == 0) return cudaSuccess;
+  bool vector = is_aligned(e) && is_aligned(w);
+  float share = (float)(1 - (double)keep);
+  add<true><<<blocks_for(n, THREADS * 4), THREADS, 0, stream>>>(e, w, share, n, vector);
+  return cudaGetLastError();
+}
+
+cudaError_t kernel_add(float *x, const float *y, float scale, size_t n, cudaStream_t stream) {
+  if (n == 0) return cudaSuccess;
+  bool vector = is_aligned(x) && is_aligned(y);
+  add<false><<<blocks_for(n, THREADS * 4), THREADS, 0, stream>>>(x, y, scale, n, vector);
+  return cudaGetLastError();
+}
+
+/* ---- casts ---- */
+
+template <typename To, typename From>
+static __global__ void __launch_bounds__(THREADS)
+    cast(To *to, const From *from, size_t n, bool vector) {
+  size_t at = (blockIdx.x * (size_t)THREADS + threadIdx.x) * 8;
+  if (at >= n) return;
+  int count = n - at < 8 ? (int)(n - at) : 8;
+  float x[8];
+  if (vector && count == 8) {
+    load8(x, from + at);
+    store8(to + at, x);
+  } else {
+    load_some(x, from + at, count);
+    store_some(to + at, x, count);
+  }
+}
+
+cudaError_t kernel_cast_to(Type type, void *low, const float *x, size_t n,
+                           cudaStream_t stream) {
+  if (n == 0) return cudaSuccess;
+  bool vector = is_aligned(low) && is_aligned(x);
+  return with_type(type, [&](auto t) {
+    typedef decltype(t) T;
+    cast<T, float><<<blocks_for(n, THREADS * 8), THREADS, 0, stream>>>((T *)low, x, n, vector);
+  });
+}
+
+cudaError_t kernel_cast_from(Type type, float *x, const void *low, size_t n,
+                             cudaStream_t stream) {
+  if (n == 0) return cudaSuccess;
+  bool vector = is_aligned(low) && is_aligned(x);
+  return with_type(type, [&](auto t) {
+    typedef decltype(t) T;
+    cast<float, T>
+        <<<blocks_for(n, THREADS * 8), THREADS, 0, stream>>>(x, (const T *)low, n, vector);
+  });
+}
+
+cudaError_t kernel_zero(void *x, size_t bytes, cudaStream_t stream) {
+  return bytes ? cudaMemsetAsync(x, 0, bytes, stream) : cudaSuccess;
+}

@@ -123,7 +123,7 @@ test: deps
 	@$(MAKE) --no-print-directory -j$(jobs) all test-programs
 	@BUILD=$(BUILD) scripts/run-tests $(TESTS)
 .PHONY: test-programs
-test-programs: $(unit) $(tools)
+test-programs: $(unit) $(tools) $(if $(SAN),,$(if $(HAVE_CUDA),gpu-programs))
 
 demo: deps
 	@$(MAKE) --no-print-directory -j$(jobs) all

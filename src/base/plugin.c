@@ -63,7 +63,11 @@ Err plugin_open(Plugin *p, const char *name) {
   if (err) return err;
   /* All symbols now: a missing library must be found here, not in mid-training. */
   p->handle = dlopen(p->path, RTLD_NOW | RTLD_LOCAL);
-  if (!p->handle) return err_set(ERR_WORK, "cannot load %s: %s", p->path, dlerror());
+  if (!p->handle) {
+    const char *why = dlerror();
+    if (str_starts(why, p->path)) why += strlen(p->path) + 2; /* said already */
+    return err_set(ERR_WORK, "cannot load %s: %s", p->path, why);
+  }
   err = check_version(p);
   if (err) plugin_close(p);
   return err;

@@ -1,0 +1,325 @@
+/* The CUDA backend on the GPU of this machine: every operation beside the reference
+ * in fp32, bf16 and fp16, at shapes that are and are not multiples of 8, then a
+ * whole Transformer beside the CPU's. Returns 77 where there is no GPU. Relies on
+ * the plug-in, which TRIREME_PLUGIN_PATH must tell. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../unit/ops_cases.h"
+#include "base/file.h"
+#include "model/transformer.h"
+
+static const char *const precisions[] = {"fp32", "bf16", "fp16"};
+static const double rounding[] = {0x1p-24, 0x1p-9, 0x1p-12}; /* of each type, half a unit */
+
+static void ok(Err err) {
+  if (err) fail_msg("%s", err_message());
+}
+
+static void open_gpu(Backend *b, const char *precision) {
+  ok(backend_open(b, &(BackendSpec){"cuda", precision, 1}));
+}
+
+static float widen(Type type, uint16_t half) {
+  uint32_t bits = (uint32_t)half << 16;
+  float value;
+  if (type == TYPE_F16) {
+    int exponent = half >> 10 & 31;
+    value = ldexpf((float)(exponent ? half % 1024 + 1024 : half % 1024),
+                   exponent ? exponent - 25 : -24);
+    if (exponent == 31) value = half % 1024 ? NAN : INFINITY;
+    return half >> 15 ? -value : value;
+  }
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+/* Between floats here and an array of the GPU's; low: in its type. */
+static void *lift(const Backend *b, const float *x, size_t n, bool low) {
+  float *full;
+  void *there;
+  ok(b->alloc(b, &full, n * sizeof *full));
+  b->put(b, full, x, n * sizeof *full);
+  if (!low || b->type == TYPE_F32) return full;
+  ok(b->alloc(b, &there, n * type_size(b->type)));
+  b->lower(b, there, full, n);
+  b->release(b, full);
+  return there;
+}
+
+static void fetch(const Backend *b, float *x, const void *there, size_t n, bool low) {
+  if (!low || b->type == TYPE_F32) {
+    ok(b->get(b, x, there, n * sizeof *x));
+    return;
+  }
+  uint16_t *half;
+  ok(mem_alloc(&half, n, sizeof *half));
+  ok(b->get(b, half, there, n * sizeof *half));
+  for (size_t i = 0; i < n; i++) x[i] = widen(b->type, half[i]);
+  mem_free(half);
+}
+
+static void *lift_ints(const Backend *b, const int32_t *x, size_t n) {
+  void *there;
+  ok(b->alloc(b, &there, n * sizeof *x));
+  b->put(b, there, x, n * sizeof *x);
+  return there;
+}
+
+/* The same case on the GPU. What the type cannot hold is rounded here too, so that
+ * both sides begin with the same numbers. */
+static Case lift_case(const Backend *b, Case *c, unsigned low) {
+  Case g = *c;
+  for (int i = 0; i < 12; i++) {
+    if (!c->a[i]) continue;
+    g.a[i] = lift(b, c->a[i], c->n[i], low >> i & 1);
+    fetch(b, c->a[i], g.a[i], c->n[i], low >> i & 1);
+  }
+  g.id = lift_ints(b, c->id, 512), g.pos = lift_ints(b, c->pos, 512);
+  g.off_q = lift_ints(b, c->off_q, 6), g.off_k = lift_ints(b, c->off_k, 6);
+  ok(b->alloc(b, &g.sums, 3 * sizeof *g.sums));
+  return g;
+}
+
+/* What the GPU's case holds now, in arrays here. */
+static Case fetch_case(const Backend *b, const Case *g, unsigned low) {
+  Case c = *g;
+  for (int i = 0; i < 12; i++) {
+    if (!g->a[i]) continue;
+    ok(mem_alloc_aligned(&c.a[i], (g->n[i] + 16) * sizeof(float)));
+    fetch(b, c.a[i], g->a[i], g->n[i], low >> i & 1);
+  }
+  ok(b->get(b, c.loss, g->sums, sizeof c.loss));
+  return c;
+}
+
+static void drop_case(const Backend *b, Case *g) {
+  for (int i = 0; i < 12; i++) b->release(b, g->a[i]);
+  void *rest[] = {g->id, g->pos, g->off_q, g->off_k, g->sums};
+  for (int i = 0; i < 5; i++) b->release(b, rest[i]);
+}
+
+/* Rounding errors a result may be off by. In a low type each stored value has one,
+ * and attention rounds its probabilities, on the way back twice, in between. */
+static double limit_of(const Backend *b, size_t op) {
+  double units = ops[op].units * 4; /* sums in other orders, faster exponentials */
+  if (b->type != TYPE_F32) units = strncmp(ops[op].name, "attend", 6) == 0 ? 6 : 2;
+  return units * rounding[b->type];
+}
+
+static void compare_one(const Backend *b, const Backend *reference, size_t op, int which,
+                        size_t gap) {
+  Case c = shape(which);
+  c.gap = gap;
+  ops[op].make(&c);
+  Case first = lift_case(b, &c, ops[op].low);
+  Case second = lift_case(b, &c, ops[op].low);
+  ops[op].run(b, &first);
+  ops[op].run(b, &second);
+  Case got = fetch_case(b, &first, ops[op].low), again = fetch_case(b, &second, ops[op].low);
+  ops[op].run(reference, &c);
+  double e = off_by(&got, &c), most = limit_of(b, op);
+  if (!(e <= most))
+    fail_msg("%s: %s, shape %d, gap %zu: off by %g, %g allowed", b->about, ops[op].name, which,
+             gap, e, most);
+  for (int i = 0; i < 12; i++) {
+    if (got.a[i] && memcmp(got.a[i], again.a[i], got.n[i] * sizeof(float)) != 0)
+      fail_msg("%s: %s, shape %d: array %d differs from run to run", b->about, ops[op].name,
+               which, i);
+  }
+  drop_arrays(&c), drop_arrays(&got), drop_arrays(&again);
+  drop_case(b, &first), drop_case(b, &second);
+}
+
+static void test_operations(void **state) {
+  (void)state;
+  Backend reference;
+  backend_reference(&reference);
+  for (int p = 0; p < 3; p++) {
+    Backend b;
+    open_gpu(&b, precisions[p]);
+    ok(b.reserve(&b, 128, 128));
+    for (size_t op = 0; op < OPS; op++) {
+      /* A product of one number alone may cancel: not in a low type. */
+      for (int which = 0; which < (b.type == TYPE_F32 ? 4 : 3); which++) {
+        compare_one(&b, &reference, op, which, 3);
+        if (strncmp(ops[op].name, "attend", 6) == 0)
+          compare_one(&b, &reference, op, which, 8); /* the fast way */
+      }
+    }
+    backend_close(&b);
+  }
+}
+
+/* tf32 keeps ten bits of the operands. */
+static void test_tf32(void **state) {
+  (void)state;
+  Backend b, reference;
+  backend_reference(&reference);
+  open_gpu(&b, "tf32");
+  for (size_t op = 0; op < 3; op++) {
+    Case c = shape(2);
+    ops[op].make(&c);
+    Case g = lift_case(&b, &c, ops[op].low);
+    ops[op].run(&b, &g);
+    Case got = fetch_case(&b, &g, ops[op].low);
+    ops[op].run(&reference, &c);
+    assert_true(off_by(&got, &c) <= 0x1p-10);
+    drop_arrays(&c), drop_arrays(&got), drop_case(&b, &g);
+  }
+  backend_close(&b);
+}
+
+static void test_memory(void **state) {
+  (void)state;
+  Backend b;
+  open_gpu(&b, "fp32");
+  size_t n = ((size_t)37 << 20) / 4 + 3; /* more than all stages hold, and odd */
+  float *x = draw(n), *y = draw(n), *there, *other;
+  float *kept = copy(x, n);
+  ok(b.alloc(&b, &there, n * sizeof *x));
+  ok(b.alloc(&b, &other, n * sizeof *x));
+  ok(b.get(&b, y, there, n * sizeof *y));
+  for (size_t i = 0; i < n; i++) assert_true(y[i] == 0); /* new memory is zeroed */
+  b.put(&b, there, x, n * sizeof *x);
+  memset(x, 0, n * sizeof *x); /* it may be written again at once */
+  b.copy(&b, other, there, n * sizeof *x);
+  b.zero(&b, there, 4);
+  ok(b.get(&b, y, other, n * sizeof *y));
+  assert_memory_equal(y, kept, n * sizeof *y);
+  ok(b.get(&b, y, there, n * sizeof *y));
+  assert_true(y[0] == 0 && y[1] == kept[1]);
+  b.release(&b, there), b.release(&b, other), b.release(&b, NULL);
+  void *block;
+  assert_int_equal(b.alloc(&b, &block, (size_t)1 << 50), ERR_WORK);
+  assert_non_null(strstr(err_message(), "--batch-tokens"));
+  assert_null(block);
+  ok(b.sync(&b)); /* and that spoils nothing */
+  mem_free(x), mem_free(y), mem_free(kept);
+  backend_close(&b);
+}
+
+/* Sentences of 3 to 40 rows with ids from everywhere. */
+static void fill(Batch *batch, const ModelConfig *c) {
+  batch->sentences = 0, batch->rows[0] = batch->rows[1] = 0;
+  batch->src_off[0] = batch->tgt_off[0] = 0;
+  while (batch->rows[0] + 40 <= batch->capacity && batch->rows[1] + 40 <= batch->capacity) {
+    uint32_t n = 3 + (uint32_t)rng_below(&rng, 38), m = 3 + (uint32_t)rng_below(&rng, 38);
+    for (uint32_t i = 0; i < n; i++) {
+      batch->src[batch->rows[0] + i] = (int32_t)rng_below(&rng, (uint64_t)c->vocab);
+      batch->src_pos[batch->rows[0] + i] = (int32_t)i;
+    }
+    for (uint32_t i = 0; i < m; i++) {
+      batch->tgt_in[batch->rows[1] + i] = (int32_t)rng_below(&rng, (uint64_t)c->vocab);
+      batch->tgt_out[batch->rows[1] + i] = (int32_t)rng_below(&rng, (uint64_t)c->vocab);
+      batch->tgt_pos[batch->rows[1] + i] = (int32_t)i;
+    }
+    batch->rows[0] += n, batch->rows[1] += m;
+    batch->src_off[++batch->sentences] = (int32_t)batch->rows[0];
+    batch->tgt_off[batch->sentences] = (int32_t)batch->rows[1];
+  }
+}
+
+static double apart(const float *a, const float *b, size_t n) {
+  double error = 0, size = 0;
+  for (size_t i = 0; i < n; i++) {
+    error += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+    size += (double)b[i] * b[i];
+  }
+  return sqrt(error / (size + 1e-30));
+}
+
+/* Loss and gradients of two steps with dropout; the gradients add up. */
+static void run_model(const Backend *b, const ModelConfig *c, const Batch batch[2],
+                      const float *w, float *g, BatchLoss *loss) {
+  Transformer t;
+  ok(transformer_new(&t, c, b, batch[0].capacity, 0, true));
+  size_t n = t.params.padded;
+  float *full = lift(b, w, n, false), *there;
+  void *low = b->type == TYPE_F32 ? full : lift(b, w, n, true);
+  ok(b->alloc(b, &there, n * sizeof *there));
+  for (int i = 0; i < 2; i++) {
+    StepKey key = {100 + (uint64_t)i, true};
+    transformer_step(&t, (Weights){full, low}, there, &batch[i], key, 0.1f, 1.0f / 64, NULL,
+                     NULL);
+  }
+  ok(transformer_loss(&t, loss));
+  ok(b->get(b, g, there, n * sizeof *g));
+  if (low != full) b->release(b, low);
+  b->release(b, full), b->release(b, there);
+  transformer_free(&t);
+}
+
+static void compare_models(bool post) {
+  ModelConfig c = {.vocab = 500, .longest = 48, .bos = 2, .eos = 1};
+  ok(config_preset(&c, "tiny"));
+  c.d = 64, c.ff = 96, c.heads = 2, c.layers[0] = c.layers[1] = 2;
+  c.pre_norm = !post, c.attention_bias = post;
+  c.activation = post ? ACT_GELU : ACT_RELU;
+  c.positions = post ? POSITION_LEARNED : POSITION_HALVES;
+  c.tying = post ? TIE_NONE : TIE_ALL;
+  c.drop_embed = c.drop_attention = c.drop_activation = c.drop_residual = 0.1f;
+  Params params;
+  Batch batch[2];
+  ok(params_lay_out(&params, &c));
+  size_t n = params.padded;
+  float *w = draw(n), *g[2] = {draw(n), draw(n)};
+  params_init(&params, &c, 5, w);
+  for (int i = 0; i < 2; i++) {
+    ok(batch_new(&batch[i], 512, 256));
+    fill(&batch[i], &c);
+  }
+  Backend cpu;
+  BatchLoss want, got;
+  ok(backend_cpu(&cpu, 0, false));
+  run_model(&cpu, &c, batch, w, g[0], &want);
+  for (int p = 0; p < 3; p++) {
+    /* Of the norm of all gradients together. */
+    static const double most[] = {2e-5, 0.03, 0.01};
+    Backend b;
+    open_gpu(&b, precisions[p]);
+    run_model(&b, &c, batch, w, g[1], &got);
+    double e = apart(g[1], g[0], n), l = fabs(got.loss - want.loss) / want.loss;
+    if (!(e < most[p]) || !(l < most[p] / 5) || got.rows != want.rows)
+      fail_msg("%s, %s-norm: gradients off by %g (%g allowed), loss %.8g for %.8g", b.about,
+               post ? "post" : "pre", e, most[p], got.loss, want.loss);
+    backend_close(&b);
+  }
+  for (int i = 0; i < 2; i++) batch_free(&batch[i]);
+  mem_free(w), mem_free(g[0]), mem_free(g[1]);
+  params_free(&params);
+}
+
+static void test_transformer(void **state) {
+  (void)state;
+  compare_models(false);
+  compare_models(true);
+}
+
+int main(void) {
+  Backend b;
+  if (!file_exists("/proc/driver/nvidia/version") && !file_exists("/dev/nvidiactl")) {
+    printf("cannot run: this machine has no NVIDIA GPU\n");
+    return 77;
+  }
+  if (backend_open(&b, &(BackendSpec){"cuda", "fp32", 1})) {
+    printf("there is a GPU, but: %s\n", err_message());
+    return 1;
+  }
+  printf("%s\n", b.about);
+  backend_close(&b);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_memory),
+      cmocka_unit_test(test_operations),
+      cmocka_unit_test(test_tf32),
+      cmocka_unit_test(test_transformer),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

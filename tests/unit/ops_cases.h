@@ -1,0 +1,277 @@
+/* Every operation of the backends as a test case: arrays to work on, and a call.
+ * For the tests of the CPU's backends and of a GPU's. Include after cmocka. */
+#ifndef TESTS_OPS_CASES_H
+#define TESTS_OPS_CASES_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "backend/backend.h"
+#include "base/mem.h"
+#include "base/rng.h"
+
+static Rng rng = {.key = 7};
+
+static float *draw(size_t n) {
+  float *x;
+  assert_int_equal(mem_alloc_aligned(&x, (n + 16) * sizeof *x), ERR_OK);
+  for (size_t i = 0; i < n; i++) {
+    double u = ((double)(rng_next(&rng) >> 11) + 1) * 0x1p-53,
+           v = (double)(rng_next(&rng) >> 11) * 0x1p-53;
+    x[i] = (float)(sqrt(-2 * log(u)) * cos(6.283185307179586 * v));
+  }
+  return x;
+}
+
+static float *copy(const float *x, size_t n) {
+  float *y;
+  assert_int_equal(mem_alloc_aligned(&y, (n + 16) * sizeof *y), ERR_OK);
+  memcpy(y, x, n * sizeof *y);
+  return y;
+}
+
+/* An operation made into f(inputs) -> outputs on arrays of its own. */
+typedef struct {
+  float *a[12]; /* inputs and outputs */
+  size_t n[12];
+  int32_t *id, *pos, *off_q, *off_k;
+  size_t rows, in, out, d, heads, sentences, q_rows;
+  Dropout drop;
+  Activation act;
+  size_t gap; /* elements between rows of queries */
+  bool causal;
+  double loss[3];
+  double *sums; /* where a device adds up losses; NULL: in loss */
+} Case;
+
+static void set(Case *c, int i, size_t n) {
+  c->a[i] = draw(n);
+  c->n[i] = n;
+}
+
+static void drop_arrays(Case *c) {
+  for (int i = 0; i < 12; i++) mem_free(c->a[i]);
+}
+
+static Attention attention_of(const Case *c) {
+  size_t width = c->heads * c->d;
+  return (Attention){.sentences = c->sentences,
+                     .heads = c->heads,
+                     .d = c->d,
+                     .q_off = c->off_q,
+                     .k_off = c->off_k,
+                     .q_ld = width + c->gap,
+                     .kv_ld = 2 * width,
+                     .o_ld = width,
+                     .q_rows = c->q_rows,
+                     .causal = c->causal,
+                     .drop = c->drop};
+}
+
+/* An array from element n on. */
+static void *from(const Backend *b, const float *array, size_t n) {
+  return (char *)(uintptr_t)array + n * type_size(b->type);
+}
+
+static AddNorm norm_of(const Case *c) {
+  return (AddNorm){.rows = c->rows, .d = c->d, .epsilon = 1e-6f, .drop = c->drop};
+}
+
+static void do_linear(const Backend *b, Case *c) {
+  b->linear(b, c->a[3], c->a[0], c->a[1], c->a[2], c->rows, c->in, c->out);
+}
+static void do_linear_dx(const Backend *b, Case *c) {
+  b->linear_dx(b, c->a[0], c->a[3], c->a[1], c->rows, c->in, c->out, true);
+}
+static void do_linear_dw(const Backend *b, Case *c) {
+  b->linear_dw(b, c->a[1], c->a[2], c->a[3], c->a[0], c->rows, c->in, c->out);
+}
+static void do_embed(const Backend *b, Case *c) {
+  b->embed(b, c->a[2], c->a[0], c->a[1], c->id, c->pos, c->rows, c->d, 3, c->drop);
+}
+static void do_embed_back(const Backend *b, Case *c) {
+  b->embed_back(b, c->a[0], c->a[1], c->a[2], c->id, c->pos, c->rows, c->d, 3, c->drop);
+}
+static void do_add_norm(const Backend *b, Case *c) {
+  AddNorm n = norm_of(c);
+  b->add_norm(b, c->a[4], c->a[5], c->a[6], c->a[0], c->a[1], c->a[2], c->a[3], &n);
+}
+/* The way back wants what the way forward left: the reference makes it. */
+static void do_add_norm_back(const Backend *b, Case *c) {
+  AddNorm n = norm_of(c);
+  b->add_norm_back(b, c->a[7], c->a[8], c->a[2], c->a[3], c->a[9], c->a[10], c->a[4], c->a[6],
+                   c->a[11], &n);
+}
+static void do_attend(const Backend *b, Case *c) {
+  Attention a = attention_of(c);
+  size_t width = c->heads * c->d;
+  b->attend(b, c->a[2], c->a[3], c->a[0], c->a[1], from(b, c->a[1], width), &a);
+}
+static void do_attend_back(const Backend *b, Case *c) {
+  Attention a = attention_of(c);
+  size_t width = c->heads * c->d;
+  b->attend_back(b, c->a[4], c->a[5], from(b, c->a[5], width), c->a[6], c->a[2], c->a[3],
+                 c->a[0], c->a[1], from(b, c->a[1], width), &a);
+}
+static void do_activate(const Backend *b, Case *c) {
+  b->activate(b, c->a[1], c->a[0], c->n[0], c->act, c->drop);
+}
+static void do_activate_back(const Backend *b, Case *c) {
+  b->activate_back(b, c->a[2], c->a[1], c->a[0], c->n[0], c->act, c->drop);
+}
+static void do_loss(const Backend *b, Case *c) {
+  b->loss(b, c->a[0], c->sums ? c->sums : c->loss, c->id, c->rows, c->out, 0.1f, 0.5f);
+}
+static void do_norm2(const Backend *b, Case *c) {
+  static double sums[256]; /* 2048 x 512 elements at most */
+  b->norm2(b, sums, c->a[0], c->n[0]);
+  for (size_t i = 0; i * NORM_UNIT < c->n[0]; i++) {
+    float sum = (float)sums[i];
+    b->put(b, c->a[1] + i, &sum, sizeof sum);
+  }
+}
+static void do_add(const Backend *b, Case *c) {
+  b->add(b, c->a[0], c->a[1], 0.3f, c->n[0]);
+}
+static void run_adam(const Backend *b, Case *c, bool coupled) {
+  AdamStep s = {.lr = 1e-3f,
+                .beta1 = 0.9f,
+                .beta2 = 0.98f,
+                .epsilon = 1e-9f,
+                .decay = 0.01f,
+                .correction1 = 0.1f,
+                .correction2 = 0.02f,
+                .scale = 0.5f,
+                .coupled = coupled};
+  b->adam(b, c->a[0], c->a[1], c->a[2], c->a[3], c->n[0], &s);
+}
+static void do_adam(const Backend *b, Case *c) {
+  run_adam(b, c, false);
+}
+static void do_adam_coupled(const Backend *b, Case *c) {
+  run_adam(b, c, true);
+}
+static void do_momentum(const Backend *b, Case *c) {
+  MomentumStep s = {.lr = 0.1f, .beta = 0.9f, .decay = 0.01f, .scale = 0.5f};
+  b->momentum(b, c->a[0], c->a[1], c->a[2], c->n[0], &s);
+}
+static void do_ema(const Backend *b, Case *c) {
+  b->ema(b, c->a[0], c->a[1], 0.7, c->n[0]);
+}
+
+static void make_linear(Case *c) {
+  set(c, 0, c->rows * c->in), set(c, 1, c->out * c->in), set(c, 2, c->out),
+      set(c, 3, c->rows * c->out);
+}
+static void make_embed(Case *c) {
+  set(c, 0, 40 * c->d), set(c, 1, 64 * c->d), set(c, 2, c->rows * c->d);
+}
+static void make_norm(Case *c) {
+  for (int i = 0; i < 12; i++)
+    set(c, i, i == 2 || i == 3 || i == 11 ? c->d : i == 6 ? 2 * c->rows : c->rows * c->d);
+}
+static void make_norm_back(Case *c) {
+  Backend reference;
+  backend_reference(&reference);
+  make_norm(c);
+  do_add_norm(&reference, c);
+}
+static void make_attend(Case *c) {
+  size_t width = c->heads * c->d, rows = (size_t)c->off_q[c->sentences],
+         keys = (size_t)c->off_k[c->sentences];
+  set(c, 0, rows * (width + c->gap)), set(c, 1, keys * 2 * width), set(c, 2, rows * width),
+      set(c, 3, rows * c->heads);
+  set(c, 4, rows * (width + c->gap)), set(c, 5, keys * 2 * width), set(c, 6, rows * width);
+}
+static void make_attend_back(Case *c) {
+  Backend reference;
+  backend_reference(&reference);
+  make_attend(c);
+  do_attend(&reference, c);
+}
+static void make_flat(Case *c) {
+  for (int i = 0; i < 4; i++) set(c, i, c->rows * c->d);
+}
+static void make_adam(Case *c) {
+  make_flat(c);
+  for (size_t i = 0; i < c->n[2]; i++) c->a[2][i] = fabsf(c->a[2][i]); /* of squares */
+}
+static void make_loss(Case *c) {
+  if (c->out < 2) c->out = 5; /* one class has no loss */
+  set(c, 0, c->rows * c->out);
+}
+
+/* Tolerances in units of single precision's rounding, 6e-8, of norms. */
+static const struct {
+  const char *name;
+  void (*make)(Case *);
+  void (*run)(const Backend *, Case *);
+  double units;
+  bool product; /* bf16 rounds its operands */
+  unsigned low; /* bit i: array i is of the backend's type, not float */
+} ops[] = {
+    {"linear", make_linear, do_linear, 20, true, 0x00f},
+    {"linear_dx", make_linear, do_linear_dx, 20, true, 0x00f},
+    {"linear_dw", make_linear, do_linear_dw, 20, true, 0x009},
+    {"embed", make_embed, do_embed, 4, false, 0x005},
+    {"embed_back", make_embed, do_embed_back, 8, false, 0x004},
+    {"add_norm", make_norm, do_add_norm, 16, false, 0x033},
+    {"add_norm_back", make_norm_back, do_add_norm_back, 32, false, 0x7b3},
+    {"attend", make_attend, do_attend, 32, false, 0x007},
+    {"attend_back", make_attend_back, do_attend_back, 64, false, 0x077},
+    {"activate", make_flat, do_activate, 16, false, 0x00f},
+    {"activate_back", make_flat, do_activate_back, 16, false, 0x00f},
+    {"loss", make_loss, do_loss, 32, false, 0x001},
+    {"norm2", make_flat, do_norm2, 4, false, 0x000},
+    {"add", make_flat, do_add, 4, false, 0x000},
+    {"adam", make_adam, do_adam, 8, false, 0x000},
+    {"adam_coupled", make_adam, do_adam_coupled, 8, false, 0x000},
+    {"momentum", make_flat, do_momentum, 8, false, 0x000},
+    {"ema", make_flat, do_ema, 8, false, 0x000},
+};
+#define OPS (sizeof ops / sizeof *ops)
+
+static int32_t ids[512], positions[512];
+static int32_t off_q[] = {0, 7, 8, 41, 77, 177}, off_k[] = {0, 9, 12, 45, 70, 171};
+
+static Case shape(int which) {
+  static const size_t table[][5] = {
+      {77, 96, 130, 64, 4}, {33, 17, 7, 24, 3}, {128, 64, 256, 128, 2}, {1, 1, 1, 5, 1}};
+  Case c = {.rows = table[which][0],
+            .in = table[which][1],
+            .out = table[which][2],
+            .d = table[which][3],
+            .heads = table[which][4]};
+  c.id = ids, c.pos = positions, c.off_q = off_q, c.off_k = which % 2 ? off_q : off_k;
+  c.causal = which % 2, c.sentences = which == 3 ? 2 : 5, c.gap = 3;
+  c.q_rows = (size_t)off_q[c.sentences];
+  c.act = (Activation)(which % 3);
+  c.drop = (Dropout){0x123456789abcdefu, 3, which == 2 ? 0 : 0.1f};
+  for (size_t i = 0; i < 512; i++) {
+    ids[i] = (int32_t)rng_below(&rng, c.out < 40 ? c.out : 40);
+    positions[i] = (int32_t)(i % 64);
+  }
+  return c;
+}
+
+static double off_by(const Case *a, const Case *b) {
+  double worst = 0;
+  for (int i = 0; i < 12; i++) {
+    double error = 0, size = 0;
+    for (size_t k = 0; k < a->n[i]; k++) {
+      double d = (double)a->a[i][k] - b->a[i][k];
+      error += d * d;
+      size += (double)b->a[i][k] * b->a[i][k];
+    }
+    error = sqrt(error / (size + 1e-12));
+    if (!(error <= worst)) worst = error; /* catches NaN */
+  }
+  for (int i = 0; i < 3; i++) {
+    double error = fabs(a->loss[i] - b->loss[i]) / (fabs(b->loss[i]) + 1e-6);
+    if (b->loss[i] != 0 && !(error <= worst)) worst = error;
+  }
+  return worst;
+}
+
+#endif

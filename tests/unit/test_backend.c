@@ -1,0 +1,171 @@
+/* From what people ask for to a backend, without any GPU: the test brings a plug-in
+ * of its own. Also the file of plans that the CUDA plug-in keeps; that file's source
+ * is taken in here, as it belongs to the plug-in. Relies on backend, a C compiler. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "backend/backend.h"
+#include "backend/cuda/plans.c"
+#include "base/log.h"
+#include "base/plugin.h"
+#include "support.h"
+
+static Err try_open(Backend *b, const char *device, const char *precision) {
+  return backend_open(b, &(BackendSpec){device, precision, 1});
+}
+
+static void test_the_cpu_by_name(void **state) {
+  (void)state;
+  Backend b;
+  OK(try_open(&b, "cpu", "fp32"));
+  assert_string_equal(b.name, "cpu");
+  assert_true(b.host && b.type == TYPE_F32);
+  backend_close(&b);
+  backend_close(&b);
+  assert_null(b.linear);
+}
+
+static void test_wrong_calls(void **state) {
+  (void)state;
+  static const struct {
+    const char *device, *precision, *says;
+  } cases[] = {
+      {"gpu", "fp32", "there is no device 'gpu'"},
+      {"cuda:", "fp32", "there is no device 'cuda:'"},
+      {"cuda:x", "fp32", "cuda:N"},
+      {"cuda:-1", "fp32", "cuda:N"},
+      {"cuda:1x", "fp32", "cuda:N"},
+      {"cuda:9999999999", "fp32", "cuda:N"},
+      {"cpu", "fp8", "there is no precision 'fp8'"},
+      {"cpu", "tf32", "--precision fp32 or bf16"},
+      {"cpu", "fp16", "--device cuda"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Backend b;
+    assert_int_equal(try_open(&b, cases[i].device, cases[i].precision), ERR_USAGE);
+    assert_says(cases[i].says);
+  }
+}
+
+/* Runs before there is a plug-in to be found. */
+static void test_without_a_plugin(void **state) {
+  (void)state;
+  Backend b;
+  assert_int_equal(try_open(&b, "cuda", "fp32"), ERR_WORK);
+  assert_says("--device cuda cannot be had");
+  assert_says("libtrireme-cuda.so");
+  assert_says("--device cpu");
+  OK(try_open(&b, "auto", "fp32"));
+  assert_string_equal(b.name, "cpu");
+  backend_close(&b);
+  assert_int_equal(try_open(&b, "auto", "tf32"), ERR_USAGE); /* never something less */
+}
+
+/* A plug-in that has GPUs 0 and 1, and cannot do bf16; it calls the program's
+ * err_set, as real ones do. */
+static void test_with_a_plugin(void **state) {
+  (void)state;
+  char source[2048], command[4 * FILE_PATH_MAX];
+  const char *cc = getenv("CC");
+  snprintf(source, sizeof source,
+           "#include \"backend/cuda/cuda.h\"\n"
+           "const char trireme_plugin_version[] = \"%s\";\n"
+           "Err trireme_backend_cuda(Backend *b, const CudaSpec *s) {\n"
+           "  if (s->table != sizeof *b) return err_set(ERR_WORK, \"of another size\");\n"
+           "  if (s->type == TYPE_BF16) return err_set(ERR_USAGE, \"no bf16 units\");\n"
+           "  if (s->device > 1) return err_set(ERR_WORK, \"no GPU %%d\", s->device);\n"
+           "  *b = (Backend){.name = \"cuda\", .type = s->type, .threads = s->device,\n"
+           "                 .bf16 = s->tf32};\n"
+           "  return ERR_OK;\n"
+           "}\n",
+           PLUGIN_VERSION);
+  OK(file_write(at("fake.c"), source, strlen(source)));
+  snprintf(command, sizeof command,
+           "%s -shared -fPIC -Isrc -D_GNU_SOURCE -o %s/libtrireme-cuda.so %s",
+           cc && *cc ? cc : "cc", scratch, at("fake.c"));
+  assert_int_equal(system(command), 0);
+  Backend b;
+  OK(try_open(&b, "auto", "fp32"));
+  assert_true(strcmp(b.name, "cuda") == 0 && b.threads == 0 && b.type == TYPE_F32 && !b.bf16);
+  OK(try_open(&b, "cuda:1", "tf32"));
+  assert_true(b.threads == 1 && b.type == TYPE_F32 && b.bf16);
+  OK(try_open(&b, "cuda", "fp16"));
+  assert_int_equal(b.type, TYPE_F16);
+  assert_int_equal(try_open(&b, "cuda:2", "fp32"), ERR_WORK);
+  assert_says("no GPU 2");
+  assert_int_equal(try_open(&b, "auto", "bf16"), ERR_USAGE); /* not the CPU instead */
+  assert_says("no bf16 units");
+}
+
+static Plan plan_of(uint32_t rows, uint64_t seed) {
+  Plan p = {.key = {.kind = 1, .rows = rows, .in = 512, .out = 2048, .aligned = 1},
+            .fused = rows % 2,
+            .checked = 7};
+  for (int i = 0; i < PLAN_WORDS; i++) p.algorithm[i] = rng_mix(seed, (uint64_t)i);
+  return p;
+}
+
+static void test_plans_are_kept(void **state) {
+  (void)state;
+  Plans p;
+  setenv("XDG_CACHE_HOME", at("cache"), 1);
+  OK(plans_open(&p, "GPU one", 130000));
+  assert_int_equal(p.count, 0);
+  for (uint32_t i = 0; i < 40; i++) {
+    Plan x = plan_of(i, i);
+    OK(plans_add(&p, &x));
+  }
+  Plan changed = plan_of(3, 99);
+  OK(plans_add(&p, &changed));
+  assert_int_equal(p.count, 40);
+  OK(plans_save(&p));
+  char path[FILE_PATH_MAX];
+  memcpy(path, p.path, sizeof path);
+  plans_free(&p);
+  OK(plans_open(&p, "GPU one", 130000));
+  assert_int_equal(p.count, 40);
+  for (uint32_t i = 0; i < 40; i++) {
+    Plan want = plan_of(i, i == 3 ? 99 : i);
+    const Plan *got = plans_find(&p, &want.key);
+    assert_non_null(got);
+    assert_memory_equal(got->algorithm, want.algorithm, sizeof want.algorithm);
+    assert_int_equal(got->fused, want.fused);
+    assert_int_equal(got->checked, 0); /* must be looked at again */
+  }
+  plans_free(&p);
+  /* Another GPU and another library know nothing of it. */
+  OK(plans_open(&p, "GPU two", 130000));
+  assert_int_equal(p.count, 0);
+  plans_free(&p);
+  OK(plans_open(&p, "GPU one", 130001));
+  assert_int_equal(p.count, 0);
+  plans_free(&p);
+  /* Of a damaged file the whole lines count. */
+  Str text = {0};
+  OK(file_read(path, 1 << 20, &text));
+  OK(file_write(path, text.s, text.len - 30));
+  OK(plans_open(&p, "GPU one", 130000));
+  assert_int_equal(p.count, 39);
+  plans_free(&p);
+  OK(file_write(path, "nonsense\n1 2 3\n", 15));
+  OK(plans_open(&p, "GPU one", 130000));
+  assert_int_equal(p.count, 0);
+  plans_free(&p);
+  str_free(&text);
+}
+
+static int set_up(void **state) {
+  if (make_scratch(state)) return -1;
+  setenv("TRIREME_PLUGIN_PATH", scratch, 1);
+  log_quiet(true);
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_the_cpu_by_name),  cmocka_unit_test(test_wrong_calls),
+      cmocka_unit_test(test_without_a_plugin), cmocka_unit_test(test_with_a_plugin),
+      cmocka_unit_test(test_plans_are_kept),
+  };
+  return cmocka_run_group_tests(tests, set_up, remove_scratch);
+}

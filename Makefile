@@ -78,8 +78,9 @@ $(BUILD)/libtrireme-mpi.so: src/comm/mpi.c src/comm/carrier.h src/base/plugin.h 
 CUDA_ARCH ?= 75 80 86 89 90a
 CUDA_PTX  ?= 90
 cuda_obj  := $(patsubst %,$(BUILD)/%.o,$(wildcard src/backend/cuda/*.c src/backend/cuda/*.cu))
-cuda_code  = $(foreach a,$(CUDA_ARCH),$(if $(filter sm_$(a:a=),$(CUDA_HAS)),-gencode arch=compute_$a,code=sm_$a)) \
-  $(if $(filter sm_$(CUDA_PTX),$(CUDA_HAS)),-gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX))
+comma := ,
+cuda_code  = $(foreach a,$(CUDA_ARCH),$(if $(filter sm_$(a:a=),$(CUDA_HAS)),-gencode arch=compute_$a$(comma)code=sm_$a)) \
+  $(if $(filter sm_$(CUDA_PTX),$(CUDA_HAS)),-gencode arch=compute_$(CUDA_PTX)$(comma)code=compute_$(CUDA_PTX))
 NVCCFLAGS += -std=c++17 -O3 --threads 2 $(cuda_code) -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra
 # Sanitized builds leave it out: it is tested on its own, by `make test-gpu`.
 plugins: $(if $(SAN),,$(if $(HAVE_CUDA),$(BUILD)/libtrireme-cuda.so))

@@ -300,6 +300,8 @@ static void adam(const Backend *b, float *w, float *m, float *v, const float *g,
   }
 }
 
+void reference_step(Backend *b); /* reference_step.c: the operations of decoding */
+
 void backend_reference(Backend *b) {
   *b = (Backend){.name = "reference", .about = "reference: plain C, one thread", .threads = 1};
   b->reserve = reserve;
@@ -309,4 +311,5 @@ void backend_reference(Backend *b) {
   b->attend = attend, b->attend_back = attend_back;
   b->activate = activate, b->activate_back = activate_back;
   b->loss = loss, b->norm2 = norm2, b->add = add, b->adam = adam;
+  reference_step(b);
 }

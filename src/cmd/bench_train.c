@@ -16,13 +16,7 @@
 #include "data/input.h"
 #include "model/transformer.h"
 
-typedef struct {
-  uint32_t (*len)[2]; /* tokens without end mark */
-  size_t pairs, cap;
-  uint32_t longest;
-} Lengths;
-
-static Err read_lengths(Lengths *l, const char *path) {
+Err bench_read_lengths(Lengths *l, const char *path) {
   Input *in;
   const char *line;
   size_t n;
@@ -203,7 +197,7 @@ Err bench_train(const OptSet *opts) {
   TRY_DONE(backend_cpu(&backend, (int)opt_count(opts, "threads"),
                        strcmp(opt_text(opts, "precision"), "bf16") == 0));
   TRY_DONE(config_preset(&config, opt_text(opts, "preset")));
-  TRY_DONE(read_lengths(&l, path));
+  TRY_DONE(bench_read_lengths(&l, path));
   config.longest = (int)l.longest;
   TRY_DONE(open_order(&order, &l));
   TRY_DONE(order_plan(&plan, &order, (uint32_t)opt_count(opts, "batch-tokens")));

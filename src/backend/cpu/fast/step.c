@@ -1,0 +1,134 @@
+/* Operations of decoding, one position at a time: attention over cached keys, and
+ * the best words of a row of logits. A row is one thread's. Relies on fast.h. */
+#include <math.h>
+
+#include "backend/cpu/fast/fast.h"
+
+#define SCORES ((size_t)1 << 16) /* of as many heads as fit are kept at once */
+
+/* Adds with single steps what does not fill a vector. */
+static inline float dot(const float *x, const float *y, size_t n) {
+  Lanes sum = {0};
+  float total = 0;
+  size_t c = 0;
+  for (; c + LANES <= n; c += LANES) sum += *(const Lanes *)(x + c) * *(const Lanes *)(y + c);
+  for (int i = 0; i < LANES; i++) total += sum[i];
+  for (; c < n; c++) total += x[c] * y[c];
+  return total;
+}
+
+static void softmax(float *p, size_t n) {
+  float most = p[0], total = 0;
+#pragma omp simd reduction(max : most)
+  for (size_t j = 0; j < n; j++) most = p[j] > most ? p[j] : most;
+#pragma omp simd reduction(+ : total)
+  for (size_t j = 0; j < n; j++) {
+    p[j] = fast_exp(p[j] - most);
+    total += p[j];
+  }
+  float inverse = 1 / total;
+  for (size_t j = 0; j < n; j++) p[j] *= inverse;
+}
+
+/* Heads `h` to `end` of row r: a key's heads lie side by side, so keys are read in
+ * one go. */
+static void attend_row(const CachedAttention *a, float *o, const float *q, const float *k,
+                       const float *v, size_t r, size_t h, size_t end) {
+  float p[SCORES], scale = 1 / sqrtf((float)a->d);
+  size_t n = (size_t)a->len[r], d = a->d, begin = h * d, heads = end - h;
+  const int32_t *at = a->at ? a->at[r] : NULL;
+  size_t first = at ? 0 : (size_t)a->first[r];
+  q += r * a->q_ld + begin, o += r * a->o_ld + begin;
+  for (size_t j = 0; j < n; j++) {
+    const float *key = k + (at ? (size_t)at[j] : first + j) * a->kv_ld + begin;
+    for (size_t i = 0; i < heads; i++) p[i * n + j] = dot(q + i * d, key + i * d, d) * scale;
+  }
+  for (size_t i = 0; i < heads; i++) softmax(p + i * n, n);
+  for (size_t c = 0; c < heads * d; c++) o[c] = 0;
+  for (size_t j = 0; j < n; j++) {
+    const float *value = v + (at ? (size_t)at[j] : first + j) * a->kv_ld + begin;
+    for (size_t i = 0; i < heads; i++) {
+      float share = p[i * n + j];
+      for (size_t c = 0; c < d; c++) o[i * d + c] += share * value[i * d + c];
+    }
+  }
+}
+
+static void attend_cached(const Backend *b, float *o, const float *q, const float *k,
+                          const float *v, const CachedAttention *a) {
+#pragma omp parallel for num_threads(b->threads) schedule(dynamic, 4)
+  for (size_t r = 0; r < a->rows; r++) {
+    size_t together = SCORES / (size_t)a->len[r];
+    for (size_t h = 0; h < a->heads; h += together)
+      attend_row(a, o, q, k, v, r, h, h + together < a->heads ? h + together : a->heads);
+  }
+}
+
+/* Keeps the largest `room` of what is offered in the order of the ids, sorted. */
+static inline size_t offer(float *value, int32_t *id, size_t n, size_t room, float x,
+                           int32_t which) {
+  if (n == room && !(x > value[n - 1])) return n;
+  size_t i = n < room ? n++ : n - 1;
+  for (; i > 0 && x > value[i - 1]; i--) value[i] = value[i - 1], id[i] = id[i - 1];
+  value[i] = x, id[i] = which;
+  return n;
+}
+
+#define PARTS 4096 /* of a row, at most */
+
+/* Once over the row in parts: the largest of each part, and the sum of exps under a
+ * largest that may rise on the way. The best words lie in the parts whose largest
+ * are the best. */
+static void top_row(float *value, int32_t *id, float *lse, const float *row, size_t vocab,
+                    size_t best) {
+  size_t part = 256;
+  while (part * PARTS < vocab) part *= 2;
+  size_t parts = (vocab + part - 1) / part, chosen = 0;
+  float largest[PARTS], peak = -INFINITY, share[PARTS];
+  int32_t which[PARTS];
+  double total = 0;
+  for (size_t i = 0; i < parts; i++) {
+    const float *x = row + i * part;
+    size_t n = vocab - i * part < part ? vocab - i * part : part;
+    float most = -INFINITY, sum = 0;
+#pragma omp simd reduction(max : most)
+    for (size_t c = 0; c < n; c++) most = x[c] > most ? x[c] : most;
+    largest[i] = most;
+    if (most > peak) {
+      total *= exp((double)peak - (double)most);
+      peak = most;
+    }
+#pragma omp simd reduction(+ : sum)
+    for (size_t c = 0; c < n; c++) sum += fast_exp(x[c] - peak);
+    total += (double)sum;
+  }
+  *lse = peak + (float)log(total);
+  size_t room = best < parts ? best : parts;
+  for (size_t i = 0; i < parts; i++)
+    chosen = offer(share, which, chosen, room, largest[i], (int32_t)i);
+  /* In the order of the ids, so that the smaller of equals is met first. */
+  float least = share[room - 1];
+  int32_t last = which[room - 1];
+  size_t n = 0;
+  for (size_t i = 0; i < parts; i++) {
+    if (largest[i] < least || (largest[i] == least && (int32_t)i > last)) continue;
+    size_t end = (i + 1) * part < vocab ? (i + 1) * part : vocab;
+    for (size_t c = i * part; c < end; c++) {
+      float x = row[c] > -INFINITY ? row[c] : -INFINITY; /* what is no number comes last */
+      n = offer(value, id, n, best, x, (int32_t)c);
+    }
+  }
+  for (; n < best; n++) value[n] = -INFINITY, id[n] = 0;
+}
+
+static void top(const Backend *b, float *value, int32_t *id, float *lse, const float *logits,
+                size_t rows, size_t vocab, size_t best) {
+#pragma omp parallel for num_threads(b->threads) schedule(static)
+  for (size_t r = 0; r < rows; r++)
+    top_row(value + r * best, id + r * best, lse + r, logits + r * vocab, vocab, best);
+}
+
+void FAST(fast_step)(Backend *b) {
+  b->attend_cached = attend_cached;
+  b->top = top;
+}

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -22,8 +23,14 @@ typedef struct {
   size_t rows, sentences; /* of a batch, at most */
   int32_t *src, *off, *length;
   Hypothesis *best;
-  double seconds, load; /* load: laying the weights out */
+  double seconds, cpu, load; /* cpu: of all threads; load: laying the weights out */
 } Run;
+
+static double cpu_clock(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 static Err open_run(Run *r, const Lengths *l, const OptSet *opts) {
   BeamSpec spec = {.beam = (int)opt_count(opts, "beam"), .alpha = 0.6f, .nbest = 1};
@@ -76,9 +83,9 @@ static Err translate_all(Run *r, const Lengths *l) {
       r->src[rows++] = r->config.eos;
     }
     r->off[n] = (int32_t)rows;
-    double start = progress_clock();
+    double start = progress_clock(), start_cpu = cpu_clock();
     TRY(beam_search(r->beam, r->src, r->off, n, r->best));
-    r->seconds += progress_clock() - start;
+    r->seconds += progress_clock() - start, r->cpu += cpu_clock() - start_cpu;
     for (size_t s = 0; s < n; s++) {
       if (r->best[s].len != (size_t)r->length[s])
         return err_set(ERR_WORK, "an output of %zu words where %d were asked for",
@@ -90,8 +97,8 @@ static Err translate_all(Run *r, const Lengths *l) {
 
 /* Operations of the products alone: of a source row and of a row of a step. */
 static double flops_of(const Run *r, double source_rows, double step_rows) {
-  double d = r->config.d, ff = r->config.ff, layers[] = {r->config.layers[0],
-                                                         r->config.layers[1]};
+  double d = r->config.d, ff = r->config.ff,
+         layers[] = {r->config.layers[0], r->config.layers[1]};
   double encoder = layers[0] * (4 * d * d + 2 * d * ff) + layers[1] * 2 * d * d;
   double decoder = layers[1] * (6 * d * d + 2 * d * ff) + (double)r->config.vocab * d;
   return 2 * (source_rows * encoder + step_rows * decoder);
@@ -106,12 +113,12 @@ static void print(const Run *r, const Lengths *l, const OptSet *opts) {
   double gflops = flops_of(r, tokens[0], (double)t.rows) / r->seconds * 1e-9;
   if (opt_flag(opts, "json")) {
     json_t *j = json_pack(
-        "{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "bench",
+        "{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "bench",
         "translate", "backend", r->backend.about, "preset", opt_text(opts, "preset"),
-        "precision", opt_text(opts, "precision"), "beam", (int)opt_count(opts, "beam"),
-        "tok_s", rate, "tgt_tok_s", target, "sentences_s", (double)l->pairs / r->seconds,
-        "seconds", r->seconds, "encode_s", t.encode, "step_s", t.step, "choose_s", t.choose,
-        "gflops", gflops);
+        "precision", opt_text(opts, "precision"), "beam", (int)opt_count(opts, "beam"), "tok_s",
+        rate, "tok_cpu_s", rate * r->seconds / r->cpu, "tgt_tok_s", target, "sentences_s",
+        (double)l->pairs / r->seconds, "seconds", r->seconds, "cpu_s", r->cpu, "encode_s",
+        t.encode, "step_s", t.step, "choose_s", t.choose, "gflops", gflops);
     json_dumpf(j, stdout, JSON_REAL_PRECISION(6));
     putchar('\n');
     json_decref(j);
@@ -124,9 +131,10 @@ static void print(const Run *r, const Lengths *l, const OptSet *opts) {
       "%.1f GFLOP/s\n",
       rate, target, (double)l->pairs / r->seconds, gflops);
   printf(
-      "           %.2f s: encoder %.2f, decoder %.2f in %llu steps of %.0f rows, search "
+      "           %.2f s (%.2f of CPU): encoder %.2f, decoder %.2f in %llu steps of %.0f rows, "
+      "search "
       "%.2f; weights laid out in %.2f\n",
-      r->seconds, t.encode, t.step, (unsigned long long)t.steps,
+      r->seconds, r->cpu, t.encode, t.step, (unsigned long long)t.steps,
       (double)t.rows / (double)t.steps, t.choose, r->load);
 }
 

@@ -67,8 +67,10 @@ static void finish_tile(const GemmKernel *k, const Gemm *g, size_t depth, const 
   float *c = g->c + i * g->ldc + j;
   if (whole) {
     k->tile(depth, a, b, c, g->ldc, add);
+  } else if (rows == k->few_rows && cols == k->nr) {
+    k->few(depth, a, b, c, g->ldc, add);
   } else {
-    k->tile(depth, a, b, edge, k->nr, false);
+    (rows < k->few_rows ? k->few : k->tile)(depth, a, b, edge, k->nr, false);
     for (size_t r = 0; r < rows; r++) {
       for (size_t x = 0; x < cols; x++)
         c[r * g->ldc + x] = (add ? c[r * g->ldc + x] : 0) + edge[r * k->nr + x];

@@ -6,15 +6,11 @@
 
 #define SCORES ((size_t)1 << 16) /* of as many heads as fit are kept at once */
 
-/* Adds with single steps what does not fill a vector. */
 static inline float dot(const float *x, const float *y, size_t n) {
-  Lanes sum = {0};
-  float total = 0;
-  size_t c = 0;
-  for (; c + LANES <= n; c += LANES) sum += *(const Lanes *)(x + c) * *(const Lanes *)(y + c);
-  for (int i = 0; i < LANES; i++) total += sum[i];
-  for (; c < n; c++) total += x[c] * y[c];
-  return total;
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (size_t c = 0; c < n; c++) sum += x[c] * y[c];
+  return sum;
 }
 
 static void softmax(float *p, size_t n) {

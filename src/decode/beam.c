@@ -101,8 +101,8 @@ Err beam_new(Beam **out, const ModelConfig *config, const Backend *backend, cons
   b->longest = (size_t)config->longest;
   b->best = words_of_row(spec, (size_t)config->vocab);
   Err err;
-  TRY_DONE(transformer_new(&b->t, config, &b->backend, rows > slots ? rows : slots, slots,
-                           false));
+  TRY_DONE(
+      transformer_new(&b->t, config, &b->backend, rows > slots ? rows : slots, slots, false));
   TRY_DONE(decoder_new(&b->decoder, &b->t, w, slots));
   err = new_lists(b, slots);
 done:
@@ -280,9 +280,8 @@ static void advance_samples(Beam *b, Sentence *s, uint64_t line, size_t row, flo
   for (int k = 0; k < count; k++, row++) {
     float log_probability;
     Alive h = s->hyp[k];
-    int word =
-        draw_word(b, s, &h, row, logits + row * (size_t)b->t.config.vocab, line, len,
-                  &log_probability);
+    int word = draw_word(b, s, &h, row, logits + row * (size_t)b->t.config.vocab, line, len,
+                         &log_probability);
     h.sum += log_probability;
     bool ends = word == b->t.config.eos;
     if (!ends) h.word[len] = word;
@@ -318,7 +317,7 @@ static void close_sentence(Beam *b, Sentence *s, size_t len) {
   s->done = true;
 }
 
-static void begin(Beam *b, const int32_t *src, const int32_t *off, size_t n) {
+static Err begin(Beam *b, const int32_t *src, const int32_t *off, size_t n) {
   const BeamSpec *spec = &b->spec;
   for (size_t s = 0; s < n; s++) {
     Sentence *x = &b->sentence[s];
@@ -333,8 +332,10 @@ static void begin(Beam *b, const int32_t *src, const int32_t *off, size_t n) {
     if (x->most > b->longest - 1) x->most = b->longest - 1;
   }
   double start = progress_clock();
-  decoder_begin(&b->decoder, src, b->position, off, n);
+  TRY(decoder_begin(&b->decoder, src, b->position, off, n, /* about as long as the source */
+                    (size_t)off[n] * (size_t)spec->beam));
   b->times.encode += progress_clock() - start;
+  return ERR_OK;
 }
 
 /* The rows of position `len`: every live hypothesis of every sentence. */
@@ -355,8 +356,8 @@ static size_t gather_rows(Beam *b, size_t n, size_t len) {
 /* Each sentence goes on from its rows of the step. */
 static void choose(Beam *b, size_t n, size_t rows, float *logits, size_t len) {
   size_t row = 0;
-  b->backend.top(&b->backend, b->value, b->id, b->lse, logits, rows,
-                 (size_t)b->t.config.vocab, b->best);
+  b->backend.top(&b->backend, b->value, b->id, b->lse, logits, rows, (size_t)b->t.config.vocab,
+                 b->best);
   for (size_t s = 0; s < n; s++) {
     Sentence *x = &b->sentence[s];
     if (x->done) continue;
@@ -374,7 +375,7 @@ static void choose(Beam *b, size_t n, size_t rows, float *logits, size_t len) {
 Err beam_search(Beam *b, const int32_t *src, const int32_t *off, size_t n, Hypothesis *best) {
   if (n > b->sentences || (size_t)off[n] > b->rows)
     return err_set(ERR_WORK, "a batch of %zu sentences and %d rows is too large", n, off[n]);
-  begin(b, src, off, n);
+  TRY(begin(b, src, off, n));
   for (size_t len = 0, rows; (rows = gather_rows(b, n, len)) > 0; len++) {
     float *logits;
     double start = progress_clock();

@@ -45,15 +45,30 @@ Err decoder_pack(const Decoder *d, Backend *b) {
   return b->pack(b, d->w + p->output, width, (size_t)c->vocab);
 }
 
-void decoder_begin(Decoder *d, const int32_t *src, const int32_t *pos, const int32_t *off,
-                   size_t sentences) {
-  const float *memory = transformer_encode(d->t, d->w, src, pos, off, sentences, (StepKey){0});
-  transformer_cross_kv(d->t, d->w, memory, (size_t)off[sentences]);
-  d->rows = 0;
-}
-
 static size_t cache_width(const Decoder *d) {
   return (size_t)d->t->config.layers[1] * 2 * (size_t)d->t->config.d;
+}
+
+/* Room for n more rows, growing by half; the block lies as the backend likes it. */
+static Err grow_cache(Decoder *d, size_t n) {
+  size_t width = cache_width(d), want = d->cap + d->cap / 2;
+  float *wider;
+  if (d->rows + n <= d->cap) return ERR_OK;
+  if (want < d->rows + n) want = d->rows + n;
+  TRY(mem_alloc_aligned(&wider, want * width * sizeof *wider));
+  if (d->rows) memcpy(wider, d->cache, d->rows * width * sizeof *wider);
+  mem_free(d->cache);
+  d->cache = wider, d->cap = want;
+  return ERR_OK;
+}
+
+Err decoder_begin(Decoder *d, const int32_t *src, const int32_t *pos, const int32_t *off,
+                  size_t sentences, size_t expected) {
+  d->rows = 0;
+  TRY(grow_cache(d, expected));
+  const float *memory = transformer_encode(d->t, d->w, src, pos, off, sentences, (StepKey){0});
+  transformer_cross_kv(d->t, d->w, memory, (size_t)off[sentences]);
+  return ERR_OK;
 }
 
 /* The rows of this step are the last n of the cache. */
@@ -104,7 +119,7 @@ Err decoder_step(Decoder *d, int32_t *const *path, const int32_t *sentence, cons
   Transformer *t = d->t;
   StackState *s = &t->stack[1];
   StepKey key = {0};
-  TRY(mem_grow(&d->cache, &d->cap, (d->rows + n) * cache_width(d), sizeof *d->cache));
+  TRY(grow_cache(d, n));
   for (size_t i = 0; i < n; i++) {
     path[i][place] = (int32_t)d->rows++;
     d->len[i] = (int32_t)place + 1;

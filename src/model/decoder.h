@@ -11,9 +11,9 @@
 typedef struct {
   Transformer *t;
   const float *w;
-  size_t most;           /* rows of a step */
-  float *cache;          /* (rows, layers, 2d): keys, values */
-  size_t rows, cap;      /* written in this batch; cap in floats */
+  size_t most;            /* rows of a step */
+  float *cache;           /* (rows, layers, 2d): keys, values */
+  size_t rows, cap;       /* written in this batch, and room for */
   int32_t *m_off, *m_len; /* (most) of the encoder's output */
   int32_t *len, *position;
 } Decoder;
@@ -24,9 +24,10 @@ void decoder_free(Decoder *d);
 /* Lays the weights of the products out once, in a backend of the caller's own; see
  * backend.h. To be called again when they have changed. */
 NODISCARD Err decoder_pack(const Decoder *d, Backend *b);
-/* Encodes the source sentences; decoding starts anew. */
-void decoder_begin(Decoder *d, const int32_t *src, const int32_t *pos, const int32_t *off,
-                   size_t sentences);
+/* Encodes the source sentences; decoding starts anew. `expected` rows will be written
+ * in all steps together; a guess, that saves growing. */
+NODISCARD Err decoder_begin(Decoder *d, const int32_t *src, const int32_t *pos,
+                            const int32_t *off, size_t sentences, size_t expected);
 /* Position `place` for the rows 0 … n-1: row i continues, with word[i], the
  * hypothesis of cache rows path[i][0 … place - 1], which belongs to sentence[i] of
  * source offsets `off`; path[i][place] becomes its new row. Gives the logits

@@ -94,13 +94,16 @@ static Err pick_isa(Isa *out) {
             __builtin_cpu_supports("avx512cd");
   bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
             __builtin_cpu_supports("bmi2");
-  const Isa list[] = {{"avx512", v4, &gemm_f32_v4, fast_rows_v4, fast_attend_v4, fast_step_v4},
-                      {"avx2", v3, &gemm_f32_v3, fast_rows_v3, fast_attend_v3, fast_step_v3},
-                      {"sse2", true, &gemm_f32_base, fast_rows_base, fast_attend_base, fast_step_base}};
+  const Isa list[] = {
+      {"avx512", v4, &gemm_f32_v4, fast_rows_v4, fast_attend_v4, fast_step_v4},
+      {"avx2", v3, &gemm_f32_v3, fast_rows_v3, fast_attend_v3, fast_step_v3},
+      {"sse2", true, &gemm_f32_base, fast_rows_base, fast_attend_base, fast_step_base}};
 #elif defined(__aarch64__)
-  const Isa list[] = {{"neon", true, &gemm_f32_base, fast_rows_base, fast_attend_base, fast_step_base}};
+  const Isa list[] = {
+      {"neon", true, &gemm_f32_base, fast_rows_base, fast_attend_base, fast_step_base}};
 #else
-  const Isa list[] = {{"plain", true, &gemm_f32_base, fast_rows_base, fast_attend_base, fast_step_base}};
+  const Isa list[] = {
+      {"plain", true, &gemm_f32_base, fast_rows_base, fast_attend_base, fast_step_base}};
 #endif
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
     if (!list[i].there || (wanted && *wanted && strcmp(wanted, list[i].name) != 0)) continue;

@@ -19,8 +19,8 @@ typedef struct {
   bool ta, tb;
   float *c;
   bool accumulate;
-  const float *bias; /* (n) or NULL */
-  bool bf16;         /* round the operands to bf16 where the machine has such units */
+  const float *bias;  /* (n) or NULL */
+  bool bf16;          /* round the operands to bf16 where the machine has such units */
   const void *packed; /* B as gemm_pack left it, or NULL */
 } Gemm;
 

@@ -6,11 +6,31 @@
 
 #define SCORES ((size_t)1 << 16) /* of as many heads as fit are kept at once */
 
+typedef float Four __attribute__((vector_size(16), may_alias));
+
 static inline float dot(const float *x, const float *y, size_t n) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (size_t c = 0; c < n; c++) sum += x[c] * y[c];
-  return sum;
+  Lanes sum = {0};
+  size_t c = 0;
+  for (; c + LANES <= n; c += LANES) sum += *(const Lanes *)(x + c) * *(const Lanes *)(y + c);
+  Four part[LANES / 4], four = {0};
+  __builtin_memcpy(part, &sum, sizeof part);
+  for (int i = 0; i < LANES / 4; i++) four += part[i];
+  four += __builtin_shufflevector(four, four, 2, 3, 0, 1);
+  float total = four[0] + four[1];
+  for (; c < n; c++) total += x[c] * y[c];
+  return total;
+}
+
+/* Adds share * value to o. */
+static inline void mix(float *o, float share, const float *value, size_t n) {
+  size_t c = 0;
+  for (; c + LANES <= n; c += LANES) *(Lanes *)(o + c) += *(const Lanes *)(value + c) * share;
+  for (; c < n; c++) o[c] += value[c] * share;
+}
+
+/* Keys lie far apart; the next but one is asked for while this one is read. */
+static inline void ask(const float *x, size_t n) {
+  for (size_t c = 0; c < n; c += 16) __builtin_prefetch(x + c);
 }
 
 static void softmax(float *p, size_t n) {
@@ -31,23 +51,28 @@ static void softmax(float *p, size_t n) {
 static void attend_row(const CachedAttention *a, float *o, const float *q, const float *k,
                        const float *v, size_t r, size_t h, size_t end) {
   float p[SCORES], scale = 1 / sqrtf((float)a->d);
-  size_t n = (size_t)a->len[r], d = a->d, begin = h * d, heads = end - h;
+  size_t n = (size_t)a->len[r], d = a->d, heads = end - h, ld = a->kv_ld;
   const int32_t *at = a->at ? a->at[r] : NULL;
   size_t first = at ? 0 : (size_t)a->first[r];
-  q += r * a->q_ld + begin, o += r * a->o_ld + begin;
+  q += r * a->q_ld + h * d, o += r * a->o_ld + h * d, k += h * d, v += h * d;
+#define ROW(j) ((at ? (size_t)at[j] : first + (j)) * ld)
   for (size_t j = 0; j < n; j++) {
-    const float *key = k + (at ? (size_t)at[j] : first + j) * a->kv_ld + begin;
-    for (size_t i = 0; i < heads; i++) p[i * n + j] = dot(q + i * d, key + i * d, d) * scale;
+    const float *key = k + ROW(j), *next = k + ROW(j + 2 < n ? j + 2 : n - 1);
+    for (size_t i = 0; i < heads; i++) {
+      ask(next + i * d, d);
+      p[i * n + j] = dot(q + i * d, key + i * d, d) * scale;
+    }
   }
   for (size_t i = 0; i < heads; i++) softmax(p + i * n, n);
   for (size_t c = 0; c < heads * d; c++) o[c] = 0;
   for (size_t j = 0; j < n; j++) {
-    const float *value = v + (at ? (size_t)at[j] : first + j) * a->kv_ld + begin;
+    const float *value = v + ROW(j), *next = v + ROW(j + 2 < n ? j + 2 : n - 1);
     for (size_t i = 0; i < heads; i++) {
-      float share = p[i * n + j];
-      for (size_t c = 0; c < d; c++) o[i * d + c] += share * value[i * d + c];
+      ask(next + i * d, d);
+      mix(o + i * d, p[i * n + j], value + i * d, d);
     }
   }
+#undef ROW
 }
 
 static void attend_cached(const Backend *b, float *o, const float *q, const float *k,

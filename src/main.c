@@ -44,8 +44,8 @@ static const OptVerb verbs[] = {
          "  trireme train --data data/demo --run runs/demo --preset tiny --steps 2000\n",
      .run = cmd_train},
     {.name = "translate",
-     .summary = "text -> translations, by beam search",
-     .usage = "--model DIR [--beam N] [--nbest N] [--scores] < in > out",
+     .summary = "text -> translations, by beam search or sampling",
+     .usage = "--model DIR [--beam N | --sample] [--nbest N] [--scores] < in > out",
      .about = "Translates raw text, one sentence a line, with any checkpoint or model "
               "directory. The output is in the order of "
               "the input and does not depend on how it was batched; empty lines stay empty.",

@@ -52,6 +52,16 @@ typedef struct {
   Dropout drop;                 /* of the probabilities */
 } Attention;
 
+/* One query a row over the keys and values of earlier positions, wherever they lie:
+ * key j of row r is row at[r][j] of k and v, or first[r] + j where `at` is NULL. */
+typedef struct {
+  size_t rows, heads, d;    /* d of one head */
+  const int32_t *const *at; /* (rows) lists of rows, or NULL */
+  const int32_t *first;     /* (rows), where `at` is NULL */
+  const int32_t *len;       /* (rows) keys, 1 to 65536 */
+  size_t q_ld, kv_ld, o_ld;
+} CachedAttention;
+
 typedef struct {
   size_t rows, d;
   float epsilon;
@@ -138,6 +148,9 @@ typedef struct Backend {
                       const void *o, const float *lse, const void *q, const void *k,
                       const void *v, const Attention *);
 
+  void (*attend_cached)(const struct Backend *, void *o, const void *q, const void *k,
+                        const void *v, const CachedAttention *);
+
   /* y = drop(act(x)); the way back needs x, and dx may be dy. */
   void (*activate)(const struct Backend *, void *y, const void *x, size_t n, Activation,
                    Dropout);
@@ -150,6 +163,12 @@ typedef struct Backend {
    * `scale` 0 the logits are left alone. */
   void (*loss)(const struct Backend *, void *logits, double *loss, const int32_t *target,
                size_t rows, size_t vocab, float smoothing, float scale);
+
+  /* The `best` largest of each row of logits, largest first and the smaller id among
+   * equals, as value and id (rows, best); lse (rows): log of the sum of all exps.
+   * best is at most vocab. */
+  void (*top)(const struct Backend *, float *value, int32_t *id, float *lse,
+              const void *logits, size_t rows, size_t vocab, size_t best);
 
   /* The sum of squares of each NORM_UNIT elements, the last unit may be shorter:
    * sums (n / NORM_UNIT, rounded up), in the program's memory. Waits; what a device
@@ -164,6 +183,14 @@ typedef struct Backend {
                    const MomentumStep *);
   void (*ema)(const struct Backend *, float *e, const float *w, double keep,
               size_t n); /* e += (1 - keep) * (w - e) */
+
+  /* Weights that stay as they are for a while. `pack` lays w (out, in) out once the
+   * way products read it, and `linear` by that w then reads the copy, with the same
+   * bits as result; after a change, pack it again. `unpack` gives all copies up.
+   * Whoever packs has a Backend of his own; NULL where there is nothing to gain. */
+  struct Packed *packed;
+  Err (*pack)(struct Backend *, const void *w, size_t in, size_t out);
+  void (*unpack)(struct Backend *);
 } Backend;
 
 /* Fills the table; `threads` 0: one per core this process may use. */

@@ -339,6 +339,8 @@ static void ema(const Backend *b, float *e, const float *w, double keep, size_t 
   for (size_t i = 0; i < n; i++) e[i] = (float)(e[i] + (1 - keep) * ((double)w[i] - e[i]));
 }
 
+void reference_step(Backend *b); /* reference_step.c: the operations of decoding */
+
 void backend_reference(Backend *b) {
   *b = (Backend){.name = "reference", .about = "reference: plain C, one thread", .threads = 1};
   host_memory(b);
@@ -350,4 +352,5 @@ void backend_reference(Backend *b) {
   b->activate = activate, b->activate_back = activate_back;
   b->loss = loss, b->norm2 = norm2, b->add = add;
   b->adam = adam, b->momentum = momentum, b->ema = ema;
+  reference_step(b);
 }

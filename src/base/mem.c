@@ -4,6 +4,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
+#define HUGE_PAGE ((size_t)2 << 20)
 
 static atomic_ullong allocations, fail_at;
 
@@ -26,10 +31,16 @@ Err mem_alloc(void *pointer, size_t count, size_t size) {
 }
 
 Err mem_alloc_aligned(void *pointer, size_t bytes) {
-  size_t whole = (bytes + 63) / 64 * 64;
-  void *block = must_fail() ? NULL : aligned_alloc(64, whole ? whole : 64);
+  size_t whole = bytes > SIZE_MAX - HUGE_PAGE ? 0 : (bytes + 63) / 64 * 64;
+  if (bytes && !whole) return out_of_memory(bytes, 1);
+  size_t unit = whole < 2 * HUGE_PAGE ? 64 : HUGE_PAGE;
+  void *block =
+      must_fail() ? NULL : aligned_alloc(unit, whole ? (whole + unit - 1) / unit * unit : 64);
   memcpy(pointer, &block, sizeof block);
   if (!block) return out_of_memory(bytes, 1);
+#ifdef __linux__ /* large pages, where they can be had: weights are met all over */
+  if (unit == HUGE_PAGE) madvise(block, whole / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+#endif
   memset(block, 0, whole);
   return ERR_OK;
 }

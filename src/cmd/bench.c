@@ -85,5 +85,7 @@ Err cmd_bench(OptSet *opts) {
   const char *what = opt_operand(opts, 0);
   if (strcmp(what, "reader") == 0) return bench_reader(opts);
   if (strcmp(what, "train") == 0) return bench_train(opts);
-  return err_set(ERR_USAGE, "there is no bench '%s'; there are: reader, train", what);
+  if (strcmp(what, "translate") == 0) return bench_translate(opts);
+  return err_set(ERR_USAGE, "there is no bench '%s'; there are: reader, train, translate",
+                 what);
 }

@@ -20,13 +20,7 @@
 #define WARM_UP 2  /* steps that do not count */
 #define AHEAD   32 /* batches made beforehand, used in turn */
 
-typedef struct {
-  uint32_t (*len)[2]; /* tokens without end mark */
-  size_t pairs, cap;
-  uint32_t longest;
-} Lengths;
-
-static Err read_lengths(Lengths *l, const char *path) {
+Err bench_read_lengths(Lengths *l, const char *path) {
   Input *in;
   const char *line;
   size_t n;
@@ -222,7 +216,7 @@ Err bench_train(const OptSet *opts) {
                       (int)opt_count(opts, "threads")};
   TRY_DONE(backend_open(&backend, &spec));
   TRY_DONE(config_preset(&config, opt_text(opts, "preset")));
-  TRY_DONE(read_lengths(&l, path));
+  TRY_DONE(bench_read_lengths(&l, path));
   config.longest = (int)l.longest;
   TRY_DONE(open_order(&order, &l));
   TRY_DONE(order_plan(&plan, &order, (uint32_t)opt_count(opts, "batch-tokens")));

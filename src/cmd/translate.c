@@ -13,6 +13,7 @@
 #include "model/store.h"
 
 #define BLOCK_LINES ((size_t)512) /* translated together, sorted by length */
+#define PATIENCE    20            /* ms that a writer may take between two lines of a block */
 
 typedef struct {
   Backend backend;
@@ -50,38 +51,66 @@ static Err print_line(void *context, size_t i, int k, const char *text, float sc
   return ferror(stdout) ? err_set(ERR_WORK, "cannot write standard output") : ERR_OK;
 }
 
-/* A block of lines: as many as there are, but on a terminal one at a time. */
-static Err translate_block(Job *job, Input *in, bool interactive, Str *text, Line *line,
-                           bool *end, uint64_t first) {
-  size_t at[BLOCK_LINES + 1], n = 0, cut;
+static Err check_text(const Input *in, const char *line, size_t len) {
+  size_t valid = utf8_valid(line, len);
+  const char *nul = memchr(line, 0, len);
+  if (valid == len && !nul) return ERR_OK;
+  if (nul && (size_t)(nul - line) < valid)
+    return err_set(ERR_WORK,
+                   "%s:%llu: byte %zu of the line is NUL, which no text has; take them out "
+                   "with tr -d '\\000'",
+                   input_path(in), (unsigned long long)input_number(in),
+                   (size_t)(nul - line) + 1);
+  return err_set(ERR_WORK,
+                 "%s:%llu: byte %zu of the line is not UTF-8; convert the text with iconv -t "
+                 "UTF-8, or leave such bytes out with iconv -c",
+                 input_path(in), (unsigned long long)input_number(in), valid + 1);
+}
+
+/* Lines of a block: as many as there are without waiting for more, but one at least;
+ * on a terminal one at a time. */
+static Err read_block(Input *in, bool interactive, Str *text, size_t *at, size_t *n,
+                      bool *end) {
+  size_t most = interactive ? 1 : BLOCK_LINES;
   str_clear(text);
-  while (n < (interactive ? 1 : BLOCK_LINES) && !*end) {
+  for (*n = 0; *n < most && (*n == 0 || input_ready(in, PATIENCE));) {
     const char *one;
     size_t len;
     if (interactive) fprintf(stderr, "> ");
     TRY(input_line(in, &one, &len));
     *end = one == NULL;
-    if (*end) break;
-    size_t valid = utf8_valid(one, len);
-    if (valid < len) {
-      return err_set(ERR_WORK, "%s:%llu: byte %zu of the line is not UTF-8", input_path(in),
-                     (unsigned long long)input_number(in), valid + 1);
+    if (*end) {
+      if (interactive) fputc('\n', stderr);
+      break;
     }
-    at[n++] = text->len;
+    TRY(check_text(in, one, len));
     str_addn(text, one, len);
     TRY(str_check(text));
+    at[++*n] = text->len;
   }
-  at[n] = text->len;
+  return ERR_OK;
+}
+
+/* What came before a fault is still translated. */
+static Err translate_block(Job *job, Input *in, bool interactive, Str *text, Line *line,
+                           bool *end) {
+  size_t at[BLOCK_LINES + 1] = {0}, n, cut;
+  ErrRecord fault = err_take(read_block(in, interactive, text, at, &n, end));
   for (size_t i = 0; i < n; i++) line[i] = (Line){str_text(text) + at[i], at[i + 1] - at[i]};
-  if (n == 0) return ERR_OK;
-  TRY(translator_run(job->translator, line, n, print_line, job, &cut));
-  if (cut) {
-    log_warn(
-        "%zu of the lines from %llu on are longer than the %d tokens the model was trained "
-        "for, and were cut",
-        cut, (unsigned long long)first + 1, job->config.longest - 1);
+  if (n > 0) {
+    TRY(translator_run(job->translator, line, n, print_line, job, &cut));
+    if (fflush(stdout) != 0) return err_set(ERR_WORK, "cannot write standard output");
+    if (cut) {
+      char more[48] = "";
+      if (cut > 1) snprintf(more, sizeof more, " (and %zu of the next %zu)", cut - 1, n);
+      log_warn(
+          "line %llu%s is longer than the %d tokens the model has positions for, and "
+          "was cut: break such lines at their sentences",
+          (unsigned long long)translator_first_cut(job->translator), more,
+          job->config.longest - 1);
+    }
   }
-  return fflush(stdout) == 0 ? ERR_OK : err_set(ERR_WORK, "cannot write standard output");
+  return err_give(&fault);
 }
 
 static Err translate(Job *job, const char *path) {
@@ -93,11 +122,46 @@ static Err translate(Job *job, const char *path) {
   bool interactive = strcmp(path, "-") == 0 && isatty(STDIN_FILENO);
   if (!err && interactive) log_info("type a sentence and press Enter; Ctrl-D ends");
   for (bool end = false; !err && !end;)
-    err = translate_block(job, in, interactive, &text, line, &end, input_number(in));
+    err = translate_block(job, in, interactive, &text, line, &end);
   input_close(in);
   str_free(&text);
   mem_free(line);
   return err;
+}
+
+/* Options that only count on the other side of --sample. */
+static Err check_options(const OptSet *opts) {
+  static const char *const sampling[] = {"temperature", "top-k", "seed"}, *const searching[] = {
+                                                                              "beam", "alpha"};
+  for (int i = 0; i < 3 && !opt_flag(opts, "sample"); i++) {
+    if (opt_given(opts, sampling[i]))
+      return err_set(ERR_USAGE, "--%s counts only when words are drawn: add --sample",
+                     sampling[i]);
+  }
+  for (int i = 0; i < 2 && opt_flag(opts, "sample"); i++) {
+    if (opt_given(opts, searching[i]))
+      return err_set(ERR_USAGE, "--%s is of beam search: leave it out, or --sample",
+                     searching[i]);
+  }
+  if (!opt_flag(opts, "sample") && opt_count(opts, "nbest") > opt_count(opts, "beam"))
+    return err_set(ERR_USAGE, "--nbest %d is more than the beam holds; raise --beam",
+                   (int)opt_count(opts, "nbest"));
+  return ERR_OK;
+}
+
+static BeamSpec spec_of(const OptSet *opts) {
+  bool random = opt_flag(opts, "sample");
+  return (BeamSpec){
+      .beam = (int)opt_count(opts, random ? "nbest" : "beam"),
+      .alpha = (float)opt_real(opts, "alpha"),
+      .extra = (int)opt_count(opts, "extra-length"),
+      .nbest = (int)opt_count(opts, "nbest"),
+      .most = opt_given(opts, "max-length") ? (int)opt_count(opts, "max-length") : 0,
+      .fixed = true,
+      .random = random,
+      .sample = {.temperature = (float)opt_real(opts, "temperature"),
+                 .top_k = (int)opt_count(opts, "top-k"),
+                 .seed = (uint64_t)opt_count(opts, "seed")}};
 }
 
 Err cmd_translate(OptSet *opts) {
@@ -106,13 +170,8 @@ Err cmd_translate(OptSet *opts) {
   if (!dir)
     return err_set(ERR_USAGE,
                    "say which model: --model DIR, a checkpoint or a model directory");
-  BeamSpec spec = {.beam = (int)opt_count(opts, "beam"),
-                   .alpha = (float)opt_real(opts, "alpha"),
-                   .extra = (int)opt_count(opts, "extra-length"),
-                   .nbest = (int)opt_count(opts, "nbest")};
-  if (spec.nbest > spec.beam)
-    return err_set(ERR_USAGE, "--nbest %d is more than the beam holds; raise --beam",
-                   spec.nbest);
+  TRY(check_options(opts));
+  BeamSpec spec = spec_of(opts);
   Job job = {.scores = opt_flag(opts, "scores"), .nbest = spec.nbest};
   Err err;
   BackendSpec backend = {opt_text(opts, "device"), opt_text(opts, "precision"),

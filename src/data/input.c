@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -217,6 +218,20 @@ Err input_line(Input *in, const char **line, size_t *len) {
   *line = begin;
   *len = (size_t)(end - begin);
   return ERR_OK;
+}
+
+bool input_ready(Input *in, int patience) {
+  size_t searched = 0;
+  for (;;) {
+    size_t have = in->text_len - in->text_at;
+    if (in->text_end ||
+        (have > searched && memchr(in->text + in->text_at + searched, '\n', have - searched)))
+      return true;
+    searched = have;
+    struct pollfd f = {.fd = in->fd, .events = POLLIN};
+    if (in->raw_at == in->raw_len && !in->raw_end && poll(&f, 1, patience) == 0) return false;
+    if (more_text(in)) return true; /* input_line meets the same error, and tells it */
+  }
 }
 
 const char *input_path(const Input *in) {

@@ -17,6 +17,9 @@ NODISCARD Err input_open(Input **in, const char *path);
 /* The next line, without its end (LF or CRLF) and without a byte-order mark;
  * it stays valid until the next call. *line is NULL after the last. */
 NODISCARD Err input_line(Input *in, const char **line, size_t *len);
+/* Will input_line give a line, or the end, without waiting for a slow writer? Waits
+ * `patience` milliseconds for one that is about to write more. */
+bool input_ready(Input *in, int patience);
 const char *input_path(const Input *in);
 uint64_t input_number(const Input *in); /* of the line last given, from 1 */
 uint64_t input_bytes(const Input *in);  /* read from the file so far, as stored */

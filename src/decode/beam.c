@@ -1,5 +1,6 @@
 /* Beam search: alive hypotheses grow in step; those that end are kept aside while
- * an alive one could still beat them. Relies on model/decoder. */
+ * an alive one could still beat them. Sampling: each goes its own way. Relies on
+ * model/decoder, sample. */
 #include "decode/beam.h"
 
 #include <math.h>
@@ -7,13 +8,15 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/progress.h"
 
 #define MOST_BEAM 64
 
 typedef struct {
   float sum;     /* log probability so far */
   int32_t *word; /* (longest) what was written */
-  int slot;      /* of the decoder's cache */
+  int32_t *path; /* (longest) its rows in the decoder's cache */
+  int which;     /* of the sentence's samples */
 } Alive;
 
 typedef struct {
@@ -30,22 +33,60 @@ typedef struct {
 typedef struct {
   int alive, ended; /* how many */
   size_t most;      /* words it may write */
+  size_t least;     /* words before it may end */
   bool done;
   Alive hyp[MOST_BEAM];
-  Ended best[MOST_BEAM]; /* sorted, best first */
+  Ended best[MOST_BEAM]; /* sorted, best first; samples by their number */
 } Sentence;
 
 struct Beam {
   BeamSpec spec;
+  Backend backend; /* with packed weights of its own */
   Transformer t;
   Decoder decoder;
   size_t rows, sentences, longest; /* longest: positions of a hypothesis */
+  const uint64_t *line;
+  const int32_t *length;
   Sentence *sentence;
-  int32_t *words;               /* memory of all hypotheses */
-  int32_t *position;            /* (rows) of the source */
-  int32_t *slot, *owner, *word; /* (slots) of the rows of a step */
-  Candidate *candidate;         /* (2 * beam) */
+  int32_t *words;        /* memory of all hypotheses */
+  int32_t *position;     /* (rows) of the source */
+  int32_t *owner, *word; /* (slots) of the rows of a step */
+  int32_t **path;
+  size_t best; /* words looked at in each row */
+  float *value, *lse;
+  int32_t *id;          /* value, id (slots, best) */
+  Candidate *candidate; /* (2 * beam) */
+  BeamTimes times;
 };
+
+/* Of a row: twice the beam, for each of its words may be the end; and the three that
+ * are never written. Of a sample: those it is drawn from, or the largest. */
+static size_t words_of_row(const BeamSpec *spec, size_t vocab) {
+  size_t n = spec->random ? (size_t)spec->sample.top_k : 2 * (size_t)spec->beam;
+  return n + 3 < vocab ? n + 3 : vocab;
+}
+
+static Err new_lists(Beam *b, size_t slots) {
+  size_t beam = (size_t)b->spec.beam;
+  TRY(mem_alloc(&b->sentence, b->sentences, sizeof *b->sentence));
+  TRY(mem_alloc(&b->words, 3 * slots * b->longest, sizeof *b->words));
+  TRY(mem_alloc(&b->position, b->rows, sizeof *b->position));
+  TRY(mem_alloc(&b->owner, 2 * slots, sizeof *b->owner));
+  b->word = b->owner + slots;
+  TRY(mem_alloc(&b->path, slots, sizeof *b->path));
+  TRY(mem_alloc(&b->value, slots * b->best, sizeof *b->value));
+  TRY(mem_alloc(&b->id, slots * b->best, sizeof *b->id));
+  TRY(mem_alloc(&b->lse, slots, sizeof *b->lse));
+  TRY(mem_alloc(&b->candidate, 2 * beam, sizeof *b->candidate));
+  int32_t *at = b->words;
+  for (size_t s = 0; s < b->sentences; s++) {
+    for (size_t k = 0; k < beam; k++, at += 3 * b->longest) {
+      b->sentence[s].hyp[k] = (Alive){.word = at, .path = at + b->longest};
+      b->sentence[s].best[k].word = at + 2 * b->longest;
+    }
+  }
+  return ERR_OK;
+}
 
 Err beam_new(Beam **out, const ModelConfig *config, const Backend *backend, Weights w,
              const BeamSpec *spec, size_t rows, size_t sentences) {
@@ -55,24 +96,15 @@ Err beam_new(Beam **out, const ModelConfig *config, const Backend *backend, Weig
   Beam *b;
   TRY(mem_alloc(&b, 1, sizeof *b));
   size_t slots = sentences * (size_t)spec->beam;
-  b->spec = *spec, b->rows = rows, b->sentences = sentences;
+  b->spec = *spec, b->rows = rows, b->sentences = sentences, b->backend = *backend;
+  b->backend.packed = NULL;
   b->longest = (size_t)config->longest;
+  b->best = words_of_row(spec, (size_t)config->vocab);
   Err err;
-  TRY_DONE(transformer_new(&b->t, config, backend, rows > slots ? rows : slots, slots, false));
-  TRY_DONE(decoder_new(&b->decoder, &b->t, w, slots, b->longest));
-  TRY_DONE(mem_alloc(&b->sentence, sentences, sizeof *b->sentence));
-  TRY_DONE(mem_alloc(&b->words, 2 * slots * b->longest, sizeof *b->words));
-  TRY_DONE(mem_alloc(&b->position, rows, sizeof *b->position));
-  TRY_DONE(mem_alloc(&b->slot, 3 * slots, sizeof *b->slot));
-  b->owner = b->slot + slots, b->word = b->owner + slots;
-  TRY_DONE(mem_alloc(&b->candidate, 2 * (size_t)spec->beam, sizeof *b->candidate));
-  for (size_t s = 0; s < sentences; s++) {
-    for (int k = 0; k < spec->beam; k++) {
-      size_t i = s * (size_t)spec->beam + (size_t)k;
-      b->sentence[s].hyp[k] = (Alive){.word = b->words + 2 * i * b->longest, .slot = (int)i};
-      b->sentence[s].best[k].word = b->words + (2 * i + 1) * b->longest;
-    }
-  }
+  TRY_DONE(
+      transformer_new(&b->t, config, &b->backend, rows > slots ? rows : slots, slots, false));
+  TRY_DONE(decoder_new(&b->decoder, &b->t, w, slots));
+  err = new_lists(b, slots);
 done:
   if (err)
     beam_free(b);
@@ -85,24 +117,37 @@ void beam_free(Beam *b) {
   if (!b) return;
   decoder_free(&b->decoder);
   transformer_free(&b->t);
+  if (b->backend.unpack) b->backend.unpack(&b->backend);
   mem_free(b->sentence);
   mem_free(b->words);
   mem_free(b->position);
-  mem_free(b->slot);
+  mem_free(b->owner);
+  mem_free(b->path);
+  mem_free(b->value);
+  mem_free(b->id);
+  mem_free(b->lse);
   mem_free(b->candidate);
   mem_free(b);
 }
 
-static float penalty(const BeamSpec *s, size_t len) {
-  return powf((5 + (float)len) / 6, s->alpha);
+Err beam_pack(Beam *b) {
+  return decoder_pack(&b->decoder, &b->backend);
 }
 
-static float log_sum(const float *x, size_t n) {
-  float top = x[0];
-  for (size_t i = 1; i < n; i++) top = x[i] > top ? x[i] : top;
-  double sum = 0;
-  for (size_t i = 0; i < n; i++) sum += (double)expf(x[i] - top);
-  return top + (float)log(sum);
+void beam_set_lines(Beam *b, const uint64_t *line) {
+  b->line = line;
+}
+
+void beam_set_lengths(Beam *b, const int32_t *length) {
+  b->length = length;
+}
+
+BeamTimes beam_times(const Beam *b) {
+  return b->times;
+}
+
+static float penalty(const BeamSpec *s, size_t len) {
+  return powf((5 + (float)len) / 6, s->alpha);
 }
 
 /* Better score first; among equals the earlier parent, then the smaller word, so
@@ -121,19 +166,23 @@ static void offer(Candidate *list, int *n, int room, Candidate c) {
   list[i] = c;
 }
 
-/* The best 2 * beam continuations of a sentence; rows of logits are its own. */
-static int continuations(Beam *b, Sentence *s, const float *logits) {
-  size_t vocab = (size_t)b->t.config.vocab;
+/* May this word follow? The end mark not before its time. */
+static bool is_allowed(const Beam *b, const Sentence *s, int word, size_t len) {
+  const ModelConfig *c = &b->t.config;
+  if (word == c->eos) return len >= s->least;
+  return word != c->pad && word != c->bos;
+}
+
+/* The best 2 * beam continuations of a sentence, whose rows begin at `row`. */
+static int continuations(Beam *b, const Sentence *s, size_t row, size_t len) {
   int room = 2 * b->spec.beam, n = 0;
-  for (int k = 0; k < s->alive; k++) {
-    const float *row = logits + (size_t)k * vocab;
-    float base = s->hyp[k].sum - log_sum(row, vocab);
-    for (size_t v = 0; v < vocab; v++) {
-      float score = base + row[v];
-      if (n == room && score < b->candidate[n - 1].score) continue;
-      if ((int)v == b->t.config.pad || ((int)v == b->t.config.bos && (int)v != b->t.config.eos))
-        continue;
-      offer(b->candidate, &n, room, (Candidate){score, k, (int)v});
+  for (int k = 0; k < s->alive; k++, row++) {
+    const float *value = b->value + row * b->best;
+    const int32_t *id = b->id + row * b->best;
+    float base = s->hyp[k].sum - b->lse[row];
+    for (size_t i = 0; i < b->best; i++) {
+      if (is_allowed(b, s, id[i], len))
+        offer(b->candidate, &n, room, (Candidate){base + value[i], k, id[i]});
     }
   }
   return n;
@@ -153,48 +202,102 @@ static void end_hypothesis(Beam *b, Sentence *s, const Candidate *c, size_t len)
   s->best[i] = (Ended){score, c->score, memory, len};
 }
 
-/* Takes the continuations: ends some, lets the best of the others live. The cache
- * moves with them: a parent's slot goes to its first child, copies to the rest. */
+/* What was written, and where its keys and values lie: `len` is the newest. */
+static void copy_hypothesis(Alive *to, const Alive *from, size_t len) {
+  memcpy(to->word, from->word, len * sizeof *to->word);
+  memcpy(to->path, from->path, (len + 1) * sizeof *to->path);
+}
+
+/* Takes the continuations: ends some, lets the best of the others live. A parent's
+ * lists go to its first child, copies to the rest. */
 static void advance(Beam *b, Sentence *s, int n, size_t len) {
-  int beam = b->spec.beam, alive = 0;
+  int beam = b->spec.beam, alive = 0, unused = 0;
   Alive next[MOST_BEAM];
-  bool used[MOST_BEAM] = {false};
+  bool used[MOST_BEAM] = {false}, first[MOST_BEAM] = {false};
   const Candidate *chosen[MOST_BEAM];
   for (int i = 0; i < n && alive < beam; i++) {
     const Candidate *c = &b->candidate[i];
-    if (c->word == b->t.config.eos) {
-      if (i < beam) end_hypothesis(b, s, c, len);
-    } else {
+    if (c->word != b->t.config.eos)
       chosen[alive++] = c;
-    }
+    else if (i < beam)
+      end_hypothesis(b, s, c, len);
   }
-  int parent_slot[MOST_BEAM];
-  for (int k = 0; k < alive; k++) parent_slot[k] = -1;
-  for (int k = 0; k < alive; k++) { /* first children stay in place */
-    int p = chosen[k]->parent;
-    if (used[p]) continue;
-    used[p] = true;
-    next[k] = s->hyp[p];
-    parent_slot[k] = p;
-  }
-  int free_slot = 0;
   for (int k = 0; k < alive; k++) {
     int p = chosen[k]->parent;
-    if (parent_slot[k] < 0) {
-      while (used[free_slot]) free_slot++;
-      used[free_slot] = true;
-      next[k] = s->hyp[free_slot];
-      decoder_copy(&b->decoder, (size_t)next[k].slot, (size_t)s->hyp[p].slot, len + 1);
-      memcpy(next[k].word, s->hyp[p].word, len * sizeof *next[k].word);
+    first[k] = !used[p];
+    used[p] = true;
+    if (first[k]) next[k] = s->hyp[p];
+  }
+  for (int k = 0; k < alive; k++) {
+    if (!first[k]) {
+      while (used[unused]) unused++;
+      used[unused] = true;
+      next[k] = s->hyp[unused];
+      copy_hypothesis(&next[k], &s->hyp[chosen[k]->parent], len);
     }
     next[k].sum = chosen[k]->score;
   }
   for (int k = 0; k < alive; k++) next[k].word[len] = chosen[k]->word;
-  for (int i = 0, at = alive; i < beam; i++) { /* the slots nobody took stay behind */
+  for (int i = 0, at = alive; i < beam; i++) { /* the memory nobody took stays behind */
     if (!used[i]) next[at++] = s->hyp[i];
   }
   memcpy(s->hyp, next, (size_t)beam * sizeof *next);
   s->alive = alive;
+}
+
+/* The word that row draws, and its log probability under the model. */
+static int draw_word(Beam *b, const Sentence *s, const Alive *hyp, size_t row, float *logits,
+                     uint64_t line, size_t len, float *log_probability) {
+  const ModelConfig *c = &b->t.config;
+  const SampleSpec *spec = &b->spec.sample;
+  float *value = b->value + row * b->best, largest = -INFINITY;
+  int32_t *id = b->id + row * b->best;
+  double u = sample_uniform(spec, line, (uint32_t)hyp->which, (uint32_t)len);
+  size_t n = 0, most = spec->top_k ? (size_t)spec->top_k : b->best;
+  for (size_t i = 0; i < b->best && n < most; i++) {
+    if (!is_allowed(b, s, id[i], len)) continue;
+    value[n] = value[i], id[n++] = id[i];
+  }
+  if (n) largest = value[0];
+  if (spec->top_k) {
+    size_t i = sample_draw(spec, u, value, n, largest);
+    *log_probability = value[i] - b->lse[row];
+    return id[i];
+  }
+  int banned[] = {c->pad, c->bos, c->eos};
+  for (int i = 0; i < 3; i++) {
+    if (banned[i] >= 0 && !is_allowed(b, s, banned[i], len)) logits[banned[i]] = -INFINITY;
+  }
+  size_t word = sample_draw(spec, u, logits, (size_t)c->vocab, largest);
+  *log_probability = logits[word] - b->lse[row];
+  return (int)word;
+}
+
+/* Each sample goes its own way; its place among the results is its number. */
+static void advance_samples(Beam *b, Sentence *s, uint64_t line, size_t row, float *logits,
+                            size_t len) {
+  int alive = 0, count = s->alive;
+  for (int k = 0; k < count; k++, row++) {
+    float log_probability;
+    Alive h = s->hyp[k];
+    int word = draw_word(b, s, &h, row, logits + row * (size_t)b->t.config.vocab, line, len,
+                         &log_probability);
+    h.sum += log_probability;
+    bool ends = word == b->t.config.eos;
+    if (!ends) h.word[len] = word;
+    if (ends || len + 1 >= s->most) {
+      Ended *e = &s->best[h.which];
+      e->len = ends ? len : len + 1;
+      e->score = e->sum = h.sum;
+      memcpy(e->word, h.word, e->len * sizeof *e->word);
+      s->hyp[k] = h;
+      continue;
+    }
+    s->hyp[k] = s->hyp[alive]; /* the memory of those that ended moves to the back */
+    s->hyp[alive++] = h;
+  }
+  s->alive = alive;
+  s->done = alive == 0;
 }
 
 /* Nothing alive can still beat the worst of a full set of ended hypotheses: log
@@ -214,46 +317,73 @@ static void close_sentence(Beam *b, Sentence *s, size_t len) {
   s->done = true;
 }
 
-static void begin(Beam *b, const int32_t *src, const int32_t *off, size_t n) {
+static Err begin(Beam *b, const int32_t *src, const int32_t *off, size_t n) {
+  const BeamSpec *spec = &b->spec;
   for (size_t s = 0; s < n; s++) {
     Sentence *x = &b->sentence[s];
     size_t len = (size_t)(off[s + 1] - off[s]);
     for (size_t i = 0; i < len; i++) b->position[(size_t)off[s] + i] = (int32_t)i;
-    x->alive = 1, x->ended = 0, x->done = false;
-    x->hyp[0].sum = 0;
-    x->most = len - 1 + (size_t)b->spec.extra;
+    x->alive = spec->random ? spec->beam : 1, x->ended = spec->random ? spec->beam : 0;
+    x->done = false;
+    for (int k = 0; k < spec->beam; k++) x->hyp[k].sum = 0, x->hyp[k].which = k;
+    x->least = b->length ? (size_t)b->length[s] : 0;
+    x->most = b->length ? x->least : len - 1 + (size_t)spec->extra;
+    if (spec->most && x->most > (size_t)spec->most) x->most = (size_t)spec->most;
     if (x->most > b->longest - 1) x->most = b->longest - 1;
   }
-  decoder_begin(&b->decoder, src, b->position, off, n);
+  double start = progress_clock();
+  TRY(decoder_begin(&b->decoder, src, b->position, off, n, /* about as long as the source */
+                    (size_t)off[n] * (size_t)spec->beam));
+  b->times.encode += progress_clock() - start;
+  return ERR_OK;
+}
+
+/* The rows of position `len`: every live hypothesis of every sentence. */
+static size_t gather_rows(Beam *b, size_t n, size_t len) {
+  int32_t start = b->t.config.bos >= 0 ? b->t.config.bos : b->t.config.eos;
+  size_t rows = 0;
+  for (size_t s = 0; s < n; s++) {
+    const Sentence *x = &b->sentence[s];
+    for (int k = 0; k < x->alive && !x->done; k++, rows++) {
+      b->path[rows] = x->hyp[k].path;
+      b->owner[rows] = (int32_t)s;
+      b->word[rows] = len ? x->hyp[k].word[len - 1] : start;
+    }
+  }
+  return rows;
+}
+
+/* Each sentence goes on from its rows of the step. */
+static void choose(Beam *b, size_t n, size_t rows, float *logits, size_t len) {
+  size_t row = 0;
+  b->backend.top(&b->backend, b->value, b->id, b->lse, logits, rows, (size_t)b->t.config.vocab,
+                 b->best);
+  for (size_t s = 0; s < n; s++) {
+    Sentence *x = &b->sentence[s];
+    if (x->done) continue;
+    size_t own = (size_t)x->alive;
+    if (b->spec.random) {
+      advance_samples(b, x, b->line ? b->line[s] : s, row, logits, len);
+    } else {
+      advance(b, x, continuations(b, x, row, len), len);
+      if (is_done(b, x, len + 1)) close_sentence(b, x, len + 1);
+    }
+    row += own;
+  }
 }
 
 Err beam_search(Beam *b, const int32_t *src, const int32_t *off, size_t n, Hypothesis *best) {
   if (n > b->sentences || (size_t)off[n] > b->rows)
     return err_set(ERR_WORK, "a batch of %zu sentences and %d rows is too large", n, off[n]);
-  int32_t start = b->t.config.bos >= 0 ? b->t.config.bos : b->t.config.eos;
-  begin(b, src, off, n);
-  for (size_t len = 0;; len++) {
-    size_t rows = 0;
-    for (size_t s = 0; s < n; s++) {
-      Sentence *x = &b->sentence[s];
-      for (int k = 0; k < x->alive && !x->done; k++, rows++) {
-        b->slot[rows] = x->hyp[k].slot;
-        b->owner[rows] = (int32_t)s;
-        b->word[rows] = len ? x->hyp[k].word[len - 1] : start;
-      }
-    }
-    if (rows == 0) break;
-    const float *logits = decoder_step(&b->decoder, b->slot, b->owner, off, b->word, rows, len);
-    size_t row = 0;
-    for (size_t s = 0; s < n; s++) {
-      Sentence *x = &b->sentence[s];
-      if (x->done) continue;
-      size_t own = (size_t)x->alive;
-      int found = continuations(b, x, logits + row * (size_t)b->t.config.vocab);
-      advance(b, x, found, len);
-      row += own;
-      if (is_done(b, x, len + 1)) close_sentence(b, x, len + 1);
-    }
+  TRY(begin(b, src, off, n));
+  for (size_t len = 0, rows; (rows = gather_rows(b, n, len)) > 0; len++) {
+    float *logits;
+    double start = progress_clock();
+    TRY(decoder_step(&b->decoder, b->path, b->owner, off, b->word, rows, len, &logits));
+    double middle = progress_clock();
+    choose(b, n, rows, logits, len);
+    b->times.step += middle - start, b->times.choose += progress_clock() - middle;
+    b->times.steps++, b->times.rows += rows;
   }
   for (size_t s = 0; s < n; s++) {
     for (int k = 0; k < b->spec.nbest; k++) {

@@ -1,8 +1,10 @@
-/* Beam search over a batch of sentences, with cached keys and values. A sentence's
- * translation does not depend on the batch it comes in. Relies on model/decoder. */
+/* Beam search or random sampling over a batch of sentences, with cached keys and
+ * values. A sentence's translation does not depend on the batch it comes in. Relies
+ * on model/decoder, sample. */
 #ifndef DECODE_BEAM_H
 #define DECODE_BEAM_H
 
+#include "decode/sample.h"
 #include "model/decoder.h"
 #include "text/tokenizer.h"
 
@@ -11,6 +13,10 @@ typedef struct {
   float alpha; /* score = log probability / ((5 + length) / 6)^alpha */
   int extra;   /* longest output: source tokens + extra */
   int nbest;   /* hypotheses given back, at most beam */
+  int most;    /* longest output, whatever the source; 0: no such bound */
+  bool fixed;  /* the weights will never change */
+  bool random; /* `beam` samples of each sentence, by `sample`; score = log probability */
+  SampleSpec sample;
 } BeamSpec;
 
 typedef struct {
@@ -25,10 +31,25 @@ typedef struct Beam Beam;
 NODISCARD Err beam_new(Beam **beam, const ModelConfig *config, const Backend *backend,
                        Weights w, const BeamSpec *spec, size_t rows, size_t sentences);
 void beam_free(Beam *beam);
+/* Lays the weights out for speed; again when they have changed. The bits of the
+ * results stay the same. */
+NODISCARD Err beam_pack(Beam *beam);
+/* For the searches to come, of sentence i: its line, for sampling; and, to measure
+ * speed, the length that every output must have. The caller keeps them; NULL: the
+ * index in the batch, the length the model chooses. */
+void beam_set_lines(Beam *beam, const uint64_t *line);
+void beam_set_lengths(Beam *beam, const int32_t *length);
 /* Source ids lie end to end, each sentence closed by eos; off (n + 1). Fills
- * best (n, nbest), best first; missing ones have score -INFINITY. The ids stay
+ * best (n, nbest), best first, samples as drawn; missing ones have score -INFINITY. The ids stay
  * valid until the next call. */
 NODISCARD Err beam_search(Beam *beam, const int32_t *src, const int32_t *off, size_t n,
                           Hypothesis *best);
+
+/* Where the time went so far. */
+typedef struct {
+  double encode, step, choose; /* seconds */
+  uint64_t steps, rows;        /* rows of all steps */
+} BeamTimes;
+BeamTimes beam_times(const Beam *beam);
 
 #endif

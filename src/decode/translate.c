@@ -8,7 +8,9 @@
 #include "base/mem.h"
 #include "data/clean.h"
 
-#define LEAST_ROWS 512 /* of hypotheses: sentences of a batch times beam, about */
+/* Hypotheses of a batch, about: more would not make the products faster, and their
+ * logits take memory. */
+#define STEP_ROWS 512
 
 struct Translator {
   ModelConfig config;
@@ -16,8 +18,11 @@ struct Translator {
   BeamSpec spec;
   Beam *beam;
   size_t rows, sentences;
+  bool packed;
   int32_t *src, *off; /* of the batch at hand */
+  uint64_t *line;     /* their numbers */
   Hypothesis *best;
+  uint64_t lines, first_cut; /* lines seen before this run */
 };
 
 /* A line on its way. */
@@ -32,6 +37,13 @@ typedef struct {
   float score;
 } Result;
 
+void translator_batch(size_t batch_rows, size_t longest, int beam, size_t *rows,
+                      size_t *sentences) {
+  size_t most = STEP_ROWS / (size_t)(beam > 0 ? beam : 1);
+  *rows = batch_rows > longest ? batch_rows : longest;
+  *sentences = *rows / 16 + 1 < most ? *rows / 16 + 1 : most;
+}
+
 Err translator_new(Translator **out, const ModelConfig *config, const Backend *backend,
                    Weights w, const Tokenizer *tokenizer, const BeamSpec *spec,
                    size_t batch_rows) {
@@ -39,14 +51,12 @@ Err translator_new(Translator **out, const ModelConfig *config, const Backend *b
   Translator *t;
   TRY(mem_alloc(&t, 1, sizeof *t));
   t->config = *config, t->tokenizer = tokenizer, t->spec = *spec;
-  t->rows = batch_rows > (size_t)config->longest ? batch_rows : (size_t)config->longest;
-  t->sentences = t->rows / 16 + 1;
-  size_t most = LEAST_ROWS / (size_t)(spec->beam > 0 ? spec->beam : 1) + 1;
-  if (t->sentences > most) t->sentences = most;
+  translator_batch(batch_rows, (size_t)config->longest, spec->beam, &t->rows, &t->sentences);
   Err err;
   TRY_DONE(beam_new(&t->beam, config, backend, w, spec, t->rows, t->sentences));
   TRY_DONE(mem_alloc(&t->src, t->rows, sizeof *t->src));
   TRY_DONE(mem_alloc(&t->off, t->sentences + 1, sizeof *t->off));
+  TRY_DONE(mem_alloc(&t->line, t->sentences, sizeof *t->line));
   TRY_DONE(mem_alloc(&t->best, t->sentences * (size_t)spec->nbest, sizeof *t->best));
 done:
   if (err)
@@ -61,6 +71,7 @@ void translator_free(Translator *t) {
   beam_free(t->beam);
   mem_free(t->src);
   mem_free(t->off);
+  mem_free(t->line);
   mem_free(t->best);
   mem_free(t);
 }
@@ -86,7 +97,10 @@ static Err encode_lines(Translator *t, const Line *line, size_t n, IdList *ids, 
       err = tokenizer_encode(t->tokenizer, squeezed.s, len, ids);
     }
     size_t most = (size_t)t->config.longest - 1;
-    if (ids->len - before > most) ids->len = before + most, ++*cut;
+    if (ids->len - before > most) {
+      ids->len = before + most;
+      if ((*cut)++ == 0) t->first_cut = t->lines + i + 1;
+    }
     item[i] = (Item){.index = i,
                      .at = before,
                      .len = ids->len - before,
@@ -106,7 +120,9 @@ static Err search(Translator *t, const IdList *ids, const Item *item, size_t n,
     rows += item[i].len;
     t->src[rows++] = t->config.eos;
     t->off[i + 1] = (int32_t)rows;
+    t->line[i] = t->lines + item[i].index + 1;
   }
+  beam_set_lines(t->beam, t->line);
   TRY(beam_search(t->beam, t->src, t->off, n, t->best));
   for (size_t i = 0; i < n; i++) {
     for (int k = 0; k < t->spec.nbest; k++) {
@@ -146,6 +162,8 @@ Err translator_run(Translator *t, const Line *line, size_t n, TranslateTake take
   size_t results = n * (size_t)t->spec.nbest;
   Err err;
   *cut = 0;
+  if (!t->packed || !t->spec.fixed) TRY_DONE(beam_pack(t->beam));
+  t->packed = true;
   TRY_DONE(mem_alloc(&item, n, sizeof *item));
   TRY_DONE(mem_alloc(&result, results, sizeof *result));
   TRY_DONE(encode_lines(t, line, n, &ids, item, cut));
@@ -158,9 +176,14 @@ Err translator_run(Translator *t, const Line *line, size_t n, TranslateTake take
     }
   }
 done:
+  t->lines += n;
   for (size_t i = 0; result && i < results; i++) mem_free(result[i].text);
   mem_free(result);
   mem_free(item);
   ids_free(&ids);
   return err;
+}
+
+uint64_t translator_first_cut(const Translator *t) {
+  return t->first_cut;
 }

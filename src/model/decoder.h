@@ -5,30 +5,35 @@
 
 #include "model/transformer.h"
 
-/* `slots` hypotheses, each of at most `longest` positions, over the sentences of
- * one encoded batch. */
+/* What a row of a step writes stays where it is for the whole batch; a hypothesis
+ * is a list of such rows, one for each position, so that hypotheses may part and
+ * end without moving keys and values. */
 typedef struct {
   Transformer *t;
   Weights w;
-  size_t slots, longest;
-  float **cache;                  /* for each layer (slots, longest, 2d): keys, values */
-  float *block;                   /* holds them all */
-  int32_t *q_off, *k_off, *k_len; /* of self-attention */
-  int32_t *m_off, *m_len;         /* of the encoder's output */
-  int32_t *position;
+  size_t most;            /* rows of a step */
+  float *cache;           /* (rows, layers, 2d): keys, values */
+  size_t rows, cap;       /* written in this batch, and room for */
+  int32_t *m_off, *m_len; /* (most) of the encoder's output */
+  int32_t *len, *position;
 } Decoder;
 
-NODISCARD Err decoder_new(Decoder *d, Transformer *t, Weights w, size_t slots, size_t longest);
+/* Steps of at most `most` rows. */
+NODISCARD Err decoder_new(Decoder *d, Transformer *t, Weights w, size_t most);
 void decoder_free(Decoder *d);
-/* Encodes the source sentences; decoding starts anew. */
-void decoder_begin(Decoder *d, const int32_t *src, const int32_t *pos, const int32_t *off,
-                   size_t sentences);
-/* One position for the rows 0 … n-1: row i continues the hypothesis in slot[i],
- * which belongs to sentence[i] of source offsets `off`, with word[i]. Gives the
- * logits (n, vocab). */
-const float *decoder_step(Decoder *d, const int32_t *slot, const int32_t *sentence,
-                          const int32_t *off, const int32_t *word, size_t n, size_t place);
-/* Hypothesis `to` becomes a copy of `from`, `length` positions long. */
-void decoder_copy(Decoder *d, size_t to, size_t from, size_t length);
+/* Lays the weights of the products out once, in a backend of the caller's own; see
+ * backend.h. To be called again when they have changed. */
+NODISCARD Err decoder_pack(const Decoder *d, Backend *b);
+/* Encodes the source sentences; decoding starts anew. `expected` rows will be written
+ * in all steps together; a guess, that saves growing. */
+NODISCARD Err decoder_begin(Decoder *d, const int32_t *src, const int32_t *pos,
+                            const int32_t *off, size_t sentences, size_t expected);
+/* Position `place` for the rows 0 … n-1: row i continues, with word[i], the
+ * hypothesis of cache rows path[i][0 … place - 1], which belongs to sentence[i] of
+ * source offsets `off`; path[i][place] becomes its new row. Gives the logits
+ * (n, vocab), valid until the next step. */
+NODISCARD Err decoder_step(Decoder *d, int32_t *const *path, const int32_t *sentence,
+                           const int32_t *off, const int32_t *word, size_t n, size_t place,
+                           float **logits);
 
 #endif

@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/fast/fast.h"
 #include "backend/cpu/gemm.h"
+#include "backend/cpu/packed.h"
 #include "backend/host.h"
 #include "base/thread.h"
 
@@ -23,7 +24,8 @@ static void linear(const Backend *b, void *y, const void *x, const void *w, cons
                .c = y,
                .ldc = out,
                .bias = bias,
-               .bf16 = b->bf16});
+               .bf16 = b->bf16,
+               .packed = packed_find(b->packed, w)});
 }
 
 static void linear_dx(const Backend *b, void *dx, const void *dy, const void *w, size_t rows,
@@ -80,6 +82,7 @@ typedef struct {
   const GemmKernel *gemm;
   void (*rows)(Backend *);
   void (*attend)(Backend *);
+  void (*step)(Backend *);
 } Isa;
 
 /* The best one there is, or the one that TRIREME_ISA names. */
@@ -92,13 +95,16 @@ static Err pick_isa(Isa *out) {
             __builtin_cpu_supports("avx512cd");
   bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
             __builtin_cpu_supports("bmi2");
-  const Isa list[] = {{"avx512", v4, &gemm_f32_v4, fast_rows_v4, fast_attend_v4},
-                      {"avx2", v3, &gemm_f32_v3, fast_rows_v3, fast_attend_v3},
-                      {"sse2", true, &gemm_f32_base, fast_rows_base, fast_attend_base}};
+  const Isa list[] = {
+      {"avx512", v4, &gemm_f32_v4, fast_rows_v4, fast_attend_v4, fast_step_v4},
+      {"avx2", v3, &gemm_f32_v3, fast_rows_v3, fast_attend_v3, fast_step_v3},
+      {"sse2", true, &gemm_f32_base, fast_rows_base, fast_attend_base, fast_step_base}};
 #elif defined(__aarch64__)
-  const Isa list[] = {{"neon", true, &gemm_f32_base, fast_rows_base, fast_attend_base}};
+  const Isa list[] = {
+      {"neon", true, &gemm_f32_base, fast_rows_base, fast_attend_base, fast_step_base}};
 #else
-  const Isa list[] = {{"plain", true, &gemm_f32_base, fast_rows_base, fast_attend_base}};
+  const Isa list[] = {
+      {"plain", true, &gemm_f32_base, fast_rows_base, fast_attend_base, fast_step_base}};
 #endif
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
     if (!list[i].there || (wanted && *wanted && strcmp(wanted, list[i].name) != 0)) continue;
@@ -123,6 +129,8 @@ Err backend_cpu(Backend *b, int threads, bool bf16) {
   host_memory(b);
   isa.rows(b);
   isa.attend(b);
+  isa.step(b);
+  b->pack = packed_add, b->unpack = packed_free;
   b->linear = linear, b->linear_dx = linear_dx, b->linear_dw = linear_dw;
   snprintf(b->about, sizeof b->about, "cpu: %s%s, %d %s", isa.name,
            bf16 ? " with bf16 products in amx" : "", b->threads,

@@ -67,8 +67,10 @@ static void finish_tile(const GemmKernel *k, const Gemm *g, size_t depth, const 
   float *c = g->c + i * g->ldc + j;
   if (whole) {
     k->tile(depth, a, b, c, g->ldc, add);
+  } else if (rows == k->few_rows && cols == k->nr) {
+    k->few(depth, a, b, c, g->ldc, add);
   } else {
-    k->tile(depth, a, b, edge, k->nr, false);
+    (rows < k->few_rows ? k->few : k->tile)(depth, a, b, edge, k->nr, false);
     for (size_t r = 0; r < rows; r++) {
       for (size_t x = 0; x < cols; x++)
         c[r * g->ldc + x] = (add ? c[r * g->ldc + x] : 0) + edge[r * k->nr + x];
@@ -103,12 +105,73 @@ static size_t even_part(size_t total, size_t most, size_t unit) {
   return size ? size : unit;
 }
 
+static const GemmKernel *kernel_of(const Gemm *g) {
+  return g->bf16 && bf16_kernel ? bf16_kernel : f32_kernel;
+}
+
+/* How a product is cut, by the shape alone. */
+typedef struct {
+  size_t nc, kc, depth; /* depth: all of k, each part padded */
+} Cut;
+
+static Cut cut_of(const GemmKernel *k, const Gemm *g) {
+  Cut c = {.nc = even_part(g->n, k->nc, k->nr), .kc = even_part(g->k, k->kc, k->k_unit)};
+  size_t rest = g->k % c.kc;
+  c.depth = g->k - rest + round_up(rest, k->k_unit);
+  return c;
+}
+
+size_t gemm_packed_bytes(const Gemm *g) {
+  const GemmKernel *k = kernel_of(g);
+  return round_up(g->n, k->nr) * cut_of(k, g).depth * k->element;
+}
+
+/* Slices of all columns for the first part of k, then for the next. */
+void gemm_pack(void *out, const Gemm *g) {
+  const GemmKernel *k = kernel_of(g);
+  size_t kc = cut_of(k, g).kc, wide = round_up(g->n, k->nr);
+#pragma omp parallel for num_threads(work.threads) schedule(static)
+  for (size_t j = 0; j < g->n; j += k->nr) {
+    for (size_t p0 = 0; p0 < g->k; p0 += kc) {
+      size_t depth = g->k - p0 < kc ? g->k - p0 : kc, padded = round_up(depth, k->k_unit);
+      k->pack_b((char *)out + (wide * p0 + j * padded) * k->element, g, j,
+                g->n - j < k->nr ? g->n - j : k->nr, p0, depth);
+    }
+  }
+}
+
+/* With B packed the threads share out columns: each reads its part of B once, and
+ * few rows keep all threads busy. */
+static void gemm_by_columns(const GemmKernel *k, const Gemm *g, int threads) {
+  Cut c = cut_of(k, g);
+  size_t slices = round_up(g->n, k->nr) / k->nr, mc = even_part(g->m, k->mc, k->mr);
+#pragma omp parallel num_threads(threads)
+  {
+    size_t me = (size_t)omp_get_thread_num(), all = (size_t)omp_get_num_threads();
+    size_t begin = slices * me / all * k->nr, end = slices * (me + 1) / all * k->nr;
+    size_t cols = (end < g->n ? end : g->n) - begin;
+    for (size_t p0 = 0; p0 < g->k && begin < end; p0 += c.kc) {
+      size_t depth = g->k - p0 < c.kc ? g->k - p0 : c.kc, padded = round_up(depth, k->k_unit);
+      const char *b =
+          (const char *)g->packed + (slices * k->nr * p0 + begin * padded) * k->element;
+      for (size_t i0 = 0; i0 < g->m; i0 += mc)
+        block(k, g, i0, g->m - i0 < mc ? g->m - i0 : mc, begin, cols, p0, depth, b,
+              work.a + me * work.a_bytes);
+    }
+  }
+}
+
 void gemm(const Gemm *g) {
-  const GemmKernel *k = g->bf16 && bf16_kernel ? bf16_kernel : f32_kernel;
+  const GemmKernel *k = kernel_of(g);
   if (g->m == 0 || g->n == 0) return;
   int threads = omp_get_max_threads();
   if (threads > work.threads) threads = work.threads;
-  size_t kc = even_part(g->k, k->kc, k->k_unit), nc = even_part(g->n, k->nc, k->nr);
+  if (g->packed) {
+    gemm_by_columns(k, g, threads);
+    return;
+  }
+  Cut c = cut_of(k, g);
+  size_t kc = c.kc, nc = c.nc;
   /* Enough blocks of rows for every thread to have several. */
   size_t share = (g->m + 2 * (size_t)threads - 1) / (2 * (size_t)threads);
   size_t mc = even_part(g->m, share < k->mc ? round_up(share, k->mr) : k->mc, k->mr);

@@ -19,11 +19,17 @@ typedef struct {
   bool ta, tb;
   float *c;
   bool accumulate;
-  const float *bias; /* (n) or NULL */
-  bool bf16;         /* round the operands to bf16 where the machine has such units */
+  const float *bias;  /* (n) or NULL */
+  bool bf16;          /* round the operands to bf16 where the machine has such units */
+  const void *packed; /* B as gemm_pack left it, or NULL */
 } Gemm;
 
 void gemm(const Gemm *g);
+
+/* Lays B out once for many products: n, k, b, ldb, tb and bf16 of `g` count. The
+ * products have the same bits as without. */
+size_t gemm_packed_bytes(const Gemm *g);
+void gemm_pack(void *out, const Gemm *g);
 
 /* Takes the working memory for `threads` threads now, so that no call does later. */
 NODISCARD Err gemm_reserve(int threads);

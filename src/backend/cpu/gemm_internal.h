@@ -16,6 +16,9 @@ typedef struct {
   void (*pack_b)(void *out, const Gemm *g, size_t j0, size_t cols, size_t p0, size_t depth);
   /* tile (mr, nr) = slice of A · slice of B over `depth`; ld is the tile's row step. */
   void (*tile)(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add);
+  /* The same for the first few_rows rows alone, or 0 and NULL. */
+  size_t few_rows;
+  void (*few)(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add);
 } GemmKernel;
 
 extern const GemmKernel gemm_amx; /* use it only when gemm_amx_usable() */

@@ -23,6 +23,7 @@ typedef float Lanes __attribute__((vector_size(LANES * 4), aligned(4), may_alias
 #define FAST_DECLARE(isa)                   \
   void fast_rows_##isa(Backend *backend);   \
   void fast_attend_##isa(Backend *backend); \
+  void fast_step_##isa(Backend *backend);   \
   extern const GemmKernel gemm_f32_##isa;
 FAST_DECLARE(base)
 #if defined(__x86_64__)

@@ -8,7 +8,7 @@
 #define ROWS    14
 #define VECTORS 2
 #define MC      (14 * 20)
-#define KC      384
+#define KC      512
 #elif LANES == 8
 #define ROWS    6
 #define VECTORS 2
@@ -25,24 +25,31 @@
 #define MC      (4 * 32)
 #define KC      256
 #endif
-#define NR ((size_t)(LANES * VECTORS))
-#define MR ((size_t)ROWS)
+#define FEW   4  /* rows: the beam of one sentence */
+#define AHEAD 24 /* rows of a slice of B */
+#define NR    ((size_t)(LANES * VECTORS))
+#define MR    ((size_t)ROWS)
 
-static void tile(size_t depth, const void *pa, const void *pb, float *c, size_t ldc, bool add) {
-  const float *a = pa, *b = pb;
+/* The first `rows` rows of a tile, a constant where it is called. */
+static inline __attribute__((always_inline)) void tile_of(const int rows, size_t depth,
+                                                          const float *a, const float *b,
+                                                          float *c, size_t ldc, bool add) {
   Lanes sum[ROWS][VECTORS] = {{{0}}};
   for (size_t p = 0; p < depth; p++, a += MR, b += NR) {
     Lanes right[VECTORS];
+    /* The next of B is asked for ahead: with few rows each slice is met but a few times,
+     * and comes from far away. */
+    for (size_t j = 0; j < NR; j += 16) __builtin_prefetch(b + AHEAD * NR + j);
 #pragma GCC unroll 4
     for (int j = 0; j < VECTORS; j++) right[j] = *(const Lanes *)(b + j * LANES);
 #pragma GCC unroll 16
-    for (int i = 0; i < ROWS; i++) {
+    for (int i = 0; i < rows; i++) {
 #pragma GCC unroll 4
       for (int j = 0; j < VECTORS; j++) sum[i][j] += right[j] * a[i];
     }
   }
 #pragma GCC unroll 16
-  for (int i = 0; i < ROWS; i++) {
+  for (int i = 0; i < rows; i++) {
 #pragma GCC unroll 4
     for (int j = 0; j < VECTORS; j++) {
       Lanes *to = (Lanes *)(c + (size_t)i * ldc + j * LANES);
@@ -50,6 +57,14 @@ static void tile(size_t depth, const void *pa, const void *pb, float *c, size_t 
       *to = sum[i][j];
     }
   }
+}
+
+static void tile(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add) {
+  tile_of(ROWS, depth, a, b, c, ldc, add);
+}
+
+static void few(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add) {
+  tile_of(FEW, depth, a, b, c, ldc, add);
 }
 
 typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
@@ -120,4 +135,6 @@ const GemmKernel FAST(gemm_f32) = {.mr = MR,
                                    .element = 4,
                                    .pack_a = pack_a,
                                    .pack_b = pack_b,
-                                   .tile = tile};
+                                   .tile = tile,
+                                   .few_rows = FEW,
+                                   .few = few};

@@ -1,0 +1,51 @@
+/* A short list of packed weights: a model has some tens of matrices, and a product
+ * takes long enough to hide the search for one. Relies on gemm, base/mem. */
+#include "backend/cpu/packed.h"
+
+#include "backend/cpu/gemm.h"
+#include "base/mem.h"
+
+typedef struct {
+  const void *w;
+  void *copy;
+} Entry;
+
+struct Packed {
+  Entry *entry;
+  size_t n, cap;
+};
+
+static Entry *find(const Packed *p, const void *w) {
+  for (size_t i = 0; p && i < p->n; i++) {
+    if (p->entry[i].w == w) return &p->entry[i];
+  }
+  return NULL;
+}
+
+const void *packed_find(const Packed *p, const void *w) {
+  const Entry *e = find(p, w);
+  return e ? e->copy : NULL;
+}
+
+Err packed_add(Backend *b, const void *w, size_t in, size_t out) {
+  Gemm g = {.n = out, .k = in, .b = w, .ldb = in, .tb = true, .bf16 = b->bf16};
+  if (!b->packed) TRY(mem_alloc(&b->packed, 1, sizeof *b->packed));
+  Packed *p = b->packed;
+  Entry *e = find(p, w);
+  if (!e) {
+    void *copy;
+    TRY(mem_grow(&p->entry, &p->cap, p->n + 1, sizeof *p->entry));
+    TRY(mem_alloc_aligned(&copy, gemm_packed_bytes(&g)));
+    e = &p->entry[p->n++];
+    *e = (Entry){w, copy};
+  }
+  gemm_pack(e->copy, &g);
+  return ERR_OK;
+}
+
+void packed_free(Backend *b) {
+  for (size_t i = 0; b->packed && i < b->packed->n; i++) mem_free(b->packed->entry[i].copy);
+  if (b->packed) mem_free(b->packed->entry);
+  mem_free(b->packed);
+  b->packed = NULL;
+}

@@ -1,0 +1,162 @@
+/* trireme bench translate: the speed of beam search with random weights, on sources
+ * of given lengths and with outputs that are made as long as their targets, so that
+ * nothing but lengths and sizes counts. Relies on decode/beam, model. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "base/rng.h"
+#include "cmd/bench.h"
+#include "decode/translate.h"
+
+typedef struct {
+  ModelConfig config;
+  Params params;
+  Backend backend;
+  float *w;
+  Beam *beam;
+  size_t rows, sentences; /* of a batch, at most */
+  int32_t *src, *off, *length;
+  Hypothesis *best;
+  double seconds, cpu, load; /* cpu: of all threads; load: laying the weights out */
+} Run;
+
+static double cpu_clock(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static Err open_run(Run *r, const Lengths *l, const OptSet *opts) {
+  BeamSpec spec = {.beam = (int)opt_count(opts, "beam"), .alpha = 0.6f, .nbest = 1};
+  TRY(backend_cpu(&r->backend, (int)opt_count(opts, "threads"),
+                  strcmp(opt_text(opts, "precision"), "bf16") == 0));
+  TRY(config_preset(&r->config, opt_text(opts, "preset")));
+  r->config.longest = (int)l->longest;
+  TRY(params_lay_out(&r->params, &r->config));
+  TRY(mem_alloc_aligned(&r->w, r->params.padded * sizeof *r->w));
+  params_init(&r->params, &r->config, 1, r->w);
+  translator_batch((size_t)opt_count(opts, "batch-tokens"), l->longest, spec.beam, &r->rows,
+                   &r->sentences);
+  TRY(beam_new(&r->beam, &r->config, &r->backend, (Weights){r->w, r->w}, &spec, r->rows,
+               r->sentences));
+  double start = progress_clock();
+  TRY(beam_pack(r->beam));
+  r->load = progress_clock() - start;
+  TRY(mem_alloc(&r->src, r->rows, sizeof *r->src));
+  TRY(mem_alloc(&r->off, r->sentences + 1, sizeof *r->off));
+  TRY(mem_alloc(&r->length, r->sentences, sizeof *r->length));
+  return mem_alloc(&r->best, r->sentences, sizeof *r->best);
+}
+
+static void close_run(Run *r) {
+  beam_free(r->beam);
+  params_free(&r->params);
+  mem_free(r->w);
+  mem_free(r->src);
+  mem_free(r->off);
+  mem_free(r->length);
+  mem_free(r->best);
+}
+
+static int longer_first(const void *a, const void *b) {
+  const uint32_t *x = a, *y = b;
+  if (x[0] != y[0]) return x[0] > y[0] ? -1 : 1;
+  return x[1] > y[1] ? -1 : x[1] < y[1];
+}
+
+/* Translates all, in the batches that translate would make. */
+static Err translate_all(Run *r, const Lengths *l) {
+  Rng rng = {.key = 7};
+  beam_set_lengths(r->beam, r->length);
+  for (size_t i = 0; i < l->pairs;) {
+    size_t n = 0, rows = 0;
+    for (; i < l->pairs && n < r->sentences && rows + l->len[i][0] + 1 <= r->rows; i++, n++) {
+      r->off[n] = (int32_t)rows;
+      r->length[n] = (int32_t)l->len[i][1];
+      for (uint32_t c = 0; c < l->len[i][0]; c++)
+        r->src[rows++] = (int32_t)(4 + rng_below(&rng, (uint64_t)r->config.vocab - 4));
+      r->src[rows++] = r->config.eos;
+    }
+    r->off[n] = (int32_t)rows;
+    double start = progress_clock(), start_cpu = cpu_clock();
+    TRY(beam_search(r->beam, r->src, r->off, n, r->best));
+    r->seconds += progress_clock() - start, r->cpu += cpu_clock() - start_cpu;
+    for (size_t s = 0; s < n; s++) {
+      if (r->best[s].len != (size_t)r->length[s])
+        return err_set(ERR_WORK, "an output of %zu words where %d were asked for",
+                       r->best[s].len, r->length[s]);
+    }
+  }
+  return ERR_OK;
+}
+
+/* Operations of the products alone: of a source row and of a row of a step. */
+static double flops_of(const Run *r, double source_rows, double step_rows) {
+  double d = r->config.d, ff = r->config.ff,
+         layers[] = {r->config.layers[0], r->config.layers[1]};
+  double encoder = layers[0] * (4 * d * d + 2 * d * ff) + layers[1] * 2 * d * d;
+  double decoder = layers[1] * (6 * d * d + 2 * d * ff) + (double)r->config.vocab * d;
+  return 2 * (source_rows * encoder + step_rows * decoder);
+}
+
+static void print(const Run *r, const Lengths *l, const OptSet *opts) {
+  BeamTimes t = beam_times(r->beam);
+  double tokens[2] = {0};
+  for (size_t i = 0; i < l->pairs; i++)
+    tokens[0] += l->len[i][0] + 1, tokens[1] += l->len[i][1];
+  double rate = (tokens[0] + tokens[1]) / r->seconds, target = tokens[1] / r->seconds;
+  double gflops = flops_of(r, tokens[0], (double)t.rows) / r->seconds * 1e-9;
+  if (opt_flag(opts, "json")) {
+    json_t *j = json_pack(
+        "{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "bench",
+        "translate", "backend", r->backend.about, "preset", opt_text(opts, "preset"),
+        "precision", opt_text(opts, "precision"), "beam", (int)opt_count(opts, "beam"), "tok_s",
+        rate, "tok_cpu_s", rate * r->seconds / r->cpu, "tgt_tok_s", target, "sentences_s",
+        (double)l->pairs / r->seconds, "seconds", r->seconds, "cpu_s", r->cpu, "encode_s",
+        t.encode, "step_s", t.step, "choose_s", t.choose, "gflops", gflops);
+    json_dumpf(j, stdout, JSON_REAL_PRECISION(6));
+    putchar('\n');
+    json_decref(j);
+    return;
+  }
+  printf("%s; %s, beam %d, batches of at most %zu rows and %zu sentences\n", r->backend.about,
+         opt_text(opts, "preset"), (int)opt_count(opts, "beam"), r->rows, r->sentences);
+  printf(
+      "translate: %.0f tokens/s (source and target; target alone %.0f), %.2f sentences/s, "
+      "%.1f GFLOP/s\n",
+      rate, target, (double)l->pairs / r->seconds, gflops);
+  printf(
+      "           %.2f s (%.2f of CPU): encoder %.2f, decoder %.2f in %llu steps of %.0f rows, "
+      "search "
+      "%.2f; weights laid out in %.2f\n",
+      r->seconds, r->cpu, t.encode, t.step, (unsigned long long)t.steps,
+      (double)t.rows / (double)t.steps, t.choose, r->load);
+}
+
+Err bench_translate(const OptSet *opts) {
+  const char *path = opt_text(opts, "lengths");
+  if (!path)
+    return err_set(ERR_USAGE, "bench translate needs --lengths FILE: two lengths a line");
+  Run r = {.config = {.vocab = (int)opt_count(opts, "vocab-size"), .bos = 2, .eos = 1}};
+  Lengths l = {0};
+  Err err;
+  TRY_DONE(bench_read_lengths(&l, path));
+  if (l.pairs == 0) {
+    err = err_set(ERR_WORK, "%s is empty; it needs two lengths a line", path);
+    goto done;
+  }
+  qsort(l.len, l.pairs, sizeof *l.len, longer_first);
+  TRY_DONE(open_run(&r, &l, opts));
+  TRY_DONE(translate_all(&r, &l));
+  print(&r, &l, opts);
+done:
+  close_run(&r);
+  mem_free(l.len);
+  return err;
+}

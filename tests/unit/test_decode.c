@@ -1,0 +1,381 @@
+/* Decoding: its two operations beside the reference, packed weights, sampling, the
+ * length of outputs, memory that runs out. Relies on a random tiny model. */
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/backend.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "decode/beam.h"
+#include "support.h"
+
+static Rng rng = {.key = 11};
+
+static float *draw(size_t n) {
+  float *x;
+  OK(mem_alloc_aligned(&x, n * sizeof *x));
+  for (size_t i = 0; i < n; i++) x[i] = (float)((double)(rng_next(&rng) >> 11) * 0x1p-52 - 1);
+  return x;
+}
+
+/* Calls `check` on every instruction set this machine has. */
+static void on_every_isa(void (*check)(Backend *)) {
+  const char *names[] = {"avx512", "avx2", "sse2", "neon"};
+  int tested = 0;
+  for (int i = 0; i < 4; i++) {
+    Backend b;
+    setenv("TRIREME_ISA", names[i], 1);
+    if (backend_cpu(&b, 2, false)) continue;
+    check(&b);
+    tested++;
+  }
+  unsetenv("TRIREME_ISA");
+  assert_true(tested > 0);
+}
+
+/* Key rows all over the cache, of unequal number; widths that fill no vector too. */
+static void check_attend(Backend *b) {
+  Backend reference;
+  backend_reference(&reference);
+  static const size_t shapes[][2] = {{8, 64}, {3, 5}, {2, 20}, {1, 33}};
+  enum { ROWS = 5, CACHE = 70 };
+  for (size_t s = 0; s < 4; s++) {
+    size_t heads = shapes[s][0], d = shapes[s][1], width = heads * d;
+    float *q = draw(ROWS * (width + 3)), *kv = draw((size_t)CACHE * 2 * width),
+          *o = draw(2 * ROWS * width);
+    int32_t len[ROWS] = {1, 2, 17, 64, 33}, first[ROWS] = {3, 69 - 1, 0, 6, 30};
+    int32_t list[ROWS][64];
+    const int32_t *at[ROWS];
+    for (size_t r = 0; r < ROWS; r++) {
+      at[r] = list[r];
+      for (int j = 0; j < 64; j++) list[r][j] = (int32_t)rng_below(&rng, CACHE);
+    }
+    for (int listed = 0; listed < 2; listed++) {
+      CachedAttention a = {.rows = ROWS,
+                           .heads = heads,
+                           .d = d,
+                           .at = listed ? at : NULL,
+                           .first = first,
+                           .len = len,
+                           .q_ld = width + 3,
+                           .kv_ld = 2 * width,
+                           .o_ld = width};
+      b->attend_cached(b, o, q, kv, kv + width, &a);
+      reference.attend_cached(&reference, o + ROWS * width, q, kv, kv + width, &a);
+      for (size_t i = 0; i < ROWS * width; i++) {
+        if (!(fabsf(o[i] - o[ROWS * width + i]) < 2e-6f))
+          fail_msg("%s, %zu heads of %zu: %g is not %g", b->about, heads, d, (double)o[i],
+                   (double)o[ROWS * width + i]);
+      }
+    }
+    mem_free(q), mem_free(kv), mem_free(o);
+  }
+}
+
+static void test_cached_attention(void **state) {
+  (void)state;
+  on_every_isa(check_attend);
+}
+
+/* Few distinct values, so that there are many equals; and rows of all sizes. */
+static void check_top(Backend *b) {
+  Backend reference;
+  backend_reference(&reference);
+  static const size_t vocabs[] = {1, 7, 256, 257, 1000, 32768};
+  for (size_t s = 0; s < 6; s++) {
+    size_t vocab = vocabs[s], rows = 3, best = vocab < 11 ? vocab : 11;
+    float *x = draw(rows * vocab), value[2][33], lse[2][3];
+    int32_t id[2][33];
+    for (size_t i = 0; i < rows * vocab; i++) {
+      if (i % 3 == 0) x[i] = floorf(x[i] * 4) / 4;
+      if (i >= vocab) x[i] *= 30;
+    }
+    b->top(b, value[0], id[0], lse[0], x, rows, vocab, best);
+    reference.top(&reference, value[1], id[1], lse[1], x, rows, vocab, best);
+    assert_memory_equal(value[0], value[1], rows * best * sizeof(float));
+    assert_memory_equal(id[0], id[1], rows * best * sizeof(int32_t));
+    for (size_t r = 0; r < rows; r++)
+      assert_true(fabsf(lse[0][r] - lse[1][r]) < 4e-6f * (1 + fabsf(lse[1][r])));
+    mem_free(x);
+  }
+  /* No number at all: still ids of the vocabulary, each once. */
+  float bad[300], value[4], lse;
+  int32_t id[4];
+  for (int i = 0; i < 300; i++) bad[i] = NAN;
+  b->top(b, value, id, &lse, bad, 1, 300, 4);
+  for (int i = 0; i < 4; i++) assert_true(id[i] >= 0 && id[i] < 300);
+}
+
+static void test_top(void **state) {
+  (void)state;
+  on_every_isa(check_top);
+}
+
+/* Packed weights change no bit, for any number of rows and threads; packing again
+ * takes new weights. */
+static void check_packed(Backend *b) {
+  static const size_t shapes[][2] = {{512, 130}, {2048, 96}, {700, 1000}, {17, 7}, {1, 1}},
+                      counts[] = {1, 3, 4, 5, 14, 61, 600};
+  for (size_t s = 0; s < 5; s++) {
+    size_t in = shapes[s][0], out = shapes[s][1];
+    float *w = draw(in * out), *x = draw(600 * in), *bias = draw(out), *y = draw(600 * out),
+          *z = draw(600 * out);
+    Backend own = *b;
+    OK(own.pack(&own, w, in, out));
+    w[in * out - 1] += 1;
+    OK(own.pack(&own, w, in, out));
+    for (size_t i = 0; i < 7; i++) {
+      size_t rows = counts[i];
+      b->linear(b, y, x, w, i % 2 ? bias : NULL, rows, in, out);
+      own.linear(&own, z, x, w, i % 2 ? bias : NULL, rows, in, out);
+      assert_memory_equal(y, z, rows * out * sizeof *y);
+    }
+    own.unpack(&own);
+    assert_null(own.packed);
+    mem_free(w), mem_free(x), mem_free(bias), mem_free(y), mem_free(z);
+  }
+}
+
+static void test_packed_weights_change_no_bit(void **state) {
+  (void)state;
+  on_every_isa(check_packed);
+  Backend bf16;
+  if (backend_cpu(&bf16, 2, true) == ERR_OK) check_packed(&bf16);
+}
+
+/* A model with random weights, and three sentences. */
+typedef struct {
+  Backend backend;
+  ModelConfig config;
+  Params params;
+  float *w;
+} Tiny;
+
+static int32_t src[] = {5, 6, 7, 8, 1, 9, 10, 1, 11, 12, 13, 14, 15, 16, 1},
+               off[] = {0, 5, 8, 15};
+
+static void open_tiny(Tiny *t) {
+  t->config = (ModelConfig){.vocab = 300, .bos = 2, .eos = 1, .pad = 0, .longest = 24};
+  OK(backend_cpu(&t->backend, 2, false));
+  OK(config_preset(&t->config, "tiny"));
+  t->config.d = 32, t->config.ff = 48, t->config.heads = 4;
+  t->config.layers[0] = t->config.layers[1] = 2;
+  OK(params_lay_out(&t->params, &t->config));
+  OK(mem_alloc_aligned(&t->w, t->params.padded * sizeof *t->w));
+  params_init(&t->params, &t->config, 3, t->w);
+}
+
+static void close_tiny(Tiny *t) {
+  params_free(&t->params);
+  mem_free(t->w);
+}
+
+static void test_lengths(void **state) {
+  (void)state;
+  Tiny t;
+  Beam *beam;
+  Hypothesis best[12];
+  open_tiny(&t);
+  BeamSpec spec = {.beam = 4, .alpha = 0.6f, .extra = 6, .nbest = 4, .most = 3};
+  OK(beam_new(&beam, &t.config, &t.backend, t.w, &spec, 64, 8));
+  OK(beam_search(beam, src, off, 3, best));
+  for (int i = 0; i < 12; i++) assert_true(best[i].len <= 3);
+  beam_free(beam);
+  spec.most = 0;
+  OK(beam_new(&beam, &t.config, &t.backend, t.w, &spec, 64, 8));
+  int32_t lengths[] = {1, 9, 20};
+  beam_set_lengths(beam, lengths);
+  OK(beam_search(beam, src, off, 3, best));
+  for (int i = 0; i < 12; i++) {
+    if (i >= 4 || best[i].id) assert_int_equal(best[i].len, lengths[i / 4]);
+    for (size_t c = 0; c < best[i].len; c++) assert_int_not_equal(best[i].id[c], t.config.eos);
+  }
+  BeamTimes times = beam_times(beam);
+  assert_int_equal(times.steps, 20);
+  assert_true(times.rows > 20 && times.rows <= 4 * 30);
+  beam_free(beam);
+  close_tiny(&t);
+}
+
+/* Search with packed weights finds the same, to the bit. */
+static void test_packed_search(void **state) {
+  (void)state;
+  Tiny t;
+  Beam *beam[2];
+  Hypothesis best[2][12];
+  open_tiny(&t);
+  BeamSpec spec = {.beam = 4, .alpha = 0.6f, .extra = 6, .nbest = 4};
+  for (int i = 0; i < 2; i++) {
+    OK(beam_new(&beam[i], &t.config, &t.backend, t.w, &spec, 64, 8));
+    if (i) OK(beam_pack(beam[i]));
+    OK(beam_search(beam[i], src, off, 3, best[i]));
+  }
+  for (int k = 0; k < 12; k++) {
+    assert_int_equal(best[0][k].len, best[1][k].len);
+    assert_memory_equal(best[0][k].id, best[1][k].id, best[0][k].len * sizeof(int32_t));
+    assert_memory_equal(&best[0][k].score, &best[1][k].score, sizeof(float));
+  }
+  for (int i = 0; i < 2; i++) beam_free(beam[i]);
+  close_tiny(&t);
+}
+
+typedef struct {
+  size_t len;
+  float sum;
+  int32_t id[24];
+} Kept;
+
+static void keep(Kept *to, const Hypothesis *h) {
+  assert_non_null(h->id);
+  assert_true(h->len <= 24);
+  to->len = h->len, to->sum = h->log_probability;
+  memset(to->id, 0, sizeof to->id);
+  memcpy(to->id, h->id, h->len * sizeof *to->id);
+}
+
+static void assert_same(const Kept *a, const Kept *b) {
+  assert_int_equal(a->len, b->len);
+  assert_memory_equal(a->id, b->id, sizeof a->id);
+  assert_memory_equal(&a->sum, &b->sum, sizeof a->sum);
+}
+
+/* What is drawn follows from the seed and the line, not from batch, order or how
+ * many samples are asked for. */
+static void test_samples_do_not_depend_on_the_batch(void **state) {
+  (void)state;
+  Tiny t;
+  Beam *beam;
+  Hypothesis best[12];
+  Kept all[12], one;
+  open_tiny(&t);
+  for (int top = 0; top < 8; top += 7) {
+    BeamSpec spec = {.beam = 4, .extra = 6, .nbest = 4, .random = true};
+    spec.sample = (SampleSpec){.temperature = 0.8f, .top_k = top, .seed = 5};
+    uint64_t lines[] = {100, 7, 1ull << 40};
+    OK(beam_new(&beam, &t.config, &t.backend, t.w, &spec, 64, 8));
+    beam_set_lines(beam, lines);
+    OK(beam_search(beam, src, off, 3, best));
+    for (int i = 0; i < 12; i++) keep(&all[i], &best[i]);
+    int differ = 0; /* samples of a sentence are drawn apart */
+    for (int i = 1; i < 4; i++) differ += memcmp(all[0].id, all[i].id, sizeof all[0].id) != 0;
+    assert_true(differ > 0);
+    for (int s = 0; s < 3; s++) { /* alone */
+      beam_set_lines(beam, lines + s);
+      OK(beam_search(beam, src + off[s], (int32_t[]){0, off[s + 1] - off[s]}, 1, best));
+      for (int k = 0; k < 4; k++) {
+        keep(&one, &best[k]);
+        assert_same(&one, &all[4 * s + k]);
+      }
+    }
+    beam_free(beam);
+    spec.beam = spec.nbest = 1; /* fewer of them: the first stays the first */
+    OK(beam_new(&beam, &t.config, &t.backend, t.w, &spec, 64, 8));
+    beam_set_lines(beam, lines);
+    OK(beam_search(beam, src, off, 3, best));
+    for (int s = 0; s < 3; s++) {
+      keep(&one, &best[s]);
+      assert_same(&one, &all[4 * s]);
+    }
+    beam_free(beam);
+    spec.sample.seed = 6; /* another seed: something else */
+    OK(beam_new(&beam, &t.config, &t.backend, t.w, &spec, 64, 8));
+    beam_set_lines(beam, lines);
+    OK(beam_search(beam, src, off, 3, best));
+    differ = 0;
+    for (int s = 0; s < 3; s++) {
+      keep(&one, &best[s]);
+      differ += memcmp(one.id, all[4 * s].id, sizeof one.id) != 0;
+    }
+    assert_true(differ > 0);
+    beam_free(beam);
+  }
+  close_tiny(&t);
+}
+
+/* With one word to draw from, sampling is greedy search. */
+static void test_top_1_is_greedy(void **state) {
+  (void)state;
+  Tiny t;
+  Beam *beam;
+  Hypothesis best[3];
+  Kept greedy[3], drawn;
+  open_tiny(&t);
+  BeamSpec spec = {.beam = 1, .extra = 6, .nbest = 1};
+  OK(beam_new(&beam, &t.config, &t.backend, t.w, &spec, 64, 8));
+  OK(beam_search(beam, src, off, 3, best));
+  for (int s = 0; s < 3; s++) keep(&greedy[s], &best[s]);
+  beam_free(beam);
+  spec.random = true, spec.sample = (SampleSpec){.temperature = 1, .top_k = 1, .seed = 1};
+  OK(beam_new(&beam, &t.config, &t.backend, t.w, &spec, 64, 8));
+  OK(beam_search(beam, src, off, 3, best));
+  for (int s = 0; s < 3; s++) {
+    keep(&drawn, &best[s]);
+    assert_int_equal(drawn.len, greedy[s].len);
+    assert_memory_equal(drawn.id, greedy[s].id, sizeof drawn.id);
+  }
+  beam_free(beam);
+  close_tiny(&t);
+}
+
+/* Shares of 20,000 draws against the probabilities: chi squared with 3 degrees. */
+static void test_draws_follow_the_probabilities(void **state) {
+  (void)state;
+  float logits[] = {0, 1, -INFINITY, 2, -1};
+  for (int hot = 0; hot < 2; hot++) {
+    SampleSpec spec = {.temperature = hot ? 2 : 1, .seed = 9};
+    double p[5], total = 0, chi = 0;
+    int count[5] = {0};
+    for (int i = 0; i < 5; i++) total += p[i] = exp((double)(logits[i] / spec.temperature));
+    for (uint32_t i = 0; i < 20000; i++)
+      count[sample_draw(&spec, sample_uniform(&spec, i / 100, i % 10, i % 100 / 10), logits, 5,
+                        2)]++;
+    assert_int_equal(count[2], 0);
+    for (int i = 0; i < 5; i++) {
+      double expected = 20000 * p[i] / total;
+      if (i != 2) chi += (count[i] - expected) * (count[i] - expected) / expected;
+    }
+    if (!(chi < 16.27)) fail_msg("chi squared is %g", chi); /* 0.1 % */
+  }
+  SampleSpec spec = {.temperature = 1};
+  assert_int_equal(sample_draw(&spec, 1e-12, logits, 5, 2), 0);
+  assert_int_equal(sample_draw(&spec, 1 - 1e-12, logits, 5, 2), 4);
+}
+
+/* Every allocation on the way fails once: an error each time, nothing lost. */
+static void test_no_memory(void **state) {
+  (void)state;
+  Tiny t;
+  open_tiny(&t);
+  for (uint64_t n = 1;; n++) {
+    Beam *beam;
+    Hypothesis best[3];
+    BeamSpec spec = {.beam = 2, .extra = 6, .nbest = 1};
+    mem_fail_after(n);
+    Err err = beam_new(&beam, &t.config, &t.backend, t.w, &spec, 64, 8);
+    if (!err) err = beam_pack(beam);
+    if (!err) err = beam_search(beam, src, off, 3, best);
+    mem_fail_after(0);
+    if (err) assert_says("out of memory");
+    beam_free(beam);
+    if (!err) break;
+    assert_true(n < 200);
+  }
+  close_tiny(&t);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_cached_attention),
+      cmocka_unit_test(test_top),
+      cmocka_unit_test(test_packed_weights_change_no_bit),
+      cmocka_unit_test(test_lengths),
+      cmocka_unit_test(test_packed_search),
+      cmocka_unit_test(test_samples_do_not_depend_on_the_batch),
+      cmocka_unit_test(test_top_1_is_greedy),
+      cmocka_unit_test(test_draws_follow_the_probabilities),
+      cmocka_unit_test(test_no_memory),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -69,12 +69,14 @@ $(BUILD)/trireme: $(BUILD)/src/main.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
 # The CUDA plug-in, where nvcc is; `make CUDA_ARCH=90a` builds it for one kind of GPU.
-# The last word is what the driver compiles for GPUs that are newer than all of them.
+# CUDA_PTX is what the driver compiles for GPUs that are newer than all of them.
 CUDA_ARCH ?= 75 80 86 89 90a
 CUDA_PTX  ?= 90
 cuda_obj  := $(patsubst %,$(BUILD)/%.o,$(wildcard src/backend/cuda/*.c src/backend/cuda/*.cu))
-cuda_code  = $(foreach a,$(CUDA_ARCH),$(if $(filter sm_$(a:a=),$(CUDA_HAS)),-gencode arch=compute_$a,code=sm_$a)) \
-  $(if $(filter sm_$(CUDA_PTX),$(CUDA_HAS)),-gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX))
+comma     := ,
+gencode    = -gencode arch=compute_$1$(comma)code=$2
+cuda_code  = $(foreach a,$(CUDA_ARCH),$(if $(filter sm_$(a:a=),$(CUDA_HAS)),$(call gencode,$a,sm_$a))) \
+  $(if $(filter sm_$(CUDA_PTX),$(CUDA_HAS)),$(call gencode,$(CUDA_PTX),compute_$(CUDA_PTX)))
 NVCCFLAGS += -std=c++17 -O3 --threads 2 $(cuda_code) -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra
 .PHONY: plugins
 # Sanitized builds leave it out: it is tested on its own, by `make test-gpu`.

@@ -126,7 +126,7 @@ static __global__ void __launch_bounds__(TOP_THREADS)
   for (size_t c = threadIdx.x; c < vocab; c += TOP_THREADS)
     total += exp2_fast((to_float(row[c]) - most) * LOG2_E);
   total = block_sum<TOP_THREADS>(total);
-  float shift = (base ? base[blockIdx.x] : 0) - most - logf(total);
+  float shift = (base ? base[blockIdx.x] : 0) - logf(total);
 
   sort_ranks(rank, TOP_THREADS);
   uint64_t bound = rank[k - 1];
@@ -167,7 +167,7 @@ static __global__ void __launch_bounds__(TOP_THREADS)
   }
   if (threadIdx.x < k) {
     uint64_t r = rank[threadIdx.x];
-    score[blockIdx.x * (size_t)k + threadIdx.x] = value_of(r) + shift;
+    score[blockIdx.x * (size_t)k + threadIdx.x] = (value_of(r) - most) + shift;
     id[blockIdx.x * (size_t)k + threadIdx.x] = (int32_t) ~(uint32_t)r;
   }
 }

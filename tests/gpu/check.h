@@ -1,0 +1,55 @@
+/* Arrays that lie on the device and are compared with what they ought to hold: the
+ * values within units of rounding error, the bits with those of the first run, and
+ * the memory on either side with what was there. Relies on kernels.h, mem. */
+#ifndef GPU_CHECK_H
+#define GPU_CHECK_H
+
+#include "backend/cuda/kernels.h"
+
+#define ARRAYS_MOST 24
+
+typedef struct {
+  Type type;
+  size_t n;
+  float *host; /* what it holds before a run, as the type has it; NULL: nothing */
+  char *base;  /* device memory with a fence on either side */
+  void *at;    /* the first element */
+  char *seen;  /* the bytes of the first run */
+} Array;
+
+extern int failures, checks; /* of all tests */
+extern size_t skew;          /* elements by which arrays stand off a 256-byte boundary */
+extern char case_name[200];  /* for messages */
+
+/* Stops at the first call that the device refuses: nothing after it means anything. */
+void must(cudaError_t err, const char *what);
+#define MUST(call) must((call), #call)
+
+double type_epsilon(Type type); /* the step above 1 */
+const char *type_name(Type type);
+float type_round(Type type, float x); /* to the nearest of the type */
+
+/* Normal numbers, rounded to the type. They live until arrays_free. */
+Array *array_draw(Type type, size_t n, float scale);
+Array *array_blank(Type type, size_t n); /* for results: NaN before each run */
+Array *array_zero(Type type, size_t n);
+void array_put(Array *a); /* host to device */
+/* A plain copy on the device, and scratch memory full of rubbish. */
+void *device_copy(const void *host, size_t bytes);
+void *device_scratch(size_t bytes);
+/* The reference's copy of an array's first values. */
+float *host_copy(const Array *a);
+float *host_floats(size_t n); /* zeroed */
+void arrays_reset(void);      /* all as before a run */
+void arrays_free(void);
+
+/* |got - want| <= limit * epsilon * (|want| + root mean square of want), and the
+ * rest of what stands above. */
+void expect(Array *a, const float *want, double limit, const char *what);
+void expect_exact(const void *device, const void *want, size_t bytes, const char *what);
+void expect_near(double got, double want, double tolerance, const char *what);
+
+double draw_even(void); /* in 0 … 1 */
+uint64_t draw_below(uint64_t n);
+
+#endif

@@ -1,0 +1,219 @@
+/* Times of the kernels at the shape of training's base model: the median of many
+ * launches, each with the second-level cache swept first. Relies on check.h. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "check.h"
+
+enum { ROWS = 25600, D = 512, FF = 2048, HEADS = 8, VOCAB = 32768, RUNS = 15 };
+#define POOL  ((size_t)1 << 22)
+#define SWEEP ((size_t)256 << 20)
+
+void speed(void);
+
+static float *pool; /* POOL normal numbers on the device */
+static void *sweep;
+static cudaEvent_t begin, end;
+
+static void *take(size_t bytes) {
+  void *p;
+  MUST(cudaMalloc(&p, bytes));
+  return p;
+}
+
+static void *fill(Type type, size_t n) {
+  char *p = take(n * type_size(type));
+  for (size_t at = 0; at < n; at += POOL)
+    MUST(
+        kernel_cast_to(type, p + at * type_size(type), pool, n - at < POOL ? n - at : POOL, 0));
+  return p;
+}
+
+static int by_size(const void *a, const void *b) {
+  float x = *(const float *)a, y = *(const float *)b;
+  return (x > y) - (x < y);
+}
+
+static void report(const char *name, double bytes, float *ms) {
+  qsort(ms, RUNS, sizeof *ms, by_size);
+  double us = (double)ms[RUNS / 2] * 1000;
+  printf("%-34s %9.1f us %8.0f GB/s   (fastest %.1f)\n", name, us, bytes / us / 1000,
+         (double)ms[0] * 1000);
+}
+
+#define TIME(name, bytes, call)                                      \
+  do {                                                               \
+    float ms_[RUNS];                                                 \
+    for (int i_ = -2; i_ < RUNS; i_++) {                             \
+      MUST(cudaMemsetAsync(sweep, i_, SWEEP, 0));                    \
+      MUST(cudaEventRecord(begin, 0));                               \
+      MUST(call);                                                    \
+      MUST(cudaEventRecord(end, 0));                                 \
+      MUST(cudaEventSynchronize(end));                               \
+      if (i_ >= 0) MUST(cudaEventElapsedTime(&ms_[i_], begin, end)); \
+    }                                                                \
+    report(name, (double)(bytes), ms_);                              \
+  } while (0)
+
+static void speed_attend(Type type, const char *order, const int32_t *off, size_t sentences) {
+  char name[80];
+  size_t n = (size_t)ROWS * D, size = type_size(type);
+  Attention a = {.sentences = sentences,
+                 .heads = HEADS,
+                 .d = D / HEADS,
+                 .q_off = off,
+                 .k_off = off,
+                 .q_ld = 3 * D,
+                 .kv_ld = 3 * D,
+                 .o_ld = D};
+  char *qkv = fill(type, 3 * n), *d_qkv = take(3 * n * size);
+  void *o = take(n * size), *d_o = fill(type, n);
+  float *lse = take((size_t)ROWS * HEADS * sizeof(float));
+  void *work = take(kernel_attend_back_work(ROWS, HEADS));
+  for (int i = 0; i < 4; i++) {
+    a.causal = i % 2;
+    a.drop = (Dropout){.key = 1, .site = 2, .rate = i < 2 ? 0 : 0.1f};
+    const char *what = a.causal ? "causal" : "self";
+    snprintf(name, sizeof name, "attend %s %s rate %g", what, order, (double)a.drop.rate);
+    TIME(name, 4 * n * size,
+         kernel_attend(type, o, lse, qkv, qkv + D * size, qkv + 2 * D * size, &a, 0));
+    snprintf(name, sizeof name, "  back %s %s rate %g", what, order, (double)a.drop.rate);
+    TIME(name, 8 * n * size,
+         kernel_attend_back(type, d_qkv, d_qkv + D * size, d_qkv + 2 * D * size, d_o, o, lse,
+                            qkv, qkv + D * size, qkv + 2 * D * size, &a, work, 0));
+  }
+  MUST(cudaFree(qkv)), MUST(cudaFree(d_qkv)), MUST(cudaFree(o)), MUST(cudaFree(d_o));
+  MUST(cudaFree(lse)), MUST(cudaFree(work));
+}
+
+static void speed_rows(Type type) {
+  size_t n = (size_t)ROWS * D, size = type_size(type), wide = (size_t)ROWS * FF;
+  Dropout drop = {.key = 1, .site = 2, .rate = 0.1f};
+  AddNorm an = {.rows = ROWS, .d = D, .epsilon = 1e-6f, .drop = drop};
+  void *x = fill(type, n), *branch = fill(type, n), *sum = take(n * size), *y = take(n * size),
+       *d_sum = fill(type, n), *up = fill(type, wide), *act = take(wide * size);
+  float *gain = fill(TYPE_F32, D), *bias = fill(TYPE_F32, D), *stat = take(ROWS * 2 * 4),
+        *table = fill(TYPE_F32, (size_t)VOCAB * D), *place = fill(TYPE_F32, 1024 * D);
+  void *low = fill(type, (size_t)VOCAB * D);
+  size_t need = kernel_add_norm_back_work(ROWS, D), more = kernel_column_sums_work(ROWS, FF);
+  if (more > need) need = more;
+  if (need < kernel_embed_back_work(ROWS, D)) need = kernel_embed_back_work(ROWS, D);
+  void *work = take(need), *sort = take(kernel_sort_ids_work(ROWS));
+  int32_t *id = NULL, *pos = NULL, *id_at = take(ROWS * 4), *pos_at = take(ROWS * 4),
+          *sorted = take(ROWS * 8);
+  if (mem_alloc(&id, ROWS, sizeof *id) || mem_alloc(&pos, ROWS, sizeof *pos)) exit(1);
+  for (int i = 0; i < ROWS; i++) {
+    id[i] = (int32_t)exp(draw_even() * log(VOCAB)) - 1; /* as words are: one in i */
+    pos[i] = i % 31;
+  }
+  MUST(cudaMemcpy(id_at, id, ROWS * 4, cudaMemcpyHostToDevice));
+  MUST(cudaMemcpy(pos_at, pos, ROWS * 4, cudaMemcpyHostToDevice));
+  mem_free(id), mem_free(pos);
+
+  float root = 22.6f;
+  TIME("embed", 2 * n * size,
+       kernel_embed(type, x, low, place, id_at, pos_at, ROWS, D, root, drop, 0));
+  TIME("sort_ids", ROWS * 12, kernel_sort_ids(sorted, id_at, ROWS, VOCAB, sort, 0));
+  TIME("embed_back", n * size,
+       kernel_embed_back(type, table, branch, sorted, ROWS, D, root, drop, work, 0));
+  TIME("add_norm", 4 * n * size,
+       kernel_add_norm(type, sum, y, stat, x, branch, gain, bias, &an, 0));
+  TIME("add_norm_back with through", 5 * n * size,
+       kernel_add_norm_back(type, d_sum, branch, gain, bias, y, d_sum, sum, stat, bias, &an,
+                            work, 0));
+  TIME("add_norm_back without", 4 * n * size,
+       kernel_add_norm_back(type, d_sum, branch, gain, bias, y, NULL, sum, stat, bias, &an,
+                            work, 0));
+  TIME("relu", 2 * wide * size, kernel_activate(type, act, up, wide, ACT_RELU, drop, 0));
+  TIME("relu_back from x", 3 * wide * size,
+       kernel_activate_back(type, act, act, up, wide, ACT_RELU, drop, false, 0));
+  TIME("relu_back from y", 3 * wide * size,
+       kernel_activate_back(type, act, act, up, wide, ACT_RELU, drop, true, 0));
+  TIME("gelu_back", 3 * wide * size,
+       kernel_activate_back(type, act, act, up, wide, ACT_GELU, drop, false, 0));
+  TIME("column_sums of 512", n * size, kernel_column_sums(type, gain, x, ROWS, D, work, 0));
+  TIME("column_sums of 2048", wide * size,
+       kernel_column_sums(type, stat, up, ROWS, FF, work, 0));
+  void *all[] = {x,    branch, sum,   y,   d_sum, up,   act,    gain,  bias,
+                 stat, table,  place, low, work,  sort, sorted, id_at, pos_at};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) MUST(cudaFree(all[i]));
+}
+
+static void speed_loss(Type type) {
+  size_t n = (size_t)ROWS * VOCAB;
+  void *logits = fill(type, n), *work = take(kernel_loss_work(ROWS));
+  double *loss = take(3 * sizeof *loss);
+  int32_t *target = take(ROWS * 4), *id = take(256 * 8 * 4);
+  float *score = take(256 * 8 * 4);
+  MUST(cudaMemset(target, 0, ROWS * 4));
+  MUST(cudaMemset(loss, 0, 3 * sizeof *loss));
+  TIME("loss", 2 * n * type_size(type),
+       kernel_loss(type, logits, loss, target, ROWS, VOCAB, 0.1f, 1e-3f, work, 0));
+  TIME("top 8 of 256 rows", 256.0 * VOCAB * (double)type_size(type),
+       kernel_top(type, score, id, logits, NULL, 256, VOCAB, 8, 0));
+  MUST(cudaFree(logits)), MUST(cudaFree(work)), MUST(cudaFree(loss)), MUST(cudaFree(target));
+  MUST(cudaFree(id)), MUST(cudaFree(score));
+}
+
+static void speed_update(Type type) {
+  size_t n = 61000000;
+  float *w = fill(TYPE_F32, n), *m = fill(TYPE_F32, n), *v = fill(TYPE_F32, n),
+        *g = fill(TYPE_F32, n);
+  void *low = take(n * type_size(type));
+  double *sums = take((n / 4096 + 1) * sizeof *sums), *norm = take(16);
+  AdamStep s = {.lr = 1e-4f,
+                .beta1 = 0.9f,
+                .beta2 = 0.98f,
+                .epsilon = 1e-9f,
+                .correction1 = 0.1f,
+                .correction2 = 0.02f,
+                .scale = 1};
+  TIME("norm2 of 61 M", 4 * n, kernel_norm2(sums, g, n, 0));
+  TIME("clip", n / 512, kernel_clip((float *)(norm + 1), norm, sums, n / 4096 + 1, 1, 1, 0));
+  TIME("adam of 61 M", n * (28 + type_size(type)),
+       kernel_adam(type, low, w, m, v, g, n, &s, false, NULL, 0));
+  TIME("cast of 61 M", n * (4 + type_size(type)), kernel_cast_to(type, low, w, n, 0));
+  MUST(cudaFree(w)), MUST(cudaFree(m)), MUST(cudaFree(v)), MUST(cudaFree(g));
+  MUST(cudaFree(low)), MUST(cudaFree(sums)), MUST(cudaFree(norm));
+}
+
+static int longer(const void *a, const void *b) {
+  return *(const int32_t *)b - *(const int32_t *)a;
+}
+
+void speed(void) {
+  float *host = NULL;
+  if (mem_alloc(&host, POOL, sizeof *host)) exit(1);
+  for (size_t i = 0; i < POOL; i++)
+    host[i] = (float)(sqrt(-2 * log(draw_even())) * cos(6.283185307179586 * draw_even()));
+  pool = take(POOL * sizeof *pool), sweep = take(SWEEP);
+  MUST(cudaMemcpy(pool, host, POOL * sizeof *pool, cudaMemcpyHostToDevice));
+  mem_free(host);
+  MUST(cudaEventCreate(&begin)), MUST(cudaEventCreate(&end));
+  /* Lengths as those of news: 31 on average, some beyond 150. */
+  int32_t length[ROWS], off[ROWS + 1] = {0}, rows = 0;
+  size_t sentences = 0;
+  while (rows < ROWS) {
+    double normal = sqrt(-2 * log(draw_even())) * cos(6.283185307179586 * draw_even());
+    int32_t n = (int32_t)exp(3.22 + 0.65 * normal);
+    n = n < 1 ? 1 : n > 250 ? 250 : n;
+    if (n > ROWS - rows) n = ROWS - rows;
+    length[sentences++] = n;
+    rows += n;
+  }
+  printf("%d rows, %zu sentences; times include about 2 us of launch\n", ROWS, sentences);
+  for (int sorted = 0; sorted < 2; sorted++) {
+    if (sorted) qsort(length, sentences, sizeof *length, longer);
+    for (size_t i = 0; i < sentences; i++) off[i + 1] = off[i] + length[i];
+    int32_t *at = take((sentences + 1) * 4);
+    MUST(cudaMemcpy(at, off, (sentences + 1) * 4, cudaMemcpyHostToDevice));
+    for (int type = TYPE_F32; type <= TYPE_BF16; type++) {
+      printf("-- %s\n", type_name((Type)type));
+      speed_attend((Type)type, sorted ? "long first" : "as drawn", at, sentences);
+      if (sorted) speed_rows((Type)type), speed_loss((Type)type), speed_update((Type)type);
+    }
+    MUST(cudaFree(at));
+  }
+}

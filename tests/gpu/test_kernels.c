@@ -1,0 +1,553 @@
+/* Every CUDA kernel against the reference: in fp32, bf16 and fp16, at shapes that
+ * are and are not multiples of 8, aligned and askew, with dropout, twice for the
+ * bits. `test_kernels --speed` prints times instead. Without a GPU it says so and
+ * returns 77. Built by src/backend/cuda/kernels.mk. Relies on check.h. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/backend.h"
+#include "backend/dropout.h"
+#include "check.h"
+
+void speed(void); /* kernels_speed.c */
+
+static Backend ref;
+static const Dropout none = {0}, some = {.key = 0x1234567890abcdef, .site = 77, .rate = 0.1f};
+
+#define BEGIN(...) snprintf(case_name, sizeof case_name, __VA_ARGS__)
+#define TWICE      for (int run = 0; run < 2; run++, arrays_reset())
+#define COUNT(a)   (sizeof(a) / sizeof *(a))
+
+static int32_t *ids(size_t n, size_t limit, int32_t **device) {
+  int32_t *id = (int32_t *)host_floats(n);
+  for (size_t i = 0; i < n; i++) {
+    /* A third of them the same: frequent words fill many chunks. */
+    id[i] = (int32_t)(draw_below(3) ? draw_below(limit) : limit / 2);
+  }
+  *device = device_copy(id, n * sizeof *id);
+  return id;
+}
+
+/* ---- element by element ---- */
+
+static void test_cast(Type type, size_t n) {
+  BEGIN("cast %s n %zu skew %zu", type_name(type), n, skew);
+  Array *x = array_draw(TYPE_F32, n, 1), *low = array_blank(type, n),
+        *back = array_blank(TYPE_F32, n);
+  const float odd[] = {
+      0,     -0.0f,  65504,       65519.996f,  65520,          1e-7f,    6e-8f,   2e-8f,
+      3e38f, -1e30f, 1.00390625f, 1.01171875f, 1.00048828125f, INFINITY, 6.1e-5f, -3e-5f};
+  for (size_t i = 0; i < COUNT(odd) && i < n; i++) x->host[i] = odd[i];
+  float *want = host_copy(x);
+  for (size_t i = 0; i < n; i++) want[i] = type_round(type, x->host[i]);
+  arrays_reset();
+  TWICE {
+    MUST(kernel_cast_to(type, low->at, x->at, n, 0));
+    MUST(kernel_cast_from(type, back->at, low->at, n, 0));
+    expect(low, want, 0, "cast_to");
+    expect(back, want, 0, "cast_from");
+  }
+}
+
+static void test_activate(Type type, Activation act, size_t n, Dropout drop) {
+  BEGIN("activate %s act %d n %zu rate %g skew %zu", type_name(type), (int)act, n,
+        (double)drop.rate, skew);
+  Array *x = array_draw(type, n, 2), *y = array_blank(type, n), *dy = array_draw(type, n, 1),
+        *dx = array_blank(type, n), *y_in = array_zero(type, n), *dx_y = array_blank(type, n);
+  float *want = host_floats(n), *want_dx = host_floats(n);
+  ref.activate(&ref, want, x->host, n, act, drop);
+  ref.activate_back(&ref, want_dx, dy->host, x->host, n, act, drop);
+  for (size_t i = 0; i < n; i++) y_in->host[i] = type_round(type, want[i]);
+  float *in_place = host_copy(dy);
+  memcpy(in_place, want_dx, n * sizeof *in_place);
+  arrays_reset();
+  TWICE {
+    MUST(kernel_activate(type, y->at, x->at, n, act, drop, 0));
+    MUST(kernel_activate_back(type, dx->at, dy->at, x->at, n, act, drop, false, 0));
+    expect(y, want, 2, "activate");
+    expect(dx, want_dx, 2, "activate_back");
+    if (act == ACT_RELU) {
+      MUST(kernel_activate_back(type, dx_y->at, dy->at, y_in->at, n, act, drop, true, 0));
+      expect(dx_y, want_dx, 2, "activate_back from y");
+    }
+    MUST(kernel_activate_back(type, dy->at, dy->at, x->at, n, act, drop, false, 0));
+    expect(dy, in_place, 2, "activate_back in place");
+  }
+}
+
+static void test_column_sums(Type type, size_t rows, size_t n) {
+  BEGIN("column_sums %s rows %zu n %zu skew %zu", type_name(type), rows, n, skew);
+  Array *dy = array_draw(type, rows * n, 1), *db = array_draw(TYPE_F32, n, 1);
+  void *work = device_scratch(kernel_column_sums_work(rows, n));
+  float *want = host_copy(db);
+  for (size_t c = 0; c < n; c++) {
+    double sum = 0;
+    for (size_t r = 0; r < rows; r++) sum += dy->host[r * n + c];
+    want[c] = (float)(want[c] + sum);
+  }
+  TWICE {
+    MUST(kernel_column_sums(type, db->at, dy->at, rows, n, work, 0));
+    expect(db, want, 16, "column_sums");
+  }
+}
+
+static void test_norm2(size_t n) {
+  BEGIN("norm2 n %zu skew %zu", n, skew);
+  size_t units = (n + 4095) / 4096;
+  Array *x = array_draw(TYPE_F32, n, 1);
+  double *sums = device_scratch((units + 1) * sizeof(double)), got[64], all = 0;
+  struct {
+    double norm;
+    float scale;
+  } out, *clipped = device_scratch(sizeof *clipped);
+  TWICE {
+    MUST(kernel_norm2(sums, x->at, n, 0));
+    MUST(cudaMemcpy(got, sums, units * sizeof *got, cudaMemcpyDeviceToHost));
+    all = 0;
+    for (size_t u = 0; u < units; u++) {
+      double want = 0;
+      for (size_t i = u * 4096; i < n && i < (u + 1) * 4096; i++)
+        want += (double)x->host[i] * x->host[i];
+      expect_near(got[u], want, 1e-12 * want, "norm2");
+      all += want;
+    }
+    for (int bound = 0; bound < 2; bound++) {
+      float most = bound ? 0.25f : 0;
+      MUST(kernel_clip(&clipped->scale, &clipped->norm, sums, units, 0.5f, most, 0));
+      MUST(cudaMemcpy(&out, clipped, sizeof out, cudaMemcpyDeviceToHost));
+      expect_near(out.norm, sqrt(all) * 0.5, 1e-12 * sqrt(all), "clip's norm");
+      double scale = bound && sqrt(all) * 0.5 > 0.25 ? 0.25 / sqrt(all) : 0.5;
+      expect_near((double)out.scale, scale, 1e-7 * scale, "clip's scale");
+    }
+  }
+  x->host[n / 2] = NAN;
+  array_put(x);
+  MUST(kernel_norm2(sums, x->at, n, 0));
+  MUST(kernel_clip(&clipped->scale, &clipped->norm, sums, units, 0.5f, 1, 0));
+  MUST(cudaMemcpy(&out, clipped, sizeof out, cudaMemcpyDeviceToHost));
+  expect_near(isnan(out.norm) && isnan(out.scale), 1, 0, "clip of NaN");
+}
+
+/* Written out here in double: w, m, v are the arrays' first values. */
+static void adam_in_double(float *w, float *m, float *v, const float *g, size_t n,
+                           const AdamStep *s, bool coupled, double scale) {
+  for (size_t i = 0; i < n; i++) {
+    double grad = g[i] * scale + (coupled ? s->decay * (double)w[i] : 0);
+    m[i] = (float)(s->beta1 * (double)m[i] + (1 - (double)s->beta1) * grad);
+    v[i] = (float)(s->beta2 * (double)v[i] + (1 - (double)s->beta2) * grad * grad);
+    double step =
+        (m[i] / (double)s->correction1) / (sqrt(v[i] / (double)s->correction2) + s->epsilon);
+    w[i] = (float)(w[i] - s->lr * (step + (coupled ? 0 : s->decay * (double)w[i])));
+  }
+}
+
+static void test_update(Type type, size_t n, bool coupled, int where) {
+  /* where 0: scale in the step, 1: on the device, 2: there and not finite */
+  BEGIN("adam %s n %zu coupled %d scale %d skew %zu", type_name(type), n, coupled, where, skew);
+  AdamStep s = {.lr = 0.01f,
+                .beta1 = 0.9f,
+                .beta2 = 0.98f,
+                .epsilon = 1e-9f,
+                .decay = 0.1f,
+                .correction1 = 0.1f,
+                .correction2 = 0.02f,
+                .scale = where ? 99 : 0.5f};
+  KernelMomentum mo = {.lr = 0.01f, .beta = 0.9f, .decay = 0.1f, .scale = where ? 99 : 0.5f};
+  Array *w = array_draw(TYPE_F32, n, 1), *m = array_draw(TYPE_F32, n, 0.1f),
+        *v = array_draw(TYPE_F32, n, 0.1f), *g = array_draw(TYPE_F32, n, 1),
+        *low = array_zero(type, n), *w2 = array_draw(TYPE_F32, n, 1),
+        *m2 = array_draw(TYPE_F32, n, 1), *low2 = array_zero(type, n),
+        *e = array_draw(TYPE_F32, n, 1), *sum = array_draw(TYPE_F32, n, 1);
+  for (size_t i = 0; i < n; i++) v->host[i] = fabsf(v->host[i]);
+  float *want_w = host_copy(w), *want_m = host_copy(m), *want_v = host_copy(v),
+        *want_w2 = host_copy(w2), *want_m2 = host_copy(m2), *want_e = host_copy(e),
+        *want_sum = host_copy(sum), *want_low = host_copy(low), *want_low2 = host_copy(low2);
+  float at[] = {where == 2 ? NAN : 0.5f};
+  const float *scale = where ? device_copy(at, sizeof at) : NULL;
+  if (where < 2) adam_in_double(want_w, want_m, want_v, g->host, n, &s, coupled, 0.5);
+  for (size_t i = 0; i < n; i++) {
+    if (where < 2) {
+      want_m2[i] =
+          (float)(0.9f * (double)want_m2[i] + (0.5 * g->host[i] + 0.1f * (double)want_w2[i]));
+      want_w2[i] = (float)(want_w2[i] - 0.01f * (double)want_m2[i]);
+      want_low[i] = want_w[i], want_low2[i] = want_w2[i];
+    }
+    want_e[i] = (float)(want_e[i] + (1 - (double)0.99f) * ((double)g->host[i] - want_e[i]));
+    want_sum[i] = (float)(want_sum[i] + 0.3f * (double)g->host[i]);
+  }
+  arrays_reset();
+  TWICE {
+    MUST(kernel_adam(type, low->at, w->at, m->at, v->at, g->at, n, &s, coupled, scale, 0));
+    MUST(kernel_momentum(type, low2->at, w2->at, m2->at, g->at, n, &mo, scale, 0));
+    MUST(kernel_ema(e->at, g->at, n, 0.99f, 0));
+    MUST(kernel_add(sum->at, g->at, 0.3f, n, 0));
+    expect(w, want_w, 4, "adam's w");
+    expect(m, want_m, 4, "adam's m");
+    expect(v, want_v, 4, "adam's v");
+    expect(low, want_low, type == TYPE_F32 ? 4 : 1, "adam's copy");
+    expect(w2, want_w2, 4, "momentum's w");
+    expect(m2, want_m2, 4, "momentum's m");
+    expect(low2, want_low2, type == TYPE_F32 ? 4 : 1, "momentum's copy");
+    expect(e, want_e, 4, "ema");
+    expect(sum, want_sum, 4, "add");
+  }
+}
+
+/* ---- rows ---- */
+
+static void test_embed(Type type, size_t rows, size_t d, size_t vocab, Dropout drop) {
+  BEGIN("embed %s rows %zu d %zu vocab %zu rate %g skew %zu", type_name(type), rows, d, vocab,
+        (double)drop.rate, skew);
+  size_t longest = 40;
+  Array *table = array_draw(type, vocab * d, 1), *place = array_draw(TYPE_F32, longest * d, 1),
+        *x = array_blank(type, rows * d), *dx = array_draw(type, rows * d, 1),
+        *dtable = array_draw(TYPE_F32, vocab * d, 1),
+        *dplace = array_draw(TYPE_F32, longest * d, 1);
+  int32_t *id_at, *pos_at, *id = ids(rows, vocab, &id_at), *pos = ids(rows, longest, &pos_at);
+  int32_t *sorted = device_scratch(2 * rows * sizeof *sorted),
+          *want_sorted = (int32_t *)host_floats(2 * rows);
+  void *work = device_scratch(kernel_sort_ids_work(rows)),
+       *work2 = device_scratch(kernel_embed_back_work(rows, d));
+  size_t at = 0;
+  for (size_t v = 0; v < vocab; v++) {
+    for (size_t r = 0; r < rows; r++) {
+      if ((size_t)id[r] == v) want_sorted[at] = id[r], want_sorted[rows + at++] = (int32_t)r;
+    }
+  }
+  float *want = host_floats(rows * d), *want_table = host_copy(dtable),
+        *want_place = host_copy(dplace);
+  ref.embed(&ref, want, table->host, place->host, id, pos, rows, d, 3, drop);
+  ref.embed_back(&ref, want_table, want_place, dx->host, id, pos, rows, d, 3, drop);
+  TWICE {
+    MUST(kernel_embed(type, x->at, table->at, place->at, id_at, pos_at, rows, d, 3, drop, 0));
+    expect(x, want, 2, "embed");
+    MUST(kernel_sort_ids(sorted, id_at, rows, vocab, work, 0));
+    expect_exact(sorted, want_sorted, 2 * rows * sizeof *sorted, "sort_ids");
+    MUST(kernel_embed_back(type, dtable->at, dx->at, sorted, rows, d, 3, drop, work2, 0));
+    expect(dtable, want_table, 64, "embed_back's table");
+    MUST(kernel_sort_ids(sorted, pos_at, rows, longest, work, 0));
+    MUST(kernel_embed_back(type, dplace->at, dx->at, sorted, rows, d, 1, drop, work2, 0));
+    expect(dplace, want_place, 64, "embed_back's positions");
+  }
+}
+
+static void test_norm(Type type, size_t rows, size_t d, Dropout drop) {
+  BEGIN("add_norm %s rows %zu d %zu rate %g skew %zu", type_name(type), rows, d,
+        (double)drop.rate, skew);
+  size_t n = rows * d;
+  AddNorm an = {.rows = rows, .d = d, .epsilon = 1e-6f, .drop = drop};
+  Array *x = array_draw(type, n, 1), *branch = array_draw(type, n, 1),
+        *gain = array_draw(TYPE_F32, d, 1), *bias = array_draw(TYPE_F32, d, 1),
+        *sum = array_blank(type, n), *y = array_blank(type, n),
+        *stat = array_blank(TYPE_F32, 2 * rows), *y_alone = array_blank(type, n);
+  float *want_sum = host_floats(n), *want_y = host_floats(n),
+        *want_stat = host_floats(2 * rows), *want_alone = host_floats(n),
+        *scratch = host_floats(2 * rows);
+  ref.add_norm(&ref, want_sum, want_y, want_stat, x->host, branch->host, gain->host, bias->host,
+               &an);
+  ref.add_norm(&ref, NULL, want_alone, scratch, x->host, NULL, gain->host, bias->host, &an);
+  /* The way back from what the type can hold. */
+  Array *sum_in = array_zero(type, n), *stat_in = array_zero(TYPE_F32, 2 * rows),
+        *dy = array_draw(type, n, 1), *through = array_draw(type, n, 1),
+        *dx = array_blank(type, n), *dbranch = array_blank(type, n),
+        *dgain = array_draw(TYPE_F32, d, 1), *dbias = array_draw(TYPE_F32, d, 1),
+        *dx_alone = array_blank(type, n), *dgain2 = array_draw(TYPE_F32, d, 1),
+        *dbias2 = array_draw(TYPE_F32, d, 1);
+  for (size_t i = 0; i < n; i++) sum_in->host[i] = type_round(type, want_sum[i]);
+  memcpy(stat_in->host, want_stat, 2 * rows * sizeof(float));
+  float *want_dx = host_floats(n), *want_db = host_floats(n), *want_dgain = host_copy(dgain),
+        *want_dbias = host_copy(dbias), *want_dx2 = host_floats(n),
+        *want_dgain2 = host_copy(dgain2), *want_dbias2 = host_copy(dbias2);
+  ref.add_norm_back(&ref, want_dx, want_db, want_dgain, want_dbias, dy->host, through->host,
+                    sum_in->host, stat_in->host, gain->host, &an);
+  ref.add_norm_back(&ref, want_dx2, NULL, want_dgain2, want_dbias2, dy->host, NULL,
+                    sum_in->host, stat_in->host, gain->host, &an);
+  void *work = device_scratch(kernel_add_norm_back_work(rows, d));
+  /* Statistics of a stored sum differ from those of the true one by its rounding. */
+  double coarse = type_epsilon(type) / type_epsilon(TYPE_F32);
+  arrays_reset();
+  TWICE {
+    MUST(kernel_add_norm(type, sum->at, y->at, stat->at, x->at, branch->at, gain->at, bias->at,
+                         &an, 0));
+    expect(sum, want_sum, 1, "sum");
+    expect(y, want_y, 8, "y");
+    expect(stat, want_stat, type == TYPE_F32 ? 32 : 2 * coarse, "stat");
+    MUST(kernel_add_norm(type, NULL, y_alone->at, stat->at, x->at, NULL, gain->at, bias->at,
+                         &an, 0));
+    expect(y_alone, want_alone, 8, "y without branch");
+    MUST(kernel_add_norm_back(type, dx->at, dbranch->at, dgain->at, dbias->at, dy->at,
+                              through->at, sum_in->at, stat_in->at, gain->at, &an, work, 0));
+    expect(dx, want_dx, 8, "dx");
+    expect(dbranch, want_db, 8, "dbranch");
+    expect(dgain, want_dgain, 64, "dgain");
+    expect(dbias, want_dbias, 64, "dbias");
+    MUST(kernel_add_norm_back(type, dx_alone->at, NULL, dgain2->at, dbias2->at, dy->at, NULL,
+                              sum_in->at, stat_in->at, gain->at, &an, work, 0));
+    expect(dx_alone, want_dx2, 8, "dx without branch");
+    expect(dgain2, want_dgain2, 64, "dgain without branch");
+    MUST(kernel_add_norm_back(type, through->at, dy->at, dgain2->at, dbias2->at, dy->at,
+                              through->at, sum_in->at, stat_in->at, gain->at, &an, work, 0));
+    expect(through, want_dx, 8, "dx in place");
+    expect(dy, want_db, 8, "dbranch in place");
+  }
+}
+
+static void test_loss(Type type, size_t rows, size_t vocab, float scale) {
+  BEGIN("loss %s rows %zu vocab %zu scale %g skew %zu", type_name(type), rows, vocab,
+        (double)scale, skew);
+  Array *logits = array_draw(type, rows * vocab, 2);
+  int32_t *at, *target = ids(rows, vocab, &at);
+  for (size_t r = 0; r < rows; r++) {
+    float *row = logits->host + r * vocab;
+    /* Right, right among equals, and wrong among equals. */
+    if (r % 4 < 3) row[target[r]] = 16;
+    if (r % 4 == 1) row[vocab - 1] = 16;
+    if (r % 4 == 2) row[0] = 16;
+  }
+  float *want = host_copy(logits);
+  double want_sum[3] = {5, 6, 7}, begin[3] = {5, 6, 7}, got[3], first[3] = {0};
+  ref.loss(&ref, want, want_sum, target, rows, vocab, 0.1f, scale);
+  double *sum = device_scratch(sizeof begin);
+  void *work = device_scratch(kernel_loss_work(rows));
+  arrays_reset();
+  TWICE {
+    MUST(cudaMemcpy(sum, begin, sizeof begin, cudaMemcpyHostToDevice));
+    MUST(kernel_loss(type, logits->at, sum, at, rows, vocab, 0.1f, scale, work, 0));
+    expect(logits, want, type == TYPE_F32 ? 64 : 1, "loss's gradient");
+    MUST(cudaMemcpy(got, sum, sizeof got, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < 2; i++)
+      expect_near(got[i], want_sum[i], 1e-5 * (double)rows, i ? "plain loss" : "loss");
+    expect_near(got[2], want_sum[2], 0, "right guesses");
+    if (run) expect_near(memcmp(got, first, sizeof got), 0, 0, "loss twice");
+    memcpy(first, got, sizeof got);
+  }
+}
+
+/* ---- attention ---- */
+
+typedef struct {
+  size_t heads, d;
+  bool causal, cross, cache; /* cache: keys in slots of their own, counted by k_len */
+  int length;                /* of most sentences */
+  float rate;
+} AttendCase;
+
+#define SENTENCES 11
+
+static void test_attend(Type type, AttendCase c) {
+  BEGIN("attend %s heads %zu d %zu%s%s%s length %d rate %g skew %zu", type_name(type), c.heads,
+        c.d, c.causal ? " causal" : "", c.cross ? " cross" : "", c.cache ? " cache" : "",
+        c.length, (double)c.rate, skew);
+  int32_t q_off[SENTENCES + 1] = {0}, k_off[SENTENCES + 1] = {0}, k_len[SENTENCES];
+  for (int s = 0; s < SENTENCES; s++) {
+    /* Around the edges of tiles; one sentence is empty, the last one long. */
+    int rows = s == 4 ? 0 : s == SENTENCES - 1 ? 2 * c.length : c.length - 3 + s;
+    int keys = c.cross && s != 4 ? c.length + 4 - s : rows;
+    if (rows < 1 && s != 4) rows = 1;
+    if (keys < 1 && s != 4) keys = 1;
+    if (!c.cross) keys = rows;
+    if (c.cache) rows = s == 4 ? 0 : 1 + s % 2;
+    k_len[s] = keys;
+    q_off[s + 1] = q_off[s] + rows;
+    k_off[s + 1] = k_off[s] + keys + (c.cache ? 5 : 0);
+  }
+  size_t width = c.heads * c.d, q_rows = (size_t)q_off[SENTENCES],
+         k_rows = (size_t)k_off[SENTENCES];
+  Attention a = {.sentences = SENTENCES,
+                 .heads = c.heads,
+                 .d = c.d,
+                 .q_off = q_off,
+                 .k_off = k_off,
+                 .k_len = c.cache ? k_len : NULL,
+                 .q_ld = width + (skew ? 3 : 8),
+                 .kv_ld = 2 * width,
+                 .o_ld = width,
+                 .causal = c.causal,
+                 .drop = {.key = 99, .site = 5, .rate = c.rate}};
+  Attention at = a;
+  at.q_off = device_copy(q_off, sizeof q_off), at.k_off = device_copy(k_off, sizeof k_off);
+  at.k_len = c.cache ? device_copy(k_len, sizeof k_len) : NULL;
+  size_t q_n = q_rows * a.q_ld, kv_n = k_rows * a.kv_ld, o_n = q_rows * width;
+  size_t size = type_size(type), half = width * size; /* v lies behind k in a row */
+  Array *q = array_draw(type, q_n, 1), *kv = array_draw(type, kv_n, 1),
+        *o = array_blank(type, o_n), *lse = array_blank(TYPE_F32, q_rows * c.heads);
+  float *want_o = host_floats(o_n), *want_lse = host_floats(q_rows * c.heads);
+  ref.attend(&ref, want_o, want_lse, q->host, kv->host, kv->host + width, &a);
+  Array *o_in = array_zero(type, o_n), *lse_in = array_zero(TYPE_F32, q_rows * c.heads),
+        *d_o = array_draw(type, o_n, 1), *dq = array_zero(type, q_n),
+        *dkv = array_zero(type, kv_n);
+  for (size_t i = 0; i < o_n; i++) o_in->host[i] = type_round(type, want_o[i]);
+  memcpy(lse_in->host, want_lse, q_rows * c.heads * sizeof(float));
+  /* What lies between the rows must stay as it is. */
+  for (size_t i = 0; i < q_n; i++) dq->host[i] = 0.5f;
+  for (size_t i = 0; i < kv_n; i++) dkv->host[i] = 0.5f;
+  float *want_dq = host_copy(dq), *want_dkv = host_copy(dkv);
+  ref.attend_back(&ref, want_dq, want_dkv, want_dkv + width, d_o->host, o_in->host,
+                  lse_in->host, q->host, kv->host, kv->host + width, &a);
+  void *work = device_scratch(kernel_attend_back_work(q_rows, c.heads));
+  arrays_reset();
+  TWICE {
+    const char *k = kv->at;
+    char *dk = dkv->at;
+    MUST(kernel_attend(type, o->at, lse->at, q->at, k, k + half, &at, 0));
+    expect(o, want_o, type == TYPE_F32 ? 32 : 2, "o");
+    expect(lse, want_lse, 64, "lse");
+    MUST(kernel_attend_back(type, dq->at, dk, dk + half, d_o->at, o_in->at, lse_in->at, q->at,
+                            k, k + half, &at, work, 0));
+    expect(dq, want_dq, type == TYPE_F32 ? 64 : 4, "dq");
+    expect(dkv, want_dkv, type == TYPE_F32 ? 64 : 4, "dk and dv");
+  }
+}
+
+/* ---- decoding ---- */
+
+static void test_cache(Type type, size_t row) {
+  BEGIN("cache %s row %zu skew %zu", type_name(type), row, skew);
+  size_t slots = 6, slot_ld = 4 * row, caches = 2, n = 3, cache_ld = slots * slot_ld;
+  Array *cache = array_draw(type, caches * cache_ld, 1),
+        *src = array_draw(type, n * 3 * row, 1);
+  int32_t slot[3] = {5, 0, 3}, to[2] = {1, 4}, from[2] = {5, 5};
+  int32_t *slot_at = device_copy(slot, sizeof slot), *to_at = device_copy(to, sizeof to),
+          *from_at = device_copy(from, sizeof from);
+  float *want = host_copy(cache);
+  for (size_t i = 0; i < n; i++)
+    memcpy(want + (size_t)slot[i] * slot_ld + 2 * row, src->host + i * 3 * row,
+           row * sizeof *want);
+  for (size_t c = 0; c < caches; c++) {
+    for (size_t i = 0; i < 2; i++)
+      memcpy(want + c * cache_ld + (size_t)to[i] * slot_ld,
+             want + c * cache_ld + (size_t)from[i] * slot_ld, 3 * row * sizeof *want);
+  }
+  TWICE {
+    MUST(kernel_cache_put(type, cache->at, src->at, slot_at, n, row, 3 * row, slot_ld, 2 * row,
+                          0));
+    MUST(kernel_cache_copy(type, cache->at, to_at, from_at, 2, 3 * row, slot_ld, caches,
+                           cache_ld, 0));
+    expect(cache, want, 0, "cache");
+  }
+}
+
+static void test_top(Type type, size_t n, size_t vocab, size_t k, bool spite) {
+  BEGIN("top %s n %zu vocab %zu k %zu%s skew %zu", type_name(type), n, vocab, k,
+        spite ? " spite" : "", skew);
+  Array *logits = array_draw(type, n * vocab, 2), *base = array_draw(TYPE_F32, n, 3),
+        *score = array_blank(TYPE_F32, n * k);
+  for (size_t i = 0; i < n * vocab; i++) {
+    if (i / vocab % 2) logits->host[i] = floorf(logits->host[i]); /* many equals */
+    if (spite && i % vocab % 1024 < k) logits->host[i] += 64;     /* all with few threads */
+    logits->host[i] = type_round(type, logits->host[i]);
+  }
+  float *want = host_floats(n * k), *left = host_floats(vocab);
+  int32_t *want_id = (int32_t *)host_floats(n * k), *id = device_scratch(n * k * sizeof *id);
+  for (size_t r = 0; r < n; r++) {
+    double most = -INFINITY, total = 0;
+    memcpy(left, logits->host + r * vocab, vocab * sizeof *left);
+    for (size_t c = 0; c < vocab; c++) most = fmax(most, (double)left[c]);
+    for (size_t c = 0; c < vocab; c++) total += exp(left[c] - most);
+    for (size_t i = 0; i < k; i++) {
+      size_t best = 0;
+      for (size_t c = 0; c < vocab; c++) {
+        if (left[c] > left[best]) best = c;
+      }
+      want[r * k + i] = (float)(left[best] - most - log(total) + base->host[r]);
+      want_id[r * k + i] = (int32_t)best;
+      left[best] = -INFINITY;
+    }
+  }
+  arrays_reset();
+  TWICE {
+    MUST(kernel_top(type, score->at, id, logits->at, base->at, n, vocab, k, 0));
+    expect(score, want, 32, "top's scores");
+    expect_exact(id, want_id, n * k * sizeof *id, "top's ids");
+  }
+}
+
+/* ---- all of it ---- */
+
+static void all_of(Type type) {
+  static const size_t lengths[] = {1, 7, 8, 1000, 4099, 70000};
+  for (size_t i = 0; i < COUNT(lengths); i++) {
+    size_t n = lengths[i];
+    test_cast(type, n), arrays_free();
+    for (int act = ACT_RELU; act <= ACT_SILU; act++) {
+      test_activate(type, (Activation)act, n, some), arrays_free();
+      test_activate(type, (Activation)act, n, none), arrays_free();
+    }
+    for (int where = 0; where < 3; where++) {
+      test_update(type, n, false, where), arrays_free();
+      test_update(type, n, true, where), arrays_free();
+    }
+    if (type == TYPE_F32) test_norm2(n), arrays_free();
+  }
+  static const size_t matrix[][2] = {{1, 1},     {5, 8},      {300, 40},
+                                     {1000, 37}, {3000, 520}, {70, 2048}};
+  for (size_t i = 0; i < COUNT(matrix); i++)
+    test_column_sums(type, matrix[i][0], matrix[i][1]), arrays_free();
+
+  static const size_t table[][3] = {{1, 8, 3},       {37, 24, 100},  {300, 10, 300},
+                                    {2000, 64, 200}, {700, 512, 90}, {515, 1032, 9},
+                                    {600, 8, 70000}};
+  for (size_t i = 0; i < COUNT(table); i++) {
+    test_embed(type, table[i][0], table[i][1], table[i][2], some), arrays_free();
+    test_embed(type, table[i][0], table[i][1], table[i][2], none), arrays_free();
+  }
+  static const size_t norm[][2] = {{3, 8},      {130, 24},   {9, 10},    {70, 256},
+                                   {3000, 512}, {21, 504},   {33, 1000}, {40, 1024},
+                                   {7, 2048},   {600, 4096}, {5, 4100},  {3, 5000}};
+  for (size_t i = 0; i < COUNT(norm); i++) {
+    test_norm(type, norm[i][0], norm[i][1], some), arrays_free();
+    test_norm(type, norm[i][0], norm[i][1], none), arrays_free();
+  }
+  static const size_t loss[][2] = {{1, 3},     {9, 1000},  {5, 1003},  {4, 4104}, {6, 10007},
+                                   {5, 16384}, {9, 32768}, {3, 40000}, {2, 70000}};
+  for (size_t i = 0; i < COUNT(loss); i++) {
+    test_loss(type, loss[i][0], loss[i][1], 0.5f), arrays_free();
+    test_loss(type, loss[i][0], loss[i][1], 0), arrays_free();
+  }
+  static const AttendCase attend[] = {
+      {2, 64, false, false, false, 31, 0.1f}, {2, 64, true, false, false, 31, 0.1f},
+      {2, 64, false, true, false, 31, 0.1f},  {3, 64, false, false, false, 31, 0},
+      {3, 64, true, false, false, 17, 0},     {1, 64, true, false, false, 100, 0.2f},
+      {1, 64, false, true, false, 100, 0.2f}, {2, 64, false, true, false, 3, 0.1f},
+      {2, 64, false, false, true, 40, 0},     {2, 32, true, false, false, 31, 0.1f},
+      {2, 32, false, true, false, 70, 0.1f},  {1, 128, true, false, false, 31, 0.1f},
+      {2, 128, false, true, false, 70, 0.1f}, {2, 128, false, false, true, 40, 0},
+      {2, 16, true, false, false, 31, 0.1f},  {3, 20, false, true, false, 31, 0.1f},
+      {1, 80, true, false, false, 40, 0.1f},  {1, 256, false, true, false, 33, 0.1f},
+      {5, 7, false, false, false, 9, 0.5f},   {1, 3, false, false, true, 40, 0}};
+  for (size_t i = 0; i < COUNT(attend); i++) test_attend(type, attend[i]), arrays_free();
+
+  test_cache(type, 16), arrays_free();
+  test_cache(type, 13), arrays_free();
+  test_cache(type, 4096), arrays_free();
+  static const size_t top[][3] = {{3, 5, 5},     {4, 1000, 1},   {4, 1000, 128},
+                                  {5, 10007, 8}, {6, 32768, 16}, {2, 40960, 128}};
+  for (size_t i = 0; i < COUNT(top); i++) {
+    test_top(type, top[i][0], top[i][1], top[i][2], false), arrays_free();
+    test_top(type, top[i][0], top[i][1], top[i][2], true), arrays_free();
+  }
+}
+
+int main(int argc, char **argv) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    fprintf(stderr, "skipped: there is no CUDA device here\n");
+    return 77;
+  }
+  if (argc > 1 && !strcmp(argv[1], "--speed")) {
+    speed();
+    return 0;
+  }
+  backend_reference(&ref);
+  for (skew = 0; skew < 2; skew++) {
+    for (int type = TYPE_F32; type <= TYPE_F16; type++) {
+      int before = failures, made = checks;
+      all_of((Type)type);
+      printf("%s, %s: %d comparisons, %d failed\n", type_name((Type)type),
+             skew ? "askew" : "aligned", checks - made, failures - before);
+      fflush(stdout);
+    }
+  }
+  return failures ? 1 : 0;
+}

@@ -74,18 +74,18 @@ $(BUILD)/libtrireme-mpi.so: src/comm/mpi.c src/comm/carrier.h src/base/plugin.h 
 	$(call say,PLUGIN)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared $< $(PROBED_MPI) -o $@
 
 # The CUDA plug-in, where nvcc is; `make CUDA_ARCH=90a` builds it for one kind of GPU.
-# The last word is what the driver compiles for GPUs that are newer than all of them.
+# CUDA_PTX is what the driver compiles for GPUs that are newer than all of them.
 CUDA_ARCH ?= 75 80 86 89 90a
 CUDA_PTX  ?= 90
 cuda_obj  := $(patsubst %,$(BUILD)/%.o,$(wildcard src/backend/cuda/*.c src/backend/cuda/*.cu))
-comma := ,
-cuda_code  = $(foreach a,$(CUDA_ARCH),$(if $(filter sm_$(a:a=),$(CUDA_HAS)),-gencode arch=compute_$a$(comma)code=sm_$a)) \
-  $(if $(filter sm_$(CUDA_PTX),$(CUDA_HAS)),-gencode arch=compute_$(CUDA_PTX)$(comma)code=compute_$(CUDA_PTX))
+comma     := ,
+gencode    = -gencode arch=compute_$1$(comma)code=$2
+cuda_code  = $(foreach a,$(CUDA_ARCH),$(if $(filter sm_$(a:a=),$(CUDA_HAS)),$(call gencode,$a,sm_$a))) \
+  $(if $(filter sm_$(CUDA_PTX),$(CUDA_HAS)),$(call gencode,$(CUDA_PTX),compute_$(CUDA_PTX)))
 NVCCFLAGS += -std=c++17 -O3 --threads 2 $(cuda_code) -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra
 # Sanitized builds leave it out: it is tested on its own, by `make test-gpu`.
 plugins: $(if $(SAN),,$(if $(HAVE_CUDA),$(BUILD)/libtrireme-cuda.so))
 $(BUILD)/src/backend/cuda/%.c.o: CFLAGS += -fPIC $(CUDA_CFLAGS)
-$(BUILD)/tests/gpu/%.c.o: CFLAGS += $(CUDA_CFLAGS)
 $(BUILD)/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(call say,NVCC)$(NVCC) -Isrc -D_GNU_SOURCE -DTRIREME_VERSION='"$(VERSION)"' $(NVCCFLAGS) -MMD -MP -c $< -o $@

@@ -51,8 +51,12 @@ static Err alloc(const Backend *b, void *pointer, size_t bytes) {
   void *block = NULL;
   size_t left = 0, all = 0;
   cudaError_t e = cudaMalloc(&block, bytes ? bytes : 1);
-  memcpy(pointer, &block, sizeof block);
   if (!e) e = cudaMemsetAsync(block, 0, bytes, c->stream);
+  if (e) {
+    cudaFree(block);
+    block = NULL;
+  }
+  memcpy(pointer, &block, sizeof block);
   if (!e) return ERR_OK;
   cudaMemGetInfo(&left, &all);
   (void)cudaGetLastError();

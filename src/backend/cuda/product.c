@@ -188,7 +188,7 @@ static Err choose(Products *p, const Product *x, Plan *plan) {
   Product timed = *x;
   size_t size = x->kind == PRODUCT_DW ? sizeof(float) : type_size(p->type);
   size_t cells = x->kind == PRODUCT_DW ? x->in * x->out : x->rows * x->in;
-  size_t bytes = (cells * size + 255) / 256 * 256;
+  size_t bytes = (cells * size + 16 + 255) / 256 * 256;
   char *scratch = NULL;
   float best = -1;
   if (x->add || x->kind == PRODUCT_DW) {
@@ -198,7 +198,7 @@ static Err choose(Products *p, const Product *x, Plan *plan) {
       return err_set(
           ERR_WORK, "the GPU has no %zu bytes left to time a product: %s; lower --batch-tokens",
           bytes, cudaGetErrorString(e));
-    timed.result = scratch;
+    timed.result = scratch + (uintptr_t)x->result % 16; /* no better aligned */
     if (x->dbias) timed.dbias = (float *)(void *)(scratch + bytes);
   }
   *plan = (Plan){.key = key_of(p, x), .checked = x->rows};

@@ -1,0 +1,58 @@
+#!/usr/bin/env bats
+# --device and --precision as a user meets them; the same on machines with a GPU and
+# without: a plug-in that cannot be loaded stands before any other.
+
+setup() {
+  T=$BATS_TEST_TMPDIR
+  mkdir "$T/plugins"
+  echo 'not a library' > "$T/plugins/libtrireme-cuda.so"
+  export TRIREME_PLUGIN_PATH="$T/plugins"
+  for i in 5 7 9 12; do echo "$i $((i + 1))"; done > "$T/lengths"
+}
+
+bench() {
+  "$TRIREME" bench train --preset tiny --vocab-size 100 --lengths "$T/lengths" --steps 1 --batch-tokens 64 --threads 1 "$@"
+}
+
+@test "auto says in one line why no GPU is used, and uses the CPU" {
+  run bench
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "no GPU is used: cannot load $T/plugins/libtrireme-cuda.so" ]]
+  [ "$(grep -c 'no GPU' <<< "$output")" -eq 1 ]
+  [[ "$output" =~ "cpu: " ]]
+  [[ "$output" =~ "target tokens/s" ]]
+}
+
+@test "a GPU that was asked for by name is had or is an error with a remedy" {
+  for name in cuda cuda:1; do
+    run bench --device $name
+    [ "$status" -eq 1 ]
+    [[ "$output" =~ "--device $name cannot be had: " ]]
+    [[ "$output" =~ "--device cpu" ]]
+  done
+}
+
+@test "no plug-in at all: it is said where it was looked for" {
+  rm "$T/plugins/libtrireme-cuda.so"
+  mkdir "$T/bin"
+  cp "$TRIREME" "$T/bin/trireme"
+  TRIREME=$T/bin/trireme run bench --device cuda
+  [ "$status" -eq 1 ]
+  for place in "$T/plugins" "$T/bin" "$T/bin/../lib/trireme"; do [[ "$output" =~ "$place" ]]; done
+}
+
+@test "what a device has not is refused, not replaced" {
+  run bench --device gpu
+  [ "$status" -eq 2 ]
+  [[ "$output" =~ "auto, cpu, cuda and cuda:N" ]]
+  for precision in tf32 fp16; do
+    run bench --device cpu --precision $precision
+    [ "$status" -eq 2 ]
+    [[ "$output" =~ "--precision fp32 or bf16" ]]
+    run bench --precision $precision # auto ends at the CPU here
+    [ "$status" -eq 2 ]
+  done
+  run "$TRIREME" train --data none --run "$T/run" --precision fp16
+  [ "$status" -eq 2 ]
+  [[ "$output" =~ "losses scaled" ]]
+}

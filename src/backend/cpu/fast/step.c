@@ -33,10 +33,22 @@ static inline void ask(const float *x, size_t n) {
   for (size_t c = 0; c < n; c += 16) __builtin_prefetch(x + c);
 }
 
+/* What is no number is passed over. */
+static inline float largest_of(const float *x, size_t n) {
+  float most[LANES], top = -INFINITY;
+  size_t c = 0;
+  for (int i = 0; i < LANES; i++) most[i] = -INFINITY;
+  for (; c + LANES <= n; c += LANES) {
+    for (int i = 0; i < LANES; i++)
+      most[i] = x[c + (size_t)i] > most[i] ? x[c + (size_t)i] : most[i];
+  }
+  for (int i = 0; i < LANES; i++) top = most[i] > top ? most[i] : top;
+  for (; c < n; c++) top = x[c] > top ? x[c] : top;
+  return top;
+}
+
 static void softmax(float *p, size_t n) {
-  float most = p[0], total = 0;
-#pragma omp simd reduction(max : most)
-  for (size_t j = 0; j < n; j++) most = p[j] > most ? p[j] : most;
+  float most = largest_of(p, n), total = 0;
 #pragma omp simd reduction(+ : total)
   for (size_t j = 0; j < n; j++) {
     p[j] = fast_exp(p[j] - most);
@@ -113,9 +125,7 @@ static void top_row(float *value, int32_t *id, float *lse, const float *row, siz
   for (size_t i = 0; i < parts; i++) {
     const float *x = row + i * part;
     size_t n = vocab - i * part < part ? vocab - i * part : part;
-    float most = -INFINITY, sum = 0;
-#pragma omp simd reduction(max : most)
-    for (size_t c = 0; c < n; c++) most = x[c] > most ? x[c] : most;
+    float most = largest_of(x, n), sum = 0;
     largest[i] = most;
     if (most > peak) {
       total *= exp((double)peak - (double)most);

@@ -92,12 +92,14 @@ $(BUILD)/%.cu.o: %.cu
 $(cuda_obj): $(BUILD)/config.mk
 $(BUILD)/libtrireme-cuda.so: $(cuda_obj)
 	$(call say,LINK)$(CXX) -shared $(LDFLAGS) $^ $(CUDA_LIBS) -o $@
-# What needs a GPU to run: programs that open the plug-in, and one that has the kernels.
-gpu_tests := $(patsubst %,$(BUILD)/%,$(basename $(wildcard tests/gpu/test_*.c tests/gpu/test_*.cu)))
+# What needs a GPU to run: a program that opens the plug-in, and one that has the kernels.
+gpu_tests := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/gpu/test_*.c))
+$(BUILD)/tests/gpu/%.c.o: CFLAGS += $(CUDA_CFLAGS)
 $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
-$(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.cu.o $(filter %.cu.o,$(cuda_obj)) $(BUILD)/libtrireme.a
-	$(call say,LINK)$(CXX) -rdynamic -pthread $(PROBED_OPENMP) $(LDFLAGS) $^ $(CUDA_LIBS) $(LDLIBS) -o $@
+$(BUILD)/tests/gpu/test_kernels: $(patsubst %,$(BUILD)/tests/gpu/%.c.o,test_kernels check kernels_speed) \
+  $(filter %.cu.o,$(cuda_obj)) $(BUILD)/libtrireme.a
+	$(call say,LINK)$(CXX) -pthread $(PROBED_OPENMP) $(LDFLAGS) $^ $(CUDA_LIBS) $(LDLIBS) -o $@
 .PHONY: test-gpu gpu-programs
 gpu-programs: $(gpu_tests)
 test-gpu:

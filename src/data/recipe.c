@@ -15,6 +15,7 @@
 #define FILE_LIMIT  ((size_t)1 << 20)
 #define NAME_LIMIT  200
 #define WORDS_LIMIT 8
+#define SPLIT_LIMIT 1000000
 
 /* ---- parsing ---- */
 
@@ -158,6 +159,30 @@ static Err parse_sgm(Recipe *r, char **word, size_t words, size_t line) {
   return copy(&item->from, word[0]);
 }
 
+static Err parse_split(Recipe *r, char **word, size_t words, size_t line) {
+  RecipeItem *item;
+  uint64_t n = 0;
+  if (words != 6) {
+    return err_set(ERR_USAGE,
+                   "expected 'split = FILE-NAME N SOURCE TARGET HELD-SOURCE HELD-TARGET'");
+  }
+  size_t digits = strlen(word[1]);
+  if (digits < 8 && strspn(word[1], "0123456789") == digits) n = strtoull(word[1], NULL, 10);
+  if (n < 2 || n > SPLIT_LIMIT) {
+    return err_set(ERR_USAGE,
+                   "'%.60s' is not a number from 2 to %d: one sentence in so many "
+                   "is held back",
+                   word[1], SPLIT_LIMIT);
+  }
+  for (int part = 0; part < 4; part++) {
+    TRY(add_item(r, RECIPE_SPLIT, word[2 + part], line, &item));
+    item->every = n;
+    item->part = part;
+    TRY(copy(&item->from, word[0]));
+  }
+  return ERR_OK;
+}
+
 static Err parse_use(Recipe *r, const char *key, char **word, size_t words, size_t line) {
   if (words == 0) return err_set(ERR_USAGE, "'%s' names no file", key);
   TRY(mem_grow(&r->use, &r->use_capacity, r->uses + 1, sizeof *r->use));
@@ -230,12 +255,14 @@ static Err parse_line(Recipe *r, char *line, size_t number, bool *ours) {
     return err_set(ERR_USAGE, "'%s' is for whoever calls the recipe, not for the recipe", key);
   }
   bool fetch = strcmp(key, "fetch") == 0, unpack = strcmp(key, "unpack") == 0;
-  bool sgm = strcmp(key, "sgm") == 0, generate = strcmp(key, "generate") == 0;
-  *ours = fetch || unpack || sgm || generate;
+  bool sgm = strcmp(key, "sgm") == 0, parts = strcmp(key, "split") == 0;
+  bool generate = strcmp(key, "generate") == 0;
+  *ours = fetch || unpack || sgm || parts || generate;
   if (*ours) TRY(split(value, word, &words));
   if (fetch) return parse_fetch(r, word, words, number);
   if (unpack) return parse_unpack(r, word, words, number);
   if (sgm) return parse_sgm(r, word, words, number);
+  if (parts) return parse_split(r, word, words, number);
   return generate ? parse_generate(r, word, words) : ERR_OK;
 }
 
@@ -246,10 +273,10 @@ static Err check_links(Recipe *r, const char *where) {
     const RecipeItem *item = &r->item[i];
     if (item->kind == RECIPE_FETCH) continue;
     const RecipeItem *from = find_item(r, item->from);
-    if (!from || from->kind == RECIPE_SGM ||
-        (item->kind == RECIPE_UNPACK && from->kind != RECIPE_FETCH)) {
+    bool unpack = item->kind == RECIPE_UNPACK;
+    if (!from || (from->kind != RECIPE_FETCH && (unpack || from->kind != RECIPE_UNPACK))) {
       return err_set(ERR_USAGE, "%s:%zu: '%.80s' is not the NAME of a fetch%s line", where,
-                     item->line, item->from, item->kind == RECIPE_SGM ? " or unpack" : "");
+                     item->line, item->from, unpack ? "" : " or unpack");
     }
   }
   for (size_t i = 0; i < r->uses; i++) {
@@ -257,8 +284,8 @@ static Err check_links(Recipe *r, const char *where) {
     for (size_t w = 0; w < use->words; w++) {
       if (!find_item(r, use->word[w])) {
         return err_set(ERR_USAGE,
-                       "%s:%zu: '%.80s' is not the NAME of a fetch, unpack or sgm line", where,
-                       use->line, use->word[w]);
+                       "%s:%zu: '%.80s' is not the NAME of a fetch, unpack, sgm or split line",
+                       where, use->line, use->word[w]);
       }
     }
   }

@@ -14,6 +14,7 @@ typedef enum {
   RECIPE_FETCH,  /* fetch = NAME URL [sha256:HEX] [bytes:N] */
   RECIPE_UNPACK, /* unpack = ARCHIVE-NAME MEMBER NAME */
   RECIPE_SGM,    /* sgm = FILE-NAME NAME */
+  RECIPE_SPLIT,  /* split = FILE-NAME N SOURCE TARGET HELD-SOURCE HELD-TARGET: four items */
 } RecipeKind;
 
 /* One file that the recipe knows how to get. */
@@ -23,8 +24,10 @@ typedef struct {
   char *url;      /* fetch */
   char *sha256;   /* fetch; 64 lower-case digits, or NULL */
   uint64_t bytes; /* fetch; 0 = unknown */
-  char *from;     /* unpack, sgm: the name it is made from */
+  char *from;     /* unpack, sgm, split: the name it is made from */
   char *member;   /* unpack */
+  uint64_t every; /* split: N, one source sentence in so many is held back */
+  int part;       /* split: 0 to 3, in the order of the line */
   size_t line;
   char *path; /* absolute; set by recipe_obtain for those that were needed */
 } RecipeItem;

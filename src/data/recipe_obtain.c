@@ -2,6 +2,7 @@
  * network, in this order; then unpacking. Relies on fetch, unpack, base. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -48,6 +49,21 @@ static Err look(const char *dir, const char *name, char *path, bool *there) {
   return ERR_OK;
 }
 
+/* In the user's folder. What is read as text may lie there compressed, unless its
+ * size or hash is known. */
+static Err look_source(const Obtain *o, const RecipeItem *item, bool text, char *path,
+                       bool *there) {
+  static const char *const ending[] = {"", ".gz", ".zst"};
+  size_t endings = text && !item->sha256 && !item->bytes ? 3 : 1;
+  *there = false;
+  for (size_t i = 0; i < endings && !*there; i++) {
+    char name[256]; /* recipe_parse allows 200 */
+    snprintf(name, sizeof name, "%s%s", item->name, ending[i]);
+    TRY(look(o->from->source_dir, name, path, there));
+  }
+  return ERR_OK;
+}
+
 static bool is_newer(const char *a, const char *b) {
   struct stat x, y;
   if (stat(a, &x) != 0 || stat(b, &y) != 0) return false;
@@ -61,21 +77,23 @@ static Err is_stale(Obtain *o, const RecipeItem *item, const char *path, bool *s
   while (item->kind != RECIPE_FETCH && !*stale) {
     char origin[FILE_PATH_MAX];
     bool there;
+    bool text = item->kind == RECIPE_SPLIT;
     item = item_of(o->r, item->from);
-    TRY(look(o->from->source_dir, item->name, origin, &there));
+    TRY(look_source(o, item, text, origin, &there));
     if (!there) TRY(look(o->cache, item->name, origin, &there));
     *stale = there && is_newer(origin, path);
   }
   return ERR_OK;
 }
 
-/* Finds the item, or notes that it, and what it is made from, must be got. */
-static Err want(Obtain *o, RecipeItem *item) {
+/* Finds the item, or notes that it, and what it is made from, must be got. `text`:
+ * it will be read line by line. */
+static Err want(Obtain *o, RecipeItem *item, bool text) {
   size_t i = (size_t)(item - o->r->item);
   char path[FILE_PATH_MAX];
   bool there, stale;
   if (item->path || o->wanted[i]) return ERR_OK;
-  TRY(look(o->from->source_dir, item->name, path, &there));
+  TRY(look_source(o, item, text, path, &there));
   if (there) {
     if (fetch_check(path, item->sha256, item->bytes)) {
       return err_context("the file of recipe %s in --source-dir is not the right one",
@@ -93,7 +111,32 @@ static Err want(Obtain *o, RecipeItem *item) {
   }
   o->wanted[i] = true;
   o->todo++;
-  return item->kind == RECIPE_FETCH ? ERR_OK : want(o, item_of(o->r, item->from));
+  if (item->kind == RECIPE_FETCH) return ERR_OK;
+  return want(o, item_of(o->r, item->from), item->kind == RECIPE_SPLIT);
+}
+
+/* The user's half of a split beside a half made here could have sentences in common. */
+static Err check_splits(const Obtain *o) {
+  const Recipe *r = o->r;
+  const RecipeItem *before = NULL; /* needed, and of the same line */
+  bool before_there = false;
+  for (size_t i = 0; i < r->items; i++) {
+    const RecipeItem *item = &r->item[i];
+    char path[FILE_PATH_MAX];
+    bool there;
+    if (item->kind != RECIPE_SPLIT || !(item->path || o->wanted[i])) continue;
+    TRY(look_source(o, item, true, path, &there));
+    if (before && before->line == item->line && before_there != there) {
+      return err_set(ERR_WORK,
+                     "--source-dir %s has %s but not %s, and the texts of one split belong "
+                     "together; put all of them there, or none",
+                     o->from->source_dir, there ? item->name : before->name,
+                     there ? before->name : item->name);
+    }
+    before = item;
+    before_there = there;
+  }
+  return ERR_OK;
 }
 
 static Err plan(Obtain *o) {
@@ -105,10 +148,10 @@ static Err plan(Obtain *o) {
   }
   for (size_t i = 0; i < o->r->uses; i++) {
     for (size_t w = 0; w < o->r->use[i].words; w++) {
-      TRY(want(o, item_of(o->r, o->r->use[i].word[w])));
+      TRY(want(o, item_of(o->r, o->r->use[i].word[w]), true));
     }
   }
-  return ERR_OK;
+  return check_splits(o);
 }
 
 /* ---- fetching ---- */
@@ -240,6 +283,20 @@ static Err unpack_from(Obtain *o, const RecipeItem *archive) {
   return err;
 }
 
+/* All texts wanted of one split line, in one pass. */
+static Err split_from(Obtain *o, const RecipeItem *first) {
+  const char *to[4] = {NULL};
+  for (size_t i = 0; i < o->r->items; i++) {
+    RecipeItem *item = &o->r->item[i];
+    char path[FILE_PATH_MAX];
+    if (item->kind != RECIPE_SPLIT || item->line != first->line || !o->wanted[i]) continue;
+    TRY(file_join(path, o->cache, item->name));
+    TRY(set_path(item, path));
+    to[item->part] = item->path;
+  }
+  return unpack_split(item_of(o->r, first->from)->path, first->every, to);
+}
+
 static Err make_all(Obtain *o) {
   for (size_t i = 0; i < o->r->items; i++) {
     const RecipeItem *item = &o->r->item[i];
@@ -248,6 +305,7 @@ static Err make_all(Obtain *o) {
   for (size_t i = 0; i < o->r->items; i++) {
     RecipeItem *item = &o->r->item[i];
     char path[FILE_PATH_MAX];
+    if (item->kind == RECIPE_SPLIT && o->wanted[i] && !item->path) TRY(split_from(o, item));
     if (item->kind != RECIPE_SGM || !o->wanted[i]) continue;
     TRY(file_join(path, o->cache, item->name));
     TRY(unpack_sgm(item_of(o->r, item->from)->path, path));

@@ -1,10 +1,11 @@
-/* What downloads are wrapped in: members of archives, and the SGM files of the
- * WMT test sets. Relies on libarchive (members only) and base. */
+/* What downloads are wrapped in: members of archives, the SGM files of the WMT test
+ * sets, both languages in one text. Relies on libarchive (members only), input, base. */
 #ifndef DATA_UNPACK_H
 #define DATA_UNPACK_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "base/str.h"
@@ -26,5 +27,12 @@ bool unpack_is_built(void);
 NODISCARD Err unpack_sgm(const char *sgm, const char *to);
 /* The same from memory; `where` names the bytes in errors. */
 NODISCARD Err unpack_sgm_text(const char *bytes, size_t len, const char *where, Str *out);
+
+/* A text of "source TAB target [TAB more]" lines, plain, .gz or .zst, as four: source
+ * and target, and source and target of the pairs held back. A pair is held back when
+ * the first 64 bits of its source's SHA-256, as a number with the highest byte first,
+ * are 0 modulo n: so all pairs of one source go the same way, in any order of lines.
+ * Where to[i] is NULL that text is not written. */
+NODISCARD Err unpack_split(const char *tsv, uint64_t n, const char *const to[4]);
 
 #endif

@@ -164,6 +164,78 @@ CONF
   [ ! -e xdg ]
 }
 
+# One text with both languages in an archive; a recipe that holds one sentence in
+# eight back. Some sources have two translations.
+both() {
+  toy
+  paste in/train.en in/train.de | sed 's/$/\tby nobody/' > in/both.txt
+  paste <(head -50 in/train.en) <(tail -50 in/train.de) >> in/both.txt
+  tar czf remote/both.tgz in/both.txt
+  cat > toy/recipe.conf << CONF
+fetch = both.tgz http://127.0.0.1:1/far/both.tgz
+unpack = both.tgz in/both.txt both.txt
+split = both.txt 8 train.en train.de held.en held.de
+train = train.en train.de
+valid = held.en held.de
+vocab-size = 64
+CONF
+}
+
+# What the line means, in another language.
+split_by_perl() {
+  perl -MDigest::SHA=sha256_hex -F'\t' -lane '
+    BEGIN { no warnings; open $f{$_}, ">", $_ for "t.en", "t.de", "h.en", "h.de" }
+    no warnings "portable";
+    $w = hex(substr(sha256_hex($F[0]), 0, 16)) % 8 ? "t" : "h";
+    print { $f{"$w.en"} } $F[0]; print { $f{"$w.de"} } $F[1]' in/both.txt
+}
+
+@test "a text with both languages is split by the hash of its source" {
+  both
+  need
+  run "$TRIREME" prepare --recipe ./toy --mirror "file://$PWD/remote" --out out
+  [ "$status" -eq 0 ]
+  split_by_perl
+  [ "$(wc -l < h.en)" -gt 20 ]
+  for side in en de; do
+    cmp "xdg/trireme/toy/train.$side" "t.$side"
+    cmp "xdg/trireme/toy/held.$side" "h.$side"
+  done
+  [ -z "$(comm -12 <(sort -u t.en) <(sort -u h.en))" ]
+  cmp out/valid.src h.en
+  cmp out/valid.ref h.de
+}
+
+@test "a text that cannot be split is named with its line, and nothing is left" {
+  both
+  mkdir source
+  sed '17s/\t.*//' in/both.txt > source/both.txt
+  run "$TRIREME" prepare --recipe ./toy --source-dir source --out out
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"source/both.txt:17: no tab"* ]]
+  [ -z "$(ls xdg/trireme/toy)" ]
+  [ ! -e out ]
+}
+
+@test "the split texts in --source-dir, compressed or not, need no network" {
+  both
+  split_by_perl
+  mkdir source
+  gzip < t.en > source/train.en.gz
+  zstd -q < t.de > source/train.de.zst
+  cp h.en source/held.en
+  gzip < h.de > source/held.de.gz
+  run "$TRIREME" prepare --recipe ./toy --source-dir source --out out
+  [ "$status" -eq 0 ]
+  [ ! -e xdg ]
+  cmp out/valid.ref h.de
+  # Three of the four might share sentences with what would be fetched.
+  rm source/held.en
+  run "$TRIREME" prepare --recipe ./toy --source-dir source --out again
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"has train.de but not held.en"* ]]
+}
+
 @test "multi30k from a folder" {
   [ -d "$data" ] || skip "no ../shared/data/multi30k"
   before=$(ls -l "$data")

@@ -133,6 +133,28 @@ static void reads_every_key(void **state) {
   recipe_free(&r);
 }
 
+static void reads_a_split(void **state) {
+  (void)state;
+  Recipe r;
+  assert_int_equal(parse(&r,
+                         "fetch = a.zip http://h/a.zip\nunpack = a.zip a.txt a.txt\n"
+                         "split = a.txt 100 t.en t.de v.en v.de\ntrain = t.en t.de\n"),
+                   ERR_OK);
+  static const char *const names[] = {"t.en", "t.de", "v.en", "v.de"};
+  assert_int_equal(r.items, 6);
+  for (int i = 0; i < 4; i++) {
+    const RecipeItem *item = &r.item[2 + i];
+    assert_int_equal(item->kind, RECIPE_SPLIT);
+    assert_string_equal(item->name, names[i]);
+    assert_string_equal(item->from, "a.txt");
+    assert_int_equal(item->every, 100);
+    assert_int_equal(item->part, i);
+    assert_int_equal(item->line, 3);
+  }
+  assert_string_equal(str_text(&r.config), "\n\n\ntrain = t.en t.de\n");
+  recipe_free(&r);
+}
+
 static void reads_a_generated_recipe(void **state) {
   (void)state;
   Recipe r;
@@ -189,6 +211,18 @@ static void refuses_broken_recipes(void **state) {
       {"sgm = a", "sgm = FILE-NAME"},
       {"sgm = a a\ntrain = a", "x.conf:1: 'a'"},
       {"sgm = a b\nsgm = b a\ntrain = a", "x.conf:1: 'a'"},
+      {"split = a 3 b c d", "split = FILE-NAME N"},
+      {"split = a 3 b c d e f", "split = FILE-NAME N"},
+      {"split = a 1 b c d e", "'1' is not a number"},
+      {"split = a 1000001 b c d e", "'1000001' is not"},
+      {"split = a 99999999999999999999 b c d e", "is not a number"},
+      {"split = a -3 b c d e", "'-3' is not"},
+      {"split = a \"\" b c d e", "'' is not"},
+      {"split = a 3 b ../c d e", "'../c'"},
+      {"split = a 3 b c b e", "'b' is already made on line 1"},
+      {"split = a 3 b c d e\ntrain = b c", "x.conf:1: 'a'"},
+      {"split = b 3 b c d e\ntrain = b c", "x.conf:1: 'b'"},
+      {"fetch = a http://h/a\nsplit = a 3 b c d e\nsgm = b f\ntrain = f", "x.conf:3: 'b'"},
       {"train = nowhere.en nowhere.de", "x.conf:1: 'nowhere.en'"},
       {"train =", "names no file"},
       {"generate = life", "generate = demo"},
@@ -283,7 +317,8 @@ static void errors_name_file_and_line(void **state) {
 /* The recipes of the tree itself. */
 static void the_own_recipes_are_sound(void **state) {
   (void)state;
-  static const char *const names[] = {"multi30k", "wmt16-en-de", "demo"};
+  static const char *const names[] = {"multi30k", "wmt16-en-de", "demo", "tatoeba-en-de"};
+  static const size_t uses[] = {3, 5, 0, 2};
   char here[FILE_PATH_MAX], own[FILE_PATH_MAX];
   assert_int_equal(file_program_dir(here), ERR_OK);
   /* build/tests, or build/asan/tests: upwards until there are recipes */
@@ -295,13 +330,13 @@ static void the_own_recipes_are_sound(void **state) {
   }
   assert_int_equal(file_join(own, here, "recipes"), ERR_OK);
   setenv("TRIREME_RECIPES", own, 1);
-  for (size_t i = 0; i < 3; i++) {
+  for (size_t i = 0; i < 4; i++) {
     Recipe r;
     assert_int_equal(recipe_load(&r, names[i]), ERR_OK);
     assert_string_equal(r.name, names[i]);
     assert_non_null(r.about);
     assert_int_equal(r.generate != NULL, i == 2);
-    assert_int_equal(r.uses, i == 0 ? 3 : i == 1 ? 5 : 0);
+    assert_int_equal(r.uses, uses[i]);
     for (size_t k = 0; k < r.items; k++) {
       if (r.item[k].kind == RECIPE_FETCH) assert_true(str_starts(r.item[k].url, "https://"));
     }
@@ -601,6 +636,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
   const struct CMUnitTest tests[] = {
       TEST(reads_every_key),
+      TEST(reads_a_split),
       TEST(reads_a_generated_recipe),
       TEST(refuses_broken_recipes),
       TEST(survives_lack_of_memory),

@@ -35,7 +35,8 @@ kernels  := $(wildcard src/backend/cpu/fast/*.c)
 isas     := base $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),v3 v4)
 objects  := $(addprefix $(BUILD)/,$(addsuffix .o,$(sources)) $(foreach i,$(isas),$(kernels:.c=.$i.o)))
 unit     := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_*.c))
-tools    := $(patsubst tests/tools/%.c,$(BUILD)/tests/%,$(wildcard tests/tools/*.c))
+tools    := $(patsubst tests/tools/%.c,$(BUILD)/tests/%,$(wildcard tests/tools/*.c)) \
+            $(patsubst tests/ranks/%.c,$(BUILD)/tests/%,$(wildcard tests/ranks/*.c))
 formatted = $(shell git ls-files -co --exclude-standard 'src/*.c' 'src/*.h' 'src/*.cc' 'src/*.cu' 'src/*.cuh' 'tests/*.c' 'tests/*.h' 'tests/*.cu')
 
 # `make V=1` shows the whole commands.
@@ -113,6 +114,8 @@ $(BUILD)/trireme.bash: $(BUILD)/trireme
 
 $(BUILD)/tests/test_%: $(BUILD)/tests/unit/test_%.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
+$(BUILD)/tests/check_%: $(BUILD)/tests/ranks/check_%.c.o $(BUILD)/libtrireme.a
+	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -o $@
 $(BUILD)/tests/%: $(BUILD)/tests/tools/%.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -o $@
 .SECONDARY: # keep the tests' objects

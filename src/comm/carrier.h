@@ -28,6 +28,8 @@ typedef struct {
 #define CARRIER_SYMBOL "trireme_carrier"
 
 /* The most bytes of one message; longer ones are cut by the caller. */
+#ifndef CARRIER_MOST
 #define CARRIER_MOST ((size_t)1 << 30)
+#endif
 
 #endif

@@ -15,7 +15,8 @@ bool health_take(Health *h, double loss) {
     return false;
   }
   double width = 8 * h->spread > 0.2 * h->mean ? 8 * h->spread : 0.2 * h->mean;
-  if (h->seen >= HEALTH_WARM && loss > h->mean + width) return ++h->out < HEALTH_STEPS;
+  if (h->seen < HEALTH_WARM) width = 2 * h->mean; /* no model that learns goes so high */
+  if (h->seen > 0 && loss > h->mean + width) return ++h->out < HEALTH_STEPS;
   h->out = 0;
   double rate = h->seen == 0 ? 1 : RATE;
   h->spread += h->seen == 0 ? 0 : RATE * (fabs(loss - h->mean) - h->spread);

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define HEALTH_WARM  20 /* steps before the range is known */
+#define HEALTH_WARM  20 /* steps before the range is known; till then it is wide */
 #define HEALTH_STEPS 10 /* out of range on end: diverged */
 
 typedef struct {

@@ -25,7 +25,7 @@ static void record(Train *t, json_t *line) {
   }
   json_object_set_new(line, "step", json_integer((json_int_t)t->at.step));
   json_object_set_new(line, "seconds", json_real(train_elapsed(t)));
-  json_dumpf(line, t->metrics, JSON_COMPACT | JSON_REAL_PRECISION(7));
+  json_dumpf(line, t->metrics, JSON_COMPACT | JSON_REAL_PRECISION(10));
   fputc('\n', t->metrics);
   fflush(t->metrics);
   json_decref(line);

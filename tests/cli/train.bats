@@ -24,7 +24,7 @@ same_weights() {
 }
 
 @test "a run leaves its record, its metrics and its checkpoints" {
-  run train "$T/run" --steps 20 --save-every 5 --keep 2
+  run train "$T/run" --steps 20 --save-every 5 --keep 2 --average 0
   [ "$status" -eq 0 ]
   [[ "$output" =~ "done at step 20" ]]
   [ "$(wc -l < "$T/run/metrics.jsonl")" -eq 4 ]

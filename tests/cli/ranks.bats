@@ -1,0 +1,226 @@
+#!/usr/bin/env bats
+# Training on several ranks is training on one: the same numbers, and where that is
+# asked the same bits, on any number of them, stopped and resumed anywhere.
+
+load ../ranks/support
+
+setup_file() {
+  make_set
+}
+
+setup() {
+  T=$BATS_TEST_TMPDIR
+}
+
+@test "collectives and sums of gradients are right on 1, 2, 3 and 4 ranks" {
+  need_mpi
+  for n in 1 2 3 4; do
+    run mpirun -n $n "$TRIREME_TOOLS/check_comm"
+    [ "$status" -eq 0 ] || { echo "$output"; false; }
+    [[ "$output" =~ "all right on $n" ]]
+  done
+}
+
+# close A B: losses to 1e-5 of each other, weights to a thousandth of their size.
+close() {
+  paste <(figures loss "$1") <(figures loss "$2") | perl -ane 'exit 1 if @F != 2 || abs($F[0] - $F[1]) > 1e-5 * $F[0]; END { exit 1 if !$. }' || return 1
+  perl -e 'for (@ARGV) { local $/; open F, "<:raw", $_ or die; $b = <F>; push @w, [unpack "f<*", substr $b, 8 + unpack "Q<", $b] }
+    ($a, $b) = @w; for (0 .. $#$a) { $d += ($a->[$_] - $b->[$_]) ** 2; $s += $a->[$_] ** 2 } exit !(@$a > 1000 && @$a == @$b && sqrt($d) < 1e-3 * sqrt($s))' \
+    "$1/checkpoints/latest/weights.safetensors" "$2/checkpoints/latest/weights.safetensors"
+}
+
+@test "1, 2, 3 and 4 ranks: close, and with --reproducible, sharded or not, fp32 or bf16, the same bits" {
+  need_mpi
+  for n in 1 2 3 4; do
+    mkdir "$T/$n"
+    with $n "$TRIREME_TOOLS/check_train" "$SET" "$T/$n"
+    [ "$(ls "$T/$n" | wc -l)" -eq 20 ]
+    for way in "$T/$n"/*-shard; do same_weights "$way" "${way%-shard}"; done
+  done
+  for n in 2 3 4; do
+    for way in "$T"/1/*-same; do same_weights "$way" "$T/$n/$(basename "$way")"; done
+    close "$T/1/adam-6-fp32" "$T/$n/adam-6-fp32"
+    ! same_weights "$T/1/adam-6-fp32" "$T/$n/adam-6-fp32" # else this would show nothing
+    ! same_weights "$T/$n/adam-6-fp32-same" "$T/$n/adam-6-bf16-same"
+  done
+  ! close "$T/1/adam-6-fp32" "$T/1/sgd-6-fp32-same"
+  ! close "$T/1/adam-6-fp32-same" "$T/1/adam-4-fp32-same"
+}
+
+same_weights() {
+  cmp -s "$1/checkpoints/latest/weights.safetensors" "$2/checkpoints/latest/weights.safetensors"
+}
+
+# stop_at SIGNAL N RUN [OPTION…]: goes on with the run, and asks it to stop by a signal.
+stop_at() {
+  local signal=$1 n=$2 run=$3 before child code=0
+  shift 3
+  before=$(cat "$run/metrics.jsonl" 2> /dev/null | wc -l)
+  if [ "$n" -eq 1 ]; then
+    "$TRIREME" train --run "$run" --quiet "$@" > "$run.out" 2>&1 3>&- &
+  else # mpirun passes SIGTERM on after so many seconds, and kills after so many more
+    mpirun --mca odls_base_sigkill_timeout 2 -n "$n" "$TRIREME" train --run "$run" --quiet "$@" > "$run.out" 2>&1 3>&- &
+  fi
+  child=$!
+  for i in $(seq 600); do
+    [ "$(cat "$run/metrics.jsonl" 2> /dev/null | wc -l)" -gt $((before + 3)) ] && break
+    sleep 0.02
+  done
+  kill -"$signal" $child
+  wait $child || code=$?
+  grep -q '^stopped at step' "$run.out" || { tail -n 20 "$run.out"; return 1; }
+  # mpirun that was told to end never ends with 0
+  [ $code -eq 0 ] || [ "$n" -gt 1 -a "$signal" != USR1 ]
+}
+
+@test "stopped by any signal, on 1, 2 and 3 ranks in turn, the bits are those of a run never stopped" {
+  need_mpi
+  options=(--data "$SET" "${MODEL[@]}" --reproducible --steps 100000)
+  stop_at USR1 1 "$T/parts" "${options[@]}"
+  stop_at TERM 1 "$T/parts" --resume
+  stop_at INT 1 "$T/parts" --resume
+  stop_at USR1 2 "$T/parts" --resume --shard-optimizer
+  stop_at TERM 2 "$T/parts" --resume
+  stop_at USR1 3 "$T/parts" --resume
+  steps=$(($(figures step "$T/parts" | tail -n 1) + 3))
+  train 2 "$T/parts" --resume --reproducible --steps $steps
+  train 1 "$T/whole" --reproducible --steps $steps
+  same_state "$T/whole" "$T/parts"
+  # every step once, and each with the loss of the run that was never stopped
+  cmp <(figures step "$T/parts") <(seq $steps)
+  cmp <(figures loss "$T/parts") <(figures loss "$T/whole")
+}
+
+@test "every optimizer and the mean of the weights resume to the bit" {
+  for way in "--optimizer sgd" "--optimizer novograd" "--optimizer adamw --weight-decay 0.1 --ema 0.9"; do
+    rm -rf "$T"/*
+    train 1 "$T/whole" $way --steps 8
+    train 1 "$T/parts" $way --steps 3
+    train 1 "$T/parts" $way --steps 8 --resume
+    same_state "$T/whole" "$T/parts"
+  done
+  [ -f "$T/parts/checkpoints/latest/training.safetensors" ]
+}
+
+@test "two ranks resume to the bit without --reproducible, sharded, with a mean" {
+  need_mpi
+  train 2 "$T/whole" --steps 8 --ema 0.9
+  train 2 "$T/parts" --steps 3 --ema 0.9 --shard-optimizer
+  mpirun -n 2 "$TRIREME" train --run "$T/parts" --resume --steps 8 > /dev/null 2>&1
+  same_state "$T/whole" "$T/parts"
+}
+
+@test "an epoch is every pair once" {
+  train 1 "$T/run" --batch-tokens 2048 --micro-batches 1 --epochs 1
+  perl -MJSON::PP -e 'undef $/; $j = decode_json(<>); exit !($j->{pairs} == 3000 && $j->{step} > 10)' "$T/run/checkpoints/latest/training.json"
+  [ "$(figures epoch "$T/run" | tail -n 1)" = 1 ]
+}
+
+@test "a dry run says what it would cost and leaves nothing" {
+  run "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --dry-run
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "memory" && "$output" =~ "GFLOP/s" && ! "$output" =~ "network" ]]
+  [ ! -e "$T/run" ]
+  need_mpi
+  run mpirun -n 2 "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --dry-run
+  [ "$status" -eq 0 ]
+  [ "$(grep -c '^network ' <<< "$output")" -eq 1 ]
+  [ "$(grep -c '^memory ' <<< "$output")" -eq 1 ]
+  [ ! -e "$T/run" ]
+}
+
+@test "--resume needs the run's name alone, and refuses what would change the run" {
+  train 1 "$T/run" --steps 4
+  run "$TRIREME" train --run "$T/run" --resume --steps 6 --quiet
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "done at step 6" ]]
+  run "$TRIREME" train --run "$T/run" --resume --steps 8 --seed 7 --batch-tokens 512
+  [ "$status" -eq 2 ]
+  [[ "$output" =~ "--seed is 7 and was 1" && "$output" =~ "--batch-tokens is 512 and was 256" ]]
+  run "$TRIREME" train --run "$T/run" --resume --steps 8 --optimizer sgd
+  [ "$status" -eq 2 ]
+  [[ "$output" =~ "--optimizer is sgd and was" ]]
+  run "$TRIREME" train --run "$T/run" --resume --steps 8 --micro-batches 2
+  [ "$status" -eq 2 ]
+  [[ "$output" =~ "--micro-batches" ]]
+  # what was refused left no trace, and another rate is said but done
+  grep -q '^seed = 1$' "$T/run/config"
+  run "$TRIREME" train --run "$T/run" --resume --steps 8 --lr 1e-3
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "--lr is" ]]
+  grep -q '^steps = 8$' "$T/run/config"
+}
+
+# one_error TEXT: the output has one line from the program that is an error, with this.
+one_error() {
+  [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ] && grep -q "^trireme: .*$1" <<< "$output" || { echo "$output"; false; }
+}
+
+@test "ranks that were started differently are refused, with the difference" {
+  need_mpi
+  both=("$TRIREME" train --data "$SET" "${MODEL[@]}" --quiet --steps 3)
+  run mpirun -n 1 "${both[@]}" --run "$T/run" : -n 1 "${both[@]}" --run "$T/run" --seed 5
+  [ "$status" -ne 0 ]
+  one_error "rank 1 on .*--seed is 5 and on rank 0 1"
+  cp -R "$SET" "$T/other"
+  echo >> "$T/other/dataset.json"
+  run mpirun -n 1 "${both[@]}" --run "$T/run" : -n 1 "${both[@]}" --run "$T/run" --data "$T/other"
+  [ "$status" -ne 0 ]
+  one_error "data-set-hash"
+  [ ! -e "$T/run" ]
+}
+
+@test "more ranks than micro-batches, a run that exists or is in use: one error for all ranks" {
+  need_mpi
+  run train 2 "$T/run" --steps 3 --micro-batches 1
+  [ "$status" -ne 0 ]
+  one_error "more --micro-batches"
+  train 1 "$T/run" --steps 3
+  run train 2 "$T/run" --steps 3
+  [ "$status" -ne 0 ]
+  one_error "exists already"
+  exec 9> "$T/run/lock"
+  flock 9
+  run train 2 "$T/run" --steps 4 --resume 9>&-
+  [ "$status" -ne 0 ]
+  one_error "in use by another"
+}
+
+@test "validation on 1, 2 and 3 ranks: every sentence once, the same loss and BLEU" {
+  need_mpi
+  head -n 61 "$SET/valid.src" > "$T/v.src"
+  head -n 61 "$SET/valid.ref" > "$T/v.ref"
+  "$TRIREME" prepare --quiet --train "$SET/test.src" "$SET/test.ref" --valid "$T/v.src" "$T/v.ref" \
+    --tokenizer "$SET/tokenizer.model" --out "$T/small" > /dev/null
+  train 1 "$T/start" --data "$T/small" --steps 40 --batch-tokens 512
+  for n in 1 2 3; do
+    cp -R "$T/start" "$T/$n"
+    with $n "$TRIREME" train --run "$T/$n" --resume --reproducible --steps 41 --valid-every 41 --samples 100 --beam 2 2> "$T/$n.err"
+    grep -A 2 '^  [^ ]' "$T/$n.err" | grep -E '^ +(->|==)|^  [^ ]' > "$T/$n.lines"
+    [ "$(grep -c '^    == ' "$T/$n.lines")" -eq 61 ]
+  done
+  grep '^    == ' "$T/1.lines" | sed 's/^    == //' | cmp - "$T/v.ref"
+  for n in 2 3; do
+    cmp "$T/1.lines" "$T/$n.lines"
+    [ -n "$(figures valid_bleu "$T/$n")" ]
+    for what in valid_bleu valid_nll; do
+      perl -e 'exit !(abs($ARGV[0] - $ARGV[1]) <= 1e-9 * abs $ARGV[0])' "$(figures $what "$T/1")" "$(figures $what "$T/$n")"
+    done
+  done
+}
+
+@test "after the first step nothing is allocated" {
+  train 1 "$T/one" --steps 12
+  [ "$(figures allocations "$T/one" | tail -n +2 | sort -u)" = 0 ]
+  need_mpi
+  train 2 "$T/two" --steps 12
+  [ "$(figures allocations "$T/two" | tail -n +2 | sort -u)" = 0 ]
+}
+
+@test "memcheck finds nothing in a training" {
+  command -v valgrind > /dev/null || skip "valgrind is not installed"
+  if is_sanitized; then skip "a sanitizer is at work already"; fi
+  OMP_NUM_THREADS=1 run valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --show-leak-kinds=definite \
+    "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --quiet --steps 2 --micro-batches 1
+  [ "$status" -eq 0 ] || { echo "$output"; false; }
+}

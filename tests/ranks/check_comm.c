@@ -1,0 +1,335 @@
+/* Collectives and the reducer between real ranks: started by mpirun, it ends with a
+ * sentence and status 1 at the first wrong value. Brings collective.c with it, with
+ * short messages, so that long ones are cut. Relies on comm. */
+#define CARRIER_MOST ((size_t)1000)
+#include "comm/collective.c"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "comm/reduce.h"
+
+static Comm *comm;
+static int rank, size;
+
+#define CHECK(ok, ...) check_that(ok, __LINE__, __VA_ARGS__)
+static void check_that(bool ok, int line, const char *fmt, ...) PRINTF_LIKE(3, 4);
+static void check_that(bool ok, int line, const char *fmt, ...) {
+  if (ok) return;
+  char text[256];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(text, sizeof text, fmt, args);
+  va_end(args);
+  fprintf(stderr, "check_comm: line %d, rank %d of %d: %s\n", line, rank, size, text);
+  _exit(1);
+}
+
+static void *room(size_t bytes) {
+  void *block;
+  CHECK(mem_alloc(&block, bytes + 1, 1) == ERR_OK, "no memory");
+  return block;
+}
+
+static unsigned char byte_of(int from, int to, size_t i) {
+  return (unsigned char)rng_mix(rng_mix((uint64_t)from, (uint64_t)to), i);
+}
+
+static void check_broadcast(void) {
+  static const size_t sizes[] = {0, 1, 999, 1000, 1001, 2000, 5003};
+  for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+    size_t n = sizes[k];
+    unsigned char *b = room(n);
+    for (size_t i = 0; i < n; i++) b[i] = rank == 0 ? byte_of(0, 0, i + k) : 0xee;
+    b[n] = 0x5a;
+    comm_broadcast(comm, "broadcast", b, n);
+    for (size_t i = 0; i < n; i++)
+      CHECK(b[i] == byte_of(0, 0, i + k), "broadcast of %zu bytes: byte %zu", n, i);
+    CHECK(b[n] == 0x5a, "broadcast of %zu bytes wrote behind them", n);
+    mem_free(b);
+  }
+}
+
+/* Bytes of rank r in pattern k. */
+static size_t block_of(int k, int r) {
+  size_t n = (size_t)r;
+  return k == 0   ? 0
+         : k == 1 ? n % 2
+         : k == 2 ? (n % 2 ? 0 : 3001)
+         : k == 3 ? 1000 * n
+         : k == 4 ? (r == 0 ? 0 : 7 + 1300 * n)
+                  : (r == size - 1 ? 2500 : 0);
+}
+
+static void check_allgather(void) {
+  size_t *off = room((size_t)(size + 1) * sizeof *off);
+  for (int k = 0; k < 6; k++) {
+    off[0] = 3; /* blocks need not begin at the beginning */
+    for (int r = 0; r < size; r++) off[r + 1] = off[r] + block_of(k, r);
+    unsigned char *all = room(off[size]);
+    for (size_t i = off[rank]; i < off[rank + 1]; i++) all[i] = byte_of(rank, k, i);
+    comm_allgather(comm, "allgather", all, off);
+    for (int r = 0; r < size; r++)
+      for (size_t i = off[r]; i < off[r + 1]; i++)
+        CHECK(all[i] == byte_of(r, k, i), "allgather %d: byte %zu, of rank %d", k, i, r);
+    CHECK(!all[0] && !all[2], "allgather %d wrote before the first block", k);
+    mem_free(all);
+  }
+  mem_free(off);
+}
+
+static size_t between(int from, int to) {
+  return from == to ? 0 : (size_t)((from * 7 + to * 3) % 5) * 613; /* some 0, some long */
+}
+
+static void check_exchange(void) {
+  size_t ranks = (size_t)size;
+  const void **send = room(ranks * sizeof *send);
+  void **recv = room(ranks * sizeof *recv);
+  size_t *send_n = room(ranks * sizeof *send_n), *recv_n = room(ranks * sizeof *recv_n);
+  for (int r = 0; r < size; r++) {
+    send_n[r] = between(rank, r), recv_n[r] = between(r, rank);
+    unsigned char *out = room(send_n[r]);
+    for (size_t i = 0; i < send_n[r]; i++) out[i] = byte_of(rank, r, i);
+    send[r] = out, recv[r] = room(recv_n[r]);
+  }
+  comm_exchange(comm, "exchange", send, send_n, recv, recv_n);
+  for (int r = 0; r < size; r++) {
+    const unsigned char *in = recv[r];
+    for (size_t i = 0; i < recv_n[r]; i++)
+      CHECK(in[i] == byte_of(r, rank, i), "exchange: byte %zu from rank %d", i, r);
+    mem_free((void *)(uintptr_t)send[r]);
+    mem_free(recv[r]);
+  }
+  mem_free(send), mem_free(recv), mem_free(send_n), mem_free(recv_n);
+}
+
+/* Numbers whose sum depends on the order of the additions. */
+static double term(int r, size_t i) {
+  double x = (double)(rng_mix((uint64_t)r, i) >> 11);
+  return (r + (int)i) % 3 == 0 ? x * 0x1p40 : (r + (int)i) % 3 == 1 ? -x * 0x1p40 : x * 0x1p-9;
+}
+
+static void check_sum(void) {
+  for (size_t n = 1; n <= COMM_SUM_MOST; n += COMM_SUM_MOST - 1) {
+    double x[COMM_SUM_MOST], want;
+    for (size_t i = 0; i < n; i++) x[i] = term(rank, i);
+    comm_sum(comm, "sum", x, n);
+    for (size_t i = 0; i < n; i++) {
+      want = 0;
+      for (int r = 0; r < size; r++) want += term(r, i);
+      CHECK(x[i] == want, "sum %zu of %zu: %.17g, not %.17g", i, n, x[i], want);
+    }
+  }
+}
+
+static void check_text(void) {
+  size_t len = (size_t)rank * 777; /* rank 0 says nothing */
+  char *text = room(len), **list;
+  memset(text, 'a' + rank, len);
+  CHECK(comm_gather_text(comm, "text", text, len, &list) == ERR_OK, "%s", err_message());
+  for (int r = 0; r < size && rank == 0; r++) {
+    CHECK(strlen(list[r]) == (size_t)r * 777, "text of rank %d: %zu bytes", r, strlen(list[r]));
+    for (const char *c = list[r]; *c; c++) CHECK(*c == 'a' + r, "text of rank %d: '%c'", r, *c);
+  }
+  mem_free(list);
+  mem_free(text);
+}
+
+/* The reducer. */
+
+typedef struct {
+  size_t n, unit, bucket;
+  bool bf16, shard;
+  int rounds;
+  int order;
+} Case;
+
+static float rounded(float x) {
+  uint32_t u;
+  memcpy(&u, &x, sizeof u);
+  u += 0x7fffu + (u >> 16 & 1u);
+  u &= 0xffff0000u;
+  memcpy(&x, &u, sizeof x);
+  return x;
+}
+
+/* What rank r gives in a round: sizes differ, so that the order of additions shows. */
+static float gift(int step, int round, int r, size_t i) {
+  uint64_t h = rng_mix(rng_mix((uint64_t)(step * 100 + round), (uint64_t)r), i);
+  return ((float)(h & 0xffffff) - 8388608.0f) * ((h >> 30 & 3) ? 0x1p-23f : 0x1p-10f);
+}
+
+static int active_in(const Case *c, int round) {
+  return round + 1 == c->rounds && c->rounds > 1 && size > 1 ? size - 1 : size;
+}
+
+static float expected(const Case *c, int step, size_t i) {
+  float acc = 0;
+  for (int round = 0; round < c->rounds; round++)
+    for (int r = 0; r < active_in(c, round); r++) {
+      float x = gift(step, round, r, i);
+      if (size == 1 && c->rounds == 1) return x; /* nothing travels */
+      if (c->bf16) x = rounded(x);
+      acc = round == 0 && r == 0 ? x : acc + x;
+    }
+  return c->bf16 ? rounded(acc) : acc;
+}
+
+/* The backward pass tells what is ready: in whatever pieces, from whatever end. */
+static void announce(Reducer *q, const Case *c) {
+  static const size_t cut[] = {1, 37, 500, 3, 1111};
+  size_t n = c->n, at = 0;
+  switch (c->order) {
+    case 0:
+      reducer_ready(q, 0, n);
+      break;
+    case 1: /* from the end, as layers become ready */
+      for (int k = 0; n > 0; k++) {
+        size_t m = cut[k % 5] < n ? cut[k % 5] : n;
+        reducer_ready(q, n - m, n);
+        n -= m;
+      }
+      break;
+    case 2:
+      for (int k = 0; at < n; k++) {
+        size_t m = cut[k % 5] < n - at ? cut[k % 5] : n - at;
+        reducer_ready(q, at, at + m);
+        at += m;
+      }
+      break;
+    case 3: /* the middle, then both ends, then nothing of the rest */
+      reducer_ready(q, n / 3, n / 2);
+      reducer_ready(q, n / 2, n);
+      reducer_ready(q, 0, n / 5);
+      break;
+    default: /* the end of the round tells */
+      break;
+  }
+}
+
+static void check_steps(const Case *c, Reducer *q, float *g) {
+  for (int step = 0; step < 2; step++) {
+    for (int round = 0; round < c->rounds; round++) {
+      int active = active_in(c, round);
+      for (size_t i = 0; i < c->n; i++)
+        g[i] = rank < active ? gift(step, round, rank, i) : 12345;
+      reducer_round(q, active, round == 0, round + 1 == c->rounds);
+      if (rank < active) announce(q, c);
+      reducer_finish(q);
+    }
+    for (size_t p = 0; p < (c->shard ? reducer_pieces(q) : 1); p++) {
+      size_t begin = 0, end = c->n;
+      if (c->shard) reducer_piece(q, p, &begin, &end);
+      for (size_t i = begin; i < end; i++) {
+        float want = expected(c, step, i);
+        CHECK(memcmp(&g[i], &want, sizeof want) == 0,
+              "n %zu, bucket %zu, bf16 %d, shard %d, rounds %d, order %d, step %d: element %zu "
+              "is %.9g, not %.9g",
+              c->n, c->bucket, c->bf16, c->shard, c->rounds, c->order, step, i, (double)g[i],
+              (double)want);
+      }
+    }
+  }
+}
+
+/* The pieces of all ranks, laid beside each other, are the array. */
+static void check_tiles(const Case *c, Reducer *q) {
+  size_t pieces = reducer_pieces(q), owned = 0, at = 0;
+  size_t ranks = (size_t)size, *all = room(2 * ranks * pieces * sizeof *all);
+  size_t *off = room((ranks + 1) * sizeof *off), *mine = all + 2 * pieces * (size_t)rank;
+  for (size_t r = 0; r <= ranks; r++) off[r] = r * 2 * pieces * sizeof *all;
+  for (size_t p = 0; p < pieces; p++) {
+    reducer_piece(q, p, &mine[2 * p], &mine[2 * p + 1]);
+    owned += mine[2 * p + 1] - mine[2 * p];
+    CHECK(mine[2 * p] % c->unit == 0 || mine[2 * p] == c->n, "piece %zu cuts a unit", p);
+  }
+  CHECK(owned == reducer_owned(q), "owns %zu, says %zu", owned, reducer_owned(q));
+  comm_allgather(comm, "pieces", all, off);
+  for (size_t p = 0; p < pieces; p++)
+    for (size_t r = 0; r < ranks; r++) {
+      const size_t *piece = all + 2 * (r * pieces + p);
+      CHECK(piece[0] == at && piece[1] >= at, "piece %zu of rank %zu begins at %zu, not %zu", p,
+            r, piece[0], at);
+      at = piece[1];
+    }
+  CHECK(at == c->n, "the pieces end at %zu of %zu", at, c->n);
+  mem_free(all), mem_free(off);
+}
+
+static void check_moves(const Case *c, Reducer *q) {
+  size_t n = c->n, owned = reducer_owned(q), units = (n + c->unit - 1) / c->unit, k = 0;
+  float *whole = room(n * sizeof *whole), *mine = room(owned * sizeof *mine);
+  double *unit = room(units * sizeof *unit);
+  for (size_t p = 0; p < reducer_pieces(q); p++) {
+    size_t begin, end;
+    reducer_piece(q, p, &begin, &end);
+    for (size_t i = begin; i < end; i++) whole[i] = mine[k++] = (float)i + 0.5f;
+    for (size_t i = begin; i < end; i += c->unit) unit[i / c->unit] = (double)i + 0.25;
+  }
+  reducer_gather(q, "gather", whole);
+  reducer_gather_units(q, "units", unit);
+  for (size_t i = 0; i < n; i++) CHECK(whole[i] == (float)i + 0.5f, "gathered element %zu", i);
+  for (size_t i = 0; i < units; i++)
+    CHECK(unit[i] == (double)(i * c->unit) + 0.25, "gathered unit %zu", i);
+  memset(whole, 0, n * sizeof *whole);
+  reducer_collect(q, "collect", mine, whole);
+  for (size_t i = 0; i < n && rank == 0; i++)
+    CHECK(whole[i] == (float)i + 0.5f, "collected element %zu", i);
+  for (size_t i = 0; i < n && rank == 0; i++) whole[i] += 1;
+  memset(mine, 0, owned * sizeof *mine);
+  reducer_deal(q, "deal", mine, whole);
+  k = 0;
+  for (size_t p = 0; p < reducer_pieces(q); p++) {
+    size_t begin, end;
+    reducer_piece(q, p, &begin, &end);
+    for (size_t i = begin; i < end; i++)
+      CHECK(mine[k++] == (float)i + 1.5f, "dealt element %zu", i);
+  }
+  mem_free(whole), mem_free(mine), mem_free(unit);
+}
+
+static void check_case(const Case *c) {
+  float *g = room(c->n * sizeof *g);
+  ReduceSpec spec = {c->unit, c->bucket, c->bf16, c->shard, c->rounds > 1};
+  Reducer *q;
+  CHECK(reducer_new(&q, comm, g, c->n, &spec) == ERR_OK, "%s", err_message());
+  check_steps(c, q, g);
+  check_tiles(c, q);
+  check_moves(c, q);
+  reducer_free(q);
+  mem_free(g);
+}
+
+static void check_reducer(void) {
+  /* Elements, unit, bucket: smaller than a unit, dividing, odd, larger than all; an
+   * array of fewer units than ranks. */
+  static const size_t sizes[][3] = {{10000, 64, 10},    {8192, 64, 1024}, {9999, 64, 2500},
+                                    {5000, 64, 100000}, {100, 64, 64},    {4097, 1, 999}};
+  for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
+    for (int bits = 0; bits < 8; bits++) {
+      Case c = {sizes[k][0],     sizes[k][1],        sizes[k][2],        (bits & 1) != 0,
+                (bits & 2) != 0, (bits & 4) ? 3 : 1, ((int)k + bits) % 5};
+      check_case(&c);
+      c.order = 4 - c.order;
+      check_case(&c);
+    }
+}
+
+int main(void) {
+  if (comm_open(&comm, 20) != ERR_OK) {
+    fprintf(stderr, "check_comm: %s\n", err_message());
+    return 1;
+  }
+  rank = comm_rank(comm), size = comm_size(comm);
+  check_broadcast();
+  check_allgather();
+  check_exchange();
+  check_sum();
+  check_text();
+  check_reducer();
+  if (rank == 0) printf("all right on %d\n", size);
+  comm_close(comm, ERR_OK);
+  return 0;
+}

@@ -1,0 +1,67 @@
+/* Short trainings of one tiny model in every way that ranks can share the work, in
+ * one start of mpirun: check_train DATA OUT leaves a run OUT/NAME for each; the tests
+ * compare their weights. Relies on train. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "train/train.h"
+
+typedef struct {
+  bool reproducible, shard, bf16;
+  uint32_t micro_batches;
+  OptimKind optim;
+} Way;
+
+static TrainSpec spec_of(const Way *w) {
+  TrainSpec s = {.batch_tokens = 256,
+                 .micro_batches = w->micro_batches,
+                 .steps = 2,
+                 .seed = 1,
+                 .schedule = {.policy = LR_FIXED, .lr = 3e-3, .d = 32},
+                 .optim = {w->optim, 0.9f, 0.997f, 1e-9f, 0},
+                 .clip = 0.5f,
+                 .smoothing = 0.1f,
+                 .shard = w->shard,
+                 .exchange_bf16 = w->bf16,
+                 .reproducible = w->reproducible,
+                 .bucket = 16384, /* several buckets */
+                 .threads = 1,
+                 .save_every = 1000,
+                 .log_every = 1,
+                 .keep = 1,
+                 .rollbacks = 0};
+  return s;
+}
+
+static Err run(Comm *comm, const char *data, const char *out, const Way *w) {
+  TrainSpec s = spec_of(w);
+  TrainResult r;
+  char name[64], path[FILE_PATH_MAX];
+  snprintf(name, sizeof name, "%s-%u-%s%s%s", w->optim == OPTIM_SGD ? "sgd" : "adam",
+           w->micro_batches, w->bf16 ? "bf16" : "fp32", w->reproducible ? "-same" : "",
+           w->shard ? "-shard" : "");
+  TRY(file_join(path, out, name));
+  TRY(config_preset(&s.config, "tiny"));
+  s.config.d = 32, s.config.ff = 64, s.config.heads = 2;
+  s.config.layers[0] = s.config.layers[1] = 1;
+  s.data = data, s.run = path;
+  return train_run(&s, comm, "", &r);
+}
+
+int main(int count, char **argument) {
+  Comm *comm = NULL;
+  Err err = count == 3 ? comm_open(&comm, 20) : ERR_USAGE;
+  log_quiet(true);
+  static const OptimKind kinds[] = {OPTIM_ADAM, OPTIM_SGD};
+  for (int bits = 0; bits < 32 && !err; bits++) {
+    Way w = {(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) ? 6 : 4,
+             kinds[bits >> 4]};
+    if (!w.reproducible && (w.optim == OPTIM_SGD || w.micro_batches == 4)) continue;
+    err = run(comm, argument[1], argument[2], &w);
+  }
+  if (err) fprintf(stderr, "check_train: %s\n", err_message());
+  comm_close(comm, err);
+  return err != ERR_OK;
+}

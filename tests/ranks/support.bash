@@ -1,0 +1,59 @@
+# What the tests of ranks share: a tiny data set, a tiny model, mpirun.
+export OMP_WAIT_POLICY=passive
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 # containers are root
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+TRIREME_PLUGIN_PATH=$(dirname "$TRIREME")
+export TRIREME_PLUGIN_PATH
+if [ -n "${LSAN_OPTIONS:-}" ]; then
+  LSAN_OPTIONS=${LSAN_OPTIONS/tests\/lsan.supp/tests\/ranks\/lsan.supp}
+fi
+
+has_mpi() { command -v mpirun > /dev/null && [ -f "$TRIREME_PLUGIN_PATH/libtrireme-mpi.so" ]; }
+need_mpi() { has_mpi || skip "MPI is not installed"; }
+is_sanitized() { nm "$TRIREME" 2> /dev/null | grep -q __asan_init; }
+
+make_set() {
+  export SET="$BATS_FILE_TMPDIR/set"
+  TRIREME_RECIPES=${TRIREME_RECIPES:-$BATS_TEST_DIRNAME/../../recipes} \
+    "$TRIREME" prepare --quiet --recipe demo --demo-pairs 3000 --vocab-size 800 --out "$SET" > /dev/null
+}
+
+MODEL=(--preset tiny --width 32 --feed-width 64 --heads 2 --encoder-layers 1 --decoder-layers 1
+  --batch-tokens 256 --micro-batches 3 --seed 1 --lr-policy fixed --lr 3e-3 --warmup 10
+  --valid-every 0 --average 0 --log-every 1 --threads 1)
+
+# with N COMMAND…: on N ranks; N = 1 is the program alone.
+with() {
+  local n=$1
+  shift
+  if [ "$n" -eq 1 ]; then "$@"; else mpirun -n "$n" "$@"; fi
+}
+
+# train N RUN [OPTION…]: a tiny model on N ranks.
+train() {
+  local n=$1 run=$2
+  shift 2
+  with "$n" "$TRIREME" train --data "$SET" --run "$run" "${MODEL[@]}" --quiet "$@"
+}
+
+# The same weights, moments and means, to the bit.
+same_state() {
+  local file
+  [ -f "$1/checkpoints/latest/weights.safetensors" ] || return 1
+  for file in "$1"/checkpoints/latest/*.safetensors; do cmp "$file" "$2/checkpoints/latest/$(basename "$file")" || return 1; done
+}
+
+# figures FIELD RUN: its values in metrics.jsonl.
+figures() {
+  perl -MJSON::PP -ne 'BEGIN { $f = shift } $j = decode_json($_); print "$j->{$f}\n" if exists $j->{$f}' "$1" "$2/metrics.jsonl"
+}
+
+# until_there FILE: until it has something in it, for half a minute at most.
+until_there() {
+  local i
+  for i in $(seq 600); do
+    [ -s "$1" ] && return 0
+    sleep 0.05
+  done
+  return 1
+}

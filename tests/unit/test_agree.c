@@ -1,0 +1,66 @@
+/* Which options may change when a run is resumed, and what is said of those that
+ * do. What ranks have to agree on is tested between ranks, in tests/cli/ranks.bats. */
+#include "support.h"
+#include "train/agree.h"
+
+static Err resume(const char *saved, const char *now) {
+  OK(file_write(at("config"), saved, strlen(saved)));
+  return agree_resume(at("config"), now);
+}
+
+static void test_the_same_again(void **state) {
+  (void)state;
+  OK(resume("seed = 1\nlr = 2\nreproducible\n", "seed = 1\nlr = 2\nreproducible\n"));
+  OK(resume("seed = 1\nlr = 2\n", "lr = 2\nseed = 1")); /* in any order */
+  OK(resume("", ""));
+}
+
+static void test_how_long_and_where_may_change(void **state) {
+  (void)state;
+  OK(resume("seed = 1\nsteps = 10\nthreads = 2\nrun = a\nkeep = 3\n",
+            "seed = 1\nsteps = 20\nrun = b\nresume\nshard-optimizer\n"));
+  OK(resume("seed = 1\nlr = 2\n", "seed = 1\nlr = 1\n")); /* said, not refused */
+}
+
+static void test_what_the_state_hangs_on_may_not(void **state) {
+  (void)state;
+  static const char *const fixed[] = {"seed", "batch-tokens", "optimizer", "ema"};
+  for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
+    char was[64], is[64], want[96];
+    snprintf(was, sizeof was, "lr = 1\n%s = 11\n", fixed[i]);
+    snprintf(is, sizeof is, "%s = 12\nlr = 1\n", fixed[i]);
+    assert_int_equal(resume(was, is), ERR_USAGE);
+    snprintf(want, sizeof want, "--%s is 12 and was 11", fixed[i]);
+    assert_says(want);
+    assert_int_equal(resume("lr = 1\n", is), ERR_USAGE);
+    snprintf(want, sizeof want, "--%s is 12 and was not set", fixed[i]);
+    assert_says(want);
+    assert_int_equal(resume(was, "lr = 1\n"), ERR_USAGE);
+    snprintf(want, sizeof want, "--%s is not set and was 11", fixed[i]);
+    assert_says(want);
+  }
+  /* All of them in one sentence. */
+  assert_int_equal(resume("seed = 1\nbatch-tokens = 5\n", "seed = 2\nbatch-tokens = 6\n"),
+                   ERR_USAGE);
+  assert_says("--seed is 2 and was 1; --batch-tokens is 6 and was 5");
+  /* A name that begins like another is another. */
+  OK(resume("seed = 1\nseeds = 2\n", "seeds = 3\nseed = 1\n"));
+}
+
+static void test_one_process_agrees_with_itself(void **state) {
+  (void)state;
+  Comm *comm;
+  OK(comm_open(&comm, 5));
+  OK(agree_ranks(comm, "seed = 1\n", NULL));
+  comm_close(comm, ERR_OK);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_the_same_again),
+      cmocka_unit_test(test_how_long_and_where_may_change),
+      cmocka_unit_test(test_what_the_state_hangs_on_may_not),
+      cmocka_unit_test(test_one_process_agrees_with_itself),
+  };
+  return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}

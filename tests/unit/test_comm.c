@@ -1,0 +1,144 @@
+/* A run of one rank, which loads nothing and waits for nobody; and launchers whose
+ * ranks cannot meet. Several ranks are tested by tests/ranks/check_comm.c. */
+#include "base/fault.h"
+#include "base/mem.h"
+#include "comm/reduce.h"
+#include "support.h"
+
+static const char *const launchers[] = {
+    "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "MV2_COMM_WORLD_SIZE",
+    "SLURM_STEP_NUM_TASKS", "PMIX_RANK"};
+
+static int no_launcher(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) unsetenv(launchers[i]);
+  return 0;
+}
+
+static void test_one_rank_alone(void **state) {
+  (void)state;
+  Comm *comm;
+  OK(comm_open(&comm, 5));
+  assert_int_equal(comm_rank(comm), 0);
+  assert_int_equal(comm_size(comm), 1);
+  assert_int_equal(comm_local_size(comm), 1);
+  assert_true(comm_threads(comm) >= 1);
+  double x[2] = {3, 4};
+  char bytes[] = "abc", **list;
+  comm_at(comm, 0, "somewhere");
+  comm_sum(comm, "sum", x, 2);
+  comm_broadcast(comm, "bytes", bytes, 3);
+  comm_allgather(comm, "all", bytes, (size_t[]){0, 3});
+  assert_true(x[0] == 3 && x[1] == 4);
+  assert_string_equal(bytes, "abc");
+  OK(comm_gather_text(comm, "text", "hello\nyou", 9, &list));
+  assert_string_equal(list[0], "hello\nyou");
+  mem_free(list);
+  comm_close(comm, ERR_OK);
+}
+
+static void note(Comm *comm, void *context) {
+  (void)comm;
+  ++*(int *)context;
+}
+
+static void test_jobs_run_in_place(void **state) {
+  (void)state;
+  Comm *comm;
+  int times = 0;
+  OK(comm_open(&comm, 5));
+  CommJob job = {.name = "note", .run = note, .context = &times};
+  comm_submit(comm, &job);
+  comm_wait(comm, &job);
+  assert_int_equal(times, 1);
+  comm_close(comm, ERR_OK);
+}
+
+static void test_rounds_of_one_rank_add_up_in_order(void **state) {
+  (void)state;
+  enum { N = 300 };
+  Comm *comm;
+  Reducer *q;
+  float g[N];
+  OK(comm_open(&comm, 5));
+  OK(reducer_new(&q, comm, g, N, &(ReduceSpec){.unit = 64, .bucket = 128, .rounds = true}));
+  static const float give[] = {1e8f, 1, -1e8f}; /* (1e8 + 1) - 1e8 is 0 in fp32 */
+  for (int round = 0; round < 3; round++) {
+    for (int i = 0; i < N; i++) g[i] = i % 2 ? give[round] : (float)i;
+    reducer_round(q, 1, round == 0, round == 2);
+    reducer_ready(q, 100, N);
+    reducer_ready(q, 0, 100);
+    reducer_finish(q);
+  }
+  for (int i = 0; i < N; i++) assert_true(g[i] == (i % 2 ? 0 : 3 * (float)i));
+  assert_int_equal(reducer_owned(q), N);
+  reducer_free(q);
+  comm_close(comm, ERR_OK);
+}
+
+static void test_no_memory_is_an_error(void **state) {
+  (void)state;
+  Comm *comm;
+  Reducer *q;
+  float g[64];
+  OK(comm_open(&comm, 5));
+  ReduceSpec spec = {.unit = 64, .bucket = 64, .rounds = true};
+  Err err = ERR_WORK;
+  for (uint64_t n = 1; err; n++) {
+    assert_true(n < 50);
+    mem_fail_after(n);
+    err = reducer_new(&q, comm, g, 64, &spec);
+    mem_fail_after(0);
+    if (err) assert_null(q);
+  }
+  reducer_free(q);
+  comm_close(comm, ERR_OK);
+}
+
+/* What the launcher promised and cannot be had is an error, never a run of one. */
+static void test_ranks_that_cannot_meet(void **state) {
+  (void)state;
+  Comm *comm;
+  setenv("SLURM_STEP_NUM_TASKS", "4", 1);
+  assert_int_equal(comm_open(&comm, 5), ERR_WORK);
+  assert_says("--mpi=pmix");
+  unsetenv("SLURM_STEP_NUM_TASKS");
+  setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+  setenv("TRIREME_PLUGIN_PATH", "/nowhere", 1);
+  assert_int_equal(comm_open(&comm, 5), ERR_WORK);
+  assert_says("2 ranks");
+  assert_says("libopenmpi-dev");
+  assert_null(comm);
+  setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
+  OK(comm_open(&comm, 5));
+  comm_close(comm, ERR_OK);
+}
+
+static void test_faults_come_when_they_are_due(void **state) {
+  (void)state;
+  assert_false(fault_now("nan", 0, 0));
+  setenv("TRIREME_FAULT", "nan:3:1,die:5,nan*:7:0", 1);
+  assert_false(fault_now("nan", 3, 0));
+  assert_false(fault_now("na", 3, 1));
+  assert_true(fault_now("nan", 3, 1));
+  assert_false(fault_now("nan", 3, 1)); /* once */
+  assert_true(fault_now("die", 5, 0));
+  assert_true(fault_now("nan", 7, 0));
+  assert_true(fault_now("nan", 7, 0)); /* whenever */
+  assert_false(fault_now("hang", 7, 0));
+  unsetenv("TRIREME_FAULT");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup(test_one_rank_alone, no_launcher),
+      cmocka_unit_test_setup(test_jobs_run_in_place, no_launcher),
+      cmocka_unit_test_setup(test_rounds_of_one_rank_add_up_in_order, no_launcher),
+      cmocka_unit_test_setup(test_no_memory_is_an_error, no_launcher),
+      cmocka_unit_test_setup(test_ranks_that_cannot_meet, no_launcher),
+      cmocka_unit_test(test_faults_come_when_they_are_due),
+  };
+  int bad = cmocka_run_group_tests(tests, NULL, NULL);
+  no_launcher(NULL);
+  return bad;
+}

@@ -1,0 +1,83 @@
+/* When a loss is out of its range: diverged, or a bad batch. */
+#include <math.h>
+
+#include "support.h"
+#include "train/health.h"
+
+/* A loss that falls from 7 towards 2 and trembles. */
+static double usual(int i) {
+  return 2 + 5 * exp(-i / 50.0) + 0.1 * sin(i * 1.7);
+}
+
+static void learn(Health *h, int steps) {
+  for (int i = 0; i < steps; i++) {
+    assert_true(health_take(h, usual(i)));
+    assert_true(health_good(h));
+  }
+}
+
+static void test_a_falling_loss_is_good(void **state) {
+  (void)state;
+  Health h = {0};
+  learn(&h, 2000);
+}
+
+static void test_what_is_no_number_ends_at_once(void **state) {
+  (void)state;
+  for (int steps = 0; steps < 60; steps += 30) {
+    Health h = {0};
+    learn(&h, steps);
+    assert_false(health_take(&h, NAN));
+    assert_false(health_good(&h));
+    h = (Health){0};
+    assert_false(health_take(&h, INFINITY));
+  }
+}
+
+/* So many steps on end are too many; one less is not. */
+static void runs_away(int learnt, double loss) {
+  Health h = {0};
+  learn(&h, learnt);
+  for (int i = 0; i < HEALTH_STEPS - 1; i++) {
+    assert_true(health_take(&h, loss));
+    assert_false(health_good(&h));
+  }
+  Health again = h;
+  assert_false(health_take(&h, loss));
+  assert_true(health_take(&again, usual(learnt)));
+  assert_true(health_good(&again));
+  assert_true(health_take(&again, loss));
+}
+
+static void test_a_loss_that_runs_away(void **state) {
+  (void)state;
+  runs_away(100, 12);
+  runs_away(1000, 3.5);
+  runs_away(HEALTH_WARM, 20);
+  /* The range is wide at first, but it is there: a run that begins, or goes on, with a
+   * rate far too high must not take its own losses for the usual ones. */
+  runs_away(1, 100);
+  runs_away(5, 1e7);
+}
+
+static void test_the_loss_may_rise_a_little(void **state) {
+  (void)state;
+  Health h = {0};
+  learn(&h, 500);
+  for (int i = 0; i < 100; i++) assert_true(health_take(&h, 2.3));
+  assert_true(health_good(&h));
+  h = (Health){0};
+  assert_true(health_take(&h, 7)); /* the first steps of a high rate */
+  for (int i = 0; i < 10; i++) assert_true(health_take(&h, 9 + i));
+  assert_true(health_good(&h));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_a_falling_loss_is_good),
+      cmocka_unit_test(test_what_is_no_number_ends_at_once),
+      cmocka_unit_test(test_a_loss_that_runs_away),
+      cmocka_unit_test(test_the_loss_may_rise_a_little),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -179,12 +179,12 @@ static void test_lengths(void **state) {
   Hypothesis best[12];
   open_tiny(&t);
   BeamSpec spec = {.beam = 4, .alpha = 0.6f, .extra = 6, .nbest = 4, .most = 3};
-  OK(beam_new(&beam, &t.config, &t.backend, t.w, &spec, 64, 8));
+  OK(beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
   OK(beam_search(beam, src, off, 3, best));
   for (int i = 0; i < 12; i++) assert_true(best[i].len <= 3);
   beam_free(beam);
   spec.most = 0;
-  OK(beam_new(&beam, &t.config, &t.backend, t.w, &spec, 64, 8));
+  OK(beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
   int32_t lengths[] = {1, 9, 20};
   beam_set_lengths(beam, lengths);
   OK(beam_search(beam, src, off, 3, best));
@@ -208,7 +208,7 @@ static void test_packed_search(void **state) {
   open_tiny(&t);
   BeamSpec spec = {.beam = 4, .alpha = 0.6f, .extra = 6, .nbest = 4};
   for (int i = 0; i < 2; i++) {
-    OK(beam_new(&beam[i], &t.config, &t.backend, t.w, &spec, 64, 8));
+    OK(beam_new(&beam[i], &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
     if (i) OK(beam_pack(beam[i]));
     OK(beam_search(beam[i], src, off, 3, best[i]));
   }
@@ -254,7 +254,7 @@ static void test_samples_do_not_depend_on_the_batch(void **state) {
     BeamSpec spec = {.beam = 4, .extra = 6, .nbest = 4, .random = true};
     spec.sample = (SampleSpec){.temperature = 0.8f, .top_k = top, .seed = 5};
     uint64_t lines[] = {100, 7, 1ull << 40};
-    OK(beam_new(&beam, &t.config, &t.backend, t.w, &spec, 64, 8));
+    OK(beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
     beam_set_lines(beam, lines);
     OK(beam_search(beam, src, off, 3, best));
     for (int i = 0; i < 12; i++) keep(&all[i], &best[i]);
@@ -271,7 +271,7 @@ static void test_samples_do_not_depend_on_the_batch(void **state) {
     }
     beam_free(beam);
     spec.beam = spec.nbest = 1; /* fewer of them: the first stays the first */
-    OK(beam_new(&beam, &t.config, &t.backend, t.w, &spec, 64, 8));
+    OK(beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
     beam_set_lines(beam, lines);
     OK(beam_search(beam, src, off, 3, best));
     for (int s = 0; s < 3; s++) {
@@ -280,7 +280,7 @@ static void test_samples_do_not_depend_on_the_batch(void **state) {
     }
     beam_free(beam);
     spec.sample.seed = 6; /* another seed: something else */
-    OK(beam_new(&beam, &t.config, &t.backend, t.w, &spec, 64, 8));
+    OK(beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
     beam_set_lines(beam, lines);
     OK(beam_search(beam, src, off, 3, best));
     differ = 0;
@@ -303,12 +303,12 @@ static void test_top_1_is_greedy(void **state) {
   Kept greedy[3], drawn;
   open_tiny(&t);
   BeamSpec spec = {.beam = 1, .extra = 6, .nbest = 1};
-  OK(beam_new(&beam, &t.config, &t.backend, t.w, &spec, 64, 8));
+  OK(beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
   OK(beam_search(beam, src, off, 3, best));
   for (int s = 0; s < 3; s++) keep(&greedy[s], &best[s]);
   beam_free(beam);
   spec.random = true, spec.sample = (SampleSpec){.temperature = 1, .top_k = 1, .seed = 1};
-  OK(beam_new(&beam, &t.config, &t.backend, t.w, &spec, 64, 8));
+  OK(beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
   OK(beam_search(beam, src, off, 3, best));
   for (int s = 0; s < 3; s++) {
     keep(&drawn, &best[s]);
@@ -353,7 +353,7 @@ static void test_no_memory(void **state) {
     Hypothesis best[3];
     BeamSpec spec = {.beam = 2, .extra = 6, .nbest = 1};
     mem_fail_after(n);
-    Err err = beam_new(&beam, &t.config, &t.backend, t.w, &spec, 64, 8);
+    Err err = beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8);
     if (!err) err = beam_pack(beam);
     if (!err) err = beam_search(beam, src, off, 3, best);
     mem_fail_after(0);

@@ -12,6 +12,14 @@ setup() {
   T=$BATS_TEST_TMPDIR
 }
 
+# last_step RUN: the last that its record shows; 0 before the first.
+last_step() {
+  local line
+  line=$(tail -n 1 "$1/metrics.jsonl" 2> /dev/null || true)
+  line=${line##*\"step\":}
+  echo "${line%%[!0-9]*}" | sed 's/^$/0/'
+}
+
 # start NAME [OPTION…]: three ranks that never end, in the background; their output in
 # NAME.out, mpirun's number in $child.
 start() {
@@ -20,6 +28,16 @@ start() {
   mpirun -n 3 "$TRIREME" train --data "$SET" --run "$T/$name" "${MODEL[@]}" --quiet --steps 1000000 --log-every 5 "$@" \
     > "$T/$name.out" 2>&1 3>&- &
   child=$!
+}
+
+# until_step NAME STEP: until that step is done, however slow this machine is.
+until_step() {
+  local i
+  for i in $(seq 1200); do
+    [ "$(last_step "$T/$1")" -ge "$2" ] && return 0
+    sleep 0.1
+  done
+  return 1
 }
 
 # ended NAME CHILD RANK WORDS: within ten seconds, not with 0, and with one line that
@@ -47,6 +65,7 @@ pid_of() {
   need_mpi
   for rank in 0 1 2; do
     TRIREME_FAULT=die:100:$rank start "die$rank"
+    until_step "die$rank" 100
     ended "die$rank" $child $rank "has died"
   done
   start killed
@@ -61,6 +80,8 @@ pid_of() {
   hang1=$child
   TRIREME_FAULT=hang:6:0 start hang0
   hang0=$child
+  until_step hang1 5
+  until_step hang0 5
   start stop2
   until_there "$T/stop2/metrics.jsonl"
   victim=$(pid_of stop2 2)
@@ -126,14 +147,6 @@ pid_of() {
   run train 1 "$T/run" --resume --steps 60 --save-every 10 --max-rollbacks 5
   [ "$status" -eq 0 ]
   perl -e 'exit !($ARGV[0] < 6)' "$(figures loss "$T/run" | tail -n 1)"
-}
-
-# last_step RUN: the last that its record shows; 0 before the first.
-last_step() {
-  local line
-  line=$(tail -n 1 "$1/metrics.jsonl" 2> /dev/null || true)
-  line=${line##*\"step\":}
-  echo "${line%%[!0-9]*}" | sed 's/^$/0/'
 }
 
 @test "killed fifty times, anywhere, it always goes on, and ends with the bits of a run never killed" {

@@ -61,9 +61,14 @@ static const OptVerb verbs[] = {
      .run = cmd_score},
     {.name = "bench",
      .summary = "how fast this machine does a part of the work",
-     .usage = "reader DIR [--batch-tokens N] [--time T] [--json]",
-     .about = "reader: how many tokens a second come out of a data set as packed batches.",
-     .examples = "  trireme bench reader data/demo --batch-tokens 25600\n",
+     .usage = "reader DIR | train --lengths FILE [--preset NAME] | translate --lengths FILE "
+              "[--preset NAME]",
+     .about = "reader: how many tokens a second come out of a data set as packed batches. "
+              "train: steps of a model with random weights on sentences of the lengths in a "
+              "file, source and target a line. translate: beam search on the same.",
+     .examples = "  trireme bench reader data/demo --batch-tokens 25600\n"
+                 "  trireme bench train --lengths lengths.tsv --preset small --batch-tokens "
+                 "2048\n",
      .operands = "the name of a bench",
      .min_operands = 1,
      .max_operands = 2,

@@ -162,7 +162,7 @@ const OptSpec cmd_options[] = {
     COUNT("save-every", "STEPS", "1000", 1, 1e12, "train", "Validation and checkpoints",
           "Save a checkpoint this often"),
     COUNT("keep", "N", "5", 1, 1e6, "train", "Validation and checkpoints",
-          "Checkpoints kept, beside the best"),
+          "Checkpoints kept, beside the best; never fewer than --average wants"),
     COUNT("average", "K", "5", 0, 1000, "train", "Validation and checkpoints",
           "At the end, the mean of the last K checkpoints as a model of its own; 0 is none"),
     COUNT(

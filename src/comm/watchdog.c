@@ -100,7 +100,8 @@ static void judge(Comm *c, int r, double now) {
   double allowed = p->note.allowed > c->silence ? p->note.allowed : c->silence;
   if (is_gone(c, p)) {
     snprintf(what, sizeof what, "has died (process %d)", (int)p->who.pid);
-  } else if (now - p->heard > c->silence) {
+  } else if (now - p->heard > c->silence ||
+             (now - p->moved > allowed && now - p->heard > 5 * EVERY)) {
     snprintf(what, sizeof what,
              "has not been heard of for %.0f s: killed, stopped, or cut off from the network",
              now - p->heard);

@@ -12,6 +12,14 @@ setup() {
   T=$BATS_TEST_TMPDIR
 }
 
+# last_step RUN: the last that its record shows; 0 before the first.
+last_step() {
+  local line
+  line=$(tail -n 1 "$1/metrics.jsonl" 2> /dev/null || true)
+  line=${line##*\"step\":}
+  echo "${line%%[!0-9]*}" | sed 's/^$/0/'
+}
+
 # start NAME [OPTION…]: three ranks that never end, in the background; their output in
 # NAME.out, mpirun's number in $child.
 start() {
@@ -20,6 +28,16 @@ start() {
   mpirun -n 3 "$TRIREME" train --data "$SET" --run "$T/$name" "${MODEL[@]}" --quiet --steps 1000000 --log-every 5 "$@" \
     > "$T/$name.out" 2>&1 3>&- &
   child=$!
+}
+
+# until_step NAME STEP: until that step is done, however slow this machine is.
+until_step() {
+  local i
+  for i in $(seq 1200); do
+    [ "$(last_step "$T/$1")" -ge "$2" ] && return 0
+    sleep 0.1
+  done
+  return 1
 }
 
 # ended NAME CHILD RANK WORDS: within ten seconds, not with 0, and with one line that
@@ -47,6 +65,7 @@ pid_of() {
   need_mpi
   for rank in 0 1 2; do
     TRIREME_FAULT=die:100:$rank start "die$rank"
+    until_step "die$rank" 100
     ended "die$rank" $child $rank "has died"
   done
   start killed
@@ -61,6 +80,8 @@ pid_of() {
   hang1=$child
   TRIREME_FAULT=hang:6:0 start hang0
   hang0=$child
+  until_step hang1 5
+  until_step hang0 5
   start stop2
   until_there "$T/stop2/metrics.jsonl"
   victim=$(pid_of stop2 2)
@@ -128,9 +149,6 @@ pid_of() {
   perl -e 'exit !($ARGV[0] < 6)' "$(figures loss "$T/run" | tail -n 1)"
 }
 
-# last_step RUN: the last that its record shows; 0 before the first.
-last_step() { { echo 0; figures step "$1"; } 2> /dev/null | tail -n 1; }
-
 @test "killed fifty times, anywhere, it always goes on, and ends with the bits of a run never killed" {
   RANDOM=7
   options=(--save-every 1 --keep 2 --micro-batches 1)
@@ -139,18 +157,22 @@ last_step() { { echo 0; figures step "$1"; } 2> /dev/null | tail -n 1; }
     if [ -d "$T/run" ]; then more=--resume before=$(last_step "$T/run"); else more='' before=0; fi
     "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" "${options[@]}" $more --steps 1000000 > /dev/null 2> "$T/err" 3>&- &
     child=$!
+    alive=no
     if [ $((i % 10)) -ne 0 ]; then # the tenth dies while it starts
       for k in $(seq 1000); do
-        [ "$(last_step "$T/run")" -gt "$before" ] && lived=$((lived + 1)) && break
+        if [ "$(last_step "$T/run")" -gt "$before" ]; then
+          alive=yes lived=$((lived + 1))
+          break
+        fi
         kill -0 $child || { cat "$T/err"; false; }
       done
     fi
     perl -e 'select undef, undef, undef, $ARGV[0] / 32768 * 0.04' $RANDOM
     kill -9 $child
     wait $child || true
-    # Lost are the step at hand and the two whose saving was under way, no more.
+    # Lost are at most the two steps whose saving was under way.
     resumed=$(sed -n 's/^resume  *step \([0-9]*\),.*/\1/p' "$T/err")
-    [ "$before" -eq 0 ] || [ "$i" -eq 1 ] || [ -z "$resumed" ] || [ "$resumed" -ge $((before - 2)) ]
+    if [ $alive = yes ]; then [ "${resumed:-0}" -ge $((before - 2)) ]; fi
     if ls "$T/run/checkpoints" | grep -vqxE 'step-[0-9]+|latest|best'; then inside=$((inside + 1)); fi
   done
   [ "$lived" -ge 40 ]

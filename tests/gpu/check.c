@@ -226,7 +226,9 @@ void expect(Array *a, const float *want, double limit, const char *what) {
       memcpy(&half, got + begin + 2 * i, 2);
       x = from_bits(a->type, half);
     }
-    double room = type_epsilon(a->type) * (fabs((double)want[i]) + rms);
+    /* fp16 has no steps below 2^-24. */
+    double room = type_epsilon(a->type) * (fabs((double)want[i]) + rms) +
+                  (a->type == TYPE_F16 ? 0x1p-24 : 0);
     double off = fabs((double)x - want[i]) / (room > 0 ? room : 1e-30);
     if (limit == 0) off = INFINITY; /* to the bit, but for the sign of 0 */
     if (x == want[i]) off = 0;

@@ -27,7 +27,7 @@ static TrainSpec spec_of(const Way *w) {
                  .exchange_bf16 = w->bf16,
                  .reproducible = w->reproducible,
                  .bucket = 16384, /* several buckets */
-                 .threads = 1,
+                 .backend = {.device = "cpu", .precision = "fp32", .threads = 1},
                  .save_every = 1000,
                  .log_every = 1,
                  .keep = 1,

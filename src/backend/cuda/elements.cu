@@ -14,7 +14,7 @@
 template <Activation ACT>
 static __device__ __forceinline__ float act(float x) {
   if (ACT == ACT_RELU) return fmaxf(x, 0);
-  if (ACT == ACT_GELU) return 0.5f * x * (1 + erff(x * SQRT_HALF));
+  if (ACT == ACT_GELU) return 0.5f * x * erfcf(-x * SQRT_HALF); /* 1 + erf, near 0 too */
   return x / (1 + expf(-x));
 }
 
@@ -22,7 +22,7 @@ template <Activation ACT>
 static __device__ __forceinline__ float act_slope(float x) {
   if (ACT == ACT_RELU) return x > 0 ? 1 : 0;
   if (ACT == ACT_GELU)
-    return 0.5f * (1 + erff(x * SQRT_HALF)) + 0.5f * x * SQRT_TWO_OVER_PI * expf(-0.5f * x * x);
+    return 0.5f * erfcf(-x * SQRT_HALF) + 0.5f * x * SQRT_TWO_OVER_PI * expf(-0.5f * x * x);
   float s = 1 / (1 + expf(-x));
   return s * (1 + x * (1 - s));
 }

@@ -53,12 +53,14 @@ typedef struct {
 } Attention;
 
 /* One query a row over the keys and values of earlier positions, wherever they lie:
- * key j of row r is row at[r][j] of k and v, or first[r] + j where `at` is NULL. */
+ * key j of row r is row at[r * at_ld + j] of k and v, or first[r] + j where `at` is
+ * NULL. */
 typedef struct {
-  size_t rows, heads, d;    /* d of one head */
-  const int32_t *const *at; /* (rows) lists of rows, or NULL */
-  const int32_t *first;     /* (rows), where `at` is NULL */
-  const int32_t *len;       /* (rows) keys, 1 to 65536 */
+  size_t rows, heads, d; /* d of one head */
+  const int32_t *at;     /* (rows, at_ld) lists of rows, or NULL */
+  size_t at_ld;
+  const int32_t *first; /* (rows), where `at` is NULL */
+  const int32_t *len;   /* (rows) keys, 1 to 65536 */
   size_t q_ld, kv_ld, o_ld;
 } CachedAttention;
 
@@ -86,10 +88,11 @@ typedef struct {
 
 typedef struct Backend {
   const char *name;
-  char about[160]; /* one line: kernels, threads */
-  Type type;       /* of activations and low weights */
-  bool bf16;       /* cpu: round operands of products to bf16 */
-  bool host;       /* its memory is the program's own: pointers may be followed */
+  char about[160];  /* one line: kernels, threads */
+  Type type;        /* of activations and low weights */
+  bool bf16;        /* cpu: round operands of products to bf16 */
+  bool host;        /* its memory is the program's own: pointers may be followed */
+  size_t most_best; /* words of a row that `top` can find; 0: any number */
   int threads;
   void *state;                     /* a device's own, or NULL */
   void (*close)(struct Backend *); /* or NULL; see backend_close */
@@ -107,6 +110,9 @@ typedef struct Backend {
   Err (*get)(const struct Backend *, void *to, const void *from, size_t bytes);
   void (*copy)(const struct Backend *, void *to, const void *from, size_t bytes);
   void (*zero)(const struct Backend *, void *block, size_t bytes);
+  /* Rows of `width` elements of the backend's type, to_ld and from_ld elements apart. */
+  void (*copy_rows)(const struct Backend *, void *to, size_t to_ld, const void *from,
+                    size_t from_ld, size_t rows, size_t width);
   Err (*sync)(const struct Backend *); /* waits until all work is done */
   /* low = full, rounded to the backend's type. */
   void (*lower)(const struct Backend *, void *low, const float *full, size_t n);
@@ -150,6 +156,10 @@ typedef struct Backend {
 
   void (*attend_cached)(const struct Backend *, void *o, const void *q, const void *k,
                         const void *v, const CachedAttention *);
+  /* The lists (rows, ld) that attend_cached reads, one longer: list r begins with the
+   * first n of list parent[r] of `from`, and goes on with first + r. n is below ld. */
+  void (*extend)(const struct Backend *, int32_t *to, const int32_t *from,
+                 const int32_t *parent, size_t rows, size_t ld, size_t n, int32_t first);
 
   /* y = drop(act(x)); the way back needs x, and dx may be dy. */
   void (*activate)(const struct Backend *, void *y, const void *x, size_t n, Activation,
@@ -166,9 +176,9 @@ typedef struct Backend {
 
   /* The `best` largest of each row of logits, largest first and the smaller id among
    * equals, as value and id (rows, best); lse (rows): log of the sum of all exps.
-   * best is at most vocab. */
-  void (*top)(const struct Backend *, float *value, int32_t *id, float *lse,
-              const void *logits, size_t rows, size_t vocab, size_t best);
+   * best is at most vocab, and at most most_best. */
+  void (*top)(const struct Backend *, float *value, int32_t *id, float *lse, const void *logits,
+              size_t rows, size_t vocab, size_t best);
 
   /* The sum of squares of each NORM_UNIT elements, the last unit may be shorter:
    * sums (n / NORM_UNIT, rounded up), in the program's memory. Waits; what a device

@@ -1,4 +1,5 @@
-/* The memory door for the program's own memory. Relies on base/mem. */
+/* The memory door for the program's own memory, and what only copies within it.
+ * Relies on base/mem. */
 #include "backend/host.h"
 
 #include <string.h>
@@ -30,6 +31,23 @@ static void zero(const Backend *b, void *block, size_t bytes) {
   memset(block, 0, bytes);
 }
 
+static void copy_rows(const Backend *b, void *to, size_t to_ld, const void *from,
+                      size_t from_ld, size_t rows, size_t width) {
+  float *y = to;
+  const float *x = from;
+  (void)b;
+  for (size_t i = 0; i < rows; i++) memcpy(y + i * to_ld, x + i * from_ld, width * sizeof *y);
+}
+
+static void extend(const Backend *b, int32_t *to, const int32_t *from, const int32_t *parent,
+                   size_t rows, size_t ld, size_t n, int32_t first) {
+  (void)b;
+  for (size_t r = 0; r < rows; r++, to += ld) {
+    if (n) memcpy(to, from + (size_t)parent[r] * ld, n * sizeof *to);
+    to[n] = first + (int32_t)r;
+  }
+}
+
 static Err sync_all(const Backend *b) {
   (void)b;
   return ERR_OK;
@@ -44,5 +62,6 @@ void host_memory(Backend *b) {
   b->host = true;
   b->alloc = alloc, b->release = release;
   b->put = copy, b->get = get, b->copy = copy, b->zero = zero;
+  b->copy_rows = copy_rows, b->extend = extend;
   b->sync = sync_all, b->lower = lower;
 }

@@ -7,7 +7,7 @@
 void reference_step(Backend *b);
 
 static size_t key_row(const CachedAttention *a, size_t r, size_t j) {
-  return a->at ? (size_t)a->at[r][j] : (size_t)a->first[r] + j;
+  return a->at ? (size_t)a->at[r * a->at_ld + j] : (size_t)a->first[r] + j;
 }
 
 /* The score of key j, anew each time it is asked for. */

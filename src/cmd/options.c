@@ -204,13 +204,12 @@ const OptSpec cmd_options[] = {
     FLAG("scores", "translate", "Search", "The score before each translation"),
     CHOICE("precision", "NAME", "fp32", "fp32|tf32|bf16|fp16", "train translate bench", G_RUN,
            "Of the matrix products and, on a GPU, of what lies between them"),
-    TEXT("device", "NAME", "auto", "train bench", G_RUN,
+    TEXT("device", "NAME", "auto", "train translate bench", G_RUN,
          "auto (a GPU where there is one), cpu, cuda or cuda:N"),
-    TEXT("device", "NAME", "cpu", "translate", G_RUN, "Where to compute: cpu"),
 
     /* inspect */
     COUNT("batch-tokens", "N", "4096", 16, 16777216, "inspect bench train translate", "Batches",
-          "Rows of a batch on each side"),
+          "Rows of a batch on each side; translate on a GPU: 16384 where nothing is said"),
     COUNT("samples", "N", "3", 0, 1000, "inspect train", "What to show",
           "Sample pairs, or translations at validation"),
     CHOICE("split", "NAME", "train", "train|valid|test", "inspect", "What to show",

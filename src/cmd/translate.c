@@ -11,9 +11,12 @@
 #include "cmd/cmd.h"
 #include "data/input.h"
 #include "model/store.h"
+#include "model/weights.h"
 
-#define BLOCK_LINES ((size_t)512) /* translated together, sorted by length */
-#define PATIENCE    20            /* ms that a writer may take between two lines of a block */
+/* Lines translated together, sorted by length: a device needs many at once. */
+#define BLOCK_LINES        ((size_t)512)
+#define BLOCK_LINES_DEVICE ((size_t)4096)
+#define PATIENCE           20 /* ms that a writer may take between two lines of a block */
 
 typedef struct {
   Backend backend;
@@ -21,7 +24,9 @@ typedef struct {
   Params params;
   Tokenizer tokenizer;
   Translator *translator;
-  float *w;
+  Weights weights;
+  float *w;     /* as the file has them; NULL once a device has its own */
+  size_t block; /* lines */
   bool scores;
   int nbest;
 } Job;
@@ -33,6 +38,11 @@ static Err open_model(Job *job, const char *dir) {
   TRY(mem_alloc_aligned(&job->w, job->params.padded * sizeof(float)));
   TRY(file_join(path, dir, "weights.safetensors"));
   TRY(store_load_array(&job->params, job->w, path));
+  TRY(weights_new(&job->weights, &job->backend, job->w, job->params.padded));
+  if (!job->backend.host) {
+    mem_free(job->w);
+    job->w = NULL;
+  }
   TRY(file_join(path, dir, "tokenizer.model"));
   TRY(tokenizer_open(&job->tokenizer, path));
   if (job->tokenizer.vocab != job->config.vocab) {
@@ -69,9 +79,9 @@ static Err check_text(const Input *in, const char *line, size_t len) {
 
 /* Lines of a block: as many as there are without waiting for more, but one at least;
  * on a terminal one at a time. */
-static Err read_block(Input *in, bool interactive, Str *text, size_t *at, size_t *n,
-                      bool *end) {
-  size_t most = interactive ? 1 : BLOCK_LINES;
+static Err read_block(Input *in, size_t most, bool interactive, Str *text, size_t *at,
+                      size_t *n, bool *end) {
+  if (interactive) most = 1;
   str_clear(text);
   for (*n = 0; *n < most && (*n == 0 || input_ready(in, PATIENCE));) {
     const char *one;
@@ -94,14 +104,14 @@ static Err read_block(Input *in, bool interactive, Str *text, size_t *at, size_t
 /* What came before a fault is still translated. */
 static Err translate_block(Job *job, Input *in, bool interactive, Str *text, Line *line,
                            bool *end) {
-  size_t at[BLOCK_LINES + 1] = {0}, n, cut;
-  ErrRecord fault = err_take(read_block(in, interactive, text, at, &n, end));
+  size_t at[BLOCK_LINES_DEVICE + 1] = {0}, n, cut;
+  ErrRecord fault = err_take(read_block(in, job->block, interactive, text, at, &n, end));
   for (size_t i = 0; i < n; i++) line[i] = (Line){str_text(text) + at[i], at[i + 1] - at[i]};
   if (n > 0) {
     TRY(translator_run(job->translator, line, n, print_line, job, &cut));
     if (fflush(stdout) != 0) return err_set(ERR_WORK, "cannot write standard output");
     if (cut) {
-      char more[48] = "";
+      char more[64] = "";
       if (cut > 1) snprintf(more, sizeof more, " (and %zu of the next %zu)", cut - 1, n);
       log_warn(
           "line %llu%s is longer than the %d tokens the model has positions for, and "
@@ -117,7 +127,7 @@ static Err translate(Job *job, const char *path) {
   Input *in;
   Str text = {0};
   Line *line;
-  TRY(mem_alloc(&line, BLOCK_LINES, sizeof *line));
+  TRY(mem_alloc(&line, job->block, sizeof *line));
   Err err = input_open(&in, path);
   bool interactive = strcmp(path, "-") == 0 && isatty(STDIN_FILENO);
   if (!err && interactive) log_info("type a sentence and press Enter; Ctrl-D ends");
@@ -177,14 +187,17 @@ Err cmd_translate(OptSet *opts) {
   BackendSpec backend = {opt_text(opts, "device"), opt_text(opts, "precision"),
                          (int)opt_count(opts, "threads")};
   TRY_DONE(backend_open(&job.backend, &backend));
+  job.block = job.backend.host ? BLOCK_LINES : BLOCK_LINES_DEVICE;
   TRY_DONE(open_model(&job, dir));
-  TRY_DONE(translator_new(&job.translator, &job.config, &job.backend, (Weights){job.w, job.w},
-                          &job.tokenizer, &spec, (size_t)opt_count(opts, "batch-tokens")));
+  size_t rows = opt_given(opts, "batch-tokens") ? (size_t)opt_count(opts, "batch-tokens") : 0;
+  TRY_DONE(translator_new(&job.translator, &job.config, &job.backend, job.weights,
+                          &job.tokenizer, &spec, rows));
   err = translate(&job, opt_text(opts, "input"));
 done:
   translator_free(job.translator);
   tokenizer_close(&job.tokenizer);
   params_free(&job.params);
+  weights_free(&job.weights, &job.backend);
   mem_free(job.w);
   backend_close(&job.backend);
   return err;

@@ -15,7 +15,7 @@
 typedef struct {
   float sum;     /* log probability so far */
   int32_t *word; /* (longest) what was written */
-  int32_t *path; /* (longest) its rows in the decoder's cache */
+  int32_t row;   /* of the last step, which wrote its newest word */
   int which;     /* of the sentence's samples */
 } Alive;
 
@@ -48,14 +48,17 @@ struct Beam {
   const uint64_t *line;
   const int32_t *length;
   Sentence *sentence;
-  int32_t *words;        /* memory of all hypotheses */
-  int32_t *position;     /* (rows) of the source */
-  int32_t *owner, *word; /* (slots) of the rows of a step */
-  int32_t **path;
-  size_t best; /* words looked at in each row */
-  float *value, *lse;
-  int32_t *id;          /* value, id (slots, best) */
-  Candidate *candidate; /* (2 * beam) */
+  int32_t *words;                 /* memory of all hypotheses */
+  int32_t *position;              /* (rows) of the source */
+  int32_t *owner, *word, *parent; /* (slots) of the rows of a step */
+  size_t best;                    /* words looked at in each row */
+  float *found, *there;           /* what was found in a step, here and in the backend's
+                                     memory; one array where that is ours: */
+  float *value, *lse;             /* (rows of the step, best), (rows) */
+  int32_t *id;                    /* (rows of the step, best) */
+  char *logits;                   /* (slots, vocab) where a device's are needed here, */
+  float *wide;                    /* and one row of them in floats */
+  Candidate *candidate;           /* (2 * beam) */
   BeamTimes times;
 };
 
@@ -66,23 +69,33 @@ static size_t words_of_row(const BeamSpec *spec, size_t vocab) {
   return n + 3 < vocab ? n + 3 : vocab;
 }
 
+/* What `top` finds, and where a device's logits go when words are drawn from all. */
+static Err new_results(Beam *b, size_t slots) {
+  const Backend *backend = &b->backend;
+  size_t bytes = slots * (2 * b->best + 1) * sizeof *b->found,
+         vocab = (size_t)b->t.config.vocab;
+  TRY(backend->alloc(backend, &b->there, bytes));
+  b->found = b->there;
+  if (backend->host) return ERR_OK;
+  TRY(mem_alloc_aligned(&b->found, bytes));
+  if (!b->spec.random || b->spec.sample.top_k) return ERR_OK;
+  TRY(mem_alloc_aligned(&b->logits, slots * vocab * type_size(backend->type)));
+  return mem_alloc_aligned(&b->wide, vocab * sizeof *b->wide);
+}
+
 static Err new_lists(Beam *b, size_t slots) {
   size_t beam = (size_t)b->spec.beam;
   TRY(mem_alloc(&b->sentence, b->sentences, sizeof *b->sentence));
-  TRY(mem_alloc(&b->words, 3 * slots * b->longest, sizeof *b->words));
+  TRY(mem_alloc(&b->words, 2 * slots * b->longest, sizeof *b->words));
   TRY(mem_alloc(&b->position, b->rows, sizeof *b->position));
-  TRY(mem_alloc(&b->owner, 2 * slots, sizeof *b->owner));
-  b->word = b->owner + slots;
-  TRY(mem_alloc(&b->path, slots, sizeof *b->path));
-  TRY(mem_alloc(&b->value, slots * b->best, sizeof *b->value));
-  TRY(mem_alloc(&b->id, slots * b->best, sizeof *b->id));
-  TRY(mem_alloc(&b->lse, slots, sizeof *b->lse));
+  TRY(mem_alloc(&b->owner, 3 * slots, sizeof *b->owner));
+  b->word = b->owner + slots, b->parent = b->word + slots;
   TRY(mem_alloc(&b->candidate, 2 * beam, sizeof *b->candidate));
   int32_t *at = b->words;
   for (size_t s = 0; s < b->sentences; s++) {
-    for (size_t k = 0; k < beam; k++, at += 3 * b->longest) {
-      b->sentence[s].hyp[k] = (Alive){.word = at, .path = at + b->longest};
-      b->sentence[s].best[k].word = at + 2 * b->longest;
+    for (size_t k = 0; k < beam; k++, at += 2 * b->longest) {
+      b->sentence[s].hyp[k] = (Alive){.word = at};
+      b->sentence[s].best[k].word = at + b->longest;
     }
   }
   return ERR_OK;
@@ -93,17 +106,24 @@ Err beam_new(Beam **out, const ModelConfig *config, const Backend *backend, Weig
   *out = NULL;
   if (spec->beam < 1 || spec->beam > MOST_BEAM)
     return err_set(ERR_USAGE, "a beam has 1 to %d hypotheses, not %d", MOST_BEAM, spec->beam);
+  size_t best = words_of_row(spec, (size_t)config->vocab);
+  if (backend->most_best && best > backend->most_best)
+    return err_set(ERR_USAGE,
+                   "%s draws among at most %zu words, or among all; lower --top-k, or use "
+                   "--device cpu",
+                   backend->name, backend->most_best - 3);
   Beam *b;
   TRY(mem_alloc(&b, 1, sizeof *b));
   size_t slots = sentences * (size_t)spec->beam;
   b->spec = *spec, b->rows = rows, b->sentences = sentences, b->backend = *backend;
   b->backend.packed = NULL;
   b->longest = (size_t)config->longest;
-  b->best = words_of_row(spec, (size_t)config->vocab);
+  b->best = best;
   Err err;
   TRY_DONE(
       transformer_new(&b->t, config, &b->backend, rows > slots ? rows : slots, slots, false));
   TRY_DONE(decoder_new(&b->decoder, &b->t, w, slots));
+  TRY_DONE(new_results(b, slots));
   err = new_lists(b, slots);
 done:
   if (err)
@@ -118,14 +138,14 @@ void beam_free(Beam *b) {
   decoder_free(&b->decoder);
   transformer_free(&b->t);
   if (b->backend.unpack) b->backend.unpack(&b->backend);
+  if (b->found != b->there) mem_free(b->found);
+  if (b->there) b->backend.release(&b->backend, b->there);
+  mem_free(b->logits);
+  mem_free(b->wide);
   mem_free(b->sentence);
   mem_free(b->words);
   mem_free(b->position);
   mem_free(b->owner);
-  mem_free(b->path);
-  mem_free(b->value);
-  mem_free(b->id);
-  mem_free(b->lse);
   mem_free(b->candidate);
   mem_free(b);
 }
@@ -202,14 +222,13 @@ static void end_hypothesis(Beam *b, Sentence *s, const Candidate *c, size_t len)
   s->best[i] = (Ended){score, c->score, memory, len};
 }
 
-/* What was written, and where its keys and values lie: `len` is the newest. */
 static void copy_hypothesis(Alive *to, const Alive *from, size_t len) {
   memcpy(to->word, from->word, len * sizeof *to->word);
-  memcpy(to->path, from->path, (len + 1) * sizeof *to->path);
+  to->row = from->row;
 }
 
 /* Takes the continuations: ends some, lets the best of the others live. A parent's
- * lists go to its first child, copies to the rest. */
+ * list of words goes to its first child, copies to the rest. */
 static void advance(Beam *b, Sentence *s, int n, size_t len) {
   int beam = b->spec.beam, alive = 0, unused = 0;
   Alive next[MOST_BEAM];
@@ -273,15 +292,24 @@ static int draw_word(Beam *b, const Sentence *s, const Alive *hyp, size_t row, f
   return (int)word;
 }
 
+/* A row of the logits, which the drawing may change; NULL where it needs none. */
+static float *row_of(Beam *b, void *logits, size_t row) {
+  size_t vocab = (size_t)b->t.config.vocab;
+  if (b->backend.host) return (float *)logits + row * vocab;
+  if (!b->logits) return NULL;
+  type_widen(b->backend.type, b->wide, b->logits + row * vocab * type_size(b->backend.type),
+             vocab);
+  return b->wide;
+}
+
 /* Each sample goes its own way; its place among the results is its number. */
-static void advance_samples(Beam *b, Sentence *s, uint64_t line, size_t row, float *logits,
+static void advance_samples(Beam *b, Sentence *s, uint64_t line, size_t row, void *logits,
                             size_t len) {
   int alive = 0, count = s->alive;
   for (int k = 0; k < count; k++, row++) {
     float log_probability;
     Alive h = s->hyp[k];
-    int word = draw_word(b, s, &h, row, logits + row * (size_t)b->t.config.vocab, line, len,
-                         &log_probability);
+    int word = draw_word(b, s, &h, row, row_of(b, logits, row), line, len, &log_probability);
     h.sum += log_probability;
     bool ends = word == b->t.config.eos;
     if (!ends) h.word[len] = word;
@@ -334,6 +362,7 @@ static Err begin(Beam *b, const int32_t *src, const int32_t *off, size_t n) {
   double start = progress_clock();
   TRY(decoder_begin(&b->decoder, src, b->position, off, n, /* about as long as the source */
                     (size_t)off[n] * (size_t)spec->beam));
+  TRY(b->backend.sync(&b->backend));
   b->times.encode += progress_clock() - start;
   return ERR_OK;
 }
@@ -343,9 +372,10 @@ static size_t gather_rows(Beam *b, size_t n, size_t len) {
   int32_t start = b->t.config.bos >= 0 ? b->t.config.bos : b->t.config.eos;
   size_t rows = 0;
   for (size_t s = 0; s < n; s++) {
-    const Sentence *x = &b->sentence[s];
+    Sentence *x = &b->sentence[s];
     for (int k = 0; k < x->alive && !x->done; k++, rows++) {
-      b->path[rows] = x->hyp[k].path;
+      b->parent[rows] = len ? x->hyp[k].row : 0;
+      x->hyp[k].row = (int32_t)rows;
       b->owner[rows] = (int32_t)s;
       b->word[rows] = len ? x->hyp[k].word[len - 1] : start;
     }
@@ -353,11 +383,22 @@ static size_t gather_rows(Beam *b, size_t n, size_t len) {
   return rows;
 }
 
+/* The best words of the step's rows, and all that is waited for in a step. */
+static Err find(Beam *b, const void *logits, size_t rows) {
+  const Backend *backend = &b->backend;
+  size_t vocab = (size_t)b->t.config.vocab, each = rows * b->best;
+  float *there = b->there;
+  backend->top(backend, there, (int32_t *)(there + each), there + 2 * each, logits, rows, vocab,
+               b->best);
+  b->value = b->found, b->id = (int32_t *)(b->found + each), b->lse = b->found + 2 * each;
+  if (b->logits)
+    TRY(backend->get(backend, b->logits, logits, rows * vocab * type_size(backend->type)));
+  return backend->get(backend, b->found, there, (2 * each + rows) * sizeof *there);
+}
+
 /* Each sentence goes on from its rows of the step. */
-static void choose(Beam *b, size_t n, size_t rows, float *logits, size_t len) {
+static void choose(Beam *b, size_t n, void *logits, size_t len) {
   size_t row = 0;
-  b->backend.top(&b->backend, b->value, b->id, b->lse, logits, rows, (size_t)b->t.config.vocab,
-                 b->best);
   for (size_t s = 0; s < n; s++) {
     Sentence *x = &b->sentence[s];
     if (x->done) continue;
@@ -377,11 +418,12 @@ Err beam_search(Beam *b, const int32_t *src, const int32_t *off, size_t n, Hypot
     return err_set(ERR_WORK, "a batch of %zu sentences and %d rows is too large", n, off[n]);
   TRY(begin(b, src, off, n));
   for (size_t len = 0, rows; (rows = gather_rows(b, n, len)) > 0; len++) {
-    float *logits;
+    void *logits;
     double start = progress_clock();
-    TRY(decoder_step(&b->decoder, b->path, b->owner, off, b->word, rows, len, &logits));
+    TRY(decoder_step(&b->decoder, b->parent, b->word, b->owner, off, rows, len, &logits));
+    TRY(find(b, logits, rows));
     double middle = progress_clock();
-    choose(b, n, rows, logits, len);
+    choose(b, n, logits, len);
     b->times.step += middle - start, b->times.choose += progress_clock() - middle;
     b->times.steps++, b->times.rows += rows;
   }

@@ -47,7 +47,7 @@ NODISCARD Err beam_search(Beam *beam, const int32_t *src, const int32_t *off, si
 
 /* Where the time went so far. */
 typedef struct {
-  double encode, step, choose; /* seconds */
+  double encode, step, choose; /* seconds; the best words of a row are the step's */
   uint64_t steps, rows;        /* rows of all steps */
 } BeamTimes;
 BeamTimes beam_times(const Beam *beam);

@@ -9,8 +9,13 @@
 #include "data/clean.h"
 
 /* Hypotheses of a batch, about: more would not make the products faster, and their
- * logits take memory. */
-#define STEP_ROWS 512
+ * logits take memory. A device is fast only at many, and spends as long on few. */
+#define STEP_ROWS        512
+#define STEP_ROWS_DEVICE 2048
+
+/* Source rows of a batch, where nobody says how many. */
+#define BATCH_ROWS        4096
+#define BATCH_ROWS_DEVICE 16384
 
 struct Translator {
   ModelConfig config;
@@ -37,9 +42,10 @@ typedef struct {
   float score;
 } Result;
 
-void translator_batch(size_t batch_rows, size_t longest, int beam, size_t *rows,
-                      size_t *sentences) {
-  size_t most = STEP_ROWS / (size_t)(beam > 0 ? beam : 1);
+void translator_batch(const Backend *b, size_t batch_rows, size_t longest, int beam,
+                      size_t *rows, size_t *sentences) {
+  size_t most = (b->host ? STEP_ROWS : STEP_ROWS_DEVICE) / (size_t)(beam > 0 ? beam : 1);
+  if (batch_rows == 0) batch_rows = b->host ? BATCH_ROWS : BATCH_ROWS_DEVICE;
   *rows = batch_rows > longest ? batch_rows : longest;
   *sentences = *rows / 16 + 1 < most ? *rows / 16 + 1 : most;
 }
@@ -51,7 +57,8 @@ Err translator_new(Translator **out, const ModelConfig *config, const Backend *b
   Translator *t;
   TRY(mem_alloc(&t, 1, sizeof *t));
   t->config = *config, t->tokenizer = tokenizer, t->spec = *spec;
-  translator_batch(batch_rows, (size_t)config->longest, spec->beam, &t->rows, &t->sentences);
+  translator_batch(backend, batch_rows, (size_t)config->longest, spec->beam, &t->rows,
+                   &t->sentences);
   Err err;
   TRY_DONE(beam_new(&t->beam, config, backend, w, spec, t->rows, t->sentences));
   TRY_DONE(mem_alloc(&t->src, t->rows, sizeof *t->src));

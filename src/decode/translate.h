@@ -14,7 +14,8 @@ typedef struct {
 typedef Err (*TranslateTake)(void *context, size_t i, int k, const char *text, float score);
 
 typedef struct Translator Translator;
-/* batch_rows: source rows of a batch. The weights may change between runs. */
+/* batch_rows: source rows of a batch; 0: what suits the backend. The weights may change
+ * between runs. */
 NODISCARD Err translator_new(Translator **t, const ModelConfig *config, const Backend *backend,
                              Weights w, const Tokenizer *tokenizer, const BeamSpec *spec,
                              size_t batch_rows);
@@ -28,7 +29,7 @@ NODISCARD Err translator_run(Translator *t, const Line *line, size_t n, Translat
 uint64_t translator_first_cut(const Translator *t);
 
 /* The batches a translator makes: at most so many source rows and sentences. */
-void translator_batch(size_t batch_rows, size_t longest, int beam, size_t *rows,
-                      size_t *sentences);
+void translator_batch(const Backend *backend, size_t batch_rows, size_t longest, int beam,
+                      size_t *rows, size_t *sentences);
 
 #endif

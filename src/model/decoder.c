@@ -1,25 +1,28 @@
 /* Incremental decoding. Relies on transformer_internal.h. */
 #include "model/decoder.h"
 
-#include <string.h>
-
 #include "base/mem.h"
 #include "model/transformer_internal.h"
 
 Err decoder_new(Decoder *d, Transformer *t, Weights w, size_t most) {
-  int32_t *ints = NULL;
-  if (!t->backend->host)
-    return err_set(ERR_USAGE, "translation runs on the CPU so far; use --device cpu");
+  const Backend *b = t->backend;
+  size_t list = most * (size_t)t->config.longest, say = 6 * most * sizeof *d->say;
   *d = (Decoder){.t = t, .w = w, .most = most};
-  TRY(mem_alloc(&ints, 4 * most, sizeof *ints));
-  d->m_off = ints, d->m_len = ints + most, d->len = ints + 2 * most;
-  d->position = ints + 3 * most;
-  return ERR_OK;
+  TRY(b->alloc(b, &d->list[0], 2 * list * sizeof *d->list[0]));
+  d->list[1] = d->list[0] + list;
+  TRY(b->alloc(b, &d->said, say));
+  d->say = d->said;
+  return b->host ? ERR_OK : mem_alloc_aligned(&d->say, say);
 }
 
 void decoder_free(Decoder *d) {
-  mem_free(d->cache);
-  mem_free(d->m_off); /* begins the block of all four */
+  if (!d->t) return;
+  const Backend *b = d->t->backend;
+  void *list[] = {d->cache, d->list[0], d->said};
+  for (int i = 0; i < 3; i++) {
+    if (list[i]) b->release(b, list[i]);
+  }
+  if (d->say != d->said) mem_free(d->say);
   *d = (Decoder){0};
 }
 
@@ -53,99 +56,157 @@ static size_t cache_width(const Decoder *d) {
   return (size_t)d->t->config.layers[1] * 2 * (size_t)d->t->config.d;
 }
 
-/* Room for n more rows, growing by half; the block lies as the backend likes it. */
+/* Room for n more rows, growing by half. Batches come with the longest sentences
+ * first: after the first one there is as good as always room enough. */
 static Err grow_cache(Decoder *d, size_t n) {
-  size_t width = cache_width(d), want = d->cap + d->cap / 2;
-  float *wider;
+  const Backend *b = d->t->backend;
+  size_t width = cache_width(d) * type_size(b->type), want = d->cap + d->cap / 2;
+  void *wider;
   if (d->rows + n <= d->cap) return ERR_OK;
   if (want < d->rows + n) want = d->rows + n;
-  TRY(mem_alloc_aligned(&wider, want * width * sizeof *wider));
-  if (d->rows) memcpy(wider, d->cache, d->rows * width * sizeof *wider);
-  mem_free(d->cache);
+  TRY(b->alloc(b, &wider, want * width));
+  if (d->rows) b->copy(b, wider, d->cache, d->rows * width);
+  if (d->cache) b->release(b, d->cache);
   d->cache = wider, d->cap = want;
   return ERR_OK;
 }
 
 Err decoder_begin(Decoder *d, const int32_t *src, const int32_t *pos, const int32_t *off,
                   size_t sentences, size_t expected) {
+  Transformer *t = d->t;
+  const Backend *b = t->backend;
+  size_t rows = (size_t)off[sentences];
   d->rows = 0;
   TRY(grow_cache(d, expected));
-  size_t rows = (size_t)off[sentences];
+  if (t->batch) { /* where a device reads them */
+    int32_t *at = t->batch;
+    b->put(b, at, src, rows * sizeof *at);
+    b->put(b, at + rows, pos, rows * sizeof *at);
+    b->put(b, at + 2 * rows, off, (sentences + 1) * sizeof *at);
+    src = at, pos = at + rows, off = at + 2 * rows;
+  }
   const void *memory =
-      transformer_encode(d->t, d->w, src, pos, off, sentences, rows, (StepKey){0});
-  transformer_cross_kv(d->t, d->w, memory, rows);
+      transformer_encode(t, d->w, src, pos, off, sentences, rows, (StepKey){0});
+  transformer_cross_kv(t, d->w, memory, rows);
   return ERR_OK;
 }
 
+/* One position: what the backend reads of it, each (n). */
+typedef struct {
+  size_t n, place;
+  size_t wide;                                                   /* rows of products */
+  const int32_t *word, *position, *parent, *len, *m_off, *m_len; /* m: the encoder's output */
+  const int32_t *list;
+} Step;
+
+/* A device measures products of a new size before it does them, and hypotheses become
+ * fewer from step to step: there only few sizes occur. Rows from n on hold what they
+ * held before; nobody reads them. */
+static size_t product_rows(const Decoder *d, size_t n) {
+  size_t unit = 64;
+  if (d->t->backend->host) return n;
+  while (8 * unit <= n) unit *= 2;
+  size_t wide = (n + unit - 1) / unit * unit;
+  return wide < d->most ? wide : d->most;
+}
+
 /* The rows of this step are the last n of the cache. */
-static void self_step(Decoder *d, int layer, const void *y, int32_t *const *path, size_t n) {
+static void self_step(Decoder *d, int layer, const void *y, const Step *at) {
   Transformer *t = d->t;
   const Backend *b = t->backend;
   const AttentionParams *p = &t->params.layer[1][layer].self;
   AttentionState *s = &t->stack[1].self[layer];
   size_t width = (size_t)t->config.d, heads = (size_t)t->config.heads, ld = cache_width(d);
-  float *k = d->cache + (size_t)layer * 2 * width, *own = k + (d->rows - n) * ld;
-  b->linear(b, s->in, y, weight(t, d->w, p->in), weight(t, d->w, p->in_bias), n, width,
+  void *k = element(t, d->cache, (size_t)layer * 2 * width);
+  b->linear(b, s->in, y, weight(t, d->w, p->in), weight(t, d->w, p->in_bias), at->wide, width,
             3 * width);
-  for (size_t i = 0; i < n; i++)
-    memcpy(own + i * ld, element(t, s->in, i * 3 * width + width), 2 * width * sizeof *own);
-  CachedAttention a = {.rows = n,
+  b->copy_rows(b, element(t, k, (d->rows - at->n) * ld), ld, element(t, s->in, width),
+               3 * width, at->n, 2 * width);
+  CachedAttention a = {.rows = at->n,
                        .heads = heads,
                        .d = width / heads,
-                       .at = (const int32_t *const *)path,
-                       .len = d->len,
+                       .at = at->list,
+                       .at_ld = (size_t)t->config.longest,
+                       .len = at->len,
                        .q_ld = 3 * width,
                        .kv_ld = ld,
                        .o_ld = width};
-  b->attend_cached(b, s->out, s->in, k, k + width, &a);
-  b->linear(b, t->branch, s->out, weight(t, d->w, p->out), weight(t, d->w, p->out_bias), n,
-            width, width);
+  b->attend_cached(b, s->out, s->in, k, element(t, k, width), &a);
+  b->linear(b, t->branch, s->out, weight(t, d->w, p->out), weight(t, d->w, p->out_bias),
+            at->wide, width, width);
 }
 
-static void cross_step(Decoder *d, int layer, const void *y, size_t n) {
+static void cross_step(Decoder *d, int layer, const void *y, const Step *at) {
   Transformer *t = d->t;
   const Backend *b = t->backend;
   const AttentionParams *p = &t->params.layer[1][layer].cross;
   AttentionState *s = &t->stack[1].cross[layer];
   size_t width = (size_t)t->config.d, heads = (size_t)t->config.heads;
   const void *k = element(t, t->cross_kv, (size_t)layer * 2 * width);
-  CachedAttention a = {.rows = n,
+  CachedAttention a = {.rows = at->n,
                        .heads = heads,
                        .d = width / heads,
-                       .first = d->m_off,
-                       .len = d->m_len,
+                       .first = at->m_off,
+                       .len = at->m_len,
                        .q_ld = width,
                        .kv_ld = (size_t)t->config.layers[1] * 2 * width,
                        .o_ld = width};
-  b->linear(b, s->in, y, weight(t, d->w, p->in), weight(t, d->w, p->in_bias), n, width, width);
+  b->linear(b, s->in, y, weight(t, d->w, p->in), weight(t, d->w, p->in_bias), at->wide, width,
+            width);
   b->attend_cached(b, s->out, s->in, k, element(t, k, width), &a);
-  b->linear(b, t->branch, s->out, weight(t, d->w, p->out), weight(t, d->w, p->out_bias), n,
-            width, width);
+  b->linear(b, t->branch, s->out, weight(t, d->w, p->out), weight(t, d->w, p->out_bias),
+            at->wide, width, width);
 }
 
-Err decoder_step(Decoder *d, int32_t *const *path, const int32_t *sentence, const int32_t *off,
-                 const int32_t *word, size_t n, size_t place, float **logits) {
+/* Puts all that the backend has to know of a step in one piece. */
+static Step say_step(Decoder *d, const int32_t *parent, const int32_t *word,
+                     const int32_t *sentence, const int32_t *off, size_t n, size_t place) {
+  const Backend *b = d->t->backend;
+  int32_t *say = d->say;
+  for (size_t i = 0; i < n; i++) {
+    const int32_t *source = off + sentence[i];
+    say[i] = word[i];
+    say[n + i] = (int32_t)place;
+    say[2 * n + i] = parent[i];
+    say[3 * n + i] = (int32_t)place + 1;
+    say[4 * n + i] = source[0];
+    say[5 * n + i] = source[1] - source[0];
+  }
+  b->put(b, d->said, say, 6 * n * sizeof *say);
+  const int32_t *at = d->said;
+  return (Step){.n = n,
+                .place = place,
+                .wide = product_rows(d, n),
+                .word = at,
+                .position = at + n,
+                .parent = at + 2 * n,
+                .len = at + 3 * n,
+                .m_off = at + 4 * n,
+                .m_len = at + 5 * n,
+                .list = d->list[place % 2]};
+}
+
+Err decoder_step(Decoder *d, const int32_t *parent, const int32_t *word,
+                 const int32_t *sentence, const int32_t *off, size_t n, size_t place,
+                 void **logits) {
   Transformer *t = d->t;
+  const Backend *b = t->backend;
   StackState *s = &t->stack[1];
   StepKey key = {0};
   TRY(grow_cache(d, n));
-  for (size_t i = 0; i < n; i++) {
-    path[i][place] = (int32_t)d->rows++;
-    d->len[i] = (int32_t)place + 1;
-    d->position[i] = (int32_t)place;
-    d->m_off[i] = off[sentence[i]];
-    d->m_len[i] = off[sentence[i] + 1] - off[sentence[i]];
-  }
-  embed_into(t, d->w, 1, word, d->position, n, key);
-  cross_junction(t, d->w, 1, 0, n, key);
+  Step at = say_step(d, parent, word, sentence, off, n, place);
+  b->extend(b, d->list[place % 2], d->list[(place + 1) % 2], at.parent, n,
+            (size_t)t->config.longest, place, (int32_t)d->rows);
+  d->rows += n;
+  embed_into(t, d->w, 1, at.word, at.position, n, key);
+  cross_junction(t, d->w, 1, 0, at.wide, key);
   for (int i = 0; i < s->sublayers; i++) {
-    if (i % 3 == 0) self_step(d, i / 3, s->y[i], path, n);
-    if (i % 3 == 1) cross_step(d, i / 3, s->y[i], n);
-    if (i % 3 == 2) feed_sublayer(t, d->w, 1, i / 3, s->y[i], n, key);
-    cross_junction(t, d->w, 1, i + 1, n, key);
+    if (i % 3 == 0) self_step(d, i / 3, s->y[i], &at);
+    if (i % 3 == 1) cross_step(d, i / 3, s->y[i], &at);
+    if (i % 3 == 2) feed_sublayer(t, d->w, 1, i / 3, s->y[i], at.wide, key);
+    cross_junction(t, d->w, 1, i + 1, at.wide, key);
   }
-  const Backend *b = t->backend;
-  b->linear(b, t->logits, s->y[s->sublayers], weight(t, d->w, t->params.output), NULL, n,
+  b->linear(b, t->logits, s->y[s->sublayers], weight(t, d->w, t->params.output), NULL, at.wide,
             (size_t)t->config.d, (size_t)t->config.vocab);
   *logits = t->logits;
   return ERR_OK;

@@ -7,15 +7,16 @@
 
 /* What a row of a step writes stays where it is for the whole batch; a hypothesis
  * is a list of such rows, one for each position, so that hypotheses may part and
- * end without moving keys and values. */
+ * end without moving keys and values. All of it lies in the backend's memory. */
 typedef struct {
   Transformer *t;
   Weights w;
-  size_t most;            /* rows of a step */
-  float *cache;           /* (rows, layers, 2d): keys, values */
-  size_t rows, cap;       /* written in this batch, and room for */
-  int32_t *m_off, *m_len; /* (most) of the encoder's output */
-  int32_t *len, *position;
+  size_t most;         /* rows of a step */
+  void *cache;         /* (rows, layers, 2d) of the backend's type: keys, values */
+  size_t rows, cap;    /* written in this batch, and room for */
+  int32_t *list[2];    /* (most, longest) rows of the cache: of this step and the last */
+  int32_t *say, *said; /* (6, rows of the step) what the program says of a step; said: as
+                          the backend reads it, the same array where it reads ours */
 } Decoder;
 
 /* Steps of at most `most` rows. */
@@ -28,12 +29,12 @@ NODISCARD Err decoder_pack(const Decoder *d, Backend *b);
  * in all steps together; a guess, that saves growing. */
 NODISCARD Err decoder_begin(Decoder *d, const int32_t *src, const int32_t *pos,
                             const int32_t *off, size_t sentences, size_t expected);
-/* Position `place` for the rows 0 … n-1: row i continues, with word[i], the
- * hypothesis of cache rows path[i][0 … place - 1], which belongs to sentence[i] of
- * source offsets `off`; path[i][place] becomes its new row. Gives the logits
- * (n, vocab), valid until the next step. */
-NODISCARD Err decoder_step(Decoder *d, int32_t *const *path, const int32_t *sentence,
-                           const int32_t *off, const int32_t *word, size_t n, size_t place,
-                           float **logits);
+/* Position `place` for the rows 0 … n-1: row i writes word[i] behind what row
+ * parent[i] of the step before has written, for sentence[i] of source offsets `off`;
+ * parents count from place 1 on. Gives the logits (n, vocab), in the backend's memory
+ * and type, valid until the next step; a device may still be at work on them. */
+NODISCARD Err decoder_step(Decoder *d, const int32_t *parent, const int32_t *word,
+                           const int32_t *sentence, const int32_t *off, size_t n, size_t place,
+                           void **logits);
 
 #endif

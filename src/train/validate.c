@@ -13,8 +13,6 @@ struct Validator {
   Transformer *t;
   Weights w;
   Translator *translator;
-  Backend cpu; /* translates for a device, which cannot yet, */
-  float *copy; /* with these weights; NULL where the model is here */
   Batch batch;
   FileMap text[2]; /* valid.src, valid.ref */
   Line *line[2];
@@ -22,7 +20,8 @@ struct Validator {
   size_t lines;
 };
 
-#define PATIENCE 600 /* seconds that a batch may take on a slow machine */
+#define PATIENCE  600   /* seconds that a batch may take on a slow machine */
+#define MOST_ROWS 16384 /* source rows of a batch to translate on a device */
 
 /* Lines of a mapped file; their number must be the data set's. */
 static Err split_lines(const FileMap *map, Line *line, size_t lines) {
@@ -38,15 +37,10 @@ static Err split_lines(const FileMap *map, Line *line, size_t lines) {
   return ERR_OK;
 }
 
-static Err new_translator(Validator *v, const Tokenizer *tokenizer, const BeamSpec *spec) {
-  const Backend *b = v->t->backend;
-  Weights w = v->w;
-  if (!b->host) {
-    TRY(backend_cpu(&v->cpu, 0, false));
-    TRY(mem_alloc_aligned(&v->copy, v->t->params.padded * sizeof(float)));
-    b = &v->cpu, w = (Weights){v->copy, v->copy};
-  }
-  return translator_new(&v->translator, &v->t->config, b, w, tokenizer, spec, 2048);
+/* Batches no larger than training's: a device has little memory left beside it. */
+static size_t batch_rows(const Transformer *t) {
+  if (t->backend->host) return 2048;
+  return t->capacity < MOST_ROWS ? t->capacity : MOST_ROWS;
 }
 
 Err validator_new(Validator **out, DataSet *data, Transformer *t, Weights w,
@@ -66,7 +60,8 @@ Err validator_new(Validator **out, DataSet *data, Transformer *t, Weights w,
   }
   TRY_DONE(mem_alloc(&v->mine, v->lines, sizeof *v->mine));
   TRY_DONE(batch_new(&v->batch, (uint32_t)t->capacity, (uint32_t)t->capacity / 2 + 1));
-  err = new_translator(v, tokenizer, spec);
+  err =
+      translator_new(&v->translator, &t->config, t->backend, w, tokenizer, spec, batch_rows(t));
 done:
   if (err)
     validator_free(v);
@@ -78,7 +73,6 @@ done:
 void validator_free(Validator *v) {
   if (!v) return;
   translator_free(v->translator);
-  mem_free(v->copy);
   batch_free(&v->batch);
   mem_free(v->mine);
   for (int side = 0; side < 2; side++) {
@@ -128,8 +122,6 @@ static Err take(void *context, size_t i, int k, const char *text, float score) {
 static Err translate_mine(Validator *v, Mine *m) {
   int ranks = comm_size(m->comm), rank = comm_rank(m->comm);
   size_t n = 0, cut;
-  const Backend *b = v->t->backend;
-  if (v->copy) TRY(b->get(b, v->copy, v->w.full, v->t->params.padded * sizeof(float)));
   for (size_t i = (size_t)rank; i < v->lines; i += (size_t)ranks) v->mine[n++] = v->line[0][i];
   return translator_run(v->translator, v->mine, n, take, m, &cut);
 }
@@ -165,6 +157,8 @@ Err validator_run(Validator *v, Comm *comm, int samples, Validation *result) {
   char **list = NULL;
   Err err;
   *result = (Validation){0};
+  const Backend *b = v->t->backend; /* a running mean is updated in floats alone */
+  b->lower(b, (void *)(uintptr_t)v->w.low, v->w.full, v->t->params.padded);
   TRY_DONE(valid_loss(v, comm, &result->nll));
   TRY_DONE(translate_mine(v, &mine));
   TRY_DONE(comm_gather_text(comm, "translations", str_text(&mine.text), mine.text.len, &list));

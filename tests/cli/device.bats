@@ -56,3 +56,18 @@ bench() {
   [ "$status" -eq 2 ]
   [[ "$output" =~ "losses scaled" ]]
 }
+
+@test "translate and its bench ask for devices as training does" {
+  run "$TRIREME" bench translate --preset tiny --vocab-size 100 --lengths "$T/lengths" --threads 1
+  [ "$status" -eq 0 ]
+  [ "$(grep -c 'no GPU is used' <<< "$output")" -eq 1 ]
+  [[ "$output" =~ "sentences/s" ]]
+  run "$TRIREME" bench translate --preset tiny --vocab-size 100 --lengths "$T/lengths" --device cuda
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "--device cuda cannot be had: " ]]
+  for arguments in "--device cuda" "--device cpu --precision fp16" "--device gpu"; do
+    run "$TRIREME" translate --model "$T" $arguments < /dev/null
+    [ "$status" -ne 0 ]
+    [[ "$output" =~ "--device c" || "$output" =~ "--precision fp32 or bf16" || "$output" =~ "there is no device 'gpu'" ]]
+  done
+}

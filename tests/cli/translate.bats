@@ -16,7 +16,7 @@ setup() {
 }
 
 translate() {
-  "$TRIREME" translate --quiet --model "$MODEL" --threads 1 "$@"
+  "$TRIREME" translate --quiet --model "$MODEL" --device cpu --threads 1 "$@"
 }
 
 @test "--max-length bounds every output" {
@@ -123,7 +123,7 @@ translate() {
   command -v script > /dev/null || skip "needs script (package bsdutils)"
   head -n 1 "$T/in" | translate --beam 2 --scores > "$T/want"
   { head -n 1 "$T/in"; sleep 1; printf '\004'; } |
-    script -qec "'$TRIREME' translate --model '$MODEL' --beam 2 --scores --threads 1" /dev/null > "$T/screen"
+    script -qec "'$TRIREME' translate --model '$MODEL' --beam 2 --scores --device cpu --threads 1" /dev/null > "$T/screen"
   grep -q 'type a sentence' "$T/screen"
   grep -q '^> ' "$T/screen"
   tr -d '\r' < "$T/screen" | sed 's/^> //' | grep -qxF -e "$(cat "$T/want")"
@@ -131,7 +131,7 @@ translate() {
 
 @test "bench translate makes outputs of the lengths asked for" {
   printf '5 6\n9 9\n3 12\n' > "$T/lengths"
-  run "$TRIREME" bench translate --preset tiny --vocab-size 500 --lengths "$T/lengths" --beam 3 --threads 1 --json
+  run "$TRIREME" bench translate --preset tiny --vocab-size 500 --lengths "$T/lengths" --beam 3 --device cpu --threads 1 --json
   [ "$status" -eq 0 ]
   perl -MJSON::PP -e '$j = decode_json($ARGV[0]); exit !($j->{tok_s} > 0 && $j->{cpu_s} > 0 && $j->{beam} == 3)' "$output"
   run "$TRIREME" bench translate --preset tiny

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "check.h"
 
-enum { ROWS = 25600, D = 512, FF = 2048, HEADS = 8, VOCAB = 32768, RUNS = 15 };
+enum { ROWS = 25600, D = 512, FF = 2048, HEADS = 8, VOCAB = 32768, RUNS = 15, STEP = 2048 };
 #define POOL  ((size_t)1 << 22)
 #define SWEEP ((size_t)256 << 20)
 
@@ -145,16 +145,55 @@ static void speed_loss(Type type) {
   size_t n = (size_t)ROWS * VOCAB;
   void *logits = fill(type, n), *work = take(kernel_loss_work(ROWS));
   double *loss = take(3 * sizeof *loss);
-  int32_t *target = take(ROWS * 4), *id = take(256 * 8 * 4);
-  float *score = take(256 * 8 * 4);
+  int32_t *target = take(ROWS * 4), *id = take(STEP * 11 * 4);
+  float *value = take(STEP * 11 * 4), *lse = take(STEP * 4);
   MUST(cudaMemset(target, 0, ROWS * 4));
   MUST(cudaMemset(loss, 0, 3 * sizeof *loss));
   TIME("loss", 2 * n * type_size(type),
        kernel_loss(type, logits, loss, target, ROWS, VOCAB, 0.1f, 1e-3f, work, 0));
-  TIME("top 8 of 256 rows", 256.0 * VOCAB * (double)type_size(type),
-       kernel_top(type, score, id, logits, NULL, 256, VOCAB, 8, 0));
+  TIME("top 11 of 2048 rows", (double)STEP * VOCAB * (double)type_size(type),
+       kernel_top(type, value, id, lse, logits, STEP, VOCAB, 11, 0));
   MUST(cudaFree(logits)), MUST(cudaFree(work)), MUST(cudaFree(loss)), MUST(cudaFree(target));
-  MUST(cudaFree(id)), MUST(cudaFree(score));
+  MUST(cudaFree(id)), MUST(cudaFree(value)), MUST(cudaFree(lse));
+}
+
+/* A step of decoding: 512 sentences of 4 hypotheses, 30 keys each; of the hypotheses
+ * all over the cache, of the sources shared by four. */
+static void speed_cached(Type type) {
+  enum { KEYS = 30, LAYERS = 6 };
+  size_t size = type_size(type), ld = LAYERS * 2 * D, n = (size_t)STEP * D;
+  int32_t *list = NULL, *len = NULL, *first = NULL;
+  if (mem_alloc(&list, STEP * KEYS, 4) || mem_alloc(&len, STEP, 4) ||
+      mem_alloc(&first, STEP, 4))
+    exit(1);
+  for (int r = 0; r < STEP; r++) {
+    len[r] = KEYS, first[r] = r / 4 * KEYS;
+    for (int j = 0; j < KEYS; j++)
+      list[r * KEYS + j] = j * STEP + r / 4 * 4 + (int)(draw_below(4));
+  }
+  CachedAttention a = {.rows = STEP,
+                       .heads = HEADS,
+                       .d = D / HEADS,
+                       .at = device_copy(list, STEP * KEYS * 4),
+                       .at_ld = KEYS,
+                       .first = device_copy(first, STEP * 4),
+                       .len = device_copy(len, STEP * 4),
+                       .q_ld = 3 * D,
+                       .kv_ld = ld,
+                       .o_ld = D};
+  mem_free(list), mem_free(len), mem_free(first);
+  char *cache = fill(type, (size_t)STEP * KEYS * ld), *in = fill(type, 3 * n),
+       *o = take(n * size);
+  double bytes = 2.0 * (double)n * (double)size;
+  TIME("attend_cached by list", bytes * KEYS,
+       kernel_attend_cached(type, o, in, cache, cache + D * size, &a, 0));
+  a.at = NULL;
+  TIME("attend_cached side by side", bytes * KEYS,
+       kernel_attend_cached(type, o, in, cache, cache + D * size, &a, 0));
+  TIME("copy_rows into the cache", 2 * bytes,
+       kernel_copy_rows(type, cache, ld, in + D * size, 3 * D, STEP, 2 * D, 0));
+  MUST(cudaFree(cache)), MUST(cudaFree(in)), MUST(cudaFree(o));
+  arrays_free();
 }
 
 static void speed_update(Type type) {
@@ -212,7 +251,10 @@ void speed(void) {
     for (int type = TYPE_F32; type <= TYPE_BF16; type++) {
       printf("-- %s\n", type_name((Type)type));
       speed_attend((Type)type, sorted ? "long first" : "as drawn", at, sentences);
-      if (sorted) speed_rows((Type)type), speed_loss((Type)type), speed_update((Type)type);
+      if (sorted) {
+        speed_rows((Type)type), speed_loss((Type)type);
+        speed_cached((Type)type), speed_update((Type)type);
+      }
     }
     MUST(cudaFree(at));
   }

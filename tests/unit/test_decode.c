@@ -47,16 +47,15 @@ static void check_attend(Backend *b) {
           *o = draw(2 * ROWS * width);
     int32_t len[ROWS] = {1, 2, 17, 64, 33}, first[ROWS] = {3, 69 - 1, 0, 6, 30};
     int32_t list[ROWS][64];
-    const int32_t *at[ROWS];
     for (size_t r = 0; r < ROWS; r++) {
-      at[r] = list[r];
       for (int j = 0; j < 64; j++) list[r][j] = (int32_t)rng_below(&rng, CACHE);
     }
     for (int listed = 0; listed < 2; listed++) {
       CachedAttention a = {.rows = ROWS,
                            .heads = heads,
                            .d = d,
-                           .at = listed ? at : NULL,
+                           .at = listed ? list[0] : NULL,
+                           .at_ld = 64,
                            .first = first,
                            .len = len,
                            .q_ld = width + 3,

@@ -128,6 +128,32 @@ static void attend_back(const Backend *b, void *dq, void *dk, void *dv, const vo
             kernel_attend_back(c->type, dq, dk, dv, do_, o, lse, q, k, v, a, work, c->stream));
 }
 
+static void attend_cached(const Backend *b, void *o, const void *q, const void *k,
+                          const void *v, const CachedAttention *a) {
+  Cuda *c = cuda_of(b);
+  cuda_note(c, "attend_cached", kernel_attend_cached(c->type, o, q, k, v, a, c->stream));
+}
+
+static void copy_rows(const Backend *b, void *to, size_t to_ld, const void *from,
+                      size_t from_ld, size_t rows, size_t width) {
+  Cuda *c = cuda_of(b);
+  cuda_note(c, "copy_rows",
+            kernel_copy_rows(c->type, to, to_ld, from, from_ld, rows, width, c->stream));
+}
+
+static void extend(const Backend *b, int32_t *to, const int32_t *from, const int32_t *parent,
+                   size_t rows, size_t ld, size_t n, int32_t first) {
+  Cuda *c = cuda_of(b);
+  cuda_note(c, "extend", kernel_extend(to, from, parent, rows, ld, n, first, c->stream));
+}
+
+static void top(const Backend *b, float *value, int32_t *id, float *lse, const void *logits,
+                size_t rows, size_t vocab, size_t best) {
+  Cuda *c = cuda_of(b);
+  cuda_note(c, "top",
+            kernel_top(c->type, value, id, lse, logits, rows, vocab, best, c->stream));
+}
+
 static void activate(const Backend *b, void *y, const void *x, size_t n, Activation kind,
                      Dropout drop) {
   Cuda *c = cuda_of(b);
@@ -191,6 +217,8 @@ static void fill_table(Backend *b) {
   b->embed = embed, b->embed_back = embed_back;
   b->add_norm = add_norm, b->add_norm_back = add_norm_back;
   b->attend = attend, b->attend_back = attend_back;
+  b->attend_cached = attend_cached, b->copy_rows = copy_rows;
+  b->extend = extend, b->top = top, b->most_best = KERNEL_TOP_MOST;
   b->activate = activate, b->activate_back = activate_back;
   b->loss = loss, b->norm2 = norm2, b->add = add, b->adam = adam;
   b->momentum = momentum, b->ema = ema;

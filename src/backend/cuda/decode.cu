@@ -1,185 +1,211 @@
-/* For decoding: rows of the caches, and the best words of each row of logits.
- * Relies on device.cuh. */
+/* For decoding: lists of rows and rows of the caches, attention of one query a row
+ * over cached keys, and the best words of each row of logits. Relies on device.cuh. */
 #include <math.h>
 
 #include "backend/cuda/device.cuh"
 
-/* ---- caches, in units of 16 bytes where all sizes allow it ---- */
+/* ---- rows, in units of 16 bytes where all sizes allow it ---- */
 
 template <typename U>
 static __global__ void __launch_bounds__(128)
-    cache_put(U *cache, const U *src, const int32_t *slot, size_t row, size_t src_ld,
-              size_t slot_ld, size_t at) {
-  U *to = cache + (size_t)slot[blockIdx.x] * slot_ld + at;
-  const U *from = src + blockIdx.x * src_ld;
-  for (size_t i = blockIdx.y * (size_t)128 + threadIdx.x; i < row; i += gridDim.y * 128)
+    copy_rows(U *to, size_t to_ld, const U *__restrict__ from, size_t from_ld, size_t width) {
+  to += blockIdx.x * to_ld, from += blockIdx.x * from_ld;
+  for (size_t i = blockIdx.y * (size_t)128 + threadIdx.x; i < width; i += gridDim.y * 128)
     to[i] = from[i];
 }
 
 template <typename U>
+static cudaError_t launch_copy(void *to, size_t to_ld, const void *from, size_t from_ld,
+                               size_t rows, size_t width, cudaStream_t stream) {
+  unsigned columns = blocks_for(width, 128 * 4);
+  dim3 grid((unsigned)rows, columns < 1024 ? columns : 1024);
+  copy_rows<<<grid, 128, 0, stream>>>((U *)to, to_ld, (const U *)from, from_ld, width);
+  return cudaGetLastError();
+}
+
+cudaError_t kernel_copy_rows(Type type, void *to, size_t to_ld, const void *from,
+                             size_t from_ld, size_t rows, size_t width, cudaStream_t stream) {
+  if (rows == 0 || width == 0) return cudaSuccess;
+  size_t size = type_size(type), wide = 16 / size;
+  if ((width | to_ld | from_ld) % wide == 0 && is_aligned(to) && is_aligned(from))
+    return launch_copy<uint4>(to, to_ld / wide, from, from_ld / wide, rows, width / wide,
+                              stream);
+  return size == 4 ? launch_copy<uint32_t>(to, to_ld, from, from_ld, rows, width, stream)
+                   : launch_copy<uint16_t>(to, to_ld, from, from_ld, rows, width, stream);
+}
+
+/* A warp for each list. */
 static __global__ void __launch_bounds__(128)
-    cache_copy(U *cache, const int32_t *to_, const int32_t *from_, size_t count, size_t slot_ld,
-               size_t cache_ld) {
-  U *to = cache + blockIdx.z * cache_ld + (size_t)to_[blockIdx.x] * slot_ld;
-  const U *from = cache + blockIdx.z * cache_ld + (size_t)from_[blockIdx.x] * slot_ld;
-  for (size_t i = blockIdx.y * (size_t)128 + threadIdx.x; i < count; i += gridDim.y * 128)
-    to[i] = from[i];
+    extend(int32_t *to, const int32_t *__restrict__ from, const int32_t *__restrict__ parent,
+           size_t rows, size_t ld, size_t n, int32_t first) {
+  size_t r = blockIdx.x * (size_t)4 + threadIdx.x / 32;
+  if (r >= rows) return;
+  to += r * ld;
+  if (n) from += (size_t)parent[r] * ld;
+  for (size_t i = threadIdx.x % 32; i < n; i += 32) to[i] = from[i];
+  if (threadIdx.x % 32 == 0) to[n] = first + (int32_t)r;
 }
 
-static unsigned columns_of(size_t n) {
-  unsigned blocks = blocks_for(n, 128 * 4);
-  return blocks < 1024 ? blocks : 1024;
-}
-
-cudaError_t kernel_cache_put(Type type, void *cache, const void *src, const int32_t *slot,
-                             size_t n, size_t row, size_t src_ld, size_t slot_ld, size_t at,
-                             cudaStream_t stream) {
-  if (n == 0 || row == 0) return cudaSuccess;
-  size_t size = type_size(type), wide = 16 / size;
-  if ((row | src_ld | slot_ld | at) % wide == 0 && is_aligned(cache) && is_aligned(src)) {
-    row /= wide, src_ld /= wide, slot_ld /= wide, at /= wide;
-    cache_put<<<dim3((unsigned)n, columns_of(row)), 128, 0, stream>>>(
-        (uint4 *)cache, (const uint4 *)src, slot, row, src_ld, slot_ld, at);
-  } else if (size == 4) {
-    cache_put<<<dim3((unsigned)n, columns_of(row)), 128, 0, stream>>>(
-        (uint32_t *)cache, (const uint32_t *)src, slot, row, src_ld, slot_ld, at);
-  } else {
-    cache_put<<<dim3((unsigned)n, columns_of(row)), 128, 0, stream>>>(
-        (uint16_t *)cache, (const uint16_t *)src, slot, row, src_ld, slot_ld, at);
-  }
+cudaError_t kernel_extend(int32_t *to, const int32_t *from, const int32_t *parent, size_t rows,
+                          size_t ld, size_t n, int32_t first, cudaStream_t stream) {
+  if (rows == 0) return cudaSuccess;
+  extend<<<blocks_for(rows, 4), 128, 0, stream>>>(to, from, parent, rows, ld, n, first);
   return cudaGetLastError();
 }
 
-cudaError_t kernel_cache_copy(Type type, void *cache, const int32_t *to, const int32_t *from,
-                              size_t n, size_t count, size_t slot_ld, size_t caches,
-                              size_t cache_ld, cudaStream_t stream) {
-  if (n == 0 || count == 0 || caches == 0) return cudaSuccess;
-  size_t size = type_size(type), wide = 16 / size;
-  if ((count | slot_ld | cache_ld) % wide == 0 && is_aligned(cache)) {
-    count /= wide, slot_ld /= wide, cache_ld /= wide;
-    cache_copy<<<dim3((unsigned)n, columns_of(count), (unsigned)caches), 128, 0, stream>>>(
-        (uint4 *)cache, to, from, count, slot_ld, cache_ld);
-  } else if (size == 4) {
-    cache_copy<<<dim3((unsigned)n, columns_of(count), (unsigned)caches), 128, 0, stream>>>(
-        (uint32_t *)cache, to, from, count, slot_ld, cache_ld);
-  } else {
-    cache_copy<<<dim3((unsigned)n, columns_of(count), (unsigned)caches), 128, 0, stream>>>(
-        (uint16_t *)cache, to, from, count, slot_ld, cache_ld);
+/* ---- attention over cached keys ---- */
+
+struct Cached {
+  const int32_t *at, *first, *len;
+  size_t at_ld, q_ld, kv_ld, o_ld, rows;
+  int heads, d;
+  float scale; /* 1 / sqrt(d), for powers of two */
+};
+
+/* Eight elements of a head in each lane, where the head has them. */
+template <typename T, bool VECTOR>
+struct Part {
+  Eight<T> raw;
+  float some[VECTOR ? 1 : 8];
+  __device__ __forceinline__ void load(const T *p, int count) {
+    if (VECTOR) {
+      if (count) raw.load(p);
+    } else {
+      load_some(some, p, count);
+    }
   }
-  return cudaGetLastError();
-}
+  __device__ __forceinline__ void get(float x[8], int count) const {
+    if (VECTOR && count) {
+      raw.get(x);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) x[i] = VECTOR ? 0 : some[VECTOR ? 0 : i];
+  }
+};
 
-/* ---- the k best ---- */
+#define CACHED_WARPS 4 /* of a block */
 
-#define TOP_THREADS 1024
-#define TOP_ROOM    2048
-
-/* A number that grows with the value and, among equals, falls with the id. */
-static __device__ __forceinline__ uint64_t rank_of(float x, size_t id) {
-  uint32_t bits = __float_as_uint(x + 0.0f); /* -0 is 0 */
-  bits = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-  return (uint64_t)bits << 32 | (uint32_t) ~(uint32_t)id;
-}
-
-static __device__ __forceinline__ float value_of(uint64_t rank) {
-  uint32_t bits = (uint32_t)(rank >> 32);
-  return __uint_as_float(bits & 0x80000000u ? bits & 0x7fffffffu : ~bits);
-}
-
-/* Greatest first; n is a power of two. */
-static __device__ void sort_ranks(uint64_t *rank, unsigned n) {
-  for (unsigned size = 2; size <= n; size *= 2) {
-    for (unsigned step = size / 2; step; step /= 2) {
-      __syncthreads();
-      for (unsigned i = threadIdx.x; i < n / 2; i += TOP_THREADS) {
-        unsigned a = i / step * 2 * step + i % step, b = a + step;
-        bool down = (a & size) == 0;
-        uint64_t x = rank[a], y = rank[b];
-        if ((x < y) == down) rank[a] = y, rank[b] = x;
+/* A warp for each row and head. LANES of them share a key, so 32 / LANES keys are
+ * worked on side by side, and AHEAD of those are read before the first is used; each
+ * set of lanes has a softmax of its own keys, and they are put together at the end.
+ * The order of the sums depends on nothing but the number of keys. */
+template <typename T, int LANES, bool VECTOR>
+static __global__ void __launch_bounds__(CACHED_WARPS * 32)
+    attend_cached(T *o, const T *__restrict__ q, const T *__restrict__ k,
+                  const T *__restrict__ v, Cached a) {
+  constexpr int KEYS = 32 / LANES, AHEAD = KEYS < 32 ? 2 : 1;
+  size_t item = blockIdx.x * (size_t)CACHED_WARPS + threadIdx.x / 32;
+  if (item >= a.rows * (size_t)a.heads) return;
+  size_t r = item / (size_t)a.heads, head = item % (size_t)a.heads * (size_t)a.d;
+  int lane = threadIdx.x % 32, column = lane % LANES * 8, set = lane / LANES;
+  int count = a.d - column < 0 ? 0 : a.d - column < 8 ? a.d - column : 8;
+  int n = a.len[r], first = a.at ? 0 : a.first[r];
+  const int32_t *at = a.at ? a.at + r * a.at_ld : NULL;
+  float x[8], sum[8] = {0}, most = -INFINITY, total = 0;
+  k += head + column, v += head + column;
+  Part<T, VECTOR> part;
+  part.load(q + r * a.q_ld + head + column, count);
+  part.get(x, count);
+#pragma unroll
+  for (int i = 0; i < 8; i++) x[i] *= a.scale;
+  for (int begin = 0; begin < n; begin += 32) {
+    int own = begin + lane, row = own >= n ? 0 : at ? at[own] : first + own;
+    for (int i = 0; i < 32 && begin + i < n; i += KEYS * AHEAD) {
+      Part<T, VECTOR> key[AHEAD], value[AHEAD];
+      bool there[AHEAD];
+#pragma unroll
+      for (int u = 0; u < AHEAD; u++) {
+        int which = i + u * KEYS + set;
+        size_t from = (size_t)__shfl_sync(0xffffffffu, row, which) * a.kv_ld;
+        there[u] = begin + which < n;
+        key[u].load(k + from, there[u] ? count : 0);
+        value[u].load(v + from, there[u] ? count : 0);
+      }
+      float score[AHEAD], peak = most;
+#pragma unroll
+      for (int u = 0; u < AHEAD; u++) {
+        float y[8], dot = 0;
+        key[u].get(y, there[u] ? count : 0);
+#pragma unroll
+        for (int c = 0; c < 8; c++) dot += x[c] * y[c];
+#pragma unroll
+        for (int step = LANES / 2; step; step /= 2)
+          dot += __shfl_xor_sync(0xffffffffu, dot, step);
+        score[u] = there[u] ? dot : -INFINITY;
+        peak = fmaxf(peak, score[u]);
+      }
+      /* Equal ones may both be infinite. */
+      float keep = most == peak ? 1 : exp2_fast(most - peak);
+      most = peak;
+      total *= keep;
+#pragma unroll
+      for (int c = 0; c < 8; c++) sum[c] *= keep;
+#pragma unroll
+      for (int u = 0; u < AHEAD; u++) {
+        float y[8], share = there[u] ? exp2_fast(score[u] - peak) : 0;
+        value[u].get(y, there[u] ? count : 0);
+        total += share;
+#pragma unroll
+        for (int c = 0; c < 8; c++) sum[c] += share * y[c];
       }
     }
   }
-  __syncthreads();
-}
-
-/* The k-th best of the threads' bests is no better than the k-th of all: what is
- * not below it is sorted. There are k of those and few more, unless someone laid
- * out the words to spite us: then the best is looked for k times. */
-template <typename T>
-static __global__ void __launch_bounds__(TOP_THREADS)
-    top(float *score, int32_t *id, const T *logits, const float *base, size_t vocab,
-        unsigned k) {
-  __shared__ uint64_t rank[TOP_ROOM];
-  __shared__ unsigned found;
-  const T *row = logits + blockIdx.x * vocab;
-  uint64_t best = 0;
-  float most = -INFINITY, total = 0;
-  for (size_t c = threadIdx.x; c < vocab; c += TOP_THREADS) {
-    float x = to_float(row[c]);
-    uint64_t r = rank_of(x, c);
-    most = fmaxf(most, x);
-    best = r > best ? r : best;
-  }
-  rank[threadIdx.x] = best;
-  if (threadIdx.x == 0) found = 0;
-  most = block_max<TOP_THREADS>(most);
-  for (size_t c = threadIdx.x; c < vocab; c += TOP_THREADS)
-    total += exp2_fast((to_float(row[c]) - most) * LOG2_E);
-  total = block_sum<TOP_THREADS>(total);
-  float shift = (base ? base[blockIdx.x] : 0) - logf(total);
-
-  sort_ranks(rank, TOP_THREADS);
-  uint64_t bound = rank[k - 1];
-  __syncthreads();
-  for (size_t c = threadIdx.x; c < vocab; c += TOP_THREADS) {
-    uint64_t r = rank_of(to_float(row[c]), c);
-    if (r < bound) continue;
-    unsigned at = atomicAdd(&found, 1u); /* any place will do: they are sorted */
-    if (at < TOP_ROOM) rank[at] = r;
-  }
-  __syncthreads();
-  if (found <= TOP_ROOM) {
-    unsigned n = 1;
-    while (n < found) n *= 2;
-    for (unsigned i = found + threadIdx.x; i < n; i += TOP_THREADS) rank[i] = 0;
-    sort_ranks(rank, n);
-  } else {
-    __shared__ uint64_t best_of[TOP_THREADS / 32];
-    uint64_t last = ~(uint64_t)0;
-    for (unsigned i = 0; i < k; i++) {
-      uint64_t next = 0;
-      for (size_t c = threadIdx.x; c < vocab; c += TOP_THREADS) {
-        uint64_t r = rank_of(to_float(row[c]), c);
-        if (r < last && r > next) next = r;
-      }
-      for (int step = 16; step; step /= 2) {
-        uint64_t other = __shfl_xor_sync(0xffffffffu, next, step);
-        next = other > next ? other : next;
-      }
-      if (threadIdx.x % 32 == 0) best_of[threadIdx.x / 32] = next;
-      __syncthreads();
-      last = best_of[0];
-      for (int w = 1; w < TOP_THREADS / 32; w++) last = best_of[w] > last ? best_of[w] : last;
-      __syncthreads();
-      if (threadIdx.x == 0) rank[i] = last;
+#pragma unroll
+  for (int step = LANES; step < 32; step *= 2) {
+    float peak = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, step));
+    float keep = most == peak ? 1 : exp2_fast(most - peak);
+    most = peak;
+    total *= keep;
+    total += __shfl_xor_sync(0xffffffffu, total, step);
+#pragma unroll
+    for (int c = 0; c < 8; c++) {
+      sum[c] *= keep;
+      sum[c] += __shfl_xor_sync(0xffffffffu, sum[c], step);
     }
-    __syncthreads();
   }
-  if (threadIdx.x < k) {
-    uint64_t r = rank[threadIdx.x];
-    score[blockIdx.x * (size_t)k + threadIdx.x] = (value_of(r) - most) + shift;
-    id[blockIdx.x * (size_t)k + threadIdx.x] = (int32_t) ~(uint32_t)r;
-  }
+  if (set || !count) return;
+#pragma unroll
+  for (int c = 0; c < 8; c++) sum[c] /= total;
+  T *to = o + r * a.o_ld + head + column;
+  if (VECTOR)
+    store8(to, sum);
+  else
+    store_some(to, sum, count);
 }
 
-cudaError_t kernel_top(Type type, float *score, int32_t *id, const void *logits,
-                       const float *base, size_t n, size_t vocab, size_t k,
-                       cudaStream_t stream) {
-  if (n == 0) return cudaSuccess;
-  if (k == 0 || k > KERNEL_TOP_MOST || k > vocab) return cudaErrorInvalidValue;
+template <typename T, int LANES>
+static void launch_cached(T *o, const T *q, const T *k, const T *v, const Cached &a,
+                          cudaStream_t stream) {
+  unsigned blocks = blocks_for(a.rows * (size_t)a.heads, CACHED_WARPS);
+  bool vector = ((size_t)a.d | a.q_ld | a.kv_ld | a.o_ld) % 8 == 0 && is_aligned(o) &&
+                is_aligned(q) && is_aligned(k) && is_aligned(v);
+  if (vector)
+    attend_cached<T, LANES, true><<<blocks, CACHED_WARPS * 32, 0, stream>>>(o, q, k, v, a);
+  else
+    attend_cached<T, LANES, false><<<blocks, CACHED_WARPS * 32, 0, stream>>>(o, q, k, v, a);
+}
+
+cudaError_t kernel_attend_cached(Type type, void *o, const void *q, const void *k,
+                                 const void *v, const CachedAttention *c, cudaStream_t stream) {
+  if (c->rows == 0 || c->heads == 0) return cudaSuccess;
+  if (c->d == 0 || c->d > 256) return cudaErrorInvalidValue;
+  Cached a = {};
+  a.at = c->at, a.first = c->first, a.len = c->len;
+  a.at_ld = c->at_ld, a.q_ld = c->q_ld, a.kv_ld = c->kv_ld, a.o_ld = c->o_ld;
+  a.rows = c->rows, a.heads = (int)c->heads, a.d = (int)c->d;
+  a.scale = (float)(1.4426950408889634 / sqrt((double)c->d));
   return with_type(type, [&](auto t) {
     typedef decltype(t) T;
-    top<T><<<(unsigned)n, TOP_THREADS, 0, stream>>>(score, id, (const T *)logits, base, vocab,
-                                                    (unsigned)k);
+    T *to = (T *)o;
+    const T *x = (const T *)q, *y = (const T *)k, *z = (const T *)v;
+    if (a.d <= 32)
+      launch_cached<T, 4>(to, x, y, z, a, stream);
+    else if (a.d <= 64)
+      launch_cached<T, 8>(to, x, y, z, a, stream);
+    else if (a.d <= 128)
+      launch_cached<T, 16>(to, x, y, z, a, stream);
+    else
+      launch_cached<T, 32>(to, x, y, z, a, stream);
   });
 }

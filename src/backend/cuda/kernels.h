@@ -113,24 +113,17 @@ cudaError_t kernel_cast_to(Type, void *low, const float *x, size_t n, cudaStream
 cudaError_t kernel_cast_from(Type, float *x, const void *low, size_t n, cudaStream_t);
 cudaError_t kernel_zero(void *x, size_t bytes, cudaStream_t);
 
-/* Caches of decoding: `slots` of slot_ld elements, one behind the other.
- * Puts the n rows of `row` elements of src (from row to row src_ld elements) each
- * into the slot that slot[] names, `at` elements behind its beginning. */
-cudaError_t kernel_cache_put(Type, void *cache, const void *src, const int32_t *slot, size_t n,
-                             size_t row, size_t src_ld, size_t slot_ld, size_t at,
-                             cudaStream_t);
-/* Copies the first `count` elements of slot from[i] to slot to[i], in each of the
- * caches that lie cache_ld elements apart. No slot that is written is read. */
-cudaError_t kernel_cache_copy(Type, void *cache, const int32_t *to, const int32_t *from,
-                              size_t n, size_t count, size_t slot_ld, size_t caches,
-                              size_t cache_ld, cudaStream_t);
-
-/* The k best of each row, best first, equal ones by the lower id: score (n, k) =
- * log softmax(logits) + base[row] (base NULL: 0), and id (n, k). k is at most
- * KERNEL_TOP_MOST and at most vocab. */
-#define KERNEL_TOP_MOST 128
-cudaError_t kernel_top(Type, float *score, int32_t *id, const void *logits, const float *base,
-                       size_t n, size_t vocab, size_t k, cudaStream_t);
+/* As in backend.h; heads of at most 256 elements. Lists, lengths and parents lie in
+ * device memory. k is at most KERNEL_TOP_MOST and at most vocab. */
+cudaError_t kernel_copy_rows(Type, void *to, size_t to_ld, const void *from, size_t from_ld,
+                             size_t rows, size_t width, cudaStream_t);
+cudaError_t kernel_extend(int32_t *to, const int32_t *from, const int32_t *parent, size_t rows,
+                          size_t ld, size_t n, int32_t first, cudaStream_t);
+cudaError_t kernel_attend_cached(Type, void *o, const void *q, const void *k, const void *v,
+                                 const CachedAttention *, cudaStream_t);
+#define KERNEL_TOP_MOST 1024
+cudaError_t kernel_top(Type, float *value, int32_t *id, float *lse, const void *logits,
+                       size_t rows, size_t vocab, size_t k, cudaStream_t);
 
 #ifdef __cplusplus
 }

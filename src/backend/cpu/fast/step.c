@@ -64,7 +64,7 @@ static void attend_row(const CachedAttention *a, float *o, const float *q, const
                        const float *v, size_t r, size_t h, size_t end) {
   float p[SCORES], scale = 1 / sqrtf((float)a->d);
   size_t n = (size_t)a->len[r], d = a->d, heads = end - h, ld = a->kv_ld;
-  const int32_t *at = a->at ? a->at[r] : NULL;
+  const int32_t *at = a->at ? a->at + r * a->at_ld : NULL;
   size_t first = at ? 0 : (size_t)a->first[r];
   q += r * a->q_ld + h * d, o += r * a->o_ld + h * d, k += h * d, v += h * d;
 #define ROW(j) ((at ? (size_t)at[j] : first + (j)) * ld)

@@ -1,0 +1,206 @@
+/* Beam search and sampling on the GPU of this machine beside the CPU's: the same words
+ * in fp32, about the same scores in bf16 and fp16, and no difference whether sentences
+ * come alone or together. Returns 77 where there is no GPU. Relies on the plug-in, which
+ * TRIREME_PLUGIN_PATH must tell, and on a random tiny model. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "decode/beam.h"
+#include "model/weights.h"
+
+enum { SENTENCES = 64, LONGEST = 48, NBEST = 2, MOST = SENTENCES * 30 };
+
+/* Sums in another order differ in the last bits, and now and then two hypotheses are as
+ * good as equal: of so many sentences one may come out otherwise. */
+enum { OTHERWISE = 1 };
+
+static ModelConfig config;
+static Params params;
+static float *w;
+static int32_t src[MOST], off[SENTENCES + 1], length[SENTENCES];
+
+typedef struct {
+  int32_t id[SENTENCES * NBEST][LONGEST];
+  size_t len[SENTENCES * NBEST];
+  float score[SENTENCES * NBEST];
+} Output;
+
+static void ok(Err err) {
+  if (err) fail_msg("%s", err_message());
+}
+
+static void open_gpu(Backend *b, const char *precision) {
+  ok(backend_open(b, &(BackendSpec){"cuda", precision, 1}));
+}
+
+/* Weights that are larger than at the beginning of a training: else every word is as
+ * likely as any. */
+static void make_model(void) {
+  Rng rng = {.key = 17};
+  config = (ModelConfig){.vocab = 1200, .longest = LONGEST, .bos = 2, .eos = 1, .pad = 0};
+  ok(config_preset(&config, "tiny"));
+  config.d = 64, config.ff = 96, config.heads = 2, config.layers[0] = config.layers[1] = 2;
+  config.tying = TIE_NONE;
+  ok(params_lay_out(&params, &config));
+  ok(mem_alloc_aligned(&w, params.padded * sizeof *w));
+  params_init(&params, &config, 5, w);
+  for (size_t i = 0; i < (size_t)(config.vocab * config.d); i++) w[params.output + i] *= 4;
+  for (int s = 0; s < SENTENCES; s++) {
+    int32_t n = 2 + (int32_t)rng_below(&rng, 26);
+    for (int32_t i = 0; i < n; i++) src[off[s] + i] = 4 + (int32_t)rng_below(&rng, 1190);
+    src[off[s] + n] = config.eos;
+    off[s + 1] = off[s] + n + 1;
+    length[s] = 3 + (int32_t)rng_below(&rng, 40);
+  }
+}
+
+static void keep(Output *out, const Hypothesis *best, size_t first, size_t n) {
+  for (size_t i = 0; i < n * NBEST; i++) {
+    size_t at = first * NBEST + i;
+    out->len[at] = best[i].len, out->score[at] = best[i].score;
+    if (best[i].len) memcpy(out->id[at], best[i].id, best[i].len * sizeof(int32_t));
+  }
+}
+
+/* All sentences, `together` at a time, twice: memory is as good the second time. */
+static void search(const Backend *b, const BeamSpec *spec, bool fixed_lengths, size_t together,
+                   Output *out) {
+  Beam *beam;
+  Weights there;
+  Hypothesis best[SENTENCES * NBEST];
+  uint64_t line[SENTENCES], allocations = 0;
+  ok(weights_new(&there, b, w, params.padded));
+  ok(beam_new(&beam, &config, b, there, spec, MOST, SENTENCES));
+  for (int pass = 0; pass < 2; pass++) {
+    for (size_t s = 0; s < SENTENCES; s += together) {
+      int32_t part[SENTENCES + 1];
+      for (size_t i = 0; i <= together; i++) part[i] = off[s + i] - off[s];
+      for (size_t i = 0; i < together; i++) line[i] = s + i;
+      beam_set_lines(beam, line);
+      beam_set_lengths(beam, fixed_lengths ? length + s : NULL);
+      ok(beam_search(beam, src + off[s], part, together, best));
+      keep(out, best, s, together);
+    }
+    if (pass) assert_int_equal(mem_count(), allocations);
+    allocations = mem_count();
+  }
+  beam_free(beam);
+  weights_free(&there, b);
+}
+
+/* How many sentences have another best translation; scores differ by at most `most`. */
+static int compare(const Output *a, const Output *b, double most, const char *what) {
+  int other = 0;
+  for (size_t i = 0; i < SENTENCES * NBEST; i++) {
+    double x = (double)a->score[i], y = (double)b->score[i];
+    if (!isfinite(y) && x == y) continue;
+    if (!(fabs(x - y) <= most * (1 + fabs(y))))
+      fail_msg("%s: sentence %zu scores %.7g, not %.7g", what, i / NBEST, x, y);
+    if (i % NBEST == 0 &&
+        (a->len[i] != b->len[i] || memcmp(a->id[i], b->id[i], a->len[i] * sizeof(int32_t))))
+      other++;
+  }
+  return other;
+}
+
+static Output on_cpu, on_gpu, alone;
+
+static void test_search(void **state) {
+  (void)state;
+  Backend cpu, gpu;
+  ok(backend_cpu(&cpu, 0, false));
+  for (int fixed = 0; fixed < 2; fixed++) {
+    for (int beam = 2; beam <= 8; beam += 3) {
+      BeamSpec spec = {.beam = beam, .alpha = 0.6f, .extra = 12, .nbest = NBEST};
+      search(&cpu, &spec, fixed, SENTENCES, &on_cpu);
+      open_gpu(&gpu, "fp32");
+      search(&gpu, &spec, fixed, SENTENCES, &on_gpu);
+      assert_in_range(compare(&on_gpu, &on_cpu, 1e-4, "cpu"), 0, OTHERWISE);
+      search(&gpu, &spec, fixed, 1, &alone);
+      assert_in_range(compare(&alone, &on_gpu, 1e-4, "alone"), 0, OTHERWISE);
+      backend_close(&gpu);
+    }
+  }
+  int distinct = 0; /* the outputs say something at all */
+  for (size_t i = NBEST; i < SENTENCES * NBEST; i += NBEST)
+    distinct += on_gpu.id[i][1] != on_gpu.id[0][1];
+  assert_true(distinct > SENTENCES / 4);
+}
+
+/* In a low type hypotheses change places, but what is found is as good. */
+static void test_low_types(void **state) {
+  (void)state;
+  static const char *const precisions[] = {"tf32", "fp16", "bf16"};
+  static const double most[] = {0.01, 0.01, 0.04};
+  Backend cpu, gpu;
+  BeamSpec spec = {.beam = 4, .alpha = 0.6f, .nbest = NBEST};
+  ok(backend_cpu(&cpu, 0, false));
+  search(&cpu, &spec, true, SENTENCES, &on_cpu);
+  for (int p = 0; p < 3; p++) {
+    open_gpu(&gpu, precisions[p]);
+    search(&gpu, &spec, true, SENTENCES, &on_gpu);
+    compare(&on_gpu, &on_cpu, most[p], precisions[p]);
+    backend_close(&gpu);
+  }
+}
+
+static void test_samples(void **state) {
+  (void)state;
+  Backend cpu, gpu;
+  ok(backend_cpu(&cpu, 0, false));
+  open_gpu(&gpu, "fp32");
+  for (int top_k = 0; top_k <= 40; top_k += 40) {
+    BeamSpec spec = {.beam = NBEST,
+                     .extra = 12,
+                     .nbest = NBEST,
+                     .random = true,
+                     .sample = {.temperature = 0.8f, .top_k = top_k, .seed = 3}};
+    search(&cpu, &spec, false, SENTENCES, &on_cpu);
+    search(&gpu, &spec, false, SENTENCES, &on_gpu);
+    int other = 0; /* one other word, and all that follows is another sample */
+    for (size_t i = 0; i < SENTENCES * NBEST; i++)
+      other += on_gpu.len[i] != on_cpu.len[i] ||
+               memcmp(on_gpu.id[i], on_cpu.id[i], on_cpu.len[i] * sizeof(int32_t));
+    assert_in_range(other, 0, OTHERWISE);
+  }
+  Beam *beam;
+  BeamSpec spec = {
+      .beam = 1, .nbest = 1, .random = true, .sample = {.temperature = 1, .top_k = 1100}};
+  assert_int_equal(beam_new(&beam, &config, &gpu, (Weights){w, w}, &spec, 64, 1), ERR_USAGE);
+  assert_non_null(strstr(err_message(), "--top-k"));
+  backend_close(&gpu);
+}
+
+int main(void) {
+  Backend b;
+  if (!file_exists("/proc/driver/nvidia/version") && !file_exists("/dev/nvidiactl")) {
+    printf("cannot run: this machine has no NVIDIA GPU\n");
+    return 77;
+  }
+  if (backend_open(&b, &(BackendSpec){"cuda", "fp32", 1})) {
+    printf("there is a GPU, but: %s\n", err_message());
+    return 1;
+  }
+  backend_close(&b);
+  make_model();
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_search),
+      cmocka_unit_test(test_low_types),
+      cmocka_unit_test(test_samples),
+  };
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  params_free(&params);
+  mem_free(w);
+  return failed;
+}

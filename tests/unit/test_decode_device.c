@@ -1,0 +1,204 @@
+/* Decoding on a device, without one: a backend whose memory counts as not ours, though
+ * it is. What is found must be what the CPU finds, to the bit, and the ways there and
+ * back are counted. Relies on a random tiny model. */
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/backend.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "decode/translate.h"
+#include "model/weights.h"
+#include "support.h"
+
+enum { SENTENCES = 40, MOST = SENTENCES * 20, NBEST = 2, LONGEST = 40 };
+
+static Backend cpu, far;
+static ModelConfig config;
+static Params params;
+static float *w;
+static int32_t src[MOST], off[SENTENCES + 1];
+static struct { uint64_t allocs, puts, gets, widest, narrowest; } seen;
+
+static Err far_alloc(const Backend *b, void *pointer, size_t bytes) {
+  seen.allocs++;
+  return cpu.alloc(b, pointer, bytes);
+}
+
+static void far_put(const Backend *b, void *to, const void *from, size_t bytes) {
+  seen.puts++;
+  assert_ptr_not_equal(to, from);
+  cpu.put(b, to, from, bytes);
+}
+
+static Err far_get(const Backend *b, void *to, const void *from, size_t bytes) {
+  seen.gets++;
+  assert_ptr_not_equal(to, from);
+  return cpu.get(b, to, from, bytes);
+}
+
+static void far_linear(const Backend *b, void *y, const void *x, const void *m,
+                       const void *bias, size_t rows, size_t in, size_t out) {
+  if (out == (size_t)config.vocab) {
+    if (rows > seen.widest) seen.widest = rows;
+    if (rows < seen.narrowest) seen.narrowest = rows;
+  }
+  cpu.linear(b, y, x, m, bias, rows, in, out);
+}
+
+static int setup(void **state) {
+  Rng rng = {.key = 23};
+  (void)state;
+  OK(backend_cpu(&cpu, 1, false));
+  far = cpu;
+  far.host = false, far.alloc = far_alloc, far.put = far_put, far.get = far_get;
+  far.linear = far_linear, far.pack = NULL, far.unpack = NULL, far.most_best = 100;
+  config = (ModelConfig){.vocab = 300, .bos = 2, .eos = 1, .pad = 0, .longest = LONGEST};
+  OK(config_preset(&config, "tiny"));
+  config.d = 32, config.ff = 48, config.heads = 4, config.tying = TIE_NONE;
+  config.layers[0] = config.layers[1] = 2;
+  OK(params_lay_out(&params, &config));
+  OK(mem_alloc_aligned(&w, params.padded * sizeof *w));
+  params_init(&params, &config, 3, w);
+  for (size_t i = 0; i < (size_t)(config.vocab * config.d); i++) w[params.output + i] *= 4;
+  for (int s = 0; s < SENTENCES; s++) {
+    int32_t n = 1 + (int32_t)rng_below(&rng, 18);
+    for (int32_t i = 0; i < n; i++) src[off[s] + i] = 4 + (int32_t)rng_below(&rng, 296);
+    src[off[s] + n] = config.eos;
+    off[s + 1] = off[s] + n + 1;
+  }
+  return 0;
+}
+
+static int teardown(void **state) {
+  (void)state;
+  params_free(&params);
+  mem_free(w);
+  return 0;
+}
+
+/* Searches on both; twice on the device, where the second search takes no memory. */
+static BeamTimes compare(const BeamSpec *spec) {
+  Beam *near, *away;
+  Weights there;
+  Hypothesis want[SENTENCES * NBEST], got[SENTENCES * NBEST];
+  OK(weights_new(&there, &far, w, params.padded));
+  assert_ptr_not_equal(there.full, w);
+  OK(beam_new(&near, &config, &cpu, (Weights){w, w}, spec, MOST, SENTENCES));
+  OK(beam_new(&away, &config, &far, there, spec, MOST, SENTENCES));
+  OK(beam_search(near, src, off, SENTENCES, want));
+  OK(beam_search(away, src, off, SENTENCES, got));
+  uint64_t first = beam_times(away).steps, taken = mem_count();
+  memset(&seen, 0, sizeof seen);
+  seen.narrowest = MOST;
+  OK(beam_search(away, src, off, SENTENCES, got));
+  assert_int_equal(seen.allocs, 0);
+  assert_int_equal(mem_count(), taken);
+  for (size_t i = 0; i < SENTENCES * NBEST; i++) {
+    assert_int_equal(got[i].len, want[i].len);
+    assert_memory_equal(&got[i].score, &want[i].score, sizeof got[i].score);
+    if (want[i].len) assert_memory_equal(got[i].id, want[i].id, want[i].len * sizeof(int32_t));
+  }
+  BeamTimes times = beam_times(away);
+  times.steps -= first;
+  beam_free(near);
+  beam_free(away);
+  weights_free(&there, &far);
+  return times;
+}
+
+static void test_search(void **state) {
+  (void)state;
+  for (int beam = 2; beam <= 7; beam += 5) {
+    BeamTimes t =
+        compare(&(BeamSpec){.beam = beam, .alpha = 0.6f, .extra = 20, .nbest = NBEST});
+    assert_true(t.steps > 10);
+    assert_int_equal(seen.gets, t.steps);     /* one a step */
+    assert_int_equal(seen.puts, 3 + t.steps); /* and the sources */
+    /* Few sizes of products, none larger than the memory. */
+    assert_in_range(seen.narrowest, 64, 64);
+    assert_true(seen.widest >= (size_t)(beam * SENTENCES) / 2);
+    assert_true(seen.widest <= (size_t)(beam * SENTENCES));
+  }
+}
+
+static void test_samples(void **state) {
+  (void)state;
+  BeamSpec spec = {.beam = NBEST, .extra = 20, .nbest = NBEST, .random = true};
+  spec.sample = (SampleSpec){.temperature = 0.9f, .top_k = 20, .seed = 5};
+  BeamTimes t = compare(&spec);
+  assert_int_equal(seen.gets, t.steps);
+  spec.sample.top_k = 0; /* all logits come over */
+  t = compare(&spec);
+  assert_int_equal(seen.gets, 2 * t.steps);
+  Beam *beam;
+  spec.sample.top_k = 98;
+  assert_int_equal(beam_new(&beam, &config, &far, (Weights){w, w}, &spec, 64, 1), ERR_USAGE);
+  assert_says("97 words");
+  assert_null(beam);
+}
+
+static void test_batches(void **state) {
+  (void)state;
+  size_t rows, sentences;
+  translator_batch(&cpu, 0, 256, 4, &rows, &sentences);
+  assert_int_equal(rows, 4096);
+  assert_int_equal(sentences, 128);
+  translator_batch(&far, 0, 256, 4, &rows, &sentences);
+  assert_int_equal(rows, 16384);
+  assert_int_equal(sentences, 512);
+  translator_batch(&far, 100, 256, 4, &rows, &sentences);
+  assert_int_equal(rows, 256);
+  assert_int_equal(sentences, 17);
+}
+
+/* Every allocation on the way fails once. */
+static void test_no_memory(void **state) {
+  (void)state;
+  BeamSpec spec = {.beam = 2, .extra = 6, .nbest = 1, .random = true};
+  spec.sample.temperature = 1;
+  for (uint64_t n = 1;; n++) {
+    Beam *beam = NULL;
+    Weights there = {0};
+    Hypothesis best[3];
+    mem_fail_after(n);
+    Err err = weights_new(&there, &far, w, params.padded);
+    if (!err) err = beam_new(&beam, &config, &far, there, &spec, 64, 3);
+    if (!err) err = beam_search(beam, src, off, 3, best);
+    mem_fail_after(0);
+    if (err) assert_says("out of memory");
+    beam_free(beam);
+    weights_free(&there, &far);
+    if (!err) break;
+    assert_true(n < 200);
+  }
+}
+
+static void test_widen(void **state) {
+  (void)state;
+  const uint16_t bf16[] = {0x3f80, 0xc040, 0x0001, 0x8000, 0x7f80, 0x7fc0},
+                 f16[] = {0x3c00, 0xc200, 0x0001, 0x8000, 0x7c00, 0x7e00, 0x7bff, 0x03ff};
+  const float want_bf16[] = {1, -3, 0x1p-133f, -0.0f, INFINITY},
+              want_f16[] = {1, -3, 0x1p-24f, -0.0f, INFINITY, 0, 65504, 0x3ffp-24f};
+  float got[8];
+  type_widen(TYPE_BF16, got, bf16, 6);
+  assert_memory_equal(got, want_bf16, sizeof want_bf16);
+  assert_true(isnan(got[5]));
+  type_widen(TYPE_F16, got, f16, 8);
+  assert_memory_equal(got, want_f16, 5 * sizeof *got);
+  assert_true(isnan(got[5]));
+  assert_memory_equal(got + 6, want_f16 + 6, 2 * sizeof *got);
+  type_widen(TYPE_F32, got, want_f16, 8);
+  assert_memory_equal(got, want_f16, sizeof got);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_search),  cmocka_unit_test(test_samples),
+      cmocka_unit_test(test_batches), cmocka_unit_test(test_no_memory),
+      cmocka_unit_test(test_widen),
+  };
+  return cmocka_run_group_tests(tests, setup, teardown);
+}

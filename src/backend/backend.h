@@ -174,6 +174,8 @@ typedef struct Backend {
    * sums (n / NORM_UNIT, rounded up), in the program's memory. Waits; what a device
    * could not do gives NaN. */
   void (*norm2)(const struct Backend *, double *sums, const float *x, size_t n);
+  /* The same without waiting: the sums lie in the backend's memory. */
+  void (*queue_norm2)(const struct Backend *, double *sums, const float *x, size_t n);
   void (*add)(const struct Backend *, float *x, const float *y, float scale,
               size_t n); /* x += scale * y */
   void (*adam)(const struct Backend *, float *w, float *m, float *v, const float *g, size_t n,

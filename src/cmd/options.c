@@ -153,6 +153,9 @@ const OptSpec cmd_options[] = {
          "itself in a step, say 0.999; 0 is none"),
     REAL("clip", "NORM", "0", 0, 0, "train", "Optimiser",
          "Largest norm of the gradient; 0 does not clip"),
+    CHOICE("loss-scale", "HOW", "auto", "auto|none|dynamic", "train", "Optimiser",
+           "Scale of the loss while gradients are made: dynamic halves it when they overflow "
+           "and doubles it after 2,000 clean steps; auto is dynamic in fp16, none otherwise"),
     REAL("label-smoothing", "P", "0.1", 0, 0.9, "train", "Optimiser",
          "Share of the target spread over all words"),
     COUNT("valid-every", "STEPS", "1000", 0, 1e12, "train", "Validation and checkpoints",

@@ -100,14 +100,11 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
   fill_optim(&s->optim, opts);
   TRY(fill_ranks(s, opts));
   s->ema = (float)opt_real(opts, "ema");
+  s->loss_scale = (LossScale)choice(opts, "loss-scale", "auto|none|dynamic");
   s->clip = (float)opt_real(opts, "clip");
   s->smoothing = (float)opt_real(opts, "label-smoothing");
   s->backend = (BackendSpec){opt_text(opts, "device"), opt_text(opts, "precision"),
                              (int)opt_count(opts, "threads")};
-  if (strcmp(s->backend.precision, "fp16") == 0)
-    return err_set(ERR_USAGE,
-                   "fp16 needs its losses scaled, which train does not do yet; ask for "
-                   "--precision bf16 or tf32");
   s->valid_every = (uint64_t)opt_count(opts, "valid-every");
   s->save_every = (uint64_t)opt_count(opts, "save-every");
   s->log_every = (uint64_t)opt_count(opts, "log-every");

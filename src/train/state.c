@@ -69,9 +69,12 @@ static Err new_gradients(Train *t) {
   const Backend *b = &t->backend;
   size_t n = t->t.params.padded, units = (n + NORM_UNIT - 1) / NORM_UNIT;
   TRY(b->alloc(b, &t->g, n * sizeof(float)));
-  TRY(mem_alloc_aligned(&t->sums, units * sizeof(double)));
-  t->stage = t->g;
-  if (!b->host) TRY(mem_alloc_aligned(&t->stage, n * sizeof(float)));
+  TRY(b->alloc(b, &t->queued, units * sizeof(double)));
+  t->stage = t->g, t->sums = t->queued;
+  if (!b->host) {
+    TRY(mem_alloc_aligned(&t->stage, n * sizeof(float)));
+    TRY(mem_alloc_aligned(&t->sums, units * sizeof(double)));
+  }
   ReduceSpec spec = {.unit = NORM_UNIT,
                      .bucket = s->bucket / sizeof(float),
                      .bf16 = s->exchange_bf16,
@@ -97,13 +100,13 @@ static Err new_arrays(Train *t) {
 static void free_arrays(Train *t) {
   const Backend *b = &t->backend;
   if (t->stage != t->g) mem_free(t->stage);
+  if (t->sums != t->queued) mem_free(t->sums);
   if (t->low != t->w) b->release(b, t->low);
   if (t->low_e != t->e) b->release(b, t->low_e);
-  void *theirs[] = {t->w, t->g, t->e, t->m, t->v};
+  void *theirs[] = {t->w, t->g, t->e, t->m, t->v, t->queued};
   for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++)
     if (theirs[i]) b->release(b, theirs[i]);
   mem_free(t->second);
-  mem_free(t->sums);
 }
 
 static ModelConfig config_for(const Train *t) {
@@ -196,12 +199,18 @@ static Err open_loader(Train *t) {
   return loader_open(&t->loader, &t->data, &t->plan, &spec);
 }
 
+static bool is_scaled(const Train *t) {
+  LossScale how = t->spec->loss_scale;
+  return how == SCALE_DYNAMIC || (how == SCALE_AUTO && t->backend.type == TYPE_F16);
+}
+
 Err train_restore(Train *t) {
   const Backend *b = &t->backend;
   TrainArrays none = {0}, *a = t->chief ? saver_begin(t->saver) : &none;
   comm_at(t->comm, DISK, "loading the checkpoint");
   if (t->chief) TRY(load_or_begin(t, a));
   comm_broadcast(t->comm, "counters", &t->at, sizeof t->at);
+  scaler_switch(&t->at.scaler, is_scaled(t));
   spread(t, "weights", t->w, a->w);
   spread(t, "mean weights", t->e, a->e);
   give_moment(t, t->m, a->m);

@@ -16,11 +16,11 @@
 /* What a step, or some of them, came to. Sums over all ranks. */
 typedef struct {
   double loss, nll, right, rows, pairs;
-  double norm; /* of the last gradient, before clipping */
+  double norm; /* of the last finite gradient, before clipping */
   /* Seconds on this rank; what is left of a step is rounding. */
   double data, forward, backward, wait, update;
   double allocations;
-  uint64_t steps;
+  uint64_t steps, skipped; /* skipped: their gradients overflowed */
 } StepSum;
 
 typedef struct {
@@ -45,6 +45,7 @@ typedef struct {
   float *w, *g, *e;  /* flat; e: mean of the weights, or NULL */
   void *low, *low_e; /* w and e in the backend's type; the same where that is float */
   float *m, *v;      /* flat, or with a sharded optimiser this rank's pieces */
+  double *queued;    /* sums of squares on their way to `sums`; the same where it is here */
   /* In the program's: */
   float *stage;   /* what travels between ranks; g itself where the backend is here */
   double *second; /* NovoGrad's */
@@ -74,8 +75,9 @@ Weights train_weights(const Train *t);
 /* Pieces of the weights that this rank has updated to all ranks, and theirs here. */
 NODISCARD Err train_gather_weights(Train *t);
 
-/* step.c: gradients, their sum over the ranks, the update. *healthy is false, and
- * the weights are as they were, if the gradient is not finite. */
+/* step.c: gradients, their sum over the ranks, the update. *healthy is false if
+ * the loss or the gradient is not finite and no smaller loss scale could mend it. Then,
+ * and when a step is skipped, the weights are as they were. */
 NODISCARD Err train_step(Train *t, double lr, StepSum *sum, bool *healthy);
 
 /* plan.c */

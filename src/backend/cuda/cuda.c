@@ -151,11 +151,16 @@ static void loss(const Backend *b, void *logits, double *sum, const int32_t *tar
                         c->stream));
 }
 
+static void queue_norm2(const Backend *b, double *sums, const float *x, size_t n) {
+  Cuda *c = cuda_of(b);
+  cuda_note(c, "norm2", kernel_norm2(sums, x, n, c->stream));
+}
+
 static void norm2(const Backend *b, double *sums, const float *x, size_t n) {
   Cuda *c = cuda_of(b);
   size_t units = (n + NORM_UNIT - 1) / NORM_UNIT;
   double *there = cuda_scratch(c, &c->sums, units * sizeof *there);
-  if (there) cuda_note(c, "norm2", kernel_norm2(there, x, n, c->stream));
+  if (there) queue_norm2(b, there, x, n);
   Err err = there ? b->get(b, sums, there, units * sizeof *there) : ERR_WORK;
   for (size_t i = 0; i < units && err; i++) sums[i] = (double)NAN;
 }
@@ -192,7 +197,8 @@ static void fill_table(Backend *b) {
   b->add_norm = add_norm, b->add_norm_back = add_norm_back;
   b->attend = attend, b->attend_back = attend_back;
   b->activate = activate, b->activate_back = activate_back;
-  b->loss = loss, b->norm2 = norm2, b->add = add, b->adam = adam;
+  b->loss = loss, b->norm2 = norm2, b->queue_norm2 = queue_norm2;
+  b->add = add, b->adam = adam;
   b->momentum = momentum, b->ema = ema;
 }
 

@@ -212,8 +212,12 @@ const OptSpec cmd_options[] = {
     TEXT("device", "NAME", "cpu", "translate", G_RUN, "Where to compute: cpu"),
 
     /* inspect */
-    COUNT("batch-tokens", "N", "4096", 16, 16777216, "inspect bench train translate", "Batches",
+    COUNT("batch-tokens", "N", "4096", 16, 16777216, "inspect bench translate", "Batches",
           "Rows of a batch on each side"),
+    TEXT(
+        "batch-tokens", "N|auto", "4096", "train", "Batches",
+        "Rows of a batch on each side; auto is as many as fit into the memory, at most 65,536, "
+        "settled when the run begins"),
     COUNT("samples", "N", "3", 0, 1000, "inspect train", "What to show",
           "Sample pairs, or translations at validation"),
     CHOICE("split", "NAME", "train", "train|valid|test", "inspect", "What to show",

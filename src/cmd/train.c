@@ -71,6 +71,16 @@ static Err fill_ranks(TrainSpec *s, const OptSet *opts) {
   return ERR_OK;
 }
 
+static Err fill_rows(TrainSpec *s, const char *text) {
+  int64_t rows = 0;
+  if (strcmp(text, "auto") == 0) return ERR_OK;
+  if (str_count(text, &rows)) return err_context("--batch-tokens is neither auto nor a number");
+  if (rows < 16 || rows > 16777216)
+    return err_set(ERR_USAGE, "--batch-tokens %s is not within 16 to 16777216", text);
+  s->batch_tokens = (uint32_t)rows;
+  return ERR_OK;
+}
+
 static void fill_optim(OptimSpec *o, const OptSet *opts) {
   o->kind = (OptimKind)choice(opts, "optimizer", optim_names);
   o->beta1 = (float)opt_real(opts, "beta1");
@@ -86,7 +96,7 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
     return err_set(ERR_USAGE, "say what to train on: --data DIR, made by 'trireme prepare'");
   if (!s->run) return err_set(ERR_USAGE, "say where the run shall be recorded: --run DIR");
   TRY(fill_model(&s->config, opts));
-  s->batch_tokens = (uint32_t)opt_count(opts, "batch-tokens");
+  TRY(fill_rows(s, opt_text(opts, "batch-tokens")));
   s->micro_batches =
       opt_given(opts, "micro-batches") ? (uint32_t)opt_count(opts, "micro-batches") : 0;
   if (opt_given(opts, "steps") && opt_given(opts, "epochs"))

@@ -212,8 +212,8 @@ Err train_run(const TrainSpec *spec, Comm *comm, const char *options, TrainResul
   if (!err && spec->dry_run) {
     err = plan_dry_run(t);
   } else if (!err) {
-    plan_say(t);
-    err = loop(t, r);
+    err = plan_say(t);
+    if (!err) err = loop(t, r);
     r->step = t->at.step, r->target_tokens = t->at.target_tokens;
     r->best_bleu = t->at.best_bleu, r->best_step = t->at.best_step;
     r->loss = t->last_loss, r->seconds = train_elapsed(t);

@@ -285,28 +285,54 @@ static void settle_steps(Train *t) {
   if (s->decay_to_end) t->schedule.decay = t->steps;
 }
 
+/* The batches, and with them the length of the run. */
+static Err settle_batches(Train *t, const ModelConfig *config) {
+  uint32_t rows;
+  TRY(settle_group(t));
+  TRY(fit_rows(t, config, &rows));
+  TRY(order_plan(&t->plan, &t->data.order, rows));
+  settle_steps(t);
+  return ERR_OK;
+}
+
+/* The options as the run has them: what was chosen for it stands in place of "auto". */
+static Err settled(const Train *t, const char *record, Str *out) {
+  static const char open[] = "batch-tokens = auto\n";
+  const char *at = strstr(record, open);
+  while (at && at > record && at[-1] != '\n') at = strstr(at + 1, open);
+  str_addn(out, record, at ? (size_t)(at - record) : strlen(record));
+  if (at) str_addf(out, "batch-tokens = %u\n%s", t->plan.capacity, at + sizeof open - 1);
+  return str_check(out);
+}
+
+static Err begin_run(Train *t, const char *record) {
+  const TrainSpec *s = t->spec;
+  TrainArrays shape = shape_of(t);
+  Str options = {0};
+  Err err = settled(t, record, &options);
+  if (!err) err = enter_run(t, str_text(&options));
+  str_free(&options);
+  if (err) return err;
+  return saver_new(&t->saver, s->run, &shape, s->keep > s->average ? s->keep : s->average);
+}
+
 Err train_set_up(Train *t, const char *record) {
   const TrainSpec *s = t->spec;
   comm_at(t->comm, DISK, "opening the data set");
-  BackendSpec backend = s->backend;
-  if (!backend.threads) backend.threads = comm_threads(t->comm);
-  TRY(backend_open(&t->backend, &backend));
+  TRY(fit_open(t));
   TRY(dataset_open(&t->data, s->data));
   TRY(agree_ranks(t->comm, record, &t->data));
-  TRY(order_plan(&t->plan, &t->data.order, s->batch_tokens));
   TRY(dataset_path(&t->data, "tokenizer.model", t->tokenizer_path));
   TRY(tokenizer_open(&t->tokenizer, t->tokenizer_path));
-  TRY(settle_group(t));
-  settle_steps(t);
   ModelConfig config = config_for(t);
-  if (s->dry_run) return transformer_plan(&t->t, &config, &t->backend, t->plan.capacity, true);
+  TRY(settle_batches(t, &config));
+  TRY(transformer_plan(&t->t, &config, &t->backend, t->plan.capacity, true));
+  if (s->dry_run) return ERR_OK;
+  TRY(fit_or_refuse(t));
+  transformer_free(&t->t);
   TRY(transformer_new(&t->t, &config, &t->backend, t->plan.capacity, 0, true));
   TRY(new_arrays(t));
-  if (t->chief) {
-    TrainArrays shape = shape_of(t);
-    TRY(enter_run(t, record));
-    TRY(saver_new(&t->saver, s->run, &shape, s->keep > s->average ? s->keep : s->average));
-  }
+  if (t->chief) TRY(begin_run(t, record));
   TRY(train_restore(t));
   if (t->at.step)
     log_info("resume   step %" PRIu64 ", best BLEU so far %.2f", t->at.step, t->at.best_bleu);

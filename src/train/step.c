@@ -103,29 +103,28 @@ static Err gradients(Train *t, StepSum *sum) {
   return ERR_OK;
 }
 
-/* Squares of the gradient, unit by unit; they are queued, and read by norm_of. */
-static void queue_norm(Train *t) {
+/* Squares of the gradient, unit by unit: those of this rank's pieces of it. */
+static Err squares(Train *t) {
   const Backend *b = &t->backend;
+  size_t n = t->t.params.padded;
   if (!t->spec->shard) {
-    b->queue_norm2(b, t->queued, t->g, t->t.params.padded);
-    return;
+    b->queue_norm2(b, t->queued, t->g, n);
+  } else {
+    for (size_t i = 0; i < reducer_pieces(t->reducer); i++) {
+      size_t begin, end;
+      reducer_piece(t->reducer, i, &begin, &end);
+      if (end > begin)
+        b->queue_norm2(b, t->queued + begin / NORM_UNIT, t->g + begin, end - begin);
+    }
   }
-  for (size_t i = 0; i < reducer_pieces(t->reducer); i++) {
-    size_t begin, end;
-    reducer_piece(t->reducer, i, &begin, &end);
-    if (end > begin)
-      b->queue_norm2(b, t->queued + begin / NORM_UNIT, t->g + begin, end - begin);
-  }
+  size_t units = (n + NORM_UNIT - 1) / NORM_UNIT;
+  return b->host ? ERR_OK : b->get(b, t->sums, t->queued, units * sizeof *t->sums);
 }
 
 /* The norm is the same to the bit however the gradient is spread over the ranks. */
-static Err norm_of(Train *t, double *norm) {
-  const Backend *b = &t->backend;
-  size_t units = (t->t.params.padded + NORM_UNIT - 1) / NORM_UNIT;
-  if (!b->host) TRY(b->get(b, t->sums, t->queued, units * sizeof *t->sums));
+static double norm_of(Train *t) {
   if (t->spec->shard) reducer_gather_units(t->reducer, "norms", t->sums);
-  *norm = optim_norm(t->sums, units);
-  return ERR_OK;
+  return optim_norm(t->sums, (t->t.params.padded + NORM_UNIT - 1) / NORM_UNIT);
 }
 
 static Err update(Train *t, double lr, double scale) {
@@ -151,12 +150,12 @@ static Err update(Train *t, double lr, double scale) {
   return ERR_OK;
 }
 
-/* What the micro-batches of all ranks came to. The norm is queued before the losses
- * are read, so a device is waited for once a step. */
+/* What the micro-batches of all ranks came to. A device is waited for once a step, for
+ * the squares; behind them the losses are there too. */
 static Err losses(Train *t, StepSum *sum) {
   BatchLoss mine;
   double start = progress_clock();
-  queue_norm(t);
+  TRY(squares(t));
   TRY(transformer_loss(&t->t, &mine));
   double got = progress_clock();
   *(t->backend.host ? &sum->update : &sum->backward) += got - start;
@@ -175,8 +174,7 @@ Err train_step(Train *t, double lr, StepSum *sum, bool *healthy) {
   TRY(losses(t, sum));
   double start = progress_clock();
   double times = sum->rows * scaler_factor(&t->at.scaler); /* what the mean's gradient was */
-  TRY(norm_of(t, &sum->norm));
-  sum->norm /= times;
+  sum->norm = norm_of(t) / times;
   bool finite = isfinite(sum->norm), sound = isfinite(sum->loss);
   *healthy = sound && scaler_take(&t->at.scaler, finite);
   sum->skipped = *healthy && !finite;

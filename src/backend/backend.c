@@ -25,14 +25,12 @@ static Err read_precision(const char *text, Precision *precision) {
                  text);
 }
 
-/* "cuda" or "cuda:N"; *number is -1 for what is no GPU. */
-static Err read_device(const char *text, int *number) {
+/* "cuda", a GPU by turn (*any), or "cuda:N"; *number is -1 for what is no GPU. */
+static Err read_device(const char *text, int turn, int *number, bool *any) {
   *number = -1;
-  if (strcmp(text, "cpu") == 0) return ERR_OK;
-  if (strcmp(text, "auto") == 0 || strcmp(text, "cuda") == 0) {
-    *number = 0;
-    return ERR_OK;
-  }
+  *any = strcmp(text, "auto") == 0 || strcmp(text, "cuda") == 0;
+  if (*any) *number = turn;
+  if (*any || strcmp(text, "cpu") == 0) return ERR_OK;
   char *end = NULL;
   long n = strncmp(text, "cuda:", 5) == 0 ? strtol(text + 5, &end, 10) : -1;
   if (!end || end == text + 5 || *end || text[5] == '+' || n < 0 || n > 1023)
@@ -51,24 +49,29 @@ static Err open_cpu(Backend *b, const BackendSpec *spec, Precision precision) {
 }
 
 /* The plug-in stays loaded: CUDA does not like to be unloaded. */
-static Err open_cuda(Backend *b, int device, Precision precision) {
+static Err open_cuda(Backend *b, int device, bool any, Precision precision) {
   static Plugin plugin;
   static const Type types[] = {TYPE_F32, TYPE_F32, TYPE_BF16, TYPE_F16};
   CudaOpen *open;
   if (!plugin.handle) TRY(plugin_open(&plugin, PLUGIN));
   TRY(plugin_symbol(&plugin, "trireme_backend_cuda", &open));
-  CudaSpec spec = {sizeof *b, device, types[precision], precision == TF32};
+  CudaSpec spec = {sizeof *b, device, any, types[precision], precision == TF32};
   return open(b, &spec);
 }
 
 Err backend_open(Backend *b, const BackendSpec *spec) {
+  return backend_open_turn(b, spec, 0);
+}
+
+Err backend_open_turn(Backend *b, const BackendSpec *spec, int turn) {
   Precision precision = FP32;
   int device = -1;
+  bool any = false;
   *b = (Backend){0};
   TRY(read_precision(spec->precision, &precision));
-  TRY(read_device(spec->device, &device));
+  TRY(read_device(spec->device, turn, &device, &any));
   if (device < 0) return open_cpu(b, spec, precision);
-  Err err = open_cuda(b, device, precision);
+  Err err = open_cuda(b, device, any, precision);
   if (!err || err == ERR_USAGE) return err;
   if (strcmp(spec->device, "auto") != 0)
     return err_set(err, "--device %s cannot be had: %s; --device cpu works everywhere",

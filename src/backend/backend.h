@@ -94,6 +94,8 @@ typedef struct Backend {
   bool host;        /* its memory is the program's own: pointers may be followed */
   size_t most_best; /* words of a row that `top` can find; 0: any number */
   int threads;
+  int device;                      /* which GPU, or 0 */
+  uint64_t device_id;              /* the GPU's own, the same to all processes; 0: none */
   void *state;                     /* a device's own, or NULL */
   void (*close)(struct Backend *); /* or NULL; see backend_close */
 
@@ -104,6 +106,8 @@ typedef struct Backend {
   /* Memory: `pointer` is the address of the pointer, as in mem_alloc; zeroed. */
   Err (*alloc)(const struct Backend *, void *pointer, size_t bytes);
   void (*release)(const struct Backend *, void *block);
+  /* Bytes that could still be had, by this process and all others, and that there are. */
+  Err (*memory)(const struct Backend *, uint64_t *left, uint64_t *all);
   /* From the program's memory, which may be written again at once. */
   void (*put)(const struct Backend *, void *to, const void *from, size_t bytes);
   /* To the program's memory; waits until it is there. */
@@ -184,6 +188,8 @@ typedef struct Backend {
    * sums (n / NORM_UNIT, rounded up), in the program's memory. Waits; what a device
    * could not do gives NaN. */
   void (*norm2)(const struct Backend *, double *sums, const float *x, size_t n);
+  /* The same without waiting: the sums lie in the backend's memory. */
+  void (*queue_norm2)(const struct Backend *, double *sums, const float *x, size_t n);
   void (*add)(const struct Backend *, float *x, const float *y, float scale,
               size_t n); /* x += scale * y */
   void (*adam)(const struct Backend *, float *w, float *m, float *v, const float *g, size_t n,
@@ -215,6 +221,9 @@ typedef struct {
   int threads; /* of the cpu; 0: one per core */
 } BackendSpec;
 NODISCARD Err backend_open(Backend *backend, const BackendSpec *spec);
+/* The same for one of several processes of a machine, numbered from 0: under auto and
+ * cuda the first takes the first GPU, the second the next, and so on, round and round. */
+NODISCARD Err backend_open_turn(Backend *backend, const BackendSpec *spec, int turn);
 void backend_close(Backend *backend); /* harmless when not open */
 
 #endif

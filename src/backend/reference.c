@@ -350,7 +350,7 @@ void backend_reference(Backend *b) {
   b->add_norm = add_norm, b->add_norm_back = add_norm_back;
   b->attend = attend, b->attend_back = attend_back;
   b->activate = activate, b->activate_back = activate_back;
-  b->loss = loss, b->norm2 = norm2, b->add = add;
+  b->loss = loss, b->norm2 = b->queue_norm2 = norm2, b->add = add;
   b->adam = adam, b->momentum = momentum, b->ema = ema;
   reference_step(b);
 }

@@ -153,6 +153,9 @@ const OptSpec cmd_options[] = {
          "itself in a step, say 0.999; 0 is none"),
     REAL("clip", "NORM", "0", 0, 0, "train", "Optimiser",
          "Largest norm of the gradient; 0 does not clip"),
+    CHOICE("loss-scale", "HOW", "auto", "auto|none|dynamic", "train", "Optimiser",
+           "Scale of the loss while gradients are made: dynamic halves it when they overflow "
+           "and doubles it after 2,000 clean steps; auto is dynamic in fp16, none otherwise"),
     REAL("label-smoothing", "P", "0.1", 0, 0.9, "train", "Optimiser",
          "Share of the target spread over all words"),
     COUNT("valid-every", "STEPS", "1000", 0, 1e12, "train", "Validation and checkpoints",
@@ -208,8 +211,12 @@ const OptSpec cmd_options[] = {
          "auto (a GPU where there is one), cpu, cuda or cuda:N"),
 
     /* inspect */
-    COUNT("batch-tokens", "N", "4096", 16, 16777216, "inspect bench train translate", "Batches",
+    COUNT("batch-tokens", "N", "4096", 16, 16777216, "inspect bench translate", "Batches",
           "Rows of a batch on each side; translate on a GPU: 16384 where nothing is said"),
+    TEXT(
+        "batch-tokens", "N|auto", "4096", "train", "Batches",
+        "Rows of a batch on each side; auto is as many as fit into the memory, at most 65,536, "
+        "settled when the run begins"),
     COUNT("samples", "N", "3", 0, 1000, "inspect train", "What to show",
           "Sample pairs, or translations at validation"),
     CHOICE("split", "NAME", "train", "train|valid|test", "inspect", "What to show",

@@ -71,6 +71,16 @@ static Err fill_ranks(TrainSpec *s, const OptSet *opts) {
   return ERR_OK;
 }
 
+static Err fill_rows(TrainSpec *s, const char *text) {
+  int64_t rows = 0;
+  if (strcmp(text, "auto") == 0) return ERR_OK;
+  if (str_count(text, &rows)) return err_context("--batch-tokens is neither auto nor a number");
+  if (rows < 16 || rows > 16777216)
+    return err_set(ERR_USAGE, "--batch-tokens %s is not within 16 to 16777216", text);
+  s->batch_tokens = (uint32_t)rows;
+  return ERR_OK;
+}
+
 static void fill_optim(OptimSpec *o, const OptSet *opts) {
   o->kind = (OptimKind)choice(opts, "optimizer", optim_names);
   o->beta1 = (float)opt_real(opts, "beta1");
@@ -86,7 +96,7 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
     return err_set(ERR_USAGE, "say what to train on: --data DIR, made by 'trireme prepare'");
   if (!s->run) return err_set(ERR_USAGE, "say where the run shall be recorded: --run DIR");
   TRY(fill_model(&s->config, opts));
-  s->batch_tokens = (uint32_t)opt_count(opts, "batch-tokens");
+  TRY(fill_rows(s, opt_text(opts, "batch-tokens")));
   s->micro_batches =
       opt_given(opts, "micro-batches") ? (uint32_t)opt_count(opts, "micro-batches") : 0;
   if (opt_given(opts, "steps") && opt_given(opts, "epochs"))
@@ -100,14 +110,11 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
   fill_optim(&s->optim, opts);
   TRY(fill_ranks(s, opts));
   s->ema = (float)opt_real(opts, "ema");
+  s->loss_scale = (LossScale)choice(opts, "loss-scale", "auto|none|dynamic");
   s->clip = (float)opt_real(opts, "clip");
   s->smoothing = (float)opt_real(opts, "label-smoothing");
   s->backend = (BackendSpec){opt_text(opts, "device"), opt_text(opts, "precision"),
                              (int)opt_count(opts, "threads")};
-  if (strcmp(s->backend.precision, "fp16") == 0)
-    return err_set(ERR_USAGE,
-                   "fp16 needs its losses scaled, which train does not do yet; ask for "
-                   "--precision bf16 or tf32");
   s->valid_every = (uint64_t)opt_count(opts, "valid-every");
   s->save_every = (uint64_t)opt_count(opts, "save-every");
   s->log_every = (uint64_t)opt_count(opts, "log-every");

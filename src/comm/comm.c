@@ -84,7 +84,9 @@ static Err begin(Comm *c) {
     bool seen = false;
     for (int q = 0; q < r && !seen; q++) seen = strcmp(all[q].host, all[r].host) == 0;
     hosts += !seen;
-    c->local_size += strcmp(all[r].host, all[c->rank].host) == 0;
+    bool here = strcmp(all[r].host, all[c->rank].host) == 0;
+    c->local_size += here;
+    c->local_rank += here && r < c->rank;
     c->peer[r].who = all[r];
   }
   mem_free(all);
@@ -206,6 +208,10 @@ int comm_size(const Comm *c) {
 
 int comm_local_size(const Comm *c) {
   return c->local_size;
+}
+
+int comm_local_rank(const Comm *c) {
+  return c->local_rank;
 }
 
 const char *comm_about(const Comm *c) {

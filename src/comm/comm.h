@@ -25,6 +25,7 @@ void comm_close(Comm *comm, Err err);
 int comm_rank(const Comm *comm);
 int comm_size(const Comm *comm);
 int comm_local_size(const Comm *comm);       /* ranks on this host */
+int comm_local_rank(const Comm *comm);       /* of them, before this one */
 const char *comm_about(const Comm *comm);    /* "2 ranks on 1 host over Open MPI 4.1.4" */
 int comm_threads(const Comm *comm);          /* cores this rank may use without stealing */
 const char *comm_host(const Comm *c, int r); /* name of a rank's machine */

@@ -41,7 +41,7 @@ typedef struct {
 } Peer;
 
 struct Comm {
-  int rank, size, local_size;
+  int rank, size, local_rank, local_size;
   double silence;
   char about[160];
   Plugin plugin;

@@ -122,3 +122,21 @@ done:
   str_free(&other);
   return err;
 }
+
+Err agree_saved(const char *path, const char *name, uint64_t *value) {
+  Str saved = {0};
+  Entry e;
+  char digits[32];
+  int64_t number = 0;
+  *value = 0;
+  Err err = file_read(path, (size_t)1 << 20, &saved);
+  if (!err && find(str_text(&saved), &(Entry){.name = name, .name_len = strlen(name)}, &e)) {
+    snprintf(digits, sizeof digits, "%.*s", (int)(e.value_len < 31 ? e.value_len : 31),
+             e.value);
+    err = str_count(digits, &number);
+    if (err) err = err_context("%s: %s", path, name);
+    *value = number > 0 ? (uint64_t)number : 0;
+  }
+  str_free(&saved);
+  return err;
+}

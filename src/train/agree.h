@@ -11,5 +11,7 @@ NODISCARD Err agree_ranks(Comm *comm, const char *record, const DataSet *data);
 /* `path`: the config of the run. What would change the order of the data or the
  * meaning of the saved state is an error; other changes are said. */
 NODISCARD Err agree_resume(const char *path, const char *record);
+/* The whole number that the config gives an option; 0 where it gives none. */
+NODISCARD Err agree_saved(const char *path, const char *name, uint64_t *value);
 
 #endif

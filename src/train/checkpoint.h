@@ -1,10 +1,11 @@
 /* A checkpoint: a model directory with moments and counters beside, written beside,
  * synced, then renamed, and every file under a checksum; it knows nothing of how many
- * ranks there were. Relies on model/store. */
+ * ranks there were. Relies on model/store, scaler. */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
 #include "model/store.h"
+#include "train/scaler.h"
 
 /* Where the run is: everything the next step depends on but the arrays. */
 typedef struct {
@@ -16,6 +17,7 @@ typedef struct {
   double seconds;
   double lr_scale; /* 1 at the start */
   int rollbacks;
+  Scaler scaler;
 } TrainCounters;
 
 typedef struct {

@@ -37,8 +37,8 @@ static void take(StepSum *since, const StepSum *step) {
   since->data += step->data, since->forward += step->forward;
   since->backward += step->backward, since->wait += step->wait;
   since->update += step->update, since->allocations += step->allocations;
-  since->norm = step->norm;
-  since->steps++;
+  if (!step->skipped) since->norm = step->norm;
+  since->steps++, since->skipped += step->skipped;
 }
 
 static void log_step(Train *t, double lr) {
@@ -55,14 +55,16 @@ static void log_step(Train *t, double lr) {
              t->at.step, s->loss / s->rows, lr, s->norm, rate, pairs,
              str_of_seconds(time, train_elapsed(t)), str_of_seconds(remaining, left));
   }
-  record(t, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
+  record(t, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
+                      "s:f, s:I}",
                       "loss", s->loss / s->rows, "nll", s->nll / s->rows, "accuracy",
                       s->right / s->rows, "lr", lr, "grad_norm", s->norm, "target_tokens_per_s",
                       rate, "pairs_per_s", pairs, "epoch",
                       (double)t->at.step * t->group / (double)t->plan.batches, "data_wait_ms",
                       1e3 * s->data / n, "forward_ms", 1e3 * s->forward / n, "backward_ms",
                       1e3 * s->backward / n, "comm_wait_ms", 1e3 * s->wait / n, "update_ms",
-                      1e3 * s->update / n, "allocations", s->allocations / n));
+                      1e3 * s->update / n, "allocations", s->allocations / n, "loss_scale",
+                      scaler_factor(&t->at.scaler), "skipped", (json_int_t)s->skipped));
   t->since = (StepSum){0};
   t->since_start = progress_clock();
 }
@@ -171,6 +173,10 @@ static Err loop(Train *t, TrainResult *r) {
       saved = t->at.step;
       continue;
     }
+    if (step.skipped && t->chief)
+      log_info("step %" PRIu64
+               ": the gradient overflowed and is left out; the loss scale is %g from now on",
+               t->at.step, scaler_factor(&t->at.scaler));
     t->at.step++;
     t->at.target_tokens += (uint64_t)step.rows;
     t->at.pairs += (uint64_t)step.pairs;
@@ -206,8 +212,8 @@ Err train_run(const TrainSpec *spec, Comm *comm, const char *options, TrainResul
   if (!err && spec->dry_run) {
     err = plan_dry_run(t);
   } else if (!err) {
-    plan_say(t);
-    err = loop(t, r);
+    err = plan_say(t);
+    if (!err) err = loop(t, r);
     r->step = t->at.step, r->target_tokens = t->at.target_tokens;
     r->best_bleu = t->at.best_bleu, r->best_step = t->at.best_step;
     r->loss = t->last_loss, r->seconds = train_elapsed(t);

@@ -8,49 +8,28 @@
 #include "base/progress.h"
 #include "train/train_internal.h"
 
-typedef struct {
-  const char *name;
-  double bytes;
-} Share;
-
-#define SHARES 8
-
-/* Bytes of this rank; `extra` is what the chief has beside. */
-static size_t memory(const Train *t, Share share[SHARES], double *total) {
-  const TrainSpec *s = t->spec;
-  double n = (double)t->t.params.padded * sizeof(float), ranks = (double)t->ranks;
-  int moments = optim_has_moment(&s->optim, 1) + optim_has_moment(&s->optim, 2);
-  double mean = s->ema > 0 ? n : 0;
-  bool rounds = s->reproducible && t->group > (uint32_t)t->ranks;
-  double exchange = t->ranks == 1 ? 0 : (double)s->bucket < n ? (double)s->bucket : n;
-  size_t k = 0;
-  double low = t->backend.type == TYPE_F32 ? 0 : n / 4 * (double)type_size(t->backend.type);
-  share[k++] = (Share){"weights", n + low + mean + (mean > 0 ? low : 0)};
-  share[k++] = (Share){"gradients", n + (rounds ? n / ranks : 0)};
-  share[k++] = (Share){"moments", moments * (s->shard ? n / ranks : n)};
-  share[k++] = (Share){"activations", (double)t->t.arena_bytes};
-  if (exchange > 0) share[k++] = (Share){"exchange", exchange};
-  if (t->chief) share[k++] = (Share){"snapshot for checkpoints", n + mean + moments * n};
-  *total = 0;
-  for (size_t i = 0; i < k; i++) *total += share[i].bytes;
-  return k;
-}
-
-static void say_memory(const Train *t) {
-  Share share[SHARES];
-  double total;
-  size_t n = memory(t, share, &total);
+/* The shares of one place: a device's, or the program's own. */
+static void say_shares(const FitPlan *f, bool here, const char *where) {
   Str line = {0};
   char text[32];
-  for (size_t i = 0; i < n; i++)
-    str_addf(&line, "%s%s %s", i ? ", " : "", share[i].name,
-             str_of_bytes(text, (uint64_t)share[i].bytes));
-  log_info("memory   %s%s: %s", str_of_bytes(text, (uint64_t)total),
-           t->ranks > 1 ? " on rank 0" : "", str_text(&line));
+  uint64_t total = here ? f->here : f->there;
+  for (size_t i = 0; i < f->shares; i++)
+    if (f->share[i].here == here)
+      str_addf(&line, "%s%s %s", line.len ? ", " : "", f->share[i].name,
+               str_of_bytes(text, f->share[i].bytes));
+  if (total) log_info("memory   %s%s: %s", str_of_bytes(text, total), where, str_text(&line));
   str_free(&line);
 }
 
-void plan_say(const Train *t) {
+static Err say_memory(const Train *t) {
+  FitPlan f;
+  TRY(fit_plan(t, &f));
+  say_shares(&f, false, t->ranks > 1 ? " on the GPU of rank 0" : " on the GPU");
+  say_shares(&f, true, t->ranks > 1 ? " on rank 0" : t->backend.host ? "" : " beside it");
+  return ERR_OK;
+}
+
+Err plan_say(const Train *t) {
   const TrainSpec *s = t->spec;
   const ModelConfig *c = &t->t.config;
   char parameters[32], pairs[32], batches[32];
@@ -66,7 +45,7 @@ void plan_say(const Train *t) {
            s->shard ? ", each with a share of the optimiser" : "",
            s->reproducible ? ", reproducible" : "");
   log_info("machine  %s", t->backend.about);
-  say_memory(t);
+  return say_memory(t);
 }
 
 /* Operations of a step's products: two for each weight and row forward, twice that
@@ -109,7 +88,8 @@ done:
 Err plan_dry_run(Train *t) {
   double rate = 0, work = products(t), ranks = (double)t->ranks;
   char text[32], time[32];
-  plan_say(t);
+  TRY(plan_say(t));
+  TRY(fit_say(t));
   TRY(measure(t, &rate));
   double rounds = (double)((t->group + (uint32_t)t->ranks - 1) / (uint32_t)t->ranks);
   double step = work / t->group * rounds / rate;

@@ -48,7 +48,8 @@ static void digits_of(uint32_t crc, char out[DIGITS + 1]) {
 /* JSON has no infinities; such a state is not worth keeping either. */
 static bool all_finite(const Record *r) {
   const TrainCounters *c = &r->counters;
-  bool finite = isfinite(c->best_bleu) && isfinite(c->seconds) && isfinite(c->lr_scale);
+  bool finite = isfinite(c->best_bleu) && isfinite(c->seconds) && isfinite(c->lr_scale) &&
+                isfinite(c->scaler.scale);
   for (size_t i = 0; i < r->seconds && finite; i++) finite = isfinite(r->second[i]);
   return finite;
 }
@@ -69,12 +70,13 @@ static json_t *print_parts(const Record *r) {
 static char *print(const Record *r) {
   const TrainCounters *c = &r->counters;
   json_t *root = json_pack(
-      "{s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:f, s:I, s:i, s:f, s:f, s:i, s:o}", "format",
-      FORMAT, "version", VERSION, "checksum", no_sum, "step", (json_int_t)c->step,
+      "{s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:f, s:I, s:i, s:f, s:f, s:i, s:f, s:I, s:o}",
+      "format", FORMAT, "version", VERSION, "checksum", no_sum, "step", (json_int_t)c->step,
       "target_tokens", (json_int_t)c->target_tokens, "pairs", (json_int_t)c->pairs,
       "micro_batches", (json_int_t)c->micro_batches, "best_bleu", c->best_bleu, "best_step",
       (json_int_t)c->best_step, "worse", c->worse, "seconds", c->seconds, "lr_scale",
-      c->lr_scale, "rollbacks", c->rollbacks, "files", print_parts(r));
+      c->lr_scale, "rollbacks", c->rollbacks, "loss_scale", c->scaler.scale, "clean_steps",
+      (json_int_t)c->scaler.clean, "files", print_parts(r));
   if (root && r->second) {
     json_t *list = json_array();
     for (size_t i = 0; i < r->seconds; i++)
@@ -166,6 +168,8 @@ static void read_counters(TrainCounters *c, const json_t *root) {
   c->seconds = get_real(root, "seconds", 0);
   c->lr_scale = get_real(root, "lr_scale", 1);
   c->rollbacks = (int)get_count(root, "rollbacks");
+  c->scaler.scale = get_real(root, "loss_scale", 0);
+  c->scaler.clean = get_count(root, "clean_steps");
 }
 
 /* Is this JSON a record, and unchanged since it was written? */

@@ -69,9 +69,12 @@ static Err new_gradients(Train *t) {
   const Backend *b = &t->backend;
   size_t n = t->t.params.padded, units = (n + NORM_UNIT - 1) / NORM_UNIT;
   TRY(b->alloc(b, &t->g, n * sizeof(float)));
-  TRY(mem_alloc_aligned(&t->sums, units * sizeof(double)));
-  t->stage = t->g;
-  if (!b->host) TRY(mem_alloc_aligned(&t->stage, n * sizeof(float)));
+  TRY(b->alloc(b, &t->queued, units * sizeof(double)));
+  t->stage = t->g, t->sums = t->queued;
+  if (!b->host) {
+    TRY(mem_alloc_aligned(&t->stage, n * sizeof(float)));
+    TRY(mem_alloc_aligned(&t->sums, units * sizeof(double)));
+  }
   ReduceSpec spec = {.unit = NORM_UNIT,
                      .bucket = s->bucket / sizeof(float),
                      .bf16 = s->exchange_bf16,
@@ -97,13 +100,13 @@ static Err new_arrays(Train *t) {
 static void free_arrays(Train *t) {
   const Backend *b = &t->backend;
   if (t->stage != t->g) mem_free(t->stage);
+  if (t->sums != t->queued) mem_free(t->sums);
   if (t->low != t->w) b->release(b, t->low);
   if (t->low_e != t->e) b->release(b, t->low_e);
-  void *theirs[] = {t->w, t->g, t->e, t->m, t->v};
+  void *theirs[] = {t->w, t->g, t->e, t->m, t->v, t->queued};
   for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++)
     if (theirs[i]) b->release(b, theirs[i]);
   mem_free(t->second);
-  mem_free(t->sums);
 }
 
 static ModelConfig config_for(const Train *t) {
@@ -196,12 +199,18 @@ static Err open_loader(Train *t) {
   return loader_open(&t->loader, &t->data, &t->plan, &spec);
 }
 
+static bool is_scaled(const Train *t) {
+  LossScale how = t->spec->loss_scale;
+  return how == SCALE_DYNAMIC || (how == SCALE_AUTO && t->backend.type == TYPE_F16);
+}
+
 Err train_restore(Train *t) {
   const Backend *b = &t->backend;
   TrainArrays none = {0}, *a = t->chief ? saver_begin(t->saver) : &none;
   comm_at(t->comm, DISK, "loading the checkpoint");
   if (t->chief) TRY(load_or_begin(t, a));
   comm_broadcast(t->comm, "counters", &t->at, sizeof t->at);
+  scaler_switch(&t->at.scaler, is_scaled(t));
   spread(t, "weights", t->w, a->w);
   spread(t, "mean weights", t->e, a->e);
   give_moment(t, t->m, a->m);
@@ -276,28 +285,54 @@ static void settle_steps(Train *t) {
   if (s->decay_to_end) t->schedule.decay = t->steps;
 }
 
+/* The batches, and with them the length of the run. */
+static Err settle_batches(Train *t, const ModelConfig *config) {
+  uint32_t rows;
+  TRY(settle_group(t));
+  TRY(fit_rows(t, config, &rows));
+  TRY(order_plan(&t->plan, &t->data.order, rows));
+  settle_steps(t);
+  return ERR_OK;
+}
+
+/* The options as the run has them: what was chosen for it stands in place of "auto". */
+static Err settled(const Train *t, const char *record, Str *out) {
+  static const char open[] = "batch-tokens = auto\n";
+  const char *at = strstr(record, open);
+  while (at && at > record && at[-1] != '\n') at = strstr(at + 1, open);
+  str_addn(out, record, at ? (size_t)(at - record) : strlen(record));
+  if (at) str_addf(out, "batch-tokens = %u\n%s", t->plan.capacity, at + sizeof open - 1);
+  return str_check(out);
+}
+
+static Err begin_run(Train *t, const char *record) {
+  const TrainSpec *s = t->spec;
+  TrainArrays shape = shape_of(t);
+  Str options = {0};
+  Err err = settled(t, record, &options);
+  if (!err) err = enter_run(t, str_text(&options));
+  str_free(&options);
+  if (err) return err;
+  return saver_new(&t->saver, s->run, &shape, s->keep > s->average ? s->keep : s->average);
+}
+
 Err train_set_up(Train *t, const char *record) {
   const TrainSpec *s = t->spec;
   comm_at(t->comm, DISK, "opening the data set");
-  BackendSpec backend = s->backend;
-  if (!backend.threads) backend.threads = comm_threads(t->comm);
-  TRY(backend_open(&t->backend, &backend));
+  TRY(fit_open(t));
   TRY(dataset_open(&t->data, s->data));
   TRY(agree_ranks(t->comm, record, &t->data));
-  TRY(order_plan(&t->plan, &t->data.order, s->batch_tokens));
   TRY(dataset_path(&t->data, "tokenizer.model", t->tokenizer_path));
   TRY(tokenizer_open(&t->tokenizer, t->tokenizer_path));
-  TRY(settle_group(t));
-  settle_steps(t);
   ModelConfig config = config_for(t);
-  if (s->dry_run) return transformer_plan(&t->t, &config, &t->backend, t->plan.capacity, true);
+  TRY(settle_batches(t, &config));
+  TRY(transformer_plan(&t->t, &config, &t->backend, t->plan.capacity, true));
+  if (s->dry_run) return ERR_OK;
+  TRY(fit_or_refuse(t));
+  transformer_free(&t->t);
   TRY(transformer_new(&t->t, &config, &t->backend, t->plan.capacity, 0, true));
   TRY(new_arrays(t));
-  if (t->chief) {
-    TrainArrays shape = shape_of(t);
-    TRY(enter_run(t, record));
-    TRY(saver_new(&t->saver, s->run, &shape, s->keep > s->average ? s->keep : s->average));
-  }
+  if (t->chief) TRY(begin_run(t, record));
   TRY(train_restore(t));
   if (t->at.step)
     log_info("resume   step %" PRIu64 ", best BLEU so far %.2f", t->at.step, t->at.best_bleu);

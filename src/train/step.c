@@ -49,8 +49,9 @@ static Err micro_batch(Train *t, uint32_t i, bool last, StepSum *sum) {
   double got = progress_clock();
   tick(t, &mark, "forward and backward", i);
   StepKey key = {rng_mix(rng_mix(t->spec->seed, t->at.step), i), true};
-  transformer_step(&t->t, (Weights){t->w, t->low}, t->g, batch, key, t->spec->smoothing, 1,
-                   last && b->host ? reducer_ready : NULL, t->reducer);
+  transformer_step(&t->t, (Weights){t->w, t->low}, t->g, batch, key, t->spec->smoothing,
+                   (float)scaler_factor(&t->at.scaler), last && b->host ? reducer_ready : NULL,
+                   t->reducer);
   if (last && !b->host && is_shared(t))
     TRY(b->get(b, t->stage, t->g, t->t.params.padded * sizeof(float)));
   tick(t, &mark, "after backward", i);
@@ -102,21 +103,28 @@ static Err gradients(Train *t, StepSum *sum) {
   return ERR_OK;
 }
 
-/* The norm is the same to the bit however the gradient is spread over the ranks. */
-static double norm_of(Train *t) {
-  size_t n = t->t.params.padded;
+/* Squares of the gradient, unit by unit: those of this rank's pieces of it. */
+static Err squares(Train *t) {
   const Backend *b = &t->backend;
+  size_t n = t->t.params.padded;
   if (!t->spec->shard) {
-    b->norm2(b, t->sums, t->g, n);
+    b->queue_norm2(b, t->queued, t->g, n);
   } else {
     for (size_t i = 0; i < reducer_pieces(t->reducer); i++) {
       size_t begin, end;
       reducer_piece(t->reducer, i, &begin, &end);
-      if (end > begin) b->norm2(b, t->sums + begin / NORM_UNIT, t->g + begin, end - begin);
+      if (end > begin)
+        b->queue_norm2(b, t->queued + begin / NORM_UNIT, t->g + begin, end - begin);
     }
-    reducer_gather_units(t->reducer, "norms", t->sums);
   }
-  return optim_norm(t->sums, (n + NORM_UNIT - 1) / NORM_UNIT);
+  size_t units = (n + NORM_UNIT - 1) / NORM_UNIT;
+  return b->host ? ERR_OK : b->get(b, t->sums, t->queued, units * sizeof *t->sums);
+}
+
+/* The norm is the same to the bit however the gradient is spread over the ranks. */
+static double norm_of(Train *t) {
+  if (t->spec->shard) reducer_gather_units(t->reducer, "norms", t->sums);
+  return optim_norm(t->sums, (t->t.params.padded + NORM_UNIT - 1) / NORM_UNIT);
 }
 
 static Err update(Train *t, double lr, double scale) {
@@ -142,27 +150,40 @@ static Err update(Train *t, double lr, double scale) {
   return ERR_OK;
 }
 
-Err train_step(Train *t, double lr, StepSum *sum, bool *healthy) {
-  uint64_t before = mem_count();
-  *sum = (StepSum){.steps = 1};
+/* What the micro-batches of all ranks came to. A device is waited for once a step, for
+ * the squares; behind them the losses are there too. */
+static Err losses(Train *t, StepSum *sum) {
   BatchLoss mine;
-  TRY(gradients(t, sum));
-  TRY(transformer_loss(&t->t, &mine));
   double start = progress_clock();
+  TRY(squares(t));
+  TRY(transformer_loss(&t->t, &mine));
+  double got = progress_clock();
+  *(t->backend.host ? &sum->update : &sum->backward) += got - start;
   double all[] = {mine.loss, mine.nll, mine.right, (double)mine.rows, sum->pairs};
   comm_sum(t->comm, "losses", all, sizeof all / sizeof *all);
   sum->loss = all[0], sum->nll = all[1], sum->right = all[2], sum->rows = all[3],
   sum->pairs = all[4];
-  double summed = progress_clock();
-  sum->wait += summed - start;
-  sum->norm = norm_of(t) / sum->rows;
-  *healthy = isfinite(sum->norm) && isfinite(sum->loss);
-  if (*healthy) {
+  sum->wait += progress_clock() - got;
+  return ERR_OK;
+}
+
+Err train_step(Train *t, double lr, StepSum *sum, bool *healthy) {
+  uint64_t before = mem_count();
+  *sum = (StepSum){.steps = 1};
+  TRY(gradients(t, sum));
+  TRY(losses(t, sum));
+  double start = progress_clock();
+  double times = sum->rows * scaler_factor(&t->at.scaler); /* what the mean's gradient was */
+  sum->norm = norm_of(t) / times;
+  bool finite = isfinite(sum->norm), sound = isfinite(sum->loss);
+  *healthy = sound && scaler_take(&t->at.scaler, finite);
+  sum->skipped = *healthy && !finite;
+  if (sound && finite) {
     double clip = (double)t->spec->clip;
     double scale = clip > 0 && sum->norm > clip ? clip / sum->norm : 1;
-    TRY(update(t, lr, scale / sum->rows));
+    TRY(update(t, lr, scale / times));
   }
-  sum->update = progress_clock() - summed;
+  sum->update += progress_clock() - start;
   t->warm = true;
   sum->allocations = (double)(mem_count() - before);
   return ERR_OK;

@@ -10,10 +10,13 @@
 #include "train/optim.h"
 #include "train/schedule.h"
 
+/* SCALE_AUTO: dynamic where gradients are made in fp16, else none. */
+typedef enum { SCALE_AUTO, SCALE_NONE, SCALE_DYNAMIC } LossScale;
+
 typedef struct {
   const char *data, *run;
   ModelConfig config; /* sizes and form; the data set gives the rest */
-  uint32_t batch_tokens;
+  uint32_t batch_tokens;  /* 0: as many as fit */
   uint32_t micro_batches; /* 0: one for each rank, or as the checkpoint says */
   uint64_t steps, epochs; /* epochs 0: steps count */
   double seconds;         /* 0: no limit */
@@ -22,6 +25,7 @@ typedef struct {
   bool decay_to_end; /* the schedule's decay ends with the run */
   OptimSpec optim;
   float clip, smoothing;
+  LossScale loss_scale;
   float ema; /* what is kept of the mean in a step; 0: no mean */
   bool shard, exchange_bf16, reproducible;
   size_t bucket; /* bytes */

@@ -1,5 +1,5 @@
-/* What the files of a training run share: state.c makes and keeps it, step.c takes
- * a step, plan.c says what it costs, loop.c goes round. */
+/* What the files of a training run share: state.c makes and keeps it, fit.c makes it
+ * fit, step.c takes a step, plan.c says what it costs, loop.c goes round. */
 #ifndef TRAIN_INTERNAL_H
 #define TRAIN_INTERNAL_H
 
@@ -16,11 +16,11 @@
 /* What a step, or some of them, came to. Sums over all ranks. */
 typedef struct {
   double loss, nll, right, rows, pairs;
-  double norm; /* of the last gradient, before clipping */
+  double norm; /* of the last finite gradient, before clipping */
   /* Seconds on this rank; what is left of a step is rounding. */
   double data, forward, backward, wait, update;
   double allocations;
-  uint64_t steps;
+  uint64_t steps, skipped; /* skipped: their gradients overflowed */
 } StepSum;
 
 typedef struct {
@@ -28,6 +28,7 @@ typedef struct {
   Comm *comm;
   bool chief; /* rank 0: it alone writes and speaks */
   int rank, ranks;
+  int sharers;    /* ranks on this rank's device, it among them */
   uint32_t group; /* micro-batches of a step */
   uint64_t steps; /* of the whole run */
   Schedule schedule;
@@ -45,6 +46,7 @@ typedef struct {
   float *w, *g, *e;  /* flat; e: mean of the weights, or NULL */
   void *low, *low_e; /* w and e in the backend's type; the same where that is float */
   float *m, *v;      /* flat, or with a sharded optimiser this rank's pieces */
+  double *queued;    /* sums of squares on their way to `sums`; the same where it is here */
   /* In the program's: */
   float *stage;   /* what travels between ranks; g itself where the backend is here */
   double *second; /* NovoGrad's */
@@ -74,12 +76,40 @@ Weights train_weights(const Train *t);
 /* Pieces of the weights that this rank has updated to all ranks, and theirs here. */
 NODISCARD Err train_gather_weights(Train *t);
 
-/* step.c: gradients, their sum over the ranks, the update. *healthy is false, and
- * the weights are as they were, if the gradient is not finite. */
+/* step.c: gradients, their sum over the ranks, the update. *healthy is false if
+ * the loss or the gradient is not finite and no smaller loss scale could mend it. Then,
+ * and when a step is skipped, the weights are as they were. */
 NODISCARD Err train_step(Train *t, double lr, StepSum *sum, bool *healthy);
 
+/* fit.c: the device of each rank, and what its memory holds. */
+#define FIT_SHARES 8
+typedef struct {
+  const char *name;
+  uint64_t bytes;
+  bool here; /* in the program's memory, not on a device */
+} FitShare;
+typedef struct {
+  FitShare share[FIT_SHARES];
+  size_t shares;
+  uint64_t here, there; /* bytes of this rank */
+} FitPlan;
+typedef struct {
+  uint64_t needed, left; /* bytes, of this rank */
+  uint32_t rows;         /* of a batch that would fit; 0: none */
+} FitCheck;
+/* Opens this rank's device: of several GPUs the ranks of a machine take one each. */
+NODISCARD Err fit_open(Train *t);
+/* Rows of a batch a side, the same on all ranks: what was asked for, or under auto what
+ * the run began with, or for a new one as many as fit. */
+NODISCARD Err fit_rows(Train *t, const ModelConfig *config, uint32_t *rows);
+/* What the planned model takes, and whether it can be had. */
+NODISCARD Err fit_plan(const Train *t, FitPlan *plan);
+NODISCARD Err fit_check(Train *t, FitCheck *check);
+NODISCARD Err fit_or_refuse(Train *t);
+NODISCARD Err fit_say(Train *t);
+
 /* plan.c */
-void plan_say(const Train *t);
+NODISCARD Err plan_say(const Train *t);
 NODISCARD Err plan_dry_run(Train *t);
 
 #endif

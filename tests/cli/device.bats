@@ -52,9 +52,6 @@ bench() {
     run bench --precision $precision # auto ends at the CPU here
     [ "$status" -eq 2 ]
   done
-  run "$TRIREME" train --data none --run "$T/run" --precision fp16
-  [ "$status" -eq 2 ]
-  [[ "$output" =~ "losses scaled" ]]
 }
 
 @test "translate and its bench ask for devices as training does" {

@@ -323,6 +323,10 @@ int main(void) {
     return 1;
   }
   rank = comm_rank(comm), size = comm_size(comm);
+  if (comm_local_size(comm) != size || comm_local_rank(comm) != rank) {
+    fprintf(stderr, "check_comm: rank %d is not the same on its host\n", rank);
+    return 1;
+  }
   check_broadcast();
   check_allgather();
   check_exchange();

@@ -64,7 +64,8 @@ UNUSED static TrainCounters counters(uint64_t step) {
                          .worse = 3,
                          .seconds = 0.1 * (double)step,
                          .lr_scale = 1.0 / 3,
-                         .rollbacks = 2};
+                         .rollbacks = 2,
+                         .scaler = {.scale = 512, .clean = step + 7}};
 }
 
 UNUSED static void clear_loaded(void) {
@@ -90,6 +91,7 @@ UNUSED static void assert_loaded(int set, uint64_t step, const TrainCounters *c)
   assert_memory_equal(&c->seconds, &counts.seconds, sizeof(double));
   assert_memory_equal(&c->lr_scale, &counts.lr_scale, sizeof(double));
   assert_int_equal(c->rollbacks, counts.rollbacks);
+  assert_true(c->scaler.scale == counts.scaler.scale && c->scaler.clean == counts.scaler.clean);
 }
 
 UNUSED static void save(const char *run, int set, uint64_t step, bool best) {

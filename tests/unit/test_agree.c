@@ -47,6 +47,20 @@ static void test_what_the_state_hangs_on_may_not(void **state) {
   OK(resume("seed = 1\nseeds = 2\n", "seeds = 3\nseed = 1\n"));
 }
 
+static void test_a_saved_number(void **state) {
+  (void)state;
+  uint64_t value = 7;
+  static const char text[] = "batch-tokens-2 = 5\nseed = 3\nbatch-tokens = 25k\nlr = x\n";
+  OK(file_write(at("config"), text, sizeof text - 1));
+  OK(agree_saved(at("config"), "batch-tokens", &value));
+  assert_int_equal(value, 25000);
+  OK(agree_saved(at("config"), "steps", &value));
+  assert_int_equal(value, 0);
+  assert_int_not_equal(agree_saved(at("config"), "lr", &value), ERR_OK);
+  assert_says("config: lr");
+  assert_int_not_equal(agree_saved(at("nowhere"), "lr", &value), ERR_OK);
+}
+
 static void test_one_process_agrees_with_itself(void **state) {
   (void)state;
   Comm *comm;
@@ -60,6 +74,7 @@ int main(void) {
       cmocka_unit_test(test_the_same_again),
       cmocka_unit_test(test_how_long_and_where_may_change),
       cmocka_unit_test(test_what_the_state_hangs_on_may_not),
+      cmocka_unit_test(test_a_saved_number),
       cmocka_unit_test(test_one_process_agrees_with_itself),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);

@@ -19,7 +19,10 @@ static void test_the_cpu_by_name(void **state) {
   Backend b;
   OK(try_open(&b, "cpu", "fp32"));
   assert_string_equal(b.name, "cpu");
-  assert_true(b.host && b.type == TYPE_F32);
+  assert_true(b.host && b.type == TYPE_F32 && b.device_id == 0);
+  uint64_t left, all;
+  OK(b.memory(&b, &left, &all));
+  assert_true(left > 1 << 20 && left <= all && all < (uint64_t)1 << 50);
   backend_close(&b);
   backend_close(&b);
   assert_null(b.linear);
@@ -73,8 +76,9 @@ static void test_with_a_plugin(void **state) {
            "Err trireme_backend_cuda(Backend *b, const CudaSpec *s) {\n"
            "  if (s->table != sizeof *b) return err_set(ERR_WORK, \"of another size\");\n"
            "  if (s->type == TYPE_BF16) return err_set(ERR_USAGE, \"no bf16 units\");\n"
-           "  if (s->device > 1) return err_set(ERR_WORK, \"no GPU %%d\", s->device);\n"
-           "  *b = (Backend){.name = \"cuda\", .type = s->type, .threads = s->device,\n"
+           "  int device = s->any ? s->device %% 2 : s->device;\n"
+           "  if (device > 1) return err_set(ERR_WORK, \"no GPU %%d\", device);\n"
+           "  *b = (Backend){.name = \"cuda\", .type = s->type, .threads = device,\n"
            "                 .bf16 = s->tf32};\n"
            "  return ERR_OK;\n"
            "}\n",
@@ -89,6 +93,12 @@ static void test_with_a_plugin(void **state) {
   assert_true(strcmp(b.name, "cuda") == 0 && b.threads == 0 && b.type == TYPE_F32 && !b.bf16);
   OK(try_open(&b, "cuda:1", "tf32"));
   assert_true(b.threads == 1 && b.type == TYPE_F32 && b.bf16);
+  for (int turn = 0; turn < 5; turn++) { /* each process the next one, and round again */
+    OK(backend_open_turn(&b, &(BackendSpec){"cuda", "fp32", 1}, turn));
+    assert_int_equal(b.threads, turn % 2);
+    OK(backend_open_turn(&b, &(BackendSpec){"cuda:1", "fp32", 1}, turn));
+    assert_int_equal(b.threads, 1);
+  }
   OK(try_open(&b, "cuda", "fp16"));
   assert_int_equal(b.type, TYPE_F16);
   assert_int_equal(try_open(&b, "cuda:2", "fp32"), ERR_WORK);

@@ -77,6 +77,7 @@ static void test_older_version(void **state) {
   assert_true(c.step == 9 && c.target_tokens == 8 && c.pairs == 7 && c.best_step == 5);
   assert_true(c.best_bleu == 6.5 && c.worse == 4 && c.seconds == 3);
   assert_true(c.lr_scale == 1 && c.rollbacks == 0 && c.micro_batches == 0);
+  assert_true(c.scaler.scale == 0 && c.scaler.clean == 0);
   assert_loaded(WITH_M | WITH_V, 9, (TrainCounters[]){known});
   /* Even without sums a missing file is noticed. */
   assert_int_equal(unlink(join(dir, "moment2.safetensors")), 0);

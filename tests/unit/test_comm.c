@@ -22,6 +22,7 @@ static void test_one_rank_alone(void **state) {
   assert_int_equal(comm_rank(comm), 0);
   assert_int_equal(comm_size(comm), 1);
   assert_int_equal(comm_local_size(comm), 1);
+  assert_int_equal(comm_local_rank(comm), 0);
   assert_true(comm_threads(comm) >= 1);
   double x[2] = {3, 4};
   char bytes[] = "abc", **list;

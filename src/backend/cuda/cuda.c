@@ -10,6 +10,7 @@
 #include "backend/cuda/memory.h"
 #include "base/mem.h"
 #include "base/plugin.h"
+#include "base/rng.h"
 
 extern const char trireme_plugin_version[];
 const char trireme_plugin_version[] = PLUGIN_VERSION;
@@ -177,11 +178,16 @@ static void loss(const Backend *b, void *logits, double *sum, const int32_t *tar
                         c->stream));
 }
 
+static void queue_norm2(const Backend *b, double *sums, const float *x, size_t n) {
+  Cuda *c = cuda_of(b);
+  cuda_note(c, "norm2", kernel_norm2(sums, x, n, c->stream));
+}
+
 static void norm2(const Backend *b, double *sums, const float *x, size_t n) {
   Cuda *c = cuda_of(b);
   size_t units = (n + NORM_UNIT - 1) / NORM_UNIT;
   double *there = cuda_scratch(c, &c->sums, units * sizeof *there);
-  if (there) cuda_note(c, "norm2", kernel_norm2(there, x, n, c->stream));
+  if (there) queue_norm2(b, there, x, n);
   Err err = there ? b->get(b, sums, there, units * sizeof *there) : ERR_WORK;
   for (size_t i = 0; i < units && err; i++) sums[i] = (double)NAN;
 }
@@ -220,7 +226,8 @@ static void fill_table(Backend *b) {
   b->attend_cached = attend_cached, b->copy_rows = copy_rows;
   b->extend = extend, b->top = top, b->most_best = KERNEL_TOP_MOST;
   b->activate = activate, b->activate_back = activate_back;
-  b->loss = loss, b->norm2 = norm2, b->add = add, b->adam = adam;
+  b->loss = loss, b->norm2 = norm2, b->queue_norm2 = queue_norm2;
+  b->add = add, b->adam = adam;
   b->momentum = momentum, b->ema = ema;
 }
 
@@ -235,7 +242,7 @@ static void close_gpu(Backend *b) {
 }
 
 /* Is there a driver, that GPU, and the arithmetic asked for? */
-static Err look_at(const CudaSpec *spec, struct cudaDeviceProp *gpu) {
+static Err look_at(const CudaSpec *spec, int *device, struct cudaDeviceProp *gpu) {
   int count = 0;
   cudaError_t e = cudaGetDeviceCount(&count);
   if (e == cudaErrorInsufficientDriver)
@@ -243,12 +250,12 @@ static Err look_at(const CudaSpec *spec, struct cudaDeviceProp *gpu) {
                    CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
   if (e == cudaErrorNoDevice || (!e && count == 0))
     return err_set(ERR_WORK, "there is no NVIDIA GPU here that CUDA can use");
-  if (!e && spec->device >= count)
-    return err_set(ERR_WORK, "there is no GPU %d; they are 0 to %d", spec->device, count - 1);
-  if (!e) e = cudaSetDevice(spec->device);
-  if (!e) e = cudaGetDeviceProperties(gpu, spec->device);
-  if (e)
-    return err_set(ERR_WORK, "GPU %d cannot be used: %s", spec->device, cudaGetErrorString(e));
+  *device = !e && spec->any ? spec->device % count : spec->device;
+  if (!e && *device >= count)
+    return err_set(ERR_WORK, "there is no GPU %d; they are 0 to %d", *device, count - 1);
+  if (!e) e = cudaSetDevice(*device);
+  if (!e) e = cudaGetDeviceProperties(gpu, *device);
+  if (e) return err_set(ERR_WORK, "GPU %d cannot be used: %s", *device, cudaGetErrorString(e));
   if (gpu->major * 10 + gpu->minor < 75)
     return err_set(ERR_WORK, "%s has compute capability %d.%d; 7.5 or more is needed",
                    gpu->name, gpu->major, gpu->minor);
@@ -265,15 +272,21 @@ Err trireme_backend_cuda(Backend *b, const CudaSpec *spec) {
                    "from one");
   static const char *const names[] = {"fp32", "bf16", "fp16"};
   struct cudaDeviceProp gpu;
+  int device = 0;
   Cuda *c;
-  TRY(look_at(spec, &gpu));
+  TRY(look_at(spec, &device, &gpu));
   TRY(mem_alloc(&c, 1, sizeof *c));
-  *b = (Backend){
-      .name = "cuda", .type = spec->type, .threads = 1, .state = c, .close = close_gpu};
+  *b = (Backend){.name = "cuda",
+                 .type = spec->type,
+                 .threads = 1,
+                 .device = device,
+                 .device_id = rng_hash(&gpu.uuid, sizeof gpu.uuid, 1) | 1,
+                 .state = c,
+                 .close = close_gpu};
   c->type = spec->type;
   snprintf(c->gpu, sizeof c->gpu, "%s", gpu.name);
   fill_table(b);
-  snprintf(b->about, sizeof b->about, "cuda:%d: %.64s, %.0f GB, %s, cuBLASLt %zu", spec->device,
+  snprintf(b->about, sizeof b->about, "cuda:%d: %.64s, %.0f GB, %s, cuBLASLt %zu", device,
            gpu.name, (double)gpu.totalGlobalMem / 1e9, spec->tf32 ? "tf32" : names[spec->type],
            cublasLtGetVersion());
   Err err = cuda_open_memory(c);

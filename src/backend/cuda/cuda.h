@@ -8,6 +8,7 @@
 typedef struct {
   size_t table; /* sizeof(Backend) as the program knows it */
   int device;
+  bool any; /* or, where there are fewer, counted round */
   Type type;
   bool tf32; /* round the operands of fp32 products to tf32 */
 } CudaSpec;

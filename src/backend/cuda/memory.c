@@ -67,6 +67,13 @@ static Err alloc(const Backend *b, void *pointer, size_t bytes) {
                  (double)all / 1e9);
 }
 
+static Err memory(const Backend *b, uint64_t *left, uint64_t *all) {
+  size_t bytes = 0, total = 0;
+  cudaError_t e = cudaMemGetInfo(&bytes, &total);
+  *left = bytes, *all = total;
+  return e ? told(cuda_of(b), "counting its memory", e) : ERR_OK;
+}
+
 static void release(const Backend *b, void *block) {
   cuda_note(cuda_of(b), "giving memory back", cudaFree(block));
 }
@@ -154,7 +161,7 @@ void cuda_close_memory(Cuda *c) {
 }
 
 void cuda_memory(Backend *b) {
-  b->alloc = alloc, b->release = release;
+  b->alloc = alloc, b->release = release, b->memory = memory;
   b->put = put, b->get = get, b->copy = copy, b->zero = zero;
   b->sync = sync_all, b->lower = lower;
 }

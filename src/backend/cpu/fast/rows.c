@@ -358,6 +358,6 @@ void FAST(fast_rows)(Backend *b) {
   b->embed = embed, b->embed_back = embed_back;
   b->add_norm = add_norm, b->add_norm_back = add_norm_back;
   b->activate = activate, b->activate_back = activate_back;
-  b->loss = loss, b->norm2 = norm2, b->add = add;
+  b->loss = loss, b->norm2 = b->queue_norm2 = norm2, b->add = add;
   b->adam = adam, b->momentum = momentum, b->ema = ema;
 }

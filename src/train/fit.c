@@ -1,0 +1,287 @@
+/* The device of each rank, what a run takes of its memory, and how many rows a batch
+ * may have to fit. Relies on train_internal.h. */
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "train/agree.h"
+#include "train/train_internal.h"
+
+#define ROWS_UNIT   256u
+#define MOST_ROWS   65536u
+#define MOST_HERE   8192u /* rows of the CPU: more make nothing faster */
+#define EPOCH       64    /* batches it has at least: of fewer, each is much like the others */
+#define SEARCH_ROWS 2048  /* source rows of a batch of validation's search */
+/* What a device's libraries take when they are first used, and timing of products. */
+#define LIBRARIES ((uint64_t)512 << 20)
+
+/* What the ranks compute on. */
+typedef struct {
+  uint64_t id; /* 0: a CPU */
+  int32_t device, pad;
+} Seat;
+
+static Err gather_seats(Train *t, Seat **list) {
+  size_t ranks = (size_t)t->ranks, *off;
+  TRY(mem_alloc(list, ranks, sizeof **list));
+  TRY(mem_alloc(&off, ranks + 1, sizeof *off));
+  for (size_t r = 0; r <= ranks; r++) off[r] = r * sizeof **list;
+  (*list)[t->rank] = (Seat){t->backend.device_id, t->backend.device, 0};
+  comm_allgather(t->comm, "devices", *list, off);
+  mem_free(off);
+  return ERR_OK;
+}
+
+static bool is_same_host(const Train *t, int a, int b) {
+  return strcmp(comm_host(t->comm, a), comm_host(t->comm, b)) == 0;
+}
+
+/* Which rank computes where; the chief's word for all. */
+static void say_seats(Train *t, const Seat *seat, bool shared) {
+  Str line = {0};
+  for (int r = 0; r < t->ranks && r < 16; r++) {
+    str_addf(&line, "%srank %d on ", r ? ", " : "", r);
+    if (seat[r].id)
+      str_addf(&line, "cuda:%d", (int)seat[r].device);
+    else
+      str_add(&line, "cpu");
+  }
+  if (t->ranks > 16) str_addf(&line, " and so on");
+  log_info("devices  %s; %sgradients go through the host's memory", str_text(&line),
+           shared ? "ranks share a GPU, and " : "");
+  str_free(&line);
+}
+
+Err fit_open(Train *t) {
+  BackendSpec spec = t->spec->backend;
+  Seat *seat = NULL;
+  if (!spec.threads) spec.threads = comm_threads(t->comm);
+  TRY(backend_open_turn(&t->backend, &spec, comm_local_rank(t->comm)));
+  t->sharers = comm_local_size(t->comm);
+  if (t->ranks == 1) return ERR_OK;
+  Err err = gather_seats(t, &seat);
+  if (!err) {
+    bool any = false, shared = false;
+    int mine = 0;
+    for (int r = 0; r < t->ranks; r++) {
+      any = any || seat[r].id;
+      mine += is_same_host(t, r, t->rank) && seat[r].id == seat[t->rank].id;
+      for (int q = 0; q < r; q++) shared = shared || (seat[r].id && seat[r].id == seat[q].id);
+    }
+    t->sharers = mine;
+    if (any && t->chief) say_seats(t, seat, shared);
+  }
+  mem_free(seat);
+  return err;
+}
+
+/* Memory. */
+
+static void add(FitPlan *f, const char *name, uint64_t bytes, bool here) {
+  if (!bytes) return;
+  f->share[f->shares++] = (FitShare){name, bytes, here};
+  *(here ? &f->here : &f->there) += bytes;
+}
+
+/* Keys and values of a search: each hypothesis may grow to its source and some more. */
+static Err search_bytes(const Train *t, const ModelConfig *c, uint64_t *bytes) {
+  Transformer m;
+  size_t rows, sentences, beam = (size_t)t->spec->beam.beam;
+  translator_batch(SEARCH_ROWS, (size_t)c->longest, t->spec->beam.beam, &rows, &sentences);
+  TRY(transformer_plan(&m, c, &t->backend, rows > sentences * beam ? rows : sentences * beam,
+                       false));
+  size_t words = beam * (rows + (size_t)t->spec->beam.extra * sentences);
+  *bytes = m.arena_bytes +
+           words * (size_t)c->layers[1] * 2 * (size_t)c->d * type_size(t->backend.type);
+  transformer_free(&m);
+  return ERR_OK;
+}
+
+/* `m` is planned for `rows` rows. */
+static Err plan_shares(const Train *t, const Transformer *m, uint64_t rows, FitPlan *f) {
+  const TrainSpec *s = t->spec;
+  const Backend *b = &t->backend;
+  uint64_t n = m->params.padded * sizeof(float), ranks = (uint64_t)t->ranks, search = 0;
+  uint64_t low = b->type == TYPE_F32 ? 0 : m->params.padded * type_size(b->type);
+  uint64_t copies = s->ema > 0 ? 2 : 1, d = (uint64_t)m->config.d;
+  uint64_t moments =
+      (uint64_t)optim_has_moment(&s->optim, 1) + (uint64_t)optim_has_moment(&s->optim, 2);
+  bool rounds = s->reproducible && t->group > (uint32_t)t->ranks;
+  if (s->valid_every) TRY(search_bytes(t, &m->config, &search));
+  *f = (FitPlan){0};
+  add(f, "weights", copies * (n + low), b->host);
+  add(f, "gradients", n, b->host);
+  add(f, "moments", s->shard ? moments * n / ranks : moments * n, b->host);
+  add(f, "activations", m->arena_bytes, b->host);
+  add(f, "validation", search, b->host);
+  if (!b->host)
+    add(f, "working memory", LIBRARIES + (2 * rows + (uint64_t)m->config.vocab) * d * 4, false);
+  add(f, "exchange",
+      (b->host ? 0 : n) +
+          (t->ranks == 1   ? 0
+           : s->bucket < n ? s->bucket
+                           : n) +
+          (rounds ? n / ranks : 0),
+      true);
+  if (t->chief) add(f, "snapshot for checkpoints", (copies + moments) * n, true);
+  return ERR_OK;
+}
+
+Err fit_plan(const Train *t, FitPlan *f) {
+  return plan_shares(t, &t->t, t->t.capacity, f);
+}
+
+/* Bytes where the backend's memory is. */
+static uint64_t needed(const FitPlan *f, bool host) {
+  return host ? f->here : f->there;
+}
+
+static Err bytes_of_rows(const Train *t, const ModelConfig *c, uint32_t rows, uint64_t *bytes) {
+  Transformer m;
+  FitPlan f;
+  TRY(transformer_plan(&m, c, &t->backend, rows, true));
+  Err err = plan_shares(t, &m, rows, &f);
+  *bytes = needed(&f, t->backend.host);
+  transformer_free(&m);
+  return err;
+}
+
+/* What this rank may take: its share of what is free. */
+static Err room(const Train *t, uint64_t *bytes) {
+  uint64_t left, all;
+  TRY(t->backend.memory(&t->backend, &left, &all));
+  *bytes = left / (uint64_t)t->sharers;
+  return ERR_OK;
+}
+
+/* The largest multiple of the unit, up to `most`, that fits; 0 if none does. */
+static Err largest(const Train *t, const ModelConfig *c, uint64_t bytes, uint32_t most,
+                   uint32_t *rows) {
+  uint32_t low = 0, high = most / ROWS_UNIT; /* low fits, above high nothing does */
+  while (low < high) {
+    uint32_t middle = high - (high - low) / 2;
+    uint64_t takes;
+    TRY(bytes_of_rows(t, c, middle * ROWS_UNIT, &takes));
+    if (takes <= bytes)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  *rows = low * ROWS_UNIT;
+  return ERR_OK;
+}
+
+static uint32_t round_up(uint64_t rows) {
+  return (uint32_t)((rows + ROWS_UNIT - 1) / ROWS_UNIT) * ROWS_UNIT;
+}
+
+/* The most rows that make sense: of a small data set a few batches would be all. */
+static uint32_t most_rows(const Train *t, uint32_t least) {
+  const MetaSplit *s = &t->data.meta.split[SPLIT_TRAIN];
+  uint64_t tokens = s->tokens[0] > s->tokens[1] ? s->tokens[0] : s->tokens[1];
+  uint64_t of_data = (tokens + s->pairs) / EPOCH / ROWS_UNIT * ROWS_UNIT;
+  uint64_t most = t->backend.host ? MOST_HERE : MOST_ROWS;
+  if (of_data < most) most = of_data;
+  return most > least ? (uint32_t)most : least;
+}
+
+/* The same on all ranks: what the one with the least room can hold. */
+static Err least_of_ranks(Train *t, uint32_t *rows) {
+  size_t ranks = (size_t)t->ranks, *off = NULL;
+  uint32_t *all;
+  TRY(mem_alloc(&all, ranks, sizeof *all));
+  Err err = mem_alloc(&off, ranks + 1, sizeof *off);
+  for (size_t r = 0; r <= ranks && !err; r++) off[r] = r * sizeof *all;
+  all[t->rank] = *rows;
+  if (!err) comm_allgather(t->comm, "rows of a batch", all, off);
+  for (size_t r = 0; r < ranks; r++)
+    if (all[r] < *rows) *rows = all[r];
+  mem_free(off);
+  mem_free(all);
+  return err;
+}
+
+static Err choose_rows(Train *t, const ModelConfig *c, uint32_t *rows) {
+  uint64_t bytes;
+  uint32_t least = round_up((uint64_t)c->longest), most = most_rows(t, least);
+  char text[32];
+  TRY(room(t, &bytes));
+  if (t->backend.host) bytes /= 2; /* others want to live here too */
+  TRY(largest(t, c, bytes, most, rows));
+  TRY(least_of_ranks(t, rows));
+  if (*rows < least)
+    return err_set(ERR_WORK,
+                   "a batch of %u rows, which the longest sentence needs, does not fit into "
+                   "the %s that a rank may have here; take a smaller model, or prepare the "
+                   "data with a smaller --max-tokens",
+                   least, str_of_bytes(text, bytes));
+  log_info("batches  --batch-tokens auto is %u rows: %s", *rows,
+           *rows < most ? "as many as fit into the memory"
+           : *rows >= MOST_ROWS || (t->backend.host && *rows >= MOST_HERE)
+               ? "more make nothing faster"
+               : "more would leave few batches in an epoch");
+  return ERR_OK;
+}
+
+Err fit_rows(Train *t, const ModelConfig *c, uint32_t *rows) {
+  char path[FILE_PATH_MAX];
+  uint64_t saved = 0;
+  *rows = t->spec->batch_tokens;
+  if (*rows) return ERR_OK;
+  if (t->chief && t->spec->resume) {
+    TRY(file_join(path, t->spec->run, "config"));
+    if (file_exists(path)) TRY(agree_saved(path, "batch-tokens", &saved));
+  }
+  comm_broadcast(t->comm, "rows of a batch", &saved, sizeof saved);
+  *rows = (uint32_t)saved;
+  return saved ? ERR_OK : choose_rows(t, c, rows);
+}
+
+Err fit_check(Train *t, FitCheck *check) {
+  FitPlan f;
+  const ModelConfig *c = &t->t.config;
+  TRY(fit_plan(t, &f));
+  TRY(room(t, &check->left));
+  /* Nobody takes memory before all have looked. */
+  comm_sum(t->comm, "memory", &(double){0}, 1);
+  check->needed = needed(&f, t->backend.host);
+  check->rows = (uint32_t)t->t.capacity;
+  if (check->needed <= check->left) return ERR_OK;
+  TRY(largest(t, c, check->left, check->rows, &check->rows));
+  if (check->rows < (uint32_t)c->longest) check->rows = 0;
+  return ERR_OK;
+}
+
+/* What would fit, in words. */
+static const char *remedy(char out[96], const FitCheck *c) {
+  if (c->rows)
+    snprintf(out, 96, "--batch-tokens %u, or auto, would fit", c->rows);
+  else
+    snprintf(out, 96, "no batch would fit: take a smaller model");
+  return out;
+}
+
+Err fit_or_refuse(Train *t) {
+  FitCheck c;
+  char needs[32], left[32], words[96];
+  TRY(fit_check(t, &c));
+  if (c.needed <= c.left) return ERR_OK;
+  return err_set(ERR_WORK,
+                 "the run needs %s with batches of %zu rows, and %s has %s for it; %s",
+                 str_of_bytes(needs, c.needed), t->t.capacity,
+                 t->backend.host ? "this machine" : "the GPU", str_of_bytes(left, c.left),
+                 remedy(words, &c));
+}
+
+Err fit_say(Train *t) {
+  FitCheck c;
+  char needs[32], left[32], words[96];
+  TRY(fit_check(t, &c));
+  if (c.needed <= c.left)
+    log_info("fits     %s are needed on each rank, and %s are free for it",
+             str_of_bytes(needs, c.needed), str_of_bytes(left, c.left));
+  else
+    log_warn("it does not fit: %s are needed on a rank, and %s are free for it; %s",
+             str_of_bytes(needs, c.needed), str_of_bytes(left, c.left), remedy(words, &c));
+  return ERR_OK;
+}

@@ -1,0 +1,122 @@
+#!/usr/bin/env bats
+# The training loop on a device, without one: a plug-in whose GPUs are this CPU.
+
+load ../ranks/support
+
+setup_file() {
+  make_set
+  mkdir "$BATS_FILE_TMPDIR/plugins"
+  if has_mpi; then ln -s "$TRIREME_PLUGIN_PATH/libtrireme-mpi.so" "$BATS_FILE_TMPDIR/plugins/"; fi
+  root=$BATS_TEST_DIRNAME/../..
+  ${CC:-cc} -std=c11 -O1 -shared -fPIC -D_GNU_SOURCE -DTRIREME_VERSION='"'"$("$TRIREME" --version | sed 's/^trireme \([0-9.]*\).*/\1/')"'"' \
+    -I"$root/src" -o "$BATS_FILE_TMPDIR/plugins/libtrireme-cuda.so" "$root/tests/device/fake_cuda.c"
+}
+
+setup() {
+  T=$BATS_TEST_TMPDIR
+  export TRIREME_PLUGIN_PATH="$BATS_FILE_TMPDIR/plugins"
+}
+
+# say N RUN [OPTION…]: like train, and not quiet.
+say() {
+  local n=$1 run=$2
+  shift 2
+  with "$n" "$TRIREME" train --data "$SET" --run "$run" "${MODEL[@]}" "$@" 2>&1
+}
+
+@test "a device's memory, copies and order of work: the same bits as on the CPU" {
+  for way in "" "--reproducible" "--shard-optimizer" "--ema 0.9" "--optimizer sgd" "--loss-scale dynamic"; do
+    name=${way//[^a-z]/}
+    train 1 "$T/cpu$name" --device cpu --steps 6 --clip 0.5 $way
+    train 1 "$T/gpu$name" --device cuda --steps 6 --clip 0.5 $way
+    same_state "$T/cpu$name" "$T/gpu$name"
+  done
+}
+
+@test "saved here, resumed there and back" {
+  train 1 "$T/whole" --device cpu --steps 9
+  train 1 "$T/parts" --device cuda --steps 3
+  train 1 "$T/parts" --device cpu --steps 6 --resume
+  train 1 "$T/parts" --device cuda --steps 9 --resume
+  same_state "$T/whole" "$T/parts"
+}
+
+@test "several ranks: each has the next GPU, and it is said when they share one" {
+  need_mpi
+  train 1 "$T/one" --device cuda --steps 5 --reproducible
+  for n in 2 3; do
+    for way in "" "--shard-optimizer"; do
+      FAKE_GPUS=2 run say $n "$T/$n$way" --device cuda --steps 5 --reproducible $way
+      [ "$status" -eq 0 ]
+      same_state "$T/one" "$T/$n$way"
+      [[ "$output" =~ "devices  rank 0 on cuda:0, rank 1 on cuda:1" ]]
+      if [ $n -eq 3 ]; then [[ "$output" =~ "rank 2 on cuda:0; ranks share a GPU, and gradients go through the host's memory" ]]; fi
+      if [ $n -eq 2 ]; then [[ ! "$output" =~ "share a GPU" ]]; fi
+    done
+  done
+  FAKE_GPUS=2 run say 2 "$T/same" --device cuda:1 --steps 2
+  [[ "$output" =~ "rank 0 on cuda:1, rank 1 on cuda:1; ranks share a GPU" ]]
+}
+
+@test "a step waits for the device once" {
+  for steps in 10 30; do
+    FAKE_WAITS="$T/$steps" train 1 "$T/run$steps" --device cuda --steps $steps --save-every 1000
+  done
+  [ $(($(cat "$T/30") - $(cat "$T/10"))) -eq 20 ]
+}
+
+@test "what does not fit is refused before it begins, with what would" {
+  FAKE_FREE=2000000000 run say 1 "$T/run" --device cuda --width 512 --feed-width 2048 --heads 8 --batch-tokens 32768
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "with batches of 32768 rows, and the GPU has 2.0 GB for it; --batch-tokens "([0-9]+)", or auto, would fit" ]]
+  rows=${BASH_REMATCH[1]}
+  [ ! -e "$T/run" ]
+  # Just so many, and not 256 more.
+  FAKE_FREE=2000000000 run say 1 "$T/run" --dry-run --device cuda --width 512 --feed-width 2048 --heads 8 --batch-tokens "$rows"
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "fits     " ]]
+  FAKE_FREE=2000000000 run say 1 "$T/run" --dry-run --device cuda --width 512 --feed-width 2048 --heads 8 --batch-tokens $((rows + 256))
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "it does not fit: " && "$output" =~ "--batch-tokens $rows, or auto, would fit" ]]
+  # Two ranks on it have half each.
+  if has_mpi; then
+    FAKE_FREE=2000000000 run say 2 "$T/run" --device cuda --width 512 --feed-width 2048 --heads 8 --batch-tokens "$rows"
+    [ "$status" -ne 0 ]
+    [[ "$output" =~ "the GPU has 1.0 GB for it" ]]
+  fi
+  # The model alone is too large.
+  FAKE_FREE=100000000 run say 1 "$T/run" --device cuda
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "no batch would fit: take a smaller model" ]]
+  FAKE_FREE=100000000 run say 1 "$T/run" --device cuda --batch-tokens auto
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "does not fit into" ]]
+}
+
+@test "auto: settled once, recorded, kept" {
+  wide=(--width 512 --feed-width 2048 --heads 8 --steps 1 --batch-tokens auto)
+  FAKE_FREE=2000000000 run say 1 "$T/dry" --dry-run --device cuda "${wide[@]}"
+  [[ "$output" =~ "--batch-tokens auto is "([0-9]+)" rows" ]]
+  rows=${BASH_REMATCH[1]}
+  [ $((rows % 256)) -eq 0 ] && [ "$rows" -ge 256 ]
+  for device in cpu cuda; do
+    run say 1 "$T/$device" --device $device --batch-tokens auto --steps 2
+    [ "$status" -eq 0 ]
+    [[ "$output" =~ "--batch-tokens auto is "([0-9]+)" rows: more would leave few batches in an epoch" ]]
+    rows=${BASH_REMATCH[1]}
+    grep -qx "batch-tokens = $rows" "$T/$device/config"
+    [[ "$output" =~ "3 x $rows rows a step" ]]
+  done
+  # Less memory later: the run keeps its batches, named again or not.
+  FAKE_FREE=700000000 train 1 "$T/cuda" --device cuda --steps 3 --resume --batch-tokens auto
+  "$TRIREME" train --quiet --run "$T/cuda" --steps 4 --resume
+  grep -qx "batch-tokens = $rows" "$T/cuda/config"
+  run say 1 "$T/cuda" --steps 5 --resume --batch-tokens 512
+  [ "$status" -eq 2 ]
+  [[ "$output" =~ "--batch-tokens is 512 and was $rows" ]]
+  for wrong in automatic 1 1G; do
+    run say 1 "$T/wrong" --batch-tokens $wrong
+    [ "$status" -eq 2 ]
+    [[ "$output" =~ "--batch-tokens" ]]
+  done
+}

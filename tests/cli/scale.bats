@@ -1,0 +1,74 @@
+#!/usr/bin/env bats
+# The scale of the loss as a run meets it: gradients that overflow are left out, not
+# rolled back from, and the scale goes with the checkpoint. The CPU has no fp16, so it
+# is asked for by name; powers of two change no bit, so the weights tell.
+
+load ../ranks/support
+
+setup_file() {
+  make_set
+}
+
+setup() {
+  T=$BATS_TEST_TMPDIR
+}
+
+# counter NAME RUN: of its last checkpoint.
+counter() {
+  perl -MJSON::PP -e '$n = shift; undef $/; print decode_json(<>)->{$n}' "$1" "$2/checkpoints/latest/training.json"
+}
+
+@test "a scaled loss gives the same bits as one that is not" {
+  train 1 "$T/plain" --steps 12 --clip 0.5
+  train 1 "$T/scaled" --steps 12 --clip 0.5 --loss-scale dynamic
+  same_state "$T/plain" "$T/scaled"
+  [ "$(figures loss_scale "$T/plain" | sort -u)" = 1 ]
+  [ "$(figures loss_scale "$T/scaled" | sort -u)" = 16384 ]
+  cmp <(figures grad_norm "$T/plain") <(figures grad_norm "$T/scaled")
+  [ "$(counter loss_scale "$T/scaled")" -eq 16384 ]
+  [ "$(counter clean_steps "$T/scaled")" -eq 12 ]
+}
+
+@test "an overflow is left out and halves the scale; it is no divergence" {
+  for n in 1 2; do
+    if [ $n -eq 2 ]; then need_mpi; fi
+    TRIREME_FAULT=nan:3:$((n - 1)),nan:8:0 train $n "$T/$n" --steps 12 --loss-scale dynamic 2> "$T/err"
+    ! grep -q 'roll-back' "$T/err"
+    [ "$(figures step "$T/$n" | tail -n 1)" = 12 ]
+    [ "$(figures skipped "$T/$n" | tr -d '\n')" = 000100001000 ]
+    [ "$(figures loss_scale "$T/$n" | uniq | tr '\n' ' ')" = "16384 8192 4096 " ]
+    [ -z "$(figures grad_norm "$T/$n" | grep -iE 'nan|inf')" ]
+    [ "$(counter clean_steps "$T/$n")" -eq 3 ]
+  done
+  # The step was really left out: the weights are those of before, the next one's are not.
+  TRIREME_FAULT=nan:5:0 train 1 "$T/left" --steps 6 --save-every 1 --loss-scale dynamic
+  weights="$T/left/checkpoints/step-0000000"
+  cmp "${weights}5/weights.safetensors" "${weights}6/weights.safetensors"
+  ! cmp -s "${weights}4/weights.safetensors" "${weights}5/weights.safetensors"
+  run "$TRIREME" train --data "$SET" --run "$T/said" "${MODEL[@]}" --steps 3 --loss-scale dynamic
+  [ "$status" -eq 0 ]
+  [[ ! "$output" =~ "overflowed" ]]
+  TRIREME_FAULT=nan:1:0 run "$TRIREME" train --data "$SET" --run "$T/said2" "${MODEL[@]}" --steps 3 --loss-scale dynamic
+  [[ "$output" =~ "step 1: the gradient overflowed and is left out; the loss scale is 8192" ]]
+}
+
+@test "the scale is the run's: stopped and resumed it goes on where it was" {
+  fault=nan:2:0,nan:9:0
+  TRIREME_FAULT=$fault train 1 "$T/whole" --steps 14 --loss-scale dynamic
+  TRIREME_FAULT=$fault train 1 "$T/parts" --steps 6 --loss-scale dynamic
+  TRIREME_FAULT=$fault train 1 "$T/parts" --steps 14 --resume
+  same_state "$T/whole" "$T/parts"
+  for name in loss_scale clean_steps; do [ "$(counter $name "$T/whole")" = "$(counter $name "$T/parts")" ]; done
+  [ "$(counter loss_scale "$T/parts")" -eq 4096 ]
+  # Switched off it is forgotten.
+  train 1 "$T/parts" --steps 15 --resume --loss-scale none
+  [ "$(counter loss_scale "$T/parts")" -eq 0 ]
+  [ "$(figures loss_scale "$T/parts" | tail -n 1)" = 1 ]
+}
+
+@test "what overflows at every scale has diverged" {
+  fault=$(for i in $(seq 4 31); do printf 'nan*:%d:0,' "$i"; done)
+  TRIREME_FAULT=${fault%,} run train 1 "$T/run" --steps 40 --loss-scale dynamic --max-rollbacks 0 --save-every 2
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "step 28: the gradient is not finite" ]] # 2^14 to 2^-11 takes 25 of them
+}

@@ -1,0 +1,86 @@
+/* A plug-in whose GPUs are this CPU: memory the program must not touch, and the same
+ * arithmetic, so that what the program does with a device can be tested to the bit.
+ * FAKE_GPUS: how many there are; FAKE_FREE: bytes free on each; FAKE_WAITS: a file to
+ * which it says at its end how often the program waited for work it had queued.
+ * Relies on the program's CPU backend. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend/cuda/cuda.h"
+#include "base/plugin.h"
+
+extern const char trireme_plugin_version[];
+const char trireme_plugin_version[] = PLUGIN_VERSION;
+
+static Backend cpu;
+static bool queued; /* work that nobody has waited for */
+static unsigned long waits;
+
+static Err get(const Backend *b, void *to, const void *from, size_t bytes) {
+  waits += queued;
+  queued = false;
+  return cpu.get(b, to, from, bytes);
+}
+
+static Err sync_all(const Backend *b) {
+  waits += queued;
+  queued = false;
+  return cpu.sync(b);
+}
+
+static Err memory(const Backend *b, uint64_t *left, uint64_t *all) {
+  const char *bytes = getenv("FAKE_FREE");
+  (void)b;
+  *all = (uint64_t)1 << 40;
+  *left = bytes ? strtoull(bytes, NULL, 10) : *all;
+  return ERR_OK;
+}
+
+static void zero(const Backend *b, void *block, size_t bytes) {
+  queued = true;
+  cpu.zero(b, block, bytes);
+}
+
+static void loss(const Backend *b, void *logits, double *sum, const int32_t *target,
+                 size_t rows, size_t vocab, float smoothing, float scale) {
+  queued = true;
+  cpu.loss(b, logits, sum, target, rows, vocab, smoothing, scale);
+}
+
+static void queue_norm2(const Backend *b, double *sums, const float *x, size_t n) {
+  queued = true;
+  cpu.queue_norm2(b, sums, x, n);
+}
+
+static void adam(const Backend *b, float *w, float *m, float *v, const float *g, size_t n,
+                 const AdamStep *s) {
+  queued = true;
+  cpu.adam(b, w, m, v, g, n, s);
+}
+
+static void close_it(Backend *b) {
+  const char *path = getenv("FAKE_WAITS");
+  FILE *f = path ? fopen(path, "w") : NULL;
+  (void)b;
+  if (!f) return;
+  fprintf(f, "%lu\n", waits);
+  fclose(f);
+}
+
+Err trireme_backend_cuda(Backend *b, const CudaSpec *s) {
+  const char *gpus = getenv("FAKE_GPUS");
+  int count = gpus ? atoi(gpus) : 1, device = s->any ? s->device % count : s->device;
+  if (s->table != sizeof *b) return err_set(ERR_WORK, "of another size");
+  if (s->type != TYPE_F32) return err_set(ERR_USAGE, "it has fp32 only");
+  if (device >= count) return err_set(ERR_WORK, "there is no GPU %d", device);
+  TRY(backend_cpu(&cpu, 1, false));
+  *b = cpu;
+  b->name = "cuda", b->host = false, b->close = close_it;
+  b->device = device, b->device_id = (uint64_t)device + 1;
+  b->get = get, b->sync = sync_all, b->zero = zero, b->memory = memory;
+  b->loss = loss, b->queue_norm2 = queue_norm2, b->adam = adam;
+  snprintf(b->about, sizeof b->about, "cuda:%d: a GPU that is none", device);
+  return ERR_OK;
+}

@@ -1,0 +1,83 @@
+/* The scale of the loss: its way down at overflows, up after clean steps, and where
+ * neither helps. */
+#include "support.h"
+#include "train/scaler.h"
+
+static void take_clean(Scaler *s, int steps) {
+  for (int i = 0; i < steps; i++) assert_true(scaler_take(s, true));
+}
+
+static void test_off_it_scales_nothing(void **state) {
+  (void)state;
+  Scaler s = {0};
+  take_clean(&s, 3 * SCALER_WINDOW);
+  assert_true(scaler_factor(&s) == 1 && s.scale == 0);
+  assert_false(scaler_take(&s, false)); /* no scale to blame */
+  assert_true(scaler_factor(&s) == 1);
+}
+
+static void test_overflows_halve_it(void **state) {
+  (void)state;
+  Scaler s = {0};
+  scaler_switch(&s, true);
+  assert_true(scaler_factor(&s) == 16384);
+  assert_true(scaler_take(&s, false));
+  assert_true(scaler_factor(&s) == 8192);
+  assert_true(scaler_take(&s, false));
+  assert_true(scaler_factor(&s) == 4096);
+  take_clean(&s, 10);
+  assert_true(scaler_factor(&s) == 4096);
+}
+
+static void test_clean_steps_double_it(void **state) {
+  (void)state;
+  Scaler s = {0};
+  scaler_switch(&s, true);
+  take_clean(&s, 1999);
+  assert_true(scaler_factor(&s) == 16384);
+  take_clean(&s, 1);
+  assert_true(scaler_factor(&s) == 32768 && s.clean == 0);
+  /* An overflow begins the count anew. */
+  take_clean(&s, 1999);
+  assert_true(scaler_take(&s, false));
+  assert_true(scaler_factor(&s) == 16384 && s.clean == 0);
+  take_clean(&s, 1999);
+  assert_true(scaler_factor(&s) == 16384);
+  take_clean(&s, 1);
+  assert_true(scaler_factor(&s) == 32768);
+}
+
+static void test_it_has_bounds(void **state) {
+  (void)state;
+  Scaler s = {0};
+  scaler_switch(&s, true);
+  int times = 0;
+  while (scaler_take(&s, false)) times++;
+  assert_int_equal(times, 24); /* from 2^14 to 2^-10 */
+  assert_true(s.scale == 0x1p-11);
+  s = (Scaler){.scale = SCALER_MOST};
+  take_clean(&s, 2 * SCALER_WINDOW);
+  assert_true(s.scale == SCALER_MOST);
+}
+
+static void test_switching(void **state) {
+  (void)state;
+  Scaler s = {.scale = 64, .clean = 5}; /* as a checkpoint has it */
+  scaler_switch(&s, true);
+  assert_true(s.scale == 64 && s.clean == 5);
+  scaler_switch(&s, false);
+  assert_true(s.scale == 0 && s.clean == 0);
+  scaler_switch(&s, true);
+  assert_true(s.scale == SCALER_START);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_off_it_scales_nothing),
+      cmocka_unit_test(test_overflows_halve_it),
+      cmocka_unit_test(test_clean_steps_double_it),
+      cmocka_unit_test(test_it_has_bounds),
+      cmocka_unit_test(test_switching),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

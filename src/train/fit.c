@@ -7,11 +7,10 @@
 #include "train/agree.h"
 #include "train/train_internal.h"
 
-#define ROWS_UNIT   256u
-#define MOST_ROWS   65536u
-#define MOST_HERE   8192u /* rows of the CPU: more make nothing faster */
-#define EPOCH       64    /* batches it has at least: of fewer, each is much like the others */
-#define SEARCH_ROWS 2048  /* source rows of a batch of validation's search */
+#define ROWS_UNIT 256u
+#define MOST_ROWS 65536u
+#define MOST_HERE 8192u /* rows of the CPU: more make nothing faster */
+#define EPOCH     64    /* batches it has at least: of fewer, each is much like the others */
 /* What a device's libraries take when they are first used, and timing of products. */
 #define LIBRARIES ((uint64_t)512 << 20)
 
@@ -84,10 +83,12 @@ static void add(FitPlan *f, const char *name, uint64_t bytes, bool here) {
 }
 
 /* Keys and values of a search: each hypothesis may grow to its source and some more. */
-static Err search_bytes(const Train *t, const ModelConfig *c, uint64_t *bytes) {
+static Err search_bytes(const Train *t, const ModelConfig *c, size_t capacity,
+                        uint64_t *bytes) {
   Transformer m;
   size_t rows, sentences, beam = (size_t)t->spec->beam.beam;
-  translator_batch(SEARCH_ROWS, (size_t)c->longest, t->spec->beam.beam, &rows, &sentences);
+  translator_batch(&t->backend, validator_rows(&t->backend, capacity), (size_t)c->longest,
+                   t->spec->beam.beam, &rows, &sentences);
   TRY(transformer_plan(&m, c, &t->backend, rows > sentences * beam ? rows : sentences * beam,
                        false));
   size_t words = beam * (rows + (size_t)t->spec->beam.extra * sentences);
@@ -107,7 +108,7 @@ static Err plan_shares(const Train *t, const Transformer *m, uint64_t rows, FitP
   uint64_t moments =
       (uint64_t)optim_has_moment(&s->optim, 1) + (uint64_t)optim_has_moment(&s->optim, 2);
   bool rounds = s->reproducible && t->group > (uint32_t)t->ranks;
-  if (s->valid_every) TRY(search_bytes(t, &m->config, &search));
+  if (s->valid_every) TRY(search_bytes(t, &m->config, rows, &search));
   *f = (FitPlan){0};
   add(f, "weights", copies * (n + low), b->host);
   add(f, "gradients", n, b->host);

@@ -38,9 +38,9 @@ static Err split_lines(const FileMap *map, Line *line, size_t lines) {
 }
 
 /* Batches no larger than training's: a device has little memory left beside it. */
-static size_t batch_rows(const Transformer *t) {
-  if (t->backend->host) return 2048;
-  return t->capacity < MOST_ROWS ? t->capacity : MOST_ROWS;
+size_t validator_rows(const Backend *b, size_t capacity) {
+  if (b->host) return 2048;
+  return capacity < MOST_ROWS ? capacity : MOST_ROWS;
 }
 
 Err validator_new(Validator **out, DataSet *data, Transformer *t, Weights w,
@@ -60,8 +60,8 @@ Err validator_new(Validator **out, DataSet *data, Transformer *t, Weights w,
   }
   TRY_DONE(mem_alloc(&v->mine, v->lines, sizeof *v->mine));
   TRY_DONE(batch_new(&v->batch, (uint32_t)t->capacity, (uint32_t)t->capacity / 2 + 1));
-  err =
-      translator_new(&v->translator, &t->config, t->backend, w, tokenizer, spec, batch_rows(t));
+  err = translator_new(&v->translator, &t->config, t->backend, w, tokenizer, spec,
+                       validator_rows(t->backend, t->capacity));
 done:
   if (err)
     validator_free(v);

@@ -19,6 +19,8 @@ typedef struct Validator Validator;
 NODISCARD Err validator_new(Validator **v, DataSet *data, Transformer *t, Weights w,
                             const Tokenizer *tokenizer, const BeamSpec *spec);
 void validator_free(Validator *v);
+/* Source rows that it translates at once, beside a training of so many rows. */
+size_t validator_rows(const Backend *backend, size_t capacity);
 /* Prints the first `samples` translations beside their references. Batches and
  * sentences are shared out over the ranks, each exactly once; every rank gets the
  * result. */

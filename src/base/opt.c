@@ -436,10 +436,17 @@ static void record_word(Str *out, const char *word) {
   str_addc(out, '"');
 }
 
+/* Said, but no more than the default says. */
+static bool is_default(const OptSpec *s, const Value *v) {
+  return s->initial && v->items == 1 && v->item[0].words == 1 &&
+         strcmp(v->item[0].word[0], s->initial) == 0;
+}
+
 void opt_record(const OptSet *set, Str *out) {
   for (const OptSpec *s = opt_specs_; s->name; s++) {
     const Value *v = &set->value[s - opt_specs_];
     if (v->source == FROM_DEFAULT || strcmp(s->name, "config") == 0) continue;
+    if (is_default(s, v)) continue;
     for (size_t i = 0; i < v->items; i++) {
       str_addf(out, "%s =", s->name);
       for (int w = 0; w < v->item[i].words; w++) record_word(out, v->item[i].word[w]);

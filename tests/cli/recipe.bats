@@ -57,9 +57,9 @@ CONF
 }
 
 @test "an unknown recipe is answered with the known ones" {
-  run "$TRIREME" prepare --recipe multi3k --out out
+  run "$TRIREME" prepare --recipe multi30k-en-d --out out
   [ "$status" -eq 2 ]
-  [[ "$output" == *"did you mean 'multi30k'"* ]]
+  [[ "$output" == *"did you mean 'multi30k-en-de'"* ]]
   [[ "$output" == *demo* && "$output" == *wmt16-en-de* ]]
   [ ! -e out ]
 }
@@ -239,7 +239,7 @@ split_by_perl() {
 @test "multi30k from a folder" {
   [ -d "$data" ] || skip "no ../shared/data/multi30k"
   before=$(ls -l "$data")
-  run "$TRIREME" prepare --recipe multi30k --source-dir "$data" --vocab-size 2000 --out out
+  run "$TRIREME" prepare --recipe multi30k-en-de --source-dir "$data" --vocab-size 2000 --out out
   [ "$status" -eq 0 ]
   [ -f out/dataset.json ]
   [ "$(ls -l "$data")" = "$before" ]
@@ -250,9 +250,9 @@ split_by_perl() {
   toy
   need
   serve "$data" --cut 300000
-  run "$TRIREME" prepare --recipe multi30k --mirror "$url" --vocab-size 2000 --out out
+  run "$TRIREME" prepare --recipe multi30k-en-de --mirror "$url" --vocab-size 2000 --out out
   [ "$status" -eq 0 ]
   [ "$(grep -c ' all 200$' requests)" -eq 6 ]
   grep -q '^/train.en.gz 300000- 206$' requests
-  for file in "$data"/*.gz; do cmp "$file" "xdg/trireme/multi30k/${file##*/}"; done
+  for file in "$data"/*.gz; do cmp "$file" "xdg/trireme/multi30k-en-de/${file##*/}"; done
 }

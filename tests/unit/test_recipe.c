@@ -317,13 +317,13 @@ static void errors_name_file_and_line(void **state) {
 /* The recipes of the tree itself. */
 static void the_own_recipes_are_sound(void **state) {
   (void)state;
-  static const char *const names[] = {"multi30k", "wmt16-en-de", "demo", "tatoeba-en-de"};
+  static const char *const names[] = {"multi30k-en-de", "wmt16-en-de", "demo", "tatoeba-en-de"};
   static const size_t uses[] = {3, 5, 0, 2};
   char here[FILE_PATH_MAX], own[FILE_PATH_MAX];
   assert_int_equal(file_program_dir(here), ERR_OK);
   /* build/tests, or build/asan/tests: upwards until there are recipes */
   for (int up = 0; up < 4; up++) {
-    assert_int_equal(file_join(own, here, "recipes/multi30k"), ERR_OK);
+    assert_int_equal(file_join(own, here, "recipes/multi30k-en-de"), ERR_OK);
     if (file_is_dir(own)) break;
     assert_int_equal(file_join(own, here, ".."), ERR_OK);
     strcpy(here, own);

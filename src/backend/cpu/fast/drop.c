@@ -1,32 +1,100 @@
-/* Philox for sixteen counters at once. Relies on fast.h, dropout.h. */
+/* Philox for many counters at once. A vector holds one word of each; products of 32
+ * bits are made for the even lanes and the odd ones in turn, which is what processors
+ * have instructions for and compilers do not find. Relies on fast.h, dropout.h. */
 #include <string.h>
 
 #include "backend/cpu/fast/fast.h"
 #include "backend/dropout.h"
 
+#if defined __AVX512F__
+#include <immintrin.h>
 #define WIDE 16 /* counters; each serves 8 elements */
+typedef __m512i Words;
+static inline void multiply(Words *high, Words *low, Words x, uint32_t by) {
+  Words m = _mm512_set1_epi32((int)by), even = _mm512_mul_epu32(x, m);
+  Words odd = _mm512_mul_epu32(_mm512_srli_epi64(x, 32), m);
+  *high = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
+  *low = _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
+}
+#elif defined __AVX2__
+#include <immintrin.h>
+#define WIDE 8
+typedef __m256i Words;
+static inline void multiply(Words *high, Words *low, Words x, uint32_t by) {
+  Words m = _mm256_set1_epi32((int)by), even = _mm256_mul_epu32(x, m);
+  Words odd = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), m);
+  *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+  *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+}
+#elif defined __SSE2__
+#include <immintrin.h>
+#define WIDE 4
+typedef __m128i Words;
+static inline void multiply(Words *high, Words *low, Words x, uint32_t by) {
+  Words m = _mm_set1_epi32((int)by), upper = _mm_set_epi32(-1, 0, -1, 0);
+  Words even = _mm_mul_epu32(x, m), odd = _mm_mul_epu32(_mm_srli_epi64(x, 32), m);
+  *high = _mm_or_si128(_mm_srli_epi64(even, 32), _mm_and_si128(odd, upper));
+  *low = _mm_or_si128(_mm_andnot_si128(upper, even), _mm_slli_epi64(odd, 32));
+}
+#else
+#define WIDE 4
+typedef uint32_t Words __attribute__((vector_size(16)));
+static inline void multiply(Words *high, Words *low, Words x, uint32_t by) {
+  for (int i = 0; i < WIDE; i++) {
+    uint64_t p = (uint64_t)x[i] * by;
+    (*high)[i] = (uint32_t)(p >> 32), (*low)[i] = (uint32_t)p;
+  }
+}
+#endif
 
-/* word[lane][4]: as halves of 16 bits, the elements in order. */
-static void philox(uint32_t word[WIDE][4], Dropout drop, uint64_t counter) {
-  uint32_t c0[WIDE], c1[WIDE], c2[WIDE], c3[WIDE];
+typedef uint32_t Row __attribute__((vector_size(4 * WIDE), may_alias));
+
+/* The four words of each counter. */
+static inline void philox(Row c[4], Dropout drop, uint64_t counter) {
+  Row c0, c1, c2 = drop.site + (Row){0}, c3 = {0};
   uint32_t k0 = (uint32_t)drop.key, k1 = (uint32_t)(drop.key >> 32);
   for (uint32_t i = 0; i < WIDE; i++) {
-    uint64_t c = counter + i;
-    c0[i] = (uint32_t)c, c1[i] = (uint32_t)(c >> 32), c2[i] = drop.site, c3[i] = 0;
+    uint64_t at = counter + i;
+    c0[i] = (uint32_t)at, c1[i] = (uint32_t)(at >> 32);
   }
   for (int round = 0; round < 10; round++) {
-    for (int i = 0; i < WIDE; i++) {
-      uint64_t p0 = (uint64_t)0xD2511F53u * c0[i], p1 = (uint64_t)0xCD9E8D57u * c2[i];
-      c0[i] = (uint32_t)(p1 >> 32) ^ c1[i] ^ k0;
-      c2[i] = (uint32_t)(p0 >> 32) ^ c3[i] ^ k1;
-      c1[i] = (uint32_t)p1;
-      c3[i] = (uint32_t)p0;
-    }
+    Words h0, h1, l0, l1;
+    multiply(&h0, &l0, (Words)c0, 0xD2511F53u);
+    multiply(&h1, &l1, (Words)c2, 0xCD9E8D57u);
+    c0 = (Row)h1 ^ c1 ^ k0;
+    c2 = (Row)h0 ^ c3 ^ k1;
+    c1 = (Row)l1, c3 = (Row)l0;
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
+  c[0] = c0, c[1] = c1, c[2] = c2, c[3] = c3;
+}
+
+/* Factors of 8 * WIDE elements from the first of a counter on: lane i of the four
+ * words holds, as halves of 16 bits, the elements 8 i … 8 i + 7. */
+static void factors(float *factor, Dropout drop, uint64_t counter, uint32_t threshold,
+                    float scale) {
+  Row c[4];
+  philox(c, drop, counter);
+#if defined __AVX512BW__ && defined __BMI2__
+  uint64_t keep[2] = {0}; /* a bit for each element, in order */
+  for (int j = 0; j < 4; j++) {
+    uint32_t k = _mm512_cmpge_epu16_mask((Words)c[j], _mm512_set1_epi16((short)threshold));
+    keep[0] |= _pdep_u64(k & 0xffff, (uint64_t)0x0303030303030303 << 2 * j);
+    keep[1] |= _pdep_u64(k >> 16, (uint64_t)0x0303030303030303 << 2 * j);
+  }
+  for (int i = 0; i < 8; i++) {
+    __mmask16 k = (__mmask16)(keep[i / 4] >> i % 4 * 16);
+    _mm512_storeu_ps(factor + 16 * i, _mm512_maskz_mov_ps(k, _mm512_set1_ps(scale)));
+  }
+#else
+  uint32_t word[WIDE][4];
+  uint16_t half[8 * WIDE];
   for (int i = 0; i < WIDE; i++)
-    word[i][0] = c0[i], word[i][1] = c1[i], word[i][2] = c2[i], word[i][3] = c3[i];
+    for (int j = 0; j < 4; j++) word[i][j] = c[j][i];
+  memcpy(half, word, sizeof half);
+  for (int i = 0; i < 8 * WIDE; i++) factor[i] = half[i] < threshold ? 0 : scale;
+#endif
 }
 
 void FAST(fast_drop)(float *factor, Dropout drop, uint64_t first, size_t n) {
@@ -35,15 +103,15 @@ void FAST(fast_drop)(float *factor, Dropout drop, uint64_t first, size_t n) {
     return;
   }
   uint32_t threshold = dropout_threshold(drop.rate);
-  float scale = dropout_scale(drop.rate);
-  union {
-    uint32_t word[WIDE][4];
-    uint16_t half[8 * WIDE];
-  } bits;
+  float scale = dropout_scale(drop.rate), part[8 * WIDE];
   while (n) {
-    philox(bits.word, drop, first / 8);
     size_t skip = (size_t)(first % 8), take = 8 * WIDE - skip < n ? 8 * WIDE - skip : n;
-    for (size_t i = 0; i < take; i++) factor[i] = bits.half[skip + i] < threshold ? 0 : scale;
+    if (take == 8 * WIDE) {
+      factors(factor, drop, first / 8, threshold, scale);
+    } else {
+      factors(part, drop, first / 8, threshold, scale);
+      memcpy(factor, part + skip, take * sizeof *factor);
+    }
     factor += take;
     first += take;
     n -= take;

@@ -1,5 +1,7 @@
 /* Single-precision products: a tile of registers, written with the compiler's
  * vectors. Relies on fast.h. */
+#include <string.h>
+
 #include "backend/cpu/fast/fast.h"
 
 /* Rows and vectors of a tile: as many sums as there are registers, less those for
@@ -92,12 +94,16 @@ static inline void turn(float *to, size_t wide, const float *from, size_t along,
 
 /* Slices of `wide` lines (rows of A or columns of B) by `depth`, k-major. `along`
  * is the step in memory from line to line, `deep` from k to k; one of them is 1. */
-static void pack(float *out, const float *in, size_t along, size_t deep, size_t lines,
-                 size_t wide, size_t depth) {
+static inline __attribute__((always_inline)) void pack(float *out, const float *in,
+                                                       size_t along, size_t deep, size_t lines,
+                                                       const size_t wide, size_t depth) {
   for (size_t l = 0; l < lines; l += wide) {
     size_t real = lines - l < wide ? lines - l : wide;
     const float *from = in + l * along;
-    if (along == 1) {
+    if (along == 1 && real == wide) {
+      for (size_t p = 0; p < depth; p++)
+        memcpy(out + p * wide, from + p * deep, wide * sizeof *out);
+    } else if (along == 1) {
       for (size_t p = 0; p < depth; p++) {
         for (size_t i = 0; i < real; i++) out[p * wide + i] = from[p * deep + i];
         for (size_t i = real; i < wide; i++) out[p * wide + i] = 0;

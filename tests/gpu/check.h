@@ -49,6 +49,11 @@ void expect(Array *a, const float *want, double limit, const char *what);
 void expect_exact(const void *device, const void *want, size_t bytes, const char *what);
 void expect_near(double got, double want, double tolerance, const char *what);
 
+/* Of a test: what messages call it, and its two runs. */
+#define BEGIN(...) snprintf(case_name, sizeof case_name, __VA_ARGS__)
+#define TWICE      for (int run = 0; run < 2; run++, arrays_reset())
+#define COUNT(a)   (sizeof(a) / sizeof *(a))
+
 double draw_even(void); /* in 0 … 1 */
 uint64_t draw_below(uint64_t n);
 

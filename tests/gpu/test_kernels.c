@@ -10,14 +10,11 @@
 #include "backend/dropout.h"
 #include "check.h"
 
-void speed(void); /* kernels_speed.c */
+void speed(void);                                   /* kernels_speed.c */
+void decode_kernels(Type type, const Backend *ref); /* kernels_decode.c */
 
 static Backend ref;
 static const Dropout none = {0}, some = {.key = 0x1234567890abcdef, .site = 77, .rate = 0.1f};
-
-#define BEGIN(...) snprintf(case_name, sizeof case_name, __VA_ARGS__)
-#define TWICE      for (int run = 0; run < 2; run++, arrays_reset())
-#define COUNT(a)   (sizeof(a) / sizeof *(a))
 
 static int32_t *ids(size_t n, size_t limit, int32_t **device) {
   int32_t *id = (int32_t *)host_floats(n);
@@ -401,110 +398,6 @@ static void test_attend(Type type, AttendCase c) {
   }
 }
 
-/* ---- decoding ---- */
-
-static void test_copy_rows(Type type, size_t width) {
-  BEGIN("copy_rows %s width %zu skew %zu", type_name(type), width, skew);
-  size_t rows = 7, to_ld = 2 * width, from_ld = 3 * width;
-  Array *to = array_draw(type, rows * to_ld, 1), *from = array_draw(type, rows * from_ld, 1);
-  float *want = host_copy(to);
-  for (size_t r = 0; r < rows; r++)
-    memcpy(want + r * to_ld, from->host + r * from_ld, width * sizeof *want);
-  TWICE {
-    MUST(kernel_copy_rows(type, to->at, to_ld, from->at, from_ld, rows, width, 0));
-    expect(to, want, 0, "rows");
-  }
-}
-
-static void test_extend(size_t rows, size_t n) {
-  BEGIN("extend rows %zu n %zu", rows, n);
-  size_t ld = n + 3, cells = rows * ld;
-  int32_t *from = (int32_t *)host_floats(cells), *want = (int32_t *)host_floats(cells),
-          *parent = (int32_t *)host_floats(rows);
-  for (size_t i = 0; i < cells; i++) from[i] = (int32_t)draw_below(1000), want[i] = -1;
-  for (size_t r = 0; r < rows; r++) parent[r] = (int32_t)draw_below(rows);
-  int32_t *from_at = device_copy(from, cells * sizeof *from),
-          *parent_at = device_copy(parent, rows * sizeof *parent),
-          *to_at = device_copy(want, cells * sizeof *want); /* -1 where nobody writes */
-  ref.extend(&ref, want, from, parent, rows, ld, n, 5000);
-  MUST(kernel_extend(to_at, from_at, parent_at, rows, ld, n, 5000, 0));
-  expect_exact(to_at, want, cells * sizeof *want, "lists");
-}
-
-/* Rows with 1 to `longest` keys all over the cache, or side by side in it. */
-static void test_cached(Type type, size_t heads, size_t d, int longest, bool listed) {
-  BEGIN("attend_cached %s heads %zu d %zu longest %d%s skew %zu", type_name(type), heads, d,
-        longest, listed ? " listed" : "", skew);
-  enum { ROWS = 37 };
-  size_t width = heads * d, cache = (size_t)longest + 20;
-  CachedAttention a = {.rows = ROWS,
-                       .heads = heads,
-                       .d = d,
-                       .at_ld = (size_t)longest + 2,
-                       .q_ld = width + (skew ? 3 : 8),
-                       .kv_ld = 2 * width,
-                       .o_ld = width};
-  int32_t *list = (int32_t *)host_floats(ROWS * a.at_ld), len[ROWS], first[ROWS];
-  for (size_t r = 0; r < ROWS; r++) {
-    len[r] = r < (size_t)longest && r < 34 ? (int32_t)r + 1 : longest;
-    first[r] = (int32_t)draw_below(20);
-    for (size_t j = 0; j < a.at_ld; j++) list[r * a.at_ld + j] = (int32_t)draw_below(cache);
-  }
-  CachedAttention at = a;
-  a.len = len, at.len = device_copy(len, sizeof len);
-  if (listed)
-    a.at = list, at.at = device_copy(list, ROWS * a.at_ld * sizeof *list);
-  else
-    a.first = first, at.first = device_copy(first, sizeof first);
-  Array *q = array_draw(type, ROWS * a.q_ld, 1),
-        *kv = array_draw(type, (cache + 1) * a.kv_ld, 1), *o = array_blank(type, ROWS * width);
-  float *want = host_floats(ROWS * width);
-  ref.attend_cached(&ref, want, q->host, kv->host, kv->host + width, &a);
-  TWICE {
-    MUST(kernel_attend_cached(type, o->at, q->at, kv->at,
-                              (char *)kv->at + width * type_size(type), &at, 0));
-    expect(o, want, type == TYPE_F32 ? 64 : 2, "o");
-  }
-}
-
-/* spite: the best words are all the share of three warps, more than can be sorted. */
-static void test_top(Type type, size_t n, size_t vocab, size_t k, bool spite) {
-  BEGIN("top %s n %zu vocab %zu k %zu%s skew %zu", type_name(type), n, vocab, k,
-        spite ? " spite" : "", skew);
-  Array *logits = array_draw(type, n * vocab, 2), *value = array_blank(TYPE_F32, n * k),
-        *lse = array_blank(TYPE_F32, n);
-  size_t share = vocab % 8 || skew ? 32 : 256; /* neighbours that are one warp's */
-  for (size_t i = 0; i < n * vocab; i++) {
-    if (i / vocab % 2) logits->host[i] = floorf(logits->host[i]); /* many equals */
-    if (spite && i % vocab / share % 32 < 3) logits->host[i] += 64;
-    logits->host[i] = type_round(type, logits->host[i]);
-  }
-  float *want = host_floats(n * k), *want_lse = host_floats(n);
-  int32_t *want_id = (int32_t *)host_floats(n * k), *id = device_scratch(n * k * sizeof *id);
-  ref.top(&ref, want, want_id, want_lse, logits->host, n, vocab, k);
-  arrays_reset();
-  TWICE {
-    MUST(kernel_top(type, value->at, id, lse->at, logits->at, n, vocab, k, 0));
-    expect(value, want, 0, "top's values");
-    expect(lse, want_lse, 32, "top's lse");
-    expect_exact(id, want_id, n * k * sizeof *id, "top's ids");
-  }
-}
-
-/* Rows that hold no number still give words, each once. */
-static void test_top_of_nothing(Type type) {
-  BEGIN("top %s of NaN skew %zu", type_name(type), skew);
-  enum { VOCAB = 3000, K = 12 };
-  Array *logits = array_draw(type, VOCAB, 1);
-  for (size_t i = 0; i < VOCAB; i++) logits->host[i] = NAN;
-  array_put(logits);
-  int32_t want[K], *id = device_scratch(sizeof want);
-  for (int i = 0; i < K; i++) want[i] = i;
-  MUST(kernel_top(type, device_scratch(sizeof want), id, device_scratch(4), logits->at, 1,
-                  VOCAB, K, 0));
-  expect_exact(id, want, sizeof want, "ids");
-}
-
 /* ---- all of it ---- */
 
 static void all_of(Type type) {
@@ -560,28 +453,7 @@ static void all_of(Type type) {
       {5, 7, false, false, false, 9, 0.5f},   {1, 3, false, false, true, 40, 0}};
   for (size_t i = 0; i < COUNT(attend); i++) test_attend(type, attend[i]), arrays_free();
 
-  static const size_t widths[] = {16, 13, 1024, 4096};
-  for (size_t i = 0; i < COUNT(widths); i++) test_copy_rows(type, widths[i]), arrays_free();
-  static const size_t lists[][2] = {{1, 0}, {5, 1}, {70, 33}, {130, 500}};
-  for (size_t i = 0; i < COUNT(lists) && type == TYPE_F32; i++)
-    test_extend(lists[i][0], lists[i][1]), arrays_free();
-  static const size_t cached[][3] = {{8, 64, 40},   {3, 64, 100}, {2, 32, 33}, {1, 128, 70},
-                                     {1, 256, 35},  {2, 16, 40},  {3, 20, 17}, {1, 80, 31},
-                                     {1, 200, 64},  {5, 7, 9},    {2, 1, 40},  {4, 33, 1},
-                                     {2, 64, 1100}, {16, 8, 32}};
-  for (size_t i = 0; i < COUNT(cached); i++) {
-    size_t heads = cached[i][0], d = cached[i][1];
-    test_cached(type, heads, d, (int)cached[i][2], false), arrays_free();
-    test_cached(type, heads, d, (int)cached[i][2], true), arrays_free();
-  }
-  static const size_t top[][3] = {{3, 5, 5},      {4, 1000, 1},   {4, 1000, 128},
-                                  {5, 10007, 8},  {3, 2600, 11},  {6, 32768, 11},
-                                  {2, 40960, 32}, {2, 32768, 33}, {2, 5000, 1024}};
-  for (size_t i = 0; i < COUNT(top); i++) {
-    test_top(type, top[i][0], top[i][1], top[i][2], false), arrays_free();
-    test_top(type, top[i][0], top[i][1], top[i][2], true), arrays_free();
-  }
-  test_top_of_nothing(type), arrays_free();
+  decode_kernels(type, &ref);
 }
 
 int main(int argc, char **argv) {

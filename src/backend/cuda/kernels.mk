@@ -16,7 +16,7 @@ kernel_objects := $(patsubst src/backend/cuda/%.cu,$(BUILD)/%.cu.o,$(kernel_sour
 c_objects      := $(addprefix $(BUILD)/,$(addsuffix .o,src/backend/reference.c \
                     src/backend/reference_step.c src/backend/host.c src/base/rng.c \
                     src/base/mem.c src/base/err.c tests/gpu/test_kernels.c \
-                    tests/gpu/kernels_speed.c tests/gpu/check.c))
+                    tests/gpu/kernels_speed.c tests/gpu/kernels_decode.c tests/gpu/check.c))
 
 $(BUILD)/%.cu.o: src/backend/cuda/%.cu
 	@mkdir -p $(@D)

@@ -1,0 +1,179 @@
+#!/bin/bash
+# Whole trainings on the GPU of this machine: beside the CPU's, twice for the same bits,
+# to and fro between devices, on several ranks, in every precision, and under
+# compute-sanitizer.
+#   test_train_gpu.sh [STEPS [DATA]]   STEPS of the precisions (200; 2000 says more);
+#                                      DATA a data set, or a folder with Multi30k's files
+# 77: it cannot run here. Relies on the program and plug-ins in $BUILD (build).
+set -u
+root=$(cd "$(dirname "$0")/../.." && pwd) || exit 1
+build=$(cd "$root" && cd "${BUILD:-build}" && pwd) || exit 1
+steps=${1:-${GPU_STEPS:-200}} data=${2:-${GPU_DATA:-}}
+trireme=$build/trireme
+export TRIREME_PLUGIN_PATH=${TRIREME_PLUGIN_PATH:-$build} TRIREME_RECIPES=${TRIREME_RECIPES:-$root/recipes}
+export OMP_WAIT_POLICY=passive OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+T=$(mktemp -d)
+trap 'rm -rf "$T"' EXIT
+export XDG_CACHE_HOME=$T/cache # products are timed here first, and then known
+passed=0 failed=0
+
+# check NAME COMMAND…: counts it, and shows what a failure said.
+check() {
+  local name=$1 start=$SECONDS
+  shift
+  if "$@" > "$T/said" 2>&1; then
+    echo "ok      $name ($((SECONDS - start)) s)"
+    passed=$((passed + 1))
+  else
+    echo "FAILED  $name"
+    sed 's/^/        /' "$T/said" | tail -n 20
+    failed=$((failed + 1))
+  fi
+}
+
+model=(--preset tiny --width 128 --feed-width 256 --heads 4 --encoder-layers 2 --decoder-layers 2
+  --batch-tokens 512 --micro-batches 4 --seed 1 --lr-policy fixed --lr 5e-4 --warmup 100 --clip 1
+  --valid-every 0 --average 0 --save-every 100000 --log-every 10)
+
+# train RUN [OPTION…]
+train() {
+  local run=$1
+  shift
+  "$trireme" train --quiet --data "$set" --run "$T/$run" "${model[@]}" "$@"
+}
+
+# ranks N RUN [OPTION…]
+ranks() {
+  local n=$1 run=$2
+  shift 2
+  mpirun -n "$n" "$trireme" train --quiet --data "$set" --run "$T/$run" "${model[@]}" "$@"
+}
+
+# figures FIELD RUN: its values in metrics.jsonl
+figures() {
+  sed -n "s/.*\"$1\":\([^,}]*\).*/\1/p" "$T/$2/metrics.jsonl"
+}
+
+# near A B MOST [LAST]: losses that differ by at most MOST of their size, all or the mean
+# of the last so many.
+near() {
+  paste <(figures loss "$1") <(figures loss "$2") | tail -n "${4:-1000000}" |
+    awk -v most="$3" -v mean="${4:-0}" -v names="$1 and $2" '
+      function apart(a, b) { return a > b ? (a - b) / b : (b - a) / b }
+      NF != 2 { print names ": one has more lines"; bad = 1; exit }
+      { n++; a += $1; b += $2; if (!mean && !(apart($1, $2) <= most)) { print names ", line " n ": " $1, $2; bad = 1 } }
+      END {
+        if (n && mean) { print names ": " a / n, b / n; if (!(apart(a, b) <= most)) bad = 1 }
+        exit bad || !n
+      }'
+}
+
+# same A B: every array of the last checkpoints, to the bit
+same() {
+  local file
+  for file in weights moment1 moment2; do
+    cmp "$T/$1/checkpoints/latest/$file.safetensors" "$T/$2/checkpoints/latest/$file.safetensors" || return 1
+  done
+}
+
+# Data: what was given, or sentences made here.
+set=$T/set
+if [ -n "$data" ] && [ -f "$data/dataset.json" ]; then
+  set=$data
+elif [ -n "$data" ]; then
+  "$trireme" prepare --quiet --recipe multi30k --source-dir "$data" --vocab-size 8000 --out "$set" > /dev/null || exit 1
+else
+  "$trireme" prepare --quiet --recipe demo --demo-pairs 20000 --vocab-size 2000 --out "$set" > /dev/null || exit 1
+fi
+
+if ! train none --dry-run --device cuda > "$T/said" 2>&1; then
+  cat "$T/said"
+  [ -e /dev/nvidiactl ] && exit 1
+  echo 'cannot run: this machine has no NVIDIA GPU'
+  exit 77
+fi
+
+# One GPU and the CPU: the first run also times the products.
+check 'a training on the GPU' train gpu --device cuda --steps 200
+check 'a training on the CPU' train cpu --device cpu --steps 200
+check 'their losses agree to 1e-4' near gpu cpu 1e-4
+again() { train again --device cuda --steps 200 && train third --device cuda --steps 200 && same again third; }
+check 'twice on the GPU: the same bits' again
+
+to_and_fro() {
+  train parts --device cuda --steps 70 && train parts --device cpu --steps 140 --resume &&
+    train parts --device cuda --steps 200 --resume && near parts gpu 1e-4
+}
+check 'saved on the GPU, resumed on the CPU and back' to_and_fro
+stopped() { train stopped --device cuda --steps 90 && train stopped --device cuda --steps 200 --resume && same stopped third; }
+check 'stopped and resumed on the GPU: the same bits' stopped
+scaled() { train scaled --device cuda --steps 200 --loss-scale dynamic && near scaled gpu 1e-4; }
+check 'a scaled loss changes nothing in fp32' scaled
+
+# Ranks on this GPU; their gradients meet in the host's memory.
+if command -v mpirun > /dev/null && [ -f "$build/libtrireme-mpi.so" ]; then
+  one() { train one --device cuda --steps 60 --reproducible; }
+  check '1 rank, reproducible' one
+  for n in 2 4; do
+    some() { ranks $n "ranks$n" --device cuda --steps 60 && near "ranks$n" one 1e-4; }
+    check "$n ranks on one GPU: the losses of one" some
+    bits() { ranks $n "same$n" --device cuda --steps 60 --reproducible && same "same$n" one; }
+    check "$n ranks on one GPU, reproducible: the bits of one" bits
+    shard() { ranks $n "shard$n" --device cuda --steps 60 --reproducible --shard-optimizer && same "shard$n" one; }
+    check "$n ranks on one GPU, a sharded optimiser: the bits of one" shard
+  done
+else
+  echo 'left out: ranks, as MPI is not installed'
+fi
+
+# Precisions: the mean loss of the last tenth of the steps.
+last=$((steps / 100 > 0 ? steps / 100 : 1))
+check "fp32, $steps steps" train fp32 --device cuda --steps "$steps"
+for precision in tf32 bf16 fp16; do
+  check "$precision, $steps steps" train $precision --device cuda --precision $precision --steps "$steps"
+  check "$precision within 1 % of fp32 after $steps steps" near $precision fp32 0.01 "$last"
+done
+scale() {
+  figures loss_scale fp16 | tail -n 1
+  [ "$(figures skipped fp16 | awk '{ n += $1 } END { print n + 0 }')" -le $((steps / 20)) ] &&
+    [ "$(figures loss_scale fp16 | tail -n 1 | awk '{ print ($1 >= 16) }')" -eq 1 ] &&
+    [ "$(figures loss_scale bf16 | sort -u)" = 1.0 ]
+}
+check 'fp16 found a scale, and few steps were left out' scale
+
+# Memory.
+fits() {
+  "$trireme" train --data "$set" --run "$T/none" --preset base --device cuda --precision bf16 --batch-tokens auto --dry-run 2>&1 |
+    tee /dev/stderr | grep -q '^fits  '
+}
+check 'auto fits' fits
+auto() {
+  "$trireme" train --quiet --data "$set" --run "$T/auto" --preset base --device cuda --precision bf16 --batch-tokens auto --steps 3 \
+    --average 0 && grep -E '^batch-tokens = [0-9]+$' "$T/auto/config"
+}
+check 'and trains, with a validation' auto
+refused() {
+  ! "$trireme" train --quiet --data "$set" --run "$T/none" --device cuda --batch-tokens 16777216 2> "$T/err" &&
+    grep 'would fit' "$T/err" && [ ! -e "$T/none" ]
+}
+check 'what does not fit is refused before it begins' refused
+
+# compute-sanitizer: the plain kernels of fp32 and the fast ones of bf16.
+sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer || true)
+if [ -n "$sanitizer" ]; then
+  for tool in memcheck racecheck; do
+    for precision in fp32 bf16; do
+      sanitized() {
+        timeout 900 "$sanitizer" --tool $tool --error-exitcode 9 "$trireme" train --quiet --data "$set" --run "$T/$tool-$precision" \
+          "${model[@]}" --device cuda --precision $precision --steps 2 --micro-batches 1
+      }
+      check "$tool, $precision" sanitized
+    done
+  done
+else
+  echo 'left out: memcheck and racecheck, as compute-sanitizer is not installed'
+fi
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

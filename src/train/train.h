@@ -15,7 +15,7 @@ typedef enum { SCALE_AUTO, SCALE_NONE, SCALE_DYNAMIC } LossScale;
 
 typedef struct {
   const char *data, *run;
-  ModelConfig config; /* sizes and form; the data set gives the rest */
+  ModelConfig config;     /* sizes and form; the data set gives the rest */
   uint32_t batch_tokens;  /* 0: as many as fit */
   uint32_t micro_batches; /* 0: one for each rank, or as the checkpoint says */
   uint64_t steps, epochs; /* epochs 0: steps count */

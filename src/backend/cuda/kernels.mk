@@ -13,7 +13,7 @@ all: $(BUILD)/test_kernels
 
 kernel_sources := $(sort $(wildcard src/backend/cuda/*.cu))
 kernel_objects := $(patsubst src/backend/cuda/%.cu,$(BUILD)/%.cu.o,$(kernel_sources))
-c_objects      := $(addprefix $(BUILD)/,$(addsuffix .o,src/backend/reference.c src/backend/host.c src/base/rng.c \
+c_objects      := $(addprefix $(BUILD)/,$(addsuffix .o,src/backend/reference.c src/backend/reference_step.c src/backend/host.c src/base/rng.c \
                     src/base/mem.c src/base/err.c tests/gpu/test_kernels.c \
                     tests/gpu/kernels_speed.c tests/gpu/check.c))
 

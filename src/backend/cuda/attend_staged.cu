@@ -1,0 +1,654 @@
+/* Attention on the tensor cores for heads of 64 columns, through shared memory: all
+ * rows of a sentence are asked for at once, read once, and stay on the chip until its
+ * results are written. Relies on attend.cuh, mma.cuh.
+ *
+ * A block has WARPS warps and room for ROWS rows of each array. A sentence of up to
+ * ROWS rows is the work of one block for each head. Longer ones are cut into pieces
+ * that need nothing of each other and are shared out evenly among the first HELPERS
+ * blocks of each head; as blocks begin in order, the long work begins first.
+ *
+ * Staged rows are 128 bytes: eight chunks of 16, chunk c of row r at place c ^ r % 8,
+ * so that eight rows' chunks of one column lie in different banks. A tile is 16 rows;
+ * a pair is a tile of queries and one of keys. */
+#include "backend/cuda/attend.cuh"
+#include "backend/cuda/mma.cuh"
+
+#define D       64       /* columns of a head */
+#define TILE    (16 * 8) /* chunks of a tile */
+#define HELPERS 64
+#define LISTED  64 /* pieces a block lists at a time */
+#define EACH    8  /* sentences a thread looks at, at a time */
+
+struct Piece {
+  int sentence, part;
+};
+
+#if HAS_MMA
+static __device__ __forceinline__ uint4 *chunk_of(uint4 *rows, int row, int c) {
+  return rows + row * 8 + (c ^ row % 8);
+}
+
+/* Begins to copy rows 0 … count - 1, and zeros up to a whole tile, with all threads
+ * of the block; tiles of `to` lie `step` chunks apart. */
+template <int THREADS, typename T>
+static __device__ __forceinline__ void stage(uint4 *to, int step, const T *from, size_t ld,
+                                             int count) {
+  for (int i = (int)threadIdx.x; i < (count + 15) / 16 * TILE; i += THREADS) {
+    int row = i / 8, c = i % 8;
+    copy16(chunk_of(to + row / 16 * step, row % 16, c),
+           from + (size_t)(row < count ? row : 0) * ld + c * 8, row < count);
+  }
+}
+
+/* The left operands of four products: 16 rows, all columns. */
+static __device__ __forceinline__ void load_left(uint32_t (&x)[4][4], uint4 *tile, int lane) {
+#pragma unroll
+  for (int c = 0; c < 4; c++) load_tiles(x[c], chunk_of(tile, lane % 16, 2 * c + lane / 16));
+}
+
+/* s (16, 8) += left (16, D) · rowsᵀ, eight rows. */
+template <typename T>
+static __device__ __forceinline__ void mma_rows(float s[4], const uint32_t (&left)[4][4],
+                                                uint4 *rows, int lane) {
+#pragma unroll
+  for (int c = 0; c < 4; c += 2) {
+    uint32_t x[4];
+    load_tiles(x, chunk_of(rows, lane % 8, 2 * c + lane / 8));
+    mma<T>(s, left[c][0], left[c][1], left[c][2], left[c][3], x[0], x[1]);
+    mma<T>(s, left[c + 1][0], left[c + 1][1], left[c + 1][2], left[c + 1][3], x[2], x[3]);
+  }
+}
+
+/* sum (16, D) += left (16, 16) · tile (16, D). */
+template <typename T>
+static __device__ __forceinline__ void mma_tile(float (&sum)[D / 8][4], const uint32_t left[4],
+                                                uint4 *tile, int lane) {
+#pragma unroll
+  for (int j = 0; j < D / 8; j += 2) {
+    uint32_t x[4];
+    load_tiles_over(x, chunk_of(tile, lane % 16, j + lane / 16));
+    mma<T>(sum[j], left[0], left[1], left[2], left[3], x[0], x[1]);
+    mma<T>(sum[j + 1], left[0], left[1], left[2], left[3], x[2], x[3]);
+  }
+}
+
+static __device__ __forceinline__ void clear(float (&sum)[D / 8][4]) {
+#pragma unroll
+  for (int j = 0; j < D / 8; j++) sum[j][0] = sum[j][1] = sum[j][2] = sum[j][3] = 0;
+}
+
+/* Four words of each of four lanes turned over: lane t gets word t of all. */
+static __device__ __forceinline__ uint4 quad_turn(uint32_t a, uint32_t b, uint32_t c,
+                                                  uint32_t d, int t) {
+  bool odd = t & 1, high = t & 2;
+  uint32_t x = __shfl_xor_sync(0xffffffffu, odd ? a : b, 1);
+  uint32_t y = __shfl_xor_sync(0xffffffffu, odd ? c : d, 1);
+  uint32_t lo0 = odd ? x : a, lo1 = odd ? b : x, hi0 = odd ? y : c, hi1 = odd ? d : y;
+  x = __shfl_xor_sync(0xffffffffu, high ? lo0 : hi0, 2);
+  y = __shfl_xor_sync(0xffffffffu, high ? lo1 : hi1, 2);
+  return high ? make_uint4(x, y, hi0, hi1) : make_uint4(lo0, lo1, x, y);
+}
+
+/* Writes the rows of a tile that are below `end`; rows g times lo, g + 8 times hi. */
+template <typename T>
+static __device__ __forceinline__ void store_tile(T *base, size_t ld, int row0, int end,
+                                                  const float (&sum)[D / 8][4], float lo,
+                                                  float hi, int lane) {
+  int g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    float by = r ? hi : lo;
+    uint32_t w[D / 8];
+#pragma unroll
+    for (int j = 0; j < D / 8; j++) w[j] = pack2<T>(sum[j][2 * r] * by, sum[j][2 * r + 1] * by);
+    uint4 left = quad_turn(w[0], w[1], w[2], w[3], t);
+    uint4 right = quad_turn(w[4], w[5], w[6], w[7], t);
+    int row = row0 + g + r * 8;
+    if (row >= end) continue;
+    uint4 *to = reinterpret_cast<uint4 *>(base + (size_t)row * ld);
+    to[t] = left, to[4 + t] = right;
+  }
+}
+
+/* The pieces of this helper, `skip` left out, LISTED at most: pieces are numbered
+ * through all sentences, and a helper has every HELPERSth. Returns how many it has,
+ * with those left out. pieces_of(s): how many sentence s is cut into. */
+template <int THREADS, typename F>
+static __device__ __forceinline__ int list_pieces(Piece *list, int helper, int sentences,
+                                                  int skip, F pieces_of) {
+  __shared__ int part[THREADS / 32];
+  int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, total = 0;
+  for (int s0 = 0; s0 < sentences; s0 += THREADS * EACH) {
+    int first = s0 + (int)threadIdx.x * EACH, count[EACH], mine = 0;
+#pragma unroll
+    for (int e = 0; e < EACH; e++) {
+      count[e] = first + e < sentences ? pieces_of(first + e) : 0;
+      mine += count[e];
+    }
+    int upto = mine;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      int before = __shfl_up_sync(0xffffffffu, upto, step);
+      if (lane >= step) upto += before;
+    }
+    __syncthreads(); /* the last round's parts were read */
+    if (lane == 31) part[warp] = upto;
+    __syncthreads();
+    int at = total + upto - mine;
+    for (int w = 0; w < THREADS / 32; w++) {
+      if (w < warp) at += part[w];
+      total += part[w];
+    }
+#pragma unroll
+    for (int e = 0; e < EACH; e++) {
+      int p = (helper - at % HELPERS + HELPERS) % HELPERS;
+      for (; p < count[e]; p += HELPERS) {
+        int slot = (at + p) / HELPERS - skip;
+        if (slot >= 0 && slot < LISTED) list[slot] = {first + e, p};
+      }
+      at += count[e];
+    }
+  }
+  __syncthreads();
+  return total > helper ? (total - helper + HELPERS - 1) / HELPERS : 0;
+}
+
+/* Calls run(sentence, part) for this block's pieces of long sentences, or
+ * run(sentence, -1) for its one short sentence. */
+template <int THREADS, typename P, typename R>
+static __device__ __forceinline__ void share_out(int sentences, int number, P pieces_of,
+                                                 R run) {
+  __shared__ Piece list[LISTED];
+  bool helps = number < HELPERS;
+  if (!helps && pieces_of(number - HELPERS)) return;
+  for (int skip = 0, all = 1; skip < all; skip += LISTED) {
+    if (helps) all = list_pieces<THREADS>(list, number, sentences, skip, pieces_of);
+    for (int i = skip; i < all && i < skip + LISTED; i++) {
+      Piece piece = {number - HELPERS, -1};
+      if (helps) piece = list[i - skip];
+      run(piece.sentence, piece.part);
+      __syncthreads(); /* before the next piece, or list, comes into its place */
+    }
+  }
+}
+#endif
+
+/* ---- forward ---- */
+
+template <int ROWS>
+static constexpr size_t forward_bytes(void) {
+  return (size_t)3 * ROWS * D * 2;
+}
+
+/* A warp has 16 queries and goes over the keys, 32 at a time. A piece is 16 queries
+ * for each warp. */
+template <typename T, int ROWS, int WARPS>
+static __global__ void __launch_bounds__(WARPS * 32, 20 / WARPS)
+    attend_staged(T *o, float *lse, const T *__restrict__ q, const T *__restrict__ k,
+                  const T *__restrict__ v, Attend a, int sentences) {
+#if HAS_MMA
+  constexpr int THREADS = WARPS * 32, PIECE = WARPS * 16;
+  extern __shared__ uint4 staged[];
+  uint4 *in_q = staged, *in_k = in_q + ROWS * 8, *in_v = in_k + ROWS * 8;
+  int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, g = lane / 4, t = lane % 4;
+  int head = (int)blockIdx.x % a.heads;
+  float to_log2 = a.scale * LOG2_E;
+
+  auto pieces_of = [&](int s) {
+    int rows = a.q_off[s + 1] - a.q_off[s];
+    return rows > ROWS ? (rows + PIECE - 1) / PIECE : 0;
+  };
+  auto run = [&](int s, int part) {
+    Sentence is = sentence_of(a, (unsigned)s);
+    int begin = part < 0 ? 0 : part * PIECE;
+    int rows = part < 0 ? is.rows : min(PIECE, is.rows - begin);
+    int keys = a.causal ? min(is.keys, begin + rows) : is.keys; /* that any row sees */
+    if (rows == 0) return;
+    const T *at_q = q + (is.q0 + begin) * a.q_ld + (size_t)head * D;
+    const T *at_k = k + is.k0 * a.kv_ld + (size_t)head * D;
+    const T *at_v = v + is.k0 * a.kv_ld + (size_t)head * D;
+    stage<THREADS>(in_q, TILE, at_q, a.q_ld, rows);
+
+    for (int first = 0; first < rows; first += PIECE) {
+      int local = first + warp * 16, i0 = begin + local;
+      bool mine = local < rows;
+      int end = a.causal ? min(keys, i0 + 16) : keys;
+      int seen[2] = {keys, keys}; /* of the rows g and g + 8 */
+      if (a.causal) seen[0] = min(keys, i0 + g + 1), seen[1] = min(keys, i0 + g + 9);
+      uint32_t left[4][4];
+      float sum[D / 8][4], most[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0};
+      clear(sum);
+
+      for (int c0 = 0; c0 < keys; c0 += ROWS) {
+        if (first == 0 || keys > ROWS) {
+          if (first || c0) __syncthreads(); /* what lay there was read */
+          stage<THREADS>(in_k, TILE, at_k + c0 * a.kv_ld, a.kv_ld, min(ROWS, keys - c0));
+          stage<THREADS>(in_v, TILE, at_v + c0 * a.kv_ld, a.kv_ld, min(ROWS, keys - c0));
+          copies_wait();
+          __syncthreads();
+        }
+        if (!mine) continue;
+        if (c0 == 0) load_left(left, in_q + local * 8, lane);
+        for (int j0 = c0; j0 < min(end, c0 + ROWS); j0 += 32) {
+          float s[4][4], now[2] = {most[0], most[1]};
+#pragma unroll
+          for (int n = 0; n < 4; n++) {
+            s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0;
+            if (j0 + n * 8 < end) mma_rows<T>(s[n], left, in_k + (j0 - c0 + n * 8) * 8, lane);
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+              if (j0 + n * 8 + 2 * t + e % 2 >= seen[e / 2]) s[n][e] = -INFINITY;
+              now[e / 2] = fmaxf(now[e / 2], s[n][e]);
+            }
+          }
+          /* Every row sees the first key, so from here on `now` is finite. */
+          float from[2];
+#pragma unroll
+          for (int r = 0; r < 2; r++) {
+            now[r] = quad_max(now[r]);
+            from[r] = now[r] * to_log2;
+            float shrink = exp2_fast(most[r] * to_log2 - from[r]);
+            most[r] = now[r];
+            total[r] *= shrink;
+#pragma unroll
+            for (int j = 0; j < D / 8; j++)
+              sum[j][2 * r] *= shrink, sum[j][2 * r + 1] *= shrink;
+          }
+#pragma unroll
+          for (int n = 0; n < 4; n++) {
+            if (j0 + n * 8 >= end) break;
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+              s[n][e] = exp2_fast(s[n][e] * to_log2 - from[e / 2]);
+              total[e / 2] += s[n][e];
+            }
+          }
+#pragma unroll
+          for (int n = 0; n < 4; n += 2) {
+            if (j0 + n * 8 >= end) break;
+            if (j0 + n * 8 + 8 >= end)
+              s[n + 1][0] = s[n + 1][1] = s[n + 1][2] = s[n + 1][3] = 0;
+            if (a.drop.threshold) {
+              uint32_t keep = keep_tile(a, is.q0 + i0, head, j0 + n * 8, lane);
+              uint32_t bits[2] = {__shfl_sync(0xffffffffu, keep, g) >> (2 * t),
+                                  __shfl_sync(0xffffffffu, keep, g + 8) >> (2 * t)};
+#pragma unroll
+              for (int e = 0; e < 8; e++) {
+                if (!(bits[e / 2 % 2] >> (e / 4 * 8 + e % 2) & 1)) s[n + e / 4][e % 4] = 0;
+              }
+            }
+            uint32_t p[4] = {pack2<T>(s[n][0], s[n][1]), pack2<T>(s[n][2], s[n][3]),
+                             pack2<T>(s[n + 1][0], s[n + 1][1]),
+                             pack2<T>(s[n + 1][2], s[n + 1][3])};
+            mma_tile<T>(sum, p, in_v + (j0 - c0 + n * 8) * 8, lane);
+          }
+        }
+      }
+      if (!mine) continue;
+      float by[2];
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        total[r] = quad_sum(total[r]);
+        by[r] = total[r] > 0 ? a.drop.scale / total[r] : 0;
+        int row = i0 + g + r * 8;
+        if (t == 0 && row < is.rows)
+          lse[(is.q0 + row) * a.heads + head] = (most[r] * to_log2 + log2f(total[r])) * LN_2;
+      }
+      store_tile(o + is.q0 * a.o_ld + (size_t)head * D, a.o_ld, i0, is.rows, sum, by[0], by[1],
+                 lane);
+    }
+    copies_wait(); /* without keys nobody has */
+  };
+  share_out<THREADS>(sentences, (int)blockIdx.x / a.heads, pieces_of, run);
+#else
+  __trap();
+#endif
+}
+
+/* ---- backward ---- */
+
+/* q, do, k, v; p and ds of each pair; lse. */
+template <int ROWS>
+static constexpr size_t back_bytes(void) {
+  return (size_t)4 * ROWS * D * 2 + (size_t)2 * ROWS * ROWS * 2 + ROWS * 4;
+}
+
+#if HAS_MMA
+/* 16 queries as the first half needs them. */
+struct Queries {
+  uint32_t q[4][4], d_o[4][4];
+  float lse2[2], delta[2]; /* of rows g, g + 8: lse in powers of 2; sum of do * o */
+  int i0, seen[2];         /* the first one; how many keys each row sees */
+};
+
+template <typename T>
+static __device__ __forceinline__ void load_queries(Queries &x, uint4 *q, uint4 *d_o, uint4 *o,
+                                                    const float *lse, int lane) {
+  int g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    float sum = 0;
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+      uint4 at = *chunk_of(o, g + r * 8, 2 * t + c), by = *chunk_of(d_o, g + r * 8, 2 * t + c);
+      uint32_t left[4] = {at.x, at.y, at.z, at.w}, right[4] = {by.x, by.y, by.z, by.w};
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        float2 l = unpack2<T>(left[e]), m = unpack2<T>(right[e]);
+        sum += l.x * m.x + l.y * m.y;
+      }
+    }
+    x.delta[r] = quad_sum(sum);
+    x.lse2[r] = lse[g + r * 8] * LOG2_E;
+  }
+  load_left(x.q, q, lane), load_left(x.d_o, d_o, lane);
+  __syncwarp(); /* o was read: its place is p's and ds's */
+}
+
+/* A pair: what each query gives each of the keys j0 …, with dropout (p), and how the
+ * loss changes with the scores (ds), both as left operands. */
+template <typename T>
+static __device__ __forceinline__ void back_pair(uint32_t (&p)[4], uint32_t (&ds)[4],
+                                                 const Queries &x, uint4 *k, uint4 *v, int j0,
+                                                 const Attend &a, size_t q0, int head,
+                                                 int lane) {
+  int g = lane / 4, t = lane % 4;
+  float to_log2 = a.scale * LOG2_E, s[2][4], dp[2][4];
+#pragma unroll
+  for (int n = 0; n < 2; n++) {
+#pragma unroll
+    for (int e = 0; e < 4; e++) s[n][e] = dp[n][e] = 0;
+    mma_rows<T>(s[n], x.q, k + n * 64, lane);
+    mma_rows<T>(dp[n], x.d_o, v + n * 64, lane);
+  }
+  uint32_t keep = 0xffff;
+  if (a.drop.threshold) keep = keep_tile(a, q0 + x.i0, head, j0, lane);
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    uint32_t bits = __shfl_sync(0xffffffffu, keep, g + r * 8) >> (2 * t);
+#pragma unroll
+    for (int n = 0; n < 2; n++) {
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        float &score = s[n][2 * r + e], &back = dp[n][2 * r + e];
+        bool visible = j0 + n * 8 + 2 * t + e < x.seen[r], keeps = bits >> (n * 8 + e) & 1;
+        float prob = visible ? exp2_fast(score * to_log2 - x.lse2[r]) : 0;
+        back = prob * ((keeps ? back * a.drop.scale : 0) - x.delta[r]);
+        score = keeps ? prob : 0;
+      }
+      p[2 * n + r] = pack2<T>(s[n][2 * r], s[n][2 * r + 1]);
+      ds[2 * n + r] = pack2<T>(dp[n][2 * r], dp[n][2 * r + 1]);
+    }
+  }
+}
+
+/* Eight by eight they lie as 128 bytes, for load_tiles_over. */
+static __device__ __forceinline__ void put_pair(uint4 *to, const uint32_t (&p)[4],
+                                                const uint32_t (&ds)[4], int lane) {
+  uint32_t *word = reinterpret_cast<uint32_t *>(to);
+#pragma unroll
+  for (int m = 0; m < 4; m++) {
+    word[m * 32 + lane] = p[m];
+    word[128 + m * 32 + lane] = ds[m];
+  }
+}
+
+/* sum (16 keys, D) += pᵀ · do, or dsᵀ · q. */
+template <typename T>
+static __device__ __forceinline__ void add_pair(float (&sum)[D / 8][4], uint4 *pair,
+                                                uint4 *tile, int lane) {
+  uint32_t x[4];
+  load_tiles_over(x, pair + lane);
+  uint32_t left[4] = {x[0], x[2], x[1], x[3]};
+  mma_tile<T>(sum, left, tile, lane);
+}
+#endif
+
+/* First half: a warp has 16 queries and goes over the keys, for dq, leaving p and ds.
+ * Second half: a warp has 16 keys, and either dv or dk of them, and goes over the
+ * queries. A piece of a long sentence is either the first half for 16 queries a warp,
+ * over all keys, or the second for 8 keys a warp, over all queries. */
+template <typename T, int ROWS, int WARPS>
+static __global__ void __launch_bounds__(WARPS * 32, 16 / WARPS)
+    attend_back_staged(T *dq, T *dk, T *dv, const T *__restrict__ d_o, const T *__restrict__ o,
+                       const float *__restrict__ lse, const T *__restrict__ q,
+                       const T *__restrict__ k, const T *__restrict__ v, Attend a,
+                       int sentences) {
+#if HAS_MMA
+  constexpr int THREADS = WARPS * 32, QUERIES = WARPS * 16, KEYS = WARPS * 8;
+  constexpr int TILES = ROWS / 16, PAIR = 64, PAIRS = TILES * PAIR; /* chunks */
+  static_assert(PAIRS >= TILE, "o's rows lie where p and ds will");
+  extern __shared__ uint4 staged[];
+  uint4 *in_q = staged, *in_do = in_q + ROWS * 8, *in_k = in_do + ROWS * 8;
+  uint4 *in_v = in_k + ROWS * 8, *pairs = in_v + ROWS * 8;
+  float *in_lse = reinterpret_cast<float *>(pairs + TILES * PAIRS);
+  int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, g = lane / 4;
+  int head = (int)blockIdx.x % a.heads;
+  size_t column = (size_t)head * D;
+
+  auto pieces_of = [&](int s) {
+    int rows = a.q_off[s + 1] - a.q_off[s];
+    int keys = a.k_len ? a.k_len[s] : a.k_off[s + 1] - a.k_off[s];
+    if (rows <= ROWS && keys <= ROWS) return 0;
+    return (rows + QUERIES - 1) / QUERIES + (keys + KEYS - 1) / KEYS;
+  };
+  auto run = [&](int s, int part) {
+    Sentence is = sentence_of(a, (unsigned)s);
+    int halves = (is.rows + QUERIES - 1) / QUERIES; /* pieces that are first halves */
+    auto stage_queries = [&](int i0, int count) {
+      size_t row = is.q0 + (size_t)i0;
+      stage<THREADS>(in_q, TILE, q + row * a.q_ld + column, a.q_ld, count);
+      stage<THREADS>(in_do, TILE, d_o + row * a.o_ld + column, a.o_ld, count);
+      stage<THREADS>(pairs, PAIRS, o + row * a.o_ld + column, a.o_ld, count);
+      for (int i = (int)threadIdx.x; i < (count + 15) / 16 * 16; i += THREADS)
+        copy4(in_lse + i, lse + (row + (i < count ? i : 0)) * a.heads + head, i < count);
+    };
+    auto stage_keys = [&](int j0, int count) {
+      size_t row = is.k0 + (size_t)j0;
+      stage<THREADS>(in_k, TILE, k + row * a.kv_ld + column, a.kv_ld, count);
+      stage<THREADS>(in_v, TILE, v + row * a.kv_ld + column, a.kv_ld, count);
+    };
+    auto take_queries = [&](Queries &x, int i0, int tile) {
+      load_queries<T>(x, in_q + tile * TILE, in_do + tile * TILE, pairs + tile * PAIRS,
+                      in_lse + tile * 16, lane);
+      x.i0 = i0;
+      for (int r = 0; r < 2; r++) {
+        int i = i0 + g + r * 8, most = a.causal ? min(is.keys, i + 1) : is.keys;
+        x.seen[r] = i < is.rows ? most : 0;
+      }
+    };
+    auto store_keys = [&](bool is_dk, int j0, const float(&sum)[D / 8][4]) {
+      float by = is_dk ? a.scale : a.drop.scale;
+      store_tile((is_dk ? dk : dv) + is.k0 * a.kv_ld + column, a.kv_ld, j0, is.keys, sum, by,
+                 by, lane);
+    };
+
+    if (part < halves) {
+      bool whole = part < 0;
+      int begin = whole ? 0 : part * QUERIES;
+      int rows = whole ? is.rows : min(QUERIES, is.rows - begin);
+      int keys = a.causal && !whole ? min(is.keys, begin + rows) : is.keys;
+      stage_queries(begin, rows);
+      for (int first = 0; first < max(rows, 1); first += QUERIES) {
+        int local = first + warp * 16, i0 = begin + local;
+        int end = local >= rows ? 0 : a.causal ? min(keys, i0 + 16) : keys;
+        Queries x;
+        float sum[D / 8][4];
+        clear(sum);
+        for (int c0 = 0; c0 < keys; c0 += ROWS) {
+          if (first == 0) { /* a whole sentence has no second round of keys */
+            if (c0) __syncthreads();
+            stage_keys(c0, min(ROWS, keys - c0));
+            copies_wait();
+            __syncthreads();
+          }
+          if (c0 == 0 && local < rows) take_queries(x, i0, local / 16);
+          for (int j0 = c0; j0 < min(end, c0 + ROWS); j0 += 16) {
+            uint32_t p[4], ds[4];
+            uint4 *at_k = in_k + (j0 - c0) * 8, *at_v = in_v + (j0 - c0) * 8;
+            back_pair<T>(p, ds, x, at_k, at_v, j0, a, is.q0, head, lane);
+            if (whole) put_pair(pairs + local / 16 * PAIRS + j0 / 16 * PAIR, p, ds, lane);
+            mma_tile<T>(sum, ds, at_k, lane);
+          }
+        }
+        if (local < rows)
+          store_tile(dq + is.q0 * a.q_ld + column, a.q_ld, i0, is.rows, sum, a.scale, a.scale,
+                     lane);
+      }
+      copies_wait(); /* without keys nobody has */
+      if (!whole) return;
+      __syncthreads();
+      for (int u = warp; u < (is.keys + 15) / 16 * 2; u += WARPS) {
+        int tile = u / 2;
+        bool is_dk = u % 2;
+        uint4 *in = is_dk ? in_q : in_do, *pair = pairs + tile * PAIR + (is_dk ? 32 : 0);
+        float sum[D / 8][4];
+        clear(sum);
+        for (int i = a.causal ? tile : 0; i < (is.rows + 15) / 16; i++)
+          add_pair<T>(sum, pair + i * PAIRS, in + i * TILE, lane);
+        store_keys(is_dk, tile * 16, sum);
+      }
+      return;
+    }
+
+    int begin = (part - halves) * KEYS, keys = min(KEYS, is.keys - begin), tile = warp / 2;
+    bool mine = tile * 16 < keys, is_dk = warp % 2;
+    uint4 *in = is_dk ? in_q : in_do, *pair = pairs + tile * PAIR + (is_dk ? 32 : 0);
+    float sum[D / 8][4];
+    clear(sum);
+    stage_keys(begin, keys);
+    /* With `causal`, queries before a key's tile do not see it. */
+    int from = a.causal ? begin : 0;
+    for (int c0 = from; c0 < is.rows; c0 += ROWS) {
+      int rows = min(ROWS, is.rows - c0);
+      if (c0 != from) __syncthreads();
+      stage_queries(c0, rows);
+      copies_wait();
+      __syncthreads();
+      for (int i = warp; i * 16 < rows; i += WARPS) {
+        Queries x;
+        take_queries(x, c0 + i * 16, i);
+        for (int j = 0; j * 16 < keys; j++) {
+          uint32_t p[4], ds[4];
+          if (a.causal && x.i0 < begin + j * 16) break;
+          back_pair<T>(p, ds, x, in_k + j * TILE, in_v + j * TILE, begin + j * 16, a, is.q0,
+                       head, lane);
+          put_pair(pairs + i * PAIRS + j * PAIR, p, ds, lane);
+        }
+      }
+      __syncthreads();
+      for (int i = 0; mine && i * 16 < rows; i++) {
+        if (a.causal && c0 + i * 16 < begin + tile * 16) continue;
+        add_pair<T>(sum, pair + i * PAIRS, in + i * TILE, lane);
+      }
+    }
+    copies_wait(); /* without queries nobody has */
+    if (mine) store_keys(is_dk, begin + tile * 16, sum);
+  };
+  share_out<THREADS>(sentences, (int)blockIdx.x / a.heads, pieces_of, run);
+#else
+  __trap();
+#endif
+}
+
+/* ---- launchers ---- */
+
+/* May this kernel be launched with so much shared memory? */
+template <typename K>
+static bool may_stage(K kernel, size_t bytes) {
+  if (!is_built(kernel)) return false;
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) ==
+          cudaSuccess &&
+      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                           cudaSharedmemCarveoutMaxShared) == cudaSuccess)
+    return true;
+  (void)cudaGetLastError();
+  return false;
+}
+
+static unsigned blocks_of(const Attention *a) {
+  return (unsigned)(a->heads * (a->sentences + HELPERS));
+}
+
+template <typename T, int ROWS, int WARPS>
+static bool forward(T *o, float *lse, const T *q, const T *k, const T *v, const Attention *a,
+                    cudaStream_t stream) {
+  constexpr size_t bytes = forward_bytes<ROWS>();
+  if (!may_stage(attend_staged<T, ROWS, WARPS>, bytes)) return false;
+  attend_staged<T, ROWS, WARPS><<<blocks_of(a), WARPS * 32, bytes, stream>>>(
+      o, lse, q, k, v, attend_of(a), (int)a->sentences);
+  return true;
+}
+
+template <typename T, int ROWS, int WARPS>
+static bool backward(T *dq, T *dk, T *dv, const T *d_o, const T *o, const float *lse,
+                     const T *q, const T *k, const T *v, const Attention *a,
+                     cudaStream_t stream) {
+  constexpr size_t bytes = back_bytes<ROWS>();
+  if (!may_stage(attend_back_staged<T, ROWS, WARPS>, bytes)) return false;
+  attend_back_staged<T, ROWS, WARPS><<<blocks_of(a), WARPS * 32, bytes, stream>>>(
+      dq, dk, dv, d_o, o, lse, q, k, v, attend_of(a), (int)a->sentences);
+  return true;
+}
+
+/* The first number of a way is ROWS, the second WARPS. */
+template <typename T>
+static bool launch(T *o, float *lse, const T *q, const T *k, const T *v, const Attention *a,
+                   cudaStream_t stream, AttendWay way) {
+  switch (way) {
+    case ATTEND_64_4:
+      return forward<T, 64, 4>(o, lse, q, k, v, a, stream);
+    case ATTEND_64_2:
+      return forward<T, 64, 2>(o, lse, q, k, v, a, stream);
+    case ATTEND_32_2:
+      return forward<T, 32, 2>(o, lse, q, k, v, a, stream);
+    case ATTEND_96_6:
+      return forward<T, 96, 6>(o, lse, q, k, v, a, stream);
+    default:
+      return false;
+  }
+}
+
+template <typename T>
+static bool launch_back(T *dq, T *dk, T *dv, const T *d_o, const T *o, const float *lse,
+                        const T *q, const T *k, const T *v, const Attention *a,
+                        cudaStream_t stream, AttendWay way) {
+  switch (way) {
+    case ATTEND_64_4:
+      return backward<T, 64, 4>(dq, dk, dv, d_o, o, lse, q, k, v, a, stream);
+    case ATTEND_64_2:
+      return backward<T, 64, 2>(dq, dk, dv, d_o, o, lse, q, k, v, a, stream);
+    case ATTEND_32_2:
+      return backward<T, 32, 2>(dq, dk, dv, d_o, o, lse, q, k, v, a, stream);
+    case ATTEND_96_6:
+      return backward<T, 96, 6>(dq, dk, dv, d_o, o, lse, q, k, v, a, stream);
+    default:
+      return false;
+  }
+}
+
+bool attend_by_stage(Type type, void *o, float *lse, const void *q, const void *k,
+                     const void *v, const Attention *a, cudaStream_t stream, AttendWay way) {
+  if (a->d != D) return false;
+  if (type == TYPE_BF16) {
+    typedef __nv_bfloat16 T;
+    return launch((T *)o, lse, (const T *)q, (const T *)k, (const T *)v, a, stream, way);
+  }
+  typedef __half T;
+  return launch((T *)o, lse, (const T *)q, (const T *)k, (const T *)v, a, stream, way);
+}
+
+bool attend_back_by_stage(Type type, void *dq, void *dk, void *dv, const void *d_o,
+                          const void *o, const float *lse, const void *q, const void *k,
+                          const void *v, const Attention *a, cudaStream_t stream,
+                          AttendWay way) {
+  if (a->d != D) return false;
+  if (type == TYPE_BF16) {
+    typedef __nv_bfloat16 T;
+    return launch_back((T *)dq, (T *)dk, (T *)dv, (const T *)d_o, (const T *)o, lse,
+                       (const T *)q, (const T *)k, (const T *)v, a, stream, way);
+  }
+  typedef __half T;
+  return launch_back((T *)dq, (T *)dk, (T *)dv, (const T *)d_o, (const T *)o, lse, (const T *)q,
+                     (const T *)k, (const T *)v, a, stream, way);
+}

@@ -13,8 +13,9 @@
 #include "backend/cuda/attend.cuh"
 #include "backend/cuda/mma.cuh"
 
-#define D       64       /* columns of a head */
-#define TILE    (16 * 8) /* chunks of a tile */
+#define D       64  /* columns of a head */
+#define ROW     128 /* bytes of a staged row */
+#define TILE    (16 * ROW)
 #define HELPERS 64
 #define LISTED  64 /* pieces a block lists at a time */
 #define EACH    8  /* sentences a thread looks at, at a time */
@@ -24,36 +25,43 @@ struct Piece {
 };
 
 #if HAS_MMA
-static __device__ __forceinline__ uint4 *chunk_of(uint4 *rows, int row, int c) {
-  return rows + row * 8 + (c ^ row % 8);
+/* Begins to copy rows 0 … count - 1, and zeros up to a whole tile, with all threads
+ * of the block; tiles of `to` lie `step` bytes apart. */
+template <int THREADS, typename T>
+static __device__ __forceinline__ void stage(uint32_t to, int step, const T *from, size_t ld,
+                                             int count) {
+  int c = (int)threadIdx.x % 8, end = (count + 15) / 16 * 16;
+#pragma unroll 1
+  for (int row = (int)threadIdx.x / 8; row < end; row += THREADS / 8)
+    copy16(to + row / 16 * step + row % 16 * ROW + ((c ^ row % 8) << 4),
+           from + (size_t)(row < count ? row : 0) * ld + c * 8, row < count);
 }
 
-/* Begins to copy rows 0 … count - 1, and zeros up to a whole tile, with all threads
- * of the block; tiles of `to` lie `step` chunks apart. */
-template <int THREADS, typename T>
-static __device__ __forceinline__ void stage(uint4 *to, int step, const T *from, size_t ld,
-                                             int count) {
-  for (int i = (int)threadIdx.x; i < (count + 15) / 16 * TILE; i += THREADS) {
-    int row = i / 8, c = i % 8;
-    copy16(chunk_of(to + row / 16 * step, row % 16, c),
-           from + (size_t)(row < count ? row : 0) * ld + c * 8, row < count);
-  }
+/* Where lane l finds row l % 16, chunk l / 16, and row l % 8, chunk l / 8, of rows that
+ * begin at a multiple of eight rows; chunk c more is this ^ c << 4. */
+static __device__ __forceinline__ uint32_t by_16(int lane) {
+  return (uint32_t)(lane % 16 * ROW + ((lane / 16 ^ lane % 8) << 4));
+}
+static __device__ __forceinline__ uint32_t by_8(int lane) {
+  return (uint32_t)(lane % 8 * ROW + ((lane / 8 ^ lane % 8) << 4));
 }
 
 /* The left operands of four products: 16 rows, all columns. */
-static __device__ __forceinline__ void load_left(uint32_t (&x)[4][4], uint4 *tile, int lane) {
+static __device__ __forceinline__ void load_left(uint32_t (&x)[4][4], uint32_t tile, int lane) {
+  uint32_t at = tile + by_16(lane);
 #pragma unroll
-  for (int c = 0; c < 4; c++) load_tiles(x[c], chunk_of(tile, lane % 16, 2 * c + lane / 16));
+  for (int c = 0; c < 4; c++) load_tiles(x[c], at ^ (uint32_t)(2 * c) << 4);
 }
 
 /* s (16, 8) += left (16, D) · rowsᵀ, eight rows. */
 template <typename T>
 static __device__ __forceinline__ void mma_rows(float s[4], const uint32_t (&left)[4][4],
-                                                uint4 *rows, int lane) {
+                                                uint32_t rows, int lane) {
+  uint32_t at = rows + by_8(lane);
 #pragma unroll
   for (int c = 0; c < 4; c += 2) {
     uint32_t x[4];
-    load_tiles(x, chunk_of(rows, lane % 8, 2 * c + lane / 8));
+    load_tiles(x, at ^ (uint32_t)(2 * c) << 4);
     mma<T>(s, left[c][0], left[c][1], left[c][2], left[c][3], x[0], x[1]);
     mma<T>(s, left[c + 1][0], left[c + 1][1], left[c + 1][2], left[c + 1][3], x[2], x[3]);
   }
@@ -62,11 +70,12 @@ static __device__ __forceinline__ void mma_rows(float s[4], const uint32_t (&lef
 /* sum (16, D) += left (16, 16) · tile (16, D). */
 template <typename T>
 static __device__ __forceinline__ void mma_tile(float (&sum)[D / 8][4], const uint32_t left[4],
-                                                uint4 *tile, int lane) {
+                                                uint32_t tile, int lane) {
+  uint32_t at = tile + by_16(lane);
 #pragma unroll
   for (int j = 0; j < D / 8; j += 2) {
     uint32_t x[4];
-    load_tiles_over(x, chunk_of(tile, lane % 16, j + lane / 16));
+    load_tiles_over(x, at ^ (uint32_t)j << 4);
     mma<T>(sum[j], left[0], left[1], left[2], left[3], x[0], x[1]);
     mma<T>(sum[j + 1], left[0], left[1], left[2], left[3], x[2], x[3]);
   }
@@ -183,13 +192,13 @@ static constexpr size_t forward_bytes(void) {
 /* A warp has 16 queries and goes over the keys, 32 at a time. A piece is 16 queries
  * for each warp. */
 template <typename T, int ROWS, int WARPS>
-static __global__ void __launch_bounds__(WARPS * 32, 20 / WARPS)
+static __global__ void __launch_bounds__(WARPS * 32, (WARPS == 2 ? 20 : 16) / WARPS)
     attend_staged(T *o, float *lse, const T *__restrict__ q, const T *__restrict__ k,
                   const T *__restrict__ v, Attend a, int sentences) {
 #if HAS_MMA
   constexpr int THREADS = WARPS * 32, PIECE = WARPS * 16;
-  extern __shared__ uint4 staged[];
-  uint4 *in_q = staged, *in_k = in_q + ROWS * 8, *in_v = in_k + ROWS * 8;
+  extern __shared__ __align__(128) uint4 staged[];
+  uint32_t in_q = shared_at(staged), in_k = in_q + ROWS * ROW, in_v = in_k + ROWS * ROW;
   int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, g = lane / 4, t = lane % 4;
   int head = (int)blockIdx.x % a.heads;
   float to_log2 = a.scale * LOG2_E;
@@ -228,13 +237,14 @@ static __global__ void __launch_bounds__(WARPS * 32, 20 / WARPS)
           __syncthreads();
         }
         if (!mine) continue;
-        if (c0 == 0) load_left(left, in_q + local * 8, lane);
+        if (c0 == 0) load_left(left, in_q + local * ROW, lane);
+#pragma unroll 1
         for (int j0 = c0; j0 < min(end, c0 + ROWS); j0 += 32) {
           float s[4][4], now[2] = {most[0], most[1]};
 #pragma unroll
           for (int n = 0; n < 4; n++) {
             s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0;
-            if (j0 + n * 8 < end) mma_rows<T>(s[n], left, in_k + (j0 - c0 + n * 8) * 8, lane);
+            if (j0 + n * 8 < end) mma_rows<T>(s[n], left, in_k + (j0 - c0 + n * 8) * ROW, lane);
 #pragma unroll
             for (int e = 0; e < 4; e++) {
               if (j0 + n * 8 + 2 * t + e % 2 >= seen[e / 2]) s[n][e] = -INFINITY;
@@ -280,7 +290,7 @@ static __global__ void __launch_bounds__(WARPS * 32, 20 / WARPS)
             uint32_t p[4] = {pack2<T>(s[n][0], s[n][1]), pack2<T>(s[n][2], s[n][3]),
                              pack2<T>(s[n + 1][0], s[n + 1][1]),
                              pack2<T>(s[n + 1][2], s[n + 1][3])};
-            mma_tile<T>(sum, p, in_v + (j0 - c0 + n * 8) * 8, lane);
+            mma_tile<T>(sum, p, in_v + (j0 - c0 + n * 8) * ROW, lane);
           }
         }
       }
@@ -322,16 +332,17 @@ struct Queries {
 };
 
 template <typename T>
-static __device__ __forceinline__ void load_queries(Queries &x, uint4 *q, uint4 *d_o, uint4 *o,
-                                                    const float *lse, int lane) {
+static __device__ __forceinline__ void load_queries(Queries &x, uint32_t q, uint32_t d_o,
+                                                    uint32_t o, uint32_t lse, int lane) {
   int g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int r = 0; r < 2; r++) {
     float sum = 0;
 #pragma unroll
     for (int c = 0; c < 2; c++) {
-      uint4 at = *chunk_of(o, g + r * 8, 2 * t + c), by = *chunk_of(d_o, g + r * 8, 2 * t + c);
-      uint32_t left[4] = {at.x, at.y, at.z, at.w}, right[4] = {by.x, by.y, by.z, by.w};
+      uint32_t at = (uint32_t)((g + r * 8) * ROW + ((2 * t + c) ^ g) * 16);
+      uint4 y = get16(o + at), dy = get16(d_o + at);
+      uint32_t left[4] = {y.x, y.y, y.z, y.w}, right[4] = {dy.x, dy.y, dy.z, dy.w};
 #pragma unroll
       for (int e = 0; e < 4; e++) {
         float2 l = unpack2<T>(left[e]), m = unpack2<T>(right[e]);
@@ -339,7 +350,7 @@ static __device__ __forceinline__ void load_queries(Queries &x, uint4 *q, uint4 
       }
     }
     x.delta[r] = quad_sum(sum);
-    x.lse2[r] = lse[g + r * 8] * LOG2_E;
+    x.lse2[r] = __uint_as_float(get4(lse + (g + r * 8) * 4)) * LOG2_E;
   }
   load_left(x.q, q, lane), load_left(x.d_o, d_o, lane);
   __syncwarp(); /* o was read: its place is p's and ds's */
@@ -349,20 +360,20 @@ static __device__ __forceinline__ void load_queries(Queries &x, uint4 *q, uint4 
  * loss changes with the scores (ds), both as left operands. */
 template <typename T>
 static __device__ __forceinline__ void back_pair(uint32_t (&p)[4], uint32_t (&ds)[4],
-                                                 const Queries &x, uint4 *k, uint4 *v, int j0,
-                                                 const Attend &a, size_t q0, int head,
+                                                 const Queries &x, uint32_t k, uint32_t v,
+                                                 int j0, const Attend &a, size_t q0, int head,
                                                  int lane) {
   int g = lane / 4, t = lane % 4;
   float to_log2 = a.scale * LOG2_E, s[2][4], dp[2][4];
+  uint32_t keep = 0xffff;
+  if (a.drop.threshold) keep = keep_tile(a, q0 + x.i0, head, j0, lane);
 #pragma unroll
   for (int n = 0; n < 2; n++) {
 #pragma unroll
     for (int e = 0; e < 4; e++) s[n][e] = dp[n][e] = 0;
-    mma_rows<T>(s[n], x.q, k + n * 64, lane);
-    mma_rows<T>(dp[n], x.d_o, v + n * 64, lane);
+    mma_rows<T>(s[n], x.q, k + n * 8 * ROW, lane);
+    mma_rows<T>(dp[n], x.d_o, v + n * 8 * ROW, lane);
   }
-  uint32_t keep = 0xffff;
-  if (a.drop.threshold) keep = keep_tile(a, q0 + x.i0, head, j0, lane);
 #pragma unroll
   for (int r = 0; r < 2; r++) {
     uint32_t bits = __shfl_sync(0xffffffffu, keep, g + r * 8) >> (2 * t);
@@ -383,22 +394,21 @@ static __device__ __forceinline__ void back_pair(uint32_t (&p)[4], uint32_t (&ds
 }
 
 /* Eight by eight they lie as 128 bytes, for load_tiles_over. */
-static __device__ __forceinline__ void put_pair(uint4 *to, const uint32_t (&p)[4],
+static __device__ __forceinline__ void put_pair(uint32_t to, const uint32_t (&p)[4],
                                                 const uint32_t (&ds)[4], int lane) {
-  uint32_t *word = reinterpret_cast<uint32_t *>(to);
 #pragma unroll
   for (int m = 0; m < 4; m++) {
-    word[m * 32 + lane] = p[m];
-    word[128 + m * 32 + lane] = ds[m];
+    put4(to + m * 128 + lane * 4, p[m]);
+    put4(to + 512 + m * 128 + lane * 4, ds[m]);
   }
 }
 
 /* sum (16 keys, D) += pᵀ · do, or dsᵀ · q. */
 template <typename T>
-static __device__ __forceinline__ void add_pair(float (&sum)[D / 8][4], uint4 *pair,
-                                                uint4 *tile, int lane) {
+static __device__ __forceinline__ void add_pair(float (&sum)[D / 8][4], uint32_t pair,
+                                                uint32_t tile, int lane) {
   uint32_t x[4];
-  load_tiles_over(x, pair + lane);
+  load_tiles_over(x, pair + lane * 16);
   uint32_t left[4] = {x[0], x[2], x[1], x[3]};
   mma_tile<T>(sum, left, tile, lane);
 }
@@ -406,8 +416,9 @@ static __device__ __forceinline__ void add_pair(float (&sum)[D / 8][4], uint4 *p
 
 /* First half: a warp has 16 queries and goes over the keys, for dq, leaving p and ds.
  * Second half: a warp has 16 keys, and either dv or dk of them, and goes over the
- * queries. A piece of a long sentence is either the first half for 16 queries a warp,
- * over all keys, or the second for 8 keys a warp, over all queries. */
+ * queries. A short sentence has both. A piece of a long one is the first half of 16
+ * queries a warp, in rounds over all keys, or the second of 8 keys a warp, in rounds
+ * over all queries, whose p and ds are made again. */
 template <typename T, int ROWS, int WARPS>
 static __global__ void __launch_bounds__(WARPS * 32, 16 / WARPS)
     attend_back_staged(T *dq, T *dk, T *dv, const T *__restrict__ d_o, const T *__restrict__ o,
@@ -416,12 +427,11 @@ static __global__ void __launch_bounds__(WARPS * 32, 16 / WARPS)
                        int sentences) {
 #if HAS_MMA
   constexpr int THREADS = WARPS * 32, QUERIES = WARPS * 16, KEYS = WARPS * 8;
-  constexpr int TILES = ROWS / 16, PAIR = 64, PAIRS = TILES * PAIR; /* chunks */
+  constexpr int TILES = ROWS / 16, PAIR = 1024, PAIRS = TILES * PAIR; /* bytes */
   static_assert(PAIRS >= TILE, "o's rows lie where p and ds will");
-  extern __shared__ uint4 staged[];
-  uint4 *in_q = staged, *in_do = in_q + ROWS * 8, *in_k = in_do + ROWS * 8;
-  uint4 *in_v = in_k + ROWS * 8, *pairs = in_v + ROWS * 8;
-  float *in_lse = reinterpret_cast<float *>(pairs + TILES * PAIRS);
+  extern __shared__ __align__(128) uint4 staged[];
+  uint32_t in_q = shared_at(staged), in_do = in_q + ROWS * ROW, in_k = in_do + ROWS * ROW;
+  uint32_t in_v = in_k + ROWS * ROW, pairs = in_v + ROWS * ROW, in_lse = pairs + TILES * PAIRS;
   int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, g = lane / 4;
   int head = (int)blockIdx.x % a.heads;
   size_t column = (size_t)head * D;
@@ -434,116 +444,83 @@ static __global__ void __launch_bounds__(WARPS * 32, 16 / WARPS)
   };
   auto run = [&](int s, int part) {
     Sentence is = sentence_of(a, (unsigned)s);
-    int halves = (is.rows + QUERIES - 1) / QUERIES; /* pieces that are first halves */
-    auto stage_queries = [&](int i0, int count) {
-      size_t row = is.q0 + (size_t)i0;
-      stage<THREADS>(in_q, TILE, q + row * a.q_ld + column, a.q_ld, count);
-      stage<THREADS>(in_do, TILE, d_o + row * a.o_ld + column, a.o_ld, count);
-      stage<THREADS>(pairs, PAIRS, o + row * a.o_ld + column, a.o_ld, count);
-      for (int i = (int)threadIdx.x; i < (count + 15) / 16 * 16; i += THREADS)
-        copy4(in_lse + i, lse + (row + (i < count ? i : 0)) * a.heads + head, i < count);
+    int firsts = (is.rows + QUERIES - 1) / QUERIES; /* as many pieces are first halves */
+    bool whole = part < 0, by_queries = !whole && part < firsts, by_keys = part >= firsts;
+    /* The rows and keys of this round, and how far the rounds go. */
+    int i_at = by_queries ? part * QUERIES : 0, j_at = by_keys ? (part - firsts) * KEYS : 0;
+    int end = by_keys ? is.rows : is.keys;
+    if (a.causal && by_queries) end = min(end, i_at + QUERIES);
+    if (a.causal && by_keys) i_at = j_at; /* earlier queries do not see these keys */
+    float sum[D / 8][4];
+    clear(sum);
+    auto store_queries = [&](int i0) {
+      store_tile(dq + is.q0 * a.q_ld + column, a.q_ld, i0, is.rows, sum, a.scale, a.scale,
+                 lane);
     };
-    auto stage_keys = [&](int j0, int count) {
-      size_t row = is.k0 + (size_t)j0;
-      stage<THREADS>(in_k, TILE, k + row * a.kv_ld + column, a.kv_ld, count);
-      stage<THREADS>(in_v, TILE, v + row * a.kv_ld + column, a.kv_ld, count);
-    };
-    auto take_queries = [&](Queries &x, int i0, int tile) {
-      load_queries<T>(x, in_q + tile * TILE, in_do + tile * TILE, pairs + tile * PAIRS,
-                      in_lse + tile * 16, lane);
-      x.i0 = i0;
-      for (int r = 0; r < 2; r++) {
-        int i = i0 + g + r * 8, most = a.causal ? min(is.keys, i + 1) : is.keys;
-        x.seen[r] = i < is.rows ? most : 0;
-      }
-    };
-    auto store_keys = [&](bool is_dk, int j0, const float(&sum)[D / 8][4]) {
+    auto store_keys = [&](int j0, bool is_dk) {
       float by = is_dk ? a.scale : a.drop.scale;
       store_tile((is_dk ? dk : dv) + is.k0 * a.kv_ld + column, a.kv_ld, j0, is.keys, sum, by,
                  by, lane);
     };
 
-    if (part < halves) {
-      bool whole = part < 0;
-      int begin = whole ? 0 : part * QUERIES;
-      int rows = whole ? is.rows : min(QUERIES, is.rows - begin);
-      int keys = a.causal && !whole ? min(is.keys, begin + rows) : is.keys;
-      stage_queries(begin, rows);
-      for (int first = 0; first < max(rows, 1); first += QUERIES) {
-        int local = first + warp * 16, i0 = begin + local;
-        int end = local >= rows ? 0 : a.causal ? min(keys, i0 + 16) : keys;
-        Queries x;
-        float sum[D / 8][4];
-        clear(sum);
-        for (int c0 = 0; c0 < keys; c0 += ROWS) {
-          if (first == 0) { /* a whole sentence has no second round of keys */
-            if (c0) __syncthreads();
-            stage_keys(c0, min(ROWS, keys - c0));
-            copies_wait();
-            __syncthreads();
-          }
-          if (c0 == 0 && local < rows) take_queries(x, i0, local / 16);
-          for (int j0 = c0; j0 < min(end, c0 + ROWS); j0 += 16) {
-            uint32_t p[4], ds[4];
-            uint4 *at_k = in_k + (j0 - c0) * 8, *at_v = in_v + (j0 - c0) * 8;
-            back_pair<T>(p, ds, x, at_k, at_v, j0, a, is.q0, head, lane);
-            if (whole) put_pair(pairs + local / 16 * PAIRS + j0 / 16 * PAIR, p, ds, lane);
-            mma_tile<T>(sum, ds, at_k, lane);
-          }
-        }
-        if (local < rows)
-          store_tile(dq + is.q0 * a.q_ld + column, a.q_ld, i0, is.rows, sum, a.scale, a.scale,
-                     lane);
+    for (bool again = false; !again || (by_keys ? i_at : j_at) < end; again = true) {
+      int rows = min(by_queries ? QUERIES : ROWS, is.rows - i_at);
+      int keys = min(by_keys ? KEYS : ROWS, is.keys - j_at);
+      if (again) __syncthreads(); /* what lies there was read */
+      if (!again || by_keys) {
+        size_t row = is.q0 + (size_t)i_at;
+        stage<THREADS>(in_q, TILE, q + row * a.q_ld + column, a.q_ld, rows);
+        stage<THREADS>(in_do, TILE, d_o + row * a.o_ld + column, a.o_ld, rows);
+        stage<THREADS>(pairs, PAIRS, o + row * a.o_ld + column, a.o_ld, rows);
+        for (int i = (int)threadIdx.x; i < (rows + 15) / 16 * 16; i += THREADS)
+          copy4(in_lse + i * 4, lse + (row + (i < rows ? i : 0)) * a.heads + head, i < rows);
       }
-      copies_wait(); /* without keys nobody has */
-      if (!whole) return;
-      __syncthreads();
-      for (int u = warp; u < (is.keys + 15) / 16 * 2; u += WARPS) {
-        int tile = u / 2;
-        bool is_dk = u % 2;
-        uint4 *in = is_dk ? in_q : in_do, *pair = pairs + tile * PAIR + (is_dk ? 32 : 0);
-        float sum[D / 8][4];
-        clear(sum);
-        for (int i = a.causal ? tile : 0; i < (is.rows + 15) / 16; i++)
-          add_pair<T>(sum, pair + i * PAIRS, in + i * TILE, lane);
-        store_keys(is_dk, tile * 16, sum);
+      if (!again || by_queries) {
+        size_t row = is.k0 + (size_t)j_at;
+        stage<THREADS>(in_k, TILE, k + row * a.kv_ld + column, a.kv_ld, keys);
+        stage<THREADS>(in_v, TILE, v + row * a.kv_ld + column, a.kv_ld, keys);
       }
-      return;
-    }
-
-    int begin = (part - halves) * KEYS, keys = min(KEYS, is.keys - begin), tile = warp / 2;
-    bool mine = tile * 16 < keys, is_dk = warp % 2;
-    uint4 *in = is_dk ? in_q : in_do, *pair = pairs + tile * PAIR + (is_dk ? 32 : 0);
-    float sum[D / 8][4];
-    clear(sum);
-    stage_keys(begin, keys);
-    /* With `causal`, queries before a key's tile do not see it. */
-    int from = a.causal ? begin : 0;
-    for (int c0 = from; c0 < is.rows; c0 += ROWS) {
-      int rows = min(ROWS, is.rows - c0);
-      if (c0 != from) __syncthreads();
-      stage_queries(c0, rows);
       copies_wait();
       __syncthreads();
+
       for (int i = warp; i * 16 < rows; i += WARPS) {
         Queries x;
-        take_queries(x, c0 + i * 16, i);
+        x.i0 = i_at + i * 16;
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+          int row = x.i0 + g + r * 8, most = a.causal ? min(is.keys, row + 1) : is.keys;
+          x.seen[r] = row < is.rows ? most : 0;
+        }
+        load_queries<T>(x, in_q + i * TILE, in_do + i * TILE, pairs + i * PAIRS,
+                        in_lse + i * 64, lane);
+#pragma unroll 1
         for (int j = 0; j * 16 < keys; j++) {
-          uint32_t p[4], ds[4];
-          if (a.causal && x.i0 < begin + j * 16) break;
-          back_pair<T>(p, ds, x, in_k + j * TILE, in_v + j * TILE, begin + j * 16, a, is.q0,
-                       head, lane);
-          put_pair(pairs + i * PAIRS + j * PAIR, p, ds, lane);
+          uint32_t p[4], ds[4], at_k = in_k + j * TILE;
+          if (a.causal && j_at + j * 16 > x.i0) break;
+          back_pair<T>(p, ds, x, at_k, in_v + j * TILE, j_at + j * 16, a, is.q0, head, lane);
+          if (!by_queries) put_pair(pairs + i * PAIRS + j * PAIR, p, ds, lane);
+          if (!by_keys) mma_tile<T>(sum, ds, at_k, lane);
+        }
+        if (whole) store_queries(x.i0), clear(sum);
+      }
+
+      if (!by_queries) {
+        __syncthreads();
+        for (int u = warp; u / 2 * 16 < keys; u += WARPS) { /* of a piece one each */
+          bool is_dk = u % 2;
+          uint32_t pair = pairs + u / 2 * PAIR + (is_dk ? 512 : 0), in = is_dk ? in_q : in_do;
+          int j0 = j_at + u / 2 * 16;
+#pragma unroll 1
+          for (int i = a.causal ? max(0, (j0 - i_at) / 16) : 0; i * 16 < rows; i++)
+            add_pair<T>(sum, pair + i * PAIRS, in + i * TILE, lane);
+          if (whole) store_keys(j0, is_dk), clear(sum);
         }
       }
-      __syncthreads();
-      for (int i = 0; mine && i * 16 < rows; i++) {
-        if (a.causal && c0 + i * 16 < begin + tile * 16) continue;
-        add_pair<T>(sum, pair + i * PAIRS, in + i * TILE, lane);
-      }
+      if (whole) return;
+      *(by_keys ? &i_at : &j_at) += ROWS;
     }
-    copies_wait(); /* without queries nobody has */
-    if (mine) store_keys(is_dk, begin + tile * 16, sum);
+    if (by_queries && i_at + warp * 16 < is.rows) store_queries(i_at + warp * 16);
+    if (by_keys && j_at + warp / 2 * 16 < is.keys) store_keys(j_at + warp / 2 * 16, warp % 2);
   };
   share_out<THREADS>(sentences, (int)blockIdx.x / a.heads, pieces_of, run);
 #else
@@ -591,7 +568,6 @@ static bool backward(T *dq, T *dk, T *dv, const T *d_o, const T *o, const float 
   return true;
 }
 
-/* The first number of a way is ROWS, the second WARPS. */
 template <typename T>
 static bool launch(T *o, float *lse, const T *q, const T *k, const T *v, const Attention *a,
                    cudaStream_t stream, AttendWay way) {

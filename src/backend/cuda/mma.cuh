@@ -40,18 +40,37 @@ static __device__ __forceinline__ uint32_t transposed(uint32_t x) {
   return y;
 }
 
+/* Shared memory by its 32-bit address: half the registers of a pointer. */
+static __device__ __forceinline__ uint32_t shared_at(const void *p) {
+  return (uint32_t)__cvta_generic_to_shared(p);
+}
+static __device__ __forceinline__ uint4 get16(uint32_t at) {
+  uint4 x;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "r"(at)
+               : "memory");
+  return x;
+}
+static __device__ __forceinline__ uint32_t get4(uint32_t at) {
+  uint32_t x;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(at) : "memory");
+  return x;
+}
+static __device__ __forceinline__ void put4(uint32_t at, uint32_t x) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(x) : "memory");
+}
+
 /* Four tiles of 8 by 8 from shared memory: lane l names row l % 8 of tile l / 8, and
  * lane (g, t) gets columns 2t, 2t + 1 of each tile's row g … */
-static __device__ __forceinline__ void load_tiles(uint32_t (&x)[4], const void *row) {
-  uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
+static __device__ __forceinline__ void load_tiles(uint32_t (&x)[4], uint32_t at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
                : "r"(at)
                : "memory");
 }
 /* … or rows 2t, 2t + 1 of each tile's column g. */
-static __device__ __forceinline__ void load_tiles_over(uint32_t (&x)[4], const void *row) {
-  uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
+static __device__ __forceinline__ void load_tiles_over(uint32_t (&x)[4], uint32_t at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
                : "r"(at)
@@ -59,15 +78,13 @@ static __device__ __forceinline__ void load_tiles_over(uint32_t (&x)[4], const v
 }
 
 /* Begins a copy of 16 bytes to shared memory, or, where there is nothing, of zeros. */
-static __device__ __forceinline__ void copy16(void *to, const void *from, bool there) {
-  uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from),
+static __device__ __forceinline__ void copy16(uint32_t to, const void *from, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(there ? 16 : 0)
                : "memory");
 }
-static __device__ __forceinline__ void copy4(void *to, const void *from, bool there) {
-  uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(at), "l"(from),
+static __device__ __forceinline__ void copy4(uint32_t to, const void *from, bool there) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from),
                "r"(there ? 4 : 0)
                : "memory");
 }

@@ -11,7 +11,7 @@ enum { ROWS = 25600, D = 512, FF = 2048, HEADS = 8, VOCAB = 32768, RUNS = 15, ST
 #define POOL  ((size_t)1 << 22)
 #define SWEEP ((size_t)256 << 20)
 
-void speed(void);
+void speed(bool attention_only);
 
 static float *pool; /* POOL normal numbers on the device */
 static void *sweep;
@@ -39,7 +39,7 @@ static int by_size(const void *a, const void *b) {
 static void report(const char *name, double bytes, float *ms) {
   qsort(ms, RUNS, sizeof *ms, by_size);
   double us = (double)ms[RUNS / 2] * 1000;
-  printf("%-34s %9.1f us %8.0f GB/s   (fastest %.1f)\n", name, us, bytes / us / 1000,
+  printf("%-44s %9.1f us %8.0f GB/s   (fastest %.1f)\n", name, us, bytes / us / 1000,
          (double)ms[0] * 1000);
 }
 
@@ -57,7 +57,8 @@ static void report(const char *name, double bytes, float *ms) {
     report(name, (double)(bytes), ms_);                              \
   } while (0)
 
-static void speed_attend(Type type, const char *order, const int32_t *off, size_t sentences) {
+static void speed_attend(Type type, const char *order, const int32_t *off, size_t sentences,
+                         const char *way) {
   char name[80];
   size_t n = (size_t)ROWS * D, size = type_size(type);
   Attention a = {.sentences = sentences,
@@ -76,10 +77,12 @@ static void speed_attend(Type type, const char *order, const int32_t *off, size_
     a.causal = i % 2;
     a.drop = (Dropout){.key = 1, .site = 2, .rate = i < 2 ? 0 : 0.1f};
     const char *what = a.causal ? "causal" : "self";
-    snprintf(name, sizeof name, "attend %s %s rate %g", what, order, (double)a.drop.rate);
+    snprintf(name, sizeof name, "%-9s attend %s %s rate %g", way, what, order,
+             (double)a.drop.rate);
     TIME(name, 4 * n * size,
          kernel_attend(type, o, lse, qkv, qkv + D * size, qkv + 2 * D * size, &a, 0));
-    snprintf(name, sizeof name, "  back %s %s rate %g", what, order, (double)a.drop.rate);
+    snprintf(name, sizeof name, "%-9s   back %s %s rate %g", way, what, order,
+             (double)a.drop.rate);
     TIME(name, 8 * n * size,
          kernel_attend_back(type, d_qkv, d_qkv + D * size, d_qkv + 2 * D * size, d_o, o, lse,
                             qkv, qkv + D * size, qkv + 2 * D * size, &a, work, 0));
@@ -222,7 +225,7 @@ static int longer(const void *a, const void *b) {
   return *(const int32_t *)b - *(const int32_t *)a;
 }
 
-void speed(void) {
+void speed(bool attention_only) {
   float *host = NULL;
   if (mem_alloc(&host, POOL, sizeof *host)) exit(1);
   for (size_t i = 0; i < POOL; i++)
@@ -248,10 +251,14 @@ void speed(void) {
     for (size_t i = 0; i < sentences; i++) off[i + 1] = off[i] + length[i];
     int32_t *at = take((sentences + 1) * 4);
     MUST(cudaMemcpy(at, off, (sentences + 1) * 4, cudaMemcpyHostToDevice));
-    for (int type = TYPE_F32; type <= TYPE_BF16; type++) {
+    for (int type = attention_only ? TYPE_BF16 : TYPE_F32; type <= TYPE_BF16; type++) {
       printf("-- %s\n", type_name((Type)type));
-      speed_attend((Type)type, sorted ? "long first" : "as drawn", at, sentences);
-      if (sorted) {
+      const char *way;
+      for (int i = attention_only; (i < 1 || attention_only) && (way = kernel_attend_way(i));
+           i++)
+        speed_attend((Type)type, sorted ? "long first" : "as drawn", at, sentences, way);
+      kernel_attend_way(0);
+      if (sorted && !attention_only) {
         speed_rows((Type)type), speed_loss((Type)type);
         speed_cached((Type)type), speed_update((Type)type);
       }

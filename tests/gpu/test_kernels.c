@@ -1,16 +1,18 @@
 /* Every CUDA kernel against the reference: in fp32, bf16 and fp16, at shapes that
  * are and are not multiples of 8, aligned and askew, with dropout, twice for the
- * bits. `test_kernels --speed` prints times instead. Without a GPU it says so and
+ * bits. `test_kernels --attend` tests attention alone, `--attend N` its way N alone, and
+ * `--speed` or `--speed attend` prints times instead. Without a GPU it says so and
  * returns 77. Built by src/backend/cuda/kernels.mk. Relies on check.h. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "backend/backend.h"
 #include "backend/dropout.h"
 #include "check.h"
 
-void speed(void);                                   /* kernels_speed.c */
+void speed(bool attention_only);                    /* kernels_speed.c */
 void decode_kernels(Type type, const Backend *ref); /* kernels_decode.c */
 
 static Backend ref;
@@ -333,10 +335,13 @@ typedef struct {
 
 #define SENTENCES 11
 
+static const char *way_name; /* of attention */
+static int only_way = -1;    /* asked for; -1: all */
+
 static void test_attend(Type type, AttendCase c) {
-  BEGIN("attend %s heads %zu d %zu%s%s%s length %d rate %g skew %zu", type_name(type), c.heads,
-        c.d, c.causal ? " causal" : "", c.cross ? " cross" : "", c.cache ? " cache" : "",
-        c.length, (double)c.rate, skew);
+  BEGIN("attend (%s) %s heads %zu d %zu%s%s%s length %d rate %g skew %zu", way_name,
+        type_name(type), c.heads, c.d, c.causal ? " causal" : "", c.cross ? " cross" : "",
+        c.cache ? " cache" : "", c.length, (double)c.rate, skew);
   int32_t q_off[SENTENCES + 1] = {0}, k_off[SENTENCES + 1] = {0}, k_len[SENTENCES];
   for (int s = 0; s < SENTENCES; s++) {
     /* Around the edges of tiles; one sentence is empty, the last one long. */
@@ -400,6 +405,31 @@ static void test_attend(Type type, AttendCase c) {
 
 /* ---- all of it ---- */
 
+/* Every way there is: those of no use to a shape are left before they begin. */
+static void attention_of(Type type) {
+  static const AttendCase attend[] = {
+      {2, 64, false, false, false, 31, 0.1f}, {2, 64, true, false, false, 31, 0.1f},
+      {2, 64, false, true, false, 31, 0.1f},  {3, 64, false, false, false, 31, 0},
+      {3, 64, true, false, false, 17, 0},     {1, 64, true, false, false, 100, 0.2f},
+      {1, 64, false, true, false, 100, 0.2f}, {2, 64, false, true, false, 3, 0.1f},
+      {2, 64, false, false, false, 64, 0.1f}, {2, 64, true, false, false, 64, 0.1f},
+      {1, 64, false, true, false, 64, 0},     {2, 64, false, false, true, 40, 0},
+      {2, 32, true, false, false, 31, 0.1f},  {2, 32, false, true, false, 70, 0.1f},
+      {1, 128, true, false, false, 31, 0.1f}, {2, 128, false, true, false, 70, 0.1f},
+      {2, 128, false, false, true, 40, 0},    {2, 16, true, false, false, 31, 0.1f},
+      {3, 20, false, true, false, 31, 0.1f},  {1, 80, true, false, false, 40, 0.1f},
+      {1, 256, false, true, false, 33, 0.1f}, {5, 7, false, false, false, 9, 0.5f},
+      {1, 3, false, false, true, 40, 0}};
+  for (size_t i = 0; i < COUNT(attend); i++) {
+    bool several = type != TYPE_F32 && attend[i].d == 64 && !skew;
+    for (int way = 0; (way == 0 || several) && (way_name = kernel_attend_way(way)); way++) {
+      if (only_way >= 0 && way != only_way) continue;
+      test_attend(type, attend[i]), arrays_free();
+    }
+    kernel_attend_way(0);
+  }
+}
+
 static void all_of(Type type) {
   static const size_t lengths[] = {1, 7, 8, 1000, 4099, 70000};
   for (size_t i = 0; i < COUNT(lengths); i++) {
@@ -440,19 +470,7 @@ static void all_of(Type type) {
     test_loss(type, loss[i][0], loss[i][1], 0.5f), arrays_free();
     test_loss(type, loss[i][0], loss[i][1], 0), arrays_free();
   }
-  static const AttendCase attend[] = {
-      {2, 64, false, false, false, 31, 0.1f}, {2, 64, true, false, false, 31, 0.1f},
-      {2, 64, false, true, false, 31, 0.1f},  {3, 64, false, false, false, 31, 0},
-      {3, 64, true, false, false, 17, 0},     {1, 64, true, false, false, 100, 0.2f},
-      {1, 64, false, true, false, 100, 0.2f}, {2, 64, false, true, false, 3, 0.1f},
-      {2, 64, false, false, true, 40, 0},     {2, 32, true, false, false, 31, 0.1f},
-      {2, 32, false, true, false, 70, 0.1f},  {1, 128, true, false, false, 31, 0.1f},
-      {2, 128, false, true, false, 70, 0.1f}, {2, 128, false, false, true, 40, 0},
-      {2, 16, true, false, false, 31, 0.1f},  {3, 20, false, true, false, 31, 0.1f},
-      {1, 80, true, false, false, 40, 0.1f},  {1, 256, false, true, false, 33, 0.1f},
-      {5, 7, false, false, false, 9, 0.5f},   {1, 3, false, false, true, 40, 0}};
-  for (size_t i = 0; i < COUNT(attend); i++) test_attend(type, attend[i]), arrays_free();
-
+  attention_of(type);
   decode_kernels(type, &ref);
 }
 
@@ -463,14 +481,19 @@ int main(int argc, char **argv) {
     return 77;
   }
   if (argc > 1 && !strcmp(argv[1], "--speed")) {
-    speed();
+    speed(argc > 2 && !strcmp(argv[2], "attend"));
     return 0;
   }
+  bool all = argc < 2 || strcmp(argv[1], "--attend") != 0;
+  if (!all && argc > 2) only_way = atoi(argv[2]);
   backend_reference(&ref);
   for (skew = 0; skew < 2; skew++) {
     for (int type = TYPE_F32; type <= TYPE_F16; type++) {
       int before = failures, made = checks;
-      all_of((Type)type);
+      if (all)
+        all_of((Type)type);
+      else
+        attention_of((Type)type);
       printf("%s, %s: %d comparisons, %d failed\n", type_name((Type)type),
              skew ? "askew" : "aligned", checks - made, failures - before);
       fflush(stdout);

@@ -1,5 +1,5 @@
-/* What the two ways of attention share: the tensor cores' (attend_fast.cu) and the
- * plain one (attend_plain.cu). Relies on device.cuh. */
+/* What the ways of attention share: the tensor cores' (attend_fast.cu,
+ * attend_staged.cu) and the plain one (attend_plain.cu). Relies on device.cuh. */
 #ifndef BACKEND_CUDA_ATTEND_CUH
 #define BACKEND_CUDA_ATTEND_CUH
 
@@ -42,6 +42,18 @@ static __device__ __forceinline__ Sentence sentence_of(const Attend &a, unsigned
   is.keys = a.k_len ? a.k_len[s] : a.k_off[s + 1] - a.k_off[s];
   return is;
 }
+
+/* The ways on the tensor cores: straight from memory (attend_fast.cu), and staged with
+ * so many rows and warps a block (attend_staged.cu). */
+typedef enum { ATTEND_DIRECT, ATTEND_64_4, ATTEND_64_2, ATTEND_32_2, ATTEND_96_6 } AttendWay;
+
+/* bf16 and fp16, everything aligned to 16 bytes. False: not in this way, not on this
+ * device. */
+bool attend_by_stage(Type, void *o, float *lse, const void *q, const void *k, const void *v,
+                     const Attention *, cudaStream_t, AttendWay);
+bool attend_back_by_stage(Type, void *dq, void *dk, void *dv, const void *do_, const void *o,
+                          const float *lse, const void *q, const void *k, const void *v,
+                          const Attention *, cudaStream_t, AttendWay);
 
 /* The tensor cores' way, where it can be had; else *done is false. */
 cudaError_t attend_fast(Type, void *o, float *lse, const void *q, const void *k, const void *v,

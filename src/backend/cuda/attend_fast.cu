@@ -12,40 +12,11 @@
  *    belongs to product j. The results of lane (g, t) are then D / 4 neighbouring
  *    columns beginning at t * D / 4 of the rows g and g + 8. */
 #include "backend/cuda/attend.cuh"
+#include "backend/cuda/mma.cuh"
 
 #define WARPS 2
 
-template <typename T>
-static __device__ __forceinline__ void mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2,
-                                           uint32_t a3, uint32_t b0, uint32_t b1);
-
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-#define HAS_MMA 1
-#define MMA(TYPE)                                                                     \
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE                 \
-               ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                       \
-               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1))
-
-template <>
-__device__ __forceinline__ void mma<__nv_bfloat16>(float c[4], uint32_t a0, uint32_t a1,
-                                                   uint32_t a2, uint32_t a3, uint32_t b0,
-                                                   uint32_t b1) {
-  MMA("bf16");
-}
-template <>
-__device__ __forceinline__ void mma<__half>(float c[4], uint32_t a0, uint32_t a1, uint32_t a2,
-                                            uint32_t a3, uint32_t b0, uint32_t b1) {
-  MMA("f16");
-}
-
-/* An 8 by 8 tile of 16-bit elements, two of row g in lane (g, t), turned over. */
-static __device__ __forceinline__ uint32_t transposed(uint32_t x) {
-  uint32_t y;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
-  return y;
-}
-
+#if HAS_MMA
 /* 32 columns of a row, along; then all D. */
 template <typename T>
 static __device__ __forceinline__ uint4 load_32(const T *base, size_t ld, int row, int end,
@@ -125,26 +96,6 @@ static __device__ __forceinline__ void store_sums(T *base, size_t ld, int row0, 
       to[i] = make_uint4(w[4 * i], w[4 * i + 1], w[4 * i + 2], w[4 * i + 3]);
   }
 }
-
-/* Which of 16 keys a query keeps, for 16 queries: lane l has query l % 16. A Philox
- * call gives eight keys, so the 32 lanes make the tile together. */
-static __device__ __forceinline__ uint32_t keep_tile(const Attend &a, size_t query0, int head,
-                                                     int key0, int lane) {
-  uint64_t probability = ((uint64_t)(query0 + lane % 16) * a.heads + head) * MOST_KEYS + key0;
-  uint32_t keep = keep8(a.drop, probability / 8 + lane / 16) << (lane / 16 * 8);
-  return keep | __shfl_xor_sync(0xffffffffu, keep, 16);
-}
-
-static __device__ __forceinline__ float quad_sum(float x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
-static __device__ __forceinline__ float quad_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
-#else
-#define HAS_MMA 0
 #endif
 
 /* ---- forward ---- */
@@ -455,13 +406,18 @@ static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
 
 /* ---- launchers ---- */
 
-/* Was this kernel built for a device with these instructions? */
-template <typename K>
-static bool is_built(K kernel) {
-  cudaFuncAttributes is;
-  if (cudaFuncGetAttributes(&is, kernel) == cudaSuccess) return is.ptxVersion >= 80;
-  (void)cudaGetLastError();
-  return false;
+static const struct {
+  const char *name;
+  AttendWay forward, back;
+} ways[] = {{"as a rule", ATTEND_64_4, ATTEND_64_4}, {"direct", ATTEND_DIRECT, ATTEND_DIRECT},
+            {"64 x 4", ATTEND_64_4, ATTEND_64_4},    {"64 x 2", ATTEND_64_2, ATTEND_64_2},
+            {"32 x 2", ATTEND_32_2, ATTEND_32_2},    {"96 x 6", ATTEND_96_6, ATTEND_96_6}};
+static int chosen;
+
+const char *kernel_attend_way(int way) {
+  if (way < 0 || way >= (int)(sizeof ways / sizeof *ways)) return NULL;
+  chosen = way;
+  return ways[way].name;
 }
 
 static bool steps_are_wide(const Attention *a) {
@@ -506,6 +462,9 @@ cudaError_t attend_fast(Type type, void *o, float *lse, const void *q, const voi
   if (!steps_are_wide(a) || !is_aligned(o) || !is_aligned(q) || !is_aligned(k) ||
       !is_aligned(v))
     return cudaSuccess;
+  if (type == TYPE_F32) return cudaSuccess;
+  *done = attend_by_stage(type, o, lse, q, k, v, a, stream, ways[chosen].forward);
+  if (*done) return cudaGetLastError();
   if (type == TYPE_BF16) {
     typedef __nv_bfloat16 T;
     *done = launch((T *)o, lse, (const T *)q, (const T *)k, (const T *)v, a, stream);
@@ -525,6 +484,10 @@ cudaError_t attend_back_fast(Type type, void *dq, void *dk, void *dv, const void
   if (!steps_are_wide(a) || !is_aligned(dq) || !is_aligned(dk) || !is_aligned(dv) ||
       !is_aligned(d_o) || !is_aligned(o) || !is_aligned(q) || !is_aligned(k) || !is_aligned(v))
     return cudaSuccess;
+  if (type == TYPE_F32) return cudaSuccess;
+  *done = attend_back_by_stage(type, dq, dk, dv, d_o, o, lse, q, k, v, a, stream,
+                               ways[chosen].back);
+  if (*done) return cudaGetLastError();
   if (type == TYPE_BF16) {
     typedef __nv_bfloat16 T;
     *done = launch_back((T *)dq, (T *)dk, (T *)dv, (const T *)d_o, (const T *)o, lse,

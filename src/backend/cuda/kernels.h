@@ -61,6 +61,9 @@ cudaError_t kernel_add_norm_back(Type, void *dx, void *dbranch, float *dgain, fl
  * steps that are multiples of 8. */
 cudaError_t kernel_attend(Type, void *o, float *lse, const void *q, const void *k,
                           const void *v, const Attention *, cudaStream_t);
+/* For tests and times: the way that both take from now on, where the shape allows it;
+ * 0, as at first, is the one for use. Returns its name, or NULL beyond the last way. */
+const char *kernel_attend_way(int way);
 /* q_rows: rows the queries' arrays have; work is (q_rows, heads) floats. */
 size_t kernel_attend_back_work(size_t q_rows, size_t heads);
 cudaError_t kernel_attend_back(Type, void *dq, void *dk, void *dv, const void *do_,

@@ -1,0 +1,126 @@
+/* The instructions of attention on the tensor cores: products of tiles, copies to
+ * shared memory that nobody waits for, tiles read from there, and what else its two
+ * ways share. Relies on attend.cuh. */
+#ifndef BACKEND_CUDA_MMA_CUH
+#define BACKEND_CUDA_MMA_CUH
+
+#include "backend/cuda/attend.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+#define HAS_MMA 1
+
+/* c (16, 8) += a (16, 16) · b (16, 8). Lane (g, t) = (lane / 4, lane % 4) has of c the
+ * columns 2t, 2t + 1 of the rows g and g + 8. */
+template <typename T>
+static __device__ __forceinline__ void mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                           uint32_t a3, uint32_t b0, uint32_t b1);
+
+#define MMA(TYPE)                                                                     \
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE                 \
+               ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                       \
+               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1))
+
+template <>
+__device__ __forceinline__ void mma<__nv_bfloat16>(float c[4], uint32_t a0, uint32_t a1,
+                                                   uint32_t a2, uint32_t a3, uint32_t b0,
+                                                   uint32_t b1) {
+  MMA("bf16");
+}
+template <>
+__device__ __forceinline__ void mma<__half>(float c[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                            uint32_t a3, uint32_t b0, uint32_t b1) {
+  MMA("f16");
+}
+
+/* An 8 by 8 tile of 16-bit elements, two of row g in lane (g, t), turned over. */
+static __device__ __forceinline__ uint32_t transposed(uint32_t x) {
+  uint32_t y;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+  return y;
+}
+
+/* Shared memory by its 32-bit address: half the registers of a pointer. */
+static __device__ __forceinline__ uint32_t shared_at(const void *p) {
+  return (uint32_t)__cvta_generic_to_shared(p);
+}
+static __device__ __forceinline__ uint4 get16(uint32_t at) {
+  uint4 x;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "r"(at)
+               : "memory");
+  return x;
+}
+static __device__ __forceinline__ uint32_t get4(uint32_t at) {
+  uint32_t x;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(at) : "memory");
+  return x;
+}
+static __device__ __forceinline__ void put4(uint32_t at, uint32_t x) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(x) : "memory");
+}
+
+/* Four tiles of 8 by 8 from shared memory: lane l names row l % 8 of tile l / 8, and
+ * lane (g, t) gets columns 2t, 2t + 1 of each tile's row g … */
+static __device__ __forceinline__ void load_tiles(uint32_t (&x)[4], uint32_t at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"(at)
+               : "memory");
+}
+/* … or rows 2t, 2t + 1 of each tile's column g. */
+static __device__ __forceinline__ void load_tiles_over(uint32_t (&x)[4], uint32_t at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"(at)
+               : "memory");
+}
+
+/* Begins a copy of 16 bytes to shared memory, or, where there is nothing, of zeros. */
+static __device__ __forceinline__ void copy16(uint32_t to, const void *from, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(there ? 16 : 0)
+               : "memory");
+}
+static __device__ __forceinline__ void copy4(uint32_t to, const void *from, bool there) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from),
+               "r"(there ? 4 : 0)
+               : "memory");
+}
+/* Waits for this thread's copies; a barrier must follow for those of the others. */
+static __device__ __forceinline__ void copies_wait(void) {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+/* Which of 16 keys a query keeps, for 16 queries: lane l has query l % 16. A Philox
+ * call gives eight keys, so the 32 lanes make the tile together. */
+static __device__ __forceinline__ uint32_t keep_tile(const Attend &a, size_t query0, int head,
+                                                     int key0, int lane) {
+  uint64_t probability = ((uint64_t)(query0 + lane % 16) * a.heads + head) * MOST_KEYS + key0;
+  uint32_t keep = keep8(a.drop, probability / 8 + lane / 16) << (lane / 16 * 8);
+  return keep | __shfl_xor_sync(0xffffffffu, keep, 16);
+}
+
+static __device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+static __device__ __forceinline__ float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+#else
+#define HAS_MMA 0
+#endif
+
+/* Was this kernel built for a device with these instructions? */
+template <typename K>
+static bool is_built(K kernel) {
+  cudaFuncAttributes is;
+  if (cudaFuncGetAttributes(&is, kernel) == cudaSuccess) return is.ptxVersion >= 80;
+  (void)cudaGetLastError();
+  return false;
+}
+
+#endif

@@ -71,6 +71,7 @@ translate() {
 
 @test "a line from a slow writer comes back before the next is written" {
   coproc WORK { translate --beam 2 --scores 2> "$T/err"; }
+  local work=$WORK_PID # bash forgets it when the work ends
   for i in 1 2 3; do
     sed -n "${i}p" "$T/in" >&"${WORK[1]}"
     IFS= read -r -t 20 line <&"${WORK[0]}"
@@ -78,7 +79,7 @@ translate() {
     echo "$line" >> "$T/slow"
   done
   eval "exec ${WORK[1]}>&-"
-  wait "$WORK_PID"
+  wait "$work"
   head -n 3 "$T/in" | translate --beam 2 --scores | cmp - "$T/slow"
 }
 

@@ -139,6 +139,21 @@ static void test_search(void **state) {
 }
 
 /* In a low type hypotheses change places, but what is found is as good. */
+/* Rounding may send a search of a random model another way early on, to another score:
+ * few sentences may, and the mean of all must not. */
+static void compare_low(const Output *a, const Output *b, double most, const char *what) {
+  int far = 0;
+  double mean = 0, size = 0;
+  for (size_t i = 0; i < SENTENCES * NBEST; i += NBEST) {
+    double x = (double)a->score[i], y = (double)b->score[i];
+    far += !(fabs(x - y) <= most * (1 + fabs(y)));
+    mean += (x - y) / SENTENCES, size += fabs(y) / SENTENCES;
+  }
+  if (far > SENTENCES / 8)
+    fail_msg("%s: %d of %d sentences score otherwise", what, far, SENTENCES);
+  if (!(fabs(mean) <= most * (1 + size))) fail_msg("%s: scores differ by %g", what, mean);
+}
+
 static void test_low_types(void **state) {
   (void)state;
   static const char *const precisions[] = {"tf32", "fp16", "bf16"};
@@ -150,7 +165,7 @@ static void test_low_types(void **state) {
   for (int p = 0; p < 3; p++) {
     open_gpu(&gpu, precisions[p]);
     search(&gpu, &spec, true, SENTENCES, &on_gpu);
-    compare(&on_gpu, &on_cpu, most[p], precisions[p]);
+    compare_low(&on_gpu, &on_cpu, most[p], precisions[p]);
     backend_close(&gpu);
   }
 }

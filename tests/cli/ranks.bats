@@ -136,7 +136,7 @@ stop_at() {
   [[ "$output" =~ "done at step 6" ]]
   run "$TRIREME" train --run "$T/run" --resume --steps 8 --seed 7 --batch-tokens 512
   [ "$status" -eq 2 ]
-  [[ "$output" =~ "--seed is 7 and was 1" && "$output" =~ "--batch-tokens is 512 and was 256" ]]
+  [[ "$output" =~ "--seed is 7 and was not set" && "$output" =~ "--batch-tokens is 512 and was 256" ]]
   run "$TRIREME" train --run "$T/run" --resume --steps 8 --optimizer sgd
   [ "$status" -eq 2 ]
   [[ "$output" =~ "--optimizer is sgd and was" ]]
@@ -161,7 +161,7 @@ one_error() {
   both=("$TRIREME" train --data "$SET" "${MODEL[@]}" --quiet --steps 3)
   run mpirun -n 1 "${both[@]}" --run "$T/run" : -n 1 "${both[@]}" --run "$T/run" --seed 5
   [ "$status" -ne 0 ]
-  one_error "rank 1 on .*--seed is 5 and on rank 0 1"
+  one_error "rank 1 on .*--seed is 5 and on rank 0 not set"
   cp -R "$SET" "$T/other"
   echo >> "$T/other/dataset.json"
   run mpirun -n 1 "${both[@]}" --run "$T/run" : -n 1 "${both[@]}" --run "$T/run" --data "$T/other"

@@ -220,7 +220,7 @@ one_error() {
 @test "memcheck finds nothing in a training" {
   command -v valgrind > /dev/null || skip "valgrind is not installed"
   if is_sanitized; then skip "a sanitizer is at work already"; fi
-  OMP_NUM_THREADS=1 run valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --show-leak-kinds=definite \
+  OMP_NUM_THREADS=1 run valgrind --quiet --error-exitcode=9 --suppressions="$BATS_TEST_DIRNAME/../valgrind.supp" --leak-check=full --errors-for-leak-kinds=definite --show-leak-kinds=definite \
     "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --quiet --steps 2 --micro-batches 1
   [ "$status" -eq 0 ] || { echo "$output"; false; }
 }

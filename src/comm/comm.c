@@ -151,6 +151,7 @@ static void free_all(Comm *c) {
   mem_free(c->offset);
   pthread_cond_destroy(&c->changed);
   pthread_mutex_destroy(&c->lock);
+  pthread_mutex_destroy(&c->at_loss);
   mem_free(c); /* the plug-in stays loaded: MPI does not like to be unloaded */
 }
 
@@ -161,6 +162,7 @@ Err comm_open(Comm **out, double silence) {
   c->size = c->local_size = 1;
   c->silence = silence;
   pthread_mutex_init(&c->lock, NULL);
+  pthread_mutex_init(&c->at_loss, NULL);
   pthread_cond_init(&c->changed, NULL);
   snprintf(c->about, sizeof c->about, "one process");
   Err err = ERR_OK;
@@ -243,6 +245,19 @@ void comm_at(Comm *c, double allowed, const char *fmt, ...) {
   c->here.ticks++;
   pthread_mutex_unlock(&c->lock);
   va_end(args);
+}
+
+void comm_waiting(Comm *c, bool waiting) {
+  pthread_mutex_lock(&c->lock);
+  c->here.waiting += waiting ? 1 : -1;
+  c->here.ticks += !waiting;
+  pthread_mutex_unlock(&c->lock);
+}
+
+void comm_at_loss(Comm *c, void (*act)(void *), void *context) {
+  pthread_mutex_lock(&c->at_loss);
+  c->loss = act, c->loss_context = context;
+  pthread_mutex_unlock(&c->at_loss);
 }
 
 bool comm_on_thread(const Comm *c) {

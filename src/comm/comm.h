@@ -34,6 +34,13 @@ const char *comm_host(const Comm *c, int r); /* name of a rank's machine */
  * Cheap; called whenever something was finished. allowed 0: the usual silence. */
 void comm_at(Comm *comm, double allowed, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
+/* This rank waits for the others by ways of its own (true), or no longer: until then it
+ * need not move. When all wait so and nothing comes, that is found out too. */
+void comm_waiting(Comm *comm, bool waiting);
+/* What ends such ways when a rank is lost, before this one ends; NULL for nothing. It is
+ * called on the communication thread, and not after this returns with another. */
+void comm_at_loss(Comm *comm, void (*act)(void *context), void *context);
+
 /* Work for the communication thread. It must stay in place until comm_wait. */
 typedef struct CommJob {
   const char *name;

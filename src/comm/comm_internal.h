@@ -60,13 +60,20 @@ struct Comm {
   Note here; /* this rank's, under the lock */
 
   double beat, looked; /* clock: last notes sent; last time round */
-  const char *doing;   /* name of the collective at hand */
+  double stuck;        /* clock: since when every rank waits, and none for a job; 0: not so */
+  uint64_t moves;      /* ticks of all ranks then */
+  pthread_mutex_t at_loss; /* held while `loss` runs */
+  void (*loss)(void *context);
+  void *loss_context;
+  const char *doing; /* name of the collective at hand */
 };
 
 /* All three run on the communication thread. */
 void watchdog_begin(Comm *c);
 void watchdog_look(Comm *c); /* to be called often; acts several times a second */
 void watchdog_end(Comm *c);
+/* Ends this rank: what it has under way, then the launcher's ranks, then itself. */
+void comm_end_all(Comm *c) __attribute__((noreturn));
 /* Ends the run because of something this rank found out. */
 void comm_die(Comm *c, const char *fmt, ...) PRINTF_LIKE(2, 3) __attribute__((noreturn));
 /* Until n requests are done; looks at the other ranks meanwhile. */

@@ -69,7 +69,7 @@ static size_t piece(const Reducer *q, const Bucket *b, int r) {
 
 /* Nothing travels and nothing is added: the gradient is the sum. */
 static bool is_idle(const Reducer *q) {
-  return q->size == 1 && !q->spec.rounds;
+  return q->size == 1 && !q->spec.rounds && !q->spec.send;
 }
 
 /* acc += x, or acc = x at the very first. */
@@ -161,8 +161,9 @@ static Err new_buckets(Reducer *q) {
   }
   q->most = most;
   size_t wide = q->spec.bf16 ? sizeof(uint16_t) : sizeof(float), in = 0, out = 0, sum = 0;
-  if (q->size > 1) in = (size_t)q->size * most * wide;
-  if (q->spec.bf16 && q->size > 1) out = largest * wide;
+  bool host = q->size > 1 && !q->spec.send;
+  if (host) in = (size_t)q->size * most * wide;
+  if (host && q->spec.bf16) out = largest * wide;
   if (q->spec.rounds) sum = q->owned * sizeof(float);
   q->bytes = in + out + sum;
   TRY(mem_alloc_aligned(&q->in, in + 1));
@@ -217,7 +218,10 @@ static void submit(Reducer *q, size_t i) {
   if (b->sent) return;
   b->sent = true;
   if (q->ordered < q->buckets) q->order[q->ordered++] = i;
-  comm_submit(q->comm, &b->job);
+  if (q->spec.send)
+    q->spec.send(q->spec.context, i);
+  else
+    comm_submit(q->comm, &b->job);
 }
 
 void reducer_ready(void *context, size_t begin, size_t end) {
@@ -236,7 +240,8 @@ void reducer_finish(Reducer *q) {
   if (is_idle(q)) return;
   /* A rank with nothing to give keeps the order of those that have. */
   for (size_t i = 0; i < q->buckets; i++) submit(q, q->ordered == q->buckets ? q->order[i] : i);
-  for (size_t i = 0; i < q->buckets; i++) comm_wait(q->comm, &q->bucket[i].job);
+  for (size_t i = 0; i < q->buckets && !q->spec.send; i++)
+    comm_wait(q->comm, &q->bucket[i].job);
 }
 
 size_t reducer_pieces(const Reducer *q) {
@@ -250,6 +255,10 @@ void reducer_piece(const Reducer *q, size_t i, size_t *begin, size_t *end) {
 
 size_t reducer_owned(const Reducer *q) {
   return q->owned;
+}
+
+void reducer_bucket(const Reducer *q, size_t i, size_t *off) {
+  for (int r = 0; r <= q->size; r++) off[r] = piece(q, &q->bucket[i], r);
 }
 
 void reducer_gather(Reducer *q, const char *name, float *array) {

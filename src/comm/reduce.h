@@ -17,6 +17,10 @@ typedef struct {
   bool bf16;     /* numbers are rounded to bf16 on their way, added in fp32 */
   bool shard;    /* sums stay with the rank that owns the piece */
   bool rounds;   /* there may be more than one round a step */
+  /* Buckets that are ready go this way and not through the host: `g` is never touched
+   * here, and reducer_finish does not wait. NULL: through the host. No rounds then. */
+  void (*send)(void *context, size_t bucket);
+  void *context;
 } ReduceSpec;
 
 typedef struct Reducer Reducer;
@@ -38,6 +42,8 @@ void reducer_finish(Reducer *reducer);
 size_t reducer_pieces(const Reducer *reducer);
 void reducer_piece(const Reducer *reducer, size_t i, size_t *begin, size_t *end);
 size_t reducer_owned(const Reducer *reducer); /* elements of all its pieces */
+/* Rank r's piece of bucket i, one of reducer_pieces: [off[r], off[r + 1]) of the array. */
+void reducer_bucket(const Reducer *reducer, size_t i, size_t *off);
 /* Every rank's pieces of the flat array to all ranks. */
 void reducer_gather(Reducer *reducer, const char *name, float *array);
 /* The same of an array with one element for each unit. */

@@ -15,10 +15,20 @@
 
 #define EVERY     0.2 /* seconds between notes */
 #define OWN_PAUSE 2.0 /* this process was stopped itself: accuse nobody */
+#define STUCK     10  /* times the silence that all ranks may wait at once */
+#define ENDING    10  /* seconds this rank's end may take */
 
 static void nap(double seconds) {
   long nanoseconds = (long)(seconds * 1e9);
   nanosleep(&(struct timespec){nanoseconds / 1000000000, nanoseconds % 1000000000}, NULL);
+}
+
+void comm_end_all(Comm *c) {
+  alarm(ENDING); /* a device may not let go */
+  pthread_mutex_lock(&c->at_loss);
+  if (c->loss) c->loss(c->loss_context);
+  c->carrier->abort(ERR_WORK);
+  _exit(ERR_WORK); /* should the launcher not do it */
 }
 
 void comm_die(Comm *c, const char *fmt, ...) {
@@ -28,8 +38,7 @@ void comm_die(Comm *c, const char *fmt, ...) {
   vsnprintf(text, sizeof text, fmt, args);
   va_end(args);
   log_error("%s", text);
-  c->carrier->abort(ERR_WORK);
-  _exit(ERR_WORK); /* should the launcher not do it */
+  comm_end_all(c);
 }
 
 static void listen_to(Comm *c, int r) {
@@ -68,8 +77,7 @@ static void hear(Comm *c, int r, double now) {
   while (!c->carrier->test(&p->receive, &over) && over) {
     if (p->in.kind == NOTE_FAILED) { /* it says itself why */
       nap(1.5);
-      c->carrier->abort(ERR_WORK);
-      _exit(ERR_WORK);
+      comm_end_all(c);
     }
     p->in.place[PLACE_MAX - 1] = '\0';
     if (p->in.ticks != p->note.ticks || p->in.waiting) p->moved = now;
@@ -113,6 +121,27 @@ static void judge(Comm *c, int r, double now) {
   lost(c, r, what);
 }
 
+/* Ranks may wait for each other by ways that this thread does not see: then it has no
+ * job, and when all wait and none moves, what they wait for does not come. */
+static void judge_all(Comm *c, const Note *here, bool busy, double now) {
+  uint64_t moves = here->ticks;
+  bool all = here->waiting && !busy;
+  for (int r = 0; r < c->size && all; r++) {
+    if (r == c->rank) continue;
+    all = c->peer[r].note.waiting > 0;
+    moves += c->peer[r].note.ticks;
+  }
+  if (!all || moves != c->moves) c->stuck = all ? now : 0;
+  c->moves = all ? moves : 0;
+  if (!all || now - c->stuck < STUCK * c->silence) return;
+  if (c->rank) nap(3); /* rank 0 says it for all */
+  comm_die(c,
+           "every rank has been waiting for the others for %.0f s, at %s. The run ends; "
+           "continue it from the last checkpoint with --resume, and if this comes again with "
+           "--collectives host",
+           now - c->stuck, here->place);
+}
+
 void watchdog_look(Comm *c) {
   double now = progress_clock();
   if (now - c->beat < EVERY) return;
@@ -120,6 +149,7 @@ void watchdog_look(Comm *c) {
   c->looked = c->beat = now;
   pthread_mutex_lock(&c->lock);
   Note note = c->here;
+  bool busy = c->doing || c->first;
   pthread_mutex_unlock(&c->lock);
   for (int r = 0; r < c->size; r++) {
     if (r == c->rank) continue;
@@ -128,6 +158,8 @@ void watchdog_look(Comm *c) {
     tell(c, r, &note);
     judge(c, r, now);
   }
+  if (paused) c->stuck = now;
+  judge_all(c, &note, busy, now);
 }
 
 /* Does rank 0 fail as well, within half a second? Then it says why, for all. */

@@ -207,6 +207,9 @@ typedef struct Backend {
   struct Packed *packed;
   Err (*pack)(struct Backend *, const void *w, size_t in, size_t out);
   void (*unpack)(struct Backend *);
+
+  /* The way to the devices of other processes that spares the host, see wire.h; or NULL. */
+  const struct WireTable *wire;
 } Backend;
 
 /* Fills the table; `threads` 0: one per core this process may use. */

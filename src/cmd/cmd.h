@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/opt.h"
+#include "comm/comm.h"
 
 /* The one table of options (options.c) and the one table of verbs (main.c). */
 extern const OptSpec cmd_options[];
@@ -16,5 +17,8 @@ NODISCARD Err cmd_translate(OptSet *opts);
 NODISCARD Err cmd_score(OptSet *opts);
 NODISCARD Err cmd_bench(OptSet *opts);
 NODISCARD Err cmd_help(OptSet *opts);
+
+/* From now on warnings and errors say whose they are, and only rank 0 tells the rest. */
+void cmd_introduce(const Comm *comm);
 
 #endif

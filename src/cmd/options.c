@@ -180,7 +180,10 @@ const OptSpec cmd_options[] = {
     FLAG("shard-optimizer", "train", "Ranks",
          "Each rank keeps and updates its share of the moments only"),
     CHOICE("exchange", "TYPE", "fp32", "fp32|bf16", "train", "Ranks",
-           "Numbers that gradients travel as; they are added in fp32"),
+           "Numbers that gradients travel as; the host adds them in fp32"),
+    CHOICE("collectives", "WAY", "auto", "auto|nccl|host", "train bench", "Ranks",
+           "How gradients travel: nccl, from GPU to GPU, which needs one for each rank; host, "
+           "through the memory of the machines; auto, nccl where it can be had"),
     BYTES("bucket-size", "SIZE", "8M", 16384, 1073741824.0, "train", "Ranks",
           "Gradients that travel together, as soon as they are ready"),
     {"silence", OPT_SECONDS, "TIME", "6s", 1, 86400, NULL, 1, false, "train", "Ranks",
@@ -232,6 +235,8 @@ const OptSpec cmd_options[] = {
     COUNT("steps", "N", "20", 1, 1000000, "bench", "What to show", "train: how many"),
     {"time", OPT_SECONDS, "TIME", "3s", 0.01, 86400, NULL, 1, false, "bench", "What to show",
      "How long to measure"},
+    BYTES("largest", "SIZE", "256M", 4096, 4294967296.0, "bench", "What to show",
+          "allreduce: arrays of 4 kB to this size"),
 
     /* score */
     TEXTS("ref", "FILE", 1, "score", "Text",

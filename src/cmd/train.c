@@ -64,6 +64,7 @@ static Err fill_ranks(TrainSpec *s, const OptSet *opts) {
   s->reproducible = opt_flag(opts, "reproducible");
   s->exchange_bf16 = strcmp(opt_text(opts, "exchange"), "bf16") == 0;
   s->bucket = (size_t)opt_count(opts, "bucket-size");
+  s->collectives = (Collectives)choice(opts, "collectives", "auto|nccl|host");
   if (s->shard && s->optim.kind == OPTIM_NOVOGRAD)
     return err_set(ERR_USAGE,
                    "NovoGrad needs each weight's whole gradient and cannot be sharded; leave "
@@ -146,7 +147,7 @@ static Err recall(OptSet *opts) {
   return err;
 }
 
-static void introduce(const Comm *comm) {
+void cmd_introduce(const Comm *comm) {
   char name[96];
   if (comm_size(comm) == 1) return;
   snprintf(name, sizeof name, "rank %d on %s: ", comm_rank(comm),
@@ -183,7 +184,7 @@ Err cmd_train(OptSet *opts) {
   TRY_DONE(str_check(&options));
   TRY_DONE(fill_spec(&spec, opts));
   TRY_DONE(comm_open(&comm, opt_real(opts, "silence")));
-  introduce(comm);
+  cmd_introduce(comm);
   TRY_DONE(train_run(&spec, comm, str_text(&options), &r));
   if (comm_rank(comm) == 0 && !spec.dry_run) say_result(&spec, &r);
 done:

@@ -92,10 +92,11 @@ done:
 
 /* How long, how often, where and by whom: free to change. */
 static const char *const manner[] = {
-    "steps",   "epochs",          "time",        "resume",     "threads",       "quiet",
-    "config",  "log-every",       "valid-every", "save-every", "keep",          "patience",
-    "samples", "average",         "beam",        "alpha",      "silence",       "data",
-    "run",     "shard-optimizer", "bucket-size", "device",     "max-rollbacks", NULL};
+    "steps",       "epochs",      "time",      "resume",        "threads",
+    "quiet",       "config",      "log-every", "valid-every",   "save-every",
+    "keep",        "patience",    "samples",   "average",       "beam",
+    "alpha",       "silence",     "data",      "run",           "shard-optimizer",
+    "bucket-size", "collectives", "device",    "max-rollbacks", NULL};
 /* What the order of the data and the saved state hang on: fixed. */
 static const char *const fixed[] = {"seed", "batch-tokens", "optimizer", "ema", NULL};
 

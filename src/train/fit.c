@@ -13,6 +13,8 @@
 #define EPOCH     64    /* batches it has at least: of fewer, each is much like the others */
 /* What a device's libraries take when they are first used, and timing of products. */
 #define LIBRARIES ((uint64_t)512 << 20)
+/* What NCCL may take beyond what it has taken when it was tried. */
+#define WIRES ((uint64_t)256 << 20)
 
 /* What the ranks compute on. */
 typedef struct {
@@ -36,7 +38,7 @@ static bool is_same_host(const Train *t, int a, int b) {
 }
 
 /* Which rank computes where; the chief's word for all. */
-static void say_seats(Train *t, const Seat *seat, bool shared) {
+static void say_seats(Train *t, const Seat *seat) {
   Str line = {0};
   for (int r = 0; r < t->ranks && r < 16; r++) {
     str_addf(&line, "%srank %d on ", r ? ", " : "", r);
@@ -46,8 +48,7 @@ static void say_seats(Train *t, const Seat *seat, bool shared) {
       str_add(&line, "cpu");
   }
   if (t->ranks > 16) str_addf(&line, " and so on");
-  log_info("devices  %s; %sgradients go through the host's memory", str_text(&line),
-           shared ? "ranks share a GPU, and " : "");
+  log_info("devices  %s", str_text(&line));
   str_free(&line);
 }
 
@@ -60,15 +61,14 @@ Err fit_open(Train *t) {
   if (t->ranks == 1) return ERR_OK;
   Err err = gather_seats(t, &seat);
   if (!err) {
-    bool any = false, shared = false;
+    bool any = false;
     int mine = 0;
     for (int r = 0; r < t->ranks; r++) {
       any = any || seat[r].id;
       mine += is_same_host(t, r, t->rank) && seat[r].id == seat[t->rank].id;
-      for (int q = 0; q < r; q++) shared = shared || (seat[r].id && seat[r].id == seat[q].id);
     }
     t->sharers = mine;
-    if (any && t->chief) say_seats(t, seat, shared);
+    if (any && t->chief) say_seats(t, seat);
   }
   mem_free(seat);
   return err;
@@ -117,11 +117,12 @@ static Err plan_shares(const Train *t, const Transformer *m, uint64_t rows, FitP
   add(f, "validation", search, b->host);
   if (!b->host)
     add(f, "working memory", LIBRARIES + (2 * rows + (uint64_t)m->config.vocab) * d * 4, false);
+  if (t->exchange.wire) add(f, "exchange", WIRES, false);
   add(f, "exchange",
       (b->host ? 0 : n) +
-          (t->ranks == 1   ? 0
-           : s->bucket < n ? s->bucket
-                           : n) +
+          (t->ranks == 1 || t->exchange.wire ? 0
+           : s->bucket < n                   ? s->bucket
+                                             : n) +
           (rounds ? n / ranks : 0),
       true);
   if (t->chief) add(f, "snapshot for checkpoints", (copies + moments) * n, true);

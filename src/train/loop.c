@@ -214,6 +214,7 @@ Err train_run(const TrainSpec *spec, Comm *comm, const char *options, TrainResul
   } else if (!err) {
     err = plan_say(t);
     if (!err) err = loop(t, r);
+    if (!err) err = exchange_rest(&t->exchange);
     r->step = t->at.step, r->target_tokens = t->at.target_tokens;
     r->best_bleu = t->at.best_bleu, r->best_step = t->at.best_step;
     r->loss = t->last_loss, r->seconds = train_elapsed(t);

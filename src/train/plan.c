@@ -41,7 +41,8 @@ Err plan_say(const Train *t) {
            c->vocab);
   log_info("batches  %u x %u rows a step, %s micro-batches an epoch, %.1f %% full", t->group,
            t->plan.capacity, str_of_count(batches, t->plan.batches), 100 * t->plan.fill);
-  log_info("ranks    %s%s%s", comm_about(t->comm),
+  const char *way = t->exchange.about;
+  log_info("ranks    %s%s%s%s%s", comm_about(t->comm), *way ? ", " : "", way,
            s->shard ? ", each with a share of the optimiser" : "",
            s->reproducible ? ", reproducible" : "");
   log_info("machine  %s", t->backend.about);

@@ -80,7 +80,10 @@ static Err new_gradients(Train *t) {
                      .bf16 = s->exchange_bf16,
                      .shard = s->shard,
                      .rounds = s->reproducible && t->group > (uint32_t)t->ranks};
-  return reducer_new(&t->reducer, t->comm, t->stage, n, &spec);
+  if (t->exchange.wire) spec.send = exchange_send, spec.context = &t->exchange;
+  TRY(reducer_new(&t->reducer, t->comm, t->stage, n, &spec));
+  exchange_bind(&t->exchange, t->reducer, t->g, s->shard);
+  return ERR_OK;
 }
 
 static Err new_arrays(Train *t) {
@@ -165,6 +168,10 @@ Err train_gather_weights(Train *t) {
   const Backend *b = &t->backend;
   size_t bytes = t->t.params.padded * sizeof(float);
   float *here = b->host ? t->w : t->stage;
+  if (t->exchange.wire) {
+    exchange_gather(&t->exchange, t->w);
+    return ERR_OK;
+  }
   if (!b->host) TRY(b->get(b, here, t->w, bytes));
   reducer_gather(t->reducer, "weights", here);
   if (!b->host) b->put(b, t->w, here, bytes);
@@ -320,6 +327,8 @@ Err train_set_up(Train *t, const char *record) {
   const TrainSpec *s = t->spec;
   comm_at(t->comm, DISK, "opening the data set");
   TRY(fit_open(t));
+  TRY(exchange_choose(&t->exchange, t->comm, &t->backend, s->collectives, s->reproducible));
+  TRY(exchange_open(&t->exchange, &t->backend, s->bucket / sizeof(float), s->exchange_bf16));
   TRY(dataset_open(&t->data, s->data));
   TRY(agree_ranks(t->comm, record, &t->data));
   TRY(dataset_path(&t->data, "tokenizer.model", t->tokenizer_path));
@@ -342,7 +351,8 @@ Err train_set_up(Train *t, const char *record) {
 }
 
 void train_tear_down(Train *t) {
-  saver_free(t->saver); /* waits for what is being written */
+  exchange_close(&t->exchange); /* first: memory is given back when a device is at rest */
+  saver_free(t->saver);         /* waits for what is being written */
   loader_close(t->loader);
   validator_free(t->validator);
   reducer_free(t->reducer);

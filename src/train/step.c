@@ -39,7 +39,13 @@ static bool is_shared(const Train *t) {
   return t->ranks > 1 || (t->spec->reproducible && t->group > 1);
 }
 
-/* `last`: its gradients may travel as they are made. A device's are fetched first. */
+/* A device's gradients that travel through the program's memory. */
+static bool goes_by_host(const Train *t) {
+  return !t->backend.host && !t->exchange.wire && is_shared(t);
+}
+
+/* `last`: its gradients may travel as they are made. A device's are fetched first,
+ * unless they have a wire of their own. */
 static Err micro_batch(Train *t, uint32_t i, bool last, StepSum *sum) {
   const Batch *batch;
   const Backend *b = &t->backend;
@@ -50,9 +56,9 @@ static Err micro_batch(Train *t, uint32_t i, bool last, StepSum *sum) {
   tick(t, &mark, "forward and backward", i);
   StepKey key = {rng_mix(rng_mix(t->spec->seed, t->at.step), i), true};
   transformer_step(&t->t, (Weights){t->w, t->low}, t->g, batch, key, t->spec->smoothing,
-                   (float)scaler_factor(&t->at.scaler), last && b->host ? reducer_ready : NULL,
-                   t->reducer);
-  if (last && !b->host && is_shared(t))
+                   (float)scaler_factor(&t->at.scaler),
+                   last && (b->host || t->exchange.wire) ? reducer_ready : NULL, t->reducer);
+  if (last && goes_by_host(t))
     TRY(b->get(b, t->stage, t->g, t->t.params.padded * sizeof(float)));
   tick(t, &mark, "after backward", i);
   sum->data += got - start;
@@ -60,6 +66,18 @@ static Err micro_batch(Train *t, uint32_t i, bool last, StepSum *sum) {
   sum->backward += progress_clock() - t->t.turned;
   sum->pairs += batch->sentences;
   return ERR_OK;
+}
+
+/* Until the gradients have travelled by wire. As long as this rank's own device still makes
+ * them, it is the one that works. */
+static Err settle(Train *t, uint32_t i, double *start, StepSum *sum) {
+  double mark = *start;
+  tick(t, &mark, "backward on the device", i);
+  TRY(exchange_wait_made(&t->exchange));
+  tick(t, &mark, "waiting for the others' gradients", i);
+  sum->backward += mark - *start;
+  *start = mark;
+  return exchange_wait(&t->exchange);
 }
 
 /* Micro-batches of one round, the `round`-th of each rank; reduced at its end. */
@@ -72,8 +90,8 @@ static Err reduced_round(Train *t, uint32_t i, uint32_t round, bool first, bool 
   double start = progress_clock();
   reducer_finish(t->reducer);
   const Backend *b = &t->backend;
-  if (!b->host && last && is_shared(t))
-    b->put(b, t->g, t->stage, t->t.params.padded * sizeof(float));
+  if (t->exchange.wire) TRY(settle(t, i, &start, sum));
+  if (last && goes_by_host(t)) b->put(b, t->g, t->stage, t->t.params.padded * sizeof(float));
   sum->wait += progress_clock() - start;
   return ERR_OK;
 }

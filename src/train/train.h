@@ -7,6 +7,7 @@
 #include "comm/comm.h"
 #include "decode/beam.h"
 #include "model/config.h"
+#include "train/exchange.h"
 #include "train/optim.h"
 #include "train/schedule.h"
 
@@ -29,6 +30,7 @@ typedef struct {
   float ema; /* what is kept of the mean in a step; 0: no mean */
   bool shard, exchange_bf16, reproducible;
   size_t bucket; /* bytes */
+  Collectives collectives;
   BackendSpec backend;
   uint64_t valid_every, save_every, log_every;
   int keep, patience, samples; /* checkpoints kept; validations without a better BLEU */

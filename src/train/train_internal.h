@@ -40,7 +40,8 @@ typedef struct {
   Tokenizer tokenizer;
   Validator *validator;
   Reducer *reducer;
-  Saver *saver; /* the chief's */
+  Exchange exchange; /* its wire carries gradients where there is one */
+  Saver *saver;      /* the chief's */
   char tokenizer_path[FILE_PATH_MAX];
   /* In the backend's memory: */
   float *w, *g, *e;  /* flat; e: mean of the weights, or NULL */
@@ -82,7 +83,7 @@ NODISCARD Err train_gather_weights(Train *t);
 NODISCARD Err train_step(Train *t, double lr, StepSum *sum, bool *healthy);
 
 /* fit.c: the device of each rank, and what its memory holds. */
-#define FIT_SHARES 8
+#define FIT_SHARES 10
 typedef struct {
   const char *name;
   uint64_t bytes;

@@ -11,6 +11,11 @@
 #include "backend/cuda/cuda.h"
 #include "base/plugin.h"
 
+#ifdef FAKE_WIRE /* built with fake_wire.c */
+#include "backend/wire.h"
+extern const WireTable fake_wire;
+#endif
+
 extern const char trireme_plugin_version[];
 const char trireme_plugin_version[] = PLUGIN_VERSION;
 
@@ -81,6 +86,9 @@ Err trireme_backend_cuda(Backend *b, const CudaSpec *s) {
   b->device = device, b->device_id = (uint64_t)device + 1;
   b->get = get, b->sync = sync_all, b->zero = zero, b->memory = memory;
   b->loss = loss, b->queue_norm2 = queue_norm2, b->adam = adam;
+#ifdef FAKE_WIRE
+  b->wire = &fake_wire;
+#endif
   snprintf(b->about, sizeof b->about, "cuda:%d: a GPU that is none", device);
   return ERR_OK;
 }

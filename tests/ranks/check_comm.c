@@ -292,7 +292,11 @@ static void check_moves(const Case *c, Reducer *q) {
 
 static void check_case(const Case *c) {
   float *g = room(c->n * sizeof *g);
-  ReduceSpec spec = {c->unit, c->bucket, c->bf16, c->shard, c->rounds > 1};
+  ReduceSpec spec = {.unit = c->unit,
+                     .bucket = c->bucket,
+                     .bf16 = c->bf16,
+                     .shard = c->shard,
+                     .rounds = c->rounds > 1};
   Reducer *q;
   CHECK(reducer_new(&q, comm, g, c->n, &spec) == ERR_OK, "%s", err_message());
   check_steps(c, q, g);

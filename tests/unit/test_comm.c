@@ -77,6 +77,52 @@ static void test_rounds_of_one_rank_add_up_in_order(void **state) {
   comm_close(comm, ERR_OK);
 }
 
+typedef struct {
+  size_t list[8], sent;
+} Sent;
+
+static void keep(void *context, size_t bucket) {
+  Sent *s = context;
+  s->list[s->sent++] = bucket;
+}
+
+static void test_buckets_leave_by_another_way(void **state) {
+  (void)state;
+  enum { N = 300 }; /* buckets of 128, 128 and 44 */
+  Comm *comm;
+  Reducer *q;
+  Sent s = {0};
+  size_t off[2];
+  OK(comm_open(&comm, 5));
+  ReduceSpec spec = {.unit = 64, .bucket = 128, .send = keep, .context = &s};
+  OK(reducer_new(&q, comm, NULL, N, &spec)); /* the array is not for it to touch */
+  assert_int_equal(reducer_bytes(q), 0);
+  for (int step = 0; step < 2; step++) {
+    s.sent = 0;
+    reducer_round(q, 1, true, true);
+    reducer_ready(q, 200, N); /* all of the last, part of the second */
+    assert_int_equal(s.sent, 1);
+    reducer_ready(q, 0, 100);
+    assert_int_equal(s.sent, 1);
+    reducer_ready(q, 100, 200);
+    assert_int_equal(s.sent, 3);
+    reducer_finish(q);
+    assert_int_equal(s.sent, 3);
+    assert_true(s.list[0] == 2 && s.list[1] == 0 && s.list[2] == 1);
+  }
+  s.sent = 0; /* a rank with nothing to give keeps that order */
+  reducer_round(q, 1, true, true);
+  reducer_finish(q);
+  assert_true(s.sent == 3 && s.list[0] == 2 && s.list[1] == 0 && s.list[2] == 1);
+  assert_int_equal(reducer_pieces(q), 3);
+  reducer_bucket(q, 2, off);
+  assert_true(off[0] == 256 && off[1] == N);
+  reducer_free(q);
+  comm_waiting(comm, true); /* alone, nobody minds */
+  comm_waiting(comm, false);
+  comm_close(comm, ERR_OK);
+}
+
 static void test_no_memory_is_an_error(void **state) {
   (void)state;
   Comm *comm;
@@ -135,6 +181,7 @@ int main(void) {
       cmocka_unit_test_setup(test_one_rank_alone, no_launcher),
       cmocka_unit_test_setup(test_jobs_run_in_place, no_launcher),
       cmocka_unit_test_setup(test_rounds_of_one_rank_add_up_in_order, no_launcher),
+      cmocka_unit_test_setup(test_buckets_leave_by_another_way, no_launcher),
       cmocka_unit_test_setup(test_no_memory_is_an_error, no_launcher),
       cmocka_unit_test_setup(test_ranks_that_cannot_meet, no_launcher),
       cmocka_unit_test(test_faults_come_when_they_are_due),

@@ -8,6 +8,7 @@
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/memory.h"
+#include "backend/cuda/nccl.h"
 #include "base/mem.h"
 #include "base/plugin.h"
 #include "base/rng.h"
@@ -229,6 +230,7 @@ static void fill_table(Backend *b) {
   b->loss = loss, b->norm2 = norm2, b->queue_norm2 = queue_norm2;
   b->add = add, b->adam = adam;
   b->momentum = momentum, b->ema = ema;
+  b->wire = &nccl_wire;
 }
 
 static void close_gpu(Backend *b) {

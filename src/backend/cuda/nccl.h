@@ -1,0 +1,10 @@
+/* NCCL as a backend's wire. Relies on backend, wire. */
+#ifndef BACKEND_CUDA_NCCL_H
+#define BACKEND_CUDA_NCCL_H
+
+#include "backend/backend.h"
+#include "backend/wire.h"
+
+extern const WireTable nccl_wire;
+
+#endif

@@ -1,0 +1,46 @@
+/* The part of NCCL's binary interface that nccl.c calls, as NVIDIA documents it for
+ * NCCL 2.13 and later: so the plug-in builds without NCCL and runs with any. Relies on
+ * the CUDA runtime's types. */
+#ifndef BACKEND_CUDA_NCCL_ABI_H
+#define BACKEND_CUDA_NCCL_ABI_H
+
+#include <cuda_runtime_api.h>
+#include <stddef.h>
+
+#define NCCL_LIBRARY "libnccl.so.2"
+
+enum { NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7 };
+enum { NCCL_FLOAT = 7, NCCL_BF16 = 9 };
+enum { NCCL_ADD = 0 };
+
+typedef struct NcclComm NcclComm;
+typedef struct {
+  char bytes[128];
+} NcclId;
+
+/* Results, types and operations are enums of C: ints. Counts are elements. */
+typedef struct {
+  int (*GetVersion)(int *version);
+  int (*GetUniqueId)(NcclId *id);
+  int (*CommInitRank)(NcclComm **comm, int size, NcclId id, int rank);
+  int (*CommAbort)(NcclComm *comm);
+  int (*CommGetAsyncError)(NcclComm *comm, int *state);
+  const char *(*GetErrorString)(int result);
+  const char *(*GetLastError)(NcclComm *comm);
+  int (*AllReduce)(const void *from, void *to, size_t n, int type, int op, NcclComm *,
+                   cudaStream_t);
+  int (*Reduce)(const void *from, void *to, size_t n, int type, int op, int root, NcclComm *,
+                cudaStream_t);
+  int (*ReduceScatter)(const void *from, void *to, size_t each, int type, int op, NcclComm *,
+                       cudaStream_t);
+  int (*AllGather)(const void *from, void *to, size_t each, int type, NcclComm *, cudaStream_t);
+  int (*Broadcast)(const void *from, void *to, size_t n, int type, int root, NcclComm *,
+                   cudaStream_t);
+  int (*GroupStart)(void);
+  int (*GroupEnd)(void);
+} Nccl;
+
+/* Version 2.28.3 is 22803; before 2.9 the numbers were shorter. */
+#define NCCL_OLDEST 21300
+
+#endif

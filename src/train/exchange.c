@@ -1,0 +1,211 @@
+/* The choice of a way, and the one that spares the host. Relies on wire, comm. */
+#include "train/exchange.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+
+#define JOINING 600  /* seconds the ranks' GPUs may take to find each other */
+#define TRIAL   4096 /* elements */
+
+/* What a rank says of itself. */
+typedef struct {
+  uint64_t device; /* 0: it has no GPU */
+  int32_t asked, ordered;
+  int32_t version; /* of NCCL; 0: it is not there */
+  int32_t pad;
+} Offer;
+
+static Err gather_offers(const Exchange *x, const Offer *mine, Offer **list) {
+  size_t ranks = (size_t)comm_size(x->comm), *off;
+  TRY(mem_alloc(&off, ranks + 1, sizeof *off));
+  Err err = mem_alloc(list, ranks, sizeof **list);
+  for (size_t r = 0; r <= ranks; r++) off[r] = r * sizeof **list;
+  if (!err) {
+    (*list)[comm_rank(x->comm)] = *mine;
+    comm_allgather(x->comm, "ways", *list, off);
+  }
+  mem_free(off);
+  return err;
+}
+
+/* Why NCCL cannot be had, and what would help; "" if it can. */
+typedef struct {
+  char why[96], remedy[160];
+} Refusal;
+
+static void refuse(Refusal *no, const char *why, const char *remedy) {
+  snprintf(no->why, sizeof no->why, "%s", why);
+  snprintf(no->remedy, sizeof no->remedy, "%s", remedy);
+}
+
+static bool is_shared(const Offer *o, int ranks) {
+  for (int r = 0; r < ranks; r++)
+    for (int q = 0; q < r; q++)
+      if (o[r].device && o[r].device == o[q].device) return true;
+  return false;
+}
+
+static void judge(const Exchange *x, const Offer *o, Refusal *no) {
+  int ranks = comm_size(x->comm);
+  char text[96];
+  *no = (Refusal){0};
+  if (is_shared(o, ranks)) refuse(no, "ranks share a GPU", "start one rank for each GPU");
+  for (int r = 0; r < ranks && !no->why[0]; r++) {
+    if (!o[r].device)
+      refuse(no, "not every rank has a GPU", "ask for --device cuda, one GPU for each rank");
+    else if (o[r].ordered)
+      refuse(no, "--reproducible adds in the order of the micro-batches",
+             "leave --reproducible out");
+    else if (!o[r].version) {
+      snprintf(text, sizeof text, "NCCL is not there for rank %d on %.48s", r,
+               comm_host(x->comm, r));
+      refuse(no, text, "install libnccl2 on every machine");
+    } else if (o[r].version != o[0].version)
+      refuse(no, "the ranks have NCCL in several versions",
+             "install the same libnccl2 on every machine");
+    else if (o[r].asked != o[0].asked)
+      refuse(no, "the ranks were started with different --collectives", "start all alike");
+  }
+}
+
+Err exchange_choose(Exchange *x, Comm *comm, const Backend *b, Collectives asked,
+                    bool ordered) {
+  Refusal no;
+  Offer *list = NULL, mine = {b->device_id, (int32_t)asked, ordered, 0, 0};
+  char about[64] = "", missing[512] = "";
+  bool any = false;
+  *x = (Exchange){.comm = comm};
+  if (comm_size(comm) == 1 && asked != COLLECT_NCCL) return ERR_OK;
+  if (asked != COLLECT_HOST && b->device_id && b->wire &&
+      b->wire->look(about, &mine.version) != ERR_OK)
+    snprintf(missing, sizeof missing, ": %s", err_message());
+  TRY(gather_offers(x, &mine, &list));
+  for (int r = 0; r < comm_size(comm); r++) any = any || list[r].device;
+  judge(x, list, &no);
+  mem_free(list);
+  if (asked == COLLECT_HOST) {
+    if (any)
+      snprintf(x->about, sizeof x->about, "gradients through the host's memory, as asked");
+  } else if (!no.why[0]) {
+    x->table = b->wire;
+    snprintf(x->about, sizeof x->about, "gradients from GPU to GPU by %s", about);
+  } else if (asked == COLLECT_NCCL) {
+    return err_set(ERR_USAGE,
+                   "--collectives nccl cannot be had, as %s%s; %s, or leave it to "
+                   "--collectives auto",
+                   no.why, missing, no.remedy);
+  } else if (any) {
+    snprintf(x->about, sizeof x->about, "gradients through the host's memory, as %s", no.why);
+  }
+  return ERR_OK;
+}
+
+/* Soon first, then seldom: the cores belong to the loader. */
+static void pause_a_little(unsigned turn) {
+  if (turn < 50)
+    sched_yield();
+  else
+    nanosleep(&(struct timespec){.tv_nsec = turn < 1000 ? 10000 : 50000}, NULL);
+}
+
+static Err wait_until(Exchange *x, bool all) {
+  bool made = false, done = false;
+  for (unsigned turn = 0;; turn++) {
+    TRY(x->table->test(x->wire, &made, &done));
+    if (all ? done : made) return ERR_OK;
+    pause_a_little(turn);
+  }
+}
+
+Err exchange_wait_made(Exchange *x) {
+  return wait_until(x, false);
+}
+
+Err exchange_wait(Exchange *x) {
+  comm_waiting(x->comm, true);
+  Err err = wait_until(x, true);
+  comm_waiting(x->comm, false);
+  return err;
+}
+
+/* A sum that everybody knows beforehand. */
+static Err try_out(Exchange *x, const Backend *b) {
+  float here[TRIAL];
+  int ranks = comm_size(x->comm);
+  TRY(b->alloc(b, &x->trial, sizeof here));
+  for (size_t i = 0; i < TRIAL; i++) here[i] = (float)(i % 2 + 1);
+  b->put(b, x->trial, here, sizeof here);
+  x->table->sum(x->wire, x->trial, TRIAL);
+  TRY(exchange_wait(x));
+  TRY(b->get(b, here, x->trial, sizeof here));
+  for (size_t i = 0; i < TRIAL; i++)
+    if (here[i] != (float)ranks * (float)(i % 2 + 1))
+      return err_set(ERR_WORK,
+                     "the GPUs add wrongly: %g is not the sum of %g over %d ranks; try "
+                     "--collectives host, or NCCL_P2P_DISABLE=1",
+                     (double)here[i], (double)(i % 2 + 1), ranks);
+  return ERR_OK;
+}
+
+static void end_wire(void *context) {
+  Exchange *x = context;
+  x->table->abort(x->wire);
+}
+
+Err exchange_open(Exchange *x, const Backend *b, size_t most, bool bf16) {
+  char id[WIRE_ID] = {0};
+  WireSpec spec = {comm_rank(x->comm), comm_size(x->comm), most > TRIAL ? most : TRIAL, bf16};
+  if (!x->table) return ERR_OK;
+  x->backend = b;
+  TRY(mem_alloc(&x->off, (size_t)spec.size + 1, sizeof *x->off));
+  comm_at(x->comm, JOINING, "joining the GPUs");
+  if (spec.rank == 0) TRY(x->table->name(id));
+  comm_broadcast(x->comm, "the GPUs' meeting place", id, sizeof id);
+  TRY(x->table->open(&x->wire, b, id, &spec));
+  comm_at_loss(x->comm, end_wire, x);
+  comm_at(x->comm, JOINING, "trying the GPUs' exchange");
+  return try_out(x, b);
+}
+
+Err exchange_rest(Exchange *x) {
+  if (!x->wire) return ERR_OK;
+  TRY(exchange_wait(x));
+  comm_sum(x->comm, "parting", &(double){0}, 1);
+  return ERR_OK;
+}
+
+void exchange_close(Exchange *x) {
+  if (x->wire) {
+    comm_at_loss(x->comm, NULL, NULL);
+    x->table->close(x->wire);
+  }
+  if (x->trial) x->backend->release(x->backend, x->trial); /* the device is at rest now */
+  mem_free(x->off);
+  *x = (Exchange){0};
+}
+
+void exchange_bind(Exchange *x, Reducer *reducer, float *g, bool shard) {
+  x->reducer = reducer, x->g = g, x->shard = shard;
+}
+
+void exchange_send(void *context, size_t bucket) {
+  Exchange *x = context;
+  int ranks = comm_size(x->comm);
+  reducer_bucket(x->reducer, bucket, x->off);
+  if (x->shard)
+    x->table->scatter(x->wire, x->g, x->off);
+  else
+    x->table->sum(x->wire, x->g + x->off[0], x->off[ranks] - x->off[0]);
+}
+
+void exchange_gather(Exchange *x, float *array) {
+  for (size_t i = 0; i < reducer_pieces(x->reducer); i++) {
+    reducer_bucket(x->reducer, i, x->off);
+    x->table->gather(x->wire, array, x->off);
+  }
+  x->table->join(x->wire);
+}

@@ -1,0 +1,49 @@
+/* Which way gradients take between the ranks: by NCCL from GPU to GPU, where every rank
+ * has a GPU of its own, or through the hosts' memory; and the first way. Relies on
+ * backend (wire), comm (reduce). */
+#ifndef TRAIN_EXCHANGE_H
+#define TRAIN_EXCHANGE_H
+
+#include "backend/backend.h"
+#include "backend/wire.h"
+#include "comm/reduce.h"
+
+typedef enum { COLLECT_AUTO, COLLECT_NCCL, COLLECT_HOST } Collectives;
+
+typedef struct {
+  Comm *comm;
+  const Backend *backend;
+  const WireTable *table; /* NULL: through the host */
+  Wire *wire;
+  bool shard;
+  char about[160]; /* which way and why; "" where there is no choice */
+  float *trial;    /* a small array, on the device */
+  /* What travels: */
+  Reducer *reducer;
+  float *g;
+  size_t *off; /* (ranks + 1) */
+} Exchange;
+
+/* All ranks come to the same choice. `ordered`: sums are made in the order of the micro-
+ * batches, which only the host does. What was asked for and cannot be had is an error. */
+NODISCARD Err exchange_choose(Exchange *x, Comm *comm, const Backend *b, Collectives asked,
+                              bool ordered);
+/* Joins the GPUs, where that was chosen, and tries it. most: elements of the largest
+ * array that will travel at once. */
+NODISCARD Err exchange_open(Exchange *x, const Backend *b, size_t most, bool bf16);
+void exchange_close(Exchange *x); /* harmless when not open */
+/* Before a close in peace: until all ranks are there. */
+NODISCARD Err exchange_rest(Exchange *x);
+
+/* The gradients g and their buckets. */
+void exchange_bind(Exchange *x, Reducer *reducer, float *g, bool shard);
+void exchange_send(void *exchange, size_t bucket); /* a ReduceSpec's send */
+/* Until this rank's device has made what travels; then until it has travelled, which is
+ * waiting for the other ranks. */
+NODISCARD Err exchange_wait_made(Exchange *x);
+NODISCARD Err exchange_wait(Exchange *x);
+/* Every rank's pieces of the flat array to all ranks; what the backend is given next
+ * finds them. */
+void exchange_gather(Exchange *x, float *array);
+
+#endif

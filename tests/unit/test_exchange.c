@@ -1,0 +1,140 @@
+/* The choice of a way for one rank, and a wire that is tried before it is used: it adds
+ * wrongly, breaks, or does not open. Several ranks are in tests/cli/collectives.bats. */
+#include "base/mem.h"
+#include "support.h"
+#include "train/exchange.h"
+
+struct Wire {
+  int pad;
+};
+
+static enum { WELL, WRONG, BROKEN, CLOSED, MISSING } mode;
+static int opened, closed, later;
+
+static Err look(char about[64], int *version) {
+  *version = 0;
+  if (mode == MISSING) return err_set(ERR_WORK, "no library");
+  *version = 1;
+  snprintf(about, 64, "tin cans");
+  return ERR_OK;
+}
+
+static Err name(char id[WIRE_ID]) {
+  memset(id, 7, WIRE_ID);
+  return ERR_OK;
+}
+
+static Err open_wire(Wire **w, const Backend *b, const char id[WIRE_ID], const WireSpec *spec) {
+  (void)b;
+  if (mode == CLOSED) return err_set(ERR_WORK, "nobody is there");
+  assert_true(id[0] == 7 && spec->rank == 0 && spec->size == 1 && spec->most >= 5000);
+  opened++;
+  return mem_alloc(w, 1, sizeof **w);
+}
+
+static void close_wire(Wire *w) {
+  closed++;
+  mem_free(w);
+}
+
+static void abort_wire(Wire *w) {
+  (void)w;
+}
+
+static void sum(Wire *w, float *x, size_t n) {
+  (void)w;
+  later = 3;
+  if (mode == WRONG) x[n - 1] += 1;
+}
+
+static void pieces(Wire *w, float *x, const size_t *off) {
+  (void)w, (void)x, (void)off;
+}
+
+static void join(Wire *w) {
+  (void)w;
+}
+
+static Err test(Wire *w, bool *made, bool *done) {
+  (void)w;
+  if (mode == BROKEN) return err_set(ERR_WORK, "the string is cut");
+  *made = later < 2, *done = later-- <= 0;
+  return ERR_OK;
+}
+
+static const WireTable table = {look, name,   open_wire, close_wire, abort_wire,
+                                sum,  pieces, pieces,    join,       test};
+
+static void test_choices(void **state) {
+  (void)state;
+  Comm *comm;
+  Exchange x;
+  Backend b;
+  unsetenv("OMPI_COMM_WORLD_SIZE");
+  OK(comm_open(&comm, 5));
+  OK(backend_cpu(&b, 1, false));
+  for (int asked = 0; asked < 3; asked++) { /* a CPU: there is no choice, and nothing to say */
+    Err err = exchange_choose(&x, comm, &b, (Collectives)asked, false);
+    assert_int_equal(err, asked == COLLECT_NCCL ? ERR_USAGE : ERR_OK);
+    assert_null(x.table);
+    assert_string_equal(x.about, "");
+    OK(exchange_open(&x, &b, 10, false));
+    OK(exchange_rest(&x));
+    exchange_close(&x);
+  }
+  b.device_id = 5, b.wire = &table, mode = WELL;
+  OK(exchange_choose(&x, comm, &b, COLLECT_AUTO, false)); /* alone: nothing travels */
+  assert_null(x.table);
+  OK(exchange_choose(&x, comm, &b, COLLECT_NCCL, false));
+  assert_ptr_equal(x.table, &table);
+  assert_non_null(strstr(x.about, "by tin cans"));
+  assert_int_equal(exchange_choose(&x, comm, &b, COLLECT_NCCL, true), ERR_USAGE);
+  assert_non_null(strstr(err_message(), "leave --reproducible out"));
+  mode = MISSING;
+  assert_int_equal(exchange_choose(&x, comm, &b, COLLECT_NCCL, false), ERR_USAGE);
+  assert_non_null(strstr(err_message(), "no library; install libnccl2"));
+  comm_close(comm, ERR_OK);
+}
+
+static void test_a_wire_is_tried(void **state) {
+  (void)state;
+  static const char *const said[] = {NULL, "add wrongly: 3 is not the sum of 2 over 1 ranks",
+                                     "the string is cut", "nobody is there"};
+  Comm *comm;
+  Exchange x;
+  Backend b;
+  OK(comm_open(&comm, 5));
+  OK(backend_cpu(&b, 1, false));
+  b.device_id = 5, b.wire = &table;
+  for (int m = WELL; m <= CLOSED; m++) {
+    mode = m, opened = closed = 0;
+    OK(exchange_choose(&x, comm, &b, COLLECT_NCCL, false));
+    Err err = exchange_open(&x, &b, 5000, true);
+    assert_int_equal(err, m == WELL ? ERR_OK : ERR_WORK);
+    if (err) assert_non_null(strstr(err_message(), said[m]));
+    if (!err) OK(exchange_rest(&x));
+    exchange_close(&x);
+    assert_int_equal(opened, m != CLOSED);
+    assert_int_equal(closed, opened);
+    exchange_close(&x); /* harmless */
+  }
+  for (uint64_t n = 1; n < 4; n++) { /* without memory: an error, and nothing is left */
+    mode = WELL, opened = closed = 0;
+    mem_fail_after(n);
+    Err err = exchange_choose(&x, comm, &b, COLLECT_NCCL, false);
+    if (!err) err = exchange_open(&x, &b, 5000, true);
+    mem_fail_after(0);
+    assert_int_equal(err, ERR_WORK);
+    exchange_close(&x);
+    assert_int_equal(closed, opened);
+  }
+  comm_close(comm, ERR_OK);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_choices),
+      cmocka_unit_test(test_a_wire_is_tried),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

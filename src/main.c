@@ -62,13 +62,15 @@ static const OptVerb verbs[] = {
     {.name = "bench",
      .summary = "how fast this machine does a part of the work",
      .usage = "reader DIR | train --lengths FILE [--preset NAME] | translate --lengths FILE "
-              "[--preset NAME]",
+              "[--preset NAME] | allreduce",
      .about = "reader: how many tokens a second come out of a data set as packed batches. "
               "train: steps of a model with random weights on sentences of the lengths in a "
-              "file, source and target a line. translate: beam search on the same.",
+              "file, source and target a line. translate: beam search on the same. "
+              "allreduce: the ranks add up arrays, as training does it with gradients.",
      .examples = "  trireme bench reader data/demo --batch-tokens 25600\n"
                  "  trireme bench train --lengths lengths.tsv --preset small --batch-tokens "
-                 "2048\n",
+                 "2048\n"
+                 "  mpirun -n 2 trireme bench allreduce\n",
      .operands = "the name of a bench",
      .min_operands = 1,
      .max_operands = 2,

@@ -1,4 +1,4 @@
-/* trireme bench: how fast this machine does a part of the work. So far: reader,
+/* trireme bench: how fast this machine does a part of the work; here reader,
  * the packed batches of a data set. Relies on data/batch. */
 #include <jansson.h>
 #include <stdio.h>
@@ -86,6 +86,8 @@ Err cmd_bench(OptSet *opts) {
   if (strcmp(what, "reader") == 0) return bench_reader(opts);
   if (strcmp(what, "train") == 0) return bench_train(opts);
   if (strcmp(what, "translate") == 0) return bench_translate(opts);
-  return err_set(ERR_USAGE, "there is no bench '%s'; there are: reader, train, translate",
+  if (strcmp(what, "allreduce") == 0) return bench_allreduce(opts);
+  return err_set(ERR_USAGE,
+                 "there is no bench '%s'; there are: reader, train, translate, allreduce",
                  what);
 }

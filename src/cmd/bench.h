@@ -14,5 +14,6 @@ NODISCARD Err bench_read_lengths(Lengths *l, const char *path);
 
 NODISCARD Err bench_train(const OptSet *opts);
 NODISCARD Err bench_translate(const OptSet *opts);
+NODISCARD Err bench_allreduce(const OptSet *opts);
 
 #endif

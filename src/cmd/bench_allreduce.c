@@ -1,0 +1,191 @@
+/* trireme bench allreduce: how fast the ranks add up an array of each size, the way
+ * training does it here. Relies on train/exchange, comm/reduce. */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "cmd/bench.h"
+#include "cmd/cmd.h"
+#include "train/exchange.h"
+
+#define LEAST ((size_t)4096) /* bytes; each size is four times the one before */
+#define UNIT  16             /* elements that stay together */
+#define SIZES 16
+
+typedef struct {
+  size_t bytes;
+  double seconds; /* for one sum, the mean of the ranks */
+  int times;
+} Timing;
+
+typedef struct {
+  Comm *comm;
+  Backend b;
+  Exchange x;
+  int ranks;
+  float *there, *here; /* the array in the backend's memory and in the program's */
+  Timing size[SIZES];
+  size_t sizes;
+} Bench;
+
+/* One way to add up n elements; `reducer` is NULL where a wire does it. */
+static Err add_up(Bench *q, Reducer *reducer, size_t n) {
+  const Backend *b = &q->b;
+  if (!reducer) {
+    q->x.table->sum(q->x.wire, q->there, n);
+    return exchange_wait(&q->x);
+  }
+  if (!b->host) TRY(b->get(b, q->here, q->there, n * sizeof(float)));
+  reducer_round(reducer, q->ranks, true, true);
+  reducer_ready(reducer, 0, n);
+  reducer_finish(reducer);
+  if (b->host) return ERR_OK;
+  b->put(b, q->there, q->here, n * sizeof(float));
+  return b->sync(b);
+}
+
+/* Small whole numbers: their sums are exact in any order. */
+static float number(int rank, size_t i) {
+  return (float)((i * 7 + (size_t)rank * 3) % 61);
+}
+
+static Err check(Bench *q, Reducer *reducer, size_t n) {
+  const Backend *b = &q->b;
+  for (size_t i = 0; i < n; i++) q->here[i] = number(comm_rank(q->comm), i);
+  if (!b->host) b->put(b, q->there, q->here, n * sizeof(float));
+  TRY(add_up(q, reducer, n));
+  if (!b->host) TRY(b->get(b, q->here, q->there, n * sizeof(float)));
+  for (size_t i = 0; i < n; i++) {
+    float want = 0;
+    for (int r = 0; r < q->ranks; r++) want += number(r, i);
+    if (q->here[i] != want)
+      return err_set(ERR_WORK, "element %zu of %zu is %g after the sum and should be %g", i, n,
+                     (double)q->here[i], (double)want);
+  }
+  return ERR_OK;
+}
+
+/* For about so many seconds; all ranks as often. */
+static Err measure(Bench *q, Reducer *reducer, size_t n, double seconds, Timing *t) {
+  double start = progress_clock(), mean;
+  TRY(add_up(q, reducer, n));
+  mean = progress_clock() - start;
+  comm_sum(q->comm, "time", &mean, 1);
+  mean /= q->ranks;
+  t->times = (int)fmin(fmax(seconds / fmax(mean, 1e-7), 1), 1e5);
+  start = progress_clock();
+  for (int i = 0; i < t->times; i++) {
+    TRY(add_up(q, reducer, n));
+    comm_at(q->comm, 60, "a sum of %zu bytes", n * sizeof(float));
+  }
+  t->seconds = (progress_clock() - start) / t->times;
+  comm_sum(q->comm, "time", &t->seconds, 1);
+  t->seconds /= q->ranks;
+  return ERR_OK;
+}
+
+static Err run_size(Bench *q, size_t bytes, double seconds) {
+  size_t n = bytes / sizeof(float);
+  Reducer *reducer = NULL;
+  Timing *t = &q->size[q->sizes++];
+  t->bytes = bytes;
+  comm_at(q->comm, 600, "a sum of %zu bytes", bytes);
+  if (!q->x.wire)
+    TRY(reducer_new(&reducer, q->comm, q->here, n, &(ReduceSpec){.unit = UNIT, .bucket = n}));
+  Err err = check(q, reducer, n);
+  if (!err) q->b.zero(&q->b, q->there, bytes); /* so that nothing overflows */
+  if (!err) err = measure(q, reducer, n, seconds, t);
+  reducer_free(reducer);
+  return err;
+}
+
+/* Bytes a link carries for each byte summed, if none carries more than it must. */
+static double share(const Bench *q) {
+  return 2.0 * (q->ranks - 1) / q->ranks;
+}
+
+static const char *way(const Bench *q) {
+  return q->x.wire ? "nccl" : q->b.host ? "host" : "host, from a GPU";
+}
+
+static void show(const Bench *q) {
+  char bytes[32];
+  printf("%s; %s%s%s\n", q->b.about, comm_about(q->comm), q->x.about[0] ? ", " : "",
+         q->x.about);
+  if (q->ranks == 1) printf("One rank: nothing travels, and these are the costs of that.\n");
+  printf("%10s %12s %12s %12s\n", "size", "time (us)", "sum (GB/s)", "bus (GB/s)");
+  for (size_t i = 0; i < q->sizes; i++) {
+    const Timing *t = &q->size[i];
+    double rate = (double)t->bytes / t->seconds / 1e9;
+    printf("%10s %12.1f %12.3f %12.3f\n", str_of_bytes(bytes, t->bytes), 1e6 * t->seconds, rate,
+           rate * share(q));
+  }
+}
+
+static Err show_json(const Bench *q) {
+  json_t *list = json_array();
+  for (size_t i = 0; i < q->sizes; i++) {
+    const Timing *t = &q->size[i];
+    double rate = (double)t->bytes / t->seconds / 1e9;
+    json_array_append_new(
+        list, json_pack("{s:I, s:f, s:i, s:f, s:f}", "bytes", (json_int_t)t->bytes, "us",
+                        1e6 * t->seconds, "times", t->times, "sum_gb_s", rate, "bus_gb_s",
+                        rate * share(q)));
+  }
+  json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:i, s:o}", "bench", "allreduce", "way", way(q),
+                        "backend", q->b.about, "about", comm_about(q->comm), "ranks", q->ranks,
+                        "sizes", list);
+  if (!j) return err_set(ERR_WORK, "out of memory");
+  json_dumpf(j, stdout, JSON_REAL_PRECISION(6));
+  putchar('\n');
+  json_decref(j);
+  return ERR_OK;
+}
+
+static Err run(Bench *q, const OptSet *opts) {
+  static const char *const ways[] = {"auto", "nccl", "host"};
+  const Backend *b = &q->b;
+  size_t most = (size_t)opt_count(opts, "largest"), sizes = 0;
+  int asked = COLLECT_AUTO;
+  BackendSpec spec = {opt_text(opts, "device"), opt_text(opts, "precision"),
+                      (int)opt_count(opts, "threads")};
+  while (asked < COLLECT_HOST && strcmp(opt_text(opts, "collectives"), ways[asked]) != 0)
+    asked++;
+  if (!spec.threads) spec.threads = comm_threads(q->comm);
+  TRY(backend_open_turn(&q->b, &spec, comm_local_rank(q->comm)));
+  TRY(exchange_choose(&q->x, q->comm, b, (Collectives)asked, false));
+  TRY(exchange_open(&q->x, b, most / sizeof(float), false));
+  TRY(b->alloc(b, &q->there, most));
+  q->here = q->there;
+  if (!b->host) TRY(mem_alloc_aligned(&q->here, most));
+  for (size_t bytes = LEAST; bytes <= most && sizes < SIZES; bytes *= 4) sizes++;
+  for (size_t i = 0; i < sizes; i++)
+    TRY(run_size(q, LEAST << 2 * i, opt_real(opts, "time") / (double)sizes));
+  if (comm_rank(q->comm) == 0 && opt_flag(opts, "json"))
+    TRY(show_json(q));
+  else if (comm_rank(q->comm) == 0)
+    show(q);
+  return exchange_rest(&q->x);
+}
+
+Err bench_allreduce(const OptSet *opts) {
+  Bench *q;
+  TRY(mem_alloc(&q, 1, sizeof *q));
+  Err err = comm_open(&q->comm, 6);
+  if (!err) {
+    cmd_introduce(q->comm);
+    q->ranks = comm_size(q->comm);
+    err = run(q, opts);
+    exchange_close(&q->x);
+    if (q->here != q->there) mem_free(q->here);
+    if (q->there) q->b.release(&q->b, q->there);
+    backend_close(&q->b);
+  }
+  comm_close(q->comm, err);
+  mem_free(q);
+  return err;
+}

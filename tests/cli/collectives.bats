@@ -1,0 +1,161 @@
+#!/usr/bin/env bats
+# How gradients travel from GPU to GPU, without one: a plug-in whose GPUs are this CPU,
+# joined by a wire that is shared memory. And bench allreduce, as a user meets it.
+
+load ../ranks/support
+
+setup_file() {
+  make_set
+  mkdir "$BATS_FILE_TMPDIR/plugins"
+  if has_mpi; then ln -s "$TRIREME_PLUGIN_PATH/libtrireme-mpi.so" "$BATS_FILE_TMPDIR/plugins/"; fi
+  root=$BATS_TEST_DIRNAME/../..
+  ${CC:-cc} -std=c11 -O1 -shared -fPIC -D_GNU_SOURCE -DFAKE_WIRE \
+    -DTRIREME_VERSION='"'"$("$TRIREME" --version | sed 's/^trireme \([0-9.]*\).*/\1/')"'"' \
+    -I"$root/src" -o "$BATS_FILE_TMPDIR/plugins/libtrireme-cuda.so" "$root/tests/device/fake_cuda.c" \
+    "$root/tests/device/fake_wire.c" -lrt
+}
+
+setup() {
+  T=$BATS_TEST_TMPDIR
+  export TRIREME_PLUGIN_PATH="$BATS_FILE_TMPDIR/plugins" FAKE_GPUS=4
+}
+
+# say N RUN [OPTION…]: like train, on GPUs, and not quiet.
+say() {
+  local n=$1 run=$2
+  shift 2
+  with "$n" timeout -k 5 100 "$TRIREME" train --data "$SET" --run "$run" "${MODEL[@]}" --device cuda "$@" 2>&1
+}
+
+# one_error TEXT: the output has one line from the program that is an error, with this.
+one_error() {
+  [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ] && grep -q "^trireme: .*$1" <<< "$output" || { echo "$output"; false; }
+}
+
+@test "the wire and the host: the same sums, sharded or not, in fp32 and bf16, in small buckets and one" {
+  need_mpi
+  for n in 2 3; do
+    for way in "" "--shard-optimizer" "--exchange bf16" "--shard-optimizer --exchange bf16" "--bucket-size 16k" \
+      "--bucket-size 1M --shard-optimizer" "--micro-batches 4 --ema 0.9 --shard-optimizer"; do
+      name=$n${way//[^a-z0-9]/}
+      run say $n "$T/host$name" --steps 6 --clip 0.5 $way --collectives host
+      [ "$status" -eq 0 ] || { echo "$output"; false; }
+      [[ "$output" =~ "gradients through the host's memory, as asked" ]]
+      run say $n "$T/wire$name" --steps 6 --clip 0.5 $way
+      [ "$status" -eq 0 ] || { echo "$output"; false; }
+      [[ "$output" =~ "gradients from GPU to GPU by a wire that is none" ]]
+      same_state "$T/host$name" "$T/wire$name"
+    done
+    ! cmp -s "$T/wire$n/checkpoints/latest/weights.safetensors" "$T/wire${n}exchangebf16/checkpoints/latest/weights.safetensors"
+  done
+  # Resumed the other way.
+  run say 2 "$T/host2" --resume --steps 9 --collectives nccl
+  [ "$status" -eq 0 ]
+  run say 2 "$T/wire2" --resume --steps 9 --collectives host
+  [ "$status" -eq 0 ]
+  same_state "$T/host2" "$T/wire2"
+}
+
+@test "one rank takes the wire only where that is asked, and the bits are the same" {
+  run say 1 "$T/plain" --steps 5
+  [ "$status" -eq 0 ]
+  [[ ! "$output" =~ "GPU to GPU" ]]
+  run say 1 "$T/wire" --steps 5 --collectives nccl --shard-optimizer
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "gradients from GPU to GPU" ]]
+  same_state "$T/plain" "$T/wire"
+}
+
+@test "auto says why the host is taken; nccl by name is had or is an error with a remedy" {
+  need_mpi
+  # what TEXT REMEDY [OPTION…]
+  what() {
+    local text=$1 remedy=$2
+    shift 2
+    run say 2 "$T/dry" --dry-run "$@"
+    [ "$status" -eq 0 ] || { echo "$output"; return 1; }
+    grep -q "^ranks .*gradients through the host's memory, as $text" <<< "$output" || { echo "$output"; return 1; }
+    run say 2 "$T/dry" --dry-run "$@" --collectives nccl
+    [ "$status" -ne 0 ]
+    one_error "collectives nccl cannot be had, as $text.*$remedy"
+  }
+  FAKE_GPUS=1 what 'ranks share a GPU' 'one rank for each GPU'
+  what '--reproducible adds in the order' 'leave --reproducible out' --reproducible
+  FAKE_WIRE_MISSING=1 what 'NCCL is not there for rank 1 on' 'install libnccl2'
+  FAKE_WIRE_MISSING='' what 'NCCL is not there for rank 0 on' 'asked to be missing; install libnccl2'
+  run say 2 "$T/dry" --dry-run --device cpu --collectives nccl
+  one_error 'not every rank has a GPU; ask for --device cuda'
+  run say 2 "$T/dry" --dry-run --device cpu
+  [ "$status" -eq 0 ]
+  [[ ! "$output" =~ "through the host's" ]]
+  run "$TRIREME" train --data "$SET" --run "$T/dry" --collectives mpi
+  [ "$status" -eq 2 ]
+}
+
+@test "a rank that dies or hangs while others wait for its gradients: one line, soon" {
+  need_mpi
+  for what in die hang; do # a note of where it was may come too late from one that dies
+    rm -f "$T/aborted"
+    FAKE_WIRE_ABORTED=$T/aborted TRIREME_FAULT=$what:3:1 run say 2 "$T/$what" --steps 20 --silence 2s
+    [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
+    one_error "rank 1 on .* has died .*\|rank 1 on .* has not moved for .* it was at step 3"
+    [ "$(head -n 1 "$T/aborted")" -eq 0 ] # what rank 0 had under way was ended
+  done
+}
+
+@test "a wire that breaks, or from which nothing comes, ends the run with one line" {
+  need_mpi
+  FAKE_WIRE_FAIL=20 run say 2 "$T/fail" --steps 200
+  [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
+  one_error "rank 1 on .*the wire broke"
+  FAKE_WIRE_STUCK=20 run say 2 "$T/stuck" --steps 200 --silence 1s
+  [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
+  one_error "every rank has been waiting for the others for 1[0-9] s, at step [0-9]*, micro-batch"
+}
+
+@test "after the first step nothing is allocated on the wire either" {
+  need_mpi
+  run say 2 "$T/two" --steps 12 --shard-optimizer
+  [ "$(figures allocations "$T/two" | tail -n +2 | sort -u)" = 0 ]
+}
+
+# rows: the sizes in the JSON of a bench, checked for what every line must have.
+rows() {
+  perl -MJSON::PP -e 'undef $/; $j = decode_json(<STDIN>); $n = $j->{ranks}; print "$j->{way} $n\n";
+    for (@{$j->{sizes}}) {
+      die "no time" unless $_->{us} > 0 && $_->{times} > 0;
+      die "sum" unless abs($_->{sum_gb_s} * $_->{us} * 1e3 / $_->{bytes} - 1) < 1e-3;
+      die "bus" unless abs($_->{bus_gb_s} - $_->{sum_gb_s} * 2 * ($n - 1) / $n) <= 1e-3 * $_->{sum_gb_s};
+      print "$_->{bytes}\n" }'
+}
+
+@test "bench allreduce on the CPU: right sums, times, bandwidths" {
+  need_mpi
+  run bash -c 'mpirun -n 2 "$TRIREME" bench allreduce --device cpu --largest 256k --time 0.3s --json --quiet 2> /dev/null'
+  [ "$status" -eq 0 ]
+  [ "$(rows <<< "$output")" = "$(printf 'host 2\n4096\n16384\n65536\n262144')" ]
+  run mpirun -n 3 "$TRIREME" bench allreduce --device cpu --largest 16k --time 0.1s
+  [ "$status" -eq 0 ]
+  [ "$(grep -c 'kB' <<< "$output")" -eq 2 ]
+  [[ "$output" =~ "3 ranks on 1 host" && "$output" =~ "bus (GB/s)" ]]
+}
+
+@test "bench allreduce with one rank says that nothing travels" {
+  run "$TRIREME" bench allreduce --device cpu --largest 16k --time 0.05s
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "One rank: nothing travels" ]]
+  [ "$("$TRIREME" bench allreduce --device cpu --largest 4k --time 0.05s --json | rows)" = "$(printf 'host 1\n4096')" ]
+}
+
+@test "bench allreduce takes the ways of training" {
+  need_mpi
+  json() { mpirun -n 2 "$TRIREME" bench allreduce --device cuda --largest 64k --time 0.2s --json --quiet "$@" 2> /dev/null | rows; }
+  [ "$(json | head -n 1)" = "nccl 2" ]
+  [ "$(json --collectives host | head -n 1)" = "host, from a GPU 2" ]
+  run "$TRIREME" bench allreduce --device cpu --collectives nccl
+  [ "$status" -eq 2 ]
+  [[ "$output" =~ "not every rank has a GPU" ]]
+  run "$TRIREME" bench allreduces
+  [ "$status" -eq 2 ]
+  [[ "$output" =~ "allreduce" ]]
+}

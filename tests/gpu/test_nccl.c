@@ -1,0 +1,207 @@
+/* NCCL with one rank on the GPU of this machine: every operation leaves the data as it is,
+ * in order with the compute stream, and giving up returns. Skips where libnccl is missing;
+ * returns 77 where there is no GPU. Relies on the plug-in, which TRIREME_PLUGIN_PATH must
+ * tell. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backend/backend.h"
+#include "backend/cuda/nccl_abi.h"
+#include "backend/wire.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "train/exchange.h"
+
+/* Where NCCL's header is, the hand-made interface must agree with it. */
+#ifdef __has_include
+#if __has_include(<nccl.h>)
+#include <nccl.h>
+_Static_assert((int)ncclSuccess == (int)NCCL_SUCCESS, "success");
+_Static_assert((int)ncclInProgress == (int)NCCL_IN_PROGRESS, "in progress");
+_Static_assert((int)ncclFloat32 == (int)NCCL_FLOAT, "float");
+_Static_assert((int)ncclBfloat16 == (int)NCCL_BF16, "bf16");
+_Static_assert((int)ncclSum == (int)NCCL_ADD, "sum");
+_Static_assert(sizeof(ncclUniqueId) == sizeof(NcclId), "id");
+_Static_assert(sizeof(ncclResult_t) == sizeof(int), "results are ints");
+#endif
+#endif
+
+enum { N = 3 << 20 };
+
+static Backend b;
+static float *there, *here;
+
+static void ok(Err err) {
+  if (err) fail_msg("%s", err_message());
+}
+
+static void need_nccl(void) {
+  char about[64];
+  int version;
+  if (b.wire->look(about, &version) == ERR_OK) return;
+  printf("skip: %s\n", err_message());
+  skip();
+}
+
+static float number(size_t i) {
+  return (float)(i % 8191) * 0.37f - 900;
+}
+
+/* What bf16 makes of it: the upper half, ties to even. */
+static float rounded(float x) {
+  uint32_t u;
+  memcpy(&u, &x, sizeof u);
+  u = (u + 0x7fffu + (u >> 16 & 1u)) & 0xffff0000u;
+  memcpy(&x, &u, sizeof x);
+  return x;
+}
+
+static Wire *open_wire(bool bf16) {
+  char id[WIRE_ID];
+  Wire *w;
+  ok(b.wire->name(id));
+  ok(b.wire->open(&w, &b, id, &(WireSpec){0, 1, N, bf16}));
+  return w;
+}
+
+/* Until it is done, half a minute at most. */
+static void wait_for(Wire *w) {
+  double start = progress_clock();
+  bool made = false, done = false;
+  while (!done) {
+    ok(b.wire->test(w, &made, &done));
+    assert_true(!done || made);
+    assert_true(progress_clock() - start < 30);
+  }
+}
+
+static void fill(void) {
+  for (size_t i = 0; i < N; i++) here[i] = number(i);
+  b.put(&b, there, here, N * sizeof *here);
+}
+
+static void check(size_t begin, size_t end, bool bf16, float times) {
+  memset(here, 0, N * sizeof *here);
+  ok(b.get(&b, here, there, N * sizeof *here));
+  for (size_t i = 0; i < N; i++) {
+    float x = number(i) * times, want = bf16 && i >= begin && i < end ? rounded(x) : x;
+    if (here[i] != want)
+      fail_msg("element %zu is %g and should be %g", i, (double)here[i], (double)want);
+  }
+}
+
+static void test_operations(void **state) {
+  (void)state;
+  need_nccl();
+  for (int bf16 = 0; bf16 < 2; bf16++) {
+    Wire *w = open_wire(bf16);
+    size_t off[2] = {4096, N - 1000};
+    fill();
+    b.wire->sum(w, there + 4096, N - 5096);
+    wait_for(w);
+    check(4096, N - 1000, bf16, 1);
+    fill();
+    b.wire->scatter(w, there, off);
+    wait_for(w);
+    check(4096, N - 1000, bf16, 1);
+    fill();
+    b.wire->gather(w, there, off);
+    wait_for(w);
+    check(0, 0, false, 1);
+    b.wire->close(w);
+  }
+}
+
+/* Behind what came before it, before what is joined to it; many buckets at once. */
+static void test_order(void **state) {
+  (void)state;
+  need_nccl();
+  Wire *w = open_wire(false);
+  float *copy;
+  ok(b.alloc(&b, &copy, N * sizeof *copy));
+  for (int turn = 0; turn < 20; turn++) {
+    b.zero(&b, there, N * sizeof *there);
+    b.zero(&b, copy, N * sizeof *copy);
+    fill();
+    b.add(&b, there, there, 1, N); /* twice the number, when the sums begin */
+    for (size_t at = 0; at < N; at += N / 12) b.wire->sum(w, there + at, N / 12);
+    b.wire->join(w);
+    b.copy(&b, copy, there, N * sizeof *copy);
+    b.zero(&b, there, N * sizeof *there);
+    ok(b.get(&b, here, copy, N * sizeof *here));
+    for (size_t i = 0; i < N; i++)
+      if (here[i] != 2 * number(i))
+        fail_msg("turn %d: element %zu is %g", turn, i, (double)here[i]);
+    wait_for(w);
+  }
+  b.release(&b, copy);
+  b.wire->close(w);
+}
+
+static void test_abort(void **state) {
+  (void)state;
+  need_nccl();
+  double start = progress_clock();
+  bool made, done;
+  Wire *w = open_wire(false);
+  fill();
+  b.wire->sum(w, there, N);
+  b.wire->abort(w);
+  b.wire->abort(w);
+  ok(b.wire->test(w, &made, &done)); /* who gave up says why, not this */
+  assert_false(done);
+  b.wire->close(w);
+  ok(b.sync(&b));
+  w = open_wire(false); /* the GPU is as good as before */
+  fill();
+  b.wire->sum(w, there, N);
+  wait_for(w);
+  check(0, 0, false, 1);
+  b.wire->close(w);
+  assert_true(progress_clock() - start < 60);
+}
+
+static void test_exchange(void **state) {
+  (void)state;
+  need_nccl();
+  Comm *comm;
+  Exchange x;
+  ok(comm_open(&comm, 6));
+  ok(exchange_choose(&x, comm, &b, COLLECT_NCCL, false));
+  print_message("%s\n", x.about);
+  ok(exchange_open(&x, &b, N, true));
+  ok(exchange_rest(&x));
+  exchange_close(&x);
+  comm_close(comm, ERR_OK);
+}
+
+int main(void) {
+  if (!file_exists("/proc/driver/nvidia/version") && !file_exists("/dev/nvidiactl")) {
+    printf("cannot run: this machine has no NVIDIA GPU\n");
+    return 77;
+  }
+  if (backend_open(&b, &(BackendSpec){"cuda", "bf16", 1})) {
+    printf("there is a GPU, but: %s\n", err_message());
+    return 1;
+  }
+  if (mem_alloc_aligned(&here, N * sizeof *here) || b.alloc(&b, &there, N * sizeof *there))
+    return 1;
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_operations),
+      cmocka_unit_test(test_order),
+      cmocka_unit_test(test_abort),
+      cmocka_unit_test(test_exchange),
+  };
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  b.release(&b, there);
+  mem_free(here);
+  backend_close(&b);
+  return failed;
+}

@@ -8,7 +8,8 @@ struct Wire {
   int pad;
 };
 
-static enum { WELL, WRONG, BROKEN, CLOSED, MISSING } mode;
+typedef enum { WELL, WRONG, BROKEN, CLOSED, MISSING } Mode;
+static Mode mode;
 static int opened, closed, later;
 
 static Err look(char about[64], int *version) {
@@ -106,7 +107,7 @@ static void test_a_wire_is_tried(void **state) {
   OK(comm_open(&comm, 5));
   OK(backend_cpu(&b, 1, false));
   b.device_id = 5, b.wire = &table;
-  for (int m = WELL; m <= CLOSED; m++) {
+  for (Mode m = WELL; m <= CLOSED; m++) {
     mode = m, opened = closed = 0;
     OK(exchange_choose(&x, comm, &b, COLLECT_NCCL, false));
     Err err = exchange_open(&x, &b, 5000, true);

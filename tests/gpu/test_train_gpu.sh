@@ -111,6 +111,18 @@ check 'stopped and resumed on the GPU: the same bits' stopped
 scaled() { train scaled --device cuda --steps 200 --loss-scale dynamic && near scaled gpu 1e-4; }
 check 'a scaled loss changes nothing in fp32' scaled
 
+# Through NCCL, by which one rank's gradients come back as they left.
+if train none --dry-run --device cuda --collectives nccl > "$T/said" 2>&1; then
+  wired() { train wired --device cuda --steps 200 --collectives nccl --bucket-size 64k && same wired third; }
+  check 'one rank through NCCL: the same bits' wired
+  pieces() { train pieces --device cuda --steps 200 --collectives nccl --bucket-size 64k --shard-optimizer && same pieces third; }
+  check 'one rank through NCCL, a sharded optimiser: the same bits' pieces
+  narrow() { train narrow --device cuda --steps 200 --collectives nccl --exchange bf16 && near narrow gpu 0.02; }
+  check 'one rank through NCCL in bf16: about the losses' narrow
+else
+  echo "left out: NCCL: $(tail -n 1 "$T/said")"
+fi
+
 # Ranks on this GPU; their gradients meet in the host's memory.
 if command -v mpirun > /dev/null && [ -f "$build/libtrireme-mpi.so" ]; then
   one() { train one --device cuda --steps 60 --reproducible; }

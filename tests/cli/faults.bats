@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # What goes wrong in long runs, on purpose: ranks that die, hang or stop, numbers that
-# are none, a process killed anywhere, a disk that is full.
+# are none, a process killed anywhere, a disk that is full. To be run alone: it has ten
+# seconds for what it finds.
 
 load ../ranks/support
 
@@ -40,6 +41,12 @@ until_step() {
   return 1
 }
 
+# until_known NAME: until every rank has told the others that it is at work.
+until_known() {
+  until_step "$1" 20
+  sleep 1 # notes are sent five times a second
+}
+
 # ended NAME CHILD RANK WORDS: within ten seconds, not with 0, and with one line that
 # names the rank, its host, what became of it and where it was.
 ended() {
@@ -69,7 +76,7 @@ pid_of() {
     ended "die$rank" $child $rank "has died"
   done
   start killed
-  until_there "$T/killed/metrics.jsonl"
+  until_known killed
   kill -9 "$(pid_of killed 0)"
   ended killed $child 0 "has died"
 }
@@ -83,7 +90,7 @@ pid_of() {
   until_step hang1 5
   until_step hang0 5
   start stop2
-  until_there "$T/stop2/metrics.jsonl"
+  until_known stop2
   victim=$(pid_of stop2 2)
   kill -STOP "$victim"
   stop2=$child

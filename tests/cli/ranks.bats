@@ -220,7 +220,8 @@ one_error() {
 @test "memcheck finds nothing in a training" {
   command -v valgrind > /dev/null || skip "valgrind is not installed"
   if is_sanitized; then skip "a sanitizer is at work already"; fi
-  OMP_NUM_THREADS=1 run valgrind --quiet --error-exitcode=9 --suppressions="$BATS_TEST_DIRNAME/../valgrind.supp" --leak-check=full --errors-for-leak-kinds=definite --show-leak-kinds=definite \
-    "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --quiet --steps 2 --micro-batches 1
+  # A look for GPUs would bring in what the loader and CUDA's libraries do with memory.
+  OMP_NUM_THREADS=1 run valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --show-leak-kinds=definite \
+    "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --device cpu --quiet --steps 2 --micro-batches 1
   [ "$status" -eq 0 ] || { echo "$output"; false; }
 }

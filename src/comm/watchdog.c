@@ -31,6 +31,25 @@ void comm_end_all(Comm *c) {
   _exit(ERR_WORK); /* should the launcher not do it */
 }
 
+static void tell(Comm *c, int r, const Note *note) {
+  Peer *p = &c->peer[r];
+  bool over = false;
+  if (p->sending && (c->carrier->test(&p->send, &over) || !over)) return;
+  p->out = *note;
+  p->sending = c->carrier->send(r, TAG_NOTE, &p->out, sizeof p->out, &p->send) == NULL;
+}
+
+/* That this rank fails, and says itself why. */
+static void tell_all(Comm *c) {
+  Note note = c->here;
+  note.kind = NOTE_FAILED;
+  for (int turn = 0; turn < 20; turn++) { /* each send may wait for the one before */
+    for (int r = 0; r < c->size; r++)
+      if (r != c->rank) tell(c, r, &note);
+    nap(0.01);
+  }
+}
+
 void comm_die(Comm *c, const char *fmt, ...) {
   char text[768];
   va_list args;
@@ -38,6 +57,7 @@ void comm_die(Comm *c, const char *fmt, ...) {
   vsnprintf(text, sizeof text, fmt, args);
   va_end(args);
   log_error("%s", text);
+  tell_all(c);
   comm_end_all(c);
 }
 
@@ -59,18 +79,6 @@ void watchdog_begin(Comm *c) {
   }
 }
 
-/* The lowest rank left speaks; the others give it time to, then do. */
-static void lost(Comm *c, int r, const char *what) {
-  const Peer *p = &c->peer[r];
-  bool first = true;
-  for (int q = 0; q < c->rank; q++) first = first && q == r;
-  if (!first) nap(3);
-  comm_die(c,
-           "rank %d on %s %s; it was at %s. The run ends; continue it from the last "
-           "checkpoint with --resume",
-           r, p->who.host[0] ? p->who.host : "an unknown host", what, p->note.place);
-}
-
 static void hear(Comm *c, int r, double now) {
   Peer *p = &c->peer[r];
   bool over = false;
@@ -88,12 +96,23 @@ static void hear(Comm *c, int r, double now) {
   }
 }
 
-static void tell(Comm *c, int r, const Note *note) {
-  Peer *p = &c->peer[r];
-  bool over = false;
-  if (p->sending && (c->carrier->test(&p->send, &over) || !over)) return;
-  p->out = *note;
-  p->sending = c->carrier->send(r, TAG_NOTE, &p->out, sizeof p->out, &p->send) == NULL;
+/* Time for another rank to speak for all. */
+static void give_way(Comm *c) {
+  nap(3);
+  for (int r = 0; r < c->size; r++)
+    if (r != c->rank) hear(c, r, progress_clock());
+}
+
+/* The lowest rank left speaks; the others give it time to, then do. */
+static void lost(Comm *c, int r, const char *what) {
+  const Peer *p = &c->peer[r];
+  bool first = true;
+  for (int q = 0; q < c->rank; q++) first = first && q == r;
+  if (!first) give_way(c);
+  comm_die(c,
+           "rank %d on %s %s; it was at %s. The run ends; continue it from the last "
+           "checkpoint with --resume",
+           r, p->who.host[0] ? p->who.host : "an unknown host", what, p->note.place);
 }
 
 static bool is_gone(const Comm *c, const Peer *p) {
@@ -134,7 +153,7 @@ static void judge_all(Comm *c, const Note *here, bool busy, double now) {
   if (!all || moves != c->moves) c->stuck = all ? now : 0;
   c->moves = all ? moves : 0;
   if (!all || now - c->stuck < STUCK * c->silence) return;
-  if (c->rank) nap(3); /* rank 0 says it for all */
+  if (c->rank) give_way(c); /* to rank 0 */
   comm_die(c,
            "every rank has been waiting for the others for %.0f s, at %s. The run ends; "
            "continue it from the last checkpoint with --resume, and if this comes again with "
@@ -175,16 +194,6 @@ static bool chief_fails(Comm *c) {
     nap(0.01);
   }
   return false;
-}
-
-static void tell_all(Comm *c) {
-  Note note = c->here;
-  note.kind = NOTE_FAILED;
-  for (int turn = 0; turn < 20; turn++) { /* each send may wait for the one before */
-    for (int r = 0; r < c->size; r++)
-      if (r != c->rank) tell(c, r, &note);
-    nap(0.01);
-  }
 }
 
 void watchdog_end(Comm *c) {

@@ -13,12 +13,14 @@
 #include "base/progress.h"
 #include "base/rng.h"
 #include "cmd/bench.h"
+#include "cmd/bench_parts.h"
 #include "data/input.h"
 #include "model/transformer.h"
 #include "train/optim.h"
 
 #define WARM_UP 2  /* steps that do not count */
 #define AHEAD   32 /* batches made beforehand, used in turn */
+#define CLOCKED 5  /* steps of the table of parts, at most */
 
 Err bench_read_lengths(Lengths *l, const char *path) {
   Input *in;
@@ -157,6 +159,17 @@ static double flops_of(const Trainer *r) {
          ((double)r->rows[0] * encoder + (double)r->rows[1] * (decoder + (double)c->vocab * d));
 }
 
+typedef struct {
+  Trainer *r;
+  const Batch *batch; /* (batches) */
+  size_t batches;
+} Turns;
+
+static void step_in_turn(void *context, uint64_t number) {
+  const Turns *t = context;
+  step(t->r, &t->batch[number % t->batches], number);
+}
+
 /* The batches are there before the clock starts, as if read ahead. */
 static Err run(Trainer *r, Batch *batch, size_t batches, const OrderPlan *plan,
                const OptSet *opts) {
@@ -179,6 +192,9 @@ static Err run(Trainer *r, Batch *batch, size_t batches, const OrderPlan *plan,
   r->last_loss = loss.loss / (double)loss.rows;
   double rate = (double)r->rows[1] / seconds, flops = flops_of(r) / seconds;
   double memory = (double)r->t.arena_bytes + 16 * (double)r->t.params.padded;
+  Turns turns = {r, batch, batches};
+  BenchSteps clocked = {&r->t.backend, step_in_turn, &turns, steps + WARM_UP,
+                        steps < CLOCKED ? steps : CLOCKED};
   if (opt_flag(opts, "json")) {
     json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f}", "bench",
                           "train", "backend", r->t.backend->about, "preset",
@@ -186,17 +202,18 @@ static Err run(Trainer *r, Batch *batch, size_t batches, const OrderPlan *plan,
                           "batch_tokens", (int)plan->capacity, "tgt_tok_s", rate, "step_ms",
                           1e3 * seconds / (double)steps, "fill", plan->fill, "model_tflops",
                           flops * 1e-12, "loss", r->last_loss, "memory_gb", memory / 1e9);
-    json_dumpf(j, stdout, JSON_REAL_PRECISION(6));
-    putchar('\n');
+    Err err = bench_parts(&clocked, j);
+    if (!err) json_dumpf(j, stdout, JSON_REAL_PRECISION(6)), putchar('\n');
     json_decref(j);
-    return ERR_OK;
+    return err;
   }
   char count[32];
   printf("%s; %s, %s parameters, batches of %u rows\n", r->t.backend->about,
          opt_text(opts, "preset"), str_of_count(count, r->t.params.total), plan->capacity);
   printf("train: %.0f target tokens/s, %.1f ms a step, %.3f TFLOP/s, mean loss %.3f, %.2f GB\n",
          rate, 1e3 * seconds / (double)steps, flops * 1e-12, r->last_loss, memory / 1e9);
-  return ERR_OK;
+  fflush(stdout);
+  return bench_parts(&clocked, NULL);
 }
 
 Err bench_train(const OptSet *opts) {

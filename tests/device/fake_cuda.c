@@ -10,6 +10,7 @@
 
 #include "backend/cuda/cuda.h"
 #include "base/plugin.h"
+#include "base/progress.h"
 
 #ifdef FAKE_WIRE /* built with fake_wire.c */
 #include "backend/wire.h"
@@ -33,6 +34,22 @@ static Err sync_all(const Backend *b) {
   waits += queued;
   queued = false;
   return cpu.sync(b);
+}
+
+#define STAMPS 16384
+static double stamped[STAMPS]; /* of a clock that began at another time than the program's */
+
+static void stamp(const Backend *b, size_t i) {
+  (void)b;
+  queued = true;
+  if (i < STAMPS) stamped[i] = progress_clock() - 1000;
+}
+
+static Err stamps(const Backend *b, double *seconds, size_t n) {
+  if (n > STAMPS) return err_set(ERR_WORK, "%zu stamps are too many", n);
+  TRY(b->sync(b));
+  for (size_t i = 0; i < n; i++) seconds[i] = stamped[i] - stamped[0];
+  return ERR_OK;
 }
 
 static Err memory(const Backend *b, uint64_t *left, uint64_t *all) {
@@ -85,6 +102,7 @@ Err trireme_backend_cuda(Backend *b, const CudaSpec *s) {
   b->name = "cuda", b->host = false, b->close = close_it;
   b->device = device, b->device_id = (uint64_t)device + 1;
   b->get = get, b->sync = sync_all, b->zero = zero, b->memory = memory;
+  b->stamp = stamp, b->stamps = stamps;
   b->loss = loss, b->queue_norm2 = queue_norm2, b->adam = adam;
 #ifdef FAKE_WIRE
   b->wire = &fake_wire;

@@ -114,6 +114,35 @@ static Err sync_all(const Backend *b) {
   return wait_for(cuda_of(b), "sync");
 }
 
+/* An event is made when its number is first used, with all below it. */
+static void stamp(const Backend *b, size_t i) {
+  Cuda *c = cuda_of(b);
+  Err err = mem_grow(&c->stamp, &c->stamp_cap, i + 1, sizeof *c->stamp);
+  cudaError_t e = cudaSuccess;
+  if (err) {
+    cuda_note_err(c, err);
+    return;
+  }
+  while (c->stamps <= i && !e) {
+    e = cudaEventCreate(&c->stamp[c->stamps]);
+    if (!e) c->stamps++;
+  }
+  if (!e) e = cudaEventRecord(c->stamp[i], c->stream);
+  cuda_note(c, "stamp", e);
+}
+
+static Err stamps(const Backend *b, double *seconds, size_t n) {
+  Cuda *c = cuda_of(b);
+  TRY(wait_for(c, "stamps"));
+  for (size_t i = 0; i < n; i++) {
+    float ms = 0;
+    cudaError_t e = cudaEventElapsedTime(&ms, c->stamp[0], c->stamp[i]);
+    if (e) return told(c, "stamps", e);
+    seconds[i] = (double)ms * 1e-3;
+  }
+  return ERR_OK;
+}
+
 static void copy(const Backend *b, void *to, const void *from, size_t bytes) {
   Cuda *c = cuda_of(b);
   cuda_note(c, "copy", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, c->stream));
@@ -153,6 +182,8 @@ void cuda_close_memory(Cuda *c) {
     if (s->there) cudaEventDestroy(s->there);
     if (s->free) cudaEventDestroy(s->free);
   }
+  for (size_t i = 0; i < c->stamps; i++) cudaEventDestroy(c->stamp[i]);
+  mem_free(c->stamp);
   drop_scratch(&c->work);
   drop_scratch(&c->sorted);
   drop_scratch(&c->sums);
@@ -164,4 +195,5 @@ void cuda_memory(Backend *b) {
   b->alloc = alloc, b->release = release, b->memory = memory;
   b->put = put, b->get = get, b->copy = copy, b->zero = zero;
   b->sync = sync_all, b->lower = lower;
+  b->stamp = stamp, b->stamps = stamps;
 }

@@ -30,6 +30,8 @@ typedef struct {
   Scratch sorted; /* ids of an embedding and their rows */
   Scratch sums;   /* of squares */
   Stage stage[STAGES];
+  cudaEvent_t *stamp; /* (stamps) points in the stream's order */
+  size_t stamps, stamp_cap;
   size_t turn;
   char gpu[256];
   ErrRecord failed; /* the first thing that went wrong; told by get and sync */

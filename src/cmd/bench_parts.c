@@ -1,0 +1,294 @@
+/* The table of bench train: each kind of work beside two floors, its operations at the
+ * rate of a large product and its bytes at that of a large copy, both measured here and
+ * now. Relies on backend/clocked, base/progress. */
+#include "cmd/bench_parts.h"
+
+#include <stdio.h>
+
+#include "backend/clocked.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "base/rng.h"
+
+#define LONG_ENOUGH 0.04              /* seconds of which a rate is taken */
+#define MOST_SIDE   ((size_t)8192)    /* of the square product */
+#define MOST_COPY   ((size_t)1 << 28) /* bytes */
+#define PATTERN     ((size_t)1 << 16) /* random numbers, again and again */
+
+static const char *const names[WORK_KINDS] = {"products forward",
+                                              "products to inputs",
+                                              "products to weights",
+                                              "attention forward",
+                                              "attention back",
+                                              "norms forward",
+                                              "norms back",
+                                              "activation forward",
+                                              "activation back",
+                                              "embeddings",
+                                              "loss",
+                                              "optimiser",
+                                              "copies, zeroing"};
+
+typedef struct {
+  double product, copy; /* operations and bytes a second */
+} Rates;
+
+/* Something to be timed: c from a and b, of n elements, or of n x n. */
+typedef struct Task {
+  void (*run)(const Backend *, const struct Task *);
+  void *a, *b, *c;
+  size_t n;
+} Task;
+
+static void run_product(const Backend *b, const Task *t) {
+  b->linear(b, t->c, t->a, t->b, NULL, t->n, t->n, t->n);
+}
+
+static void run_copy(const Backend *b, const Task *t) {
+  b->copy(b, t->a, t->b, t->n * sizeof(float));
+}
+
+static void run_add(const Backend *b, const Task *t) {
+  b->add(b, t->a, t->b, 0.5f, t->n);
+}
+
+static Err time_runs(const Backend *b, const Task *t, size_t runs, double *seconds) {
+  TRY(b->sync(b));
+  double start = progress_clock();
+  for (size_t i = 0; i < runs; i++) t->run(b, t);
+  TRY(b->sync(b));
+  *seconds = progress_clock() - start;
+  return ERR_OK;
+}
+
+/* Seconds of one run: the best of a few times as many as take long enough. */
+static Err time_of(const Backend *b, const Task *t, double *seconds) {
+  size_t runs = 1;
+  double took = 0;
+  TRY(time_runs(b, t, 1, &took)); /* pages are touched, a way is chosen */
+  for (;; runs *= 2) {
+    TRY(time_runs(b, t, runs, &took));
+    if (took >= LONG_ENOUGH) break;
+  }
+  *seconds = took / (double)runs;
+  for (int i = 0; i < 2; i++) {
+    TRY(time_runs(b, t, runs, &took));
+    if (took / (double)runs < *seconds) *seconds = took / (double)runs;
+  }
+  return ERR_OK;
+}
+
+/* Products of zeros take less power, and a GPU makes them faster than real ones. */
+static Err fill(const Backend *b, void *low, size_t n) {
+  float *here, *there = NULL;
+  size_t size = type_size(b->type);
+  Rng rng = {.key = 1};
+  TRY(mem_alloc(&here, PATTERN, sizeof *here));
+  for (size_t i = 0; i < PATTERN; i++) here[i] = (float)rng_below(&rng, 1 << 20) * 0x1p-19f - 1;
+  Err err = b->alloc(b, &there, PATTERN * sizeof *there);
+  if (!err) {
+    b->put(b, there, here, PATTERN * sizeof *there);
+    b->lower(b, low, there, PATTERN < n ? PATTERN : n);
+    for (size_t done = PATTERN; done < n; done *= 2) {
+      size_t more = done < n - done ? done : n - done;
+      b->copy(b, (char *)low + done * size, low, more * size);
+    }
+    err = b->sync(b);
+  }
+  if (there) b->release(b, there);
+  mem_free(here);
+  return err;
+}
+
+static void release_task(const Backend *b, Task *t) {
+  void *list[] = {t->a, t->b, t->c};
+  for (int i = 0; i < 3; i++)
+    if (list[i]) b->release(b, list[i]);
+  *t = (Task){0};
+}
+
+static Err square(const Backend *b, Task *t, size_t n) {
+  size_t bytes = n * n * type_size(b->type);
+  *t = (Task){.run = run_product, .n = n};
+  TRY(b->alloc(b, &t->a, bytes));
+  TRY(b->alloc(b, &t->b, bytes));
+  TRY(b->alloc(b, &t->c, bytes));
+  TRY(fill(b, t->a, n * n));
+  return fill(b, t->b, n * n);
+}
+
+/* The side doubles until a product is no trifle for this machine. */
+static Err product_rate(const Backend *b, size_t memory, double *rate) {
+  double enough = b->host ? 0.01 : 0.002, seconds = 0;
+  size_t n = 256;
+  Task t = {0};
+  Err err;
+  for (;; n *= 2) {
+    TRY_DONE(square(b, &t, n));
+    TRY_DONE(time_runs(b, &t, 1, &seconds));
+    TRY_DONE(time_runs(b, &t, 1, &seconds));
+    if (seconds > enough || n == MOST_SIDE || 48 * n * n > memory) break;
+    release_task(b, &t);
+  }
+  TRY_DONE(time_of(b, &t, &seconds));
+  *rate = 2 * (double)n * (double)n * (double)n / seconds;
+done:
+  release_task(b, &t);
+  return err;
+}
+
+/* A CPU copies with one thread and adds with all: the better of the two. */
+static Err copy_rate(const Backend *b, size_t memory, double *rate) {
+  size_t bytes = memory < MOST_COPY ? memory : MOST_COPY;
+  double copy = 1, add = 1;
+  Task t = {.n = bytes / sizeof(float)};
+  Err err;
+  TRY_DONE(b->alloc(b, &t.a, bytes));
+  TRY_DONE(b->alloc(b, &t.b, bytes));
+  t.run = run_copy;
+  TRY_DONE(time_of(b, &t, &copy));
+  t.run = run_add;
+  TRY_DONE(time_of(b, &t, &add));
+  *rate = (double)bytes * (2 / copy > 3 / add ? 2 / copy : 3 / add);
+done:
+  release_task(b, &t);
+  return err;
+}
+
+static Err measure_rates(const Backend *b, Rates *r) {
+  uint64_t left = 0, all = 0;
+  TRY(b->memory(b, &left, &all));
+  TRY(product_rate(b, (size_t)(left / 4), &r->product));
+  return copy_rate(b, (size_t)(left / 8), &r->copy);
+}
+
+/* One line of the table: of one kind, or of all. */
+typedef struct {
+  const char *name;
+  double calls, seconds, share; /* of a step */
+  double operations, bytes;     /* a second */
+  double floor[2];              /* seconds, by operations and by bytes */
+  double least;                 /* the larger of them; of all work, their sum */
+} Line;
+
+static Line line_of(const Clocked *c, const Rates *r, int kind) {
+  const Work *w = &c->work[kind];
+  double n = (double)c->times, o = w->operations / n, y = w->bytes / n;
+  Line l = {.name = names[kind], .calls = (double)w->calls / n, .seconds = w->seconds / n};
+  l.share = w->seconds / c->seconds;
+  l.operations = w->seconds > 0 ? w->operations / w->seconds : 0;
+  l.bytes = w->seconds > 0 ? w->bytes / w->seconds : 0;
+  l.floor[0] = o / r->product, l.floor[1] = y / r->copy;
+  l.least = l.floor[0] > l.floor[1] ? l.floor[0] : l.floor[1];
+  return l;
+}
+
+/* All kinds together, in a step that takes what it takes; *between: without them. */
+static Line line_of_all(const Line *line, double seconds, Line *between) {
+  Line all = {.name = "step", .seconds = seconds, .share = 1};
+  double sum = 0;
+  for (int i = 0; i < WORK_KINDS; i++) {
+    const Line *l = &line[i];
+    sum += l->seconds;
+    all.calls += l->calls, all.least += l->least;
+    all.operations += l->operations * l->seconds / seconds;
+    all.bytes += l->bytes * l->seconds / seconds;
+    for (int f = 0; f < 2; f++) all.floor[f] += l->floor[f];
+  }
+  *between =
+      (Line){.name = "between", .seconds = seconds - sum, .share = (seconds - sum) / seconds};
+  return all;
+}
+
+/* "12.3*", with a mark where it is what binds; "-" for nothing. */
+static const char *floor_text(char out[32], const Line *l, int which) {
+  const char *mark = l->least > 0 && l->floor[which] >= l->least ? "*" : " ";
+  snprintf(out, 32, l->floor[which] > 0 ? "%.2f%s" : "- ", 1e3 * l->floor[which], mark);
+  return out;
+}
+
+static void print_line(const Line *l) {
+  char number[4][32] = {"", "-", "-", "-"}, floor[2][32];
+  if (l->calls > 0) snprintf(number[0], 32, "%.0f", l->calls);
+  if (l->operations > 0) snprintf(number[1], 32, "%.3f", l->operations * 1e-12);
+  if (l->bytes > 0) snprintf(number[2], 32, "%.1f", l->bytes * 1e-9);
+  if (l->least > 0) snprintf(number[3], 32, "%.2f", l->seconds / l->least);
+  printf("%-19s %6s %10.2f %6.1f %% %9s %8s %11s %11s %7s\n", l->name, number[0],
+         1e3 * l->seconds, 100 * l->share, number[1], number[2], floor_text(floor[0], l, 0),
+         floor_text(floor[1], l, 1), number[3]);
+}
+
+static void print_table(const Clocked *c, const Rates *r, const Line *line, const Line *between,
+                        const Line *all) {
+  printf("\n%-19s %6s %10s %8s %9s %8s %11s %11s %7s\n", "a step", "calls", "ms", "share",
+         "TFLOP/s", "GB/s", "floor: ops ", "bytes ", "ratio");
+  for (int i = 0; i < WORK_KINDS; i++)
+    if (line[i].calls > 0) print_line(&line[i]);
+  print_line(between);
+  print_line(all);
+  printf(
+      "floors of the step: operations %.1f ms at %.3f TFLOP/s, a large product: reaches %.0f "
+      "%%\n"
+      "                    bytes %.1f ms at %.1f GB/s, a large copy: reaches %.0f %%\n",
+      1e3 * all->floor[0], r->product * 1e-12, 100 * all->floor[0] / all->seconds,
+      1e3 * all->floor[1], r->copy * 1e-9, 100 * all->floor[1] / all->seconds);
+  printf("from %llu %s of their own; floors in ms, the larger with *; of the step, their sum\n",
+         (unsigned long long)c->times, c->times == 1 ? "step" : "steps");
+}
+
+static json_t *json_of(const Line *l) {
+  return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "name", l->name, "calls",
+                   l->calls, "ms", 1e3 * l->seconds, "share", l->share, "tflops",
+                   l->operations * 1e-12, "gb_s", l->bytes * 1e-9, "floor_operations_ms",
+                   1e3 * l->floor[0], "floor_bytes_ms", 1e3 * l->floor[1], "ratio",
+                   l->least > 0 ? l->seconds / l->least : 0.0);
+}
+
+static Err add_json(json_t *into, const Clocked *c, const Rates *r, const Line *line,
+                    const Line *between, const Line *all) {
+  json_t *work = json_array();
+  int bad = 0;
+  for (int i = 0; i < WORK_KINDS; i++)
+    if (line[i].calls > 0) bad |= json_array_append_new(work, json_of(&line[i]));
+  bad |= json_array_append_new(work, json_of(between));
+  bad |=
+      json_object_set_new(into, "parts",
+                          json_pack("{s:I, s:f, s:f, s:o, s:o}", "steps", (json_int_t)c->times,
+                                    "product_tflops", r->product * 1e-12, "copy_gb_s",
+                                    r->copy * 1e-9, "work", work, "step", json_of(all)));
+  return bad ? err_set(ERR_WORK, "not enough memory for the table of the parts") : ERR_OK;
+}
+
+/* One by one, so that their batches are still there when they are counted. */
+static Err clock_steps(const BenchSteps *s, Clocked *c) {
+  const Backend *kept = *s->backend;
+  Err err = ERR_OK;
+  *s->backend = &c->backend;
+  for (uint64_t i = 0; i < s->steps && !err; i++) {
+    clocked_begin(c);
+    s->step(s->context, s->first + i);
+    err = clocked_end(c);
+  }
+  *s->backend = kept;
+  return err;
+}
+
+Err bench_parts(const BenchSteps *s, json_t *into) {
+  const Backend *b = *s->backend;
+  Rates r = {0};
+  Clocked c = {0};
+  Line line[WORK_KINDS], between, all;
+  Err err;
+  TRY_DONE(measure_rates(b, &r));
+  TRY_DONE(clocked_open(&c, b));
+  TRY_DONE(clock_steps(s, &c));
+  for (int i = 0; i < WORK_KINDS; i++) line[i] = line_of(&c, &r, i);
+  all = line_of_all(line, c.seconds / (double)c.times, &between);
+  if (into)
+    err = add_json(into, &c, &r, line, &between, &all);
+  else
+    print_table(&c, &r, line, &between, &all);
+done:
+  clocked_close(&c);
+  return err;
+}

@@ -1,0 +1,69 @@
+#!/usr/bin/env bats
+# The table of bench train: where a step's time goes, on the CPU and through the door of
+# a device's stamps, which here is a plug-in whose GPU is this CPU.
+
+setup_file() {
+  root=$BATS_TEST_DIRNAME/../..
+  mkdir "$BATS_FILE_TMPDIR/plugins"
+  ${CC:-cc} -std=c11 -O1 -shared -fPIC -D_GNU_SOURCE -DTRIREME_VERSION='"'"$("$TRIREME" --version | sed 's/^trireme \([0-9.]*\).*/\1/')"'"' \
+    -I"$root/src" -o "$BATS_FILE_TMPDIR/plugins/libtrireme-cuda.so" "$root/tests/device/fake_cuda.c"
+  for i in 5 7 9 12 21 30; do echo "$i $((i + 1))"; done > "$BATS_FILE_TMPDIR/lengths"
+}
+
+setup() {
+  export TRIREME_PLUGIN_PATH="$BATS_FILE_TMPDIR/plugins"
+}
+
+bench() {
+  "$TRIREME" bench train --preset tiny --vocab-size 200 --lengths "$BATS_FILE_TMPDIR/lengths" --steps 2 --batch-tokens 256 --threads 1 --quiet "$@"
+}
+
+# parts: the names and calls in the JSON, once every figure fits the others.
+parts() {
+  perl -MJSON::PP -e 'undef $/; $j = decode_json(<STDIN>); $p = $j->{parts}; $step = $p->{step}{ms}; $sum = 0;
+    sub about { my ($a, $b) = @_; abs($a - $b) <= 1e-3 * (abs($a) + abs($b)) }
+    die "no headline" unless $j->{step_ms} > 0;
+    die "no rates" unless $p->{product_tflops} > 0 && $p->{copy_gb_s} > 0;
+    $between = pop @{$p->{work}};
+    die "what is between is not last" unless $between->{name} eq "between";
+    for (@{$p->{work}}) {
+      die "$_->{name}: $_->{ms} ms" unless $_->{ms} >= 0 && $_->{calls} > 0;
+      $sum += $_->{ms}; $ops += $_->{floor_operations_ms}; $bytes += $_->{floor_bytes_ms};
+      die "$_->{name}: share" unless about($_->{share}, $_->{ms} / $step);
+      die "$_->{name}: rates" unless about($_->{gb_s} * $_->{ms}, $_->{floor_bytes_ms} * $p->{copy_gb_s}) &&
+        about($_->{tflops} * $_->{ms}, $_->{floor_operations_ms} * $p->{product_tflops});
+      $least = $_->{floor_operations_ms} > $_->{floor_bytes_ms} ? $_->{floor_operations_ms} : $_->{floor_bytes_ms};
+      die "$_->{name}: ratio" unless about($_->{ratio} * $least, $_->{ms});
+      printf "%s: %g\n", $_->{name}, $_->{calls}; }
+    die "$sum of $step ms" unless $sum <= 1.0001 * $step && $sum >= 0.5 * $step;
+    die "between" unless abs($sum + $between->{ms} - $step) <= 1e-3 * $step && $between->{ms} >= 0;
+    die "floors" unless about($ops, $p->{step}{floor_operations_ms}) && about($bytes, $p->{step}{floor_bytes_ms})'
+}
+
+@test "bench train: a row for each kind of work, and the floors" {
+  run bench --device cpu
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "target tokens/s" ]]
+  for name in "products forward" "products to inputs" "products to weights" "attention forward" "attention back" \
+    "norms forward" "norms back" "activation forward" "activation back" embeddings loss optimiser "copies, zeroing" between step; do
+    [ "$(grep -c "^$name  .* %" <<< "$output")" -eq 1 ]
+  done
+  [[ "$output" =~ "floors of the step: operations "[0-9.]+" ms at "[0-9.]+" TFLOP/s" ]]
+  [[ "$output" =~ "bytes "[0-9.]+" ms at "[0-9.]+" GB/s" ]]
+  [[ "$output" =~ "from 2 steps" ]]
+}
+
+@test "bench train: the parts in JSON sum to the step, and floors follow from rates" {
+  bench --device cpu --json > "$BATS_TEST_TMPDIR/json"
+  run parts < "$BATS_TEST_TMPDIR/json"
+  [ "$status" -eq 0 ]
+  [ "${#lines[@]}" -eq 13 ]
+}
+
+@test "bench train: a device's stamps tell its time, and the counts are the CPU's" {
+  bench --device cpu --json | parts > "$BATS_TEST_TMPDIR/cpu"
+  bench --device cuda --json | parts > "$BATS_TEST_TMPDIR/cuda"
+  # Only a device has its batch brought: one move more.
+  run diff "$BATS_TEST_TMPDIR/cpu" "$BATS_TEST_TMPDIR/cuda"
+  [ "$output" = "$(printf '13c13\n< copies, zeroing: 1\n---\n> copies, zeroing: 2')" ]
+}

@@ -1,0 +1,317 @@
+/* The clocked backend: what it counts, known by hand; whose time it is; that a step
+ * through it has the same bits; and that it says when it has no memory. */
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/clocked.h"
+#include "base/mem.h"
+#include "model/transformer.h"
+#include "support.h"
+
+static void open_on(Clocked *c, Backend *inner) {
+  OK(backend_cpu(inner, 1, false));
+  OK(clocked_open(c, inner));
+}
+
+/* What was counted since the last call, of one kind. */
+static void assert_work(Clocked *c, WorkKind kind, uint64_t calls, double operations,
+                        double bytes) {
+  Work *w = &c->work[kind];
+  assert_int_equal(w->calls, calls);
+  assert_true(w->operations == operations);
+  assert_true(w->bytes == bytes);
+  assert_true(w->seconds >= 0);
+  *w = (Work){0};
+}
+
+static void test_products(void **state) {
+  (void)state;
+  Clocked c;
+  Backend inner;
+  float x[15] = {1}, w[35] = {1}, y[21], bias[7] = {0};
+  open_on(&c, &inner);
+  const Backend *b = &c.backend;
+  clocked_begin(&c);
+  b->linear(b, y, x, w, NULL, 3, 5, 7);
+  OK(clocked_end(&c));
+  assert_work(&c, WORK_FORWARD, 1, 2 * 3 * 5 * 7, 4 * (15 + 35 + 21));
+  clocked_begin(&c);
+  b->linear(b, y, x, w, bias, 3, 5, 7);
+  b->linear_dx(b, x, y, w, 3, 5, 7, false);
+  b->linear_dw(b, w, NULL, y, x, 3, 5, 7);
+  OK(clocked_end(&c));
+  assert_work(&c, WORK_FORWARD, 1, 210, 4 * (15 + 35 + 21 + 7));
+  assert_work(&c, WORK_INPUTS, 1, 210, 4 * (21 + 35 + 15));
+  assert_work(&c, WORK_WEIGHTS, 1, 210, 4 * (21 + 15 + 2 * 35));
+  clocked_begin(&c);
+  b->linear_dx(b, x, y, w, 3, 5, 7, true);
+  b->linear_dw(b, w, bias, y, x, 3, 5, 7);
+  OK(clocked_end(&c));
+  assert_work(&c, WORK_INPUTS, 1, 210, 4 * (21 + 35 + 2 * 15));
+  assert_work(&c, WORK_WEIGHTS, 1, 210, 4 * (21 + 15 + 2 * 35 + 2 * 7));
+  assert_int_equal(c.times, 3);
+  clocked_close(&c);
+}
+
+/* A device of another type, with a clock that ticks by itself: point i is at i * i. */
+static size_t last_stamp;
+
+static void tick(const Backend *b, size_t i) {
+  (void)b;
+  last_stamp = i;
+}
+
+static Err ticks(const Backend *b, double *seconds, size_t n) {
+  (void)b;
+  for (size_t i = 0; i < n; i++) seconds[i] = (double)(i * i);
+  return ERR_OK;
+}
+
+static void no_product(const Backend *b, void *y, const void *x, const void *w,
+                       const void *bias, size_t rows, size_t in, size_t out) {
+  (void)b, (void)y, (void)x, (void)w, (void)bias, (void)rows, (void)in, (void)out;
+}
+
+static void no_lower(const Backend *b, void *low, const float *full, size_t n) {
+  (void)b, (void)low, (void)full, (void)n;
+}
+
+static void test_device(void **state) {
+  (void)state;
+  Clocked c;
+  Backend inner;
+  float x[8], y[8];
+  OK(backend_cpu(&inner, 1, false));
+  inner.type = TYPE_BF16, inner.host = false;
+  inner.linear = no_product, inner.lower = no_lower, inner.stamp = tick, inner.stamps = ticks;
+  OK(clocked_open(&c, &inner));
+  assert_true(last_stamp >= 1024); /* made beforehand */
+  const Backend *b = &c.backend;
+  clocked_begin(&c);
+  b->linear(b, y, x, x, NULL, 3, 5, 7); /* from 1 to 4 s */
+  b->zero(b, y, 12);                    /* 9 to 16 */
+  b->linear(b, y, x, x, NULL, 3, 5, 7); /* 25 to 36 */
+  b->lower(b, y, x, 8);                 /* 49 to 64 */
+  assert_int_equal(last_stamp, 8);
+  OK(clocked_end(&c)); /* 81 */
+  assert_true(c.work[WORK_FORWARD].seconds == 3 + 11);
+  assert_true(c.work[WORK_MOVE].seconds == 7);
+  assert_true(c.work[WORK_UPDATE].seconds == 15);
+  assert_true(c.seconds == 81);
+  assert_work(&c, WORK_FORWARD, 2, 420, 2 * 2 * (15 + 35 + 21));
+  assert_work(&c, WORK_MOVE, 1, 0, 12);
+  assert_work(&c, WORK_UPDATE, 1, 0, 8 * 4 + 8 * 2);
+  clocked_begin(&c);
+  b->lower(b, x, x, 8); /* nothing to do */
+  OK(clocked_end(&c));
+  assert_work(&c, WORK_UPDATE, 1, 0, 0);
+  clocked_close(&c);
+}
+
+/* Pairs of a query and a key that it sees, one by one. */
+static double pairs_of(const Attention *a) {
+  double pairs = 0;
+  for (size_t s = 0; s < a->sentences; s++) {
+    int keys = a->k_len ? a->k_len[s] : a->k_off[s + 1] - a->k_off[s];
+    for (int i = 0; i < a->q_off[s + 1] - a->q_off[s]; i++)
+      for (int j = 0; j < keys; j++) pairs += !a->causal || j <= i;
+  }
+  return pairs;
+}
+
+static void check_attention(const int32_t *q_off, const int32_t *k_off, const int32_t *k_len,
+                            bool causal, double keys) {
+  enum { HEADS = 2, D = 4, ROWS = 16, WIDTH = HEADS * D };
+  static float q[ROWS * WIDTH], k[ROWS * WIDTH], v[ROWS * WIDTH], o[ROWS * WIDTH],
+      lse[ROWS * HEADS], dq[ROWS * WIDTH], dk[ROWS * WIDTH], dv[ROWS * WIDTH];
+  Clocked c;
+  Backend inner;
+  Attention a = {.sentences = 3, .heads = HEADS, .d = D, .q_off = q_off, .k_off = k_off};
+  a.k_len = k_len, a.q_ld = a.kv_ld = a.o_ld = WIDTH, a.causal = causal;
+  a.q_rows = (size_t)q_off[3];
+  backend_reference(&inner);
+  OK(clocked_open(&c, &inner));
+  clocked_begin(&c);
+  c.backend.attend(&c.backend, o, lse, q, k, v, &a);
+  c.backend.attend_back(&c.backend, dq, dk, dv, o, o, lse, q, k, v, &a);
+  OK(clocked_end(&c));
+  double queries = q_off[3];
+  assert_work(&c, WORK_ATTEND, 1, 4 * pairs_of(&a) * WIDTH,
+              4 * (2 * (queries + keys) * WIDTH + queries * HEADS));
+  assert_work(&c, WORK_ATTEND_BACK, 1, 10 * pairs_of(&a) * WIDTH,
+              4 * (4 * (queries + keys) * WIDTH + queries * HEADS));
+  clocked_close(&c);
+}
+
+static void test_attention(void **state) {
+  (void)state;
+  static const int32_t source[] = {0, 4, 6, 12}, target[] = {0, 3, 10, 12}, len[] = {2, 1, 5};
+  check_attention(source, source, NULL, false, 12);
+  check_attention(target, target, NULL, true, 12);
+  check_attention(target, source, NULL, false, 12);
+  check_attention(target, source, NULL, true, 12); /* more queries than keys, and fewer */
+  check_attention(target, source, len, false, 8);
+}
+
+static void test_the_rest(void **state) {
+  (void)state;
+  Clocked c;
+  Backend inner;
+  float a[24] = {0}, w[24] = {0}, m[24] = {0}, v[24] = {0}, e[24], stat[6], gain[4] = {1},
+        bias[4] = {0}, dgain[4] = {0}, dbias[4] = {0};
+  const int32_t id[] = {1, 0, 5}, position[] = {0, 1, 2};
+  double sums[3] = {0};
+  AddNorm n = {.rows = 3, .d = 4, .epsilon = 1e-6f};
+  open_on(&c, &inner);
+  const Backend *b = &c.backend;
+  clocked_begin(&c);
+  b->add_norm(b, NULL, e, stat, a, NULL, gain, bias, &n);
+  b->add_norm(b, m, e, stat, a, w, gain, bias, &n);
+  b->add_norm_back(b, e, NULL, dgain, dbias, a, NULL, m, stat, gain, &n);
+  b->add_norm_back(b, e, v, dgain, dbias, a, w, m, stat, gain, &n);
+  b->activate(b, e, a, 10, ACT_RELU, (Dropout){0});
+  b->activate_back(b, e, a, w, 10, ACT_RELU, (Dropout){0});
+  b->embed(b, e, w, a, id, position, 3, 4, 1, (Dropout){0});
+  b->embed_back(b, w, NULL, e, id, position, 3, 4, 1, (Dropout){0});
+  b->loss(b, a, sums, id, 3, 8, 0, 0);
+  b->loss(b, a, sums, id, 3, 8, 0, 1);
+  b->norm2(b, sums, a, 24);
+  b->adam(b, w, m, v, a, 24, &(AdamStep){.correction1 = 1, .correction2 = 1, .epsilon = 1});
+  b->momentum(b, w, m, a, 24, &(MomentumStep){0});
+  b->ema(b, e, w, 0.5, 24);
+  b->add(b, w, a, 1, 24);
+  b->lower(b, w, w, 24);
+  b->copy(b, e, a, 96);
+  b->zero(b, e, 96);
+  b->put(b, e, a, 96);
+  OK(b->get(b, e, a, 96));
+  b->copy_rows(b, e, 8, a, 8, 3, 5);
+  OK(clocked_end(&c));
+  assert_work(&c, WORK_NORM, 2, 0, 4 * (2 + 4) * 12 + 2 * (3 * 8 + 4 * 8));
+  assert_work(&c, WORK_NORM_BACK, 2, 0, 4 * (3 + 5) * 12 + 2 * (3 * 8 + 4 * 20));
+  assert_work(&c, WORK_ACTIVATE, 1, 0, 2 * 4 * 10);
+  assert_work(&c, WORK_ACTIVATE_BACK, 1, 0, 3 * 4 * 10);
+  assert_work(&c, WORK_EMBED, 2, 0, 4 * (2 + 3) * 12 + 2 * 3 * 8);
+  assert_work(&c, WORK_LOSS, 2, 0, 4 * (1 + 2) * 24 + 2 * 3 * 4);
+  assert_work(&c, WORK_UPDATE, 6, 0, (4 + 28 + 20 + 12 + 12) * 24);
+  assert_work(&c, WORK_MOVE, 5, 0, 2 * 96 + 96 + 2 * 96 + 2 * 96 + 2 * 4 * 15);
+  clocked_close(&c);
+}
+
+static int32_t src[] = {5, 6, 7, 1, 9, 1, 11, 12, 13, 14, 15, 1},
+               src_pos[] = {0, 1, 2, 3, 0, 1, 0, 1, 2, 3, 4, 5}, src_off[] = {0, 4, 6, 12},
+               tgt_in[] = {2, 21, 22, 2, 8, 9, 10, 11, 4, 6, 2, 17},
+               tgt_out[] = {21, 22, 1, 8, 9, 10, 11, 4, 6, 1, 17, 1},
+               tgt_pos[] = {0, 1, 2, 0, 1, 2, 3, 4, 5, 6, 0, 1}, tgt_off[] = {0, 3, 10, 12};
+static const Batch batch = {.capacity = 12,
+                            .sentences = 3,
+                            .rows = {12, 12},
+                            .src = src,
+                            .src_pos = src_pos,
+                            .src_off = src_off,
+                            .tgt_in = tgt_in,
+                            .tgt_out = tgt_out,
+                            .tgt_pos = tgt_pos,
+                            .tgt_off = tgt_off};
+static const ModelConfig config = {.vocab = 23,
+                                   .d = 16,
+                                   .ff = 24,
+                                   .heads = 4,
+                                   .layers = {2, 3},
+                                   .longest = 12,
+                                   .pre_norm = true,
+                                   .drop_residual = 0.1f,
+                                   .norm_epsilon = 1e-6f};
+
+/* The gradients of one step; with a clock where there is one. */
+static float *gradients(Transformer *t, const Backend *b, Clocked *c) {
+  float *w, *g;
+  OK(transformer_new(t, &config, b, batch.capacity, 5, true)); /* logits in three parts */
+  OK(mem_alloc_aligned(&w, t->params.padded * sizeof *w));
+  OK(mem_alloc_aligned(&g, t->params.padded * sizeof *g));
+  params_init(&t->params, &config, 1, w);
+  if (c) t->backend = &c->backend, clocked_begin(c);
+  transformer_step(t, (Weights){w, w}, g, &batch, (StepKey){7, true}, 0.1f, 1, NULL, NULL);
+  if (c) OK(clocked_end(c));
+  t->backend = b;
+  mem_free(w);
+  return g;
+}
+
+/* As the headline of bench train counts, where both sides have the same rows. */
+static void test_step(void **state) {
+  (void)state;
+  Clocked c;
+  Backend inner;
+  Transformer plain, clocked;
+  double rows = 12, d = 16, ff = 24, vocab = 23;
+  double encoder = 2 * (4 * d * d + 2 * d * ff), decoder = 3 * (8 * d * d + 2 * d * ff);
+  double products = 2 * rows * (encoder + decoder + vocab * d);
+  /* Squares of 4, 2, 6; halves of those of 3, 7, 2, with the diagonal; and both. */
+  double self[2] = {16 + 4 + 36, 6 + 28 + 3}, cross = 3 * 4 + 7 * 2 + 2 * 6;
+  double pairs = 2 * self[0] + 3 * (self[1] + cross);
+  open_on(&c, &inner);
+  float *g = gradients(&plain, &inner, NULL), *same = gradients(&clocked, &inner, &c);
+  assert_memory_equal(g, same, plain.params.padded * sizeof *g);
+  double sum = 0, spent = 0;
+  for (int i = WORK_FORWARD; i <= WORK_WEIGHTS; i++) {
+    assert_true(c.work[i].operations == products);
+    sum += c.work[i].operations;
+  }
+  assert_true(sum == 3 * products);
+  assert_true(c.work[WORK_ATTEND].operations == 4 * pairs * d);
+  assert_true(c.work[WORK_ATTEND_BACK].operations == 10 * pairs * d);
+  for (int i = 0; i < WORK_KINDS; i++) spent += c.work[i].seconds;
+  assert_true(spent > 0 && spent <= c.seconds * (1 + 1e-9));
+  /* 4 products a layer, 6 in the decoder, its keys and values, the logits' three parts. */
+  for (int i = WORK_FORWARD; i <= WORK_WEIGHTS; i++)
+    assert_int_equal(c.work[i].calls, 2 * 4 + 3 * 6 + 1 + 3);
+  assert_int_equal(c.work[WORK_ATTEND].calls, 2 + 2 * 3);
+  assert_int_equal(c.work[WORK_ATTEND_BACK].calls, 2 + 2 * 3);
+  assert_int_equal(c.work[WORK_NORM].calls, 2 * 2 + 1 + 3 * 3 + 1);
+  assert_int_equal(c.work[WORK_LOSS].calls, 3);
+  assert_int_equal(c.work[WORK_EMBED].calls, 4);
+  transformer_free(&plain);
+  transformer_free(&clocked);
+  mem_free(g);
+  mem_free(same);
+  clocked_close(&c);
+}
+
+static void test_memory(void **state) {
+  (void)state;
+  Clocked c;
+  Backend inner;
+  char byte = 0;
+  OK(backend_cpu(&inner, 1, false));
+  for (uint64_t i = 1; i <= 2; i++) {
+    mem_fail_after(i);
+    assert_int_equal(clocked_open(&c, &inner), ERR_WORK);
+    mem_fail_after(0);
+  }
+  OK(clocked_open(&c, &inner));
+  clocked_begin(&c);
+  for (int i = 0; i < 5000; i++) c.backend.zero(&c.backend, &byte, 1);
+  OK(clocked_end(&c));
+  assert_work(&c, WORK_MOVE, 5000, 0, 5000);
+  clocked_close(&c);
+  OK(clocked_open(&c, &inner));
+  clocked_begin(&c);
+  mem_fail_after(1);
+  for (int i = 0; i < 5000; i++) c.backend.zero(&c.backend, &byte, 1);
+  mem_fail_after(0);
+  assert_int_equal(clocked_end(&c), ERR_WORK);
+  assert_says("memory");
+  clocked_close(&c);
+  clocked_close(&c); /* harmless */
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_products),  cmocka_unit_test(test_device),
+      cmocka_unit_test(test_attention), cmocka_unit_test(test_the_rest),
+      cmocka_unit_test(test_step),      cmocka_unit_test(test_memory),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,104 @@
+/* A GPU's stamps: they tell the time of the work between them, not of its queueing, and
+ * attention is counted by offsets that lie on the GPU. Returns 77 where there is no GPU.
+ * Relies on the plug-in, which TRIREME_PLUGIN_PATH must tell. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "backend/clocked.h"
+#include "base/file.h"
+#include "base/progress.h"
+
+enum { N = 4096 };
+
+static Backend b;
+static char *x, *w, *y; /* (N, N) bf16 */
+
+static void ok(Err err) {
+  if (err) fail_msg("%s", err_message());
+}
+
+static void test_order(void **state) {
+  (void)state;
+  enum { POINTS = 5000 };
+  static double at[POINTS];
+  for (int again = 0; again < 2; again++) {
+    for (size_t i = 0; i < POINTS; i++) b.stamp(&b, i);
+    ok(b.stamps(&b, at, POINTS));
+    assert_true(at[0] == 0);
+    for (size_t i = 1; i < POINTS; i++) assert_true(at[i] >= at[i - 1]);
+    assert_true(at[POINTS - 1] > 0 && at[POINTS - 1] < 10);
+  }
+}
+
+static void test_work(void **state) {
+  (void)state;
+  enum { TIMES = 20 };
+  Clocked c;
+  ok(clocked_open(&c, &b));
+  b.linear(&b, y, x, w, NULL, N, N, N); /* the way to do it is chosen here */
+  ok(b.sync(&b));
+  double start = progress_clock();
+  clocked_begin(&c);
+  for (int i = 0; i < TIMES; i++) c.backend.linear(&c.backend, y, x, w, NULL, N, N, N);
+  c.backend.zero(&c.backend, y, 4);
+  ok(clocked_end(&c));
+  double wall = progress_clock() - start, took = c.work[WORK_FORWARD].seconds;
+  double operations = 2.0 * TIMES * N * N * N;
+  assert_true(c.work[WORK_FORWARD].operations == operations);
+  assert_true(took > operations / 1e16); /* no machine is that fast: it was not the queueing */
+  assert_true(took + c.work[WORK_MOVE].seconds <= c.seconds * (1 + 1e-4) && c.seconds < wall);
+  assert_true(c.work[WORK_MOVE].seconds < took);
+  clocked_close(&c);
+}
+
+static void test_offsets(void **state) {
+  (void)state;
+  static const int32_t off[] = {0, 3, 10, 12};
+  enum { HEADS = 2, D = 64, WIDTH = HEADS * D };
+  int32_t *there;
+  float *lse;
+  Clocked c;
+  ok(b.alloc(&b, &there, sizeof off));
+  ok(b.alloc(&b, &lse, 12 * HEADS * sizeof *lse));
+  b.put(&b, there, off, sizeof off);
+  ok(clocked_open(&c, &b));
+  Attention a = {.sentences = 3, .heads = HEADS, .d = D, .q_off = there, .k_off = there};
+  a.q_ld = a.kv_ld = a.o_ld = WIDTH, a.causal = true;
+  clocked_begin(&c);
+  c.backend.attend(&c.backend, y, lse, x, w, x, &a);
+  ok(clocked_end(&c));
+  assert_true(c.work[WORK_ATTEND].operations == 4.0 * (6 + 28 + 3) * WIDTH);
+  assert_true(c.work[WORK_ATTEND].bytes == 2.0 * 4 * 12 * WIDTH + 4.0 * 12 * HEADS);
+  assert_true(c.work[WORK_ATTEND].seconds > 0);
+  clocked_close(&c);
+  b.release(&b, there);
+  b.release(&b, lse);
+}
+
+int main(void) {
+  if (!file_exists("/proc/driver/nvidia/version") && !file_exists("/dev/nvidiactl")) {
+    printf("cannot run: this machine has no NVIDIA GPU\n");
+    return 77;
+  }
+  char **array[] = {&x, &w, &y};
+  Err err = backend_open(&b, &(BackendSpec){"cuda", "bf16", 1});
+  for (int i = 0; i < 3 && !err; i++) err = b.alloc(&b, array[i], 2 * (size_t)N * N);
+  if (err) {
+    printf("there is a GPU, but: %s\n", err_message());
+    return 1;
+  }
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_order),
+      cmocka_unit_test(test_work),
+      cmocka_unit_test(test_offsets),
+  };
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  for (int i = 0; i < 3; i++) b.release(&b, *array[i]);
+  backend_close(&b);
+  return failed;
+}

@@ -232,7 +232,7 @@ static void print_table(const Clocked *c, const Rates *r, const Line *line, cons
       "                    bytes %.1f ms at %.1f GB/s, a large copy: reaches %.0f %%\n",
       1e3 * all->floor[0], r->product * 1e-12, 100 * all->floor[0] / all->seconds,
       1e3 * all->floor[1], r->copy * 1e-9, 100 * all->floor[1] / all->seconds);
-  printf("from %llu %s of their own; floors in ms, the larger with *; of the step, their sum\n",
+  printf("from %llu clocked %s; floors in ms, the larger with *; of the step, their sum\n",
          (unsigned long long)c->times, c->times == 1 ? "step" : "steps");
 }
 

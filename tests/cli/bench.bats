@@ -50,7 +50,7 @@ parts() {
   done
   [[ "$output" =~ "floors of the step: operations "[0-9.]+" ms at "[0-9.]+" TFLOP/s" ]]
   [[ "$output" =~ "bytes "[0-9.]+" ms at "[0-9.]+" GB/s" ]]
-  [[ "$output" =~ "from 2 steps" ]]
+  [[ "$output" =~ "from 2 clocked steps" ]]
 }
 
 @test "bench train: the parts in JSON sum to the step, and floors follow from rates" {

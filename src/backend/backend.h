@@ -118,11 +118,6 @@ typedef struct Backend {
   void (*copy_rows)(const struct Backend *, void *to, size_t to_ld, const void *from,
                     size_t from_ld, size_t rows, size_t width);
   Err (*sync)(const struct Backend *); /* waits until all work is done */
-  /* A device's own clock: `stamp` marks point i in the order of the work; `stamps` waits
-   * and gives the seconds from point 0 to each of the first n. NULL: work is done when
-   * its call returns, and the program's clock tells. */
-  void (*stamp)(const struct Backend *, size_t i);
-  Err (*stamps)(const struct Backend *, double *seconds, size_t n);
   /* low = full, rounded to the backend's type. */
   void (*lower)(const struct Backend *, void *low, const float *full, size_t n);
 
@@ -212,6 +207,12 @@ typedef struct Backend {
   struct Packed *packed;
   Err (*pack)(struct Backend *, const void *w, size_t in, size_t out);
   void (*unpack)(struct Backend *);
+
+  /* A device's own clock: `stamp` marks point i in the order of the work; `stamps` waits
+   * and gives the seconds from point 0 to each of the first n. NULL: work is done when
+   * its call returns, and the program's clock tells. */
+  void (*stamp)(const struct Backend *, size_t i);
+  Err (*stamps)(const struct Backend *, double *seconds, size_t n);
 
   /* The way to the devices of other processes that spares the host, see wire.h; or NULL. */
   const struct WireTable *wire;

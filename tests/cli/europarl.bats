@@ -1,0 +1,108 @@
+#!/usr/bin/env bats
+# The command of recipes/europarl-en-de, on texts and a model small enough for a test: no
+# network, no GPU.
+
+# Texts in two folders, as people have them: speeches, and news.
+setup() {
+  cd "$BATS_TEST_TMPDIR"
+  export XDG_CACHE_HOME="$PWD/xdg" OUT="$PWD/out" OMP_NUM_THREADS=1
+  export DEVICE=cpu PRECISION=fp32 PREPARE='--vocab-size 64'
+  export TRAIN='--preset tiny --width 16 --feed-width 16 --heads 2 --encoder-layers 1 --decoder-layers 1
+    --batch-tokens 128 --steps 6 --warmup 2 --valid-every 3 --save-every 1 --average 2 --log-every 1 --samples 0'
+  TRAIN=$(echo $TRAIN)
+  recipe="$BATS_TEST_DIRNAME/../../recipes/europarl-en-de"
+  mkdir speeches news
+  text 400 1 > speeches/train.en
+  text 20 2 > speeches/dev.en
+  text 12 3 > news/newstest2013.en
+  text 11 4 > news/newstest2014.en
+  for file in speeches/train speeches/dev news/newstest2013 news/newstest2014; do tr a-l l-za-k < $file.en > $file.de; done
+  gzip speeches/train.en
+  zstd -q --rm speeches/train.de
+}
+
+text() { # LINES SEED
+  perl -e 'srand $ARGV[1]; print join(" ", map { join "", map { chr 97 + int rand 12 } 1 .. 1 + int rand 4 } 1 .. 2 + int rand 4), "\n" for 1 .. $ARGV[0]' "$1" "$2"
+}
+
+files() { find out -type f -printf '%p %T@\n' | grep -v '^out/run-1.times ' | sort; }
+
+@test "one command from folders to scores; the second finds it done" {
+  run "$recipe/run" speeches news
+  echo "$output"
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"done at step 6"* ]]
+  # Two models on three texts.
+  [ "$(grep -c '^BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:.* = ' <<< "$output")" -eq 6 ]
+  [ "$(grep -c '^chrF2|nrefs:1|.* = ' <<< "$output")" -eq 6 ]
+  for name in average best; do
+    [ "$(wc -l < out/run-1/$name.newstest2013)" -eq 12 ]
+    [ "$(wc -l < out/run-1/$name.newstest2014)" -eq 11 ]
+    [ "$(wc -l < out/run-1/$name.europarl-dev)" -eq 20 ]
+  done
+  cmp out/data/valid.src news/newstest2013.en
+  cmp out/data/test.ref news/newstest2014.de
+  cmp out/dev.de speeches/dev.de
+  for part in prepare train translate; do grep -q "^$part *[0-9]* min [0-9][0-9] s$" <<< "$output"; done
+  # The figure beside a text is that of its translation.
+  bleu=$("$TRIREME" score --ref news/newstest2014.de --hyp out/run-1/average.newstest2014)
+  grep -A 1 '^newstest2014, average:' <<< "$output" | grep -qF "$bleu"
+  before=$(files)
+  run "$recipe/run"
+  [ "$status" -eq 0 ]
+  [[ "$output" != *"at step 6"* ]]
+  [ "$(grep -c '^BLEU|' <<< "$output")" -eq 6 ]
+  [ "$(files)" = "$before" ]
+}
+
+@test "train.conf holds but for what TRAIN changes" {
+  run "$recipe/run" speeches news
+  [ "$status" -eq 0 ]
+  for line in 'lr-policy = cosine' 'lr = 1.5e-3' 'beta2 = 0.98' 'clip = 1' 'steps = 6' 'average = 2'; do
+    grep -qx "$line" out/run-1/config || { echo "no $line"; cat out/run-1/config; false; }
+  done
+}
+
+@test "without speeches of its own to score it says so" {
+  rm speeches/dev.en speeches/dev.de
+  run "$recipe/run" speeches news
+  [ "$status" -eq 0 ]
+  [ "$(grep -c '^BLEU|' <<< "$output")" -eq 4 ]
+  [[ "$output" == *"no dev.en and dev.de in any of the folders"* ]]
+}
+
+@test "a training that was killed goes on" {
+  TRIREME_FAULT=die:4:0 run "$recipe/run" speeches news
+  [ "$status" -ne 0 ]
+  [ -f out/data/dataset.json ]
+  [ ! -e out/run-1/average ]
+  run "$recipe/run"
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"resume   step "[34]* ]]
+  [[ "$output" == *"done at step 6"* ]]
+}
+
+@test "what is missing is told" {
+  run "$recipe/run" speeches elsewhere
+  [ "$status" -ne 0 ]
+  [[ "$output" == *"there is no folder elsewhere"* ]]
+  TRIREME="$PWD/nowhere" run "$recipe/run" speeches news
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"TRIREME"* ]]
+}
+
+@test "the real texts from their folders" {
+  data="$BATS_TEST_DIRNAME/../../../shared/data"
+  [ -d "$data/europarl-en-de" ] && [ -d "$data/newstest" ] || skip "no ../shared/data/europarl-en-de and newstest"
+  # A few lines of each are enough to see that names and sides are right.
+  mkdir real
+  for side in en de; do
+    { zstd -dcq --long=27 "$data/europarl-en-de/train.$side.zst" 2> /dev/null || true; } | head -2000 > real/train.$side
+    for name in newstest/newstest2013 newstest/newstest2014 europarl-en-de/dev; do head -5 "$data/$name.$side" > "real/${name#*/}.$side"; done
+  done
+  PREPARE='--vocab-size 1000' TRAIN="${TRAIN/-tokens 128/-tokens 512}" run "$recipe/run" real
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"read "*"2,000"* ]]
+  cmp out/data/test.src real/newstest2014.en
+  cmp out/data/valid.ref real/newstest2013.de
+}

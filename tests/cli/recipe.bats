@@ -256,3 +256,50 @@ split_by_perl() {
   grep -q '^/train.en.gz 300000- 206$' requests
   for file in "$data"/*.gz; do cmp "$file" "xdg/trireme/multi30k-en-de/${file##*/}"; done
 }
+
+# Round figures: a row costs 1 ms of products and 1 ms of bytes, and a measured step twice that.
+predict() {
+  "$TRIREME_RECIPES/wmt16-en-de/predict" measured_ms=4000 measured_rows=1000 flop=1e12 bytes=1000000042 weights=1 table=0.5 \
+    h200_bf16=1e12 h200_memory=1e9 h200_link=7 h200_price=1 t4_fp16=1e12 t4_memory=1e9 t4_link=4 t4_price=2 link_use=0.5 \
+    modern_rows=1000 modern_groups=8 modern_steps=3600 "$@"
+}
+
+@test "the prediction for WMT16 is what can be worked out by hand" {
+  run predict
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"A measured step takes 2.00 times its floor."* ]]
+  # Eight micro-batches of 4 s on one GPU, in 3,600 steps.
+  grep -qxF '| 1 x H200 | modern, bf16 | 8 x 1000 | 3600 | 32000.0 | 0.0 | 0.0 | 250 | 32.00 | 32.00 |' <<< "$output"
+  # On eight, 7/4 of 4 bytes at 3.5 a second: 2 s, hidden but for the table's half.
+  grep -qxF '| 8 x H200 | modern, bf16 | 8 x 1000 | 3600 | 4000.0 | 2000.0 | 1000.0 | 1600 | 5.00 | 40.00 |' <<< "$output"
+  # Two micro-batches on each of four; 3/2 of 4 bytes at 2 a second.
+  grep -qxF '| 4 x T4 | modern, fp16 | 8 x 1000 | 3600 | 8000.0 | 3000.0 | 1500.0 | 842 | 9.50 | 76.00 |' <<< "$output"
+  # A link too slow for the backward pass, 2/3 of 4 s, to hide.
+  run predict t4_link=1
+  grep -qxF '| 4 x T4 | modern, fp16 | 8 x 1000 | 3600 | 8000.0 | 12000.0 | 9333.3 | 462 | 17.33 | 138.67 |' <<< "$output"
+  run predict t4_lnk=1
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"there is no 't4_lnk' to set"* ]]
+  run predict t4_link=fast
+  [ "$status" -eq 2 ]
+}
+
+@test "the table in the WMT16 recipe is what it predicts" {
+  "$TRIREME_RECIPES/wmt16-en-de/predict" | awk -F'|' '/ x / && !/tf32/ { printf "%s,%.0f\n", $2, $6 + $8 }' | tr -d ' ' > predicted
+  awk -F'|' '/^\| [148] x / { sub(" ms", "", $4); printf "%s,%.0f\n", $2, $4 }' "$TRIREME_RECIPES/wmt16-en-de/README.md" | tr -d ' ' > written
+  [ "$(wc -l < written)" -eq 9 ]
+  diff predicted written
+}
+
+@test "the settings of the recipes are options of train" {
+  "$TRIREME" prepare --recipe demo --demo-pairs 2000 --vocab-size 500 --quiet --out demo
+  for conf in wmt16-en-de/course wmt16-en-de/modern europarl-en-de/train multi30k-en-de/train tatoeba-en-de/train; do
+    run "$TRIREME" train --data demo --run none --config "$TRIREME_RECIPES/$conf.conf" --device cpu --precision fp32 --preset tiny --dry-run
+    echo "$conf: $output"
+    [ "$status" -eq 0 ]
+    sed -n 's/^micro-batches = //p; $s/.*/1/p' "$TRIREME_RECIPES/$conf.conf" | head -1 > groups
+    rows=$(sed -n 's/^batch-tokens = //p' "$TRIREME_RECIPES/$conf.conf")
+    [[ "$output" == *"batches  $(cat groups) x $rows rows a step"* ]]
+    [ ! -e none ]
+  done
+}

@@ -317,8 +317,9 @@ static void errors_name_file_and_line(void **state) {
 /* The recipes of the tree itself. */
 static void the_own_recipes_are_sound(void **state) {
   (void)state;
-  static const char *const names[] = {"multi30k-en-de", "wmt16-en-de", "demo", "tatoeba-en-de"};
-  static const size_t uses[] = {3, 5, 0, 2};
+  static const char *const names[] = {"multi30k-en-de", "wmt16-en-de", "demo", "tatoeba-en-de",
+                                      "europarl-en-de"};
+  static const size_t uses[] = {3, 5, 0, 2, 3};
   char here[FILE_PATH_MAX], own[FILE_PATH_MAX];
   assert_int_equal(file_program_dir(here), ERR_OK);
   /* build/tests, or build/asan/tests: upwards until there are recipes */
@@ -330,7 +331,7 @@ static void the_own_recipes_are_sound(void **state) {
   }
   assert_int_equal(file_join(own, here, "recipes"), ERR_OK);
   setenv("TRIREME_RECIPES", own, 1);
-  for (size_t i = 0; i < 4; i++) {
+  for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
     Recipe r;
     assert_int_equal(recipe_load(&r, names[i]), ERR_OK);
     assert_string_equal(r.name, names[i]);

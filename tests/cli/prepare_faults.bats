@@ -3,6 +3,8 @@
 # error names the file and the place; nothing that looks complete is left; what was
 # stopped is continued to the very bytes of a run that was not.
 
+load ../ranks/support
+
 setup_file() {
   cd "$BATS_FILE_TMPDIR"
   perl -e 'srand 3; for (1 .. 12000) { print join(" ", map { join "", map { chr 97 + int rand 12 } 1 .. 1 + int rand 6 } 1 .. 3 + int rand 9), "\n" }' > a
@@ -328,9 +330,10 @@ kill_and_resume() {
 
 @test "kill -9 at any moment leaves no data set, and --resume the same bytes" {
   kill_and_resume one
+  diff -r one "$T/reference"
+  if is_sanitized; then return; fi # once is enough to see that memory is in order
   kill_and_resume two --tokenizer "$T/reference/tokenizer.model" --threads 1 --shard-size 8k
   kill_and_resume three --tokenizer "$T/reference/tokenizer.model" --dedup --max-words 8
-  diff -r one "$T/reference"
 }
 
 @test "what a killed run left beside its files is not in the result" {

@@ -31,13 +31,13 @@ close() {
 
 @test "1, 2, 3 and 4 ranks: close, and with --reproducible, sharded or not, fp32 or bf16, the same bits" {
   need_mpi
-  for n in 1 2 3 4; do
+  for n in $(fewer '1 2 3 4' '1 3'); do
     mkdir "$T/$n"
     with $n "$TRIREME_TOOLS/check_train" "$SET" "$T/$n"
     [ "$(ls "$T/$n" | wc -l)" -eq 20 ]
     for way in "$T/$n"/*-shard; do same_weights "$way" "${way%-shard}"; done
   done
-  for n in 2 3 4; do
+  for n in $(fewer '2 3 4' 3); do
     for way in "$T"/1/*-same; do same_weights "$way" "$T/$n/$(basename "$way")"; done
     close "$T/1/adam-6-fp32" "$T/$n/adam-6-fp32"
     ! same_weights "$T/1/adam-6-fp32" "$T/$n/adam-6-fp32" # else this would show nothing

@@ -10,6 +10,8 @@ fi
 
 has_mpi() { command -v mpirun > /dev/null && [ -f "$TRIREME_PLUGIN_PATH/libtrireme-mpi.so" ]; }
 need_mpi() { has_mpi || skip "MPI is not installed"; }
+# The sanitizers look at the same code each time, and make it slow: they need fewer turns.
+fewer() { if is_sanitized; then echo "$2"; else echo "$1"; fi; }
 is_sanitized() { nm "$TRIREME" 2> /dev/null | grep -q __asan_init; }
 
 # The leak checker names libraries; Open MPI unloads its own before the end.

@@ -140,7 +140,7 @@ demo: deps
 # The whole suite under the address and undefined-behaviour sanitizers; without the CUDA
 # plug-in, in which they would see nothing.
 asan: deps
-	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan HAVE_CUDA= OPTIMISE='-O1 -g' \
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan HAVE_CUDA= OPTIMISE='-O2 -g' \
 	  SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' test
 
 # Each fuzzer for FUZZ_SECONDS; needs clang. Findings land in build/fuzz.

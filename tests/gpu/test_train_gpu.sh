@@ -82,7 +82,7 @@ set=$T/set
 if [ -n "$data" ] && [ -f "$data/dataset.json" ]; then
   set=$data
 elif [ -n "$data" ]; then
-  "$trireme" prepare --quiet --recipe multi30k --source-dir "$data" --vocab-size 8000 --out "$set" > /dev/null || exit 1
+  "$trireme" prepare --quiet --recipe multi30k-en-de --source-dir "$data" --vocab-size 8000 --out "$set" > /dev/null || exit 1
 else
   "$trireme" prepare --quiet --recipe demo --demo-pairs 20000 --vocab-size 2000 --out "$set" > /dev/null || exit 1
 fi

@@ -81,12 +81,23 @@ static Err bench_reader(const OptSet *opts) {
 }
 
 Err cmd_bench(OptSet *opts) {
+  static const struct {
+    const char *name;
+    Err (*run)(const OptSet *);
+    int operands; /* its name among them */
+  } benches[] = {{"reader", bench_reader, 2},
+                 {"train", bench_train, 1},
+                 {"translate", bench_translate, 1},
+                 {"allreduce", bench_allreduce, 1}};
   log_quiet(opt_flag(opts, "quiet"));
   const char *what = opt_operand(opts, 0);
-  if (strcmp(what, "reader") == 0) return bench_reader(opts);
-  if (strcmp(what, "train") == 0) return bench_train(opts);
-  if (strcmp(what, "translate") == 0) return bench_translate(opts);
-  if (strcmp(what, "allreduce") == 0) return bench_allreduce(opts);
+  for (size_t i = 0; i < sizeof benches / sizeof *benches; i++) {
+    if (strcmp(what, benches[i].name) != 0) continue;
+    if (opt_operands(opts) > benches[i].operands)
+      return err_set(ERR_USAGE, "bench %s does not know what to do with '%s'", what,
+                     opt_operand(opts, 1));
+    return benches[i].run(opts);
+  }
   return err_set(ERR_USAGE,
                  "there is no bench '%s'; there are: reader, train, translate, allreduce",
                  what);

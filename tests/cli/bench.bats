@@ -67,3 +67,18 @@ parts() {
   run diff "$BATS_TEST_TMPDIR/cpu" "$BATS_TEST_TMPDIR/cuda"
   [ "$output" = "$(printf '13c13\n< copies, zeroing: 1\n---\n> copies, zeroing: 2')" ]
 }
+
+@test "bench: what it does not know is told" {
+  run bench_of nothing
+  [ "$status" -eq 2 ]
+  [[ "$output" =~ "there is no bench 'nothing'; there are: reader" ]]
+  for what in train translate allreduce; do
+    run bench_of $what more
+    [ "$status" -eq 2 ]
+    [[ "$output" =~ "bench $what does not know what to do with 'more'" ]]
+  done
+  run bench_of reader
+  [ "$status" -eq 2 ]
+}
+
+bench_of() { "$TRIREME" bench "$@"; }

@@ -72,15 +72,28 @@ static bool is_idle(const Reducer *q) {
   return q->size == 1 && !q->spec.rounds && !q->spec.send;
 }
 
-/* acc += x, or acc = x at the very first. */
-static void add_tile(float *acc, const Reducer *q, const void *x, size_t at, size_t n,
-                     bool narrow, bool copy) {
-  const float *f = (const float *)x + at;
-  const uint16_t *h = (const uint16_t *)x + at;
-  for (size_t i = 0; i < n; i++) {
-    float v = narrow ? of_bf16(h[i]) : q->spec.bf16 ? of_bf16(to_bf16(f[i])) : f[i];
-    acc[i] = copy ? v : acc[i] + v;
-  }
+/* acc += x, or acc = x at the very first. One plain loop for each way numbers come, so
+ * that the compiler makes vectors of them: floats, bf16, and floats to be rounded as if
+ * they had travelled. */
+static void add_floats(float *restrict acc, const float *restrict x, size_t n, bool copy) {
+  if (copy)
+    memcpy(acc, x, n * sizeof *acc);
+  else
+    for (size_t i = 0; i < n; i++) acc[i] += x[i];
+}
+
+static void add_narrow(float *restrict acc, const uint16_t *restrict x, size_t n, bool copy) {
+  if (copy)
+    for (size_t i = 0; i < n; i++) acc[i] = of_bf16(x[i]);
+  else
+    for (size_t i = 0; i < n; i++) acc[i] += of_bf16(x[i]);
+}
+
+static void add_rounded(float *restrict acc, const float *restrict x, size_t n, bool copy) {
+  if (copy)
+    for (size_t i = 0; i < n; i++) acc[i] = of_bf16(to_bf16(x[i]));
+  else
+    for (size_t i = 0; i < n; i++) acc[i] += of_bf16(to_bf16(x[i]));
 }
 
 /* This rank's piece: what was there, then each contribution in turn. */
@@ -91,9 +104,14 @@ static void add_up(Reducer *q, const Bucket *b, size_t begin, size_t n) {
     size_t m = n - at < TILE ? n - at : TILE;
     if (!q->first) memcpy(acc, q->sum + b->owned + at, m * sizeof *acc);
     for (int r = 0; r < q->active; r++) {
-      bool mine = r == q->rank;
+      bool mine = r == q->rank, copy = q->first && r == 0;
       const void *x = mine ? (const void *)(q->g + begin) : q->in + (size_t)r * q->most * wide;
-      add_tile(acc, q, x, at, m, !mine && q->spec.bf16, q->first && r == 0);
+      if (!q->spec.bf16)
+        add_floats(acc, (const float *)x + at, m, copy);
+      else if (mine)
+        add_rounded(acc, (const float *)x + at, m, copy);
+      else
+        add_narrow(acc, (const uint16_t *)x + at, m, copy);
     }
     if (q->last && q->spec.bf16)
       for (size_t i = 0; i < m; i++) acc[i] = of_bf16(to_bf16(acc[i]));

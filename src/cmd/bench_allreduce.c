@@ -3,7 +3,6 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -147,17 +146,14 @@ static Err show_json(const Bench *q) {
 }
 
 static Err run(Bench *q, const OptSet *opts) {
-  static const char *const ways[] = {"auto", "nccl", "host"};
   const Backend *b = &q->b;
   size_t most = (size_t)opt_count(opts, "largest"), sizes = 0;
-  int asked = COLLECT_AUTO;
+  Collectives asked = (Collectives)cmd_choice(opts, "collectives", "auto|nccl|host");
   BackendSpec spec = {opt_text(opts, "device"), opt_text(opts, "precision"),
                       (int)opt_count(opts, "threads")};
-  while (asked < COLLECT_HOST && strcmp(opt_text(opts, "collectives"), ways[asked]) != 0)
-    asked++;
   if (!spec.threads) spec.threads = comm_threads(q->comm);
   TRY(backend_open_turn(&q->b, &spec, comm_local_rank(q->comm)));
-  TRY(exchange_choose(&q->x, q->comm, b, (Collectives)asked, false));
+  TRY(exchange_choose(&q->x, q->comm, b, asked, false));
   TRY(exchange_open(&q->x, b, most / sizeof(float), false));
   TRY(b->alloc(b, &q->there, most));
   q->here = q->there;

@@ -18,6 +18,8 @@ NODISCARD Err cmd_score(OptSet *opts);
 NODISCARD Err cmd_bench(OptSet *opts);
 NODISCARD Err cmd_help(OptSet *opts);
 
+/* The position of an option's value among names, "a|b|c". */
+int cmd_choice(const OptSet *opts, const char *name, const char *names);
 /* From now on warnings and errors say whose they are, and only rank 0 tells the rest. */
 void cmd_introduce(const Comm *comm);
 

@@ -67,9 +67,8 @@ const OptSpec cmd_options[] = {
 
     /* prepare: recipes */
     TEXT("recipe", "NAME", NULL, "prepare", G_FETCH,
-         "A known data set: demo, multi30k-en-de, tatoeba-en-de, europarl-en-de, wmt16-en-de, "
-         "or "
-         "a folder with a recipe.conf"),
+         "A known data set: demo, multi30k-en-de, tatoeba-en-de, europarl-en-de or "
+         "wmt16-en-de; or a folder with a recipe.conf"),
     TEXT("source-dir", "DIR", NULL, "prepare", G_FETCH,
          "Where the recipe's files, or some of them, already are"),
     TEXT("download-dir", "DIR", NULL, "prepare", G_FETCH,

@@ -9,8 +9,7 @@
 #include "base/log.h"
 #include "cmd/cmd.h"
 
-/* Position of the option's value among its choices. */
-static int choice(const OptSet *opts, const char *name, const char *names) {
+int cmd_choice(const OptSet *opts, const char *name, const char *names) {
   const char *text = opt_text(opts, name);
   int i = 0;
   for (const char *at = names; *at; i++) {
@@ -30,9 +29,9 @@ static Err fill_model(ModelConfig *c, const OptSet *opts) {
   if (opt_given(opts, "decoder-layers")) c->layers[1] = (int)opt_count(opts, "decoder-layers");
   c->pre_norm = strcmp(opt_text(opts, "norm"), "pre") == 0;
   c->attention_bias = opt_flag(opts, "attention-bias");
-  c->activation = (Activation)choice(opts, "activation", "relu|gelu|silu");
-  c->positions = (Positions)choice(opts, "positions", "halves|interleaved|learned");
-  c->tying = (Tying)choice(opts, "tie", "all|decoder|none");
+  c->activation = (Activation)cmd_choice(opts, "activation", "relu|gelu|silu");
+  c->positions = (Positions)cmd_choice(opts, "positions", "halves|interleaved|learned");
+  c->tying = (Tying)cmd_choice(opts, "tie", "all|decoder|none");
   float *drop[] = {&c->drop_embed, &c->drop_attention, &c->drop_activation, &c->drop_residual};
   static const char *const names[] = {"embed-dropout", "attention-dropout",
                                       "activation-dropout", "residual-dropout"};
@@ -44,7 +43,7 @@ static Err fill_model(ModelConfig *c, const OptSet *opts) {
 }
 
 static Err fill_schedule(Schedule *s, const OptSet *opts, const ModelConfig *c) {
-  s->policy = (LrPolicy)choice(opts, "lr-policy", lr_policy_names);
+  s->policy = (LrPolicy)cmd_choice(opts, "lr-policy", lr_policy_names);
   s->lr = opt_given(opts, "lr")         ? opt_real(opts, "lr")
           : s->policy == LR_TRANSFORMER ? 2.0
                                         : 1e-3;
@@ -64,7 +63,7 @@ static Err fill_ranks(TrainSpec *s, const OptSet *opts) {
   s->reproducible = opt_flag(opts, "reproducible");
   s->exchange_bf16 = strcmp(opt_text(opts, "exchange"), "bf16") == 0;
   s->bucket = (size_t)opt_count(opts, "bucket-size");
-  s->collectives = (Collectives)choice(opts, "collectives", "auto|nccl|host");
+  s->collectives = (Collectives)cmd_choice(opts, "collectives", "auto|nccl|host");
   if (s->shard && s->optim.kind == OPTIM_NOVOGRAD)
     return err_set(ERR_USAGE,
                    "NovoGrad needs each weight's whole gradient and cannot be sharded; leave "
@@ -83,7 +82,7 @@ static Err fill_rows(TrainSpec *s, const char *text) {
 }
 
 static void fill_optim(OptimSpec *o, const OptSet *opts) {
-  o->kind = (OptimKind)choice(opts, "optimizer", optim_names);
+  o->kind = (OptimKind)cmd_choice(opts, "optimizer", optim_names);
   o->beta1 = (float)opt_real(opts, "beta1");
   o->beta2 = (float)opt_real(opts, "beta2");
   o->epsilon = (float)opt_real(opts, "epsilon");
@@ -111,7 +110,7 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
   fill_optim(&s->optim, opts);
   TRY(fill_ranks(s, opts));
   s->ema = (float)opt_real(opts, "ema");
-  s->loss_scale = (LossScale)choice(opts, "loss-scale", "auto|none|dynamic");
+  s->loss_scale = (LossScale)cmd_choice(opts, "loss-scale", "auto|none|dynamic");
   s->clip = (float)opt_real(opts, "clip");
   s->smoothing = (float)opt_real(opts, "label-smoothing");
   s->backend = (BackendSpec){opt_text(opts, "device"), opt_text(opts, "precision"),

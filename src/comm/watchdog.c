@@ -41,7 +41,9 @@ static void tell(Comm *c, int r, const Note *note) {
 
 /* That this rank fails, and says itself why. */
 static void tell_all(Comm *c) {
+  pthread_mutex_lock(&c->lock);
   Note note = c->here;
+  pthread_mutex_unlock(&c->lock);
   note.kind = NOTE_FAILED;
   for (int turn = 0; turn < 20; turn++) { /* each send may wait for the one before */
     for (int r = 0; r < c->size; r++)

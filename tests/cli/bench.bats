@@ -2,11 +2,10 @@
 # The table of bench train: where a step's time goes, on the CPU and through the door of
 # a device's stamps, which here is a plug-in whose GPU is this CPU.
 
+load ../ranks/support
+
 setup_file() {
-  root=$BATS_TEST_DIRNAME/../..
-  mkdir "$BATS_FILE_TMPDIR/plugins"
-  ${CC:-cc} -std=c11 -O1 -shared -fPIC -D_GNU_SOURCE -DTRIREME_VERSION='"'"$("$TRIREME" --version | sed 's/^trireme \([0-9.]*\).*/\1/')"'"' \
-    -I"$root/src" -o "$BATS_FILE_TMPDIR/plugins/libtrireme-cuda.so" "$root/tests/device/fake_cuda.c"
+  make_gpu
   for i in 5 7 9 12 21 30; do echo "$i $((i + 1))"; done > "$BATS_FILE_TMPDIR/lengths"
 }
 

@@ -5,11 +5,7 @@ load ../ranks/support
 
 setup_file() {
   make_set
-  mkdir "$BATS_FILE_TMPDIR/plugins"
-  if has_mpi; then ln -s "$TRIREME_PLUGIN_PATH/libtrireme-mpi.so" "$BATS_FILE_TMPDIR/plugins/"; fi
-  root=$BATS_TEST_DIRNAME/../..
-  ${CC:-cc} -std=c11 -O1 -shared -fPIC -D_GNU_SOURCE -DTRIREME_VERSION='"'"$("$TRIREME" --version | sed 's/^trireme \([0-9.]*\).*/\1/')"'"' \
-    -I"$root/src" -o "$BATS_FILE_TMPDIR/plugins/libtrireme-cuda.so" "$root/tests/device/fake_cuda.c"
+  make_gpu
 }
 
 setup() {

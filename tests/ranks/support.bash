@@ -25,6 +25,17 @@ make_set() {
     "$TRIREME" prepare --quiet --recipe demo --demo-pairs 3000 --vocab-size 800 --out "$SET" > /dev/null
 }
 
+# make_gpu [OPTION…]: a plug-in whose GPUs are this CPU, and what else it is built with; the
+# tests of the file find it first, MPI's beside it.
+make_gpu() {
+  local plugins=$BATS_FILE_TMPDIR/plugins root=$BATS_TEST_DIRNAME/../.. version
+  version=$("$TRIREME" --version | sed 's/^trireme \([0-9.]*\).*/\1/')
+  mkdir "$plugins"
+  if has_mpi; then ln -s "$TRIREME_PLUGIN_PATH/libtrireme-mpi.so" "$plugins/"; fi
+  "${CC:-cc}" -std=c11 -O1 -shared -fPIC -D_GNU_SOURCE -DTRIREME_VERSION="\"$version\"" -I"$root/src" \
+    -o "$plugins/libtrireme-cuda.so" "$root/tests/device/fake_cuda.c" "$@"
+}
+
 MODEL=(--preset tiny --width 32 --feed-width 64 --heads 2 --encoder-layers 1 --decoder-layers 1
   --batch-tokens 256 --micro-batches 3 --seed 1 --lr-policy fixed --lr 3e-3 --warmup 10
   --valid-every 0 --average 0 --log-every 1 --threads 1)

@@ -6,7 +6,7 @@ setup() {
   cd "$BATS_TEST_TMPDIR"
   export XDG_CACHE_HOME="$PWD/xdg" OUT="$PWD/out" OMP_NUM_THREADS=1 # so nproc says one: one rank
   mkdir -p recipes texts
-  cp -R "$BATS_TEST_DIRNAME/../../recipes/tatoeba-en-de" recipes
+  cp -R "$BATS_TEST_DIRNAME"/../../recipes/{tatoeba-en-de,common.bash} recipes
   chmod -R u+w recipes
   recipe=recipes/tatoeba-en-de
   sed -i 's/^vocab-size .*/vocab-size = 64/' $recipe/recipe.conf

@@ -1,0 +1,39 @@
+# What the `run` of several recipes share. To be sourced with `here` set to the recipe's
+# folder; sets program, out (the folder where all comes to lie) and data.
+tree=$(cd "$here/../.." && pwd)
+build=${BUILD:-$tree/build}
+
+# In the tree, beside an installed recipe, or anywhere.
+for program in "$build/trireme" "$tree/../../bin/trireme" "$(command -v trireme || true)"; do
+  if [ -x "$program" ]; then break; fi
+done
+program=${TRIREME:-$program}
+[ -x "$program" ] || {
+  echo "there is no trireme: run make first, or set TRIREME to the program" >&2
+  exit 2
+}
+out=${here##*/}
+if [ -d "$build" ]; then out=$build/$out; fi
+out=${OUT:-$out}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+data=$out/data
+
+bold='' plain=''
+if [ -t 2 ] && [ -z "${NO_COLOR:-}" ]; then bold=$(printf '\033[1m') plain=$(printf '\033[0m'); fi
+say() { printf '\n%s%s%s\n' "$bold" "$*" "$plain" >&2; }
+
+# timed NAME COMMAND…: its seconds are added to NAME's, in the file $times.
+timed() {
+  local name=$1 start=$SECONDS
+  shift
+  say "\$ $*"
+  "$@"
+  echo "$name $((SECONDS - start))" >> "$times"
+}
+
+# say_times: all of them, the interrupted calls' too.
+say_times() {
+  awk '{ if (!($1 in sum)) order[++n] = $1; sum[$1] += $2 }
+    END { for (i = 1; i <= n; i++) printf "%-10s %3d min %02d s\n", order[i], sum[order[i]] / 60, sum[order[i]] % 60 }' "$times"
+}

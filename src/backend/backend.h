@@ -151,7 +151,9 @@ typedef struct Backend {
                         const float *stat, const float *gain, const AddNorm *);
 
   /* o = softmax(q · kᵀ / sqrt(d)) · v for each sentence and head; lse (q rows,
-   * heads) is kept for the way back. */
+   * heads) is kept for the way back. A sentence may have no rows on one side, or on
+   * both: queries without keys give o = 0 and have dq = 0, keys without queries have
+   * dk = dv = 0. */
   void (*attend)(const struct Backend *, void *o, float *lse, const void *q, const void *k,
                  const void *v, const Attention *);
   void (*attend_back)(const struct Backend *, void *dq, void *dk, void *dv, const void *do_,
@@ -173,8 +175,9 @@ typedef struct Backend {
 
   /* Label-smoothed cross entropy of rows of logits; overwrites them with the
    * gradient of (sum of the losses) * scale. Adds the smoothed and the plain sum
-   * of losses to loss[0] and loss[1], and the right guesses to loss[2]. With
-   * `scale` 0 the logits are left alone. */
+   * of losses to loss[0] and loss[1], and the right guesses to loss[2]. A row whose
+   * target is negative counts for nothing, and its gradient is 0. With `scale` 0 the
+   * logits are left alone. */
   void (*loss)(const struct Backend *, void *logits, double *loss, const int32_t *target,
                size_t rows, size_t vocab, float smoothing, float scale);
 

@@ -280,6 +280,10 @@ static void loss(const Backend *b, void *logits_, double *sum, const int32_t *ta
   double even = smoothing / (double)vocab, hit = 1 - smoothing + even;
   for (size_t r = 0; r < rows; r++) {
     float *row = logits + r * vocab;
+    if (target[r] < 0) {
+      if (scale != 0) memset(row, 0, vocab * sizeof *row);
+      continue;
+    }
     size_t best = 0;
     double most = row[0], total = 0, all = 0;
     for (size_t c = 0; c < vocab; c++) {

@@ -213,7 +213,8 @@ void expect(Array *a, const float *want, double limit, const char *what) {
     }
   }
   double square = 0, worst = 0;
-  for (size_t i = 0; i < a->n; i++) square += (double)want[i] * want[i];
+  for (size_t i = 0; i < a->n; i++)
+    if (isfinite(want[i])) square += (double)want[i] * want[i];
   double rms = a->n ? sqrt(square / (double)a->n) : 0;
   size_t where = 0;
   float there = 0;
@@ -232,7 +233,7 @@ void expect(Array *a, const float *want, double limit, const char *what) {
     double off = fabs((double)x - want[i]) / (room > 0 ? room : 1e-30);
     if (limit == 0) off = INFINITY; /* to the bit, but for the sign of 0 */
     if (x == want[i]) off = 0;
-    if (isnan(x) != isnan(want[i])) off = INFINITY;
+    if (isnan(x) != isnan(want[i]) || (isinf(want[i]) && x != want[i])) off = INFINITY;
     if (off > worst) worst = off, where = i, there = x;
   }
   if (!(worst <= limit)) {

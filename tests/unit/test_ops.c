@@ -229,6 +229,95 @@ static void test_loss_gradient(void **state) {
   drop_arrays(&g), drop_arrays(&c);
 }
 
+/* Every backend there is: the reference, and each instruction set. */
+static int all_backends(Backend list[5]) {
+  const char *names[] = {"avx512", "avx2", "sse2", "neon"};
+  int n = 1;
+  backend_reference(&list[0]);
+  for (int i = 0; i < 4; i++) {
+    setenv("TRIREME_ISA", names[i], 1);
+    if (backend_cpu(&list[n], 2, false) == ERR_OK) n++;
+  }
+  unsetenv("TRIREME_ISA");
+  assert_true(n > 1);
+  return n;
+}
+
+/* A row without a target adds nothing and has no gradient; its neighbours do not notice. */
+static void test_loss_of_no_target(void **state) {
+  (void)state;
+  enum { ROWS = 40, VOCAB = 37 };
+  Backend list[5];
+  int n = all_backends(list);
+  for (int i = 0; i < n; i++) {
+    const Backend *b = &list[i];
+    float *some = draw(ROWS * VOCAB), *all = copy(some, ROWS * VOCAB),
+          *kept = copy(some, ROWS * VOCAB);
+    int32_t target[ROWS], few[ROWS];
+    double loss[2][3] = {{0}}, want[3] = {0}, last[3] = {0};
+    for (int r = 0; r < ROWS; r++) few[r] = target[r] = r % VOCAB;
+    for (int r = 30; r < ROWS; r++) few[r] = -1;
+    b->loss(b, all, loss[0], target, 30, VOCAB, 0.1f, 0.5f);
+    b->loss(b, some, loss[1], few, ROWS, VOCAB, 0.1f, 0.5f);
+    assert_memory_equal(loss[0], loss[1], sizeof want);
+    assert_memory_equal(all, some, 30 * VOCAB * sizeof(float));
+    for (int k = 30 * VOCAB; k < ROWS * VOCAB; k++) assert_true(some[k] == 0);
+    b->loss(b, kept, want, few, ROWS, VOCAB, 0.1f, 0); /* nothing is written */
+    assert_memory_equal(kept + 30 * VOCAB, all + 30 * VOCAB, 10 * VOCAB * sizeof(float));
+    for (int k = 0; k < 3; k++) assert_true(fabs(want[k] - loss[0][k]) <= 1e-6 * fabs(want[k]));
+    b->loss(b, kept, last, few + 30, 10, VOCAB, 0.1f, 0.5f);
+    assert_true(last[0] == 0 && last[1] == 0 && last[2] == 0);
+    mem_free(some), mem_free(all), mem_free(kept);
+  }
+}
+
+/* Queries without keys see nothing, keys without queries are seen by nobody, and the
+ * sentences around them are as they would be alone. */
+static void test_sentences_with_one_side(void **state) {
+  (void)state;
+  enum { HEADS = 2, D = 20, W = HEADS * D, ROWS = 34, KEYS = 31 };
+  static const int32_t q_off[] = {0, 5, 5, 21, 34, 34}, k_off[] = {0, 7, 19, 19, 31, 31};
+  static const int32_t lone_q[] = {0, 5, 18},
+                       lone_k[] = {0, 7, 19}; /* the first and the fourth */
+  Backend list[5];
+  int n = all_backends(list);
+  for (int i = 0; i < n; i++) {
+    const Backend *b = &list[i];
+    assert_int_equal(b->reserve(b, 64, D), ERR_OK);
+    float *q = draw(ROWS * W), *k = draw(KEYS * W), *v = draw(KEYS * W), *d_o = draw(ROWS * W);
+    float *o = draw(ROWS * W), *lse = draw(ROWS * HEADS), *dq = draw(ROWS * W),
+          *dk = draw(KEYS * W), *dv = draw(KEYS * W);
+    Attention a = {.sentences = 5, .heads = HEADS, .d = D, .q_off = q_off, .k_off = k_off};
+    a.q_ld = a.kv_ld = a.o_ld = W, a.q_rows = ROWS;
+    b->attend(b, o, lse, q, k, v, &a);
+    b->attend_back(b, dq, dk, dv, d_o, o, lse, q, k, v, &a);
+    for (size_t e = 5 * W; e < 21 * W; e++) assert_true(o[e] == 0 && dq[e] == 0);
+    for (size_t e = 7 * W; e < 19 * W; e++) assert_true(dk[e] == 0 && dv[e] == 0);
+    /* The two whole sentences, packed without the others. */
+    float *pack[4] = {draw(18 * W), draw(19 * W), draw(19 * W), draw(18 * W)},
+          *from[4] = {q, k, v, d_o};
+    for (int x = 0; x < 4; x++) {
+      size_t first = x == 0 || x == 3 ? 5 * W : 7 * W, gap = x == 0 || x == 3 ? 21 * W : 19 * W;
+      size_t rest = x == 0 || x == 3 ? 13 * W : 12 * W;
+      memcpy(pack[x], from[x], first * sizeof(float));
+      memcpy(pack[x] + first, from[x] + gap, rest * sizeof(float));
+    }
+    float *o2 = draw(18 * W), *lse2 = draw(18 * HEADS), *dq2 = draw(18 * W),
+          *dk2 = draw(19 * W), *dv2 = draw(19 * W);
+    a.sentences = 2, a.q_off = lone_q, a.k_off = lone_k, a.q_rows = 18;
+    b->attend(b, o2, lse2, pack[0], pack[1], pack[2], &a);
+    b->attend_back(b, dq2, dk2, dv2, pack[3], o2, lse2, pack[0], pack[1], pack[2], &a);
+    assert_memory_equal(o, o2, 5 * W * sizeof(float));
+    assert_memory_equal(o + 21 * W, o2 + 5 * W, 13 * W * sizeof(float));
+    assert_memory_equal(dq + 21 * W, dq2 + 5 * W, 13 * W * sizeof(float));
+    assert_memory_equal(dk + 19 * W, dk2 + 7 * W, 12 * W * sizeof(float));
+    assert_memory_equal(dv, dv2, 7 * W * sizeof(float));
+    float *array[] = {q,  k,    v,   d_o, o,   lse,     dq,      dk,      dv,
+                      o2, lse2, dq2, dk2, dv2, pack[0], pack[1], pack[2], pack[3]};
+    for (size_t x = 0; x < sizeof array / sizeof *array; x++) mem_free(array[x]);
+  }
+}
+
 static void test_every_operation_is_there(void **state) {
   (void)state;
   Backend list[2];
@@ -285,6 +374,8 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_rows_are_independent),
       cmocka_unit_test(test_reference_gradients),
       cmocka_unit_test(test_loss_gradient),
+      cmocka_unit_test(test_loss_of_no_target),
+      cmocka_unit_test(test_sentences_with_one_side),
       cmocka_unit_test(test_every_operation_is_there),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

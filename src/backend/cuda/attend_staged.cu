@@ -80,7 +80,7 @@ static __global__ void __launch_bounds__(WARPS * 32, (WARPS == 2 ? 20 : 16) / WA
               now[e / 2] = fmaxf(now[e / 2], s[n][e]);
             }
           }
-          /* Every row sees the first key, so from here on `now` is finite. */
+          /* Where there is a key every row sees the first, so from here on `now` is finite. */
           float from[2];
 #pragma unroll
           for (int r = 0; r < 2; r++) {

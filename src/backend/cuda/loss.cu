@@ -19,11 +19,24 @@ static __device__ void put_part(double *parts, const Smooth &is, float most, flo
   part[2] = right;
 }
 
+/* A row that counts for nothing: every column a 0, where gradients are wanted. */
+template <int THREADS, typename T>
+static __device__ void skip_row(T *row, double *parts, size_t vocab, const Smooth &is) {
+  double *part = parts + blockIdx.x * (size_t)3;
+  if (threadIdx.x == 0) part[0] = part[1] = part[2] = 0;
+  if (is.scale == 0) return;
+  for (size_t c = threadIdx.x; c < vocab; c += THREADS) set_float(row[c], 0);
+}
+
 template <typename T, int THREADS, int VECS>
 static __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     loss_row(T *logits, double *parts, const int32_t *target_, size_t vocab, Smooth is) {
   T *row = logits + blockIdx.x * vocab;
   int target = target_[blockIdx.x], n = (int)vocab;
+  if (target < 0) { /* of the whole block */
+    skip_row<THREADS>(row, parts, vocab, is);
+    return;
+  }
   float wanted = to_float(row[target]), most = -INFINITY;
   Eight<T> in[VECS];
 #pragma unroll
@@ -92,6 +105,10 @@ static __global__ void __launch_bounds__(512)
     loss_plain(T *logits, double *parts, const int32_t *target_, size_t vocab, Smooth is) {
   T *row = logits + blockIdx.x * vocab;
   size_t target = (size_t)target_[blockIdx.x];
+  if (target_[blockIdx.x] < 0) {
+    skip_row<512>(row, parts, vocab, is);
+    return;
+  }
   float wanted = to_float(row[target]), most = -INFINITY, total = 0, all = 0;
   for (size_t c = threadIdx.x; c < vocab; c += 512) most = fmaxf(most, to_float(row[c]));
   most = block_max<512>(most);

@@ -160,6 +160,13 @@ static void softmax_row(float *p, size_t seen, size_t padded, float *lse) {
 static void attend_one(const Attention *a, float *o, float *lse, const float *q, const float *k,
                        const float *v, size_t s, size_t h) {
   Shape z = shape_of(a, s);
+  if (z.nk == 0) {
+    for (size_t r = z.q0; r < z.q0 + z.nq; r++) {
+      memset(o + r * a->o_ld + h * z.d, 0, z.d * sizeof *o);
+      lse[r * a->heads + h] = -INFINITY;
+    }
+    return;
+  }
   float *at =
       my_room(z.nq * z.dp + z.d * z.kp + z.nk * z.dp + z.nq * z.kp + z.nq * z.dp + z.kp + 16);
   float *qs = take(&at, z.nq * z.dp), *kt = take(&at, z.d * z.kp), *vs = take(&at, z.nk * z.dp),

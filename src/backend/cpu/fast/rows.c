@@ -232,8 +232,13 @@ static void activate_back(const Backend *b, void *dx_, const void *dy_, const vo
 }
 
 /* The exponentials stay in the row for the gradient, so each is taken once. */
-static void loss_row(float *row, double sum[3], size_t target, size_t vocab, float smoothing,
+static void loss_row(float *row, double sum[3], int32_t wants, size_t vocab, float smoothing,
                      float scale) {
+  if (wants < 0) {
+    if (scale != 0) memset(row, 0, vocab * sizeof *row);
+    return;
+  }
+  size_t target = (size_t)wants;
   float most = row[0], total = 0, all = 0, wanted = row[target],
         even = smoothing / (float)vocab;
 #pragma omp simd reduction(max : most)
@@ -272,7 +277,7 @@ static void loss(const Backend *b, void *logits_, double *sum, const int32_t *ta
     for (size_t p = 0; p < n; p++) {
       size_t begin = (first + p) * PART, end = begin + PART < rows ? begin + PART : rows;
       for (size_t r = begin; r < end; r++)
-        loss_row(logits + r * vocab, part_sum[p], (size_t)target[r], vocab, smoothing, scale);
+        loss_row(logits + r * vocab, part_sum[p], target[r], vocab, smoothing, scale);
     }
     for (size_t p = 0; p < n; p++) {
       for (int i = 0; i < 3; i++) sum[i] += part_sum[p][i];

@@ -36,7 +36,7 @@ typedef enum { ACT_RELU, ACT_GELU, ACT_SILU } Activation;
  * keyed by the run, the step and the micro-batch, counted by site and element.
  * rate 0 drops nothing. What stays is scaled by 1 / (1 - rate). */
 typedef struct {
-  uint64_t key;
+  const uint64_t *key; /* in the backend's memory, so that recorded work finds each step's */
   uint32_t site;
   float rate;
 } Dropout;

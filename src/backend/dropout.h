@@ -21,7 +21,7 @@ static inline float dropout_scale(float rate) {
 static inline float dropout_factor(Dropout drop, uint64_t element) {
   if (drop.rate == 0) return 1;
   uint32_t word[4];
-  rng_philox(drop.key, drop.site, element / 8, word);
+  rng_philox(*drop.key, drop.site, element / 8, word);
   uint32_t bits = word[element % 8 / 2] >> (element % 2 * 16) & 0xffff;
   return bits < dropout_threshold(drop.rate) ? 0 : dropout_scale(drop.rate);
 }

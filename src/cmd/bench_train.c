@@ -89,6 +89,7 @@ static Err fill_batch(Batch *b, Order *order, const OrderPlan *plan, const Lengt
   }
   b->src_off[b->sentences] = (int32_t)b->rows[0];
   b->tgt_off[b->sentences] = (int32_t)b->rows[1];
+  batch_pad(b, 0);
   return ERR_OK;
 }
 

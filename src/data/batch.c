@@ -16,18 +16,19 @@ Err batch_new(Batch *b, uint32_t capacity, uint32_t most_sentences) {
 }
 
 size_t batch_ints(size_t capacity, size_t sentences) {
-  return 5 * capacity + 2 * (sentences + 1);
+  return 2 + 5 * capacity + 2 * (sentences + 2);
 }
 
 void batch_at(Batch *b, int32_t *at) {
-  size_t rows = b->capacity, sentences = (size_t)b->most_sentences + 1;
+  size_t rows = b->capacity, offsets = (size_t)b->most_sentences + 2;
+  b->key = (void *)at, at += 2;
   b->src = at, at += rows;
   b->src_pos = at, at += rows;
   b->tgt_in = at, at += rows;
   b->tgt_out = at, at += rows;
   b->tgt_pos = at, at += rows;
-  b->src_off = at, at += sentences;
-  b->tgt_off = at, at += sentences;
+  b->src_off = at, at += offsets;
+  b->tgt_off = at, at += offsets;
   b->pair = (uint32_t *)at;
 }
 
@@ -85,13 +86,30 @@ static void fill_rest(int32_t *row, uint32_t from, uint32_t to, int32_t value) {
   for (uint32_t i = from; i < to; i++) row[i] = value;
 }
 
-static void fill_rests(Batch *b, const Meta *meta) {
-  int32_t pad = meta->pad >= 0 ? meta->pad : meta->eos;
+/* Batches are about equally full, so this leaves a handful of shapes; at most an
+ * eighth of a small batch is fill. */
+static uint32_t pad_rows(uint32_t rows, uint32_t capacity) {
+  uint32_t unit = BATCH_UNIT;
+  while (unit > 8 && unit > capacity / 8) unit /= 2;
+  uint32_t padded = (rows + unit - 1) / unit * unit;
+  return padded < capacity ? padded : capacity;
+}
+
+void batch_pad(Batch *b, int32_t pad) {
   fill_rest(b->src, b->rows[0], b->capacity, pad);
   fill_rest(b->src_pos, b->rows[0], b->capacity, 0);
   fill_rest(b->tgt_in, b->rows[1], b->capacity, pad);
-  fill_rest(b->tgt_out, b->rows[1], b->capacity, pad);
+  fill_rest(b->tgt_out, b->rows[1], b->capacity, -1);
   fill_rest(b->tgt_pos, b->rows[1], b->capacity, 0);
+  for (int side = 0; side < 2; side++) {
+    b->padded[side] = pad_rows(b->rows[side], b->capacity);
+    fill_rest(side ? b->tgt_off : b->src_off, b->sentences + 1, b->most_sentences + 2,
+              (int32_t)b->padded[side]);
+  }
+}
+
+static void pad_with(Batch *b, const Meta *meta) {
+  batch_pad(b, meta->pad >= 0 ? meta->pad : meta->eos);
 }
 
 Err batch_fill(Batch *b, DataSet *d, const OrderPlan *plan, uint64_t seed, uint64_t epoch,
@@ -113,7 +131,7 @@ Err batch_fill(Batch *b, DataSet *d, const OrderPlan *plan, uint64_t seed, uint6
     TRY(add_pair(b, d, SPLIT_TRAIN, k));
     b->sentences++;
   }
-  fill_rests(b, &d->meta);
+  pad_with(b, &d->meta);
   return ERR_OK;
 }
 
@@ -137,6 +155,6 @@ Err batch_fill_from(Batch *b, DataSet *d, Split split, uint64_t *next) {
     TRY(add_pair(b, d, split, b->sentences));
     b->sentences++;
   }
-  fill_rests(b, &d->meta);
+  pad_with(b, &d->meta);
   return ERR_OK;
 }

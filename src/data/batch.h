@@ -5,19 +5,23 @@
 
 #include "data/dataset.h"
 
+#define BATCH_UNIT 256 /* `padded` is a multiple of it, or of less where the batch is small */
+
 typedef struct {
   uint64_t epoch, index; /* which batch this is */
   uint32_t capacity, sentences, most_sentences;
-  uint32_t rows[2]; /* real rows: source, target; the rest of the rows is fill */
-  int32_t *src;     /* (capacity) source ids, each sentence closed by eos */
-  int32_t *src_pos; /* (capacity) place in the sentence, from 0 */
-  int32_t *tgt_in;  /* (capacity) bos, then the target ids */
-  int32_t *tgt_out; /* (capacity) the target ids, then eos */
-  int32_t *tgt_pos; /* (capacity) */
-  int32_t *src_off; /* (sentences + 1) first row of each sentence */
-  int32_t *tgt_off; /* (sentences + 1) */
-  uint32_t *pair;   /* (sentences) number in the training set */
-  int32_t *memory_; /* one block holds all the arrays */
+  uint32_t rows[2];   /* real rows: source, target; the rest of the rows is fill */
+  uint32_t padded[2]; /* rows for a device: with some of the fill, so that few numbers occur */
+  uint64_t *key;      /* (1) room for the key of dropout, which travels with the batch */
+  int32_t *src;       /* (capacity) source ids, each sentence closed by eos */
+  int32_t *src_pos;   /* (capacity) place in the sentence, from 0 */
+  int32_t *tgt_in;    /* (capacity) bos, then the target ids */
+  int32_t *tgt_out;   /* (capacity) the target ids, then eos; -1 in the fill */
+  int32_t *tgt_pos;   /* (capacity) */
+  int32_t *src_off;   /* (most_sentences + 2) first row of each sentence; see batch_pad */
+  int32_t *tgt_off;   /* (most_sentences + 2) */
+  uint32_t *pair;     /* (sentences) number in the training set */
+  int32_t *memory_;   /* one block holds all the arrays */
 } Batch;
 
 /* Room for `capacity` rows a side and `sentences` sentences. */
@@ -27,6 +31,10 @@ void batch_free(Batch *b);
  * arrays in a copy of it elsewhere. */
 size_t batch_ints(size_t capacity, size_t sentences);
 void batch_at(Batch *b, int32_t *block);
+/* When its sentences are in: fills the rest of the rows, and settles `padded`. Behind
+ * the sentences the offsets then name one more, the rows of the fill that belong to
+ * `padded`, and empty ones up to most_sentences + 1. */
+void batch_pad(Batch *b, int32_t pad);
 /* Fills it with batch `index` of the epoch. */
 NODISCARD Err batch_fill(Batch *b, DataSet *d, const OrderPlan *plan, uint64_t seed,
                          uint64_t epoch, uint64_t index);

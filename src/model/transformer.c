@@ -71,7 +71,10 @@ static void lay_out(Transformer *t, Arena *a, bool training) {
   t->branch = take_low(a, rows * d);
   t->logits = take_low(a, t->loss_rows * (size_t)c->vocab);
   t->sums = take(a, 3, sizeof(double));
-  if (!t->backend->host) t->batch = take(a, batch_ints(rows, rows), sizeof(int32_t));
+  if (t->backend->host)
+    t->key = take(a, 1, sizeof *t->key);
+  else
+    t->batch = take(a, batch_ints(rows, rows), sizeof(int32_t)), t->key = (void *)t->batch;
   if (!training) return;
   t->d_branch = take_low(a, rows * d);
   t->d_y = take_low(a, rows * d);
@@ -151,9 +154,10 @@ Err transformer_plan(Transformer *t, const ModelConfig *config, const Backend *b
 Err transformer_new(Transformer *t, const ModelConfig *config, const Backend *backend,
                     size_t capacity, size_t logit_rows, bool training) {
   Err err;
+  size_t longest = (size_t)config->longest;
+  if (!backend->host && longest < BATCH_UNIT) longest = BATCH_UNIT; /* the fill is a sentence */
   TRY_DONE(plan(t, config, backend, capacity, logit_rows, training));
-  TRY_DONE(
-      backend->reserve(backend, (size_t)config->longest, (size_t)(config->d / config->heads)));
+  TRY_DONE(backend->reserve(backend, longest, (size_t)(config->d / config->heads)));
   TRY_DONE(backend->alloc(backend, &t->arena, t->arena_bytes));
   lay_out(t, &(Arena){.at = t->arena, .type = backend->type}, training);
   err = fill_positions(t);
@@ -175,8 +179,9 @@ void transformer_free(Transformer *t) {
 }
 
 /* Sites of dropout: each place in the model has its own. */
-Dropout dropout_at(StepKey key, float rate, int stack, int layer, int what) {
-  return (Dropout){key.key, (uint32_t)((stack * 256 + layer) * 16 + what),
+Dropout dropout_at(const Transformer *t, StepKey key, float rate, int stack, int layer,
+                   int what) {
+  return (Dropout){t->key, (uint32_t)((stack * 256 + layer) * 16 + what),
                    key.dropout ? rate : 0};
 }
 
@@ -195,7 +200,8 @@ void cross_junction(Transformer *t, Weights w, int which, int junction, size_t r
   int per_layer = which ? 3 : 2, before = junction - 1;
   AddNorm n = {.rows = rows, .d = (size_t)c->d, .epsilon = c->norm_epsilon};
   if (junction > 0)
-    n.drop = dropout_at(key, c->drop_residual, which, before / per_layer, before % per_layer);
+    n.drop =
+        dropout_at(t, key, c->drop_residual, which, before / per_layer, before % per_layer);
   if (junction == 0 && !c->pre_norm) return;
   const NormParams *p = norm_at(t, which, junction);
   const void *x = junction == 0 ? s->sum[0] : c->pre_norm ? s->sum[before] : s->y[before];
@@ -216,7 +222,7 @@ Attention self_attention(const Transformer *t, int which, int layer, const int32
                      .kv_ld = 3 * d,
                      .o_ld = d,
                      .causal = which == 1,
-                     .drop = dropout_at(key, c->drop_attention, which, layer, 8)};
+                     .drop = dropout_at(t, key, c->drop_attention, which, layer, 8)};
 }
 
 Attention cross_attention(const Transformer *t, int layer, const int32_t *q_off,
@@ -231,7 +237,7 @@ Attention cross_attention(const Transformer *t, int layer, const int32_t *q_off,
                      .q_ld = d,
                      .kv_ld = (size_t)c->layers[1] * 2 * d,
                      .o_ld = d,
-                     .drop = dropout_at(key, c->drop_attention, 1, layer, 9)};
+                     .drop = dropout_at(t, key, c->drop_attention, 1, layer, 9)};
 }
 
 void *element(const Transformer *t, const void *array, size_t n) {
@@ -276,7 +282,7 @@ void feed_sublayer(Transformer *t, Weights w, int which, int layer, const void *
   size_t d = (size_t)t->config.d, ff = (size_t)t->config.ff;
   b->linear(b, s->up, y, weight(t, w, p->up), weight(t, w, p->up_bias), rows, d, ff);
   b->activate(b, s->act, s->up, rows * ff, t->config.activation,
-              dropout_at(key, t->config.drop_activation, which, layer, 10));
+              dropout_at(t, key, t->config.drop_activation, which, layer, 10));
   b->linear(b, t->branch, s->act, weight(t, w, p->down), weight(t, w, p->down_bias), rows, ff,
             d);
 }
@@ -289,7 +295,7 @@ void embed_into(Transformer *t, Weights w, int which, const int32_t *id, const i
   size_t place = which ? t->params.target_place : t->params.source_place;
   b->embed(b, t->stack[which].sum[0], weight(t, w, table), t->place ? t->place : w.full + place,
            id, pos, rows, d, sqrtf((float)d),
-           dropout_at(key, t->config.drop_embed, which, 255, 11));
+           dropout_at(t, key, t->config.drop_embed, which, 255, 11));
 }
 
 const void *transformer_encode(Transformer *t, Weights w, const int32_t *src,
@@ -347,7 +353,6 @@ static void loss_of(Transformer *t, Weights w, float *g, const void *y, const Ba
     b->linear_dx(b, element(t, t->d_y, r * d), t->logits, output, n, d, vocab, false);
     b->linear_dw(b, g + t->params.output, NULL, t->logits, from, n, d, vocab);
   }
-  t->rows += rows;
 }
 
 Err transformer_loss(Transformer *t, BatchLoss *loss) {
@@ -360,16 +365,32 @@ Err transformer_loss(Transformer *t, BatchLoss *loss) {
   return ERR_OK;
 }
 
-void transformer_step(Transformer *t, Weights w, float *g, const Batch *given, StepKey key,
-                      float smoothing, float scale, GradReady ready, void *context) {
-  Batch at_hand = *given;
-  const Batch *batch = &at_hand;
-  if (t->batch) { /* one block holds all that the device reads */
-    assert(given->capacity <= t->capacity && given->most_sentences <= t->capacity);
-    batch_at(&at_hand, t->batch);
-    t->backend->put(t->backend, t->batch, given->memory_,
-                    batch_ints(given->capacity, given->most_sentences) * sizeof(int32_t));
+void transformer_load(Transformer *t, const Batch *given, StepKey key) {
+  const Backend *b = t->backend;
+  Batch *batch = &t->at_hand;
+  *batch = *given;
+  t->dropout = key.dropout;
+  t->rows += given->rows[1];
+  if (!t->batch) {
+    b->put(b, t->key, &key.key, sizeof key.key);
+    return;
   }
+  /* One block holds all that the device reads. */
+  assert(given->capacity <= t->capacity && given->most_sentences <= t->capacity);
+  assert(given->padded[0] >= given->rows[0] && given->padded[1] >= given->rows[1] &&
+         "batch_pad was not called");
+  *given->key = key.key;
+  batch_at(batch, t->batch);
+  b->put(b, t->batch, given->memory_,
+         batch_ints(given->capacity, given->most_sentences) * sizeof(int32_t));
+  memcpy(batch->rows, given->padded, sizeof batch->rows);
+  batch->sentences = given->most_sentences + 1;
+}
+
+void transformer_run(Transformer *t, Weights w, float *g, float smoothing, float scale,
+                     GradReady ready, void *context) {
+  const Batch *batch = &t->at_hand;
+  StepKey key = {0, t->dropout};
   const void *memory = transformer_encode(t, w, batch->src, batch->src_pos, batch->src_off,
                                           batch->sentences, batch->rows[0], key);
   transformer_cross_kv(t, w, memory, batch->rows[0]);
@@ -377,4 +398,10 @@ void transformer_step(Transformer *t, Weights w, float *g, const Batch *given, S
   loss_of(t, w, g, y, batch, smoothing, scale);
   t->turned = progress_clock();
   if (g) transformer_back(t, w, g, batch, key, ready, context);
+}
+
+void transformer_step(Transformer *t, Weights w, float *g, const Batch *batch, StepKey key,
+                      float smoothing, float scale, GradReady ready, void *context) {
+  transformer_load(t, batch, key);
+  transformer_run(t, w, g, smoothing, scale, ready, context);
 }

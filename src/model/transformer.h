@@ -41,7 +41,10 @@ typedef struct {
   double *sums;   /* of losses since transformer_loss, as the backend's loss has them */
   uint64_t rows;  /* that went into them */
   int32_t *batch; /* where a device keeps its copy of the batch at hand, or NULL */
-  void *arena;    /* holds them all */
+  uint64_t *key;  /* of its dropout: in the backend's memory */
+  Batch at_hand;  /* as the backend sees it */
+  bool dropout;
+  void *arena; /* holds them all */
   void **lists;
   size_t arena_bytes;
   double turned; /* clock when the last way forward ended, or on a device was asked for */
@@ -72,9 +75,16 @@ typedef struct {
   uint64_t rows;
 } BatchLoss;
 
-/* Forward and, where g is given, backward: adds gradients of (sum of smoothed
- * losses) * scale to g. A device may still be at work when it returns; the batch
- * may be filled anew all the same. */
+/* Makes the batch the one at hand, in the backend's memory. A device gets its padded rows
+ * and the most sentences, so that all it is asked to do follows from `padded`; a host the
+ * rows there are, and reads them where they lie. */
+void transformer_load(Transformer *t, const Batch *batch, StepKey key);
+/* Forward and, where g is given, backward: adds gradients of (sum of smoothed losses) *
+ * scale to g. Only asks the backend for operations, the same ones for the same shape. A
+ * device may still be at work when it returns; the batch may be filled anew all the same. */
+void transformer_run(Transformer *t, Weights w, float *g, float smoothing, float scale,
+                     GradReady ready, void *context);
+/* Both, one after the other. */
 void transformer_step(Transformer *t, Weights w, float *g, const Batch *batch, StepKey key,
                       float smoothing, float scale, GradReady ready, void *context);
 /* The losses of all steps since the last call. Waits for the device. */

@@ -19,7 +19,8 @@ static void junction_back(Transformer *t, Weights w, float *g, int which, int ju
   if (junction == 0 && !c->pre_norm) return; /* d_y is the gradient of the embedding */
   AddNorm n = {.rows = rows, .d = (size_t)c->d, .epsilon = c->norm_epsilon};
   if (junction > 0)
-    n.drop = dropout_at(key, c->drop_residual, which, before / per_layer, before % per_layer);
+    n.drop =
+        dropout_at(t, key, c->drop_residual, which, before / per_layer, before % per_layer);
   const NormParams *p = norm_at(t, which, junction);
   bool last = junction == s->sublayers;
   const void *through = c->pre_norm && !last ? t->d_sum : NULL;
@@ -83,7 +84,7 @@ static void feed_back(Transformer *t, Weights w, float *g, int which, int layer,
   b->linear_dw(b, g + p->down, g + p->down_bias, t->d_branch, s->act, rows, ff, d);
   b->linear_dx(b, t->d_up, t->d_branch, weight(t, w, p->down), rows, ff, d, false);
   b->activate_back(b, t->d_up, t->d_up, s->up, rows * ff, t->config.activation,
-                   dropout_at(key, t->config.drop_activation, which, layer, 10));
+                   dropout_at(t, key, t->config.drop_activation, which, layer, 10));
   b->linear_dw(b, g + p->up, g + p->up_bias, t->d_up, y, rows, d, ff);
   input_back(t, w, t->d_up, p->up, rows, ff);
 }
@@ -96,7 +97,7 @@ static void embed_back(Transformer *t, float *g, int which, const int32_t *id,
   size_t place = which ? t->params.target_place : t->params.source_place;
   const void *dx = t->config.pre_norm ? t->d_sum : t->d_y;
   b->embed_back(b, g + table, grad(g, place), dx, id, pos, rows, d, sqrtf((float)d),
-                dropout_at(key, t->config.drop_embed, which, 255, 11));
+                dropout_at(t, key, t->config.drop_embed, which, 255, 11));
 }
 
 /* The flat array holds the tables, then both stacks layer by layer, each with its

@@ -4,7 +4,8 @@
 
 #include "model/transformer.h"
 
-Dropout dropout_at(StepKey key, float rate, int stack, int layer, int what);
+Dropout dropout_at(const Transformer *t, StepKey key, float rate, int stack, int layer,
+                   int what);
 const NormParams *norm_at(const Transformer *t, int which, int junction);
 Attention self_attention(const Transformer *t, int which, int layer, const int32_t *off,
                          size_t sentences, StepKey key);

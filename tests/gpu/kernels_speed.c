@@ -73,9 +73,10 @@ static void speed_attend(Type type, const char *order, const int32_t *off, size_
   void *o = take(n * size), *d_o = fill(type, n);
   float *lse = take((size_t)ROWS * HEADS * sizeof(float));
   void *work = take(kernel_attend_back_work(ROWS, HEADS));
+  uint64_t *key = take(sizeof *key);
   for (int i = 0; i < 4; i++) {
     a.causal = i % 2;
-    a.drop = (Dropout){.key = 1, .site = 2, .rate = i < 2 ? 0 : 0.1f};
+    a.drop = (Dropout){.key = key, .site = 2, .rate = i < 2 ? 0 : 0.1f};
     const char *what = a.causal ? "causal" : "self";
     snprintf(name, sizeof name, "%-9s attend %s %s rate %g", way, what, order,
              (double)a.drop.rate);
@@ -88,12 +89,12 @@ static void speed_attend(Type type, const char *order, const int32_t *off, size_
                             qkv, qkv + D * size, qkv + 2 * D * size, &a, work, 0));
   }
   MUST(cudaFree(qkv)), MUST(cudaFree(d_qkv)), MUST(cudaFree(o)), MUST(cudaFree(d_o));
-  MUST(cudaFree(lse)), MUST(cudaFree(work));
+  MUST(cudaFree(lse)), MUST(cudaFree(work)), MUST(cudaFree(key));
 }
 
 static void speed_rows(Type type) {
   size_t n = (size_t)ROWS * D, size = type_size(type), wide = (size_t)ROWS * FF;
-  Dropout drop = {.key = 1, .site = 2, .rate = 0.1f};
+  Dropout drop = {.key = take(sizeof(uint64_t)), .site = 2, .rate = 0.1f};
   AddNorm an = {.rows = ROWS, .d = D, .epsilon = 1e-6f, .drop = drop};
   void *x = fill(type, n), *branch = fill(type, n), *sum = take(n * size), *y = take(n * size),
        *d_sum = fill(type, n), *up = fill(type, wide), *act = take(wide * size);

@@ -16,7 +16,14 @@ void speed(bool attention_only);                    /* kernels_speed.c */
 void decode_kernels(Type type, const Backend *ref); /* kernels_decode.c */
 
 static Backend ref;
-static const Dropout none = {0}, some = {.key = 0x1234567890abcdef, .site = 77, .rate = 0.1f};
+static const uint64_t drop_key = 0x1234567890abcdef;
+static const Dropout none = {0}, some = {.key = &drop_key, .site = 77, .rate = 0.1f};
+
+/* The same, with its key on the device. */
+static Dropout on_device(Dropout drop) {
+  drop.key = device_copy(&drop_key, sizeof drop_key);
+  return drop;
+}
 
 static int32_t *ids(size_t n, size_t limit, int32_t **device) {
   int32_t *id = (int32_t *)host_floats(n);
@@ -56,6 +63,7 @@ static void test_activate(Type type, Activation act, size_t n, Dropout drop) {
         *dx = array_blank(type, n), *y_in = array_zero(type, n), *dx_y = array_blank(type, n);
   float *want = host_floats(n), *want_dx = host_floats(n);
   double limit = type == TYPE_F32 ? 16 : 1;
+  Dropout there = on_device(drop);
   ref.activate(&ref, want, x->host, n, act, drop);
   ref.activate_back(&ref, want_dx, dy->host, x->host, n, act, drop);
   for (size_t i = 0; i < n; i++) y_in->host[i] = type_round(type, want[i]);
@@ -63,15 +71,15 @@ static void test_activate(Type type, Activation act, size_t n, Dropout drop) {
   memcpy(in_place, want_dx, n * sizeof *in_place);
   arrays_reset();
   TWICE {
-    MUST(kernel_activate(type, y->at, x->at, n, act, drop, 0));
-    MUST(kernel_activate_back(type, dx->at, dy->at, x->at, n, act, drop, false, 0));
+    MUST(kernel_activate(type, y->at, x->at, n, act, there, 0));
+    MUST(kernel_activate_back(type, dx->at, dy->at, x->at, n, act, there, false, 0));
     expect(y, want, limit, "activate");
     expect(dx, want_dx, limit, "activate_back");
     if (act == ACT_RELU) {
-      MUST(kernel_activate_back(type, dx_y->at, dy->at, y_in->at, n, act, drop, true, 0));
+      MUST(kernel_activate_back(type, dx_y->at, dy->at, y_in->at, n, act, there, true, 0));
       expect(dx_y, want_dx, limit, "activate_back from y");
     }
-    MUST(kernel_activate_back(type, dy->at, dy->at, x->at, n, act, drop, false, 0));
+    MUST(kernel_activate_back(type, dy->at, dy->at, x->at, n, act, there, false, 0));
     expect(dy, in_place, limit, "activate_back in place");
   }
 }
@@ -200,6 +208,7 @@ static void test_embed(Type type, size_t rows, size_t d, size_t vocab, Dropout d
   BEGIN("embed %s rows %zu d %zu vocab %zu rate %g skew %zu", type_name(type), rows, d, vocab,
         (double)drop.rate, skew);
   size_t longest = 40;
+  Dropout there = on_device(drop);
   Array *table = array_draw(type, vocab * d, 1), *place = array_draw(TYPE_F32, longest * d, 1),
         *x = array_blank(type, rows * d), *dx = array_draw(type, rows * d, 1),
         *dtable = array_draw(TYPE_F32, vocab * d, 1),
@@ -220,14 +229,14 @@ static void test_embed(Type type, size_t rows, size_t d, size_t vocab, Dropout d
   ref.embed(&ref, want, table->host, place->host, id, pos, rows, d, 3, drop);
   ref.embed_back(&ref, want_table, want_place, dx->host, id, pos, rows, d, 3, drop);
   TWICE {
-    MUST(kernel_embed(type, x->at, table->at, place->at, id_at, pos_at, rows, d, 3, drop, 0));
+    MUST(kernel_embed(type, x->at, table->at, place->at, id_at, pos_at, rows, d, 3, there, 0));
     expect(x, want, 2, "embed");
     MUST(kernel_sort_ids(sorted, id_at, rows, vocab, work, 0));
     expect_exact(sorted, want_sorted, 2 * rows * sizeof *sorted, "sort_ids");
-    MUST(kernel_embed_back(type, dtable->at, dx->at, sorted, rows, d, 3, drop, work2, 0));
+    MUST(kernel_embed_back(type, dtable->at, dx->at, sorted, rows, d, 3, there, work2, 0));
     expect(dtable, want_table, 64, "embed_back's table");
     MUST(kernel_sort_ids(sorted, pos_at, rows, longest, work, 0));
-    MUST(kernel_embed_back(type, dplace->at, dx->at, sorted, rows, d, 1, drop, work2, 0));
+    MUST(kernel_embed_back(type, dplace->at, dx->at, sorted, rows, d, 1, there, work2, 0));
     expect(dplace, want_place, 64, "embed_back's positions");
   }
 }
@@ -236,7 +245,8 @@ static void test_norm(Type type, size_t rows, size_t d, Dropout drop) {
   BEGIN("add_norm %s rows %zu d %zu rate %g skew %zu", type_name(type), rows, d,
         (double)drop.rate, skew);
   size_t n = rows * d;
-  AddNorm an = {.rows = rows, .d = d, .epsilon = 1e-6f, .drop = drop};
+  AddNorm an = {.rows = rows, .d = d, .epsilon = 1e-6f, .drop = drop}, at = an;
+  at.drop = on_device(drop);
   Array *x = array_draw(type, n, 1), *branch = array_draw(type, n, 1),
         *gain = array_draw(TYPE_F32, d, 1), *bias = array_draw(TYPE_F32, d, 1),
         *sum = array_blank(type, n), *y = array_blank(type, n),
@@ -269,25 +279,25 @@ static void test_norm(Type type, size_t rows, size_t d, Dropout drop) {
   arrays_reset();
   TWICE {
     MUST(kernel_add_norm(type, sum->at, y->at, stat->at, x->at, branch->at, gain->at, bias->at,
-                         &an, 0));
+                         &at, 0));
     expect(sum, want_sum, 1, "sum");
     expect(y, want_y, 8, "y");
     expect(stat, want_stat, type == TYPE_F32 ? 32 : 2 * coarse, "stat");
     MUST(kernel_add_norm(type, NULL, y_alone->at, stat->at, x->at, NULL, gain->at, bias->at,
-                         &an, 0));
+                         &at, 0));
     expect(y_alone, want_alone, 8, "y without branch");
     MUST(kernel_add_norm_back(type, dx->at, dbranch->at, dgain->at, dbias->at, dy->at,
-                              through->at, sum_in->at, stat_in->at, gain->at, &an, work, 0));
+                              through->at, sum_in->at, stat_in->at, gain->at, &at, work, 0));
     expect(dx, want_dx, 8, "dx");
     expect(dbranch, want_db, 8, "dbranch");
     expect(dgain, want_dgain, 64, "dgain");
     expect(dbias, want_dbias, 64, "dbias");
     MUST(kernel_add_norm_back(type, dx_alone->at, NULL, dgain2->at, dbias2->at, dy->at, NULL,
-                              sum_in->at, stat_in->at, gain->at, &an, work, 0));
+                              sum_in->at, stat_in->at, gain->at, &at, work, 0));
     expect(dx_alone, want_dx2, 8, "dx without branch");
     expect(dgain2, want_dgain2, 64, "dgain without branch");
     MUST(kernel_add_norm_back(type, through->at, dy->at, dgain2->at, dbias2->at, dy->at,
-                              through->at, sum_in->at, stat_in->at, gain->at, &an, work, 0));
+                              through->at, sum_in->at, stat_in->at, gain->at, &at, work, 0));
     expect(through, want_dx, 8, "dx in place");
     expect(dy, want_db, 8, "dbranch in place");
   }
@@ -373,8 +383,9 @@ static void test_attend(Type type, AttendCase c) {
                  .kv_ld = 2 * width,
                  .o_ld = width,
                  .causal = c.causal,
-                 .drop = {.key = 99, .site = 5, .rate = c.rate}};
+                 .drop = {.key = &drop_key, .site = 5, .rate = c.rate}};
   Attention at = a;
+  at.drop = on_device(a.drop);
   at.q_off = device_copy(q_off, sizeof q_off), at.k_off = device_copy(k_off, sizeof k_off);
   at.k_len = c.cache ? device_copy(k_len, sizeof k_len) : NULL;
   size_t q_n = q_rows * a.q_ld, kv_n = k_rows * a.kv_ld, o_n = q_rows * width;

@@ -73,6 +73,13 @@ static void *lift_ints(const Backend *b, const int32_t *x, size_t n) {
   return there;
 }
 
+static const uint64_t *lift_key(const Backend *b, const uint64_t *key) {
+  uint64_t *there;
+  ok(b->alloc(b, &there, sizeof *there));
+  b->put(b, there, key, sizeof *key);
+  return there;
+}
+
 /* The same case on the GPU. What the type cannot hold is rounded here too, so that
  * both sides begin with the same numbers. */
 static Case lift_case(const Backend *b, Case *c, unsigned low) {
@@ -84,6 +91,7 @@ static Case lift_case(const Backend *b, Case *c, unsigned low) {
   }
   g.id = lift_ints(b, c->id, 512), g.pos = lift_ints(b, c->pos, 512);
   g.off_q = lift_ints(b, c->off_q, 6), g.off_k = lift_ints(b, c->off_k, 6);
+  g.drop.key = lift_key(b, c->drop.key);
   ok(b->alloc(b, &g.sums, 3 * sizeof *g.sums));
   return g;
 }
@@ -102,8 +110,8 @@ static Case fetch_case(const Backend *b, const Case *g, unsigned low) {
 
 static void drop_case(const Backend *b, Case *g) {
   for (int i = 0; i < 12; i++) b->release(b, g->a[i]);
-  void *rest[] = {g->id, g->pos, g->off_q, g->off_k, g->sums};
-  for (int i = 0; i < 5; i++) b->release(b, rest[i]);
+  void *rest[] = {g->id, g->pos, g->off_q, g->off_k, g->sums, (void *)(uintptr_t)g->drop.key};
+  for (int i = 0; i < 6; i++) b->release(b, rest[i]);
 }
 
 /* Rounding errors a result may be off by. In a low type each stored value has one,
@@ -225,6 +233,7 @@ static void fill(Batch *batch, const ModelConfig *c) {
     batch->src_off[++batch->sentences] = (int32_t)batch->rows[0];
     batch->tgt_off[batch->sentences] = (int32_t)batch->rows[1];
   }
+  batch_pad(batch, 0);
 }
 
 static double apart(const float *a, const float *b, size_t n) {

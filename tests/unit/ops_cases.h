@@ -233,6 +233,7 @@ static const struct {
 #define OPS (sizeof ops / sizeof *ops)
 
 static int32_t ids[512], positions[512];
+static const uint64_t drop_key = 0x123456789abcdefu;
 static int32_t off_q[] = {0, 7, 8, 41, 77, 177}, off_k[] = {0, 9, 12, 45, 70, 171};
 
 static Case shape(int which) {
@@ -247,7 +248,7 @@ static Case shape(int which) {
   c.causal = which % 2, c.sentences = which == 3 ? 2 : 5, c.gap = 3;
   c.q_rows = (size_t)off_q[c.sentences];
   c.act = (Activation)(which % 3);
-  c.drop = (Dropout){0x123456789abcdefu, 3, which == 2 ? 0 : 0.1f};
+  c.drop = (Dropout){&drop_key, 3, which == 2 ? 0 : 0.1f};
   for (size_t i = 0; i < 512; i++) {
     ids[i] = (int32_t)rng_below(&rng, c.out < 40 ? c.out : 40);
     positions[i] = (int32_t)(i % 64);

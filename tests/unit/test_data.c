@@ -362,7 +362,19 @@ static void check_batch(const DataSet *d, const Batch *b) {
   assert_int_equal(b->src_off[b->sentences], b->rows[0]);
   assert_int_equal(b->tgt_off[b->sentences], b->rows[1]);
   for (uint32_t i = b->rows[0]; i < b->capacity; i++) assert_int_equal(b->src[i], m->pad);
-  for (uint32_t i = b->rows[1]; i < b->capacity; i++) assert_int_equal(b->tgt_out[i], m->pad);
+  for (uint32_t i = b->rows[1]; i < b->capacity; i++) {
+    assert_int_equal(b->tgt_in[i], m->pad);
+    assert_int_equal(b->tgt_out[i], -1);
+    assert_int_equal(b->tgt_pos[i], 0);
+  }
+  for (int side = 0; side < 2; side++) {
+    const int32_t *off = side ? b->tgt_off : b->src_off;
+    uint32_t unit = b->capacity / 8;
+    assert_true(b->padded[side] >= b->rows[side] && b->padded[side] <= b->capacity);
+    assert_true(b->padded[side] % unit == 0 && b->padded[side] - b->rows[side] < unit);
+    for (uint32_t k = b->sentences + 1; k < b->most_sentences + 2; k++)
+      assert_int_equal(off[k], b->padded[side]);
+  }
 }
 
 /* Groups of G micro-batches shared out over W loaders: each pair comes once an
@@ -398,7 +410,8 @@ static void test_loaders_share_an_epoch(void **state) {
         assert_int_equal(b->epoch * plan.batches + b->index, number);
         check_batch(&d, b);
         OK(batch_fill(&alone, &d, &plan, 5, number / plan.batches, number % plan.batches));
-        assert_memory_equal(alone.memory_, b->memory_, 5 * sizeof(int32_t) * plan.capacity);
+        assert_memory_equal(alone.memory_, b->memory_,
+                            batch_ints(plan.capacity, plan.most_sentences) * sizeof(int32_t));
         if (b->epoch == 0) {
           for (uint32_t k = 0; k < b->sentences; k++) count[b->pair[k]]++;
         }
@@ -411,6 +424,37 @@ static void test_loaders_share_an_epoch(void **state) {
   }
   order_plan_free(&plan);
   dataset_close(&d);
+}
+
+/* Shapes are few: rows go up to a unit that follows from the capacity, and never over it. */
+static void test_padding(void **state) {
+  (void)state;
+  static const struct {
+    uint32_t capacity, rows[2], padded[2];
+  } cases[] = {{4096, {1, 4096}, {256, 4096}},
+               {4096, {256, 257}, {256, 512}},
+               {25000, {24833, 24832}, {25000, 24832}},
+               {512, {500, 64}, {512, 64}},
+               {512, {65, 447}, {128, 448}},
+               {20, {1, 17}, {8, 20}},
+               {5, {2, 5}, {5, 5}}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Batch b;
+    OK(batch_new(&b, cases[i].capacity, 3));
+    assert_true((const int32_t *)b.key == b.memory_);
+    b.sentences = 1;
+    for (int side = 0; side < 2; side++) b.rows[side] = cases[i].rows[side];
+    b.src_off[1] = (int32_t)b.rows[0], b.tgt_off[1] = (int32_t)b.rows[1];
+    batch_pad(&b, 7);
+    for (int side = 0; side < 2; side++) {
+      const int32_t *off = side ? b.tgt_off : b.src_off;
+      assert_int_equal(b.padded[side], cases[i].padded[side]);
+      assert_int_equal(off[1], b.rows[side]);
+      for (int k = 2; k < 5; k++) assert_int_equal(off[k], b.padded[side]);
+    }
+    for (uint32_t r = b.rows[0]; r < b.capacity; r++) assert_int_equal(b.src[r], 7);
+    batch_free(&b);
+  }
 }
 
 static void test_loader_reports_damage(void **state) {
@@ -448,6 +492,7 @@ int main(void) {
       cmocka_unit_test(test_shard_round_trip),
       cmocka_unit_test(test_every_flipped_byte_is_refused),
       cmocka_unit_test(test_loaders_share_an_epoch),
+      cmocka_unit_test(test_padding),
       cmocka_unit_test(test_loader_reports_damage),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);

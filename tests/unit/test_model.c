@@ -213,6 +213,59 @@ static void test_dropout_is_the_same_everywhere(void **state) {
   close_fixture(&b);
 }
 
+/* A batch in memory of its own, as a device takes it: `rows` of each side are padded. */
+static void pack(Batch *b, const uint32_t (*len)[2], uint32_t sentences, uint32_t most) {
+  OK(batch_new(b, 40, most));
+  for (uint32_t k = 0, id = 3; k < sentences; k++) {
+    for (uint32_t i = 0; i < len[k][0]; i++, id++) {
+      b->src[b->rows[0]] = (int32_t)(id % 23), b->src_pos[b->rows[0]++] = (int32_t)i;
+    }
+    for (uint32_t i = 0; i < len[k][1]; i++, id++) {
+      b->tgt_in[b->rows[1]] = (int32_t)(id % 23), b->tgt_pos[b->rows[1]] = (int32_t)i;
+      b->tgt_out[b->rows[1]++] = (int32_t)((id + 5) % 23);
+    }
+    b->src_off[k + 1] = (int32_t)b->rows[0], b->tgt_off[k + 1] = (int32_t)b->rows[1];
+  }
+  b->sentences = sentences;
+  batch_pad(b, 22);
+}
+
+/* Padded rows change no bit: a device that is this CPU, beside the CPU itself. There is
+ * fill on both sides, on one, on the other, and on none. */
+static void test_padding_changes_nothing(void **state) {
+  (void)state;
+  static const uint32_t len[][3][2] = {{{3, 5}, {7, 2}, {1, 6}},
+                                       {{3, 5}, {4, 2}, {1, 6}},
+                                       {{3, 6}, {7, 2}, {1, 8}},
+                                       {{5, 6}, {2, 2}, {1, 8}}};
+  const char *forms[] = {"pre", "post", "free"};
+  for (int i = 0; i < 24; i++) {
+    Fixture f[2];
+    Batch b;
+    BatchLoss loss[2];
+    pack(&b, len[i % 4], 3, 3 + (uint32_t)i % 2);
+    for (int side = 0; side < 2; side++)
+      assert_int_equal(b.padded[side] > b.rows[side], side ? i % 4 < 2 : i % 2 == 0);
+    for (int device = 0; device < 2; device++) {
+      open_fixture(&f[device], forms[i / 8], i / 4 % 2);
+      Transformer *t = &f[device].t;
+      ModelConfig c = t->config;
+      transformer_free(t);
+      c.drop_embed = c.drop_attention = c.drop_activation = c.drop_residual = 0.3f;
+      f[device].backend.host = !device;
+      OK(transformer_new(t, &c, &f[device].backend, b.capacity, 5, true));
+      transformer_step(t, (Weights){f[device].w, f[device].w}, f[device].g, &b,
+                       (StepKey){99, true}, 0.1f, 1, NULL, NULL);
+      OK(transformer_loss(t, &loss[device]));
+    }
+    assert_memory_equal(&loss[0], &loss[1], sizeof loss[0]);
+    assert_int_equal(loss[0].rows, b.rows[1]);
+    for (size_t k = 0; k < f[0].t.params.padded; k++) assert_true(f[0].g[k] == f[1].g[k]);
+    close_fixture(&f[0]), close_fixture(&f[1]);
+    batch_free(&b);
+  }
+}
+
 /* Every element of the flat array is announced once, when it is complete. */
 typedef struct {
   uint8_t *told;
@@ -288,6 +341,7 @@ int main(void) {
       cmocka_unit_test(test_ten_steps_equal_pytorch),
       cmocka_unit_test(test_base_has_the_reference_size),
       cmocka_unit_test(test_dropout_is_the_same_everywhere),
+      cmocka_unit_test(test_padding_changes_nothing),
       cmocka_unit_test(test_gradients_are_announced_when_complete),
       cmocka_unit_test(test_losses_add_up),
   };

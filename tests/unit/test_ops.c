@@ -345,7 +345,7 @@ static int print_speed(void) {
               .sentences = 64};
     for (int32_t i = 0; i <= 64; i++) off[i] = 32 * i;
     for (int i = 0; i < 2048; i++) id[i] = i % 40, pos[i] = i % 64;
-    c.off_q = c.off_k = off, c.id = id, c.pos = pos, c.drop = (Dropout){1, 1, 0.1f};
+    c.off_q = c.off_k = off, c.id = id, c.pos = pos, c.drop = (Dropout){&drop_key, 1, 0.1f};
     ops[o].make(&c);
     double best = 1e9, bytes = 0;
     for (int i = 0; i < 12; i++) bytes += 4.0 * (double)c.n[i];

@@ -174,7 +174,7 @@ static __device__ __forceinline__ void store_some(T *p, const float x[8], int co
 /* ---- dropout: the bits of backend/dropout.h ---- */
 
 struct Drop {
-  uint64_t key;
+  const uint64_t *key;      /* on the device; no kernel writes it */
   uint32_t site, threshold; /* 0: nothing is dropped */
   float scale;
 };
@@ -189,7 +189,8 @@ static inline Drop drop_of(Dropout d) {
 /* Bit i: element 8 * group + i is kept. */
 static __device__ __forceinline__ uint32_t keep8(const Drop &drop, uint64_t group) {
   uint32_t c0 = (uint32_t)group, c1 = (uint32_t)(group >> 32), c2 = drop.site, c3 = 0;
-  uint32_t k0 = (uint32_t)drop.key, k1 = (uint32_t)(drop.key >> 32);
+  uint64_t key = __ldg(drop.key);
+  uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
 #pragma unroll
   for (int round = 0; round < 10; round++) {
     uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;

@@ -52,7 +52,7 @@ typedef uint32_t Row __attribute__((vector_size(4 * WIDE), may_alias));
 /* The four words of each counter. */
 static inline void philox(Row c[4], Dropout drop, uint64_t counter) {
   Row c0, c1, c2 = drop.site + (Row){0}, c3 = {0};
-  uint32_t k0 = (uint32_t)drop.key, k1 = (uint32_t)(drop.key >> 32);
+  uint32_t k0 = (uint32_t)*drop.key, k1 = (uint32_t)(*drop.key >> 32);
   for (uint32_t i = 0; i < WIDE; i++) {
     uint64_t at = counter + i;
     c0[i] = (uint32_t)at, c1[i] = (uint32_t)(at >> 32);

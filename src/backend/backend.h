@@ -70,21 +70,38 @@ typedef struct {
   Dropout drop; /* of the branch before it is added */
 } AddNorm;
 
-/* Options of an update of the flat parameters; see train/optim. */
+/* The numbers of one update, in the backend's memory, so that recorded work finds each
+ * step's. `clip` makes the last three of the others. */
 typedef struct {
-  float lr, beta1, beta2, epsilon, decay;
-  float correction1, correction2; /* 1 - beta^t */
-  float scale;                    /* every gradient is multiplied by it first */
-  bool coupled;                   /* decay goes through the moments (L2), not beside (AdamW) */
+  double times; /* the gradient is this many times the mean's: rows, and the loss's scale */
+  double most;  /* of the norm of the mean's; 0: no bound */
+  float lr, correction1, correction2; /* 1 - beta^t */
+  float scale;    /* every gradient is multiplied by it first; not finite: nothing changes */
+  double norm;    /* of the mean's gradient, before clipping */
+  double loss[3]; /* as `loss` has summed them */
+} StepNumbers;
+
+/* Options of an update of the flat parameters; see train/optim. `low`: w in the backend's
+ * type, which is written along with it, or NULL. */
+typedef struct {
+  float beta1, beta2, epsilon, decay;
+  bool coupled; /* decay goes through the moments (L2), not beside (AdamW) */
+  const StepNumbers *now;
+  void *low;
 } AdamStep;
 
 typedef struct {
-  float lr, beta, decay, scale;
+  float beta, decay;
+  const StepNumbers *now; /* or NULL: */
+  float lr, scale;        /* these */
+  void *low;
 } MomentumStep;
 
 /* Elements whose squares are summed together. Ranks own whole units, so a gradient
  * has the same norm, to the bit, however many ranks hold it. */
 #define NORM_UNIT 4096
+
+typedef struct Recording Recording; /* a backend's own */
 
 typedef struct Backend {
   const char *name;
@@ -135,10 +152,11 @@ typedef struct Backend {
   void (*embed)(const struct Backend *, void *x, const void *table, const float *place,
                 const int32_t *id, const int32_t *position, size_t rows, size_t d, float scale,
                 Dropout drop);
-  /* dtable[id] += …; dplace[position] += … if not NULL; in the order of the rows. */
+  /* dtable[id] += …; dplace[position] += … if not NULL; in the order of the rows. Ids are
+   * below `words`, positions below `places`. */
   void (*embed_back)(const struct Backend *, float *dtable, float *dplace, const void *dx,
                      const int32_t *id, const int32_t *position, size_t rows, size_t d,
-                     float scale, Dropout drop);
+                     size_t words, size_t places, float scale, Dropout drop);
 
   /* sum = x + drop(branch); y = norm(sum) * gain + bias; branch NULL: sum = x and
    * is not written. stat (rows, 2): mean and 1 / deviation, for the way back. */
@@ -193,6 +211,10 @@ typedef struct Backend {
   void (*norm2)(const struct Backend *, double *sums, const float *x, size_t n);
   /* The same without waiting: the sums lie in the backend's memory. */
   void (*queue_norm2)(const struct Backend *, double *sums, const float *x, size_t n);
+  /* Norm and scale of `now` from those sums, see clip.h; the losses move into it, and
+   * are 0 where they were. */
+  void (*clip)(const struct Backend *, StepNumbers *now, const double *sums, size_t units,
+               double loss[3]);
   void (*add)(const struct Backend *, float *x, const float *y, float scale,
               size_t n); /* x += scale * y */
   void (*adam)(const struct Backend *, float *w, float *m, float *v, const float *g, size_t n,
@@ -200,8 +222,9 @@ typedef struct Backend {
   /* m = beta * m + (scale * g + decay * w); w -= lr * m. */
   void (*momentum)(const struct Backend *, float *w, float *m, const float *g, size_t n,
                    const MomentumStep *);
-  void (*ema)(const struct Backend *, float *e, const float *w, double keep,
-              size_t n); /* e += (1 - keep) * (w - e) */
+  /* e += (1 - keep) * (w - e); like the updates, not where now->scale is not finite. */
+  void (*ema)(const struct Backend *, float *e, const float *w, double keep, size_t n,
+              const StepNumbers *now);
 
   /* Weights that stay as they are for a while. `pack` lays w (out, in) out once the
    * way products read it, and `linear` by that w then reads the copy, with the same
@@ -210,6 +233,16 @@ typedef struct Backend {
   struct Packed *packed;
   Err (*pack)(struct Backend *, const void *w, size_t in, size_t out);
   void (*unpack)(struct Backend *);
+
+  /* Work of a device that is recorded and given again in one piece; NULL where there is
+   * nothing to gain. Between `record` and `recorded` operations are noted, not done; they
+   * are those that were done before, and there is no reserve, alloc, release, put, get,
+   * sync or norm2 among them. A replay works with the arrays that the recording named, and
+   * with what lies in them then. What cannot be recorded is told by `recorded`. */
+  Err (*record)(const struct Backend *);
+  Err (*recorded)(const struct Backend *, Recording **);
+  void (*replay)(const struct Backend *, Recording *);
+  void (*forget)(const struct Backend *, Recording *);
 
   /* A device's own clock: `stamp` marks point i in the order of the work; `stamps` waits
    * and gives the seconds from point 0 to each of the first n. NULL: work is done when

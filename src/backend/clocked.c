@@ -130,10 +130,11 @@ static void embed(const Backend *b, void *x, const void *table, const float *pla
 
 static void embed_back(const Backend *b, float *dtable, float *dplace, const void *dx,
                        const int32_t *id, const int32_t *position, size_t rows, size_t d,
-                       float scale, Dropout drop) {
+                       size_t words, size_t places, float scale, Dropout drop) {
   double n = (double)rows * (double)d;
   Clocked *c = begin(b, WORK_EMBED, 0, low(b, n) + 8 * n + 8.0 * (double)rows);
-  c->inner->embed_back(c->inner, dtable, dplace, dx, id, position, rows, d, scale, drop);
+  c->inner->embed_back(c->inner, dtable, dplace, dx, id, position, rows, d, words, places,
+                       scale, drop);
   end(c);
 }
 
@@ -216,6 +217,13 @@ static void queue_norm2(const Backend *b, double *sums, const float *x, size_t n
   end(c);
 }
 
+static void clip(const Backend *b, StepNumbers *now, const double *sums, size_t units,
+                 double losses[3]) {
+  Clocked *c = begin(b, WORK_UPDATE, 0, 8.0 * (double)units);
+  c->inner->clip(c->inner, now, sums, units, losses);
+  end(c);
+}
+
 static void add(const Backend *b, float *x, const float *y, float scale, size_t n) {
   Clocked *c = begin(b, WORK_UPDATE, 0, 12.0 * (double)n);
   c->inner->add(c->inner, x, y, scale, n);
@@ -224,21 +232,24 @@ static void add(const Backend *b, float *x, const float *y, float scale, size_t 
 
 static void adam(const Backend *b, float *w, float *m, float *v, const float *g, size_t n,
                  const AdamStep *s) {
-  Clocked *c = begin(b, WORK_UPDATE, 0, 28.0 * (double)n);
+  double copy = s->low ? low(b, (double)n) : 0;
+  Clocked *c = begin(b, WORK_UPDATE, 0, 28.0 * (double)n + copy);
   c->inner->adam(c->inner, w, m, v, g, n, s);
   end(c);
 }
 
 static void momentum(const Backend *b, float *w, float *m, const float *g, size_t n,
                      const MomentumStep *s) {
-  Clocked *c = begin(b, WORK_UPDATE, 0, 20.0 * (double)n);
+  double copy = s->low ? low(b, (double)n) : 0;
+  Clocked *c = begin(b, WORK_UPDATE, 0, 20.0 * (double)n + copy);
   c->inner->momentum(c->inner, w, m, g, n, s);
   end(c);
 }
 
-static void ema(const Backend *b, float *e, const float *w, double keep, size_t n) {
+static void ema(const Backend *b, float *e, const float *w, double keep, size_t n,
+                const StepNumbers *now) {
   Clocked *c = begin(b, WORK_UPDATE, 0, 12.0 * (double)n);
-  c->inner->ema(c->inner, e, w, keep, n);
+  c->inner->ema(c->inner, e, w, keep, n, now);
   end(c);
 }
 
@@ -247,6 +258,7 @@ Err clocked_open(Clocked *c, const Backend *inner) {
   Backend *b = &c->backend;
   /* The state is shared: what has no clock here works all the same. */
   b->close = NULL, b->packed = NULL, b->pack = NULL, b->unpack = NULL, b->wire = NULL;
+  b->record = NULL, b->recorded = NULL, b->replay = NULL, b->forget = NULL;
   b->put = put, b->get = get, b->copy = copy, b->zero = zero, b->copy_rows = copy_rows;
   b->lower = lower;
   b->linear = linear, b->linear_dx = linear_dx, b->linear_dw = linear_dw;
@@ -255,7 +267,7 @@ Err clocked_open(Clocked *c, const Backend *inner) {
   b->attend = attend, b->attend_back = attend_back;
   b->activate = activate, b->activate_back = activate_back;
   b->loss = loss, b->norm2 = norm2, b->queue_norm2 = queue_norm2;
-  b->add = add, b->adam = adam, b->momentum = momentum, b->ema = ema;
+  b->clip = clip, b->add = add, b->adam = adam, b->momentum = momentum, b->ema = ema;
   Err err = make_room(c, ROOM);
   if (err) clocked_close(c);
   if (err) return err;

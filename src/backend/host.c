@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backend/clip.h"
 #include "base/mem.h"
 
 static Err alloc(const Backend *b, void *pointer, size_t bytes) {
@@ -86,11 +87,21 @@ static void lower(const Backend *b, void *low, const float *full, size_t n) {
   copy(b, low, full, n * sizeof *full);
 }
 
+static void clip(const Backend *b, StepNumbers *now, const double *sums, size_t units,
+                 double loss[3]) {
+  double lane[CLIP_LANES] = {0};
+  (void)b;
+  memcpy(now->loss, loss, sizeof now->loss);
+  memset(loss, 0, sizeof now->loss);
+  clip_add(lane, sums, units);
+  clip_settle(now, clip_total(lane));
+}
+
 void host_memory(Backend *b) {
   b->type = TYPE_F32;
   b->host = true;
   b->alloc = alloc, b->release = release, b->memory = memory;
   b->put = copy, b->get = get, b->copy = copy, b->zero = zero;
   b->copy_rows = copy_rows, b->extend = extend;
-  b->sync = sync_all, b->lower = lower;
+  b->sync = sync_all, b->lower = lower, b->clip = clip;
 }

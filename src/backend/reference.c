@@ -72,8 +72,8 @@ static void embed(const Backend *b, void *x_, const void *table_, const float *p
 
 static void embed_back(const Backend *b, float *dtable, float *dplace, const void *dx_,
                        const int32_t *id, const int32_t *position, size_t rows, size_t d,
-                       float scale, Dropout drop) {
-  (void)b;
+                       size_t words, size_t places, float scale, Dropout drop) {
+  (void)b, (void)words, (void)places;
   const float *dx = dx_;
   for (size_t r = 0; r < rows; r++) {
     for (size_t c = 0; c < d; c++) {
@@ -317,29 +317,34 @@ static void add(const Backend *b, float *x, const float *y, float scale, size_t 
 static void adam(const Backend *b, float *w, float *m, float *v, const float *g, size_t n,
                  const AdamStep *s) {
   (void)b;
+  if (!isfinite(s->now->scale)) return;
   for (size_t i = 0; i < n; i++) {
-    double grad = (double)g[i] * s->scale, decay = s->decay * (double)w[i];
+    double grad = (double)g[i] * s->now->scale, decay = s->decay * (double)w[i];
     if (s->coupled) grad += decay, decay = 0;
     m[i] = (float)(s->beta1 * (double)m[i] + (1 - (double)s->beta1) * grad);
     v[i] = (float)(s->beta2 * (double)v[i] + (1 - (double)s->beta2) * grad * grad);
-    double step =
-        (m[i] / (double)s->correction1) / (sqrt(v[i] / (double)s->correction2) + s->epsilon);
-    w[i] = (float)(w[i] - s->lr * (step + decay));
+    double step = (m[i] / (double)s->now->correction1) /
+                  (sqrt(v[i] / (double)s->now->correction2) + s->epsilon);
+    w[i] = (float)(w[i] - s->now->lr * (step + decay));
   }
 }
 
 static void momentum(const Backend *b, float *w, float *m, const float *g, size_t n,
                      const MomentumStep *s) {
   (void)b;
+  float lr = s->now ? s->now->lr : s->lr, scale = s->now ? s->now->scale : s->scale;
+  if (!isfinite(scale)) return;
   for (size_t i = 0; i < n; i++) {
-    double grad = (double)g[i] * s->scale + (double)w[i] * s->decay;
+    double grad = (double)g[i] * scale + (double)w[i] * s->decay;
     m[i] = (float)(s->beta * (double)m[i] + grad);
-    w[i] = (float)(w[i] - s->lr * (double)m[i]);
+    w[i] = (float)(w[i] - lr * (double)m[i]);
   }
 }
 
-static void ema(const Backend *b, float *e, const float *w, double keep, size_t n) {
+static void ema(const Backend *b, float *e, const float *w, double keep, size_t n,
+                const StepNumbers *now) {
   (void)b;
+  if (!isfinite(now->scale)) return;
   for (size_t i = 0; i < n; i++) e[i] = (float)(e[i] + (1 - keep) * ((double)w[i] - e[i]));
 }
 

@@ -266,8 +266,8 @@ static Err clock_steps(const BenchSteps *s, Clocked *c) {
   *s->backend = &c->backend;
   for (uint64_t i = 0; i < s->steps && !err; i++) {
     clocked_begin(c);
-    s->step(s->context, s->first + i);
-    err = clocked_end(c);
+    err = s->step(s->context, s->first + i);
+    if (!err) err = clocked_end(c);
   }
   *s->backend = kept;
   return err;

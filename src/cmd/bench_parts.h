@@ -10,7 +10,7 @@
 typedef struct {
   const Backend **backend; /* where the steps find theirs; a clocked one, meanwhile */
   /* Queues one step, operation by operation: none of a captured graph. */
-  void (*step)(void *context, uint64_t number);
+  Err (*step)(void *context, uint64_t number);
   void *context;
   uint64_t first, steps; /* their numbers: first … first + steps - 1 */
 } BenchSteps;

@@ -1,6 +1,6 @@
 /* trireme bench train: the speed of a training step on sentences of given lengths
  * with random ids, so that nothing but lengths and sizes counts. Relies on model,
- * data/order, train/optim. */
+ * data/order, train/pass. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,9 +16,9 @@
 #include "cmd/bench_parts.h"
 #include "data/input.h"
 #include "model/transformer.h"
-#include "train/optim.h"
+#include "train/pass.h"
 
-#define WARM_UP 2  /* steps that do not count */
+#define WARM_UP 3  /* steps of a shape that do not count */
 #define AHEAD   32 /* batches made beforehand, used in turn */
 #define CLOCKED 5  /* steps of the table of parts, at most */
 
@@ -93,61 +93,59 @@ static Err fill_batch(Batch *b, Order *order, const OrderPlan *plan, const Lengt
   return ERR_OK;
 }
 
+/* A run without data, ranks and files: its steps are train's own. */
 typedef struct {
   Transformer t;
-  float *w, *g, *m, *v;
-  void *low;    /* w in the backend's type */
-  double *sums; /* of squares of the gradients */
-  double last_loss;
+  Pass pass;
+  double loss; /* sum over rows[1] */
   uint64_t rows[2];
 } Trainer;
 
+static const OptimSpec adam = {OPTIM_ADAM, 0.9f, 0.98f, 1e-9f, 0};
+
 static Err new_trainer(Trainer *r, const ModelConfig *c, const Backend *b, size_t capacity) {
+  Pass *p = &r->pass;
   TRY(transformer_new(&r->t, c, b, capacity, 0, true));
+  *p = (Pass){.backend = b, .model = &r->t, .optim = &adam, .smoothing = 0.1f};
   size_t n = r->t.params.padded;
-  float **list[] = {&r->w, &r->g, &r->m, &r->v}, *start;
+  float **list[] = {&p->w, &p->g, &p->m, &p->v}, *start;
   for (int i = 0; i < 4; i++) TRY(b->alloc(b, list[i], n * sizeof(float)));
-  TRY(mem_alloc(&r->sums, n / NORM_UNIT + 1, sizeof *r->sums));
-  r->low = r->w;
-  if (b->type != TYPE_F32) TRY(b->alloc(b, &r->low, n * type_size(b->type)));
+  TRY(b->alloc(b, &p->sums, (n / NORM_UNIT + 1) * sizeof *p->sums));
+  p->low = p->w;
+  if (b->type != TYPE_F32) TRY(b->alloc(b, &p->low, n * type_size(b->type)));
+  TRY(pass_open(p));
   TRY(mem_alloc_aligned(&start, n * sizeof *start));
   params_init(&r->t.params, c, 1, start);
-  b->put(b, r->w, start, n * sizeof *start);
+  b->put(b, p->w, start, n * sizeof *start);
   mem_free(start);
-  b->lower(b, r->low, r->w, n);
+  b->lower(b, p->low, p->w, n);
   return b->sync(b);
 }
 
 static void free_trainer(Trainer *r) {
   const Backend *b = r->t.backend;
   if (!b) return;
-  mem_free(r->sums);
-  if (r->low != r->w) b->release(b, r->low);
-  float *list[] = {r->w, r->g, r->m, r->v};
-  for (int i = 0; i < 4; i++) b->release(b, list[i]);
+  void *list[] = {r->pass.low != r->pass.w ? r->pass.low : NULL,
+                  r->pass.w,
+                  r->pass.g,
+                  r->pass.m,
+                  r->pass.v,
+                  r->pass.sums};
+  pass_close(&r->pass);
+  for (int i = 0; i < 6; i++)
+    if (list[i]) b->release(b, list[i]);
   transformer_free(&r->t);
 }
 
-/* Queues a step; a device is waited for once, for the norm. */
-static void step(Trainer *r, const Batch *batch, uint64_t number) {
-  const Backend *b = r->t.backend;
-  size_t n = r->t.params.padded;
-  b->zero(b, r->g, n * sizeof(float));
-  transformer_step(&r->t, (Weights){r->w, r->low}, r->g, batch,
-                   (StepKey){rng_mix(1, number), true}, 0.1f, 1.0f / (float)batch->rows[1],
-                   NULL, NULL);
-  b->norm2(b, r->sums, r->g, n);
-  double norm = optim_norm(r->sums, (n + NORM_UNIT - 1) / NORM_UNIT);
-  AdamStep adam = {.lr = 1e-4f,
-                   .beta1 = 0.9f,
-                   .beta2 = 0.98f,
-                   .epsilon = 1e-9f,
-                   .scale = norm > 1 ? (float)(1 / norm) : 1};
-  adam.correction1 = 1 - powf(adam.beta1, (float)(number + 1));
-  adam.correction2 = 1 - powf(adam.beta2, (float)(number + 1));
-  b->adam(b, r->w, r->m, r->v, r->g, n, &adam);
-  b->lower(b, r->low, r->w, n);
+/* A step, as train takes it: one wait at its end. */
+static Err step(Trainer *r, const Batch *batch, uint64_t number) {
+  StepNumbers now = optim_numbers(&adam, number, 1e-4);
+  now.most = 1, now.times = batch->rows[1];
+  TRY(pass_whole(&r->pass, batch, (StepKey){rng_mix(1, number), true}, 1, &now));
+  TRY(pass_end(&r->pass, &now));
+  r->loss += now.loss[0];
   for (int side = 0; side < 2; side++) r->rows[side] += batch->rows[side];
+  return ERR_OK;
 }
 
 /* Operations of the products alone, forward and backward, as the peer counts. */
@@ -160,50 +158,56 @@ static double flops_of(const Trainer *r) {
          ((double)r->rows[0] * encoder + (double)r->rows[1] * (decoder + (double)c->vocab * d));
 }
 
+/* Each shape of the batches until all its work is known: once for its products, once to
+ * be recorded, once in one piece. */
+static Err warm_up(Trainer *r, const Batch *batch, size_t batches) {
+  bool records = r->t.backend->record;
+  for (size_t i = 0; i < (records ? batches : 1); i++) {
+    size_t k = 0;
+    while (memcmp(batch[k].padded, batch[i].padded, sizeof batch[i].padded) != 0) k++;
+    for (uint64_t n = 0; n < (k < i ? 0 : WARM_UP); n++) TRY(step(r, &batch[i], n));
+  }
+  return ERR_OK;
+}
+
 typedef struct {
   Trainer *r;
   const Batch *batch; /* (batches) */
   size_t batches;
 } Turns;
 
-static void step_in_turn(void *context, uint64_t number) {
+/* By the backend that is there now, operation by operation. */
+static Err step_in_turn(void *context, uint64_t number) {
   const Turns *t = context;
-  step(t->r, &t->batch[number % t->batches], number);
+  Pass *pass = &t->r->pass;
+  pass->backend = t->r->t.backend, pass->plain = true;
+  return step(t->r, &t->batch[number % t->batches], number);
 }
 
 /* The batches are there before the clock starts, as if read ahead. */
 static Err run(Trainer *r, Batch *batch, size_t batches, const OrderPlan *plan,
                const OptSet *opts) {
-  const Backend *b = r->t.backend;
-  uint64_t steps = (uint64_t)opt_count(opts, "steps");
-  BatchLoss loss;
-  double start = 0;
-  for (uint64_t i = 0; i < steps + WARM_UP; i++) {
-    if (i == WARM_UP) {
-      TRY(transformer_loss(&r->t, &loss));
-      TRY(b->sync(b));
-      r->rows[0] = r->rows[1] = 0;
-      start = progress_clock();
-    }
-    step(r, &batch[i % batches], i);
-  }
-  TRY(b->sync(b));
-  double seconds = progress_clock() - start;
-  TRY(transformer_loss(&r->t, &loss));
-  r->last_loss = loss.loss / (double)loss.rows;
+  uint64_t steps = (uint64_t)opt_count(opts, "steps"), graphs;
+  TRY(warm_up(r, batch, batches));
+  r->rows[0] = r->rows[1] = 0, r->loss = 0;
+  double start = progress_clock();
+  for (uint64_t i = 0; i < steps; i++) TRY(step(r, &batch[i % batches], i + WARM_UP));
+  double seconds = progress_clock() - start, mean = r->loss / (double)r->rows[1];
+  graphs = r->pass.replays.recorded;
   double rate = (double)r->rows[1] / seconds, flops = flops_of(r) / seconds;
   double memory = (double)r->t.arena_bytes + 16 * (double)r->t.params.padded;
   Turns turns = {r, batch, batches};
   BenchSteps clocked = {&r->t.backend, step_in_turn, &turns, steps + WARM_UP,
                         steps < CLOCKED ? steps : CLOCKED};
   if (opt_flag(opts, "json")) {
-    json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f}", "bench",
-                          "train", "backend", r->t.backend->about, "preset",
-                          opt_text(opts, "preset"), "precision", opt_text(opts, "precision"),
-                          "batch_tokens", (int)plan->capacity, "tgt_tok_s", rate, "step_ms",
-                          1e3 * seconds / (double)steps, "fill", plan->fill, "model_tflops",
-                          flops * 1e-12, "loss", r->last_loss, "memory_gb", memory / 1e9);
+    json_t *j = json_pack(
+        "{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "bench", "train",
+        "backend", r->t.backend->about, "preset", opt_text(opts, "preset"), "precision",
+        opt_text(opts, "precision"), "batch_tokens", (int)plan->capacity, "tgt_tok_s", rate,
+        "step_ms", 1e3 * seconds / (double)steps, "fill", plan->fill, "model_tflops",
+        flops * 1e-12, "loss", mean, "memory_gb", memory / 1e9, "graphs", (json_int_t)graphs);
     Err err = bench_parts(&clocked, j);
+    r->pass.backend = r->t.backend;
     if (!err) json_dumpf(j, stdout, JSON_REAL_PRECISION(6)), putchar('\n');
     json_decref(j);
     return err;
@@ -212,9 +216,14 @@ static Err run(Trainer *r, Batch *batch, size_t batches, const OrderPlan *plan,
   printf("%s; %s, %s parameters, batches of %u rows\n", r->t.backend->about,
          opt_text(opts, "preset"), str_of_count(count, r->t.params.total), plan->capacity);
   printf("train: %.0f target tokens/s, %.1f ms a step, %.3f TFLOP/s, mean loss %.3f, %.2f GB\n",
-         rate, 1e3 * seconds / (double)steps, flops * 1e-12, r->last_loss, memory / 1e9);
+         rate, 1e3 * seconds / (double)steps, flops * 1e-12, mean, memory / 1e9);
+  if (graphs)
+    printf("graphs: %llu recorded, %llu steps replayed\n", (unsigned long long)graphs,
+           (unsigned long long)r->pass.replays.replayed);
   fflush(stdout);
-  return bench_parts(&clocked, NULL);
+  Err err = bench_parts(&clocked, NULL);
+  r->pass.backend = r->t.backend;
+  return err;
 }
 
 Err bench_train(const OptSet *opts) {
@@ -226,7 +235,7 @@ Err bench_train(const OptSet *opts) {
   Order order = {0};
   OrderPlan plan = {0};
   Batch batch[AHEAD] = {0};
-  size_t batches = (size_t)opt_count(opts, "steps") + WARM_UP;
+  size_t batches = (size_t)opt_count(opts, "steps");
   if (batches > AHEAD) batches = AHEAD;
   Trainer trainer = {0};
   Err err;

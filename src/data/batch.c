@@ -86,10 +86,11 @@ static void fill_rest(int32_t *row, uint32_t from, uint32_t to, int32_t value) {
   for (uint32_t i = from; i < to; i++) row[i] = value;
 }
 
-/* Batches are about equally full, so this leaves a handful of shapes; at most an
- * eighth of a small batch is fill. */
+/* Batches are about equally full, so this leaves a handful of shapes, and of the rows one
+ * in a hundred is fill; in very small batches more. */
 static uint32_t pad_rows(uint32_t rows, uint32_t capacity) {
   uint32_t unit = BATCH_UNIT;
+  while (unit > 32 && unit > capacity / 32) unit /= 2;
   while (unit > 8 && unit > capacity / 8) unit /= 2;
   uint32_t padded = (rows + unit - 1) / unit * unit;
   return padded < capacity ? padded : capacity;

@@ -96,7 +96,8 @@ static void embed_back(Transformer *t, float *g, int which, const int32_t *id,
   size_t table = which ? t->params.target_table : t->params.source_table;
   size_t place = which ? t->params.target_place : t->params.source_place;
   const void *dx = t->config.pre_norm ? t->d_sum : t->d_y;
-  b->embed_back(b, g + table, grad(g, place), dx, id, pos, rows, d, sqrtf((float)d),
+  b->embed_back(b, g + table, grad(g, place), dx, id, pos, rows, d, (size_t)t->config.vocab,
+                (size_t)t->config.longest, sqrtf((float)d),
                 dropout_at(t, key, t->config.drop_embed, which, 255, 11));
 }
 

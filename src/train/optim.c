@@ -6,31 +6,36 @@
 #include <float.h>
 #include <math.h>
 
+#include "backend/clip.h"
+
 const char *const optim_names = "adam|adamw|sgd|novograd";
 
 bool optim_has_moment(const OptimSpec *o, int which) {
   return which == 1 || (which == 2 && (o->kind == OPTIM_ADAM || o->kind == OPTIM_ADAMW));
 }
 
-void optim_piece(const OptimSpec *o, const Backend *b, float *w, float *m, float *v,
-                 const float *g, size_t n, uint64_t step, double lr, double scale) {
+StepNumbers optim_numbers(const OptimSpec *o, uint64_t step, double lr) {
+  double now = (double)step + 1;
+  return (StepNumbers){.lr = (float)lr,
+                       .correction1 = (float)(1 - pow((double)o->beta1, now)),
+                       .correction2 = (float)(1 - pow((double)o->beta2, now))};
+}
+
+void optim_piece(const OptimSpec *o, const Backend *b, const StepNumbers *now, void *low,
+                 float *w, float *m, float *v, const float *g, size_t n) {
   assert(o->kind != OPTIM_NOVOGRAD && "NovoGrad needs whole weights: optim_layers");
   if (o->kind == OPTIM_SGD) {
-    MomentumStep s = {
-        .lr = (float)lr, .beta = o->beta1, .decay = o->decay, .scale = (float)scale};
+    MomentumStep s = {.beta = o->beta1, .decay = o->decay, .now = now, .low = low};
     b->momentum(b, w, m, g, n, &s);
     return;
   }
-  double now = (double)step + 1;
-  AdamStep s = {.lr = (float)lr,
-                .beta1 = o->beta1,
+  AdamStep s = {.beta1 = o->beta1,
                 .beta2 = o->beta2,
                 .epsilon = o->epsilon,
                 .decay = o->decay,
-                .correction1 = (float)(1 - pow((double)o->beta1, now)),
-                .correction2 = (float)(1 - pow((double)o->beta2, now)),
-                .scale = (float)scale,
-                .coupled = o->kind == OPTIM_ADAM};
+                .coupled = o->kind == OPTIM_ADAM,
+                .now = now,
+                .low = low};
   b->adam(b, w, m, v, g, n, &s);
 }
 
@@ -51,22 +56,26 @@ void optim_layers(const OptimSpec *o, const Backend *b, const Params *params, fl
   }
 }
 
-static double add_sums(double total, const double *sums, size_t n) {
-  for (size_t i = 0; i < n; i++) total += sums[i];
-  return total;
+void optim_clip(StepNumbers *now, const double *sums, size_t n) {
+  double lane[CLIP_LANES] = {0};
+  clip_add(lane, sums, n);
+  clip_settle(now, clip_total(lane));
 }
 
 double optim_norm(const double *sums, size_t n) {
-  return sqrt(add_sums(0, sums, n));
+  double lane[CLIP_LANES] = {0};
+  clip_add(lane, sums, n);
+  return sqrt(clip_total(lane));
 }
 
 double optim_norm2(const Backend *b, const float *x, size_t n) {
   enum { UNITS = 1024 };
-  double total = 0, sums[UNITS];
+  _Static_assert(UNITS % CLIP_LANES == 0, "each sum keeps its lane");
+  double lane[CLIP_LANES] = {0}, sums[UNITS];
   for (size_t at = 0; at < n; at += (size_t)UNITS * NORM_UNIT) {
     size_t count = n - at < (size_t)UNITS * NORM_UNIT ? n - at : (size_t)UNITS * NORM_UNIT;
     b->norm2(b, sums, x + at, count);
-    total = add_sums(total, sums, (count + NORM_UNIT - 1) / NORM_UNIT);
+    clip_add(lane, sums, (count + NORM_UNIT - 1) / NORM_UNIT);
   }
-  return total;
+  return clip_total(lane);
 }

@@ -19,11 +19,15 @@ typedef struct {
  * second moment is one number for each weight, not an array. */
 bool optim_has_moment(const OptimSpec *o, int which);
 
+/* What step `step`, counted from 0, begins with; `times`, `most` and what clipping makes
+ * of them are still 0. */
+StepNumbers optim_numbers(const OptimSpec *o, uint64_t step, double lr);
+
 /* One step on any piece of the flat arrays, for every kind but NovoGrad; pieces
- * give the same bits as the whole. `step` counts from 0; `scale` multiplies every
- * gradient; moments the kind has not may be NULL. */
-void optim_piece(const OptimSpec *o, const Backend *b, float *w, float *m, float *v,
-                 const float *g, size_t n, uint64_t step, double lr, double scale);
+ * give the same bits as the whole. `now` lies in the backend's memory; low, the piece's
+ * copy in the backend's type, and moments the kind has not may be NULL. */
+void optim_piece(const OptimSpec *o, const Backend *b, const StepNumbers *now, void *low,
+                 float *w, float *m, float *v, const float *g, size_t n);
 
 /* One step of NovoGrad on the whole arrays. second (params->count): the running
  * mean of each weight's squared gradient norm; what it holds before step 0 does
@@ -32,7 +36,10 @@ void optim_layers(const OptimSpec *o, const Backend *b, const Params *params, fl
                   float *m, double *second, const float *g, uint64_t step, double lr,
                   double scale);
 
-/* The norm from the sums that norm2 gave, added in order. */
+/* Norm and scale of `now`, whose losses are known, from the sums that norm2 gave: what
+ * the backend's `clip` does, for sums that lie here. */
+void optim_clip(StepNumbers *now, const double *sums, size_t n);
+/* The norm from the sums that norm2 gave, added in the order of clip.h. */
 double optim_norm(const double *sums, size_t n);
 /* The squared norm of an array that lies here as a whole: the same sums in the
  * same order, with no room needed for them. */

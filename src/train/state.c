@@ -97,11 +97,26 @@ static Err new_arrays(Train *t) {
   if (optim_has_moment(&s->optim, 2)) TRY(b->alloc(b, &t->v, mine));
   if (s->optim.kind == OPTIM_NOVOGRAD)
     TRY(mem_alloc(&t->second, t->t.params.count, sizeof *t->second));
-  return ERR_OK;
+  /* A wire's operations begin between those of the backward pass: not from a recording. */
+  t->pass = (Pass){.backend = b,
+                   .model = &t->t,
+                   .optim = &s->optim,
+                   .smoothing = s->smoothing,
+                   .ema = s->ema,
+                   .plain = t->exchange.wire != NULL,
+                   .w = t->w,
+                   .g = t->g,
+                   .e = t->e,
+                   .low = t->low,
+                   .m = t->m,
+                   .v = t->v,
+                   .sums = t->queued};
+  return pass_open(&t->pass);
 }
 
 static void free_arrays(Train *t) {
   const Backend *b = &t->backend;
+  pass_close(&t->pass);
   if (t->stage != t->g) mem_free(t->stage);
   if (t->sums != t->queued) mem_free(t->sums);
   if (t->low != t->w) b->release(b, t->low);
@@ -356,6 +371,7 @@ void train_tear_down(Train *t) {
   loader_close(t->loader);
   validator_free(t->validator);
   reducer_free(t->reducer);
+  replay_free(&t->pass.replays, &t->backend);
   transformer_free(&t->t);
   tokenizer_close(&t->tokenizer);
   order_plan_free(&t->plan);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backend/clip.h"
 #include "base/fault.h"
 #include "base/mem.h"
 #include "base/progress.h"
@@ -22,16 +23,24 @@ static void tick(Train *t, double *since, const char *what, uint32_t i) {
           what);
 }
 
-/* For tests: what can go wrong, at a chosen step of a chosen rank. Gradients are
- * added to what is there, so what is put there first stays. */
-static void inject(Train *t) {
-  const Backend *b = &t->backend;
-  float nan = NAN;
-  if (fault_now("nan", t->at.step, t->rank))
-    b->put(b, t->g + t->t.params.total / 2, &nan, sizeof nan);
+/* For tests: what can go wrong, at a chosen step of a chosen rank. True: its gradient is
+ * to be spoilt. */
+static bool inject(const Train *t) {
   if (fault_now("die", t->at.step, t->rank)) kill(getpid(), SIGKILL);
   if (fault_now("hang", t->at.step, t->rank))
     for (;;) sleep(1000);
+  return fault_now("nan", t->at.step, t->rank);
+}
+
+/* Gradients begin at 0. They are added to what is there, so what is put there first
+ * stays. */
+static void begin(Train *t, bool spoilt) {
+  const Backend *b = &t->backend;
+  float nan = NAN;
+  double mark = progress_clock();
+  tick(t, &mark, "beginning", (uint32_t)t->rank);
+  pass_begin(&t->pass);
+  if (spoilt) b->put(b, t->g + t->t.params.total / 2, &nan, sizeof nan);
 }
 
 /* Do gradients travel, or are they kept between rounds? */
@@ -44,27 +53,50 @@ static bool goes_by_host(const Train *t) {
   return !t->backend.host && !t->exchange.wire && is_shared(t);
 }
 
+/* Does the device settle norm and clipping itself? Nobody else has a part in them. */
+static bool is_alone(const Train *t) {
+  return !t->backend.host && !is_shared(t) && !t->exchange.wire && !t->spec->shard &&
+         t->spec->optim.kind != OPTIM_NOVOGRAD;
+}
+
+/* A micro-batch on its way through the model, and where its time went. */
+typedef struct {
+  uint32_t number; /* of the step */
+  const Batch *batch;
+  StepKey key;
+  double start, got, mark;
+} Micro;
+
+static Err next_micro(Train *t, uint32_t i, Micro *m) {
+  *m = (Micro){.number = i, .key = {rng_mix(rng_mix(t->spec->seed, t->at.step), i), true}};
+  m->start = m->mark = progress_clock();
+  tick(t, &m->mark, "waiting for data", i);
+  TRY(loader_next(t->loader, &m->batch));
+  m->got = progress_clock();
+  tick(t, &m->mark, "forward and backward", i);
+  return ERR_OK;
+}
+
+static void end_micro(Train *t, Micro *m, StepSum *sum) {
+  tick(t, &m->mark, "after backward", m->number);
+  sum->data += m->got - m->start;
+  sum->forward += t->t.turned - m->got;
+  sum->backward += progress_clock() - t->t.turned;
+  sum->pairs += m->batch->sentences;
+  sum->rows += m->batch->rows[1];
+}
+
 /* `last`: its gradients may travel as they are made. A device's are fetched first,
  * unless they have a wire of their own. */
 static Err micro_batch(Train *t, uint32_t i, bool last, StepSum *sum) {
-  const Batch *batch;
   const Backend *b = &t->backend;
-  double start = progress_clock(), mark = start;
-  tick(t, &mark, "waiting for data", i);
-  TRY(loader_next(t->loader, &batch));
-  double got = progress_clock();
-  tick(t, &mark, "forward and backward", i);
-  StepKey key = {rng_mix(rng_mix(t->spec->seed, t->at.step), i), true};
-  transformer_step(&t->t, (Weights){t->w, t->low}, t->g, batch, key, t->spec->smoothing,
-                   (float)scaler_factor(&t->at.scaler),
-                   last && (b->host || t->exchange.wire) ? reducer_ready : NULL, t->reducer);
+  Micro m;
+  TRY(next_micro(t, i, &m));
+  TRY(pass_gradients(&t->pass, m.batch, m.key, (float)scaler_factor(&t->at.scaler),
+                     last && (b->host || t->exchange.wire) ? reducer_ready : NULL, t->reducer));
   if (last && goes_by_host(t))
     TRY(b->get(b, t->stage, t->g, t->t.params.padded * sizeof(float)));
-  tick(t, &mark, "after backward", i);
-  sum->data += got - start;
-  sum->forward += t->t.turned - got;
-  sum->backward += progress_clock() - t->t.turned;
-  sum->pairs += batch->sentences;
+  end_micro(t, &m, sum);
   return ERR_OK;
 }
 
@@ -103,10 +135,6 @@ static Err gradients(Train *t, StepSum *sum) {
   size_t bytes = t->t.params.padded * sizeof(float);
   bool each = t->spec->reproducible;
   const Backend *b = &t->backend;
-  double mark = progress_clock();
-  tick(t, &mark, "beginning", (uint32_t)t->rank);
-  b->zero(b, t->g, bytes);
-  inject(t);
   for (uint32_t round = 0; round < rounds; round++) {
     uint32_t i = round * ranks + (uint32_t)t->rank;
     bool mine_last = i + ranks >= t->group;
@@ -139,32 +167,31 @@ static Err squares(Train *t) {
   return b->host ? ERR_OK : b->get(b, t->sums, t->queued, units * sizeof *t->sums);
 }
 
-/* The norm is the same to the bit however the gradient is spread over the ranks. */
-static double norm_of(Train *t) {
-  if (t->spec->shard) reducer_gather_units(t->reducer, "norms", t->sums);
-  return optim_norm(t->sums, (t->t.params.padded + NORM_UNIT - 1) / NORM_UNIT);
-}
-
-static Err update(Train *t, double lr, double scale) {
+/* `now` is settled, and says that there is something to do. */
+static Err update(Train *t, const StepNumbers *now, double lr) {
   const OptimSpec *o = &t->spec->optim;
   const Backend *b = &t->backend;
+  StepNumbers *there = t->pass.now;
   size_t n = t->t.params.padded, owned = 0;
+  bool low = t->low != t->w, by_pieces = t->spec->shard || o->kind == OPTIM_NOVOGRAD;
+  b->put(b, there, now, sizeof *now);
   if (o->kind == OPTIM_NOVOGRAD) {
-    optim_layers(o, b, &t->t.params, t->w, t->m, t->second, t->g, t->at.step, lr, scale);
+    optim_layers(o, b, &t->t.params, t->w, t->m, t->second, t->g, t->at.step, lr,
+                 clip_scale(now));
   } else if (!t->spec->shard) {
-    optim_piece(o, b, t->w, t->m, t->v, t->g, n, t->at.step, lr, scale);
+    optim_piece(o, b, there, low ? t->low : NULL, t->w, t->m, t->v, t->g, n);
   } else {
     for (size_t i = 0; i < reducer_pieces(t->reducer); i++) {
       size_t begin, end;
       reducer_piece(t->reducer, i, &begin, &end);
-      optim_piece(o, b, t->w + begin, t->m + owned, t->v ? t->v + owned : NULL, t->g + begin,
-                  end - begin, t->at.step, lr, scale);
+      optim_piece(o, b, there, NULL, t->w + begin, t->m + owned, t->v ? t->v + owned : NULL,
+                  t->g + begin, end - begin);
       owned += end - begin;
     }
     TRY(train_gather_weights(t));
   }
-  b->lower(b, t->low, t->w, n);
-  if (t->e) b->ema(b, t->e, t->w, (double)t->spec->ema, n);
+  if (low && by_pieces) b->lower(b, t->low, t->w, n);
+  if (t->e) b->ema(b, t->e, t->w, (double)t->spec->ema, n, there);
   return ERR_OK;
 }
 
@@ -185,23 +212,54 @@ static Err losses(Train *t, StepSum *sum) {
   return ERR_OK;
 }
 
-Err train_step(Train *t, double lr, StepSum *sum, bool *healthy) {
-  uint64_t before = mem_count();
-  *sum = (StepSum){.steps = 1};
+/* The norm is the same to the bit however the gradient is spread over the ranks. */
+static Err step_together(Train *t, double lr, StepNumbers *now, StepSum *sum) {
+  begin(t, inject(t));
   TRY(gradients(t, sum));
   TRY(losses(t, sum));
   double start = progress_clock();
-  double times = sum->rows * scaler_factor(&t->at.scaler); /* what the mean's gradient was */
-  sum->norm = norm_of(t) / times;
+  now->times = sum->rows * scaler_factor(&t->at.scaler);
+  now->loss[0] = sum->loss;
+  if (t->spec->shard) reducer_gather_units(t->reducer, "norms", t->sums);
+  optim_clip(now, t->sums, (t->t.params.padded + NORM_UNIT - 1) / NORM_UNIT);
+  if (isfinite(now->scale)) TRY(update(t, now, lr));
+  sum->update += progress_clock() - start;
+  return ERR_OK;
+}
+
+/* On one device, which is waited for once, at the end. */
+static Err step_alone(Train *t, StepNumbers *now, StepSum *sum) {
+  double factor = scaler_factor(&t->at.scaler);
+  bool spoilt = inject(t);
+  if (t->group == 1 && !spoilt) {
+    Micro m;
+    TRY(next_micro(t, 0, &m));
+    now->times = m.batch->rows[1] * factor;
+    TRY(pass_whole(&t->pass, m.batch, m.key, (float)factor, now));
+    end_micro(t, &m, sum);
+  } else {
+    begin(t, spoilt);
+    for (uint32_t i = 0; i < t->group; i++) TRY(micro_batch(t, i, false, sum));
+    now->times = sum->rows * factor;
+    TRY(pass_update(&t->pass, now));
+  }
+  double start = progress_clock();
+  TRY(pass_end(&t->pass, now));
+  sum->backward += progress_clock() - start;
+  sum->loss = now->loss[0], sum->nll = now->loss[1], sum->right = now->loss[2];
+  return ERR_OK;
+}
+
+Err train_step(Train *t, double lr, StepSum *sum, bool *healthy) {
+  uint64_t before = mem_count();
+  StepNumbers now = optim_numbers(&t->spec->optim, t->at.step, lr);
+  now.most = (double)t->spec->clip;
+  *sum = (StepSum){.steps = 1};
+  TRY(is_alone(t) ? step_alone(t, &now, sum) : step_together(t, lr, &now, sum));
+  sum->norm = now.norm;
   bool finite = isfinite(sum->norm), sound = isfinite(sum->loss);
   *healthy = sound && scaler_take(&t->at.scaler, finite);
   sum->skipped = *healthy && !finite;
-  if (sound && finite) {
-    double clip = (double)t->spec->clip;
-    double scale = clip > 0 && sum->norm > clip ? clip / sum->norm : 1;
-    TRY(update(t, lr, scale / times));
-  }
-  sum->update += progress_clock() - start;
   t->warm = true;
   sum->allocations = (double)(mem_count() - before);
   return ERR_OK;

@@ -9,6 +9,7 @@
 #include "data/batch.h"
 #include "train/checkpoint.h"
 #include "train/health.h"
+#include "train/pass.h"
 #include "train/saver.h"
 #include "train/train.h"
 #include "train/validate.h"
@@ -48,6 +49,7 @@ typedef struct {
   void *low, *low_e; /* w and e in the backend's type; the same where that is float */
   float *m, *v;      /* flat, or with a sharded optimiser this rank's pieces */
   double *queued;    /* sums of squares on their way to `sums`; the same where it is here */
+  Pass pass;         /* how the backend does a step with them */
   /* In the program's: */
   float *stage;   /* what travels between ranks; g itself where the backend is here */
   double *second; /* NovoGrad's */

@@ -61,6 +61,72 @@ say() {
   [ $(($(cat "$T/30") - $(cat "$T/10"))) -eq 20 ]
 }
 
+@test "recorded and replayed: the bits of work done as it is asked" {
+  for way in "" "--micro-batches 1" "--micro-batches 1 --ema 0.9" "--micro-batches 1 --optimizer sgd --clip 0.1" \
+    "--micro-batches 1 --optimizer adamw --loss-scale dynamic --ema 0.5" "--optimizer novograd" "--shard-optimizer"; do
+    name=${way//[^a-z0-9]/}
+    FAKE_RECORD=0 FAKE_RECORDS="$T/none$name" train 1 "$T/plain$name" --device cuda --steps 40 --clip 0.5 $way
+    FAKE_RECORDS="$T/some$name" train 1 "$T/replayed$name" --device cuda --steps 40 --clip 0.5 $way
+    same_state "$T/plain$name" "$T/replayed$name"
+    cmp <(figures loss "$T/plain$name") <(figures loss "$T/replayed$name")
+    cmp <(figures grad_norm "$T/plain$name") <(figures grad_norm "$T/replayed$name")
+    [ "$(cat "$T/none$name")" = "0 0 0" ]
+    read -r made replayed left < "$T/some$name"
+    [ "$made" -ge 1 ] && [ "$made" -le 9 ] && [ "$left" -eq 0 ]
+    case $way in # a step is one piece, or three and the update
+      *"micro-batches 1"*) [ "$replayed" -ge 30 ] && [ "$replayed" -lt 40 ] ;;
+      *) [ "$replayed" -ge 100 ] ;;
+    esac
+  done
+}
+
+@test "recorded: a spoilt gradient, a smaller loss scale, a stop in between" {
+  for micro in 1 3; do
+    way=(--loss-scale dynamic --ema 0.9 --micro-batches $micro)
+    TRIREME_FAULT=nan:7:0,nan:12:0 train 1 "$T/cpu$micro" --device cpu --steps 20 "${way[@]}"
+    TRIREME_FAULT=nan:7:0,nan:12:0 train 1 "$T/gpu$micro" --device cuda --steps 20 "${way[@]}"
+    same_state "$T/cpu$micro" "$T/gpu$micro"
+    cmp <(figures loss_scale "$T/cpu$micro") <(figures loss_scale "$T/gpu$micro")
+    [ "$(figures skipped "$T/gpu$micro" | awk '{ n += $1 } END { print n }')" -eq 2 ]
+    train 1 "$T/parts$micro" --device cuda --steps 5 "${way[@]}"
+    TRIREME_FAULT=nan:7:0,nan:12:0 train 1 "$T/parts$micro" --device cuda --steps 20 "${way[@]}" --resume
+    same_state "$T/cpu$micro" "$T/parts$micro"
+  done
+  # Without a scale it is a divergence: back to the last checkpoint, and on.
+  TRIREME_FAULT=nan:7:0 train 1 "$T/back" --device cuda --steps 12 --micro-batches 1 --save-every 5
+  TRIREME_FAULT=nan:7:0 train 1 "$T/back-cpu" --device cpu --steps 12 --micro-batches 1 --save-every 5
+  same_state "$T/back" "$T/back-cpu"
+}
+
+@test "recorded: ranks that share a device" {
+  need_mpi
+  train 1 "$T/one" --device cuda --steps 12 --micro-batches 2 --reproducible
+  for way in "" "--shard-optimizer"; do
+    FAKE_RECORDS="$T/count" train 2 "$T/two$way" --device cuda --steps 12 --micro-batches 2 --reproducible $way
+    same_state "$T/one" "$T/two$way"
+    read -r made replayed left < "$T/count"
+    [ "$made" -ge 1 ] && [ "$replayed" -ge 5 ] && [ "$left" -eq 0 ]
+  done
+}
+
+@test "bench train takes train's steps, and counts its recordings" {
+  yes "9 11
+12 8
+20 23
+5 6" | head -n 400 > "$T/lengths"
+  bench() { "$TRIREME" bench train --lengths "$T/lengths" --preset tiny --vocab-size 100 --batch-tokens 256 --steps 20 --threads 1 "$@"; }
+  run bench --device cuda --precision fp32 --json
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "\"graphs\": "([0-9]+) ]]
+  [ "${BASH_REMATCH[1]}" -ge 1 ] && [ "${BASH_REMATCH[1]}" -le 8 ]
+  loss=$(sed 's/.*"loss": \([^,]*\).*/\1/' <<< "$output")
+  FAKE_RECORD=0 run bench --device cuda --precision fp32 --json
+  [[ "$output" =~ "\"graphs\": 0" && "$output" =~ "\"loss\": $loss," ]]
+  run bench --device cpu --precision fp32
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "target tokens/s" && ! "$output" =~ "graphs" ]]
+}
+
 @test "what does not fit is refused before it begins, with what would" {
   FAKE_FREE=2000000000 run say 1 "$T/run" --device cuda --width 512 --feed-width 2048 --heads 8 --batch-tokens 32768
   [ "$status" -eq 1 ]

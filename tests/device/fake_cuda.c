@@ -1,8 +1,10 @@
 /* A plug-in whose GPUs are this CPU: memory the program must not touch, and the same
  * arithmetic, so that what the program does with a device can be tested to the bit.
  * FAKE_GPUS: how many there are; FAKE_FREE: bytes free on each; FAKE_WAITS: a file to
- * which it says at its end how often the program waited for work it had queued.
- * Relies on the program's CPU backend. */
+ * which it says at its end how often the program waited for work it had queued;
+ * FAKE_RECORD=0: it cannot record; FAKE_RECORDS: a file to which it says at its end how
+ * many recordings were made, replayed, and left. Relies on the program's CPU backend,
+ * fake_record.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +13,7 @@
 #include "backend/cuda/cuda.h"
 #include "base/plugin.h"
 #include "base/progress.h"
+#include "fake_record.h"
 
 #ifdef FAKE_WIRE /* built with fake_wire.c */
 #include "backend/wire.h"
@@ -24,13 +27,35 @@ static Backend cpu;
 static bool queued; /* work that nobody has waited for */
 static unsigned long waits;
 
+static Err alloc(const Backend *b, void *pointer, size_t bytes) {
+  fake_record_refuses("alloc");
+  return cpu.alloc(b, pointer, bytes);
+}
+
+static void release(const Backend *b, void *block) {
+  fake_record_refuses("release");
+  cpu.release(b, block);
+}
+
+static void put(const Backend *b, void *to, const void *from, size_t bytes) {
+  fake_record_refuses("put");
+  cpu.put(b, to, from, bytes);
+}
+
+static void norm2(const Backend *b, double *sums, const float *x, size_t n) {
+  fake_record_refuses("norm2");
+  cpu.norm2(b, sums, x, n);
+}
+
 static Err get(const Backend *b, void *to, const void *from, size_t bytes) {
+  fake_record_refuses("get");
   waits += queued;
   queued = false;
   return cpu.get(b, to, from, bytes);
 }
 
 static Err sync_all(const Backend *b) {
+  fake_record_refuses("sync");
   waits += queued;
   queued = false;
   return cpu.sync(b);
@@ -82,17 +107,24 @@ static void adam(const Backend *b, float *w, float *m, float *v, const float *g,
   cpu.adam(b, w, m, v, g, n, s);
 }
 
-static void close_it(Backend *b) {
-  const char *path = getenv("FAKE_WAITS");
+static void say(const char *name, const unsigned long *number, int n) {
+  const char *path = getenv(name);
   FILE *f = path ? fopen(path, "w") : NULL;
-  (void)b;
   if (!f) return;
-  fprintf(f, "%lu\n", waits);
+  for (int i = 0; i < n; i++) fprintf(f, "%lu%c", number[i], i + 1 < n ? ' ' : '\n');
   fclose(f);
 }
 
+static void close_it(Backend *b) {
+  unsigned long count[3];
+  (void)b;
+  fake_record_count(count);
+  say("FAKE_WAITS", &waits, 1);
+  say("FAKE_RECORDS", count, 3);
+}
+
 Err trireme_backend_cuda(Backend *b, const CudaSpec *s) {
-  const char *gpus = getenv("FAKE_GPUS");
+  const char *gpus = getenv("FAKE_GPUS"), *records = getenv("FAKE_RECORD");
   int count = gpus ? atoi(gpus) : 1, device = s->any ? s->device % count : s->device;
   if (s->table != sizeof *b) return err_set(ERR_WORK, "of another size");
   if (s->type != TYPE_F32) return err_set(ERR_USAGE, "it has fp32 only");
@@ -103,7 +135,9 @@ Err trireme_backend_cuda(Backend *b, const CudaSpec *s) {
   b->device = device, b->device_id = (uint64_t)device + 1;
   b->get = get, b->sync = sync_all, b->zero = zero, b->memory = memory;
   b->stamp = stamp, b->stamps = stamps;
+  b->alloc = alloc, b->release = release, b->put = put, b->norm2 = norm2;
   b->loss = loss, b->queue_norm2 = queue_norm2, b->adam = adam;
+  if (!records || strcmp(records, "0") != 0) fake_record_fill(b);
 #ifdef FAKE_WIRE
   b->wire = &fake_wire;
 #endif

@@ -104,64 +104,60 @@ static void test_norm2(size_t n) {
   BEGIN("norm2 n %zu skew %zu", n, skew);
   size_t units = (n + 4095) / 4096;
   Array *x = array_draw(TYPE_F32, n, 1);
-  double *sums = device_scratch((units + 1) * sizeof(double)), got[64], all = 0;
-  struct {
-    double norm;
-    float scale;
-  } out, *clipped = device_scratch(sizeof *clipped);
+  double *sums = device_scratch((units + 1) * sizeof(double)), got[64];
   TWICE {
     MUST(kernel_norm2(sums, x->at, n, 0));
     MUST(cudaMemcpy(got, sums, units * sizeof *got, cudaMemcpyDeviceToHost));
-    all = 0;
     for (size_t u = 0; u < units; u++) {
       double want = 0;
       for (size_t i = u * 4096; i < n && i < (u + 1) * 4096; i++)
         want += (double)x->host[i] * x->host[i];
       expect_near(got[u], want, 1e-12 * want, "norm2");
-      all += want;
-    }
-    for (int bound = 0; bound < 2; bound++) {
-      float most = bound ? 0.25f : 0;
-      MUST(kernel_clip(&clipped->scale, &clipped->norm, sums, units, 0.5f, most, 0));
-      MUST(cudaMemcpy(&out, clipped, sizeof out, cudaMemcpyDeviceToHost));
-      expect_near(out.norm, sqrt(all) * 0.5, 1e-12 * sqrt(all), "clip's norm");
-      double scale = bound && sqrt(all) * 0.5 > 0.25 ? 0.25 / sqrt(all) : 0.5;
-      expect_near((double)out.scale, scale, 1e-7 * scale, "clip's scale");
     }
   }
-  x->host[n / 2] = NAN;
-  array_put(x);
-  MUST(kernel_norm2(sums, x->at, n, 0));
-  MUST(kernel_clip(&clipped->scale, &clipped->norm, sums, units, 0.5f, 1, 0));
-  MUST(cudaMemcpy(&out, clipped, sizeof out, cudaMemcpyDeviceToHost));
-  expect_near(isnan(out.norm) && isnan(out.scale), 1, 0, "clip of NaN");
+}
+
+/* The bits of the program's own: a bound that is reached, none, and what is not finite. */
+static void test_clip(size_t units, int which) {
+  BEGIN("clip units %zu case %d", units, which);
+  StepNumbers begin = {.times = 2e4, .most = which == 1 ? 0.25 : 0, .lr = 7}, want = begin, got;
+  double losses[3] = {which == 2 ? (double)NAN : 5, 6, 7}, taken[3], after[3], sums[2000];
+  memcpy(taken, losses, sizeof losses);
+  for (size_t u = 0; u < units; u++) sums[u] = draw_even() * 1e9;
+  if (which == 3) sums[units / 2] = INFINITY;
+  ref.clip(&ref, &want, sums, units, taken);
+  StepNumbers *there = device_copy(&begin, sizeof begin);
+  double *loss = device_copy(losses, sizeof losses);
+  MUST(kernel_clip(there, device_copy(sums, units * sizeof *sums), units, loss, 0));
+  MUST(cudaMemcpy(&got, there, sizeof got, cudaMemcpyDeviceToHost));
+  MUST(cudaMemcpy(after, loss, sizeof after, cudaMemcpyDeviceToHost));
+  expect_near(isnan(got.scale), which > 1, 0, "is the step left out");
+  if (which < 2) expect_exact(there, &want, sizeof want, "clip");
+  if (which == 2) expect_near(got.norm, want.norm, 0, "norm");
+  expect_near(after[0] == 0 && after[1] == 0 && after[2] == 0, 1, 0, "losses after clip");
 }
 
 /* Written out here in double: w, m, v are the arrays' first values. */
 static void adam_in_double(float *w, float *m, float *v, const float *g, size_t n,
-                           const AdamStep *s, bool coupled, double scale) {
+                           const AdamStep *s, const StepNumbers *now) {
   for (size_t i = 0; i < n; i++) {
-    double grad = g[i] * scale + (coupled ? s->decay * (double)w[i] : 0);
+    double grad = g[i] * (double)now->scale + (s->coupled ? s->decay * (double)w[i] : 0);
     m[i] = (float)(s->beta1 * (double)m[i] + (1 - (double)s->beta1) * grad);
     v[i] = (float)(s->beta2 * (double)v[i] + (1 - (double)s->beta2) * grad * grad);
-    double step =
-        (m[i] / (double)s->correction1) / (sqrt(v[i] / (double)s->correction2) + s->epsilon);
-    w[i] = (float)(w[i] - s->lr * (step + (coupled ? 0 : s->decay * (double)w[i])));
+    double step = (m[i] / (double)now->correction1) /
+                  (sqrt(v[i] / (double)now->correction2) + s->epsilon);
+    w[i] = (float)(w[i] - now->lr * (step + (s->coupled ? 0 : s->decay * (double)w[i])));
   }
 }
 
 static void test_update(Type type, size_t n, bool coupled, int where) {
-  /* where 0: scale in the step, 1: on the device, 2: there and not finite */
+  /* where 0: momentum's numbers in the step, 1: on the device, 2: there and not finite */
   BEGIN("adam %s n %zu coupled %d scale %d skew %zu", type_name(type), n, coupled, where, skew);
-  AdamStep s = {.lr = 0.01f,
-                .beta1 = 0.9f,
-                .beta2 = 0.98f,
-                .epsilon = 1e-9f,
-                .decay = 0.1f,
-                .correction1 = 0.1f,
-                .correction2 = 0.02f,
-                .scale = where ? 99 : 0.5f};
-  KernelMomentum mo = {.lr = 0.01f, .beta = 0.9f, .decay = 0.1f, .scale = where ? 99 : 0.5f};
+  StepNumbers now = {
+      .lr = 0.01f, .correction1 = 0.1f, .correction2 = 0.02f, .scale = where == 2 ? NAN : 0.5f};
+  AdamStep s = {
+      .beta1 = 0.9f, .beta2 = 0.98f, .epsilon = 1e-9f, .decay = 0.1f, .coupled = coupled};
+  MomentumStep mo = {.beta = 0.9f, .decay = 0.1f, .lr = 0.01f, .scale = 0.5f};
   Array *w = array_draw(TYPE_F32, n, 1), *m = array_draw(TYPE_F32, n, 0.1f),
         *v = array_draw(TYPE_F32, n, 0.1f), *g = array_draw(TYPE_F32, n, 1),
         *low = array_zero(type, n), *w2 = array_draw(TYPE_F32, n, 1),
@@ -171,9 +167,9 @@ static void test_update(Type type, size_t n, bool coupled, int where) {
   float *want_w = host_copy(w), *want_m = host_copy(m), *want_v = host_copy(v),
         *want_w2 = host_copy(w2), *want_m2 = host_copy(m2), *want_e = host_copy(e),
         *want_sum = host_copy(sum), *want_low = host_copy(low), *want_low2 = host_copy(low2);
-  float at[] = {where == 2 ? NAN : 0.5f};
-  const float *scale = where ? device_copy(at, sizeof at) : NULL;
-  if (where < 2) adam_in_double(want_w, want_m, want_v, g->host, n, &s, coupled, 0.5);
+  s.now = device_copy(&now, sizeof now), s.low = low->at, mo.low = low2->at;
+  if (where) mo.now = s.now, mo.lr = mo.scale = 99;
+  if (where < 2) adam_in_double(want_w, want_m, want_v, g->host, n, &s, &now);
   for (size_t i = 0; i < n; i++) {
     if (where < 2) {
       want_m2[i] =
@@ -181,14 +177,15 @@ static void test_update(Type type, size_t n, bool coupled, int where) {
       want_w2[i] = (float)(want_w2[i] - 0.01f * (double)want_m2[i]);
       want_low[i] = want_w[i], want_low2[i] = want_w2[i];
     }
-    want_e[i] = (float)(want_e[i] + (1 - (double)0.99f) * ((double)g->host[i] - want_e[i]));
+    if (where < 2)
+      want_e[i] = (float)(want_e[i] + (1 - (double)0.99f) * ((double)g->host[i] - want_e[i]));
     want_sum[i] = (float)(want_sum[i] + 0.3f * (double)g->host[i]);
   }
   arrays_reset();
   TWICE {
-    MUST(kernel_adam(type, low->at, w->at, m->at, v->at, g->at, n, &s, coupled, scale, 0));
-    MUST(kernel_momentum(type, low2->at, w2->at, m2->at, g->at, n, &mo, scale, 0));
-    MUST(kernel_ema(e->at, g->at, n, 0.99f, 0));
+    MUST(kernel_adam(type, w->at, m->at, v->at, g->at, n, &s, 0));
+    MUST(kernel_momentum(type, w2->at, m2->at, g->at, n, &mo, 0));
+    MUST(kernel_ema(e->at, g->at, n, 0.99f, s.now, 0));
     MUST(kernel_add(sum->at, g->at, 0.3f, n, 0));
     expect(w, want_w, 4, "adam's w");
     expect(m, want_m, 4, "adam's m");
@@ -227,7 +224,8 @@ static void test_embed(Type type, size_t rows, size_t d, size_t vocab, Dropout d
   float *want = host_floats(rows * d), *want_table = host_copy(dtable),
         *want_place = host_copy(dplace);
   ref.embed(&ref, want, table->host, place->host, id, pos, rows, d, 3, drop);
-  ref.embed_back(&ref, want_table, want_place, dx->host, id, pos, rows, d, 3, drop);
+  ref.embed_back(&ref, want_table, want_place, dx->host, id, pos, rows, d, vocab, longest, 3,
+                 drop);
   TWICE {
     MUST(kernel_embed(type, x->at, table->at, place->at, id_at, pos_at, rows, d, 3, there, 0));
     expect(x, want, 2, "embed");
@@ -462,6 +460,9 @@ static void all_of(Type type) {
     }
     if (type == TYPE_F32) test_norm2(n), arrays_free();
   }
+  static const size_t units[] = {1, 255, 257, 1030, 1999};
+  for (size_t i = 0; i < 4 * COUNT(units) && type == TYPE_F32; i++)
+    test_clip(units[i / 4], (int)i % 4), arrays_free();
   static const size_t matrix[][2] = {{1, 1},     {5, 8},      {300, 40},
                                      {1000, 37}, {3000, 520}, {70, 2048}};
   for (size_t i = 0; i < COUNT(matrix); i++)

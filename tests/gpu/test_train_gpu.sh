@@ -123,6 +123,58 @@ else
   echo "left out: NCCL: $(tail -n 1 "$T/said")"
 fi
 
+# Steps recorded and replayed: one micro-batch a step is one recording, several are one
+# each and the update another.
+for precision in fp32 bf16 fp16; do
+  for micro in 1 3; do
+    way=(--device cuda --precision $precision --micro-batches $micro --ema 0.9 --steps 50)
+    replayed() {
+      train "replayed$precision$micro" "${way[@]}" && TRIREME_GRAPH=0 train "asked$precision$micro" "${way[@]}" &&
+        same "replayed$precision$micro" "asked$precision$micro" &&
+        cmp <(figures loss "replayed$precision$micro") <(figures loss "asked$precision$micro")
+    }
+    check "$precision, $micro micro-batches: replayed, the bits of steps done as they are asked" replayed
+    halves() {
+      train "halves$precision$micro" "${way[@]}" --steps 23 && train "halves$precision$micro" "${way[@]}" --resume &&
+        same "halves$precision$micro" "replayed$precision$micro"
+    }
+    check "$precision, $micro micro-batches: stopped and resumed, the same bits" halves
+  done
+done
+# A gradient that is no number, and a smaller loss scale: another recording.
+spoilt() {
+  local way=(--device cuda --precision fp16 --micro-batches 1 --steps 40)
+  TRIREME_FAULT=nan:7:0,nan:20:0 train spoilt "${way[@]}" &&
+    TRIREME_FAULT=nan:7:0,nan:20:0 TRIREME_GRAPH=0 train spoilt-asked "${way[@]}" && same spoilt spoilt-asked &&
+    [ "$(figures skipped spoilt | awk '{ n += $1 } END { print n + 0 }')" -ge 2 ]
+}
+check 'fp16, spoilt gradients: the same bits replayed and as asked' spoilt
+# Validations use the same memory in other shapes in between.
+valid() {
+  local way=(--device cuda --precision bf16 --micro-batches 1 --steps 40 --valid-every 10)
+  train valid "${way[@]}" && TRIREME_GRAPH=0 train valid-asked "${way[@]}" && same valid valid-asked
+}
+check 'validations in between: the same bits replayed and as asked' valid
+sgd() {
+  local way=(--device cuda --precision bf16 --micro-batches 1 --steps 40 --optimizer sgd --lr 0.1)
+  train sgd "${way[@]}" && TRIREME_GRAPH=0 train sgd-asked "${way[@]}" &&
+    cmp "$T/sgd/checkpoints/latest/weights.safetensors" "$T/sgd-asked/checkpoints/latest/weights.safetensors"
+}
+check 'sgd: the same bits replayed and as asked' sgd
+# The host's norm beside the device's: NovoGrad and a sharded optimiser take the host's way.
+hosts() { train sharded --device cuda --steps 60 --shard-optimizer && train unsharded --device cuda --steps 60 && same sharded unsharded; }
+check 'norm and clipping by the host and by the device: the same bits' hosts
+check 'novograd' train novograd --device cuda --steps 20 --optimizer novograd
+count() {
+  local i said
+  for i in $(seq 2000); do echo "$((i * 7 % 37 + 3)) $((i * 11 % 41 + 3))"; done > "$T/lengths"
+  said=$("$trireme" bench train --lengths "$T/lengths" --preset tiny --vocab-size 1000 --batch-tokens 4096 --steps 60 \
+    --device cuda --precision bf16 --json) || return 1
+  echo "$said"
+  [[ "$said" =~ \"graphs\":\ ([0-9]+) ]] && [ "${BASH_REMATCH[1]}" -ge 1 ] && [ "${BASH_REMATCH[1]}" -le 8 ]
+}
+check 'few recordings for many batches' count
+
 # Ranks on this GPU; their gradients meet in the host's memory.
 if command -v mpirun > /dev/null && [ -f "$build/libtrireme-mpi.so" ]; then
   one() { train one --device cuda --steps 60 --reproducible; }

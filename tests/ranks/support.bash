@@ -33,7 +33,7 @@ make_gpu() {
   mkdir "$plugins"
   if has_mpi; then ln -s "$TRIREME_PLUGIN_PATH/libtrireme-mpi.so" "$plugins/"; fi
   "${CC:-cc}" -std=c11 -O1 -shared -fPIC -D_GNU_SOURCE -DTRIREME_VERSION="\"$version\"" -I"$root/src" \
-    -o "$plugins/libtrireme-cuda.so" "$root/tests/device/fake_cuda.c" "$@"
+    -o "$plugins/libtrireme-cuda.so" "$root"/tests/device/fake_{cuda,record}.c "$@"
 }
 
 MODEL=(--preset tiny --width 32 --feed-width 64 --heads 2 --encoder-layers 1 --decoder-layers 1

@@ -91,7 +91,7 @@ static void do_embed(const Backend *b, Case *c) {
   b->embed(b, c->a[2], c->a[0], c->a[1], c->id, c->pos, c->rows, c->d, 3, c->drop);
 }
 static void do_embed_back(const Backend *b, Case *c) {
-  b->embed_back(b, c->a[0], c->a[1], c->a[2], c->id, c->pos, c->rows, c->d, 3, c->drop);
+  b->embed_back(b, c->a[0], c->a[1], c->a[2], c->id, c->pos, c->rows, c->d, 40, 64, 3, c->drop);
 }
 static void do_add_norm(const Backend *b, Case *c) {
   AddNorm n = norm_of(c);
@@ -134,17 +134,24 @@ static void do_norm2(const Backend *b, Case *c) {
 static void do_add(const Backend *b, Case *c) {
   b->add(b, c->a[0], c->a[1], 0.3f, c->n[0]);
 }
+/* Numbers of a step, in the backend's memory. */
+static StepNumbers *numbers(const Backend *b, float lr) {
+  StepNumbers *there,
+      now = {.lr = lr, .correction1 = 0.1f, .correction2 = 0.02f, .scale = 0.5f};
+  assert_int_equal(b->alloc(b, &there, sizeof *there), ERR_OK);
+  b->put(b, there, &now, sizeof now);
+  return there;
+}
 static void run_adam(const Backend *b, Case *c, bool coupled) {
-  AdamStep s = {.lr = 1e-3f,
-                .beta1 = 0.9f,
+  StepNumbers *now = numbers(b, 1e-3f);
+  AdamStep s = {.beta1 = 0.9f,
                 .beta2 = 0.98f,
                 .epsilon = 1e-9f,
                 .decay = 0.01f,
-                .correction1 = 0.1f,
-                .correction2 = 0.02f,
-                .scale = 0.5f,
-                .coupled = coupled};
+                .coupled = coupled,
+                .now = now};
   b->adam(b, c->a[0], c->a[1], c->a[2], c->a[3], c->n[0], &s);
+  b->release(b, now);
 }
 static void do_adam(const Backend *b, Case *c) {
   run_adam(b, c, false);
@@ -153,11 +160,15 @@ static void do_adam_coupled(const Backend *b, Case *c) {
   run_adam(b, c, true);
 }
 static void do_momentum(const Backend *b, Case *c) {
-  MomentumStep s = {.lr = 0.1f, .beta = 0.9f, .decay = 0.01f, .scale = 0.5f};
+  StepNumbers *now = numbers(b, 0.1f);
+  MomentumStep s = {.beta = 0.9f, .decay = 0.01f, .now = now, .lr = 9, .scale = 9};
   b->momentum(b, c->a[0], c->a[1], c->a[2], c->n[0], &s);
+  b->release(b, now);
 }
 static void do_ema(const Backend *b, Case *c) {
-  b->ema(b, c->a[0], c->a[1], 0.7, c->n[0]);
+  StepNumbers *now = numbers(b, 0);
+  b->ema(b, c->a[0], c->a[1], 0.7, c->n[0], now);
+  b->release(b, now);
 }
 
 static void make_linear(Case *c) {

@@ -161,7 +161,8 @@ static void test_the_rest(void **state) {
   float a[24] = {0}, w[24] = {0}, m[24] = {0}, v[24] = {0}, e[24], stat[6], gain[4] = {1},
         bias[4] = {0}, dgain[4] = {0}, dbias[4] = {0};
   const int32_t id[] = {1, 0, 5}, position[] = {0, 1, 2};
-  double sums[3] = {0};
+  double sums[3] = {0}, losses[3] = {0};
+  StepNumbers now = {.times = 1, .correction1 = 1, .correction2 = 1};
   AddNorm n = {.rows = 3, .d = 4, .epsilon = 1e-6f};
   open_on(&c, &inner);
   const Backend *b = &c.backend;
@@ -173,13 +174,14 @@ static void test_the_rest(void **state) {
   b->activate(b, e, a, 10, ACT_RELU, (Dropout){0});
   b->activate_back(b, e, a, w, 10, ACT_RELU, (Dropout){0});
   b->embed(b, e, w, a, id, position, 3, 4, 1, (Dropout){0});
-  b->embed_back(b, w, NULL, e, id, position, 3, 4, 1, (Dropout){0});
+  b->embed_back(b, w, NULL, e, id, position, 3, 4, 6, 3, 1, (Dropout){0});
   b->loss(b, a, sums, id, 3, 8, 0, 0);
   b->loss(b, a, sums, id, 3, 8, 0, 1);
   b->norm2(b, sums, a, 24);
-  b->adam(b, w, m, v, a, 24, &(AdamStep){.correction1 = 1, .correction2 = 1, .epsilon = 1});
-  b->momentum(b, w, m, a, 24, &(MomentumStep){0});
-  b->ema(b, e, w, 0.5, 24);
+  b->clip(b, &now, sums, 1, losses);
+  b->adam(b, w, m, v, a, 24, &(AdamStep){.epsilon = 1, .now = &now});
+  b->momentum(b, w, m, a, 24, &(MomentumStep){.now = &now});
+  b->ema(b, e, w, 0.5, 24, &now);
   b->add(b, w, a, 1, 24);
   b->lower(b, w, w, 24);
   b->copy(b, e, a, 96);
@@ -194,7 +196,7 @@ static void test_the_rest(void **state) {
   assert_work(&c, WORK_ACTIVATE_BACK, 1, 0, 3 * 4 * 10);
   assert_work(&c, WORK_EMBED, 2, 0, 4 * (2 + 3) * 12 + 2 * 3 * 8);
   assert_work(&c, WORK_LOSS, 2, 0, 4 * (1 + 2) * 24 + 2 * 3 * 4);
-  assert_work(&c, WORK_UPDATE, 6, 0, (4 + 28 + 20 + 12 + 12) * 24);
+  assert_work(&c, WORK_UPDATE, 7, 0, (4 + 28 + 20 + 12 + 12) * 24 + 8);
   assert_work(&c, WORK_MOVE, 5, 0, 2 * 96 + 96 + 2 * 96 + 2 * 96 + 2 * 4 * 15);
   clocked_close(&c);
 }

@@ -147,9 +147,10 @@ static void check_ten_steps(const char *form, bool reference) {
       fail_msg("%s: loss %d is %.8g, PyTorch has %.8g", form, step, loss.loss,
                (double)losses[step]);
     }
-    AdamStep adam = {.lr = 1e-3f, .beta1 = 0.9f, .beta2 = 0.98f, .epsilon = 1e-9f, .scale = 1};
-    adam.correction1 = 1 - powf(0.9f, (float)(step + 1));
-    adam.correction2 = 1 - powf(0.98f, (float)(step + 1));
+    StepNumbers now = {.lr = 1e-3f, .scale = 1};
+    AdamStep adam = {.beta1 = 0.9f, .beta2 = 0.98f, .epsilon = 1e-9f, .now = &now};
+    now.correction1 = 1 - powf(0.9f, (float)(step + 1));
+    now.correction2 = 1 - powf(0.98f, (float)(step + 1));
     f.backend.adam(&f.backend, f.w, f.m, f.v, f.g, n, &adam);
   }
   close_fixture(&f);

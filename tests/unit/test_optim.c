@@ -66,6 +66,14 @@ static const OptimSpec specs[] = {
 };
 #define SPECS (sizeof specs / sizeof *specs)
 
+/* A step on a piece with numbers of its own. */
+static void piece(const OptimSpec *o, const Backend *b, float *w, float *m, float *v,
+                  const float *g, size_t n, uint64_t step, double lr, double scale) {
+  StepNumbers now = optim_numbers(o, step, lr);
+  now.scale = (float)scale;
+  optim_piece(o, b, &now, NULL, w, m, v, g, n);
+}
+
 /* A step of any kind on whole arrays, whichever entry it takes. */
 static void step_of(const OptimSpec *o, const Backend *b, const Params *p, float *w, float *m,
                     float *v, double *second, const float *g, uint64_t step, double lr,
@@ -73,7 +81,7 @@ static void step_of(const OptimSpec *o, const Backend *b, const Params *p, float
   if (o->kind == OPTIM_NOVOGRAD)
     optim_layers(o, b, p, w, m, second, g, step, lr, scale);
   else
-    optim_piece(o, b, w, m, v, g, p->padded, step, lr, scale);
+    piece(o, b, w, m, v, g, p->padded, step, lr, scale);
 }
 
 /* The restatement: one weight after another, as the papers write it. */
@@ -195,21 +203,21 @@ static void test_steps_by_hand(void **state) {
     { /* the second step carries half of the first on */
       float w[] = {1, 2}, m[2] = {0};
       OptimSpec o = {OPTIM_SGD, 0.5f, 0, 0, 0};
-      optim_piece(&o, &list[i], w, m, NULL, g, 2, 0, 0.25, 0.5);
+      piece(&o, &list[i], w, m, NULL, g, 2, 0, 0.25, 0.5);
       assert_true(w[0] == 0.25f && w[1] == 1 && m[0] == 3 && m[1] == 4);
-      optim_piece(&o, &list[i], w, m, NULL, next, 2, 1, 0.5, 0.5);
+      piece(&o, &list[i], w, m, NULL, next, 2, 1, 0.5, 0.5);
       assert_true(w[0] == -0.5f && w[1] == -3 && m[0] == 1.5f && m[1] == 8);
     }
     { /* Adam's first step is the rate, whatever the gradient */
       float w[] = {1, 2}, m[2] = {0}, v[2] = {0};
       OptimSpec o = {OPTIM_ADAM, 0.9f, 0.98f, 0, 0};
-      optim_piece(&o, &list[i], w, m, v, g, 2, 0, 0.25, -0.5);
+      piece(&o, &list[i], w, m, v, g, 2, 0, 0.25, -0.5);
       assert_float_equal(w[0], 1.25f, 1e-6);
       assert_float_equal(w[1], 2.25f, 1e-6);
     }
     { /* a quarter of the way */
       float e[] = {4, -4}, w[] = {8, 0};
-      list[i].ema(&list[i], e, w, 0.75, 2);
+      list[i].ema(&list[i], e, w, 0.75, 2, &(StepNumbers){.scale = 1});
       assert_true(e[0] == 5 && e[1] == -3);
     }
   }
@@ -227,7 +235,7 @@ static void test_coupled_and_decoupled_decay(void **state) {
     float w[2][2] = {{1, -3}, {1, -3}}, m[2][2] = {{0}}, v[2][2] = {{0}};
     for (int k = 0; k < 2; k++) {
       OptimSpec o = {k ? OPTIM_ADAMW : OPTIM_ADAM, 0.9f, 0.98f, 1e-9f, 0.5f};
-      optim_piece(&o, &list[i], w[k], m[k], v[k], none, 2, 0, 0.125, 1);
+      piece(&o, &list[i], w[k], m[k], v[k], none, 2, 0, 0.125, 1);
     }
     assert_float_equal(w[0][0], 0.875f, 1e-6);
     assert_float_equal(w[0][1], -2.875f, 1e-6);
@@ -235,7 +243,7 @@ static void test_coupled_and_decoupled_decay(void **state) {
     memcpy(w[1], w[0], sizeof w[1]), memset(m, 0, sizeof m), memset(v, 0, sizeof v);
     for (int k = 0; k < 2; k++) {
       OptimSpec o = {k ? OPTIM_ADAMW : OPTIM_ADAM, 0.9f, 0.98f, 1e-9f, 0};
-      optim_piece(&o, &list[i], w[k], m[k], v[k], some, 2, 0, 0.125, 1);
+      piece(&o, &list[i], w[k], m[k], v[k], some, 2, 0, 0.125, 1);
     }
     assert_memory_equal(w[0], w[1], sizeof w[0]);
   }
@@ -260,10 +268,10 @@ static void test_pieces_equal_the_whole(void **state) {
     }
     for (uint64_t step = 0; step < 3; step++) {
       draw(g, TOTAL, 1);
-      optim_piece(o, b, whole[0], whole[1], whole[2], g, TOTAL, step, 0.01, 0.3);
+      piece(o, b, whole[0], whole[1], whole[2], g, TOTAL, step, 0.01, 0.3);
       for (size_t c = 0; c + 1 < sizeof cut / sizeof *cut; c++)
-        optim_piece(o, b, parts[0] + cut[c], parts[1] + cut[c], parts[2] + cut[c], g + cut[c],
-                    cut[c + 1] - cut[c], step, 0.01, 0.3);
+        piece(o, b, parts[0] + cut[c], parts[1] + cut[c], parts[2] + cut[c], g + cut[c],
+              cut[c + 1] - cut[c], step, 0.01, 0.3);
     }
     for (int a = 0; a < 3; a++) assert_memory_equal(whole[a], parts[a], TOTAL * sizeof(float));
   }
@@ -325,6 +333,73 @@ static void test_norm_shows_what_is_not_finite(void **state) {
     }
   }
   mem_free(x);
+}
+
+/* The backend's clipping and the program's: the same bits, whichever order the units came
+ * in; a bound, none, and what is not finite. */
+static void test_clipping(void **state) {
+  (void)state;
+  enum { UNITS = 1030 };
+  Backend list[BACKENDS_MOST];
+  int count = backends(list);
+  static double sums[UNITS];
+  for (size_t i = 0; i < UNITS; i++) sums[i] = (double)(rng_next(&rng) >> 11) * 0x1p-40;
+  double plain = 0, norm = optim_norm(sums, UNITS);
+  for (size_t i = 0; i < UNITS; i++) plain += sums[i];
+  assert_true(fabs(norm - sqrt(plain)) < 1e-12 * norm);
+  static const struct {
+    double most, loss;
+    bool spoilt;
+  } cases[] = {
+      {0, 1, false}, {0.01, 1, false}, {1e9, 1, false}, {1, 1, true}, {1, (double)NAN, false}};
+  for (int i = 0; i < count * 5; i++) {
+    const Backend *b = &list[i / 5];
+    StepNumbers here = {.times = 48000, .most = cases[i % 5].most, .lr = 3}, there = here;
+    double loss[3] = {cases[i % 5].loss, 2, 3}, kept = sums[700];
+    if (cases[i % 5].spoilt) sums[700] = (double)INFINITY;
+    here.loss[0] = there.loss[0] = loss[0], here.loss[1] = 2, here.loss[2] = 3;
+    there.loss[0] = 99;
+    optim_clip(&here, sums, UNITS);
+    b->clip(b, &there, sums, UNITS, loss);
+    sums[700] = kept;
+    assert_memory_equal(&here, &there, sizeof here);
+    assert_true(loss[0] == 0 && loss[1] == 0 && loss[2] == 0);
+    if (i % 5 < 3) assert_true(here.norm == norm / 48000);
+    double by = i % 5 == 1 ? 0.01 / here.norm : 1;
+    if (i % 5 < 3)
+      assert_true(here.scale == (float)(by / 48000));
+    else
+      assert_true(isnan(here.scale) && isfinite(here.norm) == (i % 5 == 4));
+  }
+}
+
+/* A scale that is no number: nothing changes, in no array. */
+static void test_skipped_updates(void **state) {
+  (void)state;
+  Backend list[BACKENDS_MOST];
+  int count = backends(list);
+  enum { N = 100 };
+  for (int i = 0; i < count; i++) {
+    for (size_t k = 0; k < SPECS; k++) {
+      if (specs[k].kind == OPTIM_NOVOGRAD) continue;
+      float w[2][N], m[2][N], v[2][N], e[2][N], g[N];
+      draw(w[0], N, 1), draw(m[0], N, 1), draw(v[0], N, 0), draw(e[0], N, 1), draw(g, N, 1);
+      memcpy(w[1], w[0], sizeof g), memcpy(m[1], m[0], sizeof g);
+      memcpy(v[1], v[0], sizeof g), memcpy(e[1], e[0], sizeof g);
+      StepNumbers now = optim_numbers(&specs[k], 3, 0.1);
+      now.scale = NAN;
+      optim_piece(&specs[k], &list[i], &now, NULL, w[0], m[0], v[0], g, N);
+      list[i].ema(&list[i], e[0], w[0], 0.5, N, &now);
+      assert_memory_equal(w[0], w[1], sizeof g);
+      assert_memory_equal(m[0], m[1], sizeof g);
+      assert_memory_equal(v[0], v[1], sizeof g);
+      assert_memory_equal(e[0], e[1], sizeof g);
+      now.scale = 1;
+      optim_piece(&specs[k], &list[i], &now, NULL, w[0], m[0], v[0], g, N);
+      list[i].ema(&list[i], e[0], w[0], 0.5, N, &now);
+      assert_true(memcmp(w[0], w[1], sizeof g) != 0 && memcmp(e[0], e[1], sizeof g) != 0);
+    }
+  }
 }
 
 /* NovoGrad: weights apart, gaps alone, and a weight without gradients or epsilon
@@ -453,7 +528,7 @@ static void check_golden(const Backend *b) {
       for (int i = 0; i < N && *word == 's'; i++) w[i] = (float)x[i]; /* start */
       for (int i = 0; i < N && *word == 'g'; i++) g[i] = (float)x[i]; /* grad */
       if (strcmp(word, "want") != 0) continue;
-      optim_piece(&o, b, w, m, v, g, N, step, lr, 1);
+      piece(&o, b, w, m, v, g, N, step, lr, 1);
       for (int i = 0; i < N; i++) {
         most[i] = fmax(most[i], fabs(x[i])); /* rounded at its largest, it stays so */
         if (!(fabs((double)w[i] - x[i]) <= 16 * EPS * fmax(most[i], 0.1)))
@@ -495,6 +570,8 @@ int main(void) {
       cmocka_unit_test(test_pieces_equal_the_whole),
       cmocka_unit_test(test_norm_does_not_depend_on_who_holds_it),
       cmocka_unit_test(test_norm_shows_what_is_not_finite),
+      cmocka_unit_test(test_clipping),
+      cmocka_unit_test(test_skipped_updates),
       cmocka_unit_test(test_novograd_by_weights),
       cmocka_unit_test(test_every_kind_minimises),
       cmocka_unit_test(test_steps_equal_pytorch),

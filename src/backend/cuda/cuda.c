@@ -9,6 +9,7 @@
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/memory.h"
 #include "backend/cuda/nccl.h"
+#include "backend/cuda/record.h"
 #include "base/mem.h"
 #include "base/plugin.h"
 #include "base/rng.h"
@@ -74,13 +75,13 @@ static void embed(const Backend *b, void *x, const void *table, const float *pla
 }
 
 /* One table: rows by id, then their sums. */
-static void table_back(Cuda *c, float *dtable, const void *dx, const int32_t *id, size_t rows,
-                       size_t d, float scale, Dropout drop) {
+static void table_back(Cuda *c, float *dtable, const void *dx, const int32_t *id, size_t limit,
+                       size_t rows, size_t d, float scale, Dropout drop) {
   size_t bytes = kernel_sort_ids_work(rows), more = kernel_embed_back_work(rows, d);
   void *work = cuda_scratch(c, &c->work, more > bytes ? more : bytes);
   int32_t *sorted = cuda_scratch(c, &c->sorted, 2 * rows * sizeof *sorted);
   if (!work || !sorted) return;
-  cuda_note(c, "embed_back", kernel_sort_ids(sorted, id, rows, INT32_MAX, work, c->stream));
+  cuda_note(c, "embed_back", kernel_sort_ids(sorted, id, rows, limit, work, c->stream));
   cuda_note(
       c, "embed_back",
       kernel_embed_back(c->type, dtable, dx, sorted, rows, d, scale, drop, work, c->stream));
@@ -88,11 +89,11 @@ static void table_back(Cuda *c, float *dtable, const void *dx, const int32_t *id
 
 static void embed_back(const Backend *b, float *dtable, float *dplace, const void *dx,
                        const int32_t *id, const int32_t *position, size_t rows, size_t d,
-                       float scale, Dropout drop) {
+                       size_t words, size_t places, float scale, Dropout drop) {
   Cuda *c = cuda_of(b);
   if (rows == 0) return;
-  table_back(c, dtable, dx, id, rows, d, scale, drop);
-  if (dplace) table_back(c, dplace, dx, position, rows, d, 1, drop);
+  table_back(c, dtable, dx, id, words, rows, d, scale, drop);
+  if (dplace) table_back(c, dplace, dx, position, places, rows, d, 1, drop);
 }
 
 static void add_norm(const Backend *b, void *sum, void *y, float *stat, const void *x,
@@ -193,6 +194,12 @@ static void norm2(const Backend *b, double *sums, const float *x, size_t n) {
   for (size_t i = 0; i < units && err; i++) sums[i] = (double)NAN;
 }
 
+static void clip(const Backend *b, StepNumbers *now, const double *sums, size_t units,
+                 double loss[3]) {
+  Cuda *c = cuda_of(b);
+  cuda_note(c, "clip", kernel_clip(now, sums, units, loss, c->stream));
+}
+
 static void add(const Backend *b, float *x, const float *y, float scale, size_t n) {
   Cuda *c = cuda_of(b);
   cuda_note(c, "add", kernel_add(x, y, scale, n, c->stream));
@@ -201,20 +208,19 @@ static void add(const Backend *b, float *x, const float *y, float scale, size_t 
 static void adam(const Backend *b, float *w, float *m, float *v, const float *g, size_t n,
                  const AdamStep *s) {
   Cuda *c = cuda_of(b);
-  cuda_note(c, "adam",
-            kernel_adam(c->type, NULL, w, m, v, g, n, s, s->coupled, NULL, c->stream));
+  cuda_note(c, "adam", kernel_adam(c->type, w, m, v, g, n, s, c->stream));
 }
 
 static void momentum(const Backend *b, float *w, float *m, const float *g, size_t n,
                      const MomentumStep *s) {
   Cuda *c = cuda_of(b);
-  KernelMomentum step = {s->lr, s->beta, s->decay, s->scale};
-  cuda_note(c, "momentum", kernel_momentum(c->type, NULL, w, m, g, n, &step, NULL, c->stream));
+  cuda_note(c, "momentum", kernel_momentum(c->type, w, m, g, n, s, c->stream));
 }
 
-static void ema(const Backend *b, float *e, const float *w, double keep, size_t n) {
+static void ema(const Backend *b, float *e, const float *w, double keep, size_t n,
+                const StepNumbers *now) {
   Cuda *c = cuda_of(b);
-  cuda_note(c, "ema", kernel_ema(e, w, n, (float)keep, c->stream));
+  cuda_note(c, "ema", kernel_ema(e, w, n, (float)keep, now, c->stream));
 }
 
 static void fill_table(Backend *b) {
@@ -228,9 +234,10 @@ static void fill_table(Backend *b) {
   b->extend = extend, b->top = top, b->most_best = KERNEL_TOP_MOST;
   b->activate = activate, b->activate_back = activate_back;
   b->loss = loss, b->norm2 = norm2, b->queue_norm2 = queue_norm2;
-  b->add = add, b->adam = adam;
+  b->clip = clip, b->add = add, b->adam = adam;
   b->momentum = momentum, b->ema = ema;
   b->wire = &nccl_wire;
+  cuda_records(b);
 }
 
 static void close_gpu(Backend *b) {

@@ -2,6 +2,7 @@
  * casts. Bytes in and out are their whole cost. Relies on device.cuh. */
 #include <math.h>
 
+#include "backend/clip.h"
 #include "backend/cuda/device.cuh"
 
 #define THREADS 256
@@ -174,23 +175,29 @@ cudaError_t kernel_norm2(double *sums, const float *x, size_t n, cudaStream_t st
   return cudaGetLastError();
 }
 
-static __global__ void __launch_bounds__(1024)
-    clip(float *out, double *norm, const double *sums, size_t n, float scale, float most) {
+/* The additions and divisions of clip.h, in its order: a lane is a thread. */
+static __global__ void __launch_bounds__(CLIP_LANES)
+    clip(StepNumbers *now, const double *sums, size_t n, double *loss) {
+  __shared__ double lane[CLIP_LANES];
+  int k = (int)threadIdx.x;
   double sum = 0;
-  for (size_t i = threadIdx.x; i < n; i += 1024) sum += sums[i];
-  sum = block_sum<1024>(sum);
-  if (threadIdx.x) return;
-  double length = sqrt(sum) * (double)fabsf(scale);
-  *norm = length;
-  if (!isfinite(length))
-    *out = NAN;
-  else
-    *out = most > 0 && length > (double)most ? (float)(scale * (most / length)) : scale;
+  for (size_t i = (size_t)k; i < n; i += CLIP_LANES) sum += sums[i];
+  lane[k] = sum;
+  for (int half = CLIP_LANES / 2; half; half /= 2) {
+    __syncthreads();
+    if (k < half) lane[k] += lane[k + half];
+  }
+  if (k) return; /* the last additions are this thread's own */
+  double norm = sqrt(lane[0]) / now->times, most = now->most;
+  double by = most > 0 && norm > most ? most / norm : 1;
+  for (int i = 0; i < 3; i++) now->loss[i] = loss[i], loss[i] = 0;
+  now->norm = norm;
+  now->scale = isfinite(norm) && isfinite(now->loss[0]) ? (float)(by / now->times) : NAN;
 }
 
-cudaError_t kernel_clip(float *out, double *norm, const double *sums, size_t n, float scale,
-                        float most, cudaStream_t stream) {
-  clip<<<1, 1024, 0, stream>>>(out, norm, sums, n, scale, most);
+cudaError_t kernel_clip(StepNumbers *now, const double *sums, size_t n, double loss[3],
+                        cudaStream_t stream) {
+  clip<<<1, CLIP_LANES, 0, stream>>>(now, sums, n, loss);
   return cudaGetLastError();
 }
 
@@ -229,8 +236,9 @@ __device__ __forceinline__ void store4_low(float *p, const float x[4], int count
 }
 
 struct Update {
-  float lr, beta1, beta2, rest1, rest2, epsilon, decay, correction1, correction2, scale;
-  const float *scale_at;
+  float beta1, beta2, rest1, rest2, epsilon, decay;
+  const StepNumbers *now;
+  float lr, scale; /* where `now` is NULL */
   bool coupled, vector;
 };
 
@@ -238,8 +246,9 @@ template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     adam(T *low, float *w_, float *m_, float *v_, const float *g_, size_t n, Update u) {
   size_t at = (blockIdx.x * (size_t)THREADS + threadIdx.x) * 4;
-  float scale = u.scale_at ? *u.scale_at : u.scale;
-  if (at >= n || (u.scale_at && !isfinite(scale))) return;
+  float lr = u.now->lr, correction1 = u.now->correction1, correction2 = u.now->correction2;
+  float scale = u.now->scale;
+  if (at >= n || !isfinite(scale)) return;
   int count = n - at < 4 ? (int)(n - at) : 4;
   float w[4], m[4], v[4], g[4];
   load4(w, w_ + at, count, u.vector);
@@ -252,9 +261,9 @@ static __global__ void __launch_bounds__(THREADS)
     if (u.coupled) grad += u.decay * w[i];
     m[i] = u.beta1 * m[i] + u.rest1 * grad;
     v[i] = u.beta2 * v[i] + u.rest2 * grad * grad;
-    float step = (m[i] / u.correction1) / (sqrtf(v[i] / u.correction2) + u.epsilon);
+    float step = (m[i] / correction1) / (sqrtf(v[i] / correction2) + u.epsilon);
     if (!u.coupled) step += u.decay * w[i];
-    w[i] -= u.lr * step;
+    w[i] -= lr * step;
   }
   store4(w_ + at, w, count, u.vector);
   store4(m_ + at, m, count, u.vector);
@@ -266,8 +275,8 @@ template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     momentum(T *low, float *w_, float *m_, const float *g_, size_t n, Update u) {
   size_t at = (blockIdx.x * (size_t)THREADS + threadIdx.x) * 4;
-  float scale = u.scale_at ? *u.scale_at : u.scale;
-  if (at >= n || (u.scale_at && !isfinite(scale))) return;
+  float lr = u.now ? u.now->lr : u.lr, scale = u.now ? u.now->scale : u.scale;
+  if (at >= n || !isfinite(scale)) return;
   int count = n - at < 4 ? (int)(n - at) : 4;
   float w[4], m[4], g[4];
   load4(w, w_ + at, count, u.vector);
@@ -276,55 +285,48 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     m[i] = u.beta1 * m[i] + (scale * g[i] + u.decay * w[i]);
-    w[i] -= u.lr * m[i];
+    w[i] -= lr * m[i];
   }
   store4(w_ + at, w, count, u.vector);
   store4(m_ + at, m, count, u.vector);
   if (low) store4_low(low + at, w, count, u.vector);
 }
 
-cudaError_t kernel_adam(Type type, void *low, float *w, float *m, float *v, const float *g,
-                        size_t n, const AdamStep *s, bool coupled, const float *scale,
-                        cudaStream_t stream) {
-  if (n == 0) return cudaSuccess;
-  Update u = {
-      s->lr,
-      s->beta1,
-      s->beta2,
-      (float)(1 - (double)s->beta1),
-      (float)(1 - (double)s->beta2),
-      s->epsilon,
-      s->decay,
-      s->correction1,
-      s->correction2,
-      s->scale,
-      scale,
-      coupled,
-      is_aligned(w) && is_aligned(m) && is_aligned(v) && is_aligned(g) && is_aligned(low)};
-  return with_type(type, [&](auto t) {
-    typedef decltype(t) T;
-    adam<T><<<blocks_for(n, THREADS * 4), THREADS, 0, stream>>>((T *)low, w, m, v, g, n, u);
-  });
-}
-
-cudaError_t kernel_momentum(Type type, void *low, float *w, float *m, const float *g, size_t n,
-                            const KernelMomentum *s, const float *scale, cudaStream_t stream) {
+cudaError_t kernel_adam(Type type, float *w, float *m, float *v, const float *g, size_t n,
+                        const AdamStep *s, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
   Update u = {};
-  u.lr = s->lr, u.beta1 = s->beta, u.decay = s->decay, u.scale = s->scale, u.scale_at = scale;
-  u.vector = is_aligned(w) && is_aligned(m) && is_aligned(g) && is_aligned(low);
+  u.beta1 = s->beta1, u.rest1 = (float)(1 - (double)s->beta1);
+  u.beta2 = s->beta2, u.rest2 = (float)(1 - (double)s->beta2);
+  u.epsilon = s->epsilon, u.decay = s->decay, u.coupled = s->coupled, u.now = s->now;
+  u.vector =
+      is_aligned(w) && is_aligned(m) && is_aligned(v) && is_aligned(g) && is_aligned(s->low);
   return with_type(type, [&](auto t) {
     typedef decltype(t) T;
-    momentum<T><<<blocks_for(n, THREADS * 4), THREADS, 0, stream>>>((T *)low, w, m, g, n, u);
+    T *low = (T *)s->low;
+    adam<T><<<blocks_for(n, THREADS * 4), THREADS, 0, stream>>>(low, w, m, v, g, n, u);
   });
 }
 
-/* x += a * y, or x += a * (y - x). */
+cudaError_t kernel_momentum(Type type, float *w, float *m, const float *g, size_t n,
+                            const MomentumStep *s, cudaStream_t stream) {
+  if (n == 0) return cudaSuccess;
+  Update u = {};
+  u.beta1 = s->beta, u.decay = s->decay, u.now = s->now, u.lr = s->lr, u.scale = s->scale;
+  u.vector = is_aligned(w) && is_aligned(m) && is_aligned(g) && is_aligned(s->low);
+  return with_type(type, [&](auto t) {
+    typedef decltype(t) T;
+    T *low = (T *)s->low;
+    momentum<T><<<blocks_for(n, THREADS * 4), THREADS, 0, stream>>>(low, w, m, g, n, u);
+  });
+}
+
+/* x += a * y, or x += a * (y - x); now, if not NULL, may tell to leave it. */
 template <bool TOWARDS>
 static __global__ void __launch_bounds__(THREADS)
-    add(float *x_, const float *y_, float a, size_t n, bool vector) {
+    add(float *x_, const float *y_, float a, size_t n, const StepNumbers *now, bool vector) {
   size_t at = (blockIdx.x * (size_t)THREADS + threadIdx.x) * 4;
-  if (at >= n) return;
+  if (at >= n || (now && !isfinite(now->scale))) return;
   int count = n - at < 4 ? (int)(n - at) : 4;
   float x[4], y[4];
   load4(x, x_ + at, count, vector);
@@ -334,18 +336,19 @@ static __global__ void __launch_bounds__(THREADS)
   store4(x_ + at, x, count, vector);
 }
 
-cudaError_t kernel_ema(float *e, const float *w, size_t n, float keep, cudaStream_t stream) {
+cudaError_t kernel_ema(float *e, const float *w, size_t n, float keep, const StepNumbers *now,
+                       cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
   bool vector = is_aligned(e) && is_aligned(w);
   float share = (float)(1 - (double)keep);
-  add<true><<<blocks_for(n, THREADS * 4), THREADS, 0, stream>>>(e, w, share, n, vector);
+  add<true><<<blocks_for(n, THREADS * 4), THREADS, 0, stream>>>(e, w, share, n, now, vector);
   return cudaGetLastError();
 }
 
 cudaError_t kernel_add(float *x, const float *y, float scale, size_t n, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
   bool vector = is_aligned(x) && is_aligned(y);
-  add<false><<<blocks_for(n, THREADS * 4), THREADS, 0, stream>>>(x, y, scale, n, vector);
+  add<false><<<blocks_for(n, THREADS * 4), THREADS, 0, stream>>>(x, y, scale, n, NULL, vector);
   return cudaGetLastError();
 }
 

@@ -91,25 +91,20 @@ cudaError_t kernel_loss(Type, void *logits, double loss[3], const int32_t *targe
 
 /* sums (ceil(n / 4096)): the sum of squares of each 4096 elements. */
 cudaError_t kernel_norm2(double *sums, const float *x, size_t n, cudaStream_t);
-/* *norm = sqrt(sum of sums) * scale; *out = scale, less where the norm is above
- * `most` (0: no bound), NaN where the norm is not finite. */
-cudaError_t kernel_clip(float *out, double *norm, const double *sums, size_t n, float scale,
-                        float most, cudaStream_t);
+/* As in backend.h; now, sums and loss lie in device memory. */
+cudaError_t kernel_clip(StepNumbers *now, const double *sums, size_t n, double loss[3],
+                        cudaStream_t);
 
-/* An update of n parameters, and of the copy `low` of the given type where it is
- * not NULL. Gradients are multiplied by *scale where it is not NULL, else by
- * step->scale; when *scale is not finite nothing changes. coupled: decay * w is
- * added to the gradient before the moments instead of AdamW's form. */
-cudaError_t kernel_adam(Type, void *low, float *w, float *m, float *v, const float *g, size_t n,
-                        const AdamStep *step, bool coupled, const float *scale, cudaStream_t);
+/* An update of n parameters, and of the copy step->low where it is not NULL; the numbers
+ * of the step lie in device memory. */
+cudaError_t kernel_adam(Type, float *w, float *m, float *v, const float *g, size_t n,
+                        const AdamStep *step, cudaStream_t);
 /* m = beta m + (scale g + decay w); w -= lr m. */
-typedef struct {
-  float lr, beta, decay, scale;
-} KernelMomentum;
-cudaError_t kernel_momentum(Type, void *low, float *w, float *m, const float *g, size_t n,
-                            const KernelMomentum *step, const float *scale, cudaStream_t);
+cudaError_t kernel_momentum(Type, float *w, float *m, const float *g, size_t n,
+                            const MomentumStep *step, cudaStream_t);
 /* e += (1 - keep) (w - e) */
-cudaError_t kernel_ema(float *e, const float *w, size_t n, float keep, cudaStream_t);
+cudaError_t kernel_ema(float *e, const float *w, size_t n, float keep, const StepNumbers *now,
+                       cudaStream_t);
 /* x += scale * y */
 cudaError_t kernel_add(float *x, const float *y, float scale, size_t n, cudaStream_t);
 

@@ -32,10 +32,30 @@ static void drop_scratch(Scratch *s) {
   *s = (Scratch){0};
 }
 
+bool cuda_refuses(Cuda *c, const char *what) {
+  if (c->recording)
+    cuda_note_err(c, err_set(ERR_WORK, "%s was asked for in the middle of a recording", what));
+  return c->recording;
+}
+
+/* Recordings go on with the memory that they name. */
+static void outgrow(Cuda *c, Scratch *s) {
+  Outgrown *old = NULL;
+  if (c->recordings && s->at) cuda_note_err(c, mem_alloc(&old, 1, sizeof *old));
+  if (!old) {
+    drop_scratch(s);
+    return;
+  }
+  *old = (Outgrown){s->at, c->outgrown};
+  c->outgrown = old;
+  *s = (Scratch){0};
+}
+
 void *cuda_scratch(Cuda *c, Scratch *s, size_t bytes) {
   if (bytes <= s->bytes) return s->at;
+  if (cuda_refuses(c, "more working memory")) return NULL;
   cuda_note(c, "waiting", cudaStreamSynchronize(c->stream)); /* somebody may still use it */
-  drop_scratch(s);
+  outgrow(c, s);
   cudaError_t e = cudaMalloc(&s->at, bytes);
   cuda_note(c, "taking memory", e);
   if (e) {
@@ -50,6 +70,8 @@ static Err alloc(const Backend *b, void *pointer, size_t bytes) {
   Cuda *c = cuda_of(b);
   void *block = NULL;
   size_t left = 0, all = 0;
+  memset(pointer, 0, sizeof block);
+  if (cuda_refuses(c, "memory")) return err_give(&c->failed);
   cudaError_t e = cudaMalloc(&block, bytes ? bytes : 1);
   if (!e) e = cudaMemsetAsync(block, 0, bytes, c->stream);
   if (e) {
@@ -75,6 +97,7 @@ static Err memory(const Backend *b, uint64_t *left, uint64_t *all) {
 }
 
 static void release(const Backend *b, void *block) {
+  if (cuda_refuses(cuda_of(b), "a release")) return;
   cuda_note(cuda_of(b), "giving memory back", cudaFree(block));
 }
 
@@ -93,6 +116,7 @@ static cudaError_t send(Cuda *c, char *to, const char *from, size_t bytes) {
 
 static void put(const Backend *b, void *to, const void *from, size_t bytes) {
   Cuda *c = cuda_of(b);
+  if (cuda_refuses(c, "a put")) return;
   for (size_t at = 0; at < bytes; at += STAGE_BYTES) {
     size_t n = bytes - at < STAGE_BYTES ? bytes - at : STAGE_BYTES;
     cuda_note(c, "put", send(c, (char *)to + at, (const char *)from + at, n));
@@ -106,12 +130,14 @@ static Err wait_for(Cuda *c, const char *what) {
 
 static Err get(const Backend *b, void *to, const void *from, size_t bytes) {
   Cuda *c = cuda_of(b);
+  if (cuda_refuses(c, "a get")) return err_give(&c->failed);
   cuda_note(c, "get", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c->stream));
   return wait_for(c, "get");
 }
 
 static Err sync_all(const Backend *b) {
-  return wait_for(cuda_of(b), "sync");
+  Cuda *c = cuda_of(b);
+  return cuda_refuses(c, "waiting") ? err_give(&c->failed) : wait_for(c, "sync");
 }
 
 /* An event is made when its number is first used, with all below it. */
@@ -187,6 +213,12 @@ void cuda_close_memory(Cuda *c) {
   drop_scratch(&c->work);
   drop_scratch(&c->sorted);
   drop_scratch(&c->sums);
+  while (c->outgrown) {
+    Outgrown *old = c->outgrown;
+    c->outgrown = old->next;
+    cudaFree(old->at);
+    mem_free(old);
+  }
   if (c->copies) cudaStreamDestroy(c->copies);
   if (c->stream) cudaStreamDestroy(c->stream);
 }

@@ -22,6 +22,12 @@ typedef struct {
   size_t bytes;
 } Scratch;
 
+/* Scratch memory that became too small while recordings may still name it. */
+typedef struct Outgrown {
+  void *at;
+  struct Outgrown *next;
+} Outgrown;
+
 typedef struct {
   cudaStream_t stream, copies;
   Type type;
@@ -33,6 +39,9 @@ typedef struct {
   cudaEvent_t *stamp; /* (stamps) points in the stream's order */
   size_t stamps, stamp_cap;
   size_t turn;
+  bool recording;    /* between record and recorded */
+  size_t recordings; /* there are, which name scratch memory */
+  Outgrown *outgrown;
   char gpu[256];
   ErrRecord failed; /* the first thing that went wrong; told by get and sync */
 } Cuda;
@@ -41,6 +50,8 @@ Cuda *cuda_of(const Backend *b);
 /* Notes that a queued operation failed, if it did. */
 void cuda_note(Cuda *c, const char *what, cudaError_t e);
 void cuda_note_err(Cuda *c, Err err);
+/* Notes that `what` cannot be recorded, and is true, while that is asked for. */
+bool cuda_refuses(Cuda *c, const char *what);
 /* At least so many bytes, or NULL, noted. */
 void *cuda_scratch(Cuda *c, Scratch *s, size_t bytes);
 NODISCARD Err cuda_open_memory(Cuda *c);

@@ -254,6 +254,11 @@ Err products_run(Products *p, const Product *x) {
   bool fitting = plan && !describe(p, x, plan->fused, &c) && fits(p, x, plan, &c);
   /* New, or from a file that is of no use here. */
   if (!plan || (!fitting && !plan->checked)) {
+    if (p->settled)
+      return err_set(ERR_WORK,
+                     "a product of %zu rows, %zu in, %zu out, which was never timed, was asked "
+                     "for in the middle of a recording",
+                     x->rows, x->in, x->out);
     TRY(add_plan(p, x, &plan));
     fitting = true;
   }

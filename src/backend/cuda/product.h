@@ -34,8 +34,9 @@ typedef struct {
   cudaStream_t stream;
   Type type;
   bool tf32;
-  void *work;  /* PRODUCT_WORK bytes, shared with the kernels of the stream */
-  float *bias; /* where a fused product leaves the bias's gradient */
+  void *work;   /* PRODUCT_WORK bytes, shared with the kernels of the stream */
+  float *bias;  /* where a fused product leaves the bias's gradient */
+  bool settled; /* nothing new may be timed: the stream is being recorded */
   Plans plans;
 } Products;
 

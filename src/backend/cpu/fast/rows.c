@@ -30,7 +30,8 @@ static void embed(const Backend *b, void *x_, const void *table_, const float *p
  * the order of the batch. */
 static void embed_back(const Backend *b, float *dtable, float *dplace, const void *dx_,
                        const int32_t *id, const int32_t *position, size_t rows, size_t d,
-                       float scale, Dropout drop) {
+                       size_t words, size_t places, float scale, Dropout drop) {
+  (void)words, (void)places;
   const float *dx = dx_;
   size_t part = 64, parts = (d + part - 1) / part;
 #pragma omp parallel for num_threads(b->threads) schedule(static)
@@ -327,9 +328,11 @@ static inline float madd(float a, float b, float c) {
 
 static void adam(const Backend *b, float *w, float *m, float *v, const float *g, size_t n,
                  const AdamStep *s) {
-  float beta1 = s->beta1, beta2 = s->beta2, lr = s->lr / s->correction1;
-  float inner = s->coupled ? s->decay : 0, outer = s->coupled ? 0 : s->lr * s->decay;
-  float root = 1 / sqrtf(s->correction2), epsilon = s->epsilon, scale = s->scale;
+  const StepNumbers *now = s->now;
+  float beta1 = s->beta1, beta2 = s->beta2, lr = now->lr / now->correction1;
+  float inner = s->coupled ? s->decay : 0, outer = s->coupled ? 0 : now->lr * s->decay;
+  float root = 1 / sqrtf(now->correction2), epsilon = s->epsilon, scale = now->scale;
+  if (!isfinite(scale)) return;
 #pragma omp parallel for simd num_threads(b->threads) schedule(static)
   for (size_t i = 0; i < n; i++) {
     float grad = madd(inner, w[i], g[i] * scale);
@@ -344,7 +347,9 @@ static void adam(const Backend *b, float *w, float *m, float *v, const float *g,
 /* NovoGrad brings it many short weights, for which threads cost more than they save. */
 static void momentum(const Backend *b, float *w, float *m, const float *g, size_t n,
                      const MomentumStep *s) {
-  float lr = s->lr, beta = s->beta, decay = s->decay, scale = s->scale;
+  float lr = s->now ? s->now->lr : s->lr, scale = s->now ? s->now->scale : s->scale;
+  float beta = s->beta, decay = s->decay;
+  if (!isfinite(scale)) return;
 #pragma omp parallel for simd num_threads(b->threads) schedule(static) if (n > NORM_UNIT)
   for (size_t i = 0; i < n; i++) {
     float mean = madd(beta, m[i], madd(decay, w[i], g[i] * scale));
@@ -353,8 +358,10 @@ static void momentum(const Backend *b, float *w, float *m, const float *g, size_
   }
 }
 
-static void ema(const Backend *b, float *e, const float *w, double keep, size_t n) {
+static void ema(const Backend *b, float *e, const float *w, double keep, size_t n,
+                const StepNumbers *now) {
   float take = (float)(1 - keep);
+  if (!isfinite(now->scale)) return;
 #pragma omp parallel for simd num_threads(b->threads) schedule(static)
   for (size_t i = 0; i < n; i++) e[i] = madd(take, w[i] - e[i], e[i]);
 }

@@ -1,0 +1,94 @@
+/* The pieces of a step, each as one recording. Relies on transformer, optim, replay. */
+#include "train/pass.h"
+
+#include "base/progress.h"
+
+enum { GRADIENTS, UPDATE, WHOLE }; /* kinds of recordings */
+
+Err pass_open(Pass *p) {
+  return p->backend->alloc(p->backend, &p->now, sizeof *p->now);
+}
+
+void pass_close(Pass *p) {
+  if (!p->backend) return;
+  replay_free(&p->replays, p->backend);
+  if (p->now) p->backend->release(p->backend, p->now);
+  *p = (Pass){0};
+}
+
+/* What is asked of the backend; a recording of it must do the same in every step. */
+
+static void begin(void *pass) {
+  const Pass *p = pass;
+  const Backend *b = p->backend;
+  b->zero(b, p->g, p->model->params.padded * sizeof(float));
+}
+
+static void gradients(void *pass) {
+  Pass *p = pass;
+  transformer_run(p->model, (Weights){p->w, p->low}, p->g, p->smoothing, p->scale, p->ready,
+                  p->context);
+}
+
+static void update(void *pass) {
+  const Pass *p = pass;
+  const Backend *b = p->backend;
+  size_t n = p->model->params.padded;
+  b->queue_norm2(b, p->sums, p->g, n);
+  b->clip(b, p->now, p->sums, (n + NORM_UNIT - 1) / NORM_UNIT, p->model->sums);
+  optim_piece(p->optim, b, p->now, p->low == p->w ? NULL : p->low, p->w, p->m, p->v, p->g, n);
+  if (p->e) b->ema(b, p->e, p->w, (double)p->ema, n, p->now);
+}
+
+static void whole(void *pass) {
+  begin(pass);
+  gradients(pass);
+  update(pass);
+}
+
+/* `rows`: those of the batch at hand, where the work depends on them. */
+static Err run(Pass *p, uint32_t kind, const uint32_t *rows, void (*work)(void *)) {
+  ReplayKey key = {.kind = kind};
+  if (p->plain || p->ready) {
+    work(p);
+    return ERR_OK;
+  }
+  if (rows) key.rows[0] = rows[0], key.rows[1] = rows[1], key.scale = p->scale;
+  return replay_do(&p->replays, p->backend, key, work, p);
+}
+
+static Err run_batch(Pass *p, uint32_t kind, const Batch *batch, StepKey key, float scale,
+                     GradReady ready, void *context, void (*work)(void *)) {
+  p->scale = scale, p->ready = ready, p->context = context;
+  transformer_load(p->model, batch, key);
+  p->model->turned = progress_clock(); /* of what is replayed nothing else is known */
+  return run(p, kind, p->model->at_hand.rows, work);
+}
+
+void pass_begin(Pass *p) {
+  begin(p);
+}
+
+Err pass_gradients(Pass *p, const Batch *batch, StepKey key, float scale, GradReady ready,
+                   void *context) {
+  return run_batch(p, GRADIENTS, batch, key, scale, ready, context, gradients);
+}
+
+Err pass_update(Pass *p, const StepNumbers *now) {
+  const Backend *b = p->backend;
+  b->put(b, p->now, now, sizeof *now);
+  p->ready = NULL;
+  return run(p, UPDATE, NULL, update);
+}
+
+Err pass_whole(Pass *p, const Batch *batch, StepKey key, float scale, const StepNumbers *now) {
+  const Backend *b = p->backend;
+  b->put(b, p->now, now, sizeof *now);
+  return run_batch(p, WHOLE, batch, key, scale, NULL, NULL, whole);
+}
+
+Err pass_end(Pass *p, StepNumbers *now) {
+  const Backend *b = p->backend;
+  p->model->rows = 0; /* their losses are in the numbers */
+  return b->get(b, now, p->now, sizeof *now);
+}

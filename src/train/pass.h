@@ -1,0 +1,50 @@
+/* A step as the backend does it: gradients of micro-batches, then norm, clipping and
+ * update in its own memory, so that nobody waits in between; on a device recorded and
+ * replayed. Knows nothing of ranks, files and schedules: `train` and `bench` share it.
+ * Relies on transformer, optim, replay. */
+#ifndef TRAIN_PASS_H
+#define TRAIN_PASS_H
+
+#include "model/transformer.h"
+#include "train/optim.h"
+#include "train/replay.h"
+
+/* The arrays are the caller's, in the backend's memory; of the update's only where
+ * pass_update or pass_whole is called. */
+typedef struct {
+  const Backend *backend;
+  Transformer *model;
+  const OptimSpec *optim; /* not NovoGrad */
+  float smoothing;
+  float ema;        /* what is kept of e */
+  bool plain;       /* nothing is to be recorded */
+  float *w, *g, *e; /* flat; e: mean of the weights, or NULL */
+  void *low;        /* w in the backend's type; w itself where that is float */
+  float *m, *v;     /* moments, where the optimiser has them */
+  double *sums;     /* of squares, for each unit of g */
+  StepNumbers *now; /* pass_open's */
+  Replays replays;
+  /* Of the work at hand: */
+  float scale;
+  GradReady ready;
+  void *context;
+} Pass;
+
+/* Takes what memory it needs itself; the fields above are set before. */
+NODISCARD Err pass_open(Pass *p);
+void pass_close(Pass *p); /* harmless when not open */
+
+/* A step: gradients begin at 0, micro-batches add theirs, times `scale`, and one update
+ * uses their sum. ready: see transformer_run; work that tells is not recorded. */
+void pass_begin(Pass *p);
+NODISCARD Err pass_gradients(Pass *p, const Batch *batch, StepKey key, float scale,
+                             GradReady ready, void *context);
+NODISCARD Err pass_update(Pass *p, const StepNumbers *now);
+/* All of it for a step of one micro-batch. */
+NODISCARD Err pass_whole(Pass *p, const Batch *batch, StepKey key, float scale,
+                         const StepNumbers *now);
+/* What the update came to: waits for it. The weights are as they were where now->scale is
+ * not finite. */
+NODISCARD Err pass_end(Pass *p, StepNumbers *now);
+
+#endif

@@ -1,0 +1,52 @@
+/* A few places, found by key. Relies on backend. */
+#include "train/replay.h"
+
+static bool is_same(const ReplayKey *a, const ReplayKey *b) {
+  return a->kind == b->kind && a->rows[0] == b->rows[0] && a->rows[1] == b->rows[1] &&
+         a->scale == b->scale;
+}
+
+/* The key's place, or the one that was not used for longest. */
+static size_t place_of(const Replays *r, const ReplayKey *key) {
+  size_t oldest = 0;
+  for (size_t i = 0; i < REPLAY_MOST; i++) {
+    if (r->slot[i].used && is_same(&r->slot[i].key, key)) return i;
+    if (r->slot[i].used < r->slot[oldest].used) oldest = i;
+  }
+  return oldest;
+}
+
+static void clear(Replays *r, const Backend *b, size_t i) {
+  if (r->slot[i].recording) b->forget(b, r->slot[i].recording);
+  r->slot[i].recording = NULL;
+  r->slot[i].used = 0;
+}
+
+Err replay_do(Replays *r, const Backend *b, ReplayKey key, void (*work)(void *),
+              void *context) {
+  size_t i = place_of(r, &key);
+  bool known = r->slot[i].used && is_same(&r->slot[i].key, &key);
+  if (!b->record || !known) {
+    work(context);
+    if (b->record) {
+      clear(r, b, i);
+      r->slot[i].key = key, r->slot[i].used = ++r->turn;
+    }
+    return ERR_OK;
+  }
+  r->slot[i].used = ++r->turn;
+  if (!r->slot[i].recording) {
+    TRY(b->record(b));
+    work(context);
+    TRY(b->recorded(b, &r->slot[i].recording));
+    r->recorded++;
+  }
+  b->replay(b, r->slot[i].recording);
+  r->replayed++;
+  return ERR_OK;
+}
+
+void replay_free(Replays *r, const Backend *b) {
+  for (size_t i = 0; i < REPLAY_MOST; i++) clear(r, b, i);
+  *r = (Replays){0};
+}

@@ -1,0 +1,302 @@
+/* Recordings of the GPU that is none: while one is made operations are noted with what
+ * they were given, and not done; a replay does them. What lies behind their pointers is
+ * looked at then, as on a GPU, but for the descriptions, which are copied. Relies on the
+ * program's CPU backend. */
+#include "fake_record.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+  void (*run)(const Backend *, const void *arguments);
+  union {
+    struct {
+      void *to;
+      const void *from;
+      size_t n;
+    } copy;
+    struct {
+      void *y;
+      const void *x, *w, *bias;
+      size_t rows, in, out;
+    } linear;
+    struct {
+      void *dx;
+      const void *dy, *w;
+      size_t rows, in, out;
+      bool add;
+    } dx;
+    struct {
+      float *dw, *dbias;
+      const void *dy, *x;
+      size_t rows, in, out;
+    } dw;
+    struct {
+      void *x;
+      const void *table;
+      const float *place;
+      const int32_t *id, *pos;
+      size_t rows, d;
+      float scale;
+      Dropout drop;
+    } embed;
+    struct {
+      float *dtable, *dplace;
+      const void *dx;
+      const int32_t *id, *pos;
+      size_t rows, d, words, places;
+      float scale;
+      Dropout drop;
+    } embed_back;
+    struct {
+      void *sum, *y;
+      float *stat;
+      const void *x, *branch;
+      const float *gain, *bias;
+      AddNorm n;
+    } norm;
+    struct {
+      void *dx, *dbranch;
+      float *dgain, *dbias;
+      const void *dy, *through, *sum;
+      const float *stat, *gain;
+      AddNorm n;
+    } norm_back;
+    struct {
+      void *o;
+      float *lse;
+      const void *q, *k, *v;
+      Attention a;
+    } attend;
+    struct {
+      void *dq, *dk, *dv;
+      const void *d_o, *o;
+      const float *lse;
+      const void *q, *k, *v;
+      Attention a;
+    } attend_back;
+    struct {
+      void *y;
+      const void *dy, *x;
+      size_t n;
+      Activation act;
+      Dropout drop;
+    } act;
+    struct {
+      void *logits;
+      double *sum;
+      const int32_t *target;
+      size_t rows, vocab;
+      float smoothing, scale;
+    } loss;
+    struct {
+      double *sums;
+      const float *x;
+      size_t n;
+    } norm2;
+    struct {
+      StepNumbers *now;
+      const double *sums;
+      size_t n;
+      double *loss;
+    } clip;
+    struct {
+      float *w, *m, *v;
+      const float *g;
+      size_t n;
+      AdamStep s;
+    } adam;
+    struct {
+      float *w, *m;
+      const float *g;
+      size_t n;
+      MomentumStep s;
+    } momentum;
+    struct {
+      float *e;
+      const float *w;
+      double keep;
+      size_t n;
+      const StepNumbers *now;
+    } ema;
+  } with;
+} Call;
+
+struct Recording {
+  Call *call;
+  size_t count, cap;
+};
+
+static Backend done; /* the operations that do something */
+static Recording *at_hand;
+static unsigned long made, replayed, there;
+
+void fake_record_refuses(const char *what) {
+  if (!at_hand) return;
+  fprintf(stderr, "%s in the middle of a recording\n", what);
+  abort();
+}
+
+void fake_record_count(unsigned long count[3]) {
+  count[0] = made, count[1] = replayed, count[2] = there;
+}
+
+static void give(const Backend *b, const Call *call) {
+  if (!at_hand) {
+    call->run(b, &call->with);
+    return;
+  }
+  if (at_hand->count == at_hand->cap) {
+    at_hand->cap = at_hand->cap ? 2 * at_hand->cap : 64;
+    at_hand->call = realloc(at_hand->call, at_hand->cap * sizeof *at_hand->call);
+    if (!at_hand->call) abort();
+  }
+  at_hand->call[at_hand->count++] = *call;
+}
+
+/* An operation: what runs it, and what stands in the table. */
+#define OPERATION(name, field, parameters, call, ...)               \
+  static void run_##name(const Backend *b, const void *arguments) { \
+    Call c;                                                         \
+    memcpy(&c.with, arguments, sizeof c.with);                      \
+    done.name call;                                                 \
+  }                                                                 \
+  static void name##_ parameters {                                  \
+    Call c = {.run = run_##name, .with.field = {__VA_ARGS__}};      \
+    give(b, &c);                                                    \
+  }
+#define W c.with
+
+OPERATION(copy, copy, (const Backend *b, void *to, const void *from, size_t n),
+          (b, W.copy.to, W.copy.from, W.copy.n), to, from, n)
+OPERATION(zero, copy, (const Backend *b, void *to, size_t n), (b, W.copy.to, W.copy.n), to,
+          NULL, n)
+OPERATION(lower, copy, (const Backend *b, void *to, const float *from, size_t n),
+          (b, W.copy.to, W.copy.from, W.copy.n), to, from, n)
+OPERATION(linear, linear,
+          (const Backend *b, void *y, const void *x, const void *w, const void *bias,
+           size_t rows, size_t in, size_t out),
+          (b, W.linear.y, W.linear.x, W.linear.w, W.linear.bias, W.linear.rows, W.linear.in,
+           W.linear.out),
+          y, x, w, bias, rows, in, out)
+OPERATION(linear_dx, dx,
+          (const Backend *b, void *dx, const void *dy, const void *w, size_t rows, size_t in,
+           size_t out, bool add),
+          (b, W.dx.dx, W.dx.dy, W.dx.w, W.dx.rows, W.dx.in, W.dx.out, W.dx.add), dx, dy, w,
+          rows, in, out, add)
+OPERATION(linear_dw, dw,
+          (const Backend *b, float *dw, float *dbias, const void *dy, const void *x,
+           size_t rows, size_t in, size_t out),
+          (b, W.dw.dw, W.dw.dbias, W.dw.dy, W.dw.x, W.dw.rows, W.dw.in, W.dw.out), dw, dbias,
+          dy, x, rows, in, out)
+OPERATION(embed, embed,
+          (const Backend *b, void *x, const void *table, const float *place, const int32_t *id,
+           const int32_t *pos, size_t rows, size_t d, float scale, Dropout drop),
+          (b, W.embed.x, W.embed.table, W.embed.place, W.embed.id, W.embed.pos, W.embed.rows,
+           W.embed.d, W.embed.scale, W.embed.drop),
+          x, table, place, id, pos, rows, d, scale, drop)
+OPERATION(embed_back, embed_back,
+          (const Backend *b, float *dtable, float *dplace, const void *dx, const int32_t *id,
+           const int32_t *pos, size_t rows, size_t d, size_t words, size_t places, float scale,
+           Dropout drop),
+          (b, W.embed_back.dtable, W.embed_back.dplace, W.embed_back.dx, W.embed_back.id,
+           W.embed_back.pos, W.embed_back.rows, W.embed_back.d, W.embed_back.words,
+           W.embed_back.places, W.embed_back.scale, W.embed_back.drop),
+          dtable, dplace, dx, id, pos, rows, d, words, places, scale, drop)
+OPERATION(add_norm, norm,
+          (const Backend *b, void *sum, void *y, float *stat, const void *x, const void *branch,
+           const float *gain, const float *bias, const AddNorm *n),
+          (b, W.norm.sum, W.norm.y, W.norm.stat, W.norm.x, W.norm.branch, W.norm.gain,
+           W.norm.bias, &W.norm.n),
+          sum, y, stat, x, branch, gain, bias, *n)
+OPERATION(add_norm_back, norm_back,
+          (const Backend *b, void *dx, void *dbranch, float *dgain, float *dbias,
+           const void *dy, const void *through, const void *sum, const float *stat,
+           const float *gain, const AddNorm *n),
+          (b, W.norm_back.dx, W.norm_back.dbranch, W.norm_back.dgain, W.norm_back.dbias,
+           W.norm_back.dy, W.norm_back.through, W.norm_back.sum, W.norm_back.stat,
+           W.norm_back.gain, &W.norm_back.n),
+          dx, dbranch, dgain, dbias, dy, through, sum, stat, gain, *n)
+OPERATION(attend, attend,
+          (const Backend *b, void *o, float *lse, const void *q, const void *k, const void *v,
+           const Attention *a),
+          (b, W.attend.o, W.attend.lse, W.attend.q, W.attend.k, W.attend.v, &W.attend.a), o,
+          lse, q, k, v, *a)
+OPERATION(attend_back, attend_back,
+          (const Backend *b, void *dq, void *dk, void *dv, const void *d_o, const void *o,
+           const float *lse, const void *q, const void *k, const void *v, const Attention *a),
+          (b, W.attend_back.dq, W.attend_back.dk, W.attend_back.dv, W.attend_back.d_o,
+           W.attend_back.o, W.attend_back.lse, W.attend_back.q, W.attend_back.k,
+           W.attend_back.v, &W.attend_back.a),
+          dq, dk, dv, d_o, o, lse, q, k, v, *a)
+OPERATION(activate, act,
+          (const Backend *b, void *y, const void *x, size_t n, Activation act, Dropout drop),
+          (b, W.act.y, W.act.x, W.act.n, W.act.act, W.act.drop), y, NULL, x, n, act, drop)
+OPERATION(activate_back, act,
+          (const Backend *b, void *dx, const void *dy, const void *x, size_t n, Activation act,
+           Dropout drop),
+          (b, W.act.y, W.act.dy, W.act.x, W.act.n, W.act.act, W.act.drop), dx, dy, x, n, act,
+          drop)
+OPERATION(loss, loss,
+          (const Backend *b, void *logits, double *sum, const int32_t *target, size_t rows,
+           size_t vocab, float smoothing, float scale),
+          (b, W.loss.logits, W.loss.sum, W.loss.target, W.loss.rows, W.loss.vocab,
+           W.loss.smoothing, W.loss.scale),
+          logits, sum, target, rows, vocab, smoothing, scale)
+OPERATION(queue_norm2, norm2, (const Backend *b, double *sums, const float *x, size_t n),
+          (b, W.norm2.sums, W.norm2.x, W.norm2.n), sums, x, n)
+OPERATION(clip, clip,
+          (const Backend *b, StepNumbers *now, const double *sums, size_t n, double *loss),
+          (b, W.clip.now, W.clip.sums, W.clip.n, W.clip.loss), now, sums, n, loss)
+OPERATION(adam, adam,
+          (const Backend *b, float *w, float *m, float *v, const float *g, size_t n,
+           const AdamStep *s),
+          (b, W.adam.w, W.adam.m, W.adam.v, W.adam.g, W.adam.n, &W.adam.s), w, m, v, g, n, *s)
+OPERATION(momentum, momentum,
+          (const Backend *b, float *w, float *m, const float *g, size_t n,
+           const MomentumStep *s),
+          (b, W.momentum.w, W.momentum.m, W.momentum.g, W.momentum.n, &W.momentum.s), w, m, g,
+          n, *s)
+OPERATION(ema, ema,
+          (const Backend *b, float *e, const float *w, double keep, size_t n,
+           const StepNumbers *now),
+          (b, W.ema.e, W.ema.w, W.ema.keep, W.ema.n, W.ema.now), e, w, keep, n, now)
+
+static Err record(const Backend *b) {
+  (void)b;
+  fake_record_refuses("a recording");
+  at_hand = calloc(1, sizeof *at_hand);
+  return at_hand ? ERR_OK : err_set(ERR_WORK, "no memory for a recording");
+}
+
+static Err recorded(const Backend *b, Recording **out) {
+  (void)b;
+  *out = at_hand, at_hand = NULL;
+  made++, there++;
+  return (*out)->count ? ERR_OK : err_set(ERR_WORK, "nothing was recorded");
+}
+
+static void replay(const Backend *b, Recording *r) {
+  fake_record_refuses("a replay");
+  for (size_t i = 0; i < r->count; i++) r->call[i].run(b, &r->call[i].with);
+  replayed++;
+}
+
+static void forget(const Backend *b, Recording *r) {
+  (void)b;
+  fake_record_refuses("forgetting");
+  there--;
+  free(r->call);
+  free(r);
+}
+
+void fake_record_fill(Backend *b) {
+  done = *b;
+#define TAKE(name) b->name = name##_
+  TAKE(copy), TAKE(zero), TAKE(lower), TAKE(linear), TAKE(linear_dx), TAKE(linear_dw);
+  TAKE(embed), TAKE(embed_back), TAKE(add_norm), TAKE(add_norm_back), TAKE(attend);
+  TAKE(attend_back), TAKE(activate), TAKE(activate_back), TAKE(loss), TAKE(queue_norm2);
+  TAKE(clip), TAKE(adam), TAKE(momentum), TAKE(ema);
+  b->record = record, b->recorded = recorded, b->replay = replay, b->forget = forget;
+}

@@ -1,0 +1,261 @@
+/* Steps recorded and replayed on the GPU of this machine: the bits of steps done as they
+ * are asked, over ragged batches, a short one, and changes of the loss's scale; few
+ * recordings; and what must not be recorded. Returns 77 where there is no GPU. Relies on
+ * the plug-in, which TRIREME_PLUGIN_PATH must tell. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "train/pass.h"
+
+#define STEPS    50
+#define CAPACITY 1024
+
+static void ok(Err err) {
+  if (err) fail_msg("%s", err_message());
+}
+
+static void open_gpu(Backend *b, const char *precision) {
+  ok(backend_open(b, &(BackendSpec){"cuda", precision, 1}));
+}
+
+static ModelConfig small(void) {
+  ModelConfig c = {.vocab = 500, .longest = 48, .bos = 2, .eos = 1};
+  ok(config_preset(&c, "tiny"));
+  c.d = 128, c.ff = 192, c.heads = 2, c.layers[0] = c.layers[1] = 2; /* heads of 64 */
+  c.drop_embed = c.drop_attention = c.drop_activation = c.drop_residual = 0.1f;
+  return c;
+}
+
+/* Sentences of 3 to 40 rows until `full` rows are reached on a side. */
+static void fill(Batch *b, Rng *rng, const ModelConfig *c, uint32_t full) {
+  int32_t *id[2] = {b->src, b->tgt_in}, *pos[2] = {b->src_pos, b->tgt_pos};
+  b->sentences = 0, b->rows[0] = b->rows[1] = 0;
+  while (b->rows[0] + 40 <= full && b->rows[1] + 40 <= full) {
+    for (int side = 0; side < 2; side++) {
+      uint32_t n = 3 + (uint32_t)rng_below(rng, 38);
+      for (uint32_t i = 0; i < n; i++, b->rows[side]++) {
+        id[side][b->rows[side]] = (int32_t)rng_below(rng, (uint64_t)c->vocab);
+        pos[side][b->rows[side]] = (int32_t)i;
+        if (side) b->tgt_out[b->rows[1]] = (int32_t)rng_below(rng, (uint64_t)c->vocab);
+      }
+    }
+    b->src_off[++b->sentences] = (int32_t)b->rows[0];
+    b->tgt_off[b->sentences] = (int32_t)b->rows[1];
+  }
+  batch_pad(b, 0);
+}
+
+typedef struct {
+  Transformer t;
+  Pass pass;
+  OptimSpec optim;
+} Run;
+
+static float *array(const Backend *b, size_t n) {
+  float *x;
+  ok(b->alloc(b, &x, n * sizeof *x));
+  return x;
+}
+
+static void begin(Run *r, const Backend *b, bool plain) {
+  ModelConfig c = small();
+  Pass *p = &r->pass;
+  float *w;
+  *r = (Run){.optim = {OPTIM_ADAM, 0.9f, 0.98f, 1e-9f, 0.01f}};
+  ok(transformer_new(&r->t, &c, b, CAPACITY, 0, true));
+  size_t n = r->t.params.padded;
+  *p = (Pass){.backend = b, .model = &r->t, .optim = &r->optim, .smoothing = 0.1f, .ema = 0.9f};
+  p->plain = plain;
+  p->w = array(b, n), p->g = array(b, n), p->e = array(b, n), p->m = array(b, n);
+  p->v = array(b, n), p->low = b->type == TYPE_F32 ? p->w : array(b, n);
+  ok(b->alloc(b, &p->sums, (n / NORM_UNIT + 1) * sizeof *p->sums));
+  ok(pass_open(p));
+  ok(mem_alloc_aligned(&w, n * sizeof *w));
+  params_init(&r->t.params, &c, 5, w);
+  b->put(b, p->w, w, n * sizeof *w);
+  b->lower(b, p->low, p->w, n);
+  mem_free(w);
+}
+
+static void end(Run *r) {
+  const Backend *b = r->pass.backend;
+  void *list[] = {r->pass.low == r->pass.w ? NULL : r->pass.low,
+                  r->pass.w,
+                  r->pass.g,
+                  r->pass.e,
+                  r->pass.m,
+                  r->pass.v,
+                  r->pass.sums};
+  pass_close(&r->pass);
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+    if (list[i]) b->release(b, list[i]);
+  transformer_free(&r->t);
+}
+
+/* Some steps of one micro-batch, some of two; a scale that changes; a short batch; a step
+ * whose gradient is spoilt. */
+static void take_steps(Run *r, StepNumbers *now) {
+  Rng rng = {.key = 31};
+  ModelConfig c = small();
+  Batch batch;
+  ok(batch_new(&batch, CAPACITY, CAPACITY / 3));
+  for (uint64_t step = 0; step < STEPS; step++) {
+    float scale = step < 20 || step > 40 ? 1 : 4;
+    StepKey key = {step + 1, true};
+    now[step] = optim_numbers(&r->optim, step, 1e-3);
+    now[step].most = 0.5;
+    fill(&batch, &rng, &c, step == 29 || step == STEPS - 1 ? 100 : CAPACITY);
+    if (step % 5 < 3) {
+      now[step].times = (double)batch.rows[1] * (double)scale;
+      if (step == 32) now[step].times = 0; /* a norm that is not finite: nothing moves */
+      ok(pass_whole(&r->pass, &batch, key, scale, &now[step]));
+    } else {
+      double rows = batch.rows[1];
+      pass_begin(&r->pass);
+      ok(pass_gradients(&r->pass, &batch, key, scale, NULL, NULL));
+      fill(&batch, &rng, &c, CAPACITY);
+      ok(pass_gradients(&r->pass, &batch, key, scale, NULL, NULL));
+      now[step].times = (rows + batch.rows[1]) * (double)scale;
+      ok(pass_update(&r->pass, &now[step]));
+    }
+    ok(pass_end(&r->pass, &now[step]));
+    assert_int_equal(isfinite(now[step].scale) != 0, step != 32);
+  }
+  batch_free(&batch);
+}
+
+static void same(const Run *a, const Run *b, const void *x, const void *y, size_t bytes,
+                 const char *what) {
+  char *here[2];
+  const Backend *backend[] = {a->pass.backend, b->pass.backend};
+  const void *there[] = {x, y};
+  for (int i = 0; i < 2; i++) {
+    ok(mem_alloc(&here[i], bytes, 1));
+    ok(backend[i]->get(backend[i], here[i], there[i], bytes));
+  }
+  if (memcmp(here[0], here[1], bytes) != 0) fail_msg("%s differ", what);
+  mem_free(here[0]), mem_free(here[1]);
+}
+
+static void test_replayed_steps(void **state) {
+  (void)state;
+  static const char *const precisions[] = {"fp32", "bf16", "fp16"};
+  static StepNumbers plain[STEPS], replayed[STEPS];
+  for (int i = 0; i < 3; i++) {
+    Backend b;
+    Run one, two;
+    open_gpu(&b, precisions[i]);
+    assert_non_null(b.record);
+    begin(&one, &b, true), begin(&two, &b, false);
+    take_steps(&one, plain);
+    take_steps(&two, replayed);
+    size_t n = one.t.params.padded;
+    const Pass *p = &one.pass, *q = &two.pass;
+    for (int s = 0; s < STEPS; s++) {
+      if (memcmp(plain[s].loss, replayed[s].loss, sizeof plain[s].loss) != 0)
+        fail_msg("%s, step %d: the losses differ", precisions[i], s);
+      if (s != 32 && (plain[s].norm != replayed[s].norm || plain[s].scale != replayed[s].scale))
+        fail_msg("%s, step %d: the norms differ", precisions[i], s);
+    }
+    assert_true(plain[STEPS - 2].loss[1] / plain[STEPS - 2].times <
+                plain[0].loss[1] / plain[0].times);
+    same(&one, &two, p->w, q->w, n * sizeof(float), "weights");
+    same(&one, &two, p->m, q->m, n * sizeof(float), "first moments");
+    same(&one, &two, p->v, q->v, n * sizeof(float), "second moments");
+    same(&one, &two, p->e, q->e, n * sizeof(float), "means");
+    same(&one, &two, p->low, q->low, n * type_size(b.type), "low copies");
+    printf("%s: %d recordings, %d replays\n", precisions[i], (int)q->replays.recorded,
+           (int)q->replays.replayed);
+    assert_int_equal(p->replays.recorded, 0);
+    assert_true(q->replays.recorded >= 3 && q->replays.recorded <= 24);
+    assert_true(q->replays.replayed > STEPS / 2);
+    end(&one), end(&two);
+    backend_close(&b);
+  }
+}
+
+/* The low copy that the update writes is what lowering the weights gives. */
+static void test_low_copy(void **state) {
+  (void)state;
+  static StepNumbers now[STEPS];
+  Backend b;
+  Run r;
+  open_gpu(&b, "bf16");
+  begin(&r, &b, false);
+  take_steps(&r, now);
+  size_t n = r.t.params.padded;
+  float *low = array(&b, n);
+  b.lower(&b, low, r.pass.w, n);
+  same(&r, &r, low, r.pass.low, n * type_size(b.type), "copies");
+  b.release(&b, low);
+  end(&r);
+  backend_close(&b);
+}
+
+/* What has to happen at once is refused, with a reason, and nothing hangs. */
+static void test_refusals(void **state) {
+  (void)state;
+  for (int which = 0; which < 5; which++) {
+    Backend b;
+    Recording *r;
+    float x[16] = {0}, *there;
+    void *block;
+    open_gpu(&b, "fp32");
+    there = array(&b, 16);
+    ok(b.sync(&b));
+    ok(b.record(&b));
+    b.zero(&b, there, sizeof x);
+    switch (which) {
+      case 0:
+        assert_int_equal(b.alloc(&b, &block, 64), ERR_WORK);
+        break;
+      case 1:
+        b.put(&b, there, x, sizeof x);
+        break;
+      case 2:
+        assert_int_equal(b.get(&b, x, there, sizeof x), ERR_WORK);
+        break;
+      case 3:
+        assert_int_equal(b.sync(&b), ERR_WORK);
+        break;
+      default: /* a product that nobody has timed */
+        b.linear(&b, there, there, there, NULL, 1, 3, 1);
+    }
+    assert_int_equal(b.recorded(&b, &r), ERR_WORK);
+    assert_non_null(strstr(err_message(), "TRIREME_GRAPH=0"));
+    assert_null(r);
+    assert_int_equal(b.sync(&b), ERR_WORK); /* told again */
+    b.release(&b, there);
+    backend_close(&b);
+  }
+}
+
+int main(void) {
+  Backend b;
+  if (!file_exists("/proc/driver/nvidia/version") && !file_exists("/dev/nvidiactl")) {
+    printf("cannot run: this machine has no NVIDIA GPU\n");
+    return 77;
+  }
+  if (backend_open(&b, &(BackendSpec){"cuda", "fp32", 1})) {
+    printf("there is a GPU, but: %s\n", err_message());
+    return 1;
+  }
+  printf("%s\n", b.about);
+  backend_close(&b);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_replayed_steps),
+      cmocka_unit_test(test_low_copy),
+      cmocka_unit_test(test_refusals),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -23,9 +23,11 @@ static void tick(Train *t, double *since, const char *what, uint32_t i) {
           what);
 }
 
-/* For tests: what can go wrong, at a chosen step of a chosen rank. True: its gradient is
- * to be spoilt. */
-static bool inject(const Train *t) {
+/* A step begins. For tests: what can go wrong, at a chosen one of a chosen rank. True: its
+ * gradient is to be spoilt. */
+static bool begins(Train *t) {
+  double mark = progress_clock();
+  tick(t, &mark, "beginning", (uint32_t)t->rank);
   if (fault_now("die", t->at.step, t->rank)) kill(getpid(), SIGKILL);
   if (fault_now("hang", t->at.step, t->rank))
     for (;;) sleep(1000);
@@ -34,11 +36,9 @@ static bool inject(const Train *t) {
 
 /* Gradients begin at 0. They are added to what is there, so what is put there first
  * stays. */
-static void begin(Train *t, bool spoilt) {
+static void clear(Train *t, bool spoilt) {
   const Backend *b = &t->backend;
   float nan = NAN;
-  double mark = progress_clock();
-  tick(t, &mark, "beginning", (uint32_t)t->rank);
   pass_begin(&t->pass);
   if (spoilt) b->put(b, t->g + t->t.params.total / 2, &nan, sizeof nan);
 }
@@ -214,7 +214,7 @@ static Err losses(Train *t, StepSum *sum) {
 
 /* The norm is the same to the bit however the gradient is spread over the ranks. */
 static Err step_together(Train *t, double lr, StepNumbers *now, StepSum *sum) {
-  begin(t, inject(t));
+  clear(t, begins(t));
   TRY(gradients(t, sum));
   TRY(losses(t, sum));
   double start = progress_clock();
@@ -230,7 +230,7 @@ static Err step_together(Train *t, double lr, StepNumbers *now, StepSum *sum) {
 /* On one device, which is waited for once, at the end. */
 static Err step_alone(Train *t, StepNumbers *now, StepSum *sum) {
   double factor = scaler_factor(&t->at.scaler);
-  bool spoilt = inject(t);
+  bool spoilt = begins(t);
   if (t->group == 1 && !spoilt) {
     Micro m;
     TRY(next_micro(t, 0, &m));
@@ -238,7 +238,7 @@ static Err step_alone(Train *t, StepNumbers *now, StepSum *sum) {
     TRY(pass_whole(&t->pass, m.batch, m.key, (float)factor, now));
     end_micro(t, &m, sum);
   } else {
-    begin(t, spoilt);
+    clear(t, spoilt);
     for (uint32_t i = 0; i < t->group; i++) TRY(micro_batch(t, i, false, sum));
     now->times = sum->rows * factor;
     TRY(pass_update(&t->pass, now));

@@ -46,14 +46,20 @@ static void whole(void *pass) {
   update(pass);
 }
 
-/* `rows`: those of the batch at hand, where the work depends on them. */
-static Err run(Pass *p, uint32_t kind, const uint32_t *rows, void (*work)(void *)) {
+/* `batch`: the one at hand, where the work depends on it. */
+static Err run(Pass *p, uint32_t kind, const Batch *batch, void (*work)(void *)) {
   ReplayKey key = {.kind = kind};
   if (p->plain || p->ready) {
     work(p);
     return ERR_OK;
   }
-  if (rows) key.rows[0] = rows[0], key.rows[1] = rows[1], key.scale = p->scale;
+  if (batch)
+    key = (ReplayKey){.kind = kind,
+                      .rows = {batch->rows[0], batch->rows[1]},
+                      .sentences = batch->sentences,
+                      .capacity = batch->capacity,
+                      .dropout = p->model->dropout,
+                      .scale = p->scale};
   return replay_do(&p->replays, p->backend, key, work, p);
 }
 
@@ -62,7 +68,7 @@ static Err run_batch(Pass *p, uint32_t kind, const Batch *batch, StepKey key, fl
   p->scale = scale, p->ready = ready, p->context = context;
   transformer_load(p->model, batch, key);
   p->model->turned = progress_clock(); /* of what is replayed nothing else is known */
-  return run(p, kind, p->model->at_hand.rows, work);
+  return run(p, kind, &p->model->at_hand, work);
 }
 
 void pass_begin(Pass *p) {

@@ -3,7 +3,8 @@
 
 static bool is_same(const ReplayKey *a, const ReplayKey *b) {
   return a->kind == b->kind && a->rows[0] == b->rows[0] && a->rows[1] == b->rows[1] &&
-         a->scale == b->scale;
+         a->sentences == b->sentences && a->capacity == b->capacity &&
+         a->dropout == b->dropout && a->scale == b->scale;
 }
 
 /* The key's place, or the one that was not used for longest. */

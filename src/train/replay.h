@@ -10,7 +10,9 @@
 
 /* All that the operations asked for depend on. */
 typedef struct {
-  uint32_t kind, rows[2];
+  uint32_t kind;
+  uint32_t rows[2], sentences, capacity; /* of the batch, and of the room it lies in */
+  bool dropout;
   float scale;
 } ReplayKey;
 

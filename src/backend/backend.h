@@ -185,11 +185,18 @@ typedef struct Backend {
   void (*extend)(const struct Backend *, int32_t *to, const int32_t *from,
                  const int32_t *parent, size_t rows, size_t ld, size_t n, int32_t first);
 
-  /* y = drop(act(x)); the way back needs x, and dx may be dy. */
-  void (*activate)(const struct Backend *, void *y, const void *x, size_t n, Activation,
-                   Dropout);
-  void (*activate_back)(const struct Backend *, void *dx, const void *dy, const void *x,
+  /* y = drop(act(x)); y may be x. The way back needs x, but of ReLU no more than a
+   * mask, where it is not NULL: bit i % 8 of byte i / 8 tells whether y[i] is above 0. */
+  void (*activate)(const struct Backend *, void *y, uint8_t *mask, const void *x, size_t n,
+                   Activation, Dropout);
+  /* kept: the mask of ReLU, or x. dx may be dy. */
+  void (*activate_back)(const struct Backend *, void *dx, const void *dy, const void *kept,
                         size_t n, Activation, Dropout);
+  /* Both ways back at once, for a linear whose input an activation made: dx (rows, in)
+   * = dy · w, and on through the activation. */
+  void (*linear_dx_activate)(const struct Backend *, void *dx, const void *dy, const void *w,
+                             size_t rows, size_t in, size_t out, const void *kept, Activation,
+                             Dropout);
 
   /* Label-smoothed cross entropy of rows of logits; overwrites them with the
    * gradient of (sum of the losses) * scale. Adds the smoothed and the plain sum

@@ -183,17 +183,33 @@ static void attend_back(const Backend *b, void *dq, void *dk, void *dv, const vo
   end(c);
 }
 
-static void activate(const Backend *b, void *y, const void *x, size_t n, Activation kind,
-                     Dropout drop) {
-  Clocked *c = begin(b, WORK_ACTIVATE, 0, low(b, 2.0 * (double)n));
-  c->inner->activate(c->inner, y, x, n, kind, drop);
+static void activate(const Backend *b, void *y, uint8_t *mask, const void *x, size_t n,
+                     Activation kind, Dropout drop) {
+  double bits = mask ? (double)n / 8 : 0;
+  Clocked *c = begin(b, WORK_ACTIVATE, 0, low(b, 2.0 * (double)n) + bits);
+  c->inner->activate(c->inner, y, mask, x, n, kind, drop);
   end(c);
 }
 
-static void activate_back(const Backend *b, void *dx, const void *dy, const void *x, size_t n,
-                          Activation kind, Dropout drop) {
-  Clocked *c = begin(b, WORK_ACTIVATE_BACK, 0, low(b, 3.0 * (double)n));
-  c->inner->activate_back(c->inner, dx, dy, x, n, kind, drop);
+/* What the way back of an activation reads: bits, or elements. */
+static double kept_bytes(const Backend *b, Activation kind, double n) {
+  return kind == ACT_RELU ? n / 8 : low(b, n);
+}
+
+static void activate_back(const Backend *b, void *dx, const void *dy, const void *kept,
+                          size_t n, Activation kind, Dropout drop) {
+  double bytes = low(b, 2.0 * (double)n) + kept_bytes(b, kind, (double)n);
+  Clocked *c = begin(b, WORK_ACTIVATE_BACK, 0, bytes);
+  c->inner->activate_back(c->inner, dx, dy, kept, n, kind, drop);
+  end(c);
+}
+
+static void linear_dx_activate(const Backend *b, void *dx, const void *dy, const void *w,
+                               size_t rows, size_t in, size_t out, const void *kept,
+                               Activation kind, Dropout drop) {
+  double n = (double)rows * (double)in, bytes = low(b, (double)(rows * out + in * out) + n);
+  Clocked *c = begin_product(b, WORK_INPUTS, rows, in, out, bytes + kept_bytes(b, kind, n));
+  c->inner->linear_dx_activate(c->inner, dx, dy, w, rows, in, out, kept, kind, drop);
   end(c);
 }
 
@@ -266,6 +282,7 @@ Err clocked_open(Clocked *c, const Backend *inner) {
   b->add_norm = add_norm, b->add_norm_back = add_norm_back;
   b->attend = attend, b->attend_back = attend_back;
   b->activate = activate, b->activate_back = activate_back;
+  b->linear_dx_activate = linear_dx_activate;
   b->loss = loss, b->norm2 = norm2, b->queue_norm2 = queue_norm2;
   b->clip = clip, b->add = add, b->adam = adam, b->momentum = momentum, b->ema = ema;
   Err err = make_room(c, ROOM);

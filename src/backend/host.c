@@ -1,5 +1,5 @@
-/* The memory door for the program's own memory, and what only copies within it.
- * Relies on base/mem, Linux's /proc. */
+/* The memory door for the program's own memory, what only copies within it, and what
+ * other operations make up. Relies on base/mem, Linux's /proc. */
 #include "backend/host.h"
 
 #include <inttypes.h>
@@ -97,6 +97,13 @@ static void clip(const Backend *b, StepNumbers *now, const double *sums, size_t 
   clip_settle(now, clip_total(lane));
 }
 
+static void linear_dx_activate(const Backend *b, void *dx, const void *dy, const void *w,
+                               size_t rows, size_t in, size_t out, const void *kept,
+                               Activation kind, Dropout drop) {
+  b->linear_dx(b, dx, dy, w, rows, in, out, false);
+  b->activate_back(b, dx, dx, kept, rows * in, kind, drop);
+}
+
 void host_memory(Backend *b) {
   b->type = TYPE_F32;
   b->host = true;
@@ -104,4 +111,5 @@ void host_memory(Backend *b) {
   b->put = copy, b->get = get, b->copy = copy, b->zero = zero;
   b->copy_rows = copy_rows, b->extend = extend;
   b->sync = sync_all, b->lower = lower, b->clip = clip;
+  b->linear_dx_activate = linear_dx_activate;
 }

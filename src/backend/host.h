@@ -1,9 +1,10 @@
-/* The memory of backends that work where the program does. Relies on backend. */
+/* What backends that work where the program does have in common: memory, and what is
+ * no more than other operations one after the other. Relies on backend. */
 #ifndef BACKEND_HOST_H
 #define BACKEND_HOST_H
 
 #include "backend/backend.h"
 
-void host_memory(Backend *backend); /* fills that part of the table */
+void host_memory(Backend *backend); /* fills those parts of the table */
 
 #endif

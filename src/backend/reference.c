@@ -256,21 +256,30 @@ static double act_slope(Activation kind, double x) {
   return 0;
 }
 
-static void activate(const Backend *b, void *y_, const void *x_, size_t n, Activation kind,
-                     Dropout drop) {
+static void activate(const Backend *b, void *y_, uint8_t *mask, const void *x_, size_t n,
+                     Activation kind, Dropout drop) {
   (void)b;
   float *y = y_;
   const float *x = x_;
   for (size_t i = 0; i < n; i++) y[i] = (float)act(kind, x[i]) * dropout_factor(drop, i);
+  if (!mask) return;
+  memset(mask, 0, (n + 7) / 8);
+  for (size_t i = 0; i < n; i++) mask[i / 8] |= (uint8_t)((y[i] > 0) << i % 8);
 }
 
-static void activate_back(const Backend *b, void *dx_, const void *dy_, const void *x_,
+static void activate_back(const Backend *b, void *dx_, const void *dy_, const void *kept,
                           size_t n, Activation kind, Dropout drop) {
   (void)b;
   float *dx = dx_;
-  const float *dy = dy_, *x = x_;
-  for (size_t i = 0; i < n; i++)
-    dx[i] = (float)(dy[i] * act_slope(kind, x[i])) * dropout_factor(drop, i);
+  const float *dy = dy_, *x = kept;
+  const uint8_t *mask = kept;
+  float scale = drop.rate == 0 ? 1 : dropout_scale(drop.rate);
+  for (size_t i = 0; i < n; i++) {
+    if (kind == ACT_RELU)
+      dx[i] = dy[i] * (mask[i / 8] >> i % 8 & 1 ? scale : 0);
+    else
+      dx[i] = (float)(dy[i] * act_slope(kind, x[i])) * dropout_factor(drop, i);
+  }
 }
 
 static void loss(const Backend *b, void *logits_, double *sum, const int32_t *target,

@@ -37,6 +37,14 @@ static AttentionState take_attention(Arena *a, size_t rows, size_t in, size_t d,
                           take_floats(a, rows * heads)};
 }
 
+/* Only the slopes of GELU and SiLU are made from what came in. */
+static FeedState take_feed(Arena *a, size_t n, Activation kind, bool training) {
+  FeedState f = {.up = take_low(a, n)};
+  f.act = training && kind != ACT_RELU ? take_low(a, n) : f.up;
+  if (training && kind == ACT_RELU) f.mask = take(a, (n + 7) / 8, 1);
+  return f;
+}
+
 static void lay_out_stack(Transformer *t, Arena *a, int which, bool training) {
   StackState *s = &t->stack[which];
   const ModelConfig *c = &t->config;
@@ -56,8 +64,7 @@ static void lay_out_stack(Transformer *t, Arena *a, int which, bool training) {
     bool fresh = training || l == 0;
     s->self[l] = fresh ? take_attention(a, rows, 3 * d, d, heads) : s->self[0];
     if (which) s->cross[l] = fresh ? take_attention(a, rows, d, d, heads) : s->cross[0];
-    s->feed[l] =
-        fresh ? (FeedState){take_low(a, rows * ff), take_low(a, rows * ff)} : s->feed[0];
+    s->feed[l] = fresh ? take_feed(a, rows * ff, c->activation, training) : s->feed[0];
   }
 }
 
@@ -281,7 +288,7 @@ void feed_sublayer(Transformer *t, Weights w, int which, int layer, const void *
   FeedState *s = &t->stack[which].feed[layer];
   size_t d = (size_t)t->config.d, ff = (size_t)t->config.ff;
   b->linear(b, s->up, y, weight(t, w, p->up), weight(t, w, p->up_bias), rows, d, ff);
-  b->activate(b, s->act, s->up, rows * ff, t->config.activation,
+  b->activate(b, s->act, s->mask, s->up, rows * ff, t->config.activation,
               dropout_at(t, key, t->config.drop_activation, which, layer, 10));
   b->linear(b, t->branch, s->act, weight(t, w, p->down), weight(t, w, p->down_bias), rows, ff,
             d);

@@ -14,7 +14,8 @@ typedef struct {
 } AttentionState;
 
 typedef struct {
-  void *up, *act; /* (rows, ff) before and after the activation */
+  void *up, *act; /* (rows, ff) before and after the activation; one where up is not kept */
+  uint8_t *mask;  /* (rows * ff) bits of ReLU for the way back, or NULL: it needs up */
 } FeedState;
 
 /* One stack. Junction s lies before sublayer s; the last one behind the stack.

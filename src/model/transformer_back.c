@@ -82,9 +82,9 @@ static void feed_back(Transformer *t, Weights w, float *g, int which, int layer,
   const FeedState *s = &t->stack[which].feed[layer];
   size_t d = (size_t)t->config.d, ff = (size_t)t->config.ff;
   b->linear_dw(b, g + p->down, g + p->down_bias, t->d_branch, s->act, rows, ff, d);
-  b->linear_dx(b, t->d_up, t->d_branch, weight(t, w, p->down), rows, ff, d, false);
-  b->activate_back(b, t->d_up, t->d_up, s->up, rows * ff, t->config.activation,
-                   dropout_at(t, key, t->config.drop_activation, which, layer, 10));
+  b->linear_dx_activate(b, t->d_up, t->d_branch, weight(t, w, p->down), rows, ff, d,
+                        s->mask ? s->mask : s->up, t->config.activation,
+                        dropout_at(t, key, t->config.drop_activation, which, layer, 10));
   b->linear_dw(b, g + p->up, g + p->up_bias, t->d_up, y, rows, d, ff);
   input_back(t, w, t->d_up, p->up, rows, ff);
 }

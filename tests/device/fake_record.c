@@ -78,6 +78,7 @@ typedef struct {
     } attend_back;
     struct {
       void *y;
+      uint8_t *mask;
       const void *dy, *x;
       size_t n;
       Activation act;
@@ -231,13 +232,15 @@ OPERATION(attend_back, attend_back,
            W.attend_back.v, &W.attend_back.a),
           dq, dk, dv, d_o, o, lse, q, k, v, *a)
 OPERATION(activate, act,
-          (const Backend *b, void *y, const void *x, size_t n, Activation act, Dropout drop),
-          (b, W.act.y, W.act.x, W.act.n, W.act.act, W.act.drop), y, NULL, x, n, act, drop)
+          (const Backend *b, void *y, uint8_t *mask, const void *x, size_t n, Activation act,
+           Dropout drop),
+          (b, W.act.y, W.act.mask, W.act.x, W.act.n, W.act.act, W.act.drop), y, mask, NULL, x,
+          n, act, drop)
 OPERATION(activate_back, act,
           (const Backend *b, void *dx, const void *dy, const void *x, size_t n, Activation act,
            Dropout drop),
-          (b, W.act.y, W.act.dy, W.act.x, W.act.n, W.act.act, W.act.drop), dx, dy, x, n, act,
-          drop)
+          (b, W.act.y, W.act.dy, W.act.x, W.act.n, W.act.act, W.act.drop), dx, NULL, dy, x, n,
+          act, drop)
 OPERATION(loss, loss,
           (const Backend *b, void *logits, double *sum, const int32_t *target, size_t rows,
            size_t vocab, float smoothing, float scale),

@@ -130,18 +130,19 @@ static void speed_rows(Type type) {
   TIME("add_norm_back without", 4 * n * size,
        kernel_add_norm_back(type, d_sum, branch, gain, bias, y, NULL, sum, stat, bias, &an,
                             work, 0));
-  TIME("relu", 2 * wide * size, kernel_activate(type, act, up, wide, ACT_RELU, drop, 0));
-  TIME("relu_back from x", 3 * wide * size,
-       kernel_activate_back(type, act, act, up, wide, ACT_RELU, drop, false, 0));
-  TIME("relu_back from y", 3 * wide * size,
-       kernel_activate_back(type, act, act, up, wide, ACT_RELU, drop, true, 0));
+  uint8_t *mask = take(wide / 8);
+  TIME("relu", 2 * wide * size, kernel_activate(type, act, NULL, up, wide, ACT_RELU, drop, 0));
+  TIME("relu with its mask", 2 * wide * size + wide / 8,
+       kernel_activate(type, act, mask, up, wide, ACT_RELU, drop, 0));
+  TIME("relu_back", 2 * wide * size + wide / 8,
+       kernel_activate_back(type, act, act, mask, wide, ACT_RELU, drop, 0));
   TIME("gelu_back", 3 * wide * size,
-       kernel_activate_back(type, act, act, up, wide, ACT_GELU, drop, false, 0));
+       kernel_activate_back(type, act, act, up, wide, ACT_GELU, drop, 0));
   TIME("column_sums of 512", n * size, kernel_column_sums(type, gain, x, ROWS, D, work, 0));
   TIME("column_sums of 2048", wide * size,
        kernel_column_sums(type, stat, up, ROWS, FF, work, 0));
-  void *all[] = {x,    branch, sum,   y,   d_sum, up,   act,    gain,  bias,
-                 stat, table,  place, low, work,  sort, sorted, id_at, pos_at};
+  void *all[] = {x,     branch, sum, y,    d_sum, up,     act,   gain,   bias, stat,
+                 table, place,  low, work, sort,  sorted, id_at, pos_at, mask};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) MUST(cudaFree(all[i]));
 }
 

@@ -60,27 +60,32 @@ static void test_activate(Type type, Activation act, size_t n, Dropout drop) {
   BEGIN("activate %s act %d n %zu rate %g skew %zu", type_name(type), (int)act, n,
         (double)drop.rate, skew);
   Array *x = array_draw(type, n, 2), *y = array_blank(type, n), *dy = array_draw(type, n, 1),
-        *dx = array_blank(type, n), *y_in = array_zero(type, n), *dx_y = array_blank(type, n);
+        *dx = array_blank(type, n), *x_in = array_zero(type, n);
   float *want = host_floats(n), *want_dx = host_floats(n);
   double limit = type == TYPE_F32 ? 16 : 1;
   Dropout there = on_device(drop);
-  ref.activate(&ref, want, x->host, n, act, drop);
-  ref.activate_back(&ref, want_dx, dy->host, x->host, n, act, drop);
-  for (size_t i = 0; i < n; i++) y_in->host[i] = type_round(type, want[i]);
-  float *in_place = host_copy(dy);
-  memcpy(in_place, want_dx, n * sizeof *in_place);
+  bool masked = act == ACT_RELU;
+  size_t bytes = masked ? (n + 7) / 8 : 0; /* and one behind them that must stay */
+  uint8_t *want_mask = (uint8_t *)host_floats(bytes / 4 + 1), *mask = device_scratch(bytes + 1);
+  if (n) x->host[n / 2] = 0; /* whose slope is 0 */
+  ref.activate(&ref, want, masked ? want_mask : NULL, x->host, n, act, drop);
+  want_mask[bytes] = 0xff;
+  const void *kept = masked ? (void *)want_mask : x->host;
+  ref.activate_back(&ref, want_dx, dy->host, kept, n, act, drop);
+  memcpy(x_in->host, x->host, n * sizeof(float));
   arrays_reset();
   TWICE {
-    MUST(kernel_activate(type, y->at, x->at, n, act, there, 0));
-    MUST(kernel_activate_back(type, dx->at, dy->at, x->at, n, act, there, false, 0));
+    MUST(cudaMemset(mask, 0xff, bytes + 1));
+    MUST(kernel_activate(type, y->at, masked ? mask : NULL, x->at, n, act, there, 0));
+    kept = masked ? (void *)mask : x->at;
+    MUST(kernel_activate_back(type, dx->at, dy->at, kept, n, act, there, 0));
     expect(y, want, limit, "activate");
+    expect_exact(mask, want_mask, bytes + 1, "activate's mask");
     expect(dx, want_dx, limit, "activate_back");
-    if (act == ACT_RELU) {
-      MUST(kernel_activate_back(type, dx_y->at, dy->at, y_in->at, n, act, there, true, 0));
-      expect(dx_y, want_dx, limit, "activate_back from y");
-    }
-    MUST(kernel_activate_back(type, dy->at, dy->at, x->at, n, act, there, false, 0));
-    expect(dy, in_place, limit, "activate_back in place");
+    MUST(kernel_activate_back(type, dy->at, dy->at, kept, n, act, there, 0));
+    expect(dy, want_dx, limit, "activate_back in place");
+    MUST(kernel_activate(type, x_in->at, NULL, x_in->at, n, act, there, 0));
+    expect(x_in, want, limit, "activate in place");
   }
 }
 

@@ -93,6 +93,7 @@ static Case lift_case(const Backend *b, Case *c, unsigned low) {
   g.off_q = lift_ints(b, c->off_q, 6), g.off_k = lift_ints(b, c->off_k, 6);
   g.drop.key = lift_key(b, c->drop.key);
   ok(b->alloc(b, &g.sums, 3 * sizeof *g.sums));
+  ok(b->alloc(b, &g.mask, MASK_BYTES));
   return g;
 }
 
@@ -110,8 +111,9 @@ static Case fetch_case(const Backend *b, const Case *g, unsigned low) {
 
 static void drop_case(const Backend *b, Case *g) {
   for (int i = 0; i < 12; i++) b->release(b, g->a[i]);
-  void *rest[] = {g->id, g->pos, g->off_q, g->off_k, g->sums, (void *)(uintptr_t)g->drop.key};
-  for (int i = 0; i < 6; i++) b->release(b, rest[i]);
+  void *rest[] = {
+      g->id, g->pos, g->off_q, g->off_k, g->sums, g->mask, (void *)(uintptr_t)g->drop.key};
+  for (int i = 0; i < 7; i++) b->release(b, rest[i]);
 }
 
 /* Rounding errors a result may be off by. In a low type each stored value has one,

@@ -42,8 +42,12 @@ typedef struct {
   size_t gap; /* elements between rows of queries */
   bool causal;
   double loss[3];
-  double *sums; /* where a device adds up losses; NULL: in loss */
+  double *sums;  /* where a device adds up losses; NULL: in loss */
+  uint8_t *mask; /* of ReLU, MASK_BYTES */
 } Case;
+
+#define MASK_BYTES ((size_t)2048 * 512 / 8)
+static uint8_t masks[MASK_BYTES];
 
 static void set(Case *c, int i, size_t n) {
   c->a[i] = draw(n);
@@ -115,10 +119,34 @@ static void do_attend_back(const Backend *b, Case *c) {
                  c->a[0], c->a[1], from(b, c->a[1], width), &a);
 }
 static void do_activate(const Backend *b, Case *c) {
-  b->activate(b, c->a[1], c->a[0], c->n[0], c->act, c->drop);
+  b->activate(b, c->a[1], c->act == ACT_RELU ? c->mask : NULL, c->a[0], c->n[0], c->act,
+              c->drop);
+}
+/* The mask, as numbers that can be compared. */
+static void do_mask(const Backend *b, Case *c) {
+  static uint8_t bits[MASK_BYTES];
+  size_t n = c->n[0];
+  b->activate(b, c->a[1], c->mask, c->a[0], n, ACT_RELU, c->drop);
+  assert_int_equal(b->get(b, bits, c->mask, (n + 7) / 8), ERR_OK);
+  float *number = draw(n);
+  for (size_t i = 0; i < n; i++) number[i] = (float)(bits[i / 8] >> i % 8 & 1);
+  b->put(b, c->a[3], number, n * sizeof *number);
+  mem_free(number);
+}
+/* What the way back needs: x, or the mask that the way forward leaves. */
+static const void *kept_of(const Backend *b, Case *c, int x, int y) {
+  if (c->act != ACT_RELU) return c->a[x];
+  b->activate(b, c->a[y], c->mask, c->a[x], c->n[x], c->act, c->drop);
+  return c->mask;
 }
 static void do_activate_back(const Backend *b, Case *c) {
-  b->activate_back(b, c->a[2], c->a[1], c->a[0], c->n[0], c->act, c->drop);
+  const void *kept = kept_of(b, c, 0, 3);
+  b->activate_back(b, c->a[2], c->a[1], kept, c->n[0], c->act, c->drop);
+}
+static void do_linear_dx_activate(const Backend *b, Case *c) {
+  const void *kept = kept_of(b, c, 0, 4);
+  b->linear_dx_activate(b, c->a[5], c->a[3], c->a[1], c->rows, c->in, c->out, kept, c->act,
+                        c->drop);
 }
 static void do_loss(const Backend *b, Case *c) {
   b->loss(b, c->a[0], c->sums ? c->sums : c->loss, c->id, c->rows, c->out, 0.1f, 0.5f);
@@ -174,6 +202,10 @@ static void do_ema(const Backend *b, Case *c) {
 static void make_linear(Case *c) {
   set(c, 0, c->rows * c->in), set(c, 1, c->out * c->in), set(c, 2, c->out),
       set(c, 3, c->rows * c->out);
+}
+static void make_linear_activate(Case *c) {
+  make_linear(c);
+  set(c, 4, c->rows * c->in), set(c, 5, c->rows * c->in);
 }
 static void make_embed(Case *c) {
   set(c, 0, 40 * c->d), set(c, 1, 64 * c->d), set(c, 2, c->rows * c->d);
@@ -232,7 +264,9 @@ static const struct {
     {"attend", make_attend, do_attend, 32, false, 0x007},
     {"attend_back", make_attend_back, do_attend_back, 64, false, 0x077},
     {"activate", make_flat, do_activate, 16, false, 0x00f},
+    {"activate's mask", make_flat, do_mask, 4, false, 0x007},
     {"activate_back", make_flat, do_activate_back, 16, false, 0x00f},
+    {"linear_dx_activate", make_linear_activate, do_linear_dx_activate, 20, true, 0x03f},
     {"loss", make_loss, do_loss, 32, false, 0x001},
     {"norm2", make_flat, do_norm2, 4, false, 0x000},
     {"add", make_flat, do_add, 4, false, 0x000},
@@ -258,7 +292,7 @@ static Case shape(int which) {
   c.id = ids, c.pos = positions, c.off_q = off_q, c.off_k = which % 2 ? off_q : off_k;
   c.causal = which % 2, c.sentences = which == 3 ? 2 : 5, c.gap = 3;
   c.q_rows = (size_t)off_q[c.sentences];
-  c.act = (Activation)(which % 3);
+  c.act = (Activation)(which % 3), c.mask = masks;
   c.drop = (Dropout){&drop_key, 3, which == 2 ? 0 : 0.1f};
   for (size_t i = 0; i < 512; i++) {
     ids[i] = (int32_t)rng_below(&rng, c.out < 40 ? c.out : 40);

@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "backend/dropout.h"
 #include "base/progress.h"
 #include "ops_cases.h"
 
@@ -318,6 +319,35 @@ static void test_sentences_with_one_side(void **state) {
   }
 }
 
+/* ReLU's way back, to the bit, is gradient times slope times the factor of dropout,
+ * also where y takes the place of x and where bits of the last byte are not used. */
+static void test_relu_needs_its_mask_alone(void **state) {
+  (void)state;
+  static const size_t lengths[] = {1, 7, 8, 9, 1023, 1024, 1029, 5003};
+  Backend list[2];
+  backend_reference(&list[0]);
+  assert_int_equal(backend_cpu(&list[1], 2, false), ERR_OK);
+  for (size_t k = 0; k < 2 * 2 * sizeof lengths / sizeof *lengths; k++) {
+    const Backend *b = &list[k % 2];
+    size_t n = lengths[k / 4], bytes = (n + 7) / 8;
+    Dropout drop = {&drop_key, 6, k / 2 % 2 ? 0.3f : 0};
+    float *x = draw(n), *dy = draw(n), *y = copy(x, n), *dx = copy(dy, n);
+    uint8_t mask[5003 / 8 + 2];
+    memset(mask, 0xa5, sizeof mask);
+    b->activate(b, y, mask, y, n, ACT_RELU, drop);
+    b->activate_back(b, dx, dx, mask, n, ACT_RELU, drop);
+    for (size_t i = 0; i < n; i++) {
+      float factor = dropout_factor(drop, i), want = dy[i] * (x[i] > 0 ? 1.0f : 0) * factor;
+      assert_int_equal(mask[i / 8] >> i % 8 & 1, x[i] > 0 && factor != 0);
+      assert_true(y[i] == (x[i] > 0 ? x[i] : 0) * factor);
+      assert_memory_equal(&dx[i], &want, sizeof want);
+    }
+    if (n % 8) assert_int_equal(mask[n / 8] >> n % 8, 0);
+    assert_int_equal(mask[bytes], 0xa5);
+    mem_free(x), mem_free(dy), mem_free(y), mem_free(dx);
+  }
+}
+
 static void test_every_operation_is_there(void **state) {
   (void)state;
   Backend list[2];
@@ -346,6 +376,7 @@ static int print_speed(void) {
     for (int32_t i = 0; i <= 64; i++) off[i] = 32 * i;
     for (int i = 0; i < 2048; i++) id[i] = i % 40, pos[i] = i % 64;
     c.off_q = c.off_k = off, c.id = id, c.pos = pos, c.drop = (Dropout){&drop_key, 1, 0.1f};
+    c.mask = masks;
     ops[o].make(&c);
     double best = 1e9, bytes = 0;
     for (int i = 0; i < 12; i++) bytes += 4.0 * (double)c.n[i];
@@ -376,6 +407,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_loss_gradient),
       cmocka_unit_test(test_loss_of_no_target),
       cmocka_unit_test(test_sentences_with_one_side),
+      cmocka_unit_test(test_relu_needs_its_mask_alone),
       cmocka_unit_test(test_every_operation_is_there),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

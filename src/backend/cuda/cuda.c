@@ -157,17 +157,24 @@ static void top(const Backend *b, float *value, int32_t *id, float *lse, const v
             kernel_top(c->type, value, id, lse, logits, rows, vocab, best, c->stream));
 }
 
-static void activate(const Backend *b, void *y, const void *x, size_t n, Activation kind,
-                     Dropout drop) {
+static void activate(const Backend *b, void *y, uint8_t *mask, const void *x, size_t n,
+                     Activation kind, Dropout drop) {
   Cuda *c = cuda_of(b);
-  cuda_note(c, "activate", kernel_activate(c->type, y, x, n, kind, drop, c->stream));
+  cuda_note(c, "activate", kernel_activate(c->type, y, mask, x, n, kind, drop, c->stream));
 }
 
-static void activate_back(const Backend *b, void *dx, const void *dy, const void *x, size_t n,
-                          Activation kind, Dropout drop) {
+static void activate_back(const Backend *b, void *dx, const void *dy, const void *kept,
+                          size_t n, Activation kind, Dropout drop) {
   Cuda *c = cuda_of(b);
   cuda_note(c, "activate_back",
-            kernel_activate_back(c->type, dx, dy, x, n, kind, drop, false, c->stream));
+            kernel_activate_back(c->type, dx, dy, kept, n, kind, drop, c->stream));
+}
+
+static void linear_dx_activate(const Backend *b, void *dx, const void *dy, const void *w,
+                               size_t rows, size_t in, size_t out, const void *kept,
+                               Activation kind, Dropout drop) {
+  linear_dx(b, dx, dy, w, rows, in, out, false);
+  activate_back(b, dx, dx, kept, rows * in, kind, drop);
 }
 
 static void loss(const Backend *b, void *logits, double *sum, const int32_t *target,
@@ -233,6 +240,7 @@ static void fill_table(Backend *b) {
   b->attend_cached = attend_cached, b->copy_rows = copy_rows;
   b->extend = extend, b->top = top, b->most_best = KERNEL_TOP_MOST;
   b->activate = activate, b->activate_back = activate_back;
+  b->linear_dx_activate = linear_dx_activate;
   b->loss = loss, b->norm2 = norm2, b->queue_norm2 = queue_norm2;
   b->clip = clip, b->add = add, b->adam = adam;
   b->momentum = momentum, b->ema = ema;

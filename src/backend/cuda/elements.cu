@@ -21,7 +21,6 @@ static __device__ __forceinline__ float act(float x) {
 
 template <Activation ACT>
 static __device__ __forceinline__ float act_slope(float x) {
-  if (ACT == ACT_RELU) return x > 0 ? 1 : 0;
   if (ACT == ACT_GELU)
     return 0.5f * erfcf(-x * SQRT_HALF) + 0.5f * x * SQRT_TWO_OVER_PI * expf(-0.5f * x * x);
   float s = 1 / (1 + expf(-x));
@@ -29,10 +28,10 @@ static __device__ __forceinline__ float act_slope(float x) {
 }
 
 /* y may be x, and dx may be dy, so these are not restrict: each thread reads its
- * eight before it writes them. */
+ * eight before it writes them. Its byte of ReLU's mask is all that the way back needs. */
 template <typename T, Activation ACT>
 static __global__ void __launch_bounds__(THREADS)
-    activate(T *y, const T *x, size_t n, Drop drop, bool vector) {
+    activate(T *y, uint8_t *mask, const T *x, size_t n, Drop drop, bool vector) {
   size_t group = blockIdx.x * (size_t)THREADS + threadIdx.x, at = group * 8;
   if (at >= n) return;
   int count = n - at < 8 ? (int)(n - at) : 8;
@@ -44,13 +43,19 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
   for (int i = 0; i < 8; i++) v[i] = act<ACT>(v[i]);
   drop8(v, drop, group);
+  if (mask) {
+    uint32_t bits = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++) bits |= (uint32_t)(v[i] > 0) << i;
+    mask[group] = (uint8_t)bits;
+  }
   if (vector && count == 8)
     store8(y + at, v);
   else
     store_some(y + at, v, count);
 }
 
-template <typename T, Activation ACT, bool FROM_Y>
+template <typename T, Activation ACT>
 static __global__ void __launch_bounds__(THREADS)
     activate_back(T *dx, const T *dy, const T *x, size_t n, Drop drop, bool vector) {
   size_t group = blockIdx.x * (size_t)THREADS + threadIdx.x, at = group * 8;
@@ -65,19 +70,36 @@ static __global__ void __launch_bounds__(THREADS)
     load_some(g, dy + at, count);
   }
 #pragma unroll
-  for (int i = 0; i < 8; i++) {
-    /* A y above 0 was above 0 and was kept. */
-    g[i] = FROM_Y ? (v[i] > 0 ? g[i] * drop.scale : 0) : g[i] * act_slope<ACT>(v[i]);
-  }
-  if (!FROM_Y) drop8(g, drop, group);
+  for (int i = 0; i < 8; i++) g[i] *= act_slope<ACT>(v[i]);
+  drop8(g, drop, group);
   if (vector && count == 8)
     store8(dx + at, g);
   else
     store_some(dx + at, g, count);
 }
 
-cudaError_t kernel_activate(Type type, void *y, const void *x, size_t n, Activation kind,
-                            Dropout dropout, cudaStream_t stream) {
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    relu_back(T *dx, const T *dy, const uint8_t *mask, size_t n, float scale, bool vector) {
+  size_t group = blockIdx.x * (size_t)THREADS + threadIdx.x, at = group * 8;
+  if (at >= n) return;
+  int count = n - at < 8 ? (int)(n - at) : 8;
+  float g[8];
+  uint32_t bits = mask[group];
+  if (vector && count == 8)
+    load8(g, dy + at);
+  else
+    load_some(g, dy + at, count);
+#pragma unroll
+  for (int i = 0; i < 8; i++) g[i] = bits >> i & 1 ? g[i] * scale : 0;
+  if (vector && count == 8)
+    store8(dx + at, g);
+  else
+    store_some(dx + at, g, count);
+}
+
+cudaError_t kernel_activate(Type type, void *y, uint8_t *mask, const void *x, size_t n,
+                            Activation kind, Dropout dropout, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
   Drop drop = drop_of(dropout);
   bool vector = is_aligned(y) && is_aligned(x);
@@ -88,47 +110,39 @@ cudaError_t kernel_activate(Type type, void *y, const void *x, size_t n, Activat
     const T *from = (const T *)x;
     switch (kind) {
       case ACT_RELU:
-        activate<T, ACT_RELU><<<blocks, THREADS, 0, stream>>>(to, from, n, drop, vector);
+        activate<T, ACT_RELU><<<blocks, THREADS, 0, stream>>>(to, mask, from, n, drop, vector);
         break;
       case ACT_GELU:
-        activate<T, ACT_GELU><<<blocks, THREADS, 0, stream>>>(to, from, n, drop, vector);
+        activate<T, ACT_GELU><<<blocks, THREADS, 0, stream>>>(to, mask, from, n, drop, vector);
         break;
       case ACT_SILU:
-        activate<T, ACT_SILU><<<blocks, THREADS, 0, stream>>>(to, from, n, drop, vector);
+        activate<T, ACT_SILU><<<blocks, THREADS, 0, stream>>>(to, mask, from, n, drop, vector);
         break;
     }
   });
 }
 
-cudaError_t kernel_activate_back(Type type, void *dx, const void *dy, const void *x, size_t n,
-                                 Activation kind, Dropout dropout, bool from_y,
+cudaError_t kernel_activate_back(Type type, void *dx, const void *dy, const void *kept,
+                                 size_t n, Activation kind, Dropout dropout,
                                  cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
-  if (from_y && kind != ACT_RELU) return cudaErrorInvalidValue;
   Drop drop = drop_of(dropout);
-  bool vector = is_aligned(dx) && is_aligned(dy) && is_aligned(x);
+  const uint8_t *mask = (const uint8_t *)kept;
+  bool vector = is_aligned(dx) && is_aligned(dy) && (kind == ACT_RELU || is_aligned(kept));
   unsigned blocks = blocks_for(n, THREADS * 8);
   return with_type(type, [&](auto t) {
     typedef decltype(t) T;
     T *to = (T *)dx;
-    const T *g = (const T *)dy, *at = (const T *)x;
-    if (from_y) {
-      activate_back<T, ACT_RELU, true>
-          <<<blocks, THREADS, 0, stream>>>(to, g, at, n, drop, vector);
-      return;
-    }
+    const T *g = (const T *)dy, *x = (const T *)kept;
     switch (kind) {
       case ACT_RELU:
-        activate_back<T, ACT_RELU, false>
-            <<<blocks, THREADS, 0, stream>>>(to, g, at, n, drop, vector);
+        relu_back<T><<<blocks, THREADS, 0, stream>>>(to, g, mask, n, drop.scale, vector);
         break;
       case ACT_GELU:
-        activate_back<T, ACT_GELU, false>
-            <<<blocks, THREADS, 0, stream>>>(to, g, at, n, drop, vector);
+        activate_back<T, ACT_GELU><<<blocks, THREADS, 0, stream>>>(to, g, x, n, drop, vector);
         break;
       case ACT_SILU:
-        activate_back<T, ACT_SILU, false>
-            <<<blocks, THREADS, 0, stream>>>(to, g, at, n, drop, vector);
+        activate_back<T, ACT_SILU><<<blocks, THREADS, 0, stream>>>(to, g, x, n, drop, vector);
         break;
     }
   });

@@ -71,13 +71,12 @@ cudaError_t kernel_attend_back(Type, void *dq, void *dk, void *dv, const void *d
                                const void *o, const float *lse, const void *q, const void *k,
                                const void *v, const Attention *, void *work, cudaStream_t);
 
-/* y = drop(act(x)); y may be x. */
-cudaError_t kernel_activate(Type, void *y, const void *x, size_t n, Activation, Dropout,
-                            cudaStream_t);
-/* dx may be dy. from_y, for ReLU alone: x holds the result y of kernel_activate,
- * which tells as much as x and, with dropout, costs less. */
-cudaError_t kernel_activate_back(Type, void *dx, const void *dy, const void *x, size_t n,
-                                 Activation, Dropout, bool from_y, cudaStream_t);
+/* As in backend.h: y may be x, mask may be NULL. */
+cudaError_t kernel_activate(Type, void *y, uint8_t *mask, const void *x, size_t n, Activation,
+                            Dropout, cudaStream_t);
+/* kept: ReLU's mask, or x. dx may be dy. */
+cudaError_t kernel_activate_back(Type, void *dx, const void *dy, const void *kept, size_t n,
+                                 Activation, Dropout, cudaStream_t);
 
 /* dbias (n) += column sums of dy (rows, n). */
 size_t kernel_column_sums_work(size_t rows, size_t n);

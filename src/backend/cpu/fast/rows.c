@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backend/cpu/fast/fast.h"
+#include "backend/dropout.h"
 
 #define CHUNK 1024 /* floats of a row handled at once: stays in the first cache */
 
@@ -189,8 +190,7 @@ static void activate_part(float *y, const float *x, size_t n, Activation kind) {
 static void slope_part(float *slope, const float *x, size_t n, Activation kind) {
   switch (kind) {
     case ACT_RELU:
-      for (size_t i = 0; i < n; i++) slope[i] = x[i] > 0 ? 1 : 0;
-      break;
+      break; /* has its mask */
     case ACT_GELU:
       for (size_t i = 0; i < n; i++) slope[i] = gelu_slope(x[i]);
       break;
@@ -203,29 +203,57 @@ static void slope_part(float *slope, const float *x, size_t n, Activation kind) 
   }
 }
 
-static void activate(const Backend *b, void *y_, const void *x_, size_t n, Activation kind,
-                     Dropout drop) {
+/* Bit i: y[i] is above 0, of n floats, 8 at most. */
+static inline uint8_t mask_of(const float *y, uint32_t n) {
+  uint32_t bits = 0;
+#pragma omp simd reduction(| : bits)
+  for (uint32_t i = 0; i < n; i++) bits |= y[i] > 0 ? 1u << i : 0;
+  return (uint8_t)bits;
+}
+
+static void activate(const Backend *b, void *y_, uint8_t *mask, const void *x_, size_t n,
+                     Activation kind, Dropout drop) {
   float *y = y_;
   const float *x = x_;
 #pragma omp parallel for num_threads(b->threads) schedule(static)
   for (size_t at = 0; at < n; at += CHUNK) {
-    size_t part = n - at < CHUNK ? n - at : CHUNK;
+    size_t part = n - at < CHUNK ? n - at : CHUNK, i = 0;
     float factor[CHUNK + 16];
     activate_part(y + at, x + at, part, kind);
-    if (drop.rate == 0) continue;
-    FAST(fast_drop)(factor, drop, at, part);
-    for (size_t i = 0; i < part; i++) y[at + i] *= factor[i];
+    if (drop.rate != 0) {
+      FAST(fast_drop)(factor, drop, at, part);
+      for (size_t k = 0; k < part; k++) y[at + k] *= factor[k];
+    }
+    if (!mask) continue;
+    for (; i + 8 <= part; i += 8) mask[(at + i) / 8] = mask_of(y + at + i, 8);
+    if (i < part) mask[(at + i) / 8] = mask_of(y + at + i, (uint32_t)(part - i));
   }
 }
 
-static void activate_back(const Backend *b, void *dx_, const void *dy_, const void *x_,
+/* The scale where a bit is set, 0 where it is not; factor has room for n + 7. */
+static void mask_factors(float *factor, const uint8_t *mask, size_t n, float scale) {
+  for (size_t i = 0; i < n; i += 8) {
+    uint32_t bits = mask[i / 8];
+#pragma omp simd
+    for (uint32_t k = 0; k < 8; k++) factor[i + k] = bits & 1u << k ? scale : 0;
+  }
+}
+
+static void activate_back(const Backend *b, void *dx_, const void *dy_, const void *kept,
                           size_t n, Activation kind, Dropout drop) {
   float *dx = dx_;
-  const float *dy = dy_, *x = x_;
+  const float *dy = dy_, *x = kept;
+  const uint8_t *mask = kept;
+  float scale = drop.rate == 0 ? 1 : dropout_scale(drop.rate);
 #pragma omp parallel for num_threads(b->threads) schedule(static)
   for (size_t at = 0; at < n; at += CHUNK) {
     size_t part = n - at < CHUNK ? n - at : CHUNK;
     float factor[CHUNK + 16], slope[CHUNK];
+    if (kind == ACT_RELU) {
+      mask_factors(factor, mask + at / 8, part, scale);
+      for (size_t i = 0; i < part; i++) dx[at + i] = dy[at + i] * factor[i];
+      continue;
+    }
     slope_part(slope, x + at, part, kind);
     FAST(fast_drop)(factor, drop, at, part);
     for (size_t i = 0; i < part; i++) dx[at + i] = dy[at + i] * slope[i] * factor[i];

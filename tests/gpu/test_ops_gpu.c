@@ -187,6 +187,67 @@ static void test_tf32(void **state) {
   backend_close(&b);
 }
 
+/* Back through a product and ReLU, also where the library cannot apply the mask itself:
+ * what the mask takes out is 0 to the bit, the rest is the product's. Twice: the first
+ * call of a shape is the one that tries which way is the fastest. */
+static void compare_masked(const Backend *b, const size_t shape_of[3], float rate) {
+  Backend reference;
+  backend_reference(&reference);
+  size_t rows = shape_of[0], in = shape_of[1], out = shape_of[2], n = rows * in;
+  Dropout drop = {11, 12, rate};
+  float *x = draw(n), *dy = draw(rows * out), *w = draw(out * in), *want = draw(n),
+        *got = draw(n), *again = draw(n);
+  uint8_t *mask, *mask_there;
+  ok(mem_alloc(&mask, n / 8 + 1, 1));
+  ok(b->alloc(b, &mask_there, n / 8 + 1));
+  void *x_there = lift(b, x, n, true), *dy_there = lift(b, dy, rows * out, true),
+       *w_there = lift(b, w, out * in, true), *dx_there = lift(b, want, n, true);
+  fetch(b, x, x_there, n, true), fetch(b, dy, dy_there, rows * out, true);
+  fetch(b, w, w_there, out * in, true);
+  b->activate(b, x_there, mask_there, x_there, n, ACT_RELU, drop);
+  for (int turn = 0; turn < 2; turn++) {
+    b->linear_dx_activate(b, dx_there, dy_there, w_there, rows, in, out, mask_there, ACT_RELU,
+                          drop);
+    fetch(b, turn ? again : got, dx_there, n, true);
+    b->put(b, dx_there, dy, (n < rows * out ? n : rows * out) * type_size(b->type));
+  }
+  reference.activate(&reference, x, mask, x, n, ACT_RELU, drop);
+  reference.linear_dx_activate(&reference, want, dy, w, rows, in, out, mask, ACT_RELU, drop);
+  double error = 0, size = 0;
+  for (size_t i = 0; i < n; i++) {
+    if (!(mask[i / 8] >> i % 8 & 1) && got[i] != 0)
+      fail_msg("%s: (%zu, %zu, %zu): element %zu is %g behind its mask", b->about, rows, in,
+               out, i, (double)got[i]);
+    error += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
+    size += (double)want[i] * want[i];
+  }
+  double limit = (b->type == TYPE_F32 ? 80 : 2) * rounding[b->type];
+  if (!(sqrt(error / size) <= limit))
+    fail_msg("%s: (%zu, %zu, %zu), rate %g: off by %g, %g allowed", b->about, rows, in, out,
+             (double)rate, sqrt(error / size), limit);
+  assert_memory_equal(got, again, n * sizeof *got);
+  b->release(b, x_there), b->release(b, dy_there), b->release(b, w_there);
+  b->release(b, dx_there), b->release(b, mask_there);
+  mem_free(x), mem_free(dy), mem_free(w), mem_free(want), mem_free(got), mem_free(again);
+  mem_free(mask);
+}
+
+static void test_masked_products(void **state) {
+  (void)state;
+  static const size_t shapes[][3] = {{300, 256, 64},  {77, 128, 40},   {1000, 512, 128},
+                                     {513, 2048, 96}, {64, 136, 64},   {50, 100, 36},
+                                     {33, 17, 24},    {129, 1024, 20}, {2000, 384, 512}};
+  for (int p = 0; p < 3; p++) {
+    Backend b;
+    open_gpu(&b, precisions[p]);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+      compare_masked(&b, shapes[i], 0);
+      compare_masked(&b, shapes[i], 0.1f);
+    }
+    backend_close(&b);
+  }
+}
+
 static void test_memory(void **state) {
   (void)state;
   Backend b;
@@ -327,9 +388,8 @@ int main(void) {
   printf("%s\n", b.about);
   backend_close(&b);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_memory),
-      cmocka_unit_test(test_operations),
-      cmocka_unit_test(test_tf32),
+      cmocka_unit_test(test_memory),          cmocka_unit_test(test_operations),
+      cmocka_unit_test(test_masked_products), cmocka_unit_test(test_tf32),
       cmocka_unit_test(test_transformer),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

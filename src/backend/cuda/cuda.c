@@ -10,6 +10,7 @@
 #include "backend/cuda/memory.h"
 #include "backend/cuda/nccl.h"
 #include "backend/cuda/record.h"
+#include "backend/dropout.h"
 #include "base/mem.h"
 #include "base/plugin.h"
 #include "base/rng.h"
@@ -173,6 +174,18 @@ static void activate_back(const Backend *b, void *dx, const void *dy, const void
 static void linear_dx_activate(const Backend *b, void *dx, const void *dy, const void *w,
                                size_t rows, size_t in, size_t out, const void *kept,
                                Activation kind, Dropout drop) {
+  if (kind == ACT_RELU) {
+    multiply(b, &(Product){.kind = PRODUCT_DX,
+                           .rows = rows,
+                           .in = in,
+                           .out = out,
+                           .result = dx,
+                           .w = w,
+                           .dy = dy,
+                           .mask = kept,
+                           .scale = drop.rate == 0 ? 1 : dropout_scale(drop.rate)});
+    return;
+  }
   linear_dx(b, dx, dy, w, rows, in, out, false);
   activate_back(b, dx, dx, kept, rows * in, kind, drop);
 }

@@ -1,5 +1,7 @@
 /* Residual, dropout and layer norm in one pass each way: a row stays in registers.
  * Relies on device.cuh, columns.cu. */
+#include <type_traits>
+
 #include "backend/cuda/device.cuh"
 
 /* A block is four warps: one row for each (WARPS 1), or one row for all (WARPS 4).
@@ -98,32 +100,64 @@ static __global__ void __launch_bounds__(256)
   if (threadIdx.x == 0) stat[2 * r] = mean, stat[2 * r + 1] = inverse;
 }
 
-/* parts (gridDim.x, 2d): this block's share of dgain, then of dbias. */
-template <typename T, int WARPS, int VECS>
-static __global__ void __launch_bounds__(BLOCK_WARPS * 32)
+/* Both sums of a row at once. Blocks take turns with two places in shared memory, so
+ * that one barrier a row is enough. */
+template <int WARPS>
+static __device__ __forceinline__ void row_sums(float &a, float &b, int &turn) {
+  a = warp_sum(a), b = warp_sum(b);
+  if constexpr (WARPS > 1) {
+    __shared__ float2 part[2][BLOCK_WARPS];
+    if (threadIdx.x % 32 == 0) part[turn][threadIdx.x / 32] = make_float2(a, b);
+    __syncthreads();
+    a = part[turn][0].x, b = part[turn][0].y;
+#pragma unroll
+    for (int w = 1; w < BLOCK_WARPS; w++) a += part[turn][w].x, b += part[turn][w].y;
+    turn ^= 1;
+  }
+}
+
+/* parts (gridDim.x, 2d): this block's share of dgain, then of dbias. AHEAD: the next
+ * row is asked for as soon as this one's registers are free, half a row before it is
+ * needed: by itself the compiler would not, as dx may be `through`, and dbranch dy. A
+ * thread writes only what it has read. */
+template <typename T, int WARPS, int VECS, bool AHEAD>
+static __global__ void __launch_bounds__(BLOCK_WARPS * 32, VECS > 2 ? 2 : 4)
     add_norm_back(T *dx, T *dbranch, float *parts, const T *dy, const T *through, const T *sum,
                   const float *stat, const float *gain, size_t rows, size_t d, Drop drop) {
   const size_t per_block = BLOCK_WARPS / WARPS;
   size_t lane = WARPS == 1 ? threadIdx.x % 32 : threadIdx.x;
-  int warp = threadIdx.x / 32;
+  int warp = threadIdx.x / 32, turn = 0;
   float dgain[VECS][8], dbias[VECS][8];
 #pragma unroll
   for (int i = 0; i < VECS; i++) {
 #pragma unroll
     for (int j = 0; j < 8; j++) dgain[i][j] = dbias[i][j] = 0;
   }
-  for (size_t r = blockIdx.x * per_block + (WARPS == 1 ? warp : 0); r < rows;
-       r += gridDim.x * per_block) {
-    Eight<T> in_dy[VECS], in_sum[VECS], in_through[VECS];
+  Eight<T> in_dy[VECS], in_sum[VECS], in_through[VECS];
+  float in_mean, in_inverse;
+  auto read = [&](size_t r) {
 #pragma unroll
     for (int i = 0; i < VECS; i++) {
       size_t c = (i * WARPS * 32 + lane) * 8, at = r * d + c;
       if (c >= d) continue;
       in_dy[i].load(dy + at);
       in_sum[i].load(sum + at);
-      if (through) in_through[i].load(through + at);
     }
-    float mean = stat[2 * r], inverse = stat[2 * r + 1], g_sum = 0, gx_sum = 0;
+    in_mean = stat[2 * r], in_inverse = stat[2 * r + 1];
+  };
+  auto read_through = [&](size_t r) {
+#pragma unroll
+    for (int i = 0; i < VECS; i++) {
+      size_t c = (i * WARPS * 32 + lane) * 8;
+      if (through && c < d) in_through[i].load(through + r * d + c);
+    }
+  };
+  size_t first = blockIdx.x * per_block + (WARPS == 1 ? warp : 0), step = gridDim.x * per_block;
+  float share = 1 / (float)d;
+  if (AHEAD && first < rows) read(first), read_through(first);
+  for (size_t r = first; r < rows; r += step) {
+    if (!AHEAD) read(r), read_through(r);
+    float mean = in_mean, inverse = in_inverse, g_sum = 0, gx_sum = 0;
     float grad[VECS][8], normal[VECS][8];
 #pragma unroll
     for (int i = 0; i < VECS; i++) {
@@ -143,8 +177,9 @@ static __global__ void __launch_bounds__(BLOCK_WARPS * 32)
         gx_sum += grad[i][j] * normal[i][j];
       }
     }
-    g_sum = row_sum<WARPS>(g_sum) / (float)d;
-    gx_sum = row_sum<WARPS>(gx_sum) / (float)d;
+    if (AHEAD && r + step < rows) read(r + step);
+    row_sums<WARPS>(g_sum, gx_sum, turn);
+    g_sum *= share, gx_sum *= share;
 #pragma unroll
     for (int i = 0; i < VECS; i++) {
       size_t c = (i * WARPS * 32 + lane) * 8, at = r * d + c;
@@ -162,6 +197,7 @@ static __global__ void __launch_bounds__(BLOCK_WARPS * 32)
         store8(dbranch + at, grad[i]);
       }
     }
+    if (AHEAD && r + step < rows) read_through(r + step);
   }
 
   float *part = parts + blockIdx.x * 2 * d;
@@ -277,6 +313,14 @@ size_t kernel_add_norm_back_work(size_t rows, size_t d) {
   return norm_parts(rows) * 2 * d * sizeof(float);
 }
 
+static int way;
+
+const char *kernel_norm_way(int chosen) {
+  static const char *const name[] = {"ahead", "in turn"};
+  way = chosen;
+  return chosen < 2 ? name[chosen] : NULL;
+}
+
 cudaError_t kernel_add_norm_back(Type type, void *dx, void *dbranch, float *dgain, float *dbias,
                                  const void *dy, const void *through, const void *sum,
                                  const float *stat, const float *gain, const AddNorm *n,
@@ -294,22 +338,29 @@ cudaError_t kernel_add_norm_back(Type type, void *dx, void *dbranch, float *dgai
           (T *)dx, (T *)dbranch, parts, (const T *)dy, (const T *)through, (const T *)sum, stat,
           gain, rows, d, drop);
     };
+    auto pick = [&](auto ahead) {
+      constexpr bool AHEAD = decltype(ahead)::value;
+      if (d <= 256)
+        launch(add_norm_back<T, 1, 1, AHEAD>);
+      else if (d <= 512)
+        launch(add_norm_back<T, 1, 2, AHEAD>);
+      else if (d <= 1024)
+        launch(add_norm_back<T, 4, 1, AHEAD>);
+      else if (d <= 2048)
+        launch(add_norm_back<T, 4, 2, AHEAD>);
+      else
+        launch(add_norm_back<T, 4, 4, false>); /* no registers to spare */
+    };
     if (!fast) {
       norm_columns_plain<T><<<dim3((unsigned)count, blocks_for(d, 128)), 128, 0, stream>>>(
           parts, (const T *)dy, (const T *)sum, stat, rows, d);
       add_norm_back_plain<T><<<(unsigned)rows, 256, 0, stream>>>(
           (T *)dx, (T *)dbranch, (const T *)dy, (const T *)through, (const T *)sum, stat, gain,
           d, drop);
-    } else if (d <= 256) {
-      launch(add_norm_back<T, 1, 1>);
-    } else if (d <= 512) {
-      launch(add_norm_back<T, 1, 2>);
-    } else if (d <= 1024) {
-      launch(add_norm_back<T, 4, 1>);
-    } else if (d <= 2048) {
-      launch(add_norm_back<T, 4, 2>);
+    } else if (way == 0) {
+      pick(std::true_type());
     } else {
-      launch(add_norm_back<T, 4, 4>);
+      pick(std::false_type());
     }
   });
   if (err) return err;

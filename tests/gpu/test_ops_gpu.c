@@ -1,7 +1,8 @@
 /* The CUDA backend on the GPU of this machine: every operation beside the reference
  * in fp32, bf16 and fp16, at shapes that are and are not multiples of 8, then a
- * whole Transformer beside the CPU's. Returns 77 where there is no GPU. Relies on
- * the plug-in, which TRIREME_PLUGIN_PATH must tell. */
+ * whole Transformer beside the CPU's. `test_ops_gpu --speed` prints times instead.
+ * Returns 77 where there is no GPU. Relies on the plug-in, which TRIREME_PLUGIN_PATH
+ * must tell. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +15,7 @@
 
 #include "../unit/ops_cases.h"
 #include "base/file.h"
+#include "base/progress.h"
 #include "model/transformer.h"
 
 static const char *const precisions[] = {"fp32", "bf16", "fp16"};
@@ -375,7 +377,85 @@ static void test_transformer(void **state) {
   compare_models(true);
 }
 
-int main(void) {
+/* ---- times at the shape of base, bf16: what is done in one, beside its parts ---- */
+
+enum { ROWS = 25600, D = 512, FF = 2048, VOCAB = 32768, RUNS = 40 };
+
+/* Normal numbers again and again: what the times hang on is not their order. */
+static void *fill_there(const Backend *b, size_t n, bool low) {
+  size_t some = (size_t)1 << 20, size = low ? type_size(b->type) : sizeof(float);
+  float *x = draw(some);
+  void *piece = lift(b, x, some, low), *all;
+  ok(b->alloc(b, &all, n * size));
+  for (size_t at = 0; at < n; at += some)
+    b->copy(b, (char *)all + at * size, piece, (n - at < some ? n - at : some) * size);
+  b->release(b, piece);
+  mem_free(x);
+  return all;
+}
+
+#define TIME(name, call)                                                                \
+  do {                                                                                  \
+    double start_ = 0;                                                                  \
+    for (int i_ = -3; i_ < RUNS; i_++) { /* the first ones choose, and warm up */       \
+      if (i_ == 0) ok(b.sync(&b)), start_ = progress_clock();                           \
+      call;                                                                             \
+    }                                                                                   \
+    ok(b.sync(&b));                                                                     \
+    printf("%-44s %9.1f us\n", name, 1e6 * (progress_clock() - start_) / (double)RUNS); \
+  } while (0)
+
+static void speed_feed(void) {
+  Backend b;
+  Dropout drop = {1, 2, 0.1f};
+  open_gpu(&b, "bf16");
+  size_t wide = (size_t)ROWS * FF;
+  void *up = fill_there(&b, wide, true), *d_up = fill_there(&b, wide, true),
+       *dy = fill_there(&b, (size_t)ROWS * D, true), *w = fill_there(&b, D * FF, true);
+  float *dw = fill_there(&b, D * FF, false), *dbias = fill_there(&b, FF, false);
+  uint8_t *mask;
+  ok(b.alloc(&b, &mask, wide / 8));
+  TIME("activate with a mask, in place", b.activate(&b, up, mask, up, wide, ACT_RELU, drop));
+  TIME("linear_dx", b.linear_dx(&b, d_up, dy, w, ROWS, FF, D, false));
+  TIME("activate_back", b.activate_back(&b, d_up, d_up, mask, wide, ACT_RELU, drop));
+  TIME("linear_dx, then activate_back", {
+    b.linear_dx(&b, d_up, dy, w, ROWS, FF, D, false);
+    b.activate_back(&b, d_up, d_up, mask, wide, ACT_RELU, drop);
+  });
+  TIME("linear_dx_activate",
+       b.linear_dx_activate(&b, d_up, dy, w, ROWS, FF, D, mask, ACT_RELU, drop));
+  TIME("linear_dw", b.linear_dw(&b, dw, NULL, d_up, dy, ROWS, D, FF));
+  TIME("linear_dw with the bias", b.linear_dw(&b, dw, dbias, d_up, dy, ROWS, D, FF));
+  backend_close(&b);
+}
+
+static void speed_loss(void) {
+  static const size_t chunks[] = {ROWS, 5120, 2560, 1280, 896, 640, 512, 384};
+  Backend b;
+  open_gpu(&b, "bf16");
+  char *y = fill_there(&b, (size_t)ROWS * D, true), *logits,
+       *w = fill_there(&b, (size_t)VOCAB * D, true);
+  double *sums;
+  int32_t *target;
+  ok(b.alloc(&b, &logits, (size_t)ROWS * VOCAB * 2));
+  ok(b.alloc(&b, &sums, 3 * sizeof *sums));
+  ok(b.alloc(&b, &target, ROWS * sizeof *target));
+  for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
+    size_t n = chunks[i];
+    char name[64];
+    snprintf(name, sizeof name, "logits and loss, %zu rows (%zu MiB) at once", n,
+             n * VOCAB * 2 >> 20);
+    TIME(
+        name, for (size_t r = 0; r < ROWS; r += n) {
+          size_t m = ROWS - r < n ? ROWS - r : n;
+          b.linear(&b, logits + r * VOCAB * 2, y + r * D * 2, w, NULL, m, D, VOCAB);
+          b.loss(&b, logits + r * VOCAB * 2, sums, target + r, m, VOCAB, 0.1f, 1e-3f);
+        });
+  }
+  backend_close(&b);
+}
+
+int main(int argc, char **argv) {
   Backend b;
   if (!file_exists("/proc/driver/nvidia/version") && !file_exists("/dev/nvidiactl")) {
     printf("cannot run: this machine has no NVIDIA GPU\n");
@@ -387,6 +467,10 @@ int main(void) {
   }
   printf("%s\n", b.about);
   backend_close(&b);
+  if (argc > 1 && strcmp(argv[1], "--speed") == 0) {
+    speed_feed(), speed_loss();
+    return 0;
+  }
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_memory),          cmocka_unit_test(test_operations),
       cmocka_unit_test(test_masked_products), cmocka_unit_test(test_tf32),

@@ -196,7 +196,8 @@ static void compare_masked(const Backend *b, const size_t shape_of[3], float rat
   Backend reference;
   backend_reference(&reference);
   size_t rows = shape_of[0], in = shape_of[1], out = shape_of[2], n = rows * in;
-  Dropout drop = {11, 12, rate};
+  static const uint64_t key = 11;
+  Dropout drop = {&key, 12, rate}, there = {lift_key(b, &key), 12, rate};
   float *x = draw(n), *dy = draw(rows * out), *w = draw(out * in), *want = draw(n),
         *got = draw(n), *again = draw(n);
   uint8_t *mask, *mask_there;
@@ -206,10 +207,10 @@ static void compare_masked(const Backend *b, const size_t shape_of[3], float rat
        *w_there = lift(b, w, out * in, true), *dx_there = lift(b, want, n, true);
   fetch(b, x, x_there, n, true), fetch(b, dy, dy_there, rows * out, true);
   fetch(b, w, w_there, out * in, true);
-  b->activate(b, x_there, mask_there, x_there, n, ACT_RELU, drop);
+  b->activate(b, x_there, mask_there, x_there, n, ACT_RELU, there);
   for (int turn = 0; turn < 2; turn++) {
     b->linear_dx_activate(b, dx_there, dy_there, w_there, rows, in, out, mask_there, ACT_RELU,
-                          drop);
+                          there);
     fetch(b, turn ? again : got, dx_there, n, true);
     b->put(b, dx_there, dy, (n < rows * out ? n : rows * out) * type_size(b->type));
   }
@@ -230,6 +231,7 @@ static void compare_masked(const Backend *b, const size_t shape_of[3], float rat
   assert_memory_equal(got, again, n * sizeof *got);
   b->release(b, x_there), b->release(b, dy_there), b->release(b, w_there);
   b->release(b, dx_there), b->release(b, mask_there);
+  b->release(b, (void *)(uintptr_t)there.key);
   mem_free(x), mem_free(dy), mem_free(w), mem_free(want), mem_free(got), mem_free(again);
   mem_free(mask);
 }
@@ -407,8 +409,9 @@ static void *fill_there(const Backend *b, size_t n, bool low) {
 
 static void speed_feed(void) {
   Backend b;
-  Dropout drop = {1, 2, 0.1f};
+  static const uint64_t key = 1;
   open_gpu(&b, "bf16");
+  Dropout drop = {lift_key(&b, &key), 2, 0.1f};
   size_t wide = (size_t)ROWS * FF;
   void *up = fill_there(&b, wide, true), *d_up = fill_there(&b, wide, true),
        *dy = fill_there(&b, (size_t)ROWS * D, true), *w = fill_there(&b, D * FF, true);

@@ -136,6 +136,10 @@ typedef struct Backend {
   /* Rows of `width` elements of the backend's type, to_ld and from_ld elements apart. */
   void (*copy_rows)(const struct Backend *, void *to, size_t to_ld, const void *from,
                     size_t from_ld, size_t rows, size_t width);
+  /* The program's memory from which `put` and `get` shall be fast: until `unpin`, which
+   * comes before it is given back. */
+  Err (*pin)(const struct Backend *, void *block, size_t bytes);
+  void (*unpin)(const struct Backend *, void *block);
   Err (*sync)(const struct Backend *); /* waits until all work is done */
   /* low = full, rounded to the backend's type. */
   void (*lower)(const struct Backend *, void *low, const float *full, size_t n);

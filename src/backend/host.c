@@ -78,6 +78,15 @@ static void extend(const Backend *b, int32_t *to, const int32_t *from, const int
   }
 }
 
+static Err pin(const Backend *b, void *block, size_t bytes) {
+  (void)b, (void)block, (void)bytes;
+  return ERR_OK;
+}
+
+static void unpin(const Backend *b, void *block) {
+  (void)b, (void)block;
+}
+
 static Err sync_all(const Backend *b) {
   (void)b;
   return ERR_OK;
@@ -110,6 +119,7 @@ void host_memory(Backend *b) {
   b->alloc = alloc, b->release = release, b->memory = memory;
   b->put = copy, b->get = get, b->copy = copy, b->zero = zero;
   b->copy_rows = copy_rows, b->extend = extend;
+  b->pin = pin, b->unpin = unpin;
   b->sync = sync_all, b->lower = lower, b->clip = clip;
   b->linear_dx_activate = linear_dx_activate;
 }

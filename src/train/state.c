@@ -64,6 +64,14 @@ static Err new_weights(Train *t, float **full, void **low) {
   return b->type == TYPE_F32 ? ERR_OK : b->alloc(b, low, n * type_size(b->type));
 }
 
+/* Gradients that go through the program's memory lie where a device reaches them fast. */
+static void pin_stage(Train *t, size_t bytes) {
+  const Backend *b = &t->backend;
+  if (b->host || t->ranks == 1 || t->exchange.wire) return;
+  t->pinned = b->pin(b, t->stage, bytes) == ERR_OK;
+  if (!t->pinned) log_warn("gradients travel more slowly than they could: %s", err_message());
+}
+
 static Err new_gradients(Train *t) {
   const TrainSpec *s = t->spec;
   const Backend *b = &t->backend;
@@ -75,6 +83,7 @@ static Err new_gradients(Train *t) {
     TRY(mem_alloc_aligned(&t->stage, n * sizeof(float)));
     TRY(mem_alloc_aligned(&t->sums, units * sizeof(double)));
   }
+  pin_stage(t, n * sizeof(float));
   ReduceSpec spec = {.unit = NORM_UNIT,
                      .bucket = s->bucket / sizeof(float),
                      .bf16 = s->exchange_bf16,
@@ -117,6 +126,7 @@ static Err new_arrays(Train *t) {
 static void free_arrays(Train *t) {
   const Backend *b = &t->backend;
   pass_close(&t->pass);
+  if (t->pinned) b->unpin(b, t->stage);
   if (t->stage != t->g) mem_free(t->stage);
   if (t->sums != t->queued) mem_free(t->sums);
   if (t->low != t->w) b->release(b, t->low);

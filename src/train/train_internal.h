@@ -52,6 +52,7 @@ typedef struct {
   Pass pass;         /* how the backend does a step with them */
   /* In the program's: */
   float *stage;   /* what travels between ranks; g itself where the backend is here */
+  bool pinned;    /* the stage, for the device */
   double *second; /* NovoGrad's */
   double *sums;   /* of squares, for each unit of the gradient */
   TrainCounters at;

@@ -101,6 +101,23 @@ static void release(const Backend *b, void *block) {
   cuda_note(cuda_of(b), "giving memory back", cudaFree(block));
 }
 
+static Err pin(const Backend *b, void *block, size_t bytes) {
+  Cuda *c = cuda_of(b);
+  cudaError_t e = cudaHostRegister(block, bytes, cudaHostRegisterDefault);
+  if (!e) return ERR_OK;
+  (void)cudaGetLastError();
+  return err_set(ERR_WORK,
+                 "%s: %.2f GB of the program's memory could not be held in place for it (%s); "
+                 "raise the limit of locked memory (ulimit -l)",
+                 c->gpu, (double)bytes / 1e9, cudaGetErrorString(e));
+}
+
+static void unpin(const Backend *b, void *block) {
+  Cuda *c = cuda_of(b);
+  cuda_note(c, "waiting", cudaStreamSynchronize(c->stream));
+  cuda_note(c, "letting memory go", cudaHostUnregister(block));
+}
+
 static cudaError_t send(Cuda *c, char *to, const char *from, size_t bytes) {
   Stage *s = &c->stage[c->turn++ % STAGES];
   cudaError_t e = cudaEventSynchronize(s->free);
@@ -226,6 +243,7 @@ void cuda_close_memory(Cuda *c) {
 void cuda_memory(Backend *b) {
   b->alloc = alloc, b->release = release, b->memory = memory;
   b->put = put, b->get = get, b->copy = copy, b->zero = zero;
+  b->pin = pin, b->unpin = unpin;
   b->sync = sync_all, b->lower = lower;
   b->stamp = stamp, b->stamps = stamps;
 }

@@ -169,10 +169,11 @@ typedef struct Backend {
   void (*add_norm)(const struct Backend *, void *sum, void *y, float *stat, const void *x,
                    const void *branch, const float *gain, const float *bias, const AddNorm *);
   /* dx = gradient of the sum: through the norm, plus `through` (rows, d) if not
-   * NULL; dbranch = drop's share of it, if not NULL. dx may be `through`. */
+   * NULL; dbranch = drop's share of it, if not NULL. dx may be `through`. dshift (d) +=
+   * column sums of dbranch, which are the gradient of a bias in it, if not NULL. */
   void (*add_norm_back)(const struct Backend *, void *dx, void *dbranch, float *dgain,
-                        float *dbias, const void *dy, const void *through, const void *sum,
-                        const float *stat, const float *gain, const AddNorm *);
+                        float *dbias, float *dshift, const void *dy, const void *through,
+                        const void *sum, const float *stat, const float *gain, const AddNorm *);
 
   /* o = softmax(q · kᵀ / sqrt(d)) · v for each sentence and head; lse (q rows,
    * heads) is kept for the way back. A sentence may have no rows on one side, or on
@@ -195,14 +196,10 @@ typedef struct Backend {
    * mask, where it is not NULL: bit i % 8 of byte i / 8 tells whether y[i] is above 0. */
   void (*activate)(const struct Backend *, void *y, uint8_t *mask, const void *x, size_t n,
                    Activation, Dropout);
-  /* kept: the mask of ReLU, or x. dx may be dy. */
-  void (*activate_back)(const struct Backend *, void *dx, const void *dy, const void *kept,
-                        size_t n, Activation, Dropout);
-  /* Both ways back at once, for a linear whose input an activation made: dx (rows, in)
-   * = dy · w, and on through the activation. */
-  void (*linear_dx_activate)(const struct Backend *, void *dx, const void *dy, const void *w,
-                             size_t rows, size_t in, size_t out, const void *kept, Activation,
-                             Dropout);
+  /* kept: the mask of ReLU, or x. dx (rows, width) may be dy. dbias (width) += column
+   * sums of dx, if not NULL. */
+  void (*activate_back)(const struct Backend *, void *dx, float *dbias, const void *dy,
+                        const void *kept, size_t rows, size_t width, Activation, Dropout);
 
   /* Label-smoothed cross entropy of rows of logits; overwrites them with the
    * gradient of (sum of the losses) * scale. Adds the smoothed and the plain sum

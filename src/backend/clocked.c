@@ -148,12 +148,14 @@ static void add_norm(const Backend *b, void *sum, void *y, float *stat, const vo
 }
 
 static void add_norm_back(const Backend *b, void *dx, void *dbranch, float *dgain, float *dbias,
-                          const void *dy, const void *through, const void *sum,
+                          float *dshift, const void *dy, const void *through, const void *sum,
                           const float *stat, const float *gain, const AddNorm *n) {
   double arrays = 3 + (through ? 1 : 0) + (dbranch ? 1 : 0);
-  double rows = (double)n->rows, d = (double)n->d;
-  Clocked *c = begin(b, WORK_NORM_BACK, 0, low(b, arrays * rows * d) + 8 * rows + 20 * d);
-  c->inner->add_norm_back(c->inner, dx, dbranch, dgain, dbias, dy, through, sum, stat, gain, n);
+  double rows = (double)n->rows, d = (double)n->d, bias = dshift ? 8 : 0;
+  Clocked *c =
+      begin(b, WORK_NORM_BACK, 0, low(b, arrays * rows * d) + 8 * rows + (20 + bias) * d);
+  c->inner->add_norm_back(c->inner, dx, dbranch, dgain, dbias, dshift, dy, through, sum, stat,
+                          gain, n);
   end(c);
 }
 
@@ -191,25 +193,14 @@ static void activate(const Backend *b, void *y, uint8_t *mask, const void *x, si
   end(c);
 }
 
-/* What the way back of an activation reads: bits, or elements. */
-static double kept_bytes(const Backend *b, Activation kind, double n) {
-  return kind == ACT_RELU ? n / 8 : low(b, n);
-}
-
-static void activate_back(const Backend *b, void *dx, const void *dy, const void *kept,
-                          size_t n, Activation kind, Dropout drop) {
-  double bytes = low(b, 2.0 * (double)n) + kept_bytes(b, kind, (double)n);
+/* Its mask is bits, what else the way back may need elements. */
+static void activate_back(const Backend *b, void *dx, float *dbias, const void *dy,
+                          const void *kept, size_t rows, size_t width, Activation kind,
+                          Dropout drop) {
+  double n = (double)rows * (double)width, bias = dbias ? 8.0 * (double)width : 0;
+  double bytes = low(b, 2 * n) + (kind == ACT_RELU ? n / 8 : low(b, n)) + bias;
   Clocked *c = begin(b, WORK_ACTIVATE_BACK, 0, bytes);
-  c->inner->activate_back(c->inner, dx, dy, kept, n, kind, drop);
-  end(c);
-}
-
-static void linear_dx_activate(const Backend *b, void *dx, const void *dy, const void *w,
-                               size_t rows, size_t in, size_t out, const void *kept,
-                               Activation kind, Dropout drop) {
-  double n = (double)rows * (double)in, bytes = low(b, (double)(rows * out + in * out) + n);
-  Clocked *c = begin_product(b, WORK_INPUTS, rows, in, out, bytes + kept_bytes(b, kind, n));
-  c->inner->linear_dx_activate(c->inner, dx, dy, w, rows, in, out, kept, kind, drop);
+  c->inner->activate_back(c->inner, dx, dbias, dy, kept, rows, width, kind, drop);
   end(c);
 }
 
@@ -282,7 +273,6 @@ Err clocked_open(Clocked *c, const Backend *inner) {
   b->add_norm = add_norm, b->add_norm_back = add_norm_back;
   b->attend = attend, b->attend_back = attend_back;
   b->activate = activate, b->activate_back = activate_back;
-  b->linear_dx_activate = linear_dx_activate;
   b->loss = loss, b->norm2 = norm2, b->queue_norm2 = queue_norm2;
   b->clip = clip, b->add = add, b->adam = adam, b->momentum = momentum, b->ema = ema;
   Err err = make_room(c, ROOM);

@@ -106,13 +106,6 @@ static void clip(const Backend *b, StepNumbers *now, const double *sums, size_t 
   clip_settle(now, clip_total(lane));
 }
 
-static void linear_dx_activate(const Backend *b, void *dx, const void *dy, const void *w,
-                               size_t rows, size_t in, size_t out, const void *kept,
-                               Activation kind, Dropout drop) {
-  b->linear_dx(b, dx, dy, w, rows, in, out, false);
-  b->activate_back(b, dx, dx, kept, rows * in, kind, drop);
-}
-
 void host_memory(Backend *b) {
   b->type = TYPE_F32;
   b->host = true;
@@ -121,5 +114,4 @@ void host_memory(Backend *b) {
   b->copy_rows = copy_rows, b->extend = extend;
   b->pin = pin, b->unpin = unpin;
   b->sync = sync_all, b->lower = lower, b->clip = clip;
-  b->linear_dx_activate = linear_dx_activate;
 }

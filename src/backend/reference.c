@@ -109,8 +109,9 @@ static void add_norm(const Backend *b, void *sum_, void *y_, float *stat, const 
 }
 
 static void add_norm_back(const Backend *b, void *dx_, void *dbranch_, float *dgain,
-                          float *dbias, const void *dy_, const void *through_, const void *sum_,
-                          const float *stat, const float *gain, const AddNorm *n) {
+                          float *dbias, float *dshift, const void *dy_, const void *through_,
+                          const void *sum_, const float *stat, const float *gain,
+                          const AddNorm *n) {
   (void)b;
   float *dx = dx_, *dbranch = dbranch_;
   const float *dy = dy_, *through = through_, *sum = sum_;
@@ -132,6 +133,7 @@ static void add_norm_back(const Backend *b, void *dx_, void *dbranch_, float *dg
       if (through) grad += through[e];
       dx[e] = (float)grad;
       if (dbranch) dbranch[e] = (float)grad * dropout_factor(n->drop, e);
+      if (dshift) dshift[c] += dbranch[e];
     }
   }
 }
@@ -267,18 +269,20 @@ static void activate(const Backend *b, void *y_, uint8_t *mask, const void *x_, 
   for (size_t i = 0; i < n; i++) mask[i / 8] |= (uint8_t)((y[i] > 0) << i % 8);
 }
 
-static void activate_back(const Backend *b, void *dx_, const void *dy_, const void *kept,
-                          size_t n, Activation kind, Dropout drop) {
+static void activate_back(const Backend *b, void *dx_, float *dbias, const void *dy_,
+                          const void *kept, size_t rows, size_t width, Activation kind,
+                          Dropout drop) {
   (void)b;
   float *dx = dx_;
   const float *dy = dy_, *x = kept;
   const uint8_t *mask = kept;
   float scale = drop.rate == 0 ? 1 : dropout_scale(drop.rate);
-  for (size_t i = 0; i < n; i++) {
+  for (size_t i = 0; i < rows * width; i++) {
     if (kind == ACT_RELU)
       dx[i] = dy[i] * (mask[i / 8] >> i % 8 & 1 ? scale : 0);
     else
       dx[i] = (float)(dy[i] * act_slope(kind, x[i])) * dropout_factor(drop, i);
+    if (dbias) dbias[i % width] += dx[i];
   }
 }
 

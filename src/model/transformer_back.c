@@ -9,6 +9,14 @@ static float *grad(float *g, size_t offset) {
   return offset == SIZE_MAX ? NULL : g + offset;
 }
 
+/* The bias that a sublayer adds last, or SIZE_MAX. */
+static size_t last_bias(const Transformer *t, int which, int sublayer) {
+  int per_layer = which ? 3 : 2, kind = sublayer % per_layer;
+  const LayerParams *p = &t->params.layer[which][sublayer / per_layer];
+  if (kind == per_layer - 1) return p->feed.down_bias;
+  return kind ? p->cross.out_bias : p->self.out_bias;
+}
+
 /* Back over a junction: from d_y to d_branch (of the sublayer before it) and d_sum.
  * Pre-norm: d_sum also carries what came along the stream from behind. */
 static void junction_back(Transformer *t, Weights w, float *g, int which, int junction,
@@ -24,9 +32,10 @@ static void junction_back(Transformer *t, Weights w, float *g, int which, int ju
   const NormParams *p = norm_at(t, which, junction);
   bool last = junction == s->sublayers;
   const void *through = c->pre_norm && !last ? t->d_sum : NULL;
+  float *dshift = junction ? grad(g, last_bias(t, which, before)) : NULL;
   t->backend->add_norm_back(t->backend, t->d_sum, junction ? t->d_branch : NULL, g + p->gain,
-                            g + p->bias, t->d_y, through, s->sum[junction], s->stat[junction],
-                            w.full + p->gain, &n);
+                            g + p->bias, dshift, t->d_y, through, s->sum[junction],
+                            s->stat[junction], w.full + p->gain, &n);
 }
 
 /* The gradient of a sublayer's input: alone in pre-norm, added to the residual's
@@ -48,7 +57,7 @@ static void self_back(Transformer *t, Weights w, float *g, int which, int layer,
   void *d_out = t->branch; /* free on the way back */
   Attention a = self_attention(t, which, layer, off, sentences, key);
   a.q_rows = rows;
-  b->linear_dw(b, g + p->out, grad(g, p->out_bias), t->d_branch, s->out, rows, d, d);
+  b->linear_dw(b, g + p->out, NULL, t->d_branch, s->out, rows, d, d);
   b->linear_dx(b, d_out, t->d_branch, weight(t, w, p->out), rows, d, d, false);
   b->attend_back(b, t->d_wide, element(t, t->d_wide, d), element(t, t->d_wide, 2 * d), d_out,
                  s->out, s->lse, s->in, element(t, s->in, d), element(t, s->in, 2 * d), &a);
@@ -67,7 +76,7 @@ static void cross_back(Transformer *t, Weights w, float *g, int layer, const voi
   Attention a =
       cross_attention(t, layer, batch->tgt_off, batch->src_off, batch->sentences, key);
   a.q_rows = rows;
-  b->linear_dw(b, g + p->out, grad(g, p->out_bias), t->d_branch, s->out, rows, d, d);
+  b->linear_dw(b, g + p->out, NULL, t->d_branch, s->out, rows, d, d);
   b->linear_dx(b, d_out, t->d_branch, weight(t, w, p->out), rows, d, d, false);
   b->attend_back(b, t->d_wide, element(t, t->d_cross_kv, at), element(t, t->d_cross_kv, at + d),
                  d_out, s->out, s->lse, s->in, k, element(t, k, d), &a);
@@ -81,11 +90,12 @@ static void feed_back(Transformer *t, Weights w, float *g, int which, int layer,
   const FeedParams *p = &t->params.layer[which][layer].feed;
   const FeedState *s = &t->stack[which].feed[layer];
   size_t d = (size_t)t->config.d, ff = (size_t)t->config.ff;
-  b->linear_dw(b, g + p->down, g + p->down_bias, t->d_branch, s->act, rows, ff, d);
-  b->linear_dx_activate(b, t->d_up, t->d_branch, weight(t, w, p->down), rows, ff, d,
-                        s->mask ? s->mask : s->up, t->config.activation,
-                        dropout_at(t, key, t->config.drop_activation, which, layer, 10));
-  b->linear_dw(b, g + p->up, g + p->up_bias, t->d_up, y, rows, d, ff);
+  b->linear_dw(b, g + p->down, NULL, t->d_branch, s->act, rows, ff, d);
+  b->linear_dx(b, t->d_up, t->d_branch, weight(t, w, p->down), rows, ff, d, false);
+  b->activate_back(b, t->d_up, g + p->up_bias, t->d_up, s->mask ? s->mask : s->up, rows, ff,
+                   t->config.activation,
+                   dropout_at(t, key, t->config.drop_activation, which, layer, 10));
+  b->linear_dw(b, g + p->up, NULL, t->d_up, y, rows, d, ff);
   input_back(t, w, t->d_up, p->up, rows, ff);
 }
 

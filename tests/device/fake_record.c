@@ -58,7 +58,7 @@ typedef struct {
     } norm;
     struct {
       void *dx, *dbranch;
-      float *dgain, *dbias;
+      float *dgain, *dbias, *dshift;
       const void *dy, *through, *sum;
       const float *stat, *gain;
       AddNorm n;
@@ -79,11 +79,19 @@ typedef struct {
     struct {
       void *y;
       uint8_t *mask;
-      const void *dy, *x;
+      const void *x;
       size_t n;
       Activation act;
       Dropout drop;
     } act;
+    struct {
+      void *dx;
+      float *dbias;
+      const void *dy, *kept;
+      size_t rows, width;
+      Activation act;
+      Dropout drop;
+    } act_back;
     struct {
       void *logits;
       double *sum;
@@ -212,13 +220,13 @@ OPERATION(add_norm, norm,
            W.norm.bias, &W.norm.n),
           sum, y, stat, x, branch, gain, bias, *n)
 OPERATION(add_norm_back, norm_back,
-          (const Backend *b, void *dx, void *dbranch, float *dgain, float *dbias,
+          (const Backend *b, void *dx, void *dbranch, float *dgain, float *dbias, float *dshift,
            const void *dy, const void *through, const void *sum, const float *stat,
            const float *gain, const AddNorm *n),
           (b, W.norm_back.dx, W.norm_back.dbranch, W.norm_back.dgain, W.norm_back.dbias,
-           W.norm_back.dy, W.norm_back.through, W.norm_back.sum, W.norm_back.stat,
-           W.norm_back.gain, &W.norm_back.n),
-          dx, dbranch, dgain, dbias, dy, through, sum, stat, gain, *n)
+           W.norm_back.dshift, W.norm_back.dy, W.norm_back.through, W.norm_back.sum,
+           W.norm_back.stat, W.norm_back.gain, &W.norm_back.n),
+          dx, dbranch, dgain, dbias, dshift, dy, through, sum, stat, gain, *n)
 OPERATION(attend, attend,
           (const Backend *b, void *o, float *lse, const void *q, const void *k, const void *v,
            const Attention *a),
@@ -234,13 +242,14 @@ OPERATION(attend_back, attend_back,
 OPERATION(activate, act,
           (const Backend *b, void *y, uint8_t *mask, const void *x, size_t n, Activation act,
            Dropout drop),
-          (b, W.act.y, W.act.mask, W.act.x, W.act.n, W.act.act, W.act.drop), y, mask, NULL, x,
-          n, act, drop)
-OPERATION(activate_back, act,
-          (const Backend *b, void *dx, const void *dy, const void *x, size_t n, Activation act,
-           Dropout drop),
-          (b, W.act.y, W.act.dy, W.act.x, W.act.n, W.act.act, W.act.drop), dx, NULL, dy, x, n,
-          act, drop)
+          (b, W.act.y, W.act.mask, W.act.x, W.act.n, W.act.act, W.act.drop), y, mask, x, n, act,
+          drop)
+OPERATION(activate_back, act_back,
+          (const Backend *b, void *dx, float *dbias, const void *dy, const void *kept,
+           size_t rows, size_t width, Activation act, Dropout drop),
+          (b, W.act_back.dx, W.act_back.dbias, W.act_back.dy, W.act_back.kept, W.act_back.rows,
+           W.act_back.width, W.act_back.act, W.act_back.drop),
+          dx, dbias, dy, kept, rows, width, act, drop)
 OPERATION(loss, loss,
           (const Backend *b, void *logits, double *sum, const int32_t *target, size_t rows,
            size_t vocab, float smoothing, float scale),

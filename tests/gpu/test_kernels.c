@@ -56,13 +56,18 @@ static void test_cast(Type type, size_t n) {
   }
 }
 
-static void test_activate(Type type, Activation act, size_t n, Dropout drop) {
-  BEGIN("activate %s act %d n %zu rate %g skew %zu", type_name(type), (int)act, n,
-        (double)drop.rate, skew);
+static void test_activate(Type type, Activation act, size_t rows, size_t width, Dropout drop) {
+  size_t n = rows * width;
+  BEGIN("activate %s act %d rows %zu width %zu rate %g skew %zu", type_name(type), (int)act,
+        rows, width, (double)drop.rate, skew);
   Array *x = array_draw(type, n, 2), *y = array_blank(type, n), *dy = array_draw(type, n, 1),
-        *dx = array_blank(type, n), *x_in = array_zero(type, n);
-  float *want = host_floats(n), *want_dx = host_floats(n);
+        *dx = array_blank(type, n), *x_in = array_zero(type, n),
+        *db = array_draw(TYPE_F32, width, 1);
+  float *want = host_floats(n), *want_dx = host_floats(n), *want_db = host_copy(db);
   double limit = type == TYPE_F32 ? 16 : 1;
+  /* Sums over rows of what was rounded, or was not. */
+  double coarse = type == TYPE_F32 ? 64 : type_epsilon(type) / type_epsilon(TYPE_F32) / 4;
+  void *work = device_scratch(kernel_column_sums_work(rows, width));
   Dropout there = on_device(drop);
   bool masked = act == ACT_RELU;
   size_t bytes = masked ? (n + 7) / 8 : 0; /* and one behind them that must stay */
@@ -71,18 +76,21 @@ static void test_activate(Type type, Activation act, size_t n, Dropout drop) {
   ref.activate(&ref, want, masked ? want_mask : NULL, x->host, n, act, drop);
   want_mask[bytes] = 0xff;
   const void *kept = masked ? (void *)want_mask : x->host;
-  ref.activate_back(&ref, want_dx, dy->host, kept, n, act, drop);
+  ref.activate_back(&ref, want_dx, want_db, dy->host, kept, rows, width, act, drop);
   memcpy(x_in->host, x->host, n * sizeof(float));
   arrays_reset();
   TWICE {
     MUST(cudaMemset(mask, 0xff, bytes + 1));
     MUST(kernel_activate(type, y->at, masked ? mask : NULL, x->at, n, act, there, 0));
     kept = masked ? (void *)mask : x->at;
-    MUST(kernel_activate_back(type, dx->at, dy->at, kept, n, act, there, 0));
+    MUST(kernel_activate_back(type, dx->at, db->at, dy->at, kept, rows, width, act, there, work,
+                              0));
     expect(y, want, limit, "activate");
     expect_exact(mask, want_mask, bytes + 1, "activate's mask");
     expect(dx, want_dx, limit, "activate_back");
-    MUST(kernel_activate_back(type, dy->at, dy->at, kept, n, act, there, 0));
+    expect(db, want_db, coarse, "activate_back's bias");
+    MUST(kernel_activate_back(type, dy->at, NULL, dy->at, kept, rows, width, act, there, NULL,
+                              0));
     expect(dy, want_dx, limit, "activate_back in place");
     MUST(kernel_activate(type, x_in->at, NULL, x_in->at, n, act, there, 0));
     expect(x_in, want, limit, "activate in place");
@@ -266,15 +274,16 @@ static void test_norm(Type type, size_t rows, size_t d, Dropout drop) {
         *dx = array_blank(type, n), *dbranch = array_blank(type, n),
         *dgain = array_draw(TYPE_F32, d, 1), *dbias = array_draw(TYPE_F32, d, 1),
         *dx_alone = array_blank(type, n), *dgain2 = array_draw(TYPE_F32, d, 1),
-        *dbias2 = array_draw(TYPE_F32, d, 1);
+        *dbias2 = array_draw(TYPE_F32, d, 1), *dshift = array_draw(TYPE_F32, d, 1);
   for (size_t i = 0; i < n; i++) sum_in->host[i] = type_round(type, want_sum[i]);
   memcpy(stat_in->host, want_stat, 2 * rows * sizeof(float));
   float *want_dx = host_floats(n), *want_db = host_floats(n), *want_dgain = host_copy(dgain),
         *want_dbias = host_copy(dbias), *want_dx2 = host_floats(n),
-        *want_dgain2 = host_copy(dgain2), *want_dbias2 = host_copy(dbias2);
-  ref.add_norm_back(&ref, want_dx, want_db, want_dgain, want_dbias, dy->host, through->host,
-                    sum_in->host, stat_in->host, gain->host, &an);
-  ref.add_norm_back(&ref, want_dx2, NULL, want_dgain2, want_dbias2, dy->host, NULL,
+        *want_dgain2 = host_copy(dgain2), *want_dbias2 = host_copy(dbias2),
+        *want_dshift = host_copy(dshift);
+  ref.add_norm_back(&ref, want_dx, want_db, want_dgain, want_dbias, want_dshift, dy->host,
+                    through->host, sum_in->host, stat_in->host, gain->host, &an);
+  ref.add_norm_back(&ref, want_dx2, NULL, want_dgain2, want_dbias2, NULL, dy->host, NULL,
                     sum_in->host, stat_in->host, gain->host, &an);
   void *work = device_scratch(kernel_add_norm_back_work(rows, d));
   /* Statistics of a stored sum differ from those of the true one by its rounding. */
@@ -289,17 +298,19 @@ static void test_norm(Type type, size_t rows, size_t d, Dropout drop) {
     MUST(kernel_add_norm(type, NULL, y_alone->at, stat->at, x->at, NULL, gain->at, bias->at,
                          &at, 0));
     expect(y_alone, want_alone, 8, "y without branch");
-    MUST(kernel_add_norm_back(type, dx->at, dbranch->at, dgain->at, dbias->at, dy->at,
-                              through->at, sum_in->at, stat_in->at, gain->at, &at, work, 0));
+    MUST(kernel_add_norm_back(type, dx->at, dbranch->at, dgain->at, dbias->at, dshift->at,
+                              dy->at, through->at, sum_in->at, stat_in->at, gain->at, &at, work,
+                              0));
     expect(dx, want_dx, 8, "dx");
     expect(dbranch, want_db, 8, "dbranch");
     expect(dgain, want_dgain, 64, "dgain");
     expect(dbias, want_dbias, 64, "dbias");
-    MUST(kernel_add_norm_back(type, dx_alone->at, NULL, dgain2->at, dbias2->at, dy->at, NULL,
-                              sum_in->at, stat_in->at, gain->at, &at, work, 0));
+    expect(dshift, want_dshift, type == TYPE_F32 ? 64 : coarse / 4, "dshift");
+    MUST(kernel_add_norm_back(type, dx_alone->at, NULL, dgain2->at, dbias2->at, NULL, dy->at,
+                              NULL, sum_in->at, stat_in->at, gain->at, &at, work, 0));
     expect(dx_alone, want_dx2, 8, "dx without branch");
     expect(dgain2, want_dgain2, 64, "dgain without branch");
-    MUST(kernel_add_norm_back(type, through->at, dy->at, dgain2->at, dbias2->at, dy->at,
+    MUST(kernel_add_norm_back(type, through->at, dy->at, dgain2->at, dbias2->at, NULL, dy->at,
                               through->at, sum_in->at, stat_in->at, gain->at, &at, work, 0));
     expect(through, want_dx, 8, "dx in place");
     expect(dy, want_db, 8, "dbranch in place");
@@ -329,7 +340,8 @@ static void test_loss(Type type, size_t rows, size_t vocab, float scale) {
   TWICE {
     MUST(cudaMemcpy(sum, begin, sizeof begin, cudaMemcpyHostToDevice));
     MUST(kernel_loss(type, logits->at, sum, at, rows, vocab, 0.1f, scale, work, 0));
-    expect(logits, want, type == TYPE_F32 ? 64 : 1, "loss's gradient");
+    /* What a word has above 0.9 loses digits that its share had. */
+    expect(logits, want, type == TYPE_F32 ? 256 : 1, "loss's gradient");
     MUST(cudaMemcpy(got, sum, sizeof got, cudaMemcpyDeviceToHost));
     for (int i = 0; i < 2; i++)
       expect_near(got[i], want_sum[i], 1e-5 * (double)rows, i ? "plain loss" : "loss");
@@ -455,10 +467,6 @@ static void all_of(Type type) {
   for (size_t i = 0; i < COUNT(lengths); i++) {
     size_t n = lengths[i];
     test_cast(type, n), arrays_free();
-    for (int act = ACT_RELU; act <= ACT_SILU; act++) {
-      test_activate(type, (Activation)act, n, some), arrays_free();
-      test_activate(type, (Activation)act, n, none), arrays_free();
-    }
     for (int where = 0; where < 3; where++) {
       test_update(type, n, false, where), arrays_free();
       test_update(type, n, true, where), arrays_free();
@@ -468,10 +476,15 @@ static void all_of(Type type) {
   static const size_t units[] = {1, 255, 257, 1030, 1999};
   for (size_t i = 0; i < 4 * COUNT(units) && type == TYPE_F32; i++)
     test_clip(units[i / 4], (int)i % 4), arrays_free();
-  static const size_t matrix[][2] = {{1, 1},     {5, 8},      {300, 40},
-                                     {1000, 37}, {3000, 520}, {70, 2048}};
-  for (size_t i = 0; i < COUNT(matrix); i++)
+  static const size_t matrix[][2] = {{1, 1},      {5, 8},     {300, 40}, {1000, 37},
+                                     {3000, 520}, {70, 2048}, {1, 7},    {2, 70000}};
+  for (size_t i = 0; i < COUNT(matrix); i++) {
     test_column_sums(type, matrix[i][0], matrix[i][1]), arrays_free();
+    for (int act = ACT_RELU; act <= ACT_SILU; act++) {
+      test_activate(type, (Activation)act, matrix[i][0], matrix[i][1], some), arrays_free();
+      test_activate(type, (Activation)act, matrix[i][0], matrix[i][1], none), arrays_free();
+    }
+  }
 
   static const size_t table[][3] = {{1, 8, 3},       {37, 24, 100},  {300, 10, 300},
                                     {2000, 64, 200}, {700, 512, 90}, {515, 1032, 9},

@@ -1,8 +1,7 @@
 /* The CUDA backend on the GPU of this machine: every operation beside the reference
  * in fp32, bf16 and fp16, at shapes that are and are not multiples of 8, then a
- * whole Transformer beside the CPU's. `test_ops_gpu --speed` prints times instead.
- * Returns 77 where there is no GPU. Relies on the plug-in, which TRIREME_PLUGIN_PATH
- * must tell. */
+ * whole Transformer beside the CPU's. Returns 77 where there is no GPU. Relies on
+ * the plug-in, which TRIREME_PLUGIN_PATH must tell. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +14,6 @@
 
 #include "../unit/ops_cases.h"
 #include "base/file.h"
-#include "base/progress.h"
 #include "model/transformer.h"
 
 static const char *const precisions[] = {"fp32", "bf16", "fp16"};
@@ -86,7 +84,7 @@ static const uint64_t *lift_key(const Backend *b, const uint64_t *key) {
  * both sides begin with the same numbers. */
 static Case lift_case(const Backend *b, Case *c, unsigned low) {
   Case g = *c;
-  for (int i = 0; i < 12; i++) {
+  for (int i = 0; i < ARRAYS; i++) {
     if (!c->a[i]) continue;
     g.a[i] = lift(b, c->a[i], c->n[i], low >> i & 1);
     fetch(b, c->a[i], g.a[i], c->n[i], low >> i & 1);
@@ -102,7 +100,7 @@ static Case lift_case(const Backend *b, Case *c, unsigned low) {
 /* What the GPU's case holds now, in arrays here. */
 static Case fetch_case(const Backend *b, const Case *g, unsigned low) {
   Case c = *g;
-  for (int i = 0; i < 12; i++) {
+  for (int i = 0; i < ARRAYS; i++) {
     if (!g->a[i]) continue;
     ok(mem_alloc_aligned(&c.a[i], (g->n[i] + 16) * sizeof(float)));
     fetch(b, c.a[i], g->a[i], g->n[i], low >> i & 1);
@@ -112,7 +110,7 @@ static Case fetch_case(const Backend *b, const Case *g, unsigned low) {
 }
 
 static void drop_case(const Backend *b, Case *g) {
-  for (int i = 0; i < 12; i++) b->release(b, g->a[i]);
+  for (int i = 0; i < ARRAYS; i++) b->release(b, g->a[i]);
   void *rest[] = {
       g->id, g->pos, g->off_q, g->off_k, g->sums, g->mask, (void *)(uintptr_t)g->drop.key};
   for (int i = 0; i < 7; i++) b->release(b, rest[i]);
@@ -141,7 +139,7 @@ static void compare_one(const Backend *b, const Backend *reference, size_t op, i
   if (!(e <= most))
     fail_msg("%s: %s, shape %d, gap %zu: off by %g, %g allowed", b->about, ops[op].name, which,
              gap, e, most);
-  for (int i = 0; i < 12; i++) {
+  for (int i = 0; i < ARRAYS; i++) {
     if (got.a[i] && memcmp(got.a[i], again.a[i], got.n[i] * sizeof(float)) != 0)
       fail_msg("%s: %s, shape %d: array %d differs from run to run", b->about, ops[op].name,
                which, i);
@@ -187,69 +185,6 @@ static void test_tf32(void **state) {
     drop_arrays(&c), drop_arrays(&got), drop_case(&b, &g);
   }
   backend_close(&b);
-}
-
-/* Back through a product and ReLU, also where the library cannot apply the mask itself:
- * what the mask takes out is 0 to the bit, the rest is the product's. Twice: the first
- * call of a shape is the one that tries which way is the fastest. */
-static void compare_masked(const Backend *b, const size_t shape_of[3], float rate) {
-  Backend reference;
-  backend_reference(&reference);
-  size_t rows = shape_of[0], in = shape_of[1], out = shape_of[2], n = rows * in;
-  static const uint64_t key = 11;
-  Dropout drop = {&key, 12, rate}, there = {lift_key(b, &key), 12, rate};
-  float *x = draw(n), *dy = draw(rows * out), *w = draw(out * in), *want = draw(n),
-        *got = draw(n), *again = draw(n);
-  uint8_t *mask, *mask_there;
-  ok(mem_alloc(&mask, n / 8 + 1, 1));
-  ok(b->alloc(b, &mask_there, n / 8 + 1));
-  void *x_there = lift(b, x, n, true), *dy_there = lift(b, dy, rows * out, true),
-       *w_there = lift(b, w, out * in, true), *dx_there = lift(b, want, n, true);
-  fetch(b, x, x_there, n, true), fetch(b, dy, dy_there, rows * out, true);
-  fetch(b, w, w_there, out * in, true);
-  b->activate(b, x_there, mask_there, x_there, n, ACT_RELU, there);
-  for (int turn = 0; turn < 2; turn++) {
-    b->linear_dx_activate(b, dx_there, dy_there, w_there, rows, in, out, mask_there, ACT_RELU,
-                          there);
-    fetch(b, turn ? again : got, dx_there, n, true);
-    b->put(b, dx_there, dy, (n < rows * out ? n : rows * out) * type_size(b->type));
-  }
-  reference.activate(&reference, x, mask, x, n, ACT_RELU, drop);
-  reference.linear_dx_activate(&reference, want, dy, w, rows, in, out, mask, ACT_RELU, drop);
-  double error = 0, size = 0;
-  for (size_t i = 0; i < n; i++) {
-    if (!(mask[i / 8] >> i % 8 & 1) && got[i] != 0)
-      fail_msg("%s: (%zu, %zu, %zu): element %zu is %g behind its mask", b->about, rows, in,
-               out, i, (double)got[i]);
-    error += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
-    size += (double)want[i] * want[i];
-  }
-  double limit = (b->type == TYPE_F32 ? 80 : 2) * rounding[b->type];
-  if (!(sqrt(error / size) <= limit))
-    fail_msg("%s: (%zu, %zu, %zu), rate %g: off by %g, %g allowed", b->about, rows, in, out,
-             (double)rate, sqrt(error / size), limit);
-  assert_memory_equal(got, again, n * sizeof *got);
-  b->release(b, x_there), b->release(b, dy_there), b->release(b, w_there);
-  b->release(b, dx_there), b->release(b, mask_there);
-  b->release(b, (void *)(uintptr_t)there.key);
-  mem_free(x), mem_free(dy), mem_free(w), mem_free(want), mem_free(got), mem_free(again);
-  mem_free(mask);
-}
-
-static void test_masked_products(void **state) {
-  (void)state;
-  static const size_t shapes[][3] = {{300, 256, 64},  {77, 128, 40},   {1000, 512, 128},
-                                     {513, 2048, 96}, {64, 136, 64},   {50, 100, 36},
-                                     {33, 17, 24},    {129, 1024, 20}, {2000, 384, 512}};
-  for (int p = 0; p < 3; p++) {
-    Backend b;
-    open_gpu(&b, precisions[p]);
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-      compare_masked(&b, shapes[i], 0);
-      compare_masked(&b, shapes[i], 0.1f);
-    }
-    backend_close(&b);
-  }
 }
 
 static void test_memory(void **state) {
@@ -358,7 +293,7 @@ static void compare_models(bool post) {
   run_model(&cpu, &c, batch, w, g[0], &want);
   for (int p = 0; p < 3; p++) {
     /* Of the norm of all gradients together. */
-    static const double most[] = {2e-5, 0.03, 0.01};
+    static const double most[] = {2e-5, 0.03, 0.015};
     Backend b;
     open_gpu(&b, precisions[p]);
     run_model(&b, &c, batch, w, g[1], &got);
@@ -379,86 +314,7 @@ static void test_transformer(void **state) {
   compare_models(true);
 }
 
-/* ---- times at the shape of base, bf16: what is done in one, beside its parts ---- */
-
-enum { ROWS = 25600, D = 512, FF = 2048, VOCAB = 32768, RUNS = 40 };
-
-/* Normal numbers again and again: what the times hang on is not their order. */
-static void *fill_there(const Backend *b, size_t n, bool low) {
-  size_t some = (size_t)1 << 20, size = low ? type_size(b->type) : sizeof(float);
-  float *x = draw(some);
-  void *piece = lift(b, x, some, low), *all;
-  ok(b->alloc(b, &all, n * size));
-  for (size_t at = 0; at < n; at += some)
-    b->copy(b, (char *)all + at * size, piece, (n - at < some ? n - at : some) * size);
-  b->release(b, piece);
-  mem_free(x);
-  return all;
-}
-
-#define TIME(name, call)                                                                \
-  do {                                                                                  \
-    double start_ = 0;                                                                  \
-    for (int i_ = -3; i_ < RUNS; i_++) { /* the first ones choose, and warm up */       \
-      if (i_ == 0) ok(b.sync(&b)), start_ = progress_clock();                           \
-      call;                                                                             \
-    }                                                                                   \
-    ok(b.sync(&b));                                                                     \
-    printf("%-44s %9.1f us\n", name, 1e6 * (progress_clock() - start_) / (double)RUNS); \
-  } while (0)
-
-static void speed_feed(void) {
-  Backend b;
-  static const uint64_t key = 1;
-  open_gpu(&b, "bf16");
-  Dropout drop = {lift_key(&b, &key), 2, 0.1f};
-  size_t wide = (size_t)ROWS * FF;
-  void *up = fill_there(&b, wide, true), *d_up = fill_there(&b, wide, true),
-       *dy = fill_there(&b, (size_t)ROWS * D, true), *w = fill_there(&b, D * FF, true);
-  float *dw = fill_there(&b, D * FF, false), *dbias = fill_there(&b, FF, false);
-  uint8_t *mask;
-  ok(b.alloc(&b, &mask, wide / 8));
-  TIME("activate with a mask, in place", b.activate(&b, up, mask, up, wide, ACT_RELU, drop));
-  TIME("linear_dx", b.linear_dx(&b, d_up, dy, w, ROWS, FF, D, false));
-  TIME("activate_back", b.activate_back(&b, d_up, d_up, mask, wide, ACT_RELU, drop));
-  TIME("linear_dx, then activate_back", {
-    b.linear_dx(&b, d_up, dy, w, ROWS, FF, D, false);
-    b.activate_back(&b, d_up, d_up, mask, wide, ACT_RELU, drop);
-  });
-  TIME("linear_dx_activate",
-       b.linear_dx_activate(&b, d_up, dy, w, ROWS, FF, D, mask, ACT_RELU, drop));
-  TIME("linear_dw", b.linear_dw(&b, dw, NULL, d_up, dy, ROWS, D, FF));
-  TIME("linear_dw with the bias", b.linear_dw(&b, dw, dbias, d_up, dy, ROWS, D, FF));
-  backend_close(&b);
-}
-
-static void speed_loss(void) {
-  static const size_t chunks[] = {ROWS, 5120, 2560, 1280, 896, 640, 512, 384};
-  Backend b;
-  open_gpu(&b, "bf16");
-  char *y = fill_there(&b, (size_t)ROWS * D, true), *logits,
-       *w = fill_there(&b, (size_t)VOCAB * D, true);
-  double *sums;
-  int32_t *target;
-  ok(b.alloc(&b, &logits, (size_t)ROWS * VOCAB * 2));
-  ok(b.alloc(&b, &sums, 3 * sizeof *sums));
-  ok(b.alloc(&b, &target, ROWS * sizeof *target));
-  for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
-    size_t n = chunks[i];
-    char name[64];
-    snprintf(name, sizeof name, "logits and loss, %zu rows (%zu MiB) at once", n,
-             n * VOCAB * 2 >> 20);
-    TIME(
-        name, for (size_t r = 0; r < ROWS; r += n) {
-          size_t m = ROWS - r < n ? ROWS - r : n;
-          b.linear(&b, logits + r * VOCAB * 2, y + r * D * 2, w, NULL, m, D, VOCAB);
-          b.loss(&b, logits + r * VOCAB * 2, sums, target + r, m, VOCAB, 0.1f, 1e-3f);
-        });
-  }
-  backend_close(&b);
-}
-
-int main(int argc, char **argv) {
+int main(void) {
   Backend b;
   if (!file_exists("/proc/driver/nvidia/version") && !file_exists("/dev/nvidiactl")) {
     printf("cannot run: this machine has no NVIDIA GPU\n");
@@ -470,13 +326,10 @@ int main(int argc, char **argv) {
   }
   printf("%s\n", b.about);
   backend_close(&b);
-  if (argc > 1 && strcmp(argv[1], "--speed") == 0) {
-    speed_feed(), speed_loss();
-    return 0;
-  }
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_memory),          cmocka_unit_test(test_operations),
-      cmocka_unit_test(test_masked_products), cmocka_unit_test(test_tf32),
+      cmocka_unit_test(test_memory),
+      cmocka_unit_test(test_operations),
+      cmocka_unit_test(test_tf32),
       cmocka_unit_test(test_transformer),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,10 +31,12 @@ static float *copy(const float *x, size_t n) {
   return y;
 }
 
+#define ARRAYS 13
+
 /* An operation made into f(inputs) -> outputs on arrays of its own. */
 typedef struct {
-  float *a[12]; /* inputs and outputs */
-  size_t n[12];
+  float *a[ARRAYS]; /* inputs and outputs */
+  size_t n[ARRAYS];
   int32_t *id, *pos, *off_q, *off_k;
   size_t rows, in, out, d, heads, sentences, q_rows;
   Dropout drop;
@@ -55,7 +57,7 @@ static void set(Case *c, int i, size_t n) {
 }
 
 static void drop_arrays(Case *c) {
-  for (int i = 0; i < 12; i++) mem_free(c->a[i]);
+  for (int i = 0; i < ARRAYS; i++) mem_free(c->a[i]);
 }
 
 static Attention attention_of(const Case *c) {
@@ -104,8 +106,8 @@ static void do_add_norm(const Backend *b, Case *c) {
 /* The way back wants what the way forward left: the reference makes it. */
 static void do_add_norm_back(const Backend *b, Case *c) {
   AddNorm n = norm_of(c);
-  b->add_norm_back(b, c->a[7], c->a[8], c->a[2], c->a[3], c->a[9], c->a[10], c->a[4], c->a[6],
-                   c->a[11], &n);
+  b->add_norm_back(b, c->a[7], c->a[8], c->a[2], c->a[3], c->a[12], c->a[9], c->a[10], c->a[4],
+                   c->a[6], c->a[11], &n);
 }
 static void do_attend(const Backend *b, Case *c) {
   Attention a = attention_of(c);
@@ -141,12 +143,7 @@ static const void *kept_of(const Backend *b, Case *c, int x, int y) {
 }
 static void do_activate_back(const Backend *b, Case *c) {
   const void *kept = kept_of(b, c, 0, 3);
-  b->activate_back(b, c->a[2], c->a[1], kept, c->n[0], c->act, c->drop);
-}
-static void do_linear_dx_activate(const Backend *b, Case *c) {
-  const void *kept = kept_of(b, c, 0, 4);
-  b->linear_dx_activate(b, c->a[5], c->a[3], c->a[1], c->rows, c->in, c->out, kept, c->act,
-                        c->drop);
+  b->activate_back(b, c->a[2], c->a[4], c->a[1], kept, c->rows, c->d, c->act, c->drop);
 }
 static void do_loss(const Backend *b, Case *c) {
   b->loss(b, c->a[0], c->sums ? c->sums : c->loss, c->id, c->rows, c->out, 0.1f, 0.5f);
@@ -203,16 +200,12 @@ static void make_linear(Case *c) {
   set(c, 0, c->rows * c->in), set(c, 1, c->out * c->in), set(c, 2, c->out),
       set(c, 3, c->rows * c->out);
 }
-static void make_linear_activate(Case *c) {
-  make_linear(c);
-  set(c, 4, c->rows * c->in), set(c, 5, c->rows * c->in);
-}
 static void make_embed(Case *c) {
   set(c, 0, 40 * c->d), set(c, 1, 64 * c->d), set(c, 2, c->rows * c->d);
 }
 static void make_norm(Case *c) {
-  for (int i = 0; i < 12; i++)
-    set(c, i, i == 2 || i == 3 || i == 11 ? c->d : i == 6 ? 2 * c->rows : c->rows * c->d);
+  for (int i = 0; i < ARRAYS; i++)
+    set(c, i, i == 2 || i == 3 || i >= 11 ? c->d : i == 6 ? 2 * c->rows : c->rows * c->d);
 }
 static void make_norm_back(Case *c) {
   Backend reference;
@@ -235,6 +228,10 @@ static void make_attend_back(Case *c) {
 }
 static void make_flat(Case *c) {
   for (int i = 0; i < 4; i++) set(c, i, c->rows * c->d);
+}
+static void make_flat_back(Case *c) {
+  make_flat(c);
+  set(c, 4, c->d);
 }
 static void make_adam(Case *c) {
   make_flat(c);
@@ -265,8 +262,7 @@ static const struct {
     {"attend_back", make_attend_back, do_attend_back, 64, false, 0x077},
     {"activate", make_flat, do_activate, 16, false, 0x00f},
     {"activate's mask", make_flat, do_mask, 4, false, 0x007},
-    {"activate_back", make_flat, do_activate_back, 16, false, 0x00f},
-    {"linear_dx_activate", make_linear_activate, do_linear_dx_activate, 20, true, 0x03f},
+    {"activate_back", make_flat_back, do_activate_back, 16, false, 0x00f},
     {"loss", make_loss, do_loss, 32, false, 0x001},
     {"norm2", make_flat, do_norm2, 4, false, 0x000},
     {"add", make_flat, do_add, 4, false, 0x000},
@@ -303,7 +299,7 @@ static Case shape(int which) {
 
 static double off_by(const Case *a, const Case *b) {
   double worst = 0;
-  for (int i = 0; i < 12; i++) {
+  for (int i = 0; i < ARRAYS; i++) {
     double error = 0, size = 0;
     for (size_t k = 0; k < a->n[i]; k++) {
       double d = (double)a->a[i][k] - b->a[i][k];

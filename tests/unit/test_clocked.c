@@ -159,7 +159,7 @@ static void test_the_rest(void **state) {
   Clocked c;
   Backend inner;
   float a[24] = {0}, w[24] = {0}, m[24] = {0}, v[24] = {0}, e[24], stat[6], gain[4] = {1},
-        bias[4] = {0}, dgain[4] = {0}, dbias[4] = {0};
+        bias[4] = {0}, dgain[4] = {0}, dbias[4] = {0}, dshift[16] = {0};
   uint8_t mask[2];
   const int32_t id[] = {1, 0, 5}, position[] = {0, 1, 2};
   double sums[3] = {0}, losses[3] = {0};
@@ -170,14 +170,12 @@ static void test_the_rest(void **state) {
   clocked_begin(&c);
   b->add_norm(b, NULL, e, stat, a, NULL, gain, bias, &n);
   b->add_norm(b, m, e, stat, a, w, gain, bias, &n);
-  b->add_norm_back(b, e, NULL, dgain, dbias, a, NULL, m, stat, gain, &n);
-  b->add_norm_back(b, e, v, dgain, dbias, a, w, m, stat, gain, &n);
+  b->add_norm_back(b, e, NULL, dgain, dbias, NULL, a, NULL, m, stat, gain, &n);
+  b->add_norm_back(b, e, v, dgain, dbias, dshift, a, w, m, stat, gain, &n);
   b->activate(b, e, NULL, a, 8, ACT_GELU, (Dropout){0});
   b->activate(b, e, mask, a, 16, ACT_RELU, (Dropout){0});
-  b->activate_back(b, e, a, w, 8, ACT_GELU, (Dropout){0});
-  b->activate_back(b, e, a, mask, 16, ACT_RELU, (Dropout){0});
-  b->linear_dx_activate(b, e, a, w, 2, 8, 3, mask, ACT_RELU, (Dropout){0});
-  b->linear_dx_activate(b, e, a, w, 2, 8, 3, v, ACT_GELU, (Dropout){0});
+  b->activate_back(b, e, NULL, a, w, 2, 4, ACT_GELU, (Dropout){0});
+  b->activate_back(b, e, dshift, a, mask, 2, 8, ACT_RELU, (Dropout){0});
   b->embed(b, e, w, a, id, position, 3, 4, 1, (Dropout){0});
   b->embed_back(b, w, NULL, e, id, position, 3, 4, 6, 3, 1, (Dropout){0});
   b->loss(b, a, sums, id, 3, 8, 0, 0);
@@ -196,11 +194,9 @@ static void test_the_rest(void **state) {
   b->copy_rows(b, e, 8, a, 8, 3, 5);
   OK(clocked_end(&c));
   assert_work(&c, WORK_NORM, 2, 0, 4 * (2 + 4) * 12 + 2 * (3 * 8 + 4 * 8));
-  assert_work(&c, WORK_NORM_BACK, 2, 0, 4 * (3 + 5) * 12 + 2 * (3 * 8 + 4 * 20));
+  assert_work(&c, WORK_NORM_BACK, 2, 0, 4 * (3 + 5) * 12 + 2 * (3 * 8 + 4 * 20) + 4 * 8);
   assert_work(&c, WORK_ACTIVATE, 2, 0, 2 * 4 * (8 + 16) + 16 / 8);
-  assert_work(&c, WORK_ACTIVATE_BACK, 2, 0, 3 * 4 * 8 + 2 * 4 * 16 + 16 / 8);
-  assert_work(&c, WORK_INPUTS, 2, 2 * 2 * 2 * 8 * 3,
-              2 * 4 * (2 * 3 + 8 * 3 + 2 * 8) + 16 / 8 + 4 * 16);
+  assert_work(&c, WORK_ACTIVATE_BACK, 2, 0, 3 * 4 * 8 + 2 * 4 * 16 + 16 / 8 + 8 * 8);
   assert_work(&c, WORK_EMBED, 2, 0, 4 * (2 + 3) * 12 + 2 * 3 * 8);
   assert_work(&c, WORK_LOSS, 2, 0, 4 * (1 + 2) * 24 + 2 * 3 * 4);
   assert_work(&c, WORK_UPDATE, 7, 0, (4 + 28 + 20 + 12 + 12) * 24 + 8);

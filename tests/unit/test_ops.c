@@ -19,7 +19,7 @@
 
 static Case twin(const Case *c) {
   Case t = *c;
-  for (int i = 0; i < 12; i++) {
+  for (int i = 0; i < ARRAYS; i++) {
     if (c->a[i]) t.a[i] = copy(c->a[i], c->n[i]);
   }
   return t;
@@ -84,7 +84,7 @@ static void test_threads_change_nothing(void **state) {
     Case b = twin(&a);
     ops[o].run(&one, &a);
     ops[o].run(&three, &b);
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < ARRAYS; i++) {
       if (a.n[i]) assert_memory_equal(a.a[i], b.a[i], a.n[i] * sizeof(float));
     }
     assert_memory_equal(a.loss, b.loss, sizeof a.loss);
@@ -172,8 +172,11 @@ static void test_reference_gradients(void **state) {
     AddNorm n = norm_of(&c);
     do_add_norm(&b, &g);
     memset(g.a[2], 0, g.n[2] * 4), memset(g.a[3], 0, g.n[3] * 4);
-    b.add_norm_back(&b, g.a[7], g.a[8], g.a[2], g.a[3], dy, through, g.a[4], g.a[6], c.a[2],
-                    &n);
+    memset(g.a[12], 0, g.n[12] * 4);
+    b.add_norm_back(&b, g.a[7], g.a[8], g.a[2], g.a[3], g.a[12], dy, through, g.a[4], g.a[6],
+                    c.a[2], &n);
+    for (size_t i = 0; i < c.rows * c.d; i++) g.a[12][i % c.d] -= g.a[8][i];
+    for (size_t i = 0; i < c.d; i++) assert_true(fabsf(g.a[12][i]) < 1e-5f);
     const float *gradient[] = {g.a[7], g.a[8], g.a[2], g.a[3]};
     for (int i = 0; i < 4; i++)
       check_slope("add_norm", &b, do_add_norm, &c, (int[]){4, 5, -1}, weight, i, gradient[i]);
@@ -196,7 +199,7 @@ static void test_reference_gradients(void **state) {
     make_flat(&c);
     const float *weight[] = {c.a[1]};
     float *dy = copy(c.a[1], c.n[1]), *dx = draw(c.n[0]);
-    b.activate_back(&b, dx, dy, c.a[0], c.n[0], c.act, c.drop);
+    b.activate_back(&b, dx, NULL, dy, c.a[0], c.rows, c.d, c.act, c.drop);
     const float *fixed[] = {dy};
     (void)weight;
     check_slope("activate", &b, do_activate, &c, (int[]){1, -1}, fixed, 0, dx);
@@ -335,7 +338,7 @@ static void test_relu_needs_its_mask_alone(void **state) {
     uint8_t mask[5003 / 8 + 2];
     memset(mask, 0xa5, sizeof mask);
     b->activate(b, y, mask, y, n, ACT_RELU, drop);
-    b->activate_back(b, dx, dx, mask, n, ACT_RELU, drop);
+    b->activate_back(b, dx, NULL, dx, mask, 1, n, ACT_RELU, drop);
     for (size_t i = 0; i < n; i++) {
       float factor = dropout_factor(drop, i), want = dy[i] * (x[i] > 0 ? 1.0f : 0) * factor;
       assert_int_equal(mask[i / 8] >> i % 8 & 1, x[i] > 0 && factor != 0);
@@ -379,7 +382,7 @@ static int print_speed(void) {
     c.mask = masks;
     ops[o].make(&c);
     double best = 1e9, bytes = 0;
-    for (int i = 0; i < 12; i++) bytes += 4.0 * (double)c.n[i];
+    for (int i = 0; i < ARRAYS; i++) bytes += 4.0 * (double)c.n[i];
     for (int i = 0; i < 10; i++) {
       double start = progress_clock();
       ops[o].run(&b, &c);

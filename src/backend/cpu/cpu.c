@@ -43,9 +43,7 @@ static void linear_dx(const Backend *b, void *dx, const void *dy, const void *w,
                .bf16 = b->bf16});
 }
 
-/* Column sums, each made by one thread in the order of the rows. */
-static void column_sums(const Backend *b, float *sum, const float *x, size_t rows,
-                        size_t cols) {
+void cpu_column_sums(const Backend *b, float *sum, const float *x, size_t rows, size_t cols) {
   size_t part = 64, parts = (cols + part - 1) / part;
 #pragma omp parallel for num_threads(b->threads) schedule(static)
   for (size_t p = 0; p < parts; p++) {
@@ -72,7 +70,7 @@ static void linear_dw(const Backend *b, float *dw, float *dbias, const void *dy,
                .ldc = in,
                .accumulate = true,
                .bf16 = b->bf16});
-  if (dbias) column_sums(b, dbias, dy, rows, out);
+  if (dbias) cpu_column_sums(b, dbias, dy, rows, out);
 }
 
 /* An instruction set: its kernels, and whether this machine has it. */

@@ -4,12 +4,26 @@
 
 #define WARPS 8
 
-/* Eight columns a thread; the warps of a block take rows in turn. parts
+/* The sums of the warps, eight columns a lane, to this block's row of parts
  * (gridDim.y, n). */
+static __device__ __forceinline__ void put_share(float *parts, const float sum[8], size_t n) {
+  __shared__ float shared[WARPS][256];
+  int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+  for (int i = 0; i < 8; i++) shared[warp][lane * 8 + i] = sum[i];
+  __syncthreads();
+  size_t mine = blockIdx.x * (size_t)256 + threadIdx.x;
+  if (mine >= n) return;
+  float total = 0;
+#pragma unroll
+  for (int w = 0; w < WARPS; w++) total += shared[w][threadIdx.x];
+  parts[blockIdx.y * n + mine] = total;
+}
+
+/* Eight columns a thread; the warps of a block take rows in turn. */
 template <typename T, bool VECTOR>
 static __global__ void __launch_bounds__(WARPS * 32)
     sum_share(float *parts, const T *dy, size_t rows, size_t n) {
-  __shared__ float shared[WARPS][256];
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   size_t column = blockIdx.x * (size_t)256 + lane * 8;
   size_t share = (rows + gridDim.y - 1) / gridDim.y, begin = blockIdx.y * share;
@@ -28,15 +42,44 @@ static __global__ void __launch_bounds__(WARPS * 32)
       for (int i = 0; i < 8; i++) sum[i] += x[i];
     }
   }
+  put_share(parts, sum, n);
+}
+
+/* ReLU's way back, see elements.cu, with the column sums of what it gives. dx may be dy,
+ * so the compiler would not read ahead by itself: AHEAD rows are asked for before the
+ * first is written. */
+template <typename T>
+static __global__ void __launch_bounds__(WARPS * 32)
+    relu_back_share(T *dx, float *parts, const T *dy, const uint8_t *mask, size_t rows,
+                    size_t n, float scale) {
+  constexpr int AHEAD = 4;
+  int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  size_t column = blockIdx.x * (size_t)256 + lane * 8;
+  size_t share = (rows + gridDim.y - 1) / gridDim.y, begin = blockIdx.y * share;
+  size_t end = begin + share < rows ? begin + share : rows;
+  float sum[8] = {0};
+  for (size_t first = begin + warp; first < end && column < n; first += AHEAD * WARPS) {
+    Eight<T> in[AHEAD];
+    uint32_t bits[AHEAD];
 #pragma unroll
-  for (int i = 0; i < 8; i++) shared[warp][lane * 8 + i] = sum[i];
-  __syncthreads();
-  size_t mine = blockIdx.x * (size_t)256 + threadIdx.x;
-  if (mine >= n) return;
-  float total = 0;
+    for (int a = 0; a < AHEAD; a++) {
+      size_t at = (first + a * WARPS) * n + column;
+      if (first + a * WARPS < end) in[a].load(dy + at), bits[a] = mask[at / 8];
+    }
 #pragma unroll
-  for (int w = 0; w < WARPS; w++) total += shared[w][threadIdx.x];
-  parts[blockIdx.y * n + mine] = total;
+    for (int a = 0; a < AHEAD; a++) {
+      float x[8];
+      if (first + a * WARPS >= end) break;
+      in[a].get(x);
+#pragma unroll
+      for (int i = 0; i < 8; i++) {
+        x[i] = bits[a] >> i & 1 ? x[i] * scale : 0;
+        sum[i] += x[i];
+      }
+      store8(dx + (first + a * WARPS) * n + column, x);
+    }
+  }
+  put_share(parts, sum, n);
 }
 
 static __global__ void __launch_bounds__(1024)
@@ -89,6 +132,21 @@ cudaError_t kernel_column_sums(Type type, float *dbias, const void *dy, size_t r
       sum_share<T, true><<<grid, WARPS * 32, 0, stream>>>(parts, (const T *)dy, rows, n);
     else
       sum_share<T, false><<<grid, WARPS * 32, 0, stream>>>(parts, (const T *)dy, rows, n);
+  });
+  if (err) return err;
+  return kernel_add_parts(dbias, NULL, n, parts, count, n, stream);
+}
+
+cudaError_t kernel_relu_back_sums(Type type, void *dx, float *dbias, const void *dy,
+                                  const uint8_t *mask, size_t rows, size_t n, float scale,
+                                  void *work, cudaStream_t stream) {
+  float *parts = (float *)work;
+  size_t count = shares(rows, n);
+  dim3 grid(blocks_for(n, 256), (unsigned)count);
+  cudaError_t err = with_type(type, [&](auto t) {
+    typedef decltype(t) T;
+    relu_back_share<T>
+        <<<grid, WARPS * 32, 0, stream>>>((T *)dx, parts, (const T *)dy, mask, rows, n, scale);
   });
   if (err) return err;
   return kernel_add_parts(dbias, NULL, n, parts, count, n, stream);

@@ -107,14 +107,14 @@ static void add_norm(const Backend *b, void *sum, void *y, float *stat, const vo
 }
 
 static void add_norm_back(const Backend *b, void *dx, void *dbranch, float *dgain, float *dbias,
-                          const void *dy, const void *through, const void *sum,
+                          float *dshift, const void *dy, const void *through, const void *sum,
                           const float *stat, const float *gain, const AddNorm *n) {
   Cuda *c = cuda_of(b);
   void *work = cuda_scratch(c, &c->work, kernel_add_norm_back_work(n->rows, n->d));
   if (!work) return;
   cuda_note(c, "add_norm_back",
-            kernel_add_norm_back(c->type, dx, dbranch, dgain, dbias, dy, through, sum, stat,
-                                 gain, n, work, c->stream));
+            kernel_add_norm_back(c->type, dx, dbranch, dgain, dbias, dshift, dy, through, sum,
+                                 stat, gain, n, work, c->stream));
 }
 
 static void attend(const Backend *b, void *o, float *lse, const void *q, const void *k,
@@ -165,30 +165,15 @@ static void activate(const Backend *b, void *y, uint8_t *mask, const void *x, si
   cuda_note(c, "activate", kernel_activate(c->type, y, mask, x, n, kind, drop, c->stream));
 }
 
-static void activate_back(const Backend *b, void *dx, const void *dy, const void *kept,
-                          size_t n, Activation kind, Dropout drop) {
+static void activate_back(const Backend *b, void *dx, float *dbias, const void *dy,
+                          const void *kept, size_t rows, size_t width, Activation kind,
+                          Dropout drop) {
   Cuda *c = cuda_of(b);
+  void *work = dbias ? cuda_scratch(c, &c->work, kernel_column_sums_work(rows, width)) : NULL;
+  if (dbias && !work) return;
   cuda_note(c, "activate_back",
-            kernel_activate_back(c->type, dx, dy, kept, n, kind, drop, c->stream));
-}
-
-static void linear_dx_activate(const Backend *b, void *dx, const void *dy, const void *w,
-                               size_t rows, size_t in, size_t out, const void *kept,
-                               Activation kind, Dropout drop) {
-  if (kind == ACT_RELU) {
-    multiply(b, &(Product){.kind = PRODUCT_DX,
-                           .rows = rows,
-                           .in = in,
-                           .out = out,
-                           .result = dx,
-                           .w = w,
-                           .dy = dy,
-                           .mask = kept,
-                           .scale = drop.rate == 0 ? 1 : dropout_scale(drop.rate)});
-    return;
-  }
-  linear_dx(b, dx, dy, w, rows, in, out, false);
-  activate_back(b, dx, dx, kept, rows * in, kind, drop);
+            kernel_activate_back(c->type, dx, dbias, dy, kept, rows, width, kind, drop, work,
+                                 c->stream));
 }
 
 static void loss(const Backend *b, void *logits, double *sum, const int32_t *target,
@@ -254,7 +239,6 @@ static void fill_table(Backend *b) {
   b->attend_cached = attend_cached, b->copy_rows = copy_rows;
   b->extend = extend, b->top = top, b->most_best = KERNEL_TOP_MOST;
   b->activate = activate, b->activate_back = activate_back;
-  b->linear_dx_activate = linear_dx_activate;
   b->loss = loss, b->norm2 = norm2, b->queue_norm2 = queue_norm2;
   b->clip = clip, b->add = add, b->adam = adam;
   b->momentum = momentum, b->ema = ema;

@@ -49,9 +49,9 @@ cudaError_t kernel_add_norm(Type, void *sum, void *y, float *stat, const void *x
 /* dx may be `through`, and dbranch may be dy. */
 size_t kernel_add_norm_back_work(size_t rows, size_t d);
 cudaError_t kernel_add_norm_back(Type, void *dx, void *dbranch, float *dgain, float *dbias,
-                                 const void *dy, const void *through, const void *sum,
-                                 const float *stat, const float *gain, const AddNorm *,
-                                 void *work, cudaStream_t);
+                                 float *dshift, const void *dy, const void *through,
+                                 const void *sum, const float *stat, const float *gain,
+                                 const AddNorm *, void *work, cudaStream_t);
 /* For tests and times, as kernel_attend_way: how the way back reads its rows. */
 const char *kernel_norm_way(int way);
 
@@ -76,9 +76,11 @@ cudaError_t kernel_attend_back(Type, void *dq, void *dk, void *dv, const void *d
 /* As in backend.h: y may be x, mask may be NULL. */
 cudaError_t kernel_activate(Type, void *y, uint8_t *mask, const void *x, size_t n, Activation,
                             Dropout, cudaStream_t);
-/* kept: ReLU's mask, or x. dx may be dy. */
-cudaError_t kernel_activate_back(Type, void *dx, const void *dy, const void *kept, size_t n,
-                                 Activation, Dropout, cudaStream_t);
+/* kept: ReLU's mask, or x. dx may be dy. work is that of the column sums, and may be
+ * NULL with dbias. */
+cudaError_t kernel_activate_back(Type, void *dx, float *dbias, const void *dy, const void *kept,
+                                 size_t rows, size_t width, Activation, Dropout, void *work,
+                                 cudaStream_t);
 
 /* dbias (n) += column sums of dy (rows, n). */
 size_t kernel_column_sums_work(size_t rows, size_t n);

@@ -310,7 +310,9 @@ static size_t norm_parts(size_t rows) {
 }
 
 size_t kernel_add_norm_back_work(size_t rows, size_t d) {
-  return norm_parts(rows) * 2 * d * sizeof(float);
+  size_t parts = norm_parts(rows) * 2 * d * sizeof(float),
+         sums = kernel_column_sums_work(rows, d);
+  return parts > sums ? parts : sums;
 }
 
 static int way;
@@ -322,9 +324,9 @@ const char *kernel_norm_way(int chosen) {
 }
 
 cudaError_t kernel_add_norm_back(Type type, void *dx, void *dbranch, float *dgain, float *dbias,
-                                 const void *dy, const void *through, const void *sum,
-                                 const float *stat, const float *gain, const AddNorm *n,
-                                 void *work, cudaStream_t stream) {
+                                 float *dshift, const void *dy, const void *through,
+                                 const void *sum, const float *stat, const float *gain,
+                                 const AddNorm *n, void *work, cudaStream_t stream) {
   if (n->rows == 0) return cudaSuccess;
   Drop drop = drop_of(n->drop);
   float *parts = (float *)work;
@@ -364,5 +366,7 @@ cudaError_t kernel_add_norm_back(Type type, void *dx, void *dbranch, float *dgai
     }
   });
   if (err) return err;
-  return kernel_add_parts(dgain, dbias, d, parts, count, 2 * d, stream);
+  err = kernel_add_parts(dgain, dbias, d, parts, count, 2 * d, stream);
+  if (err || !dshift) return err;
+  return kernel_column_sums(type, dshift, dbranch, rows, d, work, stream);
 }

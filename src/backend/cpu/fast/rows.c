@@ -139,8 +139,9 @@ static void norm_back_columns(const Backend *b, float *dgain, float *dbias, cons
 }
 
 static void add_norm_back(const Backend *b, void *dx_, void *dbranch_, float *dgain,
-                          float *dbias, const void *dy_, const void *through_, const void *sum_,
-                          const float *stat, const float *gain, const AddNorm *n) {
+                          float *dbias, float *dshift, const void *dy_, const void *through_,
+                          const void *sum_, const float *stat, const float *gain,
+                          const AddNorm *n) {
   float *dx = dx_, *dbranch = dbranch_;
   const float *dy = dy_, *through = through_, *sum = sum_;
   size_t d = n->d;
@@ -158,6 +159,7 @@ static void add_norm_back(const Backend *b, void *dx_, void *dbranch_, float *dg
       for (size_t i = 0; i < part; i++) dbranch[r * d + c + i] = to[c + i] * factor[i];
     }
   }
+  if (dshift) cpu_column_sums(b, dshift, dbranch, n->rows, d);
 }
 
 /* Gaussian error linear unit: exact, through the library's erff. */
@@ -239,8 +241,10 @@ static void mask_factors(float *factor, const uint8_t *mask, size_t n, float sca
   }
 }
 
-static void activate_back(const Backend *b, void *dx_, const void *dy_, const void *kept,
-                          size_t n, Activation kind, Dropout drop) {
+static void activate_back(const Backend *b, void *dx_, float *dbias, const void *dy_,
+                          const void *kept, size_t rows, size_t width, Activation kind,
+                          Dropout drop) {
+  size_t n = rows * width;
   float *dx = dx_;
   const float *dy = dy_, *x = kept;
   const uint8_t *mask = kept;
@@ -258,6 +262,7 @@ static void activate_back(const Backend *b, void *dx_, const void *dy_, const vo
     FAST(fast_drop)(factor, drop, at, part);
     for (size_t i = 0; i < part; i++) dx[at + i] = dy[at + i] * slope[i] * factor[i];
   }
+  if (dbias) cpu_column_sums(b, dbias, dx, rows, width);
 }
 
 /* The exponentials stay in the row for the gradient, so each is taken once. */

@@ -35,7 +35,7 @@ static bool read_plan(const char *line, Plan *plan) {
   if (sscanf(line,
              "%" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32
              " %" SCNu32 " %" SCNu32 " %" SCNu32 "%n",
-             &k->kind, &k->type, &k->tf32, &k->extra, &k->add, &k->aligned, &k->rows, &k->in,
+             &k->kind, &k->type, &k->tf32, &k->bias, &k->add, &k->aligned, &k->rows, &k->in,
              &k->out, &plan->fused, &used) != 10)
     return false;
   for (int i = 0; i < PLAN_WORDS; i++) {
@@ -59,7 +59,7 @@ static Err read_plans(Plans *p, char *text) {
 
 Err plans_open(Plans *p, const char *gpu, size_t version) {
   *p = (Plans){0};
-  snprintf(p->head, sizeof p->head, "trireme products 1, cuBLASLt %zu, %.200s", version, gpu);
+  snprintf(p->head, sizeof p->head, "trireme products 2, cuBLASLt %zu, %.200s", version, gpu);
   TRY(find_path(p));
   if (!p->path[0] || !file_exists(p->path)) return ERR_OK;
   Str text = {0};
@@ -103,8 +103,8 @@ Err plans_save(const Plans *p) {
   for (size_t i = 0; i < p->count; i++) {
     const Plan *x = &p->plan[i];
     const PlanKey *k = &x->key;
-    str_addf(&text, "%u %u %u %u %u %u %u %u %u %u", k->kind, k->type, k->tf32, k->extra,
-             k->add, k->aligned, k->rows, k->in, k->out, x->fused);
+    str_addf(&text, "%u %u %u %u %u %u %u %u %u %u", k->kind, k->type, k->tf32, k->bias, k->add,
+             k->aligned, k->rows, k->in, k->out, x->fused);
     for (int w = 0; w < PLAN_WORDS; w++) str_addf(&text, " %" PRIx64, x->algorithm[w]);
     str_addc(&text, '\n');
   }

@@ -9,12 +9,12 @@
 
 /* Numbers only, so that keys can be compared as bytes. */
 typedef struct {
-  uint32_t kind, type, tf32, extra, add, aligned, rows, in, out;
+  uint32_t kind, type, tf32, bias, add, aligned, rows, in, out;
 } PlanKey;
 
 typedef struct {
   PlanKey key;
-  uint32_t fused; /* the product itself makes the bias's gradient, or applies the mask */
+  uint32_t fused; /* the bias's gradient is made by the product itself */
   uint64_t algorithm[PLAN_WORDS];
   size_t checked; /* rows the algorithm was last seen to fit; not on disk */
 } Plan;

@@ -2,20 +2,19 @@
  * Relies on cuBLASLt, plans, kernels. */
 #include "backend/cuda/product.h"
 
-#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "backend/cuda/kernels.h"
 #include "base/log.h"
-#include "base/mem.h"
-#include "base/rng.h"
 
 #define CANDIDATES 16
 #define RUNS       4 /* of which the fastest counts */
+#define FINALISTS  4 /* candidates that are timed once more, at length */
+#define ROUNDS     2
+#define LONG_MS    10.0f /* milliseconds of that for each round, … */
+#define MOST_RUNS  32    /* … less where so many runs take less */
 #define MOST_BIAS  ((size_t)1 << 16)
-#define SAMPLE     64              /* rows that are compared */
-#define MASK_UNIT  128             /* bits: the library wants rows of whole units */
-#define POOL       ((size_t)65521) /* numbers that are drawn; a prime, so rows differ */
 
 /* All that a call of cublasLtMatmul needs but the algorithm. */
 typedef struct {
@@ -25,6 +24,12 @@ typedef struct {
   void *pc;
   float beta;
 } Call;
+
+typedef struct {
+  cublasLtMatmulAlgo_t algorithm;
+  bool fused;
+  float took; /* milliseconds */
+} Candidate;
 
 static cudaDataType_t data_type(Type type) {
   return type == TYPE_F32 ? CUDA_R_32F : type == TYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
@@ -41,33 +46,16 @@ static cublasStatus_t set(Call *c, cublasLtMatmulDescAttributes_t what, const vo
   return cublasLtMatmulDescSetAttribute(&c->how, what, value, size);
 }
 
-/* The bias on the way forward, or its gradient. */
-static cublasStatus_t describe_bias(Call *c, cublasLtEpilogue_t epilogue, const void *bias,
-                                    cudaDataType_t of) {
-  int32_t type = (int32_t)of;
+/* The epilogue: the bias on the way forward; its gradient where it is fused. */
+static cublasStatus_t describe_bias(const Products *p, const Product *x, bool fused, Call *c) {
+  cublasLtEpilogue_t epilogue = fused ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_BIAS;
+  const void *bias = fused ? p->bias : x->bias;
+  int32_t type = (int32_t)(fused ? CUDA_R_32F : data_type(p->type));
+  if (!bias || (x->kind != PRODUCT_Y && !fused)) return CUBLAS_STATUS_SUCCESS;
   cublasStatus_t s = set(c, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
   if (!s) s = set(c, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
   if (!s) s = set(c, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
   return s;
-}
-
-/* A mask of whole columns, as the library sees them, one behind the other. */
-static cublasStatus_t describe_mask(Call *c, const uint8_t *mask, size_t in) {
-  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DRELU;
-  int64_t ld = (int64_t)in; /* bits */
-  cublasStatus_t s = set(c, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-  if (!s) s = set(c, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &mask, sizeof mask);
-  if (!s) s = set(c, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof ld);
-  return s;
-}
-
-/* What the product does beside multiplying. */
-static cublasStatus_t describe_extra(const Products *p, const Product *x, bool fused, Call *c) {
-  if (x->kind == PRODUCT_Y && x->bias)
-    return describe_bias(c, CUBLASLT_EPILOGUE_BIAS, x->bias, data_type(p->type));
-  if (fused && x->mask) return describe_mask(c, x->mask, x->in);
-  if (fused) return describe_bias(c, CUBLASLT_EPILOGUE_BGRADB, p->bias, CUDA_R_32F);
-  return CUBLAS_STATUS_SUCCESS;
 }
 
 static cublasStatus_t describe(const Products *p, const Product *x, bool fused, Call *c) {
@@ -86,7 +74,7 @@ static cublasStatus_t describe(const Products *p, const Product *x, bool fused, 
   cublasStatus_t s = cublasLtMatmulDescInit(&c->how, compute, CUDA_R_32F);
   if (!s) s = set(c, CUBLASLT_MATMUL_DESC_TRANSA, &turn_a, sizeof turn_a);
   if (!s) s = set(c, CUBLASLT_MATMUL_DESC_TRANSB, &turn_b, sizeof turn_b);
-  if (!s) s = describe_extra(p, x, fused, c);
+  if (!s) s = describe_bias(p, x, fused, c);
   if (!s)
     s = cublasLtMatrixLayoutInit(&c->a, low, x->in, a_is_x ? x->rows : x->out, (int64_t)x->in);
   if (!s) s = cublasLtMatrixLayoutInit(&c->b, low, width, x->rows, (int64_t)width);
@@ -94,26 +82,19 @@ static cublasStatus_t describe(const Products *p, const Product *x, bool fused, 
   return s;
 }
 
-/* What is left to do behind the product. */
-static cudaError_t follow(const Products *p, const Product *x, bool fused) {
-  if (x->mask && !fused)
-    return kernel_activate_back(p->type, x->result, x->result, x->mask, x->rows * x->in,
-                                ACT_RELU, (Dropout){0}, p->stream);
-  if (x->dbias && fused) return kernel_add(x->dbias, p->bias, 1, x->out, p->stream);
-  if (x->dbias)
-    return kernel_column_sums(p->type, x->dbias, x->dy, x->rows, x->out, p->work, p->stream);
-  return cudaSuccess;
-}
-
+/* The product and, where it has one, the bias's gradient. */
 static Err run(const Products *p, const Product *x, Call *c, bool fused,
                const cublasLtMatmulAlgo_t *algorithm) {
-  float alpha = x->mask ? x->scale : 1;
+  float alpha = 1;
   cublasStatus_t s =
       cublasLtMatmul(p->lt, &c->how, &alpha, c->pa, &c->a, c->pb, &c->b, &c->beta, c->pc, &c->c,
                      c->pc, &c->c, algorithm, p->work, PRODUCT_WORK, p->stream);
   if (s) return lt_error("the product", x, s);
-  cudaError_t e = follow(p, x, fused);
-  if (e) return err_set(ERR_WORK, "the GPU failed behind a product: %s", cudaGetErrorString(e));
+  if (!x->dbias) return ERR_OK;
+  cudaError_t e =
+      fused ? kernel_add(x->dbias, p->bias, 1, x->out, p->stream)
+            : kernel_column_sums(p->type, x->dbias, x->dy, x->rows, x->out, p->work, p->stream);
+  if (e) return err_set(ERR_WORK, "the GPU failed in column sums: %s", cudaGetErrorString(e));
   return ERR_OK;
 }
 
@@ -132,10 +113,10 @@ static PlanKey key_of(const Products *p, const Product *x) {
   return (PlanKey){.kind = (uint32_t)x->kind,
                    .type = (uint32_t)p->type,
                    .tf32 = p->tf32,
-                   .extra = x->mask ? 2 : x->bias || x->dbias,
+                   .bias = x->bias || x->dbias,
                    .add = x->add,
                    .aligned = is_aligned(x->result) && is_aligned(x->x) && is_aligned(x->w) &&
-                              is_aligned(x->dy) && is_aligned(x->bias) && is_aligned(x->mask),
+                              is_aligned(x->dy) && is_aligned(x->bias),
                    .rows = round_rows(x->rows),
                    .in = (uint32_t)x->in,
                    .out = (uint32_t)x->out};
@@ -173,178 +154,91 @@ static int ask(const Products *p, const Product *x, Call *c, int most,
   return s ? 0 : n;
 }
 
-/* Milliseconds of the fastest of a few runs, or -1 where it does not run. */
-static float time_of(const Products *p, const Product *x, Call *c, bool fused,
-                     const cublasLtMatmulAlgo_t *algorithm) {
+/* Milliseconds of one of `runs` in a row, or -1 where it does not run. */
+static float time_of(const Products *p, const Product *x, const Candidate *way, int runs) {
   cudaEvent_t from = NULL, to = NULL;
-  float best = -1;
+  Call c;
+  float took = -1;
+  bool ran = !describe(p, x, way->fused, &c);
   if (cudaEventCreate(&from) || cudaEventCreate(&to)) goto done;
-  for (int i = 0; i <= RUNS; i++) { /* the first warms up */
-    float took;
-    cudaEventRecord(from, p->stream);
-    bool ran = run(p, x, c, fused, algorithm) == ERR_OK;
-    cudaEventRecord(to, p->stream);
-    if (cudaEventSynchronize(to) || !ran || cudaEventElapsedTime(&took, from, to)) {
-      (void)cudaGetLastError(); /* so that nobody else is blamed for it */
-      best = -1;
-      break;
-    }
-    if (i && (best < 0 || took < best)) best = took;
+  cudaEventRecord(from, p->stream);
+  for (int i = 0; i < runs && ran; i++) ran = !run(p, x, &c, way->fused, &way->algorithm);
+  cudaEventRecord(to, p->stream);
+  if (cudaEventSynchronize(to) || !ran || cudaEventElapsedTime(&took, from, to)) {
+    (void)cudaGetLastError(); /* so that nobody else is blamed for it */
+    took = -1;
   }
 done:
   if (from) cudaEventDestroy(from);
   if (to) cudaEventDestroy(to);
-  return best;
+  return took < 0 ? -1 : took / (float)runs;
 }
 
-/* Rows of a result, fetched to see whether two ways to it agree. */
-typedef struct {
-  float *want, *got; /* (count, in) */
-  char *low;
-  size_t count;
-} Sample;
-
-/* Evenly spread, the first and the last row among them. */
-static bool fetch(const Products *p, const Product *x, const Sample *s, float *to) {
-  size_t bytes = x->in * type_size(p->type);
-  for (size_t i = 0; i < s->count; i++) {
-    size_t row = s->count > 1 ? i * (x->rows - 1) / (s->count - 1) : 0;
-    const char *from = (const char *)x->result + row * bytes;
-    if (cudaMemcpyAsync(s->low + i * bytes, from, bytes, cudaMemcpyDeviceToHost, p->stream))
-      return false;
-  }
-  if (cudaStreamSynchronize(p->stream)) return false;
-  type_widen(p->type, to, s->low, s->count * x->in);
-  return true;
-}
-
-/* Do both hold the same numbers, but for the order of their sums and one rounding?
- * With a mask misread, half of them would differ by as much as they are. */
-static bool agree(const Sample *s, size_t in) {
-  double square = 0;
-  for (size_t i = 0; i < s->count * in; i++) square += (double)s->want[i] * s->want[i];
-  double room = 1e-3 * sqrt(square / (double)(s->count * in));
-  if (!(square > 0)) return false; /* nothing but zeros would tell nothing */
-  for (size_t i = 0; i < s->count * in; i++) {
-    double off = fabs((double)s->got[i] - s->want[i]);
-    if (!(off <= room + 0x1p-7 * fabs((double)s->want[i]))) return false;
-  }
-  return true;
-}
-
-/* Runs it over a result that was wiped out before, and compares. */
-static bool is_right(const Products *p, const Product *x, Call *c, const Sample *s,
-                     const cublasLtMatmulAlgo_t *algorithm) {
-  size_t bytes = x->rows * x->in * type_size(p->type);
-  if (cudaMemsetAsync(x->result, 0xff, bytes, p->stream)) return false; /* NaN */
-  return run(p, x, c, true, algorithm) == ERR_OK && fetch(p, x, s, s->got) && agree(s, x->in);
-}
-
-/* Times the candidates of one way to do it; keeps the best in the plan. Where there
- * is a sample, only those count that agree with it. */
-static void try_all(const Products *p, const Product *x, bool fused, const Sample *sample,
-                    Plan *plan, float *best) {
+/* Adds what the heuristic proposes for one way to do it, each with the time of the
+ * fastest of a few runs. Returns how many there are then. */
+static int collect(const Products *p, const Product *x, bool fused, Candidate *list, int n) {
   Call c;
   cublasLtMatmulHeuristicResult_t found[CANDIDATES];
-  if (describe(p, x, fused, &c)) return;
-  int n = ask(p, x, &c, CANDIDATES, found);
-  for (int i = 0; i < n; i++) {
+  int asked = describe(p, x, fused, &c) ? 0 : ask(p, x, &c, CANDIDATES, found);
+  for (int i = 0; i < asked; i++) {
+    Candidate way = {.algorithm = found[i].algo, .fused = fused, .took = -1};
     if (found[i].state || found[i].workspaceSize > PRODUCT_WORK) continue;
-    float took = time_of(p, x, &c, fused, &found[i].algo);
-    if (took < 0 || (*best >= 0 && took >= *best)) continue;
-    if (sample && !is_right(p, x, &c, sample, &found[i].algo)) continue;
-    *best = took;
-    plan->fused = fused;
-    memcpy(plan->algorithm, &found[i].algo, sizeof plan->algorithm);
+    if (time_of(p, x, &way, 1) < 0) continue; /* warms up */
+    for (int run = 0; run < RUNS; run++) {
+      float took = time_of(p, x, &way, 1);
+      if (took >= 0 && (way.took < 0 || took < way.took)) way.took = took;
+    }
+    if (way.took >= 0) list[n++] = way;
   }
+  return n;
 }
 
-/* The library can apply the mask itself, but how it reads the bits is only half
- * documented: it may where the result is the same as that of a pass of our own. */
-static Err try_masked(const Products *p, const Product *x, Plan *plan, float *best) {
-  Call c;
-  cublasLtMatmulAlgo_t algorithm;
-  Sample s = {.count = x->rows < SAMPLE ? x->rows : SAMPLE};
-  Err err;
-  TRY_DONE(mem_alloc(&s.want, s.count * x->in, sizeof *s.want));
-  TRY_DONE(mem_alloc(&s.got, s.count * x->in, sizeof *s.got));
-  TRY_DONE(mem_alloc(&s.low, s.count * x->in, type_size(p->type)));
-  memcpy(&algorithm, plan->algorithm, sizeof algorithm);
-  if (!describe(p, x, false, &c) && !run(p, x, &c, false, &algorithm) &&
-      fetch(p, x, &s, s.want))
-    try_all(p, x, true, &s, plan, best);
-done:
-  mem_free(s.want), mem_free(s.got), mem_free(s.low);
-  return err;
+static int by_time(const void *a, const void *b) {
+  float x = ((const Candidate *)a)->took, y = ((const Candidate *)b)->took;
+  return (x > y) - (x < y);
 }
 
-static Err no_memory(size_t bytes, cudaError_t e) {
-  return err_set(ERR_WORK,
-                 "the GPU has no %zu bytes left to time a product: %s; lower --batch-tokens",
-                 bytes, cudaGetErrorString(e));
-}
-
-/* dy and mask of our own, so that the choice does not hang on what a batch holds: a
- * gradient that overflowed would tell nothing. */
-static Err draw_operands(const Products *p, Product *x, char **scratch) {
-  Rng rng = {.key = 1};
-  size_t n = x->rows * x->out, size = type_size(p->type), at = (n * size + 255) / 256 * 256;
-  size_t bytes = (x->rows * x->in + 7) / 8;
-  struct {
-    float number[POOL];
-    uint8_t bits[POOL];
-  } * pool;
-  TRY(mem_alloc(&pool, 1, sizeof *pool));
-  for (size_t i = 0; i < POOL; i++) {
-    uint64_t drawn = rng_next(&rng);
-    pool->number[i] = (float)(drawn >> 40) * 0x1p-23f - 1;
-    pool->bits[i] = (uint8_t)drawn;
+/* A training keeps the GPU at its limit of power, where its clock is lower and another
+ * way may be the fastest than on a rested one: the best go a longer distance, in turns. */
+static void run_final(const Products *p, const Product *x, Candidate *list, int n) {
+  float total[FINALISTS] = {0};
+  for (int i = 0; i < n * ROUNDS; i++) {
+    const Candidate *way = &list[i % n];
+    float runs = LONG_MS / (way->took + 1e-6f);
+    float took = time_of(p, x, way, runs < 2 ? 2 : runs > MOST_RUNS ? MOST_RUNS : (int)runs);
+    total[i % n] += took < 0 ? 1e30f : took;
   }
-  cudaError_t e = cudaMalloc((void **)scratch, at + bytes);
-  if (!e)
-    e = cudaMemcpyAsync(p->work, pool->number, sizeof pool->number, cudaMemcpyHostToDevice,
-                        p->stream);
-  for (size_t i = 0; i < n && !e; i += POOL)
-    e = kernel_cast_to(p->type, *scratch + i * size, p->work, n - i < POOL ? n - i : POOL,
-                       p->stream);
-  char *mask = *scratch + at;
-  for (size_t i = 0; i < bytes && !e; i += POOL)
-    e = cudaMemcpyAsync(mask + i, pool->bits, bytes - i < POOL ? bytes - i : POOL,
-                        cudaMemcpyHostToDevice, p->stream);
-  if (!e) e = cudaStreamSynchronize(p->stream);
-  x->dy = *scratch, x->mask = (uint8_t *)mask;
-  mem_free(pool);
-  return e ? no_memory(at + bytes, e) : ERR_OK;
+  for (int i = 0; i < n; i++) list[i].took = total[i];
+  qsort(list, (size_t)n, sizeof *list, by_time);
 }
 
 /* Where it would add to the result, it is timed on scratch memory. */
-static Err draw_result(const Products *p, Product *x, char **scratch) {
+static Err choose(Products *p, const Product *x, Plan *plan) {
+  Product timed = *x;
   size_t size = x->kind == PRODUCT_DW ? sizeof(float) : type_size(p->type);
   size_t cells = x->kind == PRODUCT_DW ? x->in * x->out : x->rows * x->in;
   size_t bytes = (cells * size + 16 + 255) / 256 * 256;
-  cudaError_t e = cudaMalloc((void **)scratch, bytes + x->out * sizeof(float));
-  if (!e) e = cudaMemsetAsync(*scratch, 0, bytes + x->out * sizeof(float), p->stream);
-  if (e) return no_memory(bytes, e);
-  x->result = *scratch + (uintptr_t)x->result % 16; /* no better aligned */
-  if (x->dbias) x->dbias = (float *)(void *)(*scratch + bytes);
-  return ERR_OK;
-}
-
-static Err choose(Products *p, const Product *x, Plan *plan) {
-  Product timed = *x;
   char *scratch = NULL;
-  float best = -1;
-  Err err = ERR_OK;
-  *plan = (Plan){.key = key_of(p, x), .checked = x->rows};
-  if (x->add || x->kind == PRODUCT_DW) err = draw_result(p, &timed, &scratch);
-  if (x->mask) err = draw_operands(p, &timed, &scratch);
-  if (!err) try_all(p, &timed, false, NULL, plan, &best);
-  if (!err && x->dbias && x->out <= MOST_BIAS) try_all(p, &timed, true, NULL, plan, &best);
-  if (!err && best >= 0 && x->mask && x->in % MASK_UNIT == 0 && is_aligned(x->mask))
-    err = try_masked(p, &timed, plan, &best);
+  Candidate list[2 * CANDIDATES];
+  if (x->add || x->kind == PRODUCT_DW) {
+    cudaError_t e = cudaMalloc((void **)&scratch, bytes + x->out * sizeof(float));
+    if (!e) e = cudaMemsetAsync(scratch, 0, bytes + x->out * sizeof(float), p->stream);
+    if (e)
+      return err_set(
+          ERR_WORK, "the GPU has no %zu bytes left to time a product: %s; lower --batch-tokens",
+          bytes, cudaGetErrorString(e));
+    timed.result = scratch + (uintptr_t)x->result % 16; /* no better aligned */
+    if (x->dbias) timed.dbias = (float *)(void *)(scratch + bytes);
+  }
+  int n = collect(p, &timed, false, list, 0);
+  if (x->dbias && x->out <= MOST_BIAS) n = collect(p, &timed, true, list, n);
+  qsort(list, (size_t)n, sizeof *list, by_time);
+  if (n > 1) run_final(p, &timed, list, n < FINALISTS ? n : FINALISTS);
   cudaFree(scratch);
-  if (err) return err;
-  return best < 0 ? lt_error("a way to do it", x, CUBLAS_STATUS_NOT_SUPPORTED) : ERR_OK;
+  if (n == 0) return lt_error("a way to do it", x, CUBLAS_STATUS_NOT_SUPPORTED);
+  *plan = (Plan){.key = key_of(p, x), .fused = list[0].fused, .checked = x->rows};
+  memcpy(plan->algorithm, &list[0].algorithm, sizeof plan->algorithm);
+  return ERR_OK;
 }
 
 static Err add_plan(Products *p, const Product *x, Plan **out) {

@@ -1,6 +1,6 @@
 /* Matrix products through cuBLASLt, summed in fp32. For each shape the candidates
  * of the library's heuristic are timed once, and the choice is kept. Relies on
- * plans, kernels (column sums, masks). */
+ * plans, kernels (column sums). */
 #ifndef BACKEND_CUDA_PRODUCT_H
 #define BACKEND_CUDA_PRODUCT_H
 
@@ -27,10 +27,6 @@ typedef struct {
   const void *bias;       /* (out) or NULL */
   float *dbias;           /* (out) or NULL */
   bool add;               /* dx: to what is there; dw always adds */
-  /* dx alone, without add: bits of (rows, in), as backend.h has them. dx is multiplied
-   * by `scale` where its bit is set, and 0 elsewhere. */
-  const uint8_t *mask; /* or NULL */
-  float scale;
 } Product;
 
 typedef struct {

@@ -137,11 +137,16 @@ static void free_trainer(Trainer *r) {
   transformer_free(&r->t);
 }
 
-/* A step, as train takes it: one wait at its end. */
-static Err step(Trainer *r, const Batch *batch, uint64_t number) {
+static StepKey key_of(uint64_t number) {
+  return (StepKey){rng_mix(1, number), true};
+}
+
+/* A step, as train takes it: one wait at its end, with the next batch on its way. */
+static Err step(Trainer *r, const Batch *batch, uint64_t number, const Batch *next) {
   StepNumbers now = optim_numbers(&adam, number, 1e-4);
   now.most = 1, now.times = batch->rows[1];
-  TRY(pass_whole(&r->pass, batch, (StepKey){rng_mix(1, number), true}, 1, &now));
+  TRY(pass_whole(&r->pass, batch, key_of(number), 1, &now));
+  if (next) pass_load(&r->pass, next, key_of(number + 1));
   TRY(pass_end(&r->pass, &now));
   r->loss += now.loss[0];
   for (int side = 0; side < 2; side++) r->rows[side] += batch->rows[side];
@@ -165,7 +170,7 @@ static Err warm_up(Trainer *r, const Batch *batch, size_t batches) {
   for (size_t i = 0; i < (records ? batches : 1); i++) {
     size_t k = 0;
     while (memcmp(batch[k].padded, batch[i].padded, sizeof batch[i].padded) != 0) k++;
-    for (uint64_t n = 0; n < (k < i ? 0 : WARM_UP); n++) TRY(step(r, &batch[i], n));
+    for (uint64_t n = 0; n < (k < i ? 0 : WARM_UP); n++) TRY(step(r, &batch[i], n, NULL));
   }
   return ERR_OK;
 }
@@ -181,7 +186,7 @@ static Err step_in_turn(void *context, uint64_t number) {
   const Turns *t = context;
   Pass *pass = &t->r->pass;
   pass->backend = t->r->t.backend, pass->plain = true;
-  return step(t->r, &t->batch[number % t->batches], number);
+  return step(t->r, &t->batch[number % t->batches], number, NULL);
 }
 
 /* The batches are there before the clock starts, as if read ahead. */
@@ -191,7 +196,10 @@ static Err run(Trainer *r, Batch *batch, size_t batches, const OrderPlan *plan,
   TRY(warm_up(r, batch, batches));
   r->rows[0] = r->rows[1] = 0, r->loss = 0;
   double start = progress_clock();
-  for (uint64_t i = 0; i < steps; i++) TRY(step(r, &batch[i % batches], i + WARM_UP));
+  for (uint64_t i = 0; i < steps; i++) {
+    const Batch *next = i + 1 < steps ? &batch[(i + 1) % batches] : NULL;
+    TRY(step(r, &batch[i % batches], i + WARM_UP, next));
+  }
   double seconds = progress_clock() - start, mean = r->loss / (double)r->rows[1];
   graphs = r->pass.replays.recorded;
   double rate = (double)r->rows[1] / seconds, flops = flops_of(r) / seconds;

@@ -390,6 +390,7 @@ void transformer_load(Transformer *t, const Batch *given, StepKey key) {
   const Backend *b = t->backend;
   Batch *batch = &t->at_hand;
   *batch = *given;
+  t->loads++;
   t->dropout = key.dropout;
   t->rows += given->rows[1];
   if (!t->batch) {

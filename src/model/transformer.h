@@ -44,6 +44,7 @@ typedef struct {
   int32_t *batch; /* where a device keeps its copy of the batch at hand, or NULL */
   uint64_t *key;  /* of its dropout: in the backend's memory */
   Batch at_hand;  /* as the backend sees it */
+  uint64_t loads; /* that made a batch the one at hand */
   bool dropout;
   void *arena; /* holds them all */
   void **lists;

@@ -63,10 +63,16 @@ static Err run(Pass *p, uint32_t kind, const Batch *batch, void (*work)(void *))
   return replay_do(&p->replays, p->backend, key, work, p);
 }
 
+void pass_load(Pass *p, const Batch *batch, StepKey key) {
+  transformer_load(p->model, batch, key);
+  p->loaded = p->model->loads;
+}
+
 static Err run_batch(Pass *p, uint32_t kind, const Batch *batch, StepKey key, float scale,
                      GradReady ready, void *context, void (*work)(void *)) {
   p->scale = scale, p->ready = ready, p->context = context;
-  transformer_load(p->model, batch, key);
+  if (!p->loaded || p->loaded != p->model->loads) transformer_load(p->model, batch, key);
+  p->loaded = 0;
   p->model->turned = progress_clock(); /* of what is replayed nothing else is known */
   return run(p, kind, &p->model->at_hand, work);
 }

@@ -24,6 +24,7 @@ typedef struct {
   double *sums;     /* of squares, for each unit of g */
   StepNumbers *now; /* pass_open's */
   Replays replays;
+  uint64_t loaded; /* the model's load that was pass_load's; 0: none */
   /* Of the work at hand: */
   float scale;
   GradReady ready;
@@ -33,6 +34,10 @@ typedef struct {
 /* Takes what memory it needs itself; the fields above are set before. */
 NODISCARD Err pass_open(Pass *p);
 void pass_close(Pass *p); /* harmless when not open */
+
+/* The batch and key of the next pass_gradients or pass_whole, so that they are on their way
+ * to a device while it is still at work. Not needed, and undone by other uses of the model. */
+void pass_load(Pass *p, const Batch *batch, StepKey key);
 
 /* A step: gradients begin at 0, micro-batches add theirs, times `scale`, and one update
  * uses their sum. ready: see transformer_run; work that tells is not recorded. */

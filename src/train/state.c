@@ -221,7 +221,7 @@ static Err load_or_begin(Train *t, TrainArrays *a) {
 
 static Err open_loader(Train *t) {
   loader_close(t->loader);
-  t->loader = NULL;
+  t->loader = NULL, t->next = (Micro){0}, t->pass.loaded = 0;
   LoaderSpec spec = {.seed = t->spec->seed,
                      .step = t->at.step,
                      .group = t->group,

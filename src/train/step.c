@@ -59,21 +59,35 @@ static bool is_alone(const Train *t) {
          t->spec->optim.kind != OPTIM_NOVOGRAD;
 }
 
-/* A micro-batch on its way through the model, and where its time went. */
-typedef struct {
-  uint32_t number; /* of the step */
-  const Batch *batch;
-  StepKey key;
-  double start, got, mark;
-} Micro;
-
-static Err next_micro(Train *t, uint32_t i, Micro *m) {
-  *m = (Micro){.number = i, .key = {rng_mix(rng_mix(t->spec->seed, t->at.step), i), true}};
+static Err fetch(Train *t, uint64_t step, uint32_t i, Micro *m) {
+  *m = (Micro){.number = i, .key = {rng_mix(rng_mix(t->spec->seed, step), i), true}};
   m->start = m->mark = progress_clock();
   tick(t, &m->mark, "waiting for data", i);
   TRY(loader_next(t->loader, &m->batch));
   m->got = progress_clock();
+  return ERR_OK;
+}
+
+static Err next_micro(Train *t, uint32_t i, Micro *m) {
+  if (t->next.batch) {
+    double waited = t->next.got - t->next.start;
+    *m = t->next;
+    t->next = (Micro){0};
+    m->got = m->mark = progress_clock(), m->start = m->got - waited;
+  } else {
+    TRY(fetch(t, t->at.step, i, m));
+  }
   tick(t, &m->mark, "forward and backward", i);
+  return ERR_OK;
+}
+
+/* While the device is at work on this step, its next batch can be on its way. */
+static Err look_ahead(Train *t) {
+  if (t->at.step + 1 >= t->steps) return ERR_OK;
+  TRY(fetch(t, t->at.step + 1, 0, &t->next));
+  pass_load(&t->pass, t->next.batch, t->next.key);
+  double mark = t->next.got;
+  tick(t, &mark, "the end of the step", 0);
   return ERR_OK;
 }
 
@@ -243,6 +257,7 @@ static Err step_alone(Train *t, StepNumbers *now, StepSum *sum) {
     now->times = sum->rows * factor;
     TRY(pass_update(&t->pass, now));
   }
+  TRY(look_ahead(t));
   double start = progress_clock();
   TRY(pass_end(&t->pass, now));
   sum->backward += progress_clock() - start;

@@ -24,6 +24,14 @@ typedef struct {
   uint64_t steps, skipped; /* skipped: their gradients overflowed */
 } StepSum;
 
+/* A micro-batch on its way through the model, and where its time went. */
+typedef struct {
+  uint32_t number; /* of the step */
+  const Batch *batch;
+  StepKey key;
+  double start, got, mark;
+} Micro;
+
 typedef struct {
   const TrainSpec *spec;
   Comm *comm;
@@ -37,6 +45,7 @@ typedef struct {
   DataSet data;
   OrderPlan plan;
   Loader *loader;
+  Micro next; /* the next step's first, fetched ahead; or its batch is NULL */
   Transformer t;
   Tokenizer tokenizer;
   Validator *validator;

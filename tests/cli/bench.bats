@@ -62,9 +62,8 @@ parts() {
 @test "bench train: a device's stamps tell its time, and the counts are the CPU's" {
   bench --device cpu --json | parts > "$BATS_TEST_TMPDIR/cpu"
   bench --device cuda --json | parts > "$BATS_TEST_TMPDIR/cuda"
-  # Only a device has its batch brought: one move more.
-  run diff "$BATS_TEST_TMPDIR/cpu" "$BATS_TEST_TMPDIR/cuda"
-  [ "$output" = "$(printf '13c13\n< copies, zeroing: 1\n---\n> copies, zeroing: 2')" ]
+  diff "$BATS_TEST_TMPDIR/cpu" "$BATS_TEST_TMPDIR/cuda"
+  [ "$(wc -l < "$BATS_TEST_TMPDIR/cuda")" -eq 13 ]
 }
 
 @test "bench: what it does not know is told" {

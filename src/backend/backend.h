@@ -10,9 +10,8 @@
  * is told by the next `get` or `sync`.
  *
  * Shapes stand in comments as (rows, columns), rows contiguous. `rows` are packed
- * sentences, one behind the other; offsets tell them apart. Gradients of
- * parameters are added to what is there; gradients of activations overwrite,
- * unless a comment says otherwise. */
+ * sentences, one behind the other; offsets tell them apart. Gradients overwrite
+ * what is there, or are added to it when `add`; those of tables always are. */
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 
@@ -150,9 +149,10 @@ typedef struct Backend {
   /* dx (rows, in) = dy · w, added when `add`. */
   void (*linear_dx)(const struct Backend *, void *dx, const void *dy, const void *w,
                     size_t rows, size_t in, size_t out, bool add);
-  /* dw (out, in) += dyᵀ · x; dbias (out) += column sums of dy, if not NULL. */
+  /* dw (out, in) = dyᵀ · x; dbias (out) = column sums of dy, if not NULL; both added
+   * when `add`. */
   void (*linear_dw)(const struct Backend *, float *dw, float *dbias, const void *dy,
-                    const void *x, size_t rows, size_t in, size_t out);
+                    const void *x, size_t rows, size_t in, size_t out, bool add);
 
   /* x (rows, d) = drop(table[id] * scale + place[position]). */
   void (*embed)(const struct Backend *, void *x, const void *table, const float *place,
@@ -169,11 +169,13 @@ typedef struct Backend {
   void (*add_norm)(const struct Backend *, void *sum, void *y, float *stat, const void *x,
                    const void *branch, const float *gain, const float *bias, const AddNorm *);
   /* dx = gradient of the sum: through the norm, plus `through` (rows, d) if not
-   * NULL; dbranch = drop's share of it, if not NULL. dx may be `through`. dshift (d) +=
-   * column sums of dbranch, which are the gradient of a bias in it, if not NULL. */
+   * NULL; dbranch = drop's share of it, if not NULL. dx may be `through`. dshift (d) =
+   * column sums of dbranch, which are the gradient of a bias in it, if not NULL. dgain,
+   * dbias and dshift are added when `add`. */
   void (*add_norm_back)(const struct Backend *, void *dx, void *dbranch, float *dgain,
                         float *dbias, float *dshift, const void *dy, const void *through,
-                        const void *sum, const float *stat, const float *gain, const AddNorm *);
+                        const void *sum, const float *stat, const float *gain, const AddNorm *,
+                        bool add);
 
   /* o = softmax(q · kᵀ / sqrt(d)) · v for each sentence and head; lse (q rows,
    * heads) is kept for the way back. A sentence may have no rows on one side, or on
@@ -196,10 +198,11 @@ typedef struct Backend {
    * mask, where it is not NULL: bit i % 8 of byte i / 8 tells whether y[i] is above 0. */
   void (*activate)(const struct Backend *, void *y, uint8_t *mask, const void *x, size_t n,
                    Activation, Dropout);
-  /* kept: the mask of ReLU, or x. dx (rows, width) may be dy. dbias (width) += column
-   * sums of dx, if not NULL. */
+  /* kept: the mask of ReLU, or x. dx (rows, width) may be dy. dbias (width) = column
+   * sums of dx, if not NULL, added when `add`. */
   void (*activate_back)(const struct Backend *, void *dx, float *dbias, const void *dy,
-                        const void *kept, size_t rows, size_t width, Activation, Dropout);
+                        const void *kept, size_t rows, size_t width, Activation, Dropout,
+                        bool add);
 
   /* Label-smoothed cross entropy of rows of logits; overwrites them with the
    * gradient of (sum of the losses) * scale. Adds the smoothed and the plain sum

@@ -111,11 +111,11 @@ static void linear_dx(const Backend *b, void *dx, const void *dy, const void *w,
 }
 
 static void linear_dw(const Backend *b, float *dw, float *dbias, const void *dy, const void *x,
-                      size_t rows, size_t in, size_t out) {
-  double bytes =
-      low(b, (double)(rows * in + rows * out)) + 8.0 * (double)(in * out + (dbias ? out : 0));
+                      size_t rows, size_t in, size_t out, bool add) {
+  double bytes = low(b, (double)(rows * in + rows * out)) +
+                 (add ? 8.0 : 4.0) * (double)(in * out + (dbias ? out : 0));
   Clocked *c = begin_product(b, WORK_WEIGHTS, rows, in, out, bytes);
-  c->inner->linear_dw(c->inner, dw, dbias, dy, x, rows, in, out);
+  c->inner->linear_dw(c->inner, dw, dbias, dy, x, rows, in, out, add);
   end(c);
 }
 
@@ -149,13 +149,13 @@ static void add_norm(const Backend *b, void *sum, void *y, float *stat, const vo
 
 static void add_norm_back(const Backend *b, void *dx, void *dbranch, float *dgain, float *dbias,
                           float *dshift, const void *dy, const void *through, const void *sum,
-                          const float *stat, const float *gain, const AddNorm *n) {
-  double arrays = 3 + (through ? 1 : 0) + (dbranch ? 1 : 0);
-  double rows = (double)n->rows, d = (double)n->d, bias = dshift ? 8 : 0;
-  Clocked *c =
-      begin(b, WORK_NORM_BACK, 0, low(b, arrays * rows * d) + 8 * rows + (20 + bias) * d);
+                          const float *stat, const float *gain, const AddNorm *n, bool add) {
+  double arrays = 3 + (through ? 1 : 0) + (dbranch ? 1 : 0), sums = dshift ? 3 : 2;
+  double rows = (double)n->rows, d = (double)n->d;
+  Clocked *c = begin(b, WORK_NORM_BACK, 0,
+                     low(b, arrays * rows * d) + 8 * rows + (4 + (add ? 8 : 4) * sums) * d);
   c->inner->add_norm_back(c->inner, dx, dbranch, dgain, dbias, dshift, dy, through, sum, stat,
-                          gain, n);
+                          gain, n, add);
   end(c);
 }
 
@@ -196,11 +196,11 @@ static void activate(const Backend *b, void *y, uint8_t *mask, const void *x, si
 /* Its mask is bits, what else the way back may need elements. */
 static void activate_back(const Backend *b, void *dx, float *dbias, const void *dy,
                           const void *kept, size_t rows, size_t width, Activation kind,
-                          Dropout drop) {
-  double n = (double)rows * (double)width, bias = dbias ? 8.0 * (double)width : 0;
+                          Dropout drop, bool add) {
+  double n = (double)rows * (double)width, bias = dbias ? (add ? 8.0 : 4.0) * (double)width : 0;
   double bytes = low(b, 2 * n) + (kind == ACT_RELU ? n / 8 : low(b, n)) + bias;
   Clocked *c = begin(b, WORK_ACTIVATE_BACK, 0, bytes);
-  c->inner->activate_back(c->inner, dx, dbias, dy, kept, rows, width, kind, drop);
+  c->inner->activate_back(c->inner, dx, dbias, dy, kept, rows, width, kind, drop, add);
   end(c);
 }
 

@@ -41,18 +41,18 @@ static void linear_dx(const Backend *b, void *dx_, const void *dy_, const void *
 }
 
 static void linear_dw(const Backend *b, float *dw, float *dbias, const void *dy_,
-                      const void *x_, size_t rows, size_t in, size_t out) {
+                      const void *x_, size_t rows, size_t in, size_t out, bool add) {
   (void)b;
   const float *dy = dy_, *x = x_;
   for (size_t o = 0; o < out; o++) {
     for (size_t i = 0; i < in; i++) {
-      double sum = dw[o * in + i];
+      double sum = add ? dw[o * in + i] : 0;
       for (size_t r = 0; r < rows; r++) sum += (double)dy[r * out + o] * x[r * in + i];
       dw[o * in + i] = (float)sum;
     }
     double sum = 0;
     for (size_t r = 0; r < rows; r++) sum += dy[r * out + o];
-    if (dbias) dbias[o] += (float)sum;
+    if (dbias) dbias[o] = (add ? dbias[o] : 0) + (float)sum;
   }
 }
 
@@ -111,10 +111,14 @@ static void add_norm(const Backend *b, void *sum_, void *y_, float *stat, const 
 static void add_norm_back(const Backend *b, void *dx_, void *dbranch_, float *dgain,
                           float *dbias, float *dshift, const void *dy_, const void *through_,
                           const void *sum_, const float *stat, const float *gain,
-                          const AddNorm *n) {
+                          const AddNorm *n, bool add) {
   (void)b;
   float *dx = dx_, *dbranch = dbranch_;
   const float *dy = dy_, *through = through_, *sum = sum_;
+  for (size_t c = 0; c < n->d && !add; c++) {
+    dgain[c] = dbias[c] = 0;
+    if (dshift) dshift[c] = 0;
+  }
   for (size_t r = 0; r < n->rows; r++) {
     double mean = stat[2 * r], inverse = stat[2 * r + 1], g_sum = 0, gx_sum = 0;
     for (size_t c = 0; c < n->d; c++) {
@@ -271,8 +275,9 @@ static void activate(const Backend *b, void *y_, uint8_t *mask, const void *x_, 
 
 static void activate_back(const Backend *b, void *dx_, float *dbias, const void *dy_,
                           const void *kept, size_t rows, size_t width, Activation kind,
-                          Dropout drop) {
+                          Dropout drop, bool add) {
   (void)b;
+  if (dbias && !add) memset(dbias, 0, width * sizeof *dbias);
   float *dx = dx_;
   const float *dy = dy_, *x = kept;
   const uint8_t *mask = kept;

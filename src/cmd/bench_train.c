@@ -138,7 +138,7 @@ static void free_trainer(Trainer *r) {
 }
 
 static StepKey key_of(uint64_t number) {
-  return (StepKey){rng_mix(1, number), true};
+  return (StepKey){rng_mix(1, number), true, false};
 }
 
 /* A step, as train takes it: one wait at its end, with the next batch on its way. */

@@ -372,7 +372,8 @@ static void loss_of(Transformer *t, Weights w, float *g, const void *y, const Ba
     }
     if (!g) continue;
     b->linear_dx(b, element(t, t->d_y, r * d), t->logits, output, n, d, vocab, false);
-    b->linear_dw(b, g + t->params.output, NULL, t->logits, from, n, d, vocab);
+    b->linear_dw(b, g + t->params.output, NULL, t->logits, from, n, d, vocab,
+                 r > 0 || !t->first);
   }
 }
 
@@ -391,7 +392,7 @@ void transformer_load(Transformer *t, const Batch *given, StepKey key) {
   Batch *batch = &t->at_hand;
   *batch = *given;
   t->loads++;
-  t->dropout = key.dropout;
+  t->dropout = key.dropout, t->first = key.first;
   t->rows += given->rows[1];
   if (!t->batch) {
     b->put(b, t->key, &key.key, sizeof key.key);
@@ -412,7 +413,7 @@ void transformer_load(Transformer *t, const Batch *given, StepKey key) {
 void transformer_run(Transformer *t, Weights w, float *g, float smoothing, float scale,
                      GradReady ready, void *context) {
   const Batch *batch = &t->at_hand;
-  StepKey key = {0, t->dropout};
+  StepKey key = {0, t->dropout, t->first};
   const void *memory = transformer_encode(t, w, batch->src, batch->src_pos, batch->src_off,
                                           batch->sentences, batch->rows[0], key);
   transformer_cross_kv(t, w, memory, batch->rows[0]);

@@ -38,15 +38,15 @@ typedef struct {
   float *place;   /* (longest, d) sinusoidal positions, or NULL */
   void *cross_kv; /* (rows, layers * 2d) */
   void *branch, *d_branch, *d_y, *d_sum, *d_wide, *d_up, *d_cross_kv,
-      *logits;    /* working memory */
-  double *sums;   /* of losses since transformer_loss, as the backend's loss has them */
-  uint64_t rows;  /* that went into them */
-  int32_t *batch; /* where a device keeps its copy of the batch at hand, or NULL */
-  uint64_t *key;  /* of its dropout: in the backend's memory */
-  Batch at_hand;  /* as the backend sees it */
-  uint64_t loads; /* that made a batch the one at hand */
-  bool dropout;
-  void *arena; /* holds them all */
+      *logits;         /* working memory */
+  double *sums;        /* of losses since transformer_loss, as the backend's loss has them */
+  uint64_t rows;       /* that went into them */
+  int32_t *batch;      /* where a device keeps its copy of the batch at hand, or NULL */
+  uint64_t *key;       /* of its dropout: in the backend's memory */
+  Batch at_hand;       /* as the backend sees it */
+  uint64_t loads;      /* that made a batch the one at hand */
+  bool dropout, first; /* of the StepKey */
+  void *arena;         /* holds them all */
   void **lists;
   size_t arena_bytes;
   double turned; /* clock when the last way forward ended, or on a device was asked for */
@@ -61,10 +61,11 @@ void transformer_free(Transformer *t);
 NODISCARD Err transformer_plan(Transformer *t, const ModelConfig *config,
                                const Backend *backend, size_t capacity, bool training);
 
-/* One micro-batch's randomness: 0 turns dropout off. */
+/* One micro-batch's randomness, and its place. */
 typedef struct {
   uint64_t key;
-  bool dropout;
+  bool dropout; /* or none */
+  bool first;   /* its gradients overwrite those that are there */
 } StepKey;
 
 /* Called when the gradients of the parameters in [begin, end) are complete: on a
@@ -81,9 +82,10 @@ typedef struct {
  * and the most sentences, so that all it is asked to do follows from `padded`; a host the
  * rows there are, and reads them where they lie. */
 void transformer_load(Transformer *t, const Batch *batch, StepKey key);
-/* Forward and, where g is given, backward: adds gradients of (sum of smoothed losses) *
- * scale to g. Only asks the backend for operations, the same ones for the same shape. A
- * device may still be at work when it returns; the batch may be filled anew all the same. */
+/* Forward and, where g is given, backward: gradients of (sum of smoothed losses) * scale,
+ * added to g, but for the first's, which take the place of all that is there, padding
+ * too. Only asks the backend for operations, the same ones for the same shape. A device
+ * may still be at work when it returns; the batch may be filled anew all the same. */
 void transformer_run(Transformer *t, Weights w, float *g, float smoothing, float scale,
                      GradReady ready, void *context);
 /* Both, one after the other. */

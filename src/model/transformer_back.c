@@ -35,7 +35,7 @@ static void junction_back(Transformer *t, Weights w, float *g, int which, int ju
   float *dshift = junction ? grad(g, last_bias(t, which, before)) : NULL;
   t->backend->add_norm_back(t->backend, t->d_sum, junction ? t->d_branch : NULL, g + p->gain,
                             g + p->bias, dshift, t->d_y, through, s->sum[junction],
-                            s->stat[junction], w.full + p->gain, &n);
+                            s->stat[junction], w.full + p->gain, &n, !key.first);
 }
 
 /* The gradient of a sublayer's input: alone in pre-norm, added to the residual's
@@ -57,11 +57,11 @@ static void self_back(Transformer *t, Weights w, float *g, int which, int layer,
   void *d_out = t->branch; /* free on the way back */
   Attention a = self_attention(t, which, layer, off, sentences, key);
   a.q_rows = rows;
-  b->linear_dw(b, g + p->out, NULL, t->d_branch, s->out, rows, d, d);
+  b->linear_dw(b, g + p->out, NULL, t->d_branch, s->out, rows, d, d, !key.first);
   b->linear_dx(b, d_out, t->d_branch, weight(t, w, p->out), rows, d, d, false);
   b->attend_back(b, t->d_wide, element(t, t->d_wide, d), element(t, t->d_wide, 2 * d), d_out,
                  s->out, s->lse, s->in, element(t, s->in, d), element(t, s->in, 2 * d), &a);
-  b->linear_dw(b, g + p->in, grad(g, p->in_bias), t->d_wide, y, rows, d, 3 * d);
+  b->linear_dw(b, g + p->in, grad(g, p->in_bias), t->d_wide, y, rows, d, 3 * d, !key.first);
   input_back(t, w, t->d_wide, p->in, rows, 3 * d);
 }
 
@@ -76,11 +76,11 @@ static void cross_back(Transformer *t, Weights w, float *g, int layer, const voi
   Attention a =
       cross_attention(t, layer, batch->tgt_off, batch->src_off, batch->sentences, key);
   a.q_rows = rows;
-  b->linear_dw(b, g + p->out, NULL, t->d_branch, s->out, rows, d, d);
+  b->linear_dw(b, g + p->out, NULL, t->d_branch, s->out, rows, d, d, !key.first);
   b->linear_dx(b, d_out, t->d_branch, weight(t, w, p->out), rows, d, d, false);
   b->attend_back(b, t->d_wide, element(t, t->d_cross_kv, at), element(t, t->d_cross_kv, at + d),
                  d_out, s->out, s->lse, s->in, k, element(t, k, d), &a);
-  b->linear_dw(b, g + p->in, grad(g, p->in_bias), t->d_wide, y, rows, d, d);
+  b->linear_dw(b, g + p->in, grad(g, p->in_bias), t->d_wide, y, rows, d, d, !key.first);
   input_back(t, w, t->d_wide, p->in, rows, d);
 }
 
@@ -90,12 +90,12 @@ static void feed_back(Transformer *t, Weights w, float *g, int which, int layer,
   const FeedParams *p = &t->params.layer[which][layer].feed;
   const FeedState *s = &t->stack[which].feed[layer];
   size_t d = (size_t)t->config.d, ff = (size_t)t->config.ff;
-  b->linear_dw(b, g + p->down, NULL, t->d_branch, s->act, rows, ff, d);
+  b->linear_dw(b, g + p->down, NULL, t->d_branch, s->act, rows, ff, d, !key.first);
   b->linear_dx(b, t->d_up, t->d_branch, weight(t, w, p->down), rows, ff, d, false);
   b->activate_back(b, t->d_up, g + p->up_bias, t->d_up, s->mask ? s->mask : s->up, rows, ff,
                    t->config.activation,
-                   dropout_at(t, key, t->config.drop_activation, which, layer, 10));
-  b->linear_dw(b, g + p->up, NULL, t->d_up, y, rows, d, ff);
+                   dropout_at(t, key, t->config.drop_activation, which, layer, 10), !key.first);
+  b->linear_dw(b, g + p->up, NULL, t->d_up, y, rows, d, ff, !key.first);
   input_back(t, w, t->d_up, p->up, rows, ff);
 }
 
@@ -150,13 +150,13 @@ static void decoder_back(Transformer *t, Weights w, float *g, const Batch *batch
 }
 
 /* The encoder's output went into every decoder layer's keys and values. */
-static void memory_back(Transformer *t, Weights w, float *g, const Batch *batch) {
+static void memory_back(Transformer *t, Weights w, float *g, const Batch *batch, StepKey key) {
   const Backend *b = t->backend;
   size_t d = (size_t)t->config.d, kv = (size_t)t->config.layers[1] * 2 * d,
          rows = batch->rows[0];
   const void *memory = t->stack[0].y[t->stack[0].sublayers];
   b->linear_dw(b, g + t->params.cross_kv, grad(g, t->params.cross_kv_bias), t->d_cross_kv,
-               memory, rows, d, kv);
+               memory, rows, d, kv, !key.first);
   b->linear_dx(b, t->d_y, t->d_cross_kv, weight(t, w, t->params.cross_kv), rows, d, kv, false);
 }
 
@@ -178,10 +178,26 @@ static void encoder_back(Transformer *t, Weights w, float *g, const Batch *batch
   embed_back(t, g, 0, batch->src, batch->src_pos, rows, key);
 }
 
+/* What nobody writes before it is added to: the tables, which lie in front of the stacks,
+ * but for the output's; and the padding, which nobody writes at all. */
+static void clear_rest(const Transformer *t, float *g) {
+  const Backend *b = t->backend;
+  const Params *p = &t->params;
+  size_t stacks = part_begin(t, 0, 0), from = 0;
+  for (size_t i = 0; i <= p->count; i++) {
+    const Param *q = &p->param[i];
+    size_t to = i < p->count ? q->offset : p->padded;
+    if (to < stacks && to != p->output) continue;
+    if (to > from) b->zero(b, g + from, (to - from) * sizeof *g);
+    if (i < p->count) from = to + q->rows * q->cols;
+  }
+}
+
 void transformer_back(Transformer *t, Weights w, float *g, const Batch *batch, StepKey key,
                       GradReady ready, void *context) {
+  if (key.first) clear_rest(t, g);
   decoder_back(t, w, g, batch, key, ready, context);
-  memory_back(t, w, g, batch);
+  memory_back(t, w, g, batch, key);
   if (ready) ready(context, t->params.cross_kv, t->params.padded);
   encoder_back(t, w, g, batch, key, ready, context);
   if (ready) ready(context, 0, part_begin(t, 0, 0));

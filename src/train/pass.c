@@ -18,12 +18,6 @@ void pass_close(Pass *p) {
 
 /* What is asked of the backend; a recording of it must do the same in every step. */
 
-static void begin(void *pass) {
-  const Pass *p = pass;
-  const Backend *b = p->backend;
-  b->zero(b, p->g, p->model->params.padded * sizeof(float));
-}
-
 static void gradients(void *pass) {
   Pass *p = pass;
   transformer_run(p->model, (Weights){p->w, p->low}, p->g, p->smoothing, p->scale, p->ready,
@@ -41,7 +35,6 @@ static void update(void *pass) {
 }
 
 static void whole(void *pass) {
-  begin(pass);
   gradients(pass);
   update(pass);
 }
@@ -59,6 +52,7 @@ static Err run(Pass *p, uint32_t kind, const Batch *batch, void (*work)(void *))
                       .sentences = batch->sentences,
                       .capacity = batch->capacity,
                       .dropout = p->model->dropout,
+                      .first = p->model->first,
                       .scale = p->scale};
   return replay_do(&p->replays, p->backend, key, work, p);
 }
@@ -72,13 +66,20 @@ static Err run_batch(Pass *p, uint32_t kind, const Batch *batch, StepKey key, fl
                      GradReady ready, void *context, void (*work)(void *)) {
   p->scale = scale, p->ready = ready, p->context = context;
   if (!p->loaded || p->loaded != p->model->loads) transformer_load(p->model, batch, key);
-  p->loaded = 0;
+  p->model->first = p->first;
+  p->loaded = 0, p->first = false;
   p->model->turned = progress_clock(); /* of what is replayed nothing else is known */
   return run(p, kind, &p->model->at_hand, work);
 }
 
 void pass_begin(Pass *p) {
-  begin(p);
+  p->first = true;
+}
+
+void pass_clear(Pass *p) {
+  const Backend *b = p->backend;
+  b->zero(b, p->g, p->model->params.padded * sizeof(float));
+  p->first = false;
 }
 
 Err pass_gradients(Pass *p, const Batch *batch, StepKey key, float scale, GradReady ready,
@@ -96,6 +97,7 @@ Err pass_update(Pass *p, const StepNumbers *now) {
 Err pass_whole(Pass *p, const Batch *batch, StepKey key, float scale, const StepNumbers *now) {
   const Backend *b = p->backend;
   b->put(b, p->now, now, sizeof *now);
+  pass_begin(p);
   return run_batch(p, WHOLE, batch, key, scale, NULL, NULL, whole);
 }
 

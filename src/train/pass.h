@@ -25,6 +25,7 @@ typedef struct {
   StepNumbers *now; /* pass_open's */
   Replays replays;
   uint64_t loaded; /* the model's load that was pass_load's; 0: none */
+  bool first;      /* nothing of the step is in g yet */
   /* Of the work at hand: */
   float scale;
   GradReady ready;
@@ -39,9 +40,12 @@ void pass_close(Pass *p); /* harmless when not open */
  * to a device while it is still at work. Not needed, and undone by other uses of the model. */
 void pass_load(Pass *p, const Batch *batch, StepKey key);
 
-/* A step: gradients begin at 0, micro-batches add theirs, times `scale`, and one update
- * uses their sum. ready: see transformer_run; work that tells is not recorded. */
+/* A step: one update uses the sum of the micro-batches' gradients, times `scale`. The
+ * first micro-batch writes where the others add, so that g need not be cleared: `first`
+ * of the key is set here. After pass_clear it adds as well. ready: see transformer_run;
+ * work that tells is not recorded. */
 void pass_begin(Pass *p);
+void pass_clear(Pass *p);
 NODISCARD Err pass_gradients(Pass *p, const Batch *batch, StepKey key, float scale,
                              GradReady ready, void *context);
 NODISCARD Err pass_update(Pass *p, const StepNumbers *now);

@@ -4,7 +4,7 @@
 static bool is_same(const ReplayKey *a, const ReplayKey *b) {
   return a->kind == b->kind && a->rows[0] == b->rows[0] && a->rows[1] == b->rows[1] &&
          a->sentences == b->sentences && a->capacity == b->capacity &&
-         a->dropout == b->dropout && a->scale == b->scale;
+         a->dropout == b->dropout && a->first == b->first && a->scale == b->scale;
 }
 
 /* The key's place, or the one that was not used for longest. */

@@ -6,13 +6,13 @@
 
 #include "backend/backend.h"
 
-#define REPLAY_MOST 8 /* recordings kept; the one not used for longest goes */
+#define REPLAY_MOST 12 /* recordings kept; the one not used for longest goes */
 
 /* All that the operations asked for depend on. */
 typedef struct {
   uint32_t kind;
   uint32_t rows[2], sentences, capacity; /* of the batch, and of the room it lies in */
-  bool dropout;
+  bool dropout, first;                   /* of the micro-batch, see StepKey */
   float scale;
 } ReplayKey;
 

@@ -34,13 +34,14 @@ static bool begins(Train *t) {
   return fault_now("nan", t->at.step, t->rank);
 }
 
-/* Gradients begin at 0. They are added to what is there, so what is put there first
- * stays. */
-static void clear(Train *t, bool spoilt) {
+/* Where all micro-batches add, what is put there first stays. */
+static void begin_gradients(Train *t, bool spoilt) {
   const Backend *b = &t->backend;
   float nan = NAN;
   pass_begin(&t->pass);
-  if (spoilt) b->put(b, t->g + t->t.params.total / 2, &nan, sizeof nan);
+  if (!spoilt) return;
+  pass_clear(&t->pass);
+  b->put(b, t->g + t->t.params.layer[0][0].norm[0].gain, &nan, sizeof nan);
 }
 
 /* Do gradients travel, or are they kept between rounds? */
@@ -60,7 +61,7 @@ static bool is_alone(const Train *t) {
 }
 
 static Err fetch(Train *t, uint64_t step, uint32_t i, Micro *m) {
-  *m = (Micro){.number = i, .key = {rng_mix(rng_mix(t->spec->seed, step), i), true}};
+  *m = (Micro){.number = i, .key = {rng_mix(rng_mix(t->spec->seed, step), i), true, false}};
   m->start = m->mark = progress_clock();
   tick(t, &m->mark, "waiting for data", i);
   TRY(loader_next(t->loader, &m->batch));
@@ -146,13 +147,11 @@ static Err reduced_round(Train *t, uint32_t i, uint32_t round, bool first, bool 
  * Otherwise each rank adds up its own, and the sum is made once. */
 static Err gradients(Train *t, StepSum *sum) {
   uint32_t ranks = (uint32_t)t->ranks, rounds = (t->group + ranks - 1) / ranks;
-  size_t bytes = t->t.params.padded * sizeof(float);
   bool each = t->spec->reproducible;
-  const Backend *b = &t->backend;
   for (uint32_t round = 0; round < rounds; round++) {
     uint32_t i = round * ranks + (uint32_t)t->rank;
     bool mine_last = i + ranks >= t->group;
-    if (each && round) b->zero(b, t->g, bytes);
+    if (each && round) pass_begin(&t->pass);
     if (each)
       TRY(reduced_round(t, i, round, round == 0, round + 1 == rounds, sum));
     else if (mine_last) /* some ranks have one more than others */
@@ -228,7 +227,7 @@ static Err losses(Train *t, StepSum *sum) {
 
 /* The norm is the same to the bit however the gradient is spread over the ranks. */
 static Err step_together(Train *t, double lr, StepNumbers *now, StepSum *sum) {
-  clear(t, begins(t));
+  begin_gradients(t, begins(t));
   TRY(gradients(t, sum));
   TRY(losses(t, sum));
   double start = progress_clock();
@@ -252,7 +251,7 @@ static Err step_alone(Train *t, StepNumbers *now, StepSum *sum) {
     TRY(pass_whole(&t->pass, m.batch, m.key, (float)factor, now));
     end_micro(t, &m, sum);
   } else {
-    clear(t, spoilt);
+    begin_gradients(t, spoilt);
     for (uint32_t i = 0; i < t->group; i++) TRY(micro_batch(t, i, false, sum));
     now->times = sum->rows * factor;
     TRY(pass_update(&t->pass, now));

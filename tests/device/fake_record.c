@@ -31,6 +31,7 @@ typedef struct {
       float *dw, *dbias;
       const void *dy, *x;
       size_t rows, in, out;
+      bool add;
     } dw;
     struct {
       void *x;
@@ -62,6 +63,7 @@ typedef struct {
       const void *dy, *through, *sum;
       const float *stat, *gain;
       AddNorm n;
+      bool add;
     } norm_back;
     struct {
       void *o;
@@ -91,6 +93,7 @@ typedef struct {
       size_t rows, width;
       Activation act;
       Dropout drop;
+      bool add;
     } act_back;
     struct {
       void *logits;
@@ -196,9 +199,9 @@ OPERATION(linear_dx, dx,
           rows, in, out, add)
 OPERATION(linear_dw, dw,
           (const Backend *b, float *dw, float *dbias, const void *dy, const void *x,
-           size_t rows, size_t in, size_t out),
-          (b, W.dw.dw, W.dw.dbias, W.dw.dy, W.dw.x, W.dw.rows, W.dw.in, W.dw.out), dw, dbias,
-          dy, x, rows, in, out)
+           size_t rows, size_t in, size_t out, bool add),
+          (b, W.dw.dw, W.dw.dbias, W.dw.dy, W.dw.x, W.dw.rows, W.dw.in, W.dw.out, W.dw.add), dw,
+          dbias, dy, x, rows, in, out, add)
 OPERATION(embed, embed,
           (const Backend *b, void *x, const void *table, const float *place, const int32_t *id,
            const int32_t *pos, size_t rows, size_t d, float scale, Dropout drop),
@@ -222,11 +225,11 @@ OPERATION(add_norm, norm,
 OPERATION(add_norm_back, norm_back,
           (const Backend *b, void *dx, void *dbranch, float *dgain, float *dbias, float *dshift,
            const void *dy, const void *through, const void *sum, const float *stat,
-           const float *gain, const AddNorm *n),
+           const float *gain, const AddNorm *n, bool add),
           (b, W.norm_back.dx, W.norm_back.dbranch, W.norm_back.dgain, W.norm_back.dbias,
            W.norm_back.dshift, W.norm_back.dy, W.norm_back.through, W.norm_back.sum,
-           W.norm_back.stat, W.norm_back.gain, &W.norm_back.n),
-          dx, dbranch, dgain, dbias, dshift, dy, through, sum, stat, gain, *n)
+           W.norm_back.stat, W.norm_back.gain, &W.norm_back.n, W.norm_back.add),
+          dx, dbranch, dgain, dbias, dshift, dy, through, sum, stat, gain, *n, add)
 OPERATION(attend, attend,
           (const Backend *b, void *o, float *lse, const void *q, const void *k, const void *v,
            const Attention *a),
@@ -246,10 +249,10 @@ OPERATION(activate, act,
           drop)
 OPERATION(activate_back, act_back,
           (const Backend *b, void *dx, float *dbias, const void *dy, const void *kept,
-           size_t rows, size_t width, Activation act, Dropout drop),
+           size_t rows, size_t width, Activation act, Dropout drop, bool add),
           (b, W.act_back.dx, W.act_back.dbias, W.act_back.dy, W.act_back.kept, W.act_back.rows,
-           W.act_back.width, W.act_back.act, W.act_back.drop),
-          dx, dbias, dy, kept, rows, width, act, drop)
+           W.act_back.width, W.act_back.act, W.act_back.drop, W.act_back.add),
+          dx, dbias, dy, kept, rows, width, act, drop, add)
 OPERATION(loss, loss,
           (const Backend *b, void *logits, double *sum, const int32_t *target, size_t rows,
            size_t vocab, float smoothing, float scale),

@@ -130,11 +130,11 @@ static void speed_rows(Type type) {
     snprintf(name, sizeof name, "add_norm_back with through, %s", way);
     TIME(name, 5 * n * size,
          kernel_add_norm_back(type, d_sum, branch, gain, bias, gain, y, d_sum, sum, stat, bias,
-                              &an, work, 0));
+                              &an, true, work, 0));
     snprintf(name, sizeof name, "add_norm_back without, %s", way);
     TIME(name, 4 * n * size,
          kernel_add_norm_back(type, d_sum, branch, gain, bias, NULL, y, NULL, sum, stat, bias,
-                              &an, work, 0));
+                              &an, true, work, 0));
   }
   kernel_norm_way(0);
   uint8_t *mask = take(wide / 8);
@@ -142,14 +142,17 @@ static void speed_rows(Type type) {
   TIME("relu with its mask", 2 * wide * size + wide / 8,
        kernel_activate(type, act, mask, up, wide, ACT_RELU, drop, 0));
   TIME("relu_back", 2 * wide * size + wide / 8,
-       kernel_activate_back(type, act, NULL, act, mask, ROWS, FF, ACT_RELU, drop, NULL, 0));
+       kernel_activate_back(type, act, NULL, act, mask, ROWS, FF, ACT_RELU, drop, true, NULL,
+                            0));
   TIME("relu_back with the bias", 2 * wide * size + wide / 8,
-       kernel_activate_back(type, act, stat, act, mask, ROWS, FF, ACT_RELU, drop, work, 0));
+       kernel_activate_back(type, act, stat, act, mask, ROWS, FF, ACT_RELU, drop, true, work,
+                            0));
   TIME("gelu_back", 3 * wide * size,
-       kernel_activate_back(type, act, NULL, act, up, ROWS, FF, ACT_GELU, drop, NULL, 0));
-  TIME("column_sums of 512", n * size, kernel_column_sums(type, gain, x, ROWS, D, work, 0));
+       kernel_activate_back(type, act, NULL, act, up, ROWS, FF, ACT_GELU, drop, true, NULL, 0));
+  TIME("column_sums of 512", n * size,
+       kernel_column_sums(type, gain, x, ROWS, D, true, work, 0));
   TIME("column_sums of 2048", wide * size,
-       kernel_column_sums(type, stat, up, ROWS, FF, work, 0));
+       kernel_column_sums(type, stat, up, ROWS, FF, true, work, 0));
   void *all[] = {x,     branch, sum, y,    d_sum, up,     act,   gain,   bias, stat,
                  table, place,  low, work, sort,  sorted, id_at, pos_at, mask};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) MUST(cudaFree(all[i]));

@@ -76,21 +76,21 @@ static void test_activate(Type type, Activation act, size_t rows, size_t width, 
   ref.activate(&ref, want, masked ? want_mask : NULL, x->host, n, act, drop);
   want_mask[bytes] = 0xff;
   const void *kept = masked ? (void *)want_mask : x->host;
-  ref.activate_back(&ref, want_dx, want_db, dy->host, kept, rows, width, act, drop);
+  ref.activate_back(&ref, want_dx, want_db, dy->host, kept, rows, width, act, drop, true);
   memcpy(x_in->host, x->host, n * sizeof(float));
   arrays_reset();
   TWICE {
     MUST(cudaMemset(mask, 0xff, bytes + 1));
     MUST(kernel_activate(type, y->at, masked ? mask : NULL, x->at, n, act, there, 0));
     kept = masked ? (void *)mask : x->at;
-    MUST(kernel_activate_back(type, dx->at, db->at, dy->at, kept, rows, width, act, there, work,
-                              0));
+    MUST(kernel_activate_back(type, dx->at, db->at, dy->at, kept, rows, width, act, there, true,
+                              work, 0));
     expect(y, want, limit, "activate");
     expect_exact(mask, want_mask, bytes + 1, "activate's mask");
     expect(dx, want_dx, limit, "activate_back");
     expect(db, want_db, coarse, "activate_back's bias");
-    MUST(kernel_activate_back(type, dy->at, NULL, dy->at, kept, rows, width, act, there, NULL,
-                              0));
+    MUST(kernel_activate_back(type, dy->at, NULL, dy->at, kept, rows, width, act, there, false,
+                              NULL, 0));
     expect(dy, want_dx, limit, "activate_back in place");
     MUST(kernel_activate(type, x_in->at, NULL, x_in->at, n, act, there, 0));
     expect(x_in, want, limit, "activate in place");
@@ -99,17 +99,20 @@ static void test_activate(Type type, Activation act, size_t rows, size_t width, 
 
 static void test_column_sums(Type type, size_t rows, size_t n) {
   BEGIN("column_sums %s rows %zu n %zu skew %zu", type_name(type), rows, n, skew);
-  Array *dy = array_draw(type, rows * n, 1), *db = array_draw(TYPE_F32, n, 1);
+  Array *dy = array_draw(type, rows * n, 1), *db = array_draw(TYPE_F32, n, 1),
+        *alone = array_blank(TYPE_F32, n);
   void *work = device_scratch(kernel_column_sums_work(rows, n));
-  float *want = host_copy(db);
+  float *want = host_copy(db), *want_alone = host_floats(n);
   for (size_t c = 0; c < n; c++) {
     double sum = 0;
     for (size_t r = 0; r < rows; r++) sum += dy->host[r * n + c];
-    want[c] = (float)(want[c] + sum);
+    want[c] = (float)(want[c] + sum), want_alone[c] = (float)sum;
   }
   TWICE {
-    MUST(kernel_column_sums(type, db->at, dy->at, rows, n, work, 0));
+    MUST(kernel_column_sums(type, db->at, dy->at, rows, n, true, work, 0));
     expect(db, want, 16, "column_sums");
+    MUST(kernel_column_sums(type, alone->at, dy->at, rows, n, false, work, 0));
+    expect(alone, want_alone, 16, "column_sums, the first");
   }
 }
 
@@ -273,18 +276,18 @@ static void test_norm(Type type, size_t rows, size_t d, Dropout drop) {
         *dy = array_draw(type, n, 1), *through = array_draw(type, n, 1),
         *dx = array_blank(type, n), *dbranch = array_blank(type, n),
         *dgain = array_draw(TYPE_F32, d, 1), *dbias = array_draw(TYPE_F32, d, 1),
-        *dx_alone = array_blank(type, n), *dgain2 = array_draw(TYPE_F32, d, 1),
-        *dbias2 = array_draw(TYPE_F32, d, 1), *dshift = array_draw(TYPE_F32, d, 1);
+        *dx_alone = array_blank(type, n), *dgain2 = array_blank(TYPE_F32, d),
+        *dbias2 = array_blank(TYPE_F32, d), *dshift = array_draw(TYPE_F32, d, 1);
   for (size_t i = 0; i < n; i++) sum_in->host[i] = type_round(type, want_sum[i]);
   memcpy(stat_in->host, want_stat, 2 * rows * sizeof(float));
   float *want_dx = host_floats(n), *want_db = host_floats(n), *want_dgain = host_copy(dgain),
         *want_dbias = host_copy(dbias), *want_dx2 = host_floats(n),
-        *want_dgain2 = host_copy(dgain2), *want_dbias2 = host_copy(dbias2),
+        *want_dgain2 = host_floats(d), *want_dbias2 = host_floats(d),
         *want_dshift = host_copy(dshift);
   ref.add_norm_back(&ref, want_dx, want_db, want_dgain, want_dbias, want_dshift, dy->host,
-                    through->host, sum_in->host, stat_in->host, gain->host, &an);
+                    through->host, sum_in->host, stat_in->host, gain->host, &an, true);
   ref.add_norm_back(&ref, want_dx2, NULL, want_dgain2, want_dbias2, NULL, dy->host, NULL,
-                    sum_in->host, stat_in->host, gain->host, &an);
+                    sum_in->host, stat_in->host, gain->host, &an, false);
   void *work = device_scratch(kernel_add_norm_back_work(rows, d));
   /* Statistics of a stored sum differ from those of the true one by its rounding. */
   double coarse = type_epsilon(type) / type_epsilon(TYPE_F32);
@@ -299,19 +302,21 @@ static void test_norm(Type type, size_t rows, size_t d, Dropout drop) {
                          &at, 0));
     expect(y_alone, want_alone, 8, "y without branch");
     MUST(kernel_add_norm_back(type, dx->at, dbranch->at, dgain->at, dbias->at, dshift->at,
-                              dy->at, through->at, sum_in->at, stat_in->at, gain->at, &at, work,
-                              0));
+                              dy->at, through->at, sum_in->at, stat_in->at, gain->at, &at, true,
+                              work, 0));
     expect(dx, want_dx, 8, "dx");
     expect(dbranch, want_db, 8, "dbranch");
     expect(dgain, want_dgain, 64, "dgain");
     expect(dbias, want_dbias, 64, "dbias");
     expect(dshift, want_dshift, type == TYPE_F32 ? 64 : coarse / 4, "dshift");
     MUST(kernel_add_norm_back(type, dx_alone->at, NULL, dgain2->at, dbias2->at, NULL, dy->at,
-                              NULL, sum_in->at, stat_in->at, gain->at, &at, work, 0));
+                              NULL, sum_in->at, stat_in->at, gain->at, &at, false, work, 0));
     expect(dx_alone, want_dx2, 8, "dx without branch");
-    expect(dgain2, want_dgain2, 64, "dgain without branch");
+    expect(dgain2, want_dgain2, 64, "dgain without branch, the first");
+    expect(dbias2, want_dbias2, 64, "dbias without branch, the first");
     MUST(kernel_add_norm_back(type, through->at, dy->at, dgain2->at, dbias2->at, NULL, dy->at,
-                              through->at, sum_in->at, stat_in->at, gain->at, &at, work, 0));
+                              through->at, sum_in->at, stat_in->at, gain->at, &at, true, work,
+                              0));
     expect(through, want_dx, 8, "dx in place");
     expect(dy, want_db, 8, "dbranch in place");
   }

@@ -257,7 +257,7 @@ static void run_model(const Backend *b, const ModelConfig *c, const Batch batch[
   void *low = b->type == TYPE_F32 ? full : lift(b, w, n, true);
   ok(b->alloc(b, &there, n * sizeof *there));
   for (int i = 0; i < 2; i++) {
-    StepKey key = {100 + (uint64_t)i, true};
+    StepKey key = {100 + (uint64_t)i, true, i == 0};
     transformer_step(&t, (Weights){full, low}, there, &batch[i], key, 0.1f, 1.0f / 64, NULL,
                      NULL);
   }

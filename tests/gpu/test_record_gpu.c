@@ -111,7 +111,7 @@ static void take_steps(Run *r, StepNumbers *now) {
   ok(batch_new(&batch, CAPACITY, CAPACITY / 3));
   for (uint64_t step = 0; step < STEPS; step++) {
     float scale = step < 20 || step > 40 ? 1 : 4;
-    StepKey key = {step + 1, true};
+    StepKey key = {step + 1, true, false};
     now[step] = optim_numbers(&r->optim, step, 1e-3);
     now[step].most = 0.5;
     fill(&batch, &rng, &c, step == 29 || step == STEPS - 1 ? 100 : CAPACITY);

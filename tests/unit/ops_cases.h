@@ -91,7 +91,10 @@ static void do_linear_dx(const Backend *b, Case *c) {
   b->linear_dx(b, c->a[0], c->a[3], c->a[1], c->rows, c->in, c->out, true);
 }
 static void do_linear_dw(const Backend *b, Case *c) {
-  b->linear_dw(b, c->a[1], c->a[2], c->a[3], c->a[0], c->rows, c->in, c->out);
+  b->linear_dw(b, c->a[1], c->a[2], c->a[3], c->a[0], c->rows, c->in, c->out, true);
+}
+static void do_linear_dw_first(const Backend *b, Case *c) {
+  b->linear_dw(b, c->a[1], c->a[2], c->a[3], c->a[0], c->rows, c->in, c->out, false);
 }
 static void do_embed(const Backend *b, Case *c) {
   b->embed(b, c->a[2], c->a[0], c->a[1], c->id, c->pos, c->rows, c->d, 3, c->drop);
@@ -107,7 +110,12 @@ static void do_add_norm(const Backend *b, Case *c) {
 static void do_add_norm_back(const Backend *b, Case *c) {
   AddNorm n = norm_of(c);
   b->add_norm_back(b, c->a[7], c->a[8], c->a[2], c->a[3], c->a[12], c->a[9], c->a[10], c->a[4],
-                   c->a[6], c->a[11], &n);
+                   c->a[6], c->a[11], &n, true);
+}
+static void do_add_norm_back_first(const Backend *b, Case *c) {
+  AddNorm n = norm_of(c);
+  b->add_norm_back(b, c->a[7], c->a[8], c->a[2], c->a[3], c->a[12], c->a[9], c->a[10], c->a[4],
+                   c->a[6], c->a[11], &n, false);
 }
 static void do_attend(const Backend *b, Case *c) {
   Attention a = attention_of(c);
@@ -143,7 +151,7 @@ static const void *kept_of(const Backend *b, Case *c, int x, int y) {
 }
 static void do_activate_back(const Backend *b, Case *c) {
   const void *kept = kept_of(b, c, 0, 3);
-  b->activate_back(b, c->a[2], c->a[4], c->a[1], kept, c->rows, c->d, c->act, c->drop);
+  b->activate_back(b, c->a[2], c->a[4], c->a[1], kept, c->rows, c->d, c->act, c->drop, true);
 }
 static void do_loss(const Backend *b, Case *c) {
   b->loss(b, c->a[0], c->sums ? c->sums : c->loss, c->id, c->rows, c->out, 0.1f, 0.5f);
@@ -254,10 +262,12 @@ static const struct {
     {"linear", make_linear, do_linear, 20, true, 0x00f},
     {"linear_dx", make_linear, do_linear_dx, 20, true, 0x00f},
     {"linear_dw", make_linear, do_linear_dw, 20, true, 0x009},
+    {"linear_dw, the first", make_linear, do_linear_dw_first, 20, true, 0x009},
     {"embed", make_embed, do_embed, 4, false, 0x005},
     {"embed_back", make_embed, do_embed_back, 8, false, 0x004},
     {"add_norm", make_norm, do_add_norm, 16, false, 0x033},
     {"add_norm_back", make_norm_back, do_add_norm_back, 32, false, 0x7b3},
+    {"add_norm_back, the first", make_norm_back, do_add_norm_back_first, 32, false, 0x7b3},
     {"attend", make_attend, do_attend, 32, false, 0x007},
     {"attend_back", make_attend_back, do_attend_back, 64, false, 0x077},
     {"activate", make_flat, do_activate, 16, false, 0x00f},

@@ -203,7 +203,7 @@ static void test_dropout_is_the_same_everywhere(void **state) {
     ModelConfig *c = &t[i]->config;
     c->drop_embed = c->drop_attention = c->drop_activation = c->drop_residual = 0.3f;
   }
-  StepKey key = {99, true};
+  StepKey key = {99, true, false};
   transformer_step(&a.t, (Weights){a.w, a.w}, a.g, &batch, key, 0.1f, 1, NULL, NULL);
   transformer_step(&b.t, (Weights){b.w, b.w}, b.g, &batch, key, 0.1f, 1, NULL, NULL);
   OK(transformer_loss(&a.t, &loss[0]));
@@ -256,7 +256,7 @@ static void test_padding_changes_nothing(void **state) {
       f[device].backend.host = !device;
       OK(transformer_new(t, &c, &f[device].backend, b.capacity, 5, true));
       transformer_step(t, (Weights){f[device].w, f[device].w}, f[device].g, &b,
-                       (StepKey){99, true}, 0.1f, 1, NULL, NULL);
+                       (StepKey){99, true, false}, 0.1f, 1, NULL, NULL);
       OK(transformer_loss(t, &loss[device]));
     }
     assert_memory_equal(&loss[0], &loss[1], sizeof loss[0]);
@@ -303,8 +303,8 @@ static void test_gradients_are_announced_when_complete(void **state) {
     OK(mem_alloc(&a.told, n, 1));
     OK(mem_alloc(&a.seen, n, sizeof(float)));
     a.g = f.g;
-    transformer_step(&f.t, (Weights){f.w, f.w}, f.g, &batch, (StepKey){0}, 0.1f, 1, note_ready,
-                     &a);
+    transformer_step(&f.t, (Weights){f.w, f.w}, f.g, &batch, (StepKey){.first = true}, 0.1f, 1,
+                     note_ready, &a);
     for (size_t k = 0; k < n; k++) {
       assert_int_equal(a.told[k], 1);
       assert_true(a.seen[k] == f.g[k]);
@@ -313,6 +313,35 @@ static void test_gradients_are_announced_when_complete(void **state) {
     assert_int_equal(a.last, 0);
     mem_free(a.told);
     mem_free(a.seen);
+    close_fixture(&f);
+  }
+}
+
+/* The first micro-batch of a step overwrites whatever is there, the others add: to the bit
+ * as if all added to 0. Logits in one part and in several. */
+static void test_the_first_overwrites(void **state) {
+  (void)state;
+  const char *forms[] = {"pre", "post", "free"};
+  for (int i = 0; i < 12; i++) {
+    Fixture f;
+    float *g;
+    open_fixture(&f, forms[i % 3], i >= 6);
+    Transformer *t = &f.t;
+    ModelConfig c = t->config;
+    transformer_free(t);
+    c.drop_residual = 0.3f;
+    OK(transformer_new(t, &c, &f.backend, batch.capacity, i / 3 % 2 ? 4 : 0, true));
+    size_t n = t->params.padded;
+    OK(mem_alloc_aligned(&g, n * sizeof *g));
+    for (size_t k = 0; k < n; k++) f.g[k] = NAN;
+    for (uint64_t k = 0; k < 3; k++) {
+      Weights w = {f.w, f.w};
+      StepKey key = {k, true, false}, as_first = {k, true, k == 0};
+      transformer_step(t, w, g, &batch, key, 0.1f, 1, NULL, NULL);
+      transformer_step(t, w, f.g, &batch, as_first, 0.1f, 1, NULL, NULL);
+      for (size_t e = 0; e < n; e++) assert_true(f.g[e] == g[e]);
+    }
+    mem_free(g);
     close_fixture(&f);
   }
 }
@@ -370,6 +399,7 @@ int main(void) {
       cmocka_unit_test(test_dropout_is_the_same_everywhere),
       cmocka_unit_test(test_padding_changes_nothing),
       cmocka_unit_test(test_gradients_are_announced_when_complete),
+      cmocka_unit_test(test_the_first_overwrites),
       cmocka_unit_test(test_losses_add_up),
       cmocka_unit_test(test_losses_in_pieces),
   };

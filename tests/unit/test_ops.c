@@ -110,6 +110,41 @@ static void test_rows_are_independent(void **state) {
   }
 }
 
+/* What is there does not count, not even where there are no rows. */
+static void test_the_first_overwrites(void **state) {
+  (void)state;
+  Backend b[2];
+  backend_reference(&b[0]);
+  assert_int_equal(backend_cpu(&b[1], 2, false), ERR_OK);
+  float x[3 * 5] = {1, 2}, dy[3 * 7] = {3, 4}, stat[6] = {0, 1, 0, 1, 0, 1}, dx[3 * 5],
+              dbranch[3 * 5];
+  uint8_t mask[2] = {0xff, 0x7f};
+  for (int i = 0; i < 2; i++) {
+    for (size_t rows = 0; rows < 4; rows++) {
+      float dw[5 * 7], dbias[7], dgain[5], dshift[5];
+      AddNorm n = {.rows = rows, .d = 5, .epsilon = 1e-6f};
+      for (int k = 0; k < 5 * 7; k++)
+        dw[k] = NAN, dbias[k % 7] = dgain[k % 5] = dshift[k % 5] = NAN;
+      b[i].linear_dw(&b[i], dw, dbias, dy, x, rows, 5, 7, false);
+      assert_true(dw[0] == (rows ? 3 : 0) && dw[6] == (rows ? 8 : 0));
+      for (int k = 0; k < 5 * 7; k++) assert_true(isfinite(dw[k]));
+      for (int k = 0; k < 7; k++) assert_true(dbias[k] == (rows ? dy[k] : 0));
+      for (int k = 0; k < 5; k++) dbias[k] = NAN;
+      b[i].add_norm_back(&b[i], dx, dbranch, dgain, dbias, dshift, dy, NULL, x, stat, x, &n,
+                         false);
+      for (int k = 0; k < 5; k++) {
+        float sum = 0, product = 0, shift = 0;
+        for (size_t r = 0, e = (size_t)k; r < rows; r++, e += 5)
+          sum += dy[e], product += dy[e] * x[e], shift += dbranch[e];
+        assert_true(dbias[k] == sum && dgain[k] == product && dshift[k] == shift);
+        dshift[k] = NAN;
+      }
+      b[i].activate_back(&b[i], dx, dshift, dy, mask, rows, 5, ACT_RELU, (Dropout){0}, false);
+      for (int k = 0; k < 5; k++) assert_true(dshift[k] == dbias[k]);
+    }
+  }
+}
+
 /* Sum of outputs times fixed random weights, as a function of the inputs. */
 static double probe(const Backend *b, void (*run)(const Backend *, Case *), const Case *c,
                     const int *output, const float *const *weights) {
@@ -158,7 +193,7 @@ static void test_reference_gradients(void **state) {
     Case g = twin(&c);
     memset(g.a[0], 0, g.n[0] * 4), memset(g.a[1], 0, g.n[1] * 4), memset(g.a[2], 0, g.n[2] * 4);
     b.linear_dx(&b, g.a[0], c.a[3], c.a[1], c.rows, c.in, c.out, false);
-    b.linear_dw(&b, g.a[1], g.a[2], c.a[3], c.a[0], c.rows, c.in, c.out);
+    b.linear_dw(&b, g.a[1], g.a[2], c.a[3], c.a[0], c.rows, c.in, c.out, true);
     for (int i = 0; i < 3; i++)
       check_slope("linear", &b, do_linear, &c, (int[]){3, -1}, weight, i, g.a[i]);
     drop_arrays(&g), drop_arrays(&c);
@@ -174,7 +209,7 @@ static void test_reference_gradients(void **state) {
     memset(g.a[2], 0, g.n[2] * 4), memset(g.a[3], 0, g.n[3] * 4);
     memset(g.a[12], 0, g.n[12] * 4);
     b.add_norm_back(&b, g.a[7], g.a[8], g.a[2], g.a[3], g.a[12], dy, through, g.a[4], g.a[6],
-                    c.a[2], &n);
+                    c.a[2], &n, true);
     for (size_t i = 0; i < c.rows * c.d; i++) g.a[12][i % c.d] -= g.a[8][i];
     for (size_t i = 0; i < c.d; i++) assert_true(fabsf(g.a[12][i]) < 1e-5f);
     const float *gradient[] = {g.a[7], g.a[8], g.a[2], g.a[3]};
@@ -199,7 +234,7 @@ static void test_reference_gradients(void **state) {
     make_flat(&c);
     const float *weight[] = {c.a[1]};
     float *dy = copy(c.a[1], c.n[1]), *dx = draw(c.n[0]);
-    b.activate_back(&b, dx, NULL, dy, c.a[0], c.rows, c.d, c.act, c.drop);
+    b.activate_back(&b, dx, NULL, dy, c.a[0], c.rows, c.d, c.act, c.drop, true);
     const float *fixed[] = {dy};
     (void)weight;
     check_slope("activate", &b, do_activate, &c, (int[]){1, -1}, fixed, 0, dx);
@@ -338,7 +373,7 @@ static void test_relu_needs_its_mask_alone(void **state) {
     uint8_t mask[5003 / 8 + 2];
     memset(mask, 0xa5, sizeof mask);
     b->activate(b, y, mask, y, n, ACT_RELU, drop);
-    b->activate_back(b, dx, NULL, dx, mask, 1, n, ACT_RELU, drop);
+    b->activate_back(b, dx, NULL, dx, mask, 1, n, ACT_RELU, drop, false);
     for (size_t i = 0; i < n; i++) {
       float factor = dropout_factor(drop, i), want = dy[i] * (x[i] > 0 ? 1.0f : 0) * factor;
       assert_int_equal(mask[i / 8] >> i % 8 & 1, x[i] > 0 && factor != 0);
@@ -406,6 +441,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_bf16),
       cmocka_unit_test(test_threads_change_nothing),
       cmocka_unit_test(test_rows_are_independent),
+      cmocka_unit_test(test_the_first_overwrites),
       cmocka_unit_test(test_reference_gradients),
       cmocka_unit_test(test_loss_gradient),
       cmocka_unit_test(test_loss_of_no_target),

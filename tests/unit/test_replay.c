@@ -88,18 +88,19 @@ static void test_keys(void **state) {
                             {.kind = 1, .sentences = 8},
                             {.kind = 1, .capacity = 8},
                             {.kind = 1, .dropout = true},
+                            {.kind = 1, .first = true},
                             {.kind = 1, .scale = 2}};
   Replays r = {0};
   memset(&seen, 0, sizeof seen);
   _Static_assert(sizeof keys / sizeof *keys <= REPLAY_MOST, "all have a place");
   for (int round = 1; round <= 3; round++) {
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 9; i++) {
       OK(ask(&r, &recorder, i, keys[i]));
       assert_int_equal(seen.done[i], round);
     }
   }
-  assert_int_equal(r.recorded, 8);
-  assert_int_equal(seen.live, 8);
+  assert_int_equal(r.recorded, 9);
+  assert_int_equal(seen.live, 9);
   replay_free(&r, &recorder);
   assert_int_equal(seen.live, 0);
 }

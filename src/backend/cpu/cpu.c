@@ -43,7 +43,8 @@ static void linear_dx(const Backend *b, void *dx, const void *dy, const void *w,
                .bf16 = b->bf16});
 }
 
-void cpu_column_sums(const Backend *b, float *sum, const float *x, size_t rows, size_t cols) {
+void cpu_column_sums(const Backend *b, float *sum, const float *x, size_t rows, size_t cols,
+                     bool add) {
   size_t part = 64, parts = (cols + part - 1) / part;
 #pragma omp parallel for num_threads(b->threads) schedule(static)
   for (size_t p = 0; p < parts; p++) {
@@ -52,25 +53,27 @@ void cpu_column_sums(const Backend *b, float *sum, const float *x, size_t rows, 
     for (size_t r = 0; r < rows; r++) {
       for (size_t i = 0; i < n; i++) total[i] += x[r * cols + c + i];
     }
-    for (size_t i = 0; i < n; i++) sum[c + i] += total[i];
+    for (size_t i = 0; i < n; i++) sum[c + i] = (add ? sum[c + i] : 0) + total[i];
   }
 }
 
 static void linear_dw(const Backend *b, float *dw, float *dbias, const void *dy, const void *x,
-                      size_t rows, size_t in, size_t out) {
-  gemm(&(Gemm){.m = out,
-               .n = in,
-               .k = rows,
-               .a = dy,
-               .lda = out,
-               .ta = true,
-               .b = x,
-               .ldb = in,
-               .c = dw,
-               .ldc = in,
-               .accumulate = true,
-               .bf16 = b->bf16});
-  if (dbias) cpu_column_sums(b, dbias, dy, rows, out);
+                      size_t rows, size_t in, size_t out, bool add) {
+  if (rows == 0 && !add) memset(dw, 0, in * out * sizeof *dw);
+  if (rows)
+    gemm(&(Gemm){.m = out,
+                 .n = in,
+                 .k = rows,
+                 .a = dy,
+                 .lda = out,
+                 .ta = true,
+                 .b = x,
+                 .ldb = in,
+                 .c = dw,
+                 .ldc = in,
+                 .accumulate = add,
+                 .bf16 = b->bf16});
+  if (dbias) cpu_column_sums(b, dbias, dy, rows, out, add);
 }
 
 /* An instruction set: its kernels, and whether this machine has it. */

@@ -83,7 +83,8 @@ static __global__ void __launch_bounds__(WARPS * 32)
 }
 
 static __global__ void __launch_bounds__(1024)
-    add_parts(float *a, float *b, size_t split, const float *parts, size_t count, size_t n) {
+    add_parts(float *a, float *b, size_t split, const float *parts, size_t count, size_t n,
+              bool add) {
   __shared__ float shared[32][33];
   int x = threadIdx.x % 32, y = threadIdx.x / 32;
   size_t column = blockIdx.x * (size_t)32 + x;
@@ -97,15 +98,13 @@ static __global__ void __launch_bounds__(1024)
   sum = warp_sum(shared[x][y]);
   column = blockIdx.x * (size_t)32 + y;
   if (x || column >= n) return;
-  if (column < split)
-    a[column] += sum;
-  else
-    b[column - split] += sum;
+  float *to = column < split ? a + column : b + (column - split);
+  *to = add ? *to + sum : sum;
 }
 
 cudaError_t kernel_add_parts(float *a, float *b, size_t split, const float *parts, size_t count,
-                             size_t n, cudaStream_t stream) {
-  add_parts<<<blocks_for(n, 32), 1024, 0, stream>>>(a, b, split, parts, count, n);
+                             size_t n, bool add, cudaStream_t stream) {
+  add_parts<<<blocks_for(n, 32), 1024, 0, stream>>>(a, b, split, parts, count, n, add);
   return cudaGetLastError();
 }
 
@@ -121,8 +120,9 @@ size_t kernel_column_sums_work(size_t rows, size_t n) {
 }
 
 cudaError_t kernel_column_sums(Type type, float *dbias, const void *dy, size_t rows, size_t n,
-                               void *work, cudaStream_t stream) {
-  if (rows == 0 || n == 0) return cudaSuccess;
+                               bool add, void *work, cudaStream_t stream) {
+  if (n == 0) return cudaSuccess;
+  if (rows == 0) return kernel_add_parts(dbias, NULL, n, NULL, 0, n, add, stream);
   float *parts = (float *)work;
   size_t count = shares(rows, n);
   dim3 grid(blocks_for(n, 256), (unsigned)count);
@@ -134,12 +134,12 @@ cudaError_t kernel_column_sums(Type type, float *dbias, const void *dy, size_t r
       sum_share<T, false><<<grid, WARPS * 32, 0, stream>>>(parts, (const T *)dy, rows, n);
   });
   if (err) return err;
-  return kernel_add_parts(dbias, NULL, n, parts, count, n, stream);
+  return kernel_add_parts(dbias, NULL, n, parts, count, n, add, stream);
 }
 
 cudaError_t kernel_relu_back_sums(Type type, void *dx, float *dbias, const void *dy,
                                   const uint8_t *mask, size_t rows, size_t n, float scale,
-                                  void *work, cudaStream_t stream) {
+                                  bool add, void *work, cudaStream_t stream) {
   float *parts = (float *)work;
   size_t count = shares(rows, n);
   dim3 grid(blocks_for(n, 256), (unsigned)count);
@@ -149,5 +149,5 @@ cudaError_t kernel_relu_back_sums(Type type, void *dx, float *dbias, const void 
         <<<grid, WARPS * 32, 0, stream>>>((T *)dx, parts, (const T *)dy, mask, rows, n, scale);
   });
   if (err) return err;
-  return kernel_add_parts(dbias, NULL, n, parts, count, n, stream);
+  return kernel_add_parts(dbias, NULL, n, parts, count, n, add, stream);
 }

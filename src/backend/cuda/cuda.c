@@ -56,7 +56,7 @@ static void linear_dx(const Backend *b, void *dx, const void *dy, const void *w,
 }
 
 static void linear_dw(const Backend *b, float *dw, float *dbias, const void *dy, const void *x,
-                      size_t rows, size_t in, size_t out) {
+                      size_t rows, size_t in, size_t out, bool add) {
   multiply(b, &(Product){.kind = PRODUCT_DW,
                          .rows = rows,
                          .in = in,
@@ -64,7 +64,8 @@ static void linear_dw(const Backend *b, float *dw, float *dbias, const void *dy,
                          .result = dw,
                          .x = x,
                          .dy = dy,
-                         .dbias = dbias});
+                         .dbias = dbias,
+                         .add = add});
 }
 
 static void embed(const Backend *b, void *x, const void *table, const float *place,
@@ -108,13 +109,13 @@ static void add_norm(const Backend *b, void *sum, void *y, float *stat, const vo
 
 static void add_norm_back(const Backend *b, void *dx, void *dbranch, float *dgain, float *dbias,
                           float *dshift, const void *dy, const void *through, const void *sum,
-                          const float *stat, const float *gain, const AddNorm *n) {
+                          const float *stat, const float *gain, const AddNorm *n, bool add) {
   Cuda *c = cuda_of(b);
   void *work = cuda_scratch(c, &c->work, kernel_add_norm_back_work(n->rows, n->d));
   if (!work) return;
   cuda_note(c, "add_norm_back",
             kernel_add_norm_back(c->type, dx, dbranch, dgain, dbias, dshift, dy, through, sum,
-                                 stat, gain, n, work, c->stream));
+                                 stat, gain, n, add, work, c->stream));
 }
 
 static void attend(const Backend *b, void *o, float *lse, const void *q, const void *k,
@@ -167,13 +168,13 @@ static void activate(const Backend *b, void *y, uint8_t *mask, const void *x, si
 
 static void activate_back(const Backend *b, void *dx, float *dbias, const void *dy,
                           const void *kept, size_t rows, size_t width, Activation kind,
-                          Dropout drop) {
+                          Dropout drop, bool add) {
   Cuda *c = cuda_of(b);
   void *work = dbias ? cuda_scratch(c, &c->work, kernel_column_sums_work(rows, width)) : NULL;
   if (dbias && !work) return;
   cuda_note(c, "activate_back",
-            kernel_activate_back(c->type, dx, dbias, dy, kept, rows, width, kind, drop, work,
-                                 c->stream));
+            kernel_activate_back(c->type, dx, dbias, dy, kept, rows, width, kind, drop, add,
+                                 work, c->stream));
 }
 
 static void loss(const Backend *b, void *logits, double *sum, const int32_t *target,

@@ -276,13 +276,13 @@ static __device__ __forceinline__ float exp2_fast(float x) {
   return y;
 }
 
-/* Columns 0 … split - 1 of the sums of `count` rows of parts (count, n) are added
- * to a, the others to b; see columns.cu. */
+/* Columns 0 … split - 1 of the sums of `count` rows of parts (count, n) go to a, the
+ * others to b, added when `add`; see columns.cu. */
 cudaError_t kernel_add_parts(float *a, float *b, size_t split, const float *parts, size_t count,
-                             size_t n, cudaStream_t);
+                             size_t n, bool add, cudaStream_t);
 /* ReLU's way back and its column sums; n a multiple of 8, everything aligned. */
 cudaError_t kernel_relu_back_sums(Type, void *dx, float *dbias, const void *dy,
                                   const uint8_t *mask, size_t rows, size_t n, float scale,
-                                  void *work, cudaStream_t);
+                                  bool add, void *work, cudaStream_t);
 
 #endif

@@ -124,15 +124,16 @@ cudaError_t kernel_activate(Type type, void *y, uint8_t *mask, const void *x, si
 
 cudaError_t kernel_activate_back(Type type, void *dx, float *dbias, const void *dy,
                                  const void *kept, size_t rows, size_t width, Activation kind,
-                                 Dropout dropout, void *work, cudaStream_t stream) {
+                                 Dropout dropout, bool add, void *work, cudaStream_t stream) {
   size_t n = rows * width;
-  if (n == 0) return cudaSuccess;
+  if (n == 0 && !dbias) return cudaSuccess;
+  if (n == 0) return kernel_column_sums(type, dbias, dx, rows, width, add, work, stream);
   Drop drop = drop_of(dropout);
   const uint8_t *mask = (const uint8_t *)kept;
   bool vector = is_aligned(dx) && is_aligned(dy) && (kind == ACT_RELU || is_aligned(kept));
   unsigned blocks = blocks_for(n, THREADS * 8);
   if (dbias && kind == ACT_RELU && vector && width % 8 == 0)
-    return kernel_relu_back_sums(type, dx, dbias, dy, mask, rows, width, drop.scale, work,
+    return kernel_relu_back_sums(type, dx, dbias, dy, mask, rows, width, drop.scale, add, work,
                                  stream);
   cudaError_t err = with_type(type, [&](auto t) {
     typedef decltype(t) T;
@@ -151,7 +152,7 @@ cudaError_t kernel_activate_back(Type type, void *dx, float *dbias, const void *
     }
   });
   if (err || !dbias) return err;
-  return kernel_column_sums(type, dbias, dx, rows, width, work, stream);
+  return kernel_column_sums(type, dbias, dx, rows, width, add, work, stream);
 }
 
 /* ---- the parameters, four floats a thread ---- */

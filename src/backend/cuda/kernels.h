@@ -46,12 +46,12 @@ cudaError_t kernel_embed_back(Type, float *dtable, const void *dx, const int32_t
 cudaError_t kernel_add_norm(Type, void *sum, void *y, float *stat, const void *x,
                             const void *branch, const float *gain, const float *bias,
                             const AddNorm *, cudaStream_t);
-/* dx may be `through`, and dbranch may be dy. */
+/* dx may be `through`, and dbranch may be dy. dgain and dbias are added when `add`. */
 size_t kernel_add_norm_back_work(size_t rows, size_t d);
 cudaError_t kernel_add_norm_back(Type, void *dx, void *dbranch, float *dgain, float *dbias,
                                  float *dshift, const void *dy, const void *through,
                                  const void *sum, const float *stat, const float *gain,
-                                 const AddNorm *, void *work, cudaStream_t);
+                                 const AddNorm *, bool add, void *work, cudaStream_t);
 /* For tests and times, as kernel_attend_way: how the way back reads its rows. */
 const char *kernel_norm_way(int way);
 
@@ -79,13 +79,13 @@ cudaError_t kernel_activate(Type, void *y, uint8_t *mask, const void *x, size_t 
 /* kept: ReLU's mask, or x. dx may be dy. work is that of the column sums, and may be
  * NULL with dbias. */
 cudaError_t kernel_activate_back(Type, void *dx, float *dbias, const void *dy, const void *kept,
-                                 size_t rows, size_t width, Activation, Dropout, void *work,
-                                 cudaStream_t);
+                                 size_t rows, size_t width, Activation, Dropout, bool add,
+                                 void *work, cudaStream_t);
 
-/* dbias (n) += column sums of dy (rows, n). */
+/* dbias (n) = column sums of dy (rows, n), added when `add`. */
 size_t kernel_column_sums_work(size_t rows, size_t n);
 cudaError_t kernel_column_sums(Type, float *dbias, const void *dy, size_t rows, size_t n,
-                               void *work, cudaStream_t);
+                               bool add, void *work, cudaStream_t);
 
 /* As in backend.h; loss is in device memory. */
 size_t kernel_loss_work(size_t rows);

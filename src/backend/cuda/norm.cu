@@ -326,8 +326,12 @@ const char *kernel_norm_way(int chosen) {
 cudaError_t kernel_add_norm_back(Type type, void *dx, void *dbranch, float *dgain, float *dbias,
                                  float *dshift, const void *dy, const void *through,
                                  const void *sum, const float *stat, const float *gain,
-                                 const AddNorm *n, void *work, cudaStream_t stream) {
-  if (n->rows == 0) return cudaSuccess;
+                                 const AddNorm *n, bool add, void *work, cudaStream_t stream) {
+  if (n->rows == 0) {
+    cudaError_t e = kernel_add_parts(dgain, dbias, n->d, NULL, 0, 2 * n->d, add, stream);
+    if (!e && dshift) e = kernel_add_parts(dshift, NULL, n->d, NULL, 0, n->d, add, stream);
+    return e;
+  }
   Drop drop = drop_of(n->drop);
   float *parts = (float *)work;
   size_t rows = n->rows, d = n->d, count = norm_parts(rows);
@@ -366,7 +370,7 @@ cudaError_t kernel_add_norm_back(Type type, void *dx, void *dbranch, float *dgai
     }
   });
   if (err) return err;
-  err = kernel_add_parts(dgain, dbias, d, parts, count, 2 * d, stream);
+  err = kernel_add_parts(dgain, dbias, d, parts, count, 2 * d, add, stream);
   if (err || !dshift) return err;
-  return kernel_column_sums(type, dshift, dbranch, rows, d, work, stream);
+  return kernel_column_sums(type, dshift, dbranch, rows, d, add, work, stream);
 }

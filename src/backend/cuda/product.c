@@ -46,10 +46,19 @@ static cublasStatus_t set(Call *c, cublasLtMatmulDescAttributes_t what, const vo
   return cublasLtMatmulDescSetAttribute(&c->how, what, value, size);
 }
 
+static bool is_aligned(const void *pointer) {
+  return (uintptr_t)pointer % 16 == 0;
+}
+
+/* Where a fused product leaves the sums of dy's columns: it cannot add. */
+static float *bias_sums(const Products *p, const Product *x) {
+  return x->add || !is_aligned(x->dbias) ? p->bias : x->dbias;
+}
+
 /* The epilogue: the bias on the way forward; its gradient where it is fused. */
 static cublasStatus_t describe_bias(const Products *p, const Product *x, bool fused, Call *c) {
   cublasLtEpilogue_t epilogue = fused ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_BIAS;
-  const void *bias = fused ? p->bias : x->bias;
+  const void *bias = fused ? bias_sums(p, x) : x->bias;
   int32_t type = (int32_t)(fused ? CUDA_R_32F : data_type(p->type));
   if (!bias || (x->kind != PRODUCT_Y && !fused)) return CUBLAS_STATUS_SUCCESS;
   cublasStatus_t s = set(c, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
@@ -70,7 +79,7 @@ static cublasStatus_t describe(const Products *p, const Product *x, bool fused, 
   *c = (Call){.pa = a_is_x ? x->x : x->w,
               .pb = b_is_x ? x->x : x->dy,
               .pc = x->result,
-              .beta = x->add || x->kind == PRODUCT_DW ? 1 : 0};
+              .beta = x->add ? 1 : 0};
   cublasStatus_t s = cublasLtMatmulDescInit(&c->how, compute, CUDA_R_32F);
   if (!s) s = set(c, CUBLASLT_MATMUL_DESC_TRANSA, &turn_a, sizeof turn_a);
   if (!s) s = set(c, CUBLASLT_MATMUL_DESC_TRANSB, &turn_b, sizeof turn_b);
@@ -82,7 +91,18 @@ static cublasStatus_t describe(const Products *p, const Product *x, bool fused, 
   return s;
 }
 
-/* The product and, where it has one, the bias's gradient. */
+/* The bias's gradient, or what is left of it to do behind a product that made it. */
+static cudaError_t follow(const Products *p, const Product *x, bool fused) {
+  if (!x->dbias) return cudaSuccess;
+  if (!fused)
+    return kernel_column_sums(p->type, x->dbias, x->dy, x->rows, x->out, x->add, p->work,
+                              p->stream);
+  if (x->add) return kernel_add(x->dbias, p->bias, 1, x->out, p->stream);
+  if (bias_sums(p, x) == x->dbias) return cudaSuccess;
+  return cudaMemcpyAsync(x->dbias, p->bias, x->out * sizeof(float), cudaMemcpyDeviceToDevice,
+                         p->stream);
+}
+
 static Err run(const Products *p, const Product *x, Call *c, bool fused,
                const cublasLtMatmulAlgo_t *algorithm) {
   float alpha = 1;
@@ -90,16 +110,9 @@ static Err run(const Products *p, const Product *x, Call *c, bool fused,
       cublasLtMatmul(p->lt, &c->how, &alpha, c->pa, &c->a, c->pb, &c->b, &c->beta, c->pc, &c->c,
                      c->pc, &c->c, algorithm, p->work, PRODUCT_WORK, p->stream);
   if (s) return lt_error("the product", x, s);
-  if (!x->dbias) return ERR_OK;
-  cudaError_t e =
-      fused ? kernel_add(x->dbias, p->bias, 1, x->out, p->stream)
-            : kernel_column_sums(p->type, x->dbias, x->dy, x->rows, x->out, p->work, p->stream);
+  cudaError_t e = follow(p, x, fused);
   if (e) return err_set(ERR_WORK, "the GPU failed in column sums: %s", cudaGetErrorString(e));
   return ERR_OK;
-}
-
-static bool is_aligned(const void *pointer) {
-  return (uintptr_t)pointer % 16 == 0;
 }
 
 /* Batches differ by a few rows: those of about the same size share a plan. */
@@ -220,7 +233,7 @@ static Err choose(Products *p, const Product *x, Plan *plan) {
   size_t bytes = (cells * size + 16 + 255) / 256 * 256;
   char *scratch = NULL;
   Candidate list[2 * CANDIDATES];
-  if (x->add || x->kind == PRODUCT_DW) {
+  if (x->add) {
     cudaError_t e = cudaMalloc((void **)&scratch, bytes + x->out * sizeof(float));
     if (!e) e = cudaMemsetAsync(scratch, 0, bytes + x->out * sizeof(float), p->stream);
     if (e)
@@ -278,10 +291,20 @@ static Err favourite(const Products *p, const Product *x, cublasLtMatmulAlgo_t *
   return ERR_OK;
 }
 
+/* The gradients of no rows are 0. */
+static Err no_rows(const Products *p, const Product *x) {
+  cudaError_t e = cudaSuccess;
+  if (x->kind != PRODUCT_DW || x->add) return ERR_OK;
+  e = cudaMemsetAsync(x->result, 0, x->in * x->out * sizeof(float), p->stream);
+  if (!e && x->dbias) e = cudaMemsetAsync(x->dbias, 0, x->out * sizeof(float), p->stream);
+  if (e) return err_set(ERR_WORK, "the GPU failed to clear: %s", cudaGetErrorString(e));
+  return ERR_OK;
+}
+
 Err products_run(Products *p, const Product *x) {
   Call c;
   cublasLtMatmulAlgo_t algorithm;
-  if (x->rows == 0) return ERR_OK;
+  if (x->rows == 0) return no_rows(p, x);
   PlanKey key = key_of(p, x);
   Plan *plan = plans_find(&p->plans, &key);
   bool fitting = plan && !describe(p, x, plan->fused, &c) && fits(p, x, plan, &c);

@@ -16,7 +16,7 @@
 typedef enum {
   PRODUCT_Y,  /* y (rows, out) = x · wᵀ + bias */
   PRODUCT_DX, /* dx (rows, in) = dy · w */
-  PRODUCT_DW, /* dw (out, in) += dyᵀ · x, in fp32; dbias += column sums of dy */
+  PRODUCT_DW, /* dw (out, in) = dyᵀ · x, in fp32; dbias = column sums of dy */
 } ProductKind;
 
 typedef struct {
@@ -26,7 +26,7 @@ typedef struct {
   const void *x, *w, *dy; /* the two that the kind names; rows contiguous */
   const void *bias;       /* (out) or NULL */
   float *dbias;           /* (out) or NULL */
-  bool add;               /* dx: to what is there; dw always adds */
+  bool add;               /* dx, dw and dbias: to what is there */
 } Product;
 
 typedef struct {

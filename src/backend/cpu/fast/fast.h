@@ -31,8 +31,10 @@ FAST_DECLARE(v3)
 FAST_DECLARE(v4)
 #endif
 
-/* sum (cols) += the column sums of x, each made by one thread in the order of the rows. */
-void cpu_column_sums(const Backend *b, float *sum, const float *x, size_t rows, size_t cols);
+/* sum (cols) = the column sums of x, added when `add`; each is made by one thread in the
+ * order of the rows. */
+void cpu_column_sums(const Backend *b, float *sum, const float *x, size_t rows, size_t cols,
+                     bool add);
 
 /* exp(x) for x at most about 88, to 2 units of the last place; below -87 it is 0.
  * Plain arithmetic, so that loops around it become vectors. */

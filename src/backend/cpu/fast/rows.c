@@ -122,7 +122,8 @@ static void norm_back_row(float *dx, const float *dy, const float *through, cons
 
 /* Gradients of gain and bias: threads share out the columns. */
 static void norm_back_columns(const Backend *b, float *dgain, float *dbias, const float *dy,
-                              const float *x, const float *stat, size_t rows, size_t d) {
+                              const float *x, const float *stat, size_t rows, size_t d,
+                              bool add) {
   size_t part = 64, parts = (d + part - 1) / part;
 #pragma omp parallel for num_threads(b->threads) schedule(static)
   for (size_t p = 0; p < parts; p++) {
@@ -134,18 +135,21 @@ static void norm_back_columns(const Backend *b, float *dgain, float *dbias, cons
       for (size_t i = 0; i < n; i++)
         gain[i] += g[i] * ((v[i] - mean) * inverse), bias[i] += g[i];
     }
-    for (size_t i = 0; i < n; i++) dgain[c + i] += gain[i], dbias[c + i] += bias[i];
+    for (size_t i = 0; i < n; i++) {
+      dgain[c + i] = (add ? dgain[c + i] : 0) + gain[i];
+      dbias[c + i] = (add ? dbias[c + i] : 0) + bias[i];
+    }
   }
 }
 
 static void add_norm_back(const Backend *b, void *dx_, void *dbranch_, float *dgain,
                           float *dbias, float *dshift, const void *dy_, const void *through_,
                           const void *sum_, const float *stat, const float *gain,
-                          const AddNorm *n) {
+                          const AddNorm *n, bool add) {
   float *dx = dx_, *dbranch = dbranch_;
   const float *dy = dy_, *through = through_, *sum = sum_;
   size_t d = n->d;
-  norm_back_columns(b, dgain, dbias, dy, sum, stat, n->rows, d);
+  norm_back_columns(b, dgain, dbias, dy, sum, stat, n->rows, d, add);
 #pragma omp parallel for num_threads(b->threads) schedule(static)
   for (size_t r = 0; r < n->rows; r++) {
     float *to = dx + r * d;
@@ -159,7 +163,7 @@ static void add_norm_back(const Backend *b, void *dx_, void *dbranch_, float *dg
       for (size_t i = 0; i < part; i++) dbranch[r * d + c + i] = to[c + i] * factor[i];
     }
   }
-  if (dshift) cpu_column_sums(b, dshift, dbranch, n->rows, d);
+  if (dshift) cpu_column_sums(b, dshift, dbranch, n->rows, d, add);
 }
 
 /* Gaussian error linear unit: exact, through the library's erff. */
@@ -243,7 +247,7 @@ static void mask_factors(float *factor, const uint8_t *mask, size_t n, float sca
 
 static void activate_back(const Backend *b, void *dx_, float *dbias, const void *dy_,
                           const void *kept, size_t rows, size_t width, Activation kind,
-                          Dropout drop) {
+                          Dropout drop, bool add) {
   size_t n = rows * width;
   float *dx = dx_;
   const float *dy = dy_, *x = kept;
@@ -262,7 +266,7 @@ static void activate_back(const Backend *b, void *dx_, float *dbias, const void 
     FAST(fast_drop)(factor, drop, at, part);
     for (size_t i = 0; i < part; i++) dx[at + i] = dy[at + i] * slope[i] * factor[i];
   }
-  if (dbias) cpu_column_sums(b, dbias, dx, rows, width);
+  if (dbias) cpu_column_sums(b, dbias, dx, rows, width, add);
 }
 
 /* The exponentials stay in the row for the gradient, so each is taken once. */

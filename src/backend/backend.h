@@ -109,8 +109,6 @@ typedef struct Backend {
   bool bf16;        /* cpu: round operands of products to bf16 */
   bool host;        /* its memory is the program's own: pointers may be followed */
   size_t most_best; /* words of a row that `top` can find; 0: any number */
-  /* Bytes of logits that its cache holds from product to loss; 0: no need to hold them */
-  size_t loss_bytes;
   int threads;
   int device;                      /* which GPU, or 0 */
   uint64_t device_id;              /* the GPU's own, the same to all processes; 0: none */

@@ -344,15 +344,6 @@ static const void *decode_all(Transformer *t, Weights w, const Batch *batch, Ste
   return s->y[s->sublayers];
 }
 
-/* Rows whose logits and loss are made together: all that are in memory, or what a
- * device's cache can hold, and then whole tiles of a product. */
-static size_t loss_chunk(const Transformer *t) {
-  size_t row = (size_t)t->config.vocab * type_size(t->backend->type);
-  size_t rows = t->backend->loss_bytes / row;
-  if (t->backend->loss_bytes == 0) return t->loss_rows;
-  return rows >= 128 ? rows - rows % 128 : rows ? rows : 1;
-}
-
 /* Loss, chunk by chunk; with g also the gradients of the output weights, and of
  * the decoder's output into d_y. */
 static void loss_of(Transformer *t, Weights w, float *g, const void *y, const Batch *batch,
@@ -360,16 +351,11 @@ static void loss_of(Transformer *t, Weights w, float *g, const void *y, const Ba
   const Backend *b = t->backend;
   size_t d = (size_t)t->config.d, vocab = (size_t)t->config.vocab, rows = batch->rows[1];
   const void *output = weight(t, w, t->params.output);
-  size_t chunk = loss_chunk(t);
   for (size_t r = 0; r < rows; r += t->loss_rows) {
     size_t n = rows - r < t->loss_rows ? rows - r : t->loss_rows;
     const void *from = element(t, y, r * d);
-    for (size_t c = 0; c < n; c += chunk) {
-      size_t m = n - c < chunk ? n - c : chunk;
-      void *logits = element(t, t->logits, c * vocab);
-      b->linear(b, logits, element(t, from, c * d), output, NULL, m, d, vocab);
-      b->loss(b, logits, t->sums, batch->tgt_out + r + c, m, vocab, smoothing, g ? scale : 0);
-    }
+    b->linear(b, t->logits, from, output, NULL, n, d, vocab);
+    b->loss(b, t->logits, t->sums, batch->tgt_out + r, n, vocab, smoothing, g ? scale : 0);
     if (!g) continue;
     b->linear_dx(b, element(t, t->d_y, r * d), t->logits, output, n, d, vocab, false);
     b->linear_dw(b, g + t->params.output, NULL, t->logits, from, n, d, vocab,

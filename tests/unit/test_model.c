@@ -365,32 +365,6 @@ static void test_losses_add_up(void **state) {
   close_fixture(&f);
 }
 
-/* Logits and losses in pieces for a cache's sake: no gradient changes a bit. */
-static void test_losses_in_pieces(void **state) {
-  (void)state;
-  Fixture f;
-  BatchLoss whole, pieces;
-  float *first;
-  open_fixture(&f, "pre", false);
-  size_t bytes = f.t.params.padded * sizeof(float), row = 23 * sizeof(float);
-  OK(mem_alloc_aligned(&first, bytes));
-  transformer_step(&f.t, (Weights){f.w, f.w}, f.g, &batch, (StepKey){0}, 0.1f, 1, NULL, NULL);
-  OK(transformer_loss(&f.t, &whole));
-  memcpy(first, f.g, bytes);
-  for (size_t rows = 0; rows < 12; rows++) { /* less than one row, too */
-    memset(f.g, 0, bytes);
-    f.backend.loss_bytes = rows * row + 1;
-    transformer_step(&f.t, (Weights){f.w, f.w}, f.g, &batch, (StepKey){0}, 0.1f, 1, NULL, NULL);
-    OK(transformer_loss(&f.t, &pieces));
-    assert_memory_equal(f.g, first, bytes);
-    assert_int_equal(pieces.rows, whole.rows);
-    assert_true(fabs(pieces.loss - whole.loss) < 1e-12 * whole.loss);
-    assert_true(pieces.right == whole.right);
-  }
-  mem_free(first);
-  close_fixture(&f);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_gradients_equal_pytorch),
@@ -401,7 +375,6 @@ int main(void) {
       cmocka_unit_test(test_gradients_are_announced_when_complete),
       cmocka_unit_test(test_the_first_overwrites),
       cmocka_unit_test(test_losses_add_up),
-      cmocka_unit_test(test_losses_in_pieces),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backend/cuda/kernels.h"
@@ -247,13 +246,6 @@ static void fill_table(Backend *b) {
   cuda_records(b);
 }
 
-/* MiB of logits that are to stay in the second-level cache until their loss is taken.
- * Of use or not: not measured yet, so none, unless a bench asks for it. */
-static size_t loss_bytes(void) {
-  const char *asked = getenv("TRIREME_LOSS_CHUNK");
-  return asked ? (size_t)strtoul(asked, NULL, 10) << 20 : 0;
-}
-
 static void close_gpu(Backend *b) {
   Cuda *c = b->state;
   if (!c) return;
@@ -309,7 +301,6 @@ Err trireme_backend_cuda(Backend *b, const CudaSpec *spec) {
   c->type = spec->type;
   snprintf(c->gpu, sizeof c->gpu, "%s", gpu.name);
   fill_table(b);
-  b->loss_bytes = loss_bytes();
   snprintf(b->about, sizeof b->about, "cuda:%d: %.64s, %.0f GB, %s, cuBLASLt %zu", device,
            gpu.name, (double)gpu.totalGlobalMem / 1e9, spec->tf32 ? "tf32" : names[spec->type],
            cublasLtGetVersion());

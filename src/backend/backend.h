@@ -192,11 +192,12 @@ typedef struct Backend {
   void (*extend)(const struct Backend *, int32_t *to, const int32_t *from,
                  const int32_t *parent, size_t rows, size_t ld, size_t n, int32_t first);
 
-  /* y = drop(act(x)); y may be x. The way back needs x, but of ReLU no more than a
-   * mask, where it is not NULL: bit i % 8 of byte i / 8 tells whether y[i] is above 0. */
-  void (*activate)(const struct Backend *, void *y, uint8_t *mask, const void *x, size_t n,
-                   Activation, Dropout);
-  /* kept: the mask of ReLU, or x. dx (rows, width) may be dy. dbias (width) = column
+  /* y (rows, width) = drop(act(x + bias)); y may be x; bias (width) or NULL. The way back
+   * needs x + bias, but of ReLU no more than a mask, where it is not NULL: bit i % 8 of byte
+   * i / 8 tells whether y[i] is above 0. */
+  void (*activate)(const struct Backend *, void *y, uint8_t *mask, const void *x,
+                   const void *bias, size_t rows, size_t width, Activation, Dropout);
+  /* kept: the mask of ReLU, or x + bias. dx (rows, width) may be dy. dbias (width) = column
    * sums of dx, if not NULL, added when `add`. */
   void (*activate_back)(const struct Backend *, void *dx, float *dbias, const void *dy,
                         const void *kept, size_t rows, size_t width, Activation, Dropout,

@@ -185,11 +185,11 @@ static void attend_back(const Backend *b, void *dq, void *dk, void *dv, const vo
   end(c);
 }
 
-static void activate(const Backend *b, void *y, uint8_t *mask, const void *x, size_t n,
-                     Activation kind, Dropout drop) {
-  double bits = mask ? (double)n / 8 : 0;
-  Clocked *c = begin(b, WORK_ACTIVATE, 0, low(b, 2.0 * (double)n) + bits);
-  c->inner->activate(c->inner, y, mask, x, n, kind, drop);
+static void activate(const Backend *b, void *y, uint8_t *mask, const void *x, const void *bias,
+                     size_t rows, size_t width, Activation kind, Dropout drop) {
+  double n = (double)rows * (double)width, bits = mask ? n / 8 : 0;
+  Clocked *c = begin(b, WORK_ACTIVATE, 0, low(b, 2 * n + (bias ? (double)width : 0)) + bits);
+  c->inner->activate(c->inner, y, mask, x, bias, rows, width, kind, drop);
   end(c);
 }
 

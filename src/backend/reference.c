@@ -262,12 +262,17 @@ static double act_slope(Activation kind, double x) {
   return 0;
 }
 
-static void activate(const Backend *b, void *y_, uint8_t *mask, const void *x_, size_t n,
-                     Activation kind, Dropout drop) {
+static void activate(const Backend *b, void *y_, uint8_t *mask, const void *x_,
+                     const void *bias_, size_t rows, size_t width, Activation kind,
+                     Dropout drop) {
   (void)b;
+  size_t n = rows * width;
   float *y = y_;
-  const float *x = x_;
-  for (size_t i = 0; i < n; i++) y[i] = (float)act(kind, x[i]) * dropout_factor(drop, i);
+  const float *x = x_, *bias = bias_;
+  for (size_t i = 0; i < n; i++) {
+    float sum = bias ? x[i] + bias[i % width] : x[i];
+    y[i] = (float)act(kind, sum) * dropout_factor(drop, i);
+  }
   if (!mask) return;
   memset(mask, 0, (n + 7) / 8);
   for (size_t i = 0; i < n; i++) mask[i / 8] |= (uint8_t)((y[i] > 0) << i % 8);

@@ -287,8 +287,10 @@ void feed_sublayer(Transformer *t, Weights w, int which, int layer, const void *
   const FeedParams *p = &t->params.layer[which][layer].feed;
   FeedState *s = &t->stack[which].feed[layer];
   size_t d = (size_t)t->config.d, ff = (size_t)t->config.ff;
-  b->linear(b, s->up, y, weight(t, w, p->up), weight(t, w, p->up_bias), rows, d, ff);
-  b->activate(b, s->act, s->mask, s->up, rows * ff, t->config.activation,
+  /* Where a mask is all that is kept, the bias can be added on the way. */
+  const void *bias = weight(t, w, p->up_bias);
+  b->linear(b, s->up, y, weight(t, w, p->up), s->mask ? NULL : bias, rows, d, ff);
+  b->activate(b, s->act, s->mask, s->up, s->mask ? bias : NULL, rows, ff, t->config.activation,
               dropout_at(t, key, t->config.drop_activation, which, layer, 10));
   b->linear(b, t->branch, s->act, weight(t, w, p->down), weight(t, w, p->down_bias), rows, ff,
             d);

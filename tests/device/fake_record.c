@@ -81,8 +81,8 @@ typedef struct {
     struct {
       void *y;
       uint8_t *mask;
-      const void *x;
-      size_t n;
+      const void *x, *bias;
+      size_t rows, width;
       Activation act;
       Dropout drop;
     } act;
@@ -243,10 +243,11 @@ OPERATION(attend_back, attend_back,
            W.attend_back.v, &W.attend_back.a),
           dq, dk, dv, d_o, o, lse, q, k, v, *a)
 OPERATION(activate, act,
-          (const Backend *b, void *y, uint8_t *mask, const void *x, size_t n, Activation act,
-           Dropout drop),
-          (b, W.act.y, W.act.mask, W.act.x, W.act.n, W.act.act, W.act.drop), y, mask, x, n, act,
-          drop)
+          (const Backend *b, void *y, uint8_t *mask, const void *x, const void *bias,
+           size_t rows, size_t width, Activation act, Dropout drop),
+          (b, W.act.y, W.act.mask, W.act.x, W.act.bias, W.act.rows, W.act.width, W.act.act,
+           W.act.drop),
+          y, mask, x, bias, rows, width, act, drop)
 OPERATION(activate_back, act_back,
           (const Backend *b, void *dx, float *dbias, const void *dy, const void *kept,
            size_t rows, size_t width, Activation act, Dropout drop, bool add),

@@ -138,9 +138,12 @@ static void speed_rows(Type type) {
   }
   kernel_norm_way(0);
   uint8_t *mask = take(wide / 8);
-  TIME("relu", 2 * wide * size, kernel_activate(type, act, NULL, up, wide, ACT_RELU, drop, 0));
+  TIME("relu", 2 * wide * size,
+       kernel_activate(type, act, NULL, up, NULL, ROWS, FF, ACT_RELU, drop, 0));
   TIME("relu with its mask", 2 * wide * size + wide / 8,
-       kernel_activate(type, act, mask, up, wide, ACT_RELU, drop, 0));
+       kernel_activate(type, act, mask, up, NULL, ROWS, FF, ACT_RELU, drop, 0));
+  TIME("relu with its mask and a bias", 2 * wide * size + wide / 8,
+       kernel_activate(type, act, mask, up, low, ROWS, FF, ACT_RELU, drop, 0));
   TIME("relu_back", 2 * wide * size + wide / 8,
        kernel_activate_back(type, act, NULL, act, mask, ROWS, FF, ACT_RELU, drop, true, NULL,
                             0));

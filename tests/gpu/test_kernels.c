@@ -62,7 +62,8 @@ static void test_activate(Type type, Activation act, size_t rows, size_t width, 
         rows, width, (double)drop.rate, skew);
   Array *x = array_draw(type, n, 2), *y = array_blank(type, n), *dy = array_draw(type, n, 1),
         *dx = array_blank(type, n), *x_in = array_zero(type, n),
-        *db = array_draw(TYPE_F32, width, 1);
+        *db = array_draw(TYPE_F32, width, 1), *bias = array_draw(type, width, 1),
+        *y_bias = array_blank(type, n);
   float *want = host_floats(n), *want_dx = host_floats(n), *want_db = host_copy(db);
   double limit = type == TYPE_F32 ? 16 : 1;
   /* Sums over rows of what was rounded, or was not. */
@@ -73,7 +74,9 @@ static void test_activate(Type type, Activation act, size_t rows, size_t width, 
   size_t bytes = masked ? (n + 7) / 8 : 0; /* and one behind them that must stay */
   uint8_t *want_mask = (uint8_t *)host_floats(bytes / 4 + 1), *mask = device_scratch(bytes + 1);
   if (n) x->host[n / 2] = 0; /* whose slope is 0 */
-  ref.activate(&ref, want, masked ? want_mask : NULL, x->host, n, act, drop);
+  float *want_bias = host_floats(n);
+  ref.activate(&ref, want_bias, NULL, x->host, bias->host, rows, width, act, drop);
+  ref.activate(&ref, want, masked ? want_mask : NULL, x->host, NULL, rows, width, act, drop);
   want_mask[bytes] = 0xff;
   const void *kept = masked ? (void *)want_mask : x->host;
   ref.activate_back(&ref, want_dx, want_db, dy->host, kept, rows, width, act, drop, true);
@@ -81,7 +84,12 @@ static void test_activate(Type type, Activation act, size_t rows, size_t width, 
   arrays_reset();
   TWICE {
     MUST(cudaMemset(mask, 0xff, bytes + 1));
-    MUST(kernel_activate(type, y->at, masked ? mask : NULL, x->at, n, act, there, 0));
+    MUST(kernel_activate(type, y_bias->at, masked ? mask : NULL, x->at, bias->at, rows, width,
+                         act, there, 0));
+    expect(y_bias, want_bias, limit, "activate with a bias");
+    MUST(cudaMemset(mask, 0xff, bytes + 1));
+    MUST(kernel_activate(type, y->at, masked ? mask : NULL, x->at, NULL, rows, width, act,
+                         there, 0));
     kept = masked ? (void *)mask : x->at;
     MUST(kernel_activate_back(type, dx->at, db->at, dy->at, kept, rows, width, act, there, true,
                               work, 0));
@@ -92,7 +100,7 @@ static void test_activate(Type type, Activation act, size_t rows, size_t width, 
     MUST(kernel_activate_back(type, dy->at, NULL, dy->at, kept, rows, width, act, there, false,
                               NULL, 0));
     expect(dy, want_dx, limit, "activate_back in place");
-    MUST(kernel_activate(type, x_in->at, NULL, x_in->at, n, act, there, 0));
+    MUST(kernel_activate(type, x_in->at, NULL, x_in->at, NULL, rows, width, act, there, 0));
     expect(x_in, want, limit, "activate in place");
   }
 }

@@ -129,14 +129,18 @@ static void do_attend_back(const Backend *b, Case *c) {
                  c->a[0], c->a[1], from(b, c->a[1], width), &a);
 }
 static void do_activate(const Backend *b, Case *c) {
-  b->activate(b, c->a[1], c->act == ACT_RELU ? c->mask : NULL, c->a[0], c->n[0], c->act,
-              c->drop);
+  b->activate(b, c->a[1], c->act == ACT_RELU ? c->mask : NULL, c->a[0], NULL, c->rows, c->d,
+              c->act, c->drop);
+}
+static void do_activate_bias(const Backend *b, Case *c) {
+  b->activate(b, c->a[1], c->act == ACT_RELU ? c->mask : NULL, c->a[0], c->a[5], c->rows, c->d,
+              c->act, c->drop);
 }
 /* The mask, as numbers that can be compared. */
 static void do_mask(const Backend *b, Case *c) {
   static uint8_t bits[MASK_BYTES];
   size_t n = c->n[0];
-  b->activate(b, c->a[1], c->mask, c->a[0], n, ACT_RELU, c->drop);
+  b->activate(b, c->a[1], c->mask, c->a[0], NULL, c->rows, c->d, ACT_RELU, c->drop);
   assert_int_equal(b->get(b, bits, c->mask, (n + 7) / 8), ERR_OK);
   float *number = draw(n);
   for (size_t i = 0; i < n; i++) number[i] = (float)(bits[i / 8] >> i % 8 & 1);
@@ -146,7 +150,7 @@ static void do_mask(const Backend *b, Case *c) {
 /* What the way back needs: x, or the mask that the way forward leaves. */
 static const void *kept_of(const Backend *b, Case *c, int x, int y) {
   if (c->act != ACT_RELU) return c->a[x];
-  b->activate(b, c->a[y], c->mask, c->a[x], c->n[x], c->act, c->drop);
+  b->activate(b, c->a[y], c->mask, c->a[x], NULL, c->rows, c->d, c->act, c->drop);
   return c->mask;
 }
 static void do_activate_back(const Backend *b, Case *c) {
@@ -239,7 +243,7 @@ static void make_flat(Case *c) {
 }
 static void make_flat_back(Case *c) {
   make_flat(c);
-  set(c, 4, c->d);
+  set(c, 4, c->d), set(c, 5, c->d);
 }
 static void make_adam(Case *c) {
   make_flat(c);
@@ -271,6 +275,7 @@ static const struct {
     {"attend", make_attend, do_attend, 32, false, 0x007},
     {"attend_back", make_attend_back, do_attend_back, 64, false, 0x077},
     {"activate", make_flat, do_activate, 16, false, 0x00f},
+    {"activate with a bias", make_flat_back, do_activate_bias, 16, false, 0x02f},
     {"activate's mask", make_flat, do_mask, 4, false, 0x007},
     {"activate_back", make_flat_back, do_activate_back, 16, false, 0x00f},
     {"loss", make_loss, do_loss, 32, false, 0x001},

@@ -176,8 +176,8 @@ static void test_the_rest(void **state) {
   b->add_norm(b, m, e, stat, a, w, gain, bias, &n);
   b->add_norm_back(b, e, NULL, dgain, dbias, NULL, a, NULL, m, stat, gain, &n, true);
   b->add_norm_back(b, e, v, dgain, dbias, dshift, a, w, m, stat, gain, &n, false);
-  b->activate(b, e, NULL, a, 8, ACT_GELU, (Dropout){0});
-  b->activate(b, e, mask, a, 16, ACT_RELU, (Dropout){0});
+  b->activate(b, e, NULL, a, NULL, 2, 4, ACT_GELU, (Dropout){0});
+  b->activate(b, e, mask, a, w, 2, 8, ACT_RELU, (Dropout){0});
   b->activate_back(b, e, NULL, a, w, 2, 4, ACT_GELU, (Dropout){0}, true);
   b->activate_back(b, e, dshift, a, mask, 2, 8, ACT_RELU, (Dropout){0}, true);
   b->embed(b, e, w, a, id, position, 3, 4, 1, (Dropout){0});
@@ -199,7 +199,7 @@ static void test_the_rest(void **state) {
   OK(clocked_end(&c));
   assert_work(&c, WORK_NORM, 2, 0, 4 * (2 + 4) * 12 + 2 * (3 * 8 + 4 * 8));
   assert_work(&c, WORK_NORM_BACK, 2, 0, 4 * (3 + 5) * 12 + 2 * 3 * 8 + 4 * (20 + 16));
-  assert_work(&c, WORK_ACTIVATE, 2, 0, 2 * 4 * (8 + 16) + 16 / 8);
+  assert_work(&c, WORK_ACTIVATE, 2, 0, 2 * 4 * (8 + 16) + 16 / 8 + 4 * 8);
   assert_work(&c, WORK_ACTIVATE_BACK, 2, 0, 3 * 4 * 8 + 2 * 4 * 16 + 16 / 8 + 8 * 8);
   assert_work(&c, WORK_EMBED, 2, 0, 4 * (2 + 3) * 12 + 2 * 3 * 8);
   assert_work(&c, WORK_LOSS, 2, 0, 4 * (1 + 2) * 24 + 2 * 3 * 4);

@@ -372,7 +372,7 @@ static void test_relu_needs_its_mask_alone(void **state) {
     float *x = draw(n), *dy = draw(n), *y = copy(x, n), *dx = copy(dy, n);
     uint8_t mask[5003 / 8 + 2];
     memset(mask, 0xa5, sizeof mask);
-    b->activate(b, y, mask, y, n, ACT_RELU, drop);
+    b->activate(b, y, mask, y, NULL, 1, n, ACT_RELU, drop);
     b->activate_back(b, dx, NULL, dx, mask, 1, n, ACT_RELU, drop, false);
     for (size_t i = 0; i < n; i++) {
       float factor = dropout_factor(drop, i), want = dy[i] * (x[i] > 0 ? 1.0f : 0) * factor;

@@ -159,10 +159,11 @@ static void top(const Backend *b, float *value, int32_t *id, float *lse, const v
             kernel_top(c->type, value, id, lse, logits, rows, vocab, best, c->stream));
 }
 
-static void activate(const Backend *b, void *y, uint8_t *mask, const void *x, size_t n,
-                     Activation kind, Dropout drop) {
+static void activate(const Backend *b, void *y, uint8_t *mask, const void *x, const void *bias,
+                     size_t rows, size_t width, Activation kind, Dropout drop) {
   Cuda *c = cuda_of(b);
-  cuda_note(c, "activate", kernel_activate(c->type, y, mask, x, n, kind, drop, c->stream));
+  cuda_note(c, "activate",
+            kernel_activate(c->type, y, mask, x, bias, rows, width, kind, drop, c->stream));
 }
 
 static void activate_back(const Backend *b, void *dx, float *dbias, const void *dy,

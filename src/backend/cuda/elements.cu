@@ -31,7 +31,8 @@ static __device__ __forceinline__ float act_slope(float x) {
  * eight before it writes them. Its byte of ReLU's mask is all that the way back needs. */
 template <typename T, Activation ACT>
 static __global__ void __launch_bounds__(THREADS)
-    activate(T *y, uint8_t *mask, const T *x, size_t n, Drop drop, bool vector) {
+    activate(T *y, uint8_t *mask, const T *x, const T *bias, size_t n, uint32_t width,
+             Drop drop, bool vector) {
   size_t group = blockIdx.x * (size_t)THREADS + threadIdx.x, at = group * 8;
   if (at >= n) return;
   int count = n - at < 8 ? (int)(n - at) : 8;
@@ -40,6 +41,10 @@ static __global__ void __launch_bounds__(THREADS)
     load8(v, x + at);
   else
     load_some(v, x + at, count);
+  if (bias) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) v[i] += to_float(bias[(at + i) % width]);
+  }
 #pragma unroll
   for (int i = 0; i < 8; i++) v[i] = act<ACT>(v[i]);
   drop8(v, drop, group);
@@ -98,8 +103,10 @@ static __global__ void __launch_bounds__(THREADS)
     store_some(dx + at, g, count);
 }
 
-cudaError_t kernel_activate(Type type, void *y, uint8_t *mask, const void *x, size_t n,
-                            Activation kind, Dropout dropout, cudaStream_t stream) {
+cudaError_t kernel_activate(Type type, void *y, uint8_t *mask, const void *x, const void *bias,
+                            size_t rows, size_t width, Activation kind, Dropout dropout,
+                            cudaStream_t stream) {
+  size_t n = rows * width;
   if (n == 0) return cudaSuccess;
   Drop drop = drop_of(dropout);
   bool vector = is_aligned(y) && is_aligned(x);
@@ -110,13 +117,16 @@ cudaError_t kernel_activate(Type type, void *y, uint8_t *mask, const void *x, si
     const T *from = (const T *)x;
     switch (kind) {
       case ACT_RELU:
-        activate<T, ACT_RELU><<<blocks, THREADS, 0, stream>>>(to, mask, from, n, drop, vector);
+        activate<T, ACT_RELU><<<blocks, THREADS, 0, stream>>>(to, mask, from, (const T *)bias,
+                                                              n, (uint32_t)width, drop, vector);
         break;
       case ACT_GELU:
-        activate<T, ACT_GELU><<<blocks, THREADS, 0, stream>>>(to, mask, from, n, drop, vector);
+        activate<T, ACT_GELU><<<blocks, THREADS, 0, stream>>>(to, mask, from, (const T *)bias,
+                                                              n, (uint32_t)width, drop, vector);
         break;
       case ACT_SILU:
-        activate<T, ACT_SILU><<<blocks, THREADS, 0, stream>>>(to, mask, from, n, drop, vector);
+        activate<T, ACT_SILU><<<blocks, THREADS, 0, stream>>>(to, mask, from, (const T *)bias,
+                                                              n, (uint32_t)width, drop, vector);
         break;
     }
   });

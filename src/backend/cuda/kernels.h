@@ -74,8 +74,8 @@ cudaError_t kernel_attend_back(Type, void *dq, void *dk, void *dv, const void *d
                                const void *v, const Attention *, void *work, cudaStream_t);
 
 /* As in backend.h: y may be x, mask may be NULL. */
-cudaError_t kernel_activate(Type, void *y, uint8_t *mask, const void *x, size_t n, Activation,
-                            Dropout, cudaStream_t);
+cudaError_t kernel_activate(Type, void *y, uint8_t *mask, const void *x, const void *bias,
+                            size_t rows, size_t width, Activation, Dropout, cudaStream_t);
 /* kept: ReLU's mask, or x. dx may be dy. work is that of the column sums, and may be
  * NULL with dbias. */
 cudaError_t kernel_activate_back(Type, void *dx, float *dbias, const void *dy, const void *kept,

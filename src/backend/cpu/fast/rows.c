@@ -217,15 +217,28 @@ static inline uint8_t mask_of(const float *y, uint32_t n) {
   return (uint8_t)bits;
 }
 
-static void activate(const Backend *b, void *y_, uint8_t *mask, const void *x_, size_t n,
-                     Activation kind, Dropout drop) {
+/* Elements `at` … of x, rows of a width, with their bias. */
+static void add_bias(float *y, const float *x, const float *bias, size_t at, size_t n,
+                     size_t width) {
+  for (size_t i = 0, part; i < n; i += part) {
+    size_t c = (at + i) % width;
+    part = n - i < width - c ? n - i : width - c;
+    for (size_t k = 0; k < part; k++) y[i + k] = x[i + k] + bias[c + k];
+  }
+}
+
+static void activate(const Backend *b, void *y_, uint8_t *mask, const void *x_,
+                     const void *bias, size_t rows, size_t width, Activation kind,
+                     Dropout drop) {
+  size_t n = rows * width;
   float *y = y_;
   const float *x = x_;
 #pragma omp parallel for num_threads(b->threads) schedule(static)
   for (size_t at = 0; at < n; at += CHUNK) {
     size_t part = n - at < CHUNK ? n - at : CHUNK, i = 0;
     float factor[CHUNK + 16];
-    activate_part(y + at, x + at, part, kind);
+    if (bias) add_bias(y + at, x + at, bias, at, part, width);
+    activate_part(y + at, bias ? y + at : x + at, part, kind);
     if (drop.rate != 0) {
       FAST(fast_drop)(factor, drop, at, part);
       for (size_t k = 0; k < part; k++) y[at + k] *= factor[k];

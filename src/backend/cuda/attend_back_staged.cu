@@ -259,12 +259,6 @@ static bool launch_back(T *dq, T *dk, T *dv, const T *d_o, const T *o, const flo
   switch (way) {
     case ATTEND_64_4:
       return backward<T, 64, 4>(dq, dk, dv, d_o, o, lse, q, k, v, a, stream);
-    case ATTEND_64_2:
-      return backward<T, 64, 2>(dq, dk, dv, d_o, o, lse, q, k, v, a, stream);
-    case ATTEND_32_2:
-      return backward<T, 32, 2>(dq, dk, dv, d_o, o, lse, q, k, v, a, stream);
-    case ATTEND_96_6:
-      return backward<T, 96, 6>(dq, dk, dv, d_o, o, lse, q, k, v, a, stream);
     default:
       return false;
   }

@@ -176,12 +176,6 @@ static bool launch(T *o, float *lse, const T *q, const T *k, const T *v, const A
   switch (way) {
     case ATTEND_64_4:
       return forward<T, 64, 4>(o, lse, q, k, v, a, stream);
-    case ATTEND_64_2:
-      return forward<T, 64, 2>(o, lse, q, k, v, a, stream);
-    case ATTEND_32_2:
-      return forward<T, 32, 2>(o, lse, q, k, v, a, stream);
-    case ATTEND_96_6:
-      return forward<T, 96, 6>(o, lse, q, k, v, a, stream);
     default:
       return false;
   }
@@ -190,6 +184,7 @@ static bool launch(T *o, float *lse, const T *q, const T *k, const T *v, const A
 bool attend_by_stage(Type type, void *o, float *lse, const void *q, const void *k,
                      const void *v, const Attention *a, cudaStream_t stream, AttendWay way) {
   if (a->d != D) return false;
+  if (way == ATTEND_GROUP) return attend_by_group(type, o, lse, q, k, v, a, stream);
   if (type == TYPE_BF16) {
     typedef __nv_bfloat16 T;
     return launch((T *)o, lse, (const T *)q, (const T *)k, (const T *)v, a, stream, way);

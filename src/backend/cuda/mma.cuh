@@ -77,6 +77,23 @@ static __device__ __forceinline__ void load_tiles_over(uint32_t (&x)[4], uint32_
                : "memory");
 }
 
+/* The other way round: what lanes (g, t) have of four tiles goes where load_tiles with
+ * the same `at` would read it. */
+static __device__ __forceinline__ void store_tiles(uint32_t at, uint32_t a, uint32_t b,
+                                                   uint32_t c, uint32_t d) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at),
+               "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+#else
+  uint32_t x[4] = {a, b, c, d};
+  int lane = (int)threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    put4(__shfl_sync(0xffffffffu, at, i * 8 + lane / 4) + (uint32_t)(lane % 4 * 4), x[i]);
+#endif
+}
+
 /* Begins a copy of 16 bytes to shared memory, or, where there is nothing, of zeros. */
 static __device__ __forceinline__ void copy16(uint32_t to, const void *from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
@@ -87,6 +104,14 @@ static __device__ __forceinline__ void copy4(uint32_t to, const void *from, bool
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from),
                "r"(there ? 4 : 0)
                : "memory");
+}
+/* The copies begun since the last mark are a group … */
+static __device__ __forceinline__ void copies_mark(void) {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/* … and this waits for all of this thread's groups but the last one. */
+static __device__ __forceinline__ void copies_wait_but_last(void) {
+  asm volatile("cp.async.wait_group 1;" ::: "memory");
 }
 /* Waits for this thread's copies; a barrier must follow for those of the others. */
 static __device__ __forceinline__ void copies_wait(void) {
@@ -102,6 +127,86 @@ static __device__ __forceinline__ uint32_t keep_tile(const Attend &a, size_t que
   return keep | __shfl_xor_sync(0xffffffffu, keep, 16);
 }
 
+/* Of this warp in its block; the compiler knows that all lanes have the same. */
+static __device__ __forceinline__ int warp_number(void) {
+  return (int)__reduce_or_sync(0xffffffffu, threadIdx.x / 32);
+}
+
+/* Dropout by the tile, cheaper than keep_tile where the order of keys is free. */
+struct Keep {
+  uint32_t k0, k1, site; /* of Philox */
+  uint32_t low, high;    /* the threshold's 15 lower bits, twice; its highest one, inverted */
+};
+
+static __device__ __forceinline__ Keep keep_begin(const Drop &drop) {
+  uint64_t key = __ldg(drop.key);
+  Keep keep;
+  keep.k0 = (uint32_t)key, keep.k1 = (uint32_t)(key >> 32);
+  keep.site = drop.site;
+  keep.low = (drop.threshold & 0x7fff) * 0x10001u;
+  asm("" : "+r"(keep.low)); /* not to be made again at each use */
+  keep.high = drop.threshold & 0x8000 ? 0 : 0xffffffffu;
+  return keep;
+}
+
+/* Byte i of the result is byte `pick` >> 4i & 7 of x and y, or where bit 3 of that pick
+ * is set too, all ones if its highest bit is set and else zeros. */
+static __device__ __forceinline__ uint32_t pick_bytes(uint32_t x, uint32_t y, uint32_t pick) {
+  uint32_t z;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(z) : "r"(x), "r"(y), "r"(pick));
+  return z;
+}
+
+/* Which of TILES times 16 keys are kept by 16 queries: lane (g, t) learns it of keys
+ * 4t … 4t + 3 of each tile, bits[][0] of query g, bits[][1] of g + 8: key 4t + i's is the
+ * highest bit of byte i. A Philox call gives eight keys, so lane (g, t) makes those of
+ * keys 8 (t / 2) … for query g, or with t odd g + 8, whose count is `group` for the first
+ * tile; neighbours share. Round by round for all tiles, which needs few registers. */
+template <int TILES>
+static __device__ __forceinline__ void keep_fours(uint32_t (&bits)[TILES][2], const Keep &keep,
+                                                  uint64_t group, bool odd) {
+  uint32_t c[TILES][4], k0 = keep.k0, k1 = keep.k1;
+  asm volatile("" : "+r"(k0), "+r"(k1)); /* or all rounds' keys lie in registers for good */
+#pragma unroll
+  for (int j = 0; j < TILES; j++) {
+    c[j][0] = (uint32_t)group + 2 * (uint32_t)j; /* a row's counts never carry */
+    c[j][1] = (uint32_t)(group >> 32), c[j][2] = keep.site, c[j][3] = 0;
+  }
+#pragma unroll
+  for (int round = 0; round < 10; round++) {
+#pragma unroll
+    for (int j = 0; j < TILES; j++) {
+      uint64_t p0 = (uint64_t)0xD2511F53u * c[j][0], p1 = (uint64_t)0xCD9E8D57u * c[j][2];
+      c[j][0] = (uint32_t)(p1 >> 32) ^ c[j][1] ^ k0;
+      c[j][2] = (uint32_t)(p0 >> 32) ^ c[j][3] ^ k1;
+      c[j][1] = (uint32_t)p1;
+      c[j][3] = (uint32_t)p0;
+    }
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+#pragma unroll
+  for (int j = 0; j < TILES; j++) {
+    /* Both halves of a word compared at once: the lower 15 bits by a subtraction that
+     * cannot borrow; then the highest, so that two of three bits decide. */
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      uint32_t &word = c[j][i], least = (word | 0x80008000u) - keep.low;
+      word = (word & least) | (word & keep.high) | (least & keep.high);
+    }
+    uint32_t first = pick_bytes(c[j][0], c[j][1], 0x7531);
+    uint32_t second = pick_bytes(c[j][2], c[j][3], 0x7531);
+    uint32_t mine = odd ? second : first;
+    uint32_t other = __shfl_xor_sync(0xffffffffu, odd ? first : second, 1);
+    bits[j][0] = odd ? other : mine, bits[j][1] = odd ? mine : other;
+  }
+}
+/* Two packed elements, keys 4t + 2n, 4t + 2n + 1, as lo or hi says. */
+template <int N>
+static __device__ __forceinline__ uint32_t kept(uint32_t pair, uint32_t bits) {
+  return pair & pick_bytes(bits, bits, N ? 0xbbaa : 0x9988);
+}
+
 static __device__ __forceinline__ float quad_sum(float x) {
   x += __shfl_xor_sync(0xffffffffu, x, 1);
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
@@ -109,6 +214,12 @@ static __device__ __forceinline__ float quad_sum(float x) {
 static __device__ __forceinline__ float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
   return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+/* In a few units of the last place, for positive normal numbers; 0 gives -inf. */
+static __device__ __forceinline__ float log2_fast(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 #else
 #define HAS_MMA 0

@@ -12,7 +12,7 @@
 #define D       64  /* columns of a head */
 #define ROW     128 /* bytes of a staged row */
 #define TILE    (16 * ROW)
-#define HELPERS 64
+#define HELPERS 64 /* a power of 2 */
 #define LISTED  64 /* pieces a block lists at a time */
 #define EACH    8  /* sentences a thread looks at, at a time */
 
@@ -146,8 +146,8 @@ static __device__ __forceinline__ int list_pieces(Piece *list, int helper, int s
     }
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
-      int p = (helper - at % HELPERS + HELPERS) % HELPERS;
-      for (; p < count[e]; p += HELPERS) {
+#pragma unroll 1
+      for (int p = (helper - at) & (HELPERS - 1); p < count[e]; p += HELPERS) {
         int slot = (at + p) / HELPERS - skip;
         if (slot >= 0 && slot < LISTED) list[slot] = {first + e, p};
       }

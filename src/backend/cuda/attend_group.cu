@@ -1,0 +1,354 @@
+/* Attention on the tensor cores for heads of 64 columns, several heads of a sentence in
+ * a block. Relies on attend.cuh, mma.cuh, staged.cuh.
+ *
+ * A block has a sentence of up to 64 rows and GROUP of its heads, and two stages of
+ * shared memory with room for four tiles of q, k and v each. A sentence of one, two, or
+ * three and four tiles lies there with four, two, or one of its heads side by side, so
+ * that each of the four warps has a tile of 16 queries, which sees all keys at once.
+ * While the heads of one stage are worked on, those of the next are on their way. Where
+ * there are more than 64 keys, they come 64 at a time through the same two stages.
+ * Sentences of more rows are cut into pieces of 64 queries and one head, shared out
+ * among the first HELPERS blocks of each head.
+ *
+ * Keys 4t + 2n + e of a tile (t < 4; n, e < 2) lie in row 8n + 2t + e of its place:
+ * products put four neighbouring keys of two queries into each lane in this way, which
+ * is what the bits of dropout are made for. */
+#include "backend/cuda/attend.cuh"
+#include "backend/cuda/mma.cuh"
+#include "backend/cuda/staged.cuh"
+
+#define WARPS   4
+#define THREADS (WARPS * 32)
+#define GROUP   4            /* heads of a block */
+#define ROWS    (WARPS * 16) /* of q, k and v in a stage */
+#define ARRAY   (ROWS * ROW) /* bytes of one of them */
+#define STAGE   (3 * ARRAY)
+
+#if HAS_MMA
+/* A block's share of the work at a time: heads from `head` on, and keys from key0 on. */
+struct Step {
+  int head, key0;
+};
+
+/* One tile of queries, of one head: what the softmax knows so far. Of rows g, g + 8. */
+struct Sums {
+  float o[D / 8][4], most[2], total[2];
+};
+
+static __device__ __forceinline__ void clear(Sums &x) {
+  clear(x.o);
+  x.most[0] = x.most[1] = -INFINITY, x.total[0] = x.total[1] = 0;
+}
+
+/* TILES * 16 more keys; first: there were none before. In the last tile row g sees the
+ * keys below seen[0], counted from this lane's first, row g + 8 those below seen[1].
+ * at_k: by_8, at_v: by_16 of the first tile. group: dropout's count for keep_fours. */
+template <typename T, bool DROPS, int TILES>
+static __device__ __forceinline__ void add_keys(Sums &x, const uint32_t (&left)[4][4],
+                                                uint32_t at_k, uint32_t at_v,
+                                                const int (&seen)[2], bool first, float to_log2,
+                                                const Keep &keep, uint64_t group, bool odd) {
+  float s[2 * TILES][4], now[2] = {-INFINITY, -INFINITY};
+  uint32_t keeps[TILES][2];
+  if (DROPS) keep_fours(keeps, keep, group, odd);
+#pragma unroll
+  for (int j = 0; j < TILES; j++) {
+#pragma unroll
+    for (int n = 0; n < 2; n++) {
+      float(&to)[4] = s[2 * j + n];
+      to[0] = to[1] = to[2] = to[3] = 0;
+#pragma unroll
+      for (int c = 0; c < 4; c += 2) {
+        uint32_t y[4];
+        load_tiles(y, (c ? at_k ^ 64 : at_k) + (uint32_t)((2 * j + n) * 8 * ROW));
+        mma<T>(to, left[c][0], left[c][1], left[c][2], left[c][3], y[0], y[1]);
+        mma<T>(to, left[c + 1][0], left[c + 1][1], left[c + 1][2], left[c + 1][3], y[2], y[3]);
+      }
+    }
+    if (j == TILES - 1) {
+#pragma unroll
+      for (int e = 0; e < 8; e++) {
+        if (e / 4 * 2 + e % 2 >= seen[e / 2 % 2]) s[2 * j + e / 4][e % 4] = -INFINITY;
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < 8; e++) now[e / 2 % 2] = fmaxf(now[e / 2 % 2], s[2 * j + e / 4][e % 4]);
+  }
+  /* Every row sees the first key, so from here on `now` is finite. */
+  float from[2];
+  if (!first) now[0] = fmaxf(now[0], x.most[0]), now[1] = fmaxf(now[1], x.most[1]);
+#pragma unroll
+  for (int r = 0; r < 2; r++) now[r] = quad_max(now[r]), from[r] = now[r] * to_log2;
+  if (first) {
+    clear(x.o), x.total[0] = x.total[1] = 0;
+  } else {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      float shrink = exp2_fast(x.most[r] * to_log2 - from[r]);
+      x.total[r] *= shrink;
+#pragma unroll
+      for (int j = 0; j < D / 8; j++) x.o[j][2 * r] *= shrink, x.o[j][2 * r + 1] *= shrink;
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < 2; r++) x.most[r] = now[r];
+#pragma unroll
+  for (int j = 0; j < TILES; j++) {
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+      float &p = s[2 * j + e / 4][e % 4];
+      p = exp2_fast(p * to_log2 - from[e / 2 % 2]);
+      x.total[e / 2 % 2] += p;
+    }
+    uint32_t p[4];
+#pragma unroll
+    for (int m = 0; m < 4; m++)
+      p[m] = pack2<T>(s[2 * j + m / 2][m % 2 * 2], s[2 * j + m / 2][m % 2 * 2 + 1]);
+    if (DROPS) {
+      p[0] = kept<0>(p[0], keeps[j][0]), p[1] = kept<0>(p[1], keeps[j][1]);
+      p[2] = kept<1>(p[2], keeps[j][0]), p[3] = kept<1>(p[3], keeps[j][1]);
+    }
+#pragma unroll
+    for (int c = 0; c < D / 8; c += 2) {
+      uint32_t y[4];
+      load_tiles_over(y, (at_v ^ (uint32_t)c << 4) + (uint32_t)(j * TILE));
+      mma<T>(x.o[c], p[0], p[1], p[2], p[3], y[0], y[1]);
+      mma<T>(x.o[c + 1], p[0], p[1], p[2], p[3], y[2], y[3]);
+    }
+  }
+}
+
+/* Writes the first `count` rows of a tile; rows g times lo, g + 8 times hi. The tile
+ * goes through `room` in shared memory, this warp's own, and leaves in whole rows.
+ * to: this lane's first place, row lane / 8 and chunk lane % 8. */
+template <typename T>
+static __device__ __forceinline__ void put_tile(T *to, size_t ld, int count, uint32_t room,
+                                                const float (&sum)[D / 8][4], float lo,
+                                                float hi, int lane) {
+  uint32_t at = room + by_16(lane);
+  __syncwarp(); /* what lay there was read */
+#pragma unroll
+  for (int c = 0; c < D / 8; c += 2)
+    store_tiles(at ^ (uint32_t)c << 4, pack2<T>(sum[c][0] * lo, sum[c][1] * lo),
+                pack2<T>(sum[c][2] * hi, sum[c][3] * hi),
+                pack2<T>(sum[c + 1][0] * lo, sum[c + 1][1] * lo),
+                pack2<T>(sum[c + 1][2] * hi, sum[c + 1][3] * hi));
+  __syncwarp();
+  int row = lane / 8;
+  uint32_t from = room + (uint32_t)(row * ROW + ((lane % 8 ^ row) << 4));
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    uint4 y = get16((i % 2 ? from ^ 64 : from) + (uint32_t)(i * 4 * ROW));
+    if (row + i * 4 < count) *reinterpret_cast<uint4 *>(to) = y;
+    to += 4 * ld;
+  }
+}
+#endif
+
+template <typename T, bool DROPS>
+static __global__ void __launch_bounds__(THREADS, 4)
+    attend_group(T *o, float *lse, const T *__restrict__ q, const T *__restrict__ k,
+                 const T *__restrict__ v, Attend a, int sentences) {
+#if HAS_MMA
+  extern __shared__ __align__(128) uint4 staged[];
+  uint32_t stages = shared_at(staged);
+  int lane = (int)threadIdx.x % 32, warp = warp_number(), g = lane / 4, t = lane % 4;
+  float to_log2 = a.scale * LOG2_E;
+  Keep keep = {};
+  if (DROPS) keep = keep_begin(a.drop);
+
+  int number = (int)blockIdx.x - HELPERS * a.heads, head0, heads;
+  if (number < 0) {
+    head0 = (int)blockIdx.x % a.heads, heads = head0 + 1;
+    number = (int)blockIdx.x / a.heads;
+  } else {
+    int groups = (a.heads + GROUP - 1) / GROUP;
+    head0 = number % groups * GROUP, heads = min(head0 + GROUP, a.heads);
+    number = HELPERS + number / groups;
+  }
+
+  /* This thread copies chunk c of row r of every tile. */
+  int c = (int)threadIdx.x % 8, r = (int)threadIdx.x / 8;
+  int place = r / 2 % 2 * 8 + r / 4 * 2 + r % 2;
+  uint32_t to_q = stages + (uint32_t)(r * ROW + ((c ^ r % 8) << 4));
+  uint32_t to_k = stages + ARRAY + (uint32_t)(place * ROW + ((c ^ place % 8) << 4));
+
+  auto pieces_of = [&](int s) {
+    int rows = a.q_off[s + 1] - a.q_off[s];
+    return rows > ROWS ? (rows + ROWS - 1) / ROWS : 0;
+  };
+  auto run = [&](int s, int part) {
+    Sentence is = sentence_of(a, (unsigned)s);
+    int begin = part < 0 ? 0 : part * ROWS;
+    int rows = min(ROWS, is.rows - begin);
+    int keys = a.causal ? min(is.keys, begin + rows) : is.keys; /* that any row sees */
+    if (rows <= 0) return;
+    int longer = max(rows, keys),
+        wide = longer > 32 || keys == 0 ? 2 : longer > 16; /* log2 of a head's tiles */
+    size_t q_row = is.q0 + (size_t)begin;
+    const char *from_q = (const char *)(q + (q_row + r) * a.q_ld + c * 8);
+    const char *from_k = (const char *)(k + (is.k0 + r) * a.kv_ld + c * 8);
+    size_t to_v = (size_t)((const char *)v - (const char *)k);
+
+    auto advance = [&](Step &x) {
+      x.key0 += ROWS;
+      if (x.key0 >= keys) x.key0 = 0, x.head += 4 >> wide;
+    };
+    auto begin_copies = [&](Step x, uint32_t stage) {
+      if (x.head < heads) {
+        const char *at_q = from_q + (size_t)x.head * ROW;
+        const char *at_k = from_k + (size_t)x.head * ROW + x.key0 * a.kv_ld * sizeof(T);
+        int left = keys - x.key0;
+#pragma unroll
+        for (int p = 0; p < 4; p++) { /* the places of tiles */
+          int slot = p >> wide, first = (p & ((1 << wide) - 1)) * 16;
+          if (x.head + slot >= heads) break;
+          if (first < rows)
+            copy16(to_q + stage + p * TILE,
+                   at_q + (slot * ROW + first * (uint32_t)a.q_ld * (uint32_t)sizeof(T)),
+                   first + r < rows);
+          if (first < left) {
+            const char *at =
+                at_k + (slot * ROW + first * (uint32_t)a.kv_ld * (uint32_t)sizeof(T));
+            copy16(to_k + stage + p * TILE, at, first + r < left);
+            copy16(to_k + stage + ARRAY + p * TILE, at + to_v, first + r < left);
+          }
+        }
+      }
+      copies_mark();
+    };
+
+    /* Calls work(step, stage) for each step when its copies are there. */
+    auto each_step = [&](auto work) {
+      Step now = {head0, 0}, next = now;
+      uint32_t stage = 0;
+#pragma unroll 1
+      for (int i = -2; now.head < heads; i++, stage ^= STAGE) {
+        if (i >= 0) {
+          copies_wait_but_last();
+          __syncthreads();
+          work(now, stages + stage);
+          advance(now);
+          if (next.head < heads) __syncthreads(); /* what lies there was read */
+        }
+        begin_copies(next, stage), advance(next);
+      }
+    };
+
+    int slot = warp >> wide, i0 = begin + (warp & ((1 << wide) - 1)) * 16;
+    int end = a.causal ? min(keys, i0 + 16) : keys;
+    uint32_t in_k = ARRAY + (uint32_t)((slot << wide) * TILE) + by_8(lane);
+    uint32_t in_v = 2 * ARRAY + (uint32_t)((slot << wide) * TILE) + by_16(lane);
+    /* What rows see of the tile that begins with key j0, from this lane's first key on. */
+    auto sees = [&](int(&seen)[2], int j0) {
+      seen[0] = seen[1] = end - j0 - 4 * t;
+      if (a.causal) {
+        seen[0] = min(seen[0], i0 + g + 1 - j0 - 4 * t);
+        seen[1] = min(seen[1], i0 + g + 9 - j0 - 4 * t);
+      }
+    };
+    /* Each lane answers for one of its two rows, odd ones for row g + 8: for its lse, and
+     * for the count of its dropout. */
+    bool odd = t & 1;
+    int row = i0 + g + (odd ? 8 : 0);
+    uint64_t before = (uint64_t)(is.q0 + (size_t)row) * (uint32_t)a.heads;
+    auto group_of = [&](int head) {
+      return (before + (uint32_t)head) * (MOST_KEYS / 8) + (uint32_t)t / 2;
+    };
+    auto finish = [&](Sums &x, int head, uint32_t tile) {
+      float by[2];
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        x.total[h] = quad_sum(x.total[h]);
+        by[h] = x.total[h] > 0 ? __fdividef(a.drop.scale, x.total[h]) : 0;
+      }
+      float most = odd ? x.most[1] : x.most[0], total = odd ? x.total[1] : x.total[0];
+      if (t < 2 && row < is.rows)
+        lse[before + (uint32_t)head] = (most * to_log2 + log2_fast(total)) * LN_2;
+      put_tile(o + (is.q0 + i0 + lane / 8) * a.o_ld + (size_t)head * D + lane % 8 * 8, a.o_ld,
+               is.rows - i0, tile, x.o, by[0], by[1], lane);
+    };
+
+    if (keys > 0 && keys <= ROWS) {
+      int tiles = (end + 15) / 16, seen[2];
+      sees(seen, tiles * 16 - 16);
+      each_step([&](Step now, uint32_t stage) {
+        int head = now.head + slot;
+        if (head >= heads || i0 >= is.rows) return;
+        uint32_t left[4][4], tile = stage + (uint32_t)(warp * TILE);
+        Sums x;
+        load_left(left, tile, lane);
+        auto all = [&](auto add) {
+          add(x, left, stage + in_k, stage + in_v, seen, true, to_log2, keep, group_of(head),
+              odd);
+        };
+        if (tiles == 1)
+          all(add_keys<T, DROPS, 1>);
+        else if (tiles == 2)
+          all(add_keys<T, DROPS, 2>);
+        else if (tiles == 3)
+          all(add_keys<T, DROPS, 3>);
+        else
+          all(add_keys<T, DROPS, 4>);
+        finish(x, head, tile);
+      });
+    } else { /* one head at a time, its keys in several steps, or none */
+      Sums x;
+      clear(x);
+      each_step([&](Step now, uint32_t stage) {
+        if (i0 >= is.rows) return;
+        uint32_t tile = stage + (uint32_t)(warp * TILE);
+#pragma unroll 1
+        for (int j0 = now.key0; j0 < min(end, now.key0 + ROWS); j0 += 32) {
+          int tiles = end - j0 > 16 ? 2 : 1, seen[2];
+          sees(seen, j0 + tiles * 16 - 16);
+          auto all = [&](auto add) {
+            uint32_t left[4][4];
+            load_left(left, tile, lane);
+            uint32_t at = stage + (uint32_t)(j0 - now.key0) * ROW;
+            add(x, left, at + in_k, at + in_v, seen, j0 == 0, to_log2, keep,
+                group_of(now.head) + (uint32_t)j0 / 8, odd);
+          };
+          if (tiles == 1)
+            all(add_keys<T, DROPS, 1>);
+          else
+            all(add_keys<T, DROPS, 2>);
+        }
+        if (now.key0 + ROWS >= keys) finish(x, now.head, tile);
+      });
+    }
+  };
+  share_out<THREADS>(sentences, number, pieces_of, run);
+#else
+  __trap();
+#endif
+}
+
+template <typename T, bool DROPS>
+static bool launch(T *o, float *lse, const T *q, const T *k, const T *v, const Attention *a,
+                   cudaStream_t stream) {
+  auto kernel = attend_group<T, DROPS>;
+  if (!is_built(kernel)) return false;
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 2 * STAGE) !=
+          cudaSuccess ||
+      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                           cudaSharedmemCarveoutMaxShared) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  size_t blocks = a->heads * HELPERS + (a->heads + GROUP - 1) / GROUP * a->sentences;
+  kernel<<<(unsigned)blocks, THREADS, 2 * STAGE, stream>>>(o, lse, q, k, v, attend_of(a),
+                                                           (int)a->sentences);
+  return true;
+}
+
+bool attend_by_group(Type type, void *o, float *lse, const void *q, const void *k,
+                     const void *v, const Attention *a, cudaStream_t stream) {
+  if (a->d != D) return false;
+  auto run = [&](auto zero) {
+    typedef decltype(zero) T;
+    auto with = a->drop.rate != 0 ? launch<T, true> : launch<T, false>;
+    return with((T *)o, lse, (const T *)q, (const T *)k, (const T *)v, a, stream);
+  };
+  return type == TYPE_BF16 ? run(__nv_bfloat16()) : run(__half());
+}

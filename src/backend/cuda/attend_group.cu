@@ -23,6 +23,8 @@
 #define ROWS    (WARPS * 16) /* of q, k and v in a stage */
 #define ARRAY   (ROWS * ROW) /* bytes of one of them */
 #define STAGE   (3 * ARRAY)
+#define KEY     (2 * STAGE) /* dropout's key lies behind the stages */
+#define BYTES   (KEY + 8)
 
 #if HAS_MMA
 /* A block's share of the work at a time: heads from `head` on, and keys from key0 on. */
@@ -42,15 +44,16 @@ static __device__ __forceinline__ void clear(Sums &x) {
 
 /* TILES * 16 more keys; first: there were none before. In the last tile row g sees the
  * keys below seen[0], counted from this lane's first, row g + 8 those below seen[1].
- * at_k: by_8, at_v: by_16 of the first tile. group: dropout's count for keep_fours. */
+ * at_k: by_8, at_v: by_16 of the first tile. key, group: dropout's, see keep_fours. */
 template <typename T, bool DROPS, int TILES>
 static __device__ __forceinline__ void add_keys(Sums &x, const uint32_t (&left)[4][4],
                                                 uint32_t at_k, uint32_t at_v,
                                                 const int (&seen)[2], bool first, float to_log2,
-                                                const Keep &keep, uint64_t group, bool odd) {
+                                                const Drop &drop, uint32_t key, uint64_t group,
+                                                bool odd) {
   float s[2 * TILES][4], now[2] = {-INFINITY, -INFINITY};
   uint32_t keeps[TILES][2];
-  if (DROPS) keep_fours(keeps, keep, group, odd);
+  if (DROPS) keep_fours(keeps, keep_of(drop, key), group, odd);
 #pragma unroll
   for (int j = 0; j < TILES; j++) {
 #pragma unroll
@@ -139,7 +142,7 @@ static __device__ __forceinline__ void put_tile(T *to, size_t ld, int count, uin
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     uint4 y = get16((i % 2 ? from ^ 64 : from) + (uint32_t)(i * 4 * ROW));
-    if (row + i * 4 < count) *reinterpret_cast<uint4 *>(to) = y;
+    if (row + i * 4 < count) write16(to, y);
     to += 4 * ld;
   }
 }
@@ -152,74 +155,70 @@ static __global__ void __launch_bounds__(THREADS, 4)
 #if HAS_MMA
   extern __shared__ __align__(128) uint4 staged[];
   uint32_t stages = shared_at(staged);
-  int lane = (int)threadIdx.x % 32, warp = warp_number(), g = lane / 4, t = lane % 4;
+  int lane = (int)(threadIdx.x % 32), warp = warp_number(), g = lane / 4, t = lane % 4;
   float to_log2 = a.scale * LOG2_E;
-  Keep keep = {};
-  if (DROPS) keep = keep_begin(a.drop);
-
-  int number = (int)blockIdx.x - HELPERS * a.heads, head0, heads;
-  if (number < 0) {
-    head0 = (int)blockIdx.x % a.heads, heads = head0 + 1;
-    number = (int)blockIdx.x / a.heads;
-  } else {
-    int groups = (a.heads + GROUP - 1) / GROUP;
-    head0 = number % groups * GROUP, heads = min(head0 + GROUP, a.heads);
-    number = HELPERS + number / groups;
-  }
+  /* The first blocks of a row of the grid are the helpers, with a head each. */
+  int number = (int)blockIdx.x - HELPERS * GROUP, head0 = (int)blockIdx.y * GROUP;
+  int heads = min(head0 + GROUP, a.heads); /* this block's end before that one */
+  bool helps = number < 0;
+  Sentence own = {}; /* asked for before anything is waited for */
+  if (helps)
+    head0 += (int)(blockIdx.x % GROUP), heads = min(heads, head0 + 1);
+  else
+    own = sentence_of(a, (unsigned)number);
+  number = helps ? (int)(blockIdx.x / GROUP) : HELPERS + number;
+  if (head0 >= heads) return;
 
   /* This thread copies chunk c of row r of every tile. */
-  int c = (int)threadIdx.x % 8, r = (int)threadIdx.x / 8;
+  int c = (int)(threadIdx.x % 8), r = (int)(threadIdx.x / 8);
   int place = r / 2 % 2 * 8 + r / 4 * 2 + r % 2;
   uint32_t to_q = stages + (uint32_t)(r * ROW + ((c ^ r % 8) << 4));
   uint32_t to_k = stages + ARRAY + (uint32_t)(place * ROW + ((c ^ place % 8) << 4));
 
   auto pieces_of = [&](int s) {
-    int rows = a.q_off[s + 1] - a.q_off[s];
+    int rows = helps ? a.q_off[s + 1] - a.q_off[s] : own.rows;
     return rows > ROWS ? (rows + ROWS - 1) / ROWS : 0;
   };
   auto run = [&](int s, int part) {
-    Sentence is = sentence_of(a, (unsigned)s);
+    Sentence is = helps ? sentence_of(a, (unsigned)s) : own;
     int begin = part < 0 ? 0 : part * ROWS;
     int rows = min(ROWS, is.rows - begin);
     int keys = a.causal ? min(is.keys, begin + rows) : is.keys; /* that any row sees */
     if (rows <= 0) return;
     int longer = max(rows, keys),
         wide = longer > 32 || keys == 0 ? 2 : longer > 16; /* log2 of a head's tiles */
-    size_t q_row = is.q0 + (size_t)begin;
-    const char *from_q = (const char *)(q + (q_row + r) * a.q_ld + c * 8);
-    const char *from_k = (const char *)(k + (is.k0 + r) * a.kv_ld + c * 8);
+    int aside = 4 >> wide;                                 /* heads of a step */
+    uint32_t q_step = (uint32_t)a.q_ld * sizeof(T), kv_step = (uint32_t)a.kv_ld * sizeof(T);
+    const char *from_q = (const char *)q + (uint64_t)(uint32_t)(is.q0 + begin + r) * q_step;
+    const char *from_k = (const char *)k + (uint64_t)(uint32_t)(is.k0 + r) * kv_step;
+    from_q += head0 * ROW + c * 16, from_k += head0 * ROW + c * 16;
     size_t to_v = (size_t)((const char *)v - (const char *)k);
 
-    auto advance = [&](Step &x) {
-      x.key0 += ROWS;
-      if (x.key0 >= keys) x.key0 = 0, x.head += 4 >> wide;
-    };
+    if (DROPS && threadIdx.x < 2) /* comes with the first rows */
+      copy4(stages + KEY + threadIdx.x * 4, (const uint32_t *)a.drop.key + threadIdx.x, true);
+    /* Begins the copies of a step; from_q and from_k are at its heads. */
     auto begin_copies = [&](Step x, uint32_t stage) {
-      if (x.head < heads) {
-        const char *at_q = from_q + (size_t)x.head * ROW;
-        const char *at_k = from_k + (size_t)x.head * ROW + x.key0 * a.kv_ld * sizeof(T);
-        int left = keys - x.key0;
+      const char *at_k = from_k + (uint64_t)(uint32_t)x.key0 * kv_step;
+      int q_left = rows - r, k_left = keys - x.key0 - r;
 #pragma unroll
-        for (int p = 0; p < 4; p++) { /* the places of tiles */
-          int slot = p >> wide, first = (p & ((1 << wide) - 1)) * 16;
-          if (x.head + slot >= heads) break;
-          if (first < rows)
-            copy16(to_q + stage + p * TILE,
-                   at_q + (slot * ROW + first * (uint32_t)a.q_ld * (uint32_t)sizeof(T)),
-                   first + r < rows);
-          if (first < left) {
-            const char *at =
-                at_k + (slot * ROW + first * (uint32_t)a.kv_ld * (uint32_t)sizeof(T));
-            copy16(to_k + stage + p * TILE, at, first + r < left);
-            copy16(to_k + stage + ARRAY + p * TILE, at + to_v, first + r < left);
-          }
-        }
+      for (int p = 0; p < 4; p++) { /* the places of tiles */
+        int beside = p >> wide, first = (p & ((1 << wide) - 1)) * 16;
+        if (x.head + beside >= heads || first >= longer) continue;
+        const char *at = at_k + (beside * ROW + first * kv_step);
+        copy16(to_q + stage + p * TILE, from_q + (beside * ROW + first * q_step),
+               first < q_left);
+        copy16(to_k + stage + p * TILE, at, first < k_left);
+        copy16(to_k + stage + ARRAY + p * TILE, at + to_v, first < k_left);
       }
-      copies_mark();
     };
-
-    /* Calls work(step, stage) for each step when its copies are there. */
-    auto each_step = [&](auto work) {
+    /* Calls work(step, stage) for each step when its copies are there; several: of a head. */
+    auto each_step = [&](bool several, auto work) {
+      auto advance = [&](Step &x) {
+        if (several) x.key0 += ROWS;
+        if (several && x.key0 < keys) return false;
+        x.key0 = 0, x.head += aside;
+        return true;
+      };
       Step now = {head0, 0}, next = now;
       uint32_t stage = 0;
 #pragma unroll 1
@@ -229,9 +228,13 @@ static __global__ void __launch_bounds__(THREADS, 4)
           __syncthreads();
           work(now, stages + stage);
           advance(now);
-          if (next.head < heads) __syncthreads(); /* what lies there was read */
         }
-        begin_copies(next, stage), advance(next);
+        if (next.head < heads) {
+          if (i >= 0) __syncthreads(); /* what lies there was read */
+          begin_copies(next, stage);
+          if (advance(next)) from_q += aside * ROW, from_k += aside * ROW;
+        }
+        copies_mark();
       }
     };
 
@@ -251,7 +254,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
      * for the count of its dropout. */
     bool odd = t & 1;
     int row = i0 + g + (odd ? 8 : 0);
-    uint64_t before = (uint64_t)(is.q0 + (size_t)row) * (uint32_t)a.heads;
+    uint64_t before = (uint64_t)(uint32_t)(is.q0 + row) * (uint32_t)a.heads;
     auto group_of = [&](int head) {
       return (before + (uint32_t)head) * (MOST_KEYS / 8) + (uint32_t)t / 2;
     };
@@ -260,27 +263,28 @@ static __global__ void __launch_bounds__(THREADS, 4)
 #pragma unroll
       for (int h = 0; h < 2; h++) {
         x.total[h] = quad_sum(x.total[h]);
-        by[h] = x.total[h] > 0 ? __fdividef(a.drop.scale, x.total[h]) : 0;
+        by[h] = a.drop.scale * inverse_fast(fmaxf(x.total[h], 1e-30f)); /* 0: no keys */
       }
       float most = odd ? x.most[1] : x.most[0], total = odd ? x.total[1] : x.total[0];
       if (t < 2 && row < is.rows)
         lse[before + (uint32_t)head] = (most * to_log2 + log2_fast(total)) * LN_2;
-      put_tile(o + (is.q0 + i0 + lane / 8) * a.o_ld + (size_t)head * D + lane % 8 * 8, a.o_ld,
-               is.rows - i0, tile, x.o, by[0], by[1], lane);
+      put_tile(o + (uint64_t)(uint32_t)(is.q0 + i0 + lane / 8) * (uint32_t)a.o_ld +
+                   (head * D + lane % 8 * 8),
+               a.o_ld, is.rows - i0, tile, x.o, by[0], by[1], lane);
     };
 
     if (keys > 0 && keys <= ROWS) {
       int tiles = (end + 15) / 16, seen[2];
       sees(seen, tiles * 16 - 16);
-      each_step([&](Step now, uint32_t stage) {
+      each_step(false, [&](Step now, uint32_t stage) {
         int head = now.head + slot;
         if (head >= heads || i0 >= is.rows) return;
         uint32_t left[4][4], tile = stage + (uint32_t)(warp * TILE);
         Sums x;
         load_left(left, tile, lane);
         auto all = [&](auto add) {
-          add(x, left, stage + in_k, stage + in_v, seen, true, to_log2, keep, group_of(head),
-              odd);
+          add(x, left, stage + in_k, stage + in_v, seen, true, to_log2, a.drop, stages + KEY,
+              group_of(head), odd);
         };
         if (tiles == 1)
           all(add_keys<T, DROPS, 1>);
@@ -295,24 +299,17 @@ static __global__ void __launch_bounds__(THREADS, 4)
     } else { /* one head at a time, its keys in several steps, or none */
       Sums x;
       clear(x);
-      each_step([&](Step now, uint32_t stage) {
+      each_step(true, [&](Step now, uint32_t stage) {
         if (i0 >= is.rows) return;
         uint32_t tile = stage + (uint32_t)(warp * TILE);
 #pragma unroll 1
-        for (int j0 = now.key0; j0 < min(end, now.key0 + ROWS); j0 += 32) {
-          int tiles = end - j0 > 16 ? 2 : 1, seen[2];
-          sees(seen, j0 + tiles * 16 - 16);
-          auto all = [&](auto add) {
-            uint32_t left[4][4];
-            load_left(left, tile, lane);
-            uint32_t at = stage + (uint32_t)(j0 - now.key0) * ROW;
-            add(x, left, at + in_k, at + in_v, seen, j0 == 0, to_log2, keep,
-                group_of(now.head) + (uint32_t)j0 / 8, odd);
-          };
-          if (tiles == 1)
-            all(add_keys<T, DROPS, 1>);
-          else
-            all(add_keys<T, DROPS, 2>);
+        for (int j0 = now.key0; j0 < min(end, now.key0 + ROWS); j0 += 16) {
+          uint32_t left[4][4], at = stage + (uint32_t)(j0 - now.key0) * ROW;
+          int seen[2];
+          sees(seen, j0);
+          load_left(left, tile, lane);
+          add_keys<T, DROPS, 1>(x, left, at + in_k, at + in_v, seen, j0 == 0, to_log2, a.drop,
+                                stages + KEY, group_of(now.head) + (uint32_t)j0 / 8, odd);
         }
         if (now.key0 + ROWS >= keys) finish(x, now.head, tile);
       });
@@ -329,16 +326,16 @@ static bool launch(T *o, float *lse, const T *q, const T *k, const T *v, const A
                    cudaStream_t stream) {
   auto kernel = attend_group<T, DROPS>;
   if (!is_built(kernel)) return false;
-  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 2 * STAGE) !=
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES) !=
           cudaSuccess ||
       cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                            cudaSharedmemCarveoutMaxShared) != cudaSuccess) {
     (void)cudaGetLastError();
     return false;
   }
-  size_t blocks = a->heads * HELPERS + (a->heads + GROUP - 1) / GROUP * a->sentences;
-  kernel<<<(unsigned)blocks, THREADS, 2 * STAGE, stream>>>(o, lse, q, k, v, attend_of(a),
-                                                           (int)a->sentences);
+  dim3 grid((unsigned)(GROUP * HELPERS + a->sentences),
+            (unsigned)((a->heads + GROUP - 1) / GROUP));
+  kernel<<<grid, THREADS, BYTES, stream>>>(o, lse, q, k, v, attend_of(a), (int)a->sentences);
   return true;
 }
 

@@ -61,6 +61,13 @@ static __device__ __forceinline__ void put4(uint32_t at, uint32_t x) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(x) : "memory");
 }
 
+/* To memory, 16 bytes by one instruction. */
+static __device__ __forceinline__ void write16(void *to, uint4 x) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y),
+               "r"(x.z), "r"(x.w)
+               : "memory");
+}
+
 /* Four tiles of 8 by 8 from shared memory: lane l names row l % 8 of tile l / 8, and
  * lane (g, t) gets columns 2t, 2t + 1 of each tile's row g … */
 static __device__ __forceinline__ void load_tiles(uint32_t (&x)[4], uint32_t at) {
@@ -138,23 +145,22 @@ struct Keep {
   uint32_t low, high;    /* the threshold's 15 lower bits, twice; its highest one, inverted */
 };
 
-static __device__ __forceinline__ Keep keep_begin(const Drop &drop) {
-  uint64_t key = __ldg(drop.key);
-  Keep keep;
-  keep.k0 = (uint32_t)key, keep.k1 = (uint32_t)(key >> 32);
-  keep.site = drop.site;
-  keep.low = (drop.threshold & 0x7fff) * 0x10001u;
-  asm("" : "+r"(keep.low)); /* not to be made again at each use */
-  keep.high = drop.threshold & 0x8000 ? 0 : 0xffffffffu;
-  return keep;
-}
-
 /* Byte i of the result is byte `pick` >> 4i & 7 of x and y, or where bit 3 of that pick
  * is set too, all ones if its highest bit is set and else zeros. */
 static __device__ __forceinline__ uint32_t pick_bytes(uint32_t x, uint32_t y, uint32_t pick) {
   uint32_t z;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(z) : "r"(x), "r"(y), "r"(pick));
   return z;
+}
+
+/* key: where in shared memory it lies. */
+static __device__ __forceinline__ Keep keep_of(const Drop &drop, uint32_t key) {
+  Keep keep;
+  keep.k0 = get4(key), keep.k1 = get4(key + 4);
+  keep.site = drop.site;
+  keep.low = pick_bytes(drop.threshold & 0x7fff, 0, 0x1010);
+  keep.high = drop.threshold & 0x8000 ? 0 : 0xffffffffu;
+  return keep;
 }
 
 /* Which of TILES times 16 keys are kept by 16 queries: lane (g, t) learns it of keys
@@ -215,7 +221,12 @@ static __device__ __forceinline__ float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
   return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
-/* In a few units of the last place, for positive normal numbers; 0 gives -inf. */
+/* In a few units of the last place, for positive normal numbers. log2 of 0 is -inf. */
+static __device__ __forceinline__ float inverse_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 static __device__ __forceinline__ float log2_fast(float x) {
   float y;
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

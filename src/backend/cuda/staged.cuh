@@ -1,6 +1,6 @@
 /* Rows of 64 columns in shared memory: how they get there, products of their tiles,
- * how results leave, and how long sentences are shared out. For attend_staged.cu.
- * Relies on mma.cuh.
+ * how results leave, and how long sentences are shared out. For attend_staged.cu,
+ * attend_back_staged.cu, attend_group.cu. Relies on mma.cuh.
  *
  * Staged rows are 128 bytes: eight chunks of 16, chunk c of row r at place c ^ r % 8,
  * so that eight rows' chunks of one column lie in different banks. A tile is 16 rows. */

@@ -45,7 +45,7 @@ static __device__ __forceinline__ Sentence sentence_of(const Attend &a, unsigned
 
 /* The ways on the tensor cores: straight from memory (attend_fast.cu), staged with 64
  * rows and 4 warps a block (attend_staged.cu), and so for several heads (attend_group.cu). */
-typedef enum { ATTEND_DIRECT, ATTEND_64_4, ATTEND_GROUP } AttendWay;
+typedef enum { ATTEND_DIRECT, ATTEND_64_4, ATTEND_GROUP, ATTEND_FORMER } AttendWay;
 
 /* bf16 and fp16, everything aligned to 16 bytes. False: not in this way, not on this
  * device. */
@@ -56,6 +56,10 @@ bool attend_by_stage(Type, void *o, float *lse, const void *q, const void *k, co
 bool attend_back_by_stage(Type, void *dq, void *dk, void *dv, const void *do_, const void *o,
                           const float *lse, const void *q, const void *k, const void *v,
                           const Attention *, cudaStream_t, AttendWay);
+
+bool attend_back_formerly(Type, void *dq, void *dk, void *dv, const void *do_, const void *o,
+                          const float *lse, const void *q, const void *k, const void *v,
+                          const Attention *, cudaStream_t);
 
 /* The tensor cores' way, where it can be had; else *done is false. */
 cudaError_t attend_fast(Type, void *o, float *lse, const void *q, const void *k, const void *v,

@@ -410,7 +410,7 @@ static const struct {
   const char *name;
   AttendWay forward, back;
 } ways[] = {{"as a rule", ATTEND_GROUP, ATTEND_64_4},
-            {"as before", ATTEND_64_4, ATTEND_64_4},
+            {"as before", ATTEND_64_4, ATTEND_FORMER},
             {"direct", ATTEND_DIRECT, ATTEND_DIRECT}};
 static int chosen;
 

@@ -82,9 +82,14 @@ static __global__ void __launch_bounds__(WARPS * 32)
   put_share(parts, sum, n);
 }
 
+/* Where the sums go, `width` columns each. */
+struct Targets {
+  float *at[3];
+  size_t width;
+};
+
 static __global__ void __launch_bounds__(1024)
-    add_parts(float *a, float *b, size_t split, const float *parts, size_t count, size_t n,
-              bool add) {
+    add_parts(Targets to, const float *parts, size_t count, size_t n, bool add) {
   __shared__ float shared[32][33];
   int x = threadIdx.x % 32, y = threadIdx.x / 32;
   size_t column = blockIdx.x * (size_t)32 + x;
@@ -98,13 +103,17 @@ static __global__ void __launch_bounds__(1024)
   sum = warp_sum(shared[x][y]);
   column = blockIdx.x * (size_t)32 + y;
   if (x || column >= n) return;
-  float *to = column < split ? a + column : b + (column - split);
-  *to = add ? *to + sum : sum;
+  int which = column < to.width ? 0 : column < 2 * to.width ? 1 : 2;
+  float *at = to.at[which] + (column - which * to.width);
+  *at = add ? *at + sum : sum;
 }
 
-cudaError_t kernel_add_parts(float *a, float *b, size_t split, const float *parts, size_t count,
-                             size_t n, bool add, cudaStream_t stream) {
-  add_parts<<<blocks_for(n, 32), 1024, 0, stream>>>(a, b, split, parts, count, n, add);
+cudaError_t kernel_add_parts(float *const *to, int targets, size_t width, const float *parts,
+                             size_t count, bool add, cudaStream_t stream) {
+  Targets all = {{NULL, NULL, NULL}, width};
+  size_t n = targets * width;
+  for (int i = 0; i < targets; i++) all.at[i] = to[i];
+  add_parts<<<blocks_for(n, 32), 1024, 0, stream>>>(all, parts, count, n, add);
   return cudaGetLastError();
 }
 
@@ -122,7 +131,7 @@ size_t kernel_column_sums_work(size_t rows, size_t n) {
 cudaError_t kernel_column_sums(Type type, float *dbias, const void *dy, size_t rows, size_t n,
                                bool add, void *work, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
-  if (rows == 0) return kernel_add_parts(dbias, NULL, n, NULL, 0, n, add, stream);
+  if (rows == 0) return kernel_add_parts(&dbias, 1, n, NULL, 0, add, stream);
   float *parts = (float *)work;
   size_t count = shares(rows, n);
   dim3 grid(blocks_for(n, 256), (unsigned)count);
@@ -134,7 +143,7 @@ cudaError_t kernel_column_sums(Type type, float *dbias, const void *dy, size_t r
       sum_share<T, false><<<grid, WARPS * 32, 0, stream>>>(parts, (const T *)dy, rows, n);
   });
   if (err) return err;
-  return kernel_add_parts(dbias, NULL, n, parts, count, n, add, stream);
+  return kernel_add_parts(&dbias, 1, n, parts, count, add, stream);
 }
 
 cudaError_t kernel_relu_back_sums(Type type, void *dx, float *dbias, const void *dy,
@@ -149,5 +158,5 @@ cudaError_t kernel_relu_back_sums(Type type, void *dx, float *dbias, const void 
         <<<grid, WARPS * 32, 0, stream>>>((T *)dx, parts, (const T *)dy, mask, rows, n, scale);
   });
   if (err) return err;
-  return kernel_add_parts(dbias, NULL, n, parts, count, n, add, stream);
+  return kernel_add_parts(&dbias, 1, n, parts, count, add, stream);
 }

@@ -186,36 +186,58 @@ static inline Drop drop_of(Dropout d) {
   return drop;
 }
 
-/* Bit i: element 8 * group + i is kept. */
-static __device__ __forceinline__ uint32_t keep8(const Drop &drop, uint64_t group) {
-  uint32_t c0 = (uint32_t)group, c1 = (uint32_t)(group >> 32), c2 = drop.site, c3 = 0;
+/* Philox for N groups that are STEP apart, round by round, so that they share the key's
+ * additions: element 8 * group + i has half i % 2 of word i / 2. */
+template <int N, int STEP>
+static __device__ __forceinline__ void drop_words(uint32_t (&word)[N][4], const Drop &drop,
+                                                  uint64_t group) {
   uint64_t key = __ldg(drop.key);
   uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
 #pragma unroll
+  for (int i = 0; i < N; i++) {
+    uint64_t at = group + (uint64_t)i * STEP;
+    word[i][0] = (uint32_t)at, word[i][1] = (uint32_t)(at >> 32);
+    word[i][2] = drop.site, word[i][3] = 0;
+  }
+#pragma unroll
   for (int round = 0; round < 10; round++) {
-    uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
-    c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
-    c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-    c1 = (uint32_t)p1;
-    c3 = (uint32_t)p0;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+      uint32_t *c = word[i];
+      uint64_t p0 = (uint64_t)0xD2511F53u * c[0], p1 = (uint64_t)0xCD9E8D57u * c[2];
+      c[0] = (uint32_t)(p1 >> 32) ^ c[1] ^ k0;
+      c[2] = (uint32_t)(p0 >> 32) ^ c[3] ^ k1;
+      c[1] = (uint32_t)p1;
+      c[3] = (uint32_t)p0;
+    }
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
-  uint32_t word[4] = {c0, c1, c2, c3}, keep = 0;
+}
+
+/* Is element i of eight kept? The half in question is compared where it is a word's
+ * upper one; what is below it changes nothing. */
+static __device__ __forceinline__ bool is_kept(const uint32_t (&word)[4], int i,
+                                               const Drop &drop) {
+  return (i % 2 ? word[i / 2] : word[i / 2] << 16) >= drop.threshold << 16;
+}
+
+/* Bit i: element 8 * group + i is kept. */
+static __device__ __forceinline__ uint32_t keep8(const Drop &drop, uint64_t group) {
+  uint32_t word[1][4], keep = 0;
+  drop_words<1, 1>(word, drop, group);
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    keep |= (uint32_t)((word[i] & 0xffff) >= drop.threshold) << (2 * i);
-    keep |= (uint32_t)((word[i] >> 16) >= drop.threshold) << (2 * i + 1);
-  }
+  for (int i = 0; i < 8; i++) keep |= is_kept(word[0], i, drop) ? 1u << i : 0;
   return keep;
 }
 
 /* Elements 8 * group … of a site: dropped, or scaled. */
 static __device__ __forceinline__ void drop8(float x[8], const Drop &drop, uint64_t group) {
   if (drop.threshold == 0) return;
-  uint32_t keep = keep8(drop, group);
+  uint32_t word[1][4];
+  drop_words<1, 1>(word, drop, group);
 #pragma unroll
-  for (int i = 0; i < 8; i++) x[i] = keep >> i & 1 ? x[i] * drop.scale : 0;
+  for (int i = 0; i < 8; i++) x[i] = is_kept(word[0], i, drop) ? x[i] * drop.scale : 0;
 }
 
 static __device__ __forceinline__ float drop1(const Drop &drop, uint64_t element) {
@@ -276,10 +298,10 @@ static __device__ __forceinline__ float exp2_fast(float x) {
   return y;
 }
 
-/* Columns 0 … split - 1 of the sums of `count` rows of parts (count, n) go to a, the
- * others to b, added when `add`; see columns.cu. */
-cudaError_t kernel_add_parts(float *a, float *b, size_t split, const float *parts, size_t count,
-                             size_t n, bool add, cudaStream_t);
+/* The sums of `count` rows of parts (count, targets * width) go to to[0], the next `width`
+ * columns to to[1], and so on, three at most; added when `add`. See columns.cu. */
+cudaError_t kernel_add_parts(float *const *to, int targets, size_t width, const float *parts,
+                             size_t count, bool add, cudaStream_t);
 /* ReLU's way back and its column sums; n a multiple of 8, everything aligned. */
 cudaError_t kernel_relu_back_sums(Type, void *dx, float *dbias, const void *dy,
                                   const uint8_t *mask, size_t rows, size_t n, float scale,

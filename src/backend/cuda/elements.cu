@@ -27,37 +27,74 @@ static __device__ __forceinline__ float act_slope(float x) {
   return s * (1 + x * (1 - s));
 }
 
+/* Bit i: x[i] is above 0. The sign of 0 - x tells, also where x is -0. */
+static __device__ __forceinline__ uint32_t above8(const float x[8]) {
+  uint32_t bits = 0;
+#pragma unroll
+  for (int i = 7; i >= 0; i--) bits = __funnelshift_l(__float_as_uint(0.0f - x[i]), bits, 1);
+  return bits;
+}
+
 /* y may be x, and dx may be dy, so these are not restrict: each thread reads its
- * eight before it writes them. Its byte of ReLU's mask is all that the way back needs. */
+ * eights before it writes them. A byte of ReLU's mask is all that the way back needs of
+ * eight. */
 template <typename T, Activation ACT>
-static __global__ void __launch_bounds__(THREADS)
-    activate(T *y, uint8_t *mask, const T *x, const T *bias, size_t n, uint32_t width,
-             Drop drop, bool vector) {
-  size_t group = blockIdx.x * (size_t)THREADS + threadIdx.x, at = group * 8;
+static __device__ __forceinline__ void activate_some(T *y, uint8_t *mask, const T *x,
+                                                     const T *bias, size_t n, size_t width,
+                                                     size_t group, const Drop &drop) {
+  size_t at = group * 8;
   if (at >= n) return;
   int count = n - at < 8 ? (int)(n - at) : 8;
   float v[8];
-  if (vector && count == 8)
-    load8(v, x + at);
-  else
-    load_some(v, x + at, count);
-  if (bias) {
+  load_some(v, x + at, count);
 #pragma unroll
-    for (int i = 0; i < 8; i++) v[i] += to_float(bias[(at + i) % width]);
+  for (int i = 0; i < 8; i++) {
+    if (bias) v[i] += to_float(bias[(at + i) % width]);
+    v[i] = act<ACT>(v[i]);
   }
-#pragma unroll
-  for (int i = 0; i < 8; i++) v[i] = act<ACT>(v[i]);
   drop8(v, drop, group);
-  if (mask) {
-    uint32_t bits = 0;
-#pragma unroll
-    for (int i = 0; i < 8; i++) bits |= (uint32_t)(v[i] > 0) << i;
-    mask[group] = (uint8_t)bits;
+  if (mask) mask[group] = (uint8_t)(above8(v) & (0xffu >> (8 - count)));
+  store_some(y + at, v, count);
+}
+
+/* GROUPS eights a thread, a block apart, all read before the first is used. `vector`: all
+ * is aligned, a row is whole eights, and their number has 32 bits. */
+template <typename T, Activation ACT, int GROUPS>
+static __global__ void __launch_bounds__(THREADS)
+    activate(T *y, uint8_t *mask, const T *x, const T *bias, size_t n, size_t width, Drop drop,
+             bool vector) {
+  const size_t unit = THREADS * GROUPS;
+  size_t group = blockIdx.x * unit + threadIdx.x;
+  if (!vector || (blockIdx.x + 1) * unit * 8 > n) { /* the whole block */
+#pragma unroll 1
+    for (int k = 0; k < GROUPS; k++)
+      activate_some<T, ACT>(y, mask, x, bias, n, width, group + k * THREADS, drop);
+    return;
   }
-  if (vector && count == 8)
-    store8(y + at, v);
-  else
-    store_some(y + at, v, count);
+  Eight<T> in[GROUPS], more[GROUPS];
+  uint32_t word[GROUPS][4], eights = (uint32_t)width / 8;
+#pragma unroll
+  for (int k = 0; k < GROUPS; k++) {
+    size_t at = group + k * THREADS;
+    in[k].load(x + at * 8);
+    if (bias) more[k].load(bias + (uint32_t)at % eights * 8);
+  }
+  if (drop.threshold) drop_words<GROUPS, THREADS>(word, drop, group);
+#pragma unroll
+  for (int k = 0; k < GROUPS; k++) {
+    size_t at = group + k * THREADS;
+    float v[8], b[8];
+    in[k].get(v);
+    if (bias) more[k].get(b);
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+      if (bias) v[i] += b[i];
+      v[i] = act<ACT>(v[i]);
+      if (drop.threshold) v[i] = is_kept(word[k], i, drop) ? v[i] * drop.scale : 0;
+    }
+    if (mask) mask[at] = (uint8_t)above8(v);
+    store8(y + at * 8, v);
+  }
 }
 
 template <typename T, Activation ACT>
@@ -109,26 +146,21 @@ cudaError_t kernel_activate(Type type, void *y, uint8_t *mask, const void *x, co
   size_t n = rows * width;
   if (n == 0) return cudaSuccess;
   Drop drop = drop_of(dropout);
-  bool vector = is_aligned(y) && is_aligned(x);
-  unsigned blocks = blocks_for(n, THREADS * 8);
+  bool vector = is_aligned(y) && is_aligned(x) && is_aligned(bias) &&
+                (!bias || (width % 8 == 0 && n / 8 <= UINT32_MAX));
   return with_type(type, [&](auto t) {
     typedef decltype(t) T;
-    T *to = (T *)y;
-    const T *from = (const T *)x;
-    switch (kind) {
-      case ACT_RELU:
-        activate<T, ACT_RELU><<<blocks, THREADS, 0, stream>>>(to, mask, from, (const T *)bias,
-                                                              n, (uint32_t)width, drop, vector);
-        break;
-      case ACT_GELU:
-        activate<T, ACT_GELU><<<blocks, THREADS, 0, stream>>>(to, mask, from, (const T *)bias,
-                                                              n, (uint32_t)width, drop, vector);
-        break;
-      case ACT_SILU:
-        activate<T, ACT_SILU><<<blocks, THREADS, 0, stream>>>(to, mask, from, (const T *)bias,
-                                                              n, (uint32_t)width, drop, vector);
-        break;
-    }
+    const int groups = sizeof(T) == 4 ? 1 : 2; /* 32 bytes a thread */
+    auto launch = [&](auto kernel) {
+      kernel<<<blocks_for(n, THREADS * groups * 8), THREADS, 0, stream>>>(
+          (T *)y, mask, (const T *)x, (const T *)bias, n, width, drop, vector);
+    };
+    if (kind == ACT_RELU)
+      launch(activate<T, ACT_RELU, groups>);
+    else if (kind == ACT_GELU)
+      launch(activate<T, ACT_GELU, groups>);
+    else
+      launch(activate<T, ACT_SILU, groups>);
   });
 }
 

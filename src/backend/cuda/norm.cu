@@ -228,6 +228,156 @@ static __global__ void __launch_bounds__(BLOCK_WARPS * 32, VECS > 2 ? 2 : 4)
   }
 }
 
+/* ---- the way back, eight columns a thread ---- */
+
+#define BACK_PARTS 264 /* blocks: two for each of 132 multiprocessors */
+
+/* Begins a copy of 16 bytes to shared memory; where there is no such copy, makes it. */
+static __device__ __forceinline__ void copy_ahead(uint4 *to, const uint4 *from) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+#else
+  *to = *from;
+#endif
+}
+
+/* Waits for this thread's copies, which no other thread reads. */
+static __device__ __forceinline__ void copies_wait(void) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+/* Among the ROW threads of a team, the team-th of the block. */
+template <int ROW>
+static __device__ __forceinline__ void team_barrier(int team) {
+  asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(ROW) : "memory");
+}
+
+/* Both sums of a team's row, in all its threads: the lower half of a warp's lanes goes on
+ * with a, the upper one with b. part: a place for each warp of the block; taken in turn
+ * with another, so that one barrier a row is enough. */
+template <int ROW>
+static __device__ __forceinline__ float2 team_sums(float a, float b, float2 *part, int team) {
+  bool upper = threadIdx.x & 16;
+  float sum = upper ? b : a, other = upper ? a : b;
+  sum += __shfl_xor_sync(0xffffffffu, other, 16);
+#pragma unroll
+  for (int step = 8; step; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+  if constexpr (ROW == 32) {
+    other = __shfl_xor_sync(0xffffffffu, sum, 16);
+    return upper ? make_float2(other, sum) : make_float2(sum, other);
+  } else {
+    float *mine = (float *)(part + threadIdx.x / 32);
+    if (threadIdx.x % 16 == 0) mine[upper] = sum;
+    team_barrier<ROW>(team);
+    float2 all = part[team * (ROW / 32)];
+#pragma unroll
+    for (int w = 1; w < ROW / 32; w++) {
+      float2 more = part[team * (ROW / 32) + w];
+      all.x += more.x, all.y += more.y;
+    }
+    return all;
+  }
+}
+
+/* parts (gridDim.x, 2d or 3d): this block's share of dgain, then of dbias and, where SHIFTS,
+ * of dshift. Teams of ROW threads
+ * take rows in turn, eight columns a thread, so that the sums of columns take few
+ * registers and many rows are under way. A team's next row travels to shared memory, each
+ * thread's share to a place of its own, while this one is worked on. dx may be `through`,
+ * and dbranch dy: what a thread writes it has read, and nobody else reads it. */
+template <typename T, int THREADS, int ROW, bool SHIFTS>
+static __global__ void __launch_bounds__(THREADS, 2)
+    norm_back(T *dx, T *dbranch, float *parts, const T *dy, const T *through, const T *sum,
+              const float *stat, const float *gain, unsigned rows, unsigned d, Drop drop) {
+  constexpr int TEAMS = THREADS / ROW, WORDS = sizeof(T) / 2; /* of 16 bytes in eight */
+  constexpr unsigned SUMS = SHIFTS ? 3 : 2;
+  __shared__ uint4 ahead[3][WORDS][THREADS];
+  __shared__ float2 part[2][THREADS / 32];
+  int team = threadIdx.x / ROW, me = threadIdx.x;
+  unsigned c = me % ROW * 8, step = gridDim.x * TEAMS;
+  bool there = c < d;
+  float dgain[8] = {0}, dbias[8] = {0}, dshift[8] = {0}, in_mean = 0, in_inverse = 0;
+#pragma unroll
+  for (int i = 0; i < 3 * WORDS && !there; i++)
+    ahead[i / WORDS][i % WORDS][me] = make_uint4(0, 0, 0, 0);
+  auto ask_one = [&](int i, const T *from) {
+#pragma unroll
+    for (int w = 0; w < WORDS; w++) copy_ahead(&ahead[i][w][me], (const uint4 *)from + w);
+  };
+  auto ask = [&](unsigned r) {
+    size_t at = (size_t)r * d + c;
+    in_mean = stat[2 * (size_t)r], in_inverse = stat[2 * (size_t)r + 1];
+    if (!there) return;
+    ask_one(0, dy + at), ask_one(1, sum + at);
+    if (through) ask_one(2, through + at);
+  };
+  auto take = [&](Eight<T> &e, int i) {
+    uint4 word[WORDS];
+#pragma unroll
+    for (int w = 0; w < WORDS; w++) word[w] = ahead[i][w][me];
+    memcpy(&e, word, sizeof e);
+  };
+  unsigned r = blockIdx.x + team * gridDim.x;
+  float share = 1 / (float)d;
+  if (r < rows) ask(r);
+  for (int turn = 0; r < rows; r += step, turn ^= 1) {
+    Eight<T> in_dy, in_sum, in_through;
+    float mean = in_mean, inverse = in_inverse, a = 0, b = 0, grad[8], normal[8];
+    float g[8] = {0};
+    if (there) load8(g, gain + c);
+    copies_wait();
+    take(in_dy, 0), take(in_sum, 1);
+    if (through) take(in_through, 2);
+    if (r + step < rows) ask(r + step);
+    in_dy.get(grad), in_sum.get(normal);
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+      normal[j] = (normal[j] - mean) * inverse;
+      dgain[j] += grad[j] * normal[j];
+      dbias[j] += grad[j];
+      grad[j] *= g[j];
+      a += grad[j];
+      b += grad[j] * normal[j];
+    }
+    float2 sums = team_sums<ROW>(a, b, part[turn], team);
+    a = sums.x * share * -inverse, b = sums.y * share * -inverse;
+    if (there) {
+      size_t at = (size_t)r * d + c;
+      float along[8] = {0};
+      if (through) in_through.get(along);
+#pragma unroll
+      for (int j = 0; j < 8; j++)
+        grad[j] = grad[j] * inverse + (normal[j] * b + (a + along[j]));
+      store8(dx + at, grad);
+      if (dbranch) {
+        drop8(grad, drop, at / 8);
+        store8(dbranch + at, grad);
+#pragma unroll
+        for (int j = 0; j < 8 && SHIFTS; j++) dshift[j] += grad[j];
+      }
+    }
+  }
+
+  /* The teams' sums to one. No copy is under way any more. */
+  float *all = (float *)ahead, *out = parts + blockIdx.x * (size_t)(SUMS * d);
+  static_assert(sizeof ahead >= THREADS * 8 * sizeof(float), "");
+#pragma unroll
+  for (unsigned which = 0; which < SUMS; which++) {
+    __syncthreads();
+    store8(all + me * 8, which == 0 ? dgain : which == 1 ? dbias : dshift);
+    __syncthreads();
+    for (unsigned k = me; k < d; k += THREADS) {
+      float total = 0;
+#pragma unroll
+      for (int i = 0; i < TEAMS; i++) total += all[i * ROW * 8 + k];
+      out[which * d + k] = total;
+    }
+  }
+}
+
 /* Any d: a block for each row. dx may be `through`, dbranch may be dy: what a
  * thread writes it has read, and the sums are done before anyone writes. */
 template <typename T>
@@ -310,15 +460,15 @@ static size_t norm_parts(size_t rows) {
 }
 
 size_t kernel_add_norm_back_work(size_t rows, size_t d) {
-  size_t parts = norm_parts(rows) * 2 * d * sizeof(float),
-         sums = kernel_column_sums_work(rows, d);
+  size_t parts = norm_parts(rows) * 3 * d * sizeof(float);
+  size_t sums = kernel_column_sums_work(rows, d);
   return parts > sums ? parts : sums;
 }
 
 static int way;
 
 const char *kernel_norm_way(int chosen) {
-  static const char *const name[] = {"ahead", "in turn"};
+  static const char *const name[] = {"teams", "in turn"};
   way = chosen;
   return chosen < 2 ? name[chosen] : NULL;
 }
@@ -327,35 +477,22 @@ cudaError_t kernel_add_norm_back(Type type, void *dx, void *dbranch, float *dgai
                                  float *dshift, const void *dy, const void *through,
                                  const void *sum, const float *stat, const float *gain,
                                  const AddNorm *n, bool add, void *work, cudaStream_t stream) {
-  if (n->rows == 0) {
-    cudaError_t e = kernel_add_parts(dgain, dbias, n->d, NULL, 0, 2 * n->d, add, stream);
-    if (!e && dshift) e = kernel_add_parts(dshift, NULL, n->d, NULL, 0, n->d, add, stream);
-    return e;
-  }
+  float *to[3] = {dgain, dbias, dshift};
+  if (n->rows == 0) return kernel_add_parts(to, dshift ? 3 : 2, n->d, NULL, 0, add, stream);
   Drop drop = drop_of(n->drop);
   float *parts = (float *)work;
   size_t rows = n->rows, d = n->d, count = norm_parts(rows);
-  bool fast = d % 8 == 0 && d <= WIDEST && is_aligned(dx) && is_aligned(dbranch) &&
-              is_aligned(dy) && is_aligned(through) && is_aligned(sum) && is_aligned(gain);
+  bool fast = d % 8 == 0 && d * type_size(type) <= 8192 && rows <= INT32_MAX &&
+              is_aligned(dx) && is_aligned(dbranch) && is_aligned(dy) && is_aligned(through) &&
+              is_aligned(sum) && is_aligned(gain);
+  if (fast && way == 0 && count > BACK_PARTS) count = BACK_PARTS;
   cudaError_t err = with_type(type, [&](auto t) {
     typedef decltype(t) T;
-    auto launch = [&](auto kernel) {
-      kernel<<<(unsigned)count, BLOCK_WARPS * 32, 0, stream>>>(
+    constexpr int THREADS = sizeof(T) == 4 ? 256 : 512; /* 24 KiB on their way a block */
+    auto launch = [&](auto kernel, int threads) {
+      kernel<<<(unsigned)count, threads, 0, stream>>>(
           (T *)dx, (T *)dbranch, parts, (const T *)dy, (const T *)through, (const T *)sum, stat,
-          gain, rows, d, drop);
-    };
-    auto pick = [&](auto ahead) {
-      constexpr bool AHEAD = decltype(ahead)::value;
-      if (d <= 256)
-        launch(add_norm_back<T, 1, 1, AHEAD>);
-      else if (d <= 512)
-        launch(add_norm_back<T, 1, 2, AHEAD>);
-      else if (d <= 1024)
-        launch(add_norm_back<T, 4, 1, AHEAD>);
-      else if (d <= 2048)
-        launch(add_norm_back<T, 4, 2, AHEAD>);
-      else
-        launch(add_norm_back<T, 4, 4, false>); /* no registers to spare */
+          gain, (unsigned)rows, (unsigned)d, drop);
     };
     if (!fast) {
       norm_columns_plain<T><<<dim3((unsigned)count, blocks_for(d, 128)), 128, 0, stream>>>(
@@ -363,14 +500,39 @@ cudaError_t kernel_add_norm_back(Type type, void *dx, void *dbranch, float *dgai
       add_norm_back_plain<T><<<(unsigned)rows, 256, 0, stream>>>(
           (T *)dx, (T *)dbranch, (const T *)dy, (const T *)through, (const T *)sum, stat, gain,
           d, drop);
-    } else if (way == 0) {
-      pick(std::true_type());
+    } else if (way == 1) {
+      if (d <= 256)
+        launch(add_norm_back<T, 1, 1, false>, BLOCK_WARPS * 32);
+      else if (d <= 512)
+        launch(add_norm_back<T, 1, 2, false>, BLOCK_WARPS * 32);
+      else if (d <= 1024)
+        launch(add_norm_back<T, 4, 1, false>, BLOCK_WARPS * 32);
+      else if (d <= 2048)
+        launch(add_norm_back<T, 4, 2, false>, BLOCK_WARPS * 32);
+      else
+        launch(add_norm_back<T, 4, 4, false>, BLOCK_WARPS * 32);
     } else {
-      pick(std::false_type());
+      auto pick = [&](auto shifts) {
+        constexpr bool SHIFTS = decltype(shifts)::value;
+        if (d <= 256)
+          launch(norm_back<T, THREADS, 32, SHIFTS>, THREADS);
+        else if (d <= 512)
+          launch(norm_back<T, THREADS, 64, SHIFTS>, THREADS);
+        else if (d <= 1024)
+          launch(norm_back<T, THREADS, 128, SHIFTS>, THREADS);
+        else if (d <= 2048)
+          launch(norm_back<T, THREADS, 256, SHIFTS>, THREADS);
+        else
+          launch(norm_back<T, THREADS, THREADS, SHIFTS>, THREADS);
+      };
+      if (dshift)
+        pick(std::true_type());
+      else
+        pick(std::false_type());
     }
   });
-  if (err) return err;
-  err = kernel_add_parts(dgain, dbias, d, parts, count, 2 * d, add, stream);
-  if (err || !dshift) return err;
+  bool done = fast && way == 0 && dshift; /* with the sums of dbranch */
+  if (!err) err = kernel_add_parts(to, done ? 3 : 2, d, parts, count, add, stream);
+  if (err || done || !dshift) return err;
   return kernel_column_sums(type, dshift, dbranch, rows, d, add, work, stream);
 }

@@ -124,19 +124,12 @@ static void speed_rows(Type type) {
        kernel_embed_back(type, table, branch, sorted, ROWS, D, root, drop, work, 0));
   TIME("add_norm", 4 * n * size,
        kernel_add_norm(type, sum, y, stat, x, branch, gain, bias, &an, 0));
-  const char *way;
-  for (int i = 0; (way = kernel_norm_way(i)); i++) {
-    char name[80];
-    snprintf(name, sizeof name, "add_norm_back with through, %s", way);
-    TIME(name, 5 * n * size,
-         kernel_add_norm_back(type, d_sum, branch, gain, bias, gain, y, d_sum, sum, stat, bias,
-                              &an, true, work, 0));
-    snprintf(name, sizeof name, "add_norm_back without, %s", way);
-    TIME(name, 4 * n * size,
-         kernel_add_norm_back(type, d_sum, branch, gain, bias, NULL, y, NULL, sum, stat, bias,
-                              &an, true, work, 0));
-  }
-  kernel_norm_way(0);
+  TIME("add_norm_back with through and a bias", 5 * n * size,
+       kernel_add_norm_back(type, d_sum, branch, gain, bias, gain, y, d_sum, sum, stat, bias,
+                            &an, true, work, 0));
+  TIME("add_norm_back without", 4 * n * size,
+       kernel_add_norm_back(type, d_sum, branch, gain, bias, NULL, y, NULL, sum, stat, bias,
+                            &an, true, work, 0));
   uint8_t *mask = take(wide / 8);
   TIME("relu", 2 * wide * size,
        kernel_activate(type, act, NULL, up, NULL, ROWS, FF, ACT_RELU, drop, 0));

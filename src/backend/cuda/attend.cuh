@@ -43,21 +43,12 @@ static __device__ __forceinline__ Sentence sentence_of(const Attend &a, unsigned
   return is;
 }
 
-/* The ways on the tensor cores: straight from memory (attend_fast.cu), staged with 64
- * rows and 4 warps a block (attend_staged.cu), and so for several heads (attend_group.cu). */
-typedef enum { ATTEND_DIRECT, ATTEND_64_4, ATTEND_GROUP, ATTEND_FORMER } AttendWay;
-
-/* bf16 and fp16, everything aligned to 16 bytes. False: not in this way, not on this
- * device. */
+/* Several heads of a sentence in a block, through shared memory (attend_group.cu,
+ * attend_group_back.cu): heads of 64, bf16 and fp16, everything aligned to 16 bytes. False:
+ * not with this shape, not on this device. */
 bool attend_by_group(Type, void *o, float *lse, const void *q, const void *k, const void *v,
                      const Attention *, cudaStream_t);
-bool attend_by_stage(Type, void *o, float *lse, const void *q, const void *k, const void *v,
-                     const Attention *, cudaStream_t, AttendWay);
-bool attend_back_by_stage(Type, void *dq, void *dk, void *dv, const void *do_, const void *o,
-                          const float *lse, const void *q, const void *k, const void *v,
-                          const Attention *, cudaStream_t, AttendWay);
-
-bool attend_back_formerly(Type, void *dq, void *dk, void *dv, const void *do_, const void *o,
+bool attend_back_by_group(Type, void *dq, void *dk, void *dv, const void *do_, const void *o,
                           const float *lse, const void *q, const void *k, const void *v,
                           const Attention *, cudaStream_t);
 

@@ -406,18 +406,12 @@ static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
 
 /* ---- launchers ---- */
 
-static const struct {
-  const char *name;
-  AttendWay forward, back;
-} ways[] = {{"as a rule", ATTEND_GROUP, ATTEND_64_4},
-            {"as before", ATTEND_64_4, ATTEND_FORMER},
-            {"direct", ATTEND_DIRECT, ATTEND_DIRECT}};
-static int chosen;
+static bool in_groups = true; /* where the shape allows it */
 
 const char *kernel_attend_way(int way) {
-  if (way < 0 || way >= (int)(sizeof ways / sizeof *ways)) return NULL;
-  chosen = way;
-  return ways[way].name;
+  static const char *const name[] = {"in groups", "direct"};
+  in_groups = way == 0;
+  return way >= 0 && way < 2 ? name[way] : NULL;
 }
 
 static bool steps_are_wide(const Attention *a) {
@@ -463,7 +457,7 @@ cudaError_t attend_fast(Type type, void *o, float *lse, const void *q, const voi
       !is_aligned(v))
     return cudaSuccess;
   if (type == TYPE_F32) return cudaSuccess;
-  *done = attend_by_stage(type, o, lse, q, k, v, a, stream, ways[chosen].forward);
+  *done = in_groups && attend_by_group(type, o, lse, q, k, v, a, stream);
   if (*done) return cudaGetLastError();
   if (type == TYPE_BF16) {
     typedef __nv_bfloat16 T;
@@ -485,8 +479,7 @@ cudaError_t attend_back_fast(Type type, void *dq, void *dk, void *dv, const void
       !is_aligned(d_o) || !is_aligned(o) || !is_aligned(q) || !is_aligned(k) || !is_aligned(v))
     return cudaSuccess;
   if (type == TYPE_F32) return cudaSuccess;
-  *done = attend_back_by_stage(type, dq, dk, dv, d_o, o, lse, q, k, v, a, stream,
-                               ways[chosen].back);
+  *done = in_groups && attend_back_by_group(type, dq, dk, dv, d_o, o, lse, q, k, v, a, stream);
   if (*done) return cudaGetLastError();
   if (type == TYPE_BF16) {
     typedef __nv_bfloat16 T;

@@ -2,7 +2,8 @@
  * share of the rows, then the shares are added in order. Relies on device.cuh. */
 #include "backend/cuda/device.cuh"
 
-#define WARPS 8
+#define WARPS  8
+#define BLOCKS 2112 /* sixteen for each of 132 multiprocessors */
 
 /* The sums of the warps, eight columns a lane, to this block's row of parts
  * (gridDim.y, n). */
@@ -103,8 +104,9 @@ static __global__ void __launch_bounds__(1024)
   sum = warp_sum(shared[x][y]);
   column = blockIdx.x * (size_t)32 + y;
   if (x || column >= n) return;
-  int which = column < to.width ? 0 : column < 2 * to.width ? 1 : 2;
-  float *at = to.at[which] + (column - which * to.width);
+  float *at = to.at[0] + column;
+  if (column >= to.width) at = to.at[1] + (column - to.width);
+  if (column >= 2 * to.width) at = to.at[2] + (column - 2 * to.width);
   *at = add ? *at + sum : sum;
 }
 
@@ -119,7 +121,7 @@ cudaError_t kernel_add_parts(float *const *to, int targets, size_t width, const 
 
 /* Of the shape alone, so that the sums are the same on every device. */
 static size_t shares(size_t rows, size_t n) {
-  size_t columns = (n + 255) / 256, most = columns > 1024 ? 1 : 1024 / columns;
+  size_t columns = (n + 255) / 256, most = columns > BLOCKS ? 1 : BLOCKS / columns;
   size_t want = (rows + 31) / 32;
   return want < most ? want : most;
 }

@@ -52,8 +52,6 @@ cudaError_t kernel_add_norm_back(Type, void *dx, void *dbranch, float *dgain, fl
                                  float *dshift, const void *dy, const void *through,
                                  const void *sum, const float *stat, const float *gain,
                                  const AddNorm *, bool add, void *work, cudaStream_t);
-/* For tests and times, as kernel_attend_way: how the way back reads its rows. */
-const char *kernel_norm_way(int way);
 
 /* As in backend.h; the offsets and k_len lie in device memory. Sentences without
  * rows are skipped, so a captured launch may be made for the most sentences there

@@ -100,134 +100,6 @@ static __global__ void __launch_bounds__(256)
   if (threadIdx.x == 0) stat[2 * r] = mean, stat[2 * r + 1] = inverse;
 }
 
-/* Both sums of a row at once. Blocks take turns with two places in shared memory, so
- * that one barrier a row is enough. */
-template <int WARPS>
-static __device__ __forceinline__ void row_sums(float &a, float &b, int &turn) {
-  a = warp_sum(a), b = warp_sum(b);
-  if constexpr (WARPS > 1) {
-    __shared__ float2 part[2][BLOCK_WARPS];
-    if (threadIdx.x % 32 == 0) part[turn][threadIdx.x / 32] = make_float2(a, b);
-    __syncthreads();
-    a = part[turn][0].x, b = part[turn][0].y;
-#pragma unroll
-    for (int w = 1; w < BLOCK_WARPS; w++) a += part[turn][w].x, b += part[turn][w].y;
-    turn ^= 1;
-  }
-}
-
-/* parts (gridDim.x, 2d): this block's share of dgain, then of dbias. AHEAD: the next
- * row is asked for as soon as this one's registers are free, half a row before it is
- * needed: by itself the compiler would not, as dx may be `through`, and dbranch dy. A
- * thread writes only what it has read. */
-template <typename T, int WARPS, int VECS, bool AHEAD>
-static __global__ void __launch_bounds__(BLOCK_WARPS * 32, VECS > 2 ? 2 : 4)
-    add_norm_back(T *dx, T *dbranch, float *parts, const T *dy, const T *through, const T *sum,
-                  const float *stat, const float *gain, size_t rows, size_t d, Drop drop) {
-  const size_t per_block = BLOCK_WARPS / WARPS;
-  size_t lane = WARPS == 1 ? threadIdx.x % 32 : threadIdx.x;
-  int warp = threadIdx.x / 32, turn = 0;
-  float dgain[VECS][8], dbias[VECS][8];
-#pragma unroll
-  for (int i = 0; i < VECS; i++) {
-#pragma unroll
-    for (int j = 0; j < 8; j++) dgain[i][j] = dbias[i][j] = 0;
-  }
-  Eight<T> in_dy[VECS], in_sum[VECS], in_through[VECS];
-  float in_mean, in_inverse;
-  auto read = [&](size_t r) {
-#pragma unroll
-    for (int i = 0; i < VECS; i++) {
-      size_t c = (i * WARPS * 32 + lane) * 8, at = r * d + c;
-      if (c >= d) continue;
-      in_dy[i].load(dy + at);
-      in_sum[i].load(sum + at);
-    }
-    in_mean = stat[2 * r], in_inverse = stat[2 * r + 1];
-  };
-  auto read_through = [&](size_t r) {
-#pragma unroll
-    for (int i = 0; i < VECS; i++) {
-      size_t c = (i * WARPS * 32 + lane) * 8;
-      if (through && c < d) in_through[i].load(through + r * d + c);
-    }
-  };
-  size_t first = blockIdx.x * per_block + (WARPS == 1 ? warp : 0), step = gridDim.x * per_block;
-  float share = 1 / (float)d;
-  if (AHEAD && first < rows) read(first), read_through(first);
-  for (size_t r = first; r < rows; r += step) {
-    if (!AHEAD) read(r), read_through(r);
-    float mean = in_mean, inverse = in_inverse, g_sum = 0, gx_sum = 0;
-    float grad[VECS][8], normal[VECS][8];
-#pragma unroll
-    for (int i = 0; i < VECS; i++) {
-      size_t c = (i * WARPS * 32 + lane) * 8;
-      if (c >= d) continue;
-      float g[8];
-      load8(g, gain + c);
-      in_dy[i].get(grad[i]);
-      in_sum[i].get(normal[i]);
-#pragma unroll
-      for (int j = 0; j < 8; j++) {
-        normal[i][j] = (normal[i][j] - mean) * inverse;
-        dgain[i][j] += grad[i][j] * normal[i][j];
-        dbias[i][j] += grad[i][j];
-        grad[i][j] *= g[j];
-        g_sum += grad[i][j];
-        gx_sum += grad[i][j] * normal[i][j];
-      }
-    }
-    if (AHEAD && r + step < rows) read(r + step);
-    row_sums<WARPS>(g_sum, gx_sum, turn);
-    g_sum *= share, gx_sum *= share;
-#pragma unroll
-    for (int i = 0; i < VECS; i++) {
-      size_t c = (i * WARPS * 32 + lane) * 8, at = r * d + c;
-      if (c >= d) continue;
-      float along[8];
-      if (through) in_through[i].get(along);
-#pragma unroll
-      for (int j = 0; j < 8; j++) {
-        grad[i][j] = inverse * (grad[i][j] - (g_sum + normal[i][j] * gx_sum));
-        if (through) grad[i][j] += along[j];
-      }
-      store8(dx + at, grad[i]);
-      if (dbranch) {
-        drop8(grad[i], drop, at / 8);
-        store8(dbranch + at, grad[i]);
-      }
-    }
-    if (AHEAD && r + step < rows) read_through(r + step);
-  }
-
-  float *part = parts + blockIdx.x * 2 * d;
-  if constexpr (WARPS > 1) {
-#pragma unroll
-    for (int i = 0; i < VECS; i++) {
-      size_t c = (i * WARPS * 32 + lane) * 8;
-      if (c >= d) continue;
-      store8(part + c, dgain[i]);
-      store8(part + d + c, dbias[i]);
-    }
-  } else {
-    __shared__ float4 shared[BLOCK_WARPS][VECS * 64];
-#pragma unroll
-    for (int which = 0; which < 2; which++) {
-      __syncthreads();
-#pragma unroll
-      for (int i = 0; i < VECS; i++)
-        store8((float *)shared[warp] + (i * 32 + lane) * 8, which ? dbias[i] : dgain[i]);
-      __syncthreads();
-      for (size_t c = threadIdx.x; c < d; c += BLOCK_WARPS * 32) {
-        float total = 0;
-#pragma unroll
-        for (int w = 0; w < BLOCK_WARPS; w++) total += ((float *)shared[w])[c];
-        part[which * d + c] = total;
-      }
-    }
-  }
-}
-
 /* ---- the way back, eight columns a thread ---- */
 
 #define BACK_PARTS 264 /* blocks: two for each of 132 multiprocessors */
@@ -445,6 +317,8 @@ cudaError_t kernel_add_norm(Type type, void *sum, void *y, float *stat, const vo
       launch(add_norm<T, 1, 1>, 4);
     else if (d <= 512)
       launch(add_norm<T, 1, 2>, 4);
+    else if (d <= 1024 && sizeof(T) == 2) /* the registers of a warp hold such a row */
+      launch(add_norm<T, 1, 4>, 4);
     else if (d <= 1024)
       launch(add_norm<T, 4, 1>, 1);
     else if (d <= 2048)
@@ -465,14 +339,6 @@ size_t kernel_add_norm_back_work(size_t rows, size_t d) {
   return parts > sums ? parts : sums;
 }
 
-static int way;
-
-const char *kernel_norm_way(int chosen) {
-  static const char *const name[] = {"teams", "in turn"};
-  way = chosen;
-  return chosen < 2 ? name[chosen] : NULL;
-}
-
 cudaError_t kernel_add_norm_back(Type type, void *dx, void *dbranch, float *dgain, float *dbias,
                                  float *dshift, const void *dy, const void *through,
                                  const void *sum, const float *stat, const float *gain,
@@ -485,12 +351,12 @@ cudaError_t kernel_add_norm_back(Type type, void *dx, void *dbranch, float *dgai
   bool fast = d % 8 == 0 && d * type_size(type) <= 8192 && rows <= INT32_MAX &&
               is_aligned(dx) && is_aligned(dbranch) && is_aligned(dy) && is_aligned(through) &&
               is_aligned(sum) && is_aligned(gain);
-  if (fast && way == 0 && count > BACK_PARTS) count = BACK_PARTS;
+  if (fast && count > BACK_PARTS) count = BACK_PARTS;
   cudaError_t err = with_type(type, [&](auto t) {
     typedef decltype(t) T;
     constexpr int THREADS = sizeof(T) == 4 ? 256 : 512; /* 24 KiB on their way a block */
-    auto launch = [&](auto kernel, int threads) {
-      kernel<<<(unsigned)count, threads, 0, stream>>>(
+    auto launch = [&](auto kernel) {
+      kernel<<<(unsigned)count, THREADS, 0, stream>>>(
           (T *)dx, (T *)dbranch, parts, (const T *)dy, (const T *)through, (const T *)sum, stat,
           gain, (unsigned)rows, (unsigned)d, drop);
     };
@@ -500,30 +366,19 @@ cudaError_t kernel_add_norm_back(Type type, void *dx, void *dbranch, float *dgai
       add_norm_back_plain<T><<<(unsigned)rows, 256, 0, stream>>>(
           (T *)dx, (T *)dbranch, (const T *)dy, (const T *)through, (const T *)sum, stat, gain,
           d, drop);
-    } else if (way == 1) {
-      if (d <= 256)
-        launch(add_norm_back<T, 1, 1, false>, BLOCK_WARPS * 32);
-      else if (d <= 512)
-        launch(add_norm_back<T, 1, 2, false>, BLOCK_WARPS * 32);
-      else if (d <= 1024)
-        launch(add_norm_back<T, 4, 1, false>, BLOCK_WARPS * 32);
-      else if (d <= 2048)
-        launch(add_norm_back<T, 4, 2, false>, BLOCK_WARPS * 32);
-      else
-        launch(add_norm_back<T, 4, 4, false>, BLOCK_WARPS * 32);
     } else {
       auto pick = [&](auto shifts) {
         constexpr bool SHIFTS = decltype(shifts)::value;
         if (d <= 256)
-          launch(norm_back<T, THREADS, 32, SHIFTS>, THREADS);
+          launch(norm_back<T, THREADS, 32, SHIFTS>);
         else if (d <= 512)
-          launch(norm_back<T, THREADS, 64, SHIFTS>, THREADS);
+          launch(norm_back<T, THREADS, 64, SHIFTS>);
         else if (d <= 1024)
-          launch(norm_back<T, THREADS, 128, SHIFTS>, THREADS);
+          launch(norm_back<T, THREADS, 128, SHIFTS>);
         else if (d <= 2048)
-          launch(norm_back<T, THREADS, 256, SHIFTS>, THREADS);
+          launch(norm_back<T, THREADS, 256, SHIFTS>);
         else
-          launch(norm_back<T, THREADS, THREADS, SHIFTS>, THREADS);
+          launch(norm_back<T, THREADS, THREADS, SHIFTS>);
       };
       if (dshift)
         pick(std::true_type());
@@ -531,7 +386,7 @@ cudaError_t kernel_add_norm_back(Type type, void *dx, void *dbranch, float *dgai
         pick(std::false_type());
     }
   });
-  bool done = fast && way == 0 && dshift; /* with the sums of dbranch */
+  bool done = fast && dshift; /* with the sums of dbranch */
   if (!err) err = kernel_add_parts(to, done ? 3 : 2, d, parts, count, add, stream);
   if (err || done || !dshift) return err;
   return kernel_column_sums(type, dshift, dbranch, rows, d, add, work, stream);

@@ -59,7 +59,7 @@ static Err read_plans(Plans *p, char *text) {
 
 Err plans_open(Plans *p, const char *gpu, size_t version) {
   *p = (Plans){0};
-  snprintf(p->head, sizeof p->head, "trireme products 2, cuBLASLt %zu, %.200s", version, gpu);
+  snprintf(p->head, sizeof p->head, "trireme products 3, cuBLASLt %zu, %.200s", version, gpu);
   TRY(find_path(p));
   if (!p->path[0] || !file_exists(p->path)) return ERR_OK;
   Str text = {0};

@@ -10,8 +10,8 @@
 
 #define CANDIDATES 16
 #define RUNS       4 /* of which the fastest counts */
-#define FINALISTS  4 /* candidates that are timed once more, at length */
-#define ROUNDS     2
+#define FINALISTS  6 /* candidates that are timed once more, at length */
+#define ROUNDS     3
 #define LONG_MS    10.0f /* milliseconds of that for each round, … */
 #define MOST_RUNS  32    /* … less where so many runs take less */
 #define MOST_BIAS  ((size_t)1 << 16)
@@ -187,15 +187,34 @@ done:
   return took < 0 ? -1 : took / (float)runs;
 }
 
+/* The same algorithm with its blocks in another order, which the heuristic does not
+ * propose by itself; false where there is none. */
+static bool turn(const Products *p, Call *c, cublasLtMatmulAlgo_t *algorithm) {
+  uint32_t order = 0;
+  size_t size;
+  cublasLtMatmulHeuristicResult_t result;
+  if (cublasLtMatmulAlgoConfigGetAttribute(algorithm, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING,
+                                           &order, sizeof order, &size))
+    return false;
+  order = !order;
+  return !cublasLtMatmulAlgoConfigSetAttribute(algorithm, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING,
+                                               &order, sizeof order) &&
+         !cublasLtMatmulAlgoCheck(p->lt, &c->how, &c->a, &c->b, &c->c, &c->c, algorithm,
+                                  &result) &&
+         !result.state && result.workspaceSize <= PRODUCT_WORK;
+}
+
 /* Adds what the heuristic proposes for one way to do it, each with the time of the
  * fastest of a few runs. Returns how many there are then. */
 static int collect(const Products *p, const Product *x, bool fused, Candidate *list, int n) {
   Call c;
   cublasLtMatmulHeuristicResult_t found[CANDIDATES];
   int asked = describe(p, x, fused, &c) ? 0 : ask(p, x, &c, CANDIDATES, found);
-  for (int i = 0; i < asked; i++) {
-    Candidate way = {.algorithm = found[i].algo, .fused = fused, .took = -1};
-    if (found[i].state || found[i].workspaceSize > PRODUCT_WORK) continue;
+  for (int i = 0; i < 2 * asked; i++) {
+    const cublasLtMatmulHeuristicResult_t *of = &found[i / 2];
+    Candidate way = {.algorithm = of->algo, .fused = fused, .took = -1};
+    if (of->state || of->workspaceSize > PRODUCT_WORK) continue;
+    if (i % 2 && !turn(p, &c, &way.algorithm)) continue;
     if (time_of(p, x, &way, 1) < 0) continue; /* warms up */
     for (int run = 0; run < RUNS; run++) {
       float took = time_of(p, x, &way, 1);
@@ -232,7 +251,7 @@ static Err choose(Products *p, const Product *x, Plan *plan) {
   size_t cells = x->kind == PRODUCT_DW ? x->in * x->out : x->rows * x->in;
   size_t bytes = (cells * size + 16 + 255) / 256 * 256;
   char *scratch = NULL;
-  Candidate list[2 * CANDIDATES];
+  Candidate list[4 * CANDIDATES];
   if (x->add) {
     cudaError_t e = cudaMalloc((void **)&scratch, bytes + x->out * sizeof(float));
     if (!e) e = cudaMemsetAsync(scratch, 0, bytes + x->out * sizeof(float), p->stream);

@@ -322,10 +322,10 @@ static __device__ __forceinline__ void store_rows(T *to, int first, int head, si
  * over all queries, whose p and ds are made again. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS, 4)
-    attend_back_staged(T *dq, T *dk, T *dv, const T *__restrict__ d_o, const T *__restrict__ o,
-                       const float *__restrict__ lse, const T *__restrict__ q,
-                       const T *__restrict__ k, const T *__restrict__ v, Attend a,
-                       Chance chance, int sentences) {
+    attend_back_group(T *dq, T *dk, T *dv, const T *__restrict__ d_o, const T *__restrict__ o,
+                      const float *__restrict__ lse, const T *__restrict__ q,
+                      const T *__restrict__ k, const T *__restrict__ v, Attend a, Chance chance,
+                      int sentences) {
 #if HAS_MMA
   extern __shared__ __align__(128) uint4 staged[];
   uint32_t in_q = shared_at(staged), in_do = in_q + PLANE, in_k = in_do + PLANE;
@@ -498,11 +498,10 @@ static __global__ void __launch_bounds__(THREADS, 4)
 template <typename T>
 static bool launch(T *dq, T *dk, T *dv, const T *d_o, const T *o, const float *lse, const T *q,
                    const T *k, const T *v, const Attention *a, cudaStream_t stream) {
-  if (!is_built(attend_back_staged<T>)) return false;
-  if (cudaFuncSetAttribute(attend_back_staged<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+  if (!is_built(attend_back_group<T>)) return false;
+  if (cudaFuncSetAttribute(attend_back_group<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            BACK_BYTES) != cudaSuccess ||
-      cudaFuncSetAttribute(attend_back_staged<T>,
-                           cudaFuncAttributePreferredSharedMemoryCarveout,
+      cudaFuncSetAttribute(attend_back_group<T>, cudaFuncAttributePreferredSharedMemoryCarveout,
                            cudaSharedmemCarveoutMaxShared) != cudaSuccess) {
     (void)cudaGetLastError();
     return false;
@@ -513,24 +512,19 @@ static bool launch(T *dq, T *dk, T *dv, const T *d_o, const T *o, const float *l
                    at.drop.threshold < 0x8000 ? 0xffffffffu : 0};
   size_t groups = (a->heads + GROUP - 1) / GROUP;
   unsigned blocks = (unsigned)(HELPERS * a->heads + a->sentences * groups);
-  attend_back_staged<T><<<blocks, THREADS, BACK_BYTES, stream>>>(
+  attend_back_group<T><<<blocks, THREADS, BACK_BYTES, stream>>>(
       dq, dk, dv, d_o, o, lse, q, k, v, at, chance, (int)a->sentences);
   return true;
 }
 
-bool attend_back_by_stage(Type type, void *dq, void *dk, void *dv, const void *d_o,
+bool attend_back_by_group(Type type, void *dq, void *dk, void *dv, const void *d_o,
                           const void *o, const float *lse, const void *q, const void *k,
-                          const void *v, const Attention *a, cudaStream_t stream,
-                          AttendWay way) {
-  if (a->d != D || way == ATTEND_DIRECT) return false;
-  if (way == ATTEND_FORMER)
-    return attend_back_formerly(type, dq, dk, dv, d_o, o, lse, q, k, v, a, stream);
-  if (type == TYPE_BF16) {
-    typedef __nv_bfloat16 T;
+                          const void *v, const Attention *a, cudaStream_t stream) {
+  if (a->d != D) return false;
+  auto run = [&](auto zero) {
+    typedef decltype(zero) T;
     return launch((T *)dq, (T *)dk, (T *)dv, (const T *)d_o, (const T *)o, lse, (const T *)q,
                   (const T *)k, (const T *)v, a, stream);
-  }
-  typedef __half T;
-  return launch((T *)dq, (T *)dk, (T *)dv, (const T *)d_o, (const T *)o, lse, (const T *)q,
-                (const T *)k, (const T *)v, a, stream);
+  };
+  return type == TYPE_BF16 ? run(__nv_bfloat16()) : run(__half());
 }

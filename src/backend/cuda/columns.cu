@@ -2,8 +2,10 @@
  * share of the rows, then the shares are added in order. Relies on device.cuh. */
 #include "backend/cuda/device.cuh"
 
-#define WARPS  8
-#define BLOCKS 2112 /* sixteen for each of 132 multiprocessors */
+#define WARPS       8
+#define BLOCKS      1024
+#define WIDE        256 /* threads of a block that has whole rows */
+#define WIDE_BLOCKS 264 /* two for each of 132 multiprocessors */
 
 /* The sums of the warps, eight columns a lane, to this block's row of parts
  * (gridDim.y, n). */
@@ -46,41 +48,53 @@ static __global__ void __launch_bounds__(WARPS * 32)
   put_share(parts, sum, n);
 }
 
-/* ReLU's way back, see elements.cu, with the column sums of what it gives. dx may be dy,
- * so the compiler would not read ahead by itself: AHEAD rows are asked for before the
+/* ReLU's way back, see elements.cu, with the column sums of what it gives. Teams of
+ * `lanes` threads have a row each, or 2048 columns of it, eight columns a thread. dx may be
+ * dy, so the compiler would not read ahead by itself: AHEAD rows are asked for before the
  * first is written. */
 template <typename T>
-static __global__ void __launch_bounds__(WARPS * 32)
+static __global__ void __launch_bounds__(WIDE, 2)
     relu_back_share(T *dx, float *parts, const T *dy, const uint8_t *mask, size_t rows,
-                    size_t n, float scale) {
-  constexpr int AHEAD = 4;
-  int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  size_t column = blockIdx.x * (size_t)256 + lane * 8;
+                    size_t n, int lanes, float scale) {
+  constexpr int AHEAD = 8;
+  __shared__ float shared[WIDE * 8];
+  int team = threadIdx.x / lanes, teams = WIDE / lanes, lane = threadIdx.x % lanes;
+  size_t column = (blockIdx.x * (size_t)lanes + lane) * 8;
   size_t share = (rows + gridDim.y - 1) / gridDim.y, begin = blockIdx.y * share;
   size_t end = begin + share < rows ? begin + share : rows;
   float sum[8] = {0};
-  for (size_t first = begin + warp; first < end && column < n; first += AHEAD * WARPS) {
+  if (column >= n || team >= teams) end = 0;
+  for (size_t first = begin + team; first < end; first += AHEAD * teams) {
     Eight<T> in[AHEAD];
     uint32_t bits[AHEAD];
 #pragma unroll
     for (int a = 0; a < AHEAD; a++) {
-      size_t at = (first + a * WARPS) * n + column;
-      if (first + a * WARPS < end) in[a].load(dy + at), bits[a] = mask[at / 8];
+      size_t r = first + a * teams, at = r * n + column;
+      if (r < end) in[a].load(dy + at), bits[a] = mask[at / 8];
     }
 #pragma unroll
     for (int a = 0; a < AHEAD; a++) {
+      size_t r = first + a * teams;
       float x[8];
-      if (first + a * WARPS >= end) break;
+      if (r >= end) break;
       in[a].get(x);
 #pragma unroll
       for (int i = 0; i < 8; i++) {
         x[i] = bits[a] >> i & 1 ? x[i] * scale : 0;
         sum[i] += x[i];
       }
-      store8(dx + (first + a * WARPS) * n + column, x);
+      store8(dx + r * n + column, x);
     }
   }
-  put_share(parts, sum, n);
+#pragma unroll
+  for (int i = 0; i < 8; i++) shared[i * WIDE + threadIdx.x] = sum[i];
+  __syncthreads();
+  for (int k = threadIdx.x; k < lanes * 8; k += WIDE) {
+    size_t c = blockIdx.x * (size_t)lanes * 8 + k;
+    float total = 0;
+    for (int t = 0; t < teams; t++) total += shared[k % 8 * WIDE + t * lanes + k / 8];
+    if (c < n) parts[blockIdx.y * n + c] = total;
+  }
 }
 
 /* Where the sums go, `width` columns each. */
@@ -119,6 +133,16 @@ cudaError_t kernel_add_parts(float *const *to, int targets, size_t width, const 
   return cudaGetLastError();
 }
 
+/* Threads of a team, and blocks that share the rows out, for relu_back_share. */
+static int wide_lanes(size_t n) {
+  return n < WIDE * 8 ? (int)(n / 8) : WIDE;
+}
+static size_t wide_shares(size_t rows, size_t n) {
+  size_t across = (n + WIDE * 8 - 1) / (WIDE * 8);
+  size_t most = across > WIDE_BLOCKS ? 1 : WIDE_BLOCKS / across, want = (rows + 7) / 8;
+  return want < most ? want : most;
+}
+
 /* Of the shape alone, so that the sums are the same on every device. */
 static size_t shares(size_t rows, size_t n) {
   size_t columns = (n + 255) / 256, most = columns > BLOCKS ? 1 : BLOCKS / columns;
@@ -127,7 +151,8 @@ static size_t shares(size_t rows, size_t n) {
 }
 
 size_t kernel_column_sums_work(size_t rows, size_t n) {
-  return shares(rows, n) * n * sizeof(float);
+  size_t narrow = shares(rows, n), wide = wide_shares(rows, n);
+  return (narrow > wide ? narrow : wide) * n * sizeof(float);
 }
 
 cudaError_t kernel_column_sums(Type type, float *dbias, const void *dy, size_t rows, size_t n,
@@ -152,12 +177,13 @@ cudaError_t kernel_relu_back_sums(Type type, void *dx, float *dbias, const void 
                                   const uint8_t *mask, size_t rows, size_t n, float scale,
                                   bool add, void *work, cudaStream_t stream) {
   float *parts = (float *)work;
-  size_t count = shares(rows, n);
-  dim3 grid(blocks_for(n, 256), (unsigned)count);
+  int lanes = wide_lanes(n);
+  size_t count = wide_shares(rows, n);
+  dim3 grid(blocks_for(n, (size_t)lanes * 8), (unsigned)count);
   cudaError_t err = with_type(type, [&](auto t) {
     typedef decltype(t) T;
     relu_back_share<T>
-        <<<grid, WARPS * 32, 0, stream>>>((T *)dx, parts, (const T *)dy, mask, rows, n, scale);
+        <<<grid, WIDE, 0, stream>>>((T *)dx, parts, (const T *)dy, mask, rows, n, lanes, scale);
   });
   if (err) return err;
   return kernel_add_parts(&dbias, 1, n, parts, count, add, stream);

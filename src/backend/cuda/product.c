@@ -11,9 +11,9 @@
 #define CANDIDATES 16
 #define RUNS       4 /* of which the fastest counts */
 #define FINALISTS  4 /* candidates that are timed once more, at length */
-#define HEAVY_MS   0.05f
-#define LONG_MS    100.0f /* of a heavy one, after half as many to warm up */
-#define LIGHT_RUNS 32
+#define ROUNDS     2
+#define LONG_MS    10.0f /* milliseconds of that for each round, … */
+#define MOST_RUNS  32    /* … less where so many runs take less */
 #define MOST_BIAS  ((size_t)1 << 16)
 
 /* All that a call of cublasLtMatmul needs but the algorithm. */
@@ -230,17 +230,17 @@ static int by_time(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* A training keeps the GPU at its limit of power, where its clock is lower and another way
- * may be the fastest than on a rested one: those that spend less. So the best of heavy
- * products run until the limit is felt, and only then against the clock. */
+/* A training keeps the GPU at its limit of power, where its clock is lower and another
+ * way may be the fastest than on a rested one: the best go a longer distance, in turns. */
 static void run_final(const Products *p, const Product *x, Candidate *list, int n) {
-  for (int i = 0; i < n; i++) {
-    Candidate *way = &list[i];
-    int runs = way->took < HEAVY_MS ? LIGHT_RUNS : (int)(LONG_MS / way->took) + 1;
-    (void)time_of(p, x, way, (runs + 1) / 2);
-    way->took = time_of(p, x, way, runs);
-    if (way->took < 0) way->took = 1e30f;
+  float total[FINALISTS] = {0};
+  for (int i = 0; i < n * ROUNDS; i++) {
+    const Candidate *way = &list[i % n];
+    float runs = LONG_MS / (way->took + 1e-6f);
+    float took = time_of(p, x, way, runs < 2 ? 2 : runs > MOST_RUNS ? MOST_RUNS : (int)runs);
+    total[i % n] += took < 0 ? 1e30f : took;
   }
+  for (int i = 0; i < n; i++) list[i].took = total[i];
   qsort(list, (size_t)n, sizeof *list, by_time);
 }
 
@@ -263,10 +263,6 @@ static Err choose(Products *p, const Product *x, Plan *plan) {
     if (x->dbias) timed.dbias = (float *)(void *)(scratch + bytes);
   }
   int n = collect(p, &timed, false, list, 0);
-  if (n && list[0].took >= HEAVY_MS && !p->told) {
-    log_info("timing matrix products for this GPU and size; the choice is kept for next time");
-    p->told = true;
-  }
   if (x->dbias && x->out <= MOST_BIAS) n = collect(p, &timed, true, list, n);
   qsort(list, (size_t)n, sizeof *list, by_time);
   if (n > 1) run_final(p, &timed, list, n < FINALISTS ? n : FINALISTS);

@@ -37,7 +37,6 @@ typedef struct {
   void *work;   /* PRODUCT_WORK bytes, shared with the kernels of the stream */
   float *bias;  /* where a fused product leaves the bias's gradient */
   bool settled; /* nothing new may be timed: the stream is being recorded */
-  bool told;    /* that timing takes a while */
   Plans plans;
 } Products;
 

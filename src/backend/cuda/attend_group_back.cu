@@ -284,8 +284,8 @@ static __device__ __forceinline__ void add_pair(Sum &sum, uint32_t pair, uint32_
   add_tile<T>(sum, x, tile, at);
 }
 
-/* Writes the first `count` rows of a tile, from row `first` on, and empties it, by way of the 2048 bytes at `by`, which are
- * this warp's own. */
+/* Writes the first `count` rows of a tile, from row `first` on, and empties it, by way of the
+ * 2048 bytes at `by`, which are this warp's own. */
 template <typename T>
 static __device__ __forceinline__ void store_rows(T *to, int first, int head, size_t ld,
                                                   int count, Sum &sum, uint32_t by,

@@ -82,6 +82,17 @@ files() { find out -type f -printf '%p %T@\n' | grep -v '^out/run-1.times ' | so
   [[ "$output" == *"done at step 6"* ]]
 }
 
+@test "without a mean of checkpoints it is the best one that is scored" {
+  export TRAIN="$TRAIN --average 0"
+  run "$recipe/run" speeches news
+  [ "$status" -eq 0 ]
+  [ "$(grep -c '^BLEU|' <<< "$output")" -eq 3 ]
+  [ ! -e out/run-1/average ]
+  run "$recipe/run"
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"run-1 is there"* ]]
+}
+
 @test "what is missing is told" {
   run "$recipe/run" speeches elsewhere
   [ "$status" -ne 0 ]

@@ -40,7 +40,7 @@ say() {
 @test "several ranks: each has the next GPU, and it is said when they share one" {
   need_mpi
   train 1 "$T/one" --device cuda --steps 5 --reproducible
-  for n in 2 3; do
+  for n in $(fewer '2 3' 3); do
     for way in "" "--shard-optimizer"; do
       FAKE_GPUS=2 run say $n "$T/$n$way" --device cuda --steps 5 --reproducible $way
       [ "$status" -eq 0 ]
@@ -62,8 +62,10 @@ say() {
 }
 
 @test "recorded and replayed: the bits of work done as it is asked" {
-  for way in "" "--micro-batches 1" "--micro-batches 1 --ema 0.9" "--micro-batches 1 --optimizer sgd --clip 0.1" \
-    "--micro-batches 1 --optimizer adamw --loss-scale dynamic --ema 0.5" "--optimizer novograd" "--shard-optimizer"; do
+  ways=("" "--micro-batches 1" "--micro-batches 1 --ema 0.9" "--micro-batches 1 --optimizer sgd --clip 0.1"
+    "--micro-batches 1 --optimizer adamw --loss-scale dynamic --ema 0.5" "--optimizer novograd" "--shard-optimizer")
+  if is_sanitized; then ways=("" "${ways[4]}" "${ways[6]}"); fi
+  for way in "${ways[@]}"; do
     name=${way//[^a-z0-9]/}
     FAKE_RECORD=0 FAKE_RECORDS="$T/none$name" train 1 "$T/plain$name" --device cuda --steps 40 --clip 0.5 $way
     FAKE_RECORDS="$T/some$name" train 1 "$T/replayed$name" --device cuda --steps 40 --clip 0.5 $way
@@ -81,7 +83,7 @@ say() {
 }
 
 @test "recorded: a spoilt gradient, a smaller loss scale, a stop in between" {
-  for micro in 1 3; do
+  for micro in $(fewer '1 3' 3); do
     way=(--loss-scale dynamic --ema 0.9 --micro-batches $micro)
     TRIREME_FAULT=nan:7:0,nan:12:0 train 1 "$T/cpu$micro" --device cpu --steps 20 "${way[@]}"
     TRIREME_FAULT=nan:7:0,nan:12:0 train 1 "$T/gpu$micro" --device cuda --steps 20 "${way[@]}"
@@ -122,6 +124,7 @@ say() {
   loss=$(sed 's/.*"loss": \([^,]*\).*/\1/' <<< "$output")
   FAKE_RECORD=0 run bench --device cuda --precision fp32 --json
   [[ "$output" =~ "\"graphs\": 0" && "$output" =~ "\"loss\": $loss," ]]
+  if is_sanitized; then return; fi # bench.bats has the CPU too
   run bench --device cpu --precision fp32
   [ "$status" -eq 0 ]
   [[ "$output" =~ "target tokens/s" && ! "$output" =~ "graphs" ]]

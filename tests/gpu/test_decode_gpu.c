@@ -13,10 +13,10 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "decode/beam.h"
+#include "gpu.h"
 #include "model/weights.h"
 
 enum { SENTENCES = 64, LONGEST = 48, NBEST = 2, MOST = SENTENCES * 30 };
@@ -35,14 +35,6 @@ typedef struct {
   size_t len[SENTENCES * NBEST];
   float score[SENTENCES * NBEST];
 } Output;
-
-static void ok(Err err) {
-  if (err) fail_msg("%s", err_message());
-}
-
-static void open_gpu(Backend *b, const char *precision) {
-  ok(backend_open(b, &(BackendSpec){"cuda", precision, 1}));
-}
 
 /* Weights that are larger than at the beginning of a training: else every word is as
  * likely as any. */
@@ -199,14 +191,8 @@ static void test_samples(void **state) {
 
 int main(void) {
   Backend b;
-  if (!file_exists("/proc/driver/nvidia/version") && !file_exists("/dev/nvidiactl")) {
-    printf("cannot run: this machine has no NVIDIA GPU\n");
-    return 77;
-  }
-  if (backend_open(&b, &(BackendSpec){"cuda", "fp32", 1})) {
-    printf("there is a GPU, but: %s\n", err_message());
-    return 1;
-  }
+  int why = find_gpu(&b, "fp32");
+  if (why) return why;
   backend_close(&b);
   make_model();
   const struct CMUnitTest tests[] = {

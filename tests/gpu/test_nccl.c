@@ -14,9 +14,9 @@
 #include "backend/backend.h"
 #include "backend/cuda/nccl_abi.h"
 #include "backend/wire.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/progress.h"
+#include "gpu.h"
 #include "train/exchange.h"
 
 /* Where NCCL's header is, the hand-made interface must agree with it. */
@@ -37,10 +37,6 @@ enum { N = 3 << 20 };
 
 static Backend b;
 static float *there, *here;
-
-static void ok(Err err) {
-  if (err) fail_msg("%s", err_message());
-}
 
 static void need_nccl(void) {
   char about[64];
@@ -183,14 +179,8 @@ static void test_exchange(void **state) {
 }
 
 int main(void) {
-  if (!file_exists("/proc/driver/nvidia/version") && !file_exists("/dev/nvidiactl")) {
-    printf("cannot run: this machine has no NVIDIA GPU\n");
-    return 77;
-  }
-  if (backend_open(&b, &(BackendSpec){"cuda", "bf16", 1})) {
-    printf("there is a GPU, but: %s\n", err_message());
-    return 1;
-  }
+  int why = find_gpu(&b, "bf16");
+  if (why) return why;
   if (mem_alloc_aligned(&here, N * sizeof *here) || b.alloc(&b, &there, N * sizeof *there))
     return 1;
   const struct CMUnitTest tests[] = {

@@ -13,19 +13,11 @@
 #include <cmocka.h>
 
 #include "../unit/ops_cases.h"
-#include "base/file.h"
+#include "gpu.h"
 #include "model/transformer.h"
 
 static const char *const precisions[] = {"fp32", "bf16", "fp16"};
 static const double rounding[] = {0x1p-24, 0x1p-9, 0x1p-12}; /* of each type, half a unit */
-
-static void ok(Err err) {
-  if (err) fail_msg("%s", err_message());
-}
-
-static void open_gpu(Backend *b, const char *precision) {
-  ok(backend_open(b, &(BackendSpec){"cuda", precision, 1}));
-}
 
 static float widen(Type type, uint16_t half) {
   uint32_t bits = (uint32_t)half << 16;
@@ -316,15 +308,8 @@ static void test_transformer(void **state) {
 
 int main(void) {
   Backend b;
-  if (!file_exists("/proc/driver/nvidia/version") && !file_exists("/dev/nvidiactl")) {
-    printf("cannot run: this machine has no NVIDIA GPU\n");
-    return 77;
-  }
-  if (backend_open(&b, &(BackendSpec){"cuda", "fp32", 1})) {
-    printf("there is a GPU, but: %s\n", err_message());
-    return 1;
-  }
-  printf("%s\n", b.about);
+  int why = find_gpu(&b, "fp32");
+  if (why) return why;
   backend_close(&b);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_memory),

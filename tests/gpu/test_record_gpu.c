@@ -12,21 +12,13 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "gpu.h"
 #include "train/pass.h"
 
 #define STEPS    50
 #define CAPACITY 1024
-
-static void ok(Err err) {
-  if (err) fail_msg("%s", err_message());
-}
-
-static void open_gpu(Backend *b, const char *precision) {
-  ok(backend_open(b, &(BackendSpec){"cuda", precision, 1}));
-}
 
 static ModelConfig small(void) {
   ModelConfig c = {.vocab = 500, .longest = 48, .bos = 2, .eos = 1};
@@ -242,15 +234,8 @@ static void test_refusals(void **state) {
 
 int main(void) {
   Backend b;
-  if (!file_exists("/proc/driver/nvidia/version") && !file_exists("/dev/nvidiactl")) {
-    printf("cannot run: this machine has no NVIDIA GPU\n");
-    return 77;
-  }
-  if (backend_open(&b, &(BackendSpec){"cuda", "fp32", 1})) {
-    printf("there is a GPU, but: %s\n", err_message());
-    return 1;
-  }
-  printf("%s\n", b.about);
+  int why = find_gpu(&b, "fp32");
+  if (why) return why;
   backend_close(&b);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_replayed_steps),

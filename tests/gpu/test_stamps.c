@@ -10,17 +10,13 @@
 #include <cmocka.h>
 
 #include "backend/clocked.h"
-#include "base/file.h"
 #include "base/progress.h"
+#include "gpu.h"
 
 enum { N = 4096 };
 
 static Backend b;
 static char *x, *w, *y; /* (N, N) bf16 */
-
-static void ok(Err err) {
-  if (err) fail_msg("%s", err_message());
-}
 
 static void test_order(void **state) {
   (void)state;
@@ -81,16 +77,14 @@ static void test_offsets(void **state) {
 }
 
 int main(void) {
-  if (!file_exists("/proc/driver/nvidia/version") && !file_exists("/dev/nvidiactl")) {
-    printf("cannot run: this machine has no NVIDIA GPU\n");
-    return 77;
-  }
   char **array[] = {&x, &w, &y};
-  Err err = backend_open(&b, &(BackendSpec){"cuda", "bf16", 1});
-  for (int i = 0; i < 3 && !err; i++) err = b.alloc(&b, array[i], 2 * (size_t)N * N);
-  if (err) {
-    printf("there is a GPU, but: %s\n", err_message());
-    return 1;
+  int why = find_gpu(&b, "bf16");
+  if (why) return why;
+  for (int i = 0; i < 3; i++) {
+    if (b.alloc(&b, array[i], 2 * (size_t)N * N)) {
+      printf("%s\n", err_message());
+      return 1;
+    }
   }
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_order),

@@ -1,5 +1,5 @@
-/* The memory door for the program's own memory, what only copies within it, and what
- * other operations make up. Relies on base/mem, Linux's /proc. */
+/* The memory door for the program's own memory, what only copies within it, and clipping.
+ * Relies on clip.h, base/mem, Linux's /proc. */
 #include "backend/host.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* What backends that work where the program does have in common: memory, and what is
- * no more than other operations one after the other. Relies on backend. */
+/* What backends that work where the program does have in common: memory, copies, and
+ * clipping. Relies on backend. */
 #ifndef BACKEND_HOST_H
 #define BACKEND_HOST_H
 

@@ -10,7 +10,6 @@
 #include "backend/cuda/memory.h"
 #include "backend/cuda/nccl.h"
 #include "backend/cuda/record.h"
-#include "backend/dropout.h"
 #include "base/mem.h"
 #include "base/plugin.h"
 #include "base/rng.h"

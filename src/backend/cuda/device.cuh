@@ -292,6 +292,14 @@ static __device__ __forceinline__ float block_max(float x) {
   return most;
 }
 
+/* Waits for this thread's copies to shared memory; a barrier must follow for those of the
+ * others. */
+static __device__ __forceinline__ void copies_wait(void) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
 static __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -120,10 +120,6 @@ static __device__ __forceinline__ void copies_mark(void) {
 static __device__ __forceinline__ void copies_wait_but_last(void) {
   asm volatile("cp.async.wait_group 1;" ::: "memory");
 }
-/* Waits for this thread's copies; a barrier must follow for those of the others. */
-static __device__ __forceinline__ void copies_wait(void) {
-  asm volatile("cp.async.wait_all;" ::: "memory");
-}
 
 /* Which of 16 keys a query keeps, for 16 queries: lane l has query l % 16. A Philox
  * call gives eight keys, so the 32 lanes make the tile together. */

@@ -114,13 +114,6 @@ static __device__ __forceinline__ void copy_ahead(uint4 *to, const uint4 *from) 
 #endif
 }
 
-/* Waits for this thread's copies, which no other thread reads. */
-static __device__ __forceinline__ void copies_wait(void) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
-
 /* Among the ROW threads of a team, the team-th of the block. */
 template <int ROW>
 static __device__ __forceinline__ void team_barrier(int team) {
@@ -155,11 +148,11 @@ static __device__ __forceinline__ float2 team_sums(float a, float b, float2 *par
 }
 
 /* parts (gridDim.x, 2d or 3d): this block's share of dgain, then of dbias and, where SHIFTS,
- * of dshift. Teams of ROW threads
- * take rows in turn, eight columns a thread, so that the sums of columns take few
- * registers and many rows are under way. A team's next row travels to shared memory, each
- * thread's share to a place of its own, while this one is worked on. dx may be `through`,
- * and dbranch dy: what a thread writes it has read, and nobody else reads it. */
+ * of dshift. Teams of ROW threads take rows in turn, eight columns a thread, so that the
+ * sums of columns take few registers and many rows are under way. A team's next row travels
+ * to shared memory, each thread's share to a place of its own, while this one is worked on.
+ * dx may be `through`, and dbranch dy: what a thread writes it has read, and nobody else
+ * reads it. */
 template <typename T, int THREADS, int ROW, bool SHIFTS>
 static __global__ void __launch_bounds__(THREADS, 2)
     norm_back(T *dx, T *dbranch, float *parts, const T *dy, const T *through, const T *sum,

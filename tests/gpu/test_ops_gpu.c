@@ -263,7 +263,7 @@ static void run_model(const Backend *b, const ModelConfig *c, const Batch batch[
 static void compare_models(bool post) {
   ModelConfig c = {.vocab = 500, .longest = 48, .bos = 2, .eos = 1};
   ok(config_preset(&c, "tiny"));
-  c.d = 64, c.ff = 96, c.heads = 2, c.layers[0] = c.layers[1] = 2;
+  c.d = 64, c.ff = 96, c.heads = post ? 2 : 1, c.layers[0] = c.layers[1] = 2;
   c.pre_norm = !post, c.attention_bias = post;
   c.activation = post ? ACT_GELU : ACT_RELU;
   c.positions = post ? POSITION_LEARNED : POSITION_HALVES;

@@ -32,7 +32,7 @@ check() {
   fi
 }
 
-model=(--preset tiny --width 128 --feed-width 256 --heads 4 --encoder-layers 2 --decoder-layers 2
+model=(--preset tiny --width 128 --feed-width 256 --heads 2 --encoder-layers 2 --decoder-layers 2
   --batch-tokens 512 --micro-batches 4 --seed 1 --lr-policy fixed --lr 5e-4 --warmup 100 --clip 1
   --valid-every 0 --average 0 --save-every 100000 --log-every 10)
 

@@ -157,16 +157,18 @@ static __global__ void __launch_bounds__(THREADS, 4)
   uint32_t stages = shared_at(staged);
   int lane = (int)(threadIdx.x % 32), warp = warp_number(), g = lane / 4, t = lane % 4;
   float to_log2 = a.scale * LOG2_E;
-  /* The first blocks of a row of the grid are the helpers, with a head each. */
-  int number = (int)blockIdx.x - HELPERS * GROUP, head0 = (int)blockIdx.y * GROUP;
+  /* The groups of a sentence are neighbours, so that whole rows are on their way at once.
+   * The first blocks are the helpers, with a head each. */
+  int groups = (a.heads + GROUP - 1) / GROUP, block = (int)blockIdx.x / groups;
+  int number = block - HELPERS * GROUP, head0 = (int)blockIdx.x % groups * GROUP;
   int heads = min(head0 + GROUP, a.heads); /* this block's end before that one */
   bool helps = number < 0;
   Sentence own = {}; /* asked for before anything is waited for */
   if (helps)
-    head0 += (int)(blockIdx.x % GROUP), heads = min(heads, head0 + 1);
+    head0 += block % GROUP, heads = min(heads, head0 + 1);
   else
     own = sentence_of(a, (unsigned)number);
-  number = helps ? (int)(blockIdx.x / GROUP) : HELPERS + number;
+  number = helps ? block / GROUP : HELPERS + number;
   if (head0 >= heads) return;
 
   /* This thread copies chunk c of row r of every tile. */
@@ -333,9 +335,9 @@ static bool launch(T *o, float *lse, const T *q, const T *k, const T *v, const A
     (void)cudaGetLastError();
     return false;
   }
-  dim3 grid((unsigned)(GROUP * HELPERS + a->sentences),
-            (unsigned)((a->heads + GROUP - 1) / GROUP));
-  kernel<<<grid, THREADS, BYTES, stream>>>(o, lse, q, k, v, attend_of(a), (int)a->sentences);
+  size_t groups = (a->heads + GROUP - 1) / GROUP;
+  unsigned blocks = (unsigned)((GROUP * HELPERS + a->sentences) * groups);
+  kernel<<<blocks, THREADS, BYTES, stream>>>(o, lse, q, k, v, attend_of(a), (int)a->sentences);
   return true;
 }
 

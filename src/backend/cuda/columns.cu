@@ -51,7 +51,9 @@ static __global__ void __launch_bounds__(WARPS * 32)
 /* ReLU's way back, see elements.cu, with the column sums of what it gives. Teams of
  * `lanes` threads have a row each, or 2048 columns of it, eight columns a thread. dx may be
  * dy, so the compiler would not read ahead by itself: AHEAD rows are asked for before the
- * first is written. */
+ * first is written. Blocks take as many in turn, so that they are all at work in one part
+ * of the memory, and the last rows first, which the product before may have left in the
+ * cache. */
 template <typename T>
 static __global__ void __launch_bounds__(WIDE, 2)
     relu_back_share(T *dx, float *parts, const T *dy, const uint8_t *mask, size_t rows,
@@ -59,12 +61,15 @@ static __global__ void __launch_bounds__(WIDE, 2)
   constexpr int AHEAD = 8;
   __shared__ float shared[WIDE * 8];
   int team = threadIdx.x / lanes, teams = WIDE / lanes, lane = threadIdx.x % lanes;
-  size_t column = (blockIdx.x * (size_t)lanes + lane) * 8;
-  size_t share = (rows + gridDim.y - 1) / gridDim.y, begin = blockIdx.y * share;
-  size_t end = begin + share < rows ? begin + share : rows;
+  size_t column = (blockIdx.x * (size_t)lanes + lane) * 8, a_turn = AHEAD * teams * gridDim.y;
+  size_t turns = (rows + a_turn - 1) / a_turn, pieces = turns * gridDim.y;
+  size_t least = rows / pieces, longer = rows % pieces; /* so many have a row more */
   float sum[8] = {0};
-  if (column >= n || team >= teams) end = 0;
-  for (size_t first = begin + team; first < end; first += AHEAD * teams) {
+  if (column >= n || team >= teams) turns = 0;
+  for (size_t turn = turns; turn-- > 0;) {
+    size_t piece = turn * gridDim.y + blockIdx.y;
+    size_t begin = piece * least + (piece < longer ? piece : longer);
+    size_t first = begin + team, end = begin + least + (piece < longer);
     Eight<T> in[AHEAD];
     uint32_t bits[AHEAD];
 #pragma unroll

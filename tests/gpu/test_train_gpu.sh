@@ -223,13 +223,16 @@ refused() {
 }
 check 'what does not fit is refused before it begins' refused
 
-# compute-sanitizer: the plain kernels of fp32 and the fast ones of bf16.
+# compute-sanitizer: the plain kernels of fp32 and the fast ones of bf16. racecheck leaves the
+# kernels of cuBLASLt out that are called nvjet…: it reports races inside those that have clusters.
 sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer || true)
 if [ -n "$sanitizer" ]; then
   for tool in memcheck racecheck; do
+    left_out=()
+    if [ $tool = racecheck ]; then left_out=(--kernel-name-exclude kns=nvjet); fi
     for precision in fp32 bf16; do
       sanitized() {
-        timeout 900 "$sanitizer" --tool $tool --error-exitcode 9 "$trireme" train --quiet --data "$set" --run "$T/$tool-$precision" \
+        timeout 900 "$sanitizer" --tool $tool "${left_out[@]}" --error-exitcode 9 "$trireme" train --quiet --data "$set" --run "$T/$tool-$precision" \
           "${model[@]}" --device cuda --precision $precision --steps 2 --micro-batches 1
       }
       check "$tool, $precision" sanitized

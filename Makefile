@@ -76,15 +76,19 @@ plugins: $(if $(PROBED_MPI),$(BUILD)/libtrireme-mpi.so)
 $(BUILD)/libtrireme-mpi.so: src/comm/mpi.c src/comm/carrier.h src/base/plugin.h $(BUILD)/config.mk
 	$(call say,PLUGIN)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared $< $(PROBED_MPI) -o $@
 
-# The CUDA plug-in, where nvcc is; `make CUDA_ARCH=90a` builds it for one kind of GPU.
-# CUDA_PTX is what the driver compiles for GPUs that are newer than all of them.
-CUDA_ARCH ?= 75 80 86 89 90a
+# The CUDA plug-in, where nvcc is; `make CUDA_ARCH=90a` builds it for one kind of GPU. Without
+# that it is for all of these that the compiler has; 72 and 87 are Jetson boards.
+# CUDA_PTX is what the driver compiles for GPUs that are newer than all of them; none: nothing.
+CUDA_ARCH ?= 72 75 80 86 87 89 90a
 CUDA_PTX  ?= 90
 cuda_obj  := $(patsubst %,$(BUILD)/%.o,$(wildcard src/backend/cuda/*.c src/backend/cuda/*.cu))
 comma     := ,
 gencode    = -gencode arch=compute_$1$(comma)code=$2
-cuda_code  = $(foreach a,$(CUDA_ARCH),$(if $(filter sm_$(a:a=),$(CUDA_HAS)),$(call gencode,$a,sm_$a))) \
-  $(if $(filter sm_$(CUDA_PTX),$(CUDA_HAS)),$(call gencode,$(CUDA_PTX),compute_$(CUDA_PTX)))
+cuda_has   = $(filter sm_$(1:a=),$(CUDA_HAS))
+cuda_lacks = $(if $(filter file,$(origin CUDA_ARCH)),,$(foreach a,$(CUDA_ARCH),$(if $(call cuda_has,$a),,$a)))
+cuda_code  = $(if $(strip $(cuda_lacks)),$(error $(NVCC) has no sm_$(strip $(cuda_lacks)); it has: $(CUDA_HAS))) \
+  $(foreach a,$(CUDA_ARCH),$(if $(call cuda_has,$a),$(call gencode,$a,sm_$a))) \
+  $(if $(call cuda_has,$(CUDA_PTX)),$(call gencode,$(CUDA_PTX),compute_$(CUDA_PTX)))
 NVCCFLAGS += -std=c++17 -O3 --threads 2 $(cuda_code) -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra
 # Sanitized builds leave it out: it is tested on its own, by `make test-gpu`.
 plugins: $(if $(SAN),,$(if $(HAVE_CUDA),$(BUILD)/libtrireme-cuda.so))
@@ -178,6 +182,7 @@ clean:
 
 help:
 	@echo 'make               build build/trireme with what is installed'
+	@echo 'make CUDA_ARCH=90a the same, with the CUDA plug-in for this kind of GPU alone'
 	@echo 'make demo          install what is missing, build, show a run from text to data set'
 	@echo 'make test          install what is missing, build, run every test'
 	@echo 'make asan          every test under the address and undefined-behaviour sanitizers'

@@ -183,7 +183,7 @@ clean:
 help:
 	@echo 'make               build build/trireme with what is installed'
 	@echo 'make CUDA_ARCH=90a the same, with the CUDA plug-in for this kind of GPU alone'
-	@echo 'make demo          install what is missing, build, show a run from text to data set'
+	@echo 'make demo          install what is missing, build, show a run from text to translations'
 	@echo 'make test          install what is missing, build, run every test'
 	@echo 'make asan          every test under the address and undefined-behaviour sanitizers'
 	@echo 'make test-gpu      the CUDA plug-in on the GPU of this machine'

@@ -271,8 +271,8 @@ static Err look_at(const CudaSpec *spec, int *device, struct cudaDeviceProp *gpu
   if (!e) e = cudaSetDevice(*device);
   if (!e) e = cudaGetDeviceProperties(gpu, *device);
   if (e) return err_set(ERR_WORK, "GPU %d cannot be used: %s", *device, cudaGetErrorString(e));
-  if (gpu->major * 10 + gpu->minor < 75)
-    return err_set(ERR_WORK, "%s has compute capability %d.%d; 7.5 or more is needed",
+  if (gpu->major * 10 + gpu->minor < 72)
+    return err_set(ERR_WORK, "%s has compute capability %d.%d; 7.2 or more is needed",
                    gpu->name, gpu->major, gpu->minor);
   if (gpu->major < 8 && (spec->type == TYPE_BF16 || spec->tf32))
     return err_set(ERR_USAGE, "%s has no %s units; ask for --precision fp32 or fp16", gpu->name,

@@ -1,5 +1,5 @@
-/* For decoding: lists of rows and rows of the caches, attention of one query a row
- * over cached keys, and the best words of each row of logits. Relies on device.cuh. */
+/* For decoding: lists of rows and rows of the caches, and attention of one query a row
+ * over cached keys. Relies on device.cuh. */
 #include <math.h>
 
 #include "backend/cuda/device.cuh"

@@ -85,7 +85,8 @@ cuda_obj  := $(patsubst %,$(BUILD)/%.o,$(wildcard src/backend/cuda/*.c src/backe
 comma     := ,
 gencode    = -gencode arch=compute_$1$(comma)code=$2
 cuda_has   = $(filter sm_$(1:a=),$(CUDA_HAS))
-cuda_lacks = $(if $(filter file,$(origin CUDA_ARCH)),,$(foreach a,$(CUDA_ARCH),$(if $(call cuda_has,$a),,$a)))
+cuda_asked = $(if $(filter file,$(origin CUDA_ARCH)),,$(CUDA_ARCH)) $(filter-out none,$(CUDA_PTX))
+cuda_lacks = $(foreach a,$(cuda_asked),$(if $(call cuda_has,$a),,$a))
 cuda_code  = $(if $(strip $(cuda_lacks)),$(error $(NVCC) has no sm_$(strip $(cuda_lacks)); it has: $(CUDA_HAS))) \
   $(foreach a,$(CUDA_ARCH),$(if $(call cuda_has,$a),$(call gencode,$a,sm_$a))) \
   $(if $(call cuda_has,$(CUDA_PTX)),$(call gencode,$(CUDA_PTX),compute_$(CUDA_PTX)))
@@ -97,6 +98,12 @@ $(BUILD)/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(call say,NVCC)$(NVCC) -Isrc -D_GNU_SOURCE -DTRIREME_VERSION='"$(VERSION)"' $(NVCCFLAGS) -MMD -MP -c $< -o $@
 $(cuda_obj): $(BUILD)/config.mk
+# Other flags make other code.
+$(BUILD)/nvcc.flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(NVCCFLAGS)' | cmp -s - $@ || echo '$(NVCCFLAGS)' > $@
+$(filter %.cu.o,$(cuda_obj)): $(BUILD)/nvcc.flags
+.PHONY: FORCE
 $(BUILD)/libtrireme-cuda.so: $(cuda_obj)
 	$(call say,LINK)$(CXX) -shared $(LDFLAGS) $^ $(CUDA_LIBS) -o $@
 # What needs a GPU to run: a program that opens the plug-in, and one that has the kernels.

@@ -33,7 +33,7 @@ static Err read_device(const char *text, int turn, int *number, bool *any) {
   if (*any || strcmp(text, "cpu") == 0) return ERR_OK;
   char *end = NULL;
   long n = strncmp(text, "cuda:", 5) == 0 ? strtol(text + 5, &end, 10) : -1;
-  if (!end || end == text + 5 || *end || text[5] == '+' || n < 0 || n > 1023)
+  if (!end || end == text + 5 || *end || text[5] < '0' || text[5] > '9' || n < 0 || n > 1023)
     return err_set(ERR_USAGE, "there is no device '%s'; there are auto, cpu, cuda and cuda:N",
                    text);
   *number = (int)n;

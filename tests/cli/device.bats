@@ -68,3 +68,12 @@ bench() {
     [[ "$output" =~ "--device c" || "$output" =~ "--precision fp32 or bf16" || "$output" =~ "there is no device 'gpu'" ]]
   done
 }
+
+@test "the plug-in that was built can be loaded" {
+  local built=${TRIREME%/*}
+  [ -f "$built/libtrireme-cuda.so" ] || skip 'it was not built here'
+  TRIREME_PLUGIN_PATH=$built run bench --device cuda
+  if [ "$status" -ne 0 ]; then # what the library itself says when it was loaded
+    [[ "$output" =~ "the NVIDIA driver is missing"|"there is no NVIDIA GPU here" ]]
+  fi
+}

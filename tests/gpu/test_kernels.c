@@ -2,7 +2,7 @@
  * are and are not multiples of 8, aligned and askew, with dropout, twice for the
  * bits. `test_kernels --attend` tests attention alone, `--attend N` its way N alone, and
  * `--speed` or `--speed attend` prints times instead. Without a GPU it says so and
- * returns 77. Built by src/backend/cuda/kernels.mk. Relies on check.h. */
+ * returns 77. Relies on check.h. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

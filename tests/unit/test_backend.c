@@ -37,6 +37,8 @@ static void test_wrong_calls(void **state) {
       {"cuda:", "fp32", "there is no device 'cuda:'"},
       {"cuda:x", "fp32", "cuda:N"},
       {"cuda:-1", "fp32", "cuda:N"},
+      {"cuda:-0", "fp32", "cuda:N"},
+      {"cuda: 1", "fp32", "cuda:N"},
       {"cuda:1x", "fp32", "cuda:N"},
       {"cuda:9999999999", "fp32", "cuda:N"},
       {"cpu", "fp8", "there is no precision 'fp8'"},
@@ -164,6 +166,56 @@ static void test_plans_are_kept(void **state) {
   str_free(&text);
 }
 
+/* Two ranks with one file: what the other wrote is taken in, what is known here stays. */
+static void test_plans_of_another_are_taken_in(void **state) {
+  (void)state;
+  Plans mine, other;
+  Plan x[] = {plan_of(1, 1), plan_of(2, 2), plan_of(2, 22), plan_of(3, 3)};
+  setenv("XDG_CACHE_HOME", at("shared"), 1);
+  OK(plans_open(&mine, "GPU one", 130000));
+  OK(plans_open(&other, "GPU one", 130000));
+  OK(plans_add(&mine, &x[2]));
+  for (int i = 0; i < 4; i++)
+    if (i != 2) OK(plans_add(&other, &x[i]));
+  OK(plans_save(&other));
+  OK(plans_read(&mine));
+  assert_int_equal(mine.count, 3);
+  for (int i = 0; i < 4; i++) {
+    const Plan *got = plans_find(&mine, &x[i].key);
+    assert_non_null(got);
+    if (i != 1) assert_memory_equal(got->algorithm, x[i].algorithm, sizeof got->algorithm);
+  }
+  plans_free(&mine);
+  plans_free(&other);
+}
+
+/* Without a place for it, or where it cannot be read, all is found out again. */
+static void test_plans_without_a_file(void **state) {
+  (void)state;
+  Plans p;
+  Plan x = plan_of(1, 1);
+  setenv("XDG_CACHE_HOME", at("folder"), 1);
+  OK(plans_open(&p, "GPU one", 130000));
+  OK(file_mkdirs(p.path)); /* a folder where the file should be */
+  plans_free(&p);
+  OK(plans_open(&p, "GPU one", 130000));
+  assert_int_equal(p.count, 0);
+  OK(plans_add(&p, &x));
+  assert_int_equal(plans_save(&p), ERR_WORK);
+  plans_free(&p);
+  char *home = getenv("HOME") ? strdup(getenv("HOME")) : NULL;
+  unsetenv("XDG_CACHE_HOME"), unsetenv("HOME");
+  OK(plans_open(&p, "GPU one", 130000));
+  assert_string_equal(p.path, "");
+  OK(plans_add(&p, &x));
+  OK(plans_read(&p));
+  OK(plans_save(&p));
+  assert_int_equal(p.count, 1);
+  plans_free(&p);
+  if (home) setenv("HOME", home, 1);
+  free(home);
+}
+
 static int set_up(void **state) {
   if (make_scratch(state)) return -1;
   setenv("TRIREME_PLUGIN_PATH", scratch, 1);
@@ -173,9 +225,13 @@ static int set_up(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_the_cpu_by_name),  cmocka_unit_test(test_wrong_calls),
-      cmocka_unit_test(test_without_a_plugin), cmocka_unit_test(test_with_a_plugin),
+      cmocka_unit_test(test_the_cpu_by_name),
+      cmocka_unit_test(test_wrong_calls),
+      cmocka_unit_test(test_without_a_plugin),
+      cmocka_unit_test(test_with_a_plugin),
       cmocka_unit_test(test_plans_are_kept),
+      cmocka_unit_test(test_plans_of_another_are_taken_in),
+      cmocka_unit_test(test_plans_without_a_file),
   };
   return cmocka_run_group_tests(tests, set_up, remove_scratch);
 }

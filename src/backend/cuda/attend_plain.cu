@@ -4,7 +4,7 @@
 #include "backend/cuda/attend.cuh"
 
 #define WARPS     4
-#define WIDEST    256
+#define WIDEST    KERNEL_WIDEST_HEAD
 #define FRONT     4 /* rows of a warp, forward */
 #define BACK      2 /* … and backward, where each brings two vectors */
 #define TILE_ROWS 32

@@ -1,10 +1,9 @@
 /* The CUDA backend: opens a GPU and fills the table from products and kernels.
- * Relies on memory, product, kernels. */
+ * Relies on memory, product, kernels, record, nccl. */
 #include "backend/cuda/cuda.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/memory.h"
@@ -18,13 +17,20 @@ extern const char trireme_plugin_version[];
 const char trireme_plugin_version[] = PLUGIN_VERSION;
 
 static Err reserve(const Backend *b, size_t longest, size_t d) {
-  (void)b, (void)longest, (void)d;
+  (void)b, (void)longest;
+  if (d > KERNEL_WIDEST_HEAD)
+    return err_set(
+        ERR_USAGE,
+        "heads on a GPU have at most %d columns, not %zu; give more --heads, or take "
+        "--device cpu",
+        KERNEL_WIDEST_HEAD, d);
   return ERR_OK;
 }
 
 static void multiply(const Backend *b, const Product *x) {
   Cuda *c = cuda_of(b);
-  if (!cuda_scratch(c, &c->work, kernel_column_sums_work(x->rows, x->out))) return;
+  size_t bytes = kernel_column_sums_work(x->rows, x->out);
+  if (!cuda_scratch(c, &c->work, bytes > PRODUCT_WORK ? bytes : PRODUCT_WORK)) return;
   c->products.work = c->work.at;
   cuda_note_err(c, products_run(&c->products, x));
 }
@@ -277,6 +283,12 @@ static Err look_at(const CudaSpec *spec, int *device, struct cudaDeviceProp *gpu
   if (gpu->major < 8 && (spec->type == TYPE_BF16 || spec->tf32))
     return err_set(ERR_USAGE, "%s has no %s units; ask for --precision fp32 or fp16", gpu->name,
                    spec->tf32 ? "tf32" : "bf16");
+  if (kernel_present()) {
+    (void)cudaGetLastError();
+    return err_set(ERR_WORK,
+                   "the plug-in has no code for %s; build it with make CUDA_ARCH=%d%d",
+                   gpu->name, gpu->major, gpu->minor);
+  }
   return ERR_OK;
 }
 

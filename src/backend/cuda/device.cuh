@@ -60,14 +60,6 @@ static __device__ __forceinline__ void set_float(__half &to, float x) {
   to = __float2half_rn(x);
 }
 
-/* x as it comes back from memory. */
-template <typename T>
-static __device__ __forceinline__ float rounded(float x) {
-  T low;
-  set_float(low, x);
-  return to_float(low);
-}
-
 /* Two elements in a word, the first in the low half. */
 template <typename T>
 static __device__ __forceinline__ uint32_t pack2(float a, float b);

@@ -23,6 +23,9 @@
 extern "C" {
 #endif
 
+/* An error if the plug-in was built without code for the GPU in use. */
+cudaError_t kernel_present(void);
+
 /* x (rows, d) = drop(table[id] * scale + place[position]). */
 cudaError_t kernel_embed(Type, void *x, const void *table, const float *place,
                          const int32_t *id, const int32_t *position, size_t rows, size_t d,
@@ -53,13 +56,15 @@ cudaError_t kernel_add_norm_back(Type, void *dx, void *dbranch, float *dgain, fl
                                  const void *sum, const float *stat, const float *gain,
                                  const AddNorm *, bool add, void *work, cudaStream_t);
 
+#define KERNEL_WIDEST_HEAD 256 /* columns */
+
 /* As in backend.h; the offsets and k_len lie in device memory. Sentences without
  * rows are skipped, so a captured launch may be made for the most sentences there
  * can be, the offsets beyond the last one equal to it; those with rows on one side
- * alone are as in backend.h. Best with long sentences
- * first. At most 4096 keys a sentence, and heads up to 256 wide: wider ones are
- * cudaErrorInvalidValue. Fast: bf16 and fp16 from compute capability 8.0, heads of 32, 64 or 128,
- * steps that are multiples of 8. */
+ * alone are as in backend.h. Best with long sentences first. At most 4096 keys a
+ * sentence, and heads up to KERNEL_WIDEST_HEAD: wider ones are cudaErrorInvalidValue.
+ * Fast: bf16 and fp16 from compute capability 8.0, heads of 32, 64 or 128, steps that
+ * are multiples of 8. */
 cudaError_t kernel_attend(Type, void *o, float *lse, const void *q, const void *k,
                           const void *v, const Attention *, cudaStream_t);
 /* For tests and times: the way that both take from now on, where the shape allows it;
@@ -90,7 +95,7 @@ size_t kernel_loss_work(size_t rows);
 cudaError_t kernel_loss(Type, void *logits, double loss[3], const int32_t *target, size_t rows,
                         size_t vocab, float smoothing, float scale, void *work, cudaStream_t);
 
-/* sums (ceil(n / 4096)): the sum of squares of each 4096 elements. */
+/* sums (n / NORM_UNIT, rounded up): the sum of squares of each NORM_UNIT elements. */
 cudaError_t kernel_norm2(double *sums, const float *x, size_t n, cudaStream_t);
 /* As in backend.h; now, sums and loss lie in device memory. */
 cudaError_t kernel_clip(StepNumbers *now, const double *sums, size_t n, double loss[3],
@@ -111,7 +116,6 @@ cudaError_t kernel_add(float *x, const float *y, float scale, size_t n, cudaStre
 
 cudaError_t kernel_cast_to(Type, void *low, const float *x, size_t n, cudaStream_t);
 cudaError_t kernel_cast_from(Type, float *x, const void *low, size_t n, cudaStream_t);
-cudaError_t kernel_zero(void *x, size_t bytes, cudaStream_t);
 
 /* As in backend.h; heads of at most 256 elements. Lists, lengths and parents lie in
  * device memory. k is at most KERNEL_TOP_MOST and at most vocab. */

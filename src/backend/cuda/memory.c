@@ -41,14 +41,13 @@ bool cuda_refuses(Cuda *c, const char *what) {
 /* Recordings go on with the memory that they name. */
 static void outgrow(Cuda *c, Scratch *s) {
   Outgrown *old = NULL;
-  if (c->recordings && s->at) cuda_note_err(c, mem_alloc(&old, 1, sizeof *old));
-  if (!old) {
+  if (!c->recordings || !s->at) {
     drop_scratch(s);
     return;
   }
-  *old = (Outgrown){s->at, c->outgrown};
-  c->outgrown = old;
-  *s = (Scratch){0};
+  cuda_note_err(c, mem_alloc(&old, 1, sizeof *old));
+  if (old) *old = (Outgrown){s->at, c->outgrown}, c->outgrown = old;
+  *s = (Scratch){0}; /* without a note it is lost, but nobody writes into another's */
 }
 
 void *cuda_scratch(Cuda *c, Scratch *s, size_t bytes) {

@@ -185,6 +185,7 @@ static void widen(Wire *w, float *x, size_t at, size_t n) {
 
 static void sum(Wire *w, float *x, size_t n) {
   int type = w->low ? NCCL_BF16 : NCCL_FLOAT;
+  if (atomic_load(&w->aborted)) return; /* there is nobody to ask any more */
   begin(w);
   void *y = narrow(w, x, n);
   note(w, "adding gradients", nccl.AllReduce(y, y, n, type, NCCL_ADD, w->comm, w->stream));
@@ -203,6 +204,7 @@ static size_t even(const Wire *w, const size_t *off) {
 static void scatter(Wire *w, float *x, const size_t *off) {
   int type = w->low ? NCCL_BF16 : NCCL_FLOAT, rank = w->spec.rank;
   size_t wide = w->low ? 2 : 4, first = off[0], each = even(w, off);
+  if (atomic_load(&w->aborted)) return;
   begin(w);
   float *from = x + first;
   char *y = narrow(w, from, off[w->spec.size] - first);
@@ -226,6 +228,7 @@ static void scatter(Wire *w, float *x, const size_t *off) {
 
 static void gather(Wire *w, float *x, const size_t *off) {
   size_t each = even(w, off);
+  if (atomic_load(&w->aborted)) return;
   begin(w);
   if (each) {
     note(w, "gathering weights",
@@ -249,7 +252,10 @@ static void join(Wire *w) {
 
 static bool is_over(Wire *w, cudaEvent_t event) {
   cudaError_t e = cudaEventQuery(event);
-  if (e != cudaErrorNotReady) cuda_note(w->cuda, "the exchange", e);
+  if (e == cudaErrorNotReady)
+    (void)cudaGetLastError(); /* no error of whoever asks next */
+  else
+    cuda_note(w->cuda, "the exchange", e);
   return e == cudaSuccess;
 }
 

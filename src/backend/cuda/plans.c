@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
 
@@ -21,7 +22,7 @@ static Err find_path(Plans *p) {
   } else if (home && *home) {
     TRY(file_join(base, home, ".cache/trireme"));
   } else {
-    return ERR_OK;
+    return err_set(ERR_WORK, "neither XDG_CACHE_HOME nor HOME is set");
   }
   snprintf(name, sizeof name, "products-%016" PRIx64 ".txt",
            rng_hash(p->head, strlen(p->head), 0));
@@ -52,7 +53,7 @@ static Err read_plans(Plans *p, char *text) {
   for (char *line = text + head + 1, *end; (end = strchr(line, '\n')); line = end + 1) {
     Plan plan;
     *end = '\0';
-    if (read_plan(line, &plan)) TRY(plans_add(p, &plan));
+    if (read_plan(line, &plan) && !plans_find(p, &plan.key)) TRY(plans_add(p, &plan));
   }
   return ERR_OK;
 }
@@ -60,13 +61,24 @@ static Err read_plans(Plans *p, char *text) {
 Err plans_open(Plans *p, const char *gpu, size_t version) {
   *p = (Plans){0};
   snprintf(p->head, sizeof p->head, "trireme products 3, cuBLASLt %zu, %.200s", version, gpu);
-  TRY(find_path(p));
-  if (!p->path[0] || !file_exists(p->path)) return ERR_OK;
-  Str text = {0};
-  Err err = file_read(p->path, MOST_BYTES, &text);
-  if (!err && text.len) err = read_plans(p, text.s);
-  str_free(&text);
+  if (find_path(p)) {
+    log_warn("how matrix products are best done is not kept for next time: %s", err_message());
+    p->path[0] = '\0';
+  }
+  Err err = plans_read(p);
   if (err) plans_free(p);
+  return err;
+}
+
+Err plans_read(Plans *p) {
+  Str text = {0};
+  Err err = ERR_OK;
+  if (!p->path[0] || !file_exists(p->path)) return ERR_OK;
+  if (file_read(p->path, MOST_BYTES, &text))
+    log_warn("how matrix products are best done is found out again: %s", err_message());
+  else if (text.len)
+    err = read_plans(p, text.s);
+  str_free(&text);
   return err;
 }
 

@@ -27,8 +27,11 @@ typedef struct {
 } Plans;
 
 /* Reads what is known for this GPU and this version of cuBLASLt; a file that is not
- * there, damaged or for something else is as good as empty. */
+ * there, damaged or for something else is as good as empty, and so is one that cannot be
+ * read, with a warning. */
 NODISCARD Err plans_open(Plans *p, const char *gpu, size_t version);
+/* Takes in what others have written meanwhile; what is known here stays. */
+NODISCARD Err plans_read(Plans *p);
 void plans_free(Plans *p);
 Plan *plans_find(const Plans *p, const PlanKey *key); /* NULL if there is none */
 /* Adds it, or takes the place of the one with its key. */

@@ -57,6 +57,7 @@ static float *bias_sums(const Products *p, const Product *x) {
 
 /* The epilogue: the bias on the way forward; its gradient where it is fused. */
 static cublasStatus_t describe_bias(const Products *p, const Product *x, bool fused, Call *c) {
+  if (!x->dbias) fused = false; /* whatever a file says */
   cublasLtEpilogue_t epilogue = fused ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_BIAS;
   const void *bias = fused ? bias_sums(p, x) : x->bias;
   int32_t type = (int32_t)(fused ? CUDA_R_32F : data_type(p->type));
@@ -111,7 +112,11 @@ static Err run(const Products *p, const Product *x, Call *c, bool fused,
                      c->pc, &c->c, algorithm, p->work, PRODUCT_WORK, p->stream);
   if (s) return lt_error("the product", x, s);
   cudaError_t e = follow(p, x, fused);
-  if (e) return err_set(ERR_WORK, "the GPU failed in column sums: %s", cudaGetErrorString(e));
+  if (e)
+    return err_set(ERR_WORK,
+                   "the GPU failed in a bias's gradient: %s; run again with "
+                   "CUDA_LAUNCH_BLOCKING=1 to see where",
+                   cudaGetErrorString(e));
   return ERR_OK;
 }
 
@@ -252,13 +257,21 @@ static Err choose(Products *p, const Product *x, Plan *plan) {
   size_t bytes = (cells * size + 16 + 255) / 256 * 256;
   char *scratch = NULL;
   Candidate list[4 * CANDIDATES];
+  cudaError_t e = cudaStreamSynchronize(p->stream);
+  if (e)
+    return err_set(ERR_WORK,
+                   "the GPU failed before a product was timed: %s; run again with "
+                   "CUDA_LAUNCH_BLOCKING=1 to see where",
+                   cudaGetErrorString(e));
   if (x->add) {
-    cudaError_t e = cudaMalloc((void **)&scratch, bytes + x->out * sizeof(float));
+    e = cudaMalloc((void **)&scratch, bytes + x->out * sizeof(float));
     if (!e) e = cudaMemsetAsync(scratch, 0, bytes + x->out * sizeof(float), p->stream);
-    if (e)
+    if (e) {
+      cudaFree(scratch);
       return err_set(
           ERR_WORK, "the GPU has no %zu bytes left to time a product: %s; lower --batch-tokens",
           bytes, cudaGetErrorString(e));
+    }
     timed.result = scratch + (uintptr_t)x->result % 16; /* no better aligned */
     if (x->dbias) timed.dbias = (float *)(void *)(scratch + bytes);
   }
@@ -273,30 +286,37 @@ static Err choose(Products *p, const Product *x, Plan *plan) {
   return ERR_OK;
 }
 
-static Err add_plan(Products *p, const Product *x, Plan **out) {
-  Plan plan;
-  TRY(choose(p, x, &plan));
-  TRY(plans_add(&p->plans, &plan));
-  *out = plans_find(&p->plans, &plan.key);
-  if (plans_save(&p->plans)) {
-    log_warn("what was found about products is not kept: %s", err_message());
-    p->plans.path[0] = '\0'; /* said once */
-  }
-  return ERR_OK;
-}
-
 /* Does the plan's algorithm fit these very rows? */
-static bool fits(const Products *p, const Product *x, Plan *plan, Call *c) {
+static bool fits(const Products *p, const Product *x, Plan *plan) {
+  Call c;
   cublasLtMatmulAlgo_t algorithm;
   cublasLtMatmulHeuristicResult_t result;
   if (plan->checked == x->rows) return true;
   memcpy(&algorithm, plan->algorithm, sizeof algorithm);
-  if (cublasLtMatmulAlgoCheck(p->lt, &c->how, &c->a, &c->b, &c->c, &c->c, &algorithm,
-                              &result) ||
+  if (describe(p, x, plan->fused, &c) ||
+      cublasLtMatmulAlgoCheck(p->lt, &c.how, &c.a, &c.b, &c.c, &c.c, &algorithm, &result) ||
       result.workspaceSize > PRODUCT_WORK)
     return false;
   plan->checked = x->rows;
   return true;
+}
+
+/* Ranks that begin together time together: the first one's choice is everybody's, so that
+ * their bits are the same, and those of the next run. */
+static Err add_plan(Products *p, const Product *x, Plan **out) {
+  Plan plan;
+  TRY(choose(p, x, &plan));
+  bool known = plans_find(&p->plans, &plan.key) != NULL; /* and of no use */
+  if (!known) TRY(plans_read(&p->plans));
+  *out = plans_find(&p->plans, &plan.key);
+  if (!known && *out && fits(p, x, *out)) return ERR_OK;
+  TRY(plans_add(&p->plans, &plan));
+  *out = plans_find(&p->plans, &plan.key);
+  if (plans_save(&p->plans)) {
+    log_warn("how matrix products are best done is not kept for next time: %s", err_message());
+    p->plans.path[0] = '\0'; /* said once */
+  }
+  return ERR_OK;
 }
 
 /* The algorithm for a plan that does not fit these rows: the library's favourite. */
@@ -326,7 +346,7 @@ Err products_run(Products *p, const Product *x) {
   if (x->rows == 0) return no_rows(p, x);
   PlanKey key = key_of(p, x);
   Plan *plan = plans_find(&p->plans, &key);
-  bool fitting = plan && !describe(p, x, plan->fused, &c) && fits(p, x, plan, &c);
+  bool fitting = plan && fits(p, x, plan);
   /* New, or from a file that is of no use here. */
   if (!plan || (!fitting && !plan->checked)) {
     if (p->settled)
@@ -353,8 +373,10 @@ Err products_open(Products *p, cudaStream_t stream, Type type, bool tf32, void *
   cublasStatus_t s = cublasLtCreate(&p->lt);
   if (s) return err_set(ERR_WORK, "cuBLASLt does not start: %s", cublasLtGetStatusString(s));
   Err err = plans_open(&p->plans, gpu, cublasLtGetVersion());
-  if (!err && cudaMalloc((void **)&p->bias, MOST_BIAS * sizeof(float)))
-    err = err_set(ERR_WORK, "the GPU's memory is full; end what else runs on it");
+  cudaError_t e = err ? cudaSuccess : cudaMalloc((void **)&p->bias, MOST_BIAS * sizeof(float));
+  if (e)
+    err = err_set(ERR_WORK, "the GPU gives no memory: %s; end what else runs on it",
+                  cudaGetErrorString(e));
   if (err) products_close(p);
   return err;
 }

@@ -69,11 +69,15 @@ static size_t words_of_row(const BeamSpec *spec, size_t vocab) {
   return n + 3 < vocab ? n + 3 : vocab;
 }
 
+/* Bytes of what `top` finds in a step. */
+static size_t found_bytes(size_t slots, size_t best) {
+  return slots * (2 * best + 1) * sizeof(float);
+}
+
 /* What `top` finds, and where a device's logits go when words are drawn from all. */
 static Err new_results(Beam *b, size_t slots) {
   const Backend *backend = &b->backend;
-  size_t bytes = slots * (2 * b->best + 1) * sizeof *b->found,
-         vocab = (size_t)b->t.config.vocab;
+  size_t bytes = found_bytes(slots, b->best), vocab = (size_t)b->t.config.vocab;
   TRY(backend->alloc(backend, &b->there, bytes));
   b->found = b->there;
   if (backend->host) return ERR_OK;
@@ -148,6 +152,21 @@ void beam_free(Beam *b) {
   mem_free(b->owner);
   mem_free(b->candidate);
   mem_free(b);
+}
+
+Err beam_reserve(Beam *b, size_t words) {
+  return decoder_reserve(&b->decoder, words);
+}
+
+Err beam_bytes(const ModelConfig *config, const Backend *backend, const BeamSpec *spec,
+               size_t rows, size_t sentences, size_t words, uint64_t *bytes) {
+  Transformer t;
+  size_t slots = sentences * (size_t)spec->beam;
+  TRY(transformer_plan(&t, config, backend, rows > slots ? rows : slots, slots, false));
+  *bytes = t.arena_bytes + decoder_bytes(config, backend, slots, words) +
+           found_bytes(slots, words_of_row(spec, (size_t)config->vocab));
+  transformer_free(&t);
+  return ERR_OK;
 }
 
 Err beam_pack(Beam *b) {
@@ -345,8 +364,29 @@ static void close_sentence(Beam *b, Sentence *s, size_t len) {
   s->done = true;
 }
 
+/* Words that a hypothesis may have, behind a source of `rows` rows, or where it must have
+ * `wanted`. */
+static size_t most_words(const BeamSpec *spec, size_t longest, size_t rows,
+                         const int32_t *wanted) {
+  size_t most = wanted ? (size_t)*wanted : rows - 1 + (size_t)spec->extra;
+  if (spec->most && most > (size_t)spec->most) most = (size_t)spec->most;
+  return most < longest - 1 ? most : longest - 1;
+}
+
+/* The same of all hypotheses together: a beam begins with one. */
+static size_t words_of_all(const BeamSpec *spec, size_t most) {
+  size_t beam = (size_t)spec->beam, steps = most ? most : 1;
+  return spec->random ? steps * beam : 1 + (steps - 1) * beam;
+}
+
+size_t beam_words(const BeamSpec *spec, size_t longest, size_t rows) {
+  return words_of_all(spec, most_words(spec, longest, rows, NULL));
+}
+
 static Err begin(Beam *b, const int32_t *src, const int32_t *off, size_t n) {
   const BeamSpec *spec = &b->spec;
+  /* About as long as the source, and no longer than they may be. */
+  size_t expected = (size_t)off[n] * (size_t)spec->beam, bound = 0;
   for (size_t s = 0; s < n; s++) {
     Sentence *x = &b->sentence[s];
     size_t len = (size_t)(off[s + 1] - off[s]);
@@ -355,13 +395,12 @@ static Err begin(Beam *b, const int32_t *src, const int32_t *off, size_t n) {
     x->done = false;
     for (int k = 0; k < spec->beam; k++) x->hyp[k].sum = 0, x->hyp[k].which = k;
     x->least = b->length ? (size_t)b->length[s] : 0;
-    x->most = b->length ? x->least : len - 1 + (size_t)spec->extra;
-    if (spec->most && x->most > (size_t)spec->most) x->most = (size_t)spec->most;
-    if (x->most > b->longest - 1) x->most = b->longest - 1;
+    x->most = most_words(spec, b->longest, len, b->length ? &b->length[s] : NULL);
+    bound += words_of_all(spec, x->most);
   }
   double start = progress_clock();
-  TRY(decoder_begin(&b->decoder, src, b->position, off, n, /* about as long as the source */
-                    (size_t)off[n] * (size_t)spec->beam));
+  TRY(decoder_begin(&b->decoder, src, b->position, off, n,
+                    expected < bound ? expected : bound));
   TRY(b->backend.sync(&b->backend));
   b->times.encode += progress_clock() - start;
   return ERR_OK;

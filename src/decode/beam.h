@@ -31,6 +31,16 @@ typedef struct Beam Beam;
 NODISCARD Err beam_new(Beam **beam, const ModelConfig *config, const Backend *backend,
                        Weights w, const BeamSpec *spec, size_t rows, size_t sentences);
 void beam_free(Beam *beam);
+/* The most words that the hypotheses of a sentence of `rows` source rows, the end mark
+ * among them, write together. longest: the model's. */
+size_t beam_words(const BeamSpec *spec, size_t longest, size_t rows);
+/* Takes the memory of the backend for batches that write at most `words` words now, so
+ * that no search has to. */
+NODISCARD Err beam_reserve(Beam *beam, size_t words);
+/* Bytes of the backend's memory that a beam has from beam_new and beam_reserve. */
+NODISCARD Err beam_bytes(const ModelConfig *config, const Backend *backend,
+                         const BeamSpec *spec, size_t rows, size_t sentences, size_t words,
+                         uint64_t *bytes);
 /* Lays the weights out for speed; again when they have changed. The bits of the
  * results stay the same. */
 NODISCARD Err beam_pack(Beam *beam);

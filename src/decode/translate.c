@@ -53,14 +53,23 @@ void translator_batch(const Backend *b, size_t batch_rows, size_t longest, int b
 Err translator_new(Translator **out, const ModelConfig *config, const Backend *backend,
                    Weights w, const Tokenizer *tokenizer, const BeamSpec *spec,
                    size_t batch_rows) {
+  TranslateRoom room = {0}; /* words unknown: their memory grows */
+  translator_batch(backend, batch_rows, (size_t)config->longest, spec->beam, &room.rows,
+                   &room.sentences);
+  return translator_new_for(out, config, backend, w, tokenizer, spec, &room);
+}
+
+Err translator_new_for(Translator **out, const ModelConfig *config, const Backend *backend,
+                       Weights w, const Tokenizer *tokenizer, const BeamSpec *spec,
+                       const TranslateRoom *room) {
   *out = NULL;
   Translator *t;
   TRY(mem_alloc(&t, 1, sizeof *t));
   t->config = *config, t->tokenizer = tokenizer, t->spec = *spec;
-  translator_batch(backend, batch_rows, (size_t)config->longest, spec->beam, &t->rows,
-                   &t->sentences);
+  t->rows = room->rows, t->sentences = room->sentences;
   Err err;
   TRY_DONE(beam_new(&t->beam, config, backend, w, spec, t->rows, t->sentences));
+  TRY_DONE(beam_reserve(t->beam, room->words));
   TRY_DONE(mem_alloc(&t->src, t->rows, sizeof *t->src));
   TRY_DONE(mem_alloc(&t->off, t->sentences + 1, sizeof *t->off));
   TRY_DONE(mem_alloc(&t->line, t->sentences, sizeof *t->line));
@@ -90,24 +99,33 @@ static int by_length(const void *a, const void *b) {
   return x->index < y->index ? -1 : 1;
 }
 
+/* Adds a line's ids, as many as the model has positions for; `squeezed` is for use. */
+static Err encode_line(const Tokenizer *tokenizer, size_t longest, const Line *line,
+                       Str *squeezed, IdList *ids, bool *cut) {
+  size_t before = ids->len;
+  *cut = false;
+  str_clear(squeezed);
+  str_addn(squeezed, line->text, line->len);
+  TRY(str_check(squeezed));
+  if (squeezed->len) {
+    size_t len = clean_squeeze(squeezed->s, squeezed->len, squeezed->s).len;
+    TRY(tokenizer_encode(tokenizer, squeezed->s, len, ids));
+  }
+  *cut = ids->len - before > longest - 1;
+  if (*cut) ids->len = before + longest - 1;
+  return ERR_OK;
+}
+
 static Err encode_lines(Translator *t, const Line *line, size_t n, IdList *ids, Item *item,
                         size_t *cut) {
   Str squeezed = {0};
   Err err = ERR_OK;
   for (size_t i = 0; i < n && !err; i++) {
-    str_clear(&squeezed);
-    str_addn(&squeezed, line[i].text, line[i].len);
-    err = str_check(&squeezed);
     size_t before = ids->len;
-    if (!err && squeezed.len) {
-      size_t len = clean_squeeze(squeezed.s, squeezed.len, squeezed.s).len;
-      err = tokenizer_encode(t->tokenizer, squeezed.s, len, ids);
-    }
-    size_t most = (size_t)t->config.longest - 1;
-    if (ids->len - before > most) {
-      ids->len = before + most;
-      if ((*cut)++ == 0) t->first_cut = t->lines + i + 1;
-    }
+    bool is_cut;
+    err =
+        encode_line(t->tokenizer, (size_t)t->config.longest, &line[i], &squeezed, ids, &is_cut);
+    if (is_cut && (*cut)++ == 0) t->first_cut = t->lines + i + 1;
     item[i] = (Item){.index = i,
                      .at = before,
                      .len = ids->len - before,
@@ -115,6 +133,50 @@ static Err encode_lines(Translator *t, const Line *line, size_t n, IdList *ids, 
   }
   str_free(&squeezed);
   return err;
+}
+
+static int longer_first(const void *a, const void *b) {
+  const size_t *x = a, *y = b;
+  return *x < *y ? 1 : *x > *y ? -1 : 0;
+}
+
+Err translator_lengths(const Tokenizer *tokenizer, size_t longest, const Line *line, size_t n,
+                       size_t *len) {
+  Str squeezed = {0};
+  IdList ids = {0};
+  Err err = ERR_OK;
+  for (size_t i = 0; i < n && !err; i++) {
+    bool is_cut;
+    ids.len = 0;
+    err = encode_line(tokenizer, longest, &line[i], &squeezed, &ids, &is_cut);
+    len[i] = ids.len;
+  }
+  if (n) qsort(len, n, sizeof *len, longer_first);
+  str_free(&squeezed);
+  ids_free(&ids);
+  return err;
+}
+
+/* Is there room for a line of `len` ids in a batch that has `count` lines and `used` rows?
+ * Empty ones come last, and are in none. */
+static bool takes(size_t rows, size_t sentences, size_t count, size_t used, size_t len) {
+  return len && count < sentences && used + len + 1 <= rows;
+}
+
+TranslateRoom translator_room(const BeamSpec *spec, size_t longest, const size_t *len, size_t n,
+                              size_t rows, size_t sentences) {
+  TranslateRoom most = {.rows = 1, .sentences = 1};
+  for (size_t i = 0; i < n && len[i];) {
+    TranslateRoom now = {0};
+    for (; i < n && takes(rows, sentences, now.sentences, now.rows, len[i]); i++) {
+      now.sentences++, now.rows += len[i] + 1;
+      now.words += beam_words(spec, longest, len[i] + 1);
+    }
+    if (now.rows > most.rows) most.rows = now.rows;
+    if (now.sentences > most.sentences) most.sentences = now.sentences;
+    if (now.words > most.words) most.words = now.words;
+  }
+  return most;
 }
 
 /* Searches one batch and keeps its texts. */
@@ -148,13 +210,13 @@ static Err search(Translator *t, const IdList *ids, const Item *item, size_t n,
 
 static Err translate(Translator *t, const IdList *ids, Item *item, size_t n, Result *result) {
   qsort(item, n, sizeof *item, by_length);
-  for (size_t i = 0; i < n;) {
+  for (size_t i = 0; i < n && item[i].len;) {
     size_t count = 0, rows = 0;
-    if (item[i].len == 0) break; /* they come last, and stay empty */
-    while (i + count < n && count < t->sentences && item[i + count].len &&
-           rows + item[i + count].len + 1 <= t->rows) {
+    while (i + count < n && takes(t->rows, t->sentences, count, rows, item[i + count].len))
       rows += item[i + count++].len + 1;
-    }
+    if (!count)
+      return err_set(ERR_WORK, "a line of %zu ids needs more than the %zu rows of a batch",
+                     item[i].len, t->rows);
     TRY(search(t, ids, item + i, count, result));
     i += count;
   }

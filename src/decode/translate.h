@@ -19,6 +19,15 @@ typedef struct Translator Translator;
 NODISCARD Err translator_new(Translator **t, const ModelConfig *config, const Backend *backend,
                              Weights w, const Tokenizer *tokenizer, const BeamSpec *spec,
                              size_t batch_rows);
+/* The most that a batch has: source rows, sentences, and words that all its hypotheses
+ * write. */
+typedef struct {
+  size_t rows, sentences, words;
+} TranslateRoom;
+/* The same with all memory taken at once, for batches of at most that. */
+NODISCARD Err translator_new_for(Translator **t, const ModelConfig *config,
+                                 const Backend *backend, Weights w, const Tokenizer *tokenizer,
+                                 const BeamSpec *spec, const TranslateRoom *room);
 void translator_free(Translator *t);
 /* Gives the translations in the order of the lines. `cut` counts the lines that were
  * cut because the model has no positions for all of them. Lines are numbered from 1
@@ -28,6 +37,14 @@ NODISCARD Err translator_run(Translator *t, const Line *line, size_t n, Translat
 /* Number of the first line of the last run that was cut. */
 uint64_t translator_first_cut(const Translator *t);
 
+/* The lengths of the lines in ids, as a model of so many positions takes them, the longest
+ * first. */
+NODISCARD Err translator_lengths(const Tokenizer *tokenizer, size_t longest, const Line *line,
+                                 size_t n, size_t *len);
+/* What the batches of lines of these lengths need, with at most so many rows, which are no
+ * fewer than `longest`, and sentences; in a room of that size they are the same batches. */
+TranslateRoom translator_room(const BeamSpec *spec, size_t longest, const size_t *len, size_t n,
+                              size_t rows, size_t sentences);
 /* The batches a translator makes: at most so many source rows and sentences. */
 void translator_batch(const Backend *backend, size_t batch_rows, size_t longest, int beam,
                       size_t *rows, size_t *sentences);

@@ -4,12 +4,30 @@
 #include "base/mem.h"
 #include "model/transformer_internal.h"
 
+/* Bytes of a row of the cache. */
+static size_t cache_bytes(const ModelConfig *c, const Backend *b) {
+  return (size_t)c->layers[1] * 2 * (size_t)c->d * type_size(b->type);
+}
+
+/* Bytes of both lists, and of what is said of a step. */
+static size_t list_bytes(const ModelConfig *c, size_t most) {
+  return 2 * most * (size_t)c->longest * sizeof(int32_t);
+}
+
+static size_t say_bytes(size_t most) {
+  return 6 * most * sizeof(int32_t);
+}
+
+uint64_t decoder_bytes(const ModelConfig *c, const Backend *b, size_t most, size_t rows) {
+  return list_bytes(c, most) + say_bytes(most) + (uint64_t)rows * cache_bytes(c, b);
+}
+
 Err decoder_new(Decoder *d, Transformer *t, Weights w, size_t most) {
   const Backend *b = t->backend;
-  size_t list = most * (size_t)t->config.longest, say = 6 * most * sizeof *d->say;
+  size_t say = say_bytes(most);
   *d = (Decoder){.t = t, .w = w, .most = most};
-  TRY(b->alloc(b, &d->list[0], 2 * list * sizeof *d->list[0]));
-  d->list[1] = d->list[0] + list;
+  TRY(b->alloc(b, &d->list[0], list_bytes(&t->config, most)));
+  d->list[1] = d->list[0] + most * (size_t)t->config.longest;
   TRY(b->alloc(b, &d->said, say));
   d->say = d->said;
   return b->host ? ERR_OK : mem_alloc_aligned(&d->say, say);
@@ -56,19 +74,33 @@ static size_t cache_width(const Decoder *d) {
   return (size_t)d->t->config.layers[1] * 2 * (size_t)d->t->config.d;
 }
 
+/* Where nothing is kept, the old memory goes before the new comes. */
+static void drop_cache(Decoder *d) {
+  if (d->cache) d->t->backend->release(d->t->backend, d->cache);
+  d->cache = NULL, d->cap = 0;
+}
+
 /* Room for n more rows, growing by half. Batches come with the longest sentences
  * first: after the first one there is as good as always room enough. */
 static Err grow_cache(Decoder *d, size_t n) {
   const Backend *b = d->t->backend;
-  size_t width = cache_width(d) * type_size(b->type), want = d->cap + d->cap / 2;
+  size_t width = cache_bytes(&d->t->config, b), want = d->cap + d->cap / 2;
   void *wider;
   if (d->rows + n <= d->cap) return ERR_OK;
   if (want < d->rows + n) want = d->rows + n;
+  if (!d->rows) drop_cache(d);
   TRY(b->alloc(b, &wider, want * width));
   if (d->rows) b->copy(b, wider, d->cache, d->rows * width);
-  if (d->cache) b->release(b, d->cache);
+  drop_cache(d);
   d->cache = wider, d->cap = want;
   return ERR_OK;
+}
+
+Err decoder_reserve(Decoder *d, size_t rows) {
+  d->rows = 0;
+  if (rows <= d->cap) return ERR_OK;
+  drop_cache(d);
+  return grow_cache(d, rows);
 }
 
 Err decoder_begin(Decoder *d, const int32_t *src, const int32_t *pos, const int32_t *off,

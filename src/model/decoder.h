@@ -22,6 +22,14 @@ typedef struct {
 /* Steps of at most `most` rows. */
 NODISCARD Err decoder_new(Decoder *d, Transformer *t, Weights w, size_t most);
 void decoder_free(Decoder *d);
+/* Takes the memory of `rows` rows, written in all steps of a batch together, at once: no
+ * batch that writes no more takes any. Without it memory grows as rows are written, and
+ * while it grows the old and the new are there at once. */
+NODISCARD Err decoder_reserve(Decoder *d, size_t rows);
+/* Bytes of the backend's memory that a decoder has with so many rows reserved, beside the
+ * transformer's. */
+uint64_t decoder_bytes(const ModelConfig *config, const Backend *backend, size_t most,
+                       size_t rows);
 /* Lays the weights of the products out once, in a backend of the caller's own; see
  * backend.h. To be called again when they have changed. */
 NODISCARD Err decoder_pack(const Decoder *d, Backend *b);

@@ -152,8 +152,8 @@ static Err plan(Transformer *t, const ModelConfig *config, const Backend *backen
 }
 
 Err transformer_plan(Transformer *t, const ModelConfig *config, const Backend *backend,
-                     size_t capacity, bool training) {
-  Err err = plan(t, config, backend, capacity, 0, training);
+                     size_t capacity, size_t logit_rows, bool training) {
+  Err err = plan(t, config, backend, capacity, logit_rows, training);
   if (err) transformer_free(t);
   return err;
 }

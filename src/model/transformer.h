@@ -57,9 +57,10 @@ typedef struct {
 NODISCARD Err transformer_new(Transformer *t, const ModelConfig *config, const Backend *backend,
                               size_t capacity, size_t logit_rows, bool training);
 void transformer_free(Transformer *t);
-/* Only the plan: parameters and arena_floats, with no memory behind them. */
+/* Only the plan: parameters and arena_bytes, with no memory behind them. */
 NODISCARD Err transformer_plan(Transformer *t, const ModelConfig *config,
-                               const Backend *backend, size_t capacity, bool training);
+                               const Backend *backend, size_t capacity, size_t logit_rows,
+                               bool training);
 
 /* One micro-batch's randomness, and its place. */
 typedef struct {

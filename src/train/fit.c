@@ -82,36 +82,22 @@ static void add(FitPlan *f, const char *name, uint64_t bytes, bool here) {
   *(here ? &f->here : &f->there) += bytes;
 }
 
-/* Keys and values of a search: each hypothesis may grow to its source and some more. */
-static Err search_bytes(const Train *t, const ModelConfig *c, size_t capacity,
-                        uint64_t *bytes) {
-  Transformer m;
-  size_t rows, sentences, beam = (size_t)t->spec->beam.beam;
-  translator_batch(&t->backend, validator_rows(&t->backend, capacity), (size_t)c->longest,
-                   t->spec->beam.beam, &rows, &sentences);
-  TRY(transformer_plan(&m, c, &t->backend, rows > sentences * beam ? rows : sentences * beam,
-                       false));
-  size_t words = beam * (rows + (size_t)t->spec->beam.extra * sentences);
-  *bytes = m.arena_bytes +
-           words * (size_t)c->layers[1] * 2 * (size_t)c->d * type_size(t->backend.type);
-  transformer_free(&m);
-  return ERR_OK;
-}
-
 /* `m` is planned for `rows` rows. */
 static Err plan_shares(const Train *t, const Transformer *m, uint64_t rows, FitPlan *f) {
   const TrainSpec *s = t->spec;
   const Backend *b = &t->backend;
   uint64_t n = m->params.padded * sizeof(float), ranks = (uint64_t)t->ranks, search = 0;
+  uint64_t units = (m->params.padded + NORM_UNIT - 1) / NORM_UNIT; /* of its norm */
   uint64_t low = b->type == TYPE_F32 ? 0 : m->params.padded * type_size(b->type);
   uint64_t copies = s->ema > 0 ? 2 : 1, d = (uint64_t)m->config.d;
   uint64_t moments =
       (uint64_t)optim_has_moment(&s->optim, 1) + (uint64_t)optim_has_moment(&s->optim, 2);
   bool rounds = s->reproducible && t->group > (uint32_t)t->ranks;
-  if (s->valid_every) TRY(search_bytes(t, &m->config, rows, &search));
+  if (t->validator) TRY(validator_bytes(t->validator, &m->config, b, rows, &search));
+  if (search && b->pack) search += n; /* weights laid out for the products of a search */
   *f = (FitPlan){0};
   add(f, "weights", copies * (n + low), b->host);
-  add(f, "gradients", n, b->host);
+  add(f, "gradients", n + units * sizeof(double) + sizeof(StepNumbers), b->host);
   add(f, "moments", s->shard ? moments * n / ranks : moments * n, b->host);
   add(f, "activations", m->arena_bytes, b->host);
   add(f, "validation", search, b->host);
@@ -141,7 +127,7 @@ static uint64_t needed(const FitPlan *f, bool host) {
 static Err bytes_of_rows(const Train *t, const ModelConfig *c, uint32_t rows, uint64_t *bytes) {
   Transformer m;
   FitPlan f;
-  TRY(transformer_plan(&m, c, &t->backend, rows, true));
+  TRY(transformer_plan(&m, c, &t->backend, rows, 0, true));
   Err err = plan_shares(t, &m, rows, &f);
   *bytes = needed(&f, t->backend.host);
   transformer_free(&m);

@@ -359,8 +359,11 @@ Err train_set_up(Train *t, const char *record) {
   TRY(dataset_path(&t->data, "tokenizer.model", t->tokenizer_path));
   TRY(tokenizer_open(&t->tokenizer, t->tokenizer_path));
   ModelConfig config = config_for(t);
+  if (s->valid_every)
+    TRY(validator_new(&t->validator, &t->data, &t->tokenizer, (size_t)config.longest, &s->beam,
+                      t->comm));
   TRY(settle_batches(t, &config));
-  TRY(transformer_plan(&t->t, &config, &t->backend, t->plan.capacity, true));
+  TRY(transformer_plan(&t->t, &config, &t->backend, t->plan.capacity, 0, true));
   if (s->dry_run) return ERR_OK;
   TRY(fit_or_refuse(t));
   transformer_free(&t->t);
@@ -370,9 +373,7 @@ Err train_set_up(Train *t, const char *record) {
   TRY(train_restore(t));
   if (t->at.step)
     log_info("resume   step %" PRIu64 ", best BLEU so far %.2f", t->at.step, t->at.best_bleu);
-  if (!s->valid_every) return ERR_OK;
-  return validator_new(&t->validator, &t->data, &t->t, train_weights(t), &t->tokenizer,
-                       &s->beam);
+  return t->validator ? validator_begin(t->validator, &t->t, train_weights(t)) : ERR_OK;
 }
 
 void train_tear_down(Train *t) {

@@ -10,18 +10,23 @@
 
 struct Validator {
   DataSet *data;
+  const Tokenizer *tokenizer;
+  BeamSpec spec;
   Transformer *t;
   Weights w;
   Translator *translator;
   Batch batch;
   FileMap text[2]; /* valid.src, valid.ref */
   Line *line[2];
-  Line *mine; /* those this rank translates */
   size_t lines;
+  Line *mine;            /* those this rank translates */
+  size_t *length, mines; /* of them in ids, the longest first; how many */
+  size_t longest;
 };
 
 #define PATIENCE  600   /* seconds that a batch may take on a slow machine */
 #define MOST_ROWS 16384 /* source rows of a batch to translate on a device */
+#define MOST_HERE 2048  /* and on the CPU */
 
 /* Lines of a mapped file; their number must be the data set's. */
 static Err split_lines(const FileMap *map, Line *line, size_t lines) {
@@ -37,18 +42,21 @@ static Err split_lines(const FileMap *map, Line *line, size_t lines) {
   return ERR_OK;
 }
 
-/* Batches no larger than training's: a device has little memory left beside it. */
-size_t validator_rows(const Backend *b, size_t capacity) {
-  if (b->host) return 2048;
-  return capacity < MOST_ROWS ? capacity : MOST_ROWS;
+/* Line i is rank i's, in turn: the long ones are spread as the short ones are. */
+static Err share_out(Validator *v, int rank, int ranks) {
+  TRY(mem_alloc(&v->mine, v->lines, sizeof *v->mine));
+  TRY(mem_alloc(&v->length, v->lines, sizeof *v->length));
+  for (size_t i = (size_t)rank; i < v->lines; i += (size_t)ranks)
+    v->mine[v->mines++] = v->line[0][i];
+  return translator_lengths(v->tokenizer, v->longest, v->mine, v->mines, v->length);
 }
 
-Err validator_new(Validator **out, DataSet *data, Transformer *t, Weights w,
-                  const Tokenizer *tokenizer, const BeamSpec *spec) {
+Err validator_new(Validator **out, DataSet *data, const Tokenizer *tokenizer, size_t longest,
+                  const BeamSpec *spec, const Comm *comm) {
   *out = NULL;
   Validator *v;
   TRY(mem_alloc(&v, 1, sizeof *v));
-  v->data = data, v->t = t, v->w = w;
+  v->data = data, v->tokenizer = tokenizer, v->spec = *spec, v->longest = longest;
   v->lines = (size_t)data->meta.split[SPLIT_VALID].lines;
   Err err;
   for (int side = 0; side < 2; side++) {
@@ -58,10 +66,7 @@ Err validator_new(Validator **out, DataSet *data, Transformer *t, Weights w,
     TRY_DONE(mem_alloc(&v->line[side], v->lines, sizeof *v->line[side]));
     TRY_DONE(split_lines(&v->text[side], v->line[side], v->lines));
   }
-  TRY_DONE(mem_alloc(&v->mine, v->lines, sizeof *v->mine));
-  TRY_DONE(batch_new(&v->batch, (uint32_t)t->capacity, (uint32_t)t->capacity / 2 + 1));
-  err = translator_new(&v->translator, &t->config, t->backend, w, tokenizer, spec,
-                       validator_rows(t->backend, t->capacity));
+  err = share_out(v, comm_rank(comm), comm_size(comm));
 done:
   if (err)
     validator_free(v);
@@ -70,11 +75,34 @@ done:
   return err;
 }
 
+/* Batches no larger than training's: a device has little memory left beside it. */
+static TranslateRoom room_of(const Validator *v, const Backend *b, size_t capacity) {
+  size_t rows, sentences, most = b->host ? MOST_HERE : MOST_ROWS;
+  translator_batch(b, b->host || capacity > most ? most : capacity, v->longest, v->spec.beam,
+                   &rows, &sentences);
+  return translator_room(&v->spec, v->longest, v->length, v->mines, rows, sentences);
+}
+
+Err validator_bytes(const Validator *v, const ModelConfig *config, const Backend *b,
+                    size_t capacity, uint64_t *bytes) {
+  TranslateRoom room = room_of(v, b, capacity);
+  return beam_bytes(config, b, &v->spec, room.rows, room.sentences, room.words, bytes);
+}
+
+Err validator_begin(Validator *v, Transformer *t, Weights w) {
+  TranslateRoom room = room_of(v, t->backend, t->capacity);
+  v->t = t, v->w = w;
+  TRY(batch_new(&v->batch, (uint32_t)t->capacity, (uint32_t)t->capacity / 2 + 1));
+  return translator_new_for(&v->translator, &t->config, t->backend, w, v->tokenizer, &v->spec,
+                            &room);
+}
+
 void validator_free(Validator *v) {
   if (!v) return;
   translator_free(v->translator);
   batch_free(&v->batch);
   mem_free(v->mine);
+  mem_free(v->length);
   for (int side = 0; side < 2; side++) {
     mem_free(v->line[side]);
     file_unmap(&v->text[side]);
@@ -118,14 +146,6 @@ static Err take(void *context, size_t i, int k, const char *text, float score) {
   return str_check(&m->text);
 }
 
-/* Line i is rank i's, in turn: the long ones are spread as the short ones are. */
-static Err translate_mine(Validator *v, Mine *m) {
-  int ranks = comm_size(m->comm), rank = comm_rank(m->comm);
-  size_t n = 0, cut;
-  for (size_t i = (size_t)rank; i < v->lines; i += (size_t)ranks) v->mine[n++] = v->line[0][i];
-  return translator_run(v->translator, v->mine, n, take, m, &cut);
-}
-
 static void show(const Validator *v, size_t i, const char *text, size_t len) {
   log_info("  %.*s\n    -> %.*s\n    == %.*s", (int)v->line[0][i].len, v->line[0][i].text,
            (int)len, text, (int)v->line[1][i].len, v->line[1][i].text);
@@ -155,12 +175,13 @@ Err validator_run(Validator *v, Comm *comm, int samples, Validation *result) {
   double start = progress_clock();
   Mine mine = {.comm = comm};
   char **list = NULL;
+  size_t cut;
   Err err;
   *result = (Validation){0};
   const Backend *b = v->t->backend; /* a running mean is updated in floats alone */
   b->lower(b, (void *)(uintptr_t)v->w.low, v->w.full, v->t->params.padded);
   TRY_DONE(valid_loss(v, comm, &result->nll));
-  TRY_DONE(translate_mine(v, &mine));
+  TRY_DONE(translator_run(v->translator, v->mine, v->mines, take, &mine, &cut));
   TRY_DONE(comm_gather_text(comm, "translations", str_text(&mine.text), mine.text.len, &list));
   if (comm_rank(comm) == 0)
     TRY_DONE(score_all(v, list, comm_size(comm), samples, &result->bleu));

@@ -15,15 +15,21 @@ typedef struct {
 } Validation;
 
 typedef struct Validator Validator;
-/* `t` is the model in training, whose memory serves for the loss. */
-NODISCARD Err validator_new(Validator **v, DataSet *data, Transformer *t, Weights w,
-                            const Tokenizer *tokenizer, const BeamSpec *spec);
+/* Reads the text and shares it out over the ranks; takes no memory of a device. longest:
+ * the model's. */
+NODISCARD Err validator_new(Validator **v, DataSet *data, const Tokenizer *tokenizer,
+                            size_t longest, const BeamSpec *spec, const Comm *comm);
 void validator_free(Validator *v);
-/* Source rows that it translates at once, beside a training of so many rows. */
-size_t validator_rows(const Backend *backend, size_t capacity);
-/* Prints the first `samples` translations beside their references. Batches and
- * sentences are shared out over the ranks, each exactly once; every rank gets the
- * result. */
+/* Bytes of the backend's memory that validator_begin will take on this rank, beside a
+ * training of `capacity` rows. */
+NODISCARD Err validator_bytes(const Validator *v, const ModelConfig *config,
+                              const Backend *backend, size_t capacity, uint64_t *bytes);
+/* Takes all the memory that validations will need. `t` is the model in training, whose
+ * memory serves for the loss. */
+NODISCARD Err validator_begin(Validator *v, Transformer *t, Weights w);
+/* Of a validator that has begun. Prints the first `samples` translations beside their
+ * references. Batches and sentences are shared out over the ranks, each exactly once;
+ * every rank gets the result. */
 NODISCARD Err validator_run(Validator *v, Comm *comm, int samples, Validation *result);
 
 #endif

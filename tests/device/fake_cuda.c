@@ -2,9 +2,10 @@
  * arithmetic, so that what the program does with a device can be tested to the bit.
  * FAKE_GPUS: how many there are; FAKE_FREE: bytes free on each; FAKE_WAITS: a file to
  * which it says at its end how often the program waited for work it had queued;
- * FAKE_RECORD=0: it cannot record; FAKE_RECORDS: a file to which it says at its end how
- * many recordings were made, replayed, and left. Relies on the program's CPU backend,
- * fake_record.c. */
+ * FAKE_MEMORY: one to which it says the most bytes there were at once, and how often memory
+ * was taken after the first update; FAKE_RECORD=0: it cannot record; FAKE_RECORDS: a file to
+ * which it says at its end how many recordings were made, replayed, and left. Relies on the
+ * program's CPU backend, fake_record.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,14 +28,40 @@ static Backend cpu;
 static bool queued; /* work that nobody has waited for */
 static unsigned long waits;
 
-static Err alloc(const Backend *b, void *pointer, size_t bytes) {
-  fake_record_refuses("alloc");
-  return cpu.alloc(b, pointer, bytes);
+typedef struct {
+  void *at;
+  size_t bytes;
+} Block;
+static Block block[256]; /* what the program has of its memory */
+static unsigned long taken, peak, late;
+static bool updated;
+
+/* The place of a block; of NULL, a free one. */
+static Block *find(const void *at) {
+  for (size_t i = 0; i < sizeof block / sizeof *block; i++)
+    if (block[i].at == at) return &block[i];
+  fprintf(stderr, at ? "no such memory\n" : "too many pieces of memory\n");
+  abort();
 }
 
-static void release(const Backend *b, void *block) {
+static Err alloc(const Backend *b, void *pointer, size_t bytes) {
+  Block *x = find(NULL);
+  fake_record_refuses("alloc");
+  TRY(cpu.alloc(b, pointer, bytes));
+  memcpy(&x->at, pointer, sizeof x->at);
+  x->bytes = bytes, taken += bytes, late += updated;
+  if (taken > peak) peak = taken;
+  return ERR_OK;
+}
+
+static void release(const Backend *b, void *at) {
   fake_record_refuses("release");
-  cpu.release(b, block);
+  if (at) {
+    Block *x = find(at);
+    taken -= x->bytes;
+    *x = (Block){0};
+  }
+  cpu.release(b, at);
 }
 
 static void put(const Backend *b, void *to, const void *from, size_t bytes) {
@@ -103,7 +130,7 @@ static void queue_norm2(const Backend *b, double *sums, const float *x, size_t n
 
 static void adam(const Backend *b, float *w, float *m, float *v, const float *g, size_t n,
                  const AdamStep *s) {
-  queued = true;
+  queued = updated = true;
   cpu.adam(b, w, m, v, g, n, s);
 }
 
@@ -116,11 +143,12 @@ static void say(const char *name, const unsigned long *number, int n) {
 }
 
 static void close_it(Backend *b) {
-  unsigned long count[3];
+  unsigned long count[3], memory_of[] = {peak, late};
   (void)b;
   fake_record_count(count);
   say("FAKE_WAITS", &waits, 1);
   say("FAKE_RECORDS", count, 3);
+  say("FAKE_MEMORY", memory_of, 2);
 }
 
 Err trireme_backend_cuda(Backend *b, const CudaSpec *s) {
@@ -137,6 +165,7 @@ Err trireme_backend_cuda(Backend *b, const CudaSpec *s) {
   b->stamp = stamp, b->stamps = stamps;
   b->alloc = alloc, b->release = release, b->put = put, b->norm2 = norm2;
   b->loss = loss, b->queue_norm2 = queue_norm2, b->adam = adam;
+  b->pack = NULL, b->unpack = NULL; /* a GPU has nothing to gain by it */
   if (!records || strcmp(records, "0") != 0) fake_record_fill(b);
 #ifdef FAKE_WIRE
   b->wire = &fake_wire;

@@ -20,10 +20,10 @@ static ModelConfig config;
 static Params params;
 static float *w;
 static int32_t src[MOST], off[SENTENCES + 1];
-static struct { uint64_t allocs, puts, gets, widest, narrowest; } seen;
+static struct { uint64_t allocs, bytes, puts, gets, widest, narrowest; } seen;
 
 static Err far_alloc(const Backend *b, void *pointer, size_t bytes) {
-  seen.allocs++;
+  seen.allocs++, seen.bytes += bytes;
   return cpu.alloc(b, pointer, bytes);
 }
 
@@ -140,6 +140,70 @@ static void test_samples(void **state) {
   assert_null(beam);
 }
 
+/* With the words of a batch reserved the first search takes no memory, and all that there
+ * is has been counted. */
+static void test_reserve(void **state) {
+  BeamSpec list[] = {
+      {.beam = 4, .alpha = 0.6f, .extra = 20, .nbest = 1},
+      {.beam = 4, .alpha = 0.6f, .extra = 0, .nbest = 1}, /* less than the source has */
+      {.beam = 1, .extra = 500, .nbest = 1},              /* as many as there are places */
+      {.beam = 3, .extra = 20, .nbest = 1, .most = 3},
+      {.beam = 3, .extra = 5, .nbest = 1, .random = true, .sample = {1, 0, 5}},
+  };
+  (void)state;
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+    const BeamSpec *spec = &list[i];
+    Beam *grown, *beam;
+    Weights there;
+    Hypothesis want[SENTENCES], got[SENTENCES];
+    size_t words = 0;
+    uint64_t bytes;
+    for (size_t s = 0; s < SENTENCES; s++)
+      words += beam_words(spec, LONGEST, (size_t)(off[s + 1] - off[s]));
+    OK(weights_new(&there, &far, w, params.padded));
+    OK(beam_new(&grown, &config, &far, there, spec, MOST, SENTENCES));
+    OK(beam_search(grown, src, off, SENTENCES, want));
+    memset(&seen, 0, sizeof seen);
+    OK(beam_new(&beam, &config, &far, there, spec, (size_t)off[SENTENCES], SENTENCES));
+    OK(beam_reserve(beam, words));
+    OK(beam_bytes(&config, &far, spec, (size_t)off[SENTENCES], SENTENCES, words, &bytes));
+    assert_int_equal(seen.bytes, bytes);
+    OK(beam_search(beam, src, off, SENTENCES, got));
+    assert_int_equal(seen.bytes, bytes);
+    assert_true(beam_times(beam).rows <= words);
+    for (size_t s = 0; s < SENTENCES; s++) {
+      assert_int_equal(got[s].len, want[s].len);
+      assert_memory_equal(&got[s].score, &want[s].score, sizeof got[s].score);
+    }
+    beam_free(grown);
+    beam_free(beam);
+    weights_free(&there, &far);
+  }
+}
+
+/* Batches of some lines: the room they need, and that they are the same in it. */
+static void test_room(void **state) {
+  const size_t len[] = {9, 5, 5, 3, 1, 0, 0};
+  BeamSpec spec = {.beam = 2, .extra = 2, .nbest = 1};
+  (void)state;
+  /* 10 + 6 rows, then 6 + 4 + 2: 21 + 13 words, then 13 + 9 + 5. */
+  TranslateRoom room = translator_room(&spec, 20, len, 7, 16, 3);
+  assert_int_equal(room.rows, 16);
+  assert_int_equal(room.sentences, 3);
+  assert_int_equal(room.words, 34);
+  room = translator_room(&spec, 20, len, 7, 1000, 50); /* no larger than they are */
+  assert_int_equal(room.rows, 28);
+  assert_int_equal(room.sentences, 5);
+  assert_int_equal(room.words, 61);
+  TranslateRoom again = translator_room(&spec, 20, len, 7, room.rows, room.sentences);
+  assert_memory_equal(&again, &room, sizeof room);
+  room = translator_room(&spec, 10, len, 7, 1000, 50); /* at most 9 words each */
+  assert_int_equal(room.words, 17 + 13 + 13 + 9 + 5);
+  room = translator_room(&spec, 20, len + 5, 2, 1000, 50); /* nothing to do */
+  assert_int_equal(room.rows, 1);
+  assert_int_equal(room.words, 0);
+}
+
 static void test_batches(void **state) {
   (void)state;
   size_t rows, sentences;
@@ -197,6 +261,7 @@ static void test_widen(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_search),  cmocka_unit_test(test_samples),
+      cmocka_unit_test(test_reserve), cmocka_unit_test(test_room),
       cmocka_unit_test(test_batches), cmocka_unit_test(test_no_memory),
       cmocka_unit_test(test_widen),
   };

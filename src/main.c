@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "cmd/bench.h"
 #include "cmd/cmd.h"
 
 static const OptVerb verbs[] = {
@@ -63,10 +64,13 @@ static const OptVerb verbs[] = {
      .summary = "how fast this machine does a part of the work",
      .usage = "reader DIR | train --lengths FILE [--preset NAME] | translate --lengths FILE "
               "[--preset NAME] | allreduce",
-     .about = "reader: how many tokens a second come out of a data set as packed batches. "
+     .about = "reader: how many tokens a second come out of a data set as packed batches; it "
+              "takes " BENCH_READER ". "
               "train: steps of a model with random weights on sentences of the lengths in a "
-              "file, source and target a line. translate: beam search on the same. "
-              "allreduce: the ranks add up arrays, as training does it with gradients.",
+              "file, source and target a line; it takes " BENCH_TRAIN ". "
+              "translate: beam search on the same; it takes " BENCH_TRANSLATE ". "
+              "allreduce: the ranks add up arrays, as training does it with gradients; it "
+              "takes " BENCH_ALLREDUCE ". All take " BENCH_ALL ".",
      .examples = "  trireme bench reader data/demo --batch-tokens 25600\n"
                  "  trireme bench train --lengths lengths.tsv --preset small --batch-tokens "
                  "2048\n"

@@ -80,23 +80,59 @@ static Err bench_reader(const OptSet *opts) {
   return err;
 }
 
+typedef struct {
+  const char *name;
+  Err (*run)(const OptSet *);
+  int operands; /* its name among them */
+  const char *takes;
+} Bench;
+
+static const Bench benches[] = {{"reader", bench_reader, 2, BENCH_READER},
+                                {"train", bench_train, 1, BENCH_TRAIN},
+                                {"translate", bench_translate, 1, BENCH_TRANSLATE},
+                                {"allreduce", bench_allreduce, 1, BENCH_ALLREDUCE}};
+#define BENCHES (sizeof benches / sizeof *benches)
+
+/* Is the option in a list, "--one, --two"? */
+static bool has(const char *list, const char *name) {
+  char word[64];
+  size_t n = (size_t)snprintf(word, sizeof word, "--%s", name);
+  for (const char *at = list; (at = strstr(at, word)); at += n)
+    if (at[n] == ',' || at[n] == '\0') return true;
+  return false;
+}
+
+/* An option that counts for nothing here was meant for something. */
+static Err refuse(const Bench *b, const char *name) {
+  char of[96] = "";
+  size_t n = 0;
+  for (size_t i = 0; i < BENCHES; i++)
+    if (has(benches[i].takes, name))
+      n +=
+          (size_t)snprintf(of + n, sizeof of - n, "%sbench %s", n ? ", " : "", benches[i].name);
+  return err_set(ERR_USAGE, "bench %s takes no --%s, which is of %s; leave it out", b->name,
+                 name, n ? of : "no bench");
+}
+
+static Err check_options(const Bench *b, const OptSet *opts) {
+  for (const OptSpec *s = cmd_options; s->name; s++) {
+    if (!strstr(s->verbs, "bench") || !opt_given(opts, s->name)) continue;
+    if (!has(b->takes, s->name) && !has(BENCH_ALL, s->name)) return refuse(b, s->name);
+  }
+  return ERR_OK;
+}
+
 Err cmd_bench(OptSet *opts) {
-  static const struct {
-    const char *name;
-    Err (*run)(const OptSet *);
-    int operands; /* its name among them */
-  } benches[] = {{"reader", bench_reader, 2},
-                 {"train", bench_train, 1},
-                 {"translate", bench_translate, 1},
-                 {"allreduce", bench_allreduce, 1}};
   log_quiet(opt_flag(opts, "quiet"));
   const char *what = opt_operand(opts, 0);
-  for (size_t i = 0; i < sizeof benches / sizeof *benches; i++) {
-    if (strcmp(what, benches[i].name) != 0) continue;
-    if (opt_operands(opts) > benches[i].operands)
+  for (size_t i = 0; i < BENCHES; i++) {
+    const Bench *b = &benches[i];
+    if (strcmp(what, b->name) != 0) continue;
+    if (opt_operands(opts) > b->operands)
       return err_set(ERR_USAGE, "bench %s does not know what to do with '%s'", what,
                      opt_operand(opts, 1));
-    return benches[i].run(opts);
+    TRY(check_options(b, opts));
+    return b->run(opts);
   }
   return err_set(ERR_USAGE,
                  "there is no bench '%s'; there are: reader, train, translate, allreduce",

@@ -12,6 +12,16 @@ typedef struct {
 } Lengths;
 NODISCARD Err bench_read_lengths(Lengths *l, const char *path);
 
+/* The options of each bench beside those of all, as the help names them and as cmd_bench
+ * goes by: what is in no list is refused by every bench. */
+#define BENCH_ALL    "--json, --quiet, --config"
+#define BENCH_READER "--batch-tokens, --seed, --time"
+#define BENCH_TRAIN  "--lengths, --preset, --vocab-size, --batch-tokens, --steps, " BENCH_BACKEND
+#define BENCH_TRANSLATE \
+  "--lengths, --preset, --vocab-size, --batch-tokens, --beam, " BENCH_BACKEND
+#define BENCH_ALLREDUCE "--largest, --time, --collectives, --device, --threads"
+#define BENCH_BACKEND   "--device, --precision, --threads"
+
 NODISCARD Err bench_train(const OptSet *opts);
 NODISCARD Err bench_translate(const OptSet *opts);
 NODISCARD Err bench_allreduce(const OptSet *opts);

@@ -149,8 +149,7 @@ static Err run(Bench *q, const OptSet *opts) {
   const Backend *b = &q->b;
   size_t most = (size_t)opt_count(opts, "largest"), sizes = 0;
   Collectives asked = (Collectives)cmd_choice(opts, "collectives", "auto|nccl|host");
-  BackendSpec spec = {opt_text(opts, "device"), opt_text(opts, "precision"),
-                      (int)opt_count(opts, "threads")};
+  BackendSpec spec = {opt_text(opts, "device"), "fp32", (int)opt_count(opts, "threads")};
   if (!spec.threads) spec.threads = comm_threads(q->comm);
   TRY(backend_open_turn(&q->b, &spec, comm_local_rank(q->comm)));
   TRY(exchange_choose(&q->x, q->comm, b, asked, false));

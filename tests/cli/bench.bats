@@ -80,3 +80,63 @@ parts() {
 }
 
 bench_of() { "$TRIREME" bench "$@"; }
+
+# value OPTION: one that the option may have.
+value() {
+  case $1 in
+    collectives) echo host ;;
+    device) echo cpu ;;
+    largest) echo 4k ;;
+    lengths) echo no-such-file ;;
+    precision) echo fp32 ;;
+    preset) echo tiny ;;
+    *) echo 16 ;;
+  esac
+}
+
+# takes BENCH OPTION: it does not refuse that, and ends at once all the same.
+takes() {
+  local end=()
+  if [ "$1" = allreduce ]; then end=(--device none); fi
+  run bench_of "$1" "--$2" "$(value "$2")" "${end[@]}"
+  [ "$status" -ne 0 ] && [[ ! "$output" =~ "bench $1 takes no --$2" ]]
+}
+
+@test "bench: each option is some bench's, and the others refuse it with its name" {
+  cd "$BATS_TEST_TMPDIR"
+  "$TRIREME" help bench > help
+  sed '/^Tokenizer/,$d' help | tr '\n' ' ' > about
+  options=$(sed -n 's/^  --\([a-z0-9-]*\).*/\1/p' help | grep -vxE 'json|quiet|config')
+  [ "$(wc -w <<< "$options")" -ge 13 ]
+  for option in $options; do
+    of=
+    for what in reader train translate allreduce; do
+      if takes "$what" "$option"; then of="$of, bench $what"; fi
+    done
+    [ -n "$of" ]
+    for what in reader train translate allreduce; do
+      list=$(sed "s/.* $what: [^;]*; it takes \([^.]*\)\..*/\1/" about)
+      if [[ "$of," == *" bench $what,"* ]]; then
+        [[ ", $list," == *", --$option,"* ]]
+        continue
+      fi
+      run bench_of "$what" "--$option" "$(value "$option")"
+      [ "$status" -eq 2 ]
+      [ "$output" = "trireme: bench $what takes no --$option, which is of ${of#, }; leave it out" ]
+      [[ ", $list," != *", --$option,"* ]]
+    done
+  done
+}
+
+@test "bench: a config file's options count as the line's" {
+  echo "largest = 4k" > "$BATS_TEST_TMPDIR/conf"
+  run bench --device cpu --config "$BATS_TEST_TMPDIR/conf"
+  [ "$status" -eq 2 ]
+  [ "$output" = "trireme: bench train takes no --largest, which is of bench allreduce; leave it out" ]
+  echo "steps = 1" > "$BATS_TEST_TMPDIR/conf"
+  run "$TRIREME" bench allreduce --device cpu --config "$BATS_TEST_TMPDIR/conf"
+  [ "$status" -eq 2 ]
+  echo "width = 8" > "$BATS_TEST_TMPDIR/conf" # another verb's: a file may serve several
+  run bench --device cpu --config "$BATS_TEST_TMPDIR/conf"
+  [ "$status" -eq 0 ]
+}

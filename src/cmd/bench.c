@@ -1,5 +1,5 @@
 /* trireme bench: how fast this machine does a part of the work; here reader,
- * the packed batches of a data set. Relies on data/batch. */
+ * the packed batches of a data set. Relies on data/batch, comm. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -85,12 +85,13 @@ typedef struct {
   Err (*run)(const OptSet *);
   int operands; /* its name among them */
   const char *takes;
+  bool ranks; /* it is of several, too */
 } Bench;
 
-static const Bench benches[] = {{"reader", bench_reader, 2, BENCH_READER},
-                                {"train", bench_train, 1, BENCH_TRAIN},
-                                {"translate", bench_translate, 1, BENCH_TRANSLATE},
-                                {"allreduce", bench_allreduce, 1, BENCH_ALLREDUCE}};
+static const Bench benches[] = {{"reader", bench_reader, 2, BENCH_READER, false},
+                                {"train", bench_train, 1, BENCH_TRAIN, false},
+                                {"translate", bench_translate, 1, BENCH_TRANSLATE, false},
+                                {"allreduce", bench_allreduce, 1, BENCH_ALLREDUCE, true}};
 #define BENCHES (sizeof benches / sizeof *benches)
 
 /* Is the option in a list, "--one, --two"? */
@@ -122,6 +123,23 @@ static Err check_options(const Bench *b, const OptSet *opts) {
   return ERR_OK;
 }
 
+/* Several that know nothing of each other would share cores, or the first GPU, and each
+ * would tell a speed that is nobody's. Rank 0 says so for all. */
+static Err check_ranks(const Bench *b) {
+  Comm *comm;
+  Err err = ERR_OK;
+  if (b->ranks) return ERR_OK;
+  TRY(comm_open(&comm, 6));
+  cmd_introduce(comm);
+  if (comm_size(comm) > 1)
+    err = err_set(ERR_USAGE,
+                  "bench %s is of one rank, and %d were started; the sums over ranks are bench "
+                  "allreduce's",
+                  b->name, comm_size(comm));
+  comm_close(comm, err);
+  return err;
+}
+
 Err cmd_bench(OptSet *opts) {
   log_quiet(opt_flag(opts, "quiet"));
   const char *what = opt_operand(opts, 0);
@@ -132,6 +150,7 @@ Err cmd_bench(OptSet *opts) {
       return err_set(ERR_USAGE, "bench %s does not know what to do with '%s'", what,
                      opt_operand(opts, 1));
     TRY(check_options(b, opts));
+    TRY(check_ranks(b));
     return b->run(opts);
   }
   return err_set(ERR_USAGE,

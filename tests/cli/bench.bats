@@ -140,3 +140,17 @@ takes() {
   run bench --device cpu --config "$BATS_TEST_TMPDIR/conf"
   [ "$status" -eq 0 ]
 }
+
+@test "bench: one rank alone, but for allreduce" {
+  need_mpi
+  make_set
+  for what in "reader $SET" train translate; do
+    run mpirun -n 2 "$TRIREME" bench $what
+    [ "$status" -eq 2 ]
+    [ "$(grep -c 'is of one rank' <<< "$output")" -eq 1 ]
+    [[ "$output" =~ "bench ${what%% *} is of one rank, and 2 were started; the sums over ranks are bench allreduce's" ]]
+  done
+  run mpirun -n 1 "$TRIREME" bench reader "$SET" --time 0.05s
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "M tokens/s" ]]
+}

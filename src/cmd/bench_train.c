@@ -99,20 +99,30 @@ typedef struct {
   Pass pass;
   double loss; /* sum over rows[1] */
   uint64_t rows[2];
+  uint64_t taken; /* bytes of the backend's memory that were asked for here */
+  uint64_t left;  /* that a device had before */
 } Trainer;
 
 static const OptimSpec adam = {OPTIM_ADAM, 0.9f, 0.98f, 1e-9f, 0};
 
+static Err take(Trainer *r, const Backend *b, void *pointer, size_t bytes) {
+  r->taken += bytes;
+  return b->alloc(b, pointer, bytes);
+}
+
 static Err new_trainer(Trainer *r, const ModelConfig *c, const Backend *b, size_t capacity) {
   Pass *p = &r->pass;
+  uint64_t all;
+  if (!b->host) TRY(b->memory(b, &r->left, &all));
   TRY(transformer_new(&r->t, c, b, capacity, 0, true));
+  r->taken = r->t.arena_bytes;
   *p = (Pass){.backend = b, .model = &r->t, .optim = &adam, .smoothing = 0.1f};
   size_t n = r->t.params.padded;
   float **list[] = {&p->w, &p->g, &p->m, &p->v}, *start;
-  for (int i = 0; i < 4; i++) TRY(b->alloc(b, list[i], n * sizeof(float)));
-  TRY(b->alloc(b, &p->sums, (n / NORM_UNIT + 1) * sizeof *p->sums));
+  for (int i = 0; i < 4; i++) TRY(take(r, b, list[i], n * sizeof(float)));
+  TRY(take(r, b, &p->sums, (n / NORM_UNIT + 1) * sizeof *p->sums));
   p->low = p->w;
-  if (b->type != TYPE_F32) TRY(b->alloc(b, &p->low, n * type_size(b->type)));
+  if (b->type != TYPE_F32) TRY(take(r, b, &p->low, n * type_size(b->type)));
   TRY(pass_open(p));
   TRY(mem_alloc_aligned(&start, n * sizeof *start));
   params_init(&r->t.params, c, 1, start);
@@ -135,6 +145,19 @@ static void free_trainer(Trainer *r) {
   for (int i = 0; i < 6; i++)
     if (list[i]) b->release(b, list[i]);
   transformer_free(&r->t);
+}
+
+/* What it has of the backend's memory, once steps were made. A device also has working
+ * memory and libraries of its own, and only what it has left tells of them; others may
+ * give memory back meanwhile, so what was asked for here is the least. */
+static Err memory_of(const Trainer *r, uint64_t *bytes) {
+  const Backend *b = r->t.backend;
+  uint64_t left, all;
+  *bytes = r->taken;
+  if (b->host) return ERR_OK; /* what is left there is every program's */
+  TRY(b->memory(b, &left, &all));
+  if (left + *bytes < r->left) *bytes = r->left - left;
+  return ERR_OK;
 }
 
 static StepKey key_of(uint64_t number) {
@@ -192,7 +215,7 @@ static Err step_in_turn(void *context, uint64_t number) {
 /* The batches are there before the clock starts, as if read ahead. */
 static Err run(Trainer *r, Batch *batch, size_t batches, const OrderPlan *plan,
                const OptSet *opts) {
-  uint64_t steps = (uint64_t)opt_count(opts, "steps"), graphs;
+  uint64_t steps = (uint64_t)opt_count(opts, "steps"), graphs, memory;
   TRY(warm_up(r, batch, batches));
   r->rows[0] = r->rows[1] = 0, r->loss = 0;
   double start = progress_clock();
@@ -203,17 +226,18 @@ static Err run(Trainer *r, Batch *batch, size_t batches, const OrderPlan *plan,
   double seconds = progress_clock() - start, mean = r->loss / (double)r->rows[1];
   graphs = r->pass.replays.recorded;
   double rate = (double)r->rows[1] / seconds, flops = flops_of(r) / seconds;
-  double memory = (double)r->t.arena_bytes + 16 * (double)r->t.params.padded;
+  TRY(memory_of(r, &memory)); /* before the parts are clocked: that takes more */
   Turns turns = {r, batch, batches};
   BenchSteps clocked = {&r->t.backend, step_in_turn, &turns, steps + WARM_UP,
                         steps < CLOCKED ? steps : CLOCKED};
   if (opt_flag(opts, "json")) {
-    json_t *j = json_pack(
-        "{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "bench", "train",
-        "backend", r->t.backend->about, "preset", opt_text(opts, "preset"), "precision",
-        opt_text(opts, "precision"), "batch_tokens", (int)plan->capacity, "tgt_tok_s", rate,
-        "step_ms", 1e3 * seconds / (double)steps, "fill", plan->fill, "model_tflops",
-        flops * 1e-12, "loss", mean, "memory_gb", memory / 1e9, "graphs", (json_int_t)graphs);
+    json_t *j =
+        json_pack("{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "bench",
+                  "train", "backend", r->t.backend->about, "preset", opt_text(opts, "preset"),
+                  "precision", opt_text(opts, "precision"), "batch_tokens", (int)plan->capacity,
+                  "tgt_tok_s", rate, "step_ms", 1e3 * seconds / (double)steps, "fill",
+                  plan->fill, "model_tflops", flops * 1e-12, "loss", mean, "memory_gb",
+                  (double)memory / 1e9, "graphs", (json_int_t)graphs);
     Err err = bench_parts(&clocked, j);
     r->pass.backend = r->t.backend;
     if (!err) json_dumpf(j, stdout, JSON_REAL_PRECISION(6)), putchar('\n');
@@ -224,7 +248,7 @@ static Err run(Trainer *r, Batch *batch, size_t batches, const OrderPlan *plan,
   printf("%s; %s, %s parameters, batches of %u rows\n", r->t.backend->about,
          opt_text(opts, "preset"), str_of_count(count, r->t.params.total), plan->capacity);
   printf("train: %.0f target tokens/s, %.1f ms a step, %.3f TFLOP/s, mean loss %.3f, %.2f GB\n",
-         rate, 1e3 * seconds / (double)steps, flops * 1e-12, mean, memory / 1e9);
+         rate, 1e3 * seconds / (double)steps, flops * 1e-12, mean, (double)memory / 1e9);
   if (graphs)
     printf("graphs: %llu recorded, %llu steps replayed\n", (unsigned long long)graphs,
            (unsigned long long)r->pass.replays.replayed);

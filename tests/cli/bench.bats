@@ -66,6 +66,30 @@ parts() {
   [ "$(wc -l < "$BATS_TEST_TMPDIR/cuda")" -eq 13 ]
 }
 
+# gigabytes DIR [OPTION…]: the memory of a training, by the plug-in there; few rows and many words,
+# so that the weights have most of it.
+gigabytes() {
+  local plugins=$1
+  shift
+  yes "7 8" | head -n 40 > "$BATS_TEST_TMPDIR/short"
+  FAKE_RECORD=0 TRIREME_PLUGIN_PATH=$plugins bench --lengths "$BATS_TEST_TMPDIR/short" --vocab-size 20000 --batch-tokens 16 --json "$@" |
+    sed 's/.*"memory_gb": \([0-9.]*\),.*/\1/'
+}
+
+@test "bench train: the memory is what a device gives for it, the low weights and its own among it" {
+  TRIREME_PLUGIN_PATH=$(dirname "$TRIREME") BATS_FILE_TMPDIR=$BATS_TEST_TMPDIR \
+    make_gpu -Dtrireme_backend_cuda=fake_open "$BATS_TEST_DIRNAME/../device/fake_memory.c"
+  asked=$(gigabytes "$BATS_FILE_TMPDIR/plugins" --device cuda) # whose free memory never changes
+  fp32=$(gigabytes "$BATS_TEST_TMPDIR/plugins" --device cuda)
+  bf16=$(gigabytes "$BATS_TEST_TMPDIR/plugins" --device cuda --precision bf16)
+  cpu=$(gigabytes "$BATS_FILE_TMPDIR/plugins" --device cpu)
+  # 10 MB of working memory; and 2 bytes a weight more than in fp32, of which activations save a part.
+  echo "asked $asked, fp32 $fp32, bf16 $bf16, cpu $cpu"
+  perl -e '($asked, $fp32, $bf16, $cpu) = @ARGV; $n = 20000 * 128 * 2e-9;
+    exit !($asked > 8 * $n && abs($fp32 - $asked - 0.01) < 1e-4 && $bf16 > $fp32 && $bf16 < $fp32 + 1.5 * $n &&
+      abs($cpu - $asked) < 0.1 * $asked)' "$asked" "$fp32" "$bf16" "$cpu"
+}
+
 @test "bench: what it does not know is told" {
   run bench_of nothing
   [ "$status" -eq 2 ]

@@ -187,6 +187,7 @@ Err cmd_translate(OptSet *opts) {
   BackendSpec backend = {opt_text(opts, "device"), opt_text(opts, "precision"),
                          (int)opt_count(opts, "threads")};
   TRY_DONE(backend_open(&job.backend, &backend));
+  if (!job.backend.host) log_info("machine  %s", job.backend.about);
   job.block = job.backend.host ? BLOCK_LINES : BLOCK_LINES_DEVICE;
   TRY_DONE(open_model(&job, dir));
   size_t rows = opt_given(opts, "batch-tokens") ? (size_t)opt_count(opts, "batch-tokens") : 0;

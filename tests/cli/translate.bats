@@ -139,3 +139,20 @@ translate() {
   [ "$status" -eq 2 ]
   [[ "$output" =~ "--lengths" ]]
 }
+
+@test "a GPU that is taken is named, but not under --quiet" {
+  local model=$MODEL
+  load ../ranks/support # has a MODEL of its own
+  BATS_FILE_TMPDIR=$T make_gpu
+  export TRIREME_PLUGIN_PATH="$T/plugins"
+  for device in auto cuda; do
+    "$TRIREME" translate --model "$model" --device $device < "$T/in" > "$T/out" 2> "$T/err"
+    [ "$(cat "$T/err")" = "machine  cuda:0: a GPU that is none" ]
+    "$TRIREME" translate --model "$model" --device $device --quiet < "$T/in" > "$T/quiet" 2> "$T/err"
+    [ ! -s "$T/err" ]
+    cmp "$T/out" "$T/quiet"
+  done
+  "$TRIREME" translate --model "$model" --device cpu --threads 1 < "$T/in" > "$T/cpu" 2> "$T/err"
+  [ ! -s "$T/err" ]
+  cmp "$T/out" "$T/cpu"
+}

@@ -129,6 +129,7 @@ Err exchange_wait(Exchange *x) {
   comm_waiting(x->comm, true);
   Err err = wait_until(x, true);
   comm_waiting(x->comm, false);
+  x->gathering = false;
   return err;
 }
 
@@ -208,4 +209,5 @@ void exchange_gather(Exchange *x, float *array) {
     x->table->gather(x->wire, array, x->off);
   }
   x->table->join(x->wire);
+  x->gathering = true;
 }

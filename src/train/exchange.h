@@ -16,6 +16,7 @@ typedef struct {
   const WireTable *table; /* NULL: through the host */
   Wire *wire;
   bool shard;
+  bool gathering;  /* a gather is under way, and nobody has waited for it */
   char about[160]; /* which way and why; "" where there is no choice */
   float *trial;    /* a small array, on the device */
   /* What travels: */
@@ -43,7 +44,8 @@ void exchange_send(void *exchange, size_t bucket); /* a ReduceSpec's send */
 NODISCARD Err exchange_wait_made(Exchange *x);
 NODISCARD Err exchange_wait(Exchange *x);
 /* Every rank's pieces of the flat array to all ranks; what the backend is given next
- * finds them. */
+ * finds them. Whether they come is known when they were waited for as above: before
+ * anything else is sent, and before the program waits for the device. */
 void exchange_gather(Exchange *x, float *array);
 
 #endif

@@ -73,6 +73,7 @@ static void log_step(Train *t, double lr) {
 
 static Err validate(Train *t) {
   Validation v;
+  TRY(train_await_weights(t, &t->since));
   TRY(validator_run(t->validator, t->comm, t->spec->samples, &v));
   bool best = t->at.best_step == 0 || v.bleu > t->at.best_bleu;
   if (best)

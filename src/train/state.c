@@ -262,6 +262,7 @@ Err train_save(Train *t, bool best) {
   const Backend *b = &t->backend;
   size_t bytes = t->t.params.padded * sizeof(float);
   TrainArrays none = {0}, *a = &none;
+  TRY(train_await_weights(t, &t->since));
   comm_at(t->comm, DISK, "step %" PRIu64 ", saving", t->at.step);
   if (t->chief) {
     a = saver_begin(t->saver);

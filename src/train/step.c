@@ -1,5 +1,6 @@
 /* One step: a global batch of micro-batches, shared out over the ranks in turn;
  * gradients summed while they are made; one update. Relies on model, comm, optim. */
+#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <string.h>
@@ -12,15 +13,18 @@
 #include "base/rng.h"
 #include "train/train_internal.h"
 
+/* Seconds without a sign of life that are too many. The first step touches memory for the
+ * first time, and knows no usual time yet. */
+static double patience(const Train *t) {
+  return t->warm ? 5 * t->usual : 600;
+}
+
 /* The most seconds between two signs of life so far decide how long is too long. */
 static void tick(Train *t, double *since, const char *what, uint32_t i) {
   double now = progress_clock(), took = now - *since;
   if (took > t->usual) t->usual = took;
   *since = now;
-  /* The first step touches memory for the first time, and knows no usual time yet. */
-  double allowed = t->warm ? 5 * t->usual : 600;
-  comm_at(t->comm, allowed, "step %llu, micro-batch %u, %s", (unsigned long long)t->at.step, i,
-          what);
+  comm_at(t->comm, patience(t), "step %" PRIu64 ", micro-batch %u, %s", t->at.step, i, what);
 }
 
 /* A step begins. For tests: what can go wrong, at a chosen one of a chosen rank. True: its
@@ -101,12 +105,43 @@ static void end_micro(Train *t, Micro *m, StepSum *sum) {
   sum->rows += m->batch->rows[1];
 }
 
+Err train_await_weights(Train *t, StepSum *sum) {
+  Exchange *x = &t->exchange;
+  if (!x->gathering) return ERR_OK;
+  double start = progress_clock();
+  comm_at(t->comm, patience(t), "step %" PRIu64 ", the update on the device", t->at.step);
+  Err err = exchange_wait_made(x);
+  double made = progress_clock();
+  comm_at(t->comm, patience(t), "step %" PRIu64 ", waiting for the others' weights",
+          t->at.step);
+  if (!err) err = exchange_wait(x);
+  sum->update += made - start, sum->wait += progress_clock() - made;
+  return err ? err_context("step %" PRIu64 ", gathering the weights", t->at.step) : ERR_OK;
+}
+
+/* The device waits for the weights by itself, but tells nobody when they do not come: it
+ * would look as if this rank did not move. So the program waits before the first work that
+ * reads them, when the batch is there and on its way. Not later: what is queued behind
+ * weights that never come fills the device's queue, and the program is stuck in it. What is
+ * lost is the time in which the device is given its first work, microseconds. */
+static Err begin_micro(Train *t, uint32_t i, Micro *m, StepSum *sum) {
+  TRY(next_micro(t, i, m));
+  if (!t->exchange.gathering) return ERR_OK;
+  pass_load(&t->pass, m->batch, m->key);
+  double start = progress_clock();
+  TRY(train_await_weights(t, sum));
+  m->mark = progress_clock();
+  m->start += m->mark - start, m->got += m->mark - start; /* neither data nor forward */
+  tick(t, &m->mark, "forward and backward", i);
+  return ERR_OK;
+}
+
 /* `last`: its gradients may travel as they are made. A device's are fetched first,
  * unless they have a wire of their own. */
 static Err micro_batch(Train *t, uint32_t i, bool last, StepSum *sum) {
   const Backend *b = &t->backend;
   Micro m;
-  TRY(next_micro(t, i, &m));
+  TRY(begin_micro(t, i, &m, sum));
   TRY(pass_gradients(&t->pass, m.batch, m.key, (float)scaler_factor(&t->at.scaler),
                      last && (b->host || t->exchange.wire) ? reducer_ready : NULL, t->reducer));
   if (last && goes_by_host(t))
@@ -120,11 +155,12 @@ static Err micro_batch(Train *t, uint32_t i, bool last, StepSum *sum) {
 static Err settle(Train *t, uint32_t i, double *start, StepSum *sum) {
   double mark = *start;
   tick(t, &mark, "backward on the device", i);
-  TRY(exchange_wait_made(&t->exchange));
+  Err err = exchange_wait_made(&t->exchange);
   tick(t, &mark, "waiting for the others' gradients", i);
   sum->backward += mark - *start;
   *start = mark;
-  return exchange_wait(&t->exchange);
+  if (!err) err = exchange_wait(&t->exchange);
+  return err ? err_context("step %" PRIu64 ", adding gradients", t->at.step) : ERR_OK;
 }
 
 /* Micro-batches of one round, the `round`-th of each rank; reduced at its end. */

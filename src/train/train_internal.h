@@ -93,6 +93,9 @@ NODISCARD Err train_gather_weights(Train *t);
  * the loss or the gradient is not finite and no smaller loss scale could mend it. Then,
  * and when a step is skipped, the weights are as they were. */
 NODISCARD Err train_step(Train *t, double lr, StepSum *sum, bool *healthy);
+/* Until the weights that train_gather_weights has sent by wire have come; before the
+ * program waits for a device that needs them. The time goes to `sum`. */
+NODISCARD Err train_await_weights(Train *t, StepSum *sum);
 
 /* fit.c: the device of each rank, and what its memory holds. */
 #define FIT_SHARES 10

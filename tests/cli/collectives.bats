@@ -107,6 +107,26 @@ one_error() {
   one_error "every rank has been waiting for the others for 1[0-9] s, at step [0-9]*, micro-batch"
 }
 
+@test "weights that break off or do not come while they are gathered: that is said, and of no healthy rank" {
+  need_mpi
+  # Within the first step, which has no usual time yet; in the third; in the last.
+  ways=("--steps 200 --bucket-size 16k" "--steps 200" "--steps 3")
+  noticed=(1 3 3) # by the next step, or the checkpoint
+  for i in 0 1 2; do
+    { FAKE_WIRE_STUCK=gather:2 say 2 "$T/stuck$i" --shard-optimizer ${ways[i]} --silence 2s > "$T/said$i" || echo $? > "$T/status$i"; } &
+  done
+  wait # for all at once: each takes ten times the silence
+  for i in 0 1 2; do
+    status=$(cat "$T/status$i") output=$(cat "$T/said$i")
+    [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
+    one_error "every rank has been waiting for the others for 2[0-9] s, at step ${noticed[i]}, waiting for the others' weights"
+    [ ! -e "$T/stuck$i/checkpoints/latest" ]
+    FAKE_WIRE_FAIL=gather:2 run say 2 "$T/fail$i" --shard-optimizer ${ways[i]}
+    [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
+    one_error "rank 1 on .*: step ${noticed[i]}, gathering the weights: the wire broke"
+  done
+}
+
 @test "after the first step nothing is allocated on the wire either" {
   need_mpi
   run say 2 "$T/two" --steps 12 --shard-optimizer

@@ -2,9 +2,10 @@
  * order of the ranks, as the host does. What is queued moves when somebody tests or joins.
  * FAKE_WIRE_MISSING: the library is not there, or only for the rank whose number it is;
  * FAKE_WIRE_FAIL=N: rank 1's wire breaks at operation N; FAKE_WIRE_STUCK=N: nothing comes
- * from operation N on; FAKE_WIRE_ABORTED: a file to which a line is added by each abort.
- * Relies on POSIX shared memory. */
+ * from operation N on; gather:N instead of N: at gather N; FAKE_WIRE_ABORTED: a file to
+ * which a line is added by each abort. Relies on POSIX shared memory. */
 #include <fcntl.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -38,14 +39,13 @@ struct Wire {
   size_t bytes;
   char name[WIRE_ID];
   Operation queue[QUEUE];
-  unsigned first, count; /* operations done; given */
+  unsigned first, count;  /* operations done; given */
+  unsigned gathers;       /* given */
+  unsigned joined;        /* operations that the device has been told to wait for */
+  unsigned behind;        /* of them, those that the last operation is behind */
+  unsigned fails, sticks; /* at these operations; UINT_MAX: never */
   atomic_bool aborted;
 };
-
-static long asked(const char *name) {
-  const char *text = getenv(name);
-  return text ? strtol(text, NULL, 10) : -1;
-}
 
 static Err look(char about[64], int *version) {
   const char *rank = getenv("OMPI_COMM_WORLD_RANK"), *missing = getenv("FAKE_WIRE_MISSING");
@@ -69,6 +69,7 @@ static Err open_wire(Wire **out, const struct Backend *b, const char id[WIRE_ID]
   if (spec->size > RANKS) return err_set(ERR_WORK, "the wire is for %d ranks", RANKS);
   TRY(mem_alloc(&w, 1, sizeof *w));
   w->spec = *spec;
+  w->fails = w->sticks = UINT_MAX;
   memcpy(w->name, id, WIRE_ID);
   w->bytes = sizeof *w->at + (size_t)spec->size * spec->most * sizeof(float);
   int fd = shm_open(id, O_RDWR | O_CREAT, 0600);
@@ -98,7 +99,21 @@ static void abort_wire(Wire *w) {
   fclose(f);
 }
 
+/* Is the operation that is being given the one that this variable names? */
+static void look_up(const Wire *w, What what, const char *variable, unsigned *at) {
+  static const char gathers[] = "gather:";
+  const char *text = getenv(variable);
+  if (!text) return;
+  bool among = strncmp(text, gathers, sizeof gathers - 1) == 0;
+  unsigned long n = strtoul(among ? text + sizeof gathers - 1 : text, NULL, 10);
+  if (among ? what == GATHER && w->gathers == n : w->count == n) *at = w->count;
+}
+
 static void queue(Wire *w, What what, float *x, const size_t *off) {
+  look_up(w, what, "FAKE_WIRE_FAIL", &w->fails);
+  look_up(w, what, "FAKE_WIRE_STUCK", &w->sticks);
+  w->gathers += what == GATHER;
+  w->behind = w->joined;
   Operation *o = &w->queue[w->count++ % QUEUE];
   *o = (Operation){.what = what, .x = x};
   memcpy(o->off, off, ((size_t)w->spec.size + 1) * sizeof *off);
@@ -153,13 +168,17 @@ static void take(const Wire *w, const Operation *o) {
     if (i < begin || i >= end) o->x[i] = 1e30f;
 }
 
+/* Nothing will move any more: what one rank's wire does not do, nobody gets. */
+static bool is_dead(const Wire *w) {
+  return w->first >= w->fails || w->first >= w->sticks;
+}
+
 /* One operation a step further, if the others let it. */
 static bool move(Wire *w) {
   Operation *o = &w->queue[w->first % QUEUE];
   Meeting *m = w->at;
   int me = w->spec.rank;
-  long stuck = asked("FAKE_WIRE_STUCK");
-  if (stuck >= 0 && w->first >= (unsigned long)stuck) return false;
+  if (is_dead(w)) return false;
   if (!o->written) {
     if (!have_all(w, m->read, w->first)) return false;
     memcpy(m->data + (size_t)me * w->spec.most, o->x + o->off[0],
@@ -174,18 +193,19 @@ static bool move(Wire *w) {
 }
 
 static Err test(Wire *w, bool *made, bool *done) {
-  long fail = asked("FAKE_WIRE_FAIL");
-  *made = true, *done = false;
+  *made = *done = false;
   if (atomic_load(&w->aborted)) return ERR_OK;
-  if (fail >= 0 && w->spec.rank == 1 && w->count > (unsigned long)fail)
-    return err_set(ERR_WORK, "the wire broke");
   while (w->first < w->count && move(w)) {}
+  if (w->spec.rank == 1 && w->first >= w->fails) return err_set(ERR_WORK, "the wire broke");
+  *made = w->first >= w->behind;
   *done = w->first == w->count;
   return ERR_OK;
 }
 
+/* The device waits, not the program: that something does not come is told by `test`. */
 static void join(Wire *w) {
-  while (w->first < w->count && !atomic_load(&w->aborted))
+  w->joined = w->count;
+  while (w->first < w->count && !is_dead(w) && !atomic_load(&w->aborted))
     if (!move(w)) usleep(50);
 }
 

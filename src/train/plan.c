@@ -42,7 +42,9 @@ Err plan_say(const Train *t) {
   log_info("batches  %u x %u rows a step, %s micro-batches an epoch, %.1f %% full", t->group,
            t->plan.capacity, str_of_count(batches, t->plan.batches), 100 * t->plan.fill);
   const char *way = t->exchange.about;
-  log_info("ranks    %s%s%s%s%s", comm_about(t->comm), *way ? ", " : "", way,
+  bool rounded = s->exchange_bf16 && (t->ranks > 1 || s->reproducible);
+  log_info("ranks    %s%s%s%s%s%s", comm_about(t->comm), *way ? ", " : "", way,
+           rounded ? ", gradients in bf16 on their way" : "",
            s->shard ? ", each with a share of the optimiser" : "",
            s->reproducible ? ", reproducible" : "");
   log_info("machine  %s", t->backend.about);
@@ -86,8 +88,18 @@ done:
   return err;
 }
 
+/* Bytes that each rank sends, and receives, in a step: the others' pieces of its gradients,
+ * and its piece of what all then get, which is their sum, or with a sharded optimiser the
+ * new weights, in fp32. */
+static double traffic(const Train *t, double rounds) {
+  const TrainSpec *s = t->spec;
+  double ranks = (double)t->ranks, wide = s->exchange_bf16 ? 2 : 4;
+  double back = s->shard ? sizeof(float) : wide, times = s->reproducible ? rounds : 1;
+  return (double)t->t.params.padded * (ranks - 1) / ranks * (wide * times + back);
+}
+
 Err plan_dry_run(Train *t) {
-  double rate = 0, work = products(t), ranks = (double)t->ranks;
+  double rate = 0, work = products(t);
   char text[32], time[32];
   TRY(plan_say(t));
   TRY(fit_say(t));
@@ -99,11 +111,8 @@ Err plan_dry_run(Train *t) {
       "%s on a rank, and %s for all %" PRIu64 " steps",
       work / 1e12, rate / 1e9, str_of_seconds(time, step),
       str_of_seconds(text, step * (double)t->steps), t->steps);
-  if (t->ranks > 1) {
-    double bytes = (double)t->t.params.padded * (t->spec->exchange_bf16 ? 2 : 4);
-    double times = t->spec->reproducible ? rounds : 1;
+  if (t->ranks > 1)
     log_info("network  %s leave and reach each rank every step",
-             str_of_bytes(text, (uint64_t)(bytes * (ranks - 1) / ranks * (times + 1))));
-  }
+             str_of_bytes(text, (uint64_t)traffic(t, rounds)));
   return ERR_OK;
 }

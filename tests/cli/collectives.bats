@@ -86,6 +86,31 @@ one_error() {
   [ "$status" -eq 2 ]
 }
 
+@test "a dry run's traffic: sums come back as they went, the weights of a sharded optimiser in fp32" {
+  need_mpi
+  # traffic PER_MILLE [OPTION…]: what each of two ranks sends, beside a whole gradient in fp32.
+  traffic() {
+    local share=$1 of
+    shift
+    run say 2 "$T/dry" --dry-run --device cpu "$@"
+    [ "$status" -eq 0 ] || { echo "$output"; return 1; }
+    [[ "$output" =~ ", gradients "([0-9]+)" kB," ]] || return 1
+    of=${BASH_REMATCH[1]}
+    [[ "$output" =~ "network  "([0-9]+)" kB leave and reach each rank every step" ]] || return 1
+    echo "$* sends ${BASH_REMATCH[1]} kB, of $of"
+    [ $((1000 * BASH_REMATCH[1] - share * of)) -le 1000 ] && [ $((share * of - 1000 * BASH_REMATCH[1])) -le 1000 ]
+  }
+  traffic 1000
+  [[ ! "$output" =~ bf16 ]]
+  traffic 1000 --shard-optimizer
+  traffic 500 --exchange bf16
+  grep -q '^ranks .*, gradients in bf16 on their way' <<< "$output"
+  traffic 750 --exchange bf16 --shard-optimizer
+  grep -q '^ranks .*, gradients in bf16 on their way, each with a share' <<< "$output"
+  traffic 1500 --reproducible # three micro-batches are two rounds
+  traffic 1000 --reproducible --exchange bf16 --shard-optimizer
+}
+
 @test "a rank that dies or hangs while others wait for its gradients: one line, soon" {
   need_mpi
   for what in die hang; do # a note of where it was may come too late from one that dies

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 
 #define JOINING 600  /* seconds the ranks' GPUs may take to find each other */
-#define TRIAL   4096 /* elements */
+#define TRIAL   4096 /* elements, and no fewer than ranks */
 
 /* What a rank says of itself. */
 typedef struct {
@@ -133,23 +133,42 @@ Err exchange_wait(Exchange *x) {
   return err;
 }
 
-/* A sum that everybody knows beforehand. */
-static Err try_out(Exchange *x, const Backend *b) {
-  float here[TRIAL];
-  int ranks = comm_size(x->comm);
-  TRY(b->alloc(b, &x->trial, sizeof here));
-  for (size_t i = 0; i < TRIAL; i++) here[i] = (float)(i % 2 + 1);
-  b->put(b, x->trial, here, sizeof here);
-  x->table->sum(x->wire, x->trial, TRIAL);
-  TRY(exchange_wait(x));
-  TRY(b->get(b, here, x->trial, sizeof here));
-  for (size_t i = 0; i < TRIAL; i++)
-    if (here[i] != (float)ranks * (float)(i % 2 + 1))
+/* Each element is one rank's alone, in turn, and 0 on the others: a rank that is missing or
+ * counted twice shows, and the sums are exact in bf16 for any number of ranks. */
+static float expected(size_t i) {
+  return (float)(i % 2 + 1);
+}
+
+void exchange_trial(float *x, size_t n, int rank, int ranks) {
+  for (size_t i = 0; i < n; i++) x[i] = (int)(i % (size_t)ranks) == rank ? expected(i) : 0;
+}
+
+Err exchange_judge_trial(const float *x, size_t n, int ranks) {
+  for (size_t i = 0; i < n; i++)
+    if (x[i] != expected(i))
       return err_set(ERR_WORK,
-                     "the GPUs add wrongly: %g is not the sum of %g over %d ranks; try "
-                     "--collectives host, or NCCL_P2P_DISABLE=1",
-                     (double)here[i], (double)(i % 2 + 1), ranks);
+                     "the GPUs add wrongly: %g came of %g from rank %d of %d and 0 from the "
+                     "others; try --collectives host, or NCCL_P2P_DISABLE=1",
+                     (double)x[i], (double)expected(i), (int)(i % (size_t)ranks), ranks);
   return ERR_OK;
+}
+
+/* A sum that everybody knows beforehand. */
+static Err try_out(Exchange *x, const Backend *b, size_t n) {
+  float *here;
+  int ranks = comm_size(x->comm);
+  Err err;
+  TRY(mem_alloc(&here, n, sizeof *here));
+  TRY_DONE(b->alloc(b, &x->trial, n * sizeof *here));
+  exchange_trial(here, n, comm_rank(x->comm), ranks);
+  b->put(b, x->trial, here, n * sizeof *here);
+  x->table->sum(x->wire, x->trial, n);
+  TRY_DONE(exchange_wait(x));
+  TRY_DONE(b->get(b, here, x->trial, n * sizeof *here));
+  err = exchange_judge_trial(here, n, ranks);
+done:
+  mem_free(here);
+  return err;
 }
 
 static void end_wire(void *context) {
@@ -159,17 +178,18 @@ static void end_wire(void *context) {
 
 Err exchange_open(Exchange *x, const Backend *b, size_t most, bool bf16) {
   char id[WIRE_ID] = {0};
-  WireSpec spec = {comm_rank(x->comm), comm_size(x->comm), most > TRIAL ? most : TRIAL, bf16};
+  size_t ranks = (size_t)comm_size(x->comm), trial = ranks > TRIAL ? ranks : TRIAL;
+  WireSpec spec = {comm_rank(x->comm), (int)ranks, most > trial ? most : trial, bf16};
   if (!x->table) return ERR_OK;
   x->backend = b;
-  TRY(mem_alloc(&x->off, (size_t)spec.size + 1, sizeof *x->off));
+  TRY(mem_alloc(&x->off, ranks + 1, sizeof *x->off));
   comm_at(x->comm, JOINING, "joining the GPUs");
   if (spec.rank == 0) TRY(x->table->name(id));
   comm_broadcast(x->comm, "the GPUs' meeting place", id, sizeof id);
   TRY(x->table->open(&x->wire, b, id, &spec));
   comm_at_loss(x->comm, end_wire, x);
   comm_at(x->comm, JOINING, "trying the GPUs' exchange");
-  return try_out(x, b);
+  return try_out(x, b, trial);
 }
 
 Err exchange_rest(Exchange *x) {

@@ -32,6 +32,10 @@ NODISCARD Err exchange_choose(Exchange *x, Comm *comm, const Backend *b, Collect
 /* Joins the GPUs, where that was chosen, and tries it. most: elements of the largest
  * array that will travel at once. */
 NODISCARD Err exchange_open(Exchange *x, const Backend *b, size_t most, bool bf16);
+/* What a rank gives to that trial, n elements, at least one for each rank; and whether x is
+ * the sum over the ranks. */
+void exchange_trial(float *x, size_t n, int rank, int ranks);
+NODISCARD Err exchange_judge_trial(const float *x, size_t n, int ranks);
 void exchange_close(Exchange *x); /* harmless when not open */
 /* Before a close in peace: until all ranks are there. */
 NODISCARD Err exchange_rest(Exchange *x);

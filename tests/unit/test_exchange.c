@@ -29,8 +29,9 @@ static Err open_wire(Wire **w, const Backend *b, const char id[WIRE_ID], const W
   (void)b;
   if (mode == CLOSED) return err_set(ERR_WORK, "nobody is there");
   assert_true(id[0] == 7 && spec->rank == 0 && spec->size == 1 && spec->most >= 5000);
+  TRY(mem_alloc(w, 1, sizeof **w));
   opened++;
-  return mem_alloc(w, 1, sizeof **w);
+  return ERR_OK;
 }
 
 static void close_wire(Wire *w) {
@@ -99,7 +100,7 @@ static void test_choices(void **state) {
 
 static void test_a_wire_is_tried(void **state) {
   (void)state;
-  static const char *const said[] = {NULL, "add wrongly: 3 is not the sum of 2 over 1 ranks",
+  static const char *const said[] = {NULL, "add wrongly: 3 came of 2 from rank 0 of 1",
                                      "the string is cut", "nobody is there"};
   Comm *comm;
   Exchange x;
@@ -119,7 +120,7 @@ static void test_a_wire_is_tried(void **state) {
     assert_int_equal(closed, opened);
     exchange_close(&x); /* harmless */
   }
-  for (uint64_t n = 1; n < 4; n++) { /* without memory: an error, and nothing is left */
+  for (uint64_t n = 1; n < 7; n++) { /* without memory: an error, and nothing is left */
     mode = WELL, opened = closed = 0;
     mem_fail_after(n);
     Err err = exchange_choose(&x, comm, &b, COLLECT_NCCL, false);
@@ -132,10 +133,51 @@ static void test_a_wire_is_tried(void **state) {
   comm_close(comm, ERR_OK);
 }
 
+static float to_bf16(float x) {
+  uint32_t u;
+  memcpy(&u, &x, sizeof u);
+  u = (u + 0x7fffu + (u >> 16 & 1u)) & 0xffff0000u;
+  memcpy(&x, &u, sizeof x);
+  return x;
+}
+
+/* What NCCL makes of a trial in bf16: rounded after each addition. */
+static void add_trial(float *acc, float *x, size_t n, int rank, int ranks) {
+  exchange_trial(x, n, rank, ranks);
+  for (size_t i = 0; i < n; i++) acc[i] = to_bf16(acc[i] + to_bf16(x[i]));
+}
+
+static void test_a_trial_of_many_ranks(void **state) {
+  (void)state;
+  static const int sizes[] = {1, 2, 3, 255, 256, 257, 300, 1000, 1024};
+  enum { N = 1024 };
+  static float whole[N], acc[N], x[N];
+  for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+    int ranks = sizes[s], some[] = {0, ranks / 2, ranks - 1};
+    memset(whole, 0, sizeof whole);
+    for (int r = 0; r < ranks; r++) add_trial(whole, x, N, r, ranks);
+    OK(exchange_judge_trial(whole, N, ranks));
+    for (int k = 0; k < 3; k++) { /* one of them twice, not at all, or instead of the next */
+      memcpy(acc, whole, sizeof acc);
+      add_trial(acc, x, N, some[k], ranks);
+      assert_int_equal(exchange_judge_trial(acc, N, ranks), ERR_WORK);
+      for (int instead = 0; instead < (ranks > 1 ? 2 : 1); instead++) {
+        memset(acc, 0, sizeof acc);
+        for (int r = 0; r < ranks; r++)
+          if (r != some[k]) add_trial(acc, x, N, r, ranks);
+        if (instead) add_trial(acc, x, N, (some[k] + 1) % ranks, ranks);
+        assert_int_equal(exchange_judge_trial(acc, N, ranks), ERR_WORK);
+        assert_says("add wrongly");
+      }
+    }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_choices),
       cmocka_unit_test(test_a_wire_is_tried),
+      cmocka_unit_test(test_a_trial_of_many_ranks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -269,7 +269,8 @@ Err fit_say(Train *t) {
     log_info("fits     %s are needed on each rank, and %s are free for it",
              str_of_bytes(needs, c.needed), str_of_bytes(left, c.left));
   else
-    log_warn("it does not fit: %s are needed on a rank, and %s are free for it; %s",
-             str_of_bytes(needs, c.needed), str_of_bytes(left, c.left), remedy(words, &c));
+    return err_set(
+        ERR_WORK, "it does not fit: %s are needed on a rank, and %s are free for it; %s",
+        str_of_bytes(needs, c.needed), str_of_bytes(left, c.left), remedy(words, &c));
   return ERR_OK;
 }

@@ -102,7 +102,7 @@ Err plan_dry_run(Train *t) {
   double rate = 0, work = products(t);
   char text[32], time[32];
   TRY(plan_say(t));
-  TRY(fit_say(t));
+  ErrRecord refusal = err_take(fit_say(t)); /* told at the end */
   TRY(measure(t, &rate));
   double rounds = (double)((t->group + (uint32_t)t->ranks - 1) / (uint32_t)t->ranks);
   double step = work / t->group * rounds / rate;
@@ -114,5 +114,7 @@ Err plan_dry_run(Train *t) {
   if (t->ranks > 1)
     log_info("network  %s leave and reach each rank every step",
              str_of_bytes(text, (uint64_t)traffic(t, rounds)));
-  return ERR_OK;
+  /* A rank that fails ends the others: not before the chief has said it all. */
+  comm_sum(t->comm, "the plan", &(double){0}, 1);
+  return refusal.code ? err_give(&refusal) : ERR_OK;
 }

@@ -179,13 +179,20 @@ planned() {
   [ "$status" -eq 0 ]
   [[ "$output" =~ "fits     " ]]
   FAKE_FREE=2000000000 run say 1 "$T/run" --dry-run --device cuda --width 512 --feed-width 2048 --heads 8 --batch-tokens $((rows + 256))
-  [ "$status" -eq 0 ]
-  [[ "$output" =~ "it does not fit: " && "$output" =~ "--batch-tokens $rows, or auto, would fit" ]]
+  [ "$status" -eq 1 ] # after the whole plan, in one line
+  [[ "$output" =~ "step     " && ! "$output" =~ "fits     " ]]
+  [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ]
+  [[ "${lines[-1]}" =~ ^"trireme: it does not fit: ".*"--batch-tokens $rows, or auto, would fit"$ ]]
   # Two ranks on it have half each.
   if has_mpi; then
     FAKE_FREE=2000000000 run say 2 "$T/run" --device cuda --width 512 --feed-width 2048 --heads 8 --batch-tokens "$rows"
     [ "$status" -ne 0 ]
     [[ "$output" =~ "the GPU has 1.0 GB for it" ]]
+    FAKE_FREE=2000000000 run say 2 "$T/run" --dry-run --device cuda --width 512 --feed-width 2048 --heads 8 --batch-tokens "$rows"
+    [ "$status" -eq 1 ]
+    [[ "$output" =~ "network  " ]]
+    [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ]
+    grep -q '^trireme: rank 0 on .*: it does not fit: .*, or auto, would fit$' <<< "$output"
   fi
   # The model alone is too large.
   FAKE_FREE=100000000 run say 1 "$T/run" --device cuda

@@ -99,6 +99,9 @@ typedef struct {
 /* Elements whose squares are summed together. Ranks own whole units, so a gradient
  * has the same norm, to the bit, however many ranks hold it. */
 #define NORM_UNIT 4096
+static inline size_t norm_units(size_t n) {
+  return (n + NORM_UNIT - 1) / NORM_UNIT;
+}
 
 typedef struct Recording Recording; /* a backend's own */
 

@@ -55,7 +55,6 @@ NODISCARD Err loader_open(Loader **loader, DataSet *d, const OrderPlan *plan,
                           const LoaderSpec *spec);
 /* The next batch; it stays valid until the next call. */
 NODISCARD Err loader_next(Loader *loader, const Batch **batch);
-double loader_waited(const Loader *loader); /* seconds spent waiting for data */
 void loader_close(Loader *loader);
 
 #endif

@@ -4,7 +4,6 @@
 #include <stdbool.h>
 
 #include "base/mem.h"
-#include "base/progress.h"
 #include "data/batch.h"
 
 #define RING 4
@@ -17,7 +16,6 @@ struct Loader {
   uint64_t filled, taken; /* batches ever; the ring holds filled - taken, and the one in use */
   bool in_use, stop;
   ErrRecord error;
-  double waited;
   bool started;
   pthread_t thread;
   pthread_mutex_t lock;
@@ -78,9 +76,7 @@ Err loader_next(Loader *l, const Batch **batch) {
   pthread_mutex_lock(&l->lock);
   l->in_use = false;
   pthread_cond_broadcast(&l->changed);
-  double before = progress_clock();
   while (l->filled == l->taken && !l->error.code) pthread_cond_wait(&l->changed, &l->lock);
-  l->waited += progress_clock() - before;
   Err err = ERR_OK;
   if (l->filled == l->taken)
     err = err_give(&l->error);
@@ -88,10 +84,6 @@ Err loader_next(Loader *l, const Batch **batch) {
     *batch = &l->ring[l->taken++ % RING], l->in_use = true;
   pthread_mutex_unlock(&l->lock);
   return err;
-}
-
-double loader_waited(const Loader *l) {
-  return l->waited;
 }
 
 void loader_close(Loader *l) {

@@ -3,7 +3,6 @@
 
 #include <sched.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/mem.h"

@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"

@@ -75,7 +75,7 @@ double optim_norm2(const Backend *b, const float *x, size_t n) {
   for (size_t at = 0; at < n; at += (size_t)UNITS * NORM_UNIT) {
     size_t count = n - at < (size_t)UNITS * NORM_UNIT ? n - at : (size_t)UNITS * NORM_UNIT;
     b->norm2(b, sums, x + at, count);
-    clip_add(lane, sums, (count + NORM_UNIT - 1) / NORM_UNIT);
+    clip_add(lane, sums, norm_units(count));
   }
   return clip_total(lane);
 }

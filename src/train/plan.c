@@ -1,10 +1,8 @@
 /* What a run will cost, before it costs it: memory, operations, bytes between the
  * ranks. Relies on train_internal.h. */
 #include <inttypes.h>
-#include <string.h>
 
 #include "base/log.h"
-#include "base/mem.h"
 #include "base/progress.h"
 #include "train/train_internal.h"
 

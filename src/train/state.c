@@ -1,13 +1,11 @@
 /* The state of a run: made or loaded by the chief, given to every rank, saved.
  * Relies on model, data, comm, checkpoint, saver, record. */
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/progress.h"
 #include "train/agree.h"
 #include "train/record.h"
 #include "train/train_internal.h"
@@ -75,7 +73,7 @@ static void pin_stage(Train *t, size_t bytes) {
 static Err new_gradients(Train *t) {
   const TrainSpec *s = t->spec;
   const Backend *b = &t->backend;
-  size_t n = t->t.params.padded, units = (n + NORM_UNIT - 1) / NORM_UNIT;
+  size_t n = t->t.params.padded, units = norm_units(n);
   TRY(b->alloc(b, &t->g, n * sizeof(float)));
   TRY(b->alloc(b, &t->queued, units * sizeof(double)));
   t->stage = t->g, t->sums = t->queued;
@@ -125,7 +123,6 @@ static Err new_arrays(Train *t) {
 
 static void free_arrays(Train *t) {
   const Backend *b = &t->backend;
-  pass_close(&t->pass);
   if (t->pinned) b->unpin(b, t->stage);
   if (t->stage != t->g) mem_free(t->stage);
   if (t->sums != t->queued) mem_free(t->sums);
@@ -383,7 +380,7 @@ void train_tear_down(Train *t) {
   loader_close(t->loader);
   validator_free(t->validator);
   reducer_free(t->reducer);
-  replay_free(&t->pass.replays, &t->backend);
+  pass_close(&t->pass); /* its recordings name the model's memory */
   transformer_free(&t->t);
   tokenizer_close(&t->tokenizer);
   order_plan_free(&t->plan);

@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "backend/clip.h"
@@ -212,8 +211,7 @@ static Err squares(Train *t) {
         b->queue_norm2(b, t->queued + begin / NORM_UNIT, t->g + begin, end - begin);
     }
   }
-  size_t units = (n + NORM_UNIT - 1) / NORM_UNIT;
-  return b->host ? ERR_OK : b->get(b, t->sums, t->queued, units * sizeof *t->sums);
+  return b->host ? ERR_OK : b->get(b, t->sums, t->queued, norm_units(n) * sizeof *t->sums);
 }
 
 /* `now` is settled, and says that there is something to do. */
@@ -270,7 +268,7 @@ static Err step_together(Train *t, double lr, StepNumbers *now, StepSum *sum) {
   now->times = sum->rows * scaler_factor(&t->at.scaler);
   now->loss[0] = sum->loss;
   if (t->spec->shard) reducer_gather_units(t->reducer, "norms", t->sums);
-  optim_clip(now, t->sums, (t->t.params.padded + NORM_UNIT - 1) / NORM_UNIT);
+  optim_clip(now, t->sums, norm_units(t->t.params.padded));
   if (isfinite(now->scale)) TRY(update(t, now, lr));
   sum->update += progress_clock() - start;
   return ERR_OK;

@@ -352,7 +352,7 @@ static double unit_norm2(const float *x, size_t n) {
 }
 
 static void norm2(const Backend *b, double *sums, const float *x, size_t n) {
-  size_t units = (n + NORM_UNIT - 1) / NORM_UNIT;
+  size_t units = norm_units(n);
 #pragma omp parallel for num_threads(b->threads) schedule(static) if (units > 1)
   for (size_t u = 0; u < units; u++) {
     size_t begin = u * NORM_UNIT;

@@ -87,7 +87,7 @@ static Err plan_shares(const Train *t, const Transformer *m, uint64_t rows, FitP
   const TrainSpec *s = t->spec;
   const Backend *b = &t->backend;
   uint64_t n = m->params.padded * sizeof(float), ranks = (uint64_t)t->ranks, search = 0;
-  uint64_t units = (m->params.padded + NORM_UNIT - 1) / NORM_UNIT; /* of its norm */
+  uint64_t units = norm_units(m->params.padded); /* of its norm */
   uint64_t low = b->type == TYPE_F32 ? 0 : m->params.padded * type_size(b->type);
   uint64_t copies = s->ema > 0 ? 2 : 1, d = (uint64_t)m->config.d;
   uint64_t moments =

@@ -199,7 +199,7 @@ static void queue_norm2(const Backend *b, double *sums, const float *x, size_t n
 
 static void norm2(const Backend *b, double *sums, const float *x, size_t n) {
   Cuda *c = cuda_of(b);
-  size_t units = (n + NORM_UNIT - 1) / NORM_UNIT;
+  size_t units = norm_units(n);
   double *there = cuda_scratch(c, &c->sums, units * sizeof *there);
   if (there) queue_norm2(b, there, x, n);
   Err err = there ? b->get(b, sums, there, units * sizeof *there) : ERR_WORK;

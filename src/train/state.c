@@ -362,7 +362,9 @@ Err train_set_up(Train *t, const char *record) {
                       t->comm));
   TRY(settle_batches(t, &config));
   TRY(transformer_plan(&t->t, &config, &t->backend, t->plan.capacity, 0, true));
-  if (s->dry_run) return ERR_OK;
+  if (s->dry_run) /* what the device cannot do is said here too */
+    return t->backend.reserve(&t->backend, (size_t)config.longest,
+                              (size_t)(config.d / config.heads));
   TRY(fit_or_refuse(t));
   transformer_free(&t->t);
   TRY(transformer_new(&t->t, &config, &t->backend, t->plan.capacity, 0, true));

@@ -127,9 +127,9 @@ one_error() {
   FAKE_WIRE_FAIL=20 run say 2 "$T/fail" --steps 200
   [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
   one_error "rank 1 on .*the wire broke"
-  FAKE_WIRE_STUCK=20 run say 2 "$T/stuck" --steps 200 --silence 1s
+  FAKE_WIRE_STUCK=20 run say 2 "$T/stuck" --steps 200 --silence 2s
   [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
-  one_error "every rank has been waiting for the others for 1[0-9] s, at step [0-9]*, micro-batch"
+  one_error "every rank has been waiting for the others for 2[0-9] s, at step [0-9]*, micro-batch"
 }
 
 @test "weights that break off or do not come while they are gathered: that is said, and of no healthy rank" {

@@ -145,8 +145,9 @@ test: deps
 .PHONY: test-programs
 test-programs: $(unit) $(tools) $(if $(SAN),,$(if $(HAVE_CUDA),gpu-programs))
 
+# The CUDA plug-in takes longer to compile than the demo to run: only where there is a GPU.
 demo: deps
-	@$(MAKE) --no-print-directory -j$(jobs) all
+	@$(MAKE) --no-print-directory -j$(jobs) $(if $(wildcard /dev/nvidiactl),,HAVE_CUDA=) all
 	@BUILD=$(BUILD) scripts/demo
 
 # The whole suite under the address and undefined-behaviour sanitizers; without the CUDA

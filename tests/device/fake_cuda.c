@@ -32,8 +32,9 @@ typedef struct {
   void *at;
   size_t bytes;
 } Block;
-static Block block[256]; /* what the program has of its memory */
-static unsigned long taken, peak, late;
+static Block block[256];  /* what the program has of its memory */
+unsigned long fake_taken; /* bytes of it */
+static unsigned long peak, late;
 static bool updated;
 
 /* The place of a block; of NULL, a free one. */
@@ -49,8 +50,8 @@ static Err alloc(const Backend *b, void *pointer, size_t bytes) {
   fake_record_refuses("alloc");
   TRY(cpu.alloc(b, pointer, bytes));
   memcpy(&x->at, pointer, sizeof x->at);
-  x->bytes = bytes, taken += bytes, late += updated;
-  if (taken > peak) peak = taken;
+  x->bytes = bytes, fake_taken += bytes, late += updated;
+  if (fake_taken > peak) peak = fake_taken;
   return ERR_OK;
 }
 
@@ -58,7 +59,7 @@ static void release(const Backend *b, void *at) {
   fake_record_refuses("release");
   if (at) {
     Block *x = find(at);
-    taken -= x->bytes;
+    fake_taken -= x->bytes;
     *x = (Block){0};
   }
   cpu.release(b, at);

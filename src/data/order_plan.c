@@ -180,7 +180,7 @@ static Err lay_out(OrderPlan *plan, const Order *o, const uint32_t *batch_of, Be
       plan->class_stratum[k] = sorted[k].stratum;
     }
     plan->class_begin[plan->classes] = strata;
-    for (uint32_t c = plan->classes; c-- > 0;) { /* longest first within a batch */
+    for (uint32_t c = 0; c < plan->classes; c++) { /* longest last within a batch */
       for (uint32_t k = plan->class_begin[c]; k < plan->class_begin[c + 1]; k++) {
         uint32_t slot = next[batch_of[sorted[k].stratum]]++;
         plan->slot_class[slot] = c;

@@ -229,8 +229,8 @@ static void speed_update(Type type) {
   MUST(cudaFree(there));
 }
 
-static int longer(const void *a, const void *b) {
-  return *(const int32_t *)b - *(const int32_t *)a;
+static int by_length(const void *a, const void *b) {
+  return *(const int32_t *)a - *(const int32_t *)b;
 }
 
 void speed(bool attention_only) {
@@ -255,7 +255,7 @@ void speed(bool attention_only) {
   }
   printf("%d rows, %zu sentences; times include about 2 us of launch\n", ROWS, sentences);
   for (int sorted = 0; sorted < 2; sorted++) {
-    if (sorted) qsort(length, sentences, sizeof *length, longer);
+    if (sorted) qsort(length, sentences, sizeof *length, by_length);
     for (size_t i = 0; i < sentences; i++) off[i + 1] = off[i] + length[i];
     int32_t *at = take((sentences + 1) * 4);
     MUST(cudaMemcpy(at, off, (sentences + 1) * 4, cudaMemcpyHostToDevice));
@@ -264,7 +264,7 @@ void speed(bool attention_only) {
       const char *way;
       for (int i = attention_only; (i < 1 || attention_only) && (way = kernel_attend_way(i));
            i++)
-        speed_attend((Type)type, sorted ? "long first" : "as drawn", at, sentences, way);
+        speed_attend((Type)type, sorted ? "long last" : "as drawn", at, sentences, way);
       kernel_attend_way(0);
       if (sorted && !attention_only) {
         speed_rows((Type)type), speed_loss((Type)type);

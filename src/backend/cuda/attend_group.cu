@@ -158,11 +158,12 @@ static __global__ void __launch_bounds__(THREADS, 4)
   int lane = (int)(threadIdx.x % 32), warp = warp_number(), g = lane / 4, t = lane % 4;
   float to_log2 = a.scale * LOG2_E;
   /* The groups of a sentence are neighbours, so that whole rows are on their way at once.
-   * The first blocks are the helpers, with a head each. */
+   * The first blocks are the helpers, with a head each; then the last sentences, whose rows
+   * the product before may have left in the cache. */
   int groups = (a.heads + GROUP - 1) / GROUP, block = (int)blockIdx.x / groups;
-  int number = block - HELPERS * GROUP, head0 = (int)blockIdx.x % groups * GROUP;
+  int number = sentences - 1 - (block - HELPERS * GROUP), head0 = (int)blockIdx.x % groups * GROUP;
   int heads = min(head0 + GROUP, a.heads); /* this block's end before that one */
-  bool helps = number < 0;
+  bool helps = number >= sentences;
   Sentence own = {}; /* asked for before anything is waited for */
   if (helps)
     head0 += block % GROUP, heads = min(heads, head0 + 1);

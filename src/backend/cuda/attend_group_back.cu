@@ -335,7 +335,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
       (int)__shfl_sync(0xffffffffu, threadIdx.x / 32, 0); /* known to be one for all lanes */
   int helpers = HELPERS * a.heads, groups = (a.heads + GROUP - 1) / GROUP;
   int block = (int)blockIdx.x, rest = block - helpers;
-  int number = rest < 0 ? block / a.heads : HELPERS + rest / groups;
+  int number = rest < 0 ? block / a.heads : HELPERS + sentences - 1 - rest / groups;
   int first_head = rest < 0 ? block % a.heads : rest % groups * GROUP;
   const Places at = places_of(lane);
   put_keys(staged + (BACK_BYTES - 80) / 16, a.drop);

@@ -61,10 +61,10 @@ cudaError_t kernel_add_norm_back(Type, void *dx, void *dbranch, float *dgain, fl
 /* As in backend.h; the offsets and k_len lie in device memory. Sentences without
  * rows are skipped, so a captured launch may be made for the most sentences there
  * can be, the offsets beyond the last one equal to it; those with rows on one side
- * alone are as in backend.h. Best with long sentences first. At most 4096 keys a
- * sentence, and heads up to KERNEL_WIDEST_HEAD: wider ones are cudaErrorInvalidValue.
- * Fast: bf16 and fp16 from compute capability 8.0, heads of 32, 64 or 128, steps that
- * are multiples of 8. */
+ * alone are as in backend.h. The last sentences are the first to be begun: best that
+ * those are long. At most 4096 keys a sentence, and heads up to KERNEL_WIDEST_HEAD:
+ * wider ones are cudaErrorInvalidValue. Fast: bf16 and fp16 from compute capability
+ * 8.0, heads of 32, 64 or 128, steps that are multiples of 8. */
 cudaError_t kernel_attend(Type, void *o, float *lse, const void *q, const void *k,
                           const void *v, const Attention *, cudaStream_t);
 /* For tests and times: the way that both take from now on, where the shape allows it;

@@ -14,14 +14,15 @@ static __device__ __forceinline__ float row_sum(float x) {
   return WARPS == 1 ? warp_sum(x) : block_sum<BLOCK_WARPS * 32>(x);
 }
 
-/* sum may be x: a thread reads what it writes before it writes it. */
+/* The last rows first, here and on the way back: the product before may have left them in
+ * the cache. sum may be x: a thread reads what it writes before it writes it. */
 template <typename T, int WARPS, int VECS>
 static __global__ void __launch_bounds__(BLOCK_WARPS * 32)
     add_norm(T *sum, T *y, float *stat, const T *x, const T *branch, const float *gain,
              const float *bias, size_t rows, size_t d, float epsilon, Drop drop) {
   const size_t per_block = BLOCK_WARPS / WARPS;
   size_t lane = WARPS == 1 ? threadIdx.x % 32 : threadIdx.x;
-  size_t r = blockIdx.x * per_block + (WARPS == 1 ? threadIdx.x / 32 : 0);
+  size_t r = (gridDim.x - 1 - blockIdx.x) * per_block + (WARPS == 1 ? threadIdx.x / 32 : 0);
   if (r >= rows) return; /* whole warps, or the whole block */
   /* All loads first: sum may be x, so none could pass a store. */
   Eight<T> in_x[VECS], in_branch[VECS];
@@ -172,7 +173,8 @@ static __global__ void __launch_bounds__(THREADS, 2)
 #pragma unroll
     for (int w = 0; w < WORDS; w++) copy_ahead(&ahead[i][w][me], (const uint4 *)from + w);
   };
-  auto ask = [&](unsigned r) {
+  auto ask = [&](unsigned behind) {
+    unsigned r = rows - 1 - behind;
     size_t at = (size_t)r * d + c;
     in_mean = stat[2 * (size_t)r], in_inverse = stat[2 * (size_t)r + 1];
     if (!there) return;
@@ -210,7 +212,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     float2 sums = team_sums<ROW>(a, b, part[turn], team);
     a = sums.x * share * -inverse, b = sums.y * share * -inverse;
     if (there) {
-      size_t at = (size_t)r * d + c;
+      size_t at = (size_t)(rows - 1 - r) * d + c;
       float along[8] = {0};
       if (through) in_through.get(along);
 #pragma unroll

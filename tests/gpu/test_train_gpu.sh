@@ -16,7 +16,7 @@ export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=no
 T=$(mktemp -d)
 trap 'rm -rf "$T"' EXIT
 export XDG_CACHE_HOME=$T/cache # products are timed here first, and then known
-passed=0 failed=0
+passed=0 failed=0 left=0
 
 # check NAME COMMAND…: counts it, and shows what a failure said.
 check() {
@@ -30,6 +30,12 @@ check() {
     sed 's/^/        /' "$T/said" | tail -n 20
     failed=$((failed + 1))
   fi
+}
+
+# leave_out WHAT: says so, and counts it.
+leave_out() {
+  echo "left out: $1"
+  left=$((left + 1))
 }
 
 model=(--preset tiny --width 128 --feed-width 256 --heads 2 --encoder-layers 2 --decoder-layers 2
@@ -98,8 +104,8 @@ fi
 check 'a training on the GPU' train gpu --device cuda --steps 200
 check 'a training on the CPU' train cpu --device cpu --steps 200
 check 'their losses agree to 1e-4' near gpu cpu 1e-4
-again() { train again --device cuda --steps 200 && train third --device cuda --steps 200 && same again third; }
-check 'twice on the GPU: the same bits' again
+again() { train third --device cuda --steps 200 && same gpu third; }
+check 'twice on the GPU, the products timed and known: the same bits' again
 
 to_and_fro() {
   train parts --device cuda --steps 70 && train parts --device cpu --steps 140 --resume &&
@@ -120,7 +126,7 @@ if train none --dry-run --device cuda --collectives nccl > "$T/said" 2>&1; then
   narrow() { train narrow --device cuda --steps 200 --collectives nccl --exchange bf16 && near narrow gpu 0.02; }
   check 'one rank through NCCL in bf16: about the losses' narrow
 else
-  echo "left out: NCCL: $(tail -n 1 "$T/said")"
+  leave_out "NCCL: $(tail -n 1 "$T/said")"
 fi
 
 # Steps recorded and replayed: one micro-batch a step is one recording, several are one
@@ -188,7 +194,7 @@ if command -v mpirun > /dev/null && [ -f "$build/libtrireme-mpi.so" ]; then
     check "$n ranks on one GPU, a sharded optimiser: the bits of one" shard
   done
 else
-  echo 'left out: ranks, as MPI is not installed'
+  leave_out 'ranks, as MPI is not installed'
 fi
 
 # Precisions: the mean loss of the last tenth of the steps.
@@ -223,24 +229,43 @@ refused() {
 }
 check 'what does not fit is refused before it begins' refused
 
-# compute-sanitizer: the plain kernels of fp32 and the fast ones of bf16. racecheck leaves the
-# kernels of cuBLASLt out that are called nvjet…: it reports races inside those that have clusters.
+# compute-sanitizer: the plain kernels of fp32 and the fast ones of bf16, then those of the
+# search. racecheck reports races inside kernels of cuBLASLt that have clusters (nvjet…): those
+# are not ours to mend, and where they are left out of the check the sanitizer itself fails. So
+# they are counted, and any other line about an error is a failure.
 sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer || true)
 if [ -n "$sanitizer" ]; then
+  under() { # TOOL COMMAND…
+    local tool=$1 code=0
+    shift
+    timeout 900 "$sanitizer" --tool "$tool" --error-exitcode 9 "$@" > "$T/said" 2>&1 || code=$?
+    cat "$T/said"
+    [ $code -eq 0 ] && return
+    local all theirs races
+    all=$(grep -cE '(Read|Write) access at|Error' "$T/said")
+    theirs=$(grep -cE '(Read|Write) access at nvjet_' "$T/said")
+    races=$(grep -c 'Race reported between' "$T/said")
+    [ "$tool" = racecheck ] && [ $code -eq 9 ] && [ "$races" -gt 0 ] && [ "$all" -eq "$theirs" ] &&
+      grep -qE "RACECHECK SUMMARY: $races hazards? displayed" "$T/said"
+  }
   for tool in memcheck racecheck; do
-    left_out=()
-    if [ $tool = racecheck ]; then left_out=(--kernel-name-exclude kns=nvjet); fi
     for precision in fp32 bf16; do
       sanitized() {
-        timeout 900 "$sanitizer" --tool $tool "${left_out[@]}" --error-exitcode 9 "$trireme" train --quiet --data "$set" --run "$T/$tool-$precision" \
-          "${model[@]}" --device cuda --precision $precision --steps 2 --micro-batches 1
+        under $tool "$trireme" train --quiet --data "$set" --run "$T/$tool-$precision" "${model[@]}" --device cuda \
+          --precision $precision --steps 2 --micro-batches 1 && [ -e "$T/$tool-$precision/checkpoints/latest" ]
       }
       check "$tool, $precision" sanitized
+      searched() {
+        head -n 3 "$set/valid.src" > "$T/three"
+        under $tool "$trireme" translate --quiet --model "$T/$tool-$precision/checkpoints/latest" --device cuda \
+          --precision $precision --max-length 12 < "$T/three" && [ "$(grep -vc '^====' "$T/said")" -ge 3 ]
+      }
+      check "$tool, $precision, a search" searched
     done
   done
 else
-  echo 'left out: memcheck and racecheck, as compute-sanitizer is not installed'
+  leave_out 'memcheck and racecheck, as compute-sanitizer is not installed'
 fi
 
-echo "$passed passed, $failed failed"
+echo "$passed passed, $failed failed, $left left out"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -161,7 +161,8 @@ static __global__ void __launch_bounds__(THREADS, 4)
    * The first blocks are the helpers, with a head each; then the last sentences, whose rows
    * the product before may have left in the cache. */
   int groups = (a.heads + GROUP - 1) / GROUP, block = (int)blockIdx.x / groups;
-  int number = sentences - 1 - (block - HELPERS * GROUP), head0 = (int)blockIdx.x % groups * GROUP;
+  int number = sentences - 1 - (block - HELPERS * GROUP),
+      head0 = (int)blockIdx.x % groups * GROUP;
   int heads = min(head0 + GROUP, a.heads); /* this block's end before that one */
   bool helps = number >= sentences;
   Sentence own = {}; /* asked for before anything is waited for */

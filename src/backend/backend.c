@@ -11,17 +11,17 @@
 
 #define PLUGIN "libtrireme-cuda.so"
 
-typedef enum { FP32, TF32, BF16, FP16 } Precision;
+typedef enum { FP32, TF32, BF16, FP16, FP8 } Precision;
 
 static Err read_precision(const char *text, Precision *precision) {
-  static const char *const names[] = {"fp32", "tf32", "bf16", "fp16"};
-  for (int i = 0; i < 4; i++) {
+  static const char *const names[] = {"fp32", "tf32", "bf16", "fp16", "fp8"};
+  for (int i = 0; i < 5; i++) {
     if (strcmp(text, names[i]) == 0) {
       *precision = (Precision)i;
       return ERR_OK;
     }
   }
-  return err_set(ERR_USAGE, "there is no precision '%s'; there are fp32, tf32, bf16, fp16",
+  return err_set(ERR_USAGE, "there is no precision '%s'; there are fp32, tf32, bf16, fp16, fp8",
                  text);
 }
 
@@ -41,7 +41,7 @@ static Err read_device(const char *text, int turn, int *number, bool *any) {
 }
 
 static Err open_cpu(Backend *b, const BackendSpec *spec, Precision precision) {
-  if (precision == TF32 || precision == FP16)
+  if (precision == TF32 || precision == FP16 || precision == FP8)
     return err_set(ERR_USAGE,
                    "the CPU has no %s; ask for --precision fp32 or bf16, or for --device cuda",
                    spec->precision);
@@ -51,11 +51,12 @@ static Err open_cpu(Backend *b, const BackendSpec *spec, Precision precision) {
 /* The plug-in stays loaded: CUDA does not like to be unloaded. */
 static Err open_cuda(Backend *b, int device, bool any, Precision precision) {
   static Plugin plugin;
-  static const Type types[] = {TYPE_F32, TYPE_F32, TYPE_BF16, TYPE_F16};
+  static const Type types[] = {TYPE_F32, TYPE_F32, TYPE_BF16, TYPE_F16, TYPE_BF16};
   CudaOpen *open;
   if (!plugin.handle) TRY(plugin_open(&plugin, PLUGIN));
   TRY(plugin_symbol(&plugin, "trireme_backend_cuda", &open));
-  CudaSpec spec = {sizeof *b, device, any, types[precision], precision == TF32};
+  CudaSpec spec = {sizeof *b,         device,          any, types[precision],
+                   precision == TF32, precision == FP8};
   return open(b, &spec);
 }
 
@@ -78,6 +79,16 @@ Err backend_open_turn(Backend *b, const BackendSpec *spec, int turn) {
                    spec->device, err_message());
   log_info("no GPU is used: %s", err_message());
   return open_cpu(b, spec, precision);
+}
+
+Err backend_check_fp8(const Backend *b, size_t width, size_t feed, size_t rows) {
+  if (!b->fp8 || (backend_takes_fp8(rows, width, width) && feed % FP8_UNIT == 0)) return ERR_OK;
+  return err_set(
+      ERR_USAGE,
+      "--precision fp8 is for training with a width of %d or more, that and the feed "
+      "width in multiples of %d, and batches of %d rows or more, not %zu, %zu and "
+      "%zu; ask for bf16",
+      FP8_LEAST, FP8_UNIT, FP8_ROWS, width, feed, rows);
 }
 
 void backend_close(Backend *b) {

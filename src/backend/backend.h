@@ -110,6 +110,7 @@ typedef struct Backend {
   char about[160];  /* one line: kernels, threads */
   Type type;        /* of activations and low weights */
   bool bf16;        /* cpu: round operands of products to bf16 */
+  bool fp8;         /* cuda: round operands of large products to fp8; type is bf16 */
   bool host;        /* its memory is the program's own: pointers may be followed */
   size_t most_best; /* words of a row that `top` can find; 0: any number */
   int threads;
@@ -269,12 +270,25 @@ typedef struct Backend {
   const struct WireTable *wire;
 } Backend;
 
+/* Which products are made in fp8, where that is asked for: those that gain more than it costs
+ * to round their operands. Rows wider than that, of logits and their gradients, have elements
+ * that matter and are too small beside the largest. The gradients of weights stay as they are:
+ * for them both operands would have to be turned. */
+#define FP8_LEAST 1024
+#define FP8_MOST  16384
+#define FP8_ROWS  4096
+#define FP8_UNIT  32 /* columns come in multiples of it */
+static inline bool backend_takes_fp8(size_t rows, size_t in, size_t out) {
+  return rows >= FP8_ROWS && in >= FP8_LEAST && in <= FP8_MOST && out >= FP8_LEAST &&
+         out <= FP8_MOST && in % FP8_UNIT == 0 && out % FP8_UNIT == 0;
+}
+
 /* Fills the table; `threads` 0: one per core this process may use. */
 NODISCARD Err backend_cpu(Backend *backend, int threads, bool bf16);
 void backend_reference(Backend *backend);
 
 /* What people ask for: device "auto", "cpu", "cuda" or "cuda:1"; precision "fp32",
- * "tf32", "bf16" or "fp16". Under auto a GPU is taken where there is one, and a line
+ * "tf32", "bf16", "fp16" or "fp8". Under auto a GPU is taken where there is one, and a line
  * says why where there is none; what was asked by name is had or is an error. */
 typedef struct {
   const char *device, *precision;
@@ -284,6 +298,9 @@ NODISCARD Err backend_open(Backend *backend, const BackendSpec *spec);
 /* The same for one of several processes of a machine, numbered from 0: under auto and
  * cuda the first takes the first GPU, the second the next, and so on, round and round. */
 NODISCARD Err backend_open_turn(Backend *backend, const BackendSpec *spec, int turn);
+/* An error where fp8 was asked for and a model of these widths would have none of it, or
+ * weights that lie askew. */
+NODISCARD Err backend_check_fp8(const Backend *backend, size_t width, size_t feed, size_t rows);
 void backend_close(Backend *backend); /* harmless when not open */
 
 #endif

@@ -275,6 +275,8 @@ Err bench_train(const OptSet *opts) {
                       (int)opt_count(opts, "threads")};
   TRY_DONE(backend_open(&backend, &spec));
   TRY_DONE(config_preset(&config, opt_text(opts, "preset")));
+  TRY_DONE(backend_check_fp8(&backend, (size_t)config.d, (size_t)config.ff,
+                             (size_t)opt_count(opts, "batch-tokens")));
   TRY_DONE(bench_read_lengths(&l, path));
   config.longest = (int)l.longest;
   TRY_DONE(open_order(&order, &l));

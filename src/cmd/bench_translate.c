@@ -41,6 +41,7 @@ static Err open_run(Run *r, const Lengths *l, const OptSet *opts) {
   BackendSpec backend = {opt_text(opts, "device"), opt_text(opts, "precision"),
                          (int)opt_count(opts, "threads")};
   TRY(backend_open(&r->backend, &backend));
+  TRY(backend_check_fp8(&r->backend, 0, 0, 0));
   TRY(config_preset(&r->config, opt_text(opts, "preset")));
   r->config.longest = (int)l->longest;
   TRY(params_lay_out(&r->params, &r->config));

@@ -121,6 +121,7 @@ Err beam_new(Beam **out, const ModelConfig *config, const Backend *backend, Weig
   size_t slots = sentences * (size_t)spec->beam;
   b->spec = *spec, b->rows = rows, b->sentences = sentences, b->backend = *backend;
   b->backend.packed = NULL;
+  b->backend.fp8 = false; /* its weights would be rounded again in every step */
   b->longest = (size_t)config->longest;
   b->best = best;
   Err err;

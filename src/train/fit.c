@@ -82,6 +82,15 @@ static void add(FitPlan *f, const char *name, uint64_t bytes, bool here) {
   *(here ? &f->here : &f->there) += bytes;
 }
 
+/* The most columns of a product that may be made in fp8. */
+static uint64_t widest_fp8(const ModelConfig *c) {
+  uint64_t d = (uint64_t)c->d, most = 3 * d;
+  uint64_t others[] = {(uint64_t)c->ff, (uint64_t)c->layers[1] * 2 * d, (uint64_t)c->vocab};
+  for (int i = 0; i < 3; i++)
+    if (others[i] > most && others[i] <= FP8_MOST) most = others[i];
+  return most;
+}
+
 /* `m` is planned for `rows` rows. */
 static Err plan_shares(const Train *t, const Transformer *m, uint64_t rows, FitPlan *f) {
   const TrainSpec *s = t->spec;
@@ -103,6 +112,7 @@ static Err plan_shares(const Train *t, const Transformer *m, uint64_t rows, FitP
   add(f, "validation", search, b->host);
   if (!b->host)
     add(f, "working memory", LIBRARIES + (2 * rows + (uint64_t)m->config.vocab) * d * 4, false);
+  if (b->fp8) add(f, "operands in fp8", (rows + d) * (widest_fp8(&m->config) + 8), false);
   if (t->exchange.wire) add(f, "exchange", WIRES, false);
   add(f, "exchange",
       (b->host ? 0 : n) +

@@ -320,6 +320,7 @@ static Err settle_batches(Train *t, const ModelConfig *config) {
   uint32_t rows;
   TRY(settle_group(t));
   TRY(fit_rows(t, config, &rows));
+  TRY(backend_check_fp8(&t->backend, (size_t)config->d, (size_t)config->ff, rows));
   TRY(order_plan(&t->plan, &t->data.order, rows));
   settle_steps(t);
   return ERR_OK;

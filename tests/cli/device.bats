@@ -45,7 +45,7 @@ bench() {
   run bench --device gpu
   [ "$status" -eq 2 ]
   [[ "$output" =~ "auto, cpu, cuda and cuda:N" ]]
-  for precision in tf32 fp16; do
+  for precision in tf32 fp16 fp8; do
     run bench --device cpu --precision $precision
     [ "$status" -eq 2 ]
     [[ "$output" =~ "--precision fp32 or bf16" ]]
@@ -67,6 +67,9 @@ bench() {
     [ "$status" -ne 0 ]
     [[ "$output" =~ "--device c" || "$output" =~ "--precision fp32 or bf16" || "$output" =~ "there is no device 'gpu'" ]]
   done
+  run "$TRIREME" translate --model "$T" --precision fp8 < /dev/null
+  [ "$status" -eq 2 ]
+  [[ "$output" =~ "fp32, tf32, bf16 or fp16" || "$output" =~ "fp32|tf32|bf16|fp16" ]]
 }
 
 @test "the plug-in that was built can be loaded" {

@@ -207,6 +207,22 @@ planned() {
   [[ "$output" =~ "does not fit into" ]]
 }
 
+@test "fp8 is refused where no product would be made in it, and its memory is counted" {
+  for small in "--width 512 --batch-tokens 4096" "--width 1024 --batch-tokens 2048"; do
+    run say 1 "$T/none" --device cuda --precision fp8 --dry-run $small
+    [ "$status" -eq 2 ]
+    [[ "$output" =~ "--precision fp8 is for training with a width of 1024 or more" && "$output" =~ "ask for bf16" ]]
+  done
+  run say 1 "$T/none" --device cuda --precision fp8 --dry-run --width 1024 --batch-tokens 4096
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "operands in fp8 " ]]
+  for bench in "train --preset base" "translate --preset big"; do
+    run "$TRIREME" bench $bench --vocab-size 100 --lengths <(echo 5 6) --device cuda --precision fp8 --batch-tokens 4096
+    [ "$status" -eq 2 ]
+    [[ "$output" =~ "--precision fp8 is for training with a width of 1024 or more" ]]
+  done
+}
+
 @test "auto: settled once, recorded, kept" {
   wide=(--width 512 --feed-width 2048 --heads 8 --steps 1 --batch-tokens auto)
   FAKE_FREE=2000000000 run say 1 "$T/dry" --dry-run --device cuda "${wide[@]}"

@@ -156,11 +156,11 @@ Err trireme_backend_cuda(Backend *b, const CudaSpec *s) {
   const char *gpus = getenv("FAKE_GPUS"), *records = getenv("FAKE_RECORD");
   int count = gpus ? atoi(gpus) : 1, device = s->any ? s->device % count : s->device;
   if (s->table != sizeof *b) return err_set(ERR_WORK, "of another size");
-  if (s->type != TYPE_F32) return err_set(ERR_USAGE, "it has fp32 only");
+  if (s->type != TYPE_F32 && !s->fp8) return err_set(ERR_USAGE, "it has fp32 only");
   if (device >= count) return err_set(ERR_WORK, "there is no GPU %d", device);
   TRY(backend_cpu(&cpu, 1, false));
   *b = cpu;
-  b->name = "cuda", b->host = false, b->close = close_it;
+  b->name = "cuda", b->host = false, b->close = close_it, b->fp8 = s->fp8;
   b->device = device, b->device_id = (uint64_t)device + 1;
   b->get = get, b->sync = sync_all, b->zero = zero, b->memory = memory;
   b->stamp = stamp, b->stamps = stamps;

@@ -16,6 +16,7 @@
 
 void speed(bool attention_only);                    /* kernels_speed.c */
 void decode_kernels(Type type, const Backend *ref); /* kernels_decode.c */
+void fp8_kernels(void);                             /* kernels_fp8.c */
 
 static Backend ref;
 static const uint64_t drop_key = 0x1234567890abcdef;
@@ -549,6 +550,7 @@ static void all_of(Type type) {
   }
   attention_of(type);
   decode_kernels(type, &ref);
+  if (type == TYPE_BF16 && !skew) fp8_kernels();
 }
 
 /* One type, all aligned or nothing. */
@@ -587,6 +589,11 @@ static bool has_device(void) {
 }
 
 int main(int argc, char **argv) {
+  if (argc > 1 && !strcmp(argv[1], "--fp8")) { /* in this process, for a sanitizer */
+    fp8_kernels();
+    printf("fp8: %d comparisons, %d failed\n", checks, failures);
+    return failures ? 1 : 0;
+  }
   if (!has_device()) {
     fprintf(stderr, "skipped: there is no CUDA device here\n");
     return 77;

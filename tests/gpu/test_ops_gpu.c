@@ -179,6 +179,125 @@ static void test_tf32(void **state) {
   backend_close(&b);
 }
 
+/* The nearest that e4m3 has, ties to even: three bits behind the first, down to 2^-9. */
+static float to_e4m3(float x) {
+  int exponent;
+  frexpf(x, &exponent);
+  if (exponent < -5) exponent = -5;
+  return ldexpf(rintf(ldexpf(x, 4 - exponent)), exponent - 4);
+}
+
+/* Each of n rows of x, `step` elements apart from one another and `apart` within, as fp8 with
+ * the row's scale holds it. */
+static void round_rows(float *x, size_t rows, size_t n, size_t step, size_t apart) {
+  for (size_t r = 0; r < rows; r++) {
+    float most = 0, *row = x + r * step;
+    for (size_t i = 0; i < n; i++) most = fmaxf(most, fabsf(row[i * apart]));
+    float by = most > 0 ? 448 / most : 0;
+    for (size_t i = 0; i < n; i++) row[i * apart] = to_e4m3(row[i * apart] * by) * (most / 448);
+  }
+}
+
+static double apart(const float *a, const float *b, size_t n) {
+  double error = 0, size = 0;
+  for (size_t i = 0; i < n; i++) {
+    error += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+    size += (double)b[i] * b[i];
+  }
+  return sqrt(error / (size + 1e-30));
+}
+
+/* draw's numbers, many of them again and again: it is slow. */
+static float *draw_many(size_t n) {
+  size_t few = 65521;
+  float *some = draw(few), *x;
+  ok(mem_alloc_aligned(&x, (n + 16) * sizeof *x));
+  for (size_t i = 0; i < n; i++) x[i] = some[(i * 7 + i / few * 131) % few];
+  mem_free(some);
+  return x;
+}
+
+/* What a product in fp8 may be off by beside its own operands, and must be beside better ones. */
+static void check_fp8(const Backend *b, const Backend *cpu, size_t rows, size_t in, size_t out,
+                      bool back) {
+  size_t n = rows * (back ? out : in), m = in * out, k = rows * (back ? in : out);
+  float *x = draw_many(n), *w = draw_many(m), *y = draw_many(k), *got = copy(y, k);
+  float *bias = draw(out);
+  for (size_t i = 0; i < (back ? out : in); i++)
+    x[i] = 0; /* the first row; the others differ */
+  for (size_t i = 0; i < n; i++) x[i] *= ldexpf(1, (int)(i / (back ? out : in) % 40) - 20);
+  void *x_at = lift(b, x, n, true), *w_at = lift(b, w, m, true), *y_at = lift(b, y, k, true);
+  void *bias_at = lift(b, bias, out, true);
+  fetch(b, x, x_at, n, true), fetch(b, w, w_at, m, true), fetch(b, y, y_at, k, true);
+  fetch(b, bias, bias_at, out, true);
+  float *exact = copy(y, k);
+  for (int rounded = 0; rounded < 2; rounded++) {
+    float *to = rounded ? y : exact;
+    if (rounded && back)
+      round_rows(x, rows, out, out, 1), round_rows(w, in, out, 1, in);
+    else if (rounded)
+      round_rows(x, rows, in, in, 1), round_rows(w, out, in, in, 1);
+    if (back)
+      cpu->linear_dx(cpu, to, x, w, rows, in, out, true);
+    else
+      cpu->linear(cpu, to, x, w, bias, rows, in, out);
+  }
+  if (back)
+    b->linear_dx(b, y_at, x_at, w_at, rows, in, out, true);
+  else
+    b->linear(b, y_at, x_at, w_at, bias_at, rows, in, out);
+  fetch(b, got, y_at, k, true);
+  size_t wide = back ? in : out;
+  double off = 0, better = 0; /* row by row: their sizes differ */
+  for (size_t r = 0; r < rows; r++) {
+    off = fmax(off, apart(got + r * wide, y + r * wide, wide));
+    if (r % 40 == 39) better = fmax(better, apart(got + r * wide, exact + r * wide, wide));
+  }
+  if (!(off < 0.006 && better > 0.02 && better < 0.06))
+    fail_msg("%zu rows, %zu in, %zu out%s: off by %g, beside bf16 by %g", rows, in, out,
+             back ? ", back" : "", off, better);
+  b->release(b, x_at), b->release(b, w_at), b->release(b, y_at), b->release(b, bias_at);
+  mem_free(x), mem_free(w), mem_free(y), mem_free(got), mem_free(bias), mem_free(exact);
+}
+
+/* What is no number spoils its own row alone. */
+static void check_spoilt(const Backend *b) {
+  size_t rows = FP8_ROWS, in = 1024, out = 1024;
+  float *x = draw_many(rows * in), *w = draw(in * out), *y = draw_many(rows * out);
+  x[3 * in + 7] = NAN, x[5 * in] = INFINITY, x[6 * in + 9] = -INFINITY;
+  void *x_at = lift(b, x, rows * in, true), *w_at = lift(b, w, in * out, true);
+  void *y_at = lift(b, y, rows * out, true);
+  b->linear(b, y_at, x_at, w_at, NULL, rows, in, out);
+  fetch(b, y, y_at, rows * out, true);
+  for (size_t i = 0; i < rows * out; i++) {
+    size_t r = i / out;
+    assert_int_equal(isnan(y[i]) != 0, r == 3 || r == 5 || r == 6);
+  }
+  b->release(b, x_at), b->release(b, w_at), b->release(b, y_at);
+  mem_free(x), mem_free(w), mem_free(y);
+}
+
+static void test_fp8(void **state) {
+  (void)state;
+  Backend b, cpu;
+  if (backend_open(&b, &(BackendSpec){"cuda", "fp8", 1})) {
+    printf("cannot run: %s\n", err_message());
+    skip();
+  }
+  ok(backend_cpu(&cpu, 0, false));
+  static const size_t shapes[][3] = {{4096, 1024, 1024}, {4097, 1056, 1120},
+                                     {4111, 4096, 2080}, {4100, 1024, 4128},
+                                     {4098, 8224, 1024}, {4099, 1024, 8224}};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    const size_t *s = shapes[i];
+    assert_true(backend_takes_fp8(s[0], s[1], s[2]));
+    check_fp8(&b, &cpu, s[0], s[1], s[2], false);
+    check_fp8(&b, &cpu, s[0], s[1], s[2], true);
+  }
+  check_spoilt(&b);
+  backend_close(&b);
+}
+
 static void test_memory(void **state) {
   (void)state;
   Backend b;
@@ -228,15 +347,6 @@ static void fill(Batch *batch, const ModelConfig *c) {
     batch->tgt_off[batch->sentences] = (int32_t)batch->rows[1];
   }
   batch_pad(batch, 0);
-}
-
-static double apart(const float *a, const float *b, size_t n) {
-  double error = 0, size = 0;
-  for (size_t i = 0; i < n; i++) {
-    error += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
-    size += (double)b[i] * b[i];
-  }
-  return sqrt(error / (size + 1e-30));
 }
 
 /* Loss and gradients of two steps with dropout; the gradients add up. */
@@ -312,9 +422,8 @@ int main(void) {
   if (why) return why;
   backend_close(&b);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_memory),
-      cmocka_unit_test(test_operations),
-      cmocka_unit_test(test_tf32),
+      cmocka_unit_test(test_memory),      cmocka_unit_test(test_operations),
+      cmocka_unit_test(test_tf32),        cmocka_unit_test(test_fp8),
       cmocka_unit_test(test_transformer),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -212,6 +212,25 @@ scale() {
 }
 check 'fp16 found a scale, and few steps were left out' scale
 
+# fp8, with products large enough for it, beside bf16.
+wide=(--width 1024 --feed-width 2048 --heads 16 --batch-tokens 4096 --micro-batches 1 --dropout 0.3 --lr 2e-4)
+if train none --dry-run --device cuda --precision fp8 "${wide[@]}" > "$T/said" 2>&1; then
+  check "width 1024, bf16, $steps steps" train wide --device cuda --precision bf16 "${wide[@]}" --steps "$steps"
+  check "width 1024, fp8, $steps steps" train fp8 --device cuda --precision fp8 "${wide[@]}" --steps "$steps"
+  check "fp8 within 1 % of bf16 after $steps steps" near fp8 wide 0.01 "$last"
+  eighth() {
+    local way=(--device cuda --precision fp8 "${wide[@]}" --steps 40)
+    train fp8-once "${way[@]}" && TRIREME_GRAPH=0 train fp8-asked "${way[@]}" && same fp8-once fp8-asked
+  }
+  check 'fp8: the same bits replayed and as asked' eighth
+else
+  leave_out "fp8: $(tail -n 1 "$T/said")"
+fi
+small() {
+  ! train none --dry-run --device cuda --precision fp8 2> "$T/err" && cat "$T/err" && grep -- '--precision' "$T/err"
+}
+check 'fp8 is refused where it would do nothing' small
+
 # Memory.
 fits() {
   "$trireme" train --data "$set" --run "$T/none" --preset base --device cuda --precision bf16 --batch-tokens auto --dry-run 2>&1 |
@@ -238,15 +257,15 @@ if [ -n "$sanitizer" ]; then
   under() { # TOOL COMMAND…
     local tool=$1 code=0
     shift
-    timeout 900 "$sanitizer" --tool "$tool" --error-exitcode 9 "$@" > "$T/said" 2>&1 || code=$?
-    cat "$T/said"
+    timeout 900 "$sanitizer" --tool "$tool" --error-exitcode 9 "$@" > "$T/report" 2>&1 || code=$?
+    cat "$T/report"
     [ $code -eq 0 ] && return
     local all theirs races
-    all=$(grep -cE '(Read|Write) access at|Error' "$T/said")
-    theirs=$(grep -cE '(Read|Write) access at nvjet_' "$T/said")
-    races=$(grep -c 'Race reported between' "$T/said")
+    all=$(grep -cE '(Read|Write) access at|Error' "$T/report")
+    theirs=$(grep -cE '(Read|Write) access at nvjet_' "$T/report")
+    races=$(grep -c 'Race reported between' "$T/report")
     [ "$tool" = racecheck ] && [ $code -eq 9 ] && [ "$races" -gt 0 ] && [ "$all" -eq "$theirs" ] &&
-      grep -qE "RACECHECK SUMMARY: $races hazards? displayed" "$T/said"
+      grep -qE "RACECHECK SUMMARY: $races hazards? displayed" "$T/report"
   }
   for tool in memcheck racecheck; do
     for precision in fp32 bf16; do
@@ -258,11 +277,17 @@ if [ -n "$sanitizer" ]; then
       searched() {
         head -n 3 "$set/valid.src" > "$T/three"
         under $tool "$trireme" translate --quiet --model "$T/$tool-$precision/checkpoints/latest" --device cuda \
-          --precision $precision --max-length 12 < "$T/three" && [ "$(grep -vc '^====' "$T/said")" -ge 3 ]
+          --precision $precision --max-length 12 < "$T/three" && [ "$(grep -vc '^====' "$T/report")" -ge 3 ]
       }
       check "$tool, $precision, a search" searched
     done
   done
+  for tool in memcheck racecheck; do check "$tool, operands in fp8" under $tool "$build/tests/gpu/test_kernels" --fp8; done
+  eighths() {
+    under memcheck "$trireme" train --quiet --data "$set" --run "$T/memcheck-fp8" "${model[@]}" "${wide[@]}" --device cuda \
+      --precision fp8 --steps 2
+  }
+  if [ -d "$T/fp8" ]; then check 'memcheck, fp8' eighths; fi
 else
   leave_out 'memcheck and racecheck, as compute-sanitizer is not installed'
 fi

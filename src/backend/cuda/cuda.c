@@ -27,12 +27,35 @@ static Err reserve(const Backend *b, size_t longest, size_t d) {
   return ERR_OK;
 }
 
+static bool takes_fp8(const Backend *b, const Product *x) {
+  uintptr_t at = (uintptr_t)x->x | (uintptr_t)x->dy | (uintptr_t)x->w;
+  return b->fp8 && x->kind != PRODUCT_DW && backend_takes_fp8(x->rows, x->in, x->out) &&
+         at % 16 == 0;
+}
+
+/* The product with its operands in fp8. */
+static void multiply_fp8(Cuda *c, const Product *x) {
+  bool back = x->kind == PRODUCT_DX;
+  void *work = cuda_scratch(c, &c->fp8, kernel_fp8_work(x->rows, x->in, x->out));
+  Fp8 fp8;
+  if (!work) return;
+  cudaError_t e = kernel_fp8(&fp8, back ? x->dy : x->x, x->w, x->rows, x->in, x->out, back,
+                             work, c->stream);
+  cuda_note(c, "fp8", e);
+  Product y = *x;
+  y.fp8 = &fp8;
+  if (!e) cuda_note_err(c, products_run(&c->products, &y));
+}
+
 static void multiply(const Backend *b, const Product *x) {
   Cuda *c = cuda_of(b);
   size_t bytes = kernel_column_sums_work(x->rows, x->out);
   if (!cuda_scratch(c, &c->work, bytes > PRODUCT_WORK ? bytes : PRODUCT_WORK)) return;
   c->products.work = c->work.at;
-  cuda_note_err(c, products_run(&c->products, x));
+  if (takes_fp8(b, x))
+    multiply_fp8(c, x);
+  else
+    cuda_note_err(c, products_run(&c->products, x));
 }
 
 static void linear(const Backend *b, void *y, const void *x, const void *w, const void *bias,
@@ -283,6 +306,15 @@ static Err look_at(const CudaSpec *spec, int *device, struct cudaDeviceProp *gpu
   if (gpu->major < 8 && (spec->type == TYPE_BF16 || spec->tf32))
     return err_set(ERR_USAGE, "%s has no %s units; ask for --precision fp32 or fp16", gpu->name,
                    spec->tf32 ? "tf32" : "bf16");
+  if (spec->fp8 && !PRODUCT_FP8)
+    return err_set(ERR_USAGE,
+                   "the CUDA plug-in was built with a cuBLAS older than 12.9, which has no fp8 "
+                   "products of this kind; ask for --precision bf16");
+  if (spec->fp8 && gpu->major != 9)
+    return err_set(ERR_USAGE,
+                   "%s has compute capability %d.%d; cuBLAS has fp8 products of this kind for "
+                   "9.0 (Hopper) alone: ask for --precision bf16",
+                   gpu->name, gpu->major, gpu->minor);
   if (kernel_present()) {
     (void)cudaGetLastError();
     return err_set(ERR_WORK,
@@ -305,6 +337,7 @@ Err trireme_backend_cuda(Backend *b, const CudaSpec *spec) {
   TRY(mem_alloc(&c, 1, sizeof *c));
   *b = (Backend){.name = "cuda",
                  .type = spec->type,
+                 .fp8 = spec->fp8,
                  .threads = 1,
                  .device = device,
                  .device_id = rng_hash(&gpu.uuid, sizeof gpu.uuid, 1) | 1,
@@ -314,7 +347,10 @@ Err trireme_backend_cuda(Backend *b, const CudaSpec *spec) {
   snprintf(c->gpu, sizeof c->gpu, "%s", gpu.name);
   fill_table(b);
   snprintf(b->about, sizeof b->about, "cuda:%d: %.64s, %.0f GB, %s, cuBLASLt %zu", device,
-           gpu.name, (double)gpu.totalGlobalMem / 1e9, spec->tf32 ? "tf32" : names[spec->type],
+           gpu.name, (double)gpu.totalGlobalMem / 1e9,
+           spec->tf32  ? "tf32"
+           : spec->fp8 ? "fp8"
+                       : names[spec->type],
            cublasLtGetVersion());
   Err err = cuda_open_memory(c);
   if (!err)

@@ -11,6 +11,7 @@ typedef struct {
   bool any; /* or, where there are fewer, counted round */
   Type type;
   bool tf32; /* round the operands of fp32 products to tf32 */
+  bool fp8;  /* round those of large bf16 products to fp8 */
 } CudaSpec;
 
 typedef Err CudaOpen(Backend *backend, const CudaSpec *spec);

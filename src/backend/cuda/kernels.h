@@ -117,6 +117,19 @@ cudaError_t kernel_add(float *x, const float *y, float scale, size_t n, cudaStre
 cudaError_t kernel_cast_to(Type, void *low, const float *x, size_t n, cudaStream_t);
 cudaError_t kernel_cast_from(Type, float *x, const void *low, size_t n, cudaStream_t);
 
+/* The operands of a product in fp8 (e4m3), in rows along what is summed over; a row's
+ * elements are times its scale. Laid out in `work`. */
+typedef struct {
+  uint8_t *x, *w;
+  float *x_scale, *w_scale;
+} Fp8;
+#define KERNEL_FP8_WIDEST 16384 /* columns of x and w; they are multiples of 32 */
+/* From bf16, 16 bytes aligned. y = x · wᵀ: the rows of x (rows, in) and of w (out, in).
+ * back, dx = dy · w: the rows of dy (rows, out), for x, and the columns of w. */
+size_t kernel_fp8_work(size_t rows, size_t in, size_t out);
+cudaError_t kernel_fp8(Fp8 *to, const void *x, const void *w, size_t rows, size_t in,
+                       size_t out, bool back, void *work, cudaStream_t);
+
 /* As in backend.h; heads of at most 256 elements. Lists, lengths and parents lie in
  * device memory. k is at most KERNEL_TOP_MOST and at most vocab. */
 cudaError_t kernel_copy_rows(Type, void *to, size_t to_ld, const void *from, size_t from_ld,

@@ -229,6 +229,7 @@ void cuda_close_memory(Cuda *c) {
   drop_scratch(&c->work);
   drop_scratch(&c->sorted);
   drop_scratch(&c->sums);
+  drop_scratch(&c->fp8);
   while (c->outgrown) {
     Outgrown *old = c->outgrown;
     c->outgrown = old->next;

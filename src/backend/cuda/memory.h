@@ -35,6 +35,7 @@ typedef struct {
   Scratch work;   /* of kernels and products, one after the other */
   Scratch sorted; /* ids of an embedding and their rows */
   Scratch sums;   /* of squares */
+  Scratch fp8;    /* operands of a product */
   Stage stage[STAGES];
   cudaEvent_t *stamp; /* (stamps) points in the stream's order */
   size_t stamps, stamp_cap;

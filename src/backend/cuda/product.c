@@ -15,6 +15,7 @@
 #define LONG_MS    10.0f /* milliseconds of that for each round, … */
 #define MOST_RUNS  32    /* … less where so many runs take less */
 #define MOST_BIAS  ((size_t)1 << 16)
+#define FP8_PLAN   16 /* in the place of a Type */
 
 /* All that a call of cublasLtMatmul needs but the algorithm. */
 typedef struct {
@@ -68,6 +69,41 @@ static cublasStatus_t describe_bias(const Products *p, const Product *x, bool fu
   return s;
 }
 
+/* The operands in place of those described: both lie along what is summed over, which is the
+ * only way the library has. It has it on Hopper alone with a scale for each row, and only
+ * summing fast, in registers that keep less than fp32, is it faster than bf16 by more than the
+ * operands cost to make. */
+static cublasStatus_t describe_fp8(const Product *x, size_t c_rows, Call *c) {
+#if PRODUCT_FP8
+  size_t inner = x->kind == PRODUCT_Y ? x->in : x->out;
+  cublasOperation_t turn_a = CUBLAS_OP_T;
+  int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+  int8_t fast = 1;
+  const struct {
+    cublasLtMatmulDescAttributes_t what;
+    const void *value;
+    size_t size;
+  } list[] = {
+      {CUBLASLT_MATMUL_DESC_TRANSA, &turn_a, sizeof turn_a},
+      {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode, sizeof mode},
+      {CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &mode, sizeof mode},
+      {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &x->fp8->w_scale, sizeof x->fp8->w_scale},
+      {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &x->fp8->x_scale, sizeof x->fp8->x_scale},
+      {CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast},
+  };
+  cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+  for (size_t i = 0; i < sizeof list / sizeof *list && !s; i++)
+    s = set(c, list[i].what, list[i].value, list[i].size);
+  if (!s) s = cublasLtMatrixLayoutInit(&c->a, CUDA_R_8F_E4M3, inner, c_rows, (int64_t)inner);
+  if (!s) s = cublasLtMatrixLayoutInit(&c->b, CUDA_R_8F_E4M3, inner, x->rows, (int64_t)inner);
+  c->pa = x->fp8->w, c->pb = x->fp8->x;
+  return s;
+#else
+  (void)x, (void)c_rows, (void)c;
+  return CUBLAS_STATUS_NOT_SUPPORTED;
+#endif
+}
+
 static cublasStatus_t describe(const Products *p, const Product *x, bool fused, Call *c) {
   cublasComputeType_t compute = p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
   cudaDataType_t low = data_type(p->type), wide = x->kind == PRODUCT_DW ? CUDA_R_32F : low;
@@ -89,6 +125,7 @@ static cublasStatus_t describe(const Products *p, const Product *x, bool fused, 
     s = cublasLtMatrixLayoutInit(&c->a, low, x->in, a_is_x ? x->rows : x->out, (int64_t)x->in);
   if (!s) s = cublasLtMatrixLayoutInit(&c->b, low, width, x->rows, (int64_t)width);
   if (!s) s = cublasLtMatrixLayoutInit(&c->c, wide, c_rows, c_cols, (int64_t)c_rows);
+  if (!s && x->fp8) s = describe_fp8(x, c_rows, c);
   return s;
 }
 
@@ -129,7 +166,7 @@ static uint32_t round_rows(size_t rows) {
 
 static PlanKey key_of(const Products *p, const Product *x) {
   return (PlanKey){.kind = (uint32_t)x->kind,
-                   .type = (uint32_t)p->type,
+                   .type = x->fp8 ? FP8_PLAN : (uint32_t)p->type,
                    .tf32 = p->tf32,
                    .bias = x->bias || x->dbias,
                    .add = x->add,

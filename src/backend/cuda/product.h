@@ -8,10 +8,14 @@
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
 
+#include "backend/cuda/kernels.h"
 #include "backend/cuda/plans.h"
 #include "backend/type.h"
 
 #define PRODUCT_WORK ((size_t)64 << 20) /* bytes of scratch memory */
+
+/* Has the library fp8 products with a scale for each row? */
+#define PRODUCT_FP8 (CUBLAS_VERSION >= 120900)
 
 typedef enum {
   PRODUCT_Y,  /* y (rows, out) = x · wᵀ + bias */
@@ -27,6 +31,7 @@ typedef struct {
   const void *bias;       /* (out) or NULL */
   float *dbias;           /* (out) or NULL */
   bool add;               /* dx, dw and dbias: to what is there */
+  const Fp8 *fp8;         /* y, dx: the operands in fp8 take the place of x, w, dy; or NULL */
 } Product;
 
 typedef struct {

@@ -1,0 +1,206 @@
+/* The operands of a product in fp8 (e4m3: four bits of exponent, three of mantissa), each row
+ * divided by a scale of its own, so that its largest element is the largest there is.
+ * Relies on device.cuh. */
+#include <cuda_fp8.h>
+
+#include "backend/cuda/device.cuh"
+
+/* A block is four warps: one row for each (WARPS 1), or one row for all (WARPS 4).
+ * A thread holds VECS times eight columns of its row, WARPS * 256 apart. */
+#define BLOCK_WARPS 4
+#define THREADS     (BLOCK_WARPS * 32)
+#define LARGEST     448.0f /* of e4m3 */
+#define STRIP       32     /* columns that a block turns into rows, … */
+#define PIECE       128    /* … so many rows of them at a time */
+#define UNTURNED    4      /* rows of a piece that a thread has */
+
+typedef __nv_bfloat16 Low;
+
+/* What the elements are multiplied by: 0 where they are so small that a float cannot hold it. */
+static __device__ __forceinline__ float factor(float most) {
+  return most < 1e-35f ? 0 : LARGEST / most;
+}
+
+static __device__ __forceinline__ uint32_t narrow2(float a, float b) {
+  return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, __NV_E4M3);
+}
+
+static __device__ __forceinline__ float warp_most(float x) {
+#pragma unroll
+  for (int step = 16; step; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
+  return x;
+}
+
+template <int WARPS>
+static __device__ __forceinline__ float row_most(float x) {
+  __shared__ float part[BLOCK_WARPS];
+  x = warp_most(x);
+  if (WARPS == 1) return x;
+  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
+  __syncthreads();
+#pragma unroll
+  for (int w = 0; w < WARPS; w++) x = fmaxf(x, part[w]);
+  return x;
+}
+
+/* A NaN is passed over by fmaxf and stays one; an infinity makes its row 0 and NaN. */
+template <int WARPS, int VECS>
+static __device__ __forceinline__ void narrow_row(uint8_t *to, float *scale, const Low *from,
+                                                  size_t n) {
+  size_t lane = WARPS == 1 ? threadIdx.x % 32 : threadIdx.x;
+  Eight<Low> in[VECS];
+  float most = 0, x[8];
+#pragma unroll
+  for (int i = 0; i < VECS; i++) {
+    size_t c = (i * WARPS * 32 + lane) * 8;
+    if (c < n) in[i].load(from + c);
+  }
+#pragma unroll
+  for (int i = 0; i < VECS; i++) {
+    if ((i * WARPS * 32 + lane) * 8 >= n) continue;
+    in[i].get(x);
+#pragma unroll
+    for (int j = 0; j < 8; j++) most = fmaxf(most, fabsf(x[j]));
+  }
+  most = row_most<WARPS>(most);
+  float by = factor(most);
+#pragma unroll
+  for (int i = 0; i < VECS; i++) {
+    size_t c = (i * WARPS * 32 + lane) * 8;
+    if (c >= n) continue;
+    in[i].get(x);
+#pragma unroll
+    for (int j = 0; j < 8; j++) x[j] *= by;
+    *(uint2 *)(void *)(to + c) = make_uint2(narrow2(x[0], x[1]) | narrow2(x[2], x[3]) << 16,
+                                            narrow2(x[4], x[5]) | narrow2(x[6], x[7]) << 16);
+  }
+  if (lane == 0) *scale = most / LARGEST;
+}
+
+/* STRIP columns of w (out, in) as rows (in, out): twice over them, for the largest of each
+ * column, then piece by piece through shared memory. */
+static __device__ void turn_strip(uint8_t *to, float *scale, const Low *w, size_t in,
+                                  size_t out, size_t column) {
+  __shared__ float part[BLOCK_WARPS][STRIP];
+  __shared__ __align__(16) uint8_t piece[STRIP][PIECE + 16];
+  unsigned quarter = threadIdx.x % 4,
+           row = threadIdx.x / 4; /* eight columns of each 32nd row */
+  const Low *from = w + column + quarter * 8;
+  float most[8] = {0}, x[8], by[8];
+  Eight<Low> e[UNTURNED];
+  auto load = [&](size_t first) {
+#pragma unroll
+    for (int i = 0; i < UNTURNED; i++) {
+      size_t r = first + row + i * 32;
+      e[i].raw = make_uint4(0, 0, 0, 0);
+      if (r < out) e[i].load(from + r * in);
+    }
+  };
+  for (size_t first = 0; first < out; first += PIECE) {
+    load(first);
+#pragma unroll
+    for (int i = 0; i < UNTURNED; i++) {
+      e[i].get(x);
+#pragma unroll
+      for (int j = 0; j < 8; j++) most[j] = fmaxf(most[j], fabsf(x[j]));
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < 8; j++) {
+#pragma unroll
+    for (int step = 16; step >= 4; step /= 2)
+      most[j] = fmaxf(most[j], __shfl_xor_sync(0xffffffffu, most[j], step));
+    if (threadIdx.x % 32 < 4) part[threadIdx.x / 32][quarter * 8 + j] = most[j];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int j = 0; j < 8; j++) {
+    for (int i = 0; i < BLOCK_WARPS; i++) most[j] = fmaxf(most[j], part[i][quarter * 8 + j]);
+    by[j] = factor(most[j]);
+    if (threadIdx.x < 4) scale[column + quarter * 8 + j] = most[j] / LARGEST;
+  }
+  for (size_t first = 0; first < out; first += PIECE) {
+    load(first);
+    if (first) __syncthreads(); /* what lies there was read */
+#pragma unroll
+    for (int i = 0; i < UNTURNED; i++) {
+      e[i].get(x);
+#pragma unroll
+      for (int j = 0; j < 8; j += 2) {
+        uint32_t two = narrow2(x[j] * by[j], x[j + 1] * by[j + 1]);
+        piece[quarter * 8 + j][row + i * 32] = (uint8_t)two;
+        piece[quarter * 8 + j + 1][row + i * 32] = (uint8_t)(two >> 8);
+      }
+    }
+    __syncthreads();
+    for (unsigned i = threadIdx.x; i < STRIP * PIECE / 16; i += THREADS) {
+      unsigned c = i / (PIECE / 16), r = i % (PIECE / 16) * 16;
+      if (first + r < out)
+        *(uint4 *)(void *)(to + (column + c) * out + first + r) =
+            *(uint4 *)(void *)&piece[c][r];
+    }
+  }
+}
+
+/* The rows of x (rows, n), the last ones first, which whoever made them may have left in the
+ * cache; before them those of w: as they are (more, n), or the columns of (n, more). */
+template <int WARPS, int VECS, bool TURNS>
+static __global__ void __launch_bounds__(THREADS)
+    narrow(Fp8 to, const Low *x, const Low *w, size_t rows, size_t n, size_t more) {
+  const size_t per_block = BLOCK_WARPS / WARPS;
+  size_t block = blockIdx.x, strips = TURNS ? more / STRIP : 0;
+  if (TURNS && block < strips) {
+    turn_strip(to.w, to.w_scale, w, more, n, block * STRIP);
+    return;
+  }
+  size_t r = (gridDim.x - 1 - block) * per_block + (WARPS == 1 ? threadIdx.x / 32 : 0);
+  if (r < rows)
+    narrow_row<WARPS, VECS>(to.x + r * n, to.x_scale + r, x + r * n, n);
+  else if (!TURNS && (r -= rows) < more)
+    narrow_row<WARPS, VECS>(to.w + r * n, to.w_scale + r, w + r * n, n);
+}
+
+static size_t round_up(size_t n) {
+  return (n + 255) / 256 * 256;
+}
+
+size_t kernel_fp8_work(size_t rows, size_t in, size_t out) {
+  size_t most = in > out ? in : out;
+  return round_up(rows * most) + round_up(in * out) + round_up(rows * sizeof(float)) +
+         round_up(most * sizeof(float));
+}
+
+cudaError_t kernel_fp8(Fp8 *to, const void *x, const void *w, size_t rows, size_t in,
+                       size_t out, bool back, void *work, cudaStream_t stream) {
+  size_t n = back ? out : in, more = back ? in : out;
+  char *at = (char *)work;
+  to->x = (uint8_t *)at, at += round_up(rows * n);
+  to->w = (uint8_t *)at, at += round_up(in * out);
+  to->x_scale = (float *)(void *)at, at += round_up(rows * sizeof(float));
+  to->w_scale = (float *)(void *)at;
+  auto launch = [&](auto kernel, size_t per_block) {
+    size_t blocks = back ? more / STRIP + (rows + per_block - 1) / per_block
+                         : (rows + more + per_block - 1) / per_block;
+    kernel<<<(unsigned)blocks, THREADS, 0, stream>>>(*to, (const Low *)x, (const Low *)w, rows,
+                                                     n, more);
+  };
+#define LAUNCH(WARPS, VECS)                                 \
+  if (back)                                                 \
+    launch(narrow<WARPS, VECS, true>, BLOCK_WARPS / WARPS); \
+  else                                                      \
+    launch(narrow<WARPS, VECS, false>, BLOCK_WARPS / WARPS)
+  if (n % STRIP || more % STRIP || n > KERNEL_FP8_WIDEST) return cudaErrorInvalidValue;
+  if (n <= 1024) {
+    LAUNCH(1, 4);
+  } else if (n <= 2048) {
+    LAUNCH(1, 8);
+  } else if (n <= 4096) {
+    LAUNCH(4, 4);
+  } else if (n <= 8192) {
+    LAUNCH(4, 8);
+  } else {
+    LAUNCH(4, 16);
+  }
+#undef LAUNCH
+  return cudaGetLastError();
+}

@@ -36,9 +36,9 @@
 static inline __attribute__((always_inline)) void tile_of(const int rows, size_t depth,
                                                           const float *a, const float *b,
                                                           float *c, size_t ldc, bool add) {
-  Lanes sum[ROWS][VECTORS] = {{{0}}};
+  /* Not declared in the loop: to enter a scope is dear under the address sanitizer. */
+  Lanes sum[ROWS][VECTORS] = {{{0}}}, right[VECTORS];
   for (size_t p = 0; p < depth; p++, a += MR, b += NR) {
-    Lanes right[VECTORS];
     /* The next of B is asked for ahead: with few rows each slice is met but a few times,
      * and comes from far away. */
     for (size_t j = 0; j < NR; j += 16) __builtin_prefetch(b + AHEAD * NR + j);

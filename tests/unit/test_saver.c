@@ -276,6 +276,8 @@ static void test_killed(void **state) {
     listen_end();
     assert_true(found || least == 0);
     if (step < least) fail_msg("step %d was on disk, %d was found", (int)least, (int)step);
+    /* Other work may have made saves slower since. */
+    if (step < (uint64_t)kill_number / 4) longest += longest / 8;
   }
   munmap(done, sizeof *done);
   assert_true(step > 5); /* the children did work */

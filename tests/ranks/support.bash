@@ -66,6 +66,14 @@ figures() {
   perl -MJSON::PP -ne 'BEGIN { $f = shift } $j = decode_json($_); print "$j->{$f}\n" if exists $j->{$f}' "$1" "$2/metrics.jsonl"
 }
 
+# last_step RUN: the last that its record shows; 0 before the first.
+last_step() {
+  local line
+  line=$(tail -n 1 "$1/metrics.jsonl" 2> /dev/null || true)
+  line=${line##*\"step\":}
+  echo "${line%%[!0-9]*}" | sed 's/^$/0/'
+}
+
 # until_there FILE: until it has something in it, for half a minute at most.
 until_there() {
   local i

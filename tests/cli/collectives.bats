@@ -2,29 +2,7 @@
 # How gradients travel from GPU to GPU, without one: a plug-in whose GPUs are this CPU,
 # joined by a wire that is shared memory. And bench allreduce, as a user meets it.
 
-load ../ranks/support
-
-setup_file() {
-  make_set
-  make_gpu -DFAKE_WIRE "$BATS_TEST_DIRNAME/../device/fake_wire.c" -lrt
-}
-
-setup() {
-  T=$BATS_TEST_TMPDIR
-  export TRIREME_PLUGIN_PATH="$BATS_FILE_TMPDIR/plugins" FAKE_GPUS=4
-}
-
-# say N RUN [OPTION…]: like train, on GPUs, and not quiet.
-say() {
-  local n=$1 run=$2
-  shift 2
-  with "$n" timeout -k 5 100 "$TRIREME" train --data "$SET" --run "$run" "${MODEL[@]}" --device cuda "$@" 2>&1
-}
-
-# one_error TEXT: the output has one line from the program that is an error, with this.
-one_error() {
-  [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ] && grep -q "^trireme: .*$1" <<< "$output" || { echo "$output"; false; }
-}
+load ../ranks/wire
 
 @test "the wire and the host: the same sums, sharded or not, in fp32 and bf16, in small buckets and one" {
   need_mpi
@@ -109,47 +87,6 @@ one_error() {
   grep -q '^ranks .*, gradients in bf16 on their way, each with a share' <<< "$output"
   traffic 1500 --reproducible # three micro-batches are two rounds
   traffic 1000 --reproducible --exchange bf16 --shard-optimizer
-}
-
-@test "a rank that dies or hangs while others wait for its gradients: one line, soon" {
-  need_mpi
-  for what in die hang; do # a note of where it was may come too late from one that dies
-    rm -f "$T/aborted"
-    FAKE_WIRE_ABORTED=$T/aborted TRIREME_FAULT=$what:3:1 run say 2 "$T/$what" --steps 20 --silence 2s
-    [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
-    one_error "rank 1 on .* has died .*\|rank 1 on .* has not moved for .* it was at step 3"
-    [ "$(head -n 1 "$T/aborted")" -eq 0 ] # what rank 0 had under way was ended
-  done
-}
-
-@test "a wire that breaks, or from which nothing comes, ends the run with one line" {
-  need_mpi
-  FAKE_WIRE_FAIL=20 run say 2 "$T/fail" --steps 200
-  [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
-  one_error "rank 1 on .*the wire broke"
-  FAKE_WIRE_STUCK=20 run say 2 "$T/stuck" --steps 200 --silence 2s
-  [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
-  one_error "every rank has been waiting for the others for 2[0-9] s, at step [0-9]*, micro-batch"
-}
-
-@test "weights that break off or do not come while they are gathered: that is said, and of no healthy rank" {
-  need_mpi
-  # Within the first step, which has no usual time yet; in the third; in the last.
-  ways=("--steps 200 --bucket-size 16k" "--steps 200" "--steps 3")
-  noticed=(1 3 3) # by the next step, or the checkpoint
-  for i in 0 1 2; do
-    { FAKE_WIRE_STUCK=gather:2 say 2 "$T/stuck$i" --shard-optimizer ${ways[i]} --silence 2s > "$T/said$i" || echo $? > "$T/status$i"; } &
-  done
-  wait # for all at once: each takes ten times the silence
-  for i in 0 1 2; do
-    status=$(cat "$T/status$i") output=$(cat "$T/said$i")
-    [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
-    one_error "every rank has been waiting for the others for 2[0-9] s, at step ${noticed[i]}, waiting for the others' weights"
-    [ ! -e "$T/stuck$i/checkpoints/latest" ]
-    FAKE_WIRE_FAIL=gather:2 run say 2 "$T/fail$i" --shard-optimizer ${ways[i]}
-    [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
-    one_error "rank 1 on .*: step ${noticed[i]}, gathering the weights: the wire broke"
-  done
 }
 
 @test "after the first step nothing is allocated on the wire either" {

@@ -1,0 +1,25 @@
+# What the tests of the wire share: GPUs that are this CPU, joined by a wire that is shared
+# memory. Relies on support.bash.
+load ../ranks/support
+
+setup_file() {
+  make_set
+  make_gpu -DFAKE_WIRE "$BATS_TEST_DIRNAME/../device/fake_wire.c" -lrt
+}
+
+setup() {
+  T=$BATS_TEST_TMPDIR
+  export TRIREME_PLUGIN_PATH="$BATS_FILE_TMPDIR/plugins" FAKE_GPUS=4
+}
+
+# say N RUN [OPTION…]: like train, on GPUs, and not quiet.
+say() {
+  local n=$1 run=$2
+  shift 2
+  with "$n" timeout -k 5 100 "$TRIREME" train --data "$SET" --run "$run" "${MODEL[@]}" --device cuda "$@" 2>&1
+}
+
+# one_error TEXT: the output has one line from the program that is an error, with this.
+one_error() {
+  [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ] && grep -q "^trireme: .*$1" <<< "$output" || { echo "$output"; false; }
+}

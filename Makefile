@@ -152,7 +152,7 @@ demo: deps
 
 # The whole suite under the address and undefined-behaviour sanitizers; without the CUDA
 # plug-in, in which they would see nothing.
-asan: deps
+asan:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan HAVE_CUDA= OPTIMISE='-O2 -g' \
 	  SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' test
 

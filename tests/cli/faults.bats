@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # What ends a run of several ranks, on purpose: ranks that die, hang or stop, or that have
-# an error. To be run alone: it has ten seconds for what it finds.
+# an error. It wants quiet: it has ten seconds for what it finds.
 
 load ../ranks/support
 

@@ -41,7 +41,8 @@ static void test_wrong_calls(void **state) {
       {"cuda: 1", "fp32", "cuda:N"},
       {"cuda:1x", "fp32", "cuda:N"},
       {"cuda:9999999999", "fp32", "cuda:N"},
-      {"cpu", "fp8", "there is no precision 'fp8'"},
+      {"cpu", "fp4", "there is no precision 'fp4'"},
+      {"cpu", "fp8", "the CPU has no fp8"},
       {"cpu", "tf32", "--precision fp32 or bf16"},
       {"cpu", "fp16", "--device cuda"},
   };

@@ -154,7 +154,8 @@ demo: deps
 # plug-in, in which they would see nothing. Of the way to each allocation two frames are kept:
 # SentencePiece makes millions. ASAN_OPTIONS=malloc_context_size=30 shows a leak's whole way.
 asan:
-	@ASAN_OPTIONS="malloc_context_size=2:$$ASAN_OPTIONS" $(MAKE) --no-print-directory BUILD=$(BUILD)/asan HAVE_CUDA= OPTIMISE='-O2 -g' \
+	@ASAN_OPTIONS="malloc_context_size=2:$$ASAN_OPTIONS" $(MAKE) --no-print-directory \
+	  BUILD=$(BUILD)/asan HAVE_CUDA= OPTIMISE='-O2 -g' \
 	  SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' test
 
 # Each fuzzer for FUZZ_SECONDS; needs clang. Findings land in build/fuzz.

@@ -123,8 +123,7 @@ typedef struct {
   uint8_t *x, *w;
   float *x_scale, *w_scale;
 } Fp8;
-#define KERNEL_FP8_WIDEST 16384 /* columns of x and w; they are multiples of 32 */
-/* From bf16, 16 bytes aligned. y = x · wᵀ: the rows of x (rows, in) and of w (out, in).
+/* From bf16, 16 bytes aligned; columns are multiples of FP8_UNIT, and at most FP8_MOST. y = x · wᵀ: the rows of x (rows, in) and of w (out, in).
  * back, dx = dy · w: the rows of dy (rows, out), for x, and the columns of w. */
 size_t kernel_fp8_work(size_t rows, size_t in, size_t out);
 cudaError_t kernel_fp8(Fp8 *to, const void *x, const void *w, size_t rows, size_t in,

@@ -112,7 +112,7 @@ $(BUILD)/tests/gpu/%.c.o: CFLAGS += $(CUDA_CFLAGS)
 # A plug-in finds what it needs of libtrireme.a in the program, so all of it must be there.
 $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $< -Wl,--whole-archive $(BUILD)/libtrireme.a -Wl,--no-whole-archive $(LDLIBS) -lcmocka -o $@
-$(BUILD)/tests/gpu/test_kernels: $(patsubst %,$(BUILD)/tests/gpu/%.c.o,test_kernels check kernels_speed kernels_decode kernels_fp8) \
+$(BUILD)/tests/gpu/test_kernels: $(patsubst %,$(BUILD)/tests/gpu/%.c.o,test_kernels check kernels_speed kernels_decode kernels_fp8 kernels_relu) \
   $(filter %.cu.o,$(cuda_obj)) $(BUILD)/libtrireme.a
 	$(call say,LINK)$(CXX) -pthread $(PROBED_OPENMP) $(LDFLAGS) $^ $(CUDA_LIBS) $(LDLIBS) -o $@
 .PHONY: test-gpu gpu-programs

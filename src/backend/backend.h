@@ -242,6 +242,13 @@ typedef struct Backend {
   void (*ema)(const struct Backend *, float *e, const float *w, double keep, size_t n,
               const StepNumbers *now);
 
+  /* dx (rows, in) = dy · w, and then activate_back by ReLU's mask, dbias (in) and all; only
+   * where fuses_relu, NULL or false where nothing is to be gained by doing both in one. */
+  bool (*fuses_relu)(const struct Backend *, size_t rows, size_t in, size_t out);
+  void (*linear_relu_back)(const struct Backend *, void *dx, float *dbias, const void *dy,
+                           const void *w, const uint8_t *mask, size_t rows, size_t in,
+                           size_t out, Dropout, bool add);
+
   /* Weights that stay as they are for a while. `pack` lays w (out, in) out once the
    * way products read it, and `linear` by that w then reads the copy, with the same
    * bits as result; after a change, pack it again. `unpack` gives all copies up.

@@ -204,6 +204,16 @@ static void activate_back(const Backend *b, void *dx, float *dbias, const void *
   end(c);
 }
 
+static void linear_relu_back(const Backend *b, void *dx, float *dbias, const void *dy,
+                             const void *w, const uint8_t *mask, size_t rows, size_t in,
+                             size_t out, Dropout drop, bool add) {
+  size_t n = rows * out + in * out + rows * in;
+  double bytes = low(b, (double)n) + (double)(rows * in) / 8 + (add ? 8.0 : 4.0) * (double)in;
+  Clocked *c = begin_product(b, WORK_INPUTS, rows, in, out, bytes);
+  c->inner->linear_relu_back(c->inner, dx, dbias, dy, w, mask, rows, in, out, drop, add);
+  end(c);
+}
+
 static void loss(const Backend *b, void *logits, double *sum, const int32_t *target,
                  size_t rows, size_t vocab, float smoothing, float scale) {
   double n = (double)rows * (double)vocab * (scale != 0 ? 2 : 1);
@@ -273,6 +283,7 @@ Err clocked_open(Clocked *c, const Backend *inner) {
   b->add_norm = add_norm, b->add_norm_back = add_norm_back;
   b->attend = attend, b->attend_back = attend_back;
   b->activate = activate, b->activate_back = activate_back;
+  b->linear_relu_back = linear_relu_back;
   b->loss = loss, b->norm2 = norm2, b->queue_norm2 = queue_norm2;
   b->clip = clip, b->add = add, b->adam = adam, b->momentum = momentum, b->ema = ema;
   Err err = make_room(c, ROOM);

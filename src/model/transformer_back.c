@@ -90,11 +90,17 @@ static void feed_back(Transformer *t, Weights w, float *g, int which, int layer,
   const FeedParams *p = &t->params.layer[which][layer].feed;
   const FeedState *s = &t->stack[which].feed[layer];
   size_t d = (size_t)t->config.d, ff = (size_t)t->config.ff;
+  const void *down = weight(t, w, p->down);
+  Dropout drop = dropout_at(t, key, t->config.drop_activation, which, layer, 10);
   b->linear_dw(b, g + p->down, NULL, t->d_branch, s->act, rows, ff, d, !key.first);
-  b->linear_dx(b, t->d_up, t->d_branch, weight(t, w, p->down), rows, ff, d, false);
-  b->activate_back(b, t->d_up, g + p->up_bias, t->d_up, s->mask ? s->mask : s->up, rows, ff,
-                   t->config.activation,
-                   dropout_at(t, key, t->config.drop_activation, which, layer, 10), !key.first);
+  if (s->mask && b->fuses_relu && b->fuses_relu(b, rows, ff, d)) {
+    b->linear_relu_back(b, t->d_up, g + p->up_bias, t->d_branch, down, s->mask, rows, ff, d,
+                        drop, !key.first);
+  } else {
+    b->linear_dx(b, t->d_up, t->d_branch, down, rows, ff, d, false);
+    b->activate_back(b, t->d_up, g + p->up_bias, t->d_up, s->mask ? s->mask : s->up, rows, ff,
+                     t->config.activation, drop, !key.first);
+  }
   b->linear_dw(b, g + p->up, NULL, t->d_up, y, rows, d, ff, !key.first);
   input_back(t, w, t->d_up, p->up, rows, ff);
 }

@@ -17,6 +17,7 @@
 void speed(bool attention_only);                    /* kernels_speed.c */
 void decode_kernels(Type type, const Backend *ref); /* kernels_decode.c */
 void fp8_kernels(void);                             /* kernels_fp8.c */
+void relu_kernels(Type type);                       /* kernels_relu.c */
 
 static Backend ref;
 static const uint64_t drop_key = 0x1234567890abcdef;
@@ -551,6 +552,7 @@ static void all_of(Type type) {
   attention_of(type);
   decode_kernels(type, &ref);
   if (type == TYPE_BF16 && !skew) fp8_kernels();
+  if (!skew) relu_kernels(type);
 }
 
 /* One type, all aligned or nothing. */
@@ -589,9 +591,13 @@ static bool has_device(void) {
 }
 
 int main(int argc, char **argv) {
-  if (argc > 1 && !strcmp(argv[1], "--fp8")) { /* in this process, for a sanitizer */
-    fp8_kernels();
-    printf("fp8: %d comparisons, %d failed\n", checks, failures);
+  if (argc > 1 && (!strcmp(argv[1], "--fp8") || !strcmp(argv[1], "--relu"))) {
+    /* In this process, for a sanitizer. */
+    if (!strcmp(argv[1], "--fp8"))
+      fp8_kernels();
+    else
+      relu_kernels(TYPE_BF16);
+    printf("%s: %d comparisons, %d failed\n", argv[1] + 2, checks, failures);
     return failures ? 1 : 0;
   }
   if (!has_device()) {

@@ -298,6 +298,62 @@ static void test_fp8(void **state) {
   backend_close(&b);
 }
 
+/* The way back through ReLU in one beside the two it is made of, on the same GPU. */
+static void check_relu_back(const Backend *b, const size_t shape[3], size_t askew) {
+  size_t rows = shape[0], in = shape[1], out = shape[2];
+  float *dy = draw_many(rows * out), *w = draw_many(in * out), *one = draw(in);
+  float *dx[2] = {draw_many(rows * in), draw_many(rows * in)}, *db[2];
+  uint8_t *mask, *mask_at;
+  Dropout drop = {.rate = 0.1f}; /* its bits are in the mask */
+  ok(mem_alloc(&mask, rows * in, 1));
+  for (size_t i = 0; i < rows * in / 8; i++) mask[i] = (uint8_t)(i * 40503 >> 7);
+  ok(b->alloc(b, &mask_at, rows * in / 8));
+  b->put(b, mask_at, mask, rows * in / 8);
+  /* The last ones of dy are not needed where it stands askew. */
+  const char *dy_at = lift(b, dy, rows * out, true), *from = dy_at + askew * type_size(b->type);
+  void *w_at = lift(b, w, in * out, true);
+  size_t used = rows - (askew ? 1 : 0);
+  for (int way = 0; way < 2; way++) {
+    void *dx_at = lift(b, dx[way], rows * in, true), *db_at = lift(b, one, in, false);
+    if (way == 0) {
+      b->linear_relu_back(b, dx_at, db_at, from, w_at, mask_at, used, in, out, drop, true);
+    } else {
+      b->linear_dx(b, dx_at, from, w_at, used, in, out, false);
+      b->activate_back(b, dx_at, db_at, dx_at, mask_at, used, in, ACT_RELU, drop, true);
+    }
+    db[way] = draw(in);
+    fetch(b, dx[way], dx_at, used * in, true), fetch(b, db[way], db_at, in, false);
+    b->release(b, dx_at), b->release(b, db_at);
+  }
+  double off = apart(dx[0], dx[1], used * in), db_off = apart(db[0], db[1], in);
+  if (!(off < 0.5 * rounding[b->type] && db_off < rounding[b->type]))
+    fail_msg("%s: %zu rows, %zu in, %zu out: off by %g, %g", b->about, rows, in, out, off,
+             db_off);
+  b->release(b, mask_at), b->release(b, w_at), b->release(b, (void *)(uintptr_t)dy_at);
+  mem_free(dy), mem_free(w), mem_free(one), mem_free(mask);
+  for (int way = 0; way < 2; way++) mem_free(dx[way]), mem_free(db[way]);
+}
+
+static void test_relu_back(void **state) {
+  (void)state;
+  int fused = 0;
+  for (int p = 0; p < 3; p++) {
+    static const size_t shape[][3] = {{16411, 512, 512}, {8200, 1024, 1024}, {4099, 2048, 576}};
+    Backend b;
+    open_gpu(&b, precisions[p]);
+    assert_false(b.fuses_relu(&b, 100, 512, 512)); /* too little */
+    for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
+      if (!b.fuses_relu(&b, shape[i][0], shape[i][1], shape[i][2])) continue;
+      check_relu_back(&b, shape[i], 0);
+      check_relu_back(&b, shape[i], 1);
+      fused++;
+    }
+    backend_close(&b);
+  }
+  if (fused == 0) skip(); /* no Hopper */
+  assert_int_equal(fused, 2 * 3);
+}
+
 static void test_memory(void **state) {
   (void)state;
   Backend b;
@@ -422,9 +478,9 @@ int main(void) {
   if (why) return why;
   backend_close(&b);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_memory),      cmocka_unit_test(test_operations),
-      cmocka_unit_test(test_tf32),        cmocka_unit_test(test_fp8),
-      cmocka_unit_test(test_transformer),
+      cmocka_unit_test(test_relu_back),  cmocka_unit_test(test_memory),
+      cmocka_unit_test(test_operations), cmocka_unit_test(test_tf32),
+      cmocka_unit_test(test_fp8),        cmocka_unit_test(test_transformer),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

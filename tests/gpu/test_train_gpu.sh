@@ -282,7 +282,10 @@ if [ -n "$sanitizer" ]; then
       check "$tool, $precision, a search" searched
     done
   done
-  for tool in memcheck racecheck; do check "$tool, operands in fp8" under $tool "$build/tests/gpu/test_kernels" --fp8; done
+  for tool in memcheck racecheck; do
+    check "$tool, operands in fp8" under $tool "$build/tests/gpu/test_kernels" --fp8
+    check "$tool, a product with ReLU" under $tool "$build/tests/gpu/test_kernels" --relu
+  done
   eighths() {
     under memcheck "$trireme" train --quiet --data "$set" --run "$T/memcheck-fp8" "${model[@]}" "${wide[@]}" --device cuda \
       --precision fp8 --steps 2

@@ -158,6 +158,36 @@ static void test_attention(void **state) {
   check_attention(target, source, len, false, 8);
 }
 
+/* As a device does it that has it in one. */
+static void relu_back(const Backend *b, void *dx, float *dbias, const void *dy, const void *w,
+                      const uint8_t *mask, size_t rows, size_t in, size_t out, Dropout drop,
+                      bool add) {
+  b->linear_dx(b, dx, dy, w, rows, in, out, false);
+  b->activate_back(b, dx, dbias, dx, mask, rows, in, ACT_RELU, drop, add);
+}
+
+static void test_relu_back(void **state) {
+  (void)state;
+  Clocked c;
+  Backend inner;
+  float dy[6] = {1, 2, 3, 4, 5, 6}, w[24], dx[16], dbias[8] = {0};
+  const uint8_t mask[2] = {0x01, 0x80};
+  for (int i = 0; i < 24; i++) w[i] = (float)i;
+  open_on(&c, &inner);
+  const Backend *b = &c.backend;
+  assert_null(b->fuses_relu); /* there is nothing to be gained here */
+  inner.linear_relu_back = relu_back;
+  clocked_begin(&c);
+  b->linear_relu_back(b, dx, dbias, dy, w, mask, 2, 8, 3, (Dropout){0}, false);
+  b->linear_relu_back(b, dx, dbias, dy, w, mask, 2, 8, 3, (Dropout){0}, true);
+  OK(clocked_end(&c));
+  assert_true(dbias[0] == 2 * dx[0] && dx[0] == 0 * 1 + 8 * 2 + 16 * 3);
+  assert_true(dbias[7] == 2 * dx[15] && dx[15] == 7 * 4 + 15 * 5 + 23 * 6 && dx[7] == 0);
+  assert_work(&c, WORK_INPUTS, 2, 2 * 2 * 2 * 8 * 3,
+              2 * (4 * (6 + 24 + 16) + 16 / 8) + (4 + 8) * 8);
+  clocked_close(&c);
+}
+
 static void test_the_rest(void **state) {
   (void)state;
   Clocked c;
@@ -320,8 +350,9 @@ static void test_memory(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_products),  cmocka_unit_test(test_device),
-      cmocka_unit_test(test_attention), cmocka_unit_test(test_the_rest),
-      cmocka_unit_test(test_step),      cmocka_unit_test(test_memory),
+      cmocka_unit_test(test_attention), cmocka_unit_test(test_relu_back),
+      cmocka_unit_test(test_the_rest),  cmocka_unit_test(test_step),
+      cmocka_unit_test(test_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

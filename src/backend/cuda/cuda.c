@@ -205,6 +205,31 @@ static void activate_back(const Backend *b, void *dx, float *dbias, const void *
                                  work, c->stream));
 }
 
+/* Elements that are two tiles for each of a Hopper's 132 multiprocessors, nearly. */
+#define RELU_LEAST ((size_t)1 << 23)
+
+static bool fuses_relu(const Backend *b, size_t rows, size_t in, size_t out) {
+  return rows * in >= RELU_LEAST && !(b->fp8 && backend_takes_fp8(rows, in, out)) &&
+         kernel_takes_relu_back(b->type, rows, in, out);
+}
+
+static void linear_relu_back(const Backend *b, void *dx, float *dbias, const void *dy,
+                             const void *w, const uint8_t *mask, size_t rows, size_t in,
+                             size_t out, Dropout drop, bool add) {
+  Cuda *c = cuda_of(b);
+  uintptr_t at = (uintptr_t)dx | (uintptr_t)dy | (uintptr_t)w | (uintptr_t)mask;
+  if (at % 16) {
+    linear_dx(b, dx, dy, w, rows, in, out, false);
+    activate_back(b, dx, dbias, dx, mask, rows, in, ACT_RELU, drop, add);
+    return;
+  }
+  void *work = cuda_scratch(c, &c->work, kernel_relu_back_work(rows, in));
+  if (!work) return;
+  cuda_note(c, "linear_relu_back",
+            kernel_linear_relu_back(c->type, dx, dbias, dy, w, mask, rows, in, out, drop, add,
+                                    work, c->stream));
+}
+
 static void loss(const Backend *b, void *logits, double *sum, const int32_t *target,
                  size_t rows, size_t vocab, float smoothing, float scale) {
   Cuda *c = cuda_of(b);
@@ -268,6 +293,7 @@ static void fill_table(Backend *b) {
   b->attend_cached = attend_cached, b->copy_rows = copy_rows;
   b->extend = extend, b->top = top, b->most_best = KERNEL_TOP_MOST;
   b->activate = activate, b->activate_back = activate_back;
+  b->fuses_relu = fuses_relu, b->linear_relu_back = linear_relu_back;
   b->loss = loss, b->norm2 = norm2, b->queue_norm2 = queue_norm2;
   b->clip = clip, b->add = add, b->adam = adam;
   b->momentum = momentum, b->ema = ema;

@@ -85,6 +85,15 @@ cudaError_t kernel_activate_back(Type, void *dx, float *dbias, const void *dy, c
                                  size_t rows, size_t width, Activation, Dropout, bool add,
                                  void *work, cudaStream_t);
 
+/* linear_relu_back of backend.h, where kernel_takes_relu_back: in bf16 and fp16 on Hopper, `in`
+ * a multiple of 256 and `out` of 64, at least 512; all arrays 16 bytes aligned. dbias is made
+ * of dx as it is stored. */
+bool kernel_takes_relu_back(Type, size_t rows, size_t in, size_t out);
+size_t kernel_relu_back_work(size_t rows, size_t in);
+cudaError_t kernel_linear_relu_back(Type, void *dx, float *dbias, const void *dy, const void *w,
+                                    const uint8_t *mask, size_t rows, size_t in, size_t out,
+                                    Dropout, bool add, void *work, cudaStream_t);
+
 /* dbias (n) = column sums of dy (rows, n), added when `add`. */
 size_t kernel_column_sums_work(size_t rows, size_t n);
 cudaError_t kernel_column_sums(Type, float *dbias, const void *dy, size_t rows, size_t n,

@@ -1,0 +1,183 @@
+/* The instructions that Hopper alone has (sm_90a): copies of tiles by the copy engine, the
+ * barriers that count them, and products of warp groups from shared memory. Relies on
+ * mma.cuh. */
+#ifndef BACKEND_CUDA_HOPPER_CUH
+#define BACKEND_CUDA_HOPPER_CUH
+
+#include "backend/cuda/mma.cuh"
+
+#if CUDART_VERSION >= 12000
+#include <cuda.h> /* CUtensorMap */
+#define HAS_TENSOR_MAPS 1
+#endif
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) && HAS_TENSOR_MAPS
+#define HAS_WGMMA 1
+
+/* ---- barriers in shared memory, by their 32-bit addresses ---- */
+
+static __device__ __forceinline__ void barrier_init(uint32_t at, uint32_t count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
+}
+
+/* Waits until the phase of this parity is over. */
+static __device__ __forceinline__ void barrier_wait(uint32_t at, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}\n" ::"r"(at),
+      "r"(parity)
+      : "memory");
+}
+
+/* Arrives, and tells how many bytes the phase also waits for. */
+static __device__ __forceinline__ void barrier_expect(uint32_t at, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes)
+               : "memory");
+}
+
+/* Arrives at the barrier of a block of the cluster. It tells that something was read; what
+ * this thread wrote may be seen later. */
+static __device__ __forceinline__ void barrier_arrive(uint32_t at, uint32_t block) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
+      "}\n" ::"r"(at),
+      "r"(block)
+      : "memory");
+}
+
+static __device__ __forceinline__ void barrier_arrive_here(uint32_t at) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+}
+
+/* Barriers that were just made are there for the whole cluster; a cluster_sync follows. */
+static __device__ __forceinline__ void barriers_ready(void) {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+static __device__ __forceinline__ void cluster_sync(void) {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
+
+static __device__ __forceinline__ uint32_t cluster_rank(void) {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+/* ---- tiles from global memory ---- */
+
+/* The tile at (x, y) of a map, to shared memory of this block. */
+static __device__ __forceinline__ void tile_load(uint32_t to, const CUtensorMap *map, int x,
+                                                 int y, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+      "l"(map), "r"(x), "r"(y), "r"(barrier)
+      : "memory");
+}
+
+/* The same to the same place of all blocks in `blocks`, a bit each, and to their barriers. */
+static __device__ __forceinline__ void tile_spread(uint32_t to, const CUtensorMap *map, int x,
+                                                   int y, uint32_t barrier, uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+      "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(blocks)
+      : "memory");
+}
+
+/* ---- warp groups ---- */
+
+/* So many registers a thread from now on, for all of a warp group. */
+template <int N>
+static __device__ __forceinline__ void registers_less(void) {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+template <int N>
+static __device__ __forceinline__ void registers_more(void) {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+/* Of the eight bytes of two words four, of which one has a nibble of `which`: its number and 8
+ * for its highest bit, eight times. */
+static __device__ __forceinline__ uint32_t high_bits(uint32_t first, uint32_t second,
+                                                     uint32_t which) {
+  uint32_t x;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(x) : "r"(first), "r"(second), "r"(which));
+  return x;
+}
+
+/* A matrix in shared memory that was loaded in boxes 128 bytes wide, swizzled: rows lie
+ * along what is summed over, and `lead` means nothing; or across it, and boxes of 64
+ * columns are `lead` bytes apart. */
+static __device__ __forceinline__ uint64_t matrix_at(uint32_t at, uint32_t lead) {
+  return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(lead >> 4) << 16 |
+         (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+}
+
+static __device__ __forceinline__ void wgmma_fence(void) {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+static __device__ __forceinline__ void wgmma_commit(void) {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/* Until at most N of the committed groups are not done. */
+template <int N>
+static __device__ __forceinline__ void wgmma_wait(void) {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+
+#define F4(i)  "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
+#define F16(i) F4(i), F4(i + 4), F4(i + 8), F4(i + 12)
+#define F64(i) F16(i), F16(i + 16), F16(i + 32), F16(i + 48)
+#define WGMMA(TYPE)                                                                          \
+  asm volatile(                                                                              \
+      "{\n"                                                                                  \
+      ".reg .pred more;\n"                                                                   \
+      "setp.ne.b32 more, %130, 0;\n"                                                         \
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32." TYPE "." TYPE                           \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "             \
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "     \
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "     \
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "     \
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "     \
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "     \
+      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, "     \
+      "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, " \
+      "%124, %125, %126, %127}, %128, %129, more, 1, 1, 0, 1;\n"                             \
+      "}\n"                                                                                  \
+      : F64(0), F64(64)                                                                      \
+      : "l"(a), "l"(b), "r"((int)add))
+
+/* c (64, 256) = a (64, 16) · b (16, 256), added when `add`; rows of a lie along what is summed
+ * over, those of b across. Warp w has rows 16 w …, a lane of it what `mma` of mma.cuh says,
+ * c[4 i] … of columns 8 i …. Begun here, done when it was committed and waited for. */
+template <typename T>
+static __device__ __forceinline__ void wgmma(float (&c)[128], uint64_t a, uint64_t b, bool add);
+template <>
+__device__ __forceinline__ void wgmma<__nv_bfloat16>(float (&c)[128], uint64_t a, uint64_t b,
+                                                     bool add) {
+  WGMMA("bf16");
+}
+template <>
+__device__ __forceinline__ void wgmma<__half>(float (&c)[128], uint64_t a, uint64_t b,
+                                              bool add) {
+  WGMMA("f16");
+}
+#undef WGMMA
+#undef F64
+#undef F16
+#undef F4
+
+#endif
+#endif

@@ -1,0 +1,78 @@
+/* The product that meets ReLU on the way back beside the CPU's: tiles that are full and not,
+ * sums of few pieces and of many, one tile for a block and several. Relies on check.h. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "check.h"
+
+void relu_kernels(Type type);
+
+static void check_one(Type type, const Backend *cpu, const size_t shape[3], float rate,
+                      bool add) {
+  size_t rows = shape[0], in = shape[1], out = shape[2], bytes = rows * in / 8;
+  BEGIN("linear_relu_back %s, %zu rows, %zu in, %zu out, rate %g%s", type_name(type), rows, in,
+        out, (double)rate, add ? ", added" : "");
+  Array *dy = array_draw(type, rows * out, 1), *w = array_draw(type, in * out, 0.05f),
+        *dx = array_blank(type, rows * in), *db = array_draw(TYPE_F32, in, 3);
+  float *want = host_floats(rows * in), *want_db = host_copy(db);
+  uint8_t *mask = (uint8_t *)host_floats(bytes / 4 + 1);
+  for (size_t i = 0; i < bytes; i++) mask[i] = (uint8_t)draw_below(256);
+  /* Half of the bytes are from the ends, where all stays or nothing. */
+  for (size_t i = 0; i < bytes; i += 2) mask[i] = draw_below(2) ? 0xff : 0;
+  const uint8_t *mask_at = device_copy(mask, bytes);
+  void *work = device_scratch(kernel_relu_back_work(rows, in));
+  Dropout drop = {.rate = rate}; /* its bits are in the mask */
+  cpu->linear_dx(cpu, want, dy->host, w->host, rows, in, out, false);
+  for (size_t i = 0; i < rows * in; i++) want[i] = type_round(type, want[i]);
+  cpu->activate_back(cpu, want, NULL, want, mask, rows, in, ACT_RELU, drop, false);
+  for (size_t c = 0; c < in; c++) {
+    double sum = add ? want_db[c] : 0;
+    for (size_t r = 0; r < rows; r++) sum += want[r * in + c];
+    want_db[c] = (float)sum;
+  }
+  arrays_reset();
+  /* A sum in another order may be rounded to the next number of the type. */
+  double coarse = type_epsilon(type) / type_epsilon(TYPE_F32);
+  TWICE {
+    MUST(kernel_linear_relu_back(type, dx->at, (float *)db->at, dy->at, w->at, mask_at, rows,
+                                 in, out, drop, add, work, 0));
+    expect(dx, want, 2, "dx");
+    expect(db, want_db, coarse, "dbias");
+    expect_exact(mask_at, mask, bytes, "the mask is left alone");
+  }
+  arrays_free();
+}
+
+void relu_kernels(Type type) {
+  static const size_t shape[][3] = {{1, 256, 512},    {127, 256, 576}, {128, 512, 1024},
+                                    {129, 768, 1088}, {300, 256, 960}, {700, 512, 512},
+                                    {256, 1024, 640}};
+  static const size_t many[][3] = {{2300, 2304, 512}, {2300, 2304, 1024}}; /* tiles */
+  struct cudaDeviceProp gpu;
+  MUST(cudaGetDeviceProperties(&gpu, 0));
+  if (gpu.major != 9 || type == TYPE_F32) {
+    BEGIN("linear_relu_back where it is not");
+    if (kernel_takes_relu_back(type, 4096, 1024, 1024)) failures++;
+    checks++;
+    return;
+  }
+  Backend cpu;
+  if (backend_cpu(&cpu, 0, false)) exit(1);
+  for (size_t i = 0; i < COUNT(shape); i++) {
+    BEGIN("linear_relu_back takes %zu, %zu, %zu", shape[i][0], shape[i][1], shape[i][2]);
+    if (!kernel_takes_relu_back(type, shape[i][0], shape[i][1], shape[i][2])) failures++;
+    checks++;
+    check_one(type, &cpu, shape[i], i % 2 ? 0.1f : 0, i % 3 == 1);
+    check_one(type, &cpu, shape[i], i % 2 ? 0 : 0.3f, i % 3 != 1);
+  }
+  for (size_t i = 0; i < COUNT(many); i++) check_one(type, &cpu, many[i], 0.1f, i == 1);
+  backend_close(&cpu);
+  static const size_t refused[][3] = {
+      {0, 256, 512}, {9, 128, 512}, {9, 384, 512}, {9, 256, 448}, {9, 256, 520}};
+  for (size_t i = 0; i < COUNT(refused); i++) {
+    BEGIN("linear_relu_back does not take %zu, %zu, %zu", refused[i][0], refused[i][1],
+          refused[i][2]);
+    if (kernel_takes_relu_back(type, refused[i][0], refused[i][1], refused[i][2])) failures++;
+    checks++;
+  }
+}

@@ -214,6 +214,49 @@ static void test_dropout_is_the_same_everywhere(void **state) {
   close_fixture(&b);
 }
 
+/* What a device may have in one, made of the two; it takes the source's rows, or all. */
+static int fused;
+static bool fuses_some(const Backend *b, size_t rows, size_t in, size_t out) {
+  (void)b;
+  assert_true(in == 24 && out == 16);
+  return rows == 12;
+}
+static bool fuses_all(const Backend *b, size_t rows, size_t in, size_t out) {
+  return fuses_some(b, rows, in, out) || rows == 10;
+}
+static void relu_back(const Backend *b, void *dx, float *dbias, const void *dy, const void *w,
+                      const uint8_t *mask, size_t rows, size_t in, size_t out, Dropout drop,
+                      bool add) {
+  b->linear_dx(b, dx, dy, w, rows, in, out, false);
+  b->activate_back(b, dx, dbias, dx, mask, rows, in, ACT_RELU, drop, add);
+  fused++;
+}
+
+static void test_relu_in_one(void **state) {
+  (void)state;
+  static const struct {
+    const char *form;
+    bool (*fuses)(const Backend *, size_t, size_t, size_t);
+    int calls; /* of two steps */
+  } cases[] = {{"pre", fuses_some, 4}, {"pre", fuses_all, 8}, {"post", fuses_all, 0}};
+  for (int i = 0; i < 3; i++) {
+    Fixture f[2];
+    fused = 0;
+    for (int one = 0; one < 2; one++) {
+      open_fixture(&f[one], cases[i].form, true);
+      if (one) f[1].backend.fuses_relu = cases[i].fuses;
+      f[one].backend.linear_relu_back = relu_back; /* not without being told */
+      f[one].t.config.drop_activation = 0.3f;
+      for (int step = 0; step < 2; step++) /* the second is added */
+        transformer_step(&f[one].t, (Weights){f[one].w, f[one].w}, f[one].g, &batch,
+                         (StepKey){7, true, step == 0}, 0.1f, 1, NULL, NULL);
+    }
+    assert_int_equal(fused, cases[i].calls);
+    assert_memory_equal(f[0].g, f[1].g, f[0].t.params.padded * sizeof(float));
+    close_fixture(&f[0]), close_fixture(&f[1]);
+  }
+}
+
 /* A batch in memory of its own, as a device takes it: `rows` of each side are padded. */
 static void pack(Batch *b, const uint32_t (*len)[2], uint32_t sentences, uint32_t most) {
   OK(batch_new(b, 40, most));
@@ -371,6 +414,7 @@ int main(void) {
       cmocka_unit_test(test_ten_steps_equal_pytorch),
       cmocka_unit_test(test_base_has_the_reference_size),
       cmocka_unit_test(test_dropout_is_the_same_everywhere),
+      cmocka_unit_test(test_relu_in_one),
       cmocka_unit_test(test_padding_changes_nothing),
       cmocka_unit_test(test_gradients_are_announced_when_complete),
       cmocka_unit_test(test_the_first_overwrites),

@@ -305,7 +305,7 @@ static void check_relu_back(const Backend *b, const size_t shape[3], size_t aske
   float *dx[2] = {draw_many(rows * in), draw_many(rows * in)}, *db[2];
   uint8_t *mask, *mask_at;
   Dropout drop = {.rate = 0.1f}; /* its bits are in the mask */
-  ok(mem_alloc(&mask, rows * in, 1));
+  ok(mem_alloc(&mask, rows * in / 8, 1));
   for (size_t i = 0; i < rows * in / 8; i++) mask[i] = (uint8_t)(i * 40503 >> 7);
   ok(b->alloc(b, &mask_at, rows * in / 8));
   b->put(b, mask_at, mask, rows * in / 8);

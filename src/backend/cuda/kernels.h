@@ -1,4 +1,4 @@
-/* The CUDA kernels of the table of operations, all but the matrix products, as
+/* The CUDA kernels of the table of operations, all but cuBLASLt's matrix products, as
  * launchers that C can call. Relies on the CUDA runtime, backend.h, type.h.
  *
  * Every pointer is to device memory, 16 bytes aligned for speed (any alignment of
@@ -132,8 +132,9 @@ typedef struct {
   uint8_t *x, *w;
   float *x_scale, *w_scale;
 } Fp8;
-/* From bf16, 16 bytes aligned; columns are multiples of FP8_UNIT, and at most FP8_MOST. y = x · wᵀ: the rows of x (rows, in) and of w (out, in).
- * back, dx = dy · w: the rows of dy (rows, out), for x, and the columns of w. */
+/* From bf16, 16 bytes aligned; columns are multiples of FP8_UNIT, and at most FP8_MOST.
+ * y = x · wᵀ: the rows of x (rows, in) and of w (out, in). back, dx = dy · w: the rows of dy
+ * (rows, out), for x, and the columns of w. */
 size_t kernel_fp8_work(size_t rows, size_t in, size_t out);
 cudaError_t kernel_fp8(Fp8 *to, const void *x, const void *w, size_t rows, size_t in,
                        size_t out, bool back, void *work, cudaStream_t);

@@ -246,6 +246,7 @@ static __device__ __forceinline__ void step_out(const Job &j, const Shared &s, c
   t.bits.next();
 }
 
+/* The last tile, which no other follows. */
 template <typename T, int I>
 static __device__ __forceinline__ void all_out(const Job &j, const Shared &s, const Lane &l,
                                                Tile &t) {

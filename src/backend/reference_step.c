@@ -47,7 +47,9 @@ static void top(const Backend *b, float *value, int32_t *id, float *lse, const v
   (void)b;
   for (size_t r = 0; r < rows; r++, logits += vocab, value += best, id += best) {
     double most = -INFINITY, total = 0;
-    for (size_t i = 0; i < vocab; i++) most = fmax(most, (double)logits[i]);
+    for (size_t i = 0; i < vocab; i++) { /* not fmax: gcc 12 fails to vectorise it on ARM */
+      if ((double)logits[i] > most) most = (double)logits[i];
+    }
     for (size_t i = 0; i < vocab; i++) total += exp((double)logits[i] - most);
     lse[r] = (float)(most + log(total));
     for (size_t n = 0; n < best; n++) { /* the next one: below the last, or equal and behind */

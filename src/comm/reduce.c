@@ -13,7 +13,6 @@ typedef struct {
   size_t missing; /* elements not announced yet */
   size_t owned;   /* where this rank's piece lies among all its pieces */
   CommJob job;
-  bool sent;
 } Bucket;
 
 struct Reducer {
@@ -24,7 +23,8 @@ struct Reducer {
   size_t n, owned;
   Bucket *bucket;
   size_t buckets;
-  size_t *order, ordered; /* in which buckets become ready, learnt in the first round */
+  size_t *order; /* (buckets) in which they are sent, the same on every rank */
+  size_t sent;   /* buckets of this round, the first of `order` */
   int active;
   bool first, last;
   /* Working memory of the communication thread. */
@@ -169,6 +169,7 @@ static Err new_buckets(Reducer *q) {
     b->reducer = q;
     b->begin = i * size, b->end = i + 1 < q->buckets ? (i + 1) * size : q->n;
     b->job = (CommJob){.name = "gradients", .run = reduce, .context = b};
+    q->order[i] = i;
     b->owned = q->owned;
     q->owned += piece(q, b, q->rank + 1) - piece(q, b, q->rank);
     if (b->end - b->begin > largest) largest = b->end - b->begin;
@@ -223,41 +224,69 @@ size_t reducer_bytes(const Reducer *q) {
   return q->bytes;
 }
 
-void reducer_round(Reducer *q, int active, bool first, bool last) {
-  q->active = active, q->first = first, q->last = last;
-  for (size_t i = 0; i < q->buckets; i++) {
+static void reset_buckets(Reducer *q) {
+  q->sent = 0;
+  for (size_t i = 0; i < q->buckets; i++)
     q->bucket[i].missing = q->bucket[i].end - q->bucket[i].begin;
-    q->bucket[i].sent = false;
+}
+
+void reducer_round(Reducer *q, int active, bool first, bool last) {
+  q->active = active;
+  q->first = first;
+  q->last = last;
+  reset_buckets(q);
+}
+
+/* Counts [begin, end) as made; buckets that this completes are noted behind order[*completed],
+ * where that is asked for. */
+static void count_made(Reducer *q, size_t begin, size_t end, size_t *completed) {
+  size_t size = q->bucket[0].end - q->bucket[0].begin;
+  for (size_t i = begin / size; i < q->buckets && q->bucket[i].begin < end; i++) {
+    Bucket *b = &q->bucket[i];
+    size_t from = begin > b->begin ? begin : b->begin, to = end < b->end ? end : b->end;
+    if (b->missing == 0) continue;
+    b->missing -= to - from < b->missing ? to - from : b->missing;
+    if (b->missing == 0 && completed) q->order[(*completed)++] = i;
   }
 }
 
-static void submit(Reducer *q, size_t i) {
-  Bucket *b = &q->bucket[i];
-  if (b->sent) return;
-  b->sent = true;
-  if (q->ordered < q->buckets) q->order[q->ordered++] = i;
+typedef struct {
+  Reducer *reducer;
+  size_t completed;
+} Ordering;
+
+static void order_made(void *context, size_t begin, size_t end) {
+  Ordering *o = context;
+  count_made(o->reducer, begin, end, &o->completed);
+}
+
+void reducer_set_order(Reducer *q, ReduceAnnounce announce, const void *model) {
+  Ordering o = {.reducer = q};
+  reset_buckets(q);
+  announce(model, order_made, &o);
+  for (size_t i = 0; i < q->buckets; i++)
+    if (q->bucket[i].missing) q->order[o.completed++] = i;
+}
+
+/* Sends the next bucket of the order. */
+static void send_next(Reducer *q) {
+  size_t i = q->order[q->sent++];
   if (q->spec.send)
     q->spec.send(q->spec.context, i);
   else
-    comm_submit(q->comm, &b->job);
+    comm_submit(q->comm, &q->bucket[i].job);
 }
 
 void reducer_ready(void *context, size_t begin, size_t end) {
   Reducer *q = context;
   if (is_idle(q)) return;
-  size_t size = q->bucket[0].end - q->bucket[0].begin;
-  for (size_t i = begin / size; i < q->buckets && q->bucket[i].begin < end; i++) {
-    Bucket *b = &q->bucket[i];
-    size_t from = begin > b->begin ? begin : b->begin, to = end < b->end ? end : b->end;
-    b->missing -= to - from < b->missing ? to - from : b->missing;
-    if (b->missing == 0) submit(q, i);
-  }
+  count_made(q, begin, end, NULL);
+  while (q->sent < q->buckets && q->bucket[q->order[q->sent]].missing == 0) send_next(q);
 }
 
 void reducer_finish(Reducer *q) {
   if (is_idle(q)) return;
-  /* A rank with nothing to give keeps the order of those that have. */
-  for (size_t i = 0; i < q->buckets; i++) submit(q, q->ordered == q->buckets ? q->order[i] : i);
+  while (q->sent < q->buckets) send_next(q);
   for (size_t i = 0; i < q->buckets && !q->spec.send; i++)
     comm_wait(q->comm, &q->bucket[i].job);
 }

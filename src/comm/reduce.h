@@ -3,6 +3,10 @@
  * announced it is exchanged: each rank receives its piece of it from the others,
  * adds in the order of the ranks, and gives the sum back to all. Relies on comm.
  *
+ * Every rank sends the buckets in the same order, that of reducer_set_order: a bucket that is
+ * ready waits for those before it. So ranks that announce their gradients differently, or not
+ * at all (a device whose gradients are copied when all are made), work together.
+ *
  * The order of additions is part of the interface: contribution 0 first, then 1 and
  * so on, round after round. With one micro-batch a round and rank, dealt out in
  * turn, that is the order of the micro-batches, whatever the number of ranks. */
@@ -30,9 +34,19 @@ NODISCARD Err reducer_new(Reducer **reducer, Comm *comm, float *g, size_t n,
 void reducer_free(Reducer *reducer);
 size_t reducer_bytes(const Reducer *reducer);
 
+/* Calls `ready` with `context` for every element once, in the order in which the backward pass
+ * of a model completes gradients. */
+typedef void (*ReduceAnnounce)(const void *model,
+                               void (*ready)(void *context, size_t begin, size_t end),
+                               void *context);
+/* Sets the order of the buckets: that in which `announce` completes them. Every rank calls it
+ * with the same model, before the first round. Without it the first bucket is sent first. */
+void reducer_set_order(Reducer *reducer, ReduceAnnounce announce, const void *model);
+
 /* A round begins: ranks 0 … active-1 contribute what their backward pass makes. */
 void reducer_round(Reducer *reducer, int active, bool first, bool last);
-/* [begin, end) will not change any more in this round; a GradReady. */
+/* [begin, end) will not change any more in this round; a GradReady. Never called, or not for
+ * all elements: reducer_finish sends what is left. */
 void reducer_ready(void *reducer, size_t begin, size_t end);
 /* Waits for the round's end. After the last round g holds the sums: all of them, or
  * with `shard` this rank's pieces. */

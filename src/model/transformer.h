@@ -89,6 +89,9 @@ void transformer_load(Transformer *t, const Batch *batch, StepKey key);
  * may still be at work when it returns; the batch may be filled anew all the same. */
 void transformer_run(Transformer *t, Weights w, float *g, float smoothing, float scale,
                      GradReady ready, void *context);
+/* Calls `ready` as the backward pass of transformer_run does: the same ranges in the same order,
+ * which follows from the configuration alone. `model` is a Transformer. */
+void transformer_announce(const void *model, GradReady ready, void *context);
 /* Both, one after the other. */
 void transformer_step(Transformer *t, Weights w, float *g, const Batch *batch, StepKey key,
                       float smoothing, float scale, GradReady ready, void *context);

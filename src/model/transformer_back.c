@@ -199,12 +199,29 @@ static void clear_rest(const Transformer *t, float *g) {
   }
 }
 
+static void memory_ready(const Transformer *t, GradReady ready, void *context) {
+  if (ready) ready(context, t->params.cross_kv, t->params.padded);
+}
+
+static void tables_ready(const Transformer *t, GradReady ready, void *context) {
+  if (ready) ready(context, 0, part_begin(t, 0, 0));
+}
+
+/* The order of decoder_back, memory_back and encoder_back, without their work. */
+void transformer_announce(const void *model, GradReady ready, void *context) {
+  const Transformer *t = model;
+  for (int i = t->stack[1].sublayers; i >= 0; i--) junction_ready(t, 1, i, ready, context);
+  memory_ready(t, ready, context);
+  for (int i = t->stack[0].sublayers; i >= 0; i--) junction_ready(t, 0, i, ready, context);
+  tables_ready(t, ready, context);
+}
+
 void transformer_back(Transformer *t, Weights w, float *g, const Batch *batch, StepKey key,
                       GradReady ready, void *context) {
   if (key.first) clear_rest(t, g);
   decoder_back(t, w, g, batch, key, ready, context);
   memory_back(t, w, g, batch, key);
-  if (ready) ready(context, t->params.cross_kv, t->params.padded);
+  memory_ready(t, ready, context);
   encoder_back(t, w, g, batch, key, ready, context);
-  if (ready) ready(context, 0, part_begin(t, 0, 0));
+  tables_ready(t, ready, context);
 }

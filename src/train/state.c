@@ -89,6 +89,7 @@ static Err new_gradients(Train *t) {
                      .rounds = s->reproducible && t->group > (uint32_t)t->ranks};
   if (t->exchange.wire) spec.send = exchange_send, spec.context = &t->exchange;
   TRY(reducer_new(&t->reducer, t->comm, t->stage, n, &spec));
+  reducer_set_order(t->reducer, transformer_announce, &t->t);
   exchange_bind(&t->exchange, t->reducer, t->g, s->shard);
   return ERR_OK;
 }

@@ -54,6 +54,27 @@ say() {
   [[ "$output" =~ "rank 0 on cuda:1, rank 1 on cuda:1" && "$output" =~ "as ranks share a GPU" ]]
 }
 
+# mixed RUN [OPTION…]: rank 0 on the CPU, rank 1 on a GPU, and gradients in many buckets.
+mixed() {
+  local run=$1
+  shift
+  local both=("$TRIREME" train --data "$SET" --run "$run" "${MODEL[@]}" --bucket-size 16K --quiet "$@")
+  mpirun -n 1 "${both[@]}" --device cpu : -n 1 "${both[@]}" --device cuda
+}
+
+@test "a rank on the CPU and one on a GPU train together: the bits of two equal ranks" {
+  need_mpi
+  for way in "" "--shard-optimizer" "--exchange bf16" "--reproducible" "--reproducible --shard-optimizer"; do
+    name=${way//[^a-z]/}
+    train 2 "$T/equal$name" --device cpu --bucket-size 16K --steps 5 --clip 0.5 $way
+    mixed "$T/mixed$name" --steps 5 --clip 0.5 $way
+    same_state "$T/equal$name" "$T/mixed$name"
+  done
+  # and those of one process, where that is asked for
+  train 1 "$T/one" --device cpu --steps 5 --clip 0.5 --reproducible
+  same_state "$T/one" "$T/mixedreproducible"
+}
+
 @test "a step waits for the device once" {
   for steps in 10 30; do
     FAKE_WAITS="$T/$steps" train 1 "$T/run$steps" --device cuda --steps $steps --save-every 1000

@@ -86,6 +86,57 @@ static void keep(void *context, size_t bucket) {
   s->list[s->sent++] = bucket;
 }
 
+/* Of 300 elements: the last bucket of 128 is complete first, then the first, then the second. */
+static void announce_from_both_ends(const void *model,
+                                    void (*ready)(void *context, size_t begin, size_t end),
+                                    void *context) {
+  (void)model;
+  ready(context, 200, 300);
+  ready(context, 0, 128);
+  ready(context, 128, 200);
+}
+
+/* A rank on a device may announce nothing, one on the CPU as it goes: the order of the buckets
+ * is the model's all the same. */
+static void test_reducer_announced_in_other_order_sends_in_set_order(void **state) {
+  (void)state;
+  enum { N = 300 };
+  Comm *comm;
+  Reducer *q;
+  Sent s = {0};
+  OK(comm_open(&comm, 5));
+  ReduceSpec spec = {.unit = 64, .bucket = 128, .send = keep, .context = &s};
+  OK(reducer_new(&q, comm, NULL, N, &spec));
+  reducer_set_order(q, announce_from_both_ends, NULL);
+  reducer_round(q, 1, true, true);
+  reducer_ready(q, 0, 200);
+  assert_int_equal(s.sent, 0); /* the first bucket is ready, the last comes before it */
+  reducer_ready(q, 200, N);
+  assert_int_equal(s.sent, 3);
+  assert_true(s.list[0] == 2 && s.list[1] == 0 && s.list[2] == 1);
+  reducer_finish(q);
+  assert_int_equal(s.sent, 3);
+  reducer_free(q);
+  comm_close(comm, ERR_OK);
+}
+
+static void test_reducer_announced_nothing_sends_in_set_order(void **state) {
+  (void)state;
+  enum { N = 300 };
+  Comm *comm;
+  Reducer *q;
+  Sent s = {0};
+  OK(comm_open(&comm, 5));
+  ReduceSpec spec = {.unit = 64, .bucket = 128, .send = keep, .context = &s};
+  OK(reducer_new(&q, comm, NULL, N, &spec));
+  reducer_set_order(q, announce_from_both_ends, NULL);
+  reducer_round(q, 1, true, true);
+  reducer_finish(q);
+  assert_true(s.sent == 3 && s.list[0] == 2 && s.list[1] == 0 && s.list[2] == 1);
+  reducer_free(q);
+  comm_close(comm, ERR_OK);
+}
+
 static void test_buckets_leave_by_another_way(void **state) {
   (void)state;
   enum { N = 300 }; /* buckets of 128, 128 and 44 */
@@ -97,6 +148,7 @@ static void test_buckets_leave_by_another_way(void **state) {
   ReduceSpec spec = {.unit = 64, .bucket = 128, .send = keep, .context = &s};
   OK(reducer_new(&q, comm, NULL, N, &spec)); /* the array is not for it to touch */
   assert_int_equal(reducer_bytes(q), 0);
+  reducer_set_order(q, announce_from_both_ends, NULL);
   for (int step = 0; step < 2; step++) {
     s.sent = 0;
     reducer_round(q, 1, true, true);
@@ -110,10 +162,6 @@ static void test_buckets_leave_by_another_way(void **state) {
     assert_int_equal(s.sent, 3);
     assert_true(s.list[0] == 2 && s.list[1] == 0 && s.list[2] == 1);
   }
-  s.sent = 0; /* a rank with nothing to give keeps that order */
-  reducer_round(q, 1, true, true);
-  reducer_finish(q);
-  assert_true(s.sent == 3 && s.list[0] == 2 && s.list[1] == 0 && s.list[2] == 1);
   assert_int_equal(reducer_pieces(q), 3);
   reducer_bucket(q, 2, off);
   assert_true(off[0] == 256 && off[1] == N);
@@ -181,6 +229,9 @@ int main(void) {
       cmocka_unit_test_setup(test_one_rank_alone, no_launcher),
       cmocka_unit_test_setup(test_jobs_run_in_place, no_launcher),
       cmocka_unit_test_setup(test_rounds_of_one_rank_add_up_in_order, no_launcher),
+      cmocka_unit_test_setup(test_reducer_announced_in_other_order_sends_in_set_order,
+                             no_launcher),
+      cmocka_unit_test_setup(test_reducer_announced_nothing_sends_in_set_order, no_launcher),
       cmocka_unit_test_setup(test_buckets_leave_by_another_way, no_launcher),
       cmocka_unit_test_setup(test_no_memory_is_an_error, no_launcher),
       cmocka_unit_test_setup(test_ranks_that_cannot_meet, no_launcher),

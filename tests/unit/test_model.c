@@ -360,6 +360,35 @@ static void test_gradients_are_announced_when_complete(void **state) {
   }
 }
 
+/* Where ranges of gradients begin and end, in the order in which they were announced. */
+typedef struct {
+  size_t begin[16], end[16], count;
+} Ranges;
+
+static void note_range(void *context, size_t begin, size_t end) {
+  Ranges *r = context;
+  assert_true(r->count < 16);
+  r->begin[r->count] = begin;
+  r->end[r->count] = end;
+  r->count++;
+}
+
+static void test_announce_without_batch_is_order_of_backward(void **state) {
+  (void)state;
+  const char *forms[] = {"pre", "post", "free"};
+  for (int i = 0; i < 3; i++) {
+    Fixture f;
+    Ranges made = {0}, told = {0};
+    open_fixture(&f, forms[i], false);
+    transformer_step(&f.t, (Weights){f.w, f.w}, f.g, &batch, (StepKey){.first = true}, 0.1f, 1,
+                     note_range, &made);
+    transformer_announce(&f.t, note_range, &told);
+    assert_true(made.count > 5);
+    assert_memory_equal(&made, &told, sizeof made);
+    close_fixture(&f);
+  }
+}
+
 /* The first micro-batch of a step overwrites whatever is there, the others add: to the bit
  * as if all added to 0. Logits in one part and in several. */
 static void test_the_first_overwrites(void **state) {
@@ -417,6 +446,7 @@ int main(void) {
       cmocka_unit_test(test_relu_in_one),
       cmocka_unit_test(test_padding_changes_nothing),
       cmocka_unit_test(test_gradients_are_announced_when_complete),
+      cmocka_unit_test(test_announce_without_batch_is_order_of_backward),
       cmocka_unit_test(test_the_first_overwrites),
       cmocka_unit_test(test_losses_add_up),
   };

@@ -1,10 +1,10 @@
 /* The table of verbs, and the only place that exits. Relies on cmd. */
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "base/out.h"
 #include "cmd/bench.h"
 #include "cmd/cmd.h"
 
@@ -99,28 +99,39 @@ static Err run(const char *name, int argc, char **argv) {
   return err;
 }
 
+/* Is one of the words before "--" this option? */
+static bool has_word(int argc, char **argv, const char *name) {
+  for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
+    if (strcmp(argv[i], name) == 0) return true;
+  }
+  return false;
+}
+
 static Err dispatch(int argc, char **argv) {
   opt_tables(cmd_options, verbs);
   if (argc < 2) return err_set(ERR_USAGE, "say what to do: 'trireme help' lists the verbs");
   char *name = argv[1];
-  if (strcmp(name, "--version") == 0) {
+  int words = opt_verb(name) ? argc - 1 : 1; /* after an unknown verb, that is the error */
+  if (has_word(words, argv + 1, "--help") || has_word(words, argv + 1, "-h"))
+    return run("help", opt_verb(name) != NULL, &name);
+  if (has_word(words, argv + 1, "--version")) {
     puts("trireme " TRIREME_VERSION);
     return ERR_OK;
-  }
-  if (strcmp(name, "--help") == 0) return run("help", 0, NULL);
-  for (int i = 2; i < argc && opt_verb(name); i++) {
-    if (strcmp(argv[i], "--help") == 0) return run("help", 1, &name);
   }
   return run(name, argc - 2, argv + 2);
 }
 
 int main(int argc, char **argv) {
-  signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error to report, not a death */
+  out_reserve();
+  /* A write to a closed pipe fails, so that the verb can clean up. Progress on standard error
+   * that nobody reads ends nothing. */
+  signal(SIGPIPE, SIG_IGN);
   Err err = dispatch(argc, argv);
-  errno = 0;
-  if (!err && (fflush(stdout) != 0 || ferror(stdout)))
-    err = err_set(ERR_WORK, "cannot write standard output");
-  if (err && errno != EPIPE)
-    log_error("%s", err_message()); /* the reader has gone: no one to tell */
+  if (!err) err = out_flush();
+  if (err && out_is_reader_gone()) {
+    signal(SIGPIPE, SIG_DFL); /* end as other tools do, without a message */
+    raise(SIGPIPE);
+  }
+  if (err) log_error("%s", err_message());
   return (int)err;
 }

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/opt_internal.h"
+#include "base/utf8.h"
 
 #define CONFIG_LIMIT ((size_t)1 << 20)
 
@@ -246,15 +247,19 @@ static Err parse_line(OptSet *set, int argc, char **argv) {
     char *initial = (char *)(uintptr_t)s->initial;
     if (initial && opt_applies_(s, set->verb)) TRY(store(set, s, &initial, 1, FROM_DEFAULT));
   }
+  bool options_end = false; /* behind "--" */
   for (int i = 0; i < argc; i++) {
-    if (is_option(argv[i]) && argv[i][2])
+    if (options_end || argv[i][0] != '-' || !argv[i][1]) {
+      TRY(add_operand(set, argv[i]));
+    } else if (strcmp(argv[i], "--") == 0) {
+      options_end = true;
+    } else if (is_option(argv[i])) {
       TRY(parse_option(set, argc, argv, &i));
-    else if (argv[i][0] == '-' && argv[i][1] && !is_option(argv[i])) {
+    } else {
       return err_set(ERR_USAGE,
                      "options have long names only: '%s' is not one; see 'trireme help %s'",
                      argv[i], set->verb->name);
-    } else if (!is_option(argv[i]))
-      TRY(add_operand(set, argv[i]));
+    }
   }
   if (set->operands < (size_t)set->verb->min_operands) {
     return err_set(ERR_USAGE, "'%s' needs %s; see 'trireme help %s'", set->verb->name,
@@ -338,7 +343,7 @@ static Err parse_config(OptSet *set, const char *text, size_t len, const char *w
   Str line = {0};
   Err err = ERR_OK;
   size_t number = 0;
-  for (size_t at = 0; at < len && !err;) {
+  for (size_t at = utf8_bom(text, len); at < len && !err;) {
     const char *end = memchr(text + at, '\n', len - at);
     size_t n = end ? (size_t)(end - text) - at : len - at;
     number++;
@@ -346,7 +351,7 @@ static Err parse_config(OptSet *set, const char *text, size_t len, const char *w
     str_addn(&line, text + at, n);
     err = str_check(&line);
     if (!err && memchr(text + at, '\0', n))
-      err = err_set(ERR_USAGE, "a zero byte in a config file");
+      err = err_set(ERR_USAGE, "a zero byte; save the file as UTF-8 text");
     if (!err) err = parse_config_line(set, line.s, source);
     if (err) err = err_context("%s:%zu", where, number);
     at += n + 1;

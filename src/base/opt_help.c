@@ -98,9 +98,32 @@ static void verb_list(Str *out) {
   for (const OptVerb *v = opt_verbs_; v->name; v++)
     str_addf(out, "  %-10s %s\n", v->name, v->summary);
   str_add(out,
-          "\n'trireme help VERB' shows a verb's options; 'trireme --version' the version.\n"
+          "\n'trireme help VERB', or 'trireme VERB -h', shows a verb's options; 'trireme\n"
+          "--version' the version.\n"
           "Results go to standard output, all else to standard error.\n"
           "Exit codes: 0 done, 1 the work failed, 2 the call was wrong.\n");
+}
+
+static bool has_flag(const OptVerb *verb) {
+  for (const OptSpec *s = opt_specs_; s->name; s++) {
+    if (s->type == OPT_FLAG && opt_applies_(s, verb)) return true;
+  }
+  return false;
+}
+
+/* What is true of every option, below the list. */
+static void option_notes(Str *out, const OptVerb *verb) {
+  str_add(out,
+          "\n  -h, --help            Print this text\n"
+          "  --version             Print the version\n");
+  if (has_flag(verb)) {
+    str_addc(out, '\n');
+    wrap(
+        out,
+        "An option without a value is a flag; --no-NAME switches off one that a config file or "
+        "a recipe has switched on.",
+        0, 0);
+  }
 }
 
 void opt_help(Str *out, const OptVerb *verb) {
@@ -116,6 +139,7 @@ void opt_help(Str *out, const OptVerb *verb) {
   str_addc(out, '\n');
   wrap(out, verb->about, 0, 0);
   by_group(out, verb, help_heading, option_help);
+  option_notes(out, verb);
   if (verb->examples) str_addf(out, "\nExamples\n%s", verb->examples);
 }
 
@@ -172,11 +196,20 @@ void opt_man(Str *out, const char *version) {
   }
   str_add(
       out,
+      ".SH OPTIONS OF EVERY VERB\n.TP\n.B \\-\\-help \\fRor\\fB \\-h\n"
+      "Print the verb's options.\n.TP\n.B \\-\\-version\nPrint the version.\n"
+      ".TP\n.B \\-\\-\nWhat follows is no option, even if it begins with a hyphen.\n"
+      ".PP\n\\fB\\-\\-name=value\\fR is the same as \\fB\\-\\-name value\\fR. An option "
+      "without a value is a flag; \\fB\\-\\-no\\-NAME\\fR switches off one that a config file "
+      "or a recipe has switched on.\n"
       ".SH VALUES\nCounts take k, M and G (25k = 25000); sizes take k, M and G as powers of "
       "1024; "
       "times take s, m, h and d. A config file has one \\fIoption = value\\fR per line; later "
       "lines win, and the command line wins over the file.\n"
-      ".SH EXIT STATUS\n0 done, 1 the work failed, 2 the call was wrong.\n");
+      ".SH EXIT STATUS\n0 done, 1 the work failed, 2 the call was wrong. When the reader of "
+      "its "
+      "output ends first, as in \\fBtrireme help | head \\-1\\fR, the program ends by SIGPIPE "
+      "without a message (141 in a shell).\n");
 }
 
 void opt_completion(Str *out) {
@@ -213,7 +246,7 @@ void opt_completion(Str *out) {
       str_addf(out, "%s--%s", first ? "" : " ", s->name);
       first = false;
     }
-    str_add(out, "';;\n");
+    str_add(out, first ? "--help --version';;\n" : " --help --version';;\n");
   }
   str_add(out,
           "  esac\n"

@@ -55,6 +55,11 @@ size_t utf8_valid(const char *bytes, size_t len) {
   return (size_t)(at - bytes);
 }
 
+size_t utf8_bom(const char *bytes, size_t len) {
+  static const char mark[] = "\xef\xbb\xbf";
+  return len >= 3 && memcmp(bytes, mark, 3) == 0 ? 3 : 0;
+}
+
 bool utf8_is_space(uint32_t c) {
   if (c <= 0x20) return c == 0x20 || (c >= 0x09 && c <= 0x0d);
   if (c < 0x1680) return c == 0x85 || c == 0xa0;

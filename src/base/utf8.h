@@ -14,6 +14,8 @@ size_t utf8_decode(const char *at, const char *end, uint32_t *code);
 size_t utf8_encode(uint32_t code, char out[4]);
 /* Length of the longest valid prefix: equal to `len` when all is well. */
 size_t utf8_valid(const char *bytes, size_t len);
+/* Bytes of a byte-order mark at the beginning: 3 or 0. */
+size_t utf8_bom(const char *bytes, size_t len);
 /* Unicode White_Space, as the \s of Perl and of the Moses scripts. */
 bool utf8_is_space(uint32_t code);
 

@@ -1,7 +1,6 @@
 /* trireme help: what the option table says, for people, man and bash.
  * Relies on base/opt. */
-#include <stdio.h>
-
+#include "base/out.h"
 #include "cmd/cmd.h"
 
 Err cmd_help(OptSet *opts) {
@@ -19,7 +18,7 @@ Err cmd_help(OptSet *opts) {
   else
     err = err_set(ERR_USAGE, "there is no verb '%s'%s", name, opt_suggest_verb(name));
   if (!err) err = str_check(&out);
-  if (!err) fputs(str_text(&out), stdout);
+  if (!err) err = out_print(str_text(&out));
   str_free(&out);
   return err;
 }

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/out.h"
 #include "base/rng.h"
 #include "cmd/cmd.h"
 #include "data/dataset.h"
@@ -187,8 +188,10 @@ static Err print_json(Inspect *in, const OptSet *opts) {
                         json_pack("{s:I, s:I, s:f}", "rows", (json_int_t)p->capacity,
                                   "per_epoch", (json_int_t)p->batches, "fill", p->fill));
   }
-  if (!err && json_dumpf(root, stdout, JSON_INDENT(1)) != 0)
-    err = err_set(ERR_WORK, "cannot write standard output");
+  if (!err && json_dumpf(root, stdout, JSON_INDENT(1)) != 0) {
+    err = out_check();
+    if (!err) err = err_set(ERR_WORK, "out of memory while writing JSON");
+  }
   putchar('\n');
   json_decref(root);
   return err;

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/out.h"
 #include "cmd/cmd.h"
 #include "metric/lines.h"
 #include "metric/metric.h"
@@ -382,7 +383,7 @@ Err cmd_score(OptSet *opts) {
     TRY_DONE(print_corpus(&s, &out));
   }
   TRY_DONE(str_check(&out));
-  fputs(str_text(&out), stdout);
+  err = out_print(str_text(&out));
 done:
   str_free(&out);
   release(&s);

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/out.h"
 #include "base/utf8.h"
 #include "cmd/cmd.h"
 #include "data/input.h"
@@ -58,7 +59,7 @@ static Err print_line(void *context, size_t i, int k, const char *text, float sc
   if (job->nbest > 1) printf("%d\t", k + 1);
   if (job->scores) printf("%.4f\t", (double)score);
   puts(text);
-  return ferror(stdout) ? err_set(ERR_WORK, "cannot write standard output") : ERR_OK;
+  return out_check();
 }
 
 static Err check_text(const Input *in, const char *line, size_t len) {
@@ -109,7 +110,7 @@ static Err translate_block(Job *job, Input *in, bool interactive, Str *text, Lin
   for (size_t i = 0; i < n; i++) line[i] = (Line){str_text(text) + at[i], at[i + 1] - at[i]};
   if (n > 0) {
     TRY(translator_run(job->translator, line, n, print_line, job, &cut));
-    if (fflush(stdout) != 0) return err_set(ERR_WORK, "cannot write standard output");
+    TRY(out_flush());
     if (cut) {
       char more[64] = "";
       if (cut > 1) snprintf(more, sizeof more, " (and %zu of the next %zu)", cut - 1, n);

@@ -11,6 +11,7 @@
 #include <zlib.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #ifdef HAVE_ZSTD
 #include <zstd.h>
 #endif
@@ -213,7 +214,7 @@ Err input_line(Input *in, const char **line, size_t *len) {
   char *end = newline ? newline : in->text + in->text_len;
   in->text_at = (size_t)(end - in->text) + (newline != NULL);
   in->number++;
-  if (in->number == 1 && end - begin >= 3 && memcmp(begin, "\xef\xbb\xbf", 3) == 0) begin += 3;
+  if (in->number == 1) begin += utf8_bom(begin, (size_t)(end - begin));
   if (end > begin && end[-1] == '\r') end--;
   *line = begin;
   *len = (size_t)(end - begin);

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "data/fetch.h"
 
 #define FILE_NAME   "recipe.conf"
@@ -299,7 +300,7 @@ static Err parse_all(Recipe *r, const char *text, size_t len, const char *where)
   Str line = {0};
   Err err = ERR_OK;
   size_t number = 0;
-  for (size_t at = 0; at < len && !err;) {
+  for (size_t at = utf8_bom(text, len); at < len && !err;) {
     const char *end = memchr(text + at, '\n', len - at);
     size_t n = end ? (size_t)(end - text) - at : len - at;
     bool ours = false;

@@ -1,0 +1,37 @@
+/* Standard output: errors of writing to it. Relies on err, POSIX. */
+#include "base/out.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <unistd.h>
+
+void out_reserve(void) {
+  for (int fd = 0; fd < 3; fd++) {
+    if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+    /* The lowest free descriptor is this one. The wrong direction makes its use an error. */
+    if (open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0) return;
+  }
+}
+
+Err out_check(void) {
+  return ferror(stdout) ? err_errno("cannot write", "standard output") : ERR_OK;
+}
+
+Err out_print(const char *text) {
+  fputs(text, stdout);
+  return out_check();
+}
+
+Err out_flush(void) {
+  bool failed_before = ferror(stdout) != 0;
+  if (fflush(stdout) != 0) return err_errno("cannot write", "standard output");
+  /* The reason of an earlier failure is no longer in errno. */
+  return failed_before ? err_set(ERR_WORK, "cannot write standard output") : ERR_OK;
+}
+
+bool out_is_reader_gone(void) {
+  struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+  return ferror(stdout) && poll(&out, 1, 0) == 1 && (out.revents & POLLERR);
+}

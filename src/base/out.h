@@ -1,0 +1,20 @@
+/* Standard output: errors of writing to it. Relies on err. */
+#ifndef BASE_OUT_H
+#define BASE_OUT_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+
+/* Opens /dev/null in place of those of the descriptors 0 to 2 that are closed, so that no
+ * file the program opens can become standard output. Writing to one of these still fails. */
+void out_reserve(void);
+/* Reports an earlier write to stdout that failed; call it right after the write. */
+NODISCARD Err out_check(void);
+NODISCARD Err out_print(const char *text);
+/* Flushes stdout, and reports what out_check reports. */
+NODISCARD Err out_flush(void);
+/* Was output lost because the reader of the pipe has ended, as in `trireme help | head -1`? */
+bool out_is_reader_gone(void);
+
+#endif

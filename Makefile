@@ -31,6 +31,8 @@ LDLIBS   += $(PROBED_LIBS) -lm -ldl
 # Plug-ins call the program's base room: it shows them its symbols.
 LINK     = $(if $(HAVE_SENTENCEPIECE),$(CXX),$(CC)) $(OPTIMISE) $(SAN) -pthread $(PROBED_OPENMP) -rdynamic
 
+whole    := -Wl,--whole-archive $(BUILD)/libtrireme.a -Wl,--no-whole-archive
+
 sources  := $(sort $(filter-out src/comm/mpi.c src/backend/cuda/%,$(wildcard src/*/*.c src/*/*/*.c)) $(if $(HAVE_SENTENCEPIECE),$(wildcard src/*/*.cc)))
 # The fast kernels are compiled once for each instruction set; one is picked at start.
 kernels  := $(wildcard src/backend/cpu/fast/*.c)
@@ -68,8 +70,9 @@ required:
 $(BUILD)/libtrireme.a: $(objects)
 	@rm -f $@
 	$(call say,AR)ar rcs $@ $^
+# A plug-in finds what it needs of libtrireme.a in the program, so all of it must be there.
 $(BUILD)/trireme: $(BUILD)/src/main.c.o $(BUILD)/libtrireme.a
-	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -o $@
+	$(call say,LINK)$(LINK) $(LDFLAGS) $< $(whole) $(LDLIBS) -o $@
 # Plug-ins: what the program loads only where it is wanted.
 .PHONY: plugins
 plugins: $(if $(PROBED_MPI),$(BUILD)/libtrireme-mpi.so)
@@ -109,9 +112,8 @@ $(BUILD)/libtrireme-cuda.so: $(cuda_obj)
 # What needs a GPU to run: a program that opens the plug-in, and one that has the kernels.
 gpu_tests := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/gpu/test_*.c))
 $(BUILD)/tests/gpu/%.c.o: CFLAGS += $(CUDA_CFLAGS)
-# A plug-in finds what it needs of libtrireme.a in the program, so all of it must be there.
 $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.c.o $(BUILD)/libtrireme.a
-	$(call say,LINK)$(LINK) $(LDFLAGS) $< -Wl,--whole-archive $(BUILD)/libtrireme.a -Wl,--no-whole-archive $(LDLIBS) -lcmocka -o $@
+	$(call say,LINK)$(LINK) $(LDFLAGS) $< $(whole) $(LDLIBS) -lcmocka -o $@
 $(BUILD)/tests/gpu/test_kernels: $(patsubst %,$(BUILD)/tests/gpu/%.c.o,test_kernels check kernels_speed kernels_decode kernels_fp8 kernels_relu) \
   $(filter %.cu.o,$(cuda_obj)) $(BUILD)/libtrireme.a
 	$(call say,LINK)$(CXX) -pthread $(PROBED_OPENMP) $(LDFLAGS) $^ $(CUDA_LIBS) $(LDLIBS) -o $@

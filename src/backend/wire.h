@@ -21,6 +21,11 @@ typedef struct {
   int rank, size;
   size_t most; /* elements of the largest array */
   bool bf16;   /* gradients are rounded to bf16 on their way, and after each addition */
+  /* Waits until every operation queued so far is done on all processes. The backend calls it
+   * before it times anything on the device, as operations under way take some of it; NULL: it
+   * need not wait. Called on the thread that queues. */
+  Err (*quiesce)(void *context);
+  void *context;
 } WireSpec;
 
 typedef struct WireTable {

@@ -175,10 +175,21 @@ static void end_wire(void *context) {
   x->table->abort(x->wire);
 }
 
+/* Ranks whose operations are queued come to the same end, whatever they time in between: the
+ * one that has queued the fewest waits for nothing that others have not queued as well. */
+static Err quiesce(void *context) {
+  return exchange_wait(context);
+}
+
 Err exchange_open(Exchange *x, const Backend *b, size_t most, bool bf16) {
   char id[WIRE_ID] = {0};
   size_t ranks = (size_t)comm_size(x->comm), trial = ranks > TRIAL ? ranks : TRIAL;
-  WireSpec spec = {comm_rank(x->comm), (int)ranks, most > trial ? most : trial, bf16};
+  WireSpec spec = {.rank = comm_rank(x->comm),
+                   .size = (int)ranks,
+                   .most = most > trial ? most : trial,
+                   .bf16 = bf16,
+                   .quiesce = quiesce,
+                   .context = x};
   if (!x->table) return ERR_OK;
   x->backend = b;
   TRY(mem_alloc(&x->off, ranks + 1, sizeof *x->off));

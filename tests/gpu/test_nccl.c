@@ -2,11 +2,13 @@
  * in order with the compute stream, and giving up returns. Skips where libnccl is missing;
  * returns 77 where there is no GPU. Relies on the plug-in, which TRIREME_PLUGIN_PATH must
  * tell. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -63,7 +65,7 @@ static Wire *open_wire(bool bf16) {
   char id[WIRE_ID];
   Wire *w;
   ok(b.wire->name(id));
-  ok(b.wire->open(&w, &b, id, &(WireSpec){0, 1, N, bf16}));
+  ok(b.wire->open(&w, &b, id, &(WireSpec){.size = 1, .most = N, .bf16 = bf16}));
   return w;
 }
 
@@ -141,6 +143,77 @@ static void test_order(void **state) {
   b.wire->close(w);
 }
 
+/* How often an algorithm was about to be timed, and whether the wire was at rest then. */
+static Wire *timed_beside;
+static int quiesced;
+
+static Err wait_for_wire(void *context) {
+  assert_ptr_equal(context, &quiesced);
+  wait_for(timed_beside);
+  quiesced++;
+  return ERR_OK;
+}
+
+/* x (64, 32) times w (out, 32), a shape that no other test asks for. */
+static void multiply(size_t out) {
+  float *y = there + (1 << 20), *w = there + (2 << 20);
+  b.linear(&b, y, there, w, NULL, 64, 32, out);
+  ok(b.sync(&b));
+}
+
+static void test_product_new_shape_is_timed_after_the_wire(void **state) {
+  (void)state;
+  need_nccl();
+  char id[WIRE_ID], cache[] = "/tmp/trireme-nccl-XXXXXX";
+  Backend kept = b;
+  assert_non_null(mkdtemp(cache)); /* no algorithm is known yet */
+  setenv("XDG_CACHE_HOME", cache, 1);
+  open_gpu(&b, "bf16");
+  ok(b.wire->name(id));
+  ok(b.wire->open(
+      &timed_beside, &b, id,
+      &(WireSpec){.size = 1, .most = N, .quiesce = wait_for_wire, .context = &quiesced}));
+  quiesced = 0;
+  b.wire->sum(timed_beside, there, N);
+  multiply(104);
+  assert_int_equal(quiesced, 1);
+  multiply(104); /* its algorithm is known: nothing waits */
+  assert_int_equal(quiesced, 1);
+  multiply(112);
+  assert_int_equal(quiesced, 2);
+  b.wire->close(timed_beside);
+  multiply(120); /* without a wire there is nobody to ask */
+  assert_int_equal(quiesced, 2);
+  backend_close(&b);
+  b = kept;
+}
+
+static void *give_up_beside(void *wire) {
+  b.wire->abort(wire);
+  return NULL;
+}
+
+/* An abort from another thread at any moment of sums and tests: the communicator is not freed
+ * under a call. */
+static void test_abort_from_another_thread_during_calls(void **state) {
+  (void)state;
+  need_nccl();
+  for (int turn = 0; turn < 20; turn++) {
+    Wire *w = open_wire(false);
+    pthread_t thread;
+    bool made, done;
+    for (int i = 0; i < 5 * turn; i++) b.wire->sum(w, there, 4096);
+    assert_int_equal(pthread_create(&thread, NULL, give_up_beside, w), 0);
+    for (int i = 0; i < 200; i++) {
+      b.wire->sum(w, there, 4096);
+      ok(b.wire->test(w, &made, &done));
+    }
+    pthread_join(thread, NULL);
+    b.wire->close(w);
+    ok(b.sync(&b));
+  }
+}
+
 static void test_abort(void **state) {
   (void)state;
   need_nccl();
@@ -187,6 +260,8 @@ int main(void) {
       cmocka_unit_test(test_operations),
       cmocka_unit_test(test_order),
       cmocka_unit_test(test_abort),
+      cmocka_unit_test(test_abort_from_another_thread_during_calls),
+      cmocka_unit_test(test_product_new_shape_is_timed_after_the_wire),
       cmocka_unit_test(test_exchange),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

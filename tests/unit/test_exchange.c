@@ -11,6 +11,7 @@ struct Wire {
 typedef enum { WELL, WRONG, BROKEN, CLOSED, MISSING } Mode;
 static Mode mode;
 static int opened, closed, later;
+static WireSpec given; /* the last open's */
 
 static Err look(char about[64], int *version) {
   *version = 0;
@@ -29,6 +30,7 @@ static Err open_wire(Wire **w, const Backend *b, const char id[WIRE_ID], const W
   (void)b;
   if (mode == CLOSED) return err_set(ERR_WORK, "nobody is there");
   assert_true(id[0] == 7 && spec->rank == 0 && spec->size == 1 && spec->most >= 5000);
+  given = *spec;
   TRY(mem_alloc(w, 1, sizeof **w));
   opened++;
   return ERR_OK;
@@ -133,6 +135,27 @@ static void test_a_wire_is_tried(void **state) {
   comm_close(comm, ERR_OK);
 }
 
+/* Before a backend times anything: until what was queued is done, and what fails is reported. */
+static void test_exchange_quiesce_waits_for_what_is_queued(void **state) {
+  (void)state;
+  Comm *comm;
+  Exchange x;
+  Backend b;
+  OK(comm_open(&comm, 5));
+  OK(backend_cpu(&b, 1, false));
+  b.device_id = 5, b.wire = &table, mode = WELL;
+  OK(exchange_choose(&x, comm, &b, COLLECT_NCCL, false));
+  OK(exchange_open(&x, &b, 5000, true));
+  later = 7; /* tests until the operation is done */
+  OK(given.quiesce(given.context));
+  assert_true(later < 0);
+  mode = BROKEN;
+  assert_int_equal(given.quiesce(given.context), ERR_WORK);
+  assert_says("the string is cut");
+  exchange_close(&x);
+  comm_close(comm, ERR_OK);
+}
+
 static float to_bf16(float x) {
   uint32_t u;
   memcpy(&u, &x, sizeof u);
@@ -177,6 +200,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_choices),
       cmocka_unit_test(test_a_wire_is_tried),
+      cmocka_unit_test(test_exchange_quiesce_waits_for_what_is_queued),
       cmocka_unit_test(test_a_trial_of_many_ranks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -61,7 +61,10 @@ static __device__ __forceinline__ void barriers_ready(void) {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
+/* All threads of the cluster. An aligned barrier must be executed by a whole warp together: the
+ * lanes of one that took different branches before it are brought together first. */
 static __device__ __forceinline__ void cluster_sync(void) {
+  __syncwarp();
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n"
       "barrier.cluster.wait.acquire.aligned;" ::

@@ -1,23 +1,28 @@
 /* The wire between GPUs: NCCL, loaded where it is wanted. Everything runs on a stream
- * of its own beside the compute stream. Relies on memory, kernels (casts). */
+ * of its own beside the compute stream. Threads: one queues and tests; any other may abort, so
+ * each use of the communicator holds a lease. Relies on memory, kernels (casts), lease. */
 #include "backend/cuda/nccl.h"
 
 #include <dlfcn.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/memory.h"
 #include "backend/cuda/nccl_abi.h"
+#include "base/lease.h"
 #include "base/mem.h"
+
+/* Seconds an abort waits for a call into NCCL to return: one blocks that connects to a lost rank.
+ * Less than the time the communication thread gives a rank to end. */
+#define ABORT_WAIT 5
 
 struct Wire {
   Cuda *cuda;
   int device;
   WireSpec spec;
-  NcclComm *comm;
-  atomic_bool aborted;
+  NcclComm *comm; /* used under the lease alone: an abort frees it */
+  Lease lease;
   cudaStream_t stream;
   cudaEvent_t made; /* on the compute stream: what the operations so far wait for */
   cudaEvent_t done; /* on the wire's: the operations so far */
@@ -98,21 +103,31 @@ static Err name(char id[WIRE_ID]) {
   return ERR_OK;
 }
 
-/* From any thread, once. */
-static void give_up(Wire *w) {
-  if (!w->comm || atomic_exchange(&w->aborted, true)) return;
+/* ncclCommAbort ends what is under way, and frees the communicator. */
+static void abort_comm(Wire *w) {
   cudaSetDevice(w->device);
   nccl.CommAbort(w->comm);
 }
 
+static void return_comm(Wire *w) {
+  if (lease_return(&w->lease)) abort_comm(w);
+}
+
+/* From any thread. */
+static void give_up(Wire *w) {
+  if (w->comm && lease_end(&w->lease, ABORT_WAIT)) abort_comm(w);
+}
+
 static void close_wire(Wire *w) {
   if (!w) return;
+  w->cuda->products.quiesce = NULL;
   give_up(w);
   if (w->stream) cudaStreamSynchronize(w->stream);
   if (w->made) cudaEventDestroy(w->made);
   if (w->done) cudaEventDestroy(w->done);
   if (w->stream) cudaStreamDestroy(w->stream);
   cudaFree(w->low);
+  lease_close(&w->lease);
   mem_free(w);
 }
 
@@ -137,7 +152,7 @@ static Err open_wire(Wire **out, const Backend *b, const char id[WIRE_ID],
   TRY(load());
   TRY(mem_alloc(&w, 1, sizeof *w));
   w->cuda = cuda_of(b), w->device = b->device, w->spec = *spec;
-  atomic_init(&w->aborted, false);
+  lease_open(&w->lease);
   cudaError_t e = prepare(w);
   Err err = ERR_OK;
   if (e) {
@@ -155,6 +170,8 @@ static Err open_wire(Wire **out, const Backend *b, const char id[WIRE_ID],
     close_wire(w);
     return err_give(&kept);
   }
+  w->cuda->products.quiesce = spec->quiesce;
+  w->cuda->products.quiesce_context = spec->context;
   *out = w;
   return ERR_OK;
 }
@@ -185,12 +202,13 @@ static void widen(Wire *w, float *x, size_t at, size_t n) {
 
 static void sum(Wire *w, float *x, size_t n) {
   int type = w->low ? NCCL_BF16 : NCCL_FLOAT;
-  if (atomic_load(&w->aborted)) return; /* there is nobody to ask any more */
+  if (!lease_take(&w->lease)) return; /* there is nobody to ask any more */
   begin(w);
   void *y = narrow(w, x, n);
   note(w, "adding gradients", nccl.AllReduce(y, y, n, type, NCCL_ADD, w->comm, w->stream));
   widen(w, x, 0, n);
   end(w);
+  return_comm(w);
 }
 
 /* Elements of a piece, if all are of one size; else 0. */
@@ -204,7 +222,7 @@ static size_t even(const Wire *w, const size_t *off) {
 static void scatter(Wire *w, float *x, const size_t *off) {
   int type = w->low ? NCCL_BF16 : NCCL_FLOAT, rank = w->spec.rank;
   size_t wide = w->low ? 2 : 4, first = off[0], each = even(w, off);
-  if (atomic_load(&w->aborted)) return;
+  if (!lease_take(&w->lease)) return;
   begin(w);
   float *from = x + first;
   char *y = narrow(w, from, off[w->spec.size] - first);
@@ -224,11 +242,12 @@ static void scatter(Wire *w, float *x, const size_t *off) {
   }
   widen(w, from, off[rank] - first, off[rank + 1] - off[rank]);
   end(w);
+  return_comm(w);
 }
 
 static void gather(Wire *w, float *x, const size_t *off) {
   size_t each = even(w, off);
-  if (atomic_load(&w->aborted)) return;
+  if (!lease_take(&w->lease)) return;
   begin(w);
   if (each) {
     note(w, "gathering weights",
@@ -244,6 +263,7 @@ static void gather(Wire *w, float *x, const size_t *off) {
     note(w, "gathering weights", nccl.GroupEnd());
   }
   end(w);
+  return_comm(w);
 }
 
 static void join(Wire *w) {
@@ -262,11 +282,12 @@ static bool is_over(Wire *w, cudaEvent_t event) {
 static Err test(Wire *w, bool *made, bool *done) {
   int state = NCCL_SUCCESS;
   *made = *done = false;
-  if (atomic_load(&w->aborted)) return ERR_OK; /* whoever did it says why */
+  if (!lease_take(&w->lease)) return ERR_OK; /* whoever did it says why */
   *made = is_over(w, w->made);
   *done = *made && is_over(w, w->done);
   note(w, "the exchange", nccl.CommGetAsyncError(w->comm, &state));
   note(w, "the exchange between GPUs", state);
+  return_comm(w);
   return w->cuda->failed.code ? err_give(&w->cuda->failed) : ERR_OK;
 }
 

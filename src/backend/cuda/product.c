@@ -300,6 +300,8 @@ static Err choose(Products *p, const Product *x, Plan *plan) {
                    "the GPU failed before a product was timed: %s; run again with "
                    "CUDA_LAUNCH_BLOCKING=1 to see where",
                    cudaGetErrorString(e));
+  /* NCCL's kernels take SMs and bandwidth: what is fastest beside them may not be without. */
+  if (p->quiesce) TRY(p->quiesce(p->quiesce_context));
   if (x->add) {
     e = cudaMalloc((void **)&scratch, bytes + x->out * sizeof(float));
     if (!e) e = cudaMemsetAsync(scratch, 0, bytes + x->out * sizeof(float), p->stream);

@@ -43,6 +43,9 @@ typedef struct {
   float *bias;  /* where a fused product leaves the bias's gradient */
   bool settled; /* nothing new may be timed: the stream is being recorded */
   Plans plans;
+  /* Called before an algorithm is timed: waits for other work on this GPU (NCCL); or NULL. */
+  Err (*quiesce)(void *context);
+  void *quiesce_context;
 } Products;
 
 /* The stream and `work` are the caller's. */

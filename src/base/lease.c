@@ -1,0 +1,64 @@
+/* A lock held for a few instructions only: a use may block for as long as it likes. */
+#include "base/lease.h"
+
+#include <errno.h>
+#include <time.h>
+
+void lease_open(Lease *l) {
+  pthread_condattr_t monotonic;
+  *l = (Lease){0};
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic,
+                            CLOCK_MONOTONIC); /* a clock that is set does not count */
+  pthread_mutex_init(&l->lock, NULL);
+  pthread_cond_init(&l->returned, &monotonic);
+  pthread_condattr_destroy(&monotonic);
+}
+
+void lease_close(Lease *l) {
+  pthread_cond_destroy(&l->returned);
+  pthread_mutex_destroy(&l->lock);
+}
+
+bool lease_take(Lease *l) {
+  pthread_mutex_lock(&l->lock);
+  bool allowed = !l->ended;
+  l->taken = allowed;
+  pthread_mutex_unlock(&l->lock);
+  return allowed;
+}
+
+bool lease_return(Lease *l) {
+  pthread_mutex_lock(&l->lock);
+  bool mine = l->handed_over;
+  l->taken = false;
+  l->handed_over = false;
+  pthread_cond_broadcast(&l->returned);
+  pthread_mutex_unlock(&l->lock);
+  return mine;
+}
+
+static struct timespec after(double seconds) {
+  struct timespec at;
+  clock_gettime(CLOCK_MONOTONIC, &at);
+  long nanoseconds = at.tv_nsec + (long)((seconds - (double)(time_t)seconds) * 1e9);
+  at.tv_sec += (time_t)seconds + nanoseconds / 1000000000;
+  at.tv_nsec = nanoseconds % 1000000000;
+  return at;
+}
+
+bool lease_end(Lease *l, double seconds) {
+  struct timespec until = after(seconds);
+  bool mine = false;
+  int wrong = 0;
+  pthread_mutex_lock(&l->lock);
+  if (!l->ended) {
+    l->ended = true;
+    while (l->taken && wrong != ETIMEDOUT)
+      wrong = pthread_cond_timedwait(&l->returned, &l->lock, &until);
+    mine = !l->taken;
+    l->handed_over = l->taken;
+  }
+  pthread_mutex_unlock(&l->lock);
+  return mine;
+}

@@ -18,7 +18,7 @@
 #include "base/file.h"
 
 /* The number grows whenever a struct that crosses the door changes. */
-#define PLUGIN_VERSION TRIREME_VERSION "/6"
+#define PLUGIN_VERSION TRIREME_VERSION "/7"
 
 typedef struct {
   void *handle;

@@ -1,44 +1,21 @@
 /* The memory door for the program's own memory, what only copies within it, and clipping.
- * Relies on clip.h, base/mem, Linux's /proc. */
+ * Relies on clip.h, base/mem, base/sysmem. */
 #include "backend/host.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "backend/clip.h"
 #include "base/mem.h"
+#include "base/sysmem.h"
 
 static Err alloc(const Backend *b, void *pointer, size_t bytes) {
   (void)b;
   return mem_alloc_aligned(pointer, bytes);
 }
 
-/* The number in the first line of a file that begins with `key`; 0 if there is none. */
-static uint64_t number_in(const char *path, const char *key) {
-  char line[128];
-  uint64_t n = 0;
-  FILE *f = fopen(path, "r");
-  while (f && fgets(line, sizeof line, f))
-    if (strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), "%" SCNu64, &n) == 1)
-      break;
-  if (f) fclose(f);
-  return n;
-}
-
-/* What the system could give without swapping, and no more than this group of
- * processes may have at all. */
 static Err memory(const Backend *b, uint64_t *left, uint64_t *all) {
   (void)b;
-  long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-  uint64_t bound = number_in("/sys/fs/cgroup/memory.max", "");
-  *all = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
-  *left = number_in("/proc/meminfo", "MemAvailable:") * 1024;
-  if (!*left) *left = *all;
-  if (bound && bound < *all) *all = bound;
-  if (bound && bound < *left) *left = bound;
-  return *left ? ERR_OK : err_set(ERR_WORK, "the system does not say how much memory it has");
+  return sysmem_read("", left, all);
 }
 
 static void release(const Backend *b, void *block) {

@@ -76,7 +76,8 @@ def rate(o, d, step):
     now, warm = step + 1, max(o["warmup"], 1)
     if o["lr-policy"] == "transformer":
         return o["lr"] * d**-0.5 * min(now * warm**-1.5, now**-0.5)
-    lr = o["lr-least"] + (o["lr"] - o["lr-least"]) * 0.5 * (1 + math.cos(math.pi * min(step / o["steps"], 1)))
+    done = max(step - o["warmup"], 0) / max(o["steps"] - o["warmup"], 1)
+    lr = o["lr-least"] + (o["lr"] - o["lr-least"]) * 0.5 * (1 + math.cos(math.pi * min(done, 1)))
     return lr * now / o["warmup"] if step < o["warmup"] else lr
 
 # ---- data ----

@@ -123,7 +123,7 @@ const OptSpec cmd_options[] = {
     COUNT("epochs", "N", NULL, 1, 1e6, "train", "Steps",
           "Passes over the data, in place of steps"),
     {"time", OPT_SECONDS, "TIME", "0", 0, 1e9, NULL, 1, false, "train", "Steps",
-     "Stop after this long; 0 is never"},
+     "End this call after so long, whatever earlier calls of the run took; 0 is never"},
     CHOICE("lr-policy", "NAME", "transformer",
            "transformer|fixed|piecewise|exponential|polynomial|cosine|inverse", "train",
            "Learning rate", "How the rate changes"),
@@ -132,7 +132,8 @@ const OptSpec cmd_options[] = {
     COUNT("warmup", "STEPS", "8000", 0, 1e12, "train", "Learning rate",
           "Steps over which it rises"),
     COUNT("lr-decay-steps", "STEPS", NULL, 1, 1e12, "train", "Learning rate",
-          "Steps over which it falls; as a rule all"),
+          "Steps over which it falls, after the warm-up; by default all that are left of the "
+          "run"),
     REAL("lr-least", "RATE", "0", 0, 1000, "train", "Learning rate", "Where it ends"),
     REAL("lr-power", "P", "1", 0.01, 100, "train", "Learning rate",
          "Of the polynomial and inverse policies"),

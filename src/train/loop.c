@@ -15,6 +15,11 @@ double train_elapsed(const Train *t) {
   return t->at.seconds + progress_clock() - t->began;
 }
 
+/* Seconds until --time ends this call. What earlier calls took does not count. */
+static double seconds_left(const Train *t) {
+  return t->spec->seconds - (progress_clock() - t->call_began);
+}
+
 /* Records. */
 
 static void record(Train *t, json_t *line) {
@@ -45,8 +50,7 @@ static void log_step(Train *t, double lr) {
   double took = progress_clock() - t->since_start, n = (double)s->steps;
   double rate = s->rows / took, pairs = s->pairs / took;
   double left = (double)(t->steps - t->at.step) * took / n;
-  if (t->spec->seconds > 0 && t->spec->seconds - train_elapsed(t) < left)
-    left = t->spec->seconds - train_elapsed(t);
+  if (t->spec->seconds > 0) left = fmin(left, fmax(seconds_left(t), 0));
   if (t->chief) {
     char time[32], remaining[32];
     log_live("step %" PRIu64
@@ -151,8 +155,7 @@ static Err roll_back(Train *t, const StepSum *step) {
 
 /* All ranks stop at the same step, or none. */
 static bool is_over(Train *t, TrainResult *r) {
-  double flags[2] = {stop_asked(),
-                     t->chief && t->spec->seconds > 0 && train_elapsed(t) >= t->spec->seconds};
+  double flags[2] = {stop_asked(), t->chief && t->spec->seconds > 0 && seconds_left(t) <= 0};
   comm_sum(t->comm, "going on", flags, 2);
   r->stopped = flags[0] > 0;
   return r->stopped || flags[1] > 0;
@@ -161,7 +164,7 @@ static bool is_over(Train *t, TrainResult *r) {
 static Err loop(Train *t, TrainResult *r) {
   const TrainSpec *s = t->spec;
   uint64_t saved = t->at.step, validated = UINT64_MAX;
-  t->since_start = t->began = progress_clock();
+  t->since_start = t->began = t->call_began = progress_clock();
   while (t->at.step < t->steps && !r->early && !is_over(t, r)) {
     StepSum step;
     bool healthy;

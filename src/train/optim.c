@@ -40,14 +40,14 @@ void optim_piece(const OptimSpec *o, const Backend *b, const StepNumbers *now, v
 }
 
 void optim_layers(const OptimSpec *o, const Backend *b, const Params *params, float *w,
-                  float *m, double *second, const float *g, uint64_t step, double lr,
-                  double scale) {
+                  float *m, double *second, const float *g, double lr, double scale) {
   assert(o->kind == OPTIM_NOVOGRAD && "only NovoGrad goes by whole weights");
   for (size_t i = 0; i < params->count; i++) {
     const Param *p = &params->param[i];
     size_t n = p->rows * p->cols;
     double norm2 = scale * scale * optim_norm2(b, g + p->offset, n), keep = o->beta2;
-    second[i] = step ? keep * second[i] + (1 - keep) * norm2 : norm2;
+    /* The first update starts the mean. It is not step 0 where that one was skipped. */
+    second[i] = second[i] > 0 ? keep * second[i] + (1 - keep) * norm2 : norm2;
     /* Bounded, so that a weight without gradients never makes 0 times infinity. */
     double factor = fmin(scale / (sqrt(second[i]) + (double)o->epsilon), (double)FLT_MAX);
     MomentumStep s = {

@@ -30,11 +30,10 @@ void optim_piece(const OptimSpec *o, const Backend *b, const StepNumbers *now, v
                  float *w, float *m, float *v, const float *g, size_t n);
 
 /* One step of NovoGrad on the whole arrays. second (params->count): the running
- * mean of each weight's squared gradient norm; what it holds before step 0 does
- * not matter. */
+ * mean of each weight's squared gradient norm. 0: this weight has had no gradient yet, and
+ * its first one starts the mean. */
 void optim_layers(const OptimSpec *o, const Backend *b, const Params *params, float *w,
-                  float *m, double *second, const float *g, uint64_t step, double lr,
-                  double scale);
+                  float *m, double *second, const float *g, double lr, double scale);
 
 /* Norm and scale of `now`, whose losses are known, from the sums that norm2 gave: what
  * the backend's `clip` does, for sums that lie here. */

@@ -16,8 +16,11 @@ static double piece(const Schedule *s, uint64_t step) {
   return s->lr * factor;
 }
 
+/* Progress of the decay counts from the end of the warm-up, as fairseq and Hugging Face do. */
 static double plain(const Schedule *s, uint64_t step) {
-  double decay = s->decay ? (double)s->decay : 1, part = (double)step / decay;
+  double since = step > s->warmup ? (double)(step - s->warmup) : 0;
+  double decay = s->decay ? (double)s->decay : 1;
+  double part = since / decay;
   double bounded = part < 1 ? part : 1;
   switch (s->policy) {
     case LR_TRANSFORMER:
@@ -34,7 +37,7 @@ static double plain(const Schedule *s, uint64_t step) {
       return s->least + (s->lr - s->least) * 0.5 * (1 + cos(3.141592653589793 * bounded));
     case LR_INVERSE: {
       double c = (pow(s->lr / s->least, 1 / s->power) - 1) / decay;
-      return s->lr / pow(1 + c * (double)step, s->power);
+      return s->lr / pow(1 + c * since, s->power);
     }
   }
   double now = (double)(step + 1), w = s->warmup ? (double)s->warmup : 1;

@@ -11,10 +11,10 @@ typedef enum {
   LR_TRANSFORMER, /* lr · d^-0.5 · min((s+1) · w^-1.5, (s+1)^-0.5) */
   LR_FIXED,
   LR_PIECEWISE,
-  LR_EXPONENTIAL, /* lr · rate^(s / decay) */
-  LR_POLYNOMIAL,  /* down to `least` after `decay` steps, with a power */
+  LR_EXPONENTIAL, /* lr · rate^(u / decay), with u the steps since the end of the warm-up */
+  LR_POLYNOMIAL,  /* down to `least` at u = decay, with a power */
   LR_COSINE,
-  LR_INVERSE, /* lr / (1 + c s)^power, such that `least` is met after `decay` steps */
+  LR_INVERSE, /* lr / (1 + c u)^power, such that `least` is met at u = decay */
 } LrPolicy;
 extern const char *const lr_policy_names; /* "transformer|fixed|…" in this order */
 
@@ -24,9 +24,9 @@ typedef struct {
   LrPolicy policy;
   double lr, least, power, rate;
   uint64_t warmup; /* steps; linear for all policies but transformer, which has its own */
-  uint64_t decay;  /* steps */
+  uint64_t decay;  /* steps after the warm-up; not of transformer, fixed and piecewise */
   int d;           /* width of the model */
-  int pieces;      /* piecewise: from step at[i] on, lr · factor[i] */
+  int pieces;      /* piecewise: from step at[i] of the run on, lr · factor[i] */
   uint64_t at[LR_PIECES];
   double factor[LR_PIECES];
 } Schedule;

@@ -313,7 +313,12 @@ static void settle_steps(Train *t) {
   const TrainSpec *s = t->spec;
   t->steps = s->epochs ? (s->epochs * t->plan.batches + t->group - 1) / t->group : s->steps;
   t->schedule = s->schedule;
-  if (s->decay_to_end) t->schedule.decay = t->steps;
+  if (s->decay_to_end)
+    t->schedule.decay = t->steps > s->schedule.warmup ? t->steps - s->schedule.warmup : 1;
+  if (t->chief && s->schedule.warmup > t->steps)
+    log_warn("--warmup %" PRIu64 " is longer than the run of %" PRIu64
+             " steps: the learning rate never reaches its full value; pass a shorter --warmup",
+             s->schedule.warmup, t->steps);
 }
 
 /* The batches, and with them the length of the run. */

@@ -223,8 +223,7 @@ static Err update(Train *t, const StepNumbers *now, double lr) {
   bool low = t->low != t->w, by_pieces = t->spec->shard || o->kind == OPTIM_NOVOGRAD;
   b->put(b, there, now, sizeof *now);
   if (o->kind == OPTIM_NOVOGRAD) {
-    optim_layers(o, b, &t->t.params, t->w, t->m, t->second, t->g, t->at.step, lr,
-                 clip_scale(now));
+    optim_layers(o, b, &t->t.params, t->w, t->m, t->second, t->g, lr, clip_scale(now));
   } else if (!t->spec->shard) {
     optim_piece(o, b, there, low ? t->low : NULL, t->w, t->m, t->v, t->g, n);
   } else {

@@ -20,7 +20,7 @@ typedef struct {
   uint32_t batch_tokens;  /* 0: as many as fit */
   uint32_t micro_batches; /* 0: one for each rank, or as the checkpoint says */
   uint64_t steps, epochs; /* epochs 0: steps count */
-  double seconds;         /* 0: no limit */
+  double seconds;         /* of this call; 0: no limit */
   uint64_t seed;
   Schedule schedule;
   bool decay_to_end; /* the schedule's decay ends with the run */

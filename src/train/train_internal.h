@@ -68,9 +68,10 @@ typedef struct {
   Health health;
   StepSum since; /* the last line of the record */
   double since_start;
-  double began; /* clock when this process began to count */
-  bool warm;    /* a step has been made */
-  double usual; /* seconds a rank may work in silence, learnt from the steps so far */
+  double call_began; /* clock when this call began to train */
+  double began;      /* the same, or when it was rolled back; at.seconds counts up to here */
+  bool warm;         /* a step has been made */
+  double usual;      /* seconds a rank may work in silence, learnt from the steps so far */
   double last_loss;
   FILE *metrics;
   int lock;

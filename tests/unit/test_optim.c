@@ -79,7 +79,7 @@ static void step_of(const OptimSpec *o, const Backend *b, const Params *p, float
                     float *v, double *second, const float *g, uint64_t step, double lr,
                     double scale) {
   if (o->kind == OPTIM_NOVOGRAD)
-    optim_layers(o, b, p, w, m, second, g, step, lr, scale);
+    optim_layers(o, b, p, w, m, second, g, lr, scale);
   else
     piece(o, b, w, m, v, g, p->padded, step, lr, scale);
 }
@@ -150,7 +150,7 @@ static void assert_near(const Backend *b, const OptimSpec *o, int step, const fl
 static void check_restatement(const Backend *b, const OptimSpec *o) {
   static Plain plain;
   float *w = floats(TOTAL), *m = floats(TOTAL), *v = floats(TOTAL), *g = floats(TOTAL);
-  double second[2] = {NAN, NAN}; /* step 0 must not read it */
+  double second[2] = {0};
   memset(&plain, 0, sizeof plain);
   draw(w, TOTAL, 1);
   for (size_t i = 0; i < TOTAL; i++) plain.w[i] = (double)w[i];
@@ -188,15 +188,15 @@ static void test_steps_by_hand(void **state) {
     const float g[] = {6, 8}, next[] = {0, 12};
     { /* scale halves (6, 8) to (3, 4): norm 5; then 0.5 * 25 + 0.5 * 36 = 30.5 */
       float w[] = {1, 2}, m[2] = {0};
-      double second = -1;
+      double second = 0;
       OptimSpec o = {OPTIM_NOVOGRAD, 0.5f, 0.5f, 0, 0.125f};
-      optim_layers(&o, &list[i], &p, w, m, &second, g, 0, 0.5, 0.5);
+      optim_layers(&o, &list[i], &p, w, m, &second, g, 0.5, 0.5);
       assert_true(second == 25);
       assert_float_equal(m[0], 0.6f + 0.125f, 1e-6);
       assert_float_equal(m[1], 0.8f + 0.25f, 1e-6);
       assert_float_equal(w[0], 1 - 0.3625f, 1e-6);
       assert_float_equal(w[1], 2 - 0.525f, 1e-6);
-      optim_layers(&o, &list[i], &p, w, m, &second, next, 1, 0, 0.5);
+      optim_layers(&o, &list[i], &p, w, m, &second, next, 0, 0.5);
       assert_true(second == 30.5);
       assert_float_equal(w[1], 2 - 0.525f, 1e-6); /* a rate of 0 */
     }
@@ -411,11 +411,11 @@ static void test_novograd_by_weights(void **state) {
   float *w = floats(TOTAL), *m = floats(TOTAL), *g = floats(TOTAL), *start = floats(TOTAL);
   for (int i = 0; i < count; i++) {
     const OptimSpec o = {OPTIM_NOVOGRAD, 0.9f, 0.25f, 0, 0};
-    double second[2];
+    double second[2] = {0};
     draw(start, TOTAL, 1), draw(g, TOTAL, 1);
     memcpy(w, start, TOTAL * sizeof *w), memset(m, 0, TOTAL * sizeof *m);
     memset(g + two[1].offset, 0, SECOND * sizeof *g);
-    optim_layers(&o, &list[i], &params, w, m, second, g, 0, 0.1, 1);
+    optim_layers(&o, &list[i], &params, w, m, second, g, 0.1, 1);
     double moved = 0;
     for (size_t k = 0; k < TOTAL; k++) {
       bool of_first = k >= two[0].offset && k < two[0].offset + FIRST;
@@ -430,11 +430,32 @@ static void test_novograd_by_weights(void **state) {
     memset(g, 0, TOTAL * sizeof *g);
     for (size_t k = 0; k < 4; k++) {
       second[0] = tiny[k];
-      optim_layers(&o, &list[i], &params, w, m, second, g, k + 1, 0.1, 1);
+      optim_layers(&o, &list[i], &params, w, m, second, g, 0.1, 1);
     }
     for (size_t k = 0; k < TOTAL; k++) assert_true(isfinite(w[k]) && isfinite(m[k]));
   }
   mem_free(w), mem_free(m), mem_free(g), mem_free(start);
+}
+
+/* A skipped step leaves zeros; a resumed run brings back what it had. */
+static void test_novograd_first_update_starts_the_second_moment(void **state) {
+  (void)state;
+  Backend list[BACKENDS_MOST];
+  Param one[] = {{.name = "one", .rows = 2, .cols = 1}};
+  Params p = {.param = one, .count = 1, .total = 2, .padded = 2};
+  const OptimSpec o = {OPTIM_NOVOGRAD, 0.5f, 0.75f, 0, 0};
+  const float none[] = {0, 0}, g[] = {3, 4};
+  int n = backends(list);
+  for (int i = 0; i < n; i++) {
+    float w[] = {1, 2}, m[2] = {0};
+    double second = 0;
+    optim_layers(&o, &list[i], &p, w, m, &second, none, 0.5, 1);
+    assert_true(second == 0);
+    optim_layers(&o, &list[i], &p, w, m, &second, g, 0.5, 1);
+    assert_true(second == 25); /* not a quarter of it */
+    optim_layers(&o, &list[i], &p, w, m, &second, none, 0.5, 1);
+    assert_true(second == 0.75 * 25);
+  }
 }
 
 /* Each kind finds the bottom of a bowl with sides of different steepness. */
@@ -573,6 +594,7 @@ int main(void) {
       cmocka_unit_test(test_clipping),
       cmocka_unit_test(test_skipped_updates),
       cmocka_unit_test(test_novograd_by_weights),
+      cmocka_unit_test(test_novograd_first_update_starts_the_second_moment),
       cmocka_unit_test(test_every_kind_minimises),
       cmocka_unit_test(test_steps_equal_pytorch),
       cmocka_unit_test(test_names_and_moments),

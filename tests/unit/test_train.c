@@ -45,6 +45,39 @@ static void test_learning_rates(void **state) {
   near(schedule_lr(&s, 100), 0.25, 1e-12);
 }
 
+/* The policies that fall, with a warm-up of 20 steps before the 100 of the decay. */
+static const Schedule falling[] = {
+    {.policy = LR_EXPONENTIAL, .lr = 1, .rate = 0.1, .warmup = 20, .decay = 100},
+    {.policy = LR_POLYNOMIAL, .lr = 1, .least = 0.1, .power = 1, .warmup = 20, .decay = 100},
+    {.policy = LR_COSINE, .lr = 1, .least = 0.1, .warmup = 20, .decay = 100},
+    {.policy = LR_INVERSE, .lr = 1, .least = 0.1, .power = 1, .warmup = 20, .decay = 100},
+};
+#define FALLING (sizeof falling / sizeof *falling)
+
+static void test_schedule_warmup_rises_linearly_to_the_full_rate(void **state) {
+  (void)state;
+  for (size_t i = 0; i < FALLING; i++) {
+    for (uint64_t step = 0; step < 20; step++)
+      near(schedule_lr(&falling[i], step), (double)(step + 1) / 20, 1e-12);
+  }
+}
+
+static void test_schedule_decay_begins_after_warmup(void **state) {
+  (void)state;
+  for (size_t i = 0; i < FALLING; i++) {
+    near(schedule_lr(&falling[i], 20), 1, 1e-12);
+    assert_true(schedule_lr(&falling[i], 21) < 1);
+  }
+}
+
+static void test_schedule_decay_ends_at_warmup_plus_decay(void **state) {
+  (void)state;
+  for (size_t i = 0; i < FALLING; i++) {
+    assert_true(schedule_lr(&falling[i], 119) > 0.1 + 1e-6);
+    near(schedule_lr(&falling[i], 120), 0.1, 1e-12);
+  }
+}
+
 static void write_file(const char *bytes, size_t len) {
   OK(file_write(at("t.safetensors"), bytes, len));
 }
@@ -195,6 +228,9 @@ static void test_beam_scores_are_the_models(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_learning_rates),
+      cmocka_unit_test(test_schedule_warmup_rises_linearly_to_the_full_rate),
+      cmocka_unit_test(test_schedule_decay_begins_after_warmup),
+      cmocka_unit_test(test_schedule_decay_ends_at_warmup_plus_decay),
       cmocka_unit_test(test_safetensors_round_trip),
       cmocka_unit_test(test_half_precision_is_read),
       cmocka_unit_test(test_hostile_safetensors),

@@ -1,19 +1,21 @@
-/* The per-thread error record: one sentence, one code. Relies on the C library. */
+/* The per-thread error record: one sentence, one code. Relies on utf8. */
 #include "base/err.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 static _Thread_local ErrRecord record;
 
 Err err_set(Err code, const char *fmt, ...) {
-  char text[sizeof record.text]; /* an argument may be the record itself */
+  char text[2 * sizeof record.text]; /* an argument may be the record itself */
   va_list args;
   va_start(args, fmt);
   vsnprintf(text, sizeof text, fmt, args);
   va_end(args);
-  memcpy(record.text, text, sizeof text);
+  utf8_visible(text, record.text, sizeof record.text);
   record.code = code;
   return code;
 }

@@ -1,5 +1,5 @@
 /* Errors: a function that can fail returns Err and leaves one sentence in this
- * thread's error record. Only main() prints it and exits. Relies on nothing. */
+ * thread's error record. Only main() prints it and exits. Relies on utf8. */
 #ifndef BASE_ERR_H
 #define BASE_ERR_H
 
@@ -14,7 +14,8 @@ typedef enum {
 #define NODISCARD               __attribute__((warn_unused_result))
 #define PRINTF_LIKE(fmt, first) __attribute__((format(printf, fmt, first)))
 
-/* Records the sentence and returns `code`: return err_set(ERR_WORK, "…"); */
+/* Records the sentence and returns `code`: return err_set(ERR_WORK, "…"); Names and texts in
+ * it may be anything: what a terminal would obey is made visible (utf8_visible). */
 Err err_set(Err code, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* "WHAT PATH: strerror(errno)", with a remedy for the common causes. */
 Err err_errno(const char *what, const char *path);

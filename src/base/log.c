@@ -1,10 +1,14 @@
-/* Messages on standard error. Relies on the C library. */
+/* Messages on standard error. Relies on utf8. */
 #include "base/log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "base/utf8.h"
+
+#define LINE 8192 /* bytes of a message; the rest is cut */
 
 static bool quiet, mute;
 static char speaker[96];
@@ -49,37 +53,40 @@ bool log_has_color(void) {
   return log_is_terminal() && !(no && *no) && !(term && term[0] == 'd' && term[1] == 'u');
 }
 
-static void write_to_file(const char *label, const char *fmt, va_list args) {
+static void write_to_file(const char *label, const char *line) {
   char when[32];
   struct tm now;
   time_t seconds = time(NULL);
   if (!gmtime_r(&seconds, &now)) return;
   strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &now);
   flockfile(file);
-  fprintf(file, "%s  %s", when, label ? label : "");
-  vfprintf(file, fmt, args);
-  fputc('\n', file);
+  fprintf(file, "%s  %s%s\n", when, label ? label : "", line);
   fflush(file);
   funlockfile(file);
 }
 
+/* Names, archives and files decide what is in a message: none may command a terminal. */
+static void format_visible(char line[LINE], const char *fmt, va_list args) {
+  char raw[LINE];
+  vsnprintf(raw, sizeof raw, fmt, args);
+  utf8_visible(raw, line, LINE);
+}
+
 static void say(const char *label, const char *color, const char *fmt, va_list args) {
+  char line[LINE];
   if (mute) return;
   bool paint = color && log_has_color();
-  va_list again;
-  va_copy(again, args);
+  format_visible(line, fmt, args);
   if (label || !quiet) {
     flockfile(stderr);
     if (live) fputc('\n', stderr);
     live = false;
     if (label)
       fprintf(stderr, "%s%s%s%s", paint ? color : "", label, paint ? "\033[0m" : "", speaker);
-    vfprintf(stderr, fmt, args);
-    fputc('\n', stderr);
+    fprintf(stderr, "%s\n", line);
     funlockfile(stderr);
   }
-  if (file) write_to_file(label, fmt, again);
-  va_end(again);
+  if (file) write_to_file(label, line);
 }
 
 #define SAY(label, color)         \
@@ -103,10 +110,10 @@ void log_error(const char *fmt, ...) {
 }
 
 void log_live(const char *fmt, ...) {
-  char line[512];
+  char line[LINE];
   va_list args;
   va_start(args, fmt);
-  vsnprintf(line, sizeof line, fmt, args);
+  format_visible(line, fmt, args);
   va_end(args);
   if (!log_is_terminal() || quiet) {
     log_info("%s", line);

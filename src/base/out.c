@@ -1,4 +1,4 @@
-/* Standard output: errors of writing to it. Relies on err, POSIX. */
+/* Standard output: errors of writing to it. Relies on err, utf8, POSIX. */
 #include "base/out.h"
 
 #include <errno.h>
@@ -6,6 +6,8 @@
 #include <poll.h>
 #include <stdio.h>
 #include <unistd.h>
+
+#include "base/utf8.h"
 
 void out_reserve(void) {
   for (int fd = 0; fd < 3; fd++) {
@@ -22,6 +24,14 @@ Err out_check(void) {
 Err out_print(const char *text) {
   fputs(text, stdout);
   return out_check();
+}
+
+void out_visible(const char *text) {
+  char shown[256];
+  while (*text) {
+    text += utf8_visible(text, shown, sizeof shown);
+    fputs(shown, stdout);
+  }
 }
 
 Err out_flush(void) {

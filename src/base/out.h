@@ -1,4 +1,4 @@
-/* Standard output: errors of writing to it. Relies on err. */
+/* Standard output: errors of writing to it. Relies on err, utf8. */
 #ifndef BASE_OUT_H
 #define BASE_OUT_H
 
@@ -12,6 +12,8 @@ void out_reserve(void);
 /* Reports an earlier write to stdout that failed; call it right after the write. */
 NODISCARD Err out_check(void);
 NODISCARD Err out_print(const char *text);
+/* A name or a sentence in a report for people: what a terminal would obey is made visible. */
+void out_visible(const char *text);
 /* Flushes stdout, and reports what out_check reports. */
 NODISCARD Err out_flush(void);
 /* Was output lost because the reader of the pipe has ended, as in `trireme help | head -1`? */

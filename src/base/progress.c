@@ -1,4 +1,4 @@
-/* Progress bars and lines on standard error. Relies on log, str. */
+/* Progress bars and lines on standard error. Relies on log, str, utf8. */
 #include "base/progress.h"
 
 #include <stdio.h>
@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/str.h"
+#include "base/utf8.h"
 
 #define TERMINAL_PERIOD 0.1 /* seconds between redraws */
 #define PIPE_PERIOD     5.0
@@ -18,7 +19,8 @@ double progress_clock(void) {
 }
 
 void progress_begin(Progress *p, const char *title, const char *unit, uint64_t total) {
-  *p = (Progress){.title = title, .unit = unit, .total = total};
+  *p = (Progress){.unit = unit, .total = total};
+  utf8_visible(title, p->title, sizeof p->title);
   p->bytes = strcmp(unit, "bytes") == 0;
   p->start = p->shown = progress_clock();
 }

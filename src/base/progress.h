@@ -1,6 +1,6 @@
 /* Progress of a long job: a bar with rate and time left on a terminal, a plain
  * line every few seconds in a pipe. One thread updates one Progress at a time.
- * Relies on log, str. */
+ * Relies on log, str, utf8. */
 #ifndef BASE_PROGRESS_H
 #define BASE_PROGRESS_H
 
@@ -9,9 +9,9 @@
 #include <stdint.h>
 
 typedef struct {
-  const char *title; /* "encode" */
-  const char *unit;  /* "lines", or "bytes" for sizes in kB and MB */
-  uint64_t total;    /* 0 when unknown */
+  char title[128];  /* "encode" */
+  const char *unit; /* "lines", or "bytes" for sizes in kB and MB */
+  uint64_t total;   /* 0 when unknown */
   uint64_t done, first;
   double start, shown; /* seconds of the monotonic clock */
   bool bytes, drawn;

@@ -18,5 +18,11 @@ size_t utf8_valid(const char *bytes, size_t len);
 size_t utf8_bom(const char *bytes, size_t len);
 /* Unicode White_Space, as the \s of Perl and of the Moses scripts. */
 bool utf8_is_space(uint32_t code);
+/* For messages: copies `text` with everything that a terminal obeys, or that changes the
+ * order of what is read, made visible: \n, \t, \x1b, bytes that are not UTF-8 as \xff,
+ * C1 controls, line separators and bidirectional marks as \u{202e}. What is visible stays
+ * as it is, so twice is as good as once. Cut at a whole character when `room` is too small;
+ * returns how many bytes of the text are in it. */
+size_t utf8_visible(const char *text, char *out, size_t room);
 
 #endif

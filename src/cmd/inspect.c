@@ -145,16 +145,31 @@ static void print_fill(const Inspect *in) {
          str_of_count(a, p->capacity), str_of_count(b, p->batches), pairs, 100 * p->fill);
 }
 
+static void print_side(const char *lang, const char *text) {
+  printf("  ");
+  out_visible(lang);
+  printf("  ");
+  out_visible(text);
+  printf("\n");
+}
+
 static void print_sample(void *context, const char *source, const char *target) {
   const Meta *m = context;
-  printf("  %s  %s\n  %s  %s\n", m->lang[0], source, m->lang[1], target);
+  print_side(m->lang[0], source);
+  print_side(m->lang[1], target);
 }
 
 static Err print_text(Inspect *in, const OptSet *opts) {
   const Meta *m = &in->data.meta;
-  printf("%s: data set, %s to %s\n", in->data.dir, m->lang[0], m->lang[1]);
-  printf("%-10s %s, %d pieces; pad %d, bos %d, eos %d, unk %d\n", "tokenizer",
-         m->tokenizer_type, m->vocab, m->pad, m->bos, m->eos, m->unk);
+  out_visible(in->data.dir);
+  printf(": data set, ");
+  out_visible(m->lang[0]);
+  printf(" to ");
+  out_visible(m->lang[1]);
+  printf("\n%-10s ", "tokenizer");
+  out_visible(m->tokenizer_type);
+  printf(", %d pieces; pad %d, bos %d, eos %d, unk %d\n", m->vocab, m->pad, m->bos, m->eos,
+         m->unk);
   print_splits(m);
   print_histogram(in);
   if (in->split == SPLIT_TRAIN) print_fill(in);

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/out.h"
 #include "base/thread.h"
 #include "cmd/cmd.h"
 #include "data/recipe.h"
@@ -97,7 +98,9 @@ static void print_table(const Meta *m, const char *out) {
     if (unused) printf(", of which %s too long or empty for the loss", str_of_count(b, unused));
     printf("\n");
   }
-  printf("written to %s\n", out);
+  printf("written to ");
+  out_visible(out);
+  printf("\n");
 }
 
 static bool is_complete(const char *out) {

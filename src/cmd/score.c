@@ -1,5 +1,6 @@
 /* trireme score: reads hypotheses and references, has the metrics computed and
  * prints them for people or as JSON. Relies on metric, base/opt, Jansson. */
+#include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/out.h"
+#include "base/utf8.h"
 #include "cmd/cmd.h"
 #include "metric/lines.h"
 #include "metric/metric.h"
@@ -206,8 +208,9 @@ static Err print_paired(const Score *s, Str *out) {
   int longest = 0;
   bool any = false;
   for (int i = 0; i < s->systems; i++) {
-    int len = (int)strlen(metric_lines_name(s->system[i].path));
-    if (len > longest) longest = len;
+    char name[4 * NAME_MAX];
+    utf8_visible(metric_lines_name(s->system[i].path), name, sizeof name);
+    if ((int)strlen(name) > longest) longest = (int)strlen(name);
   }
   for (int k = 0; k < s->kinds; k++) {
     if (k) str_addc(out, '\n');
@@ -217,8 +220,9 @@ static Err print_paired(const Score *s, Str *out) {
     for (int i = 0; i < s->systems; i++) {
       Figures f;
       TRY(figures_of(s, i, k, &f));
-      str_addf(out, "  %-8s  %-*s  ", i ? "" : "baseline", longest,
-               metric_lines_name(s->system[i].path));
+      char name[4 * NAME_MAX];
+      utf8_visible(metric_lines_name(s->system[i].path), name, sizeof name);
+      str_addf(out, "  %-8s  %-*s  ", i ? "" : "baseline", longest, name);
       add_figure(s, &f, out);
       if (f.has_p) str_addf(out, "  p = %.4f%s", f.p, f.p < 0.05 ? " *" : "");
       any = any || (f.has_p && f.p < 0.05);

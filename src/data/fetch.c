@@ -424,8 +424,8 @@ static Outcome request(Fetch *f) {
              progress_clock() - f->heard);
   }
   Outcome outcome = judge(f, code);
-  if (f->begun && f->progress.title) progress_end(&f->progress);
-  f->progress.title = NULL;
+  if (f->begun && f->progress.title[0]) progress_end(&f->progress);
+  f->progress.title[0] = '\0';
   curl_slist_free_all(headers);
   return outcome;
 }

@@ -14,6 +14,9 @@
 #define BLOCK       ((size_t)1 << 20) /* bytes */
 #define MOST_BLOCKS ((size_t)192)     /* 192 MB of entries */
 #define MOST_LEN    ((size_t)255)
+#define MOST_IDS    ((size_t)4096) /* a rule of the tokenizer may make many of one letter */
+
+_Static_assert(MOST_IDS <= UINT16_MAX && MOST_LEN <= UINT16_MAX, "an entry's counts fit");
 
 typedef struct {
   uint32_t hash; /* upper half; the slot is the lower */
@@ -96,7 +99,7 @@ static Entry *room_for(WordCache *cache, size_t bytes) {
 
 void wordcache_add(WordCache *cache, const char *word, size_t len, uint64_t hash,
                    const int32_t *ids, size_t n) {
-  if (len > MOST_LEN) return;
+  if (len > MOST_LEN || n > MOST_IDS) return;
   size_t bytes = (sizeof(Entry) + n * sizeof *ids + len + 7) & ~(size_t)7;
   Entry *entry = room_for(cache, bytes);
   if (!entry) return;

@@ -21,7 +21,7 @@ const int32_t *wordcache_find(const WordCache *cache, const char *word, size_t l
  * some words later, when that has come, the entry. */
 void wordcache_fetch_slot(const WordCache *cache, uint64_t hash);
 void wordcache_fetch_entry(const WordCache *cache, uint64_t hash);
-/* Remembers a word; does nothing when the word is too long or the cache full. */
+/* Remembers a word; does nothing when it or its list of ids is too long, or the cache full. */
 void wordcache_add(WordCache *cache, const char *word, size_t len, uint64_t hash,
                    const int32_t *ids, size_t n);
 

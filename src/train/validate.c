@@ -147,8 +147,9 @@ static Err take(void *context, size_t i, int k, const char *text, float score) {
 }
 
 static void show(const Validator *v, size_t i, const char *text, size_t len) {
-  log_info("  %.*s\n    -> %.*s\n    == %.*s", (int)v->line[0][i].len, v->line[0][i].text,
-           (int)len, text, (int)v->line[1][i].len, v->line[1][i].text);
+  log_info("  %.*s", (int)v->line[0][i].len, v->line[0][i].text);
+  log_info("    -> %.*s", (int)len, text);
+  log_info("    == %.*s", (int)v->line[1][i].len, v->line[1][i].text);
 }
 
 /* The lines of all ranks, dealt back into their order. */

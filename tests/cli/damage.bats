@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+bats_require_minimum_version 1.5.0
 # A data set that was damaged after it was made: no wrong byte is ever used, and the
 # error names the file and the place.
 
@@ -156,4 +157,43 @@ restore() {
   refused "set/"
   perl -0pe 's/("train": \{\n *"lines": \d+,\n *"pairs": )\d+/${1}7/' "$json" > set/dataset.json
   refused "set/dataset.json" "pairs, not 7"
+}
+
+# shown WORDS: the last output has them, and nothing that a terminal would obey.
+shown() {
+  [[ "$output" == *"$1"* ]]
+  run ! grep -q $'[\x01-\x08\x0b-\x1f\x7f]' <<< "$output"
+}
+
+@test "control characters in a file name are made visible" {
+  run "$TRIREME" inspect $'no\e[2Jset\n\xff\u202e' --quiet
+  [ "$status" -eq 1 ]
+  [ "${#lines[@]}" -eq 1 ]
+  shown 'no\x1b[2Jset\n\xff\u{202e}'
+}
+
+@test "control characters in dataset.json are made visible" {
+  sed -i 's/"source": "[^"]*"/"source": "\\u001b[31men"/' set/dataset.json
+  run "$TRIREME" inspect set --quiet
+  [ "$status" -eq 0 ]
+  shown '\x1b[31men to '
+  sed -i 's/"file": "train-00001.tok"/"file": "\\u001b]0;x\\u0007"/' set/dataset.json
+  run "$TRIREME" inspect set --quiet
+  [ "$status" -eq 1 ]
+  shown '\x1b]0;x\x07'
+}
+
+@test "control characters in a config are made visible" {
+  printf 'vocab-size = \033[2J\n' > config
+  run "$TRIREME" prepare --config config --out x
+  [ "$status" -eq 2 ]
+  shown '\x1b[2J'
+}
+
+@test "control characters in the names of systems are made visible" {
+  echo "a b c d e" > ref
+  cp ref $'sys\e[1m'
+  run "$TRIREME" score --ref ref --hyp ref --paired $'sys\e[1m' --quiet
+  [ "$status" -eq 0 ]
+  shown 'sys\x1b[1m'
 }

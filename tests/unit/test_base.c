@@ -362,6 +362,57 @@ static void white_space_is_unicodes(void **state) {
 
 /* thread */
 
+static void assert_shown(const char *text, const char *expected) {
+  char out[64];
+  utf8_visible(text, out, sizeof out);
+  assert_string_equal(out, expected);
+  char again[64];
+  utf8_visible(out, again, sizeof again);
+  assert_string_equal(again, expected);
+}
+
+static void test_visible_controls_are_escaped(void **state) {
+  (void)state;
+  assert_shown("a\x1b[2Jb\nc\td\re\x7f", "a\\x1b[2Jb\\nc\\td\\re\\x7f");
+}
+
+static void test_visible_c1_and_bidi_marks_are_escaped(void **state) {
+  (void)state;
+  assert_shown(
+      "\xc2\x9b"
+      "2J\xe2\x80\xae"
+      "x\xe2\x81\xa6\xe2\x80\xa8",
+      "\\u{9b}2J\\u{202e}x\\u{2066}\\u{2028}");
+}
+
+static void test_visible_bytes_that_are_not_utf8_are_escaped(void **state) {
+  (void)state;
+  assert_shown("caf\xe9 \xe2\x80", "caf\\xe9 \\xe2\\x80");
+}
+
+static void test_visible_letters_stay(void **state) {
+  (void)state;
+  assert_shown("Tür – 門 \\n 🚪", "Tür – 門 \\n 🚪");
+}
+
+static void test_visible_room_too_small_cuts_whole_characters(void **state) {
+  (void)state;
+  char out[5];
+  assert_int_equal(utf8_visible("ab\x1b"
+                                "c",
+                                out, sizeof out),
+                   2);
+  assert_string_equal(out, "ab");
+  assert_int_equal(utf8_visible("aüü", out, sizeof out), 3);
+  assert_string_equal(out, "aü");
+}
+
+static void test_err_set_control_characters_are_visible(void **state) {
+  (void)state;
+  err_set(ERR_WORK, "cannot open %s", "\x1b]0;x\a\n");
+  assert_string_equal(err_message(), "cannot open \\x1b]0;x\\x07\\n");
+}
+
 static void there_is_a_core(void **state) {
   (void)state;
   assert_true(thread_cores() >= 1);
@@ -379,6 +430,7 @@ static void messages_in_a_pipe_are_plain(void **state) {
   log_info("told");
   log_warn("careful %d", 1);
   log_error("wrong");
+  log_info("%s", "a\x1b[1mb\nc");
   Progress p;
   progress_begin(&p, "count", "things", 10);
   progress_set(&p, 5);
@@ -399,8 +451,9 @@ static void messages_in_a_pipe_are_plain(void **state) {
   OK(file_read(at("stderr"), 10000, &text));
   assert_null(strchr(text.s, '\033'));
   assert_null(strchr(text.s, '\r'));
-  assert_true(
-      str_starts(text.s, "told\nwarning: careful 1\ntrireme: wrong\ncount: 10 things in "));
+  assert_true(str_starts(text.s,
+                         "told\nwarning: careful 1\ntrireme: wrong\na\\x1b[1mb\\nc\n"
+                         "count: 10 things in "));
   assert_true(str_ends(text.s, " things/s\nwarning: still\n"));
   assert_null(strstr(text.s, "not told"));
   str_free(&text);
@@ -433,6 +486,12 @@ int main(void) {
       cmocka_unit_test(utf8_round_trip),
       cmocka_unit_test(utf8_finds_the_first_bad_byte),
       cmocka_unit_test(white_space_is_unicodes),
+      cmocka_unit_test(test_visible_controls_are_escaped),
+      cmocka_unit_test(test_visible_c1_and_bidi_marks_are_escaped),
+      cmocka_unit_test(test_visible_bytes_that_are_not_utf8_are_escaped),
+      cmocka_unit_test(test_visible_letters_stay),
+      cmocka_unit_test(test_visible_room_too_small_cuts_whole_characters),
+      cmocka_unit_test(test_err_set_control_characters_are_visible),
       cmocka_unit_test(there_is_a_core),
       cmocka_unit_test(messages_in_a_pipe_are_plain),
       cmocka_unit_test(signals_ask_to_stop),

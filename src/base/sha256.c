@@ -1,7 +1,43 @@
-/* SHA-256 as in FIPS 180-4. Relies on the C library. */
+/* SHA-256 as in FIPS 180-4: libcrypto's, which uses the processor's own instructions, or
+ * where that library is missing the plain C below, which gives the same digits at a tenth of
+ * the speed. libcrypto's older interface is used because its state is a plain struct: it can
+ * be copied, needs no memory and cannot fail. Relies on libcrypto or the C library. */
 #include "base/sha256.h"
 
 #include <string.h>
+
+static void print_digits(const uint8_t sum[32], char hex[65]) {
+  for (size_t i = 0; i < 64; i++)
+    hex[i] = "0123456789abcdef"[sum[i / 2] >> (i % 2 ? 0 : 4) & 15];
+  hex[64] = '\0';
+}
+
+#ifdef HAVE_CRYPTO
+
+#define OPENSSL_SUPPRESS_DEPRECATED
+#include <openssl/sha.h>
+
+_Static_assert(sizeof(SHA256_CTX) <= sizeof(Sha256), "Sha256 has room for libcrypto's state");
+
+static SHA256_CTX *get_context(Sha256 *sha) {
+  return (SHA256_CTX *)(void *)sha->libcrypto;
+}
+
+void sha256_begin(Sha256 *sha) {
+  SHA256_Init(get_context(sha));
+}
+
+void sha256_add(Sha256 *sha, const void *bytes, size_t len) {
+  if (len) SHA256_Update(get_context(sha), bytes, len);
+}
+
+void sha256_end(Sha256 *sha, char hex[65]) {
+  uint8_t sum[32];
+  SHA256_Final(sum, get_context(sha));
+  print_digits(sum, hex);
+}
+
+#else
 
 static const uint32_t K[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4,
@@ -71,10 +107,9 @@ void sha256_end(Sha256 *sha, char hex[65]) {
   size_t pad = (sha->bytes % 64 < 56 ? 56 : 120) - sha->bytes % 64;
   for (size_t i = 0; i < 8; i++) tail[pad + i] = (uint8_t)(bits >> (56 - 8 * i));
   sha256_add(sha, tail, pad + 8);
-  for (int i = 0; i < 8; i++) {
-    for (int nibble = 0; nibble < 8; nibble++) {
-      hex[8 * i + nibble] = "0123456789abcdef"[sha->state[i] >> (28 - 4 * nibble) & 15];
-    }
-  }
-  hex[64] = '\0';
+  uint8_t sum[32];
+  for (size_t i = 0; i < 32; i++) sum[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
+  print_digits(sum, hex);
 }
+
+#endif

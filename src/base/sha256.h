@@ -1,15 +1,19 @@
 /* SHA-256 (FIPS 180-4): names files in dataset.json and checks downloads.
- * Relies on nothing. */
+ * Relies on libcrypto where it is there. */
 #ifndef BASE_SHA256_H
 #define BASE_SHA256_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct {
-  uint32_t state[8];
-  uint64_t bytes;
-  uint8_t block[64];
+/* May be copied: the copy goes on by itself. */
+typedef union {
+  struct {
+    uint32_t state[8];
+    uint64_t bytes;
+    uint8_t block[64];
+  };
+  uint64_t libcrypto[14]; /* its SHA256_CTX */
 } Sha256;
 
 void sha256_begin(Sha256 *sha);

@@ -12,6 +12,7 @@
 #include "base/thread.h"
 #include "cmd/cmd.h"
 #include "data/recipe.h"
+#include "data/seen.h"
 
 static TextPair text_pair(const OptSet *opts, const char *name, int i) {
   if (i >= opt_times(opts, name)) return (TextPair){0};
@@ -61,6 +62,11 @@ static Err fill_spec(PrepareSpec *spec, const OptSet *opts, bool demo) {
   spec->threads = (int)opt_count(opts, "threads");
   if (spec->threads == 0) spec->threads = thread_cores();
   spec->resume = opt_flag(opts, "resume");
+  if (spec->dedup && !seen_is_built()) {
+    return err_set(ERR_WORK,
+                   "--dedup is not available: this trireme was built without xxHash; install "
+                   "libxxhash-dev and build it again");
+  }
   if (demo) spec->demo_pairs = (uint64_t)opt_count(opts, "demo-pairs");
   if (!demo && opt_times(opts, "train") == 0)
     return err_set(ERR_USAGE, "say what to train on: --train SRC TGT, or --recipe NAME");

@@ -1,8 +1,37 @@
-/* Open addressing with linear probing. Relies on base. */
+/* Open addressing with linear probing; the key of a pair is the XXH3-128 of the two sides'
+ * XXH3-128. Relies on base, xxHash (compiled in, not linked). */
 #include "data/seen.h"
 
 #include "base/mem.h"
-#include "base/rng.h"
+
+#ifdef HAVE_XXHASH
+#define XXH_INLINE_ALL
+#define XXH_FORCE_MEMORY_ACCESS 0 /* memcpy: inlined, its casts would break aliasing rules */
+#include <xxhash.h>
+
+bool seen_is_built(void) {
+  return true;
+}
+
+static void hash_pair(const char *const text[2], const size_t len[2], uint64_t key[2]) {
+  XXH128_canonical_t side[2];
+  for (int i = 0; i < 2; i++) XXH128_canonicalFromHash(&side[i], XXH3_128bits(text[i], len[i]));
+  XXH128_hash_t both = XXH3_128bits(side, sizeof side);
+  key[0] = both.low64;
+  key[1] = both.high64 | 1; /* never the free slot */
+}
+
+#else
+
+bool seen_is_built(void) {
+  return false;
+}
+
+static void hash_pair(const char *const text[2], const size_t len[2], uint64_t key[2]) {
+  (void)text, (void)len; /* not called: seen_add refuses first */
+  key[0] = key[1] = 0;
+}
+#endif
 
 static bool is_free(const uint64_t slot[2]) {
   return slot[0] == 0 && slot[1] == 0;
@@ -31,13 +60,12 @@ static Err enlarge(Seen *s) {
 }
 
 Err seen_add(Seen *s, const char *const text[2], const size_t len[2], bool *before) {
+  if (!seen_is_built())
+    return err_set(ERR_WORK,
+                   "duplicates cannot be found: this trireme was built without xxHash");
   if (2 * (s->used + 1) > s->size) TRY(enlarge(s));
   uint64_t key[2];
-  for (unsigned i = 0; i < 2; i++) {
-    key[i] = rng_hash(text[0], len[0], 0x5eed + i);
-    key[i] = rng_hash(text[1], len[1], key[i]);
-  }
-  key[1] |= 1; /* never the free slot */
+  hash_pair(text, len, key);
   uint64_t *slot = find(s, key);
   *before = !is_free(slot);
   if (!*before) {

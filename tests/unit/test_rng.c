@@ -127,6 +127,25 @@ static void hashes_see_every_byte(void **state) {
   assert_true(rng_mix(1, 2) != rng_mix(2, 1));
 }
 
+/* Flips one to six random bits of the value: each of the 64 bits of the mixture must turn over
+ * in about half of the trials. */
+static void test_mix_multi_bit_flips_change_half_the_bits(void **state) {
+  (void)state;
+  enum { TRIALS = 4000 };
+  Rng rng = {.key = 11};
+  for (int flips = 1; flips <= 6; flips++) {
+    uint32_t turned[64] = {0};
+    for (int t = 0; t < TRIALS; t++) {
+      uint64_t key = rng_next(&rng), value = rng_next(&rng), mask = 0;
+      while (__builtin_popcountll(mask) < flips) mask |= (uint64_t)1 << rng_below(&rng, 64);
+      uint64_t change = rng_mix(key, value) ^ rng_mix(key, value ^ mask);
+      for (int bit = 0; bit < 64; bit++) turned[bit] += change >> bit & 1;
+    }
+    /* 6 standard deviations of TRIALS fair coins are 190. */
+    for (int bit = 0; bit < 64; bit++) assert_in_range(turned[bit], 1810, 2190);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(philox_gives_the_published_words),
@@ -134,6 +153,7 @@ int main(void) {
       cmocka_unit_test(draws_are_even),
       cmocka_unit_test(draws_stay_below),
       cmocka_unit_test(hashes_see_every_byte),
+      cmocka_unit_test(test_mix_multi_bit_flips_change_half_the_bits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

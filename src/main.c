@@ -47,11 +47,10 @@ static const OptVerb verbs[] = {
     {.name = "translate",
      .summary = "text -> translations, by beam search or sampling",
      .usage = "--model DIR [--beam N | --sample] [--nbest N] [--scores] < in > out",
-     .about = "Translates raw text, one sentence a line, with any checkpoint or model "
-              "directory. The output is in the order of "
+     .about = "Translates raw text, one sentence a line, with a run's best checkpoint, or any "
+              "other checkpoint or model directory. The output is in the order of "
               "the input and does not depend on how it was batched; empty lines stay empty.",
-     .examples =
-         "  trireme translate --model runs/demo/checkpoints/best < test.src > test.out\n",
+     .examples = "  trireme translate --model runs/demo < test.src > test.out\n",
      .run = cmd_translate},
     {.name = "score",
      .summary = "BLEU, chrF and TER, equal to sacreBLEU's",

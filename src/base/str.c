@@ -50,6 +50,35 @@ void str_addf(Str *str, const char *fmt, ...) {
   va_end(again);
 }
 
+static bool is_shell_safe(unsigned char c) {
+  return c >= 0x80 || isalnum(c) || strchr("_@%+=:,./-", c);
+}
+
+/* Control characters have names only in the quotes of bash, zsh and ksh: $'\033'. */
+void str_add_shell(Str *str, const char *word) {
+  bool safe = *word != '\0', control = false;
+  for (const char *at = word; *at; at++) {
+    safe = safe && is_shell_safe((unsigned char)*at);
+    control = control || iscntrl((unsigned char)*at);
+  }
+  if (safe) {
+    str_add(str, word);
+    return;
+  }
+  str_add(str, control ? "$'" : "'");
+  for (const char *at = word; *at; at++) {
+    if (iscntrl((unsigned char)*at))
+      str_addf(str, "\\%03o", (unsigned)*at);
+    else if (control && (*at == '\'' || *at == '\\'))
+      str_addf(str, "\\%c", *at);
+    else if (*at == '\'')
+      str_add(str, "'\\''");
+    else
+      str_addc(str, *at);
+  }
+  str_addc(str, '\'');
+}
+
 void str_clear(Str *str) {
   str->len = 0;
   str->failed = false;

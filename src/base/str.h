@@ -19,6 +19,8 @@ void str_add(Str *str, const char *text);
 void str_addn(Str *str, const char *bytes, size_t len);
 void str_addc(Str *str, char c);
 void str_addf(Str *str, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* Adds a word as a shell reads it back: in quotes only where it needs them. */
+void str_add_shell(Str *str, const char *word);
 void str_clear(Str *str); /* keeps the memory */
 void str_free(Str *str);
 NODISCARD Err str_check(const Str *str);

@@ -168,7 +168,12 @@ static void say_result(const TrainSpec *spec, const TrainResult *r) {
   if (r->average_bleu >= 0)
     printf("mean of the last checkpoints: BLEU %.2f, in %s/average\n", r->average_bleu,
            spec->run);
-  if (r->stopped) printf("continue with: trireme train --run %s --resume\n", spec->run);
+  if (r->stopped) {
+    Str run = {0};
+    str_add_shell(&run, spec->run);
+    printf("continue with: trireme train --run %s --resume\n", str_text(&run));
+    str_free(&run);
+  }
 }
 
 Err cmd_train(OptSet *opts) {

@@ -1,6 +1,7 @@
 /* trireme translate: lines in, translations out, in order. Relies on decode, model. */
 #include "decode/translate.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include "data/input.h"
 #include "model/store.h"
 #include "model/weights.h"
+#include "train/checkpoint.h"
 
 /* Lines translated together, sorted by length: a device needs many at once. */
 #define BLOCK_LINES        ((size_t)512)
@@ -26,11 +28,52 @@ typedef struct {
   Tokenizer tokenizer;
   Translator *translator;
   Weights weights;
-  float *w;     /* as the file has them; NULL once a device has its own */
-  size_t block; /* lines */
+  float *w;       /* as the file has them; NULL once a device has its own */
+  size_t block;   /* lines */
+  uint64_t lines; /* translated before this block */
   bool scores;
   int nbest;
+  bool interactive; /* standard input is a terminal: a line at a time */
+  bool prompts;
 } Job;
+
+/* The checkpoint of a run directory: the best, or without one the newest whole one. */
+static Err find_checkpoint(const char *run, char dir[FILE_PATH_MAX]) {
+  char model[FILE_PATH_MAX];
+  TRY(file_join(dir, run, "checkpoints/best"));
+  TRY(file_join(model, dir, "model.json"));
+  bool found = file_exists(model);
+  if (found) {
+    log_info("model    %s", dir);
+    return ERR_OK;
+  }
+  TRY(checkpoint_find(run, dir, &found));
+  if (!found)
+    return err_set(ERR_WORK,
+                   "%s is a run without a checkpoint: training has saved none yet; wait for "
+                   "the first one (--save-every), or continue it with --resume",
+                   run);
+  log_info("model    %s, the latest: the run has no best checkpoint, as it has not validated",
+           dir);
+  return ERR_OK;
+}
+
+/* --model is a model directory, which a checkpoint is too, or a run directory. */
+static Err find_model(const char *given, char dir[FILE_PATH_MAX]) {
+  char model[FILE_PATH_MAX], checkpoints[FILE_PATH_MAX];
+  TRY(file_join(model, given, "model.json"));
+  TRY(file_join(checkpoints, given, "checkpoints"));
+  if (!file_exists(given)) return err_set(ERR_WORK, "--model: there is nothing at %s", given);
+  if (file_exists(model)) {
+    memcpy(dir, given, strlen(given) + 1);
+    return ERR_OK;
+  }
+  if (file_is_dir(checkpoints)) return find_checkpoint(given, dir);
+  return err_set(ERR_WORK,
+                 "%s is not a model: it has no model.json; give --model a run, a checkpoint "
+                 "(RUN/checkpoints/best) or RUN/average",
+                 given);
+}
 
 static Err open_model(Job *job, const char *dir) {
   char path[FILE_PATH_MAX];
@@ -53,12 +96,18 @@ static Err open_model(Job *job, const char *dir) {
   return ERR_OK;
 }
 
+/* An n-best list has Moses' four columns: the sentence's number from 0, the translation,
+ * named scores (here one), and the score that the list is sorted by. */
 static Err print_line(void *context, size_t i, int k, const char *text, float score) {
   const Job *job = context;
-  (void)i;
-  if (job->nbest > 1) printf("%d\t", k + 1);
-  if (job->scores) printf("%.4f\t", (double)score);
-  puts(text);
+  (void)k;
+  if (job->nbest > 1) {
+    printf("%" PRIu64 " ||| %s ||| Score= %.4f ||| %.4f\n", job->lines + i, text, (double)score,
+           (double)score);
+  } else {
+    if (job->scores) printf("%.4f\t", (double)score);
+    puts(text);
+  }
   return out_check();
 }
 
@@ -78,20 +127,24 @@ static Err check_text(const Input *in, const char *line, size_t len) {
                  input_path(in), (unsigned long long)input_number(in), valid + 1);
 }
 
+static void prompt(const Job *job) {
+  if (job->prompts) fputs("> ", stderr);
+}
+
 /* Lines of a block: as many as there are without waiting for more, but one at least;
  * on a terminal one at a time. */
-static Err read_block(Input *in, size_t most, bool interactive, Str *text, size_t *at,
-                      size_t *n, bool *end) {
-  if (interactive) most = 1;
+static Err read_block(const Job *job, Input *in, Str *text, size_t *at, size_t *n, bool *end) {
+  size_t most = job->interactive ? 1 : job->block;
   str_clear(text);
   for (*n = 0; *n < most && (*n == 0 || input_ready(in, PATIENCE));) {
     const char *one;
     size_t len;
-    if (interactive) fprintf(stderr, "> ");
+    /* The prompt for the first line was printed before input_open, which reads. */
+    if (job->lines > 0) prompt(job);
     TRY(input_line(in, &one, &len));
     *end = one == NULL;
     if (*end) {
-      if (interactive) fputc('\n', stderr);
+      if (job->prompts) fputc('\n', stderr);
       break;
     }
     TRY(check_text(in, one, len));
@@ -103,14 +156,14 @@ static Err read_block(Input *in, size_t most, bool interactive, Str *text, size_
 }
 
 /* What came before a fault is still translated. */
-static Err translate_block(Job *job, Input *in, bool interactive, Str *text, Line *line,
-                           bool *end) {
+static Err translate_block(Job *job, Input *in, Str *text, Line *line, bool *end) {
   size_t at[BLOCK_LINES_DEVICE + 1] = {0}, n, cut;
-  ErrRecord fault = err_take(read_block(in, job->block, interactive, text, at, &n, end));
+  ErrRecord fault = err_take(read_block(job, in, text, at, &n, end));
   for (size_t i = 0; i < n; i++) line[i] = (Line){str_text(text) + at[i], at[i + 1] - at[i]};
   if (n > 0) {
     TRY(translator_run(job->translator, line, n, print_line, job, &cut));
     TRY(out_flush());
+    job->lines += n;
     if (cut) {
       char more[64] = "";
       if (cut > 1) snprintf(more, sizeof more, " (and %zu of the next %zu)", cut - 1, n);
@@ -129,11 +182,12 @@ static Err translate(Job *job, const char *path) {
   Str text = {0};
   Line *line;
   TRY(mem_alloc(&line, job->block, sizeof *line));
+  job->interactive = strcmp(path, "-") == 0 && isatty(STDIN_FILENO);
+  job->prompts = job->interactive && log_is_terminal() && !log_is_quiet();
+  if (job->prompts) log_info("type a sentence and press Enter; Ctrl-D ends");
+  prompt(job);
   Err err = input_open(&in, path);
-  bool interactive = strcmp(path, "-") == 0 && isatty(STDIN_FILENO);
-  if (!err && interactive) log_info("type a sentence and press Enter; Ctrl-D ends");
-  for (bool end = false; !err && !end;)
-    err = translate_block(job, in, interactive, &text, line, &end);
+  for (bool end = false; !err && !end;) err = translate_block(job, in, &text, line, &end);
   input_close(in);
   str_free(&text);
   mem_free(line);
@@ -180,9 +234,10 @@ Err cmd_translate(OptSet *opts) {
   const char *dir = opt_text(opts, "model");
   if (!dir)
     return err_set(ERR_USAGE,
-                   "say which model: --model DIR, a checkpoint or a model directory");
+                   "say which model: --model DIR, a run, a checkpoint or a model directory");
   TRY(check_options(opts));
   BeamSpec spec = spec_of(opts);
+  char model[FILE_PATH_MAX];
   Job job = {.scores = opt_flag(opts, "scores"), .nbest = spec.nbest};
   Err err;
   BackendSpec backend = {opt_text(opts, "device"), opt_text(opts, "precision"),
@@ -190,7 +245,8 @@ Err cmd_translate(OptSet *opts) {
   TRY_DONE(backend_open(&job.backend, &backend));
   if (!job.backend.host) log_info("machine  %s", job.backend.about);
   job.block = job.backend.host ? BLOCK_LINES : BLOCK_LINES_DEVICE;
-  TRY_DONE(open_model(&job, dir));
+  TRY_DONE(find_model(dir, model));
+  TRY_DONE(open_model(&job, model));
   size_t rows = opt_given(opts, "batch-tokens") ? (size_t)opt_count(opts, "batch-tokens") : 0;
   TRY_DONE(translator_new(&job.translator, &job.config, &job.backend, job.weights,
                           &job.tokenizer, &spec, rows));

@@ -195,16 +195,16 @@ static Err lay_out(OrderPlan *plan, const Order *o, const uint32_t *batch_of, Be
 
 Err order_plan(OrderPlan *plan, const Order *o, uint32_t capacity) {
   *plan = (OrderPlan){.capacity = capacity};
+  uint32_t longest = 0;
   for (size_t c = 0; c < o->cells; c++) {
-    uint32_t longest =
-        o->cell[c].len[0] > o->cell[c].len[1] ? o->cell[c].len[0] : o->cell[c].len[1];
-    if (longest + 1u > capacity) {
-      return err_set(ERR_USAGE,
-                     "a batch of %u rows cannot hold the longest sentence, %u with its end "
-                     "mark; raise --batch-tokens",
-                     capacity, longest + 1u);
-    }
+    for (int side = 0; side < 2; side++)
+      if (o->cell[c].len[side] > longest) longest = o->cell[c].len[side];
   }
+  if (longest + 1 > capacity)
+    return err_set(ERR_USAGE,
+                   "a batch of %u tokens a side cannot hold the longest sentence, %u tokens "
+                   "with its end mark; give --batch-tokens %u or more",
+                   capacity, longest + 1, longest + 1);
   uint64_t rows = rows_in_all(o);
   Candidate *list;
   TRY(mem_alloc(&list, MOST_LOOKED_AT + 2, sizeof *list));

@@ -240,8 +240,7 @@ Err translator_run(Translator *t, const Line *line, size_t n, TranslateTake take
   for (size_t i = 0; i < n; i++) {
     for (int k = 0; k < t->spec.nbest; k++) {
       const Result *r = &result[i * (size_t)t->spec.nbest + (size_t)k];
-      if (k == 0 || r->text)
-        TRY_DONE(take(context, i, k, r->text ? r->text : "", r->text ? r->score : 0));
+      TRY_DONE(take(context, i, k, r->text ? r->text : "", r->text ? r->score : 0));
     }
   }
 done:

@@ -10,7 +10,7 @@ typedef struct {
   size_t len;
 } Line;
 
-/* Translation k of line i, best first (k < nbest); text is "" for an empty line. */
+/* Translation k of line i, best first, for each k < nbest; of an empty line all are "". */
 typedef Err (*TranslateTake)(void *context, size_t i, int k, const char *text, float score);
 
 typedef struct Translator Translator;

@@ -138,9 +138,9 @@ same_weights() {
   head -n 3 "$SET/test.src" > "$T/in"
   "$TRIREME" translate --model "$model" --nbest 3 --scores < "$T/in" > "$T/list"
   [ "$(wc -l < "$T/list")" -eq 9 ]
-  awk -F'\t' '$1 > 1 && $2 > last { exit 1 } { last = $2 }' "$T/list"
+  awk -F' [|][|][|] ' '$1 == line && $4 > last { exit 1 } { line = $1; last = $4 }' "$T/list"
   "$TRIREME" translate --model "$model" < "$T/in" > "$T/best"
-  awk -F'\t' '$1 == 1 { print $3 }' "$T/list" | cmp - "$T/best"
+  awk -F' [|][|][|] ' '$1 != last { print $2; last = $1 }' last=- "$T/list" | cmp - "$T/best"
   run "$TRIREME" translate --model "$model" --nbest 9 --beam 4
   [ "$status" -eq 2 ]
 }

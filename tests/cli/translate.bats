@@ -38,7 +38,7 @@ translate() {
   translate --sample --nbest 3 --scores --seed 2 < "$T/in" > "$T/d"
   ! cmp -s "$T/a" "$T/d"
   translate --sample < "$T/in" > "$T/one"
-  awk -F'\t' '$1 == 1 { print $3 }' "$T/a" | cmp - "$T/one"
+  awk -F' [|][|][|] ' '$1 != last { print $2; last = $1 }' last=- "$T/a" | cmp - "$T/one"
   # The same sentence on two lines is drawn apart.
   yes "$(head -n 1 "$T/in")" | head -n 20 | translate --sample | sort -u > "$T/unlike"
   [ "$(wc -l < "$T/unlike")" -gt 1 ]
@@ -94,10 +94,56 @@ translate() {
   gzip -c "$T/three" | translate | cmp - "$T/out"
 }
 
-@test "empty lines stay empty among n-best lists" {
-  printf '\n%s\n \n' "$(head -n 1 "$T/in")" | translate --nbest 2 --scores > "$T/list"
-  [ "$(cut -f 1 "$T/list" | tr '\n' ' ')" = "1 1 2 1 " ]
-  [ -z "$(sed -n '1p;4p' "$T/list" | cut -f 3 | tr -d '\n')" ]
+@test "an n-best list has N entries for every line, empty ones too, with its number" {
+  printf '\n%s\n \n' "$(head -n 1 "$T/in")" | translate --nbest 2 > "$T/list"
+  [ "$(awk -F' [|][|][|] ' '{ print $1 }' "$T/list" | tr '\n' ' ')" = "0 0 1 1 2 2 " ]
+  [ "$(sed -n '1p;2p;5p;6p' "$T/list" | awk -F' [|][|][|] ' '{ print $2 }' | tr -d '\n')" = "" ]
+  [ "$(sed -n 3p "$T/list" | awk -F' [|][|][|] ' '{ print NF }')" -eq 4 ]
+}
+
+@test "sentence numbers of an n-best list go on over blocks of lines" {
+  for _ in $(seq 30); do cat "$T/in"; done > "$T/many" # more than the 512 lines of a block
+  translate --nbest 2 --beam 2 --max-length 1 < "$T/many" | awk '{ print $1 }' > "$T/numbers"
+  seq 0 1199 | sed p | cmp - "$T/numbers"
+}
+
+@test "an n-best list is sorted by its last column, and --scores does not change it" {
+  translate --nbest 3 < "$T/in" > "$T/list"
+  awk -F' [|][|][|] ' '$1 == line && $4 > last { exit 1 } $3 != "Score= " $4 { exit 1 } { line = $1; last = $4 }' "$T/list"
+  translate --nbest 3 --scores < "$T/in" | cmp - "$T/list"
+}
+
+@test "--model takes a run: its best checkpoint" {
+  cp -r "$BATS_FILE_TMPDIR/run" "$T/run"
+  ln -sfn "$(readlink "$T/run/checkpoints/latest")" "$T/run/checkpoints/best"
+  "$TRIREME" translate --model "$T/run" --device cpu --threads 1 < "$T/in" > "$T/out" 2> "$T/err"
+  grep -qxF "model    $T/run/checkpoints/best" "$T/err"
+  translate < "$T/in" | cmp - "$T/out"
+}
+
+@test "--model takes a run without a best checkpoint: the latest" {
+  "$TRIREME" translate --model "$BATS_FILE_TMPDIR/run" --device cpu --threads 1 < "$T/in" > "$T/out" 2> "$T/err"
+  grep -qF "model    $BATS_FILE_TMPDIR/run/checkpoints/step-" "$T/err"
+  grep -qF "the latest" "$T/err"
+  translate < "$T/in" | cmp - "$T/out"
+}
+
+@test "--model with a run that has no checkpoint says so" {
+  mkdir -p "$T/run/checkpoints"
+  run "$TRIREME" translate --model "$T/run" --device cpu < "$T/in"
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "$T/run is a run without a checkpoint" ]]
+  [[ "$output" =~ "--resume" ]]
+}
+
+@test "--model with nothing there, or no model, says what to give" {
+  run "$TRIREME" translate --model "$T/nowhere" --device cpu < "$T/in"
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "there is nothing at $T/nowhere" ]]
+  run "$TRIREME" translate --model "$T" --device cpu < "$T/in"
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "not a model" ]]
+  [[ "$output" =~ "RUN/checkpoints/best" ]]
 }
 
 @test "bytes that are no text are told, after the lines before them" {
@@ -120,14 +166,49 @@ translate() {
   grep -q "line 2 is longer" "$T/err"
 }
 
-@test "on a terminal it asks for a sentence" {
-  command -v script > /dev/null || skip "needs script (package bsdutils)"
-  head -n 1 "$T/in" | translate --beam 2 --scores > "$T/want"
-  { head -n 1 "$T/in"; sleep 1; printf '\004'; } |
-    script -qec "'$TRIREME' translate --model '$MODEL' --beam 2 --scores --device cpu --threads 1" /dev/null > "$T/screen"
-  grep -q 'type a sentence' "$T/screen"
-  grep -q '^> ' "$T/screen"
-  tr -d '\r' < "$T/screen" | sed 's/^> //' | grep -qxF -e "$(cat "$T/want")"
+# wait_for PATTERN FILE: until a line of the file matches.
+wait_for() {
+  for _ in $(seq 600); do
+    grep -q -e "$1" "$2" && return 0
+    sleep 0.1
+  done
+  cat "$2"
+  return 1
+}
+
+# on_terminal OPTION…: translate with terminals as input and output; what is typed comes from
+# descriptor 8, the screen is $T/screen.
+on_terminal() {
+  script -qec true /dev/null > /dev/null 2>&1 || skip "no script(1), or no terminals for it to make"
+  mkfifo "$T/keys"
+  exec 8<> "$T/keys"
+  : > "$T/screen"
+  script -qefc "'$TRIREME' translate --model '$MODEL' --beam 2 --device cpu --threads 1 $*" /dev/null < "$T/keys" > "$T/screen" 3>&- 8>&- &
+  terminal=$!
+}
+
+@test "on a terminal the prompt comes before anything is read, and each line's translation at once" {
+  head -n 2 "$T/in" | translate --beam 2 > "$T/want"
+  on_terminal
+  wait_for 'type a sentence' "$T/screen"
+  wait_for '^> ' "$T/screen" # nothing is typed yet
+  for i in 1 2; do
+    sed -n "${i}p" "$T/in" >&8
+    wait_for "^$(sed -n "${i}p" "$T/want" | sed 's/[][.*^$\\]/\\&/g')" "$T/screen"
+  done
+  printf '\004' >&8
+  wait "$terminal"
+  [ "$(grep -c '^> ' "$T/screen")" -eq 3 ]
+}
+
+@test "--quiet gives no prompt" {
+  on_terminal --quiet
+  head -n 1 "$T/in" >&8
+  wait_for "^$(head -n 1 "$T/in" | translate --beam 2 | sed 's/[][.*^$\\]/\\&/g')" "$T/screen"
+  printf '\004' >&8
+  wait "$terminal"
+  run grep -c -e '^> ' -e 'type a' "$T/screen"
+  [ "$output" -eq 0 ]
 }
 
 @test "bench translate makes outputs of the lengths asked for" {

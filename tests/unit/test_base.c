@@ -471,9 +471,44 @@ static void signals_ask_to_stop(void **state) {
   stop_unwatch();
 }
 
+static void assert_shell_word(const char *word, const char *expected) {
+  Str out = {0};
+  str_add_shell(&out, word);
+  assert_string_equal(str_text(&out), expected);
+  str_free(&out);
+}
+
+static void test_str_add_shell_plain_path_is_not_quoted(void **state) {
+  (void)state;
+  assert_shell_word("runs/mine-2.0_a,b=c:d@e%+", "runs/mine-2.0_a,b=c:d@e%+");
+  assert_shell_word("l\303\244ufe/1", "l\303\244ufe/1");
+}
+
+static void test_str_add_shell_blanks_and_signs_are_quoted(void **state) {
+  (void)state;
+  assert_shell_word("my runs/1", "'my runs/1'");
+  assert_shell_word("a$b", "'a$b'");
+  assert_shell_word("~", "'~'");
+  assert_shell_word("", "''");
+}
+
+static void test_str_add_shell_quote_ends_and_begins_again(void **state) {
+  (void)state;
+  assert_shell_word("it's", "'it'\\''s'");
+}
+
+static void test_str_add_shell_control_characters_are_written_in_octal(void **state) {
+  (void)state;
+  assert_shell_word("a\nb\033'\\", "$'a\\012b\\033\\'\\\\'");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(errors_keep_one_sentence),
+      cmocka_unit_test(test_str_add_shell_plain_path_is_not_quoted),
+      cmocka_unit_test(test_str_add_shell_blanks_and_signs_are_quoted),
+      cmocka_unit_test(test_str_add_shell_quote_ends_and_begins_again),
+      cmocka_unit_test(test_str_add_shell_control_characters_are_written_in_octal),
       cmocka_unit_test(system_errors_have_a_remedy),
       cmocka_unit_test(memory_is_checked),
       cmocka_unit_test(memory_grows_by_half),

@@ -124,20 +124,12 @@ static Err check_options(const Bench *b, const OptSet *opts) {
 }
 
 /* Several that know nothing of each other would share cores, or the first GPU, and each
- * would tell a speed that is nobody's. Rank 0 says so for all. */
+ * would tell a speed that is nobody's. */
 static Err check_ranks(const Bench *b) {
-  Comm *comm;
-  Err err = ERR_OK;
+  char what[32];
   if (b->ranks) return ERR_OK;
-  TRY(comm_open(&comm, 6));
-  cmd_introduce(comm);
-  if (comm_size(comm) > 1)
-    err = err_set(ERR_USAGE,
-                  "bench %s is of one rank, and %d were started; the sums over ranks are bench "
-                  "allreduce's",
-                  b->name, comm_size(comm));
-  comm_close(comm, err);
-  return err;
+  snprintf(what, sizeof what, "bench %s", b->name);
+  return cmd_refuse_ranks(what, "the sums over ranks are bench allreduce's");
 }
 
 Err cmd_bench(OptSet *opts) {

@@ -236,6 +236,7 @@ static Err inspect(Inspect *in, const OptSet *opts) {
 
 Err cmd_inspect(OptSet *opts) {
   log_quiet(opt_flag(opts, "quiet"));
+  TRY(cmd_refuse_ranks("inspect", "call it without mpirun or srun"));
   Inspect *in;
   TRY(mem_alloc(&in, 1, sizeof *in));
   Err err = inspect(in, opts);

@@ -116,6 +116,8 @@ static bool is_complete(const char *out) {
 
 Err cmd_prepare(OptSet *opts) {
   log_quiet(opt_flag(opts, "quiet"));
+  TRY(cmd_refuse_ranks("prepare",
+                       "call it without mpirun or srun: it uses all cores by itself"));
   const char *out = opt_text(opts, "out");
   bool demo, resume = opt_flag(opts, "resume");
   if (!out) return err_set(ERR_USAGE, "say where the data set shall be: --out DIR");

@@ -374,6 +374,7 @@ Err cmd_score(OptSet *opts) {
   Str out = {0};
   Err err;
   log_quiet(opt_flag(opts, "quiet"));
+  TRY_DONE(cmd_refuse_ranks("score", "call it without mpirun or srun"));
   TRY_DONE(read_options(&s, opts));
   TRY_DONE(read_files(&s, opts));
   TRY_DONE(compute(&s));

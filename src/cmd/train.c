@@ -155,6 +155,18 @@ void cmd_introduce(const Comm *comm) {
   if (comm_rank(comm) > 0) log_quiet(true);
 }
 
+Err cmd_refuse_ranks(const char *what, const char *remedy) {
+  Comm *comm;
+  Err err = ERR_OK;
+  TRY(comm_open(&comm, 6));
+  cmd_introduce(comm);
+  if (comm_size(comm) > 1)
+    err = err_set(ERR_USAGE, "%s is of one rank, and %d were started; %s", what,
+                  comm_size(comm), remedy);
+  comm_close(comm, err);
+  return err;
+}
+
 static void say_result(const TrainSpec *spec, const TrainResult *r) {
   char tokens[32], time[32];
   printf("%s at step %" PRIu64 " after %s, %s target tokens\n",

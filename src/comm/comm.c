@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -18,36 +17,17 @@
 #include "base/rng.h"
 #include "base/thread.h"
 #include "comm/comm_internal.h"
+#include "comm/launcher.h"
 
-/* How many ranks the launcher started; 0: there is no launcher. */
-static long launched(void) {
-  static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE",
-                                      "SLURM_STEP_NUM_TASKS"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    const char *text = getenv(names[i]);
-    if (text && *text) return strtol(text, NULL, 10);
-  }
-  return 0;
-}
-
-/* srun starts processes; that they find each other needs its PMIx. */
-static Err check_launcher(void) {
-  bool meets = getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE") || getenv("PMIX_RANK") ||
-               getenv("PMI_RANK") || getenv("MV2_COMM_WORLD_SIZE");
-  if (meets) return ERR_OK;
-  return err_set(ERR_WORK,
-                 "srun started %ld processes that cannot find each other; use 'srun "
-                 "--mpi=pmix', or mpirun",
-                 launched());
-}
-
-static Err load_carrier(Comm *c) {
-  TRY(check_launcher());
+static Err load_carrier(Comm *c, long ranks) {
+  TRY(launcher_check());
+  char count[32] = "several";
+  if (ranks) snprintf(count, sizeof count, "%ld", ranks);
   if (plugin_open(&c->plugin, "libtrireme-mpi.so") != ERR_OK)
     return err_context(
-        "%ld ranks were started, but they cannot talk to each other (install "
+        "%s ranks were started, but they cannot talk to each other (install "
         "libopenmpi-dev and run make again)",
-        launched());
+        count);
   return plugin_symbol(&c->plugin, CARRIER_SYMBOL, &c->carrier);
 }
 
@@ -68,6 +48,10 @@ static Err begin(Comm *c) {
   char carrier[64] = "";
   const char *wrong = c->carrier->begin(&c->rank, &c->size, carrier);
   if (wrong) return err_set(ERR_WORK, "the ranks cannot be joined: %s", wrong);
+  if (launcher_check_size(c->size, carrier) != ERR_OK) {
+    c->carrier->end();
+    return ERR_WORK;
+  }
   size_t n = (size_t)c->size;
   TRY(mem_alloc(&c->peer, n, sizeof *c->peer));
   TRY(mem_alloc(&c->request, 2 * n, sizeof *c->request));
@@ -166,9 +150,10 @@ Err comm_open(Comm **out, double silence) {
   pthread_cond_init(&c->changed, NULL);
   snprintf(c->about, sizeof c->about, "one process");
   Err err = ERR_OK;
-  if (launched() > 1) {
+  long ranks;
+  if (launcher_has_ranks(&ranks)) {
     c->local_size = 0;
-    TRY_DONE(load_carrier(c));
+    TRY_DONE(load_carrier(c, ranks));
     c->started = start_thread(c);
     if (!c->started) TRY_DONE(err_set(ERR_WORK, "cannot start the communication thread"));
     pthread_mutex_lock(&c->lock);

@@ -1,0 +1,80 @@
+/* Evidence of a launcher, in two classes:
+ *   of an MPI: OMPI_COMM_WORLD_SIZE (Open MPI), PMI_SIZE (MPICH, Intel MPI, srun --mpi=pmi2),
+ *     MV2_COMM_WORLD_SIZE (MVAPICH). Launchers may be nested, and the inner one counts; which
+ *     that is cannot be seen, so MPI's size must be one of those named.
+ *   of a Slurm step: SLURM_STEP_NUM_TASKS. mpirun starts its helpers with srun, so it counts
+ *     only where no MPI's variable is set. A heterogeneous step has more ranks than it says.
+ * PMIX_RANK says that there are ranks, and not how many. SLURM_NTASKS says nothing: a batch
+ * script has it. */
+#include "comm/launcher.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const of_mpi[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"};
+#define OF_MPI   (sizeof of_mpi / sizeof *of_mpi)
+#define OF_SLURM "SLURM_STEP_NUM_TASKS"
+
+/* The number in a variable; 0 if it is not set or no number. */
+static long read_count(const char *name) {
+  const char *text = getenv(name);
+  if (!text || !*text) return 0;
+  char *end;
+  long n = strtol(text, &end, 10);
+  return *end || n < 0 ? 0 : n;
+}
+
+static bool is_set(const char *name) {
+  const char *text = getenv(name);
+  return text && *text;
+}
+
+/* The largest number of ranks that a launcher names, and the variable; 0 if none does. */
+static long count_started(const char **name) {
+  long most = 0;
+  for (size_t i = 0; i < OF_MPI; i++) {
+    long n = read_count(of_mpi[i]);
+    if (n > most) most = n, *name = of_mpi[i];
+  }
+  if (!most && (most = read_count(OF_SLURM))) *name = OF_SLURM;
+  return most;
+}
+
+bool launcher_has_ranks(long *started) {
+  const char *name;
+  *started = count_started(&name);
+  return *started ? *started > 1 : is_set("PMIX_RANK");
+}
+
+Err launcher_check(void) {
+  static const char *const meets[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK",
+                                      "PMIX_RANK", "MV2_COMM_WORLD_SIZE"};
+  for (size_t i = 0; i < sizeof meets / sizeof *meets; i++)
+    if (is_set(meets[i])) return ERR_OK;
+  return err_set(ERR_WORK,
+                 "srun started %ld processes that cannot find each other; use 'srun "
+                 "--mpi=pmix', or mpirun",
+                 read_count(OF_SLURM));
+}
+
+Err launcher_check_size(int size, const char *mpi) {
+  const char *name = "PMIX_RANK";
+  long started = count_started(&name);
+  bool is_slurm = strcmp(name, OF_SLURM) == 0;
+  for (size_t i = 0; i < OF_MPI; i++)
+    if (read_count(of_mpi[i]) == size) return ERR_OK;
+  if (started ? is_slurm && size >= started : size > 1) return ERR_OK;
+  if (!started) /* PMIx says that there are ranks, not how many: alone, this may be all */
+    return read_count("PMIX_RANK") == 0
+               ? ERR_OK
+               : err_set(
+                     ERR_WORK,
+                     "PMIX_RANK is %ld, but %s sees one rank: it was built for another PMIx "
+                     "than the launcher's; start the ranks with the mpirun of %s",
+                     read_count("PMIX_RANK"), mpi, mpi);
+  return err_set(ERR_WORK,
+                 "%ld ranks were started (%s), but %s sees %d: the launcher belongs to another "
+                 "MPI; start them with the mpirun of %s or with 'srun --mpi=pmix', or build "
+                 "libtrireme-mpi.so with the launcher's MPI",
+                 started, name, mpi, size, mpi);
+}

@@ -1,0 +1,60 @@
+#!/usr/bin/env bats
+# Who starts the ranks: another MPI's launcher, a batch script, and verbs that are of one process.
+
+bats_require_minimum_version 1.5.0
+load ../ranks/support
+
+setup_file() {
+  make_set
+}
+
+setup() {
+  T=$BATS_TEST_TMPDIR
+}
+
+@test "ranks of another MPI's launcher are an error with the remedy, and write nothing" {
+  need_mpi
+  PMI_SIZE=4 PMI_RANK=0 run train 1 "$T/run" --steps 2
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "4 ranks were started (PMI_SIZE), but Open MPI "[^\ ]*" sees 1" ]]
+  [[ "$output" =~ "start them with the mpirun of Open MPI" ]]
+  [ ! -e "$T/run" ]
+}
+
+@test "a launcher's ranks without the MPI plug-in are an error with the remedy" {
+  mkdir "$T/bin"
+  cp "$TRIREME" "$T/bin/trireme"
+  TRIREME="$T/bin/trireme" TRIREME_PLUGIN_PATH="$T" PMI_SIZE=4 PMI_RANK=0 run train 1 "$T/run" --steps 2
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "4 ranks were started, but they cannot talk to each other (install libopenmpi-dev" ]]
+  [ ! -e "$T/run" ]
+}
+
+@test "a batch script's variables start no ranks" {
+  SLURM_NTASKS=4 SLURM_NPROCS=4 SLURM_PROCID=0 SLURM_JOB_ID=7 run train 1 "$T/run" --steps 2
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "done at step 2" ]]
+}
+
+@test "prepare on several ranks is refused, and writes nothing" {
+  need_mpi
+  run mpirun -n 2 "$TRIREME" prepare --train "$SET"/valid.{src,ref} --valid "$SET"/valid.{src,ref} --out "$T/set"
+  [ "$status" -eq 2 ]
+  [ "$(grep -c 'prepare is of one rank, and 2 were started; call it without mpirun' <<< "$output")" -eq 1 ]
+  [ ! -e "$T/set" ]
+}
+
+@test "score on several ranks is refused, and prints no figure" {
+  need_mpi
+  run mpirun -n 2 "$TRIREME" score --ref "$SET/valid.ref" < "$SET/valid.ref"
+  [ "$status" -eq 2 ]
+  [ "$(grep -c 'score is of one rank, and 2 were started' <<< "$output")" -eq 1 ]
+  [[ ! "$output" =~ "BLEU" ]]
+}
+
+@test "inspect on several ranks is refused" {
+  need_mpi
+  run mpirun -n 2 "$TRIREME" inspect "$SET"
+  [ "$status" -eq 2 ]
+  [ "$(grep -c 'inspect is of one rank, and 2 were started' <<< "$output")" -eq 1 ]
+}

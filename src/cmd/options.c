@@ -188,6 +188,8 @@ const OptSpec cmd_options[] = {
           "Gradients that travel together, as soon as they are ready"),
     {"silence", OPT_SECONDS, "TIME", "6s", 1, 86400, NULL, 1, false, "train", "Ranks",
      "A rank that does not move for so long, and for five times its usual, ends the run"},
+    FLAG("accept-data", "train", G_RUN,
+         "With --resume: go on although the data set is not the one the run was trained on"),
     FLAG("dry-run", "train", G_RUN, "Say what memory and time the run would take, and leave"),
     TEXT("model", "DIR", NULL, "translate", "What to translate",
          "A run (its best checkpoint, or the latest), a checkpoint or a model directory"),

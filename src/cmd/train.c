@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cmd/cmd.h"
+#include "train/rundir.h"
 
 int cmd_choice(const OptSet *opts, const char *name, const char *names) {
   const char *text = opt_text(opts, name);
@@ -129,6 +130,7 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
                        .nbest = 1};
   s->resume = opt_flag(opts, "resume");
   s->dry_run = opt_flag(opts, "dry-run");
+  s->accept_data = opt_flag(opts, "accept-data");
   return ERR_OK;
 }
 
@@ -138,7 +140,8 @@ static Err recall(OptSet *opts) {
   if (!opt_flag(opts, "resume") || !run) return ERR_OK;
   char path[FILE_PATH_MAX];
   TRY(file_join(path, run, "config"));
-  if (!file_exists(path)) return ERR_OK;
+  if (!file_exists(path)) /* with --data, rank 0 alone may see the run and decides */
+    return opt_given(opts, "data") ? ERR_OK : rundir_check(run, true);
   Str text = {0};
   Err err = file_read(path, (size_t)1 << 20, &text);
   if (!err) err = opt_parse_recipe(opts, str_text(&text), text.len, path);

@@ -66,14 +66,19 @@ static void differences(Str *out, const char *now, const char *before, const cha
 /* What each rank may have for itself. */
 static const char *const own[] = {"threads", "quiet", "config", "device", NULL};
 
-Err agree_ranks(Comm *comm, const char *record, const DataSet *data) {
+Err agree_data_hash(const DataSet *data, char hex[65]) {
+  char path[FILE_PATH_MAX];
+  TRY(dataset_path(data, "dataset.json", path));
+  return file_sha256(path, hex);
+}
+
+Err agree_ranks(Comm *comm, const char *record, const char *data_hash) {
   if (comm_size(comm) == 1) return ERR_OK;
   Str mine = {0}, wrong = {0};
-  char **list = NULL, path[FILE_PATH_MAX], hash[65];
+  char **list = NULL;
   Err err;
-  TRY_DONE(dataset_path(data, "dataset.json", path));
-  TRY_DONE(file_sha256(path, hash));
-  str_addf(&mine, "%s\nversion = %s\ndata-set-hash = %.16s\n", record, TRIREME_VERSION, hash);
+  str_addf(&mine, "%s\nversion = %s\ndata-set-hash = %.16s\n", record, TRIREME_VERSION,
+           data_hash);
   TRY_DONE(str_check(&mine));
   TRY_DONE(comm_gather_text(comm, "options", mine.s, mine.len, &list));
   /* Every rank comes to the same end; rank 0's sentence is the one that is read. */
@@ -91,12 +96,13 @@ done:
 }
 
 /* How long, how often, where and by whom: free to change. */
-static const char *const manner[] = {
-    "steps",       "epochs",      "time",      "resume",        "threads",
-    "quiet",       "config",      "log-every", "valid-every",   "save-every",
-    "keep",        "patience",    "samples",   "average",       "beam",
-    "alpha",       "silence",     "data",      "run",           "shard-optimizer",
-    "bucket-size", "collectives", "device",    "max-rollbacks", NULL};
+static const char *const manner[] = {"steps",       "epochs",      "time",   "resume",
+                                     "threads",     "quiet",       "config", "log-every",
+                                     "valid-every", "save-every",  "keep",   "patience",
+                                     "samples",     "average",     "beam",   "alpha",
+                                     "silence",     "data",        "run",    "shard-optimizer",
+                                     "bucket-size", "collectives", "device", "max-rollbacks",
+                                     "accept-data", NULL};
 /* What the order of the data and the saved state hang on: fixed. */
 static const char *const fixed[] = {"seed", "batch-tokens", "optimizer", "ema", NULL};
 

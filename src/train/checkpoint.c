@@ -303,7 +303,19 @@ static Err load_array(const char *dir, const TrainArrays *a, const Record *r, Pa
   return store_load_array(a->params, array, path);
 }
 
+/* Before the model: another data set may well have another vocabulary. */
+static Err check_data(const char *dir, const TrainArrays *a, const Record *r) {
+  const char *saved = r->counters.data;
+  if (!a->data || !*saved || strcmp(a->data, saved) == 0) return ERR_OK;
+  return err_set(ERR_USAGE,
+                 "%s was trained on another data set: its dataset.json had the SHA-256 %.12s… "
+                 "and now has %.12s…; give the run's own --data, or accept this one with "
+                 "--accept-data",
+                 dir, saved, a->data);
+}
+
 static Err load(const char *dir, const TrainArrays *a, const Record *r) {
+  TRY(check_data(dir, a, r));
   TRY(check_model(dir, a, r));
   TRY(check_moments(dir, a, r));
   bool averaged = r->part[PART_TRAINING].there;

@@ -18,12 +18,14 @@ typedef struct {
   double lr_scale; /* 1 at the start */
   int rollbacks;
   Scaler scaler;
+  char data[65]; /* SHA-256 of the data set's dataset.json; "" in older checkpoints */
 } TrainCounters;
 
 typedef struct {
   const ModelConfig *config;
   const Params *params;
   const char *tokenizer; /* path of the .model */
+  const char *data;      /* when loading: the SHA-256 that is required; NULL for any */
   float *w;              /* what the optimizer updates; each array (params->padded) */
   float *e;              /* their moving average, or NULL */
   float *m, *v;          /* moments; NULL where the optimizer has none */

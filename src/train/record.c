@@ -70,13 +70,13 @@ static json_t *print_parts(const Record *r) {
 static char *print(const Record *r) {
   const TrainCounters *c = &r->counters;
   json_t *root = json_pack(
-      "{s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:f, s:I, s:i, s:f, s:f, s:i, s:f, s:I, s:o}",
+      "{s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:f, s:I, s:i, s:f, s:f, s:i, s:f, s:I, s:s, s:o}",
       "format", FORMAT, "version", VERSION, "checksum", no_sum, "step", (json_int_t)c->step,
       "target_tokens", (json_int_t)c->target_tokens, "pairs", (json_int_t)c->pairs,
       "micro_batches", (json_int_t)c->micro_batches, "best_bleu", c->best_bleu, "best_step",
       (json_int_t)c->best_step, "worse", c->worse, "seconds", c->seconds, "lr_scale",
       c->lr_scale, "rollbacks", c->rollbacks, "loss_scale", c->scaler.scale, "clean_steps",
-      (json_int_t)c->scaler.clean, "files", print_parts(r));
+      (json_int_t)c->scaler.clean, "data", c->data, "files", print_parts(r));
   if (root && r->second) {
     json_t *list = json_array();
     for (size_t i = 0; i < r->seconds; i++)
@@ -170,6 +170,8 @@ static void read_counters(TrainCounters *c, const json_t *root) {
   c->rollbacks = (int)get_count(root, "rollbacks");
   c->scaler.scale = get_real(root, "loss_scale", 0);
   c->scaler.clean = get_count(root, "clean_steps");
+  const char *data = json_string_value(json_object_get(root, "data"));
+  if (data && strlen(data) == sizeof c->data - 1) memcpy(c->data, data, sizeof c->data);
 }
 
 /* Is this JSON a record, and unchanged since it was written? */

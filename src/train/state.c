@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "train/agree.h"
 #include "train/record.h"
+#include "train/rundir.h"
 #include "train/train_internal.h"
 
 #define DISK 600 /* seconds a rank may be busy with files */
@@ -17,38 +18,6 @@ Weights train_weights(const Train *t) {
   if (!t->e) return (Weights){t->w, t->low};
   b->lower(b, t->low_e, t->e, t->t.params.padded);
   return (Weights){t->e, t->low_e};
-}
-
-/* The run directory: the chief's alone. */
-
-static Err lock_run(Train *t) {
-  char path[FILE_PATH_MAX];
-  bool busy;
-  TRY(file_join(path, t->spec->run, "lock"));
-  TRY(file_lock(path, &t->lock, &busy));
-  if (!busy) return ERR_OK;
-  return err_set(ERR_WORK, "%s is in use by another trireme; choose another --run",
-                 t->spec->run);
-}
-
-static Err enter_run(Train *t, const char *record) {
-  const char *run = t->spec->run;
-  char path[FILE_PATH_MAX];
-  if (file_exists(run) && !t->spec->resume) {
-    return err_set(
-        ERR_WORK, "%s exists already; continue it with --resume, or choose another --run", run);
-  }
-  TRY(file_join(path, run, "checkpoints"));
-  TRY(file_mkdirs(path));
-  TRY(lock_run(t));
-  TRY(file_join(path, run, "config"));
-  if (file_exists(path)) TRY(agree_resume(path, record));
-  TRY(file_write(path, record, strlen(record)));
-  TRY(file_join(path, run, "log.txt"));
-  TRY(log_to(path));
-  TRY(file_join(path, run, "metrics.jsonl"));
-  t->metrics = fopen(path, "a");
-  return t->metrics ? ERR_OK : err_errno("cannot open", path);
 }
 
 /* Memory. */
@@ -149,6 +118,7 @@ static TrainArrays shape_of(const Train *t) {
   return (TrainArrays){.config = &t->t.config,
                        .params = &t->t.params,
                        .tokenizer = t->tokenizer_path,
+                       .data = t->spec->accept_data ? NULL : t->data_hash,
                        .w = t->w,
                        .e = t->e,
                        .m = t->m,
@@ -207,6 +177,7 @@ static Err load_or_begin(Train *t, TrainArrays *a) {
   char dir[FILE_PATH_MAX];
   bool found;
   TRY(checkpoint_find(t->spec->run, dir, &found));
+  a->data = shape_of(t).data;
   if (found) return checkpoint_load(dir, a, &t->at);
   t->at = (TrainCounters){.lr_scale = 1, .micro_batches = t->group};
   params_init(p, &t->t.config, t->spec->seed, a->w);
@@ -234,11 +205,21 @@ static bool is_scaled(const Train *t) {
   return how == SCALE_DYNAMIC || (how == SCALE_AUTO && t->backend.type == TYPE_F16);
 }
 
+/* From here on the run's data are these. A roll-back loads checkpoints that name the old
+ * ones, and is silent. */
+static void adopt_data(Train *t) {
+  if (!t->warm && *t->at.data && strcmp(t->at.data, t->data_hash) != 0)
+    log_warn("%s goes on with other data than it was trained on so far: %s", t->spec->run,
+             t->data.dir);
+  memcpy(t->at.data, t->data_hash, sizeof t->at.data);
+}
+
 Err train_restore(Train *t) {
   const Backend *b = &t->backend;
   TrainArrays none = {0}, *a = t->chief ? saver_begin(t->saver) : &none;
   comm_at(t->comm, DISK, "loading the checkpoint");
   if (t->chief) TRY(load_or_begin(t, a));
+  if (t->chief) adopt_data(t);
   comm_broadcast(t->comm, "counters", &t->at, sizeof t->at);
   scaler_switch(&t->at.scaler, is_scaled(t));
   spread(t, "weights", t->w, a->w);
@@ -332,35 +313,69 @@ static Err settle_batches(Train *t, const ModelConfig *config) {
   return ERR_OK;
 }
 
-/* The options as the run has them: what was chosen for it stands in place of "auto". */
-static Err settled(const Train *t, const char *record, Str *out) {
-  static const char open[] = "batch-tokens = auto\n";
-  const char *at = strstr(record, open);
-  while (at && at > record && at[-1] != '\n') at = strstr(at + 1, open);
-  str_addn(out, record, at ? (size_t)(at - record) : strlen(record));
-  if (at) str_addf(out, "batch-tokens = %u\n%s", t->plan.capacity, at + sizeof open - 1);
+/* The options as the run keeps them: without those of this call alone, and with what was
+ * chosen in place of "auto". */
+static Err settle_options(const Train *t, const char *record, Str *out) {
+  static const char *const of_this_call[] = {"resume =", "accept-data ="};
+  for (const char *at = record; *at;) {
+    size_t len = strcspn(at, "\n");
+    bool keep = true;
+    for (size_t i = 0; i < sizeof of_this_call / sizeof *of_this_call; i++)
+      if (str_starts(at, of_this_call[i])) keep = false;
+    if (str_starts(at, "batch-tokens = auto"))
+      str_addf(out, "batch-tokens = %u\n", t->plan.capacity);
+    else if (keep)
+      str_addf(out, "%.*s\n", (int)len, at);
+    at += len + (at[len] == '\n');
+  }
   return str_check(out);
 }
 
-static Err begin_run(Train *t, const char *record) {
+/* Rank 0 reads the run and checks that this call can go on with it. */
+static Err enter_run(Train *t, const char *options) {
   const TrainSpec *s = t->spec;
   TrainArrays shape = shape_of(t);
-  Str options = {0};
-  Err err = settled(t, record, &options);
-  if (!err) err = enter_run(t, str_text(&options));
-  str_free(&options);
-  if (err) return err;
+  TRY(rundir_enter(s->run, s->resume, options, &t->lock));
   return saver_new(&t->saver, s->run, &shape, s->keep > s->average ? s->keep : s->average);
+}
+
+/* Nothing can refuse the run any more: it gets its options, its log and its metrics. */
+static Err commit_run(Train *t, const char *options) {
+  const char *run = t->spec->run;
+  char path[FILE_PATH_MAX];
+  TRY(rundir_commit(run, options, &t->lock));
+  TRY(file_join(path, run, "log.txt"));
+  TRY(log_to(path));
+  TRY(file_join(path, run, "metrics.jsonl"));
+  t->metrics = fopen(path, "a");
+  return t->metrics ? ERR_OK : err_errno("cannot open", path);
+}
+
+static Err begin_run(Train *t, const char *record) {
+  Str options = {0};
+  Err err;
+  TRY_DONE(settle_options(t, record, &options));
+  if (t->chief) TRY_DONE(enter_run(t, str_text(&options)));
+  TRY_DONE(train_restore(t));
+  if (t->validator) TRY_DONE(validator_begin(t->validator, &t->t, train_weights(t)));
+  if (t->chief) TRY_DONE(commit_run(t, str_text(&options)));
+  if (t->at.step)
+    log_info("resume   step %" PRIu64 ", best BLEU so far %.2f", t->at.step, t->at.best_bleu);
+done:
+  str_free(&options);
+  return err;
 }
 
 Err train_set_up(Train *t, const char *record) {
   const TrainSpec *s = t->spec;
   comm_at(t->comm, DISK, "opening the data set");
+  if (t->chief && (s->resume || !s->dry_run)) TRY(rundir_check(s->run, s->resume));
   TRY(fit_open(t));
   TRY(exchange_choose(&t->exchange, t->comm, &t->backend, s->collectives, s->reproducible));
   TRY(exchange_open(&t->exchange, &t->backend, s->bucket / sizeof(float), s->exchange_bf16));
   TRY(dataset_open(&t->data, s->data));
-  TRY(agree_ranks(t->comm, record, &t->data));
+  TRY(agree_data_hash(&t->data, t->data_hash));
+  TRY(agree_ranks(t->comm, record, t->data_hash));
   TRY(dataset_path(&t->data, "tokenizer.model", t->tokenizer_path));
   TRY(tokenizer_open(&t->tokenizer, t->tokenizer_path));
   ModelConfig config = config_for(t);
@@ -376,11 +391,7 @@ Err train_set_up(Train *t, const char *record) {
   transformer_free(&t->t);
   TRY(transformer_new(&t->t, &config, &t->backend, t->plan.capacity, 0, true));
   TRY(new_arrays(t));
-  if (t->chief) TRY(begin_run(t, record));
-  TRY(train_restore(t));
-  if (t->at.step)
-    log_info("resume   step %" PRIu64 ", best BLEU so far %.2f", t->at.step, t->at.best_bleu);
-  return t->validator ? validator_begin(t->validator, &t->t, train_weights(t)) : ERR_OK;
+  return begin_run(t, record);
 }
 
 void train_tear_down(Train *t) {

@@ -38,6 +38,7 @@ typedef struct {
   int rollbacks;               /* after so many it gives up */
   BeamSpec beam;
   bool resume, dry_run;
+  bool accept_data; /* resumes on another data set than the run's */
 } TrainSpec;
 
 typedef struct {

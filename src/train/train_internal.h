@@ -53,6 +53,7 @@ typedef struct {
   Exchange exchange; /* its wire carries gradients where there is one */
   Saver *saver;      /* the chief's */
   char tokenizer_path[FILE_PATH_MAX];
+  char data_hash[65]; /* SHA-256 of dataset.json, which holds those of all other files */
   /* In the backend's memory: */
   float *w, *g, *e;  /* flat; e: mean of the weights, or NULL */
   void *low, *low_e; /* w and e in the backend's type; the same where that is float */

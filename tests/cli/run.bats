@@ -37,3 +37,90 @@ step_of() {
   [ "$status" -eq 0 ]
   [[ ! "$output" =~ "--warmup" ]]
 }
+
+# state_of RUN: every file and link of it, and a sum of each.
+state_of() {
+  (cd "$1" && find . -type l -printf '%p -> %l\n' -o -type f -exec sha256sum {} + | sort)
+}
+
+# other_set OUT [OPTION…]: a data set with other pairs.
+other_set() {
+  local out=$1
+  shift
+  TRIREME_RECIPES=${TRIREME_RECIPES:-$BATS_TEST_DIRNAME/../../recipes} \
+    "$TRIREME" prepare --quiet --recipe demo --demo-pairs 3000 --vocab-size 800 --seed 5 --out "$out" "$@" > /dev/null
+}
+
+# refused WORDS [OPTION…]: resuming so is a wrong call, leaves all as it was, and the run goes on without the options.
+refused() {
+  local words=$1 before
+  shift
+  train 1 "$T/run" --steps 4
+  before=$(state_of "$T/run")
+  run "$TRIREME" train --run "$T/run" --resume --steps 6 "$@"
+  [ "$status" -eq 2 ] || { echo "$output"; return 1; }
+  [[ "$output" =~ $words ]] || { echo "$output"; return 1; }
+  diff <(echo "$before") <(state_of "$T/run") || return 1
+  "$TRIREME" train --quiet --run "$T/run" --resume --steps 6 || return 1
+  [ "$(step_of "$T/run")" -eq 6 ]
+}
+
+@test "a resume refused for another width leaves the run as it was" {
+  refused "another model" --width 64
+}
+
+@test "a resume refused for another preset leaves the run as it was" {
+  refused "another model" --preset small --heads 4 --feed-width 128
+}
+
+@test "a resume refused for another seed leaves the run as it was" {
+  refused "cannot be resumed with other options: --seed is 2" --seed 2
+}
+
+@test "a resume refused for other data leaves the run as it was" {
+  other_set "$T/other"
+  refused "trained on another data set.*--accept-data" --data "$T/other"
+}
+
+@test "a resume refused for data of another vocabulary says that it is the data" {
+  other_set "$T/other" --vocab-size 700
+  refused "trained on another data set.*--accept-data" --data "$T/other"
+}
+
+@test "--accept-data goes on with other data of the same tokenizer, which is the run's from then on" {
+  other_set "$T/other" --tokenizer "$SET/tokenizer.model"
+  train 1 "$T/run" --steps 4
+  run "$TRIREME" train --quiet --run "$T/run" --resume --steps 6 --data "$T/other" --accept-data
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "goes on with other data than it was trained on so far: $T/other" ]]
+  run ! grep -qE '^(accept-data|resume)' "$T/run/config"
+  run "$TRIREME" train --quiet --run "$T/run" --resume --steps 8
+  [ "$status" -eq 0 ]
+  [[ ! "$output" =~ "other data" ]]
+  run "$TRIREME" train --quiet --run "$T/run" --resume --steps 10 --data "$SET"
+  [ "$status" -eq 2 ]
+}
+
+@test "data in another place are the same data" {
+  train 1 "$T/run" --steps 4
+  cp -R "$SET" "$T/moved"
+  "$TRIREME" train --quiet --run "$T/run" --resume --steps 6 --data "$T/moved"
+}
+
+@test "--resume of a run that is not there says so and makes none" {
+  mkdir "$T/runs"
+  for more in "" "--data $SET"; do
+    run "$TRIREME" train --run "$T/runs/mien" --resume $more
+    [ "$status" -eq 2 ]
+    [[ "$output" =~ "there is no run $T/runs/mien to resume" ]]
+    [ ! -e "$T/runs/mien" ]
+  done
+}
+
+@test "--resume of a mistyped run names the one that was meant" {
+  train 1 "$T/runs/mine" --steps 2
+  mkdir "$T/runs/mind"
+  run "$TRIREME" train --run "$T/runs/mien" --resume
+  [ "$status" -eq 2 ]
+  [[ "$output" =~ "did you mean --run $T/runs/mine?" ]]
+}

@@ -55,17 +55,19 @@ UNUSED static void fill_arrays(const TrainArrays *a, uint64_t step) {
 }
 
 UNUSED static TrainCounters counters(uint64_t step) {
-  return (TrainCounters){.step = step,
-                         .target_tokens = 1000 * step,
-                         .pairs = 30 * step,
-                         .micro_batches = 4 * step,
-                         .best_bleu = 12.3 + 1.0 / (double)(step + 3),
-                         .best_step = step / 2,
-                         .worse = 3,
-                         .seconds = 0.1 * (double)step,
-                         .lr_scale = 1.0 / 3,
-                         .rollbacks = 2,
-                         .scaler = {.scale = 512, .clean = step + 7}};
+  TrainCounters c = {.step = step,
+                     .target_tokens = 1000 * step,
+                     .pairs = 30 * step,
+                     .micro_batches = 4 * step,
+                     .best_bleu = 12.3 + 1.0 / (double)(step + 3),
+                     .best_step = step / 2,
+                     .worse = 3,
+                     .seconds = 0.1 * (double)step,
+                     .lr_scale = 1.0 / 3,
+                     .rollbacks = 2,
+                     .scaler = {.scale = 512, .clean = step + 7}};
+  snprintf(c.data, sizeof c.data, "%064" PRIx64, step * 0x123456789);
+  return c;
 }
 
 UNUSED static void clear_loaded(void) {
@@ -91,6 +93,7 @@ UNUSED static void assert_loaded(int set, uint64_t step, const TrainCounters *c)
   assert_memory_equal(&c->seconds, &counts.seconds, sizeof(double));
   assert_memory_equal(&c->lr_scale, &counts.lr_scale, sizeof(double));
   assert_int_equal(c->rollbacks, counts.rollbacks);
+  assert_string_equal(c->data, counts.data);
   assert_true(c->scaler.scale == counts.scaler.scale && c->scaler.clean == counts.scaler.clean);
 }
 

@@ -1,0 +1,91 @@
+/* The run directory. Relies on base, agree. */
+#include "train/rundir.h"
+
+#include <dirent.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "train/agree.h"
+
+/* A copy of the checkpoints alone can be resumed too, with its options given anew. */
+static bool is_run(const char *dir) {
+  char path[FILE_PATH_MAX];
+  if (!file_join(path, dir, "config") && file_exists(path)) return true;
+  return !file_join(path, dir, "checkpoints") && file_is_dir(path);
+}
+
+/* The run beside `run` whose name differs the least, or "". At most a third of the letters
+ * may differ. */
+static void find_similar(const char *run, char similar[FILE_PATH_MAX]) {
+  char parent[FILE_PATH_MAX], path[FILE_PATH_MAX];
+  similar[0] = '\0';
+  if (file_join(parent, run, "")) return;
+  size_t n = strlen(parent);
+  while (n && parent[n - 1] == '/') parent[--n] = '\0';
+  char *slash = strrchr(parent, '/');
+  const char *name = slash ? slash + 1 : parent;
+  size_t best = strlen(name) / 3 + 1;
+  char typed[256];
+  if (strlen(name) >= sizeof typed) return;
+  snprintf(typed, sizeof typed, "%s", name);
+  if (slash)
+    slash[1] = '\0';
+  else
+    parent[0] = '\0';
+  DIR *dir = opendir(*parent ? parent : ".");
+  if (!dir) return;
+  for (struct dirent *entry; (entry = readdir(dir));) {
+    size_t distance = str_distance(typed, entry->d_name);
+    if (entry->d_name[0] == '.' || distance > best) continue;
+    if (file_join(path, parent, entry->d_name) || !is_run(path)) continue;
+    /* Of equals the first by name, whatever order the directory has. */
+    if (distance == best && *similar && strcmp(path, similar) > 0) continue;
+    best = distance;
+    memcpy(similar, path, sizeof path);
+  }
+  closedir(dir);
+}
+
+Err rundir_check(const char *run, bool resume) {
+  char similar[FILE_PATH_MAX];
+  if (resume && !is_run(run)) {
+    find_similar(run, similar);
+    return err_set(ERR_USAGE, "there is no run %s to resume%s%.*s%s", run,
+                   *similar ? "; did you mean --run " : "", 512, similar,
+                   *similar ? "?" : "; check --run, or leave --resume out to begin a new one");
+  }
+  if (resume || !file_exists(run)) return ERR_OK;
+  return err_set(ERR_WORK,
+                 "%s exists already; continue it with --resume, or choose another --run", run);
+}
+
+static Err lock_run(const char *run, int *lock) {
+  char path[FILE_PATH_MAX];
+  bool busy;
+  TRY(file_join(path, run, "lock"));
+  TRY(file_lock(path, lock, &busy));
+  if (!busy) return ERR_OK;
+  return err_set(ERR_WORK, "%s is in use by another trireme; choose another --run", run);
+}
+
+Err rundir_enter(const char *run, bool resume, const char *options, int *lock) {
+  char path[FILE_PATH_MAX];
+  *lock = -1;
+  TRY(rundir_check(run, resume));
+  if (!resume) return ERR_OK;
+  TRY(lock_run(run, lock));
+  TRY(file_join(path, run, "config"));
+  return file_exists(path) ? agree_resume(path, options) : ERR_OK;
+}
+
+Err rundir_commit(const char *run, const char *options, int *lock) {
+  char path[FILE_PATH_MAX];
+  bool new_run = *lock < 0;
+  TRY(file_join(path, run, "checkpoints"));
+  TRY(file_mkdirs(path));
+  if (new_run) TRY(lock_run(run, lock));
+  TRY(file_join(path, run, "config"));
+  if (new_run && file_exists(path)) /* another process was faster, and has ended */
+    return err_set(ERR_WORK, "%s exists already; choose another --run", run);
+  return file_write(path, options, strlen(options));
+}

@@ -2,6 +2,7 @@
 # How gradients travel from GPU to GPU, without one: a plug-in whose GPUs are this CPU,
 # joined by a wire that is shared memory. And bench allreduce, as a user meets it.
 
+bats_require_minimum_version 1.5.0 # run -1, run !
 load ../ranks/wire
 
 @test "the wire and the host: the same sums, sharded or not, in fp32 and bf16, in small buckets and one" {
@@ -18,7 +19,7 @@ load ../ranks/wire
       [[ "$output" =~ "gradients from GPU to GPU by a wire that is none" ]]
       same_state "$T/host$name" "$T/wire$name"
     done
-    ! cmp -s "$T/wire$n/checkpoints/latest/weights.safetensors" "$T/wire${n}exchangebf16/checkpoints/latest/weights.safetensors"
+    run -1 cmp -s "$T/wire$n/checkpoints/latest/weights.safetensors" "$T/wire${n}exchangebf16/checkpoints/latest/weights.safetensors"
   done
   # Resumed the other way.
   run say 2 "$T/host2" --resume --steps 9 --collectives nccl
@@ -76,7 +77,8 @@ load ../ranks/wire
     of=${BASH_REMATCH[1]}
     [[ "$output" =~ "network  "([0-9]+)" kB leave and reach each rank every step" ]] || return 1
     echo "$* sends ${BASH_REMATCH[1]} kB, of $of"
-    [ $((1000 * BASH_REMATCH[1] - share * of)) -le 1000 ] && [ $((share * of - 1000 * BASH_REMATCH[1])) -le 1000 ]
+    [ $((1000 * BASH_REMATCH[1] - share * of)) -le 1000 ]
+    [ $((share * of - 1000 * BASH_REMATCH[1])) -le 1000 ]
   }
   traffic 1000
   [[ ! "$output" =~ bf16 ]]

@@ -9,7 +9,7 @@ load ../ranks/wire
   for what in die hang; do # a note of where it was may come too late from one that dies
     rm -f "$T/aborted"
     FAKE_WIRE_ABORTED=$T/aborted TRIREME_FAULT=$what:3:1 run say 2 "$T/$what" --steps 20 --silence 2s
-    [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
+    failed_in_time
     one_error "rank 1 on .* has died .*\|rank 1 on .* has not moved for .* it was at step 3"
     [ "$(head -n 1 "$T/aborted")" -eq 0 ] # what rank 0 had under way was ended
   done
@@ -18,10 +18,10 @@ load ../ranks/wire
 @test "a wire that breaks, or from which nothing comes, ends the run with one line" {
   need_mpi
   FAKE_WIRE_FAIL=20 run say 2 "$T/fail" --steps 200
-  [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
+  failed_in_time
   one_error "rank 1 on .*the wire broke"
   FAKE_WIRE_STUCK=20 run say 2 "$T/stuck" --steps 200 --silence 2s
-  [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
+  failed_in_time
   one_error "every rank has been waiting for the others for 2[0-9] s, at step [0-9]*, micro-batch"
 }
 
@@ -36,11 +36,11 @@ load ../ranks/wire
   wait # for all at once: each takes ten times the silence
   for i in 0 1 2; do
     status=$(cat "$T/status$i") output=$(cat "$T/said$i")
-    [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
+    failed_in_time
     one_error "every rank has been waiting for the others for 2[0-9] s, at step ${noticed[i]}, waiting for the others' weights"
     [ ! -e "$T/stuck$i/checkpoints/latest" ]
     FAKE_WIRE_FAIL=gather:2 run say 2 "$T/fail$i" --shard-optimizer ${ways[i]}
-    [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
+    failed_in_time
     one_error "rank 1 on .*: step ${noticed[i]}, gathering the weights: the wire broke"
   done
 }

@@ -65,8 +65,13 @@ restore() {
       place=$(echo "$output" | sed -n 's/.*between bytes \([0-9]*\) and \([0-9]*\) .*/\1 \2/p; s/.*damaged at byte \([0-9]*\):.*/\1 -/p')
       [ -n "$place" ]
       first=${place% *} last=${place#* }
-      if [ "$last" = - ]; then [ "$first" -eq "$payload" ] && [ "$offset" -ge "$payload" ]
-      else [ "$offset" -ge "$first" ] && [ "$offset" -lt "$last" ]; fi
+      if [ "$last" = - ]; then
+        [ "$first" -eq "$payload" ]
+        [ "$offset" -ge "$payload" ]
+      else
+        [ "$offset" -ge "$first" ]
+        [ "$offset" -lt "$last" ]
+      fi
     fi
     restore $shard
   done

@@ -135,9 +135,14 @@ planned() {
     cmp <(figures grad_norm "$T/plain$name") <(figures grad_norm "$T/replayed$name")
     [ "$(cat "$T/none$name")" = "0 0 0" ]
     read -r made replayed left < "$T/some$name"
-    [ "$made" -ge 1 ] && [ "$made" -le 9 ] && [ "$left" -eq 0 ]
+    [ "$made" -ge 1 ]
+    [ "$made" -le 9 ]
+    [ "$left" -eq 0 ]
     case $way in # a step is one piece, or three and the update
-      *"micro-batches 1"*) [ "$replayed" -ge 30 ] && [ "$replayed" -lt 40 ] ;;
+      *"micro-batches 1"*)
+        [ "$replayed" -ge 30 ]
+        [ "$replayed" -lt 40 ]
+        ;;
       *) [ "$replayed" -ge 100 ] ;;
     esac
   done
@@ -168,7 +173,9 @@ planned() {
     FAKE_RECORDS="$T/count" train 2 "$T/two$way" --device cuda --steps 12 --micro-batches 2 --reproducible $way
     same_state "$T/one" "$T/two$way"
     read -r made replayed left < "$T/count"
-    [ "$made" -ge 1 ] && [ "$replayed" -ge 5 ] && [ "$left" -eq 0 ]
+    [ "$made" -ge 1 ]
+    [ "$replayed" -ge 5 ]
+    [ "$left" -eq 0 ]
   done
 }
 
@@ -183,7 +190,8 @@ planned() {
   run bench --device cuda --precision fp32 --json
   [ "$status" -eq 0 ]
   [[ "$output" =~ "\"graphs\": "([0-9]+) ]]
-  [ "${BASH_REMATCH[1]}" -ge 1 ] && [ "${BASH_REMATCH[1]}" -le 8 ]
+  [ "${BASH_REMATCH[1]}" -ge 1 ]
+  [ "${BASH_REMATCH[1]}" -le 8 ]
   loss=$(sed 's/.*"loss": \([^,]*\).*/\1/' <<< "$output")
   FAKE_RECORD=0 run bench --device cuda --precision fp32 --json
   [[ "$output" =~ "\"graphs\": 0" && "$output" =~ "\"loss\": $loss," ]]
@@ -249,7 +257,8 @@ planned() {
   FAKE_FREE=2000000000 run say 1 "$T/dry" --dry-run --device cuda "${wide[@]}"
   [[ "$output" =~ "--batch-tokens auto is "([0-9]+)" rows" ]]
   rows=${BASH_REMATCH[1]}
-  [ $((rows % 256)) -eq 0 ] && [ "$rows" -ge 256 ]
+  [ $((rows % 256)) -eq 0 ]
+  [ "$rows" -ge 256 ]
   for device in cpu cuda; do
     run say 1 "$T/$device" --device $device --batch-tokens auto --steps 2
     [ "$status" -eq 0 ]

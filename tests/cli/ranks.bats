@@ -2,6 +2,7 @@
 # Training on several ranks is training on one: the same numbers, and where that is
 # asked the same bits, on any number of them, stopped and resumed anywhere.
 
+bats_require_minimum_version 1.5.0 # run -1, run !
 load ../ranks/support
 
 setup_file() {
@@ -40,37 +41,38 @@ close() {
   for n in $(fewer '2 3 4' 3); do
     for way in "$T"/1/*-same; do same_weights "$way" "$T/$n/$(basename "$way")"; done
     close "$T/1/adam-6-fp32" "$T/$n/adam-6-fp32"
-    ! same_weights "$T/1/adam-6-fp32" "$T/$n/adam-6-fp32" # else this would show nothing
-    ! same_weights "$T/$n/adam-6-fp32-same" "$T/$n/adam-6-bf16-same"
+    run -1 same_weights "$T/1/adam-6-fp32" "$T/$n/adam-6-fp32" # else this would show nothing
+    run -1 same_weights "$T/$n/adam-6-fp32-same" "$T/$n/adam-6-bf16-same"
   done
-  ! close "$T/1/adam-6-fp32" "$T/1/sgd-6-fp32-same"
-  ! close "$T/1/adam-6-fp32-same" "$T/1/adam-4-fp32-same"
+  run ! close "$T/1/adam-6-fp32" "$T/1/sgd-6-fp32-same"
+  run ! close "$T/1/adam-6-fp32-same" "$T/1/adam-4-fp32-same"
 }
 
 same_weights() {
   cmp -s "$1/checkpoints/latest/weights.safetensors" "$2/checkpoints/latest/weights.safetensors"
 }
 
+# lines_of FILE: how many; 0 if it is not there.
+lines_of() { wc -l 2> /dev/null < "$1" || echo 0; }
+
 # stop_at SIGNAL N RUN [OPTION…]: goes on with the run, and asks it to stop by a signal.
 stop_at() {
   local signal=$1 n=$2 run=$3 before child code=0
   shift 3
-  before=$(cat "$run/metrics.jsonl" 2> /dev/null | wc -l)
+  before=$(lines_of "$run/metrics.jsonl")
   if [ "$n" -eq 1 ]; then
     "$TRIREME" train --run "$run" --quiet "$@" > "$run.out" 2>&1 3>&- &
   else # mpirun passes SIGTERM on after so many seconds, and kills after so many more
     mpirun --mca odls_base_sigkill_timeout 2 -n "$n" "$TRIREME" train --run "$run" --quiet "$@" > "$run.out" 2>&1 3>&- &
   fi
   child=$!
-  for i in $(seq 600); do
-    [ "$(cat "$run/metrics.jsonl" 2> /dev/null | wc -l)" -gt $((before + 3)) ] && break
-    sleep 0.02
-  done
+  has_written() { [ "$(lines_of "$run/metrics.jsonl")" -gt $((before + 3)) ]; }
+  until_true has_written
   kill -"$signal" $child
   wait $child || code=$?
   grep -q '^stopped at step' "$run.out" || { tail -n 20 "$run.out"; return 1; }
   # mpirun that was told to end never ends with 0
-  [ $code -eq 0 ] || [ "$n" -gt 1 -a "$signal" != USR1 ]
+  [ $code -eq 0 ] || { [ "$n" -gt 1 ] && [ "$signal" != USR1 ]; }
 }
 
 @test "stopped by any signal, on 1, 2 and 3 ranks in turn, the bits are those of a run never stopped" {
@@ -93,7 +95,7 @@ stop_at() {
 
 @test "every optimizer and the mean of the weights resume to the bit" {
   for way in "--optimizer sgd" "--optimizer novograd" "--optimizer adamw --weight-decay 0.1 --ema 0.9"; do
-    rm -rf "$T"/*
+    rm -rf "${T:?}"/*
     train 1 "$T/whole" $way --steps 8
     train 1 "$T/parts" $way --steps 3
     train 1 "$T/parts" $way --steps 8 --resume
@@ -144,7 +146,8 @@ stop_at() {
   [ "$status" -eq 2 ]
   [[ "$output" =~ "--micro-batches" ]]
   # what was refused left no trace, and another rate is said but done
-  ! grep -q '^seed' "$T/run/config" && grep -q '^batch-tokens = 256$' "$T/run/config"
+  run -1 grep -q '^seed' "$T/run/config"
+  grep -q '^batch-tokens = 256$' "$T/run/config"
   run "$TRIREME" train --run "$T/run" --resume --steps 8 --lr 1e-3
   [ "$status" -eq 0 ]
   [[ "$output" =~ "--lr is" ]]
@@ -153,7 +156,9 @@ stop_at() {
 
 # one_error TEXT: the output has one line from the program that is an error, with this.
 one_error() {
-  [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ] && grep -q "^trireme: .*$1" <<< "$output" || { echo "$output"; false; }
+  echo "$output"
+  [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ]
+  grep -q "^trireme: .*$1" <<< "$output"
 }
 
 @test "ranks that were started differently are refused, with the difference" {

@@ -2,6 +2,8 @@
 # Recipes from the command line: found, fetched from a server that misbehaves,
 # taken from a folder, refused with a reason.
 
+load ../tools/wait
+
 setup() {
   cd "$BATS_TEST_TMPDIR"
   export XDG_CACHE_HOME="$PWD/xdg" no_proxy=127.0.0.1
@@ -18,7 +20,7 @@ teardown() {
 serve() {
   "$TRIREME_TOOLS/httpd" "$@" --seconds 120 --log "$PWD/requests" > port 3>&- &
   server=$!
-  for _ in $(seq 100); do [ -s port ] && break; sleep 0.05; done
+  until_true test -s port
   url="http://127.0.0.1:$(cat port)"
 }
 

@@ -105,10 +105,8 @@ full_disk() {
   child=$!
   until_there "$run/checkpoints/latest/training.json" || return 1
   head -c 20m /dev/zero > "$T/disk/filler" 2> /dev/null
-  for i in $(seq 600); do # two that failed: it went on after the first
-    [ "$(grep -c '^warning: .*No space left' "$T/err")" -ge 2 ] && break
-    sleep 0.05
-  done
+  failed_twice() { [ "$(grep -c '^warning: .*No space left' "$T/err")" -ge 2 ]; }
+  until_true failed_twice || return 1 # it went on after the first
   kill -USR1 $child
   wait $child || { cat "$T/err"; return 1; }
   cat "$T/err"

@@ -1,6 +1,8 @@
 #!/usr/bin/env bats
 # train and translate as a user calls them, on a model small enough for a test.
 
+load ../tools/wait
+
 setup_file() {
   export SET="$BATS_FILE_TMPDIR/set"
   TRIREME_RECIPES=${TRIREME_RECIPES:-$BATS_TEST_DIRNAME/../../recipes} \
@@ -49,13 +51,16 @@ same_weights() {
 }
 
 @test "Ctrl-C finishes the step, saves, and the run can go on to the same bits" {
-  train "$T/whole" --steps 40
-  train "$T/parts" --steps 40 > "$T/out" 2>&1 3>&- &
+  train "$T/parts" --steps 1000000 > "$T/out" 2>&1 3>&- & # without a signal it does not end
   child=$!
-  for i in $(seq 100); do [ -s "$T/parts/metrics.jsonl" ] && break; sleep 0.05; done
-  pkill -INT -P $child trireme || true
+  until_true test -s "$T/parts/metrics.jsonl"
+  pkill -INT -P $child trireme
   wait $child || true
-  train "$T/parts" --steps 40 --resume
+  cat "$T/out"
+  grep -q '^stopped at step' "$T/out"
+  steps=$(perl -MJSON::PP -e 'undef $/; print decode_json(<>)->{step} + 3' "$T/parts/checkpoints/latest/training.json")
+  train "$T/whole" --steps "$steps"
+  train "$T/parts" --steps "$steps" --resume
   same_weights "$T/whole" "$T/parts"
 }
 

@@ -1,4 +1,5 @@
 # What the tests of ranks share: a tiny data set, a tiny model, mpirun.
+load ../tools/wait
 export OMP_WAIT_POLICY=passive
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 # containers are root
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
@@ -74,12 +75,5 @@ last_step() {
   echo "${line%%[!0-9]*}" | sed 's/^$/0/'
 }
 
-# until_there FILE: until it has something in it, for half a minute at most.
-until_there() {
-  local i
-  for i in $(seq 600); do
-    [ -s "$1" ] && return 0
-    sleep 0.05
-  done
-  return 1
-}
+# until_there FILE: until it has something in it.
+until_there() { until_true test -s "$1"; }

@@ -21,5 +21,16 @@ say() {
 
 # one_error TEXT: the output has one line from the program that is an error, with this.
 one_error() {
-  [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ] && grep -q "^trireme: .*$1" <<< "$output" || { echo "$output"; false; }
+  # shellcheck disable=SC2154  # bats sets it
+  echo "$output"
+  [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ]
+  grep -q "^trireme: .*$1" <<< "$output"
+}
+
+# failed_in_time: the command ended by itself, with an error.
+failed_in_time() {
+  # shellcheck disable=SC2154  # bats sets it
+  echo "exit status $status"
+  [ "$status" -ne 0 ]
+  [ "$status" -ne 124 ]
 }

@@ -256,6 +256,7 @@ static void test_killed(void **state) {
   uint64_t longest = 1000000 + (uint64_t)(4e9 * (progress_clock() - start));
   uint64_t step = 0;
   Rng rng = {.key = (uint64_t)time(NULL)};
+  print_message("seed %llu\n", (unsigned long long)rng.key);
   for (int kill_number = 0; kill_number < 50; kill_number++) {
     fflush(stdout);
     pid_t child = fork();

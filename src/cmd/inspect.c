@@ -34,9 +34,12 @@ static Err count_lengths(Inspect *in) {
       TRY(shard_pair(shard, i, &view));
       for (int side = 0; side < 2; side++) {
         uint32_t rows = view.len[side] + 1;
-        if (rows > SHARD_LONGEST + 1)
-          return err_set(ERR_WORK, "%s holds a sentence of %u tokens", shard->file.map.path,
-                         rows);
+        if (rows > in->data.meta.max_tokens + 1)
+          return err_set(ERR_WORK,
+                         "%s is damaged: pair %llu has %u tokens where %u are the most; "
+                         "prepare the data set again",
+                         shard->file.map.path, (unsigned long long)i, rows - 1,
+                         in->data.meta.max_tokens);
         in->count[side][rows]++;
         if (rows > in->longest) in->longest = rows;
       }

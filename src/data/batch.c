@@ -59,6 +59,12 @@ static Err add_pair(Batch *b, DataSet *d, Split split, uint32_t k) {
   Shard *shard = dataset_find(d, split, b->pair[k], &within);
   TRY(shard_pair(shard, within, &view));
   size_t s = b->rows[0], t = b->rows[1], n = view.len[0], m = view.len[1];
+  if (n > d->meta.max_tokens || m > d->meta.max_tokens) {
+    return err_set(ERR_WORK,
+                   "%s is damaged: pair %llu has %zu and %zu tokens where %u are the most; "
+                   "prepare the data set again",
+                   shard->file.map.path, (unsigned long long)within, n, m, d->meta.max_tokens);
+  }
   if (s + n + 1 > b->capacity || t + m + 1 > b->capacity) {
     return err_set(
         ERR_WORK,

@@ -1,12 +1,15 @@
-/* Opening and verifying a data set directory. Relies on base, meta, shard, order. */
+/* Opening and verifying a data set directory. Relies on base, meta, shard, order,
+ * text/sp_facts. */
 #include "data/dataset.h"
 
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/progress.h"
+#include "text/sp_facts.h"
+#include "text/tokenizer.h"
 
-#define JSON_LIMIT ((size_t)1 << 26)
+#define JSON_LIMIT ((size_t)1 << 24)
 
 Err dataset_path(const DataSet *d, const char *name, char out[FILE_PATH_MAX]) {
   return file_join(out, d->dir, name);
@@ -61,10 +64,83 @@ static Err open_split(DataSet *d, Split split) {
   return ERR_OK;
 }
 
-static Err open_all(DataSet *d) {
+/* The ids mean what this very file says, so it must be the one that made them. */
+static Err check_tokenizer(const DataSet *d) {
+  const Meta *m = &d->meta;
+  char path[FILE_PATH_MAX], hex[65];
+  Str bytes = {0};
+  SpFacts facts;
+  Sha256 sha;
+  Err err;
+  TRY_DONE(dataset_path(d, "tokenizer.model", path));
+  TRY_DONE(file_read(path, TOKENIZER_LIMIT, &bytes));
+  sha256_begin(&sha);
+  sha256_add(&sha, str_text(&bytes), bytes.len);
+  sha256_end(&sha, hex);
+  if (strcmp(hex, m->tokenizer_sha256) != 0) {
+    err = err_set(ERR_WORK,
+                  "%s is not the data set's own tokenizer: its SHA-256 is %.12s…, not %.12s…; "
+                  "bring that one back, or prepare the data set again",
+                  path, hex, m->tokenizer_sha256);
+    goto done;
+  }
+  TRY_DONE(sp_facts(&facts, str_text(&bytes), bytes.len, path));
+  if (facts.pieces != m->vocab || facts.pad != m->pad || facts.bos != m->bos ||
+      facts.eos != m->eos || facts.unk != m->unk)
+    err = err_set(ERR_WORK,
+                  "%s/dataset.json is damaged: it has a vocabulary of %d (pad %d, bos %d, eos "
+                  "%d, unk %d) where %s has %d (%d, %d, %d, %d); prepare the data set again",
+                  d->dir, m->vocab, m->pad, m->bos, m->eos, m->unk, path, facts.pieces,
+                  facts.pad, facts.bos, facts.eos, facts.unk);
+done:
+  str_free(&bytes);
+  return err;
+}
+
+static Err check_longest(const DataSet *d) {
+  for (int s = 0; s < SPLITS; s++) {
+    const MetaSplit *m = &d->meta.split[s];
+    uint64_t longest = m->longest[0] > m->longest[1] ? m->longest[0] : m->longest[1];
+    if (longest > d->meta.max_tokens) {
+      return err_set(ERR_WORK,
+                     "%s/dataset.json is damaged: 'max_tokens' is %u and the longest sentence "
+                     "of %s has %llu; prepare the data set again",
+                     d->dir, d->meta.max_tokens, split_name[s], (unsigned long long)longest);
+    }
+  }
+  return ERR_OK;
+}
+
+/* A model has positions for max_tokens and the end mark, and no more. */
+static Err check_order(const DataSet *d, const char *path) {
+  const Order *o = &d->order;
+  for (size_t i = 0; i < o->cells; i++) {
+    const OrderCell *c = &o->cell[i];
+    if (c->len[0] > d->meta.max_tokens || c->len[1] > d->meta.max_tokens) {
+      return err_set(ERR_WORK,
+                     "%s/dataset.json is damaged: 'max_tokens' is %u and %s has a pair of %u "
+                     "and %u tokens (byte %zu); prepare the data set again",
+                     d->dir, d->meta.max_tokens, path, c->len[0], c->len[1],
+                     (size_t)((const uint8_t *)c - o->file.map.bytes));
+    }
+  }
+  return ERR_OK;
+}
+
+static Err open_shards(DataSet *d) {
   TRY(read_meta(d));
+  TRY(check_longest(d));
+  TRY(check_tokenizer(d));
   for (int s = 0; s < SPLITS; s++) TRY(open_split(d, (Split)s));
-  if (!d->meta.order.name[0]) return ERR_OK;
+  return ERR_OK;
+}
+
+static Err open_order(DataSet *d) {
+  if (!d->meta.order.name[0]) {
+    return err_set(ERR_WORK,
+                   "%s/dataset.json is damaged: 'order' is missing; prepare the data set again",
+                   d->dir);
+  }
   char path[FILE_PATH_MAX];
   TRY(dataset_path(d, d->meta.order.name, path));
   TRY(order_open(&d->order, path));
@@ -73,15 +149,22 @@ static Err open_all(DataSet *d) {
                    "%s does not belong to %s/dataset.json; prepare the data set again", path,
                    d->dir);
   }
-  return ERR_OK;
+  return check_order(d, path);
 }
 
-Err dataset_open(DataSet *d, const char *dir) {
+Err dataset_open_shards(DataSet *d, const char *dir) {
   *d = (DataSet){0};
   TRY(file_join(d->dir, dir, ""));
   size_t n = strlen(d->dir);
   while (n > 1 && d->dir[n - 1] == '/') d->dir[--n] = '\0';
-  Err err = open_all(d);
+  Err err = open_shards(d);
+  if (err) dataset_close(d);
+  return err;
+}
+
+Err dataset_open(DataSet *d, const char *dir) {
+  TRY(dataset_open_shards(d, dir));
+  Err err = open_order(d);
   if (err) dataset_close(d);
   return err;
 }
@@ -145,13 +228,8 @@ Err dataset_verify(DataSet *d) {
       if (raw->name[0]) TRY(verify_file(d, raw, &progress));
     }
   }
-  if (d->meta.order.name[0]) {
-    TRY(checked_all(&d->order.file));
-    TRY(verify_file(d, &d->meta.order, &progress));
-  }
-  MetaFile tokenizer = {.name = "tokenizer.model"};
-  memcpy(tokenizer.sha256, d->meta.tokenizer_sha256, sizeof tokenizer.sha256);
-  TRY(verify_file(d, &tokenizer, &progress));
+  TRY(checked_all(&d->order.file));
+  TRY(verify_file(d, &d->meta.order, &progress));
   progress_end(&progress);
   return ERR_OK;
 }

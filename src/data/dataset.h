@@ -15,7 +15,12 @@ typedef struct {
   Order order;             /* of train */
 } DataSet;
 
+/* Everything that the rest trusts is checked: the tokenizer is the one that made the ids, its
+ * vocabulary is that of the shards, no sentence is longer than max_tokens. What lies in the
+ * shards is checked when it is read. */
 NODISCARD Err dataset_open(DataSet *d, const char *dir);
+/* For prepare, while there is no order yet. */
+NODISCARD Err dataset_open_shards(DataSet *d, const char *dir);
 void dataset_close(DataSet *d);
 /* Path of a file in the directory. */
 NODISCARD Err dataset_path(const DataSet *d, const char *name, char out[FILE_PATH_MAX]);

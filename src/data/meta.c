@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/jsondoc.h"
 #include "base/mem.h"
+#include "data/shard.h"
 
 #define FORMAT 1
 
@@ -202,6 +204,7 @@ static Err get_split(Parse *p, const json_t *from, MetaSplit *s) {
   for (size_t i = 0; i < json_array_size(list); i++) {
     MetaSource source = {0};
     get_source(p, json_array_get(list, i), &source);
+    if (p->failed) return ERR_WORK;
     TRY(meta_add_source(s, &source));
   }
   list = json_object_get(from, "raw");
@@ -214,6 +217,7 @@ static Err get_split(Parse *p, const json_t *from, MetaSplit *s) {
   for (size_t i = 0; i < json_array_size(list); i++) {
     MetaFile file = {0};
     get_file(p, json_array_get(list, i), &file);
+    if (p->failed) return ERR_WORK;
     TRY(meta_add_shard(s, &file));
   }
   return ERR_OK;
@@ -247,7 +251,7 @@ static Err get_meta(Parse *p, const json_t *root, Meta *m) {
   m->rules.min_words = (uint32_t)get_int(p, c, "min_words", 0, UINT32_MAX);
   m->rules.max_words = (uint32_t)get_int(p, c, "max_words", 0, UINT32_MAX);
   m->rules.max_word_length = (uint32_t)get_int(p, c, "max_word_length", 0, UINT32_MAX);
-  m->max_tokens = (uint32_t)get_int(p, c, "max_tokens", 0, UINT32_MAX);
+  m->max_tokens = (uint32_t)get_int(p, c, "max_tokens", 1, SHARD_LONGEST);
   m->rules.max_ratio = json_number_value(json_object_get(c, "max_ratio"));
   m->dedup = json_is_true(json_object_get(c, "dedup"));
   const json_t *splits = get_object(p, root, "splits");
@@ -263,6 +267,7 @@ static Err get_meta(Parse *p, const json_t *root, Meta *m) {
 Err meta_parse(Meta *meta, const char *text, size_t len, const char *where) {
   *meta = (Meta){0};
   json_error_t error;
+  TRY(jsondoc_check(text, len, where));
   json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
   if (!root) return err_set(ERR_WORK, "%s:%d: not JSON: %s", where, error.line, error.text);
   Parse parse = {.where = where};

@@ -423,7 +423,7 @@ static Err write_order(Prepare *p) {
   DataSet d;
   MetaFile order = {.name = "train.order"};
   char path[FILE_PATH_MAX];
-  TRY(dataset_open(&d, p->state.dir));
+  TRY(dataset_open_shards(&d, p->state.dir));
   Err err = in_partial(p, order.name, path);
   if (!err)
     err = order_write(path, d.meta.split[SPLIT_TRAIN].pairs, pair_lengths, &d, &order.bytes,

@@ -11,8 +11,6 @@
 #include "text/sp_shim.h"
 #include "text/wordcache.h"
 
-#define MODEL_LIMIT ((size_t)1 << 28) /* bytes of a .model we are willing to read */
-
 void ids_free(IdList *ids) {
   mem_free(ids->id);
   *ids = (IdList){0};
@@ -30,7 +28,7 @@ Err tokenizer_open(Tokenizer *t, const char *path) {
   Str bytes = {0};
   SpFacts facts;
   Err err;
-  TRY_DONE(file_read(path, MODEL_LIMIT, &bytes));
+  TRY_DONE(file_read(path, TOKENIZER_LIMIT, &bytes));
   TRY_DONE(sp_facts(&facts, str_text(&bytes), bytes.len, path));
   TRY_DONE(sp_load(&t->model_, str_text(&bytes), bytes.len, path));
   t->vocab = facts.pieces;

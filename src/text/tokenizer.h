@@ -10,6 +10,8 @@
 #include "base/err.h"
 #include "base/str.h"
 
+#define TOKENIZER_LIMIT ((size_t)1 << 26) /* bytes of a .model that is read */
+
 typedef struct {
   int32_t *id;
   size_t len, cap;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/jsondoc.h"
 #include "base/mem.h"
 
 #define FORMAT  "trireme-training"
@@ -21,23 +22,7 @@ const char *const record_name[PARTS] = {"model.json",          "tokenizer.model"
                                         "weights.safetensors", "training.safetensors",
                                         "moment1.safetensors", "moment2.safetensors"};
 
-/* The sum of the file itself stands in it; it is taken with zeros in its place. */
-static const char sum_key[] = "\"checksum\": \"", no_sum[] = "00000000";
 #define DIGITS 8
-
-static uint32_t sum_of(const char *text, size_t len, size_t place) {
-  const Bytef *at = (const Bytef *)text;
-  uLong crc = crc32_z(0, at, place);
-  crc = crc32_z(crc, (const Bytef *)no_sum, DIGITS);
-  return (uint32_t)crc32_z(crc, at + place + DIGITS, len - place - DIGITS);
-}
-
-/* Where the digits stand; 0 if nowhere. */
-static size_t place_of_sum(const char *text, size_t len) {
-  const char *key = memmem(text, len, sum_key, sizeof sum_key - 1);
-  size_t place = key ? (size_t)(key - text) + sizeof sum_key - 1 : 0;
-  return place + DIGITS <= len ? place : 0;
-}
 
 static void digits_of(uint32_t crc, char out[DIGITS + 1]) {
   snprintf(out, DIGITS + 1, "%08" PRIx32, crc);
@@ -71,12 +56,13 @@ static char *print(const Record *r) {
   const TrainCounters *c = &r->counters;
   json_t *root = json_pack(
       "{s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:f, s:I, s:i, s:f, s:f, s:i, s:f, s:I, s:s, s:o}",
-      "format", FORMAT, "version", VERSION, "checksum", no_sum, "step", (json_int_t)c->step,
-      "target_tokens", (json_int_t)c->target_tokens, "pairs", (json_int_t)c->pairs,
-      "micro_batches", (json_int_t)c->micro_batches, "best_bleu", c->best_bleu, "best_step",
-      (json_int_t)c->best_step, "worse", c->worse, "seconds", c->seconds, "lr_scale",
-      c->lr_scale, "rollbacks", c->rollbacks, "loss_scale", c->scaler.scale, "clean_steps",
-      (json_int_t)c->scaler.clean, "data", c->data, "files", print_parts(r));
+      "format", FORMAT, "version", VERSION, "checksum", JSONDOC_NO_SUM, "step",
+      (json_int_t)c->step, "target_tokens", (json_int_t)c->target_tokens, "pairs",
+      (json_int_t)c->pairs, "micro_batches", (json_int_t)c->micro_batches, "best_bleu",
+      c->best_bleu, "best_step", (json_int_t)c->best_step, "worse", c->worse, "seconds",
+      c->seconds, "lr_scale", c->lr_scale, "rollbacks", c->rollbacks, "loss_scale",
+      c->scaler.scale, "clean_steps", (json_int_t)c->scaler.clean, "data", c->data, "files",
+      print_parts(r));
   if (root && r->second) {
     json_t *list = json_array();
     for (size_t i = 0; i < r->seconds; i++)
@@ -90,7 +76,7 @@ static char *print(const Record *r) {
 }
 
 Err record_write(const char *dir, const Record *r) {
-  char path[FILE_PATH_MAX], digits[DIGITS + 1];
+  char path[FILE_PATH_MAX];
   TRY(file_join(path, dir, "training.json"));
   if (!all_finite(r)) {
     return err_set(ERR_WORK,
@@ -105,9 +91,7 @@ Err record_write(const char *dir, const Record *r) {
   free(text); /* Jansson's own memory */
   Err err = str_check(&out);
   if (!err) {
-    size_t place = place_of_sum(out.s, out.len);
-    digits_of(sum_of(out.s, out.len, place), digits);
-    memcpy(out.s + place, digits, DIGITS);
+    jsondoc_seal(&out);
     err = file_write(path, out.s, out.len);
   }
   str_free(&out);
@@ -181,11 +165,7 @@ static bool is_sound(const json_t *root, const Str *text) {
   if (!format || strcmp(format, FORMAT) != 0) return false;
   if (!json_is_integer(json_object_get(root, "step"))) return false;
   if (!digits) return json_integer_value(json_object_get(root, "version")) == 1;
-  char now[DIGITS + 1];
-  size_t place = place_of_sum(text->s, text->len);
-  if (!place) return false;
-  digits_of(sum_of(text->s, text->len, place), now);
-  return strcmp(digits, now) == 0;
+  return jsondoc_is_sealed(text->s, text->len);
 }
 
 /* Takes `root`; *whole says whether it is to be believed. */
@@ -218,7 +198,7 @@ Err record_read(const char *dir, Record *r, bool *whole) {
   Err err = file_read(path, LIMIT, &text);
   if (err && !text.failed)
     err = ERR_OK; /* missing or unreadable: damaged, and said so */
-  else if (!err) {
+  else if (!err && jsondoc_check(str_text(&text), text.len, path) == ERR_OK) {
     json_t *root = json_loadb(str_text(&text), text.len, JSON_REJECT_DUPLICATES, &error);
     if (root)
       err = read_root(r, root, &text, path, whole);

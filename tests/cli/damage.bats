@@ -124,11 +124,61 @@ restore() {
   refused "nothing at set"
 }
 
-@test "a tokenizer that was changed is found by --verify" {
-  flip tokenizer.model 100
-  run "$TRIREME" inspect set --verify --quiet
+# untrainable WORD…: train refuses the set with these words, before its run begins.
+untrainable() {
+  run "$TRIREME" train --data set --run run --preset tiny --steps 1 --batch-tokens 64 --quiet
   [ "$status" -eq 1 ]
-  [[ "$output" == *"set/tokenizer.model"*SHA-256* ]]
+  [ ! -e run ]
+  for word in "$@"; do
+    case $output in *"$word"*) ;; *) echo "lacks '$word': $output"; return 1 ;; esac
+  done
+}
+
+@test "a tokenizer that was changed is refused" {
+  flip tokenizer.model 100
+  refused "set/tokenizer.model" SHA-256
+  untrainable "set/tokenizer.model" SHA-256
+}
+
+@test "a tokenizer of another vocabulary is refused though dataset.json names its hash" {
+  head -n 500 "$BATS_FILE_TMPDIR/a" > a
+  head -n 500 "$BATS_FILE_TMPDIR/b" > b
+  "$TRIREME" prepare --quiet --train a b --valid a b --vocab-size 60 --out other > /dev/null
+  cp other/tokenizer.model set/tokenizer.model
+  refused "set/tokenizer.model" "not the data set's own"
+  untrainable "set/tokenizer.model" "not the data set's own"
+  old=$(sha256sum "$BATS_FILE_TMPDIR/reference/tokenizer.model" | cut -d' ' -f1)
+  new=$(sha256sum set/tokenizer.model | cut -d' ' -f1)
+  sed -i "s/$old/$new/" set/dataset.json
+  refused "set/dataset.json" "vocabulary"
+  untrainable "set/dataset.json" "vocabulary"
+}
+
+@test "dataset.json without an order is refused" {
+  perl -0pi -e 's/,\s*"order": \{[^}]*\}//' set/dataset.json
+  run ! cmp -s set/dataset.json "$BATS_FILE_TMPDIR/reference/dataset.json"
+  refused "set/dataset.json" "'order'"
+  untrainable "set/dataset.json" "'order'"
+}
+
+@test "max_tokens that is too small or too large is refused" {
+  for value in 0 3 4096 2147483648 4294967295 4294967296; do
+    sed "s/\"max_tokens\": [0-9]*/\"max_tokens\": $value/" "$BATS_FILE_TMPDIR/reference/dataset.json" > set/dataset.json
+    refused "set/dataset.json" "'max_tokens'"
+    untrainable "set/dataset.json" "'max_tokens'"
+  done
+}
+
+@test "max_tokens below the pairs of the order is refused though 'longest' agrees" {
+  sed -i 's/"max_tokens": [0-9]*/"max_tokens": 3/' set/dataset.json
+  perl -0pi -e 's/("longest": \{\s*"source": )\d+(,\s*"target": )\d+/${1}3${2}3/g' set/dataset.json
+  refused "'max_tokens'" "set/train.order"
+  untrainable "'max_tokens'" "set/train.order"
+}
+
+@test "dataset.json of a million empty values is refused before memory is taken" {
+  perl -e 'print "[", "{}," x 1000000, "1]"' > set/dataset.json
+  refused "set/dataset.json" "JSON values"
 }
 
 @test "a damaged dataset.json is refused with the key that is wrong" {

@@ -57,6 +57,16 @@ Err gemm_reserve(int threads) {
   return ERR_OK;
 }
 
+typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
+
+static void add_bias(float *c, size_t ldc, const float *bias, size_t rows, size_t cols) {
+  for (size_t r = 0; r < rows; r++, c += ldc) {
+    size_t x = 0;
+    for (; x + 4 <= cols; x += 4) *(Four *)(c + x) += *(const Four *)(bias + x);
+    for (; x < cols; x++) c[x] += bias[x];
+  }
+}
+
 /* One tile at (i, j) of C, `rows` x `cols` of it real. */
 static void finish_tile(const GemmKernel *k, const Gemm *g, size_t depth, const char *a,
                         const char *b, size_t i, size_t j, size_t rows, size_t cols, bool first,
@@ -76,11 +86,7 @@ static void finish_tile(const GemmKernel *k, const Gemm *g, size_t depth, const 
         c[r * g->ldc + x] = (add ? c[r * g->ldc + x] : 0) + edge[r * k->nr + x];
     }
   }
-  if (last && g->bias) {
-    for (size_t r = 0; r < rows; r++) {
-      for (size_t x = 0; x < cols; x++) c[r * g->ldc + x] += g->bias[j + x];
-    }
-  }
+  if (last && g->bias) add_bias(c, g->ldc, g->bias + j, rows, cols);
 }
 
 static void block(const GemmKernel *k, const Gemm *g, size_t i0, size_t rows, size_t j0,

@@ -1,8 +1,11 @@
 /* Single-precision products: a tile of registers, written with the compiler's
- * vectors. Relies on fast.h. */
+ * vectors, on ARM in assembler. Relies on fast.h, tile_neon.h. */
 #include <string.h>
 
 #include "backend/cpu/fast/fast.h"
+#ifdef __aarch64__
+#include "backend/cpu/fast/tile_neon.h"
+#endif
 
 /* Rows and vectors of a tile: as many sums as there are registers, less those for
  * a row of B and the broadcast of A. */
@@ -19,18 +22,28 @@
 #elif defined(__aarch64__)
 #define ROWS    8
 #define VECTORS 3
-#define MC      (8 * 16)
-#define KC      256
+#define MC      (8 * 12)
+#define KC      512
 #else
 #define ROWS    4
 #define VECTORS 2
 #define MC      (4 * 32)
 #define KC      256
 #endif
-#define FEW   4  /* rows: the beam of one sentence */
+#define FEW 4 /* rows: the beam of one sentence */
+#define NR  ((size_t)(LANES * VECTORS))
+#define MR  ((size_t)ROWS)
+
+#ifdef __aarch64__
+static void tile(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add) {
+  neon_tile_8x12(depth, a, b, c, ldc, add);
+}
+
+static void few(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add) {
+  neon_tile_4x12(depth, a, b, c, ldc, add);
+}
+#else
 #define AHEAD 24 /* rows of a slice of B */
-#define NR    ((size_t)(LANES * VECTORS))
-#define MR    ((size_t)ROWS)
 
 /* The first `rows` rows of a tile, a constant where it is called. */
 static inline __attribute__((always_inline)) void tile_of(const int rows, size_t depth,
@@ -68,6 +81,7 @@ static void tile(size_t depth, const void *a, const void *b, float *c, size_t ld
 static void few(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add) {
   tile_of(FEW, depth, a, b, c, ldc, add);
 }
+#endif
 
 typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
 
@@ -109,10 +123,9 @@ static inline __attribute__((always_inline)) void pack(float *out, const float *
         for (size_t i = real; i < wide; i++) out[p * wide + i] = 0;
       }
     } else {
-      for (size_t i = 0; i < real; i += 4) {
-        for (size_t p = 0; p < depth; p += 4) {
+      for (size_t p = 0; p < depth; p += 4) {
+        for (size_t i = 0; i < real; i += 4)
           turn(out + p * wide + i, wide, from + i * along + p, along, real - i, depth - p);
-        }
       }
       for (size_t i = real; i < wide; i++) {
         for (size_t p = 0; p < depth; p++) out[p * wide + i] = 0;

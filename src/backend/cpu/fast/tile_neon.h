@@ -1,0 +1,122 @@
+/* The inner loops of single-precision products on ARM, in assembler: a tile of 8 rows by
+ * 12 columns has 24 sums in registers and 8 registers for operands, of which compilers
+ * make too little: gcc 12 keeps four of the sums in memory. Rows of A are lanes of two
+ * registers; the operands of the next step are loaded between the products of this one.
+ * Relies on nothing. */
+#ifndef BACKEND_CPU_FAST_TILE_NEON_H
+#define BACKEND_CPU_FAST_TILE_NEON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* clang-format off */
+#define NEON_FMA(s, b, a, lane) \
+  "fmla v" #s ".4s, v" #b ".4s, v" #a ".s[" #lane "]\n\t"
+#define NEON_LOAD(q, from, at) "ldr q" #q ", [%[" #from "], #" at "]\n\t"
+#define NEON_ASK(from, at) "prfm pldl1keep, [%[" #from "], #" at "]\n\t"
+
+/* Four columns of four rows: the sums s … += b times the lanes of a; `load` in between. */
+#define NEON_BLOCK(s, t, u, v, b, a, load) \
+  NEON_FMA(s, b, a, 0) NEON_FMA(t, b, a, 1) load NEON_FMA(u, b, a, 2) NEON_FMA(v, b, a, 3)
+
+/* Step `k` of four: A in lo and hi, B in b0 b1 b2. The next one's go to nl, nh and n0, b0, b1
+ * as those become free. */
+#define NEON_STEP_8(k, lo, hi, b0, b1, b2, nl, nh, n0)                     \
+  NEON_BLOCK( 8, 11, 14, 17, b0, lo, NEON_LOAD(n0, b, "48*" #k "+48"))      \
+  NEON_BLOCK(20, 23, 26, 29, b0, hi, NEON_LOAD(nl, a, "32*" #k "+32"))      \
+  NEON_BLOCK( 9, 12, 15, 18, b1, lo, NEON_LOAD(b0, b, "48*" #k "+64"))      \
+  NEON_BLOCK(21, 24, 27, 30, b1, hi, NEON_LOAD(nh, a, "32*" #k "+48"))      \
+  NEON_BLOCK(10, 13, 16, 19, b2, lo, NEON_LOAD(b1, b, "48*" #k "+80"))      \
+  NEON_BLOCK(22, 25, 28, 31, b2, hi, "")
+#define NEON_STEP_4(k, lo, b0, b1, b2, nl, n0)                             \
+  NEON_BLOCK( 8, 11, 14, 17, b0, lo, NEON_LOAD(n0, b, "48*" #k "+48"))      \
+  NEON_BLOCK( 9, 12, 15, 18, b1, lo, NEON_LOAD(b0, b, "48*" #k "+64")       \
+                                    NEON_LOAD(nl, a, "32*" #k "+32"))      \
+  NEON_BLOCK(10, 13, 16, 19, b2, lo, NEON_LOAD(b1, b, "48*" #k "+80"))
+/* One step alone. */
+#define NEON_LOAD_B NEON_LOAD(4, b, "0") NEON_LOAD(5, b, "16") NEON_LOAD(6, b, "32")
+#define NEON_LAST_4                                                        \
+  NEON_BLOCK( 8, 11, 14, 17, 4, 0, "") NEON_BLOCK( 9, 12, 15, 18, 5, 0, "") \
+  NEON_BLOCK(10, 13, 16, 19, 6, 0, "")
+#define NEON_LAST_8 NEON_LAST_4                                            \
+  NEON_BLOCK(20, 23, 26, 29, 4, 1, "") NEON_BLOCK(21, 24, 27, 30, 5, 1, "") \
+  NEON_BLOCK(22, 25, 28, 31, 6, 1, "")
+
+#define NEON_UPPER(row) row(8, 9, 10) row(11, 12, 13) row(14, 15, 16) row(17, 18, 19)
+#define NEON_LOWER(row) row(20, 21, 22) row(23, 24, 25) row(26, 27, 28) row(29, 30, 31)
+#define NEON_ZERO(s, t, u) \
+  "movi v" #s ".4s, #0\n\tmovi v" #t ".4s, #0\n\tmovi v" #u ".4s, #0\n\t"
+#define NEON_ASK_ROW(s, t, u) \
+  "prfm pldl1keep, [%[ask]]\n\tprfm pldl1keep, [%[ask], #40]\n\tadd %[ask], %[ask], %[row]\n\t"
+/* A finished row to C, or added to it. */
+#define NEON_PUT(s, t, u)                \
+  "stp q" #s ", q" #t ", [%[c]]\n\t"     \
+  "str q" #u ", [%[c], #32]\n\t"         \
+  "add %[c], %[c], %[row]\n\t"
+#define NEON_ADD(s, t, u)                  \
+  "ldp q0, q1, [%[c]]\n\t"                 \
+  "ldr q2, [%[c], #32]\n\t"                \
+  "fadd v" #s ".4s, v" #s ".4s, v0.4s\n\t" \
+  "fadd v" #t ".4s, v" #t ".4s, v1.4s\n\t" \
+  "fadd v" #u ".4s, v" #u ".4s, v2.4s\n\t" NEON_PUT(s, t, u)
+
+/* Sums to zero, `first`; `four` as often as there are four steps and one behind them; `one`
+ * for the rest; then C. */
+#define NEON_TILE(zero, first, four, one, put, add_to)                     \
+  zero "cbz %[fours], 2f\n\t" first ".p2align 5\n1:\n\t" four              \
+  "add %[a], %[a], #128\n\tadd %[b], %[b], #192\n\t"                       \
+  "subs %[fours], %[fours], #1\n\tb.ne 1b\n2:\n\t"                         \
+  "cbz %[rest], 4f\n3:\n\t" one                                            \
+  "add %[a], %[a], #32\n\tadd %[b], %[b], #48\n\t"                         \
+  "subs %[rest], %[rest], #1\n\tb.ne 3b\n4:\n\t"                           \
+  "cbnz %w[add], 5f\n\t" put "b 6f\n5:\n\t" add_to "6:\n"
+
+/* c (8, 12) = a · b over depth, + c if `add`; a has 8 numbers a step, b 12. B is asked for
+ * 24 steps ahead: with few rows each slice of it is met but a few times, and comes from far
+ * away. */
+static void neon_tile_8x12(size_t depth, const float *a, const float *b, float *c, size_t ldc,
+                           bool add) {
+  size_t fours = depth ? (depth - 1) / 4 : 0, rest = depth - 4 * fours, row = ldc * sizeof *c;
+  const float *ask = c;
+  __asm__ volatile(
+      NEON_TILE(NEON_UPPER(NEON_ZERO) NEON_LOWER(NEON_ZERO)
+                NEON_UPPER(NEON_ASK_ROW) NEON_LOWER(NEON_ASK_ROW),
+                NEON_LOAD(0, a, "0") NEON_LOAD(1, a, "16") NEON_LOAD_B,
+                NEON_ASK(b, "1152") NEON_STEP_8(0, 0, 1, 4, 5, 6, 2, 3, 7)
+                NEON_ASK(b, "1216") NEON_STEP_8(1, 2, 3, 7, 4, 5, 0, 1, 6)
+                NEON_ASK(b, "1280") NEON_STEP_8(2, 0, 1, 6, 7, 4, 2, 3, 5)
+                NEON_STEP_8(3, 2, 3, 5, 6, 7, 0, 1, 4),
+                NEON_LOAD(0, a, "0") NEON_LOAD(1, a, "16") NEON_LOAD_B NEON_LAST_8,
+                NEON_UPPER(NEON_PUT) NEON_LOWER(NEON_PUT),
+                NEON_UPPER(NEON_ADD) NEON_LOWER(NEON_ADD))
+      : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [fours] "+r"(fours), [rest] "+r"(rest),
+        [ask] "+r"(ask)
+      : [row] "r"(row), [add] "r"(add)
+      : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12",
+        "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24",
+        "v25", "v26", "v27", "v28", "v29", "v30", "v31", "cc", "memory");
+}
+
+/* The first four rows of it. */
+static void neon_tile_4x12(size_t depth, const float *a, const float *b, float *c, size_t ldc,
+                           bool add) {
+  size_t fours = depth ? (depth - 1) / 4 : 0, rest = depth - 4 * fours, row = ldc * sizeof *c;
+  const float *ask = c;
+  __asm__ volatile(
+      NEON_TILE(NEON_UPPER(NEON_ZERO) NEON_UPPER(NEON_ASK_ROW),
+                NEON_LOAD(0, a, "0") NEON_LOAD_B,
+                NEON_ASK(b, "1152") NEON_STEP_4(0, 0, 4, 5, 6, 1, 7)
+                NEON_ASK(b, "1216") NEON_STEP_4(1, 1, 7, 4, 5, 0, 6)
+                NEON_ASK(b, "1280") NEON_STEP_4(2, 0, 6, 7, 4, 1, 5)
+                NEON_STEP_4(3, 1, 5, 6, 7, 0, 4),
+                NEON_LOAD(0, a, "0") NEON_LOAD_B NEON_LAST_4,
+                NEON_UPPER(NEON_PUT), NEON_UPPER(NEON_ADD))
+      : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [fours] "+r"(fours), [rest] "+r"(rest),
+        [ask] "+r"(ask)
+      : [row] "r"(row), [add] "r"(add)
+      : "v0", "v1", "v2", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13",
+        "v14", "v15", "v16", "v17", "v18", "v19", "cc", "memory");
+}
+/* clang-format on */
+
+#endif

@@ -1,5 +1,5 @@
 /* Files and directories with full error reports. Relies on err, mem, sha256,
- * zlib. */
+ * zlib, fault. */
 #include "base/file.h"
 
 #include <dirent.h>
@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/fault.h"
 #include "base/mem.h"
 
 #define WRITE_BUFFER ((size_t)1 << 18)
@@ -68,6 +69,7 @@ Err file_mkdirs(const char *path) {
 Err file_remove_all(const char *path) {
   struct stat st;
   if (lstat(path, &st) != 0) return errno == ENOENT ? ERR_OK : err_errno("cannot remove", path);
+  fault_point("file");
   if (!S_ISDIR(st.st_mode))
     return unlink(path) == 0 ? ERR_OK : err_errno("cannot remove", path);
   DIR *dir = opendir(path);
@@ -95,6 +97,7 @@ Err file_sync_dir(const char *path) {
 }
 
 Err file_rename(const char *from, const char *to) {
+  fault_point("file");
   if (rename(from, to) != 0) return err_errno("cannot rename to", to);
   char parent[FILE_PATH_MAX];
   TRY(file_join(parent, to, ""));
@@ -214,6 +217,7 @@ Err file_create(FileWriter *w, const char *path) {
   Err err = mem_dup(&w->path, path, strlen(path));
   if (!err) err = mem_alloc(&w->buffer, WRITE_BUFFER, 1);
   if (!err) {
+    fault_point("file");
     w->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (w->fd < 0) err = err_errno("cannot create", path);
   }
@@ -251,6 +255,7 @@ Err file_put(FileWriter *w, const void *bytes, size_t len) {
 Err file_finish(FileWriter *w, char hex[65]) {
   TRY(drain(w, w->buffer, w->used));
   w->used = 0;
+  fault_point("file");
   if (fsync(w->fd) != 0 && errno != EINVAL) return err_errno("cannot sync", w->path);
   int fd = w->fd;
   w->fd = -1;

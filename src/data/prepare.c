@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -242,6 +243,7 @@ static Err have_tokenizer(Prepare *p) {
       TRY(file_copy(p->spec.tokenizer, path));
     else
       TRY(learn_tokenizer(p, path));
+    fault_point("prepare-tokenizer");
   }
   if (tokenizer_open(&p->tokenizer, path))
     return err_context("%s", p->spec.tokenizer ? p->spec.tokenizer : "tokenizer");
@@ -340,7 +342,9 @@ static Err finish_train_shard(Prepare *p, uint64_t lines) {
   char name[32];
   snprintf(name, sizeof name, "train-%05zu.tok", split->shards);
   TRY(finish_shard(p, split, name));
-  return prepare_save(&p->state, p->meta, lines);
+  TRY(prepare_save(&p->state, p->meta, lines));
+  fault_point("prepare-shard");
+  return ERR_OK;
 }
 
 static Err take_train_line(Prepare *p, const PipelineBlock *b, uint32_t k) {

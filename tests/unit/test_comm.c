@@ -1,5 +1,9 @@
 /* A run of one rank, which loads nothing and waits for nobody; and launchers whose
  * ranks cannot meet. Several ranks are tested by tests/ranks/check_comm.c. */
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "base/fault.h"
 #include "base/mem.h"
 #include "comm/reduce.h"
@@ -221,7 +225,34 @@ static void test_faults_come_when_they_are_due(void **state) {
   assert_true(fault_now("nan", 7, 0));
   assert_true(fault_now("nan", 7, 0)); /* whenever */
   assert_false(fault_now("hang", 7, 0));
+  setenv("TRIREME_FAULT", "die:file:2", 1);
+  assert_false(fault_now("die", 0, 0)); /* a place is no step */
+  assert_false(fault_now("die", 2, 0));
   unsetenv("TRIREME_FAULT");
+}
+
+/* Visits `here` three times and `elsewhere` five; the signal that ended it, or 0. */
+static int signal_after_visits(const char *fault) {
+  pid_t child = fork();
+  if (child == 0) {
+    setenv("TRIREME_FAULT", fault, 1);
+    for (int i = 0; i < 5; i++) fault_point("elsewhere");
+    for (int i = 0; i < 3; i++) fault_point("here");
+    _exit(0);
+  }
+  int status;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+static void test_fault_point_kills_at_the_nth_visit_only(void **state) {
+  (void)state;
+  assert_int_equal(signal_after_visits("die:here"), SIGKILL);
+  assert_int_equal(signal_after_visits("die:here:3"), SIGKILL);
+  assert_int_equal(signal_after_visits("nan:1:0,die:here:3"), SIGKILL);
+  assert_int_equal(signal_after_visits("die:here:4"), 0);
+  assert_int_equal(signal_after_visits("die:her:1"), 0);
+  assert_int_equal(signal_after_visits("die:heres:1"), 0);
 }
 
 int main(void) {
@@ -236,6 +267,7 @@ int main(void) {
       cmocka_unit_test_setup(test_no_memory_is_an_error, no_launcher),
       cmocka_unit_test_setup(test_ranks_that_cannot_meet, no_launcher),
       cmocka_unit_test(test_faults_come_when_they_are_due),
+      cmocka_unit_test(test_fault_point_kills_at_the_nth_visit_only),
   };
   int bad = cmocka_run_group_tests(tests, NULL, NULL);
   no_launcher(NULL);

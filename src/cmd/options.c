@@ -160,15 +160,18 @@ const OptSpec cmd_options[] = {
     REAL("label-smoothing", "P", "0.1", 0, 0.9, "train", "Optimiser",
          "Share of the target spread over all words"),
     COUNT("valid-every", "STEPS", "1000", 0, 1e12, "train", "Validation and checkpoints",
-          "Validate this often; 0 is never"),
+          "Validate this often, and at the end; 0 is never, and then there is no best "
+          "checkpoint"),
     COUNT("patience", "N", "0", 0, 1e6, "train", "Validation and checkpoints",
           "End after so many validations without a better BLEU; 0 is never"),
     COUNT("save-every", "STEPS", "1000", 1, 1e12, "train", "Validation and checkpoints",
           "Save a checkpoint this often"),
     COUNT("keep", "N", "5", 1, 1e6, "train", "Validation and checkpoints",
           "Checkpoints kept, beside the best; never fewer than --average wants"),
-    COUNT("average", "K", "5", 0, 1000, "train", "Validation and checkpoints",
-          "At the end, the mean of the last K checkpoints as a model of its own; 0 is none"),
+    COUNT(
+        "average", "K", "5", 0, 1000, "train", "Validation and checkpoints",
+        "At the end, average the last K checkpoints into a model of its own, RUN/average; 0 is "
+        "none, and so is a run with one checkpoint"),
     COUNT(
         "max-rollbacks", "N", "3", 0, 1000, "train", "Validation and checkpoints",
         "When the loss runs away, go back to the last checkpoint at half the rate, at most so "

@@ -123,6 +123,12 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
   s->average = (int)opt_count(opts, "average");
   s->rollbacks = (int)opt_count(opts, "max-rollbacks");
   s->patience = (int)opt_count(opts, "patience");
+  if (s->patience && !s->valid_every)
+    return err_set(
+        ERR_USAGE,
+        "--patience %d counts validations, and --valid-every 0 makes none: leave one "
+        "of them out",
+        s->patience);
   s->samples = (int)opt_count(opts, "samples");
   s->beam = (BeamSpec){.beam = (int)opt_count(opts, "beam"),
                        .alpha = (float)opt_real(opts, "alpha"),
@@ -180,9 +186,11 @@ static void say_result(const TrainSpec *spec, const TrainResult *r) {
   if (r->best_step)
     printf("best: BLEU %.2f at step %" PRIu64 ", in %s/checkpoints/best\n", r->best_bleu,
            r->best_step, spec->run);
-  if (r->average_bleu >= 0)
-    printf("mean of the last checkpoints: BLEU %.2f, in %s/average\n", r->average_bleu,
-           spec->run);
+  if (r->averaged && r->average_bleu >= 0)
+    printf("average of the last %d checkpoints: BLEU %.2f, in %s/average\n", r->averaged,
+           r->average_bleu, spec->run);
+  else if (r->averaged)
+    printf("average of the last %d checkpoints: in %s/average\n", r->averaged, spec->run);
   if (r->stopped) {
     Str run = {0};
     str_add_shell(&run, spec->run);

@@ -108,6 +108,12 @@ static Err average(Average *a, const char *run, int k, const char *out) {
   TRY(add_all(a, run, k));
   if (a->count == 0)
     return err_set(ERR_WORK, "%s has no whole checkpoint to average; train first", run);
+  if (a->count == 1) {
+    log_info("average  none: the run has one checkpoint, of step %" PRIu64
+             "; save more often (--save-every) to average several",
+             a->last);
+    return ERR_OK;
+  }
   for (size_t i = 0; i < a->params.padded; i++) a->w[i] = (float)(a->sum[i] / a->count);
   TRY(write_model(a, out));
   if (a->count < k) log_warn("only %d of %d checkpoints were there to average", a->count, k);
@@ -116,14 +122,16 @@ static Err average(Average *a, const char *run, int k, const char *out) {
   return ERR_OK;
 }
 
-Err average_last(const char *run, int k, const char *out) {
+Err average_last(const char *run, int k, const char *out, int *count) {
   Average *a;
   char place[FILE_PATH_MAX];
-  if (k < 1) return err_set(ERR_USAGE, "cannot average %d checkpoints; ask for 1 or more", k);
+  *count = 0;
+  if (k < 2) return err_set(ERR_USAGE, "cannot average %d checkpoints; ask for 2 or more", k);
   TRY(file_join(place, out, "")); /* a slash at the end would go before the suffixes */
   for (size_t n = strlen(place); n > 1 && place[n - 1] == '/';) place[--n] = '\0';
   TRY(mem_alloc(&a, 1, sizeof *a));
   Err err = average(a, run, k, place);
+  *count = a->count;
   params_free(&a->params);
   mem_free(a->sum);
   mem_free(a->w);

@@ -45,6 +45,9 @@ static void take(StepSum *since, const StepSum *step) {
   since->steps++, since->skipped += step->skipped;
 }
 
+/* The loss that is printed is the negative log-likelihood a token, for training as for
+ * validation, so that the two compare; the training objective, which has label smoothing, is
+ * only recorded. */
 static void log_step(Train *t, double lr) {
   const StepSum *s = &t->since;
   double took = progress_clock() - t->since_start, n = (double)s->steps;
@@ -54,8 +57,9 @@ static void log_step(Train *t, double lr) {
   if (t->chief) {
     char time[32], remaining[32];
     log_live("step %" PRIu64
-             "  loss %.4f  lr %.3g  norm %.2f  %.0f tokens/s  %.0f pairs/s  %s  %s left",
-             t->at.step, s->loss / s->rows, lr, s->norm, rate, pairs,
+             "  loss %.4f  ppl %.4g  lr %.3g  gnorm %.2f  %.0f tokens/s  %.0f pairs/s  %s  "
+             "%s left",
+             t->at.step, s->nll / s->rows, exp(s->nll / s->rows), lr, s->norm, rate, pairs,
              str_of_seconds(time, train_elapsed(t)), str_of_seconds(remaining, left));
   }
   record(t, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
@@ -84,8 +88,8 @@ static Err validate(Train *t) {
   else
     t->at.worse++;
   if (t->chief)
-    log_info("valid    step %" PRIu64 "  loss %.4f  BLEU %.2f%s  (%.1fs)", t->at.step, v.nll,
-             v.bleu, best ? ", the best so far" : "", v.seconds);
+    log_info("valid    step %" PRIu64 "  loss %.4f  ppl %.4g  BLEU %.2f%s  (%.1fs)", t->at.step,
+             v.nll, exp(v.nll), v.bleu, best ? ", the best so far" : "", v.seconds);
   record(t, json_pack("{s:f, s:f, s:f}", "valid_nll", v.nll, "valid_bleu", v.bleu,
                       "valid_seconds", v.seconds));
   if (health_good(&t->health) || t->at.step == t->steps) TRY(train_save(t, best));
@@ -93,10 +97,10 @@ static Err validate(Train *t) {
   return ERR_OK;
 }
 
-/* The mean of the last checkpoints as a model of its own, and how good it is. */
+/* The average of the last checkpoints as a model of its own, and how good it is. */
 static Err finish_average(Train *t, TrainResult *r) {
   char out[FILE_PATH_MAX], path[FILE_PATH_MAX];
-  int wanted = t->spec->average;
+  int wanted = t->spec->average, count = 0;
   r->average_bleu = -1;
   if (wanted < 2) return ERR_OK;
   const Backend *b = &t->backend;
@@ -105,10 +109,15 @@ static Err finish_average(Train *t, TrainResult *r) {
   if (t->chief) {
     saver_wait(t->saver, NULL);
     TRY(file_join(out, t->spec->run, "average"));
-    TRY(average_last(t->spec->run, wanted, out));
-    TRY(file_join(path, out, "weights.safetensors"));
-    TRY(store_load_array(&t->t.params, t->stage, path));
+    TRY(average_last(t->spec->run, wanted, out, &count));
+    if (count > 1) {
+      TRY(file_join(path, out, "weights.safetensors"));
+      TRY(store_load_array(&t->t.params, t->stage, path));
+    }
   }
+  comm_broadcast(t->comm, "averaged checkpoints", &count, sizeof count);
+  if (count < 2) return ERR_OK;
+  r->averaged = count;
   if (!t->validator) return ERR_OK;
   comm_broadcast(t->comm, "mean weights", t->stage, n * sizeof(float));
   /* The run is over, and its last checkpoint holds what these were. */
@@ -119,8 +128,9 @@ static Err finish_average(Train *t, TrainResult *r) {
   TRY(validator_run(t->validator, t->comm, 0, &v));
   r->average_bleu = v.bleu;
   if (t->chief)
-    log_info("valid    mean of the last checkpoints  loss %.4f  BLEU %.2f  (%.1fs)", v.nll,
-             v.bleu, v.seconds);
+    log_info(
+        "valid    average of the last %d checkpoints  loss %.4f  ppl %.4g  BLEU %.2f  (%.1fs)",
+        count, v.nll, exp(v.nll), v.bleu, v.seconds);
   record(t, json_pack("{s:f, s:f}", "average_nll", v.nll, "average_bleu", v.bleu));
   return ERR_OK;
 }
@@ -128,10 +138,11 @@ static Err finish_average(Train *t, TrainResult *r) {
 /* Divergence: back to the last good state, at half the rate. */
 static Err roll_back(Train *t, const StepSum *step) {
   uint64_t from = t->at.step;
-  double loss = step->loss / step->rows, scale = t->at.lr_scale / 2;
+  double loss = step->nll / step->rows, scale = t->at.lr_scale / 2;
   int times = t->at.rollbacks + 1;
-  const char *what = isfinite(loss) && isfinite(step->norm) ? "the loss ran away"
-                                                            : "the gradient is not finite";
+  const char *what = isfinite(step->loss) && isfinite(step->norm)
+                         ? "the loss ran away"
+                         : "the gradient is not finite";
   if (times > t->spec->rollbacks)
     return err_set(ERR_WORK,
                    "step %" PRIu64

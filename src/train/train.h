@@ -45,7 +45,8 @@ typedef struct {
   uint64_t step, target_tokens;
   double loss, best_bleu, seconds;
   uint64_t best_step;
-  double average_bleu; /* of the mean of the last checkpoints; -1: none was made */
+  int averaged;        /* checkpoints in RUN/average; 0: none was made */
+  double average_bleu; /* of that average; -1: not validated */
   bool early, stopped; /* ended by patience; by a signal */
 } TrainResult;
 

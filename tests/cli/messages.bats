@@ -45,3 +45,55 @@ train() {
   [ "$status" -eq 0 ]
   [[ "$output" == *"resume   step "* ]]
 }
+
+# printed WORD FILE: the numbers that follow a word in the lines of a log.
+printed() {
+  sed -n "s/.*  $1 \([0-9.e+-]*\).*/\1/p" "$2"
+}
+
+# recorded FIELD RUN: the values of a field of metrics.jsonl, one a line.
+recorded() {
+  perl -MJSON::PP -ne 'BEGIN { $f = shift } $v = decode_json($_)->{$f}; printf "%.4f\n", $v if defined $v' "$1" "$2/metrics.jsonl"
+}
+
+@test "training and validation print the negative log-likelihood, and its perplexity" {
+  train "$T/run" --steps 10 --valid-every 5 --samples 0 --beam 1 --average 0 --label-smoothing 0.3 > /dev/null 2> "$T/err"
+  grep '^step ' "$T/err" > "$T/steps"
+  grep '^valid ' "$T/err" > "$T/valid"
+  [ "$(wc -l < "$T/steps")" -eq 2 ]
+  [ "$(wc -l < "$T/valid")" -eq 2 ]
+  cmp <(printed loss "$T/steps") <(recorded nll "$T/run")
+  cmp <(printed loss "$T/valid") <(recorded valid_nll "$T/run")
+  run cmp -s <(recorded loss "$T/run") <(recorded nll "$T/run") # smoothing makes another objective
+  [ "$status" -eq 1 ]
+  for log in steps valid; do
+    paste <(printed loss "$T/$log") <(printed ppl "$T/$log") | awk '{ e = exp($1) / $2 - 1; if (e < -1e-3 || e > 1e-3) exit 1 }'
+  done
+  grep -q '  gnorm [0-9]' "$T/steps"
+}
+
+@test "--valid-every 0 never validates: no best, no BLEU" {
+  train "$T/run" --steps 4 --valid-every 0 --save-every 2 --average 2 > "$T/out" 2> "$T/err"
+  [ -L "$T/run/checkpoints/latest" ]
+  [ ! -e "$T/run/checkpoints/best" ]
+  run grep -e '^valid' -e BLEU "$T/out" "$T/err"
+  [ "$status" -eq 1 ]
+  run grep valid_ "$T/run/metrics.jsonl"
+  [ "$status" -eq 1 ]
+  grep -qx "average of the last 2 checkpoints: in $T/run/average" "$T/out"
+}
+
+@test "--valid-every 0 with --patience is refused" {
+  run train "$T/run" --steps 4 --valid-every 0 --patience 2
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"--patience 2 counts validations"* ]]
+  [ ! -e "$T/run" ]
+}
+
+@test "the average of one checkpoint is not made" {
+  train "$T/run" --steps 3 --valid-every 3 --samples 0 --beam 1 --average 5 > "$T/out" 2> "$T/err"
+  [ ! -e "$T/run/average" ]
+  grep -q 'average  none: the run has one checkpoint, of step 3' "$T/err"
+  run grep average "$T/out"
+  [ "$status" -eq 1 ]
+}

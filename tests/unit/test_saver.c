@@ -359,19 +359,37 @@ static void assert_mean(const char *out, double factor) {
   }
 }
 
+static void test_average_of_one_checkpoint_is_not_made(void **state) {
+  (void)state;
+  char run[FILE_PATH_MAX];
+  int count;
+  OK(file_join(run, scratch, "single"));
+  save_mean(run, 7, false);
+  log_quiet(false);
+  listen_begin();
+  Err err = average_last(run, 5, at("single/average"), &count);
+  const char *text = listen_end();
+  OK(err);
+  assert_int_equal(count, 1);
+  assert_holds(text, "average  none: the run has one checkpoint, of step 7");
+  assert_false(file_exists(at("single/average")));
+}
+
 static void test_average(void **state) {
   (void)state;
   char run[FILE_PATH_MAX], out[FILE_PATH_MAX], path[FILE_PATH_MAX];
+  int count;
   OK(file_join(run, scratch, "many"));
   OK(file_join(out, scratch, "many/average/"));
   for (uint64_t step = 1; step <= 5; step++) save_mean(run, step, step % 2);
   OK(file_write(at("stderr"), "", 0));
   log_quiet(false);
   listen_begin();
-  Err err = average_last(run, 3, out);
+  Err err = average_last(run, 3, out, &count);
   const char *text = listen_end();
   OK(err);
   assert_holds(text, "average of 3 checkpoints, steps 3 to 5");
+  assert_int_equal(count, 3);
   assert_mean(out, (9.0 + 16.0 + 25.0) / 3);
   OK(file_join(path, out, "tokenizer.model"));
   assert_true(file_exists(path));
@@ -382,7 +400,7 @@ static void test_average(void **state) {
   OK(file_join(path, run, "checkpoints/step-00000004/weights.safetensors"));
   assert_int_equal(truncate(path, 2000), 0);
   listen_begin();
-  err = average_last(run, 9, out);
+  err = average_last(run, 9, out, &count);
   text = listen_end();
   OK(err);
   assert_holds(text, "step-00000004/weights.safetensors");
@@ -391,10 +409,11 @@ static void test_average(void **state) {
   assert_false(file_exists(at("many/average.unfinished")));
   assert_false(file_exists(at("many/average.replaced")));
   /* Never in place of something else. */
-  assert_int_equal(average_last(run, 2, at("many/checkpoints/step-00000005")), ERR_USAGE);
-  assert_int_equal(average_last(run, 2, run), ERR_USAGE);
-  assert_int_equal(average_last(run, 0, out), ERR_USAGE);
-  assert_int_equal(average_last(at("nowhere"), 2, at("nothing")), ERR_WORK);
+  assert_int_equal(average_last(run, 2, at("many/checkpoints/step-00000005"), &count),
+                   ERR_USAGE);
+  assert_int_equal(average_last(run, 2, run, &count), ERR_USAGE);
+  assert_int_equal(average_last(run, 1, out, &count), ERR_USAGE);
+  assert_int_equal(average_last(at("nowhere"), 2, at("nothing"), &count), ERR_WORK);
   assert_false(file_exists(at("nothing")));
   assert_mean(out, (1.0 + 4.0 + 9.0 + 25.0) / 4);
 }
@@ -432,7 +451,8 @@ static Err save_walked(void) {
 }
 
 static Err average_walked(void) {
-  return average_last(walked_run, 2, at("walked-average"));
+  int count;
+  return average_last(walked_run, 2, at("walked-average"), &count);
 }
 
 static void walk(Err (*operation)(void), uint64_t least) {
@@ -478,6 +498,7 @@ int main(void) {
       cmocka_unit_test(test_killed),
       cmocka_unit_test(test_stopped_at_every_call),
       cmocka_unit_test(test_average),
+      cmocka_unit_test(test_average_of_one_checkpoint_is_not_made),
       cmocka_unit_test(test_out_of_memory),
   };
   return cmocka_run_group_tests(tests, set_up_model, tear_down_model);

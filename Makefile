@@ -15,7 +15,7 @@ SAN      ?=
 CWARN    += $(if $(findstring clang,$(shell $(CC) --version 2>/dev/null)),-Wno-pass-failed)
 
 .DELETE_ON_ERROR:
-.PHONY: all demo test asan fuzz format check-format install uninstall clean help deps
+.PHONY: all demo test asan fuzz format check-format lint install uninstall clean help deps
 all: $(BUILD)/trireme $(BUILD)/trireme.1 $(BUILD)/trireme.bash plugins
 
 # What the machine offers, found by compiling probes.
@@ -172,6 +172,10 @@ format:
 check-format:
 	@scripts/install-deps format
 	@clang-format --dry-run --Werror $(formatted)
+# Scripts, and tests that assert nothing.
+lint:
+	@scripts/install-deps lint
+	@scripts/lint
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 \
@@ -201,6 +205,7 @@ help:
 	@echo 'make test-gpu      the CUDA plug-in on the GPU of this machine'
 	@echo 'make fuzz          every fuzzer for FUZZ_SECONDS (60) each'
 	@echo 'make format        lay the source out with clang-format; check-format only looks'
+	@echo 'make lint          shellcheck over scripts and tests, and assertions that can never fail'
 	@echo 'make install       to PREFIX (/usr/local), below DESTDIR; also uninstall'
 	@echo 'make clean         remove build/'
 

@@ -1,5 +1,6 @@
 # What the `run` of several recipes share. To be sourced with `here` set to the recipe's
 # folder; sets program, out (the folder where all comes to lie) and data.
+# shellcheck disable=SC2034,SC2154  # they come from and go to the script that sources this
 tree=$(cd "$here/../.." && pwd)
 build=${BUILD:-$tree/build}
 

@@ -79,7 +79,7 @@ setup() {
     # Lost are at most the two steps whose saving was under way.
     resumed=$(sed -n 's/^resume  *step \([0-9]*\),.*/\1/p' "$T/err")
     if [ $alive = yes ]; then [ "${resumed:-0}" -ge $((before - 2)) ]; fi
-    if ls "$T/run/checkpoints" | grep -vqxE 'step-[0-9]+|latest|best'; then inside=$((inside + 1)); fi
+    if find "$T/run/checkpoints" -mindepth 1 -maxdepth 1 -printf '%f\n' | grep -vqxE 'step-[0-9]+|latest|best'; then inside=$((inside + 1)); fi
   done
   [ "$lived" -ge $((times * 4 / 5)) ]
   [ "$inside" -gt 0 ] # some died while they wrote

@@ -112,7 +112,7 @@ one_line() { is "$(printf '%s\n' "$1" | wc -l)" 1; }
 }
 
 @test "score takes a last line without its LF" {
-  printf 'the cat is on the mat\nhello there' > cut
+  printf 'the cat is on the mat\nhello there' > "cut"
   score --ref ref --hyp cut
   is "$status" 0
   has "$output" " = 39.48 "

@@ -75,19 +75,41 @@ static Err find_model(const char *given, char dir[FILE_PATH_MAX]) {
                  given);
 }
 
+/* A checkpoint made before model.json had checksums has them in training.json. */
+static Err check_older_model(const char *dir) {
+  char path[FILE_PATH_MAX];
+  bool whole;
+  TRY(file_join(path, dir, "training.json"));
+  if (!file_exists(path)) {
+    log_warn("%s cannot be verified: its model.json has no checksums", dir);
+    return ERR_OK;
+  }
+  TRY(checkpoint_check(dir, true, &whole));
+  return whole ? ERR_OK : ERR_WORK; /* the error record says what is damaged */
+}
+
+static Err check_tokenizer(const char *path, const StoreSums *sums) {
+  FileSum now;
+  if (!sums->known) return ERR_OK;
+  TRY(filesum_file(path, &now));
+  return filesum_compare(path, now, sums->tokenizer);
+}
+
 static Err open_model(Job *job, const char *dir) {
   char path[FILE_PATH_MAX];
-  TRY(store_load_config(&job->config, dir));
+  StoreSums sums;
+  TRY(store_load_config(&job->config, &sums, dir));
+  if (!sums.known) TRY(check_older_model(dir));
   TRY(params_lay_out(&job->params, &job->config));
-  TRY(mem_alloc_aligned(&job->w, job->params.padded * sizeof(float)));
   TRY(file_join(path, dir, "weights.safetensors"));
-  TRY(store_load_array(&job->params, job->w, path));
+  TRY(store_load_weights(&job->params, &sums, path, &job->w));
   TRY(weights_new(&job->weights, &job->backend, job->w, job->params.padded));
   if (!job->backend.host) {
     mem_free(job->w);
     job->w = NULL;
   }
   TRY(file_join(path, dir, "tokenizer.model"));
+  TRY(check_tokenizer(path, &sums));
   TRY(tokenizer_open(&job->tokenizer, path));
   if (job->tokenizer.vocab != job->config.vocab) {
     return err_set(ERR_WORK, "%s has %d pieces where the model has %d", path,

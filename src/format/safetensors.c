@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/jsondoc.h"
 #include "base/mem.h"
 
-#define HEADER_LIMIT ((uint64_t)100 << 20) /* the format's own */
+#define HEADER_LIMIT ((uint64_t)16 << 20) /* 100,000 tensors; the format allows 100 MB */
 
 static const struct {
   const char *name;
@@ -80,16 +81,51 @@ static Err read_metadata(SafeFile *f, const json_t *j) {
   return err;
 }
 
+static int by_place(const void *a, const void *b) {
+  const SafeTensor *x = *(const SafeTensor *const *)a, *y = *(const SafeTensor *const *)b;
+  if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+  return x->end < y->end ? -1 : x->end > y->end;
+}
+
+static Err misplaced(const SafeFile *f, const char *name, const char *what, uint64_t at) {
+  return err_set(ERR_WORK, "%s is not a usable safetensors file: '%s' %s (byte %llu)",
+                 f->map.path, name, what,
+                 (unsigned long long)((uint64_t)(f->data - f->map.bytes) + at));
+}
+
+/* The tensors lie one behind another and fill the file: no byte is of two or of none. */
+static Err check_places(const SafeFile *f, uint64_t data_bytes) {
+  const SafeTensor **sorted;
+  uint64_t end = 0;
+  TRY(mem_alloc(&sorted, f->tensors, sizeof *sorted));
+  for (size_t i = 0; i < f->tensors; i++) sorted[i] = &f->tensor[i];
+  if (f->tensors) qsort(sorted, f->tensors, sizeof *sorted, by_place);
+  Err err = ERR_OK;
+  for (size_t i = 0; i < f->tensors && !err; i++) {
+    const SafeTensor *t = sorted[i];
+    if (t->begin != end)
+      err = misplaced(f, t->name,
+                      t->begin < end ? "overlaps another tensor" : "lies behind unused bytes",
+                      t->begin);
+    end = t->end;
+  }
+  mem_free(sorted);
+  if (!err && end != data_bytes)
+    err = damaged(f, "bytes follow the last tensor", (uint64_t)(f->data - f->map.bytes) + end);
+  return err;
+}
+
 static Err read_header(SafeFile *f) {
   uint64_t len;
   if (f->map.size < 8) return damaged(f, "it is too short", 0);
   memcpy(&len, f->map.bytes, 8);
-  if (len > HEADER_LIMIT || len > f->map.size - 8)
-    return damaged(f, "its header is longer than the file", 0);
+  if (len > f->map.size - 8) return damaged(f, "its header is longer than the file", 0);
+  if (len > HEADER_LIMIT) return damaged(f, "its header is longer than 16 MB", 0);
   f->data = f->map.bytes + 8 + len;
   json_error_t error;
-  json_t *root = json_loadb((const char *)f->map.bytes + 8, (size_t)len,
-                            JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, &error);
+  TRY(jsondoc_check((const char *)f->map.bytes + 8, (size_t)len, f->map.path));
+  json_t *root =
+      json_loadb((const char *)f->map.bytes + 8, (size_t)len, JSON_REJECT_DUPLICATES, &error);
   if (!json_is_object(root)) {
     json_decref(root);
     return damaged(f, "its header is no JSON object",
@@ -105,7 +141,7 @@ static Err read_header(SafeFile *f) {
     if (err) break;
   }
   json_decref(root);
-  return err;
+  return err ? err : check_places(f, f->map.size - 8 - len);
 }
 
 Err safetensors_open(SafeFile *f, const char *path) {

@@ -21,7 +21,7 @@ typedef struct {
 
 static Err begin(Average *a, const char *dir) {
   memcpy(a->newest, dir, FILE_PATH_MAX);
-  TRY(store_load_config(&a->config, dir));
+  TRY(store_load_config(&a->config, NULL, dir));
   TRY(params_lay_out(&a->params, &a->config));
   TRY(mem_alloc_aligned(&a->sum, a->params.padded * sizeof *a->sum));
   return mem_alloc_aligned(&a->w, a->params.padded * sizeof *a->w);
@@ -63,12 +63,14 @@ static Err add_all(Average *a, const char *run, int k) {
 static Err fill(const Average *a, const char *dir) {
   char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
   TRY(file_mkdirs(dir));
-  TRY(store_save_config(&a->config, dir));
+  StoreSums sums = {.known = true};
   TRY(file_join(from, a->newest, "tokenizer.model"));
   TRY(file_join(to, dir, "tokenizer.model"));
   TRY(file_copy(from, to));
+  TRY(filesum_file(to, &sums.tokenizer));
   TRY(file_join(to, dir, "weights.safetensors"));
-  TRY(store_save_array(&a->params, a->w, to));
+  TRY(store_save_summed(&a->params, a->w, to, &sums.weights));
+  TRY(store_save_config(&a->config, &sums, dir));
   return file_sync_dir(dir);
 }
 

@@ -22,30 +22,30 @@ static Err in_checkpoints(char out[FILE_PATH_MAX], const char *run, const char *
 
 static Err put_array(const char *dir, const Params *p, const float *array, Part part,
                      Record *r) {
-  char path[FILE_PATH_MAX], hex[65];
-  FileWriter w;
+  char path[FILE_PATH_MAX];
+  FileSum sum;
   TRY(file_join(path, dir, record_name[part]));
-  TRY(file_create(&w, path));
-  w.crc_only = true;
-  Err err = store_write_array(p, array, &w);
-  uint64_t bytes = w.bytes;
-  if (!err) err = file_finish(&w, hex);
-  file_abandon(&w);
-  if (!err) r->part[part] = (PartSum){true, true, bytes, (uint32_t)strtoul(hex, NULL, 16)};
-  return err;
+  TRY(store_save_summed(p, array, path, &sum));
+  r->part[part] = (PartSum){true, true, sum.bytes, sum.crc};
+  return ERR_OK;
+}
+
+static FileSum sum_of(const Record *r, Part part) {
+  return (FileSum){r->part[part].bytes, r->part[part].crc};
 }
 
 static Err fill(const char *dir, const TrainArrays *a, const TrainCounters *c) {
   char path[FILE_PATH_MAX];
   Record r = {.counters = *c, .second = a->second};
   if (a->second) r.seconds = a->params->count;
-  TRY(store_save_config(a->config, dir));
-  TRY(file_join(path, dir, record_name[PART_MODEL]));
-  TRY(record_sum(path, &r.part[PART_MODEL]));
   TRY(file_join(path, dir, record_name[PART_TOKENIZER]));
   TRY(file_copy(a->tokenizer, path));
   TRY(record_sum(path, &r.part[PART_TOKENIZER]));
   TRY(put_array(dir, a->params, a->e ? a->e : a->w, PART_WEIGHTS, &r));
+  StoreSums sums = {true, sum_of(&r, PART_WEIGHTS), sum_of(&r, PART_TOKENIZER)};
+  TRY(store_save_config(a->config, &sums, dir));
+  TRY(file_join(path, dir, record_name[PART_MODEL]));
+  TRY(record_sum(path, &r.part[PART_MODEL]));
   if (a->e) TRY(put_array(dir, a->params, a->w, PART_TRAINING, &r));
   if (a->m) TRY(put_array(dir, a->params, a->m, PART_MOMENT1, &r));
   if (a->v) TRY(put_array(dir, a->params, a->v, PART_MOMENT2, &r));
@@ -268,7 +268,7 @@ static bool same_model(const ModelConfig *x, const ModelConfig *y) {
 static Err check_model(const char *dir, const TrainArrays *a, const Record *r) {
   ModelConfig saved;
   TRY(record_check(dir, r, PART_MODEL));
-  TRY(store_load_config(&saved, dir));
+  TRY(store_load_config(&saved, NULL, dir));
   if (!same_model(&saved, a->config)) {
     return err_set(
         ERR_USAGE,

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/filesum.h"
 #include "base/jsondoc.h"
 #include "base/mem.h"
 
@@ -220,42 +221,19 @@ void record_free(Record *r) {
 
 /* Sums of files. */
 
-/* By read, not by mapping: a disk that fails must be an error, not a signal. */
 Err record_sum(const char *path, PartSum *sum) {
-  uint8_t block[1 << 16];
-  *sum = (PartSum){.there = true, .summed = true};
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return err_errno("cannot open", path);
-  Err err = ERR_OK;
-  for (;;) {
-    ssize_t n = read(fd, block, sizeof block);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) err = err_errno("cannot read", path);
-    if (n <= 0) break;
-    sum->crc = (uint32_t)crc32_z(sum->crc, block, (size_t)n);
-    sum->bytes += (uint64_t)n;
-  }
-  close(fd);
-  return err;
+  FileSum now;
+  TRY(filesum_file(path, &now));
+  *sum = (PartSum){.there = true, .summed = true, .bytes = now.bytes, .crc = now.crc};
+  return ERR_OK;
 }
 
 Err record_check(const char *dir, const Record *r, Part part) {
   char path[FILE_PATH_MAX];
-  PartSum now;
-  const PartSum *then = &r->part[part];
+  FileSum now = {0}, then = {r->part[part].bytes, r->part[part].crc};
   TRY(file_join(path, dir, record_name[part]));
-  if (!then->summed) return file_size(path, &now.bytes);
   TRY(file_size(path, &now.bytes));
-  if (now.bytes != then->bytes) {
-    return err_set(ERR_WORK,
-                   "%s is damaged: it has %" PRIu64 " bytes and had %" PRIu64
-                   "; copy it anew, or remove its directory",
-                   path, now.bytes, then->bytes);
-  }
-  TRY(record_sum(path, &now));
-  if (now.crc == then->crc) return ERR_OK;
-  return err_set(ERR_WORK,
-                 "%s is damaged: its CRC-32 is %08" PRIx32 " and was %08" PRIx32
-                 "; copy it anew, or remove its directory",
-                 path, now.crc, then->crc);
+  if (!r->part[part].summed) return ERR_OK;
+  if (now.bytes == then.bytes) TRY(filesum_file(path, &now));
+  return filesum_compare(path, now, then);
 }

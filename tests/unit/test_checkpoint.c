@@ -35,7 +35,7 @@ static void test_round_trip(void **state) {
     fill_array(floats[0][0], 7, set & WITH_E ? 1 : 0);
     assert_memory_equal(floats[0][0], floats[1][0], params.padded * sizeof(float));
     ModelConfig back;
-    OK(store_load_config(&back, dir));
+    OK(store_load_config(&back, NULL, dir));
     assert_int_equal(back.ff, config.ff);
   }
 }

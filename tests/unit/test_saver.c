@@ -394,7 +394,7 @@ static void test_average(void **state) {
   OK(file_join(path, out, "tokenizer.model"));
   assert_true(file_exists(path));
   ModelConfig back;
-  OK(store_load_config(&back, out));
+  OK(store_load_config(&back, NULL, out));
   assert_int_equal(back.d, config.d);
   /* In its place, without a damaged one, with fewer than asked for. */
   OK(file_join(path, run, "checkpoints/step-00000004/weights.safetensors"));

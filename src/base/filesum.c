@@ -1,0 +1,64 @@
+/* Size and CRC-32 of files. Relies on err, parallel, zlib. */
+#include "base/filesum.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/parallel.h"
+
+#define CHUNK ((size_t)1 << 20) /* bytes that a core sums at a time */
+#define ROUND 64                /* chunks between two joinings of sums */
+
+Err filesum_file(const char *path, FileSum *sum) {
+  uint8_t block[1 << 16];
+  *sum = (FileSum){0};
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return err_errno("cannot open", path);
+  Err err = ERR_OK;
+  for (;;) {
+    ssize_t n = read(fd, block, sizeof block);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) err = err_errno("cannot read", path);
+    if (n <= 0) break;
+    sum->crc = (uint32_t)crc32_z(sum->crc, block, (size_t)n);
+    sum->bytes += (uint64_t)n;
+  }
+  close(fd);
+  return err;
+}
+
+FileSum filesum_bytes(const uint8_t *bytes, size_t len) {
+  uLong crc = crc32_z(0, NULL, 0);
+  for (size_t begin = 0; begin < len; begin += ROUND * CHUNK) {
+    size_t left = len - begin < ROUND * CHUNK ? len - begin : ROUND * CHUNK;
+    size_t chunks = (left + CHUNK - 1) / CHUNK;
+    uLong part[ROUND];
+#pragma omp parallel for schedule(dynamic)
+    for (size_t i = 0; i < chunks; i++) {
+      size_t n = left - i * CHUNK < CHUNK ? left - i * CHUNK : CHUNK;
+      part[i] = crc32_z(0, bytes + begin + i * CHUNK, n);
+    }
+    for (size_t i = 0; i < chunks; i++) {
+      size_t n = left - i * CHUNK < CHUNK ? left - i * CHUNK : CHUNK;
+      crc = crc32_combine(crc, part[i], (z_off_t)n);
+    }
+  }
+  return (FileSum){len, (uint32_t)crc};
+}
+
+Err filesum_compare(const char *path, FileSum now, FileSum then) {
+  if (now.bytes != then.bytes) {
+    return err_set(ERR_WORK,
+                   "%s is damaged: it has %" PRIu64 " bytes and had %" PRIu64
+                   "; copy it anew, or remove its directory",
+                   path, now.bytes, then.bytes);
+  }
+  if (now.crc == then.crc) return ERR_OK;
+  return err_set(ERR_WORK,
+                 "%s is damaged: its CRC-32 is %08" PRIx32 " and was %08" PRIx32
+                 "; copy it anew, or remove its directory",
+                 path, now.crc, then.crc);
+}

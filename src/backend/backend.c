@@ -60,6 +60,17 @@ static Err open_cuda(Backend *b, int device, bool any, Precision precision) {
   return open(b, &spec);
 }
 
+/* Why there is no GPU is worth a line where the driver or the plug-in is installed, and noise
+ * on every other machine. The devices are those of the driver, of a Jetson and of WSL 2. */
+static bool is_gpu_expected(void) {
+  static const char *const devices[] = {"/dev/nvidiactl", "/dev/nvidia0", "/dev/nvhost-ctrl",
+                                        "/dev/nvgpu", "/dev/dxg"};
+  for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+    if (file_exists(devices[i])) return true;
+  }
+  return plugin_exists(PLUGIN);
+}
+
 Err backend_open(Backend *b, const BackendSpec *spec) {
   return backend_open_turn(b, spec, 0);
 }
@@ -75,9 +86,10 @@ Err backend_open_turn(Backend *b, const BackendSpec *spec, int turn) {
   Err err = open_cuda(b, device, any, precision);
   if (!err || err == ERR_USAGE) return err;
   if (strcmp(spec->device, "auto") != 0)
-    return err_set(err, "--device %s cannot be had: %s; --device cpu works everywhere",
+    return err_set(err, "--device %s is not available: %s; --device cpu works everywhere",
                    spec->device, err_message());
-  log_info("no GPU is used: %s", err_message());
+  ErrRecord why = err_take(err); /* looking for the plug-in leaves an error of its own */
+  if (is_gpu_expected()) log_info("no GPU is used: %s", why.text);
   return open_cpu(b, spec, precision);
 }
 

@@ -73,6 +73,14 @@ Err plugin_open(Plugin *p, const char *name) {
   return err;
 }
 
+bool plugin_exists(const char *name) {
+  Str looked = {0};
+  char path[FILE_PATH_MAX];
+  Err err = find(name, path, &looked);
+  str_free(&looked);
+  return !err;
+}
+
 Err plugin_symbol(const Plugin *p, const char *symbol, void *address) {
   void *found = dlsym(p->handle, symbol);
   memcpy(address, &found, sizeof found);

@@ -27,6 +27,8 @@ typedef struct {
 
 /* Fails when it is nowhere, cannot be loaded, or is of another version. */
 NODISCARD Err plugin_open(Plugin *p, const char *name);
+/* Is there a file of that name where plugin_open looks, whatever it is? */
+bool plugin_exists(const char *name);
 /* The address of a function or variable into *address, a pointer to a pointer. */
 NODISCARD Err plugin_symbol(const Plugin *p, const char *symbol, void *address);
 void plugin_close(Plugin *p); /* harmless when not open */

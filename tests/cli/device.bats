@@ -23,11 +23,23 @@ bench() {
   [[ "$output" =~ "target tokens/s" ]]
 }
 
+@test "auto says nothing of GPUs where neither a plug-in nor an NVIDIA device is there" {
+  for device in /dev/nvidiactl /dev/nvidia0 /dev/nvhost-ctrl /dev/nvgpu /dev/dxg; do
+    [ ! -e $device ] || skip "there is $device"
+  done
+  mkdir "$T/bin"
+  cp "$TRIREME" "$T/bin/trireme"
+  TRIREME=$T/bin/trireme TRIREME_PLUGIN_PATH='' run bench
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "cpu: " ]]
+  [[ ! "$output" =~ "GPU" ]]
+}
+
 @test "a GPU that was asked for by name is had or is an error with a remedy" {
   for name in cuda cuda:1; do
     run bench --device $name
     [ "$status" -eq 1 ]
-    [[ "$output" =~ "--device $name cannot be had: " ]]
+    [[ "$output" =~ "--device $name is not available: " ]]
     [[ "$output" =~ "--device cpu" ]]
   done
 }
@@ -61,7 +73,7 @@ bench() {
   [[ "$output" =~ "sentences/s" ]]
   run "$TRIREME" bench translate --preset tiny --vocab-size 100 --lengths "$T/lengths" --device cuda
   [ "$status" -eq 1 ]
-  [[ "$output" =~ "--device cuda cannot be had: " ]]
+  [[ "$output" =~ "--device cuda is not available: " ]]
   for arguments in "--device cuda" "--device cpu --precision fp16" "--device gpu"; do
     run "$TRIREME" translate --model "$T" $arguments < /dev/null
     [ "$status" -ne 0 ]

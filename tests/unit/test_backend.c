@@ -58,7 +58,7 @@ static void test_without_a_plugin(void **state) {
   (void)state;
   Backend b;
   assert_int_equal(try_open(&b, "cuda", "fp32"), ERR_WORK);
-  assert_says("--device cuda cannot be had");
+  assert_says("--device cuda is not available");
   assert_says("libtrireme-cuda.so");
   assert_says("--device cpu");
   OK(try_open(&b, "auto", "fp32"));

@@ -49,6 +49,8 @@ $(BUILD)/%.c.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 $(BUILD)/src/backend/cpu/%: CFLAGS += -ffp-contract=fast -fno-math-errno -fno-trapping-math
+# BFMMLA is used where the processor says that it has it.
+$(BUILD)/src/backend/cpu/gemm_bfmmla.c.o: CFLAGS += $(if $(filter aarch64%,$(shell $(CC) -dumpmachine)),-march=armv8.2-a+bf16)
 isa_v3 := -march=x86-64-v3
 isa_v4 := -march=x86-64-v4 -mprefer-vector-width=512
 define kernel_rule

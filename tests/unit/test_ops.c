@@ -61,14 +61,112 @@ static void test_every_instruction_set(void **state) {
   assert_true(tested > 0);
 }
 
+/* A backend whose products are bf16, or the test is skipped. */
+static void open_bf16(Backend *b) {
+  if (backend_cpu(b, 2, true) == ERR_OK) return;
+  printf("skip: %s\n", err_message());
+  skip();
+}
+
 static void test_bf16(void **state) {
   (void)state;
   Backend fast;
-  if (backend_cpu(&fast, 2, true)) {
-    printf("skip: %s\n", err_message());
-    skip();
-  }
+  open_bf16(&fast);
   compare_with_reference(&fast);
+}
+
+/* To bf16 and back: to nearest, ties to even. Not for what is no number. */
+static float rounded(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, 4);
+  bits += 0x7fff + (bits >> 16 & 1);
+  bits &= 0xffff0000;
+  memcpy(&x, &bits, 4);
+  return x;
+}
+
+/* c (m, n) = a · b over k, of rounded operands: a sum may be off by one rounding of each of
+ * its terms, and twice that for the ways in which units add pairs. */
+static void check_rounded_product(const float *c, const float *a, size_t a_row, size_t a_step,
+                                  const float *b, size_t b_col, size_t b_step, size_t m,
+                                  size_t n, size_t k) {
+  for (size_t i = 0; i < m; i++) {
+    for (size_t j = 0; j < n; j++) {
+      double sum = 0, size = 0;
+      for (size_t p = 0; p < k; p++) {
+        double term = (double)rounded(a[i * a_row + p * a_step]) *
+                      (double)rounded(b[j * b_col + p * b_step]);
+        sum += term;
+        size += fabs(term);
+      }
+      double off = fabs((double)c[i * n + j] - sum),
+             limit = 2 * (double)(k + 1) * 0x1p-24 * size;
+      if (!(off <= limit))
+        fail_msg("%zu x %zu x %zu at %zu, %zu: off by %g, %g allowed", m, n, k, i, j, off,
+                 limit);
+    }
+  }
+}
+
+static void test_bf16_products_of_odd_shapes_are_those_of_rounded_operands(void **state) {
+  (void)state;
+  static const size_t sizes[][3] = {{1, 1, 1},   {1, 3, 13},   {4, 4, 12},  {5, 7, 11},
+                                    {8, 12, 24}, {13, 66, 37}, {9, 5, 100}, {70, 1030, 33}};
+  Backend b;
+  open_bf16(&b);
+  for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+    size_t rows = sizes[s][0], in = sizes[s][1], out = sizes[s][2];
+    float *x = draw(rows * in), *w = draw(out * in), *y = draw(rows * out);
+    float *dx = draw(rows * in), *dw = draw(out * in);
+    b.linear(&b, y, x, w, NULL, rows, in, out);
+    check_rounded_product(y, x, in, 1, w, in, 1, rows, out, in);
+    b.linear_dx(&b, dx, y, w, rows, in, out, false);
+    check_rounded_product(dx, y, out, 1, w, 1, in, rows, in, out);
+    b.linear_dw(&b, dw, NULL, y, x, rows, in, out, false);
+    check_rounded_product(dw, y, 1, out, x, 1, in, out, in, rows);
+    mem_free(x), mem_free(w), mem_free(y), mem_free(dx), mem_free(dw);
+  }
+}
+
+static void test_bf16_rounds_to_nearest_with_ties_to_even(void **state) {
+  (void)state;
+  static const float x[] = {1 + 0x1p-8f, 1 + 0x3p-8f, -1 - 0x1p-8f, 1 + 0x1.01p-8f, 1 + 0x1p-9f,
+                            3.14159265f, -65504,      0x1.fep100f,  0x1.ffp100f,    0x1p-120f};
+  enum { N = sizeof x / sizeof *x };
+  Backend b;
+  open_bf16(&b);
+  float y[N], one = 1;
+  b.linear(&b, y, x, &one, NULL, N, 1, 1);
+  for (int i = 0; i < N; i++) assert_true(y[i] == rounded(x[i]));
+  b.linear(&b, y, &one, x, NULL, 1, 1, N);
+  for (int i = 0; i < N; i++) assert_true(y[i] == rounded(x[i]));
+}
+
+static void test_bf16_passes_nan_and_infinity(void **state) {
+  (void)state;
+  uint32_t low_bits = 0x7f800001; /* no number, by a bit that rounding drops */
+  float x[5] = {NAN, INFINITY, -INFINITY, 0x1.fffffep127f, 0}, y[5], one = 1;
+  memcpy(&x[4], &low_bits, 4);
+  Backend b;
+  open_bf16(&b);
+  b.linear(&b, y, x, &one, NULL, 5, 1, 1);
+  assert_true(isnan(y[0]) && isnan(y[4]));
+  assert_true(y[1] == INFINITY && y[2] == -INFINITY && y[3] == INFINITY);
+  b.linear(&b, y, &one, x, NULL, 1, 1, 5);
+  assert_true(isnan(y[0]) && isnan(y[4]));
+  assert_true(y[1] == INFINITY && y[2] == -INFINITY && y[3] == INFINITY);
+}
+
+static void test_bf16_units_are_named(void **state) {
+  (void)state;
+  Backend b;
+  open_bf16(&b);
+  assert_non_null(strstr(b.about, " with bf16 products in "));
+#ifdef __aarch64__
+  assert_non_null(strstr(b.about, "bfmmla"));
+#else
+  assert_non_null(strstr(b.about, "amx"));
+#endif
 }
 
 /* The number of threads changes no bit. */
@@ -439,6 +537,10 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_every_instruction_set),
       cmocka_unit_test(test_bf16),
+      cmocka_unit_test(test_bf16_products_of_odd_shapes_are_those_of_rounded_operands),
+      cmocka_unit_test(test_bf16_rounds_to_nearest_with_ties_to_even),
+      cmocka_unit_test(test_bf16_passes_nan_and_infinity),
+      cmocka_unit_test(test_bf16_units_are_named),
       cmocka_unit_test(test_threads_change_nothing),
       cmocka_unit_test(test_rows_are_independent),
       cmocka_unit_test(test_the_first_overwrites),

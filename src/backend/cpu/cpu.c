@@ -3,6 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
 
 #include "backend/backend.h"
 #include "backend/cpu/fast/fast.h"
@@ -116,16 +119,29 @@ static Err pick_isa(Isa *out) {
                  wanted);
 }
 
+/* Units for products of bf16: their kernel, and a name for it. */
+typedef struct {
+  const GemmKernel *gemm; /* NULL: there are none */
+  const char *name;
+} Bf16Units;
+
+static Bf16Units find_bf16_units(void) {
+#if defined(__aarch64__) && defined(__linux__)
+  if (getauxval(AT_HWCAP2) & HWCAP2_BF16) return (Bf16Units){&gemm_bfmmla, "bfmmla"};
+#endif
+  return gemm_amx_usable() ? (Bf16Units){&gemm_amx, "amx"} : (Bf16Units){0};
+}
+
 Err backend_cpu(Backend *b, int threads, bool bf16) {
   *b = (Backend){.name = "cpu", .threads = threads > 0 ? threads : thread_cores()};
   Isa isa = {0};
   TRY(pick_isa(&isa));
-  bool amx = gemm_amx_usable();
-  if (bf16 && !amx)
+  Bf16Units units = find_bf16_units();
+  if (bf16 && !units.gemm)
     return err_set(ERR_USAGE,
                    "this processor has no bf16 units that trireme can use; ask for fp32");
   b->bf16 = bf16;
-  gemm_use(isa.gemm, amx ? &gemm_amx : NULL);
+  gemm_use(isa.gemm, units.gemm);
   TRY(gemm_reserve(b->threads));
   host_memory(b);
   isa.rows(b);
@@ -133,8 +149,8 @@ Err backend_cpu(Backend *b, int threads, bool bf16) {
   isa.step(b);
   b->pack = packed_add, b->unpack = packed_free;
   b->linear = linear, b->linear_dx = linear_dx, b->linear_dw = linear_dw;
-  snprintf(b->about, sizeof b->about, "cpu: %s%s, %d %s", isa.name,
-           bf16 ? " with bf16 products in amx" : "", b->threads,
+  snprintf(b->about, sizeof b->about, "cpu: %s%s%s, %d %s", isa.name,
+           bf16 ? " with bf16 products in " : "", bf16 ? units.name : "", b->threads,
            b->threads == 1 ? "thread" : "threads");
   return ERR_OK;
 }

@@ -23,6 +23,7 @@ typedef struct {
 
 extern const GemmKernel gemm_amx; /* use it only when gemm_amx_usable() */
 bool gemm_amx_usable(void);
+extern const GemmKernel gemm_bfmmla; /* use it only where the processor has BFMMLA */
 /* Which kernels gemm() uses; bf16 may be NULL. */
 void gemm_use(const GemmKernel *f32, const GemmKernel *bf16);
 

@@ -7,6 +7,7 @@
 #ifndef COMM_COMM_H
 #define COMM_COMM_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,7 +32,10 @@ int comm_threads(const Comm *comm);          /* cores this rank may use without 
 const char *comm_host(const Comm *c, int r); /* name of a rank's machine */
 
 /* Where this rank's work is, for the others to name, and how long it may be there.
- * Cheap; called whenever something was finished. allowed 0: the usual silence. */
+ * Cheap; called whenever something was finished. allowed 0: the usual silence.
+ * COMM_WHILE_ALIVE: as long as its heartbeats arrive, for what waits for a disk or for input and
+ * may take any time. */
+#define COMM_WHILE_ALIVE ((double)INFINITY)
 void comm_at(Comm *comm, double allowed, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 /* This rank waits for the others by ways of its own (true), or no longer: until then it

@@ -60,6 +60,8 @@ struct Beam {
   float *wide;                    /* and one row of them in floats */
   Candidate *candidate;           /* (2 * beam) */
   BeamTimes times;
+  BeamStep on_step;
+  void *step_context;
 };
 
 /* Of a row: twice the beam, for each of its words may be the end; and the three that
@@ -453,12 +455,18 @@ static void choose(Beam *b, size_t n, void *logits, size_t len) {
   }
 }
 
+void beam_on_step(Beam *b, BeamStep step, void *context) {
+  b->on_step = step;
+  b->step_context = context;
+}
+
 Err beam_search(Beam *b, const int32_t *src, const int32_t *off, size_t n, Hypothesis *best) {
   if (n > b->sentences || (size_t)off[n] > b->rows)
     return err_set(ERR_WORK, "a batch of %zu sentences and %d rows is too large", n, off[n]);
   TRY(begin(b, src, off, n));
   for (size_t len = 0, rows; (rows = gather_rows(b, n, len)) > 0; len++) {
     void *logits;
+    if (b->on_step) TRY(b->on_step(b->step_context));
     double start = progress_clock();
     TRY(decoder_step(&b->decoder, b->parent, b->word, b->owner, off, rows, len, &logits));
     TRY(find(b, logits, rows));

@@ -49,6 +49,10 @@ NODISCARD Err beam_pack(Beam *beam);
  * index in the batch, the length the model chooses. */
 void beam_set_lines(Beam *beam, const uint64_t *line);
 void beam_set_lengths(Beam *beam, const int32_t *length);
+/* Called before each step of a search, to report progress; an error ends the search. NULL: none.
+ * It stays set. */
+typedef Err (*BeamStep)(void *context);
+void beam_on_step(Beam *beam, BeamStep step, void *context);
 /* Source ids lie end to end, each sentence closed by eos; off (n + 1). Fills
  * best (n, nbest), best first, samples as drawn; missing ones have score -INFINITY. The ids stay
  * valid until the next call. */

@@ -92,6 +92,10 @@ void translator_free(Translator *t) {
   mem_free(t);
 }
 
+void translator_on_step(Translator *t, BeamStep step, void *context) {
+  beam_on_step(t->beam, step, context);
+}
+
 static int by_length(const void *a, const void *b) {
   const Item *x = a, *y = b;
   if (x->len != y->len)

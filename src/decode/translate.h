@@ -29,6 +29,8 @@ NODISCARD Err translator_new_for(Translator **t, const ModelConfig *config,
                                  const Backend *backend, Weights w, const Tokenizer *tokenizer,
                                  const BeamSpec *spec, const TranslateRoom *room);
 void translator_free(Translator *t);
+/* Called before each step of a search, see beam_on_step. */
+void translator_on_step(Translator *t, BeamStep step, void *context);
 /* Gives the translations in the order of the lines. `cut` counts the lines that were
  * cut because the model has no positions for all of them. Lines are numbered from 1
  * over all runs; samples follow from the number. */

@@ -27,6 +27,7 @@ static void record(Train *t, json_t *line) {
     json_decref(line);
     return;
   }
+  comm_at(t->comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", writing metrics.jsonl", t->at.step);
   json_object_set_new(line, "step", json_integer((json_int_t)t->at.step));
   json_object_set_new(line, "seconds", json_real(train_elapsed(t)));
   json_dumpf(line, t->metrics, JSON_COMPACT | JSON_REAL_PRECISION(10));
@@ -105,7 +106,7 @@ static Err finish_average(Train *t, TrainResult *r) {
   if (wanted < 2) return ERR_OK;
   const Backend *b = &t->backend;
   size_t n = t->t.params.padded;
-  comm_at(t->comm, 600, "averaging checkpoints");
+  comm_at(t->comm, COMM_WHILE_ALIVE, "averaging checkpoints");
   if (t->chief) {
     saver_wait(t->saver, NULL);
     TRY(file_join(out, t->spec->run, "average"));
@@ -149,6 +150,7 @@ static Err roll_back(Train *t, const StepSum *step) {
                    ": %s (loss %.4g), and after %d roll-backs there is no point in going on; "
                    "lower --lr or lengthen --warmup, and continue with --resume",
                    from, what, loss, t->spec->rollbacks);
+  comm_at(t->comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", going back", from);
   if (t->chief) saver_wait(t->saver, NULL);
   double seconds = train_elapsed(t);
   TRY(train_restore(t));
@@ -235,7 +237,7 @@ Err train_run(const TrainSpec *spec, Comm *comm, const char *options, TrainResul
     log_live_end();
   }
   stop_unwatch();
-  comm_at(comm, 600, "its end");
+  comm_at(comm, COMM_WHILE_ALIVE, "its end");
   train_tear_down(t);
   mem_free(t);
   return err;

@@ -72,6 +72,14 @@ static Err run_batch(Pass *p, uint32_t kind, const Batch *batch, StepKey key, fl
   return run(p, kind, &p->model->at_hand, work);
 }
 
+/* Start-up (libraries, kernels compiled by the driver, GEMM algorithms timed), then forward and
+ * backward, about 6 operations for each parameter and row of both sides, at a speed that any
+ * device exceeds. */
+double pass_limit(const Transformer *m) {
+  double start = 600, slowest = m->backend->host ? 1e9 : 1e11;
+  return start + 6.0 * (double)m->params.total * 2.0 * (double)m->capacity / slowest;
+}
+
 void pass_begin(Pass *p) {
   p->first = true;
 }

@@ -40,6 +40,10 @@ void pass_close(Pass *p); /* harmless when not open */
  * to a device while it is still at work. Not needed, and undone by other uses of the model. */
 void pass_load(Pass *p, const Batch *batch, StepKey key);
 
+/* Seconds after which work on one batch, or a part of it, counts as hung on the slowest machine:
+ * for what has not been measured yet. */
+double pass_limit(const Transformer *model);
+
 /* A step: one update uses the sum of the micro-batches' gradients, times `scale`. The
  * first micro-batch writes where the others add, so that g need not be cleared: `first`
  * of the key is set here. After pass_clear it adds as well. ready: see transformer_run;

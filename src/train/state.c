@@ -11,8 +11,6 @@
 #include "train/rundir.h"
 #include "train/train_internal.h"
 
-#define DISK 600 /* seconds a rank may be busy with files */
-
 Weights train_weights(const Train *t) {
   const Backend *b = &t->backend;
   if (!t->e) return (Weights){t->w, t->low};
@@ -217,7 +215,7 @@ static void adopt_data(Train *t) {
 Err train_restore(Train *t) {
   const Backend *b = &t->backend;
   TrainArrays none = {0}, *a = t->chief ? saver_begin(t->saver) : &none;
-  comm_at(t->comm, DISK, "loading the checkpoint");
+  comm_at(t->comm, COMM_WHILE_ALIVE, "loading the checkpoint");
   if (t->chief) TRY(load_or_begin(t, a));
   if (t->chief) adopt_data(t);
   comm_broadcast(t->comm, "counters", &t->at, sizeof t->at);
@@ -242,7 +240,7 @@ Err train_save(Train *t, bool best) {
   size_t bytes = t->t.params.padded * sizeof(float);
   TrainArrays none = {0}, *a = &none;
   TRY(train_await_weights(t, &t->since));
-  comm_at(t->comm, DISK, "step %" PRIu64 ", saving", t->at.step);
+  comm_at(t->comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", saving", t->at.step);
   if (t->chief) {
     a = saver_begin(t->saver);
     TRY(b->get(b, a->w, t->w, bytes));
@@ -368,7 +366,7 @@ done:
 
 Err train_set_up(Train *t, const char *record) {
   const TrainSpec *s = t->spec;
-  comm_at(t->comm, DISK, "opening the data set");
+  comm_at(t->comm, COMM_WHILE_ALIVE, "opening the data set");
   if (t->chief && (s->resume || !s->dry_run)) TRY(rundir_check(s->run, s->resume));
   TRY(fit_open(t));
   TRY(exchange_choose(&t->exchange, t->comm, &t->backend, s->collectives, s->reproducible));

@@ -12,10 +12,12 @@
 #include "base/rng.h"
 #include "train/train_internal.h"
 
-/* Seconds without a sign of life that are too many. The first step touches memory for the
- * first time, and knows no usual time yet. */
+#define STALL 8 /* seconds that a fault on purpose holds the data back */
+
+/* Seconds without progress after which this rank counts as hung. The first step touches memory for
+ * the first time, and no usual time is known yet. */
 static double patience(const Train *t) {
-  return t->warm ? 5 * t->usual : 600;
+  return t->warm ? 5 * t->usual : pass_limit(&t->t);
 }
 
 /* The most seconds between two signs of life so far decide how long is too long. */
@@ -66,7 +68,10 @@ static bool is_alone(const Train *t) {
 static Err fetch(Train *t, uint64_t step, uint32_t i, Micro *m) {
   *m = (Micro){.number = i, .key = {rng_mix(rng_mix(t->spec->seed, step), i), true, false}};
   m->start = m->mark = progress_clock();
-  tick(t, &m->mark, "waiting for data", i);
+  /* A file system may stall for any time: data that cannot be read is an error of its own. */
+  comm_at(t->comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", micro-batch %u, waiting for data", step,
+          i);
+  if (fault_now("stall", step, t->rank)) sleep(STALL);
   TRY(loader_next(t->loader, &m->batch));
   m->got = progress_clock();
   return ERR_OK;

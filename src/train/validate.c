@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/progress.h"
 #include "metric/metric.h"
+#include "train/pass.h"
 
 struct Validator {
   DataSet *data;
@@ -24,7 +25,6 @@ struct Validator {
   size_t longest;
 };
 
-#define PATIENCE  600   /* seconds that a batch may take on a slow machine */
 #define MOST_ROWS 16384 /* source rows of a batch to translate on a device */
 #define MOST_HERE 2048  /* and on the CPU */
 
@@ -119,7 +119,7 @@ static Err valid_loss(Validator *v, Comm *comm, double *nll) {
     BatchLoss loss;
     TRY(batch_fill_from(&v->batch, v->data, SPLIT_VALID, &next));
     if (turn++ % comm_size(comm) != comm_rank(comm)) continue;
-    comm_at(comm, PATIENCE, "validation, loss");
+    comm_at(comm, pass_limit(v->t), "validation, loss");
     transformer_step(v->t, v->w, NULL, &v->batch, (StepKey){0}, 0, 0, NULL, NULL);
     TRY(transformer_loss(v->t, &loss));
     sum[0] += loss.nll;
@@ -131,19 +131,29 @@ static Err valid_loss(Validator *v, Comm *comm, double *nll) {
 }
 
 typedef struct {
-  Comm *comm;
   Str text; /* this rank's translations, a line each */
 } Mine;
 
 static Err take(void *context, size_t i, int k, const char *text, float score) {
   Mine *m = context;
   (void)i, (void)k, (void)score;
-  comm_at(m->comm, PATIENCE, "validation, translating");
   size_t begin = m->text.len;
   str_addf(&m->text, "%s\n", text);
   for (size_t c = begin; c + 1 < m->text.len; c++)
     if (m->text.s[c] == '\n') m->text.s[c] = ' '; /* a line each */
   return str_check(&m->text);
+}
+
+typedef struct {
+  const Validator *validator;
+  Comm *comm;
+} ValidStep;
+
+/* A step of the search: the other ranks see that this one moves. */
+static Err report_step(void *context) {
+  const ValidStep *p = context;
+  comm_at(p->comm, pass_limit(p->validator->t), "validation, translating");
+  return ERR_OK;
 }
 
 static void show(const Validator *v, size_t i, const char *text, size_t len) {
@@ -174,7 +184,7 @@ static Err score_all(const Validator *v, char **list, int ranks, int samples, do
 
 Err validator_run(Validator *v, Comm *comm, int samples, Validation *result) {
   double start = progress_clock();
-  Mine mine = {.comm = comm};
+  Mine mine = {0};
   char **list = NULL;
   size_t cut;
   Err err;
@@ -182,6 +192,8 @@ Err validator_run(Validator *v, Comm *comm, int samples, Validation *result) {
   const Backend *b = v->t->backend; /* a running mean is updated in floats alone */
   b->lower(b, (void *)(uintptr_t)v->w.low, v->w.full, v->t->params.padded);
   TRY_DONE(valid_loss(v, comm, &result->nll));
+  ValidStep progress = {v, comm};
+  translator_on_step(v->translator, report_step, &progress);
   TRY_DONE(translator_run(v->translator, v->mine, v->mines, take, &mine, &cut));
   TRY_DONE(comm_gather_text(comm, "translations", str_text(&mine.text), mine.text.len, &list));
   if (comm_rank(comm) == 0)
@@ -189,6 +201,7 @@ Err validator_run(Validator *v, Comm *comm, int samples, Validation *result) {
   result->seconds = progress_clock() - start;
   comm_broadcast(comm, "validation", result, sizeof *result);
 done:
+  translator_on_step(v->translator, NULL, NULL);
   mem_free(list);
   str_free(&mine.text);
   return err;

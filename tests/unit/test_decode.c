@@ -198,6 +198,47 @@ static void test_lengths(void **state) {
   close_tiny(&t);
 }
 
+/* Counts steps, and fails at the one that *context counts down to. */
+static Err count_step(void *context) {
+  int *left = context;
+  return --*left ? ERR_OK : err_set(ERR_WORK, "stopped on purpose");
+}
+
+static void test_beam_on_step_is_called_before_each_step(void **state) {
+  (void)state;
+  Tiny t;
+  Beam *beam;
+  Hypothesis best[3];
+  int left = 1000;
+  open_tiny(&t);
+  BeamSpec spec = {.beam = 2, .extra = 6, .nbest = 1};
+  OK(beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
+  beam_on_step(beam, count_step, &left);
+  OK(beam_search(beam, src, off, 3, best));
+  assert_int_equal(1000 - left, beam_times(beam).steps);
+  beam_free(beam);
+  close_tiny(&t);
+}
+
+static void test_beam_on_step_error_ends_the_search(void **state) {
+  (void)state;
+  Tiny t;
+  Beam *beam;
+  Hypothesis best[3];
+  int left = 3;
+  open_tiny(&t);
+  BeamSpec spec = {.beam = 2, .extra = 6, .nbest = 1};
+  OK(beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
+  beam_on_step(beam, count_step, &left);
+  assert_int_equal(beam_search(beam, src, off, 3, best), ERR_WORK);
+  assert_says("stopped on purpose");
+  assert_int_equal(beam_times(beam).steps, 2);
+  beam_on_step(beam, NULL, NULL);
+  OK(beam_search(beam, src, off, 3, best)); /* the beam is usable again */
+  beam_free(beam);
+  close_tiny(&t);
+}
+
 /* Search with packed weights finds the same, to the bit. */
 static void test_packed_search(void **state) {
   (void)state;
@@ -370,6 +411,8 @@ int main(void) {
       cmocka_unit_test(test_top),
       cmocka_unit_test(test_packed_weights_change_no_bit),
       cmocka_unit_test(test_lengths),
+      cmocka_unit_test(test_beam_on_step_is_called_before_each_step),
+      cmocka_unit_test(test_beam_on_step_error_ends_the_search),
       cmocka_unit_test(test_packed_search),
       cmocka_unit_test(test_samples_do_not_depend_on_the_batch),
       cmocka_unit_test(test_top_1_is_greedy),

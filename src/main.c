@@ -125,6 +125,7 @@ int main(int argc, char **argv) {
   /* A write to a closed pipe fails, so that the verb can clean up. Progress on standard error
    * that nobody reads ends nothing. */
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN); /* a file that may not grow (ulimit -f) is an error to report */
   Err err = dispatch(argc, argv);
   if (!err) err = out_flush();
   if (err && out_is_reader_gone()) {

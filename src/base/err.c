@@ -31,6 +31,8 @@ static const char *remedy(int error) {
       return "; check the permissions";
     case EROFS:
       return "; choose a place that can be written";
+    case EFBIG:
+      return "; raise the limit with 'ulimit -f'";
     case EMFILE:
       return "; raise the limit with 'ulimit -n'";
     default:

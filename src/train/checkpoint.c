@@ -12,6 +12,8 @@
 #include "base/mem.h"
 #include "train/record.h"
 
+#define STEP_NAME 32 /* bytes of step-N */
+
 static Err in_checkpoints(char out[FILE_PATH_MAX], const char *run, const char *name) {
   char dir[FILE_PATH_MAX];
   TRY(file_join(dir, run, "checkpoints"));
@@ -55,8 +57,9 @@ static Err fill(const char *dir, const TrainArrays *a, const TrainCounters *c) {
 
 /* A link is made beside and moved into place, so that it always leads somewhere. What
  * can fail for want of room, making it, comes before the checkpoint gets its name. */
-static const char *const links[2] = {"latest", "best"};
-static const char *const half_links[2] = {"latest.tmp", "best.tmp"};
+enum { LATEST, BEST, LINKS };
+static const char *const links[LINKS] = {"latest", "best"};
+static const char *const half_links[LINKS] = {"latest.tmp", "best.tmp"};
 
 static Err make_half_link(const char *run, int i, const char *to) {
   char beside[FILE_PATH_MAX];
@@ -88,29 +91,62 @@ static Err give_name(const char *run, const char *beside, const char *name) {
 }
 
 static Err save(const char *run, const char *beside, const char *name, const TrainArrays *a,
-                const TrainCounters *c, bool best) {
+                const TrainCounters *c) {
   TRY(file_remove_all(beside));
   TRY(file_mkdirs(beside));
   TRY(fill(beside, a, c));
-  for (int i = 0; i <= best; i++) TRY(make_half_link(run, i, name));
+  TRY(make_half_link(run, LATEST, name));
   TRY(give_name(run, beside, name));
-  /* `best` first: stopped in between, the run goes back and finds the best again. */
-  for (int i = best; i >= 0; i--) TRY(set_link(run, i));
-  return ERR_OK;
+  return set_link(run, LATEST);
 }
 
-Err checkpoint_save(const char *run, const TrainArrays *a, const TrainCounters *c, bool best) {
-  char name[32], beside[FILE_PATH_MAX], half[FILE_PATH_MAX];
-  snprintf(name, sizeof name, "step-%08" PRIu64, c->step);
+static void remove_half_link(const char *run, int i) {
+  char half[FILE_PATH_MAX];
+  if (!in_checkpoints(half, run, half_links[i])) unlink(half);
+}
+
+static void name_step(char name[STEP_NAME], uint64_t step) {
+  snprintf(name, STEP_NAME, "step-%08" PRIu64, step);
+}
+
+Err checkpoint_save(const char *run, const TrainArrays *a, const TrainCounters *c) {
+  char name[STEP_NAME], beside[FILE_PATH_MAX];
+  name_step(name, c->step);
   TRY(in_checkpoints(beside, run, "unfinished"));
-  Err err = save(run, beside, name, a, c, best);
+  Err err = save(run, beside, name, a, c);
   if (!err) return ERR_OK;
   ErrRecord why = err_take(err);
   if (file_remove_all(beside)) log_warn("%s", err_message());
-  for (int i = 0; i < 2; i++) {
-    if (!in_checkpoints(half, run, half_links[i])) unlink(half);
-  }
+  remove_half_link(run, LATEST);
   return err_give(&why);
+}
+
+/* The link first: stopped in between, a resumed run validates this step again. */
+static Err judge(const char *run, const char *name, const char *dir, const TrainCounters *c,
+                 bool best, Record *r) {
+  if (best) {
+    TRY(make_half_link(run, BEST, name));
+    TRY(set_link(run, BEST));
+  }
+  r->counters.best_bleu = c->best_bleu;
+  r->counters.best_step = c->best_step;
+  r->counters.worse = c->worse;
+  r->counters.validated = c->validated;
+  return record_write(dir, r);
+}
+
+Err checkpoint_judge(const char *run, const TrainCounters *c, bool best) {
+  char name[STEP_NAME], dir[FILE_PATH_MAX];
+  Record r;
+  bool whole;
+  name_step(name, c->step);
+  TRY(in_checkpoints(dir, run, name));
+  TRY(record_read(dir, &r, &whole));
+  if (!whole) return ERR_WORK; /* the record says why */
+  Err err = judge(run, name, dir, c, best, &r);
+  record_free(&r);
+  if (err) remove_half_link(run, BEST);
+  return err;
 }
 
 /* Which there are. */
@@ -161,7 +197,7 @@ Err checkpoint_list(CheckpointList *list, const char *run) {
   *list = (CheckpointList){0};
   TRY(file_join(path, run, "checkpoints"));
   if (!file_is_dir(path)) return ERR_OK;
-  TRY(read_link(latest, run, 0));
+  TRY(read_link(latest, run, LATEST));
   DIR *dir = opendir(path);
   if (!dir) return err_errno("cannot read the directory", path);
   Err err = add_names(list, dir);
@@ -246,7 +282,7 @@ static Err find(const char *run, const CheckpointList *list, const char *latest,
 Err checkpoint_find(const char *run, char dir[FILE_PATH_MAX], bool *found) {
   char latest[FILE_PATH_MAX];
   CheckpointList list;
-  TRY(read_link(latest, run, 0));
+  TRY(read_link(latest, run, LATEST));
   TRY(checkpoint_list(&list, run));
   *found = *latest || list.count;
   Err err = *found ? find(run, &list, latest, dir) : ERR_OK;

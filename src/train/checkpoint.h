@@ -13,7 +13,8 @@ typedef struct {
   uint64_t micro_batches; /* of a step; 0 where an older checkpoint did not say */
   double best_bleu;
   uint64_t best_step;
-  int worse; /* validations since the best */
+  int worse;          /* validations since the best */
+  uint64_t validated; /* the step validated last */
   double seconds;
   double lr_scale; /* 1 at the start */
   int rollbacks;
@@ -32,10 +33,13 @@ typedef struct {
   double *second;        /* (params->count), NovoGrad's, or NULL */
 } TrainArrays;
 
-/* RUN/checkpoints/step-N, and the link `latest` (and `best`) to it; replaces an earlier
- * one of the same step. After a failure everything is as before. */
-NODISCARD Err checkpoint_save(const char *run, const TrainArrays *a, const TrainCounters *c,
-                              bool best);
+/* Writes RUN/checkpoints/step-N and moves the link `latest` to it; replaces an earlier one
+ * of the same step. After a failure everything is as before. */
+NODISCARD Err checkpoint_save(const char *run, const TrainArrays *a, const TrainCounters *c);
+/* Adds to the saved checkpoint of step c->step what its validation found: best_bleu,
+ * best_step, worse and validated. `best`: moves the link of that name to it. After a failure
+ * the checkpoint is as before; the link may have moved already. */
+NODISCARD Err checkpoint_judge(const char *run, const TrainCounters *c, bool best);
 /* The checkpoint to continue from: `latest`, or with a warning the newest one that is
  * whole. None at all is no error; some, but none whole, is one. */
 NODISCARD Err checkpoint_find(const char *run, char dir[FILE_PATH_MAX], bool *found);

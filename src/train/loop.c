@@ -79,23 +79,78 @@ static void log_step(Train *t, double lr) {
 
 /* Validation. */
 
+static bool is_validation_due(const Train *t) {
+  if (!t->validator || t->at.validated == t->at.step) return false;
+  return t->at.step % t->spec->valid_every == 0 || t->at.step == t->steps;
+}
+
+/* Rank 0: compares with the best so far. Without a checkpoint of this step, as while the loss
+ * is out of range, there is nothing that could be the best. True: it is the best. */
+static bool judge(Train *t, double bleu) {
+  train_settle_verdict(t);
+  bool better = t->at.best_step == 0 || bleu > t->at.best_bleu;
+  bool best = better && t->saved == t->at.step;
+  TrainCounters *v = &t->verdict;
+  *v = t->at;
+  v->validated = t->at.step;
+  if (best) {
+    v->best_bleu = bleu;
+    v->best_step = t->at.step;
+    v->worse = 0;
+  } else if (!better) {
+    v->worse++;
+  }
+  t->out_of_patience = t->spec->patience > 0 && v->worse >= t->spec->patience;
+  t->at.worse = best ? t->at.worse : v->worse;
+  t->verdict_lost = false;
+  t->verdict_pending = t->saved == t->at.step;
+  if (t->verdict_pending) saver_judge(t->saver, v, best);
+  return best;
+}
+
+/* After the checkpoint of this step was handed to the saver: the one is written while the
+ * other goes on, and a validation that is cut short loses nothing. */
 static Err validate(Train *t) {
   Validation v;
   TRY(train_await_weights(t, &t->since));
   TRY(validator_run(t->validator, t->comm, t->spec->samples, &v));
-  bool best = t->at.best_step == 0 || v.bleu > t->at.best_bleu;
-  if (best)
-    t->at.best_bleu = v.bleu, t->at.best_step = t->at.step, t->at.worse = 0;
-  else
-    t->at.worse++;
-  if (t->chief)
+  if (t->chief) {
+    bool best = judge(t, v.bleu);
     log_info("valid    step %" PRIu64 "  loss %.4f  ppl %.4g  BLEU %.2f%s  (%.1fs)", t->at.step,
              v.nll, exp(v.nll), v.bleu, best ? ", the best so far" : "", v.seconds);
+  }
+  t->at.validated = t->at.step;
   record(t, json_pack("{s:f, s:f, s:f}", "valid_nll", v.nll, "valid_bleu", v.bleu,
                       "valid_seconds", v.seconds));
-  if (health_good(&t->health) || t->at.step == t->steps) TRY(train_save(t, best));
   t->since_start = progress_clock(); /* its time is not the steps' */
   return ERR_OK;
+}
+
+/* The state at the end must be on disk. A save that failed is tried once more, and is an error
+ * if it fails again; then the others are ended. */
+static Err save_for_sure(Train *t) {
+  char bytes[32];
+  Err err = ERR_OK;
+  double failed = 0;
+  if (t->chief) {
+    train_settle_verdict(t);
+    saver_wait(t->saver, &err);
+    failed = err != ERR_OK;
+  }
+  comm_sum(t->comm, "failed saves", &failed, 1);
+  if (failed <= 0) return ERR_OK;
+  TRY(train_save(t, true));
+  if (!t->chief) return ERR_OK;
+  if (t->verdict_lost) saver_judge(t->saver, &t->verdict, true);
+  t->verdict_pending = t->verdict_lost;
+  saver_wait(t->saver, &err);
+  train_settle_verdict(t);
+  if (!err) return ERR_OK;
+  ErrRecord why = err_take(err);
+  return err_set(ERR_WORK,
+                 "the last checkpoint, of step %" PRIu64
+                 " (%s), was not saved: %s; then continue with --resume",
+                 t->at.step, str_of_bytes(bytes, saver_bytes(t->saver)), why.text);
 }
 
 /* The average of the last checkpoints as a model of its own, and how good it is. */
@@ -168,51 +223,46 @@ static Err roll_back(Train *t, const StepSum *step) {
 
 /* All ranks stop at the same step, or none. */
 static bool is_over(Train *t, TrainResult *r) {
-  double flags[2] = {stop_asked(), t->chief && t->spec->seconds > 0 && seconds_left(t) <= 0};
-  comm_sum(t->comm, "going on", flags, 2);
+  double flags[3] = {stop_asked(), t->chief && t->spec->seconds > 0 && seconds_left(t) <= 0,
+                     t->chief && t->out_of_patience};
+  comm_sum(t->comm, "going on", flags, 3);
   r->stopped = flags[0] > 0;
-  return r->stopped || flags[1] > 0;
+  r->early = flags[2] > 0;
+  return r->stopped || flags[1] > 0 || r->early;
+}
+
+/* One step, and what follows from it. */
+static Err go_on(Train *t) {
+  const TrainSpec *s = t->spec;
+  StepSum step;
+  bool healthy;
+  double lr = t->at.lr_scale * schedule_lr(&t->schedule, t->at.step);
+  TRY(train_step(t, lr, &step, &healthy));
+  t->last_loss = step.loss / step.rows;
+  if (!health_take(&t->health, healthy ? t->last_loss : NAN)) return roll_back(t, &step);
+  if (step.skipped && t->chief)
+    log_info("step %" PRIu64
+             ": the gradient overflowed and is left out; the loss scale is %g from now on",
+             t->at.step, scaler_factor(&t->at.scaler));
+  t->at.step++;
+  t->at.target_tokens += (uint64_t)step.rows;
+  t->at.pairs += (uint64_t)step.pairs;
+  take(&t->since, &step);
+  if (t->at.step % s->log_every == 0) log_step(t, lr);
+  bool last = t->at.step == t->steps;
+  bool is_due = t->at.step % s->save_every == 0 || is_validation_due(t);
+  if (last || (is_due && health_good(&t->health))) TRY(train_save(t, false));
+  return is_validation_due(t) ? validate(t) : ERR_OK;
 }
 
 static Err loop(Train *t, TrainResult *r) {
-  const TrainSpec *s = t->spec;
-  uint64_t saved = t->at.step, validated = UINT64_MAX;
   t->since_start = t->began = t->call_began = progress_clock();
-  while (t->at.step < t->steps && !r->early && !is_over(t, r)) {
-    StepSum step;
-    bool healthy;
-    double lr = t->at.lr_scale * schedule_lr(&t->schedule, t->at.step);
-    TRY(train_step(t, lr, &step, &healthy));
-    t->last_loss = step.loss / step.rows;
-    if (!health_take(&t->health, healthy ? t->last_loss : NAN)) {
-      TRY(roll_back(t, &step));
-      saved = t->at.step;
-      continue;
-    }
-    if (step.skipped && t->chief)
-      log_info("step %" PRIu64
-               ": the gradient overflowed and is left out; the loss scale is %g from now on",
-               t->at.step, scaler_factor(&t->at.scaler));
-    t->at.step++;
-    t->at.target_tokens += (uint64_t)step.rows;
-    t->at.pairs += (uint64_t)step.pairs;
-    take(&t->since, &step);
-    if (t->at.step % s->log_every == 0) log_step(t, lr);
-    bool last = t->at.step == t->steps;
-    if (t->validator && (t->at.step % s->valid_every == 0 || last)) {
-      TRY(validate(t));
-      validated = saved = t->at.step;
-      r->early = s->patience > 0 && t->at.worse >= s->patience;
-    } else if ((t->at.step % s->save_every == 0 && health_good(&t->health)) || last) {
-      TRY(train_save(t, false));
-      saved = t->at.step;
-    }
-  }
-  /* Stopped between checkpoints: nothing is lost. */
-  if (!r->stopped && t->validator && validated != t->at.step && t->at.step < t->steps)
-    TRY(validate(t));
-  else if (saved != t->at.step)
-    TRY(train_save(t, false));
+  /* The run ended within a validation: it begins with it. */
+  if (t->at.step && is_validation_due(t)) TRY(validate(t));
+  while (t->at.step < t->steps && !is_over(t, r)) TRY(go_on(t));
+  if (t->saved != t->at.step) TRY(train_save(t, true));
+  if (!r->stopped && t->validator && t->at.validated != t->at.step) TRY(validate(t));
+  TRY(save_for_sure(t));
   return r->stopped ? ERR_OK : finish_average(t, r);
 }
 

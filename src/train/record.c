@@ -56,14 +56,15 @@ static json_t *print_parts(const Record *r) {
 static char *print(const Record *r) {
   const TrainCounters *c = &r->counters;
   json_t *root = json_pack(
-      "{s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:f, s:I, s:i, s:f, s:f, s:i, s:f, s:I, s:s, s:o}",
+      "{s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:f, s:I, s:i, s:I, s:f, s:f, s:i, s:f, s:I, s:s, "
+      "s:o}",
       "format", FORMAT, "version", VERSION, "checksum", JSONDOC_NO_SUM, "step",
       (json_int_t)c->step, "target_tokens", (json_int_t)c->target_tokens, "pairs",
       (json_int_t)c->pairs, "micro_batches", (json_int_t)c->micro_batches, "best_bleu",
-      c->best_bleu, "best_step", (json_int_t)c->best_step, "worse", c->worse, "seconds",
-      c->seconds, "lr_scale", c->lr_scale, "rollbacks", c->rollbacks, "loss_scale",
-      c->scaler.scale, "clean_steps", (json_int_t)c->scaler.clean, "data", c->data, "files",
-      print_parts(r));
+      c->best_bleu, "best_step", (json_int_t)c->best_step, "worse", c->worse, "validated",
+      (json_int_t)c->validated, "seconds", c->seconds, "lr_scale", c->lr_scale, "rollbacks",
+      c->rollbacks, "loss_scale", c->scaler.scale, "clean_steps", (json_int_t)c->scaler.clean,
+      "data", c->data, "files", print_parts(r));
   if (root && r->second) {
     json_t *list = json_array();
     for (size_t i = 0; i < r->seconds; i++)
@@ -150,6 +151,9 @@ static void read_counters(TrainCounters *c, const json_t *root) {
   c->best_bleu = get_real(root, "best_bleu", 0);
   c->best_step = get_count(root, "best_step");
   c->worse = (int)get_count(root, "worse");
+  /* Older versions validated before they saved. */
+  bool has_validated = json_is_integer(json_object_get(root, "validated"));
+  c->validated = has_validated ? get_count(root, "validated") : c->step;
   c->seconds = get_real(root, "seconds", 0);
   c->lr_scale = get_real(root, "lr_scale", 1);
   c->rollbacks = (int)get_count(root, "rollbacks");

@@ -14,9 +14,11 @@ struct Saver {
   int keep;
   TrainArrays snapshot;
   uint64_t bytes;
-  TrainCounters counters;
-  bool best;
-  bool busy; /* the snapshot is the thread's */
+  TrainCounters counters, verdict;
+  bool awaited; /* the write: its caller reports a failure */
+  bool best;    /* the verdict */
+  bool busy;    /* the snapshot is the thread's */
+  bool judging; /* so is the verdict */
   bool stop, started;
   ErrRecord last;
   pthread_t thread;
@@ -24,26 +26,50 @@ struct Saver {
   pthread_cond_t changed;
 };
 
+static void remove_older(const Saver *s) {
+  if (checkpoint_prune(s->run, s->keep))
+    log_warn("older checkpoints were not removed, training goes on: %s", err_message());
+}
+
 static void write_snapshot(Saver *s) {
-  Err err = checkpoint_save(s->run, &s->snapshot, &s->counters, s->best);
+  Err err = checkpoint_save(s->run, &s->snapshot, &s->counters);
   s->last = err ? err_take(err) : (ErrRecord){0};
-  if (err)
+  if (err && !s->awaited)
     log_warn("the checkpoint of step %" PRIu64 " was not saved, training goes on: %s",
              s->counters.step, err_message());
-  else if (checkpoint_prune(s->run, s->keep))
-    log_warn("older checkpoints were not removed, training goes on: %s", err_message());
+  if (!err) remove_older(s);
+}
+
+static void write_verdict(Saver *s) {
+  if (s->last.code) {
+    if (s->best)
+      log_warn("step %" PRIu64 " does not count as the best: its checkpoint is not on disk",
+               s->verdict.step);
+    return;
+  }
+  Err err = checkpoint_judge(s->run, &s->verdict, s->best);
+  s->last = err ? err_take(err) : (ErrRecord){0};
+  if (err)
+    log_warn("the validation of step %" PRIu64
+             " was not added to its checkpoint, training goes on: %s",
+             s->verdict.step, err_message());
+  if (!err && s->best) remove_older(s); /* what was the best may go */
 }
 
 static void *run(void *argument) {
   Saver *s = argument;
   pthread_mutex_lock(&s->lock);
   for (;;) {
-    while (!s->busy && !s->stop) pthread_cond_wait(&s->changed, &s->lock);
-    if (!s->busy) break;
+    while (!s->busy && !s->judging && !s->stop) pthread_cond_wait(&s->changed, &s->lock);
+    bool *task = s->busy ? &s->busy : s->judging ? &s->judging : NULL;
+    if (!task) break;
     pthread_mutex_unlock(&s->lock);
-    write_snapshot(s);
+    if (task == &s->busy)
+      write_snapshot(s);
+    else
+      write_verdict(s);
     pthread_mutex_lock(&s->lock);
-    s->busy = false;
+    *task = false;
     pthread_cond_broadcast(&s->changed);
   }
   pthread_mutex_unlock(&s->lock);
@@ -102,16 +128,28 @@ TrainArrays *saver_begin(Saver *s) {
   return &s->snapshot;
 }
 
-void saver_commit(Saver *s, const TrainCounters *c, bool best) {
+void saver_commit(Saver *s, const TrainCounters *c, bool awaited) {
   pthread_mutex_lock(&s->lock);
-  s->counters = *c, s->best = best, s->busy = true;
+  s->counters = *c;
+  s->awaited = awaited;
+  s->busy = true;
+  pthread_cond_broadcast(&s->changed);
+  pthread_mutex_unlock(&s->lock);
+}
+
+void saver_judge(Saver *s, const TrainCounters *c, bool best) {
+  pthread_mutex_lock(&s->lock);
+  while (s->judging) pthread_cond_wait(&s->changed, &s->lock);
+  s->verdict = *c;
+  s->best = best;
+  s->judging = true;
   pthread_cond_broadcast(&s->changed);
   pthread_mutex_unlock(&s->lock);
 }
 
 void saver_wait(Saver *s, Err *last) {
   pthread_mutex_lock(&s->lock);
-  while (s->busy) pthread_cond_wait(&s->changed, &s->lock);
+  while (s->busy || s->judging) pthread_cond_wait(&s->changed, &s->lock);
   if (last) *last = s->last.code ? err_give(&s->last) : ERR_OK;
   pthread_mutex_unlock(&s->lock);
 }

@@ -231,17 +231,33 @@ Err train_restore(Train *t) {
     comm_broadcast(t->comm, "second moments", t->second, n);
   }
   t->health = (Health){0};
+  t->saved = t->at.step;
+  t->verdict_pending = false;
   return open_loader(t);
 }
 
+void train_settle_verdict(Train *t) {
+  Err err;
+  if (!t->verdict_pending) return;
+  saver_wait(t->saver, &err);
+  const TrainCounters *v = &t->verdict;
+  t->verdict_pending = false;
+  t->verdict_lost = err && v->best_step == v->step;
+  if (t->verdict_lost) return;
+  t->at.best_bleu = v->best_bleu;
+  t->at.best_step = v->best_step;
+  t->at.worse = v->worse;
+}
+
 /* A copy is taken; the writing goes on beside the next steps. */
-Err train_save(Train *t, bool best) {
+Err train_save(Train *t, bool awaited) {
   const Backend *b = &t->backend;
   size_t bytes = t->t.params.padded * sizeof(float);
   TrainArrays none = {0}, *a = &none;
   TRY(train_await_weights(t, &t->since));
   comm_at(t->comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", saving", t->at.step);
   if (t->chief) {
+    train_settle_verdict(t);
     a = saver_begin(t->saver);
     TRY(b->get(b, a->w, t->w, bytes));
     if (t->e) TRY(b->get(b, a->e, t->e, bytes));
@@ -249,10 +265,11 @@ Err train_save(Train *t, bool best) {
   }
   TRY(take_moment(t, a->m, t->m));
   TRY(take_moment(t, a->v, t->v));
+  t->saved = t->at.step;
   if (!t->chief) return ERR_OK;
   TrainCounters now = t->at;
   now.seconds = train_elapsed(t);
-  saver_commit(t->saver, &now, best);
+  saver_commit(t->saver, &now, awaited);
   return ERR_OK;
 }
 

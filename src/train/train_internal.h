@@ -66,6 +66,13 @@ typedef struct {
   double *second; /* NovoGrad's */
   double *sums;   /* of squares, for each unit of the gradient */
   TrainCounters at;
+  uint64_t saved; /* the step handed to the saver last, or loaded */
+  /* Rank 0: what the last validation found. It becomes `at`'s once it is on disk, so that
+   * `best` never names a checkpoint that does not exist. */
+  TrainCounters verdict;
+  bool verdict_pending; /* handed to the saver, outcome not known yet */
+  bool verdict_lost;    /* it was the best, and is not on disk */
+  bool out_of_patience;
   Health health;
   StepSum since; /* the last line of the record */
   double since_start;
@@ -85,7 +92,10 @@ NODISCARD Err train_set_up(Train *t, const char *record);
 void train_tear_down(Train *t);
 /* From the last good checkpoint, or the beginning. */
 NODISCARD Err train_restore(Train *t);
-NODISCARD Err train_save(Train *t, bool best);
+/* `awaited`: the caller waits for the write and reports its failure. */
+NODISCARD Err train_save(Train *t, bool awaited);
+/* Rank 0: waits until the last verdict is on disk and takes it over. */
+void train_settle_verdict(Train *t);
 /* The weights that validation and translation use, ready to be read. */
 Weights train_weights(const Train *t);
 /* Pieces of the weights that this rank has updated to all ranks, and theirs here. */

@@ -89,7 +89,7 @@ setup() {
   same_state "$T/whole" "$T/run"
 }
 
-@test "a full disk while saving: it goes on, says so, and the last checkpoint serves" {
+@test "a full disk while saving: it goes on, says so, and the last checkpoint serves; stopped then, it has failed" {
   [ "$(id -u)" -eq 0 ] || skip "only root can make a small disk"
   mkdir "$T/disk"
   mount -t tmpfs -o size=8m tmpfs "$T/disk" 2> /dev/null || skip "no disk can be mounted here"
@@ -100,7 +100,7 @@ setup() {
 }
 
 full_disk() {
-  local run="$T/disk/run" child i steps
+  local run="$T/disk/run" child i steps code
   "$TRIREME" train --data "$SET" --run "$run" "${MODEL[@]}" --save-every 10 --log-every 1000 --steps 100000 > "$T/out" 2> "$T/err" 3>&- &
   child=$!
   until_there "$run/checkpoints/latest/training.json" || return 1
@@ -108,10 +108,13 @@ full_disk() {
   failed_twice() { [ "$(grep -c '^warning: .*No space left' "$T/err")" -ge 2 ]; }
   until_true failed_twice || return 1 # it went on after the first
   kill -USR1 $child
-  wait $child || { cat "$T/err"; return 1; }
+  code=0
+  wait $child || code=$?
   cat "$T/err"
+  [ $code -eq 1 ] || return 1 # what the signal asked for could not be saved
   [ "$(grep -c '^warning: .*No space left' "$T/err")" -ge 2 ] || return 1
-  grep -q '^stopped at step' "$T/out" || return 1
+  grep -q '^trireme: the last checkpoint, of step .* was not saved: .*No space left.*--resume' "$T/err" || return 1
+  [ ! -s "$T/out" ] || return 1
   "$TRIREME" translate --model "$run/checkpoints/latest" <<< "The dog sleeps." > /dev/null || return 1
   rm "$T/disk/filler"
   steps=$(readlink "$run/checkpoints/latest")

@@ -124,3 +124,53 @@ refused() {
   [ "$status" -eq 2 ]
   [[ "$output" =~ "did you mean --run $T/runs/mine?" ]]
 }
+
+# best_step RUN: what the newest checkpoint says of the best.
+best_step() {
+  perl -MJSON::PP -e 'undef $/; print decode_json(<>)->{best_step}' "$1/checkpoints/latest/training.json"
+}
+
+# limited KB COMMAND…: no file may grow beyond that.
+limited() {
+  local size=$1
+  shift
+  (ulimit -f "$size" && "$@")
+}
+
+@test "a run whose checkpoints cannot be written fails, without done and without a best" {
+  run limited 20 train 1 "$T/run" --steps 6 --valid-every 3 --samples 0 --beam 2
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "trireme: the last checkpoint, of step 6 ".*", was not saved: ".*"File too large; raise the limit with 'ulimit -f'; then continue with --resume" ]]
+  [[ ! "$output" =~ "done at" ]]
+  [[ ! "$output" =~ "best: BLEU" ]]
+  [ ! -e "$T/run/checkpoints/best" ]
+}
+
+@test "a best that was not saved does not count, now or after --resume" {
+  valid=(--valid-every 3 --samples 0 --beam 2)
+  train 1 "$T/run" --steps 3 "${valid[@]}"
+  run limited 20 train 1 "$T/run" --resume --steps 6 "${valid[@]}"
+  [ "$status" -eq 1 ]
+  [ "$(readlink "$T/run/checkpoints/best")" = step-00000003 ]
+  [ "$(step_of "$T/run")" -eq 3 ]
+  [ "$(best_step "$T/run")" -eq 3 ]
+  train 1 "$T/run" --resume --steps 6 "${valid[@]}"
+  name=$(readlink "$T/run/checkpoints/best")
+  [ "$((10#${name#step-}))" -eq "$(best_step "$T/run")" ]
+}
+
+@test "a failure that is mended before the end is no failure" {
+  train 1 "$T/run/a" --steps 4
+  # The name of the next checkpoint's directory in the making is taken, until the run says so.
+  mkdir "$T/run/a/checkpoints/unfinished"
+  chattr +i "$T/run/a/checkpoints/unfinished" 2> /dev/null || skip "no directory can be made immutable here"
+  "$TRIREME" train --quiet --run "$T/run/a" --resume --steps 1000000 --save-every 5 > "$T/out" 2> "$T/err" 3>&- &
+  child=$!
+  until_true grep -q 'was not saved, training goes on' "$T/err"
+  chattr -i "$T/run/a/checkpoints/unfinished"
+  kill -USR1 $child
+  code=0
+  wait $child || code=$?
+  [ "$code" -ne 1 ]
+  grep -q '^stopped at step' "$T/out"
+}

@@ -62,6 +62,7 @@ UNUSED static TrainCounters counters(uint64_t step) {
                      .best_bleu = 12.3 + 1.0 / (double)(step + 3),
                      .best_step = step / 2,
                      .worse = 3,
+                     .validated = step / 3,
                      .seconds = 0.1 * (double)step,
                      .lr_scale = 1.0 / 3,
                      .rollbacks = 2,
@@ -90,6 +91,7 @@ UNUSED static void assert_loaded(int set, uint64_t step, const TrainCounters *c)
   assert_true(c->pairs == counts.pairs && c->micro_batches == counts.micro_batches);
   assert_memory_equal(&c->best_bleu, &counts.best_bleu, sizeof(double));
   assert_true(c->best_step == counts.best_step && c->worse == counts.worse);
+  assert_int_equal(c->validated, counts.validated);
   assert_memory_equal(&c->seconds, &counts.seconds, sizeof(double));
   assert_memory_equal(&c->lr_scale, &counts.lr_scale, sizeof(double));
   assert_int_equal(c->rollbacks, counts.rollbacks);
@@ -101,7 +103,8 @@ UNUSED static void save(const char *run, int set, uint64_t step, bool best) {
   TrainArrays a = arrays(0, set);
   TrainCounters c = counters(step);
   fill_arrays(&a, step);
-  OK(checkpoint_save(run, &a, &c, best));
+  OK(checkpoint_save(run, &a, &c));
+  if (best) OK(checkpoint_judge(run, &c, true));
 }
 
 /* Finds and loads; returns the step. */

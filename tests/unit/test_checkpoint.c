@@ -271,7 +271,7 @@ static void test_not_finite(void **state) {
   TrainCounters c = counters(2);
   save(at("finite"), WITH_SECOND, 1, false);
   a.second[params.count - 1] = 1e308 * 10;
-  assert_int_equal(checkpoint_save(at("finite"), &a, &c, false), ERR_WORK);
+  assert_int_equal(checkpoint_save(at("finite"), &a, &c), ERR_WORK);
   assert_says("not finite");
   assert_false(file_exists(join(at("finite"), "checkpoints/unfinished")));
   assert_int_equal(resume(at("finite"), WITH_SECOND, dir), 1);

@@ -16,6 +16,7 @@
 #include "base/progress.h"
 #include "checkpoint_support.h"
 #include "train/average.h"
+#include "train/record.h"
 #include "train/saver.h"
 
 static void nap(long milliseconds) {
@@ -26,7 +27,8 @@ static void nap(long milliseconds) {
 static void commit(Saver *s, uint64_t step, bool best) {
   TrainCounters c = counters(step);
   fill_arrays(saver_begin(s), step);
-  saver_commit(s, &c, best);
+  saver_commit(s, &c, false);
+  if (best) saver_judge(s, &c, true);
 }
 
 static Err wait_for(Saver *s) {
@@ -62,7 +64,8 @@ static void test_snapshots(void **state) {
       }
       if (to->second) memcpy(to->second, mine.second, params.count * sizeof(double));
       TrainCounters c = counters(step);
-      saver_commit(s, &c, step == 1);
+      saver_commit(s, &c, false);
+      if (step == 1) saver_judge(s, &c, true);
       fill_arrays(&mine, step + 100); /* the next step does not wait */
       c.step = 0;
       if (step % 2) continue;
@@ -138,7 +141,8 @@ static void fail_between(const char *run, void (*break_it)(void), void (*mend_it
     fill_arrays(a, 3);
     TrainCounters c = counters(again == 2 ? 2 : 3); /* also in place of step 2 itself */
     break_it();
-    saver_commit(s, &c, true);
+    saver_commit(s, &c, false);
+    saver_judge(s, &c, true);
     Err err = wait_for(s);
     mend_it();
     const char *text = listen_end();
@@ -184,6 +188,67 @@ static void test_file_size_limit(void **state) {
   signal(SIGXFSZ, SIG_IGN);
   limit = 600; /* enough for model.json and the warning, not for the weights */
   fail_between(run, set_limit, lift_limit);
+}
+
+/* The counters of the newest checkpoint. */
+static TrainCounters newest_counters(const char *run) {
+  char dir[FILE_PATH_MAX];
+  bool found, whole;
+  Record r;
+  OK(checkpoint_find(run, dir, &found));
+  assert_true(found);
+  OK(record_read(dir, &r, &whole));
+  assert_true(whole);
+  TrainCounters c = r.counters;
+  record_free(&r);
+  return c;
+}
+
+static void test_saver_verdict_is_added_to_the_checkpoint(void **state) {
+  (void)state;
+  char run[FILE_PATH_MAX], dir[FILE_PATH_MAX];
+  Saver *s;
+  TrainArrays shape = arrays(0, WITH_ALL);
+  OK(file_join(run, scratch, "judged"));
+  OK(saver_new(&s, run, &shape, 2));
+  commit(s, 2, false);
+  TrainCounters c = counters(2);
+  c.best_bleu = 1.0 / 7, c.best_step = 2, c.worse = 0, c.validated = 2;
+  saver_judge(s, &c, true);
+  OK(wait_for(s));
+  TrainCounters now = newest_counters(run);
+  assert_true(now.best_bleu == 1.0 / 7 && now.best_step == 2);
+  assert_true(now.worse == 0 && now.validated == 2 && now.step == 2);
+  OK(file_join(dir, run, "checkpoints/best/weights.safetensors"));
+  assert_int_equal(access(dir, R_OK), 0);
+  saver_free(s);
+}
+
+static void test_saver_verdict_without_a_checkpoint_makes_no_best(void **state) {
+  (void)state;
+  char run[FILE_PATH_MAX], best[FILE_PATH_MAX];
+  Saver *s;
+  TrainArrays shape = arrays(0, WITH_ALL);
+  OK(file_join(run, scratch, "unjudged"));
+  OK(file_join(best, run, "checkpoints/best"));
+  signal(SIGXFSZ, SIG_IGN);
+  limit = 600;
+  OK(saver_new(&s, run, &shape, 2));
+  fill_arrays(saver_begin(s), 2);
+  TrainCounters c = counters(2);
+  listen_begin();
+  set_limit();
+  saver_commit(s, &c, true);
+  saver_judge(s, &c, true);
+  Err err = wait_for(s);
+  lift_limit();
+  const char *text = listen_end();
+  assert_int_equal(err, ERR_WORK);
+  assert_says("File too large");
+  assert_holds(text, "step 2 does not count as the best");
+  assert_null(strstr(text, "was not saved")); /* it is awaited */
+  assert_false(file_exists(best));
+  saver_free(s);
 }
 
 static char disk[FILE_PATH_MAX];
@@ -236,7 +301,8 @@ static void save_for_ever(const char *run, uint64_t step, _Atomic uint64_t *done
     for (uint64_t times = 0; times <= step % 2; times++) {
       TrainCounters c = counters(step);
       fill_arrays(saver_begin(s), step);
-      saver_commit(s, &c, step % 3 == 0);
+      saver_commit(s, &c, false);
+      if (step % 3 == 0) saver_judge(s, &c, true);
       if (wait_for(s)) _exit(2);
       atomic_store(done, step);
     }
@@ -293,7 +359,9 @@ static void save_traced(const char *run) {
   for (uint64_t step = 1; step <= 2; step++) {
     TrainCounters c = counters(step);
     fill_arrays(&a, step);
-    if (checkpoint_save(run, &a, &c, true) || checkpoint_prune(run, 1)) _exit(2);
+    if (checkpoint_save(run, &a, &c) || checkpoint_judge(run, &c, true) ||
+        checkpoint_prune(run, 1))
+      _exit(2);
   }
   _exit(0);
 }
@@ -338,7 +406,7 @@ static void save_mean(const char *run, uint64_t step, bool averaged) {
     a.w[i] = averaged ? 1e9f : x;
     if (averaged) a.e[i] = x;
   }
-  OK(checkpoint_save(run, &a, &c, false));
+  OK(checkpoint_save(run, &a, &c));
 }
 
 static void assert_mean(const char *out, double factor) {
@@ -447,7 +515,7 @@ static Err find_walked(void) {
 static Err save_walked(void) {
   TrainArrays a = arrays(0, WITH_ALL);
   TrainCounters c = counters(2);
-  return checkpoint_save(walked_run, &a, &c, false);
+  return checkpoint_save(walked_run, &a, &c);
 }
 
 static Err average_walked(void) {
@@ -494,6 +562,8 @@ int main(void) {
       cmocka_unit_test(test_snapshots),
       cmocka_unit_test(test_does_not_block),
       cmocka_unit_test(test_file_size_limit),
+      cmocka_unit_test(test_saver_verdict_is_added_to_the_checkpoint),
+      cmocka_unit_test(test_saver_verdict_without_a_checkpoint_makes_no_best),
       cmocka_unit_test_teardown(test_full_disk, remove_disk),
       cmocka_unit_test(test_killed),
       cmocka_unit_test(test_stopped_at_every_call),

@@ -1,5 +1,5 @@
 /* Reads a SentencePiece .model: special ids, kind, and whether lines may be
- * encoded word by word. Relies on base.
+ * encoded word by word; and verifies what the library will trust. Relies on base, sp_rules.
  *
  * A line of words with single spaces between them may be encoded word by word,
  * each word alone, when nothing in the model looks across a space:
@@ -13,12 +13,19 @@
  *    alone, or a space followed by a byte that `joins` lists. */
 #include "text/sp_facts.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "text/sp_rules.h"
 
 #define MARK     "\xe2\x96\x81" /* ▁, U+2581 */
 #define MARK_LEN ((size_t)3)
+
+#define PIECE_LIMIT       ((size_t)4096)
+#define MOST_USER_MATCHES 64                /* the library's array */
+#define SELF_TEST_LIMIT   ((size_t)1 << 16) /* bytes of sentences that loading encodes */
 
 typedef struct {
   const uint8_t *at, *end, *base;
@@ -76,25 +83,98 @@ static Err read_field(Reader *r, Field *f) {
   }
 }
 
-enum { PIECE_NORMAL = 1, PIECE_UNKNOWN = 2, PIECE_CONTROL = 3, PIECE_USER = 4 };
+enum { PIECE_NORMAL = 1, PIECE_UNKNOWN = 2, PIECE_USER = 4, PIECE_BYTE = 6 };
 
-static Err read_piece(Reader r, SpFacts *facts) {
-  Reader text = {0};
-  uint64_t type = PIECE_NORMAL;
+typedef struct {
+  const uint8_t *text;
+  size_t len;
+} UserPiece;
+
+typedef struct {
+  UserPiece *at;
+  size_t count, cap;
+} UserPieces;
+
+static Err bad_piece(const Reader *r, int piece, const char *what) {
+  return err_set(ERR_WORK,
+                 "%s is not a usable SentencePiece model: piece %d %s (before byte %zu)",
+                 r->where, piece, what, (size_t)(r->end - r->base));
+}
+
+/* A piece as the library will take it. */
+typedef struct {
+  const uint8_t *text;
+  size_t len;
+  uint64_t type;
+} Piece;
+
+static Err parse_piece(Reader r, int number, Piece *p) {
+  *p = (Piece){.type = PIECE_NORMAL};
   while (r.at < r.end) {
     Field f;
     TRY(read_field(&r, &f));
-    if (f.number == 1 && f.wire == 2) text = f.body;
-    if (f.number == 3 && f.wire == 0) type = f.value;
+    if (f.number == 1 && f.wire == 2) {
+      p->text = f.body.at;
+      p->len = (size_t)(f.body.end - f.body.at);
+    }
+    if (f.number == 2 && f.wire == 5) {
+      float score;
+      memcpy(&score, &f.value, 4); /* little-endian: the low four bytes */
+      if (!isfinite(score)) return bad_piece(&r, number, "has a score that is not finite");
+    }
+    if (f.number == 3 && f.wire == 0) p->type = f.value;
   }
-  size_t n = (size_t)(text.end - text.at);
-  if (type == PIECE_UNKNOWN) facts->unk = facts->pieces;
-  if (type == PIECE_USER && n &&
-      (memmem(text.at, n, MARK, MARK_LEN) || memchr(text.at, ' ', n)))
-    facts->by_word = false;
-  if (type == PIECE_NORMAL && n > 1 && memmem(text.at + 1, n - 1, MARK, MARK_LEN))
+  if (p->len == 0) return bad_piece(&r, number, "is empty");
+  if (p->len > PIECE_LIMIT) return bad_piece(&r, number, "is longer than 4,096 bytes");
+  if (memchr(p->text, 0, p->len)) return bad_piece(&r, number, "holds a NUL");
+  if (p->type < PIECE_NORMAL || p->type > PIECE_BYTE)
+    return bad_piece(&r, number, "is of an unknown type");
+  return ERR_OK;
+}
+
+static Err read_piece(Reader r, SpFacts *facts, UserPieces *user) {
+  Piece p;
+  TRY(parse_piece(r, facts->pieces, &p));
+  if (p.type == PIECE_UNKNOWN) {
+    if (facts->unk >= 0) return bad_piece(&r, facts->pieces, "is a second unknown piece");
+    facts->unk = facts->pieces;
+  }
+  if (p.type == PIECE_USER) {
+    if (memmem(p.text, p.len, MARK, MARK_LEN) || memchr(p.text, ' ', p.len))
+      facts->by_word = false;
+    TRY(mem_grow(&user->at, &user->cap, user->count + 1, sizeof *user->at));
+    user->at[user->count++] = (UserPiece){p.text, p.len};
+  }
+  if (p.type == PIECE_NORMAL && p.len > 1 && memmem(p.text + 1, p.len - 1, MARK, MARK_LEN))
     facts->by_word = false;
   facts->pieces++;
+  return ERR_OK;
+}
+
+static int by_text(const void *a, const void *b) {
+  const UserPiece *x = a, *y = b;
+  int c = memcmp(x->text, y->text, x->len < y->len ? x->len : y->len);
+  return c ? c : x->len < y->len ? -1 : x->len > y->len;
+}
+
+/* The library finds all user-defined pieces that begin at a place, and has room for some:
+ * sorted, those that begin with one another follow one another. */
+static Err check_user_pieces(UserPieces *user, const char *where) {
+  const UserPiece *open[MOST_USER_MATCHES + 1];
+  size_t depth = 0;
+  if (user->count) qsort(user->at, user->count, sizeof *user->at, by_text);
+  for (size_t i = 0; i < user->count; i++) {
+    const UserPiece *p = &user->at[i];
+    while (depth && (open[depth - 1]->len > p->len ||
+                     memcmp(open[depth - 1]->text, p->text, open[depth - 1]->len) != 0))
+      depth--;
+    open[depth++] = p;
+    if (depth > MOST_USER_MATCHES)
+      return err_set(ERR_WORK,
+                     "%s is not a usable SentencePiece model: more than %d user-defined pieces "
+                     "begin with one another",
+                     where, MOST_USER_MATCHES);
+  }
   return ERR_OK;
 }
 
@@ -136,66 +216,21 @@ static Err read_trainer(Reader r, SpFacts *facts, TrainerSpec *spec) {
   return ERR_OK;
 }
 
-/* The normaliser's rules are a double-array trie of 32-bit units, after their
- * size in bytes; equal tails are shared, so it is a graph, and a hostile one may
- * have circles. Visits every node once and looks for spaces in company. */
-typedef struct {
-  const uint8_t *bytes;
-  size_t units;
-} Trie;
-
-static uint32_t unit_at(const Trie *t, size_t i) {
-  uint32_t u;
-  memcpy(&u, t->bytes + 4 * i, 4);
-  return u;
-}
-
-static bool child_of(const Trie *t, size_t node, uint32_t byte, size_t *child) {
-  uint32_t u = unit_at(t, node);
-  size_t offset = (size_t)(u >> 10) << ((u & 0x200u) >> 6);
-  *child = node ^ offset ^ byte;
-  return *child < t->units && (unit_at(t, *child) & 0x800000ffu) == byte;
-}
-
-static Err read_rules(Reader charsmap, SpFacts *facts) {
-  size_t n = (size_t)(charsmap.end - charsmap.at);
-  if (n == 0) return ERR_OK;
-  uint32_t size = 0;
-  if (n < 4 || (memcpy(&size, charsmap.at, 4), size > n - 4)) return damaged(&charsmap);
-  Trie trie = {charsmap.at + 4, size / 4};
-  if (trie.units == 0) return ERR_OK;
-  size_t *stack, depth = 0, child, beyond;
-  bool *visited;
-  TRY(mem_alloc(&stack, trie.units, sizeof *stack));
-  if (mem_alloc(&visited, trie.units, sizeof *visited)) {
-    mem_free(stack);
-    return ERR_WORK;
-  }
-  for (stack[depth++] = 0, visited[0] = true; depth;) {
-    size_t node = stack[--depth];
-    for (uint32_t byte = 1; byte < 256; byte++) {
-      if (!child_of(&trie, node, byte, &child)) continue;
-      if (byte == ' ' && node == 0) {
-        for (uint32_t next = 1; next < 256; next++)
-          facts->joins[next] |= child_of(&trie, child, next, &beyond);
-      } else if (byte == ' ') {
-        facts->by_word = false;
-      } else if (!visited[child]) {
-        visited[child] = true;
-        stack[depth++] = child;
-      }
-    }
-  }
-  mem_free(stack);
-  mem_free(visited);
-  return ERR_OK;
+static SpRules rules_of(const Reader *r) {
+  return (SpRules){r->at, (size_t)(r->end - r->at), (size_t)(r->at - r->base), r->where};
 }
 
 static Err read_normalizer(Reader r, SpFacts *facts) {
   while (r.at < r.end) {
     Field f;
     TRY(read_field(&r, &f));
-    if (f.number == 2 && f.wire == 2) TRY(read_rules(f.body, facts));
+    if (f.number == 2 && f.wire == 2) {
+      SpRules rules = rules_of(&f.body);
+      bool only_alone;
+      TRY(sp_rules_verify(&rules));
+      TRY(sp_rules_spaces(&rules, &only_alone, facts->joins));
+      if (!only_alone) facts->by_word = false;
+    }
     /* 3 add_dummy_prefix, 4 remove_extra_whitespaces, 5 escape_whitespaces */
     bool off = f.number >= 3 && f.number <= 5 && f.wire == 0 && f.value == 0;
     if (off) facts->by_word = false;
@@ -203,28 +238,77 @@ static Err read_normalizer(Reader r, SpFacts *facts) {
   return ERR_OK;
 }
 
-static int within(int id, int pieces) {
-  return id >= 0 && id < pieces ? id : -1;
+/* It is applied to what was decoded, and changes nothing of what is encoded. */
+static Err read_denormalizer(Reader r) {
+  while (r.at < r.end) {
+    Field f;
+    TRY(read_field(&r, &f));
+    if (f.number != 2 || f.wire != 2) continue;
+    SpRules rules = rules_of(&f.body);
+    TRY(sp_rules_verify(&rules));
+  }
+  return ERR_OK;
+}
+
+static Err check_id(const char *name, int *id, const SpFacts *facts, const char *where) {
+  if (*id >= facts->pieces)
+    return err_set(ERR_WORK,
+                   "%s is not a usable SentencePiece model: its %s_id %d is outside the "
+                   "vocabulary of %d pieces",
+                   where, name, *id, facts->pieces);
+  if (*id < 0) *id = -1;
+  return ERR_OK;
+}
+
+typedef struct {
+  TrainerSpec spec;
+  UserPieces user;
+  bool had[6]; /* fields of the model that come once */
+} Parts;
+
+static Err read_part(const Field *f, const Reader *r, SpFacts *facts, Parts *parts) {
+  if (f->wire != 2 || f->number < 1 || f->number > 5) return ERR_OK;
+  if (f->number == 1) return read_piece(f->body, facts, &parts->user);
+  if (parts->had[f->number]) return damaged(r);
+  parts->had[f->number] = true;
+  switch (f->number) {
+    case 2:
+      return read_trainer(f->body, facts, &parts->spec);
+    case 3:
+      return read_normalizer(f->body, facts);
+    case 4:
+      if ((size_t)(f->body.end - f->body.at) <= SELF_TEST_LIMIT) return ERR_OK;
+      return err_set(ERR_WORK,
+                     "%s is not a usable SentencePiece model: its self test is "
+                     "longer than %zu bytes",
+                     r->where, SELF_TEST_LIMIT);
+    default:
+      return read_denormalizer(f->body);
+  }
+}
+
+static Err read_model(Reader r, SpFacts *facts, Parts *parts) {
+  const char *where = r.where;
+  while (r.at < r.end) {
+    Field f;
+    TRY(read_field(&r, &f));
+    TRY(read_part(&f, &r, facts, parts));
+  }
+  if (facts->pieces == 0)
+    return err_set(ERR_WORK, "%s is not a SentencePiece model: it has no pieces", where);
+  TRY(check_user_pieces(&parts->user, where));
+  facts->pad = parts->spec.pad, facts->bos = parts->spec.bos, facts->eos = parts->spec.eos;
+  TRY(check_id("pad", &facts->pad, facts, where));
+  TRY(check_id("bos", &facts->bos, facts, where));
+  return check_id("eos", &facts->eos, facts, where);
 }
 
 Err sp_facts(SpFacts *facts, const char *bytes, size_t len, const char *where) {
   *facts = (SpFacts){.unk = -1, .by_word = true, .type = "unigram"};
-  TrainerSpec spec = {.pad = -1, .bos = 1, .eos = 2}; /* the format's defaults */
+  Parts parts = {.spec = {.pad = -1, .bos = 1, .eos = 2}}; /* the format's defaults */
   const uint8_t *base = (const uint8_t *)bytes;
-  Reader r = {base, base + len, base, where};
-  while (r.at < r.end) {
-    Field f;
-    TRY(read_field(&r, &f));
-    if (f.wire != 2) continue;
-    if (f.number == 1) TRY(read_piece(f.body, facts));
-    if (f.number == 2) TRY(read_trainer(f.body, facts, &spec));
-    if (f.number == 3) TRY(read_normalizer(f.body, facts));
-  }
-  if (facts->pieces == 0)
-    return err_set(ERR_WORK, "%s is not a SentencePiece model: it has no pieces", where);
-  facts->pad = within(spec.pad, facts->pieces);
-  facts->bos = within(spec.bos, facts->pieces);
-  facts->eos = within(spec.eos, facts->pieces);
-  facts->by_word = facts->by_word && strcmp(facts->type, "bpe") == 0 && !spec.suffix;
-  return ERR_OK;
+  Err err = read_model((Reader){base, base + len, base, where}, facts, &parts);
+  mem_free(parts.user.at);
+  facts->by_word = facts->by_word && strcmp(facts->type, "bpe") == 0 && !parts.spec.suffix;
+  return err;
 }

@@ -21,6 +21,8 @@ typedef struct {
   bool joins[256];
 } SpFacts;
 
+/* Also verifies all that the library takes on trust, so that it may be given these bytes:
+ * the fields, the pieces, the special ids and the rules (sp_rules.h). */
 NODISCARD Err sp_facts(SpFacts *facts, const char *bytes, size_t len, const char *where);
 
 #endif

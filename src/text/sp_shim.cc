@@ -4,6 +4,7 @@
 #include <sentencepiece_trainer.h>
 
 #include <exception>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -24,14 +25,13 @@ static Err failed(const char *what, const std::string &why) {
 
 Err sp_load(SpModel **model, const char *bytes, size_t len, const char *where) try {
   *model = nullptr;
-  auto *fresh = new SpModel;
+  auto fresh = std::make_unique<SpModel>();
   auto status = fresh->processor.LoadFromSerializedProto(absl::string_view(bytes, len));
   if (!status.ok()) {
-    delete fresh;
     return err_set(ERR_WORK, "%s is not a usable SentencePiece model: %s", where,
                    status.ToString().c_str());
   }
-  *model = fresh;
+  *model = fresh.release();
   return ERR_OK;
 } catch (const std::exception &e) {
   return failed("SentencePiece", e.what());

@@ -252,3 +252,26 @@ shown() {
   [ "$status" -eq 0 ]
   shown 'sys\x1b[1m'
 }
+
+# break_rules FILE: eight units of the normalisation trie point far outside; says where.
+break_rules() {
+  perl -e 'local $/; open F, "+<", $ARGV[0]; binmode F; $_ = <F>; $at = index $_, "nmt_nfkc"; die if $at < 0;
+    $at += 8 + 1 + 3 + 4; seek F, $at, 0; print F "\xff\xff\xff\x7f" x 8' "$1"
+}
+
+@test "a tokenizer whose normalisation rules point outside is refused by prepare" {
+  cp "$BATS_FILE_TMPDIR/a" "$BATS_FILE_TMPDIR/b" .
+  break_rules set/tokenizer.model
+  run "$TRIREME" prepare --quiet --train a b --valid a b --tokenizer set/tokenizer.model --out new
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"set/tokenizer.model"*"rules are damaged at byte"* ]]
+}
+
+@test "a tokenizer whose normalisation rules point outside is refused in a data set" {
+  old=$(sha256sum set/tokenizer.model | cut -d' ' -f1)
+  break_rules set/tokenizer.model
+  new=$(sha256sum set/tokenizer.model | cut -d' ' -f1)
+  sed -i "s/$old/$new/" set/dataset.json
+  refused "set/tokenizer.model" "rules are damaged at byte"
+  untrainable "set/tokenizer.model" "rules are damaged at byte"
+}

@@ -154,3 +154,12 @@ header() {
   [ "$status" -eq 1 ]
   [[ "$stderr" == *"model/weights.safetensors"*"JSON values"* ]]
 }
+
+@test "a tokenizer whose normalisation rules point outside is refused in a model" {
+  old model
+  perl -e 'local $/; open F, "+<", $ARGV[0]; binmode F; $_ = <F>; $at = index $_, "nmt_nfkc"; die if $at < 0;
+    seek F, $at + 16, 0; print F "\xff\xff\xff\x7f" x 8' model/tokenizer.model
+  run --separate-stderr "$TRIREME" translate --quiet --model model <<< "a"
+  [ "$status" -eq 1 ]
+  [[ "$stderr" == *"model/tokenizer.model"*"rules are damaged at byte"* ]]
+}

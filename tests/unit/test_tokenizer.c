@@ -1,10 +1,14 @@
 /* The word cache and what a tokenizer's file must be before SentencePiece sees it.
  * Relies on text, cmocka. */
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/str.h"
 #include "support.h"
+#include "text/sp_facts.h"
+#include "text/sp_rules.h"
 #include "text/wordcache.h"
 
 /* wordcache */
@@ -52,11 +56,265 @@ static void test_wordcache_65537_ids_are_not_remembered_as_1(void **state) {
   wordcache_free(cache);
 }
 
+/* rules: a trie of two blocks. The root's children are in the second; "a" leads to a text,
+ * which is named in the first. */
+
+enum {
+  UNITS = 512,
+  ROOT_BASE = 256,
+  CHILD = ROOT_BASE ^ 'a',
+  LEAF = 1,
+  UNUSED_UNIT = 1u << 31
+};
+
+typedef struct {
+  uint32_t size, unit[UNITS];
+  char text[2048];
+} Charsmap;
+
+static uint32_t unit_to(uint32_t label, bool leaf, uint32_t from, uint32_t base) {
+  return (from ^ base) << 10 | (uint32_t)leaf << 8 | label;
+}
+
+static void make_rules(Charsmap *c, size_t text_len) {
+  *c = (Charsmap){.size = sizeof c->unit};
+  for (int i = 0; i < UNITS; i++) c->unit[i] = UNUSED_UNIT;
+  c->unit[0] = unit_to(0, false, 0, ROOT_BASE);
+  c->unit[CHILD] = unit_to('a', true, CHILD, LEAF);
+  c->unit[LEAF] = UNUSED_UNIT | 0; /* text number 0 */
+  memset(c->text, 'x', text_len);
+}
+
+static Err verify(const Charsmap *c, size_t text_bytes) {
+  SpRules rules = {(const uint8_t *)c, 4 + sizeof c->unit + text_bytes, 0, "rules"};
+  return sp_rules_verify(&rules);
+}
+
+static void assert_refused(const Charsmap *c, size_t text_bytes, const char *why) {
+  assert_int_equal(verify(c, text_bytes), ERR_WORK);
+  assert_says("rules is not a usable SentencePiece model");
+  assert_says(why);
+}
+
+static void test_rules_whole_trie_is_accepted(void **state) {
+  (void)state;
+  Charsmap c;
+  make_rules(&c, 3);
+  OK(verify(&c, 4));
+}
+
+static void test_rules_wrong_size_is_refused(void **state) {
+  (void)state;
+  Charsmap c;
+  static const uint32_t sizes[] = {0, 2, 2047, 4096, UINT32_MAX};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    make_rules(&c, 3);
+    c.size = sizes[i];
+    assert_refused(&c, 4, "size of the trie");
+  }
+}
+
+static void test_rules_child_outside_is_refused(void **state) {
+  (void)state;
+  Charsmap c;
+  make_rules(&c, 3);
+  c.unit[CHILD] = unit_to('a', false, CHILD, UNITS);
+  assert_refused(&c, 4, "outside the trie");
+}
+
+static void test_rules_circle_is_refused(void **state) {
+  (void)state;
+  Charsmap c;
+  make_rules(&c, 3);
+  c.unit[CHILD] = unit_to('a', true, CHILD, ROOT_BASE);
+  c.unit[ROOT_BASE] = UNUSED_UNIT | 0;
+  assert_refused(&c, 4, "back to itself");
+}
+
+static void test_rules_text_outside_is_refused(void **state) {
+  (void)state;
+  Charsmap c;
+  make_rules(&c, 3);
+  c.unit[LEAF] = UNUSED_UNIT | 4;
+  assert_refused(&c, 4, "outside");
+}
+
+static void test_rules_text_without_end_is_refused(void **state) {
+  (void)state;
+  Charsmap c;
+  make_rules(&c, 3);
+  assert_refused(&c, 3, "no end");
+}
+
+static void test_rules_text_of_1025_bytes_is_refused(void **state) {
+  (void)state;
+  Charsmap c;
+  make_rules(&c, SP_RULE_LIMIT);
+  OK(verify(&c, sizeof c.text));
+  make_rules(&c, SP_RULE_LIMIT + 1);
+  assert_refused(&c, sizeof c.text, "longer than");
+}
+
+/* "a", "aa", …: the children of each lie in a block of their own. */
+static void test_rules_33_that_begin_alike_are_refused(void **state) {
+  (void)state;
+  enum { BLOCKS = 36 };
+  static struct {
+    uint32_t size, unit[BLOCKS * 256];
+    char text[4];
+  } c;
+  for (uint32_t rules = 32; rules <= 33; rules++) {
+    c.size = sizeof c.unit;
+    for (int i = 0; i < BLOCKS * 256; i++) c.unit[i] = UNUSED_UNIT;
+    uint32_t from = 0, label = 0;
+    for (uint32_t k = 0; k <= rules; k++) {
+      uint32_t base = 256 * (k + 1);
+      c.unit[from] = unit_to(label, k > 0, from, base);
+      label = 'a';
+      from = base ^ 'a';
+    }
+    SpRules all = {(const uint8_t *)&c, sizeof c, 0, "rules"};
+    assert_int_equal(sp_rules_verify(&all), rules > 32 ? ERR_WORK : ERR_OK);
+  }
+  assert_says("too many rules begin alike");
+}
+
+/* pieces */
+
+static void add_field(Str *s, int number, const void *bytes, size_t len) {
+  str_addc(s, (char)(number << 3 | 2));
+  if (len >= 128) str_addc(s, (char)((len & 127) | 128));
+  str_addc(s, (char)(len >= 128 ? len >> 7 : len));
+  str_addn(s, bytes, len);
+}
+
+static void add_piece(Str *model, const char *text, size_t len, int type, float score) {
+  Str piece = {0};
+  add_field(&piece, 1, text, len);
+  str_addc(&piece, 2 << 3 | 5);
+  str_addn(&piece, (const char *)&score, 4);
+  str_addc(&piece, 3 << 3);
+  str_addc(&piece, (char)type);
+  add_field(model, 1, piece.s, piece.len);
+  str_free(&piece);
+}
+
+static void begin_model(Str *model) {
+  *model = (Str){0};
+  add_piece(model, "<unk>", 5, 2, 0);
+  add_piece(model, "<s>", 3, 3, 0);
+  add_piece(model, "</s>", 4, 3, 0);
+}
+
+static void assert_model(Str *model, const char *why) {
+  SpFacts facts;
+  Err err = sp_facts(&facts, model->s, model->len, "a model");
+  assert_int_equal(err, why ? ERR_WORK : ERR_OK);
+  if (why) assert_says(why);
+  str_free(model);
+}
+
+static void test_pieces_good_ones_are_accepted(void **state) {
+  (void)state;
+  Str model;
+  begin_model(&model);
+  add_piece(&model, "a", 1, 1, -1);
+  assert_model(&model, NULL);
+}
+
+static void test_pieces_empty_one_is_refused(void **state) {
+  (void)state;
+  Str model;
+  begin_model(&model);
+  add_piece(&model, "", 0, 1, -1);
+  assert_model(&model, "piece 3 is empty");
+}
+
+static void test_pieces_nul_is_refused(void **state) {
+  (void)state;
+  Str model;
+  begin_model(&model);
+  add_piece(&model, "a\0b", 3, 1, -1);
+  assert_model(&model, "piece 3 holds a NUL");
+}
+
+static void test_pieces_nan_score_is_refused(void **state) {
+  (void)state;
+  Str model;
+  begin_model(&model);
+  add_piece(&model, "a", 1, 1, NAN);
+  assert_model(&model, "piece 3 has a score that is not finite");
+}
+
+static void test_pieces_unknown_type_is_refused(void **state) {
+  (void)state;
+  Str model;
+  begin_model(&model);
+  add_piece(&model, "a", 1, 7, 0);
+  assert_model(&model, "piece 3 is of an unknown type");
+}
+
+static void test_pieces_second_unknown_is_refused(void **state) {
+  (void)state;
+  Str model;
+  begin_model(&model);
+  add_piece(&model, "a", 1, 2, 0);
+  assert_model(&model, "second unknown piece");
+}
+
+static void test_pieces_65_users_that_begin_alike_are_refused(void **state) {
+  (void)state;
+  char text[65];
+  memset(text, 'a', sizeof text);
+  for (size_t most = 64; most <= 65; most++) {
+    Str model;
+    begin_model(&model);
+    for (size_t n = 1; n <= most; n++) add_piece(&model, text, n, 4, 0);
+    add_piece(&model, "b", 1, 4, 0);
+    assert_model(&model, most > 64 ? "begin with one another" : NULL);
+  }
+}
+
+static void test_pieces_eos_outside_is_refused(void **state) {
+  (void)state;
+  static const char trainer[] = {(char)0xd0, 0x02, 0x09}; /* eos_id = 9 */
+  Str model;
+  begin_model(&model);
+  add_field(&model, 2, trainer, sizeof trainer);
+  assert_model(&model, "eos_id 9 is outside");
+}
+
+static void test_model_two_normalizers_are_refused(void **state) {
+  (void)state;
+  Str model;
+  begin_model(&model);
+  add_field(&model, 3, "", 0);
+  add_field(&model, 3, "", 0);
+  assert_model(&model, "damaged at byte");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_wordcache_word_is_found_again),
       cmocka_unit_test(test_wordcache_300000_ids_are_not_remembered),
       cmocka_unit_test(test_wordcache_65537_ids_are_not_remembered_as_1),
+      cmocka_unit_test(test_rules_whole_trie_is_accepted),
+      cmocka_unit_test(test_rules_wrong_size_is_refused),
+      cmocka_unit_test(test_rules_child_outside_is_refused),
+      cmocka_unit_test(test_rules_circle_is_refused),
+      cmocka_unit_test(test_rules_text_outside_is_refused),
+      cmocka_unit_test(test_rules_text_without_end_is_refused),
+      cmocka_unit_test(test_rules_text_of_1025_bytes_is_refused),
+      cmocka_unit_test(test_rules_33_that_begin_alike_are_refused),
+      cmocka_unit_test(test_pieces_good_ones_are_accepted),
+      cmocka_unit_test(test_pieces_empty_one_is_refused),
+      cmocka_unit_test(test_pieces_nul_is_refused),
+      cmocka_unit_test(test_pieces_nan_score_is_refused),
+      cmocka_unit_test(test_pieces_unknown_type_is_refused),
+      cmocka_unit_test(test_pieces_second_unknown_is_refused),
+      cmocka_unit_test(test_pieces_65_users_that_begin_alike_are_refused),
+      cmocka_unit_test(test_pieces_eos_outside_is_refused),
+      cmocka_unit_test(test_model_two_normalizers_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

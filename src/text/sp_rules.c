@@ -1,0 +1,221 @@
+/* Verifying and walking the trie of a normaliser. Relies on err, mem.
+ *
+ * The rules are the size of a trie in bytes, the trie (32-bit units), and texts that end with
+ * NUL. A search at unit u goes on at u ^ offset(u) ^ byte, for any byte of the text, and
+ * compares the label there; so all 256 places must exist. A unit with a leaf has a number at
+ * u ^ offset(u): where its text begins. Equal tails are shared, so this is a graph; a hostile
+ * one may have circles. */
+#include "text/sp_rules.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+#define MOST_MATCHES 32 /* rules that begin at one place: the library's array */
+
+typedef struct {
+  const uint8_t *units_; /* of four bytes, at any alignment */
+  size_t units;
+  const uint8_t *texts;
+  size_t texts_len;
+  /* A unit is a child of one base alone, its place ^ its label: the children of base b are
+   * child[first[b]] to child[first[b + 1] - 1]. */
+  uint32_t *first, *child;
+} Trie;
+
+static Err damaged(const SpRules *r, size_t at, const char *what) {
+  return err_set(ERR_WORK,
+                 "%s is not a usable SentencePiece model: its normalisation rules are damaged "
+                 "at byte %zu: %s",
+                 r->where, r->offset + at, what);
+}
+
+static uint32_t unit_at(const Trie *t, size_t i) {
+  uint32_t u;
+  memcpy(&u, t->units_ + 4 * i, 4);
+  return u;
+}
+
+/* The base that unit i is a child of; SIZE_MAX if it is none. */
+static size_t parent_base(const Trie *t, size_t i) {
+  uint32_t u = unit_at(t, i);
+  size_t base = i ^ (u & 0xff);
+  return u >> 31 || base >= t->units ? SIZE_MAX : base;
+}
+
+static Err list_children(Trie *t) {
+  TRY(mem_alloc(&t->first, t->units + 2, sizeof *t->first));
+  TRY(mem_alloc(&t->child, t->units, sizeof *t->child));
+  for (size_t i = 0; i < t->units; i++) {
+    size_t base = parent_base(t, i);
+    if (base != SIZE_MAX) t->first[base + 2]++;
+  }
+  for (size_t b = 2; b < t->units + 2; b++) t->first[b] += t->first[b - 1];
+  for (size_t i = 0; i < t->units; i++) { /* first[b + 1] is where b's next child goes */
+    size_t base = parent_base(t, i);
+    if (base != SIZE_MAX) t->child[t->first[base + 1]++] = (uint32_t)i;
+  }
+  return ERR_OK;
+}
+
+static Err open_trie(const SpRules *r, Trie *t) {
+  uint32_t size;
+  *t = (Trie){0};
+  if (r->len == 0) return ERR_OK;
+  if (r->len < 4) return damaged(r, 0, "too few bytes");
+  memcpy(&size, r->bytes, 4);
+  if (size > r->len - 4 || size % 4 != 0 || size == 0)
+    return damaged(r, 0, "the size of the trie is wrong");
+  *t = (Trie){.units_ = r->bytes + 4,
+              .units = size / 4,
+              .texts = r->bytes + 4 + size,
+              .texts_len = r->len - 4 - size};
+  return list_children(t);
+}
+
+static void close_trie(Trie *t) {
+  mem_free(t->first);
+  mem_free(t->child);
+}
+
+/* Where the children of a unit are counted from. */
+static size_t base_of(const Trie *t, size_t node) {
+  uint32_t u = unit_at(t, node);
+  return node ^ (size_t)(u >> 10) << ((u & 0x200u) >> 6);
+}
+
+static bool has_leaf(const Trie *t, size_t node) {
+  return unit_at(t, node) >> 8 & 1;
+}
+
+/* What one unit says, whatever leads to it. */
+static Err verify_unit(const SpRules *r, const Trie *t, size_t node) {
+  size_t base = base_of(t, node), at = 4 + 4 * node;
+  if ((base | 255) >= t->units) return damaged(r, at, "it points outside the trie");
+  if (node == 0 || !has_leaf(t, node)) return ERR_OK;
+  size_t text = unit_at(t, base) & 0x7fffffffu;
+  if (text >= t->texts_len) return damaged(r, at, "its replacement lies outside");
+  size_t left = t->texts_len - text;
+  size_t most = left < SP_RULE_LIMIT + 1 ? left : SP_RULE_LIMIT + 1;
+  if (memchr(t->texts + text, 0, most)) return ERR_OK;
+  return damaged(r, at,
+                 left > SP_RULE_LIMIT ? "its replacement is longer than 1,024 bytes"
+                                      : "its replacement has no end");
+}
+
+/* A walk, depth first. */
+typedef struct {
+  uint32_t node, next; /* the child to try next, in Trie.child */
+} Step;
+
+typedef enum { NODE_NEW, NODE_OPEN, NODE_DONE } NodeState;
+
+typedef struct {
+  uint8_t *state, *matches; /* of each unit; matches: the most rules from here on */
+  Step *path;
+  size_t depth, cap;
+} Walk;
+
+static Err enter(const SpRules *r, const Trie *t, Walk *w, size_t node) {
+  TRY(verify_unit(r, t, node));
+  TRY(mem_grow(&w->path, &w->cap, w->depth + 1, sizeof *w->path));
+  w->path[w->depth++] = (Step){(uint32_t)node, t->first[base_of(t, node)]};
+  w->state[node] = NODE_OPEN;
+  return ERR_OK;
+}
+
+static Err leave(const SpRules *r, const Trie *t, Walk *w) {
+  size_t node = w->path[--w->depth].node;
+  w->state[node] = NODE_DONE;
+  if (node && has_leaf(t, node)) w->matches[node]++;
+  if (w->matches[node] > MOST_MATCHES)
+    return damaged(r, 4 + 4 * node, "too many rules begin alike");
+  if (w->depth == 0) return ERR_OK;
+  size_t parent = w->path[w->depth - 1].node;
+  if (w->matches[node] > w->matches[parent]) w->matches[parent] = w->matches[node];
+  return ERR_OK;
+}
+
+static Err walk(const SpRules *r, const Trie *t, Walk *w) {
+  TRY(enter(r, t, w, 0));
+  while (w->depth) {
+    Step *s = &w->path[w->depth - 1];
+    size_t node = s->node;
+    if (s->next == t->first[base_of(t, node) + 1]) {
+      TRY(leave(r, t, w));
+      continue;
+    }
+    size_t child = t->child[s->next++];
+    if (w->state[child] == NODE_OPEN)
+      return damaged(r, 4 + 4 * child, "it leads back to itself");
+    if (w->state[child] == NODE_NEW)
+      TRY(enter(r, t, w, child));
+    else if (w->matches[child] > w->matches[node])
+      w->matches[node] = w->matches[child];
+  }
+  return ERR_OK;
+}
+
+Err sp_rules_verify(const SpRules *r) {
+  Trie t;
+  Walk w = {0};
+  Err err;
+  TRY_DONE(open_trie(r, &t));
+  if (t.units == 0) return ERR_OK;
+  TRY_DONE(mem_alloc(&w.state, t.units, 1));
+  TRY_DONE(mem_alloc(&w.matches, t.units, 1));
+  err = walk(r, &t, &w);
+done:
+  mem_free(w.state);
+  mem_free(w.matches);
+  mem_free(w.path);
+  close_trie(&t);
+  return err;
+}
+
+static uint32_t label_of(const Trie *t, size_t node) {
+  return unit_at(t, node) & 0xff;
+}
+
+static void mark_joins(const Trie *t, size_t space, bool joins[256]) {
+  size_t base = base_of(t, space);
+  for (uint32_t k = t->first[base]; k < t->first[base + 1]; k++)
+    joins[label_of(t, t->child[k])] = true;
+}
+
+static bool find_spaces(const Trie *t, uint32_t *stack, bool *visited, bool joins[256]) {
+  size_t depth = 0;
+  bool only_alone = true;
+  for (stack[depth++] = 0, visited[0] = true; depth;) {
+    size_t node = stack[--depth], base = base_of(t, node);
+    for (uint32_t k = t->first[base]; k < t->first[base + 1]; k++) {
+      size_t child = t->child[k];
+      bool space = label_of(t, child) == ' ';
+      if (space && node == 0)
+        mark_joins(t, child, joins);
+      else if (space)
+        only_alone = false;
+      else if (!visited[child])
+        visited[child] = true, stack[depth++] = (uint32_t)child;
+    }
+  }
+  return only_alone;
+}
+
+Err sp_rules_spaces(const SpRules *r, bool *only_alone, bool joins[256]) {
+  Trie t;
+  uint32_t *stack = NULL;
+  bool *visited = NULL;
+  Err err;
+  *only_alone = true;
+  TRY_DONE(open_trie(r, &t));
+  if (t.units == 0) return ERR_OK;
+  TRY_DONE(mem_alloc(&stack, t.units, sizeof *stack));
+  TRY_DONE(mem_alloc(&visited, t.units, sizeof *visited));
+  *only_alone = find_spaces(&t, stack, visited, joins);
+done:
+  mem_free(stack);
+  mem_free(visited);
+  close_trie(&t);
+  return err;
+}

@@ -21,6 +21,7 @@ static const OptVerb verbs[] = {
      .examples = "  trireme prepare --recipe demo --out data/demo\n"
                  "  trireme prepare --train train.en.gz train.de.gz --valid dev.en dev.de \\\n"
                  "      --vocab-size 8000 --out data/mine\n",
+     .instead = "give text with --train SRC TGT, --valid SRC TGT and --test SRC TGT",
      .run = cmd_prepare},
     {.name = "inspect",
      .summary = "what a data set is: counts, lengths, fill, samples",
@@ -43,6 +44,7 @@ static const OptVerb verbs[] = {
               "--resume goes on from there.",
      .examples =
          "  trireme train --data data/demo --run runs/demo --preset tiny --steps 2000\n",
+     .instead = "give the data set with --data DIR and the run with --run DIR",
      .run = cmd_train},
     {.name = "translate",
      .summary = "text -> translations, by beam search or sampling",
@@ -51,6 +53,7 @@ static const OptVerb verbs[] = {
               "other checkpoint or model directory. The output is in the order of "
               "the input and does not depend on how it was batched; empty lines stay empty.",
      .examples = "  trireme translate --model runs/demo < test.src > test.out\n",
+     .instead = "give the text with --input FILE, or on standard input",
      .run = cmd_translate},
     {.name = "score",
      .summary = "BLEU, chrF and TER, equal to sacreBLEU's",
@@ -58,6 +61,7 @@ static const OptVerb verbs[] = {
      .about = "Scores translations against references and prints the sacreBLEU signature "
               "beside each figure.",
      .examples = "  trireme score --ref newstest2014.de < output.de\n",
+     .instead = "give the translations with --hyp FILE, or on standard input",
      .run = cmd_score},
     {.name = "bench",
      .summary = "how fast this machine does a part of the work",
@@ -90,6 +94,11 @@ static const OptVerb verbs[] = {
 
 static Err run(const char *name, int argc, char **argv) {
   const OptVerb *verb = opt_verb(name);
+  if (!verb && name[0] == '-')
+    return err_set(ERR_USAGE,
+                   "the verb comes first, then its options: 'trireme VERB %s'; 'trireme help' "
+                   "lists the verbs",
+                   name);
   if (!verb) return err_set(ERR_USAGE, "there is no verb '%s'%s", name, opt_suggest_verb(name));
   OptSet *opts;
   TRY(opt_parse(&opts, verb, argc, argv));

@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -49,8 +51,24 @@ bool log_is_terminal(void) {
 
 bool log_has_color(void) {
   const char *no = getenv("NO_COLOR");
+  return log_is_live() && !(no && *no);
+}
+
+bool log_is_live(void) {
   const char *term = getenv("TERM");
-  return log_is_terminal() && !(no && *no) && !(term && term[0] == 'd' && term[1] == 'u');
+  return log_is_terminal() && !(term && strcmp(term, "dumb") == 0);
+}
+
+int log_fit(const char *line) {
+  struct winsize size = {0};
+  int columns = 0, n = 0;
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+    return (int)strlen(line);
+  for (; line[n]; n++) {
+    bool begins = ((unsigned char)line[n] & 0xc0) != 0x80; /* a character of UTF-8 */
+    if (begins && ++columns == size.ws_col) break;
+  }
+  return n;
 }
 
 static void write_to_file(const char *label, const char *line) {
@@ -115,11 +133,11 @@ void log_live(const char *fmt, ...) {
   va_start(args, fmt);
   format_visible(line, fmt, args);
   va_end(args);
-  if (!log_is_terminal() || quiet) {
+  if (!log_is_live() || quiet) {
     log_info("%s", line);
     return;
   }
-  fprintf(stderr, "\r\033[K%s", line);
+  fprintf(stderr, "\r\033[K%.*s", log_fit(line), line);
   fflush(stderr);
   live = true;
   if (file) fprintf(file, "%s\n", line);

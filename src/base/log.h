@@ -24,5 +24,9 @@ void log_to_end(void);
 /* Is standard error a terminal, and may it be coloured (NO_COLOR)? */
 bool log_is_terminal(void);
 bool log_has_color(void);
+/* Is it a terminal that a line can be rewritten on (TERM is not dumb)? */
+bool log_is_live(void);
+/* Bytes of a line of text that a live line has room for: one that wraps cannot be rewritten. */
+int log_fit(const char *line);
 
 #endif

@@ -70,7 +70,7 @@ static bool is_near(const char *typed, const char *name, size_t *best) {
 const char *opt_suggest_verb(const char *name) {
   static char text[96];
   size_t best = SIZE_MAX;
-  text[0] = '\0';
+  snprintf(text, sizeof text, "; 'trireme help' lists the verbs");
   for (const OptVerb *v = opt_verbs_; v->name; v++) {
     if (is_near(name, v->name, &best))
       snprintf(text, sizeof text, "; did you mean '%s'?", v->name);
@@ -109,6 +109,24 @@ static bool is_choice(const char *choices, const char *word) {
   return false;
 }
 
+/* Names the choices, and the one that was meant. */
+static Err refuse_choice(const char *choices, const char *word) {
+  Str list = {0};
+  char name[64], meant[64] = "";
+  size_t best = SIZE_MAX;
+  for (const char *at = choices; *at;) {
+    size_t len = strcspn(at, "|");
+    snprintf(name, sizeof name, "%.*s", (int)len, at);
+    if (is_near(word, name, &best)) memcpy(meant, name, sizeof name);
+    str_addf(&list, "%s%s", list.len ? ", " : "", name);
+    at += len + (at[len] == '|');
+  }
+  Err err = err_set(ERR_USAGE, "'%.80s' is not one of %s%s%s%s", word, str_text(&list),
+                    *meant ? "; did you mean " : "", meant, *meant ? "?" : "");
+  str_free(&list);
+  return err;
+}
+
 static Err truth(const char *word, double *value) {
   static const char *const names[] = {"no", "yes", "false", "true", "off", "on", "0", "1"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -143,13 +161,13 @@ static Err check(const OptSpec *s, const char *word, double *number) {
       return ERR_OK;
     case OPT_CHOICE:
       if (is_choice(s->choices, word)) return ERR_OK;
-      return err_set(ERR_USAGE, "'%s' is not one of %s", word, s->choices);
+      return refuse_choice(s->choices, word);
   }
   if (err) return err;
   if (*number < s->min)
-    return err_set(ERR_USAGE, "%s is below the least allowed, %.10g", word, s->min);
+    return err_set(ERR_USAGE, "%s is below the minimum, %.10g", word, s->min);
   if (s->max != 0 && *number > s->max)
-    return err_set(ERR_USAGE, "%s is above the most allowed, %.10g", word, s->max);
+    return err_set(ERR_USAGE, "%s is above the maximum, %.10g", word, s->max);
   return ERR_OK;
 }
 
@@ -193,7 +211,10 @@ static bool is_option(const char *text) {
 static Err read_config(OptSet *set, const char *path) {
   Str text = {0};
   Err err = file_read(path, CONFIG_LIMIT, &text);
-  if (!err) err = opt_parse_config(set, str_text(&text), text.len, path);
+  if (err)
+    err = err_context("--config");
+  else
+    err = opt_parse_config(set, str_text(&text), text.len, path);
   str_free(&text);
   return err;
 }
@@ -233,8 +254,10 @@ static Err parse_option(OptSet *set, int argc, char **argv, int *at) {
 
 static Err add_operand(OptSet *set, const char *text) {
   if (set->operands >= (size_t)set->verb->max_operands) {
-    return err_set(ERR_USAGE, "'%s' does not know what to do with '%s'; see 'trireme help %s'",
-                   set->verb->name, text, set->verb->name);
+    const char *instead = set->verb->instead;
+    return err_set(ERR_USAGE, "'%s' does not know what to do with '%s'; %s%s'trireme help %s'",
+                   set->verb->name, text, instead ? instead : "", instead ? "; see " : "see ",
+                   set->verb->name);
   }
   TRY(mem_grow(&set->operand, &set->operand_capacity, set->operands + 1, sizeof *set->operand));
   TRY(mem_dup(&set->operand[set->operands], text, strlen(text)));

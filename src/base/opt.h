@@ -45,6 +45,7 @@ typedef struct {
   const char *about;    /* a paragraph, wrapped by help */
   const char *examples; /* lines, shown as they are */
   const char *operands; /* what stands alone, e.g. "PATH"; NULL for none */
+  const char *instead;  /* where there may be none: what to do with them; or NULL */
   int min_operands, max_operands;
   Err (*run)(OptSet *); /* called by main.c */
 } OptVerb;

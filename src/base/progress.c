@@ -51,7 +51,7 @@ static void draw(Progress *p, double now) {
   str_addf(&line, "%s: ", p->title);
   if (p->total && p->done <= p->total) {
     double part = (double)p->done / (double)p->total;
-    if (log_is_terminal()) {
+    if (log_is_live()) {
       int filled = (int)(part * 24);
       str_addc(&line, '[');
       for (int i = 0; i < 24; i++) str_addc(&line, i < filled ? '#' : '.');
@@ -64,8 +64,8 @@ static void draw(Progress *p, double now) {
   } else {
     str_addf(&line, "%s%s%s, %s%s%s/s", done, unit, word, per_second, unit, word);
   }
-  if (log_is_terminal())
-    fprintf(stderr, "\r\033[K%s", str_text(&line));
+  if (log_is_live())
+    fprintf(stderr, "\r\033[K%.*s", log_fit(str_text(&line)), str_text(&line));
   else
     fprintf(stderr, "%s\n", str_text(&line));
   fflush(stderr);
@@ -78,7 +78,7 @@ void progress_set(Progress *p, uint64_t done) {
   p->done = done;
   if (log_is_quiet()) return;
   double now = progress_clock();
-  if (now - p->shown >= (log_is_terminal() ? TERMINAL_PERIOD : PIPE_PERIOD)) draw(p, now);
+  if (now - p->shown >= (log_is_live() ? TERMINAL_PERIOD : PIPE_PERIOD)) draw(p, now);
 }
 
 void progress_end(Progress *p) {
@@ -89,14 +89,14 @@ void progress_end(Progress *p) {
   amount(p, per_second, (uint64_t)rate(p, now));
   const char *unit = p->bytes ? "" : " ";
   const char *word = p->bytes ? "" : p->unit;
-  if (p->drawn && log_is_terminal()) fputs("\r\033[K", stderr);
+  if (p->drawn && log_is_live()) fputs("\r\033[K", stderr);
   fprintf(stderr, "%s: %s%s%s in %s, %s%s%s/s\n", p->title, done, unit, word,
           str_of_seconds(time, now - p->start), per_second, unit, word);
 }
 
 static void *wait_and_show(void *argument) {
   ProgressWait *w = argument;
-  double period = log_is_terminal() ? 1 : PIPE_PERIOD;
+  double period = log_is_live() ? 1 : PIPE_PERIOD;
   struct timespec next;
   clock_gettime(CLOCK_REALTIME, &next);
   pthread_mutex_lock(&w->lock);
@@ -105,7 +105,7 @@ static void *wait_and_show(void *argument) {
     while (!w->over && pthread_cond_timedwait(&w->ended, &w->lock, &next) == 0) continue;
     if (w->over) break;
     char time[32];
-    const char *form = log_is_terminal() ? "\r\033[K%s: %s so far" : "%s: %s so far\n";
+    const char *form = log_is_live() ? "\r\033[K%s: %s so far" : "%s: %s so far\n";
     fprintf(stderr, form, w->title, str_of_seconds(time, progress_clock() - w->start));
   }
   pthread_mutex_unlock(&w->lock);
@@ -129,6 +129,6 @@ void progress_wait_end(ProgressWait *w) {
   pthread_mutex_destroy(&w->lock);
   if (log_is_quiet()) return;
   char time[32];
-  fprintf(stderr, "%s%s: done in %s\n", log_is_terminal() ? "\r\033[K" : "", w->title,
+  fprintf(stderr, "%s%s: done in %s\n", log_is_live() ? "\r\033[K" : "", w->title,
           str_of_seconds(time, progress_clock() - w->start));
 }

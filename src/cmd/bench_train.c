@@ -46,6 +46,8 @@ Err bench_read_lengths(Lengths *l, const char *path) {
     if (target > l->longest) l->longest = target;
   }
   input_close(in);
+  if (!err && l->pairs == 0)
+    err = err_set(ERR_WORK, "%s is empty; it needs two lengths a line", path);
   return err;
 }
 

@@ -175,10 +175,6 @@ Err bench_translate(const OptSet *opts) {
   Lengths l = {0};
   Err err;
   TRY_DONE(bench_read_lengths(&l, path));
-  if (l.pairs == 0) {
-    err = err_set(ERR_WORK, "%s is empty; it needs two lengths a line", path);
-    goto done;
-  }
   qsort(l.len, l.pairs, sizeof *l.len, longer_first);
   TRY_DONE(open_run(&r, &l, opts));
   TRY_DONE(warm_up(&r, &l));

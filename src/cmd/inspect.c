@@ -223,7 +223,6 @@ static Split split_of(const char *name) {
 
 static Err inspect(Inspect *in, const OptSet *opts) {
   const char *path = opt_operand(opts, 0);
-  if (!file_exists(path)) return err_set(ERR_WORK, "there is nothing at %s", path);
   if (str_ends(path, ".partial"))
     log_warn("%s is unfinished: continue it with 'trireme prepare … --resume'", path);
   TRY(dataset_open(&in->data, path));

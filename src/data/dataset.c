@@ -18,6 +18,12 @@ Err dataset_path(const DataSet *d, const char *name, char out[FILE_PATH_MAX]) {
 static Err read_meta(DataSet *d) {
   char path[FILE_PATH_MAX];
   TRY(dataset_path(d, "dataset.json", path));
+  if (!file_exists(d->dir))
+    return err_set(
+        ERR_WORK,
+        "there is no data set %s: nothing has this name; check the path, or make one "
+        "with 'trireme prepare'",
+        d->dir);
   if (!file_exists(path)) {
     return err_set(
         ERR_WORK,

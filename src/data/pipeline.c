@@ -133,7 +133,8 @@ static Err record_source(Source *s) {
     s->read_before += m.bytes[side];
     input_sha256(s->in[side], m.sha256[side]);
   }
-  if (m.lines == 0) return err_set(ERR_WORK, "%s is empty", name_of(s, 0));
+  if (m.lines == 0)
+    return err_set(ERR_WORK, "%s is empty; it must have one sentence a line", name_of(s, 0));
   return meta_add_source(&s->pipe->inputs, &m);
 }
 

@@ -121,7 +121,7 @@ restore() {
   rm set/dataset.json
   refused "set is not a data set" "dataset.json"
   rm -r set
-  refused "nothing at set"
+  refused "there is no data set set"
 }
 
 # untrainable WORD…: train refuses the set with these words, before its run begins.

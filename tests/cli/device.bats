@@ -81,7 +81,7 @@ bench() {
   done
   run "$TRIREME" translate --model "$T" --precision fp8 < /dev/null
   [ "$status" -eq 2 ]
-  [[ "$output" =~ "'fp8' is not one of fp32|tf32|bf16|fp16" ]]
+  [[ "$output" =~ "'fp8' is not one of fp32, tf32, bf16, fp16" ]]
 }
 
 @test "the plug-in that was built can be loaded" {

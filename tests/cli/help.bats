@@ -53,7 +53,7 @@ options() {
 @test "what follows -- is no option" {
   run "$TRIREME" inspect -- --version
   [ "$status" -eq 1 ]
-  [[ "$output" == *"nothing at --version"* ]]
+  [[ "$output" == *"there is no data set --version"* ]]
   run "$TRIREME" score -- -h
   [ "$status" -eq 2 ]
   [[ "$output" == *"'-h'"* ]]
@@ -96,6 +96,39 @@ options() {
   run "$TRIREME" xyzzy
   [ "$status" -eq 2 ]
   [[ "$output" != *"did you mean"* ]]
+}
+
+@test "an option before the verb is told where it goes" {
+  run "$TRIREME" --threads 2 train
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"the verb comes first"*"trireme help"* ]]
+}
+
+@test "a file without an option is answered with the option it belongs to" {
+  for call in "translate:--input FILE" "score:--hyp FILE" "train:--data DIR" "prepare:--train SRC TGT"; do
+    run "$TRIREME" "${call%%:*}" some-file
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"'some-file'"*"${call#*:}"*"trireme help ${call%%:*}"* ]]
+  done
+}
+
+@test "a wrong choice is answered with the choices and the nearest" {
+  run "$TRIREME" train --lr-policy cosin
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"'cosin' is not one of transformer, fixed, "*"did you mean cosine?"* ]]
+  run "$TRIREME" train --norm xyzzy
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"'xyzzy' is not one of pre, post" ]]
+}
+
+@test "a config file that cannot be read is named with its option" {
+  run "$TRIREME" train --config nowhere
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"--config: cannot open nowhere: No such file or directory"* ]]
+  mkdir folder
+  run "$TRIREME" train --config folder
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"--config: cannot read folder: Is a directory"* ]]
 }
 
 @test "an unknown option is answered with the nearest" {

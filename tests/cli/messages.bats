@@ -97,3 +97,26 @@ recorded() {
   run grep average "$T/out"
   [ "$status" -eq 1 ]
 }
+
+# screen COLUMNS COMMAND: what a terminal of that width gets, a line for each that is rewritten.
+screen() {
+  script -qec true /dev/null > /dev/null 2>&1 || skip "no script(1), or no terminals for it to make"
+  TERM=${SCREEN_TERM-xterm} script -qec "stty cols $1; $2" /dev/null < /dev/null | tr '\r' '\n'
+}
+
+@test "a line that is rewritten fits the terminal" {
+  declare -f train > "$T/train"
+  screen 40 "source '$T/train'; SET='$SET' TRIREME='$TRIREME' train '$T/run' --steps 10 --valid-every 0" > "$T/screen"
+  grep -o $'^\033\\[Kstep .*' "$T/screen" > "$T/live"
+  [ "$(wc -l < "$T/live")" -ge 2 ]
+  awk 'length($0) > 3 + 39 { exit 1 }' "$T/live"
+  grep -q '  gnorm ' "$T/run/log.txt" # all of it
+}
+
+@test "a dumb terminal gets plain lines" {
+  declare -f train > "$T/train"
+  SCREEN_TERM=dumb screen 80 "source '$T/train'; SET='$SET' TRIREME='$TRIREME' train '$T/run' --steps 10 --valid-every 0" > "$T/screen"
+  grep -q '^step 10 ' "$T/screen"
+  run grep -c $'\033' "$T/screen"
+  [ "$output" -eq 0 ]
+}

@@ -96,7 +96,7 @@ same_weights() {
   [[ "$output" =~ "--data" ]]
   run "$TRIREME" train --data "$T/nowhere" --run "$T/x"
   [ "$status" -eq 1 ]
-  [[ "$output" =~ "not a data set" ]]
+  [[ "$output" =~ "there is no data set $T/nowhere" ]]
   [ ! -e "$T/x" ]
   run train "$T/x" --heads 3
   [ "$status" -eq 2 ]

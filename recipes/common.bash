@@ -50,6 +50,11 @@ is_trained() {
   { [ "${average:-2}" -lt 2 ] || [ ${#checkpoints[@]} -eq 1 ]; } && [ -n "$steps" ] && [ "$((10#${last##*step-}))" -ge "$steps" ]
 }
 
+# resume_of RUN: the option that goes on with it, where it was begun already.
+resume_of() {
+  if [ -f "$1/config" ]; then echo --resume; fi
+}
+
 # models_of RUN: those that are worth a score.
 models_of() {
   if [ -d "$1/average" ]; then echo average; fi

@@ -11,11 +11,12 @@ OPTIMISE ?= -O3 -g
 WARN     := -Wall -Wextra -Werror -Wshadow
 CWARN    := $(WARN) -Wconversion -Wstrict-prototypes -Wmissing-prototypes
 SAN      ?=
+RUN      ?= # what starts a program that this machine cannot run itself
 # clang says which loops of the kernels it does not vectorise: no fault of theirs.
 CWARN    += $(if $(findstring clang,$(shell $(CC) --version 2>/dev/null)),-Wno-pass-failed)
 
 .DELETE_ON_ERROR:
-.PHONY: all demo test asan fuzz format check-format lint install uninstall clean help deps
+.PHONY: all demo test asan fuzz cross format check-format lint install uninstall clean help deps
 all: $(BUILD)/trireme $(BUILD)/trireme.1 $(BUILD)/trireme.bash plugins
 
 # What the machine offers, found by compiling probes.
@@ -71,7 +72,7 @@ required:
 
 $(BUILD)/libtrireme.a: $(objects)
 	@rm -f $@
-	$(call say,AR)ar rcs $@ $^
+	$(call say,AR)$(AR) rcs $@ $^
 # A plug-in finds what it needs of libtrireme.a in the program, so all of it must be there.
 $(BUILD)/trireme: $(BUILD)/src/main.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $< $(whole) $(LDLIBS) -o $@
@@ -126,9 +127,9 @@ test-gpu:
 	@BUILD=$(BUILD) MAKE='$(MAKE)' scripts/test-gpu
 
 $(BUILD)/trireme.1: $(BUILD)/trireme
-	$(call say,MAN)$(abspath $<) help --man > $@
+	$(call say,MAN)$(RUN) $(abspath $<) help --man > $@
 $(BUILD)/trireme.bash: $(BUILD)/trireme
-	$(call say,BASH)$(abspath $<) help --completion > $@
+	$(call say,BASH)$(RUN) $(abspath $<) help --completion > $@
 
 $(BUILD)/tests/test_%: $(BUILD)/tests/unit/test_%.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
@@ -161,6 +162,10 @@ asan:
 	@ASAN_OPTIONS="malloc_context_size=2:$$ASAN_OPTIONS" $(MAKE) --no-print-directory \
 	  BUILD=$(BUILD)/asan HAVE_CUDA= OPTIMISE='-O2 -g' \
 	  SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' test
+
+# For the other architecture (x86-64, ARM), with qemu; 77: it cannot be tried here.
+cross:
+	@BUILD=$(BUILD) scripts/cross $(TESTS)
 
 # Each fuzzer for FUZZ_SECONDS; needs clang. Findings land in build/fuzz.
 FUZZ_SECONDS ?= 60
@@ -204,6 +209,7 @@ help:
 	@echo 'make demo          install what is missing, build, show a run from text to translations'
 	@echo 'make test          install what is missing, build, run every test'
 	@echo 'make asan          every test under the address and undefined-behaviour sanitizers'
+	@echo 'make cross         build for the other architecture, run its unit tests under qemu'
 	@echo 'make test-gpu      the CUDA plug-in on the GPU of this machine'
 	@echo 'make fuzz          every fuzzer for FUZZ_SECONDS (60) each'
 	@echo 'make format        lay the source out with clang-format; check-format only looks'

@@ -317,6 +317,19 @@ static void settle_steps(Train *t) {
              s->schedule.warmup, t->steps);
 }
 
+/* A validation sentence that no batch can hold would end the run at its first validation. */
+static Err check_valid_length(const Train *t, uint32_t rows) {
+  const uint64_t *longest = t->data.meta.split[SPLIT_VALID].longest;
+  uint64_t need = (longest[0] > longest[1] ? longest[0] : longest[1]) + 1;
+  if (!t->validator || need <= rows) return ERR_OK;
+  return err_set(
+      ERR_USAGE,
+      "a batch of %u tokens a side cannot hold the longest sentence of the validation "
+      "text, %" PRIu64 " tokens with its end mark; give --batch-tokens %" PRIu64
+      " or more, or --valid-every 0",
+      rows, need, need);
+}
+
 /* The batches, and with them the length of the run. */
 static Err settle_batches(Train *t, const ModelConfig *config) {
   uint32_t rows;
@@ -324,6 +337,7 @@ static Err settle_batches(Train *t, const ModelConfig *config) {
   TRY(fit_rows(t, config, &rows));
   TRY(backend_check_fp8(&t->backend, (size_t)config->d, (size_t)config->ff, rows));
   TRY(order_plan(&t->plan, &t->data.order, rows));
+  TRY(check_valid_length(t, rows));
   settle_steps(t);
   return ERR_OK;
 }

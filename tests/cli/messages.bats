@@ -31,6 +31,19 @@ train() {
   "$TRIREME" inspect "$SET" --batch-tokens "$need" > /dev/null
 }
 
+@test "a validation sentence that no batch can hold is told before the run begins" {
+  cut -d ' ' -f 1-3 "$SET/test.src" > "$T/train.src"
+  cut -d ' ' -f 1-3 "$SET/test.ref" > "$T/train.ref"
+  "$TRIREME" prepare --quiet --train "$T/train.src" "$T/train.ref" --valid "$SET/valid.src" "$SET/valid.ref" --vocab-size 100 --out "$T/short" > /dev/null
+  need=$("$TRIREME" inspect "$T/short" --json |
+    perl -MJSON::PP -e 'undef $/; $l = decode_json(<>)->{splits}{valid}{longest}; $m = $l->{source} > $l->{target} ? $l->{source} : $l->{target}; print $m + 1')
+  SET="$T/short" run train "$T/run" --steps 2 --batch-tokens $((need - 1))
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"the validation text, $need tokens with its end mark; give --batch-tokens $need or more"* ]]
+  [ ! -e "$T/run" ]
+  SET="$T/short" train "$T/run" --steps 2 --batch-tokens $((need - 1)) --valid-every 0
+}
+
 @test "the command that continues a stopped run can be copied, blanks and quotes included" {
   run_dir="$T/my run's"
   train "$run_dir" --steps 1000000 --valid-every 0 --save-every 1000000 > "$T/out" 2> "$T/err" 3>&- &

@@ -11,8 +11,9 @@
 static const OptVerb verbs[] = {
     {.name = "prepare",
      .summary = "raw parallel text -> cleaned, tokenised data set",
-     .usage = "--out DIR --train SRC TGT [--train SRC TGT …] --valid SRC TGT [--test SRC TGT] "
-              "[--tokenizer FILE] | --recipe NAME --out DIR",
+     .usage =
+         "--out DIR --train SRC TGT [--train SRC TGT ...] --valid SRC TGT [--test SRC TGT] "
+         "[--tokenizer FILE] | --recipe NAME --out DIR",
      .about = "Cleans the text, trains a joint SentencePiece model on it (or takes the one you "
               "give), "
               "encodes every sentence and writes a data set that training maps into memory. "
@@ -57,7 +58,7 @@ static const OptVerb verbs[] = {
      .run = cmd_translate},
     {.name = "score",
      .summary = "BLEU, chrF and TER, equal to sacreBLEU's",
-     .usage = "--ref FILE [--ref FILE …] [--metric LIST] < hypotheses",
+     .usage = "--ref FILE [--ref FILE ...] [--metric LIST] < hypotheses",
      .about = "Scores translations against references and prints the sacreBLEU signature "
               "beside each figure.",
      .examples = "  trireme score --ref newstest2014.de < output.de\n",

@@ -94,7 +94,7 @@ static void help_heading(Str *out, const char *group) {
 }
 
 static void verb_list(Str *out) {
-  str_add(out, "Usage: trireme VERB [--option value …]\n\n");
+  str_add(out, "Usage: trireme VERB [--option value ...]\n\n");
   for (const OptVerb *v = opt_verbs_; v->name; v++)
     str_addf(out, "  %-10s %s\n", v->name, v->summary);
   str_add(out,
@@ -179,7 +179,7 @@ void opt_man(Str *out, const char *version) {
   str_add(out,
           ".SH NAME\ntrireme \\- from raw parallel text to trained and served translation "
           "models\n");
-  str_add(out, ".SH SYNOPSIS\n.B trireme\n.I VERB\n[\\fB\\-\\-option\\fR \\fIvalue\\fR …]\n");
+  str_add(out, ".SH SYNOPSIS\n.B trireme\n.I VERB\n[\\fB\\-\\-option\\fR \\fIvalue\\fR ...]\n");
   str_add(out, ".SH VERBS\n");
   for (const OptVerb *v = opt_verbs_; v->name; v++) {
     str_addf(out, ".SS %s\n.B trireme %s\n", v->name, v->name);

@@ -224,7 +224,7 @@ static Split split_of(const char *name) {
 static Err inspect(Inspect *in, const OptSet *opts) {
   const char *path = opt_operand(opts, 0);
   if (str_ends(path, ".partial"))
-    log_warn("%s is unfinished: continue it with 'trireme prepare … --resume'", path);
+    log_warn("%s is unfinished: continue it with 'trireme prepare ... --resume'", path);
   TRY(dataset_open(&in->data, path));
   in->split = split_of(opt_text(opts, "split"));
   if (in->data.meta.split[in->split].pairs == 0)

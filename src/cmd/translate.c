@@ -236,6 +236,12 @@ static Err check_options(const OptSet *opts) {
   return ERR_OK;
 }
 
+/* A mistyped --input is told before a large model is loaded. */
+static Err check_input(const char *path) {
+  if (strcmp(path, "-") == 0 || access(path, R_OK) == 0) return ERR_OK;
+  return err_errno("cannot open", path);
+}
+
 static BeamSpec spec_of(const OptSet *opts) {
   bool random = opt_flag(opts, "sample");
   return (BeamSpec){
@@ -258,6 +264,7 @@ Err cmd_translate(OptSet *opts) {
     return err_set(ERR_USAGE,
                    "say which model: --model DIR, a run, a checkpoint or a model directory");
   TRY(check_options(opts));
+  TRY(check_input(opt_text(opts, "input")));
   BeamSpec spec = spec_of(opts);
   char model[FILE_PATH_MAX];
   Job job = {.scores = opt_flag(opts, "scores"), .nbest = spec.nbest};

@@ -81,6 +81,18 @@ options() {
   done
 }
 
+@test "help and man page are ASCII, whatever the locale" {
+  for verb in $verbs; do
+    run grep -nP '[^\x00-\x7f]' <("$TRIREME" help "$verb")
+    echo "$output"
+    [ "$status" -eq 1 ]
+  done
+  run grep -nP '[^\x00-\x7f]' <("$TRIREME" help --man)
+  [ "$status" -eq 1 ]
+  run grep -nP '[^\x00-\x7f]' <("$TRIREME" help)
+  [ "$status" -eq 1 ]
+}
+
 @test "no verb at all is a wrong call" {
   run "$TRIREME"
   [ "$status" -eq 2 ]

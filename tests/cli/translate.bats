@@ -148,6 +148,12 @@ translate() {
   [[ "$output" =~ "RUN/checkpoints/best" ]]
 }
 
+@test "a mistyped --input is told before the model is loaded" {
+  run "$TRIREME" translate --model "$T/nowhere" --input "$T/nothing" --device cpu
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"cannot open $T/nothing: No such file or directory"* ]]
+}
+
 @test "bytes that are no text are told, after the lines before them" {
   { head -n 2 "$T/in"; printf 'ab\377\n'; head -n 1 "$T/in"; } > "$T/odd"
   status=0; translate < "$T/odd" > "$T/out" 2> "$T/err" || status=$?

@@ -1,5 +1,6 @@
-/* trireme translate: lines in, translations out, in order. Relies on decode, model. */
-#include "decode/translate.h"
+/* trireme translate: lines in, translations out, in order; on one rank or shared over several, of
+ * which rank 0 reads and prints. Relies on decode, model, comm. */
+#include "decode/share.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,12 +15,14 @@
 #include "data/input.h"
 #include "model/store.h"
 #include "model/weights.h"
+#include "train/agree.h"
 #include "train/checkpoint.h"
 
 /* Lines translated together, sorted by length: a device needs many at once. */
 #define BLOCK_LINES        ((size_t)512)
 #define BLOCK_LINES_DEVICE ((size_t)4096)
 #define PATIENCE           20 /* ms that a writer may take between two lines of a block */
+#define RANK_TIMEOUT       6  /* seconds without a heartbeat after which a rank is lost */
 
 typedef struct {
   Backend backend;
@@ -27,9 +30,10 @@ typedef struct {
   Params params;
   Tokenizer tokenizer;
   Translator *translator;
+  Share *share;
+  Comm *comm;
   Weights weights;
   float *w;       /* as the file has them; NULL once a device has its own */
-  size_t block;   /* lines */
   uint64_t lines; /* translated before this block */
   bool scores;
   int nbest;
@@ -156,7 +160,7 @@ static void prompt(const Job *job) {
 /* Lines of a block: as many as there are without waiting for more, but one at least;
  * on a terminal one at a time. */
 static Err read_block(const Job *job, Input *in, Str *text, size_t *at, size_t *n, bool *end) {
-  size_t most = job->interactive ? 1 : job->block;
+  size_t most = job->interactive ? 1 : share_block(job->share);
   str_clear(text);
   for (*n = 0; *n < most && (*n == 0 || input_ready(in, PATIENCE));) {
     const char *one;
@@ -178,39 +182,44 @@ static Err read_block(const Job *job, Input *in, Str *text, size_t *at, size_t *
 }
 
 /* What came before a fault is still translated. */
-static Err translate_block(Job *job, Input *in, Str *text, Line *line, bool *end) {
-  size_t at[BLOCK_LINES_DEVICE + 1] = {0}, n, cut;
+static Err translate_block(Job *job, Input *in, Str *text, size_t *at, Line *line, bool *end) {
+  size_t n;
+  ShareCut cut;
   ErrRecord fault = err_take(read_block(job, in, text, at, &n, end));
   for (size_t i = 0; i < n; i++) line[i] = (Line){str_text(text) + at[i], at[i + 1] - at[i]};
   if (n > 0) {
-    TRY(translator_run(job->translator, line, n, print_line, job, &cut));
+    TRY(share_run(job->share, line, n, print_line, job, &cut));
     TRY(out_flush());
     job->lines += n;
-    if (cut) {
-      char more[64] = "";
-      if (cut > 1) snprintf(more, sizeof more, " (and %zu of the next %zu)", cut - 1, n);
+    if (cut.count) {
+      char more[96] = "";
+      if (cut.count > 1)
+        snprintf(more, sizeof more, " (and %" PRIu64 " of the next %zu)", cut.count - 1, n);
       log_warn(
           "line %llu%s is longer than the %d tokens the model has positions for, and "
           "was cut: break such lines at their sentences",
-          (unsigned long long)translator_first_cut(job->translator), more,
-          job->config.longest - 1);
+          (unsigned long long)cut.first, more, job->config.longest - 1);
     }
   }
   return err_give(&fault);
 }
 
 static Err translate(Job *job, const char *path) {
-  Input *in;
+  Input *in = NULL;
   Str text = {0};
+  size_t block = share_block(job->share), *at = NULL;
   Line *line;
-  TRY(mem_alloc(&line, job->block, sizeof *line));
+  TRY(mem_alloc(&line, block, sizeof *line));
+  Err err = mem_alloc(&at, block + 1, sizeof *at); /* where lines begin in `text` */
   job->interactive = strcmp(path, "-") == 0 && isatty(STDIN_FILENO);
   job->prompts = job->interactive && log_is_terminal() && !log_is_quiet();
   if (job->prompts) log_info("type a sentence and press Enter; Ctrl-D ends");
   prompt(job);
-  Err err = input_open(&in, path);
-  for (bool end = false; !err && !end;) err = translate_block(job, in, &text, line, &end);
+  if (!err) err = input_open(&in, path);
+  for (bool end = false; !err && !end;) err = translate_block(job, in, &text, at, line, &end);
+  if (!err) share_end(job->share);
   input_close(in);
+  mem_free(at);
   str_free(&text);
   mem_free(line);
   return err;
@@ -257,35 +266,71 @@ static BeamSpec spec_of(const OptSet *opts) {
                  .seed = (uint64_t)opt_count(opts, "seed")}};
 }
 
-Err cmd_translate(OptSet *opts) {
-  log_quiet(opt_flag(opts, "quiet"));
-  const char *dir = opt_text(opts, "model");
-  if (!dir)
-    return err_set(ERR_USAGE,
-                   "say which model: --model DIR, a run, a checkpoint or a model directory");
-  TRY(check_options(opts));
-  TRY(check_input(opt_text(opts, "input")));
-  BeamSpec spec = spec_of(opts);
-  char model[FILE_PATH_MAX];
-  Job job = {.scores = opt_flag(opts, "scores"), .nbest = spec.nbest};
+/* The ranks must search alike, with the same model. */
+static Err agree_on_model(const Job *job, const OptSet *opts, const char *dir) {
+  if (comm_size(job->comm) == 1) return ERR_OK;
+  char path[FILE_PATH_MAX], hash[65];
+  Str options = {0};
   Err err;
+  opt_record(opts, &options);
+  TRY_DONE(str_check(&options));
+  TRY_DONE(file_join(path, dir, "model.json")); /* it has the checksums of the other files */
+  TRY_DONE(file_sha256(path, hash));
+  err = agree_ranks(job->comm, str_text(&options), "model-hash", hash);
+done:
+  str_free(&options);
+  return err;
+}
+
+static Err open_job(Job *job, const OptSet *opts, const BeamSpec *spec) {
+  char dir[FILE_PATH_MAX];
   BackendSpec backend = {opt_text(opts, "device"), opt_text(opts, "precision"),
                          (int)opt_count(opts, "threads")};
-  TRY_DONE(backend_open(&job.backend, &backend));
-  if (!job.backend.host) log_info("machine  %s", job.backend.about);
-  job.block = job.backend.host ? BLOCK_LINES : BLOCK_LINES_DEVICE;
-  TRY_DONE(find_model(dir, model));
-  TRY_DONE(open_model(&job, model));
+  if (!backend.threads && comm_size(job->comm) > 1) backend.threads = comm_threads(job->comm);
+  TRY(backend_open_turn(&job->backend, &backend, comm_local_rank(job->comm)));
+  if (!job->backend.host) log_info("machine  %s", job->backend.about);
+  TRY(find_model(opt_text(opts, "model"), dir));
+  TRY(agree_on_model(job, opts, dir));
+  TRY(open_model(job, dir));
   size_t rows = opt_given(opts, "batch-tokens") ? (size_t)opt_count(opts, "batch-tokens") : 0;
-  TRY_DONE(translator_new(&job.translator, &job.config, &job.backend, job.weights,
-                          &job.tokenizer, &spec, rows));
-  err = translate(&job, opt_text(opts, "input"));
+  TRY(translator_new(&job->translator, &job->config, &job->backend, job->weights,
+                     &job->tokenizer, spec, rows));
+  return share_new(&job->share, job->comm, job->translator,
+                   job->backend.host ? BLOCK_LINES : BLOCK_LINES_DEVICE);
+}
+
+static void close_job(Job *job) {
+  share_free(job->share);
+  translator_free(job->translator);
+  tokenizer_close(&job->tokenizer);
+  params_free(&job->params);
+  weights_free(&job->weights, &job->backend);
+  mem_free(job->w);
+  backend_close(&job->backend);
+}
+
+Err cmd_translate(OptSet *opts) {
+  log_quiet(opt_flag(opts, "quiet"));
+  Job job = {.scores = opt_flag(opts, "scores")};
+  TRY(comm_open(&job.comm, RANK_TIMEOUT));
+  cmd_introduce(job.comm);
+  comm_advise(job.comm, "start it again");
+  comm_at(job.comm, COMM_WHILE_ALIVE, "loading the model");
+  Err err;
+  if (!opt_text(opts, "model"))
+    TRY_DONE(err_set(ERR_USAGE,
+                     "say which model: --model DIR, a run, a checkpoint or a model directory"));
+  TRY_DONE(check_options(opts));
+  if (comm_rank(job.comm) == 0) TRY_DONE(check_input(opt_text(opts, "input")));
+  BeamSpec spec = spec_of(opts);
+  job.nbest = spec.nbest;
+  TRY_DONE(open_job(&job, opts, &spec));
+  if (comm_size(job.comm) > 1) log_info("ranks    %s share the lines", comm_about(job.comm));
+  err = comm_rank(job.comm) == 0 ? translate(&job, opt_text(opts, "input"))
+                                 : share_serve(job.share);
 done:
-  translator_free(job.translator);
-  tokenizer_close(&job.tokenizer);
-  params_free(&job.params);
-  weights_free(&job.weights, &job.backend);
-  mem_free(job.w);
-  backend_close(&job.backend);
+  comm_at(job.comm, COMM_WHILE_ALIVE, "its end");
+  close_job(&job);
+  comm_close(job.comm, err);
   return err;
 }

@@ -145,6 +145,7 @@ Err comm_open(Comm **out, double silence) {
   TRY(mem_alloc(&c, 1, sizeof *c));
   c->size = c->local_size = 1;
   c->silence = silence;
+  c->remedy = "continue it from the last checkpoint with --resume";
   pthread_mutex_init(&c->lock, NULL);
   pthread_mutex_init(&c->at_loss, NULL);
   pthread_cond_init(&c->changed, NULL);
@@ -170,6 +171,12 @@ done:
   else
     *out = c;
   return err;
+}
+
+void comm_advise(Comm *c, const char *remedy) {
+  pthread_mutex_lock(&c->lock);
+  c->remedy = remedy;
+  pthread_mutex_unlock(&c->lock);
 }
 
 void comm_close(Comm *c, Err err) {

@@ -20,6 +20,9 @@ typedef struct Comm Comm;
  * many ranks and they cannot be had. `silence`: seconds after which a rank that
  * does not move is given up. */
 NODISCARD Err comm_open(Comm **comm, double silence);
+/* What to do when a rank is lost, at the end of the error that says so. A training's, "continue it
+ * from the last checkpoint with --resume", unless it is set. The caller keeps the text. */
+void comm_advise(Comm *comm, const char *remedy);
 /* The last thing a rank does. After an error the others are told and ended. */
 void comm_close(Comm *comm, Err err);
 

@@ -43,6 +43,7 @@ typedef struct {
 struct Comm {
   int rank, size, local_rank, local_size;
   double silence;
+  const char *remedy; /* when a rank is lost */
   char about[160];
   Plugin plugin;
   const Carrier *carrier; /* NULL: one rank */

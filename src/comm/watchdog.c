@@ -111,10 +111,11 @@ static void lost(Comm *c, int r, const char *what) {
   bool first = true;
   for (int q = 0; q < c->rank; q++) first = first && q == r;
   if (!first) give_way(c);
-  comm_die(c,
-           "rank %d on %s %s; it was at %s. The run ends; continue it from the last "
-           "checkpoint with --resume",
-           r, p->who.host[0] ? p->who.host : "an unknown host", what, p->note.place);
+  pthread_mutex_lock(&c->lock);
+  const char *remedy = c->remedy;
+  pthread_mutex_unlock(&c->lock);
+  comm_die(c, "rank %d on %s %s; it was at %s. The run ends; %s", r,
+           p->who.host[0] ? p->who.host : "an unknown host", what, p->note.place, remedy);
 }
 
 static bool is_gone(const Comm *c, const Peer *p) {

@@ -256,6 +256,10 @@ done:
   return err;
 }
 
+void translator_count_from(Translator *t, uint64_t lines) {
+  t->lines = lines;
+}
+
 uint64_t translator_first_cut(const Translator *t) {
   return t->first_cut;
 }

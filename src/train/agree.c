@@ -64,7 +64,7 @@ static void differences(Str *out, const char *now, const char *before, const cha
 }
 
 /* What each rank may have for itself. */
-static const char *const own[] = {"threads", "quiet", "config", "device", NULL};
+static const char *const own[] = {"threads", "quiet", "config", "device", "input", NULL};
 
 Err agree_data_hash(const DataSet *data, char hex[65]) {
   char path[FILE_PATH_MAX];
@@ -72,13 +72,12 @@ Err agree_data_hash(const DataSet *data, char hex[65]) {
   return file_sha256(path, hex);
 }
 
-Err agree_ranks(Comm *comm, const char *record, const char *data_hash) {
+Err agree_ranks(Comm *comm, const char *record, const char *what, const char *hash) {
   if (comm_size(comm) == 1) return ERR_OK;
   Str mine = {0}, wrong = {0};
   char **list = NULL;
   Err err;
-  str_addf(&mine, "%s\nversion = %s\ndata-set-hash = %.16s\n", record, TRIREME_VERSION,
-           data_hash);
+  str_addf(&mine, "%s\nversion = %s\n%s = %.16s\n", record, TRIREME_VERSION, what, hash);
   TRY_DONE(str_check(&mine));
   TRY_DONE(comm_gather_text(comm, "options", mine.s, mine.len, &list));
   /* Every rank comes to the same end; rank 0's sentence is the one that is read. */

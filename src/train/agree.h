@@ -8,8 +8,9 @@
 
 /* The SHA-256 of dataset.json, which holds those of all other files of the data set. */
 NODISCARD Err agree_data_hash(const DataSet *data, char hex[65]);
-/* An error naming every difference in options, data set or version. */
-NODISCARD Err agree_ranks(Comm *comm, const char *record, const char *data_hash);
+/* An error naming every difference between the ranks in options, version, or the file whose hash
+ * they all must have, under the name `what` ("data-set-hash"). */
+NODISCARD Err agree_ranks(Comm *comm, const char *record, const char *what, const char *hash);
 /* `path`: the config of the run. What would change the order of the data or the
  * meaning of the saved state is an error; other changes are said. */
 NODISCARD Err agree_resume(const char *path, const char *record);

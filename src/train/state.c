@@ -404,7 +404,7 @@ Err train_set_up(Train *t, const char *record) {
   TRY(exchange_open(&t->exchange, &t->backend, s->bucket / sizeof(float), s->exchange_bf16));
   TRY(dataset_open(&t->data, s->data));
   TRY(agree_data_hash(&t->data, t->data_hash));
-  TRY(agree_ranks(t->comm, record, t->data_hash));
+  TRY(agree_ranks(t->comm, record, "data-set-hash", t->data_hash));
   TRY(dataset_path(&t->data, "tokenizer.model", t->tokenizer_path));
   TRY(tokenizer_open(&t->tokenizer, t->tokenizer_path));
   ModelConfig config = config_for(t);

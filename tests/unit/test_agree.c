@@ -65,7 +65,7 @@ static void test_one_process_agrees_with_itself(void **state) {
   (void)state;
   Comm *comm;
   OK(comm_open(&comm, 5));
-  OK(agree_ranks(comm, "seed = 1\n", NULL));
+  OK(agree_ranks(comm, "seed = 1\n", "data-set-hash", NULL));
   comm_close(comm, ERR_OK);
 }
 

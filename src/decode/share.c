@@ -1,0 +1,298 @@
+/* A block of lines is cut into one stretch for each rank, of about equal bytes. Messages:
+ *   to all       plan: number of lines before the block, then lines and bytes of each stretch
+ *   to rank r    its stretch: the lengths of its lines (uint32), then their text
+ *   from rank r  a Reply, then its results: for each a Result and the text with a NUL
+ * A plan without lines is the end. Rank 0 takes the first stretch, so that its results can be
+ * handed on while the others are still at work. Relies on comm, translate. */
+#include "decode/share.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+
+typedef struct {
+  uint64_t bytes; /* of the results that follow */
+  uint64_t cut, first_cut;
+} Reply;
+
+typedef struct {
+  uint32_t index; /* of the line in its stretch */
+  int32_t k;      /* of the n best */
+  float score;
+  uint32_t len; /* of the text */
+} Result;
+
+typedef struct {
+  uint64_t lines, bytes;
+} Stretch;
+
+struct Share {
+  Comm *comm;
+  Translator *translator;
+  int rank, ranks;
+  size_t block;    /* lines of all ranks */
+  uint64_t before; /* lines of earlier runs */
+  uint64_t *plan;  /* (1 + 2 * ranks) as it is sent */
+  Stretch *stretch;
+  Reply *reply; /* (ranks) */
+  Line *line;   /* (block) of the own stretch */
+  Str out;      /* stretches or results that are sent */
+  char *in;     /* (in_cap) and received */
+  size_t in_cap;
+  /* Arguments of comm_exchange, one for each rank. */
+  const void **send;
+  void **recv;
+  size_t *send_n, *recv_n;
+};
+
+/* The other ranks see that this one moves. */
+static Err report_step(void *context) {
+  const Share *s = context;
+  comm_at(s->comm, COMM_WHILE_ALIVE, "translating lines from %llu on",
+          (unsigned long long)s->before + 1);
+  return ERR_OK;
+}
+
+Err share_new(Share **out, Comm *comm, Translator *translator, size_t block) {
+  Share *s;
+  *out = NULL;
+  TRY(mem_alloc(&s, 1, sizeof *s));
+  s->comm = comm;
+  s->translator = translator;
+  s->rank = comm_rank(comm);
+  s->ranks = comm_size(comm);
+  size_t ranks = (size_t)s->ranks;
+  double all = (double)block;
+  Err err;
+  comm_sum(comm, "lines of a block", &all, 1);
+  s->block = (size_t)all;
+  TRY_DONE(mem_alloc(&s->plan, 1 + 2 * ranks, sizeof *s->plan));
+  TRY_DONE(mem_alloc(&s->stretch, ranks, sizeof *s->stretch));
+  TRY_DONE(mem_alloc(&s->reply, ranks, sizeof *s->reply));
+  TRY_DONE(mem_alloc(&s->line, s->block, sizeof *s->line));
+  TRY_DONE(mem_alloc(&s->send, ranks, sizeof *s->send));
+  TRY_DONE(mem_alloc(&s->recv, ranks, sizeof *s->recv));
+  TRY_DONE(mem_alloc(&s->send_n, ranks, sizeof *s->send_n));
+  TRY_DONE(mem_alloc(&s->recv_n, ranks, sizeof *s->recv_n));
+  if (s->ranks > 1) translator_on_step(translator, report_step, s);
+done:
+  if (err)
+    share_free(s);
+  else
+    *out = s;
+  return err;
+}
+
+void share_free(Share *s) {
+  if (!s) return;
+  if (s->ranks > 1) translator_on_step(s->translator, NULL, NULL);
+  void *list[] = {s->plan, s->stretch, s->reply,  s->line, (void *)s->send,
+                  s->recv, s->send_n,  s->recv_n, s->in};
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++) mem_free(list[i]);
+  str_free(&s->out);
+  mem_free(s);
+}
+
+size_t share_block(const Share *s) {
+  return s->block;
+}
+
+/* What travels. */
+
+static void clear_exchange(Share *s) {
+  for (int r = 0; r < s->ranks; r++) s->send_n[r] = s->recv_n[r] = 0;
+}
+
+static void exchange(Share *s, const char *name) {
+  comm_exchange(s->comm, name, s->send, s->send_n, s->recv, s->recv_n);
+}
+
+/* From rank 0's stretches to every rank's. */
+static void send_plan(Share *s) {
+  s->plan[0] = s->before;
+  for (int r = 0; r < s->ranks; r++) {
+    s->plan[1 + 2 * r] = s->stretch[r].lines;
+    s->plan[2 + 2 * r] = s->stretch[r].bytes;
+  }
+  comm_broadcast(s->comm, "plan of lines", s->plan,
+                 (1 + 2 * (size_t)s->ranks) * sizeof *s->plan);
+  s->before = s->plan[0];
+  for (int r = 0; r < s->ranks; r++)
+    s->stretch[r] = (Stretch){s->plan[1 + 2 * r], s->plan[2 + 2 * r]};
+}
+
+/* Rank 0. */
+
+/* Gives each rank lines until it has its part of the bytes; a line counts one more than it has, so
+ * that empty ones count. */
+static void cut_stretches(Share *s, const Line *line, size_t n) {
+  uint64_t all = 0, seen = 0;
+  int r = 0;
+  for (size_t i = 0; i < n; i++) all += line[i].len + 1;
+  memset(s->stretch, 0, (size_t)s->ranks * sizeof *s->stretch);
+  for (size_t i = 0; i < n; i++) {
+    while (r + 1 < s->ranks && seen * (uint64_t)s->ranks >= all * (uint64_t)(r + 1)) r++;
+    s->stretch[r].lines++;
+    s->stretch[r].bytes += sizeof(uint32_t) + line[i].len;
+    seen += line[i].len + 1;
+  }
+}
+
+static Err send_stretches(Share *s, const Line *line) {
+  const Line *at = line + s->stretch[0].lines;
+  size_t sent = 0;
+  str_clear(&s->out);
+  for (int r = 1; r < s->ranks; r++) {
+    for (size_t i = 0; i < s->stretch[r].lines; i++) {
+      uint32_t len = (uint32_t)at[i].len;
+      str_addn(&s->out, (const char *)&len, sizeof len);
+    }
+    for (size_t i = 0; i < s->stretch[r].lines; i++) str_addn(&s->out, at[i].text, at[i].len);
+    at += s->stretch[r].lines;
+  }
+  TRY(str_check(&s->out));
+  clear_exchange(s);
+  for (int r = 1; r < s->ranks; r++) {
+    s->send[r] = str_text(&s->out) + sent;
+    s->send_n[r] = (size_t)s->stretch[r].bytes;
+    sent += s->send_n[r];
+  }
+  exchange(s, "lines");
+  return ERR_OK;
+}
+
+static Err receive_results(Share *s) {
+  size_t all = 0, at = 0;
+  clear_exchange(s);
+  for (int r = 1; r < s->ranks; r++) {
+    s->reply[r] = (Reply){0};
+    s->recv[r] = &s->reply[r];
+    s->recv_n[r] = s->stretch[r].lines ? sizeof *s->reply : 0;
+  }
+  exchange(s, "sizes of translations");
+  for (int r = 1; r < s->ranks; r++) all += s->reply[r].bytes;
+  TRY(mem_grow(&s->in, &s->in_cap, all + 1, 1));
+  for (int r = 1; r < s->ranks; r++) {
+    s->recv[r] = s->in + at;
+    s->recv_n[r] = (size_t)s->reply[r].bytes;
+    at += s->recv_n[r];
+  }
+  exchange(s, "translations");
+  return ERR_OK;
+}
+
+/* Hands on a rank's results; `first` is the index of its first line. */
+static Err take_results(const char *at, size_t bytes, size_t first, TranslateTake take,
+                        void *context) {
+  for (size_t used = 0; used < bytes;) {
+    Result result;
+    memcpy(&result, at + used, sizeof result);
+    TRY(take(context, first + result.index, result.k, at + used + sizeof result, result.score));
+    used += sizeof result + result.len + 1;
+  }
+  return ERR_OK;
+}
+
+static void add_cut(ShareCut *cut, uint64_t count, uint64_t first) {
+  if (count && !cut->count) cut->first = first;
+  cut->count += count;
+}
+
+static Err run_own(Share *s, const Line *line, size_t n, TranslateTake take, void *context,
+                   ShareCut *cut) {
+  size_t count = 0;
+  translator_count_from(s->translator, s->before);
+  if (n) TRY(translator_run(s->translator, line, n, take, context, &count));
+  add_cut(cut, count, translator_first_cut(s->translator));
+  return ERR_OK;
+}
+
+Err share_run(Share *s, const Line *line, size_t n, TranslateTake take, void *context,
+              ShareCut *cut) {
+  *cut = (ShareCut){0};
+  cut_stretches(s, line, n);
+  if (s->ranks > 1) {
+    send_plan(s);
+    TRY(send_stretches(s, line));
+  }
+  size_t first = (size_t)s->stretch[0].lines, at = 0;
+  TRY(run_own(s, line, first, take, context, cut));
+  if (s->ranks > 1) TRY(receive_results(s));
+  for (int r = 1; r < s->ranks; r++) {
+    size_t bytes = (size_t)s->reply[r].bytes;
+    TRY(take_results(s->in + at, bytes, first, take, context));
+    add_cut(cut, s->reply[r].cut, s->reply[r].first_cut);
+    first += (size_t)s->stretch[r].lines;
+    at += bytes;
+  }
+  s->before += n;
+  comm_at(s->comm, COMM_WHILE_ALIVE, "waiting for input after line %llu",
+          (unsigned long long)s->before);
+  return ERR_OK;
+}
+
+void share_end(Share *s) {
+  memset(s->stretch, 0, (size_t)s->ranks * sizeof *s->stretch);
+  if (s->ranks > 1) send_plan(s);
+}
+
+/* The other ranks. */
+
+static Err receive_stretch(Share *s, size_t *n) {
+  const Stretch *mine = &s->stretch[s->rank];
+  TRY(mem_grow(&s->in, &s->in_cap, (size_t)mine->bytes + 1, 1));
+  clear_exchange(s);
+  s->recv[0] = s->in;
+  s->recv_n[0] = (size_t)mine->bytes;
+  exchange(s, "lines");
+  *n = (size_t)mine->lines;
+  const char *text = s->in + *n * sizeof(uint32_t);
+  for (size_t i = 0; i < *n; i++) {
+    uint32_t len;
+    memcpy(&len, s->in + i * sizeof len, sizeof len);
+    s->line[i] = (Line){text, len};
+    text += len;
+  }
+  return ERR_OK;
+}
+
+static Err keep_result(void *context, size_t i, int k, const char *text, float score) {
+  Share *s = context;
+  Result result = {(uint32_t)i, k, score, (uint32_t)strlen(text)};
+  str_addn(&s->out, (const char *)&result, sizeof result);
+  str_addn(&s->out, text, result.len + 1);
+  return str_check(&s->out);
+}
+
+static void send_results(Share *s, size_t n, const ShareCut *cut) {
+  Reply reply = {s->out.len, cut->count, cut->first};
+  clear_exchange(s);
+  s->send[0] = &reply;
+  s->send_n[0] = n ? sizeof reply : 0;
+  exchange(s, "sizes of translations");
+  s->send[0] = s->out.s;
+  s->send_n[0] = s->out.len;
+  exchange(s, "translations");
+}
+
+static bool is_end(const Share *s) {
+  uint64_t lines = 0;
+  for (int r = 0; r < s->ranks; r++) lines += s->stretch[r].lines;
+  return lines == 0;
+}
+
+Err share_serve(Share *s) {
+  for (;;) {
+    ShareCut cut = {0};
+    size_t n;
+    comm_at(s->comm, COMM_WHILE_ALIVE, "waiting for lines");
+    send_plan(s);
+    if (is_end(s)) return ERR_OK;
+    TRY(receive_stretch(s, &n));
+    for (int r = 0; r < s->rank; r++) s->before += s->stretch[r].lines;
+    str_clear(&s->out);
+    TRY(run_own(s, s->line, n, keep_result, s, &cut));
+    send_results(s, n, &cut);
+  }
+}

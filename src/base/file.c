@@ -13,6 +13,7 @@
 #include <zlib.h>
 
 #include "base/fault.h"
+#include "base/mapguard.h"
 #include "base/mem.h"
 
 #define WRITE_BUFFER ((size_t)1 << 18)
@@ -197,6 +198,7 @@ Err file_map(FileMap *map, const char *path) {
         err = err_errno("cannot map", path);
       } else {
         map->bytes = at;
+        err = mapguard_add(at, map->size, path);
       }
     }
   }
@@ -206,7 +208,10 @@ Err file_map(FileMap *map, const char *path) {
 }
 
 void file_unmap(FileMap *map) {
-  if (map->size) munmap((void *)(uintptr_t)map->bytes, map->size);
+  if (map->size) {
+    mapguard_remove(map->bytes);
+    munmap((void *)(uintptr_t)map->bytes, map->size);
+  }
   mem_free(map->path);
   *map = (FileMap){0};
 }

@@ -147,3 +147,16 @@ void log_live_end(void) {
   if (live) fputc('\n', stderr);
   live = false;
 }
+
+static void write_line(int fd, const char *label, const char *text) {
+  const char *const part[] = {label, speaker, text, "\n"};
+  for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+    if (write(fd, part[i], strlen(part[i])) < 0) return;
+}
+
+void log_from_signal(const char *text) {
+  if (mute) return;
+  if (live && write(STDERR_FILENO, "\n", 1) < 0) return;
+  write_line(STDERR_FILENO, "trireme: ", text);
+  if (file) write_line(fileno(file), "trireme: ", text);
+}

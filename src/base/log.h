@@ -21,6 +21,8 @@ void log_speaker(const char *name);
 /* Every message also goes to the end of this file, with the time. */
 NODISCARD Err log_to(const char *path);
 void log_to_end(void);
+/* An error as the last word before _exit, from the handler of a signal: no lock, no memory. */
+void log_from_signal(const char *text);
 /* Is standard error a terminal, and may it be coloured (NO_COLOR)? */
 bool log_is_terminal(void);
 bool log_has_color(void);

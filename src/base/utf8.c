@@ -68,24 +68,26 @@ bool utf8_is_space(uint32_t c) {
          c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
+#define SHOWN 16 /* bytes of one character, shown, and a NUL */
+
 static bool is_obeyed(uint32_t c) {
   return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x061c || c == 0x200e || c == 0x200f ||
          (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c == 0xfeff;
 }
 
-/* The character or byte at `at` as it is shown, 11 bytes at most; returns how many bytes of
+/* The character or byte at `at` as it is shown; returns how many bytes of
  * the text it stands for. */
-static size_t show_one(const char *at, const char *end, char shown[12]) {
+static size_t show_one(const char *at, const char *end, char shown[SHOWN]) {
   uint32_t code;
   size_t n = utf8_decode(at, end, &code);
   if (n == 0)
-    snprintf(shown, 12, "\\x%02x", (unsigned)(unsigned char)*at);
+    snprintf(shown, SHOWN, "\\x%02x", (unsigned)(unsigned char)*at);
   else if (code == '\n' || code == '\r' || code == '\t')
-    snprintf(shown, 12, "\\%c", code == '\n' ? 'n' : code == '\r' ? 'r' : 't');
+    snprintf(shown, SHOWN, "\\%c", code == '\n' ? 'n' : code == '\r' ? 'r' : 't');
   else if (code < 0x80 && is_obeyed(code))
-    snprintf(shown, 12, "\\x%02x", (unsigned)code);
+    snprintf(shown, SHOWN, "\\x%02x", (unsigned)code);
   else if (is_obeyed(code))
-    snprintf(shown, 12, "\\u{%x}", (unsigned)code);
+    snprintf(shown, SHOWN, "\\u{%x}", (unsigned)code);
   else
     memcpy(shown, at, n), shown[n] = '\0';
   return n ? n : 1;
@@ -95,7 +97,7 @@ size_t utf8_visible(const char *text, char *out, size_t room) {
   size_t len = 0;
   const char *at = text, *end = text + strlen(text);
   while (at < end) {
-    char shown[12];
+    char shown[SHOWN];
     size_t taken = show_one(at, end, shown), n = strlen(shown);
     if (len + n + 1 > room) break;
     memcpy(out + len, shown, n);

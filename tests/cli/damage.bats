@@ -275,3 +275,27 @@ break_rules() {
   refused "set/tokenizer.model" "rules are damaged at byte"
   untrainable "set/tokenizer.model" "rules are damaged at byte"
 }
+
+# truncated_while_training FILE: cuts it to 100 bytes under a training that has made steps.
+truncated_while_training() {
+  "$TRIREME" train --data set --run run --preset tiny --batch-tokens 256 --steps 1000000 --valid-every 0 \
+    --save-every 100000 --log-every 1 > out 2> err 3>&- &
+  local pid=$! i
+  for ((i = 0; i < 1200; i++)); do
+    if [ -s run/metrics.jsonl ]; then break; fi
+    sleep 0.1
+  done
+  [ -s run/metrics.jsonl ]
+  size=$(stat -c %s "set/$1")
+  truncate -s 100 "set/$1"
+  status=0
+  wait "$pid" || status=$?
+}
+
+@test "a shard that is truncated under a running training is an error that names it" {
+  truncated_while_training train-00000.tok
+  cat err
+  [ "$status" -eq 1 ]
+  grep -q "^trireme: set/train-00000.tok was truncated while it was in use: byte [0-9]* is gone, as it has 100 bytes and had $size; .*--resume" err
+  grep -q "was truncated while it was in use" run/log.txt
+}

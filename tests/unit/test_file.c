@@ -1,9 +1,11 @@
 /* SHA-256 against its published digests, and files: written whole or not at all,
  * with errors that name the path. Relies on base, cmocka. */
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -216,6 +218,46 @@ static void a_full_disk_is_told(void **state) {
   file_abandon(&w);
 }
 
+/* A child maps a file, which is cut, and reads `offset`; gives its exit status. */
+static int read_after_truncation(const char *path, size_t maps, size_t offset) {
+  OK(file_write(path, (char[3 * 65536]){0}, 3 * 65536));
+  pid_t child = fork();
+  if (child == 0) {
+    FileMap map, other[100];
+    int fd = open(at("stderr"), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (fd < 0 || dup2(fd, STDERR_FILENO) < 0 || file_map(&map, path)) _exit(90);
+    for (size_t i = 0; i < maps; i++) /* more than a block of the table has */
+      if (file_map(&other[i], path)) _exit(90);
+    if (truncate(path, 10) != 0) _exit(91);
+    const volatile uint8_t *bytes = maps ? other[maps - 1].bytes : map.bytes;
+    _exit(bytes[offset] ? 92 : 93);
+  }
+  int status;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+static void assert_told(const char *words) {
+  Str text = {0};
+  OK(file_read(at("stderr"), 10000, &text));
+  if (!strstr(str_text(&text), words)) fail_msg("\"%s\" lacks \"%s\"", str_text(&text), words);
+  str_free(&text);
+}
+
+static void test_map_truncated_file_is_named_with_the_byte(void **state) {
+  (void)state;
+  assert_int_equal(read_after_truncation(at("cut\033x"), 0, 131072), 1);
+  assert_told(
+      "cut\\x1bx was truncated while it was in use: byte 131072 is gone, as it has 10 "
+      "bytes and had 196608");
+}
+
+static void test_map_truncated_file_of_many_is_named(void **state) {
+  (void)state;
+  assert_int_equal(read_after_truncation(at("many"), 100, 65536), 1);
+  assert_told("many was truncated while it was in use: byte 65536 is gone");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(sha256_gives_the_published_digests),
@@ -225,6 +267,8 @@ int main(void) {
       cmocka_unit_test(large_files_pass_through_the_buffer),
       cmocka_unit_test(file_errors_name_the_path),
       cmocka_unit_test(a_full_disk_is_told),
+      cmocka_unit_test(test_map_truncated_file_is_named_with_the_byte),
+      cmocka_unit_test(test_map_truncated_file_of_many_is_named),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

@@ -39,10 +39,11 @@ static const OptVerb verbs[] = {
      .summary = "a data set -> a trained Transformer",
      .usage = "--data DIR --run DIR [--preset NAME] [--batch-tokens N] [--micro-batches N] "
               "[--steps N | --time T] [--resume]",
-     .about = "Trains on the packed batches of a data set, validates with beam search and "
-              "BLEU, and keeps checkpoints that "
-              "'translate' runs on as they are. Ctrl-C finishes the step, saves and leaves; "
-              "--resume goes on from there.",
+     .about =
+         "Trains on the packed batches of a data set, validates with beam search and "
+         "BLEU, and keeps checkpoints that "
+         "'translate' runs on as they are. Ctrl-C finishes the step, saves and ends with exit "
+         "status 3; a second one leaves the step undone. --resume goes on from there.",
      .examples =
          "  trireme train --data data/demo --run runs/demo --preset tiny --steps 2000\n",
      .instead = "give the data set with --data DIR and the run with --run DIR",
@@ -142,6 +143,6 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_DFL); /* end as other tools do, without a message */
     raise(SIGPIPE);
   }
-  if (err) log_error("%s", err_message());
+  if (err && err != ERR_STOPPED) log_error("%s", err_message()); /* the verb has said it */
   return (int)err;
 }

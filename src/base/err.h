@@ -6,9 +6,10 @@
 #include <stdarg.h>
 
 typedef enum {
-  ERR_OK = 0,    /* done */
-  ERR_WORK = 1,  /* the work failed */
-  ERR_USAGE = 2, /* the call was wrong */
+  ERR_OK = 0,      /* done */
+  ERR_WORK = 1,    /* the work failed */
+  ERR_USAGE = 2,   /* the call was wrong */
+  ERR_STOPPED = 3, /* a signal ended the work; it is saved and can go on */
 } Err;
 
 #define NODISCARD               __attribute__((warn_unused_result))

@@ -1,6 +1,7 @@
 /* Messages on standard error. Relies on utf8. */
 #include "base/log.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@
 static bool quiet, mute;
 static char speaker[96];
 static FILE *file;
-static bool live; /* the cursor stands behind a live line */
+static volatile sig_atomic_t live; /* the cursor stands behind a live line */
 
 void log_speaker(const char *name) {
   snprintf(speaker, sizeof speaker, "%s", name);
@@ -141,6 +142,18 @@ void log_live(const char *fmt, ...) {
   fflush(stderr);
   live = true;
   if (file) fprintf(file, "%s\n", line);
+}
+
+void log_answer(const char *line) {
+  char text[256];
+  size_t n = 0;
+  if (quiet || mute) return;
+  if (live) text[n++] = '\n';
+  live = false;
+  while (*line && n + 1 < sizeof text) text[n++] = *line++;
+  text[n++] = '\n';
+  ssize_t written = write(STDERR_FILENO, text, n);
+  (void)written; /* there is nobody else to tell */
 }
 
 void log_live_end(void) {

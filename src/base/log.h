@@ -12,6 +12,8 @@ void log_warn(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void log_error(const char *fmt, ...) PRINTF_LIKE(1, 2);
 /* A line that on a terminal takes the place of the one before it. */
 void log_live(const char *fmt, ...) PRINTF_LIKE(1, 2);
+/* A line from a signal handler: at once, to standard error alone, of at most 250 bytes. */
+void log_answer(const char *line);
 void log_live_end(void);    /* the cursor goes below it */
 void log_mute(void);        /* nothing more at all: somebody else says it */
 void log_quiet(bool quiet); /* leaves out log_info and progress */

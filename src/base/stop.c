@@ -1,34 +1,59 @@
-/* Signals that ask to stop. Relies on the C library. */
+/* Signals that ask to stop. Relies on log. */
 #include "base/stop.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stddef.h>
 
-static volatile sig_atomic_t asked;
+#include "base/log.h"
 
+static volatile sig_atomic_t asked; /* how often */
+static const char *const *answers;  /* to each of the signals that are taken; or NULL */
+
+/* The three signals are blocked while it runs. */
 static void note(int signal_number) {
-  (void)signal_number;
-  asked = 1;
+  int error = errno;
+  int most = answers ? 2 : 1;
+  if (signal_number == SIGUSR1 && asked) return;
+  if (asked == most) {
+    signal(signal_number, SIG_DFL);
+    raise(signal_number); /* delivered when this returns */
+    return;
+  }
+  asked = asked + 1;
+  if (answers) log_answer(answers[asked - 1]);
+  errno = error;
 }
 
-static void set(void (*handler)(int), int flags) {
-  struct sigaction action = {.sa_flags = flags};
+static void set(void (*handler)(int)) {
+  static const int signals[] = {SIGINT, SIGTERM, SIGUSR1};
+  struct sigaction action = {.sa_flags = SA_RESTART};
   action.sa_handler = handler;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, NULL);
-  sigaction(SIGTERM, &action, NULL);
-  action.sa_flags &= ~(int)SA_RESETHAND; /* launchers repeat it */
-  sigaction(SIGUSR1, &action, NULL);
+  for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+    sigaddset(&action.sa_mask, signals[i]);
+  for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+    sigaction(signals[i], &action, NULL);
 }
 
 void stop_watch(void) {
-  set(note, SA_RESTART | (int)SA_RESETHAND);
+  answers = NULL;
+  set(note);
+}
+
+void stop_watch_twice(const char *const answer[2]) {
+  answers = answer;
+  set(note);
 }
 
 void stop_unwatch(void) {
-  set(SIG_DFL, 0);
+  set(SIG_DFL);
 }
 
 bool stop_asked(void) {
   return asked != 0;
+}
+
+bool stop_hurried(void) {
+  return asked > 1;
 }

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/out.h"
 #include "cmd/cmd.h"
 #include "train/rundir.h"
 
@@ -201,7 +202,7 @@ static void say_result(const TrainSpec *spec, const TrainResult *r) {
 
 Err cmd_train(OptSet *opts) {
   TrainSpec spec = {0};
-  TrainResult r;
+  TrainResult r = {0};
   Str options = {0};
   Comm *comm = NULL;
   log_quiet(opt_flag(opts, "quiet"));
@@ -213,9 +214,13 @@ Err cmd_train(OptSet *opts) {
   TRY_DONE(comm_open(&comm, opt_real(opts, "silence")));
   cmd_introduce(comm);
   TRY_DONE(train_run(&spec, comm, str_text(&options), &r));
-  if (comm_rank(comm) == 0 && !spec.dry_run) say_result(&spec, &r);
+  if (comm_rank(comm) == 0 && !spec.dry_run) {
+    say_result(&spec, &r);
+    /* mpirun ends the other ranks, and may lose output, once a rank returns what is not 0. */
+    TRY_DONE(out_flush());
+  }
 done:
   comm_close(comm, err);
   str_free(&options);
-  return err;
+  return !err && r.stopped ? ERR_STOPPED : err;
 }

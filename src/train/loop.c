@@ -255,16 +255,33 @@ static Err go_on(Train *t) {
   return is_validation_due(t) ? validate(t) : ERR_OK;
 }
 
+/* A validation or step that a signal ended is no error: the run ends in good order. */
+static Err note_stop(Err err, TrainResult *r) {
+  if (err != ERR_STOPPED) return err;
+  r->stopped = true;
+  return ERR_OK;
+}
+
 static Err loop(Train *t, TrainResult *r) {
   t->since_start = t->began = t->call_began = progress_clock();
   /* The run ended within a validation: it begins with it. */
-  if (t->at.step && is_validation_due(t)) TRY(validate(t));
-  while (t->at.step < t->steps && !is_over(t, r)) TRY(go_on(t));
+  if (t->at.step && is_validation_due(t)) TRY(note_stop(validate(t), r));
+  while (!r->stopped && t->at.step < t->steps && !is_over(t, r)) TRY(note_stop(go_on(t), r));
   if (t->saved != t->at.step) TRY(train_save(t, true));
-  if (!r->stopped && t->validator && t->at.validated != t->at.step) TRY(validate(t));
+  if (!r->stopped && t->validator && t->at.validated != t->at.step)
+    TRY(note_stop(validate(t), r));
   TRY(save_for_sure(t));
-  return r->stopped ? ERR_OK : finish_average(t, r);
+  return r->stopped ? ERR_OK : note_stop(finish_average(t, r), r);
 }
+
+/* What a first and a second Ctrl-C are answered. Several ranks finish the step together. */
+static const char *const answers_alone[2] = {
+    "stopping: this step is finished and saved; a second Ctrl-C leaves it undone",
+    "stopping: this step is left undone, what was done before it is saved; a third Ctrl-C "
+    "saves nothing"};
+static const char *const answers_ranks[2] = {
+    "stopping: this step is finished and saved",
+    "stopping: this step is still to be finished and saved; a third Ctrl-C saves nothing"};
 
 Err train_run(const TrainSpec *spec, Comm *comm, const char *options, TrainResult *r) {
   Train *t;
@@ -273,7 +290,7 @@ Err train_run(const TrainSpec *spec, Comm *comm, const char *options, TrainResul
   t->spec = spec, t->comm = comm;
   t->rank = comm_rank(comm), t->ranks = comm_size(comm), t->chief = t->rank == 0;
   t->lock = -1;
-  stop_watch();
+  stop_watch_twice(t->ranks == 1 ? answers_alone : answers_ranks);
   Err err = train_set_up(t, options);
   if (!err && spec->dry_run) {
     err = plan_dry_run(t);

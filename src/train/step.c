@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/progress.h"
 #include "base/rng.h"
+#include "base/stop.h"
 #include "train/train_internal.h"
 
 #define STALL 8 /* seconds that a fault on purpose holds the data back */
@@ -78,6 +79,10 @@ static Err fetch(Train *t, uint64_t step, uint32_t i, Micro *m) {
 }
 
 static Err next_micro(Train *t, uint32_t i, Micro *m) {
+  fault_point("micro-batch");
+  /* The weights are still those before the step. Several ranks have to finish it together. */
+  if (t->ranks == 1 && stop_hurried())
+    return err_set(ERR_STOPPED, "step %" PRIu64 " is left undone", t->at.step);
   if (t->next.batch) {
     double waited = t->next.got - t->next.start;
     *m = t->next;

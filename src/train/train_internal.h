@@ -103,7 +103,8 @@ NODISCARD Err train_gather_weights(Train *t);
 
 /* step.c: gradients, their sum over the ranks, the update. *healthy is false if
  * the loss or the gradient is not finite and no smaller loss scale could mend it. Then,
- * and when a step is skipped, the weights are as they were. */
+ * and when a step is skipped, the weights are as they were; so they are with ERR_STOPPED, when
+ * a second signal ended the step. */
 NODISCARD Err train_step(Train *t, double lr, StepSum *sum, bool *healthy);
 /* Until the weights that train_gather_weights has sent by wire have come; before the
  * program waits for a device that needs them. The time goes to `sum`. */

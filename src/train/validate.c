@@ -3,9 +3,11 @@
 
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/progress.h"
+#include "base/stop.h"
 #include "metric/metric.h"
 #include "train/pass.h"
 
@@ -112,10 +114,10 @@ void validator_free(Validator *v) {
 
 /* Batch k is rank k's, in turn. */
 static Err valid_loss(Validator *v, Comm *comm, double *nll) {
-  double sum[2] = {0}; /* losses, rows */
+  double sum[3] = {0}; /* losses, rows, ranks that were asked to stop */
   uint64_t next = 0;
   int turn = 0;
-  while (next < v->data->meta.split[SPLIT_VALID].pairs) {
+  while (next < v->data->meta.split[SPLIT_VALID].pairs && !stop_asked()) {
     BatchLoss loss;
     TRY(batch_fill_from(&v->batch, v->data, SPLIT_VALID, &next));
     if (turn++ % comm_size(comm) != comm_rank(comm)) continue;
@@ -125,7 +127,9 @@ static Err valid_loss(Validator *v, Comm *comm, double *nll) {
     sum[0] += loss.nll;
     sum[1] += (double)loss.rows;
   }
-  comm_sum(comm, "validation loss", sum, 2);
+  sum[2] = stop_asked();
+  comm_sum(comm, "validation loss", sum, 3);
+  if (sum[2] > 0) return err_set(ERR_STOPPED, "stopped within a validation");
   *nll = sum[1] > 0 ? sum[0] / sum[1] : 0;
   return ERR_OK;
 }
@@ -149,11 +153,12 @@ typedef struct {
   Comm *comm;
 } ValidStep;
 
-/* A step of the search: the other ranks see that this one moves. */
+/* A step of the search: the other ranks see that this one moves. A signal ends it. */
 static Err report_step(void *context) {
   const ValidStep *p = context;
   comm_at(p->comm, pass_limit(p->validator->t), "validation, translating");
-  return ERR_OK;
+  fault_point("validation");
+  return stop_asked() ? err_set(ERR_STOPPED, "stopped within a validation") : ERR_OK;
 }
 
 static void show(const Validator *v, size_t i, const char *text, size_t len) {
@@ -194,7 +199,11 @@ Err validator_run(Validator *v, Comm *comm, int samples, Validation *result) {
   TRY_DONE(valid_loss(v, comm, &result->nll));
   ValidStep progress = {v, comm};
   translator_on_step(v->translator, report_step, &progress);
-  TRY_DONE(translator_run(v->translator, v->mine, v->mines, take, &mine, &cut));
+  err = translator_run(v->translator, v->mine, v->mines, take, &mine, &cut);
+  if (err && err != ERR_STOPPED) goto done;
+  double stopped = err == ERR_STOPPED; /* one rank ends the validation of all */
+  comm_sum(comm, "validation stopped", &stopped, 1);
+  if (stopped > 0) TRY_DONE(err_set(ERR_STOPPED, "stopped within a validation"));
   TRY_DONE(comm_gather_text(comm, "translations", str_text(&mine.text), mine.text.len, &list));
   if (comm_rank(comm) == 0)
     TRY_DONE(score_all(v, list, comm_size(comm), samples, &result->bleu));

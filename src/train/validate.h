@@ -29,7 +29,7 @@ NODISCARD Err validator_bytes(const Validator *v, const ModelConfig *config,
 NODISCARD Err validator_begin(Validator *v, Transformer *t, Weights w);
 /* Of a validator that has begun. Prints the first `samples` translations beside their
  * references. Batches and sentences are shared out over the ranks, each exactly once;
- * every rank gets the result. */
+ * every rank gets the result. ERR_STOPPED on every rank: one of them was asked to stop. */
 NODISCARD Err validator_run(Validator *v, Comm *comm, int samples, Validation *result);
 
 #endif

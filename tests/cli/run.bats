@@ -171,6 +171,97 @@ limited() {
   kill -USR1 $child
   code=0
   wait $child || code=$?
-  [ "$code" -ne 1 ]
+  [ "$code" -eq 3 ]
   grep -q '^stopped at step' "$T/out"
+}
+
+# begin FAULT [OPTION…]: a run with a fault, in the background: its process in $child, what it says in err and out.
+begin() {
+  local fault=$1
+  shift
+  TRIREME_FAULT=$fault "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" "$@" > "$T/out" 2> "$T/err" 3>&- &
+  child=$!
+}
+
+# ended: its exit status, in $code.
+ended() {
+  code=0
+  wait "$child" || code=$?
+  cat "$T/err" "$T/out"
+}
+
+@test "a stopped run has an exit status of its own, and what follows it with && is not done" {
+  begin hang:micro-batch:5 --steps 100
+  until_true grep -q 'waiting at micro-batch' "$T/err"
+  kill -TERM $child
+  ended
+  [ $code -eq 3 ]
+  grep -q '^stopped at step' "$T/out"
+  run ! grep -q '^trireme: ' "$T/err"
+}
+
+@test "a signal is answered at once, in one line" {
+  begin hang:micro-batch:2 --micro-batches 65536 --steps 2
+  until_true grep -q 'waiting at micro-batch' "$T/err"
+  kill -INT $child
+  until_true grep -q '^stopping: this step is finished and saved' "$T/err"
+  kill -0 $child # the step goes on
+  kill -USR1 $child # launchers repeat it: no second answer
+  kill -INT $child
+  ended
+  [ "$(grep -c '^stopping: ' "$T/err")" -eq 2 ]
+}
+
+@test "a second Ctrl-C loses the step, and no more" {
+  begin hang:micro-batch:10 --micro-batches 3 --steps 100
+  until_true grep -q 'waiting at micro-batch' "$T/err" # of step 3, the fourth
+  kill -INT $child
+  kill -INT $child
+  ended
+  [ $code -eq 3 ]
+  step=$(step_of "$T/run")
+  [ "$step" -ge 3 ]
+  "$TRIREME" train --quiet --run "$T/run" --resume --steps 8
+  train 1 "$T/whole" --steps 8
+  same_state "$T/whole" "$T/run"
+}
+
+@test "a second Ctrl-C leaves a long step undone" {
+  begin hang:micro-batch:2 --micro-batches 65536 --steps 2
+  until_true grep -q 'waiting at micro-batch' "$T/err"
+  kill -INT $child
+  until_true grep -q '^stopping: this step is finished and saved' "$T/err"
+  kill -INT $child
+  ended
+  [ $code -eq 3 ]
+  grep -q '^stopping: this step is left undone' "$T/err"
+  grep -q '^stopped at step 0 ' "$T/out"
+}
+
+@test "a signal ends a validation; its checkpoint is saved, and the resumed run begins with it" {
+  valid=(--valid-every 3 --samples 0 --beam 2)
+  begin hang:validation "${valid[@]}" --steps 6
+  until_true grep -q 'waiting at validation' "$T/err"
+  kill -INT $child
+  ended
+  [ $code -eq 3 ]
+  [ "$(step_of "$T/run")" -eq 3 ]
+  [ -z "$(figures valid_bleu "$T/run")" ]
+  "$TRIREME" train --quiet --run "$T/run" --resume
+  train 1 "$T/whole" "${valid[@]}" --steps 6
+  cmp <(figures valid_bleu "$T/whole") <(figures valid_bleu "$T/run")
+  [ "$(best_step "$T/run")" -eq "$(best_step "$T/whole")" ]
+  same_state "$T/whole" "$T/run"
+}
+
+@test "a run killed within a validation has saved its step, and validates it when resumed" {
+  valid=(--valid-every 3 --samples 0 --beam 2)
+  begin hang:validation "${valid[@]}" --steps 3
+  until_true grep -q 'waiting at validation' "$T/err"
+  until_there "$T/run/checkpoints/latest/training.json"
+  kill -KILL $child
+  ended
+  "$TRIREME" train --quiet --run "$T/run" --resume
+  [ "$(figures valid_bleu "$T/run" | wc -l)" -eq 1 ]
+  [ -d "$T/run/checkpoints/best/" ]
 }

@@ -55,8 +55,10 @@ same_weights() {
   child=$!
   until_true test -s "$T/parts/metrics.jsonl"
   pkill -INT -P $child trireme
-  wait $child || true
+  code=0
+  wait $child || code=$?
   cat "$T/out"
+  [ $code -eq 3 ]
   grep -q '^stopped at step' "$T/out"
   steps=$(perl -MJSON::PP -e 'undef $/; print decode_json(<>)->{step} + 3' "$T/parts/checkpoints/latest/training.json")
   train "$T/whole" --steps "$steps"

@@ -24,11 +24,18 @@ bold='' plain=''
 if [ -t 2 ] && [ -z "${NO_COLOR:-}" ]; then bold=$(printf '\033[1m') plain=$(printf '\033[0m'); fi
 say() { printf '\n%s%s%s\n' "$bold" "$*" "$plain" >&2; }
 
+# quoted WORD…: as a shell reads them back.
+quoted() {
+  local words
+  printf -v words ' %q' "$@"
+  echo "${words# }"
+}
+
 # timed NAME COMMAND…: its seconds are added to NAME's, in the file $times.
 timed() {
   local name=$1 start=$SECONDS
   shift
-  say "\$ $*"
+  say "\$ $(quoted "$@")"
   "$@"
   echo "$name $((SECONDS - start))" >> "$times"
 }

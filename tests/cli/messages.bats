@@ -133,3 +133,10 @@ screen() {
   run grep -c $'\033' "$T/screen"
   [ "$output" -eq 0 ]
 }
+
+@test "the commands that a recipe prints can be copied, blanks included" {
+  here="$BATS_TEST_DIRNAME/../../recipes/demo" OUT="$T/out" times="$T/times" NO_COLOR=1 \
+    bash -euc 'source "$here/../common.bash"; timed step printf "%s|" "a b" c' > "$T/said" 2> "$T/err"
+  command=$(sed -n 's/^\$ //p' "$T/err")
+  [ "$(eval "$command")" = "a b|c|" ]
+}

@@ -144,5 +144,6 @@ int main(int argc, char **argv) {
     raise(SIGPIPE);
   }
   if (err && err != ERR_STOPPED) log_error("%s", err_message()); /* the verb has said it */
+  log_to_end(); /* the last line is in it too */
   return (int)err;
 }

@@ -1,4 +1,4 @@
-/* Messages on standard error. Relies on utf8. */
+/* Messages on standard error. Relies on lines, str, utf8. */
 #include "base/log.h"
 
 #include <signal.h>
@@ -9,23 +9,54 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/lines.h"
+#include "base/str.h"
 #include "base/utf8.h"
 
 #define LINE 8192 /* bytes of a message; the rest is cut */
 
 static bool quiet, mute;
 static char speaker[96];
-static FILE *file;
+static LineFile file;
+static bool holding;
+static Str held; /* lines for the file, until it is open */
+static pthread_mutex_t hold_lock = PTHREAD_MUTEX_INITIALIZER;
 static volatile sig_atomic_t live; /* the cursor stands behind a live line */
 
 void log_speaker(const char *name) {
   snprintf(speaker, sizeof speaker, "%s", name);
 }
 
+/* A line break at the end. The first that is lost is a warning, on standard error alone. */
+static void add_to_file(const char *line, size_t len) {
+  ErrRecord before = err_take(ERR_OK); /* a message must not replace the error it is about */
+  if (lines_add(&file, line, len) && file.lost == 1 && !mute)
+    fprintf(stderr, "%swarning: %s%s; lines of the log are lost\n", live ? "\n" : "", speaker,
+            err_message());
+  err_give(&before);
+}
+
 Err log_to(const char *path) {
-  log_to_end();
-  file = fopen(path, "a");
-  return file ? ERR_OK : err_errno("cannot open", path);
+  lines_close(&file);
+  TRY(lines_open(&file, path));
+  pthread_mutex_lock(&hold_lock);
+  const char *at = str_text(&held);
+  for (size_t len; *at; at += len) {
+    len = strcspn(at, "\n") + 1;
+    add_to_file(at, len);
+  }
+  str_free(&held);
+  holding = false;
+  pthread_mutex_unlock(&hold_lock);
+  return ERR_OK;
+}
+
+void log_hold(void) {
+  holding = true;
+}
+
+uint64_t log_lost(void) {
+  return file.lost;
 }
 
 void log_mute(void) {
@@ -33,9 +64,9 @@ void log_mute(void) {
 }
 
 void log_to_end(void) {
-  FILE *f = file;
-  file = NULL;
-  if (f) fclose(f);
+  lines_close(&file);
+  holding = false;
+  str_free(&held);
 }
 
 void log_quiet(bool on) {
@@ -72,16 +103,26 @@ int log_fit(const char *line) {
   return n;
 }
 
+static bool has_file(void) {
+  return file.is_open || holding;
+}
+
 static void write_to_file(const char *label, const char *line) {
-  char when[32];
+  char when[32], text[LINE + 128];
   struct tm now;
   time_t seconds = time(NULL);
   if (!gmtime_r(&seconds, &now)) return;
   strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &now);
-  flockfile(file);
-  fprintf(file, "%s  %s%s\n", when, label ? label : "", line);
-  fflush(file);
-  funlockfile(file);
+  int n = snprintf(text, sizeof text, "%s  %s%s\n", when, label ? label : "", line);
+  size_t len = n < 0 ? 0 : (size_t)n;
+  if (len >= sizeof text) return; /* cannot be: a line is shorter */
+  if (file.is_open) {
+    add_to_file(text, len);
+    return;
+  }
+  pthread_mutex_lock(&hold_lock);
+  if (holding) str_addn(&held, text, len);
+  pthread_mutex_unlock(&hold_lock);
 }
 
 /* Names, archives and files decide what is in a message: none may command a terminal. */
@@ -105,7 +146,7 @@ static void say(const char *label, const char *color, const char *fmt, va_list a
     fprintf(stderr, "%s\n", line);
     funlockfile(stderr);
   }
-  if (file) write_to_file(label, line);
+  if (has_file()) write_to_file(label, line);
 }
 
 #define SAY(label, color)         \
@@ -117,7 +158,7 @@ static void say(const char *label, const char *color, const char *fmt, va_list a
   } while (0)
 
 void log_info(const char *fmt, ...) {
-  if (!quiet || file) SAY(NULL, NULL);
+  if (!quiet || has_file()) SAY(NULL, NULL);
 }
 
 void log_warn(const char *fmt, ...) {
@@ -126,6 +167,16 @@ void log_warn(const char *fmt, ...) {
 
 void log_error(const char *fmt, ...) {
   SAY("trireme: ", "\033[31m");
+}
+
+void log_record(const char *fmt, ...) {
+  char line[LINE];
+  va_list args;
+  if (!has_file()) return;
+  va_start(args, fmt);
+  format_visible(line, fmt, args);
+  va_end(args);
+  write_to_file(NULL, line);
 }
 
 void log_live(const char *fmt, ...) {
@@ -141,7 +192,7 @@ void log_live(const char *fmt, ...) {
   fprintf(stderr, "\r\033[K%.*s", log_fit(line), line);
   fflush(stderr);
   live = true;
-  if (file) fprintf(file, "%s\n", line);
+  if (has_file()) write_to_file(NULL, line);
 }
 
 void log_answer(const char *line) {
@@ -171,5 +222,5 @@ void log_from_signal(const char *text) {
   if (mute) return;
   if (live && write(STDERR_FILENO, "\n", 1) < 0) return;
   write_line(STDERR_FILENO, "trireme: ", text);
-  if (file) write_line(fileno(file), "trireme: ", text);
+  if (file.is_open) write_line(file.fd, "trireme: ", text);
 }

@@ -177,27 +177,49 @@ Err cmd_refuse_ranks(const char *what, const char *remedy) {
   return err;
 }
 
+/* To standard output and to the log. */
+static void say(const char *fmt, ...) PRINTF_LIKE(1, 2);
+static void say(const char *fmt, ...) {
+  char line[FILE_PATH_MAX + 256];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(line, sizeof line, fmt, args);
+  va_end(args);
+  puts(line);
+  log_record("%s", line);
+}
+
 static void say_result(const TrainSpec *spec, const TrainResult *r) {
   char tokens[32], time[32];
-  printf("%s at step %" PRIu64 " after %s, %s target tokens\n",
-         r->stopped ? "stopped"
-         : r->early ? "ended early"
-                    : "done",
-         r->step, str_of_seconds(time, r->seconds), str_of_count(tokens, r->target_tokens));
+  say("%s at step %" PRIu64 " after %s, %s target tokens",
+      r->stopped ? "stopped"
+      : r->early ? "ended early"
+                 : "done",
+      r->step, str_of_seconds(time, r->seconds), str_of_count(tokens, r->target_tokens));
   if (r->best_step)
-    printf("best: BLEU %.2f at step %" PRIu64 ", in %s/checkpoints/best\n", r->best_bleu,
-           r->best_step, spec->run);
+    say("best: BLEU %.2f at step %" PRIu64 ", in %s/checkpoints/best", r->best_bleu,
+        r->best_step, spec->run);
   if (r->averaged && r->average_bleu >= 0)
-    printf("average of the last %d checkpoints: BLEU %.2f, in %s/average\n", r->averaged,
-           r->average_bleu, spec->run);
+    say("average of the last %d checkpoints: BLEU %.2f, in %s/average", r->averaged,
+        r->average_bleu, spec->run);
   else if (r->averaged)
-    printf("average of the last %d checkpoints: in %s/average\n", r->averaged, spec->run);
+    say("average of the last %d checkpoints: in %s/average", r->averaged, spec->run);
   if (r->stopped) {
     Str run = {0};
     str_add_shell(&run, spec->run);
-    printf("continue with: trireme train --run %s --resume\n", str_text(&run));
+    say("continue with: trireme train --run %s --resume", str_text(&run));
     str_free(&run);
   }
+}
+
+/* The model is whole, but what is told of the run is not. */
+static Err check_lost(const TrainSpec *spec, const TrainResult *r) {
+  uint64_t log = log_lost();
+  if (!r->lost_metrics && !log) return ERR_OK;
+  return err_set(ERR_WORK,
+                 "of %s, %" PRIu64 " lines of metrics.jsonl and %" PRIu64
+                 " of log.txt could not be written and are lost; its checkpoints are whole",
+                 spec->run, r->lost_metrics, log);
 }
 
 Err cmd_train(OptSet *opts) {
@@ -206,6 +228,7 @@ Err cmd_train(OptSet *opts) {
   Str options = {0};
   Comm *comm = NULL;
   log_quiet(opt_flag(opts, "quiet"));
+  log_hold();
   Err err;
   TRY_DONE(recall(opts));
   opt_record(opts, &options);
@@ -218,6 +241,7 @@ Err cmd_train(OptSet *opts) {
     say_result(&spec, &r);
     /* mpirun ends the other ranks, and may lose output, once a rank returns what is not 0. */
     TRY_DONE(out_flush());
+    TRY_DONE(check_lost(&spec, &r));
   }
 done:
   comm_close(comm, err);

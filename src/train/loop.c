@@ -22,17 +22,28 @@ static double seconds_left(const Train *t) {
 
 /* Records. */
 
+static Err write_metrics(Train *t, const json_t *line) {
+  char text[4096];
+  size_t n = json_dumpb(line, text, sizeof text - 1, JSON_COMPACT | JSON_REAL_PRECISION(10));
+  if (n == 0 || n >= sizeof text) {
+    t->metrics.lost++;
+    return err_set(ERR_WORK, "cannot write %s: a figure is not finite", t->metrics.path);
+  }
+  text[n] = '\n';
+  return lines_add(&t->metrics, text, n + 1);
+}
+
+/* Takes `line`, which is NULL where a figure is not finite. */
 static void record(Train *t, json_t *line) {
-  if (!t->chief || !line) {
+  if (!t->chief) {
     json_decref(line);
     return;
   }
   comm_at(t->comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", writing metrics.jsonl", t->at.step);
   json_object_set_new(line, "step", json_integer((json_int_t)t->at.step));
   json_object_set_new(line, "seconds", json_real(train_elapsed(t)));
-  json_dumpf(line, t->metrics, JSON_COMPACT | JSON_REAL_PRECISION(10));
-  fputc('\n', t->metrics);
-  fflush(t->metrics);
+  bool is_first = t->metrics.lost == 0;
+  if (write_metrics(t, line) && is_first) log_warn("%s; lines of it are lost", err_message());
   json_decref(line);
 }
 
@@ -301,6 +312,7 @@ Err train_run(const TrainSpec *spec, Comm *comm, const char *options, TrainResul
     r->step = t->at.step, r->target_tokens = t->at.target_tokens;
     r->best_bleu = t->at.best_bleu, r->best_step = t->at.best_step;
     r->loss = t->last_loss, r->seconds = train_elapsed(t);
+    r->lost_metrics = t->metrics.lost;
     log_live_end();
   }
   stop_unwatch();

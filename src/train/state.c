@@ -376,8 +376,7 @@ static Err commit_run(Train *t, const char *options) {
   TRY(file_join(path, run, "log.txt"));
   TRY(log_to(path));
   TRY(file_join(path, run, "metrics.jsonl"));
-  t->metrics = fopen(path, "a");
-  return t->metrics ? ERR_OK : err_errno("cannot open", path);
+  return lines_open(&t->metrics, path);
 }
 
 static Err begin_run(Train *t, const char *record) {
@@ -436,7 +435,6 @@ void train_tear_down(Train *t) {
   dataset_close(&t->data);
   free_arrays(t);
   backend_close(&t->backend);
-  if (t->metrics) fclose(t->metrics);
+  lines_close(&t->metrics);
   if (t->lock >= 0) close(t->lock);
-  log_to_end();
 }

@@ -45,9 +45,10 @@ typedef struct {
   uint64_t step, target_tokens;
   double loss, best_bleu, seconds;
   uint64_t best_step;
-  int averaged;        /* checkpoints in RUN/average; 0: none was made */
-  double average_bleu; /* of that average; -1: not validated */
-  bool early, stopped; /* ended by patience; by a signal */
+  int averaged;          /* checkpoints in RUN/average; 0: none was made */
+  double average_bleu;   /* of that average; -1: not validated */
+  bool early, stopped;   /* ended by patience; by a signal */
+  uint64_t lost_metrics; /* lines of metrics.jsonl that could not be written */
 } TrainResult;
 
 /* `record`: the options as config lines, for the run directory. */

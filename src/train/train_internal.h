@@ -3,8 +3,7 @@
 #ifndef TRAIN_INTERNAL_H
 #define TRAIN_INTERNAL_H
 
-#include <stdio.h>
-
+#include "base/lines.h"
 #include "comm/reduce.h"
 #include "data/batch.h"
 #include "train/checkpoint.h"
@@ -81,7 +80,7 @@ typedef struct {
   bool warm;         /* a step has been made */
   double usual;      /* seconds a rank may work in silence, learnt from the steps so far */
   double last_loss;
-  FILE *metrics;
+  LineFile metrics;
   int lock;
 } Train;
 

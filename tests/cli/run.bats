@@ -265,3 +265,57 @@ ended() {
   [ "$(figures valid_bleu "$T/run" | wc -l)" -eq 1 ]
   [ -d "$T/run/checkpoints/best/" ]
 }
+
+# replaced NAME: a run of four steps whose NAME is from now on a disk that is full.
+replaced() {
+  [ -w /dev/full ] || skip "there is no /dev/full"
+  train 1 "$T/run" --steps 4
+  ln -sf /dev/full "$T/run/$1"
+}
+
+@test "lost lines of metrics.jsonl are reported once, and at the end with exit status 1" {
+  replaced metrics.jsonl
+  run "$TRIREME" train --quiet --run "$T/run" --resume --steps 9
+  [ "$status" -eq 1 ]
+  [ "$(grep -c '^warning: .*metrics.jsonl: No space left' <<< "$output")" -eq 1 ]
+  [[ "$output" =~ "trireme: of $T/run, 5 lines of metrics.jsonl and 0 of log.txt could not be written" ]]
+  [ "$(step_of "$T/run")" -eq 9 ]
+}
+
+@test "lost lines of log.txt are reported once, and at the end with exit status 1" {
+  replaced log.txt
+  run "$TRIREME" train --quiet --run "$T/run" --resume --steps 9
+  [ "$status" -eq 1 ]
+  [ "$(grep -c '^warning: .*log.txt: No space left' <<< "$output")" -eq 1 ]
+  [[ "$output" =~ "trireme: of $T/run, 0 lines of metrics.jsonl and "[1-9][0-9]*" of log.txt could not be written" ]]
+}
+
+@test "every line of log.txt has its time, from the first message to the result" {
+  train 1 "$T/run" --steps 4 --warmup 5
+  run ! grep -vE '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z  ' "$T/run/log.txt"
+  grep -q 'Z  warning: --warmup 5 is longer' "$T/run/log.txt"
+  tail -n 1 "$T/run/log.txt" | grep -q 'Z  done at step 4 '
+}
+
+@test "the error that ends a run is the last line of log.txt" {
+  TRIREME_FAULT='nan*:3:0' run train 1 "$T/run" --steps 6 --max-rollbacks 1
+  [ "$status" -eq 1 ]
+  tail -n 1 "$T/run/log.txt" | grep -q 'Z  trireme: step 3: the gradient is not finite'
+}
+
+@test "a disk that fills up loses whole lines only" {
+  [ "$(id -u)" -eq 0 ] || skip "only root can make a small disk"
+  mkdir "$T/disk"
+  mount -t tmpfs -o size=2m tmpfs "$T/disk" 2> /dev/null || skip "no disk can be mounted here"
+  train 1 "$T/disk/run" --steps 2 || true
+  head -c 4m /dev/zero > "$T/disk/filler" 2> /dev/null || true
+  code=0
+  "$TRIREME" train --quiet --run "$T/disk/run" --resume --steps 60 --save-every 60 > "$T/out" 2> "$T/err" || code=$?
+  cp -R "$T/disk/run" "$T/copy"
+  umount "$T/disk"
+  cat "$T/err"
+  [ $code -eq 1 ]
+  [ "$(tail -c 1 "$T/copy/metrics.jsonl" | od -An -c | tr -d ' ')" = '\n' ]
+  figures step "$T/copy" # every line is JSON
+  [ "$(tail -c 1 "$T/copy/log.txt" | od -An -c | tr -d ' ')" = '\n' ]
+}

@@ -1,0 +1,58 @@
+/* Files that grow by lines. Relies on err, mem. */
+#include "base/lines.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+Err lines_open(LineFile *f, const char *path) {
+  *f = (LineFile){.fd = -1};
+  TRY(mem_dup(&f->path, path, strlen(path)));
+  f->fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  if (f->fd < 0) {
+    Err err = err_errno("cannot open", path);
+    mem_free(f->path);
+    f->path = NULL;
+    return err;
+  }
+  pthread_mutex_init(&f->lock, NULL);
+  f->is_open = true;
+  return ERR_OK;
+}
+
+/* One write, so that a process that dies leaves whole lines. */
+static Err write_line(LineFile *f, const char *line, size_t len) {
+  struct stat before;
+  bool known = fstat(f->fd, &before) == 0 && S_ISREG(before.st_mode);
+  ssize_t n;
+  do {
+    n = write(f->fd, line, len);
+  } while (n < 0 && errno == EINTR);
+  if (n == (ssize_t)len) return ERR_OK;
+  if (n >= 0) errno = ENOSPC; /* a part of it: the disk is full, or the limit is reached */
+  Err err = err_errno("cannot write", f->path);
+  if (n > 0 && known && ftruncate(f->fd, before.st_size) != 0)
+    err = err_context("half a line is left in %s", f->path);
+  return err;
+}
+
+Err lines_add(LineFile *f, const char *line, size_t len) {
+  pthread_mutex_lock(&f->lock);
+  Err err = write_line(f, line, len);
+  if (err) f->lost++;
+  pthread_mutex_unlock(&f->lock);
+  return err;
+}
+
+void lines_close(LineFile *f) {
+  if (!f->is_open) return;
+  f->is_open = false;
+  close(f->fd);
+  mem_free(f->path);
+  f->path = NULL;
+  pthread_mutex_destroy(&f->lock);
+}

@@ -110,9 +110,34 @@ Err file_rename(const char *from, const char *to) {
   return file_sync_dir(parent);
 }
 
+Err file_open(const char *path, int *fd, uint64_t *bytes) {
+  struct stat st;
+  *bytes = 0;
+  *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (*fd < 0) return err_errno("cannot open", path);
+  Err err = ERR_OK;
+  if (fstat(*fd, &st) != 0)
+    err = err_errno("cannot read", path);
+  else if (S_ISDIR(st.st_mode))
+    err = err_set(ERR_WORK, "%s is a directory, not a regular file", path);
+  else if (!S_ISREG(st.st_mode))
+    err = err_set(ERR_WORK,
+                  "%s is not a regular file but a pipe or a device; save its contents to a "
+                  "file and name that",
+                  path);
+  if (err) {
+    close(*fd);
+    *fd = -1;
+    return err;
+  }
+  *bytes = (uint64_t)st.st_size;
+  return ERR_OK;
+}
+
 Err file_read(const char *path, size_t limit, Str *into) {
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return err_errno("cannot open", path);
+  int fd;
+  uint64_t size;
+  TRY(file_open(path, &fd, &size));
   char block[16384];
   Err err = ERR_OK;
   for (;;) {
@@ -178,18 +203,12 @@ Err file_lock(const char *path, int *fd, bool *busy) {
 
 Err file_map(FileMap *map, const char *path) {
   *map = (FileMap){0};
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return err_errno("cannot open", path);
-  struct stat st;
-  Err err = ERR_OK;
-  if (fstat(fd, &st) != 0)
-    err = err_errno("cannot read", path);
-  else if (!S_ISREG(st.st_mode))
-    err = err_set(ERR_WORK, "%s is not a regular file", path);
-  else
-    err = mem_dup(&map->path, path, strlen(path));
+  int fd;
+  uint64_t size;
+  TRY(file_open(path, &fd, &size));
+  Err err = mem_dup(&map->path, path, strlen(path));
   if (!err) {
-    map->size = (size_t)st.st_size;
+    map->size = (size_t)size;
     map->bytes = (const uint8_t *)""; /* an empty file cannot be mapped */
     if (map->size) {
       void *at = mmap(NULL, map->size, PROT_READ, MAP_SHARED, fd, 0);

@@ -21,6 +21,9 @@ NODISCARD Err file_mkdirs(const char *path);
 NODISCARD Err file_remove_all(const char *path);
 NODISCARD Err file_rename(const char *from, const char *to); /* synced */
 NODISCARD Err file_sync_dir(const char *path);
+/* Opens a regular file for reading. A pipe or a device is an error at once: opening a pipe
+ * would wait for its writer, and it cannot be read twice. */
+NODISCARD Err file_open(const char *path, int *fd, uint64_t *bytes);
 NODISCARD Err file_read(const char *path, size_t limit, Str *into);
 /* Whole contents, atomically: written beside, synced, renamed. */
 NODISCARD Err file_write(const char *path, const char *bytes, size_t len);

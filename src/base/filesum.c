@@ -1,12 +1,12 @@
-/* Size and CRC-32 of files. Relies on err, parallel, zlib. */
+/* Size and CRC-32 of files. Relies on err, file, parallel, zlib. */
 #include "base/filesum.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/file.h"
 #include "base/parallel.h"
 
 #define CHUNK ((size_t)1 << 20) /* bytes that a core sums at a time */
@@ -15,8 +15,9 @@
 Err filesum_file(const char *path, FileSum *sum) {
   uint8_t block[1 << 16];
   *sum = (FileSum){0};
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return err_errno("cannot open", path);
+  int fd;
+  uint64_t size;
+  TRY(file_open(path, &fd, &size));
   Err err = ERR_OK;
   for (;;) {
     ssize_t n = read(fd, block, sizeof block);

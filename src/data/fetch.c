@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/str.h"
+#include "data/url.h"
 
 bool fetch_is_url(const char *text) {
   static const char *const schemes[] = {"http://", "https://", "ftp://", "file://"};
@@ -59,10 +60,11 @@ bool fetch_is_built(void) {
 }
 
 Err fetch_file(const FetchJob *job) {
+  char shown[URL_SHOWN_MAX];
   return err_set(ERR_WORK,
                  "cannot fetch %s: this program was built without libcurl; install "
                  "libcurl4-openssl-dev and build it again",
-                 job->url);
+                 url_mask(job->url, shown));
 }
 
 #else
@@ -91,6 +93,8 @@ typedef enum { DONE, AGAIN, OVER /* from the first byte */, NEVER } Outcome;
 
 typedef struct {
   const FetchJob *job;
+  char shown[URL_SHOWN_MAX]; /* the URL without passwords and signatures, for all texts */
+  char identity[65];
   CURL *curl;
   char part[FILE_PATH_MAX], meta[FILE_PATH_MAX];
   int fd;
@@ -134,16 +138,16 @@ static void take_line(const char *text, const char *key, char *out, size_t room)
 /* Is there a part file of this URL to continue? Fills f->version. */
 static bool read_meta(Fetch *f) {
   Str text = {0};
-  char url[META_LIMIT], size[32];
+  char identity[80], size[32];
   bool ok = file_read(f->meta, META_LIMIT, &text) == ERR_OK;
   if (ok) {
-    take_line(str_text(&text), "url ", url, sizeof url);
+    take_line(str_text(&text), "id ", identity, sizeof identity);
     take_line(str_text(&text), "size ", size, sizeof size);
     take_line(str_text(&text), "etag ", f->version.etag, sizeof f->version.etag);
     take_line(str_text(&text), "modified ", f->version.modified, sizeof f->version.modified);
     unsigned long long n = 0;
     if (sscanf(size, "%19llu", &n) == 1) f->version.size = n;
-    ok = strcmp(url, f->job->url) == 0;
+    ok = strcmp(identity, f->identity) == 0;
   }
   str_free(&text);
   return ok;
@@ -151,7 +155,7 @@ static bool read_meta(Fetch *f) {
 
 static Err write_meta(Fetch *f) {
   Str text = {0};
-  str_addf(&text, "url %s\n", f->job->url);
+  str_addf(&text, "url %s\nid %s\n", f->shown, f->identity);
   if (f->version.etag[0]) str_addf(&text, "etag %s\n", f->version.etag);
   if (f->version.modified[0]) str_addf(&text, "modified %s\n", f->version.modified);
   if (f->version.size) str_addf(&text, "size %llu\n", (unsigned long long)f->version.size);
@@ -231,15 +235,15 @@ static Err begin_body(Fetch *f) {
   }
   if (partial && is_http(f) && f->range_start != f->asked) {
     return err_set(ERR_WORK, "cannot fetch %s: the server sent another part than was asked for",
-                   f->job->url);
+                   f->shown);
   }
   if (partial && !same_version(&f->version, &f->seen, f->job->sha256 != NULL)) {
     f->changed = true;
-    return err_set(ERR_WORK, "%s has changed", f->job->url);
+    return err_set(ERR_WORK, "%s has changed", f->shown);
   }
   if (f->job->bytes && f->seen.size && f->seen.size != f->job->bytes) {
     return err_set(ERR_WORK, "%s has %llu bytes on the server where %llu are expected",
-                   f->job->url, (unsigned long long)f->seen.size,
+                   f->shown, (unsigned long long)f->seen.size,
                    (unsigned long long)f->job->bytes);
   }
   if (!partial) {
@@ -257,7 +261,7 @@ static Err begin_body(Fetch *f) {
 
 static Err put(Fetch *f, const char *bytes, size_t len) {
   if (f->job->bytes && f->at + len > f->job->bytes) {
-    return err_set(ERR_WORK, "%s is longer than the %llu bytes expected", f->job->url,
+    return err_set(ERR_WORK, "%s is longer than the %llu bytes expected", f->shown,
                    (unsigned long long)f->job->bytes);
   }
   while (len) {
@@ -331,8 +335,8 @@ static Outcome failed_status(Fetch *f) {
                        : status == 401 || status == 403
                            ? "; it may not be read without a password"
                            : "";
-  f->err = err_set(ERR_WORK, "cannot fetch %s: the server answers %ld%s", f->job->url, status,
-                   remedy);
+  f->err =
+      err_set(ERR_WORK, "cannot fetch %s: the server answers %ld%s", f->shown, status, remedy);
   return status == 408 || status == 429 || status >= 500 ? AGAIN : NEVER;
 }
 
@@ -342,7 +346,7 @@ static Outcome judge(Fetch *f, CURLcode code) {
   if (code == CURLE_HTTP_RETURNED_ERROR && is_http(f)) return failed_status(f);
   if (code != CURLE_OK) {
     f->unreachable = is_unreachable(f, code);
-    f->err = err_set(ERR_WORK, "cannot fetch %s: %s", f->job->url,
+    f->err = err_set(ERR_WORK, "cannot fetch %s: %s", f->shown,
                      f->reason[0] ? f->reason : curl_easy_strerror(code));
     return is_transient(code) ? AGAIN : NEVER;
   }
@@ -352,9 +356,8 @@ static Outcome judge(Fetch *f, CURLcode code) {
   if (!f->begun) f->err = begin_body(f); /* an empty file */
   if (f->err) return f->changed ? OVER : NEVER;
   if (f->version.size && f->at < f->version.size) {
-    f->err =
-        err_set(ERR_WORK, "cannot fetch %s: it ended after %llu of %llu bytes", f->job->url,
-                (unsigned long long)f->at, (unsigned long long)f->version.size);
+    f->err = err_set(ERR_WORK, "cannot fetch %s: it ended after %llu of %llu bytes", f->shown,
+                     (unsigned long long)f->at, (unsigned long long)f->version.size);
     return AGAIN;
   }
   return DONE;
@@ -459,9 +462,9 @@ static Err transfer(Fetch *f) {
     if (outcome == DONE) return ERR_OK;
     if (outcome == NEVER) return f->err;
     if (outcome == OVER) {
-      log_info("%s has changed on the server: starting over", f->job->url);
+      log_info("%s has changed on the server: starting over", f->shown);
       TRY(reset_part(f));
-      f->err = err_set(ERR_WORK, "cannot fetch %s: it changes again and again", f->job->url);
+      f->err = err_set(ERR_WORK, "cannot fetch %s: it changes again and again", f->shown);
     }
     /* A try that brought more than any before it is no failure. */
     if (f->at > most) failures = 0, most = f->at;
@@ -477,12 +480,12 @@ static Err transfer(Fetch *f) {
 }
 
 static Err verify(Fetch *f) {
-  Err err = check(f->part, f->job->url, f->job->sha256, f->job->bytes);
+  Err err = check(f->part, f->shown, f->job->sha256, f->job->bytes);
   if (err && f->kept) { /* perhaps two versions were joined */
     log_info("%s: starting over", err_message());
     TRY(reset_part(f));
     TRY(transfer(f));
-    err = check(f->part, f->job->url, f->job->sha256, f->job->bytes);
+    err = check(f->part, f->shown, f->job->sha256, f->job->bytes);
   }
   if (!err) return ERR_OK;
   char bad[FILE_PATH_MAX];
@@ -547,10 +550,12 @@ static void curl_begin(void) {
 }
 
 Err fetch_file(const FetchJob *job) {
-  if (!fetch_is_url(job->url)) {
-    return err_set(ERR_USAGE, "'%s' is not an http, https, ftp or file address", job->url);
-  }
   Fetch f = {.job = job, .fd = -1};
+  url_mask(job->url, f.shown);
+  url_identify(job->url, f.identity);
+  if (!fetch_is_url(job->url)) {
+    return err_set(ERR_USAGE, "'%s' is not an http, https, ftp or file address", f.shown);
+  }
   if (snprintf(f.part, sizeof f.part, "%s.part", job->path) >= (int)sizeof f.part ||
       snprintf(f.meta, sizeof f.meta, "%s.part.meta", job->path) >= (int)sizeof f.meta) {
     return err_set(ERR_WORK, "the path %s is too long", job->path);

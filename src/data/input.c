@@ -14,10 +14,14 @@
 #include "base/utf8.h"
 #ifdef HAVE_ZSTD
 #include <zstd.h>
+#include <zstd_errors.h>
 #endif
 
 #define RAW_BYTES  ((size_t)1 << 18)
-#define LINE_LIMIT ((size_t)1 << 24) /* a longer line is no text */
+#define LINE_LIMIT ((size_t)1 << 20) /* bytes; a longer line is no sentence */
+/* zstd's own default: what its -19 and --long need. A frame's header may ask for 2 GB. */
+#define WINDOW_LOG  27
+#define MAGIC_BYTES 4
 
 typedef enum { PLAIN, GZIP, ZSTANDARD } Kind;
 
@@ -40,19 +44,23 @@ struct Input {
   bool text_end;
 };
 
+/* Reads what is there, behind the bytes in hand. */
+static Err read_raw(Input *in) {
+  ssize_t n;
+  do n = read(in->fd, in->raw + in->raw_len, RAW_BYTES - in->raw_len);
+  while (n < 0 && errno == EINTR);
+  if (n < 0) return err_errno("cannot read", in->path);
+  in->raw_end = n == 0;
+  sha256_add(&in->sha, in->raw + in->raw_len, (size_t)n);
+  in->raw_len += (size_t)n;
+  in->raw_total += (size_t)n;
+  return ERR_OK;
+}
+
 static Err refill(Input *in) {
   in->raw_at = 0;
   in->raw_len = 0;
-  while (!in->raw_end && in->raw_len == 0) {
-    ssize_t n = read(in->fd, in->raw, RAW_BYTES);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return err_errno("cannot read", in->path);
-    in->raw_end = n == 0;
-    in->raw_len = (size_t)n;
-    in->raw_total += (size_t)n;
-    sha256_add(&in->sha, in->raw, (size_t)n);
-  }
-  return ERR_OK;
+  return in->raw_end ? ERR_OK : read_raw(in);
 }
 
 static Err damaged(const Input *in, const char *why) {
@@ -60,27 +68,47 @@ static Err damaged(const Input *in, const char *why) {
                  (unsigned long long)(in->raw_total - in->raw_len + in->raw_at), why);
 }
 
-static Err begin_kind(Input *in) {
-  TRY(refill(in));
-  const uint8_t *b = in->raw;
-  if (in->raw_len >= 2 && b[0] == 0x1f && b[1] == 0x8b) {
-    in->kind = GZIP;
-    if (inflateInit2(&in->gzip, 15 + 16) != Z_OK)
-      return err_set(ERR_WORK, "out of memory for gzip");
-  } else if (in->raw_len >= 4 && b[0] == 0x28 && b[1] == 0xb5 && b[2] == 0x2f && b[3] == 0xfd) {
-    in->kind = ZSTANDARD;
+/* Do the first `len` bytes agree with a Zstandard frame, or with a skippable one, which may
+ * hold anything and comes first in what pzstd writes? */
+static bool begins_zstd(const uint8_t *b, size_t len) {
+  static const uint8_t frame[MAGIC_BYTES] = {0x28, 0xb5, 0x2f, 0xfd};
+  static const uint8_t skippable[MAGIC_BYTES] = {0x50, 0x2a, 0x4d, 0x18}; /* 0x50 to 0x5f */
+  size_t n = len < MAGIC_BYTES ? len : MAGIC_BYTES;
+  if (n == 0 || memcmp(b, frame, n) == 0) return true;
+  return (b[0] & 0xf0) == skippable[0] && memcmp(b + 1, skippable + 1, n - 1) == 0;
+}
+
+static bool begins_gzip(const uint8_t *b, size_t len) {
+  return len == 0 || (b[0] == 0x1f && (len < 2 || b[1] == 0x8b));
+}
+
+static Err begin_zstd(Input *in) {
+  in->kind = ZSTANDARD;
 #ifdef HAVE_ZSTD
-    in->zstd = ZSTD_createDStream();
-    if (!in->zstd) return err_set(ERR_WORK, "out of memory for Zstandard");
-    ZSTD_DCtx_setParameter(in->zstd, ZSTD_d_windowLogMax, sizeof(size_t) == 8 ? 31 : 30);
-#else
-    return err_set(ERR_WORK,
-                   "%s is Zstandard, and this trireme was built without it: install "
-                   "libzstd-dev and build again",
-                   in->path);
-#endif
-  }
+  in->zstd = ZSTD_createDStream();
+  if (!in->zstd) return err_set(ERR_WORK, "out of memory for Zstandard");
+  ZSTD_DCtx_setParameter(in->zstd, ZSTD_d_windowLogMax, WINDOW_LOG);
   return ERR_OK;
+#else
+  return err_set(ERR_WORK,
+                 "%s is Zstandard, and this trireme was built without it: install "
+                 "libzstd-dev and build again",
+                 in->path);
+#endif
+}
+
+/* A pipe may give its first bytes one by one; a person at a terminal types them. So it waits
+ * for more only as long as these could be the beginning of a compressed file. */
+static Err begin_kind(Input *in) {
+  while (!in->raw_end && in->raw_len < MAGIC_BYTES &&
+         (begins_zstd(in->raw, in->raw_len) ||
+          (in->raw_len < 2 && begins_gzip(in->raw, in->raw_len))))
+    TRY(read_raw(in));
+  if (in->raw_len >= MAGIC_BYTES && begins_zstd(in->raw, in->raw_len)) return begin_zstd(in);
+  if (in->raw_len < 2 || !begins_gzip(in->raw, in->raw_len)) return ERR_OK;
+  in->kind = GZIP;
+  return inflateInit2(&in->gzip, 15 + 16) == Z_OK ? ERR_OK
+                                                  : err_set(ERR_WORK, "out of memory for gzip");
 }
 
 Err input_open(Input **out, const char *path) {
@@ -154,6 +182,13 @@ static Err decode_zstd(Input *in, size_t room, size_t *made) {
   in->raw_at = from.pos;
   *made = to.pos;
   in->frame_open = code != 0;
+  if (ZSTD_getErrorCode(code) == ZSTD_error_frameParameter_windowTooLarge) {
+    return err_set(ERR_WORK,
+                   "%s needs more than %d MB to be unpacked (byte %llu: the window of its "
+                   "Zstandard frame); unpack it with 'zstd -d --long=31' first",
+                   in->path, 1 << (WINDOW_LOG - 20),
+                   (unsigned long long)(in->raw_total - in->raw_len + in->raw_at));
+  }
   if (ZSTD_isError(code)) return damaged(in, ZSTD_getErrorName(code));
   return ERR_OK;
 #else
@@ -170,8 +205,10 @@ static Err more_text(Input *in) {
     in->text_at = 0;
   }
   if (in->text_len > LINE_LIMIT) {
-    return err_set(ERR_WORK, "%s:%llu: a line of more than %zu bytes is no text", in->path,
-                   (unsigned long long)in->number + 1, LINE_LIMIT);
+    return err_set(ERR_WORK,
+                   "%s:%llu: a line of more than %zu bytes is no sentence; split it or take it "
+                   "out",
+                   in->path, (unsigned long long)in->number + 1, LINE_LIMIT);
   }
   TRY(mem_grow(&in->text, &in->text_cap, in->text_len + RAW_BYTES, 1));
   for (size_t made = 0; made == 0;) {

@@ -12,6 +12,9 @@
 
 #define BLOCK_LINES 1024u
 #define BLOCK_BYTES ((size_t)1 << 18) /* of one side, about */
+/* SentencePiece takes 230 bytes of memory for a byte of a word. A longer line has more than
+ * the 4,095 tokens that a shard allows, unless it is unknown characters: it is not encoded. */
+#define MOST_ENCODED ((size_t)1 << 16)
 
 typedef struct {
   PipelineBlock out;
@@ -211,6 +214,9 @@ static Err work_on_line(const Pipe *p, Block *block, uint32_t k) {
     else if (line[0].len == 0 || line[1].len == 0)
       verdict = CLEAN_EMPTY;
   }
+  if (verdict == CLEAN_KEEP && spec->tokenizer &&
+      (line[0].len > MOST_ENCODED || line[1].len > MOST_ENCODED))
+    verdict = CLEAN_TOKENS;
   bool encode = verdict == CLEAN_KEEP && spec->tokenizer && b->first + k >= spec->skip;
   size_t begin = b->ids.len;
   for (int side = 0; side < 2; side++) {

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/fault.h"
 #include "base/file.h"
@@ -124,6 +125,18 @@ static Err gather_pair(Prepare *p, TextPair *pair) {
   return ERR_OK;
 }
 
+/* Learning a tokenizer reads the training text once, encoding it a second time. */
+static Err check_rereadable(const char *path) {
+  struct stat st;
+  if (stat(path, &st) != 0) return err_errno("cannot open", path);
+  if (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) return ERR_OK; /* input_open refuses these */
+  return err_set(ERR_WORK,
+                 "%s is not a regular file, and training text is read twice where a tokenizer "
+                 "is learned: save it to a file, pass it as standard input (-), which is kept, "
+                 "or give --tokenizer",
+                 path);
+}
+
 /* After this every input is a file that exists. */
 static Err gather(Prepare *p) {
   if (p->spec.demo_pairs)
@@ -136,6 +149,7 @@ static Err gather(Prepare *p) {
   for (size_t i = 0; i < p->spec.trains; i++) {
     for (int side = 0; side < 2 && p->spec.train[i].path[side]; side++) {
       uint64_t bytes;
+      if (!p->spec.tokenizer) TRY(check_rereadable(p->spec.train[i].path[side]));
       TRY(file_size(p->spec.train[i].path[side], &bytes));
       p->input_bytes += bytes;
     }

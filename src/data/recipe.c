@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "data/fetch.h"
+#include "data/url.h"
 
 #define FILE_NAME   "recipe.conf"
 #define FILE_LIMIT  ((size_t)1 << 20)
@@ -118,7 +119,9 @@ static Err parse_fetch(Recipe *r, char **word, size_t words, size_t line) {
   if (words < 2)
     return err_set(ERR_USAGE, "expected 'fetch = NAME URL [sha256:HEX] [bytes:N]'");
   if (!fetch_is_url(word[1])) {
-    return err_set(ERR_USAGE, "'%.200s' is not an http, https, ftp or file address", word[1]);
+    char shown[URL_SHOWN_MAX];
+    return err_set(ERR_USAGE, "'%.200s' is not an http, https, ftp or file address",
+                   url_mask(word[1], shown));
   }
   TRY(add_item(r, RECIPE_FETCH, word[0], line, &item));
   TRY(copy(&item->url, word[1]));

@@ -15,6 +15,7 @@
 #include "data/fetch.h"
 #include "data/recipe.h"
 #include "data/unpack.h"
+#include "data/url.h"
 
 typedef struct {
   Recipe *r;
@@ -60,6 +61,11 @@ static Err look_source(const Obtain *o, const RecipeItem *item, bool text, char 
     char name[256]; /* recipe_parse allows 200 */
     snprintf(name, sizeof name, "%s%s", item->name, ending[i]);
     TRY(look(o->from->source_dir, name, path, there));
+  }
+  struct stat st;
+  if (*there && stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+    return err_set(ERR_WORK, "%s is not a regular file; --source-dir holds files as fetched",
+                   path);
   }
   return ERR_OK;
 }
@@ -198,7 +204,8 @@ static Err fetch_item(Obtain *o, RecipeItem *item, bool *unreachable) {
     if (!err) {
       job.url = url.s;
       err = fetch_file(&job);
-      if (err) log_warn("%s; trying %s", err_message(), item->url);
+      char shown[URL_SHOWN_MAX];
+      if (err) log_warn("%s; trying %s", err_message(), url_mask(item->url, shown));
       *unreachable = report.unreachable;
     }
     str_free(&url);
@@ -224,9 +231,11 @@ static Err unreached_error(Obtain *o) {
     if (item->kind != RECIPE_FETCH || !o->wanted[i] || item->path) continue;
     last_part(item->url, &part, &len);
     bool same = len == strlen(item->name) && memcmp(part, item->name, len) == 0;
-    if (fixed + list.len + strlen(item->name) + strlen(item->url) > ROOM) continue;
+    char shown[URL_SHOWN_MAX];
+    url_mask(item->url, shown);
+    if (fixed + list.len + strlen(item->name) + strlen(shown) > ROOM) continue;
     str_addf(&list, "%s%s%s%s", named++ ? ", " : "", same ? "" : item->name,
-             same ? "" : " from ", item->url);
+             same ? "" : " from ", shown);
   }
   if (named < o->unreached) str_addf(&list, " and %zu more", o->unreached - named);
   Err err = str_check(&list);
@@ -423,8 +432,9 @@ Err recipe_obtain(Recipe *r, const RecipeFrom *from) {
     return err_set(ERR_USAGE, "--source-dir %s is not a directory", from->source_dir);
   }
   if (from->mirror && !fetch_is_url(from->mirror)) {
+    char shown[URL_SHOWN_MAX];
     return err_set(ERR_USAGE, "--mirror '%s' is not an http, https, ftp or file address",
-                   from->mirror);
+                   url_mask(from->mirror, shown));
   }
   TRY(cache_dir(&o));
   TRY(mem_alloc(&o.wanted, r->items, sizeof *o.wanted));

@@ -1,12 +1,12 @@
 /* Reading of hypotheses and references. Lines end at LF alone, and what white
- * space lies before it is dropped, as in sacreBLEU. Relies on base/file, utf8. */
+ * space lies before it is dropped, as in sacreBLEU. Relies on base/utf8. */
 #include "metric/lines.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "metric/unicode.h"
@@ -15,15 +15,25 @@ const char *metric_lines_name(const char *path) {
   return strcmp(path, "-") == 0 ? "standard input" : path;
 }
 
-static Err read_stdin(Str *into) {
+static Err read_all(int fd, const char *name, Str *into) {
   char block[65536];
   for (;;) {
-    ssize_t n = read(STDIN_FILENO, block, sizeof block);
+    ssize_t n = read(fd, block, sizeof block);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return err_errno("cannot read", "standard input");
+    if (n < 0) return err_errno("cannot read", name);
     if (n == 0) return str_check(into);
     str_addn(into, block, (size_t)n);
   }
+}
+
+/* Text is read once, from first to last, so a pipe will do. */
+static Err read_text(const char *path, Str *into) {
+  if (strcmp(path, "-") == 0) return read_all(STDIN_FILENO, "standard input", into);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return err_errno("cannot open", path);
+  Err err = read_all(fd, path, into);
+  close(fd);
+  return err;
 }
 
 static Err check_utf8(const MetricLines *l) {
@@ -42,7 +52,7 @@ static Err check_utf8(const MetricLines *l) {
 
 Err metric_lines_read(MetricLines *l, const char *path) {
   *l = (MetricLines){.path = path};
-  TRY(strcmp(path, "-") == 0 ? read_stdin(&l->bytes) : file_read(path, SIZE_MAX, &l->bytes));
+  TRY(read_text(path, &l->bytes));
   TRY(check_utf8(l));
   const char *end = str_text(&l->bytes) + l->bytes.len;
   for (const char *at = end - l->bytes.len; at < end;) {

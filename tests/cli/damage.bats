@@ -299,3 +299,15 @@ truncated_while_training() {
   grep -q "^trireme: set/train-00000.tok was truncated while it was in use: byte [0-9]* is gone, as it has 100 bytes and had $size; .*--resume" err
   grep -q "was truncated while it was in use" run/log.txt
 }
+
+@test "a FIFO in place of any file of a data set is refused, not waited for" {
+  for file in dataset.json tokenizer.model train.order valid.tok $shard; do
+    rm "set/$file"
+    mkfifo "set/$file"
+    run timeout 60 "$TRIREME" inspect set --quiet --verify
+    [ "$status" -eq 1 ]
+    case $output in *"$file is not a regular file"*) ;; *) echo "$output"; return 1 ;; esac
+    rm "set/$file"
+    restore "$file"
+  done
+}

@@ -192,6 +192,50 @@ same_data() {
   [ "$status" -eq 2 ]
 }
 
+@test "what pzstd writes gives the same data set" {
+  command -v pzstd > /dev/null || skip "no pzstd"
+  pzstd -q -p 2 -c a > a.zst
+  pzstd -q -p 2 -c b > b.zst
+  [ "$(head -c 4 a.zst | od -An -tx1 | tr -d ' ')" = 502a4d18 ] # a skippable frame comes first
+  prepare packed --train a.zst b.zst > /dev/null
+  same_data packed "$T/reference"
+}
+
+@test "a line of a megabyte is not encoded, and a longer one is named" {
+  { cat va; head -c 1000000 /dev/zero | tr '\0' x; echo; } > long.a
+  { cat vb; echo x; } > long.b
+  prepare out --train a b --valid long.a long.b > /dev/null
+  cmp long.a out/valid.src
+  run "$TRIREME" inspect out --quiet --json
+  [ "$(sed -n '/"valid"/,$p' out/dataset.json | sed -n 's/.*"tokens": \([0-9]*\).*/\1/p' | tail -n 1)" -eq 1 ]
+  { head -n 11999 a; head -c 2000000 /dev/zero | tr '\0' x; echo; } > long.c
+  run prepare out2 --train long.c b
+  [ "$status" -eq 1 ]
+  says "long.c:12000: " "1048576 bytes"
+}
+
+@test "pipes do for text that is read once" {
+  prepare out --train <(cat a) <(cat b) --valid <(cat va) <(cat vb) --tokenizer "$T/reference/tokenizer.model" > /dev/null
+  same_data out "$T/reference"
+}
+
+@test "a pipe as text that is read twice is refused before any work" {
+  run prepare out --train <(cat a) b
+  [ "$status" -eq 1 ]
+  says "not a regular file" "read twice" "--tokenizer"
+  [ ! -e out.partial/tokenizer.model ]
+}
+
+@test "a FIFO as tokenizer or config is refused, not waited for" {
+  mkfifo fifo
+  run timeout 60 "$TRIREME" prepare --quiet --train a b --valid va vb --tokenizer fifo --out out
+  [ "$status" -eq 1 ]
+  says "fifo is not a regular file"
+  run timeout 60 "$TRIREME" prepare --config fifo --out out
+  [ "$status" -ne 124 ]
+  says "fifo is not a regular file"
+}
+
 @test "compressed files that end too early or are damaged are named" {
   gzip -c a > a.gz
   zstd -q -c < a > a.zst

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "data/fetch.h"
+#include "data/url.h"
 
 #define SIZE 300000
 
@@ -263,6 +264,93 @@ static void resumes_with_a_range(void **state) {
   assert_string_equal(asked(), "/data 100000- 206\n");
   assert_int_equal(report.resumed, 100000);
   assert_false(there(".part.meta"));
+}
+
+/* An address of the server with a name, a password and a signature. */
+static const char *secret_url(const char *name, const char *password) {
+  static char text[512];
+  snprintf(text, sizeof text, "http://me:%s@127.0.0.1:%d/%s", password, port, name);
+  return text;
+}
+
+static void test_fetch_password_stays_out_of_message_and_note(void **state) {
+  (void)state;
+  need_curl();
+  char path[256];
+  Str note = {0};
+  start("--cut 5000");
+  FetchJob job = job_for("data", NULL);
+  job.url = secret_url("data", "sesame");
+  job.tries = 1;
+  assert_int_equal(fetch_file(&job), ERR_WORK);
+  assert_says("http://***@127.0.0.1:");
+  assert_null(strstr(err_message(), "sesame"));
+  snprintf(path, sizeof path, "%s.part.meta", got);
+  assert_int_equal(file_read(path, 10000, &note), ERR_OK);
+  assert_non_null(strstr(note.s, "url http://***@127.0.0.1:"));
+  assert_null(strstr(note.s, "sesame"));
+  str_free(&note);
+  unlink(logged);
+  job.url = secret_url("data", "another"); /* the same file: it is continued */
+  job.tries = 0;
+  assert_int_equal(fetch_file(&job), ERR_OK);
+  assert_body(got, body, SIZE);
+  assert_string_equal(asked(), "/data 5000- 206\n");
+}
+
+static void test_fetch_signature_stays_out_of_message(void **state) {
+  (void)state;
+  need_curl();
+  start("");
+  FetchJob job = job_for("absent?X-Sig=sesame&id=7", NULL);
+  assert_int_equal(fetch_file(&job), ERR_WORK);
+  assert_says("/absent?X-Sig=***&id=***: ");
+  assert_null(strstr(err_message(), "sesame"));
+}
+
+static void check_mask(const char *address, const char *expected) {
+  char shown[URL_SHOWN_MAX];
+  assert_string_equal(url_mask(address, shown), expected);
+}
+
+static void test_url_mask_hides_logins_and_query_values(void **state) {
+  (void)state;
+  check_mask("https://host/a/b.gz", "https://host/a/b.gz");
+  check_mask("https://host:8080/@team/b", "https://host:8080/@team/b");
+  check_mask("https://[::1]:80/@x", "https://[::1]:80/@x");
+  check_mask("https://me:pass@host/b", "https://***@host/b");
+  check_mask("ftp://token@host", "ftp://***@host");
+  check_mask("https://me:p@ss@host/b@c", "https://***@host/b@c");
+  check_mask("https://me:pa/ss@host/b", "https://***@host/b"); /* a '/' that should be %2F */
+  check_mask("https://me:pa?ss#@host/b", "https://***@host/b");
+  check_mask("https://host/b?sig=abc", "https://host/b?sig=***");
+  check_mask("https://host/b?a=1&sig=x=y&c", "https://host/b?a=***&sig=***&***");
+  check_mask("https://host/b?abc#part", "https://host/b?***");
+  check_mask("me:pass@host", "***@host"); /* no URL, yet shown in an error */
+}
+
+static void test_url_mask_long_url_is_cut(void **state) {
+  (void)state;
+  char address[3000], shown[URL_SHOWN_MAX];
+  memset(address, 'a', sizeof address - 1);
+  memcpy(address, "https://me:pass@", 16);
+  address[sizeof address - 1] = '\0';
+  url_mask(address, shown);
+  assert_int_equal(strlen(shown), URL_SHOWN_MAX - 1);
+  assert_non_null(strstr(shown, "https://***@aaa"));
+  assert_non_null(strstr(shown, "a..."));
+}
+
+static void test_url_identify_sees_the_query_but_no_login(void **state) {
+  (void)state;
+  char hex[4][65];
+  url_identify("https://host/get?id=1", hex[0]);
+  url_identify("https://host/get?id=2", hex[1]);
+  url_identify("https://me:pass@host/get?id=1", hex[2]);
+  url_identify("http://host/get?id=1", hex[3]);
+  assert_string_not_equal(hex[0], hex[1]);
+  assert_string_equal(hex[0], hex[2]);
+  assert_string_not_equal(hex[0], hex[3]);
 }
 
 static void resumes_by_date_alone(void **state) {
@@ -632,6 +720,11 @@ int main(void) {
       TEST(fetches_from_file_urls),
       TEST(follows_redirects_but_not_to_files),
       TEST(resumes_with_a_range),
+      TEST(test_fetch_password_stays_out_of_message_and_note),
+      TEST(test_fetch_signature_stays_out_of_message),
+      TEST(test_url_mask_hides_logins_and_query_values),
+      TEST(test_url_mask_long_url_is_cut),
+      TEST(test_url_identify_sees_the_query_but_no_login),
       TEST(resumes_by_date_alone),
       TEST(does_not_join_what_nothing_vouches_for),
       TEST(a_hash_vouches),

@@ -114,7 +114,7 @@ recorded() {
 # screen COLUMNS COMMAND: what a terminal of that width gets, a line for each that is rewritten.
 screen() {
   script -qec true /dev/null > /dev/null 2>&1 || skip "no script(1), or no terminals for it to make"
-  TERM=${SCREEN_TERM-xterm} script -qec "stty cols $1; $2" /dev/null < /dev/null | tr '\r' '\n'
+  SHELL=$BASH TERM=${SCREEN_TERM-xterm} script -qec "stty cols $1; $2" /dev/null < /dev/null | tr '\r' '\n'
 }
 
 @test "a line that is rewritten fits the terminal" {

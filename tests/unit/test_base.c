@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -459,16 +460,44 @@ static void messages_in_a_pipe_are_plain(void **state) {
   str_free(&text);
 }
 
-static void signals_ask_to_stop(void **state) {
-  (void)state;
-  struct sigaction now;
-  assert_false(stop_asked());
+/* Runs `child` in a process of its own; its wait status. */
+static int run_child(void (*child)(void)) {
+  int status;
+  pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (pid == 0) {
+    child();
+    _exit(0);
+  }
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  return status;
+}
+
+static void interrupt_once(void) {
   stop_watch();
   raise(SIGINT);
-  assert_true(stop_asked());
-  assert_int_equal(sigaction(SIGINT, NULL, &now), 0);
-  assert_true(now.sa_handler == SIG_DFL); /* the second one ends the program */
-  stop_unwatch();
+  _exit(stop_asked() ? 10 : 11);
+}
+
+static void interrupt_twice(void) {
+  stop_watch();
+  raise(SIGINT);
+  raise(SIGINT);
+}
+
+static void test_stop_first_signal_asks(void **state) {
+  (void)state;
+  assert_false(stop_asked());
+  int status = run_child(interrupt_once);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), 10);
+}
+
+static void test_stop_second_signal_ends_the_program(void **state) {
+  (void)state;
+  int status = run_child(interrupt_twice);
+  assert_true(WIFSIGNALED(status));
+  assert_int_equal(WTERMSIG(status), SIGINT);
 }
 
 static void assert_shell_word(const char *word, const char *expected) {
@@ -529,7 +558,8 @@ int main(void) {
       cmocka_unit_test(test_err_set_control_characters_are_visible),
       cmocka_unit_test(there_is_a_core),
       cmocka_unit_test(messages_in_a_pipe_are_plain),
-      cmocka_unit_test(signals_ask_to_stop),
+      cmocka_unit_test(test_stop_first_signal_asks),
+      cmocka_unit_test(test_stop_second_signal_ends_the_program),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

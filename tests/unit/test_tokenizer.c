@@ -78,7 +78,7 @@ static uint32_t unit_to(uint32_t label, bool leaf, uint32_t from, uint32_t base)
 
 static void make_rules(Charsmap *c, size_t text_len) {
   *c = (Charsmap){.size = sizeof c->unit};
-  for (int i = 0; i < UNITS; i++) c->unit[i] = UNUSED_UNIT;
+  for (size_t i = 0; i < UNITS; i++) c->unit[i] = UNUSED_UNIT;
   c->unit[0] = unit_to(0, false, 0, ROOT_BASE);
   c->unit[CHILD] = unit_to('a', true, CHILD, LEAF);
   c->unit[LEAF] = UNUSED_UNIT | 0; /* text number 0 */

@@ -18,7 +18,7 @@
 #include "base/file.h"
 
 /* The number grows whenever a struct that crosses the door changes. */
-#define PLUGIN_VERSION TRIREME_VERSION "/7"
+#define PLUGIN_VERSION TRIREME_VERSION "/8"
 
 typedef struct {
   void *handle;

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "base/utf8.h"
 
 #define TERMINAL_PERIOD 0.1 /* seconds between redraws */
@@ -98,7 +99,7 @@ static void *wait_and_show(void *argument) {
   ProgressWait *w = argument;
   double period = log_is_live() ? 1 : PIPE_PERIOD;
   struct timespec next;
-  clock_gettime(CLOCK_REALTIME, &next);
+  clock_gettime(CLOCK_MONOTONIC, &next);
   pthread_mutex_lock(&w->lock);
   while (!w->over) {
     next.tv_sec += (time_t)period;
@@ -115,7 +116,7 @@ static void *wait_and_show(void *argument) {
 void progress_wait_begin(ProgressWait *w, const char *title) {
   *w = (ProgressWait){.title = title, .start = progress_clock()};
   pthread_mutex_init(&w->lock, NULL);
-  pthread_cond_init(&w->ended, NULL);
+  thread_cond_init(&w->ended);
   w->started = !log_is_quiet() && pthread_create(&w->thread, NULL, wait_and_show, w) == 0;
 }
 

@@ -1,7 +1,9 @@
-/* The cores this process may use, not those the machine has. Relies on POSIX. */
+/* The cores this process may use, not those the machine has; timed waits on the monotonic clock.
+ * Relies on POSIX. */
 #include "base/thread.h"
 
 #include <sched.h>
+#include <time.h>
 #include <unistd.h>
 
 int thread_cores(void) {
@@ -11,4 +13,25 @@ int thread_cores(void) {
 #endif
   long n = sysconf(_SC_NPROCESSORS_ONLN);
   return n > 0 ? (int)n : 1;
+}
+
+void thread_cond_init(pthread_cond_t *cond) {
+  pthread_condattr_t attributes;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_cond_init(cond, &attributes);
+  pthread_condattr_destroy(&attributes);
+}
+
+void thread_cond_wait_for(pthread_cond_t *cond, pthread_mutex_t *lock, double seconds) {
+  struct timespec until;
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  time_t whole = (time_t)seconds;
+  until.tv_sec += whole;
+  until.tv_nsec += (long)((seconds - (double)whole) * 1e9);
+  if (until.tv_nsec >= 1000000000) {
+    until.tv_nsec -= 1000000000;
+    until.tv_sec++;
+  }
+  pthread_cond_timedwait(cond, lock, &until);
 }

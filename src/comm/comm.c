@@ -1,11 +1,13 @@
-/* The communication thread: its start, its queue of jobs, its end. Relies on
- * carrier, watchdog. */
+/* The communication thread: its start, its queue of jobs, its end. A thread that waits for a job
+ * runs the queue itself while it has nothing else to do, which saves two switches of threads.
+ * Relies on carrier, watchdog. */
 #include "comm/comm.h"
 
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -33,7 +35,9 @@ static Err load_carrier(Comm *c, long ranks) {
 
 static void identify(Identity *who) {
   struct stat space;
+  const char *name = getenv("TRIREME_HOST"); /* for tests: as if on a machine of this name */
   gethostname(who->host, HOST_MAX - 1);
+  if (name && *name) snprintf(who->host, HOST_MAX, "%s", name);
   who->pid = (int32_t)getpid();
   who->pid_space = stat("/proc/self/ns/pid", &space) == 0 ? (uint64_t)space.st_ino : 0;
   who->cores = thread_cores();
@@ -43,20 +47,45 @@ static void identify(Identity *who) {
   who->core_set = rng_hash(&set, sizeof set, 0);
 }
 
-/* Runs on the communication thread. */
-static Err begin(Comm *c) {
-  char carrier[64] = "";
-  const char *wrong = c->carrier->begin(&c->rank, &c->size, carrier);
-  if (wrong) return err_set(ERR_WORK, "the ranks cannot be joined: %s", wrong);
-  if (launcher_check_size(c->size, carrier) != ERR_OK) {
-    c->carrier->end();
-    return ERR_WORK;
-  }
+/* The communicator that this thread runs a job or the watchdog of. */
+static _Thread_local const Comm *running_here;
+
+static Err alloc_work(Comm *c) {
   size_t n = (size_t)c->size;
   TRY(mem_alloc(&c->peer, n, sizeof *c->peer));
   TRY(mem_alloc(&c->request, 2 * n, sizeof *c->request));
+  TRY(mem_alloc(&c->term, n, sizeof *c->term));
+  TRY(mem_alloc(&c->pair.send, n, sizeof *c->pair.send));
+  TRY(mem_alloc(&c->pair.recv, n, sizeof *c->pair.recv));
+  TRY(mem_alloc(&c->pair.send_n, n, sizeof *c->pair.send_n));
+  TRY(mem_alloc(&c->pair.recv_n, n, sizeof *c->pair.recv_n));
+  TRY(mem_alloc(&c->sent, HISTORY * n, sizeof *c->sent));
   TRY(mem_alloc(&c->sums, n * COMM_SUM_MOST, sizeof *c->sums));
-  TRY(mem_alloc(&c->offset, n + 1, sizeof *c->offset));
+  return mem_alloc(&c->offset, n + 1, sizeof *c->offset);
+}
+
+/* Ranks of this host that may use exactly the cores of this one. */
+static int count_sharers(const Comm *c) {
+  int sharers = 0;
+  for (int r = 0; c->size > 1 && r < c->size; r++) {
+    const Identity *a = &c->peer[r].who, *b = &c->peer[c->rank].who;
+    sharers += strcmp(a->host, b->host) == 0 && a->core_set == b->core_set;
+  }
+  return sharers;
+}
+
+/* Runs on the communication thread. */
+static Err begin(Comm *c) {
+  const char *wrong = c->carrier->begin(&c->info);
+  if (wrong) return err_set(ERR_WORK, "the ranks cannot be joined: %s", wrong);
+  c->rank = c->info.rank;
+  c->size = c->info.size;
+  if (launcher_check_size(c->size, c->info.about) != ERR_OK) {
+    c->carrier->end();
+    return ERR_WORK;
+  }
+  TRY(alloc_work(c));
+  size_t n = (size_t)c->size;
   Identity *all;
   TRY(mem_alloc(&all, n, sizeof *all));
   for (size_t r = 0; r <= n; r++) c->offset[r] = r * sizeof *all;
@@ -74,46 +103,58 @@ static Err begin(Comm *c) {
     c->peer[r].who = all[r];
   }
   mem_free(all);
-  snprintf(c->about, sizeof c->about, "%d ranks on %d host%s over %s", c->size, hosts,
-           hosts == 1 ? "" : "s", carrier);
+  c->crowded = count_sharers(c) > thread_cores();
+  TRY(shared_open(c));
+  snprintf(c->about, sizeof c->about, "%d ranks on %d host%s over %s%s", c->size, hosts,
+           hosts == 1 ? "" : "s", c->info.about, c->shared ? " and shared memory" : "");
   return ERR_OK;
 }
 
-static void wait_a_little(Comm *c) {
-  struct timespec until;
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_nsec += 50 * 1000 * 1000;
-  if (until.tv_nsec >= 1000000000) until.tv_nsec -= 1000000000, until.tv_sec++;
-  pthread_cond_timedwait(&c->changed, &c->lock, &until);
+/* Runs the first job, or with none the watchdog alone. The lock is held before and after. */
+static void run_next(Comm *c) {
+  CommJob *job = c->first;
+  const Comm *before = running_here;
+  if (job) c->first = job->next_;
+  if (!c->first) c->last = NULL;
+  c->running = true;
+  c->patient = !pthread_equal(pthread_self(), c->thread);
+  pthread_mutex_unlock(&c->lock);
+  running_here = c;
+  if (job) {
+    c->doing = job->name;
+    job->run(c, job->context);
+    c->doing = NULL;
+  }
+  watchdog_look(c);
+  running_here = before;
+  pthread_mutex_lock(&c->lock);
+  c->running = false;
+  if (job) job->done_ = true;
+  if (c->sleepers) pthread_cond_broadcast(&c->changed);
+}
+
+/* Until something changes, for a little while. The lock is held before and after. */
+static void sleep_a_little(Comm *c) {
+  c->sleepers++;
+  thread_cond_wait_for(&c->changed, &c->lock, 0.05);
+  c->sleepers--;
 }
 
 static void *talk(void *argument) {
   Comm *c = argument;
+  running_here = c;
   Err err = begin(c);
   pthread_mutex_lock(&c->lock);
   if (err) c->error = err_take(err);
   c->ready = true;
   pthread_cond_broadcast(&c->changed);
   while (!err && !(c->leaving && !c->first)) {
-    CommJob *job = c->first;
-    if (!job) wait_a_little(c);
-    if (job) {
-      c->first = job->next_;
-      if (!c->first) c->last = NULL;
-    }
-    pthread_mutex_unlock(&c->lock);
-    if (job) {
-      c->doing = job->name;
-      job->run(c, job->context);
-      c->doing = NULL;
-    }
-    watchdog_look(c);
-    pthread_mutex_lock(&c->lock);
-    if (job) job->done_ = true;
-    if (job) pthread_cond_broadcast(&c->changed);
+    if (!c->first || c->running) sleep_a_little(c);
+    if (!c->running) run_next(c);
   }
   pthread_mutex_unlock(&c->lock);
   if (!err) watchdog_end(c);
+  shared_close(c);
   if (!err && !c->failed) c->carrier->end();
   return NULL;
 }
@@ -129,10 +170,10 @@ static bool start_thread(Comm *c) {
 }
 
 static void free_all(Comm *c) {
-  mem_free(c->peer);
-  mem_free(c->request);
-  mem_free(c->sums);
-  mem_free(c->offset);
+  void *list[] = {c->peer,      c->request,     c->term,        (void *)c->pair.send,
+                  c->pair.recv, c->pair.send_n, c->pair.recv_n, c->sent,
+                  c->sums,      c->offset};
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++) mem_free(list[i]);
   pthread_cond_destroy(&c->changed);
   pthread_mutex_destroy(&c->lock);
   pthread_mutex_destroy(&c->at_loss);
@@ -148,7 +189,7 @@ Err comm_open(Comm **out, double silence) {
   c->remedy = "continue it from the last checkpoint with --resume";
   pthread_mutex_init(&c->lock, NULL);
   pthread_mutex_init(&c->at_loss, NULL);
-  pthread_cond_init(&c->changed, NULL);
+  thread_cond_init(&c->changed);
   snprintf(c->about, sizeof c->about, "one process");
   Err err = ERR_OK;
   long ranks;
@@ -218,11 +259,7 @@ const char *comm_host(const Comm *c, int r) {
 
 /* Ranks bound to the same cores share them. */
 int comm_threads(const Comm *c) {
-  int cores = thread_cores(), sharers = 0;
-  for (int r = 0; c->size > 1 && r < c->size; r++) {
-    const Identity *a = &c->peer[r].who, *b = &c->peer[c->rank].who;
-    sharers += strcmp(a->host, b->host) == 0 && a->core_set == b->core_set;
-  }
+  int cores = thread_cores(), sharers = count_sharers(c);
   int mine = sharers > 1 ? cores / sharers : cores;
   return mine > 0 ? mine : 1;
 }
@@ -253,7 +290,7 @@ void comm_at_loss(Comm *c, void (*act)(void *), void *context) {
 }
 
 bool comm_on_thread(const Comm *c) {
-  return c->size > 1 && pthread_equal(pthread_self(), c->thread);
+  return c->size > 1 && running_here == c;
 }
 
 void comm_submit(Comm *c, CommJob *job) {
@@ -269,7 +306,8 @@ void comm_submit(Comm *c, CommJob *job) {
   else
     c->first = job;
   c->last = job;
-  pthread_cond_broadcast(&c->changed);
+  bool runs_itself = job->awaited && c->info.any_thread;
+  if (!runs_itself && c->sleepers) pthread_cond_broadcast(&c->changed);
   pthread_mutex_unlock(&c->lock);
 }
 
@@ -277,28 +315,40 @@ void comm_wait(Comm *c, CommJob *job) {
   if (c->size == 1) return;
   pthread_mutex_lock(&c->lock);
   c->here.waiting++;
-  while (!job->done_) pthread_cond_wait(&c->changed, &c->lock);
+  while (!job->done_) {
+    if (c->first && !c->running && c->info.any_thread)
+      run_next(c);
+    else
+      sleep_a_little(c);
+  }
   c->here.waiting--;
   c->here.ticks++;
   pthread_mutex_unlock(&c->lock);
+}
+
+/* Soon first, then seldom: the cores belong to the model, and with more ranks than cores to the
+ * rank that is waited for. */
+static void pause_polling(const Comm *c, unsigned turn) {
+  unsigned soon = c->patient && !c->crowded ? 2000 : 20;
+  long pause = turn < soon ? 0 : turn < soon + 180 ? 20000 : 100000;
+  if (pause)
+    nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
+  else
+    sched_yield();
 }
 
 void comm_settle(Comm *c, CarrierRequest *request, size_t n) {
   size_t done = 0;
   for (unsigned turn = 0; done < n; turn++) {
     bool over = false;
-    const char *wrong = c->carrier->test(&request[done], &over);
-    if (wrong) comm_die(c, "'%s' failed: %s", c->doing ? c->doing : "start", wrong);
+    comm_check(c, c->carrier->test(&request[done], &over));
     if (over) {
-      done++, turn = 0;
+      done++;
+      turn = 0;
+      c->progress++;
       continue;
     }
     watchdog_look(c);
-    /* Soon first, then seldom: the cores belong to the model. */
-    long pause = turn < 20 ? 0 : turn < 200 ? 20000 : 100000;
-    if (pause)
-      nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
-    else
-      sched_yield();
+    pause_polling(c, turn);
   }
 }

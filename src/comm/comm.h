@@ -48,11 +48,14 @@ void comm_waiting(Comm *comm, bool waiting);
  * called on the communication thread, and not after this returns with another. */
 void comm_at_loss(Comm *comm, void (*act)(void *context), void *context);
 
-/* Work for the communication thread. It must stay in place until comm_wait. */
+/* Work for the communication thread, or for a thread that waits for it in comm_wait and has
+ * nothing else to do. Jobs run one at a time, in their order. A job must stay in place until
+ * comm_wait. */
 typedef struct CommJob {
   const char *name;
   void (*run)(Comm *comm, void *context);
   void *context;
+  bool awaited; /* comm_wait follows at once: the communication thread need not be woken */
   struct CommJob *next_;
   bool done_;
 } CommJob;
@@ -60,7 +63,8 @@ void comm_submit(Comm *comm, CommJob *job);
 void comm_wait(Comm *comm, CommJob *job);
 
 /* Collectives: every rank calls them in the same order, from a job or, waiting, from
- * anywhere else. They do not return when a rank is lost: then the run has ended. */
+ * anywhere else. They do not return when a rank is lost, or calls another collective or the same
+ * one with another size: then the run has ended, with an error that names ranks and calls. */
 void comm_broadcast(Comm *comm, const char *name, void *bytes, size_t n); /* from rank 0 */
 /* Rank r's bytes lie at [off[r], off[r + 1]) of `all`, on every rank; those of the
  * caller are there already. */
@@ -72,6 +76,21 @@ void comm_exchange(Comm *comm, const char *name, const void *const *send, const 
 /* x[i] becomes the sum over the ranks, added in their order. n <= COMM_SUM_MOST */
 #define COMM_SUM_MOST 64
 void comm_sum(Comm *comm, const char *name, double *x, size_t n);
+/* One bucket of gradients to its sum over the ranks: the same elements on all of them, cut into one
+ * piece for each rank, which adds the contributions to it in the order of the ranks. */
+typedef struct {
+  float *g;          /* (off[size]) this rank's contribution; after the last round the sums */
+  const size_t *off; /* (size + 1) rank r's piece is [off[r], off[r + 1]); off[0] is 0 */
+  float *sum;        /* (own piece) the sum of the rounds so far; not used by a single round */
+  int active;        /* ranks 0 … active-1 contribute, at least one */
+  bool first, last;  /* round of a step */
+  bool bf16;         /* contributions and sums are rounded to bf16, added in fp32 */
+  bool shard;        /* sums stay with the rank that owns the piece */
+  char *work;        /* comm_reduce_work bytes */
+} CommReduce;
+void comm_reduce(Comm *comm, const char *name, const CommReduce *reduce);
+/* Bytes of working memory for buckets of at most `bucket` elements and pieces of `piece`. */
+size_t comm_reduce_work(const Comm *comm, size_t bucket, size_t piece, bool bf16);
 /* Every rank's text on rank 0: list[r], to be freed with mem_free as one block. */
 NODISCARD Err comm_gather_text(Comm *comm, const char *name, const char *text, size_t len,
                                char ***list);

@@ -30,19 +30,22 @@ static void set(CarrierRequest *r, MPI_Request request) {
   memcpy(&r->handle, &request, sizeof request);
 }
 
-static const char *begin(int *rank, int *size, char about[64]) {
-  int provided, len;
+static const char *begin(CarrierInfo *info) {
+  int provided, len, found = 0, *tag_max;
   char version[MPI_MAX_LIBRARY_VERSION_STRING];
-  const char *wrong = explain(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided));
+  const char *wrong = explain(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided));
   if (wrong) return wrong;
+  info->any_thread = provided >= MPI_THREAD_SERIALIZED;
   /* A duplicate: nothing else in the process can meet our messages. */
   if ((wrong = explain(MPI_Comm_dup(MPI_COMM_WORLD, &world)))) return wrong;
   MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
-  MPI_Comm_rank(world, rank);
-  MPI_Comm_size(world, size);
+  MPI_Comm_rank(world, &info->rank);
+  MPI_Comm_size(world, &info->size);
+  MPI_Comm_get_attr(world, MPI_TAG_UB, &tag_max, &found);
+  info->tag_max = found ? *tag_max : 32767;
   MPI_Get_library_version(version, &len);
   version[strcspn(version, ",\n")] = '\0';
-  snprintf(about, 64, "%.63s", version);
+  snprintf(info->about, sizeof info->about, "%.63s", version);
   return NULL;
 }
 

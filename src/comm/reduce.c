@@ -5,8 +5,6 @@
 
 #include "base/mem.h"
 
-#define TILE 2048 /* floats added at a time: stays in the first cache */
-
 typedef struct {
   Reducer *reducer;
   size_t begin, end;
@@ -28,37 +26,13 @@ struct Reducer {
   int active;
   bool first, last;
   /* Working memory of the communication thread. */
-  size_t most;       /* elements of the largest piece */
   float *sum;        /* (owned) between rounds */
-  char *in, *out;    /* (ranks, most) received; (largest bucket) rounded */
+  char *work;        /* of comm_reduce */
   const void **send; /* arguments of an exchange, one for each rank */
   void **recv;
   size_t *send_n, *recv_n, *off;
   size_t bytes;
 };
-
-/* bf16 is the upper half of a float; ties to even, NaN stays NaN. */
-static uint16_t to_bf16(float x) {
-  uint32_t u;
-  memcpy(&u, &x, sizeof u);
-  if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x40u);
-  return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
-}
-
-static float of_bf16(uint16_t h) {
-  uint32_t u = (uint32_t)h << 16;
-  float x;
-  memcpy(&x, &u, sizeof x);
-  return x;
-}
-
-static void round_all(uint16_t *to, const float *from, size_t n) {
-  for (size_t i = 0; i < n; i++) to[i] = to_bf16(from[i]);
-}
-
-static void widen_all(float *to, const uint16_t *from, size_t n) {
-  for (size_t i = 0; i < n; i++) to[i] = of_bf16(from[i]);
-}
 
 /* First element of rank r's piece: whole units, shared out evenly. */
 static size_t piece(const Reducer *q, const Bucket *b, int r) {
@@ -72,90 +46,20 @@ static bool is_idle(const Reducer *q) {
   return q->size == 1 && !q->spec.rounds && !q->spec.send;
 }
 
-/* acc += x, or acc = x at the very first. One plain loop for each way numbers come, so
- * that the compiler makes vectors of them: floats, bf16, and floats to be rounded as if
- * they had travelled. */
-static void add_floats(float *restrict acc, const float *restrict x, size_t n, bool copy) {
-  if (copy)
-    memcpy(acc, x, n * sizeof *acc);
-  else
-    for (size_t i = 0; i < n; i++) acc[i] += x[i];
-}
-
-static void add_narrow(float *restrict acc, const uint16_t *restrict x, size_t n, bool copy) {
-  if (copy)
-    for (size_t i = 0; i < n; i++) acc[i] = of_bf16(x[i]);
-  else
-    for (size_t i = 0; i < n; i++) acc[i] += of_bf16(x[i]);
-}
-
-static void add_rounded(float *restrict acc, const float *restrict x, size_t n, bool copy) {
-  if (copy)
-    for (size_t i = 0; i < n; i++) acc[i] = of_bf16(to_bf16(x[i]));
-  else
-    for (size_t i = 0; i < n; i++) acc[i] += of_bf16(to_bf16(x[i]));
-}
-
-/* This rank's piece: what was there, then each contribution in turn. */
-static void add_up(Reducer *q, const Bucket *b, size_t begin, size_t n) {
-  float acc[TILE];
-  size_t wide = q->spec.bf16 ? sizeof(uint16_t) : sizeof(float);
-  for (size_t at = 0; at < n; at += TILE) {
-    size_t m = n - at < TILE ? n - at : TILE;
-    if (!q->first) memcpy(acc, q->sum + b->owned + at, m * sizeof *acc);
-    for (int r = 0; r < q->active; r++) {
-      bool mine = r == q->rank, copy = q->first && r == 0;
-      const void *x = mine ? (const void *)(q->g + begin) : q->in + (size_t)r * q->most * wide;
-      if (!q->spec.bf16)
-        add_floats(acc, (const float *)x + at, m, copy);
-      else if (mine)
-        add_rounded(acc, (const float *)x + at, m, copy);
-      else
-        add_narrow(acc, (const uint16_t *)x + at, m, copy);
-    }
-    if (q->last && q->spec.bf16)
-      for (size_t i = 0; i < m; i++) acc[i] = of_bf16(to_bf16(acc[i]));
-    memcpy(q->last ? q->g + begin + at : q->sum + b->owned + at, acc, m * sizeof *acc);
-  }
-}
-
-static void swap_pieces(Reducer *q, const Bucket *b, size_t mine) {
-  size_t wide = q->spec.bf16 ? sizeof(uint16_t) : sizeof(float);
-  bool gives = q->rank < q->active;
-  if (q->spec.bf16 && gives)
-    round_all((uint16_t *)(void *)q->out, q->g + b->begin, b->end - b->begin);
-  const char *from = q->spec.bf16 ? q->out : (const char *)(q->g + b->begin);
-  for (int r = 0; r < q->size; r++) {
-    size_t at = piece(q, b, r), n = piece(q, b, r + 1) - at;
-    q->send[r] = from + (at - b->begin) * wide;
-    q->send_n[r] = gives ? n * wide : 0;
-    q->recv[r] = q->in + (size_t)r * q->most * wide;
-    q->recv_n[r] = r < q->active ? mine * wide : 0;
-  }
-  comm_exchange(q->comm, "gradients", q->send, q->send_n, q->recv, q->recv_n);
-}
-
-static void share_sums(Reducer *q, const Bucket *b, size_t begin, size_t end) {
-  size_t wide = q->spec.bf16 ? sizeof(uint16_t) : sizeof(float), n = b->end - b->begin;
-  for (int r = 0; r <= q->size; r++) q->off[r] = (piece(q, b, r) - b->begin) * wide;
-  if (!q->spec.bf16) {
-    comm_allgather(q->comm, "summed gradients", q->g + b->begin, q->off);
-    return;
-  }
-  uint16_t *all = (uint16_t *)(void *)q->out;
-  round_all(all + (begin - b->begin), q->g + begin, end - begin);
-  comm_allgather(q->comm, "summed gradients", all, q->off);
-  widen_all(q->g + b->begin, all, n);
-}
-
-static void reduce(Comm *comm, void *context) {
+static void reduce_bucket(Comm *comm, void *context) {
   Bucket *b = context;
   Reducer *q = b->reducer;
-  (void)comm;
-  size_t begin = piece(q, b, q->rank), end = piece(q, b, q->rank + 1);
-  if (q->size > 1) swap_pieces(q, b, end - begin);
-  add_up(q, b, begin, end - begin);
-  if (q->size > 1 && q->last && !q->spec.shard) share_sums(q, b, begin, end);
+  for (int r = 0; r <= q->size; r++) q->off[r] = piece(q, b, r) - b->begin;
+  CommReduce all = {.g = q->g + b->begin,
+                    .off = q->off,
+                    .sum = q->sum + b->owned,
+                    .active = q->active,
+                    .first = q->first,
+                    .last = q->last,
+                    .bf16 = q->spec.bf16,
+                    .shard = q->spec.shard,
+                    .work = q->work};
+  comm_reduce(comm, "gradients", &all);
 }
 
 static Err new_buckets(Reducer *q) {
@@ -168,7 +72,7 @@ static Err new_buckets(Reducer *q) {
     Bucket *b = &q->bucket[i];
     b->reducer = q;
     b->begin = i * size, b->end = i + 1 < q->buckets ? (i + 1) * size : q->n;
-    b->job = (CommJob){.name = "gradients", .run = reduce, .context = b};
+    b->job = (CommJob){.name = "gradients", .run = reduce_bucket, .context = b};
     q->order[i] = i;
     b->owned = q->owned;
     q->owned += piece(q, b, q->rank + 1) - piece(q, b, q->rank);
@@ -178,15 +82,11 @@ static Err new_buckets(Reducer *q) {
       if (n > most) most = n;
     }
   }
-  q->most = most;
-  size_t wide = q->spec.bf16 ? sizeof(uint16_t) : sizeof(float), in = 0, out = 0, sum = 0;
   bool host = q->size > 1 && !q->spec.send;
-  if (host) in = (size_t)q->size * most * wide;
-  if (host && q->spec.bf16) out = largest * wide;
-  if (q->spec.rounds) sum = q->owned * sizeof(float);
-  q->bytes = in + out + sum;
-  TRY(mem_alloc_aligned(&q->in, in + 1));
-  TRY(mem_alloc_aligned(&q->out, out + 1));
+  size_t work = host ? comm_reduce_work(q->comm, largest, most, q->spec.bf16) : 0;
+  size_t sum = q->spec.rounds ? q->owned * sizeof(float) : 0;
+  q->bytes = work + sum;
+  TRY(mem_alloc_aligned(&q->work, work + 1));
   return mem_alloc_aligned(&q->sum, sum + 1);
 }
 
@@ -214,8 +114,8 @@ done:
 
 void reducer_free(Reducer *q) {
   if (!q) return;
-  void *list[] = {q->bucket,       q->order, q->in,     q->out,    q->sum,
-                  (void *)q->send, q->recv,  q->send_n, q->recv_n, q->off};
+  void *list[] = {q->bucket, q->order,  q->work,   q->sum, (void *)q->send,
+                  q->recv,   q->send_n, q->recv_n, q->off};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) mem_free(list[i]);
   mem_free(q);
 }
@@ -268,13 +168,19 @@ void reducer_set_order(Reducer *q, ReduceAnnounce announce, const void *model) {
     if (q->bucket[i].missing) q->order[o.completed++] = i;
 }
 
+/* After the last bucket the backward pass is over, and reducer_finish waits. */
+static void submit_bucket(Reducer *q, size_t i) {
+  q->bucket[i].job.awaited = q->sent == q->buckets;
+  comm_submit(q->comm, &q->bucket[i].job);
+}
+
 /* Sends the next bucket of the order. */
 static void send_next(Reducer *q) {
   size_t i = q->order[q->sent++];
   if (q->spec.send)
     q->spec.send(q->spec.context, i);
   else
-    comm_submit(q->comm, &q->bucket[i].job);
+    submit_bucket(q, i);
 }
 
 void reducer_ready(void *context, size_t begin, size_t end) {

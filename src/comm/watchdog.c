@@ -1,6 +1,7 @@
 /* Which ranks are alive, and where. Every rank sends every other a note several
  * times a second, so that one which dies, stops or hangs is missed within seconds,
- * whatever the others are waiting for. Relies on comm_internal.h. */
+ * whatever the others are waiting for. A deadlock, every rank waiting and none making progress,
+ * ends the run too. Relies on comm_internal.h. */
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -36,6 +37,7 @@ static void tell(Comm *c, int r, const Note *note) {
   bool over = false;
   if (p->sending && (c->carrier->test(&p->send, &over) || !over)) return;
   p->out = *note;
+  op_fill_note(c, r, &p->out);
   p->sending = c->carrier->send(r, TAG_NOTE, &p->out, sizeof p->out, &p->send) == NULL;
 }
 
@@ -53,7 +55,7 @@ static void tell_all(Comm *c) {
 }
 
 void comm_die(Comm *c, const char *fmt, ...) {
-  char text[768];
+  char text[1024];
   va_list args;
   va_start(args, fmt);
   vsnprintf(text, sizeof text, fmt, args);
@@ -94,15 +96,26 @@ static void hear(Comm *c, int r, double now) {
     p->note = p->in;
     p->heard = now;
     listen_to(c, r);
+    if (!c->gives_way) op_check_note(c, r, &p->note);
     over = false;
   }
 }
 
-/* Time for another rank to speak for all. */
-static void give_way(Comm *c) {
-  nap(3);
-  for (int r = 0; r < c->size; r++)
-    if (r != c->rank) hear(c, r, progress_clock());
+/* Another rank may report for all. It must hear from this one meanwhile, as that may be how it
+ * finds out. */
+void comm_give_way(Comm *c) {
+  c->gives_way = true;
+  pthread_mutex_lock(&c->lock);
+  Note note = c->here;
+  pthread_mutex_unlock(&c->lock);
+  for (int turn = 0; turn < 30; turn++) {
+    for (int r = 0; r < c->size; r++) {
+      if (r == c->rank) continue;
+      tell(c, r, &note);
+      hear(c, r, progress_clock());
+    }
+    nap(0.1);
+  }
 }
 
 /* The lowest rank left speaks; the others give it time to, then do. */
@@ -110,7 +123,7 @@ static void lost(Comm *c, int r, const char *what) {
   const Peer *p = &c->peer[r];
   bool first = true;
   for (int q = 0; q < c->rank; q++) first = first && q == r;
-  if (!first) give_way(c);
+  if (!first) comm_give_way(c);
   pthread_mutex_lock(&c->lock);
   const char *remedy = c->remedy;
   pthread_mutex_unlock(&c->lock);
@@ -143,25 +156,49 @@ static void judge(Comm *c, int r, double now) {
   lost(c, r, what);
 }
 
-/* Ranks may wait for each other by ways that this thread does not see: then it has no
- * job, and when all wait and none moves, what they wait for does not come. */
-static void judge_all(Comm *c, const Note *here, bool busy, double now) {
-  uint64_t moves = here->ticks;
-  bool all = here->waiting && !busy;
+/* "rank 0 in 'losses' (sum, 40 bytes), rank 1 at step 3" for the first few ranks. */
+static void list_waits(const Comm *c, const Note *here, char *text, size_t size) {
+  size_t len = 0;
+  text[0] = '\0';
+  for (int r = 0; r < c->size && r < 4 && len < size; r++) {
+    const Note *n = r == c->rank ? here : &c->peer[r].note;
+    const Op *op = &n->op[n->doing % HISTORY];
+    char what[PLACE_MAX + 8];
+    bool known = n->doing && op->seq == n->doing;
+    snprintf(what, sizeof what, "at %s", n->place);
+    if (known) {
+      memcpy(what, "in ", 4);
+      op_describe(what + 3, sizeof what - 3, op);
+    }
+    len += (size_t)snprintf(text + len, size - len, "%srank %d %s", r ? ", " : "", r, what);
+  }
+  if (c->size > 4 && len < size) snprintf(text + len, size - len, ", and %d more", c->size - 4);
+}
+
+/* Does every rank's work wait for others, and does nothing move between them? They wait for a
+ * collective that not all of them run, or by ways that this thread does not see (NCCL). */
+static void judge_all(Comm *c, Note *here, double now) {
+  op_fill_note(c, c->rank, here);
+  uint64_t moves = here->ticks + here->progress;
+  bool all = here->waiting > 0;
   for (int r = 0; r < c->size && all; r++) {
     if (r == c->rank) continue;
     all = c->peer[r].note.waiting > 0;
-    moves += c->peer[r].note.ticks;
+    moves += c->peer[r].note.ticks + c->peer[r].note.progress;
   }
   if (!all || moves != c->moves) c->stuck = all ? now : 0;
   c->moves = all ? moves : 0;
   if (!all || now - c->stuck < STUCK * c->silence) return;
-  if (c->rank) give_way(c); /* to rank 0 */
+  if (c->rank) comm_give_way(c); /* to rank 0 */
+  char waits[512];
+  list_waits(c, here, waits, sizeof waits);
+  pthread_mutex_lock(&c->lock);
+  const char *remedy = c->remedy;
+  pthread_mutex_unlock(&c->lock);
   comm_die(c,
-           "every rank has been waiting for the others for %.0f s, at %s. The run ends; "
-           "continue it from the last checkpoint with --resume, and if this comes again with "
-           "--collectives host",
-           now - c->stuck, here->place);
+           "every rank has been waiting for the others for %.0f s, at %s: %s. The run ends; %s, "
+           "and if this comes again on GPUs, with --collectives host",
+           now - c->stuck, here->place, waits, remedy);
 }
 
 void watchdog_look(Comm *c) {
@@ -171,7 +208,6 @@ void watchdog_look(Comm *c) {
   c->looked = c->beat = now;
   pthread_mutex_lock(&c->lock);
   Note note = c->here;
-  bool busy = c->doing || c->first;
   pthread_mutex_unlock(&c->lock);
   for (int r = 0; r < c->size; r++) {
     if (r == c->rank) continue;
@@ -181,7 +217,7 @@ void watchdog_look(Comm *c) {
     judge(c, r, now);
   }
   if (paused) c->stuck = now;
-  judge_all(c, &note, busy, now);
+  judge_all(c, &note, now);
 }
 
 /* Does rank 0 fail as well, within half a second? Then it says why, for all. */

@@ -22,6 +22,34 @@ setup() {
   done
 }
 
+# spread N HOSTS COMMAND…: on N ranks, dealt out to "hosts" h0, h1, … in turn.
+spread() {
+  local n=$1 hosts=$2 list=() r
+  shift 2
+  for ((r = 0; r < n; r++)); do
+    if ((r)); then list+=(:); fi
+    list+=(-n 1 -x "TRIREME_HOST=h$((r % hosts))" "$@")
+  done
+  mpirun "${list[@]}"
+}
+
+@test "collectives and sums of gradients are right on 2, 3 and 4 ranks of two hosts" {
+  need_mpi
+  for n in 2 3 4; do
+    run spread $n 2 "$TRIREME_TOOLS/check_comm"
+    [ "$status" -eq 0 ] || { echo "$output"; false; }
+    [[ "$output" =~ "all right on $n: $n ranks on 2 hosts over" ]]
+    [[ ! "$output" =~ "shared memory" ]]
+  done
+}
+
+@test "eight ranks on one core: who waits leaves the core to the others" {
+  need_mpi
+  run timeout 300 mpirun -n $(fewer 8 4) taskset -c "$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')" "$TRIREME_TOOLS/check_comm"
+  [ "$status" -eq 0 ] || { echo "$output"; false; }
+  [[ "$output" =~ "and shared memory" ]]
+}
+
 # close A B: losses to 1e-5 of each other, weights to a thousandth of their size.
 close() {
   paste <(figures loss "$1") <(figures loss "$2") | perl -ane 'exit 1 if @F != 2 || abs($F[0] - $F[1]) > 1e-5 * $F[0]; END { exit 1 if !$. }' || return 1
@@ -46,6 +74,19 @@ close() {
   done
   run ! close "$T/1/adam-6-fp32" "$T/1/sgd-6-fp32-same"
   run ! close "$T/1/adam-6-fp32-same" "$T/1/adam-4-fp32-same"
+}
+
+@test "three ranks on two hosts train to the bits of one rank, and of three on one host" {
+  need_mpi
+  options=("$TRIREME" train --data "$SET" "${MODEL[@]}" --quiet --reproducible --steps 6)
+  "${options[@]}" --run "$T/one"
+  mpirun -n 3 "${options[@]}" --run "$T/near"
+  spread 3 2 "${options[@]}" --run "$T/far"
+  same_state "$T/one" "$T/near"
+  same_state "$T/one" "$T/far"
+  mpirun -n 3 "${options[@]}" --exchange bf16 --shard-optimizer --run "$T/near-bf16"
+  spread 3 2 "${options[@]}" --exchange bf16 --shard-optimizer --run "$T/far-bf16"
+  same_state "$T/near-bf16" "$T/far-bf16"
 }
 
 same_weights() {

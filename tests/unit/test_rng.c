@@ -139,7 +139,7 @@ static void test_mix_multi_bit_flips_change_half_the_bits(void **state) {
       uint64_t key = rng_next(&rng), value = rng_next(&rng), mask = 0;
       while (__builtin_popcountll(mask) < flips) mask |= (uint64_t)1 << rng_below(&rng, 64);
       uint64_t change = rng_mix(key, value) ^ rng_mix(key, value ^ mask);
-      for (int bit = 0; bit < 64; bit++) turned[bit] += change >> bit & 1;
+      for (int bit = 0; bit < 64; bit++) turned[bit] += (uint32_t)(change >> bit & 1);
     }
     /* 6 standard deviations of TRIALS fair coins are 190. */
     for (int bit = 0; bit < 64; bit++) assert_in_range(turned[bit], 1810, 2190);

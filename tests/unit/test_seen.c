@@ -121,7 +121,7 @@ static void test_seen_key_multi_bit_flips_change_half_the_bits(void **state) {
         for (size_t i = 0; i < BYTES; i++) text[i] ^= mask[i];
       }
       for (int bit = 0; bit < 128; bit++)
-        turned[bit] += (key[0][bit / 64] ^ key[1][bit / 64]) >> bit % 64 & 1;
+        turned[bit] += (uint32_t)((key[0][bit / 64] ^ key[1][bit / 64]) >> bit % 64 & 1);
     }
     /* 6 standard deviations of TRIALS fair coins are 164; bit 64 is always set. */
     for (int bit = 0; bit < 128; bit++) {

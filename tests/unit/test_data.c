@@ -127,9 +127,8 @@ static void test_batches_are_full(void **state) {
   mem_free(l.len);
 }
 
-/* The same number gives the same batch, from any plan made of the same file, and
- * other seeds and epochs give others. */
-static void test_order_is_pure(void **state) {
+/* The same number gives the same batch, from any plan made of the same file. */
+static void test_order_same_seed_and_epoch_give_the_same_batches(void **state) {
   (void)state;
   Lengths l = make_lengths(30000, 50, 4);
   Order o;
@@ -139,24 +138,56 @@ static void test_order_is_pure(void **state) {
   OK(order_plan(&two, &o, 2048));
   uint32_t a[4096], b[4096], n, m;
   assert_true(one.most_sentences <= 4096);
-  uint64_t same = 0;
   for (uint64_t i = one.batches; i-- > 0;) {
     OK(order_batch(&o, &one, 7, 3, i, a, &n));
     OK(order_batch(&o, &two, 7, 3, i, b, &m));
     assert_int_equal(n, m);
     assert_memory_equal(a, b, n * sizeof *a);
-    OK(order_batch(&o, &two, 7, 4, i, b, &m));
-    for (uint32_t k = 0; k < n; k++) {
-      for (uint32_t j = 0; j < m; j++) same += a[k] == b[j];
-    }
   }
-  /* Two random batches out of `batches` share about pairs / batches of theirs. */
-  double expected = (double)l.pairs / (double)one.batches;
-  assert_true((double)same < 4 * expected + 50);
   order_plan_free(&one);
   order_plan_free(&two);
   order_close(&o);
   mem_free(l.len);
+}
+
+/* Batch i under two seeds and epochs: how many pairs both have, summed over all i. */
+static uint64_t count_common(Order *o, const OrderPlan *plan, uint64_t seed, uint64_t epoch) {
+  uint32_t a[4096], b[4096], n, m;
+  uint64_t common = 0;
+  assert_true(plan->most_sentences <= 4096);
+  for (uint64_t i = 0; i < plan->batches; i++) {
+    OK(order_batch(o, plan, 7, 3, i, a, &n));
+    OK(order_batch(o, plan, seed, epoch, i, b, &m));
+    for (uint32_t k = 0; k < n; k++) {
+      for (uint32_t j = 0; j < m; j++) common += a[k] == b[j];
+    }
+  }
+  return common;
+}
+
+static void check_other_batches(uint64_t seed, uint64_t epoch) {
+  Lengths l = make_lengths(30000, 50, 4);
+  Order o;
+  OrderPlan plan;
+  open_order(&o, &l);
+  OK(order_plan(&plan, &o, 2048));
+  assert_int_equal(count_common(&o, &plan, 7, 3), l.pairs); /* the same batches share all */
+  /* Two random batches out of `batches` share about pairs / batches of theirs. */
+  double expected = (double)l.pairs / (double)plan.batches;
+  assert_true((double)count_common(&o, &plan, seed, epoch) < 4 * expected + 50);
+  order_plan_free(&plan);
+  order_close(&o);
+  mem_free(l.len);
+}
+
+static void test_order_other_seed_gives_other_batches(void **state) {
+  (void)state;
+  check_other_batches(8, 3);
+}
+
+static void test_order_other_epoch_gives_other_batches(void **state) {
+  (void)state;
+  check_other_batches(7, 4);
 }
 
 /* Companions change: over many epochs a pair must meet many others. */
@@ -486,7 +517,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_every_pair_once),
       cmocka_unit_test(test_batches_are_full),
-      cmocka_unit_test(test_order_is_pure),
+      cmocka_unit_test(test_order_same_seed_and_epoch_give_the_same_batches),
+      cmocka_unit_test(test_order_other_seed_gives_other_batches),
+      cmocka_unit_test(test_order_other_epoch_gives_other_batches),
       cmocka_unit_test(test_order_mixes),
       cmocka_unit_test(test_capacity_too_small),
       cmocka_unit_test(test_shard_round_trip),

@@ -16,7 +16,7 @@ RUN      ?= # what starts a program that this machine cannot run itself
 CWARN    += $(if $(findstring clang,$(shell $(CC) --version 2>/dev/null)),-Wno-pass-failed)
 
 .DELETE_ON_ERROR:
-.PHONY: all demo test asan fuzz cross format check-format lint install uninstall clean help deps
+.PHONY: all demo test asan fuzz tsan cross format check-format lint install uninstall clean help deps
 all: $(BUILD)/trireme $(BUILD)/trireme.1 $(BUILD)/trireme.bash plugins
 
 # What the machine offers, found by compiling probes.
@@ -163,6 +163,18 @@ asan:
 	  BUILD=$(BUILD)/asan HAVE_CUDA= OPTIMISE='-O2 -g' \
 	  SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' test
 
+# What has threads (the cache of words, the pipeline, the loader, the saver, the ranks' threads)
+# under the thread sanitizer, with clang, whose OpenMP tells it (by Archer) what it orders; gcc's
+# does not. Libraries that are not compiled so are not looked at. TESTS names others.
+TSAN_TESTS := lease wordcache seen saver comm exchange checkpoint tokenizer data decode cli/train \
+  translate prepare ranks collectives recover
+tsan:
+	@scripts/install-deps tsan
+	@TSAN_OPTIONS="ignore_noninstrumented_modules=1:$$TSAN_OPTIONS" \
+	  OMP_TOOL_LIBRARIES="$$(ls /usr/lib/llvm-*/lib/libarcher.so | tail -n 1)" $(MAKE) --no-print-directory \
+	  BUILD=$(BUILD)/tsan HAVE_CUDA= CC=clang CXX=clang++ OPTIMISE='-O1 -g' SAN=-fsanitize=thread \
+	  TESTS="$(or $(TESTS),$(TSAN_TESTS))" test
+
 # For the other architecture (x86-64, ARM), with qemu; 77: it cannot be tried here.
 cross:
 	@BUILD=$(BUILD) scripts/cross $(TESTS)
@@ -209,6 +221,7 @@ help:
 	@echo 'make demo          install what is missing, build, show a run from text to translations'
 	@echo 'make test          install what is missing, build, run every test'
 	@echo 'make asan          every test under the address and undefined-behaviour sanitizers'
+	@echo 'make tsan          tests of what has threads under the thread sanitizer (clang)'
 	@echo 'make cross         build for the other architecture, run its unit tests under qemu'
 	@echo 'make test-gpu      the CUDA plug-in on the GPU of this machine'
 	@echo 'make fuzz          every fuzzer for FUZZ_SECONDS (60) each'

@@ -13,7 +13,7 @@ has_mpi() { command -v mpirun > /dev/null && [ -f "$TRIREME_PLUGIN_PATH/libtrire
 need_mpi() { has_mpi || skip "MPI is not installed"; }
 # The sanitizers look at the same code each time, and make it slow: they need fewer turns.
 fewer() { if is_sanitized; then echo "$2"; else echo "$1"; fi; }
-is_sanitized() { nm "$TRIREME" 2> /dev/null | grep -q __asan_init; }
+is_sanitized() { nm "$TRIREME" 2> /dev/null | grep -qE "__[at]san_init"; }
 
 # The leak checker names libraries; Open MPI unloads its own before the end.
 make_set() {

@@ -1,6 +1,6 @@
 /* Attention over packed sentences: one sentence and head at a time, all of it in
  * the nearest caches. The probabilities are made anew on the way back. Relies on
- * fast.h.
+ * fast.h, tile_neon.h.
  *
  * Small products on padded buffers: leading dimensions are multiples of LANES, so
  * rows are whole vectors and the padding is zeros. */
@@ -9,10 +9,39 @@
 #include <string.h>
 
 #include "backend/cpu/fast/fast.h"
+#ifdef __aarch64__
+#include "backend/cpu/fast/tile_neon.h"
+#endif
 #include "base/mem.h"
 #include "base/parallel.h"
 
-#define ROWS 4 /* rows of a product worked on together */
+#define ROWS    4 /* rows of a product worked on together */
+#define VECTORS 2 /* vectors of a row; on ARM four if there are as many */
+
+/* `rows` rows by `vectors` vectors of a product, both constants where it is called. */
+static inline __attribute__((always_inline)) void product_block(const int rows,
+                                                                const int vectors, float *c,
+                                                                size_t ldc, const float *a,
+                                                                size_t lda, const float *b,
+                                                                size_t ldb, size_t depth) {
+  Lanes sum[ROWS][VECTORS] = {{{0}}}, right[VECTORS];
+  for (size_t p = 0; p < depth; p++) {
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; j++) right[j] = lanes_at(b + p * ldb + (size_t)j * LANES);
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) {
+      Lanes left = lanes_of(a[(size_t)r * lda + p]);
+#pragma GCC unroll 4
+      for (int j = 0; j < vectors; j++) sum[r][j] = lanes_madd(right[j], left, sum[r][j]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < rows; r++) {
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; j++)
+      lanes_put(c + (size_t)r * ldc + (size_t)j * LANES, sum[r][j]);
+  }
+}
 
 /* c (m, n) = a (m, k) · b (k, n); n a multiple of LANES. `lower`: row i of a is zero
  * behind its i-th column. */
@@ -20,39 +49,30 @@ static void small_product(float *c, size_t ldc, const float *a, size_t lda, cons
                           size_t ldb, size_t m, size_t n, size_t k, bool lower) {
   for (size_t i = 0; i < m; i += ROWS) {
     size_t height = m - i < ROWS ? m - i : ROWS;
-    size_t depth = lower && i + height < k ? i + height : k;
-    for (size_t j = 0; j < n; j += 2 * LANES) {
-      size_t vectors = n - j >= 2 * LANES ? 2 : 1;
-      if (height == ROWS && vectors == 2) {
-        Lanes s[ROWS][2] = {{{0}}};
-        for (size_t p = 0; p < depth; p++) {
-          Lanes b0 = *(const Lanes *)(b + p * ldb + j),
-                b1 = *(const Lanes *)(b + p * ldb + j + LANES);
-          for (int r = 0; r < ROWS; r++) {
-            float x = a[(i + (size_t)r) * lda + p];
-            s[r][0] += b0 * x;
-            s[r][1] += b1 * x;
-          }
-        }
-        for (int r = 0; r < ROWS; r++) {
-          *(Lanes *)(c + (i + (size_t)r) * ldc + j) = s[r][0];
-          *(Lanes *)(c + (i + (size_t)r) * ldc + j + LANES) = s[r][1];
-        }
-        continue;
-      }
-      for (size_t r = 0; r < height; r++) {
-        for (size_t v = 0; v < vectors; v++) {
-          Lanes s = {0};
-          for (size_t p = 0; p < depth; p++)
-            s += *(const Lanes *)(b + p * ldb + j + v * LANES) * a[(i + r) * lda + p];
-          *(Lanes *)(c + (i + r) * ldc + j + v * LANES) = s;
-        }
-      }
+    size_t depth = lower && i + height < k ? i + height : k, j = 0;
+    float *to = c + i * ldc;
+    const float *left = a + i * lda;
+    if (height == ROWS) {
+#ifdef __aarch64__
+      for (; j + 16 <= n; j += 16) neon_product_4x16(to + j, ldc, left, lda, b + j, ldb, depth);
+#endif
+      for (; j + VECTORS * LANES <= n; j += VECTORS * LANES)
+        product_block(ROWS, VECTORS, to + j, ldc, left, lda, b + j, ldb, depth);
+      for (; j < n; j += LANES)
+        product_block(ROWS, 1, to + j, ldc, left, lda, b + j, ldb, depth);
+      continue;
+    }
+    for (size_t r = 0; r < height; r++) {
+      for (j = 0; j + VECTORS * LANES <= n; j += VECTORS * LANES)
+        product_block(1, VECTORS, to + r * ldc + j, ldc, left + r * lda, lda, b + j, ldb,
+                      depth);
+      for (; j < n; j += LANES)
+        product_block(1, 1, to + r * ldc + j, ldc, left + r * lda, lda, b + j, ldb, depth);
     }
   }
 }
 
-/* Copies rows (n, d) with step `ld` to padded rows; or transposed, (d, n). */
+/* Copies rows (n, d) with step `ld` to padded rows. */
 static void gather(float *to, size_t to_ld, const float *from, size_t ld, size_t n, size_t d,
                    float scale) {
   for (size_t i = 0; i < n; i++) {
@@ -61,19 +81,12 @@ static void gather(float *to, size_t to_ld, const float *from, size_t ld, size_t
   }
 }
 
+/* The same, transposed: (d, n). */
 static void gather_transposed(float *to, size_t to_ld, const float *from, size_t ld, size_t n,
                               size_t d) {
-  for (size_t c = 0; c < d; c++) {
-    for (size_t i = 0; i < n; i++) to[c * to_ld + i] = from[i * ld + c];
+  turn_all(to, to_ld, from, ld, n, d);
+  for (size_t c = 0; c < d && n < to_ld; c++) {
     for (size_t i = n; i < to_ld; i++) to[c * to_ld + i] = 0;
-  }
-}
-
-static void transpose(float *to, size_t to_ld, const float *from, size_t from_ld, size_t rows,
-                      size_t cols) {
-  for (size_t j = 0; j < cols; j++) {
-    for (size_t i = 0; i < rows; i++) to[j * to_ld + i] = from[i * from_ld + j];
-    for (size_t i = rows; i < to_ld; i++) to[j * to_ld + i] = 0;
   }
 }
 
@@ -143,17 +156,10 @@ static uint64_t first_probability(const Attention *a, size_t query_row, size_t h
 }
 
 static void softmax_row(float *p, size_t seen, size_t padded, float *lse) {
-  float most = p[0], total = 0;
-  for (size_t j = 1; j < seen; j++) most = p[j] > most ? p[j] : most;
+  float most = largest_of(p, seen);
   for (size_t j = seen; j < padded; j++) p[j] = -1e30f; /* becomes 0 */
-#pragma omp simd reduction(+ : total)
-  for (size_t j = 0; j < padded; j++) {
-    float e = fast_exp(p[j] - most);
-    p[j] = e;
-    total += e;
-  }
-  float inverse = 1 / total;
-  for (size_t j = 0; j < padded; j++) p[j] *= inverse;
+  float total = exp_and_sum(p, most, padded);
+  scale_all(p, 1 / total, padded);
   *lse = most + logf(total);
 }
 
@@ -210,25 +216,28 @@ static void attend_back_one(const Attention *a, float *dq, float *dk, float *dv,
   small_product(ds, z.kp, gs, z.dp, vt, z.kp, z.nq, z.kp, z.d, false);
   for (size_t i = 0; i < z.nq; i++) {
     size_t seen = a->causal && i + 1 < z.nk ? i + 1 : z.nk;
-    float *pi = p + i * z.kp, *di = ds + i * z.kp, shift = lse[(z.q0 + i) * a->heads + h],
-          along = 0;
-    const float *g = gs + i * z.dp, *oi = o + (z.q0 + i) * a->o_ld + h * z.d;
-#pragma omp simd reduction(+ : along)
-    for (size_t c = 0; c < z.d; c++) along += g[c] * oi[c];
+    float *pi = p + i * z.kp, *di = ds + i * z.kp, shift = lse[(z.q0 + i) * a->heads + h];
+    float along = dot(gs + i * z.dp, o + (z.q0 + i) * a->o_ld + h * z.d, z.d);
     FAST(fast_drop)(factor, a->drop, first_probability(a, z.q0 + i, h), seen);
-    for (size_t j = 0; j < seen; j++) {
+    size_t j = 0;
+    for (; j + LANES <= seen; j += LANES) {
+      Lanes prob = lanes_exp(lanes_at(pi + j) - shift), kept = lanes_at(factor + j);
+      lanes_put(di + j, prob * (lanes_at(di + j) * kept - along));
+      lanes_put(pi + j, prob * kept);
+    }
+    for (; j < seen; j++) {
       float prob = fast_exp(pi[j] - shift);
       di[j] = prob * (di[j] * factor[j] - along);
       pi[j] = prob * factor[j];
     }
-    for (size_t j = seen; j < z.kp; j++) pi[j] = di[j] = 0;
+    for (; j < z.kp; j++) pi[j] = di[j] = 0;
   }
   small_product(dqs, z.dp, ds, z.kp, ks, z.dp, z.nq, z.dp, z.nk, a->causal);
   scatter(dq + z.q0 * a->q_ld + h * z.d, a->q_ld, dqs, z.dp, z.nq, z.d);
-  transpose(turned, z.qp, ds, z.kp, z.nq, z.nk);
+  gather_transposed(turned, z.qp, ds, z.kp, z.nq, z.nk);
   small_product(out, z.dp, turned, z.qp, qs, z.dp, z.nk, z.dp, z.nq, false);
   scatter(dk + z.k0 * a->kv_ld + h * z.d, a->kv_ld, out, z.dp, z.nk, z.d);
-  transpose(turned, z.qp, p, z.kp, z.nq, z.nk);
+  gather_transposed(turned, z.qp, p, z.kp, z.nq, z.nk);
   small_product(out, z.dp, turned, z.qp, gs, z.dp, z.nk, z.dp, z.nq, false);
   scatter(dv + z.k0 * a->kv_ld + h * z.d, a->kv_ld, out, z.dp, z.nk, z.d);
 }

@@ -36,6 +36,17 @@ static inline void multiply(Words *high, Words *low, Words x, uint32_t by) {
   *high = _mm_or_si128(_mm_srli_epi64(even, 32), _mm_and_si128(odd, upper));
   *low = _mm_or_si128(_mm_andnot_si128(upper, even), _mm_slli_epi64(odd, 32));
 }
+#elif defined __aarch64__
+#include <arm_neon.h>
+#define WIDE 4
+typedef uint32x4_t Words;
+static inline void multiply(Words *high, Words *low, Words x, uint32_t by) {
+  Words m = vdupq_n_u32(by);
+  Words first = vreinterpretq_u32_u64(vmull_u32(vget_low_u32(x), vget_low_u32(m)));
+  Words second = vreinterpretq_u32_u64(vmull_high_u32(x, m));
+  *high = vuzp2q_u32(first, second);
+  *low = vuzp1q_u32(first, second);
+}
 #else
 #define WIDE 4
 typedef uint32_t Words __attribute__((vector_size(16)));
@@ -49,33 +60,41 @@ static inline void multiply(Words *high, Words *low, Words x, uint32_t by) {
 
 typedef uint32_t Row __attribute__((vector_size(4 * WIDE), may_alias));
 
-/* The four words of each counter. */
-static inline void philox(Row c[4], Dropout drop, uint64_t counter) {
-  Row c0, c1, c2 = drop.site + (Row){0}, c3 = {0};
+/* The four words of each counter, of `groups` times WIDE of them (a constant where it is
+ * called): a round waits for the one before it, and two groups wait together. */
+static inline __attribute__((always_inline)) void philox(const int groups, Row c[][4],
+                                                         Dropout drop, uint64_t counter) {
   uint32_t k0 = (uint32_t)*drop.key, k1 = (uint32_t)(*drop.key >> 32);
-  for (uint32_t i = 0; i < WIDE; i++) {
-    uint64_t at = counter + i;
-    c0[i] = (uint32_t)at, c1[i] = (uint32_t)(at >> 32);
+  for (int g = 0; g < groups; g++) {
+    uint32_t low[WIDE], high[WIDE];
+    for (uint32_t i = 0; i < WIDE; i++) {
+      uint64_t at = counter + (uint64_t)g * WIDE + i;
+      low[i] = (uint32_t)at;
+      high[i] = (uint32_t)(at >> 32);
+    }
+    memcpy(&c[g][0], low, sizeof low);
+    memcpy(&c[g][1], high, sizeof high);
+    c[g][2] = drop.site + (Row){0};
+    c[g][3] = (Row){0};
   }
   for (int round = 0; round < 10; round++) {
-    Words h0, h1, l0, l1;
-    multiply(&h0, &l0, (Words)c0, 0xD2511F53u);
-    multiply(&h1, &l1, (Words)c2, 0xCD9E8D57u);
-    c0 = (Row)h1 ^ c1 ^ k0;
-    c2 = (Row)h0 ^ c3 ^ k1;
-    c1 = (Row)l1, c3 = (Row)l0;
+    for (int g = 0; g < groups; g++) {
+      Words h0, h1, l0, l1;
+      multiply(&h0, &l0, (Words)c[g][0], 0xD2511F53u);
+      multiply(&h1, &l1, (Words)c[g][2], 0xCD9E8D57u);
+      c[g][0] = (Row)h1 ^ c[g][1] ^ k0;
+      c[g][2] = (Row)h0 ^ c[g][3] ^ k1;
+      c[g][1] = (Row)l1;
+      c[g][3] = (Row)l0;
+    }
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
-  c[0] = c0, c[1] = c1, c[2] = c2, c[3] = c3;
 }
 
 /* Factors of 8 * WIDE elements from the first of a counter on: lane i of the four
  * words holds, as halves of 16 bits, the elements 8 i … 8 i + 7. */
-static void factors(float *factor, Dropout drop, uint64_t counter, uint32_t threshold,
-                    float scale) {
-  Row c[4];
-  philox(c, drop, counter);
+static inline void put_factors(float *factor, const Row c[4], uint32_t threshold, float scale) {
 #if defined __AVX512BW__ && defined __BMI2__
   uint64_t keep[2] = {0}; /* a bit for each element, in order */
   for (int j = 0; j < 4; j++) {
@@ -87,6 +106,19 @@ static void factors(float *factor, Dropout drop, uint64_t counter, uint32_t thre
     __mmask16 k = (__mmask16)(keep[i / 4] >> i % 4 * 16);
     _mm512_storeu_ps(factor + 16 * i, _mm512_maskz_mov_ps(k, _mm512_set1_ps(scale)));
   }
+#elif defined __aarch64__
+  uint16x8_t least = vdupq_n_u16((uint16_t)threshold);
+  uint32x4_t kept = vreinterpretq_u32_f32(vdupq_n_f32(scale));
+  Words a = vzip1q_u32((Words)c[0], (Words)c[2]), b = vzip1q_u32((Words)c[1], (Words)c[3]);
+  Words e = vzip2q_u32((Words)c[0], (Words)c[2]), f = vzip2q_u32((Words)c[1], (Words)c[3]);
+  Words of[4] = {vzip1q_u32(a, b), vzip2q_u32(a, b), vzip1q_u32(e, f), vzip2q_u32(e, f)};
+  for (int i = 0; i < 4; i++) { /* the four words of counter i */
+    int16x8_t keep = vreinterpretq_s16_u16(vcgeq_u16(vreinterpretq_u16_u32(of[i]), least));
+    Words low = vandq_u32(vreinterpretq_u32_s32(vmovl_s16(vget_low_s16(keep))), kept);
+    Words high = vandq_u32(vreinterpretq_u32_s32(vmovl_high_s16(keep)), kept);
+    vst1q_f32(factor + 8 * i, vreinterpretq_f32_u32(low));
+    vst1q_f32(factor + 8 * i + 4, vreinterpretq_f32_u32(high));
+  }
 #else
   uint32_t word[WIDE][4];
   uint16_t half[8 * WIDE];
@@ -95,6 +127,22 @@ static void factors(float *factor, Dropout drop, uint64_t counter, uint32_t thre
   memcpy(half, word, sizeof half);
   for (int i = 0; i < 8 * WIDE; i++) factor[i] = half[i] < threshold ? 0 : scale;
 #endif
+}
+
+static void factors(float *factor, Dropout drop, uint64_t counter, uint32_t threshold,
+                    float scale) {
+  Row c[1][4];
+  philox(1, c, drop, counter);
+  put_factors(factor, c[0], threshold, scale);
+}
+
+/* Two groups at once. */
+static void factors_twice(float *factor, Dropout drop, uint64_t counter, uint32_t threshold,
+                          float scale) {
+  Row c[2][4];
+  philox(2, c, drop, counter);
+  put_factors(factor, c[0], threshold, scale);
+  put_factors(factor + 8 * WIDE, c[1], threshold, scale);
 }
 
 void FAST(fast_drop)(float *factor, Dropout drop, uint64_t first, size_t n) {
@@ -106,7 +154,10 @@ void FAST(fast_drop)(float *factor, Dropout drop, uint64_t first, size_t n) {
   float scale = dropout_scale(drop.rate), part[8 * WIDE];
   while (n) {
     size_t skip = (size_t)(first % 8), take = 8 * WIDE - skip < n ? 8 * WIDE - skip : n;
-    if (take == 8 * WIDE) {
+    if (skip == 0 && n >= 16 * WIDE) {
+      take = 16 * WIDE;
+      factors_twice(factor, drop, first / 8, threshold, scale);
+    } else if (take == 8 * WIDE) {
       factors(factor, drop, first / 8, threshold, scale);
     } else {
       factors(part, drop, first / 8, threshold, scale);

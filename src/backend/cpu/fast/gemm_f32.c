@@ -83,8 +83,6 @@ static void few(size_t depth, const void *a, const void *b, float *c, size_t ldc
 }
 #endif
 
-typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
-
 /* Four lines by four of k, turned on the way; fewer at the edges. */
 static inline void turn(float *to, size_t wide, const float *from, size_t along, size_t lines,
                         size_t depth) {

@@ -52,17 +52,33 @@ static void embed_back(const Backend *b, float *dtable, float *dplace, const voi
 }
 
 static float sum_of(const float *x, size_t n) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (size_t i = 0; i < n; i++) sum += x[i];
-  return sum;
+  Lanes sum = {0}, other = {0};
+  size_t i = 0;
+  for (; i + 2 * LANES <= n; i += 2 * LANES) {
+    sum += lanes_at(x + i);
+    other += lanes_at(x + i + LANES);
+  }
+  for (; i + LANES <= n; i += LANES) sum += lanes_at(x + i);
+  float total = lanes_sum(sum + other);
+  for (; i < n; i++) total += x[i];
+  return total;
 }
 
 static float square_sum(const float *x, float mean, size_t n) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (size_t i = 0; i < n; i++) sum += (x[i] - mean) * (x[i] - mean);
-  return sum;
+  Lanes sum = {0}, other = {0};
+  size_t i = 0;
+  for (; i + 2 * LANES <= n; i += 2 * LANES) {
+    Lanes a = lanes_at(x + i) - mean, b = lanes_at(x + i + LANES) - mean;
+    sum = lanes_madd(a, a, sum);
+    other = lanes_madd(b, b, other);
+  }
+  for (; i + LANES <= n; i += LANES) {
+    Lanes a = lanes_at(x + i) - mean;
+    sum = lanes_madd(a, a, sum);
+  }
+  float total = lanes_sum(sum + other);
+  for (; i < n; i++) total = madd(x[i] - mean, x[i] - mean, total);
+  return total;
 }
 
 static void add_branch(float *sum, const float *x, const float *branch, uint64_t first,
@@ -98,25 +114,41 @@ static void add_norm(const Backend *b, void *sum_, void *y_, float *stat, const 
   }
 }
 
+/* Of a row: the sums of g = dy * gain and of g times the normed x. */
+static void norm_back_sums(float *g_sum, float *gx_sum, const float *dy, const float *x,
+                           float mean, float inverse, const float *gain, size_t d) {
+  Lanes sum = {0}, product = {0};
+  size_t c = 0;
+  for (; c + LANES <= d; c += LANES) {
+    Lanes g = lanes_at(dy + c) * lanes_at(gain + c);
+    sum += g;
+    product = lanes_madd(g, (lanes_at(x + c) - mean) * inverse, product);
+  }
+  *g_sum = lanes_sum(sum);
+  *gx_sum = lanes_sum(product);
+  for (; c < d; c++) {
+    float g = dy[c] * gain[c];
+    *g_sum += g;
+    *gx_sum = madd(g, (x[c] - mean) * inverse, *gx_sum);
+  }
+}
+
 static void norm_back_row(float *dx, const float *dy, const float *through, const float *x,
                           float mean, float inverse, const float *gain, size_t d) {
-  float g_sum = 0, gx_sum = 0;
-#pragma omp simd reduction(+ : g_sum, gx_sum)
-  for (size_t c = 0; c < d; c++) {
-    float g = dy[c] * gain[c];
-    g_sum += g;
-    gx_sum += g * ((x[c] - mean) * inverse);
-  }
+  float g_sum, gx_sum;
+  norm_back_sums(&g_sum, &gx_sum, dy, x, mean, inverse, gain, d);
   g_sum /= (float)d;
   gx_sum /= (float)d;
-  if (through) {
-    for (size_t c = 0; c < d; c++) {
-      dx[c] =
-          inverse * (dy[c] * gain[c] - g_sum - (x[c] - mean) * inverse * gx_sum) + through[c];
-    }
-  } else {
-    for (size_t c = 0; c < d; c++)
-      dx[c] = inverse * (dy[c] * gain[c] - g_sum - (x[c] - mean) * inverse * gx_sum);
+  size_t c = 0;
+  for (; c + LANES <= d; c += LANES) {
+    Lanes normed = (lanes_at(x + c) - mean) * inverse;
+    Lanes back = inverse * (lanes_at(dy + c) * lanes_at(gain + c) - g_sum - normed * gx_sum);
+    if (through) back += lanes_at(through + c);
+    lanes_put(dx + c, back);
+  }
+  for (; c < d; c++) {
+    float back = inverse * (dy[c] * gain[c] - g_sum - (x[c] - mean) * inverse * gx_sum);
+    dx[c] = through ? back + through[c] : back;
   }
 }
 
@@ -124,16 +156,35 @@ static void norm_back_row(float *dx, const float *dy, const float *through, cons
 static void norm_back_columns(const Backend *b, float *dgain, float *dbias, const float *dy,
                               const float *x, const float *stat, size_t rows, size_t d,
                               bool add) {
-  size_t part = 64, parts = (d + part - 1) / part;
+  enum { VECTORS = 4, PART = VECTORS * LANES };
+  size_t parts = (d + PART - 1) / PART;
 #pragma omp parallel for num_threads(b->threads) schedule(static)
   for (size_t p = 0; p < parts; p++) {
-    size_t c = p * part, n = d - c < part ? d - c : part;
-    float gain[64] = {0}, bias[64] = {0};
-    for (size_t r = 0; r < rows; r++) {
-      const float *g = dy + r * d + c, *v = x + r * d + c;
-      float mean = stat[2 * r], inverse = stat[2 * r + 1];
-      for (size_t i = 0; i < n; i++)
-        gain[i] += g[i] * ((v[i] - mean) * inverse), bias[i] += g[i];
+    size_t c = p * PART, n = d - c < PART ? d - c : PART;
+    float gain[PART] = {0}, bias[PART] = {0};
+    if (n == PART) {
+      Lanes gains[VECTORS] = {{0}}, biases[VECTORS] = {{0}};
+      for (size_t r = 0; r < rows; r++) {
+        const float *g = dy + r * d + c, *v = x + r * d + c;
+        float mean = stat[2 * r], inverse = stat[2 * r + 1];
+#pragma GCC unroll 4
+        for (int k = 0; k < VECTORS; k++) {
+          Lanes back = lanes_at(g + k * LANES);
+          Lanes normed = (lanes_at(v + k * LANES) - mean) * inverse;
+          gains[k] = lanes_madd(back, normed, gains[k]);
+          biases[k] += back;
+        }
+      }
+      memcpy(gain, gains, sizeof gain);
+      memcpy(bias, biases, sizeof bias);
+    } else {
+      for (size_t r = 0; r < rows; r++) {
+        const float *g = dy + r * d + c, *v = x + r * d + c;
+        for (size_t i = 0; i < n; i++) {
+          gain[i] = madd(g[i], (v[i] - stat[2 * r]) * stat[2 * r + 1], gain[i]);
+          bias[i] += g[i];
+        }
+      }
     }
     for (size_t i = 0; i < n; i++) {
       dgain[c + i] = (add ? dgain[c + i] : 0) + gain[i];
@@ -179,6 +230,27 @@ static inline float sigmoid(float x) {
   return 1 / (1 + fast_exp(-x));
 }
 
+static void silu_part(float *y, const float *x, size_t n) {
+  size_t i = 0;
+  for (; i + LANES <= n; i += LANES) {
+    Lanes v = lanes_at(x + i);
+    lanes_put(y + i, v * (1 / (1 + lanes_exp(-v))));
+  }
+  for (; i < n; i++) y[i] = x[i] * sigmoid(x[i]);
+}
+
+static void silu_slope_part(float *slope, const float *x, size_t n) {
+  size_t i = 0;
+  for (; i + LANES <= n; i += LANES) {
+    Lanes v = lanes_at(x + i), s = 1 / (1 + lanes_exp(-v));
+    lanes_put(slope + i, s * (1 + v * (1 - s)));
+  }
+  for (; i < n; i++) {
+    float s = sigmoid(x[i]);
+    slope[i] = s * (1 + x[i] * (1 - s));
+  }
+}
+
 static void activate_part(float *y, const float *x, size_t n, Activation kind) {
   switch (kind) {
     case ACT_RELU:
@@ -188,7 +260,7 @@ static void activate_part(float *y, const float *x, size_t n, Activation kind) {
       for (size_t i = 0; i < n; i++) y[i] = gelu(x[i]);
       break;
     case ACT_SILU:
-      for (size_t i = 0; i < n; i++) y[i] = x[i] * sigmoid(x[i]);
+      silu_part(y, x, n);
       break;
   }
 }
@@ -201,10 +273,7 @@ static void slope_part(float *slope, const float *x, size_t n, Activation kind) 
       for (size_t i = 0; i < n; i++) slope[i] = gelu_slope(x[i]);
       break;
     case ACT_SILU:
-      for (size_t i = 0; i < n; i++) {
-        float s = sigmoid(x[i]);
-        slope[i] = s * (1 + x[i] * (1 - s));
-      }
+      silu_slope_part(slope, x, n);
       break;
   }
 }
@@ -212,6 +281,14 @@ static void slope_part(float *slope, const float *x, size_t n, Activation kind) 
 /* Bit i: y[i] is above 0, of n floats, 8 at most. */
 static inline uint8_t mask_of(const float *y, uint32_t n) {
   uint32_t bits = 0;
+#ifdef __aarch64__
+  if (n == 8) {
+    const uint32_t bit[4] = {1, 2, 4, 8};
+    uint32x4_t low = vandq_u32(vcgtzq_f32(vld1q_f32(y)), vld1q_u32(bit));
+    uint32x4_t high = vandq_u32(vcgtzq_f32(vld1q_f32(y + 4)), vld1q_u32(bit));
+    return (uint8_t)vaddvq_u32(vorrq_u32(low, vshlq_n_u32(high, 4)));
+  }
+#endif
 #pragma omp simd reduction(| : bits)
   for (uint32_t i = 0; i < n; i++) bits |= y[i] > 0 ? 1u << i : 0;
   return (uint8_t)bits;
@@ -223,7 +300,11 @@ static void add_bias(float *y, const float *x, const float *bias, size_t at, siz
   for (size_t i = 0, part; i < n; i += part) {
     size_t c = (at + i) % width;
     part = n - i < width - c ? n - i : width - c;
-    for (size_t k = 0; k < part; k++) y[i + k] = x[i + k] + bias[c + k];
+    size_t k = 0;
+#pragma GCC unroll 4
+    for (; k + LANES <= part; k += LANES)
+      lanes_put(y + i + k, lanes_at(x + i + k) + lanes_at(bias + c + k));
+    for (; k < part; k++) y[i + k] = x[i + k] + bias[c + k];
   }
 }
 
@@ -253,8 +334,17 @@ static void activate(const Backend *b, void *y_, uint8_t *mask, const void *x_,
 static void mask_factors(float *factor, const uint8_t *mask, size_t n, float scale) {
   for (size_t i = 0; i < n; i += 8) {
     uint32_t bits = mask[i / 8];
+#ifdef __aarch64__
+    const uint32_t low[4] = {1, 2, 4, 8}, high[4] = {16, 32, 64, 128};
+    uint32x4_t all = vdupq_n_u32(bits), kept = vreinterpretq_u32_f32(vdupq_n_f32(scale));
+    uint32x4_t first = vandq_u32(vtstq_u32(all, vld1q_u32(low)), kept);
+    uint32x4_t second = vandq_u32(vtstq_u32(all, vld1q_u32(high)), kept);
+    vst1q_f32(factor + i, vreinterpretq_f32_u32(first));
+    vst1q_f32(factor + i + 4, vreinterpretq_f32_u32(second));
+#else
 #pragma omp simd
     for (uint32_t k = 0; k < 8; k++) factor[i + k] = bits & 1u << k ? scale : 0;
+#endif
   }
 }
 
@@ -282,7 +372,33 @@ static void activate_back(const Backend *b, void *dx_, float *dbias, const void 
   if (dbias) cpu_column_sums(b, dbias, dx, rows, width, add);
 }
 
-/* The exponentials stay in the row for the gradient, so each is taken once. */
+/* The sums of a row's numbers and of exp(x - most). The exponentials stay in the row for the
+ * gradient if `keep`, so that each is taken once. */
+static void loss_sums(float *all, float *total, float *row, float most, size_t vocab,
+                      bool keep) {
+  Lanes sum = {0}, exps = {0}, sum2 = {0}, exps2 = {0};
+  size_t c = 0;
+  for (; c + 2 * LANES <= vocab; c += 2 * LANES) {
+    Lanes x = lanes_at(row + c), e = lanes_exp(x - most);
+    Lanes x2 = lanes_at(row + c + LANES), e2 = lanes_exp(x2 - most);
+    sum += x;
+    exps += e;
+    sum2 += x2;
+    exps2 += e2;
+    if (!keep) continue;
+    lanes_put(row + c, e);
+    lanes_put(row + c + LANES, e2);
+  }
+  *all = lanes_sum(sum + sum2);
+  *total = lanes_sum(exps + exps2);
+  for (; c < vocab; c++) {
+    float e = fast_exp(row[c] - most);
+    *all += row[c];
+    *total += e;
+    if (keep) row[c] = e;
+  }
+}
+
 static void loss_row(float *row, double sum[3], int32_t wants, size_t vocab, float smoothing,
                      float scale) {
   if (wants < 0) {
@@ -290,23 +406,14 @@ static void loss_row(float *row, double sum[3], int32_t wants, size_t vocab, flo
     return;
   }
   size_t target = (size_t)wants;
-  float most = row[0], total = 0, all = 0, wanted = row[target],
+  float most = largest_of(row, vocab), total, all, wanted = row[target],
         even = smoothing / (float)vocab;
-#pragma omp simd reduction(max : most)
-  for (size_t c = 0; c < vocab; c++) most = row[c] > most ? row[c] : most;
-  if (scale == 0) {
-#pragma omp simd reduction(+ : total, all)
-    for (size_t c = 0; c < vocab; c++) total += fast_exp(row[c] - most), all += row[c];
-  } else {
-#pragma omp simd reduction(+ : total, all)
-    for (size_t c = 0; c < vocab; c++) {
-      float x = row[c], e = fast_exp(x - most);
-      all += x;
-      total += e;
-      row[c] = e;
-    }
+  loss_sums(&all, &total, row, most, vocab, scale != 0);
+  if (scale != 0) {
     float norm = scale / total, less = scale * even;
-    for (size_t c = 0; c < vocab; c++) row[c] = row[c] * norm - less;
+    size_t c = 0;
+    for (; c + LANES <= vocab; c += LANES) lanes_put(row + c, lanes_at(row + c) * norm - less);
+    for (; c < vocab; c++) row[c] = row[c] * norm - less;
     row[target] -= scale * (1 - smoothing);
   }
   double lse = (double)most + log((double)total);
@@ -365,26 +472,34 @@ static void add(const Backend *b, float *x, const float *y, float scale, size_t 
   for (size_t i = 0; i < n; i++) x[i] += scale * y[i];
 }
 
-/* a * b + c, fused where the machine can. The updates below leave the compiler no
- * choice of which product to fuse, so that an element gets the same bits in the
- * middle of a vector, in a loop's odd end, and on any rank. */
-static inline float madd(float a, float b, float c) {
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-  return __builtin_fmaf(a, b, c);
-#else
-  return a * b + c;
-#endif
+/* The updates use madd and lanes_madd, so that an element gets the same bits in the middle of
+ * a vector, in a loop's odd end, and on any rank. Threads take parts of this many elements, a
+ * multiple of LANES; each part is a function's, as a compiler must think that a vector written
+ * may be one of the numbers that threads share. */
+#define PART ((size_t)4096)
+
+static size_t part_of(size_t at, size_t n) {
+  return n - at < PART ? n - at : PART;
 }
 
-static void adam(const Backend *b, float *w, float *m, float *v, const float *g, size_t n,
-                 const AdamStep *s) {
+static void adam_part(float *w, float *m, float *v, const float *g, size_t n,
+                      const AdamStep *s) {
   const StepNumbers *now = s->now;
-  float beta1 = s->beta1, beta2 = s->beta2, lr = now->lr / now->correction1;
-  float inner = s->coupled ? s->decay : 0, outer = s->coupled ? 0 : now->lr * s->decay;
-  float root = 1 / sqrtf(now->correction2), epsilon = s->epsilon, scale = now->scale;
-  if (!isfinite(scale)) return;
-#pragma omp parallel for simd num_threads(b->threads) schedule(static)
-  for (size_t i = 0; i < n; i++) {
+  const float beta1 = s->beta1, beta2 = s->beta2, lr = now->lr / now->correction1;
+  const float inner = s->coupled ? s->decay : 0, outer = s->coupled ? 0 : now->lr * s->decay;
+  const float root = 1 / sqrtf(now->correction2), epsilon = s->epsilon, scale = now->scale;
+  size_t i = 0;
+  for (; i + LANES <= n; i += LANES) {
+    Lanes weight = lanes_at(w + i);
+    Lanes grad = lanes_madd(lanes_of(inner), weight, lanes_at(g + i) * scale);
+    Lanes mean = lanes_madd(lanes_of(beta1), lanes_at(m + i), (1 - beta1) * grad);
+    Lanes square = lanes_madd(lanes_of(beta2), lanes_at(v + i), (1 - beta2) * grad * grad);
+    Lanes below = lanes_madd(lanes_sqrt(square), lanes_of(root), lanes_of(epsilon));
+    lanes_put(m + i, mean);
+    lanes_put(v + i, square);
+    lanes_put(w + i, weight - lanes_madd(lanes_of(outer), weight, lr * mean / below));
+  }
+  for (; i < n; i++) {
     float grad = madd(inner, w[i], g[i] * scale);
     float mean = madd(beta1, m[i], (1 - beta1) * grad);
     float square = madd(beta2, v[i], (1 - beta2) * grad * grad);
@@ -394,26 +509,57 @@ static void adam(const Backend *b, float *w, float *m, float *v, const float *g,
   }
 }
 
-/* NovoGrad brings it many short weights, for which threads cost more than they save. */
-static void momentum(const Backend *b, float *w, float *m, const float *g, size_t n,
-                     const MomentumStep *s) {
-  float lr = s->now ? s->now->lr : s->lr, scale = s->now ? s->now->scale : s->scale;
-  float beta = s->beta, decay = s->decay;
-  if (!isfinite(scale)) return;
-#pragma omp parallel for simd num_threads(b->threads) schedule(static) if (n > NORM_UNIT)
-  for (size_t i = 0; i < n; i++) {
+static void adam(const Backend *b, float *w, float *m, float *v, const float *g, size_t n,
+                 const AdamStep *s) {
+  if (!isfinite(s->now->scale)) return;
+#pragma omp parallel for num_threads(b->threads) schedule(static)
+  for (size_t at = 0; at < n; at += PART)
+    adam_part(w + at, m + at, v + at, g + at, part_of(at, n), s);
+}
+
+static void momentum_part(float *w, float *m, const float *g, size_t n, float lr, float scale,
+                          float beta, float decay) {
+  size_t i = 0;
+  for (; i + LANES <= n; i += LANES) {
+    Lanes weight = lanes_at(w + i);
+    Lanes grad = lanes_madd(lanes_of(decay), weight, lanes_at(g + i) * scale);
+    Lanes mean = lanes_madd(lanes_of(beta), lanes_at(m + i), grad);
+    lanes_put(m + i, mean);
+    lanes_put(w + i, lanes_madd(lanes_of(-lr), mean, weight));
+  }
+  for (; i < n; i++) {
     float mean = madd(beta, m[i], madd(decay, w[i], g[i] * scale));
     m[i] = mean;
     w[i] = madd(-lr, mean, w[i]);
   }
 }
 
+/* NovoGrad brings it many short weights, for which threads cost more than they save. */
+static void momentum(const Backend *b, float *w, float *m, const float *g, size_t n,
+                     const MomentumStep *s) {
+  float lr = s->now ? s->now->lr : s->lr, scale = s->now ? s->now->scale : s->scale;
+  if (!isfinite(scale)) return;
+#pragma omp parallel for num_threads(b->threads) schedule(static) if (n > NORM_UNIT)
+  for (size_t at = 0; at < n; at += PART)
+    momentum_part(w + at, m + at, g + at, part_of(at, n), lr, scale, s->beta, s->decay);
+}
+
+static void ema_part(float *e, const float *w, float take, size_t n) {
+  size_t i = 0;
+#pragma GCC unroll 4
+  for (; i + LANES <= n; i += LANES) {
+    Lanes mean = lanes_at(e + i);
+    lanes_put(e + i, lanes_madd(lanes_of(take), lanes_at(w + i) - mean, mean));
+  }
+  for (; i < n; i++) e[i] = madd(take, w[i] - e[i], e[i]);
+}
+
 static void ema(const Backend *b, float *e, const float *w, double keep, size_t n,
                 const StepNumbers *now) {
-  float take = (float)(1 - keep);
   if (!isfinite(now->scale)) return;
-#pragma omp parallel for simd num_threads(b->threads) schedule(static)
-  for (size_t i = 0; i < n; i++) e[i] = madd(take, w[i] - e[i], e[i]);
+#pragma omp parallel for num_threads(b->threads) schedule(static)
+  for (size_t at = 0; at < n; at += PART)
+    ema_part(e + at, w + at, (float)(1 - keep), part_of(at, n));
 }
 
 void FAST(fast_rows)(Backend *b) {

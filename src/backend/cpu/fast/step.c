@@ -6,21 +6,6 @@
 
 #define SCORES ((size_t)1 << 16) /* of as many heads as fit are kept at once */
 
-typedef float Four __attribute__((vector_size(16), may_alias));
-
-static inline float dot(const float *x, const float *y, size_t n) {
-  Lanes sum = {0};
-  size_t c = 0;
-  for (; c + LANES <= n; c += LANES) sum += *(const Lanes *)(x + c) * *(const Lanes *)(y + c);
-  Four part[LANES / 4], four = {0};
-  __builtin_memcpy(part, &sum, sizeof part);
-  for (int i = 0; i < LANES / 4; i++) four += part[i];
-  four += __builtin_shufflevector(four, four, 2, 3, 0, 1);
-  float total = four[0] + four[1];
-  for (; c < n; c++) total += x[c] * y[c];
-  return total;
-}
-
 /* Adds share * value to o. */
 static inline void mix(float *o, float share, const float *value, size_t n) {
   size_t c = 0;
@@ -33,29 +18,9 @@ static inline void ask(const float *x, size_t n) {
   for (size_t c = 0; c < n; c += 16) __builtin_prefetch(x + c);
 }
 
-/* What is no number is passed over. */
-static inline float largest_of(const float *x, size_t n) {
-  float most[LANES], top = -INFINITY;
-  size_t c = 0;
-  for (int i = 0; i < LANES; i++) most[i] = -INFINITY;
-  for (; c + LANES <= n; c += LANES) {
-    for (int i = 0; i < LANES; i++)
-      most[i] = x[c + (size_t)i] > most[i] ? x[c + (size_t)i] : most[i];
-  }
-  for (int i = 0; i < LANES; i++) top = most[i] > top ? most[i] : top;
-  for (; c < n; c++) top = x[c] > top ? x[c] : top;
-  return top;
-}
-
 static void softmax(float *p, size_t n) {
-  float most = largest_of(p, n), total = 0;
-#pragma omp simd reduction(+ : total)
-  for (size_t j = 0; j < n; j++) {
-    p[j] = fast_exp(p[j] - most);
-    total += p[j];
-  }
-  float inverse = 1 / total;
-  for (size_t j = 0; j < n; j++) p[j] *= inverse;
+  float total = exp_and_sum(p, largest_of(p, n), n);
+  scale_all(p, 1 / total, n);
 }
 
 /* Heads `h` to `end` of row r: a key's heads lie side by side, so keys are read in
@@ -125,15 +90,13 @@ static void top_row(float *value, int32_t *id, float *lse, const float *row, siz
   for (size_t i = 0; i < parts; i++) {
     const float *x = row + i * part;
     size_t n = vocab - i * part < part ? vocab - i * part : part;
-    float most = largest_of(x, n), sum = 0;
+    float most = largest_of(x, n);
     largest[i] = most;
     if (most > peak) {
       total *= exp((double)peak - (double)most);
       peak = most;
     }
-#pragma omp simd reduction(+ : sum)
-    for (size_t c = 0; c < n; c++) sum += fast_exp(x[c] - peak);
-    total += (double)sum;
+    total += (double)exp_sum(x, peak, n);
   }
   *lse = peak + (float)log(total);
   size_t room = best < parts ? best : parts;

@@ -74,7 +74,7 @@
 /* c (8, 12) = a · b over depth, + c if `add`; a has 8 numbers a step, b 12. B is asked for
  * 24 steps ahead: with few rows each slice of it is met but a few times, and comes from far
  * away. */
-static void neon_tile_8x12(size_t depth, const float *a, const float *b, float *c, size_t ldc,
+static inline void neon_tile_8x12(size_t depth, const float *a, const float *b, float *c, size_t ldc,
                            bool add) {
   size_t fours = depth ? (depth - 1) / 4 : 0, rest = depth - 4 * fours, row = ldc * sizeof *c;
   const float *ask = c;
@@ -98,7 +98,7 @@ static void neon_tile_8x12(size_t depth, const float *a, const float *b, float *
 }
 
 /* The first four rows of it. */
-static void neon_tile_4x12(size_t depth, const float *a, const float *b, float *c, size_t ldc,
+static inline void neon_tile_4x12(size_t depth, const float *a, const float *b, float *c, size_t ldc,
                            bool add) {
   size_t fours = depth ? (depth - 1) / 4 : 0, rest = depth - 4 * fours, row = ldc * sizeof *c;
   const float *ask = c;
@@ -116,6 +116,43 @@ static void neon_tile_4x12(size_t depth, const float *a, const float *b, float *
       : [row] "r"(row), [add] "r"(add)
       : "v0", "v1", "v2", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13",
         "v14", "v15", "v16", "v17", "v18", "v19", "cc", "memory");
+}
+
+/* The operands of small products are not packed: four rows of A, four of k at a time, by 16
+ * columns of B. */
+#define NEON_ROW_16(s, t, u, v, a, lane) \
+  NEON_FMA(s, 4, a, lane) NEON_FMA(t, 5, a, lane) NEON_FMA(u, 6, a, lane) NEON_FMA(v, 7, a, lane)
+#define NEON_STEP_16(lane)                                                           \
+  "ldp q4, q5, [%[b]]\n\tldp q6, q7, [%[b], #32]\n\tadd %[b], %[b], %[ldb]\n\t"     \
+  NEON_ROW_16(16, 17, 18, 19, 0, lane) NEON_ROW_16(20, 21, 22, 23, 1, lane)          \
+  NEON_ROW_16(24, 25, 26, 27, 2, lane) NEON_ROW_16(28, 29, 30, 31, 3, lane)
+#define NEON_NEXT_A(r, by)                                              \
+  "ldr " #r "0, [%[a]], #" #by "\n\tldr " #r "1, [%[a1]], #" #by "\n\t" \
+  "ldr " #r "2, [%[a2]], #" #by "\n\tldr " #r "3, [%[a3]], #" #by "\n\t"
+#define NEON_ZERO_16(s, t, u, v) \
+  NEON_ZERO(s, t, u) "movi v" #v ".4s, #0\n\t"
+#define NEON_PUT_16(s, t, u, v) \
+  "stp q" #s ", q" #t ", [%[c]]\n\tstp q" #u ", q" #v ", [%[c], #32]\n\tadd %[c], %[c], %[row]\n\t"
+#define NEON_ROWS_16(row) row(16, 17, 18, 19) row(20, 21, 22, 23) row(24, 25, 26, 27) row(28, 29, 30, 31)
+
+/* c (4, 16) = a · b over depth, a (4, depth) and b (depth, 16) in rows. */
+static inline void neon_product_4x16(float *c, size_t ldc, const float *a, size_t lda,
+                                     const float *b, size_t ldb, size_t depth) {
+  const float *a1 = a + lda, *a2 = a1 + lda, *a3 = a2 + lda;
+  size_t fours = depth / 4, rest = depth % 4;
+  __asm__ volatile(
+      NEON_ROWS_16(NEON_ZERO_16)
+      "cbz %[fours], 2f\n1:\n\t" NEON_NEXT_A(q, 16)
+      NEON_STEP_16(0) NEON_STEP_16(1) NEON_STEP_16(2) NEON_STEP_16(3)
+      "subs %[fours], %[fours], #1\n\tb.ne 1b\n2:\n\t"
+      "cbz %[rest], 4f\n3:\n\t" NEON_NEXT_A(s, 4) NEON_STEP_16(0)
+      "subs %[rest], %[rest], #1\n\tb.ne 3b\n4:\n\t" NEON_ROWS_16(NEON_PUT_16)
+      : [a] "+r"(a), [a1] "+r"(a1), [a2] "+r"(a2), [a3] "+r"(a3), [b] "+r"(b), [c] "+r"(c),
+        [fours] "+r"(fours), [rest] "+r"(rest)
+      : [row] "r"(ldc * sizeof *c), [ldb] "r"(ldb * sizeof *b)
+      : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v16", "v17", "v18", "v19", "v20",
+        "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31", "cc",
+        "memory");
 }
 /* clang-format on */
 

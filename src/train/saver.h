@@ -3,13 +3,16 @@
 #ifndef TRAIN_SAVER_H
 #define TRAIN_SAVER_H
 
+#include "backend/backend.h"
 #include "train/checkpoint.h"
 
 typedef struct Saver Saver;
 
 /* `shape`: the arrays that are not NULL exist; config and params must outlive the saver.
- * The last `keep` checkpoints stay, and latest and best. */
-NODISCARD Err saver_new(Saver **out, const char *run, const TrainArrays *shape, int keep);
+ * The last `keep` checkpoints stay, and latest and best. The snapshot is pinned for the
+ * backend, which must outlive the saver too, unless that one works in the program's memory. */
+NODISCARD Err saver_new(Saver **out, const char *run, const TrainArrays *shape, int keep,
+                        const Backend *backend);
 /* Waits for the write before and gives the snapshot, to be filled; NULL where the shape
  * had NULL. It is the caller's until saver_commit. */
 TrainArrays *saver_begin(Saver *s);

@@ -365,7 +365,8 @@ static Err enter_run(Train *t, const char *options) {
   const TrainSpec *s = t->spec;
   TrainArrays shape = shape_of(t);
   TRY(rundir_enter(s->run, s->resume, options, &t->lock));
-  return saver_new(&t->saver, s->run, &shape, s->keep > s->average ? s->keep : s->average);
+  return saver_new(&t->saver, s->run, &shape, s->keep > s->average ? s->keep : s->average,
+                   &t->backend);
 }
 
 /* Nothing can refuse the run any more: it gets its options, its log and its metrics. */

@@ -24,6 +24,8 @@ static void nap(long milliseconds) {
   nanosleep(&t, NULL);
 }
 
+static const Backend here = {.host = true};
+
 static void commit(Saver *s, uint64_t step, bool best) {
   TrainCounters c = counters(step);
   fill_arrays(saver_begin(s), step);
@@ -46,7 +48,7 @@ static void test_snapshots(void **state) {
     TrainArrays mine = arrays(0, sets[i]);
     char run[32];
     snprintf(run, sizeof run, "saver-%d", i);
-    OK(saver_new(&s, at(run), &mine, 2));
+    OK(saver_new(&s, at(run), &mine, 2, &here));
     uint64_t bytes =
         (uint64_t)(1 + __builtin_popcount((unsigned)sets[i] & 7)) * params.padded * 4;
     if (sets[i] & WITH_SECOND) bytes += params.count * 8;
@@ -83,6 +85,64 @@ static void test_snapshots(void **state) {
   saver_free(NULL);
 }
 
+/* A device that counts what is pinned for it, and refuses after so many. */
+static struct {
+  void *block[8];
+  int pinned, unpinned, most;
+} device;
+
+static Err count_pin(const Backend *b, void *block, size_t bytes) {
+  (void)b;
+  assert_int_equal(bytes, params.padded * sizeof(float));
+  if (device.pinned == device.most) return err_set(ERR_WORK, "no more memory can be pinned");
+  device.block[device.pinned++] = block;
+  return ERR_OK;
+}
+
+static void count_unpin(const Backend *b, void *block) {
+  (void)b;
+  bool known = false;
+  for (int i = 0; i < device.pinned; i++) known = known || device.block[i] == block;
+  assert_true(known);
+  device.unpinned++;
+}
+
+static const Backend there = {.pin = count_pin, .unpin = count_unpin};
+
+static void test_saver_snapshot_is_pinned_for_a_device(void **state) {
+  (void)state;
+  Saver *s;
+  TrainArrays shape = arrays(0, WITH_ALL);
+  memset(&device, 0, sizeof device);
+  device.most = 8;
+  OK(saver_new(&s, at("pinned"), &shape, 2, &there));
+  const TrainArrays *a = saver_begin(s);
+  assert_int_equal(device.pinned, 4);
+  assert_true(device.block[0] == a->w && device.block[1] == a->e);
+  assert_true(device.block[2] == a->m && device.block[3] == a->v);
+  assert_int_equal(device.unpinned, 0);
+  saver_free(s);
+  assert_int_equal(device.unpinned, 4);
+}
+
+static void test_saver_without_pinned_memory_warns_and_saves(void **state) {
+  (void)state;
+  Saver *s;
+  char dir[FILE_PATH_MAX];
+  TrainArrays shape = arrays(0, WITH_ALL);
+  memset(&device, 0, sizeof device);
+  device.most = 1;
+  listen_begin();
+  OK(saver_new(&s, at("unpinned"), &shape, 2, &there));
+  assert_holds(listen_end(),
+               "warning: checkpoints stop the GPU for longer than they could: no more");
+  commit(s, 1, false);
+  OK(wait_for(s));
+  saver_free(s);
+  assert_int_equal(device.unpinned, 1);
+  assert_int_equal(resume(at("unpinned"), WITH_ALL, dir), 1);
+}
+
 /* The tokenizer is a pipe that nobody writes to: the thread hangs in the middle of its
  * save, as on a slow disk, until someone opens the other end. */
 static atomic_bool let_go;
@@ -106,7 +166,7 @@ static void test_does_not_block(void **state) {
   assert_int_equal(mkfifo(fifo, 0666), 0);
   TrainArrays shape = arrays(0, 0);
   shape.tokenizer = fifo;
-  OK(saver_new(&s, run, &shape, 2));
+  OK(saver_new(&s, run, &shape, 2, &here));
   listen_begin();
   commit(s, 2, false); /* a save within the call would hang here for ever */
   assert_int_equal(pthread_create(&other, NULL, open_later, fifo), 0);
@@ -132,7 +192,7 @@ static void fail_between(const char *run, void (*break_it)(void), void (*mend_it
   char dir[FILE_PATH_MAX], left[FILE_PATH_MAX];
   Saver *s;
   TrainArrays shape = arrays(0, WITH_ALL);
-  OK(saver_new(&s, run, &shape, 2));
+  OK(saver_new(&s, run, &shape, 2, &here));
   commit(s, 2, true);
   OK(wait_for(s));
   for (int again = 0; again < 3; again++) {
@@ -210,7 +270,7 @@ static void test_saver_verdict_is_added_to_the_checkpoint(void **state) {
   Saver *s;
   TrainArrays shape = arrays(0, WITH_ALL);
   OK(file_join(run, scratch, "judged"));
-  OK(saver_new(&s, run, &shape, 2));
+  OK(saver_new(&s, run, &shape, 2, &here));
   commit(s, 2, false);
   TrainCounters c = counters(2);
   c.best_bleu = 1.0 / 7, c.best_step = 2, c.worse = 0, c.validated = 2;
@@ -233,7 +293,7 @@ static void test_saver_verdict_without_a_checkpoint_makes_no_best(void **state) 
   OK(file_join(best, run, "checkpoints/best"));
   signal(SIGXFSZ, SIG_IGN);
   limit = 600;
-  OK(saver_new(&s, run, &shape, 2));
+  OK(saver_new(&s, run, &shape, 2, &here));
   fill_arrays(saver_begin(s), 2);
   TrainCounters c = counters(2);
   listen_begin();
@@ -296,7 +356,7 @@ static int remove_disk(void **state) { /* also after a failure */
 static void save_for_ever(const char *run, uint64_t step, _Atomic uint64_t *done) {
   Saver *s;
   TrainArrays shape = arrays(0, WITH_E | WITH_M | WITH_SECOND);
-  if (saver_new(&s, run, &shape, 2)) _exit(1);
+  if (saver_new(&s, run, &shape, 2, &here)) _exit(1);
   for (;; step++) {
     for (uint64_t times = 0; times <= step % 2; times++) {
       TrainCounters c = counters(step);
@@ -493,7 +553,7 @@ static const char *walked_run, *walked_dir;
 static Err make_saver(void) {
   Saver *s;
   TrainArrays shape = arrays(0, WITH_ALL);
-  TRY(saver_new(&s, walked_run, &shape, 1));
+  TRY(saver_new(&s, walked_run, &shape, 1, &here));
   saver_free(s);
   return ERR_OK;
 }
@@ -560,6 +620,8 @@ static void test_out_of_memory(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_snapshots),
+      cmocka_unit_test(test_saver_snapshot_is_pinned_for_a_device),
+      cmocka_unit_test(test_saver_without_pinned_memory_warns_and_saves),
       cmocka_unit_test(test_does_not_block),
       cmocka_unit_test(test_file_size_limit),
       cmocka_unit_test(test_saver_verdict_is_added_to_the_checkpoint),

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -34,6 +35,7 @@ static void remove_older(const Saver *s) {
 }
 
 static void write_snapshot(Saver *s) {
+  fault_point("save");
   Err err = checkpoint_save(s->run, &s->snapshot, &s->counters);
   s->last = err ? err_take(err) : (ErrRecord){0};
   if (err && !s->awaited)

@@ -42,6 +42,14 @@ bool fault_now(const char *what, uint64_t step, int rank) {
   return false;
 }
 
+uint64_t fault_number(const char *what, uint64_t otherwise) {
+  for (const char *at = getenv("TRIREME_FAULT"); at; at = next_fault(at)) {
+    const char *number = match_word(at, what);
+    if (number) return strtoull(number, NULL, 10);
+  }
+  return otherwise;
+}
+
 /* Counts this visit for every "WHAT:PLACE" of the list; is it the one that was asked for? */
 static bool is_due(const char *list, const char *what, const char *place,
                    atomic_uint visits[MOST_FAULTS]) {

@@ -107,3 +107,22 @@ size_t utf8_visible(const char *text, char *out, size_t room) {
   if (room) out[len] = '\0';
   return (size_t)(at - text);
 }
+
+bool utf8_escape(const char *text, char *out, size_t room) {
+  const char *end = text + strlen(text);
+  size_t used = 0;
+  while (text < end) {
+    uint32_t code;
+    size_t n = *text == '\\' ? 0 : utf8_decode(text, end, &code);
+    if (used + (n ? n : 4) >= room) return false;
+    if (n)
+      memcpy(out + used, text, n);
+    else
+      snprintf(out + used, 5, "\\x%02x", (unsigned)(unsigned char)*text);
+    used += n ? n : 4;
+    text += n ? n : 1;
+  }
+  if (used >= room) return false;
+  out[used] = '\0';
+  return true;
+}

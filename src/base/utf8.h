@@ -24,5 +24,9 @@ bool utf8_is_space(uint32_t code);
  * as it is, so twice is as good as once. Cut at a whole character when `room` is too small;
  * returns how many bytes of the text are in it. */
 size_t utf8_visible(const char *text, char *out, size_t room);
+/* For JSON, which holds nothing but UTF-8: copies `text` with each byte that is not UTF-8 as
+ * \xNN, and a backslash as \x5c, so that every name has one form and can be had back. False
+ * when `room` is too small; four times the length and one always suffice. */
+bool utf8_escape(const char *text, char *out, size_t room);
 
 #endif

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/out.h"
 #include "base/thread.h"
+#include "base/utf8.h"
 #include "cmd/cmd.h"
 #include "data/recipe.h"
 #include "data/seen.h"
@@ -39,12 +40,23 @@ static Err add_recipe(OptSet *opts, bool *demo) {
   return err;
 }
 
+/* dataset.json, written after hours of work, must be able to hold it. */
+static Err check_language(const char *option, const char *code) {
+  size_t len = strlen(code);
+  if (len > 0 && len < sizeof((Meta *)0)->lang[0] && utf8_valid(code, len) == len)
+    return ERR_OK;
+  return err_set(ERR_USAGE, "--%s '%s' is not a language code: 1 to %zu bytes of UTF-8", option,
+                 code, sizeof((Meta *)0)->lang[0] - 1);
+}
+
 static Err fill_spec(PrepareSpec *spec, const OptSet *opts, bool demo) {
   spec->out = opt_text(opts, "out");
   spec->valid = text_pair(opts, "valid", 0);
   spec->test = text_pair(opts, "test", 0);
   spec->lang[0] = opt_text(opts, "source-lang");
   spec->lang[1] = opt_text(opts, "target-lang");
+  TRY(check_language("source-lang", spec->lang[0]));
+  TRY(check_language("target-lang", spec->lang[1]));
   spec->rules.min_words = (uint32_t)opt_count(opts, "min-words");
   spec->rules.max_words = (uint32_t)opt_count(opts, "max-words");
   spec->rules.max_word_length = (uint32_t)opt_count(opts, "max-word-length");

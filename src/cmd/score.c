@@ -273,10 +273,14 @@ static json_t *json_list(const double *number, size_t n, json_t *(*make)(double)
   return array;
 }
 
-/* A file name need not be UTF-8; then JSON cannot hold it. */
+/* A file name need not be UTF-8, which is all that JSON can hold. */
 static json_t *json_name(const char *path) {
-  json_t *name = json_string(path);
-  return name ? name : json_null();
+  size_t room = 4 * strlen(path) + 1;
+  char *name;
+  if (mem_alloc(&name, room, 1)) return NULL;
+  json_t *j = utf8_escape(path, name, room) ? json_string(name) : NULL;
+  mem_free(name);
+  return j;
 }
 
 static json_t *json_sentences(const Score *s, int kind) {

@@ -22,7 +22,7 @@ typedef struct {
 
 /* An input as it was read; name[1] is empty when one file held both sides. */
 typedef struct {
-  char name[2][256]; /* without directories */
+  char name[2][1024]; /* without directories, as utf8_escape writes it */
   char sha256[2][65];
   uint64_t lines, bytes[2]; /* as stored */
 } MetaSource;

@@ -124,7 +124,7 @@ done:
 
 Err order_write(const char *path, uint64_t pairs, OrderLengths lengths, void *context,
                 uint64_t *bytes, char sha256[65]) {
-  if (pairs == 0 || pairs > UINT32_MAX) {
+  if (pairs == 0 || pairs > ORDER_MOST_PAIRS) {
     return err_set(ERR_WORK, "a training set has 1 to 4,294,967,295 pairs, not %llu",
                    (unsigned long long)pairs);
   }

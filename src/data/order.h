@@ -11,6 +11,8 @@
 #ifndef DATA_ORDER_H
 #define DATA_ORDER_H
 
+#define ORDER_MOST_PAIRS 4294967295u /* pairs are numbered in 32 bits */
+
 #include <stddef.h>
 #include <stdint.h>
 

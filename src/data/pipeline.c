@@ -131,7 +131,8 @@ static Err record_source(Source *s) {
   const TextPair *input = &s->pipe->spec->input[s->input];
   MetaSource m = {.lines = input_number(s->in[0])};
   for (int side = 0; side < 2 && s->in[side]; side++) {
-    snprintf(m.name[side], sizeof m.name[side], "%s", input->name[side]);
+    if (!utf8_escape(input->name[side], m.name[side], sizeof m.name[side]))
+      return err_set(ERR_WORK, "the file name %s is too long", input->name[side]);
     m.bytes[side] = input_bytes(s->in[side]);
     s->read_before += m.bytes[side];
     input_sha256(s->in[side], m.sha256[side]);

@@ -31,6 +31,7 @@ typedef struct {
   TextPair demo_train;
   char *path[7]; /* of the stand-ins */
   size_t paths;
+  uint64_t most_pairs;              /* that training may have */
   uint64_t input_bytes, lines_done; /* of train; those in finished shards */
   ShardBuilder builder;
   Seen seen;
@@ -163,11 +164,20 @@ static Err check_stop(const Prepare *p) {
                  p->state.dir);
 }
 
+static Err too_many_pairs(const Prepare *p) {
+  char most[32];
+  return err_set(ERR_WORK,
+                 "the training text has more than %s pairs, the most that a data set holds; "
+                 "leave some of it out, or tighten --max-words or --max-ratio",
+                 str_of_count(most, p->most_pairs));
+}
+
 /* The tokenizer. */
 
 typedef struct {
   Prepare *p;
   Sample sample;
+  uint64_t pairs; /* left after cleaning */
 } Sampling;
 
 static Err sample_block(void *context, const PipelineBlock *b) {
@@ -183,7 +193,10 @@ static Err sample_block(void *context, const PipelineBlock *b) {
       len[side] = b->at[side][k + 1] - b->at[side][k];
     }
     TRY(sample_add(&s->sample, b->first + k, text, len));
+    s->pairs++;
   }
+  /* Encoding would find it out hours later; only --dedup could still help. */
+  if (s->pairs > s->p->most_pairs && !s->p->spec.dedup) return too_many_pairs(s->p);
   return ERR_OK;
 }
 
@@ -382,6 +395,7 @@ static Err take_train_line(Prepare *p, const PipelineBlock *b, uint32_t k) {
     split->dropped[verdict]++;
     return ERR_OK;
   }
+  if (split->pairs >= p->most_pairs) return too_many_pairs(p);
   TRY(keep_pair(p, split, b, k));
   return shard_bytes(&p->builder) >= p->spec.shard_bytes ? finish_train_shard(p, line + 1)
                                                          : ERR_OK;
@@ -481,6 +495,7 @@ static Err run(Prepare *p) {
 
 Err prepare_run(const PrepareSpec *spec, Meta *meta) {
   Prepare p = {.spec = *spec, .state = {.lock = -1}, .meta = meta};
+  p.most_pairs = fault_number("most-pairs", ORDER_MOST_PAIRS);
   *meta = (Meta){0};
   stop_watch();
   Err err = run(&p);

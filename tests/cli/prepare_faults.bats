@@ -276,6 +276,53 @@ same_data() {
   [ ! -e out ]
 }
 
+@test "more pairs than a data set holds are refused before anything is encoded" {
+  TRIREME_FAULT=most-pairs:11000 run prepare out --train a b
+  [ "$status" -eq 1 ]
+  says "more than 11,000 pairs"
+  [ ! -e out.partial ] # not even a tokenizer was learned
+  TRIREME_FAULT=most-pairs:12000 prepare out2 --train a b > /dev/null
+  diff -r out2 "$T/reference"
+}
+
+@test "more pairs than a data set holds are refused at the first one too many" {
+  TRIREME_FAULT=most-pairs:11000 run prepare out --train a b --tokenizer "$T/reference/tokenizer.model"
+  [ "$status" -eq 1 ]
+  says "more than 11,000 pairs"
+  [ ! -e out.partial/train.order ]
+}
+
+@test "a file name that is not UTF-8 is kept in dataset.json, escaped" {
+  name=$(printf 'caf\351\\x.en')
+  cp a "$name"
+  prepare out --train "$name" b --valid va vb > /dev/null
+  grep -qF '"file": "caf\\xe9\\x5cx.en"' out/dataset.json
+  [ "$(grep -c '"file": ' out/dataset.json)" -eq "$(grep -c '"file": ' "$T/reference/dataset.json")" ]
+  "$TRIREME" inspect out --quiet --verify > /dev/null
+  same_data out "$T/reference"
+}
+
+@test "a file name that is not UTF-8 is kept in dataset.json, escaped, after a kill too" {
+  name=$(printf '\377.en')
+  cp a "$name"
+  call out --train "$name" b
+  run env TRIREME_FAULT=die:prepare-shard:2 "${command[@]}"
+  [ "$status" -eq 137 ]
+  prepare out --train "$name" b --resume > /dev/null
+  grep -qF '"file": "\\xff.en"' out/dataset.json
+  same_data out "$T/reference"
+}
+
+@test "a language code that dataset.json cannot hold is refused at the start" {
+  run prepare out --train a b --source-lang "$(printf '\377')"
+  [ "$status" -eq 2 ]
+  says "--source-lang" "language code"
+  run prepare out --train a b --target-lang aaaaaaaaaabbbbbbbbbbccccccccccdd
+  [ "$status" -eq 2 ]
+  says "--target-lang" "language code"
+  [ ! -e out.partial ]
+}
+
 # ---- where it goes ----
 
 @test "an existing --out is not touched" {

@@ -219,3 +219,13 @@ one_line() { is "$(printf '%s\n' "$1" | wc -l)" 1; }
   has "$output" "nw:2|space:no|version:2.6.0 = 49.17"
   has "$output" "asian:no|version:2.6.0 = 66.88"
 }
+
+@test "a file name that is not UTF-8 is escaped in the JSON, not lost" {
+  cd "$BATS_TEST_TMPDIR"
+  name=$(printf 'r\351f')
+  printf 'a cat sat on the mat .\n' > "$name"
+  run "$TRIREME" score --ref "$name" --hyp "$name" --json
+  [ "$status" -eq 0 ]
+  case $output in *'"r\\xe9f"'*) ;; *) echo "$output"; return 1 ;; esac
+  case $output in *null*) echo "$output"; return 1 ;; esac
+}

@@ -77,7 +77,8 @@ static void require_zstd(const uint8_t *text, size_t len, uint64_t hash, uint64_
 
 static bool looks_compressed(const uint8_t *b, size_t len) {
   return (len >= 2 && b[0] == 0x1f && b[1] == 0x8b) ||
-         (len >= 4 && memcmp(b, "\x28\xb5\x2f\xfd", 4) == 0);
+         (len >= 4 && memcmp(b, "\x28\xb5\x2f\xfd", 4) == 0) ||
+         (len >= 4 && (b[0] & 0xf0) == 0x50 && memcmp(b + 1, "\x2a\x4d\x18", 3) == 0);
 }
 
 static void compare_forms(const uint8_t *data, size_t size, size_t times) {

@@ -531,6 +531,31 @@ static void test_str_add_shell_control_characters_are_written_in_octal(void **st
   assert_shell_word("a\nb\033'\\", "$'a\\012b\\033\\'\\\\'");
 }
 
+static void check_escape(const char *text, const char *expected) {
+  char out[64];
+  assert_true(utf8_escape(text, out, sizeof out));
+  assert_string_equal(out, expected);
+}
+
+static void test_utf8_escape_other_bytes_become_hexadecimal(void **state) {
+  (void)state;
+  check_escape("", "");
+  check_escape("plain.en", "plain.en");
+  check_escape("d\xc3\xa9j\xc3\xa0", "d\xc3\xa9j\xc3\xa0");
+  check_escape("caf\xe9.en", "caf\\xe9.en");
+  check_escape("\xff\xc3", "\\xff\\xc3"); /* a character cut short */
+  check_escape("a\\xe9", "a\\x5cxe9");    /* not to be taken for an escape */
+}
+
+static void test_utf8_escape_without_room_fails(void **state) {
+  (void)state;
+  char out[5];
+  assert_true(utf8_escape("\xff", out, 5));
+  assert_false(utf8_escape("\xff", out, 4));
+  assert_true(utf8_escape("abcd", out, 5));
+  assert_false(utf8_escape("abcde", out, 5));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(errors_keep_one_sentence),
@@ -560,6 +585,8 @@ int main(void) {
       cmocka_unit_test(messages_in_a_pipe_are_plain),
       cmocka_unit_test(test_stop_first_signal_asks),
       cmocka_unit_test(test_stop_second_signal_ends_the_program),
+      cmocka_unit_test(test_utf8_escape_other_bytes_become_hexadecimal),
+      cmocka_unit_test(test_utf8_escape_without_room_fails),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

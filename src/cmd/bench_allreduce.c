@@ -170,6 +170,7 @@ Err bench_allreduce(const OptSet *opts) {
   Err err = comm_open(&q->comm, 6);
   if (!err) {
     cmd_introduce(q->comm);
+    comm_advise(q->comm, "start it again");
     q->ranks = comm_size(q->comm);
     err = run(q, opts);
     exchange_close(&q->x);

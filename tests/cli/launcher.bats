@@ -39,7 +39,7 @@ setup() {
 @test "prepare on several ranks is refused, and writes nothing" {
   need_mpi
   run mpirun -n 2 "$TRIREME" prepare --train "$SET"/valid.{src,ref} --valid "$SET"/valid.{src,ref} --out "$T/set"
-  [ "$status" -eq 2 ]
+  [ "$status" -ne 0 ] # the first rank to end gives mpirun its own
   [ "$(grep -c 'prepare is of one rank, and 2 were started; call it without mpirun' <<< "$output")" -eq 1 ]
   [ ! -e "$T/set" ]
 }
@@ -47,7 +47,7 @@ setup() {
 @test "score on several ranks is refused, and prints no figure" {
   need_mpi
   run mpirun -n 2 "$TRIREME" score --ref "$SET/valid.ref" < "$SET/valid.ref"
-  [ "$status" -eq 2 ]
+  [ "$status" -ne 0 ] # the first rank to end gives mpirun its own
   [ "$(grep -c 'score is of one rank, and 2 were started' <<< "$output")" -eq 1 ]
   [[ ! "$output" =~ "BLEU" ]]
 }
@@ -55,6 +55,6 @@ setup() {
 @test "inspect on several ranks is refused" {
   need_mpi
   run mpirun -n 2 "$TRIREME" inspect "$SET"
-  [ "$status" -eq 2 ]
+  [ "$status" -ne 0 ] # the first rank to end gives mpirun its own
   [ "$(grep -c 'inspect is of one rank, and 2 were started' <<< "$output")" -eq 1 ]
 }

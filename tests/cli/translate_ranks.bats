@@ -113,7 +113,7 @@ translate() {
   need_mpi
   both=(timeout -k 5 200 "$TRIREME" translate --quiet --model "$MODEL_DIR" --device cpu --threads 1)
   run mpirun -n 1 "${both[@]}" --beam 2 : -n 1 "${both[@]}" --beam 3 < "$T/in"
-  [ "$status" -eq 2 ]
+  [ "$status" -ne 0 ] # the first rank to end gives mpirun its own
   [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ]
   [[ "$output" =~ "rank 1 on "[^\ ]*" was started otherwise than rank 0: --beam is 3 and on rank 0 2" ]]
 }

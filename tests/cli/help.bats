@@ -140,7 +140,7 @@ options() {
   mkdir folder
   run "$TRIREME" train --config folder
   [ "$status" -eq 1 ]
-  [[ "$output" == *"--config: cannot read folder: Is a directory"* ]]
+  [[ "$output" == *"--config: folder is a directory"* ]]
 }
 
 @test "an unknown option is answered with the nearest" {

@@ -16,7 +16,7 @@ RUN      ?= # what starts a program that this machine cannot run itself
 CWARN    += $(if $(findstring clang,$(shell $(CC) --version 2>/dev/null)),-Wno-pass-failed)
 
 .DELETE_ON_ERROR:
-.PHONY: all demo test asan fuzz tsan cross format check-format lint install uninstall clean help deps
+.PHONY: all demo test asan fuzz mutate tsan cross format check-format lint install uninstall clean help deps
 all: $(BUILD)/trireme $(BUILD)/trireme.1 $(BUILD)/trireme.bash plugins
 
 # What the machine offers, found by compiling probes.
@@ -175,6 +175,16 @@ tsan:
 	  BUILD=$(BUILD)/tsan HAVE_CUDA= CC=clang CXX=clang++ OPTIMISE='-O1 -g' SAN=-fsanitize=thread \
 	  TESTS="$(or $(TESTS),$(TSAN_TESTS))" test
 
+# MUTATIONS damaged files of every kind, under the same sanitizers; SEED repeats a run.
+MUTATIONS ?= 6000
+mutate:
+	@$(MAKE) --no-print-directory -j$(jobs) BUILD=$(BUILD)/asan HAVE_CUDA= OPTIMISE='-O2 -g' \
+	  SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' \
+	  all $(BUILD)/asan/tests/mutate
+	@BUILD=$(BUILD)/asan MUTATIONS=$(MUTATIONS) SEED=$(SEED) scripts/mutate
+$(BUILD)/tests/mutate: $(BUILD)/tests/fuzz/mutate.c.o $(BUILD)/libtrireme.a
+	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -o $@
+
 # For the other architecture (x86-64, ARM), with qemu; 77: it cannot be tried here.
 cross:
 	@BUILD=$(BUILD) scripts/cross $(TESTS)
@@ -224,6 +234,7 @@ help:
 	@echo 'make tsan          tests of what has threads under the thread sanitizer (clang)'
 	@echo 'make cross         build for the other architecture, run its unit tests under qemu'
 	@echo 'make test-gpu      the CUDA plug-in on the GPU of this machine'
+	@echo 'make mutate        MUTATIONS (6000) damaged files of every kind, under the sanitizers'
 	@echo 'make fuzz          every fuzzer for FUZZ_SECONDS (60) each'
 	@echo 'make format        lay the source out with clang-format; check-format only looks'
 	@echo 'make lint          shellcheck over scripts and tests, and assertions that can never fail'

@@ -1,0 +1,470 @@
+/* Damages files of every kind and runs the program on them: each call must succeed or end
+ * with exit code 1 or 2 and a message, without a signal, a report of a sanitizer, a raw
+ * control character, more than MEMORY or more than SECONDS. scripts/mutate makes the files.
+ *   mutate DIR COUNT SEED   in DIR, COUNT damaged files; what fails is kept in DIR/findings
+ * The program is part of this one and runs in a child, which is faster than to start it.
+ * Relies on all of the program. */
+int trireme_main(int argc, char **argv);
+#define main trireme_main
+#include "../../src/main.c"
+#undef main
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/jsondoc.h"
+#include "base/rng.h"
+#include "data/recipe.h"
+#include "data/unpack.h"
+#include "fuzz_file.h"
+
+#define SECONDS 60
+#define MEMORY  ((long)1500 << 10) /* kB, with the sanitizer's own */
+
+/* What makes a damaged file reach further than its checksum; done to every other one. */
+typedef enum { AS_IS, SEAL_BLOCKS, SEAL_JSON, NAME_HASH } Repair;
+
+typedef struct {
+  const char *file;
+  bool text;
+  Repair repair;
+  const char *call[16]; /* "unpack", "sgm" and "recipe" are calls of functions */
+} Case;
+
+#define SET     "set/"
+#define STEP    "run/checkpoints/step-00000002/"
+#define PREPARE "prepare", "--quiet", "--threads", "1", "--out", "out"
+#define BOTH    PREPARE, "--valid", "few.a", "few.b", "--tokenizer", "good.model", "--train"
+#define RESUME  "train", "--quiet", "--run", "run", "--resume", "--steps", "2"
+
+static const Case cases[] = {
+    {SET "train-00000.tok", false, SEAL_BLOCKS, {"inspect", "set", "--batch-tokens", "64"}},
+    {SET "train-00000.tok", false, SEAL_BLOCKS, {"inspect", "set", "--verify", "--quiet"}},
+    {SET "train-00000.tok",
+     false,
+     SEAL_BLOCKS,
+     {"bench", "reader", "set", "--batch-tokens", "64", "--time", "20ms"}},
+    {SET "valid.tok", false, SEAL_BLOCKS, {"inspect", "set", "--split", "valid"}},
+    {SET "train.order", false, SEAL_BLOCKS, {"inspect", "set", "--batch-tokens", "64"}},
+    {SET "train.order",
+     false,
+     SEAL_BLOCKS,
+     {"bench", "reader", "set", "--batch-tokens", "64", "--time", "20ms"}},
+    {SET "dataset.json", true, AS_IS, {"inspect", "set", "--json", "--samples", "2"}},
+    {SET "dataset.json", true, AS_IS, {"inspect", "set"}},
+    {SET "dataset.json",
+     true,
+     AS_IS,
+     {"train", "--data", "set", "--run", "new", "--dry-run", "--quiet", "--batch-tokens",
+      "64"}},
+    {SET "valid.src",
+     true,
+     AS_IS,
+     {"train", "--data", "set", "--run", "new", "--dry-run", "--quiet", "--batch-tokens",
+      "64"}},
+    {SET "tokenizer.model", false, NAME_HASH, {"inspect", "set", "--samples", "5"}},
+    {"tokenizer.model",
+     false,
+     AS_IS,
+     {PREPARE, "--valid", "few.a", "few.b", "--tokenizer", "tokenizer.model", "--train",
+      "few.a", "few.b"}},
+    {"older/tokenizer.model",
+     false,
+     AS_IS,
+     {"translate", "--quiet", "--model", "older", "--input", "few.a", "--max-length", "5"}},
+    {"older/weights.safetensors",
+     false,
+     AS_IS,
+     {"translate", "--quiet", "--model", "older", "--input", "few.a", "--max-length", "5"}},
+    {"older/model.json",
+     true,
+     AS_IS,
+     {"translate", "--quiet", "--model", "older", "--input", "few.a", "--max-length", "5"}},
+    {"model/model.json",
+     true,
+     SEAL_JSON,
+     {"translate", "--quiet", "--model", "model", "--input", "few.a", "--max-length", "5"}},
+    {"model/weights.safetensors",
+     false,
+     AS_IS,
+     {"translate", "--quiet", "--model", "model", "--input", "few.a", "--max-length", "5"}},
+    {STEP "training.json", true, SEAL_JSON, {RESUME}},
+    {STEP "model.json", true, SEAL_JSON, {RESUME}},
+    {STEP "moment1.safetensors", false, AS_IS, {RESUME}},
+    {STEP "weights.safetensors", false, AS_IS, {RESUME}},
+    {"run/config", true, AS_IS, {RESUME}},
+    {"prepare.conf",
+     true,
+     AS_IS,
+     {"prepare", "--quiet", "--config", "prepare.conf", "--out", "out"}},
+    {"train.conf",
+     true,
+     AS_IS,
+     {"train", "--quiet", "--data", "set", "--run", "new", "--dry-run", "--config",
+      "train.conf"}},
+    {"recipe.conf", true, AS_IS, {"recipe", "recipe.conf"}},
+    {"text.tar", false, AS_IS, {"unpack", "text.tar"}},
+    {"text.tar.gz", false, AS_IS, {"unpack", "text.tar.gz"}},
+    {"text.tar.zst", false, AS_IS, {"unpack", "text.tar.zst"}},
+    {"text.zip", false, AS_IS, {"unpack", "text.zip"}},
+    {"text.sgm", true, AS_IS, {"sgm", "text.sgm"}},
+    {"few.a.gz", false, AS_IS, {BOTH, "few.a.gz", "few.b"}},
+    {"few.a.zst", false, AS_IS, {BOTH, "few.a.zst", "few.b"}},
+    {"text.a", true, AS_IS, {BOTH, "text.a", "few.b"}},
+    {"text.a",
+     true,
+     AS_IS,
+     {"translate", "--quiet", "--model", "model", "--input", "text.a", "--max-length", "5"}},
+    {"text.a",
+     true,
+     AS_IS,
+     {"score", "--ref", "few.a", "--hyp", "text.a", "--metric", "bleu,chrf,ter"}},
+};
+#define CASES (sizeof cases / sizeof *cases)
+
+/* Damage. */
+
+static uint64_t seed, drawn;
+
+static uint64_t draw(uint64_t below) {
+  return below ? rng_mix(seed, drawn++) % below : 0;
+}
+
+typedef struct {
+  uint8_t *at;
+  size_t len, room;
+} Bytes;
+
+static void die(const char *what) {
+  fprintf(stderr, "mutate: %s: %s\n", what, err_message());
+  exit(3);
+}
+
+/* Opens a gap of n bytes, or closes one. */
+static void insert(Bytes *b, size_t at, const void *bytes, size_t n) {
+  if (b->len + n > b->room) return;
+  memmove(b->at + at + n, b->at + at, b->len - at);
+  memcpy(b->at + at, bytes, n);
+  b->len += n;
+}
+
+static void cut(Bytes *b, size_t at, size_t n) {
+  memmove(b->at + at, b->at + at + n, b->len - at - n);
+  b->len -= n;
+}
+
+static const uint64_t edges[] = {0,          1,
+                                 2,          3,
+                                 255,        256,
+                                 4095,       4096,
+                                 65535,      65536,
+                                 INT32_MAX,  (uint64_t)INT32_MAX + 1,
+                                 UINT32_MAX, (uint64_t)UINT32_MAX + 1,
+                                 INT64_MAX,  (uint64_t)INT64_MAX + 1,
+                                 UINT64_MAX};
+#define EDGES (sizeof edges / sizeof *edges)
+
+static void damage_bytes(Bytes *b) {
+  size_t at = (size_t)draw(b->len ? b->len : 1), n = 1 + (size_t)draw(64);
+  uint64_t edge = edges[draw(EDGES)];
+  if (draw(3) == 0) at = (size_t)draw(b->len < 256 ? b->len : 256); /* headers are read first */
+  if (n > b->len - at) n = b->len - at;
+  switch (draw(8)) {
+    case 0:
+      if (b->len) b->at[at] ^= (uint8_t)(1u << draw(8));
+      break;
+    case 1:
+      if (b->len) b->at[at] = (uint8_t)draw(256);
+      break;
+    case 2:
+      memcpy(b->at + at, &edge, n < 4 ? n : 4);
+      break;
+    case 3:
+      memcpy(b->at + at, &edge, n < 8 ? n : 8);
+      break;
+    case 4:
+      b->len = at;
+      break;
+    case 5:
+      cut(b, at, n);
+      break;
+    case 6: {
+      uint8_t copy[64];
+      memcpy(copy, b->at + (size_t)draw(b->len - n + 1), n);
+      insert(b, at, copy, n);
+      break;
+    }
+    default:
+      memset(b->at + at, draw(2) ? 0 : 0xff, n);
+  }
+}
+
+/* A word of the text, from a letter or digit to the next that is none. */
+static void find_word(const Bytes *b, size_t *at, size_t *n) {
+  *at = (size_t)draw(b->len ? b->len : 1);
+  while (*at < b->len && !strchr("0123456789abcdefghijklmnopqrstuvwxyz-", b->at[*at])) ++*at;
+  for (*n = 0; *at + *n < b->len && b->at[*at + *n] &&
+               strchr("0123456789abcdefghijklmnopqrstuvwxyz-.", b->at[*at + *n]);)
+    ++*n;
+}
+
+static void damage_text(Bytes *b) {
+  static const char *const words[] = {"",         "-1",           "1e999", "\033[2J", "\n",
+                                      "\"",       "{}",           "[[[[",  "null",    "true",
+                                      "\xff\xfe", "%s%n",         "NaN",   "../x",    "/",
+                                      "\\u001b",  "\xe2\x80\xae", " ",     ","};
+  char number[32], run[4096];
+  size_t at, n;
+  find_word(b, &at, &n);
+  switch (draw(4)) {
+    case 0: {
+      int len = snprintf(number, sizeof number, "%" PRIu64, edges[draw(EDGES)]);
+      cut(b, at, n);
+      insert(b, at, number, (size_t)len);
+      break;
+    }
+    case 1: {
+      const char *word = words[draw(sizeof words / sizeof *words)];
+      cut(b, at, n);
+      insert(b, at, word, strlen(word));
+      break;
+    }
+    case 2:
+      memset(run, "[{ax\xff"[draw(5)], sizeof run);
+      insert(b, at, run, 1 + (size_t)draw(sizeof run));
+      break;
+    default: { /* a line goes, or comes twice */
+      uint8_t *begin = memrchr(b->at, '\n', at), *end = memchr(b->at + at, '\n', b->len - at);
+      size_t from = begin ? (size_t)(begin - b->at) : 0;
+      size_t to = end ? (size_t)(end - b->at) : b->len;
+      if (draw(2))
+        cut(b, from, to - from);
+      else if (to - from < sizeof run)
+        memcpy(run, b->at + from, to - from), insert(b, from, run, to - from);
+    }
+  }
+}
+
+static void damage(Bytes *b, bool text) {
+  for (uint64_t times = 1 + draw(draw(2) ? 2 : 6); times; times--) {
+    if (text && draw(3))
+      damage_text(b);
+    else
+      damage_bytes(b);
+  }
+}
+
+/* Repairs. */
+
+static void write_bytes(const char *path, const void *bytes, size_t len) {
+  int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  if (fd < 0 || write(fd, bytes, len) != (ssize_t)len || close(fd) != 0) {
+    err_errno("cannot write", path);
+    die("a file");
+  }
+}
+
+static void seal_blocks(Bytes *b) {
+  /* The end of the payload is at byte 56 of a shard, 32 of an order. */
+  size_t place = b->len > 64 && memcmp(b->at, "TRITOK", 6) == 0 ? 56 : 32;
+  if (b->len < 64) return;
+  uint64_t payload = fuzz_get64(b->at, place);
+  if (payload >= 64 && payload < b->len && payload + checked_table_size(payload) <= b->room)
+    b->len = fuzz_seal(b->at, (size_t)payload);
+}
+
+static void seal_json(Bytes *b) {
+  Str text = {0};
+  str_addn(&text, (const char *)b->at, b->len);
+  jsondoc_seal(&text);
+  if (text.s) memcpy(b->at, text.s, b->len);
+  str_free(&text);
+}
+
+/* dataset.json names the damaged tokenizer as its own. */
+static void name_hash(const Str *dataset, const Bytes *good, const Bytes *b) {
+  char old[65], new[65];
+  Sha256 sha;
+  sha256_begin(&sha), sha256_add(&sha, good->at, good->len), sha256_end(&sha, old);
+  sha256_begin(&sha), sha256_add(&sha, b->at, b->len), sha256_end(&sha, new);
+  char *place = strstr(dataset->s, old);
+  if (!place) return;
+  memcpy(place, new, 64);
+  write_bytes(SET "dataset.json", dataset->s, dataset->len);
+  memcpy(place, old, 64);
+}
+
+/* To look for leaks takes a hundred times as long as the call: one in LEAKS is looked at.
+ * The leak sanitizer asks this function, which has its name. */
+#define LEAKS 200
+static bool wants_leaks;
+int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void) {
+  return !wants_leaks;
+}
+
+/* Calls. */
+
+static Err call_function(const char *name, const char *file) {
+  if (strcmp(name, "sgm") == 0) return unpack_sgm(file, "out.txt");
+  if (strcmp(name, "unpack") == 0) {
+    UnpackPair pairs[] = {{"few.a", "out.a"}, {"few.b", "out.b"}};
+    return unpack_members(file, pairs, 2);
+  }
+  Str text = {0};
+  Recipe r;
+  Err err = file_read(file, (size_t)1 << 20, &text);
+  if (!err) err = recipe_parse(&r, str_text(&text), text.len, file);
+  if (!err) recipe_free(&r);
+  str_free(&text);
+  return err;
+}
+
+static int call(const Case *c) {
+  char *argv[20] = {(char *)(uintptr_t) "trireme"};
+  int argc = 1;
+  for (; c->call[argc - 1]; argc++) argv[argc] = (char *)(uintptr_t)c->call[argc - 1];
+  const char *verb = c->call[0];
+  bool function = !strcmp(verb, "sgm") || !strcmp(verb, "unpack") || !strcmp(verb, "recipe");
+  if (!function) return trireme_main(argc, argv);
+  Err err = call_function(verb, c->call[1]);
+  if (err) log_error("%s", err_message());
+  return (int)err;
+}
+
+static void run_child(const Case *c) {
+  struct rlimit files = {1 << 28, 1 << 28}, core = {0, 0};
+  int in = open("/dev/null", O_RDONLY),
+      out = open("stdout", O_WRONLY | O_CREAT | O_TRUNC, 0666),
+      err = open("stderr", O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  if (in < 0 || out < 0 || err < 0) _exit(98);
+  dup2(in, 0), dup2(out, 1), dup2(err, 2);
+  setrlimit(RLIMIT_FSIZE, &files);
+  setrlimit(RLIMIT_CORE, &core);
+  alarm(SECONDS);
+  exit(call(c));
+}
+
+static bool has_control(const Str *text) {
+  for (size_t i = 0; i < text->len; i++) {
+    unsigned char c = (unsigned char)text->s[i];
+    if ((c < 32 && c != '\n' && c != '\t') || c == 127) return true;
+  }
+  return false;
+}
+
+/* What is wrong with how the call ended; NULL if nothing. */
+static const char *judge(int status, const struct rusage *use) {
+  static char told[64];
+  Str err = {0};
+  const char *wrong = NULL;
+  if (file_read("stderr", (size_t)1 << 26, &err)) die("stderr");
+  const char *text = str_text(&err);
+  if (WIFSIGNALED(status))
+    snprintf(told, sizeof told, "signal %d", WTERMSIG(status)), wrong = told;
+  else if (WEXITSTATUS(status) > 2)
+    snprintf(told, sizeof told, "exit code %d", WEXITSTATUS(status)), wrong = told;
+  else if (strstr(text, "Sanitizer") || strstr(text, "runtime error:"))
+    wrong = "a sanitizer's report";
+  else if (WEXITSTATUS(status) && !strstr(text, "trireme: "))
+    wrong = "no message";
+  else if (has_control(&err))
+    wrong = "a raw control character";
+  else if (use->ru_maxrss > MEMORY)
+    snprintf(told, sizeof told, "%ld MB", use->ru_maxrss >> 10), wrong = told;
+  str_free(&err);
+  return wrong;
+}
+
+static void clean_up(void) {
+  static const char *const made[] = {"out",   "out.partial", "new",   "out.txt",
+                                     "out.a", "out.b",       "stdout"};
+  for (size_t i = 0; i < sizeof made / sizeof *made; i++)
+    if (file_remove_all(made[i])) die(made[i]);
+}
+
+static Str good[CASES], dataset;
+static long peak; /* kB */
+
+static bool try_case(size_t which, uint64_t number) {
+  const Case *c = &cases[which];
+  Bytes b = {.room = good[which].len + (1 << 16)},
+        whole = {(uint8_t *)good[which].s, good[which].len, 0};
+  b.at = calloc(1, b.room + 1);
+  if (!b.at) die("memory");
+  memcpy(b.at, whole.at, b.len = whole.len);
+  drawn = number << 16;
+  bool repaired = draw(2);
+  damage(&b, c->text);
+  if (repaired && c->repair == SEAL_BLOCKS) seal_blocks(&b);
+  if (repaired && c->repair == SEAL_JSON) seal_json(&b);
+  write_bytes(c->file, b.at, b.len);
+  if (repaired && c->repair == NAME_HASH) name_hash(&dataset, &whole, &b);
+  struct rusage use;
+  int status;
+  wants_leaks = number / CASES % LEAKS == which;
+  pid_t child = fork();
+  if (child == 0) run_child(c);
+  if (child < 0 || wait4(child, &status, 0, &use) != child) die("fork");
+  if (use.ru_maxrss > peak) peak = use.ru_maxrss;
+  const char *wrong = judge(status, &use);
+  if (wrong) {
+    char name[96], err[112];
+    snprintf(name, sizeof name, "findings/%zu-%" PRIu64, which, number);
+    snprintf(err, sizeof err, "%s.err", name);
+    write_bytes(name, b.at, b.len);
+    if (file_copy("stderr", err)) die("stderr");
+    printf("%s: damaged %s, call", wrong, c->file);
+    for (int i = 0; c->call[i]; i++) printf(" %s", c->call[i]);
+    printf(": %s\n", name);
+    fflush(stdout);
+  }
+  write_bytes(c->file, whole.at, whole.len);
+  if (c->repair == NAME_HASH) write_bytes(SET "dataset.json", dataset.s, dataset.len);
+  clean_up();
+  free(b.at);
+  return wrong == NULL;
+}
+
+/* The undamaged files must pass, or the damaged ones would prove nothing. */
+static void check_good(size_t which) {
+  const Case *c = &cases[which];
+  struct rusage use;
+  int status;
+  pid_t child = fork();
+  if (child == 0) run_child(c);
+  if (child < 0 || wait4(child, &status, 0, &use) != child) die("fork");
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && !judge(status, &use)) {
+    clean_up();
+    return;
+  }
+  Str err = {0};
+  if (file_read("stderr", 1 << 20, &err)) die("stderr");
+  fprintf(stderr, "mutate: the undamaged %s fails: %s\n", c->file, str_text(&err));
+  exit(3);
+}
+
+int main(int argc, char **argv) {
+  if (argc != 4 || chdir(argv[1]) != 0) {
+    fprintf(stderr, "usage: mutate DIR COUNT SEED\n");
+    return 2;
+  }
+  uint64_t count = strtoull(argv[2], NULL, 10), bad = 0;
+  seed = strtoull(argv[3], NULL, 10);
+  if (file_mkdirs("findings")) die("findings");
+  if (file_read(SET "dataset.json", 1 << 24, &dataset)) die("dataset.json");
+  for (size_t i = 0; i < CASES; i++) {
+    if (file_read(cases[i].file, (size_t)1 << 26, &good[i])) die(cases[i].file);
+    check_good(i);
+  }
+  for (uint64_t n = 0; n < count; n++) bad += !try_case((size_t)(n % CASES), n);
+  printf("seed %" PRIu64 ": %" PRIu64 " damaged files of %zu kinds, %" PRIu64
+         " findings, at most %ld MB\n",
+         seed, count, CASES, bad, peak >> 10);
+  return bad != 0;
+}

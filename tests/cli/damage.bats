@@ -311,3 +311,30 @@ truncated_while_training() {
     restore "$file"
   done
 }
+
+# every_id N: all ids of all training shards are N, and the checksums agree.
+every_id() {
+  local file
+  for file in set/train-*.tok; do
+    perl -MCompress::Zlib -e 'local $/; open F, "+<", $ARGV[0]; binmode F; $_ = <F>;
+      ($tokens, $index, $payload) = (unpack("Q<", substr $_, 24, 8), unpack("Q<", substr $_, 48, 8), unpack("Q<", substr $_, 56, 8));
+      substr($_, 128, 2 * $tokens) = pack("v", $ARGV[1]) x $tokens;
+      $table = join "", map { pack "V", crc32(substr $_, 65536 * $i++, 65536 * $i > $payload ? $payload - 65536 * ($i - 1) : 65536) } ($_) x int(($payload + 65535) / 65536);
+      substr($_, $payload) = $table . pack("V", crc32($table)); seek F, 0, 0; print F $_' "$file" "$1"
+  done
+}
+
+@test "an id of a shard beyond the vocabulary is refused though the checksums agree" {
+  every_id 99
+  run "$TRIREME" inspect set --quiet --samples 1
+  [ "$status" -eq 0 ]
+  for id in 100 65535; do
+    every_id $id
+    run "$TRIREME" inspect set --quiet --samples 1
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"set/train-"*".tok is damaged near byte "*"id $id in a vocabulary of 100"* ]]
+    run "$TRIREME" train --data set --run "run$id" --preset tiny --steps 1 --batch-tokens 64 --quiet
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"set/train-"*".tok is damaged near byte "*"id $id in a vocabulary of 100"* ]]
+  done
+}

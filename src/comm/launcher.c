@@ -34,9 +34,13 @@ static long count_started(const char **name) {
   long most = 0;
   for (size_t i = 0; i < OF_MPI; i++) {
     long n = read_count(of_mpi[i]);
-    if (n > most) most = n, *name = of_mpi[i];
+    if (n <= most) continue;
+    most = n;
+    *name = of_mpi[i];
   }
-  if (!most && (most = read_count(OF_SLURM))) *name = OF_SLURM;
+  if (most) return most;
+  most = read_count(OF_SLURM);
+  if (most) *name = OF_SLURM;
   return most;
 }
 

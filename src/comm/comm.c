@@ -327,13 +327,15 @@ void comm_wait(Comm *c, CommJob *job) {
 }
 
 /* Soon first, then seldom: the cores belong to the model, and with more ranks than cores to the
- * rank that is waited for. */
+ * rank that is waited for. A thread that has its core to itself does not yield it: on a busy
+ * machine that would be for a whole time slice. */
 static void pause_polling(const Comm *c, unsigned turn) {
-  unsigned soon = c->patient && !c->crowded ? 2000 : 20;
-  long pause = turn < soon ? 0 : turn < soon + 180 ? 20000 : 100000;
-  if (pause)
+  bool alone = c->patient && !c->crowded;
+  unsigned soon = alone ? 2000 : 20;
+  long pause = turn < soon + 180 ? 20000 : 100000;
+  if (turn >= soon)
     nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
-  else
+  else if (!alone)
     sched_yield();
 }
 

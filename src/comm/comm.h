@@ -45,7 +45,7 @@ void comm_at(Comm *comm, double allowed, const char *fmt, ...) PRINTF_LIKE(3, 4)
  * need not move. When all wait so and nothing comes, that is found out too. */
 void comm_waiting(Comm *comm, bool waiting);
 /* What ends such ways when a rank is lost, before this one ends; NULL for nothing. It is
- * called on the communication thread, and not after this returns with another. */
+ * called on the thread that runs jobs, and not after this returns with another. */
 void comm_at_loss(Comm *comm, void (*act)(void *context), void *context);
 
 /* Work for the communication thread, or for a thread that waits for it in comm_wait and has

@@ -45,7 +45,7 @@ spread() {
 
 @test "eight ranks on one core: who waits leaves the core to the others" {
   need_mpi
-  run timeout 300 mpirun -n $(fewer 8 4) taskset -c "$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')" "$TRIREME_TOOLS/check_comm"
+  run timeout 300 mpirun -n "$(fewer 8 4)" taskset -c "$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')" "$TRIREME_TOOLS/check_comm"
   [ "$status" -eq 0 ] || { echo "$output"; false; }
   [[ "$output" =~ "and shared memory" ]]
 }

@@ -88,7 +88,9 @@ wrong() {
 	C
   "${CC:-cc}" -D_GNU_SOURCE -shared -fPIC "$BATS_TEST_TMPDIR/clock.c" -o "$BATS_TEST_TMPDIR/clock.so" -ldl
   if is_sanitized; then skip "the sanitizer must be loaded first"; fi
-  run timeout 120 mpirun -n 2 -x LD_PRELOAD="$BATS_TEST_TMPDIR/clock.so" "$TRIREME_TOOLS/check_sequence" idle
+  # Of one rank: the other would miss its heartbeats.
+  run timeout 120 mpirun -n 1 "$TRIREME_TOOLS/check_sequence" idle : \
+    -n 1 -x LD_PRELOAD="$BATS_TEST_TMPDIR/clock.so" "$TRIREME_TOOLS/check_sequence" idle
   [ "$status" -eq 0 ] || { echo "$output"; false; }
   [[ "$output" =~ "idle and alive" ]]
 }

@@ -142,8 +142,9 @@ static void begin_op(Comm *c, const Call *call) {
     bytes = call->off[c->size] - call->off[0];
   }
   if (r) {
-    unsigned flags = r->first | r->last << 1 | r->bf16 << 2 | r->shard << 3;
-    layout = rng_mix(rng_mix(hash_offsets(r->off, c->size), flags), (uint64_t)r->active);
+    int flags = r->first | r->last << 1 | r->bf16 << 2 | r->shard << 3;
+    layout =
+        rng_mix(rng_mix(hash_offsets(r->off, c->size), (uint64_t)flags), (uint64_t)r->active);
     bytes = r->off[c->size] * (r->bf16 ? sizeof(uint16_t) : sizeof(float));
   }
   op_begin(c, call->kind, call->name, bytes, layout);

@@ -15,7 +15,7 @@ void op_begin(Comm *c, OpKind kind, const char *name, uint64_t bytes, uint64_t l
   c->seq++;
   c->in_op = true;
   Op *op = &c->op[c->seq % HISTORY];
-  *op = (Op){.seq = c->seq, .bytes = bytes, .kind = kind};
+  *op = (Op){.seq = c->seq, .bytes = bytes, .kind = (int32_t)kind};
   snprintf(op->name, sizeof op->name, "%s", name);
   uint64_t hash = rng_mix(rng_hash(name, strlen(name), 0), (uint64_t)kind);
   op->hash = rng_mix(rng_mix(hash, bytes), layout);

@@ -319,3 +319,28 @@ replaced() {
   figures step "$T/copy" # every line is JSON
   [ "$(tail -c 1 "$T/copy/log.txt" | od -An -c | tr -d ' ')" = '\n' ]
 }
+
+@test "on two ranks, too, a last checkpoint that cannot be written is one error, said once" {
+  need_mpi
+  train 1 "$T/run" --steps 2
+  mkdir "$T/run/checkpoints/unfinished"
+  chattr +i "$T/run/checkpoints/unfinished" 2> /dev/null || skip "no directory can be made immutable here"
+  run train 2 "$T/run" --resume --steps 4
+  chattr -i "$T/run/checkpoints/unfinished"
+  [ "$status" -eq 1 ]
+  [ "$(grep -c '^trireme: .*the last checkpoint, of step 4 ' <<< "$output")" -eq 1 ]
+  [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ]
+}
+
+@test "on two ranks, too, a signal ends a validation" {
+  need_mpi
+  TRIREME_FAULT=hang:validation mpirun -n 2 "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --steps 6 \
+    --valid-every 3 --samples 0 --beam 2 > "$T/out" 2> "$T/err" 3>&- &
+  child=$!
+  until_true grep -q 'waiting at validation' "$T/err"
+  kill -USR1 $child
+  ended
+  [ $code -eq 3 ]
+  grep -q '^stopped at step 3 ' "$T/out"
+  [ -z "$(figures valid_bleu "$T/run")" ]
+}

@@ -16,7 +16,7 @@ RUN      ?= # what starts a program that this machine cannot run itself
 CWARN    += $(if $(findstring clang,$(shell $(CC) --version 2>/dev/null)),-Wno-pass-failed)
 
 .DELETE_ON_ERROR:
-.PHONY: all demo test asan fuzz mutate tsan cross format check-format lint install uninstall clean help deps
+.PHONY: all demo test asan fuzz mutate tsan clang cross format check-format lint install uninstall clean help deps
 all: $(BUILD)/trireme $(BUILD)/trireme.1 $(BUILD)/trireme.bash plugins
 
 # What the machine offers, found by compiling probes.
@@ -185,6 +185,12 @@ mutate:
 $(BUILD)/tests/mutate: $(BUILD)/tests/fuzz/mutate.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
+# Built with clang, which warns of other things, and its unit tests.
+clang:
+	@scripts/install-deps tsan
+	@$(MAKE) --no-print-directory -j$(jobs) BUILD=$(BUILD)/clang HAVE_CUDA= CC=clang CXX=clang++ all test-programs
+	@CC=clang BUILD=$(BUILD)/clang scripts/run-tests $(or $(TESTS),test_)
+
 # For the other architecture (x86-64, ARM), with qemu; 77: it cannot be tried here.
 cross:
 	@BUILD=$(BUILD) scripts/cross $(TESTS)
@@ -232,6 +238,7 @@ help:
 	@echo 'make test          install what is missing, build, run every test'
 	@echo 'make asan          every test under the address and undefined-behaviour sanitizers'
 	@echo 'make tsan          tests of what has threads under the thread sanitizer (clang)'
+	@echo 'make clang         build with clang, run the unit tests (TESTS=NAME: others)'
 	@echo 'make cross         build for the other architecture, run its unit tests under qemu'
 	@echo 'make test-gpu      the CUDA plug-in on the GPU of this machine'
 	@echo 'make mutate        MUTATIONS (6000) damaged files of every kind, under the sanitizers'

@@ -85,10 +85,20 @@ static void test_wordcache_unknown_word_is_not_found(void **state) {
   wordcache_free(cache);
 }
 
+static void test_wordcache_beginning_of_a_word_is_another_word(void **state) {
+  (void)state;
+  size_t n;
+  OK(wordcache_new(&cache));
+  wordcache_add(cache, "therefore", 9, 77, &(int32_t){9}, 1);
+  assert_null(wordcache_find(cache, "there", 5, 77, &n)); /* the same hash */
+  wordcache_free(cache);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_wordcache_threads_find_what_others_added),
       cmocka_unit_test(test_wordcache_unknown_word_is_not_found),
+      cmocka_unit_test(test_wordcache_beginning_of_a_word_is_another_word),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

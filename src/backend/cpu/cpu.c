@@ -151,6 +151,9 @@ static Bf16Units find_bf16_units(void) {
 
 Err backend_cpu(Backend *b, int threads, bool bf16) {
   *b = (Backend){.name = "cpu", .threads = threads > 0 ? threads : thread_cores()};
+#ifndef _OPENMP
+  b->threads = 1; /* a build without OpenMP says what it does */
+#endif
   Isa isa = {0};
   TRY(pick_isa(&isa));
   Bf16Units units = find_bf16_units();

@@ -198,6 +198,30 @@ static void test_lengths(void **state) {
   close_tiny(&t);
 }
 
+/* score = log probability / ((5 + length) / 6)^alpha, the end mark counted. */
+static void test_beam_length_penalty_counts_the_end_mark(void **state) {
+  (void)state;
+  Tiny t;
+  Beam *beam;
+  Hypothesis best[12];
+  int ended = 0;
+  open_tiny(&t);
+  BeamSpec spec = {.beam = 4, .alpha = 0.6f, .extra = 30, .nbest = 4};
+  OK(beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
+  OK(beam_search(beam, src, off, 3, best));
+  for (int i = 0; i < 12; i++) {
+    size_t rows = (size_t)(off[i / 4 + 1] - off[i / 4]);
+    if (!best[i].id || best[i].len >= rows + 30) continue; /* was cut: it has no end mark */
+    double length = (double)best[i].len + 1;
+    double score = (double)best[i].log_probability / pow((5 + length) / 6, 0.6);
+    assert_true(fabs((double)best[i].score - score) < 1e-4 * fabs(score));
+    ended++;
+  }
+  assert_true(ended > 0);
+  beam_free(beam);
+  close_tiny(&t);
+}
+
 /* Counts steps, and fails at the one that *context counts down to. */
 static Err count_step(void *context) {
   int *left = context;
@@ -411,6 +435,7 @@ int main(void) {
       cmocka_unit_test(test_top),
       cmocka_unit_test(test_packed_weights_change_no_bit),
       cmocka_unit_test(test_lengths),
+      cmocka_unit_test(test_beam_length_penalty_counts_the_end_mark),
       cmocka_unit_test(test_beam_on_step_is_called_before_each_step),
       cmocka_unit_test(test_beam_on_step_error_ends_the_search),
       cmocka_unit_test(test_packed_search),

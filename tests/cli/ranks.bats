@@ -28,7 +28,7 @@ spread() {
   shift 2
   for ((r = 0; r < n; r++)); do
     if ((r)); then list+=(:); fi
-    list+=(-n 1 -x "TRIREME_HOST=h$((r % hosts))" "$@")
+    list+=(-n 1 env "TRIREME_HOST=h$((r % hosts))" "$@") # -x does not go with a sanitizer's environment
   done
   mpirun "${list[@]}"
 }

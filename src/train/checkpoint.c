@@ -350,6 +350,18 @@ static Err check_data(const char *dir, const TrainArrays *a, const Record *r) {
                  dir, saved, a->data);
 }
 
+Err checkpoint_compare(const char *dir, const TrainArrays *a, TrainCounters *c) {
+  Record r;
+  bool whole;
+  TRY(record_read(dir, &r, &whole));
+  if (!whole) return ERR_WORK; /* the record says why */
+  Err err = check_data(dir, a, &r);
+  if (!err) err = check_model(dir, a, &r);
+  if (!err) *c = r.counters;
+  record_free(&r);
+  return err;
+}
+
 static Err load(const char *dir, const TrainArrays *a, const Record *r) {
   TRY(check_data(dir, a, r));
   TRY(check_model(dir, a, r));

@@ -10,7 +10,8 @@
 /* Where the run is: everything the next step depends on but the arrays. */
 typedef struct {
   uint64_t step, target_tokens, pairs;
-  uint64_t micro_batches; /* of a step; 0 where an older checkpoint did not say */
+  uint64_t micro_batches;      /* of a step; 0 where an older checkpoint did not say */
+  uint64_t batch_tokens, seed; /* batch_tokens 0: an older checkpoint, which said neither */
   double best_bleu;
   uint64_t best_step;
   int worse;          /* validations since the best */
@@ -46,6 +47,9 @@ NODISCARD Err checkpoint_find(const char *run, char dir[FILE_PATH_MAX], bool *fo
 /* Is every file there with the right size and CRC-32 (model_only: those that translate
  * needs)? If not, the error record says what is wrong. An error is something else. */
 NODISCARD Err checkpoint_check(const char *dir, bool model_only, bool *whole);
+/* Reads the counters, and refuses a checkpoint of other data, another model or another
+ * tokenizer than a->data, a->config and a->tokenizer; uses nothing else of `a`. */
+NODISCARD Err checkpoint_compare(const char *dir, const TrainArrays *a, TrainCounters *c);
 /* Loads the directory that checkpoint_find gave, checking every file it reads. Moments
  * must be those the arrays have; an average that is wanted and not there starts as the
  * weights. After a failure the arrays hold anything. */

@@ -226,7 +226,8 @@ Err fit_rows(Train *t, const ModelConfig *c, uint32_t *rows) {
   uint64_t saved = 0;
   *rows = t->spec->batch_tokens;
   if (*rows) return ERR_OK;
-  if (t->chief && t->spec->resume) {
+  if (t->chief) saved = t->at.batch_tokens;
+  if (t->chief && t->spec->resume && !saved) {
     TRY(file_join(path, t->spec->run, "config"));
     if (file_exists(path)) TRY(agree_saved(path, "batch-tokens", &saved));
   }

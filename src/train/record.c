@@ -56,12 +56,13 @@ static json_t *print_parts(const Record *r) {
 static char *print(const Record *r) {
   const TrainCounters *c = &r->counters;
   json_t *root = json_pack(
-      "{s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:f, s:I, s:i, s:I, s:f, s:f, s:i, s:f, s:I, s:s, "
-      "s:o}",
+      "{s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:i, s:I, s:f, s:f, s:i, s:f, "
+      "s:I, s:s, s:o}",
       "format", FORMAT, "version", VERSION, "checksum", JSONDOC_NO_SUM, "step",
       (json_int_t)c->step, "target_tokens", (json_int_t)c->target_tokens, "pairs",
-      (json_int_t)c->pairs, "micro_batches", (json_int_t)c->micro_batches, "best_bleu",
-      c->best_bleu, "best_step", (json_int_t)c->best_step, "worse", c->worse, "validated",
+      (json_int_t)c->pairs, "micro_batches", (json_int_t)c->micro_batches, "batch_tokens",
+      (json_int_t)c->batch_tokens, "seed", (json_int_t)c->seed, "best_bleu", c->best_bleu,
+      "best_step", (json_int_t)c->best_step, "worse", c->worse, "validated",
       (json_int_t)c->validated, "seconds", c->seconds, "lr_scale", c->lr_scale, "rollbacks",
       c->rollbacks, "loss_scale", c->scaler.scale, "clean_steps", (json_int_t)c->scaler.clean,
       "data", c->data, "files", print_parts(r));
@@ -148,6 +149,8 @@ static void read_counters(TrainCounters *c, const json_t *root) {
   c->target_tokens = get_count(root, "target_tokens");
   c->pairs = get_count(root, "pairs");
   c->micro_batches = get_count(root, "micro_batches");
+  c->batch_tokens = get_count(root, "batch_tokens");
+  c->seed = get_count(root, "seed");
   c->best_bleu = get_real(root, "best_bleu", 0);
   c->best_step = get_count(root, "best_step");
   c->worse = (int)get_count(root, "worse");

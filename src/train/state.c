@@ -218,6 +218,8 @@ Err train_restore(Train *t) {
   comm_at(t->comm, COMM_WHILE_ALIVE, "loading the checkpoint");
   if (t->chief) TRY(load_or_begin(t, a));
   if (t->chief) adopt_data(t);
+  t->at.batch_tokens = t->plan.capacity;
+  t->at.seed = t->spec->seed;
   comm_broadcast(t->comm, "counters", &t->at, sizeof t->at);
   scaler_switch(&t->at.scaler, is_scaled(t));
   spread(t, "weights", t->w, a->w);
@@ -273,23 +275,21 @@ Err train_save(Train *t, bool awaited) {
   return ERR_OK;
 }
 
-static Err saved_group(const char *run, uint64_t *group) {
+/* Reads the counters of the checkpoint to resume from, if there is one, and refuses it where
+ * its data or model is another. Comes before memory is taken: sizes may be wrong options. */
+static Err compare_checkpoint(Train *t, const ModelConfig *config) {
+  TrainArrays shape = shape_of(t);
   char dir[FILE_PATH_MAX];
-  bool found, whole = false;
-  Record record;
-  TRY(checkpoint_find(run, dir, &found));
-  if (found) TRY(record_read(dir, &record, &whole));
-  if (!whole) return ERR_OK;
-  *group = record.counters.micro_batches;
-  record_free(&record);
-  return ERR_OK;
+  bool found;
+  shape.config = config;
+  TRY(checkpoint_find(t->spec->run, dir, &found));
+  return found ? checkpoint_compare(dir, &shape, &t->at) : ERR_OK;
 }
 
 /* How many micro-batches make a step is the run's, not the number of ranks'. */
 static Err settle_group(Train *t) {
   const TrainSpec *s = t->spec;
-  uint64_t saved = 0;
-  if (t->chief && s->resume) TRY(saved_group(s->run, &saved));
+  uint64_t saved = t->at.micro_batches;
   comm_broadcast(t->comm, "micro-batches", &saved, sizeof saved);
   t->group = s->micro_batches ? s->micro_batches : saved ? (uint32_t)saved : (uint32_t)t->ranks;
   if (saved && t->group != saved)
@@ -333,6 +333,7 @@ static Err check_valid_length(const Train *t, uint32_t rows) {
 /* The batches, and with them the length of the run. */
 static Err settle_batches(Train *t, const ModelConfig *config) {
   uint32_t rows;
+  if (t->chief && t->spec->resume) TRY(compare_checkpoint(t, config));
   TRY(settle_group(t));
   TRY(fit_rows(t, config, &rows));
   TRY(backend_check_fp8(&t->backend, (size_t)config->d, (size_t)config->ff, rows));
@@ -360,13 +361,40 @@ static Err settle_options(const Train *t, const char *record, Str *out) {
   return str_check(out);
 }
 
+/* The order of the data hangs on these. The run's config, which has them too, may have lost
+ * them; the checkpoint is under a checksum. */
+static Err check_order(const Train *t) {
+  const TrainCounters *c = &t->at;
+  uint64_t rows = t->plan.capacity, seed = t->spec->seed;
+  if (!c->batch_tokens || (c->batch_tokens == rows && c->seed == seed)) return ERR_OK;
+  return err_set(ERR_USAGE,
+                 "the checkpoint of step %" PRIu64 " was made with --batch-tokens %" PRIu64
+                 " --seed %" PRIu64 " and cannot go on with --batch-tokens %" PRIu64
+                 " --seed %" PRIu64 "; give its own to resume",
+                 c->step, c->batch_tokens, c->seed, rows, seed);
+}
+
 /* Rank 0 reads the run and checks that this call can go on with it. */
 static Err enter_run(Train *t, const char *options) {
+  TRY(rundir_enter(t->spec->run, t->spec->resume, options, &t->lock));
+  return check_order(t);
+}
+
+static Err open_saver(Train *t) {
   const TrainSpec *s = t->spec;
   TrainArrays shape = shape_of(t);
-  TRY(rundir_enter(s->run, s->resume, options, &t->lock));
   return saver_new(&t->saver, s->run, &shape, s->keep > s->average ? s->keep : s->average,
                    &t->backend);
+}
+
+/* Takes the memory of the model that was planned, and of what trains it. */
+static Err take_memory(Train *t) {
+  ModelConfig config = t->t.config;
+  TRY(fit_or_refuse(t));
+  transformer_free(&t->t);
+  TRY(transformer_new(&t->t, &config, &t->backend, t->plan.capacity, 0, true));
+  TRY(new_arrays(t));
+  return t->chief ? open_saver(t) : ERR_OK;
 }
 
 /* Nothing can refuse the run any more: it gets its options, its log and its metrics. */
@@ -385,6 +413,7 @@ static Err begin_run(Train *t, const char *record) {
   Err err;
   TRY_DONE(settle_options(t, record, &options));
   if (t->chief) TRY_DONE(enter_run(t, str_text(&options)));
+  TRY_DONE(take_memory(t));
   TRY_DONE(train_restore(t));
   if (t->validator) TRY_DONE(validator_begin(t->validator, &t->t, train_weights(t)));
   if (t->chief) TRY_DONE(commit_run(t, str_text(&options)));
@@ -416,10 +445,6 @@ Err train_set_up(Train *t, const char *record) {
   if (s->dry_run) /* what the device cannot do is said here too */
     return t->backend.reserve(&t->backend, (size_t)config.longest,
                               (size_t)(config.d / config.heads));
-  TRY(fit_or_refuse(t));
-  transformer_free(&t->t);
-  TRY(transformer_new(&t->t, &config, &t->backend, t->plan.capacity, 0, true));
-  TRY(new_arrays(t));
   return begin_run(t, record);
 }
 

@@ -125,6 +125,30 @@ refused() {
   [[ "$output" =~ "did you mean --run $T/runs/mine?" ]]
 }
 
+# damaged_refused SED WORDS: a run whose config was damaged so is refused with WORDS and left as it was.
+damaged_refused() {
+  local before
+  train 1 "$T/run" --steps 4 --seed 3
+  sed -i "$1" "$T/run/config"
+  before=$(state_of "$T/run")
+  run "$TRIREME" train --run "$T/run" --resume --steps 6
+  [ "$status" -eq 2 ] || { echo "$output"; return 1; }
+  [[ "$output" =~ $2 ]] || { echo "$output"; return 1; }
+  diff <(echo "$before") <(state_of "$T/run")
+}
+
+@test "a run whose config has other sizes is refused before memory is taken for them" {
+  damaged_refused 's/^width = .*/width = 16384/; s/^feed-width = .*/feed-width = 65536/' "another model"
+}
+
+@test "a run whose config lost its seed is refused, not resumed in another order" {
+  damaged_refused '/^seed =/d' "--batch-tokens 256 --seed 3 and cannot go on with --batch-tokens 256 --seed 1;"
+}
+
+@test "a run whose config lost its batch size is refused, not resumed in another order" {
+  damaged_refused '/^batch-tokens =/d' "--batch-tokens 256 --seed 3 and cannot go on with --batch-tokens 4096 --seed 3;"
+}
+
 # best_step RUN: what the newest checkpoint says of the best.
 best_step() {
   perl -MJSON::PP -e 'undef $/; print decode_json(<>)->{best_step}' "$1/checkpoints/latest/training.json"

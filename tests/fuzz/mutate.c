@@ -26,9 +26,8 @@ int trireme_main(int argc, char **argv);
 #define SECONDS 60
 #define MEMORY  ((long)1500 << 10) /* kB, with the sanitizer's own */
 
-/* What makes a damaged file reach further than its checksum; done to every other one. In
- * OWN_SIZES the user chooses the memory of a training, so there is no limit to it. */
-typedef enum { AS_IS, SEAL_BLOCKS, SEAL_JSON, NAME_HASH, OWN_SIZES } Repair;
+/* What makes a damaged file reach further than its checksum; done to every other one. */
+typedef enum { AS_IS, SEAL_BLOCKS, SEAL_JSON, NAME_HASH } Repair;
 
 typedef struct {
   const char *file;
@@ -98,7 +97,7 @@ static const Case cases[] = {
     {STEP "model.json", true, SEAL_JSON, {RESUME}},
     {STEP "moment1.safetensors", false, AS_IS, {RESUME}},
     {STEP "weights.safetensors", false, AS_IS, {RESUME}},
-    {"run/config", true, OWN_SIZES, {RESUME}},
+    {"run/config", true, AS_IS, {RESUME}},
     {"prepare.conf",
      true,
      AS_IS,
@@ -359,7 +358,7 @@ static bool has_control(const Str *text) {
 }
 
 /* What is wrong with how the call ended; NULL if nothing. */
-static const char *judge(const Case *c, int status, const struct rusage *use) {
+static const char *judge(int status, const struct rusage *use) {
   static char told[64];
   Str err = {0};
   const char *wrong = NULL;
@@ -375,7 +374,7 @@ static const char *judge(const Case *c, int status, const struct rusage *use) {
     wrong = "no message";
   else if (has_control(&err))
     wrong = "a raw control character";
-  else if (use->ru_maxrss > MEMORY && c->repair != OWN_SIZES)
+  else if (use->ru_maxrss > MEMORY)
     snprintf(told, sizeof told, "%ld MB", use->ru_maxrss >> 10), wrong = told;
   str_free(&err);
   return wrong;
@@ -412,7 +411,7 @@ static bool try_case(size_t which, uint64_t number) {
   if (child == 0) run_child(c);
   if (child < 0 || wait4(child, &status, 0, &use) != child) die("fork");
   if (use.ru_maxrss > peak) peak = use.ru_maxrss;
-  const char *wrong = judge(c, status, &use);
+  const char *wrong = judge(status, &use);
   if (wrong) {
     char name[96], err[112];
     snprintf(name, sizeof name, "findings/%zu-%" PRIu64, which, number);
@@ -439,7 +438,7 @@ static void check_good(size_t which) {
   pid_t child = fork();
   if (child == 0) run_child(c);
   if (child < 0 || wait4(child, &status, 0, &use) != child) die("fork");
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && !judge(c, status, &use)) {
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && !judge(status, &use)) {
     clean_up();
     return;
   }

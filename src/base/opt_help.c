@@ -101,8 +101,8 @@ static void verb_list(Str *out) {
           "\n'trireme help VERB', or 'trireme VERB -h', shows a verb's options; 'trireme\n"
           "--version' the version.\n"
           "Results go to standard output, all else to standard error.\n"
-          "Exit codes: 0 done, 1 the work failed, 2 the call was wrong, 3 a signal stopped a\n"
-          "training, which is saved.\n");
+          "Exit codes: 0 done, 1 the work failed, 2 the call was wrong, 3 a signal\n"
+          "stopped a training, which is saved.\n");
 }
 
 static bool has_flag(const OptVerb *verb) {

@@ -58,6 +58,10 @@ const char *err_message(void) {
   return record.text;
 }
 
+ErrRecord err_copy(void) {
+  return record;
+}
+
 ErrRecord err_take(Err code) {
   ErrRecord copy = record;
   copy.code = code;

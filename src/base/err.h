@@ -32,6 +32,8 @@ typedef struct {
 } ErrRecord;
 ErrRecord err_take(Err code);
 Err err_give(const ErrRecord *record);
+/* This thread's record with its code, for err_give after calls that may replace it. */
+ErrRecord err_copy(void);
 
 #define TRY(call)                  \
   do {                             \

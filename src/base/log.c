@@ -29,7 +29,7 @@ void log_speaker(const char *name) {
 
 /* A line break at the end. The first that is lost is a warning, on standard error alone. */
 static void add_to_file(const char *line, size_t len) {
-  ErrRecord before = err_take(ERR_OK); /* a message must not replace the error it is about */
+  ErrRecord before = err_copy(); /* a message must not replace the error it is about */
   if (lines_add(&file, line, len) && file.lost == 1 && !mute)
     fprintf(stderr, "%swarning: %s%s; lines of the log are lost\n", live ? "\n" : "", speaker,
             err_message());

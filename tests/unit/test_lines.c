@@ -118,6 +118,20 @@ static void test_log_live_line_has_a_time(void **state) {
   str_free(&text);
 }
 
+/* A warning may be logged between an error and the words put before it. */
+static void test_log_to_file_keeps_the_code_of_the_error(void **state) {
+  (void)state;
+  OK(log_to(at("log")));
+  log_quiet(true);
+  Err err = err_set(ERR_USAGE, "first");
+  log_info("a line of the log");
+  err = err_context("second");
+  log_quiet(false);
+  log_to_end();
+  assert_int_equal(err, ERR_USAGE);
+  assert_string_equal(err_message(), "second: first");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_lines_appends),
@@ -125,6 +139,7 @@ int main(void) {
       cmocka_unit_test(test_lines_full_device_counts_what_is_lost),
       cmocka_unit_test(test_log_held_lines_come_first_with_their_times),
       cmocka_unit_test(test_log_live_line_has_a_time),
+      cmocka_unit_test(test_log_to_file_keeps_the_code_of_the_error),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

@@ -226,15 +226,24 @@ static inline float gelu_slope(float x) {
   return 0.5f * (1 + erff(x * 0.70710678f)) + x * 0.39894228f * fast_exp(-0.5f * x * x);
 }
 
+/* fast_exp overflows behind 88, where the sigmoid is 0 already. */
+#define SIGMOID_LEAST (-88.0f)
+
 static inline float sigmoid(float x) {
+  x = x < SIGMOID_LEAST ? SIGMOID_LEAST : x;
   return 1 / (1 + fast_exp(-x));
+}
+
+static inline Lanes lanes_sigmoid(Lanes x) {
+  x = lanes_max(lanes_of(SIGMOID_LEAST), x);
+  return 1 / (1 + lanes_exp(-x));
 }
 
 static void silu_part(float *y, const float *x, size_t n) {
   size_t i = 0;
   for (; i + LANES <= n; i += LANES) {
     Lanes v = lanes_at(x + i);
-    lanes_put(y + i, v * (1 / (1 + lanes_exp(-v))));
+    lanes_put(y + i, v * lanes_sigmoid(v));
   }
   for (; i < n; i++) y[i] = x[i] * sigmoid(x[i]);
 }
@@ -242,7 +251,7 @@ static void silu_part(float *y, const float *x, size_t n) {
 static void silu_slope_part(float *slope, const float *x, size_t n) {
   size_t i = 0;
   for (; i + LANES <= n; i += LANES) {
-    Lanes v = lanes_at(x + i), s = 1 / (1 + lanes_exp(-v));
+    Lanes v = lanes_at(x + i), s = lanes_sigmoid(v);
     lanes_put(slope + i, s * (1 + v * (1 - s)));
   }
   for (; i < n; i++) {

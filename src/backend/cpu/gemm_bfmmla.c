@@ -61,7 +61,7 @@
   "add %[a], %[a], #128\n\tadd %[b], %[b], #192\n\t"                  \
   "subs %[twos], %[twos], #1\n\tb.ne 1b\n2:\n\t"                      \
   "cbz %[odd], 3f\n\t" one "3:\n\t"                                   \
-  "cbnz %w[add], 4f\n\t" put "b 5f\n4:\n\t" add_to "5:\n"
+  "cbnz %[add], 4f\n\t" put "b 5f\n4:\n\t" add_to "5:\n"
 
 static void tile(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add) {
   size_t twos = depth / (2 * DEPTH), odd = depth / DEPTH % 2, row = ldc * sizeof *c;
@@ -69,8 +69,8 @@ static void tile(size_t depth, const void *a, const void *b, float *c, size_t ld
       TILE(UPPER_ROWS(ZERO_PAIR) LOWER_ROWS(ZERO_PAIR),
            ASK(b, "1152") STEP_8(0) ASK(b, "1216") STEP_8(1) ASK(b, "1280"),
            STEP_8(0), UPPER_ROWS(PUT) LOWER_ROWS(PUT), UPPER_ROWS(ADD) LOWER_ROWS(ADD))
-      : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [twos] "+r"(twos)
-      : [odd] "r"(odd), [row] "r"(row), [add] "r"(add)
+      : [a] "+&r"(a), [b] "+&r"(b), [c] "+&r"(c), [twos] "+&r"(twos)
+      : [odd] "r"(odd), [row] "r"(row), [add] "r"((size_t)add)
       : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12",
         "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24",
         "v25", "v26", "v27", "v28", "v29", "v30", "v31", "cc", "memory");
@@ -83,8 +83,8 @@ static void few(size_t depth, const void *a, const void *b, float *c, size_t ldc
       TILE(UPPER_ROWS(ZERO_PAIR),
            ASK(b, "1152") STEP_4(0) ASK(b, "1216") STEP_4(1) ASK(b, "1280"),
            STEP_4(0), UPPER_ROWS(PUT), UPPER_ROWS(ADD))
-      : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [twos] "+r"(twos)
-      : [odd] "r"(odd), [row] "r"(row), [add] "r"(add)
+      : [a] "+&r"(a), [b] "+&r"(b), [c] "+&r"(c), [twos] "+&r"(twos)
+      : [odd] "r"(odd), [row] "r"(row), [add] "r"((size_t)add)
       : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12",
         "v13", "v14", "v15", "v16", "v17", "v18", "v19", "cc", "memory");
 }

@@ -69,7 +69,7 @@
   "cbz %[rest], 4f\n3:\n\t" one                                            \
   "add %[a], %[a], #32\n\tadd %[b], %[b], #48\n\t"                         \
   "subs %[rest], %[rest], #1\n\tb.ne 3b\n4:\n\t"                           \
-  "cbnz %w[add], 5f\n\t" put "b 6f\n5:\n\t" add_to "6:\n"
+  "cbnz %[add], 5f\n\t" put "b 6f\n5:\n\t" add_to "6:\n"
 
 /* c (8, 12) = a · b over depth, + c if `add`; a has 8 numbers a step, b 12. B is asked for
  * 24 steps ahead: with few rows each slice of it is met but a few times, and comes from far
@@ -89,9 +89,9 @@ static inline void neon_tile_8x12(size_t depth, const float *a, const float *b, 
                 NEON_LOAD(0, a, "0") NEON_LOAD(1, a, "16") NEON_LOAD_B NEON_LAST_8,
                 NEON_UPPER(NEON_PUT) NEON_LOWER(NEON_PUT),
                 NEON_UPPER(NEON_ADD) NEON_LOWER(NEON_ADD))
-      : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [fours] "+r"(fours), [rest] "+r"(rest),
-        [ask] "+r"(ask)
-      : [row] "r"(row), [add] "r"(add)
+      : [a] "+&r"(a), [b] "+&r"(b), [c] "+&r"(c), [fours] "+&r"(fours), [rest] "+&r"(rest),
+        [ask] "+&r"(ask)
+      : [row] "r"(row), [add] "r"((size_t)add)
       : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12",
         "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24",
         "v25", "v26", "v27", "v28", "v29", "v30", "v31", "cc", "memory");
@@ -111,9 +111,9 @@ static inline void neon_tile_4x12(size_t depth, const float *a, const float *b, 
                 NEON_STEP_4(3, 1, 5, 6, 7, 0, 4),
                 NEON_LOAD(0, a, "0") NEON_LOAD_B NEON_LAST_4,
                 NEON_UPPER(NEON_PUT), NEON_UPPER(NEON_ADD))
-      : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [fours] "+r"(fours), [rest] "+r"(rest),
-        [ask] "+r"(ask)
-      : [row] "r"(row), [add] "r"(add)
+      : [a] "+&r"(a), [b] "+&r"(b), [c] "+&r"(c), [fours] "+&r"(fours), [rest] "+&r"(rest),
+        [ask] "+&r"(ask)
+      : [row] "r"(row), [add] "r"((size_t)add)
       : "v0", "v1", "v2", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13",
         "v14", "v15", "v16", "v17", "v18", "v19", "cc", "memory");
 }
@@ -147,8 +147,8 @@ static inline void neon_product_4x16(float *c, size_t ldc, const float *a, size_
       "subs %[fours], %[fours], #1\n\tb.ne 1b\n2:\n\t"
       "cbz %[rest], 4f\n3:\n\t" NEON_NEXT_A(s, 4) NEON_STEP_16(0)
       "subs %[rest], %[rest], #1\n\tb.ne 3b\n4:\n\t" NEON_ROWS_16(NEON_PUT_16)
-      : [a] "+r"(a), [a1] "+r"(a1), [a2] "+r"(a2), [a3] "+r"(a3), [b] "+r"(b), [c] "+r"(c),
-        [fours] "+r"(fours), [rest] "+r"(rest)
+      : [a] "+&r"(a), [a1] "+&r"(a1), [a2] "+&r"(a2), [a3] "+&r"(a3), [b] "+&r"(b), [c] "+&r"(c),
+        [fours] "+&r"(fours), [rest] "+&r"(rest)
       : [row] "r"(ldc * sizeof *c), [ldb] "r"(ldb * sizeof *b)
       : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v16", "v17", "v18", "v19", "v20",
         "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31", "cc",

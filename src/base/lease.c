@@ -38,7 +38,7 @@ bool lease_return(Lease *l) {
   return mine;
 }
 
-static struct timespec after(double seconds) {
+static struct timespec deadline_in(double seconds) {
   struct timespec at;
   clock_gettime(CLOCK_MONOTONIC, &at);
   long nanoseconds = at.tv_nsec + (long)((seconds - (double)(time_t)seconds) * 1e9);
@@ -48,7 +48,7 @@ static struct timespec after(double seconds) {
 }
 
 bool lease_end(Lease *l, double seconds) {
-  struct timespec until = after(seconds);
+  struct timespec until = deadline_in(seconds);
   bool mine = false;
   int wrong = 0;
   pthread_mutex_lock(&l->lock);

@@ -24,7 +24,7 @@ bool lease_take(Lease *l);
 bool lease_return(Lease *l);
 /* From any thread: allows no use from now on, and waits up to `seconds` for one that is under way.
  * True: the caller must free the resource now. False: it was ended before, or its user is still
- * inside and frees it. Exactly one of all these calls is told to free it. */
+ * inside and frees it. Exactly one of all these calls must free it. */
 bool lease_end(Lease *l, double seconds);
 
 #endif

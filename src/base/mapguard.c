@@ -37,7 +37,7 @@ static Block *next_of(Block *b) {
 }
 
 /* The range that holds the address. */
-static const Range *find(uintptr_t address) {
+static const Range *find_range(uintptr_t address) {
   for (Block *b = &first_block; b; b = next_of(b)) {
     for (int i = 0; i < BLOCK_RANGES; i++) {
       const Range *r = &b->range[i];
@@ -68,7 +68,7 @@ static void add_number(Message *m, uint64_t n) {
   add_text(m, digits + at);
 }
 
-static void report(const Range *r, uintptr_t address) {
+static void report_fault(const Range *r, uintptr_t address) {
   Message m = {.len = 0};
   struct stat st;
   size_t offset = address - atomic_load(&r->begin);
@@ -92,9 +92,9 @@ static void report(const Range *r, uintptr_t address) {
 
 static void handle_bus_error(int number, siginfo_t *info, void *context) {
   (void)context;
-  const Range *r = info->si_code > 0 ? find((uintptr_t)info->si_addr) : NULL;
+  const Range *r = info->si_code > 0 ? find_range((uintptr_t)info->si_addr) : NULL;
   if (r) {
-    report(r, (uintptr_t)info->si_addr);
+    report_fault(r, (uintptr_t)info->si_addr);
     _exit(ERR_WORK);
   }
   /* Not ours: what was there before takes it, when the same instruction faults again. */

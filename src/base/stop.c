@@ -25,7 +25,7 @@ static void note(int signal_number) {
   errno = error;
 }
 
-static void set(void (*handler)(int)) {
+static void set_handlers(void (*handler)(int)) {
   static const int signals[] = {SIGINT, SIGTERM, SIGUSR1};
   struct sigaction action = {.sa_flags = SA_RESTART};
   action.sa_handler = handler;
@@ -38,16 +38,16 @@ static void set(void (*handler)(int)) {
 
 void stop_watch(void) {
   answers = NULL;
-  set(note);
+  set_handlers(note);
 }
 
 void stop_watch_twice(const char *const answer[2]) {
   answers = answer;
-  set(note);
+  set_handlers(note);
 }
 
 void stop_unwatch(void) {
-  set(SIG_DFL);
+  set_handlers(SIG_DFL);
 }
 
 bool stop_asked(void) {

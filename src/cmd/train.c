@@ -178,8 +178,8 @@ Err cmd_refuse_ranks(const char *what, const char *remedy) {
 }
 
 /* To standard output and to the log. */
-static void say(const char *fmt, ...) PRINTF_LIKE(1, 2);
-static void say(const char *fmt, ...) {
+static void print_result(const char *fmt, ...) PRINTF_LIKE(1, 2);
+static void print_result(const char *fmt, ...) {
   char line[FILE_PATH_MAX + 256];
   va_list args;
   va_start(args, fmt);
@@ -191,28 +191,29 @@ static void say(const char *fmt, ...) {
 
 static void say_result(const TrainSpec *spec, const TrainResult *r) {
   char tokens[32], time[32];
-  say("%s at step %" PRIu64 " after %s, %s target tokens",
-      r->stopped ? "stopped"
-      : r->early ? "ended early"
-                 : "done",
-      r->step, str_of_seconds(time, r->seconds), str_of_count(tokens, r->target_tokens));
+  print_result("%s at step %" PRIu64 " after %s, %s target tokens",
+               r->stopped ? "stopped"
+               : r->early ? "ended early"
+                          : "done",
+               r->step, str_of_seconds(time, r->seconds),
+               str_of_count(tokens, r->target_tokens));
   if (r->best_step)
-    say("best: BLEU %.2f at step %" PRIu64 ", in %s/checkpoints/best", r->best_bleu,
-        r->best_step, spec->run);
+    print_result("best: BLEU %.2f at step %" PRIu64 ", in %s/checkpoints/best", r->best_bleu,
+                 r->best_step, spec->run);
   if (r->averaged && r->average_bleu >= 0)
-    say("average of the last %d checkpoints: BLEU %.2f, in %s/average", r->averaged,
-        r->average_bleu, spec->run);
+    print_result("average of the last %d checkpoints: BLEU %.2f, in %s/average", r->averaged,
+                 r->average_bleu, spec->run);
   else if (r->averaged)
-    say("average of the last %d checkpoints: in %s/average", r->averaged, spec->run);
+    print_result("average of the last %d checkpoints: in %s/average", r->averaged, spec->run);
   if (r->stopped) {
     Str run = {0};
     str_add_shell(&run, spec->run);
-    say("continue with: trireme train --run %s --resume", str_text(&run));
+    print_result("continue with: trireme train --run %s --resume", str_text(&run));
     str_free(&run);
   }
 }
 
-/* The model is whole, but what is told of the run is not. */
+/* The model is intact, but the record of the run is not. */
 static Err check_lost(const TrainSpec *spec, const TrainResult *r) {
   uint64_t log = log_lost();
   if (!r->lost_metrics && !log) return ERR_OK;

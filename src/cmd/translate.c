@@ -153,7 +153,7 @@ static Err check_text(const Input *in, const char *line, size_t len) {
                  input_path(in), (unsigned long long)input_number(in), valid + 1);
 }
 
-static void prompt(const Job *job) {
+static void show_prompt(const Job *job) {
   if (job->prompts) fputs("> ", stderr);
 }
 
@@ -166,7 +166,7 @@ static Err read_block(const Job *job, Input *in, Str *text, size_t *at, size_t *
     const char *one;
     size_t len;
     /* The prompt for the first line was printed before input_open, which reads. */
-    if (job->lines > 0) prompt(job);
+    if (job->lines > 0) show_prompt(job);
     TRY(input_line(in, &one, &len));
     *end = one == NULL;
     if (*end) {
@@ -214,7 +214,7 @@ static Err translate(Job *job, const char *path) {
   job->interactive = strcmp(path, "-") == 0 && isatty(STDIN_FILENO);
   job->prompts = job->interactive && log_is_terminal() && !log_is_quiet();
   if (job->prompts) log_info("type a sentence and press Enter; Ctrl-D ends");
-  prompt(job);
+  show_prompt(job);
   if (!err) err = input_open(&in, path);
   for (bool end = false; !err && !end;) err = translate_block(job, in, &text, at, line, &end);
   if (!err) share_end(job->share);
@@ -245,7 +245,7 @@ static Err check_options(const OptSet *opts) {
   return ERR_OK;
 }
 
-/* A mistyped --input is told before a large model is loaded. */
+/* Reports a mistyped --input before a large model is loaded. */
 static Err check_input(const char *path) {
   if (strcmp(path, "-") == 0 || access(path, R_OK) == 0) return ERR_OK;
   return err_errno("cannot open", path);

@@ -91,14 +91,14 @@ void message_allgather(Comm *c, char *all, const size_t *off) {
   }
 }
 
-static void allgather(Comm *c, char *all, const size_t *off) {
+static void gather_parts(Comm *c, char *all, const size_t *off) {
   if (c->shared)
     shared_allgather(c, all, off);
   else
     message_allgather(c, all, off);
 }
 
-static void broadcast(Comm *c, char *bytes, size_t n) {
+static void broadcast_bytes(Comm *c, char *bytes, size_t n) {
   if (c->shared)
     shared_broadcast(c, bytes, n);
   else
@@ -106,7 +106,7 @@ static void broadcast(Comm *c, char *bytes, size_t n) {
 }
 
 /* Sizes are known to each pair of ranks only, and remembered for op_check_note. */
-static void exchange(Comm *c, const Call *call) {
+static void exchange_parts(Comm *c, const Call *call) {
   uint64_t *sent = c->sent + c->seq % HISTORY * (size_t)c->size;
   for (int r = 0; r < c->size; r++) sent[r] = r == c->rank ? 0 : call->send_n[r];
   c->expected = call->recv_n;
@@ -120,7 +120,7 @@ static void sum(Comm *c, double *x, size_t n) {
   size_t bytes = n * sizeof *x;
   for (int r = 0; r <= c->size; r++) c->offset[r] = (size_t)r * bytes;
   memcpy(c->sums + (size_t)c->rank * n, x, bytes);
-  allgather(c, (char *)c->sums, c->offset);
+  gather_parts(c, (char *)c->sums, c->offset);
   for (size_t i = 0; i < n; i++) {
     x[i] = 0;
     for (int r = 0; r < c->size; r++) x[i] += c->sums[(size_t)r * n + i];
@@ -155,13 +155,13 @@ static void run_call(Comm *c, void *context) {
   begin_op(c, call);
   switch (call->kind) {
     case OP_BROADCAST:
-      broadcast(c, call->bytes, call->n);
+      broadcast_bytes(c, call->bytes, call->n);
       break;
     case OP_ALLGATHER:
-      allgather(c, call->bytes, call->off);
+      gather_parts(c, call->bytes, call->off);
       break;
     case OP_EXCHANGE:
-      exchange(c, call);
+      exchange_parts(c, call);
       break;
     case OP_SUM:
       sum(c, call->x, call->n / sizeof *call->x);

@@ -75,7 +75,7 @@ static int count_sharers(const Comm *c) {
 }
 
 /* Runs on the communication thread. */
-static Err begin(Comm *c) {
+static Err begin_comm(Comm *c) {
   const char *wrong = c->carrier->begin(&c->info);
   if (wrong) return err_set(ERR_WORK, "the ranks cannot be joined: %s", wrong);
   c->rank = c->info.rank;
@@ -143,7 +143,7 @@ static void sleep_a_little(Comm *c) {
 static void *talk(void *argument) {
   Comm *c = argument;
   running_here = c;
-  Err err = begin(c);
+  Err err = begin_comm(c);
   pthread_mutex_lock(&c->lock);
   if (err) c->error = err_take(err);
   c->ready = true;

@@ -66,7 +66,7 @@ typedef struct Shared {
   size_t slots;   /* where the slots begin */
 } Shared;
 
-static size_t align(size_t n) {
+static size_t align_line(size_t n) {
   return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
@@ -74,9 +74,9 @@ static void lay_out(Shared *s, int ranks) {
   size_t n = (size_t)ranks;
   s->share = SHARED_SLOT / n / ALIGN * ALIGN;
   if (s->share < ALIGN) s->share = ALIGN;
-  s->slot = align(s->share * n > SHARED_SLOT ? s->share * n : SHARED_SLOT);
-  s->sizes = align(sizeof(Segment) + n * sizeof(Line));
-  s->slots = align(s->sizes + 2 * n * n * sizeof(uint64_t));
+  s->slot = align_line(s->share * n > SHARED_SLOT ? s->share * n : SHARED_SLOT);
+  s->sizes = align_line(sizeof(Segment) + n * sizeof(Line));
+  s->slots = align_line(s->sizes + 2 * n * n * sizeof(uint64_t));
   s->sums = s->slots + 2 * n * s->slot;
   s->bytes = s->sums + 2 * n * s->share;
 }
@@ -116,7 +116,7 @@ static void sleep_until_bell(Segment *s, const Line *other, uint64_t phase) {
   atomic_fetch_sub(&s->sleepers, 1);
 }
 
-static void arrive(Segment *s, Line *mine, uint64_t phase) {
+static void arrive_at_phase(Segment *s, Line *mine, uint64_t phase) {
   atomic_store(&mine->arrived, phase);
   if (!atomic_load(&s->sleepers)) return;
   atomic_fetch_add(&s->bell, 1);
@@ -130,7 +130,7 @@ static void await_all(Comm *c) {
   uint64_t phase = ++s->phase;
   /* With more ranks than cores, polling keeps from its core the rank that is waited for. */
   unsigned polls = c->crowded ? 0 : c->patient ? PATIENT : POLLS;
-  arrive(seg, &seg->line[c->rank], phase);
+  arrive_at_phase(seg, &seg->line[c->rank], phase);
   for (int i = 1; i < c->size; i++) {
     const Line *other = &seg->line[(c->rank + i) % c->size];
     unsigned turn = 0;
@@ -157,7 +157,7 @@ static void await_first(Comm *c) {
   }
 }
 
-static void meet(Comm *c, bool first) {
+static void meet_ranks(Comm *c, bool first) {
   if (first)
     await_first(c);
   else
@@ -175,7 +175,7 @@ void shared_broadcast(Comm *c, char *bytes, size_t n) {
     size_t m = part_of(n, skip, c->shared->slot);
     uint64_t phase = c->shared->phase + 1;
     if (c->rank == 0 && m) memcpy(slot_of(c, 0, phase), bytes + skip, m);
-    meet(c, skip == 0);
+    meet_ranks(c, skip == 0);
     if (c->rank && m) memcpy(bytes + skip, slot_of(c, 0, phase), m);
     skip += c->shared->slot;
   } while (skip < n);
@@ -189,7 +189,7 @@ void shared_allgather(Comm *c, char *all, const size_t *off) {
     uint64_t phase = c->shared->phase + 1;
     size_t mine = part_of(off[c->rank + 1] - off[c->rank], skip, slot);
     if (mine) memcpy(slot_of(c, c->rank, phase), all + off[c->rank] + skip, mine);
-    meet(c, skip == 0);
+    meet_ranks(c, skip == 0);
     for (int i = 1; i < c->size; i++) {
       int r = (c->rank + i) % c->size;
       size_t m = part_of(off[r + 1] - off[r], skip, slot);
@@ -225,7 +225,7 @@ void shared_exchange(Comm *c, const void *const *send, const size_t *send_n, voi
       mine = mine || send_n[r] > skip + share;
     }
     s->segment->line[c->rank].more[phase % 2] = mine;
-    meet(c, skip == 0);
+    meet_ranks(c, skip == 0);
     if (skip == 0) check_sizes(c, phase, recv_n);
     more = false;
     for (int i = 0; i < c->size; i++) {
@@ -318,7 +318,7 @@ void shared_reduce(Comm *c, const CommReduce *r) {
   do {
     uint64_t phase = c->shared->phase + 1;
     if (skip < most) give_part(c, r, skip, part, phase);
-    meet(c, skip == 0);
+    meet_ranks(c, skip == 0);
     if (skip && share) take_part(c, r, skip - part, part, phase - 1);
     if (skip < most) add_part(c, r, skip, part, phase, share);
     skip += part;

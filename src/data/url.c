@@ -37,7 +37,7 @@ typedef struct {
   size_t len;
 } Shown;
 
-static void put(Shown *s, const char *text, size_t len) {
+static void add_shown(Shown *s, const char *text, size_t len) {
   for (size_t i = 0; i < len && s->len < URL_SHOWN_MAX; i++) s->text[s->len++] = text[i];
 }
 
@@ -46,8 +46,8 @@ static void put_query(Shown *s, const char *query) {
   while (*query && *query != '#') {
     size_t part = 1 + strcspn(query + 1, "&#");
     const char *equals = memchr(query, '=', part);
-    put(s, query, equals ? (size_t)(equals + 1 - query) : 1);
-    if (part > 1) put(s, "***", 3);
+    add_shown(s, query, equals ? (size_t)(equals + 1 - query) : 1);
+    if (part > 1) add_shown(s, "***", 3);
     query += part;
   }
 }
@@ -56,11 +56,11 @@ const char *url_mask(const char *url, char shown[URL_SHOWN_MAX]) {
   Shown s = {.text = shown};
   const char *host = find_host(url);
   size_t login = measure_login(host);
-  put(&s, url, (size_t)(host - url));
-  if (login) put(&s, "***@", 4);
+  add_shown(&s, url, (size_t)(host - url));
+  if (login) add_shown(&s, "***@", 4);
   host += login;
   size_t path = strcspn(host, "?#");
-  put(&s, host, path);
+  add_shown(&s, host, path);
   put_query(&s, host + path);
   if (s.len >= URL_SHOWN_MAX) {
     memcpy(shown + URL_SHOWN_MAX - 4, "...", 4);

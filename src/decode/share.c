@@ -104,7 +104,7 @@ static void clear_exchange(Share *s) {
   for (int r = 0; r < s->ranks; r++) s->send_n[r] = s->recv_n[r] = 0;
 }
 
-static void exchange(Share *s, const char *name) {
+static void exchange_blocks(Share *s, const char *name) {
   comm_exchange(s->comm, name, s->send, s->send_n, s->recv, s->recv_n);
 }
 
@@ -158,7 +158,7 @@ static Err send_stretches(Share *s, const Line *line) {
     s->send_n[r] = (size_t)s->stretch[r].bytes;
     sent += s->send_n[r];
   }
-  exchange(s, "lines");
+  exchange_blocks(s, "lines");
   return ERR_OK;
 }
 
@@ -170,7 +170,7 @@ static Err receive_results(Share *s) {
     s->recv[r] = &s->reply[r];
     s->recv_n[r] = s->stretch[r].lines ? sizeof *s->reply : 0;
   }
-  exchange(s, "sizes of translations");
+  exchange_blocks(s, "sizes of translations");
   for (int r = 1; r < s->ranks; r++) all += s->reply[r].bytes;
   TRY(mem_grow(&s->in, &s->in_cap, all + 1, 1));
   for (int r = 1; r < s->ranks; r++) {
@@ -178,7 +178,7 @@ static Err receive_results(Share *s) {
     s->recv_n[r] = (size_t)s->reply[r].bytes;
     at += s->recv_n[r];
   }
-  exchange(s, "translations");
+  exchange_blocks(s, "translations");
   return ERR_OK;
 }
 
@@ -245,7 +245,7 @@ static Err receive_stretch(Share *s, size_t *n) {
   clear_exchange(s);
   s->recv[0] = s->in;
   s->recv_n[0] = (size_t)mine->bytes;
-  exchange(s, "lines");
+  exchange_blocks(s, "lines");
   *n = (size_t)mine->lines;
   const char *text = s->in + *n * sizeof(uint32_t);
   for (size_t i = 0; i < *n; i++) {
@@ -270,10 +270,10 @@ static void send_results(Share *s, size_t n, const ShareCut *cut) {
   clear_exchange(s);
   s->send[0] = &reply;
   s->send_n[0] = n ? sizeof reply : 0;
-  exchange(s, "sizes of translations");
+  exchange_blocks(s, "sizes of translations");
   s->send[0] = s->out.s;
   s->send_n[0] = s->out.len;
-  exchange(s, "translations");
+  exchange_blocks(s, "translations");
 }
 
 static bool is_end(const Share *s) {

@@ -87,7 +87,8 @@ static int by_place(const void *a, const void *b) {
   return x->end < y->end ? -1 : x->end > y->end;
 }
 
-static Err misplaced(const SafeFile *f, const char *name, const char *what, uint64_t at) {
+static Err report_misplaced(const SafeFile *f, const char *name, const char *what,
+                            uint64_t at) {
   return err_set(ERR_WORK, "%s is not a usable safetensors file: '%s' %s (byte %llu)",
                  f->map.path, name, what,
                  (unsigned long long)((uint64_t)(f->data - f->map.bytes) + at));
@@ -104,9 +105,9 @@ static Err check_places(const SafeFile *f, uint64_t data_bytes) {
   for (size_t i = 0; i < f->tensors && !err; i++) {
     const SafeTensor *t = sorted[i];
     if (t->begin != end)
-      err = misplaced(f, t->name,
-                      t->begin < end ? "overlaps another tensor" : "lies behind unused bytes",
-                      t->begin);
+      err = report_misplaced(
+          f, t->name, t->begin < end ? "overlaps another tensor" : "lies behind unused bytes",
+          t->begin);
     end = t->end;
   }
   mem_free(sorted);

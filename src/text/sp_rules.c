@@ -23,7 +23,7 @@ typedef struct {
   uint32_t *first, *child;
 } Trie;
 
-static Err damaged(const SpRules *r, size_t at, const char *what) {
+static Err report_damage(const SpRules *r, size_t at, const char *what) {
   return err_set(ERR_WORK,
                  "%s is not a usable SentencePiece model: its normalisation rules are damaged "
                  "at byte %zu: %s",
@@ -62,10 +62,10 @@ static Err open_trie(const SpRules *r, Trie *t) {
   uint32_t size;
   *t = (Trie){0};
   if (r->len == 0) return ERR_OK;
-  if (r->len < 4) return damaged(r, 0, "too few bytes");
+  if (r->len < 4) return report_damage(r, 0, "too few bytes");
   memcpy(&size, r->bytes, 4);
   if (size > r->len - 4 || size % 4 != 0 || size == 0)
-    return damaged(r, 0, "the size of the trie is wrong");
+    return report_damage(r, 0, "the size of the trie is wrong");
   *t = (Trie){.units_ = r->bytes + 4,
               .units = size / 4,
               .texts = r->bytes + 4 + size,
@@ -91,16 +91,16 @@ static bool has_leaf(const Trie *t, size_t node) {
 /* What one unit says, whatever leads to it. */
 static Err verify_unit(const SpRules *r, const Trie *t, size_t node) {
   size_t base = base_of(t, node), at = 4 + 4 * node;
-  if ((base | 255) >= t->units) return damaged(r, at, "it points outside the trie");
+  if ((base | 255) >= t->units) return report_damage(r, at, "it points outside the trie");
   if (node == 0 || !has_leaf(t, node)) return ERR_OK;
   size_t text = unit_at(t, base) & 0x7fffffffu;
-  if (text >= t->texts_len) return damaged(r, at, "its replacement lies outside");
+  if (text >= t->texts_len) return report_damage(r, at, "its replacement lies outside");
   size_t left = t->texts_len - text;
   size_t most = left < SP_RULE_LIMIT + 1 ? left : SP_RULE_LIMIT + 1;
   if (memchr(t->texts + text, 0, most)) return ERR_OK;
-  return damaged(r, at,
-                 left > SP_RULE_LIMIT ? "its replacement is longer than 1,024 bytes"
-                                      : "its replacement has no end");
+  return report_damage(r, at,
+                       left > SP_RULE_LIMIT ? "its replacement is longer than 1,024 bytes"
+                                            : "its replacement has no end");
 }
 
 /* A walk, depth first. */
@@ -116,7 +116,7 @@ typedef struct {
   size_t depth, cap;
 } Walk;
 
-static Err enter(const SpRules *r, const Trie *t, Walk *w, size_t node) {
+static Err enter_node(const SpRules *r, const Trie *t, Walk *w, size_t node) {
   TRY(verify_unit(r, t, node));
   TRY(mem_grow(&w->path, &w->cap, w->depth + 1, sizeof *w->path));
   w->path[w->depth++] = (Step){(uint32_t)node, t->first[base_of(t, node)]};
@@ -124,32 +124,32 @@ static Err enter(const SpRules *r, const Trie *t, Walk *w, size_t node) {
   return ERR_OK;
 }
 
-static Err leave(const SpRules *r, const Trie *t, Walk *w) {
+static Err leave_node(const SpRules *r, const Trie *t, Walk *w) {
   size_t node = w->path[--w->depth].node;
   w->state[node] = NODE_DONE;
   if (node && has_leaf(t, node)) w->matches[node]++;
   if (w->matches[node] > MOST_MATCHES)
-    return damaged(r, 4 + 4 * node, "too many rules begin alike");
+    return report_damage(r, 4 + 4 * node, "too many rules begin alike");
   if (w->depth == 0) return ERR_OK;
   size_t parent = w->path[w->depth - 1].node;
   if (w->matches[node] > w->matches[parent]) w->matches[parent] = w->matches[node];
   return ERR_OK;
 }
 
-static Err walk(const SpRules *r, const Trie *t, Walk *w) {
-  TRY(enter(r, t, w, 0));
+static Err walk_trie(const SpRules *r, const Trie *t, Walk *w) {
+  TRY(enter_node(r, t, w, 0));
   while (w->depth) {
     Step *s = &w->path[w->depth - 1];
     size_t node = s->node;
     if (s->next == t->first[base_of(t, node) + 1]) {
-      TRY(leave(r, t, w));
+      TRY(leave_node(r, t, w));
       continue;
     }
     size_t child = t->child[s->next++];
     if (w->state[child] == NODE_OPEN)
-      return damaged(r, 4 + 4 * child, "it leads back to itself");
+      return report_damage(r, 4 + 4 * child, "it leads back to itself");
     if (w->state[child] == NODE_NEW)
-      TRY(enter(r, t, w, child));
+      TRY(enter_node(r, t, w, child));
     else if (w->matches[child] > w->matches[node])
       w->matches[node] = w->matches[child];
   }
@@ -164,7 +164,7 @@ Err sp_rules_verify(const SpRules *r) {
   if (t.units == 0) return ERR_OK;
   TRY_DONE(mem_alloc(&w.state, t.units, 1));
   TRY_DONE(mem_alloc(&w.matches, t.units, 1));
-  err = walk(r, &t, &w);
+  err = walk_trie(r, &t, &w);
 done:
   mem_free(w.state);
   mem_free(w.matches);

@@ -97,7 +97,7 @@ static bool is_validation_due(const Train *t) {
 
 /* Rank 0: compares with the best so far. Without a checkpoint of this step, as while the loss
  * is out of range, there is nothing that could be the best. True: it is the best. */
-static bool judge(Train *t, double bleu) {
+static bool judge_validation(Train *t, double bleu) {
   train_settle_verdict(t);
   bool better = t->at.best_step == 0 || bleu > t->at.best_bleu;
   bool best = better && t->saved == t->at.step;
@@ -126,7 +126,7 @@ static Err validate(Train *t) {
   TRY(train_await_weights(t, &t->since));
   TRY(validator_run(t->validator, t->comm, t->spec->samples, &v));
   if (t->chief) {
-    bool best = judge(t, v.bleu);
+    bool best = judge_validation(t, v.bleu);
     log_info("valid    step %" PRIu64 "  loss %.4f  ppl %.4g  BLEU %.2f%s  (%.1fs)", t->at.step,
              v.nll, exp(v.nll), v.bleu, best ? ", the best so far" : "", v.seconds);
   }
@@ -273,7 +273,7 @@ static Err note_stop(Err err, TrainResult *r) {
   return ERR_OK;
 }
 
-static Err loop(Train *t, TrainResult *r) {
+static Err run_steps(Train *t, TrainResult *r) {
   t->since_start = t->began = t->call_began = progress_clock();
   /* The run ended within a validation: it begins with it. */
   if (t->at.step && is_validation_due(t)) TRY(note_stop(validate(t), r));
@@ -307,7 +307,7 @@ Err train_run(const TrainSpec *spec, Comm *comm, const char *options, TrainResul
     err = plan_dry_run(t);
   } else if (!err) {
     err = plan_say(t);
-    if (!err) err = loop(t, r);
+    if (!err) err = run_steps(t, r);
     if (!err) err = exchange_rest(&t->exchange);
     r->step = t->at.step, r->target_tokens = t->at.target_tokens;
     r->best_bleu = t->at.best_bleu, r->best_step = t->at.best_step;

@@ -104,8 +104,8 @@ static inline void put_rounded(uint16_t *out, float32x4_t x) {
 }
 
 /* Four lines by four of k, stored k by k, `step` apart: turned on the way. */
-static inline void turn(uint16_t *out, const float *from, size_t step, size_t lines,
-                        size_t depth) {
+static inline void transpose_lines(uint16_t *out, const float *from, size_t step, size_t lines,
+                                   size_t depth) {
   float32x4_t zero = vdupq_n_f32(0), a = load_part(from, lines);
   float32x4_t b = depth > 1 ? load_part(from + step, lines) : zero;
   float32x4_t c = depth > 2 ? load_part(from + 2 * step, lines) : zero;
@@ -120,8 +120,9 @@ static inline void turn(uint16_t *out, const float *from, size_t step, size_t li
 
 /* Slices of `wide` lines (rows of A, columns of B): for each four of k, those of every
  * line. `step` is the way from line to line, or from k to k where lines lie side by side. */
-static inline void pack(uint16_t *out, const float *in, size_t step, bool line_is_contiguous,
-                        size_t lines, size_t wide, size_t depth) {
+static inline void pack_lines(uint16_t *out, const float *in, size_t step,
+                              bool line_is_contiguous, size_t lines, size_t wide,
+                              size_t depth) {
   for (size_t l = 0; l < lines; l += wide) {
     size_t real = lines - l < wide ? lines - l : wide;
     for (size_t p = 0; p < depth; p += DEPTH, out += wide * DEPTH) {
@@ -131,7 +132,7 @@ static inline void pack(uint16_t *out, const float *in, size_t step, bool line_i
       }
       for (size_t i = 0; !line_is_contiguous && i < wide; i += 4) {
         if (i < real)
-          turn(out + i * DEPTH, in + p * step + l + i, step, real - i, depth - p);
+          transpose_lines(out + i * DEPTH, in + p * step + l + i, step, real - i, depth - p);
         else
           for (size_t k = 0; k < 4; k++) put_rounded(out + (i + k) * DEPTH, vdupq_n_f32(0));
       }
@@ -141,12 +142,12 @@ static inline void pack(uint16_t *out, const float *in, size_t step, bool line_i
 
 static void pack_a(void *out, const Gemm *g, size_t i0, size_t rows, size_t p0, size_t depth) {
   const float *from = g->ta ? g->a + p0 * g->lda + i0 : g->a + i0 * g->lda + p0;
-  pack(out, from, g->lda, !g->ta, rows, MR, depth);
+  pack_lines(out, from, g->lda, !g->ta, rows, MR, depth);
 }
 
 static void pack_b(void *out, const Gemm *g, size_t j0, size_t cols, size_t p0, size_t depth) {
   const float *from = g->tb ? g->b + j0 * g->ldb + p0 : g->b + p0 * g->ldb + j0;
-  pack(out, from, g->ldb, g->tb, cols, NR, depth);
+  pack_lines(out, from, g->ldb, g->tb, cols, NR, depth);
 }
 
 const GemmKernel gemm_bfmmla = {.mr = MR,

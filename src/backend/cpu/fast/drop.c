@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #define WIDE 16 /* counters; each serves 8 elements */
 typedef __m512i Words;
-static inline void multiply(Words *high, Words *low, Words x, uint32_t by) {
+static inline void multiply_words(Words *high, Words *low, Words x, uint32_t by) {
   Words m = _mm512_set1_epi32((int)by), even = _mm512_mul_epu32(x, m);
   Words odd = _mm512_mul_epu32(_mm512_srli_epi64(x, 32), m);
   *high = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
@@ -20,7 +20,7 @@ static inline void multiply(Words *high, Words *low, Words x, uint32_t by) {
 #include <immintrin.h>
 #define WIDE 8
 typedef __m256i Words;
-static inline void multiply(Words *high, Words *low, Words x, uint32_t by) {
+static inline void multiply_words(Words *high, Words *low, Words x, uint32_t by) {
   Words m = _mm256_set1_epi32((int)by), even = _mm256_mul_epu32(x, m);
   Words odd = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), m);
   *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
@@ -30,7 +30,7 @@ static inline void multiply(Words *high, Words *low, Words x, uint32_t by) {
 #include <immintrin.h>
 #define WIDE 4
 typedef __m128i Words;
-static inline void multiply(Words *high, Words *low, Words x, uint32_t by) {
+static inline void multiply_words(Words *high, Words *low, Words x, uint32_t by) {
   Words m = _mm_set1_epi32((int)by), upper = _mm_set_epi32(-1, 0, -1, 0);
   Words even = _mm_mul_epu32(x, m), odd = _mm_mul_epu32(_mm_srli_epi64(x, 32), m);
   *high = _mm_or_si128(_mm_srli_epi64(even, 32), _mm_and_si128(odd, upper));
@@ -40,7 +40,7 @@ static inline void multiply(Words *high, Words *low, Words x, uint32_t by) {
 #include <arm_neon.h>
 #define WIDE 4
 typedef uint32x4_t Words;
-static inline void multiply(Words *high, Words *low, Words x, uint32_t by) {
+static inline void multiply_words(Words *high, Words *low, Words x, uint32_t by) {
   Words m = vdupq_n_u32(by);
   Words first = vreinterpretq_u32_u64(vmull_u32(vget_low_u32(x), vget_low_u32(m)));
   Words second = vreinterpretq_u32_u64(vmull_high_u32(x, m));
@@ -50,7 +50,7 @@ static inline void multiply(Words *high, Words *low, Words x, uint32_t by) {
 #else
 #define WIDE 4
 typedef uint32_t Words __attribute__((vector_size(16)));
-static inline void multiply(Words *high, Words *low, Words x, uint32_t by) {
+static inline void multiply_words(Words *high, Words *low, Words x, uint32_t by) {
   for (int i = 0; i < WIDE; i++) {
     uint64_t p = (uint64_t)x[i] * by;
     (*high)[i] = (uint32_t)(p >> 32), (*low)[i] = (uint32_t)p;
@@ -80,8 +80,8 @@ static inline __attribute__((always_inline)) void philox(const int groups, Row c
   for (int round = 0; round < 10; round++) {
     for (int g = 0; g < groups; g++) {
       Words h0, h1, l0, l1;
-      multiply(&h0, &l0, (Words)c[g][0], 0xD2511F53u);
-      multiply(&h1, &l1, (Words)c[g][2], 0xCD9E8D57u);
+      multiply_words(&h0, &l0, (Words)c[g][0], 0xD2511F53u);
+      multiply_words(&h1, &l1, (Words)c[g][2], 0xCD9E8D57u);
       c[g][0] = (Row)h1 ^ c[g][1] ^ k0;
       c[g][2] = (Row)h0 ^ c[g][3] ^ k1;
       c[g][1] = (Row)l1;
@@ -129,8 +129,8 @@ static inline void put_factors(float *factor, const Row c[4], uint32_t threshold
 #endif
 }
 
-static void factors(float *factor, Dropout drop, uint64_t counter, uint32_t threshold,
-                    float scale) {
+static void fill_factors(float *factor, Dropout drop, uint64_t counter, uint32_t threshold,
+                         float scale) {
   Row c[1][4];
   philox(1, c, drop, counter);
   put_factors(factor, c[0], threshold, scale);
@@ -158,9 +158,9 @@ void FAST(fast_drop)(float *factor, Dropout drop, uint64_t first, size_t n) {
       take = 16 * WIDE;
       factors_twice(factor, drop, first / 8, threshold, scale);
     } else if (take == 8 * WIDE) {
-      factors(factor, drop, first / 8, threshold, scale);
+      fill_factors(factor, drop, first / 8, threshold, scale);
     } else {
-      factors(part, drop, first / 8, threshold, scale);
+      fill_factors(part, drop, first / 8, threshold, scale);
       memcpy(factor, part + skip, take * sizeof *factor);
     }
     factor += take;

@@ -4,15 +4,12 @@
 #include <errno.h>
 #include <time.h>
 
+#include "base/thread.h"
+
 void lease_open(Lease *l) {
-  pthread_condattr_t monotonic;
   *l = (Lease){0};
-  pthread_condattr_init(&monotonic);
-  pthread_condattr_setclock(&monotonic,
-                            CLOCK_MONOTONIC); /* a clock that is set does not count */
   pthread_mutex_init(&l->lock, NULL);
-  pthread_cond_init(&l->returned, &monotonic);
-  pthread_condattr_destroy(&monotonic);
+  thread_cond_init(&l->returned);
 }
 
 void lease_close(Lease *l) {

@@ -1,8 +1,10 @@
-/* The cores this process may use, not those the machine has; timed waits on the monotonic clock.
- * Relies on POSIX. */
+/* The cores this process may use, not those the machine has; signal masks of threads; timed waits
+ * on the monotonic clock. Relies on POSIX. */
 #include "base/thread.h"
 
 #include <sched.h>
+#include <signal.h>
+#include <stddef.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,6 +15,18 @@ int thread_cores(void) {
 #endif
   long n = sysconf(_SC_NPROCESSORS_ONLN);
   return n > 0 ? (int)n : 1;
+}
+
+bool thread_start(pthread_t *thread, void *(*run)(void *), void *argument) {
+  /* Blocked, these would end the process without a word. */
+  static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL};
+  sigset_t most, before;
+  sigfillset(&most);
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&most, faults[i]);
+  pthread_sigmask(SIG_SETMASK, &most, &before);
+  bool started = pthread_create(thread, NULL, run, argument) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return started;
 }
 
 void thread_cond_init(pthread_cond_t *cond) {

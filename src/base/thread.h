@@ -1,10 +1,16 @@
-/* Cores that this process may use, and waits with a time limit. Relies on nothing. */
+/* Cores that this process may use, threads that take no signals, and waits with a time limit.
+ * Relies on nothing. */
 #ifndef BASE_THREAD_H
 #define BASE_THREAD_H
 
 #include <pthread.h>
+#include <stdbool.h>
 
 int thread_cores(void);
+
+/* Starts a thread that leaves all signals to the others. What its own instructions raise, as
+ * SIGBUS for a mapped file that was truncated, still reaches its handler. */
+bool thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
 
 /* Initialises a condition whose pthread_cond_timedwait takes times of CLOCK_MONOTONIC: a system
  * clock that is set back does not prolong the wait. */

@@ -4,7 +4,6 @@
 #include "comm/comm.h"
 
 #include <sched.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,16 +158,6 @@ static void *talk(void *argument) {
   return NULL;
 }
 
-/* Signals are the main thread's business. */
-static bool start_thread(Comm *c) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  bool started = pthread_create(&c->thread, NULL, talk, c) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  return started;
-}
-
 static void free_all(Comm *c) {
   void *list[] = {c->peer,      c->request,     c->term,        (void *)c->pair.send,
                   c->pair.recv, c->pair.send_n, c->pair.recv_n, c->sent,
@@ -196,7 +185,7 @@ Err comm_open(Comm **out, double silence) {
   if (launcher_has_ranks(&ranks)) {
     c->local_size = 0;
     TRY_DONE(load_carrier(c, ranks));
-    c->started = start_thread(c);
+    c->started = thread_start(&c->thread, talk, c);
     if (!c->started) TRY_DONE(err_set(ERR_WORK, "cannot start the communication thread"));
     pthread_mutex_lock(&c->lock);
     while (!c->ready) pthread_cond_wait(&c->changed, &c->lock);

@@ -3,12 +3,12 @@
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 struct Saver {
   char *run, *tokenizer;
@@ -83,11 +83,7 @@ static void *run(void *argument) {
 /* Signals are for the other threads: none shall cut a write short, and a file that may
  * not grow is then an error like any other. */
 static Err start(Saver *s) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  s->started = pthread_create(&s->thread, NULL, run, s) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  s->started = thread_start(&s->thread, run, s);
   return s->started ? ERR_OK : err_set(ERR_WORK, "cannot start a thread to save checkpoints");
 }
 

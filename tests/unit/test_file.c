@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "support.h"
 
 /* sha256 */
@@ -218,8 +219,13 @@ static void a_full_disk_is_told(void **state) {
   file_abandon(&w);
 }
 
-/* A child maps a file, which is cut, and reads `offset`; gives its exit status. */
-static int read_after_truncation(const char *path, size_t maps, size_t offset) {
+static void *read_byte(void *at) {
+  _exit(*(const volatile uint8_t *)at ? 92 : 93);
+}
+
+/* A child maps a file, which is cut, and reads `offset`, on a thread of its own if `beside`;
+ * gives its exit status. */
+static int read_after_truncation(const char *path, size_t maps, size_t offset, bool beside) {
   OK(file_write(path, (char[3 * 65536]){0}, 3 * 65536));
   pid_t child = fork();
   if (child == 0) {
@@ -229,8 +235,12 @@ static int read_after_truncation(const char *path, size_t maps, size_t offset) {
     for (size_t i = 0; i < maps; i++) /* more than a block of the table has */
       if (file_map(&other[i], path)) _exit(90);
     if (truncate(path, 10) != 0) _exit(91);
-    const volatile uint8_t *bytes = maps ? other[maps - 1].bytes : map.bytes;
-    _exit(bytes[offset] ? 92 : 93);
+    uint8_t *byte = (uint8_t *)(uintptr_t)(maps ? other[maps - 1].bytes : map.bytes) + offset;
+    pthread_t thread;
+    if (!beside) read_byte(byte);
+    if (!thread_start(&thread, read_byte, byte)) _exit(94);
+    pthread_join(thread, NULL);
+    _exit(95);
   }
   int status;
   assert_int_equal(waitpid(child, &status, 0), child);
@@ -246,7 +256,7 @@ static void assert_told(const char *words) {
 
 static void test_map_truncated_file_is_named_with_the_byte(void **state) {
   (void)state;
-  assert_int_equal(read_after_truncation(at("cut\033x"), 0, 131072), 1);
+  assert_int_equal(read_after_truncation(at("cut\033x"), 0, 131072, false), 1);
   assert_told(
       "cut\\x1bx was truncated while it was in use: byte 131072 is gone, as it has 10 "
       "bytes and had 196608");
@@ -254,8 +264,14 @@ static void test_map_truncated_file_is_named_with_the_byte(void **state) {
 
 static void test_map_truncated_file_of_many_is_named(void **state) {
   (void)state;
-  assert_int_equal(read_after_truncation(at("many"), 100, 65536), 1);
+  assert_int_equal(read_after_truncation(at("many"), 100, 65536, false), 1);
   assert_told("many was truncated while it was in use: byte 65536 is gone");
+}
+
+static void test_map_truncated_file_on_a_thread_without_signals_is_named(void **state) {
+  (void)state;
+  assert_int_equal(read_after_truncation(at("beside"), 0, 65536, true), 1);
+  assert_told("beside was truncated while it was in use: byte 65536 is gone");
 }
 
 int main(void) {
@@ -269,6 +285,7 @@ int main(void) {
       cmocka_unit_test(a_full_disk_is_told),
       cmocka_unit_test(test_map_truncated_file_is_named_with_the_byte),
       cmocka_unit_test(test_map_truncated_file_of_many_is_named),
+      cmocka_unit_test(test_map_truncated_file_on_a_thread_without_signals_is_named),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

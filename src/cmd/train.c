@@ -185,7 +185,8 @@ static void print_result(const char *fmt, ...) {
   va_start(args, fmt);
   vsnprintf(line, sizeof line, fmt, args);
   va_end(args);
-  puts(line);
+  out_visible(line); /* the run's name may hold anything */
+  putchar('\n');
   log_record("%s", line);
 }
 

@@ -321,6 +321,12 @@ replaced() {
   tail -n 1 "$T/run/log.txt" | grep -q 'Z  done at step 4 '
 }
 
+@test "control characters in a run's name are visible in what a training prints" {
+  train 1 "$T/r"$'\033[1m' --steps 2 --valid-every 2 --samples 0 --beam 1 > "$T/out"
+  grep -qF 'in '"$T"'/r\x1b[1m/checkpoints/best' "$T/out"
+  run ! grep -q $'\033' "$T/out"
+}
+
 @test "the error that ends a run is the last line of log.txt" {
   TRIREME_FAULT='nan*:3:0' run train 1 "$T/run" --steps 6 --max-rollbacks 1
   [ "$status" -eq 1 ]

@@ -21,7 +21,8 @@ NODISCARD Err cmd_help(OptSet *opts);
 /* The position of an option's value among names, "a|b|c". */
 int cmd_choice(const OptSet *opts, const char *name, const char *names);
 /* An error if this process is one of several ranks, for what one process does: they would write
- * the same files or print the same lines. Rank 0 reports it for all. `remedy` is what to do. */
+ * the same files or print the same lines. Asks the environment alone: MPI would wait for all ranks,
+ * and a script may call this on one. `remedy` is what to do. */
 NODISCARD Err cmd_refuse_ranks(const char *what, const char *remedy);
 /* From now on warnings and errors say whose they are, and only rank 0 tells the rest. */
 void cmd_introduce(const Comm *comm);

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/out.h"
 #include "cmd/cmd.h"
+#include "comm/launcher.h"
 #include "train/rundir.h"
 
 int cmd_choice(const OptSet *opts, const char *name, const char *names) {
@@ -166,15 +167,9 @@ void cmd_introduce(const Comm *comm) {
 }
 
 Err cmd_refuse_ranks(const char *what, const char *remedy) {
-  Comm *comm;
-  Err err = ERR_OK;
-  TRY(comm_open(&comm, 6));
-  cmd_introduce(comm);
-  if (comm_size(comm) > 1)
-    err = err_set(ERR_USAGE, "%s is of one rank, and %d were started; %s", what,
-                  comm_size(comm), remedy);
-  comm_close(comm, err);
-  return err;
+  long ranks = launcher_count_ranks();
+  if (ranks == 1) return ERR_OK;
+  return err_set(ERR_USAGE, "%s is of one rank, and %ld were started; %s", what, ranks, remedy);
 }
 
 /* To standard output and to the log. */

@@ -50,6 +50,12 @@ bool launcher_has_ranks(long *started) {
   return *started ? *started > 1 : is_set("PMIX_RANK");
 }
 
+long launcher_count_ranks(void) {
+  long started;
+  if (!launcher_has_ranks(&started)) return 1;
+  return started ? started : read_count("PMIX_RANK") + 1;
+}
+
 Err launcher_check(void) {
   static const char *const meets[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK",
                                       "PMIX_RANK", "MV2_COMM_WORLD_SIZE"};

@@ -10,6 +10,8 @@
 /* Was this process started as one of several ranks? *started: how many, where that is known, or
  * 0. What an allocation alone sets (a batch script's SLURM_NTASKS) starts nobody. */
 bool launcher_has_ranks(long *started);
+/* Ranks that were started, at least: PMIx alone gives a rank's own number. 1: one process. */
+long launcher_count_ranks(void);
 /* Can the ranks find each other? srun starts processes; that they meet needs its PMIx. */
 NODISCARD Err launcher_check(void);
 /* Does MPI see as many ranks as were started? If the launcher belongs to another MPI, each

@@ -172,7 +172,6 @@ takes() {
   for what in "reader $SET" train translate; do
     run mpirun -n 2 "$TRIREME" bench $what
     [ "$status" -eq 2 ]
-    [ "$(grep -c 'is of one rank' <<< "$output")" -eq 1 ]
     [[ "$output" =~ "bench ${what%% *} is of one rank, and 2 were started; the sums over ranks are bench allreduce's" ]]
   done
   run mpirun -n 1 "$TRIREME" bench reader "$SET" --time 0.05s

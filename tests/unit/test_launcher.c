@@ -128,6 +128,17 @@ static void test_launcher_variable_without_number_is_ignored(void **state) {
   expect_ranks(false, 0);
 }
 
+static void test_launcher_count_pmix_alone_is_at_least_the_rank(void **state) {
+  (void)state;
+  assert_int_equal(launcher_count_ranks(), 1);
+  setenv("PMIX_RANK", "0", 1);
+  assert_int_equal(launcher_count_ranks(), 1);
+  setenv("PMIX_RANK", "3", 1);
+  assert_int_equal(launcher_count_ranks(), 4);
+  setenv("OMPI_COMM_WORLD_SIZE", "8", 1);
+  assert_int_equal(launcher_count_ranks(), 8);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, clear_variables, clear_variables)
 
 int main(void) {
@@ -146,6 +157,7 @@ int main(void) {
       CASE(test_launcher_nested_takes_the_one_mpi_sees),
       CASE(test_launcher_pmix_without_size_asks_mpi),
       CASE(test_launcher_variable_without_number_is_ignored),
+      CASE(test_launcher_count_pmix_alone_is_at_least_the_rank),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

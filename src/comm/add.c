@@ -78,9 +78,10 @@ static void add_term(float *acc, const Term *t, size_t at, size_t n) {
 }
 
 /* Two fp32 terms of which one is the sum's own place: a + b is b + a, so no tile is needed. */
-static bool add_in_place(const Addition *a, size_t at, size_t n) {
+static bool add_in_place(const Addition *a, size_t n) {
   if (a->terms != 2 || a->before || a->bf16) return false;
-  const float *x = (const float *)a->term[0].x + at, *y = (const float *)a->term[1].x + at;
+  if (a->term[0].kind != TERM_FP32 || a->term[1].kind != TERM_FP32) return false;
+  const float *x = a->term[0].x, *y = a->term[1].x;
   if (x != a->sum && y != a->sum) return false;
   const float *other = x == a->sum ? y : x;
   if (a->copy)
@@ -102,17 +103,17 @@ static void store_sum(const Addition *a, float *acc, size_t skip, size_t n) {
     memcpy((float *)a->copy + skip, acc, n * sizeof *acc);
 }
 
-void add_terms(const Addition *a, size_t at, size_t n) {
+void add_terms(const Addition *a, size_t n) {
   float acc[TILE];
-  if (add_in_place(a, at, n)) return;
+  if (add_in_place(a, n)) return;
   for (size_t skip = 0; skip < n; skip += TILE) {
     size_t m = n - skip < TILE ? n - skip : TILE;
     int next = 0;
     if (a->before)
       memcpy(acc, a->before + skip, m * sizeof *acc);
     else if (a->terms)
-      start_sum(acc, &a->term[next++], at + skip, m);
-    for (; next < a->terms; next++) add_term(acc, &a->term[next], at + skip, m);
+      start_sum(acc, &a->term[next++], skip, m);
+    for (; next < a->terms; next++) add_term(acc, &a->term[next], skip, m);
     store_sum(a, acc, skip, m);
   }
 }

@@ -28,8 +28,8 @@ typedef struct {
   void *copy; /* a second place for the sum, of floats or bf16; NULL: none */
 } Addition;
 
-/* Adds n elements, starting at element `at` of each term; sum, before and copy start at 0. */
-void add_terms(const Addition *a, size_t at, size_t n);
+/* Adds n elements. */
+void add_terms(const Addition *a, size_t n);
 
 void bf16_of_floats(uint16_t *to, const float *from,
                     size_t n); /* ties to even, NaN stays NaN */

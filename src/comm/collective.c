@@ -227,7 +227,7 @@ static void reduce_alone(const CommReduce *r) {
                 .before = r->first ? NULL : r->sum,
                 .bf16 = r->bf16 && r->last,
                 .sum = r->last ? r->g : r->sum};
-  add_terms(&a, 0, r->off[1]);
+  add_terms(&a, r->off[1]);
 }
 
 void comm_reduce(Comm *c, const char *name, const CommReduce *r) {

@@ -51,7 +51,7 @@ static void reduce_direct(Comm *c, const CommReduce *r) {
                 .terms = reduce_terms(r, c->rank, r->g, r->work, bytes, c->term),
                 .bf16 = r->bf16,
                 .sum = r->g};
-  add_terms(&a, 0, n);
+  add_terms(&a, n);
 }
 
 /* Phase 1: every rank's contribution to this rank's piece into `work`, piece after piece. */
@@ -89,7 +89,7 @@ static void reduce_in_phases(Comm *c, const CommReduce *r) {
                 .bf16 = r->bf16 && r->last,
                 .sum = r->last ? r->g + begin : r->sum,
                 .copy = share && r->bf16 ? out + begin * wide : NULL};
-  add_terms(&a, 0, mine);
+  add_terms(&a, mine);
   if (share) share_sums(c, r, out);
 }
 

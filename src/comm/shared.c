@@ -279,7 +279,7 @@ static void add_part(Comm *c, const CommReduce *r, size_t skip, size_t part, uin
                 .bf16 = r->bf16 && r->last,
                 .sum = r->last ? r->g + at : r->sum + skip,
                 .copy = share ? sums_of(c, c->rank, phase) : NULL};
-  add_terms(&a, 0, n);
+  add_terms(&a, n);
 }
 
 /* Step 3, one phase later: the others' sums. */
@@ -302,7 +302,7 @@ static void reduce_small(Comm *c, const CommReduce *r) {
       .terms = reduce_terms(r, c->rank, r->g, slot_of(c, 0, phase), c->shared->slot, c->term),
       .bf16 = r->bf16,
       .sum = r->g};
-  add_terms(&a, 0, n);
+  add_terms(&a, n);
 }
 
 void shared_reduce(Comm *c, const CommReduce *r) {

@@ -152,8 +152,9 @@ static Err save_for_sure(Train *t) {
   if (failed <= 0) return ERR_OK;
   TRY(train_save(t, true));
   if (!t->chief) return ERR_OK;
-  if (t->verdict_lost) saver_judge(t->saver, &t->verdict, true);
-  t->verdict_pending = t->verdict_lost;
+  /* An earlier step that was lost has no checkpoint that could be the best. */
+  t->verdict_pending = t->verdict_lost && t->verdict.step == t->at.step;
+  if (t->verdict_pending) saver_judge(t->saver, &t->verdict, true);
   saver_wait(t->saver, &err);
   train_settle_verdict(t);
   if (!err) return ERR_OK;

@@ -235,6 +235,7 @@ Err train_restore(Train *t) {
   t->health = (Health){0};
   t->saved = t->at.step;
   t->verdict_pending = false;
+  t->verdict_lost = false;
   return open_loader(t);
 }
 

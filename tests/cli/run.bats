@@ -290,6 +290,32 @@ ended() {
   [ -d "$T/run/checkpoints/best/" ]
 }
 
+@test "a best step that was never saved is not looked for when the last save needs a second try" {
+  if is_sanitized; then skip "the sanitizers' library must be the first one loaded"; fi
+  cat > "$T/full.c" << 'END'
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+/* The disk is full for the first three checkpoints. */
+int mkdir(const char *path, mode_t mode) {
+  static int failed;
+  const char *name = strrchr(path, '/');
+  if (name && strcmp(name, "/unfinished") == 0 && failed++ < 3) return errno = ENOSPC, -1;
+  return (int)syscall(SYS_mkdirat, -100, path, mode);
+}
+END
+  "${CC:-cc}" -shared -fPIC -D_GNU_SOURCE -o "$T/full.so" "$T/full.c"
+  LD_PRELOAD=$T/full.so begin hang:micro-batch:14 --valid-every 3 --save-every 4 --samples 0 --beam 1 --steps 100
+  until_true grep -q 'waiting at micro-batch' "$T/err" # of step 5; steps 3 and 4 were not saved
+  kill -INT $child
+  ended
+  [ $code -eq 3 ]
+  [ "$(step_of "$T/run")" -eq 5 ]
+  [ "$(grep -c 'was not saved' "$T/err")" -eq 2 ]
+}
+
 # replaced NAME: a run of four steps whose NAME is from now on a disk that is full.
 replaced() {
   [ -w /dev/full ] || skip "there is no /dev/full"

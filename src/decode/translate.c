@@ -28,6 +28,7 @@ struct Translator {
   uint64_t *line;     /* their numbers */
   Hypothesis *best;
   uint64_t lines, first_cut; /* lines seen before this run */
+  size_t done;               /* lines of this run whose search has ended */
 };
 
 /* A line on its way. */
@@ -223,6 +224,7 @@ static Err translate(Translator *t, const IdList *ids, Item *item, size_t n, Res
                      item[i].len, t->rows);
     TRY(search(t, ids, item + i, count, result));
     i += count;
+    t->done = i;
   }
   return ERR_OK;
 }
@@ -235,6 +237,7 @@ Err translator_run(Translator *t, const Line *line, size_t n, TranslateTake take
   size_t results = n * (size_t)t->spec.nbest;
   Err err;
   *cut = 0;
+  t->done = 0;
   if (!t->packed || !t->spec.fixed) TRY_DONE(beam_pack(t->beam));
   t->packed = true;
   TRY_DONE(mem_alloc(&item, n, sizeof *item));
@@ -254,6 +257,10 @@ done:
   mem_free(item);
   ids_free(&ids);
   return err;
+}
+
+size_t translator_done(const Translator *t) {
+  return t->done;
 }
 
 void translator_count_from(Translator *t, uint64_t lines) {

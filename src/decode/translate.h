@@ -36,6 +36,8 @@ void translator_on_step(Translator *t, BeamStep step, void *context);
  * over all runs; samples follow from the number. */
 NODISCARD Err translator_run(Translator *t, const Line *line, size_t n, TranslateTake take,
                              void *context, size_t *cut);
+/* Lines of this run that are translated so far, for whom translator_on_step calls. */
+size_t translator_done(const Translator *t);
 /* Numbers the lines of the next run from lines + 1 on. */
 void translator_count_from(Translator *t, uint64_t lines);
 /* Number of the first line of the last run that was cut. */

@@ -418,8 +418,10 @@ static Err begin_run(Train *t, const char *record) {
   TRY_DONE(train_restore(t));
   if (t->validator) TRY_DONE(validator_begin(t->validator, &t->t, train_weights(t)));
   if (t->chief) TRY_DONE(commit_run(t, str_text(&options)));
-  if (t->at.step)
+  if (t->at.step && t->at.best_step)
     log_info("resume   step %" PRIu64 ", best BLEU so far %.2f", t->at.step, t->at.best_bleu);
+  else if (t->at.step)
+    log_info("resume   step %" PRIu64 ", no best checkpoint yet", t->at.step);
 done:
   str_free(&options);
   return err;

@@ -30,6 +30,8 @@ struct Validator {
 #define MOST_ROWS 16384 /* source rows of a batch to translate on a device */
 #define MOST_HERE 2048  /* and on the CPU */
 
+#define PROGRESS_PERIOD 15 /* seconds between two lines of progress */
+
 /* Lines of a mapped file; their number must be the data set's. */
 static Err split_lines(const FileMap *map, Line *line, size_t lines) {
   const char *at = (const char *)map->bytes, *end = at + map->size;
@@ -151,11 +153,26 @@ static Err take(void *context, size_t i, int k, const char *text, float score) {
 typedef struct {
   const Validator *validator;
   Comm *comm;
+  double start, shown; /* when the validation began; when its progress was last printed */
+  double period;       /* seconds between two lines of progress */
 } ValidStep;
+
+/* A long validation prints how far rank 0 is; the other ranks have as many sentences. */
+static void show_progress(ValidStep *p) {
+  double now = progress_clock();
+  if (comm_rank(p->comm) != 0 || now - p->shown < p->period) return;
+  char done[32], all[32], time[32];
+  log_live("valid    %s of %s sentences translated%s, %s so far",
+           str_of_count(done, translator_done(p->validator->translator)),
+           str_of_count(all, p->validator->mines), comm_size(p->comm) > 1 ? " on rank 0" : "",
+           str_of_seconds(time, now - p->start));
+  p->shown = now;
+}
 
 /* A step of the search: the other ranks see that this one moves. A signal ends it. */
 static Err report_step(void *context) {
-  const ValidStep *p = context;
+  ValidStep *p = context;
+  show_progress(p);
   comm_at(p->comm, pass_limit(p->validator->t), "validation, translating");
   fault_point("validation");
   return stop_asked() ? err_set(ERR_STOPPED, "stopped within a validation") : ERR_OK;
@@ -197,7 +214,9 @@ Err validator_run(Validator *v, Comm *comm, int samples, Validation *result) {
   const Backend *b = v->t->backend; /* a running mean is updated in floats alone */
   b->lower(b, (void *)(uintptr_t)v->w.low, v->w.full, v->t->params.padded);
   TRY_DONE(valid_loss(v, comm, &result->nll));
-  ValidStep progress = {v, comm};
+  log_live_end(); /* the step's line stays above those of the progress */
+  ValidStep progress = {v, comm, start, start,
+                        (double)fault_number("valid-progress", PROGRESS_PERIOD)};
   translator_on_step(v->translator, report_step, &progress);
   err = translator_run(v->translator, v->mine, v->mines, take, &mine, &cut);
   if (err && err != ERR_STOPPED) goto done;

@@ -72,7 +72,7 @@ recorded() {
 @test "training and validation print the negative log-likelihood, and its perplexity" {
   train "$T/run" --steps 10 --valid-every 5 --samples 0 --beam 1 --average 0 --label-smoothing 0.3 > /dev/null 2> "$T/err"
   grep '^step ' "$T/err" > "$T/steps"
-  grep '^valid ' "$T/err" > "$T/valid"
+  grep '^valid    step ' "$T/err" > "$T/valid"
   [ "$(wc -l < "$T/steps")" -eq 2 ]
   [ "$(wc -l < "$T/valid")" -eq 2 ]
   cmp <(printed loss "$T/steps") <(recorded nll "$T/run")

@@ -278,6 +278,29 @@ ended() {
   same_state "$T/whole" "$T/run"
 }
 
+@test "a validation that takes long prints how many sentences are translated" {
+  export TRIREME_FAULT=valid-progress:0
+  run "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --steps 2 --valid-every 2 --beam 1
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "valid    0 of "[0-9,]+" sentences translated, " ]]
+}
+
+@test "a run resumed before its first validation names no best BLEU" {
+  train 1 "$T/run" --steps 2 --valid-every 0
+  run "$TRIREME" train --run "$T/run" --resume --steps 3
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "resume   step 2, no best checkpoint yet" ]]
+  [[ ! "$output" =~ "BLEU so far" ]]
+}
+
+@test "a run with fewer checkpoints than --average averages those there are, without a warning" {
+  run "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --steps 4 --valid-every 0 \
+    --save-every 2 --warmup 4 --average 5
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "average of 2 checkpoints (--average 5), steps 2 to 4" ]]
+  [[ ! "$output" =~ "warning" ]]
+}
+
 @test "a run killed within a validation has saved its step, and validates it when resumed" {
   valid=(--valid-every 3 --samples 0 --beam 2)
   begin hang:validation "${valid[@]}" --steps 3

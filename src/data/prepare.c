@@ -138,8 +138,17 @@ static Err check_rereadable(const char *path) {
                  path);
 }
 
+/* Before anything is made: a wrong file leaves nothing behind, and is named as it was given. */
+static Err check_tokenizer(const char *path) {
+  Tokenizer t = {0};
+  Err err = tokenizer_open(&t, path);
+  tokenizer_close(&t);
+  return err;
+}
+
 /* After this every input is a file that exists. */
 static Err gather(Prepare *p) {
+  if (p->spec.tokenizer) TRY(check_tokenizer(p->spec.tokenizer));
   if (p->spec.demo_pairs)
     TRY(gather_demo(p));
   else {

@@ -156,6 +156,13 @@ same_data() {
   says "a" "not a SentencePiece model"
 }
 
+@test "a --tokenizer that is no SentencePiece model is named as given, and leaves nothing behind" {
+  run prepare out --train a b --tokenizer a
+  [ "$status" -eq 1 ]
+  [[ "$output" == "trireme: a is not a SentencePiece model"* ]]
+  [ ! -e out.partial ]
+}
+
 @test "a file without permission is named" {
   cp a secret
   chmod 000 secret

@@ -178,7 +178,7 @@ static void man_option(Str *out, const OptSpec *s) {
 void opt_man(Str *out, const char *version) {
   str_addf(out, ".TH TRIREME 1 \"\" \"trireme %s\" \"User Commands\"\n", version);
   str_add(out,
-          ".SH NAME\ntrireme \\- from raw parallel text to trained and served translation "
+          ".SH NAME\ntrireme \\- from raw parallel text to trained translation "
           "models\n");
   str_add(out, ".SH SYNOPSIS\n.B trireme\n.I VERB\n[\\fB\\-\\-option\\fR \\fIvalue\\fR ...]\n");
   str_add(out, ".SH VERBS\n");

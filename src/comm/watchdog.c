@@ -195,10 +195,11 @@ static void judge_all(Comm *c, Note *here, double now) {
   pthread_mutex_lock(&c->lock);
   const char *remedy = c->remedy;
   pthread_mutex_unlock(&c->lock);
-  comm_die(c,
-           "every rank has been waiting for the others for %.0f s, at %s: %s. The run ends; %s, "
-           "and if this comes again on GPUs, with --collectives host",
-           now - c->stuck, here->place, waits, remedy);
+  comm_die(
+      c,
+      "every rank has been waiting for the others for %.0f s, at %s: %s. The run ends; %s, "
+      "and if this comes again on GPUs, with --collectives host",
+      now - c->stuck, here->place, waits, remedy);
 }
 
 void watchdog_look(Comm *c) {

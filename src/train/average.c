@@ -120,8 +120,8 @@ static Err average(Average *a, const char *run, int k, const char *out) {
   TRY(write_model(a, out));
   char fewer[32] = "";
   if (a->count < k) snprintf(fewer, sizeof fewer, " (--average %d)", k);
-  log_info("average of %d checkpoints%s, steps %" PRIu64 " to %" PRIu64 ": %s", a->count,
-           fewer, a->first, a->last, out);
+  log_info("average of %d checkpoints%s, steps %" PRIu64 " to %" PRIu64 ": %s", a->count, fewer,
+           a->first, a->last, out);
   return ERR_OK;
 }
 

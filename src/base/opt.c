@@ -336,7 +336,8 @@ static Err parse_config_line(OptSet *set, char *line, Source source) {
   if (*line == '\0' || *line == '#') return ERR_OK;
   size_t len = strcspn(line, " \t=");
   char *value = line + len + strspn(line + len, " \t");
-  if (*value != '=') return err_set(ERR_USAGE, "expected 'option = value'");
+  if (*value != '=')
+    return err_set(ERR_USAGE, "expected 'option = value', or 'option = yes' for a flag");
   value++;
   const OptSpec *s = find(set->verb, line, len);
   if (!s) {

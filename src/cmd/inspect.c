@@ -128,8 +128,8 @@ static void print_histogram(const Inspect *in) {
     uint64_t n = bin_count(in, 1, from, from + step - 1);
     if (n > most) most = n;
   }
-  printf("\n%s: rows a sentence takes, with its end mark\n", split_name[in->split]);
-  printf("     rows    source    target\n");
+  printf("\n%s: tokens of a sentence, with its end mark\n", split_name[in->split]);
+  printf("   tokens    source    target\n");
   for (uint32_t from = 1; from <= in->longest; from += step) {
     uint64_t n[2];
     for (int side = 0; side < 2; side++) n[side] = bin_count(in, side, from, from + step - 1);
@@ -144,8 +144,10 @@ static void print_fill(const Inspect *in) {
   char a[32], b[32];
   const OrderPlan *p = &in->plan;
   double pairs = (double)in->data.order.pairs / (double)p->batches;
-  printf("\nbatches of %s rows: %s an epoch, %.1f pairs each, %.2f %% full (the fuller side)\n",
-         str_of_count(a, p->capacity), str_of_count(b, p->batches), pairs, 100 * p->fill);
+  printf(
+      "\nbatches of %s tokens a side: %s an epoch, %.1f pairs each, %.2f %% full (the fuller "
+      "side)\n",
+      str_of_count(a, p->capacity), str_of_count(b, p->batches), pairs, 100 * p->fill);
 }
 
 static void print_side(const char *lang, const char *text) {

@@ -193,14 +193,16 @@ static void say_result(const TrainSpec *spec, const TrainResult *r) {
                           : "done",
                r->step, str_of_seconds(time, r->seconds),
                str_of_count(tokens, r->target_tokens));
+  const char *slash = str_ends(spec->run, "/") ? "" : "/"; /* a shell completes names so */
   if (r->best_step)
-    print_result("best: BLEU %.2f at step %" PRIu64 ", in %s/checkpoints/best", r->best_bleu,
-                 r->best_step, spec->run);
+    print_result("best: BLEU %.2f at step %" PRIu64 ", in %s%scheckpoints/best", r->best_bleu,
+                 r->best_step, spec->run, slash);
   if (r->averaged && r->average_bleu >= 0)
-    print_result("average of the last %d checkpoints: BLEU %.2f, in %s/average", r->averaged,
-                 r->average_bleu, spec->run);
+    print_result("average of the last %d checkpoints: BLEU %.2f, in %s%saverage", r->averaged,
+                 r->average_bleu, spec->run, slash);
   else if (r->averaged)
-    print_result("average of the last %d checkpoints: in %s/average", r->averaged, spec->run);
+    print_result("average of the last %d checkpoints: in %s%saverage", r->averaged, spec->run,
+                 slash);
   if (r->stopped) {
     Str run = {0};
     str_add_shell(&run, spec->run);

@@ -119,7 +119,11 @@ Err agree_resume(const char *path, const char *record) {
   TRY_DONE(str_check(&wrong));
   TRY_DONE(str_check(&other));
   if (wrong.len)
-    err = err_set(ERR_USAGE, "this run cannot be resumed with other options: %s", wrong.s);
+    err = err_set(
+        ERR_USAGE,
+        "this run cannot be resumed with other options: %s; give the run's own, or begin a "
+        "new run with another --run",
+        wrong.s);
   else if (other.len)
     log_warn("resumed with other options: %s", other.s);
 done:

@@ -208,12 +208,13 @@ static Err choose_rows(Train *t, const ModelConfig *c, uint32_t *rows) {
   TRY(largest(t, c, bytes, most, rows));
   TRY(least_of_ranks(t, rows));
   if (*rows < least)
-    return err_set(ERR_WORK,
-                   "a batch of %u rows, which the longest sentence needs, does not fit into "
-                   "the %s that a rank may have here; take a smaller model, or prepare the "
-                   "data with a smaller --max-tokens",
-                   least, str_of_bytes(text, bytes));
-  log_info("batches  --batch-tokens auto is %u rows: %s", *rows,
+    return err_set(
+        ERR_WORK,
+        "a batch of %u tokens a side, which the longest sentence needs, does not fit into "
+        "the %s that a rank may have here; take a smaller model, or prepare the "
+        "data with a smaller --max-tokens",
+        least, str_of_bytes(text, bytes));
+  log_info("batches  --batch-tokens auto is %u tokens: %s", *rows,
            *rows < most ? "as many as fit into the memory"
            : *rows >= MOST_ROWS || (t->backend.host && *rows >= MOST_HERE)
                ? "more make nothing faster"
@@ -266,7 +267,7 @@ Err fit_or_refuse(Train *t) {
   TRY(fit_check(t, &c));
   if (c.needed <= c.left) return ERR_OK;
   return err_set(ERR_WORK,
-                 "the run needs %s with batches of %zu rows, and %s has %s for it; %s",
+                 "the run needs %s with batches of %zu tokens a side, and %s has %s for it; %s",
                  str_of_bytes(needs, c.needed), t->t.capacity,
                  t->backend.host ? "this machine" : "the GPU", str_of_bytes(left, c.left),
                  remedy(words, &c));

@@ -37,8 +37,9 @@ Err plan_say(const Train *t) {
   log_info("data     %s: %s pairs, %s to %s, vocabulary %d", t->data.dir,
            str_of_count(pairs, t->data.order.pairs), t->data.meta.lang[0], t->data.meta.lang[1],
            c->vocab);
-  log_info("batches  %u x %u rows a step, %s micro-batches an epoch, %.1f %% full", t->group,
-           t->plan.capacity, str_of_count(batches, t->plan.batches), 100 * t->plan.fill);
+  log_info("batches  %u x %u tokens a side in a step, %s micro-batches an epoch, %.1f %% full",
+           t->group, t->plan.capacity, str_of_count(batches, t->plan.batches),
+           100 * t->plan.fill);
   const char *way = t->exchange.about;
   bool rounded = s->exchange_bf16 && (t->ranks > 1 || s->reproducible);
   log_info("ranks    %s%s%s%s%s%s", comm_about(t->comm), *way ? ", " : "", way,

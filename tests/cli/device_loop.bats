@@ -204,7 +204,7 @@ planned() {
 @test "what does not fit is refused before it begins, with what would" {
   FAKE_FREE=2000000000 run say 1 "$T/run" --device cuda --width 512 --feed-width 2048 --heads 8 --batch-tokens 32768
   [ "$status" -eq 1 ]
-  [[ "$output" =~ "with batches of 32768 rows, and the GPU has 2.0 GB for it; --batch-tokens "([0-9]+)", or auto, would fit" ]]
+  [[ "$output" =~ "with batches of 32768 tokens a side, and the GPU has 2.0 GB for it; --batch-tokens "([0-9]+)", or auto, would fit" ]]
   rows=${BASH_REMATCH[1]}
   [ ! -e "$T/run" ]
   # Just so many, and not 256 more.
@@ -255,17 +255,17 @@ planned() {
 @test "auto: settled once, recorded, kept" {
   wide=(--width 512 --feed-width 2048 --heads 8 --steps 1 --batch-tokens auto)
   FAKE_FREE=2000000000 run say 1 "$T/dry" --dry-run --device cuda "${wide[@]}"
-  [[ "$output" =~ "--batch-tokens auto is "([0-9]+)" rows" ]]
+  [[ "$output" =~ "--batch-tokens auto is "([0-9]+)" tokens" ]]
   rows=${BASH_REMATCH[1]}
   [ $((rows % 256)) -eq 0 ]
   [ "$rows" -ge 256 ]
   for device in cpu cuda; do
     run say 1 "$T/$device" --device $device --batch-tokens auto --steps 2
     [ "$status" -eq 0 ]
-    [[ "$output" =~ "--batch-tokens auto is "([0-9]+)" rows: more would leave few batches in an epoch" ]]
+    [[ "$output" =~ "--batch-tokens auto is "([0-9]+)" tokens: more would leave few batches in an epoch" ]]
     rows=${BASH_REMATCH[1]}
     grep -qx "batch-tokens = $rows" "$T/$device/config"
-    [[ "$output" =~ "3 x $rows rows a step" ]]
+    [[ "$output" =~ "3 x $rows tokens a side in a step" ]]
   done
   # Less memory later: the run keeps its batches, named again or not.
   FAKE_FREE=700000000 train 1 "$T/cuda" --device cuda --steps 3 --resume --batch-tokens auto

@@ -158,7 +158,7 @@ prepare() {
   run "$TRIREME" inspect "$T/look" --batch-tokens 512 --samples 2
   [ "$status" -eq 0 ]
   [[ "$output" =~ "pairs of 4,000 lines" ]]
-  [[ "$output" =~ "batches of 512 rows" ]]
+  [[ "$output" =~ "batches of 512 tokens a side" ]]
   fill=$(echo "$output" | sed -n 's/.* \([0-9.]*\) % full.*/\1/p')
   awk -v f="$fill" 'BEGIN { exit !(f > 90 && f <= 100) }'
   "$TRIREME" inspect "$T/look" --json --samples 2 --verify 2> /dev/null > "$T/look.json"

@@ -301,7 +301,7 @@ predict() {
     [ "$status" -eq 0 ]
     sed -n 's/^micro-batches = //p; $s/.*/1/p' "$TRIREME_RECIPES/$conf.conf" | head -1 > groups
     rows=$(sed -n 's/^batch-tokens = //p' "$TRIREME_RECIPES/$conf.conf")
-    [[ "$output" == *"batches  $(cat groups) x $rows rows a step"* ]]
+    [[ "$output" == *"batches  $(cat groups) x $rows tokens a side in a step"* ]]
     [ ! -e none ]
   done
 }

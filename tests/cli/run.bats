@@ -74,7 +74,7 @@ refused() {
 }
 
 @test "a resume refused for another seed leaves the run as it was" {
-  refused "cannot be resumed with other options: --seed is 2" --seed 2
+  refused "cannot be resumed with other options: --seed is 2.*; give the run's own, or begin a new run" --seed 2
 }
 
 @test "a resume refused for other data leaves the run as it was" {
@@ -299,6 +299,12 @@ ended() {
   [ "$status" -eq 0 ]
   [[ "$output" =~ "average of 2 checkpoints (--average 5), steps 2 to 4" ]]
   [[ ! "$output" =~ "warning" ]]
+}
+
+@test "a slash behind --run is not doubled in what the run prints" {
+  run train 1 "$T/run/" --steps 2 --valid-every 2 --samples 0 --beam 1
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "in $T/run/checkpoints/best" ]]
 }
 
 @test "a run killed within a validation has saved its step, and validates it when resumed" {

@@ -264,6 +264,7 @@ static void config_errors_name_the_line(void **state) {
       {"count = 0\n", "some/config:1: ", "count: 0 is below"},
       {"count 5\n", "some/config:1: ", "option = value"},
       {"count\n", "some/config:1: ", "option = value"},
+      {"fast\n", "some/config:1: ", "'option = yes' for a flag"},
       {"count =\n", "some/config:1: ", "has no value"},
       {"count = # 5\n", "some/config:1: ", "has no value"},
       {"count = 5 6\n", "some/config:1: ", "at most 1 word"},

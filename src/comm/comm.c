@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/progress.h"
@@ -32,11 +33,25 @@ static Err load_carrier(Comm *c, long ranks) {
   return plugin_symbol(&c->plugin, CARRIER_SYMBOL, &c->carrier);
 }
 
+/* 0 where the kernel does not say. */
+static uint64_t identify_machine(void) {
+  Str id = {0};
+  bool known = file_read("/proc/sys/kernel/random/boot_id", 256, &id) == ERR_OK;
+  uint64_t hash = known ? rng_hash(str_text(&id), id.len, 0) : 0;
+  str_free(&id);
+  return hash;
+}
+
+bool comm_is_same_host(const Identity *a, const Identity *b) {
+  return a->machine == b->machine && strcmp(a->host, b->host) == 0;
+}
+
 static void identify(Identity *who) {
   struct stat space;
   const char *name = getenv("TRIREME_HOST"); /* for tests: as if on a machine of this name */
   gethostname(who->host, HOST_MAX - 1);
   if (name && *name) snprintf(who->host, HOST_MAX, "%s", name);
+  who->machine = identify_machine();
   who->pid = (int32_t)getpid();
   who->pid_space = stat("/proc/self/ns/pid", &space) == 0 ? (uint64_t)space.st_ino : 0;
   who->cores = thread_cores();
@@ -68,7 +83,7 @@ static int count_sharers(const Comm *c) {
   int sharers = 0;
   for (int r = 0; c->size > 1 && r < c->size; r++) {
     const Identity *a = &c->peer[r].who, *b = &c->peer[c->rank].who;
-    sharers += strcmp(a->host, b->host) == 0 && a->core_set == b->core_set;
+    sharers += comm_is_same_host(a, b) && a->core_set == b->core_set;
   }
   return sharers;
 }
@@ -94,9 +109,9 @@ static Err begin_comm(Comm *c) {
   int hosts = 0;
   for (int r = 0; r < c->size; r++) {
     bool seen = false;
-    for (int q = 0; q < r && !seen; q++) seen = strcmp(all[q].host, all[r].host) == 0;
+    for (int q = 0; q < r && !seen; q++) seen = comm_is_same_host(&all[q], &all[r]);
     hosts += !seen;
-    bool here = strcmp(all[r].host, all[c->rank].host) == 0;
+    bool here = comm_is_same_host(&all[r], &all[c->rank]);
     c->local_size += here;
     c->local_rank += here && r < c->rank;
     c->peer[r].who = all[r];
@@ -244,6 +259,10 @@ const char *comm_about(const Comm *c) {
 
 const char *comm_host(const Comm *c, int r) {
   return c->size > 1 ? c->peer[r].who.host : "this machine";
+}
+
+bool comm_is_shared_host(const Comm *c, int a, int b) {
+  return c->size == 1 || comm_is_same_host(&c->peer[a].who, &c->peer[b].who);
 }
 
 /* Ranks bound to the same cores share them. */

@@ -33,6 +33,8 @@ int comm_local_rank(const Comm *comm);       /* of them, before this one */
 const char *comm_about(const Comm *comm);    /* "2 ranks on 1 host over Open MPI 4.1.4" */
 int comm_threads(const Comm *comm);          /* cores this rank may use without stealing */
 const char *comm_host(const Comm *c, int r); /* name of a rank's machine */
+/* Are two ranks on one machine? Names do not decide it: two machines may have the same. */
+bool comm_is_shared_host(const Comm *c, int a, int b);
 
 /* Where this rank's work is, for the others to name, and how long it may be there.
  * Cheap; called whenever something was finished. allowed 0: the usual silence.

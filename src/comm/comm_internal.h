@@ -21,6 +21,7 @@
 /* Who a rank is: exchanged once. */
 typedef struct {
   char host[HOST_MAX];
+  uint64_t machine;   /* hash of the kernel's boot_id: two machines may have one name */
   uint64_t pid_space; /* process numbers compare within it only */
   uint64_t core_set;  /* hash of the cores it may use */
   int32_t pid, cores;
@@ -123,6 +124,8 @@ void comm_die(Comm *c, const char *fmt, ...) PRINTF_LIKE(2, 3) __attribute__((no
 void comm_give_way(Comm *c);
 /* Until n requests are done; looks at the other ranks meanwhile. */
 void comm_settle(Comm *c, CarrierRequest *request, size_t n);
+/* Are these ranks on one machine, and in containers of the same name if in any? */
+bool comm_is_same_host(const Identity *a, const Identity *b);
 /* Does the calling thread run a job at the moment? */
 bool comm_on_thread(const Comm *c);
 

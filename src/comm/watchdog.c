@@ -134,7 +134,7 @@ static void lost(Comm *c, int r, const char *what) {
 static bool is_gone(const Comm *c, const Peer *p) {
   const Identity *me = &c->peer[c->rank].who;
   return p->who.pid > 0 && p->who.pid_space && p->who.pid_space == me->pid_space &&
-         strcmp(p->who.host, me->host) == 0 && kill(p->who.pid, 0) != 0 && errno == ESRCH;
+         comm_is_same_host(&p->who, me) && kill(p->who.pid, 0) != 0 && errno == ESRCH;
 }
 
 static void judge(Comm *c, int r, double now) {

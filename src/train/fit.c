@@ -34,7 +34,7 @@ static Err gather_seats(Train *t, Seat **list) {
 }
 
 static bool is_same_host(const Train *t, int a, int b) {
-  return strcmp(comm_host(t->comm, a), comm_host(t->comm, b)) == 0;
+  return comm_is_shared_host(t->comm, a, b);
 }
 
 /* Which rank computes where; the chief's word for all. */

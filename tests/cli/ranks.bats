@@ -89,6 +89,23 @@ close() {
   same_state "$T/near-bf16" "$T/far-bf16"
 }
 
+@test "two machines of one name are two hosts" {
+  need_mpi
+  echo another > "$T/boot_id"
+  cat > "$T/elsewhere" << 'END'
+#!/bin/sh
+mount --bind "$1" /proc/sys/kernel/random/boot_id && shift && exec "$@"
+END
+  chmod +x "$T/elsewhere"
+  elsewhere=(unshare -m "$T/elsewhere" "$T/boot_id")
+  "${elsewhere[@]}" true 2> /dev/null || skip "this needs a mount namespace"
+  bench=("$TRIREME" bench allreduce --device cpu --largest 4k)
+  run mpirun -n 1 "${bench[@]}" : -n 1 "${elsewhere[@]}" "${bench[@]}"
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "2 ranks on 2 hosts over " ]]
+  [[ ! "$output" =~ "shared memory" ]]
+}
+
 same_weights() {
   cmp -s "$1/checkpoints/latest/weights.safetensors" "$2/checkpoints/latest/weights.safetensors"
 }

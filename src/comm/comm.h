@@ -17,7 +17,7 @@
 typedef struct Comm Comm;
 
 /* What the environment of mpirun or srun says this process is; an error if it says
- * many ranks and they cannot be had. `silence`: seconds after which a rank that
+ * many ranks and MPI does not join them. `silence`: seconds after which a rank that
  * does not move is given up. */
 NODISCARD Err comm_open(Comm **comm, double silence);
 /* What to do when a rank is lost, at the end of the error that says so. A training's, "continue it

@@ -68,7 +68,7 @@ void comm_die(Comm *c, const char *fmt, ...) {
 static void listen_to(Comm *c, int r) {
   Peer *p = &c->peer[r];
   const char *wrong = c->carrier->recv(r, TAG_NOTE, &p->in, sizeof p->in, &p->receive);
-  if (wrong) comm_die(c, "no notes can be had from rank %d: %s", r, wrong);
+  if (wrong) comm_die(c, "no heartbeats can be received from rank %d: %s", r, wrong);
 }
 
 void watchdog_begin(Comm *c) {
@@ -146,7 +146,7 @@ static void judge(Comm *c, int r, double now) {
   } else if (now - p->heard > c->silence ||
              (now - p->moved > allowed && now - p->heard > 5 * EVERY)) {
     snprintf(what, sizeof what,
-             "has not been heard of for %.0f s: killed, stopped, or cut off from the network",
+             "has sent no heartbeat for %.0f s: killed, stopped, or cut off from the network",
              now - p->heard);
   } else if (now - p->moved > allowed) {
     snprintf(what, sizeof what, "lives but has not moved for %.0f s", now - p->moved);

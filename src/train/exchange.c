@@ -31,7 +31,7 @@ static Err gather_offers(const Exchange *x, const Offer *mine, Offer **list) {
   return err;
 }
 
-/* Why NCCL cannot be had, and what would help; "" if it can. */
+/* Why NCCL is not available, and what would help; "" if it is. */
 typedef struct {
   char why[96], remedy[160];
 } Refusal;
@@ -94,7 +94,7 @@ Err exchange_choose(Exchange *x, Comm *comm, const Backend *b, Collectives asked
     snprintf(x->about, sizeof x->about, "gradients from GPU to GPU by %s", about);
   } else if (asked == COLLECT_NCCL) {
     return err_set(ERR_USAGE,
-                   "--collectives nccl cannot be had, as %s%s; %s, or leave it to "
+                   "--collectives nccl is not available: %s%s; %s, or leave it to "
                    "--collectives auto",
                    no.why, missing, no.remedy);
   } else if (any) {

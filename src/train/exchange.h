@@ -26,7 +26,7 @@ typedef struct {
 } Exchange;
 
 /* All ranks come to the same choice. `ordered`: sums are made in the order of the micro-
- * batches, which only the host does. What was asked for and cannot be had is an error. */
+ * batches, which only the host does. What was asked for and is not available is an error. */
 NODISCARD Err exchange_choose(Exchange *x, Comm *comm, const Backend *b, Collectives asked,
                               bool ordered);
 /* Joins the GPUs, where that was chosen, and tries it. most: elements of the largest

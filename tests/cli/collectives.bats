@@ -50,7 +50,7 @@ load ../ranks/wire
     grep -q "^ranks .*gradients through the host's memory, as $text" <<< "$output" || { echo "$output"; return 1; }
     run say 2 "$T/dry" --dry-run "$@" --collectives nccl
     [ "$status" -ne 0 ]
-    one_error "collectives nccl cannot be had, as $text.*$remedy"
+    one_error "collectives nccl is not available: $text.*$remedy"
   }
   FAKE_GPUS=1 what 'ranks share a GPU' 'one rank for each GPU'
   what '--reproducible adds in the order' 'leave --reproducible out' --reproducible

@@ -86,7 +86,7 @@ pid_of() {
   stop2=$child
   ended hang1 $hang1 1 "has not moved"
   ended hang0 $hang0 0 "has not moved"
-  ended stop2 $stop2 2 "has not been heard of"
+  ended stop2 $stop2 2 "has sent no heartbeat"
 }
 
 @test "a rank that waits for a slow disk is waited for, longer than --silence" {

@@ -194,7 +194,7 @@ static void test_no_memory_is_an_error(void **state) {
   comm_close(comm, ERR_OK);
 }
 
-/* What the launcher promised and cannot be had is an error, never a run of one. */
+/* What the launcher promised and is not available is an error, never a run of one. */
 static void test_ranks_that_cannot_meet(void **state) {
   (void)state;
   Comm *comm;

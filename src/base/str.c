@@ -1,4 +1,4 @@
-/* Growable strings, numbers with units, text helpers. Relies on mem, err. */
+/* Growable strings, numbers with units, text helpers. Relies on mem, err, utf8. */
 #include "base/str.h"
 
 #include <ctype.h>
@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 
 void str_addn(Str *str, const char *bytes, size_t len) {
   if (str->failed) return;
@@ -54,21 +55,30 @@ static bool is_shell_safe(unsigned char c) {
   return c >= 0x80 || isalnum(c) || strchr("_@%+=:,./-", c);
 }
 
-/* Control characters have names only in the quotes of bash, zsh and ksh: $'\033'. */
-void str_add_shell(Str *str, const char *word) {
-  bool safe = *word != '\0', control = false;
-  for (const char *at = word; *at; at++) {
-    safe = safe && is_shell_safe((unsigned char)*at);
-    control = control || iscntrl((unsigned char)*at);
+/* Does a message show all of the word as it is? */
+static bool is_visible(const char *word) {
+  char shown[256];
+  while (*word) {
+    size_t n = utf8_visible(word, shown, sizeof shown);
+    if (strlen(shown) != n || memcmp(shown, word, n) != 0) return false;
+    word += n;
   }
-  if (safe) {
+  return true;
+}
+
+/* What is not visible has a name only in the quotes of bash, zsh and ksh: $'\033'. */
+void str_add_shell(Str *str, const char *word) {
+  bool safe = *word != '\0', control = !is_visible(word);
+  for (const char *at = word; *at; at++) safe = safe && is_shell_safe((unsigned char)*at);
+  if (safe && !control) {
     str_add(str, word);
     return;
   }
   str_add(str, control ? "$'" : "'");
   for (const char *at = word; *at; at++) {
-    if (iscntrl((unsigned char)*at))
-      str_addf(str, "\\%03o", (unsigned)*at);
+    unsigned char c = (unsigned char)*at;
+    if (control && (iscntrl(c) || c >= 0x80))
+      str_addf(str, "\\%03o", (unsigned)c);
     else if (control && (*at == '\'' || *at == '\\'))
       str_addf(str, "\\%c", *at);
     else if (*at == '\'')

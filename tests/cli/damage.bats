@@ -253,6 +253,14 @@ shown() {
   shown 'sys\x1b[1m'
 }
 
+@test "control characters in the name of a run are made visible in what train reports" {
+  run "$TRIREME" train --data set --run $'r\e[2J\n\xff' --preset tiny --width 16 --feed-width 32 --heads 2 \
+    --encoder-layers 1 --decoder-layers 1 --steps 2 --warmup 1 --batch-tokens 64 --save-every 1 --average 2 --beam 1 --quiet
+  [ "$status" -eq 0 ]
+  [[ "$output" == *'in r\x1b[2J\n\xff/checkpoints/best'* ]]
+  shown 'in r\x1b[2J\n\xff/average'
+}
+
 # break_rules FILE: eight units of the normalisation trie point far outside; says where.
 break_rules() {
   perl -e 'local $/; open F, "+<", $ARGV[0]; binmode F; $_ = <F>; $at = index $_, "nmt_nfkc"; die if $at < 0;

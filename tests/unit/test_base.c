@@ -531,6 +531,12 @@ static void test_str_add_shell_control_characters_are_written_in_octal(void **st
   assert_shell_word("a\nb\033'\\", "$'a\\012b\\033\\'\\\\'");
 }
 
+static void test_str_add_shell_bytes_that_messages_change_are_written_in_octal(void **state) {
+  (void)state;
+  assert_shell_word("a\xff", "$'a\\377'");
+  assert_shell_word("\342\200\256x", "$'\\342\\200\\256x'"); /* right to left */
+}
+
 static void check_escape(const char *text, const char *expected) {
   char out[64];
   assert_true(utf8_escape(text, out, sizeof out));
@@ -563,6 +569,7 @@ int main(void) {
       cmocka_unit_test(test_str_add_shell_blanks_and_signs_are_quoted),
       cmocka_unit_test(test_str_add_shell_quote_ends_and_begins_again),
       cmocka_unit_test(test_str_add_shell_control_characters_are_written_in_octal),
+      cmocka_unit_test(test_str_add_shell_bytes_that_messages_change_are_written_in_octal),
       cmocka_unit_test(system_errors_have_a_remedy),
       cmocka_unit_test(memory_is_checked),
       cmocka_unit_test(memory_grows_by_half),

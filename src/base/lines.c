@@ -9,12 +9,24 @@
 
 #include "base/mem.h"
 
+/* Opens the file without waiting for the reader of a FIFO. A FIFO is refused, as its reader
+ * could block the program at any line; a device, such as /dev/null, is taken. */
+static Err open_to_append(const char *path, int *fd) {
+  struct stat st = {0};
+  *fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+  bool is_fifo = *fd < 0 ? errno == ENXIO : fstat(*fd, &st) == 0 && S_ISFIFO(st.st_mode);
+  if (!is_fifo && *fd >= 0 && fcntl(*fd, F_SETFL, O_APPEND) == 0) return ERR_OK;
+  Err err = is_fifo ? err_set(ERR_WORK, "%s is a pipe, not a regular file; remove it", path)
+                    : err_errno("cannot open", path);
+  if (*fd >= 0) close(*fd);
+  return err;
+}
+
 Err lines_open(LineFile *f, const char *path) {
   *f = (LineFile){.fd = -1};
   TRY(mem_dup(&f->path, path, strlen(path)));
-  f->fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-  if (f->fd < 0) {
-    Err err = err_errno("cannot open", path);
+  Err err = open_to_append(path, &f->fd);
+  if (err) {
     mem_free(f->path);
     f->path = NULL;
     return err;

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/lines.h"
@@ -47,6 +48,29 @@ static void test_lines_partial_line_is_taken_back(void **state) {
   OK(lines_add(&f, "67890\n", 6));
   lines_close(&f);
   assert_contents(at("limited"), "12345\n67890\n");
+}
+
+static void assert_fifo_refused(const char *path) {
+  LineFile f;
+  alarm(60); /* to wait for a reader would be for ever */
+  assert_int_equal(lines_open(&f, path), ERR_WORK);
+  alarm(0);
+  assert_says("is a pipe, not a regular file");
+}
+
+static void test_lines_fifo_without_a_reader_is_refused(void **state) {
+  (void)state;
+  assert_int_equal(mkfifo(at("unread"), 0600), 0);
+  assert_fifo_refused(at("unread"));
+}
+
+static void test_lines_fifo_with_a_reader_is_refused(void **state) {
+  (void)state;
+  assert_int_equal(mkfifo(at("read"), 0600), 0);
+  int reader = open(at("read"), O_RDONLY | O_NONBLOCK);
+  assert_true(reader >= 0);
+  assert_fifo_refused(at("read"));
+  close(reader);
 }
 
 static void test_lines_full_device_counts_what_is_lost(void **state) {
@@ -136,6 +160,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_lines_appends),
       cmocka_unit_test(test_lines_partial_line_is_taken_back),
+      cmocka_unit_test(test_lines_fifo_without_a_reader_is_refused),
+      cmocka_unit_test(test_lines_fifo_with_a_reader_is_refused),
       cmocka_unit_test(test_lines_full_device_counts_what_is_lost),
       cmocka_unit_test(test_log_held_lines_come_first_with_their_times),
       cmocka_unit_test(test_log_live_line_has_a_time),

@@ -238,7 +238,31 @@ static Err explain_training(const Prepare *p, size_t pairs) {
   return ERR_WORK;
 }
 
+static Err pass_block(void *context, const PipelineBlock *b) {
+  (void)b;
+  return check_stop(context);
+}
+
+/* Reads validation or test text before a tokenizer is learned, which may take hours: sides that
+ * do not match and bad UTF-8 are found at once. A pipe can be read once only, so it is not. */
+static Err check_held_out(Prepare *p, const TextPair *input) {
+  for (int side = 0; side < 2 && input->path[side]; side++) {
+    struct stat st;
+    if (stat(input->path[side], &st) != 0 || !S_ISREG(st.st_mode)) return ERR_OK;
+  }
+  if (!input->path[0]) return ERR_OK;
+  MetaSplit unused = {0};
+  PipelineSpec spec = train_pipeline(p);
+  spec.input = input, spec.inputs = 1, spec.rules = NULL;
+  spec.drop_bad_utf8 = false;
+  Err err = pipeline_run(&spec, &unused, pass_block, p);
+  mem_free(unused.source);
+  return err;
+}
+
 static Err learn_tokenizer(Prepare *p, const char *path) {
+  TRY(check_held_out(p, &p->spec.valid));
+  TRY(check_held_out(p, &p->spec.test));
   Sampling s = {.p = p};
   MetaSplit unused = {0};
   sample_begin(&s.sample, p->spec.seed, (size_t)p->spec.sample);

@@ -163,6 +163,21 @@ same_data() {
   [ ! -e out.partial ]
 }
 
+@test "validation text whose sides do not match is found before a tokenizer is learned" {
+  run prepare out --train a b --valid va b
+  [ "$status" -eq 1 ]
+  says "va has" "must match line by line"
+  [ ! -e out.partial ]
+}
+
+@test "test text that is not UTF-8 is found before a tokenizer is learned" {
+  printf 'gut\n\377\n' > latin
+  run prepare out --train a b --test latin latin
+  [ "$status" -eq 1 ]
+  says "latin:2" "UTF-8"
+  [ ! -e out.partial ]
+}
+
 @test "a file without permission is named" {
   cp a secret
   chmod 000 secret

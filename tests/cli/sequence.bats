@@ -117,7 +117,9 @@ wrong() {
   need_mpi
   [ "$(id -u)" -eq 0 ] || skip "needs another process namespace, so root"
   unshare --pid --fork true 2> /dev/null || skip "no process namespaces here"
-  run timeout 120 mpirun -n 1 "$TRIREME_TOOLS/check_comm" : -n 1 unshare --pid --fork "$TRIREME_TOOLS/check_comm"
+  # Open MPI's own single copy does not work there; and the leak checker knows none of its libraries.
+  OMPI_MCA_btl_vader_single_copy_mechanism=none run timeout 120 mpirun -n 1 "$TRIREME_TOOLS/check_comm" : \
+    -n 1 unshare --pid --fork env ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 "$TRIREME_TOOLS/check_comm"
   [ "$status" -eq 0 ] || { echo "$output"; false; }
   [[ "$output" =~ "all right on 2: 2 ranks on 1 host over" ]]
   [[ ! "$output" =~ "and shared memory" ]]

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -60,6 +61,7 @@ static Err fill(const char *dir, const TrainArrays *a, const TrainCounters *c) {
 enum { LATEST, BEST, LINKS };
 static const char *const links[LINKS] = {"latest", "best"};
 static const char *const half_links[LINKS] = {"latest.tmp", "best.tmp"};
+static const char *const copied_links[LINKS] = {"latest.copy", "best.copy"};
 
 static Err make_half_link(const char *run, int i, const char *to) {
   char beside[FILE_PATH_MAX];
@@ -69,10 +71,19 @@ static Err make_half_link(const char *run, int i, const char *to) {
 }
 
 static Err set_link(const char *run, int i) {
-  char link[FILE_PATH_MAX], beside[FILE_PATH_MAX];
+  char link[FILE_PATH_MAX], beside[FILE_PATH_MAX], copy[FILE_PATH_MAX];
+  struct stat st;
   TRY(in_checkpoints(link, run, links[i]));
   TRY(in_checkpoints(beside, run, half_links[i]));
-  return file_rename(beside, link);
+  if (lstat(link, &st) != 0 || !S_ISDIR(st.st_mode)) return file_rename(beside, link);
+  /* A run copied without links (cp -L) has the directory itself, which no link can replace. */
+  TRY(in_checkpoints(copy, run, copied_links[i]));
+  TRY(file_remove_all(copy));
+  TRY(file_rename(link, copy));
+  Err err = file_rename(beside, link);
+  if (err && rename(copy, link) != 0) log_warn("%s is left as %s", link, copy);
+  if (!err && file_remove_all(copy)) log_warn("%s", err_message());
+  return err;
 }
 
 /* Gives the finished directory its name. One of the same step steps aside first, under a

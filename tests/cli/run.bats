@@ -107,6 +107,18 @@ refused() {
   "$TRIREME" train --quiet --run "$T/run" --resume --steps 6 --data "$T/moved"
 }
 
+@test "a run that was copied without its links goes on, and has links again" {
+  train 1 "$T/run" --steps 4 --valid-every 2 --beam 1
+  cp -rL "$T/run" "$T/copy"
+  run "$TRIREME" train --quiet --run "$T/copy" --resume --steps 6
+  [ "$status" -eq 0 ] || { echo "$output"; return 1; }
+  [ -L "$T/copy/checkpoints/latest" ]
+  [ "$(step_of "$T/copy")" -eq 6 ]
+  [ ! -e "$T/copy/checkpoints/latest.copy" ]
+  "$TRIREME" train --quiet --run "$T/run" --resume --steps 6
+  same_state "$T/run" "$T/copy"
+}
+
 @test "--resume of a run that is not there says so and makes none" {
   mkdir "$T/runs"
   for more in "" "--data $SET"; do

@@ -42,7 +42,10 @@ static Err fill(const char *dir, const TrainArrays *a, const TrainCounters *c) {
   Record r = {.counters = *c, .second = a->second};
   if (a->second) r.seconds = a->params->count;
   TRY(file_join(path, dir, record_name[PART_TOKENIZER]));
-  TRY(file_copy(a->tokenizer, path));
+  if (a->pieces)
+    TRY(file_write(path, str_text(a->pieces), a->pieces->len));
+  else
+    TRY(file_copy(a->tokenizer, path));
   TRY(record_sum(path, &r.part[PART_TOKENIZER]));
   TRY(put_array(dir, a->params, a->e ? a->e : a->w, PART_WEIGHTS, &r));
   StoreSums sums = {true, sum_of(&r, PART_WEIGHTS), sum_of(&r, PART_TOKENIZER)};

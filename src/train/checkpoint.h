@@ -27,6 +27,7 @@ typedef struct {
   const ModelConfig *config;
   const Params *params;
   const char *tokenizer; /* path of the .model */
+  const Str *pieces;     /* when saving: its bytes; NULL reads the file */
   const char *data;      /* when loading: the SHA-256 that is required; NULL for any */
   float *w;              /* what the optimizer updates; each array (params->padded) */
   float *e;              /* their moving average, or NULL */

@@ -1,4 +1,4 @@
-/* One thread, one snapshot, one write at a time. Relies on backend, base, checkpoint. */
+/* One thread, one snapshot, one write at a time. Relies on backend, base, checkpoint, text. */
 #include "train/saver.h"
 
 #include <inttypes.h>
@@ -9,9 +9,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "text/tokenizer.h"
 
 struct Saver {
   char *run, *tokenizer;
+  Str pieces; /* the tokenizer as it was at the start: the data set may change or go away */
   int keep;
   TrainArrays snapshot;
   const Backend *backend;
@@ -99,6 +101,8 @@ static Err new_snapshot(Saver *s, const TrainArrays *shape) {
   a->config = shape->config, a->params = shape->params;
   TRY(mem_dup(&s->tokenizer, shape->tokenizer, strlen(shape->tokenizer)));
   a->tokenizer = s->tokenizer;
+  TRY(file_read(s->tokenizer, TOKENIZER_LIMIT, &s->pieces));
+  a->pieces = &s->pieces;
   TRY(new_array(s, &a->w, shape->w, floats));
   TRY(new_array(s, &a->e, shape->e, floats));
   TRY(new_array(s, &a->m, shape->m, floats));
@@ -184,6 +188,7 @@ void saver_free(Saver *s) {
   TrainArrays *a = &s->snapshot;
   void *list[] = {a->w, a->e, a->m, a->v, a->second, s->run, s->tokenizer};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) mem_free(list[i]);
+  str_free(&s->pieces);
   pthread_cond_destroy(&s->changed);
   pthread_mutex_destroy(&s->lock);
   mem_free(s);

@@ -4,6 +4,7 @@
 #include <zlib.h>
 
 #include "checkpoint_support.h"
+#include "train/saver.h"
 
 static const char *const files[] = {
     "model.json",          "tokenizer.model",     "weights.safetensors", "training.safetensors",
@@ -308,13 +309,59 @@ static void test_prune(void **state) {
   assert_true(file_is_dir(join(run, "checkpoints/step-mine"))); /* not ours */
 }
 
+/* Saves step 1 and waits until it is on disk. */
+static void save_one(Saver *s) {
+  TrainCounters c = counters(1);
+  Err last;
+  fill_arrays(saver_begin(s), 1);
+  saver_commit(s, &c, false);
+  saver_wait(s, &last);
+  OK(last);
+  saver_free(s);
+}
+
+static void test_saver_tokenizer_changed_under_the_run_saves_the_first(void **state) {
+  (void)state;
+  const Backend backend = {.host = true};
+  Saver *s;
+  Str saved = {0};
+  TrainArrays mine = arrays(0, WITH_M);
+  OK(file_write(at("changing.model"), "pieces", 6));
+  mine.tokenizer = at("changing.model");
+  OK(saver_new(&s, at("changing"), &mine, 2, &backend));
+  OK(file_write(at("changing.model"), "", 0));
+  save_one(s);
+  OK(file_read(at("changing/checkpoints/latest/tokenizer.model"), 100, &saved));
+  assert_string_equal(str_text(&saved), "pieces");
+  str_free(&saved);
+}
+
+static void test_saver_tokenizer_removed_under_the_run_saves_the_first(void **state) {
+  (void)state;
+  const Backend backend = {.host = true};
+  Saver *s;
+  TrainArrays mine = arrays(0, WITH_M);
+  OK(file_write(at("removed.model"), "pieces", 6));
+  mine.tokenizer = at("removed.model");
+  OK(saver_new(&s, at("removed"), &mine, 2, &backend));
+  assert_int_equal(unlink(at("removed.model")), 0);
+  save_one(s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_same_step_again),
-      cmocka_unit_test(test_older_version), cmocka_unit_test(test_newer_version),
-      cmocka_unit_test(test_damage),        cmocka_unit_test(test_none_whole),
-      cmocka_unit_test(test_links),         cmocka_unit_test(test_other_options),
-      cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_prune),
+      cmocka_unit_test(test_saver_tokenizer_changed_under_the_run_saves_the_first),
+      cmocka_unit_test(test_saver_tokenizer_removed_under_the_run_saves_the_first),
+      cmocka_unit_test(test_round_trip),
+      cmocka_unit_test(test_same_step_again),
+      cmocka_unit_test(test_older_version),
+      cmocka_unit_test(test_newer_version),
+      cmocka_unit_test(test_damage),
+      cmocka_unit_test(test_none_whole),
+      cmocka_unit_test(test_links),
+      cmocka_unit_test(test_other_options),
+      cmocka_unit_test(test_not_finite),
+      cmocka_unit_test(test_prune),
   };
   return cmocka_run_group_tests(tests, set_up_model, tear_down_model);
 }

@@ -2,7 +2,9 @@
 #include "train/rundir.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/file.h"
 #include "train/agree.h"
@@ -88,4 +90,18 @@ Err rundir_commit(const char *run, const char *options, int *lock) {
   if (new_run && file_exists(path)) /* another process was faster, and has ended */
     return err_set(ERR_WORK, "%s exists already; choose another --run", run);
   return file_write(path, options, strlen(options));
+}
+
+Err rundir_check_place(const char *run, int lock) {
+  char path[FILE_PATH_MAX];
+  struct stat held, now;
+  TRY(file_join(path, run, "lock"));
+  if (fstat(lock, &held) != 0) return ERR_OK;
+  bool is_there = stat(path, &now) == 0;
+  if (!is_there && errno != ENOENT && errno != ENOTDIR) return ERR_OK;
+  if (is_there && now.st_dev == held.st_dev && now.st_ino == held.st_ino) return ERR_OK;
+  return err_set(ERR_WORK,
+                 "%s was moved or removed while it was trained in, and nothing more can be "
+                 "saved; continue with --resume from where its checkpoints are now",
+                 run);
 }

@@ -15,5 +15,8 @@ NODISCARD Err rundir_check(const char *run, bool resume);
 NODISCARD Err rundir_enter(const char *run, bool resume, const char *options, int *lock);
 /* Makes a new run's directory and locks it (*lock is -1), and writes RUN/config. */
 NODISCARD Err rundir_commit(const char *run, const char *options, int *lock);
+/* Refuses to go on where RUN is no longer the directory whose lock is held: it was moved or
+ * removed. A file system that does not answer is no such case. */
+NODISCARD Err rundir_check_place(const char *run, int lock);
 
 #endif

@@ -260,6 +260,7 @@ Err train_save(Train *t, bool awaited) {
   TRY(train_await_weights(t, &t->since));
   comm_at(t->comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", saving", t->at.step);
   if (t->chief) {
+    TRY(rundir_check_place(t->spec->run, t->lock));
     train_settle_verdict(t);
     a = saver_begin(t->saver);
     TRY(b->get(b, a->w, t->w, bytes));

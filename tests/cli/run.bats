@@ -119,6 +119,20 @@ refused() {
   same_state "$T/run" "$T/copy"
 }
 
+@test "a run that is moved under its training ends with an error, and goes on where it is" {
+  train 1 "$T/run" --steps 20000 --save-every 2 > "$T/out" 2>&1 &
+  pid=$!
+  until [ -e "$T/run/checkpoints/latest" ] || ! kill -0 $pid; do sleep 0.05; done
+  mv "$T/run" "$T/moved"
+  ended=0
+  wait $pid || ended=$?
+  [ "$ended" -eq 1 ]
+  grep -q "trireme: $T/run was moved or removed while it was trained in.*--resume" "$T/out"
+  [ -e "$T/moved/config" ]
+  at=$(step_of "$T/moved")
+  "$TRIREME" train --quiet --run "$T/moved" --resume --steps $((at + 2))
+}
+
 @test "--resume of a run that is not there says so and makes none" {
   mkdir "$T/runs"
   for more in "" "--data $SET"; do

@@ -19,7 +19,7 @@ is_sanitized() { nm "$TRIREME" 2> /dev/null | grep -qE "__[at]san_init"; }
 make_set() {
   if is_sanitized && has_mpi; then
     "${CC:-cc}" -shared -fPIC "$BATS_TEST_DIRNAME/../ranks/keep_loaded.c" -o "$BATS_FILE_TMPDIR/keep_loaded.so"
-    export OMPI_MCA_mca_base_env_list="LD_PRELOAD=$BATS_FILE_TMPDIR/keep_loaded.so;ASAN_OPTIONS=verify_asan_link_order=0"
+    export OMPI_MCA_mca_base_env_list="LD_PRELOAD=$BATS_FILE_TMPDIR/keep_loaded.so;ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS:-}"
   fi
   export SET="$BATS_FILE_TMPDIR/set"
   TRIREME_RECIPES=${TRIREME_RECIPES:-$BATS_TEST_DIRNAME/../../recipes} \

@@ -8,6 +8,9 @@
 
 #define DIRECT_TWO  ((size_t)1 << 19) /* bytes of a bucket, at most: of two ranks … */
 #define DIRECT_MANY ((size_t)1 << 15) /* … of more */
+/* A longer message, with its header, is above Open MPI's eager limit for TCP (64 kB) and waits for an
+ * answer of the receiver. Up to twice that, it is sent as two messages that do not wait. */
+#define EAGER ((size_t)60 << 10)
 
 static size_t width_of(bool bf16) {
   return bf16 ? sizeof(uint16_t) : sizeof(float);
@@ -39,11 +42,18 @@ static void reduce_direct(Comm *c, const CommReduce *r) {
     mine = out;
   }
   int tag = op_tag(c, bytes);
+  bool halved = bytes > EAGER && bytes <= 2 * EAGER; /* of two ranks: DIRECT_MANY is less */
+  size_t part = halved ? bytes / 2 : bytes;
   for (int i = 1; i < c->size && n; i++) {
     int to = (c->rank + i) % c->size, from = (c->rank - i + c->size) % c->size;
     char *there = r->work + (size_t)from * bytes;
-    comm_check(c, c->carrier->recv(from, tag, there, bytes, &c->request[used++]));
-    comm_check(c, c->carrier->send(to, tag, mine, bytes, &c->request[used++]));
+    const char *here = mine;
+    comm_check(c, c->carrier->recv(from, tag, there, part, &c->request[used++]));
+    comm_check(c, c->carrier->send(to, tag, here, part, &c->request[used++]));
+    if (!halved) continue;
+    size_t rest = bytes - part;
+    comm_check(c, c->carrier->recv(from, tag, there + part, rest, &c->request[used++]));
+    comm_check(c, c->carrier->send(to, tag, here + part, rest, &c->request[used++]));
   }
   comm_settle(c, c->request,
               used); /* the sends too: the sum takes the place of what was sent */

@@ -312,9 +312,10 @@ static void check_case(const Case *c) {
 
 static void check_reducer(void) {
   /* Elements, unit, bucket: smaller than a unit, dividing, odd, larger than all; an
-   * array of fewer units than ranks. */
+   * array of fewer units than ranks; a bucket of 80 kB, which two messages carry. */
   static const size_t sizes[][3] = {{10000, 64, 10},    {8192, 64, 1024}, {9999, 64, 2500},
-                                    {5000, 64, 100000}, {100, 64, 64},    {4097, 1, 999}};
+                                    {5000, 64, 100000}, {100, 64, 64},    {4097, 1, 999},
+                                    {20001, 64, 20001}};
   for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
     for (int bits = 0; bits < 8; bits++) {
       Case c = {sizes[k][0],     sizes[k][1],        sizes[k][2],        (bits & 1) != 0,

@@ -20,7 +20,7 @@ typedef struct {
   const char *where;
 } SpRules;
 
-/* Every place the search can come to lies within the trie, no path goes in a circle or
+/* Every unit that a search can reach is within the trie, no path goes in a circle or
  * matches more rules than the library has room for, every replacement ends within the bytes
  * and is no longer than SP_RULE_LIMIT. */
 NODISCARD Err sp_rules_verify(const SpRules *rules);

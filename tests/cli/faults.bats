@@ -17,7 +17,7 @@ setup() {
 start() {
   local name=$1
   shift
-  mpirun -n 3 "$TRIREME" train --data "$SET" --run "$T/$name" "${MODEL[@]}" --quiet --steps 1000000 --log-every 5 "$@" \
+  mpirun -n 3 "$OUTLIVE" "$TRIREME" train --data "$SET" --run "$T/$name" "${MODEL[@]}" --quiet --steps 1000000 --log-every 5 "$@" \
     > "$T/$name.out" 2>&1 3>&- &
   child=$!
 }
@@ -54,6 +54,7 @@ ended() {
 pid_of() {
   local pid
   for pid in $(pgrep -f "train --data $SET --run $T/$1 "); do
+    [ "/proc/$pid/exe" -ef "$TRIREME" ] || continue
     tr '\0' '\n' < "/proc/$pid/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$2" && echo "$pid"
   done
 }

@@ -5,6 +5,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 # containers ar
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
 TRIREME_PLUGIN_PATH=$(dirname "$TRIREME")
 export TRIREME_PLUGIN_PATH
+OUTLIVE=$BATS_TEST_DIRNAME/../ranks/outlive
 if [ -n "${LSAN_OPTIONS:-}" ]; then
   LSAN_OPTIONS=${LSAN_OPTIONS/tests\/lsan.supp/tests\/ranks\/lsan.supp}
 fi

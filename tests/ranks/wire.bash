@@ -16,7 +16,7 @@ setup() {
 say() {
   local n=$1 run=$2
   shift 2
-  with "$n" timeout -k 5 100 "$TRIREME" train --data "$SET" --run "$run" "${MODEL[@]}" --device cuda "$@" 2>&1
+  with "$n" "$OUTLIVE" timeout -k 5 100 "$TRIREME" train --data "$SET" --run "$run" "${MODEL[@]}" --device cuda "$@" 2>&1
 }
 
 # one_error TEXT: the output has one line from the program that is an error, with this.

@@ -23,31 +23,31 @@ typedef struct {
 } Seat;
 
 static Err gather_seats(Train *t, Seat **list) {
-  size_t ranks = (size_t)t->ranks, *off;
+  size_t ranks = (size_t)t->world.ranks, *off;
   TRY(mem_alloc(list, ranks, sizeof **list));
   TRY(mem_alloc(&off, ranks + 1, sizeof *off));
   for (size_t r = 0; r <= ranks; r++) off[r] = r * sizeof **list;
-  (*list)[t->rank] = (Seat){t->backend.device_id, t->backend.device, 0};
-  comm_allgather(t->comm, "devices", *list, off);
+  (*list)[t->world.rank] = (Seat){t->world.backend.device_id, t->world.backend.device, 0};
+  comm_allgather(t->world.comm, "devices", *list, off);
   mem_free(off);
   return ERR_OK;
 }
 
 static bool is_same_host(const Train *t, int a, int b) {
-  return comm_is_shared_host(t->comm, a, b);
+  return comm_is_shared_host(t->world.comm, a, b);
 }
 
 /* Which rank computes where; the chief's word for all. */
 static void say_seats(Train *t, const Seat *seat) {
   Str line = {0};
-  for (int r = 0; r < t->ranks && r < 16; r++) {
+  for (int r = 0; r < t->world.ranks && r < 16; r++) {
     str_addf(&line, "%srank %d on ", r ? ", " : "", r);
     if (seat[r].id)
       str_addf(&line, "cuda:%d", (int)seat[r].device);
     else
       str_add(&line, "cpu");
   }
-  if (t->ranks > 16) str_addf(&line, " and so on");
+  if (t->world.ranks > 16) str_addf(&line, " and so on");
   log_info("devices  %s", str_text(&line));
   str_free(&line);
 }
@@ -55,20 +55,20 @@ static void say_seats(Train *t, const Seat *seat) {
 Err fit_open(Train *t) {
   BackendSpec spec = t->spec->backend;
   Seat *seat = NULL;
-  if (!spec.threads) spec.threads = comm_threads(t->comm);
-  TRY(backend_open_turn(&t->backend, &spec, comm_local_rank(t->comm)));
-  t->sharers = comm_local_size(t->comm);
-  if (t->ranks == 1) return ERR_OK;
+  if (!spec.threads) spec.threads = comm_threads(t->world.comm);
+  TRY(backend_open_turn(&t->world.backend, &spec, comm_local_rank(t->world.comm)));
+  t->world.sharers = comm_local_size(t->world.comm);
+  if (t->world.ranks == 1) return ERR_OK;
   Err err = gather_seats(t, &seat);
   if (!err) {
     bool any = false;
     int mine = 0;
-    for (int r = 0; r < t->ranks; r++) {
+    for (int r = 0; r < t->world.ranks; r++) {
       any = any || seat[r].id;
-      mine += is_same_host(t, r, t->rank) && seat[r].id == seat[t->rank].id;
+      mine += is_same_host(t, r, t->world.rank) && seat[r].id == seat[t->world.rank].id;
     }
-    t->sharers = mine;
-    if (any && t->chief) say_seats(t, seat);
+    t->world.sharers = mine;
+    if (any && t->world.chief) say_seats(t, seat);
   }
   mem_free(seat);
   return err;
@@ -94,14 +94,14 @@ static uint64_t widest_fp8(const ModelConfig *c) {
 /* `m` is planned for `rows` rows. */
 static Err plan_shares(const Train *t, const Transformer *m, uint64_t rows, FitPlan *f) {
   const TrainSpec *s = t->spec;
-  const Backend *b = &t->backend;
-  uint64_t n = m->params.padded * sizeof(float), ranks = (uint64_t)t->ranks, search = 0;
+  const Backend *b = &t->world.backend;
+  uint64_t n = m->params.padded * sizeof(float), ranks = (uint64_t)t->world.ranks, search = 0;
   uint64_t units = norm_units(m->params.padded); /* of its norm */
   uint64_t low = b->type == TYPE_F32 ? 0 : m->params.padded * type_size(b->type);
   uint64_t copies = s->ema > 0 ? 2 : 1, d = (uint64_t)m->config.d;
   uint64_t moments =
       (uint64_t)optim_has_moment(&s->optim, 1) + (uint64_t)optim_has_moment(&s->optim, 2);
-  bool rounds = s->reproducible && t->group > (uint32_t)t->ranks;
+  bool rounds = s->reproducible && t->micro_batches > (uint32_t)t->world.ranks;
   if (t->validator) TRY(validator_bytes(t->validator, &m->config, b, rows, &search));
   if (search && b->pack) search += n; /* weights laid out for the products of a search */
   *f = (FitPlan){0};
@@ -113,20 +113,20 @@ static Err plan_shares(const Train *t, const Transformer *m, uint64_t rows, FitP
   if (!b->host)
     add(f, "working memory", LIBRARIES + (2 * rows + (uint64_t)m->config.vocab) * d * 4, false);
   if (b->fp8) add(f, "operands in fp8", (rows + d) * (widest_fp8(&m->config) + 8), false);
-  if (t->exchange.wire) add(f, "exchange", WIRES, false);
+  if (t->world.exchange.wire) add(f, "exchange", WIRES, false);
   add(f, "exchange",
       (b->host ? 0 : n) +
-          (t->ranks == 1 || t->exchange.wire ? 0
-           : s->bucket < n                   ? s->bucket
-                                             : n) +
+          (t->world.ranks == 1 || t->world.exchange.wire ? 0
+           : s->bucket < n                               ? s->bucket
+                                                         : n) +
           (rounds ? n / ranks : 0),
       true);
-  if (t->chief) add(f, "snapshot for checkpoints", (copies + moments) * n, true);
+  if (t->world.chief) add(f, "snapshot for checkpoints", (copies + moments) * n, true);
   return ERR_OK;
 }
 
 Err fit_plan(const Train *t, FitPlan *f) {
-  return plan_shares(t, &t->t, t->t.capacity, f);
+  return plan_shares(t, &t->state.model, t->state.model.capacity, f);
 }
 
 /* Bytes where the backend's memory is. */
@@ -137,9 +137,9 @@ static uint64_t needed(const FitPlan *f, bool host) {
 static Err bytes_of_rows(const Train *t, const ModelConfig *c, uint32_t rows, uint64_t *bytes) {
   Transformer m;
   FitPlan f;
-  TRY(transformer_plan(&m, c, &t->backend, rows, 0, true));
+  TRY(transformer_plan(&m, c, &t->world.backend, rows, 0, true));
   Err err = plan_shares(t, &m, rows, &f);
-  *bytes = needed(&f, t->backend.host);
+  *bytes = needed(&f, t->world.backend.host);
   transformer_free(&m);
   return err;
 }
@@ -147,8 +147,8 @@ static Err bytes_of_rows(const Train *t, const ModelConfig *c, uint32_t rows, ui
 /* What this rank may take: its share of what is free. */
 static Err room(const Train *t, uint64_t *bytes) {
   uint64_t left, all;
-  TRY(t->backend.memory(&t->backend, &left, &all));
-  *bytes = left / (uint64_t)t->sharers;
+  TRY(t->world.backend.memory(&t->world.backend, &left, &all));
+  *bytes = left / (uint64_t)t->world.sharers;
   return ERR_OK;
 }
 
@@ -178,20 +178,20 @@ static uint32_t most_rows(const Train *t, uint32_t least) {
   const MetaSplit *s = &t->data.meta.split[SPLIT_TRAIN];
   uint64_t tokens = s->tokens[0] > s->tokens[1] ? s->tokens[0] : s->tokens[1];
   uint64_t of_data = (tokens + s->pairs) / EPOCH / ROWS_UNIT * ROWS_UNIT;
-  uint64_t most = t->backend.host ? MOST_HERE : MOST_ROWS;
+  uint64_t most = t->world.backend.host ? MOST_HERE : MOST_ROWS;
   if (of_data < most) most = of_data;
   return most > least ? (uint32_t)most : least;
 }
 
 /* The same on all ranks: what the one with the least room can hold. */
 static Err least_of_ranks(Train *t, uint32_t *rows) {
-  size_t ranks = (size_t)t->ranks, *off = NULL;
+  size_t ranks = (size_t)t->world.ranks, *off = NULL;
   uint32_t *all;
   TRY(mem_alloc(&all, ranks, sizeof *all));
   Err err = mem_alloc(&off, ranks + 1, sizeof *off);
   for (size_t r = 0; r <= ranks && !err; r++) off[r] = r * sizeof *all;
-  all[t->rank] = *rows;
-  if (!err) comm_allgather(t->comm, "rows of a batch", all, off);
+  all[t->world.rank] = *rows;
+  if (!err) comm_allgather(t->world.comm, "rows of a batch", all, off);
   for (size_t r = 0; r < ranks; r++)
     if (all[r] < *rows) *rows = all[r];
   mem_free(off);
@@ -204,7 +204,7 @@ static Err choose_rows(Train *t, const ModelConfig *c, uint32_t *rows) {
   uint32_t least = round_up((uint64_t)c->longest), most = most_rows(t, least);
   char text[32];
   TRY(room(t, &bytes));
-  if (t->backend.host) bytes /= 2; /* others want to live here too */
+  if (t->world.backend.host) bytes /= 2; /* others want to live here too */
   TRY(largest(t, c, bytes, most, rows));
   TRY(least_of_ranks(t, rows));
   if (*rows < least)
@@ -216,7 +216,7 @@ static Err choose_rows(Train *t, const ModelConfig *c, uint32_t *rows) {
         least, str_of_bytes(text, bytes));
   log_info("batches  --batch-tokens auto is %u tokens: %s", *rows,
            *rows < most ? "as many as fit into the memory"
-           : *rows >= MOST_ROWS || (t->backend.host && *rows >= MOST_HERE)
+           : *rows >= MOST_ROWS || (t->world.backend.host && *rows >= MOST_HERE)
                ? "more make nothing faster"
                : "more would leave few batches in an epoch");
   return ERR_OK;
@@ -227,25 +227,25 @@ Err fit_rows(Train *t, const ModelConfig *c, uint32_t *rows) {
   uint64_t saved = 0;
   *rows = t->spec->batch_tokens;
   if (*rows) return ERR_OK;
-  if (t->chief) saved = t->at.batch_tokens;
-  if (t->chief && t->spec->resume && !saved) {
+  if (t->world.chief) saved = t->run.at.batch_tokens;
+  if (t->world.chief && t->spec->resume && !saved) {
     TRY(file_join(path, t->spec->run, "config"));
     if (file_exists(path)) TRY(agree_saved(path, "batch-tokens", &saved));
   }
-  comm_broadcast(t->comm, "rows of a batch", &saved, sizeof saved);
+  comm_broadcast(t->world.comm, "rows of a batch", &saved, sizeof saved);
   *rows = (uint32_t)saved;
   return saved ? ERR_OK : choose_rows(t, c, rows);
 }
 
 Err fit_check(Train *t, FitCheck *check) {
   FitPlan f;
-  const ModelConfig *c = &t->t.config;
+  const ModelConfig *c = &t->state.model.config;
   TRY(fit_plan(t, &f));
   TRY(room(t, &check->left));
   /* Nobody takes memory before all have looked. */
-  comm_sum(t->comm, "memory", &(double){0}, 1);
-  check->needed = needed(&f, t->backend.host);
-  check->rows = (uint32_t)t->t.capacity;
+  comm_sum(t->world.comm, "memory", &(double){0}, 1);
+  check->needed = needed(&f, t->world.backend.host);
+  check->rows = (uint32_t)t->state.model.capacity;
   if (check->needed <= check->left) return ERR_OK;
   TRY(largest(t, c, check->left, check->rows, &check->rows));
   if (check->rows < (uint32_t)c->longest) check->rows = 0;
@@ -268,8 +268,8 @@ Err fit_or_refuse(Train *t) {
   if (c.needed <= c.left) return ERR_OK;
   return err_set(ERR_WORK,
                  "the run needs %s with batches of %zu tokens a side, and %s has %s for it; %s",
-                 str_of_bytes(needs, c.needed), t->t.capacity,
-                 t->backend.host ? "this machine" : "the GPU", str_of_bytes(left, c.left),
+                 str_of_bytes(needs, c.needed), t->state.model.capacity,
+                 t->world.backend.host ? "this machine" : "the GPU", str_of_bytes(left, c.left),
                  remedy(words, &c));
 }
 

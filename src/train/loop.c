@@ -12,12 +12,12 @@
 #include "train/train_internal.h"
 
 double train_elapsed(const Train *t) {
-  return t->at.seconds + progress_clock() - t->began;
+  return t->run.at.seconds + progress_clock() - t->run.began;
 }
 
 /* Seconds until --time ends this call. What earlier calls took does not count. */
 static double seconds_left(const Train *t) {
-  return t->spec->seconds - (progress_clock() - t->call_began);
+  return t->spec->seconds - (progress_clock() - t->run.call_began);
 }
 
 /* Records. */
@@ -26,23 +26,24 @@ static Err write_metrics(Train *t, const json_t *line) {
   char text[4096];
   size_t n = json_dumpb(line, text, sizeof text - 1, JSON_COMPACT | JSON_REAL_PRECISION(10));
   if (n == 0 || n >= sizeof text) {
-    t->metrics.lost++;
-    return err_set(ERR_WORK, "cannot write %s: a figure is not finite", t->metrics.path);
+    t->run.metrics.lost++;
+    return err_set(ERR_WORK, "cannot write %s: a figure is not finite", t->run.metrics.path);
   }
   text[n] = '\n';
-  return lines_add(&t->metrics, text, n + 1);
+  return lines_add(&t->run.metrics, text, n + 1);
 }
 
 /* Takes `line`, which is NULL where a figure is not finite. */
 static void record(Train *t, json_t *line) {
-  if (!t->chief) {
+  if (!t->world.chief) {
     json_decref(line);
     return;
   }
-  comm_at(t->comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", writing metrics.jsonl", t->at.step);
-  json_object_set_new(line, "step", json_integer((json_int_t)t->at.step));
+  comm_at(t->world.comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", writing metrics.jsonl",
+          t->run.at.step);
+  json_object_set_new(line, "step", json_integer((json_int_t)t->run.at.step));
   json_object_set_new(line, "seconds", json_real(train_elapsed(t)));
-  bool is_first = t->metrics.lost == 0;
+  bool is_first = t->run.metrics.lost == 0;
   if (write_metrics(t, line) && is_first) log_warn("%s; lines of it are lost", err_message());
   json_decref(line);
 }
@@ -64,14 +65,14 @@ static void log_step(Train *t, double lr) {
   const StepSum *s = &t->since;
   double took = progress_clock() - t->since_start, n = (double)s->steps;
   double rate = s->rows / took, pairs = s->pairs / took;
-  double left = (double)(t->steps - t->at.step) * took / n;
+  double left = (double)(t->steps - t->run.at.step) * took / n;
   if (t->spec->seconds > 0) left = fmin(left, fmax(seconds_left(t), 0));
-  if (t->chief) {
+  if (t->world.chief) {
     char time[32], remaining[32];
     log_live("step %" PRIu64
              "  loss %.4f  ppl %.4g  lr %.3g  gnorm %.2f  %.0f tokens/s  %.0f pairs/s  %s  "
              "%s left",
-             t->at.step, s->nll / s->rows, exp(s->nll / s->rows), lr, s->norm, rate, pairs,
+             t->run.at.step, s->nll / s->rows, exp(s->nll / s->rows), lr, s->norm, rate, pairs,
              str_of_seconds(time, train_elapsed(t)), str_of_seconds(remaining, left));
   }
   record(t, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
@@ -79,11 +80,12 @@ static void log_step(Train *t, double lr) {
                       "loss", s->loss / s->rows, "nll", s->nll / s->rows, "accuracy",
                       s->right / s->rows, "lr", lr, "grad_norm", s->norm, "target_tokens_per_s",
                       rate, "pairs_per_s", pairs, "epoch",
-                      (double)t->at.step * t->group / (double)t->plan.batches, "data_wait_ms",
-                      1e3 * s->data / n, "forward_ms", 1e3 * s->forward / n, "backward_ms",
-                      1e3 * s->backward / n, "comm_wait_ms", 1e3 * s->wait / n, "update_ms",
-                      1e3 * s->update / n, "allocations", s->allocations / n, "loss_scale",
-                      scaler_factor(&t->at.scaler), "skipped", (json_int_t)s->skipped));
+                      (double)t->run.at.step * t->micro_batches / (double)t->plan.batches,
+                      "data_wait_ms", 1e3 * s->data / n, "forward_ms", 1e3 * s->forward / n,
+                      "backward_ms", 1e3 * s->backward / n, "comm_wait_ms", 1e3 * s->wait / n,
+                      "update_ms", 1e3 * s->update / n, "allocations", s->allocations / n,
+                      "loss_scale", scaler_factor(&t->run.at.scaler), "skipped",
+                      (json_int_t)s->skipped));
   t->since = (StepSum){0};
   t->since_start = progress_clock();
 }
@@ -91,31 +93,31 @@ static void log_step(Train *t, double lr) {
 /* Validation. */
 
 static bool is_validation_due(const Train *t) {
-  if (!t->validator || t->at.validated == t->at.step) return false;
-  return t->at.step % t->spec->valid_every == 0 || t->at.step == t->steps;
+  if (!t->validator || t->run.at.validated == t->run.at.step) return false;
+  return t->run.at.step % t->spec->valid_every == 0 || t->run.at.step == t->steps;
 }
 
 /* Rank 0: compares with the best so far. Without a checkpoint of this step, as while the loss
  * is out of range, there is nothing that could be the best. True: it is the best. */
 static bool judge_validation(Train *t, double bleu) {
   train_settle_verdict(t);
-  bool better = t->at.best_step == 0 || bleu > t->at.best_bleu;
-  bool best = better && t->saved == t->at.step;
-  TrainCounters *v = &t->verdict;
-  *v = t->at;
-  v->validated = t->at.step;
+  bool better = t->run.at.best_step == 0 || bleu > t->run.at.best_bleu;
+  bool best = better && t->run.saved == t->run.at.step;
+  TrainCounters *v = &t->run.verdict;
+  *v = t->run.at;
+  v->validated = t->run.at.step;
   if (best) {
     v->best_bleu = bleu;
-    v->best_step = t->at.step;
+    v->best_step = t->run.at.step;
     v->worse = 0;
   } else if (!better) {
     v->worse++;
   }
-  t->out_of_patience = t->spec->patience > 0 && v->worse >= t->spec->patience;
-  t->at.worse = best ? t->at.worse : v->worse;
-  t->verdict_lost = false;
-  t->verdict_pending = t->saved == t->at.step;
-  if (t->verdict_pending) saver_judge(t->saver, v, best);
+  t->run.out_of_patience = t->spec->patience > 0 && v->worse >= t->spec->patience;
+  t->run.at.worse = best ? t->run.at.worse : v->worse;
+  t->run.verdict_lost = false;
+  t->run.verdict_pending = t->run.saved == t->run.at.step;
+  if (t->run.verdict_pending) saver_judge(t->run.saver, v, best);
   return best;
 }
 
@@ -124,13 +126,14 @@ static bool judge_validation(Train *t, double bleu) {
 static Err validate(Train *t) {
   Validation v;
   TRY(train_await_weights(t, &t->since));
-  TRY(validator_run(t->validator, t->comm, t->spec->samples, &v));
-  if (t->chief) {
+  TRY(validator_run(t->validator, t->world.comm, t->spec->samples, &v));
+  if (t->world.chief) {
     bool best = judge_validation(t, v.bleu);
-    log_info("valid    step %" PRIu64 "  loss %.4f  ppl %.4g  BLEU %.2f%s  (%.1fs)", t->at.step,
-             v.nll, exp(v.nll), v.bleu, best ? ", the best so far" : "", v.seconds);
+    log_info("valid    step %" PRIu64 "  loss %.4f  ppl %.4g  BLEU %.2f%s  (%.1fs)",
+             t->run.at.step, v.nll, exp(v.nll), v.bleu, best ? ", the best so far" : "",
+             v.seconds);
   }
-  t->at.validated = t->at.step;
+  t->run.at.validated = t->run.at.step;
   record(t, json_pack("{s:f, s:f, s:f}", "valid_nll", v.nll, "valid_bleu", v.bleu,
                       "valid_seconds", v.seconds));
   t->since_start = progress_clock(); /* its time is not the steps' */
@@ -143,26 +146,26 @@ static Err save_for_sure(Train *t) {
   char bytes[32];
   Err err = ERR_OK;
   double failed = 0;
-  if (t->chief) {
+  if (t->world.chief) {
     train_settle_verdict(t);
-    saver_wait(t->saver, &err);
+    saver_wait(t->run.saver, &err);
     failed = err != ERR_OK;
   }
-  comm_sum(t->comm, "failed saves", &failed, 1);
+  comm_sum(t->world.comm, "failed saves", &failed, 1);
   if (failed <= 0) return ERR_OK;
   TRY(train_save(t, true));
-  if (!t->chief) return ERR_OK;
+  if (!t->world.chief) return ERR_OK;
   /* An earlier step that was lost has no checkpoint that could be the best. */
-  t->verdict_pending = t->verdict_lost && t->verdict.step == t->at.step;
-  if (t->verdict_pending) saver_judge(t->saver, &t->verdict, true);
-  saver_wait(t->saver, &err);
+  t->run.verdict_pending = t->run.verdict_lost && t->run.verdict.step == t->run.at.step;
+  if (t->run.verdict_pending) saver_judge(t->run.saver, &t->run.verdict, true);
+  saver_wait(t->run.saver, &err);
   train_settle_verdict(t);
   if (!err) return ERR_OK;
   ErrRecord why = err_take(err);
   return err_set(ERR_WORK,
                  "the last checkpoint, of step %" PRIu64
                  " (%s), was not saved: %s; then continue with --resume",
-                 t->at.step, str_of_bytes(bytes, saver_bytes(t->saver)), why.text);
+                 t->run.at.step, str_of_bytes(bytes, saver_bytes(t->run.saver)), why.text);
 }
 
 /* The average of the last checkpoints as a model of its own, and how good it is. */
@@ -171,31 +174,31 @@ static Err finish_average(Train *t, TrainResult *r) {
   int wanted = t->spec->average, count = 0;
   r->average_bleu = -1;
   if (wanted < 2) return ERR_OK;
-  const Backend *b = &t->backend;
-  size_t n = t->t.params.padded;
-  comm_at(t->comm, COMM_WHILE_ALIVE, "averaging checkpoints");
-  if (t->chief) {
-    saver_wait(t->saver, NULL);
+  const Backend *b = &t->world.backend;
+  size_t n = t->state.model.params.padded;
+  comm_at(t->world.comm, COMM_WHILE_ALIVE, "averaging checkpoints");
+  if (t->world.chief) {
+    saver_wait(t->run.saver, NULL);
     TRY(file_join(out, t->spec->run, "average"));
     TRY(average_last(t->spec->run, wanted, out, &count));
     if (count > 1) {
       TRY(file_join(path, out, "weights.safetensors"));
-      TRY(store_load_array(&t->t.params, t->stage, path));
+      TRY(store_load_array(&t->state.model.params, t->world.stage, path));
     }
   }
-  comm_broadcast(t->comm, "averaged checkpoints", &count, sizeof count);
+  comm_broadcast(t->world.comm, "averaged checkpoints", &count, sizeof count);
   if (count < 2) return ERR_OK;
   r->averaged = count;
   if (!t->validator) return ERR_OK;
-  comm_broadcast(t->comm, "mean weights", t->stage, n * sizeof(float));
+  comm_broadcast(t->world.comm, "mean weights", t->world.stage, n * sizeof(float));
   /* The run is over, and its last checkpoint holds what these were. */
-  b->put(b, t->e ? t->e : t->w, t->stage, n * sizeof(float));
-  if (!t->e) b->lower(b, t->low, t->w, n);
+  b->put(b, t->state.e ? t->state.e : t->state.w, t->world.stage, n * sizeof(float));
+  if (!t->state.e) b->lower(b, t->state.low, t->state.w, n);
   train_weights(t);
   Validation v;
-  TRY(validator_run(t->validator, t->comm, 0, &v));
+  TRY(validator_run(t->validator, t->world.comm, 0, &v));
   r->average_bleu = v.bleu;
-  if (t->chief)
+  if (t->world.chief)
     log_info(
         "valid    average of the last %d checkpoints  loss %.4f  ppl %.4g  BLEU %.2f  (%.1fs)",
         count, v.nll, exp(v.nll), v.bleu, v.seconds);
@@ -205,9 +208,9 @@ static Err finish_average(Train *t, TrainResult *r) {
 
 /* Divergence: back to the last good state, at half the rate. */
 static Err roll_back(Train *t, const StepSum *step) {
-  uint64_t from = t->at.step;
-  double loss = step->nll / step->rows, scale = t->at.lr_scale / 2;
-  int times = t->at.rollbacks + 1;
+  uint64_t from = t->run.at.step;
+  double loss = step->nll / step->rows, scale = t->run.at.lr_scale / 2;
+  int times = t->run.at.rollbacks + 1;
   const char *what = isfinite(step->loss) && isfinite(step->norm)
                          ? "the loss ran away"
                          : "the gradient is not finite";
@@ -217,17 +220,17 @@ static Err roll_back(Train *t, const StepSum *step) {
                    ": %s (loss %.4g), and after %d roll-backs there is no point in going on; "
                    "lower --lr or lengthen --warmup, and continue with --resume",
                    from, what, loss, t->spec->rollbacks);
-  comm_at(t->comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", going back", from);
-  if (t->chief) saver_wait(t->saver, NULL);
+  comm_at(t->world.comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", going back", from);
+  if (t->world.chief) saver_wait(t->run.saver, NULL);
   double seconds = train_elapsed(t);
   TRY(train_restore(t));
-  t->at.lr_scale = scale, t->at.rollbacks = times;
-  t->at.seconds = seconds, t->began = progress_clock();
-  t->since = (StepSum){0}, t->since_start = t->began;
-  if (t->chief)
+  t->run.at.lr_scale = scale, t->run.at.rollbacks = times;
+  t->run.at.seconds = seconds, t->run.began = progress_clock();
+  t->since = (StepSum){0}, t->since_start = t->run.began;
+  if (t->world.chief)
     log_warn("step %" PRIu64 ": %s (loss %.4g): back to step %" PRIu64
              ", with the learning rate times %.3g from now on (roll-back %d of %d)",
-             from, what, loss, t->at.step, scale, times, t->spec->rollbacks);
+             from, what, loss, t->run.at.step, scale, times, t->spec->rollbacks);
   record(t, json_pack("{s:I, s:f, s:i}", "rolled_back_from", (json_int_t)from, "lr_scale",
                       scale, "rollbacks", times));
   return ERR_OK;
@@ -235,9 +238,10 @@ static Err roll_back(Train *t, const StepSum *step) {
 
 /* All ranks stop at the same step, or none. */
 static bool is_over(Train *t, TrainResult *r) {
-  double flags[3] = {stop_asked(), t->chief && t->spec->seconds > 0 && seconds_left(t) <= 0,
-                     t->chief && t->out_of_patience};
-  comm_sum(t->comm, "going on", flags, 3);
+  double flags[3] = {stop_asked(),
+                     t->world.chief && t->spec->seconds > 0 && seconds_left(t) <= 0,
+                     t->world.chief && t->run.out_of_patience};
+  comm_sum(t->world.comm, "going on", flags, 3);
   r->stopped = flags[0] > 0;
   r->early = flags[2] > 0;
   return r->stopped || flags[1] > 0 || r->early;
@@ -248,21 +252,21 @@ static Err go_on(Train *t) {
   const TrainSpec *s = t->spec;
   StepSum step;
   bool healthy;
-  double lr = t->at.lr_scale * schedule_lr(&t->schedule, t->at.step);
+  double lr = t->run.at.lr_scale * schedule_lr(&t->schedule, t->run.at.step);
   TRY(train_step(t, lr, &step, &healthy));
   t->last_loss = step.loss / step.rows;
   if (!health_take(&t->health, healthy ? t->last_loss : NAN)) return roll_back(t, &step);
-  if (step.skipped && t->chief)
+  if (step.skipped && t->world.chief)
     log_info("step %" PRIu64
              ": the gradient overflowed and is left out; the loss scale is %g from now on",
-             t->at.step, scaler_factor(&t->at.scaler));
-  t->at.step++;
-  t->at.target_tokens += (uint64_t)step.rows;
-  t->at.pairs += (uint64_t)step.pairs;
+             t->run.at.step, scaler_factor(&t->run.at.scaler));
+  t->run.at.step++;
+  t->run.at.target_tokens += (uint64_t)step.rows;
+  t->run.at.pairs += (uint64_t)step.pairs;
   take(&t->since, &step);
-  if (t->at.step % s->log_every == 0) log_step(t, lr);
-  bool last = t->at.step == t->steps;
-  bool is_due = t->at.step % s->save_every == 0 || is_validation_due(t);
+  if (t->run.at.step % s->log_every == 0) log_step(t, lr);
+  bool last = t->run.at.step == t->steps;
+  bool is_due = t->run.at.step % s->save_every == 0 || is_validation_due(t);
   if (last || (is_due && health_good(&t->health))) TRY(train_save(t, false));
   return is_validation_due(t) ? validate(t) : ERR_OK;
 }
@@ -275,12 +279,13 @@ static Err note_stop(Err err, TrainResult *r) {
 }
 
 static Err run_steps(Train *t, TrainResult *r) {
-  t->since_start = t->began = t->call_began = progress_clock();
+  t->since_start = t->run.began = t->run.call_began = progress_clock();
   /* The run ended within a validation: it begins with it. */
-  if (t->at.step && is_validation_due(t)) TRY(note_stop(validate(t), r));
-  while (!r->stopped && t->at.step < t->steps && !is_over(t, r)) TRY(note_stop(go_on(t), r));
-  if (t->saved != t->at.step) TRY(train_save(t, true));
-  if (!r->stopped && t->validator && t->at.validated != t->at.step)
+  if (t->run.at.step && is_validation_due(t)) TRY(note_stop(validate(t), r));
+  while (!r->stopped && t->run.at.step < t->steps && !is_over(t, r))
+    TRY(note_stop(go_on(t), r));
+  if (t->run.saved != t->run.at.step) TRY(train_save(t, true));
+  if (!r->stopped && t->validator && t->run.at.validated != t->run.at.step)
     TRY(note_stop(validate(t), r));
   TRY(save_for_sure(t));
   return r->stopped ? ERR_OK : note_stop(finish_average(t, r), r);
@@ -299,21 +304,22 @@ Err train_run(const TrainSpec *spec, Comm *comm, const char *options, TrainResul
   Train *t;
   *r = (TrainResult){.average_bleu = -1};
   TRY(mem_alloc(&t, 1, sizeof *t));
-  t->spec = spec, t->comm = comm;
-  t->rank = comm_rank(comm), t->ranks = comm_size(comm), t->chief = t->rank == 0;
-  t->lock = -1;
-  stop_watch_twice(t->ranks == 1 ? answers_alone : answers_ranks);
+  t->spec = spec, t->world.comm = comm;
+  t->world.rank = comm_rank(comm), t->world.ranks = comm_size(comm),
+  t->world.chief = t->world.rank == 0;
+  t->run.lock = -1;
+  stop_watch_twice(t->world.ranks == 1 ? answers_alone : answers_ranks);
   Err err = train_set_up(t, options);
   if (!err && spec->dry_run) {
     err = plan_dry_run(t);
   } else if (!err) {
     err = plan_say(t);
     if (!err) err = run_steps(t, r);
-    if (!err) err = exchange_rest(&t->exchange);
-    r->step = t->at.step, r->target_tokens = t->at.target_tokens;
-    r->best_bleu = t->at.best_bleu, r->best_step = t->at.best_step;
+    if (!err) err = exchange_rest(&t->world.exchange);
+    r->step = t->run.at.step, r->target_tokens = t->run.at.target_tokens;
+    r->best_bleu = t->run.at.best_bleu, r->best_step = t->run.at.best_step;
     r->loss = t->last_loss, r->seconds = train_elapsed(t);
-    r->lost_metrics = t->metrics.lost;
+    r->lost_metrics = t->run.metrics.lost;
     log_live_end();
   }
   stop_unwatch();

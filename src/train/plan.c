@@ -22,48 +22,51 @@ static void say_shares(const FitPlan *f, bool here, const char *where) {
 static Err say_memory(const Train *t) {
   FitPlan f;
   TRY(fit_plan(t, &f));
-  say_shares(&f, false, t->ranks > 1 ? " on the GPU of rank 0" : " on the GPU");
-  say_shares(&f, true, t->ranks > 1 ? " on rank 0" : t->backend.host ? "" : " beside it");
+  say_shares(&f, false, t->world.ranks > 1 ? " on the GPU of rank 0" : " on the GPU");
+  say_shares(&f, true,
+             t->world.ranks > 1      ? " on rank 0"
+             : t->world.backend.host ? ""
+                                     : " beside it");
   return ERR_OK;
 }
 
 Err plan_say(const Train *t) {
   const TrainSpec *s = t->spec;
-  const ModelConfig *c = &t->t.config;
+  const ModelConfig *c = &t->state.model.config;
   char parameters[32], pairs[32], batches[32];
   log_info("model    %s-norm Transformer, d %d, ff %d, %d+%d layers, %d heads, %s parameters",
            c->pre_norm ? "pre" : "post", c->d, c->ff, c->layers[0], c->layers[1], c->heads,
-           str_of_count(parameters, t->t.params.total));
+           str_of_count(parameters, t->state.model.params.total));
   log_info("data     %s: %s pairs, %s to %s, vocabulary %d", t->data.dir,
            str_of_count(pairs, t->data.order.pairs), t->data.meta.lang[0], t->data.meta.lang[1],
            c->vocab);
   log_info("batches  %u x %u tokens a side in a step, %s micro-batches an epoch, %.1f %% full",
-           t->group, t->plan.capacity, str_of_count(batches, t->plan.batches),
+           t->micro_batches, t->plan.capacity, str_of_count(batches, t->plan.batches),
            100 * t->plan.fill);
-  const char *way = t->exchange.about;
-  bool rounded = s->exchange_bf16 && (t->ranks > 1 || s->reproducible);
-  log_info("ranks    %s%s%s%s%s%s", comm_about(t->comm), *way ? ", " : "", way,
+  const char *way = t->world.exchange.about;
+  bool rounded = s->exchange_bf16 && (t->world.ranks > 1 || s->reproducible);
+  log_info("ranks    %s%s%s%s%s%s", comm_about(t->world.comm), *way ? ", " : "", way,
            rounded ? ", gradients in bf16 on their way" : "",
            s->shard ? ", each with a share of the optimiser" : "",
            s->reproducible ? ", reproducible" : "");
-  log_info("machine  %s", t->backend.about);
+  log_info("machine  %s", t->world.backend.about);
   return say_memory(t);
 }
 
 /* Operations of a step's products: two for each weight and row forward, twice that
  * backward. Embedding look-ups cost none; the output projection does. */
 static double products(const Train *t) {
-  const ModelConfig *c = &t->t.config;
+  const ModelConfig *c = &t->state.model.config;
   double d = c->d, ff = c->ff, rows = t->plan.capacity;
   double encoder = c->layers[0] * (4 * d * d + 2 * d * ff);
   double decoder = c->layers[1] * (6 * d * d + 2 * d * ff), kv = c->layers[1] * 2 * d * d;
-  return 6 * rows * t->group * (encoder + decoder + kv + d * c->vocab);
+  return 6 * rows * t->micro_batches * (encoder + decoder + kv + d * c->vocab);
 }
 
 /* A product of the feed-forward's shape, for a fifth of a second. */
 static Err measure(const Train *t, double *rate) {
-  const Backend *b = &t->backend;
-  size_t d = (size_t)t->t.config.d, ff = (size_t)t->t.config.ff,
+  const Backend *b = &t->world.backend;
+  size_t d = (size_t)t->state.model.config.d, ff = (size_t)t->state.model.config.ff,
          rows = t->plan.capacity < 1024 ? t->plan.capacity : 1024;
   size_t size = type_size(b->type);
   void *x = NULL, *y = NULL, *w = NULL;
@@ -92,9 +95,9 @@ done:
  * new weights, in fp32. */
 static double traffic(const Train *t, double rounds) {
   const TrainSpec *s = t->spec;
-  double ranks = (double)t->ranks, wide = s->exchange_bf16 ? 2 : 4;
+  double ranks = (double)t->world.ranks, wide = s->exchange_bf16 ? 2 : 4;
   double back = s->shard ? sizeof(float) : wide, times = s->reproducible ? rounds : 1;
-  return (double)t->t.params.padded * (ranks - 1) / ranks * (wide * times + back);
+  return (double)t->state.model.params.padded * (ranks - 1) / ranks * (wide * times + back);
 }
 
 Err plan_dry_run(Train *t) {
@@ -103,17 +106,18 @@ Err plan_dry_run(Train *t) {
   TRY(plan_say(t));
   ErrRecord refusal = err_take(fit_say(t)); /* told at the end */
   TRY(measure(t, &rate));
-  double rounds = (double)((t->group + (uint32_t)t->ranks - 1) / (uint32_t)t->ranks);
-  double step = work / t->group * rounds / rate;
+  double rounds =
+      (double)((t->micro_batches + (uint32_t)t->world.ranks - 1) / (uint32_t)t->world.ranks);
+  double step = work / t->micro_batches * rounds / rate;
   log_info(
       "step     %.3f TFLOP of products; at %.0f GFLOP/s, measured on this machine, about "
       "%s on a rank, and %s for all %" PRIu64 " steps",
       work / 1e12, rate / 1e9, str_of_seconds(time, step),
       str_of_seconds(text, step * (double)t->steps), t->steps);
-  if (t->ranks > 1)
+  if (t->world.ranks > 1)
     log_info("network  %s leave and reach each rank every step",
              str_of_bytes(text, (uint64_t)traffic(t, rounds)));
   /* A rank that fails ends the others: not before the chief has said it all. */
-  comm_sum(t->comm, "the plan", &(double){0}, 1);
+  comm_sum(t->world.comm, "the plan", &(double){0}, 1);
   return refusal.code ? err_give(&refusal) : ERR_OK;
 }

@@ -12,18 +12,18 @@
 #include "train/train_internal.h"
 
 Weights train_weights(const Train *t) {
-  const Backend *b = &t->backend;
-  if (!t->e) return (Weights){t->w, t->low};
-  b->lower(b, t->low_e, t->e, t->t.params.padded);
-  return (Weights){t->e, t->low_e};
+  const Backend *b = &t->world.backend;
+  if (!t->state.e) return (Weights){t->state.w, t->state.low};
+  b->lower(b, t->state.low_e, t->state.e, t->state.model.params.padded);
+  return (Weights){t->state.e, t->state.low_e};
 }
 
 /* Memory. */
 
 /* An array, and its copy in the backend's type, if that is another. */
 static Err new_weights(Train *t, float **full, void **low) {
-  const Backend *b = &t->backend;
-  size_t n = t->t.params.padded;
+  const Backend *b = &t->world.backend;
+  size_t n = t->state.model.params.padded;
   TRY(b->alloc(b, full, n * sizeof(float)));
   *low = *full;
   return b->type == TYPE_F32 ? ERR_OK : b->alloc(b, low, n * type_size(b->type));
@@ -31,75 +31,78 @@ static Err new_weights(Train *t, float **full, void **low) {
 
 /* Gradients that go through the program's memory lie where a device reaches them fast. */
 static void pin_stage(Train *t, size_t bytes) {
-  const Backend *b = &t->backend;
-  if (b->host || t->ranks == 1 || t->exchange.wire) return;
-  t->pinned = b->pin(b, t->stage, bytes) == ERR_OK;
-  if (!t->pinned) log_warn("gradients travel more slowly than they could: %s", err_message());
+  const Backend *b = &t->world.backend;
+  if (b->host || t->world.ranks == 1 || t->world.exchange.wire) return;
+  t->world.pinned = b->pin(b, t->world.stage, bytes) == ERR_OK;
+  if (!t->world.pinned)
+    log_warn("gradients travel more slowly than they could: %s", err_message());
 }
 
 static Err new_gradients(Train *t) {
   const TrainSpec *s = t->spec;
-  const Backend *b = &t->backend;
-  size_t n = t->t.params.padded, units = norm_units(n);
-  TRY(b->alloc(b, &t->g, n * sizeof(float)));
-  TRY(b->alloc(b, &t->queued, units * sizeof(double)));
-  t->stage = t->g, t->sums = t->queued;
+  const Backend *b = &t->world.backend;
+  size_t n = t->state.model.params.padded, units = norm_units(n);
+  TRY(b->alloc(b, &t->state.g, n * sizeof(float)));
+  TRY(b->alloc(b, &t->state.queued, units * sizeof(double)));
+  t->world.stage = t->state.g, t->state.sums = t->state.queued;
   if (!b->host) {
-    TRY(mem_alloc_aligned(&t->stage, n * sizeof(float)));
-    TRY(mem_alloc_aligned(&t->sums, units * sizeof(double)));
+    TRY(mem_alloc_aligned(&t->world.stage, n * sizeof(float)));
+    TRY(mem_alloc_aligned(&t->state.sums, units * sizeof(double)));
   }
   pin_stage(t, n * sizeof(float));
   ReduceSpec spec = {.unit = NORM_UNIT,
                      .bucket = s->bucket / sizeof(float),
                      .bf16 = s->exchange_bf16,
                      .shard = s->shard,
-                     .rounds = s->reproducible && t->group > (uint32_t)t->ranks};
-  if (t->exchange.wire) spec.send = exchange_send, spec.context = &t->exchange;
-  TRY(reducer_new(&t->reducer, t->comm, t->stage, n, &spec));
-  reducer_set_order(t->reducer, transformer_announce, &t->t);
-  exchange_bind(&t->exchange, t->reducer, t->g, s->shard);
+                     .rounds = s->reproducible && t->micro_batches > (uint32_t)t->world.ranks};
+  if (t->world.exchange.wire) spec.send = exchange_send, spec.context = &t->world.exchange;
+  TRY(reducer_new(&t->world.reducer, t->world.comm, t->world.stage, n, &spec));
+  reducer_set_order(t->world.reducer, transformer_announce, &t->state.model);
+  exchange_bind(&t->world.exchange, t->world.reducer, t->state.g, s->shard);
   return ERR_OK;
 }
 
 static Err new_arrays(Train *t) {
   const TrainSpec *s = t->spec;
-  const Backend *b = &t->backend;
-  TRY(new_weights(t, &t->w, &t->low));
-  if (s->ema > 0) TRY(new_weights(t, &t->e, &t->low_e));
+  const Backend *b = &t->world.backend;
+  TRY(new_weights(t, &t->state.w, &t->state.low));
+  if (s->ema > 0) TRY(new_weights(t, &t->state.e, &t->state.low_e));
   TRY(new_gradients(t));
-  size_t mine = (s->shard ? reducer_owned(t->reducer) : t->t.params.padded) * sizeof(float);
-  if (optim_has_moment(&s->optim, 1)) TRY(b->alloc(b, &t->m, mine));
-  if (optim_has_moment(&s->optim, 2)) TRY(b->alloc(b, &t->v, mine));
+  size_t mine = (s->shard ? reducer_owned(t->world.reducer) : t->state.model.params.padded) *
+                sizeof(float);
+  if (optim_has_moment(&s->optim, 1)) TRY(b->alloc(b, &t->state.m, mine));
+  if (optim_has_moment(&s->optim, 2)) TRY(b->alloc(b, &t->state.v, mine));
   if (s->optim.kind == OPTIM_NOVOGRAD)
-    TRY(mem_alloc(&t->second, t->t.params.count, sizeof *t->second));
+    TRY(mem_alloc(&t->state.second, t->state.model.params.count, sizeof *t->state.second));
   /* A wire's operations begin between those of the backward pass: not from a recording. */
-  t->pass = (Pass){.backend = b,
-                   .model = &t->t,
-                   .optim = &s->optim,
-                   .smoothing = s->smoothing,
-                   .ema = s->ema,
-                   .plain = t->exchange.wire != NULL,
-                   .w = t->w,
-                   .g = t->g,
-                   .e = t->e,
-                   .low = t->low,
-                   .m = t->m,
-                   .v = t->v,
-                   .sums = t->queued};
-  return pass_open(&t->pass);
+  t->state.pass = (Pass){.backend = b,
+                         .model = &t->state.model,
+                         .optim = &s->optim,
+                         .smoothing = s->smoothing,
+                         .ema = s->ema,
+                         .plain = t->world.exchange.wire != NULL,
+                         .w = t->state.w,
+                         .g = t->state.g,
+                         .e = t->state.e,
+                         .low = t->state.low,
+                         .m = t->state.m,
+                         .v = t->state.v,
+                         .sums = t->state.queued};
+  return pass_open(&t->state.pass);
 }
 
 static void free_arrays(Train *t) {
-  const Backend *b = &t->backend;
-  if (t->pinned) b->unpin(b, t->stage);
-  if (t->stage != t->g) mem_free(t->stage);
-  if (t->sums != t->queued) mem_free(t->sums);
-  if (t->low != t->w) b->release(b, t->low);
-  if (t->low_e != t->e) b->release(b, t->low_e);
-  void *theirs[] = {t->w, t->g, t->e, t->m, t->v, t->queued};
+  const Backend *b = &t->world.backend;
+  if (t->world.pinned) b->unpin(b, t->world.stage);
+  if (t->world.stage != t->state.g) mem_free(t->world.stage);
+  if (t->state.sums != t->state.queued) mem_free(t->state.sums);
+  if (t->state.low != t->state.w) b->release(b, t->state.low);
+  if (t->state.low_e != t->state.e) b->release(b, t->state.low_e);
+  void *theirs[] = {t->state.w, t->state.g, t->state.e,
+                    t->state.m, t->state.v, t->state.queued};
   for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++)
     if (theirs[i]) b->release(b, theirs[i]);
-  mem_free(t->second);
+  mem_free(t->state.second);
 }
 
 static ModelConfig config_for(const Train *t) {
@@ -113,72 +116,73 @@ static ModelConfig config_for(const Train *t) {
 /* From the beginning, from a checkpoint, and to one. */
 
 static TrainArrays shape_of(const Train *t) {
-  return (TrainArrays){.config = &t->t.config,
-                       .params = &t->t.params,
+  return (TrainArrays){.config = &t->state.model.config,
+                       .params = &t->state.model.params,
                        .tokenizer = t->tokenizer_path,
                        .data = t->spec->accept_data ? NULL : t->data_hash,
-                       .w = t->w,
-                       .e = t->e,
-                       .m = t->m,
-                       .v = t->v,
-                       .second = t->second};
+                       .w = t->state.w,
+                       .e = t->state.e,
+                       .m = t->state.m,
+                       .v = t->state.v,
+                       .second = t->state.second};
 }
 
 /* From the chief's copy to every rank's array; the gradient's memory is free. */
 static void spread(Train *t, const char *name, float *array, const float *whole) {
-  const Backend *b = &t->backend;
-  size_t bytes = t->t.params.padded * sizeof(float);
+  const Backend *b = &t->world.backend;
+  size_t bytes = t->state.model.params.padded * sizeof(float);
   if (!array) return;
-  if (t->chief) memcpy(t->stage, whole, bytes);
-  comm_broadcast(t->comm, name, t->stage, bytes);
-  b->put(b, array, t->stage, bytes);
+  if (t->world.chief) memcpy(t->world.stage, whole, bytes);
+  comm_broadcast(t->world.comm, name, t->world.stage, bytes);
+  b->put(b, array, t->world.stage, bytes);
 }
 
 /* A sharded optimiser deals out the pieces of whole moments. */
 static void give_moment(Train *t, float *mine, const float *whole) {
-  const Backend *b = &t->backend;
+  const Backend *b = &t->world.backend;
   if (!t->spec->shard) {
     spread(t, "moments", mine, whole);
   } else if (mine) {
-    reducer_deal(t->reducer, "moments", t->stage, whole);
-    b->put(b, mine, t->stage, reducer_owned(t->reducer) * sizeof(float));
+    reducer_deal(t->world.reducer, "moments", t->world.stage, whole);
+    b->put(b, mine, t->world.stage, reducer_owned(t->world.reducer) * sizeof(float));
   }
 }
 
 static Err take_moment(Train *t, float *whole, const float *mine) {
-  const Backend *b = &t->backend;
+  const Backend *b = &t->world.backend;
   if (!mine) return ERR_OK;
   if (!t->spec->shard)
-    return t->chief ? b->get(b, whole, mine, t->t.params.padded * sizeof(float)) : ERR_OK;
-  TRY(b->get(b, t->stage, mine, reducer_owned(t->reducer) * sizeof(float)));
-  reducer_collect(t->reducer, "moments", t->stage, whole);
+    return t->world.chief ? b->get(b, whole, mine, t->state.model.params.padded * sizeof(float))
+                          : ERR_OK;
+  TRY(b->get(b, t->world.stage, mine, reducer_owned(t->world.reducer) * sizeof(float)));
+  reducer_collect(t->world.reducer, "moments", t->world.stage, whole);
   return ERR_OK;
 }
 
 Err train_gather_weights(Train *t) {
-  const Backend *b = &t->backend;
-  size_t bytes = t->t.params.padded * sizeof(float);
-  float *here = b->host ? t->w : t->stage;
-  if (t->exchange.wire) {
-    exchange_gather(&t->exchange, t->w);
+  const Backend *b = &t->world.backend;
+  size_t bytes = t->state.model.params.padded * sizeof(float);
+  float *here = b->host ? t->state.w : t->world.stage;
+  if (t->world.exchange.wire) {
+    exchange_gather(&t->world.exchange, t->state.w);
     return ERR_OK;
   }
-  if (!b->host) TRY(b->get(b, here, t->w, bytes));
-  reducer_gather(t->reducer, "weights", here);
-  if (!b->host) b->put(b, t->w, here, bytes);
+  if (!b->host) TRY(b->get(b, here, t->state.w, bytes));
+  reducer_gather(t->world.reducer, "weights", here);
+  if (!b->host) b->put(b, t->state.w, here, bytes);
   return ERR_OK;
 }
 
 static Err load_or_begin(Train *t, TrainArrays *a) {
-  const Params *p = &t->t.params;
+  const Params *p = &t->state.model.params;
   size_t bytes = p->padded * sizeof(float);
   char dir[FILE_PATH_MAX];
   bool found;
   TRY(checkpoint_find(t->spec->run, dir, &found));
   a->data = shape_of(t).data;
-  if (found) return checkpoint_load(dir, a, &t->at);
-  t->at = (TrainCounters){.lr_scale = 1, .micro_batches = t->group};
-  params_init(p, &t->t.config, t->spec->seed, a->w);
+  if (found) return checkpoint_load(dir, a, &t->run.at);
+  t->run.at = (TrainCounters){.lr_scale = 1, .micro_batches = t->micro_batches};
+  params_init(p, &t->state.model.config, t->spec->seed, a->w);
   if (a->e) memcpy(a->e, a->w, bytes);
   if (a->m) memset(a->m, 0, bytes);
   if (a->v) memset(a->v, 0, bytes);
@@ -187,93 +191,94 @@ static Err load_or_begin(Train *t, TrainArrays *a) {
 }
 
 static Err open_loader(Train *t) {
-  loader_close(t->loader);
-  t->loader = NULL, t->next = (Micro){0}, t->pass.loaded = 0;
+  loader_close(t->world.loader);
+  t->world.loader = NULL, t->next = (Micro){0}, t->state.pass.loaded = 0;
   LoaderSpec spec = {.seed = t->spec->seed,
-                     .step = t->at.step,
-                     .group = t->group,
-                     .begin = (uint32_t)t->rank,
-                     .end = t->group,
-                     .stride = (uint32_t)t->ranks};
-  return loader_open(&t->loader, &t->data, &t->plan, &spec);
+                     .step = t->run.at.step,
+                     .group = t->micro_batches,
+                     .begin = (uint32_t)t->world.rank,
+                     .end = t->micro_batches,
+                     .stride = (uint32_t)t->world.ranks};
+  return loader_open(&t->world.loader, &t->data, &t->plan, &spec);
 }
 
 static bool is_scaled(const Train *t) {
   LossScale how = t->spec->loss_scale;
-  return how == SCALE_DYNAMIC || (how == SCALE_AUTO && t->backend.type == TYPE_F16);
+  return how == SCALE_DYNAMIC || (how == SCALE_AUTO && t->world.backend.type == TYPE_F16);
 }
 
 /* From here on the run's data are these. A roll-back loads checkpoints that name the old
  * ones, and is silent. */
 static void adopt_data(Train *t) {
-  if (!t->warm && *t->at.data && strcmp(t->at.data, t->data_hash) != 0)
+  if (!t->world.warm && *t->run.at.data && strcmp(t->run.at.data, t->data_hash) != 0)
     log_warn("%s goes on with other data than it was trained on so far: %s", t->spec->run,
              t->data.dir);
-  memcpy(t->at.data, t->data_hash, sizeof t->at.data);
+  memcpy(t->run.at.data, t->data_hash, sizeof t->run.at.data);
 }
 
 Err train_restore(Train *t) {
-  const Backend *b = &t->backend;
-  TrainArrays none = {0}, *a = t->chief ? saver_begin(t->saver) : &none;
-  comm_at(t->comm, COMM_WHILE_ALIVE, "loading the checkpoint");
-  if (t->chief) TRY(load_or_begin(t, a));
-  if (t->chief) adopt_data(t);
-  t->at.batch_tokens = t->plan.capacity;
-  t->at.seed = t->spec->seed;
-  comm_broadcast(t->comm, "counters", &t->at, sizeof t->at);
-  scaler_switch(&t->at.scaler, is_scaled(t));
-  spread(t, "weights", t->w, a->w);
-  spread(t, "mean weights", t->e, a->e);
-  give_moment(t, t->m, a->m);
-  give_moment(t, t->v, a->v);
-  b->lower(b, t->low, t->w, t->t.params.padded);
-  if (t->second) {
-    size_t n = t->t.params.count * sizeof *t->second;
-    if (t->chief) memcpy(t->second, a->second, n);
-    comm_broadcast(t->comm, "second moments", t->second, n);
+  const Backend *b = &t->world.backend;
+  TrainArrays none = {0}, *a = t->world.chief ? saver_begin(t->run.saver) : &none;
+  comm_at(t->world.comm, COMM_WHILE_ALIVE, "loading the checkpoint");
+  if (t->world.chief) TRY(load_or_begin(t, a));
+  if (t->world.chief) adopt_data(t);
+  t->run.at.batch_tokens = t->plan.capacity;
+  t->run.at.seed = t->spec->seed;
+  comm_broadcast(t->world.comm, "counters", &t->run.at, sizeof t->run.at);
+  scaler_switch(&t->run.at.scaler, is_scaled(t));
+  spread(t, "weights", t->state.w, a->w);
+  spread(t, "mean weights", t->state.e, a->e);
+  give_moment(t, t->state.m, a->m);
+  give_moment(t, t->state.v, a->v);
+  b->lower(b, t->state.low, t->state.w, t->state.model.params.padded);
+  if (t->state.second) {
+    size_t n = t->state.model.params.count * sizeof *t->state.second;
+    if (t->world.chief) memcpy(t->state.second, a->second, n);
+    comm_broadcast(t->world.comm, "second moments", t->state.second, n);
   }
   t->health = (Health){0};
-  t->saved = t->at.step;
-  t->verdict_pending = false;
-  t->verdict_lost = false;
+  t->run.saved = t->run.at.step;
+  t->run.verdict_pending = false;
+  t->run.verdict_lost = false;
   return open_loader(t);
 }
 
 void train_settle_verdict(Train *t) {
   Err err;
-  if (!t->verdict_pending) return;
-  saver_wait(t->saver, &err);
-  const TrainCounters *v = &t->verdict;
-  t->verdict_pending = false;
-  t->verdict_lost = err && v->best_step == v->step;
-  if (t->verdict_lost) return;
-  t->at.best_bleu = v->best_bleu;
-  t->at.best_step = v->best_step;
-  t->at.worse = v->worse;
+  if (!t->run.verdict_pending) return;
+  saver_wait(t->run.saver, &err);
+  const TrainCounters *v = &t->run.verdict;
+  t->run.verdict_pending = false;
+  t->run.verdict_lost = err && v->best_step == v->step;
+  if (t->run.verdict_lost) return;
+  t->run.at.best_bleu = v->best_bleu;
+  t->run.at.best_step = v->best_step;
+  t->run.at.worse = v->worse;
 }
 
 /* A copy is taken; the writing goes on beside the next steps. */
 Err train_save(Train *t, bool awaited) {
-  const Backend *b = &t->backend;
-  size_t bytes = t->t.params.padded * sizeof(float);
+  const Backend *b = &t->world.backend;
+  size_t bytes = t->state.model.params.padded * sizeof(float);
   TrainArrays none = {0}, *a = &none;
   TRY(train_await_weights(t, &t->since));
-  comm_at(t->comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", saving", t->at.step);
-  if (t->chief) {
-    TRY(rundir_check_place(t->spec->run, t->lock));
+  comm_at(t->world.comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", saving", t->run.at.step);
+  if (t->world.chief) {
+    TRY(rundir_check_place(t->spec->run, t->run.lock));
     train_settle_verdict(t);
-    a = saver_begin(t->saver);
-    TRY(b->get(b, a->w, t->w, bytes));
-    if (t->e) TRY(b->get(b, a->e, t->e, bytes));
-    if (t->second) memcpy(a->second, t->second, t->t.params.count * sizeof *t->second);
+    a = saver_begin(t->run.saver);
+    TRY(b->get(b, a->w, t->state.w, bytes));
+    if (t->state.e) TRY(b->get(b, a->e, t->state.e, bytes));
+    if (t->state.second)
+      memcpy(a->second, t->state.second, t->state.model.params.count * sizeof *t->state.second);
   }
-  TRY(take_moment(t, a->m, t->m));
-  TRY(take_moment(t, a->v, t->v));
-  t->saved = t->at.step;
-  if (!t->chief) return ERR_OK;
-  TrainCounters now = t->at;
+  TRY(take_moment(t, a->m, t->state.m));
+  TRY(take_moment(t, a->v, t->state.v));
+  t->run.saved = t->run.at.step;
+  if (!t->world.chief) return ERR_OK;
+  TrainCounters now = t->run.at;
   now.seconds = train_elapsed(t);
-  saver_commit(t->saver, &now, awaited);
+  saver_commit(t->run.saver, &now, awaited);
   return ERR_OK;
 }
 
@@ -285,35 +290,38 @@ static Err compare_checkpoint(Train *t, const ModelConfig *config) {
   bool found;
   shape.config = config;
   TRY(checkpoint_find(t->spec->run, dir, &found));
-  return found ? checkpoint_compare(dir, &shape, &t->at) : ERR_OK;
+  return found ? checkpoint_compare(dir, &shape, &t->run.at) : ERR_OK;
 }
 
 /* How many micro-batches make a step is the run's, not the number of ranks'. */
 static Err settle_group(Train *t) {
   const TrainSpec *s = t->spec;
-  uint64_t saved = t->at.micro_batches;
-  comm_broadcast(t->comm, "micro-batches", &saved, sizeof saved);
-  t->group = s->micro_batches ? s->micro_batches : saved ? (uint32_t)saved : (uint32_t)t->ranks;
-  if (saved && t->group != saved)
+  uint64_t saved = t->run.at.micro_batches;
+  comm_broadcast(t->world.comm, "micro-batches", &saved, sizeof saved);
+  t->micro_batches = s->micro_batches ? s->micro_batches
+                     : saved          ? (uint32_t)saved
+                                      : (uint32_t)t->world.ranks;
+  if (saved && t->micro_batches != saved)
     return err_set(ERR_USAGE,
                    "the run has %" PRIu64
                    " micro-batches a step and cannot go on with %u; "
                    "leave --micro-batches out",
-                   saved, t->group);
-  if (t->group >= (uint32_t)t->ranks) return ERR_OK;
+                   saved, t->micro_batches);
+  if (t->micro_batches >= (uint32_t)t->world.ranks) return ERR_OK;
   return err_set(ERR_USAGE,
                  "%u micro-batches a step cannot be shared out over %d ranks; start at most "
                  "%u ranks, or give more --micro-batches",
-                 t->group, t->ranks, t->group);
+                 t->micro_batches, t->world.ranks, t->micro_batches);
 }
 
 static void settle_steps(Train *t) {
   const TrainSpec *s = t->spec;
-  t->steps = s->epochs ? (s->epochs * t->plan.batches + t->group - 1) / t->group : s->steps;
+  t->steps = s->epochs ? (s->epochs * t->plan.batches + t->micro_batches - 1) / t->micro_batches
+                       : s->steps;
   t->schedule = s->schedule;
   if (s->decay_to_end)
     t->schedule.decay = t->steps > s->schedule.warmup ? t->steps - s->schedule.warmup : 1;
-  if (t->chief && s->schedule.warmup > t->steps)
+  if (t->world.chief && s->schedule.warmup > t->steps)
     log_warn("--warmup %" PRIu64 " is longer than the run of %" PRIu64
              " steps: the learning rate never reaches its full value; pass a shorter --warmup",
              s->schedule.warmup, t->steps);
@@ -335,10 +343,10 @@ static Err check_valid_length(const Train *t, uint32_t rows) {
 /* The batches, and with them the length of the run. */
 static Err settle_batches(Train *t, const ModelConfig *config) {
   uint32_t rows;
-  if (t->chief && t->spec->resume) TRY(compare_checkpoint(t, config));
+  if (t->world.chief && t->spec->resume) TRY(compare_checkpoint(t, config));
   TRY(settle_group(t));
   TRY(fit_rows(t, config, &rows));
-  TRY(backend_check_fp8(&t->backend, (size_t)config->d, (size_t)config->ff, rows));
+  TRY(backend_check_fp8(&t->world.backend, (size_t)config->d, (size_t)config->ff, rows));
   TRY(order_plan(&t->plan, &t->data.order, rows));
   TRY(check_valid_length(t, rows));
   settle_steps(t);
@@ -366,7 +374,7 @@ static Err settle_options(const Train *t, const char *record, Str *out) {
 /* The order of the data hangs on these. The run's config, which has them too, may have lost
  * them; the checkpoint is under a checksum. */
 static Err check_order(const Train *t) {
-  const TrainCounters *c = &t->at;
+  const TrainCounters *c = &t->run.at;
   uint64_t rows = t->plan.capacity, seed = t->spec->seed;
   if (!c->batch_tokens || (c->batch_tokens == rows && c->seed == seed)) return ERR_OK;
   return err_set(ERR_USAGE,
@@ -378,51 +386,52 @@ static Err check_order(const Train *t) {
 
 /* Rank 0 reads the run and checks that this call can go on with it. */
 static Err enter_run(Train *t, const char *options) {
-  TRY(rundir_enter(t->spec->run, t->spec->resume, options, &t->lock));
+  TRY(rundir_enter(t->spec->run, t->spec->resume, options, &t->run.lock));
   return check_order(t);
 }
 
 static Err open_saver(Train *t) {
   const TrainSpec *s = t->spec;
   TrainArrays shape = shape_of(t);
-  return saver_new(&t->saver, s->run, &shape, s->keep > s->average ? s->keep : s->average,
-                   &t->backend);
+  return saver_new(&t->run.saver, s->run, &shape, s->keep > s->average ? s->keep : s->average,
+                   &t->world.backend);
 }
 
 /* Takes the memory of the model that was planned, and of what trains it. */
 static Err take_memory(Train *t) {
-  ModelConfig config = t->t.config;
+  ModelConfig config = t->state.model.config;
   TRY(fit_or_refuse(t));
-  transformer_free(&t->t);
-  TRY(transformer_new(&t->t, &config, &t->backend, t->plan.capacity, 0, true));
+  transformer_free(&t->state.model);
+  TRY(transformer_new(&t->state.model, &config, &t->world.backend, t->plan.capacity, 0, true));
   TRY(new_arrays(t));
-  return t->chief ? open_saver(t) : ERR_OK;
+  return t->world.chief ? open_saver(t) : ERR_OK;
 }
 
 /* Nothing can refuse the run any more: it gets its options, its log and its metrics. */
 static Err commit_run(Train *t, const char *options) {
   const char *run = t->spec->run;
   char path[FILE_PATH_MAX];
-  TRY(rundir_commit(run, options, &t->lock));
+  TRY(rundir_commit(run, options, &t->run.lock));
   TRY(file_join(path, run, "log.txt"));
   TRY(log_to(path));
   TRY(file_join(path, run, "metrics.jsonl"));
-  return lines_open(&t->metrics, path);
+  return lines_open(&t->run.metrics, path);
 }
 
 static Err begin_run(Train *t, const char *record) {
   Str options = {0};
   Err err;
   TRY_DONE(settle_options(t, record, &options));
-  if (t->chief) TRY_DONE(enter_run(t, str_text(&options)));
+  if (t->world.chief) TRY_DONE(enter_run(t, str_text(&options)));
   TRY_DONE(take_memory(t));
   TRY_DONE(train_restore(t));
-  if (t->validator) TRY_DONE(validator_begin(t->validator, &t->t, train_weights(t)));
-  if (t->chief) TRY_DONE(commit_run(t, str_text(&options)));
-  if (t->at.step && t->at.best_step)
-    log_info("resume   step %" PRIu64 ", best BLEU so far %.2f", t->at.step, t->at.best_bleu);
-  else if (t->at.step)
-    log_info("resume   step %" PRIu64 ", no best checkpoint yet", t->at.step);
+  if (t->validator) TRY_DONE(validator_begin(t->validator, &t->state.model, train_weights(t)));
+  if (t->world.chief) TRY_DONE(commit_run(t, str_text(&options)));
+  if (t->run.at.step && t->run.at.best_step)
+    log_info("resume   step %" PRIu64 ", best BLEU so far %.2f", t->run.at.step,
+             t->run.at.best_bleu);
+  else if (t->run.at.step)
+    log_info("resume   step %" PRIu64 ", no best checkpoint yet", t->run.at.step);
 done:
   str_free(&options);
   return err;
@@ -430,41 +439,43 @@ done:
 
 Err train_set_up(Train *t, const char *record) {
   const TrainSpec *s = t->spec;
-  comm_at(t->comm, COMM_WHILE_ALIVE, "opening the data set");
-  if (t->chief && (s->resume || !s->dry_run)) TRY(rundir_check(s->run, s->resume));
+  comm_at(t->world.comm, COMM_WHILE_ALIVE, "opening the data set");
+  if (t->world.chief && (s->resume || !s->dry_run)) TRY(rundir_check(s->run, s->resume));
   TRY(fit_open(t));
-  TRY(exchange_choose(&t->exchange, t->comm, &t->backend, s->collectives, s->reproducible));
-  TRY(exchange_open(&t->exchange, &t->backend, s->bucket / sizeof(float), s->exchange_bf16));
+  TRY(exchange_choose(&t->world.exchange, t->world.comm, &t->world.backend, s->collectives,
+                      s->reproducible));
+  TRY(exchange_open(&t->world.exchange, &t->world.backend, s->bucket / sizeof(float),
+                    s->exchange_bf16));
   TRY(dataset_open(&t->data, s->data));
   TRY(agree_data_hash(&t->data, t->data_hash));
-  TRY(agree_ranks(t->comm, record, "data-set-hash", t->data_hash));
+  TRY(agree_ranks(t->world.comm, record, "data-set-hash", t->data_hash));
   TRY(dataset_path(&t->data, "tokenizer.model", t->tokenizer_path));
   TRY(tokenizer_open(&t->tokenizer, t->tokenizer_path));
   ModelConfig config = config_for(t);
   if (s->valid_every)
     TRY(validator_new(&t->validator, &t->data, &t->tokenizer, (size_t)config.longest, &s->beam,
-                      t->comm));
+                      t->world.comm));
   TRY(settle_batches(t, &config));
-  TRY(transformer_plan(&t->t, &config, &t->backend, t->plan.capacity, 0, true));
+  TRY(transformer_plan(&t->state.model, &config, &t->world.backend, t->plan.capacity, 0, true));
   if (s->dry_run) /* what the device cannot do is said here too */
-    return t->backend.reserve(&t->backend, (size_t)config.longest,
-                              (size_t)(config.d / config.heads));
+    return t->world.backend.reserve(&t->world.backend, (size_t)config.longest,
+                                    (size_t)(config.d / config.heads));
   return begin_run(t, record);
 }
 
 void train_tear_down(Train *t) {
-  exchange_close(&t->exchange); /* first: memory is given back when a device is at rest */
-  saver_free(t->saver);         /* waits for what is being written */
-  loader_close(t->loader);
+  exchange_close(&t->world.exchange); /* first: memory is given back when a device is at rest */
+  saver_free(t->run.saver);           /* waits for what is being written */
+  loader_close(t->world.loader);
   validator_free(t->validator);
-  reducer_free(t->reducer);
-  pass_close(&t->pass); /* its recordings name the model's memory */
-  transformer_free(&t->t);
+  reducer_free(t->world.reducer);
+  pass_close(&t->state.pass); /* its recordings name the model's memory */
+  transformer_free(&t->state.model);
   tokenizer_close(&t->tokenizer);
   order_plan_free(&t->plan);
   dataset_close(&t->data);
   free_arrays(t);
-  backend_close(&t->backend);
-  lines_close(&t->metrics);
-  if (t->lock >= 0) close(t->lock);
+  backend_close(&t->world.backend);
+  lines_close(&t->run.metrics);
+  if (t->run.lock >= 0) close(t->run.lock);
 }

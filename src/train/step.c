@@ -18,62 +18,63 @@
 /* Seconds without progress after which this rank counts as hung. The first step touches memory for
  * the first time, and no usual time is known yet. */
 static double patience(const Train *t) {
-  return t->warm ? 5 * t->usual : pass_limit(&t->t);
+  return t->world.warm ? 5 * t->world.usual : pass_limit(&t->state.model);
 }
 
 /* The most seconds between two signs of life so far decide how long is too long. */
 static void tick(Train *t, double *since, const char *what, uint32_t i) {
   double now = progress_clock(), took = now - *since;
-  if (took > t->usual) t->usual = took;
+  if (took > t->world.usual) t->world.usual = took;
   *since = now;
-  comm_at(t->comm, patience(t), "step %" PRIu64 ", micro-batch %u, %s", t->at.step, i, what);
+  comm_at(t->world.comm, patience(t), "step %" PRIu64 ", micro-batch %u, %s", t->run.at.step, i,
+          what);
 }
 
 /* A step begins. For tests: what can go wrong, at a chosen one of a chosen rank. True: its
  * gradient is to be spoilt. */
 static bool begins(Train *t) {
   double mark = progress_clock();
-  tick(t, &mark, "beginning", (uint32_t)t->rank);
-  if (fault_now("die", t->at.step, t->rank)) kill(getpid(), SIGKILL);
-  if (fault_now("hang", t->at.step, t->rank))
+  tick(t, &mark, "beginning", (uint32_t)t->world.rank);
+  if (fault_now("die", t->run.at.step, t->world.rank)) kill(getpid(), SIGKILL);
+  if (fault_now("hang", t->run.at.step, t->world.rank))
     for (;;) sleep(1000);
-  return fault_now("nan", t->at.step, t->rank);
+  return fault_now("nan", t->run.at.step, t->world.rank);
 }
 
 /* Where all micro-batches add, what is put there first stays. */
 static void begin_gradients(Train *t, bool spoilt) {
-  const Backend *b = &t->backend;
+  const Backend *b = &t->world.backend;
   float nan = NAN;
-  pass_begin(&t->pass);
+  pass_begin(&t->state.pass);
   if (!spoilt) return;
-  pass_clear(&t->pass);
-  b->put(b, t->g + t->t.params.layer[0][0].norm[0].gain, &nan, sizeof nan);
+  pass_clear(&t->state.pass);
+  b->put(b, t->state.g + t->state.model.params.layer[0][0].norm[0].gain, &nan, sizeof nan);
 }
 
 /* Do gradients travel, or are they kept between rounds? */
 static bool is_shared(const Train *t) {
-  return t->ranks > 1 || (t->spec->reproducible && t->group > 1);
+  return t->world.ranks > 1 || (t->spec->reproducible && t->micro_batches > 1);
 }
 
 /* A device's gradients that travel through the program's memory. */
 static bool goes_by_host(const Train *t) {
-  return !t->backend.host && !t->exchange.wire && is_shared(t);
+  return !t->world.backend.host && !t->world.exchange.wire && is_shared(t);
 }
 
 /* Does the device settle norm and clipping itself? Nobody else has a part in them. */
 static bool is_alone(const Train *t) {
-  return !t->backend.host && !is_shared(t) && !t->exchange.wire && !t->spec->shard &&
-         t->spec->optim.kind != OPTIM_NOVOGRAD;
+  return !t->world.backend.host && !is_shared(t) && !t->world.exchange.wire &&
+         !t->spec->shard && t->spec->optim.kind != OPTIM_NOVOGRAD;
 }
 
 static Err fetch(Train *t, uint64_t step, uint32_t i, Micro *m) {
   *m = (Micro){.number = i, .key = {rng_mix(rng_mix(t->spec->seed, step), i), true, false}};
   m->start = m->mark = progress_clock();
   /* A file system may stall for any time: data that cannot be read is an error of its own. */
-  comm_at(t->comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", micro-batch %u, waiting for data", step,
-          i);
-  if (fault_now("stall", step, t->rank)) sleep(STALL);
-  TRY(loader_next(t->loader, &m->batch));
+  comm_at(t->world.comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", micro-batch %u, waiting for data",
+          step, i);
+  if (fault_now("stall", step, t->world.rank)) sleep(STALL);
+  TRY(loader_next(t->world.loader, &m->batch));
   m->got = progress_clock();
   return ERR_OK;
 }
@@ -81,15 +82,15 @@ static Err fetch(Train *t, uint64_t step, uint32_t i, Micro *m) {
 static Err next_micro(Train *t, uint32_t i, Micro *m) {
   fault_point("micro-batch");
   /* The weights are still those before the step. Several ranks have to finish it together. */
-  if (t->ranks == 1 && stop_hurried())
-    return err_set(ERR_STOPPED, "step %" PRIu64 " is left undone", t->at.step);
+  if (t->world.ranks == 1 && stop_hurried())
+    return err_set(ERR_STOPPED, "step %" PRIu64 " is left undone", t->run.at.step);
   if (t->next.batch) {
     double waited = t->next.got - t->next.start;
     *m = t->next;
     t->next = (Micro){0};
     m->got = m->mark = progress_clock(), m->start = m->got - waited;
   } else {
-    TRY(fetch(t, t->at.step, i, m));
+    TRY(fetch(t, t->run.at.step, i, m));
   }
   tick(t, &m->mark, "forward and backward", i);
   return ERR_OK;
@@ -97,9 +98,9 @@ static Err next_micro(Train *t, uint32_t i, Micro *m) {
 
 /* While the device is at work on this step, its next batch can be on its way. */
 static Err look_ahead(Train *t) {
-  if (t->at.step + 1 >= t->steps) return ERR_OK;
-  TRY(fetch(t, t->at.step + 1, 0, &t->next));
-  pass_load(&t->pass, t->next.batch, t->next.key);
+  if (t->run.at.step + 1 >= t->steps) return ERR_OK;
+  TRY(fetch(t, t->run.at.step + 1, 0, &t->next));
+  pass_load(&t->state.pass, t->next.batch, t->next.key);
   double mark = t->next.got;
   tick(t, &mark, "the end of the step", 0);
   return ERR_OK;
@@ -108,24 +109,25 @@ static Err look_ahead(Train *t) {
 static void end_micro(Train *t, Micro *m, StepSum *sum) {
   tick(t, &m->mark, "after backward", m->number);
   sum->data += m->got - m->start;
-  sum->forward += t->t.turned - m->got;
-  sum->backward += progress_clock() - t->t.turned;
+  sum->forward += t->state.model.turned - m->got;
+  sum->backward += progress_clock() - t->state.model.turned;
   sum->pairs += m->batch->sentences;
   sum->rows += m->batch->rows[1];
 }
 
 Err train_await_weights(Train *t, StepSum *sum) {
-  Exchange *x = &t->exchange;
+  Exchange *x = &t->world.exchange;
   if (!x->gathering) return ERR_OK;
   double start = progress_clock();
-  comm_at(t->comm, patience(t), "step %" PRIu64 ", the update on the device", t->at.step);
+  comm_at(t->world.comm, patience(t), "step %" PRIu64 ", the update on the device",
+          t->run.at.step);
   Err err = exchange_wait_made(x);
   double made = progress_clock();
-  comm_at(t->comm, patience(t), "step %" PRIu64 ", waiting for the others' weights",
-          t->at.step);
+  comm_at(t->world.comm, patience(t), "step %" PRIu64 ", waiting for the others' weights",
+          t->run.at.step);
   if (!err) err = exchange_wait(x);
   sum->update += made - start, sum->wait += progress_clock() - made;
-  return err ? err_context("step %" PRIu64 ", gathering the weights", t->at.step) : ERR_OK;
+  return err ? err_context("step %" PRIu64 ", gathering the weights", t->run.at.step) : ERR_OK;
 }
 
 /* The device waits for the weights by itself, but tells nobody when they do not come: it
@@ -135,8 +137,8 @@ Err train_await_weights(Train *t, StepSum *sum) {
  * lost is the time in which the device is given its first work, microseconds. */
 static Err begin_micro(Train *t, uint32_t i, Micro *m, StepSum *sum) {
   TRY(next_micro(t, i, m));
-  if (!t->exchange.gathering) return ERR_OK;
-  pass_load(&t->pass, m->batch, m->key);
+  if (!t->world.exchange.gathering) return ERR_OK;
+  pass_load(&t->state.pass, m->batch, m->key);
   double start = progress_clock();
   TRY(train_await_weights(t, sum));
   m->mark = progress_clock();
@@ -148,13 +150,14 @@ static Err begin_micro(Train *t, uint32_t i, Micro *m, StepSum *sum) {
 /* `last`: its gradients may travel as they are made. A device's are fetched first,
  * unless they have a wire of their own. */
 static Err micro_batch(Train *t, uint32_t i, bool last, StepSum *sum) {
-  const Backend *b = &t->backend;
+  const Backend *b = &t->world.backend;
   Micro m;
   TRY(begin_micro(t, i, &m, sum));
-  TRY(pass_gradients(&t->pass, m.batch, m.key, (float)scaler_factor(&t->at.scaler),
-                     last && (b->host || t->exchange.wire) ? reducer_ready : NULL, t->reducer));
+  TRY(pass_gradients(&t->state.pass, m.batch, m.key, (float)scaler_factor(&t->run.at.scaler),
+                     last && (b->host || t->world.exchange.wire) ? reducer_ready : NULL,
+                     t->world.reducer));
   if (last && goes_by_host(t))
-    TRY(b->get(b, t->stage, t->g, t->t.params.padded * sizeof(float)));
+    TRY(b->get(b, t->world.stage, t->state.g, t->state.model.params.padded * sizeof(float)));
   end_micro(t, &m, sum);
   return ERR_OK;
 }
@@ -164,26 +167,27 @@ static Err micro_batch(Train *t, uint32_t i, bool last, StepSum *sum) {
 static Err settle(Train *t, uint32_t i, double *start, StepSum *sum) {
   double mark = *start;
   tick(t, &mark, "backward on the device", i);
-  Err err = exchange_wait_made(&t->exchange);
+  Err err = exchange_wait_made(&t->world.exchange);
   tick(t, &mark, "waiting for the others' gradients", i);
   sum->backward += mark - *start;
   *start = mark;
-  if (!err) err = exchange_wait(&t->exchange);
-  return err ? err_context("step %" PRIu64 ", adding gradients", t->at.step) : ERR_OK;
+  if (!err) err = exchange_wait(&t->world.exchange);
+  return err ? err_context("step %" PRIu64 ", adding gradients", t->run.at.step) : ERR_OK;
 }
 
 /* Micro-batches of one round, the `round`-th of each rank; reduced at its end. */
 static Err reduced_round(Train *t, uint32_t i, uint32_t round, bool first, bool last,
                          StepSum *sum) {
-  uint32_t left = t->group - round * (uint32_t)t->ranks;
-  int active = left < (uint32_t)t->ranks ? (int)left : t->ranks;
-  reducer_round(t->reducer, t->spec->reproducible ? active : t->ranks, first, last);
-  if (i < t->group) TRY(micro_batch(t, i, true, sum));
+  uint32_t left = t->micro_batches - round * (uint32_t)t->world.ranks;
+  int active = left < (uint32_t)t->world.ranks ? (int)left : t->world.ranks;
+  reducer_round(t->world.reducer, t->spec->reproducible ? active : t->world.ranks, first, last);
+  if (i < t->micro_batches) TRY(micro_batch(t, i, true, sum));
   double start = progress_clock();
-  reducer_finish(t->reducer);
-  const Backend *b = &t->backend;
-  if (t->exchange.wire) TRY(settle(t, i, &start, sum));
-  if (last && goes_by_host(t)) b->put(b, t->g, t->stage, t->t.params.padded * sizeof(float));
+  reducer_finish(t->world.reducer);
+  const Backend *b = &t->world.backend;
+  if (t->world.exchange.wire) TRY(settle(t, i, &start, sum));
+  if (last && goes_by_host(t))
+    b->put(b, t->state.g, t->world.stage, t->state.model.params.padded * sizeof(float));
   sum->wait += progress_clock() - start;
   return ERR_OK;
 }
@@ -191,12 +195,12 @@ static Err reduced_round(Train *t, uint32_t i, uint32_t round, bool first, bool 
 /* Reproducible: the sum is made after every round, in the order of the micro-batches.
  * Otherwise each rank adds up its own, and the sum is made once. */
 static Err gradients(Train *t, StepSum *sum) {
-  uint32_t ranks = (uint32_t)t->ranks, rounds = (t->group + ranks - 1) / ranks;
+  uint32_t ranks = (uint32_t)t->world.ranks, rounds = (t->micro_batches + ranks - 1) / ranks;
   bool each = t->spec->reproducible;
   for (uint32_t round = 0; round < rounds; round++) {
-    uint32_t i = round * ranks + (uint32_t)t->rank;
-    bool mine_last = i + ranks >= t->group;
-    if (each && round) pass_begin(&t->pass);
+    uint32_t i = round * ranks + (uint32_t)t->world.rank;
+    bool mine_last = i + ranks >= t->micro_batches;
+    if (each && round) pass_begin(&t->state.pass);
     if (each)
       TRY(reduced_round(t, i, round, round == 0, round + 1 == rounds, sum));
     else if (mine_last) /* some ranks have one more than others */
@@ -209,45 +213,50 @@ static Err gradients(Train *t, StepSum *sum) {
 
 /* Squares of the gradient, unit by unit: those of this rank's pieces of it. */
 static Err squares(Train *t) {
-  const Backend *b = &t->backend;
-  size_t n = t->t.params.padded;
+  const Backend *b = &t->world.backend;
+  size_t n = t->state.model.params.padded;
   if (!t->spec->shard) {
-    b->queue_norm2(b, t->queued, t->g, n);
+    b->queue_norm2(b, t->state.queued, t->state.g, n);
   } else {
-    for (size_t i = 0; i < reducer_pieces(t->reducer); i++) {
+    for (size_t i = 0; i < reducer_pieces(t->world.reducer); i++) {
       size_t begin, end;
-      reducer_piece(t->reducer, i, &begin, &end);
+      reducer_piece(t->world.reducer, i, &begin, &end);
       if (end > begin)
-        b->queue_norm2(b, t->queued + begin / NORM_UNIT, t->g + begin, end - begin);
+        b->queue_norm2(b, t->state.queued + begin / NORM_UNIT, t->state.g + begin, end - begin);
     }
   }
-  return b->host ? ERR_OK : b->get(b, t->sums, t->queued, norm_units(n) * sizeof *t->sums);
+  return b->host
+             ? ERR_OK
+             : b->get(b, t->state.sums, t->state.queued, norm_units(n) * sizeof *t->state.sums);
 }
 
 /* `now` is settled, and says that there is something to do. */
 static Err update(Train *t, const StepNumbers *now, double lr) {
   const OptimSpec *o = &t->spec->optim;
-  const Backend *b = &t->backend;
-  StepNumbers *there = t->pass.now;
-  size_t n = t->t.params.padded, owned = 0;
-  bool low = t->low != t->w, by_pieces = t->spec->shard || o->kind == OPTIM_NOVOGRAD;
+  const Backend *b = &t->world.backend;
+  StepNumbers *there = t->state.pass.now;
+  size_t n = t->state.model.params.padded, owned = 0;
+  bool low = t->state.low != t->state.w,
+       by_pieces = t->spec->shard || o->kind == OPTIM_NOVOGRAD;
   b->put(b, there, now, sizeof *now);
   if (o->kind == OPTIM_NOVOGRAD) {
-    optim_layers(o, b, &t->t.params, t->w, t->m, t->second, t->g, lr, clip_scale(now));
+    optim_layers(o, b, &t->state.model.params, t->state.w, t->state.m, t->state.second,
+                 t->state.g, lr, clip_scale(now));
   } else if (!t->spec->shard) {
-    optim_piece(o, b, there, low ? t->low : NULL, t->w, t->m, t->v, t->g, n);
+    optim_piece(o, b, there, low ? t->state.low : NULL, t->state.w, t->state.m, t->state.v,
+                t->state.g, n);
   } else {
-    for (size_t i = 0; i < reducer_pieces(t->reducer); i++) {
+    for (size_t i = 0; i < reducer_pieces(t->world.reducer); i++) {
       size_t begin, end;
-      reducer_piece(t->reducer, i, &begin, &end);
-      optim_piece(o, b, there, NULL, t->w + begin, t->m + owned, t->v ? t->v + owned : NULL,
-                  t->g + begin, end - begin);
+      reducer_piece(t->world.reducer, i, &begin, &end);
+      optim_piece(o, b, there, NULL, t->state.w + begin, t->state.m + owned,
+                  t->state.v ? t->state.v + owned : NULL, t->state.g + begin, end - begin);
       owned += end - begin;
     }
     TRY(train_gather_weights(t));
   }
-  if (low && by_pieces) b->lower(b, t->low, t->w, n);
-  if (t->e) b->ema(b, t->e, t->w, (double)t->spec->ema, n, there);
+  if (low && by_pieces) b->lower(b, t->state.low, t->state.w, n);
+  if (t->state.e) b->ema(b, t->state.e, t->state.w, (double)t->spec->ema, n, there);
   return ERR_OK;
 }
 
@@ -257,11 +266,11 @@ static Err losses(Train *t, StepSum *sum) {
   BatchLoss mine;
   double start = progress_clock();
   TRY(squares(t));
-  TRY(transformer_loss(&t->t, &mine));
+  TRY(transformer_loss(&t->state.model, &mine));
   double got = progress_clock();
-  *(t->backend.host ? &sum->update : &sum->backward) += got - start;
+  *(t->world.backend.host ? &sum->update : &sum->backward) += got - start;
   double all[] = {mine.loss, mine.nll, mine.right, (double)mine.rows, sum->pairs};
-  comm_sum(t->comm, "losses", all, sizeof all / sizeof *all);
+  comm_sum(t->world.comm, "losses", all, sizeof all / sizeof *all);
   sum->loss = all[0], sum->nll = all[1], sum->right = all[2], sum->rows = all[3],
   sum->pairs = all[4];
   sum->wait += progress_clock() - got;
@@ -274,10 +283,10 @@ static Err step_together(Train *t, double lr, StepNumbers *now, StepSum *sum) {
   TRY(gradients(t, sum));
   TRY(losses(t, sum));
   double start = progress_clock();
-  now->times = sum->rows * scaler_factor(&t->at.scaler);
+  now->times = sum->rows * scaler_factor(&t->run.at.scaler);
   now->loss[0] = sum->loss;
-  if (t->spec->shard) reducer_gather_units(t->reducer, "norms", t->sums);
-  optim_clip(now, t->sums, norm_units(t->t.params.padded));
+  if (t->spec->shard) reducer_gather_units(t->world.reducer, "norms", t->state.sums);
+  optim_clip(now, t->state.sums, norm_units(t->state.model.params.padded));
   if (isfinite(now->scale)) TRY(update(t, now, lr));
   sum->update += progress_clock() - start;
   return ERR_OK;
@@ -285,23 +294,23 @@ static Err step_together(Train *t, double lr, StepNumbers *now, StepSum *sum) {
 
 /* On one device, which is waited for once, at the end. */
 static Err step_alone(Train *t, StepNumbers *now, StepSum *sum) {
-  double factor = scaler_factor(&t->at.scaler);
+  double factor = scaler_factor(&t->run.at.scaler);
   bool spoilt = begins(t);
-  if (t->group == 1 && !spoilt) {
+  if (t->micro_batches == 1 && !spoilt) {
     Micro m;
     TRY(next_micro(t, 0, &m));
     now->times = m.batch->rows[1] * factor;
-    TRY(pass_whole(&t->pass, m.batch, m.key, (float)factor, now));
+    TRY(pass_whole(&t->state.pass, m.batch, m.key, (float)factor, now));
     end_micro(t, &m, sum);
   } else {
     begin_gradients(t, spoilt);
-    for (uint32_t i = 0; i < t->group; i++) TRY(micro_batch(t, i, false, sum));
+    for (uint32_t i = 0; i < t->micro_batches; i++) TRY(micro_batch(t, i, false, sum));
     now->times = sum->rows * factor;
-    TRY(pass_update(&t->pass, now));
+    TRY(pass_update(&t->state.pass, now));
   }
   TRY(look_ahead(t));
   double start = progress_clock();
-  TRY(pass_end(&t->pass, now));
+  TRY(pass_end(&t->state.pass, now));
   sum->backward += progress_clock() - start;
   sum->loss = now->loss[0], sum->nll = now->loss[1], sum->right = now->loss[2];
   return ERR_OK;
@@ -309,15 +318,15 @@ static Err step_alone(Train *t, StepNumbers *now, StepSum *sum) {
 
 Err train_step(Train *t, double lr, StepSum *sum, bool *healthy) {
   uint64_t before = mem_count();
-  StepNumbers now = optim_numbers(&t->spec->optim, t->at.step, lr);
+  StepNumbers now = optim_numbers(&t->spec->optim, t->run.at.step, lr);
   now.most = (double)t->spec->clip;
   *sum = (StepSum){.steps = 1};
   TRY(is_alone(t) ? step_alone(t, &now, sum) : step_together(t, lr, &now, sum));
   sum->norm = now.norm;
   bool finite = isfinite(sum->norm), sound = isfinite(sum->loss);
-  *healthy = sound && scaler_take(&t->at.scaler, finite);
+  *healthy = sound && scaler_take(&t->run.at.scaler, finite);
   sum->skipped = *healthy && !finite;
-  t->warm = true;
+  t->world.warm = true;
   sum->allocations = (double)(mem_count() - before);
   return ERR_OK;
 }

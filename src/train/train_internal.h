@@ -31,57 +31,73 @@ typedef struct {
   double start, got, mark;
 } Micro;
 
+/* What outlives this call, in RUN: checkpoints, counters, metrics. Rank 0 alone writes it. */
 typedef struct {
-  const TrainSpec *spec;
-  Comm *comm;
-  bool chief; /* rank 0: it alone writes and speaks */
-  int rank, ranks;
-  int sharers;    /* ranks on this rank's device, it among them */
-  uint32_t group; /* micro-batches of a step */
-  uint64_t steps; /* of the whole run */
-  Schedule schedule;
-  Backend backend;
-  DataSet data;
-  OrderPlan plan;
-  Loader *loader;
-  Micro next; /* the next step's first, fetched ahead; or its batch is NULL */
-  Transformer t;
-  Tokenizer tokenizer;
-  Validator *validator;
-  Reducer *reducer;
-  Exchange exchange; /* its wire carries gradients where there is one */
-  Saver *saver;      /* the chief's */
-  char tokenizer_path[FILE_PATH_MAX];
-  char data_hash[65]; /* SHA-256 of dataset.json, which holds those of all other files */
-  /* In the backend's memory: */
-  float *w, *g, *e;  /* flat; e: mean of the weights, or NULL */
-  void *low, *low_e; /* w and e in the backend's type; the same where that is float */
-  float *m, *v;      /* flat, or with a sharded optimiser this rank's pieces */
-  double *queued;    /* sums of squares on their way to `sums`; the same where it is here */
-  Pass pass;         /* how the backend does a step with them */
-  /* In the program's: */
-  float *stage;   /* what travels between ranks; g itself where the backend is here */
-  bool pinned;    /* the stage, for the device */
-  double *second; /* NovoGrad's */
-  double *sums;   /* of squares, for each unit of the gradient */
-  TrainCounters at;
-  uint64_t saved; /* the step handed to the saver last, or loaded */
+  int lock;         /* of RUN/lock; -1: not held */
+  TrainCounters at; /* where the run is */
+  Saver *saver;     /* rank 0 only */
+  uint64_t saved;   /* the step handed to the saver last, or loaded */
   /* Rank 0: what the last validation found. It becomes `at`'s once it is on disk, so that
    * `best` never names a checkpoint that does not exist. */
   TrainCounters verdict;
   bool verdict_pending; /* handed to the saver, outcome not known yet */
   bool verdict_lost;    /* it was the best, and is not on disk */
   bool out_of_patience;
+  double call_began; /* clock when this call began to train */
+  double began;      /* the same, or when it was rolled back; at.seconds counts up to here */
+  LineFile metrics;
+} Run;
+
+/* Which rank this is, what it computes on, and how it reaches the others. */
+typedef struct {
+  Comm *comm;
+  bool chief; /* rank 0: it alone writes and prints */
+  int rank, ranks;
+  int sharers; /* ranks on this rank's device, it among them */
+  Backend backend;
+  Loader *loader;
+  Reducer *reducer;
+  Exchange exchange; /* its wire carries gradients where there is one */
+  float *stage;      /* (padded) host memory: what travels between ranks; g itself on a CPU */
+  bool pinned;       /* the stage, for the device */
+  bool warm;         /* a step has been made */
+  double usual;      /* seconds between two reports of progress, the longest so far */
+} World;
+
+/* The model in training: its weights, gradients and optimizer state. Arrays are flat, of
+ * params.padded elements, in the backend's memory unless noted. */
+typedef struct {
+  Transformer model;
+  float *w, *g, *e;  /* e: moving average of the weights, or NULL */
+  void *low, *low_e; /* w and e in the backend's type; the same where that is float */
+  float *m, *v;      /* optimizer state, or with --shard-optimizer this rank's pieces of it */
+  double *queued;    /* sums of squares on their way to `sums`; the same where it is here */
+  Pass pass;         /* how the backend does a step with them */
+  double *second;    /* host: NovoGrad's second moment, one for each weight */
+  double *sums;      /* host: of squares, for each unit of the gradient */
+} ModelState;
+
+typedef struct {
+  const TrainSpec *spec;
+  Run run;
+  World world;
+  ModelState state;
+  /* The task: what is learnt from, and how it is judged. */
+  DataSet data;
+  char data_hash[65]; /* SHA-256 of dataset.json, which holds those of all other files */
+  OrderPlan plan;
+  Tokenizer tokenizer;
+  char tokenizer_path[FILE_PATH_MAX];
+  Validator *validator;
+  /* The loop. */
+  uint32_t micro_batches; /* of a step, over all ranks */
+  uint64_t steps;         /* of the whole run */
+  Schedule schedule;
+  Micro next; /* the next step's first, fetched ahead; or its batch is NULL */
   Health health;
   StepSum since; /* the last line of the record */
   double since_start;
-  double call_began; /* clock when this call began to train */
-  double began;      /* the same, or when it was rolled back; at.seconds counts up to here */
-  bool warm;         /* a step has been made */
-  double usual;      /* seconds a rank may work in silence, learnt from the steps so far */
   double last_loss;
-  LineFile metrics;
-  int lock;
 } Train;
 
 double train_elapsed(const Train *t);

@@ -126,7 +126,7 @@ restore() {
 
 # untrainable WORD…: train refuses the set with these words, before its run begins.
 untrainable() {
-  run "$TRIREME" train --data set --run run --preset tiny --steps 1 --batch-tokens 64 --quiet
+  run "$TRIREME" train --device cpu --data set --run run --preset tiny --steps 1 --batch-tokens 64 --quiet
   [ "$status" -eq 1 ]
   [ ! -e run ]
   for word in "$@"; do
@@ -254,7 +254,7 @@ shown() {
 }
 
 @test "control characters in the name of a run are made visible in what train reports" {
-  run "$TRIREME" train --data set --run $'r\e[2J\n\xff' --preset tiny --width 16 --feed-width 32 --heads 2 \
+  run "$TRIREME" train --device cpu --data set --run $'r\e[2J\n\xff' --preset tiny --width 16 --feed-width 32 --heads 2 \
     --encoder-layers 1 --decoder-layers 1 --steps 2 --warmup 1 --batch-tokens 64 --save-every 1 --average 2 --beam 1 --quiet
   [ "$status" -eq 0 ]
   [[ "$output" == *'in r\x1b[2J\n\xff/checkpoints/best'* ]]
@@ -286,7 +286,7 @@ break_rules() {
 
 # truncated_while_training FILE: cuts it to 100 bytes under a training that has made steps.
 truncated_while_training() {
-  "$TRIREME" train --data set --run run --preset tiny --batch-tokens 256 --steps 1000000 --valid-every 0 \
+  "$TRIREME" train --device cpu --data set --run run --preset tiny --batch-tokens 256 --steps 1000000 --valid-every 0 \
     --save-every 100000 --log-every 1 > out 2> err 3>&- &
   local pid=$! i
   for ((i = 0; i < 1200; i++)); do
@@ -341,7 +341,7 @@ every_id() {
     run "$TRIREME" inspect set --quiet --samples 1
     [ "$status" -eq 1 ]
     [[ "$output" == *"set/train-"*".tok is damaged near byte "*"id $id in a vocabulary of 100"* ]]
-    run "$TRIREME" train --data set --run "run$id" --preset tiny --steps 1 --batch-tokens 64 --quiet
+    run "$TRIREME" train --device cpu --data set --run "run$id" --preset tiny --steps 1 --batch-tokens 64 --quiet
     [ "$status" -eq 1 ]
     [[ "$output" == *"set/train-"*".tok is damaged near byte "*"id $id in a vocabulary of 100"* ]]
   done

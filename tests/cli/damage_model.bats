@@ -8,7 +8,7 @@ setup_file() {
   perl -e 'srand 3; for (1 .. 300) { print join(" ", map { join "", map { chr 97 + int rand 12 } 1 .. 1 + int rand 6 } 1 .. 3 + int rand 9), "\n" }' > a
   tr a-l l-za-k < a > b
   "$TRIREME" prepare --quiet --train a b --valid a b --vocab-size 100 --out set > /dev/null
-  "$TRIREME" train --quiet --data set --run run --preset tiny --steps 2 --save-every 1 --average 2 \
+  "$TRIREME" train --device cpu --quiet --data set --run run --preset tiny --steps 2 --save-every 1 --average 2 \
     --valid-every 0 --batch-tokens 512 > /dev/null
 }
 
@@ -22,7 +22,7 @@ setup() {
 refused() {
   local dir=$1
   shift
-  run --separate-stderr "$TRIREME" translate --quiet --model "$dir" <<< "a b c"
+  run --separate-stderr "$TRIREME" translate --device cpu --quiet --model "$dir" <<< "a b c"
   [ "$status" -eq 1 ]
   [ -z "$output" ]
   [ "${#stderr_lines[@]}" -eq 1 ]
@@ -59,7 +59,7 @@ header() {
 
 @test "an averaged model and a checkpoint translate" {
   for dir in model checkpoint; do
-    run --separate-stderr "$TRIREME" translate --model "$dir" <<< "a b c"
+    run --separate-stderr "$TRIREME" translate --device cpu --model "$dir" <<< "a b c"
     [ "$status" -eq 0 ]
     [[ "$stderr" != *"cannot be verified"* ]]
   done
@@ -82,7 +82,7 @@ header() {
 
 @test "a model without checksums is translated with a warning" {
   old model
-  run --separate-stderr "$TRIREME" translate --quiet --model model <<< "a b c"
+  run --separate-stderr "$TRIREME" translate --device cpu --quiet --model model <<< "a b c"
   [ "$status" -eq 0 ]
   [[ "$stderr" == *"cannot be verified"* ]]
 }
@@ -101,7 +101,7 @@ header() {
   old model
   size=$(stat -c %s model/weights.safetensors)
   printf '\x00\x00\xc0\x7f' | dd of=model/weights.safetensors bs=1 seek=$((size - 4)) conv=notrunc status=none
-  run --separate-stderr "$TRIREME" translate --quiet --model model <<< "a"
+  run --separate-stderr "$TRIREME" translate --device cpu --quiet --model model <<< "a"
   [ "$status" -eq 1 ]
   [[ "$stderr" == *"model/weights.safetensors"*"'decoder."*"byte $((size - 4))"*"not finite"* ]]
 }
@@ -109,7 +109,7 @@ header() {
 @test "tensors that overlap are refused" {
   old model
   header 's/("encoder.0.feed.up.bias".*?"data_offsets":\[)(\d+),(\d+)/$1 . ($2 - 4) . "," . ($3 - 4)/e'
-  run --separate-stderr "$TRIREME" translate --quiet --model model <<< "a"
+  run --separate-stderr "$TRIREME" translate --device cpu --quiet --model model <<< "a"
   [ "$status" -eq 1 ]
   [[ "$stderr" == *"model/weights.safetensors"*overlaps*byte* ]]
 }
@@ -117,12 +117,12 @@ header() {
 @test "bytes between the header and the tensors, or behind them, are refused" {
   old model
   header '$_ .= "x"'
-  run --separate-stderr "$TRIREME" translate --quiet --model model <<< "a"
+  run --separate-stderr "$TRIREME" translate --device cpu --quiet --model model <<< "a"
   [ "$status" -eq 1 ]
   [[ "$stderr" == *"model/weights.safetensors"*byte* ]]
   cp "$BATS_FILE_TMPDIR/run/average/weights.safetensors" model/
   echo >> model/weights.safetensors
-  run --separate-stderr "$TRIREME" translate --quiet --model model <<< "a"
+  run --separate-stderr "$TRIREME" translate --device cpu --quiet --model model <<< "a"
   [ "$status" -eq 1 ]
   [[ "$stderr" == *"model/weights.safetensors"*"bytes follow"* ]]
 }
@@ -130,7 +130,7 @@ header() {
 @test "a model of fewer layers than its weights is refused" {
   old model
   sed -i 's/"encoder_layers": [0-9]*/"encoder_layers": 1/' model/model.json
-  run --separate-stderr "$TRIREME" translate --quiet --model model <<< "a"
+  run --separate-stderr "$TRIREME" translate --device cpu --quiet --model model <<< "a"
   [ "$status" -eq 1 ]
   [[ "$stderr" == *"model/weights.safetensors"*tensors* ]]
 }
@@ -138,7 +138,7 @@ header() {
 @test "a model.json that promises 8 million words is refused without their memory" {
   old model
   sed -i 's/"vocab": [0-9]*/"vocab": 8000000/' model/model.json
-  in_memory 1500000 "$TRIREME" translate --quiet --threads 1 --model model <<< "a"
+  in_memory 1500000 "$TRIREME" translate --device cpu --quiet --threads 1 --model model <<< "a"
   [ "$status" -eq 1 ]
   [[ "$stderr" == *"model/weights.safetensors"*shape* ]]
 }
@@ -146,11 +146,11 @@ header() {
 @test "a header of nine million empty objects is refused without their memory" {
   old model
   perl -e 'my $h = "{\"a\":[" . "{}," x 9000000 . "1]}"; print pack("Q<", length $h), $h' > model/weights.safetensors
-  in_memory 1500000 "$TRIREME" translate --quiet --threads 1 --model model <<< "a"
+  in_memory 1500000 "$TRIREME" translate --device cpu --quiet --threads 1 --model model <<< "a"
   [ "$status" -eq 1 ]
   [[ "$stderr" == *"model/weights.safetensors"*"header is longer than"* ]]
   perl -e 'my $h = "{\"a\":[" . "{}," x 3000000 . "1]}"; print pack("Q<", length $h), $h' > model/weights.safetensors
-  in_memory 1500000 "$TRIREME" translate --quiet --threads 1 --model model <<< "a"
+  in_memory 1500000 "$TRIREME" translate --device cpu --quiet --threads 1 --model model <<< "a"
   [ "$status" -eq 1 ]
   [[ "$stderr" == *"model/weights.safetensors"*"JSON values"* ]]
 }
@@ -159,7 +159,7 @@ header() {
   old model
   perl -e 'local $/; open F, "+<", $ARGV[0]; binmode F; $_ = <F>; $at = index $_, "nmt_nfkc"; die if $at < 0;
     seek F, $at + 16, 0; print F "\xff\xff\xff\x7f" x 8' model/tokenizer.model
-  run --separate-stderr "$TRIREME" translate --quiet --model model <<< "a"
+  run --separate-stderr "$TRIREME" translate --device cpu --quiet --model model <<< "a"
   [ "$status" -eq 1 ]
   [[ "$stderr" == *"model/tokenizer.model"*"rules are damaged at byte"* ]]
 }

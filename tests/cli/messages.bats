@@ -15,7 +15,7 @@ setup() {
 train() {
   local run=$1
   shift
-  "$TRIREME" train --data "$SET" --run "$run" --preset tiny --width 16 --feed-width 16 --heads 2 --encoder-layers 1 \
+  "$TRIREME" train --device cpu --data "$SET" --run "$run" --preset tiny --width 16 --feed-width 16 --heads 2 --encoder-layers 1 \
     --decoder-layers 1 --batch-tokens 256 --warmup 10 --log-every 5 --threads 1 --device cpu "$@"
 }
 

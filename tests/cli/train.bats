@@ -17,7 +17,7 @@ setup() {
 train() {
   local run=$1
   shift
-  "$TRIREME" train --quiet --data "$SET" --run "$run" --preset tiny --width 32 --feed-width 64 --heads 2 --encoder-layers 1 \
+  "$TRIREME" train --quiet --device cpu --data "$SET" --run "$run" --preset tiny --width 32 --feed-width 64 --heads 2 --encoder-layers 1 \
     --decoder-layers 1 --batch-tokens 256 --micro-batches 2 --warmup 10 --valid-every 0 --log-every 5 --threads 2 "$@"
 }
 
@@ -120,7 +120,7 @@ same_weights() {
   run train "$T/run" --steps 4 --resume
   [ "$status" -eq 1 ]
   [[ "$output" =~ "weights.safetensors" ]]
-  run "$TRIREME" translate --model "$T/run/checkpoints/latest" < /dev/null
+  run "$TRIREME" translate --device cpu --model "$T/run/checkpoints/latest" < /dev/null
   [ "$status" -eq 1 ]
   [[ "$output" =~ "weights.safetensors" ]]
 }
@@ -129,9 +129,9 @@ same_weights() {
   train "$T/run" --steps 30 --lr-policy fixed --lr 3e-3
   model="$T/run/checkpoints/latest"
   { head -n 60 "$SET/test.src"; echo; echo "   "; head -n 5 "$SET/test.src" | tr '\n' ' '; echo; } > "$T/in"
-  "$TRIREME" translate --model "$model" --batch-tokens 8192 < "$T/in" > "$T/large" 2> "$T/err"
-  "$TRIREME" translate --model "$model" --batch-tokens 16 --threads 1 < "$T/in" > "$T/small"
-  while read -r line || [ -n "$line" ]; do echo "$line" | "$TRIREME" translate --model "$model"; done < <(head -n 5 "$T/in") > "$T/single"
+  "$TRIREME" translate --device cpu --model "$model" --batch-tokens 8192 < "$T/in" > "$T/large" 2> "$T/err"
+  "$TRIREME" translate --device cpu --model "$model" --batch-tokens 16 --threads 1 < "$T/in" > "$T/small"
+  while read -r line || [ -n "$line" ]; do echo "$line" | "$TRIREME" translate --device cpu --model "$model"; done < <(head -n 5 "$T/in") > "$T/single"
   [ "$(wc -l < "$T/large")" -eq "$(wc -l < "$T/in")" ]
   cmp "$T/large" "$T/small"
   head -n 5 "$T/large" | cmp - "$T/single"
@@ -143,21 +143,21 @@ same_weights() {
   train "$T/run" --steps 30 --lr-policy fixed --lr 3e-3
   model="$T/run/checkpoints/latest"
   head -n 3 "$SET/test.src" > "$T/in"
-  "$TRIREME" translate --model "$model" --nbest 3 --scores < "$T/in" > "$T/list"
+  "$TRIREME" translate --device cpu --model "$model" --nbest 3 --scores < "$T/in" > "$T/list"
   [ "$(wc -l < "$T/list")" -eq 9 ]
   awk -F' [|][|][|] ' '$1 == line && $4 > last { exit 1 } { line = $1; last = $4 }' "$T/list"
-  "$TRIREME" translate --model "$model" < "$T/in" > "$T/best"
+  "$TRIREME" translate --device cpu --model "$model" < "$T/in" > "$T/best"
   awk -F' [|][|][|] ' '$1 != last { print $2; last = $1 }' last=- "$T/list" | cmp - "$T/best"
-  run "$TRIREME" translate --model "$model" --nbest 9 --beam 4
+  run "$TRIREME" translate --device cpu --model "$model" --nbest 9 --beam 4
   [ "$status" -eq 2 ]
 }
 
 @test "bad input and bad models are told" {
   train "$T/run" --steps 2
-  run "$TRIREME" translate --model "$T/run/checkpoints/latest" <<< $'ok\nbad \xff'
+  run "$TRIREME" translate --device cpu --model "$T/run/checkpoints/latest" <<< $'ok\nbad \xff'
   [ "$status" -eq 1 ]
   [[ "$output" =~ "standard input:2" ]]
-  run "$TRIREME" translate --model "$T"
+  run "$TRIREME" translate --device cpu --model "$T"
   [ "$status" -eq 1 ]
   [[ "$output" =~ "not a model" ]]
 }

@@ -7,7 +7,7 @@ setup_file() {
   export SET="$BATS_FILE_TMPDIR/set" MODEL="$BATS_FILE_TMPDIR/run/checkpoints/latest"
   TRIREME_RECIPES=${TRIREME_RECIPES:-$BATS_TEST_DIRNAME/../../recipes} \
     "$TRIREME" prepare --quiet --recipe demo --demo-pairs 3000 --vocab-size 400 --out "$SET" > /dev/null
-  "$TRIREME" train --quiet --data "$SET" --run "$BATS_FILE_TMPDIR/run" --preset tiny --width 32 --feed-width 64 --heads 2 \
+  "$TRIREME" train --quiet --device cpu --data "$SET" --run "$BATS_FILE_TMPDIR/run" --preset tiny --width 32 --feed-width 64 --heads 2 \
     --encoder-layers 1 --decoder-layers 1 --batch-tokens 256 --warmup 10 --valid-every 0 --steps 40 --lr-policy fixed --lr 3e-3 \
     --threads 1 > /dev/null 2>&1
 }

@@ -40,7 +40,7 @@ make_gpu() {
 
 MODEL=(--preset tiny --width 32 --feed-width 64 --heads 2 --encoder-layers 1 --decoder-layers 1
   --batch-tokens 256 --micro-batches 3 --seed 1 --lr-policy fixed --lr 3e-3 --warmup 10
-  --valid-every 0 --average 0 --log-every 1 --threads 1)
+  --valid-every 0 --average 0 --log-every 1 --device cpu --threads 1)
 
 # with N COMMAND…: on N ranks; N = 1 is the program alone.
 with() {

@@ -72,10 +72,10 @@ static bool is_gpu_expected(void) {
 }
 
 Err backend_open(Backend *b, const BackendSpec *spec) {
-  return backend_open_turn(b, spec, 0);
+  return backend_open_for_rank(b, spec, 0);
 }
 
-Err backend_open_turn(Backend *b, const BackendSpec *spec, int turn) {
+Err backend_open_for_rank(Backend *b, const BackendSpec *spec, int turn) {
   Precision precision = FP32;
   int device = -1;
   bool any = false;
@@ -94,13 +94,14 @@ Err backend_open_turn(Backend *b, const BackendSpec *spec, int turn) {
 }
 
 Err backend_check_fp8(const Backend *b, size_t width, size_t feed, size_t rows) {
-  if (!b->fp8 || (backend_takes_fp8(rows, width, width) && feed % FP8_UNIT == 0)) return ERR_OK;
+  if (!b->fp8 || (backend_takes_fp8(rows, width, width) && feed % FP8_MULTIPLE == 0))
+    return ERR_OK;
   return err_set(
       ERR_USAGE,
       "--precision fp8 is for training with a width of %d or more, that and the feed "
       "width in multiples of %d, and batches of %d rows or more, not %zu, %zu and "
       "%zu; ask for bf16",
-      FP8_LEAST, FP8_UNIT, FP8_ROWS, width, feed, rows);
+      FP8_MIN_DIM, FP8_MULTIPLE, FP8_MIN_TOKENS, width, feed, rows);
 }
 
 void backend_close(Backend *b) {

@@ -1,17 +1,23 @@
-/* The table of operations: what a model asks of a machine, at the level the model
- * speaks. Forward and backward are written by hand; there is no graph. A backend
- * is a struct of functions: `cpu` (fast), `reference` (plain C, the oracle), and
- * `cuda` from a plug-in. Relies on base.
+/* The backend interface: a table of the operations that models, optimizers and beam search need,
+ * each with a hand-written backward (there is no autograd graph).
+ *   cpu        fast kernels for the instruction set of this machine, OpenMP threads
+ *   reference  plain C, one thread; the oracle in tests
+ *   cuda       one NVIDIA GPU, loaded from a plug-in
  *
- * Activations, and the weights that products and embeddings read, are of the
- * backend's type: void * here. Gradients of weights, moments, statistics, gains
- * and biases of norms are float. All arrays lie in the backend's memory. Work is
- * done in the order of the calls, but perhaps later: what goes wrong on a device
- * is told by the next `get` or `sync`.
+ * Types. Activations, and the weights that GEMMs and embeddings read, have the backend's element
+ * type (`type`) and are `void *` here. Weight gradients, optimizer state, statistics, and the
+ * gains and biases of layer norms are float.
  *
- * Shapes stand in comments as (rows, columns), rows contiguous. `rows` are packed
- * sentences, one behind the other; offsets tell them apart. Gradients overwrite
- * what is there, or are added to it when `add`; those of tables always are. */
+ * Memory and order. All arrays are in the backend's memory (`alloc`) unless stated otherwise.
+ * Operations execute in the order of the calls. On a device a call only enqueues; a device error
+ * is returned by the next `get` or `sync`. The CPU backends are done when the call returns.
+ *
+ * Shapes are (rows, columns), row-major and contiguous. A batch holds packed sentences without
+ * padding: `tokens` rows, one per token, and an array of offsets that separates the sentences.
+ * Gradients overwrite their destination, or are added to it if `accumulate`; gradients of
+ * embedding tables are always added.
+ *
+ * Threads: one thread at a time may use a Backend. Depends on base. */
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 
@@ -22,8 +28,8 @@
 #include "backend/type.h"
 #include "base/err.h"
 
-/* All weights of a model, twice: `full` is what is updated, `low` its copy in the
- * backend's type; where that is float, they are one. */
+/* All weights of a model. `full` (float) is what the optimizer updates. `low` is the copy in the
+ * backend's type that GEMMs read; it is `full` itself where that type is float. */
 typedef struct {
   const float *full;
   const void *low;
@@ -31,283 +37,281 @@ typedef struct {
 
 typedef enum { ACT_RELU, ACT_GELU, ACT_SILU } Activation;
 
-/* Which elements of a site fall out is arithmetic: 16 bits of Philox for each,
- * keyed by the run, the step and the micro-batch, counted by site and element.
- * rate 0 drops nothing. What stays is scaled by 1 / (1 - rate). */
+/* Counter-based dropout. Whether an element is dropped depends on 16 bits of Philox 4x32-10 with
+ * key *key (from run, step and micro-batch) and counter (site, element). Masks therefore do not
+ * depend on threads, ranks or devices, and the backward recomputes them. Elements that stay are
+ * scaled by 1 / (1 - rate); rate 0 drops nothing. */
 typedef struct {
-  const uint64_t *key; /* in the backend's memory, so that recorded work finds each step's */
-  uint32_t site;
+  const uint64_t *key; /* backend memory, so that a captured graph reads each step's key */
+  uint32_t site;       /* which dropout of the model */
   float rate;
 } Dropout;
 
-/* Queries and keys of packed sentences. Row r of head h begins at r * ld + h * d. */
+/* Attention over packed sentences. Token r of head h begins at r * ld + h * d. */
 typedef struct {
-  size_t sentences, heads, d;   /* d of one head */
-  const int32_t *q_off, *k_off; /* (sentences + 1) rows */
-  const int32_t *k_len;         /* (sentences) keys there are, or NULL: up to the next k_off */
-  size_t q_ld, kv_ld, o_ld;     /* steps from row to row */
-  size_t q_rows;                /* rows of q there are; only the way back asks */
-  bool causal;                  /* row i sees keys 0 … i */
+  size_t sentences, heads, d;   /* d: width of one head */
+  const int32_t *q_off, *k_off; /* (sentences + 1) first token of each sentence */
+  const int32_t *k_len;         /* (sentences) number of keys; NULL: up to the next k_off */
+  size_t q_ld, kv_ld, o_ld;     /* elements from one token to the next */
+  size_t q_rows;                /* tokens in q; only the backward reads it */
+  bool causal;                  /* query i attends to keys 0 … i */
   Dropout drop;                 /* of the probabilities */
 } Attention;
 
-/* One query a row over the keys and values of earlier positions, wherever they lie:
- * key j of row r is row at[r * at_ld + j] of k and v, or first[r] + j where `at` is
- * NULL. */
+/* Attention of one query per row over a key/value cache. Key j of row r is cache row
+ * at[r * at_ld + j], or first[r] + j where `at` is NULL. */
 typedef struct {
-  size_t rows, heads, d; /* d of one head */
-  const int32_t *at;     /* (rows, at_ld) lists of rows, or NULL */
+  size_t rows, heads, d; /* d: width of one head */
+  const int32_t *at;     /* (rows, at_ld) cache rows, or NULL */
   size_t at_ld;
-  const int32_t *first; /* (rows), where `at` is NULL */
-  const int32_t *len;   /* (rows) keys, 1 to 65536 */
+  const int32_t *first; /* (rows) first cache row, where `at` is NULL */
+  const int32_t *len;   /* (rows) number of keys, 1 to 65536 */
   size_t q_ld, kv_ld, o_ld;
 } CachedAttention;
 
 typedef struct {
   size_t rows, d;
   float epsilon;
-  Dropout drop; /* of the branch before it is added */
+  Dropout drop; /* of the branch, before it is added to the residual */
 } AddNorm;
 
-/* The numbers of one update, in the backend's memory, so that recorded work finds each
- * step's. `clip` makes the last three of the others. */
+/* Scalars of one optimizer step, in backend memory, so that a captured graph reads each step's.
+ * The caller sets the first five; `clip` computes the others. */
 typedef struct {
-  double times; /* the gradient is this many times the mean's: rows, and the loss's scale */
-  double most;  /* of the norm of the mean's; 0: no bound */
-  float lr, correction1, correction2; /* 1 - beta^t */
-  float scale;    /* every gradient is multiplied by it first; not finite: nothing changes */
-  double norm;    /* of the mean's gradient, before clipping */
-  double loss[3]; /* as `loss` has summed them */
+  double grad_divisor;  /* gradients hold a sum: its number of tokens, times the loss scale */
+  double max_grad_norm; /* bound for clipping; 0: none */
+  float lr, correction1, correction2; /* Adam's bias corrections, 1 - beta^t */
+  float grad_scale; /* factor applied to every gradient; not finite: the step is skipped */
+  double grad_norm; /* of the mean gradient, before clipping */
+  double loss[3];   /* the sums of `loss`: smoothed, plain, correct predictions */
 } StepNumbers;
 
-/* Options of an update of the flat parameters; see train/optim. `low`: w in the backend's
- * type, which is written along with it, or NULL. */
+/* Adam or AdamW on a range of the flat parameters; see train/optim.h. */
 typedef struct {
   float beta1, beta2, epsilon, decay;
-  bool coupled; /* decay goes through the moments (L2), not beside (AdamW) */
+  bool coupled; /* weight decay is added to the gradient (L2), not to the update (AdamW) */
   const StepNumbers *now;
-  void *low;
+  void *low; /* copy of w in the backend's type, written in the same pass; or NULL */
 } AdamStep;
 
+/* SGD with momentum. */
 typedef struct {
   float beta, decay;
-  const StepNumbers *now; /* or NULL: */
-  float lr, scale;        /* these */
-  void *low;
+  const StepNumbers *now; /* source of lr and grad_scale; NULL: the next two fields */
+  float lr, scale;
+  void *low; /* as in AdamStep */
 } MomentumStep;
 
-/* Elements whose squares are summed together. Ranks own whole units, so a gradient
- * has the same norm, to the bit, however many ranks hold it. */
+/* Number of elements whose squares are summed together. Ranks own whole units, so the norm of a
+ * gradient has the same bits for every number of ranks. */
 #define NORM_UNIT 4096
 static inline size_t norm_units(size_t n) {
   return (n + NORM_UNIT - 1) / NORM_UNIT;
 }
 
-typedef struct Recording Recording; /* a backend's own */
+typedef struct Graph Graph; /* a captured CUDA graph; each backend defines its own */
 
 typedef struct Backend {
   const char *name;
-  char about[160];  /* one line: kernels, threads */
-  Type type;        /* of activations and low weights */
-  bool bf16;        /* cpu: round operands of products to bf16 */
-  bool fp8;         /* cuda: round operands of large products to fp8; type is bf16 */
-  bool host;        /* its memory is the program's own: pointers may be followed */
-  size_t most_best; /* words of a row that `top` can find; 0: any number */
+  char about[160];  /* one line for the log: kernels, threads */
+  Type type;        /* element type of activations and low-precision weights */
+  bool bf16;        /* cpu: round GEMM operands to bf16 */
+  bool fp8;         /* cuda: round operands of large GEMMs to fp8; type is bf16 */
+  bool host;        /* backend memory is host memory: the program may dereference pointers */
+  size_t max_top_k; /* largest k of `top_k`; 0: no limit */
   int threads;
-  int device;                      /* which GPU, or 0 */
-  uint64_t device_id;              /* the GPU's own, the same to all processes; 0: none */
-  void *state;                     /* a device's own, or NULL */
-  void (*close)(struct Backend *); /* or NULL; see backend_close */
+  int device;                      /* GPU index, or 0 */
+  uint64_t device_id;              /* identifies the GPU across processes; 0: no GPU */
+  void *state;                     /* private to a device backend, or NULL */
+  void (*close)(struct Backend *); /* or NULL; call backend_close() */
 
-  /* Takes the working memory for sentences of at most `longest` rows and heads of
-   * width d, so that no operation has to; attention needs it. */
+  /* Allocates the working memory for attention over sentences of at most `longest` tokens and
+   * heads of width d. Call it before `attend`; operations allocate nothing themselves. */
   Err (*reserve)(const struct Backend *, size_t longest, size_t d);
 
-  /* Memory: `pointer` is the address of the pointer, as in mem_alloc; zeroed. */
+  /* Allocates zeroed memory. `pointer` is the address of the pointer, as in mem_alloc. */
   Err (*alloc)(const struct Backend *, void *pointer, size_t bytes);
   void (*release)(const struct Backend *, void *block);
-  /* Bytes that could still be had, by this process and all others, and that there are. */
+  /* Reads how many bytes are free (for all processes) and how many there are. */
   Err (*memory)(const struct Backend *, uint64_t *left, uint64_t *all);
-  /* From the program's memory, which may be written again at once. */
+  /* Copies from host memory, which may be reused when the call returns. */
   void (*put)(const struct Backend *, void *to, const void *from, size_t bytes);
-  /* To the program's memory; waits until it is there. */
+  /* Copies to host memory; blocks until the data is there. */
   Err (*get)(const struct Backend *, void *to, const void *from, size_t bytes);
   void (*copy)(const struct Backend *, void *to, const void *from, size_t bytes);
   void (*zero)(const struct Backend *, void *block, size_t bytes);
-  /* Rows of `width` elements of the backend's type, to_ld and from_ld elements apart. */
+  /* Copies rows of `width` elements of the backend's type; to_ld and from_ld elements apart. */
   void (*copy_rows)(const struct Backend *, void *to, size_t to_ld, const void *from,
                     size_t from_ld, size_t rows, size_t width);
-  /* The program's memory from which `put` and `get` shall be fast: until `unpin`, which
-   * comes before it is given back. */
+  /* Page-locks host memory so that `put` and `get` on it are fast. Call unpin before freeing. */
   Err (*pin)(const struct Backend *, void *block, size_t bytes);
   void (*unpin)(const struct Backend *, void *block);
-  Err (*sync)(const struct Backend *); /* waits until all work is done */
-  /* low = full, rounded to the backend's type. */
+  /* Blocks until all enqueued work is done; returns the first device error. */
+  Err (*sync)(const struct Backend *);
+  /* Converts n weights from float to the backend's type. */
   void (*lower)(const struct Backend *, void *low, const float *full, size_t n);
 
   /* y (rows, out) = x (rows, in) · wᵀ + bias; w (out, in); bias (out) or NULL. */
   void (*linear)(const struct Backend *, void *y, const void *x, const void *w,
                  const void *bias, size_t rows, size_t in, size_t out);
-  /* dx (rows, in) = dy · w, added when `add`. */
+  /* Input gradient (dgrad): dx (rows, in) = dy · w. */
   void (*linear_dx)(const struct Backend *, void *dx, const void *dy, const void *w,
-                    size_t rows, size_t in, size_t out, bool add);
-  /* dw (out, in) = dyᵀ · x; dbias (out) = column sums of dy, if not NULL; both added
-   * when `add`. */
+                    size_t rows, size_t in, size_t out, bool accumulate);
+  /* Weight gradient (wgrad): dw (out, in) = dyᵀ · x; dbias (out) = column sums of dy, or NULL. */
   void (*linear_dw)(const struct Backend *, float *dw, float *dbias, const void *dy,
-                    const void *x, size_t rows, size_t in, size_t out, bool add);
+                    const void *x, size_t rows, size_t in, size_t out, bool accumulate);
 
-  /* x (rows, d) = drop(table[id] * scale + place[position]). */
+  /* x (tokens, d) = dropout(table[id] * scale + place[position]). */
   void (*embed)(const struct Backend *, void *x, const void *table, const float *place,
-                const int32_t *id, const int32_t *position, size_t rows, size_t d, float scale,
-                Dropout drop);
-  /* dtable[id] += …; dplace[position] += … if not NULL; in the order of the rows. Ids are
-   * below `words`, positions below `places`. */
-  void (*embed_back)(const struct Backend *, float *dtable, float *dplace, const void *dx,
-                     const int32_t *id, const int32_t *position, size_t rows, size_t d,
-                     size_t words, size_t places, float scale, Dropout drop);
+                const int32_t *id, const int32_t *position, size_t tokens, size_t d,
+                float scale, Dropout drop);
+  /* dtable[id] += dropout(dx) * scale and, if dplace is not NULL, dplace[position] += dropout(dx),
+   * added in the order of the tokens. Ids are below `words`, positions below `places`. */
+  void (*embed_backward)(const struct Backend *, float *dtable, float *dplace, const void *dx,
+                         const int32_t *id, const int32_t *position, size_t tokens, size_t d,
+                         size_t words, size_t places, float scale, Dropout drop);
 
-  /* sum = x + drop(branch); y = norm(sum) * gain + bias; branch NULL: sum = x and
-   * is not written. stat (rows, 2): mean and 1 / deviation, for the way back. */
+  /* Residual and layer norm: sum = x + dropout(branch); y = norm(sum) * gain + bias. With branch
+   * NULL, sum is x and is not written. stat (rows, 2) receives mean and 1 / standard deviation
+   * for the backward. */
   void (*add_norm)(const struct Backend *, void *sum, void *y, float *stat, const void *x,
                    const void *branch, const float *gain, const float *bias, const AddNorm *);
-  /* dx = gradient of the sum: through the norm, plus `through` (rows, d) if not
-   * NULL; dbranch = drop's share of it, if not NULL. dx may be `through`. dshift (d) =
-   * column sums of dbranch, which are the gradient of a bias in it, if not NULL. dgain,
-   * dbias and dshift are added when `add`. */
-  void (*add_norm_back)(const struct Backend *, void *dx, void *dbranch, float *dgain,
-                        float *dbias, float *dshift, const void *dy, const void *through,
-                        const void *sum, const float *stat, const float *gain, const AddNorm *,
-                        bool add);
+  /* dx = gradient of `sum`: through the norm, plus `through` (rows, d; the residual's gradient)
+   * if not NULL; dx may be `through`. dbranch, if not NULL, = dropout(dx). dshift (d), if not
+   * NULL, = column sums of dbranch: the gradient of a bias that the branch ends with.
+   * `accumulate` concerns dgain, dbias and dshift. */
+  void (*add_norm_backward)(const struct Backend *, void *dx, void *dbranch, float *dgain,
+                            float *dbias, float *dshift, const void *dy, const void *through,
+                            const void *sum, const float *stat, const float *gain,
+                            const AddNorm *, bool accumulate);
 
-  /* o = softmax(q · kᵀ / sqrt(d)) · v for each sentence and head; lse (q rows,
-   * heads) is kept for the way back. A sentence may have no rows on one side, or on
-   * both: queries without keys give o = 0 and have dq = 0, keys without queries have
-   * dk = dv = 0. */
+  /* o = softmax(q · kᵀ / sqrt(d)) · v for each sentence and head. lse (q tokens, heads) receives
+   * the log-sum-exp of the scores for the backward. A sentence may have no queries or no keys:
+   * without keys o = 0 and dq = 0, without queries dk = dv = 0. */
   void (*attend)(const struct Backend *, void *o, float *lse, const void *q, const void *k,
                  const void *v, const Attention *);
-  void (*attend_back)(const struct Backend *, void *dq, void *dk, void *dv, const void *do_,
-                      const void *o, const float *lse, const void *q, const void *k,
-                      const void *v, const Attention *);
+  void (*attend_backward)(const struct Backend *, void *dq, void *dk, void *dv, const void *do_,
+                          const void *o, const float *lse, const void *q, const void *k,
+                          const void *v, const Attention *);
 
   void (*attend_cached)(const struct Backend *, void *o, const void *q, const void *k,
                         const void *v, const CachedAttention *);
-  /* The lists (rows, ld) that attend_cached reads, one longer: list r begins with the
-   * first n of list parent[r] of `from`, and goes on with first + r. n is below ld. */
+  /* Extends the lists of cache rows (rows, ld) that attend_cached reads by one entry: list r
+   * becomes the first n entries of list parent[r] of `from`, then first + r. n is below ld. */
   void (*extend)(const struct Backend *, int32_t *to, const int32_t *from,
                  const int32_t *parent, size_t rows, size_t ld, size_t n, int32_t first);
 
-  /* y (rows, width) = drop(act(x + bias)); y may be x; bias (width) or NULL. The way back
-   * needs x + bias, but of ReLU no more than a mask, where it is not NULL: bit i % 8 of byte
-   * i / 8 tells whether y[i] is above 0. */
+  /* y (rows, width) = dropout(act(x + bias)); y may be x; bias (width) or NULL. The backward
+   * needs x + bias; of ReLU only `mask`, if not NULL: bit i % 8 of byte i / 8 is y[i] > 0. */
   void (*activate)(const struct Backend *, void *y, uint8_t *mask, const void *x,
                    const void *bias, size_t rows, size_t width, Activation, Dropout);
-  /* kept: the mask of ReLU, or x + bias. dx (rows, width) may be dy. dbias (width) = column
-   * sums of dx, if not NULL, added when `add`. */
-  void (*activate_back)(const struct Backend *, void *dx, float *dbias, const void *dy,
-                        const void *kept, size_t rows, size_t width, Activation, Dropout,
-                        bool add);
+  /* dx (rows, width) from dy; dx may be dy. kept: ReLU's mask, else x + bias. dbias (width) =
+   * column sums of dx, or NULL. */
+  void (*activate_backward)(const struct Backend *, void *dx, float *dbias, const void *dy,
+                            const void *kept, size_t rows, size_t width, Activation, Dropout,
+                            bool accumulate);
 
-  /* Label-smoothed cross entropy of rows of logits; overwrites them with the
-   * gradient of (sum of the losses) * scale. Adds the smoothed and the plain sum
-   * of losses to loss[0] and loss[1], and the right guesses to loss[2]. A row whose
-   * target is negative counts for nothing, and its gradient is 0. With `scale` 0 the
-   * logits are left alone. */
+  /* Label-smoothed cross entropy and its gradient. Overwrites logits (rows, vocab) with the
+   * gradient of (sum of the losses) * scale; with scale 0 they are left as they are. Adds to
+   * loss[0] the smoothed and to loss[1] the plain sum of losses, and to loss[2] the number of
+   * correct predictions. A row whose target is negative has no loss and gradient 0. */
   void (*loss)(const struct Backend *, void *logits, double *loss, const int32_t *target,
                size_t rows, size_t vocab, float smoothing, float scale);
 
-  /* The `best` largest of each row of logits, largest first and the smaller id among
-   * equals, as value and id (rows, best); lse (rows): log of the sum of all exps.
-   * best is at most vocab, and at most most_best. */
-  void (*top)(const struct Backend *, float *value, int32_t *id, float *lse, const void *logits,
-              size_t rows, size_t vocab, size_t best);
+  /* The k largest logits of each row, largest first, the smaller id first among equals: value
+   * and id (rows, k). lse (rows): log-sum-exp of the row. k <= vocab and k <= max_top_k. */
+  void (*top_k)(const struct Backend *, float *value, int32_t *id, float *lse,
+                const void *logits, size_t rows, size_t vocab, size_t k);
 
-  /* The sum of squares of each NORM_UNIT elements, the last unit may be shorter:
-   * sums (n / NORM_UNIT, rounded up), in the program's memory. Waits; what a device
-   * could not do gives NaN. */
-  void (*norm2)(const struct Backend *, double *sums, const float *x, size_t n);
-  /* The same without waiting: the sums lie in the backend's memory. */
-  void (*queue_norm2)(const struct Backend *, double *sums, const float *x, size_t n);
-  /* Norm and scale of `now` from those sums, see clip.h; the losses move into it, and
-   * are 0 where they were. */
+  /* Sums of squares of each NORM_UNIT elements (the last unit may be shorter): sums
+   * (norm_units(n)) in host memory. Blocks; after a device error the sums are NaN. */
+  void (*square_sums)(const struct Backend *, double *sums, const float *x, size_t n);
+  /* The same without blocking; sums are in backend memory. */
+  void (*square_sums_async)(const struct Backend *, double *sums, const float *x, size_t n);
+  /* Computes grad_norm and grad_scale of `now` from those sums (see clip.h), moves `loss` into
+   * now->loss and sets it to 0. */
   void (*clip)(const struct Backend *, StepNumbers *now, const double *sums, size_t units,
                double loss[3]);
-  void (*add)(const struct Backend *, float *x, const float *y, float scale,
-              size_t n); /* x += scale * y */
+  /* x += scale * y. */
+  void (*add)(const struct Backend *, float *x, const float *y, float scale, size_t n);
   void (*adam)(const struct Backend *, float *w, float *m, float *v, const float *g, size_t n,
                const AdamStep *);
   /* m = beta * m + (scale * g + decay * w); w -= lr * m. */
   void (*momentum)(const struct Backend *, float *w, float *m, const float *g, size_t n,
                    const MomentumStep *);
-  /* e += (1 - keep) * (w - e); like the updates, not where now->scale is not finite. */
+  /* Exponential moving average: e += (1 - keep) * (w - e); skipped where grad_scale is not
+   * finite, as the updates are. */
   void (*ema)(const struct Backend *, float *e, const float *w, double keep, size_t n,
               const StepNumbers *now);
 
-  /* dx (rows, in) = dy · w, and then activate_back by ReLU's mask, dbias (in) and all; only
-   * where fuses_relu, NULL or false where nothing is to be gained by doing both in one. */
+  /* dx (rows, in) = dy · w followed by activate_backward of ReLU, with dbias (in), in one kernel.
+   * Call it only where fuses_relu is not NULL and returns true: elsewhere fusing gains nothing. */
   bool (*fuses_relu)(const struct Backend *, size_t rows, size_t in, size_t out);
-  void (*linear_relu_back)(const struct Backend *, void *dx, float *dbias, const void *dy,
-                           const void *w, const uint8_t *mask, size_t rows, size_t in,
-                           size_t out, Dropout, bool add);
+  void (*linear_relu_backward)(const struct Backend *, void *dx, float *dbias, const void *dy,
+                               const void *w, const uint8_t *mask, size_t rows, size_t in,
+                               size_t out, Dropout, bool accumulate);
 
-  /* Weights that stay as they are for a while. `pack` lays w (out, in) out once the
-   * way products read it, and `linear` by that w then reads the copy, with the same
-   * bits as result; after a change, pack it again. `unpack` gives all copies up.
-   * Whoever packs has a Backend of his own; NULL where there is nothing to gain. */
+  /* Prepacked weights for inference. `pack` copies w (out, in) into the layout that the GEMM
+   * reads; `linear` with that w then uses the copy and gives the same bits. After w changes,
+   * pack it again. `unpack` frees all copies. The caller must own its Backend (a copy of the
+   * struct). NULL where packing gains nothing. */
   struct Packed *packed;
   Err (*pack)(struct Backend *, const void *w, size_t in, size_t out);
   void (*unpack)(struct Backend *);
 
-  /* Work of a device that is recorded and given again in one piece; NULL where there is
-   * nothing to gain. Between `record` and `recorded` operations are noted, not done; they
-   * are those that were done before, and there is no reserve, alloc, release, put, get,
-   * sync or norm2 among them. A replay works with the arrays that the recording named, and
-   * with what lies in them then. What cannot be recorded is told by `recorded`. */
-  Err (*record)(const struct Backend *);
-  Err (*recorded)(const struct Backend *, Recording **);
-  void (*replay)(const struct Backend *, Recording *);
-  void (*forget)(const struct Backend *, Recording *);
+  /* CUDA graphs; NULL where there are none. Between graph_begin and graph_end operations are
+   * captured, not executed. Capture only operations whose shapes ran before, and none of
+   * reserve, alloc, release, put, get, sync and square_sums; graph_end returns an error if one
+   * was called. graph_launch executes the graph on the arrays that were captured, with their
+   * present contents. */
+  Err (*graph_begin)(const struct Backend *);
+  Err (*graph_end)(const struct Backend *, Graph **);
+  void (*graph_launch)(const struct Backend *, Graph *);
+  void (*graph_free)(const struct Backend *, Graph *);
 
-  /* A device's own clock: `stamp` marks point i in the order of the work; `stamps` waits
-   * and gives the seconds from point 0 to each of the first n. NULL: work is done when
-   * its call returns, and the program's clock tells. */
+  /* Device timestamps: `stamp` records event i after the work enqueued so far; `stamps` blocks
+   * and returns the seconds from event 0 to each of the first n. NULL where calls do not return
+   * before the work is done, so that the host clock measures it. */
   void (*stamp)(const struct Backend *, size_t i);
   Err (*stamps)(const struct Backend *, double *seconds, size_t n);
 
-  /* The way to the devices of other processes that spares the host, see wire.h; or NULL. */
-  const struct WireTable *wire;
+  /* Collectives between the GPUs of several processes without host memory (NCCL), or NULL. */
+  const struct DeviceCommOps *comm;
 } Backend;
 
-/* Which products are made in fp8, where that is asked for: those that gain more than it costs
- * to round their operands. Rows wider than that, of logits and their gradients, have elements
- * that matter and are too small beside the largest. The gradients of weights stay as they are:
- * for them both operands would have to be turned. */
-#define FP8_LEAST 1024
-#define FP8_MOST  16384
-#define FP8_ROWS  4096
-#define FP8_UNIT  32 /* columns come in multiples of it */
+/* Which GEMMs run in fp8 where --precision fp8 is given: forward and dgrad, if the gain exceeds
+ * the cost of rounding the operands. Excluded are rows above FP8_MAX_DIM (logits and their
+ * gradients), where one scale per row would round small but relevant elements to 0, and wgrad,
+ * where both operands would have to be transposed. */
+#define FP8_MIN_DIM    1024
+#define FP8_MAX_DIM    16384
+#define FP8_MIN_TOKENS 4096
+#define FP8_MULTIPLE   32 /* in and out must be multiples of it */
 static inline bool backend_takes_fp8(size_t rows, size_t in, size_t out) {
-  return rows >= FP8_ROWS && in >= FP8_LEAST && in <= FP8_MOST && out >= FP8_LEAST &&
-         out <= FP8_MOST && in % FP8_UNIT == 0 && out % FP8_UNIT == 0;
+  return rows >= FP8_MIN_TOKENS && in >= FP8_MIN_DIM && in <= FP8_MAX_DIM &&
+         out >= FP8_MIN_DIM && out <= FP8_MAX_DIM && in % FP8_MULTIPLE == 0 &&
+         out % FP8_MULTIPLE == 0;
 }
 
-/* Fills the table; `threads` 0: one per core this process may use. */
+/* Fills in the CPU backend; `threads` 0: one per core that this process may use. */
 NODISCARD Err backend_cpu(Backend *backend, int threads, bool bf16);
 void backend_reference(Backend *backend);
 
-/* What people ask for: device "auto", "cpu", "cuda" or "cuda:1"; precision "fp32",
- * "tf32", "bf16", "fp16" or "fp8". Under auto a GPU is taken where there is one, and a line
- * says why where there is none; what was asked by name is had or is an error. */
+/* The user's choice: --device auto, cpu, cuda or cuda:N; --precision fp32, tf32, bf16, fp16 or
+ * fp8. "auto" uses a GPU if there is one and otherwise logs why not; any other device that is not
+ * available is an error. */
 typedef struct {
   const char *device, *precision;
-  int threads; /* of the cpu; 0: one per core */
+  int threads; /* of the CPU; 0: one per core */
 } BackendSpec;
 NODISCARD Err backend_open(Backend *backend, const BackendSpec *spec);
-/* The same for one of several processes of a machine, numbered from 0: under auto and
- * cuda the first takes the first GPU, the second the next, and so on, round and round. */
-NODISCARD Err backend_open_turn(Backend *backend, const BackendSpec *spec, int turn);
-/* An error where fp8 was asked for and a model of these widths would have none of it, or
- * weights that lie askew. */
-NODISCARD Err backend_check_fp8(const Backend *backend, size_t width, size_t feed, size_t rows);
-void backend_close(Backend *backend); /* harmless when not open */
+/* The same for one of several processes on a machine, numbered from 0: with "auto" and "cuda"
+ * process i uses GPU i modulo the number of GPUs. */
+NODISCARD Err backend_open_for_rank(Backend *backend, const BackendSpec *spec, int local_rank);
+/* An error if fp8 was requested but a model of this d_model and ffn_dim, in batches of so many
+ * tokens, would run no GEMM in fp8, or if its weights would not be aligned for it. */
+NODISCARD Err backend_check_fp8(const Backend *backend, size_t d_model, size_t ffn_dim,
+                                size_t tokens);
+void backend_close(Backend *backend); /* does nothing when not open */
 
 #endif

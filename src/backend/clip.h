@@ -25,15 +25,17 @@ static inline double clip_total(double lane[CLIP_LANES]) {
 
 /* What gradients are multiplied by; the norm is known. */
 static inline double clip_scale(const StepNumbers *now) {
-  double by = now->most > 0 && now->norm > now->most ? now->most / now->norm : 1;
-  return by / now->times;
+  double by = now->max_grad_norm > 0 && now->grad_norm > now->max_grad_norm
+                  ? now->max_grad_norm / now->grad_norm
+                  : 1;
+  return by / now->grad_divisor;
 }
 
 /* total: of the squares. What is not finite is not to be used. */
 static inline void clip_settle(StepNumbers *now, double total) {
-  now->norm = sqrt(total) / now->times;
-  bool sound = isfinite(now->norm) && isfinite(now->loss[0]);
-  now->scale = sound ? (float)clip_scale(now) : NAN;
+  now->grad_norm = sqrt(total) / now->grad_divisor;
+  bool sound = isfinite(now->grad_norm) && isfinite(now->loss[0]);
+  now->grad_scale = sound ? (float)clip_scale(now) : NAN;
 }
 
 #endif

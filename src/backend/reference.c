@@ -70,9 +70,9 @@ static void embed(const Backend *b, void *x_, const void *table_, const float *p
   }
 }
 
-static void embed_back(const Backend *b, float *dtable, float *dplace, const void *dx_,
-                       const int32_t *id, const int32_t *position, size_t rows, size_t d,
-                       size_t words, size_t places, float scale, Dropout drop) {
+static void embed_backward(const Backend *b, float *dtable, float *dplace, const void *dx_,
+                           const int32_t *id, const int32_t *position, size_t rows, size_t d,
+                           size_t words, size_t places, float scale, Dropout drop) {
   (void)b, (void)words, (void)places;
   const float *dx = dx_;
   for (size_t r = 0; r < rows; r++) {
@@ -108,10 +108,10 @@ static void add_norm(const Backend *b, void *sum_, void *y_, float *stat, const 
   }
 }
 
-static void add_norm_back(const Backend *b, void *dx_, void *dbranch_, float *dgain,
-                          float *dbias, float *dshift, const void *dy_, const void *through_,
-                          const void *sum_, const float *stat, const float *gain,
-                          const AddNorm *n, bool add) {
+static void add_norm_backward(const Backend *b, void *dx_, void *dbranch_, float *dgain,
+                              float *dbias, float *dshift, const void *dy_,
+                              const void *through_, const void *sum_, const float *stat,
+                              const float *gain, const AddNorm *n, bool add) {
   (void)b;
   float *dx = dx_, *dbranch = dbranch_;
   const float *dy = dy_, *through = through_, *sum = sum_;
@@ -194,9 +194,9 @@ static void attend(const Backend *b, void *o_, float *lse, const void *q_, const
   }
 }
 
-static void attend_back(const Backend *b, void *dq_, void *dk_, void *dv_, const void *do__,
-                        const void *o_, const float *lse, const void *q_, const void *k_,
-                        const void *v_, const Attention *a) {
+static void attend_backward(const Backend *b, void *dq_, void *dk_, void *dv_, const void *do__,
+                            const void *o_, const float *lse, const void *q_, const void *k_,
+                            const void *v_, const Attention *a) {
   (void)b;
   float *dq = dq_, *dk = dk_, *dv = dv_;
   const float *do_ = do__, *o = o_, *q = q_, *k = k_, *v = v_;
@@ -278,9 +278,9 @@ static void activate(const Backend *b, void *y_, uint8_t *mask, const void *x_,
   for (size_t i = 0; i < n; i++) mask[i / 8] |= (uint8_t)((y[i] > 0) << i % 8);
 }
 
-static void activate_back(const Backend *b, void *dx_, float *dbias, const void *dy_,
-                          const void *kept, size_t rows, size_t width, Activation kind,
-                          Dropout drop, bool add) {
+static void activate_backward(const Backend *b, void *dx_, float *dbias, const void *dy_,
+                              const void *kept, size_t rows, size_t width, Activation kind,
+                              Dropout drop, bool add) {
   (void)b;
   if (dbias && !add) memset(dbias, 0, width * sizeof *dbias);
   float *dx = dx_;
@@ -324,7 +324,7 @@ static void loss(const Backend *b, void *logits_, double *sum, const int32_t *ta
   }
 }
 
-static void norm2(const Backend *b, double *sums, const float *x, size_t n) {
+static void square_sums(const Backend *b, double *sums, const float *x, size_t n) {
   (void)b;
   for (size_t i = 0; i < n; i++) {
     if (i % NORM_UNIT == 0) sums[i / NORM_UNIT] = 0;
@@ -340,9 +340,9 @@ static void add(const Backend *b, float *x, const float *y, float scale, size_t 
 static void adam(const Backend *b, float *w, float *m, float *v, const float *g, size_t n,
                  const AdamStep *s) {
   (void)b;
-  if (!isfinite(s->now->scale)) return;
+  if (!isfinite(s->now->grad_scale)) return;
   for (size_t i = 0; i < n; i++) {
-    double grad = (double)g[i] * s->now->scale, decay = s->decay * (double)w[i];
+    double grad = (double)g[i] * s->now->grad_scale, decay = s->decay * (double)w[i];
     if (s->coupled) grad += decay, decay = 0;
     m[i] = (float)(s->beta1 * (double)m[i] + (1 - (double)s->beta1) * grad);
     v[i] = (float)(s->beta2 * (double)v[i] + (1 - (double)s->beta2) * grad * grad);
@@ -355,7 +355,7 @@ static void adam(const Backend *b, float *w, float *m, float *v, const float *g,
 static void momentum(const Backend *b, float *w, float *m, const float *g, size_t n,
                      const MomentumStep *s) {
   (void)b;
-  float lr = s->now ? s->now->lr : s->lr, scale = s->now ? s->now->scale : s->scale;
+  float lr = s->now ? s->now->lr : s->lr, scale = s->now ? s->now->grad_scale : s->scale;
   if (!isfinite(scale)) return;
   for (size_t i = 0; i < n; i++) {
     double grad = (double)g[i] * scale + (double)w[i] * s->decay;
@@ -367,7 +367,7 @@ static void momentum(const Backend *b, float *w, float *m, const float *g, size_
 static void ema(const Backend *b, float *e, const float *w, double keep, size_t n,
                 const StepNumbers *now) {
   (void)b;
-  if (!isfinite(now->scale)) return;
+  if (!isfinite(now->grad_scale)) return;
   for (size_t i = 0; i < n; i++) e[i] = (float)(e[i] + (1 - keep) * ((double)w[i] - e[i]));
 }
 
@@ -378,11 +378,11 @@ void backend_reference(Backend *b) {
   host_memory(b);
   b->reserve = reserve;
   b->linear = linear, b->linear_dx = linear_dx, b->linear_dw = linear_dw;
-  b->embed = embed, b->embed_back = embed_back;
-  b->add_norm = add_norm, b->add_norm_back = add_norm_back;
-  b->attend = attend, b->attend_back = attend_back;
-  b->activate = activate, b->activate_back = activate_back;
-  b->loss = loss, b->norm2 = b->queue_norm2 = norm2, b->add = add;
+  b->embed = embed, b->embed_backward = embed_backward;
+  b->add_norm = add_norm, b->add_norm_backward = add_norm_backward;
+  b->attend = attend, b->attend_backward = attend_backward;
+  b->activate = activate, b->activate_backward = activate_backward;
+  b->loss = loss, b->square_sums = b->square_sums_async = square_sums, b->add = add;
   b->adam = adam, b->momentum = momentum, b->ema = ema;
   reference_step(b);
 }

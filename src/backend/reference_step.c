@@ -65,5 +65,5 @@ static void top(const Backend *b, float *value, int32_t *id, float *lse, const v
 
 void reference_step(Backend *b) {
   b->attend_cached = attend_cached;
-  b->top = top;
+  b->top_k = top;
 }

@@ -14,7 +14,7 @@ static inline size_t type_size(Type type) {
 }
 
 /* n elements as floats; x need not be aligned. */
-static inline void type_widen(Type type, float *to, const void *x, size_t n) {
+static inline void type_to_f32(Type type, float *to, const void *x, size_t n) {
   if (type == TYPE_F32) {
     memcpy(to, x, n * sizeof *to);
     return;

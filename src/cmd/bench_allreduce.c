@@ -35,7 +35,7 @@ typedef struct {
 static Err add_up(Bench *q, Reducer *reducer, size_t n) {
   const Backend *b = &q->b;
   if (!reducer) {
-    q->x.table->sum(q->x.wire, q->there, n);
+    q->x.table->all_reduce(q->x.wire, q->there, n);
     return exchange_wait(&q->x);
   }
   if (!b->host) TRY(b->get(b, q->here, q->there, n * sizeof(float)));
@@ -148,7 +148,7 @@ static Err run(Bench *q, const OptSet *opts) {
   Collectives asked = (Collectives)cmd_choice(opts, "collectives", "auto|nccl|host");
   BackendSpec spec = {opt_text(opts, "device"), "fp32", (int)opt_count(opts, "threads")};
   if (!spec.threads) spec.threads = comm_threads(q->comm);
-  TRY(backend_open_turn(&q->b, &spec, comm_local_rank(q->comm)));
+  TRY(backend_open_for_rank(&q->b, &spec, comm_local_rank(q->comm)));
   TRY(exchange_choose(&q->x, q->comm, b, asked, false));
   TRY(exchange_open(&q->x, b, most / sizeof(float), false));
   TRY(b->alloc(b, &q->there, most));

@@ -1,11 +1,11 @@
 /* The table of bench train: each kind of work beside two floors, its operations at the
  * rate of a large product and its bytes at that of a large copy, both measured here and
- * now. Relies on backend/clocked, base/progress. */
+ * now. Relies on backend/timed, base/progress. */
 #include "cmd/bench_parts.h"
 
 #include <stdio.h>
 
-#include "backend/clocked.h"
+#include "backend/timed.h"
 #include "base/mem.h"
 #include "base/progress.h"
 #include "base/rng.h"
@@ -171,7 +171,7 @@ typedef struct {
   double least;                 /* the larger of them; of all work, their sum */
 } Line;
 
-static Line line_of(const Clocked *c, const Rates *r, int kind) {
+static Line line_of(const TimedBackend *c, const Rates *r, int kind) {
   const Work *w = &c->work[kind];
   double n = (double)c->times, o = w->operations / n, y = w->bytes / n;
   Line l = {.name = names[kind], .calls = (double)w->calls / n, .seconds = w->seconds / n};
@@ -218,8 +218,8 @@ static void print_line(const Line *l) {
          floor_text(floor[1], l, 1), number[3]);
 }
 
-static void print_table(const Clocked *c, const Rates *r, const Line *line, const Line *between,
-                        const Line *all) {
+static void print_table(const TimedBackend *c, const Rates *r, const Line *line,
+                        const Line *between, const Line *all) {
   printf("\n%-19s %6s %10s %8s %9s %8s %11s %11s %7s\n", "a step", "calls", "ms", "share",
          "TFLOP/s", "GB/s", "floor: ops ", "bytes ", "ratio");
   for (int i = 0; i < WORK_KINDS; i++)
@@ -244,7 +244,7 @@ static json_t *json_of(const Line *l) {
                    l->least > 0 ? l->seconds / l->least : 0.0);
 }
 
-static Err add_json(json_t *into, const Clocked *c, const Rates *r, const Line *line,
+static Err add_json(json_t *into, const TimedBackend *c, const Rates *r, const Line *line,
                     const Line *between, const Line *all) {
   json_t *work = json_array();
   int bad = 0;
@@ -260,14 +260,14 @@ static Err add_json(json_t *into, const Clocked *c, const Rates *r, const Line *
 }
 
 /* One by one, so that their batches are still there when they are counted. */
-static Err clock_steps(const BenchSteps *s, Clocked *c) {
+static Err clock_steps(const BenchSteps *s, TimedBackend *c) {
   const Backend *kept = *s->backend;
   Err err = ERR_OK;
   *s->backend = &c->backend;
   for (uint64_t i = 0; i < s->steps && !err; i++) {
-    clocked_begin(c);
+    timed_begin(c);
     err = s->step(s->context, s->first + i);
-    if (!err) err = clocked_end(c);
+    if (!err) err = timed_end(c);
   }
   *s->backend = kept;
   return err;
@@ -276,11 +276,11 @@ static Err clock_steps(const BenchSteps *s, Clocked *c) {
 Err bench_parts(const BenchSteps *s, json_t *into) {
   const Backend *b = *s->backend;
   Rates r = {0};
-  Clocked c = {0};
+  TimedBackend c = {0};
   Line line[WORK_KINDS], between, all;
   Err err;
   TRY_DONE(measure_rates(b, &r));
-  TRY_DONE(clocked_open(&c, b));
+  TRY_DONE(timed_open(&c, b));
   TRY_DONE(clock_steps(s, &c));
   for (int i = 0; i < WORK_KINDS; i++) line[i] = line_of(&c, &r, i);
   all = line_of_all(line, c.seconds / (double)c.times, &between);
@@ -289,6 +289,6 @@ Err bench_parts(const BenchSteps *s, json_t *into) {
   else
     print_table(&c, &r, line, &between, &all);
 done:
-  clocked_close(&c);
+  timed_close(&c);
   return err;
 }

@@ -1,5 +1,5 @@
 /* Where the time of a training step goes, and how far each part is from what this
- * machine could do. Relies on backend/clocked. */
+ * machine could do. Relies on backend/timed. */
 #ifndef CMD_BENCH_PARTS_H
 #define CMD_BENCH_PARTS_H
 

@@ -169,7 +169,7 @@ static StepKey key_of(uint64_t number) {
 /* A step, as train takes it: one wait at its end, with the next batch on its way. */
 static Err step(Trainer *r, const Batch *batch, uint64_t number, const Batch *next) {
   StepNumbers now = optim_numbers(&adam, number, 1e-4);
-  now.most = 1, now.times = batch->rows[1];
+  now.max_grad_norm = 1, now.grad_divisor = batch->rows[1];
   TRY(pass_whole(&r->pass, batch, key_of(number), 1, &now));
   if (next) pass_load(&r->pass, next, key_of(number + 1));
   TRY(pass_end(&r->pass, &now));
@@ -191,7 +191,7 @@ static double flops_of(const Trainer *r) {
 /* Each shape of the batches until all its work is known: once for its products, once to
  * be recorded, once in one piece. */
 static Err warm_up(Trainer *r, const Batch *batch, size_t batches) {
-  bool records = r->t.backend->record;
+  bool records = r->t.backend->graph_begin;
   for (size_t i = 0; i < (records ? batches : 1); i++) {
     size_t k = 0;
     while (memcmp(batch[k].padded, batch[i].padded, sizeof batch[i].padded) != 0) k++;

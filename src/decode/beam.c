@@ -113,11 +113,11 @@ Err beam_new(Beam **out, const ModelConfig *config, const Backend *backend, Weig
   if (spec->beam < 1 || spec->beam > MOST_BEAM)
     return err_set(ERR_USAGE, "a beam has 1 to %d hypotheses, not %d", MOST_BEAM, spec->beam);
   size_t best = words_of_row(spec, (size_t)config->vocab);
-  if (backend->most_best && best > backend->most_best)
+  if (backend->max_top_k && best > backend->max_top_k)
     return err_set(ERR_USAGE,
                    "%s draws among at most %zu words, or among all; lower --top-k, or use "
                    "--device cpu",
-                   backend->name, backend->most_best - 3);
+                   backend->name, backend->max_top_k - 3);
   Beam *b;
   TRY(mem_alloc(&b, 1, sizeof *b));
   size_t slots = sentences * (size_t)spec->beam;
@@ -319,8 +319,8 @@ static float *row_of(Beam *b, void *logits, size_t row) {
   size_t vocab = (size_t)b->t.config.vocab;
   if (b->backend.host) return (float *)logits + row * vocab;
   if (!b->logits) return NULL;
-  type_widen(b->backend.type, b->wide, b->logits + row * vocab * type_size(b->backend.type),
-             vocab);
+  type_to_f32(b->backend.type, b->wide, b->logits + row * vocab * type_size(b->backend.type),
+              vocab);
   return b->wide;
 }
 
@@ -430,8 +430,8 @@ static Err find(Beam *b, const void *logits, size_t rows) {
   const Backend *backend = &b->backend;
   size_t vocab = (size_t)b->t.config.vocab, each = rows * b->best;
   float *there = b->there;
-  backend->top(backend, there, (int32_t *)(there + each), there + 2 * each, logits, rows, vocab,
-               b->best);
+  backend->top_k(backend, there, (int32_t *)(there + each), there + 2 * each, logits, rows,
+                 vocab, b->best);
   b->value = b->found, b->id = (int32_t *)(b->found + each), b->lse = b->found + 2 * each;
   if (b->logits)
     TRY(backend->get(backend, b->logits, logits, rows * vocab * type_size(backend->type)));

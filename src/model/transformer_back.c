@@ -33,9 +33,9 @@ static void junction_back(Transformer *t, Weights w, float *g, int which, int ju
   bool last = junction == s->sublayers;
   const void *through = c->pre_norm && !last ? t->d_sum : NULL;
   float *dshift = junction ? grad(g, last_bias(t, which, before)) : NULL;
-  t->backend->add_norm_back(t->backend, t->d_sum, junction ? t->d_branch : NULL, g + p->gain,
-                            g + p->bias, dshift, t->d_y, through, s->sum[junction],
-                            s->stat[junction], w.full + p->gain, &n, !key.first);
+  t->backend->add_norm_backward(
+      t->backend, t->d_sum, junction ? t->d_branch : NULL, g + p->gain, g + p->bias, dshift,
+      t->d_y, through, s->sum[junction], s->stat[junction], w.full + p->gain, &n, !key.first);
 }
 
 /* The gradient of a sublayer's input: alone in pre-norm, added to the residual's
@@ -59,8 +59,9 @@ static void self_back(Transformer *t, Weights w, float *g, int which, int layer,
   a.q_rows = rows;
   b->linear_dw(b, g + p->out, NULL, t->d_branch, s->out, rows, d, d, !key.first);
   b->linear_dx(b, d_out, t->d_branch, weight(t, w, p->out), rows, d, d, false);
-  b->attend_back(b, t->d_wide, element(t, t->d_wide, d), element(t, t->d_wide, 2 * d), d_out,
-                 s->out, s->lse, s->in, element(t, s->in, d), element(t, s->in, 2 * d), &a);
+  b->attend_backward(b, t->d_wide, element(t, t->d_wide, d), element(t, t->d_wide, 2 * d),
+                     d_out, s->out, s->lse, s->in, element(t, s->in, d),
+                     element(t, s->in, 2 * d), &a);
   b->linear_dw(b, g + p->in, grad(g, p->in_bias), t->d_wide, y, rows, d, 3 * d, !key.first);
   input_back(t, w, t->d_wide, p->in, rows, 3 * d);
 }
@@ -78,8 +79,9 @@ static void cross_back(Transformer *t, Weights w, float *g, int layer, const voi
   a.q_rows = rows;
   b->linear_dw(b, g + p->out, NULL, t->d_branch, s->out, rows, d, d, !key.first);
   b->linear_dx(b, d_out, t->d_branch, weight(t, w, p->out), rows, d, d, false);
-  b->attend_back(b, t->d_wide, element(t, t->d_cross_kv, at), element(t, t->d_cross_kv, at + d),
-                 d_out, s->out, s->lse, s->in, k, element(t, k, d), &a);
+  b->attend_backward(b, t->d_wide, element(t, t->d_cross_kv, at),
+                     element(t, t->d_cross_kv, at + d), d_out, s->out, s->lse, s->in, k,
+                     element(t, k, d), &a);
   b->linear_dw(b, g + p->in, grad(g, p->in_bias), t->d_wide, y, rows, d, d, !key.first);
   input_back(t, w, t->d_wide, p->in, rows, d);
 }
@@ -94,27 +96,27 @@ static void feed_back(Transformer *t, Weights w, float *g, int which, int layer,
   Dropout drop = dropout_at(t, key, t->config.drop_activation, which, layer, 10);
   b->linear_dw(b, g + p->down, NULL, t->d_branch, s->act, rows, ff, d, !key.first);
   if (s->mask && b->fuses_relu && b->fuses_relu(b, rows, ff, d)) {
-    b->linear_relu_back(b, t->d_up, g + p->up_bias, t->d_branch, down, s->mask, rows, ff, d,
-                        drop, !key.first);
+    b->linear_relu_backward(b, t->d_up, g + p->up_bias, t->d_branch, down, s->mask, rows, ff, d,
+                            drop, !key.first);
   } else {
     b->linear_dx(b, t->d_up, t->d_branch, down, rows, ff, d, false);
-    b->activate_back(b, t->d_up, g + p->up_bias, t->d_up, s->mask ? s->mask : s->up, rows, ff,
-                     t->config.activation, drop, !key.first);
+    b->activate_backward(b, t->d_up, g + p->up_bias, t->d_up, s->mask ? s->mask : s->up, rows,
+                         ff, t->config.activation, drop, !key.first);
   }
   b->linear_dw(b, g + p->up, NULL, t->d_up, y, rows, d, ff, !key.first);
   input_back(t, w, t->d_up, p->up, rows, ff);
 }
 
-static void embed_back(Transformer *t, float *g, int which, const int32_t *id,
-                       const int32_t *pos, size_t rows, StepKey key) {
+static void embed_backward(Transformer *t, float *g, int which, const int32_t *id,
+                           const int32_t *pos, size_t rows, StepKey key) {
   const Backend *b = t->backend;
   size_t d = (size_t)t->config.d;
   size_t table = which ? t->params.target_table : t->params.source_table;
   size_t place = which ? t->params.target_place : t->params.source_place;
   const void *dx = t->config.pre_norm ? t->d_sum : t->d_y;
-  b->embed_back(b, g + table, grad(g, place), dx, id, pos, rows, d, (size_t)t->config.vocab,
-                (size_t)t->config.longest, sqrtf((float)d),
-                dropout_at(t, key, t->config.drop_embed, which, 255, 11));
+  b->embed_backward(b, g + table, grad(g, place), dx, id, pos, rows, d, (size_t)t->config.vocab,
+                    (size_t)t->config.longest, sqrtf((float)d),
+                    dropout_at(t, key, t->config.drop_embed, which, 255, 11));
 }
 
 /* The flat array holds the tables, then both stacks layer by layer, each with its
@@ -152,7 +154,7 @@ static void decoder_back(Transformer *t, Weights w, float *g, const Batch *batch
     if (kind == 1) cross_back(t, w, g, layer, y, batch, key);
     if (kind == 2) feed_back(t, w, g, 1, layer, y, rows, key);
   }
-  embed_back(t, g, 1, batch->tgt_in, batch->tgt_pos, rows, key);
+  embed_backward(t, g, 1, batch->tgt_in, batch->tgt_pos, rows, key);
 }
 
 /* The encoder's output went into every decoder layer's keys and values. */
@@ -181,7 +183,7 @@ static void encoder_back(Transformer *t, Weights w, float *g, const Batch *batch
     else
       feed_back(t, w, g, 0, layer, y, rows, key);
   }
-  embed_back(t, g, 0, batch->src, batch->src_pos, rows, key);
+  embed_backward(t, g, 0, batch->src, batch->src_pos, rows, key);
 }
 
 /* What nobody writes before it is added to: the tables, which lie in front of the stacks,

@@ -79,8 +79,8 @@ Err exchange_choose(Exchange *x, Comm *comm, const Backend *b, Collectives asked
   bool any = false;
   *x = (Exchange){.comm = comm};
   if (comm_size(comm) == 1 && asked != COLLECT_NCCL) return ERR_OK;
-  if (asked != COLLECT_HOST && b->device_id && b->wire &&
-      b->wire->look(about, &mine.version) != ERR_OK)
+  if (asked != COLLECT_HOST && b->device_id && b->comm &&
+      b->comm->probe(about, &mine.version) != ERR_OK)
     snprintf(missing, sizeof missing, ": %s", err_message());
   TRY(gather_offers(x, &mine, &list));
   for (int r = 0; r < comm_size(comm); r++) any = any || list[r].device;
@@ -90,7 +90,7 @@ Err exchange_choose(Exchange *x, Comm *comm, const Backend *b, Collectives asked
     if (any)
       snprintf(x->about, sizeof x->about, "gradients through the host's memory, as asked");
   } else if (!no.why[0]) {
-    x->table = b->wire;
+    x->table = b->comm;
     snprintf(x->about, sizeof x->about, "gradients from GPU to GPU by %s", about);
   } else if (asked == COLLECT_NCCL) {
     return err_set(ERR_USAGE,
@@ -114,7 +114,7 @@ static void pause_a_little(unsigned turn) {
 static Err wait_until(Exchange *x, bool all) {
   bool made = false, done = false;
   for (unsigned turn = 0;; turn++) {
-    TRY(x->table->test(x->wire, &made, &done));
+    TRY(x->table->poll(x->wire, &made, &done));
     if (all ? done : made) return ERR_OK;
     pause_a_little(turn);
   }
@@ -161,7 +161,7 @@ static Err try_out(Exchange *x, const Backend *b, size_t n) {
   TRY_DONE(b->alloc(b, &x->trial, n * sizeof *here));
   exchange_trial(here, n, comm_rank(x->comm), ranks);
   b->put(b, x->trial, here, n * sizeof *here);
-  x->table->sum(x->wire, x->trial, n);
+  x->table->all_reduce(x->wire, x->trial, n);
   TRY_DONE(exchange_wait(x));
   TRY_DONE(b->get(b, here, x->trial, n * sizeof *here));
   err = exchange_judge_trial(here, n, ranks);
@@ -182,19 +182,19 @@ static Err quiesce(void *context) {
 }
 
 Err exchange_open(Exchange *x, const Backend *b, size_t most, bool bf16) {
-  char id[WIRE_ID] = {0};
+  char id[DEVICE_COMM_ID] = {0};
   size_t ranks = (size_t)comm_size(x->comm), trial = ranks > TRIAL ? ranks : TRIAL;
-  WireSpec spec = {.rank = comm_rank(x->comm),
-                   .size = (int)ranks,
-                   .most = most > trial ? most : trial,
-                   .bf16 = bf16,
-                   .quiesce = quiesce,
-                   .context = x};
+  DeviceCommSpec spec = {.rank = comm_rank(x->comm),
+                         .size = (int)ranks,
+                         .max_elements = most > trial ? most : trial,
+                         .bf16 = bf16,
+                         .quiesce = quiesce,
+                         .context = x};
   if (!x->table) return ERR_OK;
   x->backend = b;
   TRY(mem_alloc(&x->off, ranks + 1, sizeof *x->off));
   comm_at(x->comm, JOINING, "joining the GPUs");
-  if (spec.rank == 0) TRY(x->table->name(id));
+  if (spec.rank == 0) TRY(x->table->create_id(id));
   comm_broadcast(x->comm, "the GPUs' meeting place", id, sizeof id);
   TRY(x->table->open(&x->wire, b, id, &spec));
   comm_at_loss(x->comm, end_wire, x);
@@ -228,15 +228,15 @@ void exchange_send(void *context, size_t bucket) {
   int ranks = comm_size(x->comm);
   reducer_bucket(x->reducer, bucket, x->off);
   if (x->shard)
-    x->table->scatter(x->wire, x->g, x->off);
+    x->table->reduce_scatter(x->wire, x->g, x->off);
   else
-    x->table->sum(x->wire, x->g + x->off[0], x->off[ranks] - x->off[0]);
+    x->table->all_reduce(x->wire, x->g + x->off[0], x->off[ranks] - x->off[0]);
 }
 
 void exchange_gather(Exchange *x, float *array) {
   for (size_t i = 0; i < reducer_pieces(x->reducer); i++) {
     reducer_bucket(x->reducer, i, x->off);
-    x->table->gather(x->wire, array, x->off);
+    x->table->all_gather(x->wire, array, x->off);
   }
   x->table->join(x->wire);
   x->gathering = true;

@@ -5,7 +5,7 @@
 #define TRAIN_EXCHANGE_H
 
 #include "backend/backend.h"
-#include "backend/wire.h"
+#include "backend/device_comm.h"
 #include "comm/reduce.h"
 
 typedef enum { COLLECT_AUTO, COLLECT_NCCL, COLLECT_HOST } Collectives;
@@ -13,8 +13,8 @@ typedef enum { COLLECT_AUTO, COLLECT_NCCL, COLLECT_HOST } Collectives;
 typedef struct {
   Comm *comm;
   const Backend *backend;
-  const WireTable *table; /* NULL: through the host */
-  Wire *wire;
+  const DeviceCommOps *table; /* NULL: through the host */
+  DeviceComm *wire;
   bool shard;
   bool gathering;  /* a gather is under way, and nobody has waited for it */
   char about[160]; /* which way and why; "" where there is no choice */

@@ -56,7 +56,7 @@ Err fit_open(Train *t) {
   BackendSpec spec = t->spec->backend;
   Seat *seat = NULL;
   if (!spec.threads) spec.threads = comm_threads(t->world.comm);
-  TRY(backend_open_turn(&t->world.backend, &spec, comm_local_rank(t->world.comm)));
+  TRY(backend_open_for_rank(&t->world.backend, &spec, comm_local_rank(t->world.comm)));
   t->world.sharers = comm_local_size(t->world.comm);
   if (t->world.ranks == 1) return ERR_OK;
   Err err = gather_seats(t, &seat);
@@ -87,7 +87,7 @@ static uint64_t widest_fp8(const ModelConfig *c) {
   uint64_t d = (uint64_t)c->d, most = 3 * d;
   uint64_t others[] = {(uint64_t)c->ff, (uint64_t)c->layers[1] * 2 * d, (uint64_t)c->vocab};
   for (int i = 0; i < 3; i++)
-    if (others[i] > most && others[i] <= FP8_MOST) most = others[i];
+    if (others[i] > most && others[i] <= FP8_MAX_DIM) most = others[i];
   return most;
 }
 

@@ -45,9 +45,9 @@ void optim_layers(const OptimSpec *o, const Backend *b, const Params *params, fl
   for (size_t i = 0; i < params->count; i++) {
     const Param *p = &params->param[i];
     size_t n = p->rows * p->cols;
-    double norm2 = scale * scale * optim_norm2(b, g + p->offset, n), keep = o->beta2;
+    double square_sums = scale * scale * optim_norm2(b, g + p->offset, n), keep = o->beta2;
     /* The first update starts the mean. It is not step 0 where that one was skipped. */
-    second[i] = second[i] > 0 ? keep * second[i] + (1 - keep) * norm2 : norm2;
+    second[i] = second[i] > 0 ? keep * second[i] + (1 - keep) * square_sums : square_sums;
     /* Bounded, so that a weight without gradients never makes 0 times infinity. */
     double factor = fmin(scale / (sqrt(second[i]) + (double)o->epsilon), (double)FLT_MAX);
     MomentumStep s = {
@@ -74,7 +74,7 @@ double optim_norm2(const Backend *b, const float *x, size_t n) {
   double lane[CLIP_LANES] = {0}, sums[UNITS];
   for (size_t at = 0; at < n; at += (size_t)UNITS * NORM_UNIT) {
     size_t count = n - at < (size_t)UNITS * NORM_UNIT ? n - at : (size_t)UNITS * NORM_UNIT;
-    b->norm2(b, sums, x + at, count);
+    b->square_sums(b, sums, x + at, count);
     clip_add(lane, sums, norm_units(count));
   }
   return clip_total(lane);

@@ -35,10 +35,10 @@ void optim_piece(const OptimSpec *o, const Backend *b, const StepNumbers *now, v
 void optim_layers(const OptimSpec *o, const Backend *b, const Params *params, float *w,
                   float *m, double *second, const float *g, double lr, double scale);
 
-/* Norm and scale of `now`, whose losses are known, from the sums that norm2 gave: what
+/* Norm and scale of `now`, whose losses are known, from the sums that square_sums gave: what
  * the backend's `clip` does, for sums that lie here. */
 void optim_clip(StepNumbers *now, const double *sums, size_t n);
-/* The norm from the sums that norm2 gave, added in the order of clip.h. */
+/* The norm from the sums that square_sums gave, added in the order of clip.h. */
 double optim_norm(const double *sums, size_t n);
 /* The squared norm of an array that lies here as a whole: the same sums in the
  * same order, with no room needed for them. */

@@ -28,7 +28,7 @@ static void update(void *pass) {
   const Pass *p = pass;
   const Backend *b = p->backend;
   size_t n = p->model->params.padded;
-  b->queue_norm2(b, p->sums, p->g, n);
+  b->square_sums_async(b, p->sums, p->g, n);
   b->clip(b, p->now, p->sums, norm_units(n), p->model->sums);
   optim_piece(p->optim, b, p->now, p->low == p->w ? NULL : p->low, p->w, p->m, p->v, p->g, n);
   if (p->e) b->ema(b, p->e, p->w, (double)p->ema, n, p->now);

@@ -56,7 +56,7 @@ NODISCARD Err pass_update(Pass *p, const StepNumbers *now);
 /* All of it for a step of one micro-batch. */
 NODISCARD Err pass_whole(Pass *p, const Batch *batch, StepKey key, float scale,
                          const StepNumbers *now);
-/* What the update came to: waits for it. The weights are as they were where now->scale is
+/* What the update came to: waits for it. The weights are as they were where now->grad_scale is
  * not finite. */
 NODISCARD Err pass_end(Pass *p, StepNumbers *now);
 

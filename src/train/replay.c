@@ -18,7 +18,7 @@ static size_t place_of(const Replays *r, const ReplayKey *key) {
 }
 
 static void clear(Replays *r, const Backend *b, size_t i) {
-  if (r->slot[i].recording) b->forget(b, r->slot[i].recording);
+  if (r->slot[i].recording) b->graph_free(b, r->slot[i].recording);
   r->slot[i].recording = NULL;
   r->slot[i].used = 0;
 }
@@ -27,9 +27,9 @@ Err replay_do(Replays *r, const Backend *b, ReplayKey key, void (*work)(void *),
               void *context) {
   size_t i = place_of(r, &key);
   bool known = r->slot[i].used && is_same(&r->slot[i].key, &key);
-  if (!b->record || !known) {
+  if (!b->graph_begin || !known) {
     work(context);
-    if (b->record) {
+    if (b->graph_begin) {
       clear(r, b, i);
       r->slot[i].key = key, r->slot[i].used = ++r->turn;
     }
@@ -37,12 +37,12 @@ Err replay_do(Replays *r, const Backend *b, ReplayKey key, void (*work)(void *),
   }
   r->slot[i].used = ++r->turn;
   if (!r->slot[i].recording) {
-    TRY(b->record(b));
+    TRY(b->graph_begin(b));
     work(context);
-    TRY(b->recorded(b, &r->slot[i].recording));
+    TRY(b->graph_end(b, &r->slot[i].recording));
     r->recorded++;
   }
-  b->replay(b, r->slot[i].recording);
+  b->graph_launch(b, r->slot[i].recording);
   r->replayed++;
   return ERR_OK;
 }

@@ -19,8 +19,8 @@ typedef struct {
 typedef struct {
   struct {
     ReplayKey key;
-    Recording *recording; /* NULL: it was done once */
-    uint64_t used;        /* the turn; 0: the place is free */
+    Graph *recording; /* NULL: it was done once */
+    uint64_t used;    /* the turn; 0: the place is free */
   } slot[REPLAY_MOST];
   uint64_t turn;
   uint64_t recorded, replayed; /* so far */

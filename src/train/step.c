@@ -216,13 +216,14 @@ static Err squares(Train *t) {
   const Backend *b = &t->world.backend;
   size_t n = t->state.model.params.padded;
   if (!t->spec->shard) {
-    b->queue_norm2(b, t->state.queued, t->state.g, n);
+    b->square_sums_async(b, t->state.queued, t->state.g, n);
   } else {
     for (size_t i = 0; i < reducer_pieces(t->world.reducer); i++) {
       size_t begin, end;
       reducer_piece(t->world.reducer, i, &begin, &end);
       if (end > begin)
-        b->queue_norm2(b, t->state.queued + begin / NORM_UNIT, t->state.g + begin, end - begin);
+        b->square_sums_async(b, t->state.queued + begin / NORM_UNIT, t->state.g + begin,
+                             end - begin);
     }
   }
   return b->host
@@ -283,11 +284,11 @@ static Err step_together(Train *t, double lr, StepNumbers *now, StepSum *sum) {
   TRY(gradients(t, sum));
   TRY(losses(t, sum));
   double start = progress_clock();
-  now->times = sum->rows * scaler_factor(&t->run.at.scaler);
+  now->grad_divisor = sum->rows * scaler_factor(&t->run.at.scaler);
   now->loss[0] = sum->loss;
   if (t->spec->shard) reducer_gather_units(t->world.reducer, "norms", t->state.sums);
   optim_clip(now, t->state.sums, norm_units(t->state.model.params.padded));
-  if (isfinite(now->scale)) TRY(update(t, now, lr));
+  if (isfinite(now->grad_scale)) TRY(update(t, now, lr));
   sum->update += progress_clock() - start;
   return ERR_OK;
 }
@@ -299,13 +300,13 @@ static Err step_alone(Train *t, StepNumbers *now, StepSum *sum) {
   if (t->micro_batches == 1 && !spoilt) {
     Micro m;
     TRY(next_micro(t, 0, &m));
-    now->times = m.batch->rows[1] * factor;
+    now->grad_divisor = m.batch->rows[1] * factor;
     TRY(pass_whole(&t->state.pass, m.batch, m.key, (float)factor, now));
     end_micro(t, &m, sum);
   } else {
     begin_gradients(t, spoilt);
     for (uint32_t i = 0; i < t->micro_batches; i++) TRY(micro_batch(t, i, false, sum));
-    now->times = sum->rows * factor;
+    now->grad_divisor = sum->rows * factor;
     TRY(pass_update(&t->state.pass, now));
   }
   TRY(look_ahead(t));
@@ -319,10 +320,10 @@ static Err step_alone(Train *t, StepNumbers *now, StepSum *sum) {
 Err train_step(Train *t, double lr, StepSum *sum, bool *healthy) {
   uint64_t before = mem_count();
   StepNumbers now = optim_numbers(&t->spec->optim, t->run.at.step, lr);
-  now.most = (double)t->spec->clip;
+  now.max_grad_norm = (double)t->spec->clip;
   *sum = (StepSum){.steps = 1};
   TRY(is_alone(t) ? step_alone(t, &now, sum) : step_together(t, lr, &now, sum));
-  sum->norm = now.norm;
+  sum->norm = now.grad_norm;
   bool finite = isfinite(sum->norm), sound = isfinite(sum->loss);
   *healthy = sound && scaler_take(&t->run.at.scaler, finite);
   sum->skipped = *healthy && !finite;

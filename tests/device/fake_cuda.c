@@ -17,8 +17,8 @@
 #include "fake_record.h"
 
 #ifdef FAKE_WIRE /* built with fake_wire.c */
-#include "backend/wire.h"
-extern const WireTable fake_wire;
+#include "backend/device_comm.h"
+extern const DeviceCommOps fake_wire;
 #endif
 
 extern const char trireme_plugin_version[];
@@ -70,9 +70,9 @@ static void put(const Backend *b, void *to, const void *from, size_t bytes) {
   cpu.put(b, to, from, bytes);
 }
 
-static void norm2(const Backend *b, double *sums, const float *x, size_t n) {
-  fake_record_refuses("norm2");
-  cpu.norm2(b, sums, x, n);
+static void square_sums(const Backend *b, double *sums, const float *x, size_t n) {
+  fake_record_refuses("square_sums");
+  cpu.square_sums(b, sums, x, n);
 }
 
 static Err get(const Backend *b, void *to, const void *from, size_t bytes) {
@@ -124,9 +124,9 @@ static void loss(const Backend *b, void *logits, double *sum, const int32_t *tar
   cpu.loss(b, logits, sum, target, rows, vocab, smoothing, scale);
 }
 
-static void queue_norm2(const Backend *b, double *sums, const float *x, size_t n) {
+static void square_sums_async(const Backend *b, double *sums, const float *x, size_t n) {
   queued = true;
-  cpu.queue_norm2(b, sums, x, n);
+  cpu.square_sums_async(b, sums, x, n);
 }
 
 static void adam(const Backend *b, float *w, float *m, float *v, const float *g, size_t n,
@@ -164,12 +164,12 @@ Err trireme_backend_cuda(Backend *b, const CudaSpec *s) {
   b->device = device, b->device_id = (uint64_t)device + 1;
   b->get = get, b->sync = sync_all, b->zero = zero, b->memory = memory;
   b->stamp = stamp, b->stamps = stamps;
-  b->alloc = alloc, b->release = release, b->put = put, b->norm2 = norm2;
-  b->loss = loss, b->queue_norm2 = queue_norm2, b->adam = adam;
+  b->alloc = alloc, b->release = release, b->put = put, b->square_sums = square_sums;
+  b->loss = loss, b->square_sums_async = square_sums_async, b->adam = adam;
   b->pack = NULL, b->unpack = NULL; /* a GPU has nothing to gain by it */
   if (!records || strcmp(records, "0") != 0) fake_record_fill(b);
 #ifdef FAKE_WIRE
-  b->wire = &fake_wire;
+  b->comm = &fake_wire;
 #endif
   snprintf(b->about, sizeof b->about, "cuda:%d: a GPU that is none", device);
   return ERR_OK;

@@ -49,7 +49,7 @@ typedef struct {
       size_t rows, d, words, places;
       float scale;
       Dropout drop;
-    } embed_back;
+    } embed_backward;
     struct {
       void *sum, *y;
       float *stat;
@@ -77,7 +77,7 @@ typedef struct {
       const float *lse;
       const void *q, *k, *v;
       Attention a;
-    } attend_back;
+    } attend_backward;
     struct {
       void *y;
       uint8_t *mask;
@@ -106,7 +106,7 @@ typedef struct {
       double *sums;
       const float *x;
       size_t n;
-    } norm2;
+    } square_sums;
     struct {
       StepNumbers *now;
       const double *sums;
@@ -135,13 +135,13 @@ typedef struct {
   } with;
 } Call;
 
-struct Recording {
+struct Graph {
   Call *call;
   size_t count, cap;
 };
 
 static Backend done; /* the operations that do something */
-static Recording *at_hand;
+static Graph *at_hand;
 static unsigned long made, replayed, there;
 
 void fake_record_refuses(const char *what) {
@@ -208,13 +208,14 @@ OPERATION(embed, embed,
           (b, W.embed.x, W.embed.table, W.embed.place, W.embed.id, W.embed.pos, W.embed.rows,
            W.embed.d, W.embed.scale, W.embed.drop),
           x, table, place, id, pos, rows, d, scale, drop)
-OPERATION(embed_back, embed_back,
+OPERATION(embed_backward, embed_backward,
           (const Backend *b, float *dtable, float *dplace, const void *dx, const int32_t *id,
            const int32_t *pos, size_t rows, size_t d, size_t words, size_t places, float scale,
            Dropout drop),
-          (b, W.embed_back.dtable, W.embed_back.dplace, W.embed_back.dx, W.embed_back.id,
-           W.embed_back.pos, W.embed_back.rows, W.embed_back.d, W.embed_back.words,
-           W.embed_back.places, W.embed_back.scale, W.embed_back.drop),
+          (b, W.embed_backward.dtable, W.embed_backward.dplace, W.embed_backward.dx,
+           W.embed_backward.id, W.embed_backward.pos, W.embed_backward.rows, W.embed_backward.d,
+           W.embed_backward.words, W.embed_backward.places, W.embed_backward.scale,
+           W.embed_backward.drop),
           dtable, dplace, dx, id, pos, rows, d, words, places, scale, drop)
 OPERATION(add_norm, norm,
           (const Backend *b, void *sum, void *y, float *stat, const void *x, const void *branch,
@@ -222,7 +223,7 @@ OPERATION(add_norm, norm,
           (b, W.norm.sum, W.norm.y, W.norm.stat, W.norm.x, W.norm.branch, W.norm.gain,
            W.norm.bias, &W.norm.n),
           sum, y, stat, x, branch, gain, bias, *n)
-OPERATION(add_norm_back, norm_back,
+OPERATION(add_norm_backward, norm_back,
           (const Backend *b, void *dx, void *dbranch, float *dgain, float *dbias, float *dshift,
            const void *dy, const void *through, const void *sum, const float *stat,
            const float *gain, const AddNorm *n, bool add),
@@ -235,12 +236,12 @@ OPERATION(attend, attend,
            const Attention *a),
           (b, W.attend.o, W.attend.lse, W.attend.q, W.attend.k, W.attend.v, &W.attend.a), o,
           lse, q, k, v, *a)
-OPERATION(attend_back, attend_back,
+OPERATION(attend_backward, attend_backward,
           (const Backend *b, void *dq, void *dk, void *dv, const void *d_o, const void *o,
            const float *lse, const void *q, const void *k, const void *v, const Attention *a),
-          (b, W.attend_back.dq, W.attend_back.dk, W.attend_back.dv, W.attend_back.d_o,
-           W.attend_back.o, W.attend_back.lse, W.attend_back.q, W.attend_back.k,
-           W.attend_back.v, &W.attend_back.a),
+          (b, W.attend_backward.dq, W.attend_backward.dk, W.attend_backward.dv,
+           W.attend_backward.d_o, W.attend_backward.o, W.attend_backward.lse,
+           W.attend_backward.q, W.attend_backward.k, W.attend_backward.v, &W.attend_backward.a),
           dq, dk, dv, d_o, o, lse, q, k, v, *a)
 OPERATION(activate, act,
           (const Backend *b, void *y, uint8_t *mask, const void *x, const void *bias,
@@ -248,7 +249,7 @@ OPERATION(activate, act,
           (b, W.act.y, W.act.mask, W.act.x, W.act.bias, W.act.rows, W.act.width, W.act.act,
            W.act.drop),
           y, mask, x, bias, rows, width, act, drop)
-OPERATION(activate_back, act_back,
+OPERATION(activate_backward, act_back,
           (const Backend *b, void *dx, float *dbias, const void *dy, const void *kept,
            size_t rows, size_t width, Activation act, Dropout drop, bool add),
           (b, W.act_back.dx, W.act_back.dbias, W.act_back.dy, W.act_back.kept, W.act_back.rows,
@@ -260,8 +261,9 @@ OPERATION(loss, loss,
           (b, W.loss.logits, W.loss.sum, W.loss.target, W.loss.rows, W.loss.vocab,
            W.loss.smoothing, W.loss.scale),
           logits, sum, target, rows, vocab, smoothing, scale)
-OPERATION(queue_norm2, norm2, (const Backend *b, double *sums, const float *x, size_t n),
-          (b, W.norm2.sums, W.norm2.x, W.norm2.n), sums, x, n)
+OPERATION(square_sums_async, square_sums,
+          (const Backend *b, double *sums, const float *x, size_t n),
+          (b, W.square_sums.sums, W.square_sums.x, W.square_sums.n), sums, x, n)
 OPERATION(clip, clip,
           (const Backend *b, StepNumbers *now, const double *sums, size_t n, double *loss),
           (b, W.clip.now, W.clip.sums, W.clip.n, W.clip.loss), now, sums, n, loss)
@@ -286,20 +288,20 @@ static Err record(const Backend *b) {
   return at_hand ? ERR_OK : err_set(ERR_WORK, "no memory for a recording");
 }
 
-static Err recorded(const Backend *b, Recording **out) {
+static Err recorded(const Backend *b, Graph **out) {
   (void)b;
   *out = at_hand, at_hand = NULL;
   made++, there++;
   return (*out)->count ? ERR_OK : err_set(ERR_WORK, "nothing was recorded");
 }
 
-static void replay(const Backend *b, Recording *r) {
+static void replay(const Backend *b, Graph *r) {
   fake_record_refuses("a replay");
   for (size_t i = 0; i < r->count; i++) r->call[i].run(b, &r->call[i].with);
   replayed++;
 }
 
-static void forget(const Backend *b, Recording *r) {
+static void forget(const Backend *b, Graph *r) {
   (void)b;
   fake_record_refuses("forgetting");
   there--;
@@ -311,8 +313,10 @@ void fake_record_fill(Backend *b) {
   done = *b;
 #define TAKE(name) b->name = name##_
   TAKE(copy), TAKE(zero), TAKE(lower), TAKE(linear), TAKE(linear_dx), TAKE(linear_dw);
-  TAKE(embed), TAKE(embed_back), TAKE(add_norm), TAKE(add_norm_back), TAKE(attend);
-  TAKE(attend_back), TAKE(activate), TAKE(activate_back), TAKE(loss), TAKE(queue_norm2);
+  TAKE(embed), TAKE(embed_backward), TAKE(add_norm), TAKE(add_norm_backward), TAKE(attend);
+  TAKE(attend_backward), TAKE(activate), TAKE(activate_backward), TAKE(loss),
+      TAKE(square_sums_async);
   TAKE(clip), TAKE(adam), TAKE(momentum), TAKE(ema);
-  b->record = record, b->recorded = recorded, b->replay = replay, b->forget = forget;
+  b->graph_begin = record, b->graph_end = recorded, b->graph_launch = replay,
+  b->graph_free = forget;
 }

@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "backend/wire.h"
+#include "backend/device_comm.h"
 #include "base/mem.h"
 
 #define RANKS 8
@@ -33,11 +33,11 @@ typedef struct {
   float data[];                                                /* (ranks, most) */
 } Meeting;
 
-struct Wire {
-  WireSpec spec;
+struct DeviceComm {
+  DeviceCommSpec spec;
   Meeting *at;
   size_t bytes;
-  char name[WIRE_ID];
+  char name[DEVICE_COMM_ID];
   Operation queue[QUEUE];
   unsigned first, count;  /* operations done; given */
   unsigned gathers;       /* given */
@@ -57,21 +57,21 @@ static Err look(char about[64], int *version) {
   return ERR_OK;
 }
 
-static Err name(char id[WIRE_ID]) {
-  snprintf(id, WIRE_ID, "/trireme-wire-%ld", (long)getpid());
+static Err name(char id[DEVICE_COMM_ID]) {
+  snprintf(id, DEVICE_COMM_ID, "/trireme-wire-%ld", (long)getpid());
   return ERR_OK;
 }
 
-static Err open_wire(Wire **out, const struct Backend *b, const char id[WIRE_ID],
-                     const WireSpec *spec) {
-  Wire *w;
+static Err open_wire(DeviceComm **out, const struct Backend *b, const char id[DEVICE_COMM_ID],
+                     const DeviceCommSpec *spec) {
+  DeviceComm *w;
   (void)b;
   if (spec->size > RANKS) return err_set(ERR_WORK, "the wire is for %d ranks", RANKS);
   TRY(mem_alloc(&w, 1, sizeof *w));
   w->spec = *spec;
   w->fails = w->sticks = UINT_MAX;
-  memcpy(w->name, id, WIRE_ID);
-  w->bytes = sizeof *w->at + (size_t)spec->size * spec->most * sizeof(float);
+  memcpy(w->name, id, DEVICE_COMM_ID);
+  w->bytes = sizeof *w->at + (size_t)spec->size * spec->max_elements * sizeof(float);
   int fd = shm_open(id, O_RDWR | O_CREAT, 0600);
   if (fd < 0 || ftruncate(fd, (off_t)w->bytes) != 0) return err_errno("cannot open", id);
   w->at = mmap(NULL, w->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -85,12 +85,12 @@ static Err open_wire(Wire **out, const struct Backend *b, const char id[WIRE_ID]
   return ERR_OK;
 }
 
-static void close_wire(Wire *w) {
+static void close_wire(DeviceComm *w) {
   munmap(w->at, w->bytes);
   mem_free(w);
 }
 
-static void abort_wire(Wire *w) {
+static void abort_wire(DeviceComm *w) {
   const char *path = getenv("FAKE_WIRE_ABORTED");
   FILE *f = path ? fopen(path, "a") : NULL;
   atomic_store(&w->aborted, true);
@@ -100,7 +100,7 @@ static void abort_wire(Wire *w) {
 }
 
 /* Is the operation that is being given the one that this variable names? */
-static void look_up(const Wire *w, What what, const char *variable, unsigned *at) {
+static void look_up(const DeviceComm *w, What what, const char *variable, unsigned *at) {
   static const char gathers[] = "gather:";
   const char *text = getenv(variable);
   if (!text) return;
@@ -109,7 +109,7 @@ static void look_up(const Wire *w, What what, const char *variable, unsigned *at
   if (among ? what == GATHER && w->gathers == n : w->count == n) *at = w->count;
 }
 
-static void queue(Wire *w, What what, float *x, const size_t *off) {
+static void queue(DeviceComm *w, What what, float *x, const size_t *off) {
   look_up(w, what, "FAKE_WIRE_FAIL", &w->fails);
   look_up(w, what, "FAKE_WIRE_STUCK", &w->sticks);
   w->gathers += what == GATHER;
@@ -119,21 +119,21 @@ static void queue(Wire *w, What what, float *x, const size_t *off) {
   memcpy(o->off, off, ((size_t)w->spec.size + 1) * sizeof *off);
 }
 
-static void sum(Wire *w, float *x, size_t n) {
+static void sum(DeviceComm *w, float *x, size_t n) {
   size_t off[RANKS + 1] = {0};
   for (int r = 1; r <= w->spec.size; r++) off[r] = n;
   queue(w, SUM, x, off);
 }
 
-static void scatter(Wire *w, float *x, const size_t *off) {
+static void scatter(DeviceComm *w, float *x, const size_t *off) {
   queue(w, SCATTER, x, off);
 }
 
-static void gather(Wire *w, float *x, const size_t *off) {
+static void gather(DeviceComm *w, float *x, const size_t *off) {
   queue(w, GATHER, x, off);
 }
 
-static float rounded(const Wire *w, float x) {
+static float rounded(const DeviceComm *w, float x) {
   uint32_t u;
   if (!w->spec.bf16) return x;
   memcpy(&u, &x, sizeof u);
@@ -142,23 +142,24 @@ static float rounded(const Wire *w, float x) {
   return x;
 }
 
-static bool have_all(const Wire *w, const _Atomic unsigned *count, unsigned least) {
+static bool have_all(const DeviceComm *w, const _Atomic unsigned *count, unsigned least) {
   for (int r = 0; r < w->spec.size; r++)
     if (atomic_load(&count[r]) < least) return false;
   return true;
 }
 
 /* From the slots of all ranks to x. */
-static void take(const Wire *w, const Operation *o) {
+static void take(const DeviceComm *w, const Operation *o) {
   size_t first = o->off[0], begin = o->off[w->spec.rank], end = o->off[w->spec.rank + 1];
   if (o->what == SUM) begin = first, end = o->off[w->spec.size];
   for (int r = 0; o->what == GATHER && r < w->spec.size; r++)
-    memcpy(o->x + o->off[r], w->at->data + (size_t)r * w->spec.most + (o->off[r] - first),
+    memcpy(o->x + o->off[r],
+           w->at->data + (size_t)r * w->spec.max_elements + (o->off[r] - first),
            (o->off[r + 1] - o->off[r]) * sizeof *o->x);
   for (size_t i = begin; o->what != GATHER && i < end; i++) {
     float total = 0;
     for (int r = 0; r < w->spec.size; r++) {
-      float x = rounded(w, w->at->data[(size_t)r * w->spec.most + (i - first)]);
+      float x = rounded(w, w->at->data[(size_t)r * w->spec.max_elements + (i - first)]);
       total = r ? total + x : x;
     }
     o->x[i] = rounded(w, total);
@@ -169,19 +170,19 @@ static void take(const Wire *w, const Operation *o) {
 }
 
 /* Nothing will move any more: what one rank's wire does not do, nobody gets. */
-static bool is_dead(const Wire *w) {
+static bool is_dead(const DeviceComm *w) {
   return w->first >= w->fails || w->first >= w->sticks;
 }
 
 /* One operation a step further, if the others let it. */
-static bool move(Wire *w) {
+static bool move(DeviceComm *w) {
   Operation *o = &w->queue[w->first % QUEUE];
   Meeting *m = w->at;
   int me = w->spec.rank;
   if (is_dead(w)) return false;
   if (!o->written) {
     if (!have_all(w, m->read, w->first)) return false;
-    memcpy(m->data + (size_t)me * w->spec.most, o->x + o->off[0],
+    memcpy(m->data + (size_t)me * w->spec.max_elements, o->x + o->off[0],
            (o->off[w->spec.size] - o->off[0]) * sizeof *o->x);
     o->written = true;
     atomic_store(&m->written[me], w->first + 1);
@@ -192,7 +193,7 @@ static bool move(Wire *w) {
   return true;
 }
 
-static Err test(Wire *w, bool *made, bool *done) {
+static Err test(DeviceComm *w, bool *made, bool *done) {
   *made = *done = false;
   if (atomic_load(&w->aborted)) return ERR_OK;
   while (w->first < w->count && move(w)) {}
@@ -203,11 +204,11 @@ static Err test(Wire *w, bool *made, bool *done) {
 }
 
 /* The device waits, not the program: that something does not come is told by `test`. */
-static void join(Wire *w) {
+static void join(DeviceComm *w) {
   w->joined = w->count;
   while (w->first < w->count && !is_dead(w) && !atomic_load(&w->aborted))
     if (!move(w)) usleep(50);
 }
 
-const WireTable fake_wire = {look, name,    open_wire, close_wire, abort_wire,
-                             sum,  scatter, gather,    join,       test};
+const DeviceCommOps fake_wire = {look, name,    open_wire, close_wire, abort_wire,
+                                 sum,  scatter, gather,    join,       test};

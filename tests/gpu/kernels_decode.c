@@ -89,7 +89,7 @@ static void test_top(const Backend *ref, Type type, size_t n, size_t vocab, size
   }
   float *want = host_floats(n * k), *want_lse = host_floats(n);
   int32_t *want_id = (int32_t *)host_floats(n * k), *id = device_scratch(n * k * sizeof *id);
-  ref->top(ref, want, want_id, want_lse, logits->host, n, vocab, k);
+  ref->top_k(ref, want, want_id, want_lse, logits->host, n, vocab, k);
   arrays_reset();
   TWICE {
     MUST(kernel_top(type, value->at, id, lse->at, logits->at, n, vocab, k, 0));

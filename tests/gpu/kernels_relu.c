@@ -10,8 +10,8 @@ void relu_kernels(Type type);
 static void check_one(Type type, const Backend *cpu, const size_t shape[3], float rate,
                       bool add) {
   size_t rows = shape[0], in = shape[1], out = shape[2], bytes = rows * in / 8;
-  BEGIN("linear_relu_back %s, %zu rows, %zu in, %zu out, rate %g%s", type_name(type), rows, in,
-        out, (double)rate, add ? ", added" : "");
+  BEGIN("linear_relu_backward %s, %zu rows, %zu in, %zu out, rate %g%s", type_name(type), rows,
+        in, out, (double)rate, add ? ", added" : "");
   Array *dy = array_draw(type, rows * out, 1), *w = array_draw(type, in * out, 0.05f),
         *dx = array_blank(type, rows * in), *db = array_draw(TYPE_F32, in, 3);
   float *want = host_floats(rows * in), *want_db = host_copy(db);
@@ -24,7 +24,7 @@ static void check_one(Type type, const Backend *cpu, const size_t shape[3], floa
   Dropout drop = {.rate = rate}; /* its bits are in the mask */
   cpu->linear_dx(cpu, want, dy->host, w->host, rows, in, out, false);
   for (size_t i = 0; i < rows * in; i++) want[i] = type_round(type, want[i]);
-  cpu->activate_back(cpu, want, NULL, want, mask, rows, in, ACT_RELU, drop, false);
+  cpu->activate_backward(cpu, want, NULL, want, mask, rows, in, ACT_RELU, drop, false);
   for (size_t c = 0; c < in; c++) {
     double sum = add ? want_db[c] : 0;
     for (size_t r = 0; r < rows; r++) sum += want[r * in + c];
@@ -51,14 +51,14 @@ void relu_kernels(Type type) {
   struct cudaDeviceProp gpu;
   MUST(cudaGetDeviceProperties(&gpu, 0));
   if (gpu.major != 9 || type == TYPE_F32) {
-    BEGIN("linear_relu_back where it is not");
+    BEGIN("linear_relu_backward where it is not");
     expect_near(kernel_takes_relu_back(type, 4096, 1024, 1024), false, 0, "taken");
     return;
   }
   Backend cpu;
   if (backend_cpu(&cpu, 0, false)) exit(1);
   for (size_t i = 0; i < COUNT(shape); i++) {
-    BEGIN("linear_relu_back of %zu, %zu, %zu", shape[i][0], shape[i][1], shape[i][2]);
+    BEGIN("linear_relu_backward of %zu, %zu, %zu", shape[i][0], shape[i][1], shape[i][2]);
     expect_near(kernel_takes_relu_back(type, shape[i][0], shape[i][1], shape[i][2]), true, 0,
                 "taken");
     check_one(type, &cpu, shape[i], i % 2 ? 0.1f : 0, i % 3 == 1);
@@ -70,7 +70,7 @@ void relu_kernels(Type type) {
       {0, 256, 512}, {9, 128, 512}, {9, 384, 512}, {9, 256, 448}, {9, 256, 520}};
   for (size_t i = 0; i < COUNT(refused); i++) {
     const size_t *no = refused[i];
-    BEGIN("linear_relu_back of %zu, %zu, %zu", no[0], no[1], no[2]);
+    BEGIN("linear_relu_backward of %zu, %zu, %zu", no[0], no[1], no[2]);
     expect_near(kernel_takes_relu_back(type, no[0], no[1], no[2]), false, 0, "taken");
   }
 }

@@ -120,14 +120,14 @@ static void speed_rows(Type type) {
   TIME("embed", 2 * n * size,
        kernel_embed(type, x, low, place, id_at, pos_at, ROWS, D, root, drop, 0));
   TIME("sort_ids", ROWS * 12, kernel_sort_ids(sorted, id_at, ROWS, VOCAB, sort, 0));
-  TIME("embed_back", n * size,
+  TIME("embed_backward", n * size,
        kernel_embed_back(type, table, branch, sorted, ROWS, D, root, drop, work, 0));
   TIME("add_norm", 4 * n * size,
        kernel_add_norm(type, sum, y, stat, x, branch, gain, bias, &an, 0));
-  TIME("add_norm_back with through and a bias", 5 * n * size,
+  TIME("add_norm_backward with through and a bias", 5 * n * size,
        kernel_add_norm_back(type, d_sum, branch, gain, bias, gain, y, d_sum, sum, stat, bias,
                             &an, true, work, 0));
-  TIME("add_norm_back without", 4 * n * size,
+  TIME("add_norm_backward without", 4 * n * size,
        kernel_add_norm_back(type, d_sum, branch, gain, bias, NULL, y, NULL, sum, stat, bias,
                             &an, true, work, 0));
   uint8_t *mask = take(wide / 8);
@@ -215,12 +215,12 @@ static void speed_update(Type type) {
         *g = fill(TYPE_F32, n);
   void *low = take(n * type_size(type));
   double *sums = take((n / 4096 + 1) * sizeof *sums), *loss = take(3 * sizeof *loss);
-  StepNumbers now = {.times = 1, .lr = 1e-4f, .correction1 = 0.1f, .correction2 = 0.02f};
+  StepNumbers now = {.grad_divisor = 1, .lr = 1e-4f, .correction1 = 0.1f, .correction2 = 0.02f};
   StepNumbers *there = take(sizeof now);
   AdamStep s = {.beta1 = 0.9f, .beta2 = 0.98f, .epsilon = 1e-9f, .now = there, .low = low};
   MUST(cudaMemcpy(there, &now, sizeof now, cudaMemcpyHostToDevice));
   MUST(cudaMemset(loss, 0, 3 * sizeof *loss));
-  TIME("norm2 of 61 M", 4 * n, kernel_norm2(sums, g, n, 0));
+  TIME("square_sums of 61 M", 4 * n, kernel_norm2(sums, g, n, 0));
   TIME("clip", n / 512, kernel_clip(there, sums, n / 4096, loss, 0));
   TIME("adam of 61 M", n * (28 + type_size(type)), kernel_adam(type, w, m, v, g, n, &s, 0));
   TIME("cast of 61 M", n * (4 + type_size(type)), kernel_cast_to(type, low, w, n, 0));

@@ -83,7 +83,7 @@ static void test_activate(Type type, Activation act, size_t rows, size_t width, 
   ref.activate(&ref, want, masked ? want_mask : NULL, x->host, NULL, rows, width, act, drop);
   want_mask[bytes] = 0xff;
   const void *kept = masked ? (void *)want_mask : x->host;
-  ref.activate_back(&ref, want_dx, want_db, dy->host, kept, rows, width, act, drop, true);
+  ref.activate_backward(&ref, want_dx, want_db, dy->host, kept, rows, width, act, drop, true);
   memcpy(x_in->host, x->host, n * sizeof(float));
   arrays_reset();
   TWICE {
@@ -99,11 +99,11 @@ static void test_activate(Type type, Activation act, size_t rows, size_t width, 
                               work, 0));
     expect(y, want, limit, "activate");
     expect_exact(mask, want_mask, bytes + 1, "activate's mask");
-    expect(dx, want_dx, limit, "activate_back");
-    expect(db, want_db, coarse, "activate_back's bias");
+    expect(dx, want_dx, limit, "activate_backward");
+    expect(db, want_db, coarse, "activate_backward's bias");
     MUST(kernel_activate_back(type, dy->at, NULL, dy->at, kept, rows, width, act, there, false,
                               NULL, 0));
-    expect(dy, want_dx, limit, "activate_back in place");
+    expect(dy, want_dx, limit, "activate_backward in place");
     MUST(kernel_activate(type, x_in->at, NULL, x_in->at, NULL, rows, width, act, there, 0));
     expect(x_in, want, limit, "activate in place");
   }
@@ -129,7 +129,7 @@ static void test_column_sums(Type type, size_t rows, size_t n) {
 }
 
 static void test_norm2(size_t n) {
-  BEGIN("norm2 n %zu skew %zu", n, skew);
+  BEGIN("square_sums n %zu skew %zu", n, skew);
   size_t units = (n + 4095) / 4096;
   Array *x = array_draw(TYPE_F32, n, 1);
   double *sums = device_scratch((units + 1) * sizeof(double)), got[64];
@@ -140,7 +140,7 @@ static void test_norm2(size_t n) {
       double want = 0;
       for (size_t i = u * 4096; i < n && i < (u + 1) * 4096; i++)
         want += (double)x->host[i] * x->host[i];
-      expect_near(got[u], want, 1e-12 * want, "norm2");
+      expect_near(got[u], want, 1e-12 * want, "square_sums");
     }
   }
 }
@@ -148,7 +148,8 @@ static void test_norm2(size_t n) {
 /* The bits of the program's own: a bound that is reached, none, and what is not finite. */
 static void test_clip(size_t units, int which) {
   BEGIN("clip units %zu case %d", units, which);
-  StepNumbers begin = {.times = 2e4, .most = which == 1 ? 0.25 : 0, .lr = 7}, want = begin, got;
+  StepNumbers begin = {.grad_divisor = 2e4, .max_grad_norm = which == 1 ? 0.25 : 0, .lr = 7},
+              want = begin, got;
   double losses[3] = {which == 2 ? (double)NAN : 5, 6, 7}, taken[3], after[3], sums[2000];
   memcpy(taken, losses, sizeof losses);
   for (size_t u = 0; u < units; u++) sums[u] = draw_even() * 1e9;
@@ -159,9 +160,9 @@ static void test_clip(size_t units, int which) {
   MUST(kernel_clip(there, device_copy(sums, units * sizeof *sums), units, loss, 0));
   MUST(cudaMemcpy(&got, there, sizeof got, cudaMemcpyDeviceToHost));
   MUST(cudaMemcpy(after, loss, sizeof after, cudaMemcpyDeviceToHost));
-  expect_near(isnan(got.scale), which > 1, 0, "is the step left out");
+  expect_near(isnan(got.grad_scale), which > 1, 0, "is the step left out");
   if (which < 2) expect_exact(there, &want, sizeof want, "clip");
-  if (which == 2) expect_near(got.norm, want.norm, 0, "norm");
+  if (which == 2) expect_near(got.grad_norm, want.grad_norm, 0, "norm");
   expect_near(after[0] == 0 && after[1] == 0 && after[2] == 0, 1, 0, "losses after clip");
 }
 
@@ -169,7 +170,7 @@ static void test_clip(size_t units, int which) {
 static void adam_in_double(float *w, float *m, float *v, const float *g, size_t n,
                            const AdamStep *s, const StepNumbers *now) {
   for (size_t i = 0; i < n; i++) {
-    double grad = g[i] * (double)now->scale + (s->coupled ? s->decay * (double)w[i] : 0);
+    double grad = g[i] * (double)now->grad_scale + (s->coupled ? s->decay * (double)w[i] : 0);
     m[i] = (float)(s->beta1 * (double)m[i] + (1 - (double)s->beta1) * grad);
     v[i] = (float)(s->beta2 * (double)v[i] + (1 - (double)s->beta2) * grad * grad);
     double step = (m[i] / (double)now->correction1) /
@@ -181,8 +182,10 @@ static void adam_in_double(float *w, float *m, float *v, const float *g, size_t 
 static void test_update(Type type, size_t n, bool coupled, int where) {
   /* where 0: momentum's numbers in the step, 1: on the device, 2: there and not finite */
   BEGIN("adam %s n %zu coupled %d scale %d skew %zu", type_name(type), n, coupled, where, skew);
-  StepNumbers now = {
-      .lr = 0.01f, .correction1 = 0.1f, .correction2 = 0.02f, .scale = where == 2 ? NAN : 0.5f};
+  StepNumbers now = {.lr = 0.01f,
+                     .correction1 = 0.1f,
+                     .correction2 = 0.02f,
+                     .grad_scale = where == 2 ? NAN : 0.5f};
   AdamStep s = {
       .beta1 = 0.9f, .beta2 = 0.98f, .epsilon = 1e-9f, .decay = 0.1f, .coupled = coupled};
   MomentumStep mo = {.beta = 0.9f, .decay = 0.1f, .lr = 0.01f, .scale = 0.5f};
@@ -252,18 +255,18 @@ static void test_embed(Type type, size_t rows, size_t d, size_t vocab, Dropout d
   float *want = host_floats(rows * d), *want_table = host_copy(dtable),
         *want_place = host_copy(dplace);
   ref.embed(&ref, want, table->host, place->host, id, pos, rows, d, 3, drop);
-  ref.embed_back(&ref, want_table, want_place, dx->host, id, pos, rows, d, vocab, longest, 3,
-                 drop);
+  ref.embed_backward(&ref, want_table, want_place, dx->host, id, pos, rows, d, vocab, longest,
+                     3, drop);
   TWICE {
     MUST(kernel_embed(type, x->at, table->at, place->at, id_at, pos_at, rows, d, 3, there, 0));
     expect(x, want, 2, "embed");
     MUST(kernel_sort_ids(sorted, id_at, rows, vocab, work, 0));
     expect_exact(sorted, want_sorted, 2 * rows * sizeof *sorted, "sort_ids");
     MUST(kernel_embed_back(type, dtable->at, dx->at, sorted, rows, d, 3, there, work2, 0));
-    expect(dtable, want_table, 64, "embed_back's table");
+    expect(dtable, want_table, 64, "embed_backward's table");
     MUST(kernel_sort_ids(sorted, pos_at, rows, longest, work, 0));
     MUST(kernel_embed_back(type, dplace->at, dx->at, sorted, rows, d, 1, there, work2, 0));
-    expect(dplace, want_place, 64, "embed_back's positions");
+    expect(dplace, want_place, 64, "embed_backward's positions");
   }
 }
 
@@ -296,10 +299,10 @@ static void test_norm(Type type, size_t rows, size_t d, Dropout drop) {
         *want_dbias = host_copy(dbias), *want_dx2 = host_floats(n),
         *want_dgain2 = host_floats(d), *want_dbias2 = host_floats(d),
         *want_dshift = host_copy(dshift);
-  ref.add_norm_back(&ref, want_dx, want_db, want_dgain, want_dbias, want_dshift, dy->host,
-                    through->host, sum_in->host, stat_in->host, gain->host, &an, true);
-  ref.add_norm_back(&ref, want_dx2, NULL, want_dgain2, want_dbias2, NULL, dy->host, NULL,
-                    sum_in->host, stat_in->host, gain->host, &an, false);
+  ref.add_norm_backward(&ref, want_dx, want_db, want_dgain, want_dbias, want_dshift, dy->host,
+                        through->host, sum_in->host, stat_in->host, gain->host, &an, true);
+  ref.add_norm_backward(&ref, want_dx2, NULL, want_dgain2, want_dbias2, NULL, dy->host, NULL,
+                        sum_in->host, stat_in->host, gain->host, &an, false);
   void *work = device_scratch(kernel_add_norm_back_work(rows, d));
   /* Statistics of a stored sum differ from those of the true one by its rounding. */
   double coarse = type_epsilon(type) / type_epsilon(TYPE_F32);
@@ -435,8 +438,8 @@ static void test_attend(Type type, AttendCase c) {
   for (size_t i = 0; i < q_n; i++) dq->host[i] = 0.5f;
   for (size_t i = 0; i < kv_n; i++) dkv->host[i] = 0.5f;
   float *want_dq = host_copy(dq), *want_dkv = host_copy(dkv);
-  ref.attend_back(&ref, want_dq, want_dkv, want_dkv + width, d_o->host, o_in->host,
-                  lse_in->host, q->host, kv->host, kv->host + width, &a);
+  ref.attend_backward(&ref, want_dq, want_dkv, want_dkv + width, d_o->host, o_in->host,
+                      lse_in->host, q->host, kv->host, kv->host + width, &a);
   void *work = device_scratch(kernel_attend_back_work(q_rows, c.heads));
   arrays_reset();
   TWICE {

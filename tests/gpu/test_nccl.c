@@ -15,7 +15,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/nccl_abi.h"
-#include "backend/wire.h"
+#include "backend/device_comm.h"
 #include "base/mem.h"
 #include "base/progress.h"
 #include "gpu.h"
@@ -43,7 +43,7 @@ static float *there, *here;
 static void need_nccl(void) {
   char about[64];
   int version;
-  if (b.wire->look(about, &version) == ERR_OK) return;
+  if (b.comm->probe(about, &version) == ERR_OK) return;
   printf("skip: %s\n", err_message());
   skip();
 }
@@ -61,20 +61,20 @@ static float rounded(float x) {
   return x;
 }
 
-static Wire *open_wire(bool bf16) {
-  char id[WIRE_ID];
-  Wire *w;
-  ok(b.wire->name(id));
-  ok(b.wire->open(&w, &b, id, &(WireSpec){.size = 1, .most = N, .bf16 = bf16}));
+static DeviceComm *open_wire(bool bf16) {
+  char id[DEVICE_COMM_ID];
+  DeviceComm *w;
+  ok(b.comm->create_id(id));
+  ok(b.comm->open(&w, &b, id, &(DeviceCommSpec){.size = 1, .max_elements = N, .bf16 = bf16}));
   return w;
 }
 
 /* Until it is done, half a minute at most. */
-static void wait_for(Wire *w) {
+static void wait_for(DeviceComm *w) {
   double start = progress_clock();
   bool made = false, done = false;
   while (!done) {
-    ok(b.wire->test(w, &made, &done));
+    ok(b.comm->poll(w, &made, &done));
     assert_true(!done || made);
     assert_true(progress_clock() - start < 30);
   }
@@ -99,21 +99,21 @@ static void test_operations(void **state) {
   (void)state;
   need_nccl();
   for (int bf16 = 0; bf16 < 2; bf16++) {
-    Wire *w = open_wire(bf16);
+    DeviceComm *w = open_wire(bf16);
     size_t off[2] = {4096, N - 1000};
     fill();
-    b.wire->sum(w, there + 4096, N - 5096);
+    b.comm->all_reduce(w, there + 4096, N - 5096);
     wait_for(w);
     check(4096, N - 1000, bf16, 1);
     fill();
-    b.wire->scatter(w, there, off);
+    b.comm->reduce_scatter(w, there, off);
     wait_for(w);
     check(4096, N - 1000, bf16, 1);
     fill();
-    b.wire->gather(w, there, off);
+    b.comm->all_gather(w, there, off);
     wait_for(w);
     check(0, 0, false, 1);
-    b.wire->close(w);
+    b.comm->close(w);
   }
 }
 
@@ -121,7 +121,7 @@ static void test_operations(void **state) {
 static void test_order(void **state) {
   (void)state;
   need_nccl();
-  Wire *w = open_wire(false);
+  DeviceComm *w = open_wire(false);
   float *copy;
   ok(b.alloc(&b, &copy, N * sizeof *copy));
   for (int turn = 0; turn < 20; turn++) {
@@ -129,8 +129,8 @@ static void test_order(void **state) {
     b.zero(&b, copy, N * sizeof *copy);
     fill();
     b.add(&b, there, there, 1, N); /* twice the number, when the sums begin */
-    for (size_t at = 0; at < N; at += N / 12) b.wire->sum(w, there + at, N / 12);
-    b.wire->join(w);
+    for (size_t at = 0; at < N; at += N / 12) b.comm->all_reduce(w, there + at, N / 12);
+    b.comm->join(w);
     b.copy(&b, copy, there, N * sizeof *copy);
     b.zero(&b, there, N * sizeof *there);
     ok(b.get(&b, here, copy, N * sizeof *here));
@@ -140,11 +140,11 @@ static void test_order(void **state) {
     wait_for(w);
   }
   b.release(&b, copy);
-  b.wire->close(w);
+  b.comm->close(w);
 }
 
 /* How often an algorithm was about to be timed, and whether the wire was at rest then. */
-static Wire *timed_beside;
+static DeviceComm *timed_beside;
 static int quiesced;
 
 static Err wait_for_wire(void *context) {
@@ -164,24 +164,25 @@ static void multiply(size_t out) {
 static void test_product_new_shape_is_timed_after_the_wire(void **state) {
   (void)state;
   need_nccl();
-  char id[WIRE_ID], cache[] = "/tmp/trireme-nccl-XXXXXX";
+  char id[DEVICE_COMM_ID], cache[] = "/tmp/trireme-nccl-XXXXXX";
   Backend kept = b;
   assert_non_null(mkdtemp(cache)); /* no algorithm is known yet */
   setenv("XDG_CACHE_HOME", cache, 1);
   open_gpu(&b, "bf16");
-  ok(b.wire->name(id));
-  ok(b.wire->open(
+  ok(b.comm->create_id(id));
+  ok(b.comm->open(
       &timed_beside, &b, id,
-      &(WireSpec){.size = 1, .most = N, .quiesce = wait_for_wire, .context = &quiesced}));
+      &(DeviceCommSpec){
+          .size = 1, .max_elements = N, .quiesce = wait_for_wire, .context = &quiesced}));
   quiesced = 0;
-  b.wire->sum(timed_beside, there, N);
+  b.comm->all_reduce(timed_beside, there, N);
   multiply(104);
   assert_int_equal(quiesced, 1);
   multiply(104); /* its algorithm is known: nothing waits */
   assert_int_equal(quiesced, 1);
   multiply(112);
   assert_int_equal(quiesced, 2);
-  b.wire->close(timed_beside);
+  b.comm->close(timed_beside);
   multiply(120); /* without a wire there is nobody to ask */
   assert_int_equal(quiesced, 2);
   backend_close(&b);
@@ -189,7 +190,7 @@ static void test_product_new_shape_is_timed_after_the_wire(void **state) {
 }
 
 static void *give_up_beside(void *wire) {
-  b.wire->abort(wire);
+  b.comm->abort(wire);
   return NULL;
 }
 
@@ -199,17 +200,17 @@ static void test_abort_from_another_thread_during_calls(void **state) {
   (void)state;
   need_nccl();
   for (int turn = 0; turn < 20; turn++) {
-    Wire *w = open_wire(false);
+    DeviceComm *w = open_wire(false);
     pthread_t thread;
     bool made, done;
-    for (int i = 0; i < 5 * turn; i++) b.wire->sum(w, there, 4096);
+    for (int i = 0; i < 5 * turn; i++) b.comm->all_reduce(w, there, 4096);
     assert_int_equal(pthread_create(&thread, NULL, give_up_beside, w), 0);
     for (int i = 0; i < 200; i++) {
-      b.wire->sum(w, there, 4096);
-      ok(b.wire->test(w, &made, &done));
+      b.comm->all_reduce(w, there, 4096);
+      ok(b.comm->poll(w, &made, &done));
     }
     pthread_join(thread, NULL);
-    b.wire->close(w);
+    b.comm->close(w);
     ok(b.sync(&b));
   }
 }
@@ -219,21 +220,21 @@ static void test_abort(void **state) {
   need_nccl();
   double start = progress_clock();
   bool made, done;
-  Wire *w = open_wire(false);
+  DeviceComm *w = open_wire(false);
   fill();
-  b.wire->sum(w, there, N);
-  b.wire->abort(w);
-  b.wire->abort(w);
-  ok(b.wire->test(w, &made, &done)); /* who gave up says why, not this */
+  b.comm->all_reduce(w, there, N);
+  b.comm->abort(w);
+  b.comm->abort(w);
+  ok(b.comm->poll(w, &made, &done)); /* who gave up says why, not this */
   assert_false(done);
-  b.wire->close(w);
+  b.comm->close(w);
   ok(b.sync(&b));
   w = open_wire(false); /* the GPU is as good as before */
   fill();
-  b.wire->sum(w, there, N);
+  b.comm->all_reduce(w, there, N);
   wait_for(w);
   check(0, 0, false, 1);
-  b.wire->close(w);
+  b.comm->close(w);
   assert_true(progress_clock() - start < 60);
 }
 

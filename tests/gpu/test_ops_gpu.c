@@ -262,7 +262,7 @@ static void check_fp8(const Backend *b, const Backend *cpu, size_t rows, size_t 
 
 /* What is no number spoils its own row alone. */
 static void check_spoilt(const Backend *b) {
-  size_t rows = FP8_ROWS, in = 1024, out = 1024;
+  size_t rows = FP8_MIN_TOKENS, in = 1024, out = 1024;
   float *x = draw_many(rows * in), *w = draw(in * out), *y = draw_many(rows * out);
   x[3 * in + 7] = NAN, x[5 * in] = INFINITY, x[6 * in + 9] = -INFINITY;
   void *x_at = lift(b, x, rows * in, true), *w_at = lift(b, w, in * out, true);
@@ -316,10 +316,10 @@ static void check_relu_back(const Backend *b, const size_t shape[3], size_t aske
   for (int way = 0; way < 2; way++) {
     void *dx_at = lift(b, dx[way], rows * in, true), *db_at = lift(b, one, in, false);
     if (way == 0) {
-      b->linear_relu_back(b, dx_at, db_at, from, w_at, mask_at, used, in, out, drop, true);
+      b->linear_relu_backward(b, dx_at, db_at, from, w_at, mask_at, used, in, out, drop, true);
     } else {
       b->linear_dx(b, dx_at, from, w_at, used, in, out, false);
-      b->activate_back(b, dx_at, db_at, dx_at, mask_at, used, in, ACT_RELU, drop, true);
+      b->activate_backward(b, dx_at, db_at, dx_at, mask_at, used, in, ACT_RELU, drop, true);
     }
     db[way] = draw(in);
     fetch(b, dx[way], dx_at, used * in, true), fetch(b, db[way], db_at, in, false);

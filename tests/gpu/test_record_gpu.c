@@ -105,11 +105,11 @@ static void take_steps(Run *r, StepNumbers *now) {
     float scale = step < 20 || step > 40 ? 1 : 4;
     StepKey key = {step + 1, true, false};
     now[step] = optim_numbers(&r->optim, step, 1e-3);
-    now[step].most = 0.5;
+    now[step].max_grad_norm = 0.5;
     fill(&batch, &rng, &c, step == 29 || step == STEPS - 1 ? 100 : CAPACITY);
     if (step % 5 < 3) {
-      now[step].times = (double)batch.rows[1] * (double)scale;
-      if (step == 32) now[step].times = 0; /* a norm that is not finite: nothing moves */
+      now[step].grad_divisor = (double)batch.rows[1] * (double)scale;
+      if (step == 32) now[step].grad_divisor = 0; /* a norm that is not finite: nothing moves */
       ok(pass_whole(&r->pass, &batch, key, scale, &now[step]));
     } else {
       double rows = batch.rows[1];
@@ -117,11 +117,11 @@ static void take_steps(Run *r, StepNumbers *now) {
       ok(pass_gradients(&r->pass, &batch, key, scale, NULL, NULL));
       fill(&batch, &rng, &c, CAPACITY);
       ok(pass_gradients(&r->pass, &batch, key, scale, NULL, NULL));
-      now[step].times = (rows + batch.rows[1]) * (double)scale;
+      now[step].grad_divisor = (rows + batch.rows[1]) * (double)scale;
       ok(pass_update(&r->pass, &now[step]));
     }
     ok(pass_end(&r->pass, &now[step]));
-    assert_int_equal(isfinite(now[step].scale) != 0, step != 32);
+    assert_int_equal(isfinite(now[step].grad_scale) != 0, step != 32);
   }
   batch_free(&batch);
 }
@@ -147,7 +147,7 @@ static void test_replayed_steps(void **state) {
     Backend b;
     Run one, two;
     open_gpu(&b, precisions[i]);
-    assert_non_null(b.record);
+    assert_non_null(b.graph_begin);
     begin(&one, &b, true), begin(&two, &b, false);
     take_steps(&one, plain);
     take_steps(&two, replayed);
@@ -156,11 +156,12 @@ static void test_replayed_steps(void **state) {
     for (int s = 0; s < STEPS; s++) {
       if (memcmp(plain[s].loss, replayed[s].loss, sizeof plain[s].loss) != 0)
         fail_msg("%s, step %d: the losses differ", precisions[i], s);
-      if (s != 32 && (plain[s].norm != replayed[s].norm || plain[s].scale != replayed[s].scale))
+      if (s != 32 && (plain[s].grad_norm != replayed[s].grad_norm ||
+                      plain[s].grad_scale != replayed[s].grad_scale))
         fail_msg("%s, step %d: the norms differ", precisions[i], s);
     }
-    assert_true(plain[STEPS - 2].loss[1] / plain[STEPS - 2].times <
-                plain[0].loss[1] / plain[0].times);
+    assert_true(plain[STEPS - 2].loss[1] / plain[STEPS - 2].grad_divisor <
+                plain[0].loss[1] / plain[0].grad_divisor);
     same(&one, &two, p->w, q->w, n * sizeof(float), "weights");
     same(&one, &two, p->m, q->m, n * sizeof(float), "first moments");
     same(&one, &two, p->v, q->v, n * sizeof(float), "second moments");
@@ -199,13 +200,13 @@ static void test_refusals(void **state) {
   (void)state;
   for (int which = 0; which < 5; which++) {
     Backend b;
-    Recording *r;
+    Graph *r;
     float x[16] = {0}, *there;
     void *block;
     open_gpu(&b, "fp32");
     there = array(&b, 16);
     ok(b.sync(&b));
-    ok(b.record(&b));
+    ok(b.graph_begin(&b));
     b.zero(&b, there, sizeof x);
     switch (which) {
       case 0:
@@ -223,7 +224,7 @@ static void test_refusals(void **state) {
       default: /* a product that nobody has timed */
         b.linear(&b, there, there, there, NULL, 1, 3, 1);
     }
-    assert_int_equal(b.recorded(&b, &r), ERR_WORK);
+    assert_int_equal(b.graph_end(&b, &r), ERR_WORK);
     assert_non_null(strstr(err_message(), "TRIREME_GRAPH=0"));
     assert_null(r);
     assert_int_equal(b.sync(&b), ERR_WORK); /* told again */

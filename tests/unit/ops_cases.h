@@ -100,7 +100,8 @@ static void do_embed(const Backend *b, Case *c) {
   b->embed(b, c->a[2], c->a[0], c->a[1], c->id, c->pos, c->rows, c->d, 3, c->drop);
 }
 static void do_embed_back(const Backend *b, Case *c) {
-  b->embed_back(b, c->a[0], c->a[1], c->a[2], c->id, c->pos, c->rows, c->d, 40, 64, 3, c->drop);
+  b->embed_backward(b, c->a[0], c->a[1], c->a[2], c->id, c->pos, c->rows, c->d, 40, 64, 3,
+                    c->drop);
 }
 static void do_add_norm(const Backend *b, Case *c) {
   AddNorm n = norm_of(c);
@@ -109,13 +110,13 @@ static void do_add_norm(const Backend *b, Case *c) {
 /* The way back wants what the way forward left: the reference makes it. */
 static void do_add_norm_back(const Backend *b, Case *c) {
   AddNorm n = norm_of(c);
-  b->add_norm_back(b, c->a[7], c->a[8], c->a[2], c->a[3], c->a[12], c->a[9], c->a[10], c->a[4],
-                   c->a[6], c->a[11], &n, true);
+  b->add_norm_backward(b, c->a[7], c->a[8], c->a[2], c->a[3], c->a[12], c->a[9], c->a[10],
+                       c->a[4], c->a[6], c->a[11], &n, true);
 }
 static void do_add_norm_back_first(const Backend *b, Case *c) {
   AddNorm n = norm_of(c);
-  b->add_norm_back(b, c->a[7], c->a[8], c->a[2], c->a[3], c->a[12], c->a[9], c->a[10], c->a[4],
-                   c->a[6], c->a[11], &n, false);
+  b->add_norm_backward(b, c->a[7], c->a[8], c->a[2], c->a[3], c->a[12], c->a[9], c->a[10],
+                       c->a[4], c->a[6], c->a[11], &n, false);
 }
 static void do_attend(const Backend *b, Case *c) {
   Attention a = attention_of(c);
@@ -125,8 +126,8 @@ static void do_attend(const Backend *b, Case *c) {
 static void do_attend_back(const Backend *b, Case *c) {
   Attention a = attention_of(c);
   size_t width = c->heads * c->d;
-  b->attend_back(b, c->a[4], c->a[5], from(b, c->a[5], width), c->a[6], c->a[2], c->a[3],
-                 c->a[0], c->a[1], from(b, c->a[1], width), &a);
+  b->attend_backward(b, c->a[4], c->a[5], from(b, c->a[5], width), c->a[6], c->a[2], c->a[3],
+                     c->a[0], c->a[1], from(b, c->a[1], width), &a);
 }
 static void do_activate(const Backend *b, Case *c) {
   b->activate(b, c->a[1], c->act == ACT_RELU ? c->mask : NULL, c->a[0], NULL, c->rows, c->d,
@@ -155,14 +156,15 @@ static const void *kept_of(const Backend *b, Case *c, int x, int y) {
 }
 static void do_activate_back(const Backend *b, Case *c) {
   const void *kept = kept_of(b, c, 0, 3);
-  b->activate_back(b, c->a[2], c->a[4], c->a[1], kept, c->rows, c->d, c->act, c->drop, true);
+  b->activate_backward(b, c->a[2], c->a[4], c->a[1], kept, c->rows, c->d, c->act, c->drop,
+                       true);
 }
 static void do_loss(const Backend *b, Case *c) {
   b->loss(b, c->a[0], c->sums ? c->sums : c->loss, c->id, c->rows, c->out, 0.1f, 0.5f);
 }
 static void do_norm2(const Backend *b, Case *c) {
   static double sums[256]; /* 2048 x 512 elements at most */
-  b->norm2(b, sums, c->a[0], c->n[0]);
+  b->square_sums(b, sums, c->a[0], c->n[0]);
   for (size_t i = 0; i * NORM_UNIT < c->n[0]; i++) {
     float sum = (float)sums[i];
     b->put(b, c->a[1] + i, &sum, sizeof sum);
@@ -174,7 +176,7 @@ static void do_add(const Backend *b, Case *c) {
 /* Numbers of a step, in the backend's memory. */
 static StepNumbers *numbers(const Backend *b, float lr) {
   StepNumbers *there,
-      now = {.lr = lr, .correction1 = 0.1f, .correction2 = 0.02f, .scale = 0.5f};
+      now = {.lr = lr, .correction1 = 0.1f, .correction2 = 0.02f, .grad_scale = 0.5f};
   assert_int_equal(b->alloc(b, &there, sizeof *there), ERR_OK);
   b->put(b, there, &now, sizeof now);
   return there;
@@ -268,18 +270,18 @@ static const struct {
     {"linear_dw", make_linear, do_linear_dw, 20, true, 0x009},
     {"linear_dw, the first", make_linear, do_linear_dw_first, 20, true, 0x009},
     {"embed", make_embed, do_embed, 4, false, 0x005},
-    {"embed_back", make_embed, do_embed_back, 8, false, 0x004},
+    {"embed_backward", make_embed, do_embed_back, 8, false, 0x004},
     {"add_norm", make_norm, do_add_norm, 16, false, 0x033},
-    {"add_norm_back", make_norm_back, do_add_norm_back, 32, false, 0x7b3},
-    {"add_norm_back, the first", make_norm_back, do_add_norm_back_first, 32, false, 0x7b3},
+    {"add_norm_backward", make_norm_back, do_add_norm_back, 32, false, 0x7b3},
+    {"add_norm_backward, the first", make_norm_back, do_add_norm_back_first, 32, false, 0x7b3},
     {"attend", make_attend, do_attend, 32, false, 0x007},
-    {"attend_back", make_attend_back, do_attend_back, 64, false, 0x077},
+    {"attend_backward", make_attend_back, do_attend_back, 64, false, 0x077},
     {"activate", make_flat, do_activate, 16, false, 0x00f},
     {"activate with a bias", make_flat_back, do_activate_bias, 16, false, 0x02f},
     {"activate's mask", make_flat, do_mask, 4, false, 0x007},
-    {"activate_back", make_flat_back, do_activate_back, 16, false, 0x00f},
+    {"activate_backward", make_flat_back, do_activate_back, 16, false, 0x00f},
     {"loss", make_loss, do_loss, 32, false, 0x001},
-    {"norm2", make_flat, do_norm2, 4, false, 0x000},
+    {"square_sums", make_flat, do_norm2, 4, false, 0x000},
     {"add", make_flat, do_add, 4, false, 0x000},
     {"adam", make_adam, do_adam, 8, false, 0x000},
     {"adam_coupled", make_adam, do_adam_coupled, 8, false, 0x000},

@@ -97,9 +97,9 @@ static void test_with_a_plugin(void **state) {
   OK(try_open(&b, "cuda:1", "tf32"));
   assert_true(b.threads == 1 && b.type == TYPE_F32 && b.bf16);
   for (int turn = 0; turn < 5; turn++) { /* each process the next one, and round again */
-    OK(backend_open_turn(&b, &(BackendSpec){"cuda", "fp32", 1}, turn));
+    OK(backend_open_for_rank(&b, &(BackendSpec){"cuda", "fp32", 1}, turn));
     assert_int_equal(b.threads, turn % 2);
-    OK(backend_open_turn(&b, &(BackendSpec){"cuda:1", "fp32", 1}, turn));
+    OK(backend_open_for_rank(&b, &(BackendSpec){"cuda:1", "fp32", 1}, turn));
     assert_int_equal(b.threads, 1);
   }
   OK(try_open(&b, "cuda", "fp16"));

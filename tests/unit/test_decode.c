@@ -91,8 +91,8 @@ static void check_top(Backend *b) {
       if (i % 3 == 0) x[i] = floorf(x[i] * 4) / 4;
       if (i >= vocab) x[i] *= 30;
     }
-    b->top(b, value[0], id[0], lse[0], x, rows, vocab, best);
-    reference.top(&reference, value[1], id[1], lse[1], x, rows, vocab, best);
+    b->top_k(b, value[0], id[0], lse[0], x, rows, vocab, best);
+    reference.top_k(&reference, value[1], id[1], lse[1], x, rows, vocab, best);
     assert_memory_equal(value[0], value[1], rows * best * sizeof(float));
     assert_memory_equal(id[0], id[1], rows * best * sizeof(int32_t));
     for (size_t r = 0; r < rows; r++)
@@ -103,7 +103,7 @@ static void check_top(Backend *b) {
   float bad[300], value[4], lse;
   int32_t id[4];
   for (int i = 0; i < 300; i++) bad[i] = NAN;
-  b->top(b, value, id, &lse, bad, 1, 300, 4);
+  b->top_k(b, value, id, &lse, bad, 1, 300, 4);
   for (int i = 0; i < 4; i++) assert_true(id[i] >= 0 && id[i] < 300);
 }
 

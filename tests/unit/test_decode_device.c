@@ -54,7 +54,7 @@ static int setup(void **state) {
   OK(backend_cpu(&cpu, 1, false));
   far = cpu;
   far.host = false, far.alloc = far_alloc, far.put = far_put, far.get = far_get;
-  far.linear = far_linear, far.pack = NULL, far.unpack = NULL, far.most_best = 100;
+  far.linear = far_linear, far.pack = NULL, far.unpack = NULL, far.max_top_k = 100;
   config = (ModelConfig){.vocab = 300, .bos = 2, .eos = 1, .pad = 0, .longest = LONGEST};
   OK(config_preset(&config, "tiny"));
   config.d = 32, config.ff = 48, config.heads = 4, config.tying = TIE_NONE;
@@ -247,14 +247,14 @@ static void test_widen(void **state) {
   const float want_bf16[] = {1, -3, 0x1p-133f, -0.0f, INFINITY},
               want_f16[] = {1, -3, 0x1p-24f, -0.0f, INFINITY, 0, 65504, 0x3ffp-24f};
   float got[8];
-  type_widen(TYPE_BF16, got, bf16, 6);
+  type_to_f32(TYPE_BF16, got, bf16, 6);
   assert_memory_equal(got, want_bf16, sizeof want_bf16);
   assert_true(isnan(got[5]));
-  type_widen(TYPE_F16, got, f16, 8);
+  type_to_f32(TYPE_F16, got, f16, 8);
   assert_memory_equal(got, want_f16, 5 * sizeof *got);
   assert_true(isnan(got[5]));
   assert_memory_equal(got + 6, want_f16 + 6, 2 * sizeof *got);
-  type_widen(TYPE_F32, got, want_f16, 8);
+  type_to_f32(TYPE_F32, got, want_f16, 8);
   assert_memory_equal(got, want_f16, sizeof got);
 }
 

@@ -4,14 +4,14 @@
 #include "support.h"
 #include "train/exchange.h"
 
-struct Wire {
+struct DeviceComm {
   int pad;
 };
 
 typedef enum { WELL, WRONG, BROKEN, CLOSED, MISSING } Mode;
 static Mode mode;
 static int opened, closed, later;
-static WireSpec given; /* the last open's */
+static DeviceCommSpec given; /* the last open's */
 
 static Err look(char about[64], int *version) {
   *version = 0;
@@ -21,53 +21,54 @@ static Err look(char about[64], int *version) {
   return ERR_OK;
 }
 
-static Err name(char id[WIRE_ID]) {
-  memset(id, 7, WIRE_ID);
+static Err name(char id[DEVICE_COMM_ID]) {
+  memset(id, 7, DEVICE_COMM_ID);
   return ERR_OK;
 }
 
-static Err open_wire(Wire **w, const Backend *b, const char id[WIRE_ID], const WireSpec *spec) {
+static Err open_wire(DeviceComm **w, const Backend *b, const char id[DEVICE_COMM_ID],
+                     const DeviceCommSpec *spec) {
   (void)b;
   if (mode == CLOSED) return err_set(ERR_WORK, "nobody is there");
-  assert_true(id[0] == 7 && spec->rank == 0 && spec->size == 1 && spec->most >= 5000);
+  assert_true(id[0] == 7 && spec->rank == 0 && spec->size == 1 && spec->max_elements >= 5000);
   given = *spec;
   TRY(mem_alloc(w, 1, sizeof **w));
   opened++;
   return ERR_OK;
 }
 
-static void close_wire(Wire *w) {
+static void close_wire(DeviceComm *w) {
   closed++;
   mem_free(w);
 }
 
-static void abort_wire(Wire *w) {
+static void abort_wire(DeviceComm *w) {
   (void)w;
 }
 
-static void sum(Wire *w, float *x, size_t n) {
+static void sum(DeviceComm *w, float *x, size_t n) {
   (void)w;
   later = 3;
   if (mode == WRONG) x[n - 1] += 1;
 }
 
-static void pieces(Wire *w, float *x, const size_t *off) {
+static void pieces(DeviceComm *w, float *x, const size_t *off) {
   (void)w, (void)x, (void)off;
 }
 
-static void join(Wire *w) {
+static void join(DeviceComm *w) {
   (void)w;
 }
 
-static Err test(Wire *w, bool *made, bool *done) {
+static Err test(DeviceComm *w, bool *made, bool *done) {
   (void)w;
   if (mode == BROKEN) return err_set(ERR_WORK, "the string is cut");
   *made = later < 2, *done = later-- <= 0;
   return ERR_OK;
 }
 
-static const WireTable table = {look, name,   open_wire, close_wire, abort_wire,
-                                sum,  pieces, pieces,    join,       test};
+static const DeviceCommOps table = {look, name,   open_wire, close_wire, abort_wire,
+                                    sum,  pieces, pieces,    join,       test};
 
 static void test_choices(void **state) {
   (void)state;
@@ -86,7 +87,7 @@ static void test_choices(void **state) {
     OK(exchange_rest(&x));
     exchange_close(&x);
   }
-  b.device_id = 5, b.wire = &table, mode = WELL;
+  b.device_id = 5, b.comm = &table, mode = WELL;
   OK(exchange_choose(&x, comm, &b, COLLECT_AUTO, false)); /* alone: nothing travels */
   assert_null(x.table);
   OK(exchange_choose(&x, comm, &b, COLLECT_NCCL, false));
@@ -109,7 +110,7 @@ static void test_a_wire_is_tried(void **state) {
   Backend b;
   OK(comm_open(&comm, 5));
   OK(backend_cpu(&b, 1, false));
-  b.device_id = 5, b.wire = &table;
+  b.device_id = 5, b.comm = &table;
   for (Mode m = WELL; m <= CLOSED; m++) {
     mode = m, opened = closed = 0;
     OK(exchange_choose(&x, comm, &b, COLLECT_NCCL, false));
@@ -143,7 +144,7 @@ static void test_exchange_quiesce_waits_for_what_is_queued(void **state) {
   Backend b;
   OK(comm_open(&comm, 5));
   OK(backend_cpu(&b, 1, false));
-  b.device_id = 5, b.wire = &table, mode = WELL;
+  b.device_id = 5, b.comm = &table, mode = WELL;
   OK(exchange_choose(&x, comm, &b, COLLECT_NCCL, false));
   OK(exchange_open(&x, &b, 5000, true));
   later = 7; /* tests until the operation is done */

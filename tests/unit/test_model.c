@@ -147,7 +147,7 @@ static void check_ten_steps(const char *form, bool reference) {
       fail_msg("%s: loss %d is %.8g, PyTorch has %.8g", form, step, loss.loss,
                (double)losses[step]);
     }
-    StepNumbers now = {.lr = 1e-3f, .scale = 1};
+    StepNumbers now = {.lr = 1e-3f, .grad_scale = 1};
     AdamStep adam = {.beta1 = 0.9f, .beta2 = 0.98f, .epsilon = 1e-9f, .now = &now};
     now.correction1 = 1 - powf(0.9f, (float)(step + 1));
     now.correction2 = 1 - powf(0.98f, (float)(step + 1));
@@ -228,7 +228,7 @@ static void relu_back(const Backend *b, void *dx, float *dbias, const void *dy, 
                       const uint8_t *mask, size_t rows, size_t in, size_t out, Dropout drop,
                       bool add) {
   b->linear_dx(b, dx, dy, w, rows, in, out, false);
-  b->activate_back(b, dx, dbias, dx, mask, rows, in, ACT_RELU, drop, add);
+  b->activate_backward(b, dx, dbias, dx, mask, rows, in, ACT_RELU, drop, add);
   fused++;
 }
 
@@ -245,7 +245,7 @@ static void test_relu_in_one(void **state) {
     for (int one = 0; one < 2; one++) {
       open_fixture(&f[one], cases[i].form, true);
       if (one) f[1].backend.fuses_relu = cases[i].fuses;
-      f[one].backend.linear_relu_back = relu_back; /* not without being told */
+      f[one].backend.linear_relu_backward = relu_back; /* not without being told */
       f[one].t.config.drop_activation = 0.3f;
       for (int step = 0; step < 2; step++) /* the second is added */
         transformer_step(&f[one].t, (Weights){f[one].w, f[one].w}, f[one].g, &batch,

@@ -229,8 +229,8 @@ static void test_the_first_overwrites(void **state) {
       for (int k = 0; k < 5 * 7; k++) assert_true(isfinite(dw[k]));
       for (int k = 0; k < 7; k++) assert_true(dbias[k] == (rows ? dy[k] : 0));
       for (int k = 0; k < 5; k++) dbias[k] = NAN;
-      b[i].add_norm_back(&b[i], dx, dbranch, dgain, dbias, dshift, dy, NULL, x, stat, x, &n,
-                         false);
+      b[i].add_norm_backward(&b[i], dx, dbranch, dgain, dbias, dshift, dy, NULL, x, stat, x, &n,
+                             false);
       for (int k = 0; k < 5; k++) {
         float sum = 0, product = 0, shift = 0;
         for (size_t r = 0, e = (size_t)k; r < rows; r++, e += 5)
@@ -238,7 +238,8 @@ static void test_the_first_overwrites(void **state) {
         assert_true(dbias[k] == sum && dgain[k] == product && dshift[k] == shift);
         dshift[k] = NAN;
       }
-      b[i].activate_back(&b[i], dx, dshift, dy, mask, rows, 5, ACT_RELU, (Dropout){0}, false);
+      b[i].activate_backward(&b[i], dx, dshift, dy, mask, rows, 5, ACT_RELU, (Dropout){0},
+                             false);
       for (int k = 0; k < 5; k++) assert_true(dshift[k] == dbias[k]);
     }
   }
@@ -307,8 +308,8 @@ static void test_reference_gradients(void **state) {
     do_add_norm(&b, &g);
     memset(g.a[2], 0, g.n[2] * 4), memset(g.a[3], 0, g.n[3] * 4);
     memset(g.a[12], 0, g.n[12] * 4);
-    b.add_norm_back(&b, g.a[7], g.a[8], g.a[2], g.a[3], g.a[12], dy, through, g.a[4], g.a[6],
-                    c.a[2], &n, true);
+    b.add_norm_backward(&b, g.a[7], g.a[8], g.a[2], g.a[3], g.a[12], dy, through, g.a[4],
+                        g.a[6], c.a[2], &n, true);
     for (size_t i = 0; i < c.rows * c.d; i++) g.a[12][i % c.d] -= g.a[8][i];
     for (size_t i = 0; i < c.d; i++) assert_true(fabsf(g.a[12][i]) < 1e-5f);
     const float *gradient[] = {g.a[7], g.a[8], g.a[2], g.a[3]};
@@ -333,7 +334,7 @@ static void test_reference_gradients(void **state) {
     make_flat(&c);
     const float *weight[] = {c.a[1]};
     float *dy = copy(c.a[1], c.n[1]), *dx = draw(c.n[0]);
-    b.activate_back(&b, dx, NULL, dy, c.a[0], c.rows, c.d, c.act, c.drop, true);
+    b.activate_backward(&b, dx, NULL, dy, c.a[0], c.rows, c.d, c.act, c.drop, true);
     const float *fixed[] = {dy};
     (void)weight;
     check_slope("activate", &b, do_activate, &c, (int[]){1, -1}, fixed, 0, dx);
@@ -428,7 +429,7 @@ static void test_sentences_with_one_side(void **state) {
     Attention a = {.sentences = 5, .heads = HEADS, .d = D, .q_off = q_off, .k_off = k_off};
     a.q_ld = a.kv_ld = a.o_ld = W, a.q_rows = ROWS;
     b->attend(b, o, lse, q, k, v, &a);
-    b->attend_back(b, dq, dk, dv, d_o, o, lse, q, k, v, &a);
+    b->attend_backward(b, dq, dk, dv, d_o, o, lse, q, k, v, &a);
     for (size_t e = 5 * W; e < 21 * W; e++) assert_true(o[e] == 0 && dq[e] == 0);
     for (size_t e = 7 * W; e < 19 * W; e++) assert_true(dk[e] == 0 && dv[e] == 0);
     /* The two whole sentences, packed without the others. */
@@ -444,7 +445,7 @@ static void test_sentences_with_one_side(void **state) {
           *dk2 = draw(19 * W), *dv2 = draw(19 * W);
     a.sentences = 2, a.q_off = lone_q, a.k_off = lone_k, a.q_rows = 18;
     b->attend(b, o2, lse2, pack[0], pack[1], pack[2], &a);
-    b->attend_back(b, dq2, dk2, dv2, pack[3], o2, lse2, pack[0], pack[1], pack[2], &a);
+    b->attend_backward(b, dq2, dk2, dv2, pack[3], o2, lse2, pack[0], pack[1], pack[2], &a);
     assert_memory_equal(o, o2, 5 * W * sizeof(float));
     assert_memory_equal(o + 21 * W, o2 + 5 * W, 13 * W * sizeof(float));
     assert_memory_equal(dq + 21 * W, dq2 + 5 * W, 13 * W * sizeof(float));
@@ -472,7 +473,7 @@ static void test_relu_needs_its_mask_alone(void **state) {
     uint8_t mask[5003 / 8 + 2];
     memset(mask, 0xa5, sizeof mask);
     b->activate(b, y, mask, y, NULL, 1, n, ACT_RELU, drop);
-    b->activate_back(b, dx, NULL, dx, mask, 1, n, ACT_RELU, drop, false);
+    b->activate_backward(b, dx, NULL, dx, mask, 1, n, ACT_RELU, drop, false);
     for (size_t i = 0; i < n; i++) {
       float factor = dropout_factor(drop, i), want = dy[i] * (x[i] > 0 ? 1.0f : 0) * factor;
       assert_int_equal(mask[i / 8] >> i % 8 & 1, x[i] > 0 && factor != 0);
@@ -556,7 +557,7 @@ static void test_silu_of_large_negative_numbers_is_zero(void **state) {
   for (int k = 0; k < n; k++) {
     const Backend *b = &list[k];
     b->activate(b, y, NULL, x, NULL, 1, N, ACT_SILU, none);
-    b->activate_back(b, dx, NULL, dy, x, 1, N, ACT_SILU, none, false);
+    b->activate_backward(b, dx, NULL, dy, x, 1, N, ACT_SILU, none, false);
     for (int i = 0; i < N; i++) {
       if (fabsf(y[i]) > 1e-30f || fabsf(dx[i]) > 1e-30f)
         fail_msg("%s: silu(%g) = %g, slope %g", b->about, (double)x[i], (double)y[i],

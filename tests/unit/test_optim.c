@@ -70,7 +70,7 @@ static const OptimSpec specs[] = {
 static void piece(const OptimSpec *o, const Backend *b, float *w, float *m, float *v,
                   const float *g, size_t n, uint64_t step, double lr, double scale) {
   StepNumbers now = optim_numbers(o, step, lr);
-  now.scale = (float)scale;
+  now.grad_scale = (float)scale;
   optim_piece(o, b, &now, NULL, w, m, v, g, n);
 }
 
@@ -114,9 +114,10 @@ static void plain_novograd(Plain *s, const OptimSpec *o, const float *g, int t, 
                            double scale) {
   for (size_t k = 0; k < 2; k++) {
     size_t begin = two[k].offset, end = begin + two[k].rows;
-    double norm2 = 0;
-    for (size_t i = begin; i < end; i++) norm2 += pow(g[i] * scale, 2);
-    s->second[k] += t == 1 ? norm2 : (1 - (double)o->beta2) * (norm2 - s->second[k]);
+    double square_sums = 0;
+    for (size_t i = begin; i < end; i++) square_sums += pow(g[i] * scale, 2);
+    s->second[k] +=
+        t == 1 ? square_sums : (1 - (double)o->beta2) * (square_sums - s->second[k]);
     for (size_t i = begin; i < end; i++) {
       double normal = g[i] * scale / (sqrt(s->second[k]) + (double)o->epsilon);
       s->m[i] = o->beta1 * s->m[i] + normal + o->decay * s->w[i];
@@ -217,7 +218,7 @@ static void test_steps_by_hand(void **state) {
     }
     { /* a quarter of the way */
       float e[] = {4, -4}, w[] = {8, 0};
-      list[i].ema(&list[i], e, w, 0.75, 2, &(StepNumbers){.scale = 1});
+      list[i].ema(&list[i], e, w, 0.75, 2, &(StepNumbers){.grad_scale = 1});
       assert_true(e[0] == 5 && e[1] == -3);
     }
   }
@@ -295,10 +296,10 @@ static void test_norm_does_not_depend_on_who_holds_it(void **state) {
   for (int i = 0; i < count; i++) {
     const Backend *b = &list[i];
     sums[UNITS] = parts[UNITS] = -1; /* beyond the last */
-    b->norm2(b, sums, x, n);
+    b->square_sums(b, sums, x, n);
     for (size_t c = 0; c + 1 < sizeof cut / sizeof *cut; c++) {
       size_t begin = cut[c] * UNIT, end = cut[c + 1] == UNITS ? n : cut[c + 1] * UNIT;
-      b->norm2(b, parts + cut[c], x + begin, end - begin);
+      b->square_sums(b, parts + cut[c], x + begin, end - begin);
     }
     assert_true(sums[UNITS] == -1);
     assert_memory_equal(sums, parts, sizeof sums);
@@ -310,9 +311,9 @@ static void test_norm_does_not_depend_on_who_holds_it(void **state) {
   }
   /* One element counts in its own unit only. */
   x[2 * UNIT] = 1000;
-  list[1].norm2(&list[1], sums, x, n);
+  list[1].square_sums(&list[1], sums, x, n);
   for (size_t u = 0; u < UNITS; u++) assert_int_equal(sums[u] != first[u], u == 2);
-  list[1].norm2(&list[1], sums, x, 0);
+  list[1].square_sums(&list[1], sums, x, 0);
   assert_true(sums[0] == first[0] && optim_norm2(&list[1], x, 0) == 0 &&
               optim_norm(NULL, 0) == 0);
   mem_free(x);
@@ -354,7 +355,8 @@ static void test_clipping(void **state) {
       {0, 1, false}, {0.01, 1, false}, {1e9, 1, false}, {1, 1, true}, {1, (double)NAN, false}};
   for (int i = 0; i < count * 5; i++) {
     const Backend *b = &list[i / 5];
-    StepNumbers here = {.times = 48000, .most = cases[i % 5].most, .lr = 3}, there = here;
+    StepNumbers here = {.grad_divisor = 48000, .max_grad_norm = cases[i % 5].most, .lr = 3},
+                there = here;
     double loss[3] = {cases[i % 5].loss, 2, 3}, kept = sums[700];
     if (cases[i % 5].spoilt) sums[700] = (double)INFINITY;
     here.loss[0] = there.loss[0] = loss[0], here.loss[1] = 2, here.loss[2] = 3;
@@ -364,12 +366,12 @@ static void test_clipping(void **state) {
     sums[700] = kept;
     assert_memory_equal(&here, &there, sizeof here);
     assert_true(loss[0] == 0 && loss[1] == 0 && loss[2] == 0);
-    if (i % 5 < 3) assert_true(here.norm == norm / 48000);
-    double by = i % 5 == 1 ? 0.01 / here.norm : 1;
+    if (i % 5 < 3) assert_true(here.grad_norm == norm / 48000);
+    double by = i % 5 == 1 ? 0.01 / here.grad_norm : 1;
     if (i % 5 < 3)
-      assert_true(here.scale == (float)(by / 48000));
+      assert_true(here.grad_scale == (float)(by / 48000));
     else
-      assert_true(isnan(here.scale) && isfinite(here.norm) == (i % 5 == 4));
+      assert_true(isnan(here.grad_scale) && isfinite(here.grad_norm) == (i % 5 == 4));
   }
 }
 
@@ -387,14 +389,14 @@ static void test_skipped_updates(void **state) {
       memcpy(w[1], w[0], sizeof g), memcpy(m[1], m[0], sizeof g);
       memcpy(v[1], v[0], sizeof g), memcpy(e[1], e[0], sizeof g);
       StepNumbers now = optim_numbers(&specs[k], 3, 0.1);
-      now.scale = NAN;
+      now.grad_scale = NAN;
       optim_piece(&specs[k], &list[i], &now, NULL, w[0], m[0], v[0], g, N);
       list[i].ema(&list[i], e[0], w[0], 0.5, N, &now);
       assert_memory_equal(w[0], w[1], sizeof g);
       assert_memory_equal(m[0], m[1], sizeof g);
       assert_memory_equal(v[0], v[1], sizeof g);
       assert_memory_equal(e[0], e[1], sizeof g);
-      now.scale = 1;
+      now.grad_scale = 1;
       optim_piece(&specs[k], &list[i], &now, NULL, w[0], m[0], v[0], g, N);
       list[i].ema(&list[i], e[0], w[0], 0.5, N, &now);
       assert_true(memcmp(w[0], w[1], sizeof g) != 0 && memcmp(e[0], e[1], sizeof g) != 0);

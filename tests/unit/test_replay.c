@@ -7,7 +7,7 @@
 #include "support.h"
 #include "train/replay.h"
 
-struct Recording {
+struct Graph {
   int work; /* what it holds */
 };
 
@@ -26,7 +26,7 @@ static Err record(const Backend *b) {
   return ERR_OK;
 }
 
-static Err recorded(const Backend *b, Recording **out) {
+static Err recorded(const Backend *b, Graph **out) {
   (void)b;
   assert_true(seen.recording);
   seen.recording = false;
@@ -38,12 +38,12 @@ static Err recorded(const Backend *b, Recording **out) {
   return ERR_OK;
 }
 
-static void replay(const Backend *b, Recording *r) {
+static void replay(const Backend *b, Graph *r) {
   (void)b;
   seen.done[r->work]++;
 }
 
-static void forget(const Backend *b, Recording *r) {
+static void forget(const Backend *b, Graph *r) {
   (void)b;
   seen.live--;
   mem_free(r);
@@ -61,7 +61,7 @@ static Err ask(Replays *r, const Backend *b, int number, ReplayKey key) {
 }
 
 static const Backend recorder = {
-    .record = record, .recorded = recorded, .replay = replay, .forget = forget};
+    .graph_begin = record, .graph_end = recorded, .graph_launch = replay, .graph_free = forget};
 
 /* Once as asked, then recorded, then only replayed; each time it is done once. */
 static void test_the_second_time_is_recorded(void **state) {

@@ -223,9 +223,9 @@ struct RowStat {
  * goes over the keys, for dq. */
 template <typename T, int D>
 static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
-    attend_back(T *dq, T *dk, T *dv, const T *__restrict__ d_o, const T *__restrict__ o,
-                const float *__restrict__ lse, const T *__restrict__ q, const T *__restrict__ k,
-                const T *__restrict__ v, Attend a, float *delta) {
+    attend_backward(T *dq, T *dk, T *dv, const T *__restrict__ d_o, const T *__restrict__ o,
+                    const float *__restrict__ lse, const T *__restrict__ q,
+                    const T *__restrict__ k, const T *__restrict__ v, Attend a, float *delta) {
 #if HAS_MMA
   __shared__ uint4 shared_ds[SHARED_PAIRS][32];
   __shared__ RowStat shared_stat[SHARED_ROWS];
@@ -444,9 +444,9 @@ static bool launch_back(T *dq, T *dk, T *dv, const T *d_o, const T *o, const flo
                                             delta);
     return true;
   };
-  if (a->d == 32) return run(attend_back<T, 32>);
-  if (a->d == 64) return run(attend_back<T, 64>);
-  if (a->d == 128) return run(attend_back<T, 128>);
+  if (a->d == 32) return run(attend_backward<T, 32>);
+  if (a->d == 64) return run(attend_backward<T, 64>);
+  if (a->d == 128) return run(attend_backward<T, 128>);
   return false;
 }
 

@@ -111,15 +111,15 @@ static void table_back(Cuda *c, float *dtable, const void *dx, const int32_t *id
   void *work = cuda_scratch(c, &c->work, more > bytes ? more : bytes);
   int32_t *sorted = cuda_scratch(c, &c->sorted, 2 * rows * sizeof *sorted);
   if (!work || !sorted) return;
-  cuda_note(c, "embed_back", kernel_sort_ids(sorted, id, rows, limit, work, c->stream));
+  cuda_note(c, "embed_backward", kernel_sort_ids(sorted, id, rows, limit, work, c->stream));
   cuda_note(
-      c, "embed_back",
+      c, "embed_backward",
       kernel_embed_back(c->type, dtable, dx, sorted, rows, d, scale, drop, work, c->stream));
 }
 
-static void embed_back(const Backend *b, float *dtable, float *dplace, const void *dx,
-                       const int32_t *id, const int32_t *position, size_t rows, size_t d,
-                       size_t words, size_t places, float scale, Dropout drop) {
+static void embed_backward(const Backend *b, float *dtable, float *dplace, const void *dx,
+                           const int32_t *id, const int32_t *position, size_t rows, size_t d,
+                           size_t words, size_t places, float scale, Dropout drop) {
   Cuda *c = cuda_of(b);
   if (rows == 0) return;
   table_back(c, dtable, dx, id, words, rows, d, scale, drop);
@@ -134,13 +134,14 @@ static void add_norm(const Backend *b, void *sum, void *y, float *stat, const vo
             kernel_add_norm(c->type, sum, y, stat, x, branch, gain, bias, n, c->stream));
 }
 
-static void add_norm_back(const Backend *b, void *dx, void *dbranch, float *dgain, float *dbias,
-                          float *dshift, const void *dy, const void *through, const void *sum,
-                          const float *stat, const float *gain, const AddNorm *n, bool add) {
+static void add_norm_backward(const Backend *b, void *dx, void *dbranch, float *dgain,
+                              float *dbias, float *dshift, const void *dy, const void *through,
+                              const void *sum, const float *stat, const float *gain,
+                              const AddNorm *n, bool add) {
   Cuda *c = cuda_of(b);
   void *work = cuda_scratch(c, &c->work, kernel_add_norm_back_work(n->rows, n->d));
   if (!work) return;
-  cuda_note(c, "add_norm_back",
+  cuda_note(c, "add_norm_backward",
             kernel_add_norm_back(c->type, dx, dbranch, dgain, dbias, dshift, dy, through, sum,
                                  stat, gain, n, add, work, c->stream));
 }
@@ -151,13 +152,13 @@ static void attend(const Backend *b, void *o, float *lse, const void *q, const v
   cuda_note(c, "attend", kernel_attend(c->type, o, lse, q, k, v, a, c->stream));
 }
 
-static void attend_back(const Backend *b, void *dq, void *dk, void *dv, const void *do_,
-                        const void *o, const float *lse, const void *q, const void *k,
-                        const void *v, const Attention *a) {
+static void attend_backward(const Backend *b, void *dq, void *dk, void *dv, const void *do_,
+                            const void *o, const float *lse, const void *q, const void *k,
+                            const void *v, const Attention *a) {
   Cuda *c = cuda_of(b);
   void *work = cuda_scratch(c, &c->work, kernel_attend_back_work(a->q_rows, a->heads));
   if (!work) return;
-  cuda_note(c, "attend_back",
+  cuda_note(c, "attend_backward",
             kernel_attend_back(c->type, dq, dk, dv, do_, o, lse, q, k, v, a, work, c->stream));
 }
 
@@ -194,13 +195,13 @@ static void activate(const Backend *b, void *y, uint8_t *mask, const void *x, co
             kernel_activate(c->type, y, mask, x, bias, rows, width, kind, drop, c->stream));
 }
 
-static void activate_back(const Backend *b, void *dx, float *dbias, const void *dy,
-                          const void *kept, size_t rows, size_t width, Activation kind,
-                          Dropout drop, bool add) {
+static void activate_backward(const Backend *b, void *dx, float *dbias, const void *dy,
+                              const void *kept, size_t rows, size_t width, Activation kind,
+                              Dropout drop, bool add) {
   Cuda *c = cuda_of(b);
   void *work = dbias ? cuda_scratch(c, &c->work, kernel_column_sums_work(rows, width)) : NULL;
   if (dbias && !work) return;
-  cuda_note(c, "activate_back",
+  cuda_note(c, "activate_backward",
             kernel_activate_back(c->type, dx, dbias, dy, kept, rows, width, kind, drop, add,
                                  work, c->stream));
 }
@@ -213,19 +214,19 @@ static bool fuses_relu(const Backend *b, size_t rows, size_t in, size_t out) {
          kernel_takes_relu_back(b->type, rows, in, out);
 }
 
-static void linear_relu_back(const Backend *b, void *dx, float *dbias, const void *dy,
-                             const void *w, const uint8_t *mask, size_t rows, size_t in,
-                             size_t out, Dropout drop, bool add) {
+static void linear_relu_backward(const Backend *b, void *dx, float *dbias, const void *dy,
+                                 const void *w, const uint8_t *mask, size_t rows, size_t in,
+                                 size_t out, Dropout drop, bool add) {
   Cuda *c = cuda_of(b);
   uintptr_t at = (uintptr_t)dx | (uintptr_t)dy | (uintptr_t)w | (uintptr_t)mask;
   if (at % 16) {
     linear_dx(b, dx, dy, w, rows, in, out, false);
-    activate_back(b, dx, dbias, dx, mask, rows, in, ACT_RELU, drop, add);
+    activate_backward(b, dx, dbias, dx, mask, rows, in, ACT_RELU, drop, add);
     return;
   }
   void *work = cuda_scratch(c, &c->work, kernel_relu_back_work(rows, in));
   if (!work) return;
-  cuda_note(c, "linear_relu_back",
+  cuda_note(c, "linear_relu_backward",
             kernel_linear_relu_back(c->type, dx, dbias, dy, w, mask, rows, in, out, drop, add,
                                     work, c->stream));
 }
@@ -240,16 +241,16 @@ static void loss(const Backend *b, void *logits, double *sum, const int32_t *tar
                         c->stream));
 }
 
-static void queue_norm2(const Backend *b, double *sums, const float *x, size_t n) {
+static void square_sums_async(const Backend *b, double *sums, const float *x, size_t n) {
   Cuda *c = cuda_of(b);
-  cuda_note(c, "norm2", kernel_norm2(sums, x, n, c->stream));
+  cuda_note(c, "square_sums", kernel_norm2(sums, x, n, c->stream));
 }
 
-static void norm2(const Backend *b, double *sums, const float *x, size_t n) {
+static void square_sums(const Backend *b, double *sums, const float *x, size_t n) {
   Cuda *c = cuda_of(b);
   size_t units = norm_units(n);
   double *there = cuda_scratch(c, &c->sums, units * sizeof *there);
-  if (there) queue_norm2(b, there, x, n);
+  if (there) square_sums_async(b, there, x, n);
   Err err = there ? b->get(b, sums, there, units * sizeof *there) : ERR_WORK;
   for (size_t i = 0; i < units && err; i++) sums[i] = (double)NAN;
 }
@@ -287,17 +288,17 @@ static void fill_table(Backend *b) {
   cuda_memory(b);
   b->reserve = reserve;
   b->linear = linear, b->linear_dx = linear_dx, b->linear_dw = linear_dw;
-  b->embed = embed, b->embed_back = embed_back;
-  b->add_norm = add_norm, b->add_norm_back = add_norm_back;
-  b->attend = attend, b->attend_back = attend_back;
+  b->embed = embed, b->embed_backward = embed_backward;
+  b->add_norm = add_norm, b->add_norm_backward = add_norm_backward;
+  b->attend = attend, b->attend_backward = attend_backward;
   b->attend_cached = attend_cached, b->copy_rows = copy_rows;
-  b->extend = extend, b->top = top, b->most_best = KERNEL_TOP_MOST;
-  b->activate = activate, b->activate_back = activate_back;
-  b->fuses_relu = fuses_relu, b->linear_relu_back = linear_relu_back;
-  b->loss = loss, b->norm2 = norm2, b->queue_norm2 = queue_norm2;
+  b->extend = extend, b->top_k = top, b->max_top_k = KERNEL_TOP_MOST;
+  b->activate = activate, b->activate_backward = activate_backward;
+  b->fuses_relu = fuses_relu, b->linear_relu_backward = linear_relu_backward;
+  b->loss = loss, b->square_sums = square_sums, b->square_sums_async = square_sums_async;
   b->clip = clip, b->add = add, b->adam = adam;
   b->momentum = momentum, b->ema = ema;
-  b->wire = &nccl_wire;
+  b->comm = &nccl_wire;
   cuda_records(b);
 }
 

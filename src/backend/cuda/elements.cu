@@ -99,7 +99,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 template <typename T, Activation ACT>
 static __global__ void __launch_bounds__(THREADS)
-    activate_back(T *dx, const T *dy, const T *x, size_t n, Drop drop, bool vector) {
+    activate_backward(T *dx, const T *dy, const T *x, size_t n, Drop drop, bool vector) {
   size_t group = blockIdx.x * (size_t)THREADS + threadIdx.x, at = group * 8;
   if (at >= n) return;
   int count = n - at < 8 ? (int)(n - at) : 8;
@@ -186,10 +186,12 @@ cudaError_t kernel_activate_back(Type type, void *dx, float *dbias, const void *
         relu_back<T><<<blocks, THREADS, 0, stream>>>(to, g, mask, n, drop.scale, vector);
         break;
       case ACT_GELU:
-        activate_back<T, ACT_GELU><<<blocks, THREADS, 0, stream>>>(to, g, x, n, drop, vector);
+        activate_backward<T, ACT_GELU>
+            <<<blocks, THREADS, 0, stream>>>(to, g, x, n, drop, vector);
         break;
       case ACT_SILU:
-        activate_back<T, ACT_SILU><<<blocks, THREADS, 0, stream>>>(to, g, x, n, drop, vector);
+        activate_backward<T, ACT_SILU>
+            <<<blocks, THREADS, 0, stream>>>(to, g, x, n, drop, vector);
         break;
     }
   });
@@ -202,7 +204,7 @@ cudaError_t kernel_activate_back(Type type, void *dx, float *dbias, const void *
 #define UNIT NORM_UNIT
 
 static __global__ void __launch_bounds__(THREADS)
-    norm2(double *sums, const float *x, size_t n) {
+    square_sums(double *sums, const float *x, size_t n) {
   size_t begin = blockIdx.x * (size_t)UNIT;
   const float *unit = x + begin;
   double sum = 0;
@@ -234,7 +236,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 cudaError_t kernel_norm2(double *sums, const float *x, size_t n, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
-  norm2<<<blocks_for(n, UNIT), THREADS, 0, stream>>>(sums, x, n);
+  square_sums<<<blocks_for(n, UNIT), THREADS, 0, stream>>>(sums, x, n);
   return cudaGetLastError();
 }
 
@@ -251,11 +253,12 @@ static __global__ void __launch_bounds__(CLIP_LANES)
     if (k < half) lane[k] += lane[k + half];
   }
   if (k) return; /* the last additions are this thread's own */
-  double norm = sqrt(lane[0]) / now->times, most = now->most;
+  double norm = sqrt(lane[0]) / now->grad_divisor, most = now->max_grad_norm;
   double by = most > 0 && norm > most ? most / norm : 1;
   for (int i = 0; i < 3; i++) now->loss[i] = loss[i], loss[i] = 0;
-  now->norm = norm;
-  now->scale = isfinite(norm) && isfinite(now->loss[0]) ? (float)(by / now->times) : NAN;
+  now->grad_norm = norm;
+  now->grad_scale =
+      isfinite(norm) && isfinite(now->loss[0]) ? (float)(by / now->grad_divisor) : NAN;
 }
 
 cudaError_t kernel_clip(StepNumbers *now, const double *sums, size_t n, double loss[3],
@@ -310,7 +313,7 @@ static __global__ void __launch_bounds__(THREADS)
     adam(T *low, float *w_, float *m_, float *v_, const float *g_, size_t n, Update u) {
   size_t at = (blockIdx.x * (size_t)THREADS + threadIdx.x) * 4;
   float lr = u.now->lr, correction1 = u.now->correction1, correction2 = u.now->correction2;
-  float scale = u.now->scale;
+  float scale = u.now->grad_scale;
   if (at >= n || !isfinite(scale)) return;
   int count = n - at < 4 ? (int)(n - at) : 4;
   float w[4], m[4], v[4], g[4];
@@ -338,7 +341,7 @@ template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     momentum(T *low, float *w_, float *m_, const float *g_, size_t n, Update u) {
   size_t at = (blockIdx.x * (size_t)THREADS + threadIdx.x) * 4;
-  float lr = u.now ? u.now->lr : u.lr, scale = u.now ? u.now->scale : u.scale;
+  float lr = u.now ? u.now->lr : u.lr, scale = u.now ? u.now->grad_scale : u.scale;
   if (at >= n || !isfinite(scale)) return;
   int count = n - at < 4 ? (int)(n - at) : 4;
   float w[4], m[4], g[4];
@@ -389,7 +392,7 @@ template <bool TOWARDS>
 static __global__ void __launch_bounds__(THREADS)
     add(float *x_, const float *y_, float a, size_t n, const StepNumbers *now, bool vector) {
   size_t at = (blockIdx.x * (size_t)THREADS + threadIdx.x) * 4;
-  if (at >= n || (now && !isfinite(now->scale))) return;
+  if (at >= n || (now && !isfinite(now->grad_scale))) return;
   int count = n - at < 4 ? (int)(n - at) : 4;
   float x[4], y[4];
   load4(x, x_ + at, count, vector);
@@ -456,5 +459,5 @@ cudaError_t kernel_cast_from(Type type, float *x, const void *low, size_t n,
 
 cudaError_t kernel_present(void) {
   cudaFuncAttributes is;
-  return cudaFuncGetAttributes(&is, norm2);
+  return cudaFuncGetAttributes(&is, square_sums);
 }

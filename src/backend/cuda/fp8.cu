@@ -9,10 +9,10 @@
  * A thread holds VECS times eight columns of its row, WARPS * 256 apart. */
 #define BLOCK_WARPS 4
 #define THREADS     (BLOCK_WARPS * 32)
-#define LARGEST     448.0f   /* of e4m3 */
-#define STRIP       FP8_UNIT /* columns that a block turns into rows, … */
-#define PIECE       128      /* … so many rows of them at a time */
-#define UNTURNED    4        /* rows of a piece that a thread has */
+#define LARGEST     448.0f       /* of e4m3 */
+#define STRIP       FP8_MULTIPLE /* columns that a block turns into rows, … */
+#define PIECE       128          /* … so many rows of them at a time */
+#define UNTURNED    4            /* rows of a piece that a thread has */
 
 typedef __nv_bfloat16 Low;
 
@@ -189,7 +189,7 @@ cudaError_t kernel_fp8(Fp8 *to, const void *x, const void *w, size_t rows, size_
     launch(narrow<WARPS, VECS, true>, BLOCK_WARPS / WARPS); \
   else                                                      \
     launch(narrow<WARPS, VECS, false>, BLOCK_WARPS / WARPS)
-  if (n % STRIP || more % STRIP || n > FP8_MOST) return cudaErrorInvalidValue;
+  if (n % STRIP || more % STRIP || n > FP8_MAX_DIM) return cudaErrorInvalidValue;
   if (n <= 1024) {
     LAUNCH(1, 4);
   } else if (n <= 2048) {

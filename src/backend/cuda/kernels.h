@@ -85,7 +85,7 @@ cudaError_t kernel_activate_back(Type, void *dx, float *dbias, const void *dy, c
                                  size_t rows, size_t width, Activation, Dropout, bool add,
                                  void *work, cudaStream_t);
 
-/* linear_relu_back of backend.h, where kernel_takes_relu_back: in bf16 and fp16 on Hopper, `in`
+/* linear_relu_backward of backend.h, where kernel_takes_relu_back: in bf16 and fp16 on Hopper, `in`
  * a multiple of 256 and `out` of 64, at least 512; all arrays 16 bytes aligned. dbias is made
  * of dx as it is stored. */
 bool kernel_takes_relu_back(Type, size_t rows, size_t in, size_t out);
@@ -132,7 +132,7 @@ typedef struct {
   uint8_t *x, *w;
   float *x_scale, *w_scale;
 } Fp8;
-/* From bf16, 16 bytes aligned; columns are multiples of FP8_UNIT, and at most FP8_MOST.
+/* From bf16, 16 bytes aligned; columns are multiples of FP8_MULTIPLE, and at most FP8_MAX_DIM.
  * y = x · wᵀ: the rows of x (rows, in) and of w (out, in). back, dx = dy · w: the rows of dy
  * (rows, out), for x, and the columns of w. */
 size_t kernel_fp8_work(size_t rows, size_t in, size_t out);

@@ -17,10 +17,10 @@
  * Less than the time the communication thread gives a rank to end. */
 #define ABORT_WAIT 5
 
-struct Wire {
+struct DeviceComm {
   Cuda *cuda;
   int device;
-  WireSpec spec;
+  DeviceCommSpec spec;
   NcclComm *comm; /* used under the lease alone: an abort frees it */
   Lease lease;
   cudaStream_t stream;
@@ -88,14 +88,14 @@ static Err told(const char *what, int result, NcclComm *comm) {
 }
 
 /* What fails is noted with the device's other failures; `test` and `get` tell. */
-static void note(Wire *w, const char *what, int result) {
+static void note(DeviceComm *w, const char *what, int result) {
   if (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS || w->cuda->failed.code) return;
   cuda_note_err(w->cuda, told(what, result, w->comm));
 }
 
-static Err name(char id[WIRE_ID]) {
+static Err name(char id[DEVICE_COMM_ID]) {
   NcclId fresh;
-  _Static_assert(sizeof fresh == WIRE_ID, "an id is what travels");
+  _Static_assert(sizeof fresh == DEVICE_COMM_ID, "an id is what travels");
   TRY(load());
   int result = nccl.GetUniqueId(&fresh);
   if (result != NCCL_SUCCESS) return told("its beginning", result, NULL);
@@ -104,21 +104,21 @@ static Err name(char id[WIRE_ID]) {
 }
 
 /* ncclCommAbort ends what is under way, and frees the communicator. */
-static void abort_comm(Wire *w) {
+static void abort_comm(DeviceComm *w) {
   cudaSetDevice(w->device);
   nccl.CommAbort(w->comm);
 }
 
-static void return_comm(Wire *w) {
+static void return_comm(DeviceComm *w) {
   if (lease_return(&w->lease)) abort_comm(w);
 }
 
 /* From any thread. */
-static void give_up(Wire *w) {
+static void give_up(DeviceComm *w) {
   if (w->comm && lease_end(&w->lease, ABORT_WAIT)) abort_comm(w);
 }
 
-static void close_wire(Wire *w) {
+static void close_wire(DeviceComm *w) {
   if (!w) return;
   w->cuda->products.quiesce = NULL;
   give_up(w);
@@ -132,21 +132,21 @@ static void close_wire(Wire *w) {
 }
 
 /* What overlaps the backward pass must get its turn: the highest priority there is. */
-static cudaError_t prepare(Wire *w) {
+static cudaError_t prepare(DeviceComm *w) {
   int least = 0, greatest = 0;
   cudaError_t e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
   if (!e) e = cudaStreamCreateWithPriority(&w->stream, cudaStreamNonBlocking, greatest);
   if (!e) e = cudaEventCreateWithFlags(&w->made, cudaEventDisableTiming);
   if (!e) e = cudaEventCreateWithFlags(&w->done, cudaEventDisableTiming);
-  if (!e && w->spec.bf16) e = cudaMalloc(&w->low, w->spec.most * 2);
+  if (!e && w->spec.bf16) e = cudaMalloc(&w->low, w->spec.max_elements * 2);
   if (!e) e = cudaEventRecord(w->made, w->cuda->stream);
   if (!e) e = cudaEventRecord(w->done, w->stream);
   return e;
 }
 
-static Err open_wire(Wire **out, const Backend *b, const char id[WIRE_ID],
-                     const WireSpec *spec) {
-  Wire *w;
+static Err open_wire(DeviceComm **out, const Backend *b, const char id[DEVICE_COMM_ID],
+                     const DeviceCommSpec *spec) {
+  DeviceComm *w;
   NcclId key;
   *out = NULL;
   TRY(load());
@@ -177,30 +177,30 @@ static Err open_wire(Wire **out, const Backend *b, const char id[WIRE_ID],
 }
 
 /* Behind what the compute stream has been given so far. */
-static void begin(Wire *w) {
+static void begin(DeviceComm *w) {
   Cuda *c = w->cuda;
   cuda_note(c, "the exchange", cudaEventRecord(w->made, c->stream));
   cuda_note(c, "the exchange", cudaStreamWaitEvent(w->stream, w->made, 0));
 }
 
-static void end(Wire *w) {
+static void end(DeviceComm *w) {
   cuda_note(w->cuda, "the exchange", cudaEventRecord(w->done, w->stream));
 }
 
 /* The array as it travels: itself, or rounded. */
-static void *narrow(Wire *w, float *x, size_t n) {
+static void *narrow(DeviceComm *w, float *x, size_t n) {
   if (!w->low) return x;
   cuda_note(w->cuda, "the exchange", kernel_cast_to(TYPE_BF16, w->low, x, n, w->stream));
   return w->low;
 }
 
-static void widen(Wire *w, float *x, size_t at, size_t n) {
+static void widen(DeviceComm *w, float *x, size_t at, size_t n) {
   if (!w->low || n == 0) return;
   cuda_note(w->cuda, "the exchange",
             kernel_cast_from(TYPE_BF16, x + at, (char *)w->low + 2 * at, n, w->stream));
 }
 
-static void sum(Wire *w, float *x, size_t n) {
+static void sum(DeviceComm *w, float *x, size_t n) {
   int type = w->low ? NCCL_BF16 : NCCL_FLOAT;
   if (!lease_take(&w->lease)) return; /* there is nobody to ask any more */
   begin(w);
@@ -212,14 +212,14 @@ static void sum(Wire *w, float *x, size_t n) {
 }
 
 /* Elements of a piece, if all are of one size; else 0. */
-static size_t even(const Wire *w, const size_t *off) {
+static size_t even(const DeviceComm *w, const size_t *off) {
   size_t each = off[1] - off[0];
   for (int r = 1; r < w->spec.size; r++)
     if (off[r + 1] - off[r] != each) return 0;
   return each;
 }
 
-static void scatter(Wire *w, float *x, const size_t *off) {
+static void scatter(DeviceComm *w, float *x, const size_t *off) {
   int type = w->low ? NCCL_BF16 : NCCL_FLOAT, rank = w->spec.rank;
   size_t wide = w->low ? 2 : 4, first = off[0], each = even(w, off);
   if (!lease_take(&w->lease)) return;
@@ -245,7 +245,7 @@ static void scatter(Wire *w, float *x, const size_t *off) {
   return_comm(w);
 }
 
-static void gather(Wire *w, float *x, const size_t *off) {
+static void gather(DeviceComm *w, float *x, const size_t *off) {
   size_t each = even(w, off);
   if (!lease_take(&w->lease)) return;
   begin(w);
@@ -266,11 +266,11 @@ static void gather(Wire *w, float *x, const size_t *off) {
   return_comm(w);
 }
 
-static void join(Wire *w) {
+static void join(DeviceComm *w) {
   cuda_note(w->cuda, "the exchange", cudaStreamWaitEvent(w->cuda->stream, w->done, 0));
 }
 
-static bool is_over(Wire *w, cudaEvent_t event) {
+static bool is_over(DeviceComm *w, cudaEvent_t event) {
   cudaError_t e = cudaEventQuery(event);
   if (e == cudaErrorNotReady)
     (void)cudaGetLastError(); /* no error of whoever asks next */
@@ -279,7 +279,7 @@ static bool is_over(Wire *w, cudaEvent_t event) {
   return e == cudaSuccess;
 }
 
-static Err test(Wire *w, bool *made, bool *done) {
+static Err test(DeviceComm *w, bool *made, bool *done) {
   int state = NCCL_SUCCESS;
   *made = *done = false;
   if (!lease_take(&w->lease)) return ERR_OK; /* whoever did it says why */
@@ -291,5 +291,5 @@ static Err test(Wire *w, bool *made, bool *done) {
   return w->cuda->failed.code ? err_give(&w->cuda->failed) : ERR_OK;
 }
 
-const WireTable nccl_wire = {look, name,    open_wire, close_wire, give_up,
-                             sum,  scatter, gather,    join,       test};
+const DeviceCommOps nccl_wire = {look, name,    open_wire, close_wire, give_up,
+                                 sum,  scatter, gather,    join,       test};

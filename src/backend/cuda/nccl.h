@@ -3,8 +3,8 @@
 #define BACKEND_CUDA_NCCL_H
 
 #include "backend/backend.h"
-#include "backend/wire.h"
+#include "backend/device_comm.h"
 
-extern const WireTable nccl_wire;
+extern const DeviceCommOps nccl_wire;
 
 #endif

@@ -8,7 +8,7 @@
 #include "backend/cuda/memory.h"
 #include "base/mem.h"
 
-struct Recording {
+struct Graph {
   cudaGraphExec_t graph;
 };
 
@@ -28,10 +28,10 @@ static Err record(const Backend *b) {
   return ERR_OK;
 }
 
-static Err recorded(const Backend *b, Recording **out) {
+static Err recorded(const Backend *b, Graph **out) {
   Cuda *c = cuda_of(b);
   cudaGraph_t graph = NULL;
-  Recording *r = NULL;
+  Graph *r = NULL;
   *out = NULL;
   end(c);
   /* First of all: it frees the stream, and an operation that failed has told more. */
@@ -55,13 +55,13 @@ static Err recorded(const Backend *b, Recording **out) {
   return ERR_OK;
 }
 
-static void replay(const Backend *b, Recording *r) {
+static void replay(const Backend *b, Graph *r) {
   Cuda *c = cuda_of(b);
   cuda_note(c, "replaying", cudaGraphLaunch(r->graph, c->stream));
 }
 
 /* CUDA keeps what is still under way until it is done. */
-static void forget(const Backend *b, Recording *r) {
+static void forget(const Backend *b, Graph *r) {
   Cuda *c = cuda_of(b);
   cuda_note(c, "forgetting a recording", cudaGraphExecDestroy(r->graph));
   c->recordings--;
@@ -71,5 +71,6 @@ static void forget(const Backend *b, Recording *r) {
 void cuda_records(Backend *b) {
   const char *wanted = getenv("TRIREME_GRAPH");
   if (wanted && wanted[0] == '0' && !wanted[1]) return;
-  b->record = record, b->recorded = recorded, b->replay = replay, b->forget = forget;
+  b->graph_begin = record, b->graph_end = recorded, b->graph_launch = replay,
+  b->graph_free = forget;
 }

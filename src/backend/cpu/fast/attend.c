@@ -249,9 +249,9 @@ static void attend(const Backend *b, void *o, float *lse, const void *q, const v
     attend_one(a, o, lse, q, k, v, i / a->heads, i % a->heads);
 }
 
-static void attend_back(const Backend *b, void *dq, void *dk, void *dv, const void *do_,
-                        const void *o, const float *lse, const void *q, const void *k,
-                        const void *v, const Attention *a) {
+static void attend_backward(const Backend *b, void *dq, void *dk, void *dv, const void *do_,
+                            const void *o, const float *lse, const void *q, const void *k,
+                            const void *v, const Attention *a) {
 #pragma omp parallel for num_threads(b->threads) schedule(dynamic, 4)
   for (size_t i = 0; i < a->sentences * a->heads; i++) {
     attend_back_one(a, dq, dk, dv, do_, o, lse, q, k, v, i / a->heads, i % a->heads);
@@ -260,5 +260,5 @@ static void attend_back(const Backend *b, void *dq, void *dk, void *dv, const vo
 
 void FAST(fast_attend)(Backend *b) {
   b->reserve = reserve;
-  b->attend = attend, b->attend_back = attend_back;
+  b->attend = attend, b->attend_backward = attend_backward;
 }

@@ -29,9 +29,9 @@ static void embed(const Backend *b, void *x_, const void *table_, const float *p
 
 /* Threads share out the columns, so that each row of the table gets its terms in
  * the order of the batch. */
-static void embed_back(const Backend *b, float *dtable, float *dplace, const void *dx_,
-                       const int32_t *id, const int32_t *position, size_t rows, size_t d,
-                       size_t words, size_t places, float scale, Dropout drop) {
+static void embed_backward(const Backend *b, float *dtable, float *dplace, const void *dx_,
+                           const int32_t *id, const int32_t *position, size_t rows, size_t d,
+                           size_t words, size_t places, float scale, Dropout drop) {
   (void)words, (void)places;
   const float *dx = dx_;
   size_t part = 64, parts = (d + part - 1) / part;
@@ -193,10 +193,10 @@ static void norm_back_columns(const Backend *b, float *dgain, float *dbias, cons
   }
 }
 
-static void add_norm_back(const Backend *b, void *dx_, void *dbranch_, float *dgain,
-                          float *dbias, float *dshift, const void *dy_, const void *through_,
-                          const void *sum_, const float *stat, const float *gain,
-                          const AddNorm *n, bool add) {
+static void add_norm_backward(const Backend *b, void *dx_, void *dbranch_, float *dgain,
+                              float *dbias, float *dshift, const void *dy_,
+                              const void *through_, const void *sum_, const float *stat,
+                              const float *gain, const AddNorm *n, bool add) {
   float *dx = dx_, *dbranch = dbranch_;
   const float *dy = dy_, *through = through_, *sum = sum_;
   size_t d = n->d;
@@ -357,9 +357,9 @@ static void mask_factors(float *factor, const uint8_t *mask, size_t n, float sca
   }
 }
 
-static void activate_back(const Backend *b, void *dx_, float *dbias, const void *dy_,
-                          const void *kept, size_t rows, size_t width, Activation kind,
-                          Dropout drop, bool add) {
+static void activate_backward(const Backend *b, void *dx_, float *dbias, const void *dy_,
+                              const void *kept, size_t rows, size_t width, Activation kind,
+                              Dropout drop, bool add) {
   size_t n = rows * width;
   float *dx = dx_;
   const float *dy = dy_, *x = kept;
@@ -467,7 +467,7 @@ static double unit_norm2(const float *x, size_t n) {
   return lane[0];
 }
 
-static void norm2(const Backend *b, double *sums, const float *x, size_t n) {
+static void square_sums(const Backend *b, double *sums, const float *x, size_t n) {
   size_t units = norm_units(n);
 #pragma omp parallel for num_threads(b->threads) schedule(static) if (units > 1)
   for (size_t u = 0; u < units; u++) {
@@ -496,7 +496,7 @@ static void adam_part(float *w, float *m, float *v, const float *g, size_t n,
   const StepNumbers *now = s->now;
   const float beta1 = s->beta1, beta2 = s->beta2, lr = now->lr / now->correction1;
   const float inner = s->coupled ? s->decay : 0, outer = s->coupled ? 0 : now->lr * s->decay;
-  const float root = 1 / sqrtf(now->correction2), epsilon = s->epsilon, scale = now->scale;
+  const float root = 1 / sqrtf(now->correction2), epsilon = s->epsilon, scale = now->grad_scale;
   size_t i = 0;
   for (; i + LANES <= n; i += LANES) {
     Lanes weight = lanes_at(w + i);
@@ -520,7 +520,7 @@ static void adam_part(float *w, float *m, float *v, const float *g, size_t n,
 
 static void adam(const Backend *b, float *w, float *m, float *v, const float *g, size_t n,
                  const AdamStep *s) {
-  if (!isfinite(s->now->scale)) return;
+  if (!isfinite(s->now->grad_scale)) return;
 #pragma omp parallel for num_threads(b->threads) schedule(static)
   for (size_t at = 0; at < n; at += PART)
     adam_part(w + at, m + at, v + at, g + at, part_of(at, n), s);
@@ -546,7 +546,7 @@ static void momentum_part(float *w, float *m, const float *g, size_t n, float lr
 /* NovoGrad brings it many short weights, for which threads cost more than they save. */
 static void momentum(const Backend *b, float *w, float *m, const float *g, size_t n,
                      const MomentumStep *s) {
-  float lr = s->now ? s->now->lr : s->lr, scale = s->now ? s->now->scale : s->scale;
+  float lr = s->now ? s->now->lr : s->lr, scale = s->now ? s->now->grad_scale : s->scale;
   if (!isfinite(scale)) return;
 #pragma omp parallel for num_threads(b->threads) schedule(static) if (n > NORM_UNIT)
   for (size_t at = 0; at < n; at += PART)
@@ -565,16 +565,16 @@ static void ema_part(float *e, const float *w, float take, size_t n) {
 
 static void ema(const Backend *b, float *e, const float *w, double keep, size_t n,
                 const StepNumbers *now) {
-  if (!isfinite(now->scale)) return;
+  if (!isfinite(now->grad_scale)) return;
 #pragma omp parallel for num_threads(b->threads) schedule(static)
   for (size_t at = 0; at < n; at += PART)
     ema_part(e + at, w + at, (float)(1 - keep), part_of(at, n));
 }
 
 void FAST(fast_rows)(Backend *b) {
-  b->embed = embed, b->embed_back = embed_back;
-  b->add_norm = add_norm, b->add_norm_back = add_norm_back;
-  b->activate = activate, b->activate_back = activate_back;
-  b->loss = loss, b->norm2 = b->queue_norm2 = norm2, b->add = add;
+  b->embed = embed, b->embed_backward = embed_backward;
+  b->add_norm = add_norm, b->add_norm_backward = add_norm_backward;
+  b->activate = activate, b->activate_backward = activate_backward;
+  b->loss = loss, b->square_sums = b->square_sums_async = square_sums, b->add = add;
   b->adam = adam, b->momentum = momentum, b->ema = ema;
 }

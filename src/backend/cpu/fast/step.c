@@ -127,5 +127,5 @@ static void top(const Backend *b, float *value, int32_t *id, float *lse, const v
 
 void FAST(fast_step)(Backend *b) {
   b->attend_cached = attend_cached;
-  b->top = top;
+  b->top_k = top;
 }

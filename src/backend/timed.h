@@ -2,27 +2,27 @@
  * asked for, how long it took, and what it cannot do without: operations, bytes.
  * Relies on backend.
  *
- *   Clocked c;
- *   TRY_DONE(clocked_open(&c, &backend));
- *   clocked_begin(&c);
+ *   TimedBackend c;
+ *   TRY_DONE(timed_open(&c, &backend));
+ *   timed_begin(&c);
  *   step(&c.backend);
- *   TRY_DONE(clocked_end(&c));
- *   done: clocked_close(&c); */
-#ifndef BACKEND_CLOCKED_H
-#define BACKEND_CLOCKED_H
+ *   TRY_DONE(timed_end(&c));
+ *   done: timed_close(&c); */
+#ifndef BACKEND_TIMED_H
+#define BACKEND_TIMED_H
 
 #include "backend/backend.h"
 
 typedef enum {
-  WORK_FORWARD, /* products: y, dx, dw */
-  WORK_INPUTS,
-  WORK_WEIGHTS,
+  WORK_LINEAR, /* products: y, dx, dw */
+  WORK_DGRAD,
+  WORK_WGRAD,
   WORK_ATTEND,
-  WORK_ATTEND_BACK,
+  WORK_ATTEND_BACKWARD,
   WORK_NORM,
-  WORK_NORM_BACK,
+  WORK_NORM_BACKWARD,
   WORK_ACTIVATE,
-  WORK_ACTIVATE_BACK,
+  WORK_ACTIVATE_BACKWARD,
   WORK_EMBED, /* and back */
   WORK_LOSS,
   WORK_UPDATE, /* norm of the gradients, optimiser, low copy of the weights */
@@ -39,29 +39,29 @@ typedef struct {
   double seconds, operations, bytes;
 } Work;
 
-typedef struct Clocked {
+typedef struct TimedBackend {
   Backend backend; /* the first: its operations find the rest by it */
-  struct Clocked *self;
+  struct TimedBackend *self;
   const Backend *inner;
   Work work[WORK_KINDS];
   double seconds; /* from begin to end, all of them */
   uint64_t times; /* so often */
 
-  /* Of the time since clocked_begin: point 0, two for each call, the end. */
+  /* Of the time since timed_begin: point 0, two for each call, the end. */
   double *at;
   size_t at_cap;
   WorkKind *call;
   size_t calls, call_cap;
-  struct ClockedAttention *attention; /* counted at the end: offsets may lie on a device */
+  struct TimedAttention *attention; /* counted at the end: offsets may lie on a device */
   size_t attentions, attention_cap;
   ErrRecord failed;
-} Clocked;
+} TimedBackend;
 
-/* `inner` is used, not owned. The Clocked must stay where it is. */
-NODISCARD Err clocked_open(Clocked *c, const Backend *inner);
-void clocked_close(Clocked *c); /* harmless when not open */
-void clocked_begin(Clocked *c);
+/* `inner` is used, not owned. The TimedBackend must stay where it is. */
+NODISCARD Err timed_open(TimedBackend *c, const Backend *inner);
+void timed_close(TimedBackend *c); /* harmless when not open */
+void timed_begin(TimedBackend *c);
 /* Waits, and adds up. The offsets that attention was given must still be there. */
-NODISCARD Err clocked_end(Clocked *c);
+NODISCARD Err timed_end(TimedBackend *c);
 
 #endif

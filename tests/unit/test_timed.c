@@ -4,18 +4,18 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/clocked.h"
+#include "backend/timed.h"
 #include "base/mem.h"
 #include "model/transformer.h"
 #include "support.h"
 
-static void open_on(Clocked *c, Backend *inner) {
+static void open_on(TimedBackend *c, Backend *inner) {
   OK(backend_cpu(inner, 1, false));
-  OK(clocked_open(c, inner));
+  OK(timed_open(c, inner));
 }
 
 /* What was counted since the last call, of one kind. */
-static void assert_work(Clocked *c, WorkKind kind, uint64_t calls, double operations,
+static void assert_work(TimedBackend *c, WorkKind kind, uint64_t calls, double operations,
                         double bytes) {
   Work *w = &c->work[kind];
   assert_int_equal(w->calls, calls);
@@ -27,35 +27,35 @@ static void assert_work(Clocked *c, WorkKind kind, uint64_t calls, double operat
 
 static void test_products(void **state) {
   (void)state;
-  Clocked c;
+  TimedBackend c;
   Backend inner;
   float x[15] = {1}, w[35] = {1}, y[21], bias[7] = {0};
   open_on(&c, &inner);
   const Backend *b = &c.backend;
-  clocked_begin(&c);
+  timed_begin(&c);
   b->linear(b, y, x, w, NULL, 3, 5, 7);
-  OK(clocked_end(&c));
-  assert_work(&c, WORK_FORWARD, 1, 2 * 3 * 5 * 7, 4 * (15 + 35 + 21));
-  clocked_begin(&c);
+  OK(timed_end(&c));
+  assert_work(&c, WORK_LINEAR, 1, 2 * 3 * 5 * 7, 4 * (15 + 35 + 21));
+  timed_begin(&c);
   b->linear(b, y, x, w, bias, 3, 5, 7);
   b->linear_dx(b, x, y, w, 3, 5, 7, false);
   b->linear_dw(b, w, NULL, y, x, 3, 5, 7, true);
-  OK(clocked_end(&c));
-  assert_work(&c, WORK_FORWARD, 1, 210, 4 * (15 + 35 + 21 + 7));
-  assert_work(&c, WORK_INPUTS, 1, 210, 4 * (21 + 35 + 15));
-  assert_work(&c, WORK_WEIGHTS, 1, 210, 4 * (21 + 15 + 2 * 35));
-  clocked_begin(&c);
+  OK(timed_end(&c));
+  assert_work(&c, WORK_LINEAR, 1, 210, 4 * (15 + 35 + 21 + 7));
+  assert_work(&c, WORK_DGRAD, 1, 210, 4 * (21 + 35 + 15));
+  assert_work(&c, WORK_WGRAD, 1, 210, 4 * (21 + 15 + 2 * 35));
+  timed_begin(&c);
   b->linear_dx(b, x, y, w, 3, 5, 7, true);
   b->linear_dw(b, w, bias, y, x, 3, 5, 7, true);
-  OK(clocked_end(&c));
-  assert_work(&c, WORK_INPUTS, 1, 210, 4 * (21 + 35 + 2 * 15));
-  assert_work(&c, WORK_WEIGHTS, 1, 210, 4 * (21 + 15 + 2 * 35 + 2 * 7));
-  clocked_begin(&c);
+  OK(timed_end(&c));
+  assert_work(&c, WORK_DGRAD, 1, 210, 4 * (21 + 35 + 2 * 15));
+  assert_work(&c, WORK_WGRAD, 1, 210, 4 * (21 + 15 + 2 * 35 + 2 * 7));
+  timed_begin(&c);
   b->linear_dw(b, w, bias, y, x, 3, 5, 7, false);
-  OK(clocked_end(&c));
-  assert_work(&c, WORK_WEIGHTS, 1, 210, 4 * (21 + 15 + 35 + 7));
+  OK(timed_end(&c));
+  assert_work(&c, WORK_WGRAD, 1, 210, 4 * (21 + 15 + 35 + 7));
   assert_int_equal(c.times, 4);
-  clocked_close(&c);
+  timed_close(&c);
 }
 
 /* A device of another type, with a clock that ticks by itself: point i is at i * i. */
@@ -83,34 +83,34 @@ static void no_lower(const Backend *b, void *low, const float *full, size_t n) {
 
 static void test_device(void **state) {
   (void)state;
-  Clocked c;
+  TimedBackend c;
   Backend inner;
   float x[8], y[8];
   OK(backend_cpu(&inner, 1, false));
   inner.type = TYPE_BF16, inner.host = false;
   inner.linear = no_product, inner.lower = no_lower, inner.stamp = tick, inner.stamps = ticks;
-  OK(clocked_open(&c, &inner));
+  OK(timed_open(&c, &inner));
   assert_true(last_stamp >= 1024); /* made beforehand */
   const Backend *b = &c.backend;
-  clocked_begin(&c);
+  timed_begin(&c);
   b->linear(b, y, x, x, NULL, 3, 5, 7); /* from 1 to 4 s */
   b->zero(b, y, 12);                    /* 9 to 16 */
   b->linear(b, y, x, x, NULL, 3, 5, 7); /* 25 to 36 */
   b->lower(b, y, x, 8);                 /* 49 to 64 */
   assert_int_equal(last_stamp, 8);
-  OK(clocked_end(&c)); /* 81 */
-  assert_true(c.work[WORK_FORWARD].seconds == 3 + 11);
+  OK(timed_end(&c)); /* 81 */
+  assert_true(c.work[WORK_LINEAR].seconds == 3 + 11);
   assert_true(c.work[WORK_MOVE].seconds == 7);
   assert_true(c.work[WORK_UPDATE].seconds == 15);
   assert_true(c.seconds == 81);
-  assert_work(&c, WORK_FORWARD, 2, 420, 2 * 2 * (15 + 35 + 21));
+  assert_work(&c, WORK_LINEAR, 2, 420, 2 * 2 * (15 + 35 + 21));
   assert_work(&c, WORK_MOVE, 1, 0, 12);
   assert_work(&c, WORK_UPDATE, 1, 0, 8 * 4 + 8 * 2);
-  clocked_begin(&c);
+  timed_begin(&c);
   b->lower(b, x, x, 8); /* nothing to do */
-  OK(clocked_end(&c));
+  OK(timed_end(&c));
   assert_work(&c, WORK_UPDATE, 1, 0, 0);
-  clocked_close(&c);
+  timed_close(&c);
 }
 
 /* Pairs of a query and a key that it sees, one by one. */
@@ -129,23 +129,23 @@ static void check_attention(const int32_t *q_off, const int32_t *k_off, const in
   enum { HEADS = 2, D = 4, ROWS = 16, WIDTH = HEADS * D };
   static float q[ROWS * WIDTH], k[ROWS * WIDTH], v[ROWS * WIDTH], o[ROWS * WIDTH],
       lse[ROWS * HEADS], dq[ROWS * WIDTH], dk[ROWS * WIDTH], dv[ROWS * WIDTH];
-  Clocked c;
+  TimedBackend c;
   Backend inner;
   Attention a = {.sentences = 3, .heads = HEADS, .d = D, .q_off = q_off, .k_off = k_off};
   a.k_len = k_len, a.q_ld = a.kv_ld = a.o_ld = WIDTH, a.causal = causal;
   a.q_rows = (size_t)q_off[3];
   backend_reference(&inner);
-  OK(clocked_open(&c, &inner));
-  clocked_begin(&c);
+  OK(timed_open(&c, &inner));
+  timed_begin(&c);
   c.backend.attend(&c.backend, o, lse, q, k, v, &a);
-  c.backend.attend_back(&c.backend, dq, dk, dv, o, o, lse, q, k, v, &a);
-  OK(clocked_end(&c));
+  c.backend.attend_backward(&c.backend, dq, dk, dv, o, o, lse, q, k, v, &a);
+  OK(timed_end(&c));
   double queries = q_off[3];
   assert_work(&c, WORK_ATTEND, 1, 4 * pairs_of(&a) * WIDTH,
               4 * (2 * (queries + keys) * WIDTH + queries * HEADS));
-  assert_work(&c, WORK_ATTEND_BACK, 1, 10 * pairs_of(&a) * WIDTH,
+  assert_work(&c, WORK_ATTEND_BACKWARD, 1, 10 * pairs_of(&a) * WIDTH,
               4 * (4 * (queries + keys) * WIDTH + queries * HEADS));
-  clocked_close(&c);
+  timed_close(&c);
 }
 
 static void test_attention(void **state) {
@@ -163,12 +163,12 @@ static void relu_back(const Backend *b, void *dx, float *dbias, const void *dy, 
                       const uint8_t *mask, size_t rows, size_t in, size_t out, Dropout drop,
                       bool add) {
   b->linear_dx(b, dx, dy, w, rows, in, out, false);
-  b->activate_back(b, dx, dbias, dx, mask, rows, in, ACT_RELU, drop, add);
+  b->activate_backward(b, dx, dbias, dx, mask, rows, in, ACT_RELU, drop, add);
 }
 
 static void test_relu_back(void **state) {
   (void)state;
-  Clocked c;
+  TimedBackend c;
   Backend inner;
   float dy[6] = {1, 2, 3, 4, 5, 6}, w[24], dx[16], dbias[8] = {0};
   const uint8_t mask[2] = {0x01, 0x80};
@@ -176,45 +176,45 @@ static void test_relu_back(void **state) {
   open_on(&c, &inner);
   const Backend *b = &c.backend;
   assert_null(b->fuses_relu); /* there is nothing to be gained here */
-  inner.linear_relu_back = relu_back;
-  clocked_begin(&c);
-  b->linear_relu_back(b, dx, dbias, dy, w, mask, 2, 8, 3, (Dropout){0}, false);
-  b->linear_relu_back(b, dx, dbias, dy, w, mask, 2, 8, 3, (Dropout){0}, true);
-  OK(clocked_end(&c));
+  inner.linear_relu_backward = relu_back;
+  timed_begin(&c);
+  b->linear_relu_backward(b, dx, dbias, dy, w, mask, 2, 8, 3, (Dropout){0}, false);
+  b->linear_relu_backward(b, dx, dbias, dy, w, mask, 2, 8, 3, (Dropout){0}, true);
+  OK(timed_end(&c));
   assert_true(dbias[0] == 2 * dx[0] && dx[0] == 0 * 1 + 8 * 2 + 16 * 3);
   assert_true(dbias[7] == 2 * dx[15] && dx[15] == 7 * 4 + 15 * 5 + 23 * 6 && dx[7] == 0);
-  assert_work(&c, WORK_INPUTS, 2, 2 * 2 * 2 * 8 * 3,
+  assert_work(&c, WORK_DGRAD, 2, 2 * 2 * 2 * 8 * 3,
               2 * (4 * (6 + 24 + 16) + 16 / 8) + (4 + 8) * 8);
-  clocked_close(&c);
+  timed_close(&c);
 }
 
 static void test_the_rest(void **state) {
   (void)state;
-  Clocked c;
+  TimedBackend c;
   Backend inner;
   float a[24] = {0}, w[24] = {0}, m[24] = {0}, v[24] = {0}, e[24], stat[6], gain[4] = {1},
         bias[4] = {0}, dgain[4] = {0}, dbias[4] = {0}, dshift[16] = {0};
   uint8_t mask[2];
   const int32_t id[] = {1, 0, 5}, position[] = {0, 1, 2};
   double sums[3] = {0}, losses[3] = {0};
-  StepNumbers now = {.times = 1, .correction1 = 1, .correction2 = 1};
+  StepNumbers now = {.grad_divisor = 1, .correction1 = 1, .correction2 = 1};
   AddNorm n = {.rows = 3, .d = 4, .epsilon = 1e-6f};
   open_on(&c, &inner);
   const Backend *b = &c.backend;
-  clocked_begin(&c);
+  timed_begin(&c);
   b->add_norm(b, NULL, e, stat, a, NULL, gain, bias, &n);
   b->add_norm(b, m, e, stat, a, w, gain, bias, &n);
-  b->add_norm_back(b, e, NULL, dgain, dbias, NULL, a, NULL, m, stat, gain, &n, true);
-  b->add_norm_back(b, e, v, dgain, dbias, dshift, a, w, m, stat, gain, &n, false);
+  b->add_norm_backward(b, e, NULL, dgain, dbias, NULL, a, NULL, m, stat, gain, &n, true);
+  b->add_norm_backward(b, e, v, dgain, dbias, dshift, a, w, m, stat, gain, &n, false);
   b->activate(b, e, NULL, a, NULL, 2, 4, ACT_GELU, (Dropout){0});
   b->activate(b, e, mask, a, w, 2, 8, ACT_RELU, (Dropout){0});
-  b->activate_back(b, e, NULL, a, w, 2, 4, ACT_GELU, (Dropout){0}, true);
-  b->activate_back(b, e, dshift, a, mask, 2, 8, ACT_RELU, (Dropout){0}, true);
+  b->activate_backward(b, e, NULL, a, w, 2, 4, ACT_GELU, (Dropout){0}, true);
+  b->activate_backward(b, e, dshift, a, mask, 2, 8, ACT_RELU, (Dropout){0}, true);
   b->embed(b, e, w, a, id, position, 3, 4, 1, (Dropout){0});
-  b->embed_back(b, w, NULL, e, id, position, 3, 4, 6, 3, 1, (Dropout){0});
+  b->embed_backward(b, w, NULL, e, id, position, 3, 4, 6, 3, 1, (Dropout){0});
   b->loss(b, a, sums, id, 3, 8, 0, 0);
   b->loss(b, a, sums, id, 3, 8, 0, 1);
-  b->norm2(b, sums, a, 24);
+  b->square_sums(b, sums, a, 24);
   b->clip(b, &now, sums, 1, losses);
   b->adam(b, w, m, v, a, 24, &(AdamStep){.epsilon = 1, .now = &now});
   b->momentum(b, w, m, a, 24, &(MomentumStep){.now = &now});
@@ -226,16 +226,16 @@ static void test_the_rest(void **state) {
   b->put(b, e, a, 96);
   OK(b->get(b, e, a, 96));
   b->copy_rows(b, e, 8, a, 8, 3, 5);
-  OK(clocked_end(&c));
+  OK(timed_end(&c));
   assert_work(&c, WORK_NORM, 2, 0, 4 * (2 + 4) * 12 + 2 * (3 * 8 + 4 * 8));
-  assert_work(&c, WORK_NORM_BACK, 2, 0, 4 * (3 + 5) * 12 + 2 * 3 * 8 + 4 * (20 + 16));
+  assert_work(&c, WORK_NORM_BACKWARD, 2, 0, 4 * (3 + 5) * 12 + 2 * 3 * 8 + 4 * (20 + 16));
   assert_work(&c, WORK_ACTIVATE, 2, 0, 2 * 4 * (8 + 16) + 16 / 8 + 4 * 8);
-  assert_work(&c, WORK_ACTIVATE_BACK, 2, 0, 3 * 4 * 8 + 2 * 4 * 16 + 16 / 8 + 8 * 8);
+  assert_work(&c, WORK_ACTIVATE_BACKWARD, 2, 0, 3 * 4 * 8 + 2 * 4 * 16 + 16 / 8 + 8 * 8);
   assert_work(&c, WORK_EMBED, 2, 0, 4 * (2 + 3) * 12 + 2 * 3 * 8);
   assert_work(&c, WORK_LOSS, 2, 0, 4 * (1 + 2) * 24 + 2 * 3 * 4);
   assert_work(&c, WORK_UPDATE, 7, 0, (4 + 28 + 20 + 12 + 12) * 24 + 8);
   assert_work(&c, WORK_MOVE, 5, 0, 2 * 96 + 96 + 2 * 96 + 2 * 96 + 2 * 4 * 15);
-  clocked_close(&c);
+  timed_close(&c);
 }
 
 static int32_t src[] = {5, 6, 7, 1, 9, 1, 11, 12, 13, 14, 15, 1},
@@ -264,16 +264,16 @@ static const ModelConfig config = {.vocab = 23,
                                    .norm_epsilon = 1e-6f};
 
 /* The gradients of one step; with a clock where there is one. */
-static float *gradients(Transformer *t, const Backend *b, Clocked *c) {
+static float *gradients(Transformer *t, const Backend *b, TimedBackend *c) {
   float *w, *g;
   OK(transformer_new(t, &config, b, batch.capacity, 5, true)); /* logits in three parts */
   OK(mem_alloc_aligned(&w, t->params.padded * sizeof *w));
   OK(mem_alloc_aligned(&g, t->params.padded * sizeof *g));
   params_init(&t->params, &config, 1, w);
-  if (c) t->backend = &c->backend, clocked_begin(c);
+  if (c) t->backend = &c->backend, timed_begin(c);
   transformer_step(t, (Weights){w, w}, g, &batch, (StepKey){7, true, false}, 0.1f, 1, NULL,
                    NULL);
-  if (c) OK(clocked_end(c));
+  if (c) OK(timed_end(c));
   t->backend = b;
   mem_free(w);
   return g;
@@ -282,7 +282,7 @@ static float *gradients(Transformer *t, const Backend *b, Clocked *c) {
 /* As the headline of bench train counts, where both sides have the same rows. */
 static void test_step(void **state) {
   (void)state;
-  Clocked c;
+  TimedBackend c;
   Backend inner;
   Transformer plain, clocked;
   double rows = 12, d = 16, ff = 24, vocab = 23;
@@ -295,20 +295,20 @@ static void test_step(void **state) {
   float *g = gradients(&plain, &inner, NULL), *same = gradients(&clocked, &inner, &c);
   assert_memory_equal(g, same, plain.params.padded * sizeof *g);
   double sum = 0, spent = 0;
-  for (int i = WORK_FORWARD; i <= WORK_WEIGHTS; i++) {
+  for (int i = WORK_LINEAR; i <= WORK_WGRAD; i++) {
     assert_true(c.work[i].operations == products);
     sum += c.work[i].operations;
   }
   assert_true(sum == 3 * products);
   assert_true(c.work[WORK_ATTEND].operations == 4 * pairs * d);
-  assert_true(c.work[WORK_ATTEND_BACK].operations == 10 * pairs * d);
+  assert_true(c.work[WORK_ATTEND_BACKWARD].operations == 10 * pairs * d);
   for (int i = 0; i < WORK_KINDS; i++) spent += c.work[i].seconds;
   assert_true(spent > 0 && spent <= c.seconds * (1 + 1e-9));
   /* 4 products a layer, 6 in the decoder, its keys and values, the logits' three parts. */
-  for (int i = WORK_FORWARD; i <= WORK_WEIGHTS; i++)
+  for (int i = WORK_LINEAR; i <= WORK_WGRAD; i++)
     assert_int_equal(c.work[i].calls, 2 * 4 + 3 * 6 + 1 + 3);
   assert_int_equal(c.work[WORK_ATTEND].calls, 2 + 2 * 3);
-  assert_int_equal(c.work[WORK_ATTEND_BACK].calls, 2 + 2 * 3);
+  assert_int_equal(c.work[WORK_ATTEND_BACKWARD].calls, 2 + 2 * 3);
   assert_int_equal(c.work[WORK_NORM].calls, 2 * 2 + 1 + 3 * 3 + 1);
   assert_int_equal(c.work[WORK_LOSS].calls, 3);
   assert_int_equal(c.work[WORK_EMBED].calls, 4);
@@ -316,35 +316,35 @@ static void test_step(void **state) {
   transformer_free(&clocked);
   mem_free(g);
   mem_free(same);
-  clocked_close(&c);
+  timed_close(&c);
 }
 
 static void test_memory(void **state) {
   (void)state;
-  Clocked c;
+  TimedBackend c;
   Backend inner;
   char byte = 0;
   OK(backend_cpu(&inner, 1, false));
   for (uint64_t i = 1; i <= 2; i++) {
     mem_fail_after(i);
-    assert_int_equal(clocked_open(&c, &inner), ERR_WORK);
+    assert_int_equal(timed_open(&c, &inner), ERR_WORK);
     mem_fail_after(0);
   }
-  OK(clocked_open(&c, &inner));
-  clocked_begin(&c);
+  OK(timed_open(&c, &inner));
+  timed_begin(&c);
   for (int i = 0; i < 5000; i++) c.backend.zero(&c.backend, &byte, 1);
-  OK(clocked_end(&c));
+  OK(timed_end(&c));
   assert_work(&c, WORK_MOVE, 5000, 0, 5000);
-  clocked_close(&c);
-  OK(clocked_open(&c, &inner));
-  clocked_begin(&c);
+  timed_close(&c);
+  OK(timed_open(&c, &inner));
+  timed_begin(&c);
   mem_fail_after(1);
   for (int i = 0; i < 5000; i++) c.backend.zero(&c.backend, &byte, 1);
   mem_fail_after(0);
-  assert_int_equal(clocked_end(&c), ERR_WORK);
+  assert_int_equal(timed_end(&c), ERR_WORK);
   assert_says("memory");
-  clocked_close(&c);
-  clocked_close(&c); /* harmless */
+  timed_close(&c);
+  timed_close(&c); /* harmless */
 }
 
 int main(void) {

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #define LEAST ((size_t)4096)
-#define MOST  ((size_t)256 << 20)
 
 static double time_of(float *x, size_t n, int times) {
   MPI_Barrier(MPI_COMM_WORLD);
@@ -21,10 +20,11 @@ int main(int argc, char **argv) {
   int rank;
   MPI_Init(&argc, &argv);
   double seconds = argc > 1 ? atof(argv[1]) : 0.3; /* for each size */
+  size_t largest = argc > 2 ? (size_t)atoll(argv[2]) : (size_t)256 << 20; /* bytes */
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  float *x = calloc(MOST, 1);
+  float *x = calloc(largest, 1);
   if (!x) MPI_Abort(MPI_COMM_WORLD, 1);
-  for (size_t bytes = LEAST; bytes <= MOST; bytes *= 4) {
+  for (size_t bytes = LEAST; bytes <= largest; bytes *= 4) {
     size_t n = bytes / sizeof *x;
     double once = time_of(x, n, 2), times = seconds / once; /* the same on all ranks */
     double mean = time_of(x, n, times < 1 ? 1 : times > 1e5 ? 100000 : (int)times);

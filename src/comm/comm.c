@@ -67,7 +67,7 @@ static _Thread_local const Comm *running_here;
 static Err alloc_work(Comm *c) {
   size_t n = (size_t)c->size;
   TRY(mem_alloc(&c->peer, n, sizeof *c->peer));
-  TRY(mem_alloc(&c->request, 2 * n, sizeof *c->request));
+  TRY(mem_alloc(&c->request, 8 * n, sizeof *c->request));
   TRY(mem_alloc(&c->term, n, sizeof *c->term));
   TRY(mem_alloc(&c->pair.send, n, sizeof *c->pair.send));
   TRY(mem_alloc(&c->pair.recv, n, sizeof *c->pair.recv));
@@ -124,7 +124,9 @@ static Err begin_comm(Comm *c) {
   return ERR_OK;
 }
 
-/* Runs the first job, or with none the watchdog alone. The lock is held before and after. */
+/* Runs the first job, or with none the watchdog alone. The lock is held before and after.
+ * A thread that runs its own job wakes nobody: where cores are idle, a wake-up of the communication
+ * thread would cost as much as a small sum. */
 static void run_next(Comm *c) {
   CommJob *job = c->first;
   const Comm *before = running_here;
@@ -144,14 +146,16 @@ static void run_next(Comm *c) {
   pthread_mutex_lock(&c->lock);
   c->running = false;
   if (job) job->done_ = true;
-  if (c->sleepers) pthread_cond_broadcast(&c->changed);
+  if (c->waiters) pthread_cond_broadcast(&c->job_done);
+  if (c->first && c->idle) pthread_cond_signal(&c->job_queued);
 }
 
-/* Until something changes, for a little while. The lock is held before and after. */
-static void sleep_a_little(Comm *c) {
-  c->sleepers++;
-  thread_cond_wait_for(&c->changed, &c->lock, 0.05);
-  c->sleepers--;
+/* Waits for `change`, for at most 50 ms; counts itself in *sleepers meanwhile. The lock is held before
+ * and after. */
+static void sleep_until(Comm *c, pthread_cond_t *change, int *sleepers) {
+  ++*sleepers;
+  thread_cond_wait_for(change, &c->lock, 0.05);
+  --*sleepers;
 }
 
 static void *talk(void *argument) {
@@ -161,9 +165,9 @@ static void *talk(void *argument) {
   pthread_mutex_lock(&c->lock);
   if (err) c->error = err_take(err);
   c->ready = true;
-  pthread_cond_broadcast(&c->changed);
+  pthread_cond_broadcast(&c->job_done);
   while (!err && !(c->leaving && !c->first)) {
-    if (!c->first || c->running) sleep_a_little(c);
+    if (!c->first || c->running) sleep_until(c, &c->job_queued, &c->idle);
     if (!c->running) run_next(c);
   }
   pthread_mutex_unlock(&c->lock);
@@ -178,7 +182,8 @@ static void free_all(Comm *c) {
                   c->pair.recv, c->pair.send_n, c->pair.recv_n, c->sent,
                   c->sums,      c->offset};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) mem_free(list[i]);
-  pthread_cond_destroy(&c->changed);
+  pthread_cond_destroy(&c->job_queued);
+  pthread_cond_destroy(&c->job_done);
   pthread_mutex_destroy(&c->lock);
   pthread_mutex_destroy(&c->at_loss);
   mem_free(c); /* the plug-in stays loaded: MPI does not like to be unloaded */
@@ -193,7 +198,8 @@ Err comm_open(Comm **out, double silence) {
   c->remedy = "continue it from the last checkpoint with --resume";
   pthread_mutex_init(&c->lock, NULL);
   pthread_mutex_init(&c->at_loss, NULL);
-  thread_cond_init(&c->changed);
+  thread_cond_init(&c->job_queued);
+  thread_cond_init(&c->job_done);
   snprintf(c->about, sizeof c->about, "one process");
   Err err = ERR_OK;
   long ranks;
@@ -203,7 +209,7 @@ Err comm_open(Comm **out, double silence) {
     c->started = thread_start(&c->thread, talk, c);
     if (!c->started) TRY_DONE(err_set(ERR_WORK, "cannot start the communication thread"));
     pthread_mutex_lock(&c->lock);
-    while (!c->ready) pthread_cond_wait(&c->changed, &c->lock);
+    while (!c->ready) pthread_cond_wait(&c->job_done, &c->lock);
     pthread_mutex_unlock(&c->lock);
     if (c->error.code) {
       pthread_join(c->thread, NULL);
@@ -230,7 +236,7 @@ void comm_close(Comm *c, Err err) {
     pthread_mutex_lock(&c->lock);
     c->leaving = true;
     c->failed = err != ERR_OK;
-    pthread_cond_broadcast(&c->changed);
+    pthread_cond_broadcast(&c->job_queued);
     pthread_mutex_unlock(&c->lock);
     pthread_join(c->thread, NULL);
   }
@@ -315,7 +321,7 @@ void comm_submit(Comm *c, CommJob *job) {
     c->first = job;
   c->last = job;
   bool runs_itself = job->awaited && c->info.any_thread;
-  if (!runs_itself && c->sleepers) pthread_cond_broadcast(&c->changed);
+  if (!runs_itself && c->idle) pthread_cond_signal(&c->job_queued);
   pthread_mutex_unlock(&c->lock);
 }
 
@@ -327,7 +333,7 @@ void comm_wait(Comm *c, CommJob *job) {
     if (c->first && !c->running && c->info.any_thread)
       run_next(c);
     else
-      sleep_a_little(c);
+      sleep_until(c, &c->job_done, &c->waiters);
   }
   c->here.waiting--;
   c->here.ticks++;

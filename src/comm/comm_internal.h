@@ -76,17 +76,19 @@ struct Comm {
 
   pthread_t thread;
   pthread_mutex_t lock;
-  pthread_cond_t changed;
+  pthread_cond_t job_queued; /* the communication thread waits for it */
+  pthread_cond_t job_done;   /* threads in comm_wait and comm_open wait for it */
   bool started, ready, leaving, failed;
   ErrRecord error; /* of the start */
   CommJob *first, *last;
   bool running; /* a thread runs a job or the watchdog */
-  int sleepers; /* threads that wait for `changed` */
+  int idle;     /* threads that wait for `job_queued`: 0 or 1 */
+  int waiters;  /* threads that wait for `job_done` */
   Note here;    /* this rank's, without the collectives */
 
   /* The runner's. */
   bool patient;            /* its core has nothing better to do than to poll */
-  CarrierRequest *request; /* (2 size) */
+  CarrierRequest *request; /* (8 size) */
   Term *term;              /* (size) */
   struct {
     const void **send;

@@ -3,13 +3,17 @@
  * short messages, so that long ones are cut. Relies on comm. */
 #define CARRIER_MOST ((size_t)1000)
 #include "comm/collective.c"
+#define SEGMENT ((size_t)1000)
+#include "comm/reduce_message.c"
 #define SHARED_SLOT ((size_t)1000)
 #include "comm/shared.c"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/progress.h"
 #include "base/rng.h"
 #include "comm/reduce.h"
 
@@ -138,6 +142,37 @@ static void check_text(void) {
   }
   mem_free(list);
   mem_free(text);
+}
+
+/* How often the other threads of this process have gone to sleep. */
+static long count_sleeps(void) {
+  long sleeps = 0;
+  DIR *threads = opendir("/proc/self/task");
+  CHECK(threads != NULL, "/proc/self/task cannot be read");
+  for (struct dirent *d; (d = readdir(threads));) {
+    char path[300], line[256];
+    if (d->d_name[0] == '.' || atol(d->d_name) == (long)getpid()) continue;
+    snprintf(path, sizeof path, "/proc/self/task/%s/status", d->d_name);
+    FILE *f = fopen(path, "r");
+    for (long n; f && fgets(line, sizeof line, f);)
+      if (sscanf(line, "voluntary_ctxt_switches: %ld", &n) == 1) sleeps += n;
+    if (f) fclose(f);
+  }
+  closedir(threads);
+  return sleeps;
+}
+
+/* A thread that waits for its own sum runs it itself. If each sum woke the communication thread, that
+ * would sleep again SUMS times; otherwise threads sleep a number of times a second. */
+static void check_wakeups(void) {
+  enum { SUMS = 10000, A_SECOND = 100 };
+  double x = 1, start = progress_clock();
+  if (size == 1) return;
+  long before = count_sleeps();
+  for (int i = 0; i < SUMS; i++) comm_sum(comm, "wake-ups", &x, 1);
+  long sleeps = count_sleeps() - before;
+  double allowed = SUMS / 100 + A_SECOND * (progress_clock() - start);
+  CHECK((double)sleeps <= allowed, "%ld sleeps of other threads in %d sums", sleeps, SUMS);
 }
 
 /* The reducer. */
@@ -341,6 +376,7 @@ int main(void) {
   check_allgather();
   check_exchange();
   check_sum();
+  check_wakeups();
   check_text();
   check_reducer();
   if (rank == 0) printf("all right on %d: %s\n", size, comm_about(comm));

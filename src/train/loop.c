@@ -1,7 +1,6 @@
 /* The training loop: steps, records, validations, checkpoints, and what to do when
  * the loss runs away. Relies on train_internal.h. */
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 
 #include "base/log.h"
@@ -22,30 +21,10 @@ static double seconds_left(const Train *t) {
 
 /* Records. */
 
-static Err write_metrics(Train *t, const json_t *line) {
-  char text[4096];
-  size_t n = json_dumpb(line, text, sizeof text - 1, JSON_COMPACT | JSON_REAL_PRECISION(10));
-  if (n == 0 || n >= sizeof text) {
-    t->run.metrics.lost++;
-    return err_set(ERR_WORK, "cannot write %s: a figure is not finite", t->run.metrics.path);
-  }
-  text[n] = '\n';
-  return lines_add(&t->run.metrics, text, n + 1);
-}
-
-/* Takes `line`, which is NULL where a figure is not finite. */
-static void record(Train *t, json_t *line) {
-  if (!t->world.chief) {
-    json_decref(line);
-    return;
-  }
+static void begin_record(Train *t) {
   comm_at(t->world.comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", writing metrics.jsonl",
           t->run.at.step);
-  json_object_set_new(line, "step", json_integer((json_int_t)t->run.at.step));
-  json_object_set_new(line, "seconds", json_real(train_elapsed(t)));
-  bool is_first = t->run.metrics.lost == 0;
-  if (write_metrics(t, line) && is_first) log_warn("%s; lines of it are lost", err_message());
-  json_decref(line);
+  metrics_begin(&t->run.metrics, t->run.at.step, train_elapsed(t));
 }
 
 static void take(StepSum *since, const StepSum *step) {
@@ -56,6 +35,31 @@ static void take(StepSum *since, const StepSum *step) {
   since->update += step->update, since->allocations += step->allocations;
   if (!step->skipped) since->norm = step->norm;
   since->steps++, since->skipped += step->skipped;
+}
+
+/* Means over the steps since the last record, which took `took` seconds. */
+static void record_step(Train *t, double lr, double took) {
+  const StepSum *s = &t->since;
+  Metrics *m = &t->run.metrics;
+  double n = (double)s->steps;
+  begin_record(t);
+  metrics_add(m, "loss", s->loss / s->rows);
+  metrics_add(m, "nll", s->nll / s->rows);
+  metrics_add(m, "accuracy", s->right / s->rows);
+  metrics_add(m, "lr", lr);
+  metrics_add(m, "grad_norm", s->norm);
+  metrics_add(m, "target_tokens_per_s", s->rows / took);
+  metrics_add(m, "pairs_per_s", s->pairs / took);
+  metrics_add(m, "epoch", (double)t->run.at.step * t->micro_batches / (double)t->plan.batches);
+  metrics_add(m, "data_wait_ms", 1e3 * s->data / n);
+  metrics_add(m, "forward_ms", 1e3 * s->forward / n);
+  metrics_add(m, "backward_ms", 1e3 * s->backward / n);
+  metrics_add(m, "comm_wait_ms", 1e3 * s->wait / n);
+  metrics_add(m, "update_ms", 1e3 * s->update / n);
+  metrics_add(m, "allocations", s->allocations / n);
+  metrics_add(m, "loss_scale", scaler_factor(&t->run.at.scaler));
+  metrics_add_count(m, "skipped", s->skipped);
+  metrics_end(m);
 }
 
 /* The loss that is printed is the negative log-likelihood a token, for training as for
@@ -75,17 +79,7 @@ static void log_step(Train *t, double lr) {
              t->run.at.step, s->nll / s->rows, exp(s->nll / s->rows), lr, s->norm, rate, pairs,
              str_of_seconds(time, train_elapsed(t)), str_of_seconds(remaining, left));
   }
-  record(t, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
-                      "s:f, s:I}",
-                      "loss", s->loss / s->rows, "nll", s->nll / s->rows, "accuracy",
-                      s->right / s->rows, "lr", lr, "grad_norm", s->norm, "target_tokens_per_s",
-                      rate, "pairs_per_s", pairs, "epoch",
-                      (double)t->run.at.step * t->micro_batches / (double)t->plan.batches,
-                      "data_wait_ms", 1e3 * s->data / n, "forward_ms", 1e3 * s->forward / n,
-                      "backward_ms", 1e3 * s->backward / n, "comm_wait_ms", 1e3 * s->wait / n,
-                      "update_ms", 1e3 * s->update / n, "allocations", s->allocations / n,
-                      "loss_scale", scaler_factor(&t->run.at.scaler), "skipped",
-                      (json_int_t)s->skipped));
+  record_step(t, lr, took);
   t->since = (StepSum){0};
   t->since_start = progress_clock();
 }
@@ -134,8 +128,11 @@ static Err validate(Train *t) {
              v.seconds);
   }
   t->run.at.validated = t->run.at.step;
-  record(t, json_pack("{s:f, s:f, s:f}", "valid_nll", v.nll, "valid_bleu", v.bleu,
-                      "valid_seconds", v.seconds));
+  begin_record(t);
+  metrics_add(&t->run.metrics, "valid_nll", v.nll);
+  metrics_add(&t->run.metrics, "valid_bleu", v.bleu);
+  metrics_add(&t->run.metrics, "valid_seconds", v.seconds);
+  metrics_end(&t->run.metrics);
   t->since_start = progress_clock(); /* its time is not the steps' */
   return ERR_OK;
 }
@@ -202,7 +199,10 @@ static Err finish_average(Train *t, TrainResult *r) {
     log_info(
         "valid    average of the last %d checkpoints  loss %.4f  ppl %.4g  BLEU %.2f  (%.1fs)",
         count, v.nll, exp(v.nll), v.bleu, v.seconds);
-  record(t, json_pack("{s:f, s:f}", "average_nll", v.nll, "average_bleu", v.bleu));
+  begin_record(t);
+  metrics_add(&t->run.metrics, "average_nll", v.nll);
+  metrics_add(&t->run.metrics, "average_bleu", v.bleu);
+  metrics_end(&t->run.metrics);
   return ERR_OK;
 }
 
@@ -231,8 +231,12 @@ static Err roll_back(Train *t, const StepSum *step) {
     log_warn("step %" PRIu64 ": %s (loss %.4g): back to step %" PRIu64
              ", with the learning rate times %.3g from now on (roll-back %d of %d)",
              from, what, loss, t->run.at.step, scale, times, t->spec->rollbacks);
-  record(t, json_pack("{s:I, s:f, s:i}", "rolled_back_from", (json_int_t)from, "lr_scale",
-                      scale, "rollbacks", times));
+  begin_record(t);
+  metrics_add_count(&t->run.metrics, "rolled_back_from", from);
+  metrics_add(&t->run.metrics, "lr_scale", scale);
+  metrics_add_count(&t->run.metrics, "rollbacks", (uint64_t)times);
+  metrics_undo_later(&t->run.metrics);
+  metrics_end(&t->run.metrics);
   return ERR_OK;
 }
 
@@ -319,7 +323,7 @@ Err train_run(const TrainSpec *spec, Comm *comm, const char *options, TrainResul
     r->step = t->run.at.step, r->target_tokens = t->run.at.target_tokens;
     r->best_bleu = t->run.at.best_bleu, r->best_step = t->run.at.best_step;
     r->loss = t->last_loss, r->seconds = train_elapsed(t);
-    r->lost_metrics = t->run.metrics.lost;
+    r->lost_metrics = metrics_lost(&t->run.metrics);
     log_live_end();
   }
   stop_unwatch();

@@ -414,8 +414,7 @@ static Err commit_run(Train *t, const char *options) {
   TRY(rundir_commit(run, options, &t->run.lock));
   TRY(file_join(path, run, "log.txt"));
   TRY(log_to(path));
-  TRY(file_join(path, run, "metrics.jsonl"));
-  return lines_open(&t->run.metrics, path);
+  return metrics_open(&t->run.metrics, run, t->run.at.step, t->run.at.seconds);
 }
 
 static Err begin_run(Train *t, const char *record) {
@@ -476,6 +475,6 @@ void train_tear_down(Train *t) {
   dataset_close(&t->data);
   free_arrays(t);
   backend_close(&t->world.backend);
-  lines_close(&t->run.metrics);
+  metrics_close(&t->run.metrics);
   if (t->run.lock >= 0) close(t->run.lock);
 }

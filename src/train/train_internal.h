@@ -3,11 +3,11 @@
 #ifndef TRAIN_INTERNAL_H
 #define TRAIN_INTERNAL_H
 
-#include "base/lines.h"
 #include "comm/reduce.h"
 #include "data/batch.h"
 #include "train/checkpoint.h"
 #include "train/health.h"
+#include "train/metrics.h"
 #include "train/pass.h"
 #include "train/saver.h"
 #include "train/train.h"
@@ -45,7 +45,7 @@ typedef struct {
   bool out_of_patience;
   double call_began; /* clock when this call began to train */
   double began;      /* the same, or when it was rolled back; at.seconds counts up to here */
-  LineFile metrics;
+  Metrics metrics;
 } Run;
 
 /* Which rank this is, what it computes on, and how it reaches the others. */

@@ -123,3 +123,34 @@ full_disk() {
   train 1 "$T/whole" --steps $steps || return 1
   same_state "$T/whole" "$run"
 }
+
+@test "after a kill and a resume no step counts twice in metrics.jsonl" {
+  for n in 1 2; do
+    if [ $n -eq 2 ]; then need_mpi; fi
+    TRIREME_FAULT=die:8:0 run train $n "$T/$n" --steps 12 --save-every 5 --log-every 1
+    [ "$status" -ne 0 ]
+    [ "$(figures step "$T/$n" | tail -n 1)" = 8 ]
+    # The checkpoint of step 5 is written in the background: it may not have been on disk yet.
+    from=0
+    if [ -e "$T/$n/checkpoints/latest" ]; then from=5; fi
+    train $n "$T/$n" --resume --steps 12 --save-every 5 --log-every 1
+    [ "$(figures undone_after "$T/$n")" = $from ]
+    [ "$(figures loss "$T/$n" | wc -l)" -eq $((8 + 12 - from)) ] # nothing was removed
+    [ "$(counted loss "$T/$n" | wc -l)" -eq 12 ]
+    cmp <(counted step "$T/$n" | sort -nu) <({ echo $from; seq 12; } | sort -nu) # the mark is of step $from
+  done
+}
+
+@test "after a roll-back no step counts twice in metrics.jsonl" {
+  TRIREME_FAULT=nan:7:0 train 1 "$T/run" --steps 10 --save-every 5 --log-every 1
+  [ "$(figures undone_after "$T/run")" = 5 ]
+  [ "$(figures loss "$T/run" | wc -l)" -eq 12 ]
+  [ "$(counted loss "$T/run" | wc -l)" -eq 10 ]
+}
+
+@test "a run that ended in good order and is resumed undoes no step" {
+  train 1 "$T/run" --steps 6 --save-every 5 --log-every 1
+  train 1 "$T/run" --resume --steps 9 --log-every 1
+  [ -z "$(figures undone_after "$T/run")" ]
+  cmp <(counted step "$T/run") <(seq 9)
+}

@@ -68,6 +68,13 @@ figures() {
   perl -MJSON::PP -ne 'BEGIN { $f = shift } $j = decode_json($_); print "$j->{$f}\n" if exists $j->{$f}' "$1" "$2/metrics.jsonl"
 }
 
+# counted FIELD RUN: the same without the records that a later one undoes.
+counted() {
+  perl -MJSON::PP -ne 'BEGIN { $f = shift } $j = decode_json($_);
+    if (exists $j->{undone_after}) { @r = grep { $_->{step} <= $j->{undone_after} } @r }
+    push @r, $j; END { print map { "$_->{$f}\n" } grep { exists $_->{$f} } @r }' "$1" "$2/metrics.jsonl"
+}
+
 # last_step RUN: the last that its record shows; 0 before the first.
 last_step() {
   local line

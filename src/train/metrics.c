@@ -1,0 +1,72 @@
+/* Records and the table of sinks. Relies on log, metrics_sink. */
+#include "train/metrics.h"
+
+#include <assert.h>
+
+#include "base/log.h"
+
+static const MetricsSink *const metrics_sinks[METRICS_SINKS] = {&metrics_jsonl};
+
+static void write_record(Metrics *m, size_t i) {
+  Err err = metrics_sinks[i]->write(m->sink[i], &m->record);
+  if (!err) return;
+  bool is_first = m->lost[i]++ == 0;
+  if (is_first) log_warn("%s; lines of it are lost", err_message());
+}
+
+Err metrics_open(Metrics *m, const char *run_dir, uint64_t step, double seconds) {
+  *m = (Metrics){.is_open = true};
+  for (size_t i = 0; i < METRICS_SINKS; i++) {
+    uint64_t last_step = 0;
+    Err err = metrics_sinks[i]->open(&m->sink[i], run_dir, &last_step);
+    if (err) {
+      metrics_close(m);
+      return err;
+    }
+    if (last_step <= step) continue;
+    m->record = (MetricsRecord){.step = step, .seconds = seconds, .undoes_later = true};
+    write_record(m, i);
+  }
+  return ERR_OK;
+}
+
+void metrics_close(Metrics *m) {
+  if (!m->is_open) return;
+  for (size_t i = 0; i < METRICS_SINKS; i++) {
+    metrics_sinks[i]->close(m->sink[i]);
+    m->sink[i] = NULL;
+  }
+  m->is_open = false;
+}
+
+void metrics_begin(Metrics *m, uint64_t step, double seconds) {
+  m->record = (MetricsRecord){.step = step, .seconds = seconds};
+}
+
+static void add_value(Metrics *m, MetricsValue value) {
+  assert(m->record.values < METRICS_VALUES && "raise METRICS_VALUES");
+  m->record.value[m->record.values++] = value;
+}
+
+void metrics_add(Metrics *m, const char *name, double value) {
+  add_value(m, (MetricsValue){.name = name, .real = value});
+}
+
+void metrics_add_count(Metrics *m, const char *name, uint64_t count) {
+  add_value(m, (MetricsValue){.name = name, .is_count = true, .count = count});
+}
+
+void metrics_undo_later(Metrics *m) {
+  m->record.undoes_later = true;
+}
+
+void metrics_end(Metrics *m) {
+  if (!m->is_open) return;
+  for (size_t i = 0; i < METRICS_SINKS; i++) write_record(m, i);
+}
+
+uint64_t metrics_lost(const Metrics *m) {
+  uint64_t lost = 0;
+  for (size_t i = 0; i < METRICS_SINKS; i++) lost += m->lost[i];
+  return lost;
+}

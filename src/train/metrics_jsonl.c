@@ -1,0 +1,148 @@
+/* RUN/metrics.jsonl: a JSON object a line, docs/formats.md. Relies on base, Jansson. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/jsondoc.h"
+#include "base/lines.h"
+#include "base/mem.h"
+#include "train/metrics_sink.h"
+
+#define LINE_BYTES 4096
+#define TAIL_BYTES \
+  ((size_t)64 << 10) /* of the file's end, in which its last record is looked for */
+
+typedef struct {
+  LineFile file;
+  bool is_cut; /* the file ends with half a line, as after a crash of the machine */
+} JsonlSink;
+
+/* The step of the record in a line; false where the line is none, such as half a line. */
+static bool read_step(const char *line, size_t len, uint64_t *step) {
+  if (jsondoc_check(line, len, "metrics.jsonl")) return false;
+  json_t *record = json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL);
+  const json_t *value = json_object_get(record, "step");
+  bool is_step = json_is_integer(value) && json_integer_value(value) >= 0;
+  if (is_step) *step = (uint64_t)json_integer_value(value);
+  json_decref(record);
+  return is_step;
+}
+
+/* The step of the last whole record in the text, which begins anywhere in the file. */
+static uint64_t find_last_step(const char *text, size_t len) {
+  uint64_t step = 0;
+  size_t end = len;
+  while (end > 0) {
+    size_t begin = end - 1;
+    while (begin > 0 && text[begin - 1] != '\n') begin--;
+    if (read_step(text + begin, end - begin, &step)) return step;
+    end = begin;
+  }
+  return 0;
+}
+
+static Err read_tail(int fd, uint64_t bytes, const char *path, char *tail, size_t *len) {
+  uint64_t begin = bytes > TAIL_BYTES ? bytes - TAIL_BYTES : 0;
+  *len = 0;
+  while (*len < bytes - begin) {
+    ssize_t n = pread(fd, tail + *len, (size_t)(bytes - begin) - *len, (off_t)(begin + *len));
+    if (n < 0) return err_errno("cannot read", path);
+    if (n == 0) break;
+    *len += (size_t)n;
+  }
+  return ERR_OK;
+}
+
+static Err look_at_end(JsonlSink *s, uint64_t *last_step) {
+  const char *path = s->file.path;
+  int fd;
+  uint64_t bytes;
+  size_t len;
+  char *tail;
+  TRY(file_open(path, &fd, &bytes));
+  Err err = mem_alloc(&tail, TAIL_BYTES, 1);
+  if (!err) err = read_tail(fd, bytes, path, tail, &len);
+  if (!err) {
+    *last_step = find_last_step(tail, len);
+    s->is_cut = len > 0 && tail[len - 1] != '\n';
+  }
+  mem_free(tail);
+  close(fd);
+  return err;
+}
+
+static void close_jsonl(void *sink) {
+  JsonlSink *s = sink;
+  if (!s) return;
+  lines_close(&s->file);
+  mem_free(s);
+}
+
+/* What can be appended to, but is no regular file (/dev/null), has no records. */
+static bool has_records(const LineFile *file) {
+  struct stat st;
+  return fstat(file->fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0;
+}
+
+static Err open_jsonl(void **sink, const char *run_dir, uint64_t *last_step) {
+  char path[FILE_PATH_MAX];
+  JsonlSink *s;
+  *sink = NULL;
+  *last_step = 0;
+  TRY(file_join(path, run_dir, "metrics.jsonl"));
+  TRY(mem_alloc(&s, 1, sizeof *s));
+  Err err = lines_open(&s->file, path);
+  if (!err && has_records(&s->file)) err = look_at_end(s, last_step);
+  if (err)
+    close_jsonl(s);
+  else
+    *sink = s;
+  return err;
+}
+
+static Err add_values(json_t *line, const MetricsRecord *r, const char *path) {
+  for (size_t i = 0; i < r->values; i++) {
+    const MetricsValue *v = &r->value[i];
+    json_t *value = v->is_count ? json_integer((json_int_t)v->count) : json_real(v->real);
+    if (!value)
+      return err_set(ERR_WORK, "cannot write %s: %s of step %" PRIu64 " is not finite", path,
+                     v->name, r->step);
+    json_object_set_new(line, v->name, value);
+  }
+  return ERR_OK;
+}
+
+/* After half a line the record begins with a line break, so that the two stay apart. */
+static Err write_line(JsonlSink *s, const json_t *line) {
+  char text[LINE_BYTES];
+  size_t begin = s->is_cut ? 1 : 0, most = sizeof text - begin - 1;
+  size_t n = json_dumpb(line, text + begin, most, JSON_COMPACT | JSON_REAL_PRECISION(10));
+  if (n == 0 || n > most)
+    return err_set(ERR_WORK, "cannot write %s: a record is longer than %zu bytes", s->file.path,
+                   most);
+  if (s->is_cut) text[0] = '\n';
+  text[begin + n] = '\n';
+  TRY(lines_add(&s->file, text, begin + n + 1));
+  s->is_cut = false;
+  return ERR_OK;
+}
+
+static Err write_jsonl(void *sink, const MetricsRecord *r) {
+  JsonlSink *s = sink;
+  json_t *line = json_object();
+  Err err = add_values(line, r, s->file.path);
+  if (!err) {
+    json_int_t step = (json_int_t)r->step;
+    if (r->undoes_later) json_object_set_new(line, "undone_after", json_integer(step));
+    json_object_set_new(line, "step", json_integer(step));
+    json_object_set_new(line, "seconds", json_real(r->seconds));
+    err = write_line(s, line);
+  }
+  json_decref(line);
+  return err;
+}
+
+const MetricsSink metrics_jsonl = {"metrics.jsonl", open_jsonl, write_jsonl, close_jsonl};

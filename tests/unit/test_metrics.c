@@ -1,0 +1,170 @@
+/* Records of metrics, and metrics.jsonl: appended to, continued after a kill, on a full disk. */
+#include <math.h>
+#include <unistd.h>
+
+#include "support.h"
+#include "train/metrics.h"
+
+static void assert_file(const char *want) {
+  Str text = {0};
+  OK(file_read(at("metrics.jsonl"), 1 << 20, &text));
+  assert_string_equal(str_text(&text), want);
+  str_free(&text);
+}
+
+static void write_file(const char *text) {
+  OK(file_write(at("metrics.jsonl"), text, strlen(text)));
+}
+
+static int remove_file(void **state) {
+  (void)state;
+  unlink(at("metrics.jsonl"));
+  return 0;
+}
+
+static void write_loss(Metrics *m, uint64_t step, double loss) {
+  metrics_begin(m, step, 0.5);
+  metrics_add(m, "loss", loss);
+  metrics_end(m);
+}
+
+static void test_metrics_record_holds_values_then_step_and_seconds(void **state) {
+  (void)state;
+  Metrics m;
+  OK(metrics_open(&m, scratch, 0, 0));
+  metrics_begin(&m, 7, 1.5);
+  metrics_add(&m, "loss", 0.1);
+  metrics_add_count(&m, "skipped", 3);
+  metrics_end(&m);
+  metrics_close(&m);
+  assert_int_equal(metrics_lost(&m), 0);
+  assert_file("{\"loss\":0.1,\"skipped\":3,\"step\":7,\"seconds\":1.5}\n");
+}
+
+static void test_metrics_not_open_does_nothing(void **state) {
+  (void)state;
+  Metrics m = {0};
+  write_loss(&m, 1, 2);
+  metrics_close(&m);
+  assert_int_equal(metrics_lost(&m), 0);
+}
+
+static void test_metrics_resume_before_last_record_undoes_later_steps(void **state) {
+  (void)state;
+  Metrics m;
+  write_file(
+      "{\"loss\":2.0,\"step\":100,\"seconds\":1.0}\n"
+      "{\"loss\":1.0,\"step\":130,\"seconds\":2.0}\n");
+  OK(metrics_open(&m, scratch, 100, 1.25));
+  metrics_close(&m);
+  assert_file(
+      "{\"loss\":2.0,\"step\":100,\"seconds\":1.0}\n"
+      "{\"loss\":1.0,\"step\":130,\"seconds\":2.0}\n"
+      "{\"undone_after\":100,\"step\":100,\"seconds\":1.25}\n");
+}
+
+static void test_metrics_resume_twice_undoes_once(void **state) {
+  (void)state;
+  Metrics m;
+  write_file("{\"step\":130}\n");
+  OK(metrics_open(&m, scratch, 100, 1));
+  metrics_close(&m);
+  OK(metrics_open(&m, scratch, 100, 1));
+  metrics_close(&m);
+  assert_file("{\"step\":130}\n{\"undone_after\":100,\"step\":100,\"seconds\":1.0}\n");
+}
+
+static void test_metrics_resume_at_last_record_undoes_nothing(void **state) {
+  (void)state;
+  Metrics m;
+  write_file("{\"step\":130}\n");
+  OK(metrics_open(&m, scratch, 130, 1));
+  metrics_close(&m);
+  assert_file("{\"step\":130}\n");
+}
+
+static void test_metrics_half_a_line_is_kept_apart_from_the_next_record(void **state) {
+  (void)state;
+  Metrics m;
+  write_file("{\"step\":5}\n{\"loss\":1.2");
+  OK(metrics_open(&m, scratch, 5, 1));
+  write_loss(&m, 6, 2);
+  write_loss(&m, 7, 2);
+  metrics_close(&m);
+  assert_file(
+      "{\"step\":5}\n{\"loss\":1.2\n{\"loss\":2.0,\"step\":6,\"seconds\":0.5}\n"
+      "{\"loss\":2.0,\"step\":7,\"seconds\":0.5}\n");
+}
+
+static void test_metrics_last_step_is_found_before_damaged_lines(void **state) {
+  (void)state;
+  Metrics m;
+  write_file("{\"step\":9}\nnot JSON\n[1]\n{\"step\":\"10\"}\n{\"step\":-3}\n\n");
+  OK(metrics_open(&m, scratch, 8, 1));
+  metrics_close(&m);
+  Str text = {0};
+  OK(file_read(at("metrics.jsonl"), 1 << 20, &text));
+  assert_non_null(
+      strstr(str_text(&text), "\n{\"undone_after\":8,\"step\":8,\"seconds\":1.0}\n"));
+  str_free(&text);
+}
+
+static void test_metrics_last_step_is_found_in_a_long_file(void **state) {
+  (void)state;
+  Str text = {0};
+  Metrics m;
+  for (int i = 1; i <= 9000; i++) str_addf(&text, "{\"step\":%d,\"seconds\":1.0}\n", i);
+  OK(str_check(&text));
+  write_file(text.s);
+  OK(metrics_open(&m, scratch, 8999, 1));
+  metrics_close(&m);
+  str_addf(&text, "{\"undone_after\":8999,\"step\":8999,\"seconds\":1.0}\n");
+  assert_file(text.s);
+  str_free(&text);
+}
+
+static void test_metrics_value_that_is_not_finite_is_lost_and_reported(void **state) {
+  (void)state;
+  Metrics m;
+  OK(metrics_open(&m, scratch, 0, 0));
+  write_loss(&m, 3, NAN);
+  assert_says("metrics.jsonl: loss of step 3 is not finite");
+  write_loss(&m, 4, 1);
+  metrics_close(&m);
+  assert_int_equal(metrics_lost(&m), 1);
+  assert_file("{\"loss\":1.0,\"step\":4,\"seconds\":0.5}\n");
+}
+
+static void test_metrics_full_disk_counts_lost_records(void **state) {
+  (void)state;
+  Metrics m;
+  if (access("/dev/full", W_OK)) skip();
+  assert_int_equal(symlink("/dev/full", at("metrics.jsonl")), 0);
+  OK(metrics_open(&m, scratch, 0, 0));
+  write_loss(&m, 1, 2);
+  write_loss(&m, 2, 2);
+  assert_says("No space left");
+  metrics_close(&m);
+  assert_int_equal(metrics_lost(&m), 2);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_teardown(test_metrics_record_holds_values_then_step_and_seconds,
+                                remove_file),
+      cmocka_unit_test(test_metrics_not_open_does_nothing),
+      cmocka_unit_test_teardown(test_metrics_resume_before_last_record_undoes_later_steps,
+                                remove_file),
+      cmocka_unit_test_teardown(test_metrics_resume_twice_undoes_once, remove_file),
+      cmocka_unit_test_teardown(test_metrics_resume_at_last_record_undoes_nothing, remove_file),
+      cmocka_unit_test_teardown(test_metrics_half_a_line_is_kept_apart_from_the_next_record,
+                                remove_file),
+      cmocka_unit_test_teardown(test_metrics_last_step_is_found_before_damaged_lines,
+                                remove_file),
+      cmocka_unit_test_teardown(test_metrics_last_step_is_found_in_a_long_file, remove_file),
+      cmocka_unit_test_teardown(test_metrics_value_that_is_not_finite_is_lost_and_reported,
+                                remove_file),
+      cmocka_unit_test_teardown(test_metrics_full_disk_counts_lost_records, remove_file),
+  };
+  return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}

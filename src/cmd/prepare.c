@@ -14,6 +14,7 @@
 #include "cmd/cmd.h"
 #include "data/recipe.h"
 #include "data/seen.h"
+#include "demo/demo.h"
 
 static TextPair text_pair(const OptSet *opts, const char *name, int i) {
   if (i >= opt_times(opts, name)) return (TextPair){0};
@@ -79,7 +80,10 @@ static Err fill_spec(PrepareSpec *spec, const OptSet *opts, bool demo) {
                    "--dedup is not available: this trireme was built without xxHash; install "
                    "libxxhash-dev and build it again");
   }
-  if (demo) spec->demo_pairs = (uint64_t)opt_count(opts, "demo-pairs");
+  if (demo) {
+    spec->generator = &demo_generator;
+    spec->generated_pairs = (uint64_t)opt_count(opts, "demo-pairs");
+  }
   if (!demo && opt_times(opts, "train") == 0)
     return err_set(ERR_USAGE, "say what to train on: --train SRC TGT, or --recipe NAME");
   if (!demo && !spec->valid.path[0])

@@ -15,20 +15,18 @@
 #include "base/progress.h"
 #include "base/stop.h"
 #include "data/dataset.h"
-#include "data/demo.h"
 #include "data/input.h"
 #include "data/prepare_state.h"
 #include "data/sample.h"
 #include "data/seen.h"
-
-#define DEMO_HELD_OUT 1000 /* pairs of validation and of test */
+#include "demo/demo.h"
 
 typedef struct {
-  PrepareSpec spec; /* with stand-ins for standard input and the demo */
+  PrepareSpec spec; /* with stand-ins for standard input and generated text */
   PrepareState state;
   Meta *meta;
   Tokenizer tokenizer;
-  TextPair demo_train;
+  TextPair generated_train;
   char *path[7]; /* of the stand-ins */
   size_t paths;
   uint64_t most_pairs;              /* that training may have */
@@ -53,32 +51,29 @@ static Err stand_in(Prepare *p, const char *name, const char **path) {
   return ERR_OK;
 }
 
-/* Each size has names of its own, so that a resumed run never takes another's. */
-static Err gather_demo_split(Prepare *p, TextPair *pair, DemoSplit split, const char *en,
-                             const char *de, uint64_t pairs) {
+/* Writes the generated text of one split, unless a stopped run has done so. The file name
+ * contains size and seed, so that a resumed run never takes text of another call. */
+static Err generate_split(Prepare *p, TextPair *pair, Split split, uint64_t pairs) {
   char name[64], beside[FILE_PATH_MAX];
-  snprintf(name, sizeof name, "%s.%" PRIu64 ".%" PRIu64, en, pairs, p->spec.seed);
-  TRY(stand_in(p, name, &pair->path[0]));
-  snprintf(name, sizeof name, "%s.%" PRIu64 ".%" PRIu64, de, pairs, p->spec.seed);
-  TRY(stand_in(p, name, &pair->path[1]));
-  pair->name[0] = en;
-  pair->name[1] = de;
-  if (file_exists(pair->path[1])) return ERR_OK; /* a resumed run has it */
+  for (int side = 0; side < 2; side++) {
+    pair->name[side] = p->spec.generator->file[split][side];
+    snprintf(name, sizeof name, "%s.%" PRIu64 ".%" PRIu64, pair->name[side], pairs,
+             p->spec.seed);
+    TRY(stand_in(p, name, &pair->path[side]));
+  }
+  if (file_exists(pair->path[1])) return ERR_OK;
   TRY(in_partial(p, "source/unfinished", beside));
-  TRY(demo_write(pair->path[0], beside, split, pairs, p->spec.seed));
+  TRY(p->spec.generator->write(pair->path[0], beside, split, pairs, p->spec.seed));
   return file_rename(beside, pair->path[1]);
 }
 
-static Err gather_demo(Prepare *p) {
+static Err generate_text(Prepare *p) {
   PrepareSpec *spec = &p->spec;
-  spec->train = &p->demo_train;
+  spec->train = &p->generated_train;
   spec->trains = 1;
-  TRY(gather_demo_split(p, spec->train, DEMO_TRAIN, "demo-train.en", "demo-train.de",
-                        spec->demo_pairs));
-  TRY(gather_demo_split(p, &spec->valid, DEMO_VALID, "demo-valid.en", "demo-valid.de",
-                        DEMO_HELD_OUT));
-  return gather_demo_split(p, &spec->test, DEMO_TEST, "demo-test.en", "demo-test.de",
-                           DEMO_HELD_OUT);
+  TRY(generate_split(p, spec->train, SPLIT_TRAIN, spec->generated_pairs));
+  TRY(generate_split(p, &spec->valid, SPLIT_VALID, spec->generator->held_out_pairs));
+  return generate_split(p, &spec->test, SPLIT_TEST, spec->generator->held_out_pairs);
 }
 
 /* Standard input is read once but wanted twice: it is kept until the end. */
@@ -149,8 +144,8 @@ static Err check_tokenizer(const char *path) {
 /* After this every input is a file that exists. */
 static Err gather(Prepare *p) {
   if (p->spec.tokenizer) TRY(check_tokenizer(p->spec.tokenizer));
-  if (p->spec.demo_pairs)
-    TRY(gather_demo(p));
+  if (p->spec.generator)
+    TRY(generate_text(p));
   else {
     for (size_t i = 0; i < p->spec.trains; i++) TRY(gather_pair(p, &p->spec.train[i]));
     TRY(gather_pair(p, &p->spec.valid));

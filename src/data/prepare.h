@@ -4,6 +4,7 @@
 #ifndef DATA_PREPARE_H
 #define DATA_PREPARE_H
 
+#include "data/generator.h"
 #include "data/meta.h"
 #include "data/pipeline.h"
 
@@ -11,8 +12,9 @@ typedef struct {
   const char *out;
   TextPair *train; /* "-" as a path is standard input, once */
   size_t trains;
-  TextPair valid, test; /* path[0] NULL: none */
-  uint64_t demo_pairs;  /* > 0: the text is the built-in demo corpus */
+  TextPair valid, test;             /* path[0] NULL: none */
+  const CorpusGenerator *generator; /* writes all text; NULL: train, valid, test name files */
+  uint64_t generated_pairs;         /* of training; 0 without a generator */
   const char *lang[2];
   CleanRules rules;
   uint32_t max_tokens;

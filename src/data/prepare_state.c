@@ -100,7 +100,7 @@ Err prepare_fingerprint(PrepareState *s, const PrepareSpec *p) {
            p->rules.max_word_length, p->rules.max_ratio, p->max_tokens, p->dedup,
            p->drop_bad_utf8);
   str_addf(&text, "%s %s %" PRIu64 " %zu %" PRIu64 "\n", p->lang[0], p->lang[1], p->seed,
-           p->shard_bytes, p->demo_pairs);
+           p->shard_bytes, p->generated_pairs);
   if (p->tokenizer) {
     TRY_DONE(add_input(&text, p->tokenizer));
   } else {

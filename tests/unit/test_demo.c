@@ -1,5 +1,5 @@
 /* The demo corpus as a whole: a pure function, one German sentence for each English
- * one, splits that do not meet, files without repetition. Relies on data/demo. */
+ * one, splits that do not meet, files without repetition. Relies on demo/demo. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/utf8.h"
-#include "data/demo_grammar.h"
+#include "demo/grammar.h"
 
 #define PAIRS 1000000
 #define SLOTS (1u << 22)
@@ -110,9 +110,9 @@ static void english_has_one_german(void **state) {
   }
   assert_true(distinct > 880000);
   assert_in_range(words, 8 * PAIRS, 9 * PAIRS);
-  assert_in_range(split[DEMO_TRAIN], distinct * 89 / 100, distinct * 91 / 100);
-  assert_in_range(split[DEMO_VALID], distinct * 47 / 1000, distinct * 53 / 1000);
-  assert_in_range(split[DEMO_TEST], distinct * 47 / 1000, distinct * 53 / 1000);
+  assert_in_range(split[SPLIT_TRAIN], distinct * 89 / 100, distinct * 91 / 100);
+  assert_in_range(split[SPLIT_VALID], distinct * 47 / 1000, distinct * 53 / 1000);
+  assert_in_range(split[SPLIT_TEST], distinct * 47 / 1000, distinct * 53 / 1000);
   mem_free(slots);
   str_free(&en), str_free(&de);
 }
@@ -185,24 +185,24 @@ static void files_hold_distinct_pairs(void **state) {
   assert_ok(mem_alloc(&train, TRAIN, sizeof *train));
   assert_ok(mem_alloc(&test, TEST, sizeof *test));
 
-  assert_ok(demo_write(en_path, de_path, DEMO_TRAIN, TRAIN, 1));
+  assert_ok(demo_write(en_path, de_path, SPLIT_TRAIN, TRAIN, 1));
   read_lines(de_path, &text, train, TRAIN);
   read_lines(en_path, &text, train, TRAIN);
   qsort(train, TRAIN, sizeof *train, by_value);
   for (int i = 1; i < TRAIN; i++) assert_true(train[i] != train[i - 1]);
 
   /* Again: the same bytes. Another seed: others. */
-  assert_ok(demo_write(en_path, de_path, DEMO_TRAIN, TRAIN, 1));
+  assert_ok(demo_write(en_path, de_path, SPLIT_TRAIN, TRAIN, 1));
   assert_ok(file_read(en_path, 1 << 28, &again));
   assert_int_equal(text.len, again.len);
   assert_memory_equal(text.s, again.s, text.len);
-  assert_ok(demo_write(en_path, de_path, DEMO_TRAIN, 100, 2));
+  assert_ok(demo_write(en_path, de_path, SPLIT_TRAIN, 100, 2));
   str_clear(&again);
   assert_ok(file_read(en_path, 1 << 28, &again));
   assert_memory_not_equal(text.s, again.s, 200);
 
   /* The test split of another seed shares no sentence with the training text. */
-  assert_ok(demo_write(en_path, de_path, DEMO_TEST, TEST, 2));
+  assert_ok(demo_write(en_path, de_path, SPLIT_TEST, TEST, 2));
   read_lines(en_path, &text, test, TEST);
   for (int i = 0; i < TEST; i++) {
     assert_null(bsearch(&test[i], train, TRAIN, sizeof *train, by_value));
@@ -220,7 +220,7 @@ static void repetitions_are_rare(void **state) {
   assert_ok(mem_alloc(&hashes, WANTED, sizeof *hashes));
   for (uint64_t i = 0; draws < WANTED; i++) {
     assert_ok(demo_pair(1, i, &en, &de));
-    if (demo_split(en.s, en.len) == DEMO_TRAIN) hashes[draws++] = rng_hash(en.s, en.len, 5);
+    if (demo_split(en.s, en.len) == SPLIT_TRAIN) hashes[draws++] = rng_hash(en.s, en.len, 5);
   }
   qsort(hashes, WANTED, sizeof *hashes, by_value);
   uint64_t distinct = 1;
@@ -236,17 +236,18 @@ static Err three_pairs(uint64_t seed, uint64_t i, Str *en, Str *de) {
 
 static void dry_well_is_an_error(void **state) {
   (void)state;
-  assert_int_equal(demo_write_from(three_pairs, en_path, de_path, DEMO_TRAIN, 10, 1), ERR_WORK);
+  assert_int_equal(demo_write_from(three_pairs, en_path, de_path, SPLIT_TRAIN, 10, 1),
+                   ERR_WORK);
   assert_non_null(strstr(err_message(), "distinct pairs where 10 were wanted"));
-  assert_int_equal(demo_write(en_path, de_path, DEMO_TRAIN, UINT64_MAX, 1), ERR_USAGE);
-  assert_int_equal(demo_write(en_path, de_path, DEMO_TRAIN, 50000001, 1), ERR_USAGE);
+  assert_int_equal(demo_write(en_path, de_path, SPLIT_TRAIN, UINT64_MAX, 1), ERR_USAGE);
+  assert_int_equal(demo_write(en_path, de_path, SPLIT_TRAIN, 50000001, 1), ERR_USAGE);
 }
 
 static void bad_path_is_an_error(void **state) {
   (void)state;
-  assert_int_equal(demo_write("/nonexistent/x.en", de_path, DEMO_TEST, 5, 1), ERR_WORK);
+  assert_int_equal(demo_write("/nonexistent/x.en", de_path, SPLIT_TEST, 5, 1), ERR_WORK);
   assert_non_null(strstr(err_message(), "/nonexistent/x.en"));
-  assert_int_equal(demo_write(en_path, "/nonexistent/x.de", DEMO_TEST, 5, 1), ERR_WORK);
+  assert_int_equal(demo_write(en_path, "/nonexistent/x.de", SPLIT_TEST, 5, 1), ERR_WORK);
 }
 
 /* Each allocation fails in turn; each time there is an error and no leak. */
@@ -255,7 +256,7 @@ static void out_of_memory_is_an_error(void **state) {
   uint64_t n = 1;
   for (;; n++) {
     mem_fail_after(n);
-    Err err = demo_write(en_path, de_path, DEMO_TRAIN, 50, 1);
+    Err err = demo_write(en_path, de_path, SPLIT_TRAIN, 50, 1);
     mem_fail_after(0);
     if (!err) break;
     assert_int_equal(err, ERR_WORK);
@@ -267,7 +268,7 @@ static void out_of_memory_is_an_error(void **state) {
 static void no_pairs_are_empty_files(void **state) {
   (void)state;
   uint64_t bytes;
-  assert_ok(demo_write(en_path, de_path, DEMO_VALID, 0, 1));
+  assert_ok(demo_write(en_path, de_path, SPLIT_VALID, 0, 1));
   assert_ok(file_size(en_path, &bytes));
   assert_int_equal(bytes, 0);
 }

@@ -1,5 +1,5 @@
 /* Pieces of the demo grammar against German and English checked by hand: numbers,
- * times, dates, declension, the place of the verb. Relies on data/demo_grammar. */
+ * times, dates, declension, the place of the verb. Relies on demo/grammar. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 /* after those */
 #include <cmocka.h>
 
-#include "data/demo_grammar.h"
+#include "demo/grammar.h"
 
 /* Both languages of whatever is being said; `check` compares and clears. */
 static Str en_text, de_text;

@@ -1,12 +1,12 @@
 /* Sentences of the demo corpus before they are words: noun phrases and clauses,
- * drawn once and then said in both languages. Relies on demo_lexicon, demo_number. */
-#ifndef DATA_DEMO_GRAMMAR_H
-#define DATA_DEMO_GRAMMAR_H
+ * drawn once and then said in both languages. Relies on demo/lexicon, demo/number. */
+#ifndef DEMO_GRAMMAR_H
+#define DEMO_GRAMMAR_H
 
 #include "base/rng.h"
-#include "data/demo.h"
-#include "data/demo_lexicon.h"
-#include "data/demo_number.h"
+#include "demo/demo.h"
+#include "demo/lexicon.h"
+#include "demo/number.h"
 
 /* Pronouns and possessives share these numbers; YOU is the formal Sie. */
 typedef enum { PRO_I, PRO_YOU, PRO_HE, PRO_SHE, PRO_WE, PRO_THEY, PRO_COUNT } Pro;
@@ -156,6 +156,6 @@ void demo_draw_count(const Scene *s);
 /* demo_write with another source of pairs, so that a test can let it run dry. */
 typedef Err DemoSource(uint64_t seed, uint64_t i, Str *en, Str *de);
 NODISCARD Err demo_write_from(DemoSource *source, const char *en_path, const char *de_path,
-                              DemoSplit split, uint64_t pairs, uint64_t seed);
+                              Split split, uint64_t pairs, uint64_t seed);
 
 #endif

@@ -1,8 +1,8 @@
 /* Says the clauses of the demo corpus in German: declension, the place of the
- * verb, the order of the middle field. Relies on demo_grammar. */
+ * verb, the order of the middle field. Relies on demo/grammar. */
 #include <string.h>
 
-#include "data/demo_grammar.h"
+#include "demo/grammar.h"
 
 static const char *const article[4][4] = {
     /* masculine, feminine, neuter, plural */

@@ -1,7 +1,7 @@
 /* The kinds of sentence in the demo corpus that have one clause: statements,
  * questions, requests, comparisons; and the chances of all kinds. Relies on
- * demo_grammar. */
-#include "data/demo_grammar.h"
+ * demo/grammar. */
+#include "demo/grammar.h"
 
 #define F(frame)  (1u << (frame))
 #define ANY_FRAME (~F(V_BE))

@@ -1,7 +1,7 @@
-/* Says the clauses of the demo corpus in English. Relies on demo_grammar. */
+/* Says the clauses of the demo corpus in English. Relies on demo/grammar. */
 #include <string.h>
 
-#include "data/demo_grammar.h"
+#include "demo/grammar.h"
 
 static const char *const pro_subject[PRO_COUNT] = {"I", "you", "he", "she", "we", "they"};
 static const char *const pro_object[PRO_COUNT] = {"me", "you", "him", "her", "us", "them"};

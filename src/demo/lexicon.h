@@ -1,7 +1,7 @@
 /* The words of the demo corpus and the marks that say which go together: what a
  * noun is, where one does what, which adjective suits it. Relies on nothing. */
-#ifndef DATA_DEMO_LEXICON_H
-#define DATA_DEMO_LEXICON_H
+#ifndef DEMO_LEXICON_H
+#define DEMO_LEXICON_H
 
 #include <stdbool.h>
 #include <stdint.h>

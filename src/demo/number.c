@@ -1,6 +1,6 @@
 /* Numbers, prices, times and dates of the demo corpus in words and figures.
- * Relies on demo_lexicon for the names of days and months. */
-#include "data/demo_number.h"
+ * Relies on demo/lexicon for the names of days and months. */
+#include "demo/number.h"
 
 #include <string.h>
 

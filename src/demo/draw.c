@@ -1,6 +1,6 @@
 /* Chance noun phrases and clauses for the demo corpus that make sense: objects
- * suit verbs, adjectives suit nouns, times suit tenses. Relies on demo_grammar. */
-#include "data/demo_grammar.h"
+ * suit verbs, adjectives suit nouns, times suit tenses. Relies on demo/grammar. */
+#include "demo/grammar.h"
 
 const uint32_t demo_folk = N_HUMAN | N_KIN;
 

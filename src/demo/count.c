@@ -1,6 +1,6 @@
 /* The sentences of the demo corpus that are about numbers: bare numbers, sums,
- * prices, ages, clock times, dates, years. Relies on demo_grammar. */
-#include "data/demo_grammar.h"
+ * prices, ages, clock times, dates, years. Relies on demo/grammar. */
+#include "demo/grammar.h"
 
 static void np(const Scene *s, const Np *np) {
   demo_np_en(s->en, np, false);

@@ -1,6 +1,6 @@
 /* Word tables of the demo corpus. One row is one word with its German forms and
- * the marks of demo_lexicon.h. Relies on nothing. */
-#include "data/demo_lexicon.h"
+ * the marks of demo/lexicon.h. Relies on nothing. */
+#include "demo/lexicon.h"
 
 #include <string.h>
 

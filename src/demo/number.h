@@ -1,13 +1,13 @@
 /* Numbers, ordinals, prices, clock times and dates of the demo corpus, in words
  * and in figures, English and German. Relies on base/str. */
-#ifndef DATA_DEMO_NUMBER_H
-#define DATA_DEMO_NUMBER_H
+#ifndef DEMO_NUMBER_H
+#define DEMO_NUMBER_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/str.h"
-#include "data/demo_lexicon.h"
+#include "demo/lexicon.h"
 
 /* A sentence under construction: words are put apart by blanks, and a comma that
  * is due is written only if another word follows. */

@@ -1,6 +1,6 @@
 /* The kinds of sentence in the demo corpus that have two clauses: that, whether,
- * because, although, when, while, before, who, to. Relies on demo_grammar. */
-#include "data/demo_grammar.h"
+ * because, although, when, while, before, who, to. Relies on demo/grammar. */
+#include "demo/grammar.h"
 
 #define F(frame)  (1u << (frame))
 #define ANY_FRAME (~F(V_BE))

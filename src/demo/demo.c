@@ -1,13 +1,13 @@
 /* The door of the demo corpus: pairs by number, the split, the files. Relies on
- * demo_grammar for the sentences and on base/file. */
-#include "data/demo.h"
+ * demo/grammar for the sentences and on base/file. */
+#include "demo/demo.h"
 
 #include <inttypes.h>
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "data/demo_grammar.h"
+#include "demo/grammar.h"
 
 #define PAIRS_MAX   50000000 /* a set of 1 GiB */
 #define WORDS_MIN   3
@@ -35,9 +35,9 @@ Err demo_pair(uint64_t seed, uint64_t i, Str *en, Str *de) {
   }
 }
 
-DemoSplit demo_split(const char *en, size_t len) {
+Split demo_split(const char *en, size_t len) {
   uint64_t part = rng_hash(en, len, 0x64656d6f) % 100;
-  return part < 90 ? DEMO_TRAIN : part < 95 ? DEMO_VALID : DEMO_TEST;
+  return part < 90 ? SPLIT_TRAIN : part < 95 ? SPLIT_VALID : SPLIT_TEST;
 }
 
 /* A set of 64-bit hashes, open addressing, at most half full; 0 is an empty slot. */
@@ -75,14 +75,14 @@ static Err put_line(FileWriter *w, Str *text) {
   return file_put(w, text->s, text->len);
 }
 
-Err demo_write_from(DemoSource *source, const char *en_path, const char *de_path,
-                    DemoSplit split, uint64_t pairs, uint64_t seed) {
+Err demo_write_from(DemoSource *source, const char *en_path, const char *de_path, Split split,
+                    uint64_t pairs, uint64_t seed) {
   FileWriter en_file = {.fd = -1}, de_file = {.fd = -1};
   HashSet seen = {0};
   Str en = {0}, de = {0};
   Err err = ERR_OK;
   uint64_t written = 0;
-  uint64_t draws = pairs * DRAWS_LIMIT * (split == DEMO_TRAIN ? 1 : SPLIT_SHARE);
+  uint64_t draws = pairs * DRAWS_LIMIT * (split == SPLIT_TRAIN ? 1 : SPLIT_SHARE);
   TRY_DONE(set_make(&seen, pairs));
   TRY_DONE(file_create(&en_file, en_path));
   TRY_DONE(file_create(&de_file, de_path));
@@ -112,7 +112,14 @@ done:
   return err;
 }
 
-Err demo_write(const char *en_path, const char *de_path, DemoSplit split, uint64_t pairs,
+Err demo_write(const char *en_path, const char *de_path, Split split, uint64_t pairs,
                uint64_t seed) {
   return demo_write_from(demo_pair, en_path, de_path, split, pairs, seed);
 }
+
+const CorpusGenerator demo_generator = {
+    .file = {[SPLIT_TRAIN] = {"demo-train.en", "demo-train.de"},
+             [SPLIT_VALID] = {"demo-valid.en", "demo-valid.de"},
+             [SPLIT_TEST] = {"demo-test.en", "demo-test.de"}},
+    .held_out_pairs = 1000,
+    .write = demo_write};

@@ -97,7 +97,7 @@ static Err fill_batch(Batch *b, Order *order, const OrderPlan *plan, const Lengt
 
 /* A run without data, ranks and files: its steps are train's own. */
 typedef struct {
-  Transformer t;
+  Model *model;
   Pass pass;
   double loss; /* sum over rows[1] */
   uint64_t rows[2];
@@ -116,10 +116,11 @@ static Err new_trainer(Trainer *r, const ModelConfig *c, const Backend *b, size_
   Pass *p = &r->pass;
   uint64_t all;
   if (!b->host) TRY(b->memory(b, &r->left, &all));
-  TRY(transformer_new(&r->t, c, b, capacity, 0, true));
-  r->taken = r->t.arena_bytes;
-  *p = (Pass){.backend = b, .model = &r->t, .optim = &adam, .smoothing = 0.1f};
-  size_t n = r->t.params.padded;
+  ModelSpec spec = {.config = c, .backend = b, .capacity = capacity, .training = true};
+  TRY(model_new(&r->model, &spec));
+  r->taken = r->model->arena_bytes;
+  *p = (Pass){.backend = b, .model = r->model, .optim = &adam, .smoothing = 0.1f};
+  size_t n = r->model->params.padded;
   float **list[] = {&p->w, &p->g, &p->m, &p->v}, *start;
   for (int i = 0; i < 4; i++) TRY(take(r, b, list[i], n * sizeof(float)));
   TRY(take(r, b, &p->sums, (n / NORM_UNIT + 1) * sizeof *p->sums));
@@ -127,7 +128,7 @@ static Err new_trainer(Trainer *r, const ModelConfig *c, const Backend *b, size_
   if (b->type != TYPE_F32) TRY(take(r, b, &p->low, n * type_size(b->type)));
   TRY(pass_open(p));
   TRY(mem_alloc_aligned(&start, n * sizeof *start));
-  params_init(&r->t.params, c, 1, start);
+  params_init(&r->model->params, 1, start);
   b->put(b, p->w, start, n * sizeof *start);
   mem_free(start);
   b->lower(b, p->low, p->w, n);
@@ -135,8 +136,8 @@ static Err new_trainer(Trainer *r, const ModelConfig *c, const Backend *b, size_
 }
 
 static void free_trainer(Trainer *r) {
-  const Backend *b = r->t.backend;
-  if (!b) return;
+  if (!r->model) return;
+  const Backend *b = r->model->backend;
   void *list[] = {r->pass.low != r->pass.w ? r->pass.low : NULL,
                   r->pass.w,
                   r->pass.g,
@@ -146,14 +147,14 @@ static void free_trainer(Trainer *r) {
   pass_close(&r->pass);
   for (int i = 0; i < 6; i++)
     if (list[i]) b->release(b, list[i]);
-  transformer_free(&r->t);
+  model_free(r->model);
 }
 
 /* What it has of the backend's memory, once steps were made. A device also has working
  * memory and libraries of its own, and only what it has left tells of them; others may
  * give memory back meanwhile, so what was asked for here is the least. */
 static Err memory_of(const Trainer *r, uint64_t *bytes) {
-  const Backend *b = r->t.backend;
+  const Backend *b = r->model->backend;
   uint64_t left, all;
   *bytes = r->taken;
   if (b->host) return ERR_OK; /* what is left there is every program's */
@@ -178,20 +179,18 @@ static Err step(Trainer *r, const Batch *batch, uint64_t number, const Batch *ne
   return ERR_OK;
 }
 
-/* Operations of the products alone, forward and backward, as the peer counts. */
-static double flops_of(const Trainer *r) {
-  const ModelConfig *c = &r->t.config;
-  double d = c->d, ff = c->ff;
-  double encoder = c->layers[0] * (4 * d * d + 2 * d * ff),
-         decoder = c->layers[1] * (8 * d * d + 2 * d * ff);
-  return 6 *
-         ((double)r->rows[0] * encoder + (double)r->rows[1] * (decoder + (double)c->vocab * d));
+/* Floating-point operations of the GEMMs, forward and backward, as the peer counts them. */
+static double count_flops(const Trainer *r) {
+  const ModelConfig *c = &r->model->config;
+  ModelShape shape = c->family->shape(c);
+  return 6 * ((double)r->rows[0] * shape.gemm_weights[0] +
+              (double)r->rows[1] * shape.gemm_weights[1]);
 }
 
 /* Each shape of the batches until all its work is known: once for its products, once to
  * be recorded, once in one piece. */
 static Err warm_up(Trainer *r, const Batch *batch, size_t batches) {
-  bool records = r->t.backend->graph_begin;
+  bool records = r->model->backend->graph_begin;
   for (size_t i = 0; i < (records ? batches : 1); i++) {
     size_t k = 0;
     while (memcmp(batch[k].padded, batch[i].padded, sizeof batch[i].padded) != 0) k++;
@@ -210,7 +209,7 @@ typedef struct {
 static Err step_in_turn(void *context, uint64_t number) {
   const Turns *t = context;
   Pass *pass = &t->r->pass;
-  pass->backend = t->r->t.backend, pass->plain = true;
+  pass->backend = t->r->model->backend, pass->plain = true;
   return step(t->r, &t->batch[number % t->batches], number, NULL);
 }
 
@@ -227,28 +226,28 @@ static Err run(Trainer *r, Batch *batch, size_t batches, const OrderPlan *plan,
   }
   double seconds = progress_clock() - start, mean = r->loss / (double)r->rows[1];
   graphs = r->pass.replays.recorded;
-  double rate = (double)r->rows[1] / seconds, flops = flops_of(r) / seconds;
+  double rate = (double)r->rows[1] / seconds, flops = count_flops(r) / seconds;
   TRY(memory_of(r, &memory)); /* before the parts are clocked: that takes more */
   Turns turns = {r, batch, batches};
-  BenchSteps clocked = {&r->t.backend, step_in_turn, &turns, steps + WARM_UP,
+  BenchSteps clocked = {&r->model->backend, step_in_turn, &turns, steps + WARM_UP,
                         steps < CLOCKED ? steps : CLOCKED};
   if (opt_flag(opts, "json")) {
-    json_t *j =
-        json_pack("{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "bench",
-                  "train", "backend", r->t.backend->about, "preset", opt_text(opts, "preset"),
-                  "precision", opt_text(opts, "precision"), "batch_tokens", (int)plan->capacity,
-                  "tgt_tok_s", rate, "step_ms", 1e3 * seconds / (double)steps, "fill",
-                  plan->fill, "model_tflops", flops * 1e-12, "loss", mean, "memory_gb",
-                  (double)memory / 1e9, "graphs", (json_int_t)graphs);
+    json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:I}",
+                          "bench", "train", "backend", r->model->backend->about, "preset",
+                          opt_text(opts, "preset"), "precision", opt_text(opts, "precision"),
+                          "batch_tokens", (int)plan->capacity, "tgt_tok_s", rate, "step_ms",
+                          1e3 * seconds / (double)steps, "fill", plan->fill, "model_tflops",
+                          flops * 1e-12, "loss", mean, "memory_gb", (double)memory / 1e9,
+                          "graphs", (json_int_t)graphs);
     Err err = bench_parts(&clocked, j);
-    r->pass.backend = r->t.backend;
+    r->pass.backend = r->model->backend;
     if (!err) json_dumpf(j, stdout, JSON_REAL_PRECISION(6)), putchar('\n');
     json_decref(j);
     return err;
   }
   char count[32];
-  printf("%s; %s, %s parameters, batches of %u rows\n", r->t.backend->about,
-         opt_text(opts, "preset"), str_of_count(count, r->t.params.total), plan->capacity);
+  printf("%s; %s, %s parameters, batches of %u rows\n", r->model->backend->about,
+         opt_text(opts, "preset"), str_of_count(count, r->model->params.total), plan->capacity);
   printf("train: %.0f target tokens/s, %.1f ms a step, %.3f TFLOP/s, mean loss %.3f, %.2f GB\n",
          rate, 1e3 * seconds / (double)steps, flops * 1e-12, mean, (double)memory / 1e9);
   if (graphs)
@@ -256,7 +255,7 @@ static Err run(Trainer *r, Batch *batch, size_t batches, const OrderPlan *plan,
            (unsigned long long)r->pass.replays.replayed);
   fflush(stdout);
   Err err = bench_parts(&clocked, NULL);
-  r->pass.backend = r->t.backend;
+  r->pass.backend = r->model->backend;
   return err;
 }
 
@@ -264,7 +263,7 @@ Err bench_train(const OptSet *opts) {
   const char *path = opt_text(opts, "lengths");
   if (!path) return err_set(ERR_USAGE, "bench train needs --lengths FILE: two lengths a line");
   Backend backend = {0};
-  ModelConfig config = {.vocab = (int)opt_count(opts, "vocab-size"), .bos = 2, .eos = 1};
+  TransformerConfig config = {.vocab = (int)opt_count(opts, "vocab-size"), .bos = 2, .eos = 1};
   Lengths l = {0};
   Order order = {0};
   OrderPlan plan = {0};
@@ -276,7 +275,7 @@ Err bench_train(const OptSet *opts) {
   BackendSpec spec = {opt_text(opts, "device"), opt_text(opts, "precision"),
                       (int)opt_count(opts, "threads")};
   TRY_DONE(backend_open(&backend, &spec));
-  TRY_DONE(config_preset(&config, opt_text(opts, "preset")));
+  TRY_DONE(transformer_preset(&config, opt_text(opts, "preset")));
   TRY_DONE(backend_check_fp8(&backend, (size_t)config.d, (size_t)config.ff,
                              (size_t)opt_count(opts, "batch-tokens")));
   TRY_DONE(bench_read_lengths(&l, path));
@@ -287,7 +286,8 @@ Err bench_train(const OptSet *opts) {
     TRY_DONE(batch_new(&batch[i], plan.capacity, plan.most_sentences));
     TRY_DONE(fill_batch(&batch[i], &order, &plan, &l, i, (uint32_t)config.vocab));
   }
-  TRY_DONE(new_trainer(&trainer, &config, &backend, plan.capacity));
+  ModelConfig model = transformer_model_config(&config);
+  TRY_DONE(new_trainer(&trainer, &model, &backend, plan.capacity));
   err = run(&trainer, batch, batches, &plan, opts);
 done:
   free_trainer(&trainer);

@@ -16,7 +16,7 @@
 #include "model/weights.h"
 
 typedef struct {
-  ModelConfig config;
+  TransformerConfig config;
   Params params;
   Backend backend;
   Weights weights;
@@ -42,11 +42,11 @@ static Err open_run(Run *r, const Lengths *l, const OptSet *opts) {
                          (int)opt_count(opts, "threads")};
   TRY(backend_open(&r->backend, &backend));
   TRY(backend_check_fp8(&r->backend, 0, 0, 0));
-  TRY(config_preset(&r->config, opt_text(opts, "preset")));
+  TRY(transformer_preset(&r->config, opt_text(opts, "preset")));
   r->config.longest = (int)l->longest;
-  TRY(params_lay_out(&r->params, &r->config));
+  TRY(transformer_lay_out_params(&r->params, &r->config));
   TRY(mem_alloc_aligned(&r->w, r->params.padded * sizeof *r->w));
-  params_init(&r->params, &r->config, 1, r->w);
+  params_init(&r->params, 1, r->w);
   TRY(weights_new(&r->weights, &r->backend, r->w, r->params.padded));
   translator_batch(
       &r->backend,

@@ -10,6 +10,7 @@
 #include "base/out.h"
 #include "cmd/cmd.h"
 #include "comm/launcher.h"
+#include "model/transformer.h"
 #include "train/rundir.h"
 
 int cmd_choice(const OptSet *opts, const char *name, const char *names) {
@@ -23,8 +24,8 @@ int cmd_choice(const OptSet *opts, const char *name, const char *names) {
   return 0;
 }
 
-static Err fill_model(ModelConfig *c, const OptSet *opts) {
-  TRY(config_preset(c, opt_text(opts, "preset")));
+static Err fill_model(TransformerConfig *c, const OptSet *opts) {
+  TRY(transformer_preset(c, opt_text(opts, "preset")));
   if (opt_given(opts, "width")) c->d = (int)opt_count(opts, "width");
   if (opt_given(opts, "feed-width")) c->ff = (int)opt_count(opts, "feed-width");
   if (opt_given(opts, "heads")) c->heads = (int)opt_count(opts, "heads");
@@ -42,10 +43,10 @@ static Err fill_model(ModelConfig *c, const OptSet *opts) {
     if (opt_given(opts, "dropout")) *drop[i] = (float)opt_real(opts, "dropout");
     if (opt_given(opts, names[i])) *drop[i] = (float)opt_real(opts, names[i]);
   }
-  return config_check(c);
+  return transformer_check_config(c);
 }
 
-static Err fill_schedule(Schedule *s, const OptSet *opts, const ModelConfig *c) {
+static Err fill_schedule(Schedule *s, const OptSet *opts, const TransformerConfig *c) {
   s->policy = (LrPolicy)cmd_choice(opts, "lr-policy", lr_policy_names);
   s->lr = opt_given(opts, "lr")         ? opt_real(opts, "lr")
           : s->policy == LR_TRANSFORMER ? 2.0
@@ -98,7 +99,9 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
   if (!s->data)
     return err_set(ERR_USAGE, "say what to train on: --data DIR, made by 'trireme prepare'");
   if (!s->run) return err_set(ERR_USAGE, "say where the run shall be recorded: --run DIR");
-  TRY(fill_model(&s->config, opts));
+  TransformerConfig model = {0};
+  TRY(fill_model(&model, opts));
+  s->config = transformer_model_config(&model);
   TRY(fill_rows(s, opt_text(opts, "batch-tokens")));
   s->micro_batches =
       opt_given(opts, "micro-batches") ? (uint32_t)opt_count(opts, "micro-batches") : 0;
@@ -108,7 +111,7 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
   s->epochs = opt_given(opts, "epochs") ? (uint64_t)opt_count(opts, "epochs") : 0;
   s->seconds = opt_real(opts, "time");
   s->seed = (uint64_t)opt_count(opts, "seed");
-  TRY(fill_schedule(&s->schedule, opts, &s->config));
+  TRY(fill_schedule(&s->schedule, opts, &model));
   s->decay_to_end = !opt_given(opts, "lr-decay-steps");
   fill_optim(&s->optim, opts);
   TRY(fill_ranks(s, opts));

@@ -26,7 +26,7 @@
 
 typedef struct {
   Backend backend;
-  ModelConfig config;
+  TransformerConfig config;
   Params params;
   Tokenizer tokenizer;
   Translator *translator;
@@ -102,9 +102,17 @@ static Err check_tokenizer(const char *path, const StoreSums *sums) {
 static Err open_model(Job *job, const char *dir) {
   char path[FILE_PATH_MAX];
   StoreSums sums;
-  TRY(store_load_config(&job->config, &sums, dir));
+  ModelConfig model;
+  TRY(store_load_config(&model, &sums, dir));
+  const TransformerConfig *config = transformer_config(&model);
+  if (!config)
+    return err_set(ERR_WORK,
+                   "%s is a model of family %s, which does not translate; give --model a "
+                   "translation model",
+                   dir, model.family->name);
+  job->config = *config;
   if (!sums.known) TRY(check_older_model(dir));
-  TRY(params_lay_out(&job->params, &job->config));
+  TRY(transformer_lay_out_params(&job->params, config));
   TRY(file_join(path, dir, "weights.safetensors"));
   TRY(store_load_weights(&job->params, &sums, path, &job->w));
   TRY(weights_new(&job->weights, &job->backend, job->w, job->params.padded));

@@ -107,7 +107,7 @@ static Err new_lists(Beam *b, size_t slots) {
   return ERR_OK;
 }
 
-Err beam_new(Beam **out, const ModelConfig *config, const Backend *backend, Weights w,
+Err beam_new(Beam **out, const TransformerConfig *config, const Backend *backend, Weights w,
              const BeamSpec *spec, size_t rows, size_t sentences) {
   *out = NULL;
   if (spec->beam < 1 || spec->beam > MOST_BEAM)
@@ -161,12 +161,12 @@ Err beam_reserve(Beam *b, size_t words) {
   return decoder_reserve(&b->decoder, words);
 }
 
-Err beam_bytes(const ModelConfig *config, const Backend *backend, const BeamSpec *spec,
+Err beam_bytes(const TransformerConfig *config, const Backend *backend, const BeamSpec *spec,
                size_t rows, size_t sentences, size_t words, uint64_t *bytes) {
   Transformer t;
   size_t slots = sentences * (size_t)spec->beam;
   TRY(transformer_plan(&t, config, backend, rows > slots ? rows : slots, slots, false));
-  *bytes = t.arena_bytes + decoder_bytes(config, backend, slots, words) +
+  *bytes = t.model.arena_bytes + decoder_bytes(config, backend, slots, words) +
            found_bytes(slots, words_of_row(spec, (size_t)config->vocab));
   transformer_free(&t);
   return ERR_OK;
@@ -210,7 +210,7 @@ static void offer(Candidate *list, int *n, int room, Candidate c) {
 
 /* May this word follow? The end mark not before its time. */
 static bool is_allowed(const Beam *b, const Sentence *s, int word, size_t len) {
-  const ModelConfig *c = &b->t.config;
+  const TransformerConfig *c = &b->t.config;
   if (word == c->eos) return len >= s->least;
   return word != c->pad && word != c->bos;
 }
@@ -289,7 +289,7 @@ static void advance(Beam *b, Sentence *s, int n, size_t len) {
 /* The word that row draws, and its log probability under the model. */
 static int draw_word(Beam *b, const Sentence *s, const Alive *hyp, size_t row, float *logits,
                      uint64_t line, size_t len, float *log_probability) {
-  const ModelConfig *c = &b->t.config;
+  const TransformerConfig *c = &b->t.config;
   const SampleSpec *spec = &b->spec.sample;
   float *value = b->value + row * b->best, largest = -INFINITY;
   int32_t *id = b->id + row * b->best;

@@ -28,7 +28,7 @@ typedef struct {
 
 typedef struct Beam Beam;
 /* Room for batches of at most `rows` source rows and `sentences` sentences. */
-NODISCARD Err beam_new(Beam **beam, const ModelConfig *config, const Backend *backend,
+NODISCARD Err beam_new(Beam **beam, const TransformerConfig *config, const Backend *backend,
                        Weights w, const BeamSpec *spec, size_t rows, size_t sentences);
 void beam_free(Beam *beam);
 /* The most words that the hypotheses of a sentence of `rows` source rows, the end mark
@@ -38,7 +38,7 @@ size_t beam_words(const BeamSpec *spec, size_t longest, size_t rows);
  * that no search has to. */
 NODISCARD Err beam_reserve(Beam *beam, size_t words);
 /* Bytes of the backend's memory that a beam has from beam_new and beam_reserve. */
-NODISCARD Err beam_bytes(const ModelConfig *config, const Backend *backend,
+NODISCARD Err beam_bytes(const TransformerConfig *config, const Backend *backend,
                          const BeamSpec *spec, size_t rows, size_t sentences, size_t words,
                          uint64_t *bytes);
 /* Lays the weights out for speed; again when they have changed. The bits of the

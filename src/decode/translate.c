@@ -18,7 +18,7 @@
 #define BATCH_ROWS_DEVICE 16384
 
 struct Translator {
-  ModelConfig config;
+  TransformerConfig config;
   const Tokenizer *tokenizer;
   BeamSpec spec;
   Beam *beam;
@@ -51,7 +51,7 @@ void translator_batch(const Backend *b, size_t batch_rows, size_t longest, int b
   *sentences = *rows / 16 + 1 < most ? *rows / 16 + 1 : most;
 }
 
-Err translator_new(Translator **out, const ModelConfig *config, const Backend *backend,
+Err translator_new(Translator **out, const TransformerConfig *config, const Backend *backend,
                    Weights w, const Tokenizer *tokenizer, const BeamSpec *spec,
                    size_t batch_rows) {
   TranslateRoom room = {0}; /* words unknown: their memory grows */
@@ -60,7 +60,7 @@ Err translator_new(Translator **out, const ModelConfig *config, const Backend *b
   return translator_new_for(out, config, backend, w, tokenizer, spec, &room);
 }
 
-Err translator_new_for(Translator **out, const ModelConfig *config, const Backend *backend,
+Err translator_new_for(Translator **out, const TransformerConfig *config, const Backend *backend,
                        Weights w, const Tokenizer *tokenizer, const BeamSpec *spec,
                        const TranslateRoom *room) {
   *out = NULL;

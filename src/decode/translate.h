@@ -16,7 +16,7 @@ typedef Err (*TranslateTake)(void *context, size_t i, int k, const char *text, f
 typedef struct Translator Translator;
 /* batch_rows: source rows of a batch; 0: what suits the backend. The weights may change
  * between runs. */
-NODISCARD Err translator_new(Translator **t, const ModelConfig *config, const Backend *backend,
+NODISCARD Err translator_new(Translator **t, const TransformerConfig *config, const Backend *backend,
                              Weights w, const Tokenizer *tokenizer, const BeamSpec *spec,
                              size_t batch_rows);
 /* The most that a batch has: source rows, sentences, and words that all its hypotheses
@@ -25,7 +25,7 @@ typedef struct {
   size_t rows, sentences, words;
 } TranslateRoom;
 /* The same with all memory taken at once, for batches of at most that. */
-NODISCARD Err translator_new_for(Translator **t, const ModelConfig *config,
+NODISCARD Err translator_new_for(Translator **t, const TransformerConfig *config,
                                  const Backend *backend, Weights w, const Tokenizer *tokenizer,
                                  const BeamSpec *spec, const TranslateRoom *room);
 void translator_free(Translator *t);

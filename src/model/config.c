@@ -1,42 +1,110 @@
-/* Presets: the form of the reference models; tiny and small are for CPUs.
- * Relies on base/err. */
+/* Reads, writes and compares the fields of a model's configuration. Depends on Jansson. */
 #include "model/config.h"
 
+#include <jansson.h>
 #include <string.h>
 
-Err config_preset(ModelConfig *c, const char *name) {
-  static const struct {
-    const char *name;
-    int d, ff, layers, heads;
-    float drop_activation, drop_residual;
-  } presets[] = {
-      {"tiny", 128, 512, 3, 4, 0.1f, 0.1f},
-      {"small", 256, 1024, 4, 4, 0.1f, 0.1f},
-      {"base", 512, 2048, 6, 8, 0.1f, 0.1f},
-      {"big", 1024, 4096, 6, 16, 0.3f, 0.3f},
-  };
-  for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
-    if (strcmp(presets[i].name, name) != 0) continue;
-    c->d = presets[i].d, c->ff = presets[i].ff, c->heads = presets[i].heads;
-    c->layers[0] = c->layers[1] = presets[i].layers;
-    c->pre_norm = true, c->attention_bias = false;
-    c->activation = ACT_RELU, c->positions = POSITION_HALVES, c->tying = TIE_ALL;
-    c->drop_embed = presets[i].drop_residual, c->drop_attention = 0.1f;
-    c->drop_activation = presets[i].drop_activation,
-    c->drop_residual = presets[i].drop_residual;
-    c->norm_epsilon = 1e-6f;
-    return ERR_OK;
-  }
-  return err_set(ERR_USAGE, "there is no preset '%s'; there are tiny, small, base and big",
-                 name);
+#include "model/model.h"
+
+Err config_damaged(const char *path, const char *key) {
+  return err_set(ERR_WORK, "%s is damaged: '%s' is missing or out of range", path, key);
 }
 
-Err config_check(const ModelConfig *c) {
-  if (c->heads < 1 || c->d % c->heads != 0) {
-    return err_set(ERR_USAGE, "%d heads do not divide a width of %d; choose heads that do",
-                   c->heads, c->d);
+static int get_int(const ConfigField *f, const char *own) {
+  int value;
+  if (f->size == sizeof(bool)) return *(const bool *)(own + f->offset);
+  memcpy(&value, own + f->offset, sizeof value);
+  return value;
+}
+
+static void set_int(const ConfigField *f, char *own, int value) {
+  if (f->size == sizeof(bool))
+    *(bool *)(own + f->offset) = value != 0;
+  else
+    memcpy(own + f->offset, &value, sizeof value);
+}
+
+static float get_float(const ConfigField *f, const char *own) {
+  float value;
+  memcpy(&value, own + f->offset, sizeof value);
+  return value;
+}
+
+static json_t *print_field(const ConfigField *f, const char *own) {
+  switch (f->kind) {
+    case FIELD_FLOAT:
+      return json_real((double)get_float(f, own));
+    case FIELD_FLAG:
+      return json_boolean(get_int(f, own));
+    case FIELD_CHOICE:
+      return json_string(f->choices[get_int(f, own)]);
+    default:
+      return json_integer(get_int(f, own));
   }
-  if (c->positions != POSITION_LEARNED && c->d % 2 != 0)
-    return err_set(ERR_USAGE, "sinusoidal positions need an even width, not %d", c->d);
+}
+
+bool config_write(const ModelConfig *c, json_t *root) {
+  for (const ConfigField *f = c->family->fields; f->key; f++)
+    if (json_object_set_new(root, f->key, print_field(f, c->own)) != 0) return false;
+  return true;
+}
+
+static Err read_int(const ConfigField *f, const json_t *j, char *own, double max,
+                    const char *path) {
+  double value = (double)json_integer_value(j);
+  if (!json_is_integer(j) || value < f->min || value > max) return config_damaged(path, f->key);
+  set_int(f, own, (int)json_integer_value(j));
   return ERR_OK;
+}
+
+static Err read_float(const ConfigField *f, const json_t *j, char *own, const char *path) {
+  double value = json_number_value(j);
+  float rounded = (float)value;
+  if (!json_is_number(j) || !(value >= f->min && value <= f->max))
+    return config_damaged(path, f->key);
+  memcpy(own + f->offset, &rounded, sizeof rounded);
+  return ERR_OK;
+}
+
+static Err read_choice(const ConfigField *f, const json_t *j, char *own, const char *path) {
+  const char *text = json_string_value(j);
+  for (int i = 0; text && f->choices[i]; i++) {
+    if (strcmp(text, f->choices[i]) != 0) continue;
+    set_int(f, own, i);
+    return ERR_OK;
+  }
+  return config_damaged(path, f->key);
+}
+
+static Err read_field(const ConfigField *f, const json_t *root, char *own, const char *path) {
+  const json_t *j = json_object_get(root, f->key);
+  int vocab;
+  switch (f->kind) {
+    case FIELD_FLOAT:
+      return read_float(f, j, own, path);
+    case FIELD_FLAG:
+      set_int(f, own, json_is_true(j));
+      return ERR_OK;
+    case FIELD_CHOICE:
+      return read_choice(f, j, own, path);
+    case FIELD_ID:
+      memcpy(&vocab, own + f->vocab, sizeof vocab);
+      return read_int(f, j, own, vocab - 1, path);
+    default:
+      return read_int(f, j, own, f->max, path);
+  }
+}
+
+Err config_read(ModelConfig *c, const json_t *root, const char *path) {
+  memset(c->own, 0, sizeof c->own);
+  for (const ConfigField *f = c->family->fields; f->key; f++)
+    TRY(read_field(f, root, c->own, path));
+  return c->family->check(c);
+}
+
+const ConfigField *config_difference(const ModelConfig *a, const ModelConfig *b) {
+  for (const ConfigField *f = a->family->fields; f->key; f++)
+    if (!f->may_change && memcmp(a->own + f->offset, b->own + f->offset, f->size) != 0)
+      return f;
+  return NULL;
 }

@@ -1,28 +1,54 @@
-/* What a translation Transformer is: sizes, form, dropout; and the presets.
- * Relies on backend (for the activation). */
+/* Settings of a model of any family, and how model.json stores them: a family lists its fields
+ * in one table, which reads, writes and compares them. Depends on base, Jansson. */
 #ifndef MODEL_CONFIG_H
 #define MODEL_CONFIG_H
 
-#include "backend/backend.h"
+#include <stdbool.h>
+#include <stddef.h>
 
-typedef enum { POSITION_HALVES, POSITION_INTERLEAVED, POSITION_LEARNED } Positions;
-typedef enum { TIE_ALL, TIE_DECODER, TIE_NONE } Tying; /* source, target, output */
+#include "base/err.h"
 
+typedef struct ModelFamily ModelFamily; /* model/model.h */
+
+#define CONFIG_BYTES 256 /* at most, of a family's own struct */
+
+/* Copied by value. `own` holds the family's struct (TransformerConfig for the translator). */
 typedef struct {
-  int vocab, d, ff, heads;
-  int layers[2]; /* encoder, decoder */
-  int longest;   /* positions there are, end mark included */
-  bool pre_norm, attention_bias;
-  Activation activation;
-  Positions positions;
-  Tying tying;
-  float drop_embed, drop_attention, drop_activation, drop_residual;
-  float norm_epsilon;
-  int eos, bos, pad;
+  const ModelFamily *family;
+  _Alignas(8) char own[CONFIG_BYTES];
 } ModelConfig;
 
-/* Fills sizes, form and dropout; leaves vocab, longest and the special ids. */
-NODISCARD Err config_preset(ModelConfig *config, const char *name);
-NODISCARD Err config_check(const ModelConfig *config);
+typedef enum {
+  FIELD_INT,    /* int in [min, max] */
+  FIELD_FLOAT,  /* float in [min, max] */
+  FIELD_FLAG,   /* bool; missing is false */
+  FIELD_CHOICE, /* int, enum or bool: index of a name in `choices` */
+  FIELD_ID,     /* int in [min, the value of the int at `vocab`) */
+} FieldKind;
+
+typedef struct {
+  const char *key; /* in model.json; NULL ends the table */
+  FieldKind kind;
+  size_t offset, size; /* in the family's struct; see CONFIG_FIELD */
+  double min, max;
+  const char *const *choices; /* ends with NULL */
+  size_t vocab;               /* offset of the vocabulary's size, for FIELD_ID */
+  bool may_change;            /* a resumed run may have another value: the weights still fit */
+} ConfigField;
+
+#define CONFIG_FIELD(Struct, member) \
+  .offset = offsetof(Struct, member), .size = sizeof(((Struct *)0)->member)
+
+struct json_t;
+/* Adds the fields to the object `root`. False: out of memory. */
+bool config_write(const ModelConfig *config, struct json_t *root);
+/* Reads the fields of config->family from `root`. The error names `path` and the first field
+ * that is missing or out of range. */
+NODISCARD Err config_read(ModelConfig *config, const struct json_t *root, const char *path);
+/* The first field in which the two differ and that may not change, or NULL if weights of one
+ * fit the other. Families must be the same. */
+const ConfigField *config_difference(const ModelConfig *a, const ModelConfig *b);
+/* The error of a field that is missing or has a wrong value. */
+Err config_damaged(const char *path, const char *key);
 
 #endif

@@ -5,12 +5,12 @@
 #include "model/transformer_internal.h"
 
 /* Bytes of a row of the cache. */
-static size_t cache_bytes(const ModelConfig *c, const Backend *b) {
+static size_t cache_bytes(const TransformerConfig *c, const Backend *b) {
   return (size_t)c->layers[1] * 2 * (size_t)c->d * type_size(b->type);
 }
 
 /* Bytes of both lists, and of what is said of a step. */
-static size_t list_bytes(const ModelConfig *c, size_t most) {
+static size_t list_bytes(const TransformerConfig *c, size_t most) {
   return 2 * most * (size_t)c->longest * sizeof(int32_t);
 }
 
@@ -18,12 +18,12 @@ static size_t say_bytes(size_t most) {
   return 6 * most * sizeof(int32_t);
 }
 
-uint64_t decoder_bytes(const ModelConfig *c, const Backend *b, size_t most, size_t rows) {
+uint64_t decoder_bytes(const TransformerConfig *c, const Backend *b, size_t most, size_t rows) {
   return list_bytes(c, most) + say_bytes(most) + (uint64_t)rows * cache_bytes(c, b);
 }
 
 Err decoder_new(Decoder *d, Transformer *t, Weights w, size_t most) {
-  const Backend *b = t->backend;
+  const Backend *b = t->model.backend;
   size_t say = say_bytes(most);
   *d = (Decoder){.t = t, .w = w, .most = most};
   TRY(b->alloc(b, &d->list[0], list_bytes(&t->config, most)));
@@ -35,7 +35,7 @@ Err decoder_new(Decoder *d, Transformer *t, Weights w, size_t most) {
 
 void decoder_free(Decoder *d) {
   if (!d->t) return;
-  const Backend *b = d->t->backend;
+  const Backend *b = d->t->model.backend;
   void *list[] = {d->cache, d->list[0], d->said};
   for (int i = 0; i < 3; i++) {
     if (list[i]) b->release(b, list[i]);
@@ -53,8 +53,8 @@ static Err pack_attention(const Decoder *d, Backend *b, const AttentionParams *p
 
 Err decoder_pack(const Decoder *d, Backend *b) {
   const Transformer *t = d->t;
-  const Params *p = &t->params;
-  const ModelConfig *c = &t->config;
+  const TransformerParams *p = &t->at;
+  const TransformerConfig *c = &t->config;
   size_t width = (size_t)c->d, ff = (size_t)c->ff;
   if (!b->pack) return ERR_OK;
   for (int stack = 0; stack < 2; stack++) {
@@ -76,14 +76,14 @@ static size_t cache_width(const Decoder *d) {
 
 /* Where nothing is kept, the old memory goes before the new comes. */
 static void drop_cache(Decoder *d) {
-  if (d->cache) d->t->backend->release(d->t->backend, d->cache);
+  if (d->cache) d->t->model.backend->release(d->t->model.backend, d->cache);
   d->cache = NULL, d->cap = 0;
 }
 
 /* Room for n more rows, growing by half. Batches come with the longest sentences
  * first: after the first one there is as good as always room enough. */
 static Err grow_cache(Decoder *d, size_t n) {
-  const Backend *b = d->t->backend;
+  const Backend *b = d->t->model.backend;
   size_t width = cache_bytes(&d->t->config, b), want = d->cap + d->cap / 2;
   void *wider;
   if (d->rows + n <= d->cap) return ERR_OK;
@@ -106,7 +106,7 @@ Err decoder_reserve(Decoder *d, size_t rows) {
 Err decoder_begin(Decoder *d, const int32_t *src, const int32_t *pos, const int32_t *off,
                   size_t sentences, size_t expected) {
   Transformer *t = d->t;
-  const Backend *b = t->backend;
+  const Backend *b = t->model.backend;
   size_t rows = (size_t)off[sentences];
   d->rows = 0;
   TRY(grow_cache(d, expected));
@@ -136,7 +136,7 @@ typedef struct {
  * held before; nobody reads them. */
 static size_t product_rows(const Decoder *d, size_t n) {
   size_t unit = 64;
-  if (d->t->backend->host) return n;
+  if (d->t->model.backend->host) return n;
   while (8 * unit <= n) unit *= 2;
   size_t wide = (n + unit - 1) / unit * unit;
   return wide < d->most ? wide : d->most;
@@ -145,8 +145,8 @@ static size_t product_rows(const Decoder *d, size_t n) {
 /* The rows of this step are the last n of the cache. */
 static void self_step(Decoder *d, int layer, const void *y, const Step *at) {
   Transformer *t = d->t;
-  const Backend *b = t->backend;
-  const AttentionParams *p = &t->params.layer[1][layer].self;
+  const Backend *b = t->model.backend;
+  const AttentionParams *p = &t->at.layer[1][layer].self;
   AttentionState *s = &t->stack[1].self[layer];
   size_t width = (size_t)t->config.d, heads = (size_t)t->config.heads, ld = cache_width(d);
   void *k = element(t, d->cache, (size_t)layer * 2 * width);
@@ -170,8 +170,8 @@ static void self_step(Decoder *d, int layer, const void *y, const Step *at) {
 
 static void cross_step(Decoder *d, int layer, const void *y, const Step *at) {
   Transformer *t = d->t;
-  const Backend *b = t->backend;
-  const AttentionParams *p = &t->params.layer[1][layer].cross;
+  const Backend *b = t->model.backend;
+  const AttentionParams *p = &t->at.layer[1][layer].cross;
   AttentionState *s = &t->stack[1].cross[layer];
   size_t width = (size_t)t->config.d, heads = (size_t)t->config.heads;
   const void *k = element(t, t->cross_kv, (size_t)layer * 2 * width);
@@ -193,7 +193,7 @@ static void cross_step(Decoder *d, int layer, const void *y, const Step *at) {
 /* Puts all that the backend has to know of a step in one piece. */
 static Step say_step(Decoder *d, const int32_t *parent, const int32_t *word,
                      const int32_t *sentence, const int32_t *off, size_t n, size_t place) {
-  const Backend *b = d->t->backend;
+  const Backend *b = d->t->model.backend;
   int32_t *say = d->say;
   for (size_t i = 0; i < n; i++) {
     const int32_t *source = off + sentence[i];
@@ -222,7 +222,7 @@ Err decoder_step(Decoder *d, const int32_t *parent, const int32_t *word,
                  const int32_t *sentence, const int32_t *off, size_t n, size_t place,
                  void **logits) {
   Transformer *t = d->t;
-  const Backend *b = t->backend;
+  const Backend *b = t->model.backend;
   StackState *s = &t->stack[1];
   StepKey key = {0};
   TRY(grow_cache(d, n));
@@ -238,7 +238,7 @@ Err decoder_step(Decoder *d, const int32_t *parent, const int32_t *word,
     if (i % 3 == 2) feed_sublayer(t, d->w, 1, i / 3, s->y[i], at.wide, key);
     cross_junction(t, d->w, 1, i + 1, at.wide, key);
   }
-  b->linear(b, t->logits, s->y[s->sublayers], weight(t, d->w, t->params.output), NULL, at.wide,
+  b->linear(b, t->logits, s->y[s->sublayers], weight(t, d->w, t->at.output), NULL, at.wide,
             (size_t)t->config.d, (size_t)t->config.vocab);
   *logits = t->logits;
   return ERR_OK;

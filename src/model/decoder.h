@@ -28,7 +28,7 @@ void decoder_free(Decoder *d);
 NODISCARD Err decoder_reserve(Decoder *d, size_t rows);
 /* Bytes of the backend's memory that a decoder has with so many rows reserved, beside the
  * transformer's. */
-uint64_t decoder_bytes(const ModelConfig *config, const Backend *backend, size_t most,
+uint64_t decoder_bytes(const TransformerConfig *config, const Backend *backend, size_t most,
                        size_t rows);
 /* Lays the weights of the products out once, in a backend of the caller's own; see
  * backend.h. To be called again when they have changed. */

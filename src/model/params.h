@@ -1,50 +1,43 @@
-/* Flat parameters: all weights are views into one array, and the model owns names
- * and offsets. Relies on config. */
+/* Flat parameters: every weight of a model is a stretch of one array, so that gradients,
+ * optimizer state and checkpoints are arrays of the same layout. Depends on base. */
 #ifndef MODEL_PARAMS_H
 #define MODEL_PARAMS_H
 
-#include "model/config.h"
+#include <stddef.h>
+#include <stdint.h>
 
-typedef enum { INIT_ZERO, INIT_ONE, INIT_GLOROT, INIT_EMBEDDING } ParamInit;
+#include "base/err.h"
+
+#define PARAM_NONE SIZE_MAX /* the offset of a weight that the model does not have */
+
+/* The distribution of initial values: constants, uniform in [-scale, scale], or normal with
+ * standard deviation `scale`. */
+typedef enum { INIT_ZERO, INIT_ONE, INIT_UNIFORM, INIT_NORMAL } ParamInit;
 
 typedef struct {
   char name[56];
   size_t offset, rows, cols; /* cols 1 for vectors */
   ParamInit init;
+  double scale;
 } Param;
-
-/* Offsets of one block of weights; SIZE_MAX where the model has none. */
-typedef struct {
-  size_t gain, bias;
-} NormParams;
-typedef struct {
-  size_t in, in_bias;   /* self: q, k, v (3d, d); cross: q (d, d) */
-  size_t out, out_bias; /* (d, d) */
-} AttentionParams;
-typedef struct {
-  size_t up, up_bias, down, down_bias; /* (ff, d), (d, ff) */
-} FeedParams;
-typedef struct {
-  AttentionParams self, cross; /* cross in the decoder only */
-  FeedParams feed;
-  NormParams norm[3]; /* one for each sublayer: before it (pre) or after it (post) */
-} LayerParams;
 
 typedef struct {
   Param *param;
   size_t count, cap;
   size_t total;  /* elements used */
   size_t padded; /* elements of the array: divides among 1 to 10 ranks, and more */
-  size_t source_table, target_table, output; /* (vocab, d); equal where tied */
-  size_t source_place, target_place;         /* (longest, d) learned positions, or SIZE_MAX */
-  size_t cross_kv, cross_kv_bias; /* (layers * 2d, d): every decoder layer's keys and values */
-  LayerParams *layer[2];
-  NormParams final_norm[2]; /* pre-norm only */
 } Params;
 
-NODISCARD Err params_lay_out(Params *p, const ModelConfig *config);
+/* Adds a weight behind the others and returns its offset. After an error in *err, which the
+ * first failure sets, it does nothing and returns PARAM_NONE. */
+size_t params_add(Params *p, Err *err, ParamInit init, double scale, size_t rows, size_t cols,
+                  const char *fmt, ...) __attribute__((format(printf, 7, 8)));
+/* When all weights are added: pads the array. */
+void params_finish(Params *p);
 void params_free(Params *p);
-/* Starting values, a pure function of the seed. `w` holds p->padded floats. */
-void params_init(const Params *p, const ModelConfig *config, uint64_t seed, float *w);
+/* Glorot's (Xavier's) uniform limit of a matrix (rows, cols). */
+double params_glorot(size_t rows, size_t cols);
+/* Initial values, a pure function of the seed and the names. `w` holds p->padded floats. */
+void params_init(const Params *p, uint64_t seed, float *w);
 
 #endif

@@ -13,10 +13,6 @@
 
 #define VERSION 2 /* 1 had no checksums */
 
-static const char *const activations[] = {"relu", "gelu", "silu"};
-static const char *const positions[] = {"halves", "interleaved", "learned"};
-static const char *const tyings[] = {"all", "decoder", "none"};
-
 static const char weights_name[] = "weights.safetensors", tokenizer_name[] = "tokenizer.model";
 
 static json_t *print_sum(FileSum sum) {
@@ -25,23 +21,24 @@ static json_t *print_sum(FileSum sum) {
   return json_pack("{s:I, s:s}", "bytes", (json_int_t)sum.bytes, "crc32", digits);
 }
 
+static json_t *print_model(const ModelConfig *c, const StoreSums *sums) {
+  json_t *root = json_pack("{s:s, s:i, s:s}", "format", c->family->format, "version", VERSION,
+                           "checksum", JSONDOC_NO_SUM);
+  json_t *files = json_pack("{s:o, s:o}", weights_name, print_sum(sums->weights),
+                            tokenizer_name, print_sum(sums->tokenizer));
+  if (root && config_write(c, root) && json_object_set(root, "files", files) == 0) {
+    json_decref(files);
+    return root;
+  }
+  json_decref(files);
+  json_decref(root);
+  return NULL;
+}
+
 Err store_save_config(const ModelConfig *c, const StoreSums *sums, const char *dir) {
   char path[FILE_PATH_MAX];
   TRY(file_join(path, dir, "model.json"));
-  json_t *root = json_pack(
-      "{s:s, s:i, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:b, s:s, s:s, s:s, s:f, s:f, "
-      "s:f, "
-      "s:f, s:f, s:i, s:i, s:i, s:{s:o, s:o}}",
-      "format", "trireme-transformer", "version", VERSION, "checksum", JSONDOC_NO_SUM, "vocab",
-      c->vocab, "d", c->d, "ff", c->ff, "heads", c->heads, "encoder_layers", c->layers[0],
-      "decoder_layers", c->layers[1], "longest", c->longest, "norm",
-      c->pre_norm ? "pre" : "post", "attention_bias", c->attention_bias, "activation",
-      activations[c->activation], "positions", positions[c->positions], "tied",
-      tyings[c->tying], "norm_epsilon", (double)c->norm_epsilon, "drop_embed",
-      (double)c->drop_embed, "drop_attention", (double)c->drop_attention, "drop_activation",
-      (double)c->drop_activation, "drop_residual", (double)c->drop_residual, "bos", c->bos,
-      "eos", c->eos, "pad", c->pad, "files", weights_name, print_sum(sums->weights),
-      tokenizer_name, print_sum(sums->tokenizer));
+  json_t *root = print_model(c, sums);
   char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
   json_decref(root);
   if (!text) return err_set(ERR_WORK, "cannot write %s: out of memory", path);
@@ -55,93 +52,35 @@ Err store_save_config(const ModelConfig *c, const StoreSums *sums, const char *d
   return err;
 }
 
-/* The first wrong value is remembered; what follows is skipped. */
-typedef struct {
-  const json_t *root;
-  const char *path;
-  bool failed;
-} Reading;
-
-static void wrong(Reading *r, const char *key) {
-  if (!r->failed)
-    err_set(ERR_WORK, "%s is damaged: '%s' is missing or out of range", r->path, key);
-  r->failed = true;
+static Err read_config(const json_t *root, const char *path, ModelConfig *c) {
+  const char *format = json_string_value(json_object_get(root, "format"));
+  c->family = format ? model_find_family(format) : NULL;
+  if (!c->family) return config_damaged(path, "format");
+  const json_t *version = json_object_get(root, "version");
+  json_int_t n = json_integer_value(version);
+  if (!json_is_integer(version) || n < 1 || n > VERSION) return config_damaged(path, "version");
+  return config_read(c, root, path);
 }
 
-static int get_int(Reading *r, const char *key, int min, int max) {
-  const json_t *j = json_object_get(r->root, key);
-  if (!json_is_integer(j) || json_integer_value(j) < min || json_integer_value(j) > max) {
-    wrong(r, key);
-    return min;
-  }
-  return (int)json_integer_value(j);
-}
-
-static float get_real(Reading *r, const char *key, double max) {
-  const json_t *j = json_object_get(r->root, key);
-  double x = json_number_value(j);
-  if (!json_is_number(j) || !(x >= 0 && x <= max)) wrong(r, key);
-  return (float)x;
-}
-
-static int get_choice(Reading *r, const char *key, const char *const *names, int n) {
-  const char *text = json_string_value(json_object_get(r->root, key));
-  for (int i = 0; i < n && text; i++) {
-    if (strcmp(text, names[i]) == 0) return i;
-  }
-  wrong(r, key);
-  return 0;
-}
-
-static Err read_config(Reading *r, ModelConfig *c) {
-  static const char *const norms[] = {"post", "pre"};
-  const char *format = json_string_value(json_object_get(r->root, "format"));
-  if (!format || strcmp(format, "trireme-transformer") != 0) wrong(r, "format");
-  get_int(r, "version", 1, VERSION);
-  c->vocab = get_int(r, "vocab", 1, 1 << 24);
-  c->d = get_int(r, "d", 1, 1 << 16);
-  c->ff = get_int(r, "ff", 1, 1 << 18);
-  c->heads = get_int(r, "heads", 1, 1 << 10);
-  c->layers[0] = get_int(r, "encoder_layers", 1, 250);
-  c->layers[1] = get_int(r, "decoder_layers", 1, 250);
-  c->longest = get_int(r, "longest", 1, 1 << 16);
-  c->pre_norm = get_choice(r, "norm", norms, 2) == 1;
-  c->attention_bias = json_is_true(json_object_get(r->root, "attention_bias"));
-  c->activation = (Activation)get_choice(r, "activation", activations, 3);
-  c->positions = (Positions)get_choice(r, "positions", positions, 3);
-  c->tying = (Tying)get_choice(r, "tied", tyings, 3);
-  c->norm_epsilon = get_real(r, "norm_epsilon", 1);
-  c->drop_embed = get_real(r, "drop_embed", 0.99);
-  c->drop_attention = get_real(r, "drop_attention", 0.99);
-  c->drop_activation = get_real(r, "drop_activation", 0.99);
-  c->drop_residual = get_real(r, "drop_residual", 0.99);
-  c->bos = get_int(r, "bos", -1, c->vocab - 1);
-  c->eos = get_int(r, "eos", 0, c->vocab - 1);
-  c->pad = get_int(r, "pad", -1, c->vocab - 1);
-  return r->failed ? ERR_WORK : config_check(c);
-}
-
-static FileSum get_sum(Reading *r, const char *name) {
-  const json_t *j = json_object_get(json_object_get(r->root, "files"), name);
+static Err read_sum(const json_t *root, const char *path, const char *name, FileSum *sum) {
+  const json_t *j = json_object_get(json_object_get(root, "files"), name);
   const json_t *bytes = json_object_get(j, "bytes");
   const char *digits = json_string_value(json_object_get(j, "crc32"));
   bool fits = json_is_integer(bytes) && json_integer_value(bytes) >= 0 && digits &&
               strlen(digits) == 8 && strspn(digits, "0123456789abcdef") == 8;
-  if (!fits) {
-    wrong(r, name);
-    return (FileSum){0};
-  }
-  return (FileSum){(uint64_t)json_integer_value(bytes), (uint32_t)strtoul(digits, NULL, 16)};
+  if (!fits) return config_damaged(path, name);
+  sum->bytes = (uint64_t)json_integer_value(bytes);
+  sum->crc = (uint32_t)strtoul(digits, NULL, 16);
+  return ERR_OK;
 }
 
-static Err read_sums(Reading *r, const Str *text, StoreSums *sums) {
-  sums->known = json_integer_value(json_object_get(r->root, "version")) > 1;
+static Err read_sums(const json_t *root, const char *path, const Str *text, StoreSums *sums) {
+  sums->known = json_integer_value(json_object_get(root, "version")) > 1;
   if (!sums->known) return ERR_OK;
   if (!jsondoc_is_sealed(str_text(text), text->len))
-    return err_set(ERR_WORK, "%s is damaged: its checksum is wrong; copy it anew", r->path);
-  sums->weights = get_sum(r, weights_name);
-  sums->tokenizer = get_sum(r, tokenizer_name);
-  return r->failed ? ERR_WORK : ERR_OK;
+    return err_set(ERR_WORK, "%s is damaged: its checksum is wrong; copy it anew", path);
+  TRY(read_sum(root, path, weights_name, &sums->weights));
+  return read_sum(root, path, tokenizer_name, &sums->tokenizer);
 }
 
 static Err parse_config(ModelConfig *c, StoreSums *sums, const Str *text, const char *path) {
@@ -149,9 +88,8 @@ static Err parse_config(ModelConfig *c, StoreSums *sums, const Str *text, const 
   TRY(jsondoc_check(str_text(text), text->len, path));
   json_t *root = json_loadb(str_text(text), text->len, JSON_REJECT_DUPLICATES, &error);
   if (!root) return err_set(ERR_WORK, "%s:%d: not JSON: %s", path, error.line, error.text);
-  Reading r = {.root = root, .path = path};
-  Err err = read_config(&r, c);
-  if (!err) err = read_sums(&r, text, sums);
+  Err err = read_config(root, path, c);
+  if (!err) err = read_sums(root, path, text, sums);
   json_decref(root);
   return err;
 }

@@ -1,11 +1,11 @@
 /* A model directory: model.json (what it is), weights.safetensors, tokenizer.model.
- * A checkpoint is one, with more files beside. Relies on format, params. */
+ * A checkpoint is one, with more files beside. Depends on format, model.h. */
 #ifndef MODEL_STORE_H
 #define MODEL_STORE_H
 
 #include "base/file.h"
 #include "base/filesum.h"
-#include "model/params.h"
+#include "model/model.h"
 
 /* What the other files of a model were when they were written. */
 typedef struct {

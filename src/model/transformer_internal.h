@@ -1,4 +1,5 @@
-/* What transformer.c (forward) and transformer_back.c share. */
+/* The passes of the Transformer, for transformer.c and decoder.c: transformer_backward.c calls
+ * transformer_forward.c, which calls neither. */
 #ifndef MODEL_TRANSFORMER_INTERNAL_H
 #define MODEL_TRANSFORMER_INTERNAL_H
 
@@ -23,9 +24,24 @@ void cross_junction(Transformer *t, Weights w, int which, int junction, size_t r
                     StepKey key);
 void feed_sublayer(Transformer *t, Weights w, int which, int layer, const void *y, size_t rows,
                    StepKey key);
+/* Runs the encoder and returns its output (rows, d). `rows` is off's last element, which the
+ * program cannot read where it lies on a device. */
+const void *transformer_encode(Transformer *t, Weights w, const int32_t *src,
+                               const int32_t *pos, const int32_t *off, size_t sentences,
+                               size_t rows, StepKey key);
+/* Keys and values of every decoder layer, of the encoder's output. */
 void transformer_cross_kv(Transformer *t, Weights w, const void *memory, size_t rows);
+/* Runs the decoder over whole sentences and returns its output (rows, d). */
+const void *transformer_decode(Transformer *t, Weights w, const Batch *batch, StepKey key);
+/* Adds the loss of the decoder's output y to model.sums. With g also computes the gradients of
+ * the output weights, and of y into d_y. */
+void transformer_loss(Transformer *t, Weights w, float *g, const void *y, const Batch *batch,
+                      const ModelPass *pass);
+
 /* d_y holds the gradient of the decoder's output. */
-void transformer_back(Transformer *t, Weights w, float *g, const Batch *batch, StepKey key,
-                      GradReady ready, void *context);
+void transformer_backward(Transformer *t, Weights w, float *g, const Batch *batch, StepKey key,
+                          const ModelPass *pass);
+/* Calls `ready` as transformer_backward does: the same ranges in the same order. */
+void transformer_announce(const Transformer *t, GradReady ready, void *context);
 
 #endif

@@ -22,7 +22,7 @@ typedef struct {
 static Err begin(Average *a, const char *dir) {
   memcpy(a->newest, dir, FILE_PATH_MAX);
   TRY(store_load_config(&a->config, NULL, dir));
-  TRY(params_lay_out(&a->params, &a->config));
+  TRY(a->config.family->lay_out_params(&a->params, &a->config));
   TRY(mem_alloc_aligned(&a->sum, a->params.padded * sizeof *a->sum));
   return mem_alloc_aligned(&a->w, a->params.padded * sizeof *a->w);
 }

@@ -306,20 +306,11 @@ Err checkpoint_find(const char *run, char dir[FILE_PATH_MAX], bool *found) {
 
 /* Loading. */
 
-/* Dropout may change on the way; what the weights mean may not. */
-static bool same_model(const ModelConfig *x, const ModelConfig *y) {
-  return x->vocab == y->vocab && x->d == y->d && x->ff == y->ff && x->heads == y->heads &&
-         x->layers[0] == y->layers[0] && x->layers[1] == y->layers[1] &&
-         x->longest == y->longest && x->pre_norm == y->pre_norm &&
-         x->attention_bias == y->attention_bias && x->activation == y->activation &&
-         x->positions == y->positions && x->tying == y->tying;
-}
-
 static Err check_model(const char *dir, const TrainArrays *a, const Record *r) {
   ModelConfig saved;
   TRY(record_check(dir, r, PART_MODEL));
   TRY(store_load_config(&saved, NULL, dir));
-  if (!same_model(&saved, a->config)) {
+  if (saved.family != a->config->family || config_difference(&saved, a->config)) {
     return err_set(
         ERR_USAGE,
         "%s is of another model than these options describe; give the same ones to resume",

@@ -83,26 +83,30 @@ static void add(FitPlan *f, const char *name, uint64_t bytes, bool here) {
 }
 
 /* The most columns of a product that may be made in fp8. */
-static uint64_t widest_fp8(const ModelConfig *c) {
-  uint64_t d = (uint64_t)c->d, most = 3 * d;
-  uint64_t others[] = {(uint64_t)c->ff, (uint64_t)c->layers[1] * 2 * d, (uint64_t)c->vocab};
-  for (int i = 0; i < 3; i++)
-    if (others[i] > most && others[i] <= FP8_MAX_DIM) most = others[i];
+static uint64_t widest_fp8(const ModelShape *shape) {
+  uint64_t most = shape->gemm_widths[0];
+  for (size_t i = 1; i < sizeof shape->gemm_widths / sizeof *shape->gemm_widths; i++) {
+    uint64_t width = shape->gemm_widths[i];
+    if (width > most && width <= FP8_MAX_DIM) most = width;
+  }
   return most;
 }
 
 /* `m` is planned for `rows` rows. */
-static Err plan_shares(const Train *t, const Transformer *m, uint64_t rows, FitPlan *f) {
+static Err plan_shares(const Train *t, const Model *m, uint64_t rows, FitPlan *f) {
   const TrainSpec *s = t->spec;
   const Backend *b = &t->world.backend;
   uint64_t n = m->params.padded * sizeof(float), ranks = (uint64_t)t->world.ranks, search = 0;
   uint64_t units = norm_units(m->params.padded); /* of its norm */
   uint64_t low = b->type == TYPE_F32 ? 0 : m->params.padded * type_size(b->type);
-  uint64_t copies = s->ema > 0 ? 2 : 1, d = (uint64_t)m->config.d;
+  uint64_t copies = s->ema > 0 ? 2 : 1;
+  ModelShape shape = m->config.family->shape(&m->config);
+  uint64_t d = shape.d_model;
   uint64_t moments =
       (uint64_t)optim_has_moment(&s->optim, 1) + (uint64_t)optim_has_moment(&s->optim, 2);
   bool rounds = s->reproducible && t->micro_batches > (uint32_t)t->world.ranks;
-  if (t->validator) TRY(validator_bytes(t->validator, &m->config, b, rows, &search));
+  if (t->validator)
+    TRY(validator_bytes(t->validator, transformer_config(&m->config), b, rows, &search));
   if (search && b->pack) search += n; /* weights laid out for the products of a search */
   *f = (FitPlan){0};
   add(f, "weights", copies * (n + low), b->host);
@@ -110,9 +114,8 @@ static Err plan_shares(const Train *t, const Transformer *m, uint64_t rows, FitP
   add(f, "moments", s->shard ? moments * n / ranks : moments * n, b->host);
   add(f, "activations", m->arena_bytes, b->host);
   add(f, "validation", search, b->host);
-  if (!b->host)
-    add(f, "working memory", LIBRARIES + (2 * rows + (uint64_t)m->config.vocab) * d * 4, false);
-  if (b->fp8) add(f, "operands in fp8", (rows + d) * (widest_fp8(&m->config) + 8), false);
+  if (!b->host) add(f, "working memory", LIBRARIES + (2 * rows + shape.vocab) * d * 4, false);
+  if (b->fp8) add(f, "operands in fp8", (rows + d) * (widest_fp8(&shape) + 8), false);
   if (t->world.exchange.wire) add(f, "exchange", WIRES, false);
   add(f, "exchange",
       (b->host ? 0 : n) +
@@ -126,7 +129,7 @@ static Err plan_shares(const Train *t, const Transformer *m, uint64_t rows, FitP
 }
 
 Err fit_plan(const Train *t, FitPlan *f) {
-  return plan_shares(t, &t->state.model, t->state.model.capacity, f);
+  return plan_shares(t, t->state.model, t->state.model->capacity, f);
 }
 
 /* Bytes where the backend's memory is. */
@@ -135,12 +138,14 @@ static uint64_t needed(const FitPlan *f, bool host) {
 }
 
 static Err bytes_of_rows(const Train *t, const ModelConfig *c, uint32_t rows, uint64_t *bytes) {
-  Transformer m;
+  Model *m;
   FitPlan f;
-  TRY(transformer_plan(&m, c, &t->world.backend, rows, 0, true));
-  Err err = plan_shares(t, &m, rows, &f);
+  ModelSpec spec = {
+      .config = c, .backend = &t->world.backend, .capacity = rows, .training = true};
+  TRY(model_plan(&m, &spec));
+  Err err = plan_shares(t, m, rows, &f);
   *bytes = needed(&f, t->world.backend.host);
-  transformer_free(&m);
+  model_free(m);
   return err;
 }
 
@@ -201,7 +206,7 @@ static Err least_of_ranks(Train *t, uint32_t *rows) {
 
 static Err choose_rows(Train *t, const ModelConfig *c, uint32_t *rows) {
   uint64_t bytes;
-  uint32_t least = round_up((uint64_t)c->longest), most = most_rows(t, least);
+  uint32_t least = round_up(c->family->shape(c).max_tokens), most = most_rows(t, least);
   char text[32];
   TRY(room(t, &bytes));
   if (t->world.backend.host) bytes /= 2; /* others want to live here too */
@@ -239,16 +244,16 @@ Err fit_rows(Train *t, const ModelConfig *c, uint32_t *rows) {
 
 Err fit_check(Train *t, FitCheck *check) {
   FitPlan f;
-  const ModelConfig *c = &t->state.model.config;
+  const ModelConfig *c = &t->state.model->config;
   TRY(fit_plan(t, &f));
   TRY(room(t, &check->left));
   /* Nobody takes memory before all have looked. */
   comm_sum(t->world.comm, "memory", &(double){0}, 1);
   check->needed = needed(&f, t->world.backend.host);
-  check->rows = (uint32_t)t->state.model.capacity;
+  check->rows = (uint32_t)t->state.model->capacity;
   if (check->needed <= check->left) return ERR_OK;
   TRY(largest(t, c, check->left, check->rows, &check->rows));
-  if (check->rows < (uint32_t)c->longest) check->rows = 0;
+  if (check->rows < c->family->shape(c).max_tokens) check->rows = 0;
   return ERR_OK;
 }
 
@@ -268,7 +273,7 @@ Err fit_or_refuse(Train *t) {
   if (c.needed <= c.left) return ERR_OK;
   return err_set(ERR_WORK,
                  "the run needs %s with batches of %zu tokens a side, and %s has %s for it; %s",
-                 str_of_bytes(needs, c.needed), t->state.model.capacity,
+                 str_of_bytes(needs, c.needed), t->state.model->capacity,
                  t->world.backend.host ? "this machine" : "the GPU", str_of_bytes(left, c.left),
                  remedy(words, &c));
 }

@@ -172,7 +172,7 @@ static Err finish_average(Train *t, TrainResult *r) {
   r->average_bleu = -1;
   if (wanted < 2) return ERR_OK;
   const Backend *b = &t->world.backend;
-  size_t n = t->state.model.params.padded;
+  size_t n = t->state.model->params.padded;
   comm_at(t->world.comm, COMM_WHILE_ALIVE, "averaging checkpoints");
   if (t->world.chief) {
     saver_wait(t->run.saver, NULL);
@@ -180,7 +180,7 @@ static Err finish_average(Train *t, TrainResult *r) {
     TRY(average_last(t->spec->run, wanted, out, &count));
     if (count > 1) {
       TRY(file_join(path, out, "weights.safetensors"));
-      TRY(store_load_array(&t->state.model.params, t->world.stage, path));
+      TRY(store_load_array(&t->state.model->params, t->world.stage, path));
     }
   }
   comm_broadcast(t->world.comm, "averaged checkpoints", &count, sizeof count);

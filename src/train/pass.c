@@ -1,5 +1,7 @@
-/* The pieces of a step, each as one recording. Relies on transformer, optim, replay. */
+/* The pieces of a step, each as one recording. Relies on model, optim, replay. */
 #include "train/pass.h"
+
+#include <string.h>
 
 #include "base/progress.h"
 
@@ -20,8 +22,8 @@ void pass_close(Pass *p) {
 
 static void gradients(void *pass) {
   Pass *p = pass;
-  transformer_run(p->model, (Weights){p->w, p->low}, p->g, p->smoothing, p->scale, p->ready,
-                  p->context);
+  ModelPass run = {p->smoothing, p->scale, p->ready, p->context};
+  model_run(p->model, (Weights){p->w, p->low}, p->g, &run);
 }
 
 static void update(void *pass) {
@@ -39,43 +41,41 @@ static void whole(void *pass) {
   update(pass);
 }
 
-/* `batch`: the one at hand, where the work depends on it. */
-static Err run(Pass *p, uint32_t kind, const Batch *batch, void (*work)(void *)) {
+/* The update does not depend on the current batch. */
+static Err run(Pass *p, uint32_t kind, void (*work)(void *)) {
   ReplayKey key = {.kind = kind};
   if (p->plain || p->ready) {
     work(p);
     return ERR_OK;
   }
-  if (batch)
-    key = (ReplayKey){.kind = kind,
-                      .rows = {batch->rows[0], batch->rows[1]},
-                      .sentences = batch->sentences,
-                      .capacity = batch->capacity,
-                      .dropout = p->model->dropout,
-                      .first = p->model->first,
-                      .scale = p->scale};
+  if (kind != UPDATE) {
+    memcpy(key.shape, p->model->shape, sizeof key.shape);
+    key.dropout = p->model->dropout;
+    key.first = p->model->first;
+    key.scale = p->scale;
+  }
   return replay_do(&p->replays, p->backend, key, work, p);
 }
 
-void pass_load(Pass *p, const Batch *batch, StepKey key) {
-  transformer_load(p->model, batch, key);
+void pass_load(Pass *p, const void *batch, StepKey key) {
+  model_load(p->model, batch, key);
   p->loaded = p->model->loads;
 }
 
-static Err run_batch(Pass *p, uint32_t kind, const Batch *batch, StepKey key, float scale,
+static Err run_batch(Pass *p, uint32_t kind, const void *batch, StepKey key, float scale,
                      GradReady ready, void *context, void (*work)(void *)) {
   p->scale = scale, p->ready = ready, p->context = context;
-  if (!p->loaded || p->loaded != p->model->loads) transformer_load(p->model, batch, key);
+  if (!p->loaded || p->loaded != p->model->loads) model_load(p->model, batch, key);
   p->model->first = p->first;
   p->loaded = 0, p->first = false;
-  p->model->turned = progress_clock(); /* of what is replayed nothing else is known */
-  return run(p, kind, &p->model->at_hand, work);
+  p->model->forward_end = progress_clock(); /* of what is replayed nothing else is known */
+  return run(p, kind, work);
 }
 
 /* Start-up (libraries, kernels compiled by the driver, GEMM algorithms timed), then forward and
  * backward, about 6 operations for each parameter and row of both sides, at a speed that any
  * device exceeds. */
-double pass_limit(const Transformer *m) {
+double pass_limit(const Model *m) {
   double start = 600, slowest = m->backend->host ? 1e9 : 1e11;
   return start + 6.0 * (double)m->params.total * 2.0 * (double)m->capacity / slowest;
 }
@@ -90,7 +90,7 @@ void pass_clear(Pass *p) {
   p->first = false;
 }
 
-Err pass_gradients(Pass *p, const Batch *batch, StepKey key, float scale, GradReady ready,
+Err pass_gradients(Pass *p, const void *batch, StepKey key, float scale, GradReady ready,
                    void *context) {
   return run_batch(p, GRADIENTS, batch, key, scale, ready, context, gradients);
 }
@@ -99,10 +99,10 @@ Err pass_update(Pass *p, const StepNumbers *now) {
   const Backend *b = p->backend;
   b->put(b, p->now, now, sizeof *now);
   p->ready = NULL;
-  return run(p, UPDATE, NULL, update);
+  return run(p, UPDATE, update);
 }
 
-Err pass_whole(Pass *p, const Batch *batch, StepKey key, float scale, const StepNumbers *now) {
+Err pass_whole(Pass *p, const void *batch, StepKey key, float scale, const StepNumbers *now) {
   const Backend *b = p->backend;
   b->put(b, p->now, now, sizeof *now);
   pass_begin(p);
@@ -111,6 +111,6 @@ Err pass_whole(Pass *p, const Batch *batch, StepKey key, float scale, const Step
 
 Err pass_end(Pass *p, StepNumbers *now) {
   const Backend *b = p->backend;
-  p->model->rows = 0; /* their losses are in the numbers */
+  p->model->predictions = 0; /* their losses are in the numbers */
   return b->get(b, now, p->now, sizeof *now);
 }

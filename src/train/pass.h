@@ -1,11 +1,11 @@
 /* A step as the backend does it: gradients of micro-batches, then norm, clipping and
  * update in its own memory, so that nobody waits in between; on a device recorded and
  * replayed. Knows nothing of ranks, files and schedules: `train` and `bench` share it.
- * Relies on transformer, optim, replay. */
+ * Relies on model, optim, replay. */
 #ifndef TRAIN_PASS_H
 #define TRAIN_PASS_H
 
-#include "model/transformer.h"
+#include "model/model.h"
 #include "train/optim.h"
 #include "train/replay.h"
 
@@ -13,7 +13,7 @@
  * pass_update or pass_whole is called. */
 typedef struct {
   const Backend *backend;
-  Transformer *model;
+  Model *model;
   const OptimSpec *optim; /* not NovoGrad */
   float smoothing;
   float ema;        /* what is kept of e */
@@ -38,23 +38,23 @@ void pass_close(Pass *p); /* harmless when not open */
 
 /* The batch and key of the next pass_gradients or pass_whole, so that they are on their way
  * to a device while it is still at work. Not needed, and undone by other uses of the model. */
-void pass_load(Pass *p, const Batch *batch, StepKey key);
+void pass_load(Pass *p, const void *batch, StepKey key);
 
 /* Seconds after which work on one batch, or a part of it, counts as hung on the slowest machine:
  * for what has not been measured yet. */
-double pass_limit(const Transformer *model);
+double pass_limit(const Model *model);
 
 /* A step: one update uses the sum of the micro-batches' gradients, times `scale`. The
  * first micro-batch writes where the others add, so that g need not be cleared: `first`
- * of the key is set here. After pass_clear it adds as well. ready: see transformer_run;
+ * of the key is set here. After pass_clear it adds as well. ready: see model_run;
  * work that tells is not recorded. */
 void pass_begin(Pass *p);
 void pass_clear(Pass *p);
-NODISCARD Err pass_gradients(Pass *p, const Batch *batch, StepKey key, float scale,
+NODISCARD Err pass_gradients(Pass *p, const void *batch, StepKey key, float scale,
                              GradReady ready, void *context);
 NODISCARD Err pass_update(Pass *p, const StepNumbers *now);
 /* All of it for a step of one micro-batch. */
-NODISCARD Err pass_whole(Pass *p, const Batch *batch, StepKey key, float scale,
+NODISCARD Err pass_whole(Pass *p, const void *batch, StepKey key, float scale,
                          const StepNumbers *now);
 /* What the update came to: waits for it. The weights are as they were where now->grad_scale is
  * not finite. */

@@ -32,14 +32,14 @@ static Err say_memory(const Train *t) {
 
 Err plan_say(const Train *t) {
   const TrainSpec *s = t->spec;
-  const ModelConfig *c = &t->state.model.config;
-  char parameters[32], pairs[32], batches[32];
-  log_info("model    %s-norm Transformer, d %d, ff %d, %d+%d layers, %d heads, %s parameters",
-           c->pre_norm ? "pre" : "post", c->d, c->ff, c->layers[0], c->layers[1], c->heads,
-           str_of_count(parameters, t->state.model.params.total));
+  const ModelConfig *c = &t->state.model->config;
+  char about[160], parameters[32], pairs[32], batches[32];
+  c->family->describe(c, about, sizeof about);
+  log_info("model    %s, %s parameters", about,
+           str_of_count(parameters, t->state.model->params.total));
   log_info("data     %s: %s pairs, %s to %s, vocabulary %d", t->data.dir,
            str_of_count(pairs, t->data.order.pairs), t->data.meta.lang[0], t->data.meta.lang[1],
-           c->vocab);
+           t->data.meta.vocab);
   log_info("batches  %u x %u tokens a side in a step, %s micro-batches an epoch, %.1f %% full",
            t->micro_batches, t->plan.capacity, str_of_count(batches, t->plan.batches),
            100 * t->plan.fill);
@@ -53,20 +53,21 @@ Err plan_say(const Train *t) {
   return say_memory(t);
 }
 
-/* Operations of a step's products: two for each weight and row forward, twice that
- * backward. Embedding look-ups cost none; the output projection does. */
+/* Floating-point operations of the GEMMs of a step: two for each weight and token in the forward
+ * pass, four in the backward pass. */
 static double products(const Train *t) {
-  const ModelConfig *c = &t->state.model.config;
-  double d = c->d, ff = c->ff, rows = t->plan.capacity;
-  double encoder = c->layers[0] * (4 * d * d + 2 * d * ff);
-  double decoder = c->layers[1] * (6 * d * d + 2 * d * ff), kv = c->layers[1] * 2 * d * d;
-  return 6 * rows * t->micro_batches * (encoder + decoder + kv + d * c->vocab);
+  const ModelConfig *c = &t->state.model->config;
+  ModelShape shape = c->family->shape(c);
+  double tokens = t->plan.capacity;
+  return 6 * tokens * t->micro_batches * (shape.gemm_weights[0] + shape.gemm_weights[1]);
 }
 
 /* A product of the feed-forward's shape, for a fifth of a second. */
 static Err measure(const Train *t, double *rate) {
   const Backend *b = &t->world.backend;
-  size_t d = (size_t)t->state.model.config.d, ff = (size_t)t->state.model.config.ff,
+  const ModelConfig *c = &t->state.model->config;
+  ModelShape shape = c->family->shape(c);
+  size_t d = shape.d_model, ff = shape.ffn_dim,
          rows = t->plan.capacity < 1024 ? t->plan.capacity : 1024;
   size_t size = type_size(b->type);
   void *x = NULL, *y = NULL, *w = NULL;
@@ -97,7 +98,7 @@ static double traffic(const Train *t, double rounds) {
   const TrainSpec *s = t->spec;
   double ranks = (double)t->world.ranks, wide = s->exchange_bf16 ? 2 : 4;
   double back = s->shard ? sizeof(float) : wide, times = s->reproducible ? rounds : 1;
-  return (double)t->state.model.params.padded * (ranks - 1) / ranks * (wide * times + back);
+  return (double)t->state.model->params.padded * (ranks - 1) / ranks * (wide * times + back);
 }
 
 Err plan_dry_run(Train *t) {

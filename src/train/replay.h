@@ -11,8 +11,8 @@
 /* All that the operations asked for depend on. */
 typedef struct {
   uint32_t kind;
-  uint32_t rows[2], sentences, capacity; /* of the batch, and of the room it lies in */
-  bool dropout, first;                   /* of the micro-batch, see StepKey */
+  uint32_t shape[4];   /* of the batch; see Model */
+  bool dropout, first; /* of the micro-batch, see StepKey */
   float scale;
 } ReplayKey;
 

@@ -14,7 +14,7 @@
 Weights train_weights(const Train *t) {
   const Backend *b = &t->world.backend;
   if (!t->state.e) return (Weights){t->state.w, t->state.low};
-  b->lower(b, t->state.low_e, t->state.e, t->state.model.params.padded);
+  b->lower(b, t->state.low_e, t->state.e, t->state.model->params.padded);
   return (Weights){t->state.e, t->state.low_e};
 }
 
@@ -23,7 +23,7 @@ Weights train_weights(const Train *t) {
 /* An array, and its copy in the backend's type, if that is another. */
 static Err new_weights(Train *t, float **full, void **low) {
   const Backend *b = &t->world.backend;
-  size_t n = t->state.model.params.padded;
+  size_t n = t->state.model->params.padded;
   TRY(b->alloc(b, full, n * sizeof(float)));
   *low = *full;
   return b->type == TYPE_F32 ? ERR_OK : b->alloc(b, low, n * type_size(b->type));
@@ -41,7 +41,7 @@ static void pin_stage(Train *t, size_t bytes) {
 static Err new_gradients(Train *t) {
   const TrainSpec *s = t->spec;
   const Backend *b = &t->world.backend;
-  size_t n = t->state.model.params.padded, units = norm_units(n);
+  size_t n = t->state.model->params.padded, units = norm_units(n);
   TRY(b->alloc(b, &t->state.g, n * sizeof(float)));
   TRY(b->alloc(b, &t->state.queued, units * sizeof(double)));
   t->world.stage = t->state.g, t->state.sums = t->state.queued;
@@ -57,7 +57,7 @@ static Err new_gradients(Train *t) {
                      .rounds = s->reproducible && t->micro_batches > (uint32_t)t->world.ranks};
   if (t->world.exchange.wire) spec.send = exchange_send, spec.context = &t->world.exchange;
   TRY(reducer_new(&t->world.reducer, t->world.comm, t->world.stage, n, &spec));
-  reducer_set_order(t->world.reducer, transformer_announce, &t->state.model);
+  reducer_set_order(t->world.reducer, model_announce, t->state.model);
   exchange_bind(&t->world.exchange, t->world.reducer, t->state.g, s->shard);
   return ERR_OK;
 }
@@ -68,15 +68,15 @@ static Err new_arrays(Train *t) {
   TRY(new_weights(t, &t->state.w, &t->state.low));
   if (s->ema > 0) TRY(new_weights(t, &t->state.e, &t->state.low_e));
   TRY(new_gradients(t));
-  size_t mine = (s->shard ? reducer_owned(t->world.reducer) : t->state.model.params.padded) *
+  size_t mine = (s->shard ? reducer_owned(t->world.reducer) : t->state.model->params.padded) *
                 sizeof(float);
   if (optim_has_moment(&s->optim, 1)) TRY(b->alloc(b, &t->state.m, mine));
   if (optim_has_moment(&s->optim, 2)) TRY(b->alloc(b, &t->state.v, mine));
   if (s->optim.kind == OPTIM_NOVOGRAD)
-    TRY(mem_alloc(&t->state.second, t->state.model.params.count, sizeof *t->state.second));
+    TRY(mem_alloc(&t->state.second, t->state.model->params.count, sizeof *t->state.second));
   /* A wire's operations begin between those of the backward pass: not from a recording. */
   t->state.pass = (Pass){.backend = b,
-                         .model = &t->state.model,
+                         .model = t->state.model,
                          .optim = &s->optim,
                          .smoothing = s->smoothing,
                          .ema = s->ema,
@@ -106,18 +106,21 @@ static void free_arrays(Train *t) {
 }
 
 static ModelConfig config_for(const Train *t) {
-  ModelConfig c = t->spec->config;
+  TransformerConfig c = *transformer_config(&t->spec->config);
   const Meta *m = &t->data.meta;
-  c.vocab = m->vocab, c.bos = m->bos, c.eos = m->eos, c.pad = m->pad;
+  c.vocab = m->vocab;
+  c.bos = m->bos;
+  c.eos = m->eos;
+  c.pad = m->pad;
   c.longest = (int)m->max_tokens + 1;
-  return c;
+  return transformer_model_config(&c);
 }
 
 /* From the beginning, from a checkpoint, and to one. */
 
 static TrainArrays shape_of(const Train *t) {
-  return (TrainArrays){.config = &t->state.model.config,
-                       .params = &t->state.model.params,
+  return (TrainArrays){.config = &t->state.model->config,
+                       .params = &t->state.model->params,
                        .tokenizer = t->tokenizer_path,
                        .data = t->spec->accept_data ? NULL : t->data_hash,
                        .w = t->state.w,
@@ -130,7 +133,7 @@ static TrainArrays shape_of(const Train *t) {
 /* From the chief's copy to every rank's array; the gradient's memory is free. */
 static void spread(Train *t, const char *name, float *array, const float *whole) {
   const Backend *b = &t->world.backend;
-  size_t bytes = t->state.model.params.padded * sizeof(float);
+  size_t bytes = t->state.model->params.padded * sizeof(float);
   if (!array) return;
   if (t->world.chief) memcpy(t->world.stage, whole, bytes);
   comm_broadcast(t->world.comm, name, t->world.stage, bytes);
@@ -152,8 +155,9 @@ static Err take_moment(Train *t, float *whole, const float *mine) {
   const Backend *b = &t->world.backend;
   if (!mine) return ERR_OK;
   if (!t->spec->shard)
-    return t->world.chief ? b->get(b, whole, mine, t->state.model.params.padded * sizeof(float))
-                          : ERR_OK;
+    return t->world.chief
+               ? b->get(b, whole, mine, t->state.model->params.padded * sizeof(float))
+               : ERR_OK;
   TRY(b->get(b, t->world.stage, mine, reducer_owned(t->world.reducer) * sizeof(float)));
   reducer_collect(t->world.reducer, "moments", t->world.stage, whole);
   return ERR_OK;
@@ -161,7 +165,7 @@ static Err take_moment(Train *t, float *whole, const float *mine) {
 
 Err train_gather_weights(Train *t) {
   const Backend *b = &t->world.backend;
-  size_t bytes = t->state.model.params.padded * sizeof(float);
+  size_t bytes = t->state.model->params.padded * sizeof(float);
   float *here = b->host ? t->state.w : t->world.stage;
   if (t->world.exchange.wire) {
     exchange_gather(&t->world.exchange, t->state.w);
@@ -174,7 +178,7 @@ Err train_gather_weights(Train *t) {
 }
 
 static Err load_or_begin(Train *t, TrainArrays *a) {
-  const Params *p = &t->state.model.params;
+  const Params *p = &t->state.model->params;
   size_t bytes = p->padded * sizeof(float);
   char dir[FILE_PATH_MAX];
   bool found;
@@ -182,7 +186,7 @@ static Err load_or_begin(Train *t, TrainArrays *a) {
   a->data = shape_of(t).data;
   if (found) return checkpoint_load(dir, a, &t->run.at);
   t->run.at = (TrainCounters){.lr_scale = 1, .micro_batches = t->micro_batches};
-  params_init(p, &t->state.model.config, t->spec->seed, a->w);
+  params_init(p, t->spec->seed, a->w);
   if (a->e) memcpy(a->e, a->w, bytes);
   if (a->m) memset(a->m, 0, bytes);
   if (a->v) memset(a->v, 0, bytes);
@@ -230,9 +234,9 @@ Err train_restore(Train *t) {
   spread(t, "mean weights", t->state.e, a->e);
   give_moment(t, t->state.m, a->m);
   give_moment(t, t->state.v, a->v);
-  b->lower(b, t->state.low, t->state.w, t->state.model.params.padded);
+  b->lower(b, t->state.low, t->state.w, t->state.model->params.padded);
   if (t->state.second) {
-    size_t n = t->state.model.params.count * sizeof *t->state.second;
+    size_t n = t->state.model->params.count * sizeof *t->state.second;
     if (t->world.chief) memcpy(t->state.second, a->second, n);
     comm_broadcast(t->world.comm, "second moments", t->state.second, n);
   }
@@ -259,7 +263,7 @@ void train_settle_verdict(Train *t) {
 /* A copy is taken; the writing goes on beside the next steps. */
 Err train_save(Train *t, bool awaited) {
   const Backend *b = &t->world.backend;
-  size_t bytes = t->state.model.params.padded * sizeof(float);
+  size_t bytes = t->state.model->params.padded * sizeof(float);
   TrainArrays none = {0}, *a = &none;
   TRY(train_await_weights(t, &t->since));
   comm_at(t->world.comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", saving", t->run.at.step);
@@ -270,7 +274,8 @@ Err train_save(Train *t, bool awaited) {
     TRY(b->get(b, a->w, t->state.w, bytes));
     if (t->state.e) TRY(b->get(b, a->e, t->state.e, bytes));
     if (t->state.second)
-      memcpy(a->second, t->state.second, t->state.model.params.count * sizeof *t->state.second);
+      memcpy(a->second, t->state.second,
+             t->state.model->params.count * sizeof *t->state.second);
   }
   TRY(take_moment(t, a->m, t->state.m));
   TRY(take_moment(t, a->v, t->state.v));
@@ -346,7 +351,8 @@ static Err settle_batches(Train *t, const ModelConfig *config) {
   if (t->world.chief && t->spec->resume) TRY(compare_checkpoint(t, config));
   TRY(settle_group(t));
   TRY(fit_rows(t, config, &rows));
-  TRY(backend_check_fp8(&t->world.backend, (size_t)config->d, (size_t)config->ff, rows));
+  ModelShape shape = config->family->shape(config);
+  TRY(backend_check_fp8(&t->world.backend, shape.d_model, shape.ffn_dim, rows));
   TRY(order_plan(&t->plan, &t->data.order, rows));
   TRY(check_valid_length(t, rows));
   settle_steps(t);
@@ -399,10 +405,8 @@ static Err open_saver(Train *t) {
 
 /* Takes the memory of the model that was planned, and of what trains it. */
 static Err take_memory(Train *t) {
-  ModelConfig config = t->state.model.config;
   TRY(fit_or_refuse(t));
-  transformer_free(&t->state.model);
-  TRY(transformer_new(&t->state.model, &config, &t->world.backend, t->plan.capacity, 0, true));
+  TRY(model_allocate(t->state.model));
   TRY(new_arrays(t));
   return t->world.chief ? open_saver(t) : ERR_OK;
 }
@@ -424,7 +428,7 @@ static Err begin_run(Train *t, const char *record) {
   if (t->world.chief) TRY_DONE(enter_run(t, str_text(&options)));
   TRY_DONE(take_memory(t));
   TRY_DONE(train_restore(t));
-  if (t->validator) TRY_DONE(validator_begin(t->validator, &t->state.model, train_weights(t)));
+  if (t->validator) TRY_DONE(validator_begin(t->validator, t->state.model, train_weights(t)));
   if (t->world.chief) TRY_DONE(commit_run(t, str_text(&options)));
   if (t->run.at.step && t->run.at.best_step)
     log_info("resume   step %" PRIu64 ", best BLEU so far %.2f", t->run.at.step,
@@ -452,13 +456,15 @@ Err train_set_up(Train *t, const char *record) {
   TRY(tokenizer_open(&t->tokenizer, t->tokenizer_path));
   ModelConfig config = config_for(t);
   if (s->valid_every)
-    TRY(validator_new(&t->validator, &t->data, &t->tokenizer, (size_t)config.longest, &s->beam,
-                      t->world.comm));
+    TRY(validator_new(&t->validator, &t->data, &t->tokenizer,
+                      config.family->shape(&config).max_tokens, &s->beam, t->world.comm));
   TRY(settle_batches(t, &config));
-  TRY(transformer_plan(&t->state.model, &config, &t->world.backend, t->plan.capacity, 0, true));
+  TRY(model_plan(&t->state.model, &(ModelSpec){.config = &config,
+                                               .backend = &t->world.backend,
+                                               .capacity = t->plan.capacity,
+                                               .training = true}));
   if (s->dry_run) /* what the device cannot do is said here too */
-    return t->world.backend.reserve(&t->world.backend, (size_t)config.longest,
-                                    (size_t)(config.d / config.heads));
+    return model_reserve(&config, &t->world.backend);
   return begin_run(t, record);
 }
 
@@ -469,7 +475,7 @@ void train_tear_down(Train *t) {
   validator_free(t->validator);
   reducer_free(t->world.reducer);
   pass_close(&t->state.pass); /* its recordings name the model's memory */
-  transformer_free(&t->state.model);
+  model_free(t->state.model);
   tokenizer_close(&t->tokenizer);
   order_plan_free(&t->plan);
   dataset_close(&t->data);

@@ -18,7 +18,7 @@
 /* Seconds without progress after which this rank counts as hung. The first step touches memory for
  * the first time, and no usual time is known yet. */
 static double patience(const Train *t) {
-  return t->world.warm ? 5 * t->world.usual : pass_limit(&t->state.model);
+  return t->world.warm ? 5 * t->world.usual : pass_limit(t->state.model);
 }
 
 /* The most seconds between two signs of life so far decide how long is too long. */
@@ -48,7 +48,8 @@ static void begin_gradients(Train *t, bool spoilt) {
   pass_begin(&t->state.pass);
   if (!spoilt) return;
   pass_clear(&t->state.pass);
-  b->put(b, t->state.g + t->state.model.params.layer[0][0].norm[0].gain, &nan, sizeof nan);
+  b->put(b, t->state.g + t->state.model->params.param[t->state.model->params.count - 1].offset,
+         &nan, sizeof nan);
 }
 
 /* Do gradients travel, or are they kept between rounds? */
@@ -109,8 +110,8 @@ static Err look_ahead(Train *t) {
 static void end_micro(Train *t, Micro *m, StepSum *sum) {
   tick(t, &m->mark, "after backward", m->number);
   sum->data += m->got - m->start;
-  sum->forward += t->state.model.turned - m->got;
-  sum->backward += progress_clock() - t->state.model.turned;
+  sum->forward += t->state.model->forward_end - m->got;
+  sum->backward += progress_clock() - t->state.model->forward_end;
   sum->pairs += m->batch->sentences;
   sum->rows += m->batch->rows[1];
 }
@@ -157,7 +158,7 @@ static Err micro_batch(Train *t, uint32_t i, bool last, StepSum *sum) {
                      last && (b->host || t->world.exchange.wire) ? reducer_ready : NULL,
                      t->world.reducer));
   if (last && goes_by_host(t))
-    TRY(b->get(b, t->world.stage, t->state.g, t->state.model.params.padded * sizeof(float)));
+    TRY(b->get(b, t->world.stage, t->state.g, t->state.model->params.padded * sizeof(float)));
   end_micro(t, &m, sum);
   return ERR_OK;
 }
@@ -187,7 +188,7 @@ static Err reduced_round(Train *t, uint32_t i, uint32_t round, bool first, bool 
   const Backend *b = &t->world.backend;
   if (t->world.exchange.wire) TRY(settle(t, i, &start, sum));
   if (last && goes_by_host(t))
-    b->put(b, t->state.g, t->world.stage, t->state.model.params.padded * sizeof(float));
+    b->put(b, t->state.g, t->world.stage, t->state.model->params.padded * sizeof(float));
   sum->wait += progress_clock() - start;
   return ERR_OK;
 }
@@ -214,7 +215,7 @@ static Err gradients(Train *t, StepSum *sum) {
 /* Squares of the gradient, unit by unit: those of this rank's pieces of it. */
 static Err squares(Train *t) {
   const Backend *b = &t->world.backend;
-  size_t n = t->state.model.params.padded;
+  size_t n = t->state.model->params.padded;
   if (!t->spec->shard) {
     b->square_sums_async(b, t->state.queued, t->state.g, n);
   } else {
@@ -236,12 +237,12 @@ static Err update(Train *t, const StepNumbers *now, double lr) {
   const OptimSpec *o = &t->spec->optim;
   const Backend *b = &t->world.backend;
   StepNumbers *there = t->state.pass.now;
-  size_t n = t->state.model.params.padded, owned = 0;
+  size_t n = t->state.model->params.padded, owned = 0;
   bool low = t->state.low != t->state.w,
        by_pieces = t->spec->shard || o->kind == OPTIM_NOVOGRAD;
   b->put(b, there, now, sizeof *now);
   if (o->kind == OPTIM_NOVOGRAD) {
-    optim_layers(o, b, &t->state.model.params, t->state.w, t->state.m, t->state.second,
+    optim_layers(o, b, &t->state.model->params, t->state.w, t->state.m, t->state.second,
                  t->state.g, lr, clip_scale(now));
   } else if (!t->spec->shard) {
     optim_piece(o, b, there, low ? t->state.low : NULL, t->state.w, t->state.m, t->state.v,
@@ -264,13 +265,13 @@ static Err update(Train *t, const StepNumbers *now, double lr) {
 /* What the micro-batches of all ranks came to. A device is waited for once a step, for
  * the squares; behind them the losses are there too. */
 static Err losses(Train *t, StepSum *sum) {
-  BatchLoss mine;
+  ModelLoss mine;
   double start = progress_clock();
   TRY(squares(t));
-  TRY(transformer_loss(&t->state.model, &mine));
+  TRY(model_loss(t->state.model, &mine));
   double got = progress_clock();
   *(t->world.backend.host ? &sum->update : &sum->backward) += got - start;
-  double all[] = {mine.loss, mine.nll, mine.right, (double)mine.rows, sum->pairs};
+  double all[] = {mine.sum[0], mine.sum[1], mine.sum[2], (double)mine.predictions, sum->pairs};
   comm_sum(t->world.comm, "losses", all, sizeof all / sizeof *all);
   sum->loss = all[0], sum->nll = all[1], sum->right = all[2], sum->rows = all[3],
   sum->pairs = all[4];
@@ -287,7 +288,7 @@ static Err step_together(Train *t, double lr, StepNumbers *now, StepSum *sum) {
   now->grad_divisor = sum->rows * scaler_factor(&t->run.at.scaler);
   now->loss[0] = sum->loss;
   if (t->spec->shard) reducer_gather_units(t->world.reducer, "norms", t->state.sums);
-  optim_clip(now, t->state.sums, norm_units(t->state.model.params.padded));
+  optim_clip(now, t->state.sums, norm_units(t->state.model->params.padded));
   if (isfinite(now->grad_scale)) TRY(update(t, now, lr));
   sum->update += progress_clock() - start;
   return ERR_OK;

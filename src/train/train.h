@@ -6,7 +6,7 @@
 #include "backend/backend.h"
 #include "comm/comm.h"
 #include "decode/beam.h"
-#include "model/config.h"
+#include "model/model.h"
 #include "train/exchange.h"
 #include "train/optim.h"
 #include "train/schedule.h"

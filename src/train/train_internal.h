@@ -67,7 +67,7 @@ typedef struct {
 /* The model in training: its weights, gradients and optimizer state. Arrays are flat, of
  * params.padded elements, in the backend's memory unless noted. */
 typedef struct {
-  Transformer model;
+  Model *model;
   float *w, *g, *e;  /* e: moving average of the weights, or NULL */
   void *low, *low_e; /* w and e in the backend's type; the same where that is float */
   float *m, *v;      /* optimizer state, or with --shard-optimizer this rank's pieces of it */

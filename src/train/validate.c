@@ -15,7 +15,7 @@ struct Validator {
   DataSet *data;
   const Tokenizer *tokenizer;
   BeamSpec spec;
-  Transformer *t;
+  Model *model;
   Weights w;
   Translator *translator;
   Batch batch;
@@ -87,18 +87,19 @@ static TranslateRoom room_of(const Validator *v, const Backend *b, size_t capaci
   return translator_room(&v->spec, v->longest, v->length, v->mines, rows, sentences);
 }
 
-Err validator_bytes(const Validator *v, const ModelConfig *config, const Backend *b,
+Err validator_bytes(const Validator *v, const TransformerConfig *config, const Backend *b,
                     size_t capacity, uint64_t *bytes) {
   TranslateRoom room = room_of(v, b, capacity);
   return beam_bytes(config, b, &v->spec, room.rows, room.sentences, room.words, bytes);
 }
 
-Err validator_begin(Validator *v, Transformer *t, Weights w) {
-  TranslateRoom room = room_of(v, t->backend, t->capacity);
-  v->t = t, v->w = w;
-  TRY(batch_new(&v->batch, (uint32_t)t->capacity, (uint32_t)t->capacity / 2 + 1));
-  return translator_new_for(&v->translator, &t->config, t->backend, w, v->tokenizer, &v->spec,
-                            &room);
+Err validator_begin(Validator *v, Model *model, Weights w) {
+  TranslateRoom room = room_of(v, model->backend, model->capacity);
+  v->model = model;
+  v->w = w;
+  TRY(batch_new(&v->batch, (uint32_t)model->capacity, (uint32_t)model->capacity / 2 + 1));
+  return translator_new_for(&v->translator, transformer_config(&model->config), model->backend,
+                            w, v->tokenizer, &v->spec, &room);
 }
 
 void validator_free(Validator *v) {
@@ -120,14 +121,15 @@ static Err valid_loss(Validator *v, Comm *comm, double *nll) {
   uint64_t next = 0;
   int turn = 0;
   while (next < v->data->meta.split[SPLIT_VALID].pairs && !stop_asked()) {
-    BatchLoss loss;
+    ModelLoss loss;
     TRY(batch_fill_from(&v->batch, v->data, SPLIT_VALID, &next));
     if (turn++ % comm_size(comm) != comm_rank(comm)) continue;
-    comm_at(comm, pass_limit(v->t), "validation, loss");
-    transformer_step(v->t, v->w, NULL, &v->batch, (StepKey){0}, 0, 0, NULL, NULL);
-    TRY(transformer_loss(v->t, &loss));
-    sum[0] += loss.nll;
-    sum[1] += (double)loss.rows;
+    comm_at(comm, pass_limit(v->model), "validation, loss");
+    model_load(v->model, &v->batch, (StepKey){0});
+    model_run(v->model, v->w, NULL, &(ModelPass){0});
+    TRY(model_loss(v->model, &loss));
+    sum[0] += loss.sum[1];
+    sum[1] += (double)loss.predictions;
   }
   sum[2] = stop_asked();
   comm_sum(comm, "validation loss", sum, 3);
@@ -173,7 +175,7 @@ static void show_progress(ValidStep *p) {
 static Err report_step(void *context) {
   ValidStep *p = context;
   show_progress(p);
-  comm_at(p->comm, pass_limit(p->validator->t), "validation, translating");
+  comm_at(p->comm, pass_limit(p->validator->model), "validation, translating");
   fault_point("validation");
   return stop_asked() ? err_set(ERR_STOPPED, "stopped within a validation") : ERR_OK;
 }
@@ -211,8 +213,8 @@ Err validator_run(Validator *v, Comm *comm, int samples, Validation *result) {
   size_t cut;
   Err err;
   *result = (Validation){0};
-  const Backend *b = v->t->backend; /* a running mean is updated in floats alone */
-  b->lower(b, (void *)(uintptr_t)v->w.low, v->w.full, v->t->params.padded);
+  const Backend *b = v->model->backend; /* a running mean is updated in floats alone */
+  b->lower(b, (void *)(uintptr_t)v->w.low, v->w.full, v->model->params.padded);
   TRY_DONE(valid_loss(v, comm, &result->nll));
   log_live_end(); /* the step's line stays above those of the progress */
   ValidStep progress = {v, comm, start, start,

@@ -22,11 +22,11 @@ NODISCARD Err validator_new(Validator **v, DataSet *data, const Tokenizer *token
 void validator_free(Validator *v);
 /* Bytes of the backend's memory that validator_begin will take on this rank, beside a
  * training of `capacity` rows. */
-NODISCARD Err validator_bytes(const Validator *v, const ModelConfig *config,
+NODISCARD Err validator_bytes(const Validator *v, const TransformerConfig *config,
                               const Backend *backend, size_t capacity, uint64_t *bytes);
-/* Takes all the memory that validations will need. `t` is the model in training, whose
+/* Takes all the memory that validations will need. `model` is the one in training, whose
  * memory serves for the loss. */
-NODISCARD Err validator_begin(Validator *v, Transformer *t, Weights w);
+NODISCARD Err validator_begin(Validator *v, Model *model, Weights w);
 /* Of a validator that has begun. Prints the first `samples` translations beside their
  * references. Batches and sentences are shared out over the ranks, each exactly once;
  * every rank gets the result. ERR_STOPPED on every rank: one of them was asked to stop. */

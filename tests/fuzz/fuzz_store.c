@@ -1,6 +1,7 @@
 /* model.json as hostile text: what is accepted is a model that can be laid out, and its
  * parameters are as many as its sizes say. Relies on model/store. */
 #include "model/store.h"
+#include "model/transformer.h"
 
 #include "base/jsondoc.h"
 #include "fuzz_file.h"
@@ -30,9 +31,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   REQUIRE(f && fwrite(str_text(&text), 1, text.len, f) == text.len && fclose(f) == 0);
   str_free(&text);
   if (store_load_config(&config, &sums, scratch_dir())) return 0;
-  REQUIRE(config.vocab > 0 && config.eos >= 0 && config.eos < config.vocab);
-  REQUIRE(config.d % config.heads == 0);
-  if (params_lay_out(&params, &config)) return 0;
+  const TransformerConfig *c = transformer_config(&config);
+  REQUIRE(c);
+  REQUIRE(c->vocab > 0 && c->eos >= 0 && c->eos < c->vocab);
+  REQUIRE(c->d % c->heads == 0);
+  if (transformer_lay_out_params(&params, c)) return 0;
   REQUIRE(params.count > 0 && params.padded >= params.total);
   params_free(&params);
   return 0;

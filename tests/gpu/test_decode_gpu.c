@@ -25,8 +25,9 @@ enum { SENTENCES = 64, LONGEST = 48, NBEST = 2, MOST = SENTENCES * 30 };
  * good as equal: of so many sentences one may come out otherwise. */
 enum { OTHERWISE = 1 };
 
-static ModelConfig config;
+static TransformerConfig config;
 static Params params;
+static TransformerParams where;
 static float *w;
 static int32_t src[MOST], off[SENTENCES + 1], length[SENTENCES];
 
@@ -40,14 +41,14 @@ typedef struct {
  * likely as any. */
 static void make_model(void) {
   Rng rng = {.key = 17};
-  config = (ModelConfig){.vocab = 1200, .longest = LONGEST, .bos = 2, .eos = 1, .pad = 0};
-  ok(config_preset(&config, "tiny"));
+  config = (TransformerConfig){.vocab = 1200, .longest = LONGEST, .bos = 2, .eos = 1, .pad = 0};
+  ok(transformer_preset(&config, "tiny"));
   config.d = 64, config.ff = 96, config.heads = 2, config.layers[0] = config.layers[1] = 2;
   config.tying = TIE_NONE;
-  ok(params_lay_out(&params, &config));
+  ok(transformer_lay_out(&where, &params, &config));
   ok(mem_alloc_aligned(&w, params.padded * sizeof *w));
-  params_init(&params, &config, 5, w);
-  for (size_t i = 0; i < (size_t)(config.vocab * config.d); i++) w[params.output + i] *= 4;
+  params_init(&params, 5, w);
+  for (size_t i = 0; i < (size_t)(config.vocab * config.d); i++) w[where.output + i] *= 4;
   for (int s = 0; s < SENTENCES; s++) {
     int32_t n = 2 + (int32_t)rng_below(&rng, 26);
     for (int32_t i = 0; i < n; i++) src[off[s] + i] = 4 + (int32_t)rng_below(&rng, 1190);
@@ -202,6 +203,7 @@ int main(void) {
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   params_free(&params);
+  transformer_params_free(&where);
   mem_free(w);
   return failed;
 }

@@ -384,7 +384,7 @@ static void test_memory(void **state) {
 }
 
 /* Sentences of 3 to 40 rows with ids from everywhere. */
-static void fill(Batch *batch, const ModelConfig *c) {
+static void fill(Batch *batch, const TransformerConfig *c) {
   batch->sentences = 0, batch->rows[0] = batch->rows[1] = 0;
   batch->src_off[0] = batch->tgt_off[0] = 0;
   while (batch->rows[0] + 40 <= batch->capacity && batch->rows[1] + 40 <= batch->capacity) {
@@ -406,11 +406,11 @@ static void fill(Batch *batch, const ModelConfig *c) {
 }
 
 /* Loss and gradients of two steps with dropout; the gradients add up. */
-static void run_model(const Backend *b, const ModelConfig *c, const Batch batch[2],
-                      const float *w, float *g, BatchLoss *loss) {
+static void run_model(const Backend *b, const TransformerConfig *c, const Batch batch[2],
+                      const float *w, float *g, ModelLoss *loss) {
   Transformer t;
   ok(transformer_new(&t, c, b, batch[0].capacity, 0, true));
-  size_t n = t.params.padded;
+  size_t n = t.model.params.padded;
   float *full = lift(b, w, n, false), *there;
   void *low = b->type == TYPE_F32 ? full : lift(b, w, n, true);
   ok(b->alloc(b, &there, n * sizeof *there));
@@ -419,7 +419,7 @@ static void run_model(const Backend *b, const ModelConfig *c, const Batch batch[
     transformer_step(&t, (Weights){full, low}, there, &batch[i], key, 0.1f, 1.0f / 64, NULL,
                      NULL);
   }
-  ok(transformer_loss(&t, loss));
+  ok(model_loss(&t.model, loss));
   ok(b->get(b, g, there, n * sizeof *g));
   if (low != full) b->release(b, low);
   b->release(b, full), b->release(b, there);
@@ -427,8 +427,8 @@ static void run_model(const Backend *b, const ModelConfig *c, const Batch batch[
 }
 
 static void compare_models(bool post) {
-  ModelConfig c = {.vocab = 500, .longest = 48, .bos = 2, .eos = 1};
-  ok(config_preset(&c, "tiny"));
+  TransformerConfig c = {.vocab = 500, .longest = 48, .bos = 2, .eos = 1};
+  ok(transformer_preset(&c, "tiny"));
   c.d = 64, c.ff = 96, c.heads = post ? 2 : 1, c.layers[0] = c.layers[1] = 2;
   c.pre_norm = !post, c.attention_bias = post;
   c.activation = post ? ACT_GELU : ACT_RELU;
@@ -437,16 +437,16 @@ static void compare_models(bool post) {
   c.drop_embed = c.drop_attention = c.drop_activation = c.drop_residual = 0.1f;
   Params params;
   Batch batch[2];
-  ok(params_lay_out(&params, &c));
+  ok(transformer_lay_out_params(&params, &c));
   size_t n = params.padded;
   float *w = draw(n), *g[2] = {draw(n), draw(n)};
-  params_init(&params, &c, 5, w);
+  params_init(&params, 5, w);
   for (int i = 0; i < 2; i++) {
     ok(batch_new(&batch[i], 512, 256));
     fill(&batch[i], &c);
   }
   Backend cpu;
-  BatchLoss want, got;
+  ModelLoss want, got;
   ok(backend_cpu(&cpu, 0, false));
   run_model(&cpu, &c, batch, w, g[0], &want);
   for (int p = 0; p < 3; p++) {
@@ -455,10 +455,10 @@ static void compare_models(bool post) {
     Backend b;
     open_gpu(&b, precisions[p]);
     run_model(&b, &c, batch, w, g[1], &got);
-    double e = apart(g[1], g[0], n), l = fabs(got.loss - want.loss) / want.loss;
-    if (!(e < most[p]) || !(l < most[p] / 5) || got.rows != want.rows)
+    double e = apart(g[1], g[0], n), l = fabs(got.sum[0] - want.sum[0]) / want.sum[0];
+    if (!(e < most[p]) || !(l < most[p] / 5) || got.predictions != want.predictions)
       fail_msg("%s, %s-norm: gradients off by %g (%g allowed), loss %.8g for %.8g", b.about,
-               post ? "post" : "pre", e, most[p], got.loss, want.loss);
+               post ? "post" : "pre", e, most[p], got.sum[0], want.sum[0]);
     backend_close(&b);
   }
   for (int i = 0; i < 2; i++) batch_free(&batch[i]);

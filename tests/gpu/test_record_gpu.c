@@ -15,21 +15,22 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "gpu.h"
+#include "model/transformer.h"
 #include "train/pass.h"
 
 #define STEPS    50
 #define CAPACITY 1024
 
-static ModelConfig small(void) {
-  ModelConfig c = {.vocab = 500, .longest = 48, .bos = 2, .eos = 1};
-  ok(config_preset(&c, "tiny"));
+static TransformerConfig small(void) {
+  TransformerConfig c = {.vocab = 500, .longest = 48, .bos = 2, .eos = 1};
+  ok(transformer_preset(&c, "tiny"));
   c.d = 128, c.ff = 192, c.heads = 2, c.layers[0] = c.layers[1] = 2; /* heads of 64 */
   c.drop_embed = c.drop_attention = c.drop_activation = c.drop_residual = 0.1f;
   return c;
 }
 
 /* Sentences of 3 to 40 rows until `full` rows are reached on a side. */
-static void fill(Batch *b, Rng *rng, const ModelConfig *c, uint32_t full) {
+static void fill(Batch *b, Rng *rng, const TransformerConfig *c, uint32_t full) {
   int32_t *id[2] = {b->src, b->tgt_in}, *pos[2] = {b->src_pos, b->tgt_pos};
   b->sentences = 0, b->rows[0] = b->rows[1] = 0;
   while (b->rows[0] + 40 <= full && b->rows[1] + 40 <= full) {
@@ -60,20 +61,21 @@ static float *array(const Backend *b, size_t n) {
 }
 
 static void begin(Run *r, const Backend *b, bool plain) {
-  ModelConfig c = small();
+  TransformerConfig c = small();
   Pass *p = &r->pass;
   float *w;
   *r = (Run){.optim = {OPTIM_ADAM, 0.9f, 0.98f, 1e-9f, 0.01f}};
   ok(transformer_new(&r->t, &c, b, CAPACITY, 0, true));
-  size_t n = r->t.params.padded;
-  *p = (Pass){.backend = b, .model = &r->t, .optim = &r->optim, .smoothing = 0.1f, .ema = 0.9f};
+  size_t n = r->t.model.params.padded;
+  *p = (Pass){
+      .backend = b, .model = &r->t.model, .optim = &r->optim, .smoothing = 0.1f, .ema = 0.9f};
   p->plain = plain;
   p->w = array(b, n), p->g = array(b, n), p->e = array(b, n), p->m = array(b, n);
   p->v = array(b, n), p->low = b->type == TYPE_F32 ? p->w : array(b, n);
   ok(b->alloc(b, &p->sums, (n / NORM_UNIT + 1) * sizeof *p->sums));
   ok(pass_open(p));
   ok(mem_alloc_aligned(&w, n * sizeof *w));
-  params_init(&r->t.params, &c, 5, w);
+  params_init(&r->t.model.params, 5, w);
   b->put(b, p->w, w, n * sizeof *w);
   b->lower(b, p->low, p->w, n);
   mem_free(w);
@@ -98,7 +100,7 @@ static void end(Run *r) {
  * whose gradient is spoilt. */
 static void take_steps(Run *r, StepNumbers *now) {
   Rng rng = {.key = 31};
-  ModelConfig c = small();
+  TransformerConfig c = small();
   Batch batch;
   ok(batch_new(&batch, CAPACITY, CAPACITY / 3));
   for (uint64_t step = 0; step < STEPS; step++) {
@@ -151,7 +153,7 @@ static void test_replayed_steps(void **state) {
     begin(&one, &b, true), begin(&two, &b, false);
     take_steps(&one, plain);
     take_steps(&two, replayed);
-    size_t n = one.t.params.padded;
+    size_t n = one.t.model.params.padded;
     const Pass *p = &one.pass, *q = &two.pass;
     for (int s = 0; s < STEPS; s++) {
       if (memcmp(plain[s].loss, replayed[s].loss, sizeof plain[s].loss) != 0)
@@ -186,7 +188,7 @@ static void test_low_copy(void **state) {
   open_gpu(&b, "bf16");
   begin(&r, &b, false);
   take_steps(&r, now);
-  size_t n = r.t.params.padded;
+  size_t n = r.t.model.params.padded;
   float *low = array(&b, n);
   b.lower(&b, low, r.pass.w, n);
   same(&r, &r, low, r.pass.low, n * type_size(b.type), "copies");

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "model/transformer.h"
 #include "train/train.h"
 
 typedef struct {
@@ -43,9 +44,11 @@ static Err run(Comm *comm, const char *data, const char *out, const Way *w) {
            w->micro_batches, w->bf16 ? "bf16" : "fp32", w->reproducible ? "-same" : "",
            w->shard ? "-shard" : "");
   TRY(file_join(path, out, name));
-  TRY(config_preset(&s.config, "tiny"));
-  s.config.d = 32, s.config.ff = 64, s.config.heads = 2;
-  s.config.layers[0] = s.config.layers[1] = 1;
+  TransformerConfig c = {0};
+  TRY(transformer_preset(&c, "tiny"));
+  c.d = 32, c.ff = 64, c.heads = 2;
+  c.layers[0] = c.layers[1] = 1;
+  s.config = transformer_model_config(&c);
   s.data = data, s.run = path;
   return train_run(&s, comm, "", &r);
 }

@@ -10,10 +10,12 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "model/transformer.h"
 #include "support.h"
 #include "train/checkpoint.h"
 
-static ModelConfig config;
+static TransformerConfig config;
+static ModelConfig model_config; /* the same, as checkpoints have it */
 static Params params;
 static float *floats[2][4]; /* w, e, m, v: what is saved, what is loaded */
 static double *doubles[2];
@@ -22,7 +24,7 @@ enum { WITH_E = 1, WITH_M = 2, WITH_V = 4, WITH_SECOND = 8, WITH_ALL = 15 };
 
 /* The arrays of one side, those of the set. */
 UNUSED static TrainArrays arrays(int side, int set) {
-  return (TrainArrays){.config = &config,
+  return (TrainArrays){.config = &model_config,
                        .params = &params,
                        .tokenizer = at("tokenizer.model"),
                        .w = floats[side][0],
@@ -147,9 +149,10 @@ UNUSED static void assert_holds(const char *text, const char *words) {
 
 UNUSED static int set_up_model(void **state) {
   if (make_scratch(state) != 0) return -1;
-  config = (ModelConfig){.vocab = 40, .d = 8, .ff = 16, .heads = 2, .layers = {1, 2}};
+  config = (TransformerConfig){.vocab = 40, .d = 8, .ff = 16, .heads = 2, .layers = {1, 2}};
   config.longest = 50, config.pre_norm = true, config.norm_epsilon = 1e-6f;
-  if (params_lay_out(&params, &config)) return -1;
+  model_config = transformer_model_config(&config);
+  if (transformer_lay_out_params(&params, &config)) return -1;
   for (int i = 0; i < 8; i++) {
     if (mem_alloc_aligned(&floats[i / 4][i % 4], params.padded * sizeof(float))) return -1;
   }

@@ -147,7 +147,7 @@ static void test_packed_weights_change_no_bit(void **state) {
 /* A model with random weights, and three sentences. */
 typedef struct {
   Backend backend;
-  ModelConfig config;
+  TransformerConfig config;
   Params params;
   float *w;
 } Tiny;
@@ -156,14 +156,14 @@ static int32_t src[] = {5, 6, 7, 8, 1, 9, 10, 1, 11, 12, 13, 14, 15, 16, 1},
                off[] = {0, 5, 8, 15};
 
 static void open_tiny(Tiny *t) {
-  t->config = (ModelConfig){.vocab = 300, .bos = 2, .eos = 1, .pad = 0, .longest = 24};
+  t->config = (TransformerConfig){.vocab = 300, .bos = 2, .eos = 1, .pad = 0, .longest = 24};
   OK(backend_cpu(&t->backend, 2, false));
-  OK(config_preset(&t->config, "tiny"));
+  OK(transformer_preset(&t->config, "tiny"));
   t->config.d = 32, t->config.ff = 48, t->config.heads = 4;
   t->config.layers[0] = t->config.layers[1] = 2;
-  OK(params_lay_out(&t->params, &t->config));
+  OK(transformer_lay_out_params(&t->params, &t->config));
   OK(mem_alloc_aligned(&t->w, t->params.padded * sizeof *t->w));
-  params_init(&t->params, &t->config, 3, t->w);
+  params_init(&t->params, 3, t->w);
 }
 
 static void close_tiny(Tiny *t) {

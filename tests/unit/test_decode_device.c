@@ -16,8 +16,9 @@
 enum { SENTENCES = 40, MOST = SENTENCES * 20, NBEST = 2, LONGEST = 40 };
 
 static Backend cpu, far;
-static ModelConfig config;
+static TransformerConfig config;
 static Params params;
+static TransformerParams where;
 static float *w;
 static int32_t src[MOST], off[SENTENCES + 1];
 static struct { uint64_t allocs, bytes, puts, gets, widest, narrowest; } seen;
@@ -55,14 +56,14 @@ static int setup(void **state) {
   far = cpu;
   far.host = false, far.alloc = far_alloc, far.put = far_put, far.get = far_get;
   far.linear = far_linear, far.pack = NULL, far.unpack = NULL, far.max_top_k = 100;
-  config = (ModelConfig){.vocab = 300, .bos = 2, .eos = 1, .pad = 0, .longest = LONGEST};
-  OK(config_preset(&config, "tiny"));
+  config = (TransformerConfig){.vocab = 300, .bos = 2, .eos = 1, .pad = 0, .longest = LONGEST};
+  OK(transformer_preset(&config, "tiny"));
   config.d = 32, config.ff = 48, config.heads = 4, config.tying = TIE_NONE;
   config.layers[0] = config.layers[1] = 2;
-  OK(params_lay_out(&params, &config));
+  OK(transformer_lay_out(&where, &params, &config));
   OK(mem_alloc_aligned(&w, params.padded * sizeof *w));
-  params_init(&params, &config, 3, w);
-  for (size_t i = 0; i < (size_t)(config.vocab * config.d); i++) w[params.output + i] *= 4;
+  params_init(&params, 3, w);
+  for (size_t i = 0; i < (size_t)(config.vocab * config.d); i++) w[where.output + i] *= 4;
   for (int s = 0; s < SENTENCES; s++) {
     int32_t n = 1 + (int32_t)rng_below(&rng, 18);
     for (int32_t i = 0; i < n; i++) src[off[s] + i] = 4 + (int32_t)rng_below(&rng, 296);
@@ -75,6 +76,7 @@ static int setup(void **state) {
 static int teardown(void **state) {
   (void)state;
   params_free(&params);
+  transformer_params_free(&where);
   mem_free(w);
   return 0;
 }

@@ -30,14 +30,14 @@ static const Batch batch = {.capacity = 12,
                             .tgt_pos = tgt_pos,
                             .tgt_off = tgt_off};
 
-static ModelConfig config_of(const char *form) {
-  ModelConfig c = {.vocab = 23,
-                   .d = 16,
-                   .ff = 24,
-                   .heads = 4,
-                   .layers = {2, 2},
-                   .longest = 12,
-                   .norm_epsilon = 1e-6f};
+static TransformerConfig config_of(const char *form) {
+  TransformerConfig c = {.vocab = 23,
+                         .d = 16,
+                         .ff = 24,
+                         .heads = 4,
+                         .layers = {2, 2},
+                         .longest = 12,
+                         .norm_epsilon = 1e-6f};
   if (strcmp(form, "pre") == 0) {
     c.pre_norm = true, c.activation = ACT_RELU, c.positions = POSITION_HALVES,
     c.tying = TIE_ALL;
@@ -69,7 +69,7 @@ static void read_golden(const Fixture *f, const char *kind, const char *name, fl
 
 static void open_fixture(Fixture *f, const char *form, bool reference) {
   char path[64];
-  ModelConfig c = config_of(form);
+  TransformerConfig c = config_of(form);
   *f = (Fixture){0};
   if (reference)
     backend_reference(&f->backend);
@@ -80,13 +80,13 @@ static void open_fixture(Fixture *f, const char *form, bool reference) {
   OK(safetensors_open(&f->golden, path));
   float **array[] = {&f->w, &f->g, &f->m, &f->v};
   for (int i = 0; i < 4; i++)
-    OK(mem_alloc_aligned(array[i], f->t.params.padded * sizeof(float)));
+    OK(mem_alloc_aligned(array[i], f->t.model.params.padded * sizeof(float)));
   size_t weights = 0;
   for (size_t i = 0; i < f->golden.tensors; i++)
     weights += strncmp(f->golden.tensor[i].name, "weight/", 7) == 0;
-  assert_int_equal(weights, f->t.params.count); /* neither side has one the other lacks */
-  for (size_t i = 0; i < f->t.params.count; i++) {
-    const Param *p = &f->t.params.param[i];
+  assert_int_equal(weights, f->t.model.params.count); /* neither side has one the other lacks */
+  for (size_t i = 0; i < f->t.model.params.count; i++) {
+    const Param *p = &f->t.model.params.param[i];
     read_golden(f, "weight/", p->name, f->w + p->offset, p->rows * p->cols);
   }
 }
@@ -122,8 +122,8 @@ static void check_gradients(const char *form, bool reference) {
   read_golden(&f, "", "logits", golden, 10 * 23);
   assert_close("logits", f.t.logits, golden, 10 * 23);
   transformer_step(&f.t, w, f.g, &batch, (StepKey){0}, 0.1f, 1, NULL, NULL);
-  for (size_t i = 0; i < f.t.params.count; i++) {
-    const Param *p = &f.t.params.param[i];
+  for (size_t i = 0; i < f.t.model.params.count; i++) {
+    const Param *p = &f.t.model.params.param[i];
     assert_true(p->rows * p->cols <= 4096);
     read_golden(&f, "grad/", p->name, golden, p->rows * p->cols);
     assert_close(p->name, f.g + p->offset, golden, p->rows * p->cols);
@@ -133,18 +133,18 @@ static void check_gradients(const char *form, bool reference) {
 
 static void check_ten_steps(const char *form, bool reference) {
   Fixture f;
-  BatchLoss loss;
+  ModelLoss loss;
   float losses[10];
   open_fixture(&f, form, reference);
   read_golden(&f, "", "losses", losses, 10);
-  size_t n = f.t.params.padded;
+  size_t n = f.t.model.params.padded;
   for (int step = 0; step < 10; step++) {
     memset(f.g, 0, n * sizeof(float));
     transformer_step(&f.t, (Weights){f.w, f.w}, f.g, &batch, (StepKey){0}, 0.1f, 0.1f, NULL,
                      NULL);
-    OK(transformer_loss(&f.t, &loss));
-    if (!(fabs(loss.loss - losses[step]) < TOLERANCE * losses[step])) {
-      fail_msg("%s: loss %d is %.8g, PyTorch has %.8g", form, step, loss.loss,
+    OK(model_loss(&f.t.model, &loss));
+    if (!(fabs(loss.sum[0] - losses[step]) < TOLERANCE * losses[step])) {
+      fail_msg("%s: loss %d is %.8g, PyTorch has %.8g", form, step, loss.sum[0],
                (double)losses[step]);
     }
     StepNumbers now = {.lr = 1e-3f, .grad_scale = 1};
@@ -181,10 +181,10 @@ static void test_base_has_the_reference_size(void **state) {
     size_t parameters;
   } cases[] = {{"base", 60880896}, {"big", 209842176}};
   for (int i = 0; i < 2; i++) {
-    ModelConfig c = {.vocab = 32768, .longest = 256};
+    TransformerConfig c = {.vocab = 32768, .longest = 256};
     Params p;
-    OK(config_preset(&c, cases[i].preset));
-    OK(params_lay_out(&p, &c));
+    OK(transformer_preset(&c, cases[i].preset));
+    OK(transformer_lay_out_params(&p, &c));
     assert_int_equal(p.total, cases[i].parameters);
     for (size_t ranks = 1; ranks <= 10; ranks++) assert_int_equal(p.padded % ranks, 0);
     params_free(&p);
@@ -195,21 +195,21 @@ static void test_base_has_the_reference_size(void **state) {
 static void test_dropout_is_the_same_everywhere(void **state) {
   (void)state;
   Fixture a, b;
-  BatchLoss loss[2];
+  ModelLoss loss[2];
   open_fixture(&a, "pre", true);
   open_fixture(&b, "pre", false);
   Transformer *t[2] = {&a.t, &b.t};
   for (int i = 0; i < 2; i++) {
-    ModelConfig *c = &t[i]->config;
+    TransformerConfig *c = &t[i]->config;
     c->drop_embed = c->drop_attention = c->drop_activation = c->drop_residual = 0.3f;
   }
   StepKey key = {99, true, false};
   transformer_step(&a.t, (Weights){a.w, a.w}, a.g, &batch, key, 0.1f, 1, NULL, NULL);
   transformer_step(&b.t, (Weights){b.w, b.w}, b.g, &batch, key, 0.1f, 1, NULL, NULL);
-  OK(transformer_loss(&a.t, &loss[0]));
-  OK(transformer_loss(&b.t, &loss[1]));
-  assert_close("gradients under dropout", b.g, a.g, a.t.params.padded);
-  assert_true(fabs(loss[0].loss - loss[1].loss) < 1e-5 * loss[0].loss);
+  OK(model_loss(&a.t.model, &loss[0]));
+  OK(model_loss(&b.t.model, &loss[1]));
+  assert_close("gradients under dropout", b.g, a.g, a.t.model.params.padded);
+  assert_true(fabs(loss[0].sum[0] - loss[1].sum[0]) < 1e-5 * loss[0].sum[0]);
   close_fixture(&a);
   close_fixture(&b);
 }
@@ -252,7 +252,7 @@ static void test_relu_in_one(void **state) {
                          (StepKey){7, true, step == 0}, 0.1f, 1, NULL, NULL);
     }
     assert_int_equal(fused, cases[i].calls);
-    assert_memory_equal(f[0].g, f[1].g, f[0].t.params.padded * sizeof(float));
+    assert_memory_equal(f[0].g, f[1].g, f[0].t.model.params.padded * sizeof(float));
     close_fixture(&f[0]), close_fixture(&f[1]);
   }
 }
@@ -286,25 +286,25 @@ static void test_padding_changes_nothing(void **state) {
   for (int i = 0; i < 24; i++) {
     Fixture f[2];
     Batch b;
-    BatchLoss loss[2];
+    ModelLoss loss[2];
     pack(&b, len[i % 4], 3, 3 + (uint32_t)i % 2);
     for (int side = 0; side < 2; side++)
       assert_int_equal(b.padded[side] > b.rows[side], side ? i % 4 < 2 : i % 2 == 0);
     for (int device = 0; device < 2; device++) {
       open_fixture(&f[device], forms[i / 8], i / 4 % 2);
       Transformer *t = &f[device].t;
-      ModelConfig c = t->config;
+      TransformerConfig c = t->config;
       transformer_free(t);
       c.drop_embed = c.drop_attention = c.drop_activation = c.drop_residual = 0.3f;
       f[device].backend.host = !device;
       OK(transformer_new(t, &c, &f[device].backend, b.capacity, 5, true));
       transformer_step(t, (Weights){f[device].w, f[device].w}, f[device].g, &b,
                        (StepKey){99, true, false}, 0.1f, 1, NULL, NULL);
-      OK(transformer_loss(t, &loss[device]));
+      OK(model_loss(&t->model, &loss[device]));
     }
     assert_memory_equal(&loss[0], &loss[1], sizeof loss[0]);
-    assert_int_equal(loss[0].rows, b.rows[1]);
-    for (size_t k = 0; k < f[0].t.params.padded; k++) assert_true(f[0].g[k] == f[1].g[k]);
+    assert_int_equal(loss[0].predictions, b.rows[1]);
+    for (size_t k = 0; k < f[0].t.model.params.padded; k++) assert_true(f[0].g[k] == f[1].g[k]);
     close_fixture(&f[0]), close_fixture(&f[1]);
     batch_free(&b);
   }
@@ -342,7 +342,7 @@ static void test_gradients_are_announced_when_complete(void **state) {
     Fixture f;
     Announced a = {0};
     open_fixture(&f, cases[i].form, false);
-    size_t n = f.t.params.padded;
+    size_t n = f.t.model.params.padded;
     OK(mem_alloc(&a.told, n, 1));
     OK(mem_alloc(&a.seen, n, sizeof(float)));
     a.g = f.g;
@@ -382,7 +382,7 @@ static void test_announce_without_batch_is_order_of_backward(void **state) {
     open_fixture(&f, forms[i], false);
     transformer_step(&f.t, (Weights){f.w, f.w}, f.g, &batch, (StepKey){.first = true}, 0.1f, 1,
                      note_range, &made);
-    transformer_announce(&f.t, note_range, &told);
+    model_announce(&f.t.model, note_range, &told);
     assert_true(made.count > 5);
     assert_memory_equal(&made, &told, sizeof made);
     close_fixture(&f);
@@ -399,11 +399,11 @@ static void test_the_first_overwrites(void **state) {
     float *g;
     open_fixture(&f, forms[i % 3], i >= 6);
     Transformer *t = &f.t;
-    ModelConfig c = t->config;
+    TransformerConfig c = t->config;
     transformer_free(t);
     c.drop_residual = 0.3f;
     OK(transformer_new(t, &c, &f.backend, batch.capacity, i / 3 % 2 ? 4 : 0, true));
-    size_t n = t->params.padded;
+    size_t n = t->model.params.padded;
     OK(mem_alloc_aligned(&g, n * sizeof *g));
     for (size_t k = 0; k < n; k++) f.g[k] = NAN;
     for (uint64_t k = 0; k < 3; k++) {
@@ -422,18 +422,19 @@ static void test_the_first_overwrites(void **state) {
 static void test_losses_add_up(void **state) {
   (void)state;
   Fixture f;
-  BatchLoss one, two, none;
+  ModelLoss one, two, none;
   open_fixture(&f, "pre", false);
   for (int steps = 1; steps <= 2; steps++) {
     for (int i = 0; i < steps; i++)
       transformer_step(&f.t, (Weights){f.w, f.w}, NULL, &batch, (StepKey){0}, 0, 0, NULL, NULL);
-    OK(transformer_loss(&f.t, steps == 1 ? &one : &two));
+    OK(model_loss(&f.t.model, steps == 1 ? &one : &two));
   }
-  OK(transformer_loss(&f.t, &none));
-  assert_int_equal(one.rows, 10);
-  assert_int_equal(two.rows, 20);
-  assert_true(one.nll > 0 && fabs(two.nll - 2 * one.nll) < 1e-9 * two.nll);
-  assert_true(none.rows == 0 && none.loss == 0 && none.nll == 0 && none.right == 0);
+  OK(model_loss(&f.t.model, &none));
+  assert_int_equal(one.predictions, 10);
+  assert_int_equal(two.predictions, 20);
+  assert_true(one.sum[1] > 0 && fabs(two.sum[1] - 2 * one.sum[1]) < 1e-9 * two.sum[1]);
+  assert_true(none.predictions == 0 && none.sum[0] == 0 && none.sum[1] == 0 &&
+              none.sum[2] == 0);
   close_fixture(&f);
 }
 

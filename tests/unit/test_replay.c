@@ -69,7 +69,7 @@ static void test_the_second_time_is_recorded(void **state) {
   Replays r = {0};
   memset(&seen, 0, sizeof seen);
   for (int i = 1; i <= 5; i++) {
-    OK(ask(&r, &recorder, 7, (ReplayKey){.kind = 1, .rows = {256, 512}}));
+    OK(ask(&r, &recorder, 7, (ReplayKey){.kind = 1, .shape = {256, 512}}));
     assert_int_equal(seen.done[7], i);
     assert_int_equal(r.recorded, i > 1);
     assert_int_equal(r.replayed, i - 1);
@@ -83,10 +83,10 @@ static void test_keys(void **state) {
   (void)state;
   const ReplayKey keys[] = {{.kind = 0},
                             {.kind = 1},
-                            {.kind = 1, .rows = {8, 0}},
-                            {.kind = 1, .rows = {0, 8}},
-                            {.kind = 1, .sentences = 8},
-                            {.kind = 1, .capacity = 8},
+                            {.kind = 1, .shape = {8}},
+                            {.kind = 1, .shape = {0, 8}},
+                            {.kind = 1, .shape = {0, 0, 8}},
+                            {.kind = 1, .shape = {0, 0, 0, 8}},
                             {.kind = 1, .dropout = true},
                             {.kind = 1, .first = true},
                             {.kind = 1, .scale = 2}};

@@ -253,28 +253,28 @@ static const Batch batch = {.capacity = 12,
                             .tgt_out = tgt_out,
                             .tgt_pos = tgt_pos,
                             .tgt_off = tgt_off};
-static const ModelConfig config = {.vocab = 23,
-                                   .d = 16,
-                                   .ff = 24,
-                                   .heads = 4,
-                                   .layers = {2, 3},
-                                   .longest = 12,
-                                   .pre_norm = true,
-                                   .drop_residual = 0.1f,
-                                   .norm_epsilon = 1e-6f};
+static const TransformerConfig config = {.vocab = 23,
+                                         .d = 16,
+                                         .ff = 24,
+                                         .heads = 4,
+                                         .layers = {2, 3},
+                                         .longest = 12,
+                                         .pre_norm = true,
+                                         .drop_residual = 0.1f,
+                                         .norm_epsilon = 1e-6f};
 
 /* The gradients of one step; with a clock where there is one. */
 static float *gradients(Transformer *t, const Backend *b, TimedBackend *c) {
   float *w, *g;
   OK(transformer_new(t, &config, b, batch.capacity, 5, true)); /* logits in three parts */
-  OK(mem_alloc_aligned(&w, t->params.padded * sizeof *w));
-  OK(mem_alloc_aligned(&g, t->params.padded * sizeof *g));
-  params_init(&t->params, &config, 1, w);
-  if (c) t->backend = &c->backend, timed_begin(c);
+  OK(mem_alloc_aligned(&w, t->model.params.padded * sizeof *w));
+  OK(mem_alloc_aligned(&g, t->model.params.padded * sizeof *g));
+  params_init(&t->model.params, 1, w);
+  if (c) t->model.backend = &c->backend, timed_begin(c);
   transformer_step(t, (Weights){w, w}, g, &batch, (StepKey){7, true, false}, 0.1f, 1, NULL,
                    NULL);
   if (c) OK(timed_end(c));
-  t->backend = b;
+  t->model.backend = b;
   mem_free(w);
   return g;
 }
@@ -293,7 +293,7 @@ static void test_step(void **state) {
   double pairs = 2 * self[0] + 3 * (self[1] + cross);
   open_on(&c, &inner);
   float *g = gradients(&plain, &inner, NULL), *same = gradients(&clocked, &inner, &c);
-  assert_memory_equal(g, same, plain.params.padded * sizeof *g);
+  assert_memory_equal(g, same, plain.model.params.padded * sizeof *g);
   double sum = 0, spent = 0;
   for (int i = WORK_LINEAR; i <= WORK_WGRAD; i++) {
     assert_true(c.work[i].operations == products);

@@ -167,18 +167,18 @@ static void test_hostile_safetensors(void **state) {
 static void test_beam_scores_are_the_models(void **state) {
   (void)state;
   Backend backend;
-  ModelConfig c = {.vocab = 30, .bos = 2, .eos = 1, .pad = 0, .longest = 24};
+  TransformerConfig c = {.vocab = 30, .bos = 2, .eos = 1, .pad = 0, .longest = 24};
   OK(backend_cpu(&backend, 2, false));
-  OK(config_preset(&c, "tiny"));
+  OK(transformer_preset(&c, "tiny"));
   c.d = 32, c.ff = 48, c.heads = 4, c.layers[0] = c.layers[1] = 2;
   Transformer t;
   Batch batch;
   float *w;
   OK(transformer_new(&t, &c, &backend, 256, 0, true));
-  OK(mem_alloc_aligned(&w, t.params.padded * sizeof *w));
+  OK(mem_alloc_aligned(&w, t.model.params.padded * sizeof *w));
   OK(batch_new(&batch, 256, 8));
-  params_init(&t.params, &c, 3, w);
-  for (size_t i = 0; i < t.params.padded; i++) w[i] *= 1.5f; /* sharper */
+  params_init(&t.model.params, 3, w);
+  for (size_t i = 0; i < t.model.params.padded; i++) w[i] *= 1.5f; /* sharper */
   int32_t src[] = {5, 6, 7, 8, 1, 9, 10, 1, 11, 12, 13, 14, 15, 16, 1}, off[] = {0, 5, 8, 15};
   BeamSpec spec = {.beam = 4, .alpha = 0.6f, .extra = 6, .nbest = 4};
   Beam *beam;
@@ -203,10 +203,10 @@ static void test_beam_scores_are_the_models(void **state) {
       batch.sentences = 1, batch.rows[0] = (uint32_t)n, batch.rows[1] = (uint32_t)h->len + 1;
       batch.src_off[0] = batch.tgt_off[0] = 0;
       batch.src_off[1] = (int32_t)n, batch.tgt_off[1] = (int32_t)h->len + 1;
-      BatchLoss loss;
+      ModelLoss loss;
       transformer_step(&t, (Weights){w, w}, NULL, &batch, (StepKey){0}, 0, 0, NULL, NULL);
-      OK(transformer_loss(&t, &loss));
-      assert_true(fabs(loss.nll + (double)h->log_probability) < 1e-4 * (1 + loss.nll));
+      OK(model_loss(&t.model, &loss));
+      assert_true(fabs(loss.sum[1] + (double)h->log_probability) < 1e-4 * (1 + loss.sum[1]));
       near(h->score, h->log_probability / powf((5 + (float)(h->len + 1)) / 6, 0.6f), 1e-5);
     }
   }

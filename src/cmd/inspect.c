@@ -29,7 +29,7 @@ static Err count_lengths(Inspect *in) {
   const MetaSplit *m = &in->data.meta.split[in->split];
   for (size_t s = 0; s < m->shards; s++) {
     Shard *shard = &in->data.shard[in->split][s];
-    for (uint64_t i = 0; i < shard->pairs; i++) {
+    for (uint64_t i = 0; i < shard->examples; i++) {
       ShardView view;
       TRY(shard_pair(shard, i, &view));
       for (int side = 0; side < 2; side++) {

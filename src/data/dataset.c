@@ -37,14 +37,38 @@ static Err read_meta(DataSet *d) {
   return err;
 }
 
-/* A shard must be the one dataset.json speaks of. */
+/* Source and target must have the ids of the data set's tokenizer. */
+static bool has_own_ids(const DataSet *d, const Shard *s) {
+  for (int side = 0; side < 2; side++) {
+    const ShardColumn *c = s->side[side];
+    if (!c || (int64_t)c->vocab != d->meta.vocab ||
+        strcmp(c->tokenizer_sha256, d->meta.tokenizer_sha256) != 0)
+      return false;
+  }
+  return true;
+}
+
+/* A required column that no code uses means something that would be lost. */
+static Err check_columns(const Shard *s) {
+  for (size_t i = 0; i < s->columns; i++) {
+    const ShardColumn *c = &s->column[i];
+    if (!c->is_required || c == s->side[0] || c == s->side[1]) continue;
+    return err_set(ERR_WORK,
+                   "%s has a required column '%s', which this trireme does not use; it was "
+                   "written by a newer version of trireme: use that version",
+                   s->file.map.path, c->name);
+  }
+  return ERR_OK;
+}
+
+/* Opens a shard and checks that it is the one that dataset.json names. */
 static Err open_shard(DataSet *d, const MetaFile *file, Shard *shard) {
   char path[FILE_PATH_MAX];
   TRY(dataset_path(d, file->name, path));
   TRY(shard_open(shard, path));
-  bool same = shard->file.map.size == file->bytes && shard->pairs == file->pairs &&
-              (int64_t)shard->vocab == d->meta.vocab &&
-              strcmp(shard->tokenizer_sha256, d->meta.tokenizer_sha256) == 0;
+  TRY(check_columns(shard));
+  bool same = shard->file.map.size == file->bytes && shard->examples == file->pairs &&
+              has_own_ids(d, shard);
   if (!same)
     return err_set(ERR_WORK,
                    "%s does not belong to %s/dataset.json; prepare the data set again", path,

@@ -315,7 +315,7 @@ static Err have_tokenizer(Prepare *p) {
 static Err keep_pair(Prepare *p, MetaSplit *split, const PipelineBlock *b, uint32_t k) {
   const uint32_t *at = b->id_at + 2 * k;
   size_t len[2] = {at[1] - at[0], at[2] - at[1]};
-  TRY(shard_add(&p->builder, b->ids.id + at[0], len[0], b->ids.id + at[1], len[1]));
+  TRY(shard_add_pair(&p->builder, b->ids.id + at[0], len[0], b->ids.id + at[1], len[1]));
   split->pairs++;
   for (int side = 0; side < 2; side++) {
     split->tokens[side] += len[side];
@@ -327,10 +327,10 @@ static Err keep_pair(Prepare *p, MetaSplit *split, const PipelineBlock *b, uint3
 
 static Err finish_shard(Prepare *p, MetaSplit *split, const char *name) {
   char path[FILE_PATH_MAX];
-  MetaFile file = {.pairs = p->builder.pairs};
+  MetaFile file = {.pairs = p->builder.examples};
   TRY(in_partial(p, name, path));
   snprintf(file.name, sizeof file.name, "%s", name);
-  TRY(shard_write(&p->builder, path, p->tokenizer.sha256, &file.bytes, file.sha256));
+  TRY(shard_write(&p->builder, path, &file.bytes, file.sha256));
   return meta_add_shard(split, &file);
 }
 
@@ -444,7 +444,7 @@ static Err encode_train(Prepare *p) {
   spec.skip = p->lines_done;
   progress_begin(&p->progress, "encode", "bytes", p->input_bytes);
   TRY(pipeline_run(&spec, split, take_train, p));
-  if (p->builder.pairs) TRY(finish_train_shard(p, split->lines));
+  if (p->builder.examples) TRY(finish_train_shard(p, split->lines));
   progress_end(&p->progress);
   if (split->pairs == 0) {
     return err_set(
@@ -510,7 +510,7 @@ static Err run(Prepare *p) {
   m->dedup = p->spec.dedup;
   m->seed = p->spec.seed;
   TRY(have_tokenizer(p));
-  shard_begin(&p->builder, (uint32_t)p->tokenizer.vocab);
+  TRY(shard_begin_pairs(&p->builder, (uint32_t)p->tokenizer.vocab, p->tokenizer.sha256));
   if (p->lines_done == 0) { /* else they are done: they come before the first shard */
     TRY(encode_held_out(p, SPLIT_VALID, &p->spec.valid));
     TRY(encode_held_out(p, SPLIT_TEST, &p->spec.test));

@@ -1,6 +1,11 @@
-/* A shard: the ids of many sentence pairs in one mapped file (.tok); see
- * docs/formats.md. Built in memory, written whole, read in place.
- * Relies on base, checked. */
+/* A shard: many examples in one file (.tok), stored as columns; see docs/formats.md. A shard is
+ * built in memory, written at once, and read in place from a mapping.
+ *
+ * Columns have a name and a kind. Translation data has the columns "source" and "target" (ids);
+ * labels, weights and alignments are further columns of the same shard. Format 1, which had
+ * source and target only, is read through the same functions.
+ * Threads: a Shard may be read by several threads; a ShardBuilder belongs to one.
+ * Depends on base, checked. */
 #ifndef DATA_SHARD_H
 #define DATA_SHARD_H
 
@@ -10,51 +15,133 @@
 
 #include "data/checked.h"
 
-#define SHARD_LONGEST 4095u /* tokens a side, without the end mark */
+#define SHARD_LONGEST     4095u /* ids of one example in one column, without the end mark */
+#define SHARD_COLUMNS_MAX 64u
+#define SHARD_SOURCE      "source"
+#define SHARD_TARGET      "target"
+
+typedef enum {
+  SHARD_IDS = 1, /* token ids, any number per example; element: 2 or 4 bytes */
+  SHARD_LABEL,   /* one class per example; element: 2 or 4 bytes */
+  SHARD_FLOAT,   /* one float per example; element: 4 bytes */
+  SHARD_PAIRS,   /* pairs of positions (alignment), any number; element: two uint16, 4 bytes */
+} ShardKind;
+
+/* Description of a column, given to the builder. */
+typedef struct {
+  const char *name; /* 1 to 31 characters */
+  ShardKind kind;
+  uint32_t vocab;               /* ids, labels: number of different values; else 0 */
+  const char *tokenizer_sha256; /* ids: 64 hexadecimal digits; else NULL */
+  bool is_optional;             /* a reader may ignore the column */
+} ShardColumnSpec;
+
+/* Values of one column of one example. For the builder: ids and labels are int32_t, floats are
+ * float, pairs are uint16_t[2]. From the reader: elements as they lie in the file. */
+typedef struct {
+  const void *at;
+  size_t count;
+} ShardValues;
+
+/* Bytes that grow. */
+typedef struct {
+  uint8_t *bytes;
+  size_t len;
+  size_t cap;
+} ShardBuffer;
+
+/* Columns whose values are stored side by side: ids columns of one element size share a group,
+ * so that one example's source and target are one place in memory; any other column has its
+ * own. */
+typedef struct {
+  uint32_t element_bytes;
+  uint32_t members;
+  bool is_ragged;
+  ShardBuffer values;
+  ShardBuffer index; /* ragged columns only */
+} ShardGroup;
 
 typedef struct {
-  uint32_t first;  /* token of the shard: the source begins here, the target behind it */
-  uint16_t len[2]; /* source, target */
-} ShardPair;
-
-typedef struct {
+  char name[32];
+  ShardKind kind;
   uint32_t vocab;
-  uint32_t id_bytes; /* 2 when every id fits, else 4 */
-  uint8_t *ids;
-  size_t tokens, token_cap;
-  ShardPair *pair;
-  size_t pairs, pair_cap;
-  uint64_t side_tokens[2];
+  char tokenizer_sha256[65];
+  bool is_optional;
+  uint32_t group;
+  uint32_t place;
+} ShardBuilderColumn;
+
+typedef struct {
+  ShardBuilderColumn *column;
+  ShardGroup *group; /* (columns), the first `groups` are in use */
+  size_t columns;
+  size_t groups;
+  uint64_t examples;
 } ShardBuilder;
 
-void shard_begin(ShardBuilder *b, uint32_t vocab);
-NODISCARD Err shard_add(ShardBuilder *b, const int32_t *source, size_t source_len,
-                        const int32_t *target, size_t target_len);
-size_t shard_bytes(const ShardBuilder *b); /* of ids so far */
-/* Writes the file beside and renames it; empties the builder. */
-NODISCARD Err shard_write(ShardBuilder *b, const char *path, const char *tokenizer_sha256,
-                          uint64_t *bytes, char sha256[65]);
+/* Begins an empty shard with these columns. */
+NODISCARD Err shard_begin(ShardBuilder *b, const ShardColumnSpec *column, size_t columns);
+/* Begins a shard of sentence pairs: columns source and target with one vocabulary. */
+NODISCARD Err shard_begin_pairs(ShardBuilder *b, uint32_t vocab, const char *tokenizer_sha256);
+/* Appends an example; values: (columns). */
+NODISCARD Err shard_add(ShardBuilder *b, const ShardValues *values);
+NODISCARD Err shard_add_pair(ShardBuilder *b, const int32_t *source, size_t source_len,
+                             const int32_t *target, size_t target_len);
+/* Bytes of values so far, without index and header. */
+size_t shard_bytes(const ShardBuilder *b);
+/* Writes PATH.tmp, syncs it and renames it to PATH; removes all examples from the builder, also
+ * after an error. */
+NODISCARD Err shard_write(ShardBuilder *b, const char *path, uint64_t *bytes, char sha256[65]);
 void shard_builder_free(ShardBuilder *b);
+
+/* A column of an open shard. */
+typedef struct {
+  char name[32];
+  ShardKind kind;
+  bool is_required;
+  uint32_t element_bytes;
+  uint32_t vocab;
+  size_t offset;        /* of the values */
+  size_t elements;      /* of all members */
+  size_t index;         /* offset of the index; ragged columns only */
+  uint32_t index_bytes; /* of an index entry */
+  uint32_t place;
+  uint32_t members;
+  char tokenizer_sha256[65];
+} ShardColumn;
 
 typedef struct {
   CheckedFile file;
-  uint32_t vocab, id_bytes;
-  uint64_t pairs, tokens;
-  uint64_t side_tokens[2];
-  size_t index; /* offset of the ShardPair array */
-  char tokenizer_sha256[65];
+  uint32_t version;
+  uint64_t examples;
+  ShardColumn *column;
+  size_t columns;
+  const ShardColumn
+      *side[2];        /* source and target, or NULL where the shard has no such column */
+  bool is_interleaved; /* source and target share one group, source first */
 } Shard;
 
+/* Maps the file and checks its header and directory. What lies in the columns is checked when
+ * it is read. */
 NODISCARD Err shard_open(Shard *s, const char *path);
 void shard_close(Shard *s);
+/* The column of that name, or NULL. */
+const ShardColumn *shard_column(const Shard *s, const char *name);
+/* Values of example i in place; valid while the shard is open. */
+NODISCARD Err shard_get(Shard *s, const ShardColumn *c, uint64_t i, ShardValues *values);
+/* Copies ids, widened to 32 bits; refuses one outside the vocabulary. out: (values->count) */
+NODISCARD Err shard_copy_ids(const Shard *s, const ShardColumn *c, const ShardValues *values,
+                             int32_t *out);
+NODISCARD Err shard_get_label(Shard *s, const ShardColumn *c, uint64_t i, int32_t *label);
+NODISCARD Err shard_get_float(Shard *s, const ShardColumn *c, uint64_t i, float *value);
 
-/* One pair in place: ids of id_bytes each. */
+/* A sentence pair in place. The shard must have source and target. */
 typedef struct {
   const uint8_t *ids[2];
   uint32_t len[2];
 } ShardView;
 NODISCARD Err shard_pair(Shard *s, uint64_t i, ShardView *view);
-/* Copies n ids of the view's side, widened; refuses one outside the vocabulary. */
+/* Copies the ids of one side as shard_copy_ids does. out: (view->len[side]) */
 NODISCARD Err shard_copy(const Shard *s, const ShardView *view, int side, int32_t *out);
 /* Asks the processor to fetch what shard_pair and shard_copy will read. */
 void shard_prefetch_index(const Shard *s, uint64_t i);

@@ -53,14 +53,14 @@ restore() {
 
 @test "a flipped bit anywhere in a shard is refused with its place" {
   size=$(stat -c %s set/$shard)
-  index=$(field $shard 48)
+  index=$(field $shard 128) # of the first column, whose directory entry begins at byte 64
   payload=$(field $shard 56)
   [ "$payload" -gt "$index" ]
   [ "$size" -gt "$payload" ]
-  for offset in 0 9 13 16 24 48 56 64 68 72 100 127 128 5000 $((index - 1)) "$index" $((index + 5)) $((payload - 1)) "$payload" $((size - 1)); do
+  for offset in 0 9 13 16 24 32 40 56 64 96 112 120 128 140 180 300 320 5000 $((index - 1)) "$index" $((index + 5)) $((payload - 1)) "$payload" $((size - 1)); do
     flip $shard "$offset"
     refused "set/$shard"
-    if [ "$offset" -ge 128 ]; then
+    if [ "$offset" -ge 64 ]; then
       # The block that holds the byte, or the table where its checksum lies.
       place=$(echo "$output" | sed -n 's/.*between bytes \([0-9]*\) and \([0-9]*\) .*/\1 \2/p; s/.*damaged at byte \([0-9]*\):.*/\1 -/p')
       [ -n "$place" ]
@@ -325,8 +325,8 @@ every_id() {
   local file
   for file in set/train-*.tok; do
     perl -MCompress::Zlib -e 'local $/; open F, "+<", $ARGV[0]; binmode F; $_ = <F>;
-      ($tokens, $index, $payload) = (unpack("Q<", substr $_, 24, 8), unpack("Q<", substr $_, 48, 8), unpack("Q<", substr $_, 56, 8));
-      substr($_, 128, 2 * $tokens) = pack("v", $ARGV[1]) x $tokens;
+      ($payload, $values, $bytes) = (unpack("Q<", substr $_, 56, 8), unpack("Q<Q<", substr $_, 112, 16));
+      substr($_, $values, $bytes) = pack("v", $ARGV[1]) x ($bytes / 2);
       $table = join "", map { pack "V", crc32(substr $_, 65536 * $i++, 65536 * $i > $payload ? $payload - 65536 * ($i - 1) : 65536) } ($_) x int(($payload + 65535) / 65536);
       substr($_, $payload) = $table . pack("V", crc32($table)); seek F, 0, 0; print F $_' "$file" "$1"
   done

@@ -10,7 +10,7 @@ static Err dump(DataSet *d, Split split, int side) {
   static int32_t ids[SHARD_LONGEST];
   for (size_t s = 0; s < d->meta.split[split].shards; s++) {
     Shard *shard = &d->shard[split][s];
-    for (uint64_t i = 0; i < shard->pairs; i++) {
+    for (uint64_t i = 0; i < shard->examples; i++) {
       ShardView view;
       TRY(shard_pair(shard, i, &view));
       TRY(shard_copy(shard, &view, side, ids));

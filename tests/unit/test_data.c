@@ -1,5 +1,5 @@
-/* Shards, order and batches: what is written is read, every pair comes once an
- * epoch, batches fit, and where a batch lies depends on nothing but its number. */
+/* Order and batches: every pair comes once an epoch, batches fit, and where a batch lies
+ * depends on nothing but its number. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,8 +13,6 @@
 #include "data/batch.h"
 #include "data/prepare.h"
 #include "support.h"
-
-static const char sha[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
 /* Lengths like those of real sentences: roughly log-normal, sides correlated. */
 static void draw_lengths(Rng *rng, uint32_t longest, uint32_t len[2]) {
@@ -232,101 +230,6 @@ static void test_capacity_too_small(void **state) {
   mem_free(l.len);
 }
 
-static void fill_shard(ShardBuilder *b, uint32_t vocab, uint64_t pairs, uint64_t seed) {
-  Rng rng = {.key = seed};
-  int32_t ids[2][64];
-  shard_begin(b, vocab);
-  for (uint64_t i = 0; i < pairs; i++) {
-    size_t len[2];
-    for (int side = 0; side < 2; side++) {
-      len[side] = 1 + rng_below(&rng, 60);
-      for (size_t k = 0; k < len[side]; k++) ids[side][k] = (int32_t)rng_below(&rng, vocab);
-    }
-    OK(shard_add(b, ids[0], len[0], ids[1], len[1]));
-  }
-}
-
-static void check_shard(uint32_t vocab, uint32_t id_bytes) {
-  ShardBuilder b;
-  Shard s;
-  uint64_t bytes, pairs = 3000;
-  char hex[65], again[65];
-  fill_shard(&b, vocab, pairs, vocab);
-  OK(shard_write(&b, at("a.tok"), sha, &bytes, hex));
-  shard_builder_free(&b);
-  OK(file_sha256(at("a.tok"), again));
-  assert_string_equal(hex, again);
-  OK(shard_open(&s, at("a.tok")));
-  assert_int_equal(s.id_bytes, id_bytes);
-  assert_int_equal(s.pairs, pairs);
-  assert_string_equal(s.tokenizer_sha256, sha);
-  Rng rng = {.key = vocab};
-  int32_t ids[64];
-  for (uint64_t i = 0; i < pairs; i++) {
-    ShardView view;
-    OK(shard_pair(&s, i, &view));
-    for (int side = 0; side < 2; side++) {
-      assert_int_equal(view.len[side], 1 + rng_below(&rng, 60));
-      OK(shard_copy(&s, &view, side, ids));
-      for (size_t k = 0; k < view.len[side]; k++)
-        assert_int_equal(ids[k], rng_below(&rng, vocab));
-    }
-  }
-  shard_close(&s);
-}
-
-static void test_shard_round_trip(void **state) {
-  (void)state;
-  check_shard(65536, 2);
-  check_shard(65537, 4);
-}
-
-/* Reads every pair; true if an error names the file. */
-static bool is_refused(const char *name) {
-  Shard s;
-  bool refused = shard_open(&s, at(name)) != ERR_OK;
-  for (uint64_t i = 0; !refused && i < s.pairs; i++) {
-    ShardView view;
-    refused = shard_pair(&s, i, &view) != ERR_OK;
-  }
-  if (refused) assert_non_null(strstr(err_message(), name));
-  shard_close(&s);
-  return refused;
-}
-
-/* As file_write, without its patience for the disk. */
-static void put_file(const char *name, const char *bytes, size_t len) {
-  FILE *f = fopen(at(name), "wb");
-  assert_non_null(f);
-  assert_int_equal(fwrite(bytes, 1, len, f), len);
-  assert_int_equal(fclose(f), 0);
-}
-
-static void test_every_flipped_byte_is_refused(void **state) {
-  (void)state;
-  ShardBuilder b;
-  uint64_t bytes;
-  char hex[65];
-  fill_shard(&b, 100, 40, 1);
-  OK(shard_write(&b, at("flip.tok"), sha, &bytes, hex));
-  shard_builder_free(&b);
-  Str whole = {0};
-  OK(file_read(at("flip.tok"), 1 << 20, &whole));
-  assert_int_equal(whole.len, bytes);
-  assert_false(is_refused("flip.tok"));
-  for (size_t i = 0; i < whole.len; i++) {
-    whole.s[i] = (char)(whole.s[i] ^ 0x10);
-    put_file("flipped.tok", whole.s, whole.len);
-    assert_true(is_refused("flipped.tok"));
-    whole.s[i] = (char)(whole.s[i] ^ 0x10);
-  }
-  for (size_t len = 0; len < whole.len; len += 7) {
-    put_file("flipped.tok", whole.s, len);
-    assert_true(is_refused("flipped.tok"));
-  }
-  str_free(&whole);
-}
-
 /* A whole small data set from text, for what stands on it. */
 static void make_dataset(const char *out, uint64_t lines, size_t shard_bytes) {
   Str text[2] = {{0}, {0}};
@@ -522,8 +425,6 @@ int main(void) {
       cmocka_unit_test(test_order_other_epoch_gives_other_batches),
       cmocka_unit_test(test_order_mixes),
       cmocka_unit_test(test_capacity_too_small),
-      cmocka_unit_test(test_shard_round_trip),
-      cmocka_unit_test(test_every_flipped_byte_is_refused),
       cmocka_unit_test(test_loaders_share_an_epoch),
       cmocka_unit_test(test_padding),
       cmocka_unit_test(test_loader_reports_damage),

@@ -1,0 +1,519 @@
+/* Shards: columns of every kind are read back as they were written; format 1 is read; a file
+ * that is damaged, hostile or newer is refused with its name and the offset. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../fuzz/fuzz_file.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "data/shard.h"
+#include "data/shard_file.h"
+#include "support.h"
+
+static const char sha[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+static const char sha2[] = "ffeeddccbbaa99887766554433221100ffeeddccbbaa99887766554433221100";
+
+static void write_shard(ShardBuilder *b, const char *name) {
+  uint64_t bytes;
+  uint64_t size;
+  char hex[65];
+  char again[65];
+  OK(shard_write(b, at(name), &bytes, hex));
+  shard_builder_free(b);
+  OK(file_sha256(at(name), again));
+  assert_string_equal(hex, again);
+  OK(file_size(at(name), &size));
+  assert_int_equal(bytes, size);
+}
+
+/* Sentence pairs. */
+
+static void fill_shard(ShardBuilder *b, uint32_t vocab, uint64_t pairs, uint64_t seed) {
+  Rng rng = {.key = seed};
+  int32_t ids[2][64];
+  OK(shard_begin_pairs(b, vocab, sha));
+  for (uint64_t i = 0; i < pairs; i++) {
+    size_t len[2];
+    for (int side = 0; side < 2; side++) {
+      len[side] = 1 + rng_below(&rng, 60);
+      for (size_t k = 0; k < len[side]; k++) ids[side][k] = (int32_t)rng_below(&rng, vocab);
+    }
+    OK(shard_add_pair(b, ids[0], len[0], ids[1], len[1]));
+  }
+}
+
+/* Reads what fill_shard wrote. */
+static void check_pairs(Shard *s, uint32_t vocab, uint64_t seed) {
+  Rng rng = {.key = seed};
+  int32_t ids[64];
+  for (uint64_t i = 0; i < s->examples; i++) {
+    ShardView view;
+    OK(shard_pair(s, i, &view));
+    for (int side = 0; side < 2; side++) {
+      assert_int_equal(view.len[side], 1 + rng_below(&rng, 60));
+      OK(shard_copy(s, &view, side, ids));
+      for (size_t k = 0; k < view.len[side]; k++)
+        assert_int_equal(ids[k], rng_below(&rng, vocab));
+    }
+  }
+}
+
+static void check_shard(uint32_t vocab, uint32_t id_bytes) {
+  ShardBuilder b;
+  Shard s;
+  fill_shard(&b, vocab, 3000, vocab);
+  write_shard(&b, "a.tok");
+  OK(shard_open(&s, at("a.tok")));
+  assert_int_equal(s.version, 2);
+  assert_int_equal(s.examples, 3000);
+  for (int side = 0; side < 2; side++) {
+    assert_int_equal(s.side[side]->element_bytes, id_bytes);
+    assert_int_equal(s.side[side]->vocab, vocab);
+    assert_string_equal(s.side[side]->tokenizer_sha256, sha);
+  }
+  check_pairs(&s, vocab, vocab);
+  shard_close(&s);
+}
+
+static void test_shard_of_65536_ids_stores_2_bytes(void **state) {
+  (void)state;
+  check_shard(65536, 2);
+}
+
+static void test_shard_of_65537_ids_stores_4_bytes(void **state) {
+  (void)state;
+  check_shard(65537, 4);
+}
+
+/* Format 1, as earlier versions wrote it: the bytes of format 2 behind another header. */
+static void test_shard_format_1_reads_the_same_pairs(void **state) {
+  (void)state;
+  ShardBuilder b;
+  Shard s;
+  fill_shard(&b, 500, 300, 7);
+  const ShardGroup *g = &b.group[0];
+  ShardHeader1 h = {.magic = SHARD_MAGIC, .version = 1, .id_bytes = 2, .pairs = 300};
+  h.tokens = g->values.len / 2;
+  h.index = (sizeof h + g->values.len + 7) & ~(uint64_t)7;
+  h.payload = h.index + g->index.len;
+  h.vocab = 500;
+  h.block = (uint32_t)CHECKED_BLOCK;
+  h.tokenizer[31] = 0xab;
+  uint8_t *file = calloc((size_t)h.payload + checked_table_size(h.payload), 1);
+  assert_non_null(file);
+  memcpy(file, &h, sizeof h);
+  memcpy(file + sizeof h, g->values.bytes, g->values.len);
+  memcpy(file + h.index, g->index.bytes, g->index.len);
+  size_t size = fuzz_seal(file, (size_t)h.payload);
+  OK(file_write(at("one.tok"), (const char *)file, size));
+  free(file);
+  shard_builder_free(&b);
+  OK(shard_open(&s, at("one.tok")));
+  assert_int_equal(s.version, 1);
+  assert_int_equal(s.columns, 2);
+  assert_int_equal(s.examples, 300);
+  assert_string_equal(s.side[1]->tokenizer_sha256 + 60, "00ab");
+  check_pairs(&s, 500, 7);
+  shard_close(&s);
+}
+
+/* Columns of every kind. */
+
+static void test_shard_labels_are_read_back(void **state) {
+  (void)state;
+  ShardColumnSpec spec[] = {
+      {.name = "text", .kind = SHARD_IDS, .vocab = 1000, .tokenizer_sha256 = sha},
+      {.name = "label", .kind = SHARD_LABEL, .vocab = 3}};
+  ShardBuilder b;
+  Shard s;
+  OK(shard_begin(&b, spec, 2));
+  for (int32_t i = 0; i < 500; i++) {
+    int32_t ids[3] = {i, i + 1, i + 2};
+    int32_t label = i % 3;
+    OK(shard_add(&b, (ShardValues[]){{ids, (size_t)(i % 4 ? 3 : 0)}, {&label, 1}}));
+  }
+  write_shard(&b, "label.tok");
+  OK(shard_open(&s, at("label.tok")));
+  const ShardColumn *text = shard_column(&s, "text");
+  const ShardColumn *label = shard_column(&s, "label");
+  assert_null(s.side[0]);
+  assert_int_equal(label->element_bytes, 2);
+  for (int32_t i = 0; i < 500; i++) {
+    ShardValues v;
+    int32_t ids[3];
+    int32_t got;
+    OK(shard_get(&s, text, (uint64_t)i, &v));
+    assert_int_equal(v.count, i % 4 ? 3 : 0);
+    OK(shard_copy_ids(&s, text, &v, ids));
+    if (v.count) assert_int_equal(ids[2], i + 2);
+    OK(shard_get_label(&s, label, (uint64_t)i, &got));
+    assert_int_equal(got, i % 3);
+  }
+  int32_t beyond;
+  assert_int_equal(shard_get_label(&s, label, 500, &beyond), ERR_WORK);
+  ShardView view;
+  assert_int_equal(shard_pair(&s, 0, &view), ERR_WORK);
+  assert_says("no column of ids 'source'");
+  shard_close(&s);
+}
+
+static void test_shard_weights_and_alignments_are_read_back(void **state) {
+  (void)state;
+  ShardColumnSpec spec[] = {
+      {.name = "source", .kind = SHARD_IDS, .vocab = 300, .tokenizer_sha256 = sha},
+      {.name = "weight", .kind = SHARD_FLOAT},
+      {.name = "target", .kind = SHARD_IDS, .vocab = 300, .tokenizer_sha256 = sha},
+      {.name = "alignment", .kind = SHARD_PAIRS, .is_optional = true}};
+  ShardBuilder b;
+  Shard s;
+  OK(shard_begin(&b, spec, 4));
+  for (uint16_t i = 0; i < 200; i++) {
+    int32_t ids[2] = {i, i + 1};
+    float weight = 0.25f * (float)i;
+    uint16_t links[3][2] = {{i, 1}, {2, i}, {65535, 0}};
+    OK(shard_add(&b, (ShardValues[]){{ids, 1}, {&weight, 1}, {ids, 2}, {links, i % 4u}}));
+  }
+  write_shard(&b, "weight.tok");
+  OK(shard_open(&s, at("weight.tok")));
+  assert_true(s.is_interleaved);
+  assert_false(shard_column(&s, "alignment")->is_required);
+  assert_true(shard_column(&s, "weight")->is_required);
+  for (uint16_t i = 0; i < 200; i++) {
+    float weight;
+    ShardValues v;
+    ShardView view;
+    OK(shard_get_float(&s, shard_column(&s, "weight"), i, &weight));
+    assert_true(weight == 0.25f * (float)i);
+    OK(shard_get(&s, shard_column(&s, "alignment"), i, &v));
+    assert_int_equal(v.count, i % 4);
+    uint16_t links[3][2] = {{i, 1}, {2, i}, {65535, 0}};
+    if (v.count) assert_memory_equal(v.at, links, v.count * sizeof *links);
+    OK(shard_pair(&s, i, &view));
+    assert_int_equal(view.len[0], 1);
+    assert_int_equal(view.len[1], 2);
+  }
+  shard_close(&s);
+}
+
+/* A source vocabulary of 2-byte ids and a target vocabulary of 4-byte ids do not share a
+ * group. */
+static void test_shard_separate_vocabularies_are_read_back(void **state) {
+  (void)state;
+  ShardColumnSpec spec[] = {
+      {.name = "source", .kind = SHARD_IDS, .vocab = 1000, .tokenizer_sha256 = sha},
+      {.name = "target", .kind = SHARD_IDS, .vocab = 200000, .tokenizer_sha256 = sha2}};
+  ShardBuilder b;
+  Shard s;
+  OK(shard_begin(&b, spec, 2));
+  for (int32_t i = 0; i < 100; i++)
+    OK(shard_add_pair(&b, &(int32_t){9 * i}, 1, (int32_t[]){1999 * i, 3}, 2));
+  write_shard(&b, "two.tok");
+  OK(shard_open(&s, at("two.tok")));
+  assert_false(s.is_interleaved);
+  assert_int_equal(s.side[0]->vocab, 1000);
+  assert_int_equal(s.side[1]->vocab, 200000);
+  assert_string_equal(s.side[0]->tokenizer_sha256, sha);
+  assert_string_equal(s.side[1]->tokenizer_sha256, sha2);
+  for (int32_t i = 0; i < 100; i++) {
+    ShardView view;
+    int32_t ids[2];
+    shard_prefetch_index(&s, (uint64_t)i);
+    shard_prefetch_ids(&s, (uint64_t)i);
+    OK(shard_pair(&s, (uint64_t)i, &view));
+    OK(shard_copy(&s, &view, 0, ids));
+    assert_int_equal(ids[0], 9 * i);
+    OK(shard_copy(&s, &view, 1, ids));
+    assert_int_equal(ids[0], 1999 * i);
+    assert_int_equal(ids[1], 3);
+  }
+  shard_close(&s);
+}
+
+static void refuse_spec(ShardColumnSpec spec, const char *words) {
+  ShardBuilder b;
+  assert_int_equal(shard_begin(&b, &spec, 1), ERR_WORK);
+  assert_says(words);
+}
+
+static void test_builder_refuses_wrong_columns(void **state) {
+  (void)state;
+  refuse_spec((ShardColumnSpec){.name = "", .kind = SHARD_FLOAT}, "name of 1 to 31");
+  refuse_spec(
+      (ShardColumnSpec){.name = "abcdefghijabcdefghijabcdefghijab", .kind = SHARD_FLOAT},
+      "name of 1 to 31");
+  refuse_spec((ShardColumnSpec){.name = "label", .kind = SHARD_LABEL}, "vocabulary of 0");
+  refuse_spec((ShardColumnSpec){.name = "weight", .kind = SHARD_FLOAT, .vocab = 2},
+              "vocabulary of 2");
+  refuse_spec((ShardColumnSpec){.name = "source", .kind = SHARD_IDS, .vocab = 9}, "tokenizer");
+  ShardColumnSpec twice[] = {{.name = "w", .kind = SHARD_FLOAT},
+                             {.name = "w", .kind = SHARD_FLOAT}};
+  ShardBuilder b;
+  assert_int_equal(shard_begin(&b, twice, 2), ERR_WORK);
+  assert_says("two columns 'w'");
+}
+
+static void test_builder_refuses_wrong_values(void **state) {
+  (void)state;
+  ShardColumnSpec spec[] = {
+      {.name = "text", .kind = SHARD_IDS, .vocab = 9, .tokenizer_sha256 = sha},
+      {.name = "label", .kind = SHARD_LABEL, .vocab = 3}};
+  static const int32_t ids[SHARD_LONGEST + 1];
+  ShardBuilder b;
+  int32_t good = 2;
+  int32_t bad = 3;
+  OK(shard_begin(&b, spec, 2));
+  OK(shard_add(&b, (ShardValues[]){{ids, SHARD_LONGEST}, {&good, 1}}));
+  assert_int_equal(shard_add(&b, (ShardValues[]){{ids, SHARD_LONGEST + 1}, {&good, 1}}),
+                   ERR_WORK);
+  assert_says("4096 values do not fit column 'text'");
+  assert_int_equal(shard_add(&b, (ShardValues[]){{ids, 1}, {&good, 0}}), ERR_WORK);
+  assert_int_equal(shard_add(&b, (ShardValues[]){{ids, 1}, {&bad, 1}}), ERR_WORK);
+  assert_says("label 3");
+  assert_int_equal(b.examples, 1);
+  shard_builder_free(&b);
+}
+
+/* Damage: without the checksums, so that every check behind them is reached. */
+
+/* A shard of all kinds as bytes; `room` more than its size is allocated. */
+static uint8_t *make_bytes(size_t *payload) {
+  ShardColumnSpec spec[] = {
+      {.name = "source", .kind = SHARD_IDS, .vocab = 300, .tokenizer_sha256 = sha},
+      {.name = "target", .kind = SHARD_IDS, .vocab = 300, .tokenizer_sha256 = sha},
+      {.name = "label", .kind = SHARD_LABEL, .vocab = 4, .is_optional = true},
+      {.name = "weight", .kind = SHARD_FLOAT, .is_optional = true}};
+  ShardBuilder b;
+  Str whole = {0};
+  OK(shard_begin(&b, spec, 4));
+  for (int32_t i = 0; i < 40; i++)
+    OK(shard_add(&b,
+                 (ShardValues[]){{&i, 1}, {&i, 1}, {&(int32_t){i % 4}, 1}, {&(float){1}, 1}}));
+  write_shard(&b, "whole.tok");
+  OK(file_read(at("whole.tok"), 1 << 20, &whole));
+  uint8_t *file = malloc(whole.len + 64);
+  assert_non_null(file);
+  memcpy(file, whole.s, whole.len);
+  *payload = (size_t)fuzz_get64(file, offsetof(ShardHeader2, payload));
+  str_free(&whole);
+  return file;
+}
+
+/* Reads every value of every column; ERR_OK or the first error. */
+static Err read_all(Shard *s) {
+  for (size_t c = 0; c < s->columns; c++) {
+    for (uint64_t i = 0; i < s->examples; i++) {
+      ShardValues v;
+      TRY(shard_get(s, &s->column[c], i, &v));
+    }
+  }
+  return ERR_OK;
+}
+
+/* Opens and reads the bytes after one field was set, with good checksums. */
+static Err try_field(size_t offset, size_t bytes, uint64_t value) {
+  size_t payload;
+  Shard s;
+  uint8_t *file = make_bytes(&payload);
+  memcpy(file + offset, &value, bytes);
+  size_t size = fuzz_seal(file, payload);
+  OK(file_write(at("field.tok"), (const char *)file, size));
+  free(file);
+  TRY(shard_open(&s, at("field.tok")));
+  Err err = read_all(&s);
+  shard_close(&s);
+  return err;
+}
+
+static void refuse_field(size_t offset, size_t bytes, uint64_t value, const char *words) {
+  if (try_field(offset, bytes, value) == ERR_OK)
+    fail_msg("offset %zu = %llu was accepted", offset, (unsigned long long)value);
+  assert_says("field.tok");
+  assert_says(words);
+}
+
+/* Field of column c's directory entry. */
+#define FIELD(c, field)                                                                  \
+  sizeof(ShardHeader2) + (size_t)(c) * sizeof(ShardEntry) + offsetof(ShardEntry, field), \
+      sizeof(((ShardEntry *)0)->field)
+#define HEADER(field) offsetof(ShardHeader2, field), sizeof(((ShardHeader2 *)0)->field)
+
+static void test_shard_unknown_required_flag_is_refused_as_newer(void **state) {
+  (void)state;
+  refuse_field(HEADER(required_flags), 1u << 7, "newer version");
+  assert_says("byte 24");
+}
+
+static void test_shard_unknown_optional_flag_is_ignored(void **state) {
+  (void)state;
+  OK(try_field(HEADER(optional_flags), 1u << 7));
+}
+
+static void test_shard_newer_format_is_refused_as_newer(void **state) {
+  (void)state;
+  refuse_field(HEADER(version), 3, "newer version");
+}
+
+static void test_shard_required_column_of_unknown_kind_is_refused_as_newer(void **state) {
+  (void)state;
+  refuse_field(FIELD(0, kind), 77, "newer version");
+  assert_says("column 'source' has kind 77");
+}
+
+static void test_shard_optional_column_of_unknown_kind_is_ignored(void **state) {
+  (void)state;
+  OK(try_field(FIELD(2, kind), 77));
+}
+
+static void test_shard_unknown_required_column_flag_is_refused_as_newer(void **state) {
+  (void)state;
+  refuse_field(FIELD(3, flags), 1u << 3, "newer version");
+}
+
+static void test_shard_unknown_optional_column_flag_is_ignored(void **state) {
+  (void)state;
+  OK(try_field(FIELD(3, flags), 1u << 20));
+}
+
+static void test_shard_directory_of_4294967295_entries_is_refused(void **state) {
+  (void)state;
+  refuse_field(HEADER(columns), UINT32_MAX, "4294967295 columns");
+  refuse_field(HEADER(columns), 0, "0 columns");
+  refuse_field(HEADER(columns), 60, "damaged"); /* possible, but the file has no room */
+}
+
+static void test_shard_directory_outside_the_file_is_refused(void **state) {
+  (void)state;
+  refuse_field(HEADER(directory), UINT64_MAX - 7, "header");
+  refuse_field(HEADER(directory), 8, "header");
+  refuse_field(HEADER(entry_bytes), 64, "header");
+  refuse_field(HEADER(entry_bytes), UINT32_MAX - 7, "header");
+}
+
+static void test_shard_wrong_element_size_is_refused(void **state) {
+  (void)state;
+  refuse_field(FIELD(0, element_bytes), 0, "elements of 0 bytes");
+  refuse_field(FIELD(0, element_bytes), 3, "elements of 3 bytes");
+  refuse_field(FIELD(3, element_bytes), 2, "elements of 2 bytes");
+  refuse_field(FIELD(2, element_bytes), 4, "one value for each example");
+  refuse_field(FIELD(0, vocabulary), 0, "vocabulary of 0");
+}
+
+static void test_shard_offset_beyond_the_file_is_refused(void **state) {
+  (void)state;
+  refuse_field(FIELD(3, offset), (uint64_t)1 << 40, "outside the file");
+  refuse_field(FIELD(3, offset), UINT64_MAX - 7, "outside the file");
+  refuse_field(FIELD(3, offset), 0, "outside the file"); /* within the header */
+  refuse_field(FIELD(0, index), (uint64_t)1 << 40, "index outside");
+  refuse_field(FIELD(0, index), UINT64_MAX - 7, "index outside");
+}
+
+static void test_shard_length_that_overflows_is_refused(void **state) {
+  (void)state;
+  refuse_field(FIELD(0, length), UINT64_MAX - 1, "outside the file");
+  refuse_field(FIELD(3, length), UINT64_MAX - 3, "outside the file");
+  refuse_field(HEADER(examples), UINT64_MAX / 8 + 1, "column 'source'");
+  refuse_field(HEADER(examples), UINT64_MAX, "column 'source'");
+  refuse_field(HEADER(examples), 41, "column");
+}
+
+static void test_shard_overlapping_columns_are_refused(void **state) {
+  (void)state;
+  size_t payload;
+  uint8_t *file = make_bytes(&payload);
+  uint64_t label = fuzz_get64(file, sizeof(ShardHeader2) + 2 * sizeof(ShardEntry) + 48);
+  uint64_t source = fuzz_get64(file, sizeof(ShardHeader2) + 48);
+  free(file);
+  refuse_field(FIELD(3, offset), label - label % 8, "shares bytes");
+  assert_says("column 'weight'");
+  refuse_field(FIELD(2, offset), source, "shares bytes");
+  refuse_field(FIELD(1, place), 0, "shares bytes"); /* the same place of one group */
+  refuse_field(FIELD(0, index), source, "inside its values");
+}
+
+static void test_shard_wrong_group_is_refused(void **state) {
+  (void)state;
+  refuse_field(FIELD(1, members), 0, "no place");
+  refuse_field(FIELD(1, members), 1, "no place");
+  refuse_field(FIELD(1, members), UINT32_MAX, "no place");
+  refuse_field(FIELD(1, place), 2, "no place");
+}
+
+static void test_shard_wrong_name_is_refused(void **state) {
+  (void)state;
+  size_t name = sizeof(ShardHeader2) + sizeof(ShardEntry);
+  refuse_field(name, 1, 0, "no proper name");
+  refuse_field(name, 8, 0x656372756f73, "appears twice"); /* "source" */
+}
+
+/* Reads every pair; true if an error names the file. */
+static bool is_refused(const char *name) {
+  Shard s;
+  bool refused = shard_open(&s, at(name)) != ERR_OK;
+  if (!refused) refused = read_all(&s) != ERR_OK;
+  if (refused) assert_non_null(strstr(err_message(), name));
+  shard_close(&s);
+  return refused;
+}
+
+/* As file_write, without waiting for the disk. */
+static void put_file(const char *name, const char *bytes, size_t len) {
+  FILE *f = fopen(at(name), "wb");
+  assert_non_null(f);
+  assert_int_equal(fwrite(bytes, 1, len, f), len);
+  assert_int_equal(fclose(f), 0);
+}
+
+static void test_shard_every_flipped_byte_is_refused(void **state) {
+  (void)state;
+  ShardBuilder b;
+  fill_shard(&b, 100, 40, 1);
+  write_shard(&b, "flip.tok");
+  Str whole = {0};
+  OK(file_read(at("flip.tok"), 1 << 20, &whole));
+  assert_false(is_refused("flip.tok"));
+  for (size_t i = 0; i < whole.len; i++) {
+    whole.s[i] = (char)(whole.s[i] ^ 0x10);
+    put_file("flipped.tok", whole.s, whole.len);
+    assert_true(is_refused("flipped.tok"));
+    whole.s[i] = (char)(whole.s[i] ^ 0x10);
+  }
+  for (size_t len = 0; len < whole.len; len += 7) {
+    put_file("flipped.tok", whole.s, len);
+    assert_true(is_refused("flipped.tok"));
+  }
+  str_free(&whole);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_shard_of_65536_ids_stores_2_bytes),
+      cmocka_unit_test(test_shard_of_65537_ids_stores_4_bytes),
+      cmocka_unit_test(test_shard_format_1_reads_the_same_pairs),
+      cmocka_unit_test(test_shard_labels_are_read_back),
+      cmocka_unit_test(test_shard_weights_and_alignments_are_read_back),
+      cmocka_unit_test(test_shard_separate_vocabularies_are_read_back),
+      cmocka_unit_test(test_builder_refuses_wrong_columns),
+      cmocka_unit_test(test_builder_refuses_wrong_values),
+      cmocka_unit_test(test_shard_unknown_required_flag_is_refused_as_newer),
+      cmocka_unit_test(test_shard_unknown_optional_flag_is_ignored),
+      cmocka_unit_test(test_shard_newer_format_is_refused_as_newer),
+      cmocka_unit_test(test_shard_required_column_of_unknown_kind_is_refused_as_newer),
+      cmocka_unit_test(test_shard_optional_column_of_unknown_kind_is_ignored),
+      cmocka_unit_test(test_shard_unknown_required_column_flag_is_refused_as_newer),
+      cmocka_unit_test(test_shard_unknown_optional_column_flag_is_ignored),
+      cmocka_unit_test(test_shard_directory_of_4294967295_entries_is_refused),
+      cmocka_unit_test(test_shard_directory_outside_the_file_is_refused),
+      cmocka_unit_test(test_shard_wrong_element_size_is_refused),
+      cmocka_unit_test(test_shard_offset_beyond_the_file_is_refused),
+      cmocka_unit_test(test_shard_length_that_overflows_is_refused),
+      cmocka_unit_test(test_shard_overlapping_columns_are_refused),
+      cmocka_unit_test(test_shard_wrong_group_is_refused),
+      cmocka_unit_test(test_shard_wrong_name_is_refused),
+      cmocka_unit_test(test_shard_every_flipped_byte_is_refused),
+  };
+  return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}

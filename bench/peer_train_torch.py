@@ -25,13 +25,13 @@ PRESETS = {"tiny": (128, 512, 3, 4, 0.1), "small": (256, 1024, 4, 4, 0.1),
 WIDTHS = [16, 24, 32, 40, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096]  # of padded batches
 # Options of `trireme train` that change what is learnt, with its defaults; None: the preset's.
 OPTIONS = {
-    "preset": "base", "width": None, "feed-width": None, "heads": None, "encoder-layers": None, "decoder-layers": None,
+    "preset": "base", "d-model": None, "ffn-dim": None, "heads": None, "encoder-layers": None, "decoder-layers": None,
     "dropout": None, "embed-dropout": None, "attention-dropout": None, "activation-dropout": None, "residual-dropout": None,
-    "batch-tokens": 4096, "micro-batches": 1, "steps": 100000, "lr-policy": "transformer", "lr": None, "lr-least": 0.0,
-    "warmup": 8000, "beta1": 0.9, "beta2": 0.997, "epsilon": 1e-9, "clip": 0.0, "label-smoothing": 0.1,
-    "valid-every": 1000, "save-every": 1000, "average": 5, "log-every": 50, "precision": "fp32", "seed": 1,
+    "batch-tokens": 4096, "micro-batches": 1, "steps": 100000, "lr-scheduler": "noam", "lr": None, "min-lr": 0.0,
+    "warmup-steps": 8000, "beta1": 0.9, "beta2": 0.997, "epsilon": 1e-9, "clip-norm": 0.0, "label-smoothing": 0.1,
+    "valid-every": 1000, "save-every": 1000, "average-checkpoints": 5, "log-every": 50, "precision": "fp32", "seed": 1,
 }
-ELSEWHERE = {"beam", "alpha", "device", "keep", "samples", "time"}  # of ours, and without effect here
+ELSEWHERE = {"beam-size", "length-penalty", "device", "keep-checkpoints", "samples", "max-time"}  # of ours, and without effect here
 
 # ---- options ----
 def number(text):
@@ -51,9 +51,9 @@ def read_options(path, pairs):
     if unknown:
         sys.exit("the peer does not know " + ", ".join(unknown) + ": leave it out on both sides")
     o = dict(OPTIONS, **{k: number(v) for k, v in given.items() if k in OPTIONS})
-    if o["lr-policy"] not in ("cosine", "transformer"):
-        sys.exit("the peer knows lr-policy cosine and transformer only")
-    if o["lr"] is None: o["lr"] = 2.0 if o["lr-policy"] == "transformer" else 1e-3
+    if o["lr-scheduler"] not in ("cosine", "noam"):
+        sys.exit("the peer knows lr-scheduler cosine and noam only")
+    if o["lr"] is None: o["lr"] = 2.0 if o["lr-scheduler"] == "noam" else 1e-3
     return o
 
 def config_of(o, dataset):
@@ -63,7 +63,7 @@ def config_of(o, dataset):
     t = dataset["tokenizer"]
     return {
         "format": "trireme-transformer", "version": 1,
-        "vocab": t["vocab"], "d": pick("width", d), "ff": pick("feed-width", ff), "heads": pick("heads", heads),
+        "vocab": t["vocab"], "d": pick("d-model", d), "ff": pick("ffn-dim", ff), "heads": pick("heads", heads),
         "encoder_layers": pick("encoder-layers", layers), "decoder_layers": pick("decoder-layers", layers),
         "longest": dataset["cleaning"]["max_tokens"] + 1, "norm": "pre", "attention_bias": False,
         "activation": "relu", "positions": "halves", "tied": "all", "norm_epsilon": 1e-6,
@@ -73,12 +73,12 @@ def config_of(o, dataset):
     }
 
 def rate(o, d, step):
-    now, warm = step + 1, max(o["warmup"], 1)
-    if o["lr-policy"] == "transformer":
+    now, warm = step + 1, max(o["warmup-steps"], 1)
+    if o["lr-scheduler"] == "noam":
         return o["lr"] * d**-0.5 * min(now * warm**-1.5, now**-0.5)
-    done = max(step - o["warmup"], 0) / max(o["steps"] - o["warmup"], 1)
-    lr = o["lr-least"] + (o["lr"] - o["lr-least"]) * 0.5 * (1 + math.cos(math.pi * min(done, 1)))
-    return lr * now / o["warmup"] if step < o["warmup"] else lr
+    done = max(step - o["warmup-steps"], 0) / max(o["steps"] - o["warmup-steps"], 1)
+    lr = o["min-lr"] + (o["lr"] - o["min-lr"]) * 0.5 * (1 + math.cos(math.pi * min(done, 1)))
+    return lr * now / o["warmup-steps"] if step < o["warmup-steps"] else lr
 
 # ---- data ----
 class Pairs:
@@ -282,7 +282,7 @@ def train(a, o, dataset):
     valid = Pairs([a.data + "/valid.tok"], config, a.device)
     os.makedirs(a.out, exist_ok=True)
     batches, tokens = stream(pairs, o["batch-tokens"] * o["micro-batches"], o["seed"]), 0
-    recent, done, seconds, state = collections.deque(maxlen=max(1, o["average"])), 0, 0.0, a.out + "/state.pt"
+    recent, done, seconds, state = collections.deque(maxlen=max(1, o["average-checkpoints"])), 0, 0.0, a.out + "/state.pt"
     if os.path.exists(state):
         saved = torch.load(state, map_location=a.device)
         model.load_state_dict(saved["model"]), opt.load_state_dict(saved["opt"])
@@ -299,7 +299,7 @@ def train(a, o, dataset):
         with cast():
             loss = step_of(*pairs.batch(which, width), o["label-smoothing"]) / real
         loss.backward()
-        if o["clip"] > 0: nn.utils.clip_grad_norm_(model.parameters(), o["clip"])
+        if o["clip-norm"] > 0: nn.utils.clip_grad_norm_(model.parameters(), o["clip-norm"])
         opt.param_groups[0]["lr"] = lr = rate(o, config["d"], step - 1)
         opt.step()
         opt.zero_grad(set_to_none=True)

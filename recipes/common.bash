@@ -47,12 +47,12 @@ say_times() {
 }
 
 # is_trained RUN: is its training over? The average of the last checkpoints is the last thing
-# that train makes, unless `--average 0` asked for none or there is one checkpoint only.
+# that train makes, unless `--average-checkpoints 0` asked for none or there is one checkpoint only.
 is_trained() {
   local average steps last checkpoints
   if [ -d "$1/average" ]; then return 0; fi
   [ -f "$1/config" ] && last=$(readlink "$1/checkpoints/latest") || return 1
-  average=$(sed -n 's/^average = //p' "$1/config") steps=$(sed -n 's/^steps = //p' "$1/config")
+  average=$(sed -nE 's/^average(-checkpoints)? = //p' "$1/config") steps=$(sed -n 's/^steps = //p' "$1/config")
   checkpoints=("$1"/checkpoints/step-*)
   { [ "${average:-2}" -lt 2 ] || [ ${#checkpoints[@]} -eq 1 ]; } && [ -n "$steps" ] && [ "$((10#${last##*step-}))" -ge "$steps" ]
 }

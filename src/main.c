@@ -38,7 +38,7 @@ static const OptVerb verbs[] = {
     {.name = "train",
      .summary = "a data set -> a trained Transformer",
      .usage = "--data DIR --run DIR [--preset NAME] [--batch-tokens N] [--micro-batches N] "
-              "[--steps N | --time T] [--resume]",
+              "[--steps N | --max-time T] [--resume]",
      .about =
          "Trains on the packed batches of a data set, validates with beam search and "
          "BLEU, and keeps checkpoints that "
@@ -50,7 +50,7 @@ static const OptVerb verbs[] = {
      .run = cmd_train},
     {.name = "translate",
      .summary = "text -> translations, by beam search or sampling",
-     .usage = "--model DIR [--beam N | --sample] [--nbest N] [--scores] < in > out",
+     .usage = "--model DIR [--beam-size N | --sample] [--nbest N] [--scores] < in > out",
      .about = "Translates raw text, one sentence a line, with a run's best checkpoint, or any "
               "other checkpoint or model directory. The output is in the order of "
               "the input and does not depend on how it was batched; empty lines stay empty.",
@@ -59,7 +59,7 @@ static const OptVerb verbs[] = {
      .run = cmd_translate},
     {.name = "score",
      .summary = "BLEU, chrF and TER, equal to sacreBLEU's",
-     .usage = "--ref FILE [--ref FILE ...] [--metric LIST] < hypotheses",
+     .usage = "--ref FILE [--ref FILE ...] [--metrics LIST] < hypotheses",
      .about = "Scores translations against references and prints the sacreBLEU signature "
               "beside each figure.",
      .examples = "  trireme score --ref newstest2014.de < output.de\n",
@@ -86,8 +86,9 @@ static const OptVerb verbs[] = {
      .run = cmd_bench},
     {.name = "help",
      .summary = "this list, or a verb's options",
-     .usage = "[VERB] [--man | --completion]",
-     .about = "Shows the verbs, or one verb's options.",
+     .usage = "[VERB | aliases] [--man | --completion]",
+     .about =
+         "Shows the verbs, one verb's options, or the other names of all options (aliases).",
      .operands = "a verb",
      .max_operands = 1,
      .run = cmd_help},
@@ -118,7 +119,7 @@ static bool has_word(int argc, char **argv, const char *name) {
 }
 
 static Err dispatch(int argc, char **argv) {
-  opt_tables(cmd_options, verbs);
+  opt_tables(cmd_options, verbs, cmd_aliases);
   if (argc < 2) return err_set(ERR_USAGE, "say what to do: 'trireme help' lists the verbs");
   char *name = argv[1];
   int words = opt_verb(name) ? argc - 1 : 1; /* after an unknown verb, that is the error */

@@ -1,5 +1,5 @@
-/* Parsing of command lines and config files against the option table, and the
- * typed values that come of it. Relies on str, file, mem, err. */
+/* Parses command lines and config files against the option table, resolves aliases, and
+ * returns typed values. Depends on str, file, log, mem, err. */
 #include "base/opt.h"
 
 #include <assert.h>
@@ -7,14 +7,12 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/opt_internal.h"
 #include "base/utf8.h"
 
 #define CONFIG_LIMIT ((size_t)1 << 20)
-
-const OptSpec *opt_specs_;
-const OptVerb *opt_verbs_;
 
 /* From weak to strong. */
 typedef enum { FROM_DEFAULT, FROM_RECIPE, FROM_CONFIG, FROM_LINE } Source;
@@ -38,96 +36,7 @@ struct OptSet {
   size_t operands, operand_capacity;
 };
 
-void opt_tables(const OptSpec *specs, const OptVerb *verbs) {
-  opt_specs_ = specs;
-  opt_verbs_ = verbs;
-}
-
-const OptVerb *opt_verb(const char *name) {
-  for (const OptVerb *v = opt_verbs_; v->name; v++) {
-    if (strcmp(v->name, name) == 0) return v;
-  }
-  return NULL;
-}
-
-bool opt_applies_(const OptSpec *spec, const OptVerb *verb) {
-  size_t n = strlen(verb->name);
-  for (const char *at = spec->verbs; (at = strstr(at, verb->name)); at += n) {
-    if ((at == spec->verbs || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0')) return true;
-  }
-  return strcmp(spec->verbs, "*") == 0;
-}
-
-/* Near enough to be meant: a third of the letters may be wrong, or it begins so. */
-static bool is_near(const char *typed, const char *name, size_t *best) {
-  size_t d = str_distance(typed, name);
-  if (strlen(typed) >= 3 && str_starts(name, typed) && d > 1) d = 1;
-  if (d >= *best || 3 * d > strlen(name) + 1) return false;
-  *best = d;
-  return true;
-}
-
-const char *opt_suggest_verb(const char *name) {
-  static char text[96];
-  size_t best = SIZE_MAX;
-  snprintf(text, sizeof text, "; 'trireme help' lists the verbs");
-  for (const OptVerb *v = opt_verbs_; v->name; v++) {
-    if (is_near(name, v->name, &best))
-      snprintf(text, sizeof text, "; did you mean '%s'?", v->name);
-  }
-  return text;
-}
-
-static const char *suggest_option(const OptVerb *verb, const char *name) {
-  static char text[96];
-  size_t best = SIZE_MAX;
-  snprintf(text, sizeof text, "; see 'trireme help %s'", verb->name);
-  for (const OptSpec *s = opt_specs_; s->name; s++) {
-    if (opt_applies_(s, verb) && is_near(name, s->name, &best)) {
-      snprintf(text, sizeof text, "; did you mean --%s?", s->name);
-    }
-  }
-  return text;
-}
-
-static const OptSpec *find(const OptVerb *verb, const char *name, size_t len) {
-  for (const OptSpec *s = opt_specs_; s->name; s++) {
-    if (strlen(s->name) == len && memcmp(s->name, name, len) == 0 && opt_applies_(s, verb))
-      return s;
-  }
-  return NULL;
-}
-
-static bool is_choice(const char *choices, const char *word) {
-  size_t n = strlen(word);
-  for (const char *at = choices; n && *at;) {
-    const char *bar = strchr(at, '|');
-    size_t len = bar ? (size_t)(bar - at) : strlen(at);
-    if (len == n && memcmp(at, word, n) == 0) return true;
-    at += len + (bar != NULL);
-  }
-  return false;
-}
-
-/* Names the choices, and the one that was meant. */
-static Err refuse_choice(const char *choices, const char *word) {
-  Str list = {0};
-  char name[64], meant[64] = "";
-  size_t best = SIZE_MAX;
-  for (const char *at = choices; *at;) {
-    size_t len = strcspn(at, "|");
-    snprintf(name, sizeof name, "%.*s", (int)len, at);
-    if (is_near(word, name, &best)) memcpy(meant, name, sizeof name);
-    str_addf(&list, "%s%s", list.len ? ", " : "", name);
-    at += len + (at[len] == '|');
-  }
-  Err err = err_set(ERR_USAGE, "'%.80s' is not one of %s%s%s%s", word, str_text(&list),
-                    *meant ? "; did you mean " : "", meant, *meant ? "?" : "");
-  str_free(&list);
-  return err;
-}
-
-static Err truth(const char *word, double *value) {
+static Err read_truth(const char *word, double *value) {
   static const char *const names[] = {"no", "yes", "false", "true", "off", "on", "0", "1"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     if (strcmp(word, names[i]) == 0) {
@@ -138,18 +47,21 @@ static Err truth(const char *word, double *value) {
   return err_set(ERR_USAGE, "'%s' is neither yes nor no", word);
 }
 
-/* Reads one word as the option's type. */
-static Err check(const OptSpec *s, const char *word, double *number) {
+/* Reads one word as the option's type. Numbers and flags are stored in `number`. */
+static Err check_word(const OptSpec *s, const char *word, double *number) {
   int64_t whole = 0;
+  char choice[64];
   Err err = ERR_OK;
   switch (s->type) {
     case OPT_FLAG:
-      return truth(word, number);
+      return read_truth(word, number);
     case OPT_COUNT:
-      err = str_count(word, &whole), *number = (double)whole;
+      err = str_count(word, &whole);
+      *number = (double)whole;
       break;
     case OPT_BYTES:
-      err = str_bytes(word, &whole), *number = (double)whole;
+      err = str_bytes(word, &whole);
+      *number = (double)whole;
       break;
     case OPT_SECONDS:
       err = str_seconds(word, number);
@@ -160,8 +72,8 @@ static Err check(const OptSpec *s, const char *word, double *number) {
     case OPT_TEXT:
       return ERR_OK;
     case OPT_CHOICE:
-      if (is_choice(s->choices, word)) return ERR_OK;
-      return refuse_choice(s->choices, word);
+      if (opt_read_choice_(s->choices, word, choice)) return ERR_OK;
+      return opt_refuse_choice_(s->choices, word);
   }
   if (err) return err;
   if (*number < s->min)
@@ -171,7 +83,7 @@ static Err check(const OptSpec *s, const char *word, double *number) {
   return ERR_OK;
 }
 
-static void forget(Value *v) {
+static void clear_value(Value *v) {
   for (size_t i = 0; i < v->items; i++) {
     for (int w = 0; w < v->item[i].words; w++) mem_free(v->item[i].word[w]);
     mem_free(v->item[i].word);
@@ -184,9 +96,10 @@ static void forget(Value *v) {
 static Err store(OptSet *set, const OptSpec *s, char **word, int words, Source source) {
   Value *v = &set->value[s - opt_specs_];
   double number = 0;
-  for (int w = 0; w < words; w++) TRY(check(s, word[w], &number));
+  char choice[64];
+  for (int w = 0; w < words; w++) TRY(check_word(s, word[w], &number));
   if (source < v->source) return ERR_OK;
-  if (source > v->source || !s->many) forget(v);
+  if (source > v->source || !s->many) clear_value(v);
   v->source = source;
   v->number = number;
   TRY(mem_grow(&v->item, &v->capacity, v->items + 1, sizeof *v->item));
@@ -195,9 +108,22 @@ static Err store(OptSet *set, const OptSpec *s, char **word, int words, Source s
   TRY(mem_alloc(&item->word, (size_t)words, sizeof *item->word));
   v->items++;
   for (; item->words < words; item->words++) {
-    TRY(mem_dup(&item->word[item->words], word[item->words], strlen(word[item->words])));
+    const char *text = word[item->words];
+    if (s->type == OPT_CHOICE && opt_read_choice_(s->choices, text, choice)) text = choice;
+    TRY(mem_dup(&item->word[item->words], text, strlen(text)));
   }
   return ERR_OK;
+}
+
+/* An alias that is a flag, --fp16, stores its value; with "no" it stores nothing. */
+static Err store_flag_alias(OptSet *set, const OptMatch *m, const char *word, Source source) {
+  double is_on = 0;
+  char value[64];
+  char *words[] = {value};
+  TRY(read_truth(word, &is_on));
+  if (is_on == 0) return ERR_OK;
+  snprintf(value, sizeof value, "%s", m->alias->value);
+  return store(set, m->spec, words, 1, source);
 }
 
 static int most_words(const OptSpec *s) {
@@ -219,36 +145,59 @@ static Err read_config(OptSet *set, const char *path) {
   return err;
 }
 
+static Err refuse_option(const OptVerb *verb, const char *name, size_t len) {
+  char typed[64];
+  snprintf(typed, sizeof typed, "%.*s", (int)(len < 60 ? len : 60), name);
+  return err_set(ERR_USAGE, "'%s' has no option --%s%s", verb->name, typed,
+                 opt_suggest_option_(verb, typed));
+}
+
+/* Adds the name to an error, as typed and, for an alias, as the option is called. */
+static Err name_in_error(const OptMatch *m, const char *dashes) {
+  if (m->alias)
+    return err_context("%s%s (%s%s)", dashes, m->alias->alias, dashes, m->spec->name);
+  return err_context("%s%s", dashes, m->spec->name);
+}
+
+/* --name, --name=yes, or --no-name. */
+static Err parse_flag(OptSet *set, const OptMatch *m, const char *value) {
+  char word[64];
+  char *words[] = {word};
+  snprintf(word, sizeof word, "%s", value);
+  Err err = m->alias && m->alias->value ? store_flag_alias(set, m, word, FROM_LINE)
+                                        : store(set, m->spec, words, 1, FROM_LINE);
+  return err ? name_in_error(m, "--") : ERR_OK;
+}
+
+static bool is_flag(const OptMatch *m) {
+  return m->spec && (m->spec->type == OPT_FLAG || (m->alias && m->alias->value));
+}
+
 static Err parse_option(OptSet *set, int argc, char **argv, int *at) {
   char *name = argv[*at] + 2;
   char *equals = strchr(name, '=');
   size_t len = equals ? (size_t)(equals - name) : strlen(name);
-  const OptSpec *s = find(set->verb, name, len);
-  bool negated = false;
-  if (!s && !equals && str_starts(name, "no-")) {
-    s = find(set->verb, name + 3, len - 3);
-    negated = s && s->type == OPT_FLAG;
-    if (!negated) s = NULL;
+  OptMatch m = opt_match_name_(set->verb, name, len);
+  if (m.alias && m.alias->hint) return opt_refuse_with_hint_(m.alias, "--");
+  if (!m.spec && !equals && str_starts(name, "no-")) {
+    m = opt_match_name_(set->verb, name + 3, len - 3);
+    if (is_flag(&m)) return parse_flag(set, &m, "no");
+    m.spec = NULL;
   }
-  if (!s) {
-    char typed[64];
-    snprintf(typed, sizeof typed, "%.*s", (int)(len < 60 ? len : 60), name);
-    return err_set(ERR_USAGE, "'%s' has no option --%s%s", set->verb->name, typed,
-                   suggest_option(set->verb, typed));
-  }
+  if (!m.spec) return refuse_option(set->verb, name, len);
+  if (is_flag(&m)) return parse_flag(set, &m, equals ? equals + 1 : "yes");
   char *word[8];
-  int words = 0, most = most_words(s);
-  if (equals)
-    word[words++] = equals + 1;
-  else if (most == 0)
-    word[words++] = negated ? "no" : "yes";
+  int words = 0;
+  int most = most_words(m.spec);
+  if (equals) word[words++] = equals + 1;
   for (; words < most && *at + 1 < argc && !is_option(argv[*at + 1]) && !(equals && most == 1);
        (*at)++) {
     word[words++] = argv[*at + 1];
   }
-  if (words == 0) return err_set(ERR_USAGE, "--%s needs a value: %s", s->name, s->arg);
-  if (store(set, s, word, words, FROM_LINE)) return err_context("--%s", s->name);
-  if (strcmp(s->name, "config") == 0) return read_config(set, word[0]);
+  if (words == 0)
+    return err_set(ERR_USAGE, "--%s needs a value: %s", m.spec->name, m.spec->arg);
+  if (store(set, m.spec, word, words, FROM_LINE)) return name_in_error(&m, "--");
+  if (strcmp(m.spec->name, "config") == 0) return read_config(set, word[0]);
   return ERR_OK;
 }
 
@@ -299,7 +248,10 @@ Err opt_parse(OptSet **out, const OptVerb *verb, int argc, char **argv) {
   set->verb = verb;
   Err err = mem_alloc(&set->value, rows, sizeof *set->value);
   if (!err) err = parse_line(set, argc, argv);
-  if (err) opt_free(set), set = NULL;
+  if (err) {
+    opt_free(set);
+    set = NULL;
+  }
   *out = set;
   return err;
 }
@@ -331,6 +283,34 @@ static int split_words(char *text, char **word, int room) {
   }
 }
 
+/* A name in a config file that is none of this command's own, past or present. One file may serve
+ * several commands, so another command's option is ignored; if the name also is a foreign alias
+ * here, a warning says so. Everything else that is left unused is an error. */
+static Err check_unused_name(OptSet *set, const OptMatch *m, const char *name, size_t len) {
+  char typed[64];
+  snprintf(typed, sizeof typed, "%.*s", (int)(len < 60 ? len : 60), name);
+  if (opt_is_of_another_verb_(set->verb, name, len)) {
+    if (m->alias)
+      log_warn(
+          "config option '%s' belongs to another command and is ignored by %s; for the "
+          "option of %s write '%s'",
+          typed, set->verb->name, m->alias->origin,
+          m->alias->name ? m->alias->name : "what 'trireme help aliases' says");
+    return ERR_OK;
+  }
+  if (m->alias) return opt_refuse_with_hint_(m->alias, "");
+  if (opt_is_alias_of_another_verb_(set->verb, name, len)) return ERR_OK;
+  return err_set(ERR_USAGE, "there is no option '%s'%s", typed,
+                 opt_suggest_option_(set->verb, typed));
+}
+
+static bool is_usable_in_config(const OptSet *set, const OptMatch *m, const char *name,
+                                size_t len) {
+  if (!m->spec) return false;
+  return !m->alias || opt_is_former_(m->alias) ||
+         !opt_is_of_another_verb_(set->verb, name, len);
+}
+
 static Err parse_config_line(OptSet *set, char *line, Source source) {
   while (isspace((unsigned char)*line)) line++;
   if (*line == '\0' || *line == '#') return ERR_OK;
@@ -339,16 +319,9 @@ static Err parse_config_line(OptSet *set, char *line, Source source) {
   if (*value != '=')
     return err_set(ERR_USAGE, "expected 'option = value', or 'option = yes' for a flag");
   value++;
-  const OptSpec *s = find(set->verb, line, len);
-  if (!s) {
-    line[len] = '\0';
-    for (const OptSpec *other = opt_specs_; other->name; other++) {
-      if (strcmp(other->name, line) == 0)
-        return ERR_OK; /* another verb's: one file may serve several */
-    }
-    return err_set(ERR_USAGE, "there is no option '%.60s'%s", line,
-                   suggest_option(set->verb, line));
-  }
+  OptMatch m = opt_match_name_(set->verb, line, len);
+  if (!is_usable_in_config(set, &m, line, len)) return check_unused_name(set, &m, line, len);
+  const OptSpec *s = m.spec;
   if (strcmp(s->name, "config") == 0)
     return err_set(ERR_USAGE, "a config file cannot name another");
   char *word[8];
@@ -358,8 +331,9 @@ static Err parse_config_line(OptSet *set, char *line, Source source) {
     return err_set(ERR_USAGE, "'%s' takes %s, at most %d %s; quote what holds blanks", s->name,
                    s->arg ? s->arg : "yes or no", most, most == 1 ? "word" : "words");
   if (words == 0) return err_set(ERR_USAGE, "'%s' has no value", s->name);
-  if (store(set, s, word, words, source)) return err_context("%s", s->name);
-  return ERR_OK;
+  Err err = m.alias && m.alias->value ? store_flag_alias(set, &m, word[0], source)
+                                      : store(set, s, word, words, source);
+  return err ? name_in_error(&m, "") : ERR_OK;
 }
 
 static Err parse_config(OptSet *set, const char *text, size_t len, const char *where,
@@ -395,7 +369,7 @@ Err opt_parse_recipe(OptSet *set, const char *text, size_t len, const char *wher
 void opt_free(OptSet *set) {
   if (!set) return;
   for (const OptSpec *s = opt_specs_; s->name && set->value; s++) {
-    forget(&set->value[s - opt_specs_]);
+    clear_value(&set->value[s - opt_specs_]);
     mem_free(set->value[s - opt_specs_].item);
   }
   for (size_t i = 0; i < set->operands; i++) mem_free(set->operand[i]);
@@ -405,7 +379,7 @@ void opt_free(OptSet *set) {
 }
 
 static const Value *value_of(const OptSet *set, const char *name) {
-  const OptSpec *s = find(set->verb, name, strlen(name));
+  const OptSpec *s = opt_find_spec_(set->verb, name, strlen(name));
   assert(s && "option name missing from the table");
   return &set->value[s - opt_specs_];
 }
@@ -465,7 +439,7 @@ static void record_word(Str *out, const char *word) {
   str_addc(out, '"');
 }
 
-/* Said, but no more than the default says. */
+/* Given, but with the default's value. */
 static bool is_default(const OptSpec *s, const Value *v) {
   return s->initial && v->items == 1 && v->item[0].words == 1 &&
          strcmp(v->item[0].word[0], s->initial) == 0;

@@ -1,6 +1,6 @@
-/* The option table's machine: it parses command lines and config files, and
- * prints help, man page, completion and the record of a run, all from the one
- * table in cmd/options.c. Relies on str, err, mem. */
+/* Parses command lines and config files against the option table in cmd/options.c, and
+ * prints help, man page, shell completion and the options of a run from the same table.
+ * Depends on str, err, log, mem. */
 #ifndef BASE_OPT_H
 #define BASE_OPT_H
 
@@ -18,7 +18,7 @@ typedef enum {
   OPT_SECONDS, /* 90s, 2h */
   OPT_REAL,
   OPT_TEXT,
-  OPT_CHOICE, /* one of `choices`, "a|b|c" */
+  OPT_CHOICE, /* one of `choices` */
 } OptType;
 
 #define OPT_COMMON "Running" /* the group that help puts last */
@@ -29,13 +29,26 @@ typedef struct {
   const char *arg;     /* what help shows for the value: "FILE", "SRC TGT" */
   const char *initial; /* default as text; NULL when unset */
   double min, max;     /* range of numbers; max 0 = none */
-  const char *choices;
-  int most;          /* words per occurrence: 1, or up to `most` */
-  bool many;         /* may be given again; all are kept */
-  const char *verbs; /* "prepare inspect" */
-  const char *group; /* heading in help */
-  const char *help;  /* one or two sentences, no full stop needed */
+  const char *choices; /* "a|b|c"; "a=old|b" also accepts "old" and stores "a" */
+  int most;            /* words per occurrence: 1, or up to `most` */
+  bool many;           /* may be given again; all are kept */
+  const char *verbs;   /* "prepare inspect" */
+  const char *group;   /* heading in help */
+  const char *help;    /* one or two sentences, no full stop needed */
 } OptSpec;
+
+/* Another name of an option. An alias means exactly the same and is stored under the option's
+ * own name. A name whose meaning differs has a `hint` instead and is an error that prints it. */
+typedef struct {
+  const char *verbs;  /* "train translate" */
+  const char *alias;  /* without the two dashes */
+  const char *name;   /* the option; NULL when there is only a hint */
+  const char *value;  /* the alias is a flag that sets this value; NULL: it takes the value */
+  const char *origin; /* the program that uses the name: "fairseq, OpenNMT" */
+  const char *hint;   /* the difference and what to pass; NULL for an alias */
+} OptAlias;
+
+#define OPT_FORMER "earlier versions" /* the origin of our own former names */
 
 typedef struct OptSet OptSet; /* the values of one call */
 
@@ -50,8 +63,9 @@ typedef struct {
   Err (*run)(OptSet *); /* called by main.c */
 } OptVerb;
 
-/* The table and the verbs; both end with a NULL name. */
-void opt_tables(const OptSpec *specs, const OptVerb *verbs);
+/* Sets the tables: options, commands and other names of options. Each ends with a NULL name
+ * (NULL alias); `aliases` may be NULL. */
+void opt_tables(const OptSpec *specs, const OptVerb *verbs, const OptAlias *aliases);
 const OptVerb *opt_verb(const char *name); /* NULL if there is none */
 /* "did you mean 'train'?" or "" */
 const char *opt_suggest_verb(const char *name);
@@ -79,8 +93,12 @@ const char *opt_operand(const OptSet *set, int i);
 
 /* Every option that differs from its default, as config lines. */
 void opt_record(const OptSet *set, Str *out);
+/* Copies config lines of a command, as opt_record wrote them, with former names of options and
+ * of their values replaced by the present ones. Other lines are copied unchanged. */
+void opt_rename(const char *verb, const char *record, Str *out);
 
 void opt_help(Str *out, const OptVerb *verb); /* NULL: the list of verbs */
+void opt_help_aliases(Str *out);              /* the other names of all options */
 void opt_man(Str *out, const char *version);
 void opt_completion(Str *out);
 

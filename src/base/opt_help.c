@@ -40,17 +40,32 @@ static void name_of(Str *out, const OptSpec *s) {
   if (s->type != OPT_FLAG) str_addf(out, " %s", s->arg);
 }
 
+static void list_choices(Str *out, const OptSpec *s, const char *separator) {
+  char name[64];
+  for (const char *at = s->choices; opt_next_choice_(&at, name);)
+    str_addf(out, "%s%s", name, *at ? separator : "");
+}
+
 /* The description with choices, default and "may be repeated". */
 static void describe(Str *out, const OptSpec *s) {
   str_add(out, s->help);
   if (s->type == OPT_CHOICE) {
     str_add(out, ": ");
-    for (const char *at = s->choices; *at; at++)
-      str_addn(out, *at == '|' ? ", " : at, *at == '|' ? 2 : 1);
+    list_choices(out, s, ", ");
   }
   if (s->initial && s->initial[0] && s->type != OPT_FLAG)
     str_addf(out, " (default %s)", s->initial);
   if (s->many) str_add(out, " (may be repeated)");
+}
+
+/* One line "  left    right", the right side wrapped. */
+static void add_columns(Str *out, Str *left, const char *right) {
+  str_add(out, str_text(left));
+  if (left->len + 2 > INDENT)
+    str_addf(out, "\n%*s", INDENT, "");
+  else
+    str_addf(out, "%*s", (int)(INDENT - left->len), "");
+  wrap(out, right, INDENT, INDENT);
 }
 
 static void option_help(Str *out, const OptSpec *s) {
@@ -58,12 +73,7 @@ static void option_help(Str *out, const OptSpec *s) {
   str_add(&left, "  ");
   name_of(&left, s);
   describe(&right, s);
-  str_add(out, str_text(&left));
-  if (left.len + 2 > INDENT)
-    str_addf(out, "\n%*s", INDENT, "");
-  else
-    str_addf(out, "%*s", (int)(INDENT - left.len), "");
-  wrap(out, str_text(&right), INDENT, INDENT);
+  add_columns(out, &left, str_text(&right));
   drop(out, &left);
   drop(out, &right);
 }
@@ -99,6 +109,7 @@ static void verb_list(Str *out) {
     str_addf(out, "  %-10s %s\n", v->name, v->summary);
   str_add(out,
           "\n'trireme help VERB', or 'trireme VERB -h', shows a verb's options; 'trireme\n"
+          "help aliases' the names of other programs that are accepted for them; 'trireme\n"
           "--version' the version.\n"
           "Results go to standard output, all else to standard error.\n"
           "Exit codes: 0 done, 1 the work failed, 2 the call was wrong, 3 a signal\n"
@@ -144,6 +155,77 @@ void opt_help(Str *out, const OptVerb *verb) {
   if (verb->examples) str_addf(out, "\nExamples\n%s", verb->examples);
 }
 
+static bool has_alias(const OptVerb *verb) {
+  for (const OptAlias *a = opt_aliases_; a->alias; a++) {
+    if (opt_is_for_(a->verbs, verb)) return true;
+  }
+  return false;
+}
+
+/* "--num-beams (Hugging Face)" and "--fp16 (fairseq)". */
+static void name_alias(Str *out, const OptAlias *a) {
+  str_addf(out, "--%s (%s)", a->alias, a->origin);
+}
+
+/* "--beam-size", or with the value that the alias sets: "--precision fp16". */
+static void name_target(Str *out, const OptAlias *a) {
+  str_addf(out, "--%s%s%s", a->name, a->value ? " " : "", a->value ? a->value : "");
+}
+
+static bool is_same_target(const OptAlias *a, const OptAlias *b) {
+  if (!a->name || !b->name || strcmp(a->name, b->name) != 0) return false;
+  return strcmp(a->value ? a->value : "", b->value ? b->value : "") == 0;
+}
+
+/* Lists the aliases of the target of `first`, unless an earlier alias has listed them. */
+static void target_help(Str *out, const OptVerb *verb, const OptAlias *first) {
+  for (const OptAlias *a = opt_aliases_; a < first; a++) {
+    if (opt_is_for_(a->verbs, verb) && is_same_target(a, first)) return;
+  }
+  Str left = {0}, right = {0};
+  str_add(&left, "  ");
+  name_target(&left, first);
+  for (const OptAlias *a = first; a->alias; a++) {
+    if (!opt_is_for_(a->verbs, verb) || !is_same_target(a, first)) continue;
+    if (right.len) str_add(&right, ", ");
+    name_alias(&right, a);
+  }
+  add_columns(out, &left, str_text(&right));
+  drop(out, &left);
+  drop(out, &right);
+}
+
+static void hint_help(Str *out, const OptAlias *a) {
+  Str left = {0}, right = {0};
+  str_addf(&left, "  --%s", a->alias);
+  str_addf(&right, "(%s) %s", a->origin, a->hint);
+  add_columns(out, &left, str_text(&right));
+  drop(out, &left);
+  drop(out, &right);
+}
+
+void opt_help_aliases(Str *out) {
+  wrap(out,
+       "Other names of options. Former names and names of other programs that mean exactly the "
+       "same are accepted on the command line and in config files; '_' may stand for '-'. "
+       "Names that mean something else are answered with what to pass instead.",
+       0, 0);
+  for (const OptVerb *v = opt_verbs_; v->name; v++) {
+    if (!has_alias(v)) continue;
+    str_addf(out, "\n%s: accepted\n", v->name);
+    bool has_hint = false;
+    for (const OptAlias *a = opt_aliases_; a->alias; a++) {
+      if (!opt_is_for_(a->verbs, v)) continue;
+      has_hint = has_hint || a->hint;
+      if (a->name) target_help(out, v, a);
+    }
+    if (has_hint) str_addf(out, "\n%s: not accepted\n", v->name);
+    for (const OptAlias *a = opt_aliases_; a->alias; a++) {
+      if (a->hint && opt_is_for_(a->verbs, v)) hint_help(out, a);
+    }
+  }
+}
+
 /* Text with roff's own signs made harmless. */
 static void roff(Str *out, const char *text) {
   for (const char *at = text; *at; at++) {
@@ -175,6 +257,41 @@ static void man_option(Str *out, const OptSpec *s) {
   drop(out, &text);
 }
 
+/* The aliases of each option in one paragraph; names with a hint in a list. */
+static void man_aliases(Str *out) {
+  Str text = {0};
+  str_add(
+      out,
+      ".SH OTHER NAMES OF OPTIONS\nThese names are accepted for the options before them.\n");
+  for (const OptAlias *a = opt_aliases_; a->alias; a++) {
+    if (!a->name) continue;
+    str_clear(&text);
+    name_target(&text, a);
+    str_add(out, ".TP\n.B ");
+    roff(out, str_text(&text));
+    str_clear(&text);
+    name_alias(&text, a);
+    str_addf(&text, ", of %s", a->verbs);
+    str_addc(out, '\n');
+    roff(out, str_text(&text));
+    str_addc(out, '\n');
+  }
+  str_add(out, ".PP\nThese names mean something else and are answered with a hint.\n");
+  for (const OptAlias *a = opt_aliases_; a->alias; a++) {
+    if (!a->hint) continue;
+    str_clear(&text);
+    str_addf(&text, "--%s", a->alias);
+    str_add(out, ".TP\n.B ");
+    roff(out, str_text(&text));
+    str_clear(&text);
+    str_addf(&text, "(%s) %s", a->origin, a->hint);
+    str_addc(out, '\n');
+    roff(out, str_text(&text));
+    str_addc(out, '\n');
+  }
+  drop(out, &text);
+}
+
 void opt_man(Str *out, const char *version) {
   str_addf(out, ".TH TRIREME 1 \"\" \"trireme %s\" \"User Commands\"\n", version);
   str_add(out,
@@ -195,6 +312,7 @@ void opt_man(Str *out, const char *version) {
       str_add(out, ".fi\n");
     }
   }
+  man_aliases(out);
   str_add(
       out,
       ".SH OPTIONS OF EVERY VERB\n.TP\n.B \\-\\-help \\fRor\\fB \\-h\n"
@@ -231,7 +349,7 @@ void opt_completion(Str *out) {
     for (const OptSpec *s = opt_specs_; s->name; s++) {
       if (s->type != OPT_CHOICE || !opt_applies_(s, v)) continue;
       str_addf(out, "    %s:--%s) options='", v->name, s->name);
-      for (const char *at = s->choices; *at; at++) str_addc(out, *at == '|' ? ' ' : *at);
+      list_choices(out, s, " ");
       str_add(out,
               "'; mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$cur\"); return;;\n");
     }
@@ -242,6 +360,7 @@ void opt_completion(Str *out) {
     bool first = true;
     if (strcmp(v->name, "help") == 0) {
       for (const OptVerb *w = opt_verbs_; w->name; w++) str_addf(out, "%s ", w->name);
+      str_add(out, "aliases ");
     }
     for (const OptSpec *s = opt_specs_; s->name; s++) {
       if (!opt_applies_(s, v)) continue;

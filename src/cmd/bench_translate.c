@@ -37,7 +37,7 @@ static double cpu_clock(void) {
 }
 
 static Err open_run(Run *r, const Lengths *l, const OptSet *opts) {
-  BeamSpec spec = {.beam = (int)opt_count(opts, "beam"), .alpha = 0.6f, .nbest = 1};
+  BeamSpec spec = {.beam = (int)opt_count(opts, "beam-size"), .alpha = 0.6f, .nbest = 1};
   BackendSpec backend = {opt_text(opts, "device"), opt_text(opts, "precision"),
                          (int)opt_count(opts, "threads")};
   TRY(backend_open(&r->backend, &backend));
@@ -141,18 +141,18 @@ static void print(const Run *r, const Lengths *l, const OptSet *opts) {
     json_t *j = json_pack(
         "{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
         "bench", "translate", "backend", r->backend.about, "preset", opt_text(opts, "preset"),
-        "precision", opt_text(opts, "precision"), "beam", (int)opt_count(opts, "beam"), "tok_s",
-        rate, "tok_cpu_s", rate * r->seconds / r->cpu, "tgt_tok_s", target, "sentences_s",
-        (double)l->pairs / r->seconds, "seconds", r->seconds, "cpu_s", r->cpu, "encode_s",
-        t.encode, "step_s", t.step, "choose_s", t.choose, "gflops", gflops, "first_s",
-        r->first);
+        "precision", opt_text(opts, "precision"), "beam", (int)opt_count(opts, "beam-size"),
+        "tok_s", rate, "tok_cpu_s", rate * r->seconds / r->cpu, "tgt_tok_s", target,
+        "sentences_s", (double)l->pairs / r->seconds, "seconds", r->seconds, "cpu_s", r->cpu,
+        "encode_s", t.encode, "step_s", t.step, "choose_s", t.choose, "gflops", gflops,
+        "first_s", r->first);
     json_dumpf(j, stdout, JSON_REAL_PRECISION(6));
     putchar('\n');
     json_decref(j);
     return;
   }
   printf("%s; %s, beam %d, batches of at most %zu rows and %zu sentences\n", r->backend.about,
-         opt_text(opts, "preset"), (int)opt_count(opts, "beam"), r->rows, r->sentences);
+         opt_text(opts, "preset"), (int)opt_count(opts, "beam-size"), r->rows, r->sentences);
   printf(
       "translate: %.0f tokens/s (source and target; target alone %.0f), %.2f sentences/s, "
       "%.1f GFLOP/s\n",

@@ -9,6 +9,7 @@
 
 /* The one table of options (options.c) and the one table of verbs (main.c). */
 extern const OptSpec cmd_options[];
+extern const OptAlias cmd_aliases[]; /* aliases.c: other names of options */
 
 NODISCARD Err cmd_prepare(OptSet *opts);
 NODISCARD Err cmd_inspect(OptSet *opts);

@@ -1,5 +1,7 @@
 /* trireme help: what the option table says, for people, man and bash.
  * Relies on base/opt. */
+#include <string.h>
+
 #include "base/out.h"
 #include "cmd/cmd.h"
 
@@ -13,6 +15,8 @@ Err cmd_help(OptSet *opts) {
     opt_completion(&out);
   else if (!name)
     opt_help(&out, NULL);
+  else if (strcmp(name, "aliases") == 0)
+    opt_help_aliases(&out);
   else if (opt_verb(name))
     opt_help(&out, opt_verb(name));
   else

@@ -69,7 +69,7 @@ static Err fill_spec(PrepareSpec *spec, const OptSet *opts, bool demo) {
   spec->training.type = opt_text(opts, "tokenizer-type");
   spec->training.vocab_size = (int)opt_count(opts, "vocab-size");
   spec->training.character_coverage = opt_real(opts, "character-coverage");
-  spec->sample = (uint64_t)opt_count(opts, "sample");
+  spec->sample = (uint64_t)opt_count(opts, "tokenizer-sample");
   spec->seed = (uint64_t)opt_count(opts, "seed");
   spec->shard_bytes = (size_t)opt_count(opts, "shard-size");
   spec->threads = (int)opt_count(opts, "threads");

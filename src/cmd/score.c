@@ -51,7 +51,7 @@ static Err read_kinds(Score *s, const char *list) {
     TRY(metric_kind(at, len, &kind));
     for (int i = 0; i < s->kinds; i++) {
       if (s->kind[i] == kind) {
-        return err_set(ERR_USAGE, "--metric names %s twice", metric_name(kind));
+        return err_set(ERR_USAGE, "--metrics names %s twice", metric_name(kind));
       }
     }
     s->kind[s->kinds++] = kind;
@@ -63,24 +63,24 @@ static Err read_kinds(Score *s, const char *list) {
 }
 
 static Err read_options(Score *s, const OptSet *opts) {
-  TRY(read_kinds(s, opt_text(opts, "metric")));
+  TRY(read_kinds(s, opt_text(opts, "metrics")));
   TRY(metric_tokenizer(opt_text(opts, "tokenize"), &s->config.tokenizer));
   s->config.lowercase = opt_flag(opts, "lowercase");
   s->json = opt_flag(opts, "json");
-  s->sentence = s->config.effective = opt_flag(opts, "sentence");
+  s->sentence = s->config.effective = opt_flag(opts, "sentence-level");
   s->confidence = opt_flag(opts, "confidence");
   s->width = (int)opt_count(opts, "width");
   s->resamples = (size_t)opt_count(opts, "resamples");
   s->seed = (uint64_t)opt_count(opts, "seed");
   s->refs = opt_times(opts, "ref");
-  s->systems = 1 + opt_times(opts, "paired");
+  s->systems = 1 + opt_times(opts, "paired-bs");
   if (s->refs == 0) return err_set(ERR_USAGE, "give the reference translations: --ref FILE");
   if (s->sentence && (s->confidence || s->systems > 1)) {
-    return err_set(ERR_USAGE, "--sentence scores single lines: leave out --%s",
-                   s->confidence ? "confidence" : "paired");
+    return err_set(ERR_USAGE, "--sentence-level scores single lines: leave out --%s",
+                   s->confidence ? "confidence" : "paired-bs");
   }
   if (s->confidence && s->systems > 1) {
-    return err_set(ERR_USAGE, "--paired gives the intervals too: leave out --confidence");
+    return err_set(ERR_USAGE, "--paired-bs gives the intervals too: leave out --confidence");
   }
   return ERR_OK;
 }
@@ -109,7 +109,7 @@ static Err read_files(Score *s, const OptSet *opts) {
     TRY(read_file(&s->ref[i], opt_word(opts, "ref", i, 0), &stdin_used));
   }
   for (int i = 0; i < s->systems; i++) {
-    const char *path = i == 0 ? opt_text(opts, "hyp") : opt_word(opts, "paired", i - 1, 0);
+    const char *path = i == 0 ? opt_text(opts, "hyp") : opt_word(opts, "paired-bs", i - 1, 0);
     TRY(read_file(&s->system[i], path, &stdin_used));
     for (int r = 0; r < s->refs; r++) {
       if (s->ref[r].lines == s->system[i].lines) continue;

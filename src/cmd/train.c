@@ -26,16 +26,17 @@ int cmd_choice(const OptSet *opts, const char *name, const char *names) {
 
 static Err fill_model(TransformerConfig *c, const OptSet *opts) {
   TRY(transformer_preset(c, opt_text(opts, "preset")));
-  if (opt_given(opts, "width")) c->d = (int)opt_count(opts, "width");
-  if (opt_given(opts, "feed-width")) c->ff = (int)opt_count(opts, "feed-width");
+  if (opt_given(opts, "d-model")) c->d = (int)opt_count(opts, "d-model");
+  if (opt_given(opts, "ffn-dim")) c->ff = (int)opt_count(opts, "ffn-dim");
   if (opt_given(opts, "heads")) c->heads = (int)opt_count(opts, "heads");
   if (opt_given(opts, "encoder-layers")) c->layers[0] = (int)opt_count(opts, "encoder-layers");
   if (opt_given(opts, "decoder-layers")) c->layers[1] = (int)opt_count(opts, "decoder-layers");
-  c->pre_norm = strcmp(opt_text(opts, "norm"), "pre") == 0;
+  c->pre_norm = strcmp(opt_text(opts, "layer-norm"), "pre") == 0;
   c->attention_bias = opt_flag(opts, "attention-bias");
   c->activation = (Activation)cmd_choice(opts, "activation", "relu|gelu|silu");
-  c->positions = (Positions)cmd_choice(opts, "positions", "halves|interleaved|learned");
-  c->tying = (Tying)cmd_choice(opts, "tie", "all|decoder|none");
+  c->positions =
+      (Positions)cmd_choice(opts, "position-embedding", "sinusoidal|interleaved|learned");
+  c->tying = (Tying)cmd_choice(opts, "tie-embeddings", "all|decoder|none");
   float *drop[] = {&c->drop_embed, &c->drop_attention, &c->drop_activation, &c->drop_residual};
   static const char *const names[] = {"embed-dropout", "attention-dropout",
                                       "activation-dropout", "residual-dropout"};
@@ -47,27 +48,29 @@ static Err fill_model(TransformerConfig *c, const OptSet *opts) {
 }
 
 static Err fill_schedule(Schedule *s, const OptSet *opts, const TransformerConfig *c) {
-  s->policy = (LrPolicy)cmd_choice(opts, "lr-policy", lr_policy_names);
+  s->policy = (LrPolicy)cmd_choice(opts, "lr-scheduler", lr_policy_names);
   s->lr = opt_given(opts, "lr")         ? opt_real(opts, "lr")
           : s->policy == LR_TRANSFORMER ? 2.0
                                         : 1e-3;
-  s->warmup = (uint64_t)opt_count(opts, "warmup");
+  s->warmup = (uint64_t)opt_count(opts, "warmup-steps");
   if (opt_given(opts, "lr-decay-steps")) s->decay = (uint64_t)opt_count(opts, "lr-decay-steps");
-  s->least = opt_real(opts, "lr-least");
+  s->least = opt_real(opts, "min-lr");
   s->power = opt_real(opts, "lr-power");
-  s->rate = opt_real(opts, "lr-rate");
+  s->rate = opt_real(opts, "lr-decay-rate");
   s->d = c->d;
   if (s->policy == LR_INVERSE && s->least <= 0)
-    return err_set(ERR_USAGE, "the inverse policy needs --lr-least above 0");
-  return opt_text(opts, "lr-pieces") ? schedule_pieces(s, opt_text(opts, "lr-pieces")) : ERR_OK;
+    return err_set(ERR_USAGE,
+                   "--lr-scheduler inverse-time falls to --min-lr: pass a --min-lr above 0");
+  return opt_text(opts, "lr-milestones") ? schedule_pieces(s, opt_text(opts, "lr-milestones"))
+                                         : ERR_OK;
 }
 
 static Err fill_ranks(TrainSpec *s, const OptSet *opts) {
   s->shard = opt_flag(opts, "shard-optimizer");
   s->reproducible = opt_flag(opts, "reproducible");
-  s->exchange_bf16 = strcmp(opt_text(opts, "exchange"), "bf16") == 0;
+  s->exchange_bf16 = strcmp(opt_text(opts, "allreduce-dtype"), "bf16") == 0;
   s->bucket = (size_t)opt_count(opts, "bucket-size");
-  s->collectives = (Collectives)cmd_choice(opts, "collectives", "auto|nccl|host");
+  s->collectives = (Collectives)cmd_choice(opts, "allreduce-transport", "auto|nccl|host");
   if (s->shard && s->optim.kind == OPTIM_NOVOGRAD)
     return err_set(ERR_USAGE,
                    "NovoGrad needs each weight's whole gradient and cannot be sharded; leave "
@@ -109,23 +112,23 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
     return err_set(ERR_USAGE, "give --steps or --epochs, not both");
   s->steps = (uint64_t)opt_count(opts, "steps");
   s->epochs = opt_given(opts, "epochs") ? (uint64_t)opt_count(opts, "epochs") : 0;
-  s->seconds = opt_real(opts, "time");
+  s->seconds = opt_real(opts, "max-time");
   s->seed = (uint64_t)opt_count(opts, "seed");
   TRY(fill_schedule(&s->schedule, opts, &model));
   s->decay_to_end = !opt_given(opts, "lr-decay-steps");
   fill_optim(&s->optim, opts);
   TRY(fill_ranks(s, opts));
-  s->ema = (float)opt_real(opts, "ema");
+  s->ema = (float)opt_real(opts, "ema-decay");
   s->loss_scale = (LossScale)cmd_choice(opts, "loss-scale", "auto|none|dynamic");
-  s->clip = (float)opt_real(opts, "clip");
+  s->clip = (float)opt_real(opts, "clip-norm");
   s->smoothing = (float)opt_real(opts, "label-smoothing");
   s->backend = (BackendSpec){opt_text(opts, "device"), opt_text(opts, "precision"),
                              (int)opt_count(opts, "threads")};
   s->valid_every = (uint64_t)opt_count(opts, "valid-every");
   s->save_every = (uint64_t)opt_count(opts, "save-every");
   s->log_every = (uint64_t)opt_count(opts, "log-every");
-  s->keep = (int)opt_count(opts, "keep");
-  s->average = (int)opt_count(opts, "average");
+  s->keep = (int)opt_count(opts, "keep-checkpoints");
+  s->average = (int)opt_count(opts, "average-checkpoints");
   s->rollbacks = (int)opt_count(opts, "max-rollbacks");
   s->patience = (int)opt_count(opts, "patience");
   if (s->patience && !s->valid_every)
@@ -135,8 +138,8 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
         "of them out",
         s->patience);
   s->samples = (int)opt_count(opts, "samples");
-  s->beam = (BeamSpec){.beam = (int)opt_count(opts, "beam"),
-                       .alpha = (float)opt_real(opts, "alpha"),
+  s->beam = (BeamSpec){.beam = (int)opt_count(opts, "beam-size"),
+                       .alpha = (float)opt_real(opts, "length-penalty"),
                        .extra = 50,
                        .nbest = 1};
   s->resume = opt_flag(opts, "resume");
@@ -224,6 +227,18 @@ static Err check_lost(const TrainSpec *spec, const TrainResult *r) {
                  spec->run, r->lost_metrics, log);
 }
 
+/* In most other programs --lr is the peak. With noam it is a factor of (d_model * warmup)^-0.5, so
+ * a peak passed as the factor would train with next to nothing. */
+static void warn_of_small_lr(const Schedule *s) {
+  if (s->policy != LR_TRANSFORMER) return;
+  double peak = schedule_lr(s, s->warmup ? s->warmup - 1 : 0);
+  if (peak >= 1e-5) return;
+  log_warn(
+      "--lr %g is a factor of the noam schedule: the learning rate is at most %.3g; to pass "
+      "the peak, add --lr-scheduler inverse-sqrt",
+      s->lr, peak);
+}
+
 Err cmd_train(OptSet *opts) {
   TrainSpec spec = {0};
   TrainResult r = {0};
@@ -236,8 +251,9 @@ Err cmd_train(OptSet *opts) {
   opt_record(opts, &options);
   TRY_DONE(str_check(&options));
   TRY_DONE(fill_spec(&spec, opts));
-  TRY_DONE(comm_open(&comm, opt_real(opts, "silence")));
+  TRY_DONE(comm_open(&comm, opt_real(opts, "rank-timeout")));
   cmd_introduce(comm);
+  if (comm_rank(comm) == 0) warn_of_small_lr(&spec.schedule);
   TRY_DONE(train_run(&spec, comm, str_text(&options), &r));
   if (comm_rank(comm) == 0 && !spec.dry_run) {
     say_result(&spec, &r);

@@ -236,7 +236,8 @@ static Err translate(Job *job, const char *path) {
 /* Options that only count on the other side of --sample. */
 static Err check_options(const OptSet *opts) {
   static const char *const sampling[] = {"temperature", "top-k", "seed"}, *const searching[] = {
-                                                                              "beam", "alpha"};
+                                                                              "beam-size",
+                                                                              "length-penalty"};
   for (int i = 0; i < 3 && !opt_flag(opts, "sample"); i++) {
     if (opt_given(opts, sampling[i]))
       return err_set(ERR_USAGE, "--%s counts only when words are drawn: add --sample",
@@ -247,8 +248,8 @@ static Err check_options(const OptSet *opts) {
       return err_set(ERR_USAGE, "--%s is of beam search: leave it out, or --sample",
                      searching[i]);
   }
-  if (!opt_flag(opts, "sample") && opt_count(opts, "nbest") > opt_count(opts, "beam"))
-    return err_set(ERR_USAGE, "--nbest %d is more than the beam holds; raise --beam",
+  if (!opt_flag(opts, "sample") && opt_count(opts, "nbest") > opt_count(opts, "beam-size"))
+    return err_set(ERR_USAGE, "--nbest %d is more than the beam holds; raise --beam-size",
                    (int)opt_count(opts, "nbest"));
   return ERR_OK;
 }
@@ -262,8 +263,8 @@ static Err check_input(const char *path) {
 static BeamSpec spec_of(const OptSet *opts) {
   bool random = opt_flag(opts, "sample");
   return (BeamSpec){
-      .beam = (int)opt_count(opts, random ? "nbest" : "beam"),
-      .alpha = (float)opt_real(opts, "alpha"),
+      .beam = (int)opt_count(opts, random ? "nbest" : "beam-size"),
+      .alpha = (float)opt_real(opts, "length-penalty"),
       .extra = (int)opt_count(opts, "extra-length"),
       .nbest = (int)opt_count(opts, "nbest"),
       .most = opt_given(opts, "max-length") ? (int)opt_count(opts, "max-length") : 0,

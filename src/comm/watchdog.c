@@ -198,7 +198,7 @@ static void judge_all(Comm *c, Note *here, double now) {
   comm_die(
       c,
       "every rank has been waiting for the others for %.0f s, at %s: %s. The run ends; %s, "
-      "and if this comes again on GPUs, with --collectives host",
+      "and if this comes again on GPUs, with --allreduce-transport host",
       now - c->stuck, here->place, waits, remedy);
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/opt.h"
 
 /* One line "name = value" of a record. */
 typedef struct {
@@ -95,25 +96,46 @@ done:
 }
 
 /* How long, how often, where and by whom: free to change. */
-static const char *const manner[] = {"steps",       "epochs",      "time",   "resume",
-                                     "threads",     "quiet",       "config", "log-every",
-                                     "valid-every", "save-every",  "keep",   "patience",
-                                     "samples",     "average",     "beam",   "alpha",
-                                     "silence",     "data",        "run",    "shard-optimizer",
-                                     "bucket-size", "collectives", "device", "max-rollbacks",
-                                     "accept-data", NULL};
+static const char *const manner[] = {"steps",
+                                     "epochs",
+                                     "max-time",
+                                     "resume",
+                                     "threads",
+                                     "quiet",
+                                     "config",
+                                     "log-every",
+                                     "valid-every",
+                                     "save-every",
+                                     "keep-checkpoints",
+                                     "patience",
+                                     "samples",
+                                     "average-checkpoints",
+                                     "beam-size",
+                                     "length-penalty",
+                                     "rank-timeout",
+                                     "data",
+                                     "run",
+                                     "shard-optimizer",
+                                     "bucket-size",
+                                     "allreduce-transport",
+                                     "device",
+                                     "max-rollbacks",
+                                     "accept-data",
+                                     NULL};
 /* What the order of the data and the saved state hang on: fixed. */
-static const char *const fixed[] = {"seed", "batch-tokens", "optimizer", "ema", NULL};
+static const char *const fixed[] = {"seed", "batch-tokens", "optimizer", "ema-decay", NULL};
 
 Err agree_resume(const char *path, const char *record) {
-  Str saved = {0}, wrong = {0}, other = {0};
+  Str text = {0}, saved = {0}, wrong = {0}, other = {0};
   static const char *all[sizeof manner / sizeof *manner + sizeof fixed / sizeof *fixed];
   size_t n = 0;
   for (size_t i = 0; manner[i]; i++) all[n++] = manner[i];
   for (size_t i = 0; fixed[i]; i++) all[n++] = fixed[i];
   all[n] = NULL;
   Err err;
-  TRY_DONE(file_read(path, (size_t)1 << 20, &saved));
+  TRY_DONE(file_read(path, (size_t)1 << 20, &text));
+  opt_rename("train", str_text(&text), &saved); /* an earlier version wrote former names */
+  TRY_DONE(str_check(&saved));
   differences(&wrong, record, str_text(&saved), fixed, true, "is", "was");
   differences(&other, record, str_text(&saved), all, false, "is", "was");
   TRY_DONE(str_check(&wrong));
@@ -127,6 +149,7 @@ Err agree_resume(const char *path, const char *record) {
   else if (other.len)
     log_warn("resumed with other options: %s", other.s);
 done:
+  str_free(&text);
   str_free(&saved);
   str_free(&wrong);
   str_free(&other);

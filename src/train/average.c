@@ -118,8 +118,8 @@ static Err average(Average *a, const char *run, int k, const char *out) {
   }
   for (size_t i = 0; i < a->params.padded; i++) a->w[i] = (float)(a->sum[i] / a->count);
   TRY(write_model(a, out));
-  char fewer[32] = "";
-  if (a->count < k) snprintf(fewer, sizeof fewer, " (--average %d)", k);
+  char fewer[48] = "";
+  if (a->count < k) snprintf(fewer, sizeof fewer, " (--average-checkpoints %d)", k);
   log_info("average of %d checkpoints%s, steps %" PRIu64 " to %" PRIu64 ": %s", a->count, fewer,
            a->first, a->last, out);
   return ERR_OK;

@@ -67,7 +67,8 @@ static void judge(const Exchange *x, const Offer *o, Refusal *no) {
       refuse(no, "the ranks have NCCL in several versions",
              "install the same libnccl2 on every machine");
     else if (o[r].asked != o[0].asked)
-      refuse(no, "the ranks were started with different --collectives", "start all alike");
+      refuse(no, "the ranks were started with different --allreduce-transport",
+             "start all alike");
   }
 }
 
@@ -94,8 +95,8 @@ Err exchange_choose(Exchange *x, Comm *comm, const Backend *b, Collectives asked
     snprintf(x->about, sizeof x->about, "gradients from GPU to GPU by %s", about);
   } else if (asked == COLLECT_NCCL) {
     return err_set(ERR_USAGE,
-                   "--collectives nccl is not available: %s%s; %s, or leave it to "
-                   "--collectives auto",
+                   "--allreduce-transport nccl is not available: %s%s; %s, or leave it to "
+                   "--allreduce-transport auto",
                    no.why, missing, no.remedy);
   } else if (any) {
     snprintf(x->about, sizeof x->about, "gradients through the host's memory, as %s", no.why);
@@ -147,7 +148,7 @@ Err exchange_judge_trial(const float *x, size_t n, int ranks) {
     if (x[i] != expected(i))
       return err_set(ERR_WORK,
                      "the GPUs add wrongly: %g came of %g from rank %d of %d and 0 from the "
-                     "others; try --collectives host, or NCCL_P2P_DISABLE=1",
+                     "others; try --allreduce-transport host, or NCCL_P2P_DISABLE=1",
                      (double)x[i], (double)expected(i), (int)(i % (size_t)ranks), ranks);
   return ERR_OK;
 }

@@ -218,7 +218,7 @@ static Err roll_back(Train *t, const StepSum *step) {
     return err_set(ERR_WORK,
                    "step %" PRIu64
                    ": %s (loss %.4g), and after %d roll-backs there is no point in going on; "
-                   "lower --lr or lengthen --warmup, and continue with --resume",
+                   "lower --lr or raise --warmup-steps, and continue with --resume",
                    from, what, loss, t->spec->rollbacks);
   comm_at(t->world.comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", going back", from);
   if (t->world.chief) saver_wait(t->run.saver, NULL);

@@ -8,7 +8,7 @@
 #include "base/str.h"
 
 const char *const lr_policy_names =
-    "transformer|fixed|piecewise|exponential|polynomial|cosine|inverse";
+    "noam|constant|piecewise|exponential|polynomial|cosine|inverse-time|inverse-sqrt";
 
 static double piece(const Schedule *s, uint64_t step) {
   double factor = 1;
@@ -22,11 +22,15 @@ static double plain(const Schedule *s, uint64_t step) {
   double decay = s->decay ? (double)s->decay : 1;
   double part = since / decay;
   double bounded = part < 1 ? part : 1;
+  double now = (double)(step + 1);
+  double w = s->warmup ? (double)s->warmup : 1;
   switch (s->policy) {
     case LR_TRANSFORMER:
       break; /* has a warm-up of its own */
     case LR_FIXED:
       return s->lr;
+    case LR_INVERSE_SQRT:
+      return s->lr * fmin(1, sqrt(w / now));
     case LR_PIECEWISE:
       return piece(s, step);
     case LR_EXPONENTIAL:
@@ -40,7 +44,6 @@ static double plain(const Schedule *s, uint64_t step) {
       return s->lr / pow(1 + c * since, s->power);
     }
   }
-  double now = (double)(step + 1), w = s->warmup ? (double)s->warmup : 1;
   return s->lr * pow(s->d, -0.5) * fmin(now * pow(w, -1.5), pow(now, -0.5));
 }
 

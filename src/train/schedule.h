@@ -1,4 +1,4 @@
-/* The learning rate of a step, by one of seven policies. Relies on nothing. */
+/* The learning rate of a step, by one of eight policies. Relies on nothing. */
 #ifndef TRAIN_SCHEDULE_H
 #define TRAIN_SCHEDULE_H
 
@@ -14,9 +14,10 @@ typedef enum {
   LR_EXPONENTIAL, /* lr · rate^(u / decay), with u the steps since the end of the warm-up */
   LR_POLYNOMIAL,  /* down to `least` at u = decay, with a power */
   LR_COSINE,
-  LR_INVERSE, /* lr / (1 + c u)^power, such that `least` is met at u = decay */
+  LR_INVERSE,      /* lr / (1 + c u)^power, such that `least` is met at u = decay */
+  LR_INVERSE_SQRT, /* lr · min(1, sqrt(warmup / (s+1))), as fairseq's inverse_sqrt */
 } LrPolicy;
-extern const char *const lr_policy_names; /* "transformer|fixed|…" in this order */
+extern const char *const lr_policy_names; /* "noam|constant|…" in this order */
 
 #define LR_PIECES 16
 
@@ -24,9 +25,10 @@ typedef struct {
   LrPolicy policy;
   double lr, least, power, rate;
   uint64_t warmup; /* steps; linear for all policies but transformer, which has its own */
-  uint64_t decay;  /* steps after the warm-up; not of transformer, fixed and piecewise */
-  int d;           /* width of the model */
-  int pieces;      /* piecewise: from step at[i] of the run on, lr · factor[i] */
+  uint64_t
+      decay;  /* steps after the warm-up; unused by noam, constant, piecewise, inverse-sqrt */
+  int d;      /* width of the model */
+  int pieces; /* piecewise: from step at[i] of the run on, lr · factor[i] */
   uint64_t at[LR_PIECES];
   double factor[LR_PIECES];
 } Schedule;

@@ -327,9 +327,10 @@ static void settle_steps(Train *t) {
   if (s->decay_to_end)
     t->schedule.decay = t->steps > s->schedule.warmup ? t->steps - s->schedule.warmup : 1;
   if (t->world.chief && s->schedule.warmup > t->steps)
-    log_warn("--warmup %" PRIu64 " is longer than the run of %" PRIu64
-             " steps: the learning rate never reaches its full value; pass a shorter --warmup",
-             s->schedule.warmup, t->steps);
+    log_warn(
+        "--warmup-steps %" PRIu64 " is longer than the run of %" PRIu64
+        " steps: the learning rate never reaches its full value; pass a shorter --warmup-steps",
+        s->schedule.warmup, t->steps);
 }
 
 /* A validation sentence that no batch can hold would end the run at its first validation. */

@@ -154,14 +154,14 @@ takes() {
 }
 
 @test "bench: a config file's options count as the line's" {
-  echo "largest = 4k" > "$BATS_TEST_TMPDIR/conf"
+  echo "max-bytes = 4k" > "$BATS_TEST_TMPDIR/conf"
   run bench --device cpu --config "$BATS_TEST_TMPDIR/conf"
   [ "$status" -eq 2 ]
-  [ "$output" = "trireme: bench train takes no --largest, which is of bench allreduce; leave it out" ]
+  [ "$output" = "trireme: bench train takes no --max-bytes, which is of bench allreduce; leave it out" ]
   echo "steps = 1" > "$BATS_TEST_TMPDIR/conf"
   run "$TRIREME" bench allreduce --device cpu --config "$BATS_TEST_TMPDIR/conf"
   [ "$status" -eq 2 ]
-  echo "width = 8" > "$BATS_TEST_TMPDIR/conf" # another verb's: a file may serve several
+  echo "d-model = 8" > "$BATS_TEST_TMPDIR/conf" # another verb's: a file may serve several
   run bench --device cpu --config "$BATS_TEST_TMPDIR/conf"
   [ "$status" -eq 0 ]
 }

@@ -8,13 +8,13 @@ load ../ranks/wire
 @test "the wire and the host: the same sums, sharded or not, in fp32 and bf16, in small buckets and one" {
   need_mpi
   for n in $(fewer '2 3' 2); do
-    for way in "" "--shard-optimizer" "--exchange bf16" "--shard-optimizer --exchange bf16" "--bucket-size 16k" \
-      "--bucket-size 1M --shard-optimizer" "--micro-batches 4 --ema 0.9 --shard-optimizer"; do
+    for way in "" "--shard-optimizer" "--allreduce-dtype bf16" "--shard-optimizer --allreduce-dtype bf16" "--bucket-size 16k" \
+      "--bucket-size 1M --shard-optimizer" "--micro-batches 4 --ema-decay 0.9 --shard-optimizer"; do
       name=$n${way//[^a-z0-9]/}
-      run say $n "$T/host$name" --steps 6 --clip 0.5 $way --collectives host
+      run say $n "$T/host$name" --steps 6 --clip-norm 0.5 $way --allreduce-transport host
       [ "$status" -eq 0 ] || { echo "$output"; false; }
       [[ "$output" =~ "gradients through the host's memory, as asked" ]]
-      run say $n "$T/wire$name" --steps 6 --clip 0.5 $way
+      run say $n "$T/wire$name" --steps 6 --clip-norm 0.5 $way
       [ "$status" -eq 0 ] || { echo "$output"; false; }
       [[ "$output" =~ "gradients from GPU to GPU by a wire that is none" ]]
       same_state "$T/host$name" "$T/wire$name"
@@ -22,9 +22,9 @@ load ../ranks/wire
     run -1 cmp -s "$T/wire$n/checkpoints/latest/weights.safetensors" "$T/wire${n}exchangebf16/checkpoints/latest/weights.safetensors"
   done
   # Resumed the other way.
-  run say 2 "$T/host2" --resume --steps 9 --collectives nccl
+  run say 2 "$T/host2" --resume --steps 9 --allreduce-transport nccl
   [ "$status" -eq 0 ]
-  run say 2 "$T/wire2" --resume --steps 9 --collectives host
+  run say 2 "$T/wire2" --resume --steps 9 --allreduce-transport host
   [ "$status" -eq 0 ]
   same_state "$T/host2" "$T/wire2"
 }
@@ -33,7 +33,7 @@ load ../ranks/wire
   run say 1 "$T/plain" --steps 5
   [ "$status" -eq 0 ]
   [[ ! "$output" =~ "GPU to GPU" ]]
-  run say 1 "$T/wire" --steps 5 --collectives nccl --shard-optimizer
+  run say 1 "$T/wire" --steps 5 --allreduce-transport nccl --shard-optimizer
   [ "$status" -eq 0 ]
   [[ "$output" =~ "gradients from GPU to GPU" ]]
   same_state "$T/plain" "$T/wire"
@@ -48,7 +48,7 @@ load ../ranks/wire
     run say 2 "$T/dry" --dry-run "$@"
     [ "$status" -eq 0 ] || { echo "$output"; return 1; }
     grep -q "^ranks .*gradients through the host's memory, as $text" <<< "$output" || { echo "$output"; return 1; }
-    run say 2 "$T/dry" --dry-run "$@" --collectives nccl
+    run say 2 "$T/dry" --dry-run "$@" --allreduce-transport nccl
     [ "$status" -ne 0 ]
     one_error "collectives nccl is not available: $text.*$remedy"
   }
@@ -56,12 +56,12 @@ load ../ranks/wire
   what '--reproducible adds in the order' 'leave --reproducible out' --reproducible
   FAKE_WIRE_MISSING=1 what 'NCCL is not there for rank 1 on' 'install libnccl2'
   FAKE_WIRE_MISSING='' what 'NCCL is not there for rank 0 on' 'asked to be missing; install libnccl2'
-  run say 2 "$T/dry" --dry-run --device cpu --collectives nccl
+  run say 2 "$T/dry" --dry-run --device cpu --allreduce-transport nccl
   one_error 'not every rank has a GPU; ask for --device cuda'
   run say 2 "$T/dry" --dry-run --device cpu
   [ "$status" -eq 0 ]
   [[ ! "$output" =~ "through the host's" ]]
-  run "$TRIREME" train --data "$SET" --run "$T/dry" --collectives mpi
+  run "$TRIREME" train --data "$SET" --run "$T/dry" --allreduce-transport mpi
   [ "$status" -eq 2 ]
 }
 
@@ -83,12 +83,12 @@ load ../ranks/wire
   traffic 1000
   [[ ! "$output" =~ bf16 ]]
   traffic 1000 --shard-optimizer
-  traffic 500 --exchange bf16
+  traffic 500 --allreduce-dtype bf16
   grep -q '^ranks .*, gradients in bf16 on their way' <<< "$output"
-  traffic 750 --exchange bf16 --shard-optimizer
+  traffic 750 --allreduce-dtype bf16 --shard-optimizer
   grep -q '^ranks .*, gradients in bf16 on their way, each with a share' <<< "$output"
   traffic 1500 --reproducible # three micro-batches are two rounds
-  traffic 1000 --reproducible --exchange bf16 --shard-optimizer
+  traffic 1000 --reproducible --allreduce-dtype bf16 --shard-optimizer
 }
 
 @test "after the first step nothing is allocated on the wire either" {
@@ -109,28 +109,28 @@ rows() {
 
 @test "bench allreduce on the CPU: right sums, times, bandwidths" {
   need_mpi
-  run bash -c 'mpirun -n 2 "$TRIREME" bench allreduce --device cpu --largest 256k --time 0.3s --json --quiet 2> /dev/null'
+  run bash -c 'mpirun -n 2 "$TRIREME" bench allreduce --device cpu --max-bytes 256k --time 0.3s --json --quiet 2> /dev/null'
   [ "$status" -eq 0 ]
   [ "$(rows <<< "$output")" = "$(printf 'host 2\n4096\n16384\n65536\n262144')" ]
-  run mpirun -n 3 "$TRIREME" bench allreduce --device cpu --largest 16k --time 0.1s
+  run mpirun -n 3 "$TRIREME" bench allreduce --device cpu --max-bytes 16k --time 0.1s
   [ "$status" -eq 0 ]
   [ "$(grep -c 'kB' <<< "$output")" -eq 2 ]
   [[ "$output" =~ "3 ranks on 1 host" && "$output" =~ "bus (GB/s)" ]]
 }
 
 @test "bench allreduce with one rank says that nothing travels" {
-  run "$TRIREME" bench allreduce --device cpu --largest 16k --time 0.05s
+  run "$TRIREME" bench allreduce --device cpu --max-bytes 16k --time 0.05s
   [ "$status" -eq 0 ]
   [[ "$output" =~ "One rank: nothing travels" ]]
-  [ "$("$TRIREME" bench allreduce --device cpu --largest 4k --time 0.05s --json | rows)" = "$(printf 'host 1\n4096')" ]
+  [ "$("$TRIREME" bench allreduce --device cpu --max-bytes 4k --time 0.05s --json | rows)" = "$(printf 'host 1\n4096')" ]
 }
 
 @test "bench allreduce takes the ways of training" {
   need_mpi
-  json() { mpirun -n 2 "$TRIREME" bench allreduce --device cuda --largest 64k --time 0.2s --json --quiet "$@" 2> /dev/null | rows; }
+  json() { mpirun -n 2 "$TRIREME" bench allreduce --device cuda --max-bytes 64k --time 0.2s --json --quiet "$@" 2> /dev/null | rows; }
   [ "$(json | head -n 1)" = "nccl 2" ]
-  [ "$(json --collectives host | head -n 1)" = "host, from a GPU 2" ]
-  run "$TRIREME" bench allreduce --device cpu --collectives nccl
+  [ "$(json --allreduce-transport host | head -n 1)" = "host, from a GPU 2" ]
+  run "$TRIREME" bench allreduce --device cpu --allreduce-transport nccl
   [ "$status" -eq 2 ]
   [[ "$output" =~ "not every rank has a GPU" ]]
   run "$TRIREME" bench allreduces

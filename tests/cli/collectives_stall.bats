@@ -8,7 +8,7 @@ load ../ranks/wire
   need_mpi
   for what in die hang; do # a note of where it was may come too late from one that dies
     rm -f "$T/aborted"
-    FAKE_WIRE_ABORTED=$T/aborted TRIREME_FAULT=$what:3:1 run say 2 "$T/$what" --steps 20 --silence 2s
+    FAKE_WIRE_ABORTED=$T/aborted TRIREME_FAULT=$what:3:1 run say 2 "$T/$what" --steps 20 --rank-timeout 2s
     failed_in_time
     one_error "rank 1 on .* has died .*\|rank 1 on .* has not moved for .* it was at step 3"
     [ "$(head -n 1 "$T/aborted")" -eq 0 ] # what rank 0 had under way was ended
@@ -20,7 +20,7 @@ load ../ranks/wire
   FAKE_WIRE_FAIL=20 run say 2 "$T/fail" --steps 200
   failed_in_time
   one_error "rank 1 on .*the wire broke"
-  FAKE_WIRE_STUCK=20 run say 2 "$T/stuck" --steps 200 --silence 2s
+  FAKE_WIRE_STUCK=20 run say 2 "$T/stuck" --steps 200 --rank-timeout 2s
   failed_in_time
   one_error "every rank has been waiting for the others for 2[0-9] s, at step [0-9]*, micro-batch"
 }
@@ -31,7 +31,7 @@ load ../ranks/wire
   ways=("--steps 200 --bucket-size 16k" "--steps 200" "--steps 3")
   noticed=(1 3 3) # by the next step, or the checkpoint
   for i in 0 1 2; do
-    { FAKE_WIRE_STUCK=gather:2 say 2 "$T/stuck$i" --shard-optimizer ${ways[i]} --silence 2s > "$T/said$i" || echo $? > "$T/status$i"; } &
+    { FAKE_WIRE_STUCK=gather:2 say 2 "$T/stuck$i" --shard-optimizer ${ways[i]} --rank-timeout 2s > "$T/said$i" || echo $? > "$T/status$i"; } &
   done
   wait # for all at once: each takes ten times the silence
   for i in 0 1 2; do

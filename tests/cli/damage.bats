@@ -248,14 +248,14 @@ shown() {
 @test "control characters in the names of systems are made visible" {
   echo "a b c d e" > ref
   cp ref $'sys\e[1m'
-  run "$TRIREME" score --ref ref --hyp ref --paired $'sys\e[1m' --quiet
+  run "$TRIREME" score --ref ref --hyp ref --paired-bs $'sys\e[1m' --quiet
   [ "$status" -eq 0 ]
   shown 'sys\x1b[1m'
 }
 
 @test "control characters in the name of a run are made visible in what train reports" {
-  run "$TRIREME" train --device cpu --data set --run $'r\e[2J\n\xff' --preset tiny --width 16 --feed-width 32 --heads 2 \
-    --encoder-layers 1 --decoder-layers 1 --steps 2 --warmup 1 --batch-tokens 64 --save-every 1 --average 2 --beam 1 --quiet
+  run "$TRIREME" train --device cpu --data set --run $'r\e[2J\n\xff' --preset tiny --d-model 16 --ffn-dim 32 --heads 2 \
+    --encoder-layers 1 --decoder-layers 1 --steps 2 --warmup-steps 1 --batch-tokens 64 --save-every 1 --average-checkpoints 2 --beam-size 1 --quiet
   [ "$status" -eq 0 ]
   [[ "$output" == *'in r\x1b[2J\n\xff/checkpoints/best'* ]]
   shown 'in r\x1b[2J\n\xff/average'

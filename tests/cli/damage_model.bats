@@ -8,7 +8,7 @@ setup_file() {
   perl -e 'srand 3; for (1 .. 300) { print join(" ", map { join "", map { chr 97 + int rand 12 } 1 .. 1 + int rand 6 } 1 .. 3 + int rand 9), "\n" }' > a
   tr a-l l-za-k < a > b
   "$TRIREME" prepare --quiet --train a b --valid a b --vocab-size 100 --out set > /dev/null
-  "$TRIREME" train --device cpu --quiet --data set --run run --preset tiny --steps 2 --save-every 1 --average 2 \
+  "$TRIREME" train --device cpu --quiet --data set --run run --preset tiny --steps 2 --save-every 1 --average-checkpoints 2 \
     --valid-every 0 --batch-tokens 512 > /dev/null
 }
 

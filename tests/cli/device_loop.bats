@@ -21,10 +21,10 @@ say() {
 }
 
 @test "a device's memory, copies and order of work: the same bits as on the CPU" {
-  for way in "" "--reproducible" "--shard-optimizer" "--ema 0.9" "--optimizer sgd" "--loss-scale dynamic"; do
+  for way in "" "--reproducible" "--shard-optimizer" "--ema-decay 0.9" "--optimizer sgd" "--loss-scale dynamic"; do
     name=${way//[^a-z]/}
-    train 1 "$T/cpu$name" --device cpu --steps 6 --clip 0.5 $way
-    train 1 "$T/gpu$name" --device cuda --steps 6 --clip 0.5 $way
+    train 1 "$T/cpu$name" --device cpu --steps 6 --clip-norm 0.5 $way
+    train 1 "$T/gpu$name" --device cuda --steps 6 --clip-norm 0.5 $way
     same_state "$T/cpu$name" "$T/gpu$name"
   done
 }
@@ -64,14 +64,14 @@ mixed() {
 
 @test "a rank on the CPU and one on a GPU train together: the bits of two equal ranks" {
   need_mpi
-  for way in "" "--shard-optimizer" "--exchange bf16" "--reproducible" "--reproducible --shard-optimizer"; do
+  for way in "" "--shard-optimizer" "--allreduce-dtype bf16" "--reproducible" "--reproducible --shard-optimizer"; do
     name=${way//[^a-z]/}
-    train 2 "$T/equal$name" --device cpu --bucket-size 16K --steps 5 --clip 0.5 $way
-    mixed "$T/mixed$name" --steps 5 --clip 0.5 $way
+    train 2 "$T/equal$name" --device cpu --bucket-size 16K --steps 5 --clip-norm 0.5 $way
+    mixed "$T/mixed$name" --steps 5 --clip-norm 0.5 $way
     same_state "$T/equal$name" "$T/mixed$name"
   done
   # and those of one process, where that is asked for
-  train 1 "$T/one" --device cpu --steps 5 --clip 0.5 --reproducible
+  train 1 "$T/one" --device cpu --steps 5 --clip-norm 0.5 --reproducible
   same_state "$T/one" "$T/mixedreproducible"
 }
 
@@ -102,7 +102,7 @@ planned() {
     --tokenizer "$SET/tokenizer.model" --out "$T/few" > /dev/null
   SET="$T/few"
   # An untrained model ends no sentence: its hypotheses become as long as they may.
-  ways=("" "--beam 1 --average 2" "--ema 0.9 --batch-tokens 2048")
+  ways=("" "--beam-size 1 --average-checkpoints 2" "--ema-decay 0.9 --batch-tokens 2048")
   if is_sanitized; then ways=("${ways[1]}"); fi
   for more in "${ways[@]}"; do
     name=${more//[^a-z0-9]/}
@@ -123,13 +123,13 @@ planned() {
 }
 
 @test "recorded and replayed: the bits of work done as it is asked" {
-  ways=("" "--micro-batches 1" "--micro-batches 1 --ema 0.9" "--micro-batches 1 --optimizer sgd --clip 0.1"
-    "--micro-batches 1 --optimizer adamw --loss-scale dynamic --ema 0.5" "--optimizer novograd" "--shard-optimizer")
+  ways=("" "--micro-batches 1" "--micro-batches 1 --ema-decay 0.9" "--micro-batches 1 --optimizer sgd --clip-norm 0.1"
+    "--micro-batches 1 --optimizer adamw --loss-scale dynamic --ema-decay 0.5" "--optimizer novograd" "--shard-optimizer")
   if is_sanitized; then ways=("" "${ways[4]}" "${ways[6]}"); fi
   for way in "${ways[@]}"; do
     name=${way//[^a-z0-9]/}
-    FAKE_RECORD=0 FAKE_RECORDS="$T/none$name" train 1 "$T/plain$name" --device cuda --steps 40 --clip 0.5 $way
-    FAKE_RECORDS="$T/some$name" train 1 "$T/replayed$name" --device cuda --steps 40 --clip 0.5 $way
+    FAKE_RECORD=0 FAKE_RECORDS="$T/none$name" train 1 "$T/plain$name" --device cuda --steps 40 --clip-norm 0.5 $way
+    FAKE_RECORDS="$T/some$name" train 1 "$T/replayed$name" --device cuda --steps 40 --clip-norm 0.5 $way
     same_state "$T/plain$name" "$T/replayed$name"
     cmp <(figures loss "$T/plain$name") <(figures loss "$T/replayed$name")
     cmp <(figures grad_norm "$T/plain$name") <(figures grad_norm "$T/replayed$name")
@@ -150,7 +150,7 @@ planned() {
 
 @test "recorded: a spoilt gradient, a smaller loss scale, a stop in between" {
   for micro in $(fewer '1 3' 3); do
-    way=(--loss-scale dynamic --ema 0.9 --micro-batches $micro)
+    way=(--loss-scale dynamic --ema-decay 0.9 --micro-batches $micro)
     TRIREME_FAULT=nan:7:0,nan:12:0 train 1 "$T/cpu$micro" --device cpu --steps 20 "${way[@]}"
     TRIREME_FAULT=nan:7:0,nan:12:0 train 1 "$T/gpu$micro" --device cuda --steps 20 "${way[@]}"
     same_state "$T/cpu$micro" "$T/gpu$micro"
@@ -202,26 +202,26 @@ planned() {
 }
 
 @test "what does not fit is refused before it begins, with what would" {
-  FAKE_FREE=2000000000 run say 1 "$T/run" --device cuda --width 512 --feed-width 2048 --heads 8 --batch-tokens 32768
+  FAKE_FREE=2000000000 run say 1 "$T/run" --device cuda --d-model 512 --ffn-dim 2048 --heads 8 --batch-tokens 32768
   [ "$status" -eq 1 ]
   [[ "$output" =~ "with batches of 32768 tokens a side, and the GPU has 2.0 GB for it; --batch-tokens "([0-9]+)", or auto, would fit" ]]
   rows=${BASH_REMATCH[1]}
   [ ! -e "$T/run" ]
   # Just so many, and not 256 more.
-  FAKE_FREE=2000000000 run say 1 "$T/run" --dry-run --device cuda --width 512 --feed-width 2048 --heads 8 --batch-tokens "$rows"
+  FAKE_FREE=2000000000 run say 1 "$T/run" --dry-run --device cuda --d-model 512 --ffn-dim 2048 --heads 8 --batch-tokens "$rows"
   [ "$status" -eq 0 ]
   [[ "$output" =~ "fits     " ]]
-  FAKE_FREE=2000000000 run say 1 "$T/run" --dry-run --device cuda --width 512 --feed-width 2048 --heads 8 --batch-tokens $((rows + 256))
+  FAKE_FREE=2000000000 run say 1 "$T/run" --dry-run --device cuda --d-model 512 --ffn-dim 2048 --heads 8 --batch-tokens $((rows + 256))
   [ "$status" -eq 1 ] # after the whole plan, in one line
   [[ "$output" =~ "step     " && ! "$output" =~ "fits     " ]]
   [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ]
   [[ "${lines[-1]}" =~ ^"trireme: it does not fit: ".*"--batch-tokens $rows, or auto, would fit"$ ]]
   # Two ranks on it have half each.
   if has_mpi; then
-    FAKE_FREE=2000000000 run say 2 "$T/run" --device cuda --width 512 --feed-width 2048 --heads 8 --batch-tokens "$rows"
+    FAKE_FREE=2000000000 run say 2 "$T/run" --device cuda --d-model 512 --ffn-dim 2048 --heads 8 --batch-tokens "$rows"
     [ "$status" -ne 0 ]
     [[ "$output" =~ "the GPU has 1.0 GB for it" ]]
-    FAKE_FREE=2000000000 run say 2 "$T/run" --dry-run --device cuda --width 512 --feed-width 2048 --heads 8 --batch-tokens "$rows"
+    FAKE_FREE=2000000000 run say 2 "$T/run" --dry-run --device cuda --d-model 512 --ffn-dim 2048 --heads 8 --batch-tokens "$rows"
     [ "$status" -eq 1 ]
     [[ "$output" =~ "network  " ]]
     [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ]
@@ -237,12 +237,12 @@ planned() {
 }
 
 @test "fp8 is refused where no product would be made in it, and its memory is counted" {
-  for small in "--width 512 --batch-tokens 4096" "--width 1024 --batch-tokens 2048"; do
+  for small in "--d-model 512 --batch-tokens 4096" "--d-model 1024 --batch-tokens 2048"; do
     run say 1 "$T/none" --device cuda --precision fp8 --dry-run $small
     [ "$status" -eq 2 ]
     [[ "$output" =~ "--precision fp8 is for training with a width of 1024 or more" && "$output" =~ "ask for bf16" ]]
   done
-  run say 1 "$T/none" --device cuda --precision fp8 --dry-run --width 1024 --batch-tokens 4096
+  run say 1 "$T/none" --device cuda --precision fp8 --dry-run --d-model 1024 --batch-tokens 4096
   [ "$status" -eq 0 ]
   [[ "$output" =~ "operands in fp8 " ]]
   for bench in "train --preset base" "translate --preset big"; do
@@ -253,7 +253,7 @@ planned() {
 }
 
 @test "auto: settled once, recorded, kept" {
-  wide=(--width 512 --feed-width 2048 --heads 8 --steps 1 --batch-tokens auto)
+  wide=(--d-model 512 --ffn-dim 2048 --heads 8 --steps 1 --batch-tokens auto)
   FAKE_FREE=2000000000 run say 1 "$T/dry" --dry-run --device cuda "${wide[@]}"
   [[ "$output" =~ "--batch-tokens auto is "([0-9]+)" tokens" ]]
   rows=${BASH_REMATCH[1]}

@@ -7,8 +7,8 @@ setup() {
   cd "$BATS_TEST_TMPDIR"
   export XDG_CACHE_HOME="$PWD/xdg" OUT="$PWD/out" OMP_NUM_THREADS=1
   export DEVICE=cpu PRECISION=fp32 PREPARE='--vocab-size 64'
-  export TRAIN='--preset tiny --width 16 --feed-width 16 --heads 2 --encoder-layers 1 --decoder-layers 1
-    --batch-tokens 128 --steps 6 --warmup 2 --valid-every 3 --save-every 1 --average 2 --log-every 1 --samples 0'
+  export TRAIN='--preset tiny --d-model 16 --ffn-dim 16 --heads 2 --encoder-layers 1 --decoder-layers 1
+    --batch-tokens 128 --steps 6 --warmup-steps 2 --valid-every 3 --save-every 1 --average-checkpoints 2 --log-every 1 --samples 0'
   TRAIN=$(echo $TRAIN)
   recipe="$BATS_TEST_DIRNAME/../../recipes/europarl-en-de"
   mkdir speeches news
@@ -58,7 +58,7 @@ files() { find out -type f -printf '%p %T@\n' | grep -v '^out/run-1.times ' | so
 @test "train.conf holds but for what TRAIN changes" {
   run "$recipe/run" speeches news
   [ "$status" -eq 0 ]
-  for line in 'lr-policy = cosine' 'lr = 1.5e-3' 'beta2 = 0.98' 'clip = 1' 'steps = 6' 'average = 2'; do
+  for line in 'lr-scheduler = cosine' 'lr = 1.5e-3' 'beta2 = 0.98' 'clip-norm = 1' 'steps = 6' 'average-checkpoints = 2'; do
     grep -qx "$line" out/run-1/config || { echo "no $line"; cat out/run-1/config; false; }
   done
 }
@@ -83,7 +83,7 @@ files() { find out -type f -printf '%p %T@\n' | grep -v '^out/run-1.times ' | so
 }
 
 @test "without a mean of checkpoints it is the best one that is scored" {
-  export TRAIN="$TRAIN --average 0"
+  export TRAIN="$TRAIN --average-checkpoints 0"
   run "$recipe/run" speeches news
   [ "$status" -eq 0 ]
   [ "$(grep -c '^BLEU|' <<< "$output")" -eq 3 ]

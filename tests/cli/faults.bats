@@ -90,10 +90,10 @@ pid_of() {
   ended stop2 $stop2 2 "has sent no heartbeat"
 }
 
-@test "a rank that waits for a slow disk is waited for, longer than --silence" {
+@test "a rank that waits for a slow disk is waited for, longer than --rank-timeout" {
   need_mpi
   for rank in 0 1; do
-    TRIREME_FAULT=stall:6:$rank run mpirun -n 2 "$TRIREME" train --data "$SET" --run "$T/stall$rank" "${MODEL[@]}" --quiet --steps 9 --silence 1
+    TRIREME_FAULT=stall:6:$rank run mpirun -n 2 "$TRIREME" train --data "$SET" --run "$T/stall$rank" "${MODEL[@]}" --quiet --steps 9 --rank-timeout 1
     [ "$status" -eq 0 ] || { echo "$output"; false; }
     [ "$(last_step "$T/stall$rank")" -eq 9 ]
     figures data_wait_ms "$T/stall$rank" | awk '$1 > 7000 { n++ } END { exit n != '$((1 - rank))' }' # the fault came

@@ -125,10 +125,10 @@ options() {
 }
 
 @test "a wrong choice is answered with the choices and the nearest" {
-  run "$TRIREME" train --lr-policy cosin
+  run "$TRIREME" train --lr-scheduler cosin
   [ "$status" -eq 2 ]
-  [[ "$output" == *"'cosin' is not one of transformer, fixed, "*"did you mean cosine?"* ]]
-  run "$TRIREME" train --norm xyzzy
+  [[ "$output" == *"'cosin' is not one of noam, constant, "*"did you mean cosine?"* ]]
+  run "$TRIREME" train --layer-norm xyzzy
   [ "$status" -eq 2 ]
   [[ "$output" == *"'xyzzy' is not one of pre, post" ]]
 }
@@ -157,6 +157,39 @@ options() {
   [[ "$output" == *"'two'"* ]]
   run "$TRIREME" prepare -o x
   [ "$status" -eq 2 ]
+}
+
+@test "a former name and a name of another program are accepted" {
+  printf 'a\n' > ref
+  for option in --metrics --metric; do
+    [ "$("$TRIREME" score --ref ref --hyp ref $option ter)" = "$("$TRIREME" score --ref ref --sys ref --metrics=ter)" ]
+  done
+}
+
+@test "a name with another meaning is answered with what to pass" {
+  run "$TRIREME" train --update-freq 4
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"--update-freq is an option of fairseq: it counts micro-batches of each rank; --micro-batches counts those of all ranks: pass --micro-batches N * ranks" ]]
+  run "$TRIREME" translate --lenpen 1
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"--lenpen is an option of fairseq"*"--length-penalty"* ]]
+}
+
+@test "help aliases lists every other name in 80 columns, and the man page has them" {
+  "$TRIREME" help aliases > out
+  perl -CSD -ne 'chomp; die "too wide: $_\n" if length > 80; die "blank at the end\n" if / $/' out
+  "$TRIREME" help --man > trireme.1
+  for name in --beam --num-beams --update-freq --gradient-accumulation-steps --warmup-updates --share-all-embeddings \
+    --per-device-train-batch-size --max-grad-norm --fp16; do
+    grep -q -e "$name\b" out
+    grep -qF -e "${name//-/\\-}" trireme.1
+  done
+}
+
+@test "a config option of another command that also is an alias here is ignored with a warning" {
+  printf 'max-tokens = 99\n' > conf
+  run "$TRIREME" train --config conf --data nowhere --run run
+  [[ "$output" == *"'max-tokens' belongs to another command and is ignored by train; for the option of fairseq write 'batch-tokens'"* ]]
 }
 
 @test "a config file's errors name file and line" {
@@ -251,6 +284,8 @@ completions() {
   [ "$(completions prepare --tokenizer-type "" | tr '\n' ' ')" = "bpe unigram " ]
   [ "$(completions prepare --tokenizer-type u)" = unigram ]
   [ "$(completions help ins)" = inspect ]
+  [ "$(completions help al)" = aliases ]
+  [ "$(completions train --lr-scheduler c | tr '\n' ' ')" = "constant cosine " ]
   touch some-file
   [ "$(completions inspect some)" = some-file ]
   [ "$(completions prepare --train some)" = some-file ]

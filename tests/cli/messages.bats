@@ -15,8 +15,8 @@ setup() {
 train() {
   local run=$1
   shift
-  "$TRIREME" train --device cpu --data "$SET" --run "$run" --preset tiny --width 16 --feed-width 16 --heads 2 --encoder-layers 1 \
-    --decoder-layers 1 --batch-tokens 256 --warmup 10 --log-every 5 --threads 1 --device cpu "$@"
+  "$TRIREME" train --device cpu --data "$SET" --run "$run" --preset tiny --d-model 16 --ffn-dim 16 --heads 2 --encoder-layers 1 \
+    --decoder-layers 1 --batch-tokens 256 --warmup-steps 10 --log-every 5 --threads 1 --device cpu "$@"
 }
 
 @test "too few --batch-tokens are answered with the number that the longest sentence needs" {
@@ -54,7 +54,7 @@ train() {
   command=$(sed -n 's/^continue with: trireme //p' "$T/out")
   [ -n "$command" ]
   eval "set -- $command"
-  run "$TRIREME" "$@" --time 1s --average 0 --valid-every 0
+  run "$TRIREME" "$@" --max-time 1s --average-checkpoints 0 --valid-every 0
   [ "$status" -eq 0 ]
   [[ "$output" == *"resume   step "* ]]
 }
@@ -70,7 +70,7 @@ recorded() {
 }
 
 @test "training and validation print the negative log-likelihood, and its perplexity" {
-  train "$T/run" --steps 10 --valid-every 5 --samples 0 --beam 1 --average 0 --label-smoothing 0.3 > /dev/null 2> "$T/err"
+  train "$T/run" --steps 10 --valid-every 5 --samples 0 --beam-size 1 --average-checkpoints 0 --label-smoothing 0.3 > /dev/null 2> "$T/err"
   grep '^step ' "$T/err" > "$T/steps"
   grep '^valid    step ' "$T/err" > "$T/valid"
   [ "$(wc -l < "$T/steps")" -eq 2 ]
@@ -86,7 +86,7 @@ recorded() {
 }
 
 @test "--valid-every 0 never validates: no best, no BLEU" {
-  train "$T/run" --steps 4 --valid-every 0 --save-every 2 --average 2 > "$T/out" 2> "$T/err"
+  train "$T/run" --steps 4 --valid-every 0 --save-every 2 --average-checkpoints 2 > "$T/out" 2> "$T/err"
   [ -L "$T/run/checkpoints/latest" ]
   [ ! -e "$T/run/checkpoints/best" ]
   run grep -e '^valid' -e BLEU "$T/out" "$T/err"
@@ -104,7 +104,7 @@ recorded() {
 }
 
 @test "the average of one checkpoint is not made" {
-  train "$T/run" --steps 3 --valid-every 3 --samples 0 --beam 1 --average 5 > "$T/out" 2> "$T/err"
+  train "$T/run" --steps 3 --valid-every 3 --samples 0 --beam-size 1 --average-checkpoints 5 > "$T/out" 2> "$T/err"
   [ ! -e "$T/run/average" ]
   grep -q 'average  none: the run has one checkpoint, of step 3' "$T/err"
   run grep average "$T/out"

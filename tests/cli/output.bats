@@ -5,8 +5,8 @@ setup_file() {
   export SET="$BATS_FILE_TMPDIR/set" MODEL="$BATS_FILE_TMPDIR/run/checkpoints/latest"
   TRIREME_RECIPES=${TRIREME_RECIPES:-$BATS_TEST_DIRNAME/../../recipes} \
     "$TRIREME" prepare --quiet --recipe demo --demo-pairs 1000 --vocab-size 300 --out "$SET" > /dev/null
-  "$TRIREME" train --device cpu --quiet --data "$SET" --run "$BATS_FILE_TMPDIR/run" --preset tiny --width 16 --feed-width 16 --heads 2 \
-    --encoder-layers 1 --decoder-layers 1 --batch-tokens 256 --valid-every 0 --steps 1 --average 0 --threads 1 --device cpu > /dev/null
+  "$TRIREME" train --device cpu --quiet --data "$SET" --run "$BATS_FILE_TMPDIR/run" --preset tiny --d-model 16 --ffn-dim 16 --heads 2 \
+    --encoder-layers 1 --decoder-layers 1 --batch-tokens 256 --valid-every 0 --steps 1 --average-checkpoints 0 --threads 1 --device cpu > /dev/null
 }
 
 setup() {
@@ -21,7 +21,7 @@ calls() {
   echo "inspect $SET"
   echo "inspect $SET --json"
   echo "score --ref $SET/test.ref --hyp $SET/test.ref"
-  echo "translate --model $MODEL --device cpu --threads 1 --input $SET/test.src --max-length 2 --beam 1"
+  echo "translate --model $MODEL --device cpu --threads 1 --input $SET/test.src --max-length 2 --beam-size 1"
 }
 
 # into_nobody WORD…: the call's standard output is a pipe whose reader has ended.
@@ -45,7 +45,7 @@ into_nobody() {
 
 @test "translate | head -1 is quiet" {
   yes "$(head -n 1 "$SET/test.src")" | head -n 3000 > lines
-  "$TRIREME" translate --model "$MODEL" --device cpu --threads 1 --max-length 2 --beam 1 --input lines 2> err | head -n 1 > first
+  "$TRIREME" translate --model "$MODEL" --device cpu --threads 1 --max-length 2 --beam-size 1 --input lines 2> err | head -n 1 > first
   [ "$(wc -l < first)" -eq 1 ]
   [ ! -s err ]
 }

@@ -84,8 +84,8 @@ close() {
   spread 3 2 "${options[@]}" --run "$T/far"
   same_state "$T/one" "$T/near"
   same_state "$T/one" "$T/far"
-  mpirun -n 3 "${options[@]}" --exchange bf16 --shard-optimizer --run "$T/near-bf16"
-  spread 3 2 "${options[@]}" --exchange bf16 --shard-optimizer --run "$T/far-bf16"
+  mpirun -n 3 "${options[@]}" --allreduce-dtype bf16 --shard-optimizer --run "$T/near-bf16"
+  spread 3 2 "${options[@]}" --allreduce-dtype bf16 --shard-optimizer --run "$T/far-bf16"
   same_state "$T/near-bf16" "$T/far-bf16"
 }
 
@@ -99,7 +99,7 @@ END
   chmod +x "$T/elsewhere"
   elsewhere=(unshare -m "$T/elsewhere" "$T/boot_id")
   "${elsewhere[@]}" true 2> /dev/null || skip "this needs a mount namespace"
-  bench=("$TRIREME" bench allreduce --device cpu --largest 4k)
+  bench=("$TRIREME" bench allreduce --device cpu --max-bytes 4k)
   run mpirun -n 1 "${bench[@]}" : -n 1 "${elsewhere[@]}" "${bench[@]}"
   [ "$status" -eq 0 ]
   [[ "$output" =~ "2 ranks on 2 hosts over " ]]
@@ -152,7 +152,7 @@ stop_at() {
 }
 
 @test "every optimizer and the mean of the weights resume to the bit" {
-  for way in "--optimizer sgd" "--optimizer novograd" "--optimizer adamw --weight-decay 0.1 --ema 0.9"; do
+  for way in "--optimizer sgd" "--optimizer novograd" "--optimizer adamw --weight-decay 0.1 --ema-decay 0.9"; do
     rm -rf "${T:?}"/*
     train 1 "$T/whole" $way --steps 8
     train 1 "$T/parts" $way --steps 3
@@ -164,8 +164,8 @@ stop_at() {
 
 @test "two ranks resume to the bit without --reproducible, sharded, with a mean" {
   need_mpi
-  train 2 "$T/whole" --steps 8 --ema 0.9
-  train 2 "$T/parts" --steps 3 --ema 0.9 --shard-optimizer
+  train 2 "$T/whole" --steps 8 --ema-decay 0.9
+  train 2 "$T/parts" --steps 3 --ema-decay 0.9 --shard-optimizer
   mpirun -n 2 "$TRIREME" train --run "$T/parts" --resume --steps 8 > /dev/null 2>&1
   same_state "$T/whole" "$T/parts"
 }
@@ -258,7 +258,7 @@ one_error() {
   train 1 "$T/start" --data "$T/small" --steps 40 --batch-tokens 512
   for n in 1 2 3; do
     cp -R "$T/start" "$T/$n"
-    with $n "$TRIREME" train --run "$T/$n" --resume --reproducible --steps 41 --valid-every 41 --samples 100 --beam 2 2> "$T/$n.err"
+    with $n "$TRIREME" train --run "$T/$n" --resume --reproducible --steps 41 --valid-every 41 --samples 100 --beam-size 2 2> "$T/$n.err"
     grep -A 2 '^  [^ ]' "$T/$n.err" | grep -E '^ +(->|==)|^  [^ ]' > "$T/$n.lines"
     [ "$(grep -c '^    == ' "$T/$n.lines")" -eq 61 ]
   done

@@ -57,7 +57,7 @@ setup() {
 
 @test "killed fifty times, anywhere, it always goes on, and ends with the bits of a run never killed" {
   RANDOM=7
-  options=(--save-every 1 --keep 2 --micro-batches 1)
+  options=(--save-every 1 --keep-checkpoints 2 --micro-batches 1)
   inside=0 lived=0 times=$(fewer 50 10)
   for i in $(seq "$times"); do
     if [ -d "$T/run" ]; then more=--resume before=$(last_step "$T/run"); else more='' before=0; fi

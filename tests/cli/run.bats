@@ -19,23 +19,56 @@ step_of() {
   echo $((10#${name#step-}))
 }
 
-@test "--time counts this call, not the run's past" {
-  train 1 "$T/run" --steps 1000000 --time 1s
+@test "--max-time counts this call, not the run's past" {
+  train 1 "$T/run" --steps 1000000 --max-time 1s
   before=$(step_of "$T/run")
-  train 1 "$T/run" --resume --time 0.2s
+  train 1 "$T/run" --resume --max-time 0.2s
   [ "$(step_of "$T/run")" -gt "$before" ]
 }
 
 @test "a warm-up longer than the run is a warning" {
-  run train 1 "$T/run" --steps 4 --warmup 5
+  run train 1 "$T/run" --steps 4 --warmup-steps 5
   [ "$status" -eq 0 ]
-  [[ "$output" =~ "warning: --warmup 5 is longer than the run of 4 steps" ]]
+  [[ "$output" =~ "warning: --warmup-steps 5 is longer than the run of 4 steps" ]]
 }
 
 @test "a warm-up as long as the run is no warning" {
-  run train 1 "$T/run" --steps 5 --warmup 5
+  run train 1 "$T/run" --steps 5 --warmup-steps 5
   [ "$status" -eq 0 ]
-  [[ ! "$output" =~ "--warmup" ]]
+  [[ ! "$output" =~ "--warmup-steps" ]]
+}
+
+@test "a run of an earlier version is resumed, and its config gets the present names" {
+  train 1 "$T/run" --steps 4 --ema-decay 0.9
+  sed -i 's/^d-model =/width =/; s/^ffn-dim =/feed-width =/; s/^lr-scheduler = constant/lr-policy = fixed/
+    s/^warmup-steps =/warmup =/; s/^average-checkpoints =/average =/; s/^ema-decay =/ema =/' "$T/run/config"
+  [ "$(grep -cE '^(width|feed-width|lr-policy|warmup|average|ema) =' "$T/run/config")" -eq 6 ]
+  run "$TRIREME" train --run "$T/run" --resume --steps 6
+  [ "$status" -eq 0 ]
+  [[ ! "$output" =~ "other options" ]]
+  [ "$(step_of "$T/run")" -eq 6 ]
+  [ "$(grep -cE '^(width|feed-width|lr-policy|warmup|average|ema) =' "$T/run/config")" -eq 0 ]
+  [ "$(grep -cE '^(d-model|ffn-dim|warmup-steps|average-checkpoints|ema-decay) =' "$T/run/config")" -eq 5 ]
+  grep -qx 'lr-scheduler = constant' "$T/run/config"
+}
+
+@test "a run is begun with the names of fairseq, Marian and Hugging Face" {
+  "$TRIREME" train --quiet --data "$SET" --output_dir "$T/run" --preset tiny --encoder-embed-dim 32 --transformer-dim-ffn 64 \
+    --transformer-heads 2 --enc-depth 1 --dec-depth 1 --share-all-embeddings --max-tokens 256 --max-update 3 \
+    --lr-scheduler inverse_sqrt --learning-rate 3e-3 --warmup-updates 2 --max_grad_norm 1 --adam-beta2 0.98 \
+    --eval-steps 0 --save-interval-updates 2 --early-stopping 0 --bf16 --cpu --device cpu --precision fp32
+  for line in 'd-model = 32' 'ffn-dim = 64' 'heads = 2' 'encoder-layers = 1' 'decoder-layers = 1' 'batch-tokens = 256' \
+    'steps = 3' 'lr-scheduler = inverse-sqrt' 'lr = 3e-3' 'warmup-steps = 2' 'clip-norm = 1' 'beta2 = 0.98' 'save-every = 2'; do
+    grep -qx "$line" "$T/run/config" || { echo "no $line"; cat "$T/run/config"; false; }
+  done
+}
+
+@test "a learning rate that noam would make tiny is a warning with the remedy" {
+  run train 1 "$T/run" --steps 2 --warmup-steps 2 --lr-scheduler noam --lr 5e-6
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"warning: --lr 5e-06 is a factor of the noam schedule: the learning rate is at most 6.25e-07"*"inverse-sqrt"* ]]
+  run train 1 "$T/run2" --steps 2 --warmup-steps 2 --lr-scheduler noam
+  [[ ! "$output" =~ "factor of the noam schedule" ]]
 }
 
 # state_of RUN: every file and link of it, and a sum of each.
@@ -66,11 +99,11 @@ refused() {
 }
 
 @test "a resume refused for another width leaves the run as it was" {
-  refused "another model" --width 64
+  refused "another model" --d-model 64
 }
 
 @test "a resume refused for another preset leaves the run as it was" {
-  refused "another model" --preset small --heads 4 --feed-width 128
+  refused "another model" --preset small --heads 4 --ffn-dim 128
 }
 
 @test "a resume refused for another seed leaves the run as it was" {
@@ -108,7 +141,7 @@ refused() {
 }
 
 @test "a run that was copied without its links goes on, and has links again" {
-  train 1 "$T/run" --steps 4 --valid-every 2 --beam 1
+  train 1 "$T/run" --steps 4 --valid-every 2 --beam-size 1
   cp -rL "$T/run" "$T/copy"
   run "$TRIREME" train --quiet --run "$T/copy" --resume --steps 6
   [ "$status" -eq 0 ] || { echo "$output"; return 1; }
@@ -164,7 +197,7 @@ damaged_refused() {
 }
 
 @test "a run whose config has other sizes is refused before memory is taken for them" {
-  damaged_refused 's/^width = .*/width = 16384/; s/^feed-width = .*/feed-width = 65536/' "another model"
+  damaged_refused 's/^d-model = .*/d-model = 16384/; s/^ffn-dim = .*/ffn-dim = 65536/' "another model"
 }
 
 @test "a run whose config lost its seed is refused, not resumed in another order" {
@@ -188,7 +221,7 @@ limited() {
 }
 
 @test "a run whose checkpoints cannot be written fails, without done and without a best" {
-  run limited 20 train 1 "$T/run" --steps 6 --valid-every 3 --samples 0 --beam 2
+  run limited 20 train 1 "$T/run" --steps 6 --valid-every 3 --samples 0 --beam-size 2
   [ "$status" -eq 1 ]
   [[ "$output" =~ "trireme: the last checkpoint, of step 6 ".*", was not saved: ".*"File too large; raise the limit with 'ulimit -f'; then continue with --resume" ]]
   [[ ! "$output" =~ "done at" ]]
@@ -197,7 +230,7 @@ limited() {
 }
 
 @test "a best that was not saved does not count, now or after --resume" {
-  valid=(--valid-every 3 --samples 0 --beam 2)
+  valid=(--valid-every 3 --samples 0 --beam-size 2)
   train 1 "$T/run" --steps 3 "${valid[@]}"
   run limited 20 train 1 "$T/run" --resume --steps 6 "${valid[@]}"
   [ "$status" -eq 1 ]
@@ -289,7 +322,7 @@ ended() {
 }
 
 @test "a signal ends a validation; its checkpoint is saved, and the resumed run begins with it" {
-  valid=(--valid-every 3 --samples 0 --beam 2)
+  valid=(--valid-every 3 --samples 0 --beam-size 2)
   begin hang:validation "${valid[@]}" --steps 6
   until_true grep -q 'waiting at validation' "$T/err"
   kill -INT $child
@@ -306,7 +339,7 @@ ended() {
 
 @test "a validation that takes long prints how many sentences are translated" {
   export TRIREME_FAULT=valid-progress:0
-  run "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --steps 2 --valid-every 2 --beam 1
+  run "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --steps 2 --valid-every 2 --beam-size 1
   [ "$status" -eq 0 ]
   [[ "$output" =~ "valid    0 of "[0-9,]+" sentences translated, " ]]
 }
@@ -319,22 +352,22 @@ ended() {
   [[ ! "$output" =~ "BLEU so far" ]]
 }
 
-@test "a run with fewer checkpoints than --average averages those there are, without a warning" {
+@test "a run with fewer checkpoints than --average-checkpoints averages those there are, without a warning" {
   run "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --steps 4 --valid-every 0 \
-    --save-every 2 --warmup 4 --average 5
+    --save-every 2 --warmup-steps 4 --average-checkpoints 5
   [ "$status" -eq 0 ]
-  [[ "$output" =~ "average of 2 checkpoints (--average 5), steps 2 to 4" ]]
+  [[ "$output" =~ "average of 2 checkpoints (--average-checkpoints 5), steps 2 to 4" ]]
   [[ ! "$output" =~ "warning" ]]
 }
 
 @test "a slash behind --run is not doubled in what the run prints" {
-  run train 1 "$T/run/" --steps 2 --valid-every 2 --samples 0 --beam 1
+  run train 1 "$T/run/" --steps 2 --valid-every 2 --samples 0 --beam-size 1
   [ "$status" -eq 0 ]
   [[ "$output" =~ "in $T/run/checkpoints/best" ]]
 }
 
 @test "a run killed within a validation has saved its step, and validates it when resumed" {
-  valid=(--valid-every 3 --samples 0 --beam 2)
+  valid=(--valid-every 3 --samples 0 --beam-size 2)
   begin hang:validation "${valid[@]}" --steps 3
   until_true grep -q 'waiting at validation' "$T/err"
   until_there "$T/run/checkpoints/latest/training.json"
@@ -362,7 +395,7 @@ int mkdir(const char *path, mode_t mode) {
 }
 END
   "${CC:-cc}" -shared -fPIC -D_GNU_SOURCE -o "$T/full.so" "$T/full.c"
-  LD_PRELOAD=$T/full.so begin hang:micro-batch:14 --valid-every 3 --save-every 4 --samples 0 --beam 1 --steps 100
+  LD_PRELOAD=$T/full.so begin hang:micro-batch:14 --valid-every 3 --save-every 4 --samples 0 --beam-size 1 --steps 100
   until_true grep -q 'waiting at micro-batch' "$T/err" # of step 5; steps 3 and 4 were not saved
   kill -INT $child
   ended
@@ -396,14 +429,14 @@ replaced() {
 }
 
 @test "every line of log.txt has its time, from the first message to the result" {
-  train 1 "$T/run" --steps 4 --warmup 5
+  train 1 "$T/run" --steps 4 --warmup-steps 5
   run ! grep -vE '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z  ' "$T/run/log.txt"
-  grep -q 'Z  warning: --warmup 5 is longer' "$T/run/log.txt"
+  grep -q 'Z  warning: --warmup-steps 5 is longer' "$T/run/log.txt"
   tail -n 1 "$T/run/log.txt" | grep -q 'Z  done at step 4 '
 }
 
 @test "control characters in a run's name are visible in what a training prints" {
-  train 1 "$T/r"$'\033[1m' --steps 2 --valid-every 2 --samples 0 --beam 1 > "$T/out"
+  train 1 "$T/r"$'\033[1m' --steps 2 --valid-every 2 --samples 0 --beam-size 1 > "$T/out"
   grep -qF 'in '"$T"'/r\x1b[1m/checkpoints/best' "$T/out"
   run ! grep -q $'\033' "$T/out"
 }
@@ -446,7 +479,7 @@ replaced() {
 @test "on two ranks, too, a signal ends a validation" {
   need_mpi
   TRIREME_FAULT=hang:validation mpirun -n 2 "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --steps 6 \
-    --valid-every 3 --samples 0 --beam 2 > "$T/out" 2> "$T/err" 3>&- &
+    --valid-every 3 --samples 0 --beam-size 2 > "$T/out" 2> "$T/err" 3>&- &
   child=$!
   until_true grep -q 'waiting at validation' "$T/err"
   kill -USR1 $child

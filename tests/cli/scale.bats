@@ -20,8 +20,8 @@ counter() {
 }
 
 @test "a scaled loss gives the same bits as one that is not" {
-  train 1 "$T/plain" --steps 12 --clip 0.5
-  train 1 "$T/scaled" --steps 12 --clip 0.5 --loss-scale dynamic
+  train 1 "$T/plain" --steps 12 --clip-norm 0.5
+  train 1 "$T/scaled" --steps 12 --clip-norm 0.5 --loss-scale dynamic
   same_state "$T/plain" "$T/scaled"
   [ "$(figures loss_scale "$T/plain" | sort -u)" = 1 ]
   [ "$(figures loss_scale "$T/scaled" | sort -u)" = 16384 ]

@@ -38,7 +38,7 @@ one_line() { is "$(printf '%s\n' "$1" | wc -l)" 1; }
 }
 
 @test "score prints one line per metric, in the order asked" {
-  score --ref ref --metric ter,chrf,chrf++,bleu --hyp hyp
+  score --ref ref --metrics ter,chrf,chrf++,bleu --hyp hyp
   is "$status" 0
   is "$(printf '%s\n' "$output" | sed 's/|.*//' | tr '\n' ' ')" "TER chrF2 chrF2++ BLEU "
   has "$output" "TER|nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|version:2.6.0 = 12.50"
@@ -53,22 +53,22 @@ one_line() { is "$(printf '%s\n' "$1" | wc -l)" 1; }
 }
 
 @test "score --width sets the digits" {
-  score --ref ref --hyp hyp --width 4 --metric ter
+  score --ref ref --hyp hyp --width 4 --metrics ter
   has "$output" " = 12.5000"
 }
 
-@test "score --sentence prints a figure a line, and a column a metric" {
-  score --ref ref --hyp hyp --sentence
+@test "score --sentence-level prints a figure a line, and a column a metric" {
+  score --ref ref --hyp hyp --sentence-level
   is "$status" 0
   is "$output" "$(printf '37.99\n100.00')"
   has "$errors" "eff:yes"
-  score --ref ref --hyp hyp --sentence --metric bleu,ter --quiet
+  score --ref ref --hyp hyp --sentence-level --metrics bleu,ter --quiet
   is "$output" "$(printf '37.99\t16.67\n100.00\t0.00')"
   is "$errors" ""
 }
 
 @test "score --json holds every digit, the signature and our version" {
-  score --ref ref --hyp hyp --metric bleu,ter --json
+  score --ref ref --hyp hyp --metrics bleu,ter --json
   is "$status" 0
   has "$output" '"score": 39.4844768378'
   has "$output" '"signature": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"'
@@ -94,9 +94,9 @@ one_line() { is "$(printf '%s\n' "$1" | wc -l)" 1; }
   [ "$output" != "$first" ]
 }
 
-@test "score --paired compares systems, the baseline first" {
-  score --ref "$golden/salad.ref0" --hyp "$golden/salad.hyp" --paired "$golden/salad.other" \
-    --paired "$golden/salad.ref0" --metric bleu,chrf
+@test "score --paired-bs compares systems, the baseline first" {
+  score --ref "$golden/salad.ref0" --hyp "$golden/salad.hyp" --paired-bs "$golden/salad.other" \
+    --paired-bs "$golden/salad.ref0" --metrics bleu,chrf
   is "$status" 0
   is "$(printf '%s\n' "$output" | grep -c ' p = ')" 4
   is "$(printf '%s\n' "$output" | grep -c '  baseline  ')" 2
@@ -105,9 +105,9 @@ one_line() { is "$(printf '%s\n' "$1" | wc -l)" 1; }
 
 @test "score reads CRLF files as LF files" {
   sed 's/$/\r/' hyp > crlf
-  score --ref ref --hyp hyp --metric bleu,chrf,chrf++,ter
+  score --ref ref --hyp hyp --metrics bleu,chrf,chrf++,ter
   lf=$output
-  score --ref ref --hyp crlf --metric bleu,chrf,chrf++,ter
+  score --ref ref --hyp crlf --metrics bleu,chrf,chrf++,ter
   is "$output" "$lf"
 }
 
@@ -120,7 +120,7 @@ one_line() { is "$(printf '%s\n' "$1" | wc -l)" 1; }
 
 @test "score of empty hypotheses is 0, not an error" {
   printf '\n\n' > blank
-  score --ref ref --hyp blank --metric bleu,chrf,ter
+  score --ref ref --hyp blank --metrics bleu,chrf,ter
   is "$status" 0
   has "$output" "BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0 = 0.00 "
   has "$output" "asian:no|version:2.6.0 = 100.00"
@@ -141,12 +141,12 @@ one_line() { is "$(printf '%s\n' "$1" | wc -l)" 1; }
 }
 
 @test "score refuses an unknown metric, an empty one and one named twice" {
-  score --ref ref --hyp hyp --metric bleu,meteor
+  score --ref ref --hyp hyp --metrics bleu,meteor
   is "$status" 2
   has "$errors" "there is no metric 'meteor'"
-  score --ref ref --hyp hyp --metric bleu,
+  score --ref ref --hyp hyp --metrics bleu,
   is "$status" 2
-  score --ref ref --hyp hyp --metric bleu,bleu
+  score --ref ref --hyp hyp --metrics bleu,bleu
   is "$status" 2
   has "$errors" "BLEU twice"
 }
@@ -159,12 +159,12 @@ one_line() { is "$(printf '%s\n' "$1" | wc -l)" 1; }
 }
 
 @test "score refuses options that contradict each other" {
-  score --ref ref --hyp hyp --sentence --confidence
+  score --ref ref --hyp hyp --sentence-level --confidence
   is "$status" 2
   has "$errors" "--confidence"
-  score --ref ref --hyp hyp --sentence --paired hyp
+  score --ref ref --hyp hyp --sentence-level --paired-bs hyp
   is "$status" 2
-  score --ref ref --hyp hyp --confidence --paired hyp
+  score --ref ref --hyp hyp --confidence --paired-bs hyp
   is "$status" 2
   score --ref - < hyp
   is "$status" 2
@@ -176,7 +176,7 @@ one_line() { is "$(printf '%s\n' "$1" | wc -l)" 1; }
   score --ref ref --hyp short
   is "$status" 1
   has "$errors" "short has 1 lines but the reference ref has 2"
-  score --ref ref --hyp hyp --paired short
+  score --ref ref --hyp hyp --paired-bs short
   is "$status" 1
   score --ref ref --ref short --hyp hyp
   is "$status" 1
@@ -212,7 +212,7 @@ one_line() { is "$(printf '%s\n' "$1" | wc -l)" 1; }
 
 @test "score of the WMT17 outputs is sacreBLEU's, to the printed digit" {
   [ -d "$wmt" ] || skip "the WMT17 outputs are not here"
-  score --ref "$wmt/newstest2017.ref.de" --metric bleu,chrf,chrf++,ter < "$wmt/newstest2017.C-3MA.4959.en-de"
+  score --ref "$wmt/newstest2017.ref.de" --metrics bleu,chrf,chrf++,ter < "$wmt/newstest2017.C-3MA.4959.en-de"
   is "$status" 0
   has "$output" "version:2.6.0 = 22.67 56.2/28.7/16.9/10.3 (BP = 0.985 ratio = 0.985 hyp_len = 60395 ref_len = 61287)"
   has "$output" "nw:0|space:no|version:2.6.0 = 51.95"

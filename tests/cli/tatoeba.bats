@@ -11,7 +11,7 @@ setup() {
   recipe=recipes/tatoeba-en-de
   sed -i 's/^vocab-size .*/vocab-size = 64/' $recipe/recipe.conf
   sed -i 's/^steps .*/steps = 6/; s/^valid-every .*/valid-every = 3/; s/^save-every .*/save-every = 1/
-    s/^preset .*/preset = tiny\nwidth = 16\nfeed-width = 16\nheads = 2/; s/layers .*/layers = 1/
+    s/^preset .*/preset = tiny\nd-model = 16\nffn-dim = 16\nheads = 2/; s/layers .*/layers = 1/
     s/^batch-tokens .*/batch-tokens = 128/; s/^log-every .*/log-every = 1/' $recipe/train.conf
   perl -e 'srand 5; for (1 .. 900) { $_ = join " ", map { join "", map { chr 97 + int rand 12 } 1 .. 1 + int rand 4 } 1 .. 2 + int rand 4; ($t = $_) =~ tr/a-l/l-za-k/; print "$_\t$t\tCC-BY 2.0\n" }' > texts/deu.txt
 }

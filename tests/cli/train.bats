@@ -17,8 +17,8 @@ setup() {
 train() {
   local run=$1
   shift
-  "$TRIREME" train --quiet --device cpu --data "$SET" --run "$run" --preset tiny --width 32 --feed-width 64 --heads 2 --encoder-layers 1 \
-    --decoder-layers 1 --batch-tokens 256 --micro-batches 2 --warmup 10 --valid-every 0 --log-every 5 --threads 2 "$@"
+  "$TRIREME" train --quiet --device cpu --data "$SET" --run "$run" --preset tiny --d-model 32 --ffn-dim 64 --heads 2 --encoder-layers 1 \
+    --decoder-layers 1 --batch-tokens 256 --micro-batches 2 --warmup-steps 10 --valid-every 0 --log-every 5 --threads 2 "$@"
 }
 
 same_weights() {
@@ -26,7 +26,7 @@ same_weights() {
 }
 
 @test "a run leaves its record, its metrics and its checkpoints" {
-  run train "$T/run" --steps 20 --save-every 5 --keep 2 --average 0
+  run train "$T/run" --steps 20 --save-every 5 --keep-checkpoints 2 --average-checkpoints 0
   [ "$status" -eq 0 ]
   [[ "$output" =~ "done at step 20" ]]
   [ "$(wc -l < "$T/run/metrics.jsonl")" -eq 4 ]
@@ -39,7 +39,7 @@ same_weights() {
 }
 
 @test "the loss falls" {
-  train "$T/run" --steps 200 --log-every 50 --lr-policy fixed --lr 3e-3
+  train "$T/run" --steps 200 --log-every 50 --lr-scheduler constant --lr 3e-3
   perl -MJSON::PP -e '@l = map { decode_json($_)->{loss} } <>; exit !($l[-1] < 0.9 * $l[0])' "$T/run/metrics.jsonl"
 }
 
@@ -73,7 +73,7 @@ same_weights() {
 }
 
 @test "validation gives a loss and a BLEU, and keeps the best" {
-  run train "$T/run" --steps 6 --valid-every 3 --samples 0 --beam 2
+  run train "$T/run" --steps 6 --valid-every 3 --samples 0 --beam-size 2
   [ "$status" -eq 0 ]
   [[ "$output" =~ "best: BLEU" ]]
   [ "$(grep -c valid_bleu "$T/run/metrics.jsonl")" -eq 2 ]
@@ -107,7 +107,7 @@ same_weights() {
   [ "$status" -eq 2 ]
   [[ "$output" =~ "--batch-tokens" ]]
   train "$T/run" --steps 2
-  for other in "--width 64" "--feed-width 32" "--activation gelu" "--norm post" "--positions learned" "--tie none"; do
+  for other in "--d-model 64" "--ffn-dim 32" "--activation gelu" "--layer-norm post" "--position-embedding learned" "--tie-embeddings none"; do
     run train "$T/run" --steps 4 --resume $other
     [ "$status" -eq 2 ]
     [[ "$output" =~ "another model" ]]
@@ -126,7 +126,7 @@ same_weights() {
 }
 
 @test "translations keep the order, and do not depend on the batch" {
-  train "$T/run" --steps 30 --lr-policy fixed --lr 3e-3
+  train "$T/run" --steps 30 --lr-scheduler constant --lr 3e-3
   model="$T/run/checkpoints/latest"
   { head -n 60 "$SET/test.src"; echo; echo "   "; head -n 5 "$SET/test.src" | tr '\n' ' '; echo; } > "$T/in"
   "$TRIREME" translate --device cpu --model "$model" --batch-tokens 8192 < "$T/in" > "$T/large" 2> "$T/err"
@@ -140,7 +140,7 @@ same_weights() {
 }
 
 @test "n-best lists are sorted, and the best is the translation" {
-  train "$T/run" --steps 30 --lr-policy fixed --lr 3e-3
+  train "$T/run" --steps 30 --lr-scheduler constant --lr 3e-3
   model="$T/run/checkpoints/latest"
   head -n 3 "$SET/test.src" > "$T/in"
   "$TRIREME" translate --device cpu --model "$model" --nbest 3 --scores < "$T/in" > "$T/list"
@@ -148,7 +148,7 @@ same_weights() {
   awk -F' [|][|][|] ' '$1 == line && $4 > last { exit 1 } { line = $1; last = $4 }' "$T/list"
   "$TRIREME" translate --device cpu --model "$model" < "$T/in" > "$T/best"
   awk -F' [|][|][|] ' '$1 != last { print $2; last = $1 }' last=- "$T/list" | cmp - "$T/best"
-  run "$TRIREME" translate --device cpu --model "$model" --nbest 9 --beam 4
+  run "$TRIREME" translate --device cpu --model "$model" --nbest 9 --beam-size 4
   [ "$status" -eq 2 ]
 }
 

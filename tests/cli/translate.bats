@@ -7,8 +7,8 @@ setup_file() {
   export SET="$BATS_FILE_TMPDIR/set" MODEL="$BATS_FILE_TMPDIR/run/checkpoints/latest"
   TRIREME_RECIPES=${TRIREME_RECIPES:-$BATS_TEST_DIRNAME/../../recipes} \
     "$TRIREME" prepare --quiet --recipe demo --demo-pairs 3000 --vocab-size 400 --out "$SET" > /dev/null
-  "$TRIREME" train --quiet --device cpu --data "$SET" --run "$BATS_FILE_TMPDIR/run" --preset tiny --width 32 --feed-width 64 --heads 2 \
-    --encoder-layers 1 --decoder-layers 1 --batch-tokens 256 --warmup 10 --valid-every 0 --steps 40 --lr-policy fixed --lr 3e-3 \
+  "$TRIREME" train --quiet --device cpu --data "$SET" --run "$BATS_FILE_TMPDIR/run" --preset tiny --d-model 32 --ffn-dim 64 --heads 2 \
+    --encoder-layers 1 --decoder-layers 1 --batch-tokens 256 --warmup-steps 10 --valid-every 0 --steps 40 --lr-scheduler constant --lr 3e-3 \
     --threads 1 > /dev/null 2>&1
 }
 
@@ -22,8 +22,8 @@ translate() {
 }
 
 @test "--max-length bounds every output" {
-  translate --beam 2 < "$T/in" > "$T/free"
-  translate --beam 2 --max-length 2 < "$T/in" > "$T/short"
+  translate --beam-size 2 < "$T/in" > "$T/free"
+  translate --beam-size 2 --max-length 2 < "$T/in" > "$T/short"
   [ "$(wc -l < "$T/short")" -eq 40 ]
   run -1 cmp -s "$T/free" "$T/short"
   [ "$(wc -c < "$T/short")" -lt "$(wc -c < "$T/free")" ]
@@ -47,13 +47,13 @@ translate() {
 }
 
 @test "--top-k 1 draws what greedy search finds" {
-  translate --beam 1 < "$T/in" > "$T/greedy"
+  translate --beam-size 1 < "$T/in" > "$T/greedy"
   translate --sample --top-k 1 < "$T/in" | cmp - "$T/greedy"
 }
 
 # How far below the best first word, in log probability, the worst of the drawn ones is.
 worst_first_word() { # temperature
-  translate --beam 1 --alpha 0 --max-length 1 --scores < "$T/in" > "$T/best"
+  translate --beam-size 1 --length-penalty 0 --max-length 1 --scores < "$T/in" > "$T/best"
   translate --sample --temperature "$1" --seed 3 --max-length 1 --scores < "$T/in" > "$T/drawn"
   [ "$(wc -l < "$T/drawn")" -eq 40 ]
   paste "$T/best" "$T/drawn" | awk -F '\t' '{ gap = $1 - $3; if (gap > worst) worst = gap } END { print worst + 0 }'
@@ -74,20 +74,20 @@ worst_first_word() { # temperature
     [ "$status" -eq 2 ]
     [[ "$output" =~ "add --sample" ]]
   done
-  for call in "--beam 2" "--alpha 1"; do
+  for call in "--beam-size 2" "--length-penalty 1"; do
     run translate --sample $call < "$T/in"
     [ "$status" -eq 2 ]
     [[ "$output" =~ "leave it out" ]]
   done
   run translate --nbest 5 < "$T/in"
   [ "$status" -eq 2 ]
-  [[ "$output" =~ "raise --beam" ]]
+  [[ "$output" =~ "raise --beam-size" ]]
   run translate --max-length 0 < "$T/in"
   [ "$status" -eq 2 ]
 }
 
 @test "a line from a slow writer comes back before the next is written" {
-  coproc WORK { translate --beam 2 --scores 2> "$T/err"; }
+  coproc WORK { translate --beam-size 2 --scores 2> "$T/err"; }
   local work=$WORK_PID # bash forgets it when the work ends
   for i in 1 2 3; do
     sed -n "${i}p" "$T/in" >&"${WORK[1]}"
@@ -97,7 +97,7 @@ worst_first_word() { # temperature
   done
   eval "exec ${WORK[1]}>&-"
   wait "$work"
-  head -n 3 "$T/in" | translate --beam 2 --scores | cmp - "$T/slow"
+  head -n 3 "$T/in" | translate --beam-size 2 --scores | cmp - "$T/slow"
 }
 
 @test "CRLF, a byte-order mark and a last line without its end change nothing" {
@@ -120,7 +120,7 @@ worst_first_word() { # temperature
 
 @test "sentence numbers of an n-best list go on over blocks of lines" {
   for _ in $(seq 30); do cat "$T/in"; done > "$T/many" # more than the 512 lines of a block
-  translate --nbest 2 --beam 2 --max-length 1 < "$T/many" | awk '{ print $1 }' > "$T/numbers"
+  translate --nbest 2 --beam-size 2 --max-length 1 < "$T/many" | awk '{ print $1 }' > "$T/numbers"
   seq 0 1199 | sed p | cmp - "$T/numbers"
 }
 
@@ -184,7 +184,7 @@ worst_first_word() { # temperature
 
 @test "a line that is too long is cut with a warning that names it" {
   { head -n 1 "$T/in"; for i in $(seq 40); do head -n 40 "$T/in" | tr '\n' ' '; done; echo; } > "$T/long"
-  translate --beam 1 --max-length 4 < "$T/long" > "$T/out" 2> "$T/err"
+  translate --beam-size 1 --max-length 4 < "$T/long" > "$T/out" 2> "$T/err"
   [ "$(wc -l < "$T/out")" -eq 2 ]
   grep -q "line 2 is longer" "$T/err"
 }
@@ -206,12 +206,12 @@ on_terminal() {
   mkfifo "$T/keys"
   exec 8<> "$T/keys"
   : > "$T/screen"
-  script -qefc "'$TRIREME' translate --model '$MODEL' --beam 2 --device cpu --threads 1 $*" /dev/null < "$T/keys" > "$T/screen" 3>&- 8>&- &
+  script -qefc "'$TRIREME' translate --model '$MODEL' --beam-size 2 --device cpu --threads 1 $*" /dev/null < "$T/keys" > "$T/screen" 3>&- 8>&- &
   terminal=$!
 }
 
 @test "on a terminal the prompt comes before anything is read, and each line's translation at once" {
-  head -n 2 "$T/in" | translate --beam 2 > "$T/want"
+  head -n 2 "$T/in" | translate --beam-size 2 > "$T/want"
   on_terminal
   wait_for 'type a sentence' "$T/screen"
   wait_for '^> ' "$T/screen" # nothing is typed yet
@@ -227,7 +227,7 @@ on_terminal() {
 @test "--quiet gives no prompt" {
   on_terminal --quiet
   head -n 1 "$T/in" >&8
-  wait_for "^$(head -n 1 "$T/in" | translate --beam 2 | sed 's/[][.*^$\\]/\\&/g')" "$T/screen"
+  wait_for "^$(head -n 1 "$T/in" | translate --beam-size 2 | sed 's/[][.*^$\\]/\\&/g')" "$T/screen"
   printf '\004' >&8
   wait "$terminal"
   run grep -c -e '^> ' -e 'type a' "$T/screen"
@@ -236,7 +236,7 @@ on_terminal() {
 
 @test "bench translate makes outputs of the lengths asked for" {
   printf '5 6\n9 9\n3 12\n' > "$T/lengths"
-  run "$TRIREME" bench translate --preset tiny --vocab-size 500 --lengths "$T/lengths" --beam 3 --device cpu --threads 1 --json
+  run "$TRIREME" bench translate --preset tiny --vocab-size 500 --lengths "$T/lengths" --beam-size 3 --device cpu --threads 1 --json
   [ "$status" -eq 0 ]
   perl -MJSON::PP -e '$j = decode_json($ARGV[0]); exit !($j->{tok_s} > 0 && $j->{cpu_s} > 0 && $j->{beam} == 3)' "$output"
   run "$TRIREME" bench translate --preset tiny

@@ -24,17 +24,17 @@ translate() {
 
 @test "2, 3 and 4 ranks print the bytes of one process, each line once" {
   need_mpi
-  translate 1 --beam 2 < "$T/in" > "$T/one"
+  translate 1 --beam-size 2 < "$T/in" > "$T/one"
   [ "$(wc -l < "$T/one")" -eq 48 ]
   for n in $(fewer '2 3 4' 3); do
-    translate "$n" --beam 2 < "$T/in" > "$T/$n"
+    translate "$n" --beam-size 2 < "$T/in" > "$T/$n"
     cmp "$T/one" "$T/$n"
   done
 }
 
 @test "n-best lists, scores and samples on 3 ranks are those of one process" {
   need_mpi
-  for way in "--beam 3 --nbest 3" "--beam 2 --scores" "--sample --nbest 2 --seed 7" "--sample --scores --top-k 5" "--max-length 3 --batch-tokens 64"; do
+  for way in "--beam-size 3 --nbest 3" "--beam-size 2 --scores" "--sample --nbest 2 --seed 7" "--sample --scores --top-k 5" "--max-length 3 --batch-tokens 64"; do
     translate 1 $way < "$T/in" > "$T/one"
     translate 3 $way < "$T/in" > "$T/three"
     cmp "$T/one" "$T/three"
@@ -44,10 +44,10 @@ translate() {
 @test "more ranks than lines, one line, no line at all" {
   need_mpi
   head -n 2 "$T/in" > "$T/two"
-  translate 1 --beam 2 < "$T/two" > "$T/one"
-  translate 4 --beam 2 < "$T/two" > "$T/four"
+  translate 1 --beam-size 2 < "$T/two" > "$T/one"
+  translate 4 --beam-size 2 < "$T/two" > "$T/four"
   cmp "$T/one" "$T/four"
-  translate 2 --beam 2 < /dev/null > "$T/none"
+  translate 2 --beam-size 2 < /dev/null > "$T/none"
   [ -f "$T/none" ]
   [ ! -s "$T/none" ]
 }
@@ -64,15 +64,15 @@ translate() {
 @test "--input is read by rank 0 alone" {
   need_mpi
   cp "$T/in" "$T/alone"
-  translate 1 --beam 2 < "$T/in" > "$T/one"
-  both=("$TRIREME" translate --quiet --model "$MODEL_DIR" --device cpu --threads 1 --beam 2 --input)
+  translate 1 --beam-size 2 < "$T/in" > "$T/one"
+  both=("$TRIREME" translate --quiet --model "$MODEL_DIR" --device cpu --threads 1 --beam-size 2 --input)
   mpirun -n 1 "${both[@]}" "$T/alone" : -n 1 "${both[@]}" "$T/nowhere" > "$T/two"
   cmp "$T/one" "$T/two"
 }
 
 @test "a line from a slow writer comes back from 2 ranks before the next is written" {
   need_mpi
-  coproc WORK { translate 2 --beam 2 2> "$T/err"; }
+  coproc WORK { translate 2 --beam-size 2 2> "$T/err"; }
   local work=$WORK_PID
   for i in 1 2 3; do
     sed -n "${i}p" "$T/in" >&"${WORK[1]}"
@@ -85,9 +85,9 @@ translate() {
 
 @test "bytes that are not UTF-8: the lines before are translated, and the error ends all ranks" {
   need_mpi
-  translate 1 --beam 2 < <(head -n 5 "$T/in") > "$T/five"
+  translate 1 --beam-size 2 < <(head -n 5 "$T/in") > "$T/five"
   code=0
-  (head -n 5 "$T/in"; printf 'a\xff\n') | translate 2 --beam 2 > "$T/out" 2> "$T/err" || code=$?
+  (head -n 5 "$T/in"; printf 'a\xff\n') | translate 2 --beam-size 2 > "$T/out" 2> "$T/err" || code=$?
   [ "$code" -ne 0 ]
   [ "$code" -lt 124 ]
   cmp "$T/five" "$T/out"
@@ -112,16 +112,16 @@ translate() {
 @test "ranks with other options are refused, with the difference" {
   need_mpi
   both=(timeout -k 5 200 "$TRIREME" translate --quiet --model "$MODEL_DIR" --device cpu --threads 1)
-  run mpirun -n 1 "${both[@]}" --beam 2 : -n 1 "${both[@]}" --beam 3 < "$T/in"
+  run mpirun -n 1 "${both[@]}" --beam-size 2 : -n 1 "${both[@]}" --beam-size 3 < "$T/in"
   [ "$status" -ne 0 ] # the first rank to end gives mpirun its own
   [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ]
-  [[ "$output" =~ "rank 1 on "[^\ ]*" was started otherwise than rank 0: --beam is 3 and on rank 0 2" ]]
+  [[ "$output" =~ "rank 1 on "[^\ ]*" was started otherwise than rank 0: --beam-size is 3 and on rank 0 2" ]]
 }
 
 @test "a rank that is killed is named, and the others end" {
   need_mpi
   mkfifo "$T/pipe"
-  translate 3 --beam 2 < "$T/pipe" > "$T/out" 2> "$T/err" 3>&- &
+  translate 3 --beam-size 2 < "$T/pipe" > "$T/out" 2> "$T/err" 3>&- &
   local child=$! pid code=0
   exec 8> "$T/pipe"
   head -n 3 "$T/in" >&8
@@ -138,9 +138,9 @@ translate() {
 @test "each rank has the next GPU" {
   need_mpi
   make_gpu
-  translate 1 --beam 2 < "$T/in" > "$T/one"
+  translate 1 --beam-size 2 < "$T/in" > "$T/one"
   export TRIREME_PLUGIN_PATH="$BATS_FILE_TMPDIR/plugins" FAKE_GPUS=2
-  mpirun -n 2 "$TRIREME" translate --model "$MODEL_DIR" --beam 2 < "$T/in" > "$T/two" 2> "$T/err"
+  mpirun -n 2 "$TRIREME" translate --model "$MODEL_DIR" --beam-size 2 < "$T/in" > "$T/two" 2> "$T/err"
   cmp "$T/one" "$T/two"
   grep -q 'machine  cuda:0' "$T/err"
 }

@@ -66,7 +66,7 @@ static void try_line(const OptVerb *verb, const uint8_t *data, size_t size) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  opt_tables(cmd_options, verbs);
+  opt_tables(cmd_options, verbs, cmd_aliases);
   if (size < 1) return 0;
   const OptVerb *verb = &verbs[(data[0] & 7) % 5];
   bool line = data[0] & 8;

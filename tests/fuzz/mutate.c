@@ -123,7 +123,7 @@ static const Case cases[] = {
     {"text.a",
      true,
      AS_IS,
-     {"score", "--ref", "few.a", "--hyp", "text.a", "--metric", "bleu,chrf,ter"}},
+     {"score", "--ref", "few.a", "--hyp", "text.a", "--metrics", "bleu,chrf,ter"}},
 };
 #define CASES (sizeof cases / sizeof *cases)
 

@@ -38,9 +38,9 @@ leave_out() {
   left=$((left + 1))
 }
 
-model=(--preset tiny --width 128 --feed-width 256 --heads 2 --encoder-layers 2 --decoder-layers 2
-  --batch-tokens 512 --micro-batches 4 --seed 1 --lr-policy fixed --lr 5e-4 --warmup 100 --clip 1
-  --valid-every 0 --average 0 --save-every 100000 --log-every 10)
+model=(--preset tiny --d-model 128 --ffn-dim 256 --heads 2 --encoder-layers 2 --decoder-layers 2
+  --batch-tokens 512 --micro-batches 4 --seed 1 --lr-scheduler constant --lr 5e-4 --warmup-steps 100 --clip-norm 1
+  --valid-every 0 --average-checkpoints 0 --save-every 100000 --log-every 10)
 
 # train RUN [OPTION…]
 train() {
@@ -118,12 +118,12 @@ scaled() { train scaled --device cuda --steps 200 --loss-scale dynamic && near s
 check 'a scaled loss changes nothing in fp32' scaled
 
 # Through NCCL, by which one rank's gradients come back as they left.
-if train none --dry-run --device cuda --collectives nccl > "$T/said" 2>&1; then
-  wired() { train wired --device cuda --steps 200 --collectives nccl --bucket-size 64k && same wired third; }
+if train none --dry-run --device cuda --allreduce-transport nccl > "$T/said" 2>&1; then
+  wired() { train wired --device cuda --steps 200 --allreduce-transport nccl --bucket-size 64k && same wired third; }
   check 'one rank through NCCL: the same bits' wired
-  pieces() { train pieces --device cuda --steps 200 --collectives nccl --bucket-size 64k --shard-optimizer && same pieces third; }
+  pieces() { train pieces --device cuda --steps 200 --allreduce-transport nccl --bucket-size 64k --shard-optimizer && same pieces third; }
   check 'one rank through NCCL, a sharded optimiser: the same bits' pieces
-  narrow() { train narrow --device cuda --steps 200 --collectives nccl --exchange bf16 && near narrow gpu 0.02; }
+  narrow() { train narrow --device cuda --steps 200 --allreduce-transport nccl --allreduce-dtype bf16 && near narrow gpu 0.02; }
   check 'one rank through NCCL in bf16: about the losses' narrow
 else
   leave_out "NCCL: $(tail -n 1 "$T/said")"
@@ -133,7 +133,7 @@ fi
 # each and the update another.
 for precision in fp32 bf16 fp16; do
   for micro in 1 3; do
-    way=(--device cuda --precision $precision --micro-batches $micro --ema 0.9 --steps 50)
+    way=(--device cuda --precision $precision --micro-batches $micro --ema-decay 0.9 --steps 50)
     replayed() {
       train "replayed$precision$micro" "${way[@]}" && TRIREME_GRAPH=0 train "asked$precision$micro" "${way[@]}" &&
         same "replayed$precision$micro" "asked$precision$micro" &&
@@ -213,7 +213,7 @@ scale() {
 check 'fp16 found a scale, and few steps were left out' scale
 
 # fp8, with products large enough for it, beside bf16.
-wide=(--width 1024 --feed-width 2048 --heads 16 --batch-tokens 4096 --micro-batches 1 --dropout 0.3 --lr 2e-4)
+wide=(--d-model 1024 --ffn-dim 2048 --heads 16 --batch-tokens 4096 --micro-batches 1 --dropout 0.3 --lr 2e-4)
 if train none --dry-run --device cuda --precision fp8 "${wide[@]}" > "$T/said" 2>&1; then
   check "width 1024, bf16, $steps steps" train wide --device cuda --precision bf16 "${wide[@]}" --steps "$steps"
   check "width 1024, fp8, $steps steps" train fp8 --device cuda --precision fp8 "${wide[@]}" --steps "$steps"
@@ -239,7 +239,7 @@ fits() {
 check 'auto fits' fits
 auto() {
   "$trireme" train --quiet --data "$set" --run "$T/auto" --preset base --device cuda --precision bf16 --batch-tokens auto --steps 3 \
-    --average 0 && grep -E '^batch-tokens = [0-9]+$' "$T/auto/config"
+    --average-checkpoints 0 && grep -E '^batch-tokens = [0-9]+$' "$T/auto/config"
 }
 check 'and trains, with a validation' auto
 refused() {

@@ -38,9 +38,9 @@ make_gpu() {
     -o "$plugins/libtrireme-cuda.so" "$root"/tests/device/fake_{cuda,record}.c "$@"
 }
 
-MODEL=(--preset tiny --width 32 --feed-width 64 --heads 2 --encoder-layers 1 --decoder-layers 1
-  --batch-tokens 256 --micro-batches 3 --seed 1 --lr-policy fixed --lr 3e-3 --warmup 10
-  --valid-every 0 --average 0 --log-every 1 --device cpu --threads 1)
+MODEL=(--preset tiny --d-model 32 --ffn-dim 64 --heads 2 --encoder-layers 1 --decoder-layers 1
+  --batch-tokens 256 --micro-batches 3 --seed 1 --lr-scheduler constant --lr 3e-3 --warmup-steps 10
+  --valid-every 0 --average-checkpoints 0 --log-every 1 --device cpu --threads 1)
 
 # with N COMMAND…: on N ranks; N = 1 is the program alone.
 with() {

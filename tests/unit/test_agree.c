@@ -1,5 +1,6 @@
 /* Which options may change when a run is resumed, and what is said of those that
  * do. What ranks have to agree on is tested between ranks, in tests/cli/ranks.bats. */
+#include "cmd/cmd.h"
 #include "support.h"
 #include "train/agree.h"
 
@@ -17,14 +18,14 @@ static void test_the_same_again(void **state) {
 
 static void test_how_long_and_where_may_change(void **state) {
   (void)state;
-  OK(resume("seed = 1\nsteps = 10\nthreads = 2\nrun = a\nkeep = 3\n",
+  OK(resume("seed = 1\nsteps = 10\nthreads = 2\nrun = a\nkeep-checkpoints = 3\n",
             "seed = 1\nsteps = 20\nrun = b\nresume\nshard-optimizer\n"));
   OK(resume("seed = 1\nlr = 2\n", "seed = 1\nlr = 1\n")); /* said, not refused */
 }
 
 static void test_what_the_state_hangs_on_may_not(void **state) {
   (void)state;
-  static const char *const fixed[] = {"seed", "batch-tokens", "optimizer", "ema"};
+  static const char *const fixed[] = {"seed", "batch-tokens", "optimizer", "ema-decay"};
   for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
     char was[64], is[64], want[96];
     snprintf(was, sizeof was, "lr = 1\n%s = 11\n", fixed[i]);
@@ -69,6 +70,23 @@ static void test_one_process_agrees_with_itself(void **state) {
   comm_close(comm, ERR_OK);
 }
 
+/* The commands whose config agree_resume reads. */
+static const OptVerb verbs[] = {{.name = "train"}, {0}};
+
+static void test_agree_resume_former_names_are_the_same_options(void **state) {
+  (void)state;
+  opt_tables(cmd_options, verbs, cmd_aliases);
+  OK(resume("ema = 0.9\nlr-policy = fixed\nwidth = 32\n",
+            "ema-decay = 0.9\nlr-scheduler = constant\nd-model = 32\n"));
+}
+
+static void test_agree_resume_former_name_with_another_value_is_refused(void **state) {
+  (void)state;
+  opt_tables(cmd_options, verbs, cmd_aliases);
+  assert_int_equal(resume("ema = 0.9\n", "ema-decay = 0.8\n"), ERR_USAGE);
+  assert_says("--ema-decay is 0.8 and was 0.9");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_the_same_again),
@@ -76,6 +94,8 @@ int main(void) {
       cmocka_unit_test(test_what_the_state_hangs_on_may_not),
       cmocka_unit_test(test_a_saved_number),
       cmocka_unit_test(test_one_process_agrees_with_itself),
+      cmocka_unit_test(test_agree_resume_former_names_are_the_same_options),
+      cmocka_unit_test(test_agree_resume_former_name_with_another_value_is_refused),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

@@ -261,7 +261,7 @@ static Err make_with_tokenizer(void) {
 
 static void options(void **state) {
   (void)state;
-  opt_tables(cmd_options, verbs);
+  opt_tables(cmd_options, verbs, cmd_aliases);
   WALK(parse_options, 1, 50);
   WALK(parse_operands, 1, 5);
   OK(print_help());

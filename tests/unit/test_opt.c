@@ -415,7 +415,7 @@ static const OptVerb *real_verbs(void) {
       memcpy(name, at, len);
       name[len] = '\0';
       at += len;
-      opt_tables(cmd_options, list);
+      opt_tables(cmd_options, list, cmd_aliases);
       if (opt_verb(name)) continue;
       assert_true(n + 1 < sizeof list / sizeof *list);
       list[n++] = (OptVerb){.name = name, .summary = "s", .usage = "u", .about = "a"};
@@ -497,7 +497,7 @@ static void help_fits_the_screen(void **state) {
 
 static int use_own_tables(void **state) {
   (void)state;
-  opt_tables(specs, verbs);
+  opt_tables(specs, verbs, NULL);
   return 0;
 }
 

@@ -526,7 +526,7 @@ static void test_average(void **state) {
   text = listen_end();
   OK(err);
   assert_holds(text, "step-00000004/weights.safetensors");
-  assert_holds(text, "average of 4 checkpoints (--average 9), steps 1 to 5");
+  assert_holds(text, "average of 4 checkpoints (--average-checkpoints 9), steps 1 to 5");
   assert_mean(out, (1.0 + 4.0 + 9.0 + 25.0) / 4);
   assert_false(file_exists(at("many/average.unfinished")));
   assert_false(file_exists(at("many/average.replaced")));

@@ -45,6 +45,22 @@ static void test_learning_rates(void **state) {
   near(schedule_lr(&s, 100), 0.25, 1e-12);
 }
 
+/* fairseq: lr * sqrt(warmup) * step^-0.5, after a linear warm-up; its step n is our step n - 1. */
+static void test_schedule_inverse_sqrt_peaks_at_lr_and_falls_with_the_root(void **state) {
+  (void)state;
+  const Schedule s = {.policy = LR_INVERSE_SQRT, .lr = 5e-4, .warmup = 4000, .d = 512};
+  near(schedule_lr(&s, 1999), 2.5e-4, 1e-12);
+  near(schedule_lr(&s, 3999), 5e-4, 1e-12);
+  near(schedule_lr(&s, 15999), 2.5e-4, 1e-12);
+}
+
+static void test_schedule_inverse_sqrt_without_warmup_begins_at_lr(void **state) {
+  (void)state;
+  const Schedule s = {.policy = LR_INVERSE_SQRT, .lr = 1};
+  near(schedule_lr(&s, 0), 1, 1e-12);
+  near(schedule_lr(&s, 3), 0.5, 1e-12);
+}
+
 /* The policies that fall, with a warm-up of 20 steps before the 100 of the decay. */
 static const Schedule falling[] = {
     {.policy = LR_EXPONENTIAL, .lr = 1, .rate = 0.1, .warmup = 20, .decay = 100},
@@ -228,6 +244,8 @@ static void test_beam_scores_are_the_models(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_learning_rates),
+      cmocka_unit_test(test_schedule_inverse_sqrt_peaks_at_lr_and_falls_with_the_root),
+      cmocka_unit_test(test_schedule_inverse_sqrt_without_warmup_begins_at_lr),
       cmocka_unit_test(test_schedule_warmup_rises_linearly_to_the_full_rate),
       cmocka_unit_test(test_schedule_decay_begins_after_warmup),
       cmocka_unit_test(test_schedule_decay_ends_at_warmup_plus_decay),

@@ -83,7 +83,7 @@ static Err told(const char *what, int result, NcclComm *comm) {
   return err_set(
       ERR_WORK,
       "NCCL failed in %s: %s (%.300s); run again with NCCL_DEBUG=WARN to see why, or "
-      "with --collectives host",
+      "with --allreduce-transport host",
       what, nccl.GetErrorString(result), more && *more ? more : "no more is known");
 }
 

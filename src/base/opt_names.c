@@ -1,0 +1,207 @@
+/* Names in the option table: options, commands, aliases, choices, and suggestions for misspelt
+ * ones. Depends on str, err. */
+#include <string.h>
+
+#include "base/opt.h"
+#include "base/opt_internal.h"
+
+const OptSpec *opt_specs_;
+const OptVerb *opt_verbs_;
+static const OptAlias no_aliases[] = {{0}};
+const OptAlias *opt_aliases_ = no_aliases;
+
+void opt_tables(const OptSpec *specs, const OptVerb *verbs, const OptAlias *aliases) {
+  opt_specs_ = specs;
+  opt_verbs_ = verbs;
+  opt_aliases_ = aliases ? aliases : no_aliases;
+}
+
+const OptVerb *opt_verb(const char *name) {
+  for (const OptVerb *v = opt_verbs_; v->name; v++) {
+    if (strcmp(v->name, name) == 0) return v;
+  }
+  return NULL;
+}
+
+bool opt_is_for_(const char *verbs, const OptVerb *verb) {
+  size_t n = strlen(verb->name);
+  for (const char *at = verbs; (at = strstr(at, verb->name)); at += n) {
+    if ((at == verbs || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0')) return true;
+  }
+  return strcmp(verbs, "*") == 0;
+}
+
+bool opt_applies_(const OptSpec *spec, const OptVerb *verb) {
+  return opt_is_for_(spec->verbs, verb);
+}
+
+/* Near enough to be meant: a third of the letters may be wrong, or it begins so. */
+static bool is_near(const char *typed, const char *name, size_t *best) {
+  size_t d = str_distance(typed, name);
+  if (strlen(typed) >= 3 && str_starts(name, typed) && d > 1) d = 1;
+  if (d >= *best || 3 * d > strlen(name) + 1) return false;
+  *best = d;
+  return true;
+}
+
+const char *opt_suggest_verb(const char *name) {
+  static char text[96];
+  size_t best = SIZE_MAX;
+  snprintf(text, sizeof text, "; 'trireme help' lists the verbs");
+  for (const OptVerb *v = opt_verbs_; v->name; v++) {
+    if (is_near(name, v->name, &best))
+      snprintf(text, sizeof text, "; did you mean '%s'?", v->name);
+  }
+  return text;
+}
+
+const char *opt_suggest_option_(const OptVerb *verb, const char *name) {
+  static char text[96];
+  size_t best = SIZE_MAX;
+  snprintf(text, sizeof text, "; see 'trireme help %s'", verb->name);
+  for (const OptSpec *s = opt_specs_; s->name; s++) {
+    if (opt_applies_(s, verb) && is_near(name, s->name, &best)) {
+      snprintf(text, sizeof text, "; did you mean --%s?", s->name);
+    }
+  }
+  for (const OptAlias *a = opt_aliases_; a->alias; a++) {
+    if (a->name && opt_is_for_(a->verbs, verb) && is_near(name, a->alias, &best)) {
+      snprintf(text, sizeof text, "; did you mean --%s?", a->name);
+    }
+  }
+  return text;
+}
+
+/* Equal texts, where '_' is the same as '-': --learning_rate is --learning-rate. */
+static bool is_same_name(const char *a, const char *b, size_t len) {
+  for (size_t i = 0; i < len; i++) {
+    if ((a[i] == '_' ? '-' : a[i]) != (b[i] == '_' ? '-' : b[i])) return false;
+  }
+  return true;
+}
+
+const OptSpec *opt_find_spec_(const OptVerb *verb, const char *name, size_t len) {
+  for (const OptSpec *s = opt_specs_; s->name; s++) {
+    if (strlen(s->name) == len && is_same_name(s->name, name, len) && opt_applies_(s, verb))
+      return s;
+  }
+  return NULL;
+}
+
+bool opt_is_former_(const OptAlias *a) {
+  return strcmp(a->origin, OPT_FORMER) == 0;
+}
+
+/* Our own former names come before those of other programs. */
+static const OptAlias *find_alias(const OptVerb *verb, const char *name, size_t len) {
+  const OptAlias *other = NULL;
+  for (const OptAlias *a = opt_aliases_; a->alias; a++) {
+    if (strlen(a->alias) != len || !is_same_name(a->alias, name, len)) continue;
+    if (!opt_is_for_(a->verbs, verb)) continue;
+    if (opt_is_former_(a)) return a;
+    if (!other) other = a;
+  }
+  return other;
+}
+
+OptMatch opt_match_name_(const OptVerb *verb, const char *name, size_t len) {
+  OptMatch m = {.spec = opt_find_spec_(verb, name, len)};
+  if (m.spec) return m;
+  m.alias = find_alias(verb, name, len);
+  if (m.alias && m.alias->name)
+    m.spec = opt_find_spec_(verb, m.alias->name, strlen(m.alias->name));
+  return m;
+}
+
+/* Is it an option of another command, by its present or its former name? */
+bool opt_is_of_another_verb_(const OptVerb *verb, const char *name, size_t len) {
+  for (const OptVerb *v = opt_verbs_; v->name; v++) {
+    if (v == verb) continue;
+    if (opt_find_spec_(v, name, len)) return true;
+    const OptAlias *a = find_alias(v, name, len);
+    if (a && opt_is_former_(a)) return true;
+  }
+  return false;
+}
+
+/* Is it a name that another command accepts as an alias or answers with a hint? */
+bool opt_is_alias_of_another_verb_(const OptVerb *verb, const char *name, size_t len) {
+  for (const OptVerb *v = opt_verbs_; v->name; v++) {
+    if (v != verb && find_alias(v, name, len)) return true;
+  }
+  return false;
+}
+
+Err opt_refuse_with_hint_(const OptAlias *a, const char *prefix) {
+  return err_set(ERR_USAGE, "%s%s is an option of %s: %s", prefix, a->alias, a->origin,
+                 a->hint);
+}
+
+bool opt_next_choice_(const char **at, char name[64]) {
+  if (!**at) return false;
+  size_t whole = strcspn(*at, "|");
+  size_t own = strcspn(*at, "=|");
+  snprintf(name, 64, "%.*s", (int)own, *at);
+  *at += whole + ((*at)[whole] == '|');
+  return true;
+}
+
+/* Reads the choice that `word` means into `name`: the choice itself or one of its synonyms. */
+bool opt_read_choice_(const char *choices, const char *word, char name[64]) {
+  size_t n = strlen(word);
+  const char *next = choices;
+  for (const char *at = choices; n && opt_next_choice_(&next, name); at = next) {
+    while (at < next) {
+      size_t len = strcspn(at, "=|");
+      if (len == n && is_same_name(at, word, n)) return true;
+      at += len;
+      if (*at == '|' || !*at) break;
+      at++;
+    }
+  }
+  return false;
+}
+
+/* Names the choices, and the one that was meant. */
+Err opt_refuse_choice_(const char *choices, const char *word) {
+  Str list = {0};
+  char name[64], meant[64] = "";
+  size_t best = SIZE_MAX;
+  for (const char *at = choices; opt_next_choice_(&at, name);) {
+    if (is_near(word, name, &best)) memcpy(meant, name, sizeof name);
+    str_addf(&list, "%s%s", list.len ? ", " : "", name);
+  }
+  Err err = err_set(ERR_USAGE, "'%.80s' is not one of %s%s%s%s", word, str_text(&list),
+                    *meant ? "; did you mean " : "", meant, *meant ? "?" : "");
+  str_free(&list);
+  return err;
+}
+
+/* The present name of a choice that a record holds under a former one. */
+static void rename_choice(const OptSpec *s, const char *value, size_t len, Str *out) {
+  char word[64], name[64];
+  snprintf(word, sizeof word, "%.*s", (int)len, value);
+  if (len < sizeof word && s->type == OPT_CHOICE && opt_read_choice_(s->choices, word, name))
+    str_add(out, name);
+  else
+    str_addn(out, value, len);
+}
+
+void opt_rename(const char *verb, const char *record, Str *out) {
+  const OptVerb *v = opt_verbs_ ? opt_verb(verb) : NULL;
+  while (*record) {
+    size_t line = strcspn(record, "\n");
+    size_t len = strcspn(record, " =\n");
+    size_t value = len + strspn(record + len, " =");
+    OptMatch m = {0};
+    if (v && value <= line) m = opt_match_name_(v, record, len);
+    if (m.spec && !(m.alias && m.alias->value)) {
+      str_addf(out, "%s = ", m.spec->name);
+      rename_choice(m.spec, record + value, line - value, out);
+    } else {
+      str_addn(out, record, line);
+    }
+    if (record[line] == '\n') str_addc(out, '\n');
+    record += line + (record[line] == '\n');
+  }
+}

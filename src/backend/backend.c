@@ -1,5 +1,5 @@
-/* From what people ask for to a backend: the CPU, or a GPU through its plug-in.
- * Relies on cpu, base/plugin. */
+/* Opens the backend that --device and --precision name: the CPU, or a GPU through the CUDA
+ * plug-in. Depends on backend/cpu, base/plugin. */
 #include "backend/backend.h"
 
 #include <stdlib.h>
@@ -21,20 +21,23 @@ static Err read_precision(const char *text, Precision *precision) {
       return ERR_OK;
     }
   }
-  return err_set(ERR_USAGE, "there is no precision '%s'; there are fp32, tf32, bf16, fp16, fp8",
-                 text);
+  return err_set(ERR_USAGE,
+                 "unknown --precision '%s'; valid values: fp32, tf32, bf16, fp16, fp8", text);
 }
 
-/* "cuda", a GPU by turn (*any), or "cuda:N"; *number is -1 for what is no GPU. */
-static Err read_device(const char *text, int turn, int *number, bool *any) {
+/* Parses "auto", "cpu", "cuda" and "cuda:N". *number is the GPU, or -1 for the CPU. *any: the
+ * plug-in may take it modulo the number of GPUs. */
+static Err read_device(const char *text, int local_rank, int *number, bool *any) {
   *number = -1;
   *any = strcmp(text, "auto") == 0 || strcmp(text, "cuda") == 0;
-  if (*any) *number = turn;
+  if (*any) *number = local_rank;
   if (*any || strcmp(text, "cpu") == 0) return ERR_OK;
   char *end = NULL;
   long n = strncmp(text, "cuda:", 5) == 0 ? strtol(text + 5, &end, 10) : -1;
   if (!end || end == text + 5 || *end || text[5] < '0' || text[5] > '9' || n < 0 || n > 1023)
-    return err_set(ERR_USAGE, "there is no device '%s'; there are auto, cpu, cuda and cuda:N",
+    return err_set(ERR_USAGE,
+                   "unknown --device '%s'; valid values: auto, cpu, cuda, cuda:N (N: index of "
+                   "a GPU)",
                    text);
   *number = (int)n;
   return ERR_OK;
@@ -42,13 +45,16 @@ static Err read_device(const char *text, int turn, int *number, bool *any) {
 
 static Err open_cpu(Backend *b, const BackendSpec *spec, Precision precision) {
   if (precision == TF32 || precision == FP16 || precision == FP8)
-    return err_set(ERR_USAGE,
-                   "the CPU has no %s; ask for --precision fp32 or bf16, or for --device cuda",
-                   spec->precision);
+    return err_set(
+        ERR_USAGE,
+        "--precision %s is not available on the CPU; use --precision fp32 or bf16, or "
+        "--device cuda",
+        spec->precision);
   return backend_cpu(b, spec->threads, precision == BF16);
 }
 
-/* The plug-in stays loaded: CUDA does not like to be unloaded. */
+/* The plug-in stays loaded until the program ends: the CUDA runtime keeps threads and exit
+ * handlers that do not survive dlclose. */
 static Err open_cuda(Backend *b, int device, bool any, Precision precision) {
   static Plugin plugin;
   static const Type types[] = {TYPE_F32, TYPE_F32, TYPE_BF16, TYPE_F16, TYPE_BF16};
@@ -60,8 +66,8 @@ static Err open_cuda(Backend *b, int device, bool any, Precision precision) {
   return open(b, &spec);
 }
 
-/* Why there is no GPU is worth a line where the driver or the plug-in is installed, and noise
- * on every other machine. The devices are those of the driver, of a Jetson and of WSL 2. */
+/* True where the driver or the plug-in is installed: only there a log line should say why no GPU
+ * is used. The device files are those of the desktop and server driver, of Jetson and of WSL 2. */
 static bool is_gpu_expected(void) {
   static const char *const devices[] = {"/dev/nvidiactl", "/dev/nvidia0", "/dev/nvhost-ctrl",
                                         "/dev/nvgpu", "/dev/dxg"};
@@ -75,33 +81,32 @@ Err backend_open(Backend *b, const BackendSpec *spec) {
   return backend_open_for_rank(b, spec, 0);
 }
 
-Err backend_open_for_rank(Backend *b, const BackendSpec *spec, int turn) {
+Err backend_open_for_rank(Backend *b, const BackendSpec *spec, int local_rank) {
   Precision precision = FP32;
   int device = -1;
   bool any = false;
   *b = (Backend){0};
   TRY(read_precision(spec->precision, &precision));
-  TRY(read_device(spec->device, turn, &device, &any));
+  TRY(read_device(spec->device, local_rank, &device, &any));
   if (device < 0) return open_cpu(b, spec, precision);
   Err err = open_cuda(b, device, any, precision);
   if (!err || err == ERR_USAGE) return err;
   if (strcmp(spec->device, "auto") != 0)
     return err_set(err, "--device %s is not available: %s; --device cpu works everywhere",
                    spec->device, err_message());
-  ErrRecord why = err_take(err); /* looking for the plug-in leaves an error of its own */
+  ErrRecord why = err_take(err); /* is_gpu_expected() may overwrite the current error */
   if (is_gpu_expected()) log_info("no GPU is used: %s", why.text);
   return open_cpu(b, spec, precision);
 }
 
-Err backend_check_fp8(const Backend *b, size_t width, size_t feed, size_t rows) {
-  if (!b->fp8 || (backend_takes_fp8(rows, width, width) && feed % FP8_MULTIPLE == 0))
+Err backend_check_fp8(const Backend *b, size_t d_model, size_t ffn_dim, size_t tokens) {
+  if (!b->fp8 || (backend_takes_fp8(tokens, d_model, d_model) && ffn_dim % FP8_MULTIPLE == 0))
     return ERR_OK;
-  return err_set(
-      ERR_USAGE,
-      "--precision fp8 is for training with a width of %d or more, that and the feed "
-      "width in multiples of %d, and batches of %d rows or more, not %zu, %zu and "
-      "%zu; ask for bf16",
-      FP8_MIN_DIM, FP8_MULTIPLE, FP8_MIN_TOKENS, width, feed, rows);
+  return err_set(ERR_USAGE,
+                 "--precision fp8 needs --d-model %d or more, --d-model and --ffn-dim in "
+                 "multiples of %d, and --batch-tokens %d or more; this model has %zu, %zu and "
+                 "%zu: use --precision bf16",
+                 FP8_MIN_DIM, FP8_MULTIPLE, FP8_MIN_TOKENS, d_model, ffn_dim, tokens);
 }
 
 void backend_close(Backend *b) {

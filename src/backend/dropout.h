@@ -1,5 +1,5 @@
-/* The bits of dropout, the same on every machine and for every way of sharing out
- * the work. Relies on base/rng. */
+/* Counter-based dropout masks (see Dropout in backend.h): the same bits on every machine and for
+ * every split of the work among threads. Depends on base/rng. */
 #ifndef BACKEND_DROPOUT_H
 #define BACKEND_DROPOUT_H
 
@@ -11,13 +11,14 @@ static inline uint32_t dropout_threshold(float rate) {
   return (uint32_t)(rate * 65536.0f + 0.5f);
 }
 
-/* What is kept is multiplied by this: one over the true share of kept elements. */
+/* Factor of the elements that are kept: 1 / (1 - threshold / 65536). It uses the rounded rate, so
+ * that the expectation is exact. */
 static inline float dropout_scale(float rate) {
   return 65536.0f / (65536.0f - (float)dropout_threshold(rate));
 }
 
-/* The factor of one element: 0 or the scale. Eight elements share a Philox call:
- * element e has half (e % 8) & 1 of word (e % 8) >> 1. */
+/* The factor of one element: 0 or dropout_scale(). Eight elements share a Philox call of four
+ * 32-bit words: element e uses half (e % 8) & 1 of word (e % 8) >> 1. */
 static inline float dropout_factor(Dropout drop, uint64_t element) {
   if (drop.rate == 0) return 1;
   uint32_t word[4];

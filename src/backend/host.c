@@ -1,5 +1,5 @@
-/* The memory door for the program's own memory, what only copies within it, and clipping.
- * Relies on clip.h, base/mem, base/sysmem. */
+/* Allocation, copies and gradient clipping in host memory. Depends on clip.h, base/mem,
+ * base/sysmem. */
 #include "backend/host.h"
 
 #include <string.h>
@@ -56,12 +56,15 @@ static void extend(const Backend *b, int32_t *to, const int32_t *from, const int
 }
 
 static Err pin(const Backend *b, void *block, size_t bytes) {
-  (void)b, (void)block, (void)bytes;
+  (void)b;
+  (void)block;
+  (void)bytes;
   return ERR_OK;
 }
 
 static void unpin(const Backend *b, void *block) {
-  (void)b, (void)block;
+  (void)b;
+  (void)block;
 }
 
 static Err sync_all(const Backend *b) {
@@ -80,15 +83,24 @@ static void clip(const Backend *b, StepNumbers *now, const double *sums, size_t 
   memcpy(now->loss, loss, sizeof now->loss);
   memset(loss, 0, sizeof now->loss);
   clip_add(lane, sums, units);
-  clip_settle(now, clip_total(lane));
+  clip_finish(now, clip_total(lane));
 }
 
-void host_memory(Backend *b) {
+void host_fill_table(Backend *b) {
   b->type = TYPE_F32;
   b->host = true;
-  b->alloc = alloc, b->release = release, b->memory = memory;
-  b->put = copy, b->get = get, b->copy = copy, b->zero = zero;
-  b->copy_rows = copy_rows, b->extend = extend;
-  b->pin = pin, b->unpin = unpin;
-  b->sync = sync_all, b->lower = lower, b->clip = clip;
+  b->alloc = alloc;
+  b->release = release;
+  b->memory = memory;
+  b->put = copy;
+  b->get = get;
+  b->copy = copy;
+  b->zero = zero;
+  b->copy_rows = copy_rows;
+  b->extend = extend;
+  b->pin = pin;
+  b->unpin = unpin;
+  b->sync = sync_all;
+  b->lower = lower;
+  b->clip = clip;
 }

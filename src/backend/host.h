@@ -1,10 +1,11 @@
-/* What backends that work where the program does have in common: memory, copies, and
- * clipping. Relies on backend. */
+/* What the backends that compute in host memory (cpu, reference) share: allocation, copies and
+ * gradient clipping. Depends on backend.h. */
 #ifndef BACKEND_HOST_H
 #define BACKEND_HOST_H
 
 #include "backend/backend.h"
 
-void host_memory(Backend *backend); /* fills those parts of the table */
+/* Fills in those operations; sets type to float and `host`. */
+void host_fill_table(Backend *backend);
 
 #endif

@@ -1,5 +1,5 @@
-/* Every operation in plain C, in double precision where it sums: slow, obvious,
- * and what the others are compared with. Relies on backend, dropout, host. */
+/* The reference backend: every operation in plain C, sums in double precision. Slow and obvious;
+ * tests compare the other backends with it. Depends on backend.h, dropout.h, host.h. */
 #include <math.h>
 #include <string.h>
 
@@ -8,7 +8,9 @@
 #include "backend/host.h"
 
 static Err reserve(const Backend *b, size_t longest, size_t d) {
-  (void)b, (void)longest, (void)d;
+  (void)b;
+  (void)longest;
+  (void)d;
   return ERR_OK;
 }
 
@@ -27,13 +29,13 @@ static void linear(const Backend *b, void *y_, const void *x_, const void *w_,
 }
 
 static void linear_dx(const Backend *b, void *dx_, const void *dy_, const void *w_, size_t rows,
-                      size_t in, size_t out, bool add) {
+                      size_t in, size_t out, bool accumulate) {
   (void)b;
   float *dx = dx_;
   const float *dy = dy_, *w = w_;
   for (size_t r = 0; r < rows; r++) {
     for (size_t i = 0; i < in; i++) {
-      double sum = add ? dx[r * in + i] : 0;
+      double sum = accumulate ? dx[r * in + i] : 0;
       for (size_t o = 0; o < out; o++) sum += (double)dy[r * out + o] * w[o * in + i];
       dx[r * in + i] = (float)sum;
     }
@@ -41,18 +43,18 @@ static void linear_dx(const Backend *b, void *dx_, const void *dy_, const void *
 }
 
 static void linear_dw(const Backend *b, float *dw, float *dbias, const void *dy_,
-                      const void *x_, size_t rows, size_t in, size_t out, bool add) {
+                      const void *x_, size_t rows, size_t in, size_t out, bool accumulate) {
   (void)b;
   const float *dy = dy_, *x = x_;
   for (size_t o = 0; o < out; o++) {
     for (size_t i = 0; i < in; i++) {
-      double sum = add ? dw[o * in + i] : 0;
+      double sum = accumulate ? dw[o * in + i] : 0;
       for (size_t r = 0; r < rows; r++) sum += (double)dy[r * out + o] * x[r * in + i];
       dw[o * in + i] = (float)sum;
     }
     double sum = 0;
     for (size_t r = 0; r < rows; r++) sum += dy[r * out + o];
-    if (dbias) dbias[o] = (add ? dbias[o] : 0) + (float)sum;
+    if (dbias) dbias[o] = (accumulate ? dbias[o] : 0) + (float)sum;
   }
 }
 
@@ -73,7 +75,9 @@ static void embed(const Backend *b, void *x_, const void *table_, const float *p
 static void embed_backward(const Backend *b, float *dtable, float *dplace, const void *dx_,
                            const int32_t *id, const int32_t *position, size_t rows, size_t d,
                            size_t words, size_t places, float scale, Dropout drop) {
-  (void)b, (void)words, (void)places;
+  (void)b;
+  (void)words;
+  (void)places;
   const float *dx = dx_;
   for (size_t r = 0; r < rows; r++) {
     for (size_t c = 0; c < d; c++) {
@@ -111,11 +115,11 @@ static void add_norm(const Backend *b, void *sum_, void *y_, float *stat, const 
 static void add_norm_backward(const Backend *b, void *dx_, void *dbranch_, float *dgain,
                               float *dbias, float *dshift, const void *dy_,
                               const void *through_, const void *sum_, const float *stat,
-                              const float *gain, const AddNorm *n, bool add) {
+                              const float *gain, const AddNorm *n, bool accumulate) {
   (void)b;
   float *dx = dx_, *dbranch = dbranch_;
   const float *dy = dy_, *through = through_, *sum = sum_;
-  for (size_t c = 0; c < n->d && !add; c++) {
+  for (size_t c = 0; c < n->d && !accumulate; c++) {
     dgain[c] = dbias[c] = 0;
     if (dshift) dshift[c] = 0;
   }
@@ -142,23 +146,25 @@ static void add_norm_backward(const Backend *b, void *dx_, void *dbranch_, float
   }
 }
 
-/* The probability's place in the dropout's count: rows of queries, heads, then
- * keys of the sentence, with room for 4096 of them. */
-static uint64_t probability(const Attention *a, size_t query_row, size_t head, size_t key) {
+/* The dropout element of one attention probability: index in (query tokens, heads, 4096 keys). */
+static uint64_t probability_index(const Attention *a, size_t query_row, size_t head,
+                                  size_t key) {
   return ((uint64_t)query_row * a->heads + head) * 4096 + key;
 }
 
-static size_t keys_of(const Attention *a, size_t s) {
+static size_t count_keys(const Attention *a, size_t s) {
   return (size_t)(a->k_len ? a->k_len[s] : a->k_off[s + 1] - a->k_off[s]);
 }
 
-static size_t keys_seen(const Attention *a, size_t s, size_t i) {
-  size_t keys = keys_of(a, s);
+/* Keys that query i of sentence s attends to. */
+static size_t count_visible_keys(const Attention *a, size_t s, size_t i) {
+  size_t keys = count_keys(a, s);
   return a->causal && i + 1 < keys ? i + 1 : keys;
 }
 
-static double score(const Attention *a, const float *q, const float *k, size_t s, size_t h,
-                    size_t i, size_t j) {
+/* q · k / sqrt(d) of query i and key j. */
+static double compute_score(const Attention *a, const float *q, const float *k, size_t s,
+                            size_t h, size_t i, size_t j) {
   const float *query = q + ((size_t)a->q_off[s] + i) * a->q_ld + h * a->d;
   const float *key = k + ((size_t)a->k_off[s] + j) * a->kv_ld + h * a->d;
   double sum = 0;
@@ -175,14 +181,19 @@ static void attend(const Backend *b, void *o_, float *lse, const void *q_, const
   for (size_t s = 0; s < a->sentences; s++) {
     for (size_t h = 0; h < a->heads; h++) {
       for (size_t i = 0; i < (size_t)(a->q_off[s + 1] - a->q_off[s]); i++) {
-        size_t keys = keys_seen(a, s, i), row = (size_t)a->q_off[s] + i;
+        size_t keys = count_visible_keys(a, s, i), row = (size_t)a->q_off[s] + i;
         double most = -INFINITY, total = 0;
-        for (size_t j = 0; j < keys; j++)
-          p[j] = score(a, q, k, s, h, i, j), most = fmax(most, p[j]);
-        for (size_t j = 0; j < keys; j++) p[j] = exp(p[j] - most), total += p[j];
+        for (size_t j = 0; j < keys; j++) {
+          p[j] = compute_score(a, q, k, s, h, i, j);
+          most = fmax(most, p[j]);
+        }
+        for (size_t j = 0; j < keys; j++) {
+          p[j] = exp(p[j] - most);
+          total += p[j];
+        }
         lse[row * a->heads + h] = (float)(most + log(total));
         for (size_t j = 0; j < keys; j++)
-          p[j] *= dropout_factor(a->drop, probability(a, row, h, j)) / total;
+          p[j] *= dropout_factor(a->drop, probability_index(a, row, h, j)) / total;
         for (size_t c = 0; c < a->d; c++) {
           double sum = 0;
           for (size_t j = 0; j < keys; j++)
@@ -201,7 +212,7 @@ static void attend_backward(const Backend *b, void *dq_, void *dk_, void *dv_, c
   float *dq = dq_, *dk = dk_, *dv = dv_;
   const float *do_ = do__, *o = o_, *q = q_, *k = k_, *v = v_;
   for (size_t s = 0; s < a->sentences; s++) {
-    size_t rows = (size_t)(a->q_off[s + 1] - a->q_off[s]), keys = keys_of(a, s);
+    size_t rows = (size_t)(a->q_off[s + 1] - a->q_off[s]), keys = count_keys(a, s);
     for (size_t h = 0; h < a->heads; h++) {
       for (size_t j = 0; j < keys; j++) {
         size_t at = ((size_t)a->k_off[s] + j) * a->kv_ld + h * a->d;
@@ -209,20 +220,20 @@ static void attend_backward(const Backend *b, void *dq_, void *dk_, void *dv_, c
         memset(dv + at, 0, a->d * sizeof *dv);
       }
       for (size_t i = 0; i < rows; i++) {
-        size_t row = (size_t)a->q_off[s] + i, seen = keys_seen(a, s, i);
+        size_t row = (size_t)a->q_off[s] + i, seen = count_visible_keys(a, s, i);
         size_t qat = row * a->q_ld + h * a->d, oat = row * a->o_ld + h * a->d;
-        double along = 0;
-        for (size_t c = 0; c < a->d; c++) along += (double)do_[oat + c] * o[oat + c];
+        double delta = 0; /* do · o, the sum over j of p[j] * dp[j] */
+        for (size_t c = 0; c < a->d; c++) delta += (double)do_[oat + c] * o[oat + c];
         memset(dq + qat, 0, a->d * sizeof *dq);
         for (size_t j = 0; j < seen; j++) {
           size_t kat = ((size_t)a->k_off[s] + j) * a->kv_ld + h * a->d;
-          double p = exp(score(a, q, k, s, h, i, j) - lse[row * a->heads + h]), dp = 0;
-          float factor = dropout_factor(a->drop, probability(a, row, h, j));
+          double p = exp(compute_score(a, q, k, s, h, i, j) - lse[row * a->heads + h]), dp = 0;
+          float factor = dropout_factor(a->drop, probability_index(a, row, h, j));
           for (size_t c = 0; c < a->d; c++) {
             dv[kat + c] += (float)(p * factor * do_[oat + c]);
             dp += (double)do_[oat + c] * v[kat + c];
           }
-          double ds = p * (dp * factor - along) / sqrt((double)a->d);
+          double ds = p * (dp * factor - delta) / sqrt((double)a->d);
           for (size_t c = 0; c < a->d; c++) {
             dq[qat + c] += (float)(ds * k[kat + c]);
             dk[kat + c] += (float)(ds * q[qat + c]);
@@ -236,7 +247,7 @@ static void attend_backward(const Backend *b, void *dq_, void *dk_, void *dv_, c
 #define SQRT_HALF        0.70710678118654752
 #define SQRT_TWO_OVER_PI 0.79788456080286536
 
-static double act(Activation kind, double x) {
+static double apply_activation(Activation kind, double x) {
   switch (kind) {
     case ACT_RELU:
       return x > 0 ? x : 0;
@@ -248,7 +259,7 @@ static double act(Activation kind, double x) {
   return 0;
 }
 
-static double act_slope(Activation kind, double x) {
+static double activation_derivative(Activation kind, double x) {
   double s;
   switch (kind) {
     case ACT_RELU:
@@ -271,7 +282,7 @@ static void activate(const Backend *b, void *y_, uint8_t *mask, const void *x_,
   const float *x = x_, *bias = bias_;
   for (size_t i = 0; i < n; i++) {
     float sum = bias ? x[i] + bias[i % width] : x[i];
-    y[i] = (float)act(kind, sum) * dropout_factor(drop, i);
+    y[i] = (float)apply_activation(kind, sum) * dropout_factor(drop, i);
   }
   if (!mask) return;
   memset(mask, 0, (n + 7) / 8);
@@ -280,9 +291,9 @@ static void activate(const Backend *b, void *y_, uint8_t *mask, const void *x_,
 
 static void activate_backward(const Backend *b, void *dx_, float *dbias, const void *dy_,
                               const void *kept, size_t rows, size_t width, Activation kind,
-                              Dropout drop, bool add) {
+                              Dropout drop, bool accumulate) {
   (void)b;
-  if (dbias && !add) memset(dbias, 0, width * sizeof *dbias);
+  if (dbias && !accumulate) memset(dbias, 0, width * sizeof *dbias);
   float *dx = dx_;
   const float *dy = dy_, *x = kept;
   const uint8_t *mask = kept;
@@ -291,7 +302,7 @@ static void activate_backward(const Backend *b, void *dx_, float *dbias, const v
     if (kind == ACT_RELU)
       dx[i] = dy[i] * (mask[i / 8] >> i % 8 & 1 ? scale : 0);
     else
-      dx[i] = (float)(dy[i] * act_slope(kind, x[i])) * dropout_factor(drop, i);
+      dx[i] = (float)(dy[i] * activation_derivative(kind, x[i])) * dropout_factor(drop, i);
     if (dbias) dbias[i % width] += dx[i];
   }
 }
@@ -310,9 +321,15 @@ static void loss(const Backend *b, void *logits_, double *sum, const int32_t *ta
     size_t best = 0;
     double most = row[0], total = 0, all = 0;
     for (size_t c = 0; c < vocab; c++) {
-      if (row[c] > most) most = row[c], best = c;
+      if (row[c] > most) {
+        most = row[c];
+        best = c;
+      }
     }
-    for (size_t c = 0; c < vocab; c++) total += exp(row[c] - most), all += row[c];
+    for (size_t c = 0; c < vocab; c++) {
+      total += exp(row[c] - most);
+      all += row[c];
+    }
     double lse = most + log(total), wanted = row[target[r]];
     sum[0] += lse - (1 - (double)smoothing) * wanted - even * all;
     sum[1] += lse - wanted;
@@ -343,7 +360,10 @@ static void adam(const Backend *b, float *w, float *m, float *v, const float *g,
   if (!isfinite(s->now->grad_scale)) return;
   for (size_t i = 0; i < n; i++) {
     double grad = (double)g[i] * s->now->grad_scale, decay = s->decay * (double)w[i];
-    if (s->coupled) grad += decay, decay = 0;
+    if (s->coupled) {
+      grad += decay;
+      decay = 0;
+    }
     m[i] = (float)(s->beta1 * (double)m[i] + (1 - (double)s->beta1) * grad);
     v[i] = (float)(s->beta2 * (double)v[i] + (1 - (double)s->beta2) * grad * grad);
     double step = (m[i] / (double)s->now->correction1) /
@@ -371,18 +391,29 @@ static void ema(const Backend *b, float *e, const float *w, double keep, size_t 
   for (size_t i = 0; i < n; i++) e[i] = (float)(e[i] + (1 - keep) * ((double)w[i] - e[i]));
 }
 
-void reference_step(Backend *b); /* reference_step.c: the operations of decoding */
+void reference_step(Backend *b); /* reference_step.c: fills in the decoding operations */
 
 void backend_reference(Backend *b) {
   *b = (Backend){.name = "reference", .about = "reference: plain C, one thread", .threads = 1};
-  host_memory(b);
+  host_fill_table(b);
   b->reserve = reserve;
-  b->linear = linear, b->linear_dx = linear_dx, b->linear_dw = linear_dw;
-  b->embed = embed, b->embed_backward = embed_backward;
-  b->add_norm = add_norm, b->add_norm_backward = add_norm_backward;
-  b->attend = attend, b->attend_backward = attend_backward;
-  b->activate = activate, b->activate_backward = activate_backward;
-  b->loss = loss, b->square_sums = b->square_sums_async = square_sums, b->add = add;
-  b->adam = adam, b->momentum = momentum, b->ema = ema;
+  b->linear = linear;
+  b->linear_dx = linear_dx;
+  b->linear_dw = linear_dw;
+  b->embed = embed;
+  b->embed_backward = embed_backward;
+  b->add_norm = add_norm;
+  b->add_norm_backward = add_norm_backward;
+  b->attend = attend;
+  b->attend_backward = attend_backward;
+  b->activate = activate;
+  b->activate_backward = activate_backward;
+  b->loss = loss;
+  b->square_sums = square_sums;
+  b->square_sums_async = square_sums;
+  b->add = add;
+  b->adam = adam;
+  b->momentum = momentum;
+  b->ema = ema;
   reference_step(b);
 }

@@ -1,18 +1,19 @@
-/* The operations of decoding in plain C, the oracle of the fast ones. Relies on
- * backend.h. */
+/* Reference of the decoding operations (attention over a key/value cache, top-k) in plain C; the
+ * oracle in tests. Depends on backend.h. */
 #include <math.h>
 
 #include "backend/backend.h"
 
 void reference_step(Backend *b);
 
+/* The cache row of key j of row r. */
 static size_t key_row(const CachedAttention *a, size_t r, size_t j) {
   return a->at ? (size_t)a->at[r * a->at_ld + j] : (size_t)a->first[r] + j;
 }
 
-/* The score of key j, anew each time it is asked for. */
-static double score(const CachedAttention *a, const float *q, const float *k, size_t r,
-                    size_t h, size_t j) {
+/* q · k / sqrt(d) of key j, computed again at each call to keep this file simple. */
+static double compute_score(const CachedAttention *a, const float *q, const float *k, size_t r,
+                            size_t h, size_t j) {
   const float *x = q + r * a->q_ld + h * a->d, *y = k + key_row(a, r, j) * a->kv_ld + h * a->d;
   double sum = 0;
   for (size_t c = 0; c < a->d; c++) sum += (double)x[c] * y[c];
@@ -28,12 +29,12 @@ static void attend_cached(const Backend *b, void *o_, const void *q_, const void
     for (size_t h = 0; h < a->heads; h++) {
       size_t n = (size_t)a->len[r];
       double most = -INFINITY, total = 0;
-      for (size_t j = 0; j < n; j++) most = fmax(most, score(a, q, k, r, h, j));
-      for (size_t j = 0; j < n; j++) total += exp(score(a, q, k, r, h, j) - most);
+      for (size_t j = 0; j < n; j++) most = fmax(most, compute_score(a, q, k, r, h, j));
+      for (size_t j = 0; j < n; j++) total += exp(compute_score(a, q, k, r, h, j) - most);
       for (size_t c = 0; c < a->d; c++) {
         double sum = 0;
         for (size_t j = 0; j < n; j++)
-          sum += exp(score(a, q, k, r, h, j) - most) / total *
+          sum += exp(compute_score(a, q, k, r, h, j) - most) / total *
                  (double)v[key_row(a, r, j) * a->kv_ld + h * a->d + c];
         o[r * a->o_ld + h * a->d + c] = (float)sum;
       }
@@ -41,23 +42,26 @@ static void attend_cached(const Backend *b, void *o_, const void *q_, const void
   }
 }
 
-static void top(const Backend *b, float *value, int32_t *id, float *lse, const void *logits_,
-                size_t rows, size_t vocab, size_t best) {
+static void top_k(const Backend *b, float *value, int32_t *id, float *lse, const void *logits_,
+                  size_t rows, size_t vocab, size_t k) {
   const float *logits = logits_;
   (void)b;
-  for (size_t r = 0; r < rows; r++, logits += vocab, value += best, id += best) {
+  for (size_t r = 0; r < rows; r++, logits += vocab, value += k, id += k) {
     double most = -INFINITY, total = 0;
     for (size_t i = 0; i < vocab; i++) { /* not fmax: gcc 12 fails to vectorise it on ARM */
       if ((double)logits[i] > most) most = (double)logits[i];
     }
     for (size_t i = 0; i < vocab; i++) total += exp((double)logits[i] - most);
     lse[r] = (float)(most + log(total));
-    for (size_t n = 0; n < best; n++) { /* the next one: below the last, or equal and behind */
+    for (size_t n = 0; n < k; n++) { /* the next: smaller than the last, or equal and behind */
       id[n] = -1;
       for (size_t i = 0; i < vocab; i++) {
         float x = logits[i];
         bool left = n == 0 || x < value[n - 1] || (x == value[n - 1] && (int)i > id[n - 1]);
-        if (left && (id[n] < 0 || x > value[n])) value[n] = x, id[n] = (int32_t)i;
+        if (left && (id[n] < 0 || x > value[n])) {
+          value[n] = x;
+          id[n] = (int32_t)i;
+        }
       }
     }
   }
@@ -65,5 +69,5 @@ static void top(const Backend *b, float *value, int32_t *id, float *lse, const v
 
 void reference_step(Backend *b) {
   b->attend_cached = attend_cached;
-  b->top_k = top;
+  b->top_k = top_k;
 }

@@ -1,6 +1,6 @@
-/* A backend around another one that notes, for each kind of work, how often it was
- * asked for, how long it took, and what it cannot do without: operations, bytes.
- * Relies on backend.
+/* A backend that wraps another one and measures, per kind of operation, the number of calls, the
+ * time, and the work that any implementation has to do (floating-point operations, bytes): the
+ * roofline of `bench train`. Depends on backend.h.
  *
  *   TimedBackend c;
  *   TRY_DONE(timed_open(&c, &backend));
@@ -14,54 +14,55 @@
 #include "backend/backend.h"
 
 typedef enum {
-  WORK_LINEAR, /* products: y, dx, dw */
-  WORK_DGRAD,
-  WORK_WGRAD,
+  WORK_LINEAR, /* forward GEMMs */
+  WORK_DGRAD,  /* GEMMs of input gradients */
+  WORK_WGRAD,  /* GEMMs of weight gradients */
   WORK_ATTEND,
   WORK_ATTEND_BACKWARD,
   WORK_NORM,
   WORK_NORM_BACKWARD,
   WORK_ACTIVATE,
   WORK_ACTIVATE_BACKWARD,
-  WORK_EMBED, /* and back */
+  WORK_EMBED, /* and its backward */
   WORK_LOSS,
-  WORK_UPDATE, /* norm of the gradients, optimiser, low copy of the weights */
-  WORK_MOVE,   /* copies, zeroing, to and from a device */
+  WORK_UPDATE, /* gradient norm, optimizer, low-precision copy of the weights */
+  WORK_MOVE,   /* copies, zeroing, transfers to and from a device */
   WORK_KINDS,
 } WorkKind;
 
-/* Operations are those of products and attention, two for each multiplication and
- * addition; all else is a matter of bytes. Of bytes each operand counts once, read or
- * written, and twice where it is added to. Of tables the rows that are asked for count,
- * of positions nothing: they stay in the cache. */
+/* `operations` counts GEMMs and attention only, two for each multiply-add: everything else is
+ * limited by memory bandwidth. `bytes` counts each operand once, read or written, and twice where
+ * it is added to; of embedding tables the rows that are looked up, of position tables nothing,
+ * because they stay in the cache. */
 typedef struct {
   uint64_t calls;
   double seconds, operations, bytes;
 } Work;
 
 typedef struct TimedBackend {
-  Backend backend; /* the first: its operations find the rest by it */
+  Backend backend; /* first member: operations receive its address and read `self` */
   struct TimedBackend *self;
   const Backend *inner;
   Work work[WORK_KINDS];
-  double seconds; /* from begin to end, all of them */
-  uint64_t times; /* so often */
+  double seconds;   /* from timed_begin to timed_end, over all pairs of them */
+  uint64_t periods; /* number of those pairs */
 
-  /* Of the time since timed_begin: point 0, two for each call, the end. */
+  /* Since timed_begin. Times: the start, start and end of each call, the end. */
   double *at;
   size_t at_cap;
-  WorkKind *call;
+  WorkKind *call; /* (calls) */
   size_t calls, call_cap;
-  struct TimedAttention *attention; /* counted at the end: offsets may lie on a device */
+  struct TimedAttention *attention; /* counted by timed_end: offsets may be on a device */
   size_t attentions, attention_cap;
   ErrRecord failed;
 } TimedBackend;
 
-/* `inner` is used, not owned. The TimedBackend must stay where it is. */
+/* Wraps `inner`, which the caller keeps open. The TimedBackend must not be moved or copied. */
 NODISCARD Err timed_open(TimedBackend *c, const Backend *inner);
-void timed_close(TimedBackend *c); /* harmless when not open */
+void timed_close(TimedBackend *c); /* does nothing when not open */
 void timed_begin(TimedBackend *c);
-/* Waits, and adds up. The offsets that attention was given must still be there. */
+/* Blocks until the work since timed_begin is done and adds it to `work`. The offset arrays that
+ * were passed to attention must still exist. */
 NODISCARD Err timed_end(TimedBackend *c);
 
 #endif

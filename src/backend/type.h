@@ -1,5 +1,5 @@
-/* Types of the elements of activations and of the copy of the weights that products
- * read; C and CUDA both see them. Relies on nothing. */
+/* Element types of activations and of the weights that GEMMs read; included by C and CUDA.
+ * Depends on nothing. */
 #ifndef BACKEND_TYPE_H
 #define BACKEND_TYPE_H
 
@@ -13,7 +13,7 @@ static inline size_t type_size(Type type) {
   return type == TYPE_F32 ? 4 : 2;
 }
 
-/* n elements as floats; x need not be aligned. */
+/* Converts n elements to float; x need not be aligned. */
 static inline void type_to_f32(Type type, float *to, const void *x, size_t n) {
   if (type == TYPE_F32) {
     memcpy(to, x, n * sizeof *to);
@@ -23,13 +23,13 @@ static inline void type_to_f32(Type type, float *to, const void *x, size_t n) {
     uint16_t half;
     memcpy(&half, (const char *)x + 2 * i, 2);
     uint32_t bits = (uint32_t)half << 16;
-    if (type == TYPE_F16) { /* into a float's places; 2^112 sets the exponent right */
+    if (type == TYPE_F16) { /* shift exponent and fraction to a float's; 2^112 rebiases */
       uint32_t rest = (uint32_t)(half & 0x7fff) << 13;
       float value;
       memcpy(&value, &rest, 4);
       value *= 0x1p112f;
       memcpy(&rest, &value, 4);
-      if ((half & 0x7c00) == 0x7c00) rest |= 0x7f800000; /* infinite, or no number */
+      if ((half & 0x7c00) == 0x7c00) rest |= 0x7f800000; /* inf or NaN */
       bits = rest | (uint32_t)(half & 0x8000) << 16;
     }
     memcpy(&to[i], &bits, 4);

@@ -173,7 +173,7 @@ typedef struct {
 
 static Line line_of(const TimedBackend *c, const Rates *r, int kind) {
   const Work *w = &c->work[kind];
-  double n = (double)c->times, o = w->operations / n, y = w->bytes / n;
+  double n = (double)c->periods, o = w->operations / n, y = w->bytes / n;
   Line l = {.name = names[kind], .calls = (double)w->calls / n, .seconds = w->seconds / n};
   l.share = w->seconds / c->seconds;
   l.operations = w->seconds > 0 ? w->operations / w->seconds : 0;
@@ -233,7 +233,7 @@ static void print_table(const TimedBackend *c, const Rates *r, const Line *line,
       1e3 * all->floor[0], r->product * 1e-12, 100 * all->floor[0] / all->seconds,
       1e3 * all->floor[1], r->copy * 1e-9, 100 * all->floor[1] / all->seconds);
   printf("from %llu clocked %s; floors in ms, the larger with *; of the step, their sum\n",
-         (unsigned long long)c->times, c->times == 1 ? "step" : "steps");
+         (unsigned long long)c->periods, c->periods == 1 ? "step" : "steps");
 }
 
 static json_t *json_of(const Line *l) {
@@ -251,11 +251,11 @@ static Err add_json(json_t *into, const TimedBackend *c, const Rates *r, const L
   for (int i = 0; i < WORK_KINDS; i++)
     if (line[i].calls > 0) bad |= json_array_append_new(work, json_of(&line[i]));
   bad |= json_array_append_new(work, json_of(between));
-  bad |=
-      json_object_set_new(into, "parts",
-                          json_pack("{s:I, s:f, s:f, s:o, s:o}", "steps", (json_int_t)c->times,
-                                    "product_tflops", r->product * 1e-12, "copy_gb_s",
-                                    r->copy * 1e-9, "work", work, "step", json_of(all)));
+  bad |= json_object_set_new(
+      into, "parts",
+      json_pack("{s:I, s:f, s:f, s:o, s:o}", "steps", (json_int_t)c->periods, "product_tflops",
+                r->product * 1e-12, "copy_gb_s", r->copy * 1e-9, "work", work, "step",
+                json_of(all)));
   return bad ? err_set(ERR_WORK, "not enough memory for the table of the parts") : ERR_OK;
 }
 
@@ -283,7 +283,7 @@ Err bench_parts(const BenchSteps *s, json_t *into) {
   TRY_DONE(timed_open(&c, b));
   TRY_DONE(clock_steps(s, &c));
   for (int i = 0; i < WORK_KINDS; i++) line[i] = line_of(&c, &r, i);
-  all = line_of_all(line, c.seconds / (double)c.times, &between);
+  all = line_of_all(line, c.seconds / (double)c.periods, &between);
   if (into)
     err = add_json(into, &c, &r, line, &between, &all);
   else

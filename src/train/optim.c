@@ -59,7 +59,7 @@ void optim_layers(const OptimSpec *o, const Backend *b, const Params *params, fl
 void optim_clip(StepNumbers *now, const double *sums, size_t n) {
   double lane[CLIP_LANES] = {0};
   clip_add(lane, sums, n);
-  clip_settle(now, clip_total(lane));
+  clip_finish(now, clip_total(lane));
 }
 
 double optim_norm(const double *sums, size_t n) {

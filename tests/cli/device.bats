@@ -77,7 +77,7 @@ bench() {
   for arguments in "--device cuda" "--device cpu --precision fp16" "--device gpu"; do
     run "$TRIREME" translate --model "$T" $arguments < /dev/null
     [ "$status" -ne 0 ]
-    [[ "$output" =~ "--device c" || "$output" =~ "--precision fp32 or bf16" || "$output" =~ "there is no device 'gpu'" ]]
+    [[ "$output" =~ "--device c" || "$output" =~ "--precision fp32 or bf16" || "$output" =~ "unknown --device 'gpu'" ]]
   done
   run "$TRIREME" translate --model "$T" --precision fp8 < /dev/null
   [ "$status" -eq 2 ]

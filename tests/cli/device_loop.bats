@@ -240,7 +240,7 @@ planned() {
   for small in "--d-model 512 --batch-tokens 4096" "--d-model 1024 --batch-tokens 2048"; do
     run say 1 "$T/none" --device cuda --precision fp8 --dry-run $small
     [ "$status" -eq 2 ]
-    [[ "$output" =~ "--precision fp8 is for training with a width of 1024 or more" && "$output" =~ "ask for bf16" ]]
+    [[ "$output" =~ "--precision fp8 needs --d-model 1024 or more" && "$output" =~ "use --precision bf16" ]]
   done
   run say 1 "$T/none" --device cuda --precision fp8 --dry-run --d-model 1024 --batch-tokens 4096
   [ "$status" -eq 0 ]
@@ -248,7 +248,7 @@ planned() {
   for bench in "train --preset base" "translate --preset big"; do
     run "$TRIREME" bench $bench --vocab-size 100 --lengths <(echo 5 6) --device cuda --precision fp8 --batch-tokens 4096
     [ "$status" -eq 2 ]
-    [[ "$output" =~ "--precision fp8 is for training with a width of 1024 or more" ]]
+    [[ "$output" =~ "--precision fp8 needs --d-model 1024 or more" ]]
   done
 }
 

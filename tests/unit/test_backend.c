@@ -33,16 +33,16 @@ static void test_wrong_calls(void **state) {
   static const struct {
     const char *device, *precision, *says;
   } cases[] = {
-      {"gpu", "fp32", "there is no device 'gpu'"},
-      {"cuda:", "fp32", "there is no device 'cuda:'"},
+      {"gpu", "fp32", "unknown --device 'gpu'"},
+      {"cuda:", "fp32", "unknown --device 'cuda:'"},
       {"cuda:x", "fp32", "cuda:N"},
       {"cuda:-1", "fp32", "cuda:N"},
       {"cuda:-0", "fp32", "cuda:N"},
       {"cuda: 1", "fp32", "cuda:N"},
       {"cuda:1x", "fp32", "cuda:N"},
       {"cuda:9999999999", "fp32", "cuda:N"},
-      {"cpu", "fp4", "there is no precision 'fp4'"},
-      {"cpu", "fp8", "the CPU has no fp8"},
+      {"cpu", "fp4", "unknown --precision 'fp4'"},
+      {"cpu", "fp8", "--precision fp8 is not available on the CPU"},
       {"cpu", "tf32", "--precision fp32 or bf16"},
       {"cpu", "fp16", "--device cuda"},
   };

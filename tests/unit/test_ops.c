@@ -162,7 +162,7 @@ static void test_bf16_units_are_named(void **state) {
   (void)state;
   Backend b;
   open_bf16(&b);
-  assert_non_null(strstr(b.about, " with bf16 products in "));
+  assert_non_null(strstr(b.about, " with bf16 GEMMs in "));
 #ifdef __aarch64__
   assert_non_null(strstr(b.about, "bfmmla"));
 #else

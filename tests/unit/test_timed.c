@@ -54,7 +54,7 @@ static void test_products(void **state) {
   b->linear_dw(b, w, bias, y, x, 3, 5, 7, false);
   OK(timed_end(&c));
   assert_work(&c, WORK_WGRAD, 1, 210, 4 * (21 + 15 + 35 + 7));
-  assert_int_equal(c.times, 4);
+  assert_int_equal(c.periods, 4);
   timed_close(&c);
 }
 

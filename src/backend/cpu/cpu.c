@@ -1,5 +1,5 @@
-/* The CPU backend: picks the instruction set this machine has and fills the
- * table. Relies on gemm, fast, host. */
+/* The CPU backend: selects the kernels for the instruction set of this machine and fills in the
+ * table of operations. Depends on gemm.h, fast/fast.h, host.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static void linear(const Backend *b, void *y, const void *x, const void *w, cons
 }
 
 static void linear_dx(const Backend *b, void *dx, const void *dy, const void *w, size_t rows,
-                      size_t in, size_t out, bool add) {
+                      size_t in, size_t out, bool accumulate) {
   gemm(&(Gemm){.m = rows,
                .n = in,
                .k = out,
@@ -42,13 +42,13 @@ static void linear_dx(const Backend *b, void *dx, const void *dy, const void *w,
                .ldb = in,
                .c = dx,
                .ldc = in,
-               .accumulate = add,
+               .accumulate = accumulate,
                .bf16 = b->bf16});
 }
 
 typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
 
-/* The sums of 32 columns, or of n where there are fewer; `ld` from row to row. */
+/* Sums n <= 32 columns of x over `rows` rows; `ld` elements from row to row. */
 static void sum_columns(float *total, const float *x, size_t rows, size_t ld, size_t n) {
   if (n < 32) {
     memset(total, 0, n * sizeof *total);
@@ -66,20 +66,20 @@ static void sum_columns(float *total, const float *x, size_t rows, size_t ld, si
 }
 
 void cpu_column_sums(const Backend *b, float *sum, const float *x, size_t rows, size_t cols,
-                     bool add) {
+                     bool accumulate) {
   size_t part = 32, parts = (cols + part - 1) / part;
 #pragma omp parallel for num_threads(b->threads) schedule(static)
   for (size_t p = 0; p < parts; p++) {
     size_t c = p * part, n = cols - c < part ? cols - c : part;
     float total[32];
     sum_columns(total, x + c, rows, cols, n);
-    for (size_t i = 0; i < n; i++) sum[c + i] = (add ? sum[c + i] : 0) + total[i];
+    for (size_t i = 0; i < n; i++) sum[c + i] = (accumulate ? sum[c + i] : 0) + total[i];
   }
 }
 
 static void linear_dw(const Backend *b, float *dw, float *dbias, const void *dy, const void *x,
-                      size_t rows, size_t in, size_t out, bool add) {
-  if (rows == 0 && !add) memset(dw, 0, in * out * sizeof *dw);
+                      size_t rows, size_t in, size_t out, bool accumulate) {
+  if (rows == 0 && !accumulate) memset(dw, 0, in * out * sizeof *dw);
   if (rows)
     gemm(&(Gemm){.m = out,
                  .n = in,
@@ -91,22 +91,22 @@ static void linear_dw(const Backend *b, float *dw, float *dbias, const void *dy,
                  .ldb = in,
                  .c = dw,
                  .ldc = in,
-                 .accumulate = add,
+                 .accumulate = accumulate,
                  .bf16 = b->bf16});
-  if (dbias) cpu_column_sums(b, dbias, dy, rows, out, add);
+  if (dbias) cpu_column_sums(b, dbias, dy, rows, out, accumulate);
 }
 
-/* An instruction set: its kernels, and whether this machine has it. */
+/* An instruction set, whether this machine has it, and what fills in its kernels. */
 typedef struct {
   const char *name;
-  bool there;
+  bool is_available;
   const GemmKernel *gemm;
   void (*rows)(Backend *);
   void (*attend)(Backend *);
   void (*step)(Backend *);
 } Isa;
 
-/* The best one there is, or the one that TRIREME_ISA names. */
+/* Selects the best instruction set of this machine, or the one that TRIREME_ISA names. */
 static Err pick_isa(Isa *out) {
   const char *wanted = getenv("TRIREME_ISA");
 #if defined(__x86_64__)
@@ -128,17 +128,20 @@ static Err pick_isa(Isa *out) {
       {"plain", true, &gemm_f32_base, fast_rows_base, fast_attend_base, fast_step_base}};
 #endif
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-    if (!list[i].there || (wanted && *wanted && strcmp(wanted, list[i].name) != 0)) continue;
+    if (!list[i].is_available || (wanted && *wanted && strcmp(wanted, list[i].name) != 0))
+      continue;
     *out = list[i];
     return ERR_OK;
   }
-  return err_set(ERR_USAGE, "TRIREME_ISA asks for '%s', which this machine does not have",
+  return err_set(ERR_USAGE,
+                 "TRIREME_ISA=%s: this machine does not have that instruction set; unset "
+                 "TRIREME_ISA to use the best one",
                  wanted);
 }
 
-/* Units for products of bf16: their kernel, and a name for it. */
+/* Matrix units for bf16: their GEMM kernel and its name. */
 typedef struct {
-  const GemmKernel *gemm; /* NULL: there are none */
+  const GemmKernel *gemm; /* NULL: this machine has none */
   const char *name;
 } Bf16Units;
 
@@ -152,25 +155,30 @@ static Bf16Units find_bf16_units(void) {
 Err backend_cpu(Backend *b, int threads, bool bf16) {
   *b = (Backend){.name = "cpu", .threads = threads > 0 ? threads : thread_cores()};
 #ifndef _OPENMP
-  b->threads = 1; /* a build without OpenMP says what it does */
+  b->threads = 1; /* report what a build without OpenMP uses */
 #endif
   Isa isa = {0};
   TRY(pick_isa(&isa));
   Bf16Units units = find_bf16_units();
   if (bf16 && !units.gemm)
-    return err_set(ERR_USAGE,
-                   "this processor has no bf16 units that trireme can use; ask for fp32");
+    return err_set(
+        ERR_USAGE,
+        "--precision bf16 needs a CPU with BFMMLA (ARM) or AMX (x86), which this one "
+        "lacks; use --precision fp32");
   b->bf16 = bf16;
   gemm_use(isa.gemm, units.gemm);
   TRY(gemm_reserve(b->threads));
-  host_memory(b);
+  host_fill_table(b);
   isa.rows(b);
   isa.attend(b);
   isa.step(b);
-  b->pack = packed_add, b->unpack = packed_free;
-  b->linear = linear, b->linear_dx = linear_dx, b->linear_dw = linear_dw;
+  b->pack = packed_add;
+  b->unpack = packed_free;
+  b->linear = linear;
+  b->linear_dx = linear_dx;
+  b->linear_dw = linear_dw;
   snprintf(b->about, sizeof b->about, "cpu: %s%s%s, %d %s", isa.name,
-           bf16 ? " with bf16 products in " : "", bf16 ? units.name : "", b->threads,
+           bf16 ? " with bf16 GEMMs in " : "", bf16 ? units.name : "", b->threads,
            b->threads == 1 ? "thread" : "threads");
   return ERR_OK;
 }

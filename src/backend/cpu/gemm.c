@@ -1,5 +1,6 @@
-/* Blocking, threads and edges; the kernels do the arithmetic. Relies on base,
- * OpenMP. */
+/* Blocking, threads and incomplete tiles of a GEMM; the micro-kernels (gemm_internal.h) do the
+ * arithmetic. The working memory is shared by the process: one GEMM at a time.
+ * Depends on base, OpenMP. */
 #include "backend/cpu/gemm.h"
 
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 #include "base/mem.h"
 #include "base/parallel.h"
 
-#define MOST_TILE 2048 /* floats of a tile, at most */
+#define MAX_TILE 2048 /* floats of the largest tile */
 
 static const GemmKernel *f32_kernel, *bf16_kernel;
 
@@ -18,7 +19,7 @@ void gemm_use(const GemmKernel *f32, const GemmKernel *bf16) {
   bf16_kernel = bf16;
 }
 
-/* Working memory: one panel of B for all, one block of A for each thread. */
+/* Working memory: one panel of B for all threads, one block of A for each. */
 static struct {
   char *b, *a;
   size_t b_bytes, a_bytes; /* a_bytes of one thread */
@@ -29,11 +30,11 @@ static size_t round_up(size_t x, size_t unit) {
   return (x + unit - 1) / unit * unit;
 }
 
-static size_t a_block(const GemmKernel *k) {
+static size_t a_block_bytes(const GemmKernel *k) {
   return round_up(k->mc, k->mr) * round_up(k->kc, k->k_unit) * k->element;
 }
 
-static size_t b_block(const GemmKernel *k) {
+static size_t b_block_bytes(const GemmKernel *k) {
   return round_up(k->nc, k->nr) * round_up(k->kc, k->k_unit) * k->element;
 }
 
@@ -42,8 +43,8 @@ Err gemm_reserve(int threads) {
   size_t a = 0, b = 0;
   for (int i = 0; i < 2; i++) {
     if (!list[i]) continue;
-    if (a_block(list[i]) > a) a = a_block(list[i]);
-    if (b_block(list[i]) > b) b = b_block(list[i]);
+    if (a_block_bytes(list[i]) > a) a = a_block_bytes(list[i]);
+    if (b_block_bytes(list[i]) > b) b = b_block_bytes(list[i]);
   }
   if (threads <= work.threads) return ERR_OK;
   mem_free(work.a);
@@ -67,15 +68,16 @@ static void add_bias(float *c, size_t ldc, const float *bias, size_t rows, size_
   }
 }
 
-/* One tile at (i, j) of C, `rows` x `cols` of it real. */
-static void finish_tile(const GemmKernel *k, const Gemm *g, size_t depth, const char *a,
-                        const char *b, size_t i, size_t j, size_t rows, size_t cols, bool first,
-                        bool last) {
-  float edge[MOST_TILE] __attribute__((aligned(64)));
-  bool whole = rows == k->mr && cols == k->nr;
+/* Computes the tile at (i, j) of C over one block of k; `rows` x `cols` of it are inside C. An
+ * incomplete tile is computed in `edge` and the part inside is copied. */
+static void compute_tile(const GemmKernel *k, const Gemm *g, size_t depth, const char *a,
+                         const char *b, size_t i, size_t j, size_t rows, size_t cols,
+                         bool first, bool last) {
+  float edge[MAX_TILE] __attribute__((aligned(64)));
+  bool is_complete = rows == k->mr && cols == k->nr;
   bool add = !first || g->accumulate;
   float *c = g->c + i * g->ldc + j;
-  if (whole) {
+  if (is_complete) {
     k->tile(depth, a, b, c, g->ldc, add);
   } else if (rows == k->few_rows && cols == k->nr) {
     k->few(depth, a, b, c, g->ldc, add);
@@ -89,8 +91,11 @@ static void finish_tile(const GemmKernel *k, const Gemm *g, size_t depth, const 
   if (last && g->bias) add_bias(c, g->ldc, g->bias + j, rows, cols);
 }
 
-static void block(const GemmKernel *k, const Gemm *g, size_t i0, size_t rows, size_t j0,
-                  size_t cols, size_t p0, size_t depth, const char *b, char *a) {
+/* Packs a block of A (rows from i0, `depth` of k from p0) into `a` and multiplies it by `cols`
+ * packed columns `b`, which are the columns from j0 on. */
+static void multiply_block(const GemmKernel *k, const Gemm *g, size_t i0, size_t rows,
+                           size_t j0, size_t cols, size_t p0, size_t depth, const char *b,
+                           char *a) {
   size_t padded = round_up(depth, k->k_unit);
   bool first = p0 == 0, last = p0 + depth == g->k;
   k->pack_a(a, g, i0, rows, p0, depth);
@@ -98,44 +103,45 @@ static void block(const GemmKernel *k, const Gemm *g, size_t i0, size_t rows, si
     size_t width = cols - j < k->nr ? cols - j : k->nr;
     for (size_t i = 0; i < rows; i += k->mr) {
       size_t height = rows - i < k->mr ? rows - i : k->mr;
-      finish_tile(k, g, padded, a + i * padded * k->element, b + j * padded * k->element,
-                  i0 + i, j0 + j, height, width, first, last);
+      compute_tile(k, g, padded, a + i * padded * k->element, b + j * padded * k->element,
+                   i0 + i, j0 + j, height, width, first, last);
     }
   }
 }
 
-/* A size near `most` that cuts `total` into equal parts, a multiple of `unit`. */
-static size_t even_part(size_t total, size_t most, size_t unit) {
-  size_t parts = (total + most - 1) / most;
+/* The size, a multiple of `unit` and about `max` at most, that cuts `total` into equal parts. */
+static size_t even_part(size_t total, size_t max, size_t unit) {
+  size_t parts = (total + max - 1) / max;
   size_t size = round_up((total + parts - 1) / parts, unit);
   return size ? size : unit;
 }
 
-static const GemmKernel *kernel_of(const Gemm *g) {
+static const GemmKernel *select_kernel(const Gemm *g) {
   return g->bf16 && bf16_kernel ? bf16_kernel : f32_kernel;
 }
 
-/* How a product is cut, by the shape alone. */
+/* Block sizes of a GEMM; they depend on the shape alone. */
 typedef struct {
-  size_t nc, kc, depth; /* depth: all of k, each part padded */
-} Cut;
+  size_t nc, kc;
+  size_t depth; /* k with the last block padded to k_unit */
+} Blocking;
 
-static Cut cut_of(const GemmKernel *k, const Gemm *g) {
-  Cut c = {.nc = even_part(g->n, k->nc, k->nr), .kc = even_part(g->k, k->kc, k->k_unit)};
+static Blocking choose_blocking(const GemmKernel *k, const Gemm *g) {
+  Blocking c = {.nc = even_part(g->n, k->nc, k->nr), .kc = even_part(g->k, k->kc, k->k_unit)};
   size_t rest = g->k % c.kc;
   c.depth = g->k - rest + round_up(rest, k->k_unit);
   return c;
 }
 
 size_t gemm_packed_bytes(const Gemm *g) {
-  const GemmKernel *k = kernel_of(g);
-  return round_up(g->n, k->nr) * cut_of(k, g).depth * k->element;
+  const GemmKernel *k = select_kernel(g);
+  return round_up(g->n, k->nr) * choose_blocking(k, g).depth * k->element;
 }
 
-/* Slices of all columns for the first part of k, then for the next. */
+/* Layout: the slices of all columns for the first block of k, then for the next block. */
 void gemm_pack(void *out, const Gemm *g) {
-  const GemmKernel *k = kernel_of(g);
-  size_t kc = cut_of(k, g).kc, wide = round_up(g->n, k->nr);
+  const GemmKernel *k = select_kernel(g);
+  size_t kc = choose_blocking(k, g).kc, wide = round_up(g->n, k->nr);
 #pragma omp parallel for num_threads(work.threads) schedule(static)
   for (size_t j = 0; j < g->n; j += k->nr) {
     for (size_t p0 = 0; p0 < g->k; p0 += kc) {
@@ -146,10 +152,10 @@ void gemm_pack(void *out, const Gemm *g) {
   }
 }
 
-/* With B packed the threads share out columns: each reads its part of B once, and
- * few rows keep all threads busy. */
+/* With B packed in advance the threads divide the columns, not the rows: each reads its part of B
+ * once, and a GEMM with few rows (one decoding step) still keeps all threads busy. */
 static void gemm_by_columns(const GemmKernel *k, const Gemm *g, int threads) {
-  Cut c = cut_of(k, g);
+  Blocking c = choose_blocking(k, g);
   size_t slices = round_up(g->n, k->nr) / k->nr, mc = even_part(g->m, k->mc, k->mr);
 #pragma omp parallel num_threads(threads)
   {
@@ -161,14 +167,14 @@ static void gemm_by_columns(const GemmKernel *k, const Gemm *g, int threads) {
       const char *b =
           (const char *)g->packed + (slices * k->nr * p0 + begin * padded) * k->element;
       for (size_t i0 = 0; i0 < g->m; i0 += mc)
-        block(k, g, i0, g->m - i0 < mc ? g->m - i0 : mc, begin, cols, p0, depth, b,
-              work.a + me * work.a_bytes);
+        multiply_block(k, g, i0, g->m - i0 < mc ? g->m - i0 : mc, begin, cols, p0, depth, b,
+                       work.a + me * work.a_bytes);
     }
   }
 }
 
 void gemm(const Gemm *g) {
-  const GemmKernel *k = kernel_of(g);
+  const GemmKernel *k = select_kernel(g);
   if (g->m == 0 || g->n == 0) return;
   int threads = omp_get_max_threads();
   if (threads > work.threads) threads = work.threads;
@@ -176,9 +182,9 @@ void gemm(const Gemm *g) {
     gemm_by_columns(k, g, threads);
     return;
   }
-  Cut c = cut_of(k, g);
+  Blocking c = choose_blocking(k, g);
   size_t kc = c.kc, nc = c.nc;
-  /* Enough blocks of rows for every thread to have several. */
+  /* At least two blocks of rows for every thread, to balance the load. */
   size_t share = (g->m + 2 * (size_t)threads - 1) / (2 * (size_t)threads);
   size_t mc = even_part(g->m, share < k->mc ? round_up(share, k->mr) : k->mc, k->mr);
 #pragma omp parallel num_threads(threads)
@@ -196,7 +202,7 @@ void gemm(const Gemm *g) {
 #pragma omp for schedule(dynamic)
         for (size_t i0 = 0; i0 < g->m; i0 += mc) {
           size_t rows = g->m - i0 < mc ? g->m - i0 : mc;
-          block(k, g, i0, rows, j0, cols, p0, depth, work.b, a);
+          multiply_block(k, g, i0, rows, j0, cols, p0, depth, work.b, a);
         }
       }
     }

@@ -1,6 +1,6 @@
-/* bf16 products in the AMX tile unit: operands are rounded while they are packed,
- * sums are single precision. Tiles of 32 x 32 as two by two of the unit's 16 x 16.
- * Relies on gemm_internal.h. */
+/* bf16 GEMM micro-kernel for x86 AMX. Operands are rounded to bf16 while they are packed; sums
+ * are fp32. A tile of C is 32 x 32: two by two AMX tiles of 16 x 16. "Line" below means a row of
+ * A or a column of B. Depends on gemm_internal.h. */
 #include "backend/cpu/gemm_internal.h"
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -11,15 +11,15 @@
 #include <unistd.h>
 
 #define TARGET __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512bf16")))
-#define SIDE   ((size_t)16) /* rows of a tile; columns too */
-#define DEPTH  ((size_t)32) /* of one step: 64 bytes of bf16 */
+#define SIDE   ((size_t)16) /* rows and columns of an AMX tile */
+#define DEPTH  ((size_t)32) /* of k in one instruction: 64 bytes of bf16 */
 #define MR     (2 * SIDE)
 #define NR     (2 * SIDE)
-#define STEP   (SIDE * DEPTH) /* elements of one tile of an operand */
+#define STEP   (SIDE * DEPTH) /* elements of one AMX tile of A or B */
 
-/* Asks the processor (leaf 7: bit 22 amx-bf16, bit 24 amx-tile; its first subleaf:
- * bit 5 avx512-bf16), and then the kernel, which hands out the memory of the tile
- * registers only when asked. */
+/* Reads CPUID leaf 7 (subleaf 0, edx: bit 22 amx-bf16, bit 24 amx-tile; subleaf 1, eax: bit 5
+ * avx512-bf16), then requests the tile registers from Linux, which grants their save area only
+ * on request. */
 bool gemm_amx_usable(void) {
   enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
   unsigned a = 0, b = 0, c = 0, d = 0, e = 0;
@@ -30,8 +30,8 @@ bool gemm_amx_usable(void) {
   return (e >> 5 & 1) && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
-/* Each thread sets the shape of the eight tiles once: 16 rows of 64 bytes. */
-TARGET static void set_shape(void) {
+/* Configures the eight tile registers of this thread, once: 16 rows of 64 bytes. */
+TARGET static void configure_tiles(void) {
   static _Thread_local bool done;
   if (done) return;
   struct {
@@ -39,17 +39,21 @@ TARGET static void set_shape(void) {
     uint16_t bytes[16];
     uint8_t rows[16];
   } shape = {.palette = 1};
-  for (int i = 0; i < 8; i++) shape.bytes[i] = 64, shape.rows[i] = 16;
+  for (int i = 0; i < 8; i++) {
+    shape.bytes[i] = 64;
+    shape.rows[i] = 16;
+  }
   _tile_loadconfig(&shape);
   done = true;
 }
 
-TARGET static void tile(size_t depth, const void *pa, const void *pb, float *c, size_t ldc,
-                        bool add) {
+/* GemmKernel.tile. Tile registers: 0 to 3 the sums, 4 and 5 A, 6 and 7 B. */
+TARGET static void multiply_tile(size_t depth, const void *pa, const void *pb, float *c,
+                                 size_t ldc, bool add) {
   const uint16_t *a = pa, *b = pb;
   const int row = (int)(ldc * sizeof *c);
   float *low = c + SIDE * ldc;
-  set_shape();
+  configure_tiles();
   if (add) {
     _tile_loadd(0, c, row);
     _tile_loadd(1, c + SIDE, row);
@@ -77,30 +81,32 @@ TARGET static void tile(size_t depth, const void *pa, const void *pb, float *c, 
   _tile_stored(3, low + SIDE, row);
 }
 
-static __mmask16 mask_of(size_t n) {
+/* The lowest n of 16 bits. */
+static __mmask16 lane_mask(size_t n) {
   return (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1);
 }
 
-/* 32 neighbours of one line, rounded: lane k is the pair (2k, 2k + 1). */
+/* Rounds n <= 32 consecutive floats of one line: 32-bit lane k is the pair (2k, 2k + 1). */
 TARGET static __m512i round_line(const float *from, size_t n) {
-  __m512 low = _mm512_maskz_loadu_ps(mask_of(n), from);
-  __m512 high = _mm512_maskz_loadu_ps(mask_of(n > 16 ? n - 16 : 0), from + 16);
+  __m512 low = _mm512_maskz_loadu_ps(lane_mask(n), from);
+  __m512 high = _mm512_maskz_loadu_ps(lane_mask(n > 16 ? n - 16 : 0), from + 16);
   return (__m512i)_mm512_cvtne2ps_pbh(high, low);
 }
 
-/* 16 of line p and 16 of the line below, rounded: lane i is the pair of both. */
+/* Rounds n <= 16 floats of two consecutive k (`lower` NULL: zeros): 32-bit lane i is the pair of
+ * line i. */
 TARGET static __m512i round_pair(const float *upper, const float *lower, size_t n) {
   static const uint16_t order[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
                                      21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
                                      11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-  __m512 first = _mm512_maskz_loadu_ps(mask_of(n), upper);
-  __m512 second = lower ? _mm512_maskz_loadu_ps(mask_of(n), lower) : _mm512_setzero_ps();
+  __m512 first = _mm512_maskz_loadu_ps(lane_mask(n), upper);
+  __m512 second = lower ? _mm512_maskz_loadu_ps(lane_mask(n), lower) : _mm512_setzero_ps();
   return _mm512_permutexvar_epi16(_mm512_loadu_si512(order),
                                   (__m512i)_mm512_cvtne2ps_pbh(second, first));
 }
 
-/* Transposes 16 rows of 16 words, in four rounds of exchanges. */
-TARGET static void transpose(__m512i r[16]) {
+/* Transposes 16 x 16 32-bit words in four rounds of shuffles. */
+TARGET static void transpose_words(__m512i r[16]) {
   __m512i t[16];
   for (int i = 0; i < 16; i += 2) {
     t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
@@ -124,8 +130,7 @@ TARGET static void transpose(__m512i r[16]) {
   }
 }
 
-/* One tile of 16 lines (rows of A, columns of B) by 32 of k. `words` leave as one
- * row per line (A) or one row per pair of k (B). */
+/* Packs one AMX tile: 16 lines by 32 of k. A has one tile row per line, B one per pair of k. */
 TARGET static void pack_tile(uint16_t *out, const float *from, size_t step,
                              bool line_is_contiguous, size_t lines, size_t depth,
                              bool rows_are_lines) {
@@ -142,13 +147,13 @@ TARGET static void pack_tile(uint16_t *out, const float *from, size_t step,
         word[i] = round_pair(upper, 2 * i + 1 < depth ? upper + step : NULL, lines);
     }
   }
-  if (line_is_contiguous != rows_are_lines) transpose(word);
+  if (line_is_contiguous != rows_are_lines) transpose_words(word);
   for (size_t i = 0; i < SIDE; i++) _mm512_storeu_si512(out + i * DEPTH, word[i]);
 }
 
-/* Slices of 32 lines: for each 32 of k, the two tiles one behind the other. */
-TARGET static void pack(uint16_t *out, const float *in, size_t step, bool contiguous,
-                        size_t lines, size_t depth, bool is_a) {
+/* Packs slices of 32 lines: for each 32 of k, two AMX tiles one after the other. */
+TARGET static void pack_slices(uint16_t *out, const float *in, size_t step, bool contiguous,
+                               size_t lines, size_t depth, bool is_a) {
   for (size_t l = 0; l < lines; l += 2 * SIDE) {
     for (size_t p = 0; p < depth; p += DEPTH) {
       for (size_t half = 0; half < 2; half++, out += STEP) {
@@ -165,13 +170,11 @@ TARGET static void pack(uint16_t *out, const float *in, size_t step, bool contig
 }
 
 static void pack_a(void *out, const Gemm *g, size_t i0, size_t rows, size_t p0, size_t depth) {
-  const float *from = g->ta ? g->a + p0 * g->lda + i0 : g->a + i0 * g->lda + p0;
-  pack(out, from, g->lda, !g->ta, rows, depth, true);
+  pack_slices(out, gemm_a_at(g, i0, p0), g->lda, !g->ta, rows, depth, /*is_a=*/true);
 }
 
 static void pack_b(void *out, const Gemm *g, size_t j0, size_t cols, size_t p0, size_t depth) {
-  const float *from = g->tb ? g->b + j0 * g->ldb + p0 : g->b + p0 * g->ldb + j0;
-  pack(out, from, g->ldb, g->tb, cols, depth, false);
+  pack_slices(out, gemm_b_at(g, p0, j0), g->ldb, g->tb, cols, depth, /*is_a=*/false);
 }
 
 const GemmKernel gemm_amx = {.mr = MR,
@@ -183,7 +186,7 @@ const GemmKernel gemm_amx = {.mr = MR,
                              .element = 2,
                              .pack_a = pack_a,
                              .pack_b = pack_b,
-                             .tile = tile};
+                             .tile = multiply_tile};
 #else
 bool gemm_amx_usable(void) {
   return false;

@@ -1,8 +1,8 @@
-/* bf16 products with ARM's BFMMLA, which multiplies two rows by two columns over four of
- * k: operands are rounded while they are packed, sums are single precision. Tiles of 8
- * rows by 12 columns, as 4 x 6 of the instruction's, in assembler so that their 24 sums
- * stay in registers. Compiled for processors that have it; cpu.c asks whether this one
- * does. Relies on gemm_internal.h. */
+/* bf16 GEMM micro-kernel for ARM BFMMLA, which multiplies two rows by two columns over four of k.
+ * Operands are rounded to bf16 while they are packed; sums are fp32. A tile of C has 8 rows and
+ * 12 columns, 4 x 6 results of the instruction, in assembler so that the 24 accumulators stay in
+ * registers. Compiled for CPUs with BFMMLA; cpu.c checks whether this one has it. "Line" below
+ * means a row of A or a column of B. Depends on gemm_internal.h. */
 #include "backend/cpu/gemm_internal.h"
 
 #if defined(__aarch64__)
@@ -10,16 +10,16 @@
 
 #define MR    ((size_t)8)
 #define NR    ((size_t)12)
-#define DEPTH ((size_t)4) /* of one step */
+#define DEPTH ((size_t)4) /* of k in one instruction */
 
 /* clang-format off */
 #define MMLA(s, a, b) "bfmmla v" #s ".4s, v" #a ".8h, v" #b ".8h\n\t"
 #define LOAD(q, from, at) "ldr q" #q ", [%[" #from "], #" at "]\n\t"
-#define ASK(from, at) "prfm pldl1keep, [%[" #from "], #" at "]\n\t"
-/* A pair of columns by two pairs of rows. */
+#define PREFETCH(from, at) "prfm pldl1keep, [%[" #from "], #" at "]\n\t"
+/* A pair of columns times two pairs of rows. */
 #define UPPER(s, t, b) MMLA(s, 0, b) MMLA(t, 1, b)
 #define LOWER(s, t, b) MMLA(s, 2, b) MMLA(t, 3, b)
-/* Step `k`: pairs of rows in v0 to v3; pairs of columns go through v4 to v7. */
+/* Step `k` (four of k): v0 to v3 hold pairs of rows, v4 to v7 pairs of columns. */
 #define LOAD_B(k)                                                     \
   LOAD(4, b, "96*" #k) LOAD(5, b, "96*" #k "+16")                     \
   LOAD(6, b, "96*" #k "+32") LOAD(7, b, "96*" #k "+48")
@@ -38,7 +38,7 @@
 
 #define ZERO(s) "movi v" #s ".4s, #0\n\t"
 #define ZERO_PAIR(s, t, u, v, w, x) ZERO(s) ZERO(t) ZERO(u) ZERO(v) ZERO(w) ZERO(x)
-/* Two finished rows of C lie in six sums of 2 x 2: `zip` takes one of them out. */
+/* Six accumulators of 2 x 2 hold two rows of C; zip1 extracts the first, zip2 the second. */
 #define ROW(zip, s, t, u, v, w, x)                                    \
   zip " v0.2d, v" #s ".2d, v" #t ".2d\n\t"                            \
   zip " v1.2d, v" #u ".2d, v" #v ".2d\n\t"                            \
@@ -55,7 +55,8 @@
 #define UPPER_ROWS(pair) pair(8, 9, 10, 11, 12, 13) pair(14, 15, 16, 17, 18, 19)
 #define LOWER_ROWS(pair) pair(20, 21, 22, 23, 24, 25) pair(26, 27, 28, 29, 30, 31)
 
-/* `zero`, then `two` steps at a time, `one` if there is an odd one, then C. */
+/* Zeroes the accumulators, runs two steps per iteration, one more if `odd`, then writes C or adds
+ * to it. */
 #define TILE(zero, two, one, put, add_to)                             \
   zero "cbz %[twos], 2f\n\t.p2align 5\n1:\n\t" two                    \
   "add %[a], %[a], #128\n\tadd %[b], %[b], #192\n\t"                  \
@@ -63,11 +64,12 @@
   "cbz %[odd], 3f\n\t" one "3:\n\t"                                   \
   "cbnz %[add], 4f\n\t" put "b 5f\n4:\n\t" add_to "5:\n"
 
-static void tile(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add) {
+/* GemmKernel.tile. */
+static void multiply_tile(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add) {
   size_t twos = depth / (2 * DEPTH), odd = depth / DEPTH % 2, row = ldc * sizeof *c;
   __asm__ volatile(
       TILE(UPPER_ROWS(ZERO_PAIR) LOWER_ROWS(ZERO_PAIR),
-           ASK(b, "1152") STEP_8(0) ASK(b, "1216") STEP_8(1) ASK(b, "1280"),
+           PREFETCH(b, "1152") STEP_8(0) PREFETCH(b, "1216") STEP_8(1) PREFETCH(b, "1280"),
            STEP_8(0), UPPER_ROWS(PUT) LOWER_ROWS(PUT), UPPER_ROWS(ADD) LOWER_ROWS(ADD))
       : [a] "+&r"(a), [b] "+&r"(b), [c] "+&r"(c), [twos] "+&r"(twos)
       : [odd] "r"(odd), [row] "r"(row), [add] "r"((size_t)add)
@@ -76,12 +78,12 @@ static void tile(size_t depth, const void *a, const void *b, float *c, size_t ld
         "v25", "v26", "v27", "v28", "v29", "v30", "v31", "cc", "memory");
 }
 
-/* The first four rows of it. */
-static void few(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add) {
+/* GemmKernel.few: the first four rows. */
+static void multiply_four_rows(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add) {
   size_t twos = depth / (2 * DEPTH), odd = depth / DEPTH % 2, row = ldc * sizeof *c;
   __asm__ volatile(
       TILE(UPPER_ROWS(ZERO_PAIR),
-           ASK(b, "1152") STEP_4(0) ASK(b, "1216") STEP_4(1) ASK(b, "1280"),
+           PREFETCH(b, "1152") STEP_4(0) PREFETCH(b, "1216") STEP_4(1) PREFETCH(b, "1280"),
            STEP_4(0), UPPER_ROWS(PUT), UPPER_ROWS(ADD))
       : [a] "+&r"(a), [b] "+&r"(b), [c] "+&r"(c), [twos] "+&r"(twos)
       : [odd] "r"(odd), [row] "r"(row), [add] "r"((size_t)add)
@@ -90,7 +92,7 @@ static void few(size_t depth, const void *a, const void *b, float *c, size_t ldc
 }
 /* clang-format on */
 
-/* Up to four floats, zeros behind them. */
+/* Loads min(n, 4) floats; the other lanes are 0. */
 static inline float32x4_t load_part(const float *from, size_t n) {
   float part[4] = {0};
   if (n >= 4) return vld1q_f32(from);
@@ -98,12 +100,13 @@ static inline float32x4_t load_part(const float *from, size_t n) {
   return vld1q_f32(part);
 }
 
-/* Four of k of one line, rounded to nearest, ties to even. */
-static inline void put_rounded(uint16_t *out, float32x4_t x) {
+/* Stores four of k of one line as bf16, rounded to nearest even. */
+static inline void store_bf16(uint16_t *out, float32x4_t x) {
   vst1_u16(out, vreinterpret_u16_bf16(vcvt_bf16_f32(x)));
 }
 
-/* Four lines by four of k, stored k by k, `step` apart: turned on the way. */
+/* Packs four lines by four of k from an operand whose lines are adjacent in memory and whose k
+ * are `step` apart: transposes 4 x 4. */
 static inline void transpose_lines(uint16_t *out, const float *from, size_t step, size_t lines,
                                    size_t depth) {
   float32x4_t zero = vdupq_n_f32(0), a = load_part(from, lines);
@@ -111,15 +114,16 @@ static inline void transpose_lines(uint16_t *out, const float *from, size_t step
   float32x4_t c = depth > 2 ? load_part(from + 2 * step, lines) : zero;
   float32x4_t d = depth > 3 ? load_part(from + 3 * step, lines) : zero;
   float32x4_t ac = vzip1q_f32(a, c), bd = vzip1q_f32(b, d);
-  put_rounded(out, vzip1q_f32(ac, bd));
-  put_rounded(out + 4, vzip2q_f32(ac, bd));
-  ac = vzip2q_f32(a, c), bd = vzip2q_f32(b, d);
-  put_rounded(out + 8, vzip1q_f32(ac, bd));
-  put_rounded(out + 12, vzip2q_f32(ac, bd));
+  store_bf16(out, vzip1q_f32(ac, bd));
+  store_bf16(out + 4, vzip2q_f32(ac, bd));
+  ac = vzip2q_f32(a, c);
+  bd = vzip2q_f32(b, d);
+  store_bf16(out + 8, vzip1q_f32(ac, bd));
+  store_bf16(out + 12, vzip2q_f32(ac, bd));
 }
 
-/* Slices of `wide` lines (rows of A, columns of B): for each four of k, those of every
- * line. `step` is the way from line to line, or from k to k where lines lie side by side. */
+/* Packs slices of `wide` lines: for each four of k, those of every line. `step`: elements from
+ * line to line if line_is_contiguous, else from k to k. */
 static inline void pack_lines(uint16_t *out, const float *in, size_t step,
                               bool line_is_contiguous, size_t lines, size_t wide,
                               size_t depth) {
@@ -127,27 +131,25 @@ static inline void pack_lines(uint16_t *out, const float *in, size_t step,
     size_t real = lines - l < wide ? lines - l : wide;
     for (size_t p = 0; p < depth; p += DEPTH, out += wide * DEPTH) {
       for (size_t i = 0; line_is_contiguous && i < wide; i++) {
-        put_rounded(out + i * DEPTH,
-                    i < real ? load_part(in + (l + i) * step + p, depth - p) : vdupq_n_f32(0));
+        store_bf16(out + i * DEPTH,
+                   i < real ? load_part(in + (l + i) * step + p, depth - p) : vdupq_n_f32(0));
       }
       for (size_t i = 0; !line_is_contiguous && i < wide; i += 4) {
         if (i < real)
           transpose_lines(out + i * DEPTH, in + p * step + l + i, step, real - i, depth - p);
         else
-          for (size_t k = 0; k < 4; k++) put_rounded(out + (i + k) * DEPTH, vdupq_n_f32(0));
+          for (size_t k = 0; k < 4; k++) store_bf16(out + (i + k) * DEPTH, vdupq_n_f32(0));
       }
     }
   }
 }
 
 static void pack_a(void *out, const Gemm *g, size_t i0, size_t rows, size_t p0, size_t depth) {
-  const float *from = g->ta ? g->a + p0 * g->lda + i0 : g->a + i0 * g->lda + p0;
-  pack_lines(out, from, g->lda, !g->ta, rows, MR, depth);
+  pack_lines(out, gemm_a_at(g, i0, p0), g->lda, !g->ta, rows, MR, depth);
 }
 
 static void pack_b(void *out, const Gemm *g, size_t j0, size_t cols, size_t p0, size_t depth) {
-  const float *from = g->tb ? g->b + j0 * g->ldb + p0 : g->b + p0 * g->ldb + j0;
-  pack_lines(out, from, g->ldb, g->tb, cols, NR, depth);
+  pack_lines(out, gemm_b_at(g, p0, j0), g->ldb, g->tb, cols, NR, depth);
 }
 
 const GemmKernel gemm_bfmmla = {.mr = MR,
@@ -159,9 +161,9 @@ const GemmKernel gemm_bfmmla = {.mr = MR,
                                 .element = 2,
                                 .pack_a = pack_a,
                                 .pack_b = pack_b,
-                                .tile = tile,
+                                .tile = multiply_tile,
                                 .few_rows = 4,
-                                .few = few};
+                                .few = multiply_four_rows};
 #else
 const GemmKernel gemm_bfmmla = {0};
 #endif

@@ -1,5 +1,6 @@
-/* What gemm.c and the kernels share. A kernel multiplies packed panels: A in
- * slices of `mr` rows, B in slices of `nr` columns, both k-major within. */
+/* Interface between gemm.c (blocking, threads) and the micro-kernels. A micro-kernel multiplies
+ * packed panels: A in slices of `mr` rows, B in slices of `nr` columns, both k-major within a
+ * slice. Depends on gemm.h. */
 #ifndef BACKEND_CPU_GEMM_INTERNAL_H
 #define BACKEND_CPU_GEMM_INTERNAL_H
 
@@ -7,24 +8,33 @@
 
 typedef struct {
   size_t mr, nr; /* rows and columns of a tile */
-  size_t mc, kc,
-      nc;         /* block sizes: mc * kc of A in the second cache, kc * nc of B in the third */
+  /* Block sizes: mc * kc elements of A stay in the L2 cache, kc * nc of B in the L3. */
+  size_t mc, kc, nc;
   size_t k_unit;  /* kc is padded to a multiple of it */
   size_t element; /* bytes of a packed element */
-  /* Packs rows i0 … of op(A), columns p0 …, into slices; pads with zeros. */
+  /* Packs `rows` rows of op(A) from i0 on, or `cols` columns of op(B) from j0 on, over `depth`
+   * elements of k from p0 on; incomplete slices are padded with zeros. */
   void (*pack_a)(void *out, const Gemm *g, size_t i0, size_t rows, size_t p0, size_t depth);
   void (*pack_b)(void *out, const Gemm *g, size_t j0, size_t cols, size_t p0, size_t depth);
-  /* tile (mr, nr) = slice of A · slice of B over `depth`; ld is the tile's row step. */
+  /* c (mr, nr) = slice of A · slice of B over `depth`, + c if `add`. */
   void (*tile)(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add);
-  /* The same for the first few_rows rows alone, or 0 and NULL. */
+  /* The same for the first few_rows rows of a slice only; 0 and NULL where there is none. */
   size_t few_rows;
   void (*few)(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add);
 } GemmKernel;
 
-extern const GemmKernel gemm_amx; /* use it only when gemm_amx_usable() */
+/* Addresses of element (i, p) of op(A) and of element (p, j) of op(B), for packing. */
+static inline const float *gemm_a_at(const Gemm *g, size_t i, size_t p) {
+  return g->ta ? g->a + p * g->lda + i : g->a + i * g->lda + p;
+}
+static inline const float *gemm_b_at(const Gemm *g, size_t p, size_t j) {
+  return g->tb ? g->b + j * g->ldb + p : g->b + p * g->ldb + j;
+}
+
+extern const GemmKernel gemm_amx; /* use it only if gemm_amx_usable() */
 bool gemm_amx_usable(void);
-extern const GemmKernel gemm_bfmmla; /* use it only where the processor has BFMMLA */
-/* Which kernels gemm() uses; bf16 may be NULL. */
+extern const GemmKernel gemm_bfmmla; /* use it only if the CPU has BFMMLA */
+/* Selects the kernels of gemm(); bf16 may be NULL. */
 void gemm_use(const GemmKernel *f32, const GemmKernel *bf16);
 
 #endif

@@ -1,5 +1,5 @@
-/* A short list of packed weights: a model has some tens of matrices, and a product
- * takes long enough to hide the search for one. Relies on gemm, base/mem. */
+/* A list of packed weights with linear search: a model has some tens of matrices, and a GEMM
+ * takes much longer than the search. Depends on gemm.h, base/mem. */
 #include "backend/cpu/packed.h"
 
 #include "backend/cpu/gemm.h"
@@ -15,7 +15,7 @@ struct Packed {
   size_t n, cap;
 };
 
-static Entry *find(const Packed *p, const void *w) {
+static Entry *find_entry(const Packed *p, const void *w) {
   for (size_t i = 0; p && i < p->n; i++) {
     if (p->entry[i].w == w) return &p->entry[i];
   }
@@ -23,7 +23,7 @@ static Entry *find(const Packed *p, const void *w) {
 }
 
 const void *packed_find(const Packed *p, const void *w) {
-  const Entry *e = find(p, w);
+  const Entry *e = find_entry(p, w);
   return e ? e->copy : NULL;
 }
 
@@ -31,7 +31,7 @@ Err packed_add(Backend *b, const void *w, size_t in, size_t out) {
   Gemm g = {.n = out, .k = in, .b = w, .ldb = in, .tb = true, .bf16 = b->bf16};
   if (!b->packed) TRY(mem_alloc(&b->packed, 1, sizeof *b->packed));
   Packed *p = b->packed;
-  Entry *e = find(p, w);
+  Entry *e = find_entry(p, w);
   if (!e) {
     void *copy;
     TRY(mem_grow(&p->entry, &p->cap, p->n + 1, sizeof *p->entry));

@@ -1,5 +1,5 @@
 /* What the ways of attention share: the tensor cores' (attend_fast.cu, attend_group.cu,
- * attend_group_back.cu) and the plain one (attend_plain.cu). Relies on device.cuh. */
+ * attend_group_back.cu) and the plain one (attend_plain.cu). Depends on device.cuh. */
 #ifndef BACKEND_CUDA_ATTEND_CUH
 #define BACKEND_CUDA_ATTEND_CUH
 

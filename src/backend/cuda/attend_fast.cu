@@ -1,6 +1,6 @@
 /* Attention on the tensor cores, for bf16 and fp16: a block for each sentence and
  * head, a warp for each 16 rows. Sentences are short, so fragments come straight
- * from memory, the second reading from the first-level cache. Relies on attend.cuh.
+ * from memory, the second reading from the first-level cache. Depends on attend.cuh.
  *
  * Fragments of mma.m16n8k16. A lane is (g, t) = (lane / 4, lane % 4). The order of
  * the inner dimension and of the columns of the product is free as long as both

@@ -1,5 +1,5 @@
 /* Attention on the tensor cores for heads of 64 columns, several heads of a sentence in
- * a block. Relies on attend.cuh, mma.cuh, staged.cuh.
+ * a block. Depends on attend.cuh, mma.cuh, staged.cuh.
  *
  * A block has a sentence of up to 64 rows and GROUP of its heads, and two stages of
  * shared memory with room for four tiles of q, k and v each. A sentence of one, two, or

@@ -1,6 +1,6 @@
 /* Attention without tensor cores: fp32, heads of any width up to 256, rows at any
  * address, and older devices. Keys or queries come in tiles of 32 through shared
- * memory, one for each lane; then the lanes take columns. Relies on attend.cuh. */
+ * memory, one for each lane; then the lanes take columns. Depends on attend.cuh. */
 #include "backend/cuda/attend.cuh"
 
 #define WARPS     4

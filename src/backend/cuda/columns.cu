@@ -1,5 +1,5 @@
 /* Sums over the rows of a matrix in two stages: each block sums the columns of its
- * share of the rows, then the shares are added in order. Relies on device.cuh. */
+ * share of the rows, then the shares are added in order. Depends on device.cuh. */
 #include "backend/cuda/device.cuh"
 
 #define WARPS       8

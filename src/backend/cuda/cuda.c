@@ -1,5 +1,5 @@
 /* The CUDA backend: opens a GPU and fills the table from products and kernels.
- * Relies on memory, product, kernels, record, nccl. */
+ * Depends on memory, product, kernels, record, nccl. */
 #include "backend/cuda/cuda.h"
 
 #include <math.h>
@@ -71,7 +71,7 @@ static void linear(const Backend *b, void *y, const void *x, const void *w, cons
 }
 
 static void linear_dx(const Backend *b, void *dx, const void *dy, const void *w, size_t rows,
-                      size_t in, size_t out, bool add) {
+                      size_t in, size_t out, bool accumulate) {
   multiply(b, &(Product){.kind = PRODUCT_DX,
                          .rows = rows,
                          .in = in,
@@ -79,11 +79,11 @@ static void linear_dx(const Backend *b, void *dx, const void *dy, const void *w,
                          .result = dx,
                          .w = w,
                          .dy = dy,
-                         .add = add});
+                         .add = accumulate});
 }
 
 static void linear_dw(const Backend *b, float *dw, float *dbias, const void *dy, const void *x,
-                      size_t rows, size_t in, size_t out, bool add) {
+                      size_t rows, size_t in, size_t out, bool accumulate) {
   multiply(b, &(Product){.kind = PRODUCT_DW,
                          .rows = rows,
                          .in = in,
@@ -92,7 +92,7 @@ static void linear_dw(const Backend *b, float *dw, float *dbias, const void *dy,
                          .x = x,
                          .dy = dy,
                          .dbias = dbias,
-                         .add = add});
+                         .add = accumulate});
 }
 
 static void embed(const Backend *b, void *x, const void *table, const float *place,
@@ -137,13 +137,13 @@ static void add_norm(const Backend *b, void *sum, void *y, float *stat, const vo
 static void add_norm_backward(const Backend *b, void *dx, void *dbranch, float *dgain,
                               float *dbias, float *dshift, const void *dy, const void *through,
                               const void *sum, const float *stat, const float *gain,
-                              const AddNorm *n, bool add) {
+                              const AddNorm *n, bool accumulate) {
   Cuda *c = cuda_of(b);
   void *work = cuda_scratch(c, &c->work, kernel_add_norm_back_work(n->rows, n->d));
   if (!work) return;
   cuda_note(c, "add_norm_backward",
             kernel_add_norm_back(c->type, dx, dbranch, dgain, dbias, dshift, dy, through, sum,
-                                 stat, gain, n, add, work, c->stream));
+                                 stat, gain, n, accumulate, work, c->stream));
 }
 
 static void attend(const Backend *b, void *o, float *lse, const void *q, const void *k,
@@ -197,12 +197,12 @@ static void activate(const Backend *b, void *y, uint8_t *mask, const void *x, co
 
 static void activate_backward(const Backend *b, void *dx, float *dbias, const void *dy,
                               const void *kept, size_t rows, size_t width, Activation kind,
-                              Dropout drop, bool add) {
+                              Dropout drop, bool accumulate) {
   Cuda *c = cuda_of(b);
   void *work = dbias ? cuda_scratch(c, &c->work, kernel_column_sums_work(rows, width)) : NULL;
   if (dbias && !work) return;
   cuda_note(c, "activate_backward",
-            kernel_activate_back(c->type, dx, dbias, dy, kept, rows, width, kind, drop, add,
+            kernel_activate_back(c->type, dx, dbias, dy, kept, rows, width, kind, drop, accumulate,
                                  work, c->stream));
 }
 
@@ -216,18 +216,18 @@ static bool fuses_relu(const Backend *b, size_t rows, size_t in, size_t out) {
 
 static void linear_relu_backward(const Backend *b, void *dx, float *dbias, const void *dy,
                                  const void *w, const uint8_t *mask, size_t rows, size_t in,
-                                 size_t out, Dropout drop, bool add) {
+                                 size_t out, Dropout drop, bool accumulate) {
   Cuda *c = cuda_of(b);
   uintptr_t at = (uintptr_t)dx | (uintptr_t)dy | (uintptr_t)w | (uintptr_t)mask;
   if (at % 16) {
     linear_dx(b, dx, dy, w, rows, in, out, false);
-    activate_backward(b, dx, dbias, dx, mask, rows, in, ACT_RELU, drop, add);
+    activate_backward(b, dx, dbias, dx, mask, rows, in, ACT_RELU, drop, accumulate);
     return;
   }
   void *work = cuda_scratch(c, &c->work, kernel_relu_back_work(rows, in));
   if (!work) return;
   cuda_note(c, "linear_relu_backward",
-            kernel_linear_relu_back(c->type, dx, dbias, dy, w, mask, rows, in, out, drop, add,
+            kernel_linear_relu_back(c->type, dx, dbias, dy, w, mask, rows, in, out, drop, accumulate,
                                     work, c->stream));
 }
 

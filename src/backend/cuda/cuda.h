@@ -1,5 +1,5 @@
 /* The one entry of the plug-in libtrireme-cuda.so, which backend.c finds by name.
- * Relies on backend. */
+ * Depends on backend. */
 #ifndef BACKEND_CUDA_H
 #define BACKEND_CUDA_H
 

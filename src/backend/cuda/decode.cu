@@ -1,5 +1,5 @@
 /* For decoding: lists of rows and rows of the caches, and attention of one query a row
- * over cached keys. Relies on device.cuh. */
+ * over cached keys. Depends on device.cuh. */
 #include <math.h>
 
 #include "backend/cuda/device.cuh"

@@ -1,6 +1,6 @@
 /* What the kernels share: elements of the three types read and written as floats,
  * eight at a time, the bits of dropout, and sums over warps and blocks in a fixed
- * order. Relies on kernels.h, dropout.h. */
+ * order. Depends on kernels.h, dropout.h. */
 #ifndef BACKEND_CUDA_DEVICE_CUH
 #define BACKEND_CUDA_DEVICE_CUH
 

@@ -1,5 +1,5 @@
 /* Element by element: activations, updates of the parameters, sums of squares,
- * casts. Bytes in and out are their whole cost. Relies on device.cuh. */
+ * casts. Bytes in and out are their whole cost. Depends on device.cuh. */
 #include <math.h>
 
 #include "backend/clip.h"

@@ -1,6 +1,6 @@
 /* Embeddings and their gradient. The gradient's rows are sorted by id, cut into
  * chunks of equal length, summed within the chunks and then across them, so that
- * neither frequent nor rare ids wait and no order is left to chance. Relies on
+ * neither frequent nor rare ids wait and no order is left to chance. Depends on
  * device.cuh. */
 #include "backend/cuda/device.cuh"
 

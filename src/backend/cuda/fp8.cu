@@ -1,6 +1,6 @@
 /* The operands of a product in fp8 (e4m3: four bits of exponent, three of mantissa), each row
  * divided by a scale of its own, so that its largest element is the largest there is.
- * Relies on device.cuh. */
+ * Depends on device.cuh. */
 #include <cuda_fp8.h>
 
 #include "backend/cuda/device.cuh"

@@ -1,5 +1,5 @@
 /* The instructions that Hopper alone has (sm_90a): copies of tiles by the copy engine, the
- * barriers that count them, and products of warp groups from shared memory. Relies on
+ * barriers that count them, and products of warp groups from shared memory. Depends on
  * mma.cuh. */
 #ifndef BACKEND_CUDA_HOPPER_CUH
 #define BACKEND_CUDA_HOPPER_CUH

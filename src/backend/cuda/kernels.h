@@ -1,5 +1,5 @@
 /* The CUDA kernels of the table of operations, all but cuBLASLt's matrix products, as
- * launchers that C can call. Relies on the CUDA runtime, backend.h, type.h.
+ * launchers that C can call. Depends on the CUDA runtime, backend.h, type.h.
  *
  * Every pointer is to device memory, 16 bytes aligned for speed (any alignment of
  * whole elements is right). `void *` arrays are of the launch's Type; float and

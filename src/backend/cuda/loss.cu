@@ -1,5 +1,5 @@
 /* Label-smoothed cross entropy: a block for each row of logits, the row in its
- * registers, so memory is read once and written once. Relies on device.cuh. */
+ * registers, so memory is read once and written once. Depends on device.cuh. */
 #include <math.h>
 
 #include "backend/cuda/device.cuh"

@@ -1,4 +1,4 @@
-/* Memory of the GPU: taken, given back, filled and read. Relies on the CUDA
+/* Memory of the GPU: taken, given back, filled and read. Depends on the CUDA
  * runtime. */
 #include "backend/cuda/memory.h"
 

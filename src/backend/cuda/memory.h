@@ -1,5 +1,5 @@
 /* A GPU as the plug-in holds it: streams, scratch memory, the way in and out.
- * Relies on the CUDA runtime, product. */
+ * Depends on the CUDA runtime, product. */
 #ifndef BACKEND_CUDA_MEMORY_H
 #define BACKEND_CUDA_MEMORY_H
 

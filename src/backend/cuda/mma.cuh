@@ -1,6 +1,6 @@
 /* The instructions of attention on the tensor cores: products of tiles, copies to
  * shared memory that nobody waits for, tiles read from there, and what else its two
- * ways share. Relies on attend.cuh. */
+ * ways share. Depends on attend.cuh. */
 #ifndef BACKEND_CUDA_MMA_CUH
 #define BACKEND_CUDA_MMA_CUH
 

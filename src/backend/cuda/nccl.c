@@ -1,6 +1,6 @@
 /* The wire between GPUs: NCCL, loaded where it is wanted. Everything runs on a stream
  * of its own beside the compute stream. Threads: one queues and tests; any other may abort, so
- * each use of the communicator holds a lease. Relies on memory, kernels (casts), lease. */
+ * each use of the communicator holds a lease. Depends on memory, kernels (casts), lease. */
 #include "backend/cuda/nccl.h"
 
 #include <dlfcn.h>

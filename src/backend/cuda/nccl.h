@@ -1,4 +1,4 @@
-/* NCCL as a backend's wire. Relies on backend, wire. */
+/* NCCL as a backend's wire. Depends on backend, wire. */
 #ifndef BACKEND_CUDA_NCCL_H
 #define BACKEND_CUDA_NCCL_H
 

@@ -1,5 +1,5 @@
 /* The part of NCCL's binary interface that nccl.c calls, as NVIDIA documents it for
- * NCCL 2.13 and later: so the plug-in builds without NCCL and runs with any. Relies on
+ * NCCL 2.13 and later: so the plug-in builds without NCCL and runs with any. Depends on
  * the CUDA runtime's types. */
 #ifndef BACKEND_CUDA_NCCL_ABI_H
 #define BACKEND_CUDA_NCCL_ABI_H

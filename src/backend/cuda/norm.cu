@@ -1,5 +1,5 @@
 /* Residual, dropout and layer norm in one pass each way: a row stays in registers.
- * Relies on device.cuh, columns.cu. */
+ * Depends on device.cuh, columns.cu. */
 #include <type_traits>
 
 #include "backend/cuda/device.cuh"

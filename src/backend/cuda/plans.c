@@ -1,5 +1,5 @@
 /* The file: a line that says what it is for, then one line for each plan: the key,
- * fused, the algorithm's words in hexadecimal. Relies on file, mem, rng. */
+ * fused, the algorithm's words in hexadecimal. Depends on file, mem, rng. */
 #include "backend/cuda/plans.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* Which algorithm a matrix product of a shape is done with, remembered on disk so
- * that it is timed once on a machine. Knows nothing of CUDA. Relies on file, mem. */
+ * that it is timed once on a machine. Knows nothing of CUDA. Depends on file, mem. */
 #ifndef BACKEND_CUDA_PLANS_H
 #define BACKEND_CUDA_PLANS_H
 

@@ -1,5 +1,5 @@
 /* cuBLASLt thinks in columns: a row-major (rows, n) array is its n x rows matrix.
- * Relies on cuBLASLt, plans, kernels. */
+ * Depends on cuBLASLt, plans, kernels. */
 #include "backend/cuda/product.h"
 
 #include <stdlib.h>

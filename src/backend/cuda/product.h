@@ -1,5 +1,5 @@
 /* Matrix products through cuBLASLt, summed in fp32. For each shape the candidates
- * of the library's heuristic are timed once, and the choice is kept. Relies on
+ * of the library's heuristic are timed once, and the choice is kept. Depends on
  * plans, kernels (column sums). */
 #ifndef BACKEND_CUDA_PRODUCT_H
 #define BACKEND_CUDA_PRODUCT_H

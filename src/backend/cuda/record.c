@@ -1,6 +1,6 @@
 /* Work recorded and replayed: CUDA graphs of the compute stream. Nothing is done while one
  * is recorded, so what has to happen at once (memory, copies, waiting, timing) is refused
- * then; see cuda_refuses. TRIREME_GRAPH=0 does without. Relies on memory. */
+ * then; see cuda_refuses. TRIREME_GRAPH=0 does without. Depends on memory. */
 #include "backend/cuda/record.h"
 
 #include <stdlib.h>

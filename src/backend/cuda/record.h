@@ -1,4 +1,4 @@
-/* The part of the table that records and replays. Relies on backend. */
+/* The part of the table that records and replays. Depends on backend. */
 #ifndef BACKEND_CUDA_RECORD_H
 #define BACKEND_CUDA_RECORD_H
 

@@ -4,7 +4,7 @@
  * the tensor cores are at work on the next one: they keep its elements in registers, two in a
  * word, and an eighth of them leaves after each piece of the sum, or in two steps after two.
  * Beside such products an instruction takes several times as long as alone, so there are few.
- * Relies on hopper.cuh. */
+ * Depends on hopper.cuh. */
 #include "backend/cuda/hopper.cuh"
 
 #define TILE_M  128 /* rows, half for each of the two warp groups */

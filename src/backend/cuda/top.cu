@@ -1,4 +1,4 @@
-/* The best words of each row of logits, and the log of the sum of all exps. Relies on
+/* The best words of each row of logits, and the log of the sum of all exps. Depends on
  * device.cuh. */
 #include <math.h>
 

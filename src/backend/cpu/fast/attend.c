@@ -1,9 +1,8 @@
-/* Attention over packed sentences: one sentence and head at a time, all of it in
- * the nearest caches. The probabilities are made anew on the way back. Relies on
- * fast.h, tile_neon.h.
- *
- * Small products on padded buffers: leading dimensions are multiples of LANES, so
- * rows are whole vectors and the padding is zeros. */
+/* Attention over packed sentences on the CPU. A thread computes one sentence and head at a time;
+ * all of its arrays fit into the caches. The backward recomputes the probabilities from lse.
+ * Operands are copied to buffers whose leading dimensions are multiples of LANES, padded with
+ * zeros, so that rows consist of whole vectors.
+ * Depends on fast.h, tile_neon.h. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -15,15 +14,15 @@
 #include "base/mem.h"
 #include "base/parallel.h"
 
-#define ROWS    4 /* rows of a product worked on together */
-#define VECTORS 2 /* vectors of a row; on ARM four if there are as many */
+#define ROWS    4 /* rows of C computed together */
+#define VECTORS 2 /* vectors of a row of C computed together; on ARM four where possible */
 
-/* `rows` rows by `vectors` vectors of a product, both constants where it is called. */
-static inline __attribute__((always_inline)) void product_block(const int rows,
-                                                                const int vectors, float *c,
-                                                                size_t ldc, const float *a,
-                                                                size_t lda, const float *b,
-                                                                size_t ldb, size_t depth) {
+/* c (rows, vectors * LANES) = a · b over depth; rows and vectors are constants in each caller. */
+static inline __attribute__((always_inline)) void multiply_block(const int rows,
+                                                                 const int vectors, float *c,
+                                                                 size_t ldc, const float *a,
+                                                                 size_t lda, const float *b,
+                                                                 size_t ldb, size_t depth) {
   Lanes sum[ROWS][VECTORS] = {{{0}}}, right[VECTORS];
   for (size_t p = 0; p < depth; p++) {
 #pragma GCC unroll 4
@@ -43,10 +42,10 @@ static inline __attribute__((always_inline)) void product_block(const int rows,
   }
 }
 
-/* c (m, n) = a (m, k) · b (k, n); n a multiple of LANES. `lower`: row i of a is zero
- * behind its i-th column. */
-static void small_product(float *c, size_t ldc, const float *a, size_t lda, const float *b,
-                          size_t ldb, size_t m, size_t n, size_t k, bool lower) {
+/* c (m, n) = a (m, k) · b (k, n); n a multiple of LANES. `lower`: a is lower triangular (row i is
+ * 0 behind column i), as the probabilities under a causal mask are. */
+static void multiply_small(float *c, size_t ldc, const float *a, size_t lda, const float *b,
+                           size_t ldb, size_t m, size_t n, size_t k, bool lower) {
   for (size_t i = 0; i < m; i += ROWS) {
     size_t height = m - i < ROWS ? m - i : ROWS;
     size_t depth = lower && i + height < k ? i + height : k, j = 0;
@@ -54,66 +53,66 @@ static void small_product(float *c, size_t ldc, const float *a, size_t lda, cons
     const float *left = a + i * lda;
     if (height == ROWS) {
 #ifdef __aarch64__
-      for (; j + 16 <= n; j += 16) neon_product_4x16(to + j, ldc, left, lda, b + j, ldb, depth);
+      for (; j + 16 <= n; j += 16) neon_matmul_4x16(to + j, ldc, left, lda, b + j, ldb, depth);
 #endif
       for (; j + VECTORS * LANES <= n; j += VECTORS * LANES)
-        product_block(ROWS, VECTORS, to + j, ldc, left, lda, b + j, ldb, depth);
+        multiply_block(ROWS, VECTORS, to + j, ldc, left, lda, b + j, ldb, depth);
       for (; j < n; j += LANES)
-        product_block(ROWS, 1, to + j, ldc, left, lda, b + j, ldb, depth);
+        multiply_block(ROWS, 1, to + j, ldc, left, lda, b + j, ldb, depth);
       continue;
     }
     for (size_t r = 0; r < height; r++) {
       for (j = 0; j + VECTORS * LANES <= n; j += VECTORS * LANES)
-        product_block(1, VECTORS, to + r * ldc + j, ldc, left + r * lda, lda, b + j, ldb,
-                      depth);
+        multiply_block(1, VECTORS, to + r * ldc + j, ldc, left + r * lda, lda, b + j, ldb,
+                       depth);
       for (; j < n; j += LANES)
-        product_block(1, 1, to + r * ldc + j, ldc, left + r * lda, lda, b + j, ldb, depth);
+        multiply_block(1, 1, to + r * ldc + j, ldc, left + r * lda, lda, b + j, ldb, depth);
     }
   }
 }
 
-/* Copies rows (n, d) with step `ld` to padded rows. */
-static void gather(float *to, size_t to_ld, const float *from, size_t ld, size_t n, size_t d,
-                   float scale) {
+/* Copies (n, d), rows `ld` apart, to rows padded with zeros; multiplies by `scale`. */
+static void gather_rows(float *to, size_t to_ld, const float *from, size_t ld, size_t n,
+                        size_t d, float scale) {
   for (size_t i = 0; i < n; i++) {
     for (size_t c = 0; c < d; c++) to[i * to_ld + c] = from[i * ld + c] * scale;
     for (size_t c = d; c < to_ld; c++) to[i * to_ld + c] = 0;
   }
 }
 
-/* The same, transposed: (d, n). */
+/* The same without `scale`, transposed: (d, n). */
 static void gather_transposed(float *to, size_t to_ld, const float *from, size_t ld, size_t n,
                               size_t d) {
-  turn_all(to, to_ld, from, ld, n, d);
+  transpose_array(to, to_ld, from, ld, n, d);
   for (size_t c = 0; c < d && n < to_ld; c++) {
     for (size_t i = n; i < to_ld; i++) to[c * to_ld + i] = 0;
   }
 }
 
-static void scatter(float *to, size_t ld, const float *from, size_t from_ld, size_t n,
-                    size_t d) {
+static void scatter_rows(float *to, size_t ld, const float *from, size_t from_ld, size_t n,
+                         size_t d) {
   for (size_t i = 0; i < n; i++) memcpy(to + i * ld, from + i * from_ld, d * sizeof *to);
 }
 
-/* Working memory: a room for each thread, taken by reserve. */
+/* Working memory, allocated by reserve(): one part for each thread. */
 static struct {
   float *at;
-  size_t each; /* floats of a room */
+  size_t each; /* floats per thread */
   int threads;
 } work;
 
-static size_t pad(size_t n) {
+static size_t pad_to_lanes(size_t n) {
   return (n + LANES - 1) / LANES * LANES;
 }
 
-/* What attend_back_one needs for n queries and n keys; attend_one needs less. */
-static size_t room_for(size_t n, size_t d) {
-  size_t np = pad(n), dp = pad(d);
+/* Floats that attend_head_backward needs for n queries and n keys; attend_head needs fewer. */
+static size_t work_floats(size_t n, size_t d) {
+  size_t np = pad_to_lanes(n), dp = pad_to_lanes(d);
   return 5 * n * dp + 2 * d * np + 3 * n * np + 2 * np + 256;
 }
 
 static Err reserve(const Backend *b, size_t longest, size_t d) {
-  size_t each = room_for(longest, d);
+  size_t each = work_floats(longest, d);
   if (each <= work.each && b->threads <= work.threads) return ERR_OK;
   if (each < work.each) each = work.each;
   mem_free(work.at);
@@ -124,47 +123,56 @@ static Err reserve(const Backend *b, size_t longest, size_t d) {
   return ERR_OK;
 }
 
-static float *take(float **at, size_t n) {
+/* Takes n floats from *at, and advances it. */
+static float *take_floats(float **at, size_t n) {
   float *here = *at;
   *at += n;
   return here;
 }
 
-static float *my_room(size_t floats) {
-  assert(floats <= work.each && "reserve was not called for sentences this long");
+/* The calling thread's part of the working memory. */
+static float *thread_work(size_t floats) {
+  assert(floats <= work.each && "bug: Backend.reserve was not called for sentences this long");
   (void)floats;
   return work.at + (size_t)omp_get_thread_num() * work.each;
 }
 
+/* The size of one sentence's attention. */
 typedef struct {
-  size_t nq, nk, d, dp, kp, qp; /* dp, kp, qp: padded */
-  size_t q0, k0;                /* first rows */
+  size_t nq, nk, d;  /* queries, keys, width of a head */
+  size_t qp, kp, dp; /* the same, padded to LANES */
+  size_t q0, k0;     /* first query and key in the batch */
 } Shape;
 
 static Shape shape_of(const Attention *a, size_t s) {
-  Shape h = {.d = a->d, .dp = pad(a->d)};
-  h.q0 = (size_t)a->q_off[s], h.k0 = (size_t)a->k_off[s];
-  h.nq = (size_t)a->q_off[s + 1] - h.q0,
+  Shape h = {.d = a->d, .dp = pad_to_lanes(a->d)};
+  h.q0 = (size_t)a->q_off[s];
+  h.k0 = (size_t)a->k_off[s];
+  h.nq = (size_t)a->q_off[s + 1] - h.q0;
   h.nk = a->k_len ? (size_t)a->k_len[s] : (size_t)a->k_off[s + 1] - h.k0;
-  h.kp = pad(h.nk), h.qp = pad(h.nq);
+  h.kp = pad_to_lanes(h.nk);
+  h.qp = pad_to_lanes(h.nq);
   return h;
 }
 
-/* Where dropout counts from: see reference.c. */
+/* The dropout element of a query's first probability: index in (query tokens, heads, 4096 keys),
+ * as in reference.c. */
 static uint64_t first_probability(const Attention *a, size_t query_row, size_t head) {
   return ((uint64_t)query_row * a->heads + head) * 4096;
 }
 
+/* Softmax over the first `seen` scores of a row; the others become 0. */
 static void softmax_row(float *p, size_t seen, size_t padded, float *lse) {
-  float most = largest_of(p, seen);
-  for (size_t j = seen; j < padded; j++) p[j] = -1e30f; /* becomes 0 */
-  float total = exp_and_sum(p, most, padded);
-  scale_all(p, 1 / total, padded);
+  float most = find_max(p, seen);
+  for (size_t j = seen; j < padded; j++) p[j] = -1e30f; /* exp gives 0 */
+  float total = replace_by_exp(p, most, padded);
+  scale_array(p, 1 / total, padded);
   *lse = most + logf(total);
 }
 
-static void attend_one(const Attention *a, float *o, float *lse, const float *q, const float *k,
-                       const float *v, size_t s, size_t h) {
+/* Attention of sentence s and head h. */
+static void attend_head(const Attention *a, float *o, float *lse, const float *q,
+                        const float *k, const float *v, size_t s, size_t h) {
   Shape z = shape_of(a, s);
   if (z.nk == 0) {
     for (size_t r = z.q0; r < z.q0 + z.nq; r++) {
@@ -173,14 +181,17 @@ static void attend_one(const Attention *a, float *o, float *lse, const float *q,
     }
     return;
   }
-  float *at =
-      my_room(z.nq * z.dp + z.d * z.kp + z.nk * z.dp + z.nq * z.kp + z.nq * z.dp + z.kp + 16);
-  float *qs = take(&at, z.nq * z.dp), *kt = take(&at, z.d * z.kp), *vs = take(&at, z.nk * z.dp),
-        *p = take(&at, z.nq * z.kp), *os = take(&at, z.nq * z.dp), *factor = at;
-  gather(qs, z.dp, q + z.q0 * a->q_ld + h * z.d, a->q_ld, z.nq, z.d, 1 / sqrtf((float)z.d));
+  float *at = thread_work(z.nq * z.dp + z.d * z.kp + z.nk * z.dp + z.nq * z.kp + z.nq * z.dp +
+                          z.kp + 16);
+  float *qs = take_floats(&at, z.nq * z.dp), *kt = take_floats(&at, z.d * z.kp),
+        *vs = take_floats(&at, z.nk * z.dp), *p = take_floats(&at, z.nq * z.kp),
+        *os = take_floats(&at, z.nq * z.dp), *factor = at;
+  gather_rows(qs, z.dp, q + z.q0 * a->q_ld + h * z.d, a->q_ld, z.nq, z.d,
+              1 / sqrtf((float)z.d));
   gather_transposed(kt, z.kp, k + z.k0 * a->kv_ld + h * z.d, a->kv_ld, z.nk, z.d);
-  gather(vs, z.dp, v + z.k0 * a->kv_ld + h * z.d, a->kv_ld, z.nk, z.d, 1);
-  small_product(p, z.kp, qs, z.dp, kt, z.kp, z.nq, z.kp, z.d, false);
+  gather_rows(vs, z.dp, v + z.k0 * a->kv_ld + h * z.d, a->kv_ld, z.nk, z.d, 1);
+  /* p = softmax(q kᵀ / √d), with dropout. */
+  multiply_small(p, z.kp, qs, z.dp, kt, z.kp, z.nq, z.kp, z.d, /*lower=*/false);
   for (size_t i = 0; i < z.nq; i++) {
     size_t seen = a->causal && i + 1 < z.nk ? i + 1 : z.nk;
     softmax_row(p + i * z.kp, seen, z.kp, &lse[(z.q0 + i) * a->heads + h]);
@@ -188,65 +199,70 @@ static void attend_one(const Attention *a, float *o, float *lse, const float *q,
     FAST(fast_drop)(factor, a->drop, first_probability(a, z.q0 + i, h), seen);
     for (size_t j = 0; j < seen; j++) p[i * z.kp + j] *= factor[j];
   }
-  small_product(os, z.dp, p, z.kp, vs, z.dp, z.nq, z.dp, z.nk, a->causal);
-  scatter(o + z.q0 * a->o_ld + h * z.d, a->o_ld, os, z.dp, z.nq, z.d);
+  multiply_small(os, z.dp, p, z.kp, vs, z.dp, z.nq, z.dp, z.nk, /*lower=*/a->causal);
+  scatter_rows(o + z.q0 * a->o_ld + h * z.d, a->o_ld, os, z.dp, z.nq, z.d);
 }
 
-/* With D = rows of do · o:  dv = Pᵈᵀ do,  dS = P ∘ (mask ∘ (do vᵀ) − D),
- * dq = dS k / √d,  dk = dSᵀ q / √d. */
-static void attend_back_one(const Attention *a, float *dq, float *dk, float *dv,
-                            const float *do_, const float *o, const float *lse, const float *q,
-                            const float *k, const float *v, size_t s, size_t h) {
+/* Backward of sentence s and head h. With P the probabilities, M the dropout factors and
+ * D[i] = do[i] · o[i]:  dv = (P ∘ M)ᵀ do,  dS = P ∘ (M ∘ (do vᵀ) − D),  dq = dS k / √d,
+ * dk = dSᵀ q / √d. Arrays: qs, gs, ks: q / √d, do, k / √d; kt, vt: kᵀ, vᵀ; p and ds: P ∘ M and
+ * dS; turned: a transpose of one of them; out: dk, then dv. */
+static void attend_head_backward(const Attention *a, float *dq, float *dk, float *dv,
+                                 const float *do_, const float *o, const float *lse,
+                                 const float *q, const float *k, const float *v, size_t s,
+                                 size_t h) {
   Shape z = shape_of(a, s);
   float root = 1 / sqrtf((float)z.d);
-  float *at = my_room(3 * z.nq * z.dp + 2 * z.d * z.kp + 2 * z.nk * z.dp + 2 * z.nq * z.kp +
-                      z.nk * z.qp + 2 * z.kp + 64);
-  float *qs = take(&at, z.nq * z.dp), *gs = take(&at, z.nq * z.dp),
-        *dqs = take(&at, z.nq * z.dp);
-  float *kt = take(&at, z.d * z.kp), *vt = take(&at, z.d * z.kp);
-  float *ks = take(&at, z.nk * z.dp), *out = take(&at, z.nk * z.dp);
-  float *p = take(&at, z.nq * z.kp), *ds = take(&at, z.nq * z.kp),
-        *turned = take(&at, z.nk * z.qp), *factor = at;
-  gather(qs, z.dp, q + z.q0 * a->q_ld + h * z.d, a->q_ld, z.nq, z.d, root);
-  gather(gs, z.dp, do_ + z.q0 * a->o_ld + h * z.d, a->o_ld, z.nq, z.d, 1);
-  gather(ks, z.dp, k + z.k0 * a->kv_ld + h * z.d, a->kv_ld, z.nk, z.d, root);
+  float *at = thread_work(3 * z.nq * z.dp + 2 * z.d * z.kp + 2 * z.nk * z.dp + 2 * z.nq * z.kp +
+                          z.nk * z.qp + 2 * z.kp + 64);
+  float *qs = take_floats(&at, z.nq * z.dp), *gs = take_floats(&at, z.nq * z.dp),
+        *dqs = take_floats(&at, z.nq * z.dp);
+  float *kt = take_floats(&at, z.d * z.kp), *vt = take_floats(&at, z.d * z.kp);
+  float *ks = take_floats(&at, z.nk * z.dp), *out = take_floats(&at, z.nk * z.dp);
+  float *p = take_floats(&at, z.nq * z.kp), *ds = take_floats(&at, z.nq * z.kp),
+        *turned = take_floats(&at, z.nk * z.qp), *factor = at;
+  gather_rows(qs, z.dp, q + z.q0 * a->q_ld + h * z.d, a->q_ld, z.nq, z.d, root);
+  gather_rows(gs, z.dp, do_ + z.q0 * a->o_ld + h * z.d, a->o_ld, z.nq, z.d, 1);
+  gather_rows(ks, z.dp, k + z.k0 * a->kv_ld + h * z.d, a->kv_ld, z.nk, z.d, root);
   gather_transposed(kt, z.kp, k + z.k0 * a->kv_ld + h * z.d, a->kv_ld, z.nk, z.d);
   gather_transposed(vt, z.kp, v + z.k0 * a->kv_ld + h * z.d, a->kv_ld, z.nk, z.d);
-  small_product(p, z.kp, qs, z.dp, kt, z.kp, z.nq, z.kp, z.d, false);
-  small_product(ds, z.kp, gs, z.dp, vt, z.kp, z.nq, z.kp, z.d, false);
+  /* Scores into p and do vᵀ into ds, then row by row P ∘ M and dS in their places. */
+  multiply_small(p, z.kp, qs, z.dp, kt, z.kp, z.nq, z.kp, z.d, /*lower=*/false);
+  multiply_small(ds, z.kp, gs, z.dp, vt, z.kp, z.nq, z.kp, z.d, /*lower=*/false);
   for (size_t i = 0; i < z.nq; i++) {
     size_t seen = a->causal && i + 1 < z.nk ? i + 1 : z.nk;
     float *pi = p + i * z.kp, *di = ds + i * z.kp, shift = lse[(z.q0 + i) * a->heads + h];
-    float along = dot(gs + i * z.dp, o + (z.q0 + i) * a->o_ld + h * z.d, z.d);
+    float delta = dot_product(gs + i * z.dp, o + (z.q0 + i) * a->o_ld + h * z.d, z.d);
     FAST(fast_drop)(factor, a->drop, first_probability(a, z.q0 + i, h), seen);
     size_t j = 0;
     for (; j + LANES <= seen; j += LANES) {
       Lanes prob = lanes_exp(lanes_at(pi + j) - shift), kept = lanes_at(factor + j);
-      lanes_put(di + j, prob * (lanes_at(di + j) * kept - along));
+      lanes_put(di + j, prob * (lanes_at(di + j) * kept - delta));
       lanes_put(pi + j, prob * kept);
     }
     for (; j < seen; j++) {
       float prob = fast_exp(pi[j] - shift);
-      di[j] = prob * (di[j] * factor[j] - along);
+      di[j] = prob * (di[j] * factor[j] - delta);
       pi[j] = prob * factor[j];
     }
     for (; j < z.kp; j++) pi[j] = di[j] = 0;
   }
-  small_product(dqs, z.dp, ds, z.kp, ks, z.dp, z.nq, z.dp, z.nk, a->causal);
-  scatter(dq + z.q0 * a->q_ld + h * z.d, a->q_ld, dqs, z.dp, z.nq, z.d);
+  /* dq, dk, dv. */
+  multiply_small(dqs, z.dp, ds, z.kp, ks, z.dp, z.nq, z.dp, z.nk, /*lower=*/a->causal);
+  scatter_rows(dq + z.q0 * a->q_ld + h * z.d, a->q_ld, dqs, z.dp, z.nq, z.d);
   gather_transposed(turned, z.qp, ds, z.kp, z.nq, z.nk);
-  small_product(out, z.dp, turned, z.qp, qs, z.dp, z.nk, z.dp, z.nq, false);
-  scatter(dk + z.k0 * a->kv_ld + h * z.d, a->kv_ld, out, z.dp, z.nk, z.d);
+  multiply_small(out, z.dp, turned, z.qp, qs, z.dp, z.nk, z.dp, z.nq, /*lower=*/false);
+  scatter_rows(dk + z.k0 * a->kv_ld + h * z.d, a->kv_ld, out, z.dp, z.nk, z.d);
   gather_transposed(turned, z.qp, p, z.kp, z.nq, z.nk);
-  small_product(out, z.dp, turned, z.qp, gs, z.dp, z.nk, z.dp, z.nq, false);
-  scatter(dv + z.k0 * a->kv_ld + h * z.d, a->kv_ld, out, z.dp, z.nk, z.d);
+  multiply_small(out, z.dp, turned, z.qp, gs, z.dp, z.nk, z.dp, z.nq, /*lower=*/false);
+  scatter_rows(dv + z.k0 * a->kv_ld + h * z.d, a->kv_ld, out, z.dp, z.nk, z.d);
 }
 
 static void attend(const Backend *b, void *o, float *lse, const void *q, const void *k,
                    const void *v, const Attention *a) {
 #pragma omp parallel for num_threads(b->threads) schedule(dynamic, 4)
   for (size_t i = 0; i < a->sentences * a->heads; i++)
-    attend_one(a, o, lse, q, k, v, i / a->heads, i % a->heads);
+    attend_head(a, o, lse, q, k, v, i / a->heads, i % a->heads);
 }
 
 static void attend_backward(const Backend *b, void *dq, void *dk, void *dv, const void *do_,
@@ -254,11 +270,12 @@ static void attend_backward(const Backend *b, void *dq, void *dk, void *dv, cons
                             const void *v, const Attention *a) {
 #pragma omp parallel for num_threads(b->threads) schedule(dynamic, 4)
   for (size_t i = 0; i < a->sentences * a->heads; i++) {
-    attend_back_one(a, dq, dk, dv, do_, o, lse, q, k, v, i / a->heads, i % a->heads);
+    attend_head_backward(a, dq, dk, dv, do_, o, lse, q, k, v, i / a->heads, i % a->heads);
   }
 }
 
 void FAST(fast_attend)(Backend *b) {
   b->reserve = reserve;
-  b->attend = attend, b->attend_backward = attend_backward;
+  b->attend = attend;
+  b->attend_backward = attend_backward;
 }

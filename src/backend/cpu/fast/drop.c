@@ -1,6 +1,6 @@
-/* Philox for many counters at once. A vector holds one word of each; products of 32
- * bits are made for the even lanes and the odd ones in turn, which is what processors
- * have instructions for and compilers do not find. Relies on fast.h, dropout.h. */
+/* Dropout factors: Philox 4x32-10 for many counters at once. A vector holds one 32-bit word of
+ * WIDE counters. 32 x 32 -> 64 bit products are computed for the even and the odd lanes in turn,
+ * as SIMD instructions do; compilers do not find that. Depends on fast.h, dropout.h. */
 #include <string.h>
 
 #include "backend/cpu/fast/fast.h"
@@ -8,7 +8,7 @@
 
 #if defined __AVX512F__
 #include <immintrin.h>
-#define WIDE 16 /* counters; each serves 8 elements */
+#define WIDE 16 /* counters in a vector; each serves 8 elements */
 typedef __m512i Words;
 static inline void multiply_words(Words *high, Words *low, Words x, uint32_t by) {
   Words m = _mm512_set1_epi32((int)by), even = _mm512_mul_epu32(x, m);
@@ -53,17 +53,19 @@ typedef uint32_t Words __attribute__((vector_size(16)));
 static inline void multiply_words(Words *high, Words *low, Words x, uint32_t by) {
   for (int i = 0; i < WIDE; i++) {
     uint64_t p = (uint64_t)x[i] * by;
-    (*high)[i] = (uint32_t)(p >> 32), (*low)[i] = (uint32_t)p;
+    (*high)[i] = (uint32_t)(p >> 32);
+    (*low)[i] = (uint32_t)p;
   }
 }
 #endif
 
 typedef uint32_t Row __attribute__((vector_size(4 * WIDE), may_alias));
 
-/* The four words of each counter, of `groups` times WIDE of them (a constant where it is
- * called): a round waits for the one before it, and two groups wait together. */
-static inline __attribute__((always_inline)) void philox(const int groups, Row c[][4],
-                                                         Dropout drop, uint64_t counter) {
+/* Computes the four words of groups * WIDE counters; `groups` is a constant in each caller. Each
+ * round depends on the one before, so two groups at once hide half of the latency. */
+static inline __attribute__((always_inline)) void compute_philox(const int groups, Row c[][4],
+                                                                 Dropout drop,
+                                                                 uint64_t counter) {
   uint32_t k0 = (uint32_t)*drop.key, k1 = (uint32_t)(*drop.key >> 32);
   for (int g = 0; g < groups; g++) {
     uint32_t low[WIDE], high[WIDE];
@@ -92,9 +94,10 @@ static inline __attribute__((always_inline)) void philox(const int groups, Row c
   }
 }
 
-/* Factors of 8 * WIDE elements from the first of a counter on: lane i of the four
- * words holds, as halves of 16 bits, the elements 8 i … 8 i + 7. */
-static inline void put_factors(float *factor, const Row c[4], uint32_t threshold, float scale) {
+/* Writes the factors of 8 * WIDE elements: lane i of the four words holds 16 random bits for each
+ * of the elements 8 i … 8 i + 7. */
+static inline void write_factors(float *factor, const Row c[4], uint32_t threshold,
+                                 float scale) {
 #if defined __AVX512BW__ && defined __BMI2__
   uint64_t keep[2] = {0}; /* a bit for each element, in order */
   for (int j = 0; j < 4; j++) {
@@ -132,17 +135,17 @@ static inline void put_factors(float *factor, const Row c[4], uint32_t threshold
 static void fill_factors(float *factor, Dropout drop, uint64_t counter, uint32_t threshold,
                          float scale) {
   Row c[1][4];
-  philox(1, c, drop, counter);
-  put_factors(factor, c[0], threshold, scale);
+  compute_philox(1, c, drop, counter);
+  write_factors(factor, c[0], threshold, scale);
 }
 
-/* Two groups at once. */
-static void factors_twice(float *factor, Dropout drop, uint64_t counter, uint32_t threshold,
-                          float scale) {
+/* The same for two groups, 16 * WIDE elements. */
+static void fill_factors_twice(float *factor, Dropout drop, uint64_t counter,
+                               uint32_t threshold, float scale) {
   Row c[2][4];
-  philox(2, c, drop, counter);
-  put_factors(factor, c[0], threshold, scale);
-  put_factors(factor + 8 * WIDE, c[1], threshold, scale);
+  compute_philox(2, c, drop, counter);
+  write_factors(factor, c[0], threshold, scale);
+  write_factors(factor + 8 * WIDE, c[1], threshold, scale);
 }
 
 void FAST(fast_drop)(float *factor, Dropout drop, uint64_t first, size_t n) {
@@ -156,7 +159,7 @@ void FAST(fast_drop)(float *factor, Dropout drop, uint64_t first, size_t n) {
     size_t skip = (size_t)(first % 8), take = 8 * WIDE - skip < n ? 8 * WIDE - skip : n;
     if (skip == 0 && n >= 16 * WIDE) {
       take = 16 * WIDE;
-      factors_twice(factor, drop, first / 8, threshold, scale);
+      fill_factors_twice(factor, drop, first / 8, threshold, scale);
     } else if (take == 8 * WIDE) {
       fill_factors(factor, drop, first / 8, threshold, scale);
     } else {

@@ -1,5 +1,6 @@
-/* The fast operations, compiled once for each instruction set; the Makefile sets
- * ISA and the compiler's flags, cpu.c picks one at start. Relies on backend. */
+/* The fast CPU operations. This directory is compiled once per instruction set; the Makefile sets
+ * ISA (the suffix of public names) and the compiler's flags, cpu.c selects one at start-up.
+ * Depends on backend.h. */
 #ifndef BACKEND_CPU_FAST_H
 #define BACKEND_CPU_FAST_H
 
@@ -11,7 +12,7 @@
 #define FAST_PASTE(name, isa)  FAST_PASTE_(name, isa)
 #define FAST(name)             FAST_PASTE(name, ISA)
 
-/* One set of entries for each instruction set. */
+/* Each instruction set has functions that fill in its part of a Backend, and a GEMM kernel. */
 #define FAST_DECLARE(isa)                   \
   void fast_rows_##isa(Backend *backend);   \
   void fast_attend_##isa(Backend *backend); \
@@ -23,13 +24,13 @@ FAST_DECLARE(v3)
 FAST_DECLARE(v4)
 #endif
 
-/* sum (cols) = the column sums of x, added when `add`; each is made by one thread in the
- * order of the rows. */
+/* sum (cols) = column sums of x (rows, cols), + sum if `accumulate`. One thread adds a column, in
+ * the order of the rows, so the bits do not depend on the number of threads. */
 void cpu_column_sums(const Backend *b, float *sum, const float *x, size_t rows, size_t cols,
-                     bool add);
+                     bool accumulate);
 
-/* Factors (0 or the scale) of `n` elements from `first` on, 64 at a time at most
- * into `factor`, which has room for n + 16. */
+/* Writes the dropout factors (0 or dropout_scale()) of n elements from `first` on. `factor` must
+ * have room for n + 16 floats. */
 void FAST(fast_drop)(float *factor, Dropout drop, uint64_t first, size_t n);
 
 #endif

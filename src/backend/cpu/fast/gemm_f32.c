@@ -1,5 +1,6 @@
-/* Single-precision products: a tile of registers, written with the compiler's
- * vectors, on ARM in assembler. Relies on fast.h, tile_neon.h. */
+/* fp32 GEMM micro-kernel: a tile of C in registers, in C with vector types, on ARM in assembler
+ * (tile_neon.h). "Line" below means a row of A or a column of B.
+ * Depends on fast.h, tile_neon.h. */
 #include <string.h>
 
 #include "backend/cpu/fast/fast.h"
@@ -7,8 +8,8 @@
 #include "backend/cpu/fast/tile_neon.h"
 #endif
 
-/* Rows and vectors of a tile: as many sums as there are registers, less those for
- * a row of B and the broadcast of A. */
+/* A tile has ROWS x VECTORS accumulators: all vector registers but those for a row of B and the
+ * broadcast element of A. */
 #if LANES == 16
 #define ROWS    14
 #define VECTORS 2
@@ -30,30 +31,32 @@
 #define MC      (4 * 32)
 #define KC      256
 #endif
-#define FEW 4 /* rows: the beam of one sentence */
+#define FEW 4 /* rows of the small tile: the usual beam of one sentence */
 #define NR  ((size_t)(LANES * VECTORS))
 #define MR  ((size_t)ROWS)
 
 #ifdef __aarch64__
-static void tile(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add) {
+static void multiply_tile(size_t depth, const void *a, const void *b, float *c, size_t ldc,
+                          bool add) {
   neon_tile_8x12(depth, a, b, c, ldc, add);
 }
 
-static void few(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add) {
+static void multiply_few_rows(size_t depth, const void *a, const void *b, float *c, size_t ldc,
+                              bool add) {
   neon_tile_4x12(depth, a, b, c, ldc, add);
 }
 #else
-#define AHEAD 24 /* rows of a slice of B */
+#define AHEAD 24 /* prefetch distance in steps of k */
 
-/* The first `rows` rows of a tile, a constant where it is called. */
-static inline __attribute__((always_inline)) void tile_of(const int rows, size_t depth,
-                                                          const float *a, const float *b,
-                                                          float *c, size_t ldc, bool add) {
-  /* Not declared in the loop: to enter a scope is dear under the address sanitizer. */
+/* Computes the first `rows` rows of a tile; `rows` is a constant in each caller. */
+static inline __attribute__((always_inline)) void multiply_rows(const int rows, size_t depth,
+                                                                const float *a, const float *b,
+                                                                float *c, size_t ldc,
+                                                                bool add) {
+  /* Declared outside the loop: entering a scope is slow under the address sanitizer. */
   Lanes sum[ROWS][VECTORS] = {{{0}}}, right[VECTORS];
   for (size_t p = 0; p < depth; p++, a += MR, b += NR) {
-    /* The next of B is asked for ahead: with few rows each slice is met but a few times,
-     * and comes from far away. */
+    /* With few rows each slice of B is read only a few times and comes from L3 or memory. */
     for (size_t j = 0; j < NR; j += 16) __builtin_prefetch(b + AHEAD * NR + j);
 #pragma GCC unroll 4
     for (int j = 0; j < VECTORS; j++) right[j] = *(const Lanes *)(b + j * LANES);
@@ -74,18 +77,20 @@ static inline __attribute__((always_inline)) void tile_of(const int rows, size_t
   }
 }
 
-static void tile(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add) {
-  tile_of(ROWS, depth, a, b, c, ldc, add);
+static void multiply_tile(size_t depth, const void *a, const void *b, float *c, size_t ldc,
+                          bool add) {
+  multiply_rows(ROWS, depth, a, b, c, ldc, add);
 }
 
-static void few(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add) {
-  tile_of(FEW, depth, a, b, c, ldc, add);
+static void multiply_few_rows(size_t depth, const void *a, const void *b, float *c, size_t ldc,
+                              bool add) {
+  multiply_rows(FEW, depth, a, b, c, ldc, add);
 }
 #endif
 
-/* Four lines by four of k, turned on the way; fewer at the edges. */
-static inline void turn(float *to, size_t wide, const float *from, size_t along, size_t lines,
-                        size_t depth) {
+/* Transposes four lines by four of k into the packed slice; fewer at the edges. */
+static inline void transpose_block(float *to, size_t wide, const float *from, size_t along,
+                                   size_t lines, size_t depth) {
   if (lines < 4 || depth < 4) {
     for (size_t i = 0; i < lines && i < 4; i++) {
       for (size_t p = 0; p < depth && p < 4; p++) to[p * wide + i] = from[i * along + p];
@@ -98,17 +103,18 @@ static inline void turn(float *to, size_t wide, const float *from, size_t along,
        cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
   *(Four *)to = __builtin_shufflevector(ab, cd, 0, 1, 4, 5);
   *(Four *)(to + wide) = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
-  ab = __builtin_shufflevector(a, b, 2, 6, 3, 7),
+  ab = __builtin_shufflevector(a, b, 2, 6, 3, 7);
   cd = __builtin_shufflevector(c, d, 2, 6, 3, 7);
   *(Four *)(to + 2 * wide) = __builtin_shufflevector(ab, cd, 0, 1, 4, 5);
   *(Four *)(to + 3 * wide) = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
 }
 
-/* Slices of `wide` lines (rows of A or columns of B) by `depth`, k-major. `along`
- * is the step in memory from line to line, `deep` from k to k; one of them is 1. */
-static inline __attribute__((always_inline)) void pack(float *out, const float *in,
-                                                       size_t along, size_t deep, size_t lines,
-                                                       const size_t wide, size_t depth) {
+/* Packs slices of `wide` lines by `depth`, k-major. `along`: elements from line to line in
+ * memory; `deep`: from k to k; one of them is 1. */
+static inline __attribute__((always_inline)) void pack_slices(float *out, const float *in,
+                                                              size_t along, size_t deep,
+                                                              size_t lines, const size_t wide,
+                                                              size_t depth) {
   for (size_t l = 0; l < lines; l += wide) {
     size_t real = lines - l < wide ? lines - l : wide;
     const float *from = in + l * along;
@@ -123,7 +129,8 @@ static inline __attribute__((always_inline)) void pack(float *out, const float *
     } else {
       for (size_t p = 0; p < depth; p += 4) {
         for (size_t i = 0; i < real; i += 4)
-          turn(out + p * wide + i, wide, from + i * along + p, along, real - i, depth - p);
+          transpose_block(out + p * wide + i, wide, from + i * along + p, along, real - i,
+                          depth - p);
       }
       for (size_t i = real; i < wide; i++) {
         for (size_t p = 0; p < depth; p++) out[p * wide + i] = 0;
@@ -134,13 +141,13 @@ static inline __attribute__((always_inline)) void pack(float *out, const float *
 }
 
 static void pack_a(void *out, const Gemm *g, size_t i0, size_t rows, size_t p0, size_t depth) {
-  const float *from = g->ta ? g->a + p0 * g->lda + i0 : g->a + i0 * g->lda + p0;
-  pack(out, from, g->ta ? 1 : g->lda, g->ta ? g->lda : 1, rows, MR, depth);
+  pack_slices(out, gemm_a_at(g, i0, p0), g->ta ? 1 : g->lda, g->ta ? g->lda : 1, rows, MR,
+              depth);
 }
 
 static void pack_b(void *out, const Gemm *g, size_t j0, size_t cols, size_t p0, size_t depth) {
-  const float *from = g->tb ? g->b + j0 * g->ldb + p0 : g->b + p0 * g->ldb + j0;
-  pack(out, from, g->tb ? g->ldb : 1, g->tb ? 1 : g->ldb, cols, NR, depth);
+  pack_slices(out, gemm_b_at(g, p0, j0), g->tb ? g->ldb : 1, g->tb ? 1 : g->ldb, cols, NR,
+              depth);
 }
 
 const GemmKernel FAST(gemm_f32) = {.mr = MR,
@@ -152,6 +159,6 @@ const GemmKernel FAST(gemm_f32) = {.mr = MR,
                                    .element = 4,
                                    .pack_a = pack_a,
                                    .pack_b = pack_b,
-                                   .tile = tile,
+                                   .tile = multiply_tile,
                                    .few_rows = FEW,
-                                   .few = few};
+                                   .few = multiply_few_rows};

@@ -1,6 +1,6 @@
-/* Vectors as wide as the instruction set has them, and what C has no operator for. The
- * kernels say with these what is done side by side, so that their speed and the order of
- * their sums do not depend on what a compiler finds out. Relies on nothing. */
+/* SIMD vectors of the instruction set's width and the operations that C has no operator for.
+ * Kernels use them instead of auto-vectorization, so that speed and the order of sums do not
+ * depend on the compiler. Depends on nothing. */
 #ifndef BACKEND_CPU_FAST_LANES_H
 #define BACKEND_CPU_FAST_LANES_H
 
@@ -25,6 +25,7 @@ typedef float Lanes __attribute__((vector_size(LANES * 4), aligned(4), may_alias
 typedef int32_t IntLanes __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
 
+/* Loads LANES floats; no alignment needed. */
 static inline Lanes lanes_at(const float *x) {
   return *(const Lanes *)x;
 }
@@ -33,7 +34,7 @@ static inline void lanes_put(float *to, Lanes x) {
   *(Lanes *)to = x;
 }
 
-/* One number in every lane. */
+/* Broadcasts x to every lane. */
 static inline Lanes lanes_of(float x) {
 #if LANES == 16
   return (Lanes){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x};
@@ -44,7 +45,7 @@ static inline Lanes lanes_of(float x) {
 #endif
 }
 
-/* x where it is larger, y where it is not or either is no number. */
+/* x where x > y, else y; so y where either is NaN. */
 static inline Lanes lanes_max(Lanes x, Lanes y) {
 #if LANES == 16
   return (Lanes)_mm512_max_ps((__m512)x, (__m512)y);
@@ -73,9 +74,9 @@ static inline Lanes lanes_sqrt(Lanes x) {
 #endif
 }
 
-/* x * y + z, fused where the machine can, in a lane as in a single number. What has to have
- * the same bits in the middle of a vector, in a loop's odd end and on any rank uses these,
- * which leave the compiler no choice. */
+/* x * y + z, fused where the instruction set has FMA. madd and lanes_madd give the same bits, so
+ * an element's result does not depend on whether it is in the vector part or the remainder of a
+ * loop, nor on the compiler's choice to contract. */
 static inline float madd(float x, float y, float z) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
   return __builtin_fmaf(x, y, z);
@@ -96,7 +97,7 @@ static inline Lanes lanes_madd(Lanes x, Lanes y, Lanes z) {
 #endif
 }
 
-/* All lanes added up, always in the same order. */
+/* The sum of all lanes, in a fixed order. */
 static inline float lanes_sum(Lanes x) {
   Four part[LANES / 4], four;
   __builtin_memcpy(part, &x, sizeof part);
@@ -106,11 +107,12 @@ static inline float lanes_sum(Lanes x) {
   return four[0] + four[1];
 }
 
-/* exp(x) for x at most about 88, to 2 units of the last place; below -87 it is 0. */
+/* exp(x) for x <= 88, within 2 ulp; 0 for x < -87. Range reduction by n = round(x / ln 2) and a
+ * polynomial of degree 7 (the coefficients of Cephes expf). */
 static inline float fast_exp(float x) {
   float n = x * 1.44269504f;
   n = n < -126 ? -126 : n;
-  n = n + 12582912.0f; /* 1.5 * 2^23: rounds to a whole number in the low bits */
+  n = n + 12582912.0f; /* + 1.5 * 2^23: rounds to an integer, which is in the low bits */
   int32_t bits;
   __builtin_memcpy(&bits, &n, 4);
   n -= 12582912.0f;
@@ -129,7 +131,7 @@ static inline float fast_exp(float x) {
   return x < -87 ? 0 : p * two;
 }
 
-/* The same of each lane, to the bit. */
+/* fast_exp of each lane, with the same bits. */
 static inline Lanes lanes_exp(Lanes x) {
   Lanes n = x * 1.44269504f;
   n = lanes_max(lanes_of(-126), n) + 12582912.0f;
@@ -147,9 +149,9 @@ static inline Lanes lanes_exp(Lanes x) {
   return (Lanes)((IntLanes)(p * (Lanes)power) & ~(x < -87));
 }
 
-/* The largest of n numbers; what is no number is passed over. */
-static inline float largest_of(const float *x, size_t n) {
-  Lanes most = lanes_of(-INFINITY), other = most;
+/* The largest of n numbers; NaN is ignored. */
+static inline float find_max(const float *x, size_t n) {
+  Lanes most = lanes_of(-INFINITY), other = most; /* two, to hide the latency */
   float top = -INFINITY;
   size_t c = 0;
   for (; c + 2 * LANES <= n; c += 2 * LANES) {
@@ -163,7 +165,7 @@ static inline float largest_of(const float *x, size_t n) {
   return top;
 }
 
-static inline float dot(const float *x, const float *y, size_t n) {
+static inline float dot_product(const float *x, const float *y, size_t n) {
   Lanes sum = {0}, other = {0};
   size_t c = 0;
   for (; c + 2 * LANES <= n; c += 2 * LANES) {
@@ -176,8 +178,8 @@ static inline float dot(const float *x, const float *y, size_t n) {
   return total;
 }
 
-/* The sum of exp(x - less) of n numbers. */
-static inline float exp_sum(const float *x, float less, size_t n) {
+/* The sum of exp(x[i] - less) over n numbers. */
+static inline float sum_exp(const float *x, float less, size_t n) {
   Lanes sum = {0}, other = {0};
   size_t c = 0;
   for (; c + 2 * LANES <= n; c += 2 * LANES) {
@@ -189,8 +191,8 @@ static inline float exp_sum(const float *x, float less, size_t n) {
   return total;
 }
 
-/* x = exp(x - less) of n numbers; gives their sum. */
-static inline float exp_and_sum(float *x, float less, size_t n) {
+/* x[i] = exp(x[i] - less) for n numbers; returns their sum. */
+static inline float replace_by_exp(float *x, float less, size_t n) {
   Lanes sum = {0}, other = {0};
   size_t c = 0;
   for (; c + 2 * LANES <= n; c += 2 * LANES) {
@@ -213,16 +215,16 @@ static inline float exp_and_sum(float *x, float less, size_t n) {
   return total;
 }
 
-/* x *= by, of n numbers. */
-static inline void scale_all(float *x, float by, size_t n) {
+/* x[i] *= by for n numbers. */
+static inline void scale_array(float *x, float by, size_t n) {
   size_t c = 0;
   for (; c + LANES <= n; c += LANES) lanes_put(x + c, lanes_at(x + c) * by);
   for (; c < n; c++) x[c] *= by;
 }
 
-/* Turns rows (rows, cols) into columns: to[j * to_ld + i] = from[i * from_ld + j]. */
-static inline void turn_all(float *to, size_t to_ld, const float *from, size_t from_ld,
-                            size_t rows, size_t cols) {
+/* Transposes (rows, cols): to[j * to_ld + i] = from[i * from_ld + j]. */
+static inline void transpose_array(float *to, size_t to_ld, const float *from, size_t from_ld,
+                                   size_t rows, size_t cols) {
   size_t i = 0;
   for (; i + 4 <= rows; i += 4) {
     const float *line = from + i * from_ld;

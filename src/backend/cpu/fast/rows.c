@@ -1,13 +1,13 @@
-/* Operations that pass over rows: embedding, sum and norm, activation, loss,
- * update. Each splits its rows among the threads; sums over rows are made in an
- * order that does not depend on how many there are. Relies on fast.h. */
+/* Embedding, residual and layer norm, activation, loss and optimizer updates on the CPU. The
+ * threads divide the rows, or the columns where sums over rows are needed; the order of every sum
+ * is independent of the number of threads. Depends on fast.h, dropout.h. */
 #include <math.h>
 #include <string.h>
 
 #include "backend/cpu/fast/fast.h"
 #include "backend/dropout.h"
 
-#define CHUNK 1024 /* floats of a row handled at once: stays in the first cache */
+#define CHUNK 1024 /* floats processed at once, with their dropout factors: fits into L1 */
 
 static void embed(const Backend *b, void *x_, const void *table_, const float *place,
                   const int32_t *id, const int32_t *position, size_t rows, size_t d,
@@ -27,12 +27,13 @@ static void embed(const Backend *b, void *x_, const void *table_, const float *p
   }
 }
 
-/* Threads share out the columns, so that each row of the table gets its terms in
- * the order of the batch. */
+/* The threads divide the columns, so that the additions to a row of the table have the order of
+ * the tokens. */
 static void embed_backward(const Backend *b, float *dtable, float *dplace, const void *dx_,
                            const int32_t *id, const int32_t *position, size_t rows, size_t d,
                            size_t words, size_t places, float scale, Dropout drop) {
-  (void)words, (void)places;
+  (void)words;
+  (void)places;
   const float *dx = dx_;
   size_t part = 64, parts = (d + part - 1) / part;
 #pragma omp parallel for num_threads(b->threads) schedule(static)
@@ -51,7 +52,7 @@ static void embed_backward(const Backend *b, float *dtable, float *dplace, const
   }
 }
 
-static float sum_of(const float *x, size_t n) {
+static float sum_row(const float *x, size_t n) {
   Lanes sum = {0}, other = {0};
   size_t i = 0;
   for (; i + 2 * LANES <= n; i += 2 * LANES) {
@@ -64,7 +65,8 @@ static float sum_of(const float *x, size_t n) {
   return total;
 }
 
-static float square_sum(const float *x, float mean, size_t n) {
+/* The sum of (x[i] - mean)². */
+static float sum_squares(const float *x, float mean, size_t n) {
   Lanes sum = {0}, other = {0};
   size_t i = 0;
   for (; i + 2 * LANES <= n; i += 2 * LANES) {
@@ -81,6 +83,7 @@ static float square_sum(const float *x, float mean, size_t n) {
   return total;
 }
 
+/* sum = x + dropout(branch), of one row; `first`: its first dropout element. */
 static void add_branch(float *sum, const float *x, const float *branch, uint64_t first,
                        size_t d, Dropout drop) {
   if (drop.rate == 0) {
@@ -105,8 +108,8 @@ static void add_norm(const Backend *b, void *sum_, void *y_, float *stat, const 
   for (size_t r = 0; r < n->rows; r++) {
     const float *row = branch ? sum + r * d : x + r * d;
     if (branch) add_branch(sum + r * d, x + r * d, branch + r * d, r * d, d, n->drop);
-    float mean = sum_of(row, d) / (float)d;
-    float inverse = 1 / sqrtf(square_sum(row, mean, d) / (float)d + n->epsilon);
+    float mean = sum_row(row, d) / (float)d;
+    float inverse = 1 / sqrtf(sum_squares(row, mean, d) / (float)d + n->epsilon);
     float *to = y + r * d;
     for (size_t c = 0; c < d; c++) to[c] = (row[c] - mean) * inverse * gain[c] + bias[c];
     stat[2 * r] = mean;
@@ -114,9 +117,10 @@ static void add_norm(const Backend *b, void *sum_, void *y_, float *stat, const 
   }
 }
 
-/* Of a row: the sums of g = dy * gain and of g times the normed x. */
-static void norm_back_sums(float *g_sum, float *gx_sum, const float *dy, const float *x,
-                           float mean, float inverse, const float *gain, size_t d) {
+/* The two sums that the backward of a layer norm needs of a row: of g = dy * gain, and of g times
+ * the normalized x. */
+static void sum_norm_gradients(float *g_sum, float *gx_sum, const float *dy, const float *x,
+                               float mean, float inverse, const float *gain, size_t d) {
   Lanes sum = {0}, product = {0};
   size_t c = 0;
   for (; c + LANES <= d; c += LANES) {
@@ -133,10 +137,12 @@ static void norm_back_sums(float *g_sum, float *gx_sum, const float *dy, const f
   }
 }
 
-static void norm_back_row(float *dx, const float *dy, const float *through, const float *x,
-                          float mean, float inverse, const float *gain, size_t d) {
+/* dx of one row: inverse * (g - mean(g) - x̂ * mean(g * x̂)) + through, with g = dy * gain and x̂
+ * the normalized x. */
+static void backward_norm_row(float *dx, const float *dy, const float *through, const float *x,
+                              float mean, float inverse, const float *gain, size_t d) {
   float g_sum, gx_sum;
-  norm_back_sums(&g_sum, &gx_sum, dy, x, mean, inverse, gain, d);
+  sum_norm_gradients(&g_sum, &gx_sum, dy, x, mean, inverse, gain, d);
   g_sum /= (float)d;
   gx_sum /= (float)d;
   size_t c = 0;
@@ -152,10 +158,10 @@ static void norm_back_row(float *dx, const float *dy, const float *through, cons
   }
 }
 
-/* Gradients of gain and bias: threads share out the columns. */
-static void norm_back_columns(const Backend *b, float *dgain, float *dbias, const float *dy,
-                              const float *x, const float *stat, size_t rows, size_t d,
-                              bool add) {
+/* Gradients of gain and bias; the threads divide the columns. */
+static void backward_norm_parameters(const Backend *b, float *dgain, float *dbias,
+                                     const float *dy, const float *x, const float *stat,
+                                     size_t rows, size_t d, bool accumulate) {
   enum { VECTORS = 4, PART = VECTORS * LANES };
   size_t parts = (d + PART - 1) / PART;
 #pragma omp parallel for num_threads(b->threads) schedule(static)
@@ -187,8 +193,8 @@ static void norm_back_columns(const Backend *b, float *dgain, float *dbias, cons
       }
     }
     for (size_t i = 0; i < n; i++) {
-      dgain[c + i] = (add ? dgain[c + i] : 0) + gain[i];
-      dbias[c + i] = (add ? dbias[c + i] : 0) + bias[i];
+      dgain[c + i] = (accumulate ? dgain[c + i] : 0) + gain[i];
+      dbias[c + i] = (accumulate ? dbias[c + i] : 0) + bias[i];
     }
   }
 }
@@ -196,16 +202,16 @@ static void norm_back_columns(const Backend *b, float *dgain, float *dbias, cons
 static void add_norm_backward(const Backend *b, void *dx_, void *dbranch_, float *dgain,
                               float *dbias, float *dshift, const void *dy_,
                               const void *through_, const void *sum_, const float *stat,
-                              const float *gain, const AddNorm *n, bool add) {
+                              const float *gain, const AddNorm *n, bool accumulate) {
   float *dx = dx_, *dbranch = dbranch_;
   const float *dy = dy_, *through = through_, *sum = sum_;
   size_t d = n->d;
-  norm_back_columns(b, dgain, dbias, dy, sum, stat, n->rows, d, add);
+  backward_norm_parameters(b, dgain, dbias, dy, sum, stat, n->rows, d, accumulate);
 #pragma omp parallel for num_threads(b->threads) schedule(static)
   for (size_t r = 0; r < n->rows; r++) {
     float *to = dx + r * d;
-    norm_back_row(to, dy + r * d, through ? through + r * d : NULL, sum + r * d, stat[2 * r],
-                  stat[2 * r + 1], gain, d);
+    backward_norm_row(to, dy + r * d, through ? through + r * d : NULL, sum + r * d,
+                      stat[2 * r], stat[2 * r + 1], gain, d);
     if (!dbranch) continue;
     float factor[CHUNK + 16];
     for (size_t c = 0; c < d; c += CHUNK) {
@@ -214,32 +220,32 @@ static void add_norm_backward(const Backend *b, void *dx_, void *dbranch_, float
       for (size_t i = 0; i < part; i++) dbranch[r * d + c + i] = to[c + i] * factor[i];
     }
   }
-  if (dshift) cpu_column_sums(b, dshift, dbranch, n->rows, d, add);
+  if (dshift) cpu_column_sums(b, dshift, dbranch, n->rows, d, accumulate);
 }
 
-/* Gaussian error linear unit: exact, through the library's erff. */
+/* GELU in its exact form, with erff. */
 static inline float gelu(float x) {
   return 0.5f * x * (1 + erff(x * 0.70710678f));
 }
 
-static inline float gelu_slope(float x) {
+static inline float gelu_derivative(float x) {
   return 0.5f * (1 + erff(x * 0.70710678f)) + x * 0.39894228f * fast_exp(-0.5f * x * x);
 }
 
-/* fast_exp overflows behind 88, where the sigmoid is 0 already. */
-#define SIGMOID_LEAST (-88.0f)
+/* fast_exp overflows above 88, where the sigmoid is 0 in fp32 anyway. */
+#define SIGMOID_MIN (-88.0f)
 
 static inline float sigmoid(float x) {
-  x = x < SIGMOID_LEAST ? SIGMOID_LEAST : x;
+  x = x < SIGMOID_MIN ? SIGMOID_MIN : x;
   return 1 / (1 + fast_exp(-x));
 }
 
 static inline Lanes lanes_sigmoid(Lanes x) {
-  x = lanes_max(lanes_of(SIGMOID_LEAST), x);
+  x = lanes_max(lanes_of(SIGMOID_MIN), x);
   return 1 / (1 + lanes_exp(-x));
 }
 
-static void silu_part(float *y, const float *x, size_t n) {
+static void apply_silu(float *y, const float *x, size_t n) {
   size_t i = 0;
   for (; i + LANES <= n; i += LANES) {
     Lanes v = lanes_at(x + i);
@@ -248,7 +254,7 @@ static void silu_part(float *y, const float *x, size_t n) {
   for (; i < n; i++) y[i] = x[i] * sigmoid(x[i]);
 }
 
-static void silu_slope_part(float *slope, const float *x, size_t n) {
+static void derive_silu(float *slope, const float *x, size_t n) {
   size_t i = 0;
   for (; i + LANES <= n; i += LANES) {
     Lanes v = lanes_at(x + i), s = lanes_sigmoid(v);
@@ -260,7 +266,8 @@ static void silu_slope_part(float *slope, const float *x, size_t n) {
   }
 }
 
-static void activate_part(float *y, const float *x, size_t n, Activation kind) {
+/* y = act(x), of n elements. */
+static void apply_activation(float *y, const float *x, size_t n, Activation kind) {
   switch (kind) {
     case ACT_RELU:
       for (size_t i = 0; i < n; i++) y[i] = x[i] > 0 ? x[i] : 0;
@@ -269,26 +276,27 @@ static void activate_part(float *y, const float *x, size_t n, Activation kind) {
       for (size_t i = 0; i < n; i++) y[i] = gelu(x[i]);
       break;
     case ACT_SILU:
-      silu_part(y, x, n);
+      apply_silu(y, x, n);
       break;
   }
 }
 
-static void slope_part(float *slope, const float *x, size_t n, Activation kind) {
+/* slope = act'(x), of n elements. */
+static void derive_activation(float *slope, const float *x, size_t n, Activation kind) {
   switch (kind) {
     case ACT_RELU:
-      break; /* has its mask */
+      break; /* uses its mask */
     case ACT_GELU:
-      for (size_t i = 0; i < n; i++) slope[i] = gelu_slope(x[i]);
+      for (size_t i = 0; i < n; i++) slope[i] = gelu_derivative(x[i]);
       break;
     case ACT_SILU:
-      silu_slope_part(slope, x, n);
+      derive_silu(slope, x, n);
       break;
   }
 }
 
-/* Bit i: y[i] is above 0, of n floats, 8 at most. */
-static inline uint8_t mask_of(const float *y, uint32_t n) {
+/* Bit i is y[i] > 0, for n <= 8 floats. */
+static inline uint8_t positive_mask(const float *y, uint32_t n) {
   uint32_t bits = 0;
 #ifdef __aarch64__
   if (n == 8) {
@@ -303,7 +311,7 @@ static inline uint8_t mask_of(const float *y, uint32_t n) {
   return (uint8_t)bits;
 }
 
-/* Elements `at` … of x, rows of a width, with their bias. */
+/* y = x + bias for n elements from element `at` of (rows, width) on. */
 static void add_bias(float *y, const float *x, const float *bias, size_t at, size_t n,
                      size_t width) {
   for (size_t i = 0, part; i < n; i += part) {
@@ -328,19 +336,19 @@ static void activate(const Backend *b, void *y_, uint8_t *mask, const void *x_,
     size_t part = n - at < CHUNK ? n - at : CHUNK, i = 0;
     float factor[CHUNK + 16];
     if (bias) add_bias(y + at, x + at, bias, at, part, width);
-    activate_part(y + at, bias ? y + at : x + at, part, kind);
+    apply_activation(y + at, bias ? y + at : x + at, part, kind);
     if (drop.rate != 0) {
       FAST(fast_drop)(factor, drop, at, part);
       for (size_t k = 0; k < part; k++) y[at + k] *= factor[k];
     }
     if (!mask) continue;
-    for (; i + 8 <= part; i += 8) mask[(at + i) / 8] = mask_of(y + at + i, 8);
-    if (i < part) mask[(at + i) / 8] = mask_of(y + at + i, (uint32_t)(part - i));
+    for (; i + 8 <= part; i += 8) mask[(at + i) / 8] = positive_mask(y + at + i, 8);
+    if (i < part) mask[(at + i) / 8] = positive_mask(y + at + i, (uint32_t)(part - i));
   }
 }
 
-/* The scale where a bit is set, 0 where it is not; factor has room for n + 7. */
-static void mask_factors(float *factor, const uint8_t *mask, size_t n, float scale) {
+/* factor[i] = scale where bit i is set, else 0; `factor` has room for n + 7. */
+static void expand_mask(float *factor, const uint8_t *mask, size_t n, float scale) {
   for (size_t i = 0; i < n; i += 8) {
     uint32_t bits = mask[i / 8];
 #ifdef __aarch64__
@@ -359,7 +367,7 @@ static void mask_factors(float *factor, const uint8_t *mask, size_t n, float sca
 
 static void activate_backward(const Backend *b, void *dx_, float *dbias, const void *dy_,
                               const void *kept, size_t rows, size_t width, Activation kind,
-                              Dropout drop, bool add) {
+                              Dropout drop, bool accumulate) {
   size_t n = rows * width;
   float *dx = dx_;
   const float *dy = dy_, *x = kept;
@@ -370,21 +378,21 @@ static void activate_backward(const Backend *b, void *dx_, float *dbias, const v
     size_t part = n - at < CHUNK ? n - at : CHUNK;
     float factor[CHUNK + 16], slope[CHUNK];
     if (kind == ACT_RELU) {
-      mask_factors(factor, mask + at / 8, part, scale);
+      expand_mask(factor, mask + at / 8, part, scale);
       for (size_t i = 0; i < part; i++) dx[at + i] = dy[at + i] * factor[i];
       continue;
     }
-    slope_part(slope, x + at, part, kind);
+    derive_activation(slope, x + at, part, kind);
     FAST(fast_drop)(factor, drop, at, part);
     for (size_t i = 0; i < part; i++) dx[at + i] = dy[at + i] * slope[i] * factor[i];
   }
-  if (dbias) cpu_column_sums(b, dbias, dx, rows, width, add);
+  if (dbias) cpu_column_sums(b, dbias, dx, rows, width, accumulate);
 }
 
-/* The sums of a row's numbers and of exp(x - most). The exponentials stay in the row for the
- * gradient if `keep`, so that each is taken once. */
-static void loss_sums(float *all, float *total, float *row, float most, size_t vocab,
-                      bool keep) {
+/* *all = the sum of a row, *total = the sum of exp(x - most). If `keep`, the exponentials replace
+ * the row, so that the gradient does not compute them again. */
+static void sum_logits(float *all, float *total, float *row, float most, size_t vocab,
+                       bool keep) {
   Lanes sum = {0}, exps = {0}, sum2 = {0}, exps2 = {0};
   size_t c = 0;
   for (; c + 2 * LANES <= vocab; c += 2 * LANES) {
@@ -408,16 +416,17 @@ static void loss_sums(float *all, float *total, float *row, float most, size_t v
   }
 }
 
-static void loss_row(float *row, double sum[3], int32_t wants, size_t vocab, float smoothing,
-                     float scale) {
+/* Loss and gradient of one row; see Backend.loss. */
+static void compute_row_loss(float *row, double sum[3], int32_t wants, size_t vocab,
+                             float smoothing, float scale) {
   if (wants < 0) {
     if (scale != 0) memset(row, 0, vocab * sizeof *row);
     return;
   }
   size_t target = (size_t)wants;
-  float most = largest_of(row, vocab), total, all, wanted = row[target],
+  float most = find_max(row, vocab), total, all, wanted = row[target],
         even = smoothing / (float)vocab;
-  loss_sums(&all, &total, row, most, vocab, scale != 0);
+  sum_logits(&all, &total, row, most, vocab, scale != 0);
   if (scale != 0) {
     float norm = scale / total, less = scale * even;
     size_t c = 0;
@@ -434,7 +443,7 @@ static void loss_row(float *row, double sum[3], int32_t wants, size_t vocab, flo
 static void loss(const Backend *b, void *logits_, double *sum, const int32_t *target,
                  size_t rows, size_t vocab, float smoothing, float scale) {
   float *logits = logits_;
-  enum { PART = 16 }; /* rows whose losses are summed together, whoever does it */
+  enum { PART = 16 }; /* rows whose losses one thread sums: fixes the order of additions */
   size_t parts = (rows + PART - 1) / PART;
   double part_sum[1024][3];
   for (size_t first = 0; first < parts; first += 1024) {
@@ -444,7 +453,7 @@ static void loss(const Backend *b, void *logits_, double *sum, const int32_t *ta
     for (size_t p = 0; p < n; p++) {
       size_t begin = (first + p) * PART, end = begin + PART < rows ? begin + PART : rows;
       for (size_t r = begin; r < end; r++)
-        loss_row(logits + r * vocab, part_sum[p], target[r], vocab, smoothing, scale);
+        compute_row_loss(logits + r * vocab, part_sum[p], target[r], vocab, smoothing, scale);
     }
     for (size_t p = 0; p < n; p++) {
       for (int i = 0; i < 3; i++) sum[i] += part_sum[p][i];
@@ -452,9 +461,9 @@ static void loss(const Backend *b, void *logits_, double *sum, const int32_t *ta
   }
 }
 
-/* Sixteen running sums and a fixed way to add them up. The square of a float is
- * exact in double, so the bits do not depend on the width of the vectors either. */
-static double unit_norm2(const float *x, size_t n) {
+/* Sum of squares in 16 accumulators with a fixed final order. The square of a float is exact in
+ * double, so the bits do not depend on vector width or FMA. */
+static double sum_unit_squares(const float *x, size_t n) {
   double lane[16] = {0};
   size_t i = 0;
   for (; i + 16 <= n; i += 16) {
@@ -472,7 +481,7 @@ static void square_sums(const Backend *b, double *sums, const float *x, size_t n
 #pragma omp parallel for num_threads(b->threads) schedule(static) if (units > 1)
   for (size_t u = 0; u < units; u++) {
     size_t begin = u * NORM_UNIT;
-    sums[u] = unit_norm2(x + begin, n - begin < NORM_UNIT ? n - begin : NORM_UNIT);
+    sums[u] = sum_unit_squares(x + begin, n - begin < NORM_UNIT ? n - begin : NORM_UNIT);
   }
 }
 
@@ -481,18 +490,18 @@ static void add(const Backend *b, float *x, const float *y, float scale, size_t 
   for (size_t i = 0; i < n; i++) x[i] += scale * y[i];
 }
 
-/* The updates use madd and lanes_madd, so that an element gets the same bits in the middle of
- * a vector, in a loop's odd end, and on any rank. Threads take parts of this many elements, a
- * multiple of LANES; each part is a function's, as a compiler must think that a vector written
- * may be one of the numbers that threads share. */
+/* Optimizer updates. They use madd and lanes_madd, so that an element gets the same bits in the
+ * vector part and in the remainder of a loop, and on any rank. Threads take parts of PART
+ * elements, a multiple of LANES. The parts are separate functions: inside an OpenMP region the
+ * compiler would reload the shared scalars after each vector store, which may alias them. */
 #define PART ((size_t)4096)
 
-static size_t part_of(size_t at, size_t n) {
+static size_t part_size(size_t at, size_t n) {
   return n - at < PART ? n - at : PART;
 }
 
-static void adam_part(float *w, float *m, float *v, const float *g, size_t n,
-                      const AdamStep *s) {
+static void update_adam(float *w, float *m, float *v, const float *g, size_t n,
+                        const AdamStep *s) {
   const StepNumbers *now = s->now;
   const float beta1 = s->beta1, beta2 = s->beta2, lr = now->lr / now->correction1;
   const float inner = s->coupled ? s->decay : 0, outer = s->coupled ? 0 : now->lr * s->decay;
@@ -523,11 +532,11 @@ static void adam(const Backend *b, float *w, float *m, float *v, const float *g,
   if (!isfinite(s->now->grad_scale)) return;
 #pragma omp parallel for num_threads(b->threads) schedule(static)
   for (size_t at = 0; at < n; at += PART)
-    adam_part(w + at, m + at, v + at, g + at, part_of(at, n), s);
+    update_adam(w + at, m + at, v + at, g + at, part_size(at, n), s);
 }
 
-static void momentum_part(float *w, float *m, const float *g, size_t n, float lr, float scale,
-                          float beta, float decay) {
+static void update_momentum(float *w, float *m, const float *g, size_t n, float lr, float scale,
+                            float beta, float decay) {
   size_t i = 0;
   for (; i + LANES <= n; i += LANES) {
     Lanes weight = lanes_at(w + i);
@@ -543,17 +552,17 @@ static void momentum_part(float *w, float *m, const float *g, size_t n, float lr
   }
 }
 
-/* NovoGrad brings it many short weights, for which threads cost more than they save. */
+/* NovoGrad calls it for each tensor; for short ones starting threads costs more than it saves. */
 static void momentum(const Backend *b, float *w, float *m, const float *g, size_t n,
                      const MomentumStep *s) {
   float lr = s->now ? s->now->lr : s->lr, scale = s->now ? s->now->grad_scale : s->scale;
   if (!isfinite(scale)) return;
 #pragma omp parallel for num_threads(b->threads) schedule(static) if (n > NORM_UNIT)
   for (size_t at = 0; at < n; at += PART)
-    momentum_part(w + at, m + at, g + at, part_of(at, n), lr, scale, s->beta, s->decay);
+    update_momentum(w + at, m + at, g + at, part_size(at, n), lr, scale, s->beta, s->decay);
 }
 
-static void ema_part(float *e, const float *w, float take, size_t n) {
+static void update_ema(float *e, const float *w, float take, size_t n) {
   size_t i = 0;
 #pragma GCC unroll 4
   for (; i + LANES <= n; i += LANES) {
@@ -568,13 +577,21 @@ static void ema(const Backend *b, float *e, const float *w, double keep, size_t 
   if (!isfinite(now->grad_scale)) return;
 #pragma omp parallel for num_threads(b->threads) schedule(static)
   for (size_t at = 0; at < n; at += PART)
-    ema_part(e + at, w + at, (float)(1 - keep), part_of(at, n));
+    update_ema(e + at, w + at, (float)(1 - keep), part_size(at, n));
 }
 
 void FAST(fast_rows)(Backend *b) {
-  b->embed = embed, b->embed_backward = embed_backward;
-  b->add_norm = add_norm, b->add_norm_backward = add_norm_backward;
-  b->activate = activate, b->activate_backward = activate_backward;
-  b->loss = loss, b->square_sums = b->square_sums_async = square_sums, b->add = add;
-  b->adam = adam, b->momentum = momentum, b->ema = ema;
+  b->embed = embed;
+  b->embed_backward = embed_backward;
+  b->add_norm = add_norm;
+  b->add_norm_backward = add_norm_backward;
+  b->activate = activate;
+  b->activate_backward = activate_backward;
+  b->loss = loss;
+  b->square_sums = square_sums;
+  b->square_sums_async = square_sums;
+  b->add = add;
+  b->adam = adam;
+  b->momentum = momentum;
+  b->ema = ema;
 }

@@ -1,43 +1,47 @@
-/* Operations of decoding, one position at a time: attention over cached keys, and
- * the best words of a row of logits. A row is one thread's. Relies on fast.h. */
+/* Decoding operations on the CPU: attention of one query per row over a key/value cache, and
+ * top-k of a row of logits. The threads divide the rows. Depends on fast.h. */
 #include <math.h>
 
 #include "backend/cpu/fast/fast.h"
 
-#define SCORES ((size_t)1 << 16) /* of as many heads as fit are kept at once */
+#define SCORES ((size_t)1 << 16) /* scores kept at once: those of as many heads as fit */
 
-/* Adds share * value to o. */
-static inline void mix(float *o, float share, const float *value, size_t n) {
+/* o += share * value. */
+static inline void add_scaled(float *o, float share, const float *value, size_t n) {
   size_t c = 0;
   for (; c + LANES <= n; c += LANES) *(Lanes *)(o + c) += *(const Lanes *)(value + c) * share;
   for (; c < n; c++) o[c] += value[c] * share;
 }
 
-/* Keys lie far apart; the next but one is asked for while this one is read. */
-static inline void ask(const float *x, size_t n) {
+/* Prefetches n floats: cache rows are far apart, so the next but one is fetched ahead. */
+static inline void prefetch_row(const float *x, size_t n) {
   for (size_t c = 0; c < n; c += 16) __builtin_prefetch(x + c);
 }
 
 static void softmax(float *p, size_t n) {
-  float total = exp_and_sum(p, largest_of(p, n), n);
-  scale_all(p, 1 / total, n);
+  float total = replace_by_exp(p, find_max(p, n), n);
+  scale_array(p, 1 / total, n);
 }
 
-/* Heads `h` to `end` of row r: a key's heads lie side by side, so keys are read in
- * one go. */
+/* Attention of row r for heads h to end - 1. The heads of a key are adjacent in memory, so each
+ * cache row is read once for all of them. */
 static void attend_row(const CachedAttention *a, float *o, const float *q, const float *k,
                        const float *v, size_t r, size_t h, size_t end) {
   float p[SCORES], scale = 1 / sqrtf((float)a->d);
   size_t n = (size_t)a->len[r], d = a->d, heads = end - h, ld = a->kv_ld;
   const int32_t *at = a->at ? a->at + r * a->at_ld : NULL;
   size_t first = at ? 0 : (size_t)a->first[r];
-  q += r * a->q_ld + h * d, o += r * a->o_ld + h * d, k += h * d, v += h * d;
+  q += r * a->q_ld + h * d;
+  o += r * a->o_ld + h * d;
+  k += h * d;
+  v += h * d;
+  /* Scores p (heads, n), softmax, then the weighted sum of the values. */
 #define ROW(j) ((at ? (size_t)at[j] : first + (j)) * ld)
   for (size_t j = 0; j < n; j++) {
     const float *key = k + ROW(j), *next = k + ROW(j + 2 < n ? j + 2 : n - 1);
     for (size_t i = 0; i < heads; i++) {
-      ask(next + i * d, d);
-      p[i * n + j] = dot(q + i * d, key + i * d, d) * scale;
+      prefetch_row(next + i * d, d);
+      p[i * n + j] = dot_product(q + i * d, key + i * d, d) * scale;
     }
   }
   for (size_t i = 0; i < heads; i++) softmax(p + i * n, n);
@@ -45,8 +49,8 @@ static void attend_row(const CachedAttention *a, float *o, const float *q, const
   for (size_t j = 0; j < n; j++) {
     const float *value = v + ROW(j), *next = v + ROW(j + 2 < n ? j + 2 : n - 1);
     for (size_t i = 0; i < heads; i++) {
-      ask(next + i * d, d);
-      mix(o + i * d, p[i * n + j], value + i * d, d);
+      prefetch_row(next + i * d, d);
+      add_scaled(o + i * d, p[i * n + j], value + i * d, d);
     }
   }
 #undef ROW
@@ -64,45 +68,50 @@ static void attend_cached(const Backend *b, void *o_, const void *q_, const void
   }
 }
 
-/* Keeps the largest `room` of what is offered in the order of the ids, sorted. */
-static inline size_t offer(float *value, int32_t *id, size_t n, size_t room, float x,
-                           int32_t which) {
+/* Inserts x into the sorted list of the `room` largest; n: its present length. Returns the new
+ * length. Ids must be offered in ascending order: of equal values the first stays ahead. */
+static inline size_t insert_sorted(float *value, int32_t *id, size_t n, size_t room, float x,
+                                   int32_t which) {
   if (n == room && !(x > value[n - 1])) return n;
   size_t i = n < room ? n++ : n - 1;
-  for (; i > 0 && x > value[i - 1]; i--) value[i] = value[i - 1], id[i] = id[i - 1];
-  value[i] = x, id[i] = which;
+  for (; i > 0 && x > value[i - 1]; i--) {
+    value[i] = value[i - 1];
+    id[i] = id[i - 1];
+  }
+  value[i] = x;
+  id[i] = which;
   return n;
 }
 
-#define PARTS 4096 /* of a row, at most */
+#define MAX_PARTS 4096 /* of a row */
 
-/* Once over the row in parts: the largest of each part, and the sum of exps under a
- * largest that may rise on the way. The best words lie in the parts whose largest
- * are the best. */
-static void top_row(float *value, int32_t *id, float *lse, const float *row, size_t vocab,
-                    size_t best) {
+/* Top-k and log-sum-exp of a row. One pass over the row in parts finds the maximum of each part
+ * and the sum of exponentials, rescaled whenever the maximum rises. The k largest can only be in
+ * the k parts with the largest maxima, and only those are searched. */
+static void find_top_k(float *value, int32_t *id, float *lse, const float *row, size_t vocab,
+                       size_t k) {
   size_t part = 256;
-  while (part * PARTS < vocab) part *= 2;
+  while (part * MAX_PARTS < vocab) part *= 2;
   size_t parts = (vocab + part - 1) / part, chosen = 0;
-  float largest[PARTS], peak = -INFINITY, share[PARTS];
-  int32_t which[PARTS];
+  float largest[MAX_PARTS], peak = -INFINITY, share[MAX_PARTS];
+  int32_t which[MAX_PARTS];
   double total = 0;
   for (size_t i = 0; i < parts; i++) {
     const float *x = row + i * part;
     size_t n = vocab - i * part < part ? vocab - i * part : part;
-    float most = largest_of(x, n);
+    float most = find_max(x, n);
     largest[i] = most;
     if (most > peak) {
       total *= exp((double)peak - (double)most);
       peak = most;
     }
-    total += (double)exp_sum(x, peak, n);
+    total += (double)sum_exp(x, peak, n);
   }
   *lse = peak + (float)log(total);
-  size_t room = best < parts ? best : parts;
+  size_t room = k < parts ? k : parts;
   for (size_t i = 0; i < parts; i++)
-    chosen = offer(share, which, chosen, room, largest[i], (int32_t)i);
-  /* In the order of the ids, so that the smaller of equals is met first. */
+    chosen = insert_sorted(share, which, chosen, room, largest[i], (int32_t)i);
+  /* In ascending order of the ids, as insert_sorted requires. */
   float least = share[room - 1];
   int32_t last = which[room - 1];
   size_t n = 0;
@@ -110,22 +119,25 @@ static void top_row(float *value, int32_t *id, float *lse, const float *row, siz
     if (largest[i] < least || (largest[i] == least && (int32_t)i > last)) continue;
     size_t end = (i + 1) * part < vocab ? (i + 1) * part : vocab;
     for (size_t c = i * part; c < end; c++) {
-      float x = row[c] > -INFINITY ? row[c] : -INFINITY; /* what is no number comes last */
-      n = offer(value, id, n, best, x, (int32_t)c);
+      float x = row[c] > -INFINITY ? row[c] : -INFINITY; /* NaN comes last */
+      n = insert_sorted(value, id, n, k, x, (int32_t)c);
     }
   }
-  for (; n < best; n++) value[n] = -INFINITY, id[n] = 0;
+  for (; n < k; n++) {
+    value[n] = -INFINITY;
+    id[n] = 0;
+  }
 }
 
-static void top(const Backend *b, float *value, int32_t *id, float *lse, const void *logits_,
-                size_t rows, size_t vocab, size_t best) {
+static void top_k(const Backend *b, float *value, int32_t *id, float *lse, const void *logits_,
+                  size_t rows, size_t vocab, size_t k) {
   const float *logits = logits_;
 #pragma omp parallel for num_threads(b->threads) schedule(static)
   for (size_t r = 0; r < rows; r++)
-    top_row(value + r * best, id + r * best, lse + r, logits + r * vocab, vocab, best);
+    find_top_k(value + r * k, id + r * k, lse + r, logits + r * vocab, vocab, k);
 }
 
 void FAST(fast_step)(Backend *b) {
   b->attend_cached = attend_cached;
-  b->top_k = top;
+  b->top_k = top_k;
 }

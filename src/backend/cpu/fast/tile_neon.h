@@ -1,8 +1,7 @@
-/* The inner loops of single-precision products on ARM, in assembler: a tile of 8 rows by
- * 12 columns has 24 sums in registers and 8 registers for operands, of which compilers
- * make too little: gcc 12 keeps four of the sums in memory. Rows of A are lanes of two
- * registers; the operands of the next step are loaded between the products of this one.
- * Relies on nothing. */
+/* Inner loops of fp32 GEMM on ARM, in assembler. A tile of 8 rows by 12 columns has 24
+ * accumulators in registers, which leaves 8 for operands; compilers do not manage that (gcc 12
+ * spills four accumulators). Rows of A are lanes of two registers. Loads for the next step of k
+ * are placed between the multiply-adds of this one. Depends on nothing. */
 #ifndef BACKEND_CPU_FAST_TILE_NEON_H
 #define BACKEND_CPU_FAST_TILE_NEON_H
 
@@ -13,14 +12,15 @@
 #define NEON_FMA(s, b, a, lane) \
   "fmla v" #s ".4s, v" #b ".4s, v" #a ".s[" #lane "]\n\t"
 #define NEON_LOAD(q, from, at) "ldr q" #q ", [%[" #from "], #" at "]\n\t"
-#define NEON_ASK(from, at) "prfm pldl1keep, [%[" #from "], #" at "]\n\t"
+#define NEON_PREFETCH(from, at) "prfm pldl1keep, [%[" #from "], #" at "]\n\t"
 
-/* Four columns of four rows: the sums s … += b times the lanes of a; `load` in between. */
+/* Four columns of four rows: accumulators s, t, u, v += b times lane 0, 1, 2, 3 of a, with one
+ * load in between. */
 #define NEON_BLOCK(s, t, u, v, b, a, load) \
   NEON_FMA(s, b, a, 0) NEON_FMA(t, b, a, 1) load NEON_FMA(u, b, a, 2) NEON_FMA(v, b, a, 3)
 
-/* Step `k` of four: A in lo and hi, B in b0 b1 b2. The next one's go to nl, nh and n0, b0, b1
- * as those become free. */
+/* Step `k` of four: A in lo and hi, B in b0, b1, b2. The operands of the next step are loaded
+ * into nl, nh and n0, then b0, b1 as those become free. */
 #define NEON_STEP_8(k, lo, hi, b0, b1, b2, nl, nh, n0)                     \
   NEON_BLOCK( 8, 11, 14, 17, b0, lo, NEON_LOAD(n0, b, "48*" #k "+48"))      \
   NEON_BLOCK(20, 23, 26, 29, b0, hi, NEON_LOAD(nl, a, "32*" #k "+32"))      \
@@ -33,7 +33,7 @@
   NEON_BLOCK( 9, 12, 15, 18, b1, lo, NEON_LOAD(b0, b, "48*" #k "+64")       \
                                     NEON_LOAD(nl, a, "32*" #k "+32"))      \
   NEON_BLOCK(10, 13, 16, 19, b2, lo, NEON_LOAD(b1, b, "48*" #k "+80"))
-/* One step alone. */
+/* A single step. */
 #define NEON_LOAD_B NEON_LOAD(4, b, "0") NEON_LOAD(5, b, "16") NEON_LOAD(6, b, "32")
 #define NEON_LAST_4                                                        \
   NEON_BLOCK( 8, 11, 14, 17, 4, 0, "") NEON_BLOCK( 9, 12, 15, 18, 5, 0, "") \
@@ -46,9 +46,9 @@
 #define NEON_LOWER(row) row(20, 21, 22) row(23, 24, 25) row(26, 27, 28) row(29, 30, 31)
 #define NEON_ZERO(s, t, u) \
   "movi v" #s ".4s, #0\n\tmovi v" #t ".4s, #0\n\tmovi v" #u ".4s, #0\n\t"
-#define NEON_ASK_ROW(s, t, u) \
-  "prfm pldl1keep, [%[ask]]\n\tprfm pldl1keep, [%[ask], #40]\n\tadd %[ask], %[ask], %[row]\n\t"
-/* A finished row to C, or added to it. */
+#define NEON_PREFETCH_C(s, t, u) \
+  "prfm pldl1keep, [%[ahead]]\n\tprfm pldl1keep, [%[ahead], #40]\n\tadd %[ahead], %[ahead], %[row]\n\t"
+/* Stores a finished row to C, or adds it. */
 #define NEON_PUT(s, t, u)                \
   "stp q" #s ", q" #t ", [%[c]]\n\t"     \
   "str q" #u ", [%[c], #32]\n\t"         \
@@ -60,8 +60,8 @@
   "fadd v" #t ".4s, v" #t ".4s, v1.4s\n\t" \
   "fadd v" #u ".4s, v" #u ".4s, v2.4s\n\t" NEON_PUT(s, t, u)
 
-/* Sums to zero, `first`; `four` as often as there are four steps and one behind them; `one`
- * for the rest; then C. */
+/* Zeroes the accumulators, loads the first operands, runs `four` while four steps and one more
+ * are left (it loads one step ahead), `one` for each of the rest, then writes C. */
 #define NEON_TILE(zero, first, four, one, put, add_to)                     \
   zero "cbz %[fours], 2f\n\t" first ".p2align 5\n1:\n\t" four              \
   "add %[a], %[a], #128\n\tadd %[b], %[b], #192\n\t"                       \
@@ -71,55 +71,55 @@
   "subs %[rest], %[rest], #1\n\tb.ne 3b\n4:\n\t"                           \
   "cbnz %[add], 5f\n\t" put "b 6f\n5:\n\t" add_to "6:\n"
 
-/* c (8, 12) = a · b over depth, + c if `add`; a has 8 numbers a step, b 12. B is asked for
- * 24 steps ahead: with few rows each slice of it is met but a few times, and comes from far
- * away. */
+/* c (8, 12) = a · b over depth, + c if `add`; a has 8 floats per step, b 12. Prefetches B 24
+ * steps ahead: with few rows each slice of B is read only a few times and comes from L3 or
+ * memory. */
 static inline void neon_tile_8x12(size_t depth, const float *a, const float *b, float *c, size_t ldc,
                            bool add) {
   size_t fours = depth ? (depth - 1) / 4 : 0, rest = depth - 4 * fours, row = ldc * sizeof *c;
-  const float *ask = c;
+  const float *ahead = c; /* rows of C that are prefetched */
   __asm__ volatile(
       NEON_TILE(NEON_UPPER(NEON_ZERO) NEON_LOWER(NEON_ZERO)
-                NEON_UPPER(NEON_ASK_ROW) NEON_LOWER(NEON_ASK_ROW),
+                NEON_UPPER(NEON_PREFETCH_C) NEON_LOWER(NEON_PREFETCH_C),
                 NEON_LOAD(0, a, "0") NEON_LOAD(1, a, "16") NEON_LOAD_B,
-                NEON_ASK(b, "1152") NEON_STEP_8(0, 0, 1, 4, 5, 6, 2, 3, 7)
-                NEON_ASK(b, "1216") NEON_STEP_8(1, 2, 3, 7, 4, 5, 0, 1, 6)
-                NEON_ASK(b, "1280") NEON_STEP_8(2, 0, 1, 6, 7, 4, 2, 3, 5)
+                NEON_PREFETCH(b, "1152") NEON_STEP_8(0, 0, 1, 4, 5, 6, 2, 3, 7)
+                NEON_PREFETCH(b, "1216") NEON_STEP_8(1, 2, 3, 7, 4, 5, 0, 1, 6)
+                NEON_PREFETCH(b, "1280") NEON_STEP_8(2, 0, 1, 6, 7, 4, 2, 3, 5)
                 NEON_STEP_8(3, 2, 3, 5, 6, 7, 0, 1, 4),
                 NEON_LOAD(0, a, "0") NEON_LOAD(1, a, "16") NEON_LOAD_B NEON_LAST_8,
                 NEON_UPPER(NEON_PUT) NEON_LOWER(NEON_PUT),
                 NEON_UPPER(NEON_ADD) NEON_LOWER(NEON_ADD))
       : [a] "+&r"(a), [b] "+&r"(b), [c] "+&r"(c), [fours] "+&r"(fours), [rest] "+&r"(rest),
-        [ask] "+&r"(ask)
+        [ahead] "+&r"(ahead)
       : [row] "r"(row), [add] "r"((size_t)add)
       : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12",
         "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24",
         "v25", "v26", "v27", "v28", "v29", "v30", "v31", "cc", "memory");
 }
 
-/* The first four rows of it. */
+/* The first four rows of that tile. */
 static inline void neon_tile_4x12(size_t depth, const float *a, const float *b, float *c, size_t ldc,
                            bool add) {
   size_t fours = depth ? (depth - 1) / 4 : 0, rest = depth - 4 * fours, row = ldc * sizeof *c;
-  const float *ask = c;
+  const float *ahead = c; /* rows of C that are prefetched */
   __asm__ volatile(
-      NEON_TILE(NEON_UPPER(NEON_ZERO) NEON_UPPER(NEON_ASK_ROW),
+      NEON_TILE(NEON_UPPER(NEON_ZERO) NEON_UPPER(NEON_PREFETCH_C),
                 NEON_LOAD(0, a, "0") NEON_LOAD_B,
-                NEON_ASK(b, "1152") NEON_STEP_4(0, 0, 4, 5, 6, 1, 7)
-                NEON_ASK(b, "1216") NEON_STEP_4(1, 1, 7, 4, 5, 0, 6)
-                NEON_ASK(b, "1280") NEON_STEP_4(2, 0, 6, 7, 4, 1, 5)
+                NEON_PREFETCH(b, "1152") NEON_STEP_4(0, 0, 4, 5, 6, 1, 7)
+                NEON_PREFETCH(b, "1216") NEON_STEP_4(1, 1, 7, 4, 5, 0, 6)
+                NEON_PREFETCH(b, "1280") NEON_STEP_4(2, 0, 6, 7, 4, 1, 5)
                 NEON_STEP_4(3, 1, 5, 6, 7, 0, 4),
                 NEON_LOAD(0, a, "0") NEON_LOAD_B NEON_LAST_4,
                 NEON_UPPER(NEON_PUT), NEON_UPPER(NEON_ADD))
       : [a] "+&r"(a), [b] "+&r"(b), [c] "+&r"(c), [fours] "+&r"(fours), [rest] "+&r"(rest),
-        [ask] "+&r"(ask)
+        [ahead] "+&r"(ahead)
       : [row] "r"(row), [add] "r"((size_t)add)
       : "v0", "v1", "v2", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13",
         "v14", "v15", "v16", "v17", "v18", "v19", "cc", "memory");
 }
 
-/* The operands of small products are not packed: four rows of A, four of k at a time, by 16
- * columns of B. */
+/* The matmuls of attention are too small to pack their operands: four rows of A, four of k at a
+ * time, by 16 columns of B. */
 #define NEON_ROW_16(s, t, u, v, a, lane) \
   NEON_FMA(s, 4, a, lane) NEON_FMA(t, 5, a, lane) NEON_FMA(u, 6, a, lane) NEON_FMA(v, 7, a, lane)
 #define NEON_STEP_16(lane)                                                           \
@@ -135,8 +135,8 @@ static inline void neon_tile_4x12(size_t depth, const float *a, const float *b, 
   "stp q" #s ", q" #t ", [%[c]]\n\tstp q" #u ", q" #v ", [%[c], #32]\n\tadd %[c], %[c], %[row]\n\t"
 #define NEON_ROWS_16(row) row(16, 17, 18, 19) row(20, 21, 22, 23) row(24, 25, 26, 27) row(28, 29, 30, 31)
 
-/* c (4, 16) = a · b over depth, a (4, depth) and b (depth, 16) in rows. */
-static inline void neon_product_4x16(float *c, size_t ldc, const float *a, size_t lda,
+/* c (4, 16) = a (4, depth) · b (depth, 16), all row-major. */
+static inline void neon_matmul_4x16(float *c, size_t ldc, const float *a, size_t lda,
                                      const float *b, size_t ldb, size_t depth) {
   const float *a1 = a + lda, *a2 = a1 + lda, *a3 = a2 + lda;
   size_t fours = depth / 4, rest = depth % 4;

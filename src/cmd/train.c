@@ -12,6 +12,7 @@
 #include "comm/launcher.h"
 #include "model/transformer.h"
 #include "train/rundir.h"
+#include "train/task_translate.h"
 
 int cmd_choice(const OptSet *opts, const char *name, const char *names) {
   const char *text = opt_text(opts, name);
@@ -96,7 +97,8 @@ static void fill_optim(OptimSpec *o, const OptSet *opts) {
   o->decay = (float)opt_real(opts, "weight-decay");
 }
 
-static Err fill_spec(TrainSpec *s, const OptSet *opts) {
+/* The spec points to `task`. */
+static Err fill_spec(TrainSpec *s, TranslateOptions *task, const OptSet *opts) {
   s->data = opt_text(opts, "data");
   s->run = opt_text(opts, "run");
   if (!s->data)
@@ -137,11 +139,13 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
         "--patience %d counts validations, and --valid-every 0 makes none: leave one "
         "of them out",
         s->patience);
-  s->samples = (int)opt_count(opts, "samples");
-  s->beam = (BeamSpec){.beam = (int)opt_count(opts, "beam-size"),
-                       .alpha = (float)opt_real(opts, "length-penalty"),
-                       .extra = 50,
-                       .nbest = 1};
+  task->samples = (int)opt_count(opts, "samples");
+  task->beam = (BeamSpec){.beam = (int)opt_count(opts, "beam-size"),
+                          .alpha = (float)opt_real(opts, "length-penalty"),
+                          .extra = 50,
+                          .nbest = 1};
+  s->task = &translate_task;
+  s->task_options = task;
   s->resume = opt_flag(opts, "resume");
   s->dry_run = opt_flag(opts, "dry-run");
   s->accept_data = opt_flag(opts, "accept-data");
@@ -201,11 +205,11 @@ static void say_result(const TrainSpec *spec, const TrainResult *r) {
                str_of_count(tokens, r->target_tokens));
   const char *slash = str_ends(spec->run, "/") ? "" : "/"; /* a shell completes names so */
   if (r->best_step)
-    print_result("best: BLEU %.2f at step %" PRIu64 ", in %s%scheckpoints/best", r->best_bleu,
+    print_result("best: BLEU %.2f at step %" PRIu64 ", in %s%scheckpoints/best", r->best_score,
                  r->best_step, spec->run, slash);
-  if (r->averaged && r->average_bleu >= 0)
+  if (r->has_average_score)
     print_result("average of the last %d checkpoints: BLEU %.2f, in %s%saverage", r->averaged,
-                 r->average_bleu, spec->run, slash);
+                 r->average_score, spec->run, slash);
   else if (r->averaged)
     print_result("average of the last %d checkpoints: in %s%saverage", r->averaged, spec->run,
                  slash);
@@ -241,6 +245,7 @@ static void warn_of_small_lr(const Schedule *s) {
 
 Err cmd_train(OptSet *opts) {
   TrainSpec spec = {0};
+  TranslateOptions task = {0};
   TrainResult r = {0};
   Str options = {0};
   Comm *comm = NULL;
@@ -250,7 +255,7 @@ Err cmd_train(OptSet *opts) {
   TRY_DONE(recall(opts));
   opt_record(opts, &options);
   TRY_DONE(str_check(&options));
-  TRY_DONE(fill_spec(&spec, opts));
+  TRY_DONE(fill_spec(&spec, &task, opts));
   TRY_DONE(comm_open(&comm, opt_real(opts, "rank-timeout")));
   cmd_introduce(comm);
   if (comm_rank(comm) == 0) warn_of_small_lr(&spec.schedule);

@@ -142,7 +142,7 @@ static Err judge_checkpoint(const char *run, const char *name, const char *dir,
     TRY(make_half_link(run, BEST, name));
     TRY(set_link(run, BEST));
   }
-  r->counters.best_bleu = c->best_bleu;
+  r->counters.best_score = c->best_score;
   r->counters.best_step = c->best_step;
   r->counters.worse = c->worse;
   r->counters.validated = c->validated;

@@ -12,7 +12,7 @@ typedef struct {
   uint64_t step, target_tokens, pairs;
   uint64_t micro_batches;      /* of a step; 0 where an older checkpoint did not say */
   uint64_t batch_tokens, seed; /* batch_tokens 0: an older checkpoint, which said neither */
-  double best_bleu;
+  double best_score;
   uint64_t best_step;
   int worse;          /* validations since the best */
   uint64_t validated; /* the step validated last */
@@ -38,7 +38,7 @@ typedef struct {
 /* Writes RUN/checkpoints/step-N and moves the link `latest` to it; replaces an earlier one
  * of the same step. After a failure everything is as before. */
 NODISCARD Err checkpoint_save(const char *run, const TrainArrays *a, const TrainCounters *c);
-/* Adds to the saved checkpoint of step c->step what its validation found: best_bleu,
+/* Adds to the saved checkpoint of step c->step what its validation found: best_score,
  * best_step, worse and validated. `best`: moves the link of that name to it. After a failure
  * the checkpoint is as before; the link may have moved already. */
 NODISCARD Err checkpoint_judge(const char *run, const TrainCounters *c, bool best);

@@ -105,9 +105,8 @@ static Err plan_shares(const Train *t, const Model *m, uint64_t rows, FitPlan *f
   uint64_t moments =
       (uint64_t)optim_has_moment(&s->optim, 1) + (uint64_t)optim_has_moment(&s->optim, 2);
   bool rounds = s->reproducible && t->micro_batches > (uint32_t)t->world.ranks;
-  if (t->validator)
-    TRY(validator_bytes(t->validator, transformer_config(&m->config), b, rows, &search));
-  if (search && b->pack) search += n; /* weights laid out for the products of a search */
+  if (t->task->valid_examples && t->task->kind->score_bytes)
+    TRY(t->task->kind->score_bytes(t->task, m, rows, &search));
   *f = (FitPlan){0};
   add(f, "weights", copies * (n + low), b->host);
   add(f, "gradients", n + units * sizeof(double) + sizeof(StepNumbers), b->host);
@@ -180,9 +179,7 @@ static uint32_t round_up(uint64_t rows) {
 
 /* The most rows that make sense: of a small data set a few batches would be all. */
 static uint32_t most_rows(const Train *t, uint32_t least) {
-  const MetaSplit *s = &t->data.meta.split[SPLIT_TRAIN];
-  uint64_t tokens = s->tokens[0] > s->tokens[1] ? s->tokens[0] : s->tokens[1];
-  uint64_t of_data = (tokens + s->pairs) / EPOCH / ROWS_UNIT * ROWS_UNIT;
+  uint64_t of_data = t->task->tokens / EPOCH / ROWS_UNIT * ROWS_UNIT;
   uint64_t most = t->world.backend.host ? MOST_HERE : MOST_ROWS;
   if (of_data < most) most = of_data;
   return most > least ? (uint32_t)most : least;

@@ -2,6 +2,7 @@
  * the loss runs away. Relies on train_internal.h. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -28,29 +29,40 @@ static void begin_record(Train *t) {
 }
 
 static void take(StepSum *since, const StepSum *step) {
-  since->loss += step->loss, since->nll += step->nll, since->right += step->right;
-  since->rows += step->rows, since->pairs += step->pairs;
-  since->data += step->data, since->forward += step->forward;
-  since->backward += step->backward, since->wait += step->wait;
-  since->update += step->update, since->allocations += step->allocations;
+  for (int i = 0; i < MODEL_SUMS; i++) since->sum[i] += step->sum[i];
+  since->predictions += step->predictions;
+  since->examples += step->examples;
+  since->data += step->data;
+  since->forward += step->forward;
+  since->backward += step->backward;
+  since->wait += step->wait;
+  since->update += step->update;
+  since->allocations += step->allocations;
   if (!step->skipped) since->norm = step->norm;
-  since->steps++, since->skipped += step->skipped;
+  since->steps++;
+  since->skipped += step->skipped;
+}
+
+/* The loss that is printed: not what training minimises where that has label smoothing, so that
+ * it compares with the loss of a validation. */
+static double shown_loss(const Train *t, const StepSum *s) {
+  return s->sum[t->task->kind->shown_sum] / s->predictions;
 }
 
 /* Means over the steps since the last record, which took `took` seconds. */
 static void record_step(Train *t, double lr, double took) {
   const StepSum *s = &t->since;
+  const TaskKind *kind = t->task->kind;
   Metrics *m = &t->run.metrics;
   double n = (double)s->steps;
   begin_record(t);
-  metrics_add(m, "loss", s->loss / s->rows);
-  metrics_add(m, "nll", s->nll / s->rows);
-  metrics_add(m, "accuracy", s->right / s->rows);
+  for (int i = 0; i < MODEL_SUMS; i++)
+    if (kind->sums[i]) metrics_add(m, kind->sums[i], s->sum[i] / s->predictions);
   metrics_add(m, "lr", lr);
   metrics_add(m, "grad_norm", s->norm);
-  metrics_add(m, "target_tokens_per_s", s->rows / took);
-  metrics_add(m, "pairs_per_s", s->pairs / took);
-  metrics_add(m, "epoch", (double)t->run.at.step * t->micro_batches / (double)t->plan.batches);
+  metrics_add(m, kind->predictions_per_s, s->predictions / took);
+  metrics_add(m, kind->examples_per_s, s->examples / took);
+  metrics_add(m, "epoch", (double)t->run.at.step * t->micro_batches / (double)t->task->batches);
   metrics_add(m, "data_wait_ms", 1e3 * s->data / n);
   metrics_add(m, "forward_ms", 1e3 * s->forward / n);
   metrics_add(m, "backward_ms", 1e3 * s->backward / n);
@@ -62,21 +74,20 @@ static void record_step(Train *t, double lr, double took) {
   metrics_end(m);
 }
 
-/* The loss that is printed is the negative log-likelihood a token, for training as for
- * validation, so that the two compare; the training objective, which has label smoothing, is
- * only recorded. */
 static void log_step(Train *t, double lr) {
   const StepSum *s = &t->since;
+  const TaskKind *kind = t->task->kind;
   double took = progress_clock() - t->since_start, n = (double)s->steps;
-  double rate = s->rows / took, pairs = s->pairs / took;
+  double loss = shown_loss(t, s);
   double left = (double)(t->steps - t->run.at.step) * took / n;
   if (t->spec->seconds > 0) left = fmin(left, fmax(seconds_left(t), 0));
   if (t->world.chief) {
-    char time[32], remaining[32];
+    char perplexity[32] = "", time[32], remaining[32];
+    if (kind->has_perplexity) snprintf(perplexity, sizeof perplexity, "  ppl %.4g", exp(loss));
     log_live("step %" PRIu64
-             "  loss %.4f  ppl %.4g  lr %.3g  gnorm %.2f  %.0f tokens/s  %.0f pairs/s  %s  "
-             "%s left",
-             t->run.at.step, s->nll / s->rows, exp(s->nll / s->rows), lr, s->norm, rate, pairs,
+             "  loss %.4f%s  lr %.3g  gnorm %.2f  %.0f %s/s  %.0f %s/s  %s  %s left",
+             t->run.at.step, loss, perplexity, lr, s->norm, s->predictions / took,
+             kind->predictions, s->examples / took, kind->examples,
              str_of_seconds(time, train_elapsed(t)), str_of_seconds(remaining, left));
   }
   record_step(t, lr, took);
@@ -87,21 +98,22 @@ static void log_step(Train *t, double lr) {
 /* Validation. */
 
 static bool is_validation_due(const Train *t) {
-  if (!t->validator || t->run.at.validated == t->run.at.step) return false;
+  if (!t->task->valid_examples || t->run.at.validated == t->run.at.step) return false;
   return t->run.at.step % t->spec->valid_every == 0 || t->run.at.step == t->steps;
 }
 
 /* Rank 0: compares with the best so far. Without a checkpoint of this step, as while the loss
  * is out of range, there is nothing that could be the best. True: it is the best. */
-static bool judge_validation(Train *t, double bleu) {
+static bool judge_validation(Train *t, double score) {
   train_settle_verdict(t);
-  bool better = t->run.at.best_step == 0 || bleu > t->run.at.best_bleu;
+  bool better =
+      t->run.at.best_step == 0 || task_is_better(t->task->kind, score, t->run.at.best_score);
   bool best = better && t->run.saved == t->run.at.step;
   TrainCounters *v = &t->run.verdict;
   *v = t->run.at;
   v->validated = t->run.at.step;
   if (best) {
-    v->best_bleu = bleu;
+    v->best_score = score;
     v->best_step = t->run.at.step;
     v->worse = 0;
   } else if (!better) {
@@ -118,19 +130,21 @@ static bool judge_validation(Train *t, double bleu) {
 /* After the checkpoint of this step was handed to the saver: the one is written while the
  * other goes on, and a validation that is cut short loses nothing. */
 static Err validate(Train *t) {
+  const TaskKind *kind = t->task->kind;
   Validation v;
   TRY(train_await_weights(t, &t->since));
-  TRY(validator_run(t->validator, t->world.comm, t->spec->samples, &v));
+  TRY(validate_model(t->task, t->state.model, train_weights(t), t->world.comm, true, &v));
   if (t->world.chief) {
-    bool best = judge_validation(t, v.bleu);
-    log_info("valid    step %" PRIu64 "  loss %.4f  ppl %.4g  BLEU %.2f%s  (%.1fs)",
-             t->run.at.step, v.nll, exp(v.nll), v.bleu, best ? ", the best so far" : "",
-             v.seconds);
+    char figures[160];
+    bool best = judge_validation(t, v.value[kind->decisive]);
+    validate_print(kind, &v, figures, sizeof figures);
+    log_info("valid    step %" PRIu64 "  %s%s  (%.1fs)", t->run.at.step, figures,
+             best ? ", the best so far" : "", v.seconds);
   }
   t->run.at.validated = t->run.at.step;
   begin_record(t);
-  metrics_add(&t->run.metrics, "valid_nll", v.nll);
-  metrics_add(&t->run.metrics, "valid_bleu", v.bleu);
+  for (int i = 0; kind->metrics[i].label; i++)
+    metrics_add(&t->run.metrics, kind->metrics[i].valid, v.value[i]);
   metrics_add(&t->run.metrics, "valid_seconds", v.seconds);
   metrics_end(&t->run.metrics);
   t->since_start = progress_clock(); /* its time is not the steps' */
@@ -169,7 +183,6 @@ static Err save_for_sure(Train *t) {
 static Err finish_average(Train *t, TrainResult *r) {
   char out[FILE_PATH_MAX], path[FILE_PATH_MAX];
   int wanted = t->spec->average, count = 0;
-  r->average_bleu = -1;
   if (wanted < 2) return ERR_OK;
   const Backend *b = &t->world.backend;
   size_t n = t->state.model->params.padded;
@@ -186,22 +199,25 @@ static Err finish_average(Train *t, TrainResult *r) {
   comm_broadcast(t->world.comm, "averaged checkpoints", &count, sizeof count);
   if (count < 2) return ERR_OK;
   r->averaged = count;
-  if (!t->validator) return ERR_OK;
+  if (!t->task->valid_examples) return ERR_OK;
   comm_broadcast(t->world.comm, "mean weights", t->world.stage, n * sizeof(float));
   /* The run is over, and its last checkpoint holds what these were. */
   b->put(b, t->state.e ? t->state.e : t->state.w, t->world.stage, n * sizeof(float));
   if (!t->state.e) b->lower(b, t->state.low, t->state.w, n);
-  train_weights(t);
+  const TaskKind *kind = t->task->kind;
   Validation v;
-  TRY(validator_run(t->validator, t->world.comm, 0, &v));
-  r->average_bleu = v.bleu;
-  if (t->world.chief)
-    log_info(
-        "valid    average of the last %d checkpoints  loss %.4f  ppl %.4g  BLEU %.2f  (%.1fs)",
-        count, v.nll, exp(v.nll), v.bleu, v.seconds);
+  TRY(validate_model(t->task, t->state.model, train_weights(t), t->world.comm, false, &v));
+  r->has_average_score = true;
+  r->average_score = v.value[kind->decisive];
+  if (t->world.chief) {
+    char figures[160];
+    validate_print(kind, &v, figures, sizeof figures);
+    log_info("valid    average of the last %d checkpoints  %s  (%.1fs)", count, figures,
+             v.seconds);
+  }
   begin_record(t);
-  metrics_add(&t->run.metrics, "average_nll", v.nll);
-  metrics_add(&t->run.metrics, "average_bleu", v.bleu);
+  for (int i = 0; kind->metrics[i].label; i++)
+    metrics_add(&t->run.metrics, kind->metrics[i].average, v.value[i]);
   metrics_end(&t->run.metrics);
   return ERR_OK;
 }
@@ -209,9 +225,9 @@ static Err finish_average(Train *t, TrainResult *r) {
 /* Divergence: back to the last good state, at half the rate. */
 static Err roll_back(Train *t, const StepSum *step) {
   uint64_t from = t->run.at.step;
-  double loss = step->nll / step->rows, scale = t->run.at.lr_scale / 2;
+  double loss = shown_loss(t, step), scale = t->run.at.lr_scale / 2;
   int times = t->run.at.rollbacks + 1;
-  const char *what = isfinite(step->loss) && isfinite(step->norm)
+  const char *what = isfinite(step->sum[0]) && isfinite(step->norm)
                          ? "the loss ran away"
                          : "the gradient is not finite";
   if (times > t->spec->rollbacks)
@@ -258,15 +274,15 @@ static Err go_on(Train *t) {
   bool healthy;
   double lr = t->run.at.lr_scale * schedule_lr(&t->schedule, t->run.at.step);
   TRY(train_step(t, lr, &step, &healthy));
-  t->last_loss = step.loss / step.rows;
+  t->last_loss = step.sum[0] / step.predictions;
   if (!health_take(&t->health, healthy ? t->last_loss : NAN)) return roll_back(t, &step);
   if (step.skipped && t->world.chief)
     log_info("step %" PRIu64
              ": the gradient overflowed and is left out; the loss scale is %g from now on",
              t->run.at.step, scaler_factor(&t->run.at.scaler));
   t->run.at.step++;
-  t->run.at.target_tokens += (uint64_t)step.rows;
-  t->run.at.pairs += (uint64_t)step.pairs;
+  t->run.at.target_tokens += (uint64_t)step.predictions;
+  t->run.at.pairs += (uint64_t)step.examples;
   take(&t->since, &step);
   if (t->run.at.step % s->log_every == 0) log_step(t, lr);
   bool last = t->run.at.step == t->steps;
@@ -289,7 +305,7 @@ static Err run_steps(Train *t, TrainResult *r) {
   while (!r->stopped && t->run.at.step < t->steps && !is_over(t, r))
     TRY(note_stop(go_on(t), r));
   if (t->run.saved != t->run.at.step) TRY(train_save(t, true));
-  if (!r->stopped && t->validator && t->run.at.validated != t->run.at.step)
+  if (!r->stopped && t->task->valid_examples && t->run.at.validated != t->run.at.step)
     TRY(note_stop(validate(t), r));
   TRY(save_for_sure(t));
   return r->stopped ? ERR_OK : note_stop(finish_average(t, r), r);
@@ -306,7 +322,7 @@ static const char *const answers_ranks[2] = {
 
 Err train_run(const TrainSpec *spec, Comm *comm, const char *options, TrainResult *r) {
   Train *t;
-  *r = (TrainResult){.average_bleu = -1};
+  *r = (TrainResult){0};
   TRY(mem_alloc(&t, 1, sizeof *t));
   t->spec = spec, t->world.comm = comm;
   t->world.rank = comm_rank(comm), t->world.ranks = comm_size(comm),
@@ -321,7 +337,7 @@ Err train_run(const TrainSpec *spec, Comm *comm, const char *options, TrainResul
     if (!err) err = run_steps(t, r);
     if (!err) err = exchange_rest(&t->world.exchange);
     r->step = t->run.at.step, r->target_tokens = t->run.at.target_tokens;
-    r->best_bleu = t->run.at.best_bleu, r->best_step = t->run.at.best_step;
+    r->best_score = t->run.at.best_score, r->best_step = t->run.at.best_step;
     r->loss = t->last_loss, r->seconds = train_elapsed(t);
     r->lost_metrics = metrics_lost(&t->run.metrics);
     log_live_end();

@@ -33,16 +33,14 @@ static Err say_memory(const Train *t) {
 Err plan_say(const Train *t) {
   const TrainSpec *s = t->spec;
   const ModelConfig *c = &t->state.model->config;
-  char about[160], parameters[32], pairs[32], batches[32];
+  char about[160], parameters[32], batches[32];
   c->family->describe(c, about, sizeof about);
   log_info("model    %s, %s parameters", about,
            str_of_count(parameters, t->state.model->params.total));
-  log_info("data     %s: %s pairs, %s to %s, vocabulary %d", t->data.dir,
-           str_of_count(pairs, t->data.order.pairs), t->data.meta.lang[0], t->data.meta.lang[1],
-           t->data.meta.vocab);
+  t->task->kind->describe(t->task);
   log_info("batches  %u x %u tokens a side in a step, %s micro-batches an epoch, %.1f %% full",
-           t->micro_batches, t->plan.capacity, str_of_count(batches, t->plan.batches),
-           100 * t->plan.fill);
+           t->micro_batches, t->task->capacity, str_of_count(batches, t->task->batches),
+           100 * t->task->fill);
   const char *way = t->world.exchange.about;
   bool rounded = s->exchange_bf16 && (t->world.ranks > 1 || s->reproducible);
   log_info("ranks    %s%s%s%s%s%s", comm_about(t->world.comm), *way ? ", " : "", way,
@@ -58,7 +56,7 @@ Err plan_say(const Train *t) {
 static double products(const Train *t) {
   const ModelConfig *c = &t->state.model->config;
   ModelShape shape = c->family->shape(c);
-  double tokens = t->plan.capacity;
+  double tokens = t->task->capacity;
   return 6 * tokens * t->micro_batches * (shape.gemm_weights[0] + shape.gemm_weights[1]);
 }
 
@@ -68,7 +66,7 @@ static Err measure(const Train *t, double *rate) {
   const ModelConfig *c = &t->state.model->config;
   ModelShape shape = c->family->shape(c);
   size_t d = shape.d_model, ff = shape.ffn_dim,
-         rows = t->plan.capacity < 1024 ? t->plan.capacity : 1024;
+         rows = t->task->capacity < 1024 ? t->task->capacity : 1024;
   size_t size = type_size(b->type);
   void *x = NULL, *y = NULL, *w = NULL;
   Err err;

@@ -34,7 +34,7 @@ static void digits_of(uint32_t crc, char out[DIGITS + 1]) {
 /* JSON has no infinities; such a state is not worth keeping either. */
 static bool all_finite(const Record *r) {
   const TrainCounters *c = &r->counters;
-  bool finite = isfinite(c->best_bleu) && isfinite(c->seconds) && isfinite(c->lr_scale) &&
+  bool finite = isfinite(c->best_score) && isfinite(c->seconds) && isfinite(c->lr_scale) &&
                 isfinite(c->scaler.scale);
   for (size_t i = 0; i < r->seconds && finite; i++) finite = isfinite(r->second[i]);
   return finite;
@@ -61,7 +61,7 @@ static char *print(const Record *r) {
       "format", FORMAT, "version", VERSION, "checksum", JSONDOC_NO_SUM, "step",
       (json_int_t)c->step, "target_tokens", (json_int_t)c->target_tokens, "pairs",
       (json_int_t)c->pairs, "micro_batches", (json_int_t)c->micro_batches, "batch_tokens",
-      (json_int_t)c->batch_tokens, "seed", (json_int_t)c->seed, "best_bleu", c->best_bleu,
+      (json_int_t)c->batch_tokens, "seed", (json_int_t)c->seed, "best_score", c->best_score,
       "best_step", (json_int_t)c->best_step, "worse", c->worse, "validated",
       (json_int_t)c->validated, "seconds", c->seconds, "lr_scale", c->lr_scale, "rollbacks",
       c->rollbacks, "loss_scale", c->scaler.scale, "clean_steps", (json_int_t)c->scaler.clean,
@@ -151,7 +151,8 @@ static void read_counters(TrainCounters *c, const json_t *root) {
   c->micro_batches = get_count(root, "micro_batches");
   c->batch_tokens = get_count(root, "batch_tokens");
   c->seed = get_count(root, "seed");
-  c->best_bleu = get_real(root, "best_bleu", 0);
+  /* Older versions knew translation alone. */
+  c->best_score = get_real(root, "best_score", get_real(root, "best_bleu", 0));
   c->best_step = get_count(root, "best_step");
   c->worse = (int)get_count(root, "worse");
   /* Older versions validated before they saved. */

@@ -105,24 +105,13 @@ static void free_arrays(Train *t) {
   mem_free(t->state.second);
 }
 
-static ModelConfig config_for(const Train *t) {
-  TransformerConfig c = *transformer_config(&t->spec->config);
-  const Meta *m = &t->data.meta;
-  c.vocab = m->vocab;
-  c.bos = m->bos;
-  c.eos = m->eos;
-  c.pad = m->pad;
-  c.longest = (int)m->max_tokens + 1;
-  return transformer_model_config(&c);
-}
-
 /* From the beginning, from a checkpoint, and to one. */
 
 static TrainArrays shape_of(const Train *t) {
   return (TrainArrays){.config = &t->state.model->config,
                        .params = &t->state.model->params,
-                       .tokenizer = t->tokenizer_path,
-                       .data = t->spec->accept_data ? NULL : t->data_hash,
+                       .tokenizer = t->task->tokenizer,
+                       .data = t->spec->accept_data ? NULL : t->task->data_hash,
                        .w = t->state.w,
                        .e = t->state.e,
                        .m = t->state.m,
@@ -195,15 +184,15 @@ static Err load_or_begin(Train *t, TrainArrays *a) {
 }
 
 static Err open_loader(Train *t) {
-  loader_close(t->world.loader);
-  t->world.loader = NULL, t->next = (Micro){0}, t->state.pass.loaded = 0;
+  t->next = (Micro){0};
+  t->state.pass.loaded = 0;
   LoaderSpec spec = {.seed = t->spec->seed,
                      .step = t->run.at.step,
                      .group = t->micro_batches,
                      .begin = (uint32_t)t->world.rank,
                      .end = t->micro_batches,
                      .stride = (uint32_t)t->world.ranks};
-  return loader_open(&t->world.loader, &t->data, &t->plan, &spec);
+  return t->task->kind->open_loader(t->task, &spec);
 }
 
 static bool is_scaled(const Train *t) {
@@ -214,10 +203,10 @@ static bool is_scaled(const Train *t) {
 /* From here on the run's data are these. A roll-back loads checkpoints that name the old
  * ones, and is silent. */
 static void adopt_data(Train *t) {
-  if (!t->world.warm && *t->run.at.data && strcmp(t->run.at.data, t->data_hash) != 0)
+  if (!t->world.warm && *t->run.at.data && strcmp(t->run.at.data, t->task->data_hash) != 0)
     log_warn("%s goes on with other data than it was trained on so far: %s", t->spec->run,
-             t->data.dir);
-  memcpy(t->run.at.data, t->data_hash, sizeof t->run.at.data);
+             t->task->data);
+  memcpy(t->run.at.data, t->task->data_hash, sizeof t->run.at.data);
 }
 
 Err train_restore(Train *t) {
@@ -226,7 +215,7 @@ Err train_restore(Train *t) {
   comm_at(t->world.comm, COMM_WHILE_ALIVE, "loading the checkpoint");
   if (t->world.chief) TRY(load_or_begin(t, a));
   if (t->world.chief) adopt_data(t);
-  t->run.at.batch_tokens = t->plan.capacity;
+  t->run.at.batch_tokens = t->task->capacity;
   t->run.at.seed = t->spec->seed;
   comm_broadcast(t->world.comm, "counters", &t->run.at, sizeof t->run.at);
   scaler_switch(&t->run.at.scaler, is_scaled(t));
@@ -255,7 +244,7 @@ void train_settle_verdict(Train *t) {
   t->run.verdict_pending = false;
   t->run.verdict_lost = err && v->best_step == v->step;
   if (t->run.verdict_lost) return;
-  t->run.at.best_bleu = v->best_bleu;
+  t->run.at.best_score = v->best_score;
   t->run.at.best_step = v->best_step;
   t->run.at.worse = v->worse;
 }
@@ -321,8 +310,9 @@ static Err settle_group(Train *t) {
 
 static void settle_steps(Train *t) {
   const TrainSpec *s = t->spec;
-  t->steps = s->epochs ? (s->epochs * t->plan.batches + t->micro_batches - 1) / t->micro_batches
-                       : s->steps;
+  t->steps = s->epochs
+                 ? (s->epochs * t->task->batches + t->micro_batches - 1) / t->micro_batches
+                 : s->steps;
   t->schedule = s->schedule;
   if (s->decay_to_end)
     t->schedule.decay = t->steps > s->schedule.warmup ? t->steps - s->schedule.warmup : 1;
@@ -333,19 +323,6 @@ static void settle_steps(Train *t) {
         s->schedule.warmup, t->steps);
 }
 
-/* A validation sentence that no batch can hold would end the run at its first validation. */
-static Err check_valid_length(const Train *t, uint32_t rows) {
-  const uint64_t *longest = t->data.meta.split[SPLIT_VALID].longest;
-  uint64_t need = (longest[0] > longest[1] ? longest[0] : longest[1]) + 1;
-  if (!t->validator || need <= rows) return ERR_OK;
-  return err_set(
-      ERR_USAGE,
-      "a batch of %u tokens a side cannot hold the longest sentence of the validation "
-      "text, %" PRIu64 " tokens with its end mark; give --batch-tokens %" PRIu64
-      " or more, or --valid-every 0",
-      rows, need, need);
-}
-
 /* The batches, and with them the length of the run. */
 static Err settle_batches(Train *t, const ModelConfig *config) {
   uint32_t rows;
@@ -354,8 +331,7 @@ static Err settle_batches(Train *t, const ModelConfig *config) {
   TRY(fit_rows(t, config, &rows));
   ModelShape shape = config->family->shape(config);
   TRY(backend_check_fp8(&t->world.backend, shape.d_model, shape.ffn_dim, rows));
-  TRY(order_plan(&t->plan, &t->data.order, rows));
-  TRY(check_valid_length(t, rows));
+  TRY(t->task->kind->plan_batches(t->task, rows));
   settle_steps(t);
   return ERR_OK;
 }
@@ -370,7 +346,7 @@ static Err settle_options(const Train *t, const char *record, Str *out) {
     for (size_t i = 0; i < sizeof of_this_call / sizeof *of_this_call; i++)
       if (str_starts(at, of_this_call[i])) keep = false;
     if (str_starts(at, "batch-tokens = auto"))
-      str_addf(out, "batch-tokens = %u\n", t->plan.capacity);
+      str_addf(out, "batch-tokens = %u\n", t->task->capacity);
     else if (keep)
       str_addf(out, "%.*s\n", (int)len, at);
     at += len + (at[len] == '\n');
@@ -382,7 +358,7 @@ static Err settle_options(const Train *t, const char *record, Str *out) {
  * them; the checkpoint is under a checksum. */
 static Err check_order(const Train *t) {
   const TrainCounters *c = &t->run.at;
-  uint64_t rows = t->plan.capacity, seed = t->spec->seed;
+  uint64_t rows = t->task->capacity, seed = t->spec->seed;
   if (!c->batch_tokens || (c->batch_tokens == rows && c->seed == seed)) return ERR_OK;
   return err_set(ERR_USAGE,
                  "the checkpoint of step %" PRIu64 " was made with --batch-tokens %" PRIu64
@@ -423,17 +399,19 @@ static Err commit_run(Train *t, const char *options) {
 }
 
 static Err begin_run(Train *t, const char *record) {
+  const TaskMetric *metric = &t->task->kind->metrics[t->task->kind->decisive];
   Str options = {0};
   Err err;
   TRY_DONE(settle_options(t, record, &options));
   if (t->world.chief) TRY_DONE(enter_run(t, str_text(&options)));
   TRY_DONE(take_memory(t));
   TRY_DONE(train_restore(t));
-  if (t->validator) TRY_DONE(validator_begin(t->validator, t->state.model, train_weights(t)));
+  if (t->task->valid_examples)
+    TRY_DONE(t->task->kind->prepare(t->task, t->state.model, train_weights(t)));
   if (t->world.chief) TRY_DONE(commit_run(t, str_text(&options)));
   if (t->run.at.step && t->run.at.best_step)
-    log_info("resume   step %" PRIu64 ", best BLEU so far %.2f", t->run.at.step,
-             t->run.at.best_bleu);
+    log_info("resume   step %" PRIu64 ", best %s so far %.*f", t->run.at.step, metric->label,
+             metric->digits, t->run.at.best_score);
   else if (t->run.at.step)
     log_info("resume   step %" PRIu64 ", no best checkpoint yet", t->run.at.step);
 done:
@@ -450,36 +428,29 @@ Err train_set_up(Train *t, const char *record) {
                       s->reproducible));
   TRY(exchange_open(&t->world.exchange, &t->world.backend, s->bucket / sizeof(float),
                     s->exchange_bf16));
-  TRY(dataset_open(&t->data, s->data));
-  TRY(agree_data_hash(&t->data, t->data_hash));
-  TRY(agree_ranks(t->world.comm, record, "data-set-hash", t->data_hash));
-  TRY(dataset_path(&t->data, "tokenizer.model", t->tokenizer_path));
-  TRY(tokenizer_open(&t->tokenizer, t->tokenizer_path));
-  ModelConfig config = config_for(t);
-  if (s->valid_every)
-    TRY(validator_new(&t->validator, &t->data, &t->tokenizer,
-                      config.family->shape(&config).max_tokens, &s->beam, t->world.comm));
-  TRY(settle_batches(t, &config));
-  TRY(model_plan(&t->state.model, &(ModelSpec){.config = &config,
+  TRY(s->task->open(&t->task, &(TaskSpec){.data = s->data,
+                                          .config = &s->config,
+                                          .options = s->task_options,
+                                          .validates = s->valid_every > 0,
+                                          .comm = t->world.comm}));
+  TRY(agree_ranks(t->world.comm, record, "data-set-hash", t->task->data_hash));
+  TRY(settle_batches(t, &t->task->config));
+  TRY(model_plan(&t->state.model, &(ModelSpec){.config = &t->task->config,
                                                .backend = &t->world.backend,
-                                               .capacity = t->plan.capacity,
+                                               .capacity = t->task->capacity,
                                                .training = true}));
   if (s->dry_run) /* what the device cannot do is said here too */
-    return model_reserve(&config, &t->world.backend);
+    return model_reserve(&t->task->config, &t->world.backend);
   return begin_run(t, record);
 }
 
 void train_tear_down(Train *t) {
   exchange_close(&t->world.exchange); /* first: memory is given back when a device is at rest */
   saver_free(t->run.saver);           /* waits for what is being written */
-  loader_close(t->world.loader);
-  validator_free(t->validator);
+  if (t->task) t->task->kind->close(t->task);
   reducer_free(t->world.reducer);
   pass_close(&t->state.pass); /* its recordings name the model's memory */
   model_free(t->state.model);
-  tokenizer_close(&t->tokenizer);
-  order_plan_free(&t->plan);
-  dataset_close(&t->data);
   free_arrays(t);
   backend_close(&t->world.backend);
   metrics_close(&t->run.metrics);

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "backend/clip.h"
@@ -75,7 +76,7 @@ static Err fetch(Train *t, uint64_t step, uint32_t i, Micro *m) {
   comm_at(t->world.comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", micro-batch %u, waiting for data",
           step, i);
   if (fault_now("stall", step, t->world.rank)) sleep(STALL);
-  TRY(loader_next(t->world.loader, &m->batch));
+  TRY(t->task->kind->next_batch(t->task, &m->batch));
   m->got = progress_clock();
   return ERR_OK;
 }
@@ -85,7 +86,7 @@ static Err next_micro(Train *t, uint32_t i, Micro *m) {
   /* The weights are still those before the step. Several ranks have to finish it together. */
   if (t->world.ranks == 1 && stop_hurried())
     return err_set(ERR_STOPPED, "step %" PRIu64 " is left undone", t->run.at.step);
-  if (t->next.batch) {
+  if (t->next.batch.data) {
     double waited = t->next.got - t->next.start;
     *m = t->next;
     t->next = (Micro){0};
@@ -101,7 +102,7 @@ static Err next_micro(Train *t, uint32_t i, Micro *m) {
 static Err look_ahead(Train *t) {
   if (t->run.at.step + 1 >= t->steps) return ERR_OK;
   TRY(fetch(t, t->run.at.step + 1, 0, &t->next));
-  pass_load(&t->state.pass, t->next.batch, t->next.key);
+  pass_load(&t->state.pass, t->next.batch.data, t->next.key);
   double mark = t->next.got;
   tick(t, &mark, "the end of the step", 0);
   return ERR_OK;
@@ -112,8 +113,8 @@ static void end_micro(Train *t, Micro *m, StepSum *sum) {
   sum->data += m->got - m->start;
   sum->forward += t->state.model->forward_end - m->got;
   sum->backward += progress_clock() - t->state.model->forward_end;
-  sum->pairs += m->batch->sentences;
-  sum->rows += m->batch->rows[1];
+  sum->examples += m->batch.examples;
+  sum->predictions += m->batch.predictions;
 }
 
 Err train_await_weights(Train *t, StepSum *sum) {
@@ -139,7 +140,7 @@ Err train_await_weights(Train *t, StepSum *sum) {
 static Err begin_micro(Train *t, uint32_t i, Micro *m, StepSum *sum) {
   TRY(next_micro(t, i, m));
   if (!t->world.exchange.gathering) return ERR_OK;
-  pass_load(&t->state.pass, m->batch, m->key);
+  pass_load(&t->state.pass, m->batch.data, m->key);
   double start = progress_clock();
   TRY(train_await_weights(t, sum));
   m->mark = progress_clock();
@@ -154,9 +155,9 @@ static Err micro_batch(Train *t, uint32_t i, bool last, StepSum *sum) {
   const Backend *b = &t->world.backend;
   Micro m;
   TRY(begin_micro(t, i, &m, sum));
-  TRY(pass_gradients(&t->state.pass, m.batch, m.key, (float)scaler_factor(&t->run.at.scaler),
-                     last && (b->host || t->world.exchange.wire) ? reducer_ready : NULL,
-                     t->world.reducer));
+  TRY(pass_gradients(
+      &t->state.pass, m.batch.data, m.key, (float)scaler_factor(&t->run.at.scaler),
+      last && (b->host || t->world.exchange.wire) ? reducer_ready : NULL, t->world.reducer));
   if (last && goes_by_host(t))
     TRY(b->get(b, t->world.stage, t->state.g, t->state.model->params.padded * sizeof(float)));
   end_micro(t, &m, sum);
@@ -271,10 +272,14 @@ static Err losses(Train *t, StepSum *sum) {
   TRY(model_loss(t->state.model, &mine));
   double got = progress_clock();
   *(t->world.backend.host ? &sum->update : &sum->backward) += got - start;
-  double all[] = {mine.sum[0], mine.sum[1], mine.sum[2], (double)mine.predictions, sum->pairs};
+  double all[MODEL_SUMS + 2] = {0};
+  memcpy(all, mine.sum, sizeof mine.sum);
+  all[MODEL_SUMS] = (double)mine.predictions;
+  all[MODEL_SUMS + 1] = sum->examples;
   comm_sum(t->world.comm, "losses", all, sizeof all / sizeof *all);
-  sum->loss = all[0], sum->nll = all[1], sum->right = all[2], sum->rows = all[3],
-  sum->pairs = all[4];
+  memcpy(sum->sum, all, sizeof sum->sum);
+  sum->predictions = all[MODEL_SUMS];
+  sum->examples = all[MODEL_SUMS + 1];
   sum->wait += progress_clock() - got;
   return ERR_OK;
 }
@@ -285,8 +290,8 @@ static Err step_together(Train *t, double lr, StepNumbers *now, StepSum *sum) {
   TRY(gradients(t, sum));
   TRY(losses(t, sum));
   double start = progress_clock();
-  now->grad_divisor = sum->rows * scaler_factor(&t->run.at.scaler);
-  now->loss[0] = sum->loss;
+  now->grad_divisor = sum->predictions * scaler_factor(&t->run.at.scaler);
+  now->loss[0] = sum->sum[0];
   if (t->spec->shard) reducer_gather_units(t->world.reducer, "norms", t->state.sums);
   optim_clip(now, t->state.sums, norm_units(t->state.model->params.padded));
   if (isfinite(now->grad_scale)) TRY(update(t, now, lr));
@@ -301,20 +306,20 @@ static Err step_alone(Train *t, StepNumbers *now, StepSum *sum) {
   if (t->micro_batches == 1 && !spoilt) {
     Micro m;
     TRY(next_micro(t, 0, &m));
-    now->grad_divisor = m.batch->rows[1] * factor;
-    TRY(pass_whole(&t->state.pass, m.batch, m.key, (float)factor, now));
+    now->grad_divisor = m.batch.predictions * factor;
+    TRY(pass_whole(&t->state.pass, m.batch.data, m.key, (float)factor, now));
     end_micro(t, &m, sum);
   } else {
     begin_gradients(t, spoilt);
     for (uint32_t i = 0; i < t->micro_batches; i++) TRY(micro_batch(t, i, false, sum));
-    now->grad_divisor = sum->rows * factor;
+    now->grad_divisor = sum->predictions * factor;
     TRY(pass_update(&t->state.pass, now));
   }
   TRY(look_ahead(t));
   double start = progress_clock();
   TRY(pass_end(&t->state.pass, now));
   sum->backward += progress_clock() - start;
-  sum->loss = now->loss[0], sum->nll = now->loss[1], sum->right = now->loss[2];
+  memcpy(sum->sum, now->loss, sizeof sum->sum);
   return ERR_OK;
 }
 
@@ -325,7 +330,7 @@ Err train_step(Train *t, double lr, StepSum *sum, bool *healthy) {
   *sum = (StepSum){.steps = 1};
   TRY(is_alone(t) ? step_alone(t, &now, sum) : step_together(t, lr, &now, sum));
   sum->norm = now.grad_norm;
-  bool finite = isfinite(sum->norm), sound = isfinite(sum->loss);
+  bool finite = isfinite(sum->norm), sound = isfinite(sum->sum[0]);
   *healthy = sound && scaler_take(&t->run.at.scaler, finite);
   sum->skipped = *healthy && !finite;
   t->world.warm = true;

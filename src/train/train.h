@@ -5,22 +5,24 @@
 
 #include "backend/backend.h"
 #include "comm/comm.h"
-#include "decode/beam.h"
 #include "model/model.h"
 #include "train/exchange.h"
 #include "train/optim.h"
 #include "train/schedule.h"
+#include "train/task.h"
 
 /* SCALE_AUTO: dynamic where gradients are made in fp16, else none. */
 typedef enum { SCALE_AUTO, SCALE_NONE, SCALE_DYNAMIC } LossScale;
 
 typedef struct {
   const char *data, *run;
-  ModelConfig config;     /* sizes and form; the data set gives the rest */
-  uint32_t batch_tokens;  /* 0: as many as fit */
-  uint32_t micro_batches; /* 0: one for each rank, or as the checkpoint says */
-  uint64_t steps, epochs; /* epochs 0: steps count */
-  double seconds;         /* of this call; 0: no limit */
+  const TaskKind *task;
+  const void *task_options; /* of that kind */
+  ModelConfig config;       /* sizes and form; the data set gives the rest */
+  uint32_t batch_tokens;    /* 0: as many as fit */
+  uint32_t micro_batches;   /* 0: one for each rank, or as the checkpoint says */
+  uint64_t steps, epochs;   /* epochs 0: steps count */
+  double seconds;           /* of this call; 0: no limit */
   uint64_t seed;
   Schedule schedule;
   bool decay_to_end; /* the schedule's decay ends with the run */
@@ -33,20 +35,20 @@ typedef struct {
   Collectives collectives;
   BackendSpec backend;
   uint64_t valid_every, save_every, log_every;
-  int keep, patience, samples; /* checkpoints kept; validations without a better BLEU */
-  int average;                 /* checkpoints averaged at the end */
-  int rollbacks;               /* after so many it gives up */
-  BeamSpec beam;
+  int keep, patience; /* checkpoints kept; validations without a better score */
+  int average;        /* checkpoints averaged at the end */
+  int rollbacks;      /* after so many it gives up */
   bool resume, dry_run;
   bool accept_data; /* resumes on another data set than the run's */
 } TrainSpec;
 
 typedef struct {
   uint64_t step, target_tokens;
-  double loss, best_bleu, seconds;
+  double loss, best_score, seconds;
   uint64_t best_step;
-  int averaged;          /* checkpoints in RUN/average; 0: none was made */
-  double average_bleu;   /* of that average; -1: not validated */
+  int averaged; /* checkpoints in RUN/average; 0: none was made */
+  bool has_average_score;
+  double average_score;  /* of that average, where it was validated */
   bool early, stopped;   /* ended by patience; by a signal */
   uint64_t lost_metrics; /* lines of metrics.jsonl that could not be written */
 } TrainResult;

@@ -4,18 +4,19 @@
 #define TRAIN_INTERNAL_H
 
 #include "comm/reduce.h"
-#include "data/batch.h"
 #include "train/checkpoint.h"
 #include "train/health.h"
 #include "train/metrics.h"
 #include "train/pass.h"
 #include "train/saver.h"
+#include "train/task.h"
 #include "train/train.h"
 #include "train/validate.h"
 
 /* What a step, or some of them, came to. Sums over all ranks. */
 typedef struct {
-  double loss, nll, right, rows, pairs;
+  double sum[MODEL_SUMS]; /* of losses, see ModelLoss */
+  double predictions, examples;
   double norm; /* of the last finite gradient, before clipping */
   /* Seconds on this rank; what is left of a step is rounding. */
   double data, forward, backward, wait, update;
@@ -26,7 +27,7 @@ typedef struct {
 /* A micro-batch on its way through the model, and where its time went. */
 typedef struct {
   uint32_t number; /* of the step */
-  const Batch *batch;
+  TaskBatch batch;
   StepKey key;
   double start, got, mark;
 } Micro;
@@ -55,7 +56,6 @@ typedef struct {
   int rank, ranks;
   int sharers; /* ranks on this rank's device, it among them */
   Backend backend;
-  Loader *loader;
   Reducer *reducer;
   Exchange exchange; /* its wire carries gradients where there is one */
   float *stage;      /* (padded) host memory: what travels between ranks; g itself on a CPU */
@@ -82,18 +82,12 @@ typedef struct {
   Run run;
   World world;
   ModelState state;
-  /* The task: what is learnt from, and how it is judged. */
-  DataSet data;
-  char data_hash[65]; /* SHA-256 of dataset.json, which holds those of all other files */
-  OrderPlan plan;
-  Tokenizer tokenizer;
-  char tokenizer_path[FILE_PATH_MAX];
-  Validator *validator;
+  Task *task;
   /* The loop. */
   uint32_t micro_batches; /* of a step, over all ranks */
   uint64_t steps;         /* of the whole run */
   Schedule schedule;
-  Micro next; /* the next step's first, fetched ahead; or its batch is NULL */
+  Micro next; /* the next step's first, fetched ahead; or its batch has no data */
   Health health;
   StepSum since; /* the last line of the record */
   double since_start;

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "model/transformer.h"
+#include "train/task_translate.h"
 #include "train/train.h"
 
 typedef struct {
@@ -49,6 +50,9 @@ static Err run(Comm *comm, const char *data, const char *out, const Way *w) {
   c.d = 32, c.ff = 64, c.heads = 2;
   c.layers[0] = c.layers[1] = 1;
   s.config = transformer_model_config(&c);
+  TranslateOptions task = {.beam = {.beam = 1, .nbest = 1}};
+  s.task = &translate_task;
+  s.task_options = &task;
   s.data = data, s.run = path;
   return train_run(&s, comm, "", &r);
 }

@@ -61,7 +61,7 @@ UNUSED static TrainCounters counters(uint64_t step) {
                      .target_tokens = 1000 * step,
                      .pairs = 30 * step,
                      .micro_batches = 4 * step,
-                     .best_bleu = 12.3 + 1.0 / (double)(step + 3),
+                     .best_score = 12.3 + 1.0 / (double)(step + 3),
                      .best_step = step / 2,
                      .worse = 3,
                      .validated = step / 3,
@@ -91,7 +91,7 @@ UNUSED static void assert_loaded(int set, uint64_t step, const TrainCounters *c)
     assert_memory_equal(doubles[0], doubles[1], params.count * sizeof(double));
   assert_true(c->step == counts.step && c->target_tokens == counts.target_tokens);
   assert_true(c->pairs == counts.pairs && c->micro_batches == counts.micro_batches);
-  assert_memory_equal(&c->best_bleu, &counts.best_bleu, sizeof(double));
+  assert_memory_equal(&c->best_score, &counts.best_score, sizeof(double));
   assert_true(c->best_step == counts.best_step && c->worse == counts.worse);
   assert_int_equal(c->validated, counts.validated);
   assert_memory_equal(&c->seconds, &counts.seconds, sizeof(double));

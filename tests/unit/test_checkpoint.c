@@ -76,7 +76,7 @@ static void test_older_version(void **state) {
   OK(checkpoint_load(dir, &a, &c));
   TrainCounters known = counters(9);
   assert_true(c.step == 9 && c.target_tokens == 8 && c.pairs == 7 && c.best_step == 5);
-  assert_true(c.best_bleu == 6.5 && c.worse == 4 && c.seconds == 3);
+  assert_true(c.best_score == 6.5 && c.worse == 4 && c.seconds == 3);
   assert_true(c.lr_scale == 1 && c.rollbacks == 0 && c.micro_batches == 0);
   assert_true(c.scaler.scale == 0 && c.scaler.clean == 0);
   assert_loaded(WITH_M | WITH_V, 9, (TrainCounters[]){known});

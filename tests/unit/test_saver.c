@@ -267,11 +267,11 @@ static void test_saver_verdict_is_added_to_the_checkpoint(void **state) {
   OK(saver_new(&s, run, &shape, 2, &here));
   commit(s, 2, false);
   TrainCounters c = counters(2);
-  c.best_bleu = 1.0 / 7, c.best_step = 2, c.worse = 0, c.validated = 2;
+  c.best_score = 1.0 / 7, c.best_step = 2, c.worse = 0, c.validated = 2;
   saver_judge(s, &c, true);
   OK(wait_for(s));
   TrainCounters now = newest_counters(run);
-  assert_true(now.best_bleu == 1.0 / 7 && now.best_step == 2);
+  assert_true(now.best_score == 1.0 / 7 && now.best_step == 2);
   assert_true(now.worse == 0 && now.validated == 2 && now.step == 2);
   OK(file_join(dir, run, "checkpoints/best/weights.safetensors"));
   assert_int_equal(access(dir, R_OK), 0);

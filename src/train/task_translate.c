@@ -1,0 +1,361 @@
+/* The translation task: packed batches of sentence pairs; validation translates the validation
+ * text with beam search and scores it with BLEU. Depends on data, decode, metric, task.h. */
+#include "train/task_translate.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "base/stop.h"
+#include "decode/translate.h"
+#include "metric/metric.h"
+#include "model/transformer.h"
+#include "train/agree.h"
+#include "train/pass.h"
+
+#define MAX_TOKENS_DEVICE 16384 /* source tokens of a batch to translate on a device */
+#define MAX_TOKENS_HOST   2048  /* and on the CPU */
+
+#define PROGRESS_PERIOD 15 /* seconds between two lines of progress */
+
+typedef struct {
+  Task task;
+  TranslateOptions options;
+  DataSet data;
+  OrderPlan plan;
+  Tokenizer tokenizer;
+  Loader *loader;
+  /* Validation: */
+  Model *model;
+  Translator *translator;
+  Batch batch;
+  FileMap text[2]; /* valid.src, valid.ref */
+  Line *line[2];
+  size_t lines;
+  Line *mine;            /* the lines that this rank translates */
+  size_t *length, mines; /* their lengths in ids, descending; how many there are */
+} TranslateTask;
+
+static size_t max_positions(const TranslateTask *t) {
+  return (size_t)transformer_config(&t->task.config)->longest;
+}
+
+/* Opening. */
+
+/* Lines of a mapped file; their number must be the data set's. */
+static Err split_lines(const FileMap *map, Line *line, size_t lines) {
+  const char *at = (const char *)map->bytes, *end = at + map->size;
+  for (size_t i = 0; i < lines; i++) {
+    const char *newline = at < end ? memchr(at, '\n', (size_t)(end - at)) : NULL;
+    if (!newline)
+      return err_set(ERR_WORK, "%s has fewer than %zu lines; prepare the data set again",
+                     map->path, lines);
+    line[i] = (Line){at, (size_t)(newline - at)};
+    at = newline + 1;
+  }
+  return ERR_OK;
+}
+
+/* Rank i % ranks translates line i, so that long and short lines are spread evenly. */
+static Err share_lines(TranslateTask *t, int rank, int ranks) {
+  TRY(mem_alloc(&t->mine, t->lines, sizeof *t->mine));
+  TRY(mem_alloc(&t->length, t->lines, sizeof *t->length));
+  for (size_t i = (size_t)rank; i < t->lines; i += (size_t)ranks)
+    t->mine[t->mines++] = t->line[0][i];
+  return translator_lengths(&t->tokenizer, max_positions(t), t->mine, t->mines, t->length);
+}
+
+static Err open_validation(TranslateTask *t, const Comm *comm) {
+  const MetaSplit *split = &t->data.meta.split[SPLIT_VALID];
+  t->lines = (size_t)split->lines;
+  t->task.valid_examples = split->pairs;
+  for (int side = 0; side < 2; side++) {
+    char path[FILE_PATH_MAX];
+    TRY(dataset_path(&t->data, split->raw[side].name, path));
+    TRY(file_map(&t->text[side], path));
+    TRY(mem_alloc(&t->line[side], t->lines, sizeof *t->line[side]));
+    TRY(split_lines(&t->text[side], t->line[side], t->lines));
+  }
+  return share_lines(t, comm_rank(comm), comm_size(comm));
+}
+
+/* The vocabulary, its special ids and the longest sentence are the data set's. */
+static ModelConfig complete_config(const ModelConfig *given, const Meta *meta) {
+  TransformerConfig c = *transformer_config(given);
+  c.vocab = meta->vocab;
+  c.bos = meta->bos;
+  c.eos = meta->eos;
+  c.pad = meta->pad;
+  c.longest = (int)meta->max_tokens + 1;
+  return transformer_model_config(&c);
+}
+
+static Err open_data(TranslateTask *t, const TaskSpec *spec) {
+  Task *task = &t->task;
+  TRY(dataset_open(&t->data, spec->data));
+  memcpy(task->data, t->data.dir, sizeof task->data);
+  TRY(agree_data_hash(&t->data, task->data_hash));
+  TRY(dataset_path(&t->data, "tokenizer.model", task->tokenizer));
+  const MetaSplit *s = &t->data.meta.split[SPLIT_TRAIN];
+  task->tokens = (s->tokens[0] > s->tokens[1] ? s->tokens[0] : s->tokens[1]) + s->pairs;
+  task->config = complete_config(spec->config, &t->data.meta);
+  return ERR_OK;
+}
+
+static void close_task(Task *task) {
+  TranslateTask *t = (TranslateTask *)task;
+  if (!t) return;
+  loader_close(t->loader);
+  translator_free(t->translator);
+  batch_free(&t->batch);
+  mem_free(t->mine);
+  mem_free(t->length);
+  for (int side = 0; side < 2; side++) {
+    mem_free(t->line[side]);
+    file_unmap(&t->text[side]);
+  }
+  tokenizer_close(&t->tokenizer);
+  order_plan_free(&t->plan);
+  dataset_close(&t->data);
+  mem_free(t);
+}
+
+static Err open_task(Task **out, const TaskSpec *spec) {
+  TranslateTask *t;
+  *out = NULL;
+  if (!transformer_config(spec->config))
+    return err_set(ERR_USAGE, "a model of family %s cannot be trained to translate",
+                   spec->config->family->name);
+  TRY(mem_alloc(&t, 1, sizeof *t));
+  t->task.kind = &translate_task;
+  t->options = *(const TranslateOptions *)spec->options;
+  Err err = open_data(t, spec);
+  if (!err) err = tokenizer_open(&t->tokenizer, t->task.tokenizer);
+  if (!err && spec->validates) err = open_validation(t, spec->comm);
+  if (err)
+    close_task(&t->task);
+  else
+    *out = &t->task;
+  return err;
+}
+
+static void describe_data(const Task *task) {
+  const TranslateTask *t = (const TranslateTask *)task;
+  const Meta *m = &t->data.meta;
+  char pairs[32];
+  log_info("data     %s: %s pairs, %s to %s, vocabulary %d", t->data.dir,
+           str_of_count(pairs, t->data.order.pairs), m->lang[0], m->lang[1], m->vocab);
+}
+
+/* Batches. */
+
+/* A validation sentence that no batch can hold would end the run at its first validation. */
+static Err check_valid_length(const TranslateTask *t, uint32_t capacity) {
+  const uint64_t *longest = t->data.meta.split[SPLIT_VALID].longest;
+  uint64_t need = (longest[0] > longest[1] ? longest[0] : longest[1]) + 1;
+  if (!t->task.valid_examples || need <= capacity) return ERR_OK;
+  return err_set(
+      ERR_USAGE,
+      "a batch of %u tokens a side cannot hold the longest sentence of the validation "
+      "text, %" PRIu64 " tokens with its end mark; give --batch-tokens %" PRIu64
+      " or more, or --valid-every 0",
+      capacity, need, need);
+}
+
+static Err plan_batches(Task *task, uint32_t capacity) {
+  TranslateTask *t = (TranslateTask *)task;
+  TRY(order_plan(&t->plan, &t->data.order, capacity));
+  task->capacity = t->plan.capacity;
+  task->batches = t->plan.batches;
+  task->fill = t->plan.fill;
+  return check_valid_length(t, capacity);
+}
+
+static Err open_loader(Task *task, const LoaderSpec *spec) {
+  TranslateTask *t = (TranslateTask *)task;
+  loader_close(t->loader);
+  t->loader = NULL;
+  return loader_open(&t->loader, &t->data, &t->plan, spec);
+}
+
+static TaskBatch describe_batch(const Batch *b) {
+  return (TaskBatch){.data = b, .examples = b->sentences, .predictions = b->rows[1]};
+}
+
+static Err next_batch(Task *task, TaskBatch *out) {
+  TranslateTask *t = (TranslateTask *)task;
+  const Batch *batch;
+  TRY(loader_next(t->loader, &batch));
+  *out = describe_batch(batch);
+  return ERR_OK;
+}
+
+static Err valid_batch(Task *task, uint64_t *next, TaskBatch *out) {
+  TranslateTask *t = (TranslateTask *)task;
+  TRY(batch_fill_from(&t->batch, &t->data, SPLIT_VALID, next));
+  *out = describe_batch(&t->batch);
+  return ERR_OK;
+}
+
+/* Memory of validations. */
+
+/* Batches no larger than those of training: beside it, a device has little memory left. */
+static TranslateRoom size_batches(const TranslateTask *t, const Backend *b, size_t capacity) {
+  size_t tokens, sentences, longest = max_positions(t);
+  size_t most = b->host ? MAX_TOKENS_HOST : MAX_TOKENS_DEVICE;
+  translator_batch(b, b->host || capacity > most ? most : capacity, longest,
+                   t->options.beam.beam, &tokens, &sentences);
+  return translator_room(&t->options.beam, longest, t->length, t->mines, tokens, sentences);
+}
+
+static Err count_bytes(const Task *task, const Model *model, size_t capacity, uint64_t *bytes) {
+  const TranslateTask *t = (const TranslateTask *)task;
+  const Backend *b = model->backend;
+  TranslateRoom room = size_batches(t, b, capacity);
+  TRY(beam_bytes(transformer_config(&model->config), b, &t->options.beam, room.rows,
+                 room.sentences, room.words, bytes));
+  /* Where a backend packs weights for its GEMMs, the search has a packed copy. */
+  if (*bytes && b->pack) *bytes += model->params.padded * sizeof(float);
+  return ERR_OK;
+}
+
+static Err prepare(Task *task, Model *model, Weights w) {
+  TranslateTask *t = (TranslateTask *)task;
+  TranslateRoom room = size_batches(t, model->backend, model->capacity);
+  t->model = model;
+  TRY(batch_new(&t->batch, (uint32_t)model->capacity, (uint32_t)model->capacity / 2 + 1));
+  return translator_new_for(&t->translator, transformer_config(&model->config), model->backend,
+                            w, &t->tokenizer, &t->options.beam, &room);
+}
+
+/* BLEU. */
+
+/* Adds a translation, one line each, to the text of this rank. */
+static Err add_translation(void *context, size_t i, int k, const char *translation,
+                           float score) {
+  Str *text = context;
+  (void)i, (void)k, (void)score;
+  size_t begin = text->len;
+  str_addf(text, "%s\n", translation);
+  for (size_t c = begin; c + 1 < text->len; c++)
+    if (text->s[c] == '\n') text->s[c] = ' ';
+  return str_check(text);
+}
+
+typedef struct {
+  const TranslateTask *task;
+  Comm *comm;
+  double start, shown; /* clock when the search began; when its progress was last printed */
+  double period;       /* seconds between two lines of progress */
+} SearchProgress;
+
+/* A long validation prints how far rank 0 is; the other ranks have as many sentences. */
+static void show_progress(SearchProgress *p) {
+  double now = progress_clock();
+  if (comm_rank(p->comm) != 0 || now - p->shown < p->period) return;
+  char done[32], all[32], time[32];
+  log_live("valid    %s of %s sentences translated%s, %s so far",
+           str_of_count(done, translator_done(p->task->translator)),
+           str_of_count(all, p->task->mines), comm_size(p->comm) > 1 ? " on rank 0" : "",
+           str_of_seconds(time, now - p->start));
+  p->shown = now;
+}
+
+/* Before each step of the search: reports progress to the other ranks. A signal ends it. */
+static Err report_step(void *context) {
+  SearchProgress *p = context;
+  show_progress(p);
+  comm_at(p->comm, pass_limit(p->task->model), "validation, translating");
+  fault_point("validation");
+  return stop_asked() ? err_set(ERR_STOPPED, "stopped within a validation") : ERR_OK;
+}
+
+static Err translate_lines(TranslateTask *t, Comm *comm, Str *text) {
+  double now = progress_clock();
+  double period = (double)fault_number("valid-progress", PROGRESS_PERIOD);
+  SearchProgress progress = {t, comm, now, now, period};
+  size_t cut;
+  translator_on_step(t->translator, report_step, &progress);
+  Err err = translator_run(t->translator, t->mine, t->mines, add_translation, text, &cut);
+  translator_on_step(t->translator, NULL, NULL);
+  if (err && err != ERR_STOPPED) return err;
+  double stopped = err == ERR_STOPPED; /* one rank ends the validation of all */
+  comm_sum(comm, "validation stopped", &stopped, 1);
+  return stopped > 0 ? err_set(ERR_STOPPED, "stopped within a validation") : ERR_OK;
+}
+
+static void show_sample(const TranslateTask *t, size_t i, const char *text, size_t len) {
+  log_info("  %.*s", (int)t->line[0][i].len, t->line[0][i].text);
+  log_info("    -> %.*s", (int)len, text);
+  log_info("    == %.*s", (int)t->line[1][i].len, t->line[1][i].text);
+}
+
+/* Scores the translations of all ranks: list[r] is the text of rank r, which has every
+ * ranks-th line. */
+static Err score_lines(const TranslateTask *t, char **list, int ranks, int samples,
+                       double *bleu) {
+  Metric *metric;
+  MetricScore score = {0};
+  TRY(metric_open(&metric, &(MetricConfig){.kind = METRIC_BLEU}));
+  Err err = ERR_OK;
+  for (size_t i = 0; i < t->lines && !err; i++) {
+    char **at = &list[i % (size_t)ranks];
+    size_t len = strcspn(*at, "\n");
+    MetricText reference = {t->line[1][i].text, t->line[1][i].len};
+    if ((int)i < samples) show_sample(t, i, *at, len);
+    err = metric_add(metric, (MetricText){*at, len}, &reference, 1);
+    *at += len + 1;
+  }
+  if (!err) metric_score(metric, &score);
+  metric_close(metric);
+  *bleu = score.score;
+  return err;
+}
+
+enum { NLL, BLEU };
+
+static Err score_validation(Task *task, Comm *comm, const ModelLoss *loss, bool show_samples,
+                            double value[TASK_METRICS]) {
+  TranslateTask *t = (TranslateTask *)task;
+  Str text = {0};
+  char **list = NULL;
+  int samples = show_samples ? t->options.samples : 0;
+  Err err;
+  value[NLL] = loss->predictions ? loss->sum[1] / (double)loss->predictions : 0;
+  TRY_DONE(translate_lines(t, comm, &text));
+  TRY_DONE(comm_gather_text(comm, "translations", str_text(&text), text.len, &list));
+  if (comm_rank(comm) == 0)
+    TRY_DONE(score_lines(t, list, comm_size(comm), samples, &value[BLEU]));
+done:
+  mem_free(list);
+  str_free(&text);
+  return err;
+}
+
+const TaskKind translate_task = {
+    .name = "translation",
+    .sums = {"loss", "nll", "accuracy"},
+    .shown_sum = 1, /* without label smoothing, so that training and validation compare */
+    .has_perplexity = true,
+    .predictions = "tokens",
+    .predictions_per_s = "target_tokens_per_s",
+    .examples = "pairs",
+    .examples_per_s = "pairs_per_s",
+    .metrics = {[NLL] = {"loss", 4, "valid_nll", "average_nll"},
+                [BLEU] = {"BLEU", 2, "valid_bleu", "average_bleu"}},
+    .decisive = BLEU,
+    .higher_is_better = true,
+    .open = open_task,
+    .close = close_task,
+    .describe = describe_data,
+    .plan_batches = plan_batches,
+    .open_loader = open_loader,
+    .next_batch = next_batch,
+    .score_bytes = count_bytes,
+    .prepare = prepare,
+    .valid_batch = valid_batch,
+    .score = score_validation,
+};

@@ -100,6 +100,22 @@ pid_of() {
   done
 }
 
+@test "rank 0 that waits for a disk to save is waited for, longer than any limit" {
+  need_mpi
+  # The first checkpoint is never written, so the second one waits for it.
+  TRIREME_FAULT=rank-limit:1,hang:save mpirun -n 3 "$TRIREME" train --data "$SET" --run "$T/save" "${MODEL[@]}" --quiet \
+    --steps 1000000 --save-every 1 --silence 8 > "$T/save.out" 2>&1 3>&- &
+  child=$!
+  until_true grep -q 'waiting at save' "$T/save.out"
+  sleep 12 # longer than --silence and every limit
+  kill -0 $child
+  kill -USR1 $child # mpirun passes it on
+  code=0
+  wait $child || code=$?
+  [ $code -eq 3 ] || { cat "$T/save.out"; false; }
+  grep -q '^stopped at step' "$T/save.out"
+}
+
 @test "an error on one rank ends all, and is said once" {
   need_mpi
   cp -R "$SET" "$T/other"

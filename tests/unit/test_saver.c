@@ -305,6 +305,37 @@ static void test_saver_verdict_without_a_checkpoint_makes_no_best(void **state) 
   saver_free(s);
 }
 
+/* The error is the saver's until a later write succeeds, whatever else fails meanwhile. */
+static void test_saver_failed_write_is_remembered_until_one_succeeds(void **state) {
+  (void)state;
+  Saver *s;
+  TrainArrays shape = arrays(0, WITH_ALL);
+  signal(SIGXFSZ, SIG_IGN);
+  limit = 600;
+  OK(saver_new(&s, at("remembered"), &shape, 2, &here));
+  TrainCounters c = counters(2);
+  fill_arrays(saver_begin(s), 2);
+  listen_begin();
+  set_limit();
+  saver_commit(s, &c, false);
+  Err first = wait_for(s);
+  lift_limit();
+  listen_end();
+  assert_int_equal(first, ERR_WORK);
+  err_set(ERR_USAGE, "another error of this thread");
+  assert_int_equal(wait_for(s), ERR_WORK);
+  assert_says("File too large");
+  saver_wait(s, NULL); /* who does not ask does not take it away */
+  listen_begin();
+  saver_judge(s, &c, false); /* nor does a verdict on what is not on disk */
+  assert_int_equal(wait_for(s), ERR_WORK);
+  listen_end();
+  assert_says("File too large");
+  commit(s, 3, false);
+  OK(wait_for(s));
+  saver_free(s);
+}
+
 static char disk[FILE_PATH_MAX];
 
 static void fill_disk(void) {
@@ -620,6 +651,7 @@ int main(void) {
       cmocka_unit_test(test_file_size_limit),
       cmocka_unit_test(test_saver_verdict_is_added_to_the_checkpoint),
       cmocka_unit_test(test_saver_verdict_without_a_checkpoint_makes_no_best),
+      cmocka_unit_test(test_saver_failed_write_is_remembered_until_one_succeeds),
       cmocka_unit_test_teardown(test_full_disk, remove_disk),
       cmocka_unit_test(test_killed),
       cmocka_unit_test(test_stopped_at_every_call),

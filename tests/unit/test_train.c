@@ -10,6 +10,7 @@
 #include "decode/beam.h"
 #include "format/safetensors.h"
 #include "support.h"
+#include "train/pass.h"
 #include "train/schedule.h"
 
 static void near(double a, double b, double tolerance) {
@@ -241,6 +242,24 @@ static void test_beam_scores_are_the_models(void **state) {
   mem_free(w);
 }
 
+/* Seconds that a first pass may take. A slow device needs the time of 6 operations for each
+ * parameter and row: base (60 M parameters) with 25,000 rows a side on a CPU of 1 GFLOP/s takes
+ * five hours. */
+static void test_pass_limit_grows_with_model_and_batch(void **state) {
+  (void)state;
+  Backend cpu = {.host = true}, gpu = {.host = false};
+  Model m = {.backend = &cpu, .params.total = 60000000, .capacity = 25000};
+  double slow = pass_limit(&m);
+  assert_true(slow > 6.0 * 60e6 * 50e3 / 1e9);
+  m.capacity = 50000;
+  assert_true(pass_limit(&m) > 1.9 * slow);
+  m.capacity = 25000;
+  m.backend = &gpu;
+  assert_true(pass_limit(&m) < 0.1 * slow);
+  m.params.total = 0; /* what is left is the start of libraries and devices */
+  assert_true(pass_limit(&m) >= 60);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_learning_rates),
@@ -253,6 +272,7 @@ int main(void) {
       cmocka_unit_test(test_half_precision_is_read),
       cmocka_unit_test(test_hostile_safetensors),
       cmocka_unit_test(test_beam_scores_are_the_models),
+      cmocka_unit_test(test_pass_limit_grows_with_model_and_batch),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

@@ -50,7 +50,7 @@ static const OptVerb verbs[] = {
      .run = cmd_train},
     {.name = "translate",
      .summary = "text -> translations, by beam search or sampling",
-     .usage = "--model DIR [--beam-size N | --sample] [--nbest N] [--scores] < in > out",
+     .usage = "--model DIR [--beam-size N | --sample] [--nbest N] [--scores] [--input FILE] [--output FILE]",
      .about = "Translates raw text, one sentence a line, with a run's best checkpoint, or any "
               "other checkpoint or model directory. The output is in the order of "
               "the input and does not depend on how it was batched; empty lines stay empty.",

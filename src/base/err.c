@@ -20,7 +20,7 @@ Err err_set(Err code, const char *fmt, ...) {
   return code;
 }
 
-static const char *remedy(int error) {
+static const char *find_remedy(int error) {
   switch (error) {
     case ENOSPC:
       return "; free some space or choose another disk";
@@ -32,9 +32,9 @@ static const char *remedy(int error) {
     case EROFS:
       return "; choose a place that can be written";
     case EFBIG:
-      return "; raise the limit with 'ulimit -f'";
+      return "; the file size limit is reached: raise it with 'ulimit -f'";
     case EMFILE:
-      return "; raise the limit with 'ulimit -n'";
+      return "; the limit of open files is reached: raise it with 'ulimit -n'";
     default:
       return "";
   }
@@ -42,7 +42,7 @@ static const char *remedy(int error) {
 
 Err err_errno(const char *what, const char *path) {
   int error = errno;
-  return err_set(ERR_WORK, "%s %s: %s%s", what, path, strerror(error), remedy(error));
+  return err_set(ERR_WORK, "%s %s: %s%s", what, path, strerror(error), find_remedy(error));
 }
 
 Err err_context(const char *fmt, ...) {

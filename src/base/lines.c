@@ -36,18 +36,22 @@ Err lines_open(LineFile *f, const char *path) {
   return ERR_OK;
 }
 
-/* One write, so that a process that dies leaves whole lines. */
+/* Usually one write, so that a process that dies leaves whole lines. A full disk or the file size
+ * limit may accept a part of the line; the next write then fails with the reason, and the part is
+ * cut off again. */
 static Err write_line(LineFile *f, const char *line, size_t len) {
   struct stat before;
-  bool known = fstat(f->fd, &before) == 0 && S_ISREG(before.st_mode);
-  ssize_t n;
-  do {
-    n = write(f->fd, line, len);
-  } while (n < 0 && errno == EINTR);
-  if (n == (ssize_t)len) return ERR_OK;
-  if (n >= 0) errno = ENOSPC; /* a part of it: the disk is full, or the limit is reached */
+  bool is_regular = fstat(f->fd, &before) == 0 && S_ISREG(before.st_mode);
+  size_t written = 0;
+  while (written < len) {
+    ssize_t n = write(f->fd, line + written, len - written);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    written += (size_t)n;
+  }
+  if (written == len) return ERR_OK;
   Err err = err_errno("cannot write", f->path);
-  if (n > 0 && known && ftruncate(f->fd, before.st_size) != 0)
+  if (written > 0 && is_regular && ftruncate(f->fd, before.st_size) != 0)
     err = err_context("half a line is left in %s", f->path);
   return err;
 }

@@ -29,12 +29,14 @@ typedef struct {
   const char *arg;     /* what help shows for the value: "FILE", "SRC TGT" */
   const char *initial; /* default as text; NULL when unset */
   double min, max;     /* range of numbers; max 0 = none */
-  const char *choices; /* "a|b|c"; "a=old|b" also accepts "old" and stores "a" */
-  int most;            /* words per occurrence: 1, or up to `most` */
-  bool many;           /* may be given again; all are kept */
-  const char *verbs;   /* "prepare inspect" */
-  const char *group;   /* heading in help */
-  const char *help;    /* one or two sentences, no full stop needed */
+  /* "a|b|c"; "a=old|b" also accepts "old" and stores "a". For OPT_TEXT: values that completion
+   * offers, beside which others are allowed. */
+  const char *choices;
+  int most;          /* words per occurrence: 1, or up to `most` */
+  bool many;         /* may be given again; all are kept */
+  const char *verbs; /* "prepare inspect" */
+  const char *group; /* heading in help */
+  const char *help;  /* one or two sentences, no full stop needed */
 } OptSpec;
 
 /* Another name of an option. An alias means exactly the same and is stored under the option's

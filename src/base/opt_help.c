@@ -347,7 +347,7 @@ void opt_completion(Str *out) {
           "fi\n  case $verb:$prev in\n");
   for (const OptVerb *v = opt_verbs_; v->name; v++) {
     for (const OptSpec *s = opt_specs_; s->name; s++) {
-      if (s->type != OPT_CHOICE || !opt_applies_(s, v)) continue;
+      if (!s->choices || !opt_applies_(s, v)) continue;
       str_addf(out, "    %s:--%s) options='", v->name, s->name);
       list_choices(out, s, " ");
       str_add(out,

@@ -7,7 +7,16 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/utf8.h"
+
+static char out_name[FILE_PATH_MAX] = "standard output"; /* for errors */
+
+Err out_to(const char *path) {
+  if (!freopen(path, "w", stdout)) return err_errno("cannot create", path);
+  snprintf(out_name, sizeof out_name, "%s", path);
+  return ERR_OK;
+}
 
 void out_reserve(void) {
   for (int fd = 0; fd < 3; fd++) {
@@ -18,7 +27,7 @@ void out_reserve(void) {
 }
 
 Err out_check(void) {
-  return ferror(stdout) ? err_errno("cannot write", "standard output") : ERR_OK;
+  return ferror(stdout) ? err_errno("cannot write", out_name) : ERR_OK;
 }
 
 Err out_print(const char *text) {
@@ -36,9 +45,9 @@ void out_visible(const char *text) {
 
 Err out_flush(void) {
   bool failed_before = ferror(stdout) != 0;
-  if (fflush(stdout) != 0) return err_errno("cannot write", "standard output");
+  if (fflush(stdout) != 0) return err_errno("cannot write", out_name);
   /* The reason of an earlier failure is no longer in errno. */
-  return failed_before ? err_set(ERR_WORK, "cannot write standard output") : ERR_OK;
+  return failed_before ? err_set(ERR_WORK, "cannot write %s", out_name) : ERR_OK;
 }
 
 bool out_is_reader_gone(void) {

@@ -9,6 +9,8 @@
 /* Opens /dev/null in place of those of the descriptors 0 to 2 that are closed, so that no
  * file the program opens can become standard output. Writing to one of these still fails. */
 void out_reserve(void);
+/* Replaces standard output by a file, which is emptied first. Errors then name the file. */
+NODISCARD Err out_to(const char *path);
 /* Reports an earlier write to stdout that failed; call it right after the write. */
 NODISCARD Err out_check(void);
 NODISCARD Err out_print(const char *text);

@@ -248,7 +248,6 @@ const OptAlias cmd_aliases[] = {
 
     /* Search */
     ALIAS("translate", "src", "input", ONMT),
-    HINT("translate", "output", MARIAN ", " ONMT, "translations go to standard output: > FILE"),
     HINT("translate", "path", FAIRSEQ, "pass --model DIR, a run or a checkpoint"),
     HINT("translate", "models", MARIAN,
          "pass --model DIR, one model; ensembles are not available"),

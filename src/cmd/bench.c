@@ -129,7 +129,8 @@ static Err check_ranks(const Bench *b) {
   char what[32];
   if (b->ranks) return ERR_OK;
   snprintf(what, sizeof what, "bench %s", b->name);
-  return cmd_refuse_ranks(what, "the sums over ranks are bench allreduce's");
+  return cmd_refuse_ranks(what,
+                          "call it without mpirun or srun; bench allreduce measures ranks");
 }
 
 Err cmd_bench(OptSet *opts) {

@@ -164,6 +164,19 @@ static void print_sample(void *context, const char *source, const char *target) 
   print_side(m->lang[1], target);
 }
 
+/* dataset_verify() has found no damage. */
+static void print_verified(const Meta *m) {
+  size_t shards = 0;
+  uint64_t bytes = 0;
+  char size[32];
+  for (int s = 0; s < SPLITS; s++) {
+    shards += m->split[s].shards;
+    bytes += split_bytes(&m->split[s]);
+  }
+  printf("%-10s every checksum matches: %zu %s, %s, and the other files of the data set\n",
+         "verified", shards, shards == 1 ? "shard" : "shards", str_of_bytes(size, bytes));
+}
+
 static Err print_text(Inspect *in, const OptSet *opts) {
   const Meta *m = &in->data.meta;
   out_visible(in->data.dir);
@@ -176,6 +189,7 @@ static Err print_text(Inspect *in, const OptSet *opts) {
   printf(", %d pieces; pad %d, bos %d, eos %d, unk %d\n", m->vocab, m->pad, m->bos, m->eos,
          m->unk);
   print_splits(m);
+  if (opt_flag(opts, "verify")) print_verified(m);
   print_histogram(in);
   if (in->split == SPLIT_TRAIN) print_fill(in);
   if (opt_count(opts, "samples")) printf("\nsamples\n");
@@ -202,6 +216,7 @@ static Err print_json(Inspect *in, const OptSet *opts) {
   json_object_set_new(root, "split", json_string(split_name[in->split]));
   json_object_set_new(root, "sentences_by_rows", rows);
   json_object_set_new(root, "samples", samples);
+  if (opt_flag(opts, "verify")) json_object_set_new(root, "verified", json_true());
   if (in->split == SPLIT_TRAIN) {
     const OrderPlan *p = &in->plan;
     json_object_set_new(root, "batches",

@@ -11,6 +11,9 @@
   { name, OPT_REAL, arg, initial, min, max, NULL, 1, false, verbs, group, help }
 #define TEXT(name, arg, initial, verbs, group, help) \
   { name, OPT_TEXT, arg, initial, 0, 0, NULL, 1, false, verbs, group, help }
+/* A text for which completion offers some values. */
+#define NAMED(name, arg, initial, values, verbs, group, help) \
+  { name, OPT_TEXT, arg, initial, 0, 0, values, 1, false, verbs, group, help }
 #define TEXTS(name, arg, words, verbs, group, help) \
   { name, OPT_TEXT, arg, NULL, 0, 0, NULL, words, true, verbs, group, help }
 #define PAIR(name, verbs, group, help) \
@@ -66,9 +69,10 @@ const OptSpec cmd_options[] = {
           "Pairs, drawn by the seed, that the tokenizer learns from"),
 
     /* prepare: recipes */
-    TEXT("recipe", "NAME", NULL, "prepare", G_FETCH,
-         "A known data set: demo, multi30k-en-de, tatoeba-en-de, europarl-en-de or "
-         "wmt16-en-de; or a folder with a recipe.conf"),
+    NAMED("recipe", "NAME", NULL,
+          "demo|multi30k-en-de|tatoeba-en-de|europarl-en-de|wmt16-en-de", "prepare", G_FETCH,
+          "A known data set: demo, multi30k-en-de, tatoeba-en-de, europarl-en-de or "
+          "wmt16-en-de; or a folder with a recipe.conf"),
     TEXT("source-dir", "DIR", NULL, "prepare", G_FETCH,
          "Where the recipe's files, or some of them, already are"),
     TEXT("download-dir", "DIR", NULL, "prepare", G_FETCH,
@@ -92,7 +96,8 @@ const OptSpec cmd_options[] = {
     TEXT("data", "DIR", NULL, "train", "What to train", "The data set, made by prepare"),
     TEXT("run", "DIR", NULL, "train", "What to train",
          "Where the run is recorded; it must not exist, but for --resume"),
-    TEXT("preset", "NAME", "base", "train bench", "Model", "Sizes: tiny, small, base or big"),
+    CHOICE("preset", "NAME", "base", "tiny|small|base|big", "train bench", "Model",
+           "Sizes of the model"),
     COUNT("d-model", "N", NULL, 8, 65536, "train", "Model",
           "Model dimension; by default the preset's"),
     COUNT("ffn-dim", "N", NULL, 8, 262144, "train", "Model",
@@ -217,6 +222,9 @@ const OptSpec cmd_options[] = {
          "A run (its best checkpoint, or the latest), a checkpoint or a model directory"),
     TEXT("input", "FILE", "-", "translate", "What to translate",
          "The text, a sentence a line; '-' is standard input"),
+    TEXT("output", "FILE", "-", "translate", "What to translate",
+         "Write the translations to a file, which is replaced; '-' is standard output. Use it "
+         "under mpirun, which ignores errors of writing to its standard output"),
     COUNT("beam-size", "N", "4", 1, 64, "train translate bench", "Search", "Beam size"),
     REAL("length-penalty", "P", "0.6", 0, 10, "train translate", "Search",
          "Exponent of the length penalty: scores are divided by ((5 + length) / 6)^P"),
@@ -238,8 +246,8 @@ const OptSpec cmd_options[] = {
            "Of matrix products (GEMMs) and, on a GPU, of activations (fp8: bf16)"),
     CHOICE("precision", "NAME", "fp32", "fp32|tf32|bf16|fp16", "translate", G_RUN,
            "Of matrix products (GEMMs) and, on a GPU, of activations"),
-    TEXT("device", "NAME", "auto", "train translate bench", G_RUN,
-         "auto (a GPU where there is one), cpu, cuda or cuda:N"),
+    NAMED("device", "NAME", "auto", "auto|cpu|cuda|cuda:0", "train translate bench", G_RUN,
+          "auto (a GPU where there is one), cpu, cuda or cuda:N"),
 
     /* inspect */
     COUNT("batch-tokens", "N", "4096", 16, 16777216, "inspect", "Batches",
@@ -248,9 +256,9 @@ const OptSpec cmd_options[] = {
           "Tokens of a batch on each side; translate on a GPU: 16384 unless it is given"),
     COUNT("batch-tokens", "N", "4096", 16, 16777216, "translate", "Batches",
           "Source tokens of a batch; on a GPU 16384 unless it is given"),
-    TEXT("batch-tokens", "N|auto", "4096", "train", "Batches",
-         "Tokens of a micro-batch on each side; auto: as many as fit into the memory, at most "
-         "65,536, chosen when the run begins"),
+    NAMED("batch-tokens", "N|auto", "4096", "auto|4096|8192|16384|32768", "train", "Batches",
+          "Tokens of a micro-batch on each side; auto: as many as fit into the memory, at most "
+          "65,536, chosen when the run begins"),
     COUNT("samples", "N", "3", 0, 1000, "inspect", "What to show", "Decoded pairs to print"),
     COUNT("samples", "N", "3", 0, 1000, "train", "What to show",
           "Translations to print at each validation, beside their references"),
@@ -273,8 +281,8 @@ const OptSpec cmd_options[] = {
     TEXTS("ref", "FILE", 1, "score", "Text",
           "Reference translations, one a line; once for each reference"),
     TEXT("hyp", "FILE", "-", "score", "Text", "The system's output; '-' is standard input"),
-    TEXT("metrics", "LIST", "bleu", "score", "Metric",
-         "Any of bleu, chrf, chrf++, ter, with commas between"),
+    NAMED("metrics", "LIST", "bleu", "bleu|chrf|chrf++|ter|bleu,chrf,ter", "score", "Metric",
+          "Any of bleu, chrf, chrf++, ter, with commas between"),
     CHOICE("tokenize", "NAME", "13a", "13a|none|intl|char", "score", "Metric",
            "How BLEU finds words"),
     FLAG("lowercase", "score", "Metric", "Ignore case in BLEU and chrF; TER always does"),

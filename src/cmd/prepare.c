@@ -21,23 +21,27 @@ static TextPair text_pair(const OptSet *opts, const char *name, int i) {
   return (TextPair){.path = {opt_word(opts, name, i, 0), opt_word(opts, name, i, 1)}};
 }
 
-/* Adds the recipe's options beneath those of the call; the demo has no files. */
-static Err add_recipe(OptSet *opts, bool *demo) {
-  *demo = false;
-  const char *name = opt_text(opts, "recipe");
-  if (!name) return ERR_OK;
-  Recipe recipe;
-  TRY(recipe_load(&recipe, name));
+/* Downloads what the recipe needs, and adds its options, which those of the call overrule. The
+ * demo corpus is generated and has no files. */
+static Err apply_recipe(Recipe *recipe, OptSet *opts, bool *is_demo) {
   RecipeFrom from = {.cache_dir = opt_text(opts, "download-dir"),
                      .source_dir = opt_text(opts, "source-dir"),
                      .mirror = opt_text(opts, "mirror")};
-  Err err = ERR_OK;
-  *demo = recipe.generate && strcmp(recipe.generate, "demo") == 0;
-  if (recipe.about) log_info("%s", recipe.about);
-  if (!*demo) err = recipe_obtain(&recipe, &from);
-  if (!err)
-    err = opt_parse_recipe(opts, str_text(&recipe.config), recipe.config.len, recipe.path);
-  recipe_free(&recipe);
+  *is_demo = recipe->generate && strcmp(recipe->generate, "demo") == 0;
+  if (recipe->about) log_info("%s", recipe->about);
+  if (!*is_demo) TRY(recipe_obtain(recipe, &from));
+  return opt_parse_recipe(opts, str_text(&recipe->config), recipe->config.len, recipe->path);
+}
+
+/* Checks the recipe's name and --out before any download, then applies the recipe. */
+static Err check_and_apply(OptSet *opts, bool *is_demo) {
+  const char *name = opt_text(opts, "recipe");
+  Recipe recipe = {0};
+  *is_demo = false;
+  if (name) TRY(recipe_load(&recipe, name));
+  Err err = prepare_check_out(opt_text(opts, "out"), opt_flag(opts, "resume"));
+  if (!err && name) err = apply_recipe(&recipe, opts, is_demo);
+  if (name) recipe_free(&recipe);
   return err;
 }
 
@@ -50,7 +54,7 @@ static Err check_language(const char *option, const char *code) {
                  code, sizeof((Meta *)0)->lang[0] - 1);
 }
 
-static Err fill_spec(PrepareSpec *spec, const OptSet *opts, bool demo) {
+static Err fill_spec(PrepareSpec *spec, const OptSet *opts, bool is_demo) {
   spec->out = opt_text(opts, "out");
   spec->valid = text_pair(opts, "valid", 0);
   spec->test = text_pair(opts, "test", 0);
@@ -80,17 +84,21 @@ static Err fill_spec(PrepareSpec *spec, const OptSet *opts, bool demo) {
                    "--dedup is not available: this trireme was built without xxHash; install "
                    "libxxhash-dev and build it again");
   }
-  if (demo) {
+  if (is_demo) {
     spec->generator = &demo_generator;
     spec->generated_pairs = (uint64_t)opt_count(opts, "demo-pairs");
   }
-  if (!demo && opt_times(opts, "train") == 0)
-    return err_set(ERR_USAGE, "say what to train on: --train SRC TGT, or --recipe NAME");
-  if (!demo && !spec->valid.path[0])
-    return err_set(ERR_USAGE, "say what to validate on: --valid SRC TGT");
+  if (!is_demo && opt_times(opts, "train") == 0)
+    return err_set(ERR_USAGE, "pass the training text: --train SRC TGT, or --recipe NAME");
+  if (!is_demo && !spec->valid.path[0])
+    return err_set(ERR_USAGE, "pass the validation text: --valid SRC TGT");
   if (spec->rules.min_words > spec->rules.max_words)
-    return err_set(ERR_USAGE, "--min-words is above --max-words: nothing would be kept");
-  spec->trains = demo ? 0 : (size_t)opt_times(opts, "train");
+    return err_set(
+        ERR_USAGE,
+        "--min-words %u is above --max-words %u: no pair would be kept; lower the one or "
+        "raise the other",
+        spec->rules.min_words, spec->rules.max_words);
+  spec->trains = is_demo ? 0 : (size_t)opt_times(opts, "train");
   TRY(mem_alloc(&spec->train, spec->trains, sizeof *spec->train));
   for (size_t i = 0; i < spec->trains; i++) spec->train[i] = text_pair(opts, "train", (int)i);
   return ERR_OK;
@@ -135,17 +143,16 @@ Err cmd_prepare(OptSet *opts) {
   TRY(cmd_refuse_ranks("prepare",
                        "call it without mpirun or srun: it uses all cores by itself"));
   const char *out = opt_text(opts, "out");
-  bool demo, resume = opt_flag(opts, "resume");
-  if (!out) return err_set(ERR_USAGE, "say where the data set shall be: --out DIR");
-  if (resume && is_complete(out)) {
+  bool is_demo;
+  if (!out) return err_set(ERR_USAGE, "pass the directory of the data set to make: --out DIR");
+  if (opt_flag(opts, "resume") && is_complete(out)) {
     log_info("%s is complete: there is nothing to resume", out);
     return ERR_OK;
   }
-  TRY(prepare_check_out(out, resume)); /* before any download */
-  TRY(add_recipe(opts, &demo));
+  TRY(check_and_apply(opts, &is_demo));
   PrepareSpec spec = {0};
   Meta meta = {0};
-  Err err = fill_spec(&spec, opts, demo);
+  Err err = fill_spec(&spec, opts, is_demo);
   if (!err) err = prepare_run(&spec, &meta);
   if (!err) print_table(&meta, spec.out);
   mem_free(spec.train);

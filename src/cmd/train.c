@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -176,10 +177,16 @@ void cmd_introduce(const Comm *comm) {
   if (comm_rank(comm) > 0) log_quiet(true);
 }
 
+/* Rank 0 refuses at once, and mpirun then ends the others: one message instead of one for each.
+ * A script may call this on another rank alone, so that one refuses too, only later. */
+#define REFUSAL_DELAY 5 /* seconds */
+
 Err cmd_refuse_ranks(const char *what, const char *remedy) {
   long ranks = launcher_count_ranks();
   if (ranks == 1) return ERR_OK;
-  return err_set(ERR_USAGE, "%s is of one rank, and %ld were started; %s", what, ranks, remedy);
+  if (launcher_rank() > 0) sleep(REFUSAL_DELAY);
+  return err_set(ERR_USAGE, "%s runs as one process, but %ld ranks were started; %s", what,
+                 ranks, remedy);
 }
 
 /* To standard output and to the log. */

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -260,6 +261,18 @@ static Err check_input(const char *path) {
   return err_errno("cannot open", path);
 }
 
+/* Rank 0 writes to --output itself: mpirun forwards standard output and ignores a full disk. */
+static Err open_output(const OptSet *opts) {
+  const char *path = opt_text(opts, "output");
+  const char *input = opt_text(opts, "input");
+  struct stat from, to;
+  if (strcmp(path, "-") == 0) return ERR_OK;
+  if (strcmp(input, "-") != 0 && stat(input, &from) == 0 && stat(path, &to) == 0 &&
+      from.st_dev == to.st_dev && from.st_ino == to.st_ino)
+    return err_set(ERR_USAGE, "--output %s is the --input too; pass another file", path);
+  return out_to(path);
+}
+
 static BeamSpec spec_of(const OptSet *opts) {
   bool random = opt_flag(opts, "sample");
   return (BeamSpec){
@@ -331,6 +344,7 @@ Err cmd_translate(OptSet *opts) {
                      "say which model: --model DIR, a run, a checkpoint or a model directory"));
   TRY_DONE(check_options(opts));
   if (comm_rank(job.comm) == 0) TRY_DONE(check_input(opt_text(opts, "input")));
+  if (comm_rank(job.comm) == 0) TRY_DONE(open_output(opts));
   BeamSpec spec = spec_of(opts);
   job.nbest = spec.nbest;
   TRY_DONE(open_job(&job, opts, &spec));

@@ -56,6 +56,14 @@ long launcher_count_ranks(void) {
   return started ? started : read_count("PMIX_RANK") + 1;
 }
 
+long launcher_rank(void) {
+  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK",
+                                      "PMIX_RANK", "SLURM_PROCID"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (is_set(names[i])) return read_count(names[i]);
+  return 0;
+}
+
 Err launcher_check(void) {
   static const char *const meets[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK",
                                       "PMIX_RANK", "MV2_COMM_WORLD_SIZE"};

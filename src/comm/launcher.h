@@ -12,6 +12,8 @@
 bool launcher_has_ranks(long *started);
 /* Ranks that were started, at least: PMIx alone gives a rank's own number. 1: one process. */
 long launcher_count_ranks(void);
+/* The number of this rank, where the launcher gives one; else 0. */
+long launcher_rank(void);
 /* Can the ranks find each other? srun starts processes; that they meet needs its PMIx. */
 NODISCARD Err launcher_check(void);
 /* Does MPI see as many ranks as were started? If the launcher belongs to another MPI, each

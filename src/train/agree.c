@@ -65,7 +65,8 @@ static void differences(Str *out, const char *now, const char *before, const cha
 }
 
 /* What each rank may have for itself. */
-static const char *const own[] = {"threads", "quiet", "config", "device", "input", NULL};
+static const char *const own[] = {"threads", "quiet",  "config", "device",
+                                  "input",   "output", NULL};
 
 Err agree_data_hash(const DataSet *data, char hex[65]) {
   char path[FILE_PATH_MAX];

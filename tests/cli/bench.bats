@@ -108,9 +108,9 @@ bench_of() { "$TRIREME" bench "$@"; }
 # value OPTION: one that the option may have.
 value() {
   case $1 in
-    collectives) echo host ;;
+    allreduce-transport) echo host ;;
     device) echo cpu ;;
-    largest) echo 4k ;;
+    max-bytes) echo 4k ;;
     lengths) echo no-such-file ;;
     precision) echo fp32 ;;
     preset) echo tiny ;;
@@ -172,7 +172,7 @@ takes() {
   for what in "reader $SET" train translate; do
     run mpirun -n 2 "$TRIREME" bench $what
     [ "$status" -eq 2 ]
-    [[ "$output" =~ "bench ${what%% *} is of one rank, and 2 were started; the sums over ranks are bench allreduce's" ]]
+    [[ "$output" =~ "bench ${what%% *} runs as one process, but 2 ranks were started; call it without mpirun or srun; bench allreduce measures ranks" ]]
   done
   run mpirun -n 1 "$TRIREME" bench reader "$SET" --time 0.05s
   [ "$status" -eq 0 ]

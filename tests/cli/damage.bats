@@ -49,6 +49,7 @@ restore() {
   run "$TRIREME" inspect set --verify
   [ "$status" -eq 0 ]
   [[ "$output" == *"verify: "* ]]
+  [[ "$output" == *"verified   every checksum matches: "*" shard"* ]]
 }
 
 @test "a flipped bit anywhere in a shard is refused with its place" {

@@ -285,6 +285,11 @@ completions() {
   [ "$(completions prepare --tokenizer-type u)" = unigram ]
   [ "$(completions help ins)" = inspect ]
   [ "$(completions help al)" = aliases ]
+  [ "$(completions train --preset "" | tr '\n' ' ')" = "tiny small base big " ]
+  [ "$(completions translate --device cp)" = cpu ]
+  [ "$(completions prepare --recipe d)" = demo ]
+  [ "$(completions train --batch-tokens a)" = auto ]
+  [ "$(completions score --metrics c | tr '\n' ' ')" = "chrf chrf++ " ]
   [ "$(completions train --lr-scheduler c | tr '\n' ' ')" = "constant cosine " ]
   touch some-file
   [ "$(completions inspect some)" = some-file ]

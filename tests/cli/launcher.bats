@@ -40,7 +40,7 @@ setup() {
   need_mpi
   run mpirun -n 2 "$TRIREME" prepare --train "$SET"/valid.{src,ref} --valid "$SET"/valid.{src,ref} --out "$T/set"
   [ "$status" -ne 0 ] # the first rank to end gives mpirun its own
-  [ "$(grep -c 'prepare is of one rank, and 2 were started; call it without mpirun' <<< "$output")" -ge 1 ]
+  [ "$(grep -c 'prepare runs as one process, but 2 ranks were started; call it without mpirun' <<< "$output")" -eq 1 ]
   [ ! -e "$T/set" ]
 }
 
@@ -48,7 +48,7 @@ setup() {
   need_mpi
   run mpirun -n 2 "$TRIREME" score --ref "$SET/valid.ref" < "$SET/valid.ref"
   [ "$status" -ne 0 ] # the first rank to end gives mpirun its own
-  [ "$(grep -c 'score is of one rank, and 2 were started' <<< "$output")" -ge 1 ]
+  [ "$(grep -c 'score runs as one process, but 2 ranks were started' <<< "$output")" -eq 1 ]
   [[ ! "$output" =~ "BLEU" ]]
 }
 
@@ -56,7 +56,7 @@ setup() {
   need_mpi
   run mpirun -n 2 "$TRIREME" inspect "$SET"
   [ "$status" -ne 0 ] # the first rank to end gives mpirun its own
-  [ "$(grep -c 'inspect is of one rank, and 2 were started' <<< "$output")" -ge 1 ]
+  [ "$(grep -c 'inspect runs as one process, but 2 ranks were started' <<< "$output")" -eq 1 ]
 }
 
 @test "score on one of several ranks is refused at once, and does not wait for the others" {
@@ -65,5 +65,5 @@ setup() {
   run timeout -k 5 60 mpirun -n 2 sh -c \
     'if [ "$OMPI_COMM_WORLD_RANK" -eq 0 ]; then "$0" score --ref "$1" --hyp "$1"; fi' "$TRIREME" "$T/text"
   [ "$status" -eq 2 ]
-  [[ "$output" =~ "score is of one rank, and 2 were started" ]]
+  [[ "$output" =~ "score runs as one process, but 2 ranks were started" ]]
 }

@@ -162,7 +162,7 @@ prepare() {
   fill=$(echo "$output" | sed -n 's/.* \([0-9.]*\) % full.*/\1/p')
   awk -v f="$fill" 'BEGIN { exit !(f > 90 && f <= 100) }'
   "$TRIREME" inspect "$T/look" --json --samples 2 --verify 2> /dev/null > "$T/look.json"
-  perl -MJSON::PP -e 'undef $/; my $j = decode_json(<>); exit !(@{$j->{samples}} == 2 && $j->{splits}{train}{lines} == 4000 && $j->{batches}{fill} > .9)' "$T/look.json"
+  perl -MJSON::PP -e 'undef $/; my $j = decode_json(<>); exit !(@{$j->{samples}} == 2 && $j->{splits}{train}{lines} == 4000 && $j->{batches}{fill} > .9 && $j->{verified})' "$T/look.json"
 }
 
 @test "a sample decodes to the text it came from" {

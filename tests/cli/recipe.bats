@@ -305,3 +305,11 @@ predict() {
     [ ! -e none ]
   done
 }
+
+@test "a mistyped recipe is reported before what an earlier call left" {
+  mkdir out.partial
+  run "$TRIREME" prepare --recipe demmo --out out
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"demmo"* ]]
+  [[ "$output" != *"out.partial"* ]]
+}

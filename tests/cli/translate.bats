@@ -260,3 +260,25 @@ on_terminal() {
   [ ! -s "$T/err" ]
   cmp "$T/out" "$T/cpu"
 }
+
+@test "--output writes the file that standard output would be" {
+  translate --beam-size 2 < "$T/in" > "$T/plain"
+  echo old > "$T/file"
+  translate --beam-size 2 --output "$T/file" < "$T/in" > "$T/stdout"
+  cmp "$T/plain" "$T/file"
+  [ ! -s "$T/stdout" ]
+}
+
+@test "an output that is full, missing or the input is an error with its name" {
+  run translate --beam-size 2 --output /dev/full < "$T/in"
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"cannot write /dev/full: No space left on device"* ]]
+  run translate --output "$T/no-such-folder/file" < "$T/in"
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"cannot create $T/no-such-folder/file: No such file or directory"* ]]
+  cp "$T/in" "$T/both"
+  run translate --input "$T/both" --output "$T/both"
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"--output $T/both is the --input too"* ]]
+  cmp "$T/in" "$T/both"
+}

@@ -144,3 +144,9 @@ translate() {
   cmp "$T/one" "$T/two"
   grep -q 'machine  cuda:0' "$T/err"
 }
+
+@test "ranks that write to a full disk fail" {
+  run mpirun -n 2 "$TRIREME" translate --quiet --model "$MODEL_DIR" --device cpu --threads 1 --beam-size 2 --input "$T/in" --output /dev/full
+  [ "$status" -ne 0 ]
+  [[ "$output" == *"cannot write /dev/full: No space left on device"* ]]
+}

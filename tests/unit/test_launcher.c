@@ -3,9 +3,16 @@
 
 #include "support.h"
 
-static const char *const variables[] = {
-    "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",     "PMI_RANK",     "MV2_COMM_WORLD_SIZE",
-    "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_PROCID", "PMIX_RANK"};
+static const char *const variables[] = {"OMPI_COMM_WORLD_RANK",
+                                        "MV2_COMM_WORLD_RANK",
+                                        "OMPI_COMM_WORLD_SIZE",
+                                        "PMI_SIZE",
+                                        "PMI_RANK",
+                                        "MV2_COMM_WORLD_SIZE",
+                                        "SLURM_STEP_NUM_TASKS",
+                                        "SLURM_NTASKS",
+                                        "SLURM_PROCID",
+                                        "PMIX_RANK"};
 
 static int clear_variables(void **state) {
   (void)state;
@@ -22,6 +29,19 @@ static void expect_ranks(bool has, long count) {
 static void test_launcher_nothing_set_is_one_process(void **state) {
   (void)state;
   expect_ranks(false, 0);
+}
+
+static void test_launcher_rank_nothing_set_is_0(void **state) {
+  (void)state;
+  assert_int_equal(launcher_rank(), 0);
+}
+
+static void test_launcher_rank_is_that_of_the_inner_launcher(void **state) {
+  (void)state;
+  setenv("SLURM_PROCID", "7", 1);
+  assert_int_equal(launcher_rank(), 7);
+  setenv("OMPI_COMM_WORLD_RANK", "3", 1);
+  assert_int_equal(launcher_rank(), 3);
 }
 
 static void test_launcher_slurm_batch_script_is_one_process(void **state) {
@@ -144,6 +164,8 @@ static void test_launcher_count_pmix_alone_is_at_least_the_rank(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       CASE(test_launcher_nothing_set_is_one_process),
+      CASE(test_launcher_rank_nothing_set_is_0),
+      CASE(test_launcher_rank_is_that_of_the_inner_launcher),
       CASE(test_launcher_slurm_batch_script_is_one_process),
       CASE(test_launcher_slurm_step_of_one_task_is_one_process),
       CASE(test_launcher_slurm_step_of_four_is_four_ranks),

@@ -50,6 +50,20 @@ static void test_lines_partial_line_is_taken_back(void **state) {
   assert_contents(at("limited"), "12345\n67890\n");
 }
 
+static void test_lines_partial_line_reports_the_file_size_limit(void **state) {
+  (void)state;
+  LineFile f;
+  signal(SIGXFSZ, SIG_IGN);
+  OK(lines_open(&f, at("too-large")));
+  set_limit(4);
+  Err err = lines_add(&f, "abcdef\n", 7);
+  set_limit(RLIM_INFINITY);
+  assert_int_equal(err, ERR_WORK);
+  assert_says("File too large; the file size limit is reached: raise it with 'ulimit -f'");
+  lines_close(&f);
+  assert_contents(at("too-large"), "");
+}
+
 static void assert_fifo_refused(const char *path) {
   LineFile f;
   alarm(60); /* to wait for a reader would be for ever */
@@ -160,6 +174,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_lines_appends),
       cmocka_unit_test(test_lines_partial_line_is_taken_back),
+      cmocka_unit_test(test_lines_partial_line_reports_the_file_size_limit),
       cmocka_unit_test(test_lines_fifo_without_a_reader_is_refused),
       cmocka_unit_test(test_lines_fifo_with_a_reader_is_refused),
       cmocka_unit_test(test_lines_full_device_counts_what_is_lost),

@@ -439,7 +439,8 @@ static void the_real_table_is_sound(void **state) {
   for (const OptSpec *s = cmd_options; s->name; s++) {
     assert_true(s->help && s->help[0] && s->group && s->verbs && s->most >= 1 && s->most <= 8);
     assert_true(s->type == OPT_FLAG || (s->arg && s->arg[0]));
-    assert_true((s->type == OPT_CHOICE) == (s->choices != NULL));
+    assert_true(s->type == OPT_CHOICE || s->type == OPT_TEXT || !s->choices);
+    assert_true(s->type != OPT_CHOICE || s->choices);
     if (s->help[strlen(s->help) - 1] == '.') fail_msg("--%s: no full stop", s->name);
     for (const OptSpec *t = cmd_options; t < s; t++) { /* one meaning for a name in a verb */
       if (strcmp(s->name, t->name) != 0) continue;

@@ -2,6 +2,7 @@
 #include "model/config.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "model/model.h"
@@ -107,4 +108,13 @@ const ConfigField *config_difference(const ModelConfig *a, const ModelConfig *b)
     if (!f->may_change && memcmp(a->own + f->offset, b->own + f->offset, f->size) != 0)
       return f;
   return NULL;
+}
+
+void config_print(const ConfigField *f, const ModelConfig *c, char *out, size_t size) {
+  if (f->kind == FIELD_FLOAT)
+    snprintf(out, size, "%g", (double)get_float(f, c->own));
+  else if (f->kind == FIELD_CHOICE)
+    snprintf(out, size, "%s", f->choices[get_int(f, c->own)]);
+  else
+    snprintf(out, size, "%d", get_int(f, c->own));
 }

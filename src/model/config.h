@@ -48,6 +48,8 @@ NODISCARD Err config_read(ModelConfig *config, const struct json_t *root, const 
 /* The first field in which the two differ and that may not change, or NULL if weights of one
  * fit the other. Families must be the same. */
 const ConfigField *config_difference(const ModelConfig *a, const ModelConfig *b);
+/* The value of a field as model.json has it, for messages. */
+void config_print(const ConfigField *field, const ModelConfig *config, char *out, size_t size);
 /* The error of a field that is missing or has a wrong value. */
 Err config_damaged(const char *path, const char *key);
 

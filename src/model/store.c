@@ -52,10 +52,27 @@ Err store_save_config(const ModelConfig *c, const StoreSums *sums, const char *d
   return err;
 }
 
+/* The formats of all families, with commas between. */
+static const char *list_formats(char out[256]) {
+  size_t at = 0;
+  *out = '\0';
+  for (const ModelFamily *const *f = model_families; *f && at < 256; f++) {
+    int n = snprintf(out + at, 256 - at, "%s%s", at ? ", " : "", (*f)->format);
+    at += n > 0 ? (size_t)n : 0;
+  }
+  return out;
+}
+
 static Err read_config(const json_t *root, const char *path, ModelConfig *c) {
+  char formats[256];
   const char *format = json_string_value(json_object_get(root, "format"));
-  c->family = format ? model_find_family(format) : NULL;
-  if (!c->family) return config_damaged(path, "format");
+  if (!format) return config_damaged(path, "format");
+  c->family = model_find_family(format);
+  if (!c->family)
+    return err_set(ERR_WORK,
+                   "%s: unknown model format '%s'; this trireme reads %s: use the program that "
+                   "wrote the model, or a newer one",
+                   path, format, list_formats(formats));
   const json_t *version = json_object_get(root, "version");
   json_int_t n = json_integer_value(version);
   if (!json_is_integer(version) || n < 1 || n > VERSION) return config_damaged(path, "version");

@@ -306,16 +306,29 @@ Err checkpoint_find(const char *run, char dir[FILE_PATH_MAX], bool *found) {
 
 /* Loading. */
 
+static Err compare_configs(const char *dir, const ModelConfig *saved, const ModelConfig *now) {
+  char then_text[64], now_text[64];
+  if (saved->family != now->family)
+    return err_set(ERR_USAGE,
+                   "%s is of another model: its family is %s, and these options describe a %s; "
+                   "give the options of the run to resume",
+                   dir, saved->family->name, now->family->name);
+  const ConfigField *field = config_difference(saved, now);
+  if (!field) return ERR_OK;
+  config_print(field, saved, then_text, sizeof then_text);
+  config_print(field, now, now_text, sizeof now_text);
+  return err_set(
+      ERR_USAGE,
+      "%s is of another model than these options describe: its '%s' is %s, and now %s; "
+      "give the options of the run to resume",
+      dir, field->key, then_text, now_text);
+}
+
 static Err check_model(const char *dir, const TrainArrays *a, const Record *r) {
   ModelConfig saved;
   TRY(record_check(dir, r, PART_MODEL));
   TRY(store_load_config(&saved, NULL, dir));
-  if (saved.family != a->config->family || config_difference(&saved, a->config)) {
-    return err_set(
-        ERR_USAGE,
-        "%s is of another model than these options describe; give the same ones to resume",
-        dir);
-  }
+  TRY(compare_configs(dir, &saved, a->config));
   const PartSum *tokenizer = &r->part[PART_TOKENIZER];
   PartSum now;
   if (!tokenizer->there || !tokenizer->summed) return ERR_OK;

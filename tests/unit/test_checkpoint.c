@@ -253,7 +253,7 @@ static void test_other_options(void **state) {
   a = arrays(1, WITH_M | WITH_V);
   a.config = &other;
   assert_int_equal(checkpoint_load(dir, &a, &c), ERR_USAGE);
-  assert_says("another model");
+  assert_says("its 'activation' is relu, and now gelu");
   /* An average that ends here is worth a word; training goes on from the weights. */
   save(run, WITH_ALL, 5, false);
   OK(checkpoint_find(run, dir, &found));

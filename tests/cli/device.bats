@@ -56,7 +56,7 @@ bench() {
 @test "what a device has not is refused, not replaced" {
   run bench --device gpu
   [ "$status" -eq 2 ]
-  [[ "$output" =~ "auto, cpu, cuda and cuda:N" ]]
+  [[ "$output" =~ "auto, cpu, cuda, cuda:N" ]]
   for precision in tf32 fp16 fp8; do
     run bench --device cpu --precision $precision
     [ "$status" -eq 2 ]

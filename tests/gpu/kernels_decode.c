@@ -92,7 +92,7 @@ static void test_top(const Backend *ref, Type type, size_t n, size_t vocab, size
   ref->top_k(ref, want, want_id, want_lse, logits->host, n, vocab, k);
   arrays_reset();
   TWICE {
-    MUST(kernel_top(type, value->at, id, lse->at, logits->at, n, vocab, k, 0));
+    MUST(kernel_top_k(type, value->at, id, lse->at, logits->at, n, vocab, k, 0));
     expect(value, want, 0, "top's values");
     expect(lse, want_lse, 32, "top's lse");
     expect_exact(id, want_id, n * k * sizeof *id, "top's ids");
@@ -108,7 +108,7 @@ static void test_top_of_nothing(Type type) {
   array_put(logits);
   int32_t want[K], *id = device_scratch(sizeof want);
   for (int i = 0; i < K; i++) want[i] = i;
-  MUST(kernel_top(type, device_scratch(sizeof want), id, device_scratch(4), logits->at, 1,
+  MUST(kernel_top_k(type, device_scratch(sizeof want), id, device_scratch(4), logits->at, 1,
                   VOCAB, K, 0));
   expect_exact(id, want, sizeof want, "ids");
 }

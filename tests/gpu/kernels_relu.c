@@ -20,7 +20,7 @@ static void check_one(Type type, const Backend *cpu, const size_t shape[3], floa
   /* In half of the bytes all stays or nothing. */
   for (size_t i = 0; i < bytes; i += 2) mask[i] = draw_below(2) ? 0xff : 0;
   const uint8_t *mask_at = device_copy(mask, bytes);
-  void *work = device_scratch(kernel_relu_back_work(rows, in));
+  void *work = device_scratch(kernel_linear_relu_backward_work(rows, in));
   Dropout drop = {.rate = rate}; /* its bits are in the mask */
   cpu->linear_dx(cpu, want, dy->host, w->host, rows, in, out, false);
   for (size_t i = 0; i < rows * in; i++) want[i] = type_round(type, want[i]);
@@ -34,7 +34,7 @@ static void check_one(Type type, const Backend *cpu, const size_t shape[3], floa
   /* A sum in another order may be rounded to the next number of the type. */
   double coarse = type_epsilon(type) / type_epsilon(TYPE_F32);
   TWICE {
-    MUST(kernel_linear_relu_back(type, dx->at, (float *)db->at, dy->at, w->at, mask_at, rows,
+    MUST(kernel_linear_relu_backward(type, dx->at, (float *)db->at, dy->at, w->at, mask_at, rows,
                                  in, out, drop, add, work, 0));
     expect(dx, want, 2, "dx");
     expect(db, want_db, coarse, "dbias");
@@ -52,14 +52,14 @@ void relu_kernels(Type type) {
   MUST(cudaGetDeviceProperties(&gpu, 0));
   if (gpu.major != 9 || type == TYPE_F32) {
     BEGIN("linear_relu_backward where it is not");
-    expect_near(kernel_takes_relu_back(type, 4096, 1024, 1024), false, 0, "taken");
+    expect_near(kernel_fuses_relu(type, 4096, 1024, 1024), false, 0, "taken");
     return;
   }
   Backend cpu;
   if (backend_cpu(&cpu, 0, false)) exit(1);
   for (size_t i = 0; i < COUNT(shape); i++) {
     BEGIN("linear_relu_backward of %zu, %zu, %zu", shape[i][0], shape[i][1], shape[i][2]);
-    expect_near(kernel_takes_relu_back(type, shape[i][0], shape[i][1], shape[i][2]), true, 0,
+    expect_near(kernel_fuses_relu(type, shape[i][0], shape[i][1], shape[i][2]), true, 0,
                 "taken");
     check_one(type, &cpu, shape[i], i % 2 ? 0.1f : 0, i % 3 == 1);
     check_one(type, &cpu, shape[i], i % 2 ? 0 : 0.3f, i % 3 != 1);
@@ -71,6 +71,6 @@ void relu_kernels(Type type) {
   for (size_t i = 0; i < COUNT(refused); i++) {
     const size_t *no = refused[i];
     BEGIN("linear_relu_backward of %zu, %zu, %zu", no[0], no[1], no[2]);
-    expect_near(kernel_takes_relu_back(type, no[0], no[1], no[2]), false, 0, "taken");
+    expect_near(kernel_fuses_relu(type, no[0], no[1], no[2]), false, 0, "taken");
   }
 }

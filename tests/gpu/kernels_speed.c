@@ -72,7 +72,7 @@ static void speed_attend(Type type, const char *order, const int32_t *off, size_
   char *qkv = fill(type, 3 * n), *d_qkv = take(3 * n * size);
   void *o = take(n * size), *d_o = fill(type, n);
   float *lse = take((size_t)ROWS * HEADS * sizeof(float));
-  void *work = take(kernel_attend_back_work(ROWS, HEADS));
+  void *work = take(kernel_attend_backward_work(ROWS, HEADS));
   uint64_t *key = take(sizeof *key);
   for (int i = 0; i < 4; i++) {
     a.causal = i % 2;
@@ -85,7 +85,7 @@ static void speed_attend(Type type, const char *order, const int32_t *off, size_
     snprintf(name, sizeof name, "%-9s   back %s %s rate %g", way, what, order,
              (double)a.drop.rate);
     TIME(name, 8 * n * size,
-         kernel_attend_back(type, d_qkv, d_qkv + D * size, d_qkv + 2 * D * size, d_o, o, lse,
+         kernel_attend_backward(type, d_qkv, d_qkv + D * size, d_qkv + 2 * D * size, d_o, o, lse,
                             qkv, qkv + D * size, qkv + 2 * D * size, &a, work, 0));
   }
   MUST(cudaFree(qkv)), MUST(cudaFree(d_qkv)), MUST(cudaFree(o)), MUST(cudaFree(d_o));
@@ -101,9 +101,9 @@ static void speed_rows(Type type) {
   float *gain = fill(TYPE_F32, D), *bias = fill(TYPE_F32, D), *stat = take(ROWS * 2 * 4),
         *table = fill(TYPE_F32, (size_t)VOCAB * D), *place = fill(TYPE_F32, 1024 * D);
   void *low = fill(type, (size_t)VOCAB * D);
-  size_t need = kernel_add_norm_back_work(ROWS, D), more = kernel_column_sums_work(ROWS, FF);
+  size_t need = kernel_add_norm_backward_work(ROWS, D), more = kernel_column_sums_work(ROWS, FF);
   if (more > need) need = more;
-  if (need < kernel_embed_back_work(ROWS, D)) need = kernel_embed_back_work(ROWS, D);
+  if (need < kernel_embed_backward_work(ROWS, D)) need = kernel_embed_backward_work(ROWS, D);
   void *work = take(need), *sort = take(kernel_sort_ids_work(ROWS));
   int32_t *id = NULL, *pos = NULL, *id_at = take(ROWS * 4), *pos_at = take(ROWS * 4),
           *sorted = take(ROWS * 8);
@@ -121,14 +121,14 @@ static void speed_rows(Type type) {
        kernel_embed(type, x, low, place, id_at, pos_at, ROWS, D, root, drop, 0));
   TIME("sort_ids", ROWS * 12, kernel_sort_ids(sorted, id_at, ROWS, VOCAB, sort, 0));
   TIME("embed_backward", n * size,
-       kernel_embed_back(type, table, branch, sorted, ROWS, D, root, drop, work, 0));
+       kernel_embed_backward(type, table, branch, sorted, ROWS, D, root, drop, work, 0));
   TIME("add_norm", 4 * n * size,
        kernel_add_norm(type, sum, y, stat, x, branch, gain, bias, &an, 0));
   TIME("add_norm_backward with through and a bias", 5 * n * size,
-       kernel_add_norm_back(type, d_sum, branch, gain, bias, gain, y, d_sum, sum, stat, bias,
+       kernel_add_norm_backward(type, d_sum, branch, gain, bias, gain, y, d_sum, sum, stat, bias,
                             &an, true, work, 0));
   TIME("add_norm_backward without", 4 * n * size,
-       kernel_add_norm_back(type, d_sum, branch, gain, bias, NULL, y, NULL, sum, stat, bias,
+       kernel_add_norm_backward(type, d_sum, branch, gain, bias, NULL, y, NULL, sum, stat, bias,
                             &an, true, work, 0));
   uint8_t *mask = take(wide / 8);
   TIME("relu", 2 * wide * size,
@@ -138,13 +138,13 @@ static void speed_rows(Type type) {
   TIME("relu with its mask and a bias", 2 * wide * size + wide / 8,
        kernel_activate(type, act, mask, up, low, ROWS, FF, ACT_RELU, drop, 0));
   TIME("relu_back", 2 * wide * size + wide / 8,
-       kernel_activate_back(type, act, NULL, act, mask, ROWS, FF, ACT_RELU, drop, true, NULL,
+       kernel_activate_backward(type, act, NULL, act, mask, ROWS, FF, ACT_RELU, drop, true, NULL,
                             0));
   TIME("relu_back with the bias", 2 * wide * size + wide / 8,
-       kernel_activate_back(type, act, stat, act, mask, ROWS, FF, ACT_RELU, drop, true, work,
+       kernel_activate_backward(type, act, stat, act, mask, ROWS, FF, ACT_RELU, drop, true, work,
                             0));
   TIME("gelu_back", 3 * wide * size,
-       kernel_activate_back(type, act, NULL, act, up, ROWS, FF, ACT_GELU, drop, true, NULL, 0));
+       kernel_activate_backward(type, act, NULL, act, up, ROWS, FF, ACT_GELU, drop, true, NULL, 0));
   TIME("column_sums of 512", n * size,
        kernel_column_sums(type, gain, x, ROWS, D, true, work, 0));
   TIME("column_sums of 2048", wide * size,
@@ -165,7 +165,7 @@ static void speed_loss(Type type) {
   TIME("loss", 2 * n * type_size(type),
        kernel_loss(type, logits, loss, target, ROWS, VOCAB, 0.1f, 1e-3f, work, 0));
   TIME("top 11 of 2048 rows", (double)STEP * VOCAB * (double)type_size(type),
-       kernel_top(type, value, id, lse, logits, STEP, VOCAB, 11, 0));
+       kernel_top_k(type, value, id, lse, logits, STEP, VOCAB, 11, 0));
   MUST(cudaFree(logits)), MUST(cudaFree(work)), MUST(cudaFree(loss)), MUST(cudaFree(target));
   MUST(cudaFree(id)), MUST(cudaFree(value)), MUST(cudaFree(lse));
 }
@@ -220,7 +220,7 @@ static void speed_update(Type type) {
   AdamStep s = {.beta1 = 0.9f, .beta2 = 0.98f, .epsilon = 1e-9f, .now = there, .low = low};
   MUST(cudaMemcpy(there, &now, sizeof now, cudaMemcpyHostToDevice));
   MUST(cudaMemset(loss, 0, 3 * sizeof *loss));
-  TIME("square_sums of 61 M", 4 * n, kernel_norm2(sums, g, n, 0));
+  TIME("square_sums of 61 M", 4 * n, kernel_square_sums(sums, g, n, 0));
   TIME("clip", n / 512, kernel_clip(there, sums, n / 4096, loss, 0));
   TIME("adam of 61 M", n * (28 + type_size(type)), kernel_adam(type, w, m, v, g, n, &s, 0));
   TIME("cast of 61 M", n * (4 + type_size(type)), kernel_cast_to(type, low, w, n, 0));
@@ -262,10 +262,10 @@ void speed(bool attention_only) {
     for (int type = attention_only ? TYPE_BF16 : TYPE_F32; type <= TYPE_BF16; type++) {
       printf("-- %s\n", type_name((Type)type));
       const char *way;
-      for (int i = attention_only; (i < 1 || attention_only) && (way = kernel_attend_way(i));
+      for (int i = attention_only; (i < 1 || attention_only) && (way = kernel_select_attention(i));
            i++)
         speed_attend((Type)type, sorted ? "long last" : "as drawn", at, sentences, way);
-      kernel_attend_way(0);
+      kernel_select_attention(0);
       if (sorted && !attention_only) {
         speed_rows((Type)type), speed_loss((Type)type);
         speed_cached((Type)type), speed_update((Type)type);

@@ -95,13 +95,13 @@ static void test_activate(Type type, Activation act, size_t rows, size_t width, 
     MUST(kernel_activate(type, y->at, masked ? mask : NULL, x->at, NULL, rows, width, act,
                          there, 0));
     kept = masked ? (void *)mask : x->at;
-    MUST(kernel_activate_back(type, dx->at, db->at, dy->at, kept, rows, width, act, there, true,
+    MUST(kernel_activate_backward(type, dx->at, db->at, dy->at, kept, rows, width, act, there, true,
                               work, 0));
     expect(y, want, limit, "activate");
     expect_exact(mask, want_mask, bytes + 1, "activate's mask");
     expect(dx, want_dx, limit, "activate_backward");
     expect(db, want_db, coarse, "activate_backward's bias");
-    MUST(kernel_activate_back(type, dy->at, NULL, dy->at, kept, rows, width, act, there, false,
+    MUST(kernel_activate_backward(type, dy->at, NULL, dy->at, kept, rows, width, act, there, false,
                               NULL, 0));
     expect(dy, want_dx, limit, "activate_backward in place");
     MUST(kernel_activate(type, x_in->at, NULL, x_in->at, NULL, rows, width, act, there, 0));
@@ -134,7 +134,7 @@ static void test_norm2(size_t n) {
   Array *x = array_draw(TYPE_F32, n, 1);
   double *sums = device_scratch((units + 1) * sizeof(double)), got[64];
   TWICE {
-    MUST(kernel_norm2(sums, x->at, n, 0));
+    MUST(kernel_square_sums(sums, x->at, n, 0));
     MUST(cudaMemcpy(got, sums, units * sizeof *got, cudaMemcpyDeviceToHost));
     for (size_t u = 0; u < units; u++) {
       double want = 0;
@@ -245,7 +245,7 @@ static void test_embed(Type type, size_t rows, size_t d, size_t vocab, Dropout d
   int32_t *sorted = device_scratch(2 * rows * sizeof *sorted),
           *want_sorted = (int32_t *)host_floats(2 * rows);
   void *work = device_scratch(kernel_sort_ids_work(rows)),
-       *work2 = device_scratch(kernel_embed_back_work(rows, d));
+       *work2 = device_scratch(kernel_embed_backward_work(rows, d));
   size_t at = 0;
   for (size_t v = 0; v < vocab; v++) {
     for (size_t r = 0; r < rows; r++) {
@@ -262,10 +262,10 @@ static void test_embed(Type type, size_t rows, size_t d, size_t vocab, Dropout d
     expect(x, want, 2, "embed");
     MUST(kernel_sort_ids(sorted, id_at, rows, vocab, work, 0));
     expect_exact(sorted, want_sorted, 2 * rows * sizeof *sorted, "sort_ids");
-    MUST(kernel_embed_back(type, dtable->at, dx->at, sorted, rows, d, 3, there, work2, 0));
+    MUST(kernel_embed_backward(type, dtable->at, dx->at, sorted, rows, d, 3, there, work2, 0));
     expect(dtable, want_table, 64, "embed_backward's table");
     MUST(kernel_sort_ids(sorted, pos_at, rows, longest, work, 0));
-    MUST(kernel_embed_back(type, dplace->at, dx->at, sorted, rows, d, 1, there, work2, 0));
+    MUST(kernel_embed_backward(type, dplace->at, dx->at, sorted, rows, d, 1, there, work2, 0));
     expect(dplace, want_place, 64, "embed_backward's positions");
   }
 }
@@ -303,7 +303,7 @@ static void test_norm(Type type, size_t rows, size_t d, Dropout drop) {
                         through->host, sum_in->host, stat_in->host, gain->host, &an, true);
   ref.add_norm_backward(&ref, want_dx2, NULL, want_dgain2, want_dbias2, NULL, dy->host, NULL,
                         sum_in->host, stat_in->host, gain->host, &an, false);
-  void *work = device_scratch(kernel_add_norm_back_work(rows, d));
+  void *work = device_scratch(kernel_add_norm_backward_work(rows, d));
   /* Statistics of a stored sum differ from those of the true one by its rounding. */
   double coarse = type_epsilon(type) / type_epsilon(TYPE_F32);
   arrays_reset();
@@ -316,7 +316,7 @@ static void test_norm(Type type, size_t rows, size_t d, Dropout drop) {
     MUST(kernel_add_norm(type, NULL, y_alone->at, stat->at, x->at, NULL, gain->at, bias->at,
                          &at, 0));
     expect(y_alone, want_alone, 8, "y without branch");
-    MUST(kernel_add_norm_back(type, dx->at, dbranch->at, dgain->at, dbias->at, dshift->at,
+    MUST(kernel_add_norm_backward(type, dx->at, dbranch->at, dgain->at, dbias->at, dshift->at,
                               dy->at, through->at, sum_in->at, stat_in->at, gain->at, &at, true,
                               work, 0));
     expect(dx, want_dx, 8, "dx");
@@ -324,12 +324,12 @@ static void test_norm(Type type, size_t rows, size_t d, Dropout drop) {
     expect(dgain, want_dgain, 64, "dgain");
     expect(dbias, want_dbias, 64, "dbias");
     expect(dshift, want_dshift, type == TYPE_F32 ? 64 : 2 * coarse, "dshift");
-    MUST(kernel_add_norm_back(type, dx_alone->at, NULL, dgain2->at, dbias2->at, NULL, dy->at,
+    MUST(kernel_add_norm_backward(type, dx_alone->at, NULL, dgain2->at, dbias2->at, NULL, dy->at,
                               NULL, sum_in->at, stat_in->at, gain->at, &at, false, work, 0));
     expect(dx_alone, want_dx2, 8, "dx without branch");
     expect(dgain2, want_dgain2, 64, "dgain without branch, the first");
     expect(dbias2, want_dbias2, 64, "dbias without branch, the first");
-    MUST(kernel_add_norm_back(type, through->at, dy->at, dgain2->at, dbias2->at, NULL, dy->at,
+    MUST(kernel_add_norm_backward(type, through->at, dy->at, dgain2->at, dbias2->at, NULL, dy->at,
                               through->at, sum_in->at, stat_in->at, gain->at, &at, true, work,
                               0));
     expect(through, want_dx, 8, "dx in place");
@@ -440,7 +440,7 @@ static void test_attend(Type type, AttendCase c) {
   float *want_dq = host_copy(dq), *want_dkv = host_copy(dkv);
   ref.attend_backward(&ref, want_dq, want_dkv, want_dkv + width, d_o->host, o_in->host,
                       lse_in->host, q->host, kv->host, kv->host + width, &a);
-  void *work = device_scratch(kernel_attend_back_work(q_rows, c.heads));
+  void *work = device_scratch(kernel_attend_backward_work(q_rows, c.heads));
   arrays_reset();
   TWICE {
     const char *k = kv->at;
@@ -448,7 +448,7 @@ static void test_attend(Type type, AttendCase c) {
     MUST(kernel_attend(type, o->at, lse->at, q->at, k, k + half, &at, 0));
     expect(o, want_o, type == TYPE_F32 ? 128 : 2, "o");
     expect(lse, want_lse, 64, "lse");
-    MUST(kernel_attend_back(type, dq->at, dk, dk + half, d_o->at, o_in->at, lse_in->at, q->at,
+    MUST(kernel_attend_backward(type, dq->at, dk, dk + half, d_o->at, o_in->at, lse_in->at, q->at,
                             k, k + half, &at, work, 0));
     expect(dq, want_dq, type == TYPE_F32 ? 256 : 4, "dq");
     expect(dkv, want_dkv, type == TYPE_F32 ? 256 : 4, "dk and dv");
@@ -500,11 +500,11 @@ static void attention_of(Type type) {
       {1, 3, false, false, true, 40, 0}};
   for (size_t i = 0; i < COUNT(attend); i++) {
     bool several = type != TYPE_F32 && attend[i].d == 64 && !skew;
-    for (int way = 0; (way == 0 || several) && (way_name = kernel_attend_way(way)); way++) {
+    for (int way = 0; (way == 0 || several) && (way_name = kernel_select_attention(way)); way++) {
       if (only_way >= 0 && way != only_way) continue;
       test_attend(type, attend[i]), arrays_free();
     }
-    kernel_attend_way(0);
+    kernel_select_attention(0);
   }
 }
 

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "backend/backend.h"
-#include "backend/cuda/plans.c"
+#include "backend/cuda/algo_cache.c"
 #include "base/log.h"
 #include "base/plugin.h"
 #include "support.h"
@@ -110,109 +110,109 @@ static void test_with_a_plugin(void **state) {
   assert_says("no bf16 units");
 }
 
-static Plan plan_of(uint32_t rows, uint64_t seed) {
-  Plan p = {.key = {.kind = 1, .rows = rows, .in = 512, .out = 2048, .aligned = 1},
+static AlgoEntry plan_of(uint32_t rows, uint64_t seed) {
+  AlgoEntry p = {.key = {.kind = 1, .rows = rows, .in = 512, .out = 2048, .aligned = 1},
             .fused = rows % 2,
             .checked = 7};
-  for (int i = 0; i < PLAN_WORDS; i++) p.algorithm[i] = rng_mix(seed, (uint64_t)i);
+  for (int i = 0; i < ALGO_WORDS; i++) p.algorithm[i] = rng_mix(seed, (uint64_t)i);
   return p;
 }
 
 static void test_plans_are_kept(void **state) {
   (void)state;
-  Plans p;
+  AlgoCache p;
   setenv("XDG_CACHE_HOME", at("cache"), 1);
-  OK(plans_open(&p, "GPU one", 130000));
+  OK(algo_cache_open(&p, "GPU one", 130000));
   assert_int_equal(p.count, 0);
   for (uint32_t i = 0; i < 40; i++) {
-    Plan x = plan_of(i, i);
-    OK(plans_add(&p, &x));
+    AlgoEntry x = plan_of(i, i);
+    OK(algo_cache_add(&p, &x));
   }
-  Plan changed = plan_of(3, 99);
-  OK(plans_add(&p, &changed));
+  AlgoEntry changed = plan_of(3, 99);
+  OK(algo_cache_add(&p, &changed));
   assert_int_equal(p.count, 40);
-  OK(plans_save(&p));
+  OK(algo_cache_save(&p));
   char path[FILE_PATH_MAX];
   memcpy(path, p.path, sizeof path);
-  plans_free(&p);
-  OK(plans_open(&p, "GPU one", 130000));
+  algo_cache_free(&p);
+  OK(algo_cache_open(&p, "GPU one", 130000));
   assert_int_equal(p.count, 40);
   for (uint32_t i = 0; i < 40; i++) {
-    Plan want = plan_of(i, i == 3 ? 99 : i);
-    const Plan *got = plans_find(&p, &want.key);
+    AlgoEntry want = plan_of(i, i == 3 ? 99 : i);
+    const AlgoEntry *got = algo_cache_find(&p, &want.key);
     assert_non_null(got);
     assert_memory_equal(got->algorithm, want.algorithm, sizeof want.algorithm);
     assert_int_equal(got->fused, want.fused);
     assert_int_equal(got->checked, 0); /* must be looked at again */
   }
-  plans_free(&p);
+  algo_cache_free(&p);
   /* Another GPU and another library know nothing of it. */
-  OK(plans_open(&p, "GPU two", 130000));
+  OK(algo_cache_open(&p, "GPU two", 130000));
   assert_int_equal(p.count, 0);
-  plans_free(&p);
-  OK(plans_open(&p, "GPU one", 130001));
+  algo_cache_free(&p);
+  OK(algo_cache_open(&p, "GPU one", 130001));
   assert_int_equal(p.count, 0);
-  plans_free(&p);
+  algo_cache_free(&p);
   /* Of a damaged file the whole lines count. */
   Str text = {0};
   OK(file_read(path, 1 << 20, &text));
   OK(file_write(path, text.s, text.len - 30));
-  OK(plans_open(&p, "GPU one", 130000));
+  OK(algo_cache_open(&p, "GPU one", 130000));
   assert_int_equal(p.count, 39);
-  plans_free(&p);
+  algo_cache_free(&p);
   OK(file_write(path, "nonsense\n1 2 3\n", 15));
-  OK(plans_open(&p, "GPU one", 130000));
+  OK(algo_cache_open(&p, "GPU one", 130000));
   assert_int_equal(p.count, 0);
-  plans_free(&p);
+  algo_cache_free(&p);
   str_free(&text);
 }
 
 /* Two ranks with one file: what the other wrote is taken in, what is known here stays. */
 static void test_plans_of_another_are_taken_in(void **state) {
   (void)state;
-  Plans mine, other;
-  Plan x[] = {plan_of(1, 1), plan_of(2, 2), plan_of(2, 22), plan_of(3, 3)};
+  AlgoCache mine, other;
+  AlgoEntry x[] = {plan_of(1, 1), plan_of(2, 2), plan_of(2, 22), plan_of(3, 3)};
   setenv("XDG_CACHE_HOME", at("shared"), 1);
-  OK(plans_open(&mine, "GPU one", 130000));
-  OK(plans_open(&other, "GPU one", 130000));
-  OK(plans_add(&mine, &x[2]));
+  OK(algo_cache_open(&mine, "GPU one", 130000));
+  OK(algo_cache_open(&other, "GPU one", 130000));
+  OK(algo_cache_add(&mine, &x[2]));
   for (int i = 0; i < 4; i++)
-    if (i != 2) OK(plans_add(&other, &x[i]));
-  OK(plans_save(&other));
-  OK(plans_read(&mine));
+    if (i != 2) OK(algo_cache_add(&other, &x[i]));
+  OK(algo_cache_save(&other));
+  OK(algo_cache_read(&mine));
   assert_int_equal(mine.count, 3);
   for (int i = 0; i < 4; i++) {
-    const Plan *got = plans_find(&mine, &x[i].key);
+    const AlgoEntry *got = algo_cache_find(&mine, &x[i].key);
     assert_non_null(got);
     if (i != 1) assert_memory_equal(got->algorithm, x[i].algorithm, sizeof got->algorithm);
   }
-  plans_free(&mine);
-  plans_free(&other);
+  algo_cache_free(&mine);
+  algo_cache_free(&other);
 }
 
 /* Without a place for it, or where it cannot be read, all is found out again. */
 static void test_plans_without_a_file(void **state) {
   (void)state;
-  Plans p;
-  Plan x = plan_of(1, 1);
+  AlgoCache p;
+  AlgoEntry x = plan_of(1, 1);
   setenv("XDG_CACHE_HOME", at("folder"), 1);
-  OK(plans_open(&p, "GPU one", 130000));
+  OK(algo_cache_open(&p, "GPU one", 130000));
   OK(file_mkdirs(p.path)); /* a folder where the file should be */
-  plans_free(&p);
-  OK(plans_open(&p, "GPU one", 130000));
+  algo_cache_free(&p);
+  OK(algo_cache_open(&p, "GPU one", 130000));
   assert_int_equal(p.count, 0);
-  OK(plans_add(&p, &x));
-  assert_int_equal(plans_save(&p), ERR_WORK);
-  plans_free(&p);
+  OK(algo_cache_add(&p, &x));
+  assert_int_equal(algo_cache_save(&p), ERR_WORK);
+  algo_cache_free(&p);
   char *home = getenv("HOME") ? strdup(getenv("HOME")) : NULL;
   unsetenv("XDG_CACHE_HOME"), unsetenv("HOME");
-  OK(plans_open(&p, "GPU one", 130000));
+  OK(algo_cache_open(&p, "GPU one", 130000));
   assert_string_equal(p.path, "");
-  OK(plans_add(&p, &x));
-  OK(plans_read(&p));
-  OK(plans_save(&p));
+  OK(algo_cache_add(&p, &x));
+  OK(algo_cache_read(&p));
+  OK(algo_cache_save(&p));
   assert_int_equal(p.count, 1);
-  plans_free(&p);
+  algo_cache_free(&p);
   if (home) setenv("HOME", home, 1);
   free(home);
 }

@@ -408,7 +408,7 @@ static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
 
 static bool in_groups = true; /* where the shape allows it */
 
-const char *kernel_attend_way(int way) {
+const char *kernel_select_attention(int way) {
   static const char *const name[] = {"in groups", "direct"};
   in_groups = way == 0;
   return way >= 0 && way < 2 ? name[way] : NULL;

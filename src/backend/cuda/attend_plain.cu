@@ -4,7 +4,7 @@
 #include "backend/cuda/attend.cuh"
 
 #define WARPS     4
-#define WIDEST    KERNEL_WIDEST_HEAD
+#define WIDEST    KERNEL_MAX_HEAD
 #define FRONT     4 /* rows of a warp, forward */
 #define BACK      2 /* … and backward, where each brings two vectors */
 #define TILE_ROWS 32
@@ -269,11 +269,11 @@ cudaError_t kernel_attend(Type type, void *o, float *lse, const void *q, const v
   });
 }
 
-size_t kernel_attend_back_work(size_t q_rows, size_t heads) {
+size_t kernel_attend_backward_work(size_t q_rows, size_t heads) {
   return q_rows * heads * sizeof(float);
 }
 
-cudaError_t kernel_attend_back(Type type, void *dq, void *dk, void *dv, const void *d_o,
+cudaError_t kernel_attend_backward(Type type, void *dq, void *dk, void *dv, const void *d_o,
                                const void *o, const float *lse, const void *q, const void *k,
                                const void *v, const Attention *a, void *work,
                                cudaStream_t stream) {

@@ -1,14 +1,15 @@
-/* The CUDA backend: opens a GPU and fills the table from products and kernels.
- * Depends on memory, product, kernels, record, nccl. */
+/* The CUDA backend: opens a GPU and fills in the table of operations. Each operation enqueues
+ * kernels or a GEMM on the compute stream; cuda_note() keeps the first error for `get` and
+ * `sync`. Depends on memory.h, matmul.h, kernels.h, graph.h, nccl.h. */
 #include "backend/cuda/cuda.h"
 
 #include <math.h>
 #include <stdio.h>
 
+#include "backend/cuda/graph.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/memory.h"
 #include "backend/cuda/nccl.h"
-#include "backend/cuda/record.h"
 #include "base/mem.h"
 #include "base/plugin.h"
 #include "base/rng.h"
@@ -17,82 +18,83 @@ extern const char trireme_plugin_version[];
 const char trireme_plugin_version[] = PLUGIN_VERSION;
 
 static Err reserve(const Backend *b, size_t longest, size_t d) {
-  (void)b, (void)longest;
-  if (d > KERNEL_WIDEST_HEAD)
+  (void)b;
+  (void)longest;
+  if (d > KERNEL_MAX_HEAD)
     return err_set(
         ERR_USAGE,
-        "heads on a GPU have at most %d columns, not %zu; give more --heads, or take "
-        "--device cpu",
-        KERNEL_WIDEST_HEAD, d);
+        "attention heads of width %zu are not supported on a GPU (at most %d); raise "
+        "--heads or use --device cpu",
+        d, KERNEL_MAX_HEAD);
   return ERR_OK;
 }
 
-static bool takes_fp8(const Backend *b, const Product *x) {
+static bool uses_fp8(const Backend *b, const Matmul *x) {
   uintptr_t at = (uintptr_t)x->x | (uintptr_t)x->dy | (uintptr_t)x->w;
-  return b->fp8 && x->kind != PRODUCT_DW && backend_takes_fp8(x->rows, x->in, x->out) &&
+  return b->fp8 && x->kind != MATMUL_WGRAD && backend_takes_fp8(x->rows, x->in, x->out) &&
          at % 16 == 0;
 }
 
-/* The product with its operands in fp8. */
-static void multiply_fp8(Cuda *c, const Product *x) {
-  bool back = x->kind == PRODUCT_DX;
+/* Converts the operands to fp8, one scale per row, and runs the GEMM on them. */
+static void multiply_fp8(Cuda *c, const Matmul *x) {
+  bool is_dgrad = x->kind == MATMUL_DGRAD;
   void *work = cuda_scratch(c, &c->fp8, kernel_fp8_work(x->rows, x->in, x->out));
   Fp8 fp8;
   if (!work) return;
-  cudaError_t e = kernel_fp8(&fp8, back ? x->dy : x->x, x->w, x->rows, x->in, x->out, back,
-                             work, c->stream);
+  cudaError_t e = kernel_fp8(&fp8, is_dgrad ? x->dy : x->x, x->w, x->rows, x->in, x->out,
+                             is_dgrad, work, c->stream);
   cuda_note(c, "fp8", e);
-  Product y = *x;
+  Matmul y = *x;
   y.fp8 = &fp8;
-  if (!e) cuda_note_err(c, products_run(&c->products, &y));
+  if (!e) cuda_note_err(c, matmul_run(&c->matmul, &y));
 }
 
-static void multiply(const Backend *b, const Product *x) {
+static void multiply(const Backend *b, const Matmul *x) {
   Cuda *c = cuda_of(b);
   size_t bytes = kernel_column_sums_work(x->rows, x->out);
-  if (!cuda_scratch(c, &c->work, bytes > PRODUCT_WORK ? bytes : PRODUCT_WORK)) return;
-  c->products.work = c->work.at;
-  if (takes_fp8(b, x))
+  if (!cuda_scratch(c, &c->work, bytes > MATMUL_WORK ? bytes : MATMUL_WORK)) return;
+  c->matmul.work = c->work.at;
+  if (uses_fp8(b, x))
     multiply_fp8(c, x);
   else
-    cuda_note_err(c, products_run(&c->products, x));
+    cuda_note_err(c, matmul_run(&c->matmul, x));
 }
 
 static void linear(const Backend *b, void *y, const void *x, const void *w, const void *bias,
                    size_t rows, size_t in, size_t out) {
-  multiply(b, &(Product){.kind = PRODUCT_Y,
-                         .rows = rows,
-                         .in = in,
-                         .out = out,
-                         .result = y,
-                         .x = x,
-                         .w = w,
-                         .bias = bias});
+  multiply(b, &(Matmul){.kind = MATMUL_FPROP,
+                        .rows = rows,
+                        .in = in,
+                        .out = out,
+                        .result = y,
+                        .x = x,
+                        .w = w,
+                        .bias = bias});
 }
 
 static void linear_dx(const Backend *b, void *dx, const void *dy, const void *w, size_t rows,
                       size_t in, size_t out, bool accumulate) {
-  multiply(b, &(Product){.kind = PRODUCT_DX,
-                         .rows = rows,
-                         .in = in,
-                         .out = out,
-                         .result = dx,
-                         .w = w,
-                         .dy = dy,
-                         .add = accumulate});
+  multiply(b, &(Matmul){.kind = MATMUL_DGRAD,
+                        .rows = rows,
+                        .in = in,
+                        .out = out,
+                        .result = dx,
+                        .w = w,
+                        .dy = dy,
+                        .accumulate = accumulate});
 }
 
 static void linear_dw(const Backend *b, float *dw, float *dbias, const void *dy, const void *x,
                       size_t rows, size_t in, size_t out, bool accumulate) {
-  multiply(b, &(Product){.kind = PRODUCT_DW,
-                         .rows = rows,
-                         .in = in,
-                         .out = out,
-                         .result = dw,
-                         .x = x,
-                         .dy = dy,
-                         .dbias = dbias,
-                         .add = accumulate});
+  multiply(b, &(Matmul){.kind = MATMUL_WGRAD,
+                        .rows = rows,
+                        .in = in,
+                        .out = out,
+                        .result = dw,
+                        .x = x,
+                        .dy = dy,
+                        .dbias = dbias,
+                        .accumulate = accumulate});
 }
 
 static void embed(const Backend *b, void *x, const void *table, const float *place,
@@ -104,17 +106,17 @@ static void embed(const Backend *b, void *x, const void *table, const float *pla
       kernel_embed(c->type, x, table, place, id, position, rows, d, scale, drop, c->stream));
 }
 
-/* One table: rows by id, then their sums. */
-static void table_back(Cuda *c, float *dtable, const void *dx, const int32_t *id, size_t limit,
-                       size_t rows, size_t d, float scale, Dropout drop) {
-  size_t bytes = kernel_sort_ids_work(rows), more = kernel_embed_back_work(rows, d);
+/* Adds the gradient of one embedding table: sorts the tokens by id, then sums those of each id. */
+static void add_table_gradient(Cuda *c, float *dtable, const void *dx, const int32_t *id,
+                               size_t limit, size_t rows, size_t d, float scale, Dropout drop) {
+  size_t bytes = kernel_sort_ids_work(rows), more = kernel_embed_backward_work(rows, d);
   void *work = cuda_scratch(c, &c->work, more > bytes ? more : bytes);
   int32_t *sorted = cuda_scratch(c, &c->sorted, 2 * rows * sizeof *sorted);
   if (!work || !sorted) return;
   cuda_note(c, "embed_backward", kernel_sort_ids(sorted, id, rows, limit, work, c->stream));
-  cuda_note(
-      c, "embed_backward",
-      kernel_embed_back(c->type, dtable, dx, sorted, rows, d, scale, drop, work, c->stream));
+  cuda_note(c, "embed_backward",
+            kernel_embed_backward(c->type, dtable, dx, sorted, rows, d, scale, drop, work,
+                                  c->stream));
 }
 
 static void embed_backward(const Backend *b, float *dtable, float *dplace, const void *dx,
@@ -122,8 +124,8 @@ static void embed_backward(const Backend *b, float *dtable, float *dplace, const
                            size_t words, size_t places, float scale, Dropout drop) {
   Cuda *c = cuda_of(b);
   if (rows == 0) return;
-  table_back(c, dtable, dx, id, words, rows, d, scale, drop);
-  if (dplace) table_back(c, dplace, dx, position, places, rows, d, 1, drop);
+  add_table_gradient(c, dtable, dx, id, words, rows, d, scale, drop);
+  if (dplace) add_table_gradient(c, dplace, dx, position, places, rows, d, 1, drop);
 }
 
 static void add_norm(const Backend *b, void *sum, void *y, float *stat, const void *x,
@@ -139,11 +141,11 @@ static void add_norm_backward(const Backend *b, void *dx, void *dbranch, float *
                               const void *sum, const float *stat, const float *gain,
                               const AddNorm *n, bool accumulate) {
   Cuda *c = cuda_of(b);
-  void *work = cuda_scratch(c, &c->work, kernel_add_norm_back_work(n->rows, n->d));
+  void *work = cuda_scratch(c, &c->work, kernel_add_norm_backward_work(n->rows, n->d));
   if (!work) return;
   cuda_note(c, "add_norm_backward",
-            kernel_add_norm_back(c->type, dx, dbranch, dgain, dbias, dshift, dy, through, sum,
-                                 stat, gain, n, accumulate, work, c->stream));
+            kernel_add_norm_backward(c->type, dx, dbranch, dgain, dbias, dshift, dy, through,
+                                     sum, stat, gain, n, accumulate, work, c->stream));
 }
 
 static void attend(const Backend *b, void *o, float *lse, const void *q, const void *k,
@@ -156,10 +158,11 @@ static void attend_backward(const Backend *b, void *dq, void *dk, void *dv, cons
                             const void *o, const float *lse, const void *q, const void *k,
                             const void *v, const Attention *a) {
   Cuda *c = cuda_of(b);
-  void *work = cuda_scratch(c, &c->work, kernel_attend_back_work(a->q_rows, a->heads));
+  void *work = cuda_scratch(c, &c->work, kernel_attend_backward_work(a->q_rows, a->heads));
   if (!work) return;
-  cuda_note(c, "attend_backward",
-            kernel_attend_back(c->type, dq, dk, dv, do_, o, lse, q, k, v, a, work, c->stream));
+  cuda_note(
+      c, "attend_backward",
+      kernel_attend_backward(c->type, dq, dk, dv, do_, o, lse, q, k, v, a, work, c->stream));
 }
 
 static void attend_cached(const Backend *b, void *o, const void *q, const void *k,
@@ -181,11 +184,11 @@ static void extend(const Backend *b, int32_t *to, const int32_t *from, const int
   cuda_note(c, "extend", kernel_extend(to, from, parent, rows, ld, n, first, c->stream));
 }
 
-static void top(const Backend *b, float *value, int32_t *id, float *lse, const void *logits,
-                size_t rows, size_t vocab, size_t best) {
+static void top_k(const Backend *b, float *value, int32_t *id, float *lse, const void *logits,
+                  size_t rows, size_t vocab, size_t k) {
   Cuda *c = cuda_of(b);
-  cuda_note(c, "top",
-            kernel_top(c->type, value, id, lse, logits, rows, vocab, best, c->stream));
+  cuda_note(c, "top_k",
+            kernel_top_k(c->type, value, id, lse, logits, rows, vocab, k, c->stream));
 }
 
 static void activate(const Backend *b, void *y, uint8_t *mask, const void *x, const void *bias,
@@ -202,16 +205,17 @@ static void activate_backward(const Backend *b, void *dx, float *dbias, const vo
   void *work = dbias ? cuda_scratch(c, &c->work, kernel_column_sums_work(rows, width)) : NULL;
   if (dbias && !work) return;
   cuda_note(c, "activate_backward",
-            kernel_activate_back(c->type, dx, dbias, dy, kept, rows, width, kind, drop, accumulate,
-                                 work, c->stream));
+            kernel_activate_backward(c->type, dx, dbias, dy, kept, rows, width, kind, drop,
+                                     accumulate, work, c->stream));
 }
 
-/* Elements that are two tiles for each of a Hopper's 132 multiprocessors, nearly. */
-#define RELU_LEAST ((size_t)1 << 23)
+/* Smallest result, in elements, for which the fused kernel is faster: nearly two tiles for each
+ * of the 132 SMs of an H100 or H200. */
+#define RELU_MIN_ELEMENTS ((size_t)1 << 23)
 
 static bool fuses_relu(const Backend *b, size_t rows, size_t in, size_t out) {
-  return rows * in >= RELU_LEAST && !(b->fp8 && backend_takes_fp8(rows, in, out)) &&
-         kernel_takes_relu_back(b->type, rows, in, out);
+  return rows * in >= RELU_MIN_ELEMENTS && !(b->fp8 && backend_takes_fp8(rows, in, out)) &&
+         kernel_fuses_relu(b->type, rows, in, out);
 }
 
 static void linear_relu_backward(const Backend *b, void *dx, float *dbias, const void *dy,
@@ -220,15 +224,15 @@ static void linear_relu_backward(const Backend *b, void *dx, float *dbias, const
   Cuda *c = cuda_of(b);
   uintptr_t at = (uintptr_t)dx | (uintptr_t)dy | (uintptr_t)w | (uintptr_t)mask;
   if (at % 16) {
-    linear_dx(b, dx, dy, w, rows, in, out, false);
+    linear_dx(b, dx, dy, w, rows, in, out, /*accumulate=*/false);
     activate_backward(b, dx, dbias, dx, mask, rows, in, ACT_RELU, drop, accumulate);
     return;
   }
-  void *work = cuda_scratch(c, &c->work, kernel_relu_back_work(rows, in));
+  void *work = cuda_scratch(c, &c->work, kernel_linear_relu_backward_work(rows, in));
   if (!work) return;
   cuda_note(c, "linear_relu_backward",
-            kernel_linear_relu_back(c->type, dx, dbias, dy, w, mask, rows, in, out, drop, accumulate,
-                                    work, c->stream));
+            kernel_linear_relu_backward(c->type, dx, dbias, dy, w, mask, rows, in, out, drop,
+                                        accumulate, work, c->stream));
 }
 
 static void loss(const Backend *b, void *logits, double *sum, const int32_t *target,
@@ -243,7 +247,7 @@ static void loss(const Backend *b, void *logits, double *sum, const int32_t *tar
 
 static void square_sums_async(const Backend *b, double *sums, const float *x, size_t n) {
   Cuda *c = cuda_of(b);
-  cuda_note(c, "square_sums", kernel_norm2(sums, x, n, c->stream));
+  cuda_note(c, "square_sums", kernel_square_sums(sums, x, n, c->stream));
 }
 
 static void square_sums(const Backend *b, double *sums, const float *x, size_t n) {
@@ -285,45 +289,64 @@ static void ema(const Backend *b, float *e, const float *w, double keep, size_t 
 }
 
 static void fill_table(Backend *b) {
-  cuda_memory(b);
+  cuda_fill_memory(b);
+  cuda_fill_graphs(b);
   b->reserve = reserve;
-  b->linear = linear, b->linear_dx = linear_dx, b->linear_dw = linear_dw;
-  b->embed = embed, b->embed_backward = embed_backward;
-  b->add_norm = add_norm, b->add_norm_backward = add_norm_backward;
-  b->attend = attend, b->attend_backward = attend_backward;
-  b->attend_cached = attend_cached, b->copy_rows = copy_rows;
-  b->extend = extend, b->top_k = top, b->max_top_k = KERNEL_TOP_MOST;
-  b->activate = activate, b->activate_backward = activate_backward;
-  b->fuses_relu = fuses_relu, b->linear_relu_backward = linear_relu_backward;
-  b->loss = loss, b->square_sums = square_sums, b->square_sums_async = square_sums_async;
-  b->clip = clip, b->add = add, b->adam = adam;
-  b->momentum = momentum, b->ema = ema;
-  b->comm = &nccl_wire;
-  cuda_records(b);
+  b->linear = linear;
+  b->linear_dx = linear_dx;
+  b->linear_dw = linear_dw;
+  b->embed = embed;
+  b->embed_backward = embed_backward;
+  b->add_norm = add_norm;
+  b->add_norm_backward = add_norm_backward;
+  b->attend = attend;
+  b->attend_backward = attend_backward;
+  b->attend_cached = attend_cached;
+  b->copy_rows = copy_rows;
+  b->extend = extend;
+  b->top_k = top_k;
+  b->max_top_k = KERNEL_MAX_TOP_K;
+  b->activate = activate;
+  b->activate_backward = activate_backward;
+  b->fuses_relu = fuses_relu;
+  b->linear_relu_backward = linear_relu_backward;
+  b->loss = loss;
+  b->square_sums = square_sums;
+  b->square_sums_async = square_sums_async;
+  b->clip = clip;
+  b->add = add;
+  b->adam = adam;
+  b->momentum = momentum;
+  b->ema = ema;
+  b->comm = &nccl_comm;
 }
 
 static void close_gpu(Backend *b) {
   Cuda *c = b->state;
   if (!c) return;
   if (c->stream) cudaStreamSynchronize(c->stream);
-  products_close(&c->products);
+  matmul_close(&c->matmul);
   cuda_close_memory(c);
   mem_free(c);
   *b = (Backend){0};
 }
 
-/* Is there a driver, that GPU, and the arithmetic asked for? */
-static Err look_at(const CudaSpec *spec, int *device, struct cudaDeviceProp *gpu) {
+/* Selects the GPU and checks the driver, the compute capability, the requested precision, and
+ * that the plug-in has code for it. */
+static Err select_gpu(const CudaSpec *spec, int *device, struct cudaDeviceProp *gpu) {
   int count = 0;
   cudaError_t e = cudaGetDeviceCount(&count);
   if (e == cudaErrorInsufficientDriver)
-    return err_set(ERR_WORK, "the NVIDIA driver is missing or older than CUDA %d.%d needs",
-                   CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    return err_set(
+        ERR_WORK, "the NVIDIA driver is missing or too old for CUDA %d.%d; install a newer one",
+        CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
   if (e == cudaErrorNoDevice || (!e && count == 0))
-    return err_set(ERR_WORK, "there is no NVIDIA GPU here that CUDA can use");
+    return err_set(ERR_WORK,
+                   "CUDA finds no NVIDIA GPU; check nvidia-smi and "
+                   "CUDA_VISIBLE_DEVICES");
   *device = !e && spec->any ? spec->device % count : spec->device;
   if (!e && *device >= count)
-    return err_set(ERR_WORK, "there is no GPU %d; they are 0 to %d", *device, count - 1);
+    return err_set(ERR_WORK, "there is no GPU %d; use one of 0 to %d", *device, count - 1);
   if (!e) e = cudaSetDevice(*device);
   if (!e) e = cudaGetDeviceProperties(gpu, *device);
   if (e) return err_set(ERR_WORK, "GPU %d cannot be used: %s", *device, cudaGetErrorString(e));
@@ -331,16 +354,16 @@ static Err look_at(const CudaSpec *spec, int *device, struct cudaDeviceProp *gpu
     return err_set(ERR_WORK, "%s has compute capability %d.%d; 7.2 or more is needed",
                    gpu->name, gpu->major, gpu->minor);
   if (gpu->major < 8 && (spec->type == TYPE_BF16 || spec->tf32))
-    return err_set(ERR_USAGE, "%s has no %s units; ask for --precision fp32 or fp16", gpu->name,
+    return err_set(ERR_USAGE, "%s has no %s units; use --precision fp32 or fp16", gpu->name,
                    spec->tf32 ? "tf32" : "bf16");
-  if (spec->fp8 && !PRODUCT_FP8)
+  if (spec->fp8 && !MATMUL_FP8)
     return err_set(ERR_USAGE,
                    "the CUDA plug-in was built with a cuBLAS older than 12.9, which has no fp8 "
-                   "products of this kind; ask for --precision bf16");
+                   "GEMMs with one scale per row; use --precision bf16");
   if (spec->fp8 && gpu->major != 9)
     return err_set(ERR_USAGE,
-                   "%s has compute capability %d.%d; cuBLAS has fp8 products of this kind for "
-                   "9.0 (Hopper) alone: ask for --precision bf16",
+                   "%s has compute capability %d.%d; cuBLAS has fp8 GEMMs with one scale per "
+                   "row only for 9.0 (Hopper): use --precision bf16",
                    gpu->name, gpu->major, gpu->minor);
   if (kernel_present()) {
     (void)cudaGetLastError();
@@ -360,7 +383,7 @@ Err trireme_backend_cuda(Backend *b, const CudaSpec *spec) {
   struct cudaDeviceProp gpu;
   int device = 0;
   Cuda *c;
-  TRY(look_at(spec, &device, &gpu));
+  TRY(select_gpu(spec, &device, &gpu));
   TRY(mem_alloc(&c, 1, sizeof *c));
   *b = (Backend){.name = "cuda",
                  .type = spec->type,
@@ -381,7 +404,7 @@ Err trireme_backend_cuda(Backend *b, const CudaSpec *spec) {
            cublasLtGetVersion());
   Err err = cuda_open_memory(c);
   if (!err)
-    err = products_open(&c->products, c->stream, spec->type, spec->tf32, c->work.at, c->gpu);
+    err = matmul_open(&c->matmul, c->stream, spec->type, spec->tf32, c->work.at, c->gpu);
   if (err) {
     ErrRecord kept = err_take(err);
     close_gpu(b);

@@ -189,7 +189,7 @@ static void launch_cached(T *o, const T *q, const T *k, const T *v, const Cached
 cudaError_t kernel_attend_cached(Type type, void *o, const void *q, const void *k,
                                  const void *v, const CachedAttention *c, cudaStream_t stream) {
   if (c->rows == 0 || c->heads == 0) return cudaSuccess;
-  if (c->d == 0 || c->d > KERNEL_WIDEST_HEAD) return cudaErrorInvalidValue;
+  if (c->d == 0 || c->d > KERNEL_MAX_HEAD) return cudaErrorInvalidValue;
   Cached a = {};
   a.at = c->at, a.first = c->first, a.len = c->len;
   a.at_ld = c->at_ld, a.q_ld = c->q_ld, a.kv_ld = c->kv_ld, a.o_ld = c->o_ld;

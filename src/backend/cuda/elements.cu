@@ -164,7 +164,7 @@ cudaError_t kernel_activate(Type type, void *y, uint8_t *mask, const void *x, co
   });
 }
 
-cudaError_t kernel_activate_back(Type type, void *dx, float *dbias, const void *dy,
+cudaError_t kernel_activate_backward(Type type, void *dx, float *dbias, const void *dy,
                                  const void *kept, size_t rows, size_t width, Activation kind,
                                  Dropout dropout, bool add, void *work, cudaStream_t stream) {
   size_t n = rows * width;
@@ -234,7 +234,7 @@ static __global__ void __launch_bounds__(THREADS)
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-cudaError_t kernel_norm2(double *sums, const float *x, size_t n, cudaStream_t stream) {
+cudaError_t kernel_square_sums(double *sums, const float *x, size_t n, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
   square_sums<<<blocks_for(n, UNIT), THREADS, 0, stream>>>(sums, x, n);
   return cudaGetLastError();

@@ -247,11 +247,11 @@ static __global__ void __launch_bounds__(128)
   }
 }
 
-size_t kernel_embed_back_work(size_t rows, size_t d) {
+size_t kernel_embed_backward_work(size_t rows, size_t d) {
   return blocks_for(rows, CHUNK) * 2 * d * sizeof(float);
 }
 
-cudaError_t kernel_embed_back(Type type, float *dtable, const void *dx, const int32_t *sorted,
+cudaError_t kernel_embed_backward(Type type, float *dtable, const void *dx, const int32_t *sorted,
                               size_t rows, size_t d, float scale, Dropout dropout, void *work,
                               cudaStream_t stream) {
   if (rows == 0) return cudaSuccess;

@@ -1,16 +1,15 @@
-/* The CUDA kernels of the table of operations, all but cuBLASLt's matrix products, as
- * launchers that C can call. Depends on the CUDA runtime, backend.h, type.h.
+/* Launchers, callable from C, of all CUDA kernels: every operation of the backend except GEMMs,
+ * which cuBLASLt does (matmul.h).
  *
- * Every pointer is to device memory, 16 bytes aligned for speed (any alignment of
- * whole elements is right). `void *` arrays are of the launch's Type; float and
- * double arrays are what they say. Arithmetic is in fp32. A launcher only queues
- * work on its stream and returns what the launch said; nothing waits, nothing is
- * allocated, so all of it can be captured. Results do not depend on timing: no
- * floating-point sum is made with atomics, and the same shapes give the same bits.
+ * Pointers are to device memory. Any alignment of whole elements is correct; 16 bytes is fast.
+ * `void *` arrays have the element type `Type`. Arithmetic is in fp32. A launcher only enqueues
+ * on its stream and returns the result of the launch: it does not block or allocate, so it can be
+ * captured in a CUDA graph. Results are deterministic: no floating-point atomics, and the same
+ * shapes give the same bits.
  *
- * Where a launcher takes `work`, it is scratch memory of at least as many bytes as
- * the function of the same name with _work says, aligned to 256 bytes; it is free
- * again when the launch is done, so launches on one stream may share it. */
+ * `work` is scratch memory, 256 bytes aligned, of at least as many bytes as the function of the
+ * same name with _work returns. It is free when the launch is done, so launches on one stream may
+ * share it. Depends on the CUDA runtime, backend.h, type.h. */
 #ifndef BACKEND_CUDA_KERNELS_H
 #define BACKEND_CUDA_KERNELS_H
 
@@ -23,95 +22,93 @@
 extern "C" {
 #endif
 
-/* An error if the plug-in was built without code for the GPU in use. */
+/* Returns an error if the plug-in was built without code for the current GPU. */
 cudaError_t kernel_present(void);
 
-/* x (rows, d) = drop(table[id] * scale + place[position]). */
+/* As in backend.h. */
 cudaError_t kernel_embed(Type, void *x, const void *table, const float *place,
                          const int32_t *id, const int32_t *position, size_t rows, size_t d,
                          float scale, Dropout, cudaStream_t);
 
-/* The rows in the order of their ids, equal ids in the order of the rows. It needs
- * the ids alone, so it can run long before the gradient is there. sorted (2, rows):
- * ids, then rows. ids are below `limit`. */
+/* Sorts the tokens by id; tokens of equal id keep their order. sorted (2, rows): ids, then token
+ * indices. Ids are below `limit`. */
 size_t kernel_sort_ids_work(size_t rows);
 cudaError_t kernel_sort_ids(int32_t *sorted, const int32_t *id, size_t rows, size_t limit,
                             void *work, cudaStream_t);
-/* table[id] += drop(dx) * scale for the rows as kernel_sort_ids left them. For the
- * gradient of learned positions: positions for ids, and scale 1. */
-size_t kernel_embed_back_work(size_t rows, size_t d);
-cudaError_t kernel_embed_back(Type, float *dtable, const void *dx, const int32_t *sorted,
-                              size_t rows, size_t d, float scale, Dropout, void *work,
-                              cudaStream_t);
+/* dtable[id] += dropout(dx) * scale, for tokens as kernel_sort_ids sorted them. For learned
+ * positions, pass positions as ids and scale 1. */
+size_t kernel_embed_backward_work(size_t rows, size_t d);
+cudaError_t kernel_embed_backward(Type, float *dtable, const void *dx, const int32_t *sorted,
+                                  size_t rows, size_t d, float scale, Dropout, void *work,
+                                  cudaStream_t);
 
-/* As in backend.h; the statistics are those of the sum as it is stored. sum may be
- * x; branch NULL: sum = x and is not written. */
+/* As in backend.h. The statistics are those of `sum` as stored, after rounding. sum may be x. */
 cudaError_t kernel_add_norm(Type, void *sum, void *y, float *stat, const void *x,
                             const void *branch, const float *gain, const float *bias,
                             const AddNorm *, cudaStream_t);
-/* dx may be `through`, and dbranch may be dy. dgain and dbias are added when `add`. */
-size_t kernel_add_norm_back_work(size_t rows, size_t d);
-cudaError_t kernel_add_norm_back(Type, void *dx, void *dbranch, float *dgain, float *dbias,
-                                 float *dshift, const void *dy, const void *through,
-                                 const void *sum, const float *stat, const float *gain,
-                                 const AddNorm *, bool add, void *work, cudaStream_t);
+/* As in backend.h. dx may be `through`, and dbranch may be dy. */
+size_t kernel_add_norm_backward_work(size_t rows, size_t d);
+cudaError_t kernel_add_norm_backward(Type, void *dx, void *dbranch, float *dgain, float *dbias,
+                                     float *dshift, const void *dy, const void *through,
+                                     const void *sum, const float *stat, const float *gain,
+                                     const AddNorm *, bool add, void *work, cudaStream_t);
 
-#define KERNEL_WIDEST_HEAD 256 /* columns */
+#define KERNEL_MAX_HEAD 256 /* width of a head */
 
-/* As in backend.h; the offsets and k_len lie in device memory. Sentences without
- * rows are skipped, so a captured launch may be made for the most sentences there
- * can be, the offsets beyond the last one equal to it; those with rows on one side
- * alone are as in backend.h. The last sentences are the first to be begun: best that
- * those are long. At most 4096 keys a sentence, and heads up to KERNEL_WIDEST_HEAD:
- * wider ones are cudaErrorInvalidValue. Fast: bf16 and fp16 from compute capability
- * 8.0, heads of 32, 64 or 128, steps that are multiples of 8. */
+/* As in backend.h; offsets and k_len are in device memory. Sentences without tokens are skipped,
+ * so a captured launch may have the maximum number of sentences, with offsets beyond the last
+ * sentence equal to its end. The last sentences start first: put the longest there. At most 4096
+ * keys per sentence; heads wider than KERNEL_MAX_HEAD give cudaErrorInvalidValue. Tensor cores
+ * are used for bf16 and fp16 from compute capability 8.0 on, with heads of 32, 64 or 128 and
+ * leading dimensions that are multiples of 8. */
 cudaError_t kernel_attend(Type, void *o, float *lse, const void *q, const void *k,
                           const void *v, const Attention *, cudaStream_t);
-/* For tests and times: the way that both take from now on, where the shape allows it;
- * 0, as at first, is the one for use. Returns its name, or NULL beyond the last way. */
-const char *kernel_attend_way(int way);
-/* q_rows: rows the queries' arrays have; work is (q_rows, heads) floats. */
-size_t kernel_attend_back_work(size_t q_rows, size_t heads);
-cudaError_t kernel_attend_back(Type, void *dq, void *dk, void *dv, const void *do_,
-                               const void *o, const float *lse, const void *q, const void *k,
-                               const void *v, const Attention *, void *work, cudaStream_t);
+/* For tests and benchmarks: selects the implementation of both directions, where the shape allows
+ * it. 0 is the default, which chooses the fastest. Returns its name, or NULL if there is no such
+ * number. Not thread-safe. */
+const char *kernel_select_attention(int variant);
+/* q_rows: tokens in q; work is (q_rows, heads) floats. */
+size_t kernel_attend_backward_work(size_t q_rows, size_t heads);
+cudaError_t kernel_attend_backward(Type, void *dq, void *dk, void *dv, const void *do_,
+                                   const void *o, const float *lse, const void *q,
+                                   const void *k, const void *v, const Attention *, void *work,
+                                   cudaStream_t);
 
-/* As in backend.h: y may be x, mask may be NULL. */
+/* As in backend.h; y may be x, mask may be NULL. */
 cudaError_t kernel_activate(Type, void *y, uint8_t *mask, const void *x, const void *bias,
                             size_t rows, size_t width, Activation, Dropout, cudaStream_t);
-/* kept: ReLU's mask, or x. dx may be dy. work is that of the column sums, and may be
- * NULL with dbias. */
-cudaError_t kernel_activate_back(Type, void *dx, float *dbias, const void *dy, const void *kept,
-                                 size_t rows, size_t width, Activation, Dropout, bool add,
-                                 void *work, cudaStream_t);
+/* As in backend.h; dx may be dy. work: as for kernel_column_sums; NULL if dbias is. */
+cudaError_t kernel_activate_backward(Type, void *dx, float *dbias, const void *dy,
+                                     const void *kept, size_t rows, size_t width, Activation,
+                                     Dropout, bool add, void *work, cudaStream_t);
 
-/* linear_relu_backward of backend.h, where kernel_takes_relu_back: in bf16 and fp16 on Hopper, `in`
- * a multiple of 256 and `out` of 64, at least 512; all arrays 16 bytes aligned. dbias is made
- * of dx as it is stored. */
-bool kernel_takes_relu_back(Type, size_t rows, size_t in, size_t out);
-size_t kernel_relu_back_work(size_t rows, size_t in);
-cudaError_t kernel_linear_relu_back(Type, void *dx, float *dbias, const void *dy, const void *w,
-                                    const uint8_t *mask, size_t rows, size_t in, size_t out,
-                                    Dropout, bool add, void *work, cudaStream_t);
+/* linear_relu_backward of backend.h, only where kernel_fuses_relu returns true: bf16 and fp16 on
+ * Hopper, `in` a multiple of 256, `out` a multiple of 64 and at least 512, all arrays 16 bytes
+ * aligned. dbias sums dx as stored, after rounding. */
+bool kernel_fuses_relu(Type, size_t rows, size_t in, size_t out);
+size_t kernel_linear_relu_backward_work(size_t rows, size_t in);
+cudaError_t kernel_linear_relu_backward(Type, void *dx, float *dbias, const void *dy,
+                                        const void *w, const uint8_t *mask, size_t rows,
+                                        size_t in, size_t out, Dropout, bool add, void *work,
+                                        cudaStream_t);
 
-/* dbias (n) = column sums of dy (rows, n), added when `add`. */
+/* dbias (n) = column sums of dy (rows, n), + dbias if `add`. */
 size_t kernel_column_sums_work(size_t rows, size_t n);
 cudaError_t kernel_column_sums(Type, float *dbias, const void *dy, size_t rows, size_t n,
                                bool add, void *work, cudaStream_t);
 
-/* As in backend.h; loss is in device memory. */
+/* As in backend.h; `loss` is in device memory. */
 size_t kernel_loss_work(size_t rows);
 cudaError_t kernel_loss(Type, void *logits, double loss[3], const int32_t *target, size_t rows,
                         size_t vocab, float smoothing, float scale, void *work, cudaStream_t);
 
-/* sums (n / NORM_UNIT, rounded up): the sum of squares of each NORM_UNIT elements. */
-cudaError_t kernel_norm2(double *sums, const float *x, size_t n, cudaStream_t);
-/* As in backend.h; now, sums and loss lie in device memory. */
+/* sums (norm_units(n)): sums of squares of each NORM_UNIT elements. */
+cudaError_t kernel_square_sums(double *sums, const float *x, size_t n, cudaStream_t);
+/* As in backend.h; now, sums and loss are in device memory. */
 cudaError_t kernel_clip(StepNumbers *now, const double *sums, size_t n, double loss[3],
                         cudaStream_t);
 
-/* An update of n parameters, and of the copy step->low where it is not NULL; the numbers
- * of the step lie in device memory. */
+/* Updates n parameters, and the copy step->low if not NULL; step->now is in device memory. */
 cudaError_t kernel_adam(Type, float *w, float *m, float *v, const float *g, size_t n,
                         const AdamStep *step, cudaStream_t);
 /* m = beta m + (scale g + decay w); w -= lr m. */
@@ -123,33 +120,34 @@ cudaError_t kernel_ema(float *e, const float *w, size_t n, float keep, const Ste
 /* x += scale * y */
 cudaError_t kernel_add(float *x, const float *y, float scale, size_t n, cudaStream_t);
 
+/* Convert n elements from and to float. */
 cudaError_t kernel_cast_to(Type, void *low, const float *x, size_t n, cudaStream_t);
 cudaError_t kernel_cast_from(Type, float *x, const void *low, size_t n, cudaStream_t);
 
-/* The operands of a product in fp8 (e4m3), in rows along what is summed over; a row's
- * elements are times its scale. Laid out in `work`. */
+/* The operands of a GEMM in fp8 (e4m3), row-major along the summed dimension: value = element *
+ * scale of its row. Points into `work`. */
 typedef struct {
   uint8_t *x, *w;
   float *x_scale, *w_scale;
 } Fp8;
-/* From bf16, 16 bytes aligned; columns are multiples of FP8_MULTIPLE, and at most FP8_MAX_DIM.
- * y = x · wᵀ: the rows of x (rows, in) and of w (out, in). back, dx = dy · w: the rows of dy
- * (rows, out), for x, and the columns of w. */
+/* Converts the operands of a GEMM from bf16, 16 bytes aligned; in and out are multiples of
+ * FP8_MULTIPLE and at most FP8_MAX_DIM. Forward (y = x · wᵀ): rows of x (rows, in) and of w (out,
+ * in). `back` (dgrad, dx = dy · w): x is dy (rows, out), and w is transposed. */
 size_t kernel_fp8_work(size_t rows, size_t in, size_t out);
 cudaError_t kernel_fp8(Fp8 *to, const void *x, const void *w, size_t rows, size_t in,
                        size_t out, bool back, void *work, cudaStream_t);
 
-/* As in backend.h; heads of at most 256 elements. Lists, lengths and parents lie in
- * device memory. k is at most KERNEL_TOP_MOST and at most vocab. */
+/* Decoding, as in backend.h; heads of at most KERNEL_MAX_HEAD; lists, lengths and parents are in
+ * device memory; k is at most KERNEL_MAX_TOP_K and at most vocab. */
 cudaError_t kernel_copy_rows(Type, void *to, size_t to_ld, const void *from, size_t from_ld,
                              size_t rows, size_t width, cudaStream_t);
 cudaError_t kernel_extend(int32_t *to, const int32_t *from, const int32_t *parent, size_t rows,
                           size_t ld, size_t n, int32_t first, cudaStream_t);
 cudaError_t kernel_attend_cached(Type, void *o, const void *q, const void *k, const void *v,
                                  const CachedAttention *, cudaStream_t);
-#define KERNEL_TOP_MOST 1024
-cudaError_t kernel_top(Type, float *value, int32_t *id, float *lse, const void *logits,
-                       size_t rows, size_t vocab, size_t k, cudaStream_t);
+#define KERNEL_MAX_TOP_K 1024
+cudaError_t kernel_top_k(Type, float *value, int32_t *id, float *lse, const void *logits,
+                         size_t rows, size_t vocab, size_t k, cudaStream_t);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
-/* Memory of the GPU: taken, given back, filled and read. Depends on the CUDA
- * runtime. */
+/* GPU memory: allocation, copies, scratch memory, timestamps, and the deferred error.
+ * Depends on the CUDA runtime. */
 #include "backend/cuda/memory.h"
 
 #include <string.h>
@@ -11,9 +11,9 @@ Cuda *cuda_of(const Backend *b) {
   return b->state;
 }
 
-static Err told(const Cuda *c, const char *what, cudaError_t e) {
+static Err report_failure(const Cuda *c, const char *what, cudaError_t e) {
   const char *remedy = e == cudaErrorMemoryAllocation
-                           ? "lower --batch-tokens or end what else runs on it"
+                           ? "lower --batch-tokens or end other programs on it"
                            : "to see where, run again with CUDA_LAUNCH_BLOCKING=1";
   return err_set(ERR_WORK, "%s failed in %s: %s; %s", c->gpu, what, cudaGetErrorString(e),
                  remedy);
@@ -24,39 +24,45 @@ void cuda_note_err(Cuda *c, Err err) {
 }
 
 void cuda_note(Cuda *c, const char *what, cudaError_t e) {
-  if (e && !c->failed.code) cuda_note_err(c, told(c, what, e));
+  if (e && !c->failed.code) cuda_note_err(c, report_failure(c, what, e));
 }
 
-static void drop_scratch(Scratch *s) {
+static void free_scratch(Scratch *s) {
   cudaFree(s->at);
   *s = (Scratch){0};
 }
 
 bool cuda_refuses(Cuda *c, const char *what) {
-  if (c->recording)
-    cuda_note_err(c, err_set(ERR_WORK, "%s was asked for in the middle of a recording", what));
-  return c->recording;
+  if (c->is_capturing)
+    cuda_note_err(c, err_set(ERR_WORK,
+                             "bug: %s is not allowed while a CUDA graph is captured; set "
+                             "TRIREME_GRAPH=0 and report it",
+                             what));
+  return c->is_capturing;
 }
 
-/* Recordings go on with the memory that they name. */
-static void outgrow(Cuda *c, Scratch *s) {
+/* Frees scratch memory that is too small, or keeps it until the end if graphs may use it. */
+static void retire_scratch(Cuda *c, Scratch *s) {
   Outgrown *old = NULL;
-  if (!c->recordings || !s->at) {
-    drop_scratch(s);
+  if (!c->graphs || !s->at) {
+    free_scratch(s);
     return;
   }
   cuda_note_err(c, mem_alloc(&old, 1, sizeof *old));
-  if (old) *old = (Outgrown){s->at, c->outgrown}, c->outgrown = old;
-  *s = (Scratch){0}; /* without a note it is lost, but nobody writes into another's */
+  if (old) {
+    *old = (Outgrown){s->at, c->outgrown};
+    c->outgrown = old;
+  }
+  *s = (Scratch){0}; /* if `old` could not be allocated it leaks; freeing it would be worse */
 }
 
 void *cuda_scratch(Cuda *c, Scratch *s, size_t bytes) {
   if (bytes <= s->bytes) return s->at;
-  if (cuda_refuses(c, "more working memory")) return NULL;
-  cuda_note(c, "waiting", cudaStreamSynchronize(c->stream)); /* somebody may still use it */
-  outgrow(c, s);
+  if (cuda_refuses(c, "allocating working memory")) return NULL;
+  cuda_note(c, "waiting for the GPU", cudaStreamSynchronize(c->stream)); /* may be in use */
+  retire_scratch(c, s);
   cudaError_t e = cudaMalloc(&s->at, bytes);
-  cuda_note(c, "taking memory", e);
+  cuda_note(c, "allocating memory", e);
   if (e) {
     *s = (Scratch){0};
     return NULL;
@@ -70,7 +76,7 @@ static Err alloc(const Backend *b, void *pointer, size_t bytes) {
   void *block = NULL;
   size_t left = 0, all = 0;
   memset(pointer, 0, sizeof block);
-  if (cuda_refuses(c, "memory")) return err_give(&c->failed);
+  if (cuda_refuses(c, "alloc")) return err_give(&c->failed);
   cudaError_t e = cudaMalloc(&block, bytes ? bytes : 1);
   if (!e) e = cudaMemsetAsync(block, 0, bytes, c->stream);
   if (e) {
@@ -82,8 +88,8 @@ static Err alloc(const Backend *b, void *pointer, size_t bytes) {
   cudaMemGetInfo(&left, &all);
   (void)cudaGetLastError();
   return err_set(ERR_WORK,
-                 "%s: %.2f GB could not be had (%s); %.2f of its %.2f GB are free: lower "
-                 "--batch-tokens or end what else runs on it",
+                 "%s: cannot allocate %.2f GB (%s); %.2f of its %.2f GB are free: lower "
+                 "--batch-tokens or end other programs on it",
                  c->gpu, (double)bytes / 1e9, cudaGetErrorString(e), (double)left / 1e9,
                  (double)all / 1e9);
 }
@@ -91,13 +97,14 @@ static Err alloc(const Backend *b, void *pointer, size_t bytes) {
 static Err memory(const Backend *b, uint64_t *left, uint64_t *all) {
   size_t bytes = 0, total = 0;
   cudaError_t e = cudaMemGetInfo(&bytes, &total);
-  *left = bytes, *all = total;
-  return e ? told(cuda_of(b), "counting its memory", e) : ERR_OK;
+  *left = bytes;
+  *all = total;
+  return e ? report_failure(cuda_of(b), "reading its free memory", e) : ERR_OK;
 }
 
 static void release(const Backend *b, void *block) {
-  if (cuda_refuses(cuda_of(b), "a release")) return;
-  cuda_note(cuda_of(b), "giving memory back", cudaFree(block));
+  if (cuda_refuses(cuda_of(b), "release")) return;
+  cuda_note(cuda_of(b), "freeing memory", cudaFree(block));
 }
 
 static Err pin(const Backend *b, void *block, size_t bytes) {
@@ -106,19 +113,20 @@ static Err pin(const Backend *b, void *block, size_t bytes) {
   if (!e) return ERR_OK;
   (void)cudaGetLastError();
   return err_set(ERR_WORK,
-                 "%s: %.2f GB of the program's memory could not be held in place for it (%s); "
-                 "raise the limit of locked memory (ulimit -l)",
+                 "%s: cannot page-lock %.2f GB of host memory (%s); raise the limit of locked "
+                 "memory (ulimit -l)",
                  c->gpu, (double)bytes / 1e9, cudaGetErrorString(e));
 }
 
 static void unpin(const Backend *b, void *block) {
   Cuda *c = cuda_of(b);
-  cuda_note(c, "waiting", cudaStreamSynchronize(c->stream));
-  cuda_note(c, "letting memory go", cudaHostUnregister(block));
+  cuda_note(c, "waiting for the GPU", cudaStreamSynchronize(c->stream));
+  cuda_note(c, "unpinning host memory", cudaHostUnregister(block));
 }
 
-static cudaError_t send(Cuda *c, char *to, const char *from, size_t bytes) {
-  Stage *s = &c->stage[c->turn++ % STAGES];
+/* Copies at most STAGE_BYTES to the device through the next staging buffer. */
+static cudaError_t send_stage(Cuda *c, char *to, const char *from, size_t bytes) {
+  Stage *s = &c->stage[c->next_stage++ % STAGES];
   cudaError_t e = cudaEventSynchronize(s->free);
   if (e) return e;
   memcpy(s->host, from, bytes);
@@ -132,31 +140,32 @@ static cudaError_t send(Cuda *c, char *to, const char *from, size_t bytes) {
 
 static void put(const Backend *b, void *to, const void *from, size_t bytes) {
   Cuda *c = cuda_of(b);
-  if (cuda_refuses(c, "a put")) return;
+  if (cuda_refuses(c, "put")) return;
   for (size_t at = 0; at < bytes; at += STAGE_BYTES) {
     size_t n = bytes - at < STAGE_BYTES ? bytes - at : STAGE_BYTES;
-    cuda_note(c, "put", send(c, (char *)to + at, (const char *)from + at, n));
+    cuda_note(c, "put", send_stage(c, (char *)to + at, (const char *)from + at, n));
   }
 }
 
-static Err wait_for(Cuda *c, const char *what) {
+/* Blocks until the compute stream is idle; returns the first error. */
+static Err wait_for_stream(Cuda *c, const char *what) {
   cuda_note(c, what, cudaStreamSynchronize(c->stream));
   return c->failed.code ? err_give(&c->failed) : ERR_OK;
 }
 
 static Err get(const Backend *b, void *to, const void *from, size_t bytes) {
   Cuda *c = cuda_of(b);
-  if (cuda_refuses(c, "a get")) return err_give(&c->failed);
+  if (cuda_refuses(c, "get")) return err_give(&c->failed);
   cuda_note(c, "get", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c->stream));
-  return wait_for(c, "get");
+  return wait_for_stream(c, "get");
 }
 
 static Err sync_all(const Backend *b) {
   Cuda *c = cuda_of(b);
-  return cuda_refuses(c, "waiting") ? err_give(&c->failed) : wait_for(c, "sync");
+  return cuda_refuses(c, "sync") ? err_give(&c->failed) : wait_for_stream(c, "sync");
 }
 
-/* An event is made when its number is first used, with all below it. */
+/* Creates event i, and all before it, at first use. */
 static void stamp(const Backend *b, size_t i) {
   Cuda *c = cuda_of(b);
   Err err = mem_grow(&c->stamp, &c->stamp_cap, i + 1, sizeof *c->stamp);
@@ -175,11 +184,11 @@ static void stamp(const Backend *b, size_t i) {
 
 static Err stamps(const Backend *b, double *seconds, size_t n) {
   Cuda *c = cuda_of(b);
-  TRY(wait_for(c, "stamps"));
+  TRY(wait_for_stream(c, "stamps"));
   for (size_t i = 0; i < n; i++) {
     float ms = 0;
     cudaError_t e = cudaEventElapsedTime(&ms, c->stamp[0], c->stamp[i]);
-    if (e) return told(c, "stamps", e);
+    if (e) return report_failure(c, "stamps", e);
     seconds[i] = (double)ms * 1e-3;
   }
   return ERR_OK;
@@ -211,8 +220,8 @@ Err cuda_open_memory(Cuda *c) {
     if (!e) e = cudaEventCreateWithFlags(&s->free, cudaEventDisableTiming);
     if (!e) e = cudaEventRecord(s->free, c->stream);
   }
-  if (e) return told(c, "its preparation", e);
-  return cuda_scratch(c, &c->work, PRODUCT_WORK) ? ERR_OK : err_give(&c->failed);
+  if (e) return report_failure(c, "creating streams and staging buffers", e);
+  return cuda_scratch(c, &c->work, MATMUL_WORK) ? ERR_OK : err_give(&c->failed);
 }
 
 void cuda_close_memory(Cuda *c) {
@@ -226,10 +235,10 @@ void cuda_close_memory(Cuda *c) {
   }
   for (size_t i = 0; i < c->stamps; i++) cudaEventDestroy(c->stamp[i]);
   mem_free(c->stamp);
-  drop_scratch(&c->work);
-  drop_scratch(&c->sorted);
-  drop_scratch(&c->sums);
-  drop_scratch(&c->fp8);
+  free_scratch(&c->work);
+  free_scratch(&c->sorted);
+  free_scratch(&c->sums);
+  free_scratch(&c->fp8);
   while (c->outgrown) {
     Outgrown *old = c->outgrown;
     c->outgrown = old->next;
@@ -240,10 +249,18 @@ void cuda_close_memory(Cuda *c) {
   if (c->stream) cudaStreamDestroy(c->stream);
 }
 
-void cuda_memory(Backend *b) {
-  b->alloc = alloc, b->release = release, b->memory = memory;
-  b->put = put, b->get = get, b->copy = copy, b->zero = zero;
-  b->pin = pin, b->unpin = unpin;
-  b->sync = sync_all, b->lower = lower;
-  b->stamp = stamp, b->stamps = stamps;
+void cuda_fill_memory(Backend *b) {
+  b->alloc = alloc;
+  b->release = release;
+  b->memory = memory;
+  b->put = put;
+  b->get = get;
+  b->copy = copy;
+  b->zero = zero;
+  b->pin = pin;
+  b->unpin = unpin;
+  b->sync = sync_all;
+  b->lower = lower;
+  b->stamp = stamp;
+  b->stamps = stamps;
 }

@@ -1,62 +1,63 @@
-/* A GPU as the plug-in holds it: streams, scratch memory, the way in and out.
- * Depends on the CUDA runtime, product. */
+/* The state of an open GPU: streams, scratch memory, staging buffers for host-to-device copies.
+ * Depends on the CUDA runtime, matmul.h. */
 #ifndef BACKEND_CUDA_MEMORY_H
 #define BACKEND_CUDA_MEMORY_H
 
 #include "backend/backend.h"
-#include "backend/cuda/product.h"
+#include "backend/cuda/matmul.h"
 
 #define STAGES      4
 #define STAGE_BYTES ((size_t)4 << 20)
 
-/* A piece on its way to the GPU: from pinned memory on the copies' stream, while
- * the compute stream is still busy; then to its place in that stream's order. */
+/* A staging buffer of `put`: the data is copied to pinned memory, then on the copy stream to the
+ * device while the compute stream is busy, then on the compute stream to its destination. */
 typedef struct {
-  char *host, *device;
-  cudaEvent_t there, free;
+  char *host, *device;     /* STAGE_BYTES each */
+  cudaEvent_t there, free; /* data is on the device; buffer may be reused */
 } Stage;
 
-/* Scratch memory that grows to what was asked of it. */
+/* Scratch memory that grows to the largest request. */
 typedef struct {
   void *at;
   size_t bytes;
 } Scratch;
 
-/* Scratch memory that became too small while recordings may still name it. */
+/* Scratch memory that became too small but is still used by captured graphs. */
 typedef struct Outgrown {
   void *at;
   struct Outgrown *next;
 } Outgrown;
 
 typedef struct {
-  cudaStream_t stream, copies;
+  cudaStream_t stream, copies; /* compute; host-to-device copies */
   Type type;
-  Products products;
-  Scratch work;   /* of kernels and products, one after the other */
-  Scratch sorted; /* ids of an embedding and their rows */
+  MatmulContext matmul;
+  Scratch work;   /* of kernels and GEMMs; operations of the stream share it */
+  Scratch sorted; /* token ids of an embedding, sorted, and their rows */
   Scratch sums;   /* of squares */
-  Scratch fp8;    /* operands of a product */
+  Scratch fp8;    /* fp8 operands of a GEMM */
   Stage stage[STAGES];
-  cudaEvent_t *stamp; /* (stamps) points in the stream's order */
+  size_t next_stage;  /* used in turn, modulo STAGES */
+  cudaEvent_t *stamp; /* (stamps) events of Backend.stamp */
   size_t stamps, stamp_cap;
-  size_t turn;
-  bool recording;    /* between record and recorded */
-  size_t recordings; /* there are, which name scratch memory */
+  bool is_capturing; /* between graph_begin and graph_end */
+  size_t graphs;     /* captured and not yet freed; they refer to scratch memory */
   Outgrown *outgrown;
-  char gpu[256];
-  ErrRecord failed; /* the first thing that went wrong; told by get and sync */
+  char gpu[256];    /* its name, for messages */
+  ErrRecord failed; /* the first error; returned by get and sync */
 } Cuda;
 
 Cuda *cuda_of(const Backend *b);
-/* Notes that a queued operation failed, if it did. */
+/* Keeps the error, if there is one and it is the first; `what` failed. */
 void cuda_note(Cuda *c, const char *what, cudaError_t e);
 void cuda_note_err(Cuda *c, Err err);
-/* Notes that `what` cannot be recorded, and is true, while that is asked for. */
+/* Returns whether a graph is being captured; then keeps an error that `what` is not allowed. */
 bool cuda_refuses(Cuda *c, const char *what);
-/* At least so many bytes, or NULL, noted. */
+/* Returns at least `bytes` bytes, valid until the next call with the same Scratch; or NULL after
+ * keeping the error. Blocks if the memory has to grow. */
 void *cuda_scratch(Cuda *c, Scratch *s, size_t bytes);
 NODISCARD Err cuda_open_memory(Cuda *c);
 void cuda_close_memory(Cuda *c);
-void cuda_memory(Backend *b); /* fills that part of the table */
+void cuda_fill_memory(Backend *b); /* fills in the memory operations */
 
 #endif

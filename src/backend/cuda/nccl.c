@@ -1,6 +1,7 @@
-/* The wire between GPUs: NCCL, loaded where it is wanted. Everything runs on a stream
- * of its own beside the compute stream. Threads: one queues and tests; any other may abort, so
- * each use of the communicator holds a lease. Depends on memory, kernels (casts), lease. */
+/* Collectives between GPUs through NCCL, which is loaded with dlopen on first use. They run on a
+ * stream of their own beside the compute stream. Threads: one thread enqueues and polls; any
+ * other may abort, so each use of the communicator holds a lease (base/lease.h). Depends on
+ * memory.h, kernels.h (casts), base/lease. */
 #include "backend/cuda/nccl.h"
 
 #include <dlfcn.h>
@@ -13,26 +14,26 @@
 #include "base/lease.h"
 #include "base/mem.h"
 
-/* Seconds an abort waits for a call into NCCL to return: one blocks that connects to a lost rank.
- * Less than the time the communication thread gives a rank to end. */
+/* Seconds that an abort waits for a call into NCCL to return: a call that connects to a lost rank
+ * blocks. Less than the time that the communication thread gives a rank to end. */
 #define ABORT_WAIT 5
 
 struct DeviceComm {
   Cuda *cuda;
   int device;
   DeviceCommSpec spec;
-  NcclComm *comm; /* used under the lease alone: an abort frees it */
+  NcclComm *comm; /* use it only under the lease: an abort frees it */
   Lease lease;
   cudaStream_t stream;
-  cudaEvent_t made; /* on the compute stream: what the operations so far wait for */
-  cudaEvent_t done; /* on the wire's: the operations so far */
-  void *low;        /* (most) bf16: the array at hand, or NULL */
+  cudaEvent_t inputs_ready; /* compute stream: what the last collective waits for */
+  cudaEvent_t done;         /* collective stream: the last collective is finished */
+  void *low;                /* (max_elements) bf16 send and receive buffer, or NULL */
 };
 
 static Nccl nccl;
 
-static Err load(void) {
-  static void *library; /* stays loaded, as CUDA does */
+static Err load_nccl(void) {
+  static void *library; /* never unloaded, as the CUDA plug-in */
   static const struct {
     const char *name;
     size_t at;
@@ -52,8 +53,7 @@ static Err load(void) {
               {"ncclGroupEnd", offsetof(Nccl, GroupEnd)}};
   if (library) return ERR_OK;
   void *found = dlopen(NCCL_LIBRARY, RTLD_NOW | RTLD_LOCAL);
-  if (!found)
-    return err_set(ERR_WORK, "NCCL cannot be loaded: %s; install libnccl2", dlerror());
+  if (!found) return err_set(ERR_WORK, "cannot load NCCL: %s; install libnccl2", dlerror());
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
     void *symbol = dlsym(found, list[i].name);
     if (!symbol) {
@@ -67,9 +67,9 @@ static Err load(void) {
   return ERR_OK;
 }
 
-static Err look(char about[64], int *version) {
+static Err probe_nccl(char about[64], int *version) {
   *version = 0;
-  TRY(load());
+  TRY(load_nccl());
   int v = 0;
   if (nccl.GetVersion(&v) != NCCL_SUCCESS || v < NCCL_OLDEST)
     return err_set(ERR_WORK, "%s is version %d; install NCCL 2.13 or later", NCCL_LIBRARY, v);
@@ -78,52 +78,53 @@ static Err look(char about[64], int *version) {
   return ERR_OK;
 }
 
-static Err told(const char *what, int result, NcclComm *comm) {
+static Err report_failure(const char *what, int result, NcclComm *comm) {
   const char *more = nccl.GetLastError(comm);
   return err_set(
       ERR_WORK,
       "NCCL failed in %s: %s (%.300s); run again with NCCL_DEBUG=WARN to see why, or "
       "with --allreduce-transport host",
-      what, nccl.GetErrorString(result), more && *more ? more : "no more is known");
+      what, nccl.GetErrorString(result), more && *more ? more : "no details");
 }
 
-/* What fails is noted with the device's other failures; `test` and `get` tell. */
-static void note(DeviceComm *w, const char *what, int result) {
+/* Keeps an error of NCCL as the device's first error, which `poll`, `get` and `sync` return. */
+static void note_result(DeviceComm *w, const char *what, int result) {
   if (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS || w->cuda->failed.code) return;
-  cuda_note_err(w->cuda, told(what, result, w->comm));
+  cuda_note_err(w->cuda, report_failure(what, result, w->comm));
 }
 
-static Err name(char id[DEVICE_COMM_ID]) {
+static Err create_id(char id[DEVICE_COMM_ID]) {
   NcclId fresh;
-  _Static_assert(sizeof fresh == DEVICE_COMM_ID, "an id is what travels");
-  TRY(load());
+  _Static_assert(sizeof fresh == DEVICE_COMM_ID, "ids must have the same size");
+  TRY(load_nccl());
   int result = nccl.GetUniqueId(&fresh);
-  if (result != NCCL_SUCCESS) return told("its beginning", result, NULL);
+  if (result != NCCL_SUCCESS) return report_failure("ncclGetUniqueId", result, NULL);
   memcpy(id, &fresh, sizeof fresh);
   return ERR_OK;
 }
 
-/* ncclCommAbort ends what is under way, and frees the communicator. */
-static void abort_comm(DeviceComm *w) {
+/* ncclCommAbort aborts what is in flight and frees the communicator. */
+static void free_comm(DeviceComm *w) {
   cudaSetDevice(w->device);
   nccl.CommAbort(w->comm);
 }
 
-static void return_comm(DeviceComm *w) {
-  if (lease_return(&w->lease)) abort_comm(w);
+/* Ends the use that lease_take() began; frees the communicator if it was aborted meanwhile. */
+static void release_comm(DeviceComm *w) {
+  if (lease_return(&w->lease)) free_comm(w);
 }
 
-/* From any thread. */
-static void give_up(DeviceComm *w) {
-  if (w->comm && lease_end(&w->lease, ABORT_WAIT)) abort_comm(w);
+/* DeviceCommOps.abort; any thread may call it. */
+static void abort_comm(DeviceComm *w) {
+  if (w->comm && lease_end(&w->lease, ABORT_WAIT)) free_comm(w);
 }
 
-static void close_wire(DeviceComm *w) {
+static void close_comm(DeviceComm *w) {
   if (!w) return;
-  w->cuda->products.quiesce = NULL;
-  give_up(w);
+  w->cuda->matmul.quiesce = NULL;
+  abort_comm(w);
   if (w->stream) cudaStreamSynchronize(w->stream);
-  if (w->made) cudaEventDestroy(w->made);
+  if (w->inputs_ready) cudaEventDestroy(w->inputs_ready);
   if (w->done) cudaEventDestroy(w->done);
   if (w->stream) cudaStreamDestroy(w->stream);
   cudaFree(w->low);
@@ -131,165 +132,181 @@ static void close_wire(DeviceComm *w) {
   mem_free(w);
 }
 
-/* What overlaps the backward pass must get its turn: the highest priority there is. */
-static cudaError_t prepare(DeviceComm *w) {
+/* Creates stream and events. The stream has the highest priority, so that collectives that
+ * overlap the backward pass are scheduled before its kernels. */
+static cudaError_t create_stream(DeviceComm *w) {
   int least = 0, greatest = 0;
   cudaError_t e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
   if (!e) e = cudaStreamCreateWithPriority(&w->stream, cudaStreamNonBlocking, greatest);
-  if (!e) e = cudaEventCreateWithFlags(&w->made, cudaEventDisableTiming);
+  if (!e) e = cudaEventCreateWithFlags(&w->inputs_ready, cudaEventDisableTiming);
   if (!e) e = cudaEventCreateWithFlags(&w->done, cudaEventDisableTiming);
   if (!e && w->spec.bf16) e = cudaMalloc(&w->low, w->spec.max_elements * 2);
-  if (!e) e = cudaEventRecord(w->made, w->cuda->stream);
+  if (!e) e = cudaEventRecord(w->inputs_ready, w->cuda->stream);
   if (!e) e = cudaEventRecord(w->done, w->stream);
   return e;
 }
 
-static Err open_wire(DeviceComm **out, const Backend *b, const char id[DEVICE_COMM_ID],
+static Err open_comm(DeviceComm **out, const Backend *b, const char id[DEVICE_COMM_ID],
                      const DeviceCommSpec *spec) {
   DeviceComm *w;
   NcclId key;
   *out = NULL;
-  TRY(load());
+  TRY(load_nccl());
   TRY(mem_alloc(&w, 1, sizeof *w));
-  w->cuda = cuda_of(b), w->device = b->device, w->spec = *spec;
+  w->cuda = cuda_of(b);
+  w->device = b->device;
+  w->spec = *spec;
   lease_open(&w->lease);
-  cudaError_t e = prepare(w);
+  cudaError_t e = create_stream(w);
   Err err = ERR_OK;
   if (e) {
-    cuda_note(w->cuda, "preparing the exchange", e);
+    cuda_note(w->cuda, "preparing NCCL", e);
     err = err_give(&w->cuda->failed);
   }
   memcpy(&key, id, sizeof key);
   int result = err ? NCCL_SUCCESS : nccl.CommInitRank(&w->comm, spec->size, key, spec->rank);
   if (result != NCCL_SUCCESS) {
-    w->comm = NULL; /* there is nothing to give up */
-    err = told("joining the GPUs", result, NULL);
+    w->comm = NULL; /* nothing to abort */
+    err = report_failure("ncclCommInitRank", result, NULL);
   }
   if (err) {
     ErrRecord kept = err_take(err);
-    close_wire(w);
+    close_comm(w);
     return err_give(&kept);
   }
-  w->cuda->products.quiesce = spec->quiesce;
-  w->cuda->products.quiesce_context = spec->context;
+  w->cuda->matmul.quiesce = spec->quiesce;
+  w->cuda->matmul.quiesce_context = spec->context;
   *out = w;
   return ERR_OK;
 }
 
-/* Behind what the compute stream has been given so far. */
-static void begin(DeviceComm *w) {
+/* Makes the next collective wait for the work that the compute stream has been given so far. */
+static void begin_collective(DeviceComm *w) {
   Cuda *c = w->cuda;
-  cuda_note(c, "the exchange", cudaEventRecord(w->made, c->stream));
-  cuda_note(c, "the exchange", cudaStreamWaitEvent(w->stream, w->made, 0));
+  cuda_note(c, "a collective", cudaEventRecord(w->inputs_ready, c->stream));
+  cuda_note(c, "a collective", cudaStreamWaitEvent(w->stream, w->inputs_ready, 0));
 }
 
-static void end(DeviceComm *w) {
-  cuda_note(w->cuda, "the exchange", cudaEventRecord(w->done, w->stream));
+static void end_collective(DeviceComm *w) {
+  cuda_note(w->cuda, "a collective", cudaEventRecord(w->done, w->stream));
 }
 
-/* The array as it travels: itself, or rounded. */
-static void *narrow(DeviceComm *w, float *x, size_t n) {
+/* Returns the array to send: x itself, or a bf16 copy. */
+static void *cast_to_low(DeviceComm *w, float *x, size_t n) {
   if (!w->low) return x;
-  cuda_note(w->cuda, "the exchange", kernel_cast_to(TYPE_BF16, w->low, x, n, w->stream));
+  cuda_note(w->cuda, "a collective", kernel_cast_to(TYPE_BF16, w->low, x, n, w->stream));
   return w->low;
 }
 
-static void widen(DeviceComm *w, float *x, size_t at, size_t n) {
+/* Converts elements [at, at + n) of the bf16 buffer back to x. */
+static void cast_from_low(DeviceComm *w, float *x, size_t at, size_t n) {
   if (!w->low || n == 0) return;
-  cuda_note(w->cuda, "the exchange",
+  cuda_note(w->cuda, "a collective",
             kernel_cast_from(TYPE_BF16, x + at, (char *)w->low + 2 * at, n, w->stream));
 }
 
-static void sum(DeviceComm *w, float *x, size_t n) {
+static void all_reduce(DeviceComm *w, float *x, size_t n) {
   int type = w->low ? NCCL_BF16 : NCCL_FLOAT;
-  if (!lease_take(&w->lease)) return; /* there is nobody to ask any more */
-  begin(w);
-  void *y = narrow(w, x, n);
-  note(w, "adding gradients", nccl.AllReduce(y, y, n, type, NCCL_ADD, w->comm, w->stream));
-  widen(w, x, 0, n);
-  end(w);
-  return_comm(w);
+  if (!lease_take(&w->lease)) return; /* aborted */
+  begin_collective(w);
+  void *y = cast_to_low(w, x, n);
+  note_result(w, "a gradient all-reduce",
+              nccl.AllReduce(y, y, n, type, NCCL_ADD, w->comm, w->stream));
+  cast_from_low(w, x, 0, n);
+  end_collective(w);
+  release_comm(w);
 }
 
-/* Elements of a piece, if all are of one size; else 0. */
-static size_t even(const DeviceComm *w, const size_t *off) {
+/* The size of a piece if all are equal, else 0: ncclReduceScatter and ncclAllGather need equal
+ * pieces; others are grouped ncclReduce or ncclBroadcast calls. */
+static size_t equal_piece_size(const DeviceComm *w, const size_t *off) {
   size_t each = off[1] - off[0];
   for (int r = 1; r < w->spec.size; r++)
     if (off[r + 1] - off[r] != each) return 0;
   return each;
 }
 
-static void scatter(DeviceComm *w, float *x, const size_t *off) {
+static void reduce_scatter(DeviceComm *w, float *x, const size_t *off) {
   int type = w->low ? NCCL_BF16 : NCCL_FLOAT, rank = w->spec.rank;
-  size_t wide = w->low ? 2 : 4, first = off[0], each = even(w, off);
+  size_t wide = w->low ? 2 : 4, first = off[0], each = equal_piece_size(w, off);
   if (!lease_take(&w->lease)) return;
-  begin(w);
+  begin_collective(w);
   float *from = x + first;
-  char *y = narrow(w, from, off[w->spec.size] - first);
+  char *y = cast_to_low(w, from, off[w->spec.size] - first);
   if (each) {
-    note(w, "adding gradients",
-         nccl.ReduceScatter(y, y + (off[rank] - first) * wide, each, type, NCCL_ADD, w->comm,
-                            w->stream));
+    note_result(w, "a gradient all-reduce",
+                nccl.ReduceScatter(y, y + (off[rank] - first) * wide, each, type, NCCL_ADD,
+                                   w->comm, w->stream));
   } else {
-    note(w, "adding gradients", nccl.GroupStart());
+    note_result(w, "a gradient all-reduce", nccl.GroupStart());
     for (int r = 0; r < w->spec.size; r++) {
       char *at = y + (off[r] - first) * wide;
       if (off[r + 1] > off[r])
-        note(w, "adding gradients",
-             nccl.Reduce(at, at, off[r + 1] - off[r], type, NCCL_ADD, r, w->comm, w->stream));
+        note_result(
+            w, "a gradient all-reduce",
+            nccl.Reduce(at, at, off[r + 1] - off[r], type, NCCL_ADD, r, w->comm, w->stream));
     }
-    note(w, "adding gradients", nccl.GroupEnd());
+    note_result(w, "a gradient all-reduce", nccl.GroupEnd());
   }
-  widen(w, from, off[rank] - first, off[rank + 1] - off[rank]);
-  end(w);
-  return_comm(w);
+  cast_from_low(w, from, off[rank] - first, off[rank + 1] - off[rank]);
+  end_collective(w);
+  release_comm(w);
 }
 
-static void gather(DeviceComm *w, float *x, const size_t *off) {
-  size_t each = even(w, off);
+static void all_gather(DeviceComm *w, float *x, const size_t *off) {
+  size_t each = equal_piece_size(w, off);
   if (!lease_take(&w->lease)) return;
-  begin(w);
+  begin_collective(w);
   if (each) {
-    note(w, "gathering weights",
-         nccl.AllGather(x + off[w->spec.rank], x + off[0], each, NCCL_FLOAT, w->comm,
-                        w->stream));
+    note_result(w, "a weight all-gather",
+                nccl.AllGather(x + off[w->spec.rank], x + off[0], each, NCCL_FLOAT, w->comm,
+                               w->stream));
   } else {
-    note(w, "gathering weights", nccl.GroupStart());
+    note_result(w, "a weight all-gather", nccl.GroupStart());
     for (int r = 0; r < w->spec.size; r++)
       if (off[r + 1] > off[r])
-        note(w, "gathering weights",
-             nccl.Broadcast(x + off[r], x + off[r], off[r + 1] - off[r], NCCL_FLOAT, r, w->comm,
-                            w->stream));
-    note(w, "gathering weights", nccl.GroupEnd());
+        note_result(w, "a weight all-gather",
+                    nccl.Broadcast(x + off[r], x + off[r], off[r + 1] - off[r], NCCL_FLOAT, r,
+                                   w->comm, w->stream));
+    note_result(w, "a weight all-gather", nccl.GroupEnd());
   }
-  end(w);
-  return_comm(w);
+  end_collective(w);
+  release_comm(w);
 }
 
-static void join(DeviceComm *w) {
-  cuda_note(w->cuda, "the exchange", cudaStreamWaitEvent(w->cuda->stream, w->done, 0));
+static void join_streams(DeviceComm *w) {
+  cuda_note(w->cuda, "a collective", cudaStreamWaitEvent(w->cuda->stream, w->done, 0));
 }
 
-static bool is_over(DeviceComm *w, cudaEvent_t event) {
+static bool is_done(DeviceComm *w, cudaEvent_t event) {
   cudaError_t e = cudaEventQuery(event);
   if (e == cudaErrorNotReady)
-    (void)cudaGetLastError(); /* no error of whoever asks next */
+    (void)cudaGetLastError(); /* clears "not ready", which is not an error */
   else
-    cuda_note(w->cuda, "the exchange", e);
+    cuda_note(w->cuda, "a collective", e);
   return e == cudaSuccess;
 }
 
-static Err test(DeviceComm *w, bool *made, bool *done) {
+static Err poll_comm(DeviceComm *w, bool *inputs_ready, bool *done) {
   int state = NCCL_SUCCESS;
-  *made = *done = false;
-  if (!lease_take(&w->lease)) return ERR_OK; /* whoever did it says why */
-  *made = is_over(w, w->made);
-  *done = *made && is_over(w, w->done);
-  note(w, "the exchange", nccl.CommGetAsyncError(w->comm, &state));
-  note(w, "the exchange between GPUs", state);
-  return_comm(w);
+  *inputs_ready = false;
+  *done = false;
+  if (!lease_take(&w->lease)) return ERR_OK; /* aborted; the thread that did so reports why */
+  *inputs_ready = is_done(w, w->inputs_ready);
+  *done = *inputs_ready && is_done(w, w->done);
+  note_result(w, "ncclCommGetAsyncError", nccl.CommGetAsyncError(w->comm, &state));
+  note_result(w, "a collective", state);
+  release_comm(w);
   return w->cuda->failed.code ? err_give(&w->cuda->failed) : ERR_OK;
 }
 
-const DeviceCommOps nccl_wire = {look, name,    open_wire, close_wire, give_up,
-                                 sum,  scatter, gather,    join,       test};
+const DeviceCommOps nccl_comm = {.probe = probe_nccl,
+                                 .create_id = create_id,
+                                 .open = open_comm,
+                                 .close = close_comm,
+                                 .abort = abort_comm,
+                                 .all_reduce = all_reduce,
+                                 .reduce_scatter = reduce_scatter,
+                                 .all_gather = all_gather,
+                                 .join = join_streams,
+                                 .poll = poll_comm};

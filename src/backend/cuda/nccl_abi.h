@@ -1,6 +1,6 @@
-/* The part of NCCL's binary interface that nccl.c calls, as NVIDIA documents it for
- * NCCL 2.13 and later: so the plug-in builds without NCCL and runs with any. Depends on
- * the CUDA runtime's types. */
+/* The part of NCCL's ABI that nccl.c calls, as documented for NCCL 2.13 and later. With it the
+ * plug-in builds without NCCL's headers and loads any such version at run time. Depends on the
+ * CUDA runtime's types. */
 #ifndef BACKEND_CUDA_NCCL_ABI_H
 #define BACKEND_CUDA_NCCL_ABI_H
 

@@ -328,13 +328,13 @@ static size_t norm_parts(size_t rows) {
   return blocks < MOST_PARTS ? blocks : MOST_PARTS;
 }
 
-size_t kernel_add_norm_back_work(size_t rows, size_t d) {
+size_t kernel_add_norm_backward_work(size_t rows, size_t d) {
   size_t parts = norm_parts(rows) * 3 * d * sizeof(float);
   size_t sums = kernel_column_sums_work(rows, d);
   return parts > sums ? parts : sums;
 }
 
-cudaError_t kernel_add_norm_back(Type type, void *dx, void *dbranch, float *dgain, float *dbias,
+cudaError_t kernel_add_norm_backward(Type type, void *dx, void *dbranch, float *dgain, float *dbias,
                                  float *dshift, const void *dy, const void *through,
                                  const void *sum, const float *stat, const float *gain,
                                  const AddNorm *n, bool add, void *work, cudaStream_t stream) {

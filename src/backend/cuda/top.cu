@@ -151,10 +151,10 @@ static __global__ void __launch_bounds__(TOP_THREADS)
   }
 }
 
-cudaError_t kernel_top(Type type, float *value, int32_t *id, float *lse, const void *logits,
+cudaError_t kernel_top_k(Type type, float *value, int32_t *id, float *lse, const void *logits,
                        size_t rows, size_t vocab, size_t k, cudaStream_t stream) {
   if (rows == 0) return cudaSuccess;
-  if (k == 0 || k > KERNEL_TOP_MOST || k > vocab) return cudaErrorInvalidValue;
+  if (k == 0 || k > KERNEL_MAX_TOP_K || k > vocab) return cudaErrorInvalidValue;
   bool vector = vocab % 8 == 0 && is_aligned(logits);
   return with_type(type, [&](auto t) {
     typedef decltype(t) T;

@@ -316,11 +316,11 @@ static __device__ __forceinline__ void multiply_all(const Job &j, const Shared &
 
 #define BOUNDS __launch_bounds__(THREADS, 1)
 #else
-#define BOUNDS __launch_bounds__(32) /* there is no code; see kernel_takes_relu_back */
+#define BOUNDS __launch_bounds__(32) /* there is no code; see kernel_fuses_relu */
 #endif
 
 template <typename T, int SPREAD>
-static __global__ void BOUNDS relu_product(const __grid_constant__ Job j) {
+static __global__ void BOUNDS relu_matmul(const __grid_constant__ Job j) {
 #if HAS_WGMMA
   extern __shared__ char shared[];
   uint32_t stages = (shared_at(shared) + 1023) & ~1023u, bits = stages + STAGES * STAGE_BYTES;
@@ -391,7 +391,7 @@ static cudaError_t launch(const Job &j, cudaStream_t stream) {
   cudaError_t e = cudaGetDevice(&device);
   if (!e) e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   if (!e)
-    e = cudaFuncSetAttribute(relu_product<T, SPREAD>,
+    e = cudaFuncSetAttribute(relu_matmul<T, SPREAD>,
                              cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED);
   if (e) return e;
   size_t clusters = rows_of_tiles((size_t)j.m) / CLUSTER * ((size_t)j.n / TILE_N);
@@ -405,27 +405,27 @@ static cudaError_t launch(const Job &j, cudaStream_t stream) {
   config.dynamicSmemBytes = SHARED;
   config.stream = stream;
   config.attrs = &how, config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, relu_product<T, SPREAD>, j);
+  return cudaLaunchKernelEx(&config, relu_matmul<T, SPREAD>, j);
 }
 
-bool kernel_takes_relu_back(Type type, size_t rows, size_t in, size_t out) {
+bool kernel_fuses_relu(Type type, size_t rows, size_t in, size_t out) {
   const size_t most = INT32_MAX / 2;
   cudaFuncAttributes is;
   if (type == TYPE_F32 || rows == 0 || rows > most || in % TILE_N || in > most ||
       out % TILE_K || out < PARTS * TILE_K || out > most)
     return false;
-  if (cudaFuncGetAttributes(&is, relu_product<__nv_bfloat16, 1>)) {
+  if (cudaFuncGetAttributes(&is, relu_matmul<__nv_bfloat16, 1>)) {
     (void)cudaGetLastError();
     return false;
   }
   return is.maxThreadsPerBlock == THREADS;
 }
 
-size_t kernel_relu_back_work(size_t rows, size_t in) {
+size_t kernel_linear_relu_backward_work(size_t rows, size_t in) {
   return rows_of_tiles(rows) * in * sizeof(float);
 }
 
-cudaError_t kernel_linear_relu_back(Type type, void *dx, float *dbias, const void *dy,
+cudaError_t kernel_linear_relu_backward(Type type, void *dx, float *dbias, const void *dy,
                                     const void *w, const uint8_t *mask, size_t rows, size_t in,
                                     size_t out, Dropout drop, bool add, void *work,
                                     cudaStream_t stream) {
@@ -449,13 +449,13 @@ cudaError_t kernel_linear_relu_back(Type type, void *dx, float *dbias, const voi
 
 #else
 
-bool kernel_takes_relu_back(Type, size_t, size_t, size_t) {
+bool kernel_fuses_relu(Type, size_t, size_t, size_t) {
   return false;
 }
-size_t kernel_relu_back_work(size_t, size_t) {
+size_t kernel_linear_relu_backward_work(size_t, size_t) {
   return 0;
 }
-cudaError_t kernel_linear_relu_back(Type, void *, float *, const void *, const void *,
+cudaError_t kernel_linear_relu_backward(Type, void *, float *, const void *, const void *,
                                     const uint8_t *, size_t, size_t, size_t, Dropout, bool,
                                     void *, cudaStream_t) {
   return cudaErrorNotSupported;

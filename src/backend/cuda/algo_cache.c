@@ -1,6 +1,6 @@
-/* The file: a line that says what it is for, then one line for each plan: the key,
- * fused, the algorithm's words in hexadecimal. Depends on file, mem, rng. */
-#include "backend/cuda/plans.h"
+/* File format: the first line (AlgoCache.head), then one line per entry: the numbers of the key,
+ * `fused`, and the algorithm's words in hexadecimal. Depends on base/file, base/mem, base/rng. */
+#include "backend/cuda/algo_cache.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,9 +11,10 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-#define MOST_BYTES ((size_t)4 << 20)
+#define MAX_FILE_BYTES ((size_t)4 << 20)
 
-static Err find_path(Plans *p) {
+/* Sets p->path: a file in XDG_CACHE_HOME or ~/.cache whose name is a hash of the first line. */
+static Err find_path(AlgoCache *p) {
   const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
   char base[FILE_PATH_MAX], name[64];
   p->path[0] = '\0';
@@ -29,82 +30,84 @@ static Err find_path(Plans *p) {
   return file_join(p->path, base, name);
 }
 
-static bool read_plan(const char *line, Plan *plan) {
-  PlanKey *k = &plan->key;
+static bool parse_entry(const char *line, AlgoEntry *entry) {
+  AlgoKey *k = &entry->key;
   int used = 0;
-  *plan = (Plan){0};
+  *entry = (AlgoEntry){0};
   if (sscanf(line,
              "%" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32
              " %" SCNu32 " %" SCNu32 " %" SCNu32 "%n",
              &k->kind, &k->type, &k->tf32, &k->bias, &k->add, &k->aligned, &k->rows, &k->in,
-             &k->out, &plan->fused, &used) != 10)
+             &k->out, &entry->fused, &used) != 10)
     return false;
-  for (int i = 0; i < PLAN_WORDS; i++) {
+  for (int i = 0; i < ALGO_WORDS; i++) {
     int more = 0;
-    if (sscanf(line + used, " %" SCNx64 "%n", &plan->algorithm[i], &more) != 1) return false;
+    if (sscanf(line + used, " %" SCNx64 "%n", &entry->algorithm[i], &more) != 1) return false;
     used += more;
   }
   return line[used] == '\0';
 }
 
-static Err read_plans(Plans *p, char *text) {
+static Err parse_file(AlgoCache *p, char *text) {
   size_t head = strlen(p->head);
   if (strncmp(text, p->head, head) != 0 || text[head] != '\n') return ERR_OK;
   for (char *line = text + head + 1, *end; (end = strchr(line, '\n')); line = end + 1) {
-    Plan plan;
+    AlgoEntry entry;
     *end = '\0';
-    if (read_plan(line, &plan) && !plans_find(p, &plan.key)) TRY(plans_add(p, &plan));
+    if (!parse_entry(line, &entry) || algo_cache_find(p, &entry.key)) continue;
+    TRY(algo_cache_add(p, &entry));
   }
   return ERR_OK;
 }
 
-Err plans_open(Plans *p, const char *gpu, size_t version) {
-  *p = (Plans){0};
+Err algo_cache_open(AlgoCache *p, const char *gpu, size_t version) {
+  *p = (AlgoCache){0};
   snprintf(p->head, sizeof p->head, "trireme products 3, cuBLASLt %zu, %.200s", version, gpu);
   if (find_path(p)) {
-    log_warn("how matrix products are best done is not kept for next time: %s", err_message());
+    log_warn("cannot keep a GEMM algorithm cache: %s; GEMMs will be timed again at each start",
+             err_message());
     p->path[0] = '\0';
   }
-  Err err = plans_read(p);
-  if (err) plans_free(p);
+  Err err = algo_cache_read(p);
+  if (err) algo_cache_free(p);
   return err;
 }
 
-Err plans_read(Plans *p) {
+Err algo_cache_read(AlgoCache *p) {
   Str text = {0};
   Err err = ERR_OK;
   if (!p->path[0] || !file_exists(p->path)) return ERR_OK;
-  if (file_read(p->path, MOST_BYTES, &text))
-    log_warn("how matrix products are best done is found out again: %s", err_message());
+  if (file_read(p->path, MAX_FILE_BYTES, &text))
+    log_warn("cannot read the GEMM algorithm cache: %s; GEMMs are timed again", err_message());
   else if (text.len)
-    err = read_plans(p, text.s);
+    err = parse_file(p, text.s);
   str_free(&text);
   return err;
 }
 
-void plans_free(Plans *p) {
-  mem_free(p->plan);
-  *p = (Plans){0};
+void algo_cache_free(AlgoCache *p) {
+  mem_free(p->entry);
+  *p = (AlgoCache){0};
 }
 
-Plan *plans_find(const Plans *p, const PlanKey *key) {
+AlgoEntry *algo_cache_find(const AlgoCache *p, const AlgoKey *key) {
   for (size_t i = 0; i < p->count; i++) {
-    if (memcmp(&p->plan[i].key, key, sizeof *key) == 0) return &p->plan[i];
+    if (memcmp(&p->entry[i].key, key, sizeof *key) == 0) return &p->entry[i];
   }
   return NULL;
 }
 
-Err plans_add(Plans *p, const Plan *plan) {
-  Plan *old = plans_find(p, &plan->key);
+Err algo_cache_add(AlgoCache *p, const AlgoEntry *entry) {
+  AlgoEntry *old = algo_cache_find(p, &entry->key);
   if (!old) {
-    TRY(mem_grow(&p->plan, &p->cap, p->count + 1, sizeof *p->plan));
-    old = &p->plan[p->count++];
+    TRY(mem_grow(&p->entry, &p->cap, p->count + 1, sizeof *p->entry));
+    old = &p->entry[p->count++];
   }
-  *old = *plan;
+  *old = *entry;
   return ERR_OK;
 }
 
-Err plans_save(const Plans *p) {
+Err algo_cache_save(const AlgoCache *p) {
   if (!p->path[0]) return ERR_OK;
   char dir[FILE_PATH_MAX];
   memcpy(dir, p->path, sizeof dir);
@@ -113,11 +116,11 @@ Err plans_save(const Plans *p) {
   Str text = {0};
   str_addf(&text, "%s\n", p->head);
   for (size_t i = 0; i < p->count; i++) {
-    const Plan *x = &p->plan[i];
-    const PlanKey *k = &x->key;
+    const AlgoEntry *x = &p->entry[i];
+    const AlgoKey *k = &x->key;
     str_addf(&text, "%u %u %u %u %u %u %u %u %u %u", k->kind, k->type, k->tf32, k->bias, k->add,
              k->aligned, k->rows, k->in, k->out, x->fused);
-    for (int w = 0; w < PLAN_WORDS; w++) str_addf(&text, " %" PRIx64, x->algorithm[w]);
+    for (int w = 0; w < ALGO_WORDS; w++) str_addf(&text, " %" PRIx64, x->algorithm[w]);
     str_addc(&text, '\n');
   }
   Err err = str_check(&text);

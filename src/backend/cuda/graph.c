@@ -1,0 +1,77 @@
+/* CUDA graphs of the compute stream. While one is captured nothing executes, so operations that
+ * must execute at once (allocation, copies to and from the host, synchronization, timing) are
+ * refused; see cuda_refuses(). TRIREME_GRAPH=0 turns graphs off. Depends on memory.h. */
+#include "backend/cuda/graph.h"
+
+#include <stdlib.h>
+
+#include "backend/cuda/memory.h"
+#include "base/mem.h"
+
+struct Graph {
+  cudaGraphExec_t graph;
+};
+
+static void set_capturing(Cuda *c, bool is_capturing) {
+  c->is_capturing = is_capturing;
+  c->matmul.is_capturing = is_capturing;
+}
+
+/* Thread-local mode: calls of other threads (NCCL, the saver) do not invalidate the capture. */
+static Err graph_begin(const Backend *b) {
+  Cuda *c = cuda_of(b);
+  if (c->failed.code) return err_give(&c->failed);
+  cuda_note(c, "starting a graph capture",
+            cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal));
+  if (c->failed.code) return err_give(&c->failed);
+  set_capturing(c, true);
+  return ERR_OK;
+}
+
+static Err graph_end(const Backend *b, Graph **out) {
+  Cuda *c = cuda_of(b);
+  cudaGraph_t graph = NULL;
+  Graph *r = NULL;
+  *out = NULL;
+  set_capturing(c, false);
+  /* End the capture even after an error, so that the stream executes again. The error of the
+   * operation that failed is kept: it says more than that of the capture. */
+  cuda_note(c, "a graph capture", cudaStreamEndCapture(c->stream, &graph));
+  if (!c->failed.code) cuda_note_err(c, mem_alloc(&r, 1, sizeof *r));
+  if (!c->failed.code)
+    cuda_note(c, "instantiating a graph", cudaGraphInstantiateWithFlags(&r->graph, graph, 0));
+  if (!c->failed.code) cuda_note(c, "uploading a graph", cudaGraphUpload(r->graph, c->stream));
+  if (graph) cudaGraphDestroy(graph);
+  if (c->failed.code) {
+    (void)cudaGetLastError();
+    if (r && r->graph) cudaGraphExecDestroy(r->graph);
+    mem_free(r);
+    (void)err_give(&c->failed);
+    return err_context("cannot capture a CUDA graph; set TRIREME_GRAPH=0 to train without");
+  }
+  c->graphs++;
+  *out = r;
+  return ERR_OK;
+}
+
+static void graph_launch(const Backend *b, Graph *r) {
+  Cuda *c = cuda_of(b);
+  cuda_note(c, "launching a graph", cudaGraphLaunch(r->graph, c->stream));
+}
+
+/* A graph that is still running is destroyed by CUDA when it is done. */
+static void graph_free(const Backend *b, Graph *r) {
+  Cuda *c = cuda_of(b);
+  cuda_note(c, "destroying a graph", cudaGraphExecDestroy(r->graph));
+  c->graphs--;
+  mem_free(r);
+}
+
+void cuda_fill_graphs(Backend *b) {
+  const char *wanted = getenv("TRIREME_GRAPH");
+  if (wanted && wanted[0] == '0' && !wanted[1]) return;
+  b->graph_begin = graph_begin;
+  b->graph_end = graph_end;
+  b->graph_launch = graph_launch;
+  b->graph_free = graph_free;
+}

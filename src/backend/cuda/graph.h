@@ -1,0 +1,9 @@
+/* The operations of Backend that capture and launch CUDA graphs. Depends on backend.h. */
+#ifndef BACKEND_CUDA_GRAPH_H
+#define BACKEND_CUDA_GRAPH_H
+
+#include "backend/backend.h"
+
+void cuda_fill_graphs(Backend *b); /* fills them in, unless TRIREME_GRAPH=0 */
+
+#endif

@@ -1,0 +1,472 @@
+/* Describes GEMMs to cuBLASLt, times its algorithms and runs the fastest. cuBLASLt is
+ * column-major: a row-major array (rows, n) is its matrix n x rows. Depends on cuBLASLt,
+ * algo_cache.h, kernels.h. */
+#include "backend/cuda/matmul.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/kernels.h"
+#include "base/log.h"
+
+#define CANDIDATES 16                /* algorithms requested from the heuristic */
+#define RUNS       4                 /* timed runs of each; the fastest counts */
+#define FINALISTS  4                 /* fastest candidates, which are timed again for longer */
+#define ROUNDS     2                 /* of that */
+#define LONG_MS    10.0f             /* milliseconds of each finalist and round, … */
+#define MAX_RUNS   32                /* … but at most so many runs */
+#define MAX_BIAS   ((size_t)1 << 16) /* widest bias gradient that is fused */
+#define FP8_TYPE   16                /* AlgoKey.type of fp8 operands; others are a Type */
+
+/* Arguments of cublasLtMatmul except the algorithm. */
+typedef struct {
+  cublasLtMatmulDescOpaque_t how;
+  cublasLtMatrixLayoutOpaque_t a, b, c;
+  const void *pa, *pb;
+  void *pc;
+  float beta;
+} Call;
+
+typedef struct {
+  cublasLtMatmulAlgo_t algorithm;
+  bool fused; /* the epilogue computes the bias gradient */
+  float took; /* milliseconds */
+} Candidate;
+
+static cudaDataType_t data_type(Type type) {
+  return type == TYPE_F32 ? CUDA_R_32F : type == TYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+/* The error of a failed cuBLASLt call; `what` is what could not be done. */
+static Err report_failure(const char *what, const Matmul *x, cublasStatus_t status) {
+  static const char *const kind[] = {"forward", "dgrad", "wgrad"};
+  return err_set(
+      ERR_WORK,
+      "cuBLASLt cannot %s a %s GEMM with %zu tokens, %zu inputs and %zu outputs: %s; "
+      "run again with CUBLASLT_LOG_LEVEL=2 to see why",
+      what, kind[x->kind], x->rows, x->in, x->out, cublasLtGetStatusString(status));
+}
+
+static cublasStatus_t set_attribute(Call *c, cublasLtMatmulDescAttributes_t what,
+                                    const void *value, size_t size) {
+  return cublasLtMatmulDescSetAttribute(&c->how, what, value, size);
+}
+
+static bool is_aligned(const void *pointer) {
+  return (uintptr_t)pointer % 16 == 0;
+}
+
+/* Where a fused GEMM writes the bias gradient. Its epilogue cannot accumulate and needs
+ * alignment; then it is a buffer, and finish_bias_grad() moves the result. */
+static float *bias_grad_target(const MatmulContext *p, const Matmul *x) {
+  return x->accumulate || !is_aligned(x->dbias) ? p->bias : x->dbias;
+}
+
+/* The epilogue: adds the bias (forward) or, if `fused`, computes its gradient. */
+static cublasStatus_t describe_bias(const MatmulContext *p, const Matmul *x, bool fused,
+                                    Call *c) {
+  if (!x->dbias) fused = false; /* a damaged cache file may claim otherwise */
+  cublasLtEpilogue_t epilogue = fused ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_BIAS;
+  const void *bias = fused ? bias_grad_target(p, x) : x->bias;
+  int32_t type = (int32_t)(fused ? CUDA_R_32F : data_type(p->type));
+  if (!bias || (x->kind != MATMUL_FPROP && !fused)) return CUBLAS_STATUS_SUCCESS;
+  cublasStatus_t s =
+      set_attribute(c, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+  if (!s) s = set_attribute(c, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+  if (!s) s = set_attribute(c, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
+  return s;
+}
+
+/* Replaces the operands by those in fp8. Both are contiguous along the summed dimension, the only
+ * layout that cuBLASLt supports for fp8; scales per row it supports on Hopper only. Fast
+ * accumulation (fewer bits than fp32) is necessary: without it the gain over bf16 does not cover
+ * the conversion of the operands. */
+static cublasStatus_t describe_fp8(const Matmul *x, size_t c_rows, Call *c) {
+#if MATMUL_FP8
+  size_t inner = x->kind == MATMUL_FPROP ? x->in : x->out;
+  cublasOperation_t transpose_a = CUBLAS_OP_T;
+  int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+  int8_t fast = 1;
+  const struct {
+    cublasLtMatmulDescAttributes_t what;
+    const void *value;
+    size_t size;
+  } list[] = {
+      {CUBLASLT_MATMUL_DESC_TRANSA, &transpose_a, sizeof transpose_a},
+      {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode, sizeof mode},
+      {CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &mode, sizeof mode},
+      {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &x->fp8->w_scale, sizeof x->fp8->w_scale},
+      {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &x->fp8->x_scale, sizeof x->fp8->x_scale},
+      {CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast},
+  };
+  cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+  for (size_t i = 0; i < sizeof list / sizeof *list && !s; i++)
+    s = set_attribute(c, list[i].what, list[i].value, list[i].size);
+  if (!s) s = cublasLtMatrixLayoutInit(&c->a, CUDA_R_8F_E4M3, inner, c_rows, (int64_t)inner);
+  if (!s) s = cublasLtMatrixLayoutInit(&c->b, CUDA_R_8F_E4M3, inner, x->rows, (int64_t)inner);
+  c->pa = x->fp8->w;
+  c->pb = x->fp8->x;
+  return s;
+#else
+  (void)x;
+  (void)c_rows;
+  (void)c;
+  return CUBLAS_STATUS_NOT_SUPPORTED;
+#endif
+}
+
+/* Fills in *c for the GEMM x. */
+static cublasStatus_t describe_call(const MatmulContext *p, const Matmul *x, bool fused,
+                                    Call *c) {
+  cublasComputeType_t compute = p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  cudaDataType_t low = data_type(p->type), wide = x->kind == MATMUL_WGRAD ? CUDA_R_32F : low;
+  cublasOperation_t transpose_a = x->kind == MATMUL_FPROP ? CUBLAS_OP_T : CUBLAS_OP_N;
+  cublasOperation_t transpose_b = x->kind == MATMUL_WGRAD ? CUBLAS_OP_T : CUBLAS_OP_N;
+  /* Column-major, as stored: x is in x rows, w is in x out, dy is out x rows. */
+  bool a_is_x = x->kind == MATMUL_WGRAD, b_is_x = x->kind == MATMUL_FPROP;
+  size_t width = b_is_x ? x->in : x->out;
+  size_t c_rows = x->kind == MATMUL_FPROP ? x->out : x->in, c_cols = a_is_x ? x->out : x->rows;
+  *c = (Call){.pa = a_is_x ? x->x : x->w,
+              .pb = b_is_x ? x->x : x->dy,
+              .pc = x->result,
+              .beta = x->accumulate ? 1 : 0};
+  cublasStatus_t s = cublasLtMatmulDescInit(&c->how, compute, CUDA_R_32F);
+  if (!s) s = set_attribute(c, CUBLASLT_MATMUL_DESC_TRANSA, &transpose_a, sizeof transpose_a);
+  if (!s) s = set_attribute(c, CUBLASLT_MATMUL_DESC_TRANSB, &transpose_b, sizeof transpose_b);
+  if (!s) s = describe_bias(p, x, fused, c);
+  if (!s)
+    s = cublasLtMatrixLayoutInit(&c->a, low, x->in, a_is_x ? x->rows : x->out, (int64_t)x->in);
+  if (!s) s = cublasLtMatrixLayoutInit(&c->b, low, width, x->rows, (int64_t)width);
+  if (!s) s = cublasLtMatrixLayoutInit(&c->c, wide, c_rows, c_cols, (int64_t)c_rows);
+  if (!s && x->fp8) s = describe_fp8(x, c_rows, c);
+  return s;
+}
+
+/* Computes the bias gradient, or moves or adds the one that a fused GEMM has computed. */
+static cudaError_t finish_bias_grad(const MatmulContext *p, const Matmul *x, bool fused) {
+  if (!x->dbias) return cudaSuccess;
+  if (!fused)
+    return kernel_column_sums(p->type, x->dbias, x->dy, x->rows, x->out, x->accumulate, p->work,
+                              p->stream);
+  if (x->accumulate) return kernel_add(x->dbias, p->bias, 1, x->out, p->stream);
+  if (bias_grad_target(p, x) == x->dbias) return cudaSuccess;
+  return cudaMemcpyAsync(x->dbias, p->bias, x->out * sizeof(float), cudaMemcpyDeviceToDevice,
+                         p->stream);
+}
+
+static Err run_algorithm(const MatmulContext *p, const Matmul *x, Call *c, bool fused,
+                         const cublasLtMatmulAlgo_t *algorithm) {
+  float alpha = 1;
+  cublasStatus_t s =
+      cublasLtMatmul(p->lt, &c->how, &alpha, c->pa, &c->a, c->pb, &c->b, &c->beta, c->pc, &c->c,
+                     c->pc, &c->c, algorithm, p->work, MATMUL_WORK, p->stream);
+  if (s) return report_failure("run", x, s);
+  cudaError_t e = finish_bias_grad(p, x, fused);
+  if (e)
+    return err_set(ERR_WORK,
+                   "the GPU failed in a bias gradient: %s; run again with "
+                   "CUDA_LAUNCH_BLOCKING=1 to see where",
+                   cudaGetErrorString(e));
+  return ERR_OK;
+}
+
+/* Rounds up to a multiple of 1/16 to 1/8 of the size: batches differ by a few tokens, and those
+ * of about the same size share an algorithm. */
+static uint32_t round_rows(size_t rows) {
+  size_t unit = 8;
+  while (unit * 16 <= rows) unit *= 2;
+  return (uint32_t)((rows + unit - 1) / unit * unit);
+}
+
+static AlgoKey make_key(const MatmulContext *p, const Matmul *x) {
+  return (AlgoKey){.kind = (uint32_t)x->kind,
+                   .type = x->fp8 ? FP8_TYPE : (uint32_t)p->type,
+                   .tf32 = p->tf32,
+                   .bias = x->bias || x->dbias,
+                   .add = x->accumulate,
+                   .aligned = is_aligned(x->result) && is_aligned(x->x) && is_aligned(x->w) &&
+                              is_aligned(x->dy) && is_aligned(x->bias),
+                   .rows = round_rows(x->rows),
+                   .in = (uint32_t)x->in,
+                   .out = (uint32_t)x->out};
+}
+
+/* Requests up to `max` algorithms from the heuristic, its get_default_algo first. Returns how many it
+ * found; 0 is not an error. */
+static int query_heuristic(const MatmulContext *p, const Matmul *x, Call *c, int max,
+                           cublasLtMatmulHeuristicResult_t *found) {
+  cublasLtMatmulPreferenceOpaque_t want;
+  size_t work = MATMUL_WORK;
+  uint32_t align = make_key(p, x).aligned ? 16 : (uint32_t)type_size(p->type);
+  /* Split-K: partial sums must stay in fp32, not be rounded to the output type. */
+  uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  if (x->kind == MATMUL_WGRAD) reduction |= CUBLASLT_REDUCTION_SCHEME_INPLACE;
+  const struct {
+    cublasLtMatmulPreferenceAttributes_t what;
+    const void *value;
+    size_t size;
+  } list[] = {
+      {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &work, sizeof work},
+      {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction, sizeof reduction},
+      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &align, sizeof align},
+      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &align, sizeof align},
+      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &align, sizeof align},
+      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &align, sizeof align},
+  };
+  int n = 0;
+  if (cublasLtMatmulPreferenceInit(&want)) return 0;
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+    if (cublasLtMatmulPreferenceSetAttribute(&want, list[i].what, list[i].value, list[i].size))
+      return 0;
+  }
+  cublasStatus_t s = cublasLtMatmulAlgoGetHeuristic(p->lt, &c->how, &c->a, &c->b, &c->c, &c->c,
+                                                    &want, max, found, &n);
+  return s ? 0 : n;
+}
+
+/* The mean milliseconds of `runs` runs in a row, or -1 if the algorithm fails. */
+static float time_candidate(const MatmulContext *p, const Matmul *x, const Candidate *candidate,
+                            int runs) {
+  cudaEvent_t from = NULL, to = NULL;
+  Call c;
+  float took = -1;
+  bool ran = !describe_call(p, x, candidate->fused, &c);
+  if (cudaEventCreate(&from) || cudaEventCreate(&to)) goto done;
+  cudaEventRecord(from, p->stream);
+  for (int i = 0; i < runs && ran; i++)
+    ran = !run_algorithm(p, x, &c, candidate->fused, &candidate->algorithm);
+  cudaEventRecord(to, p->stream);
+  if (cudaEventSynchronize(to) || !ran || cudaEventElapsedTime(&took, from, to)) {
+    (void)cudaGetLastError(); /* clears it: the next check must not see this error */
+    took = -1;
+  }
+done:
+  if (from) cudaEventDestroy(from);
+  if (to) cudaEventDestroy(to);
+  return took < 0 ? -1 : took / (float)runs;
+}
+
+/* Toggles CTA swizzling of an algorithm, which the heuristic does not propose by itself. Returns
+ * false if cuBLASLt does not support the result. */
+static bool toggle_cta_swizzle(const MatmulContext *p, Call *c,
+                               cublasLtMatmulAlgo_t *algorithm) {
+  uint32_t swizzle = 0;
+  size_t size;
+  cublasLtMatmulHeuristicResult_t result;
+  if (cublasLtMatmulAlgoConfigGetAttribute(algorithm, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING,
+                                           &swizzle, sizeof swizzle, &size))
+    return false;
+  swizzle = !swizzle;
+  return !cublasLtMatmulAlgoConfigSetAttribute(algorithm, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING,
+                                               &swizzle, sizeof swizzle) &&
+         !cublasLtMatmulAlgoCheck(p->lt, &c->how, &c->a, &c->b, &c->c, &c->c, algorithm,
+                                  &result) &&
+         !result.state && result.workspaceSize <= MATMUL_WORK;
+}
+
+/* Appends the heuristic's algorithms, with and without swizzling, to `list` (n long so far), each
+ * with the fastest of RUNS times. Returns the new length. */
+static int collect_candidates(const MatmulContext *p, const Matmul *x, bool fused,
+                              Candidate *list, int n) {
+  Call c;
+  cublasLtMatmulHeuristicResult_t found[CANDIDATES];
+  int asked = describe_call(p, x, fused, &c) ? 0 : query_heuristic(p, x, &c, CANDIDATES, found);
+  for (int i = 0; i < 2 * asked; i++) {
+    const cublasLtMatmulHeuristicResult_t *of = &found[i / 2];
+    Candidate candidate = {.algorithm = of->algo, .fused = fused, .took = -1};
+    if (of->state || of->workspaceSize > MATMUL_WORK) continue;
+    if (i % 2 && !toggle_cta_swizzle(p, &c, &candidate.algorithm)) continue;
+    if (time_candidate(p, x, &candidate, 1) < 0) continue; /* warm-up */
+    for (int r = 0; r < RUNS; r++) {
+      float took = time_candidate(p, x, &candidate, 1);
+      if (took >= 0 && (candidate.took < 0 || took < candidate.took)) candidate.took = took;
+    }
+    if (candidate.took >= 0) list[n++] = candidate;
+  }
+  return n;
+}
+
+static int compare_times(const void *a, const void *b) {
+  float x = ((const Candidate *)a)->took, y = ((const Candidate *)b)->took;
+  return (x > y) - (x < y);
+}
+
+/* During training the GPU runs at its power limit and a lower clock, so the ranking measured on
+ * an idle GPU can be wrong. Times the FINALISTS again, interleaved, about LONG_MS per round, and
+ * sorts them. */
+static void time_finalists(const MatmulContext *p, const Matmul *x, Candidate *list, int n) {
+  float total[FINALISTS] = {0};
+  for (int i = 0; i < n * ROUNDS; i++) {
+    const Candidate *candidate = &list[i % n];
+    float runs = LONG_MS / (candidate->took + 1e-6f);
+    float took = time_candidate(p, x, candidate,
+                                runs < 2          ? 2
+                                : runs > MAX_RUNS ? MAX_RUNS
+                                                  : (int)runs);
+    total[i % n] += took < 0 ? 1e30f : took;
+  }
+  for (int i = 0; i < n; i++) list[i].took = total[i];
+  qsort(list, (size_t)n, sizeof *list, compare_times);
+}
+
+/* Times the algorithms for x and returns the fastest in *entry. A GEMM that accumulates is timed
+ * on a temporary result, because every run would add to the real one. */
+static Err choose_algorithm(MatmulContext *p, const Matmul *x, AlgoEntry *entry) {
+  Matmul timed = *x;
+  size_t size = x->kind == MATMUL_WGRAD ? sizeof(float) : type_size(p->type);
+  size_t cells = x->kind == MATMUL_WGRAD ? x->in * x->out : x->rows * x->in;
+  size_t bytes = (cells * size + 16 + 255) / 256 * 256;
+  char *scratch = NULL;
+  Candidate list[4 * CANDIDATES];
+  cudaError_t e = cudaStreamSynchronize(p->stream);
+  if (e)
+    return err_set(ERR_WORK,
+                   "the GPU failed before GEMM algorithms were timed: %s; run again with "
+                   "CUDA_LAUNCH_BLOCKING=1 to see where",
+                   cudaGetErrorString(e));
+  /* NCCL kernels use SMs and bandwidth and would distort the times. */
+  if (p->quiesce) TRY(p->quiesce(p->quiesce_context));
+  if (x->accumulate) {
+    e = cudaMalloc((void **)&scratch, bytes + x->out * sizeof(float));
+    if (!e) e = cudaMemsetAsync(scratch, 0, bytes + x->out * sizeof(float), p->stream);
+    if (e) {
+      cudaFree(scratch);
+      return err_set(ERR_WORK,
+                     "cannot allocate %zu bytes on the GPU to time GEMM algorithms: %s; lower "
+                     "--batch-tokens",
+                     bytes, cudaGetErrorString(e));
+    }
+    timed.result = scratch + (uintptr_t)x->result % 16; /* aligned as the real result */
+    if (x->dbias) timed.dbias = (float *)(void *)(scratch + bytes);
+  }
+  int n = collect_candidates(p, &timed, /*fused=*/false, list, 0);
+  if (x->dbias && x->out <= MAX_BIAS)
+    n = collect_candidates(p, &timed, /*fused=*/true, list, n);
+  qsort(list, (size_t)n, sizeof *list, compare_times);
+  if (n > 1) time_finalists(p, &timed, list, n < FINALISTS ? n : FINALISTS);
+  cudaFree(scratch);
+  if (n == 0) return report_failure("find an algorithm for", x, CUBLAS_STATUS_NOT_SUPPORTED);
+  *entry = (AlgoEntry){.key = make_key(p, x), .fused = list[0].fused, .checked = x->rows};
+  memcpy(entry->algorithm, &list[0].algorithm, sizeof entry->algorithm);
+  return ERR_OK;
+}
+
+/* Whether cuBLASLt accepts the entry's algorithm for exactly this number of rows. */
+static bool is_supported(const MatmulContext *p, const Matmul *x, AlgoEntry *entry) {
+  Call c;
+  cublasLtMatmulAlgo_t algorithm;
+  cublasLtMatmulHeuristicResult_t result;
+  if (entry->checked == x->rows) return true;
+  memcpy(&algorithm, entry->algorithm, sizeof algorithm);
+  if (describe_call(p, x, entry->fused, &c) ||
+      cublasLtMatmulAlgoCheck(p->lt, &c.how, &c.a, &c.b, &c.c, &c.c, &algorithm, &result) ||
+      result.workspaceSize > MATMUL_WORK)
+    return false;
+  entry->checked = x->rows;
+  return true;
+}
+
+/* Times x and adds the result to the cache. Ranks of one machine start together and time the
+ * same shapes; the first to save decides for all, so that their results, and those of the next
+ * run, have the same bits. */
+static Err add_entry(MatmulContext *p, const Matmul *x, AlgoEntry **out) {
+  AlgoEntry entry;
+  TRY(choose_algorithm(p, x, &entry));
+  bool known = algo_cache_find(&p->cache, &entry.key) != NULL; /* but not usable here */
+  if (!known) TRY(algo_cache_read(&p->cache));
+  *out = algo_cache_find(&p->cache, &entry.key);
+  if (!known && *out && is_supported(p, x, *out)) return ERR_OK;
+  TRY(algo_cache_add(&p->cache, &entry));
+  *out = algo_cache_find(&p->cache, &entry.key);
+  if (algo_cache_save(&p->cache)) {
+    log_warn(
+        "cannot save the GEMM algorithm cache: %s; GEMMs will be timed again at the next "
+        "start",
+        err_message());
+    p->cache.path[0] = '\0'; /* warn once */
+  }
+  return ERR_OK;
+}
+
+/* The heuristic's first choice, for a number of rows that the cached algorithm does not support. */
+static Err get_default_algo(const MatmulContext *p, const Matmul *x,
+                            cublasLtMatmulAlgo_t *algorithm) {
+  Call c;
+  cublasLtMatmulHeuristicResult_t found;
+  cublasStatus_t s = describe_call(p, x, false, &c);
+  if (!s && (query_heuristic(p, x, &c, 1, &found) < 1 || found.state))
+    s = CUBLAS_STATUS_NOT_SUPPORTED;
+  if (s) return report_failure("find an algorithm for", x, s);
+  *algorithm = found.algo;
+  return ERR_OK;
+}
+
+/* A GEMM without tokens: weight and bias gradients are 0. */
+static Err run_empty(const MatmulContext *p, const Matmul *x) {
+  cudaError_t e = cudaSuccess;
+  if (x->kind != MATMUL_WGRAD || x->accumulate) return ERR_OK;
+  e = cudaMemsetAsync(x->result, 0, x->in * x->out * sizeof(float), p->stream);
+  if (!e && x->dbias) e = cudaMemsetAsync(x->dbias, 0, x->out * sizeof(float), p->stream);
+  if (e)
+    return err_set(ERR_WORK,
+                   "the GPU failed to zero a gradient: %s; run again with "
+                   "CUDA_LAUNCH_BLOCKING=1 to see where",
+                   cudaGetErrorString(e));
+  return ERR_OK;
+}
+
+Err matmul_run(MatmulContext *p, const Matmul *x) {
+  Call c;
+  cublasLtMatmulAlgo_t algorithm;
+  if (x->rows == 0) return run_empty(p, x);
+  AlgoKey key = make_key(p, x);
+  AlgoEntry *entry = algo_cache_find(&p->cache, &key);
+  bool supported = entry && is_supported(p, x, entry);
+  /* A new shape, or an entry of the file that was never usable here. */
+  if (!entry || (!supported && !entry->checked)) {
+    if (p->is_capturing)
+      return err_set(
+          ERR_WORK,
+          "bug: a GEMM of %zu tokens, %zu inputs and %zu outputs that never ran before "
+          "was called while a CUDA graph was captured; set TRIREME_GRAPH=0 and report "
+          "it",
+          x->rows, x->in, x->out);
+    TRY(add_entry(p, x, &entry));
+    supported = true;
+  }
+  bool fused = supported && entry->fused;
+  if (supported)
+    memcpy(&algorithm, entry->algorithm, sizeof algorithm);
+  else
+    TRY(get_default_algo(p, x, &algorithm));
+  cublasStatus_t s = describe_call(p, x, fused, &c);
+  return s ? report_failure("describe", x, s) : run_algorithm(p, x, &c, fused, &algorithm);
+}
+
+Err matmul_open(MatmulContext *p, cudaStream_t stream, Type type, bool tf32, void *work,
+                const char *gpu) {
+  _Static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof((AlgoEntry){0}.algorithm),
+                 "algo_cache.h");
+  *p = (MatmulContext){.stream = stream, .type = type, .tf32 = tf32, .work = work};
+  cublasStatus_t s = cublasLtCreate(&p->lt);
+  if (s)
+    return err_set(ERR_WORK,
+                   "cuBLASLt does not start: %s; check that the driver supports it, or "
+                   "use --device cpu",
+                   cublasLtGetStatusString(s));
+  Err err = algo_cache_open(&p->cache, gpu, cublasLtGetVersion());
+  cudaError_t e = err ? cudaSuccess : cudaMalloc((void **)&p->bias, MAX_BIAS * sizeof(float));
+  if (e)
+    err =
+        err_set(ERR_WORK, "cannot allocate %zu bytes on the GPU: %s; end other programs on it",
+                MAX_BIAS * sizeof(float), cudaGetErrorString(e));
+  if (err) matmul_close(p);
+  return err;
+}
+
+void matmul_close(MatmulContext *p) {
+  if (p->lt) cublasLtDestroy(p->lt);
+  cudaFree(p->bias);
+  algo_cache_free(&p->cache);
+  *p = (MatmulContext){0};
+}

@@ -1,0 +1,58 @@
+/* GEMMs through cuBLASLt, accumulated in fp32. For each new shape the algorithms that cuBLASLt's
+ * heuristic proposes are timed once; the fastest is kept (algo_cache.h). Depends on algo_cache.h,
+ * kernels.h (column sums). */
+#ifndef BACKEND_CUDA_MATMUL_H
+#define BACKEND_CUDA_MATMUL_H
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+
+#include "backend/cuda/algo_cache.h"
+#include "backend/cuda/kernels.h"
+#include "backend/type.h"
+
+#define MATMUL_WORK ((size_t)64 << 20) /* bytes of workspace */
+
+/* Does this cuBLASLt have fp8 GEMMs with one scale per row? */
+#define MATMUL_FP8 (CUBLAS_VERSION >= 120900)
+
+typedef enum {
+  MATMUL_FPROP, /* y (rows, out) = x · wᵀ + bias */
+  MATMUL_DGRAD, /* dx (rows, in) = dy · w */
+  MATMUL_WGRAD, /* dw (out, in) = dyᵀ · x, in fp32; dbias = column sums of dy */
+} MatmulKind;
+
+typedef struct {
+  MatmulKind kind;
+  size_t rows, in, out;
+  void *result;
+  const void *x, *w, *dy; /* the two operands of the kind; row-major */
+  const void *bias;       /* (out) or NULL */
+  float *dbias;           /* (out) or NULL */
+  bool accumulate;        /* add to dx, dw and dbias instead of overwriting */
+  const Fp8 *fp8; /* forward and dgrad: operands in fp8, used instead of x, w, dy; or NULL */
+} Matmul;
+
+typedef struct {
+  cublasLtHandle_t lt;
+  cudaStream_t stream;
+  Type type;
+  bool tf32;
+  void *work;        /* MATMUL_WORK bytes, shared with the kernels of the stream */
+  float *bias;       /* buffer for the bias gradient of a fused GEMM */
+  bool is_capturing; /* the stream is being captured: no shape can be timed */
+  AlgoCache cache;
+  /* Called before algorithms are timed: blocks until NCCL is idle on this GPU; or NULL. */
+  Err (*quiesce)(void *context);
+  void *quiesce_context;
+} MatmulContext;
+
+/* Opens cuBLASLt and reads the algorithm cache of `gpu`. The caller owns the stream and `work`. */
+NODISCARD Err matmul_open(MatmulContext *p, cudaStream_t stream, Type type, bool tf32,
+                          void *work, const char *gpu);
+void matmul_close(MatmulContext *p);
+/* Enqueues the GEMM. The first call with a shape blocks while algorithms are timed. */
+NODISCARD Err matmul_run(MatmulContext *p, const Matmul *x);
+
+#endif

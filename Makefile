@@ -82,7 +82,7 @@ $(BUILD)/trireme: $(BUILD)/src/main.c.o $(BUILD)/libtrireme.a
 # Plug-ins: what the program loads only where it is wanted.
 .PHONY: plugins
 plugins: $(if $(PROBED_MPI),$(BUILD)/libtrireme-mpi.so)
-$(BUILD)/libtrireme-mpi.so: src/comm/mpi.c src/comm/carrier.h src/base/plugin.h $(BUILD)/config.mk
+$(BUILD)/libtrireme-mpi.so: src/comm/mpi.c src/comm/transport.h src/base/plugin.h $(BUILD)/config.mk
 	$(call say,PLUGIN)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared $< $(PROBED_MPI) -o $@
 
 # The CUDA plug-in, where nvcc is; `make CUDA_ARCH=90a` builds it for one kind of GPU. Without

@@ -1,29 +1,40 @@
-/* The communication thread: its start, its queue of jobs, its end. A thread that waits for a job
- * runs the queue itself while it has nothing else to do, which saves two switches of threads.
- * Relies on carrier, watchdog. */
+/* The ranks of a run: start, end, and the functions that other rooms call. Holds one of each layer
+ * below and connects them. Depends on all files of this room but reduce. */
 #include "comm/comm.h"
 
 #include <math.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/fault.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/progress.h"
-#include "base/rng.h"
+#include "base/plugin.h"
 #include "base/thread.h"
-#include "comm/comm_internal.h"
+#include "comm/collective.h"
 #include "comm/launcher.h"
+#include "comm/queue.h"
 
-static Err load_carrier(Comm *c, long ranks) {
+_Static_assert(COMM_SUM_MOST == COLLECTIVE_SUM_MAX, "comm.h says what collective.h allows");
+
+struct Comm {
+  Group group;
+  Sequence sequence;
+  Heartbeats heartbeats;
+  Watchdog watchdog;
+  Collectives collectives;
+  Queue queue;
+  Plugin plugin;
+  char about[160];
+  pthread_t thread;
+  bool is_started; /* the communication thread */
+  bool is_ready;   /* it serves the queue, or has failed with `error`; under the queue's lock */
+  ErrRecord error;
+  bool has_failed; /* comm_close was called with an error */
+};
+
+static Err load_transport(Comm *c, long ranks) {
   TRY(launcher_check());
   char count[32] = "several";
   if (ranks) snprintf(count, sizeof count, "%ld", ranks);
@@ -32,344 +43,302 @@ static Err load_carrier(Comm *c, long ranks) {
         "%s ranks were started, but they cannot talk to each other (install "
         "libopenmpi-dev and run make again)",
         count);
-  return plugin_symbol(&c->plugin, CARRIER_SYMBOL, &c->carrier);
+  return plugin_symbol(&c->plugin, TRANSPORT_SYMBOL, &c->group.transport);
 }
 
-/* 0 where the kernel does not say. */
-static uint64_t identify_machine(void) {
-  Str id = {0};
-  bool known = file_read("/proc/sys/kernel/random/boot_id", 256, &id) == ERR_OK;
-  uint64_t hash = known ? rng_hash(str_text(&id), id.len, 0) : 0;
-  str_free(&id);
-  return hash;
-}
-
-bool comm_is_same_host(const Identity *a, const Identity *b) {
-  return a->machine == b->machine && strcmp(a->host, b->host) == 0;
-}
-
-static void identify(Identity *who) {
-  struct stat space;
-  const char *name = getenv("TRIREME_HOST"); /* for tests: as if on a machine of this name */
-  gethostname(who->host, HOST_MAX - 1);
-  if (name && *name) snprintf(who->host, HOST_MAX, "%s", name);
-  who->machine = identify_machine();
-  who->pid = (int32_t)getpid();
-  who->pid_space = stat("/proc/self/ns/pid", &space) == 0 ? (uint64_t)space.st_ino : 0;
-  who->cores = thread_cores();
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  sched_getaffinity(0, sizeof set, &set);
-  who->core_set = rng_hash(&set, sizeof set, 0);
-}
-
-/* The communicator that this thread runs a job or the watchdog of. */
-static _Thread_local const Comm *running_here;
-
-static Err alloc_work(Comm *c) {
-  size_t n = (size_t)c->size;
-  TRY(mem_alloc(&c->peer, n, sizeof *c->peer));
-  TRY(mem_alloc(&c->request, 8 * n, sizeof *c->request));
-  TRY(mem_alloc(&c->term, n, sizeof *c->term));
-  TRY(mem_alloc(&c->pair.send, n, sizeof *c->pair.send));
-  TRY(mem_alloc(&c->pair.recv, n, sizeof *c->pair.recv));
-  TRY(mem_alloc(&c->pair.send_n, n, sizeof *c->pair.send_n));
-  TRY(mem_alloc(&c->pair.recv_n, n, sizeof *c->pair.recv_n));
-  TRY(mem_alloc(&c->sent, HISTORY * n, sizeof *c->sent));
-  TRY(mem_alloc(&c->sums, n * COMM_SUM_MOST, sizeof *c->sums));
-  return mem_alloc(&c->offset, n + 1, sizeof *c->offset);
-}
-
-/* Ranks of this host that may use exactly the cores of this one. */
-static int count_sharers(const Comm *c) {
-  int sharers = 0;
-  for (int r = 0; c->size > 1 && r < c->size; r++) {
-    const Identity *a = &c->peer[r].who, *b = &c->peer[c->rank].who;
-    sharers += comm_is_same_host(a, b) && a->core_set == b->core_set;
-  }
-  return sharers;
-}
-
-/* Runs on the communication thread. */
-static Err begin_comm(Comm *c) {
-  const char *wrong = c->carrier->begin(&c->info);
-  if (wrong) return err_set(ERR_WORK, "the ranks cannot be joined: %s", wrong);
-  c->rank = c->info.rank;
-  c->size = c->info.size;
-  if (launcher_check_size(c->size, c->info.about) != ERR_OK) {
-    c->carrier->end();
-    return ERR_WORK;
-  }
-  TRY(alloc_work(c));
-  size_t n = (size_t)c->size;
+/* Every rank learns who the others are. */
+static Err gather_identities(Comm *c) {
+  Group *g = &c->group;
+  size_t n = (size_t)g->size, *off;
   Identity *all;
   TRY(mem_alloc(&all, n, sizeof *all));
-  for (size_t r = 0; r <= n; r++) c->offset[r] = r * sizeof *all;
-  identify(&all[c->rank]);
-  watchdog_begin(c);
-  comm_allgather(c, "meeting", all, c->offset);
-  int hosts = 0;
-  for (int r = 0; r < c->size; r++) {
-    bool seen = false;
-    for (int q = 0; q < r && !seen; q++) seen = comm_is_same_host(&all[q], &all[r]);
-    hosts += !seen;
-    bool here = comm_is_same_host(&all[r], &all[c->rank]);
-    c->local_size += here;
-    c->local_rank += here && r < c->rank;
-    c->peer[r].who = all[r];
-  }
+  Err err;
+  TRY_DONE(mem_alloc(&off, n + 1, sizeof *off));
+  for (size_t r = 0; r <= n; r++) off[r] = r * sizeof *all;
+  identity_read(&all[g->rank]);
+  collective_run(
+      &c->collectives,
+      &(Call){.kind = OP_ALLGATHER, .name = "meeting", .bytes = (char *)all, .off = off});
+  memcpy(g->identity, all, n * sizeof *all);
+  mem_free(off);
+done:
   mem_free(all);
-  c->crowded = count_sharers(c) > thread_cores();
-  TRY(shared_open(c));
-  snprintf(c->about, sizeof c->about, "%d ranks on %d host%s over %s%s", c->size, hosts,
-           hosts == 1 ? "" : "s", c->info.about, c->shared ? " and shared memory" : "");
+  return err;
+}
+
+/* Joins the ranks. Runs on the communication thread. */
+static Err join_ranks(Comm *c) {
+  Group *g = &c->group;
+  const char *wrong = g->transport->begin(&g->info);
+  if (wrong) return err_set(ERR_WORK, "the ranks cannot be joined: %s", wrong);
+  g->rank = g->info.rank;
+  g->size = g->info.size;
+  if (launcher_check_size(g->size, g->info.about) != ERR_OK) {
+    g->transport->end();
+    return ERR_WORK;
+  }
+  TRY(mem_alloc(&g->identity, (size_t)g->size, sizeof *g->identity));
+  TRY(sequence_init(&c->sequence, g->size, g->info.tag_max));
+  TRY(heartbeat_begin(&c->heartbeats, g, &c->sequence));
+  watchdog_begin(&c->watchdog, &c->heartbeats);
+  TRY(collective_init(&c->collectives, g, &c->sequence, &c->watchdog));
+  TRY(gather_identities(c));
+  group_count(g);
+  collective_share_memory(&c->collectives);
+  snprintf(c->about, sizeof c->about, "%d ranks on %d host%s over %s%s", g->size, g->hosts,
+           g->hosts == 1 ? "" : "s", g->info.about,
+           c->collectives.has_segment ? " and shared memory" : "");
   return ERR_OK;
 }
 
-/* Runs the first job, or with none the watchdog alone. The lock is held before and after.
- * A thread that runs its own job wakes nobody: where cores are idle, a wake-up of the communication
- * thread would cost as much as a small sum. */
-static void run_next(Comm *c) {
-  CommJob *job = c->first;
-  const Comm *before = running_here;
-  if (job) c->first = job->next_;
-  if (!c->first) c->last = NULL;
-  c->running = true;
-  c->patient = !pthread_equal(pthread_self(), c->thread);
-  pthread_mutex_unlock(&c->lock);
-  running_here = c;
-  if (job) {
-    c->doing = job->name;
-    job->run(c, job->context);
-    c->doing = NULL;
+/* Leaves the other ranks: after an error they are told, otherwise the last one is waited for. */
+static void leave_ranks(Comm *c) {
+  if (c->has_failed) {
+    if (heartbeat_rank0_fails(&c->heartbeats)) log_mute();
+    heartbeat_send_failure(&c->heartbeats);
+    return;
   }
-  watchdog_look(c);
-  running_here = before;
-  pthread_mutex_lock(&c->lock);
-  c->running = false;
-  if (job) job->done_ = true;
-  if (c->waiters) pthread_cond_broadcast(&c->job_done);
-  if (c->first && c->idle) pthread_cond_signal(&c->job_queued);
+  double none = 0;
+  collective_run(&c->collectives,
+                 &(Call){.kind = OP_SUM, .name = "end", .x = &none, .n = sizeof none});
+  heartbeat_cancel(&c->heartbeats);
+  c->group.transport->end();
 }
 
-/* Waits for `change`, for at most 50 ms; counts itself in *sleepers meanwhile. The lock is held before
- * and after. */
-static void sleep_until(Comm *c, pthread_cond_t *change, int *sleepers) {
-  ++*sleepers;
-  thread_cond_wait_for(change, &c->lock, 0.05);
-  --*sleepers;
-}
-
-static void *talk(void *argument) {
+static void *run_communication(void *argument) {
   Comm *c = argument;
-  running_here = c;
-  Err err = begin_comm(c);
-  pthread_mutex_lock(&c->lock);
+  Err err = join_ranks(c);
+  queue_begin(&c->queue, &c->collectives.messages, c->group.info.any_thread);
+  pthread_mutex_lock(&c->queue.lock);
   if (err) c->error = err_take(err);
-  c->ready = true;
-  pthread_cond_broadcast(&c->job_done);
-  while (!err && !(c->leaving && !c->first)) {
-    if (!c->first || c->running) sleep_until(c, &c->job_queued, &c->idle);
-    if (!c->running) run_next(c);
-  }
-  pthread_mutex_unlock(&c->lock);
-  if (!err) watchdog_end(c);
-  shared_close(c);
-  if (!err && !c->failed) c->carrier->end();
+  c->is_ready = true;
+  pthread_cond_broadcast(&c->queue.job_done);
+  pthread_mutex_unlock(&c->queue.lock);
+  if (err) return NULL;
+  queue_serve(&c->queue);
+  leave_ranks(c);
   return NULL;
 }
 
-static void free_all(Comm *c) {
-  void *list[] = {c->peer,      c->request,     c->term,        (void *)c->pair.send,
-                  c->pair.recv, c->pair.send_n, c->pair.recv_n, c->sent,
-                  c->sums,      c->offset};
-  for (size_t i = 0; i < sizeof list / sizeof *list; i++) mem_free(list[i]);
-  pthread_cond_destroy(&c->job_queued);
-  pthread_cond_destroy(&c->job_done);
-  pthread_mutex_destroy(&c->lock);
-  pthread_mutex_destroy(&c->at_loss);
-  mem_free(c); /* the plug-in stays loaded: MPI does not like to be unloaded */
+static void free_comm(Comm *c) {
+  collective_free(&c->collectives);
+  sequence_free(&c->sequence);
+  heartbeat_free(&c->heartbeats);
+  queue_free(&c->queue);
+  mem_free(c->group.identity);
+  mem_free(c); /* the plug-in stays loaded: MPI libraries may crash when they are unloaded */
 }
 
-Err comm_open(Comm **out, double silence) {
+/* Starts the communication thread and waits until it has joined the ranks. */
+static Err start_communication(Comm *c) {
+  c->is_started = thread_start(&c->thread, run_communication, c);
+  if (!c->is_started) return err_set(ERR_WORK, "cannot start the communication thread");
+  pthread_mutex_lock(&c->queue.lock);
+  while (!c->is_ready) pthread_cond_wait(&c->queue.job_done, &c->queue.lock);
+  pthread_mutex_unlock(&c->queue.lock);
+  if (!c->error.code) return ERR_OK;
+  pthread_join(c->thread, NULL);
+  return err_give(&c->error);
+}
+
+Err comm_open(Comm **out, double rank_timeout) {
   Comm *c;
   *out = NULL;
   TRY(mem_alloc(&c, 1, sizeof *c));
-  c->size = c->local_size = 1;
-  c->silence = silence;
-  c->remedy = "continue it from the last checkpoint with --resume";
-  pthread_mutex_init(&c->lock, NULL);
-  pthread_mutex_init(&c->at_loss, NULL);
-  thread_cond_init(&c->job_queued);
-  thread_cond_init(&c->job_done);
+  c->group.size = 1;
+  c->group.local_size = 1;
+  heartbeat_init(&c->heartbeats, rank_timeout,
+                 "continue it from the last checkpoint with --resume");
+  queue_init(&c->queue, c);
   snprintf(c->about, sizeof c->about, "one process");
   Err err = ERR_OK;
   long ranks;
   if (launcher_has_ranks(&ranks)) {
-    c->local_size = 0;
-    TRY_DONE(load_carrier(c, ranks));
-    c->started = thread_start(&c->thread, talk, c);
-    if (!c->started) TRY_DONE(err_set(ERR_WORK, "cannot start the communication thread"));
-    pthread_mutex_lock(&c->lock);
-    while (!c->ready) pthread_cond_wait(&c->job_done, &c->lock);
-    pthread_mutex_unlock(&c->lock);
-    if (c->error.code) {
-      pthread_join(c->thread, NULL);
-      err = err_give(&c->error);
-    }
+    TRY_DONE(load_transport(c, ranks));
+    TRY_DONE(start_communication(c));
   }
 done:
   if (err)
-    free_all(c);
+    free_comm(c);
   else
     *out = c;
   return err;
 }
 
-void comm_advise(Comm *c, const char *remedy) {
-  pthread_mutex_lock(&c->lock);
-  c->remedy = remedy;
-  pthread_mutex_unlock(&c->lock);
-}
-
 void comm_close(Comm *c, Err err) {
   if (!c) return;
-  if (c->started) {
-    pthread_mutex_lock(&c->lock);
-    c->leaving = true;
-    c->failed = err != ERR_OK;
-    pthread_cond_broadcast(&c->job_queued);
-    pthread_mutex_unlock(&c->lock);
+  if (c->is_started) {
+    c->has_failed = err != ERR_OK;
+    queue_close(&c->queue);
     pthread_join(c->thread, NULL);
   }
-  free_all(c);
+  free_comm(c);
+}
+
+void comm_advise(Comm *c, const char *remedy) {
+  heartbeat_set_remedy(&c->heartbeats, remedy);
 }
 
 int comm_rank(const Comm *c) {
-  return c->rank;
+  return c->group.rank;
 }
 
 int comm_size(const Comm *c) {
-  return c->size;
+  return c->group.size;
 }
 
 int comm_local_size(const Comm *c) {
-  return c->local_size;
+  return c->group.local_size;
 }
 
 int comm_local_rank(const Comm *c) {
-  return c->local_rank;
+  return c->group.local_rank;
 }
 
 const char *comm_about(const Comm *c) {
   return c->about;
 }
 
+static bool is_alone(const Comm *c) {
+  return c->group.size == 1;
+}
+
 const char *comm_host(const Comm *c, int r) {
-  return c->size > 1 ? c->peer[r].who.host : "this machine";
+  return is_alone(c) ? "this machine" : group_host(&c->group, r);
 }
 
 bool comm_is_shared_host(const Comm *c, int a, int b) {
-  return c->size == 1 || comm_is_same_host(&c->peer[a].who, &c->peer[b].who);
+  return is_alone(c) || group_is_same_host(&c->group, a, b);
 }
 
-/* Ranks bound to the same cores share them. */
 int comm_threads(const Comm *c) {
-  int cores = thread_cores(), sharers = count_sharers(c);
-  int mine = sharers > 1 ? cores / sharers : cores;
+  int cores = thread_cores();
+  if (is_alone(c)) return cores > 0 ? cores : 1;
+  int mine = cores / group_count_core_sharers(&c->group); /* this rank is one of them */
   return mine > 0 ? mine : 1;
 }
 
 void comm_at(Comm *c, double allowed, const char *fmt, ...) {
-  if (c->size == 1) return;
+  if (is_alone(c)) return;
   /* Tests lower every limit but COMM_WHILE_ALIVE, which is none. */
   if (isfinite(allowed))
     allowed = fmin(allowed, (double)fault_number("rank-limit", UINT64_MAX));
   va_list args;
   va_start(args, fmt);
-  pthread_mutex_lock(&c->lock);
-  vsnprintf(c->here.place, sizeof c->here.place, fmt, args);
-  c->here.allowed = allowed > c->silence ? allowed : c->silence;
-  c->here.ticks++;
-  pthread_mutex_unlock(&c->lock);
+  heartbeat_set_place(&c->heartbeats, allowed, fmt, args);
   va_end(args);
 }
 
 void comm_waiting(Comm *c, bool waiting) {
-  pthread_mutex_lock(&c->lock);
-  c->here.waiting += waiting ? 1 : -1;
-  c->here.ticks += !waiting;
-  pthread_mutex_unlock(&c->lock);
+  if (waiting)
+    heartbeat_start_wait(&c->heartbeats);
+  else
+    heartbeat_end_wait(&c->heartbeats);
 }
 
 void comm_at_loss(Comm *c, void (*act)(void *), void *context) {
-  pthread_mutex_lock(&c->at_loss);
-  c->loss = act, c->loss_context = context;
-  pthread_mutex_unlock(&c->at_loss);
-}
-
-bool comm_on_thread(const Comm *c) {
-  return c->size > 1 && running_here == c;
+  heartbeat_set_on_loss(&c->heartbeats, act, context);
 }
 
 void comm_submit(Comm *c, CommJob *job) {
-  job->next_ = NULL, job->done_ = false;
-  if (c->size == 1) {
+  if (is_alone(c))
     job->run(c, job->context);
-    job->done_ = true;
-    return;
-  }
-  pthread_mutex_lock(&c->lock);
-  if (c->last)
-    c->last->next_ = job;
   else
-    c->first = job;
-  c->last = job;
-  bool runs_itself = job->awaited && c->info.any_thread;
-  if (!runs_itself && c->idle) pthread_cond_signal(&c->job_queued);
-  pthread_mutex_unlock(&c->lock);
+    queue_submit(&c->queue, job);
 }
 
 void comm_wait(Comm *c, CommJob *job) {
-  if (c->size == 1) return;
-  pthread_mutex_lock(&c->lock);
-  c->here.waiting++;
-  while (!job->done_) {
-    if (c->first && !c->running && c->info.any_thread)
-      run_next(c);
-    else
-      sleep_until(c, &c->job_done, &c->waiters);
-  }
-  c->here.waiting--;
-  c->here.ticks++;
-  pthread_mutex_unlock(&c->lock);
+  if (is_alone(c)) return;
+  heartbeat_start_wait(&c->heartbeats);
+  queue_wait(&c->queue, job);
+  heartbeat_end_wait(&c->heartbeats);
 }
 
-/* Soon first, then seldom: the cores belong to the model, and with more ranks than cores to the
- * rank that is waited for. A thread that has its core to itself does not yield it: on a busy
- * machine that would be for a whole time slice. */
-static void pause_polling(const Comm *c, unsigned turn) {
-  bool alone = c->patient && !c->crowded;
-  unsigned soon = alone ? 2000 : 20;
-  long pause = turn < soon + 180 ? 20000 : 100000;
-  if (turn >= soon)
-    nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
-  else if (!alone)
-    sched_yield();
+/* Collectives. */
+
+static void run_call(Comm *c, void *context) {
+  collective_run(&c->collectives, context);
 }
 
-void comm_settle(Comm *c, CarrierRequest *request, size_t n) {
-  size_t done = 0;
-  for (unsigned turn = 0; done < n; turn++) {
-    bool over = false;
-    comm_check(c, c->carrier->test(&request[done], &over));
-    if (over) {
-      done++;
-      turn = 0;
-      c->progress++;
-      continue;
-    }
-    watchdog_look(c);
-    pause_polling(c, turn);
+/* Runs a collective at once if this is a job, otherwise as a job of its own. */
+static void call_collective(Comm *c, Call *call) {
+  if (is_alone(c)) return;
+  if (queue_is_runner(&c->queue)) {
+    run_call(c, call);
+    return;
   }
+  CommJob job = {.name = call->name, .run = run_call, .context = call, .awaited = true};
+  comm_submit(c, &job);
+  comm_wait(c, &job);
+}
+
+void comm_broadcast(Comm *c, const char *name, void *bytes, size_t n) {
+  call_collective(c, &(Call){.kind = OP_BROADCAST, .name = name, .bytes = bytes, .n = n});
+}
+
+void comm_allgather(Comm *c, const char *name, void *all, const size_t *off) {
+  call_collective(c, &(Call){.kind = OP_ALLGATHER, .name = name, .bytes = all, .off = off});
+}
+
+void comm_exchange(Comm *c, const char *name, const void *const *send, const size_t *send_n,
+                   void *const *recv, const size_t *recv_n) {
+  Call call = {.kind = OP_EXCHANGE,
+               .name = name,
+               .send = send,
+               .recv = recv,
+               .send_n = send_n,
+               .recv_n = recv_n};
+  call_collective(c, &call);
+}
+
+void comm_sum(Comm *c, const char *name, double *x, size_t n) {
+  call_collective(c, &(Call){.kind = OP_SUM, .name = name, .x = x, .n = n * sizeof *x});
+}
+
+/* With one rank only the rounds are added. */
+static void reduce_alone(const CommReduce *r) {
+  Term own = {r->g, r->bf16 ? TERM_ROUNDED : TERM_FP32};
+  Addition a = {.term = &own,
+                .terms = 1,
+                .before = r->first ? NULL : r->sum,
+                .bf16 = r->bf16 && r->last,
+                .sum = r->last ? r->g : r->sum};
+  add_terms(&a, r->off[1]);
+}
+
+void comm_reduce(Comm *c, const char *name, const CommReduce *r) {
+  if (is_alone(c))
+    reduce_alone(r);
+  else
+    call_collective(c, &(Call){.kind = OP_REDUCE, .name = name, .reduce = r});
+}
+
+size_t comm_reduce_work(const Comm *c, size_t bucket, size_t piece, bool bf16) {
+  return is_alone(c) ? 0 : collective_reduce_work(&c->collectives, bucket, piece, bf16);
+}
+
+/* First the lengths, then the texts; all ranks receive everything, as that is one collective. */
+Err comm_gather_text(Comm *c, const char *name, const char *text, size_t len, char ***list) {
+  size_t ranks = (size_t)comm_size(c), rank = (size_t)comm_rank(c), *off;
+  uint64_t *length;
+  char *bytes = NULL, **out = NULL;
+  *list = NULL;
+  TRY(mem_alloc(&length, ranks, sizeof *length));
+  Err err;
+  TRY_DONE(mem_alloc(&off, ranks + 1, sizeof *off));
+  for (size_t r = 0; r <= ranks; r++) off[r] = r * sizeof *length;
+  length[rank] = len + 1;
+  comm_allgather(c, name, length, off);
+  off[0] = ranks * sizeof *out;
+  for (size_t r = 0; r < ranks; r++) off[r + 1] = off[r] + length[r];
+  TRY_DONE(mem_alloc(&bytes, off[ranks], 1));
+  memcpy(bytes + off[rank], text, len);
+  comm_allgather(c, name, bytes, off);
+  out = (char **)(void *)bytes;
+  for (size_t r = 0; r < ranks; r++) out[r] = bytes + off[r];
+  *list = out;
+done:
+  mem_free(length);
+  mem_free(off);
+  return err;
 }

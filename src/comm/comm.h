@@ -13,8 +13,8 @@
 #include <stdint.h>
 
 #include "base/err.h"
-
-typedef struct Comm Comm;
+#include "comm/bucket.h"
+#include "comm/job.h"
 
 /* What the environment of mpirun or srun says this process is; an error if it says
  * many ranks and MPI does not join them. `silence`: seconds after which a rank that
@@ -50,17 +50,9 @@ void comm_waiting(Comm *comm, bool waiting);
  * called on the thread that runs jobs, and not after this returns with another. */
 void comm_at_loss(Comm *comm, void (*act)(void *context), void *context);
 
-/* Work for the communication thread, or for a thread that waits for it in comm_wait and has
- * nothing else to do. Jobs run one at a time, in their order. A job must stay in place until
- * comm_wait. */
-typedef struct CommJob {
-  const char *name;
-  void (*run)(Comm *comm, void *context);
-  void *context;
-  bool awaited; /* comm_wait follows at once: the communication thread need not be woken */
-  struct CommJob *next_;
-  bool done_;
-} CommJob;
+/* Submits a job (job.h) to the communication thread; comm_wait blocks until it has run, and may run
+ * it in the calling thread. Jobs run one at a time, in the order in which they were submitted, which
+ * must be the same on every rank. */
 void comm_submit(Comm *comm, CommJob *job);
 void comm_wait(Comm *comm, CommJob *job);
 
@@ -78,18 +70,7 @@ void comm_exchange(Comm *comm, const char *name, const void *const *send, const 
 /* x[i] becomes the sum over the ranks, added in their order. n <= COMM_SUM_MOST */
 #define COMM_SUM_MOST 64
 void comm_sum(Comm *comm, const char *name, double *x, size_t n);
-/* One bucket of gradients to its sum over the ranks: the same elements on all of them, cut into one
- * piece for each rank, which adds the contributions to it in the order of the ranks. */
-typedef struct {
-  float *g;          /* (off[size]) this rank's contribution; after the last round the sums */
-  const size_t *off; /* (size + 1) rank r's piece is [off[r], off[r + 1]); off[0] is 0 */
-  float *sum;        /* (own piece) the sum of the rounds so far; not used by a single round */
-  int active;        /* ranks 0 … active-1 contribute, at least one */
-  bool first, last;  /* round of a step */
-  bool bf16;         /* contributions and sums are rounded to bf16, added in fp32 */
-  bool shard;        /* sums stay with the rank that owns the piece */
-  char *work;        /* comm_reduce_work bytes */
-} CommReduce;
+/* Sums a bucket of gradients over the ranks (bucket.h). */
 void comm_reduce(Comm *comm, const char *name, const CommReduce *reduce);
 /* Bytes of working memory for buckets of at most `bucket` elements and pieces of `piece`. */
 size_t comm_reduce_work(const Comm *comm, size_t bucket, size_t piece, bool bf16);

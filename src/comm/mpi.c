@@ -1,18 +1,19 @@
-/* The MPI carrier, built as a plug-in: libtrireme-mpi.so. Relies on MPI alone. */
+/* The MPI transport, built as a plug-in: libtrireme-mpi.so. Depends on MPI alone. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/plugin.h"
-#include "comm/carrier.h"
+#include "comm/transport.h"
 
 __attribute__((visibility("default"))) const char trireme_plugin_version[] = PLUGIN_VERSION;
 
-_Static_assert(sizeof(MPI_Request) <= sizeof(void *), "a request fits its handle");
+_Static_assert(sizeof(MPI_Request) <= sizeof(void *),
+               "an MPI_Request fits into a TransportRequest");
 
 static MPI_Comm world;
 
-static const char *explain(int code) {
+static const char *explain_error(int code) {
   static char text[MPI_MAX_ERROR_STRING];
   int len;
   if (code == MPI_SUCCESS) return NULL;
@@ -20,24 +21,26 @@ static const char *explain(int code) {
   return text;
 }
 
-static MPI_Request get(const CarrierRequest *r) {
+static MPI_Request get_request(const TransportRequest *r) {
   MPI_Request request;
   memcpy(&request, &r->handle, sizeof request);
   return request;
 }
 
-static void set(CarrierRequest *r, MPI_Request request) {
+static void set_request(TransportRequest *r, MPI_Request request) {
   memcpy(&r->handle, &request, sizeof request);
 }
 
-static const char *begin(CarrierInfo *info) {
+static const char *begin_mpi(TransportInfo *info) {
   int provided, len, found = 0, *tag_max;
   char version[MPI_MAX_LIBRARY_VERSION_STRING];
-  const char *wrong = explain(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided));
+  const char *wrong =
+      explain_error(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided));
   if (wrong) return wrong;
   info->any_thread = provided >= MPI_THREAD_SERIALIZED;
-  /* A duplicate: nothing else in the process can meet our messages. */
-  if ((wrong = explain(MPI_Comm_dup(MPI_COMM_WORLD, &world)))) return wrong;
+  /* A communicator of our own: other users of MPI in this process cannot receive our messages. */
+  wrong = explain_error(MPI_Comm_dup(MPI_COMM_WORLD, &world));
+  if (wrong) return wrong;
   MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
   MPI_Comm_rank(world, &info->rank);
   MPI_Comm_size(world, &info->size);
@@ -49,43 +52,51 @@ static const char *begin(CarrierInfo *info) {
   return NULL;
 }
 
-static const char *send(int to, int tag, const void *bytes, size_t n, CarrierRequest *r) {
+static const char *send_message(int to, int tag, const void *bytes, size_t n,
+                                TransportRequest *r) {
   MPI_Request request;
   int code = MPI_Isend(bytes, (int)n, MPI_BYTE, to, tag, world, &request);
-  if (code == MPI_SUCCESS) set(r, request);
-  return explain(code);
+  if (code == MPI_SUCCESS) set_request(r, request);
+  return explain_error(code);
 }
 
-static const char *receive(int from, int tag, void *bytes, size_t n, CarrierRequest *r) {
+static const char *receive_message(int from, int tag, void *bytes, size_t n,
+                                   TransportRequest *r) {
   MPI_Request request;
   int code = MPI_Irecv(bytes, (int)n, MPI_BYTE, from, tag, world, &request);
-  if (code == MPI_SUCCESS) set(r, request);
-  return explain(code);
+  if (code == MPI_SUCCESS) set_request(r, request);
+  return explain_error(code);
 }
 
-static const char *test(CarrierRequest *r, bool *done) {
-  MPI_Request request = get(r);
+static const char *test_request(TransportRequest *r, bool *done) {
+  MPI_Request request = get_request(r);
   int flag = 0, code = MPI_Test(&request, &flag, MPI_STATUS_IGNORE);
-  set(r, request);
+  set_request(r, request);
   *done = flag != 0;
-  return explain(code);
+  return explain_error(code);
 }
 
-static void abandon(CarrierRequest *r) {
-  MPI_Request request = get(r);
+static void abandon_request(TransportRequest *r) {
+  MPI_Request request = get_request(r);
   if (request == MPI_REQUEST_NULL) return;
   MPI_Cancel(&request);
   MPI_Request_free(&request);
 }
 
-static void abort_all(int status) {
+static void abort_ranks(int status) {
   MPI_Abort(world, status);
 }
 
-static void end(void) {
+static void end_mpi(void) {
   MPI_Comm_free(&world);
   MPI_Finalize();
 }
 
 __attribute__((visibility("default")))
-const Carrier trireme_carrier = {begin, send, receive, test, abandon, abort_all, end};
+const Transport trireme_transport = {.begin = begin_mpi,
+                                     .send = send_message,
+                                     .recv = receive_message,
+                                     .test = test_request,
+                                     .abandon = abandon_request,
+                                     .abort = abort_ranks,
+                                     .end = end_mpi};

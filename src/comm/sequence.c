@@ -1,39 +1,79 @@
-/* That all ranks run the same collectives in the same order. Each is numbered and remembered with
- * its name and size. In shared memory a rank compares before it reads. By messages, number, name
- * and size select the tag, so that a wrong message is never received, and the heartbeats carry the
- * last HISTORY collectives, so that a difference is found within EVERY (watchdog.c) seconds.
- * Relies on comm_internal.h. */
-#include <inttypes.h>
+/* Numbers and remembers the collectives of a rank. Depends on base. */
+#include "comm/sequence.h"
+
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/rng.h"
 #include "base/str.h"
-#include "comm/comm_internal.h"
 
-void op_begin(Comm *c, OpKind kind, const char *name, uint64_t bytes, uint64_t layout) {
-  c->seq++;
-  c->in_op = true;
-  Op *op = &c->op[c->seq % HISTORY];
-  *op = (Op){.seq = c->seq, .bytes = bytes, .kind = (int32_t)kind};
+Err sequence_init(Sequence *s, int ranks, int tag_max) {
+  *s = (Sequence){.ranks = ranks, .tag_max = tag_max};
+  return mem_alloc(&s->sent, SEQUENCE_HISTORY * (size_t)ranks, sizeof *s->sent);
+}
+
+void sequence_free(Sequence *s) {
+  mem_free(s->sent);
+}
+
+void sequence_begin(Sequence *s, OpKind kind, const char *name, uint64_t bytes,
+                    uint64_t layout) {
+  s->seq++;
+  s->is_running = true;
+  Op *op = &s->op[s->seq % SEQUENCE_HISTORY];
+  *op = (Op){.seq = s->seq, .bytes = bytes, .kind = (int32_t)kind};
   snprintf(op->name, sizeof op->name, "%s", name);
   uint64_t hash = rng_mix(rng_hash(name, strlen(name), 0), (uint64_t)kind);
   op->hash = rng_mix(rng_mix(hash, bytes), layout);
 }
 
-void op_end(Comm *c) {
-  c->in_op = false;
-  c->expected = NULL;
-  c->progress++;
+void sequence_set_sizes(Sequence *s, const size_t *sent, const size_t *received) {
+  uint64_t *kept = s->sent + s->seq % SEQUENCE_HISTORY * (size_t)s->ranks;
+  for (int r = 0; r < s->ranks; r++) kept[r] = sent[r];
+  s->expected = received;
 }
 
-const Op *op_current(const Comm *c) {
-  return &c->op[c->seq % HISTORY];
+void sequence_end(Sequence *s) {
+  s->is_running = false;
+  s->expected = NULL;
+  s->progress++;
 }
 
-int op_tag(const Comm *c, size_t bytes) {
-  uint64_t hash = rng_mix(op_current(c)->hash ^ c->seq, bytes);
-  return TAG_FIRST + (int)(hash % (uint64_t)(c->info.tag_max - TAG_FIRST));
+const Op *sequence_current(const Sequence *s) {
+  return &s->op[s->seq % SEQUENCE_HISTORY];
+}
+
+int sequence_tag(const Sequence *s, size_t bytes) {
+  uint64_t hash = rng_mix(sequence_current(s)->hash ^ s->seq, bytes);
+  return TAG_FIRST + (int)(hash % (uint64_t)(s->tag_max - TAG_FIRST));
+}
+
+const Op *sequence_find(const Sequence *s, uint64_t seq) {
+  const Op *op = &s->op[seq % SEQUENCE_HISTORY];
+  return seq && op->seq == seq ? op : NULL;
+}
+
+bool sequence_differs(const Sequence *s, const Op *theirs) {
+  const Op *mine = sequence_find(s, theirs->seq);
+  return mine && mine->hash != theirs->hash;
+}
+
+bool sequence_sent_wrong_size(const Sequence *s, int r, const SequenceReport *report,
+                              uint64_t *sent) {
+  uint64_t seq = report->expect_seq;
+  const Op *mine = sequence_find(s, seq);
+  if (!mine || mine->kind != OP_EXCHANGE) return false;
+  *sent = s->sent[seq % SEQUENCE_HISTORY * (size_t)s->ranks + (size_t)r];
+  return *sent != report->expect_bytes;
+}
+
+void sequence_report(const Sequence *s, int r, SequenceReport *report) {
+  report->progress = s->progress;
+  report->running = s->is_running ? s->seq : 0;
+  report->expect_seq = s->expected ? s->seq : 0;
+  report->expect_bytes = s->expected ? s->expected[r] : 0;
+  memcpy(report->op, s->op, sizeof report->op);
 }
 
 char *op_describe(char *text, size_t size, const Op *op) {
@@ -45,52 +85,4 @@ char *op_describe(char *text, size_t size, const Op *op) {
            known ? kinds[op->kind] : "unknown kind", op->bytes ? ", " : "",
            op->bytes ? str_of_bytes(bytes, op->bytes) : "");
   return text;
-}
-
-#define REMEDY                                                                               \
-  "Start all ranks from the same build with the same options and data; if they are, report " \
-  "this "                                                                                    \
-  "as a bug"
-
-void op_compare(Comm *c, int r, const Op *theirs) {
-  const Op *mine = &c->op[theirs->seq % HISTORY];
-  char a[96], b[96];
-  if (!theirs->seq || mine->seq != theirs->seq || mine->hash == theirs->hash) return;
-  if (c->rank) comm_give_way(c);
-  bool alike = mine->kind == theirs->kind && mine->bytes == theirs->bytes &&
-               strncmp(mine->name, theirs->name, OP_NAME) == 0;
-  comm_die(c,
-           "ranks disagree on collective %" PRIu64
-           ": rank %d on %s runs %s, rank %d on %s runs "
-           "%s%s. " REMEDY,
-           theirs->seq, c->rank, comm_host(c, c->rank), op_describe(a, sizeof a, mine), r,
-           comm_host(c, r), op_describe(b, sizeof b, theirs),
-           alike ? " with other parts for each rank" : "");
-}
-
-void op_wrong_size(Comm *c, uint64_t seq, int from, uint64_t sent, int to, uint64_t expected) {
-  char what[96];
-  if (c->rank) comm_give_way(c);
-  comm_die(c,
-           "ranks disagree on collective %" PRIu64 ", %s: rank %d on %s sends %" PRIu64
-           " bytes to rank %d on %s, which expects %" PRIu64 ". " REMEDY,
-           seq, op_describe(what, sizeof what, &c->op[seq % HISTORY]), from, comm_host(c, from),
-           sent, to, comm_host(c, to), expected);
-}
-
-void op_check_note(Comm *c, int r, const Note *note) {
-  for (size_t i = 0; i < HISTORY; i++) op_compare(c, r, &note->op[i]);
-  uint64_t seq = note->expect_seq;
-  const Op *mine = &c->op[seq % HISTORY];
-  if (!seq || mine->seq != seq || mine->kind != OP_EXCHANGE) return;
-  uint64_t sent = c->sent[seq % HISTORY * (size_t)c->size + (size_t)r];
-  if (sent != note->expect_bytes) op_wrong_size(c, seq, c->rank, sent, r, note->expect_bytes);
-}
-
-void op_fill_note(const Comm *c, int r, Note *note) {
-  note->progress = c->progress;
-  note->doing = c->in_op ? c->seq : 0;
-  note->expect_seq = c->expected ? c->seq : 0;
-  note->expect_bytes = c->expected ? c->expected[r] : 0;
-  memcpy(note->op, c->op, sizeof note->op);
 }

@@ -1,0 +1,181 @@
+/* Sends and receives heartbeats, and ends this rank. Depends on base. */
+#include "comm/heartbeat.h"
+
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/progress.h"
+
+#define ENDING 10 /* seconds that the end of this rank may take */
+
+void sleep_seconds(double seconds) {
+  long nanoseconds = (long)(seconds * 1e9);
+  nanosleep(&(struct timespec){nanoseconds / 1000000000, nanoseconds % 1000000000}, NULL);
+}
+
+void heartbeat_init(Heartbeats *h, double rank_timeout, const char *remedy) {
+  *h = (Heartbeats){.rank_timeout = rank_timeout, .remedy = remedy};
+  pthread_mutex_init(&h->lock, NULL);
+  pthread_mutex_init(&h->loss_lock, NULL);
+  h->own.allowed = 15 * rank_timeout; /* until the first place is reported */
+  snprintf(h->own.place, sizeof h->own.place, "its start");
+}
+
+void heartbeat_free(Heartbeats *h) {
+  mem_free(h->peer);
+  pthread_mutex_destroy(&h->lock);
+  pthread_mutex_destroy(&h->loss_lock);
+}
+
+/* Ends this rank: first what it has under way, then all ranks of the launcher, then the process. */
+static void __attribute__((noreturn)) end_rank(Heartbeats *h) {
+  alarm(ENDING); /* on_loss may hang in a device */
+  pthread_mutex_lock(&h->loss_lock);
+  if (h->on_loss) h->on_loss(h->loss_context);
+  h->group->transport->abort(ERR_WORK);
+  _exit(ERR_WORK); /* in case abort returns */
+}
+
+static void start_receive(Heartbeats *h, int r) {
+  Peer *p = &h->peer[r];
+  const char *wrong = h->group->transport->recv(r, TAG_HEARTBEAT, &p->incoming,
+                                                sizeof p->incoming, &p->receive);
+  if (wrong) heartbeat_fail(h, "no heartbeats can be received from rank %d: %s", r, wrong);
+}
+
+Err heartbeat_begin(Heartbeats *h, const Group *group, const Sequence *sequence) {
+  double now = progress_clock();
+  h->group = group;
+  h->sequence = sequence;
+  TRY(mem_alloc(&h->peer, (size_t)group->size, sizeof *h->peer));
+  for (int r = 0; r < group->size; r++) {
+    h->peer[r].last_heartbeat = now;
+    h->peer[r].last_progress = now;
+    h->peer[r].latest = heartbeat_own(h);
+    if (r != group->rank) start_receive(h, r);
+  }
+  return ERR_OK;
+}
+
+void heartbeat_cancel(Heartbeats *h) {
+  const Transport *transport = h->group->transport;
+  for (int r = 0; r < h->group->size; r++) {
+    if (r == h->group->rank) continue;
+    transport->abandon(&h->peer[r].receive);
+    if (h->peer[r].is_sending) transport->abandon(&h->peer[r].send);
+  }
+}
+
+void heartbeat_set_place(Heartbeats *h, double allowed, const char *fmt, va_list args) {
+  pthread_mutex_lock(&h->lock);
+  vsnprintf(h->own.place, sizeof h->own.place, fmt, args);
+  h->own.allowed = allowed > h->rank_timeout ? allowed : h->rank_timeout;
+  h->own.ticks++;
+  pthread_mutex_unlock(&h->lock);
+}
+
+void heartbeat_start_wait(Heartbeats *h) {
+  pthread_mutex_lock(&h->lock);
+  h->own.waiting++;
+  pthread_mutex_unlock(&h->lock);
+}
+
+void heartbeat_end_wait(Heartbeats *h) {
+  pthread_mutex_lock(&h->lock);
+  h->own.waiting--;
+  h->own.ticks++;
+  pthread_mutex_unlock(&h->lock);
+}
+
+void heartbeat_set_remedy(Heartbeats *h, const char *remedy) {
+  pthread_mutex_lock(&h->lock);
+  h->remedy = remedy;
+  pthread_mutex_unlock(&h->lock);
+}
+
+const char *heartbeat_remedy(Heartbeats *h) {
+  pthread_mutex_lock(&h->lock);
+  const char *remedy = h->remedy;
+  pthread_mutex_unlock(&h->lock);
+  return remedy;
+}
+
+void heartbeat_set_on_loss(Heartbeats *h, void (*act)(void *), void *context) {
+  pthread_mutex_lock(&h->loss_lock);
+  h->on_loss = act;
+  h->loss_context = context;
+  pthread_mutex_unlock(&h->loss_lock);
+}
+
+Heartbeat heartbeat_own(Heartbeats *h) {
+  pthread_mutex_lock(&h->lock);
+  Heartbeat own = h->own;
+  pthread_mutex_unlock(&h->lock);
+  return own;
+}
+
+void heartbeat_send(Heartbeats *h, int r, const Heartbeat *beat) {
+  const Transport *transport = h->group->transport;
+  Peer *p = &h->peer[r];
+  bool done = false;
+  if (p->is_sending && (transport->test(&p->send, &done) || !done)) return;
+  p->outgoing = *beat;
+  sequence_report(h->sequence, r, &p->outgoing.sequence);
+  p->is_sending =
+      transport->send(r, TAG_HEARTBEAT, &p->outgoing, sizeof p->outgoing, &p->send) == NULL;
+}
+
+bool heartbeat_receive(Heartbeats *h, int r, double now) {
+  Peer *p = &h->peer[r];
+  bool done = false;
+  if (h->group->transport->test(&p->receive, &done) || !done) return false;
+  if (p->incoming.kind == HEARTBEAT_FAILED) {
+    sleep_seconds(1.5); /* rank r prints its error and ends all ranks */
+    end_rank(h);
+  }
+  p->incoming.place[PLACE_MAX - 1] = '\0';
+  if (p->incoming.ticks != p->latest.ticks || p->incoming.waiting) p->last_progress = now;
+  p->latest = p->incoming;
+  p->last_heartbeat = now;
+  start_receive(h, r);
+  return true;
+}
+
+void heartbeat_send_failure(Heartbeats *h) {
+  Heartbeat beat = heartbeat_own(h);
+  beat.kind = HEARTBEAT_FAILED;
+  for (int turn = 0; turn < 20;
+       turn++) { /* each may have to wait until the one before has left */
+    for (int r = 0; r < h->group->size; r++)
+      if (r != h->group->rank) heartbeat_send(h, r, &beat);
+    sleep_seconds(0.01);
+  }
+}
+
+bool heartbeat_rank0_fails(Heartbeats *h) {
+  Peer *p = &h->peer[0];
+  for (int turn = 0; h->group->rank > 0 && turn < 50; turn++) {
+    bool done = false;
+    while (!h->group->transport->test(&p->receive, &done) && done) {
+      if (p->incoming.kind == HEARTBEAT_FAILED) return true;
+      start_receive(h, 0);
+      done = false;
+    }
+    sleep_seconds(0.01);
+  }
+  return false;
+}
+
+void heartbeat_fail(Heartbeats *h, const char *fmt, ...) {
+  char text[1024];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(text, sizeof text, fmt, args);
+  va_end(args);
+  log_error("%s", text);
+  heartbeat_send_failure(h);
+  end_rank(h);
+}

@@ -1,0 +1,125 @@
+/* Collectives by messages. Each rank sends and receives no more bytes than in a ring algorithm.
+ * Depends on watchdog. */
+#include "comm/message.h"
+
+#include <sched.h>
+#include <time.h>
+
+#include "base/mem.h"
+
+Err message_init(Messages *m, const Group *group, Sequence *sequence, Watchdog *watchdog) {
+  *m = (Messages){.group = group, .sequence = sequence, .watchdog = watchdog};
+  return mem_alloc(&m->request, MESSAGE_REQUESTS * (size_t)group->size, sizeof *m->request);
+}
+
+void message_free(Messages *m) {
+  mem_free(m->request);
+}
+
+static void check_transport(Messages *m, const char *wrong) {
+  const Sequence *s = m->sequence;
+  if (wrong)
+    heartbeat_fail(m->watchdog->heartbeats, "'%s' failed: %s",
+                   s->is_running ? sequence_current(s)->name : "start", wrong);
+}
+
+void message_send(Messages *m, int to, const void *bytes, size_t n, TransportRequest *request) {
+  int tag = sequence_tag(m->sequence, n);
+  check_transport(m, m->group->transport->send(to, tag, bytes, n, request));
+}
+
+void message_receive(Messages *m, int from, void *bytes, size_t n, TransportRequest *request) {
+  int tag = sequence_tag(m->sequence, n);
+  check_transport(m, m->group->transport->recv(from, tag, bytes, n, request));
+}
+
+/* Pauses before the next poll: briefly at first, longer later. The cores belong to the model, and
+ * with more ranks than cores to the rank that is waited for. A thread that has its core to itself
+ * does not yield it: on a busy machine that would be for a whole time slice. */
+static void pause_polling(const Messages *m, unsigned turn) {
+  bool is_alone = m->may_spin && !m->group->is_oversubscribed;
+  unsigned spins = is_alone ? 2000 : 20;
+  long nanoseconds = turn < spins + 180 ? 20000 : 100000;
+  if (turn >= spins)
+    nanosleep(&(struct timespec){.tv_nsec = nanoseconds}, NULL);
+  else if (!is_alone)
+    sched_yield();
+}
+
+void message_wait(Messages *m, TransportRequest *request, size_t n) {
+  size_t done = 0;
+  for (unsigned turn = 0; done < n; turn++) {
+    bool is_complete = false;
+    check_transport(m, m->group->transport->test(&request[done], &is_complete));
+    if (is_complete) {
+      done++;
+      turn = 0;
+      m->sequence->progress++;
+      continue;
+    }
+    watchdog_look(m->watchdog);
+    pause_polling(m, turn);
+  }
+}
+
+/* Bytes of part k of n bytes, of which a message carries MESSAGE_MAX at most. */
+static size_t part_size(size_t n, size_t k) {
+  size_t begin = k * MESSAGE_MAX;
+  if (begin >= n) return 0;
+  return n - begin < MESSAGE_MAX ? n - begin : MESSAGE_MAX;
+}
+
+/* A binomial tree: rank r receives from r with its lowest set bit cleared. */
+void message_broadcast(Messages *m, char *bytes, size_t n) {
+  int rank = m->group->rank, size = m->group->size;
+  for (size_t k = 0; part_size(n, k); k++) {
+    char *at = bytes + k * MESSAGE_MAX;
+    int bit = 1;
+    while (bit < size && !(rank & bit)) bit <<= 1;
+    if (rank) {
+      message_receive(m, rank & ~bit, at, part_size(n, k), m->request);
+      message_wait(m, m->request, 1);
+    }
+    size_t sends = 0;
+    for (bit >>= 1; bit; bit >>= 1) {
+      if (rank + bit >= size) continue;
+      message_send(m, rank + bit, at, part_size(n, k), &m->request[sends++]);
+    }
+    message_wait(m, m->request, sends);
+  }
+}
+
+void message_exchange(Messages *m, const void *const *send, const size_t *send_n,
+                      void *const *recv, const size_t *recv_n) {
+  int rank = m->group->rank, size = m->group->size;
+  bool more = true;
+  for (size_t k = 0; more; k++) {
+    size_t n = 0, skip = k * MESSAGE_MAX;
+    more = false;
+    for (int i = 1; i < size; i++) { /* each begins with its neighbour */
+      int to = (rank + i) % size, from = (rank - i + size) % size;
+      size_t in = part_size(recv_n[from], k), out = part_size(send_n[to], k);
+      if (in) message_receive(m, from, (char *)recv[from] + skip, in, &m->request[n++]);
+      if (out) message_send(m, to, (const char *)send[to] + skip, out, &m->request[n++]);
+      more = more || part_size(recv_n[from], k + 1) || part_size(send_n[to], k + 1);
+    }
+    message_wait(m, m->request, n);
+  }
+}
+
+void message_allgather(Messages *m, char *all, const size_t *off) {
+  int rank = m->group->rank, size = m->group->size;
+  size_t longest = 0, mine = off[rank + 1] - off[rank];
+  for (int r = 0; r < size; r++)
+    if (off[r + 1] - off[r] > longest) longest = off[r + 1] - off[r];
+  for (size_t k = 0; part_size(longest, k); k++) {
+    size_t n = 0, skip = k * MESSAGE_MAX;
+    for (int i = 1; i < size; i++) {
+      int to = (rank + i) % size, from = (rank - i + size) % size;
+      size_t in = part_size(off[from + 1] - off[from], k), out = part_size(mine, k);
+      if (in) message_receive(m, from, all + off[from] + skip, in, &m->request[n++]);
+      if (out) message_send(m, to, all + off[rank] + skip, out, &m->request[n++]);
+    }
+    message_wait(m, m->request, n);
+  }
+}

@@ -1,5 +1,5 @@
 /* What the ways of attention share: the tensor cores' (attend_fast.cu, attend_group.cu,
- * attend_group_back.cu) and the plain one (attend_plain.cu). Depends on device.cuh. */
+ * attend_group_backward.cu) and the plain one (attend_plain.cu). Depends on device.cuh. */
 #ifndef BACKEND_CUDA_ATTEND_CUH
 #define BACKEND_CUDA_ATTEND_CUH
 
@@ -44,13 +44,13 @@ static __device__ __forceinline__ Sentence sentence_of(const Attend &a, unsigned
 }
 
 /* Several heads of a sentence in a block, through shared memory (attend_group.cu,
- * attend_group_back.cu): heads of 64, bf16 and fp16, everything aligned to 16 bytes. False:
+ * attend_group_backward.cu): heads of 64, bf16 and fp16, everything aligned to 16 bytes. False:
  * not with this shape, not on this device. */
 bool attend_by_group(Type, void *o, float *lse, const void *q, const void *k, const void *v,
                      const Attention *, cudaStream_t);
-bool attend_back_by_group(Type, void *dq, void *dk, void *dv, const void *do_, const void *o,
-                          const float *lse, const void *q, const void *k, const void *v,
-                          const Attention *, cudaStream_t);
+bool attend_backward_by_group(Type, void *dq, void *dk, void *dv, const void *do_,
+                              const void *o, const float *lse, const void *q, const void *k,
+                              const void *v, const Attention *, cudaStream_t);
 
 /* The tensor cores' way, where it can be had; else *done is false. */
 cudaError_t attend_fast(Type, void *o, float *lse, const void *q, const void *k, const void *v,

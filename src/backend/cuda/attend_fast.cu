@@ -12,6 +12,7 @@
  *    belongs to product j. The results of lane (g, t) are then D / 4 neighbouring
  *    columns beginning at t * D / 4 of the rows g and g + 8. */
 #include "backend/cuda/attend.cuh"
+#include "backend/cuda/attend_dropout.cuh"
 #include "backend/cuda/mma.cuh"
 
 #define WARPS 2
@@ -479,7 +480,8 @@ cudaError_t attend_back_fast(Type type, void *dq, void *dk, void *dv, const void
       !is_aligned(d_o) || !is_aligned(o) || !is_aligned(q) || !is_aligned(k) || !is_aligned(v))
     return cudaSuccess;
   if (type == TYPE_F32) return cudaSuccess;
-  *done = in_groups && attend_back_by_group(type, dq, dk, dv, d_o, o, lse, q, k, v, a, stream);
+  *done =
+      in_groups && attend_backward_by_group(type, dq, dk, dv, d_o, o, lse, q, k, v, a, stream);
   if (*done) return cudaGetLastError();
   if (type == TYPE_BF16) {
     typedef __nv_bfloat16 T;

@@ -14,6 +14,7 @@
  * products put four neighbouring keys of two queries into each lane in this way, which
  * is what the bits of dropout are made for. */
 #include "backend/cuda/attend.cuh"
+#include "backend/cuda/attend_dropout.cuh"
 #include "backend/cuda/mma.cuh"
 #include "backend/cuda/staged.cuh"
 

@@ -8,6 +8,7 @@
 #include <cuda_fp16.h>
 
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/philox.cuh"
 #include "backend/dropout.h"
 
 #define LOG2_E 1.4426950408889634f
@@ -178,8 +179,8 @@ static inline Drop drop_of(Dropout d) {
   return drop;
 }
 
-/* Philox for N groups that are STEP apart, round by round, so that they share the key's
- * additions: element 8 * group + i has half i % 2 of word i / 2. */
+/* Calls Philox for N counters, group + i * STEP, round by round: they share the key schedule.
+ * Element 8 * group + e is decided by half e % 2 (0: low) of word e / 2. */
 template <int N, int STEP>
 static __device__ __forceinline__ void drop_words(uint32_t (&word)[N][4], const Drop &drop,
                                                   uint64_t group) {
@@ -188,22 +189,18 @@ static __device__ __forceinline__ void drop_words(uint32_t (&word)[N][4], const 
 #pragma unroll
   for (int i = 0; i < N; i++) {
     uint64_t at = group + (uint64_t)i * STEP;
-    word[i][0] = (uint32_t)at, word[i][1] = (uint32_t)(at >> 32);
-    word[i][2] = drop.site, word[i][3] = 0;
+    word[i][0] = (uint32_t)at;
+    word[i][1] = (uint32_t)(at >> 32);
+    word[i][2] = drop.site;
+    word[i][3] = 0;
   }
 #pragma unroll
-  for (int round = 0; round < 10; round++) {
+  for (int round = 0; round < PHILOX_ROUNDS; round++) {
 #pragma unroll
     for (int i = 0; i < N; i++) {
-      uint32_t *c = word[i];
-      uint64_t p0 = (uint64_t)0xD2511F53u * c[0], p1 = (uint64_t)0xCD9E8D57u * c[2];
-      c[0] = (uint32_t)(p1 >> 32) ^ c[1] ^ k0;
-      c[2] = (uint32_t)(p0 >> 32) ^ c[3] ^ k1;
-      c[1] = (uint32_t)p1;
-      c[3] = (uint32_t)p0;
+      philox_round(word[i][0], word[i][1], word[i][2], word[i][3], k0, k1);
     }
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
+    philox_next_key(k0, k1);
   }
 }
 

@@ -121,25 +121,10 @@ static __device__ __forceinline__ void copies_wait_but_last(void) {
   asm volatile("cp.async.wait_group 1;" ::: "memory");
 }
 
-/* Which of 16 keys a query keeps, for 16 queries: lane l has query l % 16. A Philox
- * call gives eight keys, so the 32 lanes make the tile together. */
-static __device__ __forceinline__ uint32_t keep_tile(const Attend &a, size_t query0, int head,
-                                                     int key0, int lane) {
-  uint64_t probability = ((uint64_t)(query0 + lane % 16) * a.heads + head) * MOST_KEYS + key0;
-  uint32_t keep = keep8(a.drop, probability / 8 + lane / 16) << (lane / 16 * 8);
-  return keep | __shfl_xor_sync(0xffffffffu, keep, 16);
-}
-
 /* Of this warp in its block; the compiler knows that all lanes have the same. */
 static __device__ __forceinline__ int warp_number(void) {
   return (int)__reduce_or_sync(0xffffffffu, threadIdx.x / 32);
 }
-
-/* Dropout by the tile, cheaper than keep_tile where the order of keys is free. */
-struct Keep {
-  uint32_t k0, k1, site; /* of Philox */
-  uint32_t low, high;    /* the threshold's 15 lower bits, twice; its highest one, inverted */
-};
 
 /* Byte i of the result is byte `pick` >> 4i & 7 of x and y, or where bit 3 of that pick
  * is set too, all ones if its highest bit is set and else zeros. */
@@ -147,66 +132,6 @@ static __device__ __forceinline__ uint32_t pick_bytes(uint32_t x, uint32_t y, ui
   uint32_t z;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(z) : "r"(x), "r"(y), "r"(pick));
   return z;
-}
-
-/* key: where in shared memory it lies. */
-static __device__ __forceinline__ Keep keep_of(const Drop &drop, uint32_t key) {
-  Keep keep;
-  keep.k0 = get4(key), keep.k1 = get4(key + 4);
-  keep.site = drop.site;
-  keep.low = pick_bytes(drop.threshold & 0x7fff, 0, 0x1010);
-  keep.high = drop.threshold & 0x8000 ? 0 : 0xffffffffu;
-  return keep;
-}
-
-/* Which of TILES times 16 keys are kept by 16 queries: lane (g, t) learns it of keys
- * 4t … 4t + 3 of each tile, bits[][0] of query g, bits[][1] of g + 8: key 4t + i's is the
- * highest bit of byte i. A Philox call gives eight keys, so lane (g, t) makes those of
- * keys 8 (t / 2) … for query g, or with t odd g + 8, whose count is `group` for the first
- * tile; neighbours share. Round by round for all tiles, which needs few registers. */
-template <int TILES>
-static __device__ __forceinline__ void keep_fours(uint32_t (&bits)[TILES][2], const Keep &keep,
-                                                  uint64_t group, bool odd) {
-  uint32_t c[TILES][4], k0 = keep.k0, k1 = keep.k1;
-  asm volatile("" : "+r"(k0), "+r"(k1)); /* or all rounds' keys lie in registers for good */
-#pragma unroll
-  for (int j = 0; j < TILES; j++) {
-    c[j][0] = (uint32_t)group + 2 * (uint32_t)j; /* a row's counts never carry */
-    c[j][1] = (uint32_t)(group >> 32), c[j][2] = keep.site, c[j][3] = 0;
-  }
-#pragma unroll
-  for (int round = 0; round < 10; round++) {
-#pragma unroll
-    for (int j = 0; j < TILES; j++) {
-      uint64_t p0 = (uint64_t)0xD2511F53u * c[j][0], p1 = (uint64_t)0xCD9E8D57u * c[j][2];
-      c[j][0] = (uint32_t)(p1 >> 32) ^ c[j][1] ^ k0;
-      c[j][2] = (uint32_t)(p0 >> 32) ^ c[j][3] ^ k1;
-      c[j][1] = (uint32_t)p1;
-      c[j][3] = (uint32_t)p0;
-    }
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-#pragma unroll
-  for (int j = 0; j < TILES; j++) {
-    /* Both halves of a word compared at once: the lower 15 bits by a subtraction that
-     * cannot borrow; then the highest, so that two of three bits decide. */
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      uint32_t &word = c[j][i], least = (word | 0x80008000u) - keep.low;
-      word = (word & least) | (word & keep.high) | (least & keep.high);
-    }
-    uint32_t first = pick_bytes(c[j][0], c[j][1], 0x7531);
-    uint32_t second = pick_bytes(c[j][2], c[j][3], 0x7531);
-    uint32_t mine = odd ? second : first;
-    uint32_t other = __shfl_xor_sync(0xffffffffu, odd ? first : second, 1);
-    bits[j][0] = odd ? other : mine, bits[j][1] = odd ? mine : other;
-  }
-}
-/* Two packed elements, keys 4t + 2n, 4t + 2n + 1, as lo or hi says. */
-template <int N>
-static __device__ __forceinline__ uint32_t kept(uint32_t pair, uint32_t bits) {
-  return pair & pick_bytes(bits, bits, N ? 0xbbaa : 0x9988);
 }
 
 static __device__ __forceinline__ float quad_sum(float x) {

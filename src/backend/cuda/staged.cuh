@@ -1,5 +1,5 @@
 /* Rows of 64 columns in shared memory, where a lane finds its share of them, and how long
- * sentences are shared out. For attend_group.cu, attend_group_back.cu.
+ * sentences are shared out. For attend_group.cu, attend_group_backward.cu.
  * Depends on mma.cuh.
  *
  * Staged rows are 128 bytes: eight chunks of 16, chunk c of row r at place c ^ r % 8,

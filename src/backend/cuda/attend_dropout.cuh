@@ -1,0 +1,153 @@
+/* Which attention probabilities dropout keeps, in the layouts of the tensor-core kernels:
+ *   keep_tile   one bit per key, in the lane of its query    attend_fast.cu
+ *   keep_fours  four neighbouring keys per lane              attend_group.cu
+ *   keep_masks  the layout of an mma's left operand          attend_group_backward.cu
+ * All give the bits of backend/dropout.h: probability (query, head, key) is element
+ * (query * heads + head) * MOST_KEYS + key of the site. One Philox call decides eight neighbouring
+ * keys of a query, so lanes exchange what they computed for each other. Lane (g, t) means
+ * g = lane / 4, t = lane % 4. Depends on philox.cuh, mma.cuh. */
+#ifndef BACKEND_CUDA_ATTEND_DROPOUT_CUH
+#define BACKEND_CUDA_ATTEND_DROPOUT_CUH
+
+#include "backend/cuda/mma.cuh"
+#include "backend/cuda/philox.cuh"
+
+#if HAS_MMA
+/* Returns which of the 16 keys from key0 on query query0 + lane % 16 keeps: bit i is key
+ * key0 + i. Each lane calls Philox for eight of them. */
+static __device__ __forceinline__ uint32_t keep_tile(const Attend &a, size_t query0, int head,
+                                                     int key0, int lane) {
+  uint64_t probability = ((uint64_t)(query0 + lane % 16) * a.heads + head) * MOST_KEYS + key0;
+  uint32_t keep = keep8(a.drop, probability / 8 + lane / 16) << (lane / 16 * 8);
+  return keep | __shfl_xor_sync(0xffffffffu, keep, 16);
+}
+
+/* Two steps compare both 16-bit halves of a word with the threshold at once. compare_low_bits
+ * compares their lower 15 bits: bit 15 of each half of the result is set if those are at least the
+ * threshold's. The subtraction cannot borrow across halves. Then the majority of three bits
+ * decides whether the half is at least the threshold: that result, bit 15 of the half itself, and
+ * whether bit 15 of the threshold is 0.
+ * low_bits: the lower 15 bits of the threshold, in both halves. */
+static __device__ __forceinline__ uint32_t compare_low_bits(uint32_t word, uint32_t low_bits) {
+  return (word | 0x80008000u) - low_bits;
+}
+static __device__ __forceinline__ uint32_t majority(uint32_t a, uint32_t b, uint32_t c) {
+  return (a & b) | (a & c) | (b & c);
+}
+
+/* ---- four neighbouring keys per lane ---- */
+
+struct Keep {
+  uint32_t key0, key1, site; /* of Philox */
+  uint32_t low_bits;         /* see compare_low_bits */
+  uint32_t high_clear;       /* all ones if bit 15 of the threshold is 0, else 0 */
+};
+
+/* key: shared-memory address of the 64-bit key. */
+static __device__ __forceinline__ Keep keep_of(const Drop &drop, uint32_t key) {
+  Keep keep;
+  keep.key0 = get4(key);
+  keep.key1 = get4(key + 4);
+  keep.site = drop.site;
+  keep.low_bits = pick_bytes(drop.threshold & 0x7fff, 0, 0x1010);
+  keep.high_clear = drop.threshold & 0x8000 ? 0 : 0xffffffffu;
+  return keep;
+}
+
+/* Decides TILES tiles of 16 keys for 16 queries. Lane (g, t) receives keys 4t … 4t + 3 of each
+ * tile, bits[][0] for query g and bits[][1] for g + 8: the highest bit of byte i is key 4t + i.
+ * It calls Philox for keys 8 (t / 2) … of query g (t even) or g + 8 (t odd); `group` is that
+ * call's counter for the first tile. All tiles go through a round together, which needs few
+ * registers. */
+template <int TILES>
+static __device__ __forceinline__ void keep_fours(uint32_t (&bits)[TILES][2], const Keep &keep,
+                                                  uint64_t group, bool odd) {
+  uint32_t c[TILES][4], k0 = keep.key0, k1 = keep.key1;
+  /* Without this the compiler keeps the keys of all rounds in registers for the whole kernel. */
+  asm volatile("" : "+r"(k0), "+r"(k1));
+#pragma unroll
+  for (int j = 0; j < TILES; j++) {
+    c[j][0] = (uint32_t)group + 2 * (uint32_t)j; /* the counters of a query never carry */
+    c[j][1] = (uint32_t)(group >> 32);
+    c[j][2] = keep.site;
+    c[j][3] = 0;
+  }
+#pragma unroll
+  for (int round = 0; round < PHILOX_ROUNDS; round++) {
+#pragma unroll
+    for (int j = 0; j < TILES; j++) philox_round(c[j][0], c[j][1], c[j][2], c[j][3], k0, k1);
+    philox_next_key(k0, k1);
+  }
+#pragma unroll
+  for (int j = 0; j < TILES; j++) {
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      c[j][i] = majority(c[j][i], compare_low_bits(c[j][i], keep.low_bits), keep.high_clear);
+    uint32_t first = pick_bytes(c[j][0], c[j][1], 0x7531);
+    uint32_t second = pick_bytes(c[j][2], c[j][3], 0x7531);
+    uint32_t mine = odd ? second : first;
+    uint32_t other = __shfl_xor_sync(0xffffffffu, odd ? first : second, 1);
+    bits[j][0] = odd ? other : mine;
+    bits[j][1] = odd ? mine : other;
+  }
+}
+
+/* Zeroes what is dropped of two packed probabilities, of keys 4t + 2N and 4t + 2N + 1. */
+template <int N>
+static __device__ __forceinline__ uint32_t kept(uint32_t pair, uint32_t bits) {
+  return pair & pick_bytes(bits, bits, N ? 0xbbaa : 0x9988);
+}
+
+/* ---- the left operand of an mma ---- */
+
+#define ROUND_KEYS_BYTES (PHILOX_ROUNDS * 8)
+
+/* Writes Philox's round keys for keep_masks to shared memory, two rounds per 16 bytes. The
+ * caller must synchronize the block before keep_masks. */
+static __device__ __forceinline__ void put_round_keys(uint4 *to, const Drop &drop) {
+  uint32_t i = threadIdx.x;
+  if (drop.threshold && i < PHILOX_ROUNDS / 2) {
+    uint64_t key = __ldg(drop.key);
+    uint32_t x = (uint32_t)key + 2 * i * PHILOX_KEY_STEP_0;
+    uint32_t y = (uint32_t)(key >> 32) + 2 * i * PHILOX_KEY_STEP_1;
+    to[i] = make_uint4(x, y, x + PHILOX_KEY_STEP_0, y + PHILOX_KEY_STEP_1);
+  }
+}
+
+/* Decides a tile of 16 queries and 16 keys. mask[2n + r] is of query g + 8r and keys 8n + 2t,
+ * 8n + 2t + 1: a half word each, all ones or zero. Lane t of four calls Philox for r = t % 2,
+ * n = t / 2 with the counter c0, c1; word t of a call holds what lane t needs, so the four lanes
+ * transpose their words. */
+static __device__ __forceinline__ void keep_masks(uint32_t (&mask)[4], uint32_t low_bits,
+                                                  uint32_t high_clear, const uint4 *round_keys,
+                                                  uint32_t site, uint32_t c0, uint32_t c1,
+                                                  int t) {
+  uint32_t c2 = site, c3 = 0;
+#pragma unroll
+  for (uint32_t i = 0; i < PHILOX_ROUNDS / 2; i++) {
+    uint4 key = round_keys[i];
+#pragma unroll
+    for (int e = 0; e < 2; e++)
+      philox_round(c0, c1, c2, c3, e ? key.z : key.x, e ? key.w : key.y);
+  }
+  uint32_t w[4] = {c0, c1, c2, c3};
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    w[i] = majority(compare_low_bits(w[i], low_bits), w[i], high_clear);
+  /* Keep the two bytes of each word that hold a result, then transpose in two exchanges. */
+  uint32_t low = pick_bytes(w[0], w[1], 0x7531), high = pick_bytes(w[2], w[3], 0x7531);
+  uint32_t mine = t & 2 ? high : low, across = t & 2 ? low : high;
+  across = __shfl_xor_sync(0xffffffffu, across, 2);
+  uint32_t turn = t & 1 ? 0x7632 : 0x5410;
+  uint32_t kept = pick_bytes(mine, across, turn);
+  uint32_t sent = pick_bytes(mine, across, turn ^ 0x2222u);
+  sent = __shfl_xor_sync(0xffffffffu, sent, 1);
+  /* `kept` holds the calls of lanes t and t ^ 2, `sent` those of t ^ 1 and t ^ 3. */
+  uint32_t which = 0x9988u ^ (t & 1 ? 0x4444u : 0) ^ (t & 2 ? 0x2222u : 0);
+#pragma unroll
+  for (uint32_t c = 0; c < 4; c++)
+    mask[c] = pick_bytes(kept, sent, which ^ (c & 1 ? 0x4444u : 0) ^ (c & 2 ? 0x2222u : 0));
+}
+#endif
+
+#endif

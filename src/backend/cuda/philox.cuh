@@ -1,0 +1,33 @@
+/* Philox 4x32-10, the counter-based random numbers of dropout (base/rng.h is the same function on
+ * the host; Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). The kernels
+ * differ in how they lay out counters and keys, so this header offers one round and the key
+ * schedule, not the whole function. Depends on nothing. */
+#ifndef BACKEND_CUDA_PHILOX_CUH
+#define BACKEND_CUDA_PHILOX_CUH
+
+#include <stdint.h>
+
+#define PHILOX_ROUNDS 10
+
+/* What the two words of the key grow by from one round to the next. */
+#define PHILOX_KEY_STEP_0 0x9E3779B9u
+#define PHILOX_KEY_STEP_1 0xBB67AE85u
+
+/* One round on the counter c0 … c3 with the round's key. */
+static __device__ __forceinline__ void philox_round(uint32_t &c0, uint32_t &c1, uint32_t &c2,
+                                                    uint32_t &c3, uint32_t key0,
+                                                    uint32_t key1) {
+  uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+  c0 = (uint32_t)(p1 >> 32) ^ c1 ^ key0;
+  c2 = (uint32_t)(p0 >> 32) ^ c3 ^ key1;
+  c1 = (uint32_t)p1;
+  c3 = (uint32_t)p0;
+}
+
+/* The key of the next round. */
+static __device__ __forceinline__ void philox_next_key(uint32_t &key0, uint32_t &key1) {
+  key0 += PHILOX_KEY_STEP_0;
+  key1 += PHILOX_KEY_STEP_1;
+}
+
+#endif

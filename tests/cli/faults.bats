@@ -47,7 +47,8 @@ ended() {
   [ "$(grep -c '^trireme: ' "$T/$name.out")" -eq 1 ] || { cat "$T/$name.out"; return 1; }
   grep -qE "^trireme: rank [0-2] on $(hostname): rank $rank on $(hostname) .*$words.*; it was at step [0-9]+, .*--resume" "$T/$name.out" ||
     { cat "$T/$name.out"; return 1; }
-  [ -z "$(pgrep -f "$T/$name" || true)" ] # nobody is left behind
+  has_left() { [ -z "$(pgrep -f "$T/$name" || true)" ]; }
+  until_true has_left # nobody is left behind
 }
 
 # pid_of NAME RANK
@@ -93,7 +94,7 @@ pid_of() {
 @test "a rank that waits for a slow disk is waited for, longer than --rank-timeout" {
   need_mpi
   for rank in 0 1; do
-    TRIREME_FAULT=stall:6:$rank run mpirun -n 2 "$TRIREME" train --data "$SET" --run "$T/stall$rank" "${MODEL[@]}" --quiet --steps 9 --rank-timeout 1
+    TRIREME_FAULT=stall:6:$rank run mpirun -n 2 "$TRIREME" train --data "$SET" --run "$T/stall$rank" "${MODEL[@]}" --quiet --steps 9 --rank-timeout 3
     [ "$status" -eq 0 ] || { echo "$output"; false; }
     [ "$(last_step "$T/stall$rank")" -eq 9 ]
     figures data_wait_ms "$T/stall$rank" | awk '$1 > 7000 { n++ } END { exit n != '$((1 - rank))' }' # the fault came
@@ -104,10 +105,10 @@ pid_of() {
   need_mpi
   # The first checkpoint is never written, so the second one waits for it.
   TRIREME_FAULT=rank-limit:1,hang:save mpirun -n 3 "$TRIREME" train --data "$SET" --run "$T/save" "${MODEL[@]}" --quiet \
-    --steps 1000000 --save-every 1 --silence 8 > "$T/save.out" 2>&1 3>&- &
+    --steps 1000000 --save-every 1 --rank-timeout 8 > "$T/save.out" 2>&1 3>&- &
   child=$!
   until_true grep -q 'waiting at save' "$T/save.out"
-  sleep 12 # longer than --silence and every limit
+  sleep 12 # longer than --rank-timeout and every limit
   kill -0 $child
   kill -USR1 $child # mpirun passes it on
   code=0

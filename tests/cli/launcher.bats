@@ -62,7 +62,7 @@ setup() {
 @test "score on one of several ranks is refused at once, and does not wait for the others" {
   need_mpi
   echo hello > "$T/text"
-  run timeout -k 5 60 mpirun -n 2 sh -c \
+  run timeout -k 5 120 mpirun -n 2 sh -c \
     'if [ "$OMPI_COMM_WORLD_RANK" -eq 0 ]; then "$0" score --ref "$1" --hyp "$1"; fi' "$TRIREME" "$T/text"
   [ "$status" -eq 2 ]
   [[ "$output" =~ "score runs as one process, but 2 ranks were started" ]]

@@ -1,6 +1,8 @@
 #!/usr/bin/env bats
 # What train and inspect print: figures that mean what they say, commands that can be copied.
 
+load ../tools/wait
+
 setup_file() {
   export SET="$BATS_FILE_TMPDIR/set"
   TRIREME_RECIPES=${TRIREME_RECIPES:-$BATS_TEST_DIRNAME/../../recipes} \
@@ -15,7 +17,7 @@ setup() {
 train() {
   local run=$1
   shift
-  "$TRIREME" train --device cpu --data "$SET" --run "$run" --preset tiny --d-model 16 --ffn-dim 16 --heads 2 --encoder-layers 1 \
+  "$TRIREME" train --data "$SET" --run "$run" --preset tiny --d-model 16 --ffn-dim 16 --heads 2 --encoder-layers 1 \
     --decoder-layers 1 --batch-tokens 256 --warmup-steps 10 --log-every 5 --threads 1 --device cpu "$@"
 }
 
@@ -48,7 +50,7 @@ train() {
   run_dir="$T/my run's"
   train "$run_dir" --steps 1000000 --valid-every 0 --save-every 1000000 > "$T/out" 2> "$T/err" 3>&- &
   child=$!
-  for _ in $(seq 600); do [ -s "$run_dir/metrics.jsonl" ] && break; sleep 0.1; done
+  until_true test -s "$run_dir/metrics.jsonl"
   kill -INT "$(pgrep -P $child trireme || echo $child)"
   wait $child || true
   command=$(sed -n 's/^continue with: trireme //p' "$T/out")

@@ -5,7 +5,7 @@ setup_file() {
   export SET="$BATS_FILE_TMPDIR/set" MODEL="$BATS_FILE_TMPDIR/run/checkpoints/latest"
   TRIREME_RECIPES=${TRIREME_RECIPES:-$BATS_TEST_DIRNAME/../../recipes} \
     "$TRIREME" prepare --quiet --recipe demo --demo-pairs 1000 --vocab-size 300 --out "$SET" > /dev/null
-  "$TRIREME" train --device cpu --quiet --data "$SET" --run "$BATS_FILE_TMPDIR/run" --preset tiny --d-model 16 --ffn-dim 16 --heads 2 \
+  "$TRIREME" train --quiet --data "$SET" --run "$BATS_FILE_TMPDIR/run" --preset tiny --d-model 16 --ffn-dim 16 --heads 2 \
     --encoder-layers 1 --decoder-layers 1 --batch-tokens 256 --valid-every 0 --steps 1 --average-checkpoints 0 --threads 1 --device cpu > /dev/null
 }
 

@@ -120,8 +120,8 @@ stop_at() {
   before=$(lines_of "$run/metrics.jsonl")
   if [ "$n" -eq 1 ]; then
     "$TRIREME" train --run "$run" --quiet "$@" > "$run.out" 2>&1 3>&- &
-  else # mpirun passes SIGTERM on after so many seconds, and kills after so many more
-    mpirun --mca odls_base_sigkill_timeout 2 -n "$n" "$TRIREME" train --run "$run" --quiet "$@" > "$run.out" 2>&1 3>&- &
+  else # mpirun passes SIGTERM on after so many seconds, and kills after so many more: time to save
+    mpirun --mca odls_base_sigkill_timeout 6 -n "$n" "$TRIREME" train --run "$run" --quiet "$@" > "$run.out" 2>&1 3>&- &
   fi
   child=$!
   has_written() { [ "$(lines_of "$run/metrics.jsonl")" -gt $((before + 3)) ]; }

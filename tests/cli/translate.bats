@@ -91,7 +91,7 @@ worst_first_word() { # temperature
   local work=$WORK_PID # bash forgets it when the work ends
   for i in 1 2 3; do
     sed -n "${i}p" "$T/in" >&"${WORK[1]}"
-    IFS= read -r -t 20 line <&"${WORK[0]}"
+    IFS= read -r -t 120 line <&"${WORK[0]}"
     [ -n "$line" ]
     echo "$line" >> "$T/slow"
   done
@@ -191,7 +191,7 @@ worst_first_word() { # temperature
 
 # wait_for PATTERN FILE: until a line of the file matches.
 wait_for() {
-  for _ in $(seq 600); do
+  for _ in $(seq 1200); do
     grep -q -e "$1" "$2" && return 0
     sleep 0.1
   done

@@ -76,7 +76,7 @@ translate() {
   local work=$WORK_PID
   for i in 1 2 3; do
     sed -n "${i}p" "$T/in" >&"${WORK[1]}"
-    IFS= read -r -t 60 line <&"${WORK[0]}"
+    IFS= read -r -t 120 line <&"${WORK[0]}"
     [ -n "$line" ]
   done
   eval "exec ${WORK[1]}>&-"
@@ -121,7 +121,8 @@ translate() {
 @test "a rank that is killed is named, and the others end" {
   need_mpi
   mkfifo "$T/pipe"
-  translate 3 --beam-size 2 < "$T/pipe" > "$T/out" 2> "$T/err" 3>&- &
+  mpirun -n 3 "$OUTLIVE" "$TRIREME" translate --quiet --model "$MODEL_DIR" --device cpu --threads 1 --beam-size 2 \
+    < "$T/pipe" > "$T/out" 2> "$T/err" 3>&- &
   local child=$! pid code=0
   exec 8> "$T/pipe"
   head -n 3 "$T/in" >&8

@@ -1,5 +1,5 @@
-/* The device of each rank, what a run takes of its memory, and how many rows a batch
- * may have to fit. Relies on train_internal.h. */
+/* What a run takes of memory, and how many rows a batch may have to fit. Relies on
+ * train_internal.h. */
 #include <string.h>
 
 #include "base/log.h"
@@ -13,66 +13,6 @@
 #define EPOCH     64    /* batches it has at least: of fewer, each is much like the others */
 /* What a device's libraries take when they are first used, and timing of products. */
 #define LIBRARIES ((uint64_t)512 << 20)
-/* What NCCL may take beyond what it has taken when it was tried. */
-#define WIRES ((uint64_t)256 << 20)
-
-/* What the ranks compute on. */
-typedef struct {
-  uint64_t id; /* 0: a CPU */
-  int32_t device, pad;
-} Seat;
-
-static Err gather_seats(Train *t, Seat **list) {
-  size_t ranks = (size_t)t->world.ranks, *off;
-  TRY(mem_alloc(list, ranks, sizeof **list));
-  TRY(mem_alloc(&off, ranks + 1, sizeof *off));
-  for (size_t r = 0; r <= ranks; r++) off[r] = r * sizeof **list;
-  (*list)[t->world.rank] = (Seat){t->world.backend.device_id, t->world.backend.device, 0};
-  comm_allgather(t->world.comm, "devices", *list, off);
-  mem_free(off);
-  return ERR_OK;
-}
-
-static bool is_same_host(const Train *t, int a, int b) {
-  return comm_is_shared_host(t->world.comm, a, b);
-}
-
-/* Which rank computes where; the chief's word for all. */
-static void say_seats(Train *t, const Seat *seat) {
-  Str line = {0};
-  for (int r = 0; r < t->world.ranks && r < 16; r++) {
-    str_addf(&line, "%srank %d on ", r ? ", " : "", r);
-    if (seat[r].id)
-      str_addf(&line, "cuda:%d", (int)seat[r].device);
-    else
-      str_add(&line, "cpu");
-  }
-  if (t->world.ranks > 16) str_addf(&line, " and so on");
-  log_info("devices  %s", str_text(&line));
-  str_free(&line);
-}
-
-Err fit_open(Train *t) {
-  BackendSpec spec = t->spec->backend;
-  Seat *seat = NULL;
-  if (!spec.threads) spec.threads = comm_threads(t->world.comm);
-  TRY(backend_open_for_rank(&t->world.backend, &spec, comm_local_rank(t->world.comm)));
-  t->world.sharers = comm_local_size(t->world.comm);
-  if (t->world.ranks == 1) return ERR_OK;
-  Err err = gather_seats(t, &seat);
-  if (!err) {
-    bool any = false;
-    int mine = 0;
-    for (int r = 0; r < t->world.ranks; r++) {
-      any = any || seat[r].id;
-      mine += is_same_host(t, r, t->world.rank) && seat[r].id == seat[t->world.rank].id;
-    }
-    t->world.sharers = mine;
-    if (any && t->world.chief) say_seats(t, seat);
-  }
-  mem_free(seat);
-  return err;
-}
 
 /* Memory. */
 
@@ -96,7 +36,7 @@ static uint64_t widest_fp8(const ModelShape *shape) {
 static Err plan_shares(const Train *t, const Model *m, uint64_t rows, FitPlan *f) {
   const TrainSpec *s = t->spec;
   const Backend *b = &t->world.backend;
-  uint64_t n = m->params.padded * sizeof(float), ranks = (uint64_t)t->world.ranks, search = 0;
+  uint64_t n = m->params.padded * sizeof(float), search = 0;
   uint64_t units = norm_units(m->params.padded); /* of its norm */
   uint64_t low = b->type == TYPE_F32 ? 0 : m->params.padded * type_size(b->type);
   uint64_t copies = s->ema > 0 ? 2 : 1;
@@ -104,26 +44,21 @@ static Err plan_shares(const Train *t, const Model *m, uint64_t rows, FitPlan *f
   uint64_t d = shape.d_model;
   uint64_t moments =
       (uint64_t)optim_has_moment(&s->optim, 1) + (uint64_t)optim_has_moment(&s->optim, 2);
-  bool rounds = s->reproducible && t->micro_batches > (uint32_t)t->world.ranks;
+  ReduceBytes reduce = world_reduce_bytes(&t->world, s, t->micro_batches, n);
   if (t->task->valid_examples && t->task->kind->score_bytes)
     TRY(t->task->kind->score_bytes(t->task, m, rows, &search));
   *f = (FitPlan){0};
   add(f, "weights", copies * (n + low), b->host);
   add(f, "gradients", n + units * sizeof(double) + sizeof(StepNumbers), b->host);
-  add(f, "moments", s->shard ? moments * n / ranks : moments * n, b->host);
+  add(f, "moments", world_shard_bytes(&t->world, s, moments * n), b->host);
   add(f, "activations", m->arena_bytes, b->host);
   add(f, "validation", search, b->host);
   if (!b->host) add(f, "working memory", LIBRARIES + (2 * rows + shape.vocab) * d * 4, false);
   if (b->fp8) add(f, "operands in fp8", (rows + d) * (widest_fp8(&shape) + 8), false);
-  if (t->world.exchange.wire) add(f, "exchange", WIRES, false);
-  add(f, "exchange",
-      (b->host ? 0 : n) +
-          (t->world.ranks == 1 || t->world.exchange.wire ? 0
-           : s->bucket < n                               ? s->bucket
-                                                         : n) +
-          (rounds ? n / ranks : 0),
-      true);
-  if (t->world.chief) add(f, "snapshot for checkpoints", (copies + moments) * n, true);
+  add(f, "exchange", reduce.device, false);
+  add(f, "exchange", reduce.host, true);
+  if (world_is_writer(&t->world))
+    add(f, "snapshot for checkpoints", (copies + moments) * n, true);
   return ERR_OK;
 }
 
@@ -146,14 +81,6 @@ static Err bytes_of_rows(const Train *t, const ModelConfig *c, uint32_t rows, ui
   *bytes = needed(&f, t->world.backend.host);
   model_free(m);
   return err;
-}
-
-/* What this rank may take: its share of what is free. */
-static Err room(const Train *t, uint64_t *bytes) {
-  uint64_t left, all;
-  TRY(t->world.backend.memory(&t->world.backend, &left, &all));
-  *bytes = left / (uint64_t)t->world.sharers;
-  return ERR_OK;
 }
 
 /* The largest multiple of the unit, up to `most`, that fits; 0 if none does. */
@@ -185,30 +112,14 @@ static uint32_t most_rows(const Train *t, uint32_t least) {
   return most > least ? (uint32_t)most : least;
 }
 
-/* The same on all ranks: what the one with the least room can hold. */
-static Err least_of_ranks(Train *t, uint32_t *rows) {
-  size_t ranks = (size_t)t->world.ranks, *off = NULL;
-  uint32_t *all;
-  TRY(mem_alloc(&all, ranks, sizeof *all));
-  Err err = mem_alloc(&off, ranks + 1, sizeof *off);
-  for (size_t r = 0; r <= ranks && !err; r++) off[r] = r * sizeof *all;
-  all[t->world.rank] = *rows;
-  if (!err) comm_allgather(t->world.comm, "rows of a batch", all, off);
-  for (size_t r = 0; r < ranks; r++)
-    if (all[r] < *rows) *rows = all[r];
-  mem_free(off);
-  mem_free(all);
-  return err;
-}
-
 static Err choose_rows(Train *t, const ModelConfig *c, uint32_t *rows) {
   uint64_t bytes;
   uint32_t least = round_up(c->family->shape(c).max_tokens), most = most_rows(t, least);
   char text[32];
-  TRY(room(t, &bytes));
+  TRY(world_free_memory(&t->world, &bytes));
   if (t->world.backend.host) bytes /= 2; /* others want to live here too */
   TRY(largest(t, c, bytes, most, rows));
-  TRY(least_of_ranks(t, rows));
+  TRY(world_least(&t->world, "rows of a batch", rows));
   if (*rows < least)
     return err_set(
         ERR_WORK,
@@ -229,8 +140,8 @@ Err fit_rows(Train *t, const ModelConfig *c, uint32_t *rows) {
   uint64_t saved = 0;
   *rows = t->spec->batch_tokens;
   if (*rows) return ERR_OK;
-  if (t->world.chief) saved = t->run.at.batch_tokens;
-  if (t->world.chief && t->spec->resume && !saved) {
+  if (world_is_writer(&t->world)) saved = t->run.at.batch_tokens;
+  if (world_is_writer(&t->world) && t->spec->resume && !saved) {
     TRY(file_join(path, t->spec->run, "config"));
     if (file_exists(path)) TRY(agree_saved(path, "batch-tokens", &saved));
   }
@@ -243,7 +154,7 @@ Err fit_check(Train *t, FitCheck *check) {
   FitPlan f;
   const ModelConfig *c = &t->state.model->config;
   TRY(fit_plan(t, &f));
-  TRY(room(t, &check->left));
+  TRY(world_free_memory(&t->world, &check->left));
   /* Nobody takes memory before all have looked. */
   comm_sum(t->world.comm, "memory", &(double){0}, 1);
   check->needed = needed(&f, t->world.backend.host);

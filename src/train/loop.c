@@ -9,11 +9,8 @@
 #include "base/progress.h"
 #include "base/stop.h"
 #include "train/average.h"
+#include "train/train.h"
 #include "train/train_internal.h"
-
-double train_elapsed(const Train *t) {
-  return t->run.at.seconds + progress_clock() - t->run.began;
-}
 
 /* Seconds until --time ends this call. What earlier calls took does not count. */
 static double seconds_left(const Train *t) {
@@ -25,10 +22,10 @@ static double seconds_left(const Train *t) {
 static void begin_record(Train *t) {
   comm_at(t->world.comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", writing metrics.jsonl",
           t->run.at.step);
-  metrics_begin(&t->run.metrics, t->run.at.step, train_elapsed(t));
+  metrics_begin(&t->run.metrics, t->run.at.step, run_elapsed(&t->run));
 }
 
-static void take(StepSum *since, const StepSum *step) {
+static void add_step(StepSum *since, const StepSum *step) {
   for (int i = 0; i < MODEL_SUMS; i++) since->sum[i] += step->sum[i];
   since->predictions += step->predictions;
   since->examples += step->examples;
@@ -38,7 +35,7 @@ static void take(StepSum *since, const StepSum *step) {
   since->wait += step->wait;
   since->update += step->update;
   since->allocations += step->allocations;
-  if (!step->skipped) since->norm = step->norm;
+  if (!step->skipped) since->grad_norm = step->grad_norm;
   since->steps++;
   since->skipped += step->skipped;
 }
@@ -59,7 +56,7 @@ static void record_step(Train *t, double lr, double took) {
   for (int i = 0; i < MODEL_SUMS; i++)
     if (kind->sums[i]) metrics_add(m, kind->sums[i], s->sum[i] / s->predictions);
   metrics_add(m, "lr", lr);
-  metrics_add(m, "grad_norm", s->norm);
+  metrics_add(m, "grad_norm", s->grad_norm);
   metrics_add(m, kind->predictions_per_s, s->predictions / took);
   metrics_add(m, kind->examples_per_s, s->examples / took);
   metrics_add(m, "epoch", (double)t->run.at.step * t->micro_batches / (double)t->task->batches);
@@ -81,14 +78,14 @@ static void log_step(Train *t, double lr) {
   double loss = shown_loss(t, s);
   double left = (double)(t->steps - t->run.at.step) * took / n;
   if (t->spec->seconds > 0) left = fmin(left, fmax(seconds_left(t), 0));
-  if (t->world.chief) {
+  if (world_is_writer(&t->world)) {
     char perplexity[32] = "", time[32], remaining[32];
     if (kind->has_perplexity) snprintf(perplexity, sizeof perplexity, "  ppl %.4g", exp(loss));
     log_live("step %" PRIu64
              "  loss %.4f%s  lr %.3g  gnorm %.2f  %.0f %s/s  %.0f %s/s  %s  %s left",
-             t->run.at.step, loss, perplexity, lr, s->norm, s->predictions / took,
+             t->run.at.step, loss, perplexity, lr, s->grad_norm, s->predictions / took,
              kind->predictions, s->examples / took, kind->examples,
-             str_of_seconds(time, train_elapsed(t)), str_of_seconds(remaining, left));
+             str_of_seconds(time, run_elapsed(&t->run)), str_of_seconds(remaining, left));
   }
   record_step(t, lr, took);
   t->since = (StepSum){0};
@@ -102,41 +99,21 @@ static bool is_validation_due(const Train *t) {
   return t->run.at.step % t->spec->valid_every == 0 || t->run.at.step == t->steps;
 }
 
-/* Rank 0: compares with the best so far. Without a checkpoint of this step, as while the loss
- * is out of range, there is nothing that could be the best. True: it is the best. */
-static bool judge_validation(Train *t, double score) {
-  train_settle_verdict(t);
-  bool better =
-      t->run.at.best_step == 0 || task_is_better(t->task->kind, score, t->run.at.best_score);
-  bool best = better && t->run.saved == t->run.at.step;
-  TrainCounters *v = &t->run.verdict;
-  *v = t->run.at;
-  v->validated = t->run.at.step;
-  if (best) {
-    v->best_score = score;
-    v->best_step = t->run.at.step;
-    v->worse = 0;
-  } else if (!better) {
-    v->worse++;
-  }
-  t->run.out_of_patience = t->spec->patience > 0 && v->worse >= t->spec->patience;
-  t->run.at.worse = best ? t->run.at.worse : v->worse;
-  t->run.verdict_lost = false;
-  t->run.verdict_pending = t->run.saved == t->run.at.step;
-  if (t->run.verdict_pending) saver_judge(t->run.saver, v, best);
-  return best;
-}
-
 /* After the checkpoint of this step was handed to the saver: the one is written while the
  * other goes on, and a validation that is cut short loses nothing. */
 static Err validate(Train *t) {
   const TaskKind *kind = t->task->kind;
   Validation v;
-  TRY(train_await_weights(t, &t->since));
-  TRY(validate_model(t->task, t->state.model, train_weights(t), t->world.comm, true, &v));
-  if (t->world.chief) {
+  TRY(train_wait_for_weights(t, &t->since));
+  TRY(validate_model(t->task, t->state.model, state_eval_weights(&t->state, &t->world),
+                     t->world.comm, true, &v));
+  if (world_is_writer(&t->world)) {
     char figures[160];
-    bool best = judge_validation(t, v.value[kind->decisive]);
+    run_settle_validation(&t->run); /* the best so far is on disk */
+    double score = v.value[kind->decisive];
+    bool is_better =
+        t->run.at.best_step == 0 || task_is_better(kind, score, t->run.at.best_score);
+    bool best = run_judge_validation(&t->run, score, is_better, t->spec->patience);
     validate_print(kind, &v, figures, sizeof figures);
     log_info("valid    step %" PRIu64 "  %s%s  (%.1fs)", t->run.at.step, figures,
              best ? ", the best so far" : "", v.seconds);
@@ -157,20 +134,20 @@ static Err save_for_sure(Train *t) {
   char bytes[32];
   Err err = ERR_OK;
   double failed = 0;
-  if (t->world.chief) {
-    train_settle_verdict(t);
+  if (world_is_writer(&t->world)) {
+    run_settle_validation(&t->run);
     saver_wait(t->run.saver, &err);
     failed = err != ERR_OK;
   }
   comm_sum(t->world.comm, "failed saves", &failed, 1);
   if (failed <= 0) return ERR_OK;
   TRY(train_save(t, true));
-  if (!t->world.chief) return ERR_OK;
+  if (!world_is_writer(&t->world)) return ERR_OK;
   /* An earlier step that was lost has no checkpoint that could be the best. */
-  t->run.verdict_pending = t->run.verdict_lost && t->run.verdict.step == t->run.at.step;
-  if (t->run.verdict_pending) saver_judge(t->run.saver, &t->run.verdict, true);
+  t->run.is_validation_pending = t->run.is_best_lost && t->run.validated.step == t->run.at.step;
+  if (t->run.is_validation_pending) saver_judge(t->run.saver, &t->run.validated, true);
   saver_wait(t->run.saver, &err);
-  train_settle_verdict(t);
+  run_settle_validation(&t->run);
   if (!err) return ERR_OK;
   ErrRecord why = err_take(err);
   return err_set(ERR_WORK,
@@ -187,29 +164,30 @@ static Err finish_average(Train *t, TrainResult *r) {
   const Backend *b = &t->world.backend;
   size_t n = t->state.model->params.padded;
   comm_at(t->world.comm, COMM_WHILE_ALIVE, "averaging checkpoints");
-  if (t->world.chief) {
+  if (world_is_writer(&t->world)) {
     saver_wait(t->run.saver, NULL);
     TRY(file_join(out, t->spec->run, "average"));
     TRY(average_last(t->spec->run, wanted, out, &count));
     if (count > 1) {
       TRY(file_join(path, out, "weights.safetensors"));
-      TRY(store_load_array(&t->state.model->params, t->world.stage, path));
+      TRY(store_load_array(&t->state.model->params, t->world.grads.host, path));
     }
   }
   comm_broadcast(t->world.comm, "averaged checkpoints", &count, sizeof count);
   if (count < 2) return ERR_OK;
   r->averaged = count;
   if (!t->task->valid_examples) return ERR_OK;
-  comm_broadcast(t->world.comm, "mean weights", t->world.stage, n * sizeof(float));
+  comm_broadcast(t->world.comm, "mean weights", t->world.grads.host, n * sizeof(float));
   /* The run is over, and its last checkpoint holds what these were. */
-  b->put(b, t->state.e ? t->state.e : t->state.w, t->world.stage, n * sizeof(float));
+  b->put(b, t->state.e ? t->state.e : t->state.w, t->world.grads.host, n * sizeof(float));
   if (!t->state.e) b->lower(b, t->state.low, t->state.w, n);
   const TaskKind *kind = t->task->kind;
   Validation v;
-  TRY(validate_model(t->task, t->state.model, train_weights(t), t->world.comm, false, &v));
+  TRY(validate_model(t->task, t->state.model, state_eval_weights(&t->state, &t->world),
+                     t->world.comm, false, &v));
   r->has_average_score = true;
   r->average_score = v.value[kind->decisive];
-  if (t->world.chief) {
+  if (world_is_writer(&t->world)) {
     char figures[160];
     validate_print(kind, &v, figures, sizeof figures);
     log_info("valid    average of the last %d checkpoints  %s  (%.1fs)", count, figures,
@@ -227,7 +205,7 @@ static Err roll_back(Train *t, const StepSum *step) {
   uint64_t from = t->run.at.step;
   double loss = shown_loss(t, step), scale = t->run.at.lr_scale / 2;
   int times = t->run.at.rollbacks + 1;
-  const char *what = isfinite(step->sum[0]) && isfinite(step->norm)
+  const char *what = isfinite(step->sum[0]) && isfinite(step->grad_norm)
                          ? "the loss ran away"
                          : "the gradient is not finite";
   if (times > t->spec->rollbacks)
@@ -237,13 +215,13 @@ static Err roll_back(Train *t, const StepSum *step) {
                    "lower --lr or raise --warmup-steps, and continue with --resume",
                    from, what, loss, t->spec->rollbacks);
   comm_at(t->world.comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", going back", from);
-  if (t->world.chief) saver_wait(t->run.saver, NULL);
-  double seconds = train_elapsed(t);
+  if (world_is_writer(&t->world)) saver_wait(t->run.saver, NULL);
+  double seconds = run_elapsed(&t->run);
   TRY(train_restore(t));
   t->run.at.lr_scale = scale, t->run.at.rollbacks = times;
   t->run.at.seconds = seconds, t->run.began = progress_clock();
   t->since = (StepSum){0}, t->since_start = t->run.began;
-  if (t->world.chief)
+  if (world_is_writer(&t->world))
     log_warn("step %" PRIu64 ": %s (loss %.4g): back to step %" PRIu64
              ", with the learning rate times %.3g from now on (roll-back %d of %d)",
              from, what, loss, t->run.at.step, scale, times, t->spec->rollbacks);
@@ -259,8 +237,8 @@ static Err roll_back(Train *t, const StepSum *step) {
 /* All ranks stop at the same step, or none. */
 static bool is_over(Train *t, TrainResult *r) {
   double flags[3] = {stop_asked(),
-                     t->world.chief && t->spec->seconds > 0 && seconds_left(t) <= 0,
-                     t->world.chief && t->run.out_of_patience};
+                     world_is_writer(&t->world) && t->spec->seconds > 0 && seconds_left(t) <= 0,
+                     world_is_writer(&t->world) && t->run.is_out_of_patience};
   comm_sum(t->world.comm, "going on", flags, 3);
   r->stopped = flags[0] > 0;
   r->early = flags[2] > 0;
@@ -276,14 +254,14 @@ static Err go_on(Train *t) {
   TRY(train_step(t, lr, &step, &healthy));
   t->last_loss = step.sum[0] / step.predictions;
   if (!health_take(&t->health, healthy ? t->last_loss : NAN)) return roll_back(t, &step);
-  if (step.skipped && t->world.chief)
+  if (step.skipped && world_is_writer(&t->world))
     log_info("step %" PRIu64
              ": the gradient overflowed and is left out; the loss scale is %g from now on",
              t->run.at.step, scaler_factor(&t->run.at.scaler));
   t->run.at.step++;
   t->run.at.target_tokens += (uint64_t)step.predictions;
   t->run.at.pairs += (uint64_t)step.examples;
-  take(&t->since, &step);
+  add_step(&t->since, &step);
   if (t->run.at.step % s->log_every == 0) log_step(t, lr);
   bool last = t->run.at.step == t->steps;
   bool is_due = t->run.at.step % s->save_every == 0 || is_validation_due(t);
@@ -298,7 +276,7 @@ static Err note_stop(Err err, TrainResult *r) {
   return ERR_OK;
 }
 
-static Err run_steps(Train *t, TrainResult *r) {
+Err train_loop(Train *t, TrainResult *r) {
   t->since_start = t->run.began = t->run.call_began = progress_clock();
   /* The run ended within a validation: it begins with it. */
   if (t->run.at.step && is_validation_due(t)) TRY(note_stop(validate(t), r));
@@ -309,42 +287,4 @@ static Err run_steps(Train *t, TrainResult *r) {
     TRY(note_stop(validate(t), r));
   TRY(save_for_sure(t));
   return r->stopped ? ERR_OK : note_stop(finish_average(t, r), r);
-}
-
-/* What a first and a second Ctrl-C are answered. Several ranks finish the step together. */
-static const char *const answers_alone[2] = {
-    "stopping: this step is finished and saved; a second Ctrl-C leaves it undone",
-    "stopping: this step is left undone, what was done before it is saved; a third Ctrl-C "
-    "saves nothing"};
-static const char *const answers_ranks[2] = {
-    "stopping: this step is finished and saved",
-    "stopping: this step is still to be finished and saved; a third Ctrl-C saves nothing"};
-
-Err train_run(const TrainSpec *spec, Comm *comm, const char *options, TrainResult *r) {
-  Train *t;
-  *r = (TrainResult){0};
-  TRY(mem_alloc(&t, 1, sizeof *t));
-  t->spec = spec, t->world.comm = comm;
-  t->world.rank = comm_rank(comm), t->world.ranks = comm_size(comm),
-  t->world.chief = t->world.rank == 0;
-  t->run.lock = -1;
-  stop_watch_twice(t->world.ranks == 1 ? answers_alone : answers_ranks);
-  Err err = train_set_up(t, options);
-  if (!err && spec->dry_run) {
-    err = plan_dry_run(t);
-  } else if (!err) {
-    err = plan_say(t);
-    if (!err) err = run_steps(t, r);
-    if (!err) err = exchange_rest(&t->world.exchange);
-    r->step = t->run.at.step, r->target_tokens = t->run.at.target_tokens;
-    r->best_score = t->run.at.best_score, r->best_step = t->run.at.best_step;
-    r->loss = t->last_loss, r->seconds = train_elapsed(t);
-    r->lost_metrics = metrics_lost(&t->run.metrics);
-    log_live_end();
-  }
-  stop_unwatch();
-  comm_at(comm, COMM_WHILE_ALIVE, "its end");
-  train_tear_down(t);
-  mem_free(t);
-  return err;
 }

@@ -22,11 +22,11 @@ static void say_shares(const FitPlan *f, bool here, const char *where) {
 static Err say_memory(const Train *t) {
   FitPlan f;
   TRY(fit_plan(t, &f));
-  say_shares(&f, false, t->world.ranks > 1 ? " on the GPU of rank 0" : " on the GPU");
+  say_shares(&f, false, world_has_others(&t->world) ? " on the GPU of rank 0" : " on the GPU");
   say_shares(&f, true,
-             t->world.ranks > 1      ? " on rank 0"
-             : t->world.backend.host ? ""
-                                     : " beside it");
+             world_has_others(&t->world) ? " on rank 0"
+             : t->world.backend.host     ? ""
+                                         : " beside it");
   return ERR_OK;
 }
 
@@ -42,7 +42,7 @@ Err plan_say(const Train *t) {
            t->micro_batches, t->task->capacity, str_of_count(batches, t->task->batches),
            100 * t->task->fill);
   const char *way = t->world.exchange.about;
-  bool rounded = s->exchange_bf16 && (t->world.ranks > 1 || s->reproducible);
+  bool rounded = s->exchange_bf16 && (world_has_others(&t->world) || s->reproducible);
   log_info("ranks    %s%s%s%s%s%s", comm_about(t->world.comm), *way ? ", " : "", way,
            rounded ? ", gradients in bf16 on their way" : "",
            s->shard ? ", each with a share of the optimiser" : "",
@@ -89,33 +89,24 @@ done:
   return err;
 }
 
-/* Bytes that each rank sends, and receives, in a step: the others' pieces of its gradients,
- * and its piece of what all then get, which is their sum, or with a sharded optimiser the
- * new weights, in fp32. */
-static double traffic(const Train *t, double rounds) {
-  const TrainSpec *s = t->spec;
-  double ranks = (double)t->world.ranks, wide = s->exchange_bf16 ? 2 : 4;
-  double back = s->shard ? sizeof(float) : wide, times = s->reproducible ? rounds : 1;
-  return (double)t->state.model->params.padded * (ranks - 1) / ranks * (wide * times + back);
-}
-
 Err plan_dry_run(Train *t) {
   double rate = 0, work = products(t);
   char text[32], time[32];
   TRY(plan_say(t));
   ErrRecord refusal = err_take(fit_say(t)); /* told at the end */
   TRY(measure(t, &rate));
-  double rounds =
-      (double)((t->micro_batches + (uint32_t)t->world.ranks - 1) / (uint32_t)t->world.ranks);
+  double rounds = world_rounds(&t->world, t->micro_batches);
   double step = work / t->micro_batches * rounds / rate;
   log_info(
       "step     %.3f TFLOP of products; at %.0f GFLOP/s, measured on this machine, about "
       "%s on a rank, and %s for all %" PRIu64 " steps",
       work / 1e12, rate / 1e9, str_of_seconds(time, step),
       str_of_seconds(text, step * (double)t->steps), t->steps);
-  if (t->world.ranks > 1)
+  double traffic =
+      world_traffic(&t->world, t->spec, t->micro_batches, t->state.model->params.padded);
+  if (world_has_others(&t->world))
     log_info("network  %s leave and reach each rank every step",
-             str_of_bytes(text, (uint64_t)traffic(t, rounds)));
+             str_of_bytes(text, (uint64_t)traffic));
   /* A rank that fails ends the others: not before the chief has said it all. */
   comm_sum(t->world.comm, "the plan", &(double){0}, 1);
   return refusal.code ? err_give(&refusal) : ERR_OK;

@@ -1,5 +1,6 @@
-/* One step: a global batch of micro-batches, shared out over the ranks in turn;
- * gradients summed while they are made; one update. Relies on model, comm, optim. */
+/* One step: forward and backward on this rank's micro-batches, the sum of all gradients, one update.
+ * How gradients travel is gradients.h's choice, who updates what state.h's. Relies on gradients,
+ * optim, pass, state, world. */
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
@@ -14,326 +15,317 @@
 #include "base/stop.h"
 #include "train/train_internal.h"
 
-#define STALL 8 /* seconds that a fault on purpose holds the data back */
+#define STALL_SECONDS 8 /* by which the fault "stall" delays the data */
 
-/* Seconds without progress after which this rank counts as hung. The first step touches memory for
- * the first time, and no usual time is known yet. */
-static double patience(const Train *t) {
-  return t->world.warm ? 5 * t->world.usual : pass_limit(t->state.model);
+/* Tells the other ranks where this one is, and when they should count it as hung. */
+static void report_progress(Train *t, double *since, const char *what, uint32_t micro_batch) {
+  world_note_progress(&t->world, since);
+  comm_at(t->world.comm, world_timeout(&t->world), "step %" PRIu64 ", micro-batch %u, %s",
+          t->run.at.step, micro_batch, what);
 }
 
-/* The most seconds between two signs of life so far decide how long is too long. */
-static void tick(Train *t, double *since, const char *what, uint32_t i) {
-  double now = progress_clock(), took = now - *since;
-  if (took > t->world.usual) t->world.usual = took;
-  *since = now;
-  comm_at(t->world.comm, patience(t), "step %" PRIu64 ", micro-batch %u, %s", t->run.at.step, i,
-          what);
-}
-
-/* A step begins. For tests: what can go wrong, at a chosen one of a chosen rank. True: its
- * gradient is to be spoilt. */
-static bool begins(Train *t) {
-  double mark = progress_clock();
-  tick(t, &mark, "beginning", (uint32_t)t->world.rank);
-  if (fault_now("die", t->run.at.step, t->world.rank)) kill(getpid(), SIGKILL);
-  if (fault_now("hang", t->run.at.step, t->world.rank))
+/* For tests. True: this rank's gradient is to become NaN. */
+static bool inject_faults(const Train *t) {
+  const World *w = &t->world;
+  uint64_t step = t->run.at.step;
+  if (world_has_fault(w, "die", step)) kill(getpid(), SIGKILL);
+  if (world_has_fault(w, "hang", step))
     for (;;) sleep(1000);
-  return fault_now("nan", t->run.at.step, t->world.rank);
+  return world_has_fault(w, "nan", step);
 }
 
-/* Where all micro-batches add, what is put there first stays. */
-static void begin_gradients(Train *t, bool spoilt) {
+/* Micro-batches: data, forward, backward. */
+
+/* Gradients accumulate over micro-batches, so a NaN written before the first one survives until the
+ * update. */
+static void begin_gradients(Train *t, bool with_nan) {
   const Backend *b = &t->world.backend;
+  const Params *p = &t->state.model->params;
   float nan = NAN;
   pass_begin(&t->state.pass);
-  if (!spoilt) return;
+  if (!with_nan) return;
   pass_clear(&t->state.pass);
-  b->put(b, t->state.g + t->state.model->params.param[t->state.model->params.count - 1].offset,
-         &nan, sizeof nan);
+  b->put(b, t->world.grads.g + p->param[p->count - 1].offset, &nan, sizeof nan);
 }
 
-/* Do gradients travel, or are they kept between rounds? */
-static bool is_shared(const Train *t) {
-  return t->world.ranks > 1 || (t->spec->reproducible && t->micro_batches > 1);
-}
-
-/* A device's gradients that travel through the program's memory. */
-static bool goes_by_host(const Train *t) {
-  return !t->world.backend.host && !t->world.exchange.wire && is_shared(t);
-}
-
-/* Does the device settle norm and clipping itself? Nobody else has a part in them. */
-static bool is_alone(const Train *t) {
-  return !t->world.backend.host && !is_shared(t) && !t->world.exchange.wire &&
-         !t->spec->shard && t->spec->optim.kind != OPTIM_NOVOGRAD;
-}
-
-static Err fetch(Train *t, uint64_t step, uint32_t i, Micro *m) {
-  *m = (Micro){.number = i, .key = {rng_mix(rng_mix(t->spec->seed, step), i), true, false}};
-  m->start = m->mark = progress_clock();
-  /* A file system may stall for any time: data that cannot be read is an error of its own. */
+static Err fetch_batch(Train *t, uint64_t step, uint32_t number, MicroBatch *m) {
+  uint64_t key = rng_mix(rng_mix(t->spec->seed, step), number);
+  *m = (MicroBatch){.number = number, .key = {.key = key, .dropout = true}};
+  m->start = progress_clock();
+  m->last_mark = m->start;
+  /* No timeout: a file system may stall for any time, and data that cannot be read is an error of
+   * its own. */
   comm_at(t->world.comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", micro-batch %u, waiting for data",
-          step, i);
-  if (fault_now("stall", step, t->world.rank)) sleep(STALL);
+          step, number);
+  if (world_has_fault(&t->world, "stall", step)) sleep(STALL_SECONDS);
   TRY(t->task->kind->next_batch(t->task, &m->batch));
   m->got = progress_clock();
   return ERR_OK;
 }
 
-static Err next_micro(Train *t, uint32_t i, Micro *m) {
+static Err next_batch(Train *t, uint32_t number, MicroBatch *m) {
   fault_point("micro-batch");
-  /* The weights are still those before the step. Several ranks have to finish it together. */
-  if (t->world.ranks == 1 && stop_hurried())
+  /* The weights are still those before the step. With other ranks, all have to finish it. */
+  if (!world_has_others(&t->world) && stop_hurried())
     return err_set(ERR_STOPPED, "step %" PRIu64 " is left undone", t->run.at.step);
   if (t->next.batch.data) {
     double waited = t->next.got - t->next.start;
     *m = t->next;
-    t->next = (Micro){0};
-    m->got = m->mark = progress_clock(), m->start = m->got - waited;
+    t->next = (MicroBatch){0};
+    m->got = progress_clock();
+    m->last_mark = m->got;
+    m->start = m->got - waited;
   } else {
-    TRY(fetch(t, t->run.at.step, i, m));
+    TRY(fetch_batch(t, t->run.at.step, number, m));
   }
-  tick(t, &m->mark, "forward and backward", i);
+  report_progress(t, &m->last_mark, "forward and backward", number);
   return ERR_OK;
 }
 
-/* While the device is at work on this step, its next batch can be on its way. */
-static Err look_ahead(Train *t) {
+/* Copies the first batch of the next step to the device while that works on this one. */
+static Err prefetch_next_step(Train *t) {
   if (t->run.at.step + 1 >= t->steps) return ERR_OK;
-  TRY(fetch(t, t->run.at.step + 1, 0, &t->next));
+  TRY(fetch_batch(t, t->run.at.step + 1, 0, &t->next));
   pass_load(&t->state.pass, t->next.batch.data, t->next.key);
   double mark = t->next.got;
-  tick(t, &mark, "the end of the step", 0);
+  report_progress(t, &mark, "the end of the step", 0);
   return ERR_OK;
 }
 
-static void end_micro(Train *t, Micro *m, StepSum *sum) {
-  tick(t, &m->mark, "after backward", m->number);
+Err train_wait_for_weights(Train *t, StepSum *sum) {
+  World *w = &t->world;
+  if (!state_is_gathering(w)) return ERR_OK;
+  double start = progress_clock();
+  comm_at(w->comm, world_timeout(w), "step %" PRIu64 ", the update on the device",
+          t->run.at.step);
+  Err err = exchange_wait_made(&w->exchange);
+  double made = progress_clock();
+  comm_at(w->comm, world_timeout(w), "step %" PRIu64 ", waiting for the others' weights",
+          t->run.at.step);
+  if (!err) err = exchange_wait(&w->exchange);
+  sum->update += made - start;
+  sum->wait += progress_clock() - made;
+  return err ? err_context("step %" PRIu64 ", gathering the weights", t->run.at.step) : ERR_OK;
+}
+
+/* Wait for the gathered weights before the first kernel that reads them. The stream would wait by
+ * itself, but a lost rank would then look like a hang of this rank. Later is too late: the launch
+ * queue fills up and the host blocks inside a launch. Cost: one launch latency (microseconds), as
+ * the batch is being copied to the device meanwhile. */
+static Err begin_micro_batch(Train *t, uint32_t number, MicroBatch *m, StepSum *sum) {
+  TRY(next_batch(t, number, m));
+  if (!state_is_gathering(&t->world)) return ERR_OK;
+  pass_load(&t->state.pass, m->batch.data, m->key);
+  double start = progress_clock();
+  TRY(train_wait_for_weights(t, sum));
+  m->last_mark = progress_clock();
+  double waited = m->last_mark - start; /* counts neither as data nor as forward */
+  m->start += waited;
+  m->got += waited;
+  report_progress(t, &m->last_mark, "forward and backward", number);
+  return ERR_OK;
+}
+
+static void end_micro_batch(Train *t, MicroBatch *m, StepSum *sum) {
+  double forward_end = t->state.model->forward_end;
+  report_progress(t, &m->last_mark, "after backward", m->number);
   sum->data += m->got - m->start;
-  sum->forward += t->state.model->forward_end - m->got;
-  sum->backward += progress_clock() - t->state.model->forward_end;
+  sum->forward += forward_end - m->got;
+  sum->backward += progress_clock() - forward_end;
   sum->examples += m->batch.examples;
   sum->predictions += m->batch.predictions;
 }
 
-Err train_await_weights(Train *t, StepSum *sum) {
-  Exchange *x = &t->world.exchange;
-  if (!x->gathering) return ERR_OK;
-  double start = progress_clock();
-  comm_at(t->world.comm, patience(t), "step %" PRIu64 ", the update on the device",
-          t->run.at.step);
-  Err err = exchange_wait_made(x);
-  double made = progress_clock();
-  comm_at(t->world.comm, patience(t), "step %" PRIu64 ", waiting for the others' weights",
-          t->run.at.step);
-  if (!err) err = exchange_wait(x);
-  sum->update += made - start, sum->wait += progress_clock() - made;
-  return err ? err_context("step %" PRIu64 ", gathering the weights", t->run.at.step) : ERR_OK;
-}
-
-/* The device waits for the weights by itself, but tells nobody when they do not come: it
- * would look as if this rank did not move. So the program waits before the first work that
- * reads them, when the batch is there and on its way. Not later: what is queued behind
- * weights that never come fills the device's queue, and the program is stuck in it. What is
- * lost is the time in which the device is given its first work, microseconds. */
-static Err begin_micro(Train *t, uint32_t i, Micro *m, StepSum *sum) {
-  TRY(next_micro(t, i, m));
-  if (!t->world.exchange.gathering) return ERR_OK;
-  pass_load(&t->state.pass, m->batch.data, m->key);
-  double start = progress_clock();
-  TRY(train_await_weights(t, sum));
-  m->mark = progress_clock();
-  m->start += m->mark - start, m->got += m->mark - start; /* neither data nor forward */
-  tick(t, &m->mark, "forward and backward", i);
+/* Forward and backward of one micro-batch. `ready`: what backward calls when gradients are complete
+ * and may travel, or NULL. */
+static Err run_micro_batch(Train *t, uint32_t number, GradReady ready, StepSum *sum) {
+  MicroBatch m;
+  float loss_scale = (float)scaler_factor(&t->run.at.scaler);
+  TRY(begin_micro_batch(t, number, &m, sum));
+  TRY(pass_gradients(&t->state.pass, m.batch.data, m.key, loss_scale, ready,
+                     t->world.grads.reducer));
+  end_micro_batch(t, &m, sum);
   return ERR_OK;
 }
 
-/* `last`: its gradients may travel as they are made. A device's are fetched first,
- * unless they have a wire of their own. */
-static Err micro_batch(Train *t, uint32_t i, bool last, StepSum *sum) {
-  const Backend *b = &t->world.backend;
-  Micro m;
-  TRY(begin_micro(t, i, &m, sum));
-  TRY(pass_gradients(
-      &t->state.pass, m.batch.data, m.key, (float)scaler_factor(&t->run.at.scaler),
-      last && (b->host || t->world.exchange.wire) ? reducer_ready : NULL, t->world.reducer));
-  if (last && goes_by_host(t))
-    TRY(b->get(b, t->world.stage, t->state.g, t->state.model->params.padded * sizeof(float)));
-  end_micro(t, &m, sum);
-  return ERR_OK;
-}
+/* The sum of gradients. */
 
-/* Until the gradients have travelled by wire. As long as this rank's own device still makes
- * them, it is the one that works. */
-static Err settle(Train *t, uint32_t i, double *start, StepSum *sum) {
-  double mark = *start;
-  tick(t, &mark, "backward on the device", i);
-  Err err = exchange_wait_made(&t->world.exchange);
-  tick(t, &mark, "waiting for the others' gradients", i);
-  sum->backward += mark - *start;
-  *start = mark;
-  if (!err) err = exchange_wait(&t->world.exchange);
+/* Until this rank's gradients are on their way, it is the one that works; then it waits for the
+ * others. */
+static Err wait_for_allreduce(Train *t, const Round *r, StepSum *sum) {
+  Gradients *q = &t->world.grads;
+  bool is_on_device = !t->world.backend.host;
+  double mark = progress_clock(), start = mark;
+  Err err = ERR_OK;
+  if (r->has_micro_batch) {
+    if (is_on_device) report_progress(t, &mark, "backward on the device", r->micro_batch);
+    err = gradients_wait_made(q);
+    if (is_on_device)
+      report_progress(t, &mark, "waiting for the others' gradients", r->micro_batch);
+  }
+  sum->backward += mark - start;
+  if (!err) err = gradients_wait_sum(q, r->grads);
+  sum->wait += progress_clock() - mark;
   return err ? err_context("step %" PRIu64 ", adding gradients", t->run.at.step) : ERR_OK;
 }
 
-/* Micro-batches of one round, the `round`-th of each rank; reduced at its end. */
-static Err reduced_round(Train *t, uint32_t i, uint32_t round, bool first, bool last,
-                         StepSum *sum) {
-  uint32_t left = t->micro_batches - round * (uint32_t)t->world.ranks;
-  int active = left < (uint32_t)t->world.ranks ? (int)left : t->world.ranks;
-  reducer_round(t->world.reducer, t->spec->reproducible ? active : t->world.ranks, first, last);
-  if (i < t->micro_batches) TRY(micro_batch(t, i, true, sum));
-  double start = progress_clock();
-  reducer_finish(t->world.reducer);
-  const Backend *b = &t->world.backend;
-  if (t->world.exchange.wire) TRY(settle(t, i, &start, sum));
-  if (last && goes_by_host(t))
-    b->put(b, t->state.g, t->world.stage, t->state.model->params.padded * sizeof(float));
-  sum->wait += progress_clock() - start;
-  return ERR_OK;
-}
-
-/* Reproducible: the sum is made after every round, in the order of the micro-batches.
- * Otherwise each rank adds up its own, and the sum is made once. */
-static Err gradients(Train *t, StepSum *sum) {
-  uint32_t ranks = (uint32_t)t->world.ranks, rounds = (t->micro_batches + ranks - 1) / ranks;
-  bool each = t->spec->reproducible;
-  for (uint32_t round = 0; round < rounds; round++) {
-    uint32_t i = round * ranks + (uint32_t)t->world.rank;
-    bool mine_last = i + ranks >= t->micro_batches;
-    if (each && round) pass_begin(&t->state.pass);
-    if (each)
-      TRY(reduced_round(t, i, round, round == 0, round + 1 == rounds, sum));
-    else if (mine_last) /* some ranks have one more than others */
-      return reduced_round(t, i, round, true, true, sum);
-    else
-      TRY(micro_batch(t, i, false, sum));
+static Err accumulate_gradients(Train *t, StepSum *sum) {
+  Gradients *q = &t->world.grads;
+  RoundIterator it = {0};
+  Round r;
+  while (world_next_round(&t->world, t->micro_batches, &it, &r)) {
+    if (r.is_fresh) pass_begin(&t->state.pass);
+    if (r.is_reduced) gradients_begin_round(q, r.grads);
+    GradReady ready = r.is_reduced ? gradients_ready(q) : NULL;
+    if (r.has_micro_batch) TRY(run_micro_batch(t, r.micro_batch, ready, sum));
+    if (r.is_reduced) TRY(wait_for_allreduce(t, &r, sum));
   }
   return ERR_OK;
 }
 
-/* Squares of the gradient, unit by unit: those of this rank's pieces of it. */
-static Err squares(Train *t) {
+/* Sums of squares of the gradient, one for each unit of NORM_UNIT elements; where the update is
+ * sharded, of the units that this rank owns. Waits for the device. */
+static Err compute_grad_square_sums(Train *t) {
+  ModelState *st = &t->state;
   const Backend *b = &t->world.backend;
-  size_t n = t->state.model->params.padded;
-  if (!t->spec->shard) {
-    b->square_sums_async(b, t->state.queued, t->state.g, n);
-  } else {
-    for (size_t i = 0; i < reducer_pieces(t->world.reducer); i++) {
+  const Gradients *q = &t->world.grads;
+  size_t n = st->model->params.padded;
+  if (st->update == UPDATE_SHARDED) {
+    for (size_t i = 0; i < reducer_pieces(q->reducer); i++) {
       size_t begin, end;
-      reducer_piece(t->world.reducer, i, &begin, &end);
-      if (end > begin)
-        b->square_sums_async(b, t->state.queued + begin / NORM_UNIT, t->state.g + begin,
-                             end - begin);
+      reducer_piece(q->reducer, i, &begin, &end);
+      if (end == begin) continue;
+      b->square_sums_async(b, st->square_sums + begin / NORM_UNIT, q->g + begin, end - begin);
     }
-  }
-  return b->host
-             ? ERR_OK
-             : b->get(b, t->state.sums, t->state.queued, norm_units(n) * sizeof *t->state.sums);
-}
-
-/* `now` is settled, and says that there is something to do. */
-static Err update(Train *t, const StepNumbers *now, double lr) {
-  const OptimSpec *o = &t->spec->optim;
-  const Backend *b = &t->world.backend;
-  StepNumbers *there = t->state.pass.now;
-  size_t n = t->state.model->params.padded, owned = 0;
-  bool low = t->state.low != t->state.w,
-       by_pieces = t->spec->shard || o->kind == OPTIM_NOVOGRAD;
-  b->put(b, there, now, sizeof *now);
-  if (o->kind == OPTIM_NOVOGRAD) {
-    optim_layers(o, b, &t->state.model->params, t->state.w, t->state.m, t->state.second,
-                 t->state.g, lr, clip_scale(now));
-  } else if (!t->spec->shard) {
-    optim_piece(o, b, there, low ? t->state.low : NULL, t->state.w, t->state.m, t->state.v,
-                t->state.g, n);
   } else {
-    for (size_t i = 0; i < reducer_pieces(t->world.reducer); i++) {
-      size_t begin, end;
-      reducer_piece(t->world.reducer, i, &begin, &end);
-      optim_piece(o, b, there, NULL, t->state.w + begin, t->state.m + owned,
-                  t->state.v ? t->state.v + owned : NULL, t->state.g + begin, end - begin);
-      owned += end - begin;
-    }
-    TRY(train_gather_weights(t));
+    b->square_sums_async(b, st->square_sums, q->g, n);
   }
-  if (low && by_pieces) b->lower(b, t->state.low, t->state.w, n);
-  if (t->state.e) b->ema(b, t->state.e, t->state.w, (double)t->spec->ema, n, there);
-  return ERR_OK;
+  if (b->host) return ERR_OK;
+  return b->get(b, st->square_sums_host, st->square_sums, norm_units(n) * sizeof(double));
 }
 
-/* What the micro-batches of all ranks came to. A device is waited for once a step, for
- * the squares; behind them the losses are there too. */
-static Err losses(Train *t, StepSum *sum) {
+/* The losses of all micro-batches, of all ranks. A device is waited for once a step, for the square
+ * sums; the losses were made before them. */
+static Err allreduce_losses(Train *t, StepSum *sum) {
   ModelLoss mine;
   double start = progress_clock();
-  TRY(squares(t));
+  TRY(compute_grad_square_sums(t));
   TRY(model_loss(t->state.model, &mine));
   double got = progress_clock();
-  *(t->world.backend.host ? &sum->update : &sum->backward) += got - start;
-  double all[MODEL_SUMS + 2] = {0};
-  memcpy(all, mine.sum, sizeof mine.sum);
-  all[MODEL_SUMS] = (double)mine.predictions;
-  all[MODEL_SUMS + 1] = sum->examples;
-  comm_sum(t->world.comm, "losses", all, sizeof all / sizeof *all);
-  memcpy(sum->sum, all, sizeof sum->sum);
-  sum->predictions = all[MODEL_SUMS];
-  sum->examples = all[MODEL_SUMS + 1];
+  if (t->world.backend.host)
+    sum->update += got - start;
+  else
+    sum->backward += got - start;
+  double totals[MODEL_SUMS + 2] = {0};
+  memcpy(totals, mine.sum, sizeof mine.sum);
+  totals[MODEL_SUMS] = (double)mine.predictions;
+  totals[MODEL_SUMS + 1] = sum->examples;
+  comm_sum(t->world.comm, "losses", totals, sizeof totals / sizeof *totals);
+  memcpy(sum->sum, totals, sizeof sum->sum);
+  sum->predictions = totals[MODEL_SUMS];
+  sum->examples = totals[MODEL_SUMS + 1];
   sum->wait += progress_clock() - got;
   return ERR_OK;
 }
 
+/* The update. */
+
+/* Each rank updates the pieces that it owns; m and v hold these pieces end to end. */
+static Err update_shard(Train *t) {
+  ModelState *st = &t->state;
+  const Gradients *q = &t->world.grads;
+  size_t owned = 0;
+  for (size_t i = 0; i < reducer_pieces(q->reducer); i++) {
+    size_t begin, end;
+    reducer_piece(q->reducer, i, &begin, &end);
+    optim_piece(&t->spec->optim, &t->world.backend, st->pass.now, NULL, st->w + begin,
+                st->m + owned, st->v ? st->v + owned : NULL, q->g + begin, end - begin);
+    owned += end - begin;
+  }
+  return state_gather_weights(st, &t->world);
+}
+
+/* `now` has the clipping factor already. */
+static Err update_weights(Train *t, const StepNumbers *now, double lr) {
+  ModelState *st = &t->state;
+  const OptimSpec *o = &t->spec->optim;
+  const Backend *b = &t->world.backend;
+  const float *g = t->world.grads.g;
+  size_t n = st->model->params.padded;
+  void *low = st->low != st->w ? st->low : NULL;
+  b->put(b, st->pass.now, now, sizeof *now);
+  if (st->update == UPDATE_SHARDED) {
+    TRY(update_shard(t));
+  } else if (st->update == UPDATE_BY_WEIGHT) {
+    optim_layers(o, b, &st->model->params, st->w, st->m, st->second, g, lr, clip_scale(now));
+  } else {
+    optim_piece(o, b, st->pass.now, low, st->w, st->m, st->v, g, n); /* writes `low`, too */
+    low = NULL;
+  }
+  if (low) b->lower(b, low, st->w, n);
+  if (st->e) b->ema(b, st->e, st->w, (double)t->spec->ema, n, st->pass.now);
+  return ERR_OK;
+}
+
 /* The norm is the same to the bit however the gradient is spread over the ranks. */
-static Err step_together(Train *t, double lr, StepNumbers *now, StepSum *sum) {
-  begin_gradients(t, begins(t));
-  TRY(gradients(t, sum));
-  TRY(losses(t, sum));
+static Err step_on_ranks(Train *t, double lr, bool with_nan, StepNumbers *now, StepSum *sum) {
+  ModelState *st = &t->state;
+  begin_gradients(t, with_nan);
+  TRY(accumulate_gradients(t, sum));
+  TRY(allreduce_losses(t, sum));
   double start = progress_clock();
   now->grad_divisor = sum->predictions * scaler_factor(&t->run.at.scaler);
   now->loss[0] = sum->sum[0];
-  if (t->spec->shard) reducer_gather_units(t->world.reducer, "norms", t->state.sums);
-  optim_clip(now, t->state.sums, norm_units(t->state.model->params.padded));
-  if (isfinite(now->grad_scale)) TRY(update(t, now, lr));
+  if (st->update == UPDATE_SHARDED)
+    reducer_gather_units(t->world.grads.reducer, "norms", st->square_sums_host);
+  optim_clip(now, st->square_sums_host, norm_units(st->model->params.padded));
+  if (isfinite(now->grad_scale)) TRY(update_weights(t, now, lr));
   sum->update += progress_clock() - start;
   return ERR_OK;
 }
 
-/* On one device, which is waited for once, at the end. */
-static Err step_alone(Train *t, StepNumbers *now, StepSum *sum) {
-  double factor = scaler_factor(&t->run.at.scaler);
-  bool spoilt = begins(t);
-  if (t->micro_batches == 1 && !spoilt) {
-    Micro m;
-    TRY(next_micro(t, 0, &m));
-    now->grad_divisor = m.batch.predictions * factor;
-    TRY(pass_whole(&t->state.pass, m.batch.data, m.key, (float)factor, now));
-    end_micro(t, &m, sum);
+/* UPDATE_ON_DEVICE: everything is queued; the device is waited for once, at the end. A step of one
+ * micro-batch is captured as a whole. */
+static Err step_on_device(Train *t, bool with_nan, StepNumbers *now, StepSum *sum) {
+  Pass *pass = &t->state.pass;
+  double loss_scale = scaler_factor(&t->run.at.scaler);
+  if (t->micro_batches == 1 && !with_nan) {
+    MicroBatch m;
+    TRY(next_batch(t, 0, &m));
+    now->grad_divisor = m.batch.predictions * loss_scale;
+    TRY(pass_whole(pass, m.batch.data, m.key, (float)loss_scale, now));
+    end_micro_batch(t, &m, sum);
   } else {
-    begin_gradients(t, spoilt);
-    for (uint32_t i = 0; i < t->micro_batches; i++) TRY(micro_batch(t, i, false, sum));
-    now->grad_divisor = sum->predictions * factor;
-    TRY(pass_update(&t->state.pass, now));
+    begin_gradients(t, with_nan);
+    TRY(accumulate_gradients(t, sum));
+    now->grad_divisor = sum->predictions * loss_scale;
+    TRY(pass_update(pass, now));
   }
-  TRY(look_ahead(t));
+  TRY(prefetch_next_step(t));
   double start = progress_clock();
-  TRY(pass_end(&t->state.pass, now));
+  TRY(pass_end(pass, now));
   sum->backward += progress_clock() - start;
   memcpy(sum->sum, now->loss, sizeof sum->sum);
   return ERR_OK;
 }
 
-Err train_step(Train *t, double lr, StepSum *sum, bool *healthy) {
-  uint64_t before = mem_count();
+Err train_step(Train *t, double lr, StepSum *sum, bool *is_healthy) {
+  uint64_t allocations = mem_count();
   StepNumbers now = optim_numbers(&t->spec->optim, t->run.at.step, lr);
   now.max_grad_norm = (double)t->spec->clip;
   *sum = (StepSum){.steps = 1};
-  TRY(is_alone(t) ? step_alone(t, &now, sum) : step_together(t, lr, &now, sum));
-  sum->norm = now.grad_norm;
-  bool finite = isfinite(sum->norm), sound = isfinite(sum->sum[0]);
-  *healthy = sound && scaler_take(&t->run.at.scaler, finite);
-  sum->skipped = *healthy && !finite;
-  t->world.warm = true;
-  sum->allocations = (double)(mem_count() - before);
+  double mark = progress_clock();
+  report_progress(t, &mark, "beginning", world_first_micro_batch(&t->world));
+  bool with_nan = inject_faults(t);
+  if (t->state.update == UPDATE_ON_DEVICE)
+    TRY(step_on_device(t, with_nan, &now, sum));
+  else
+    TRY(step_on_ranks(t, lr, with_nan, &now, sum));
+  sum->grad_norm = now.grad_norm;
+  bool is_finite = isfinite(sum->grad_norm);
+  *is_healthy = isfinite(sum->sum[0]) && scaler_take(&t->run.at.scaler, is_finite);
+  sum->skipped = *is_healthy && !is_finite;
+  t->world.is_warm = true;
+  sum->allocations = (double)(mem_count() - allocations);
   return ERR_OK;
 }

@@ -1,48 +1,11 @@
-/* Training: the loop, its options, its run directory. Relies on model, data, comm,
- * decode, metric. */
+/* Training, as a command calls it. Relies on comm, spec. */
 #ifndef TRAIN_TRAIN_H
 #define TRAIN_TRAIN_H
 
-#include "backend/backend.h"
 #include "comm/comm.h"
-#include "model/model.h"
-#include "train/exchange.h"
-#include "train/optim.h"
-#include "train/schedule.h"
-#include "train/task.h"
+#include "train/spec.h"
 
-/* SCALE_AUTO: dynamic where gradients are made in fp16, else none. */
-typedef enum { SCALE_AUTO, SCALE_NONE, SCALE_DYNAMIC } LossScale;
-
-typedef struct {
-  const char *data, *run;
-  const TaskKind *task;
-  const void *task_options; /* of that kind */
-  ModelConfig config;       /* sizes and form; the data set gives the rest */
-  uint32_t batch_tokens;    /* 0: as many as fit */
-  uint32_t micro_batches;   /* 0: one for each rank, or as the checkpoint says */
-  uint64_t steps, epochs;   /* epochs 0: steps count */
-  double seconds;           /* of this call; 0: no limit */
-  uint64_t seed;
-  Schedule schedule;
-  bool decay_to_end; /* the schedule's decay ends with the run */
-  OptimSpec optim;
-  float clip, smoothing;
-  LossScale loss_scale;
-  float ema; /* what is kept of the mean in a step; 0: no mean */
-  bool shard, exchange_bf16, reproducible;
-  size_t bucket; /* bytes */
-  Collectives collectives;
-  BackendSpec backend;
-  uint64_t valid_every, save_every, log_every;
-  int keep, patience; /* checkpoints kept; validations without a better score */
-  int average;        /* checkpoints averaged at the end */
-  int rollbacks;      /* after so many it gives up */
-  bool resume, dry_run;
-  bool accept_data; /* resumes on another data set than the run's */
-} TrainSpec;
-
-typedef struct {
+typedef struct TrainResult {
   uint64_t step, target_tokens;
   double loss, best_score, seconds;
   uint64_t best_step;
@@ -53,8 +16,9 @@ typedef struct {
   uint64_t lost_metrics; /* lines of metrics.jsonl that could not be written */
 } TrainResult;
 
-/* `record`: the options as config lines, for the run directory. */
-NODISCARD Err train_run(const TrainSpec *spec, Comm *comm, const char *record,
+/* Trains, or with spec->dry_run only prints what that would cost. `options`: those of the call as
+ * config lines, for the run directory. Every rank calls it. */
+NODISCARD Err train_run(const TrainSpec *spec, Comm *comm, const char *options,
                         TrainResult *result);
 
 #endif

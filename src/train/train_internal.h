@@ -1,81 +1,42 @@
-/* What the files of a training run share: state.c makes and keeps it, fit.c makes it
- * fit, step.c takes a step, plan.c says what it costs, loop.c goes round. */
+/* A training in progress, as the files that drive it share it:
+ *
+ *   fit.c       batch size and memory
+ *   step.c      one step
+ *   snapshot.c  copies the state to a checkpoint and back
+ *   setup.c     makes all of it, in an order that is explained there
+ *   plan.c      prints what it costs
+ *   loop.c      steps, validations, checkpoints, roll-backs
+ *   train.c     set-up and loop, for the command
+ *
+ * Each uses only those above it. */
 #ifndef TRAIN_INTERNAL_H
 #define TRAIN_INTERNAL_H
 
-#include "comm/reduce.h"
-#include "train/checkpoint.h"
 #include "train/health.h"
-#include "train/metrics.h"
-#include "train/pass.h"
-#include "train/saver.h"
-#include "train/task.h"
-#include "train/train.h"
+#include "train/run.h"
+#include "train/state.h"
 #include "train/validate.h"
+#include "train/world.h"
 
-/* What a step, or some of them, came to. Sums over all ranks. */
+/* Results of a step, or sums over several. Over all ranks, but for times. */
 typedef struct {
   double sum[MODEL_SUMS]; /* of losses, see ModelLoss */
   double predictions, examples;
-  double norm; /* of the last finite gradient, before clipping */
-  /* Seconds on this rank; what is left of a step is rounding. */
-  double data, forward, backward, wait, update;
+  double grad_norm; /* of the last finite gradient, before clipping */
+  double data, forward, backward, wait, update; /* seconds on this rank */
   double allocations;
   uint64_t steps, skipped; /* skipped: their gradients overflowed */
 } StepSum;
 
-/* A micro-batch on its way through the model, and where its time went. */
+/* A micro-batch of this rank, and clocks that say where its time went. */
 typedef struct {
-  uint32_t number; /* of the step */
+  uint32_t number; /* in the step */
   TaskBatch batch;
   StepKey key;
-  double start, got, mark;
-} Micro;
-
-/* What outlives this call, in RUN: checkpoints, counters, metrics. Rank 0 alone writes it. */
-typedef struct {
-  int lock;         /* of RUN/lock; -1: not held */
-  TrainCounters at; /* where the run is */
-  Saver *saver;     /* rank 0 only */
-  uint64_t saved;   /* the step handed to the saver last, or loaded */
-  /* Rank 0: what the last validation found. It becomes `at`'s once it is on disk, so that
-   * `best` never names a checkpoint that does not exist. */
-  TrainCounters verdict;
-  bool verdict_pending; /* handed to the saver, outcome not known yet */
-  bool verdict_lost;    /* it was the best, and is not on disk */
-  bool out_of_patience;
-  double call_began; /* clock when this call began to train */
-  double began;      /* the same, or when it was rolled back; at.seconds counts up to here */
-  Metrics metrics;
-} Run;
-
-/* Which rank this is, what it computes on, and how it reaches the others. */
-typedef struct {
-  Comm *comm;
-  bool chief; /* rank 0: it alone writes and prints */
-  int rank, ranks;
-  int sharers; /* ranks on this rank's device, it among them */
-  Backend backend;
-  Reducer *reducer;
-  Exchange exchange; /* its wire carries gradients where there is one */
-  float *stage;      /* (padded) host memory: what travels between ranks; g itself on a CPU */
-  bool pinned;       /* the stage, for the device */
-  bool warm;         /* a step has been made */
-  double usual;      /* seconds between two reports of progress, the longest so far */
-} World;
-
-/* The model in training: its weights, gradients and optimizer state. Arrays are flat, of
- * params.padded elements, in the backend's memory unless noted. */
-typedef struct {
-  Model *model;
-  float *w, *g, *e;  /* e: moving average of the weights, or NULL */
-  void *low, *low_e; /* w and e in the backend's type; the same where that is float */
-  float *m, *v;      /* optimizer state, or with --shard-optimizer this rank's pieces of it */
-  double *queued;    /* sums of squares on their way to `sums`; the same where it is here */
-  Pass pass;         /* how the backend does a step with them */
-  double *second;    /* host: NovoGrad's second moment, one for each weight */
-  double *sums;      /* host: of squares, for each unit of the gradient */
-} ModelState;
+  double start;     /* asked for */
+  double got;       /* there */
+  double last_mark; /* progress was reported last */
+} MicroBatch;
 
 typedef struct {
   const TrainSpec *spec;
@@ -87,39 +48,40 @@ typedef struct {
   uint32_t micro_batches; /* of a step, over all ranks */
   uint64_t steps;         /* of the whole run */
   Schedule schedule;
-  Micro next; /* the next step's first, fetched ahead; or its batch has no data */
+  MicroBatch next; /* the first of the next step, fetched ahead; or its batch has no data */
   Health health;
-  StepSum since; /* the last line of the record */
+  StepSum since; /* the last record in the metrics */
   double since_start;
   double last_loss;
 } Train;
 
-double train_elapsed(const Train *t);
-
-/* state.c */
-NODISCARD Err train_set_up(Train *t, const char *record);
+/* setup.c. `options`: those of this call, as config lines. */
+NODISCARD Err train_set_up(Train *t, const char *options);
 void train_tear_down(Train *t);
+
+/* snapshot.c */
+/* The arrays that a checkpoint holds; also what it must match. */
+TrainArrays train_arrays(const Train *t);
 /* From the last good checkpoint, or the beginning. */
 NODISCARD Err train_restore(Train *t);
-/* `awaited`: the caller waits for the write and reports its failure. */
-NODISCARD Err train_save(Train *t, bool awaited);
-/* Rank 0: waits until the last verdict is on disk and takes it over. */
-void train_settle_verdict(Train *t);
-/* The weights that validation and translation use, ready to be read. */
-Weights train_weights(const Train *t);
-/* Pieces of the weights that this rank has updated to all ranks, and theirs here. */
-NODISCARD Err train_gather_weights(Train *t);
+/* Copies the state to the saver, which writes it in the background. `is_awaited`: the caller waits
+ * for the write and reports its failure. */
+NODISCARD Err train_save(Train *t, bool is_awaited);
 
-/* step.c: gradients, their sum over the ranks, the update. *healthy is false if
- * the loss or the gradient is not finite and no smaller loss scale could mend it. Then,
- * and when a step is skipped, the weights are as they were; so they are with ERR_STOPPED, when
- * a second signal ended the step. */
-NODISCARD Err train_step(Train *t, double lr, StepSum *sum, bool *healthy);
-/* Until the weights that train_gather_weights has sent by wire have come; before the
- * program waits for a device that needs them. The time goes to `sum`. */
-NODISCARD Err train_await_weights(Train *t, StepSum *sum);
+/* step.c: gradients, their sum over the ranks, the update. *is_healthy is false if the loss or the
+ * gradient is not finite and no smaller loss scale could change that. Then, and when a step is
+ * skipped, the weights are as they were; so they are with ERR_STOPPED, when a second signal ended
+ * the step. */
+NODISCARD Err train_step(Train *t, double lr, StepSum *sum, bool *is_healthy);
+/* Waits for weights that other ranks are sending between GPUs; called before anything else waits
+ * for the device. Adds the time to `sum`. */
+NODISCARD Err train_wait_for_weights(Train *t, StepSum *sum);
 
-/* fit.c: the device of each rank, and what its memory holds. */
+/* loop.c: from where the run is to its end. */
+struct TrainResult;
+NODISCARD Err train_loop(Train *t, struct TrainResult *result);
+
+/* fit.c: the batch that fits, and what a run takes of memory. */
 #define FIT_SHARES 10
 typedef struct {
   const char *name;
@@ -135,8 +97,6 @@ typedef struct {
   uint64_t needed, left; /* bytes, of this rank */
   uint32_t rows;         /* of a batch that would fit; 0: none */
 } FitCheck;
-/* Opens this rank's device: of several GPUs the ranks of a machine take one each. */
-NODISCARD Err fit_open(Train *t);
 /* Rows of a batch a side, the same on all ranks: what was asked for, or under auto what
  * the run began with, or for a new one as many as fit. */
 NODISCARD Err fit_rows(Train *t, const ModelConfig *config, uint32_t *rows);

@@ -1,0 +1,140 @@
+/* The four paths, each in one place. Relies on exchange, comm/reduce. */
+#include "train/gradients.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+/* GRADS_STAY */
+
+static Err wait_for_nothing(Gradients *q) {
+  (void)q;
+  return ERR_OK;
+}
+
+static Err have_sum(Gradients *q, GradRound round) {
+  (void)q, (void)round;
+  return ERR_OK;
+}
+
+/* GRADS_HOST */
+
+static Err finish_host_reduce(Gradients *q, GradRound round) {
+  (void)round;
+  reducer_finish(q->reducer);
+  return ERR_OK;
+}
+
+/* GRADS_COPIED: the copy waits for the GPU. */
+
+static Err copy_to_host(Gradients *q) {
+  return q->backend->get(q->backend, q->host, q->g, q->n * sizeof(float));
+}
+
+static Err reduce_and_copy_back(Gradients *q, GradRound round) {
+  reducer_finish(q->reducer);
+  if (round.is_last) q->backend->put(q->backend, q->g, q->host, q->n * sizeof(float));
+  return ERR_OK;
+}
+
+/* GRADS_NCCL: reducer_finish only queues the buckets that are left. */
+
+static Err wait_for_backward(Gradients *q) {
+  reducer_finish(q->reducer);
+  return exchange_wait_made(q->exchange);
+}
+
+static Err wait_for_nccl(Gradients *q, GradRound round) {
+  (void)round;
+  return exchange_wait(q->exchange);
+}
+
+typedef struct {
+  bool overlaps; /* buckets are reduced while backward runs */
+  Err (*wait_made)(Gradients *q);
+  Err (*wait_sum)(Gradients *q, GradRound round);
+} PathOps;
+
+static const PathOps paths[] = {
+    [GRADS_STAY] = {false, wait_for_nothing, have_sum},
+    [GRADS_HOST] = {true, wait_for_nothing, finish_host_reduce},
+    [GRADS_COPIED] = {false, copy_to_host, reduce_and_copy_back},
+    [GRADS_NCCL] = {true, wait_for_backward, wait_for_nccl},
+};
+
+/* Several rounds are added up by the reducer even where there is only one rank, so that the order
+ * of additions is the same on any number of ranks. */
+static GradPath choose_path(const Backend *b, const Exchange *x, int ranks,
+                            const GradientsSpec *spec) {
+  bool has_rounds = spec->each_round && spec->rounds > 1;
+  if (x->wire) return GRADS_NCCL;
+  if (ranks == 1 && !has_rounds) return GRADS_STAY;
+  return b->host ? GRADS_HOST : GRADS_COPIED;
+}
+
+static Err new_host_array(Gradients *q) {
+  const Backend *b = q->backend;
+  size_t bytes = q->n * sizeof(float);
+  q->host = q->g;
+  if (b->host) return ERR_OK;
+  TRY(mem_alloc_aligned(&q->host, bytes));
+  if (q->path != GRADS_COPIED) return ERR_OK;
+  q->is_pinned = b->pin(b, q->host, bytes) == ERR_OK;
+  if (!q->is_pinned)
+    log_warn("gradients travel more slowly than they could: %s", err_message());
+  return ERR_OK;
+}
+
+static Err new_reducer(Gradients *q, Comm *comm, const GradientsSpec *spec) {
+  ReduceSpec reduce = {.unit = NORM_UNIT,
+                       .bucket = spec->bucket,
+                       .bf16 = spec->bf16,
+                       .shard = spec->is_sharded,
+                       .rounds = spec->each_round && spec->rounds > 1};
+  if (q->path == GRADS_NCCL) {
+    reduce.send = exchange_send;
+    reduce.context = q->exchange;
+  }
+  TRY(reducer_new(&q->reducer, comm, q->host, q->n, &reduce));
+  reducer_set_order(q->reducer, spec->announce, spec->model);
+  exchange_bind(q->exchange, q->reducer, q->g, spec->is_sharded);
+  return ERR_OK;
+}
+
+Err gradients_open(Gradients *q, Comm *comm, const Backend *b, Exchange *x, size_t n,
+                   const GradientsSpec *spec) {
+  *q = (Gradients){.path = choose_path(b, x, comm_size(comm), spec),
+                   .each_round = spec->each_round,
+                   .is_sharded = spec->is_sharded,
+                   .backend = b,
+                   .exchange = x,
+                   .n = n};
+  TRY(b->alloc(b, &q->g, n * sizeof(float)));
+  TRY(new_host_array(q));
+  return new_reducer(q, comm, spec);
+}
+
+void gradients_close(Gradients *q) {
+  const Backend *b = q->backend;
+  if (!b) return;
+  reducer_free(q->reducer);
+  if (q->is_pinned) b->unpin(b, q->host);
+  if (q->host != q->g) mem_free(q->host);
+  if (q->g) b->release(b, q->g);
+  *q = (Gradients){0};
+}
+
+void gradients_begin_round(Gradients *q, GradRound round) {
+  reducer_round(q->reducer, round.contributors, round.is_first, round.is_last);
+}
+
+GradReady gradients_ready(const Gradients *q) {
+  return paths[q->path].overlaps ? reducer_ready : NULL;
+}
+
+Err gradients_wait_made(Gradients *q) {
+  return paths[q->path].wait_made(q);
+}
+
+Err gradients_wait_sum(Gradients *q, GradRound round) {
+  return paths[q->path].wait_sum(q, round);
+}

@@ -1,0 +1,88 @@
+/* The run's directory, counters and validations. Relies on log, rundir, saver. */
+#include "train/run.h"
+
+#include <inttypes.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/progress.h"
+#include "train/rundir.h"
+
+void run_init(Run *r, const char *dir) {
+  *r = (Run){.dir = dir, .lock = -1};
+}
+
+void run_close_saver(Run *r) {
+  saver_free(r->saver);
+  r->saver = NULL;
+}
+
+void run_close(Run *r) {
+  metrics_close(&r->metrics);
+  if (r->lock >= 0) close(r->lock);
+  r->lock = -1;
+}
+
+double run_elapsed(const Run *r) {
+  return r->at.seconds + progress_clock() - r->began;
+}
+
+/* DIR/config has these too, but may have lost them; the checkpoint is under a checksum. */
+static Err check_order(const TrainCounters *c, uint64_t batch_tokens, uint64_t seed) {
+  if (!c->batch_tokens || (c->batch_tokens == batch_tokens && c->seed == seed)) return ERR_OK;
+  return err_set(ERR_USAGE,
+                 "the checkpoint of step %" PRIu64 " was made with --batch-tokens %" PRIu64
+                 " --seed %" PRIu64 " and cannot go on with --batch-tokens %" PRIu64
+                 " --seed %" PRIu64 "; give its own to resume",
+                 c->step, c->batch_tokens, c->seed, batch_tokens, seed);
+}
+
+Err run_enter(Run *r, bool is_resumed, const char *options, uint64_t batch_tokens,
+              uint64_t seed) {
+  TRY(rundir_enter(r->dir, is_resumed, options, &r->lock));
+  return check_order(&r->at, batch_tokens, seed);
+}
+
+Err run_commit(Run *r, const char *options) {
+  char path[FILE_PATH_MAX];
+  TRY(rundir_commit(r->dir, options, &r->lock));
+  TRY(file_join(path, r->dir, "log.txt"));
+  TRY(log_to(path));
+  return metrics_open(&r->metrics, r->dir, r->at.step, r->at.seconds);
+}
+
+/* Without a checkpoint of this step, as while the loss is out of range, there is nothing that could
+ * be the best. */
+bool run_judge_validation(Run *r, double score, bool is_better, int patience) {
+  bool has_checkpoint = r->saved == r->at.step;
+  bool is_best = is_better && has_checkpoint;
+  TrainCounters *v = &r->validated;
+  *v = r->at;
+  v->validated = r->at.step;
+  if (is_best) {
+    v->best_score = score;
+    v->best_step = r->at.step;
+    v->worse = 0;
+  } else if (!is_better) {
+    v->worse++;
+  }
+  r->is_out_of_patience = patience > 0 && v->worse >= patience;
+  if (!is_best) r->at.worse = v->worse;
+  r->is_best_lost = false;
+  r->is_validation_pending = has_checkpoint;
+  if (has_checkpoint) saver_judge(r->saver, v, is_best);
+  return is_best;
+}
+
+void run_settle_validation(Run *r) {
+  Err err;
+  if (!r->is_validation_pending) return;
+  saver_wait(r->saver, &err);
+  const TrainCounters *v = &r->validated;
+  r->is_validation_pending = false;
+  r->is_best_lost = err && v->best_step == v->step;
+  if (r->is_best_lost) return;
+  r->at.best_score = v->best_score;
+  r->at.best_step = v->best_step;
+  r->at.worse = v->worse;
+}

@@ -1,0 +1,250 @@
+/* From options to a training that can make its first step: a list of steps, at its end below.
+ * Relies on agree, fit, snapshot, rundir. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/str.h"
+#include "train/agree.h"
+#include "train/rundir.h"
+#include "train/train_internal.h"
+
+/* What the steps hand on to each other. */
+typedef struct {
+  const char *options; /* of this call, as config lines */
+  Str run_options;     /* as DIR/config keeps them */
+} SetUp;
+
+static Err check_directory(Train *t, SetUp *s) {
+  (void)s;
+  const TrainSpec *spec = t->spec;
+  bool is_needed = spec->resume || !spec->dry_run;
+  return is_needed && world_is_writer(&t->world) ? rundir_check(spec->run, spec->resume)
+                                                 : ERR_OK;
+}
+
+static Err open_device(Train *t, SetUp *s) {
+  (void)s;
+  return world_open_device(&t->world, &t->spec->backend);
+}
+
+static Err open_transport(Train *t, SetUp *s) {
+  (void)s;
+  return world_open_transport(&t->world, t->spec);
+}
+
+static Err open_task(Train *t, SetUp *s) {
+  (void)s;
+  const TrainSpec *spec = t->spec;
+  TaskSpec task = {.data = spec->data,
+                   .config = &spec->config,
+                   .options = spec->task_options,
+                   .validates = spec->valid_every > 0,
+                   .comm = t->world.comm};
+  return spec->task->open(&t->task, &task);
+}
+
+static Err compare_ranks(Train *t, SetUp *s) {
+  return agree_ranks(t->world.comm, s->options, "data-set-hash", t->task->data_hash);
+}
+
+/* Reads the counters of the checkpoint to resume from, if there is one, and refuses it where its
+ * data or model is another. */
+static Err read_counters(Train *t, SetUp *s) {
+  (void)s;
+  char dir[FILE_PATH_MAX];
+  bool is_found;
+  if (!world_is_writer(&t->world) || !t->spec->resume) return ERR_OK;
+  TrainArrays required = {.config = &t->task->config,
+                          .tokenizer = t->task->tokenizer,
+                          .data = t->spec->accept_data ? NULL : t->task->data_hash};
+  TRY(checkpoint_find(t->run.dir, dir, &is_found));
+  return is_found ? checkpoint_compare(dir, &required, &t->run.at) : ERR_OK;
+}
+
+static Err settle_micro_batches(Train *t, SetUp *s) {
+  (void)s;
+  return world_settle_micro_batches(&t->world, t->spec->micro_batches, t->run.at.micro_batches,
+                                    &t->micro_batches);
+}
+
+static Err plan_batches(Train *t, SetUp *s) {
+  (void)s;
+  uint32_t batch_tokens;
+  ModelShape shape = t->task->config.family->shape(&t->task->config);
+  TRY(fit_rows(t, &t->task->config, &batch_tokens));
+  TRY(backend_check_fp8(&t->world.backend, shape.d_model, shape.ffn_dim, batch_tokens));
+  return t->task->kind->plan_batches(t->task, batch_tokens);
+}
+
+static Err settle_steps(Train *t, SetUp *s) {
+  (void)s;
+  const TrainSpec *spec = t->spec;
+  uint64_t warmup = spec->schedule.warmup, batches = spec->epochs * t->task->batches;
+  t->steps = spec->epochs ? (batches + t->micro_batches - 1) / t->micro_batches : spec->steps;
+  t->schedule = spec->schedule;
+  if (spec->decay_to_end) t->schedule.decay = t->steps > warmup ? t->steps - warmup : 1;
+  if (world_is_writer(&t->world) && warmup > t->steps)
+    log_warn(
+        "--warmup-steps %" PRIu64 " is longer than the run of %" PRIu64
+        " steps: the learning rate never reaches its full value; pass a shorter --warmup-steps",
+        warmup, t->steps);
+  return ERR_OK;
+}
+
+static Err plan_model(Train *t, SetUp *s) {
+  (void)s;
+  ModelSpec spec = {.config = &t->task->config,
+                    .backend = &t->world.backend,
+                    .capacity = t->task->capacity,
+                    .training = true};
+  return model_plan(&t->state.model, &spec);
+}
+
+/* A dry run, too, says what the device cannot do. */
+static Err reserve_device(Train *t, SetUp *s) {
+  (void)s;
+  return t->spec->dry_run ? model_reserve(&t->task->config, &t->world.backend) : ERR_OK;
+}
+
+/* The options as the run keeps them: without those of this call alone, and with what was chosen in
+ * place of "auto". */
+static Err settle_options(Train *t, SetUp *s) {
+  static const char *const of_this_call[] = {"resume =", "accept-data ="};
+  for (const char *at = s->options; *at;) {
+    size_t len = strcspn(at, "\n");
+    bool is_kept = true;
+    for (size_t i = 0; i < sizeof of_this_call / sizeof *of_this_call; i++)
+      if (str_starts(at, of_this_call[i])) is_kept = false;
+    if (str_starts(at, "batch-tokens = auto"))
+      str_addf(&s->run_options, "batch-tokens = %u\n", t->task->capacity);
+    else if (is_kept)
+      str_addf(&s->run_options, "%.*s\n", (int)len, at);
+    at += len + (at[len] == '\n');
+  }
+  return str_check(&s->run_options);
+}
+
+static Err enter_run(Train *t, SetUp *s) {
+  if (!world_is_writer(&t->world)) return ERR_OK;
+  return run_enter(&t->run, t->spec->resume, str_text(&s->run_options), t->task->capacity,
+                   t->spec->seed);
+}
+
+static Err check_memory(Train *t, SetUp *s) {
+  (void)s;
+  return fit_or_refuse(t);
+}
+
+static Err take_memory(Train *t, SetUp *s) {
+  (void)s;
+  TRY(model_allocate(t->state.model));
+  return state_open(&t->state, &t->world, t->spec, t->micro_batches);
+}
+
+/* An average at the end needs as many checkpoints. */
+static Err open_saver(Train *t, SetUp *s) {
+  (void)s;
+  const TrainSpec *spec = t->spec;
+  TrainArrays shape = train_arrays(t);
+  if (!world_is_writer(&t->world)) return ERR_OK;
+  return saver_new(&t->run.saver, t->run.dir, &shape,
+                   spec->keep > spec->average ? spec->keep : spec->average, &t->world.backend);
+}
+
+static Err restore_state(Train *t, SetUp *s) {
+  (void)s;
+  return train_restore(t);
+}
+
+static Err prepare_validation(Train *t, SetUp *s) {
+  (void)s;
+  if (!t->task->valid_examples) return ERR_OK;
+  return t->task->kind->prepare(t->task, t->state.model,
+                                state_eval_weights(&t->state, &t->world));
+}
+
+static Err commit_run(Train *t, SetUp *s) {
+  return world_is_writer(&t->world) ? run_commit(&t->run, str_text(&s->run_options)) : ERR_OK;
+}
+
+static Err print_resume(Train *t, SetUp *s) {
+  (void)s;
+  const TrainCounters *at = &t->run.at;
+  const TaskMetric *metric = &t->task->kind->metrics[t->task->kind->decisive];
+  if (at->step && at->best_step)
+    log_info("resume   step %" PRIu64 ", best %s so far %.*f", at->step, metric->label,
+             metric->digits, at->best_score);
+  else if (at->step)
+    log_info("resume   step %" PRIu64 ", no best checkpoint yet", at->step);
+  return ERR_OK;
+}
+
+typedef struct {
+  const char *doing; /* as the other ranks report it when this one hangs */
+  Err (*act)(Train *t, SetUp *s);
+} SetUpStep;
+
+/* The order: what is cheap and likely to be refused comes first; what a step needs comes before it;
+ * nothing in the run directory changes before everything that can refuse has succeeded. */
+static const SetUpStep plan_steps[] = {
+    /* A wrong --run is known before anything is opened. */
+    {"checking the run directory", check_directory},
+    /* What a batch may hold depends on the device, and on what NCCL takes of it. */
+    {"opening the device", open_device},
+    {"choosing the transport", open_transport},
+    {"opening the data set", open_task},
+    /* From here on all ranks do the same with the same data. */
+    {"comparing options with the other ranks", compare_ranks},
+    /* The checkpoint fixes how many micro-batches make a step and how many tokens a batch; it is
+     * compared with the model before any memory is taken for wrong options. */
+    {"reading the checkpoint", read_counters},
+    {"settling the micro-batches", settle_micro_batches},
+    {"planning the batches", plan_batches},
+    {"settling the steps", settle_steps}, /* epochs need the number of batches */
+    {"planning the model", plan_model},
+    {"asking the device", reserve_device},
+};
+
+/* What a dry run leaves out. */
+static const SetUpStep begin_steps[] = {
+    {"settling the options", settle_options}, /* with the batch size that was chosen */
+    /* The lock is held from here on; of the directory nothing else changes yet. */
+    {"entering the run directory", enter_run},
+    {"looking at the memory", check_memory},
+    {"taking memory", take_memory},
+    {"taking memory for checkpoints", open_saver},    /* a snapshot of the arrays */
+    {"loading the checkpoint", restore_state},        /* through that snapshot */
+    {"preparing the validation", prepare_validation}, /* its search packs the weights loaded */
+    /* Nothing can refuse the run any more: it gets its options, its log and its metrics. */
+    {"writing the run directory", commit_run},
+    {"beginning", print_resume}, /* to the log, too */
+};
+
+static Err run_set_up_steps(Train *t, SetUp *s, const SetUpStep *step, size_t steps) {
+  for (size_t i = 0; i < steps; i++) {
+    comm_at(t->world.comm, COMM_WHILE_ALIVE, "%s", step[i].doing);
+    TRY(step[i].act(t, s));
+  }
+  return ERR_OK;
+}
+
+Err train_set_up(Train *t, const char *options) {
+  SetUp s = {.options = options};
+  Err err = run_set_up_steps(t, &s, plan_steps, sizeof plan_steps / sizeof *plan_steps);
+  if (!err && !t->spec->dry_run)
+    err = run_set_up_steps(t, &s, begin_steps, sizeof begin_steps / sizeof *begin_steps);
+  str_free(&s.run_options);
+  return err;
+}
+
+/* In the opposite order, but for the transport: memory on a device is released when no collective
+ * uses it any more. */
+void train_tear_down(Train *t) {
+  world_close_transport(&t->world);
+  run_close_saver(&t->run);
+  if (t->task) t->task->kind->close(t->task);
+  state_close(&t->state, &t->world);
+  world_close(&t->world);
+  run_close(&t->run);
+}

@@ -1,0 +1,136 @@
+/* The state of a training to and from checkpoints. Rank 0 reads and writes files; the others send
+ * it their part of the optimizer state, and receive all arrays. Relies on checkpoint, saver, state,
+ * step. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "train/rundir.h"
+#include "train/train_internal.h"
+
+TrainArrays train_arrays(const Train *t) {
+  const ModelState *st = &t->state;
+  return (TrainArrays){.config = &st->model->config,
+                       .params = &st->model->params,
+                       .tokenizer = t->task->tokenizer,
+                       .data = t->spec->accept_data ? NULL : t->task->data_hash,
+                       .w = st->w,
+                       .e = st->e,
+                       .m = st->m,
+                       .v = st->v,
+                       .second = st->second};
+}
+
+/* Loading. */
+
+/* Fills rank 0's copy of the arrays, `a`, and the counters. */
+static Err load_or_begin(Train *t, TrainArrays *a) {
+  const Params *p = &t->state.model->params;
+  size_t bytes = p->padded * sizeof(float);
+  char dir[FILE_PATH_MAX];
+  bool is_found;
+  TRY(checkpoint_find(t->run.dir, dir, &is_found));
+  a->data = train_arrays(t).data;
+  if (is_found) return checkpoint_load(dir, a, &t->run.at);
+  t->run.at = (TrainCounters){.lr_scale = 1, .micro_batches = t->micro_batches};
+  params_init(p, t->spec->seed, a->w);
+  if (a->e) memcpy(a->e, a->w, bytes);
+  if (a->m) memset(a->m, 0, bytes);
+  if (a->v) memset(a->v, 0, bytes);
+  if (a->second) memset(a->second, 0, p->count * sizeof *a->second);
+  return ERR_OK;
+}
+
+/* From here on the run's data are these. `is_warm`: after a roll-back, to a checkpoint that may name
+ * the data before --accept-data, there is no second warning. */
+static void adopt_data(Train *t) {
+  TrainCounters *at = &t->run.at;
+  if (!t->world.is_warm && *at->data && strcmp(at->data, t->task->data_hash) != 0)
+    log_warn("%s goes on with other data than it was trained on so far: %s", t->run.dir,
+             t->task->data);
+  memcpy(at->data, t->task->data_hash, sizeof at->data);
+}
+
+static bool is_loss_scaled(const Train *t) {
+  LossScale asked = t->spec->loss_scale;
+  return asked == SCALE_DYNAMIC || (asked == SCALE_AUTO && t->world.backend.type == TYPE_F16);
+}
+
+/* Rank 0's counters and arrays to all ranks. */
+static void distribute_state(Train *t, const TrainArrays *a) {
+  World *w = &t->world;
+  ModelState *st = &t->state;
+  const Backend *b = &w->backend;
+  comm_broadcast(w->comm, "counters", &t->run.at, sizeof t->run.at);
+  scaler_switch(&t->run.at.scaler, is_loss_scaled(t));
+  state_broadcast(st, w, "weights", st->w, a->w);
+  state_broadcast(st, w, "mean weights", st->e, a->e);
+  state_scatter_optimizer(st, w, st->m, a->m);
+  state_scatter_optimizer(st, w, st->v, a->v);
+  b->lower(b, st->low, st->w, st->model->params.padded);
+  if (st->second) {
+    size_t bytes = st->model->params.count * sizeof *st->second;
+    if (world_is_writer(w)) memcpy(st->second, a->second, bytes);
+    comm_broadcast(w->comm, "second moments", st->second, bytes);
+  }
+}
+
+Err train_restore(Train *t) {
+  World *w = &t->world;
+  bool is_writer = world_is_writer(w);
+  TrainArrays none = {0};
+  TrainArrays *a = is_writer ? saver_begin(t->run.saver) : &none;
+  comm_at(w->comm, COMM_WHILE_ALIVE, "loading the checkpoint");
+  if (is_writer) {
+    TRY(load_or_begin(t, a));
+    adopt_data(t);
+  }
+  t->run.at.batch_tokens = t->task->capacity;
+  t->run.at.seed = t->spec->seed;
+  distribute_state(t, a);
+  t->health = (Health){0};
+  t->run.saved = t->run.at.step;
+  t->run.is_validation_pending = false;
+  t->run.is_best_lost = false;
+  t->next = (MicroBatch){0};
+  t->state.pass.loaded = 0;
+  LoaderSpec loader = world_loader_spec(w, t->spec->seed, t->run.at.step, t->micro_batches);
+  return t->task->kind->open_loader(t->task, &loader);
+}
+
+/* Saving. */
+
+/* Rank 0's arrays that it has as a whole, to the snapshot. */
+static Err copy_whole_arrays(Train *t, TrainArrays *a) {
+  const ModelState *st = &t->state;
+  const Backend *b = &t->world.backend;
+  size_t bytes = st->model->params.padded * sizeof(float);
+  TRY(b->get(b, a->w, st->w, bytes));
+  if (st->e) TRY(b->get(b, a->e, st->e, bytes));
+  if (st->second) memcpy(a->second, st->second, st->model->params.count * sizeof *st->second);
+  return ERR_OK;
+}
+
+Err train_save(Train *t, bool is_awaited) {
+  World *w = &t->world;
+  Run *run = &t->run;
+  bool is_writer = world_is_writer(w);
+  TrainArrays none = {0};
+  TrainArrays *a = &none;
+  TRY(train_wait_for_weights(t, &t->since));
+  comm_at(w->comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", saving", run->at.step);
+  if (is_writer) {
+    TRY(rundir_check_place(run->dir, run->lock));
+    run_settle_validation(run);
+    a = saver_begin(run->saver);
+    TRY(copy_whole_arrays(t, a));
+  }
+  TRY(state_collect_optimizer(&t->state, w, a->m, t->state.m));
+  TRY(state_collect_optimizer(&t->state, w, a->v, t->state.v));
+  run->saved = run->at.step;
+  if (!is_writer) return ERR_OK;
+  TrainCounters now = run->at;
+  now.seconds = run_elapsed(run);
+  saver_commit(run->saver, &now, is_awaited);
+  return ERR_OK;
+}

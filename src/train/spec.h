@@ -1,0 +1,44 @@
+/* What a training run is asked to do: the options of `train` as one struct. Relies on backend,
+ * model, task, and the parts of train that have options. */
+#ifndef TRAIN_SPEC_H
+#define TRAIN_SPEC_H
+
+#include "backend/backend.h"
+#include "model/model.h"
+#include "train/exchange.h"
+#include "train/optim.h"
+#include "train/schedule.h"
+#include "train/task.h"
+
+/* SCALE_AUTO: dynamic where gradients are made in fp16, else none. */
+typedef enum { SCALE_AUTO, SCALE_NONE, SCALE_DYNAMIC } LossScale;
+
+typedef struct {
+  const char *data, *run;
+  const TaskKind *task;
+  const void *task_options; /* of that kind */
+  ModelConfig config;       /* sizes and form; the data set gives the rest */
+  uint32_t batch_tokens;    /* 0: as many as fit */
+  uint32_t micro_batches;   /* 0: one for each rank, or as the checkpoint says */
+  uint64_t steps, epochs;   /* epochs 0: steps count */
+  double seconds;           /* of this call; 0: no limit */
+  uint64_t seed;
+  Schedule schedule;
+  bool decay_to_end; /* the schedule's decay ends with the run */
+  OptimSpec optim;
+  float clip, smoothing;
+  LossScale loss_scale;
+  float ema; /* what is kept of the mean in a step; 0: no mean */
+  bool shard, exchange_bf16, reproducible;
+  size_t bucket; /* bytes */
+  Collectives collectives;
+  BackendSpec backend;
+  uint64_t valid_every, save_every, log_every;
+  int keep, patience; /* checkpoints kept; validations without a better score */
+  int average;        /* checkpoints averaged at the end */
+  int rollbacks;      /* after so many it gives up */
+  bool resume, dry_run;
+  bool accept_data; /* resumes on another data set than the run's */
+} TrainSpec;
+
+#endif

@@ -1,0 +1,48 @@
+/* Set-up, loop and end of a training. Relies on setup, plan, loop. */
+#include "train/train.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/stop.h"
+#include "train/train_internal.h"
+
+/* What a first and a second Ctrl-C are answered. Several ranks finish the step together. */
+static const char *const answers_alone[2] = {
+    "stopping: this step is finished and saved; a second Ctrl-C leaves it undone",
+    "stopping: this step is left undone, what was done before it is saved; a third Ctrl-C "
+    "saves nothing"};
+static const char *const answers_ranks[2] = {
+    "stopping: this step is finished and saved",
+    "stopping: this step is still to be finished and saved; a third Ctrl-C saves nothing"};
+
+static Err train_and_report(Train *t, TrainResult *r) {
+  Err err = plan_say(t);
+  if (!err) err = train_loop(t, r);
+  if (!err) err = exchange_rest(&t->world.exchange);
+  r->step = t->run.at.step;
+  r->target_tokens = t->run.at.target_tokens;
+  r->best_score = t->run.at.best_score;
+  r->best_step = t->run.at.best_step;
+  r->loss = t->last_loss;
+  r->seconds = run_elapsed(&t->run);
+  r->lost_metrics = metrics_lost(&t->run.metrics);
+  log_live_end();
+  return err;
+}
+
+Err train_run(const TrainSpec *spec, Comm *comm, const char *options, TrainResult *r) {
+  Train *t;
+  *r = (TrainResult){0};
+  TRY(mem_alloc(&t, 1, sizeof *t));
+  t->spec = spec;
+  world_init(&t->world, comm);
+  run_init(&t->run, spec->run);
+  stop_watch_twice(world_has_others(&t->world) ? answers_ranks : answers_alone);
+  Err err = train_set_up(t, options);
+  if (!err) err = spec->dry_run ? plan_dry_run(t) : train_and_report(t, r);
+  stop_unwatch();
+  comm_at(comm, COMM_WHILE_ALIVE, "its end");
+  train_tear_down(t);
+  mem_free(t);
+  return err;
+}

@@ -1,0 +1,220 @@
+/* Ranks, devices, shares of the work. Relies on backend, comm, data, exchange. */
+#include "train/world.h"
+
+#include <inttypes.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "base/str.h"
+
+/* Device memory that NCCL may take beyond what its self-test has taken. */
+#define NCCL_BYTES ((uint64_t)256 << 20)
+
+#define TIMEOUT_GAPS 5   /* longest gaps between reports that make a timeout */
+#define LISTED_RANKS 16u /* in the line that says which rank has which device */
+
+void world_init(World *w, Comm *comm) {
+  *w = (World){.comm = comm, .rank = comm_rank(comm), .ranks = comm_size(comm)};
+}
+
+bool world_is_writer(const World *w) {
+  return w->rank == 0;
+}
+
+bool world_has_others(const World *w) {
+  return w->ranks > 1;
+}
+
+bool world_has_fault(const World *w, const char *what, uint64_t step) {
+  return fault_now(what, step, w->rank);
+}
+
+/* Every rank's element of `list` (ranks), of `size` bytes, to all; its own is there already. */
+static Err gather_from_ranks(World *w, const char *name, void *list, size_t size) {
+  size_t ranks = (size_t)w->ranks, *off;
+  TRY(mem_alloc(&off, ranks + 1, sizeof *off));
+  for (size_t r = 0; r <= ranks; r++) off[r] = r * size;
+  comm_allgather(w->comm, name, list, off);
+  mem_free(off);
+  return ERR_OK;
+}
+
+/* Devices. */
+
+typedef struct {
+  uint64_t id; /* 0: a CPU */
+  int32_t device, pad;
+} RankDevice;
+
+static void print_devices(const World *w, const RankDevice *list) {
+  Str line = {0};
+  for (int r = 0; r < w->ranks && r < (int)LISTED_RANKS; r++) {
+    str_addf(&line, "%srank %d on ", r ? ", " : "", r);
+    if (list[r].id)
+      str_addf(&line, "cuda:%d", (int)list[r].device);
+    else
+      str_add(&line, "cpu");
+  }
+  if (w->ranks > (int)LISTED_RANKS) str_addf(&line, " and so on");
+  log_info("devices  %s", str_text(&line));
+  str_free(&line);
+}
+
+/* Counts who shares this rank's device. Where there is a GPU, rank 0 prints the devices of all. */
+static Err compare_devices(World *w) {
+  RankDevice *list;
+  bool has_gpu = false;
+  TRY(mem_alloc(&list, (size_t)w->ranks, sizeof *list));
+  list[w->rank] = (RankDevice){w->backend.device_id, w->backend.device, 0};
+  Err err = gather_from_ranks(w, "devices", list, sizeof *list);
+  w->device_sharers = 0;
+  for (int r = 0; r < w->ranks && !err; r++) {
+    has_gpu = has_gpu || list[r].id;
+    if (comm_is_shared_host(w->comm, r, w->rank) && list[r].id == list[w->rank].id)
+      w->device_sharers++;
+  }
+  if (!err && has_gpu && world_is_writer(w)) print_devices(w, list);
+  mem_free(list);
+  return err;
+}
+
+Err world_open_device(World *w, const BackendSpec *asked) {
+  BackendSpec spec = *asked;
+  if (!spec.threads) spec.threads = comm_threads(w->comm);
+  TRY(backend_open_for_rank(&w->backend, &spec, comm_local_rank(w->comm)));
+  w->device_sharers = 1;
+  return w->ranks == 1 ? ERR_OK : compare_devices(w);
+}
+
+Err world_open_transport(World *w, const TrainSpec *s) {
+  TRY(exchange_choose(&w->exchange, w->comm, &w->backend, s->collectives, s->reproducible));
+  return exchange_open(&w->exchange, &w->backend, s->bucket / sizeof(float), s->exchange_bf16);
+}
+
+void world_close_transport(World *w) {
+  exchange_close(&w->exchange);
+}
+
+void world_close(World *w) {
+  gradients_close(&w->grads);
+  backend_close(&w->backend);
+}
+
+/* Micro-batches. */
+
+Err world_settle_micro_batches(World *w, uint32_t asked, uint64_t saved, uint32_t *count) {
+  uint32_t ranks = (uint32_t)w->ranks;
+  comm_broadcast(w->comm, "micro-batches", &saved, sizeof saved);
+  *count = asked ? asked : saved ? (uint32_t)saved : ranks;
+  if (saved && *count != saved)
+    return err_set(ERR_USAGE,
+                   "the run has %" PRIu64
+                   " micro-batches a step and cannot go on with %u; "
+                   "leave --micro-batches out",
+                   saved, *count);
+  if (*count >= ranks) return ERR_OK;
+  return err_set(ERR_USAGE,
+                 "%u micro-batches a step cannot be shared out over %d ranks; start at most "
+                 "%u ranks, or give more --micro-batches",
+                 *count, w->ranks, *count);
+}
+
+uint32_t world_first_micro_batch(const World *w) {
+  return (uint32_t)w->rank;
+}
+
+uint32_t world_rounds(const World *w, uint32_t micro_batches) {
+  uint32_t ranks = (uint32_t)w->ranks;
+  return (micro_batches + ranks - 1) / ranks;
+}
+
+LoaderSpec world_loader_spec(const World *w, uint64_t seed, uint64_t step,
+                             uint32_t micro_batches) {
+  return (LoaderSpec){.seed = seed,
+                      .step = step,
+                      .group = micro_batches,
+                      .begin = (uint32_t)w->rank,
+                      .end = micro_batches,
+                      .stride = (uint32_t)w->ranks};
+}
+
+bool world_next_round(const World *w, uint32_t micro_batches, RoundIterator *it, Round *r) {
+  uint32_t ranks = (uint32_t)w->ranks, begin = it->next * ranks;
+  if (it->is_over) return false;
+  *r = (Round){.index = it->next, .micro_batch = begin + (uint32_t)w->rank};
+  r->has_micro_batch = r->micro_batch < micro_batches;
+  if (w->grads.each_round) { /* all ranks reduce in every round */
+    uint32_t left = micro_batches - begin;
+    r->is_fresh = it->next > 0;
+    r->grads.contributors = left < ranks ? (int)left : w->ranks;
+    r->grads.is_first = it->next == 0;
+    r->grads.is_last = it->next + 1 == world_rounds(w, micro_batches);
+    r->is_reduced = true;
+    it->is_over = r->grads.is_last;
+  } else { /* once, after this rank's last micro-batch; some ranks have one more than others */
+    r->grads = (GradRound){.contributors = w->ranks, .is_first = true, .is_last = true};
+    r->is_reduced = r->micro_batch + ranks >= micro_batches;
+    it->is_over = r->is_reduced;
+  }
+  if (w->grads.path == GRADS_STAY) r->is_reduced = false;
+  it->next++;
+  return true;
+}
+
+/* Memory. */
+
+Err world_free_memory(const World *w, uint64_t *bytes) {
+  uint64_t left, all;
+  TRY(w->backend.memory(&w->backend, &left, &all));
+  *bytes = left / (uint64_t)w->device_sharers;
+  return ERR_OK;
+}
+
+ReduceBytes world_reduce_bytes(const World *w, const TrainSpec *s, uint32_t micro_batches,
+                               uint64_t bytes) {
+  ReduceBytes r = {0};
+  bool has_rounds = s->reproducible && world_rounds(w, micro_batches) > 1;
+  if (w->exchange.wire) r.device += NCCL_BYTES;
+  if (!w->backend.host) r.host += bytes; /* g's copy */
+  if (w->ranks > 1 && !w->exchange.wire) r.host += s->bucket < bytes ? s->bucket : bytes;
+  if (has_rounds) r.host += bytes / (uint64_t)w->ranks; /* sums between rounds */
+  return r;
+}
+
+uint64_t world_shard_bytes(const World *w, const TrainSpec *s, uint64_t bytes) {
+  return s->shard ? bytes / (uint64_t)w->ranks : bytes;
+}
+
+/* A rank sends the others' pieces of its gradients, in every round that is reduced, and then its
+ * piece of what all get: of their sum, or with a sharded optimizer of the new weights, in fp32. */
+double world_traffic(const World *w, const TrainSpec *s, uint32_t micro_batches, size_t n) {
+  double ranks = (double)w->ranks, grad_bytes = s->exchange_bf16 ? 2 : 4;
+  double result_bytes = s->shard ? sizeof(float) : grad_bytes;
+  double sums = s->reproducible ? world_rounds(w, micro_batches) : 1;
+  return (double)n * (ranks - 1) / ranks * (grad_bytes * sums + result_bytes);
+}
+
+Err world_least(World *w, const char *name, uint32_t *value) {
+  uint32_t *list;
+  TRY(mem_alloc(&list, (size_t)w->ranks, sizeof *list));
+  list[w->rank] = *value;
+  Err err = gather_from_ranks(w, name, list, sizeof *list);
+  for (int r = 0; r < w->ranks && !err; r++)
+    if (list[r] < *value) *value = list[r];
+  mem_free(list);
+  return err;
+}
+
+/* Rank timeout. */
+
+double world_timeout(const World *w) {
+  return w->is_warm ? TIMEOUT_GAPS * w->longest_gap : w->first_timeout;
+}
+
+void world_note_progress(World *w, double *since) {
+  double now = progress_clock(), gap = now - *since;
+  if (gap > w->longest_gap) w->longest_gap = gap;
+  *since = now;
+}

@@ -19,7 +19,7 @@ load ../ranks/wire
       [[ "$output" =~ "gradients from GPU to GPU by a wire that is none" ]]
       same_state "$T/host$name" "$T/wire$name"
     done
-    run -1 cmp -s "$T/wire$n/checkpoints/latest/weights.safetensors" "$T/wire${n}exchangebf16/checkpoints/latest/weights.safetensors"
+    run -1 cmp -s "$T/wire$n/checkpoints/latest/weights.safetensors" "$T/wire${n}allreducedtypebf16/checkpoints/latest/weights.safetensors"
   done
   # Resumed the other way.
   run say 2 "$T/host2" --resume --steps 9 --allreduce-transport nccl
@@ -50,7 +50,7 @@ load ../ranks/wire
     grep -q "^ranks .*gradients through the host's memory, as $text" <<< "$output" || { echo "$output"; return 1; }
     run say 2 "$T/dry" --dry-run "$@" --allreduce-transport nccl
     [ "$status" -ne 0 ]
-    one_error "collectives nccl is not available: $text.*$remedy"
+    one_error "allreduce-transport nccl is not available: $text.*$remedy"
   }
   FAKE_GPUS=1 what 'ranks share a GPU' 'one rank for each GPU'
   what '--reproducible adds in the order' 'leave --reproducible out' --reproducible

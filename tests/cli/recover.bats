@@ -126,17 +126,15 @@ full_disk() {
 @test "after a kill and a resume no step counts twice in metrics.jsonl" {
   for n in 1 2; do
     if [ $n -eq 2 ]; then need_mpi; fi
-    TRIREME_FAULT=die:8:0 run train $n "$T/$n" --steps 12 --save-every 5 --log-every 1
+    train $n "$T/$n" --steps 5 --log-every 1
+    TRIREME_FAULT=die:8:0 run train $n "$T/$n" --resume --steps 12 --save-every 100 --log-every 1
     [ "$status" -ne 0 ]
     [ "$(figures step "$T/$n" | tail -n 1)" = 8 ]
-    # The checkpoint of step 5 is written in the background: it may not have been on disk yet.
-    from=0
-    if [ -e "$T/$n/checkpoints/latest" ]; then from=5; fi
-    train $n "$T/$n" --resume --steps 12 --save-every 5 --log-every 1
-    [ "$(figures undone_after "$T/$n")" = $from ]
-    [ "$(figures loss "$T/$n" | wc -l)" -eq $((8 + 12 - from)) ] # nothing was removed
+    train $n "$T/$n" --resume --steps 12 --log-every 1
+    [ "$(figures undone_after "$T/$n")" = 5 ]
+    [ "$(figures loss "$T/$n" | wc -l)" -eq 15 ] # nothing was removed
+    cmp <(counted step "$T/$n") <(printf '%s\n' 1 2 3 4 5 5 6 7 8 9 10 11 12) # the mark is of step 5
     [ "$(counted loss "$T/$n" | wc -l)" -eq 12 ]
-    cmp <(counted step "$T/$n" | sort -nu) <({ echo $from; seq 12; } | sort -nu) # the mark is of step $from
   done
 }
 

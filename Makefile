@@ -67,7 +67,7 @@ $(BUILD)/%.cc.o: %.cc
 	@mkdir -p $(@D)
 	$(call say,CXX)$(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c $< -o $@
 $(objects) $(BUILD)/src/main.c.o: $(BUILD)/config.mk | required
-# Without these nothing can be built; without the others only some verbs are left out.
+# Without these nothing can be built; without the others only some commands are left out.
 .PHONY: required
 required:
 	@test -n "$(HAVE_ZLIB)" -a -n "$(HAVE_JANSSON)" || { \

@@ -1,4 +1,4 @@
-/* The table of verbs, and the only place that exits. Relies on cmd. */
+/* The table of commands, and the only place that exits. Relies on cmd. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "cmd/bench.h"
 #include "cmd/cmd.h"
 
-static const OptVerb verbs[] = {
+static const OptCommand commands[] = {
     {.name = "prepare",
      .summary = "raw parallel text -> cleaned, tokenised data set",
      .usage =
@@ -50,7 +50,8 @@ static const OptVerb verbs[] = {
      .run = cmd_train},
     {.name = "translate",
      .summary = "text -> translations, by beam search or sampling",
-     .usage = "--model DIR [--beam-size N | --sample] [--nbest N] [--scores] [--input FILE] [--output FILE]",
+     .usage = "--model DIR [--beam-size N | --sample] [--nbest N] [--scores] [--input FILE] "
+              "[--output FILE]",
      .about = "Translates raw text, one sentence a line, with a run's best checkpoint, or any "
               "other checkpoint or model directory. The output is in the order of "
               "the input and does not depend on how it was batched; empty lines stay empty.",
@@ -85,27 +86,29 @@ static const OptVerb verbs[] = {
      .max_operands = 2,
      .run = cmd_bench},
     {.name = "help",
-     .summary = "this list, or a verb's options",
-     .usage = "[VERB | aliases] [--man | --completion]",
-     .about =
-         "Shows the verbs, one verb's options, or the other names of all options (aliases).",
-     .operands = "a verb",
+     .summary = "this list, or a command's options",
+     .usage = "[COMMAND | aliases] [--man | --completion]",
+     .about = "Shows the commands, one command's options, or the other names of all options "
+              "(aliases).",
+     .operands = "a command",
      .max_operands = 1,
      .run = cmd_help},
     {0},
 };
 
 static Err run(const char *name, int argc, char **argv) {
-  const OptVerb *verb = opt_verb(name);
-  if (!verb && name[0] == '-')
-    return err_set(ERR_USAGE,
-                   "the verb comes first, then its options: 'trireme VERB %s'; 'trireme help' "
-                   "lists the verbs",
-                   name);
-  if (!verb) return err_set(ERR_USAGE, "there is no verb '%s'%s", name, opt_suggest_verb(name));
+  const OptCommand *command = opt_command(name);
+  if (!command && name[0] == '-')
+    return err_set(
+        ERR_USAGE,
+        "the command comes first, then its options: 'trireme COMMAND %s'; 'trireme help' "
+        "lists the commands",
+        name);
+  if (!command)
+    return err_set(ERR_USAGE, "there is no command '%s'%s", name, opt_suggest_command(name));
   OptSet *opts;
-  TRY(opt_parse(&opts, verb, argc, argv));
-  Err err = verb->run(opts);
+  TRY(opt_parse(&opts, command, argc, argv));
+  Err err = command->run(opts);
   opt_free(opts);
   return err;
 }
@@ -119,12 +122,13 @@ static bool has_word(int argc, char **argv, const char *name) {
 }
 
 static Err dispatch(int argc, char **argv) {
-  opt_tables(cmd_options, verbs, cmd_aliases);
-  if (argc < 2) return err_set(ERR_USAGE, "say what to do: 'trireme help' lists the verbs");
+  opt_tables(cmd_options, commands, cmd_aliases);
+  if (argc < 2) return err_set(ERR_USAGE, "say what to do: 'trireme help' lists the commands");
   char *name = argv[1];
-  int words = opt_verb(name) ? argc - 1 : 1; /* after an unknown verb, that is the error */
+  int words =
+      opt_command(name) ? argc - 1 : 1; /* after an unknown command, that is the error */
   if (has_word(words, argv + 1, "--help") || has_word(words, argv + 1, "-h"))
-    return run("help", opt_verb(name) != NULL, &name);
+    return run("help", opt_command(name) != NULL, &name);
   if (has_word(words, argv + 1, "--version")) {
     puts("trireme " TRIREME_VERSION);
     return ERR_OK;
@@ -134,7 +138,7 @@ static Err dispatch(int argc, char **argv) {
 
 int main(int argc, char **argv) {
   out_reserve();
-  /* A write to a closed pipe fails, so that the verb can clean up. Progress on standard error
+  /* A write to a closed pipe fails, so that the command can clean up. Progress on standard error
    * that nobody reads ends nothing. */
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow (ulimit -f) is an error to report */
@@ -144,7 +148,7 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_DFL); /* end as other tools do, without a message */
     raise(SIGPIPE);
   }
-  if (err && err != ERR_STOPPED) log_error("%s", err_message()); /* the verb has said it */
+  if (err && err != ERR_STOPPED) log_error("%s", err_message()); /* the command has said it */
   log_to_end(); /* the last line is in it too */
   return (int)err;
 }

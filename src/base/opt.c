@@ -30,7 +30,7 @@ typedef struct {
 } Value;
 
 struct OptSet {
-  const OptVerb *verb;
+  const OptCommand *command;
   Value *value; /* one per row of the table */
   char **operand;
   size_t operands, operand_capacity;
@@ -145,11 +145,11 @@ static Err read_config(OptSet *set, const char *path) {
   return err;
 }
 
-static Err refuse_option(const OptVerb *verb, const char *name, size_t len) {
+static Err refuse_option(const OptCommand *command, const char *name, size_t len) {
   char typed[64];
   snprintf(typed, sizeof typed, "%.*s", (int)(len < 60 ? len : 60), name);
-  return err_set(ERR_USAGE, "'%s' has no option --%s%s", verb->name, typed,
-                 opt_suggest_option_(verb, typed));
+  return err_set(ERR_USAGE, "'%s' has no option --%s%s", command->name, typed,
+                 opt_suggest_option_(command, typed));
 }
 
 /* Adds the name to an error, as typed and, for an alias, as the option is called. */
@@ -177,14 +177,14 @@ static Err parse_option(OptSet *set, int argc, char **argv, int *at) {
   char *name = argv[*at] + 2;
   char *equals = strchr(name, '=');
   size_t len = equals ? (size_t)(equals - name) : strlen(name);
-  OptMatch m = opt_match_name_(set->verb, name, len);
+  OptMatch m = opt_match_name_(set->command, name, len);
   if (m.alias && m.alias->hint) return opt_refuse_with_hint_(m.alias, "--");
   if (!m.spec && !equals && str_starts(name, "no-")) {
-    m = opt_match_name_(set->verb, name + 3, len - 3);
+    m = opt_match_name_(set->command, name + 3, len - 3);
     if (is_flag(&m)) return parse_flag(set, &m, "no");
     m.spec = NULL;
   }
-  if (!m.spec) return refuse_option(set->verb, name, len);
+  if (!m.spec) return refuse_option(set->command, name, len);
   if (is_flag(&m)) return parse_flag(set, &m, equals ? equals + 1 : "yes");
   char *word[8];
   int words = 0;
@@ -202,11 +202,11 @@ static Err parse_option(OptSet *set, int argc, char **argv, int *at) {
 }
 
 static Err add_operand(OptSet *set, const char *text) {
-  if (set->operands >= (size_t)set->verb->max_operands) {
-    const char *instead = set->verb->instead;
+  if (set->operands >= (size_t)set->command->max_operands) {
+    const char *instead = set->command->instead;
     return err_set(ERR_USAGE, "'%s' does not know what to do with '%s'; %s%s'trireme help %s'",
-                   set->verb->name, text, instead ? instead : "", instead ? "; see " : "see ",
-                   set->verb->name);
+                   set->command->name, text, instead ? instead : "",
+                   instead ? "; see " : "see ", set->command->name);
   }
   TRY(mem_grow(&set->operand, &set->operand_capacity, set->operands + 1, sizeof *set->operand));
   TRY(mem_dup(&set->operand[set->operands], text, strlen(text)));
@@ -217,7 +217,7 @@ static Err add_operand(OptSet *set, const char *text) {
 static Err parse_line(OptSet *set, int argc, char **argv) {
   for (const OptSpec *s = opt_specs_; s->name; s++) {
     char *initial = (char *)(uintptr_t)s->initial;
-    if (initial && opt_applies_(s, set->verb)) TRY(store(set, s, &initial, 1, FROM_DEFAULT));
+    if (initial && opt_applies_(s, set->command)) TRY(store(set, s, &initial, 1, FROM_DEFAULT));
   }
   bool options_end = false; /* behind "--" */
   for (int i = 0; i < argc; i++) {
@@ -230,22 +230,22 @@ static Err parse_line(OptSet *set, int argc, char **argv) {
     } else {
       return err_set(ERR_USAGE,
                      "options have long names only: '%s' is not one; see 'trireme help %s'",
-                     argv[i], set->verb->name);
+                     argv[i], set->command->name);
     }
   }
-  if (set->operands < (size_t)set->verb->min_operands) {
-    return err_set(ERR_USAGE, "'%s' needs %s; see 'trireme help %s'", set->verb->name,
-                   set->verb->operands, set->verb->name);
+  if (set->operands < (size_t)set->command->min_operands) {
+    return err_set(ERR_USAGE, "'%s' needs %s; see 'trireme help %s'", set->command->name,
+                   set->command->operands, set->command->name);
   }
   return ERR_OK;
 }
 
-Err opt_parse(OptSet **out, const OptVerb *verb, int argc, char **argv) {
+Err opt_parse(OptSet **out, const OptCommand *command, int argc, char **argv) {
   size_t rows = 0;
   while (opt_specs_[rows].name) rows++;
   OptSet *set;
   TRY(mem_alloc(&set, 1, sizeof *set));
-  set->verb = verb;
+  set->command = command;
   Err err = mem_alloc(&set->value, rows, sizeof *set->value);
   if (!err) err = parse_line(set, argc, argv);
   if (err) {
@@ -289,26 +289,26 @@ static int split_words(char *text, char **word, int room) {
 static Err check_unused_name(OptSet *set, const OptMatch *m, const char *name, size_t len) {
   char typed[64];
   snprintf(typed, sizeof typed, "%.*s", (int)(len < 60 ? len : 60), name);
-  if (opt_is_of_another_verb_(set->verb, name, len)) {
+  if (opt_is_of_another_command_(set->command, name, len)) {
     if (m->alias)
       log_warn(
           "config option '%s' belongs to another command and is ignored by %s; for the "
           "option of %s write '%s'",
-          typed, set->verb->name, m->alias->origin,
+          typed, set->command->name, m->alias->origin,
           m->alias->name ? m->alias->name : "what 'trireme help aliases' says");
     return ERR_OK;
   }
   if (m->alias) return opt_refuse_with_hint_(m->alias, "");
-  if (opt_is_alias_of_another_verb_(set->verb, name, len)) return ERR_OK;
+  if (opt_is_alias_of_another_command_(set->command, name, len)) return ERR_OK;
   return err_set(ERR_USAGE, "there is no option '%s'%s", typed,
-                 opt_suggest_option_(set->verb, typed));
+                 opt_suggest_option_(set->command, typed));
 }
 
 static bool is_usable_in_config(const OptSet *set, const OptMatch *m, const char *name,
                                 size_t len) {
   if (!m->spec) return false;
   return !m->alias || opt_is_former_(m->alias) ||
-         !opt_is_of_another_verb_(set->verb, name, len);
+         !opt_is_of_another_command_(set->command, name, len);
 }
 
 static Err parse_config_line(OptSet *set, char *line, Source source) {
@@ -319,7 +319,7 @@ static Err parse_config_line(OptSet *set, char *line, Source source) {
   if (*value != '=')
     return err_set(ERR_USAGE, "expected 'option = value', or 'option = yes' for a flag");
   value++;
-  OptMatch m = opt_match_name_(set->verb, line, len);
+  OptMatch m = opt_match_name_(set->command, line, len);
   if (!is_usable_in_config(set, &m, line, len)) return check_unused_name(set, &m, line, len);
   const OptSpec *s = m.spec;
   if (strcmp(s->name, "config") == 0)
@@ -379,7 +379,7 @@ void opt_free(OptSet *set) {
 }
 
 static const Value *value_of(const OptSet *set, const char *name) {
-  const OptSpec *s = opt_find_spec_(set->verb, name, strlen(name));
+  const OptSpec *s = opt_find_spec_(set->command, name, strlen(name));
   assert(s && "option name missing from the table");
   return &set->value[s - opt_specs_];
 }

@@ -32,22 +32,22 @@ typedef struct {
   /* "a|b|c"; "a=old|b" also accepts "old" and stores "a". For OPT_TEXT: values that completion
    * offers, beside which others are allowed. */
   const char *choices;
-  int most;          /* words per occurrence: 1, or up to `most` */
-  bool many;         /* may be given again; all are kept */
-  const char *verbs; /* "prepare inspect" */
-  const char *group; /* heading in help */
-  const char *help;  /* one or two sentences, no full stop needed */
+  int most;             /* words per occurrence: 1, or up to `most` */
+  bool many;            /* may be given again; all are kept */
+  const char *commands; /* "prepare inspect" */
+  const char *group;    /* heading in help */
+  const char *help;     /* one or two sentences, no full stop needed */
 } OptSpec;
 
 /* Another name of an option. An alias means exactly the same and is stored under the option's
  * own name. A name whose meaning differs has a `hint` instead and is an error that prints it. */
 typedef struct {
-  const char *verbs;  /* "train translate" */
-  const char *alias;  /* without the two dashes */
-  const char *name;   /* the option; NULL when there is only a hint */
-  const char *value;  /* the alias is a flag that sets this value; NULL: it takes the value */
-  const char *origin; /* the program that uses the name: "fairseq, OpenNMT" */
-  const char *hint;   /* the difference and what to pass; NULL for an alias */
+  const char *commands; /* "train translate" */
+  const char *alias;    /* without the two dashes */
+  const char *name;     /* the option; NULL when there is only a hint */
+  const char *value;    /* the alias is a flag that sets this value; NULL: it takes the value */
+  const char *origin;   /* the program that uses the name: "fairseq, OpenNMT" */
+  const char *hint;     /* the difference and what to pass; NULL for an alias */
 } OptAlias;
 
 #define OPT_FORMER "earlier versions" /* the origin of our own former names */
@@ -63,16 +63,16 @@ typedef struct {
   const char *instead;  /* where there may be none: what to do with them; or NULL */
   int min_operands, max_operands;
   Err (*run)(OptSet *); /* called by main.c */
-} OptVerb;
+} OptCommand;
 
 /* Sets the tables: options, commands and other names of options. Each ends with a NULL name
  * (NULL alias); `aliases` may be NULL. */
-void opt_tables(const OptSpec *specs, const OptVerb *verbs, const OptAlias *aliases);
-const OptVerb *opt_verb(const char *name); /* NULL if there is none */
+void opt_tables(const OptSpec *specs, const OptCommand *commands, const OptAlias *aliases);
+const OptCommand *opt_command(const char *name); /* NULL if there is none */
 /* "did you mean 'train'?" or "" */
-const char *opt_suggest_verb(const char *name);
+const char *opt_suggest_command(const char *name);
 
-NODISCARD Err opt_parse(OptSet **set, const OptVerb *verb, int argc, char **argv);
+NODISCARD Err opt_parse(OptSet **set, const OptCommand *command, int argc, char **argv);
 /* Text of a config file, as if its lines stood on the command line; `where` is
  * its name for errors. Later wins; what the command line said stays. */
 NODISCARD Err opt_parse_config(OptSet *set, const char *text, size_t len, const char *where);
@@ -80,7 +80,7 @@ NODISCARD Err opt_parse_config(OptSet *set, const char *text, size_t len, const 
 NODISCARD Err opt_parse_recipe(OptSet *set, const char *text, size_t len, const char *where);
 void opt_free(OptSet *set);
 
-/* Values by name. A name that the verb's table lacks is a programming error. */
+/* Values by name. A name that the command's table lacks is a programming error. */
 bool opt_given(const OptSet *set, const char *name); /* by line or config */
 bool opt_flag(const OptSet *set, const char *name);
 int64_t opt_count(const OptSet *set, const char *name);    /* COUNT and BYTES */
@@ -97,10 +97,10 @@ const char *opt_operand(const OptSet *set, int i);
 void opt_record(const OptSet *set, Str *out);
 /* Copies config lines of a command, as opt_record wrote them, with former names of options and
  * of their values replaced by the present ones. Other lines are copied unchanged. */
-void opt_rename(const char *verb, const char *record, Str *out);
+void opt_rename(const char *command, const char *record, Str *out);
 
-void opt_help(Str *out, const OptVerb *verb); /* NULL: the list of verbs */
-void opt_help_aliases(Str *out);              /* the other names of all options */
+void opt_help(Str *out, const OptCommand *command); /* NULL: the list of commands */
+void opt_help_aliases(Str *out);                    /* the other names of all options */
 void opt_man(Str *out, const char *version);
 void opt_completion(Str *out);
 

@@ -78,22 +78,22 @@ static void option_help(Str *out, const OptSpec *s) {
   drop(out, &right);
 }
 
-/* Calls `each` for the verb's options group by group, in the table's order, but what
- * every verb has (OPT_COMMON) comes last. */
-static void by_group(Str *out, const OptVerb *verb, void (*heading)(Str *, const char *),
+/* Calls `each` for the command's options group by group, in the table's order, but what
+ * every command has (OPT_COMMON) comes last. */
+static void by_group(Str *out, const OptCommand *command, void (*heading)(Str *, const char *),
                      void (*each)(Str *, const OptSpec *)) {
   for (int common = 0; common < 2; common++) {
     for (const OptSpec *first = opt_specs_; first->name; first++) {
-      if (!opt_applies_(first, verb) || (strcmp(first->group, OPT_COMMON) == 0) != common)
+      if (!opt_applies_(first, command) || (strcmp(first->group, OPT_COMMON) == 0) != common)
         continue;
       bool seen = false;
       for (const OptSpec *s = opt_specs_; s < first && !seen; s++) {
-        seen = opt_applies_(s, verb) && strcmp(s->group, first->group) == 0;
+        seen = opt_applies_(s, command) && strcmp(s->group, first->group) == 0;
       }
       if (seen) continue;
       heading(out, first->group);
       for (const OptSpec *s = first; s->name; s++) {
-        if (opt_applies_(s, verb) && strcmp(s->group, first->group) == 0) each(out, s);
+        if (opt_applies_(s, command) && strcmp(s->group, first->group) == 0) each(out, s);
       }
     }
   }
@@ -103,32 +103,33 @@ static void help_heading(Str *out, const char *group) {
   str_addf(out, "\n%s\n", group);
 }
 
-static void verb_list(Str *out) {
-  str_add(out, "Usage: trireme VERB [--option value ...]\n\n");
-  for (const OptVerb *v = opt_verbs_; v->name; v++)
+static void command_list(Str *out) {
+  str_add(out, "Usage: trireme COMMAND [--option value ...]\n\n");
+  for (const OptCommand *v = opt_commands_; v->name; v++)
     str_addf(out, "  %-10s %s\n", v->name, v->summary);
-  str_add(out,
-          "\n'trireme help VERB', or 'trireme VERB -h', shows a verb's options; 'trireme\n"
-          "help aliases' the names of other programs that are accepted for them; 'trireme\n"
-          "--version' the version.\n"
-          "Results go to standard output, all else to standard error.\n"
-          "Exit codes: 0 done, 1 the work failed, 2 the call was wrong, 3 a signal\n"
-          "stopped a training, which is saved.\n");
+  str_add(
+      out,
+      "\n'trireme help COMMAND', or 'trireme COMMAND -h', shows the options of a command;\n"
+      "'trireme help aliases' names of fairseq, Marian and others that are accepted;\n"
+      "'trireme --version' the version.\n"
+      "Results go to standard output, messages and progress to standard error.\n"
+      "Exit codes: 0 success, 1 the work failed, 2 wrong options, 3 a signal stopped a\n"
+      "training, which is saved and can be resumed.\n");
 }
 
-static bool has_flag(const OptVerb *verb) {
+static bool has_flag(const OptCommand *command) {
   for (const OptSpec *s = opt_specs_; s->name; s++) {
-    if (s->type == OPT_FLAG && opt_applies_(s, verb)) return true;
+    if (s->type == OPT_FLAG && opt_applies_(s, command)) return true;
   }
   return false;
 }
 
 /* What is true of every option, below the list. */
-static void option_notes(Str *out, const OptVerb *verb) {
+static void option_notes(Str *out, const OptCommand *command) {
   str_add(out,
           "\n  -h, --help            Print this text\n"
           "  --version             Print the version\n");
-  if (has_flag(verb)) {
+  if (has_flag(command)) {
     str_addc(out, '\n');
     wrap(
         out,
@@ -138,26 +139,26 @@ static void option_notes(Str *out, const OptVerb *verb) {
   }
 }
 
-void opt_help(Str *out, const OptVerb *verb) {
-  if (!verb) {
-    verb_list(out);
+void opt_help(Str *out, const OptCommand *command) {
+  if (!command) {
+    command_list(out);
     return;
   }
-  str_addf(out, "trireme %s: %s\n\nUsage: ", verb->name, verb->summary);
+  str_addf(out, "trireme %s: %s\n\nUsage: ", command->name, command->summary);
   Str usage = {0};
-  str_addf(&usage, "trireme %s %s", verb->name, verb->usage);
+  str_addf(&usage, "trireme %s %s", command->name, command->usage);
   wrap(out, str_text(&usage), 7, 9);
   drop(out, &usage);
   str_addc(out, '\n');
-  wrap(out, verb->about, 0, 0);
-  by_group(out, verb, help_heading, option_help);
-  option_notes(out, verb);
-  if (verb->examples) str_addf(out, "\nExamples\n%s", verb->examples);
+  wrap(out, command->about, 0, 0);
+  by_group(out, command, help_heading, option_help);
+  option_notes(out, command);
+  if (command->examples) str_addf(out, "\nExamples\n%s", command->examples);
 }
 
-static bool has_alias(const OptVerb *verb) {
+static bool has_alias(const OptCommand *command) {
   for (const OptAlias *a = opt_aliases_; a->alias; a++) {
-    if (opt_is_for_(a->verbs, verb)) return true;
+    if (opt_is_for_(a->commands, command)) return true;
   }
   return false;
 }
@@ -178,15 +179,15 @@ static bool is_same_target(const OptAlias *a, const OptAlias *b) {
 }
 
 /* Lists the aliases of the target of `first`, unless an earlier alias has listed them. */
-static void target_help(Str *out, const OptVerb *verb, const OptAlias *first) {
+static void target_help(Str *out, const OptCommand *command, const OptAlias *first) {
   for (const OptAlias *a = opt_aliases_; a < first; a++) {
-    if (opt_is_for_(a->verbs, verb) && is_same_target(a, first)) return;
+    if (opt_is_for_(a->commands, command) && is_same_target(a, first)) return;
   }
   Str left = {0}, right = {0};
   str_add(&left, "  ");
   name_target(&left, first);
   for (const OptAlias *a = first; a->alias; a++) {
-    if (!opt_is_for_(a->verbs, verb) || !is_same_target(a, first)) continue;
+    if (!opt_is_for_(a->commands, command) || !is_same_target(a, first)) continue;
     if (right.len) str_add(&right, ", ");
     name_alias(&right, a);
   }
@@ -210,18 +211,18 @@ void opt_help_aliases(Str *out) {
        "same are accepted on the command line and in config files; '_' may stand for '-'. "
        "Names that mean something else are answered with what to pass instead.",
        0, 0);
-  for (const OptVerb *v = opt_verbs_; v->name; v++) {
+  for (const OptCommand *v = opt_commands_; v->name; v++) {
     if (!has_alias(v)) continue;
     str_addf(out, "\n%s: accepted\n", v->name);
     bool has_hint = false;
     for (const OptAlias *a = opt_aliases_; a->alias; a++) {
-      if (!opt_is_for_(a->verbs, v)) continue;
+      if (!opt_is_for_(a->commands, v)) continue;
       has_hint = has_hint || a->hint;
       if (a->name) target_help(out, v, a);
     }
     if (has_hint) str_addf(out, "\n%s: not accepted\n", v->name);
     for (const OptAlias *a = opt_aliases_; a->alias; a++) {
-      if (a->hint && opt_is_for_(a->verbs, v)) hint_help(out, a);
+      if (a->hint && opt_is_for_(a->commands, v)) hint_help(out, a);
     }
   }
 }
@@ -271,7 +272,7 @@ static void man_aliases(Str *out) {
     roff(out, str_text(&text));
     str_clear(&text);
     name_alias(&text, a);
-    str_addf(&text, ", of %s", a->verbs);
+    str_addf(&text, ", of %s", a->commands);
     str_addc(out, '\n');
     roff(out, str_text(&text));
     str_addc(out, '\n');
@@ -297,9 +298,10 @@ void opt_man(Str *out, const char *version) {
   str_add(out,
           ".SH NAME\ntrireme \\- from raw parallel text to trained translation "
           "models\n");
-  str_add(out, ".SH SYNOPSIS\n.B trireme\n.I VERB\n[\\fB\\-\\-option\\fR \\fIvalue\\fR ...]\n");
-  str_add(out, ".SH VERBS\n");
-  for (const OptVerb *v = opt_verbs_; v->name; v++) {
+  str_add(out,
+          ".SH SYNOPSIS\n.B trireme\n.I COMMAND\n[\\fB\\-\\-option\\fR \\fIvalue\\fR ...]\n");
+  str_add(out, ".SH COMMANDS\n");
+  for (const OptCommand *v = opt_commands_; v->name; v++) {
     str_addf(out, ".SS %s\n.B trireme %s\n", v->name, v->name);
     roff(out, v->usage);
     str_add(out, "\n.PP\n");
@@ -315,8 +317,8 @@ void opt_man(Str *out, const char *version) {
   man_aliases(out);
   str_add(
       out,
-      ".SH OPTIONS OF EVERY VERB\n.TP\n.B \\-\\-help \\fRor\\fB \\-h\n"
-      "Print the verb's options.\n.TP\n.B \\-\\-version\nPrint the version.\n"
+      ".SH OPTIONS OF EVERY COMMAND\n.TP\n.B \\-\\-help \\fRor\\fB \\-h\n"
+      "Print the command's options.\n.TP\n.B \\-\\-version\nPrint the version.\n"
       ".TP\n.B \\-\\-\nWhat follows is no option, even if it begins with a hyphen.\n"
       ".PP\n\\fB\\-\\-name=value\\fR is the same as \\fB\\-\\-name value\\fR. An option "
       "without a value is a flag; \\fB\\-\\-no\\-NAME\\fR switches off one that a config file "
@@ -337,15 +339,15 @@ void opt_completion(Str *out) {
           "# bash completion for trireme\n"
           "_trireme() {\n"
           "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} "
-          "verb=${COMP_WORDS[1]}\n"
+          "command=${COMP_WORDS[1]}\n"
           "  local options=\n"
           "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n    options='");
-  for (const OptVerb *v = opt_verbs_; v->name; v++)
-    str_addf(out, "%s%s", v == opt_verbs_ ? "" : " ", v->name);
+  for (const OptCommand *v = opt_commands_; v->name; v++)
+    str_addf(out, "%s%s", v == opt_commands_ ? "" : " ", v->name);
   str_add(out,
           "'\n    mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$cur\")\n    return\n  "
-          "fi\n  case $verb:$prev in\n");
-  for (const OptVerb *v = opt_verbs_; v->name; v++) {
+          "fi\n  case $command:$prev in\n");
+  for (const OptCommand *v = opt_commands_; v->name; v++) {
     for (const OptSpec *s = opt_specs_; s->name; s++) {
       if (!s->choices || !opt_applies_(s, v)) continue;
       str_addf(out, "    %s:--%s) options='", v->name, s->name);
@@ -354,12 +356,12 @@ void opt_completion(Str *out) {
               "'; mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$cur\"); return;;\n");
     }
   }
-  str_add(out, "  esac\n  case $verb in\n");
-  for (const OptVerb *v = opt_verbs_; v->name; v++) {
+  str_add(out, "  esac\n  case $command in\n");
+  for (const OptCommand *v = opt_commands_; v->name; v++) {
     str_addf(out, "    %s) options='", v->name);
     bool first = true;
     if (strcmp(v->name, "help") == 0) {
-      for (const OptVerb *w = opt_verbs_; w->name; w++) str_addf(out, "%s ", w->name);
+      for (const OptCommand *w = opt_commands_; w->name; w++) str_addf(out, "%s ", w->name);
       str_add(out, "aliases ");
     }
     for (const OptSpec *s = opt_specs_; s->name; s++) {
@@ -373,7 +375,7 @@ void opt_completion(Str *out) {
           "  esac\n"
           "  case $cur in\n"
           "    --*) mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$cur\");;\n"
-          "    *) if [ \"$verb\" = help ]; then mapfile -t COMPREPLY < <(compgen -W "
+          "    *) if [ \"$command\" = help ]; then mapfile -t COMPREPLY < <(compgen -W "
           "\"$options\" -- \"$cur\")\n"
           "       else mapfile -t COMPREPLY < <(compgen -f -- \"$cur\"); fi;;\n"
           "  esac\n"

@@ -6,33 +6,33 @@
 #include "base/opt_internal.h"
 
 const OptSpec *opt_specs_;
-const OptVerb *opt_verbs_;
+const OptCommand *opt_commands_;
 static const OptAlias no_aliases[] = {{0}};
 const OptAlias *opt_aliases_ = no_aliases;
 
-void opt_tables(const OptSpec *specs, const OptVerb *verbs, const OptAlias *aliases) {
+void opt_tables(const OptSpec *specs, const OptCommand *commands, const OptAlias *aliases) {
   opt_specs_ = specs;
-  opt_verbs_ = verbs;
+  opt_commands_ = commands;
   opt_aliases_ = aliases ? aliases : no_aliases;
 }
 
-const OptVerb *opt_verb(const char *name) {
-  for (const OptVerb *v = opt_verbs_; v->name; v++) {
+const OptCommand *opt_command(const char *name) {
+  for (const OptCommand *v = opt_commands_; v->name; v++) {
     if (strcmp(v->name, name) == 0) return v;
   }
   return NULL;
 }
 
-bool opt_is_for_(const char *verbs, const OptVerb *verb) {
-  size_t n = strlen(verb->name);
-  for (const char *at = verbs; (at = strstr(at, verb->name)); at += n) {
-    if ((at == verbs || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0')) return true;
+bool opt_is_for_(const char *commands, const OptCommand *command) {
+  size_t n = strlen(command->name);
+  for (const char *at = commands; (at = strstr(at, command->name)); at += n) {
+    if ((at == commands || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0')) return true;
   }
-  return strcmp(verbs, "*") == 0;
+  return strcmp(commands, "*") == 0;
 }
 
-bool opt_applies_(const OptSpec *spec, const OptVerb *verb) {
-  return opt_is_for_(spec->verbs, verb);
+bool opt_applies_(const OptSpec *spec, const OptCommand *command) {
+  return opt_is_for_(spec->commands, command);
 }
 
 /* Near enough to be meant: a third of the letters may be wrong, or it begins so. */
@@ -44,28 +44,28 @@ static bool is_near(const char *typed, const char *name, size_t *best) {
   return true;
 }
 
-const char *opt_suggest_verb(const char *name) {
+const char *opt_suggest_command(const char *name) {
   static char text[96];
   size_t best = SIZE_MAX;
-  snprintf(text, sizeof text, "; 'trireme help' lists the verbs");
-  for (const OptVerb *v = opt_verbs_; v->name; v++) {
+  snprintf(text, sizeof text, "; 'trireme help' lists the commands");
+  for (const OptCommand *v = opt_commands_; v->name; v++) {
     if (is_near(name, v->name, &best))
       snprintf(text, sizeof text, "; did you mean '%s'?", v->name);
   }
   return text;
 }
 
-const char *opt_suggest_option_(const OptVerb *verb, const char *name) {
+const char *opt_suggest_option_(const OptCommand *command, const char *name) {
   static char text[96];
   size_t best = SIZE_MAX;
-  snprintf(text, sizeof text, "; see 'trireme help %s'", verb->name);
+  snprintf(text, sizeof text, "; see 'trireme help %s'", command->name);
   for (const OptSpec *s = opt_specs_; s->name; s++) {
-    if (opt_applies_(s, verb) && is_near(name, s->name, &best)) {
+    if (opt_applies_(s, command) && is_near(name, s->name, &best)) {
       snprintf(text, sizeof text, "; did you mean --%s?", s->name);
     }
   }
   for (const OptAlias *a = opt_aliases_; a->alias; a++) {
-    if (a->name && opt_is_for_(a->verbs, verb) && is_near(name, a->alias, &best)) {
+    if (a->name && opt_is_for_(a->commands, command) && is_near(name, a->alias, &best)) {
       snprintf(text, sizeof text, "; did you mean --%s?", a->name);
     }
   }
@@ -80,9 +80,9 @@ static bool is_same_name(const char *a, const char *b, size_t len) {
   return true;
 }
 
-const OptSpec *opt_find_spec_(const OptVerb *verb, const char *name, size_t len) {
+const OptSpec *opt_find_spec_(const OptCommand *command, const char *name, size_t len) {
   for (const OptSpec *s = opt_specs_; s->name; s++) {
-    if (strlen(s->name) == len && is_same_name(s->name, name, len) && opt_applies_(s, verb))
+    if (strlen(s->name) == len && is_same_name(s->name, name, len) && opt_applies_(s, command))
       return s;
   }
   return NULL;
@@ -93,30 +93,30 @@ bool opt_is_former_(const OptAlias *a) {
 }
 
 /* Our own former names come before those of other programs. */
-static const OptAlias *find_alias(const OptVerb *verb, const char *name, size_t len) {
+static const OptAlias *find_alias(const OptCommand *command, const char *name, size_t len) {
   const OptAlias *other = NULL;
   for (const OptAlias *a = opt_aliases_; a->alias; a++) {
     if (strlen(a->alias) != len || !is_same_name(a->alias, name, len)) continue;
-    if (!opt_is_for_(a->verbs, verb)) continue;
+    if (!opt_is_for_(a->commands, command)) continue;
     if (opt_is_former_(a)) return a;
     if (!other) other = a;
   }
   return other;
 }
 
-OptMatch opt_match_name_(const OptVerb *verb, const char *name, size_t len) {
-  OptMatch m = {.spec = opt_find_spec_(verb, name, len)};
+OptMatch opt_match_name_(const OptCommand *command, const char *name, size_t len) {
+  OptMatch m = {.spec = opt_find_spec_(command, name, len)};
   if (m.spec) return m;
-  m.alias = find_alias(verb, name, len);
+  m.alias = find_alias(command, name, len);
   if (m.alias && m.alias->name)
-    m.spec = opt_find_spec_(verb, m.alias->name, strlen(m.alias->name));
+    m.spec = opt_find_spec_(command, m.alias->name, strlen(m.alias->name));
   return m;
 }
 
 /* Is it an option of another command, by its present or its former name? */
-bool opt_is_of_another_verb_(const OptVerb *verb, const char *name, size_t len) {
-  for (const OptVerb *v = opt_verbs_; v->name; v++) {
-    if (v == verb) continue;
+bool opt_is_of_another_command_(const OptCommand *command, const char *name, size_t len) {
+  for (const OptCommand *v = opt_commands_; v->name; v++) {
+    if (v == command) continue;
     if (opt_find_spec_(v, name, len)) return true;
     const OptAlias *a = find_alias(v, name, len);
     if (a && opt_is_former_(a)) return true;
@@ -125,9 +125,9 @@ bool opt_is_of_another_verb_(const OptVerb *verb, const char *name, size_t len) 
 }
 
 /* Is it a name that another command accepts as an alias or answers with a hint? */
-bool opt_is_alias_of_another_verb_(const OptVerb *verb, const char *name, size_t len) {
-  for (const OptVerb *v = opt_verbs_; v->name; v++) {
-    if (v != verb && find_alias(v, name, len)) return true;
+bool opt_is_alias_of_another_command_(const OptCommand *command, const char *name, size_t len) {
+  for (const OptCommand *v = opt_commands_; v->name; v++) {
+    if (v != command && find_alias(v, name, len)) return true;
   }
   return false;
 }
@@ -187,8 +187,8 @@ static void rename_choice(const OptSpec *s, const char *value, size_t len, Str *
     str_addn(out, value, len);
 }
 
-void opt_rename(const char *verb, const char *record, Str *out) {
-  const OptVerb *v = opt_verbs_ ? opt_verb(verb) : NULL;
+void opt_rename(const char *command, const char *record, Str *out) {
+  const OptCommand *v = opt_commands_ ? opt_command(command) : NULL;
   while (*record) {
     size_t line = strcspn(record, "\n");
     size_t len = strcspn(record, " =\n");

@@ -4,16 +4,16 @@
  * 'trireme help aliases' and the man page print this table. */
 #include "cmd/cmd.h"
 
-/* verbs, alias, option, origin */
-#define FORMER(verbs, alias, name) \
-  { verbs, alias, name, NULL, OPT_FORMER, NULL }
-#define ALIAS(verbs, alias, name, origin) \
-  { verbs, alias, name, NULL, origin, NULL }
+/* commands, alias, option, origin */
+#define FORMER(commands, alias, name) \
+  { commands, alias, name, NULL, OPT_FORMER, NULL }
+#define ALIAS(commands, alias, name, origin) \
+  { commands, alias, name, NULL, origin, NULL }
 /* A flag that stands for an option and its value. */
-#define SETS(verbs, alias, name, value, origin) \
-  { verbs, alias, name, value, origin, NULL }
-#define HINT(verbs, alias, origin, hint) \
-  { verbs, alias, NULL, NULL, origin, hint }
+#define SETS(commands, alias, name, value, origin) \
+  { commands, alias, name, value, origin, NULL }
+#define HINT(commands, alias, origin, hint) \
+  { commands, alias, NULL, NULL, origin, hint }
 
 #define FAIRSEQ "fairseq"
 #define MARIAN  "Marian"

@@ -117,7 +117,7 @@ static Err refuse(const Bench *b, const char *name) {
 
 static Err check_options(const Bench *b, const OptSet *opts) {
   for (const OptSpec *s = cmd_options; s->name; s++) {
-    if (!strstr(s->verbs, "bench") || !opt_given(opts, s->name)) continue;
+    if (!strstr(s->commands, "bench") || !opt_given(opts, s->name)) continue;
     if (!has(b->takes, s->name) && !has(BENCH_ALL, s->name)) return refuse(b, s->name);
   }
   return ERR_OK;

@@ -145,7 +145,7 @@ static Err show_json(const Bench *q) {
 static Err run(Bench *q, const OptSet *opts) {
   const Backend *b = &q->b;
   size_t most = (size_t)opt_count(opts, "max-bytes"), sizes = 0;
-  Collectives asked = (Collectives)cmd_choice(opts, "collectives", "auto|nccl|host");
+  Collectives asked = (Collectives)cmd_choice(opts, "allreduce-transport", "auto|nccl|host");
   BackendSpec spec = {opt_text(opts, "device"), "fp32", (int)opt_count(opts, "threads")};
   if (!spec.threads) spec.threads = comm_threads(q->comm);
   TRY(backend_open_for_rank(&q->b, &spec, comm_local_rank(q->comm)));

@@ -1,4 +1,4 @@
-/* One function per verb: read the options, call the rooms below, print.
+/* One function per command: read the options, call the rooms below, print.
  * No numerics here. Relies on base/opt. */
 #ifndef CMD_CMD_H
 #define CMD_CMD_H
@@ -7,7 +7,7 @@
 #include "base/opt.h"
 #include "comm/comm.h"
 
-/* The one table of options (options.c) and the one table of verbs (main.c). */
+/* The one table of options (options.c) and the one table of commands (main.c). */
 extern const OptSpec cmd_options[];
 extern const OptAlias cmd_aliases[]; /* aliases.c: other names of options */
 

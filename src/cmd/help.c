@@ -17,10 +17,10 @@ Err cmd_help(OptSet *opts) {
     opt_help(&out, NULL);
   else if (strcmp(name, "aliases") == 0)
     opt_help_aliases(&out);
-  else if (opt_verb(name))
-    opt_help(&out, opt_verb(name));
+  else if (opt_command(name))
+    opt_help(&out, opt_command(name));
   else
-    err = err_set(ERR_USAGE, "there is no verb '%s'%s", name, opt_suggest_verb(name));
+    err = err_set(ERR_USAGE, "there is no command '%s'%s", name, opt_suggest_command(name));
   if (!err) err = str_check(&out);
   if (!err) err = out_print(str_text(&out));
   str_free(&out);

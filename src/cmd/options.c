@@ -3,25 +3,25 @@
  * choices, words, repeatable, commands, group, help. */
 #include "cmd/cmd.h"
 
-#define COUNT(name, arg, initial, min, max, verbs, group, help) \
-  { name, OPT_COUNT, arg, initial, min, max, NULL, 1, false, verbs, group, help }
-#define BYTES(name, arg, initial, min, max, verbs, group, help) \
-  { name, OPT_BYTES, arg, initial, min, max, NULL, 1, false, verbs, group, help }
-#define REAL(name, arg, initial, min, max, verbs, group, help) \
-  { name, OPT_REAL, arg, initial, min, max, NULL, 1, false, verbs, group, help }
-#define TEXT(name, arg, initial, verbs, group, help) \
-  { name, OPT_TEXT, arg, initial, 0, 0, NULL, 1, false, verbs, group, help }
+#define COUNT(name, arg, initial, min, max, commands, group, help) \
+  { name, OPT_COUNT, arg, initial, min, max, NULL, 1, false, commands, group, help }
+#define BYTES(name, arg, initial, min, max, commands, group, help) \
+  { name, OPT_BYTES, arg, initial, min, max, NULL, 1, false, commands, group, help }
+#define REAL(name, arg, initial, min, max, commands, group, help) \
+  { name, OPT_REAL, arg, initial, min, max, NULL, 1, false, commands, group, help }
+#define TEXT(name, arg, initial, commands, group, help) \
+  { name, OPT_TEXT, arg, initial, 0, 0, NULL, 1, false, commands, group, help }
 /* A text for which completion offers some values. */
-#define NAMED(name, arg, initial, values, verbs, group, help) \
-  { name, OPT_TEXT, arg, initial, 0, 0, values, 1, false, verbs, group, help }
-#define TEXTS(name, arg, words, verbs, group, help) \
-  { name, OPT_TEXT, arg, NULL, 0, 0, NULL, words, true, verbs, group, help }
-#define PAIR(name, verbs, group, help) \
-  { name, OPT_TEXT, "SRC TGT", NULL, 0, 0, NULL, 2, false, verbs, group, help }
-#define FLAG(name, verbs, group, help) \
-  { name, OPT_FLAG, NULL, NULL, 0, 0, NULL, 1, false, verbs, group, help }
-#define CHOICE(name, arg, initial, choices, verbs, group, help) \
-  { name, OPT_CHOICE, arg, initial, 0, 0, choices, 1, false, verbs, group, help }
+#define NAMED(name, arg, initial, values, commands, group, help) \
+  { name, OPT_TEXT, arg, initial, 0, 0, values, 1, false, commands, group, help }
+#define TEXTS(name, arg, words, commands, group, help) \
+  { name, OPT_TEXT, arg, NULL, 0, 0, NULL, words, true, commands, group, help }
+#define PAIR(name, commands, group, help) \
+  { name, OPT_TEXT, "SRC TGT", NULL, 0, 0, NULL, 2, false, commands, group, help }
+#define FLAG(name, commands, group, help) \
+  { name, OPT_FLAG, NULL, NULL, 0, 0, NULL, 1, false, commands, group, help }
+#define CHOICE(name, arg, initial, choices, commands, group, help) \
+  { name, OPT_CHOICE, arg, initial, 0, 0, choices, 1, false, commands, group, help }
 
 #define G_DATA  "Text"
 #define G_CLEAN "Cleaning"
@@ -302,7 +302,7 @@ const OptSpec cmd_options[] = {
     FLAG("man", "help", "Form", "The whole manual as a man page"),
     FLAG("completion", "help", "Form", "Completion for bash"),
 
-    /* every verb */
+    /* every command */
     TEXT("config", "FILE", NULL, "prepare inspect score bench train translate", G_RUN,
          "Read options from a file, one 'option = value' a line; the command line wins"),
     FLAG("quiet", "prepare inspect score bench train translate", G_RUN,

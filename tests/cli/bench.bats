@@ -161,7 +161,7 @@ takes() {
   echo "steps = 1" > "$BATS_TEST_TMPDIR/conf"
   run "$TRIREME" bench allreduce --device cpu --config "$BATS_TEST_TMPDIR/conf"
   [ "$status" -eq 2 ]
-  echo "d-model = 8" > "$BATS_TEST_TMPDIR/conf" # another verb's: a file may serve several
+  echo "d-model = 8" > "$BATS_TEST_TMPDIR/conf" # another command's: a file may serve several
   run bench --device cpu --config "$BATS_TEST_TMPDIR/conf"
   [ "$status" -eq 0 ]
 }

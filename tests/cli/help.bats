@@ -5,10 +5,10 @@
 setup() {
   cd "$BATS_TEST_TMPDIR"
   root="$BATS_TEST_DIRNAME/../.."
-  verbs=$("$TRIREME" help | sed -n 's/^  \([a-z]*\)  *.*/\1/p')
+  commands=$("$TRIREME" help | sed -n 's/^  \([a-z]*\)  *.*/\1/p')
 }
 
-# options VERB: their names, from its help.
+# options COMMAND: their names, from its help.
 options() {
   "$TRIREME" help "$1" | sed -n 's/^  \(-h, \)\?--\([a-z0-9-]*\).*/\2/p'
 }
@@ -19,16 +19,16 @@ options() {
   [[ "$output" =~ ^trireme\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
 }
 
-@test "--version is an option of every verb" {
-  for verb in $verbs; do
-    [ "$("$TRIREME" "$verb" --quiet --version)" = "$("$TRIREME" --version)" ]
+@test "--version is an option of every command" {
+  for command in $commands; do
+    [ "$("$TRIREME" "$command" --quiet --version)" = "$("$TRIREME" --version)" ]
   done
 }
 
 @test "-h is --help" {
   [ "$("$TRIREME" -h)" = "$("$TRIREME" help)" ]
-  for verb in $verbs; do
-    [ "$("$TRIREME" "$verb" -h)" = "$("$TRIREME" help "$verb")" ]
+  for command in $commands; do
+    [ "$("$TRIREME" "$command" -h)" = "$("$TRIREME" help "$command")" ]
   done
 }
 
@@ -59,31 +59,31 @@ options() {
   [[ "$output" == *"'-h'"* ]]
 }
 
-@test "help lists the verbs" {
+@test "help lists the commands" {
   run "$TRIREME" help
   [ "$status" -eq 0 ]
-  for verb in prepare inspect score help; do [[ "$output" == *"  $verb "* ]]; done
+  for command in prepare inspect score help; do [[ "$output" == *"  $command "* ]]; done
   [ "$("$TRIREME" --help)" = "$output" ]
 }
 
-@test "every verb has help, in 80 columns, on standard output" {
-  [ "$(echo "$verbs" | wc -l)" -ge 4 ]
-  for verb in $verbs; do
-    "$TRIREME" help "$verb" > out 2> err
+@test "every command has help, in 80 columns, on standard output" {
+  [ "$(echo "$commands" | wc -l)" -ge 4 ]
+  for command in $commands; do
+    "$TRIREME" help "$command" > out 2> err
     [ ! -s err ]
-    [ "$(head -n 1 out | cut -d: -f1)" = "trireme $verb" ]
+    [ "$(head -n 1 out | cut -d: -f1)" = "trireme $command" ]
     grep -q '^Usage: trireme ' out
     perl -CSD -ne 'chomp; die "too wide: $_\n" if length > 80; die "blank at the end\n" if / $/' out
-    "$TRIREME" "$verb" --help > again
+    "$TRIREME" "$command" --help > again
     cmp out again
-    "$TRIREME" "$verb" --anything "x y" --help > again
+    "$TRIREME" "$command" --anything "x y" --help > again
     cmp out again
   done
 }
 
 @test "help and man page are ASCII, whatever the locale" {
-  for verb in $verbs; do
-    run grep -nP '[^\x00-\x7f]' <("$TRIREME" help "$verb")
+  for command in $commands; do
+    run grep -nP '[^\x00-\x7f]' <("$TRIREME" help "$command")
     echo "$output"
     [ "$status" -eq 1 ]
   done
@@ -93,27 +93,27 @@ options() {
   [ "$status" -eq 1 ]
 }
 
-@test "no verb at all is a wrong call" {
+@test "no command at all is a wrong call" {
   run "$TRIREME"
   [ "$status" -eq 2 ]
   [[ "$output" == *"trireme help"* ]]
 }
 
-@test "an unknown verb is answered with the nearest" {
+@test "an unknown command is answered with the nearest" {
   for call in "prepar" "help prepar"; do
     run "$TRIREME" $call
     [ "$status" -eq 2 ]
-    [[ "$output" == *"no verb 'prepar'"*"did you mean 'prepare'"* ]]
+    [[ "$output" == *"no command 'prepar'"*"did you mean 'prepare'"* ]]
   done
   run "$TRIREME" xyzzy
   [ "$status" -eq 2 ]
   [[ "$output" != *"did you mean"* ]]
 }
 
-@test "an option before the verb is told where it goes" {
+@test "an option before the command is told where it goes" {
   run "$TRIREME" --threads 2 train
   [ "$status" -eq 2 ]
-  [[ "$output" == *"the verb comes first"*"trireme help"* ]]
+  [[ "$output" == *"the command comes first"*"trireme help"* ]]
 }
 
 @test "a file without an option is answered with the option it belongs to" {
@@ -228,20 +228,20 @@ options() {
   run env TERM=xterm NO_COLOR= script -qec "$TRIREME xyzzy" /dev/null
   [[ "$output" == *"$red"* ]]
   run env TERM=xterm NO_COLOR=1 script -qec "$TRIREME xyzzy" /dev/null
-  [[ "$output" == *"no verb"* && "$output" != *$'\033'* ]]
+  [[ "$output" == *"no command"* && "$output" != *$'\033'* ]]
   run env TERM=dumb NO_COLOR= script -qec "$TRIREME xyzzy" /dev/null
-  [[ "$output" == *"no verb"* && "$output" != *$'\033'* ]]
+  [[ "$output" == *"no command"* && "$output" != *$'\033'* ]]
   run env TERM=xterm "$TRIREME" xyzzy # a pipe
-  [[ "$output" == *"no verb"* && "$output" != *$'\033'* ]]
+  [[ "$output" == *"no command"* && "$output" != *$'\033'* ]]
 }
 
-@test "the man page has every verb and option" {
+@test "the man page has every command and option" {
   "$TRIREME" help --man > trireme.1
   head -n 1 trireme.1 | grep -q '^\.TH TRIREME 1 '
-  for section in NAME SYNOPSIS VERBS "EXIT STATUS"; do grep -q "^\.SH $section$" trireme.1; done
-  for verb in $verbs; do
-    grep -q "^\.SS $verb$" trireme.1
-    for option in $(options "$verb"); do grep -qF -- ".B \\-\\-${option//-/\\-}" trireme.1; done
+  for section in NAME SYNOPSIS COMMANDS "EXIT STATUS"; do grep -q "^\.SH $section$" trireme.1; done
+  for command in $commands; do
+    grep -q "^\.SS $command$" trireme.1
+    for option in $(options "$command"); do grep -qF -- ".B \\-\\-${option//-/\\-}" trireme.1; done
   done
   # No line of text may look like a request: all requests are these.
   run grep -vE "^([^.']|$|\.(TH|SH|SS|B|I|PP|TP|nf|fi)( |$))" trireme.1
@@ -261,8 +261,8 @@ options() {
   fi
   perl -pe 's/.\x08//g' page > plain
   [ "$(wc -l < plain)" -gt 100 ]
-  for verb in $verbs; do
-    for option in $(options "$verb"); do grep -qE -- "^ +--$option( |$)" plain; done
+  for command in $commands; do
+    for option in $(options "$command"); do grep -qE -- "^ +--$option( |$)" plain; done
   done
 }
 
@@ -271,14 +271,14 @@ completions() {
   bash -c 'source ./trireme.bash; COMP_WORDS=(trireme "$@"); COMP_CWORD=$#; COMPREPLY=(); _trireme; printf "%s\n" "${COMPREPLY[@]}"' bash "$@"
 }
 
-@test "completion offers verbs, options, choices and files" {
+@test "completion offers commands, options, choices and files" {
   "$TRIREME" help --completion > trireme.bash
   bash -n trireme.bash
   bash -c 'source ./trireme.bash; complete -p trireme' | grep -q -- '-F _trireme trireme'
-  [ "$(completions "" | sort)" = "$(echo "$verbs" | sort)" ]
+  [ "$(completions "" | sort)" = "$(echo "$commands" | sort)" ]
   [ "$(completions pre)" = prepare ]
-  for verb in $verbs; do
-    [ "$(completions "$verb" -- | sort)" = "$(options "$verb" | sed 's/^/--/' | sort)" ]
+  for command in $commands; do
+    [ "$(completions "$command" -- | sort)" = "$(options "$command" | sed 's/^/--/' | sort)" ]
   done
   [ "$(completions prepare --vocab)" = --vocab-size ]
   [ "$(completions prepare --tokenizer-type "" | tr '\n' ' ')" = "bpe unigram " ]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# Who starts the ranks: another MPI's launcher, a batch script, and verbs that are of one process.
+# Who starts the ranks: another MPI's launcher, a batch script, and commands that are of one process.
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support

@@ -13,7 +13,7 @@ setup() {
   cd "$BATS_TEST_TMPDIR"
 }
 
-# Calls of every verb that prints: each is one line.
+# Calls of every command that prints: each is one line.
 calls() {
   echo "help"
   echo "help train"
@@ -54,7 +54,7 @@ into_nobody() {
   code=0
   into_nobody help xyzzy || code=$?
   [ "$code" -eq 2 ]
-  grep -q "no verb 'xyzzy'" err
+  grep -q "no command 'xyzzy'" err
 }
 
 @test "a full disk is an error with its reason" {

@@ -5,18 +5,18 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const OptVerb verbs[] = {
+static const OptCommand commands[] = {
     {.name = "prepare", .max_operands = 0},
     {.name = "inspect", .operands = "a PATH", .min_operands = 1, .max_operands = 1},
     {.name = "score"},
     {.name = "bench"},
-    {.name = "help", .operands = "a verb", .max_operands = 1},
+    {.name = "help", .operands = "a command", .max_operands = 1},
     {0},
 };
 
-static Err parse(OptSet **set, const OptVerb *verb, const char *text, size_t len) {
+static Err parse(OptSet **set, const OptCommand *command, const char *text, size_t len) {
   char operand[] = "x", *words[] = {operand};
-  Err err = opt_parse(set, verb, verb->max_operands, words);
+  Err err = opt_parse(set, command, command->max_operands, words);
   REQUIRE(err == ERR_OK);
   err = opt_parse_config(*set, text, len, "fuzz");
   if (err) opt_free(*set);
@@ -24,15 +24,15 @@ static Err parse(OptSet **set, const OptVerb *verb, const char *text, size_t len
 }
 
 /* The record, fed back, gives the same values: then it is recorded the same. */
-static void round_trip(const OptSet *set, const OptVerb *verb) {
+static void round_trip(const OptSet *set, const OptCommand *command) {
   Str first = {0}, second = {0};
   OptSet *again;
   opt_record(set, &first);
-  REQUIRE(parse(&again, verb, str_text(&first), first.len) == ERR_OK);
+  REQUIRE(parse(&again, command, str_text(&first), first.len) == ERR_OK);
   opt_record(again, &second);
   REQUIRE(first.len == second.len && strcmp(str_text(&first), str_text(&second)) == 0);
   for (const OptSpec *s = cmd_options; s->name; s++) {
-    if (!strstr(s->verbs, verb->name) || strcmp(s->name, "config") == 0) continue;
+    if (!strstr(s->commands, command->name) || strcmp(s->name, "config") == 0) continue;
     REQUIRE(opt_times(set, s->name) == opt_times(again, s->name));
     for (int i = 0; i < opt_times(set, s->name); i++) {
       REQUIRE(opt_words(set, s->name, i) == opt_words(again, s->name, i));
@@ -46,7 +46,7 @@ static void round_trip(const OptSet *set, const OptVerb *verb) {
 }
 
 /* Words end at zero bytes. */
-static void try_line(const OptVerb *verb, const uint8_t *data, size_t size) {
+static void try_line(const OptCommand *command, const uint8_t *data, size_t size) {
   enum { MOST = 64 };
   char *text = malloc(size + 1), *words[MOST];
   int n = 0;
@@ -58,24 +58,24 @@ static void try_line(const OptVerb *verb, const uint8_t *data, size_t size) {
     if (strncmp(text + at, "--config", 8) == 0) n--; /* would read a file of that name */
   }
   OptSet *set;
-  if (opt_parse(&set, verb, n, words) == ERR_OK) {
-    round_trip(set, verb);
+  if (opt_parse(&set, command, n, words) == ERR_OK) {
+    round_trip(set, command);
     opt_free(set);
   }
   free(text);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  opt_tables(cmd_options, verbs, cmd_aliases);
+  opt_tables(cmd_options, commands, cmd_aliases);
   if (size < 1) return 0;
-  const OptVerb *verb = &verbs[(data[0] & 7) % 5];
+  const OptCommand *command = &commands[(data[0] & 7) % 5];
   bool line = data[0] & 8;
   data++, size--;
   OptSet *set;
   if (line) {
-    try_line(verb, data, size);
-  } else if (parse(&set, verb, (const char *)data, size) == ERR_OK) {
-    round_trip(set, verb);
+    try_line(command, data, size);
+  } else if (parse(&set, command, (const char *)data, size) == ERR_OK) {
+    round_trip(set, command);
     opt_free(set);
   }
   return 0;

@@ -328,10 +328,11 @@ static int call(const Case *c) {
   char *argv[20] = {(char *)(uintptr_t) "trireme"};
   int argc = 1;
   for (; c->call[argc - 1]; argc++) argv[argc] = (char *)(uintptr_t)c->call[argc - 1];
-  const char *verb = c->call[0];
-  bool function = !strcmp(verb, "sgm") || !strcmp(verb, "unpack") || !strcmp(verb, "recipe");
+  const char *command = c->call[0];
+  bool function =
+      !strcmp(command, "sgm") || !strcmp(command, "unpack") || !strcmp(command, "recipe");
   if (!function) return trireme_main(argc, argv);
-  Err err = call_function(verb, c->call[1]);
+  Err err = call_function(command, c->call[1]);
   if (err) log_error("%s", err_message());
   return (int)err;
 }

@@ -71,18 +71,18 @@ static void test_one_process_agrees_with_itself(void **state) {
 }
 
 /* The commands whose config agree_resume reads. */
-static const OptVerb verbs[] = {{.name = "train"}, {0}};
+static const OptCommand commands[] = {{.name = "train"}, {0}};
 
 static void test_agree_resume_former_names_are_the_same_options(void **state) {
   (void)state;
-  opt_tables(cmd_options, verbs, cmd_aliases);
+  opt_tables(cmd_options, commands, cmd_aliases);
   OK(resume("ema = 0.9\nlr-policy = fixed\nwidth = 32\n",
             "ema-decay = 0.9\nlr-scheduler = constant\nd-model = 32\n"));
 }
 
 static void test_agree_resume_former_name_with_another_value_is_refused(void **state) {
   (void)state;
-  opt_tables(cmd_options, verbs, cmd_aliases);
+  opt_tables(cmd_options, commands, cmd_aliases);
   assert_int_equal(resume("ema = 0.9\n", "ema-decay = 0.8\n"), ERR_USAGE);
   assert_says("--ema-decay is 0.8 and was 0.9");
 }

@@ -107,7 +107,7 @@ static Err prepare(const char *out, const char *tokenizer) {
 
 /* Operations. */
 
-static const OptVerb verbs[] = {
+static const OptCommand commands[] = {
     {.name = "prepare", .summary = "s", .usage = "u", .about = "a", .examples = "e\n"},
     {.name = "inspect",
      .summary = "s",
@@ -123,7 +123,7 @@ static Err parse_options(void) {
                   "--out",   "x", "--no-dedup", "--valid", "a", "--vocab-size=8k"};
   static const char text[] = "train = e f\nout = \"x y\"\nsource-lang = fr\nseed = 5\n";
   OptSet *set;
-  TRY(opt_parse(&set, opt_verb("prepare"), sizeof line / sizeof *line, line));
+  TRY(opt_parse(&set, opt_command("prepare"), sizeof line / sizeof *line, line));
   Str record = {0};
   Err err = opt_parse_config(set, text, sizeof text - 1, "config");
   if (!err) err = opt_parse_recipe(set, text, sizeof text - 1, "recipe");
@@ -139,7 +139,7 @@ static Err parse_options(void) {
 static Err parse_operands(void) {
   char *line[] = {"one", "--json", "two"};
   OptSet *set;
-  TRY(opt_parse(&set, opt_verb("inspect"), sizeof line / sizeof *line, line));
+  TRY(opt_parse(&set, opt_command("inspect"), sizeof line / sizeof *line, line));
   opt_free(set);
   return ERR_OK;
 }
@@ -149,7 +149,7 @@ static size_t help_length;
 /* A help that lost a line must not pass for a whole one. */
 static Err print_help(void) {
   Str out = {0};
-  opt_help(&out, &verbs[0]);
+  opt_help(&out, &commands[0]);
   opt_man(&out, "1");
   opt_completion(&out);
   Err err = str_check(&out);
@@ -261,7 +261,7 @@ static Err make_with_tokenizer(void) {
 
 static void options(void **state) {
   (void)state;
-  opt_tables(cmd_options, verbs, cmd_aliases);
+  opt_tables(cmd_options, commands, cmd_aliases);
   WALK(parse_options, 1, 50);
   WALK(parse_operands, 1, 5);
   OK(print_help());

@@ -29,7 +29,7 @@ static const OptSpec specs[] = {
     {0},
 };
 
-static const OptVerb verbs[] = {
+static const OptCommand commands[] = {
     {.name = "row",
      .summary = "s",
      .usage = "u",
@@ -47,7 +47,7 @@ static const OptVerb verbs[] = {
 };
 
 /* Words, parted by '|', as if typed behind `trireme row`. */
-static Err parse_as(OptSet **set, const char *verb, const char *line) {
+static Err parse_as(OptSet **set, const char *command, const char *line) {
   static char text[2 * FILE_PATH_MAX];
   static char *word[64];
   int n = 0;
@@ -58,7 +58,7 @@ static Err parse_as(OptSet **set, const char *verb, const char *line) {
     at = strchr(at, '|');
     if (at) *at++ = '\0';
   }
-  return opt_parse(set, opt_verb(verb), n, word);
+  return opt_parse(set, opt_command(command), n, word);
 }
 
 static Err parse(OptSet **set, const char *line) {
@@ -219,12 +219,12 @@ static void wrong_calls_are_explained(void **state) {
   assert_refused(endless, "no option");
 }
 
-static void verbs_are_suggested(void **state) {
+static void commands_are_suggested(void **state) {
   (void)state;
-  assert_non_null(opt_verb("sail"));
-  assert_null(opt_verb("sai"));
-  assert_string_equal(opt_suggest_verb("sall"), "; did you mean 'sail'?");
-  assert_string_equal(opt_suggest_verb("swim"), "; 'trireme help' lists the verbs");
+  assert_non_null(opt_command("sail"));
+  assert_null(opt_command("sai"));
+  assert_string_equal(opt_suggest_command("sall"), "; did you mean 'sail'?");
+  assert_string_equal(opt_suggest_command("swim"), "; 'trireme help' lists the commands");
 }
 
 static void config_files_are_read(void **state) {
@@ -290,7 +290,7 @@ static void config_errors_name_the_line(void **state) {
   opt_free(set);
 }
 
-static void one_config_serves_several_verbs(void **state) {
+static void one_config_serves_several_commands(void **state) {
   (void)state;
   OptSet *set;
   OK(parse(&set, ""));
@@ -374,7 +374,7 @@ static void the_record_reads_back(void **state) {
                     "0.125",
                     "--wait",
                     "1h"};
-    OK(opt_parse(&set, opt_verb("row"), sizeof line / sizeof *line, line));
+    OK(opt_parse(&set, opt_command("row"), sizeof line / sizeof *line, line));
     Str record = {0};
     opt_record(set, &record);
     OK(str_check(&record));
@@ -400,15 +400,15 @@ static void the_record_reads_back(void **state) {
   }
 }
 
-/* The real table. The table of verbs is in main.c, which is not in the library:
+/* The real table. The table of commands is in main.c, which is not in the library:
  * here it is made of the names that the options know. */
-static const OptVerb *real_verbs(void) {
-  static OptVerb list[32];
+static const OptCommand *real_commands(void) {
+  static OptCommand list[32];
   static char names[1024];
   size_t n = 0, used = 0;
   memset(list, 0, sizeof list);
   for (const OptSpec *s = cmd_options; s->name; s++) {
-    for (const char *at = s->verbs; *at; at += strspn(at, " ")) {
+    for (const char *at = s->commands; *at; at += strspn(at, " ")) {
       size_t len = strcspn(at, " ");
       char *name = names + used;
       assert_true(used + len + 1 <= sizeof names);
@@ -416,9 +416,9 @@ static const OptVerb *real_verbs(void) {
       name[len] = '\0';
       at += len;
       opt_tables(cmd_options, list, cmd_aliases);
-      if (opt_verb(name)) continue;
+      if (opt_command(name)) continue;
       assert_true(n + 1 < sizeof list / sizeof *list);
-      list[n++] = (OptVerb){.name = name, .summary = "s", .usage = "u", .about = "a"};
+      list[n++] = (OptCommand){.name = name, .summary = "s", .usage = "u", .about = "a"};
       used += len + 1;
     }
   }
@@ -426,31 +426,32 @@ static const OptVerb *real_verbs(void) {
   return list;
 }
 
-static bool is_of(const OptSpec *s, const OptVerb *v) {
+static bool is_of(const OptSpec *s, const OptCommand *v) {
   char padded[256], name[64];
-  snprintf(padded, sizeof padded, " %s ", s->verbs);
+  snprintf(padded, sizeof padded, " %s ", s->commands);
   snprintf(name, sizeof name, " %s ", v->name);
   return strstr(padded, name) != NULL;
 }
 
 static void the_real_table_is_sound(void **state) {
   (void)state;
-  const OptVerb *all = real_verbs();
+  const OptCommand *all = real_commands();
   for (const OptSpec *s = cmd_options; s->name; s++) {
-    assert_true(s->help && s->help[0] && s->group && s->verbs && s->most >= 1 && s->most <= 8);
+    assert_true(s->help && s->help[0] && s->group && s->commands && s->most >= 1 &&
+                s->most <= 8);
     assert_true(s->type == OPT_FLAG || (s->arg && s->arg[0]));
     assert_true(s->type == OPT_CHOICE || s->type == OPT_TEXT || !s->choices);
     assert_true(s->type != OPT_CHOICE || s->choices);
     if (s->help[strlen(s->help) - 1] == '.') fail_msg("--%s: no full stop", s->name);
-    for (const OptSpec *t = cmd_options; t < s; t++) { /* one meaning for a name in a verb */
+    for (const OptSpec *t = cmd_options; t < s; t++) { /* one meaning for a name in a command */
       if (strcmp(s->name, t->name) != 0) continue;
-      for (const OptVerb *v = all; v->name; v++) {
+      for (const OptCommand *v = all; v->name; v++) {
         if (is_of(s, v) && is_of(t, v))
           fail_msg("--%s is there twice for %s", s->name, v->name);
       }
     }
   }
-  for (const OptVerb *v = all; v->name; v++) {
+  for (const OptCommand *v = all; v->name; v++) {
     OptSet *set;
     OK(opt_parse(&set, v, 0, NULL)); /* every default is allowed */
     opt_free(set);
@@ -477,11 +478,11 @@ static void assert_narrow(const char *text, const char *what) {
 
 static void help_fits_the_screen(void **state) {
   (void)state;
-  const OptVerb *all = real_verbs();
+  const OptCommand *all = real_commands();
   Str out = {0};
   opt_help(&out, NULL);
   assert_narrow(str_text(&out), "help");
-  for (const OptVerb *v = all; v->name; v++) {
+  for (const OptCommand *v = all; v->name; v++) {
     str_clear(&out);
     opt_help(&out, v);
     OK(str_check(&out));
@@ -498,7 +499,7 @@ static void help_fits_the_screen(void **state) {
 
 static int use_own_tables(void **state) {
   (void)state;
-  opt_tables(specs, verbs, NULL);
+  opt_tables(specs, commands, NULL);
   return 0;
 }
 
@@ -513,10 +514,10 @@ int main(void) {
       OWN(options_are_repeated),
       OWN(words_that_look_odd_are_taken),
       OWN(wrong_calls_are_explained),
-      OWN(verbs_are_suggested),
+      OWN(commands_are_suggested),
       OWN(config_files_are_read),
       OWN(config_errors_name_the_line),
-      OWN(one_config_serves_several_verbs),
+      OWN(one_config_serves_several_commands),
       OWN(sources_have_ranks),
       OWN(the_line_names_a_config),
       OWN(the_record_reads_back),

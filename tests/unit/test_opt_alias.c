@@ -20,7 +20,7 @@ static const OptSpec specs[] = {
     {0},
 };
 
-static const OptVerb verbs[] = {
+static const OptCommand commands[] = {
     {.name = "train", .summary = "s", .usage = "u", .about = "a"},
     {.name = "prepare", .summary = "s", .usage = "u", .about = "a"},
     {0},
@@ -38,14 +38,14 @@ static const OptAlias aliases[] = {
     {0},
 };
 
-/* Words, separated by blanks, as typed after `trireme VERB`. */
-static Err parse(OptSet **set, const char *verb, const char *line) {
+/* Words, separated by blanks, as typed after `trireme COMMAND`. */
+static Err parse(OptSet **set, const char *command, const char *line) {
   static char text[512];
   static char *word[32];
   int n = 0;
   snprintf(text, sizeof text, "%s", line);
   for (char *at = strtok(text, " "); at; at = strtok(NULL, " ")) word[n++] = at;
-  return opt_parse(set, opt_verb(verb), n, word);
+  return opt_parse(set, opt_command(command), n, word);
 }
 
 static Err parse_config(OptSet *set, const char *text) {
@@ -250,7 +250,7 @@ static void test_opt_help_aliases_lists_aliases_and_hints_once(void **state) {
 }
 
 /* The commands of main.c, which is not in the library. */
-static const OptVerb real_verbs[] = {
+static const OptCommand real_commands[] = {
     {.name = "prepare"}, {.name = "inspect"}, {.name = "train"}, {.name = "translate"},
     {.name = "score"},   {.name = "bench"},   {.name = "help"},  {0},
 };
@@ -262,21 +262,21 @@ static bool is_in(const char *list, const char *name) {
   return strstr(padded, word) != NULL;
 }
 
-static const OptSpec *find_option(const char *verb, const char *name) {
+static const OptSpec *find_option(const char *command, const char *name) {
   for (const OptSpec *s = cmd_options; s->name; s++) {
-    if (strcmp(s->name, name) == 0 && is_in(s->verbs, verb)) return s;
+    if (strcmp(s->name, name) == 0 && is_in(s->commands, command)) return s;
   }
   return NULL;
 }
 
-static void check_alias(const OptAlias *a, const char *verb) {
-  if (find_option(verb, a->alias)) fail_msg("--%s is an option of %s", a->alias, verb);
+static void check_alias(const OptAlias *a, const char *command) {
+  if (find_option(command, a->alias)) fail_msg("--%s is an option of %s", a->alias, command);
   for (const OptAlias *b = cmd_aliases; b < a; b++) {
-    if (strcmp(a->alias, b->alias) == 0 && is_in(b->verbs, verb))
-      fail_msg("--%s is there twice for %s", a->alias, verb);
+    if (strcmp(a->alias, b->alias) == 0 && is_in(b->commands, command))
+      fail_msg("--%s is there twice for %s", a->alias, command);
   }
-  if (a->name && !find_option(verb, a->name))
-    fail_msg("--%s stands for --%s, which %s lacks", a->alias, a->name, verb);
+  if (a->name && !find_option(command, a->name))
+    fail_msg("--%s stands for --%s, which %s lacks", a->alias, a->name, command);
 }
 
 static void test_cmd_aliases_every_row_is_sound(void **state) {
@@ -284,19 +284,19 @@ static void test_cmd_aliases_every_row_is_sound(void **state) {
   for (const OptAlias *a = cmd_aliases; a->alias; a++) {
     if (!a->name == !a->hint) fail_msg("--%s needs either an option or a hint", a->alias);
     assert_non_null(a->origin);
-    int commands = 0;
-    for (const OptVerb *v = real_verbs; v->name; v++) {
-      if (!is_in(a->verbs, v->name)) continue;
+    int found = 0;
+    for (const OptCommand *v = real_commands; v->name; v++) {
+      if (!is_in(a->commands, v->name)) continue;
       check_alias(a, v->name);
-      commands++;
+      found++;
     }
-    if (!commands) fail_msg("--%s is of no command", a->alias);
+    if (!found) fail_msg("--%s is of no command", a->alias);
   }
 }
 
 static void test_cmd_aliases_every_flag_alias_sets_an_accepted_value(void **state) {
   (void)state;
-  opt_tables(cmd_options, real_verbs, cmd_aliases);
+  opt_tables(cmd_options, real_commands, cmd_aliases);
   for (const OptAlias *a = cmd_aliases; a->alias; a++) {
     if (!a->value) continue;
     char line[64];
@@ -317,7 +317,7 @@ static void test_cmd_aliases_hints_name_existing_options(void **state) {
       snprintf(name, sizeof name, "%.*s",
                (int)strspn(at + 2, "abcdefghijklmnopqrstuvwxyz0123456789-_"), at + 2);
       bool is_known = strcmp(name, "batch_type") == 0; /* OpenNMT's own */
-      for (const OptVerb *v = real_verbs; v->name && !is_known; v++)
+      for (const OptCommand *v = real_commands; v->name && !is_known; v++)
         is_known = find_option(v->name, name) != NULL;
       if (!is_known) fail_msg("the hint of --%s names --%s", a->alias, name);
     }
@@ -326,7 +326,7 @@ static void test_cmd_aliases_hints_name_existing_options(void **state) {
 
 static int use_own_tables(void **state) {
   (void)state;
-  opt_tables(specs, verbs, aliases);
+  opt_tables(specs, commands, aliases);
   return 0;
 }
 

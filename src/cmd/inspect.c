@@ -25,10 +25,11 @@ typedef struct {
   uint32_t longest;                     /* rows, either side */
 } Inspect;
 
-static Err count_lengths(Inspect *in) {
+static Err count_lengths(Inspect *in, DataReader *reader) {
   const MetaSplit *m = &in->data.meta.split[in->split];
   for (size_t s = 0; s < m->shards; s++) {
-    Shard *shard = &in->data.shard[in->split][s];
+    Shard *shard;
+    TRY(dataset_shard(reader, in->split, s, &shard));
     for (uint64_t i = 0; i < shard->examples; i++) {
       ShardView view;
       TRY(shard_pair(shard, i, &view));
@@ -48,10 +49,12 @@ static Err count_lengths(Inspect *in) {
   return ERR_OK;
 }
 
-static Err decode_sample(Inspect *in, const Tokenizer *t, uint64_t i, int side, Str *text) {
+static Err decode_sample(DataReader *reader, Split split, const Tokenizer *t, uint64_t i,
+                         int side, Str *text) {
   uint64_t within;
   ShardView view;
-  Shard *shard = dataset_find(&in->data, in->split, i, &within);
+  Shard *shard;
+  TRY(dataset_find(reader, split, i, &shard, &within));
   TRY(shard_pair(shard, within, &view));
   int32_t *ids;
   TRY(mem_alloc(&ids, view.len[side], sizeof *ids));
@@ -74,14 +77,17 @@ static Err each_sample(Inspect *in, const OptSet *opts,
   TRY(dataset_path(&in->data, "tokenizer.model", path));
   TRY(tokenizer_open(&t, path));
   Err err = ERR_OK;
+  DataReader reader;
+  dataset_enter(&in->data, &reader);
   for (uint64_t k = 0; k < samples && !err; k++) {
     Str text[2] = {{0}, {0}};
     uint64_t i = rng_permute(rng_mix(seed, SAMPLE_KEY), pairs, k);
     for (int side = 0; side < 2 && !err; side++)
-      err = decode_sample(in, &t, i, side, &text[side]);
+      err = decode_sample(&reader, in->split, &t, i, side, &text[side]);
     if (!err) each(context, str_text(&text[0]), str_text(&text[1]));
     for (int side = 0; side < 2; side++) str_free(&text[side]);
   }
+  dataset_leave(&reader);
   tokenizer_close(&t);
   return err;
 }
@@ -247,7 +253,11 @@ static Err inspect(Inspect *in, const OptSet *opts) {
   if (in->data.meta.split[in->split].pairs == 0)
     return err_set(ERR_WORK, "%s has no %s part", path, split_name[in->split]);
   if (opt_flag(opts, "verify")) TRY(dataset_verify(&in->data));
-  TRY(count_lengths(in));
+  DataReader reader;
+  dataset_enter(&in->data, &reader);
+  Err err = count_lengths(in, &reader);
+  dataset_leave(&reader);
+  if (err) return err;
   if (in->split == SPLIT_TRAIN)
     TRY(order_plan(&in->plan, &in->data.order, (uint32_t)opt_count(opts, "batch-tokens")));
   return opt_flag(opts, "json") ? print_json(in, opts) : print_text(in, opts);

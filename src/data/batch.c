@@ -1,4 +1,4 @@
-/* Filling packed batches from the mapped shards. Relies on dataset, order. */
+/* Filling packed batches from the mapped shards. Depends on dataset, order. */
 #include "data/batch.h"
 
 #include <string.h>
@@ -41,22 +41,26 @@ static void count_up(int32_t *position, size_t n) {
   for (size_t i = 0; i < n; i++) position[i] = (int32_t)i;
 }
 
-static void prefetch(const DataSet *d, const Batch *b, uint32_t n, uint32_t k) {
+/* Prefetches the index of the pair 2 * AHEAD places on, and the ids of the pair AHEAD places on,
+ * whose index has arrived by now. A shard that is not open yet is left to add_pair. */
+static void prefetch_pairs(const DataReader *r, const Batch *b, uint32_t n, uint32_t k) {
   uint64_t within;
   if (k + 2 * AHEAD < n) {
-    const Shard *s = dataset_find(d, SPLIT_TRAIN, b->pair[k + 2 * AHEAD], &within);
-    shard_prefetch_index(s, within);
+    const Shard *s = dataset_peek(r, SPLIT_TRAIN, b->pair[k + 2 * AHEAD], &within);
+    if (s) shard_prefetch_index(s, within);
   }
   if (k + AHEAD < n) {
-    const Shard *s = dataset_find(d, SPLIT_TRAIN, b->pair[k + AHEAD], &within);
-    shard_prefetch_ids(s, within);
+    const Shard *s = dataset_peek(r, SPLIT_TRAIN, b->pair[k + AHEAD], &within);
+    if (s) shard_prefetch_ids(s, within);
   }
 }
 
-static Err add_pair(Batch *b, DataSet *d, Split split, uint32_t k) {
+static Err add_pair(Batch *b, DataReader *r, Split split, uint32_t k) {
+  const DataSet *d = r->data;
   uint64_t within;
   ShardView view;
-  Shard *shard = dataset_find(d, split, b->pair[k], &within);
+  Shard *shard;
+  TRY(dataset_find(r, split, b->pair[k], &shard, &within));
   TRY(shard_pair(shard, within, &view));
   size_t s = b->rows[0], t = b->rows[1], n = view.len[0], m = view.len[1];
   if (n > d->meta.max_tokens || m > d->meta.max_tokens) {
@@ -119,12 +123,24 @@ static void pad_with(Batch *b, const Meta *meta) {
   batch_pad(b, meta->pad >= 0 ? meta->pad : meta->eos);
 }
 
+/* Adds the n pairs whose numbers are in b->pair. */
+static Err add_pairs(Batch *b, DataReader *r, uint32_t n) {
+  for (uint32_t k = 0; k < n; k++) {
+    prefetch_pairs(r, b, n, k);
+    TRY(add_pair(b, r, SPLIT_TRAIN, k));
+    b->sentences++;
+  }
+  return ERR_OK;
+}
+
 Err batch_fill(Batch *b, DataSet *d, const OrderPlan *plan, uint64_t seed, uint64_t epoch,
                uint64_t index) {
   uint32_t n;
   TRY(order_batch(&d->order, plan, seed, epoch, index, b->pair, &n));
-  b->epoch = epoch, b->index = index;
-  b->sentences = 0, b->rows[0] = b->rows[1] = 0;
+  b->epoch = epoch;
+  b->index = index;
+  b->sentences = 0;
+  b->rows[0] = b->rows[1] = 0;
   b->src_off[0] = b->tgt_off[0] = 0;
   for (uint32_t k = 0; k < n; k++) {
     if (b->pair[k] >= d->order.pairs) {
@@ -133,22 +149,22 @@ Err batch_fill(Batch *b, DataSet *d, const OrderPlan *plan, uint64_t seed, uint6
           d->dir, d->meta.order.name, b->pair[k], (unsigned long long)d->order.pairs);
     }
   }
-  for (uint32_t k = 0; k < n; k++) {
-    prefetch(d, b, n, k);
-    TRY(add_pair(b, d, SPLIT_TRAIN, k));
-    b->sentences++;
-  }
-  pad_with(b, &d->meta);
-  return ERR_OK;
+  DataReader reader;
+  dataset_enter(d, &reader);
+  Err err = add_pairs(b, &reader, n);
+  dataset_leave(&reader);
+  if (!err) pad_with(b, &d->meta);
+  return err;
 }
 
-Err batch_fill_from(Batch *b, DataSet *d, Split split, uint64_t *next) {
-  b->sentences = 0, b->rows[0] = b->rows[1] = 0;
-  b->src_off[0] = b->tgt_off[0] = 0;
+/* Adds pairs in order while they fit. */
+static Err add_pairs_from(Batch *b, DataReader *r, Split split, uint64_t *next) {
+  const DataSet *d = r->data;
   for (; *next < d->meta.split[split].pairs && b->sentences < b->most_sentences; ++*next) {
     uint64_t within;
     ShardView view;
-    Shard *shard = dataset_find(d, split, *next, &within);
+    Shard *shard;
+    TRY(dataset_find(r, split, *next, &shard, &within));
     TRY(shard_pair(shard, within, &view));
     bool fits = b->rows[0] + view.len[0] + 1 <= b->capacity &&
                 b->rows[1] + view.len[1] + 1 <= b->capacity;
@@ -159,9 +175,20 @@ Err batch_fill_from(Batch *b, DataSet *d, Split split, uint64_t *next) {
                      split_name[split], view.len[0], view.len[1]);
     }
     b->pair[b->sentences] = (uint32_t)*next;
-    TRY(add_pair(b, d, split, b->sentences));
+    TRY(add_pair(b, r, split, b->sentences));
     b->sentences++;
   }
-  pad_with(b, &d->meta);
   return ERR_OK;
+}
+
+Err batch_fill_from(Batch *b, DataSet *d, Split split, uint64_t *next) {
+  DataReader reader;
+  b->sentences = 0;
+  b->rows[0] = b->rows[1] = 0;
+  b->src_off[0] = b->tgt_off[0] = 0;
+  dataset_enter(d, &reader);
+  Err err = add_pairs_from(b, &reader, split, next);
+  dataset_leave(&reader);
+  if (!err) pad_with(b, &d->meta);
+  return err;
 }

@@ -1,15 +1,20 @@
-/* Opening and verifying a data set directory. Relies on base, meta, shard, order,
+/* Opening and verifying a data set directory. Depends on base, meta, manifest, shard_pool, order,
  * text/sp_facts. */
 #include "data/dataset.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/mem.h"
 #include "base/progress.h"
+#include "data/manifest.h"
 #include "text/sp_facts.h"
 #include "text/tokenizer.h"
 
-#define JSON_LIMIT ((size_t)1 << 24)
+#define JSON_LIMIT  ((size_t)1 << 24)
+#define MAPPED_MOST 16384 /* shards at once, where the kernel allows four times as many */
 
 Err dataset_path(const DataSet *d, const char *name, char out[FILE_PATH_MAX]) {
   return file_join(out, d->dir, name);
@@ -62,7 +67,7 @@ static Err check_columns(const Shard *s) {
 }
 
 /* Opens a shard and checks that it is the one that dataset.json names. */
-static Err open_shard(DataSet *d, const MetaFile *file, Shard *shard) {
+static Err open_shard(const DataSet *d, const MetaFile *file, Shard *shard) {
   char path[FILE_PATH_MAX];
   TRY(dataset_path(d, file->name, path));
   TRY(shard_open(shard, path));
@@ -76,20 +81,83 @@ static Err open_shard(DataSet *d, const MetaFile *file, Shard *shard) {
   return ERR_OK;
 }
 
-static Err open_split(DataSet *d, Split split) {
-  MetaSplit *m = &d->meta.split[split];
-  TRY(mem_alloc(&d->shard[split], m->shards, sizeof *d->shard[split]));
+/* Opens a shard for the pool, which counts through all splits. */
+static Err open_numbered(void *context, size_t number, Shard *shard) {
+  const DataSet *d = context;
+  int split = SPLITS - 1;
+  while (d->base[split] > number) split--;
+  return open_shard(d, &d->meta.split[split].shard[number - d->base[split]], shard);
+}
+
+/* Shards that may be mapped at once: a quarter of what the kernel allows a process, as libraries
+ * and threads need mappings too. */
+static size_t read_mapping_limit(void) {
+  unsigned long allowed = 65530; /* the kernel's default */
+  FILE *f = fopen("/proc/sys/vm/max_map_count", "re");
+  if (f && fscanf(f, "%lu", &allowed) != 1) allowed = 65530;
+  if (f) fclose(f);
+  uint64_t limit = allowed / 4 < MAPPED_MOST ? allowed / 4 : MAPPED_MOST;
+  return (size_t)fault_number("mapped-shards", limit);
+}
+
+/* Numbers the pairs of a split and adds its shards to *shards. */
+static Err count_split(DataSet *d, Split split, size_t *shards) {
+  const MetaSplit *m = &d->meta.split[split];
   TRY(mem_alloc(&d->first[split], m->shards + 1, sizeof *d->first[split]));
   uint64_t pairs = 0;
   for (size_t i = 0; i < m->shards; i++) {
-    TRY(open_shard(d, &m->shard[i], &d->shard[split][i]));
     pairs += m->shard[i].pairs;
+    if (pairs > INT64_MAX) break;
     d->first[split][i + 1] = pairs;
   }
-  if (pairs != m->pairs) {
-    return err_set(
-        ERR_WORK, "%s/dataset.json is damaged: the %s shards hold %llu pairs, not %llu", d->dir,
-        split_name[split], (unsigned long long)pairs, (unsigned long long)m->pairs);
+  if (pairs != m->pairs)
+    return err_set(ERR_WORK,
+                   "%s/dataset.json is damaged: the %s shards hold %" PRIu64
+                   " pairs, not %" PRIu64,
+                   d->dir, split_name[split], pairs, m->pairs);
+  d->base[split] = *shards;
+  *shards += m->shards;
+  return ERR_OK;
+}
+
+/* Loads the list of shards of format 2. */
+static Err load_manifest(DataSet *d) {
+  Meta *m = &d->meta;
+  char path[FILE_PATH_MAX];
+  if (m->format == 1) return ERR_OK;
+  if (!m->manifest.name[0])
+    return err_set(ERR_WORK,
+                   "%s/dataset.json is damaged: 'manifest' is missing; prepare the data set "
+                   "again",
+                   d->dir);
+  TRY(dataset_path(d, m->manifest.name, path));
+  TRY(manifest_load(path, m));
+  for (int s = 0; s < SPLITS; s++) {
+    if (m->split[s].shards == m->split[s].shards_listed) continue;
+    return err_set(ERR_WORK,
+                   "%s/dataset.json is damaged: 'shards' of %s is %zu and %s lists %zu; "
+                   "prepare the data set again",
+                   d->dir, split_name[s], m->split[s].shards_listed, path, m->split[s].shards);
+  }
+  return ERR_OK;
+}
+
+/* Compares the size of every shard without opening it. One that differs is opened, which
+ * reports more exactly what is wrong. */
+static Err check_sizes(const DataSet *d) {
+  for (int s = 0; s < SPLITS; s++) {
+    for (size_t i = 0; i < d->meta.split[s].shards; i++) {
+      const MetaFile *file = &d->meta.split[s].shard[i];
+      char path[FILE_PATH_MAX];
+      uint64_t bytes;
+      TRY(dataset_path(d, file->name, path));
+      TRY(file_size(path, &bytes));
+      if (bytes == file->bytes) continue;
+      Shard shard;
+      Err err = open_shard(d, file, &shard);
+      shard_close(&shard);
+      TRY(err);
+    }
   }
   return ERR_OK;
 }
@@ -157,12 +225,15 @@ static Err check_order(const DataSet *d, const char *path) {
   return ERR_OK;
 }
 
-static Err open_shards(DataSet *d) {
+static Err check_dataset(DataSet *d) {
   TRY(read_meta(d));
   TRY(check_longest(d));
   TRY(check_tokenizer(d));
-  for (int s = 0; s < SPLITS; s++) TRY(open_split(d, (Split)s));
-  return ERR_OK;
+  TRY(load_manifest(d));
+  size_t shards = 0;
+  for (int s = 0; s < SPLITS; s++) TRY(count_split(d, (Split)s, &shards));
+  TRY(check_sizes(d));
+  return pool_init(&d->pool, shards, read_mapping_limit(), open_numbered, d);
 }
 
 static Err open_order(DataSet *d) {
@@ -187,7 +258,7 @@ Err dataset_open_shards(DataSet *d, const char *dir) {
   TRY(file_join(d->dir, dir, ""));
   size_t n = strlen(d->dir);
   while (n > 1 && d->dir[n - 1] == '/') d->dir[--n] = '\0';
-  Err err = open_shards(d);
+  Err err = check_dataset(d);
   if (err) dataset_close(d);
   return err;
 }
@@ -200,20 +271,27 @@ Err dataset_open(DataSet *d, const char *dir) {
 }
 
 void dataset_close(DataSet *d) {
-  for (int s = 0; s < SPLITS; s++) {
-    for (size_t i = 0; d->shard[s] && i < d->meta.split[s].shards; i++)
-      shard_close(&d->shard[s][i]);
-    mem_free(d->shard[s]);
-    mem_free(d->first[s]);
-  }
+  pool_free(&d->pool);
+  for (int s = 0; s < SPLITS; s++) mem_free(d->first[s]);
   order_close(&d->order);
   meta_free(&d->meta);
   *d = (DataSet){0};
 }
 
-Shard *dataset_find(const DataSet *d, Split split, uint64_t i, uint64_t *within) {
+void dataset_enter(DataSet *d, DataReader *r) {
+  r->data = d;
+  pool_enter(&d->pool, &r->pool);
+}
+
+void dataset_leave(DataReader *r) {
+  pool_leave(&r->pool);
+}
+
+/* Number of the split's shard that holds pair i, by bisection. */
+static size_t find_shard(const DataSet *d, Split split, uint64_t i) {
   const uint64_t *first = d->first[split];
-  size_t low = 0, high = d->meta.split[split].shards;
+  size_t low = 0;
+  size_t high = d->meta.split[split].shards;
   while (high - low > 1) {
     size_t middle = (low + high) / 2;
     if (first[middle] <= i)
@@ -221,8 +299,23 @@ Shard *dataset_find(const DataSet *d, Split split, uint64_t i, uint64_t *within)
     else
       high = middle;
   }
-  *within = i - first[low];
-  return &d->shard[split][low];
+  return low;
+}
+
+Err dataset_shard(DataReader *r, Split split, size_t s, Shard **shard) {
+  return pool_get(&r->pool, r->data->base[split] + s, shard);
+}
+
+Err dataset_find(DataReader *r, Split split, uint64_t i, Shard **shard, uint64_t *within) {
+  size_t s = find_shard(r->data, split, i);
+  *within = i - r->data->first[split][s];
+  return dataset_shard(r, split, s, shard);
+}
+
+const Shard *dataset_peek(const DataReader *r, Split split, uint64_t i, uint64_t *within) {
+  size_t s = find_shard(r->data, split, i);
+  *within = i - r->data->first[split][s];
+  return pool_peek(&r->pool, r->data->base[split] + s);
 }
 
 static Err verify_file(const DataSet *d, const MetaFile *file, Progress *progress) {
@@ -237,6 +330,20 @@ static Err verify_file(const DataSet *d, const MetaFile *file, Progress *progres
                  path, hex, file->sha256);
 }
 
+/* Compares the block checksums of every shard, which names the damaged block, then its hash. */
+static Err verify_shards(DataReader *r, Progress *progress) {
+  const DataSet *d = r->data;
+  for (int s = 0; s < SPLITS; s++) {
+    for (size_t i = 0; i < d->meta.split[s].shards; i++) {
+      Shard *shard;
+      TRY(dataset_shard(r, (Split)s, i, &shard));
+      TRY(checked_all(&shard->file));
+      TRY(verify_file(d, &d->meta.split[s].shard[i], progress));
+    }
+  }
+  return ERR_OK;
+}
+
 Err dataset_verify(DataSet *d) {
   uint64_t bytes = d->meta.order.bytes;
   for (int s = 0; s < SPLITS; s++) {
@@ -245,13 +352,12 @@ Err dataset_verify(DataSet *d) {
       bytes += d->meta.split[s].shard[i].bytes;
   }
   Progress progress;
+  DataReader reader;
   progress_begin(&progress, "verify", "bytes", bytes);
-  for (int s = 0; s < SPLITS; s++) {
-    for (size_t i = 0; i < d->meta.split[s].shards; i++) {
-      TRY(checked_all(&d->shard[s][i].file)); /* names the damaged block */
-      TRY(verify_file(d, &d->meta.split[s].shard[i], &progress));
-    }
-  }
+  dataset_enter(d, &reader);
+  Err err = verify_shards(&reader, &progress);
+  dataset_leave(&reader);
+  if (err) return err;
   for (int s = 0; s < SPLITS; s++) {
     for (int side = 0; side < 2; side++) {
       const MetaFile *raw = &d->meta.split[s].raw[side];

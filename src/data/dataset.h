@@ -1,32 +1,50 @@
-/* A prepared data set, opened: dataset.json checked against its shards, which
- * are mapped and read in place. Relies on base, meta, shard, order. */
+/* A prepared data set, opened: dataset.json, the manifest and the tokenizer are checked, the
+ * training order is mapped. Shards are mapped when they are first read, a limited number at
+ * once, so a data set of 100,000 shards opens in less than a second. Depends on base, meta,
+ * manifest, shard_pool, order. */
 #ifndef DATA_DATASET_H
 #define DATA_DATASET_H
 
 #include "data/meta.h"
 #include "data/order.h"
-#include "data/shard.h"
+#include "data/shard_pool.h"
 
+/* Must not be moved or copied while it is open. */
 typedef struct {
   char dir[FILE_PATH_MAX];
   Meta meta;
-  Shard *shard[SPLITS];    /* meta.split[s].shards of them */
+  ShardPool pool;          /* shards of all splits, in the order of the splits */
+  size_t base[SPLITS];     /* number in the pool of the split's first shard */
   uint64_t *first[SPLITS]; /* first pair of each shard, and one past the last */
   Order order;             /* of train */
 } DataSet;
 
-/* Everything that the rest trusts is checked: the tokenizer is the one that made the ids, its
- * vocabulary is that of the shards, no sentence is longer than max_tokens. What lies in the
- * shards is checked when it is read. */
+/* Checks what all readers rely on: the tokenizer is the one that made the ids, no sentence is
+ * longer than max_tokens, and every shard exists with the recorded size. What a shard contains
+ * is checked when it is opened and read. */
 NODISCARD Err dataset_open(DataSet *d, const char *dir);
 /* For prepare, while there is no order yet. */
 NODISCARD Err dataset_open_shards(DataSet *d, const char *dir);
 void dataset_close(DataSet *d);
 /* Path of a file in the directory. */
 NODISCARD Err dataset_path(const DataSet *d, const char *name, char out[FILE_PATH_MAX]);
+/* A section of code that reads pairs; a thread may have several. A shard that it got stays
+ * mapped until its next call of dataset_shard or dataset_find, or until it leaves. */
+typedef struct {
+  const DataSet *data;
+  PoolReader pool;
+} DataReader;
+void dataset_enter(DataSet *d, DataReader *r);
+void dataset_leave(DataReader *r);
+/* Shard number s of the split. */
+NODISCARD Err dataset_shard(DataReader *r, Split split, size_t s, Shard **shard);
 /* The shard of pair i of the split, and the pair's number in it. */
-Shard *dataset_find(const DataSet *d, Split split, uint64_t i, uint64_t *within);
-/* Reads every byte and checks it; hashes too. */
+NODISCARD Err dataset_find(DataReader *r, Split split, uint64_t i, Shard **shard,
+                           uint64_t *within);
+/* The same, or NULL where the shard is not open yet; for prefetching. */
+const Shard *dataset_peek(const DataReader *r, Split split, uint64_t i, uint64_t *within);
+
+/* Reads every byte and compares checksums and hashes. */
 NODISCARD Err dataset_verify(DataSet *d);
 
 #endif

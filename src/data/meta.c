@@ -1,4 +1,4 @@
-/* dataset.json, both ways. Relies on base, clean, Jansson. */
+/* Printing and parsing dataset.json. Depends on base, clean, Jansson. */
 #include "data/meta.h"
 
 #include <inttypes.h>
@@ -9,8 +9,6 @@
 #include "base/jsondoc.h"
 #include "base/mem.h"
 #include "data/shard.h"
-
-#define FORMAT 1
 
 const char *const split_name[SPLITS] = {"train", "valid", "test"};
 static const char *const side_name[2] = {"source", "target"};
@@ -57,9 +55,19 @@ static json_t *print_source(const MetaSource *s) {
   return json_pack("{s:I, s:o}", "lines", (json_int_t)s->lines, "files", files);
 }
 
-static json_t *print_split(const MetaSplit *s) {
-  json_t *dropped = json_object(), *sources = json_array(), *shards = json_array(),
-         *raw = json_array();
+/* Format 1 lists the shards, format 2 counts them, also before the manifest is loaded. */
+static json_t *print_shards(const MetaSplit *s, int format) {
+  if (format > 1) return json_integer((json_int_t)(s->shards ? s->shards : s->shards_listed));
+  json_t *shards = json_array();
+  for (size_t i = 0; i < s->shards; i++)
+    json_array_append_new(shards, print_file(&s->shard[i]));
+  return shards;
+}
+
+static json_t *print_split(const MetaSplit *s, int format) {
+  json_t *dropped = json_object();
+  json_t *sources = json_array();
+  json_t *raw = json_array();
   for (int side = 0; side < 2; side++) {
     if (s->raw[side].name[0]) json_array_append_new(raw, print_file(&s->raw[side]));
   }
@@ -68,20 +76,18 @@ static json_t *print_split(const MetaSplit *s) {
   }
   for (size_t i = 0; i < s->sources; i++)
     json_array_append_new(sources, print_source(&s->source[i]));
-  for (size_t i = 0; i < s->shards; i++)
-    json_array_append_new(shards, print_file(&s->shard[i]));
   return json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "lines",
                    (json_int_t)s->lines, "pairs", (json_int_t)s->pairs, "tokens",
                    print_sides(s->tokens), "longest", print_sides(s->longest), "text_bytes",
                    print_sides(s->text_bytes), "dropped", dropped, "sources", sources, "shards",
-                   shards, "raw", raw);
+                   print_shards(s, format), "raw", raw);
 }
 
 Err meta_print(const Meta *m, Str *out) {
   json_t *splits = json_object();
   for (int s = 0; s < SPLITS; s++) {
     if (m->split[s].lines)
-      json_object_set_new(splits, split_name[s], print_split(&m->split[s]));
+      json_object_set_new(splits, split_name[s], print_split(&m->split[s], m->format));
   }
   json_t *tokenizer =
       json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i}", "file", "tokenizer.model", "type",
@@ -93,9 +99,11 @@ Err meta_print(const Meta *m, Str *out) {
                 "max_word_length", (json_int_t)m->rules.max_word_length, "max_tokens",
                 (json_int_t)m->max_tokens, "dedup", m->dedup);
   json_t *root = json_pack("{s:s, s:i, s:{s:s, s:s}, s:I, s:o, s:o, s:o}", "format",
-                           "trireme-dataset", "version", FORMAT, "languages", side_name[0],
+                           "trireme-dataset", "version", m->format, "languages", side_name[0],
                            m->lang[0], side_name[1], m->lang[1], "seed", (json_int_t)m->seed,
                            "tokenizer", tokenizer, "cleaning", cleaning, "splits", splits);
+  if (m->format > 1) json_object_set_new(root, "requires", json_array());
+  if (m->manifest.name[0]) json_object_set_new(root, "manifest", print_file(&m->manifest));
   if (m->order.name[0]) json_object_set_new(root, "order", print_file(&m->order));
   char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
   if (text) {
@@ -114,10 +122,11 @@ Err meta_print(const Meta *m, Str *out) {
  * and everything after it is skipped. */
 typedef struct {
   const char *where;
+  int format;
   bool failed;
 } Parse;
 
-static void wrong(Parse *p, const char *key, const char *expected) {
+static void refuse_key(Parse *p, const char *key, const char *expected) {
   if (!p->failed)
     err_set(ERR_WORK, "%s is damaged: '%s' should be %s; prepare the data set again", p->where,
             key, expected);
@@ -126,7 +135,7 @@ static void wrong(Parse *p, const char *key, const char *expected) {
 
 static const json_t *get_object(Parse *p, const json_t *from, const char *key) {
   const json_t *j = json_object_get(from, key);
-  if (!json_is_object(j)) wrong(p, key, "an object");
+  if (!json_is_object(j)) refuse_key(p, key, "an object");
   return j;
 }
 
@@ -137,7 +146,7 @@ static int64_t get_int(Parse *p, const json_t *from, const char *key, int64_t mi
     char expected[64];
     snprintf(expected, sizeof expected, "a whole number from %" PRId64 " to %" PRId64, min,
              max);
-    wrong(p, key, expected);
+    refuse_key(p, key, expected);
     return min;
   }
   return json_integer_value(j);
@@ -151,7 +160,7 @@ static void get_text(Parse *p, const json_t *from, const char *key, char *out, s
   const json_t *j = json_object_get(from, key);
   if (!json_is_string(j) || json_string_length(j) >= room ||
       strlen(json_string_value(j)) != json_string_length(j)) {
-    wrong(p, key, "a short text");
+    refuse_key(p, key, "a short text");
     return;
   }
   memcpy(out, json_string_value(j), json_string_length(j) + 1);
@@ -165,14 +174,14 @@ static void get_sides(Parse *p, const json_t *from, const char *key, uint64_t va
 static void get_sha256(Parse *p, const json_t *from, char out[65]) {
   get_text(p, from, "sha256", out, 65);
   if (!p->failed && strspn(out, "0123456789abcdef") != 64)
-    wrong(p, "sha256", "64 hexadecimal digits");
+    refuse_key(p, "sha256", "64 hexadecimal digits");
 }
 
 /* A file of the data set: its name must stay within the directory. */
 static void get_file(Parse *p, const json_t *from, MetaFile *f) {
   get_text(p, from, "file", f->name, sizeof f->name);
   if (strchr(f->name, '/') || f->name[0] == '.' || f->name[0] == '\0')
-    wrong(p, "file", "a plain file name");
+    refuse_key(p, "file", "a plain file name");
   f->bytes = get_count(p, from, "bytes");
   f->pairs = json_object_get(from, "pairs") ? get_count(p, from, "pairs") : 0;
   get_sha256(p, from, f->sha256);
@@ -182,13 +191,30 @@ static void get_source(Parse *p, const json_t *from, MetaSource *s) {
   s->lines = get_count(p, from, "lines");
   const json_t *files = json_object_get(from, "files");
   size_t n = json_array_size(files);
-  if (n < 1 || n > 2) wrong(p, "files", "one file or two");
+  if (n < 1 || n > 2) refuse_key(p, "files", "one file or two");
   for (size_t i = 0; i < n && i < 2; i++) {
     const json_t *file = json_array_get(files, i);
     get_text(p, file, "file", s->name[i], sizeof s->name[i]);
     s->bytes[i] = get_count(p, file, "bytes");
     get_sha256(p, file, s->sha256[i]);
   }
+}
+
+static Err get_shards(Parse *p, const json_t *from, MetaSplit *s) {
+  const json_t *list = json_object_get(from, "shards");
+  if (!json_is_array(list)) refuse_key(p, "shards", "a list");
+  for (size_t i = 0; i < json_array_size(list); i++) {
+    MetaFile file = {0};
+    get_file(p, json_array_get(list, i), &file);
+    if (p->failed) return ERR_WORK;
+    TRY(meta_add_shard(s, &file));
+  }
+  return ERR_OK;
+}
+
+static Err get_shard_count(Parse *p, const json_t *from, MetaSplit *s) {
+  s->shards_listed = (size_t)get_count(p, from, "shards");
+  return p->failed ? ERR_WORK : ERR_OK;
 }
 
 static Err get_split(Parse *p, const json_t *from, MetaSplit *s) {
@@ -209,32 +235,35 @@ static Err get_split(Parse *p, const json_t *from, MetaSplit *s) {
   }
   list = json_object_get(from, "raw");
   if (!json_is_array(list) || json_array_size(list) > 2)
-    wrong(p, "raw", "a list of two files at most");
+    refuse_key(p, "raw", "a list of two files at most");
   for (size_t i = 0; i < json_array_size(list) && i < 2; i++)
     get_file(p, json_array_get(list, i), &s->raw[i]);
-  list = json_object_get(from, "shards");
-  if (!json_is_array(list)) wrong(p, "shards", "a list");
-  for (size_t i = 0; i < json_array_size(list); i++) {
-    MetaFile file = {0};
-    get_file(p, json_array_get(list, i), &file);
-    if (p->failed) return ERR_WORK;
-    TRY(meta_add_shard(s, &file));
-  }
-  return ERR_OK;
+  return p->format > 1 ? get_shard_count(p, from, s) : get_shards(p, from, s);
+}
+
+/* The format, and whether this program may read what it means. */
+static void get_format(Parse *p, const json_t *root, Meta *m) {
+  char format[32] = "";
+  if (!json_is_object(root)) refuse_key(p, "the document", "an object");
+  get_text(p, root, "format", format, sizeof format);
+  if (strcmp(format, "trireme-dataset") != 0) refuse_key(p, "format", "trireme-dataset");
+  int64_t version = get_int(p, root, "version", 1, INT64_MAX);
+  if (p->failed) return;
+  p->format = version > META_FORMAT ? META_FORMAT : (int)version;
+  m->format = p->format;
+  const json_t *requires = json_object_get(root, "requires");
+  if (version <= META_FORMAT && json_array_size(requires) == 0) return;
+  const char *first = json_string_value(json_array_get(requires, 0));
+  p->failed = true;
+  err_set(ERR_WORK,
+          "%s cannot be read: it has format %lld%s%s, this trireme reads 1 and 2; it was "
+          "written by a newer version of trireme: use that version",
+          p->where, (long long)version, first ? " and requires " : "", first ? first : "");
 }
 
 static Err get_meta(Parse *p, const json_t *root, Meta *m) {
-  char format[32] = "";
-  if (!json_is_object(root)) wrong(p, "the document", "an object");
-  get_text(p, root, "format", format, sizeof format);
-  if (strcmp(format, "trireme-dataset") != 0) wrong(p, "format", "trireme-dataset");
-  if (!p->failed && get_int(p, root, "version", 0, INT64_MAX) != FORMAT) {
-    p->failed = true;
-    err_set(ERR_WORK,
-            "%s is of another version than %d, which this trireme reads; prepare the data set "
-            "again",
-            p->where, FORMAT);
-  }
+  get_format(p, root, m);
+  if (p->failed) return ERR_WORK;
   const json_t *lang = get_object(p, root, "languages");
   for (int side = 0; side < 2; side++)
     get_text(p, lang, side_name[side], m->lang[side], sizeof m->lang[side]);
@@ -261,6 +290,8 @@ static Err get_meta(Parse *p, const json_t *root, Meta *m) {
   }
   const json_t *order = json_object_get(root, "order");
   if (order) get_file(p, order, &m->order);
+  const json_t *manifest = json_object_get(root, "manifest");
+  if (manifest) get_file(p, manifest, &m->manifest);
   return p->failed ? ERR_WORK : ERR_OK;
 }
 

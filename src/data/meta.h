@@ -1,6 +1,6 @@
-/* What dataset.json says of a data set: counts, what was dropped and why, files
- * and their hashes. Written by prepare, read by everyone. Relies on base, clean,
- * Jansson. */
+/* dataset.json: what a data set is, with counts, what was dropped and why, files and their
+ * hashes. Format 1 lists the shards here; format 2 names the manifest that lists them
+ * (manifest.h). Written by prepare, read by everyone. Depends on base, clean, Jansson. */
 #ifndef DATA_META_H
 #define DATA_META_H
 
@@ -14,9 +14,13 @@
 typedef enum { SPLIT_TRAIN, SPLIT_VALID, SPLIT_TEST, SPLITS } Split;
 extern const char *const split_name[SPLITS];
 
+#define META_FORMAT 2 /* what meta_print writes for new data sets */
+
 typedef struct {
   char name[64];
-  uint64_t bytes, pairs; /* pairs: of a shard, else 0 */
+  uint64_t bytes;
+  uint64_t pairs;  /* of a shard, else 0 */
+  uint32_t window; /* of a training shard, from 0 */
   char sha256[65];
 } MetaFile;
 
@@ -34,12 +38,14 @@ typedef struct {
   uint64_t dropped[CLEAN_VERDICTS];
   MetaSource *source;
   size_t sources, source_cap;
-  MetaFile *shard;
+  MetaFile *shard; /* format 2: empty until the manifest is loaded */
   size_t shards, shard_cap;
-  MetaFile raw[2]; /* the text itself, of validation and test */
+  size_t shards_listed; /* what dataset.json of format 2 counts */
+  MetaFile raw[2];      /* the text itself, of validation and test */
 } MetaSplit;
 
 typedef struct {
+  int format; /* 1 or 2 */
   char lang[2][32];
   char tokenizer_type[16]; /* "bpe", "unigram" */
   char tokenizer_sha256[65];
@@ -50,6 +56,7 @@ typedef struct {
   uint64_t seed;
   MetaSplit split[SPLITS];
   MetaFile order;
+  MetaFile manifest; /* format 2; no name while prepare works */
 } Meta;
 
 void meta_free(Meta *meta);

@@ -16,6 +16,7 @@
 #include "base/stop.h"
 #include "data/dataset.h"
 #include "data/input.h"
+#include "data/manifest.h"
 #include "data/prepare_state.h"
 #include "data/sample.h"
 #include "data/seen.h"
@@ -32,6 +33,7 @@ typedef struct {
   uint64_t most_pairs;              /* that training may have */
   uint64_t input_bytes, lines_done; /* of train; those in finished shards */
   ShardBuilder builder;
+  ManifestEntry entry; /* of the shard that is being built */
   Seen seen;
   Progress progress;
 } Prepare;
@@ -312,38 +314,51 @@ static Err have_tokenizer(Prepare *p) {
 
 /* Encoding. */
 
-static Err keep_pair(Prepare *p, MetaSplit *split, const PipelineBlock *b, uint32_t k) {
+static Err keep_pair(Prepare *p, const PipelineBlock *b, uint32_t k) {
   const uint32_t *at = b->id_at + 2 * k;
   size_t len[2] = {at[1] - at[0], at[2] - at[1]};
   TRY(shard_add_pair(&p->builder, b->ids.id + at[0], len[0], b->ids.id + at[1], len[1]));
-  split->pairs++;
+  ManifestEntry *e = &p->entry;
+  e->file.pairs++;
   for (int side = 0; side < 2; side++) {
-    split->tokens[side] += len[side];
-    split->text_bytes[side] += b->at[side][k + 1] - b->at[side][k];
-    if (len[side] > split->longest[side]) split->longest[side] = len[side];
+    e->tokens[side] += len[side];
+    e->text_bytes[side] += b->at[side][k + 1] - b->at[side][k];
+    if (len[side] > e->longest[side]) e->longest[side] = len[side];
   }
   return ERR_OK;
 }
 
-static Err finish_shard(Prepare *p, MetaSplit *split, const char *name) {
-  char path[FILE_PATH_MAX];
-  MetaFile file = {.pairs = p->builder.examples};
-  TRY(in_partial(p, name, path));
-  snprintf(file.name, sizeof file.name, "%s", name);
-  TRY(shard_write(&p->builder, path, &file.bytes, file.sha256));
-  return meta_add_shard(split, &file);
+/* Adds what was counted to the split. */
+static void finish_counts(Prepare *p, Split which) {
+  manifest_add_counts(&p->meta->split[which], &p->entry);
+  p->entry = (ManifestEntry){0};
 }
 
-/* Validation and test: kept whole and raw for BLEU; what has room is encoded. */
+/* Writes the shard and then its line of the manifest: a line always has its shard. */
+static Err finish_shard(Prepare *p, Split which, const char *name) {
+  char path[FILE_PATH_MAX];
+  ManifestEntry *e = &p->entry;
+  TRY(in_partial(p, name, path));
+  e->split = which;
+  snprintf(e->file.name, sizeof e->file.name, "%s", name);
+  TRY(shard_write(&p->builder, path, &e->file.bytes, e->file.sha256));
+  TRY(in_partial(p, MANIFEST_NAME, path));
+  TRY(manifest_append(path, e));
+  TRY(meta_add_shard(&p->meta->split[which], &e->file));
+  finish_counts(p, which);
+  return ERR_OK;
+}
+
+/* Validation and test: the text is kept as it is for BLEU; what is not too long is encoded. */
 typedef struct {
   Prepare *p;
-  MetaSplit *split;
   FileWriter raw[2];
 } HeldOut;
 
 static Err take_held_out(void *context, const PipelineBlock *b) {
   HeldOut *h = context;
-  h->split->lines += b->lines;
+  ManifestEntry *e = &h->p->entry;
+  e->lines += b->lines;
   for (uint32_t k = 0; k < b->lines; k++) {
     for (int side = 0; side < 2; side++) {
       size_t len = b->raw_at[side][k + 1] - b->raw_at[side][k];
@@ -351,9 +366,9 @@ static Err take_held_out(void *context, const PipelineBlock *b) {
       TRY(file_put(&h->raw[side], "\n", 1));
     }
     if (b->verdict[k] == CLEAN_KEEP)
-      TRY(keep_pair(h->p, h->split, b, k));
+      TRY(keep_pair(h->p, b, k));
     else
-      h->split->dropped[b->verdict[k]]++;
+      e->dropped[b->verdict[k]]++;
   }
   return ERR_OK;
 }
@@ -366,44 +381,43 @@ static Err encode_held_out(Prepare *p, Split which, const TextPair *input) {
   spec.input = input, spec.inputs = 1, spec.rules = NULL;
   spec.tokenizer = &p->tokenizer;
   spec.drop_bad_utf8 = false; /* every line counts in BLEU */
-  HeldOut h = {.p = p, .split = &p->meta->split[which], .raw = {{.fd = -1}, {.fd = -1}}};
+  MetaSplit *split = &p->meta->split[which];
+  HeldOut h = {.p = p, .raw = {{.fd = -1}, {.fd = -1}}};
   char path[FILE_PATH_MAX], name[16];
   Err err;
   for (int side = 0; side < 2; side++) {
     TRY_DONE(in_partial(p, raw_name[which][side], path));
     TRY_DONE(file_create(&h.raw[side], path));
   }
-  TRY_DONE(pipeline_run(&spec, h.split, take_held_out, &h));
+  TRY_DONE(pipeline_run(&spec, split, take_held_out, &h));
   for (int side = 0; side < 2; side++) {
-    MetaFile *raw = &h.split->raw[side];
+    MetaFile *raw = &split->raw[side];
     snprintf(raw->name, sizeof raw->name, "%s", raw_name[which][side]);
     raw->bytes = h.raw[side].bytes;
     TRY_DONE(file_finish(&h.raw[side], raw->sha256));
   }
-  if (h.split->pairs == 0) {
+  if (p->entry.file.pairs == 0) {
     err = err_set(ERR_WORK, "no line of the %s text can be used: it is empty or too long",
                   split_name[which]);
     goto done;
   }
   snprintf(name, sizeof name, "%s.tok", split_name[which]);
-  err = finish_shard(p, h.split, name);
+  err = finish_shard(p, which, name);
 done:
   for (int side = 0; side < 2; side++) file_abandon(&h.raw[side]);
   return err;
 }
 
-static Err finish_train_shard(Prepare *p, uint64_t lines) {
-  MetaSplit *split = &p->meta->split[SPLIT_TRAIN];
+static Err finish_train_shard(Prepare *p) {
   char name[32];
-  snprintf(name, sizeof name, "train-%05zu.tok", split->shards);
-  TRY(finish_shard(p, split, name));
-  TRY(prepare_save(&p->state, p->meta, lines));
+  snprintf(name, sizeof name, "train-%05zu.tok", p->meta->split[SPLIT_TRAIN].shards);
+  TRY(finish_shard(p, SPLIT_TRAIN, name));
   fault_point("prepare-shard");
   return ERR_OK;
 }
 
 static Err take_train_line(Prepare *p, const PipelineBlock *b, uint32_t k) {
-  MetaSplit *split = &p->meta->split[SPLIT_TRAIN];
+  ManifestEntry *e = &p->entry;
   CleanVerdict verdict = b->verdict[k];
   if (p->spec.dedup && (verdict == CLEAN_KEEP || verdict == CLEAN_TOKENS)) {
     const char *text[2];
@@ -418,15 +432,15 @@ static Err take_train_line(Prepare *p, const PipelineBlock *b, uint32_t k) {
   }
   uint64_t line = b->first + k;
   if (line < p->lines_done) return ERR_OK; /* in a shard of the run that is resumed */
-  split->lines++;
+  e->lines++;
   if (verdict != CLEAN_KEEP) {
-    split->dropped[verdict]++;
+    e->dropped[verdict]++;
     return ERR_OK;
   }
-  if (split->pairs >= p->most_pairs) return too_many_pairs(p);
-  TRY(keep_pair(p, split, b, k));
-  return shard_bytes(&p->builder) >= p->spec.shard_bytes ? finish_train_shard(p, line + 1)
-                                                         : ERR_OK;
+  if (p->meta->split[SPLIT_TRAIN].pairs + e->file.pairs >= p->most_pairs)
+    return too_many_pairs(p);
+  TRY(keep_pair(p, b, k));
+  return shard_bytes(&p->builder) >= p->spec.shard_bytes ? finish_train_shard(p) : ERR_OK;
 }
 
 static Err take_train(void *context, const PipelineBlock *b) {
@@ -444,7 +458,8 @@ static Err encode_train(Prepare *p) {
   spec.skip = p->lines_done;
   progress_begin(&p->progress, "encode", "bytes", p->input_bytes);
   TRY(pipeline_run(&spec, split, take_train, p));
-  if (p->builder.examples) TRY(finish_train_shard(p, split->lines));
+  if (p->builder.examples) TRY(finish_train_shard(p));
+  finish_counts(p, SPLIT_TRAIN); /* lines after the last pair that was kept */
   progress_end(&p->progress);
   if (split->pairs == 0) {
     return err_set(
@@ -457,6 +472,16 @@ static Err encode_train(Prepare *p) {
 
 /* The sorted order and the record. */
 
+/* Records the manifest as it is now. */
+static Err hash_manifest(Prepare *p) {
+  char path[FILE_PATH_MAX];
+  MetaFile *m = &p->meta->manifest;
+  snprintf(m->name, sizeof m->name, "%s", MANIFEST_NAME);
+  TRY(in_partial(p, m->name, path));
+  TRY(file_size(path, &m->bytes));
+  return file_sha256(path, m->sha256);
+}
+
 static Err write_meta(const Prepare *p) {
   char path[FILE_PATH_MAX];
   TRY(in_partial(p, "dataset.json", path));
@@ -467,10 +492,11 @@ static Err write_meta(const Prepare *p) {
   return err;
 }
 
-static Err pair_lengths(void *context, uint64_t i, uint32_t len[2]) {
+static Err read_lengths(void *context, uint64_t i, uint32_t len[2]) {
   uint64_t within;
   ShardView view;
-  Shard *shard = dataset_find(context, SPLIT_TRAIN, i, &within);
+  Shard *shard;
+  TRY(dataset_find(context, SPLIT_TRAIN, i, &shard, &within));
   TRY(shard_pair(shard, within, &view));
   len[0] = view.len[0];
   len[1] = view.len[1];
@@ -479,15 +505,19 @@ static Err pair_lengths(void *context, uint64_t i, uint32_t len[2]) {
 
 /* Sorts by reading the finished shards back, which also checks them. */
 static Err write_order(Prepare *p) {
+  TRY(hash_manifest(p));
   TRY(write_meta(p));
   DataSet d;
+  DataReader reader;
   MetaFile order = {.name = "train.order"};
   char path[FILE_PATH_MAX];
   TRY(dataset_open_shards(&d, p->state.dir));
   Err err = in_partial(p, order.name, path);
+  dataset_enter(&d, &reader);
   if (!err)
-    err = order_write(path, d.meta.split[SPLIT_TRAIN].pairs, pair_lengths, &d, &order.bytes,
-                      order.sha256);
+    err = order_write(path, d.meta.split[SPLIT_TRAIN].pairs, read_lengths, &reader,
+                      &order.bytes, order.sha256);
+  dataset_leave(&reader);
   dataset_close(&d);
   if (!err) p->meta->order = order;
   return err;
@@ -496,9 +526,11 @@ static Err write_order(Prepare *p) {
 static Err run(Prepare *p) {
   TRY(prepare_enter(&p->state, &p->spec));
   TRY(gather(p));
-  TRY(prepare_load(&p->state, p->meta, &p->lines_done));
+  bool is_resumed;
+  TRY(prepare_load(&p->state, p->meta, &is_resumed));
   Meta *m = p->meta;
-  m->split[SPLIT_TRAIN].sources = 0; /* reading them again records them again */
+  m->format = META_FORMAT;
+  p->lines_done = m->split[SPLIT_TRAIN].lines;
   if (p->lines_done) {
     char lines[32];
     log_info("resume: %s lines are done", str_of_count(lines, p->lines_done));
@@ -511,9 +543,10 @@ static Err run(Prepare *p) {
   m->seed = p->spec.seed;
   TRY(have_tokenizer(p));
   TRY(shard_begin_pairs(&p->builder, (uint32_t)p->tokenizer.vocab, p->tokenizer.sha256));
-  if (p->lines_done == 0) { /* else they are done: they come before the first shard */
+  if (!is_resumed) {
     TRY(encode_held_out(p, SPLIT_VALID, &p->spec.valid));
     TRY(encode_held_out(p, SPLIT_TEST, &p->spec.test));
+    TRY(prepare_save(&p->state, m));
   }
   TRY(encode_train(p));
   TRY(write_order(p));

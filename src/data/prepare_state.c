@@ -1,5 +1,5 @@
 /* OUT.partial: its lock, its fingerprint and its saved progress.
- * Relies on base, meta. */
+ * Depends on base, meta, manifest. */
 #include "data/prepare_state.h"
 
 #include <dirent.h>
@@ -9,8 +9,9 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "data/manifest.h"
 
-#define STATE_HEAD "trireme-prepare 1"
+#define STATE_HEAD "trireme-prepare 2"
 
 static Err lock_dir(PrepareState *s) {
   char path[FILE_PATH_MAX];
@@ -120,24 +121,21 @@ done:
   return err;
 }
 
-Err prepare_save(const PrepareState *s, const Meta *meta, uint64_t lines) {
+Err prepare_save(const PrepareState *s, const Meta *meta) {
   char path[FILE_PATH_MAX];
   TRY(file_join(path, s->dir, "state"));
   Str text = {0};
-  str_addf(&text, "%s\n%s\n%" PRIu64 "\n", STATE_HEAD, s->fingerprint, lines);
+  str_addf(&text, "%s\n%s\n", STATE_HEAD, s->fingerprint);
   Err err = meta_print(meta, &text);
   if (!err) err = file_write(path, text.s, text.len);
   str_free(&text);
   return err;
 }
 
-static Err parse_state(const PrepareState *s, const char *text, const char *path, Meta *meta,
-                       uint64_t *lines) {
+static Err parse_state(const PrepareState *s, const char *text, const char *path, Meta *meta) {
   char fingerprint[65];
   int used = 0;
-  if (sscanf(text, STATE_HEAD "\n%64[0-9a-f]\n%" SCNu64 "\n%n", fingerprint, lines, &used) !=
-          2 ||
-      used == 0) {
+  if (sscanf(text, STATE_HEAD "\n%64[0-9a-f]\n%n", fingerprint, &used) != 1 || used == 0) {
     return err_set(ERR_WORK, "%s is damaged; remove %s and start anew", path, s->dir);
   }
   if (strcmp(fingerprint, s->fingerprint) != 0) {
@@ -154,6 +152,8 @@ static Err parse_state(const PrepareState *s, const char *text, const char *path
 static Err begin_anew(const PrepareState *s) {
   char path[FILE_PATH_MAX], tokenizer[FILE_PATH_MAX];
   Str before = {0};
+  TRY(file_join(path, s->dir, MANIFEST_NAME));
+  TRY(file_remove_all(path));
   TRY(file_join(path, s->dir, "fingerprint"));
   TRY(file_join(tokenizer, s->dir, "tokenizer.model"));
   Err err = file_exists(path) ? file_read(path, 1024, &before) : ERR_OK;
@@ -164,16 +164,32 @@ static Err begin_anew(const PrepareState *s) {
   return err;
 }
 
-Err prepare_load(const PrepareState *s, Meta *meta, uint64_t *lines) {
+/* The shards of the manifest must be there for validation and test, as the state says. */
+static Err check_held_out(const PrepareState *s, const Meta *meta) {
+  for (int split = SPLIT_VALID; split < SPLITS; split++) {
+    if (meta->split[split].shards == meta->split[split].shards_listed) continue;
+    return err_set(ERR_WORK,
+                   "%s/" MANIFEST_NAME
+                   " is damaged: it lists %zu shards of %s, not %zu; remove "
+                   "%s and start anew",
+                   s->dir, meta->split[split].shards, split_name[split],
+                   meta->split[split].shards_listed, s->dir);
+  }
+  return ERR_OK;
+}
+
+Err prepare_load(const PrepareState *s, Meta *meta, bool *is_resumed) {
   char path[FILE_PATH_MAX];
-  *lines = 0;
   TRY(file_join(path, s->dir, "state"));
-  if (!file_exists(path)) return begin_anew(s);
+  *is_resumed = file_exists(path);
+  if (!*is_resumed) return begin_anew(s);
   Str text = {0};
   Err err = file_read(path, (size_t)1 << 26, &text);
-  if (!err) err = parse_state(s, str_text(&text), path, meta, lines);
+  if (!err) err = parse_state(s, str_text(&text), path, meta);
   str_free(&text);
-  return err;
+  if (!err) err = file_join(path, s->dir, MANIFEST_NAME);
+  if (!err) err = manifest_recover(path, meta);
+  return err ? err : check_held_out(s, meta);
 }
 
 /* Removes what a killed run was writing beside the files it wrote. */

@@ -1,5 +1,5 @@
 /* The state of a prepare run on disk, between stop and resume; for prepare.c.
- * Relies on base, meta. */
+ * Depends on base, meta, manifest. */
 #ifndef DATA_PREPARE_STATE_H
 #define DATA_PREPARE_STATE_H
 
@@ -20,10 +20,12 @@ void prepare_leave(PrepareState *s);
 void prepare_forget(const PrepareState *s);
 /* Hash of the options and of the inputs' sizes and times. */
 NODISCARD Err prepare_fingerprint(PrepareState *s, const PrepareSpec *spec);
-/* What is finished: the shards in `train`, made from the first `lines` lines. */
-NODISCARD Err prepare_save(const PrepareState *s, const Meta *meta, uint64_t lines);
-/* *lines is 0 and `meta` untouched when nothing was saved. */
-NODISCARD Err prepare_load(const PrepareState *s, Meta *meta, uint64_t *lines);
+/* Records that validation and test are encoded, with what they are. From here on each training
+ * shard adds a line to the manifest and nothing else. */
+NODISCARD Err prepare_save(const PrepareState *s, const Meta *meta);
+/* Loads what was saved, and the training shards of the manifest; *is_resumed is false where
+ * nothing was saved, and the manifest is then removed. */
+NODISCARD Err prepare_load(const PrepareState *s, Meta *meta, bool *is_resumed);
 /* Removes what is not part of a data set, then renames the directory to OUT. */
 NODISCARD Err prepare_complete(PrepareState *s, const char *out);
 

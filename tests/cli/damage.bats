@@ -193,16 +193,22 @@ untrainable() {
   refused "set/dataset.json:"
   edit 's/"format": "trireme-dataset"/"format": "x"/'
   refused "set/dataset.json" "'format'"
-  edit 's/"version": 1/"version": 2/'
-  refused "set/dataset.json" "version"
+  edit 's/"version": 2/"version": 3/'
+  refused "set/dataset.json" "newer version"
+  edit 's/"requires": \[\]/"requires": ["columns of images"]/'
+  refused "set/dataset.json" "newer version" "columns of images"
   edit 's/"vocab": [0-9]*/"vocab": 0/'
   refused "set/dataset.json" "'vocab'"
   edit 's/"eos": [0-9]*/"eos": 100/'
   refused "set/dataset.json" "'eos'"
-  edit 's/"file": "train-00001.tok"/"file": "..\/train-00001.tok"/'
+  edit 's/"file": "shards.manifest"/"file": "..\/shards.manifest"/'
   refused "set/dataset.json" "'file'"
-  edit 's/"file": "train-00001.tok"/"file": 5/'
+  edit 's/"file": "shards.manifest"/"file": 5/'
   refused "set/dataset.json" "'file'"
+  edit 's/"manifest"/"manifold"/'
+  refused "set/dataset.json" "'manifest'"
+  edit 's/"shards": 1/"shards": 2/'
+  refused "set/dataset.json" "'shards'" "shards.manifest lists"
   edit 's/"shards"/"shades"/'
   refused "set/dataset.json" "'shards'"
   edit 's/"pairs": [0-9]*/"pairs": -1/'
@@ -213,6 +219,65 @@ untrainable() {
   refused "set/"
   perl -0pe 's/("train": \{\n *"lines": \d+,\n *"pairs": )\d+/${1}7/' "$json" > set/dataset.json
   refused "set/dataset.json" "pairs, not 7"
+}
+
+# manifest SED: edits the manifest; dataset.json then has its new length and hash.
+manifest() {
+  restore shards.manifest
+  restore dataset.json
+  sed -i "$1" set/shards.manifest
+  run ! cmp -s set/shards.manifest "$BATS_FILE_TMPDIR/reference/shards.manifest"
+  name_manifest
+}
+
+name_manifest() {
+  local old new
+  old=$(sha256sum < "$BATS_FILE_TMPDIR/reference/shards.manifest" | cut -d' ' -f1)
+  new=$(sha256sum < set/shards.manifest | cut -d' ' -f1)
+  sed -i "s/$old/$new/; s/\"bytes\": $(stat -c %s "$BATS_FILE_TMPDIR/reference/shards.manifest"),/\"bytes\": $(stat -c %s set/shards.manifest),/" set/dataset.json
+}
+
+@test "a manifest that is not the one of dataset.json is refused" {
+  flip shards.manifest 100
+  refused "set/shards.manifest" "SHA-256"
+  restore shards.manifest
+  tail -n 1 set/shards.manifest >> set/shards.manifest
+  refused "set/shards.manifest" "bytes where dataset.json has"
+  restore shards.manifest
+  truncate -s -1 set/shards.manifest
+  refused "set/shards.manifest" "bytes where dataset.json has"
+  rm set/shards.manifest
+  refused "set/shards.manifest" "No such file"
+}
+
+@test "a damaged line of the manifest is refused with its number though the hash agrees" {
+  manifest '2s/"file":"/"file":"..\//'
+  refused "set/shards.manifest:2 " "byte"
+  manifest '3s/"pairs":[0-9]*/"pairs":-1/'
+  refused "set/shards.manifest:3 "
+  manifest '3s/"pairs":[0-9]*/"pairs":99999999999999999999/'
+  refused "set/shards.manifest:3 "
+  manifest '2s/"split":"train"/"split":"other"/'
+  refused "set/shards.manifest:2 "
+  manifest '2s/}$//'
+  refused "set/shards.manifest:2 "
+  manifest '2s/"bytes":[0-9]*/"bytes":7/'
+  refused "set/train-00000.tok" "does not belong"
+  manifest '2s/"pairs":[0-9]*/"pairs":7/'
+  refused "set/dataset.json" "pairs, not"
+  manifest '2s/^/ /'
+  refused "set/shards.manifest:2 "
+}
+
+@test "a shard that the manifest lists twice is refused" {
+  manifest '3s/train-00001/train-00000/'
+  refused "set/shards.manifest" "train-00000.tok twice"
+}
+
+@test "keys that a later version adds to a line of the manifest are ignored" {
+  manifest 's/}$/,"compressed":0}/'
+  run "$TRIREME" inspect set --verify --quiet
+  [ "$status" -eq 0 ]
 }
 
 # shown WORDS: the last output has them, and nothing that a terminal would obey.
@@ -233,7 +298,7 @@ shown() {
   run "$TRIREME" inspect set --quiet
   [ "$status" -eq 0 ]
   shown '\x1b[31men to '
-  sed -i 's/"file": "train-00001.tok"/"file": "\\u001b]0;x\\u0007"/' set/dataset.json
+  sed -i 's/"file": "shards.manifest"/"file": "\\u001b]0;x\\u0007"/' set/dataset.json
   run "$TRIREME" inspect set --quiet
   [ "$status" -eq 1 ]
   shown '\x1b]0;x\x07'
@@ -310,7 +375,7 @@ truncated_while_training() {
 }
 
 @test "a FIFO in place of any file of a data set is refused, not waited for" {
-  for file in dataset.json tokenizer.model train.order valid.tok $shard; do
+  for file in dataset.json shards.manifest tokenizer.model train.order valid.tok $shard; do
     rm "set/$file"
     mkfifo "set/$file"
     run timeout 60 "$TRIREME" inspect set --quiet --verify

@@ -462,7 +462,7 @@ kill_everywhere() {
 
 @test "what a killed run left beside its files is not in the result" {
   die prepare-shard:3 out
-  for file in state.tmp.4711 dataset.json.tmp.4711 tokenizer.model.tmp.4711 train-00003.tok.tmp train.order.list; do
+  for file in state.tmp.4711 shards.manifest.tmp dataset.json.tmp.4711 tokenizer.model.tmp.4711 train-00003.tok.tmp train.order.list; do
     echo half > "out.partial/$file"
   done
   prepare out --train a b --resume > /dev/null
@@ -518,10 +518,61 @@ kill_everywhere() {
   diff -r out "$T/reference"
 }
 
+@test "killed between the append of a manifest line and its sync, --resume the same bytes" {
+  for n in 1 2 4; do # 1: of the validation shard
+    die manifest-append:$n out$n
+    prepare out$n --train a b --resume > /dev/null
+    diff -r out$n "$T/reference"
+  done
+}
+
+@test "a last line of the manifest that a crash cut or emptied is written again" {
+  die prepare-shard:3 out
+  cp -r out.partial kept
+  count=$(wc -l < kept/shards.manifest)
+  for cut in 1 20 150; do
+    truncate -s -$cut out.partial/shards.manifest
+    run "${command[@]}" --resume
+    [ "$status" -eq 0 ]
+    diff -r out "$T/reference"
+    rm -r out
+    cp -r kept out.partial
+  done
+  head -c 300 /dev/zero >> out.partial/shards.manifest # blocks that were reserved and not written
+  prepare out --train a b --resume > /dev/null
+  diff -r out "$T/reference"
+  rm -r out
+  cp -r kept out.partial
+  sed -i "${count}d" out.partial/shards.manifest # the line was lost as a whole, the shard is there
+  prepare out --train a b --resume > /dev/null
+  diff -r out "$T/reference"
+}
+
+@test "a damaged or repeated line within an unfinished manifest is an error, not a repair" {
+  die prepare-shard:3 out
+  cp -r out.partial kept
+  sed -i '2s/"pairs":/"pears":/' out.partial/shards.manifest
+  run prepare out --train a b --resume
+  [ "$status" -eq 1 ]
+  says "out.partial/shards.manifest:2 "
+  cp kept/shards.manifest out.partial/shards.manifest
+  tail -n 1 kept/shards.manifest >> out.partial/shards.manifest
+  run prepare out --train a b --resume
+  [ "$status" -eq 1 ]
+  says "out.partial/shards.manifest" "twice"
+  sed 1d kept/shards.manifest > out.partial/shards.manifest # the validation shard
+  run prepare out --train a b --resume
+  [ "$status" -eq 1 ]
+  says "out.partial/shards.manifest" "valid"
+  cp kept/shards.manifest out.partial/shards.manifest
+  prepare out --train a b --resume > /dev/null
+  diff -r out "$T/reference"
+}
+
 @test "a damaged state is told, not trusted" {
   die prepare-shard:3 out
   cp out.partial/state state
-  for edit in 's/^trireme-prepare 1/trireme-prepare 2/' '2s/./x/' '3s/.*/-/' 's/"shards"/"shads"/' '$d'; do
+  for edit in 's/^trireme-prepare 2/trireme-prepare 3/' '2s/./x/' '3s/.*/-/' 's/"shards"/"shads"/' '$d'; do
     sed "$edit" state > out.partial/state
     run prepare out --train a b --resume
     [ "$status" -eq 1 ]

@@ -27,7 +27,12 @@ int trireme_main(int argc, char **argv);
 #define MEMORY  ((long)1500 << 10) /* kB, with the sanitizer's own */
 
 /* What makes a damaged file reach further than its checksum; done to every other one. */
-typedef enum { AS_IS, SEAL_BLOCKS, SEAL_JSON, NAME_HASH } Repair;
+typedef enum {
+  AS_IS,
+  SEAL_BLOCKS,
+  SEAL_JSON,
+  NAME_HASH
+} Repair; /* NAME_HASH: in dataset.json */
 
 typedef struct {
   const char *file;
@@ -62,6 +67,7 @@ static const Case cases[] = {
      AS_IS,
      {"train", "--data", "set", "--run", "new", "--dry-run", "--quiet", "--batch-tokens",
       "64"}},
+    {SET "shards.manifest", true, NAME_HASH, {"inspect", "set", "--samples", "2"}},
     {SET "valid.src",
      true,
      AS_IS,
@@ -286,7 +292,8 @@ static void seal_json(Bytes *b) {
   str_free(&text);
 }
 
-/* dataset.json names the damaged tokenizer as its own. */
+/* dataset.json has the hash of the damaged tokenizer or manifest; of the manifest its length
+ * too, as far as that has as many digits. */
 static void name_hash(const Str *dataset, const Bytes *good, const Bytes *b) {
   char old[65], new[65];
   Sha256 sha;
@@ -294,9 +301,16 @@ static void name_hash(const Str *dataset, const Bytes *good, const Bytes *b) {
   sha256_begin(&sha), sha256_add(&sha, b->at, b->len), sha256_end(&sha, new);
   char *place = strstr(dataset->s, old);
   if (!place) return;
+  char old_bytes[32], new_bytes[32];
+  snprintf(old_bytes, sizeof old_bytes, "\"bytes\": %zu,", good->len);
+  snprintf(new_bytes, sizeof new_bytes, "\"bytes\": %zu,", b->len);
+  char *length = strstr(dataset->s, old_bytes);
+  size_t digits = strlen(old_bytes) == strlen(new_bytes) && length ? strlen(new_bytes) : 0;
   memcpy(place, new, 64);
+  if (digits) memcpy(length, new_bytes, digits);
   write_bytes(SET "dataset.json", dataset->s, dataset->len);
   memcpy(place, old, 64);
+  if (digits) memcpy(length, old_bytes, digits);
 }
 
 /* To look for leaks takes a hundred times as long as the call: one of each case is looked

@@ -6,10 +6,11 @@
 
 #include "data/dataset.h"
 
-static Err dump(DataSet *d, Split split, int side) {
+static Err dump_split(DataReader *r, Split split, int side) {
   static int32_t ids[SHARD_LONGEST];
-  for (size_t s = 0; s < d->meta.split[split].shards; s++) {
-    Shard *shard = &d->shard[split][s];
+  for (size_t s = 0; s < r->data->meta.split[split].shards; s++) {
+    Shard *shard;
+    TRY(dataset_shard(r, split, s, &shard));
     for (uint64_t i = 0; i < shard->examples; i++) {
       ShardView view;
       TRY(shard_pair(shard, i, &view));
@@ -31,7 +32,12 @@ int main(int argc, char **argv) {
                 : strcmp(argv[2], "valid") == 0 ? SPLIT_VALID
                                                 : SPLIT_TEST;
   Err err = dataset_open(&d, argv[1]);
-  if (!err) err = dump(&d, split, strcmp(argv[3], "target") == 0);
+  if (!err) {
+    DataReader reader;
+    dataset_enter(&d, &reader);
+    err = dump_split(&reader, split, strcmp(argv[3], "target") == 0);
+    dataset_leave(&reader);
+  }
   if (err) fprintf(stderr, "%s\n", err_message());
   dataset_close(&d);
   return (int)err;

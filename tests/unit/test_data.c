@@ -270,14 +270,17 @@ static void make_dataset(const char *out, uint64_t lines, size_t shard_bytes) {
   meta_free(&meta);
 }
 
-static void check_batch(const DataSet *d, const Batch *b) {
+static void check_batch(DataSet *d, const Batch *b) {
+  DataReader reader;
+  dataset_enter(d, &reader);
   const Meta *m = &d->meta;
   assert_true(b->sentences > 0);
   for (uint32_t k = 0; k < b->sentences; k++) {
     uint64_t within;
     ShardView view;
     int32_t ids[256];
-    Shard *shard = dataset_find(d, SPLIT_TRAIN, b->pair[k], &within);
+    Shard *shard;
+    OK(dataset_find(&reader, SPLIT_TRAIN, b->pair[k], &shard, &within));
     OK(shard_pair(shard, within, &view));
     int32_t s = b->src_off[k], t = b->tgt_off[k];
     assert_int_equal(b->src_off[k + 1] - s, view.len[0] + 1);
@@ -293,6 +296,7 @@ static void check_batch(const DataSet *d, const Batch *b) {
     for (int32_t i = 0; i <= (int32_t)view.len[0]; i++) assert_int_equal(b->src_pos[s + i], i);
     for (int32_t i = 0; i <= (int32_t)view.len[1]; i++) assert_int_equal(b->tgt_pos[t + i], i);
   }
+  dataset_leave(&reader);
   assert_int_equal(b->src_off[b->sentences], b->rows[0]);
   assert_int_equal(b->tgt_off[b->sentences], b->rows[1]);
   for (uint32_t i = b->rows[0]; i < b->capacity; i++) assert_int_equal(b->src[i], m->pad);

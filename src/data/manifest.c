@@ -1,0 +1,309 @@
+/* Writing, reading and repairing shards.manifest. A data set may have 100,000 shards, so lines
+ * are not given to a JSON library (6 microseconds a line): they have one exact form, and a
+ * scanner compares it piece by piece. Depends on base, meta. */
+#include "data/manifest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#define LINE_MAX_BYTES 4096
+
+void manifest_add_counts(MetaSplit *split, const ManifestEntry *entry) {
+  split->lines += entry->lines;
+  split->pairs += entry->file.pairs;
+  for (int side = 0; side < 2; side++) {
+    split->tokens[side] += entry->tokens[side];
+    split->text_bytes[side] += entry->text_bytes[side];
+    if (entry->longest[side] > split->longest[side])
+      split->longest[side] = entry->longest[side];
+  }
+  for (int v = 0; v < CLEAN_VERDICTS; v++) split->dropped[v] += entry->dropped[v];
+}
+
+/* Printing. */
+
+static void print_counts(Str *out, const char *key, const uint64_t *value, int n) {
+  str_addf(out, ",\"%s\":[", key);
+  for (int i = 0; i < n; i++) str_addf(out, "%s%" PRIu64, i ? "," : "", value[i]);
+  str_addc(out, ']');
+}
+
+void manifest_print(const ManifestEntry *e, Str *out) {
+  str_addf(out, "{\"file\":\"%s\",\"split\":\"%s\",\"window\":%" PRIu32, e->file.name,
+           split_name[e->split], e->file.window);
+  str_addf(out, ",\"lines\":%" PRIu64 ",\"pairs\":%" PRIu64, e->lines, e->file.pairs);
+  print_counts(out, "tokens", e->tokens, 2);
+  print_counts(out, "longest", e->longest, 2);
+  print_counts(out, "text_bytes", e->text_bytes, 2);
+  print_counts(out, "dropped", e->dropped + CLEAN_KEEP + 1, CLEAN_VERDICTS - CLEAN_KEEP - 1);
+  str_addf(out, ",\"bytes\":%" PRIu64 ",\"sha256\":\"%s\"}\n", e->file.bytes, e->file.sha256);
+}
+
+static Err write_all(int fd, const char *bytes, size_t len, const char *path) {
+  while (len) {
+    ssize_t n = write(fd, bytes, len);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return err_errno("cannot write", path);
+    bytes += n;
+    len -= (size_t)n;
+  }
+  return ERR_OK;
+}
+
+static Err sync_file(int fd, const char *path) {
+  fault_point("file");
+  return fsync(fd) != 0 && errno != EINVAL ? err_errno("cannot sync", path) : ERR_OK;
+}
+
+/* After an error the file keeps its whole lines only: the next append must not continue a part
+ * of one. */
+static Err append_line(int fd, const Str *line, const char *path) {
+  off_t before = lseek(fd, 0, SEEK_END);
+  if (before < 0) return err_errno("cannot write", path);
+  fault_point("file");
+  Err err = write_all(fd, line->s, line->len, path);
+  fault_point("manifest-append");
+  if (!err) err = sync_file(fd, path);
+  if (err && ftruncate(fd, before) != 0) log_warn("%s: cannot remove an unfinished line", path);
+  return err;
+}
+
+Err manifest_append(const char *path, const ManifestEntry *entry) {
+  Str line = {0};
+  manifest_print(entry, &line);
+  Err err = str_check(&line);
+  int fd = -1;
+  if (!err) {
+    fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    err = fd < 0 ? err_errno("cannot create", path) : append_line(fd, &line, path);
+  }
+  if (fd >= 0) close(fd);
+  str_free(&line);
+  return err;
+}
+
+/* Scanning. Each function moves *at behind what it expects and returns true, or returns
+ * false. */
+
+typedef struct {
+  const char *at;
+  const char *end;
+} Scan;
+
+static bool scan_text(Scan *s, const char *text) {
+  size_t len = strlen(text);
+  if ((size_t)(s->end - s->at) < len || memcmp(s->at, text, len) != 0) return false;
+  s->at += len;
+  return true;
+}
+
+static bool scan_count(Scan *s, uint64_t *value) {
+  const char *begin = s->at;
+  *value = 0;
+  for (; s->at < s->end && *s->at >= '0' && *s->at <= '9'; s->at++) {
+    uint64_t digit = (uint64_t)(*s->at - '0');
+    if (*value > ((uint64_t)INT64_MAX - digit) / 10) return false;
+    *value = *value * 10 + digit;
+  }
+  return s->at > begin && (*begin != '0' || s->at == begin + 1);
+}
+
+/* Characters up to a quotation mark, which is consumed: printable, without quotes and
+ * backslashes. */
+static bool scan_string(Scan *s, char *out, size_t room) {
+  size_t n = 0;
+  for (; s->at < s->end && *s->at != '"'; s->at++) {
+    if (*s->at < '!' || *s->at > '~' || *s->at == '\\' || n + 1 >= room) return false;
+    out[n++] = *s->at;
+  }
+  out[n] = '\0';
+  return scan_text(s, "\"");
+}
+
+static bool scan_counts(Scan *s, const char *key, uint64_t *value, int n) {
+  if (!scan_text(s, key)) return false;
+  for (int i = 0; i < n; i++) {
+    if (!scan_text(s, i ? "," : "[") || !scan_count(s, &value[i])) return false;
+  }
+  return scan_text(s, "]");
+}
+
+static bool scan_split(Scan *s, Split *split) {
+  char name[8];
+  if (!scan_text(s, ",\"split\":\"") || !scan_string(s, name, sizeof name)) return false;
+  for (int i = 0; i < SPLITS; i++) {
+    *split = (Split)i;
+    if (strcmp(name, split_name[i]) == 0) return true;
+  }
+  return false;
+}
+
+static bool scan_file(Scan *s, MetaFile *f) {
+  return scan_text(s, "{\"file\":\"") && scan_string(s, f->name, sizeof f->name) &&
+         f->name[0] && f->name[0] != '.' && !strchr(f->name, '/');
+}
+
+static bool scan_window(Scan *s, uint32_t *window) {
+  uint64_t value;
+  if (!scan_text(s, ",\"window\":") || !scan_count(s, &value) || value > UINT32_MAX)
+    return false;
+  *window = (uint32_t)value;
+  return true;
+}
+
+static bool scan_hash(Scan *s, char sha256[65]) {
+  return scan_text(s, ",\"sha256\":\"") && scan_string(s, sha256, 65) &&
+         strspn(sha256, "0123456789abcdef") == 64;
+}
+
+/* A line without its line end. Keys that later versions may add come last and are ignored. */
+static bool scan_entry(Scan *s, ManifestEntry *e) {
+  int drops = CLEAN_VERDICTS - CLEAN_KEEP - 1;
+  *e = (ManifestEntry){0};
+  return scan_file(s, &e->file) && scan_split(s, &e->split) &&
+         scan_window(s, &e->file.window) && scan_text(s, ",\"lines\":") &&
+         scan_count(s, &e->lines) && scan_text(s, ",\"pairs\":") &&
+         scan_count(s, &e->file.pairs) && e->file.pairs > 0 &&
+         scan_counts(s, ",\"tokens\":", e->tokens, 2) &&
+         scan_counts(s, ",\"longest\":", e->longest, 2) &&
+         scan_counts(s, ",\"text_bytes\":", e->text_bytes, 2) &&
+         scan_counts(s, ",\"dropped\":", e->dropped + CLEAN_KEEP + 1, drops) &&
+         scan_text(s, ",\"bytes\":") && scan_count(s, &e->file.bytes) &&
+         scan_hash(s, e->file.sha256) && s->end > s->at && s->end[-1] == '}' &&
+         (*s->at == ',' || s->at + 1 == s->end);
+}
+
+Err manifest_parse(const char *text, size_t len, const char *where, ManifestEnd *end,
+                   ManifestTake take, void *context) {
+  *end = (ManifestEnd){0};
+  for (size_t number = 1; end->bytes < len; number++) {
+    size_t rest = len - end->bytes;
+    const char *line = text + end->bytes;
+    const char *line_end = memchr(line, '\n', rest < LINE_MAX_BYTES ? rest : LINE_MAX_BYTES);
+    ManifestEntry entry;
+    Scan scan = {line, line_end};
+    if (!line_end || !scan_entry(&scan, &entry)) {
+      end->is_damaged = true;
+      return err_set(ERR_WORK,
+                     "%s:%zu does not describe a shard: unexpected text at byte %zu of the "
+                     "file; prepare the data set again",
+                     where, number, (size_t)(scan.at - text));
+    }
+    TRY(take(context, &entry));
+    end->bytes = (size_t)(line_end + 1 - text);
+  }
+  return ERR_OK;
+}
+
+static int compare_names(const void *a, const void *b) {
+  return strcmp((*(const MetaFile *const *)a)->name, (*(const MetaFile *const *)b)->name);
+}
+
+/* A shard that is listed twice would be read twice in an epoch. */
+static Err check_names(const char *path, const Meta *meta) {
+  size_t files = 0;
+  for (int s = 0; s < SPLITS; s++) files += meta->split[s].shards;
+  const MetaFile **list;
+  TRY(mem_alloc(&list, files, sizeof *list));
+  size_t n = 0;
+  for (int s = 0; s < SPLITS; s++) {
+    for (size_t i = 0; i < meta->split[s].shards; i++) list[n++] = &meta->split[s].shard[i];
+  }
+  qsort(list, n, sizeof *list, compare_names);
+  Err err = ERR_OK;
+  for (size_t i = 1; i < n && !err; i++) {
+    if (strcmp(list[i]->name, list[i - 1]->name) == 0)
+      err = err_set(ERR_WORK, "%s is damaged: it lists %s twice; prepare the data set again",
+                    path, list[i]->name);
+  }
+  mem_free(list);
+  return err;
+}
+
+/* Loading. */
+
+typedef struct {
+  Meta *meta;
+  bool has_counts; /* add the counts of training shards */
+} Loading;
+
+static Err take_entry(void *context, const ManifestEntry *e) {
+  Loading *l = context;
+  MetaSplit *split = &l->meta->split[e->split];
+  TRY(meta_add_shard(split, &e->file));
+  if (l->has_counts && e->split == SPLIT_TRAIN) manifest_add_counts(split, e);
+  return ERR_OK;
+}
+
+static Err check_hash(const FileMap *map, const MetaFile *expected) {
+  if (map->size != expected->bytes)
+    return err_set(ERR_WORK,
+                   "%s is damaged: it has %zu bytes where dataset.json has %" PRIu64
+                   "; prepare the data set again",
+                   map->path, map->size, expected->bytes);
+  char hex[65];
+  Sha256 sha;
+  sha256_begin(&sha);
+  sha256_add(&sha, map->bytes, map->size);
+  sha256_end(&sha, hex);
+  if (strcmp(hex, expected->sha256) == 0) return ERR_OK;
+  return err_set(ERR_WORK,
+                 "%s is damaged: its SHA-256 is %.12s… where dataset.json has %.12s…; prepare "
+                 "the data set again",
+                 map->path, hex, expected->sha256);
+}
+
+Err manifest_load(const char *path, Meta *meta) {
+  FileMap map;
+  ManifestEnd end;
+  Loading loading = {.meta = meta};
+  TRY(file_map(&map, path));
+  Err err = check_hash(&map, &meta->manifest);
+  if (!err)
+    err = manifest_parse((const char *)map.bytes, map.size, path, &end, take_entry, &loading);
+  file_unmap(&map);
+  return err ? err : check_names(path, meta);
+}
+
+/* Cuts the file to its whole lines. */
+static Err remove_rest(const char *path, size_t whole) {
+  int fd = open(path, O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return err_errno("cannot write", path);
+  fault_point("file");
+  Err err = ftruncate(fd, (off_t)whole) != 0 ? err_errno("cannot write", path) : ERR_OK;
+  if (!err) err = sync_file(fd, path);
+  close(fd);
+  return err;
+}
+
+/* Is what follows the whole lines a single line, complete or not? A crash can leave that; it
+ * cannot damage lines that were synced before. */
+static bool is_last_line(const FileMap *map, size_t whole) {
+  const void *end = memchr(map->bytes + whole, '\n', map->size - whole);
+  return !end || (const uint8_t *)end + 1 == map->bytes + map->size;
+}
+
+Err manifest_recover(const char *path, Meta *meta) {
+  if (!file_exists(path)) return ERR_OK;
+  FileMap map;
+  ManifestEnd end;
+  Loading loading = {.meta = meta, .has_counts = true};
+  TRY(file_map(&map, path));
+  Err err = manifest_parse((const char *)map.bytes, map.size, path, &end, take_entry, &loading);
+  bool is_torn = end.is_damaged && is_last_line(&map, end.bytes);
+  file_unmap(&map);
+  if (is_torn) {
+    log_info("%s: the last line is incomplete; its shard is written again", path);
+    err = remove_rest(path, end.bytes);
+  }
+  return err ? err : check_names(path, meta);
+}

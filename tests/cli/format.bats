@@ -1,0 +1,121 @@
+#!/usr/bin/env bats
+bats_require_minimum_version 1.5.0
+# Data sets of format 1 and 2: format 1, as the version before wrote it (tests/golden/dataset1), is
+# read with the same ids, batches and training results; format 2 keeps its promises.
+
+setup() {
+  cd "$BATS_TEST_TMPDIR"
+  golden="$BATS_TEST_DIRNAME/../golden/dataset1"
+  cp -r "$golden/set" one
+}
+
+# prepare OUT [OPTION…]: the golden text in format 2.
+prepare() {
+  local out=$1
+  shift
+  "$TRIREME" prepare --quiet --train "$golden/train.a" "$golden/train.b" --valid "$golden/valid.a" "$golden/valid.b" \
+    --tokenizer one/tokenizer.model --shard-size 4k --source-lang aa --target-lang bb --out "$out" "$@" > /dev/null
+}
+
+# ids SET: all ids of both sides.
+ids() {
+  local split side
+  for split in train valid; do
+    for side in source target; do "$TRIREME_TOOLS/dump_ids" "$1" $split $side; done
+  done
+}
+
+# train SET RUN [OPTION…]: a few reproducible steps.
+train() {
+  local set=$1 run=$2
+  shift 2
+  "$TRIREME" train --device cpu --data "$set" --run "$run" --preset tiny --batch-tokens 128 --micro-batches 2 --threads 1 --steps 12 \
+    --valid-every 6 --save-every 6 --seed 3 --reproducible --quiet "$@" > /dev/null
+}
+
+same_weights() {
+  cmp "$1/checkpoints/latest/weights.safetensors" "$2/checkpoints/latest/weights.safetensors"
+}
+
+@test "format 1 is read and verified" {
+  run "$TRIREME" inspect one --verify
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"300 pairs of 300 lines"* ]]
+}
+
+@test "format 1 gives the batches that the version before read from it" {
+  "$TRIREME_TOOLS/dump_batches" one 128 7 2 > batches
+  cmp batches "$golden/batches.txt"
+}
+
+@test "format 2 has the ids, the order and the batches of format 1" {
+  prepare two
+  grep -q '"version": 2' two/dataset.json
+  cmp <(ids one) <(ids two)
+  "$TRIREME_TOOLS/dump_batches" two 128 7 2 > batches
+  cmp batches "$golden/batches.txt"
+}
+
+@test "training on format 1 and on format 2 gives the same weights, to the bit" {
+  prepare two
+  train one run1
+  train two run2
+  same_weights run1 run2
+}
+
+@test "a flipped bit in a format 1 shard is refused with its place" {
+  perl -e 'open F, "+<", "one/train-00001.tok"; seek F, 2000, 0; print F "\xff"'
+  run "$TRIREME" inspect one --quiet
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"one/train-00001.tok is damaged between bytes 0 and"* ]]
+}
+
+@test "a damaged list of shards in a format 1 dataset.json is refused with the key that is wrong" {
+  for edit in 's/"file": "train-00001.tok"/"file": "..\/train-00001.tok"/' 's/"file": "train-00001.tok"/"file": 5/'; do
+    sed "$edit" "$golden/set/dataset.json" > one/dataset.json
+    run ! cmp -s "$golden/set/dataset.json" one/dataset.json
+    run "$TRIREME" inspect one --quiet
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"one/dataset.json"*"'file'"* ]]
+  done
+  sed 's/"shards"/"shades"/' "$golden/set/dataset.json" > one/dataset.json
+  run "$TRIREME" inspect one --quiet
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"one/dataset.json"*"'shards'"* ]]
+}
+
+@test "the manifest has a line for each shard, and dataset.json its length and hash" {
+  prepare two
+  [ "$(wc -l < two/shards.manifest)" -eq "$(ls two/*.tok | wc -l)" ]
+  grep -q "$(sha256sum two/shards.manifest | cut -d' ' -f1)" two/dataset.json
+  perl -MJSON::PP -ne '$j = decode_json($_); $j->{bytes} == -s "two/$j->{file}" or die; $pairs += $j->{pairs} if $j->{split} eq "train";
+    END { $pairs == 300 or die }' two/shards.manifest
+  for file in two/*.tok; do grep -q "$(sha256sum "$file" | cut -d' ' -f1)" two/shards.manifest; done
+}
+
+@test "shards that exceed the limit of mappings are closed and opened again, with the same batches" {
+  prepare two
+  TRIREME_FAULT=mapped-shards:1 "$TRIREME_TOOLS/dump_batches" two 128 7 2 > batches
+  cmp batches "$golden/batches.txt"
+  train two many
+  TRIREME_FAULT=mapped-shards:1 train two few
+  same_weights many few
+}
+
+@test "3,000 shards open and are read, 100 mapped at once" {
+  prepare two
+  "$TRIREME_TOOLS/many_shards" make two many 3000
+  [ "$(ls many/train-*.tok | wc -l)" -eq 3000 ]
+  "$TRIREME_TOOLS/many_shards" open many > /dev/null
+  run "$TRIREME" inspect many --quiet --samples 0
+  [ "$status" -eq 0 ]
+  TRIREME_FAULT=mapped-shards:100 run "$TRIREME" inspect many --quiet --samples 0
+  [ "$status" -eq 0 ]
+  [[ "$output" == *" in 3000 shards"* ]]
+  pairs=$(sed -n 's/^train *\([0-9,]*\) pairs .*/\1/p' <<< "$output" | tr -d ,)
+  [ "$(TRIREME_FAULT=mapped-shards:100 "$TRIREME_TOOLS/dump_batches" many 4096 1 1 | tr ' ' '\n' | sort -un | wc -l)" -eq "$pairs" ]
+  rm "many/train-02017.tok"
+  run "$TRIREME_TOOLS/many_shards" open many # found at once, not when it is read
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"many/train-02017.tok"* ]]
+}

@@ -12,6 +12,8 @@
 #include "backend/cuda/mma.cuh"
 #include "backend/cuda/philox.cuh"
 
+#define ROUND_KEYS_BYTES (PHILOX_ROUNDS * 8) /* see put_round_keys */
+
 #if HAS_MMA
 /* Returns which of the 16 keys from key0 on query query0 + lane % 16 keeps: bit i is key
  * key0 + i. Each lane calls Philox for eight of them. */
@@ -99,8 +101,6 @@ static __device__ __forceinline__ uint32_t kept(uint32_t pair, uint32_t bits) {
 }
 
 /* ---- the left operand of an mma ---- */
-
-#define ROUND_KEYS_BYTES (PHILOX_ROUNDS * 8)
 
 /* Writes Philox's round keys for keep_masks to shared memory, two rounds per 16 bytes. The
  * caller must synchronize the block before keep_masks. */

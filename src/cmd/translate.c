@@ -304,6 +304,18 @@ done:
   return err;
 }
 
+/* Seconds that a step of the search may take: start-up (libraries, kernels compiled by the driver),
+ * then two operations for each parameter and row of the encoder's batch, or each hypothesis, at a
+ * speed that any device exceeds. */
+static double step_limit(const Job *job, size_t batch_rows, int beam) {
+  size_t rows, sentences;
+  double start = 600, slowest = job->backend.host ? 1e9 : 1e11;
+  translator_batch(&job->backend, batch_rows, (size_t)job->config.longest, beam, &rows,
+                   &sentences);
+  double work = (double)rows + (double)sentences * (double)beam;
+  return start + 2.0 * (double)job->params.total * work / slowest;
+}
+
 static Err open_job(Job *job, const OptSet *opts, const BeamSpec *spec) {
   char dir[FILE_PATH_MAX];
   BackendSpec backend = {opt_text(opts, "device"), opt_text(opts, "precision"),
@@ -318,7 +330,8 @@ static Err open_job(Job *job, const OptSet *opts, const BeamSpec *spec) {
   TRY(translator_new(&job->translator, &job->config, &job->backend, job->weights,
                      &job->tokenizer, spec, rows));
   return share_new(&job->share, job->comm, job->translator,
-                   job->backend.host ? BLOCK_LINES : BLOCK_LINES_DEVICE);
+                   job->backend.host ? BLOCK_LINES : BLOCK_LINES_DEVICE,
+                   step_limit(job, rows, spec->beam));
 }
 
 static void close_job(Job *job) {

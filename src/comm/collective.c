@@ -49,8 +49,8 @@ void collective_share_memory(Collectives *c) {
   if (!c->has_segment) segment_free(s);
   if (wrong)
     log_warn(
-        "rank %d on %s cannot share memory with rank 0: %s; sums go through MPI, which is "
-        "slower. Run the ranks of a host as one user, in one container",
+        "rank %d on %s cannot share memory with rank 0: %s; gradients are summed through MPI, "
+        "which is slower; run the ranks of a host as one user, in one container",
         g->rank, group_host(g, g->rank), strerror(wrong));
 }
 

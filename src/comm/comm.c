@@ -40,8 +40,8 @@ static Err load_transport(Comm *c, long ranks) {
   if (ranks) snprintf(count, sizeof count, "%ld", ranks);
   if (plugin_open(&c->plugin, "libtrireme-mpi.so") != ERR_OK)
     return err_context(
-        "%s ranks were started, but they cannot talk to each other (install "
-        "libopenmpi-dev and run make again)",
+        "%s ranks were started, but MPI is not available (install libopenmpi-dev and run make "
+        "again)",
         count);
   return plugin_symbol(&c->plugin, TRANSPORT_SYMBOL, &c->group.transport);
 }
@@ -70,7 +70,7 @@ done:
 static Err join_ranks(Comm *c) {
   Group *g = &c->group;
   const char *wrong = g->transport->begin(&g->info);
-  if (wrong) return err_set(ERR_WORK, "the ranks cannot be joined: %s", wrong);
+  if (wrong) return err_set(ERR_WORK, "cannot join the ranks: %s", wrong);
   g->rank = g->info.rank;
   g->size = g->info.size;
   if (launcher_check_size(g->size, g->info.about) != ERR_OK) {
@@ -148,7 +148,7 @@ Err comm_open(Comm **out, double rank_timeout) {
   c->group.size = 1;
   c->group.local_size = 1;
   heartbeat_init(&c->heartbeats, rank_timeout,
-                 "continue it from the last checkpoint with --resume");
+                 "continue from the last checkpoint with --resume");
   queue_init(&c->queue, c);
   snprintf(c->about, sizeof c->about, "one process");
   Err err = ERR_OK;

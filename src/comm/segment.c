@@ -207,8 +207,9 @@ bool segment_is_possible(const Group *g) {
     possible = possible && g->identity[r].pid_space == a->pid_space;
   if (!possible && g->rank == 0)
     log_warn(
-        "the ranks on %s are in different process namespaces and cannot share memory; sums "
-        "go through MPI, which is slower. Run the ranks of a host in one container",
+        "the ranks on %s are in different process namespaces and cannot share memory: "
+        "gradients "
+        "are summed through MPI, which is slower; run the ranks of a host in one container",
         a->host);
   return possible;
 }

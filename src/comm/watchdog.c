@@ -66,7 +66,7 @@ void watchdog_compare(Watchdog *w, int r, const Op *theirs) {
                  ": rank %d on %s runs %s, rank %d on %s runs %s%s. " REMEDY,
                  theirs->seq, g->rank, group_host(g, g->rank), op_describe(a, sizeof a, mine),
                  r, group_host(g, r), op_describe(b, sizeof b, theirs),
-                 is_layout ? " with other parts for each rank" : "");
+                 is_layout ? ", split otherwise over the ranks" : "");
 }
 
 void watchdog_fail_size(Watchdog *w, uint64_t seq, int from, uint64_t sent, int to,
@@ -88,7 +88,7 @@ static void report_loss(Watchdog *w, int r, const char *what) {
   bool is_lowest = true;
   for (int q = 0; q < h->group->rank; q++) is_lowest = is_lowest && q == r;
   if (!is_lowest) yield_to_lower_rank(w);
-  heartbeat_fail(h, "rank %d on %s %s; it was at %s. The run ends; %s", r,
+  heartbeat_fail(h, "rank %d on %s: %s; last reported: %s. Run stopped; %s", r,
                  group_host(h->group, r), what, h->peer[r].latest.place, heartbeat_remedy(h));
 }
 
@@ -99,13 +99,13 @@ static void judge_rank(Watchdog *w, int r, double now) {
   double allowed = p->latest.allowed > h->rank_timeout ? p->latest.allowed : h->rank_timeout;
   double quiet = now - p->last_heartbeat, idle = now - p->last_progress;
   if (group_is_dead(h->group, r)) {
-    snprintf(what, sizeof what, "has died (process %d)", (int)h->group->identity[r].pid);
+    snprintf(what, sizeof what, "process %d died", (int)h->group->identity[r].pid);
   } else if (quiet > h->rank_timeout || (idle > allowed && quiet > 5 * EVERY)) {
-    snprintf(what, sizeof what,
-             "has sent no heartbeat for %.0f s: killed, stopped, or cut off from the network",
+    snprintf(what, sizeof what, "no heartbeat for %.0f s (killed, stopped or network down)",
              quiet);
   } else if (idle > allowed) {
-    snprintf(what, sizeof what, "lives but has not moved for %.0f s", idle);
+    snprintf(what, sizeof what, "alive, but no progress for %.0f s (limit %.0f s)", idle,
+             allowed);
   } else {
     return;
   }
@@ -165,9 +165,10 @@ static void judge_deadlock(Watchdog *w, Heartbeat *own, double now) {
   list_waits(w, own, waits, sizeof waits);
   heartbeat_fail(
       h,
-      "every rank has been waiting for the others for %.0f s, at %s: %s. The run ends; "
-      "%s, and if this comes again on GPUs, with --allreduce-transport host",
-      now - w->stuck_since, own->place, waits, heartbeat_remedy(h));
+      "deadlock: every rank has been waiting for the others for %.0f s; rank %d last "
+      "reported: %s; %s. Run stopped; %s; if it happens again on GPUs, use "
+      "--allreduce-transport host",
+      now - w->stuck_since, h->group->rank, own->place, waits, heartbeat_remedy(h));
 }
 
 void watchdog_look(Watchdog *w) {

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/mem.h"
 #include "base/str.h"
 
@@ -31,9 +32,10 @@ struct Share {
   Comm *comm;
   Translator *translator;
   int rank, ranks;
-  size_t block;    /* lines of all ranks */
-  uint64_t before; /* lines of earlier runs */
-  uint64_t *plan;  /* (1 + 2 * ranks) as it is sent */
+  double step_limit; /* seconds */
+  size_t block;      /* lines of all ranks */
+  uint64_t before;   /* lines of earlier runs */
+  uint64_t *plan;    /* (1 + 2 * ranks) as it is sent */
   Stretch *stretch;
   Reply *reply; /* (ranks) */
   Line *line;   /* (block) of the own stretch */
@@ -46,20 +48,27 @@ struct Share {
   size_t *send_n, *recv_n;
 };
 
-/* The other ranks see that this one moves. */
-static Err report_step(void *context) {
-  const Share *s = context;
-  comm_at(s->comm, COMM_WHILE_ALIVE, "translating lines from %llu on",
+/* Reports progress to the other ranks: the next step of the search may take step_limit. */
+static void report_translating(const Share *s) {
+  comm_at(s->comm, s->step_limit, "translating lines from %llu on",
           (unsigned long long)s->before + 1);
+}
+
+/* A BeamStep. */
+static Err report_step(void *context) {
+  report_translating(context);
+  fault_point("translate-step");
   return ERR_OK;
 }
 
-Err share_new(Share **out, Comm *comm, Translator *translator, size_t block) {
+Err share_new(Share **out, Comm *comm, Translator *translator, size_t block,
+              double step_limit) {
   Share *s;
   *out = NULL;
   TRY(mem_alloc(&s, 1, sizeof *s));
   s->comm = comm;
   s->translator = translator;
+  s->step_limit = step_limit;
   s->rank = comm_rank(comm);
   s->ranks = comm_size(comm);
   size_t ranks = (size_t)s->ranks;
@@ -203,13 +212,30 @@ static Err run_own(Share *s, const Line *line, size_t n, TranslateTake take, voi
                    ShareCut *cut) {
   size_t count = 0;
   translator_count_from(s->translator, s->before);
+  report_translating(s);
   if (n) TRY(translator_run(s->translator, line, n, take, context, &count));
   add_cut(cut, count, translator_first_cut(s->translator));
   return ERR_OK;
 }
 
+/* The caller's `take` on rank 0, which may wait for whoever reads the output: for as long as that
+ * takes. */
+typedef struct {
+  const Share *share;
+  TranslateTake take;
+  void *context;
+} Output;
+
+static Err write_result(void *context, size_t i, int k, const char *text, float score) {
+  const Output *o = context;
+  comm_at(o->share->comm, COMM_WHILE_ALIVE, "writing translations of lines from %llu on",
+          (unsigned long long)o->share->before + 1);
+  return o->take(o->context, i, k, text, score);
+}
+
 Err share_run(Share *s, const Line *line, size_t n, TranslateTake take, void *context,
               ShareCut *cut) {
+  Output output = {.share = s, .take = take, .context = context};
   *cut = (ShareCut){0};
   cut_stretches(s, line, n);
   if (s->ranks > 1) {
@@ -217,11 +243,11 @@ Err share_run(Share *s, const Line *line, size_t n, TranslateTake take, void *co
     TRY(send_stretches(s, line));
   }
   size_t first = (size_t)s->stretch[0].lines, at = 0;
-  TRY(run_own(s, line, first, take, context, cut));
+  TRY(run_own(s, line, first, write_result, &output, cut));
   if (s->ranks > 1) TRY(receive_results(s));
   for (int r = 1; r < s->ranks; r++) {
     size_t bytes = (size_t)s->reply[r].bytes;
-    TRY(take_results(s->in + at, bytes, first, take, context));
+    TRY(take_results(s->in + at, bytes, first, write_result, &output));
     add_cut(cut, s->reply[r].cut, s->reply[r].first_cut);
     first += (size_t)s->stretch[r].lines;
     at += bytes;

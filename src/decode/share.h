@@ -12,8 +12,11 @@
 
 typedef struct Share Share;
 
-/* `block`: lines that this rank's backend wants at once. Every rank calls it. */
-NODISCARD Err share_new(Share **share, Comm *comm, Translator *translator, size_t block);
+/* `block`: lines that this rank's backend wants at once. `step_limit`: seconds that a step of the
+ * search, with the encoder before the first one, may take; a rank that takes longer is reported as
+ * lost. Every rank calls it. */
+NODISCARD Err share_new(Share **share, Comm *comm, Translator *translator, size_t block,
+                        double step_limit);
 void share_free(Share *share);
 /* Lines that all ranks together take at once: the most that share_run is given. */
 size_t share_block(const Share *share);

@@ -10,7 +10,7 @@ load ../ranks/wire
     rm -f "$T/aborted"
     FAKE_WIRE_ABORTED=$T/aborted TRIREME_FAULT=$what:3:1 run say 2 "$T/$what" --steps 20 --rank-timeout 2s
     failed_in_time
-    one_error "rank 1 on .* has died .*\|rank 1 on .* has not moved for .* it was at step 3"
+    one_error "rank 1 on .*: process [0-9]* died; .*\|rank 1 on .*: alive, but no progress for .* last reported: step 3"
     [ "$(head -n 1 "$T/aborted")" -eq 0 ] # what rank 0 had under way was ended
   done
 }
@@ -22,7 +22,7 @@ load ../ranks/wire
   one_error "rank 1 on .*the wire broke"
   FAKE_WIRE_STUCK=20 run say 2 "$T/stuck" --steps 200 --rank-timeout 2s
   failed_in_time
-  one_error "every rank has been waiting for the others for [2-9][0-9] s, at step [0-9]*, micro-batch"
+  one_error "every rank has been waiting for the others for [2-9][0-9] s; rank . last reported: step [0-9]*, micro-batch"
 }
 
 @test "weights that break off or do not come while they are gathered: that is said, and of no healthy rank" {
@@ -37,7 +37,7 @@ load ../ranks/wire
   for i in 0 1 2; do
     status=$(cat "$T/status$i") output=$(cat "$T/said$i")
     failed_in_time
-    one_error "every rank has been waiting for the others for [2-9][0-9] s, at step ${noticed[i]}, waiting for the others' weights"
+    one_error "every rank has been waiting for the others for [2-9][0-9] s; rank . last reported: step ${noticed[i]}, waiting for the others' weights"
     [ ! -e "$T/stuck$i/checkpoints/latest" ]
     FAKE_WIRE_FAIL=gather:2 run say 2 "$T/fail$i" --shard-optimizer ${ways[i]}
     failed_in_time

@@ -45,7 +45,7 @@ ended() {
   wait "$child" || code=$?
   [ "$code" -ne 0 ]
   [ "$(grep -c '^trireme: ' "$T/$name.out")" -eq 1 ] || { cat "$T/$name.out"; return 1; }
-  grep -qE "^trireme: rank [0-2] on $(hostname): rank $rank on $(hostname) .*$words.*; it was at step [0-9]+, .*--resume" "$T/$name.out" ||
+  grep -qE "^trireme: rank [0-2] on $(hostname): rank $rank on $(hostname): $words.*; last reported: step [0-9]+, .*Run stopped; continue .*--resume" "$T/$name.out" ||
     { cat "$T/$name.out"; return 1; }
   has_left() { [ -z "$(pgrep -f "$T/$name" || true)" ]; }
   until_true has_left # nobody is left behind
@@ -65,12 +65,12 @@ pid_of() {
   for rank in 0 1 2; do
     TRIREME_FAULT=die:100:$rank start "die$rank"
     until_step "die$rank" 100
-    ended "die$rank" $child $rank "has died"
+    ended "die$rank" $child $rank "process [0-9]+ died"
   done
   start killed
   until_known killed
   kill -9 "$(pid_of killed 0)"
-  ended killed $child 0 "has died"
+  ended killed $child 0 "process [0-9]+ died"
 }
 
 @test "a rank that hangs or is stopped is named" {
@@ -86,9 +86,9 @@ pid_of() {
   victim=$(pid_of stop2 2)
   kill -STOP "$victim"
   stop2=$child
-  ended hang1 $hang1 1 "has not moved"
-  ended hang0 $hang0 0 "has not moved"
-  ended stop2 $stop2 2 "has sent no heartbeat"
+  ended hang1 $hang1 1 "alive, but no progress for"
+  ended hang0 $hang0 0 "alive, but no progress for"
+  ended stop2 $stop2 2 "no heartbeat for [0-9]+ s"
 }
 
 @test "a rank that waits for a slow disk is waited for, longer than --rank-timeout" {

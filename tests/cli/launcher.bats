@@ -26,7 +26,7 @@ setup() {
   cp "$TRIREME" "$T/bin/trireme"
   TRIREME="$T/bin/trireme" TRIREME_PLUGIN_PATH="$T" PMI_SIZE=4 PMI_RANK=0 run train 1 "$T/run" --steps 2
   [ "$status" -eq 1 ]
-  [[ "$output" =~ "4 ranks were started, but they cannot talk to each other (install libopenmpi-dev" ]]
+  [[ "$output" =~ "4 ranks were started, but MPI is not available (install libopenmpi-dev" ]]
   [ ! -e "$T/run" ]
 }
 

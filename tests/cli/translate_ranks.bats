@@ -133,7 +133,39 @@ translate() {
   wait "$child" || code=$?
   exec 8>&-
   [ "$code" -ne 0 ]
-  grep -qE "rank 2 on $(hostname) has died .*; it was at .*The run ends; start it again" "$T/err" || { cat "$T/err"; false; }
+  grep -qE "rank 2 on $(hostname): process [0-9]+ died; last reported: .* Run stopped; start it again" "$T/err" || { cat "$T/err"; false; }
+}
+
+@test "a rank whose search hangs is named, and the others end" {
+  need_mpi
+  both=(timeout -k 5 200 "$TRIREME" translate --quiet --model "$MODEL_DIR" --device cpu --threads 1 --beam-size 2)
+  for rank in 0 1; do
+    faults=(rank-limit:1 rank-limit:1) # seconds
+    faults[rank]+=,hang:translate-step:3
+    code=0
+    mpirun -n 1 env TRIREME_FAULT="${faults[0]}" "${both[@]}" : -n 1 env TRIREME_FAULT="${faults[1]}" "${both[@]}" \
+      < "$T/in" > "$T/out" 2> "$T/err" || code=$?
+    [ "$code" -ne 0 ]
+    [ "$code" -lt 124 ]
+    grep -q "waiting at translate-step" "$T/err"
+    grep -qE "rank $rank on $(hostname): alive, but no progress for [0-9]+ s .*; last reported: translating lines from [0-9]+ on" "$T/err" ||
+      { cat "$T/err"; false; }
+  done
+}
+
+@test "rank 0 that waits for a slow reader of its output is waited for, longer than any limit" {
+  need_mpi
+  for i in $(seq 20); do cat "$SET/test.src" "$SET/valid.src"; done | head -n 2500 > "$T/many"
+  mkfifo "$T/pipe"
+  TRIREME_FAULT=rank-limit:1 translate 2 --beam-size 2 --nbest 2 --scores < "$T/many" > "$T/pipe" 2> "$T/err" 3>&- &
+  local child=$! lines
+  exec 8< "$T/pipe"
+  IFS= read -r -t 100 line <&8 # then the pipe fills up
+  sleep 10
+  lines=$(wc -l <&8)
+  exec 8<&-
+  wait "$child" || { cat "$T/err"; false; }
+  [ "$lines" -eq 4999 ]
 }
 
 @test "each rank has the next GPU" {

@@ -1,5 +1,5 @@
-/* trireme bench allreduce: how fast the ranks add up an array of each size, the way
- * training does it here. Relies on train/exchange, comm/reduce. */
+/* trireme bench allreduce: time and bandwidth of an all-reduce of each size, over the transport that
+ * training would select on this machine. Depends on train/exchange, comm/reduce. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,14 +11,14 @@
 #include "cmd/cmd.h"
 #include "train/exchange.h"
 
-#define LEAST ((size_t)4096) /* bytes; each size is four times the one before */
-#define UNIT  16             /* elements that stay together */
-#define SIZES 16
+#define SMALLEST  ((size_t)4096) /* bytes; each size is four times the one before */
+#define UNIT      16             /* elements that stay together */
+#define MAX_SIZES 16
 
 typedef struct {
   size_t bytes;
-  double seconds; /* for one sum, the mean of the ranks */
-  int times;
+  double seconds; /* of one all-reduce, mean over the ranks */
+  int times;      /* all-reduces that were timed */
 } Timing;
 
 typedef struct {
@@ -26,41 +26,42 @@ typedef struct {
   Backend b;
   Exchange x;
   int ranks;
-  float *there, *here; /* the array in the backend's memory and in the program's */
-  Timing size[SIZES];
+  float *there, *here; /* the array in the backend's memory and in host memory */
+  Timing size[MAX_SIZES];
   size_t sizes;
 } Bench;
 
-/* One way to add up n elements; `reducer` is NULL where a wire does it. */
-static Err add_up(Bench *q, Reducer *reducer, size_t n) {
+/* All-reduces n elements: through the host with `reducer`, or by NCCL if it is NULL. */
+static Err run_allreduce(Bench *q, Reducer *reducer, size_t n) {
   const Backend *b = &q->b;
   if (!reducer) {
     q->x.table->all_reduce(q->x.wire, q->there, n);
     return exchange_wait(&q->x);
   }
   if (!b->host) TRY(b->get(b, q->here, q->there, n * sizeof(float)));
-  reducer_round(reducer, q->ranks, true, true);
-  reducer_ready(reducer, 0, n);
+  reducer_begin_round(reducer,
+                      (ReduceRound){.active = q->ranks, .is_first = true, .is_last = true});
+  reducer_mark_ready(reducer, 0, n);
   reducer_finish(reducer);
   if (b->host) return ERR_OK;
   b->put(b, q->there, q->here, n * sizeof(float));
   return b->sync(b);
 }
 
-/* Small whole numbers: their sums are exact in any order. */
-static float number(int rank, size_t i) {
+/* Element i of a rank's array. Small integers, whose sums are exact in any order. */
+static float make_element(int rank, size_t i) {
   return (float)((i * 7 + (size_t)rank * 3) % 61);
 }
 
-static Err check(Bench *q, Reducer *reducer, size_t n) {
+static Err check_sum(Bench *q, Reducer *reducer, size_t n) {
   const Backend *b = &q->b;
-  for (size_t i = 0; i < n; i++) q->here[i] = number(comm_rank(q->comm), i);
+  for (size_t i = 0; i < n; i++) q->here[i] = make_element(comm_rank(q->comm), i);
   if (!b->host) b->put(b, q->there, q->here, n * sizeof(float));
-  TRY(add_up(q, reducer, n));
+  TRY(run_allreduce(q, reducer, n));
   if (!b->host) TRY(b->get(b, q->here, q->there, n * sizeof(float)));
   for (size_t i = 0; i < n; i++) {
     float want = 0;
-    for (int r = 0; r < q->ranks; r++) want += number(r, i);
+    for (int r = 0; r < q->ranks; r++) want += make_element(r, i);
     if (q->here[i] != want)
       return err_set(ERR_WORK, "element %zu of %zu is %g after the sum and should be %g", i, n,
                      (double)q->here[i], (double)want);
@@ -68,61 +69,61 @@ static Err check(Bench *q, Reducer *reducer, size_t n) {
   return ERR_OK;
 }
 
-/* For about so many seconds; all ranks as often. */
-static Err measure(Bench *q, Reducer *reducer, size_t n, double seconds, Timing *t) {
+/* Times all-reduces for about `seconds`; all ranks run the same number of them. */
+static Err time_sum(Bench *q, Reducer *reducer, size_t n, double seconds, Timing *t) {
   double start = progress_clock(), mean;
-  TRY(add_up(q, reducer, n));
+  TRY(run_allreduce(q, reducer, n));
   mean = progress_clock() - start;
   comm_sum(q->comm, "time", &mean, 1);
   mean /= q->ranks;
   t->times = (int)fmin(fmax(seconds / fmax(mean, 1e-7), 1), 1e5);
   start = progress_clock();
-  for (int i = 0; i < t->times; i++) TRY(add_up(q, reducer, n));
+  for (int i = 0; i < t->times; i++) TRY(run_allreduce(q, reducer, n));
   t->seconds = (progress_clock() - start) / t->times;
   comm_sum(q->comm, "time", &t->seconds, 1);
   t->seconds /= q->ranks;
   return ERR_OK;
 }
 
-static Err run_size(Bench *q, size_t bytes, double seconds) {
+static Err measure_size(Bench *q, size_t bytes, double seconds) {
   size_t n = bytes / sizeof(float);
   Reducer *reducer = NULL;
   Timing *t = &q->size[q->sizes++];
   t->bytes = bytes;
-  comm_at(q->comm, 600, "a sum of %zu bytes", bytes);
+  comm_report(q->comm, 600, "a sum of %zu bytes", bytes);
   if (!q->x.wire)
     TRY(reducer_new(&reducer, q->comm, q->here, n, &(ReduceSpec){.unit = UNIT, .bucket = n}));
-  Err err = check(q, reducer, n);
+  Err err = check_sum(q, reducer, n);
   if (!err) q->b.zero(&q->b, q->there, bytes); /* so that nothing overflows */
-  if (!err) err = measure(q, reducer, n, seconds, t);
+  if (!err) err = time_sum(q, reducer, n, seconds, t);
   reducer_free(reducer);
   return err;
 }
 
-/* Bytes a link carries for each byte summed, if none carries more than it must. */
-static double share(const Bench *q) {
+/* Bytes that a link carries for each byte summed by a ring all-reduce. */
+static double bus_factor(const Bench *q) {
   return 2.0 * (q->ranks - 1) / q->ranks;
 }
 
-static const char *way(const Bench *q) {
+static const char *name_transport(const Bench *q) {
   return q->x.wire ? "nccl" : q->b.host ? "host" : "host, from a GPU";
 }
 
-static void show(const Bench *q) {
+static void print_table(const Bench *q) {
   char bytes[32];
   printf("%s; %s%s%s\n", q->b.about, comm_about(q->comm), q->x.about[0] ? ", " : "",
          q->x.about);
-  if (q->ranks == 1) printf("One rank: nothing travels, and these are the costs of that.\n");
+  if (q->ranks == 1) printf("One rank: nothing is sent; these are the costs of the calls.\n");
   printf("%10s %12s %12s %12s\n", "size", "time (us)", "sum (GB/s)", "bus (GB/s)");
   for (size_t i = 0; i < q->sizes; i++) {
     const Timing *t = &q->size[i];
     double rate = (double)t->bytes / t->seconds / 1e9;
     printf("%10s %12.1f %12.3f %12.3f\n", str_of_bytes(bytes, t->bytes), 1e6 * t->seconds, rate,
-           rate * share(q));
+           rate * bus_factor(q));
   }
 }
 
-static Err show_json(const Bench *q) {
+static Err print_json(const Bench *q) {
   json_t *list = json_array();
   for (size_t i = 0; i < q->sizes; i++) {
     const Timing *t = &q->size[i];
@@ -130,11 +131,11 @@ static Err show_json(const Bench *q) {
     json_array_append_new(
         list, json_pack("{s:I, s:f, s:i, s:f, s:f}", "bytes", (json_int_t)t->bytes, "us",
                         1e6 * t->seconds, "times", t->times, "sum_gb_s", rate, "bus_gb_s",
-                        rate * share(q)));
+                        rate * bus_factor(q)));
   }
-  json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:i, s:o}", "bench", "allreduce", "way", way(q),
-                        "backend", q->b.about, "about", comm_about(q->comm), "ranks", q->ranks,
-                        "sizes", list);
+  json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:i, s:o}", "bench", "allreduce", "way",
+                        name_transport(q), "backend", q->b.about, "about", comm_about(q->comm),
+                        "ranks", q->ranks, "sizes", list);
   if (!j) return err_set(ERR_WORK, "out of memory");
   json_dumpf(j, stdout, JSON_REAL_PRECISION(6));
   putchar('\n');
@@ -142,7 +143,7 @@ static Err show_json(const Bench *q) {
   return ERR_OK;
 }
 
-static Err run(Bench *q, const OptSet *opts) {
+static Err run_bench(Bench *q, const OptSet *opts) {
   const Backend *b = &q->b;
   size_t most = (size_t)opt_count(opts, "max-bytes"), sizes = 0;
   Collectives asked = (Collectives)cmd_choice(opts, "allreduce-transport", "auto|nccl|host");
@@ -154,13 +155,13 @@ static Err run(Bench *q, const OptSet *opts) {
   TRY(b->alloc(b, &q->there, most));
   q->here = q->there;
   if (!b->host) TRY(mem_alloc_aligned(&q->here, most));
-  for (size_t bytes = LEAST; bytes <= most && sizes < SIZES; bytes *= 4) sizes++;
+  for (size_t bytes = SMALLEST; bytes <= most && sizes < MAX_SIZES; bytes *= 4) sizes++;
   for (size_t i = 0; i < sizes; i++)
-    TRY(run_size(q, LEAST << 2 * i, opt_real(opts, "time") / (double)sizes));
+    TRY(measure_size(q, SMALLEST << 2 * i, opt_real(opts, "time") / (double)sizes));
   if (comm_rank(q->comm) == 0 && opt_flag(opts, "json"))
-    TRY(show_json(q));
+    TRY(print_json(q));
   else if (comm_rank(q->comm) == 0)
-    show(q);
+    print_table(q);
   return exchange_rest(&q->x);
 }
 
@@ -170,9 +171,9 @@ Err bench_allreduce(const OptSet *opts) {
   Err err = comm_open(&q->comm, 6);
   if (!err) {
     cmd_introduce(q->comm);
-    comm_advise(q->comm, "start it again");
+    comm_set_remedy(q->comm, "start it again");
     q->ranks = comm_size(q->comm);
-    err = run(q, opts);
+    err = run_bench(q, opts);
     exchange_close(&q->x);
     if (q->here != q->there) mem_free(q->here);
     if (q->there) q->b.release(&q->b, q->there);

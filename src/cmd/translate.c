@@ -349,8 +349,8 @@ Err cmd_translate(OptSet *opts) {
   Job job = {.scores = opt_flag(opts, "scores")};
   TRY(comm_open(&job.comm, RANK_TIMEOUT));
   cmd_introduce(job.comm);
-  comm_advise(job.comm, "start it again");
-  comm_at(job.comm, COMM_WHILE_ALIVE, "loading the model");
+  comm_set_remedy(job.comm, "start it again");
+  comm_report(job.comm, COMM_NO_LIMIT, "loading the model");
   Err err;
   if (!opt_text(opts, "model"))
     TRY_DONE(err_set(ERR_USAGE,
@@ -365,7 +365,7 @@ Err cmd_translate(OptSet *opts) {
   err = comm_rank(job.comm) == 0 ? translate(&job, opt_text(opts, "input"))
                                  : share_serve(job.share);
 done:
-  comm_at(job.comm, COMM_WHILE_ALIVE, "its end");
+  comm_report(job.comm, COMM_NO_LIMIT, "its end");
   close_job(&job);
   comm_close(job.comm, err);
   return err;

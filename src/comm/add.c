@@ -1,19 +1,20 @@
-/* Sums of gradients. One plain loop for each storage format, so that the compiler vectorises
- * them. Relies on nothing. */
+/* Sums of gradients: one plain loop for each storage format, so that the compiler vectorizes each.
+ * Depends on nothing. */
 #include "comm/add.h"
 
 #include <string.h>
 
 #define TILE 2048 /* floats added at a time: they stay in the L1 cache */
 
-static uint16_t to_bf16(float x) {
+static uint16_t round_to_bf16(float x) {
   uint32_t u;
   memcpy(&u, &x, sizeof u);
-  if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x40u);
+  bool is_nan = (u & 0x7fffffffu) > 0x7f800000u;
+  if (is_nan) return (uint16_t)(u >> 16 | 0x40u); /* quiet: its low bits may be all it had */
   return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
 }
 
-static float of_bf16(uint16_t h) {
+static float widen_bf16(uint16_t h) {
   uint32_t u = (uint32_t)h << 16;
   float x;
   memcpy(&x, &u, sizeof x);
@@ -21,11 +22,11 @@ static float of_bf16(uint16_t h) {
 }
 
 void bf16_of_floats(uint16_t *restrict to, const float *restrict from, size_t n) {
-  for (size_t i = 0; i < n; i++) to[i] = to_bf16(from[i]);
+  for (size_t i = 0; i < n; i++) to[i] = round_to_bf16(from[i]);
 }
 
 void floats_of_bf16(float *restrict to, const uint16_t *restrict from, size_t n) {
-  for (size_t i = 0; i < n; i++) to[i] = of_bf16(from[i]);
+  for (size_t i = 0; i < n; i++) to[i] = widen_bf16(from[i]);
 }
 
 static void add_floats(float *restrict acc, const float *restrict x, size_t n) {
@@ -33,20 +34,23 @@ static void add_floats(float *restrict acc, const float *restrict x, size_t n) {
 }
 
 static void add_bf16(float *restrict acc, const uint16_t *restrict x, size_t n) {
-  for (size_t i = 0; i < n; i++) acc[i] += of_bf16(x[i]);
+  for (size_t i = 0; i < n; i++) acc[i] += widen_bf16(x[i]);
 }
 
 static void add_rounded(float *restrict acc, const float *restrict x, size_t n) {
-  for (size_t i = 0; i < n; i++) acc[i] += of_bf16(to_bf16(x[i]));
+  for (size_t i = 0; i < n; i++) acc[i] += widen_bf16(round_to_bf16(x[i]));
 }
 
 static void copy_rounded(float *restrict to, const float *restrict x, size_t n) {
-  for (size_t i = 0; i < n; i++) to[i] = of_bf16(to_bf16(x[i]));
+  for (size_t i = 0; i < n; i++) to[i] = widen_bf16(round_to_bf16(x[i]));
 }
 
 static void add_and_copy(float *restrict acc, const float *restrict x, float *restrict copy,
                          size_t n) {
-  for (size_t i = 0; i < n; i++) copy[i] = acc[i] += x[i];
+  for (size_t i = 0; i < n; i++) {
+    acc[i] += x[i];
+    copy[i] = acc[i];
+  }
 }
 
 static void start_sum(float *acc, const Term *t, size_t at, size_t n) {
@@ -77,7 +81,8 @@ static void add_term(float *acc, const Term *t, size_t at, size_t n) {
   }
 }
 
-/* Two fp32 terms of which one is the sum's own place: a + b is b + a, so no tile is needed. */
+/* Adds two fp32 terms of which one is stored where the sum goes. a + b equals b + a to the bit, so that
+ * no tile is needed. False: this is another case. */
 static bool add_in_place(const Addition *a, size_t n) {
   if (a->terms != 2 || a->before || a->bf16) return false;
   if (a->term[0].kind != TERM_FP32 || a->term[1].kind != TERM_FP32) return false;

@@ -16,7 +16,7 @@
 #include "comm/launcher.h"
 #include "comm/queue.h"
 
-_Static_assert(COMM_SUM_MOST == COLLECTIVE_SUM_MAX, "comm.h says what collective.h allows");
+_Static_assert(COMM_SUM_MAX == COLLECTIVE_SUM_MAX, "comm.h says what collective.h allows");
 
 struct Comm {
   Group group;
@@ -175,7 +175,7 @@ void comm_close(Comm *c, Err err) {
   free_comm(c);
 }
 
-void comm_advise(Comm *c, const char *remedy) {
+void comm_set_remedy(Comm *c, const char *remedy) {
   heartbeat_set_remedy(&c->heartbeats, remedy);
 }
 
@@ -218,25 +218,25 @@ int comm_threads(const Comm *c) {
   return mine > 0 ? mine : 1;
 }
 
-void comm_at(Comm *c, double allowed, const char *fmt, ...) {
+void comm_report(Comm *c, double limit, const char *fmt, ...) {
   if (is_alone(c)) return;
-  /* Tests lower every limit but COMM_WHILE_ALIVE, which is none. */
-  if (isfinite(allowed))
-    allowed = fmin(allowed, (double)fault_number("rank-limit", UINT64_MAX));
+  /* Tests lower every limit but COMM_NO_LIMIT, which is none. */
+  if (isfinite(limit)) limit = fmin(limit, (double)fault_number("rank-limit", UINT64_MAX));
   va_list args;
   va_start(args, fmt);
-  heartbeat_set_place(&c->heartbeats, allowed, fmt, args);
+  heartbeat_set_place(&c->heartbeats, limit, fmt, args);
   va_end(args);
 }
 
-void comm_waiting(Comm *c, bool waiting) {
-  if (waiting)
-    heartbeat_start_wait(&c->heartbeats);
-  else
-    heartbeat_end_wait(&c->heartbeats);
+void comm_begin_wait(Comm *c) {
+  heartbeat_begin_wait(&c->heartbeats);
 }
 
-void comm_at_loss(Comm *c, void (*act)(void *), void *context) {
+void comm_end_wait(Comm *c) {
+  heartbeat_end_wait(&c->heartbeats);
+}
+
+void comm_set_on_loss(Comm *c, void (*act)(void *), void *context) {
   heartbeat_set_on_loss(&c->heartbeats, act, context);
 }
 
@@ -249,7 +249,7 @@ void comm_submit(Comm *c, CommJob *job) {
 
 void comm_wait(Comm *c, CommJob *job) {
   if (is_alone(c)) return;
-  heartbeat_start_wait(&c->heartbeats);
+  heartbeat_begin_wait(&c->heartbeats);
   queue_wait(&c->queue, job);
   heartbeat_end_wait(&c->heartbeats);
 }

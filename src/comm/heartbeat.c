@@ -20,7 +20,7 @@ void heartbeat_init(Heartbeats *h, double rank_timeout, const char *remedy) {
   *h = (Heartbeats){.rank_timeout = rank_timeout, .remedy = remedy};
   pthread_mutex_init(&h->lock, NULL);
   pthread_mutex_init(&h->loss_lock, NULL);
-  h->own.allowed = 15 * rank_timeout; /* until the first place is reported */
+  h->own.limit = 15 * rank_timeout; /* until the first place is reported */
   snprintf(h->own.place, sizeof h->own.place, "its start");
 }
 
@@ -69,15 +69,15 @@ void heartbeat_cancel(Heartbeats *h) {
   }
 }
 
-void heartbeat_set_place(Heartbeats *h, double allowed, const char *fmt, va_list args) {
+void heartbeat_set_place(Heartbeats *h, double limit, const char *fmt, va_list args) {
   pthread_mutex_lock(&h->lock);
   vsnprintf(h->own.place, sizeof h->own.place, fmt, args);
-  h->own.allowed = allowed > h->rank_timeout ? allowed : h->rank_timeout;
+  h->own.limit = limit > h->rank_timeout ? limit : h->rank_timeout;
   h->own.ticks++;
   pthread_mutex_unlock(&h->lock);
 }
 
-void heartbeat_start_wait(Heartbeats *h) {
+void heartbeat_begin_wait(Heartbeats *h) {
   pthread_mutex_lock(&h->lock);
   h->own.waiting++;
   pthread_mutex_unlock(&h->lock);

@@ -18,7 +18,7 @@ typedef struct {
   int32_t kind;
   int32_t waiting; /* threads that wait for other ranks */
   uint64_t ticks;  /* grows whenever the rank has finished something */
-  double allowed;  /* seconds until the next tick is overdue */
+  double limit;    /* seconds until the next tick is overdue */
   char place[PLACE_MAX];
   SequenceReport sequence;
 } Heartbeat;
@@ -54,8 +54,8 @@ void heartbeat_cancel(Heartbeats *h); /* what is still under way, at the end. Ru
 void heartbeat_free(Heartbeats *h);
 
 /* Any thread. */
-void heartbeat_set_place(Heartbeats *h, double allowed, const char *fmt, va_list args);
-void heartbeat_start_wait(Heartbeats *h); /* this thread waits for other ranks … */
+void heartbeat_set_place(Heartbeats *h, double limit, const char *fmt, va_list args);
+void heartbeat_begin_wait(Heartbeats *h); /* this thread waits for other ranks … */
 void heartbeat_end_wait(Heartbeats *h);   /* … and no longer */
 void heartbeat_set_remedy(Heartbeats *h, const char *remedy);
 const char *heartbeat_remedy(Heartbeats *h);

@@ -1,11 +1,11 @@
-/* Evidence of a launcher, in two classes:
- *   of an MPI: OMPI_COMM_WORLD_SIZE (Open MPI), PMI_SIZE (MPICH, Intel MPI, srun --mpi=pmi2),
- *     MV2_COMM_WORLD_SIZE (MVAPICH). Launchers may be nested, and the inner one counts; which
- *     that is cannot be seen, so MPI's size must be one of those named.
- *   of a Slurm step: SLURM_STEP_NUM_TASKS. mpirun starts its helpers with srun, so it counts
- *     only where no MPI's variable is set. A heterogeneous step has more ranks than it says.
- * PMIX_RANK says that there are ranks, and not how many. SLURM_NTASKS says nothing: a batch
- * script has it. */
+/* The variables by which a launcher is recognized:
+ *   MPI     OMPI_COMM_WORLD_SIZE (Open MPI), PMI_SIZE (MPICH, Intel MPI, srun --mpi=pmi2),
+ *           MV2_COMM_WORLD_SIZE (MVAPICH). Launchers may be nested; the environment does not show which is
+ *           the inner one, so the size that MPI reports must equal one of these.
+ *   Slurm   SLURM_STEP_NUM_TASKS. mpirun starts its daemons with srun, so this counts only where no
+ *           variable of an MPI is set. A heterogeneous step has more ranks than this number.
+ * PMIX_RANK shows that there are ranks, but not how many. SLURM_NTASKS is ignored: a batch script has
+ * it without being a rank. Depends on the environment. */
 #include "comm/launcher.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static const char *const of_mpi[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_CO
 #define OF_MPI   (sizeof of_mpi / sizeof *of_mpi)
 #define OF_SLURM "SLURM_STEP_NUM_TASKS"
 
-/* The number in a variable; 0 if it is not set or no number. */
+/* The number in a variable; 0 if it is not set or not a number. */
 static long read_count(const char *name) {
   const char *text = getenv(name);
   if (!text || !*text) return 0;
@@ -29,7 +29,7 @@ static bool is_set(const char *name) {
   return text && *text;
 }
 
-/* The largest number of ranks that a launcher names, and the variable; 0 if none does. */
+/* The largest number of ranks in a launcher's variables, and the variable's name; 0 if there is none. */
 static long count_started(const char **name) {
   long most = 0;
   for (size_t i = 0; i < OF_MPI; i++) {
@@ -65,10 +65,10 @@ long launcher_rank(void) {
 }
 
 Err launcher_check(void) {
-  static const char *const meets[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK",
-                                      "PMIX_RANK", "MV2_COMM_WORLD_SIZE"};
-  for (size_t i = 0; i < sizeof meets / sizeof *meets; i++)
-    if (is_set(meets[i])) return ERR_OK;
+  static const char *const joining[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK",
+                                        "PMIX_RANK", "MV2_COMM_WORLD_SIZE"};
+  for (size_t i = 0; i < sizeof joining / sizeof *joining; i++)
+    if (is_set(joining[i])) return ERR_OK;
   return err_set(ERR_WORK,
                  "srun started %ld processes that cannot find each other; use 'srun "
                  "--mpi=pmix', or mpirun",
@@ -82,7 +82,7 @@ Err launcher_check_size(int size, const char *mpi) {
   for (size_t i = 0; i < OF_MPI; i++)
     if (read_count(of_mpi[i]) == size) return ERR_OK;
   if (started ? is_slurm && size >= started : size > 1) return ERR_OK;
-  if (!started) /* PMIx says that there are ranks, not how many: alone, this may be all */
+  if (!started) /* only PMIX_RANK is set: rank 0 may be the only rank */
     return read_count("PMIX_RANK") == 0
                ? ERR_OK
                : err_set(

@@ -1,4 +1,4 @@
-/* Buckets, pieces and their sums. Relies on comm. */
+/* Cuts the flat gradient into buckets and pieces, and sends them. Depends on comm. */
 #include "comm/reduce.h"
 
 #include <string.h>
@@ -8,8 +8,8 @@
 typedef struct {
   Reducer *reducer;
   size_t begin, end;
-  size_t missing; /* elements not announced yet */
-  size_t owned;   /* where this rank's piece lies among all its pieces */
+  size_t missing; /* elements that are not ready yet */
+  size_t owned;   /* offset of this rank's piece among all its pieces, laid end to end */
   CommJob job;
 } Bucket;
 
@@ -22,26 +22,25 @@ struct Reducer {
   Bucket *bucket;
   size_t buckets;
   size_t *order; /* (buckets) in which they are sent, the same on every rank */
-  size_t sent;   /* buckets of this round, the first of `order` */
-  int active;
-  bool first, last;
-  /* Working memory of the communication thread. */
-  float *sum;        /* (owned) between rounds */
-  char *work;        /* of comm_reduce */
+  size_t sent;   /* buckets sent in this round: the first ones of `order` */
+  ReduceRound round;
+  /* Working memory of the jobs. */
+  float *sum;        /* (owned) sums of the rounds so far */
+  char *work;        /* CommReduce.work */
   const void **send; /* arguments of an exchange, one for each rank */
   void **recv;
   size_t *send_n, *recv_n, *off;
   size_t bytes;
 };
 
-/* First element of rank r's piece: whole units, shared out evenly. */
-static size_t piece(const Reducer *q, const Bucket *b, int r) {
+/* First element of rank r's piece: whole units, distributed evenly. */
+static size_t find_piece(const Reducer *q, const Bucket *b, int r) {
   size_t unit = q->spec.unit, units = (b->end - b->begin + unit - 1) / unit;
   size_t at = b->begin + units * (size_t)r / (size_t)q->size * unit;
   return at < b->end ? at : b->end;
 }
 
-/* Nothing travels and nothing is added: the gradient is the sum. */
+/* One rank, one round: the gradient is the sum. */
 static bool is_idle(const Reducer *q) {
   return q->size == 1 && !q->spec.rounds && !q->spec.send;
 }
@@ -49,20 +48,20 @@ static bool is_idle(const Reducer *q) {
 static void reduce_bucket(Comm *comm, void *context) {
   Bucket *b = context;
   Reducer *q = b->reducer;
-  for (int r = 0; r <= q->size; r++) q->off[r] = piece(q, b, r) - b->begin;
+  for (int r = 0; r <= q->size; r++) q->off[r] = find_piece(q, b, r) - b->begin;
   CommReduce all = {.g = q->g + b->begin,
                     .off = q->off,
                     .sum = q->sum + b->owned,
-                    .active = q->active,
-                    .first = q->first,
-                    .last = q->last,
+                    .active = q->round.active,
+                    .first = q->round.is_first,
+                    .last = q->round.is_last,
                     .bf16 = q->spec.bf16,
                     .shard = q->spec.shard,
                     .work = q->work};
   comm_reduce(comm, "gradients", &all);
 }
 
-static Err new_buckets(Reducer *q) {
+static Err create_buckets(Reducer *q) {
   size_t size = q->spec.bucket / q->spec.unit * q->spec.unit, most = 0, largest = 0;
   if (size < q->spec.unit) size = q->spec.unit;
   q->buckets = (q->n + size - 1) / size;
@@ -71,14 +70,15 @@ static Err new_buckets(Reducer *q) {
   for (size_t i = 0; i < q->buckets; i++) {
     Bucket *b = &q->bucket[i];
     b->reducer = q;
-    b->begin = i * size, b->end = i + 1 < q->buckets ? (i + 1) * size : q->n;
+    b->begin = i * size;
+    b->end = i + 1 < q->buckets ? (i + 1) * size : q->n;
     b->job = (CommJob){.name = "gradients", .run = reduce_bucket, .context = b};
     q->order[i] = i;
     b->owned = q->owned;
-    q->owned += piece(q, b, q->rank + 1) - piece(q, b, q->rank);
+    q->owned += find_piece(q, b, q->rank + 1) - find_piece(q, b, q->rank);
     if (b->end - b->begin > largest) largest = b->end - b->begin;
     for (int r = 0; r < q->size; r++) {
-      size_t n = piece(q, b, r + 1) - piece(q, b, r);
+      size_t n = find_piece(q, b, r + 1) - find_piece(q, b, r);
       if (n > most) most = n;
     }
   }
@@ -94,11 +94,15 @@ Err reducer_new(Reducer **out, Comm *comm, float *g, size_t n, const ReduceSpec 
   Reducer *q;
   *out = NULL;
   TRY(mem_alloc(&q, 1, sizeof *q));
-  q->comm = comm, q->spec = *spec, q->g = g, q->n = n;
-  q->rank = comm_rank(comm), q->size = comm_size(comm);
+  q->comm = comm;
+  q->spec = *spec;
+  q->g = g;
+  q->n = n;
+  q->rank = comm_rank(comm);
+  q->size = comm_size(comm);
   size_t ranks = (size_t)q->size;
   Err err;
-  TRY_DONE(new_buckets(q));
+  TRY_DONE(create_buckets(q));
   TRY_DONE(mem_alloc(&q->send, ranks, sizeof *q->send));
   TRY_DONE(mem_alloc(&q->recv, ranks, sizeof *q->recv));
   TRY_DONE(mem_alloc(&q->send_n, ranks, sizeof *q->send_n));
@@ -130,16 +134,14 @@ static void reset_buckets(Reducer *q) {
     q->bucket[i].missing = q->bucket[i].end - q->bucket[i].begin;
 }
 
-void reducer_round(Reducer *q, int active, bool first, bool last) {
-  q->active = active;
-  q->first = first;
-  q->last = last;
+void reducer_begin_round(Reducer *q, ReduceRound round) {
+  q->round = round;
   reset_buckets(q);
 }
 
-/* Counts [begin, end) as made; buckets that this completes are noted behind order[*completed],
- * where that is asked for. */
-static void count_made(Reducer *q, size_t begin, size_t end, size_t *completed) {
+/* Counts [begin, end) as ready. Unless `completed` is NULL, appends the buckets that this completes to
+ * `order`, which has *completed entries. */
+static void count_ready(Reducer *q, size_t begin, size_t end, size_t *completed) {
   size_t size = q->bucket[0].end - q->bucket[0].begin;
   for (size_t i = begin / size; i < q->buckets && q->bucket[i].begin < end; i++) {
     Bucket *b = &q->bucket[i];
@@ -155,27 +157,26 @@ typedef struct {
   size_t completed;
 } Ordering;
 
-static void order_made(void *context, size_t begin, size_t end) {
+static void append_ready(void *context, size_t begin, size_t end) {
   Ordering *o = context;
-  count_made(o->reducer, begin, end, &o->completed);
+  count_ready(o->reducer, begin, end, &o->completed);
 }
 
 void reducer_set_order(Reducer *q, ReduceAnnounce announce, const void *model) {
   Ordering o = {.reducer = q};
   reset_buckets(q);
-  announce(model, order_made, &o);
+  announce(model, append_ready, &o);
   for (size_t i = 0; i < q->buckets; i++)
     if (q->bucket[i].missing) q->order[o.completed++] = i;
 }
 
-/* After the last bucket the backward pass is over, and reducer_finish waits. */
+/* After the last bucket the backward pass is complete, and reducer_finish waits for the job. */
 static void submit_bucket(Reducer *q, size_t i) {
   q->bucket[i].job.awaited = q->sent == q->buckets;
   comm_submit(q->comm, &q->bucket[i].job);
 }
 
-/* Sends the next bucket of the order. */
-static void send_next(Reducer *q) {
+static void send_next_bucket(Reducer *q) {
   size_t i = q->order[q->sent++];
   if (q->spec.send)
     q->spec.send(q->spec.context, i);
@@ -183,16 +184,16 @@ static void send_next(Reducer *q) {
     submit_bucket(q, i);
 }
 
-void reducer_ready(void *context, size_t begin, size_t end) {
+void reducer_mark_ready(void *context, size_t begin, size_t end) {
   Reducer *q = context;
   if (is_idle(q)) return;
-  count_made(q, begin, end, NULL);
-  while (q->sent < q->buckets && q->bucket[q->order[q->sent]].missing == 0) send_next(q);
+  count_ready(q, begin, end, NULL);
+  while (q->sent < q->buckets && q->bucket[q->order[q->sent]].missing == 0) send_next_bucket(q);
 }
 
 void reducer_finish(Reducer *q) {
   if (is_idle(q)) return;
-  while (q->sent < q->buckets) send_next(q);
+  while (q->sent < q->buckets) send_next_bucket(q);
   for (size_t i = 0; i < q->buckets && !q->spec.send; i++)
     comm_wait(q->comm, &q->bucket[i].job);
 }
@@ -202,8 +203,8 @@ size_t reducer_pieces(const Reducer *q) {
 }
 
 void reducer_piece(const Reducer *q, size_t i, size_t *begin, size_t *end) {
-  *begin = piece(q, &q->bucket[i], q->rank);
-  *end = piece(q, &q->bucket[i], q->rank + 1);
+  *begin = find_piece(q, &q->bucket[i], q->rank);
+  *end = find_piece(q, &q->bucket[i], q->rank + 1);
 }
 
 size_t reducer_owned(const Reducer *q) {
@@ -211,61 +212,71 @@ size_t reducer_owned(const Reducer *q) {
 }
 
 void reducer_bucket(const Reducer *q, size_t i, size_t *off) {
-  for (int r = 0; r <= q->size; r++) off[r] = piece(q, &q->bucket[i], r);
+  for (int r = 0; r <= q->size; r++) off[r] = find_piece(q, &q->bucket[i], r);
 }
 
-void reducer_gather(Reducer *q, const char *name, float *array) {
+void reducer_allgather(Reducer *q, const char *name, float *array) {
   for (size_t i = 0; i < q->buckets && q->size > 1; i++) {
     const Bucket *b = &q->bucket[i];
-    for (int r = 0; r <= q->size; r++) q->off[r] = (piece(q, b, r) - b->begin) * sizeof(float);
+    for (int r = 0; r <= q->size; r++)
+      q->off[r] = (find_piece(q, b, r) - b->begin) * sizeof(float);
     comm_allgather(q->comm, name, array + b->begin, q->off);
   }
 }
 
-void reducer_gather_units(Reducer *q, const char *name, double *units) {
+void reducer_allgather_units(Reducer *q, const char *name, double *units) {
   for (size_t i = 0; i < q->buckets && q->size > 1; i++) {
     const Bucket *b = &q->bucket[i];
     size_t unit = q->spec.unit;
     for (int r = 0; r <= q->size; r++)
-      q->off[r] = ((piece(q, b, r) - b->begin + unit - 1) / unit) * sizeof *units;
+      q->off[r] = ((find_piece(q, b, r) - b->begin + unit - 1) / unit) * sizeof *units;
     comm_allgather(q->comm, name, units + b->begin / unit, q->off);
   }
 }
 
-/* One bucket's pieces between their owners and rank 0. */
-static void move_pieces(Reducer *q, const char *name, const Bucket *b, float *owned,
-                        float *whole, bool collect) {
+/* Which way pieces are sent between their owners and rank 0. */
+typedef enum { TO_RANK0, FROM_RANK0 } Direction;
+
+/* Sends the pieces of one bucket. Rank 0 exchanges a piece with every rank, the others exchange their
+ * own with rank 0. */
+static void move_bucket(Reducer *q, const char *name, const Bucket *b, float *owned,
+                        float *whole, Direction direction) {
+  bool is_sender = (q->rank == 0) == (direction == FROM_RANK0);
   for (int r = 0; r < q->size; r++) {
-    size_t at = piece(q, b, r), bytes = (piece(q, b, r + 1) - at) * sizeof(float);
-    bool out = q->rank == 0 ? !collect : collect && r == 0;
-    bool in = q->rank == 0 ? collect : !collect && r == 0;
-    if (q->rank) bytes = (piece(q, b, q->rank + 1) - piece(q, b, q->rank)) * sizeof(float);
-    float *here = q->rank == 0 ? whole + at : owned + b->owned;
-    q->send[r] = here, q->recv[r] = here;
-    q->send_n[r] = out ? bytes : 0, q->recv_n[r] = in ? bytes : 0;
+    int owner = q->rank == 0 ? r : q->rank;
+    size_t begin = find_piece(q, b, owner), n = find_piece(q, b, owner + 1) - begin;
+    bool is_partner = q->rank == 0 || r == 0;
+    float *here = q->rank == 0 ? whole + begin : owned + b->owned;
+    q->send[r] = here;
+    q->recv[r] = here;
+    q->send_n[r] = is_partner && is_sender ? n * sizeof(float) : 0;
+    q->recv_n[r] = is_partner && !is_sender ? n * sizeof(float) : 0;
   }
   comm_exchange(q->comm, name, q->send, q->send_n, q->recv, q->recv_n);
 }
 
-static void own_pieces(Reducer *q, float *owned, float *whole, bool collect) {
-  for (size_t i = 0; i < q->buckets; i++) {
+/* Copies rank 0's own pieces, then sends those of the others. */
+static void move_pieces(Reducer *q, const char *name, float *owned, float *whole,
+                        Direction direction) {
+  for (size_t i = 0; i < q->buckets && q->rank == 0; i++) {
     size_t begin, end;
     reducer_piece(q, i, &begin, &end);
-    float *a = whole + begin, *b = owned + q->bucket[i].owned;
-    memcpy(collect ? a : b, collect ? b : a, (end - begin) * sizeof(float));
+    float *in_whole = whole + begin, *in_owned = owned + q->bucket[i].owned;
+    if (direction == TO_RANK0)
+      memcpy(in_whole, in_owned, (end - begin) * sizeof(float));
+    else
+      memcpy(in_owned, in_whole, (end - begin) * sizeof(float));
   }
+  for (size_t i = 0; i < q->buckets; i++)
+    move_bucket(q, name, &q->bucket[i], owned, whole, direction);
 }
 
-void reducer_collect(Reducer *q, const char *name, const float *owned, float *whole) {
-  float *mine = (float *)(uintptr_t)owned; /* only read when collecting */
-  if (q->rank == 0) own_pieces(q, mine, whole, true);
-  for (size_t i = 0; i < q->buckets; i++)
-    move_pieces(q, name, &q->bucket[i], mine, whole, true);
+void reducer_gather(Reducer *q, const char *name, const float *owned, float *whole) {
+  float *source = (float *)(uintptr_t)owned; /* TO_RANK0 only reads it */
+  move_pieces(q, name, source, whole, TO_RANK0);
 }
 
-void reducer_deal(Reducer *q, const char *name, float *owned, const float *whole) {
-  float *all = (float *)(uintptr_t)whole; /* only read when dealing */
-  if (q->rank == 0) own_pieces(q, owned, all, false);
-  for (size_t i = 0; i < q->buckets; i++)
-    move_pieces(q, name, &q->bucket[i], owned, all, false);
+void reducer_scatter(Reducer *q, const char *name, float *owned, const float *whole) {
+  float *source = (float *)(uintptr_t)whole; /* FROM_RANK0 only reads it */
+  move_pieces(q, name, owned, source, FROM_RANK0);
 }

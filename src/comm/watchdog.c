@@ -96,16 +96,16 @@ static void judge_rank(Watchdog *w, int r, double now) {
   const Heartbeats *h = w->heartbeats;
   const Peer *p = &h->peer[r];
   char what[160];
-  double allowed = p->latest.allowed > h->rank_timeout ? p->latest.allowed : h->rank_timeout;
+  double limit = p->latest.limit > h->rank_timeout ? p->latest.limit : h->rank_timeout;
   double quiet = now - p->last_heartbeat, idle = now - p->last_progress;
   if (group_is_dead(h->group, r)) {
     snprintf(what, sizeof what, "process %d died", (int)h->group->identity[r].pid);
-  } else if (quiet > h->rank_timeout || (idle > allowed && quiet > 5 * EVERY)) {
+  } else if (quiet > h->rank_timeout || (idle > limit && quiet > 5 * EVERY)) {
     snprintf(what, sizeof what, "no heartbeat for %.0f s (killed, stopped or network down)",
              quiet);
-  } else if (idle > allowed) {
+  } else if (idle > limit) {
     snprintf(what, sizeof what, "alive, but no progress for %.0f s (limit %.0f s)", idle,
-             allowed);
+             limit);
   } else {
     return;
   }

@@ -50,8 +50,8 @@ struct Share {
 
 /* Reports progress to the other ranks: the next step of the search may take step_limit. */
 static void report_translating(const Share *s) {
-  comm_at(s->comm, s->step_limit, "translating lines from %llu on",
-          (unsigned long long)s->before + 1);
+  comm_report(s->comm, s->step_limit, "translating lines from %llu on",
+              (unsigned long long)s->before + 1);
 }
 
 /* A BeamStep. */
@@ -228,8 +228,8 @@ typedef struct {
 
 static Err write_result(void *context, size_t i, int k, const char *text, float score) {
   const Output *o = context;
-  comm_at(o->share->comm, COMM_WHILE_ALIVE, "writing translations of lines from %llu on",
-          (unsigned long long)o->share->before + 1);
+  comm_report(o->share->comm, COMM_NO_LIMIT, "writing translations of lines from %llu on",
+              (unsigned long long)o->share->before + 1);
   return o->take(o->context, i, k, text, score);
 }
 
@@ -253,8 +253,8 @@ Err share_run(Share *s, const Line *line, size_t n, TranslateTake take, void *co
     at += bytes;
   }
   s->before += n;
-  comm_at(s->comm, COMM_WHILE_ALIVE, "waiting for input after line %llu",
-          (unsigned long long)s->before);
+  comm_report(s->comm, COMM_NO_LIMIT, "waiting for input after line %llu",
+              (unsigned long long)s->before);
   return ERR_OK;
 }
 
@@ -312,7 +312,7 @@ Err share_serve(Share *s) {
   for (;;) {
     ShareCut cut = {0};
     size_t n;
-    comm_at(s->comm, COMM_WHILE_ALIVE, "waiting for lines");
+    comm_report(s->comm, COMM_NO_LIMIT, "waiting for lines");
     send_plan(s);
     if (is_end(s)) return ERR_OK;
     TRY(receive_stretch(s, &n));

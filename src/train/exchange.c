@@ -126,9 +126,9 @@ Err exchange_wait_made(Exchange *x) {
 }
 
 Err exchange_wait(Exchange *x) {
-  comm_waiting(x->comm, true);
+  comm_begin_wait(x->comm);
   Err err = wait_until(x, true);
-  comm_waiting(x->comm, false);
+  comm_end_wait(x->comm);
   x->gathering = false;
   return err;
 }
@@ -194,12 +194,12 @@ Err exchange_open(Exchange *x, const Backend *b, size_t most, bool bf16) {
   if (!x->table) return ERR_OK;
   x->backend = b;
   TRY(mem_alloc(&x->off, ranks + 1, sizeof *x->off));
-  comm_at(x->comm, JOINING, "joining the GPUs");
+  comm_report(x->comm, JOINING, "joining the GPUs");
   if (spec.rank == 0) TRY(x->table->create_id(id));
   comm_broadcast(x->comm, "the GPUs' meeting place", id, sizeof id);
   TRY(x->table->open(&x->wire, b, id, &spec));
-  comm_at_loss(x->comm, end_wire, x);
-  comm_at(x->comm, JOINING, "trying the GPUs' exchange");
+  comm_set_on_loss(x->comm, end_wire, x);
+  comm_report(x->comm, JOINING, "trying the GPUs' exchange");
   return try_out(x, b, trial);
 }
 
@@ -212,7 +212,7 @@ Err exchange_rest(Exchange *x) {
 
 void exchange_close(Exchange *x) {
   if (x->wire) {
-    comm_at_loss(x->comm, NULL, NULL);
+    comm_set_on_loss(x->comm, NULL, NULL);
     x->table->close(x->wire);
   }
   if (x->trial) x->backend->release(x->backend, x->trial); /* the device is at rest now */

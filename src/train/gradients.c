@@ -124,11 +124,13 @@ void gradients_close(Gradients *q) {
 }
 
 void gradients_begin_round(Gradients *q, GradRound round) {
-  reducer_round(q->reducer, round.contributors, round.is_first, round.is_last);
+  reducer_begin_round(q->reducer, (ReduceRound){.active = round.contributors,
+                                                .is_first = round.is_first,
+                                                .is_last = round.is_last});
 }
 
 GradReady gradients_ready(const Gradients *q) {
-  return paths[q->path].overlaps ? reducer_ready : NULL;
+  return paths[q->path].overlaps ? reducer_mark_ready : NULL;
 }
 
 Err gradients_wait_made(Gradients *q) {

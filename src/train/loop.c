@@ -20,8 +20,8 @@ static double seconds_left(const Train *t) {
 /* Records. */
 
 static void begin_record(Train *t) {
-  comm_at(t->world.comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", writing metrics.jsonl",
-          t->run.at.step);
+  comm_report(t->world.comm, COMM_NO_LIMIT, "step %" PRIu64 ", writing metrics.jsonl",
+              t->run.at.step);
   metrics_begin(&t->run.metrics, t->run.at.step, run_elapsed(&t->run));
 }
 
@@ -163,7 +163,7 @@ static Err finish_average(Train *t, TrainResult *r) {
   if (wanted < 2) return ERR_OK;
   const Backend *b = &t->world.backend;
   size_t n = t->state.model->params.padded;
-  comm_at(t->world.comm, COMM_WHILE_ALIVE, "averaging checkpoints");
+  comm_report(t->world.comm, COMM_NO_LIMIT, "averaging checkpoints");
   if (world_is_writer(&t->world)) {
     saver_wait(t->run.saver, NULL);
     TRY(file_join(out, t->spec->run, "average"));
@@ -214,7 +214,7 @@ static Err roll_back(Train *t, const StepSum *step) {
                    ": %s (loss %.4g), and after %d roll-backs there is no point in going on; "
                    "lower --lr or raise --warmup-steps, and continue with --resume",
                    from, what, loss, t->spec->rollbacks);
-  comm_at(t->world.comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", going back", from);
+  comm_report(t->world.comm, COMM_NO_LIMIT, "step %" PRIu64 ", going back", from);
   if (world_is_writer(&t->world)) saver_wait(t->run.saver, NULL);
   double seconds = run_elapsed(&t->run);
   TRY(train_restore(t));

@@ -223,7 +223,7 @@ static const SetUpStep begin_steps[] = {
 
 static Err run_set_up_steps(Train *t, SetUp *s, const SetUpStep *step, size_t steps) {
   for (size_t i = 0; i < steps; i++) {
-    comm_at(t->world.comm, COMM_WHILE_ALIVE, "%s", step[i].doing);
+    comm_report(t->world.comm, COMM_NO_LIMIT, "%s", step[i].doing);
     TRY(step[i].act(t, s));
   }
   return ERR_OK;

@@ -80,7 +80,7 @@ Err train_restore(Train *t) {
   bool is_writer = world_is_writer(w);
   TrainArrays none = {0};
   TrainArrays *a = is_writer ? saver_begin(t->run.saver) : &none;
-  comm_at(w->comm, COMM_WHILE_ALIVE, "loading the checkpoint");
+  comm_report(w->comm, COMM_NO_LIMIT, "loading the checkpoint");
   if (is_writer) {
     TRY(load_or_begin(t, a));
     adopt_data(t);
@@ -118,7 +118,7 @@ Err train_save(Train *t, bool is_awaited) {
   TrainArrays none = {0};
   TrainArrays *a = &none;
   TRY(train_wait_for_weights(t, &t->since));
-  comm_at(w->comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", saving", run->at.step);
+  comm_report(w->comm, COMM_NO_LIMIT, "step %" PRIu64 ", saving", run->at.step);
   if (is_writer) {
     TRY(rundir_check_place(run->dir, run->lock));
     run_settle_validation(run);

@@ -104,11 +104,11 @@ Err state_gather_weights(ModelState *st, World *w) {
     return ERR_OK;
   }
   if (b->host) {
-    reducer_gather(w->grads.reducer, "weights", st->w);
+    reducer_allgather(w->grads.reducer, "weights", st->w);
     return ERR_OK;
   }
   TRY(b->get(b, w->grads.host, st->w, bytes));
-  reducer_gather(w->grads.reducer, "weights", w->grads.host);
+  reducer_allgather(w->grads.reducer, "weights", w->grads.host);
   b->put(b, st->w, w->grads.host, bytes);
   return ERR_OK;
 }
@@ -133,7 +133,7 @@ void state_scatter_optimizer(const ModelState *st, World *w, float *array, const
   if (st->update != UPDATE_SHARDED) {
     state_broadcast(st, w, "moments", array, whole);
   } else if (array) {
-    reducer_deal(reducer, "moments", w->grads.host, whole);
+    reducer_scatter(reducer, "moments", w->grads.host, whole);
     b->put(b, array, w->grads.host, reducer_owned(reducer) * sizeof(float));
   }
 }
@@ -147,6 +147,6 @@ Err state_collect_optimizer(const ModelState *st, World *w, float *whole, const 
     return world_is_writer(w) ? b->get(b, whole, array, bytes) : ERR_OK;
   }
   TRY(b->get(b, w->grads.host, array, reducer_owned(reducer) * sizeof(float)));
-  reducer_collect(reducer, "moments", w->grads.host, whole);
+  reducer_gather(reducer, "moments", w->grads.host, whole);
   return ERR_OK;
 }

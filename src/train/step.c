@@ -20,8 +20,8 @@
 /* Tells the other ranks where this one is, and when they should count it as hung. */
 static void report_progress(Train *t, double *since, const char *what, uint32_t micro_batch) {
   world_note_progress(&t->world, since);
-  comm_at(t->world.comm, world_timeout(&t->world), "step %" PRIu64 ", micro-batch %u, %s",
-          t->run.at.step, micro_batch, what);
+  comm_report(t->world.comm, world_timeout(&t->world), "step %" PRIu64 ", micro-batch %u, %s",
+              t->run.at.step, micro_batch, what);
 }
 
 /* For tests. True: this rank's gradient is to become NaN. */
@@ -55,8 +55,8 @@ static Err fetch_batch(Train *t, uint64_t step, uint32_t number, MicroBatch *m) 
   m->last_mark = m->start;
   /* No timeout: a file system may stall for any time, and data that cannot be read is an error of
    * its own. */
-  comm_at(t->world.comm, COMM_WHILE_ALIVE, "step %" PRIu64 ", micro-batch %u, waiting for data",
-          step, number);
+  comm_report(t->world.comm, COMM_NO_LIMIT,
+              "step %" PRIu64 ", micro-batch %u, waiting for data", step, number);
   if (world_has_fault(&t->world, "stall", step)) sleep(STALL_SECONDS);
   TRY(t->task->kind->next_batch(t->task, &m->batch));
   m->got = progress_clock();
@@ -96,12 +96,12 @@ Err train_wait_for_weights(Train *t, StepSum *sum) {
   World *w = &t->world;
   if (!state_is_gathering(w)) return ERR_OK;
   double start = progress_clock();
-  comm_at(w->comm, world_timeout(w), "step %" PRIu64 ", the update on the device",
-          t->run.at.step);
+  comm_report(w->comm, world_timeout(w), "step %" PRIu64 ", the update on the device",
+              t->run.at.step);
   Err err = exchange_wait_made(&w->exchange);
   double made = progress_clock();
-  comm_at(w->comm, world_timeout(w), "step %" PRIu64 ", waiting for the others' weights",
-          t->run.at.step);
+  comm_report(w->comm, world_timeout(w), "step %" PRIu64 ", waiting for the others' weights",
+              t->run.at.step);
   if (!err) err = exchange_wait(&w->exchange);
   sum->update += made - start;
   sum->wait += progress_clock() - made;
@@ -277,7 +277,7 @@ static Err step_on_ranks(Train *t, double lr, bool with_nan, StepNumbers *now, S
   now->grad_divisor = sum->predictions * scaler_factor(&t->run.at.scaler);
   now->loss[0] = sum->sum[0];
   if (st->update == UPDATE_SHARDED)
-    reducer_gather_units(t->world.grads.reducer, "norms", st->square_sums_host);
+    reducer_allgather_units(t->world.grads.reducer, "norms", st->square_sums_host);
   optim_clip(now, st->square_sums_host, norm_units(st->model->params.padded));
   if (isfinite(now->grad_scale)) TRY(update_weights(t, now, lr));
   sum->update += progress_clock() - start;

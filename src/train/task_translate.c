@@ -268,7 +268,7 @@ static void show_progress(SearchProgress *p) {
 static Err report_step(void *context) {
   SearchProgress *p = context;
   show_progress(p);
-  comm_at(p->comm, pass_limit(p->task->model), "validation, translating");
+  comm_report(p->comm, pass_limit(p->task->model), "validation, translating");
   fault_point("validation");
   return stop_asked() ? err_set(ERR_STOPPED, "stopped within a validation") : ERR_OK;
 }

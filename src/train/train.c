@@ -41,7 +41,7 @@ Err train_run(const TrainSpec *spec, Comm *comm, const char *options, TrainResul
   Err err = train_set_up(t, options);
   if (!err) err = spec->dry_run ? plan_dry_run(t) : train_and_report(t, r);
   stop_unwatch();
-  comm_at(comm, COMM_WHILE_ALIVE, "its end");
+  comm_report(comm, COMM_NO_LIMIT, "its end");
   train_tear_down(t);
   mem_free(t);
   return err;

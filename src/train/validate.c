@@ -21,7 +21,7 @@ static Err sum_losses(Task *task, Model *model, Weights w, Comm *comm, ModelLoss
     ModelLoss loss;
     TRY(task->kind->valid_batch(task, &next, &batch));
     if (turn++ % comm_size(comm) != comm_rank(comm)) continue;
-    comm_at(comm, pass_limit(model), "validation, loss");
+    comm_report(comm, pass_limit(model), "validation, loss");
     model_load(model, batch.data, (StepKey){0});
     model_run(model, w, NULL, &(ModelPass){0});
     TRY(model_loss(model, &loss));

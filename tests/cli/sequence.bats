@@ -97,7 +97,7 @@ wrong() {
 
 @test "ranks killed in the middle of sums leave no shared memory" {
   need_mpi
-  local child i
+  local child i code
   TMPDIR=$BATS_TEST_TMPDIR mpirun --mca btl_vader_backing_directory "$BATS_TEST_TMPDIR" \
     -n 3 "$TRIREME_TOOLS/check_sequence" sums > "$BATS_TEST_TMPDIR/out" 2>&1 3>&- &
   child=$!
@@ -108,7 +108,9 @@ wrong() {
   # Mapped, but without a name in any file system.
   grep -q 'memfd:trireme (deleted)' "/proc/${ranks[0]}/maps"
   kill -9 "${ranks[@]}"
-  run ! wait $child
+  code=0
+  wait $child || code=$?
+  [ $code -ne 0 ]
   for i in "${ranks[@]}"; do [ ! -e "/proc/$i/maps" ] || [ -z "$(cat "/proc/$i/maps")" ]; done
   run ! grep trireme <(ls /dev/shm)
 }

@@ -1,5 +1,5 @@
-/* Collectives and the reducer between real ranks: started by mpirun, it ends with a
- * sentence and status 1 at the first wrong value. Includes files of
+/* Collectives and the reducer between real ranks, started by mpirun. Ends with a message and status 1
+ * at the first wrong value. Includes files of
  * src/comm with small limits, so that messages and slots of shared memory are split. Depends on
  * comm. */
 #define MESSAGE_MAX ((size_t)1000)
@@ -34,13 +34,13 @@ static void check_that(bool ok, int line, const char *fmt, ...) {
   _exit(1);
 }
 
-static void *room(size_t bytes) {
+static void *alloc_bytes(size_t bytes) {
   void *block;
   CHECK(mem_alloc(&block, bytes + 1, 1) == ERR_OK, "no memory");
   return block;
 }
 
-static unsigned char byte_of(int from, int to, size_t i) {
+static unsigned char make_byte(int from, int to, size_t i) {
   return (unsigned char)rng_mix(rng_mix((uint64_t)from, (uint64_t)to), i);
 }
 
@@ -48,19 +48,19 @@ static void check_broadcast(void) {
   static const size_t sizes[] = {0, 1, 999, 1000, 1001, 2000, 5003};
   for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
     size_t n = sizes[k];
-    unsigned char *b = room(n);
-    for (size_t i = 0; i < n; i++) b[i] = rank == 0 ? byte_of(0, 0, i + k) : 0xee;
+    unsigned char *b = alloc_bytes(n);
+    for (size_t i = 0; i < n; i++) b[i] = rank == 0 ? make_byte(0, 0, i + k) : 0xee;
     b[n] = 0x5a;
     comm_broadcast(comm, "broadcast", b, n);
     for (size_t i = 0; i < n; i++)
-      CHECK(b[i] == byte_of(0, 0, i + k), "broadcast of %zu bytes: byte %zu", n, i);
+      CHECK(b[i] == make_byte(0, 0, i + k), "broadcast of %zu bytes: byte %zu", n, i);
     CHECK(b[n] == 0x5a, "broadcast of %zu bytes wrote behind them", n);
     mem_free(b);
   }
 }
 
 /* Bytes of rank r in pattern k. */
-static size_t block_of(int k, int r) {
+static size_t block_size(int k, int r) {
   size_t n = (size_t)r;
   return k == 0   ? 0
          : k == 1 ? n % 2
@@ -71,70 +71,76 @@ static size_t block_of(int k, int r) {
 }
 
 static void check_allgather(void) {
-  size_t *off = room((size_t)(size + 1) * sizeof *off);
+  size_t *off = alloc_bytes((size_t)(size + 1) * sizeof *off);
   for (int k = 0; k < 6; k++) {
-    off[0] = 3; /* blocks need not begin at the beginning */
-    for (int r = 0; r < size; r++) off[r + 1] = off[r] + block_of(k, r);
-    unsigned char *all = room(off[size]);
-    for (size_t i = off[rank]; i < off[rank + 1]; i++) all[i] = byte_of(rank, k, i);
+    off[0] = 3; /* the first block need not begin at 0 */
+    for (int r = 0; r < size; r++) off[r + 1] = off[r] + block_size(k, r);
+    unsigned char *all = alloc_bytes(off[size]);
+    for (size_t i = off[rank]; i < off[rank + 1]; i++) all[i] = make_byte(rank, k, i);
     comm_allgather(comm, "allgather", all, off);
     for (int r = 0; r < size; r++)
       for (size_t i = off[r]; i < off[r + 1]; i++)
-        CHECK(all[i] == byte_of(r, k, i), "allgather %d: byte %zu, of rank %d", k, i, r);
+        CHECK(all[i] == make_byte(r, k, i), "allgather %d: byte %zu, of rank %d", k, i, r);
     CHECK(!all[0] && !all[2], "allgather %d wrote before the first block", k);
     mem_free(all);
   }
   mem_free(off);
 }
 
-static size_t between(int from, int to) {
+static size_t exchange_size(int from, int to) {
   return from == to ? 0 : (size_t)((from * 7 + to * 3) % 5) * 613; /* some 0, some long */
 }
 
 static void check_exchange(void) {
   size_t ranks = (size_t)size;
-  const void **send = room(ranks * sizeof *send);
-  void **recv = room(ranks * sizeof *recv);
-  size_t *send_n = room(ranks * sizeof *send_n), *recv_n = room(ranks * sizeof *recv_n);
+  const void **send = alloc_bytes(ranks * sizeof *send);
+  void **recv = alloc_bytes(ranks * sizeof *recv);
+  size_t *send_n = alloc_bytes(ranks * sizeof *send_n),
+         *recv_n = alloc_bytes(ranks * sizeof *recv_n);
   for (int r = 0; r < size; r++) {
-    send_n[r] = between(rank, r), recv_n[r] = between(r, rank);
-    unsigned char *out = room(send_n[r]);
-    for (size_t i = 0; i < send_n[r]; i++) out[i] = byte_of(rank, r, i);
-    send[r] = out, recv[r] = room(recv_n[r]);
+    send_n[r] = exchange_size(rank, r);
+    recv_n[r] = exchange_size(r, rank);
+    unsigned char *out = alloc_bytes(send_n[r]);
+    for (size_t i = 0; i < send_n[r]; i++) out[i] = make_byte(rank, r, i);
+    send[r] = out;
+    recv[r] = alloc_bytes(recv_n[r]);
   }
   comm_exchange(comm, "exchange", send, send_n, recv, recv_n);
   for (int r = 0; r < size; r++) {
     const unsigned char *in = recv[r];
     for (size_t i = 0; i < recv_n[r]; i++)
-      CHECK(in[i] == byte_of(r, rank, i), "exchange: byte %zu from rank %d", i, r);
+      CHECK(in[i] == make_byte(r, rank, i), "exchange: byte %zu from rank %d", i, r);
     mem_free((void *)(uintptr_t)send[r]);
     mem_free(recv[r]);
   }
-  mem_free(send), mem_free(recv), mem_free(send_n), mem_free(recv_n);
+  mem_free(send);
+  mem_free(recv);
+  mem_free(send_n);
+  mem_free(recv_n);
 }
 
 /* Numbers whose sum depends on the order of the additions. */
-static double term(int r, size_t i) {
+static double make_term(int r, size_t i) {
   double x = (double)(rng_mix((uint64_t)r, i) >> 11);
   return (r + (int)i) % 3 == 0 ? x * 0x1p40 : (r + (int)i) % 3 == 1 ? -x * 0x1p40 : x * 0x1p-9;
 }
 
 static void check_sum(void) {
-  for (size_t n = 1; n <= COMM_SUM_MOST; n += COMM_SUM_MOST - 1) {
-    double x[COMM_SUM_MOST], want;
-    for (size_t i = 0; i < n; i++) x[i] = term(rank, i);
+  for (size_t n = 1; n <= COMM_SUM_MAX; n += COMM_SUM_MAX - 1) {
+    double x[COMM_SUM_MAX], want;
+    for (size_t i = 0; i < n; i++) x[i] = make_term(rank, i);
     comm_sum(comm, "sum", x, n);
     for (size_t i = 0; i < n; i++) {
       want = 0;
-      for (int r = 0; r < size; r++) want += term(r, i);
+      for (int r = 0; r < size; r++) want += make_term(r, i);
       CHECK(x[i] == want, "sum %zu of %zu: %.17g, not %.17g", i, n, x[i], want);
     }
   }
 }
 
 static void check_text(void) {
-  size_t len = (size_t)rank * 777; /* rank 0 says nothing */
-  char *text = room(len), **list;
+  size_t len = (size_t)rank * 777; /* rank 0 has an empty text */
+  char *text = alloc_bytes(len), **list;
   memset(text, 'a' + rank, len);
   CHECK(comm_gather_text(comm, "text", text, len, &list) == ERR_OK, "%s", err_message());
   for (int r = 0; r < size && rank == 0; r++) {
@@ -185,7 +191,7 @@ typedef struct {
   int order;
 } Case;
 
-static float rounded(float x) {
+static float round_to_bf16(float x) {
   uint32_t u;
   memcpy(&u, &x, sizeof u);
   u += 0x7fffu + (u >> 16 & 1u);
@@ -194,57 +200,57 @@ static float rounded(float x) {
   return x;
 }
 
-/* What rank r gives in a round: sizes differ, so that the order of additions shows. */
-static float gift(int step, int round, int r, size_t i) {
+/* Element i of rank r's gradient: magnitudes differ, so that the sum depends on the order of additions. */
+static float make_gradient(int step, int round, int r, size_t i) {
   uint64_t h = rng_mix(rng_mix((uint64_t)(step * 100 + round), (uint64_t)r), i);
   return ((float)(h & 0xffffff) - 8388608.0f) * ((h >> 30 & 3) ? 0x1p-23f : 0x1p-10f);
 }
 
-static int active_in(const Case *c, int round) {
+static int count_active(const Case *c, int round) {
   return round + 1 == c->rounds && c->rounds > 1 && size > 1 ? size - 1 : size;
 }
 
-static float expected(const Case *c, int step, size_t i) {
+static float expected_sum(const Case *c, int step, size_t i) {
   float acc = 0;
   for (int round = 0; round < c->rounds; round++)
-    for (int r = 0; r < active_in(c, round); r++) {
-      float x = gift(step, round, r, i);
-      if (size == 1 && c->rounds == 1) return x; /* nothing travels */
-      if (c->bf16) x = rounded(x);
+    for (int r = 0; r < count_active(c, round); r++) {
+      float x = make_gradient(step, round, r, i);
+      if (size == 1 && c->rounds == 1) return x; /* nothing is sent or rounded */
+      if (c->bf16) x = round_to_bf16(x);
       acc = round == 0 && r == 0 ? x : acc + x;
     }
-  return c->bf16 ? rounded(acc) : acc;
+  return c->bf16 ? round_to_bf16(acc) : acc;
 }
 
-/* The backward pass tells what is ready: in whatever pieces, from whatever end, and each rank in
- * its own order. */
-static void announce(Reducer *q, const Case *c) {
+/* Marks the gradient ready as a backward pass might: in parts of any size, in any order, and differently
+ * on each rank. */
+static void mark_ready(Reducer *q, const Case *c) {
   static const size_t cut[] = {1, 37, 500, 3, 1111};
   size_t n = c->n, at = 0;
   switch ((c->order + rank) % 5) {
     case 0:
-      reducer_ready(q, 0, n);
+      reducer_mark_ready(q, 0, n);
       break;
     case 1: /* from the end, as layers become ready */
       for (int k = 0; n > 0; k++) {
         size_t m = cut[k % 5] < n ? cut[k % 5] : n;
-        reducer_ready(q, n - m, n);
+        reducer_mark_ready(q, n - m, n);
         n -= m;
       }
       break;
     case 2:
       for (int k = 0; at < n; k++) {
         size_t m = cut[k % 5] < n - at ? cut[k % 5] : n - at;
-        reducer_ready(q, at, at + m);
+        reducer_mark_ready(q, at, at + m);
         at += m;
       }
       break;
-    case 3: /* the middle, then both ends, then nothing of the rest */
-      reducer_ready(q, n / 3, n / 2);
-      reducer_ready(q, n / 2, n);
-      reducer_ready(q, 0, n / 5);
+    case 3: /* the middle, the end, the beginning; reducer_finish sends the rest */
+      reducer_mark_ready(q, n / 3, n / 2);
+      reducer_mark_ready(q, n / 2, n);
+      reducer_mark_ready(q, 0, n / 5);
       break;
-    default: /* the end of the round tells */
+    default: /* reducer_finish sends everything */
       break;
   }
 }
@@ -252,18 +258,20 @@ static void announce(Reducer *q, const Case *c) {
 static void check_steps(const Case *c, Reducer *q, float *g) {
   for (int step = 0; step < 2; step++) {
     for (int round = 0; round < c->rounds; round++) {
-      int active = active_in(c, round);
+      int active = count_active(c, round);
       for (size_t i = 0; i < c->n; i++)
-        g[i] = rank < active ? gift(step, round, rank, i) : 12345;
-      reducer_round(q, active, round == 0, round + 1 == c->rounds);
-      if (rank < active) announce(q, c);
+        g[i] = rank < active ? make_gradient(step, round, rank, i) : 12345;
+      reducer_begin_round(
+          q, (ReduceRound){
+                 .active = active, .is_first = round == 0, .is_last = round + 1 == c->rounds});
+      if (rank < active) mark_ready(q, c);
       reducer_finish(q);
     }
     for (size_t p = 0; p < (c->shard ? reducer_pieces(q) : 1); p++) {
       size_t begin = 0, end = c->n;
       if (c->shard) reducer_piece(q, p, &begin, &end);
       for (size_t i = begin; i < end; i++) {
-        float want = expected(c, step, i);
+        float want = expected_sum(c, step, i);
         CHECK(memcmp(&g[i], &want, sizeof want) == 0,
               "n %zu, bucket %zu, bf16 %d, shard %d, rounds %d, order %d, step %d: element %zu "
               "is %.9g, not %.9g",
@@ -274,11 +282,11 @@ static void check_steps(const Case *c, Reducer *q, float *g) {
   }
 }
 
-/* The pieces of all ranks, laid beside each other, are the array. */
-static void check_tiles(const Case *c, Reducer *q) {
+/* The pieces of all ranks must cover the array without gap or overlap. */
+static void check_pieces(const Case *c, Reducer *q) {
   size_t pieces = reducer_pieces(q), owned = 0, at = 0;
-  size_t ranks = (size_t)size, *all = room(2 * ranks * pieces * sizeof *all);
-  size_t *off = room((ranks + 1) * sizeof *off), *mine = all + 2 * pieces * (size_t)rank;
+  size_t ranks = (size_t)size, *all = alloc_bytes(2 * ranks * pieces * sizeof *all);
+  size_t *off = alloc_bytes((ranks + 1) * sizeof *off), *mine = all + 2 * pieces * (size_t)rank;
   for (size_t r = 0; r <= ranks; r++) off[r] = r * 2 * pieces * sizeof *all;
   for (size_t p = 0; p < pieces; p++) {
     reducer_piece(q, p, &mine[2 * p], &mine[2 * p + 1]);
@@ -295,31 +303,32 @@ static void check_tiles(const Case *c, Reducer *q) {
       at = piece[1];
     }
   CHECK(at == c->n, "the pieces end at %zu of %zu", at, c->n);
-  mem_free(all), mem_free(off);
+  mem_free(all);
+  mem_free(off);
 }
 
 static void check_moves(const Case *c, Reducer *q) {
   size_t n = c->n, owned = reducer_owned(q), units = (n + c->unit - 1) / c->unit, k = 0;
-  float *whole = room(n * sizeof *whole), *mine = room(owned * sizeof *mine);
-  double *unit = room(units * sizeof *unit);
+  float *whole = alloc_bytes(n * sizeof *whole), *mine = alloc_bytes(owned * sizeof *mine);
+  double *unit = alloc_bytes(units * sizeof *unit);
   for (size_t p = 0; p < reducer_pieces(q); p++) {
     size_t begin, end;
     reducer_piece(q, p, &begin, &end);
     for (size_t i = begin; i < end; i++) whole[i] = mine[k++] = (float)i + 0.5f;
     for (size_t i = begin; i < end; i += c->unit) unit[i / c->unit] = (double)i + 0.25;
   }
-  reducer_gather(q, "gather", whole);
-  reducer_gather_units(q, "units", unit);
+  reducer_allgather(q, "gather", whole);
+  reducer_allgather_units(q, "units", unit);
   for (size_t i = 0; i < n; i++) CHECK(whole[i] == (float)i + 0.5f, "gathered element %zu", i);
   for (size_t i = 0; i < units; i++)
     CHECK(unit[i] == (double)(i * c->unit) + 0.25, "gathered unit %zu", i);
   memset(whole, 0, n * sizeof *whole);
-  reducer_collect(q, "collect", mine, whole);
+  reducer_gather(q, "collect", mine, whole);
   for (size_t i = 0; i < n && rank == 0; i++)
     CHECK(whole[i] == (float)i + 0.5f, "collected element %zu", i);
   for (size_t i = 0; i < n && rank == 0; i++) whole[i] += 1;
   memset(mine, 0, owned * sizeof *mine);
-  reducer_deal(q, "deal", mine, whole);
+  reducer_scatter(q, "deal", mine, whole);
   k = 0;
   for (size_t p = 0; p < reducer_pieces(q); p++) {
     size_t begin, end;
@@ -327,11 +336,13 @@ static void check_moves(const Case *c, Reducer *q) {
     for (size_t i = begin; i < end; i++)
       CHECK(mine[k++] == (float)i + 1.5f, "dealt element %zu", i);
   }
-  mem_free(whole), mem_free(mine), mem_free(unit);
+  mem_free(whole);
+  mem_free(mine);
+  mem_free(unit);
 }
 
 static void check_case(const Case *c) {
-  float *g = room(c->n * sizeof *g);
+  float *g = alloc_bytes(c->n * sizeof *g);
   ReduceSpec spec = {.unit = c->unit,
                      .bucket = c->bucket,
                      .bf16 = c->bf16,
@@ -340,7 +351,7 @@ static void check_case(const Case *c) {
   Reducer *q;
   CHECK(reducer_new(&q, comm, g, c->n, &spec) == ERR_OK, "%s", err_message());
   check_steps(c, q, g);
-  check_tiles(c, q);
+  check_pieces(c, q);
   check_moves(c, q);
   reducer_free(q);
   mem_free(g);
@@ -367,8 +378,9 @@ int main(void) {
     fprintf(stderr, "check_comm: %s\n", err_message());
     return 1;
   }
-  rank = comm_rank(comm), size = comm_size(comm);
-  bool spread = getenv("TRIREME_HOST") != NULL; /* ranks of several hosts */
+  rank = comm_rank(comm);
+  size = comm_size(comm);
+  bool spread = getenv("TRIREME_HOST") != NULL; /* the test gives ranks different host names */
   if (!spread && (comm_local_size(comm) != size || comm_local_rank(comm) != rank)) {
     fprintf(stderr, "check_comm: rank %d is not the same on its host\n", rank);
     return 1;

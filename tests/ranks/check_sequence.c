@@ -1,5 +1,5 @@
-/* What must not happen between ranks, made to happen: started by mpirun with the name of a case.
- * Ends with status 3 if the ranks go on as if nothing was wrong. Relies on comm. */
+/* Ranks that run different collectives or wait for each other, started by mpirun with the name of a
+ * case. The run must end with an error; status 3 means that no rank found it. Depends on comm. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,15 +50,17 @@ static void differ_behind(void) {
   comm_sum(comm, "end of the test", &x, 1);
 }
 
-/* Rank 0 sends rank 1 less than rank 1 expects; all else is right. */
+/* Rank 0 sends rank 1 24 bytes, rank 1 expects 32. */
 static void differ_in_pair(void) {
   size_t n = (size_t)comm_size(comm), send_n[8] = {0}, recv_n[8] = {0};
   static char out[8][64], in[8][64];
   const void *send[8];
   void *recv[8];
   for (size_t r = 0; r < n; r++) {
-    send[r] = out[r], recv[r] = in[r];
-    send_n[r] = recv_n[r] = 32;
+    send[r] = out[r];
+    recv[r] = in[r];
+    send_n[r] = 32;
+    recv_n[r] = 32;
   }
   if (rank == 0) send_n[1] = 24;
   comm_exchange(comm, "pieces", send, send_n, recv, recv_n);
@@ -69,27 +71,28 @@ static void differ_in_bucket(void) {
   Reducer *q;
   size_t n = rank == 1 ? 128000 : 64000;
   if (reducer_new(&q, comm, g, n, &(ReduceSpec){.unit = 64, .bucket = n}) != ERR_OK) exit(4);
-  reducer_round(q, comm_size(comm), true, true);
+  reducer_begin_round(
+      q, (ReduceRound){.active = comm_size(comm), .is_first = true, .is_last = true});
   reducer_finish(q);
   reducer_free(q);
 }
 
-/* Rank 1 waits elsewhere for what the others do not send. */
-static void deadlock(void) {
+/* Rank 1 waits in another transport, as with NCCL, for what the others never send. */
+static void wait_for_each_other(void) {
   double x = 1;
-  comm_at(comm, 0, "the test");
+  comm_report(comm, 0, "the test");
   if (rank == 1) {
-    comm_waiting(comm, true);
+    comm_begin_wait(comm);
     for (;;) pause();
   }
   comm_sum(comm, "losses", &x, 1);
 }
 
-/* Alive, and without a job for three times the silence. */
-static void idle(void) {
+/* No job for three times the rank timeout, with heartbeats. */
+static void stay_idle(void) {
   double end = progress_clock() + 6, x = 1;
   while (progress_clock() < end) {
-    comm_at(comm, 0, "the test");
+    comm_report(comm, 0, "the test");
     usleep(100000);
   }
   comm_sum(comm, "end of the test", &x, 1);
@@ -98,15 +101,16 @@ static void idle(void) {
   exit(0);
 }
 
-/* Sums without end, for a test that kills; the first line of output says that they run. */
-static void sum_on(void) {
+/* Sums until the test kills the ranks; prints a line after the first sum. */
+static void sum_forever(void) {
   static float g[1 << 20];
   Reducer *q;
   if (reducer_new(&q, comm, g, 1 << 20, &(ReduceSpec){.unit = 64, .bucket = 1 << 18}) != ERR_OK)
     exit(4);
   for (int i = 0;; i++) {
-    reducer_round(q, comm_size(comm), true, true);
-    reducer_ready(q, 0, 1 << 20);
+    reducer_begin_round(
+        q, (ReduceRound){.active = comm_size(comm), .is_first = true, .is_last = true});
+    reducer_mark_ready(q, 0, 1 << 20);
     reducer_finish(q);
     if (i == 0 && rank == 0) puts(comm_about(comm));
     if (i == 0) fflush(stdout);
@@ -117,16 +121,11 @@ int main(int argc, char **argv) {
   static const struct {
     const char *name;
     void (*run)(void);
-  } cases[] = {{"size", differ_in_size},
-               {"name", differ_in_name},
-               {"kind", differ_in_kind},
-               {"order", differ_in_order},
-               {"behind", differ_behind},
-               {"pair", differ_in_pair},
-               {"bucket", differ_in_bucket},
-               {"deadlock", deadlock},
-               {"idle", idle},
-               {"sums", sum_on}};
+  } cases[] = {{"size", differ_in_size},     {"name", differ_in_name},
+               {"kind", differ_in_kind},     {"order", differ_in_order},
+               {"behind", differ_behind},    {"pair", differ_in_pair},
+               {"bucket", differ_in_bucket}, {"deadlock", wait_for_each_other},
+               {"idle", stay_idle},          {"sums", sum_forever}};
   if (comm_open(&comm, 2) != ERR_OK) {
     log_error("%s", err_message());
     return 1;
@@ -134,7 +133,7 @@ int main(int argc, char **argv) {
   rank = comm_rank(comm);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     if (argc > 1 && strcmp(argv[1], cases[i].name) == 0) cases[i].run();
-  double x = 1; /* a rank that only sends may be through: the others are not */
+  double x = 1; /* a rank that only sends can return from its case; it meets the others here */
   comm_sum(comm, "nothing was wrong", &x, 1);
   return 3;
 }

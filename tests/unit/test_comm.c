@@ -1,5 +1,5 @@
-/* A run of one rank, which loads nothing and waits for nobody; and launchers whose
- * ranks cannot meet. Several ranks are tested by tests/ranks/check_comm.c. */
+/* A run of one rank, launchers whose ranks cannot be joined, and faults on purpose. Runs of several
+ * ranks are tested by tests/ranks/check_comm.c. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,13 +13,13 @@ static const char *const launchers[] = {
     "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "MV2_COMM_WORLD_SIZE",
     "SLURM_STEP_NUM_TASKS", "PMIX_RANK"};
 
-static int no_launcher(void **state) {
+static int unset_launchers(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) unsetenv(launchers[i]);
   return 0;
 }
 
-static void test_one_rank_alone(void **state) {
+static void test_comm_one_rank_collectives_keep_values(void **state) {
   (void)state;
   Comm *comm;
   OK(comm_open(&comm, 5));
@@ -30,7 +30,7 @@ static void test_one_rank_alone(void **state) {
   assert_true(comm_threads(comm) >= 1);
   double x[2] = {3, 4};
   char bytes[] = "abc", **list;
-  comm_at(comm, 0, "somewhere");
+  comm_report(comm, 0, "somewhere");
   comm_sum(comm, "sum", x, 2);
   comm_broadcast(comm, "bytes", bytes, 3);
   comm_allgather(comm, "all", bytes, (size_t[]){0, 3});
@@ -42,24 +42,24 @@ static void test_one_rank_alone(void **state) {
   comm_close(comm, ERR_OK);
 }
 
-static void note(Comm *comm, void *context) {
+static void count_call(Comm *comm, void *context) {
   (void)comm;
   ++*(int *)context;
 }
 
-static void test_jobs_run_in_place(void **state) {
+static void test_comm_one_rank_job_runs_at_submit(void **state) {
   (void)state;
   Comm *comm;
   int times = 0;
   OK(comm_open(&comm, 5));
-  CommJob job = {.name = "note", .run = note, .context = &times};
+  CommJob job = {.name = "count", .run = count_call, .context = &times};
   comm_submit(comm, &job);
   comm_wait(comm, &job);
   assert_int_equal(times, 1);
   comm_close(comm, ERR_OK);
 }
 
-static void test_rounds_of_one_rank_add_up_in_order(void **state) {
+static void test_reducer_one_rank_rounds_add_in_order(void **state) {
   (void)state;
   enum { N = 300 };
   Comm *comm;
@@ -70,9 +70,10 @@ static void test_rounds_of_one_rank_add_up_in_order(void **state) {
   static const float give[] = {1e8f, 1, -1e8f}; /* (1e8 + 1) - 1e8 is 0 in fp32 */
   for (int round = 0; round < 3; round++) {
     for (int i = 0; i < N; i++) g[i] = i % 2 ? give[round] : (float)i;
-    reducer_round(q, 1, round == 0, round == 2);
-    reducer_ready(q, 100, N);
-    reducer_ready(q, 0, 100);
+    reducer_begin_round(
+        q, (ReduceRound){.active = 1, .is_first = round == 0, .is_last = round == 2});
+    reducer_mark_ready(q, 100, N);
+    reducer_mark_ready(q, 0, 100);
     reducer_finish(q);
   }
   for (int i = 0; i < N; i++) assert_true(g[i] == (i % 2 ? 0 : 3 * (float)i));
@@ -85,7 +86,7 @@ typedef struct {
   size_t list[8], sent;
 } Sent;
 
-static void keep(void *context, size_t bucket) {
+static void record_bucket(void *context, size_t bucket) {
   Sent *s = context;
   s->list[s->sent++] = bucket;
 }
@@ -100,8 +101,8 @@ static void announce_from_both_ends(const void *model,
   ready(context, 128, 200);
 }
 
-/* A rank on a device may announce nothing, one on the CPU as it goes: the order of the buckets
- * is the model's all the same. */
+/* Gradients on a GPU are all marked ready at the end, those on the CPU one after the other: the order of
+ * the buckets is that of the model in both cases. */
 static void test_reducer_announced_in_other_order_sends_in_set_order(void **state) {
   (void)state;
   enum { N = 300 };
@@ -109,13 +110,13 @@ static void test_reducer_announced_in_other_order_sends_in_set_order(void **stat
   Reducer *q;
   Sent s = {0};
   OK(comm_open(&comm, 5));
-  ReduceSpec spec = {.unit = 64, .bucket = 128, .send = keep, .context = &s};
+  ReduceSpec spec = {.unit = 64, .bucket = 128, .send = record_bucket, .context = &s};
   OK(reducer_new(&q, comm, NULL, N, &spec));
   reducer_set_order(q, announce_from_both_ends, NULL);
-  reducer_round(q, 1, true, true);
-  reducer_ready(q, 0, 200);
-  assert_int_equal(s.sent, 0); /* the first bucket is ready, the last comes before it */
-  reducer_ready(q, 200, N);
+  reducer_begin_round(q, (ReduceRound){.active = 1, .is_first = true, .is_last = true});
+  reducer_mark_ready(q, 0, 200);
+  assert_int_equal(s.sent, 0); /* the first bucket is ready, but the last is sent before it */
+  reducer_mark_ready(q, 200, N);
   assert_int_equal(s.sent, 3);
   assert_true(s.list[0] == 2 && s.list[1] == 0 && s.list[2] == 1);
   reducer_finish(q);
@@ -131,17 +132,17 @@ static void test_reducer_announced_nothing_sends_in_set_order(void **state) {
   Reducer *q;
   Sent s = {0};
   OK(comm_open(&comm, 5));
-  ReduceSpec spec = {.unit = 64, .bucket = 128, .send = keep, .context = &s};
+  ReduceSpec spec = {.unit = 64, .bucket = 128, .send = record_bucket, .context = &s};
   OK(reducer_new(&q, comm, NULL, N, &spec));
   reducer_set_order(q, announce_from_both_ends, NULL);
-  reducer_round(q, 1, true, true);
+  reducer_begin_round(q, (ReduceRound){.active = 1, .is_first = true, .is_last = true});
   reducer_finish(q);
   assert_true(s.sent == 3 && s.list[0] == 2 && s.list[1] == 0 && s.list[2] == 1);
   reducer_free(q);
   comm_close(comm, ERR_OK);
 }
 
-static void test_buckets_leave_by_another_way(void **state) {
+static void test_reducer_with_send_sends_complete_buckets_only(void **state) {
   (void)state;
   enum { N = 300 }; /* buckets of 128, 128 and 44 */
   Comm *comm;
@@ -149,18 +150,18 @@ static void test_buckets_leave_by_another_way(void **state) {
   Sent s = {0};
   size_t off[2];
   OK(comm_open(&comm, 5));
-  ReduceSpec spec = {.unit = 64, .bucket = 128, .send = keep, .context = &s};
-  OK(reducer_new(&q, comm, NULL, N, &spec)); /* the array is not for it to touch */
+  ReduceSpec spec = {.unit = 64, .bucket = 128, .send = record_bucket, .context = &s};
+  OK(reducer_new(&q, comm, NULL, N, &spec)); /* g is never touched with `send` */
   assert_int_equal(reducer_bytes(q), 0);
   reducer_set_order(q, announce_from_both_ends, NULL);
   for (int step = 0; step < 2; step++) {
     s.sent = 0;
-    reducer_round(q, 1, true, true);
-    reducer_ready(q, 200, N); /* all of the last, part of the second */
+    reducer_begin_round(q, (ReduceRound){.active = 1, .is_first = true, .is_last = true});
+    reducer_mark_ready(q, 200, N); /* all of the last, part of the second */
     assert_int_equal(s.sent, 1);
-    reducer_ready(q, 0, 100);
+    reducer_mark_ready(q, 0, 100);
     assert_int_equal(s.sent, 1);
-    reducer_ready(q, 100, 200);
+    reducer_mark_ready(q, 100, 200);
     assert_int_equal(s.sent, 3);
     reducer_finish(q);
     assert_int_equal(s.sent, 3);
@@ -170,12 +171,12 @@ static void test_buckets_leave_by_another_way(void **state) {
   reducer_bucket(q, 2, off);
   assert_true(off[0] == 256 && off[1] == N);
   reducer_free(q);
-  comm_waiting(comm, true); /* alone, nobody minds */
-  comm_waiting(comm, false);
+  comm_begin_wait(comm);
+  comm_end_wait(comm);
   comm_close(comm, ERR_OK);
 }
 
-static void test_no_memory_is_an_error(void **state) {
+static void test_reducer_new_without_memory_is_an_error(void **state) {
   (void)state;
   Comm *comm;
   Reducer *q;
@@ -194,8 +195,8 @@ static void test_no_memory_is_an_error(void **state) {
   comm_close(comm, ERR_OK);
 }
 
-/* What the launcher promised and is not available is an error, never a run of one. */
-static void test_ranks_that_cannot_meet(void **state) {
+/* Ranks that a launcher has started and that cannot be joined must not become runs of one rank. */
+static void test_comm_open_ranks_that_cannot_join_is_an_error(void **state) {
   (void)state;
   Comm *comm;
   setenv("SLURM_STEP_NUM_TASKS", "4", 1);
@@ -213,7 +214,7 @@ static void test_ranks_that_cannot_meet(void **state) {
   comm_close(comm, ERR_OK);
 }
 
-static void test_faults_come_when_they_are_due(void **state) {
+static void test_fault_now_is_true_at_its_step_and_rank_only(void **state) {
   (void)state;
   assert_false(fault_now("nan", 0, 0));
   setenv("TRIREME_FAULT", "nan:3:1,die:5,nan*:7:0", 1);
@@ -231,7 +232,8 @@ static void test_faults_come_when_they_are_due(void **state) {
   unsetenv("TRIREME_FAULT");
 }
 
-/* Visits `here` three times and `elsewhere` five; the signal that ended it, or 0. */
+/* Runs a child that passes `elsewhere` five times and `here` three times; returns the signal that ended
+ * it, or 0. */
 static int signal_after_visits(const char *fault) {
   pid_t child = fork();
   if (child == 0) {
@@ -257,19 +259,22 @@ static void test_fault_point_kills_at_the_nth_visit_only(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup(test_one_rank_alone, no_launcher),
-      cmocka_unit_test_setup(test_jobs_run_in_place, no_launcher),
-      cmocka_unit_test_setup(test_rounds_of_one_rank_add_up_in_order, no_launcher),
+      cmocka_unit_test_setup(test_comm_one_rank_collectives_keep_values, unset_launchers),
+      cmocka_unit_test_setup(test_comm_one_rank_job_runs_at_submit, unset_launchers),
+      cmocka_unit_test_setup(test_reducer_one_rank_rounds_add_in_order, unset_launchers),
       cmocka_unit_test_setup(test_reducer_announced_in_other_order_sends_in_set_order,
-                             no_launcher),
-      cmocka_unit_test_setup(test_reducer_announced_nothing_sends_in_set_order, no_launcher),
-      cmocka_unit_test_setup(test_buckets_leave_by_another_way, no_launcher),
-      cmocka_unit_test_setup(test_no_memory_is_an_error, no_launcher),
-      cmocka_unit_test_setup(test_ranks_that_cannot_meet, no_launcher),
-      cmocka_unit_test(test_faults_come_when_they_are_due),
+                             unset_launchers),
+      cmocka_unit_test_setup(test_reducer_announced_nothing_sends_in_set_order,
+                             unset_launchers),
+      cmocka_unit_test_setup(test_reducer_with_send_sends_complete_buckets_only,
+                             unset_launchers),
+      cmocka_unit_test_setup(test_reducer_new_without_memory_is_an_error, unset_launchers),
+      cmocka_unit_test_setup(test_comm_open_ranks_that_cannot_join_is_an_error,
+                             unset_launchers),
+      cmocka_unit_test(test_fault_now_is_true_at_its_step_and_rank_only),
       cmocka_unit_test(test_fault_point_kills_at_the_nth_visit_only),
   };
   int bad = cmocka_run_group_tests(tests, NULL, NULL);
-  no_launcher(NULL);
+  unset_launchers(NULL);
   return bad;
 }

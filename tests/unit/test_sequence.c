@@ -1,0 +1,143 @@
+/* The sequence of collectives (comm/sequence.h): which differences between ranks are found. */
+#include "comm/sequence.h"
+
+#include <string.h>
+
+#include "support.h"
+
+enum { RANKS = 3, TAG_MAX = 32767 };
+
+/* A sequence whose collective 1 is running. */
+static Sequence begin_sequence(OpKind kind, const char *name, uint64_t bytes, uint64_t layout) {
+  Sequence s;
+  OK(sequence_init(&s, RANKS, TAG_MAX));
+  sequence_begin(&s, kind, name, bytes, layout);
+  return s;
+}
+
+/* Does a rank that runs a sum "losses" of 40 bytes find that another runs this? */
+static bool differs_from_losses(OpKind kind, const char *name, uint64_t bytes,
+                                uint64_t layout) {
+  Sequence mine = begin_sequence(OP_SUM, "losses", 40, 7);
+  Sequence theirs = begin_sequence(kind, name, bytes, layout);
+  bool differs = sequence_differs(&mine, sequence_current(&theirs));
+  sequence_free(&mine);
+  sequence_free(&theirs);
+  return differs;
+}
+
+static void test_sequence_same_collective_does_not_differ(void **state) {
+  (void)state;
+  assert_false(differs_from_losses(OP_SUM, "losses", 40, 7));
+}
+
+static void test_sequence_other_name_differs(void **state) {
+  (void)state;
+  assert_true(differs_from_losses(OP_SUM, "norms", 40, 7));
+}
+
+static void test_sequence_other_kind_differs(void **state) {
+  (void)state;
+  assert_true(differs_from_losses(OP_BROADCAST, "losses", 40, 7));
+}
+
+static void test_sequence_other_size_differs(void **state) {
+  (void)state;
+  assert_true(differs_from_losses(OP_SUM, "losses", 48, 7));
+}
+
+static void test_sequence_other_layout_differs(void **state) {
+  (void)state;
+  assert_true(differs_from_losses(OP_SUM, "losses", 40, 8));
+}
+
+static void test_sequence_collective_not_begun_does_not_differ(void **state) {
+  (void)state;
+  Sequence s = begin_sequence(OP_SUM, "losses", 40, 0);
+  Op later = {.seq = 2, .hash = 1};
+  assert_false(sequence_differs(&s, &later));
+  assert_null(sequence_find(&s, 2));
+  sequence_free(&s);
+}
+
+static void test_sequence_forgets_after_history(void **state) {
+  (void)state;
+  Sequence s = begin_sequence(OP_SUM, "losses", 40, 0);
+  for (int i = 1; i < SEQUENCE_HISTORY; i++) sequence_begin(&s, OP_SUM, "losses", 40, 0);
+  assert_non_null(sequence_find(&s, 1));
+  sequence_begin(&s, OP_SUM, "losses", 40, 0);
+  assert_null(sequence_find(&s, 1));
+  sequence_free(&s);
+}
+
+static void test_sequence_tag_differs_between_names_and_stays_in_range(void **state) {
+  (void)state;
+  Sequence a = begin_sequence(OP_SUM, "losses", 40, 0);
+  Sequence b = begin_sequence(OP_SUM, "norms", 40, 0);
+  assert_int_not_equal(sequence_tag(&a, 40), sequence_tag(&b, 40));
+  for (size_t bytes = 0; bytes < 10000; bytes++) {
+    int tag = sequence_tag(&a, bytes);
+    assert_true(tag >= TAG_FIRST && tag <= TAG_MAX);
+  }
+  sequence_free(&a);
+  sequence_free(&b);
+}
+
+/* Rank 0 has sent 24 bytes to rank 1. */
+static bool sent_wrong_size(uint64_t expected, uint64_t *sent) {
+  static const size_t send_n[RANKS] = {0, 24, 8}, recv_n[RANKS] = {0, 16, 16};
+  Sequence s = begin_sequence(OP_EXCHANGE, "pieces", 0, 0);
+  sequence_set_sizes(&s, send_n, recv_n);
+  SequenceReport report = {.expect_seq = 1, .expect_bytes = expected};
+  bool wrong = sequence_sent_wrong_size(&s, 1, &report, sent);
+  sequence_free(&s);
+  return wrong;
+}
+
+static void test_sequence_exchange_of_expected_size_is_right(void **state) {
+  (void)state;
+  uint64_t sent;
+  assert_false(sent_wrong_size(24, &sent));
+}
+
+static void test_sequence_exchange_of_other_size_is_wrong(void **state) {
+  (void)state;
+  uint64_t sent;
+  assert_true(sent_wrong_size(32, &sent));
+  assert_int_equal(sent, 24);
+}
+
+static void test_sequence_report_has_expected_bytes_of_each_rank(void **state) {
+  (void)state;
+  static const size_t send_n[RANKS] = {0, 24, 8}, recv_n[RANKS] = {0, 16, 48};
+  SequenceReport report;
+  Sequence s = begin_sequence(OP_EXCHANGE, "pieces", 0, 0);
+  sequence_set_sizes(&s, send_n, recv_n);
+  sequence_report(&s, 2, &report);
+  assert_int_equal(report.running, 1);
+  assert_int_equal(report.expect_seq, 1);
+  assert_int_equal(report.expect_bytes, 48);
+  assert_string_equal(report.op[1].name, "pieces");
+  sequence_end(&s);
+  sequence_report(&s, 2, &report);
+  assert_int_equal(report.running, 0);
+  assert_int_equal(report.expect_seq, 0);
+  sequence_free(&s);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_sequence_same_collective_does_not_differ),
+      cmocka_unit_test(test_sequence_other_name_differs),
+      cmocka_unit_test(test_sequence_other_kind_differs),
+      cmocka_unit_test(test_sequence_other_size_differs),
+      cmocka_unit_test(test_sequence_other_layout_differs),
+      cmocka_unit_test(test_sequence_collective_not_begun_does_not_differ),
+      cmocka_unit_test(test_sequence_forgets_after_history),
+      cmocka_unit_test(test_sequence_tag_differs_between_names_and_stays_in_range),
+      cmocka_unit_test(test_sequence_exchange_of_expected_size_is_right),
+      cmocka_unit_test(test_sequence_exchange_of_other_size_is_wrong),
+      cmocka_unit_test(test_sequence_report_has_expected_bytes_of_each_rank),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -9,6 +9,7 @@
 const char *const clean_reason[CLEAN_VERDICTS] = {
     [CLEAN_KEEP] = "kept",
     [CLEAN_BAD_UTF8] = "not UTF-8",
+    [CLEAN_NUL] = "a NUL byte",
     [CLEAN_EMPTY] = "a side is empty",
     [CLEAN_LONG] = "too many words",
     [CLEAN_SHORT] = "too few words",
@@ -19,9 +20,10 @@ const char *const clean_reason[CLEAN_VERDICTS] = {
 };
 
 const char *const clean_key[CLEAN_VERDICTS] = {
-    [CLEAN_KEEP] = "kept", [CLEAN_BAD_UTF8] = "bad_utf8", [CLEAN_EMPTY] = "empty",
-    [CLEAN_LONG] = "long", [CLEAN_SHORT] = "short",       [CLEAN_RATIO] = "ratio",
-    [CLEAN_WORD] = "word", [CLEAN_TOKENS] = "tokens",     [CLEAN_DUPLICATE] = "duplicate",
+    [CLEAN_KEEP] = "kept",           [CLEAN_BAD_UTF8] = "bad_utf8", [CLEAN_NUL] = "nul",
+    [CLEAN_EMPTY] = "empty",         [CLEAN_LONG] = "long",         [CLEAN_SHORT] = "short",
+    [CLEAN_RATIO] = "ratio",         [CLEAN_WORD] = "word",         [CLEAN_TOKENS] = "tokens",
+    [CLEAN_DUPLICATE] = "duplicate",
 };
 
 CleanLine clean_squeeze(const char *text, size_t len, char *out) {

@@ -17,6 +17,7 @@ typedef struct {
 typedef enum {
   CLEAN_KEEP,
   CLEAN_BAD_UTF8,
+  CLEAN_NUL,
   CLEAN_EMPTY,
   CLEAN_LONG,
   CLEAN_SHORT,

@@ -72,6 +72,7 @@ static json_t *print_split(const MetaSplit *s, int format) {
     if (s->raw[side].name[0]) json_array_append_new(raw, print_file(&s->raw[side]));
   }
   for (int v = CLEAN_KEEP + 1; v < CLEAN_VERDICTS; v++) {
+    if (v == CLEAN_NUL && !s->dropped[v]) continue; /* earlier versions have no such key */
     json_object_set_new(dropped, clean_key[v], json_integer((json_int_t)s->dropped[v]));
   }
   for (size_t i = 0; i < s->sources; i++)
@@ -224,8 +225,10 @@ static Err get_split(Parse *p, const json_t *from, MetaSplit *s) {
   get_sides(p, from, "longest", s->longest);
   get_sides(p, from, "text_bytes", s->text_bytes);
   const json_t *dropped = get_object(p, from, "dropped");
-  for (int v = CLEAN_KEEP + 1; v < CLEAN_VERDICTS; v++)
+  for (int v = CLEAN_KEEP + 1; v < CLEAN_VERDICTS; v++) {
+    if (v == CLEAN_NUL && !json_object_get(dropped, clean_key[v])) continue;
     s->dropped[v] = get_count(p, dropped, clean_key[v]);
+  }
   const json_t *list = json_object_get(from, "sources");
   for (size_t i = 0; i < json_array_size(list); i++) {
     MetaSource source = {0};

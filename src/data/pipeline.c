@@ -190,6 +190,16 @@ static Err bad_utf8(const Pipe *p, const Block *block, uint32_t k, int side, siz
                  (unsigned char)raw->s[block->out.raw_at[side][k] + offset]);
 }
 
+/* A NUL byte in held-out text, of which no line may be dropped. */
+static Err refuse_nul(const Pipe *p, const Block *block, uint32_t k, int side, size_t offset) {
+  const TextPair *input = &p->spec->input[block->input];
+  return err_set(ERR_WORK,
+                 "%s:%llu: byte %zu of the line is NUL, and held-out text must keep all its "
+                 "lines; remove such bytes with tr -d '\\000'",
+                 input->path[side] ? input->path[side] : input->path[0],
+                 (unsigned long long)(block->input_line + k), offset + 1);
+}
+
 /* Validates, squeezes and judges line k of both sides; then its ids. */
 static Err work_on_line(const Pipe *p, Block *block, uint32_t k) {
   PipelineBlock *b = &block->out;
@@ -200,9 +210,13 @@ static Err work_on_line(const Pipe *p, Block *block, uint32_t k) {
     const char *raw = str_text(&b->raw[side]) + b->raw_at[side][k];
     size_t len = b->raw_at[side][k + 1] - b->raw_at[side][k];
     size_t valid = utf8_valid(raw, len);
+    const char *nul = memchr(raw, '\0', len);
     if (valid < len) {
       if (!spec->drop_bad_utf8) return bad_utf8(p, block, k, side, valid);
       verdict = CLEAN_BAD_UTF8;
+    } else if (nul) {
+      if (!spec->rules) return refuse_nul(p, block, k, side, (size_t)(nul - raw));
+      if (verdict == CLEAN_KEEP) verdict = CLEAN_NUL;
     } else {
       line[side] = clean_squeeze(raw, len, b->text[side].s + b->text[side].len);
       b->text[side].len += line[side].len;

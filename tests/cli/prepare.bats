@@ -98,6 +98,24 @@ prepare() {
   [ "$read" -eq 4000 ]
 }
 
+@test "training pairs with a NUL byte are dropped and counted" {
+  for i in 1 2 3 4; do echo "one two three $i"; done > "$T/nul.0"
+  printf 'eins zwei\nzw\0ei drei\nvier\nf\0nf\n' > "$T/nul.1"
+  "$TRIREME" prepare --quiet --out "$T/nul" --train "$T/nul.0" "$T/nul.1" --valid "$T/nul.0" "$T/nul.0" --vocab-size 40 > "$T/table"
+  grep -qE 'a NUL byte +2 ' "$T/table"
+  grep -qE 'kept +2 ' "$T/table"
+  "$TRIREME" inspect "$T/nul" --verify --samples 0 > "$T/report"
+  grep -q 'dropped 2: a NUL byte' "$T/report"
+}
+
+@test "validation text with a NUL byte is an error with its place" {
+  printf 'eins zwei\nzw\0ei drei\n' > "$T/held.1"
+  printf 'one two\ntwo three\n' > "$T/held.0"
+  run "$TRIREME" prepare --quiet --out "$T/held" --train "$T/held.0" "$T/held.0" --valid "$T/held.0" "$T/held.1" --vocab-size 40
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"held.1:2: byte 3 of the line is NUL"*"tr -d"* ]]
+}
+
 @test "duplicates go with --dedup, and only with it" {
   for i in 1 2 3; do echo "one two three"; echo "four five"; done > "$T/dup.0"
   for i in 1 2 3; do echo "eins zwei drei"; echo "vier $i"; done > "$T/dup.1"

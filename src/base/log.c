@@ -1,7 +1,7 @@
 /* Messages on standard error. Relies on lines, str, utf8. */
 #include "base/log.h"
 
-#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static LineFile file;
 static bool holding;
 static Str held; /* lines for the file, until it is open */
 static pthread_mutex_t hold_lock = PTHREAD_MUTEX_INITIALIZER;
-static volatile sig_atomic_t live; /* the cursor stands behind a live line */
+static atomic_bool live; /* the cursor stands behind a live line; signal handlers read it too */
 
 void log_speaker(const char *name) {
   snprintf(speaker, sizeof speaker, "%s", name);
@@ -139,8 +139,7 @@ static void say(const char *label, const char *color, const char *fmt, va_list a
   format_visible(line, fmt, args);
   if (label || !quiet) {
     flockfile(stderr);
-    if (live) fputc('\n', stderr);
-    live = false;
+    if (atomic_exchange(&live, false)) fputc('\n', stderr);
     if (label)
       fprintf(stderr, "%s%s%s%s", paint ? color : "", label, paint ? "\033[0m" : "", speaker);
     fprintf(stderr, "%s\n", line);
@@ -199,8 +198,7 @@ void log_answer(const char *line) {
   char text[256];
   size_t n = 0;
   if (quiet || mute) return;
-  if (live) text[n++] = '\n';
-  live = false;
+  if (atomic_exchange(&live, false)) text[n++] = '\n';
   while (*line && n + 1 < sizeof text) text[n++] = *line++;
   text[n++] = '\n';
   ssize_t written = write(STDERR_FILENO, text, n);
@@ -208,8 +206,7 @@ void log_answer(const char *line) {
 }
 
 void log_live_end(void) {
-  if (live) fputc('\n', stderr);
-  live = false;
+  if (atomic_exchange(&live, false)) fputc('\n', stderr);
 }
 
 static void write_line(int fd, const char *label, const char *text) {

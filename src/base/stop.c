@@ -3,12 +3,13 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 
 #include "base/log.h"
 
-static volatile sig_atomic_t asked; /* how often */
-static const char *const *answers;  /* to each of the signals that are taken; or NULL */
+static atomic_int asked;           /* how often; every thread may ask or be interrupted */
+static const char *const *answers; /* to each of the signals that are taken; or NULL */
 
 /* The three signals are blocked while it runs. */
 static void note(int signal_number) {

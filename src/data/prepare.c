@@ -20,7 +20,6 @@
 #include "data/prepare_state.h"
 #include "data/sample.h"
 #include "data/seen.h"
-#include "demo/demo.h"
 
 typedef struct {
   PrepareSpec spec; /* with stand-ins for standard input and generated text */

@@ -108,6 +108,7 @@ void demo_both(const Scene *s, const char *en, const char *de);
 void demo_say(const Scene *s, const Clause *c, Say en, Say de);
 void demo_stop(const Scene *s, char mark);
 /* A time, place or reason for "when …?" and for "I know when …". */
+bool demo_is_askable(const Clause *c);
 void demo_draw_circumstance(const Scene *s, Clause *c, Twin *word, bool asked);
 
 /* What a drawn noun phrase must be or must not be. */

@@ -6,34 +6,11 @@
 #define F(frame)  (1u << (frame))
 #define ANY_FRAME (~F(V_BE))
 
-void demo_both(const Scene *s, const char *en, const char *de) {
-  demo_word(s->en, en);
-  demo_word(s->de, de);
-}
-
-void demo_stop(const Scene *s, char mark) {
-  demo_end(s->en, mark);
-  demo_end(s->de, mark);
-}
-
-void demo_say(const Scene *s, const Clause *c, Say en, Say de) {
-  demo_clause_en(s->en, c, en);
-  demo_clause_de(s->de, c, de);
-}
-
 static void statement(const Scene *s) {
   Clause c = {0};
   demo_draw_clause(s->d, &c, 0);
   demo_say(s, &c, SAY_MAIN, SAY_MAIN);
   demo_stop(s, '.');
-}
-
-/* Nobody asks what he does himself, except whether he may. */
-static bool askable(const Clause *c) {
-  if (c->subject.kind != NP_PRO) return true;
-  if (c->subject.id != PRO_I && c->subject.id != PRO_WE) return true;
-  return c->tense == T_MODAL &&
-         (c->modal == M_CAN || c->modal == M_SHOULD || c->modal == M_HAVE_TO);
 }
 
 static void yes_no(const Scene *s) {
@@ -43,7 +20,7 @@ static void yes_no(const Scene *s) {
     demo_draw_clause(
         s->d, &c,
         HOW_POSITIVE | HOW_DEFINITE | HOW_HAPPENING | (demo_chance(s->d, 50) ? HOW_SHORT : 0));
-  } while (!askable(&c) || c.mid == A_NEVER || c.verb->flags & VF_POSE);
+  } while (!demo_is_askable(&c) || c.mid == A_NEVER || c.verb->flags & VF_POSE);
   c.front = false;
   demo_say(s, &c, SAY_ASK, SAY_ASK);
   demo_stop(s, '?');
@@ -68,7 +45,7 @@ static void ask_object(const Scene *s) {
     c = (Clause){.gap = GAP_OBJECT};
     c.verb = demo_draw_verb(s->d, F(V_ACC) | F(V_DAT));
     demo_draw_clause(s->d, &c, HOW_POSITIVE | HOW_DEFINITE | HOW_HAPPENING);
-  } while (!askable(&c) || c.mid == A_NEVER || c.mid == A_ALREADY);
+  } while (!demo_is_askable(&c) || c.mid == A_NEVER || c.mid == A_ALREADY);
   c.front = false;
   if (c.verb->en_tail) c.when.kind = W_NONE; /* not "put on on Monday" */
   if (c.tense == T_PAST && c.verb->flags & VF_SAME) c.tense = T_ING;
@@ -100,29 +77,6 @@ static void ask_object(const Scene *s) {
   }
   demo_say(s, &c, SAY_ASK, SAY_ASK);
   demo_stop(s, '?');
-}
-
-void demo_draw_circumstance(const Scene *s, Clause *c, Twin *word, bool asked) {
-  static const Twin words[] = {{"when", "wann"}, {"why", "warum"}, {"where", "wo"}};
-  uint32_t kind = demo_below(s->d, 3);
-  bool unfit;
-  do {
-    *c = (Clause){.gap = kind == 2 ? GAP_PLACE : GAP_NONE};
-    uint32_t how = HOW_POSITIVE | HOW_DEFINITE | HOW_HAPPENING | (kind == 0 ? HOW_TIMELESS : 0);
-    demo_draw_clause(s->d, c, how);
-    c->front = false;
-    uint32_t flags = c->verb->flags;
-    unfit = (asked && !askable(c)) || c->manner || c->tense == T_PERFECT;
-    if (kind == 0) unfit |= c->tense == T_ING || flags & (VF_STATE | VF_POSE);
-    if (kind == 1)
-      unfit |= flags & (VF_NOING | VF_POSE) || (flags & VF_STATE && flags & VF_DEF);
-    if (kind == 2) {
-      bool spot = c->verb->spots || flags & VF_POSE;
-      unfit |= !spot || flags & VF_RIDE || c->mid == A_NEVER;
-    }
-  } while (unfit);
-  *word = words[kind];
-  if (kind == 2 && c->verb->frame == V_GO) word->de = "wohin";
 }
 
 static void ask_circumstance(const Scene *s) {
@@ -222,7 +176,7 @@ static void is_adjective(const Scene *s) {
   if (adj->en_more && demo_chance(s->d, 45)) {
     c.degree = &degrees[demo_below(s->d, c.no ? 1 : adj->looks & measure ? 3 : 2)];
   }
-  bool ask = !c.no && askable(&c) && demo_chance(s->d, 15);
+  bool ask = !c.no && demo_is_askable(&c) && demo_chance(s->d, 15);
   demo_say(s, &c, ask ? SAY_ASK : SAY_MAIN, ask ? SAY_ASK : SAY_MAIN);
   demo_stop(s, ask ? '?' : '.');
 }

@@ -6,12 +6,6 @@
 #include "base/mem.h"
 #include "data/batch.h"
 
-const ModelFamily *model_find_family(const char *format) {
-  for (const ModelFamily *const *f = model_families; *f; f++)
-    if (strcmp((*f)->format, format) == 0) return *f;
-  return NULL;
-}
-
 Err model_plan_into(Model *m, const ModelSpec *spec) {
   const ModelFamily *family = spec->config->family;
   Arena arena = {.type = spec->backend->type};

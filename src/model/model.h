@@ -97,8 +97,6 @@ struct ModelFamily {
 
 /* Ends with NULL. In families.c, alone, so that a test can link a table of its own. */
 extern const ModelFamily *const model_families[];
-/* The family whose model.json has this "format", or NULL. */
-const ModelFamily *model_find_family(const char *format);
 
 struct Model {
   const ModelFamily *family;

@@ -63,11 +63,18 @@ static const char *list_formats(char out[256]) {
   return out;
 }
 
+/* The family whose model.json has this "format", or NULL. */
+static const ModelFamily *find_family(const char *format) {
+  for (const ModelFamily *const *f = model_families; *f; f++)
+    if (strcmp((*f)->format, format) == 0) return *f;
+  return NULL;
+}
+
 static Err read_config(const json_t *root, const char *path, ModelConfig *c) {
   char formats[256];
   const char *format = json_string_value(json_object_get(root, "format"));
   if (!format) return config_damaged(path, "format");
-  c->family = model_find_family(format);
+  c->family = find_family(format);
   if (!c->family)
     return err_set(ERR_WORK,
                    "%s: unknown model format '%s'; this trireme reads %s: use the program that "

@@ -16,7 +16,7 @@
 #include "comm/launcher.h"
 #include "comm/queue.h"
 
-_Static_assert(COMM_SUM_MAX == COLLECTIVE_SUM_MAX, "comm.h says what collective.h allows");
+_Static_assert(COMM_SUM_MAX == COLLECTIVE_SUM_MAX, "both headers have the same limit");
 
 struct Comm {
   Group group;

@@ -9,7 +9,7 @@
 
 #define HOST_MAX 64
 
-/* What a rank tells the others about itself, once. */
+/* What the ranks learn about each other when they join. */
 typedef struct {
   char host[HOST_MAX];
   uint64_t

@@ -1,6 +1,5 @@
-/* Heartbeats: each rank tells every other several times a second that it lives, what its main thread
- * does, how long that may take, and which collectives it has begun. Also the end of a run that
- * failed. Threads: as said at each function. The runner is the one thread that at this moment runs
+/* Heartbeats: several times a second each rank reports to every other what its main thread does, how
+ * long that may take, and which collectives it has begun. Also the end of a run that has failed. Threads: as said at each function. The runner is the one thread that at this moment runs
  * collectives (queue.h). Depends on group, sequence, transport. */
 #ifndef COMM_HEARTBEAT_H
 #define COMM_HEARTBEAT_H
@@ -59,7 +58,7 @@ void heartbeat_begin_wait(Heartbeats *h); /* this thread waits for other ranks â
 void heartbeat_end_wait(Heartbeats *h);   /* â€¦ and no longer */
 void heartbeat_set_remedy(Heartbeats *h, const char *remedy);
 const char *heartbeat_remedy(Heartbeats *h);
-/* What ends this rank's other ways of communication (NCCL) when a rank is lost. */
+/* Sets what aborts this rank's other transports (NCCL) when a rank is lost; NULL: nothing. */
 void heartbeat_set_on_loss(Heartbeats *h, void (*act)(void *context), void *context);
 
 /* Runner. */
@@ -69,12 +68,12 @@ void heartbeat_send(Heartbeats *h, int r, const Heartbeat *beat);
 /* True: one has arrived from rank r and is its `latest`. Does not return when r has failed: then
  * r has reported why, and this rank ends too. */
 bool heartbeat_receive(Heartbeats *h, int r, double now);
-/* Tells all ranks that this one has failed and has reported why. */
+/* Sends all ranks that this one has failed and has printed why. */
 void heartbeat_send_failure(Heartbeats *h);
 /* Does rank 0 fail as well, within half a second? Then it reports for all. */
 bool heartbeat_rank0_fails(Heartbeats *h);
 
-/* Ends the run: prints the error, tells all ranks, ends this one. Runner. */
+/* Ends the run: prints the error, sends it as a failure to all ranks, ends this one. Runner. */
 void heartbeat_fail(Heartbeats *h, const char *fmt, ...) PRINTF_LIKE(2, 3)
     __attribute__((noreturn));
 void sleep_seconds(double seconds);

@@ -234,7 +234,7 @@ void reducer_allgather_units(Reducer *q, const char *name, double *units) {
   }
 }
 
-/* Which way pieces are sent between their owners and rank 0. */
+/* Direction in which pieces are sent between their owners and rank 0. */
 typedef enum { TO_RANK0, FROM_RANK0 } Direction;
 
 /* Sends the pieces of one bucket. Rank 0 exchanges a piece with every rank, the others exchange their

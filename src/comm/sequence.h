@@ -23,7 +23,7 @@ typedef struct {
 
 #define SEQUENCE_HISTORY 8 /* collectives that a rank remembers */
 
-/* What a rank tells another about its sequence. */
+/* What a rank reports to another about its sequence, in a heartbeat. */
 typedef struct {
   uint64_t progress;     /* grows whenever a message or a part of a collective is complete */
   uint64_t running;      /* number of the collective it runs; 0: none */

@@ -1,11 +1,11 @@
 #!/usr/bin/env bats
-# How gradients travel from GPU to GPU, without one: a plug-in whose GPUs are this CPU,
-# joined by a wire that is shared memory. And bench allreduce, as a user meets it.
+# Gradient all-reduce between GPUs, tested without one: a plug-in whose GPUs are this CPU, and in
+# place of NCCL a transport in shared memory. And bench allreduce.
 
 bats_require_minimum_version 1.5.0 # run -1, run !
 load ../ranks/wire
 
-@test "the wire and the host: the same sums, sharded or not, in fp32 and bf16, in small buckets and one" {
+@test "GPU to GPU and through the host: the same sums, sharded or not, in fp32 and bf16, in small buckets and one" {
   need_mpi
   for n in $(fewer '2 3' 2); do
     for way in "" "--shard-optimizer" "--allreduce-dtype bf16" "--shard-optimizer --allreduce-dtype bf16" "--bucket-size 16k" \
@@ -29,7 +29,7 @@ load ../ranks/wire
   same_state "$T/host2" "$T/wire2"
 }
 
-@test "one rank takes the wire only where that is asked, and the bits are the same" {
+@test "one rank uses NCCL only where that is asked for, and the bits are the same" {
   run say 1 "$T/plain" --steps 5
   [ "$status" -eq 0 ]
   [[ ! "$output" =~ "GPU to GPU" ]]
@@ -39,7 +39,7 @@ load ../ranks/wire
   same_state "$T/plain" "$T/wire"
 }
 
-@test "auto says why the host is taken; nccl by name is had or is an error with a remedy" {
+@test "auto prints why it uses the host; nccl that is not available is an error with a remedy" {
   need_mpi
   # what TEXT REMEDY [OPTION…]
   what() {
@@ -91,7 +91,7 @@ load ../ranks/wire
   traffic 1000 --reproducible --allreduce-dtype bf16 --shard-optimizer
 }
 
-@test "after the first step nothing is allocated on the wire either" {
+@test "GPU to GPU: after the first step nothing is allocated" {
   need_mpi
   run say 2 "$T/two" --steps 12 --shard-optimizer
   [ "$(figures allocations "$T/two" | tail -n +2 | sort -u)" = 0 ]
@@ -118,14 +118,14 @@ rows() {
   [[ "$output" =~ "3 ranks on 1 host" && "$output" =~ "bus (GB/s)" ]]
 }
 
-@test "bench allreduce with one rank says that nothing travels" {
+@test "bench allreduce with one rank prints that nothing is sent" {
   run "$TRIREME" bench allreduce --device cpu --max-bytes 16k --time 0.05s
   [ "$status" -eq 0 ]
-  [[ "$output" =~ "One rank: nothing travels" ]]
+  [[ "$output" =~ "One rank: nothing is sent" ]]
   [ "$("$TRIREME" bench allreduce --device cpu --max-bytes 4k --time 0.05s --json | rows)" = "$(printf 'host 1\n4096')" ]
 }
 
-@test "bench allreduce takes the ways of training" {
+@test "bench allreduce uses the transports of training" {
   need_mpi
   json() { mpirun -n 2 "$TRIREME" bench allreduce --device cuda --max-bytes 64k --time 0.2s --json --quiet "$@" 2> /dev/null | rows; }
   [ "$(json | head -n 1)" = "nccl 2" ]

@@ -1,17 +1,17 @@
 #!/usr/bin/env bats
-# What stalls or breaks between GPUs: the run ends with one line, in time. The waiting is
-# long and is no work, so it mostly waits: it takes no core from other tests.
+# A transport between GPUs that stalls or breaks: the run ends with one line of error. These tests mostly
+# wait, without using a core.
 
 load ../ranks/wire
 
 @test "a rank that dies or hangs while others wait for its gradients: one line, soon" {
   need_mpi
-  for what in die hang; do # a note of where it was may come too late from one that dies
+  for what in die hang; do # the last heartbeat of a rank that dies may be older than step 3
     rm -f "$T/aborted"
     FAKE_WIRE_ABORTED=$T/aborted TRIREME_FAULT=$what:3:1 run say 2 "$T/$what" --steps 20 --rank-timeout 2s
     failed_in_time
     one_error "rank 1 on .*: process [0-9]* died; .*\|rank 1 on .*: alive, but no progress for .* last reported: step 3"
-    [ "$(head -n 1 "$T/aborted")" -eq 0 ] # what rank 0 had under way was ended
+    [ "$(head -n 1 "$T/aborted")" -eq 0 ] # rank 0 aborted its operations
   done
 }
 
@@ -33,7 +33,7 @@ load ../ranks/wire
   for i in 0 1 2; do
     { FAKE_WIRE_STUCK=gather:2 say 2 "$T/stuck$i" --shard-optimizer ${ways[i]} --rank-timeout 2s > "$T/said$i" || echo $? > "$T/status$i"; } &
   done
-  wait # for all at once: each takes ten times the silence
+  wait # for all at once: each takes ten times the rank timeout
   for i in 0 1 2; do
     status=$(cat "$T/status$i") output=$(cat "$T/said$i")
     failed_in_time

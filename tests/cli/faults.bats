@@ -28,8 +28,8 @@ until_step() {
   until_true has_done "$1" "$2"
 }
 
-# until_known NAME: until every rank has told the others that it is at work. Notes are sent five
-# times a second, within the steps: so those of the steps after a second have one.
+# until_known NAME: until every rank has reported a step to the others. Heartbeats are sent five times a
+# second, so within a second of steps each rank has sent one.
 until_known() {
   until_step "$1" 20
   sleep 1

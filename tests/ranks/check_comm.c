@@ -293,7 +293,7 @@ static void check_pieces(const Case *c, Reducer *q) {
     owned += mine[2 * p + 1] - mine[2 * p];
     CHECK(mine[2 * p] % c->unit == 0 || mine[2 * p] == c->n, "piece %zu cuts a unit", p);
   }
-  CHECK(owned == reducer_owned(q), "owns %zu, says %zu", owned, reducer_owned(q));
+  CHECK(owned == reducer_owned(q), "owns %zu, reports %zu", owned, reducer_owned(q));
   comm_allgather(comm, "pieces", all, off);
   for (size_t p = 0; p < pieces; p++)
     for (size_t r = 0; r < ranks; r++) {

@@ -1,6 +1,6 @@
-/* Short trainings of one tiny model in every way that ranks can share the work, in
- * one start of mpirun: check_train DATA OUT leaves a run OUT/NAME for each; the tests
- * compare their weights. Relies on train. */
+/* Short trainings of a tiny model with every combination of --reproducible, --shard-optimizer,
+ * --allreduce-dtype, micro-batches and optimizer, in one start of mpirun. `check_train DATA OUT` writes a run
+ * OUT/NAME for each; the tests compare their weights. Depends on train. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,9 +14,9 @@ typedef struct {
   bool reproducible, shard, bf16;
   uint32_t micro_batches;
   OptimKind optim;
-} Way;
+} Options;
 
-static TrainSpec spec_of(const Way *w) {
+static TrainSpec make_spec(const Options *w) {
   TrainSpec s = {.batch_tokens = 256,
                  .micro_batches = w->micro_batches,
                  .steps = 2,
@@ -37,8 +37,8 @@ static TrainSpec spec_of(const Way *w) {
   return s;
 }
 
-static Err run(Comm *comm, const char *data, const char *out, const Way *w) {
-  TrainSpec s = spec_of(w);
+static Err train_model(Comm *comm, const char *data, const char *out, const Options *w) {
+  TrainSpec s = make_spec(w);
   TrainResult r;
   char name[64], path[FILE_PATH_MAX];
   snprintf(name, sizeof name, "%s-%u-%s%s%s", w->optim == OPTIM_SGD ? "sgd" : "adam",
@@ -47,13 +47,17 @@ static Err run(Comm *comm, const char *data, const char *out, const Way *w) {
   TRY(file_join(path, out, name));
   TransformerConfig c = {0};
   TRY(transformer_preset(&c, "tiny"));
-  c.d = 32, c.ff = 64, c.heads = 2;
-  c.layers[0] = c.layers[1] = 1;
+  c.d = 32;
+  c.ff = 64;
+  c.heads = 2;
+  c.layers[0] = 1;
+  c.layers[1] = 1;
   s.config = transformer_model_config(&c);
   TranslateOptions task = {.beam = {.beam = 1, .nbest = 1}};
   s.task = &translate_task;
   s.task_options = &task;
-  s.data = data, s.run = path;
+  s.data = data;
+  s.run = path;
   return train_run(&s, comm, "", &r);
 }
 
@@ -63,10 +67,10 @@ int main(int count, char **argument) {
   log_quiet(true);
   static const OptimKind kinds[] = {OPTIM_ADAM, OPTIM_SGD};
   for (int bits = 0; bits < 32 && !err; bits++) {
-    Way w = {(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) ? 6 : 4,
-             kinds[bits >> 4]};
+    Options w = {(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) ? 6 : 4,
+                 kinds[bits >> 4]};
     if (!w.reproducible && (w.optim == OPTIM_SGD || w.micro_batches == 4)) continue;
-    err = run(comm, argument[1], argument[2], &w);
+    err = train_model(comm, argument[1], argument[2], &w);
   }
   if (err) fprintf(stderr, "check_train: %s\n", err_message());
   comm_close(comm, err);

@@ -1,5 +1,5 @@
-# What the tests of the wire share: GPUs that are this CPU, joined by a wire that is shared
-# memory. Relies on support.bash.
+# What the tests of transports between GPUs share: GPUs that are this CPU, and in place of NCCL a
+# transport in shared memory. Depends on support.bash.
 load ../ranks/support
 
 setup_file() {

@@ -63,21 +63,49 @@ static Err find_checkpoint(const char *run, char dir[FILE_PATH_MAX]) {
   return ERR_OK;
 }
 
+/* Of a mistyped path below a run, such as RUN/best: the run's best checkpoint. False: there is
+ * none. */
+static bool find_nearby(const char *given, char best[FILE_PATH_MAX]) {
+  char run[FILE_PATH_MAX], model[FILE_PATH_MAX];
+  snprintf(run, sizeof run, "%s", given);
+  for (char *slash; (slash = strrchr(run, '/')) && slash > run;) {
+    *slash = '\0';
+    if (file_join(best, run, "checkpoints/best")) return false;
+    if (file_join(model, best, "model.json")) return false;
+    if (file_exists(model)) return true;
+  }
+  return false;
+}
+
+static Err refuse_missing(const char *given) {
+  char best[FILE_PATH_MAX];
+  if (find_nearby(given, best))
+    return err_set(ERR_WORK,
+                   "--model %s: there is no such directory; its run has a model in %s", given,
+                   best);
+  return err_set(
+      ERR_WORK,
+      "--model %s: there is no such directory; give a directory with a model.json: a "
+      "run of 'trireme train' (RUN), a checkpoint (RUN/checkpoints/best) or RUN/average",
+      given);
+}
+
 /* --model is a model directory, which a checkpoint is too, or a run directory. */
 static Err find_model(const char *given, char dir[FILE_PATH_MAX]) {
   char model[FILE_PATH_MAX], checkpoints[FILE_PATH_MAX];
   TRY(file_join(model, given, "model.json"));
   TRY(file_join(checkpoints, given, "checkpoints"));
-  if (!file_exists(given)) return err_set(ERR_WORK, "--model: there is nothing at %s", given);
+  if (!file_exists(given)) return refuse_missing(given);
   if (file_exists(model)) {
     memcpy(dir, given, strlen(given) + 1);
     return ERR_OK;
   }
   if (file_is_dir(checkpoints)) return find_checkpoint(given, dir);
-  return err_set(ERR_WORK,
-                 "%s is not a model: it has no model.json; give --model a run, a checkpoint "
-                 "(RUN/checkpoints/best) or RUN/average",
-                 given);
+  return err_set(
+      ERR_WORK,
+      "--model %s: it is not a model, as it has no model.json; give a run of 'trireme "
+      "train' (RUN), a checkpoint (RUN/checkpoints/best) or RUN/average",
+      given);
 }
 
 /* A checkpoint made before model.json had checksums has them in training.json. */

@@ -156,7 +156,8 @@ worst_first_word() { # temperature
 @test "--model with nothing there, or no model, says what to give" {
   run "$TRIREME" translate --model "$T/nowhere" --device cpu < "$T/in"
   [ "$status" -eq 1 ]
-  [[ "$output" =~ "there is nothing at $T/nowhere" ]]
+  [[ "$output" =~ "--model $T/nowhere: there is no such directory" ]]
+  [[ "$output" =~ "(RUN/checkpoints/best)" ]]
   run "$TRIREME" translate --model "$T" --device cpu < "$T/in"
   [ "$status" -eq 1 ]
   [[ "$output" =~ "not a model" ]]
@@ -281,4 +282,23 @@ on_terminal() {
   [ "$status" -eq 2 ]
   [[ "$output" == *"--output $T/both is the --input too"* ]]
   cmp "$T/in" "$T/both"
+}
+
+@test "a mistyped checkpoint of a run is answered with the best one" {
+  mkdir -p "$T/run/checkpoints"
+  cp -r "$MODEL/" "$T/run/checkpoints/best"
+  for typo in best checkpoints/bset checkpoints/best/1; do
+    run -1 "$TRIREME" translate --quiet --model "$T/run/$typo" --device cpu < "$T/in"
+    [[ "$output" =~ "--model $T/run/$typo: there is no such directory" ]]
+    [[ "$output" =~ "its run has a model in $T/run/checkpoints/best" ]]
+  done
+}
+
+@test "beam search works with a small stack, on every thread" {
+  translate --beam-size 4 < "$T/in" > "$T/usual"
+  (
+    ulimit -s 256
+    "$TRIREME" translate --quiet --model "$MODEL" --device cpu --threads 2 --beam-size 4 < "$T/in" > "$T/small"
+  )
+  cmp "$T/usual" "$T/small"
 }

@@ -130,8 +130,7 @@ static float *take_floats(float **at, size_t n) {
   return here;
 }
 
-/* The calling thread's part of the working memory. */
-static float *thread_work(size_t floats) {
+float *FAST(fast_thread_work)(size_t floats) {
   assert(floats <= work.each && "bug: Backend.reserve was not called for sentences this long");
   (void)floats;
   return work.at + (size_t)omp_get_thread_num() * work.each;
@@ -181,8 +180,8 @@ static void attend_head(const Attention *a, float *o, float *lse, const float *q
     }
     return;
   }
-  float *at = thread_work(z.nq * z.dp + z.d * z.kp + z.nk * z.dp + z.nq * z.kp + z.nq * z.dp +
-                          z.kp + 16);
+  float *at = FAST(fast_thread_work)(z.nq * z.dp + z.d * z.kp + z.nk * z.dp + z.nq * z.kp +
+                                     z.nq * z.dp + z.kp + 16);
   float *qs = take_floats(&at, z.nq * z.dp), *kt = take_floats(&at, z.d * z.kp),
         *vs = take_floats(&at, z.nk * z.dp), *p = take_floats(&at, z.nq * z.kp),
         *os = take_floats(&at, z.nq * z.dp), *factor = at;
@@ -213,8 +212,8 @@ static void attend_head_backward(const Attention *a, float *dq, float *dk, float
                                  size_t h) {
   Shape z = shape_of(a, s);
   float root = 1 / sqrtf((float)z.d);
-  float *at = thread_work(3 * z.nq * z.dp + 2 * z.d * z.kp + 2 * z.nk * z.dp + 2 * z.nq * z.kp +
-                          z.nk * z.qp + 2 * z.kp + 64);
+  float *at = FAST(fast_thread_work)(3 * z.nq * z.dp + 2 * z.d * z.kp + 2 * z.nk * z.dp +
+                                     2 * z.nq * z.kp + z.nk * z.qp + 2 * z.kp + 64);
   float *qs = take_floats(&at, z.nq * z.dp), *gs = take_floats(&at, z.nq * z.dp),
         *dqs = take_floats(&at, z.nq * z.dp);
   float *kt = take_floats(&at, z.d * z.kp), *vt = take_floats(&at, z.d * z.kp);

@@ -33,4 +33,8 @@ void cpu_column_sums(const Backend *b, float *sum, const float *x, size_t rows, 
  * have room for n + 16 floats. */
 void FAST(fast_drop)(float *factor, Dropout drop, uint64_t first, size_t n);
 
+/* The calling thread's part of the working memory that Backend.reserve allocated, at least
+ * `floats` of it: for sentences of n tokens there are more than n. */
+float *FAST(fast_thread_work)(size_t floats);
+
 #endif

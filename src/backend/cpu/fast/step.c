@@ -4,7 +4,9 @@
 
 #include "backend/cpu/fast/fast.h"
 
-#define SCORES ((size_t)1 << 16) /* scores kept at once: those of as many heads as fit */
+/* Scores kept at once, on the stack: those of as many heads as fit. Threads may have small stacks
+ * (ulimit -s, OMP_STACKSIZE), so a head with more keys uses the thread's working memory. */
+#define STACK_SCORES ((size_t)1 << 13)
 
 /* o += share * value. */
 static inline void add_scaled(float *o, float share, const float *value, size_t n) {
@@ -27,8 +29,9 @@ static void softmax(float *p, size_t n) {
  * cache row is read once for all of them. */
 static void attend_row(const CachedAttention *a, float *o, const float *q, const float *k,
                        const float *v, size_t r, size_t h, size_t end) {
-  float p[SCORES], scale = 1 / sqrtf((float)a->d);
+  float stack[STACK_SCORES], scale = 1 / sqrtf((float)a->d);
   size_t n = (size_t)a->len[r], d = a->d, heads = end - h, ld = a->kv_ld;
+  float *p = n <= STACK_SCORES ? stack : FAST(fast_thread_work)(n);
   const int32_t *at = a->at ? a->at + r * a->at_ld : NULL;
   size_t first = at ? 0 : (size_t)a->first[r];
   q += r * a->q_ld + h * d;
@@ -62,7 +65,7 @@ static void attend_cached(const Backend *b, void *o_, const void *q_, const void
   const float *q = q_, *k = k_, *v = v_;
 #pragma omp parallel for num_threads(b->threads) schedule(dynamic, 4)
   for (size_t r = 0; r < a->rows; r++) {
-    size_t together = SCORES / (size_t)a->len[r];
+    size_t n = (size_t)a->len[r], together = n <= STACK_SCORES ? STACK_SCORES / n : 1;
     for (size_t h = 0; h < a->heads; h += together)
       attend_row(a, o, q, k, v, r, h, h + together < a->heads ? h + together : a->heads);
   }

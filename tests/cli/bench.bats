@@ -72,7 +72,7 @@ gigabytes() {
   local plugins=$1
   shift
   yes "7 8" | head -n 40 > "$BATS_TEST_TMPDIR/short"
-  FAKE_RECORD=0 TRIREME_PLUGIN_PATH=$plugins bench --lengths "$BATS_TEST_TMPDIR/short" --vocab-size 20000 --batch-tokens 16 --json "$@" |
+  FAKE_GRAPH=0 TRIREME_PLUGIN_PATH=$plugins bench --lengths "$BATS_TEST_TMPDIR/short" --vocab-size 20000 --batch-tokens 16 --json "$@" |
     sed 's/.*"memory_gb": \([0-9.]*\),.*/\1/'
 }
 

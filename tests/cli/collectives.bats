@@ -16,7 +16,7 @@ load ../ranks/wire
       [[ "$output" =~ "gradients through the host's memory, as asked" ]]
       run say $n "$T/wire$name" --steps 6 --clip-norm 0.5 $way
       [ "$status" -eq 0 ] || { echo "$output"; false; }
-      [[ "$output" =~ "gradients from GPU to GPU by a wire that is none" ]]
+      [[ "$output" =~ "gradients from GPU to GPU by fake NCCL" ]]
       same_state "$T/host$name" "$T/wire$name"
     done
     run -1 cmp -s "$T/wire$n/checkpoints/latest/weights.safetensors" "$T/wire${n}allreducedtypebf16/checkpoints/latest/weights.safetensors"
@@ -54,8 +54,8 @@ load ../ranks/wire
   }
   FAKE_GPUS=1 what 'ranks share a GPU' 'one rank for each GPU'
   what '--reproducible adds in the order' 'leave --reproducible out' --reproducible
-  FAKE_WIRE_MISSING=1 what 'NCCL is not there for rank 1 on' 'install libnccl2'
-  FAKE_WIRE_MISSING='' what 'NCCL is not there for rank 0 on' 'asked to be missing; install libnccl2'
+  FAKE_COMM_MISSING=1 what 'NCCL is not there for rank 1 on' 'install libnccl2'
+  FAKE_COMM_MISSING='' what 'NCCL is not there for rank 0 on' 'disabled by FAKE_COMM_MISSING; install libnccl2'
   run say 2 "$T/dry" --dry-run --device cpu --allreduce-transport nccl
   one_error 'not every rank has a GPU; ask for --device cuda'
   run say 2 "$T/dry" --dry-run --device cpu

@@ -8,7 +8,7 @@ load ../ranks/wire
   need_mpi
   for what in die hang; do # the last heartbeat of a rank that dies may be older than step 3
     rm -f "$T/aborted"
-    FAKE_WIRE_ABORTED=$T/aborted TRIREME_FAULT=$what:3:1 run say 2 "$T/$what" --steps 20 --rank-timeout 2s
+    FAKE_COMM_ABORTED=$T/aborted TRIREME_FAULT=$what:3:1 run say 2 "$T/$what" --steps 20 --rank-timeout 2s
     failed_in_time
     one_error "rank 1 on .*: process [0-9]* died; .*\|rank 1 on .*: alive, but no progress for .* last reported: step 3"
     [ "$(head -n 1 "$T/aborted")" -eq 0 ] # rank 0 aborted its operations
@@ -17,10 +17,10 @@ load ../ranks/wire
 
 @test "a wire that breaks, or from which nothing comes, ends the run with one line" {
   need_mpi
-  FAKE_WIRE_FAIL=20 run say 2 "$T/fail" --steps 200
+  FAKE_COMM_FAIL=20 run say 2 "$T/fail" --steps 200
   failed_in_time
-  one_error "rank 1 on .*the wire broke"
-  FAKE_WIRE_STUCK=20 run say 2 "$T/stuck" --steps 200 --rank-timeout 2s
+  one_error "rank 1 on .*fake NCCL: link down"
+  FAKE_COMM_STUCK=20 run say 2 "$T/stuck" --steps 200 --rank-timeout 2s
   failed_in_time
   one_error "every rank has been waiting for the others for [2-9][0-9] s; rank . last reported: step [0-9]*, micro-batch"
 }
@@ -31,7 +31,7 @@ load ../ranks/wire
   ways=("--steps 200 --bucket-size 16k" "--steps 200" "--steps 3")
   noticed=(1 3 3) # by the next step, or the checkpoint
   for i in 0 1 2; do
-    { FAKE_WIRE_STUCK=gather:2 say 2 "$T/stuck$i" --shard-optimizer ${ways[i]} --rank-timeout 2s > "$T/said$i" || echo $? > "$T/status$i"; } &
+    { FAKE_COMM_STUCK=gather:2 say 2 "$T/stuck$i" --shard-optimizer ${ways[i]} --rank-timeout 2s > "$T/said$i" || echo $? > "$T/status$i"; } &
   done
   wait # for all at once: each takes ten times the rank timeout
   for i in 0 1 2; do
@@ -39,8 +39,8 @@ load ../ranks/wire
     failed_in_time
     one_error "every rank has been waiting for the others for [2-9][0-9] s; rank . last reported: step ${noticed[i]}, waiting for the others' weights"
     [ ! -e "$T/stuck$i/checkpoints/latest" ]
-    FAKE_WIRE_FAIL=gather:2 run say 2 "$T/fail$i" --shard-optimizer ${ways[i]}
+    FAKE_COMM_FAIL=gather:2 run say 2 "$T/fail$i" --shard-optimizer ${ways[i]}
     failed_in_time
-    one_error "rank 1 on .*: step ${noticed[i]}, gathering the weights: the wire broke"
+    one_error "rank 1 on .*: step ${noticed[i]}, gathering the weights: fake NCCL: link down"
   done
 }

@@ -128,8 +128,8 @@ planned() {
   if is_sanitized; then ways=("" "${ways[4]}" "${ways[6]}"); fi
   for way in "${ways[@]}"; do
     name=${way//[^a-z0-9]/}
-    FAKE_RECORD=0 FAKE_RECORDS="$T/none$name" train 1 "$T/plain$name" --device cuda --steps 40 --clip-norm 0.5 $way
-    FAKE_RECORDS="$T/some$name" train 1 "$T/replayed$name" --device cuda --steps 40 --clip-norm 0.5 $way
+    FAKE_GRAPH=0 FAKE_GRAPHS="$T/none$name" train 1 "$T/plain$name" --device cuda --steps 40 --clip-norm 0.5 $way
+    FAKE_GRAPHS="$T/some$name" train 1 "$T/replayed$name" --device cuda --steps 40 --clip-norm 0.5 $way
     same_state "$T/plain$name" "$T/replayed$name"
     cmp <(figures loss "$T/plain$name") <(figures loss "$T/replayed$name")
     cmp <(figures grad_norm "$T/plain$name") <(figures grad_norm "$T/replayed$name")
@@ -170,7 +170,7 @@ planned() {
   need_mpi
   train 1 "$T/one" --device cuda --steps 12 --micro-batches 2 --reproducible
   for way in "" "--shard-optimizer"; do
-    FAKE_RECORDS="$T/count" train 2 "$T/two$way" --device cuda --steps 12 --micro-batches 2 --reproducible $way
+    FAKE_GRAPHS="$T/count" train 2 "$T/two$way" --device cuda --steps 12 --micro-batches 2 --reproducible $way
     same_state "$T/one" "$T/two$way"
     read -r made replayed left < "$T/count"
     [ "$made" -ge 1 ]
@@ -193,7 +193,7 @@ planned() {
   [ "${BASH_REMATCH[1]}" -ge 1 ]
   [ "${BASH_REMATCH[1]}" -le 8 ]
   loss=$(sed 's/.*"loss": \([^,]*\).*/\1/' <<< "$output")
-  FAKE_RECORD=0 run bench --device cuda --precision fp32 --json
+  FAKE_GRAPH=0 run bench --device cuda --precision fp32 --json
   [[ "$output" =~ "\"graphs\": 0" && "$output" =~ "\"loss\": $loss," ]]
   if is_sanitized; then return; fi # bench.bats has the CPU too
   run bench --device cpu --precision fp32

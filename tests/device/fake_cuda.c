@@ -1,11 +1,13 @@
-/* A plug-in whose GPUs are this CPU: memory the program must not touch, and the same
- * arithmetic, so that what the program does with a device can be tested to the bit.
- * FAKE_GPUS: how many there are; FAKE_FREE: bytes free on each; FAKE_WAITS: a file to
- * which it says at its end how often the program waited for work it had queued;
- * FAKE_MEMORY: one to which it says the most bytes there were at once, and how often memory
- * was taken after the first update; FAKE_RECORD=0: it cannot record; FAKE_RECORDS: a file to
- * which it says at its end how many recordings were made, replayed, and left. Relies on the
- * program's CPU backend, fake_record.c. */
+/* A CUDA plug-in whose GPUs are this CPU, so that the program's use of a device can be tested to
+ * the bit. Environment:
+ *   FAKE_GPUS=N       number of GPUs (1)
+ *   FAKE_FREE=BYTES   free memory of each
+ *   FAKE_GRAPH=0      no graphs
+ * Files that it writes when it is closed:
+ *   FAKE_WAITS=PATH   how often the program waited for enqueued work
+ *   FAKE_MEMORY=PATH  peak bytes; allocations after the first update
+ *   FAKE_GRAPHS=PATH  graphs captured, launched, and not freed
+ * Depends on the program's CPU backend, fake_graph.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,51 +16,53 @@
 #include "backend/cuda/cuda.h"
 #include "base/plugin.h"
 #include "base/progress.h"
-#include "fake_record.h"
+#include "fake_graph.h"
 
-#ifdef FAKE_WIRE /* built with fake_wire.c */
+#ifdef FAKE_COMM /* built with fake_comm.c */
 #include "backend/device_comm.h"
-extern const DeviceCommOps fake_wire;
+extern const DeviceCommOps fake_comm;
 #endif
 
 extern const char trireme_plugin_version[];
 const char trireme_plugin_version[] = PLUGIN_VERSION;
 
 static Backend cpu;
-static bool queued; /* work that nobody has waited for */
+static bool queued; /* work that was not waited for */
 static unsigned long waits;
 
 typedef struct {
   void *at;
   size_t bytes;
 } Block;
-static Block block[256];  /* what the program has of its memory */
-unsigned long fake_taken; /* bytes of it */
+static Block block[256];  /* allocated by the program */
+unsigned long fake_taken; /* bytes in them */
 static unsigned long peak, late;
 static bool updated;
 
-/* The place of a block; of NULL, a free one. */
-static Block *find(const void *at) {
+/* The entry of a block; for NULL a free one. */
+static Block *find_block(const void *at) {
   for (size_t i = 0; i < sizeof block / sizeof *block; i++)
     if (block[i].at == at) return &block[i];
-  fprintf(stderr, at ? "no such memory\n" : "too many pieces of memory\n");
+  fprintf(stderr, at ? "fake GPU: unknown block\n" : "fake GPU: too many blocks\n");
   abort();
 }
 
 static Err alloc(const Backend *b, void *pointer, size_t bytes) {
-  Block *x = find(NULL);
-  fake_record_refuses("alloc");
+  Block *x = find_block(NULL);
+  fake_graph_refuses("alloc");
   TRY(cpu.alloc(b, pointer, bytes));
   memcpy(&x->at, pointer, sizeof x->at);
-  x->bytes = bytes, fake_taken += bytes, late += updated;
+  x->bytes = bytes;
+  fake_taken += bytes;
+  late += updated;
   if (fake_taken > peak) peak = fake_taken;
   return ERR_OK;
 }
 
 static void release(const Backend *b, void *at) {
-  fake_record_refuses("release");
+  fake_graph_refuses("release");
   if (at) {
-    Block *x = find(at);
+    Block *x = find_block(at);
     fake_taken -= x->bytes;
     *x = (Block){0};
   }
@@ -66,31 +70,31 @@ static void release(const Backend *b, void *at) {
 }
 
 static void put(const Backend *b, void *to, const void *from, size_t bytes) {
-  fake_record_refuses("put");
+  fake_graph_refuses("put");
   cpu.put(b, to, from, bytes);
 }
 
 static void square_sums(const Backend *b, double *sums, const float *x, size_t n) {
-  fake_record_refuses("square_sums");
+  fake_graph_refuses("square_sums");
   cpu.square_sums(b, sums, x, n);
 }
 
 static Err get(const Backend *b, void *to, const void *from, size_t bytes) {
-  fake_record_refuses("get");
+  fake_graph_refuses("get");
   waits += queued;
   queued = false;
   return cpu.get(b, to, from, bytes);
 }
 
 static Err sync_all(const Backend *b) {
-  fake_record_refuses("sync");
+  fake_graph_refuses("sync");
   waits += queued;
   queued = false;
   return cpu.sync(b);
 }
 
 #define STAMPS 16384
-static double stamped[STAMPS]; /* of a clock that began at another time than the program's */
+static double stamped[STAMPS]; /* a clock with another origin than the program's */
 
 static void stamp(const Backend *b, size_t i) {
   (void)b;
@@ -99,7 +103,7 @@ static void stamp(const Backend *b, size_t i) {
 }
 
 static Err stamps(const Backend *b, double *seconds, size_t n) {
-  if (n > STAMPS) return err_set(ERR_WORK, "%zu stamps are too many", n);
+  if (n > STAMPS) return err_set(ERR_WORK, "fake GPU: more than %d stamps", STAMPS);
   TRY(b->sync(b));
   for (size_t i = 0; i < n; i++) seconds[i] = stamped[i] - stamped[0];
   return ERR_OK;
@@ -135,7 +139,7 @@ static void adam(const Backend *b, float *w, float *m, float *v, const float *g,
   cpu.adam(b, w, m, v, g, n, s);
 }
 
-static void say(const char *name, const unsigned long *number, int n) {
+static void write_numbers(const char *name, const unsigned long *number, int n) {
   const char *path = getenv(name);
   FILE *f = path ? fopen(path, "w") : NULL;
   if (!f) return;
@@ -143,34 +147,48 @@ static void say(const char *name, const unsigned long *number, int n) {
   fclose(f);
 }
 
-static void close_it(Backend *b) {
+static void close_gpu(Backend *b) {
   unsigned long count[3], memory_of[] = {peak, late};
   (void)b;
-  fake_record_count(count);
-  say("FAKE_WAITS", &waits, 1);
-  say("FAKE_RECORDS", count, 3);
-  say("FAKE_MEMORY", memory_of, 2);
+  fake_graph_count(count);
+  write_numbers("FAKE_WAITS", &waits, 1);
+  write_numbers("FAKE_GRAPHS", count, 3);
+  write_numbers("FAKE_MEMORY", memory_of, 2);
 }
 
 Err trireme_backend_cuda(Backend *b, const CudaSpec *s) {
-  const char *gpus = getenv("FAKE_GPUS"), *records = getenv("FAKE_RECORD");
+  const char *gpus = getenv("FAKE_GPUS"), *records = getenv("FAKE_GRAPH");
   int count = gpus ? atoi(gpus) : 1, device = s->any ? s->device % count : s->device;
-  if (s->table != sizeof *b) return err_set(ERR_WORK, "of another size");
-  if (s->type != TYPE_F32 && !s->fp8) return err_set(ERR_USAGE, "it has fp32 only");
+  if (s->table != sizeof *b) return err_set(ERR_WORK, "fake GPU: another Backend");
+  if (s->type != TYPE_F32 && !s->fp8) return err_set(ERR_USAGE, "fake GPU: only fp32");
   if (device >= count) return err_set(ERR_WORK, "there is no GPU %d", device);
   TRY(backend_cpu(&cpu, 1, false));
   *b = cpu;
-  b->name = "cuda", b->host = false, b->close = close_it, b->fp8 = s->fp8;
-  b->device = device, b->device_id = (uint64_t)device + 1;
-  b->get = get, b->sync = sync_all, b->zero = zero, b->memory = memory;
-  b->stamp = stamp, b->stamps = stamps;
-  b->alloc = alloc, b->release = release, b->put = put, b->square_sums = square_sums;
-  b->loss = loss, b->square_sums_async = square_sums_async, b->adam = adam;
-  b->pack = NULL, b->unpack = NULL; /* a GPU has nothing to gain by it */
-  if (!records || strcmp(records, "0") != 0) fake_record_fill(b);
-#ifdef FAKE_WIRE
-  b->comm = &fake_wire;
+  b->name = "cuda";
+  b->host = false;
+  b->close = close_gpu;
+  b->fp8 = s->fp8;
+  b->device = device;
+  b->device_id = (uint64_t)device + 1;
+  b->get = get;
+  b->sync = sync_all;
+  b->zero = zero;
+  b->memory = memory;
+  b->stamp = stamp;
+  b->stamps = stamps;
+  b->alloc = alloc;
+  b->release = release;
+  b->put = put;
+  b->square_sums = square_sums;
+  b->loss = loss;
+  b->square_sums_async = square_sums_async;
+  b->adam = adam;
+  b->pack = NULL; /* as on a GPU */
+  b->unpack = NULL;
+  if (!records || strcmp(records, "0") != 0) fake_graph_fill(b);
+#ifdef FAKE_COMM
+  b->comm = &fake_comm;
 #endif
-  snprintf(b->about, sizeof b->about, "cuda:%d: a GPU that is none", device);
+  snprintf(b->about, sizeof b->about, "cuda:%d: fake GPU", device);
   return ERR_OK;
 }

@@ -35,7 +35,7 @@ make_gpu() {
   mkdir "$plugins"
   if has_mpi; then ln -s "$TRIREME_PLUGIN_PATH/libtrireme-mpi.so" "$plugins/"; fi
   "${CC:-cc}" -std=c11 -O1 -shared -fPIC -D_GNU_SOURCE -DTRIREME_VERSION="\"$version\"" -I"$root/src" \
-    -o "$plugins/libtrireme-cuda.so" "$root"/tests/device/fake_{cuda,record}.c "$@"
+    -o "$plugins/libtrireme-cuda.so" "$root"/tests/device/fake_{cuda,graph}.c "$@"
 }
 
 MODEL=(--preset tiny --d-model 32 --ffn-dim 64 --heads 2 --encoder-layers 1 --decoder-layers 1

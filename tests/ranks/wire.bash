@@ -4,7 +4,7 @@ load ../ranks/support
 
 setup_file() {
   make_set
-  make_gpu -DFAKE_WIRE "$BATS_TEST_DIRNAME/../device/fake_wire.c" -lrt
+  make_gpu -DFAKE_COMM "$BATS_TEST_DIRNAME/../device/fake_comm.c" -lrt
 }
 
 setup() {

@@ -1,5 +1,5 @@
-/* Every operation of the backends as a test case: arrays to work on, and a call.
- * For the tests of the CPU's backends and of a GPU's. Include after cmocka. */
+/* Every operation of a backend as a test case: its arrays and a call. Shared by the tests of the
+ * CPU and GPU backends. Include after cmocka. */
 #ifndef TESTS_OPS_CASES_H
 #define TESTS_OPS_CASES_H
 
@@ -33,7 +33,7 @@ static float *copy(const float *x, size_t n) {
 
 #define ARRAYS 13
 
-/* An operation made into f(inputs) -> outputs on arrays of its own. */
+/* An operation as f(inputs) -> outputs on arrays that the case owns. */
 typedef struct {
   float *a[ARRAYS]; /* inputs and outputs */
   size_t n[ARRAYS];
@@ -44,7 +44,7 @@ typedef struct {
   size_t gap; /* elements between rows of queries */
   bool causal;
   double loss[3];
-  double *sums;  /* where a device adds up losses; NULL: in loss */
+  double *sums;  /* device memory for the sums of losses; NULL: in `loss` */
   uint8_t *mask; /* of ReLU, MASK_BYTES */
 } Case;
 
@@ -75,7 +75,7 @@ static Attention attention_of(const Case *c) {
                      .drop = c->drop};
 }
 
-/* An array from element n on. */
+/* The address of element n of an array of the backend's type. */
 static void *from(const Backend *b, const float *array, size_t n) {
   return (char *)(uintptr_t)array + n * type_size(b->type);
 }
@@ -107,7 +107,7 @@ static void do_add_norm(const Backend *b, Case *c) {
   AddNorm n = norm_of(c);
   b->add_norm(b, c->a[4], c->a[5], c->a[6], c->a[0], c->a[1], c->a[2], c->a[3], &n);
 }
-/* The way back wants what the way forward left: the reference makes it. */
+/* The backward reads results of the forward, which make_norm_back computes with the reference. */
 static void do_add_norm_back(const Backend *b, Case *c) {
   AddNorm n = norm_of(c);
   b->add_norm_backward(b, c->a[7], c->a[8], c->a[2], c->a[3], c->a[12], c->a[9], c->a[10],
@@ -137,7 +137,7 @@ static void do_activate_bias(const Backend *b, Case *c) {
   b->activate(b, c->a[1], c->act == ACT_RELU ? c->mask : NULL, c->a[0], c->a[5], c->rows, c->d,
               c->act, c->drop);
 }
-/* The mask, as numbers that can be compared. */
+/* Writes the mask as floats, so that it can be compared. */
 static void do_mask(const Backend *b, Case *c) {
   static uint8_t bits[MASK_BYTES];
   size_t n = c->n[0];
@@ -148,7 +148,7 @@ static void do_mask(const Backend *b, Case *c) {
   b->put(b, c->a[3], number, n * sizeof *number);
   mem_free(number);
 }
-/* What the way back needs: x, or the mask that the way forward leaves. */
+/* What the backward needs: x, or the mask of a forward that is run here. */
 static const void *kept_of(const Backend *b, Case *c, int x, int y) {
   if (c->act != ACT_RELU) return c->a[x];
   b->activate(b, c->a[y], c->mask, c->a[x], NULL, c->rows, c->d, c->act, c->drop);
@@ -162,7 +162,7 @@ static void do_activate_back(const Backend *b, Case *c) {
 static void do_loss(const Backend *b, Case *c) {
   b->loss(b, c->a[0], c->sums ? c->sums : c->loss, c->id, c->rows, c->out, 0.1f, 0.5f);
 }
-static void do_norm2(const Backend *b, Case *c) {
+static void do_square_sums(const Backend *b, Case *c) {
   static double sums[256]; /* 2048 x 512 elements at most */
   b->square_sums(b, sums, c->a[0], c->n[0]);
   for (size_t i = 0; i * NORM_UNIT < c->n[0]; i++) {
@@ -173,8 +173,8 @@ static void do_norm2(const Backend *b, Case *c) {
 static void do_add(const Backend *b, Case *c) {
   b->add(b, c->a[0], c->a[1], 0.3f, c->n[0]);
 }
-/* Numbers of a step, in the backend's memory. */
-static StepNumbers *numbers(const Backend *b, float lr) {
+/* Allocates the scalars of a step in the backend's memory. */
+static StepNumbers *make_numbers(const Backend *b, float lr) {
   StepNumbers *there,
       now = {.lr = lr, .correction1 = 0.1f, .correction2 = 0.02f, .grad_scale = 0.5f};
   assert_int_equal(b->alloc(b, &there, sizeof *there), ERR_OK);
@@ -182,7 +182,7 @@ static StepNumbers *numbers(const Backend *b, float lr) {
   return there;
 }
 static void run_adam(const Backend *b, Case *c, bool coupled) {
-  StepNumbers *now = numbers(b, 1e-3f);
+  StepNumbers *now = make_numbers(b, 1e-3f);
   AdamStep s = {.beta1 = 0.9f,
                 .beta2 = 0.98f,
                 .epsilon = 1e-9f,
@@ -199,13 +199,13 @@ static void do_adam_coupled(const Backend *b, Case *c) {
   run_adam(b, c, true);
 }
 static void do_momentum(const Backend *b, Case *c) {
-  StepNumbers *now = numbers(b, 0.1f);
+  StepNumbers *now = make_numbers(b, 0.1f);
   MomentumStep s = {.beta = 0.9f, .decay = 0.01f, .now = now, .lr = 9, .scale = 9};
   b->momentum(b, c->a[0], c->a[1], c->a[2], c->n[0], &s);
   b->release(b, now);
 }
 static void do_ema(const Backend *b, Case *c) {
-  StepNumbers *now = numbers(b, 0);
+  StepNumbers *now = make_numbers(b, 0);
   b->ema(b, c->a[0], c->a[1], 0.7, c->n[0], now);
   b->release(b, now);
 }
@@ -215,7 +215,9 @@ static void make_linear(Case *c) {
       set(c, 3, c->rows * c->out);
 }
 static void make_embed(Case *c) {
-  set(c, 0, 40 * c->d), set(c, 1, 64 * c->d), set(c, 2, c->rows * c->d);
+  set(c, 0, 40 * c->d);
+  set(c, 1, 64 * c->d);
+  set(c, 2, c->rows * c->d);
 }
 static void make_norm(Case *c) {
   for (int i = 0; i < ARRAYS; i++)
@@ -232,7 +234,9 @@ static void make_attend(Case *c) {
          keys = (size_t)c->off_k[c->sentences];
   set(c, 0, rows * (width + c->gap)), set(c, 1, keys * 2 * width), set(c, 2, rows * width),
       set(c, 3, rows * c->heads);
-  set(c, 4, rows * (width + c->gap)), set(c, 5, keys * 2 * width), set(c, 6, rows * width);
+  set(c, 4, rows * (width + c->gap));
+  set(c, 5, keys * 2 * width);
+  set(c, 6, rows * width);
 }
 static void make_attend_back(Case *c) {
   Backend reference;
@@ -245,7 +249,8 @@ static void make_flat(Case *c) {
 }
 static void make_flat_back(Case *c) {
   make_flat(c);
-  set(c, 4, c->d), set(c, 5, c->d);
+  set(c, 4, c->d);
+  set(c, 5, c->d);
 }
 static void make_adam(Case *c) {
   make_flat(c);
@@ -256,14 +261,14 @@ static void make_loss(Case *c) {
   set(c, 0, c->rows * c->out);
 }
 
-/* Tolerances in units of single precision's rounding, 6e-8, of norms. */
+/* Tolerances relative to the norm of an array, in units of fp32 rounding (2^-24). */
 static const struct {
   const char *name;
   void (*make)(Case *);
   void (*run)(const Backend *, Case *);
   double units;
-  bool product; /* bf16 rounds its operands */
-  unsigned low; /* bit i: array i is of the backend's type, not float */
+  bool is_gemm; /* --precision bf16 rounds its operands */
+  unsigned low; /* bit i: array i has the backend's type, not float */
 } ops[] = {
     {"linear", make_linear, do_linear, 20, true, 0x00f},
     {"linear_dx", make_linear, do_linear_dx, 20, true, 0x00f},
@@ -281,7 +286,7 @@ static const struct {
     {"activate's mask", make_flat, do_mask, 4, false, 0x007},
     {"activate_backward", make_flat_back, do_activate_back, 16, false, 0x00f},
     {"loss", make_loss, do_loss, 32, false, 0x001},
-    {"square_sums", make_flat, do_norm2, 4, false, 0x000},
+    {"square_sums", make_flat, do_square_sums, 4, false, 0x000},
     {"add", make_flat, do_add, 4, false, 0x000},
     {"adam", make_adam, do_adam, 8, false, 0x000},
     {"adam_coupled", make_adam, do_adam_coupled, 8, false, 0x000},
@@ -302,10 +307,16 @@ static Case shape(int which) {
             .out = table[which][2],
             .d = table[which][3],
             .heads = table[which][4]};
-  c.id = ids, c.pos = positions, c.off_q = off_q, c.off_k = which % 2 ? off_q : off_k;
-  c.causal = which % 2, c.sentences = which == 3 ? 2 : 5, c.gap = 3;
+  c.id = ids;
+  c.pos = positions;
+  c.off_q = off_q;
+  c.off_k = which % 2 ? off_q : off_k;
+  c.causal = which % 2;
+  c.sentences = which == 3 ? 2 : 5;
+  c.gap = 3;
   c.q_rows = (size_t)off_q[c.sentences];
-  c.act = (Activation)(which % 3), c.mask = masks;
+  c.act = (Activation)(which % 3);
+  c.mask = masks;
   c.drop = (Dropout){&drop_key, 3, which == 2 ? 0 : 0.1f};
   for (size_t i = 0; i < 512; i++) {
     ids[i] = (int32_t)rng_below(&rng, c.out < 40 ? c.out : 40);

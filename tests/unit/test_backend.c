@@ -1,6 +1,6 @@
-/* From what people ask for to a backend, without any GPU: the test brings a plug-in
- * of its own. Also the file of plans that the CUDA plug-in keeps; that file's source
- * is taken in here, as it belongs to the plug-in. Relies on backend, a C compiler. */
+/* backend_open without a GPU: the test compiles a plug-in of its own. Also the GEMM algorithm
+ * cache, whose source is included because it is part of the CUDA plug-in. Depends on backend.h, a
+ * C compiler. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -14,7 +14,7 @@ static Err try_open(Backend *b, const char *device, const char *precision) {
   return backend_open(b, &(BackendSpec){device, precision, 1});
 }
 
-static void test_the_cpu_by_name(void **state) {
+static void test_backend_open_cpu_succeeds(void **state) {
   (void)state;
   Backend b;
   OK(try_open(&b, "cpu", "fp32"));
@@ -28,7 +28,7 @@ static void test_the_cpu_by_name(void **state) {
   assert_null(b.linear);
 }
 
-static void test_wrong_calls(void **state) {
+static void test_backend_open_unknown_values_are_usage_errors(void **state) {
   (void)state;
   static const struct {
     const char *device, *precision, *says;
@@ -53,8 +53,8 @@ static void test_wrong_calls(void **state) {
   }
 }
 
-/* Runs before there is a plug-in to be found. */
-static void test_without_a_plugin(void **state) {
+/* Runs before the test's plug-in exists. */
+static void test_backend_open_without_plugin_falls_back_only_for_auto(void **state) {
   (void)state;
   Backend b;
   assert_int_equal(try_open(&b, "cuda", "fp32"), ERR_WORK);
@@ -64,12 +64,11 @@ static void test_without_a_plugin(void **state) {
   OK(try_open(&b, "auto", "fp32"));
   assert_string_equal(b.name, "cpu");
   backend_close(&b);
-  assert_int_equal(try_open(&b, "auto", "tf32"), ERR_USAGE); /* never something less */
+  assert_int_equal(try_open(&b, "auto", "tf32"), ERR_USAGE); /* no fallback to fp32 */
 }
 
-/* A plug-in that has GPUs 0 and 1, and cannot do bf16; it calls the program's
- * err_set, as real ones do. */
-static void test_with_a_plugin(void **state) {
+/* A plug-in with GPUs 0 and 1 and without bf16; it calls the program's err_set. */
+static void test_backend_open_with_plugin_selects_gpu_by_rank(void **state) {
   (void)state;
   char source[2048], command[4 * FILE_PATH_MAX];
   const char *cc = getenv("CC");
@@ -96,7 +95,7 @@ static void test_with_a_plugin(void **state) {
   assert_true(strcmp(b.name, "cuda") == 0 && b.threads == 0 && b.type == TYPE_F32 && !b.bf16);
   OK(try_open(&b, "cuda:1", "tf32"));
   assert_true(b.threads == 1 && b.type == TYPE_F32 && b.bf16);
-  for (int turn = 0; turn < 5; turn++) { /* each process the next one, and round again */
+  for (int turn = 0; turn < 5; turn++) { /* GPU = local rank modulo 2 */
     OK(backend_open_for_rank(&b, &(BackendSpec){"cuda", "fp32", 1}, turn));
     assert_int_equal(b.threads, turn % 2);
     OK(backend_open_for_rank(&b, &(BackendSpec){"cuda:1", "fp32", 1}, turn));
@@ -110,25 +109,25 @@ static void test_with_a_plugin(void **state) {
   assert_says("no bf16 units");
 }
 
-static AlgoEntry plan_of(uint32_t rows, uint64_t seed) {
+static AlgoEntry make_entry(uint32_t rows, uint64_t seed) {
   AlgoEntry p = {.key = {.kind = 1, .rows = rows, .in = 512, .out = 2048, .aligned = 1},
-            .fused = rows % 2,
-            .checked = 7};
+                 .fused = rows % 2,
+                 .checked = 7};
   for (int i = 0; i < ALGO_WORDS; i++) p.algorithm[i] = rng_mix(seed, (uint64_t)i);
   return p;
 }
 
-static void test_plans_are_kept(void **state) {
+static void test_algo_cache_saved_entries_are_read_back(void **state) {
   (void)state;
   AlgoCache p;
   setenv("XDG_CACHE_HOME", at("cache"), 1);
   OK(algo_cache_open(&p, "GPU one", 130000));
   assert_int_equal(p.count, 0);
   for (uint32_t i = 0; i < 40; i++) {
-    AlgoEntry x = plan_of(i, i);
+    AlgoEntry x = make_entry(i, i);
     OK(algo_cache_add(&p, &x));
   }
-  AlgoEntry changed = plan_of(3, 99);
+  AlgoEntry changed = make_entry(3, 99);
   OK(algo_cache_add(&p, &changed));
   assert_int_equal(p.count, 40);
   OK(algo_cache_save(&p));
@@ -138,22 +137,22 @@ static void test_plans_are_kept(void **state) {
   OK(algo_cache_open(&p, "GPU one", 130000));
   assert_int_equal(p.count, 40);
   for (uint32_t i = 0; i < 40; i++) {
-    AlgoEntry want = plan_of(i, i == 3 ? 99 : i);
+    AlgoEntry want = make_entry(i, i == 3 ? 99 : i);
     const AlgoEntry *got = algo_cache_find(&p, &want.key);
     assert_non_null(got);
     assert_memory_equal(got->algorithm, want.algorithm, sizeof want.algorithm);
     assert_int_equal(got->fused, want.fused);
-    assert_int_equal(got->checked, 0); /* must be looked at again */
+    assert_int_equal(got->checked, 0); /* not kept on disk */
   }
   algo_cache_free(&p);
-  /* Another GPU and another library know nothing of it. */
+  /* Another GPU or version of cuBLASLt has a cache of its own. */
   OK(algo_cache_open(&p, "GPU two", 130000));
   assert_int_equal(p.count, 0);
   algo_cache_free(&p);
   OK(algo_cache_open(&p, "GPU one", 130001));
   assert_int_equal(p.count, 0);
   algo_cache_free(&p);
-  /* Of a damaged file the whole lines count. */
+  /* Of a truncated file the complete lines are used. */
   Str text = {0};
   OK(file_read(path, 1 << 20, &text));
   OK(file_write(path, text.s, text.len - 30));
@@ -167,11 +166,11 @@ static void test_plans_are_kept(void **state) {
   str_free(&text);
 }
 
-/* Two ranks with one file: what the other wrote is taken in, what is known here stays. */
-static void test_plans_of_another_are_taken_in(void **state) {
+/* Two ranks with one file: entries of the other rank are added, own entries win. */
+static void test_algo_cache_read_merges_entries_of_other_rank(void **state) {
   (void)state;
   AlgoCache mine, other;
-  AlgoEntry x[] = {plan_of(1, 1), plan_of(2, 2), plan_of(2, 22), plan_of(3, 3)};
+  AlgoEntry x[] = {make_entry(1, 1), make_entry(2, 2), make_entry(2, 22), make_entry(3, 3)};
   setenv("XDG_CACHE_HOME", at("shared"), 1);
   OK(algo_cache_open(&mine, "GPU one", 130000));
   OK(algo_cache_open(&other, "GPU one", 130000));
@@ -190,11 +189,11 @@ static void test_plans_of_another_are_taken_in(void **state) {
   algo_cache_free(&other);
 }
 
-/* Without a place for it, or where it cannot be read, all is found out again. */
-static void test_plans_without_a_file(void **state) {
+/* A cache that cannot be read, or without XDG_CACHE_HOME and HOME, starts empty. */
+static void test_algo_cache_without_file_works_in_memory(void **state) {
   (void)state;
   AlgoCache p;
-  AlgoEntry x = plan_of(1, 1);
+  AlgoEntry x = make_entry(1, 1);
   setenv("XDG_CACHE_HOME", at("folder"), 1);
   OK(algo_cache_open(&p, "GPU one", 130000));
   OK(file_mkdirs(p.path)); /* a folder where the file should be */
@@ -205,7 +204,8 @@ static void test_plans_without_a_file(void **state) {
   assert_int_equal(algo_cache_save(&p), ERR_WORK);
   algo_cache_free(&p);
   char *home = getenv("HOME") ? strdup(getenv("HOME")) : NULL;
-  unsetenv("XDG_CACHE_HOME"), unsetenv("HOME");
+  unsetenv("XDG_CACHE_HOME");
+  unsetenv("HOME");
   OK(algo_cache_open(&p, "GPU one", 130000));
   assert_string_equal(p.path, "");
   OK(algo_cache_add(&p, &x));
@@ -226,13 +226,13 @@ static int set_up(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_the_cpu_by_name),
-      cmocka_unit_test(test_wrong_calls),
-      cmocka_unit_test(test_without_a_plugin),
-      cmocka_unit_test(test_with_a_plugin),
-      cmocka_unit_test(test_plans_are_kept),
-      cmocka_unit_test(test_plans_of_another_are_taken_in),
-      cmocka_unit_test(test_plans_without_a_file),
+      cmocka_unit_test(test_backend_open_cpu_succeeds),
+      cmocka_unit_test(test_backend_open_unknown_values_are_usage_errors),
+      cmocka_unit_test(test_backend_open_without_plugin_falls_back_only_for_auto),
+      cmocka_unit_test(test_backend_open_with_plugin_selects_gpu_by_rank),
+      cmocka_unit_test(test_algo_cache_saved_entries_are_read_back),
+      cmocka_unit_test(test_algo_cache_read_merges_entries_of_other_rank),
+      cmocka_unit_test(test_algo_cache_without_file_works_in_memory),
   };
   return cmocka_run_group_tests(tests, set_up, remove_scratch);
 }

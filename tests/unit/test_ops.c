@@ -1,7 +1,6 @@
-/* Every operation of the backends. Compare: each instruction set this machine has,
- * and bf16 where it has it, against the reference. Gradient: the reference's way
- * back against finite differences. Support: a backend without an operation fails.
- * Speed: `test_ops speed [THREADS]` prints time and rate of each and checks nothing. */
+/* Every operation of the CPU backends: each instruction set of this machine, and bf16 where it has
+ * it, against the reference; the reference's backward against finite differences; edge cases.
+ * `test_ops speed [THREADS]` prints time and rate of each operation and checks nothing. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,13 +31,13 @@ static void compare_with_reference(const Backend *fast) {
   backend_reference(&reference);
   for (size_t o = 0; o < OPS; o++) {
     for (int which = 0; which < (fast->bf16 ? 3 : 4);
-         which++) { /* one bf16 product alone may cancel */
+         which++) { /* not shape 3 in bf16: a single product may cancel to 0 */
       Case a = shape(which);
       ops[o].make(&a);
       Case b = twin(&a);
       ops[o].run(fast, &a);
       ops[o].run(&reference, &b);
-      double limit = ops[o].product && fast->bf16 ? 0.01 : ops[o].units * 0x1p-24;
+      double limit = ops[o].is_gemm && fast->bf16 ? 0.01 : ops[o].units * 0x1p-24;
       double e = off_by(&a, &b);
       if (!(e <= limit))
         fail_msg("%s, %s, shape %d: off by %g, %g allowed", fast->about, ops[o].name, which, e,
@@ -49,34 +48,36 @@ static void compare_with_reference(const Backend *fast) {
   }
 }
 
-static void test_every_instruction_set(void **state) {
+static void test_ops_each_instruction_set_matches_reference(void **state) {
   (void)state;
   const char *names[] = {"avx512", "avx2", "sse2", "neon"};
   int tested = 0;
   for (int i = 0; i < 4; i++) {
     Backend fast;
     setenv("TRIREME_ISA", names[i], 1);
-    if (backend_cpu(&fast, 2, false) == ERR_OK) compare_with_reference(&fast), tested++;
+    if (backend_cpu(&fast, 2, false) != ERR_OK) continue;
+    compare_with_reference(&fast);
+    tested++;
   }
   unsetenv("TRIREME_ISA");
   assert_true(tested > 0);
 }
 
-/* A backend whose products are bf16, or the test is skipped. */
+/* Opens a backend with bf16 GEMMs; skips the test where the CPU has none. */
 static void open_bf16(Backend *b) {
   if (backend_cpu(b, 2, true) == ERR_OK) return;
   printf("skip: %s\n", err_message());
   skip();
 }
 
-static void test_bf16(void **state) {
+static void test_ops_bf16_gemm_matches_reference(void **state) {
   (void)state;
   Backend fast;
   open_bf16(&fast);
   compare_with_reference(&fast);
 }
 
-/* To bf16 and back: to nearest, ties to even. Not for what is no number. */
+/* Rounds to bf16, to nearest even; not for NaN. */
 static float rounded(float x) {
   uint32_t bits;
   memcpy(&bits, &x, 4);
@@ -86,8 +87,8 @@ static float rounded(float x) {
   return x;
 }
 
-/* c (m, n) = a · b over k, of rounded operands: a sum may be off by one rounding of each of
- * its terms, and twice that for the ways in which units add pairs. */
+/* Checks c (m, n) = a · b over k with operands rounded to bf16. Tolerance: one fp32 rounding per
+ * term, doubled because the units add pairs of terms in an order of their own. */
 static void check_rounded_product(const float *c, const float *a, size_t a_row, size_t a_step,
                                   const float *b, size_t b_col, size_t b_step, size_t m,
                                   size_t n, size_t k) {
@@ -109,7 +110,7 @@ static void check_rounded_product(const float *c, const float *a, size_t a_row, 
   }
 }
 
-static void test_bf16_products_of_odd_shapes_are_those_of_rounded_operands(void **state) {
+static void test_linear_bf16_odd_shapes_match_rounded_operands(void **state) {
   (void)state;
   static const size_t sizes[][3] = {{1, 1, 1},   {1, 3, 13},   {4, 4, 12},  {5, 7, 11},
                                     {8, 12, 24}, {13, 66, 37}, {9, 5, 100}, {70, 1030, 33}};
@@ -125,11 +126,15 @@ static void test_bf16_products_of_odd_shapes_are_those_of_rounded_operands(void 
     check_rounded_product(dx, y, out, 1, w, 1, in, rows, in, out);
     b.linear_dw(&b, dw, NULL, y, x, rows, in, out, false);
     check_rounded_product(dw, y, 1, out, x, 1, in, out, in, rows);
-    mem_free(x), mem_free(w), mem_free(y), mem_free(dx), mem_free(dw);
+    mem_free(x);
+    mem_free(w);
+    mem_free(y);
+    mem_free(dx);
+    mem_free(dw);
   }
 }
 
-static void test_bf16_rounds_to_nearest_with_ties_to_even(void **state) {
+static void test_linear_bf16_rounds_to_nearest_even(void **state) {
   (void)state;
   static const float x[] = {1 + 0x1p-8f, 1 + 0x3p-8f, -1 - 0x1p-8f, 1 + 0x1.01p-8f, 1 + 0x1p-9f,
                             3.14159265f, -65504,      0x1.fep100f,  0x1.ffp100f,    0x1p-120f};
@@ -143,9 +148,9 @@ static void test_bf16_rounds_to_nearest_with_ties_to_even(void **state) {
   for (int i = 0; i < N; i++) assert_true(y[i] == rounded(x[i]));
 }
 
-static void test_bf16_passes_nan_and_infinity(void **state) {
+static void test_linear_bf16_nan_and_infinity_propagate(void **state) {
   (void)state;
-  uint32_t low_bits = 0x7f800001; /* no number, by a bit that rounding drops */
+  uint32_t low_bits = 0x7f800001; /* a NaN whose only fraction bit is dropped by rounding */
   float x[5] = {NAN, INFINITY, -INFINITY, 0x1.fffffep127f, 0}, y[5], one = 1;
   memcpy(&x[4], &low_bits, 4);
   Backend b;
@@ -158,7 +163,7 @@ static void test_bf16_passes_nan_and_infinity(void **state) {
   assert_true(y[1] == INFINITY && y[2] == -INFINITY && y[3] == INFINITY);
 }
 
-static void test_bf16_units_are_named(void **state) {
+static void test_backend_cpu_bf16_about_names_unit(void **state) {
   (void)state;
   Backend b;
   open_bf16(&b);
@@ -170,8 +175,7 @@ static void test_bf16_units_are_named(void **state) {
 #endif
 }
 
-/* The number of threads changes no bit. */
-static void test_threads_change_nothing(void **state) {
+static void test_ops_3_threads_same_bits_as_1(void **state) {
   (void)state;
   Backend one, three;
   assert_int_equal(backend_cpu(&one, 1, false), ERR_OK);
@@ -192,8 +196,7 @@ static void test_threads_change_nothing(void **state) {
   }
 }
 
-/* A row's result does not depend on the rows beside it. */
-static void test_rows_are_independent(void **state) {
+static void test_linear_row_alone_same_bits_as_in_batch(void **state) {
   (void)state;
   for (int bf16 = 0; bf16 < 2; bf16++) {
     Backend b;
@@ -205,12 +208,15 @@ static void test_rows_are_independent(void **state) {
       b.linear(&b, one, x + r * in, w, NULL, 1, in, out);
       assert_memory_equal(one, y + r * out, out * sizeof(float));
     }
-    mem_free(x), mem_free(w), mem_free(y), mem_free(one);
+    mem_free(x);
+    mem_free(w);
+    mem_free(y);
+    mem_free(one);
   }
 }
 
-/* What is there does not count, not even where there are no rows. */
-static void test_the_first_overwrites(void **state) {
+/* With accumulate false, gradients replace NaN, also for a batch of 0 rows. */
+static void test_gradients_without_accumulate_overwrite_nan(void **state) {
   (void)state;
   Backend b[2];
   backend_reference(&b[0]);
@@ -222,8 +228,10 @@ static void test_the_first_overwrites(void **state) {
     for (size_t rows = 0; rows < 4; rows++) {
       float dw[5 * 7], dbias[7], dgain[5], dshift[5];
       AddNorm n = {.rows = rows, .d = 5, .epsilon = 1e-6f};
-      for (int k = 0; k < 5 * 7; k++)
-        dw[k] = NAN, dbias[k % 7] = dgain[k % 5] = dshift[k % 5] = NAN;
+      for (int k = 0; k < 5 * 7; k++) {
+        dw[k] = NAN;
+        dbias[k % 7] = dgain[k % 5] = dshift[k % 5] = NAN;
+      }
       b[i].linear_dw(&b[i], dw, dbias, dy, x, rows, 5, 7, false);
       assert_true(dw[0] == (rows ? 3 : 0) && dw[6] == (rows ? 8 : 0));
       for (int k = 0; k < 5 * 7; k++) assert_true(isfinite(dw[k]));
@@ -233,8 +241,11 @@ static void test_the_first_overwrites(void **state) {
                              false);
       for (int k = 0; k < 5; k++) {
         float sum = 0, product = 0, shift = 0;
-        for (size_t r = 0, e = (size_t)k; r < rows; r++, e += 5)
-          sum += dy[e], product += dy[e] * x[e], shift += dbranch[e];
+        for (size_t r = 0, e = (size_t)k; r < rows; r++, e += 5) {
+          sum += dy[e];
+          product += dy[e] * x[e];
+          shift += dbranch[e];
+        }
         assert_true(dbias[k] == sum && dgain[k] == product && dshift[k] == shift);
         dshift[k] = NAN;
       }
@@ -245,9 +256,9 @@ static void test_the_first_overwrites(void **state) {
   }
 }
 
-/* Sum of outputs times fixed random weights, as a function of the inputs. */
-static double probe(const Backend *b, void (*run)(const Backend *, Case *), const Case *c,
-                    const int *output, const float *const *weights) {
+/* A scalar function of the inputs: the sum of the outputs times fixed random weights. */
+static double weighted_output(const Backend *b, void (*run)(const Backend *, Case *),
+                              const Case *c, const int *output, const float *const *weights) {
   Case t = twin(c);
   double sum = 0;
   run(b, &t);
@@ -259,19 +270,19 @@ static double probe(const Backend *b, void (*run)(const Backend *, Case *), cons
   return sum;
 }
 
-/* Nudges some elements of an input both ways and compares with its gradient. */
-static void check_slope(const char *name, const Backend *b,
-                        void (*run)(const Backend *, Case *), Case *c, const int *output,
-                        const float *const *weights, int input, const float *gradient) {
+/* Compares 40 elements of a gradient with central finite differences. */
+static void check_gradient(const char *name, const Backend *b,
+                           void (*run)(const Backend *, Case *), Case *c, const int *output,
+                           const float *const *weights, int input, const float *gradient) {
   const float h = 0.02f;
   double error = 0, size = 0;
   for (int trial = 0; trial < 40; trial++) {
     size_t k = rng_below(&rng, c->n[input]);
     float kept = c->a[input][k];
     c->a[input][k] = kept + h;
-    double up = probe(b, run, c, output, weights);
+    double up = weighted_output(b, run, c, output, weights);
     c->a[input][k] = kept - h;
-    double down = probe(b, run, c, output, weights);
+    double down = weighted_output(b, run, c, output, weights);
     c->a[input][k] = kept;
     double slope = (up - down) / (2 * (double)h);
     error += (slope - gradient[k]) * (slope - gradient[k]);
@@ -281,32 +292,36 @@ static void check_slope(const char *name, const Backend *b,
     fail_msg("%s: gradient of input %d is off by %g", name, input, sqrt(error / size));
 }
 
-static void test_reference_gradients(void **state) {
+static void test_reference_gradients_match_finite_differences(void **state) {
   (void)state;
   Backend b;
   backend_reference(&b);
   Case c = shape(1);
-  c.act = ACT_GELU; /* smooth, so that differences mean something */
+  c.act = ACT_GELU; /* smooth, so that finite differences converge */
   {                 /* linear: y = x w + bias */
     make_linear(&c);
     const float *weight[] = {c.a[3]};
     Case g = twin(&c);
-    memset(g.a[0], 0, g.n[0] * 4), memset(g.a[1], 0, g.n[1] * 4), memset(g.a[2], 0, g.n[2] * 4);
+    memset(g.a[0], 0, g.n[0] * 4);
+    memset(g.a[1], 0, g.n[1] * 4);
+    memset(g.a[2], 0, g.n[2] * 4);
     b.linear_dx(&b, g.a[0], c.a[3], c.a[1], c.rows, c.in, c.out, false);
     b.linear_dw(&b, g.a[1], g.a[2], c.a[3], c.a[0], c.rows, c.in, c.out, true);
     for (int i = 0; i < 3; i++)
-      check_slope("linear", &b, do_linear, &c, (int[]){3, -1}, weight, i, g.a[i]);
-    drop_arrays(&g), drop_arrays(&c);
+      check_gradient("linear", &b, do_linear, &c, (int[]){3, -1}, weight, i, g.a[i]);
+    drop_arrays(&g);
+    drop_arrays(&c);
   }
   c = shape(1);
-  { /* add_norm: sum and y both weigh in */
+  { /* add_norm: both outputs, sum and y */
     make_norm(&c);
     float *dy = draw(c.n[5]), *through = draw(c.n[4]);
     const float *weight[] = {through, dy};
     Case g = twin(&c);
     AddNorm n = norm_of(&c);
     do_add_norm(&b, &g);
-    memset(g.a[2], 0, g.n[2] * 4), memset(g.a[3], 0, g.n[3] * 4);
+    memset(g.a[2], 0, g.n[2] * 4);
+    memset(g.a[3], 0, g.n[3] * 4);
     memset(g.a[12], 0, g.n[12] * 4);
     b.add_norm_backward(&b, g.a[7], g.a[8], g.a[2], g.a[3], g.a[12], dy, through, g.a[4],
                         g.a[6], c.a[2], &n, true);
@@ -314,8 +329,12 @@ static void test_reference_gradients(void **state) {
     for (size_t i = 0; i < c.d; i++) assert_true(fabsf(g.a[12][i]) < 1e-5f);
     const float *gradient[] = {g.a[7], g.a[8], g.a[2], g.a[3]};
     for (int i = 0; i < 4; i++)
-      check_slope("add_norm", &b, do_add_norm, &c, (int[]){4, 5, -1}, weight, i, gradient[i]);
-    mem_free(dy), mem_free(through), drop_arrays(&g), drop_arrays(&c);
+      check_gradient("add_norm", &b, do_add_norm, &c, (int[]){4, 5, -1}, weight, i,
+                     gradient[i]);
+    mem_free(dy);
+    mem_free(through);
+    drop_arrays(&g);
+    drop_arrays(&c);
   }
   for (int causal = 0; causal < 2; causal++) {
     c = shape(causal);
@@ -324,9 +343,10 @@ static void test_reference_gradients(void **state) {
     Case g = twin(&c);
     memset(g.a[4], 0, g.n[4] * 4); /* between the rows there are gaps */
     do_attend_back(&b, &g);
-    check_slope("attend q", &b, do_attend, &c, (int[]){2, -1}, weight, 0, g.a[4]);
-    check_slope("attend k, v", &b, do_attend, &c, (int[]){2, -1}, weight, 1, g.a[5]);
-    drop_arrays(&g), drop_arrays(&c);
+    check_gradient("attend q", &b, do_attend, &c, (int[]){2, -1}, weight, 0, g.a[4]);
+    check_gradient("attend k, v", &b, do_attend, &c, (int[]){2, -1}, weight, 1, g.a[5]);
+    drop_arrays(&g);
+    drop_arrays(&c);
   }
   for (int act = ACT_GELU; act <= ACT_SILU; act++) {
     c = shape(1);
@@ -337,13 +357,15 @@ static void test_reference_gradients(void **state) {
     b.activate_backward(&b, dx, NULL, dy, c.a[0], c.rows, c.d, c.act, c.drop, true);
     const float *fixed[] = {dy};
     (void)weight;
-    check_slope("activate", &b, do_activate, &c, (int[]){1, -1}, fixed, 0, dx);
-    mem_free(dy), mem_free(dx), drop_arrays(&c);
+    check_gradient("activate", &b, do_activate, &c, (int[]){1, -1}, fixed, 0, dx);
+    mem_free(dy);
+    mem_free(dx);
+    drop_arrays(&c);
   }
 }
 
-/* loss: the gradient it leaves is that of the sum it adds. */
-static void test_loss_gradient(void **state) {
+/* The gradient that `loss` leaves in the logits is that of the sum in loss[0]. */
+static void test_loss_gradient_matches_finite_differences(void **state) {
   (void)state;
   Backend b;
   backend_reference(&b);
@@ -365,11 +387,12 @@ static void test_loss_gradient(void **state) {
     assert_true(fabs((sum[1] - sum[0]) / 0.04 - (double)g.a[0][k]) <
                 1e-3 * fabs((double)g.a[0][k]) + 1e-6);
   }
-  drop_arrays(&g), drop_arrays(&c);
+  drop_arrays(&g);
+  drop_arrays(&c);
 }
 
-/* Every backend there is: the reference, and each instruction set. */
-static int all_backends(Backend list[5]) {
+/* Opens the reference and each instruction set of this machine. */
+static int open_all_backends(Backend list[5]) {
   const char *names[] = {"avx512", "avx2", "sse2", "neon"};
   int n = 1;
   backend_reference(&list[0]);
@@ -382,12 +405,12 @@ static int all_backends(Backend list[5]) {
   return n;
 }
 
-/* A row without a target adds nothing and has no gradient; its neighbours do not notice. */
-static void test_loss_of_no_target(void **state) {
+/* A row with a negative target adds no loss and has gradient 0; other rows are unchanged. */
+static void test_loss_negative_target_adds_nothing(void **state) {
   (void)state;
   enum { ROWS = 40, VOCAB = 37 };
   Backend list[5];
-  int n = all_backends(list);
+  int n = open_all_backends(list);
   for (int i = 0; i < n; i++) {
     const Backend *b = &list[i];
     float *some = draw(ROWS * VOCAB), *all = copy(some, ROWS * VOCAB),
@@ -406,20 +429,22 @@ static void test_loss_of_no_target(void **state) {
     for (int k = 0; k < 3; k++) assert_true(fabs(want[k] - loss[0][k]) <= 1e-6 * fabs(want[k]));
     b->loss(b, kept, last, few + 30, 10, VOCAB, 0.1f, 0.5f);
     assert_true(last[0] == 0 && last[1] == 0 && last[2] == 0);
-    mem_free(some), mem_free(all), mem_free(kept);
+    mem_free(some);
+    mem_free(all);
+    mem_free(kept);
   }
 }
 
-/* Queries without keys see nothing, keys without queries are seen by nobody, and the
- * sentences around them are as they would be alone. */
-static void test_sentences_with_one_side(void **state) {
+/* Queries without keys give o = dq = 0, keys without queries dk = dv = 0; the other sentences have
+ * the bits that they have in a batch of their own. */
+static void test_attend_sentence_without_keys_or_queries_gives_zero(void **state) {
   (void)state;
   enum { HEADS = 2, D = 20, W = HEADS * D, ROWS = 34, KEYS = 31 };
   static const int32_t q_off[] = {0, 5, 5, 21, 34, 34}, k_off[] = {0, 7, 19, 19, 31, 31};
   static const int32_t lone_q[] = {0, 5, 18},
                        lone_k[] = {0, 7, 19}; /* the first and the fourth */
   Backend list[5];
-  int n = all_backends(list);
+  int n = open_all_backends(list);
   for (int i = 0; i < n; i++) {
     const Backend *b = &list[i];
     assert_int_equal(b->reserve(b, 64, D), ERR_OK);
@@ -427,7 +452,8 @@ static void test_sentences_with_one_side(void **state) {
     float *o = draw(ROWS * W), *lse = draw(ROWS * HEADS), *dq = draw(ROWS * W),
           *dk = draw(KEYS * W), *dv = draw(KEYS * W);
     Attention a = {.sentences = 5, .heads = HEADS, .d = D, .q_off = q_off, .k_off = k_off};
-    a.q_ld = a.kv_ld = a.o_ld = W, a.q_rows = ROWS;
+    a.q_ld = a.kv_ld = a.o_ld = W;
+    a.q_rows = ROWS;
     b->attend(b, o, lse, q, k, v, &a);
     b->attend_backward(b, dq, dk, dv, d_o, o, lse, q, k, v, &a);
     for (size_t e = 5 * W; e < 21 * W; e++) assert_true(o[e] == 0 && dq[e] == 0);
@@ -443,7 +469,10 @@ static void test_sentences_with_one_side(void **state) {
     }
     float *o2 = draw(18 * W), *lse2 = draw(18 * HEADS), *dq2 = draw(18 * W),
           *dk2 = draw(19 * W), *dv2 = draw(19 * W);
-    a.sentences = 2, a.q_off = lone_q, a.k_off = lone_k, a.q_rows = 18;
+    a.sentences = 2;
+    a.q_off = lone_q;
+    a.k_off = lone_k;
+    a.q_rows = 18;
     b->attend(b, o2, lse2, pack[0], pack[1], pack[2], &a);
     b->attend_backward(b, dq2, dk2, dv2, pack[3], o2, lse2, pack[0], pack[1], pack[2], &a);
     assert_memory_equal(o, o2, 5 * W * sizeof(float));
@@ -457,9 +486,9 @@ static void test_sentences_with_one_side(void **state) {
   }
 }
 
-/* ReLU's way back, to the bit, is gradient times slope times the factor of dropout,
- * also where y takes the place of x and where bits of the last byte are not used. */
-static void test_relu_needs_its_mask_alone(void **state) {
+/* The backward of ReLU is dy * (x > 0) * dropout factor, bit for bit, also in place and where the
+ * last byte of the mask is partly used. */
+static void test_activate_backward_relu_uses_mask_only(void **state) {
   (void)state;
   static const size_t lengths[] = {1, 7, 8, 9, 1023, 1024, 1029, 5003};
   Backend list[2];
@@ -482,11 +511,14 @@ static void test_relu_needs_its_mask_alone(void **state) {
     }
     if (n % 8) assert_int_equal(mask[n / 8] >> n % 8, 0);
     assert_int_equal(mask[bytes], 0xa5);
-    mem_free(x), mem_free(dy), mem_free(y), mem_free(dx);
+    mem_free(x);
+    mem_free(dy);
+    mem_free(y);
+    mem_free(dx);
   }
 }
 
-static void test_every_operation_is_there(void **state) {
+static void test_backend_every_operation_is_set(void **state) {
   (void)state;
   Backend list[2];
   backend_reference(&list[0]);
@@ -499,7 +531,7 @@ static void test_every_operation_is_there(void **state) {
   }
 }
 
-/* With one thread its CPU time, so that other work on the machine hardly counts. */
+/* With one thread CPU time, so that other programs on the machine hardly matter. */
 static double speed_clock(const Backend *b) {
   struct timespec t;
   if (b->threads > 1) return progress_clock();
@@ -521,7 +553,10 @@ static int print_speed(int threads) {
               .sentences = 64};
     for (int32_t i = 0; i <= 64; i++) off[i] = 32 * i;
     for (int i = 0; i < 2048; i++) id[i] = i % 40, pos[i] = i % 64;
-    c.off_q = c.off_k = off, c.id = id, c.pos = pos, c.drop = (Dropout){&drop_key, 1, 0.1f};
+    c.off_q = c.off_k = off;
+    c.id = id;
+    c.pos = pos;
+    c.drop = (Dropout){&drop_key, 1, 0.1f};
     c.mask = masks;
     ops[o].make(&c);
     double best = 1e9, bytes = 0;
@@ -533,7 +568,7 @@ static int print_speed(int threads) {
       if (took < best) best = took;
     }
     printf("%-14s %8.3f ms", ops[o].name, 1e3 * best);
-    if (ops[o].product)
+    if (ops[o].is_gemm)
       printf(" %8.1f GFLOP/s\n", 2e-9 * (double)(c.rows * c.in * c.out) / best);
     else
       printf(" %8.1f GB/s\n", 1e-9 * bytes / best);
@@ -542,14 +577,14 @@ static int print_speed(int threads) {
   return 0;
 }
 
-/* The exponential of the fast kernels overflows behind 88, and the sigmoid is made of it. */
-static void test_silu_of_large_negative_numbers_is_zero(void **state) {
+/* fast_exp overflows above 88, and the sigmoid uses fast_exp(-x). */
+static void test_activate_silu_below_minus_88_is_zero(void **state) {
   (void)state;
-  enum { N = 37 }; /* whole vectors and an odd end */
+  enum { N = 37 }; /* whole vectors and a remainder */
   Backend list[5];
   Dropout none = {0};
   float x[N], y[N], dy[N], dx[N];
-  int n = all_backends(list);
+  int n = open_all_backends(list);
   for (int i = 0; i < N; i++) {
     x[i] = -80 - 5 * (float)i;
     dy[i] = 1;
@@ -570,22 +605,22 @@ int main(int argc, char **argv) {
   if (argc > 1 && strcmp(argv[1], "speed") == 0)
     return print_speed(argc > 2 ? atoi(argv[2]) : 0);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_every_instruction_set),
-      cmocka_unit_test(test_bf16),
-      cmocka_unit_test(test_bf16_products_of_odd_shapes_are_those_of_rounded_operands),
-      cmocka_unit_test(test_bf16_rounds_to_nearest_with_ties_to_even),
-      cmocka_unit_test(test_bf16_passes_nan_and_infinity),
-      cmocka_unit_test(test_bf16_units_are_named),
-      cmocka_unit_test(test_threads_change_nothing),
-      cmocka_unit_test(test_rows_are_independent),
-      cmocka_unit_test(test_the_first_overwrites),
-      cmocka_unit_test(test_reference_gradients),
-      cmocka_unit_test(test_loss_gradient),
-      cmocka_unit_test(test_loss_of_no_target),
-      cmocka_unit_test(test_sentences_with_one_side),
-      cmocka_unit_test(test_relu_needs_its_mask_alone),
-      cmocka_unit_test(test_silu_of_large_negative_numbers_is_zero),
-      cmocka_unit_test(test_every_operation_is_there),
+      cmocka_unit_test(test_ops_each_instruction_set_matches_reference),
+      cmocka_unit_test(test_ops_bf16_gemm_matches_reference),
+      cmocka_unit_test(test_linear_bf16_odd_shapes_match_rounded_operands),
+      cmocka_unit_test(test_linear_bf16_rounds_to_nearest_even),
+      cmocka_unit_test(test_linear_bf16_nan_and_infinity_propagate),
+      cmocka_unit_test(test_backend_cpu_bf16_about_names_unit),
+      cmocka_unit_test(test_ops_3_threads_same_bits_as_1),
+      cmocka_unit_test(test_linear_row_alone_same_bits_as_in_batch),
+      cmocka_unit_test(test_gradients_without_accumulate_overwrite_nan),
+      cmocka_unit_test(test_reference_gradients_match_finite_differences),
+      cmocka_unit_test(test_loss_gradient_matches_finite_differences),
+      cmocka_unit_test(test_loss_negative_target_adds_nothing),
+      cmocka_unit_test(test_attend_sentence_without_keys_or_queries_gives_zero),
+      cmocka_unit_test(test_activate_backward_relu_uses_mask_only),
+      cmocka_unit_test(test_activate_silu_below_minus_88_is_zero),
+      cmocka_unit_test(test_backend_every_operation_is_set),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* The clocked backend: what it counts, known by hand; whose time it is; that a step
- * through it has the same bits; and that it says when it has no memory. */
+/* TimedBackend: operations and bytes against numbers computed by hand, the source of the times,
+ * the bits of a step, and allocation failures. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,12 +9,12 @@
 #include "model/transformer.h"
 #include "support.h"
 
-static void open_on(TimedBackend *c, Backend *inner) {
+static void open_timed(TimedBackend *c, Backend *inner) {
   OK(backend_cpu(inner, 1, false));
   OK(timed_open(c, inner));
 }
 
-/* What was counted since the last call, of one kind. */
+/* Checks what was counted for one kind since the last call, and resets it. */
 static void assert_work(TimedBackend *c, WorkKind kind, uint64_t calls, double operations,
                         double bytes) {
   Work *w = &c->work[kind];
@@ -25,12 +25,12 @@ static void assert_work(TimedBackend *c, WorkKind kind, uint64_t calls, double o
   *w = (Work){0};
 }
 
-static void test_products(void **state) {
+static void test_timed_gemms_count_operations_and_bytes(void **state) {
   (void)state;
   TimedBackend c;
   Backend inner;
   float x[15] = {1}, w[35] = {1}, y[21], bias[7] = {0};
-  open_on(&c, &inner);
+  open_timed(&c, &inner);
   const Backend *b = &c.backend;
   timed_begin(&c);
   b->linear(b, y, x, w, NULL, 3, 5, 7);
@@ -58,39 +58,53 @@ static void test_products(void **state) {
   timed_close(&c);
 }
 
-/* A device of another type, with a clock that ticks by itself: point i is at i * i. */
+/* A fake bf16 device: event i is at i * i seconds. */
 static size_t last_stamp;
 
-static void tick(const Backend *b, size_t i) {
+static void fake_stamp(const Backend *b, size_t i) {
   (void)b;
   last_stamp = i;
 }
 
-static Err ticks(const Backend *b, double *seconds, size_t n) {
+static Err fake_stamps(const Backend *b, double *seconds, size_t n) {
   (void)b;
   for (size_t i = 0; i < n; i++) seconds[i] = (double)(i * i);
   return ERR_OK;
 }
 
-static void no_product(const Backend *b, void *y, const void *x, const void *w,
-                       const void *bias, size_t rows, size_t in, size_t out) {
-  (void)b, (void)y, (void)x, (void)w, (void)bias, (void)rows, (void)in, (void)out;
+static void skip_linear(const Backend *b, void *y, const void *x, const void *w,
+                        const void *bias, size_t rows, size_t in, size_t out) {
+  (void)b;
+  (void)y;
+  (void)x;
+  (void)w;
+  (void)bias;
+  (void)rows;
+  (void)in;
+  (void)out;
 }
 
-static void no_lower(const Backend *b, void *low, const float *full, size_t n) {
-  (void)b, (void)low, (void)full, (void)n;
+static void skip_lower(const Backend *b, void *low, const float *full, size_t n) {
+  (void)b;
+  (void)low;
+  (void)full;
+  (void)n;
 }
 
-static void test_device(void **state) {
+static void test_timed_device_uses_its_events(void **state) {
   (void)state;
   TimedBackend c;
   Backend inner;
   float x[8], y[8];
   OK(backend_cpu(&inner, 1, false));
-  inner.type = TYPE_BF16, inner.host = false;
-  inner.linear = no_product, inner.lower = no_lower, inner.stamp = tick, inner.stamps = ticks;
+  inner.type = TYPE_BF16;
+  inner.host = false;
+  inner.linear = skip_linear;
+  inner.lower = skip_lower;
+  inner.stamp = fake_stamp;
+  inner.stamps = fake_stamps;
   OK(timed_open(&c, &inner));
-  assert_true(last_stamp >= 1024); /* made beforehand */
+  assert_true(last_stamp >= 1024); /* timed_open has created events */
   const Backend *b = &c.backend;
   timed_begin(&c);
   b->linear(b, y, x, x, NULL, 3, 5, 7); /* from 1 to 4 s */
@@ -113,8 +127,8 @@ static void test_device(void **state) {
   timed_close(&c);
 }
 
-/* Pairs of a query and a key that it sees, one by one. */
-static double pairs_of(const Attention *a) {
+/* Counts the pairs of a query and a visible key, one by one. */
+static double count_pairs(const Attention *a) {
   double pairs = 0;
   for (size_t s = 0; s < a->sentences; s++) {
     int keys = a->k_len ? a->k_len[s] : a->k_off[s + 1] - a->k_off[s];
@@ -132,7 +146,9 @@ static void check_attention(const int32_t *q_off, const int32_t *k_off, const in
   TimedBackend c;
   Backend inner;
   Attention a = {.sentences = 3, .heads = HEADS, .d = D, .q_off = q_off, .k_off = k_off};
-  a.k_len = k_len, a.q_ld = a.kv_ld = a.o_ld = WIDTH, a.causal = causal;
+  a.k_len = k_len;
+  a.q_ld = a.kv_ld = a.o_ld = WIDTH;
+  a.causal = causal;
   a.q_rows = (size_t)q_off[3];
   backend_reference(&inner);
   OK(timed_open(&c, &inner));
@@ -141,14 +157,14 @@ static void check_attention(const int32_t *q_off, const int32_t *k_off, const in
   c.backend.attend_backward(&c.backend, dq, dk, dv, o, o, lse, q, k, v, &a);
   OK(timed_end(&c));
   double queries = q_off[3];
-  assert_work(&c, WORK_ATTEND, 1, 4 * pairs_of(&a) * WIDTH,
+  assert_work(&c, WORK_ATTEND, 1, 4 * count_pairs(&a) * WIDTH,
               4 * (2 * (queries + keys) * WIDTH + queries * HEADS));
-  assert_work(&c, WORK_ATTEND_BACKWARD, 1, 10 * pairs_of(&a) * WIDTH,
+  assert_work(&c, WORK_ATTEND_BACKWARD, 1, 10 * count_pairs(&a) * WIDTH,
               4 * (4 * (queries + keys) * WIDTH + queries * HEADS));
   timed_close(&c);
 }
 
-static void test_attention(void **state) {
+static void test_timed_attention_counts_visible_pairs(void **state) {
   (void)state;
   static const int32_t source[] = {0, 4, 6, 12}, target[] = {0, 3, 10, 12}, len[] = {2, 1, 5};
   check_attention(source, source, NULL, false, 12);
@@ -158,7 +174,7 @@ static void test_attention(void **state) {
   check_attention(target, source, len, false, 8);
 }
 
-/* As a device does it that has it in one. */
+/* linear_relu_backward of a device that fuses it. */
 static void relu_back(const Backend *b, void *dx, float *dbias, const void *dy, const void *w,
                       const uint8_t *mask, size_t rows, size_t in, size_t out, Dropout drop,
                       bool add) {
@@ -166,16 +182,16 @@ static void relu_back(const Backend *b, void *dx, float *dbias, const void *dy, 
   b->activate_backward(b, dx, dbias, dx, mask, rows, in, ACT_RELU, drop, add);
 }
 
-static void test_relu_back(void **state) {
+static void test_timed_linear_relu_backward_counts_as_dgrad(void **state) {
   (void)state;
   TimedBackend c;
   Backend inner;
   float dy[6] = {1, 2, 3, 4, 5, 6}, w[24], dx[16], dbias[8] = {0};
   const uint8_t mask[2] = {0x01, 0x80};
   for (int i = 0; i < 24; i++) w[i] = (float)i;
-  open_on(&c, &inner);
+  open_timed(&c, &inner);
   const Backend *b = &c.backend;
-  assert_null(b->fuses_relu); /* there is nothing to be gained here */
+  assert_null(b->fuses_relu); /* the CPU backend does not fuse it */
   inner.linear_relu_backward = relu_back;
   timed_begin(&c);
   b->linear_relu_backward(b, dx, dbias, dy, w, mask, 2, 8, 3, (Dropout){0}, false);
@@ -188,7 +204,7 @@ static void test_relu_back(void **state) {
   timed_close(&c);
 }
 
-static void test_the_rest(void **state) {
+static void test_timed_other_operations_count_bytes(void **state) {
   (void)state;
   TimedBackend c;
   Backend inner;
@@ -199,7 +215,7 @@ static void test_the_rest(void **state) {
   double sums[3] = {0}, losses[3] = {0};
   StepNumbers now = {.grad_divisor = 1, .correction1 = 1, .correction2 = 1};
   AddNorm n = {.rows = 3, .d = 4, .epsilon = 1e-6f};
-  open_on(&c, &inner);
+  open_timed(&c, &inner);
   const Backend *b = &c.backend;
   timed_begin(&c);
   b->add_norm(b, NULL, e, stat, a, NULL, gain, bias, &n);
@@ -263,14 +279,17 @@ static const TransformerConfig config = {.vocab = 23,
                                          .drop_residual = 0.1f,
                                          .norm_epsilon = 1e-6f};
 
-/* The gradients of one step; with a clock where there is one. */
+/* The gradients of one step, timed by `c` if not NULL. */
 static float *gradients(Transformer *t, const Backend *b, TimedBackend *c) {
   float *w, *g;
   OK(transformer_new(t, &config, b, batch.capacity, 5, true)); /* logits in three parts */
   OK(mem_alloc_aligned(&w, t->model.params.padded * sizeof *w));
   OK(mem_alloc_aligned(&g, t->model.params.padded * sizeof *g));
   params_init(&t->model.params, 1, w);
-  if (c) t->model.backend = &c->backend, timed_begin(c);
+  if (c) {
+    t->model.backend = &c->backend;
+    timed_begin(c);
+  }
   transformer_step(t, (Weights){w, w}, g, &batch, (StepKey){7, true, false}, 0.1f, 1, NULL,
                    NULL);
   if (c) OK(timed_end(c));
@@ -279,20 +298,20 @@ static float *gradients(Transformer *t, const Backend *b, TimedBackend *c) {
   return g;
 }
 
-/* As the headline of bench train counts, where both sides have the same rows. */
-static void test_step(void **state) {
+/* A step through TimedBackend: the same bits, and the operations that `bench train` reports. */
+static void test_timed_step_has_same_bits_and_known_counts(void **state) {
   (void)state;
   TimedBackend c;
   Backend inner;
-  Transformer plain, clocked;
+  Transformer plain, timed;
   double rows = 12, d = 16, ff = 24, vocab = 23;
   double encoder = 2 * (4 * d * d + 2 * d * ff), decoder = 3 * (8 * d * d + 2 * d * ff);
   double products = 2 * rows * (encoder + decoder + vocab * d);
   /* Squares of 4, 2, 6; halves of those of 3, 7, 2, with the diagonal; and both. */
   double self[2] = {16 + 4 + 36, 6 + 28 + 3}, cross = 3 * 4 + 7 * 2 + 2 * 6;
   double pairs = 2 * self[0] + 3 * (self[1] + cross);
-  open_on(&c, &inner);
-  float *g = gradients(&plain, &inner, NULL), *same = gradients(&clocked, &inner, &c);
+  open_timed(&c, &inner);
+  float *g = gradients(&plain, &inner, NULL), *same = gradients(&timed, &inner, &c);
   assert_memory_equal(g, same, plain.model.params.padded * sizeof *g);
   double sum = 0, spent = 0;
   for (int i = WORK_LINEAR; i <= WORK_WGRAD; i++) {
@@ -304,7 +323,8 @@ static void test_step(void **state) {
   assert_true(c.work[WORK_ATTEND_BACKWARD].operations == 10 * pairs * d);
   for (int i = 0; i < WORK_KINDS; i++) spent += c.work[i].seconds;
   assert_true(spent > 0 && spent <= c.seconds * (1 + 1e-9));
-  /* 4 products a layer, 6 in the decoder, its keys and values, the logits' three parts. */
+  /* 4 GEMMs per encoder layer, 6 per decoder layer, keys and values of the encoder's output, and
+   * three parts of the logits. */
   for (int i = WORK_LINEAR; i <= WORK_WGRAD; i++)
     assert_int_equal(c.work[i].calls, 2 * 4 + 3 * 6 + 1 + 3);
   assert_int_equal(c.work[WORK_ATTEND].calls, 2 + 2 * 3);
@@ -313,13 +333,13 @@ static void test_step(void **state) {
   assert_int_equal(c.work[WORK_LOSS].calls, 3);
   assert_int_equal(c.work[WORK_EMBED].calls, 4);
   transformer_free(&plain);
-  transformer_free(&clocked);
+  transformer_free(&timed);
   mem_free(g);
   mem_free(same);
   timed_close(&c);
 }
 
-static void test_memory(void **state) {
+static void test_timed_out_of_memory_is_reported(void **state) {
   (void)state;
   TimedBackend c;
   Backend inner;
@@ -349,10 +369,13 @@ static void test_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_products),  cmocka_unit_test(test_device),
-      cmocka_unit_test(test_attention), cmocka_unit_test(test_relu_back),
-      cmocka_unit_test(test_the_rest),  cmocka_unit_test(test_step),
-      cmocka_unit_test(test_memory),
+      cmocka_unit_test(test_timed_gemms_count_operations_and_bytes),
+      cmocka_unit_test(test_timed_device_uses_its_events),
+      cmocka_unit_test(test_timed_attention_counts_visible_pairs),
+      cmocka_unit_test(test_timed_linear_relu_backward_counts_as_dgrad),
+      cmocka_unit_test(test_timed_other_operations_count_bytes),
+      cmocka_unit_test(test_timed_step_has_same_bits_and_known_counts),
+      cmocka_unit_test(test_timed_out_of_memory_is_reported),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,15 @@
-/* Attention on the tensor cores, for bf16 and fp16: a block for each sentence and
- * head, a warp for each 16 rows. Sentences are short, so fragments come straight
- * from memory, the second reading from the first-level cache. Depends on attend.cuh.
+/* Attention on tensor cores for bf16 and fp16: one block per sentence and head, one warp per 16
+ * rows. Sentences are short, so fragments are loaded from global memory without staging; a second
+ * read hits L1. Depends on attend.cuh, mma.cuh.
  *
- * Fragments of mma.m16n8k16. A lane is (g, t) = (lane / 4, lane % 4). The order of
- * the inner dimension and of the columns of the product is free as long as both
- * sides agree, so they are chosen for wide loads:
- *  - "along" a row, the inner dimension being the head's columns: lane (g, t) reads
- *    16 bytes, columns 32c + 8t …, of row g, which are its share of two products;
- *  - "across" rows, the inner dimension being rows: lane (g, t) reads D / 8 columns
- *    beginning at g * D / 8 of the rows 2t, 2t + 1, 2t + 8, 2t + 9; column j of each
- *    belongs to product j. The results of lane (g, t) are then D / 4 neighbouring
- *    columns beginning at t * D / 4 of the rows g and g + 8. */
+ * Fragments of mma.m16n8k16. A lane is (g, t) = (lane / 4, lane % 4). The order of the summed
+ * dimension and of the result's columns is free as long as both operands agree, and is chosen for
+ * wide loads:
+ *  - "along" a row, where the head's columns are summed: lane (g, t) reads 16 bytes, columns
+ *    32c + 8t …, of row g, which are its share of two mma instructions;
+ *  - "across" rows, where rows are summed: lane (g, t) reads D / 8 columns from g * D / 8 on of
+ *    the rows 2t, 2t + 1, 2t + 8, 2t + 9; column j of each belongs to mma j. Lane (g, t) then
+ *    holds D / 4 adjacent columns of the result from t * D / 4 on, of the rows g and g + 8. */
 #include "backend/cuda/attend.cuh"
 #include "backend/cuda/attend_dropout.cuh"
 #include "backend/cuda/mma.cuh"
@@ -18,7 +17,7 @@
 #define WARPS 2
 
 #if HAS_MMA
-/* 32 columns of a row, along; then all D. */
+/* Load 32 columns of a row, or all D, "along"; zeros for rows from `end` on. */
 template <typename T>
 static __device__ __forceinline__ uint4 load_32(const T *base, size_t ld, int row, int end,
                                                 int c, int t) {
@@ -32,13 +31,14 @@ static __device__ __forceinline__ void load_along(uint4 (&x)[D / 32], const T *b
   for (int c = 0; c < D / 32; c++) x[c] = load_32(base, ld, row, end, c, t);
 }
 
-/* s (16, 8) += a · bᵀ, both along; a's rows are lo (g) and hi (g + 8). */
+/* s (16, 8) += a · bᵀ, both loaded "along"; lo and hi are rows g and g + 8 of a. */
 template <typename T>
 static __device__ __forceinline__ void mma_along(float s[4], uint4 lo, uint4 hi, uint4 b) {
   mma<T>(s, lo.x, hi.x, lo.y, hi.y, b.x, b.y);
   mma<T>(s, lo.z, hi.z, lo.w, hi.w, b.z, b.w);
 }
 
+/* Loads 16 rows "across"; zeros for rows from `end` on. */
 template <typename T, int D>
 static __device__ __forceinline__ void load_across(uint32_t (&x)[4][D / 16], const T *base,
                                                    size_t ld, int row0, int end, int g, int t) {
@@ -51,18 +51,22 @@ static __device__ __forceinline__ void load_across(uint32_t (&x)[4][D / 16], con
     if (row >= end) continue;
     if (D == 32) {
       uint2 v = *reinterpret_cast<const uint2 *>(p);
-      x[r][0] = v.x, x[r][1] = v.y;
+      x[r][0] = v.x;
+      x[r][1] = v.y;
     } else {
 #pragma unroll
       for (int w = 0; w < D / 16; w += 4) {
         uint4 v = *reinterpret_cast<const uint4 *>(p + 2 * w);
-        x[r][w] = v.x, x[r][w + 1] = v.y, x[r][w + 2] = v.z, x[r][w + 3] = v.w;
+        x[r][w] = v.x;
+        x[r][w + 1] = v.y;
+        x[r][w + 2] = v.z;
+        x[r][w + 3] = v.w;
       }
     }
   }
 }
 
-/* sum (16, D) += a (16, 16) · x (16, D), x across. */
+/* sum (16, D) += a (16, 16) · x (16, D), x loaded "across". */
 template <typename T, int D>
 static __device__ __forceinline__ void mma_across(float (&sum)[D / 8][4], const uint32_t a[4],
                                                   const uint32_t (&x)[4][D / 16]) {
@@ -74,7 +78,7 @@ static __device__ __forceinline__ void mma_across(float (&sum)[D / 8][4], const 
   }
 }
 
-/* Rows row0 + g and row0 + g + 8 of what mma_across made, times lo and hi. */
+/* Stores rows row0 + g and row0 + g + 8 of a result of mma_across, times lo and hi. */
 template <typename T, int D>
 static __device__ __forceinline__ void store_sums(T *base, size_t ld, int row0, int end,
                                                   const float (&sum)[D / 8][4], float lo,
@@ -103,10 +107,10 @@ static __device__ __forceinline__ void store_sums(T *base, size_t ld, int row0, 
 
 template <typename T, int D>
 static __global__ void __launch_bounds__(WARPS * 32)
-    attend(T *o, float *lse, const T *__restrict__ q, const T *__restrict__ k,
-           const T *__restrict__ v, Attend a) {
+    attend_head(T *o, float *lse, const T *__restrict__ q, const T *__restrict__ k,
+                const T *__restrict__ v, Attend a) {
 #if HAS_MMA
-  /* 8 keys a tile; as many at a time as the registers hold. */
+  /* Tiles of 8 keys; as many at a time as the registers hold. */
   constexpr int TILES = D > 64 ? 2 : 4;
   int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, head = blockIdx.y;
   Sentence is = sentence_of(a, blockIdx.x);
@@ -125,8 +129,11 @@ static __global__ void __launch_bounds__(WARPS * 32)
     for (int j = 0; j < D / 8; j++) sum[j][0] = sum[j][1] = sum[j][2] = sum[j][3] = 0;
     float most[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0};
     int end = a.causal && i0 + 16 < is.keys ? i0 + 16 : is.keys;
-    int seen[2] = {is.keys, is.keys}; /* of the rows g and g + 8 */
-    if (a.causal) seen[0] = min(seen[0], i0 + g + 1), seen[1] = min(seen[1], i0 + g + 9);
+    int seen[2] = {is.keys, is.keys}; /* keys visible to the rows g and g + 8 */
+    if (a.causal) {
+      seen[0] = min(seen[0], i0 + g + 1);
+      seen[1] = min(seen[1], i0 + g + 9);
+    }
 
     for (int j0 = 0; j0 < end; j0 += TILES * 8) {
       uint4 in_k[TILES][D / 32];
@@ -138,6 +145,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
       for (int n = 0; n < TILES / 2; n++)
         load_across<T, D>(in_v[n], v, a.kv_ld, j0 + n * 16, end, g, t);
 
+      /* Scores, in units of log 2, and their running maximum. */
       float s[TILES][4], now[2] = {most[0], most[1]};
 #pragma unroll
       for (int n = 0; n < TILES; n++) {
@@ -153,7 +161,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
           now[e / 2] = fmaxf(now[e / 2], s[n][e]);
         }
       }
-      /* Where there is a key every row sees the first, so from here on `now` is finite. */
+      /* Rescale sum and total to the new maximum, which is finite: every row sees key 0. */
 #pragma unroll
       for (int r = 0; r < 2; r++) {
         now[r] = quad_max(now[r]);
@@ -161,7 +169,10 @@ static __global__ void __launch_bounds__(WARPS * 32)
         most[r] = now[r];
         total[r] *= shrink;
 #pragma unroll
-        for (int j = 0; j < D / 8; j++) sum[j][2 * r] *= shrink, sum[j][2 * r + 1] *= shrink;
+        for (int j = 0; j < D / 8; j++) {
+          sum[j][2 * r] *= shrink;
+          sum[j][2 * r + 1] *= shrink;
+        }
       }
 #pragma unroll
       for (int n = 0; n < TILES; n++) {
@@ -171,6 +182,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
           total[e / 2] += s[n][e];
         }
       }
+      /* Dropout, then sum += p · v. */
 #pragma unroll
       for (int n = 0; n < TILES; n += 2) {
         if (j0 + n * 8 >= end) break;
@@ -190,6 +202,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
       }
     }
 
+    /* Normalize; write o and lse. */
     float by[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -208,41 +221,48 @@ static __global__ void __launch_bounds__(WARPS * 32)
 
 /* ---- backward ---- */
 
-/* Sentences of up to this many rows, and this many pairs of 16 queries and 16 keys,
- * keep what the second half needs in shared memory; longer ones recompute it. */
+/* A sentence of up to SHARED_ROWS queries keeps lse and delta in shared memory, one of up to
+ * SHARED_PAIRS pairs of 16 queries and 16 keys also dS; longer ones recompute dS in phase 3. */
 #define SHARED_ROWS  128
 #define SHARED_PAIRS 36
 
 #if HAS_MMA
 struct RowStat {
-  float lse2, delta; /* lse in powers of 2; sum over the columns of do * o */
+  float lse2, delta; /* lse / ln 2; the sum over the columns of do * o */
 };
 #endif
 
-/* First half: a warp has 16 keys and goes over the queries, for dk and dv; the
- * scores lie turned over, (keys, queries). Second half: a warp has 16 queries and
- * goes over the keys, for dq. */
+/* Phase 1: delta. Phase 2: a warp has 16 keys and loops over the queries, for dk and dv; scores
+ * are transposed, (keys, queries). Phase 3: a warp has 16 queries and loops over the keys, for
+ * dq. With P the probabilities and M the dropout factors, dS = P ∘ (M ∘ (do vᵀ) - delta). */
 template <typename T, int D>
 static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
-    attend_backward(T *dq, T *dk, T *dv, const T *__restrict__ d_o, const T *__restrict__ o,
-                    const float *__restrict__ lse, const T *__restrict__ q,
-                    const T *__restrict__ k, const T *__restrict__ v, Attend a, float *delta) {
+    attend_head_backward(T *dq, T *dk, T *dv, const T *__restrict__ d_o,
+                         const T *__restrict__ o, const float *__restrict__ lse,
+                         const T *__restrict__ q, const T *__restrict__ k,
+                         const T *__restrict__ v, Attend a, float *delta) {
 #if HAS_MMA
   __shared__ uint4 shared_ds[SHARED_PAIRS][32];
   __shared__ RowStat shared_stat[SHARED_ROWS];
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   int head = blockIdx.y;
   Sentence is = sentence_of(a, blockIdx.x);
-  q += is.q0 * a.q_ld + (size_t)head * D, dq += is.q0 * a.q_ld + (size_t)head * D;
-  k += is.k0 * a.kv_ld + (size_t)head * D, dk += is.k0 * a.kv_ld + (size_t)head * D;
-  v += is.k0 * a.kv_ld + (size_t)head * D, dv += is.k0 * a.kv_ld + (size_t)head * D;
-  o += is.q0 * a.o_ld + (size_t)head * D, d_o += is.q0 * a.o_ld + (size_t)head * D;
-  lse += is.q0 * a.heads + head, delta += is.q0 * a.heads + head;
+  q += is.q0 * a.q_ld + (size_t)head * D;
+  dq += is.q0 * a.q_ld + (size_t)head * D;
+  k += is.k0 * a.kv_ld + (size_t)head * D;
+  dk += is.k0 * a.kv_ld + (size_t)head * D;
+  v += is.k0 * a.kv_ld + (size_t)head * D;
+  dv += is.k0 * a.kv_ld + (size_t)head * D;
+  o += is.q0 * a.o_ld + (size_t)head * D;
+  d_o += is.q0 * a.o_ld + (size_t)head * D;
+  lse += is.q0 * a.heads + head;
+  delta += is.q0 * a.heads + head;
   float to_log2 = a.scale * LOG2_E;
   int q_tiles = (is.rows + 15) / 16, k_tiles = (is.keys + 15) / 16;
   bool fits = is.rows <= SHARED_ROWS, kept = fits && q_tiles * k_tiles <= SHARED_PAIRS;
 
-  constexpr int LANES = D / 8; /* of a row */
+  /* Phase 1: delta[i] = sum over c of o[i][c] * d_o[i][c]. LANES threads per row. */
+  constexpr int LANES = D / 8;
   for (int i0 = 0; i0 < is.rows; i0 += WARPS * 32 / LANES) {
     int i = i0 + threadIdx.x / LANES, c = threadIdx.x % LANES * 8;
     float x[8], y[8], sum = 0;
@@ -267,9 +287,10 @@ static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
     return {lse[(size_t)i * a.heads] * LOG2_E, delta[(size_t)i * a.heads]};
   };
 
+  /* Phase 2: dk and dv. */
   for (int kt = warp; kt < k_tiles; kt += WARPS) {
     int j0 = kt * 16;
-    constexpr bool RESIDENT = D <= 64; /* wider heads read k and v again each time */
+    constexpr bool RESIDENT = D <= 64; /* k and v stay in registers; wider heads reload them */
     uint4 k_lo[D / 32], k_hi[D / 32], v_lo[D / 32], v_hi[D / 32];
     auto load_keys = [&](int c) {
       k_lo[c] = load_32(k, a.kv_ld, j0 + g, is.keys, c, t);
@@ -287,7 +308,8 @@ static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
     }
     for (int qt = a.causal ? kt : 0; qt < q_tiles; qt++) {
       int i0 = qt * 16;
-      float s[2][4], dp[2][4]; /* keys g, g + 8; queries 8n + 2t, 8n + 2t + 1 */
+      /* s = k qᵀ and dp = v doᵀ: keys g, g + 8; queries 8n + 2t, 8n + 2t + 1. */
+      float s[2][4], dp[2][4];
 #pragma unroll
       for (int e = 0; e < 4; e++) s[0][e] = s[1][e] = dp[0][e] = dp[1][e] = 0;
 #pragma unroll
@@ -300,6 +322,7 @@ static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
           mma_along<T>(dp[n], v_lo[c], v_hi[c], load_32(d_o, a.o_ld, row, is.rows, c, t));
         }
       }
+      /* P ∘ M in place of s, dS in place of dp. */
       uint32_t keep = 0xffff;
       if (a.drop.threshold) keep = keep_tile(a, is.q0 + i0, head, j0, lane);
       uint32_t p[4], ds[4];
@@ -330,9 +353,10 @@ static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
           ds[2 * n + r] = pack2<T>(dp[n][2 * r], dp[n][2 * r + 1]);
         }
       }
-      if (kept) /* turned over: (queries, keys), as the second half reads it */
+      if (kept) /* transposed to (queries, keys), as phase 3 reads it */
         shared_ds[qt * k_tiles + kt][lane] = make_uint4(transposed(ds[0]), transposed(ds[2]),
                                                         transposed(ds[1]), transposed(ds[3]));
+      /* dv += (P ∘ M)ᵀ do, dk += dSᵀ q. */
       uint32_t across[4][D / 16];
       load_across<T, D>(across, d_o, a.o_ld, i0, is.rows, g, t);
       mma_across<T, D>(sum_v, p, across);
@@ -344,6 +368,7 @@ static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
   }
   __syncthreads();
 
+  /* Phase 3: dq += dS k. */
   for (int qt = warp; qt < q_tiles; qt += WARPS) {
     int i0 = qt * 16, last = a.causal && qt + 1 < k_tiles ? qt + 1 : k_tiles;
     float sum[D / 8][4];
@@ -355,9 +380,13 @@ static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
       load_across<T, D>(across, k, a.kv_ld, j0, is.keys, g, t);
       if (kept) {
         uint4 x = shared_ds[qt * k_tiles + kt][lane];
-        ds[0] = x.x, ds[1] = x.y, ds[2] = x.z, ds[3] = x.w;
+        ds[0] = x.x;
+        ds[1] = x.y;
+        ds[2] = x.z;
+        ds[3] = x.w;
       } else {
-        float s[2][4], dp[2][4]; /* queries g, g + 8; keys 8n + 2t, 8n + 2t + 1 */
+        /* Recompute dS: queries g, g + 8; keys 8n + 2t, 8n + 2t + 1. */
+        float s[2][4], dp[2][4];
 #pragma unroll
         for (int n = 0; n < 2; n++) {
 #pragma unroll
@@ -407,37 +436,37 @@ static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
 
 /* ---- launchers ---- */
 
-static bool in_groups = true; /* where the shape allows it */
+static bool uses_groups = true; /* attend_group*.cu where the shape allows it */
 
-const char *kernel_select_attention(int way) {
+const char *kernel_select_attention(int variant) {
   static const char *const name[] = {"in groups", "direct"};
-  in_groups = way == 0;
-  return way >= 0 && way < 2 ? name[way] : NULL;
+  uses_groups = variant == 0;
+  return variant >= 0 && variant < 2 ? name[variant] : NULL;
 }
 
-static bool steps_are_wide(const Attention *a) {
+static bool has_wide_rows(const Attention *a) {
   return a->q_ld % 8 == 0 && a->kv_ld % 8 == 0 && a->o_ld % 8 == 0;
 }
 
 template <typename T>
-static bool launch(T *o, float *lse, const T *q, const T *k, const T *v, const Attention *a,
-                   cudaStream_t stream) {
+static bool launch_forward(T *o, float *lse, const T *q, const T *k, const T *v,
+                           const Attention *a, cudaStream_t stream) {
   auto run = [&](auto kernel) {
     if (!is_built(kernel)) return false;
     dim3 grid((unsigned)a->sentences, (unsigned)a->heads);
     kernel<<<grid, WARPS * 32, 0, stream>>>(o, lse, q, k, v, attend_of(a));
     return true;
   };
-  if (a->d == 32) return run(attend<T, 32>);
-  if (a->d == 64) return run(attend<T, 64>);
-  if (a->d == 128) return run(attend<T, 128>);
+  if (a->d == 32) return run(attend_head<T, 32>);
+  if (a->d == 64) return run(attend_head<T, 64>);
+  if (a->d == 128) return run(attend_head<T, 128>);
   return false;
 }
 
 template <typename T>
-static bool launch_back(T *dq, T *dk, T *dv, const T *d_o, const T *o, const float *lse,
-                        const T *q, const T *k, const T *v, const Attention *a, float *delta,
-                        cudaStream_t stream) {
+static bool launch_backward(T *dq, T *dk, T *dv, const T *d_o, const T *o, const float *lse,
+                            const T *q, const T *k, const T *v, const Attention *a,
+                            float *delta, cudaStream_t stream) {
   auto run = [&](auto kernel) {
     if (!is_built(kernel)) return false;
     dim3 grid((unsigned)a->sentences, (unsigned)a->heads);
@@ -445,53 +474,52 @@ static bool launch_back(T *dq, T *dk, T *dv, const T *d_o, const T *o, const flo
                                             delta);
     return true;
   };
-  if (a->d == 32) return run(attend_backward<T, 32>);
-  if (a->d == 64) return run(attend_backward<T, 64>);
-  if (a->d == 128) return run(attend_backward<T, 128>);
+  if (a->d == 32) return run(attend_head_backward<T, 32>);
+  if (a->d == 64) return run(attend_head_backward<T, 64>);
+  if (a->d == 128) return run(attend_head_backward<T, 128>);
   return false;
 }
 
 cudaError_t attend_fast(Type type, void *o, float *lse, const void *q, const void *k,
                         const void *v, const Attention *a, cudaStream_t stream, bool *done) {
   *done = false;
-  if (!steps_are_wide(a) || !is_aligned(o) || !is_aligned(q) || !is_aligned(k) ||
-      !is_aligned(v))
+  if (!has_wide_rows(a) || !is_aligned(o) || !is_aligned(q) || !is_aligned(k) || !is_aligned(v))
     return cudaSuccess;
   if (type == TYPE_F32) return cudaSuccess;
-  *done = in_groups && attend_by_group(type, o, lse, q, k, v, a, stream);
+  *done = uses_groups && attend_by_group(type, o, lse, q, k, v, a, stream);
   if (*done) return cudaGetLastError();
   if (type == TYPE_BF16) {
     typedef __nv_bfloat16 T;
-    *done = launch((T *)o, lse, (const T *)q, (const T *)k, (const T *)v, a, stream);
+    *done = launch_forward((T *)o, lse, (const T *)q, (const T *)k, (const T *)v, a, stream);
   }
   if (type == TYPE_F16) {
     typedef __half T;
-    *done = launch((T *)o, lse, (const T *)q, (const T *)k, (const T *)v, a, stream);
+    *done = launch_forward((T *)o, lse, (const T *)q, (const T *)k, (const T *)v, a, stream);
   }
   return *done ? cudaGetLastError() : cudaSuccess;
 }
 
-cudaError_t attend_back_fast(Type type, void *dq, void *dk, void *dv, const void *d_o,
-                             const void *o, const float *lse, const void *q, const void *k,
-                             const void *v, const Attention *a, float *delta,
-                             cudaStream_t stream, bool *done) {
+cudaError_t attend_backward_fast(Type type, void *dq, void *dk, void *dv, const void *d_o,
+                                 const void *o, const float *lse, const void *q, const void *k,
+                                 const void *v, const Attention *a, float *delta,
+                                 cudaStream_t stream, bool *done) {
   *done = false;
-  if (!steps_are_wide(a) || !is_aligned(dq) || !is_aligned(dk) || !is_aligned(dv) ||
+  if (!has_wide_rows(a) || !is_aligned(dq) || !is_aligned(dk) || !is_aligned(dv) ||
       !is_aligned(d_o) || !is_aligned(o) || !is_aligned(q) || !is_aligned(k) || !is_aligned(v))
     return cudaSuccess;
   if (type == TYPE_F32) return cudaSuccess;
-  *done =
-      in_groups && attend_backward_by_group(type, dq, dk, dv, d_o, o, lse, q, k, v, a, stream);
+  *done = uses_groups &&
+          attend_backward_by_group(type, dq, dk, dv, d_o, o, lse, q, k, v, a, stream);
   if (*done) return cudaGetLastError();
   if (type == TYPE_BF16) {
     typedef __nv_bfloat16 T;
-    *done = launch_back((T *)dq, (T *)dk, (T *)dv, (const T *)d_o, (const T *)o, lse,
-                        (const T *)q, (const T *)k, (const T *)v, a, delta, stream);
+    *done = launch_backward((T *)dq, (T *)dk, (T *)dv, (const T *)d_o, (const T *)o, lse,
+                            (const T *)q, (const T *)k, (const T *)v, a, delta, stream);
   }
   if (type == TYPE_F16) {
     typedef __half T;
-    *done = launch_back((T *)dq, (T *)dk, (T *)dv, (const T *)d_o, (const T *)o, lse,
-                        (const T *)q, (const T *)k, (const T *)v, a, delta, stream);
+    *done = launch_backward((T *)dq, (T *)dk, (T *)dv, (const T *)d_o, (const T *)o, lse,
+                            (const T *)q, (const T *)k, (const T *)v, a, delta, stream);
   }
   return *done ? cudaGetLastError() : cudaSuccess;
 }

@@ -1,18 +1,17 @@
-/* Attention on the tensor cores for heads of 64 columns, several heads of a sentence in
- * a block. Depends on attend.cuh, mma.cuh, staged.cuh.
+/* Forward attention on tensor cores for heads of 64, several heads of a sentence per block.
+ * Depends on attend.cuh, mma.cuh, staged.cuh.
  *
- * A block has a sentence of up to 64 rows and GROUP of its heads, and two stages of
- * shared memory with room for four tiles of q, k and v each. A sentence of one, two, or
- * three and four tiles lies there with four, two, or one of its heads side by side, so
- * that each of the four warps has a tile of 16 queries, which sees all keys at once.
- * While the heads of one stage are worked on, those of the next are on their way. Where
- * there are more than 64 keys, they come 64 at a time through the same two stages.
- * Sentences of more rows are cut into pieces of 64 queries and one head, shared out
- * among the first HELPERS blocks of each head.
+ * A block processes a sentence of up to 64 queries and GROUP of its heads. Shared memory has two
+ * stages, each with four tiles (16 rows) of q, k and v. A sentence of 1, 2, or 3 to 4 tiles is
+ * staged with 4, 2, or 1 of its heads side by side, so that each of the four warps has a tile of
+ * 16 queries and sees all keys at once. The next heads are copied to one stage (cp.async) while
+ * those of the other are computed. More than 64 keys pass through the stages 64 at a time.
+ * A sentence of more than 64 queries is cut into pieces of 64 queries and one head, which the
+ * first HELPERS blocks of each head divide (share_out).
  *
- * Keys 4t + 2n + e of a tile (t < 4; n, e < 2) lie in row 8n + 2t + e of its place:
- * products put four neighbouring keys of two queries into each lane in this way, which
- * is what the bits of dropout are made for. */
+ * Key 4t + 2n + e of a tile (t < 4; n, e < 2) is staged in row 8n + 2t + e: an mma then leaves
+ * four adjacent keys of two queries in each lane, the order in which keep_fours makes dropout
+ * bits. */
 #include "backend/cuda/attend.cuh"
 #include "backend/cuda/attend_dropout.cuh"
 #include "backend/cuda/mma.cuh"
@@ -20,38 +19,40 @@
 
 #define WARPS   4
 #define THREADS (WARPS * 32)
-#define GROUP   4            /* heads of a block */
-#define ROWS    (WARPS * 16) /* of q, k and v in a stage */
-#define ARRAY   (ROWS * ROW) /* bytes of one of them */
+#define GROUP   4            /* heads per block */
+#define ROWS    (WARPS * 16) /* rows of q, k and v in a stage */
+#define ARRAY   (ROWS * ROW) /* bytes of q, k or v in a stage */
 #define STAGE   (3 * ARRAY)
-#define KEY     (2 * STAGE) /* dropout's key lies behind the stages */
+#define KEY     (2 * STAGE) /* offset of the dropout key, behind the stages */
 #define BYTES   (KEY + 8)
 
 #if HAS_MMA
-/* A block's share of the work at a time: heads from `head` on, and keys from key0 on. */
+/* What a stage holds: heads from `head` on, keys from key0 on. */
 struct Step {
   int head, key0;
 };
 
-/* One tile of queries, of one head: what the softmax knows so far. Of rows g, g + 8. */
+/* Running softmax of one tile of queries and one head; most, total: of the rows g and g + 8. */
 struct Sums {
   float o[D / 8][4], most[2], total[2];
 };
 
 static __device__ __forceinline__ void clear(Sums &x) {
   clear(x.o);
-  x.most[0] = x.most[1] = -INFINITY, x.total[0] = x.total[1] = 0;
+  x.most[0] = x.most[1] = -INFINITY;
+  x.total[0] = x.total[1] = 0;
 }
 
-/* TILES * 16 more keys; first: there were none before. In the last tile row g sees the
- * keys below seen[0], counted from this lane's first, row g + 8 those below seen[1].
- * at_k: by_8, at_v: by_16 of the first tile. key, group: dropout's, see keep_fours. */
+/* Adds TILES * 16 keys to x; `first`: x is empty. In the last tile, row g sees the keys below
+ * seen[0], counted from this lane's first, row g + 8 those below seen[1]. at_k, at_v: addresses
+ * (by_8, by_16) of the first tile of k and v. key, group, odd: of dropout, see keep_fours. */
 template <typename T, bool DROPS, int TILES>
 static __device__ __forceinline__ void add_keys(Sums &x, const uint32_t (&left)[4][4],
                                                 uint32_t at_k, uint32_t at_v,
                                                 const int (&seen)[2], bool first, float to_log2,
                                                 const Drop &drop, uint32_t key, uint64_t group,
                                                 bool odd) {
+  /* Scores s = q kᵀ, masked in the last tile, and their maximum. */
   float s[2 * TILES][4], now[2] = {-INFINITY, -INFINITY};
   uint32_t keeps[TILES][2];
   if (DROPS) keep_fours(keeps, keep_of(drop, key), group, odd);
@@ -78,24 +79,35 @@ static __device__ __forceinline__ void add_keys(Sums &x, const uint32_t (&left)[
 #pragma unroll
     for (int e = 0; e < 8; e++) now[e / 2 % 2] = fmaxf(now[e / 2 % 2], s[2 * j + e / 4][e % 4]);
   }
-  /* Every row sees the first key, so from here on `now` is finite. */
+  /* Rescale x to the new maximum, which is finite: every row sees the first key. */
   float from[2];
-  if (!first) now[0] = fmaxf(now[0], x.most[0]), now[1] = fmaxf(now[1], x.most[1]);
+  if (!first) {
+    now[0] = fmaxf(now[0], x.most[0]);
+    now[1] = fmaxf(now[1], x.most[1]);
+  }
 #pragma unroll
-  for (int r = 0; r < 2; r++) now[r] = quad_max(now[r]), from[r] = now[r] * to_log2;
+  for (int r = 0; r < 2; r++) {
+    now[r] = quad_max(now[r]);
+    from[r] = now[r] * to_log2;
+  }
   if (first) {
-    clear(x.o), x.total[0] = x.total[1] = 0;
+    clear(x.o);
+    x.total[0] = x.total[1] = 0;
   } else {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
       float shrink = exp2_fast(x.most[r] * to_log2 - from[r]);
       x.total[r] *= shrink;
 #pragma unroll
-      for (int j = 0; j < D / 8; j++) x.o[j][2 * r] *= shrink, x.o[j][2 * r + 1] *= shrink;
+      for (int j = 0; j < D / 8; j++) {
+        x.o[j][2 * r] *= shrink;
+        x.o[j][2 * r + 1] *= shrink;
+      }
     }
   }
 #pragma unroll
   for (int r = 0; r < 2; r++) x.most[r] = now[r];
+    /* p = exp(s - most), dropout, o += p · v. */
 #pragma unroll
   for (int j = 0; j < TILES; j++) {
 #pragma unroll
@@ -109,8 +121,10 @@ static __device__ __forceinline__ void add_keys(Sums &x, const uint32_t (&left)[
     for (int m = 0; m < 4; m++)
       p[m] = pack2<T>(s[2 * j + m / 2][m % 2 * 2], s[2 * j + m / 2][m % 2 * 2 + 1]);
     if (DROPS) {
-      p[0] = kept<0>(p[0], keeps[j][0]), p[1] = kept<0>(p[1], keeps[j][1]);
-      p[2] = kept<1>(p[2], keeps[j][0]), p[3] = kept<1>(p[3], keeps[j][1]);
+      p[0] = kept<0>(p[0], keeps[j][0]);
+      p[1] = kept<0>(p[1], keeps[j][1]);
+      p[2] = kept<1>(p[2], keeps[j][0]);
+      p[3] = kept<1>(p[3], keeps[j][1]);
     }
 #pragma unroll
     for (int c = 0; c < D / 8; c += 2) {
@@ -122,15 +136,15 @@ static __device__ __forceinline__ void add_keys(Sums &x, const uint32_t (&left)[
   }
 }
 
-/* Writes the first `count` rows of a tile; rows g times lo, g + 8 times hi. The tile
- * goes through `room` in shared memory, this warp's own, and leaves in whole rows.
- * to: this lane's first place, row lane / 8 and chunk lane % 8. */
+/* Stores the first `count` rows of a tile; rows g times lo, g + 8 times hi. The tile is
+ * transposed from mma order to whole rows in `room`, shared memory of this warp. to: this lane's
+ * first destination, row lane / 8 and chunk lane % 8. */
 template <typename T>
-static __device__ __forceinline__ void put_tile(T *to, size_t ld, int count, uint32_t room,
-                                                const float (&sum)[D / 8][4], float lo,
-                                                float hi, int lane) {
+static __device__ __forceinline__ void store_tile(T *to, size_t ld, int count, uint32_t room,
+                                                  const float (&sum)[D / 8][4], float lo,
+                                                  float hi, int lane) {
   uint32_t at = room + by_16(lane);
-  __syncwarp(); /* what lay there was read */
+  __syncwarp(); /* the previous contents of `room` have been read */
 #pragma unroll
   for (int c = 0; c < D / 8; c += 2)
     store_tiles(at ^ (uint32_t)c << 4, pack2<T>(sum[c][0] * lo, sum[c][1] * lo),
@@ -158,23 +172,26 @@ static __global__ void __launch_bounds__(THREADS, 4)
   uint32_t stages = shared_at(staged);
   int lane = (int)(threadIdx.x % 32), warp = warp_number(), g = lane / 4, t = lane % 4;
   float to_log2 = a.scale * LOG2_E;
-  /* The groups of a sentence are neighbours, so that whole rows are on their way at once.
-   * The first blocks are the helpers, with a head each; then the last sentences, whose rows
-   * the product before may have left in the cache. */
+  /* Which work this block has. Groups of heads of one sentence are adjacent blocks, so that
+   * whole rows are read at about the same time. First come the helpers, with one head each, then
+   * the sentences from the last to the first: the preceding GEMM may have left the last rows in
+   * L2. */
   int groups = (a.heads + GROUP - 1) / GROUP, block = (int)blockIdx.x / groups;
   int number = sentences - 1 - (block - HELPERS * GROUP),
       head0 = (int)blockIdx.x % groups * GROUP;
-  int heads = min(head0 + GROUP, a.heads); /* this block's end before that one */
+  int heads = min(head0 + GROUP, a.heads); /* end of this block's heads */
   bool helps = number >= sentences;
-  Sentence own = {}; /* asked for before anything is waited for */
-  if (helps)
-    head0 += block % GROUP, heads = min(heads, head0 + 1);
-  else
+  Sentence own = {}; /* loaded before anything waits */
+  if (helps) {
+    head0 += block % GROUP;
+    heads = min(heads, head0 + 1);
+  } else {
     own = sentence_of(a, (unsigned)number);
+  }
   number = helps ? block / GROUP : HELPERS + number;
   if (head0 >= heads) return;
 
-  /* This thread copies chunk c of row r of every tile. */
+  /* Copies: this thread copies chunk c of row r of every tile. */
   int c = (int)(threadIdx.x % 8), r = (int)(threadIdx.x / 8);
   int place = r / 2 % 2 * 8 + r / 4 * 2 + r % 2;
   uint32_t to_q = stages + (uint32_t)(r * ROW + ((c ^ r % 8) << 4));
@@ -188,25 +205,26 @@ static __global__ void __launch_bounds__(THREADS, 4)
     Sentence is = helps ? sentence_of(a, (unsigned)s) : own;
     int begin = part < 0 ? 0 : part * ROWS;
     int rows = min(ROWS, is.rows - begin);
-    int keys = a.causal ? min(is.keys, begin + rows) : is.keys; /* that any row sees */
+    int keys = a.causal ? min(is.keys, begin + rows) : is.keys; /* visible to any row */
     if (rows <= 0) return;
     int longer = max(rows, keys),
-        wide = longer > 32 || keys == 0 ? 2 : longer > 16; /* log2 of a head's tiles */
-    int aside = 4 >> wide;                                 /* heads of a step */
+        wide = longer > 32 || keys == 0 ? 2 : longer > 16; /* log2 of the tiles per head */
+    int aside = 4 >> wide;                                 /* heads per step */
     uint32_t q_step = (uint32_t)a.q_ld * sizeof(T), kv_step = (uint32_t)a.kv_ld * sizeof(T);
     const char *from_q = (const char *)q + (uint64_t)(uint32_t)(is.q0 + begin + r) * q_step;
     const char *from_k = (const char *)k + (uint64_t)(uint32_t)(is.k0 + r) * kv_step;
-    from_q += head0 * ROW + c * 16, from_k += head0 * ROW + c * 16;
+    from_q += head0 * ROW + c * 16;
+    from_k += head0 * ROW + c * 16;
     size_t to_v = (size_t)((const char *)v - (const char *)k);
 
-    if (DROPS && threadIdx.x < 2) /* comes with the first rows */
+    if (DROPS && threadIdx.x < 2) /* arrives with the first rows */
       copy4(stages + KEY + threadIdx.x * 4, (const uint32_t *)a.drop.key + threadIdx.x, true);
-    /* Begins the copies of a step; from_q and from_k are at its heads. */
+    /* Starts the copies of a step; from_q and from_k point to its heads. */
     auto begin_copies = [&](Step x, uint32_t stage) {
       const char *at_k = from_k + (uint64_t)(uint32_t)x.key0 * kv_step;
       int q_left = rows - r, k_left = keys - x.key0 - r;
 #pragma unroll
-      for (int p = 0; p < 4; p++) { /* the places of tiles */
+      for (int p = 0; p < 4; p++) { /* tiles of the stage */
         int beside = p >> wide, first = (p & ((1 << wide) - 1)) * 16;
         if (x.head + beside >= heads || first >= longer) continue;
         const char *at = at_k + (beside * ROW + first * kv_step);
@@ -216,12 +234,14 @@ static __global__ void __launch_bounds__(THREADS, 4)
         copy16(to_k + stage + ARRAY + p * TILE, at + to_v, first < k_left);
       }
     };
-    /* Calls work(step, stage) for each step when its copies are there; several: of a head. */
+    /* Calls work(step, stage) for each step when its copies have arrived. several: a head has
+     * several steps of ROWS keys. */
     auto each_step = [&](bool several, auto work) {
       auto advance = [&](Step &x) {
         if (several) x.key0 += ROWS;
         if (several && x.key0 < keys) return false;
-        x.key0 = 0, x.head += aside;
+        x.key0 = 0;
+        x.head += aside;
         return true;
       };
       Step now = {head0, 0}, next = now;
@@ -235,9 +255,12 @@ static __global__ void __launch_bounds__(THREADS, 4)
           advance(now);
         }
         if (next.head < heads) {
-          if (i >= 0) __syncthreads(); /* what lies there was read */
+          if (i >= 0) __syncthreads(); /* the stage has been read */
           begin_copies(next, stage);
-          if (advance(next)) from_q += aside * ROW, from_k += aside * ROW;
+          if (advance(next)) {
+            from_q += aside * ROW;
+            from_k += aside * ROW;
+          }
         }
         copies_mark();
       }
@@ -247,7 +270,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
     int end = a.causal ? min(keys, i0 + 16) : keys;
     uint32_t in_k = ARRAY + (uint32_t)((slot << wide) * TILE) + by_8(lane);
     uint32_t in_v = 2 * ARRAY + (uint32_t)((slot << wide) * TILE) + by_16(lane);
-    /* What rows see of the tile that begins with key j0, from this lane's first key on. */
+    /* Keys of the tile from key j0 on that the rows see, counted from this lane's first key. */
     auto sees = [&](int(&seen)[2], int j0) {
       seen[0] = seen[1] = end - j0 - 4 * t;
       if (a.causal) {
@@ -255,14 +278,14 @@ static __global__ void __launch_bounds__(THREADS, 4)
         seen[1] = min(seen[1], i0 + g + 9 - j0 - 4 * t);
       }
     };
-    /* Each lane answers for one of its two rows, odd ones for row g + 8: for its lse, and
-     * for the count of its dropout. */
+    /* For lse and dropout each lane handles one of its two rows: row g, or g + 8 if t is odd. */
     bool odd = t & 1;
     int row = i0 + g + (odd ? 8 : 0);
     uint64_t before = (uint64_t)(uint32_t)(is.q0 + row) * (uint32_t)a.heads;
     auto group_of = [&](int head) {
       return (before + (uint32_t)head) * (MOST_KEYS / 8) + (uint32_t)t / 2;
     };
+    /* Normalizes; writes o and lse. */
     auto finish = [&](Sums &x, int head, uint32_t tile) {
       float by[2];
 #pragma unroll
@@ -273,9 +296,9 @@ static __global__ void __launch_bounds__(THREADS, 4)
       float most = odd ? x.most[1] : x.most[0], total = odd ? x.total[1] : x.total[0];
       if (t < 2 && row < is.rows)
         lse[before + (uint32_t)head] = (most * to_log2 + log2_fast(total)) * LN_2;
-      put_tile(o + (uint64_t)(uint32_t)(is.q0 + i0 + lane / 8) * (uint32_t)a.o_ld +
-                   (head * D + lane % 8 * 8),
-               a.o_ld, is.rows - i0, tile, x.o, by[0], by[1], lane);
+      store_tile(o + (uint64_t)(uint32_t)(is.q0 + i0 + lane / 8) * (uint32_t)a.o_ld +
+                     (head * D + lane % 8 * 8),
+                 a.o_ld, is.rows - i0, tile, x.o, by[0], by[1], lane);
     };
 
     if (keys > 0 && keys <= ROWS) {
@@ -301,7 +324,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
           all(add_keys<T, DROPS, 4>);
         finish(x, head, tile);
       });
-    } else { /* one head at a time, its keys in several steps, or none */
+    } else { /* one head at a time, its keys in several steps; or no keys */
       Sums x;
       clear(x);
       each_step(true, [&](Step now, uint32_t stage) {

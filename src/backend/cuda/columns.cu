@@ -1,15 +1,15 @@
-/* Sums over the rows of a matrix in two stages: each block sums the columns of its
- * share of the rows, then the shares are added in order. Depends on device.cuh. */
+/* Column sums of a matrix, in two kernels: each block sums its share of the rows, then the shares
+ * are added in a fixed order. Depends on device.cuh. */
 #include "backend/cuda/device.cuh"
 
 #define WARPS       8
 #define BLOCKS      1024
-#define WIDE        256 /* threads of a block that has whole rows */
-#define WIDE_BLOCKS 264 /* two for each of 132 multiprocessors */
+#define WIDE        256 /* threads of a block that processes whole rows */
+#define WIDE_BLOCKS 264 /* two for each of the 132 SMs of an H100 or H200 */
 
-/* The sums of the warps, eight columns a lane, to this block's row of parts
+/* Adds the warps' sums, eight columns per lane, and writes them to this block's row of parts
  * (gridDim.y, n). */
-static __device__ __forceinline__ void put_share(float *parts, const float sum[8], size_t n) {
+static __device__ __forceinline__ void write_share(float *parts, const float sum[8], size_t n) {
   __shared__ float shared[WARPS][256];
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
@@ -23,7 +23,7 @@ static __device__ __forceinline__ void put_share(float *parts, const float sum[8
   parts[blockIdx.y * n + mine] = total;
 }
 
-/* Eight columns a thread; the warps of a block take rows in turn. */
+/* Sums this block's share of the rows: eight columns per thread; the warps take rows in turn. */
 template <typename T, bool VECTOR>
 static __global__ void __launch_bounds__(WARPS * 32)
     sum_share(float *parts, const T *dy, size_t rows, size_t n) {
@@ -45,25 +45,24 @@ static __global__ void __launch_bounds__(WARPS * 32)
       for (int i = 0; i < 8; i++) sum[i] += x[i];
     }
   }
-  put_share(parts, sum, n);
+  write_share(parts, sum, n);
 }
 
-/* ReLU's way back, see elements.cu, with the column sums of what it gives. Teams of
- * `lanes` threads have a row each, or 2048 columns of it, eight columns a thread. dx may be
- * dy, so the compiler would not read ahead by itself: AHEAD rows are asked for before the
- * first is written. Blocks take as many in turn, so that they are all at work in one part
- * of the memory, and the last rows first, which the product before may have left in the
- * cache. */
+/* Backward of ReLU (see elements.cu) and column sums of its result. A team of `lanes` threads has
+ * a row, or 2048 columns of it, eight columns per thread. dx may be dy, so the compiler cannot
+ * move loads before stores: AHEAD rows are loaded explicitly before the first is stored. Blocks
+ * take pieces of rows in turn, so that all work in one region of memory, from the last rows to
+ * the first: the preceding GEMM may have left the last rows in L2. */
 template <typename T>
 static __global__ void __launch_bounds__(WIDE, 2)
-    relu_back_share(T *dx, float *parts, const T *dy, const uint8_t *mask, size_t rows,
-                    size_t n, int lanes, float scale) {
+    relu_backward_share(T *dx, float *parts, const T *dy, const uint8_t *mask, size_t rows,
+                        size_t n, int lanes, float scale) {
   constexpr int AHEAD = 8;
   __shared__ float shared[WIDE * 8];
   int team = threadIdx.x / lanes, teams = WIDE / lanes, lane = threadIdx.x % lanes;
   size_t column = (blockIdx.x * (size_t)lanes + lane) * 8, a_turn = AHEAD * teams * gridDim.y;
   size_t turns = (rows + a_turn - 1) / a_turn, pieces = turns * gridDim.y;
-  size_t least = rows / pieces, longer = rows % pieces; /* so many have a row more */
+  size_t least = rows / pieces, longer = rows % pieces; /* the first `longer` have one more */
   float sum[8] = {0};
   if (column >= n || team >= teams) turns = 0;
   for (size_t turn = turns; turn-- > 0;) {
@@ -75,7 +74,10 @@ static __global__ void __launch_bounds__(WIDE, 2)
 #pragma unroll
     for (int a = 0; a < AHEAD; a++) {
       size_t r = first + a * teams, at = r * n + column;
-      if (r < end) in[a].load(dy + at), bits[a] = mask[at / 8];
+      if (r < end) {
+        in[a].load(dy + at);
+        bits[a] = mask[at / 8];
+      }
     }
 #pragma unroll
     for (int a = 0; a < AHEAD; a++) {
@@ -102,12 +104,13 @@ static __global__ void __launch_bounds__(WIDE, 2)
   }
 }
 
-/* Where the sums go, `width` columns each. */
+/* Destinations of the sums, `width` columns each. */
 struct Targets {
   float *at[3];
   size_t width;
 };
 
+/* Sums `count` rows of parts: 32 columns per block, 32 warps that take rows in turn. */
 static __global__ void __launch_bounds__(1024)
     add_parts(Targets to, const float *parts, size_t count, size_t n, bool add) {
   __shared__ float shared[32][33];
@@ -138,25 +141,25 @@ cudaError_t kernel_add_parts(float *const *to, int targets, size_t width, const 
   return cudaGetLastError();
 }
 
-/* Threads of a team, and blocks that share the rows out, for relu_back_share. */
+/* Threads of a team and number of blocks that divide the rows, for relu_backward_share. */
 static int wide_lanes(size_t n) {
   return n < WIDE * 8 ? (int)(n / 8) : WIDE;
 }
-static size_t wide_shares(size_t rows, size_t n) {
+static size_t count_wide_shares(size_t rows, size_t n) {
   size_t across = (n + WIDE * 8 - 1) / (WIDE * 8);
   size_t most = across > WIDE_BLOCKS ? 1 : WIDE_BLOCKS / across, want = (rows + 7) / 8;
   return want < most ? want : most;
 }
 
-/* Of the shape alone, so that the sums are the same on every device. */
-static size_t shares(size_t rows, size_t n) {
+/* The number of shares depends on the shape alone, so that sums have the same bits on every GPU. */
+static size_t count_shares(size_t rows, size_t n) {
   size_t columns = (n + 255) / 256, most = columns > BLOCKS ? 1 : BLOCKS / columns;
   size_t want = (rows + 31) / 32;
   return want < most ? want : most;
 }
 
 size_t kernel_column_sums_work(size_t rows, size_t n) {
-  size_t narrow = shares(rows, n), wide = wide_shares(rows, n);
+  size_t narrow = count_shares(rows, n), wide = count_wide_shares(rows, n);
   return (narrow > wide ? narrow : wide) * n * sizeof(float);
 }
 
@@ -165,7 +168,7 @@ cudaError_t kernel_column_sums(Type type, float *dbias, const void *dy, size_t r
   if (n == 0) return cudaSuccess;
   if (rows == 0) return kernel_add_parts(&dbias, 1, n, NULL, 0, add, stream);
   float *parts = (float *)work;
-  size_t count = shares(rows, n);
+  size_t count = count_shares(rows, n);
   dim3 grid(blocks_for(n, 256), (unsigned)count);
   cudaError_t err = with_type(type, [&](auto t) {
     typedef decltype(t) T;
@@ -178,16 +181,16 @@ cudaError_t kernel_column_sums(Type type, float *dbias, const void *dy, size_t r
   return kernel_add_parts(&dbias, 1, n, parts, count, add, stream);
 }
 
-cudaError_t kernel_relu_back_sums(Type type, void *dx, float *dbias, const void *dy,
-                                  const uint8_t *mask, size_t rows, size_t n, float scale,
-                                  bool add, void *work, cudaStream_t stream) {
+cudaError_t kernel_relu_backward_sums(Type type, void *dx, float *dbias, const void *dy,
+                                      const uint8_t *mask, size_t rows, size_t n, float scale,
+                                      bool add, void *work, cudaStream_t stream) {
   float *parts = (float *)work;
   int lanes = wide_lanes(n);
-  size_t count = wide_shares(rows, n);
+  size_t count = count_wide_shares(rows, n);
   dim3 grid(blocks_for(n, (size_t)lanes * 8), (unsigned)count);
   cudaError_t err = with_type(type, [&](auto t) {
     typedef decltype(t) T;
-    relu_back_share<T>
+    relu_backward_share<T>
         <<<grid, WIDE, 0, stream>>>((T *)dx, parts, (const T *)dy, mask, rows, n, lanes, scale);
   });
   if (err) return err;

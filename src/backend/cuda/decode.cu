@@ -1,15 +1,17 @@
-/* For decoding: lists of rows and rows of the caches, and attention of one query a row
- * over cached keys. Depends on device.cuh. */
+/* Decoding: copies of cache rows, lists of cache rows, and attention of one query per row over a
+ * key/value cache. Depends on device.cuh. */
 #include <math.h>
 
 #include "backend/cuda/device.cuh"
 
-/* ---- rows, in units of 16 bytes where all sizes allow it ---- */
+/* ---- copies of rows ---- */
 
+/* U is an element, or 16 bytes where all sizes allow it. */
 template <typename U>
 static __global__ void __launch_bounds__(128)
     copy_rows(U *to, size_t to_ld, const U *__restrict__ from, size_t from_ld, size_t width) {
-  to += blockIdx.x * to_ld, from += blockIdx.x * from_ld;
+  to += blockIdx.x * to_ld;
+  from += blockIdx.x * from_ld;
   for (size_t i = blockIdx.y * (size_t)128 + threadIdx.x; i < width; i += gridDim.y * 128)
     to[i] = from[i];
 }
@@ -34,7 +36,7 @@ cudaError_t kernel_copy_rows(Type type, void *to, size_t to_ld, const void *from
                    : launch_copy<uint16_t>(to, to_ld, from, from_ld, rows, width, stream);
 }
 
-/* A warp for each list. */
+/* One warp per list. */
 static __global__ void __launch_bounds__(128)
     extend(int32_t *to, const int32_t *__restrict__ from, const int32_t *__restrict__ parent,
            size_t rows, size_t ld, size_t n, int32_t first) {
@@ -59,10 +61,10 @@ struct Cached {
   const int32_t *at, *first, *len;
   size_t at_ld, q_ld, kv_ld, o_ld, rows;
   int heads, d;
-  float scale; /* 1 / sqrt(d), for powers of two */
+  float scale; /* log2(e) / sqrt(d): scores are in units of log 2 */
 };
 
-/* Eight elements of a head in each lane, where the head has them. */
+/* Up to eight elements of a head, in each lane. */
 template <typename T, bool VECTOR>
 struct Part {
   Eight<T> raw;
@@ -84,12 +86,12 @@ struct Part {
   }
 };
 
-#define CACHED_WARPS 4 /* of a block */
+#define CACHED_WARPS 4 /* per block */
 
-/* A warp for each row and head. LANES of them share a key, so 32 / LANES keys are
- * worked on side by side, and AHEAD of those are read before the first is used; each
- * set of lanes has a softmax of its own keys, and they are put together at the end.
- * The order of the sums depends on nothing but the number of keys. */
+/* One warp per row and head. LANES lanes share a key, so 32 / LANES keys are processed side by
+ * side, and AHEAD such sets are loaded before the first is used. Each set of lanes has a running
+ * softmax of its own keys; they are merged at the end. The order of the sums depends on the number
+ * of keys alone. */
 template <typename T, int LANES, bool VECTOR>
 static __global__ void __launch_bounds__(CACHED_WARPS * 32)
     attend_cached(T *o, const T *__restrict__ q, const T *__restrict__ k,
@@ -103,12 +105,14 @@ static __global__ void __launch_bounds__(CACHED_WARPS * 32)
   int n = a.len[r], first = a.at ? 0 : a.first[r];
   const int32_t *at = a.at ? a.at + r * a.at_ld : NULL;
   float x[8], sum[8] = {0}, most = -INFINITY, total = 0;
-  k += head + column, v += head + column;
+  k += head + column;
+  v += head + column;
   Part<T, VECTOR> part;
   part.load(q + r * a.q_ld + head + column, count);
   part.get(x, count);
 #pragma unroll
   for (int i = 0; i < 8; i++) x[i] *= a.scale;
+  /* Keys: 32 cache row numbers at a time, one per lane. */
   for (int begin = 0; begin < n; begin += 32) {
     int own = begin + lane, row = own >= n ? 0 : at ? at[own] : first + own;
     for (int i = 0; i < 32 && begin + i < n; i += KEYS * AHEAD) {
@@ -135,7 +139,7 @@ static __global__ void __launch_bounds__(CACHED_WARPS * 32)
         score[u] = there[u] ? dot : -INFINITY;
         peak = fmaxf(peak, score[u]);
       }
-      /* Equal ones may both be infinite. */
+      /* If both are -inf, the difference would be NaN. */
       float keep = most == peak ? 1 : exp2_fast(most - peak);
       most = peak;
       total *= keep;
@@ -151,6 +155,7 @@ static __global__ void __launch_bounds__(CACHED_WARPS * 32)
       }
     }
   }
+  /* Merge the softmaxes of the sets of lanes. */
 #pragma unroll
   for (int step = LANES; step < 32; step *= 2) {
     float peak = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, step));
@@ -191,9 +196,16 @@ cudaError_t kernel_attend_cached(Type type, void *o, const void *q, const void *
   if (c->rows == 0 || c->heads == 0) return cudaSuccess;
   if (c->d == 0 || c->d > KERNEL_MAX_HEAD) return cudaErrorInvalidValue;
   Cached a = {};
-  a.at = c->at, a.first = c->first, a.len = c->len;
-  a.at_ld = c->at_ld, a.q_ld = c->q_ld, a.kv_ld = c->kv_ld, a.o_ld = c->o_ld;
-  a.rows = c->rows, a.heads = (int)c->heads, a.d = (int)c->d;
+  a.at = c->at;
+  a.first = c->first;
+  a.len = c->len;
+  a.at_ld = c->at_ld;
+  a.q_ld = c->q_ld;
+  a.kv_ld = c->kv_ld;
+  a.o_ld = c->o_ld;
+  a.rows = c->rows;
+  a.heads = (int)c->heads;
+  a.d = (int)c->d;
   a.scale = (float)(1.4426950408889634 / sqrt((double)c->d));
   return with_type(type, [&](auto t) {
     typedef decltype(t) T;

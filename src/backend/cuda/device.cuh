@@ -1,6 +1,6 @@
-/* What the kernels share: elements of the three types read and written as floats,
- * eight at a time, the bits of dropout, and sums over warps and blocks in a fixed
- * order. Depends on kernels.h, dropout.h. */
+/* Device functions that the kernels share: loads and stores of the three element types as floats,
+ * eight at a time; dropout masks; sums over warps and blocks in a fixed order. Depends on
+ * kernels.h, dropout.h. */
 #ifndef BACKEND_CUDA_DEVICE_CUH
 #define BACKEND_CUDA_DEVICE_CUH
 
@@ -14,7 +14,7 @@
 #define LOG2_E 1.4426950408889634f
 #define LN_2   0.6931471805599453f
 
-/* Calls f with a value of the C++ type that `type` means. */
+/* Calls f with a value of the C++ type that `type` names; returns the launch error. */
 template <typename F>
 static cudaError_t with_type(Type type, F f) {
   switch (type) {
@@ -61,7 +61,7 @@ static __device__ __forceinline__ void set_float(__half &to, float x) {
   to = __float2half_rn(x);
 }
 
-/* Two elements in a word, the first in the low half. */
+/* Packs two elements into a 32-bit word, the first in the low half. */
 template <typename T>
 static __device__ __forceinline__ uint32_t pack2(float a, float b);
 template <>
@@ -92,7 +92,7 @@ __device__ __forceinline__ float2 unpack2<__half>(uint32_t word) {
   return __half22float2(two);
 }
 
-/* Eight elements as they lie in memory, 16 bytes aligned. */
+/* Eight elements as stored in memory, 16 bytes aligned. */
 template <typename T>
 struct Eight {
   uint4 raw;
@@ -105,8 +105,14 @@ struct Eight {
   __device__ __forceinline__ void get(float x[8]) const {
     float2 a = unpack2<T>(raw.x), b = unpack2<T>(raw.y), c = unpack2<T>(raw.z),
            d = unpack2<T>(raw.w);
-    x[0] = a.x, x[1] = a.y, x[2] = b.x, x[3] = b.y;
-    x[4] = c.x, x[5] = c.y, x[6] = d.x, x[7] = d.y;
+    x[0] = a.x;
+    x[1] = a.y;
+    x[2] = b.x;
+    x[3] = b.y;
+    x[4] = c.x;
+    x[5] = c.y;
+    x[6] = d.x;
+    x[7] = d.y;
   }
   __device__ __forceinline__ void set(const float x[8]) {
     raw = make_uint4(pack2<T>(x[0], x[1]), pack2<T>(x[2], x[3]), pack2<T>(x[4], x[5]),
@@ -126,8 +132,14 @@ struct Eight<float> {
     reinterpret_cast<float4 *>(p)[1] = hi;
   }
   __device__ __forceinline__ void get(float x[8]) const {
-    x[0] = lo.x, x[1] = lo.y, x[2] = lo.z, x[3] = lo.w;
-    x[4] = hi.x, x[5] = hi.y, x[6] = hi.z, x[7] = hi.w;
+    x[0] = lo.x;
+    x[1] = lo.y;
+    x[2] = lo.z;
+    x[3] = lo.w;
+    x[4] = hi.x;
+    x[5] = hi.y;
+    x[6] = hi.z;
+    x[7] = hi.w;
   }
   __device__ __forceinline__ void set(const float x[8]) {
     lo = make_float4(x[0], x[1], x[2], x[3]);
@@ -149,7 +161,8 @@ static __device__ __forceinline__ void store8(T *p, const float x[8]) {
   e.store(p);
 }
 
-/* `count` (1 to 8) elements at any address; the others are 0 and not written. */
+/* Load and store `count` (1 to 8) elements at any address; the others read as 0 and are not
+ * written. */
 template <typename T>
 static __device__ __forceinline__ void load_some(float x[8], const T *p, int count) {
 #pragma unroll
@@ -254,12 +267,12 @@ static __device__ __forceinline__ float warp_max(float x) {
   return x;
 }
 
-/* The sum over a block of THREADS, in every thread. */
+/* The sum over a block of THREADS, returned to every thread. */
 template <int THREADS, typename N>
 static __device__ __forceinline__ N block_sum(N x) {
   __shared__ N part[THREADS / 32];
   x = warp_sum(x);
-  __syncthreads(); /* the last call's parts were read */
+  __syncthreads(); /* `part` of the previous call has been read */
   if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
   __syncthreads();
   N sum = part[0];
@@ -281,8 +294,7 @@ static __device__ __forceinline__ float block_max(float x) {
   return most;
 }
 
-/* Waits for this thread's copies to shared memory; a barrier must follow for those of the
- * others. */
+/* Waits for the cp.async copies of this thread; those of other threads need a barrier too. */
 static __device__ __forceinline__ void copies_wait(void) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_all;" ::: "memory");
@@ -295,13 +307,13 @@ static __device__ __forceinline__ float exp2_fast(float x) {
   return y;
 }
 
-/* The sums of `count` rows of parts (count, targets * width) go to to[0], the next `width`
- * columns to to[1], and so on, three at most; added when `add`. See columns.cu. */
+/* Sums parts (count, targets * width) over its rows: the first `width` columns to to[0], the next
+ * to to[1], and so on; at most three targets; + the target if `add`. See columns.cu. */
 cudaError_t kernel_add_parts(float *const *to, int targets, size_t width, const float *parts,
                              size_t count, bool add, cudaStream_t);
-/* ReLU's way back and its column sums; n a multiple of 8, everything aligned. */
-cudaError_t kernel_relu_back_sums(Type, void *dx, float *dbias, const void *dy,
-                                  const uint8_t *mask, size_t rows, size_t n, float scale,
-                                  bool add, void *work, cudaStream_t);
+/* Backward of ReLU and its column sums; n is a multiple of 8, all arrays 16 bytes aligned. */
+cudaError_t kernel_relu_backward_sums(Type, void *dx, float *dbias, const void *dy,
+                                      const uint8_t *mask, size_t rows, size_t n, float scale,
+                                      bool add, void *work, cudaStream_t);
 
 #endif

@@ -1,5 +1,5 @@
-/* Element by element: activations, updates of the parameters, sums of squares,
- * casts. Bytes in and out are their whole cost. Depends on device.cuh. */
+/* Element-wise kernels: activations, optimizer updates, sums of squares, clipping, casts. All are
+ * limited by memory bandwidth. Depends on device.cuh, clip.h. */
 #include <math.h>
 
 #include "backend/clip.h"
@@ -7,37 +7,38 @@
 
 #define THREADS 256
 
-/* ---- activations, eight elements a thread ---- */
+/* ---- activations, eight elements per thread ---- */
 
 #define SQRT_HALF        0.70710678118654752f
 #define SQRT_TWO_OVER_PI 0.79788456080286536f
 
 template <Activation ACT>
-static __device__ __forceinline__ float act(float x) {
+static __device__ __forceinline__ float apply_activation(float x) {
   if (ACT == ACT_RELU) return fmaxf(x, 0);
-  if (ACT == ACT_GELU) return 0.5f * x * erfcf(-x * SQRT_HALF); /* 1 + erf, near 0 too */
+  if (ACT == ACT_GELU)
+    return 0.5f * x * erfcf(-x * SQRT_HALF); /* 1 + erf without cancellation */
   return x / (1 + expf(-x));
 }
 
 template <Activation ACT>
-static __device__ __forceinline__ float act_slope(float x) {
+static __device__ __forceinline__ float activation_derivative(float x) {
   if (ACT == ACT_GELU)
     return 0.5f * erfcf(-x * SQRT_HALF) + 0.5f * x * SQRT_TWO_OVER_PI * expf(-0.5f * x * x);
   float s = 1 / (1 + expf(-x));
   return s * (1 + x * (1 - s));
 }
 
-/* Bit i: x[i] is above 0. The sign of 0 - x tells, also where x is -0. */
-static __device__ __forceinline__ uint32_t above8(const float x[8]) {
+/* Bit i is x[i] > 0: the sign of 0 - x[i], which is right for -0 too. */
+static __device__ __forceinline__ uint32_t positive_mask(const float x[8]) {
   uint32_t bits = 0;
 #pragma unroll
   for (int i = 7; i >= 0; i--) bits = __funnelshift_l(__float_as_uint(0.0f - x[i]), bits, 1);
   return bits;
 }
 
-/* y may be x, and dx may be dy, so these are not restrict: each thread reads its
- * eights before it writes them. A byte of ReLU's mask is all that the way back needs of
- * eight. */
+/* Activates up to eight elements at any address. y may be x (and dx may be dy below), so the
+ * pointers are not __restrict__: each thread loads its elements before it stores them. A byte of
+ * the mask serves eight elements. */
 template <typename T, Activation ACT>
 static __device__ __forceinline__ void activate_some(T *y, uint8_t *mask, const T *x,
                                                      const T *bias, size_t n, size_t width,
@@ -50,15 +51,16 @@ static __device__ __forceinline__ void activate_some(T *y, uint8_t *mask, const 
 #pragma unroll
   for (int i = 0; i < 8; i++) {
     if (bias) v[i] += to_float(bias[(at + i) % width]);
-    v[i] = act<ACT>(v[i]);
+    v[i] = apply_activation<ACT>(v[i]);
   }
   drop8(v, drop, group);
-  if (mask) mask[group] = (uint8_t)(above8(v) & (0xffu >> (8 - count)));
+  if (mask) mask[group] = (uint8_t)(positive_mask(v) & (0xffu >> (8 - count)));
   store_some(y + at, v, count);
 }
 
-/* GROUPS eights a thread, a block apart, all read before the first is used. `vector`: all
- * is aligned, a row is whole eights, and their number has 32 bits. */
+/* Each thread has GROUPS groups of eight elements, THREADS groups apart, all loaded before the
+ * first is used. `vector`: arrays are aligned, a row is a multiple of eight elements, and the
+ * number of groups fits into 32 bits. */
 template <typename T, Activation ACT, int GROUPS>
 static __global__ void __launch_bounds__(THREADS)
     activate(T *y, uint8_t *mask, const T *x, const T *bias, size_t n, size_t width, Drop drop,
@@ -89,10 +91,10 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int i = 0; i < 8; i++) {
       if (bias) v[i] += b[i];
-      v[i] = act<ACT>(v[i]);
+      v[i] = apply_activation<ACT>(v[i]);
       if (drop.threshold) v[i] = is_kept(word[k], i, drop) ? v[i] * drop.scale : 0;
     }
-    if (mask) mask[at] = (uint8_t)above8(v);
+    if (mask) mask[at] = (uint8_t)positive_mask(v);
     store8(y + at * 8, v);
   }
 }
@@ -112,7 +114,7 @@ static __global__ void __launch_bounds__(THREADS)
     load_some(g, dy + at, count);
   }
 #pragma unroll
-  for (int i = 0; i < 8; i++) g[i] *= act_slope<ACT>(v[i]);
+  for (int i = 0; i < 8; i++) g[i] *= activation_derivative<ACT>(v[i]);
   drop8(g, drop, group);
   if (vector && count == 8)
     store8(dx + at, g);
@@ -122,7 +124,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    relu_back(T *dx, const T *dy, const uint8_t *mask, size_t n, float scale, bool vector) {
+    relu_backward(T *dx, const T *dy, const uint8_t *mask, size_t n, float scale, bool vector) {
   size_t group = blockIdx.x * (size_t)THREADS + threadIdx.x, at = group * 8;
   if (at >= n) return;
   int count = n - at < 8 ? (int)(n - at) : 8;
@@ -150,7 +152,7 @@ cudaError_t kernel_activate(Type type, void *y, uint8_t *mask, const void *x, co
                 (!bias || (width % 8 == 0 && n / 8 <= UINT32_MAX));
   return with_type(type, [&](auto t) {
     typedef decltype(t) T;
-    const int groups = sizeof(T) == 4 ? 1 : 2; /* 32 bytes a thread */
+    const int groups = sizeof(T) == 4 ? 1 : 2; /* 32 bytes per thread */
     auto launch = [&](auto kernel) {
       kernel<<<blocks_for(n, THREADS * groups * 8), THREADS, 0, stream>>>(
           (T *)y, mask, (const T *)x, (const T *)bias, n, width, drop, vector);
@@ -165,8 +167,9 @@ cudaError_t kernel_activate(Type type, void *y, uint8_t *mask, const void *x, co
 }
 
 cudaError_t kernel_activate_backward(Type type, void *dx, float *dbias, const void *dy,
-                                 const void *kept, size_t rows, size_t width, Activation kind,
-                                 Dropout dropout, bool add, void *work, cudaStream_t stream) {
+                                     const void *kept, size_t rows, size_t width,
+                                     Activation kind, Dropout dropout, bool add, void *work,
+                                     cudaStream_t stream) {
   size_t n = rows * width;
   if (n == 0 && !dbias) return cudaSuccess;
   if (n == 0) return kernel_column_sums(type, dbias, dx, rows, width, add, work, stream);
@@ -175,15 +178,15 @@ cudaError_t kernel_activate_backward(Type type, void *dx, float *dbias, const vo
   bool vector = is_aligned(dx) && is_aligned(dy) && (kind == ACT_RELU || is_aligned(kept));
   unsigned blocks = blocks_for(n, THREADS * 8);
   if (dbias && kind == ACT_RELU && vector && width % 8 == 0)
-    return kernel_relu_back_sums(type, dx, dbias, dy, mask, rows, width, drop.scale, add, work,
-                                 stream);
+    return kernel_relu_backward_sums(type, dx, dbias, dy, mask, rows, width, drop.scale, add,
+                                     work, stream);
   cudaError_t err = with_type(type, [&](auto t) {
     typedef decltype(t) T;
     T *to = (T *)dx;
     const T *g = (const T *)dy, *x = (const T *)kept;
     switch (kind) {
       case ACT_RELU:
-        relu_back<T><<<blocks, THREADS, 0, stream>>>(to, g, mask, n, drop.scale, vector);
+        relu_backward<T><<<blocks, THREADS, 0, stream>>>(to, g, mask, n, drop.scale, vector);
         break;
       case ACT_GELU:
         activate_backward<T, ACT_GELU>
@@ -199,7 +202,7 @@ cudaError_t kernel_activate_backward(Type type, void *dx, float *dbias, const vo
   return kernel_column_sums(type, dbias, dx, rows, width, add, work, stream);
 }
 
-/* ---- the parameters, four floats a thread ---- */
+/* ---- parameters, four floats per thread ---- */
 
 #define UNIT NORM_UNIT
 
@@ -219,7 +222,7 @@ static __global__ void __launch_bounds__(THREADS)
       sum += (double)v[i].z * v[i].z + (double)v[i].w * v[i].w;
     }
   } else {
-    /* The same elements in the same order, so that the address does not matter. */
+    /* The same elements in the same order, so that the bits do not depend on the address. */
     for (int i = 0; i < UNIT / THREADS / 4; i++) {
       double v[4];
       for (int j = 0; j < 4; j++) {
@@ -240,7 +243,8 @@ cudaError_t kernel_square_sums(double *sums, const float *x, size_t n, cudaStrea
   return cudaGetLastError();
 }
 
-/* The additions and divisions of clip.h, in its order: a lane is a thread. */
+/* clip_add, clip_total and clip_finish of clip.h with the same order of operations; lane k is
+ * thread k. */
 static __global__ void __launch_bounds__(CLIP_LANES)
     clip(StepNumbers *now, const double *sums, size_t n, double *loss) {
   __shared__ double lane[CLIP_LANES];
@@ -252,10 +256,13 @@ static __global__ void __launch_bounds__(CLIP_LANES)
     __syncthreads();
     if (k < half) lane[k] += lane[k + half];
   }
-  if (k) return; /* the last additions are this thread's own */
+  if (k) return; /* thread 0 did the last addition itself: no barrier needed */
   double norm = sqrt(lane[0]) / now->grad_divisor, most = now->max_grad_norm;
   double by = most > 0 && norm > most ? most / norm : 1;
-  for (int i = 0; i < 3; i++) now->loss[i] = loss[i], loss[i] = 0;
+  for (int i = 0; i < 3; i++) {
+    now->loss[i] = loss[i];
+    loss[i] = 0;
+  }
   now->grad_norm = norm;
   now->grad_scale =
       isfinite(norm) && isfinite(now->loss[0]) ? (float)(by / now->grad_divisor) : NAN;
@@ -267,12 +274,15 @@ cudaError_t kernel_clip(StepNumbers *now, const double *sums, size_t n, double l
   return cudaGetLastError();
 }
 
-/* Up to four floats of an array at any address. */
+/* Load and store up to four floats at any address. */
 static __device__ __forceinline__ void load4(float x[4], const float *p, int count,
                                              bool vector) {
   if (vector && count == 4) {
     float4 v = *reinterpret_cast<const float4 *>(p);
-    x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+    x[0] = v.x;
+    x[1] = v.y;
+    x[2] = v.z;
+    x[3] = v.w;
   } else {
     for (int i = 0; i < 4; i++) x[i] = i < count ? p[i] : 0;
   }
@@ -302,9 +312,9 @@ __device__ __forceinline__ void store4_low(float *p, const float x[4], int count
 }
 
 struct Update {
-  float beta1, beta2, rest1, rest2, epsilon, decay;
+  float beta1, beta2, rest1, rest2, epsilon, decay; /* rest: 1 - beta */
   const StepNumbers *now;
-  float lr, scale; /* where `now` is NULL */
+  float lr, scale; /* used if `now` is NULL */
   bool coupled, vector;
 };
 
@@ -362,9 +372,14 @@ cudaError_t kernel_adam(Type type, float *w, float *m, float *v, const float *g,
                         const AdamStep *s, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
   Update u = {};
-  u.beta1 = s->beta1, u.rest1 = (float)(1 - (double)s->beta1);
-  u.beta2 = s->beta2, u.rest2 = (float)(1 - (double)s->beta2);
-  u.epsilon = s->epsilon, u.decay = s->decay, u.coupled = s->coupled, u.now = s->now;
+  u.beta1 = s->beta1;
+  u.rest1 = (float)(1 - (double)s->beta1);
+  u.beta2 = s->beta2;
+  u.rest2 = (float)(1 - (double)s->beta2);
+  u.epsilon = s->epsilon;
+  u.decay = s->decay;
+  u.coupled = s->coupled;
+  u.now = s->now;
   u.vector =
       is_aligned(w) && is_aligned(m) && is_aligned(v) && is_aligned(g) && is_aligned(s->low);
   return with_type(type, [&](auto t) {
@@ -378,7 +393,11 @@ cudaError_t kernel_momentum(Type type, float *w, float *m, const float *g, size_
                             const MomentumStep *s, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
   Update u = {};
-  u.beta1 = s->beta, u.decay = s->decay, u.now = s->now, u.lr = s->lr, u.scale = s->scale;
+  u.beta1 = s->beta;
+  u.decay = s->decay;
+  u.now = s->now;
+  u.lr = s->lr;
+  u.scale = s->scale;
   u.vector = is_aligned(w) && is_aligned(m) && is_aligned(g) && is_aligned(s->low);
   return with_type(type, [&](auto t) {
     typedef decltype(t) T;
@@ -387,7 +406,7 @@ cudaError_t kernel_momentum(Type type, float *w, float *m, const float *g, size_
   });
 }
 
-/* x += a * y, or x += a * (y - x); now, if not NULL, may tell to leave it. */
+/* x += a * y, or if TOWARDS x += a * (y - x). Skipped if now->grad_scale is not finite. */
 template <bool TOWARDS>
 static __global__ void __launch_bounds__(THREADS)
     add(float *x_, const float *y_, float a, size_t n, const StepNumbers *now, bool vector) {

@@ -1,10 +1,9 @@
-/* Embeddings and their gradient. The gradient's rows are sorted by id, cut into
- * chunks of equal length, summed within the chunks and then across them, so that
- * neither frequent nor rare ids wait and no order is left to chance. Depends on
- * device.cuh. */
+/* Embeddings and their gradient. For the gradient the tokens are sorted by id, cut into chunks of
+ * equal length, and summed per id within chunks, then across them: the load is balanced for
+ * frequent and rare ids, and the order of the additions is fixed. Depends on device.cuh. */
 #include "backend/cuda/device.cuh"
 
-/* ---- forward: eight elements a thread ---- */
+/* ---- forward: eight elements per thread ---- */
 
 template <typename T>
 static __global__ void __launch_bounds__(256)
@@ -51,12 +50,12 @@ cudaError_t kernel_embed(Type type, void *x, const void *table, const float *pla
 
 /* ---- a stable radix sort, eight bits at a time ---- */
 
-#define SORT_THREADS 256 /* also the digits */
+#define SORT_THREADS 256 /* also the number of digits */
 #define SORT_ROUNDS  2
 #define SORT_TILE    (SORT_THREADS * SORT_ROUNDS)
 #define SORT_WARPS   (SORT_THREADS / 32)
 
-/* count (256, tiles) */
+/* count (256, tiles): how often each digit occurs in each tile. */
 static __global__ void __launch_bounds__(SORT_THREADS)
     sort_count(int32_t *count, const int32_t *key, size_t n, int shift) {
   __shared__ int32_t shared[256];
@@ -70,14 +69,15 @@ static __global__ void __launch_bounds__(SORT_THREADS)
   count[threadIdx.x * gridDim.x + blockIdx.x] = shared[threadIdx.x];
 }
 
-/* row NULL: the row is the place. */
+/* Moves the elements of a tile to their sorted positions. `row` NULL (first pass): the row of an
+ * element is its index. */
 static __global__ void __launch_bounds__(SORT_THREADS)
     sort_scatter(int32_t *to_key, int32_t *to_row, const int32_t *key, const int32_t *row,
                  const int32_t *count, size_t n, int shift) {
   __shared__ int32_t of_warp[SORT_WARPS][256], warp_total[SORT_WARPS];
   int digit = (int)threadIdx.x, lane = digit % 32, warp = digit / 32;
-  /* Where this tile's elements of each digit begin: behind all smaller digits, and
-   * behind this digit's in the tiles before. */
+  /* First position of this tile's elements of each digit: after all smaller digits and after the
+   * same digit in earlier tiles. */
   int32_t before = 0, total = 0;
   for (unsigned tile = 0; tile < gridDim.x; tile++) {
     int32_t c = count[(size_t)digit * gridDim.x + tile];
@@ -95,8 +95,8 @@ static __global__ void __launch_bounds__(SORT_THREADS)
   for (int w = 0; w < warp; w++) inclusive += warp_total[w];
   int32_t begin = inclusive - total + before;
 
-  /* A warp has 32 * SORT_ROUNDS neighbours; the rank of an element is how many of
-   * its digit came before it in the warp. */
+  /* Rank within the warp: how many elements of the same digit precede in its 32 * SORT_ROUNDS
+   * consecutive elements. */
   int32_t rank[SORT_ROUNDS];
   uint32_t mine[SORT_ROUNDS];
   size_t first = blockIdx.x * (size_t)SORT_TILE + (size_t)warp * 32 * SORT_ROUNDS + lane;
@@ -104,7 +104,7 @@ static __global__ void __launch_bounds__(SORT_THREADS)
   for (int i = 0; i < SORT_ROUNDS; i++) {
     bool there = first + i * 32 < n;
     mine[i] = there ? (uint32_t)key[first + i * 32] : 0;
-    uint32_t d = there ? mine[i] >> shift & 255 : 256; /* 256: nobody */
+    uint32_t d = there ? mine[i] >> shift & 255 : 256; /* 256: none */
     uint32_t same = __match_any_sync(0xffffffffu, d);
     int32_t sofar = there ? of_warp[warp][d] : 0;
     rank[i] = sofar + __popc(same & ((1u << lane) - 1));
@@ -142,34 +142,35 @@ cudaError_t kernel_sort_ids(int32_t *sorted, const int32_t *id, size_t rows, siz
   const int32_t *key = id, *row = NULL;
   unsigned tiles = blocks_for(rows, SORT_TILE);
   for (int p = 0; p < passes; p++) {
-    /* The last pass ends in `sorted`. */
+    /* The buffers alternate so that the last pass writes to `sorted`. */
     int32_t *to = (passes - p) % 2 ? sorted : other;
     sort_count<<<tiles, SORT_THREADS, 0, stream>>>(count, key, rows, 8 * p);
     sort_scatter<<<tiles, SORT_THREADS, 0, stream>>>(to, to + rows, key, row, count, rows,
                                                      8 * p);
-    key = to, row = to + rows;
+    key = to;
+    row = to + rows;
   }
   return cudaGetLastError();
 }
 
 /* ---- backward ---- */
 
-#define CHUNK 32
-#define AHEAD 8 /* rows read before the first is used */
+#define CHUNK 32 /* tokens */
+#define AHEAD 8  /* rows loaded before the first is used */
 
-/* W columns a thread. An id whose rows all lie in this chunk is finished here; of
- * the others the beginning goes to parts[chunk][1], and what continues or ends an
- * earlier chunk's id to parts[chunk][0]. parts (chunks, 2, d). */
+/* Sums one chunk, W columns per thread. An id whose tokens are all in this chunk is added to
+ * dtable here. For an id that continues in the next chunk the sum goes to parts[chunk][1]; for
+ * one that began in an earlier chunk to parts[chunk][0]. parts (chunks, 2, d). */
 template <typename T, int W>
 static __global__ void __launch_bounds__(128)
     sum_chunk(float *dtable, float *parts, const T *__restrict__ dx,
               const int32_t *__restrict__ sorted, size_t rows, size_t d, float scale,
               Drop drop) {
-  __shared__ int32_t id[CHUNK + 2], row[CHUNK]; /* id: with a neighbour on either side */
+  __shared__ int32_t id[CHUNK + 2], row[CHUNK]; /* id: with one neighbour on each side */
   size_t begin = blockIdx.x * (size_t)CHUNK;
   int count = rows - begin < CHUNK ? (int)(rows - begin) : CHUNK;
   for (int i = (int)threadIdx.x; i < count + 2; i += (int)blockDim.x) {
-    size_t at = begin + i; /* one behind the element it names */
+    size_t at = begin + i; /* index + 1: id[0] is the element before the chunk */
     id[i] = at == 0 || at > rows ? -1 : sorted[at - 1];
     if (i < count) row[i] = sorted[rows + begin + i];
   }
@@ -201,7 +202,7 @@ static __global__ void __launch_bounds__(128)
         for (int j = 0; j < W; j++) sum[j] += x[j];
         bool last = e + i == count - 1, ends = id[e + i + 2] != now;
         if (!ends && !last) continue;
-        bool begins = id[0] != now; /* sorted: else it fills the chunk so far */
+        bool begins = id[0] != now; /* sorted: otherwise the id fills the chunk up to here */
         bool whole = ends && begins;
         float *to = whole ? dtable + (size_t)now * d + c
                           : parts + (2 * (size_t)blockIdx.x + begins) * d + c;
@@ -209,7 +210,10 @@ static __global__ void __launch_bounds__(128)
         if (whole && W == 8) load8(old, to);
         if (whole && W == 1) old[0] = *to;
 #pragma unroll
-        for (int j = 0; j < W; j++) old[j] += sum[j] * scale, sum[j] = 0;
+        for (int j = 0; j < W; j++) {
+          old[j] += sum[j] * scale;
+          sum[j] = 0;
+        }
         if (W == 8)
           store8(to, old);
         else
@@ -219,7 +223,7 @@ static __global__ void __launch_bounds__(128)
   }
 }
 
-/* Chunk by chunk: the id that begins in this one and goes on in the next. */
+/* Adds the parts of the id that begins in this block's chunk and continues in the next ones. */
 static __global__ void __launch_bounds__(128)
     sum_parts(float *dtable, const float *__restrict__ parts,
               const int32_t *__restrict__ sorted, size_t rows, size_t d) {
@@ -251,9 +255,9 @@ size_t kernel_embed_backward_work(size_t rows, size_t d) {
   return blocks_for(rows, CHUNK) * 2 * d * sizeof(float);
 }
 
-cudaError_t kernel_embed_backward(Type type, float *dtable, const void *dx, const int32_t *sorted,
-                              size_t rows, size_t d, float scale, Dropout dropout, void *work,
-                              cudaStream_t stream) {
+cudaError_t kernel_embed_backward(Type type, float *dtable, const void *dx,
+                                  const int32_t *sorted, size_t rows, size_t d, float scale,
+                                  Dropout dropout, void *work, cudaStream_t stream) {
   if (rows == 0) return cudaSuccess;
   Drop drop = drop_of(dropout);
   float *parts = (float *)work;

@@ -1,6 +1,5 @@
-/* The operands of a product in fp8 (e4m3: four bits of exponent, three of mantissa), each row
- * divided by a scale of its own, so that its largest element is the largest there is.
- * Depends on device.cuh. */
+/* Converts the operands of a GEMM to fp8 (e4m3: 4 bits of exponent, 3 of mantissa). Each row has
+ * a scale that maps its largest element to the largest fp8 number. Depends on device.cuh. */
 #include <cuda_fp8.h>
 
 #include "backend/cuda/device.cuh"
@@ -9,32 +8,27 @@
  * A thread holds VECS times eight columns of its row, WARPS * 256 apart. */
 #define BLOCK_WARPS 4
 #define THREADS     (BLOCK_WARPS * 32)
-#define LARGEST     448.0f       /* of e4m3 */
-#define STRIP       FP8_MULTIPLE /* columns that a block turns into rows, … */
-#define PIECE       128          /* … so many rows of them at a time */
-#define UNTURNED    4            /* rows of a piece that a thread has */
+#define LARGEST     448.0f       /* largest e4m3 number */
+#define STRIP       FP8_MULTIPLE /* columns that a block transposes … */
+#define PIECE       128          /* … in pieces of so many rows */
+#define PIECE_ROWS  4            /* rows of a piece per thread */
 
 typedef __nv_bfloat16 Low;
 
-/* What the elements are multiplied by: 0 where they are so small that a float cannot hold it. */
-static __device__ __forceinline__ float factor(float most) {
+/* The factor of a row whose largest absolute value is `most`; 0 if it would overflow a float. */
+static __device__ __forceinline__ float row_factor(float most) {
   return most < 1e-35f ? 0 : LARGEST / most;
 }
 
-static __device__ __forceinline__ uint32_t narrow2(float a, float b) {
+static __device__ __forceinline__ uint32_t convert2(float a, float b) {
   return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, __NV_E4M3);
 }
 
-static __device__ __forceinline__ float warp_most(float x) {
-#pragma unroll
-  for (int step = 16; step; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
-  return x;
-}
-
+/* The maximum over the threads that share a row. */
 template <int WARPS>
-static __device__ __forceinline__ float row_most(float x) {
+static __device__ __forceinline__ float row_max(float x) {
   __shared__ float part[BLOCK_WARPS];
-  x = warp_most(x);
+  x = warp_max(x);
   if (WARPS == 1) return x;
   if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
   __syncthreads();
@@ -43,10 +37,11 @@ static __device__ __forceinline__ float row_most(float x) {
   return x;
 }
 
-/* A NaN is passed over by fmaxf and stays one; an infinity makes its row 0 and NaN. */
+/* Converts one row. fmaxf ignores NaN, which stays NaN; an infinity makes the others of its row
+ * 0 and itself NaN. */
 template <int WARPS, int VECS>
-static __device__ __forceinline__ void narrow_row(uint8_t *to, float *scale, const Low *from,
-                                                  size_t n) {
+static __device__ __forceinline__ void convert_row(uint8_t *to, float *scale, const Low *from,
+                                                   size_t n) {
   size_t lane = WARPS == 1 ? threadIdx.x % 32 : threadIdx.x;
   Eight<Low> in[VECS];
   float most = 0, x[8];
@@ -62,8 +57,8 @@ static __device__ __forceinline__ void narrow_row(uint8_t *to, float *scale, con
 #pragma unroll
     for (int j = 0; j < 8; j++) most = fmaxf(most, fabsf(x[j]));
   }
-  most = row_most<WARPS>(most);
-  float by = factor(most);
+  most = row_max<WARPS>(most);
+  float by = row_factor(most);
 #pragma unroll
   for (int i = 0; i < VECS; i++) {
     size_t c = (i * WARPS * 32 + lane) * 8;
@@ -71,26 +66,26 @@ static __device__ __forceinline__ void narrow_row(uint8_t *to, float *scale, con
     in[i].get(x);
 #pragma unroll
     for (int j = 0; j < 8; j++) x[j] *= by;
-    *(uint2 *)(void *)(to + c) = make_uint2(narrow2(x[0], x[1]) | narrow2(x[2], x[3]) << 16,
-                                            narrow2(x[4], x[5]) | narrow2(x[6], x[7]) << 16);
+    *(uint2 *)(void *)(to + c) = make_uint2(convert2(x[0], x[1]) | convert2(x[2], x[3]) << 16,
+                                            convert2(x[4], x[5]) | convert2(x[6], x[7]) << 16);
   }
   if (lane == 0) *scale = most / LARGEST;
 }
 
-/* STRIP columns of w (out, in) as rows (in, out): twice over them, for the largest of each
- * column, then piece by piece through shared memory. */
-static __device__ void turn_strip(uint8_t *to, float *scale, const Low *w, size_t in,
-                                  size_t out, size_t column) {
+/* Converts and transposes STRIP columns of w (out, in) to rows of (in, out). Pass 1: the maximum
+ * of each column; pass 2: conversion, in pieces through shared memory. */
+static __device__ void transpose_strip(uint8_t *to, float *scale, const Low *w, size_t in,
+                                       size_t out, size_t column) {
   __shared__ float part[BLOCK_WARPS][STRIP];
   __shared__ __align__(16) uint8_t piece[STRIP][PIECE + 16];
   unsigned quarter = threadIdx.x % 4,
-           row = threadIdx.x / 4; /* eight columns of each 32nd row */
+           row = threadIdx.x / 4; /* a thread has eight columns of every 32nd row */
   const Low *from = w + column + quarter * 8;
   float most[8] = {0}, x[8], by[8];
-  Eight<Low> e[UNTURNED];
+  Eight<Low> e[PIECE_ROWS];
   auto load = [&](size_t first) {
 #pragma unroll
-    for (int i = 0; i < UNTURNED; i++) {
+    for (int i = 0; i < PIECE_ROWS; i++) {
       size_t r = first + row + i * 32;
       e[i].raw = make_uint4(0, 0, 0, 0);
       if (r < out) e[i].load(from + r * in);
@@ -99,7 +94,7 @@ static __device__ void turn_strip(uint8_t *to, float *scale, const Low *w, size_
   for (size_t first = 0; first < out; first += PIECE) {
     load(first);
 #pragma unroll
-    for (int i = 0; i < UNTURNED; i++) {
+    for (int i = 0; i < PIECE_ROWS; i++) {
       e[i].get(x);
 #pragma unroll
       for (int j = 0; j < 8; j++) most[j] = fmaxf(most[j], fabsf(x[j]));
@@ -116,18 +111,18 @@ static __device__ void turn_strip(uint8_t *to, float *scale, const Low *w, size_
 #pragma unroll
   for (int j = 0; j < 8; j++) {
     for (int i = 0; i < BLOCK_WARPS; i++) most[j] = fmaxf(most[j], part[i][quarter * 8 + j]);
-    by[j] = factor(most[j]);
+    by[j] = row_factor(most[j]);
     if (threadIdx.x < 4) scale[column + quarter * 8 + j] = most[j] / LARGEST;
   }
   for (size_t first = 0; first < out; first += PIECE) {
     load(first);
-    if (first) __syncthreads(); /* what lies there was read */
+    if (first) __syncthreads(); /* the previous piece has been read */
 #pragma unroll
-    for (int i = 0; i < UNTURNED; i++) {
+    for (int i = 0; i < PIECE_ROWS; i++) {
       e[i].get(x);
 #pragma unroll
       for (int j = 0; j < 8; j += 2) {
-        uint32_t two = narrow2(x[j] * by[j], x[j + 1] * by[j + 1]);
+        uint32_t two = convert2(x[j] * by[j], x[j + 1] * by[j + 1]);
         piece[quarter * 8 + j][row + i * 32] = (uint8_t)two;
         piece[quarter * 8 + j + 1][row + i * 32] = (uint8_t)(two >> 8);
       }
@@ -142,22 +137,22 @@ static __device__ void turn_strip(uint8_t *to, float *scale, const Low *w, size_
   }
 }
 
-/* The rows of x (rows, n), the last ones first, which whoever made them may have left in the
- * cache; before them those of w: as they are (more, n), or the columns of (n, more). */
-template <int WARPS, int VECS, bool TURNS>
+/* Converts x (rows, n), from the last row to the first because the last may still be in L2, and
+ * before it w: (more, n) as it is, or, if TRANSPOSES, the columns of (n, more). */
+template <int WARPS, int VECS, bool TRANSPOSES>
 static __global__ void __launch_bounds__(THREADS)
-    narrow(Fp8 to, const Low *x, const Low *w, size_t rows, size_t n, size_t more) {
+    convert(Fp8 to, const Low *x, const Low *w, size_t rows, size_t n, size_t more) {
   const size_t per_block = BLOCK_WARPS / WARPS;
-  size_t block = blockIdx.x, strips = TURNS ? more / STRIP : 0;
-  if (TURNS && block < strips) {
-    turn_strip(to.w, to.w_scale, w, more, n, block * STRIP);
+  size_t block = blockIdx.x, strips = TRANSPOSES ? more / STRIP : 0;
+  if (TRANSPOSES && block < strips) {
+    transpose_strip(to.w, to.w_scale, w, more, n, block * STRIP);
     return;
   }
   size_t r = (gridDim.x - 1 - block) * per_block + (WARPS == 1 ? threadIdx.x / 32 : 0);
   if (r < rows)
-    narrow_row<WARPS, VECS>(to.x + r * n, to.x_scale + r, x + r * n, n);
-  else if (!TURNS && (r -= rows) < more)
-    narrow_row<WARPS, VECS>(to.w + r * n, to.w_scale + r, w + r * n, n);
+    convert_row<WARPS, VECS>(to.x + r * n, to.x_scale + r, x + r * n, n);
+  else if (!TRANSPOSES && (r -= rows) < more)
+    convert_row<WARPS, VECS>(to.w + r * n, to.w_scale + r, w + r * n, n);
 }
 
 static size_t round_up(size_t n) {
@@ -174,9 +169,12 @@ cudaError_t kernel_fp8(Fp8 *to, const void *x, const void *w, size_t rows, size_
                        size_t out, bool back, void *work, cudaStream_t stream) {
   size_t n = back ? out : in, more = back ? in : out;
   char *at = (char *)work;
-  to->x = (uint8_t *)at, at += round_up(rows * n);
-  to->w = (uint8_t *)at, at += round_up(in * out);
-  to->x_scale = (float *)(void *)at, at += round_up(rows * sizeof(float));
+  to->x = (uint8_t *)at;
+  at += round_up(rows * n);
+  to->w = (uint8_t *)at;
+  at += round_up(in * out);
+  to->x_scale = (float *)(void *)at;
+  at += round_up(rows * sizeof(float));
   to->w_scale = (float *)(void *)at;
   auto launch = [&](auto kernel, size_t per_block) {
     size_t blocks = back ? more / STRIP + (rows + per_block - 1) / per_block
@@ -184,11 +182,11 @@ cudaError_t kernel_fp8(Fp8 *to, const void *x, const void *w, size_t rows, size_
     kernel<<<(unsigned)blocks, THREADS, 0, stream>>>(*to, (const Low *)x, (const Low *)w, rows,
                                                      n, more);
   };
-#define LAUNCH(WARPS, VECS)                                 \
-  if (back)                                                 \
-    launch(narrow<WARPS, VECS, true>, BLOCK_WARPS / WARPS); \
-  else                                                      \
-    launch(narrow<WARPS, VECS, false>, BLOCK_WARPS / WARPS)
+#define LAUNCH(WARPS, VECS)                                  \
+  if (back)                                                  \
+    launch(convert<WARPS, VECS, true>, BLOCK_WARPS / WARPS); \
+  else                                                       \
+    launch(convert<WARPS, VECS, false>, BLOCK_WARPS / WARPS)
   if (n % STRIP || more % STRIP || n > FP8_MAX_DIM) return cudaErrorInvalidValue;
   if (n <= 1024) {
     LAUNCH(1, 4);

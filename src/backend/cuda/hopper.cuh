@@ -1,6 +1,5 @@
-/* The instructions that Hopper alone has (sm_90a): copies of tiles by the copy engine, the
- * barriers that count them, and products of warp groups from shared memory. Depends on
- * mma.cuh. */
+/* Instructions of Hopper only (sm_90a): TMA copies of tiles, the mbarriers that count them, and
+ * wgmma. Depends on mma.cuh. */
 #ifndef BACKEND_CUDA_HOPPER_CUH
 #define BACKEND_CUDA_HOPPER_CUH
 
@@ -14,13 +13,13 @@
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) && HAS_TENSOR_MAPS
 #define HAS_WGMMA 1
 
-/* ---- barriers in shared memory, by their 32-bit addresses ---- */
+/* ---- mbarriers in shared memory, by their 32-bit addresses ---- */
 
 static __device__ __forceinline__ void barrier_init(uint32_t at, uint32_t count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
 }
 
-/* Waits until the phase of this parity is over. */
+/* Waits until the phase of this parity has completed. */
 static __device__ __forceinline__ void barrier_wait(uint32_t at, uint32_t parity) {
   asm volatile(
       "{\n"
@@ -33,14 +32,14 @@ static __device__ __forceinline__ void barrier_wait(uint32_t at, uint32_t parity
       : "memory");
 }
 
-/* Arrives, and tells how many bytes the phase also waits for. */
+/* Arrives, and adds `bytes` to the bytes that the phase waits for. */
 static __device__ __forceinline__ void barrier_expect(uint32_t at, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes)
                : "memory");
 }
 
-/* Arrives at the barrier of a block of the cluster. It tells that something was read; what
- * this thread wrote may be seen later. */
+/* Arrives at the barrier of another block of the cluster, to signal that a buffer was read. Does
+ * not order writes of this thread. */
 static __device__ __forceinline__ void barrier_arrive(uint32_t at, uint32_t block) {
   asm volatile(
       "{\n"
@@ -56,13 +55,13 @@ static __device__ __forceinline__ void barrier_arrive_here(uint32_t at) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
 }
 
-/* Barriers that were just made are there for the whole cluster; a cluster_sync follows. */
-static __device__ __forceinline__ void barriers_ready(void) {
+/* Makes initialized barriers visible to the cluster; a cluster_sync must follow. */
+static __device__ __forceinline__ void publish_barriers(void) {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-/* All threads of the cluster. An aligned barrier must be executed by a whole warp together: the
- * lanes of one that took different branches before it are brought together first. */
+/* Synchronizes all threads of the cluster. An aligned barrier must be executed by a converged
+ * warp, hence __syncwarp. */
 static __device__ __forceinline__ void cluster_sync(void) {
   __syncwarp();
   asm volatile(
@@ -77,9 +76,9 @@ static __device__ __forceinline__ uint32_t cluster_rank(void) {
   return rank;
 }
 
-/* ---- tiles from global memory ---- */
+/* ---- TMA ---- */
 
-/* The tile at (x, y) of a map, to shared memory of this block. */
+/* Starts a copy of the tile at (x, y) of a tensor map to shared memory of this block. */
 static __device__ __forceinline__ void tile_load(uint32_t to, const CUtensorMap *map, int x,
                                                  int y, uint32_t barrier) {
   asm volatile(
@@ -89,9 +88,11 @@ static __device__ __forceinline__ void tile_load(uint32_t to, const CUtensorMap 
       : "memory");
 }
 
-/* The same to the same place of all blocks in `blocks`, a bit each, and to their barriers. */
-static __device__ __forceinline__ void tile_spread(uint32_t to, const CUtensorMap *map, int x,
-                                                   int y, uint32_t barrier, uint16_t blocks) {
+/* The same by multicast, to the same offset in all blocks of the bit mask `blocks`, each with its
+ * barrier. */
+static __device__ __forceinline__ void tile_multicast(uint32_t to, const CUtensorMap *map,
+                                                      int x, int y, uint32_t barrier,
+                                                      uint16_t blocks) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
       ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
@@ -101,29 +102,29 @@ static __device__ __forceinline__ void tile_spread(uint32_t to, const CUtensorMa
 
 /* ---- warp groups ---- */
 
-/* So many registers a thread from now on, for all of a warp group. */
+/* Set the number of registers per thread, for a whole warp group. */
 template <int N>
-static __device__ __forceinline__ void registers_less(void) {
+static __device__ __forceinline__ void decrease_registers(void) {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
 template <int N>
-static __device__ __forceinline__ void registers_more(void) {
+static __device__ __forceinline__ void increase_registers(void) {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-/* Of the eight bytes of two words four, of which one has a nibble of `which`: its number and 8
- * for its highest bit, eight times. */
-static __device__ __forceinline__ uint32_t high_bits(uint32_t first, uint32_t second,
-                                                     uint32_t which) {
+/* Four bytes, each all ones or zeros: nibble i of `which` is 8 + the number (0 to 7) of the byte
+ * of the two words whose highest bit byte i repeats (prmt with sign replication). */
+static __device__ __forceinline__ uint32_t replicate_signs(uint32_t first, uint32_t second,
+                                                           uint32_t which) {
   uint32_t x;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(x) : "r"(first), "r"(second), "r"(which));
   return x;
 }
 
-/* A matrix in shared memory that was loaded in boxes 128 bytes wide, swizzled: rows lie
- * along what is summed over, and `lead` means nothing; or across it, and boxes of 64
- * columns are `lead` bytes apart. */
-static __device__ __forceinline__ uint64_t matrix_at(uint32_t at, uint32_t lead) {
+/* The wgmma descriptor of a matrix in shared memory, loaded in boxes of 128 bytes width with
+ * 128-byte swizzling. Rows are along the summed dimension, and `lead` is ignored; or across it,
+ * and boxes of 64 columns are `lead` bytes apart. */
+static __device__ __forceinline__ uint64_t make_descriptor(uint32_t at, uint32_t lead) {
   return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(lead >> 4) << 16 |
          (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
 }
@@ -134,7 +135,7 @@ static __device__ __forceinline__ void wgmma_fence(void) {
 static __device__ __forceinline__ void wgmma_commit(void) {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/* Until at most N of the committed groups are not done. */
+/* Waits until at most N of the committed groups are pending. */
 template <int N>
 static __device__ __forceinline__ void wgmma_wait(void) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
@@ -162,9 +163,9 @@ static __device__ __forceinline__ void wgmma_wait(void) {
       : F64(0), F64(64)                                                                      \
       : "l"(a), "l"(b), "r"((int)add))
 
-/* c (64, 256) = a (64, 16) · b (16, 256), added when `add`; rows of a lie along what is summed
- * over, those of b across. Warp w has rows 16 w …, a lane of it what `mma` of mma.cuh says,
- * c[4 i] … of columns 8 i …. Begun here, done when it was committed and waited for. */
+/* Starts c (64, 256) = a (64, 16) · b (16, 256), + c if `add`; a is stored along the summed
+ * dimension, b across it. Warp w holds rows 16 w …; a lane holds what `mma` of mma.cuh says, c[4 i]
+ * … for columns 8 i …. The result is valid after wgmma_commit and wgmma_wait. */
 template <typename T>
 static __device__ __forceinline__ void wgmma(float (&c)[128], uint64_t a, uint64_t b, bool add);
 template <>

@@ -1,17 +1,17 @@
-/* Label-smoothed cross entropy: a block for each row of logits, the row in its
- * registers, so memory is read once and written once. Depends on device.cuh. */
+/* Label-smoothed cross entropy and its gradient: one block per row of logits, which it keeps in
+ * registers, so that memory is read once and written once. Depends on device.cuh. */
 #include <math.h>
 
 #include "backend/cuda/device.cuh"
 
 struct Smooth {
-  double smoothing, even, hit; /* a wrong word's target, and the right one's */
-  float scale;
+  double smoothing, even, hit; /* target probabilities: even of wrong words, hit of the right */
+  float scale;                 /* of the gradient; 0: none */
 };
 
-/* What the loss of a row adds to the sums; parts (rows, 3). */
-static __device__ void put_part(double *parts, const Smooth &is, float most, float total,
-                                float all, float wanted, bool right) {
+/* Writes the row's contribution to the three sums; parts (rows, 3). */
+static __device__ void write_row_loss(double *parts, const Smooth &is, float most, float total,
+                                      float all, float wanted, bool right) {
   double lse = (double)most + log((double)total);
   double *part = parts + blockIdx.x * (size_t)3;
   part[0] = lse - (1 - is.smoothing) * (double)wanted - is.even * (double)all;
@@ -19,7 +19,7 @@ static __device__ void put_part(double *parts, const Smooth &is, float most, flo
   part[2] = right;
 }
 
-/* A row that counts for nothing: every column a 0, where gradients are wanted. */
+/* A row without target (negative id): no loss, gradient 0. */
 template <int THREADS, typename T>
 static __device__ void skip_row(T *row, double *parts, size_t vocab, const Smooth &is) {
   double *part = parts + blockIdx.x * (size_t)3;
@@ -28,12 +28,13 @@ static __device__ void skip_row(T *row, double *parts, size_t vocab, const Smoot
   for (size_t c = threadIdx.x; c < vocab; c += THREADS) set_float(row[c], 0);
 }
 
+/* A row of up to THREADS * VECS * 8 logits in registers. */
 template <typename T, int THREADS, int VECS>
 static __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
-    loss_row(T *logits, double *parts, const int32_t *target_, size_t vocab, Smooth is) {
+    compute_loss(T *logits, double *parts, const int32_t *target_, size_t vocab, Smooth is) {
   T *row = logits + blockIdx.x * vocab;
   int target = target_[blockIdx.x], n = (int)vocab;
-  if (target < 0) { /* of the whole block */
+  if (target < 0) { /* uniform in the block */
     skip_row<THREADS>(row, parts, vocab, is);
     return;
   }
@@ -67,9 +68,9 @@ static __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
   }
   total = block_sum<THREADS>(total);
   all = block_sum<THREADS>(all);
-  /* The first of equal bests is the guess. */
+  /* The prediction is the first of equal maxima. */
   bool right = wanted == most;
-  if (right) { /* of the whole block */
+  if (right) { /* uniform in the block */
     bool earlier = false;
 #pragma unroll
     for (int i = 0; i < VECS; i++) {
@@ -82,7 +83,7 @@ static __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     }
     right = !__syncthreads_or(earlier);
   }
-  if (threadIdx.x == 0) put_part(parts, is, most, total, all, wanted, right);
+  if (threadIdx.x == 0) write_row_loss(parts, is, most, total, all, wanted, right);
   if (is.scale == 0) return;
   float by = is.scale / total, even = (float)(is.scale * is.even),
         hit = (float)(is.scale * is.hit);
@@ -99,10 +100,11 @@ static __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
   }
 }
 
-/* Any vocabulary and any address: three times over the row. */
+/* Any vocabulary and alignment: three passes over the row. */
 template <typename T>
 static __global__ void __launch_bounds__(512)
-    loss_plain(T *logits, double *parts, const int32_t *target_, size_t vocab, Smooth is) {
+    compute_loss_plain(T *logits, double *parts, const int32_t *target_, size_t vocab,
+                       Smooth is) {
   T *row = logits + blockIdx.x * vocab;
   size_t target = (size_t)target_[blockIdx.x];
   if (target_[blockIdx.x] < 0) {
@@ -123,7 +125,7 @@ static __global__ void __launch_bounds__(512)
   total = block_sum<512>(total);
   all = block_sum<512>(all);
   bool right = !__syncthreads_or(earlier) && wanted == most;
-  if (threadIdx.x == 0) put_part(parts, is, most, total, all, wanted, right);
+  if (threadIdx.x == 0) write_row_loss(parts, is, most, total, all, wanted, right);
   if (is.scale == 0) return;
   float by = is.scale / total, even = (float)(is.scale * is.even),
         hit = (float)(is.scale * is.hit);
@@ -163,23 +165,23 @@ cudaError_t kernel_loss(Type type, void *logits, double loss[3], const int32_t *
       kernel<<<(unsigned)rows, threads, 0, stream>>>((T *)logits, parts, target, vocab, is);
     };
     if (vector && vocab <= 512 * 8)
-      launch(loss_row<T, 512, 1>, 512);
+      launch(compute_loss<T, 512, 1>, 512);
     else if (vector && vocab <= 512 * 8 * 2)
-      launch(loss_row<T, 512, 2>, 512);
+      launch(compute_loss<T, 512, 2>, 512);
     else if (vector && vocab <= 512 * 8 * 4)
-      launch(loss_row<T, 512, 4>, 512);
+      launch(compute_loss<T, 512, 4>, 512);
     else if constexpr (sizeof(T) == 4) {
       if (vector && vocab <= 1024 * 8 * 4)
-        launch(loss_row<T, 1024, 4>, 1024);
+        launch(compute_loss<T, 1024, 4>, 1024);
       else
-        launch(loss_plain<T>, 512);
+        launch(compute_loss_plain<T>, 512);
     } else {
       if (vector && vocab <= 512 * 8 * 8)
-        launch(loss_row<T, 512, 8>, 512);
+        launch(compute_loss<T, 512, 8>, 512);
       else if (vector && vocab <= 1024 * 8 * 8)
-        launch(loss_row<T, 1024, 8>, 1024);
+        launch(compute_loss<T, 1024, 8>, 1024);
       else
-        launch(loss_plain<T>, 512);
+        launch(compute_loss_plain<T>, 512);
     }
   });
   if (err) return err;

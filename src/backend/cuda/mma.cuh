@@ -1,6 +1,5 @@
-/* The instructions of attention on the tensor cores: products of tiles, copies to
- * shared memory that nobody waits for, tiles read from there, and what else its two
- * ways share. Depends on attend.cuh. */
+/* Tensor core attention: wrappers of mma, ldmatrix, stmatrix and cp.async, and dropout masks by
+ * the tile. Depends on attend.cuh. */
 #ifndef BACKEND_CUDA_MMA_CUH
 #define BACKEND_CUDA_MMA_CUH
 
@@ -9,8 +8,8 @@
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 #define HAS_MMA 1
 
-/* c (16, 8) += a (16, 16) · b (16, 8). Lane (g, t) = (lane / 4, lane % 4) has of c the
- * columns 2t, 2t + 1 of the rows g and g + 8. */
+/* c (16, 8) += a (16, 16) · b (16, 8). Lane (g, t) = (lane / 4, lane % 4) holds the columns 2t,
+ * 2t + 1 of the rows g and g + 8 of c. */
 template <typename T>
 static __device__ __forceinline__ void mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2,
                                            uint32_t a3, uint32_t b0, uint32_t b1);
@@ -33,14 +32,14 @@ __device__ __forceinline__ void mma<__half>(float c[4], uint32_t a0, uint32_t a1
   MMA("f16");
 }
 
-/* An 8 by 8 tile of 16-bit elements, two of row g in lane (g, t), turned over. */
+/* Transposes an 8 x 8 tile of 16-bit elements, two of row g in lane (g, t). */
 static __device__ __forceinline__ uint32_t transposed(uint32_t x) {
   uint32_t y;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
   return y;
 }
 
-/* Shared memory by its 32-bit address: half the registers of a pointer. */
+/* Shared memory is addressed by 32 bits: half the registers of a pointer. */
 static __device__ __forceinline__ uint32_t shared_at(const void *p) {
   return (uint32_t)__cvta_generic_to_shared(p);
 }
@@ -61,22 +60,22 @@ static __device__ __forceinline__ void put4(uint32_t at, uint32_t x) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(x) : "memory");
 }
 
-/* To memory, 16 bytes by one instruction. */
+/* Stores 16 bytes to global memory with one instruction. */
 static __device__ __forceinline__ void write16(void *to, uint4 x) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y),
                "r"(x.z), "r"(x.w)
                : "memory");
 }
 
-/* Four tiles of 8 by 8 from shared memory: lane l names row l % 8 of tile l / 8, and
- * lane (g, t) gets columns 2t, 2t + 1 of each tile's row g … */
+/* Loads four 8 x 8 tiles from shared memory: lane l passes the address of row l % 8 of tile l / 8,
+ * and lane (g, t) receives columns 2t, 2t + 1 of row g of each tile … */
 static __device__ __forceinline__ void load_tiles(uint32_t (&x)[4], uint32_t at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
                : "r"(at)
                : "memory");
 }
-/* … or rows 2t, 2t + 1 of each tile's column g. */
+/* … or, transposed, rows 2t, 2t + 1 of column g of each tile. */
 static __device__ __forceinline__ void load_tiles_over(uint32_t (&x)[4], uint32_t at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
@@ -84,8 +83,7 @@ static __device__ __forceinline__ void load_tiles_over(uint32_t (&x)[4], uint32_
                : "memory");
 }
 
-/* The other way round: what lanes (g, t) have of four tiles goes where load_tiles with
- * the same `at` would read it. */
+/* Stores four tiles, the inverse of load_tiles with the same `at`. */
 static __device__ __forceinline__ void store_tiles(uint32_t at, uint32_t a, uint32_t b,
                                                    uint32_t c, uint32_t d) {
 #if __CUDA_ARCH__ >= 900
@@ -101,7 +99,7 @@ static __device__ __forceinline__ void store_tiles(uint32_t at, uint32_t a, uint
 #endif
 }
 
-/* Begins a copy of 16 bytes to shared memory, or, where there is nothing, of zeros. */
+/* Start an asynchronous copy of 16 or 4 bytes to shared memory, or of zeros if not `there`. */
 static __device__ __forceinline__ void copy16(uint32_t to, const void *from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(there ? 16 : 0)
@@ -112,16 +110,16 @@ static __device__ __forceinline__ void copy4(uint32_t to, const void *from, bool
                "r"(there ? 4 : 0)
                : "memory");
 }
-/* The copies begun since the last mark are a group … */
+/* Commits the copies since the last call as a group … */
 static __device__ __forceinline__ void copies_mark(void) {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/* … and this waits for all of this thread's groups but the last one. */
+/* … and waits for all groups of this thread but the last. */
 static __device__ __forceinline__ void copies_wait_but_last(void) {
   asm volatile("cp.async.wait_group 1;" ::: "memory");
 }
 
-/* Of this warp in its block; the compiler knows that all lanes have the same. */
+/* The index of this warp in its block, in a way that the compiler knows to be uniform. */
 static __device__ __forceinline__ int warp_number(void) {
   return (int)__reduce_or_sync(0xffffffffu, threadIdx.x / 32);
 }
@@ -142,7 +140,7 @@ static __device__ __forceinline__ float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
   return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
-/* In a few units of the last place, for positive normal numbers. log2 of 0 is -inf. */
+/* Approximations within a few ulp, for positive normal numbers; log2_fast(0) is -inf. */
 static __device__ __forceinline__ float inverse_fast(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -157,7 +155,7 @@ static __device__ __forceinline__ float log2_fast(float x) {
 #define HAS_MMA 0
 #endif
 
-/* Was this kernel built for a device with these instructions? */
+/* Whether the kernel has code for the current device with these instructions (compiled for 8.0 or later). */
 template <typename K>
 static bool is_built(K kernel) {
   cudaFuncAttributes is;

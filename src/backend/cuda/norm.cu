@@ -1,21 +1,21 @@
-/* Residual, dropout and layer norm in one pass each way: a row stays in registers.
- * Depends on device.cuh, columns.cu. */
+/* Residual, dropout and layer norm, forward and backward, each in one pass over memory: a row
+ * stays in registers. Depends on device.cuh, columns.cu. */
 #include <type_traits>
 
 #include "backend/cuda/device.cuh"
 
-/* A block is four warps: one row for each (WARPS 1), or one row for all (WARPS 4).
- * A thread holds VECS times eight columns of its row, WARPS * 256 apart. */
+/* A block has four warps: one row per warp (WARPS 1) or one row for all (WARPS 4). A thread holds
+ * VECS times eight columns of its row, WARPS * 256 apart. */
 #define BLOCK_WARPS 4
-#define MOST_PARTS  512
+#define MAX_PARTS   512 /* blocks that sum dgain and dbias */
 
 template <int WARPS>
 static __device__ __forceinline__ float row_sum(float x) {
   return WARPS == 1 ? warp_sum(x) : block_sum<BLOCK_WARPS * 32>(x);
 }
 
-/* The last rows first, here and on the way back: the product before may have left them in
- * the cache. sum may be x: a thread reads what it writes before it writes it. */
+/* Rows are processed from the last to the first, here and in the backward: the preceding GEMM may
+ * have left the last ones in L2. sum may be x: each thread loads an element before storing it. */
 template <typename T, int WARPS, int VECS>
 static __global__ void __launch_bounds__(BLOCK_WARPS * 32)
     add_norm(T *sum, T *y, float *stat, const T *x, const T *branch, const float *gain,
@@ -23,8 +23,8 @@ static __global__ void __launch_bounds__(BLOCK_WARPS * 32)
   const size_t per_block = BLOCK_WARPS / WARPS;
   size_t lane = WARPS == 1 ? threadIdx.x % 32 : threadIdx.x;
   size_t r = (gridDim.x - 1 - blockIdx.x) * per_block + (WARPS == 1 ? threadIdx.x / 32 : 0);
-  if (r >= rows) return; /* whole warps, or the whole block */
-  /* All loads first: sum may be x, so none could pass a store. */
+  if (r >= rows) return; /* uniform in the warp or block that shares the row */
+  /* All loads first: because sum may be x, the compiler cannot move loads before stores. */
   Eight<T> in_x[VECS], in_branch[VECS];
 #pragma unroll
   for (int i = 0; i < VECS; i++) {
@@ -74,10 +74,13 @@ static __global__ void __launch_bounds__(BLOCK_WARPS * 32)
     for (int j = 0; j < 8; j++) v[i][j] = (v[i][j] - mean) * inverse * g[j] + b[j];
     store8(y + r * d + c, v[i]);
   }
-  if (lane == 0) stat[2 * r] = mean, stat[2 * r + 1] = inverse;
+  if (lane == 0) {
+    stat[2 * r] = mean;
+    stat[2 * r + 1] = inverse;
+  }
 }
 
-/* Any d and any address: a block for each row, three times over it. */
+/* Any d and alignment: one block per row, three passes over it. */
 template <typename T>
 static __global__ void __launch_bounds__(256)
     add_norm_plain(T *sum, T *y, float *stat, const T *x, const T *branch, const float *gain,
@@ -98,14 +101,17 @@ static __global__ void __launch_bounds__(256)
   float inverse = 1 / sqrtf(block_sum<256>(square) / (float)d + epsilon);
   for (size_t c = threadIdx.x; c < d; c += 256)
     set_float(y[r * d + c], (to_float(row[c]) - mean) * inverse * gain[c] + bias[c]);
-  if (threadIdx.x == 0) stat[2 * r] = mean, stat[2 * r + 1] = inverse;
+  if (threadIdx.x == 0) {
+    stat[2 * r] = mean;
+    stat[2 * r + 1] = inverse;
+  }
 }
 
-/* ---- the way back, eight columns a thread ---- */
+/* ---- backward, eight columns per thread ---- */
 
-#define BACK_PARTS 264 /* blocks: two for each of 132 multiprocessors */
+#define BACK_PARTS 264 /* blocks: two for each of the 132 SMs of an H100 or H200 */
 
-/* Begins a copy of 16 bytes to shared memory; where there is no such copy, makes it. */
+/* Starts an asynchronous copy of 16 bytes to shared memory; before 8.0 copies at once. */
 static __device__ __forceinline__ void copy_ahead(uint4 *to, const uint4 *from) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
@@ -115,15 +121,15 @@ static __device__ __forceinline__ void copy_ahead(uint4 *to, const uint4 *from) 
 #endif
 }
 
-/* Among the ROW threads of a team, the team-th of the block. */
+/* Synchronizes the ROW threads of a team of the block. */
 template <int ROW>
 static __device__ __forceinline__ void team_barrier(int team) {
   asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(ROW) : "memory");
 }
 
-/* Both sums of a team's row, in all its threads: the lower half of a warp's lanes goes on
- * with a, the upper one with b. part: a place for each warp of the block; taken in turn
- * with another, so that one barrier a row is enough. */
+/* The sums of a and b over a team, returned to all its threads. The lower half of a warp reduces
+ * a, the upper half b. part: one element per warp of the block; the caller alternates between two
+ * arrays, so that one barrier per row suffices. */
 template <int ROW>
 static __device__ __forceinline__ float2 team_sums(float a, float b, float2 *part, int team) {
   bool upper = threadIdx.x & 16;
@@ -142,22 +148,23 @@ static __device__ __forceinline__ float2 team_sums(float a, float b, float2 *par
 #pragma unroll
     for (int w = 1; w < ROW / 32; w++) {
       float2 more = part[team * (ROW / 32) + w];
-      all.x += more.x, all.y += more.y;
+      all.x += more.x;
+      all.y += more.y;
     }
     return all;
   }
 }
 
-/* parts (gridDim.x, 2d or 3d): this block's share of dgain, then of dbias and, where SHIFTS,
- * of dshift. Teams of ROW threads take rows in turn, eight columns a thread, so that the
- * sums of columns take few registers and many rows are under way. A team's next row travels
- * to shared memory, each thread's share to a place of its own, while this one is worked on.
- * dx may be `through`, and dbranch dy: what a thread writes it has read, and nobody else
- * reads it. */
+/* Computes dx and dbranch, and in parts (gridDim.x, 2d or 3d) this block's share of dgain, dbias
+ * and, if SHIFTS, dshift. Teams of ROW threads take rows in turn, eight columns per thread, so
+ * that column sums need few registers and many rows are in flight. While a row is computed, the
+ * team's next one is copied to shared memory (cp.async), each thread's part to a slot of its own.
+ * dx may be `through` and dbranch may be dy: a thread stores only elements that it alone has
+ * loaded. */
 template <typename T, int THREADS, int ROW, bool SHIFTS>
 static __global__ void __launch_bounds__(THREADS, 2)
-    norm_back(T *dx, T *dbranch, float *parts, const T *dy, const T *through, const T *sum,
-              const float *stat, const float *gain, unsigned rows, unsigned d, Drop drop) {
+    norm_backward(T *dx, T *dbranch, float *parts, const T *dy, const T *through, const T *sum,
+                  const float *stat, const float *gain, unsigned rows, unsigned d, Drop drop) {
   constexpr int TEAMS = THREADS / ROW, WORDS = sizeof(T) / 2; /* of 16 bytes in eight */
   constexpr unsigned SUMS = SHIFTS ? 3 : 2;
   __shared__ uint4 ahead[3][WORDS][THREADS];
@@ -169,17 +176,19 @@ static __global__ void __launch_bounds__(THREADS, 2)
 #pragma unroll
   for (int i = 0; i < 3 * WORDS && !there; i++)
     ahead[i / WORDS][i % WORDS][me] = make_uint4(0, 0, 0, 0);
-  auto ask_one = [&](int i, const T *from) {
+  auto prefetch_part = [&](int i, const T *from) {
 #pragma unroll
     for (int w = 0; w < WORDS; w++) copy_ahead(&ahead[i][w][me], (const uint4 *)from + w);
   };
-  auto ask = [&](unsigned behind) {
+  auto prefetch_row = [&](unsigned behind) {
     unsigned r = rows - 1 - behind;
     size_t at = (size_t)r * d + c;
-    in_mean = stat[2 * (size_t)r], in_inverse = stat[2 * (size_t)r + 1];
+    in_mean = stat[2 * (size_t)r];
+    in_inverse = stat[2 * (size_t)r + 1];
     if (!there) return;
-    ask_one(0, dy + at), ask_one(1, sum + at);
-    if (through) ask_one(2, through + at);
+    prefetch_part(0, dy + at);
+    prefetch_part(1, sum + at);
+    if (through) prefetch_part(2, through + at);
   };
   auto take = [&](Eight<T> &e, int i) {
     uint4 word[WORDS];
@@ -189,17 +198,19 @@ static __global__ void __launch_bounds__(THREADS, 2)
   };
   unsigned r = blockIdx.x + team * gridDim.x;
   float share = 1 / (float)d;
-  if (r < rows) ask(r);
+  if (r < rows) prefetch_row(r);
   for (int turn = 0; r < rows; r += step, turn ^= 1) {
     Eight<T> in_dy, in_sum, in_through;
     float mean = in_mean, inverse = in_inverse, a = 0, b = 0, grad[8], normal[8];
     float g[8] = {0};
     if (there) load8(g, gain + c);
     copies_wait();
-    take(in_dy, 0), take(in_sum, 1);
+    take(in_dy, 0);
+    take(in_sum, 1);
     if (through) take(in_through, 2);
-    if (r + step < rows) ask(r + step);
-    in_dy.get(grad), in_sum.get(normal);
+    if (r + step < rows) prefetch_row(r + step);
+    in_dy.get(grad);
+    in_sum.get(normal);
 #pragma unroll
     for (int j = 0; j < 8; j++) {
       normal[j] = (normal[j] - mean) * inverse;
@@ -210,14 +221,15 @@ static __global__ void __launch_bounds__(THREADS, 2)
       b += grad[j] * normal[j];
     }
     float2 sums = team_sums<ROW>(a, b, part[turn], team);
-    a = sums.x * share * -inverse, b = sums.y * share * -inverse;
+    a = sums.x * share * -inverse;
+    b = sums.y * share * -inverse;
     if (there) {
       size_t at = (size_t)(rows - 1 - r) * d + c;
-      float along[8] = {0};
-      if (through) in_through.get(along);
+      float residual[8] = {0};
+      if (through) in_through.get(residual);
 #pragma unroll
       for (int j = 0; j < 8; j++)
-        grad[j] = grad[j] * inverse + (normal[j] * b + (a + along[j]));
+        grad[j] = grad[j] * inverse + (normal[j] * b + (a + residual[j]));
       store8(dx + at, grad);
       if (dbranch) {
         drop8(grad, drop, at / 8);
@@ -228,7 +240,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     }
   }
 
-  /* The teams' sums to one. No copy is under way any more. */
+  /* Add the column sums of the teams, through `ahead`: no copy is in flight any more. */
   float *all = (float *)ahead, *out = parts + blockIdx.x * (size_t)(SUMS * d);
   static_assert(sizeof ahead >= THREADS * 8 * sizeof(float), "");
 #pragma unroll
@@ -245,11 +257,11 @@ static __global__ void __launch_bounds__(THREADS, 2)
   }
 }
 
-/* Any d: a block for each row. dx may be `through`, dbranch may be dy: what a
- * thread writes it has read, and the sums are done before anyone writes. */
+/* Any d and alignment: one block per row. dx may be `through` and dbranch may be dy: a thread
+ * stores only elements that it has loaded, after the sums over the row. */
 template <typename T>
 static __global__ void __launch_bounds__(256)
-    add_norm_back_plain(T *dx, T *dbranch, const T *dy, const T *through, const T *sum,
+    norm_backward_plain(T *dx, T *dbranch, const T *dy, const T *through, const T *sum,
                         const float *stat, const float *gain, size_t d, Drop drop) {
   size_t r = blockIdx.x;
   float mean = stat[2 * r], inverse = stat[2 * r + 1], g_sum = 0, gx_sum = 0;
@@ -270,11 +282,11 @@ static __global__ void __launch_bounds__(256)
   }
 }
 
-/* Runs before add_norm_back_plain, which may overwrite dy. */
+/* Sums of dgain and dbias; runs before norm_backward_plain, which may overwrite dy. */
 template <typename T>
 static __global__ void __launch_bounds__(128)
-    norm_columns_plain(float *parts, const T *dy, const T *sum, const float *stat, size_t rows,
-                       size_t d) {
+    norm_parameters_plain(float *parts, const T *dy, const T *sum, const float *stat,
+                          size_t rows, size_t d) {
   size_t c = blockIdx.y * (size_t)128 + threadIdx.x;
   if (c >= d) return;
   float dgain = 0, dbias = 0;
@@ -287,7 +299,7 @@ static __global__ void __launch_bounds__(128)
   parts[blockIdx.x * 2 * d + d + c] = dbias;
 }
 
-#define WIDEST 4096
+#define MAX_FAST_D 4096
 
 cudaError_t kernel_add_norm(Type type, void *sum, void *y, float *stat, const void *x,
                             const void *branch, const float *gain, const float *bias,
@@ -295,8 +307,9 @@ cudaError_t kernel_add_norm(Type type, void *sum, void *y, float *stat, const vo
   if (n->rows == 0) return cudaSuccess;
   Drop drop = drop_of(n->drop);
   size_t rows = n->rows, d = n->d;
-  bool fast = d % 8 == 0 && d <= WIDEST && is_aligned(y) && is_aligned(x) && is_aligned(gain) &&
-              is_aligned(bias) && (!branch || (is_aligned(sum) && is_aligned(branch)));
+  bool fast = d % 8 == 0 && d <= MAX_FAST_D && is_aligned(y) && is_aligned(x) &&
+              is_aligned(gain) && is_aligned(bias) &&
+              (!branch || (is_aligned(sum) && is_aligned(branch)));
   return with_type(type, [&](auto t) {
     typedef decltype(t) T;
     auto launch = [&](auto kernel, size_t per_block) {
@@ -312,7 +325,7 @@ cudaError_t kernel_add_norm(Type type, void *sum, void *y, float *stat, const vo
       launch(add_norm<T, 1, 1>, 4);
     else if (d <= 512)
       launch(add_norm<T, 1, 2>, 4);
-    else if (d <= 1024 && sizeof(T) == 2) /* the registers of a warp hold such a row */
+    else if (d <= 1024 && sizeof(T) == 2) /* such a row fits into the registers of a warp */
       launch(add_norm<T, 1, 4>, 4);
     else if (d <= 1024)
       launch(add_norm<T, 4, 1>, 1);
@@ -323,57 +336,58 @@ cudaError_t kernel_add_norm(Type type, void *sum, void *y, float *stat, const vo
   });
 }
 
-static size_t norm_parts(size_t rows) {
+static size_t count_parts(size_t rows) {
   size_t blocks = (rows + 3) / 4;
-  return blocks < MOST_PARTS ? blocks : MOST_PARTS;
+  return blocks < MAX_PARTS ? blocks : MAX_PARTS;
 }
 
 size_t kernel_add_norm_backward_work(size_t rows, size_t d) {
-  size_t parts = norm_parts(rows) * 3 * d * sizeof(float);
+  size_t parts = count_parts(rows) * 3 * d * sizeof(float);
   size_t sums = kernel_column_sums_work(rows, d);
   return parts > sums ? parts : sums;
 }
 
-cudaError_t kernel_add_norm_backward(Type type, void *dx, void *dbranch, float *dgain, float *dbias,
-                                 float *dshift, const void *dy, const void *through,
-                                 const void *sum, const float *stat, const float *gain,
-                                 const AddNorm *n, bool add, void *work, cudaStream_t stream) {
+cudaError_t kernel_add_norm_backward(Type type, void *dx, void *dbranch, float *dgain,
+                                     float *dbias, float *dshift, const void *dy,
+                                     const void *through, const void *sum, const float *stat,
+                                     const float *gain, const AddNorm *n, bool add, void *work,
+                                     cudaStream_t stream) {
   float *to[3] = {dgain, dbias, dshift};
   if (n->rows == 0) return kernel_add_parts(to, dshift ? 3 : 2, n->d, NULL, 0, add, stream);
   Drop drop = drop_of(n->drop);
   float *parts = (float *)work;
-  size_t rows = n->rows, d = n->d, count = norm_parts(rows);
+  size_t rows = n->rows, d = n->d, count = count_parts(rows);
   bool fast = d % 8 == 0 && d * type_size(type) <= 8192 && rows <= INT32_MAX &&
               is_aligned(dx) && is_aligned(dbranch) && is_aligned(dy) && is_aligned(through) &&
               is_aligned(sum) && is_aligned(gain);
   if (fast && count > BACK_PARTS) count = BACK_PARTS;
   cudaError_t err = with_type(type, [&](auto t) {
     typedef decltype(t) T;
-    constexpr int THREADS = sizeof(T) == 4 ? 256 : 512; /* 24 KiB on their way a block */
+    constexpr int THREADS = sizeof(T) == 4 ? 256 : 512; /* 24 KiB in flight per block */
     auto launch = [&](auto kernel) {
       kernel<<<(unsigned)count, THREADS, 0, stream>>>(
           (T *)dx, (T *)dbranch, parts, (const T *)dy, (const T *)through, (const T *)sum, stat,
           gain, (unsigned)rows, (unsigned)d, drop);
     };
     if (!fast) {
-      norm_columns_plain<T><<<dim3((unsigned)count, blocks_for(d, 128)), 128, 0, stream>>>(
+      norm_parameters_plain<T><<<dim3((unsigned)count, blocks_for(d, 128)), 128, 0, stream>>>(
           parts, (const T *)dy, (const T *)sum, stat, rows, d);
-      add_norm_back_plain<T><<<(unsigned)rows, 256, 0, stream>>>(
+      norm_backward_plain<T><<<(unsigned)rows, 256, 0, stream>>>(
           (T *)dx, (T *)dbranch, (const T *)dy, (const T *)through, (const T *)sum, stat, gain,
           d, drop);
     } else {
       auto pick = [&](auto shifts) {
         constexpr bool SHIFTS = decltype(shifts)::value;
         if (d <= 256)
-          launch(norm_back<T, THREADS, 32, SHIFTS>);
+          launch(norm_backward<T, THREADS, 32, SHIFTS>);
         else if (d <= 512)
-          launch(norm_back<T, THREADS, 64, SHIFTS>);
+          launch(norm_backward<T, THREADS, 64, SHIFTS>);
         else if (d <= 1024)
-          launch(norm_back<T, THREADS, 128, SHIFTS>);
+          launch(norm_backward<T, THREADS, 128, SHIFTS>);
         else if (d <= 2048)
-          launch(norm_back<T, THREADS, 256, SHIFTS>);
+          launch(norm_backward<T, THREADS, 256, SHIFTS>);
         else
-          launch(norm_back<T, THREADS, THREADS, SHIFTS>);
+          launch(norm_backward<T, THREADS, THREADS, SHIFTS>);
       };
       if (dshift)
         pick(std::true_type());
@@ -381,7 +395,7 @@ cudaError_t kernel_add_norm_backward(Type type, void *dx, void *dbranch, float *
         pick(std::false_type());
     }
   });
-  bool done = fast && dshift; /* with the sums of dbranch */
+  bool done = fast && dshift; /* norm_backward has summed dbranch too */
   if (!err) err = kernel_add_parts(to, done ? 3 : 2, d, parts, count, add, stream);
   if (err || done || !dshift) return err;
   return kernel_column_sums(type, dshift, dbranch, rows, d, add, work, stream);

@@ -1,20 +1,22 @@
-/* The product on the way back that meets ReLU, with the mask applied and the bias's gradient
- * summed on its way out: on Hopper, in bf16 and fp16. A block does tiles in turn: one thread
- * of it has them loaded, two warp groups multiply. These take a tile that is done out while
- * the tensor cores are at work on the next one: they keep its elements in registers, two in a
- * word, and an eighth of them leaves after each piece of the sum, or in two steps after two.
- * Beside such products an instruction takes several times as long as alone, so there are few.
+/* dgrad GEMM fused with the backward of ReLU: applies the mask and sums the bias gradient in the
+ * epilogue. Hopper only, bf16 and fp16.
+ *
+ * Persistent blocks, warp-specialized: one thread starts the TMA loads, two warp groups multiply
+ * (wgmma). The epilogue of a tile overlaps with the main loop of the next one: the multiplying
+ * warps keep the finished tile in registers, two elements per word, and write an eighth of it
+ * (a "part") after each stage of k, or in two steps after two stages. Other instructions run
+ * several times slower beside wgmma, so the epilogue uses as few as possible.
  * Depends on hopper.cuh. */
 #include "backend/cuda/hopper.cuh"
 
 #define TILE_M  128 /* rows, half for each of the two warp groups */
 #define TILE_N  256
-#define TILE_K  64 /* elements, 128 bytes: the width of a box */
+#define TILE_K  64 /* elements, 128 bytes: the width of a TMA box */
 #define STAGES  4
-#define PARTS   8 /* in which a tile leaves: of each warp 16 rows and 32 columns */
-#define CLUSTER 2 /* blocks that have the same columns and load a share of w each */
+#define PARTS   8 /* of a tile in the epilogue: 16 rows and 32 columns per warp */
+#define CLUSTER 2 /* blocks with the same columns; each loads half of w for both */
 #define THREADS 384
-#define WARPS   8 /* that multiply */
+#define WARPS   8 /* warps that multiply */
 
 #define A_BYTES     (TILE_M * TILE_K * 2)
 #define B_BYTES     (TILE_N * TILE_K * 2)
@@ -22,45 +24,50 @@
 #define BOX_BYTES   (TILE_K * TILE_K * 2)
 #define BITS_BYTES  (TILE_M * TILE_N / 8)
 #define SUMS_BYTES  (WARPS * TILE_N * 4)
-#define STAND_BYTES (16 * 32 * 2) /* of a warp's part */
+#define STAND_BYTES (16 * 32 * 2) /* a part of one warp */
 #define SHARED                                                                           \
   (1024 + STAGES * STAGE_BYTES + 2 * BITS_BYTES + 2 * SUMS_BYTES + WARPS * STAND_BYTES + \
    2 * (STAGES + 2) * 8)
 
 #if HAS_TENSOR_MAPS
 
-/* y (m, n) = a (m, k) · b (k, n), by the mask. */
+/* y (m, n) = (a (m, k) · b (k, n)) ∘ mask * scale. */
 struct Job {
-  CUtensorMap a, b, mask; /* as they are loaded, tile by tile */
+  CUtensorMap a, b, mask; /* TMA descriptors */
   int m, n, k;
   void *y;
-  float *sums; /* (rows of tiles, n) of columns */
-  float scale; /* of the elements that stay */
+  float *sums; /* (rows of tiles, n): column sums of each row of tiles */
+  float scale; /* of the elements that the mask keeps */
 };
 
 #if HAS_WGMMA
 
-/* Addresses in shared memory: stages of a and b; twice the mask of a tile, a byte for each
- * eight in rows of 32; twice the sums of columns of each warp; a part of each warp, which is
- * turned there from the order of the tensor cores into rows; barriers. */
+/* Addresses in shared memory: stages of a and b; the mask of two tiles, a byte per eight elements
+ * in rows of 32 bytes; column sums of each warp for two tiles; one part per warp ("stand"), where
+ * it is transposed from wgmma order to rows; barriers. */
 struct Shared {
   uint32_t stages, bits, sums, stand, full, empty, bits_full, bits_empty;
 };
 
-/* Where a ring of N is. */
+/* Position and phase parity in a ring of N buffers. */
 template <int N>
 struct Ring {
   uint32_t at, parity;
   __device__ __forceinline__ void next(void) {
-    if (++at == N) at = 0, parity ^= 1;
+    if (++at == N) {
+      at = 0;
+      parity ^= 1;
+    }
   }
 };
 
-/* The tiles of this block, one after the other. */
+/* Iterates over the tiles of this block. */
 struct Walk {
   int at, step, end, across, rank;
   __device__ __forceinline__ explicit Walk(const Job &j) {
-    at = blockIdx.x / CLUSTER, step = gridDim.x / CLUSTER, rank = (int)cluster_rank();
+    at = blockIdx.x / CLUSTER;
+    step = gridDim.x / CLUSTER;
+    rank = (int)cluster_rank();
     across = j.n / TILE_N;
     end = (j.m + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER) * across;
   }
@@ -72,9 +79,10 @@ struct Walk {
   }
 };
 
-/* ---- the way in ---- */
+/* ---- loads ---- */
 
-static __device__ __forceinline__ void load_all(const Job &j, const Shared &s) {
+/* The loading thread: for each tile its mask and all stages of a and b. */
+static __device__ __forceinline__ void load_tiles_of_block(const Job &j, const Shared &s) {
   Ring<STAGES> r = {0, 0};
   Ring<2> bits = {0, 0};
   const int rank = (int)cluster_rank(), share = TILE_N / CLUSTER;
@@ -93,14 +101,15 @@ static __device__ __forceinline__ void load_all(const Job &j, const Shared &s) {
       tile_load(a, &j.a, k, row, full);
 #pragma unroll
       for (int i = 0; i < share / TILE_K; i++)
-        tile_spread(b + i * BOX_BYTES, &j.b, column + rank * share + i * TILE_K, k, full, all);
+        tile_multicast(b + i * BOX_BYTES, &j.b, column + rank * share + i * TILE_K, k, full,
+                       all);
     }
   }
 }
 
-/* ---- the way out ---- */
+/* ---- epilogue ---- */
 
-/* Two elements of a type. */
+/* The vector type of two elements. */
 template <typename T>
 struct Two;
 template <>
@@ -112,37 +121,41 @@ struct Two<__half> {
   typedef __half2 Is;
 };
 
-/* A number of which the type may not have all digits: the rest is in `low`. Both twice. */
+/* A float as the sum of two numbers of the element type, high + low, each duplicated: one alone
+ * may not represent it exactly. */
 struct Factor {
   uint32_t high, low;
 };
 
 template <typename T>
-static __device__ __forceinline__ Factor factor_of(float x) {
+static __device__ __forceinline__ Factor split_factor(float x) {
   uint32_t high = pack2<T>(x, x);
   float rest = x - unpack2<T>(high).x;
   return {high, pack2<T>(rest, rest)};
 }
 
 template <typename T>
-static __device__ __forceinline__ uint32_t times(uint32_t x, Factor by) {
+static __device__ __forceinline__ uint32_t multiply_pair(uint32_t x, Factor by) {
   typename Two<T>::Is v, high, low;
-  memcpy(&v, &x, 4), memcpy(&high, &by.high, 4), memcpy(&low, &by.low, 4);
+  memcpy(&v, &x, 4);
+  memcpy(&high, &by.high, 4);
+  memcpy(&low, &by.low, 4);
   v = __hfma2(v, high, __hmul2(v, low));
   memcpy(&x, &v, 4);
   return x;
 }
 
-/* What a lane has to do with each part. A part of a warp stands in rows of 64 bytes, their
- * four eights in another order in each two rows: those of eight rows are in all banks. */
+/* The constants of a lane for all parts. A part in shared memory has rows of 64 bytes, four chunks
+ * of eight elements, permuted differently in every pair of rows, so that the same chunk of eight
+ * rows is in different banks. */
 struct Lane {
-  uint32_t put[2], get[2]; /* where it puts rows of matrices, and gets its own */
+  uint32_t put[2], get[2]; /* addresses for store_tiles, and of its chunks for reading */
   uint32_t bits, sums, shift;
   Factor scale;
 };
 
 template <typename T>
-static __device__ __forceinline__ Lane lane_of(const Job &j, const Shared &s) {
+static __device__ __forceinline__ Lane make_lane(const Job &j, const Shared &s) {
   uint32_t warp = threadIdx.x / 32 - 4, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   uint32_t stand = s.stand + warp * STAND_BYTES;
   Lane l;
@@ -156,41 +169,43 @@ static __device__ __forceinline__ Lane lane_of(const Job &j, const Shared &s) {
   l.bits = s.bits + (warp * 16 + g) * 32;
   l.sums = s.sums + (warp * TILE_N + q * 8 + g) * 4;
   l.shift = 6 - 2 * q;
-  l.scale = factor_of<T>(j.scale);
+  l.scale = split_factor<T>(j.scale);
   return l;
 }
 
-/* A tile that is done. Words 2 i and 2 i + 1 of lane (g, q) are of columns 8 i + 2 q and the
- * next, rows g and g + 8. */
+/* A finished tile. Words 2 i and 2 i + 1 of lane (g, q) hold columns 8 i + 2 q and the next, of
+ * rows g and g + 8. */
 struct Tile {
   uint32_t word[64];
-  int row, column; /* of tiles; of elements */
-  size_t eight;    /* this lane's in row g of part 0 */
-  bool inside[2];  /* is there a row g, and g + 8? */
+  int row, column; /* row of tiles, or -1: none; first column, in elements */
+  size_t eight; /* index in y, in units of eight elements, of this lane's in row g of part 0 */
+  bool inside[2]; /* whether rows g and g + 8 exist */
   Ring<2> bits;
 };
 
-/* Part P as it is to be, in shared memory. */
+/* Scales and masks part P and writes it to shared memory. */
 template <typename T, int P>
-static __device__ __forceinline__ void part_makes(const Lane &l, const Tile &t) {
+static __device__ __forceinline__ void stage_part(const Lane &l, const Tile &t) {
   uint32_t x[8];
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    /* Bits 2 q and 2 q + 1 of a byte become the highest of two, and each all of a half. */
+    /* Shift bits 2 q and 2 q + 1 of each byte to its highest bit; replicate_signs expands them
+     * to masks of 16 bits. */
     uint32_t kept = get4(l.bits + t.bits.at * BITS_BYTES + half * 8 * 32 + P * 4);
     uint32_t second = kept << l.shift, first = second << 1;
 #pragma unroll
     for (int i = 0; i < 4; i++)
-      x[2 * i + half] = times<T>(t.word[2 * (P * 4 + i) + half], l.scale) &
-                        high_bits(first, second, 0xcc88 + 0x1111 * i);
+      x[2 * i + half] = multiply_pair<T>(t.word[2 * (P * 4 + i) + half], l.scale) &
+                        replicate_signs(first, second, 0xcc88 + 0x1111 * i);
   }
-  __syncwarp(); /* the last part was read */
+  __syncwarp(); /* the previous part has been read */
   store_tiles(l.put[0], x[0], x[1], x[2], x[3]);
   store_tiles(l.put[1], x[4], x[5], x[6], x[7]);
   __syncwarp();
 }
 
-/* The sums of 16 rows that were turned over: lane (g, q) has column g of eight q. */
+/* Column sums of a part of 16 rows that was loaded transposed: lane (g, q) returns column g of
+ * chunk q. */
 template <typename T>
 static __device__ __forceinline__ float sum_rows(const uint32_t (&x)[2][4]) {
   const uint32_t all = 0xffffffffu;
@@ -206,65 +221,66 @@ static __device__ __forceinline__ float sum_rows(const uint32_t (&x)[2][4]) {
   return (upper ? z1 : z0) + __shfl_xor_sync(all, upper ? z0 : z1, 2);
 }
 
-/* Part P to where it belongs. */
+/* Writes part P to global memory and its column sums to shared memory. */
 template <typename T, int P>
-static __device__ __forceinline__ void part_leaves(const Job &j, const Lane &l, const Tile &t) {
+static __device__ __forceinline__ void write_part(const Job &j, const Lane &l, const Tile &t) {
   uint32_t x[2][4];
   load_tiles_over(x[0], l.put[0]);
   load_tiles_over(x[1], l.put[1]);
   put4(l.sums + t.bits.at * SUMS_BYTES + P * 32 * 4, __float_as_uint(sum_rows<T>(x)));
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    size_t eight = t.eight + (size_t)half * j.n + P * 4; /* n eights are eight rows */
+    size_t eight = t.eight + (size_t)half * j.n + P * 4; /* n chunks: eight rows */
     uint4 y = get16(l.get[half]);
     if (t.inside[half]) write16((T *)j.y + eight * 8, y);
   }
 }
 
-/* The sums of the warps to the tile's row. */
-static __device__ __forceinline__ void sums_leave(const Job &j, const Shared &s,
+/* Adds the warps' column sums and writes them to the tile's row of j.sums. */
+static __device__ __forceinline__ void write_sums(const Job &j, const Shared &s,
                                                   const Tile &t) {
   uint32_t mine = threadIdx.x - 128, at = s.sums + t.bits.at * SUMS_BYTES + mine * 4;
   float sum = 0;
-  asm volatile("bar.sync 1, 256;" ::: "memory"); /* all that multiply */
+  asm volatile("bar.sync 1, 256;" ::: "memory"); /* all multiplying warps */
 #pragma unroll
   for (int w = 0; w < WARPS; w++) sum += __uint_as_float(get4(at + w * TILE_N * 4));
   j.sums[(size_t)t.row * j.n + t.column + mine] = sum;
 }
 
-/* Step I of those in which a tile leaves, SPREAD for each part. */
+/* Step I of the epilogue; a part takes SPREAD steps. */
 template <typename T, int SPREAD, int I>
-static __device__ __forceinline__ void step_out(const Job &j, const Shared &s, const Lane &l,
-                                                Tile &t) {
+static __device__ __forceinline__ void run_epilogue_step(const Job &j, const Shared &s,
+                                                         const Lane &l, Tile &t) {
   if (I == 0) barrier_wait(s.bits_full + t.bits.at * 8, t.bits.parity);
-  if (I % SPREAD == 0) part_makes<T, I / SPREAD>(l, t);
-  if (I % SPREAD == SPREAD - 1) part_leaves<T, I / SPREAD>(j, l, t);
+  if (I % SPREAD == 0) stage_part<T, I / SPREAD>(l, t);
+  if (I % SPREAD == SPREAD - 1) write_part<T, I / SPREAD>(j, l, t);
   if (I + 1 < PARTS * SPREAD) return;
-  sums_leave(j, s, t);
+  write_sums(j, s, t);
   __syncwarp();
   if (threadIdx.x % 32 == 0) barrier_arrive_here(s.bits_empty + t.bits.at * 8);
   t.bits.next();
 }
 
-/* The last tile, which no other follows. */
+/* The whole epilogue of the last tile, from step I on. */
 template <typename T, int I>
-static __device__ __forceinline__ void all_out(const Job &j, const Shared &s, const Lane &l,
-                                               Tile &t) {
-  step_out<T, 1, I>(j, s, l, t);
-  if constexpr (I + 1 < PARTS) all_out<T, I + 1>(j, s, l, t);
+static __device__ __forceinline__ void finish_epilogue(const Job &j, const Shared &s,
+                                                       const Lane &l, Tile &t) {
+  run_epilogue_step<T, 1, I>(j, s, l, t);
+  if constexpr (I + 1 < PARTS) finish_epilogue<T, I + 1>(j, s, l, t);
 }
 
-/* ---- the product ---- */
+/* ---- main loop ---- */
 
-/* One piece of the sum: four products of 16; and the stage before is free again. */
+/* Starts the wgmma of one stage (four of depth 16), waits for those of the previous stage and
+ * releases its buffers, whose barrier is `last`. */
 template <typename T>
 static __device__ __forceinline__ void multiply_stage(float (&c)[128], const Shared &s,
                                                       Ring<STAGES> &r, bool first,
                                                       uint32_t &last) {
   uint32_t half = threadIdx.x / 128 - 1, thread = threadIdx.x % 128;
   uint32_t stage = s.stages + r.at * STAGE_BYTES;
-  uint64_t a = matrix_at(stage + half * (A_BYTES / 2), 16);
-  uint64_t b = matrix_at(stage + A_BYTES, BOX_BYTES);
+  uint64_t a = make_descriptor(stage + half * (A_BYTES / 2), 16);
+  uint64_t b = make_descriptor(stage + A_BYTES, BOX_BYTES);
   barrier_wait(s.full + r.at * 8, r.parity);
   wgmma_fence();
 #pragma unroll
@@ -279,48 +295,53 @@ static __device__ __forceinline__ void multiply_stage(float (&c)[128], const Sha
   r.next();
 }
 
-/* The first pieces; after each the tile before is a step further out, if there is one. */
+/* The first stages of a tile from I on; after each a step of the previous tile's epilogue. */
 template <typename T, int SPREAD, int I>
-static __device__ __forceinline__ void first_stages(const Job &j, const Shared &s,
-                                                    const Lane &l, float (&c)[128],
-                                                    Ring<STAGES> &r, uint32_t &last, Tile &t) {
+static __device__ __forceinline__ void multiply_first_stages(const Job &j, const Shared &s,
+                                                             const Lane &l, float (&c)[128],
+                                                             Ring<STAGES> &r, uint32_t &last,
+                                                             Tile &t) {
   multiply_stage<T>(c, s, r, I == 0, last);
-  if (t.row >= 0) step_out<T, SPREAD, I>(j, s, l, t);
-  if constexpr (I + 1 < PARTS * SPREAD) first_stages<T, SPREAD, I + 1>(j, s, l, c, r, last, t);
+  if (t.row >= 0) run_epilogue_step<T, SPREAD, I>(j, s, l, t);
+  if constexpr (I + 1 < PARTS * SPREAD)
+    multiply_first_stages<T, SPREAD, I + 1>(j, s, l, c, r, last, t);
 }
 
+/* The multiplying warps: all tiles of this block. */
 template <typename T, int SPREAD>
-static __device__ __forceinline__ void multiply_all(const Job &j, const Shared &s) {
+static __device__ __forceinline__ void multiply_tiles(const Job &j, const Shared &s) {
   float c[128];
   Tile t = {};
-  Lane l = lane_of<T>(j, s);
+  Lane l = make_lane<T>(j, s);
   Ring<STAGES> r = {0, 0};
   t.row = -1;
   for (Walk walk(j); walk.at < walk.end; walk.at += walk.step) {
     uint32_t last = 0;
-    first_stages<T, SPREAD, 0>(j, s, l, c, r, last, t);
+    multiply_first_stages<T, SPREAD, 0>(j, s, l, c, r, last, t);
 #pragma unroll 1
     for (int k = PARTS * SPREAD * TILE_K; k < j.k; k += TILE_K)
-      multiply_stage<T>(c, s, r, false, last);
+      multiply_stage<T>(c, s, r, /*first=*/false, last);
     wgmma_wait<0>();
     if (threadIdx.x % 128 < CLUSTER) barrier_arrive(last, threadIdx.x % 128);
 #pragma unroll
     for (int i = 0; i < 64; i++) t.word[i] = pack2<T>(c[2 * i], c[2 * i + 1]);
-    t.row = walk.row(), t.column = walk.column();
+    t.row = walk.row();
+    t.column = walk.column();
     uint32_t row = t.row * TILE_M + (threadIdx.x / 32 - 4) * 16 + threadIdx.x % 32 / 4;
     t.eight = ((size_t)row * j.n + t.column) / 8 + threadIdx.x % 4;
-    t.inside[0] = row < (uint32_t)j.m, t.inside[1] = row + 8 < (uint32_t)j.m;
+    t.inside[0] = row < (uint32_t)j.m;
+    t.inside[1] = row + 8 < (uint32_t)j.m;
   }
-  if (t.row >= 0) all_out<T, 0>(j, s, l, t);
+  if (t.row >= 0) finish_epilogue<T, 0>(j, s, l, t);
 }
 
 #define BOUNDS __launch_bounds__(THREADS, 1)
 #else
-#define BOUNDS __launch_bounds__(32) /* there is no code; see kernel_fuses_relu */
+#define BOUNDS __launch_bounds__(32) /* marks a kernel without code for kernel_fuses_relu */
 #endif
 
 template <typename T, int SPREAD>
-static __global__ void BOUNDS relu_matmul(const __grid_constant__ Job j) {
+static __global__ void BOUNDS relu_backward_matmul(const __grid_constant__ Job j) {
 #if HAS_WGMMA
   extern __shared__ char shared[];
   uint32_t stages = (shared_at(shared) + 1023) & ~1023u, bits = stages + STAGES * STAGE_BYTES;
@@ -337,28 +358,28 @@ static __global__ void BOUNDS relu_matmul(const __grid_constant__ Job j) {
       barrier_init(s.bits_full + i * 8, 1);
       barrier_init(s.bits_empty + i * 8, WARPS);
     }
-    barriers_ready();
+    publish_barriers();
   }
   cluster_sync();
   if (threadIdx.x >= 128) {
-    registers_more<240>();
-    multiply_all<T, SPREAD>(j, s);
+    increase_registers<240>();
+    multiply_tiles<T, SPREAD>(j, s);
   } else {
-    registers_less<24>();
-    if (threadIdx.x == 0) load_all(j, s);
+    decrease_registers<24>();
+    if (threadIdx.x == 0) load_tiles_of_block(j, s);
   }
-  cluster_sync(); /* no block leaves while another may still write to it */
+  cluster_sync(); /* no block exits while the other may still write to its shared memory */
 #else
   (void)j;
 #endif
 }
 
-/* ---- launches ---- */
+/* ---- launchers ---- */
 
-/* A matrix (rows, columns), rows contiguous, as it is loaded: boxes of `box` rows and 128
- * bytes, or, where it is of bytes, of a tile's columns; what lies outside is 0. */
-static cudaError_t map_matrix(CUtensorMap *map, CUtensorMapDataType type, const void *at,
-                              size_t rows, size_t columns, uint32_t box) {
+/* Makes the TMA descriptor of a row-major matrix (rows, columns): boxes of `box` rows and 128
+ * bytes, or, for bytes (the mask), of a tile's columns. Elements outside read as 0. */
+static cudaError_t make_tensor_map(CUtensorMap *map, CUtensorMapDataType type, const void *at,
+                                   size_t rows, size_t columns, uint32_t box) {
   decltype(&cuTensorMapEncodeTiled) encode;
   cudaDriverEntryPointQueryResult found;
   void *entry = NULL;
@@ -381,31 +402,33 @@ static cudaError_t map_matrix(CUtensorMap *map, CUtensorMapDataType type, const 
   return r ? cudaErrorInvalidValue : cudaSuccess;
 }
 
-static size_t rows_of_tiles(size_t rows) {
+static size_t count_tile_rows(size_t rows) {
   return (rows + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER) * CLUSTER;
 }
 
 template <typename T, int SPREAD>
-static cudaError_t launch(const Job &j, cudaStream_t stream) {
+static cudaError_t launch_kernel(const Job &j, cudaStream_t stream) {
   int device = 0, processors = 0;
   cudaError_t e = cudaGetDevice(&device);
   if (!e) e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   if (!e)
-    e = cudaFuncSetAttribute(relu_matmul<T, SPREAD>,
+    e = cudaFuncSetAttribute(relu_backward_matmul<T, SPREAD>,
                              cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED);
   if (e) return e;
-  size_t clusters = rows_of_tiles((size_t)j.m) / CLUSTER * ((size_t)j.n / TILE_N);
+  size_t clusters = count_tile_rows((size_t)j.m) / CLUSTER * ((size_t)j.n / TILE_N);
   size_t most = (size_t)processors / CLUSTER;
   cudaLaunchAttribute how = {};
   how.id = cudaLaunchAttributeClusterDimension;
-  how.val.clusterDim.x = CLUSTER, how.val.clusterDim.y = how.val.clusterDim.z = 1;
+  how.val.clusterDim.x = CLUSTER;
+  how.val.clusterDim.y = how.val.clusterDim.z = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3((unsigned)(clusters < most ? clusters : most) * CLUSTER);
   config.blockDim = dim3(THREADS);
   config.dynamicSmemBytes = SHARED;
   config.stream = stream;
-  config.attrs = &how, config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, relu_matmul<T, SPREAD>, j);
+  config.attrs = &how;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, relu_backward_matmul<T, SPREAD>, j);
 }
 
 bool kernel_fuses_relu(Type type, size_t rows, size_t in, size_t out) {
@@ -414,7 +437,7 @@ bool kernel_fuses_relu(Type type, size_t rows, size_t in, size_t out) {
   if (type == TYPE_F32 || rows == 0 || rows > most || in % TILE_N || in > most ||
       out % TILE_K || out < PARTS * TILE_K || out > most)
     return false;
-  if (cudaFuncGetAttributes(&is, relu_matmul<__nv_bfloat16, 1>)) {
+  if (cudaFuncGetAttributes(&is, relu_backward_matmul<__nv_bfloat16, 1>)) {
     (void)cudaGetLastError();
     return false;
   }
@@ -422,29 +445,35 @@ bool kernel_fuses_relu(Type type, size_t rows, size_t in, size_t out) {
 }
 
 size_t kernel_linear_relu_backward_work(size_t rows, size_t in) {
-  return rows_of_tiles(rows) * in * sizeof(float);
+  return count_tile_rows(rows) * in * sizeof(float);
 }
 
 cudaError_t kernel_linear_relu_backward(Type type, void *dx, float *dbias, const void *dy,
-                                    const void *w, const uint8_t *mask, size_t rows, size_t in,
-                                    size_t out, Dropout drop, bool add, void *work,
-                                    cudaStream_t stream) {
+                                        const void *w, const uint8_t *mask, size_t rows,
+                                        size_t in, size_t out, Dropout drop, bool add,
+                                        void *work, cudaStream_t stream) {
   bool spread = out >= 2 * PARTS * TILE_K;
   CUtensorMapDataType kind =
       type == TYPE_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   Job j = {};
-  j.m = (int)rows, j.n = (int)in, j.k = (int)out;
-  j.y = dx, j.sums = (float *)work, j.scale = drop_of(drop).scale;
-  cudaError_t e = map_matrix(&j.a, kind, dy, rows, out, TILE_M);
-  if (!e) e = map_matrix(&j.b, kind, w, out, in, TILE_K);
-  if (!e) e = map_matrix(&j.mask, CU_TENSOR_MAP_DATA_TYPE_UINT8, mask, rows, in / 8, TILE_M);
+  j.m = (int)rows;
+  j.n = (int)in;
+  j.k = (int)out;
+  j.y = dx;
+  j.sums = (float *)work;
+  j.scale = drop_of(drop).scale;
+  cudaError_t e = make_tensor_map(&j.a, kind, dy, rows, out, TILE_M);
+  if (!e) e = make_tensor_map(&j.b, kind, w, out, in, TILE_K);
+  if (!e)
+    e = make_tensor_map(&j.mask, CU_TENSOR_MAP_DATA_TYPE_UINT8, mask, rows, in / 8, TILE_M);
   if (e) return e;
   if (type == TYPE_F16)
-    e = spread ? launch<__half, 2>(j, stream) : launch<__half, 1>(j, stream);
+    e = spread ? launch_kernel<__half, 2>(j, stream) : launch_kernel<__half, 1>(j, stream);
   else
-    e = spread ? launch<__nv_bfloat16, 2>(j, stream) : launch<__nv_bfloat16, 1>(j, stream);
+    e = spread ? launch_kernel<__nv_bfloat16, 2>(j, stream)
+               : launch_kernel<__nv_bfloat16, 1>(j, stream);
   if (e) return e;
-  return kernel_add_parts(&dbias, 1, in, j.sums, rows_of_tiles(rows), add, stream);
+  return kernel_add_parts(&dbias, 1, in, j.sums, count_tile_rows(rows), add, stream);
 }
 
 #else
@@ -456,8 +485,8 @@ size_t kernel_linear_relu_backward_work(size_t, size_t) {
   return 0;
 }
 cudaError_t kernel_linear_relu_backward(Type, void *, float *, const void *, const void *,
-                                    const uint8_t *, size_t, size_t, size_t, Dropout, bool,
-                                    void *, cudaStream_t) {
+                                        const uint8_t *, size_t, size_t, size_t, Dropout, bool,
+                                        void *, cudaStream_t) {
   return cudaErrorNotSupported;
 }
 

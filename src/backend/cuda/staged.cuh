@@ -1,28 +1,27 @@
-/* Rows of 64 columns in shared memory, where a lane finds its share of them, and how long
- * sentences are shared out. For attend_group.cu, attend_group_backward.cu.
- * Depends on mma.cuh.
+/* For attend_group*.cu: the layout of rows of 64 elements in shared memory, and the division of
+ * long sentences among blocks. Depends on mma.cuh.
  *
- * Staged rows are 128 bytes: eight chunks of 16, chunk c of row r at place c ^ r % 8,
- * so that eight rows' chunks of one column lie in different banks. A tile is 16 rows. */
+ * A staged row has 128 bytes, eight chunks of 16. Chunk c of row r is stored at position
+ * c ^ r % 8, so that the same chunk of eight rows is in different banks. A tile is 16 rows. */
 #ifndef BACKEND_CUDA_STAGED_CUH
 #define BACKEND_CUDA_STAGED_CUH
 
 #include "backend/cuda/mma.cuh"
 
-#define D       64  /* columns of a head */
+#define D       64  /* width of a head */
 #define ROW     128 /* bytes of a staged row */
 #define TILE    (16 * ROW)
-#define HELPERS 64 /* a power of 2 */
-#define LISTED  64 /* pieces a block lists at a time */
-#define EACH    8  /* sentences a thread looks at, at a time */
+#define HELPERS 64 /* blocks that process pieces of long sentences; a power of 2 */
+#define LISTED  64 /* pieces that a block lists at a time */
+#define EACH    8  /* sentences that a thread examines at a time */
 
 struct Piece {
   int sentence, part;
 };
 
 #if HAS_MMA
-/* Where lane l finds row l % 16, chunk l / 16, and row l % 8, chunk l / 8, of rows that
- * begin at a multiple of eight rows; chunk c more is this ^ c << 4. */
+/* Offsets for ldmatrix: of row l % 16, chunk l / 16 (by_16) or row l % 8, chunk l / 8 (by_8) for
+ * lane l, from an address that is a multiple of eight rows. XOR with c << 4 adds c to the chunk. */
 static __device__ __forceinline__ uint32_t by_16(int lane) {
   return (uint32_t)(lane % 16 * ROW + ((lane / 16 ^ lane % 8) << 4));
 }
@@ -30,7 +29,7 @@ static __device__ __forceinline__ uint32_t by_8(int lane) {
   return (uint32_t)(lane % 8 * ROW + ((lane / 8 ^ lane % 8) << 4));
 }
 
-/* The left operands of four products: 16 rows, all columns. */
+/* Loads a tile (16 rows, all columns) as the left operands of four mma instructions. */
 static __device__ __forceinline__ void load_left(uint32_t (&x)[4][4], uint32_t tile, int lane) {
   uint32_t at = tile + by_16(lane);
 #pragma unroll
@@ -42,9 +41,9 @@ static __device__ __forceinline__ void clear(float (&sum)[D / 8][4]) {
   for (int j = 0; j < D / 8; j++) sum[j][0] = sum[j][1] = sum[j][2] = sum[j][3] = 0;
 }
 
-/* The pieces of this helper, `skip` left out, LISTED at most: pieces are numbered
- * through all sentences, and a helper has every HELPERSth. Returns how many it has,
- * with those left out. pieces_of(s): how many sentence s is cut into. */
+/* Lists the pieces of this helper after the first `skip`, at most LISTED. Pieces are numbered
+ * through all sentences, and a helper has every HELPERSth. Returns how many it has in all.
+ * pieces_of(s): the number of pieces of sentence s, 0 if it is short. */
 template <int THREADS, typename F>
 static __device__ __forceinline__ int list_pieces(Piece *list, int helper, int sentences,
                                                   int skip, F pieces_of) {
@@ -63,7 +62,7 @@ static __device__ __forceinline__ int list_pieces(Piece *list, int helper, int s
       int before = __shfl_up_sync(0xffffffffu, upto, step);
       if (lane >= step) upto += before;
     }
-    __syncthreads(); /* the last round's parts were read */
+    __syncthreads(); /* `part` of the previous round has been read */
     if (lane == 31) part[warp] = upto;
     __syncthreads();
     int at = total + upto - mine;
@@ -85,7 +84,7 @@ static __device__ __forceinline__ int list_pieces(Piece *list, int helper, int s
   return total > helper ? (total - helper + HELPERS - 1) / HELPERS : 0;
 }
 
-/* Calls run(sentence, part) for this block's pieces of long sentences, or
+/* Calls run(sentence, part) for this block's pieces of long sentences (a helper), or
  * run(sentence, -1) for its one short sentence. */
 template <int THREADS, typename P, typename R>
 static __device__ __forceinline__ void share_out(int sentences, int number, P pieces_of,
@@ -99,7 +98,7 @@ static __device__ __forceinline__ void share_out(int sentences, int number, P pi
       Piece piece = {number - HELPERS, -1};
       if (helps) piece = list[i - skip];
       run(piece.sentence, piece.part);
-      __syncthreads(); /* before the next piece, or list, comes into its place */
+      __syncthreads(); /* before the next piece or list overwrites shared memory */
     }
   }
 }

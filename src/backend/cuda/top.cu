@@ -1,17 +1,16 @@
-/* The best words of each row of logits, and the log of the sum of all exps. Depends on
- * device.cuh. */
+/* Top-k and log-sum-exp of each row of logits. Depends on device.cuh. */
 #include <math.h>
 
 #include "backend/cuda/device.cuh"
 
 #define TOP_THREADS 1024
 #define TOP_WARPS   (TOP_THREADS / 32)
-#define TOP_ROOM    2048
+#define TOP_ROOM    2048 /* candidates that can be sorted */
 
-/* A number that grows with the value and, among equals, falls with the id; what is no
- * number counts as -INFINITY. Never 0. */
+/* A sort key that grows with the value and, among equal values, falls with the id. NaN counts as
+ * -inf. Never 0. */
 static __device__ __forceinline__ uint64_t rank_of(float x, size_t id) {
-  uint32_t bits = __float_as_uint(x == x ? x + 0.0f : -INFINITY); /* -0 is 0 */
+  uint32_t bits = __float_as_uint(x == x ? x + 0.0f : -INFINITY); /* -0 becomes 0 */
   bits = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
   return (uint64_t)bits << 32 | (uint32_t) ~(uint32_t)id;
 }
@@ -21,6 +20,7 @@ static __device__ __forceinline__ float value_of(uint64_t rank) {
   return __uint_as_float(bits & 0x80000000u ? bits & 0x7fffffffu : ~bits);
 }
 
+/* The largest rank of a warp. */
 static __device__ __forceinline__ uint64_t warp_best(uint64_t rank) {
 #pragma unroll
   for (int step = 16; step; step /= 2) {
@@ -30,9 +30,9 @@ static __device__ __forceinline__ uint64_t warp_best(uint64_t rank) {
   return rank;
 }
 
-/* Calls f with each element of a row that is this thread's, and its column. */
+/* Calls f(value, column) for each element of this thread's share of a row. */
 template <typename T, bool VECTOR, typename F>
-static __device__ __forceinline__ void each_of(const T *row, size_t vocab, F f) {
+static __device__ __forceinline__ void for_each_logit(const T *row, size_t vocab, F f) {
   if (VECTOR) {
     for (size_t c = threadIdx.x * (size_t)8; c < vocab; c += TOP_THREADS * 8) {
       float x[8];
@@ -45,7 +45,7 @@ static __device__ __forceinline__ void each_of(const T *row, size_t vocab, F f) 
   }
 }
 
-/* Greatest first; n is a power of two. */
+/* Bitonic sort, largest first; n is a power of two. */
 static __device__ void sort_ranks(uint64_t *rank, unsigned n) {
   for (unsigned size = 2; size <= n; size *= 2) {
     for (unsigned step = size / 2; step; step /= 2) {
@@ -54,17 +54,20 @@ static __device__ void sort_ranks(uint64_t *rank, unsigned n) {
         unsigned a = i / step * 2 * step + i % step, b = a + step;
         bool down = (a & size) == 0;
         uint64_t x = rank[a], y = rank[b];
-        if ((x < y) == down) rank[a] = y, rank[b] = x;
+        if ((x < y) == down) {
+          rank[a] = y;
+          rank[b] = x;
+        }
       }
     }
   }
   __syncthreads();
 }
 
-/* A rank below which none of the k best lies: cut the row in any way into at least k
- * parts, and it is the k-th best of the parts' bests. Few k: a part is a warp's share,
- * else a thread's. Uses rank[0 … TOP_THREADS - 1]. */
-static __device__ uint64_t bound_of(uint64_t *rank, uint64_t best, unsigned k) {
+/* A lower bound of the k largest ranks: if a row is cut into at least k parts, the k-th largest
+ * of the parts' maxima. For k <= TOP_WARPS a part is a warp's share, otherwise a thread's. Uses
+ * rank[0 … TOP_THREADS - 1]. */
+static __device__ uint64_t find_bound(uint64_t *rank, uint64_t best, unsigned k) {
   if (k > TOP_WARPS) {
     rank[threadIdx.x] = best;
     sort_ranks(rank, TOP_THREADS);
@@ -76,8 +79,8 @@ static __device__ uint64_t bound_of(uint64_t *rank, uint64_t best, unsigned k) {
   best = warp_best(best);
   if (lane == 0) rank[threadIdx.x / 32] = best;
   __syncthreads();
-  /* All warps do the same. Warps without words have the rank 0: where the k-th is
-   * one of theirs, nothing is left out. */
+  /* All warps compute the same. Warps without logits have rank 0; if the k-th largest is one of
+   * theirs, the bound is 0 and excludes nothing. */
   uint64_t mine = rank[lane];
   for (int w = 0; w < TOP_WARPS; w++) {
     uint64_t other = __shfl_sync(0xffffffffu, mine, w);
@@ -89,34 +92,36 @@ static __device__ uint64_t bound_of(uint64_t *rank, uint64_t best, unsigned k) {
   return bound;
 }
 
-/* What is not below the bound is sorted. There are k of those and few more, unless
- * someone laid out the words to spite us: then the best is looked for k times. */
+/* One block per row. Phase 1: maximum, log-sum-exp and the largest rank of each thread. Phase 2:
+ * collect the ranks not below the bound, normally k and a few more. Phase 3: sort them, or, if
+ * there are more than TOP_ROOM (adversarial order of logits), search the next largest k times.
+ * Phase 4: write the first k. */
 template <typename T, bool VECTOR>
 static __global__ void __launch_bounds__(TOP_THREADS)
-    top(float *value, int32_t *id, float *lse, const T *__restrict__ logits, size_t vocab,
-        unsigned k) {
+    find_top_k(float *value, int32_t *id, float *lse, const T *__restrict__ logits,
+               size_t vocab, unsigned k) {
   __shared__ uint64_t rank[TOP_ROOM];
   __shared__ unsigned found;
   const T *row = logits + blockIdx.x * vocab;
   uint64_t best = 0;
   float most = -INFINITY, total = 0;
-  each_of<T, VECTOR>(row, vocab, [&](float x, size_t c) {
+  for_each_logit<T, VECTOR>(row, vocab, [&](float x, size_t c) {
     uint64_t r = rank_of(x, c);
     most = fmaxf(most, x);
     best = r > best ? r : best;
   });
   if (threadIdx.x == 0) found = 0;
   most = block_max<TOP_THREADS>(most);
-  each_of<T, VECTOR>(row, vocab,
-                     [&](float x, size_t) { total += exp2_fast((x - most) * LOG2_E); });
+  for_each_logit<T, VECTOR>(row, vocab,
+                            [&](float x, size_t) { total += exp2_fast((x - most) * LOG2_E); });
   total = block_sum<TOP_THREADS>(total);
   if (threadIdx.x == 0) lse[blockIdx.x] = most + logf(total);
 
-  uint64_t bound = bound_of(rank, best, k);
-  each_of<T, VECTOR>(row, vocab, [&](float x, size_t c) {
+  uint64_t bound = find_bound(rank, best, k);
+  for_each_logit<T, VECTOR>(row, vocab, [&](float x, size_t c) {
     uint64_t r = rank_of(x, c);
     if (r < bound) return;
-    unsigned at = atomicAdd(&found, 1u); /* any place will do: they are sorted */
+    unsigned at = atomicAdd(&found, 1u); /* any order: they are sorted later */
     if (at < TOP_ROOM) rank[at] = r;
   });
   __syncthreads();
@@ -130,7 +135,7 @@ static __global__ void __launch_bounds__(TOP_THREADS)
     uint64_t last = ~(uint64_t)0;
     for (unsigned i = 0; i < k; i++) {
       uint64_t next = 0;
-      each_of<T, VECTOR>(row, vocab, [&](float x, size_t c) {
+      for_each_logit<T, VECTOR>(row, vocab, [&](float x, size_t c) {
         uint64_t r = rank_of(x, c);
         if (r < last && r > next) next = r;
       });
@@ -152,7 +157,7 @@ static __global__ void __launch_bounds__(TOP_THREADS)
 }
 
 cudaError_t kernel_top_k(Type type, float *value, int32_t *id, float *lse, const void *logits,
-                       size_t rows, size_t vocab, size_t k, cudaStream_t stream) {
+                         size_t rows, size_t vocab, size_t k, cudaStream_t stream) {
   if (rows == 0) return cudaSuccess;
   if (k == 0 || k > KERNEL_MAX_TOP_K || k > vocab) return cudaErrorInvalidValue;
   bool vector = vocab % 8 == 0 && is_aligned(logits);
@@ -160,10 +165,10 @@ cudaError_t kernel_top_k(Type type, float *value, int32_t *id, float *lse, const
     typedef decltype(t) T;
     const T *x = (const T *)logits;
     if (vector)
-      top<T, true>
+      find_top_k<T, true>
           <<<(unsigned)rows, TOP_THREADS, 0, stream>>>(value, id, lse, x, vocab, (unsigned)k);
     else
-      top<T, false>
+      find_top_k<T, false>
           <<<(unsigned)rows, TOP_THREADS, 0, stream>>>(value, id, lse, x, vocab, (unsigned)k);
   });
 }

@@ -1,8 +1,7 @@
-/* Recordings of the GPU that is none: while one is made operations are noted with what
- * they were given, and not done; a replay does them. What lies behind their pointers is
- * looked at then, as on a GPU, but for the descriptions, which are copied. Relies on the
- * program's CPU backend. */
-#include "fake_record.h"
+/* Graphs of the fake GPU. While one is captured, calls are stored with their arguments and not
+ * executed; a launch executes them. As on a GPU, arrays are read at launch, while descriptions
+ * (Attention and so on) are copied at capture. Depends on the program's CPU backend. */
+#include "fake_graph.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -140,43 +139,46 @@ struct Graph {
   size_t count, cap;
 };
 
-static Backend done; /* the operations that do something */
-static Graph *at_hand;
-static unsigned long made, replayed, there;
+static Backend inner;    /* the operations that compute */
+static Graph *capturing; /* or NULL */
+static unsigned long captured, launched, alive;
 
-void fake_record_refuses(const char *what) {
-  if (!at_hand) return;
-  fprintf(stderr, "%s in the middle of a recording\n", what);
+void fake_graph_refuses(const char *what) {
+  if (!capturing) return;
+  fprintf(stderr, "fake GPU: %s while a graph is captured\n", what);
   abort();
 }
 
-void fake_record_count(unsigned long count[3]) {
-  count[0] = made, count[1] = replayed, count[2] = there;
+void fake_graph_count(unsigned long count[3]) {
+  count[0] = captured;
+  count[1] = launched;
+  count[2] = alive;
 }
 
-static void give(const Backend *b, const Call *call) {
-  if (!at_hand) {
+/* Executes the call, or stores it in the graph that is being captured. */
+static void submit(const Backend *b, const Call *call) {
+  if (!capturing) {
     call->run(b, &call->with);
     return;
   }
-  if (at_hand->count == at_hand->cap) {
-    at_hand->cap = at_hand->cap ? 2 * at_hand->cap : 64;
-    at_hand->call = realloc(at_hand->call, at_hand->cap * sizeof *at_hand->call);
-    if (!at_hand->call) abort();
+  if (capturing->count == capturing->cap) {
+    capturing->cap = capturing->cap ? 2 * capturing->cap : 64;
+    capturing->call = realloc(capturing->call, capturing->cap * sizeof *capturing->call);
+    if (!capturing->call) abort();
   }
-  at_hand->call[at_hand->count++] = *call;
+  capturing->call[capturing->count++] = *call;
 }
 
-/* An operation: what runs it, and what stands in the table. */
+/* Defines an operation: run_NAME executes a stored call, NAME_ is the entry of the table. */
 #define OPERATION(name, field, parameters, call, ...)               \
   static void run_##name(const Backend *b, const void *arguments) { \
     Call c;                                                         \
     memcpy(&c.with, arguments, sizeof c.with);                      \
-    done.name call;                                                 \
+    inner.name call;                                                \
   }                                                                 \
   static void name##_ parameters {                                  \
     Call c = {.run = run_##name, .with.field = {__VA_ARGS__}};      \
-    give(b, &c);                                                    \
+    submit(b, &c);                                                  \
   }
 #define W c.with
 
@@ -281,42 +283,60 @@ OPERATION(ema, ema,
            const StepNumbers *now),
           (b, W.ema.e, W.ema.w, W.ema.keep, W.ema.n, W.ema.now), e, w, keep, n, now)
 
-static Err record(const Backend *b) {
+static Err graph_begin(const Backend *b) {
   (void)b;
-  fake_record_refuses("a recording");
-  at_hand = calloc(1, sizeof *at_hand);
-  return at_hand ? ERR_OK : err_set(ERR_WORK, "no memory for a recording");
+  fake_graph_refuses("graph_begin");
+  capturing = calloc(1, sizeof *capturing);
+  return capturing ? ERR_OK : err_set(ERR_WORK, "fake GPU: no memory for a graph");
 }
 
-static Err recorded(const Backend *b, Graph **out) {
+static Err graph_end(const Backend *b, Graph **out) {
   (void)b;
-  *out = at_hand, at_hand = NULL;
-  made++, there++;
-  return (*out)->count ? ERR_OK : err_set(ERR_WORK, "nothing was recorded");
+  *out = capturing;
+  capturing = NULL;
+  captured++;
+  alive++;
+  return (*out)->count ? ERR_OK : err_set(ERR_WORK, "fake GPU: an empty graph");
 }
 
-static void replay(const Backend *b, Graph *r) {
-  fake_record_refuses("a replay");
+static void graph_launch(const Backend *b, Graph *r) {
+  fake_graph_refuses("graph_launch");
   for (size_t i = 0; i < r->count; i++) r->call[i].run(b, &r->call[i].with);
-  replayed++;
+  launched++;
 }
 
-static void forget(const Backend *b, Graph *r) {
+static void graph_free(const Backend *b, Graph *r) {
   (void)b;
-  fake_record_refuses("forgetting");
-  there--;
+  fake_graph_refuses("graph_free");
+  alive--;
   free(r->call);
   free(r);
 }
 
-void fake_record_fill(Backend *b) {
-  done = *b;
-#define TAKE(name) b->name = name##_
-  TAKE(copy), TAKE(zero), TAKE(lower), TAKE(linear), TAKE(linear_dx), TAKE(linear_dw);
-  TAKE(embed), TAKE(embed_backward), TAKE(add_norm), TAKE(add_norm_backward), TAKE(attend);
-  TAKE(attend_backward), TAKE(activate), TAKE(activate_backward), TAKE(loss),
-      TAKE(square_sums_async);
-  TAKE(clip), TAKE(adam), TAKE(momentum), TAKE(ema);
-  b->graph_begin = record, b->graph_end = recorded, b->graph_launch = replay,
-  b->graph_free = forget;
+void fake_graph_fill(Backend *b) {
+  inner = *b;
+  b->copy = copy_;
+  b->zero = zero_;
+  b->lower = lower_;
+  b->linear = linear_;
+  b->linear_dx = linear_dx_;
+  b->linear_dw = linear_dw_;
+  b->embed = embed_;
+  b->embed_backward = embed_backward_;
+  b->add_norm = add_norm_;
+  b->add_norm_backward = add_norm_backward_;
+  b->attend = attend_;
+  b->attend_backward = attend_backward_;
+  b->activate = activate_;
+  b->activate_backward = activate_backward_;
+  b->loss = loss_;
+  b->square_sums_async = square_sums_async_;
+  b->clip = clip_;
+  b->adam = adam_;
+  b->momentum = momentum_;
+  b->ema = ema_;
+  b->graph_begin = graph_begin;
+  b->graph_end = graph_end;
+  b->graph_launch = graph_launch;
+  b->graph_free = graph_free;
 }

@@ -402,6 +402,8 @@ END
   [ $code -eq 3 ]
   [ "$(step_of "$T/run")" -eq 5 ]
   [ "$(grep -c 'was not saved' "$T/err")" -eq 2 ]
+  [ "$(best_step "$T/run")" -eq 0 ] # nor does the checkpoint name it
+  [ ! -e "$T/run/checkpoints/best" ]
 }
 
 # replaced NAME: a run of four steps whose NAME is from now on a disk that is full.

@@ -56,7 +56,7 @@ pid_of() {
   local pid
   for pid in $(pgrep -f "train --data $SET --run $T/$1 "); do
     [ "/proc/$pid/exe" -ef "$TRIREME" ] || continue
-    tr '\0' '\n' < "/proc/$pid/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$2" && echo "$pid"
+    if tr '\0' '\n' < "/proc/$pid/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$2"; then echo "$pid"; fi
   done
 }
 

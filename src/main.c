@@ -10,7 +10,7 @@
 
 static const OptCommand commands[] = {
     {.name = "prepare",
-     .summary = "raw parallel text -> cleaned, tokenised data set",
+     .summary = "clean and tokenize parallel text into a data set",
      .usage =
          "--out DIR --train SRC TGT [--train SRC TGT ...] --valid SRC TGT [--test SRC TGT] "
          "[--tokenizer FILE] | --recipe NAME --out DIR",
@@ -25,58 +25,62 @@ static const OptCommand commands[] = {
      .instead = "give text with --train SRC TGT, --valid SRC TGT and --test SRC TGT",
      .run = cmd_prepare},
     {.name = "inspect",
-     .summary = "what a data set is: counts, lengths, fill, samples",
+     .summary = "print and verify a data set: counts, lengths, packing, samples",
      .usage = "PATH [--batch-tokens N] [--samples N] [--verify] [--json]",
-     .about = "Tells what lies at PATH: sizes and counts, what cleaning dropped, how long "
-              "sentences are, how full "
-              "training batches will be, and decoded samples.",
+     .about =
+         "Prints what the data set at PATH holds: sizes and counts, pairs dropped by cleaning, "
+         "sentence lengths, packing efficiency of training batches, and decoded samples.",
      .examples = "  trireme inspect data/demo --batch-tokens 4096\n",
      .operands = "the PATH of a data set",
      .min_operands = 1,
      .max_operands = 1,
      .run = cmd_inspect},
     {.name = "train",
-     .summary = "a data set -> a trained Transformer",
+     .summary = "train a Transformer on a data set",
      .usage = "--data DIR --run DIR [--preset NAME] [--batch-tokens N] [--micro-batches N] "
               "[--steps N | --max-time T] [--resume]",
      .about =
-         "Trains on the packed batches of a data set, validates with beam search and "
-         "BLEU, and keeps checkpoints that "
-         "'translate' runs on as they are. Ctrl-C finishes the step, saves and ends with exit "
-         "status 3; a second one leaves the step undone. --resume goes on from there.",
+         "Trains on the packed batches of a data set, validates with beam search and BLEU, and "
+         "saves checkpoints that 'translate' can use. Ctrl-C finishes the step, saves and "
+         "exits "
+         "with status 3; a second Ctrl-C drops the unfinished step. --resume continues the "
+         "run.",
      .examples =
          "  trireme train --data data/demo --run runs/demo --preset tiny --steps 2000\n",
      .instead = "give the data set with --data DIR and the run with --run DIR",
      .run = cmd_train},
     {.name = "translate",
-     .summary = "text -> translations, by beam search or sampling",
+     .summary = "translate text with a trained model",
      .usage = "--model DIR [--beam-size N | --sample] [--nbest N] [--scores] [--input FILE] "
               "[--output FILE]",
-     .about = "Translates raw text, one sentence a line, with a run's best checkpoint, or any "
-              "other checkpoint or model directory. The output is in the order of "
-              "the input and does not depend on how it was batched; empty lines stay empty.",
+     .about =
+         "Translates raw text, one sentence per line, with a run's best checkpoint, or any "
+         "other checkpoint or model directory. The output is in the order of the input and "
+         "does not depend on batching; empty lines stay empty.",
      .examples = "  trireme translate --model runs/demo < test.src > test.out\n",
      .instead = "give the text with --input FILE, or on standard input",
      .run = cmd_translate},
     {.name = "score",
-     .summary = "BLEU, chrF and TER, equal to sacreBLEU's",
+     .summary = "compute BLEU, chrF and TER, equal to sacreBLEU's",
      .usage = "--ref FILE [--ref FILE ...] [--metrics LIST] < hypotheses",
-     .about = "Scores translations against references and prints the sacreBLEU signature "
-              "beside each figure.",
+     .about =
+         "Scores translations against references and prints the sacreBLEU signature with each "
+         "score.",
      .examples = "  trireme score --ref newstest2014.de < output.de\n",
      .instead = "give the translations with --hyp FILE, or on standard input",
      .run = cmd_score},
     {.name = "bench",
-     .summary = "how fast this machine does a part of the work",
+     .summary = "measure the speed of this machine",
      .usage = "reader DIR | train --lengths FILE [--preset NAME] | translate --lengths FILE "
               "[--preset NAME] | allreduce",
-     .about = "reader: how many tokens a second come out of a data set as packed batches; it "
-              "takes " BENCH_READER ". "
-              "train: steps of a model with random weights on sentences of the lengths in a "
-              "file, source and target a line; it takes " BENCH_TRAIN ". "
-              "translate: beam search on the same; it takes " BENCH_TRANSLATE ". "
-              "allreduce: the ranks add up arrays, as training does it with gradients; it "
-              "takes " BENCH_ALLREDUCE ". All take " BENCH_ALL ".",
+     .about =
+         "reader: tokens per second of packed batches read from a data set; it "
+         "takes " BENCH_READER ". "
+         "train: training steps with random weights on sentences of the lengths in a file; it "
+         "takes " BENCH_TRAIN ". "
+         "translate: beam search on the same; it takes " BENCH_TRANSLATE ". "
+         "allreduce: the gradient all-reduce of train on arrays of several sizes; it "
+         "takes " BENCH_ALLREDUCE ". All take " BENCH_ALL ".",
      .examples = "  trireme bench reader data/demo --batch-tokens 25600\n"
                  "  trireme bench train --lengths lengths.tsv --preset small --batch-tokens "
                  "2048\n"
@@ -86,7 +90,7 @@ static const OptCommand commands[] = {
      .max_operands = 2,
      .run = cmd_bench},
     {.name = "help",
-     .summary = "this list, or a command's options",
+     .summary = "show this list, or the options of a command",
      .usage = "[COMMAND | aliases] [--man | --completion]",
      .about = "Shows the commands, one command's options, or the other names of all options "
               "(aliases).",
@@ -96,12 +100,12 @@ static const OptCommand commands[] = {
     {0},
 };
 
-static Err run(const char *name, int argc, char **argv) {
+static Err run_command(const char *name, int argc, char **argv) {
   const OptCommand *command = opt_command(name);
   if (!command && name[0] == '-')
     return err_set(
         ERR_USAGE,
-        "the command comes first, then its options: 'trireme COMMAND %s'; 'trireme help' "
+        "pass the command first, then its options: 'trireme COMMAND %s'; 'trireme help' "
         "lists the commands",
         name);
   if (!command)
@@ -121,19 +125,20 @@ static bool has_word(int argc, char **argv, const char *name) {
   return false;
 }
 
-static Err dispatch(int argc, char **argv) {
+static Err dispatch_command(int argc, char **argv) {
   opt_tables(cmd_options, commands, cmd_aliases);
-  if (argc < 2) return err_set(ERR_USAGE, "say what to do: 'trireme help' lists the commands");
+  if (argc < 2)
+    return err_set(ERR_USAGE, "no command given; 'trireme help' lists the commands");
   char *name = argv[1];
   int words =
       opt_command(name) ? argc - 1 : 1; /* after an unknown command, that is the error */
   if (has_word(words, argv + 1, "--help") || has_word(words, argv + 1, "-h"))
-    return run("help", opt_command(name) != NULL, &name);
+    return run_command("help", opt_command(name) != NULL, &name);
   if (has_word(words, argv + 1, "--version")) {
     puts("trireme " TRIREME_VERSION);
     return ERR_OK;
   }
-  return run(name, argc - 2, argv + 2);
+  return run_command(name, argc - 2, argv + 2);
 }
 
 int main(int argc, char **argv) {
@@ -142,7 +147,7 @@ int main(int argc, char **argv) {
    * that nobody reads ends nothing. */
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow (ulimit -f) is an error to report */
-  Err err = dispatch(argc, argv);
+  Err err = dispatch_command(argc, argv);
   if (!err) err = out_flush();
   if (err && out_is_reader_gone()) {
     signal(SIGPIPE, SIG_DFL); /* end as other tools do, without a message */

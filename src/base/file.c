@@ -249,7 +249,7 @@ Err file_create(FileWriter *w, const char *path) {
   return err;
 }
 
-static Err drain(FileWriter *w, const uint8_t *bytes, size_t len) {
+static Err write_all(FileWriter *w, const uint8_t *bytes, size_t len) {
   if (w->crc_only)
     w->crc = (uint32_t)crc32_z(w->crc, bytes, len);
   else
@@ -267,9 +267,9 @@ static Err drain(FileWriter *w, const uint8_t *bytes, size_t len) {
 Err file_put(FileWriter *w, const void *bytes, size_t len) {
   w->bytes += len;
   if (w->used + len > WRITE_BUFFER) {
-    TRY(drain(w, w->buffer, w->used));
+    TRY(write_all(w, w->buffer, w->used));
     w->used = 0;
-    if (len > WRITE_BUFFER) return drain(w, bytes, len);
+    if (len > WRITE_BUFFER) return write_all(w, bytes, len);
   }
   if (len) memcpy(w->buffer + w->used, bytes, len);
   w->used += len;
@@ -277,7 +277,7 @@ Err file_put(FileWriter *w, const void *bytes, size_t len) {
 }
 
 Err file_finish(FileWriter *w, char hex[65]) {
-  TRY(drain(w, w->buffer, w->used));
+  TRY(write_all(w, w->buffer, w->used));
   w->used = 0;
   fault_point("file");
   if (fsync(w->fd) != 0 && errno != EINVAL) return err_errno("cannot sync", w->path);

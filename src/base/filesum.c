@@ -53,13 +53,13 @@ FileSum filesum_bytes(const uint8_t *bytes, size_t len) {
 Err filesum_compare(const char *path, FileSum now, FileSum then) {
   if (now.bytes != then.bytes) {
     return err_set(ERR_WORK,
-                   "%s is damaged: it has %" PRIu64 " bytes and had %" PRIu64
-                   "; copy it anew, or remove its directory",
+                   "%s is damaged: it has %" PRIu64 " bytes, expected %" PRIu64
+                   "; copy it again, or remove its directory",
                    path, now.bytes, then.bytes);
   }
   if (now.crc == then.crc) return ERR_OK;
   return err_set(ERR_WORK,
-                 "%s is damaged: its CRC-32 is %08" PRIx32 " and was %08" PRIx32
-                 "; copy it anew, or remove its directory",
+                 "%s is damaged: its CRC-32 is %08" PRIx32 ", expected %08" PRIx32
+                 "; copy it again, or remove its directory",
                  path, now.crc, then.crc);
 }

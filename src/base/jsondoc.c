@@ -28,8 +28,10 @@ static size_t count_values(const char *text, size_t len) {
 Err jsondoc_check(const char *text, size_t len, const char *where) {
   size_t values = count_values(text, len);
   if (values <= JSONDOC_VALUES) return ERR_OK;
-  return err_set(ERR_WORK, "%s is damaged: it has %zu JSON values where %zu are allowed", where,
-                 values, JSONDOC_VALUES);
+  return err_set(
+      ERR_WORK,
+      "%s is damaged: it has %zu JSON values, at most %zu are allowed; restore the file", where,
+      values, JSONDOC_VALUES);
 }
 
 /* Where the digits stand; 0 if nowhere. */

@@ -31,8 +31,8 @@ void log_speaker(const char *name) {
 static void add_to_file(const char *line, size_t len) {
   ErrRecord before = err_copy(); /* a message must not replace the error it is about */
   if (lines_add(&file, line, len) && file.lost == 1 && !mute)
-    fprintf(stderr, "%swarning: %s%s; lines of the log are lost\n", live ? "\n" : "", speaker,
-            err_message());
+    fprintf(stderr, "%swarning: %s%s; lines of the log file are lost\n", live ? "\n" : "",
+            speaker, err_message());
   err_give(&before);
 }
 
@@ -132,7 +132,7 @@ static void format_visible(char line[LINE], const char *fmt, va_list args) {
   utf8_visible(raw, line, LINE);
 }
 
-static void say(const char *label, const char *color, const char *fmt, va_list args) {
+static void print_message(const char *label, const char *color, const char *fmt, va_list args) {
   char line[LINE];
   if (mute) return;
   bool paint = color && log_has_color();
@@ -148,12 +148,12 @@ static void say(const char *label, const char *color, const char *fmt, va_list a
   if (has_file()) write_to_file(label, line);
 }
 
-#define SAY(label, color)         \
-  do {                            \
-    va_list args;                 \
-    va_start(args, fmt);          \
-    say(label, color, fmt, args); \
-    va_end(args);                 \
+#define SAY(label, color)                   \
+  do {                                      \
+    va_list args;                           \
+    va_start(args, fmt);                    \
+    print_message(label, color, fmt, args); \
+    va_end(args);                           \
   } while (0)
 
 void log_info(const char *fmt, ...) {

@@ -76,7 +76,7 @@ static void report_fault(const Range *r, uintptr_t address) {
   bool truncated = known && (uint64_t)st.st_size < r->size;
   add_text(&m, r->shown);
   add_text(&m, truncated ? " was truncated while it was in use: byte "
-                         : " cannot be read any more: byte ");
+                         : " can no longer be read: byte ");
   add_number(&m, offset);
   if (truncated) {
     add_text(&m, " is gone, as it has ");
@@ -84,9 +84,9 @@ static void report_fault(const Range *r, uintptr_t address) {
     add_text(&m, " bytes and had ");
     add_number(&m, r->size);
   } else {
-    add_text(&m, known ? " gives an error of the disk" : " is gone with the file");
+    add_text(&m, known ? " has a disk error" : " is gone with the file");
   }
-  add_text(&m, "; bring the file back and start again, a training run with --resume");
+  add_text(&m, "; restore the file and start again, a training run with --resume");
   log_from_signal(m.text);
 }
 

@@ -20,7 +20,7 @@ static bool must_fail(void) {
 }
 
 static Err out_of_memory(size_t count, size_t size) {
-  return err_set(ERR_WORK, "out of memory: %zu x %zu bytes could not be had", count, size);
+  return err_set(ERR_WORK, "out of memory: cannot allocate %zu x %zu bytes", count, size);
 }
 
 Err mem_alloc(void *pointer, size_t count, size_t size) {

@@ -93,7 +93,7 @@ static void clear_value(Value *v) {
 
 /* Adds an occurrence; a stronger source, or an option that holds one value,
  * replaces what was there; a weaker source is checked and then ignored. */
-static Err store(OptSet *set, const OptSpec *s, char **word, int words, Source source) {
+static Err store_value(OptSet *set, const OptSpec *s, char **word, int words, Source source) {
   Value *v = &set->value[s - opt_specs_];
   double number = 0;
   char choice[64];
@@ -123,7 +123,7 @@ static Err store_flag_alias(OptSet *set, const OptMatch *m, const char *word, So
   TRY(read_truth(word, &is_on));
   if (is_on == 0) return ERR_OK;
   snprintf(value, sizeof value, "%s", m->alias->value);
-  return store(set, m->spec, words, 1, source);
+  return store_value(set, m->spec, words, 1, source);
 }
 
 static int most_words(const OptSpec *s) {
@@ -165,7 +165,7 @@ static Err parse_flag(OptSet *set, const OptMatch *m, const char *value) {
   char *words[] = {word};
   snprintf(word, sizeof word, "%s", value);
   Err err = m->alias && m->alias->value ? store_flag_alias(set, m, word, FROM_LINE)
-                                        : store(set, m->spec, words, 1, FROM_LINE);
+                                        : store_value(set, m->spec, words, 1, FROM_LINE);
   return err ? name_in_error(m, "--") : ERR_OK;
 }
 
@@ -196,7 +196,7 @@ static Err parse_option(OptSet *set, int argc, char **argv, int *at) {
   }
   if (words == 0)
     return err_set(ERR_USAGE, "--%s needs a value: %s", m.spec->name, m.spec->arg);
-  if (store(set, m.spec, word, words, FROM_LINE)) return name_in_error(&m, "--");
+  if (store_value(set, m.spec, word, words, FROM_LINE)) return name_in_error(&m, "--");
   if (strcmp(m.spec->name, "config") == 0) return read_config(set, word[0]);
   return ERR_OK;
 }
@@ -204,7 +204,7 @@ static Err parse_option(OptSet *set, int argc, char **argv, int *at) {
 static Err add_operand(OptSet *set, const char *text) {
   if (set->operands >= (size_t)set->command->max_operands) {
     const char *instead = set->command->instead;
-    return err_set(ERR_USAGE, "'%s' does not know what to do with '%s'; %s%s'trireme help %s'",
+    return err_set(ERR_USAGE, "'%s' takes no argument '%s'; %s%s'trireme help %s'",
                    set->command->name, text, instead ? instead : "",
                    instead ? "; see " : "see ", set->command->name);
   }
@@ -217,7 +217,8 @@ static Err add_operand(OptSet *set, const char *text) {
 static Err parse_line(OptSet *set, int argc, char **argv) {
   for (const OptSpec *s = opt_specs_; s->name; s++) {
     char *initial = (char *)(uintptr_t)s->initial;
-    if (initial && opt_applies_(s, set->command)) TRY(store(set, s, &initial, 1, FROM_DEFAULT));
+    if (initial && opt_applies_(s, set->command))
+      TRY(store_value(set, s, &initial, 1, FROM_DEFAULT));
   }
   bool options_end = false; /* behind "--" */
   for (int i = 0; i < argc; i++) {
@@ -229,7 +230,8 @@ static Err parse_line(OptSet *set, int argc, char **argv) {
       TRY(parse_option(set, argc, argv, &i));
     } else {
       return err_set(ERR_USAGE,
-                     "options have long names only: '%s' is not one; see 'trireme help %s'",
+                     "there is no short option '%s': options begin with two hyphens; see "
+                     "'trireme help %s'",
                      argv[i], set->command->name);
     }
   }
@@ -332,7 +334,7 @@ static Err parse_config_line(OptSet *set, char *line, Source source) {
                    s->arg ? s->arg : "yes or no", most, most == 1 ? "word" : "words");
   if (words == 0) return err_set(ERR_USAGE, "'%s' has no value", s->name);
   Err err = m.alias && m.alias->value ? store_flag_alias(set, &m, word[0], source)
-                                      : store(set, s, word, words, source);
+                                      : store_value(set, s, word, words, source);
   return err ? name_in_error(&m, "") : ERR_OK;
 }
 

@@ -9,7 +9,7 @@
 #define INDENT 24 /* column of the descriptions */
 
 /* Adds `text` word by word from column `column`, wrapped with an indent. */
-static void wrap(Str *out, const char *text, size_t column, size_t indent) {
+static void add_wrapped(Str *out, const char *text, size_t column, size_t indent) {
   bool fresh = true; /* nothing on this line yet */
   while (*text) {
     size_t n = strcspn(text, " \n");
@@ -30,12 +30,12 @@ static void wrap(Str *out, const char *text, size_t column, size_t indent) {
 }
 
 /* A part that could not be built must not go missing in silence. */
-static void drop(Str *out, Str *part) {
+static void free_part(Str *out, Str *part) {
   out->failed = out->failed || part->failed;
   str_free(part);
 }
 
-static void name_of(Str *out, const OptSpec *s) {
+static void add_option_name(Str *out, const OptSpec *s) {
   str_addf(out, "--%s", s->name);
   if (s->type != OPT_FLAG) str_addf(out, " %s", s->arg);
 }
@@ -47,7 +47,7 @@ static void list_choices(Str *out, const OptSpec *s, const char *separator) {
 }
 
 /* The description with choices, default and "may be repeated". */
-static void describe(Str *out, const OptSpec *s) {
+static void add_description(Str *out, const OptSpec *s) {
   str_add(out, s->help);
   if (s->type == OPT_CHOICE) {
     str_add(out, ": ");
@@ -65,23 +65,24 @@ static void add_columns(Str *out, Str *left, const char *right) {
     str_addf(out, "\n%*s", INDENT, "");
   else
     str_addf(out, "%*s", (int)(INDENT - left->len), "");
-  wrap(out, right, INDENT, INDENT);
+  add_wrapped(out, right, INDENT, INDENT);
 }
 
-static void option_help(Str *out, const OptSpec *s) {
+static void add_option_help(Str *out, const OptSpec *s) {
   Str left = {0}, right = {0};
   str_add(&left, "  ");
-  name_of(&left, s);
-  describe(&right, s);
+  add_option_name(&left, s);
+  add_description(&right, s);
   add_columns(out, &left, str_text(&right));
-  drop(out, &left);
-  drop(out, &right);
+  free_part(out, &left);
+  free_part(out, &right);
 }
 
 /* Calls `each` for the command's options group by group, in the table's order, but what
  * every command has (OPT_COMMON) comes last. */
-static void by_group(Str *out, const OptCommand *command, void (*heading)(Str *, const char *),
-                     void (*each)(Str *, const OptSpec *)) {
+static void visit_groups(Str *out, const OptCommand *command,
+                         void (*heading)(Str *, const char *),
+                         void (*each)(Str *, const OptSpec *)) {
   for (int common = 0; common < 2; common++) {
     for (const OptSpec *first = opt_specs_; first->name; first++) {
       if (!opt_applies_(first, command) || (strcmp(first->group, OPT_COMMON) == 0) != common)
@@ -99,22 +100,21 @@ static void by_group(Str *out, const OptCommand *command, void (*heading)(Str *,
   }
 }
 
-static void help_heading(Str *out, const char *group) {
+static void add_help_heading(Str *out, const char *group) {
   str_addf(out, "\n%s\n", group);
 }
 
-static void command_list(Str *out) {
+static void add_command_list(Str *out) {
   str_add(out, "Usage: trireme COMMAND [--option value ...]\n\n");
   for (const OptCommand *v = opt_commands_; v->name; v++)
     str_addf(out, "  %-10s %s\n", v->name, v->summary);
-  str_add(
-      out,
-      "\n'trireme help COMMAND', or 'trireme COMMAND -h', shows the options of a command;\n"
-      "'trireme help aliases' names of fairseq, Marian and others that are accepted;\n"
-      "'trireme --version' the version.\n"
-      "Results go to standard output, messages and progress to standard error.\n"
-      "Exit codes: 0 success, 1 the work failed, 2 wrong options, 3 a signal stopped a\n"
-      "training, which is saved and can be resumed.\n");
+  str_add(out,
+          "\n'trireme help COMMAND', or 'trireme COMMAND -h', shows the options of a command;\n"
+          "'trireme help aliases' names of fairseq, Marian and others that are accepted;\n"
+          "'trireme --version' the version.\n"
+          "Results go to standard output, messages and progress to standard error.\n"
+          "Exit codes: 0 success, 1 the work failed, 2 wrong options, 3 a signal stopped a\n"
+          "training, which is saved and can be resumed.\n");
 }
 
 static bool has_flag(const OptCommand *command) {
@@ -125,13 +125,13 @@ static bool has_flag(const OptCommand *command) {
 }
 
 /* What is true of every option, below the list. */
-static void option_notes(Str *out, const OptCommand *command) {
+static void add_option_notes(Str *out, const OptCommand *command) {
   str_add(out,
           "\n  -h, --help            Print this text\n"
           "  --version             Print the version\n");
   if (has_flag(command)) {
     str_addc(out, '\n');
-    wrap(
+    add_wrapped(
         out,
         "An option without a value is a flag; --no-NAME switches off one that a config file or "
         "a recipe has switched on.",
@@ -141,18 +141,18 @@ static void option_notes(Str *out, const OptCommand *command) {
 
 void opt_help(Str *out, const OptCommand *command) {
   if (!command) {
-    command_list(out);
+    add_command_list(out);
     return;
   }
   str_addf(out, "trireme %s: %s\n\nUsage: ", command->name, command->summary);
   Str usage = {0};
   str_addf(&usage, "trireme %s %s", command->name, command->usage);
-  wrap(out, str_text(&usage), 7, 9);
-  drop(out, &usage);
+  add_wrapped(out, str_text(&usage), 7, 9);
+  free_part(out, &usage);
   str_addc(out, '\n');
-  wrap(out, command->about, 0, 0);
-  by_group(out, command, help_heading, option_help);
-  option_notes(out, command);
+  add_wrapped(out, command->about, 0, 0);
+  visit_groups(out, command, add_help_heading, add_option_help);
+  add_option_notes(out, command);
   if (command->examples) str_addf(out, "\nExamples\n%s", command->examples);
 }
 
@@ -164,12 +164,12 @@ static bool has_alias(const OptCommand *command) {
 }
 
 /* "--num-beams (Hugging Face)" and "--fp16 (fairseq)". */
-static void name_alias(Str *out, const OptAlias *a) {
+static void add_alias_name(Str *out, const OptAlias *a) {
   str_addf(out, "--%s (%s)", a->alias, a->origin);
 }
 
 /* "--beam-size", or with the value that the alias sets: "--precision fp16". */
-static void name_target(Str *out, const OptAlias *a) {
+static void add_target_name(Str *out, const OptAlias *a) {
   str_addf(out, "--%s%s%s", a->name, a->value ? " " : "", a->value ? a->value : "");
 }
 
@@ -179,38 +179,39 @@ static bool is_same_target(const OptAlias *a, const OptAlias *b) {
 }
 
 /* Lists the aliases of the target of `first`, unless an earlier alias has listed them. */
-static void target_help(Str *out, const OptCommand *command, const OptAlias *first) {
+static void add_alias_line(Str *out, const OptCommand *command, const OptAlias *first) {
   for (const OptAlias *a = opt_aliases_; a < first; a++) {
     if (opt_is_for_(a->commands, command) && is_same_target(a, first)) return;
   }
   Str left = {0}, right = {0};
   str_add(&left, "  ");
-  name_target(&left, first);
+  add_target_name(&left, first);
   for (const OptAlias *a = first; a->alias; a++) {
     if (!opt_is_for_(a->commands, command) || !is_same_target(a, first)) continue;
     if (right.len) str_add(&right, ", ");
-    name_alias(&right, a);
+    add_alias_name(&right, a);
   }
   add_columns(out, &left, str_text(&right));
-  drop(out, &left);
-  drop(out, &right);
+  free_part(out, &left);
+  free_part(out, &right);
 }
 
-static void hint_help(Str *out, const OptAlias *a) {
+static void add_hint_line(Str *out, const OptAlias *a) {
   Str left = {0}, right = {0};
   str_addf(&left, "  --%s", a->alias);
   str_addf(&right, "(%s) %s", a->origin, a->hint);
   add_columns(out, &left, str_text(&right));
-  drop(out, &left);
-  drop(out, &right);
+  free_part(out, &left);
+  free_part(out, &right);
 }
 
 void opt_help_aliases(Str *out) {
-  wrap(out,
-       "Other names of options. Former names and names of other programs that mean exactly the "
-       "same are accepted on the command line and in config files; '_' may stand for '-'. "
-       "Names that mean something else are answered with what to pass instead.",
-       0, 0);
+  add_wrapped(
+      out,
+      "Other names of options. Former names and names of other programs that mean exactly the "
+      "same are accepted on the command line and in config files; '_' may stand for '-'. "
+      "Names that mean something else are answered with what to pass instead.",
+      0, 0);
   for (const OptCommand *v = opt_commands_; v->name; v++) {
     if (!has_alias(v)) continue;
     str_addf(out, "\n%s: accepted\n", v->name);
@@ -218,17 +219,17 @@ void opt_help_aliases(Str *out) {
     for (const OptAlias *a = opt_aliases_; a->alias; a++) {
       if (!opt_is_for_(a->commands, v)) continue;
       has_hint = has_hint || a->hint;
-      if (a->name) target_help(out, v, a);
+      if (a->name) add_alias_line(out, v, a);
     }
     if (has_hint) str_addf(out, "\n%s: not accepted\n", v->name);
     for (const OptAlias *a = opt_aliases_; a->alias; a++) {
-      if (a->hint && opt_is_for_(a->commands, v)) hint_help(out, a);
+      if (a->hint && opt_is_for_(a->commands, v)) add_hint_line(out, a);
     }
   }
 }
 
 /* Text with roff's own signs made harmless. */
-static void roff(Str *out, const char *text) {
+static void add_roff(Str *out, const char *text) {
   for (const char *at = text; *at; at++) {
     if (at == text && (*at == '.' || *at == '\'')) str_add(out, "\\&");
     if (*at == '\\')
@@ -240,26 +241,26 @@ static void roff(Str *out, const char *text) {
   }
 }
 
-static void man_heading(Str *out, const char *group) {
+static void add_man_heading(Str *out, const char *group) {
   str_addf(out, ".PP\n%s:\n", group);
 }
 
-static void man_option(Str *out, const OptSpec *s) {
+static void add_man_option(Str *out, const OptSpec *s) {
   Str text = {0};
-  name_of(&text, s);
+  add_option_name(&text, s);
   str_add(out, ".TP\n.B ");
-  roff(out, str_text(&text));
+  add_roff(out, str_text(&text));
   str_addc(out, '\n');
   out->failed = out->failed || text.failed;
   str_clear(&text);
-  describe(&text, s);
-  roff(out, str_text(&text));
+  add_description(&text, s);
+  add_roff(out, str_text(&text));
   str_addc(out, '\n');
-  drop(out, &text);
+  free_part(out, &text);
 }
 
 /* The aliases of each option in one paragraph; names with a hint in a list. */
-static void man_aliases(Str *out) {
+static void add_man_aliases(Str *out) {
   Str text = {0};
   str_add(
       out,
@@ -267,14 +268,14 @@ static void man_aliases(Str *out) {
   for (const OptAlias *a = opt_aliases_; a->alias; a++) {
     if (!a->name) continue;
     str_clear(&text);
-    name_target(&text, a);
+    add_target_name(&text, a);
     str_add(out, ".TP\n.B ");
-    roff(out, str_text(&text));
+    add_roff(out, str_text(&text));
     str_clear(&text);
-    name_alias(&text, a);
+    add_alias_name(&text, a);
     str_addf(&text, ", of %s", a->commands);
     str_addc(out, '\n');
-    roff(out, str_text(&text));
+    add_roff(out, str_text(&text));
     str_addc(out, '\n');
   }
   str_add(out, ".PP\nThese names mean something else and are answered with a hint.\n");
@@ -283,14 +284,14 @@ static void man_aliases(Str *out) {
     str_clear(&text);
     str_addf(&text, "--%s", a->alias);
     str_add(out, ".TP\n.B ");
-    roff(out, str_text(&text));
+    add_roff(out, str_text(&text));
     str_clear(&text);
     str_addf(&text, "(%s) %s", a->origin, a->hint);
     str_addc(out, '\n');
-    roff(out, str_text(&text));
+    add_roff(out, str_text(&text));
     str_addc(out, '\n');
   }
-  drop(out, &text);
+  free_part(out, &text);
 }
 
 void opt_man(Str *out, const char *version) {
@@ -303,18 +304,18 @@ void opt_man(Str *out, const char *version) {
   str_add(out, ".SH COMMANDS\n");
   for (const OptCommand *v = opt_commands_; v->name; v++) {
     str_addf(out, ".SS %s\n.B trireme %s\n", v->name, v->name);
-    roff(out, v->usage);
+    add_roff(out, v->usage);
     str_add(out, "\n.PP\n");
-    roff(out, v->about);
+    add_roff(out, v->about);
     str_addc(out, '\n');
-    by_group(out, v, man_heading, man_option);
+    visit_groups(out, v, add_man_heading, add_man_option);
     if (v->examples) {
       str_add(out, ".PP\nExamples:\n.nf\n");
-      roff(out, v->examples);
+      add_roff(out, v->examples);
       str_add(out, ".fi\n");
     }
   }
-  man_aliases(out);
+  add_man_aliases(out);
   str_add(
       out,
       ".SH OPTIONS OF EVERY COMMAND\n.TP\n.B \\-\\-help \\fRor\\fB \\-h\n"

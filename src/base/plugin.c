@@ -29,7 +29,7 @@ static Err look_in_list(const char *list, const char *name, char *path, Str *loo
   return ERR_OK;
 }
 
-static Err find(const char *name, char *path, Str *looked) {
+static Err find_plugin(const char *name, char *path, Str *looked) {
   char dir[FILE_PATH_MAX], library[FILE_PATH_MAX];
   const char *list = getenv("TRIREME_PLUGIN_PATH");
   bool found = false;
@@ -39,10 +39,11 @@ static Err find(const char *name, char *path, Str *looked) {
   TRY(file_join(library, dir, "../lib/trireme"));
   if (!found) TRY(look_in(library, name, path, looked, &found));
   if (found) return ERR_OK;
-  return err_set(ERR_WORK,
-                 "there is no %s in %s; install it there, or name its directory in "
-                 "TRIREME_PLUGIN_PATH",
-                 name, str_text(looked));
+  return err_set(
+      ERR_WORK,
+      "cannot find the plug-in %s in %s; install it there, or put its directory into "
+      "TRIREME_PLUGIN_PATH",
+      name, str_text(looked));
 }
 
 /* From one build, or not at all: structs cross the door. */
@@ -51,14 +52,14 @@ static Err check_version(const Plugin *p) {
   if (!version) return err_set(ERR_WORK, "%s is not a plug-in of trireme", p->path);
   if (strcmp(version, PLUGIN_VERSION) == 0) return ERR_OK;
   return err_set(ERR_WORK,
-                 "%s is of version %s, this program of %s; install both from the same build",
+                 "%s has version %s, this program %s; install both from the same build",
                  p->path, version, PLUGIN_VERSION);
 }
 
 Err plugin_open(Plugin *p, const char *name) {
   Str looked = {0};
   *p = (Plugin){0};
-  Err err = find(name, p->path, &looked);
+  Err err = find_plugin(name, p->path, &looked);
   str_free(&looked);
   if (err) return err;
   /* All symbols now: a missing library must be found here, not in mid-training. */
@@ -76,7 +77,7 @@ Err plugin_open(Plugin *p, const char *name) {
 bool plugin_exists(const char *name) {
   Str looked = {0};
   char path[FILE_PATH_MAX];
-  Err err = find(name, path, &looked);
+  Err err = find_plugin(name, path, &looked);
   str_free(&looked);
   return !err;
 }

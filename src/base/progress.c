@@ -30,22 +30,22 @@ void progress_resume(Progress *p, uint64_t already) {
   p->first = p->done = already;
 }
 
-static void amount(const Progress *p, char *out, uint64_t value) {
+static void format_amount(const Progress *p, char *out, uint64_t value) {
   if (p->bytes)
     str_of_bytes(out, value);
   else
     str_of_count(out, value);
 }
 
-static double rate(const Progress *p, double now) {
+static double compute_rate(const Progress *p, double now) {
   return (double)(p->done - p->first) / (now - p->start > 1e-9 ? now - p->start : 1e-9);
 }
 
-static void draw(Progress *p, double now) {
+static void draw_line(Progress *p, double now) {
   char done[32], total[32], per_second[32], left[32];
-  double speed = rate(p, now);
-  amount(p, done, p->done);
-  amount(p, per_second, (uint64_t)speed);
+  double speed = compute_rate(p, now);
+  format_amount(p, done, p->done);
+  format_amount(p, per_second, (uint64_t)speed);
   const char *unit = p->bytes ? "" : " ";
   const char *word = p->bytes ? "" : p->unit;
   Str line = {0};
@@ -58,7 +58,7 @@ static void draw(Progress *p, double now) {
       for (int i = 0; i < 24; i++) str_addc(&line, i < filled ? '#' : '.');
       str_add(&line, "] ");
     }
-    amount(p, total, p->total);
+    format_amount(p, total, p->total);
     str_of_seconds(left, speed > 0 ? (double)(p->total - p->done) / speed : 0);
     str_addf(&line, "%3.0f%% %s of %s%s%s, %s%s%s/s, %s left", 100 * part, done, total, unit,
              word, per_second, unit, word, left);
@@ -79,15 +79,15 @@ void progress_set(Progress *p, uint64_t done) {
   p->done = done;
   if (log_is_quiet()) return;
   double now = progress_clock();
-  if (now - p->shown >= (log_is_live() ? TERMINAL_PERIOD : PIPE_PERIOD)) draw(p, now);
+  if (now - p->shown >= (log_is_live() ? TERMINAL_PERIOD : PIPE_PERIOD)) draw_line(p, now);
 }
 
 void progress_end(Progress *p) {
   if (log_is_quiet()) return;
   char done[32], time[32], per_second[32];
   double now = progress_clock();
-  amount(p, done, p->done);
-  amount(p, per_second, (uint64_t)rate(p, now));
+  format_amount(p, done, p->done);
+  format_amount(p, per_second, (uint64_t)compute_rate(p, now));
   const char *unit = p->bytes ? "" : " ";
   const char *word = p->bytes ? "" : p->unit;
   if (p->drawn && log_is_live()) fputs("\r\033[K", stderr);

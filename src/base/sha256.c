@@ -51,11 +51,11 @@ static const uint32_t K[64] = {
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7,
     0xc67178f2};
 
-static uint32_t turn(uint32_t x, int n) {
+static uint32_t rotate_right(uint32_t x, int n) {
   return x >> n | x << (32 - n);
 }
 
-static void digest(uint32_t state[8], const uint8_t *block) {
+static void hash_block(uint32_t state[8], const uint8_t *block) {
   uint32_t w[64];
   for (int i = 0; i < 16; i++) {
     const uint8_t *b = block + 4 * i;
@@ -63,15 +63,16 @@ static void digest(uint32_t state[8], const uint8_t *block) {
   }
   for (int i = 16; i < 64; i++) {
     uint32_t x = w[i - 15], y = w[i - 2];
-    w[i] = w[i - 16] + (turn(x, 7) ^ turn(x, 18) ^ x >> 3) + w[i - 7] +
-           (turn(y, 17) ^ turn(y, 19) ^ y >> 10);
+    w[i] = w[i - 16] + (rotate_right(x, 7) ^ rotate_right(x, 18) ^ x >> 3) + w[i - 7] +
+           (rotate_right(y, 17) ^ rotate_right(y, 19) ^ y >> 10);
   }
   uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
   uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
   for (int i = 0; i < 64; i++) {
-    uint32_t t1 =
-        h + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & f) ^ (~e & g)) + K[i] + w[i];
-    uint32_t t2 = (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+    uint32_t t1 = h + (rotate_right(e, 6) ^ rotate_right(e, 11) ^ rotate_right(e, 25)) +
+                  ((e & f) ^ (~e & g)) + K[i] + w[i];
+    uint32_t t2 = (rotate_right(a, 2) ^ rotate_right(a, 13) ^ rotate_right(a, 22)) +
+                  ((a & b) ^ (a & c) ^ (b & c));
     h = g, g = f, f = e, e = d + t1, d = c, c = b, b = a, a = t1 + t2;
   }
   state[0] += a, state[1] += b, state[2] += c, state[3] += d;
@@ -95,9 +96,9 @@ void sha256_add(Sha256 *sha, const void *bytes, size_t len) {
     memcpy(sha->block + held, p, take);
     p += take, len -= take;
     if (held + take < 64) return;
-    digest(sha->state, sha->block);
+    hash_block(sha->state, sha->block);
   }
-  for (; len >= 64; p += 64, len -= 64) digest(sha->state, p);
+  for (; len >= 64; p += 64, len -= 64) hash_block(sha->state, p);
   if (len) memcpy(sha->block, p, len);
 }
 

@@ -12,7 +12,7 @@ static atomic_int asked;           /* how often; every thread may ask or be inte
 static const char *const *answers; /* to each of the signals that are taken; or NULL */
 
 /* The three signals are blocked while it runs. */
-static void note(int signal_number) {
+static void handle_signal(int signal_number) {
   int error = errno;
   int most = answers ? 2 : 1;
   if (signal_number == SIGUSR1 && asked) return;
@@ -39,12 +39,12 @@ static void set_handlers(void (*handler)(int)) {
 
 void stop_watch(void) {
   answers = NULL;
-  set_handlers(note);
+  set_handlers(handle_signal);
 }
 
 void stop_watch_twice(const char *const answer[2]) {
   answers = answer;
-  set_handlers(note);
+  set_handlers(handle_signal);
 }
 
 void stop_unwatch(void) {

@@ -137,7 +137,7 @@ size_t str_distance(const char *a, const char *b) {
 }
 
 /* A number and the rest after it. */
-static Err number(const char *text, double *value, const char **rest) {
+static Err parse_number(const char *text, double *value, const char **rest) {
   char *end = NULL;
   errno = 0;
   const char *digits = text + (text[0] == '+' || text[0] == '-');
@@ -151,10 +151,10 @@ static Err number(const char *text, double *value, const char **rest) {
   return ERR_OK;
 }
 
-static Err scaled(const char *text, double kilo, const char *bad, int64_t *value) {
+static Err parse_scaled(const char *text, double kilo, const char *bad, int64_t *value) {
   double x = 0;
   const char *rest = text;
-  if (number(text, &x, &rest)) return err_set(ERR_USAGE, "'%s' is not %s", text, bad);
+  if (parse_number(text, &x, &rest)) return err_set(ERR_USAGE, "'%s' is not %s", text, bad);
   double unit = 1;
   if (*rest == 'k' || *rest == 'K')
     unit = kilo, rest++;
@@ -175,11 +175,11 @@ static Err scaled(const char *text, double kilo, const char *bad, int64_t *value
 }
 
 Err str_count(const char *text, int64_t *value) {
-  return scaled(text, 1000.0, "a whole number such as 500, 25k or 2M", value);
+  return parse_scaled(text, 1000.0, "a whole number such as 500, 25k or 2M", value);
 }
 
 Err str_bytes(const char *text, int64_t *value) {
-  return scaled(text, 1024.0, "a size in bytes such as 4096, 64M or 2G", value);
+  return parse_scaled(text, 1024.0, "a size in bytes such as 4096, 64M or 2G", value);
 }
 
 Err str_seconds(const char *text, double *value) {
@@ -187,7 +187,7 @@ Err str_seconds(const char *text, double *value) {
   double total = 0, x = 0;
   const char *at = text;
   do { /* "1h30m" is allowed */
-    if (number(at, &x, &rest) || x < 0) goto bad;
+    if (parse_number(at, &x, &rest) || x < 0) goto bad;
     if (*rest == '\0' && at == text)
       total += x;
     else if (str_starts(rest, "ms"))
@@ -213,7 +213,7 @@ bad:
 
 Err str_real(const char *text, double *value) {
   const char *rest = text;
-  TRY(number(text, value, &rest));
+  TRY(parse_number(text, value, &rest));
   return *rest ? err_set(ERR_USAGE, "'%s' is not a number", text) : ERR_OK;
 }
 

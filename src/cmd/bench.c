@@ -12,13 +12,14 @@
 
 typedef struct {
   uint64_t batches, pairs, rows[2];
-  double seconds, first; /* first: until the first batch, from opening */
+  double seconds;
+  double first; /* seconds from opening to the first batch */
 } Reading;
 
-/* Reads batches for the time given, at least one whole epoch first: the cache is
- * warm and every block has been checked when the clock starts. */
-static Err read_for(DataSet *d, const OrderPlan *plan, uint64_t seed, double seconds,
-                    Reading *r) {
+/* Reads one whole epoch, so that the page cache is warm and every checksum is verified, then
+ * measures for `seconds`. */
+static Err read_batches(DataSet *d, const OrderPlan *plan, uint64_t seed, double seconds,
+                        Reading *r) {
   Loader *loader;
   const Batch *b;
   double opened = progress_clock();
@@ -43,8 +44,7 @@ static Err read_for(DataSet *d, const OrderPlan *plan, uint64_t seed, double sec
 
 static Err bench_reader(const OptSet *opts) {
   const char *dir = opt_operand(opts, 1);
-  if (!dir)
-    return err_set(ERR_USAGE, "bench reader needs a data set: trireme bench reader DIR");
+  if (!dir) return err_set(ERR_USAGE, "no data set given: pass it, trireme bench reader DIR");
   DataSet d;
   OrderPlan plan = {0};
   Reading r = {0};
@@ -53,7 +53,8 @@ static Err bench_reader(const OptSet *opts) {
   Err err = order_plan(&plan, &d.order, (uint32_t)opt_count(opts, "batch-tokens"));
   double planned = progress_clock() - start;
   if (!err)
-    err = read_for(&d, &plan, (uint64_t)opt_count(opts, "seed"), opt_real(opts, "time"), &r);
+    err =
+        read_batches(&d, &plan, (uint64_t)opt_count(opts, "seed"), opt_real(opts, "time"), &r);
   if (!err) {
     double tokens = (double)(r.rows[0] + r.rows[1]);
     if (opt_flag(opts, "json")) {
@@ -67,8 +68,8 @@ static Err bench_reader(const OptSet *opts) {
       json_decref(j);
     } else {
       printf(
-          "reader: %.1f M tokens/s (source and target), %.2f M pairs/s, batches of %u rows "
-          "%.2f %% full\n",
+          "reader: %.1f M tokens/s (source and target), %.2f M pairs/s, batches of %u tokens a "
+          "side, %.2f %% full\n",
           tokens / r.seconds / 1e6, (double)r.pairs / r.seconds / 1e6, plan.capacity,
           100 * plan.fill);
       printf("        plan in %.1f ms, first batch after %.1f ms, one thread\n", 1e3 * planned,
@@ -83,9 +84,9 @@ static Err bench_reader(const OptSet *opts) {
 typedef struct {
   const char *name;
   Err (*run)(const OptSet *);
-  int operands; /* its name among them */
+  int operands; /* including its name */
   const char *takes;
-  bool ranks; /* it is of several, too */
+  bool ranks; /* runs on several ranks */
 } Bench;
 
 static const Bench benches[] = {{"reader", bench_reader, 2, BENCH_READER, false},
@@ -95,7 +96,7 @@ static const Bench benches[] = {{"reader", bench_reader, 2, BENCH_READER, false}
 #define BENCHES (sizeof benches / sizeof *benches)
 
 /* Is the option in a list, "--one, --two"? */
-static bool has(const char *list, const char *name) {
+static bool is_listed(const char *list, const char *name) {
   char word[64];
   size_t n = (size_t)snprintf(word, sizeof word, "--%s", name);
   for (const char *at = list; (at = strstr(at, word)); at += n)
@@ -103,28 +104,29 @@ static bool has(const char *list, const char *name) {
   return false;
 }
 
-/* An option that counts for nothing here was meant for something. */
-static Err refuse(const Bench *b, const char *name) {
+/* Refuses an option without effect on this bench, and names the ones that use it. */
+static Err refuse_option(const Bench *b, const char *name) {
   char of[96] = "";
   size_t n = 0;
   for (size_t i = 0; i < BENCHES; i++)
-    if (has(benches[i].takes, name))
+    if (is_listed(benches[i].takes, name))
       n +=
           (size_t)snprintf(of + n, sizeof of - n, "%sbench %s", n ? ", " : "", benches[i].name);
-  return err_set(ERR_USAGE, "bench %s takes no --%s, which is of %s; leave it out", b->name,
-                 name, n ? of : "no bench");
+  return err_set(ERR_USAGE, "bench %s has no option --%s, which belongs to %s; leave it out",
+                 b->name, name, n ? of : "no bench");
 }
 
 static Err check_options(const Bench *b, const OptSet *opts) {
   for (const OptSpec *s = cmd_options; s->name; s++) {
     if (!strstr(s->commands, "bench") || !opt_given(opts, s->name)) continue;
-    if (!has(b->takes, s->name) && !has(BENCH_ALL, s->name)) return refuse(b, s->name);
+    if (!is_listed(b->takes, s->name) && !is_listed(BENCH_ALL, s->name))
+      return refuse_option(b, s->name);
   }
   return ERR_OK;
 }
 
-/* Several that know nothing of each other would share cores, or the first GPU, and each
- * would tell a speed that is nobody's. */
+/* Ranks that do not know of each other would share the cores or the first GPU, and each would
+ * print a speed that no single process has. */
 static Err check_ranks(const Bench *b) {
   char what[32];
   if (b->ranks) return ERR_OK;
@@ -140,13 +142,12 @@ Err cmd_bench(OptSet *opts) {
     const Bench *b = &benches[i];
     if (strcmp(what, b->name) != 0) continue;
     if (opt_operands(opts) > b->operands)
-      return err_set(ERR_USAGE, "bench %s does not know what to do with '%s'", what,
+      return err_set(ERR_USAGE, "bench %s has no argument '%s'; leave it out", what,
                      opt_operand(opts, 1));
     TRY(check_options(b, opts));
     TRY(check_ranks(b));
     return b->run(opts);
   }
   return err_set(ERR_USAGE,
-                 "there is no bench '%s'; there are: reader, train, translate, allreduce",
-                 what);
+                 "there is no bench '%s'; pass reader, train, translate or allreduce", what);
 }

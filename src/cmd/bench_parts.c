@@ -1,6 +1,6 @@
-/* The table of bench train: each kind of work beside two floors, its operations at the
- * rate of a large product and its bytes at that of a large copy, both measured here and
- * now. Relies on backend/timed, base/progress. */
+/* The table of bench train: the time of each kind of work beside two lower bounds, its operations
+ * at the rate of a large GEMM and its bytes at that of a large copy. Both rates are measured in the
+ * same call. Relies on backend/timed, base/progress. */
 #include "cmd/bench_parts.h"
 
 #include <stdio.h>
@@ -15,18 +15,18 @@
 #define MOST_COPY   ((size_t)1 << 28) /* bytes */
 #define PATTERN     ((size_t)1 << 16) /* random numbers, again and again */
 
-static const char *const names[WORK_KINDS] = {"products forward",
-                                              "products to inputs",
-                                              "products to weights",
+static const char *const names[WORK_KINDS] = {"GEMMs forward",
+                                              "GEMMs, input grads",
+                                              "GEMMs, weight grads",
                                               "attention forward",
-                                              "attention back",
+                                              "attention backward",
                                               "norms forward",
-                                              "norms back",
+                                              "norms backward",
                                               "activation forward",
-                                              "activation back",
+                                              "activation backward",
                                               "embeddings",
                                               "loss",
-                                              "optimiser",
+                                              "optimizer",
                                               "copies, zeroing"};
 
 typedef struct {
@@ -61,11 +61,11 @@ static Err time_runs(const Backend *b, const Task *t, size_t runs, double *secon
   return ERR_OK;
 }
 
-/* Seconds of one run: the best of a few times as many as take long enough. */
-static Err time_of(const Backend *b, const Task *t, double *seconds) {
+/* Measures the seconds of one run: the best of several timings of at least LONG_ENOUGH. */
+static Err measure_task(const Backend *b, const Task *t, double *seconds) {
   size_t runs = 1;
   double took = 0;
-  TRY(time_runs(b, t, 1, &took)); /* pages are touched, a way is chosen */
+  TRY(time_runs(b, t, 1, &took)); /* touches the pages, and a GPU selects its GEMM algorithm */
   for (;; runs *= 2) {
     TRY(time_runs(b, t, runs, &took));
     if (took >= LONG_ENOUGH) break;
@@ -78,8 +78,8 @@ static Err time_of(const Backend *b, const Task *t, double *seconds) {
   return ERR_OK;
 }
 
-/* Products of zeros take less power, and a GPU makes them faster than real ones. */
-static Err fill(const Backend *b, void *low, size_t n) {
+/* Random values: a GEMM of zeros takes less power, so a GPU runs it at a higher clock. */
+static Err fill_random(const Backend *b, void *low, size_t n) {
   float *here, *there = NULL;
   size_t size = type_size(b->type);
   Rng rng = {.key = 1};
@@ -100,45 +100,45 @@ static Err fill(const Backend *b, void *low, size_t n) {
   return err;
 }
 
-static void release_task(const Backend *b, Task *t) {
+static void free_task(const Backend *b, Task *t) {
   void *list[] = {t->a, t->b, t->c};
   for (int i = 0; i < 3; i++)
     if (list[i]) b->release(b, list[i]);
   *t = (Task){0};
 }
 
-static Err square(const Backend *b, Task *t, size_t n) {
+static Err new_gemm_task(const Backend *b, Task *t, size_t n) {
   size_t bytes = n * n * type_size(b->type);
   *t = (Task){.run = run_product, .n = n};
   TRY(b->alloc(b, &t->a, bytes));
   TRY(b->alloc(b, &t->b, bytes));
   TRY(b->alloc(b, &t->c, bytes));
-  TRY(fill(b, t->a, n * n));
-  return fill(b, t->b, n * n);
+  TRY(fill_random(b, t->a, n * n));
+  return fill_random(b, t->b, n * n);
 }
 
-/* The side doubles until a product is no trifle for this machine. */
-static Err product_rate(const Backend *b, size_t memory, double *rate) {
+/* Doubles the matrices until one GEMM takes long enough to be timed. */
+static Err measure_gemm_rate(const Backend *b, size_t memory, double *rate) {
   double enough = b->host ? 0.01 : 0.002, seconds = 0;
   size_t n = 256;
   Task t = {0};
   Err err;
   for (;; n *= 2) {
-    TRY_DONE(square(b, &t, n));
+    TRY_DONE(new_gemm_task(b, &t, n));
     TRY_DONE(time_runs(b, &t, 1, &seconds));
     TRY_DONE(time_runs(b, &t, 1, &seconds));
     if (seconds > enough || n == MOST_SIDE || 48 * n * n > memory) break;
-    release_task(b, &t);
+    free_task(b, &t);
   }
-  TRY_DONE(time_of(b, &t, &seconds));
+  TRY_DONE(measure_task(b, &t, &seconds));
   *rate = 2 * (double)n * (double)n * (double)n / seconds;
 done:
-  release_task(b, &t);
+  free_task(b, &t);
   return err;
 }
 
-/* A CPU copies with one thread and adds with all: the better of the two. */
-static Err copy_rate(const Backend *b, size_t memory, double *rate) {
+/* A CPU copies with one thread and adds with all; the faster of the two counts. */
+static Err measure_copy_rate(const Backend *b, size_t memory, double *rate) {
   size_t bytes = memory < MOST_COPY ? memory : MOST_COPY;
   double copy = 1, add = 1;
   Task t = {.n = bytes / sizeof(float)};
@@ -146,20 +146,20 @@ static Err copy_rate(const Backend *b, size_t memory, double *rate) {
   TRY_DONE(b->alloc(b, &t.a, bytes));
   TRY_DONE(b->alloc(b, &t.b, bytes));
   t.run = run_copy;
-  TRY_DONE(time_of(b, &t, &copy));
+  TRY_DONE(measure_task(b, &t, &copy));
   t.run = run_add;
-  TRY_DONE(time_of(b, &t, &add));
+  TRY_DONE(measure_task(b, &t, &add));
   *rate = (double)bytes * (2 / copy > 3 / add ? 2 / copy : 3 / add);
 done:
-  release_task(b, &t);
+  free_task(b, &t);
   return err;
 }
 
 static Err measure_rates(const Backend *b, Rates *r) {
   uint64_t left = 0, all = 0;
   TRY(b->memory(b, &left, &all));
-  TRY(product_rate(b, (size_t)(left / 4), &r->product));
-  return copy_rate(b, (size_t)(left / 8), &r->copy);
+  TRY(measure_gemm_rate(b, (size_t)(left / 4), &r->product));
+  return measure_copy_rate(b, (size_t)(left / 8), &r->copy);
 }
 
 /* One line of the table: of one kind, or of all. */
@@ -171,7 +171,7 @@ typedef struct {
   double least;                 /* the larger of them; of all work, their sum */
 } Line;
 
-static Line line_of(const TimedBackend *c, const Rates *r, int kind) {
+static Line make_line(const TimedBackend *c, const Rates *r, int kind) {
   const Work *w = &c->work[kind];
   double n = (double)c->periods, o = w->operations / n, y = w->bytes / n;
   Line l = {.name = names[kind], .calls = (double)w->calls / n, .seconds = w->seconds / n};
@@ -183,8 +183,8 @@ static Line line_of(const TimedBackend *c, const Rates *r, int kind) {
   return l;
 }
 
-/* All kinds together, in a step that takes what it takes; *between: without them. */
-static Line line_of_all(const Line *line, double seconds, Line *between) {
+/* Sums all kinds of work of a step of `seconds`; *between gets the rest of the time. */
+static Line sum_lines(const Line *line, double seconds, Line *between) {
   Line all = {.name = "step", .seconds = seconds, .share = 1};
   double sum = 0;
   for (int i = 0; i < WORK_KINDS; i++) {
@@ -201,7 +201,7 @@ static Line line_of_all(const Line *line, double seconds, Line *between) {
 }
 
 /* "12.3*", with a mark where it is what binds; "-" for nothing. */
-static const char *floor_text(char out[32], const Line *l, int which) {
+static const char *format_floor(char out[32], const Line *l, int which) {
   const char *mark = l->least > 0 && l->floor[which] >= l->least ? "*" : " ";
   snprintf(out, 32, l->floor[which] > 0 ? "%.2f%s" : "- ", 1e3 * l->floor[which], mark);
   return out;
@@ -214,29 +214,31 @@ static void print_line(const Line *l) {
   if (l->bytes > 0) snprintf(number[2], 32, "%.1f", l->bytes * 1e-9);
   if (l->least > 0) snprintf(number[3], 32, "%.2f", l->seconds / l->least);
   printf("%-19s %6s %10.2f %6.1f %% %9s %8s %11s %11s %7s\n", l->name, number[0],
-         1e3 * l->seconds, 100 * l->share, number[1], number[2], floor_text(floor[0], l, 0),
-         floor_text(floor[1], l, 1), number[3]);
+         1e3 * l->seconds, 100 * l->share, number[1], number[2], format_floor(floor[0], l, 0),
+         format_floor(floor[1], l, 1), number[3]);
 }
 
 static void print_table(const TimedBackend *c, const Rates *r, const Line *line,
                         const Line *between, const Line *all) {
   printf("\n%-19s %6s %10s %8s %9s %8s %11s %11s %7s\n", "a step", "calls", "ms", "share",
-         "TFLOP/s", "GB/s", "floor: ops ", "bytes ", "ratio");
+         "TFLOP/s", "GB/s", "bound: ops ", "bytes ", "ratio");
   for (int i = 0; i < WORK_KINDS; i++)
     if (line[i].calls > 0) print_line(&line[i]);
   print_line(between);
   print_line(all);
   printf(
-      "floors of the step: operations %.1f ms at %.3f TFLOP/s, a large product: reaches %.0f "
-      "%%\n"
-      "                    bytes %.1f ms at %.1f GB/s, a large copy: reaches %.0f %%\n",
+      "lower bounds of the step: operations %.1f ms at %.3f TFLOP/s (a large GEMM), %.0f %% "
+      "reached\n"
+      "                          bytes %.1f ms at %.1f GB/s (a large copy), %.0f %% reached\n",
       1e3 * all->floor[0], r->product * 1e-12, 100 * all->floor[0] / all->seconds,
       1e3 * all->floor[1], r->copy * 1e-9, 100 * all->floor[1] / all->seconds);
-  printf("from %llu clocked %s; floors in ms, the larger with *; of the step, their sum\n",
-         (unsigned long long)c->periods, c->periods == 1 ? "step" : "steps");
+  printf(
+      "from %llu timed %s; lower bounds in ms, the larger with *; ratio is to the larger, for "
+      "the step to their sum\n",
+      (unsigned long long)c->periods, c->periods == 1 ? "step" : "steps");
 }
 
-static json_t *json_of(const Line *l) {
+static json_t *make_json(const Line *l) {
   return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "name", l->name, "calls",
                    l->calls, "ms", 1e3 * l->seconds, "share", l->share, "tflops",
                    l->operations * 1e-12, "gb_s", l->bytes * 1e-9, "floor_operations_ms",
@@ -249,18 +251,18 @@ static Err add_json(json_t *into, const TimedBackend *c, const Rates *r, const L
   json_t *work = json_array();
   int bad = 0;
   for (int i = 0; i < WORK_KINDS; i++)
-    if (line[i].calls > 0) bad |= json_array_append_new(work, json_of(&line[i]));
-  bad |= json_array_append_new(work, json_of(between));
+    if (line[i].calls > 0) bad |= json_array_append_new(work, make_json(&line[i]));
+  bad |= json_array_append_new(work, make_json(between));
   bad |= json_object_set_new(
       into, "parts",
       json_pack("{s:I, s:f, s:f, s:o, s:o}", "steps", (json_int_t)c->periods, "product_tflops",
                 r->product * 1e-12, "copy_gb_s", r->copy * 1e-9, "work", work, "step",
-                json_of(all)));
+                make_json(all)));
   return bad ? err_set(ERR_WORK, "not enough memory for the table of the parts") : ERR_OK;
 }
 
-/* One by one, so that their batches are still there when they are counted. */
-static Err clock_steps(const BenchSteps *s, TimedBackend *c) {
+/* Times one step after the other: a batch must stay valid until its work is counted. */
+static Err time_steps(const BenchSteps *s, TimedBackend *c) {
   const Backend *kept = *s->backend;
   Err err = ERR_OK;
   *s->backend = &c->backend;
@@ -281,9 +283,9 @@ Err bench_parts(const BenchSteps *s, json_t *into) {
   Err err;
   TRY_DONE(measure_rates(b, &r));
   TRY_DONE(timed_open(&c, b));
-  TRY_DONE(clock_steps(s, &c));
-  for (int i = 0; i < WORK_KINDS; i++) line[i] = line_of(&c, &r, i);
-  all = line_of_all(line, c.seconds / (double)c.periods, &between);
+  TRY_DONE(time_steps(s, &c));
+  for (int i = 0; i < WORK_KINDS; i++) line[i] = make_line(&c, &r, i);
+  all = sum_lines(line, c.seconds / (double)c.periods, &between);
   if (into)
     err = add_json(into, &c, &r, line, &between, &all);
   else

@@ -34,8 +34,10 @@ Err bench_read_lengths(Lengths *l, const char *path) {
     snprintf(text, sizeof text, "%.*s", (int)(n < 60 ? n : 60), line);
     if (sscanf(text, "%u %u", &source, &target) != 2 || source < 2 || target < 2 ||
         source > 4096 || target > 4096) {
-      err = err_set(ERR_WORK, "%s:%llu: expected two lengths from 2 to 4096, end mark included",
-                    path, (unsigned long long)input_number(in));
+      err = err_set(
+          ERR_WORK,
+          "%s:%llu: expected two lengths from 2 to 4096, end-of-sentence token included", path,
+          (unsigned long long)input_number(in));
       break;
     }
     err = mem_grow(&l->len, &l->cap, l->pairs + 1, sizeof *l->len);
@@ -47,7 +49,7 @@ Err bench_read_lengths(Lengths *l, const char *path) {
   }
   input_close(in);
   if (!err && l->pairs == 0)
-    err = err_set(ERR_WORK, "%s is empty; it needs two lengths a line", path);
+    err = err_set(ERR_WORK, "%s is empty; it must have two lengths per line", path);
   return err;
 }
 
@@ -69,7 +71,7 @@ static Err open_order(Order *order, Lengths *l) {
   return err;
 }
 
-static void random_side(Rng *rng, int32_t *id, int32_t *pos, uint32_t n, uint32_t vocab) {
+static void fill_side(Rng *rng, int32_t *id, int32_t *pos, uint32_t n, uint32_t vocab) {
   for (uint32_t i = 0; i < n; i++)
     id[i] = (int32_t)(4 + rng_below(rng, vocab - 4)), pos[i] = (int32_t)i;
 }
@@ -83,9 +85,9 @@ static Err fill_batch(Batch *b, Order *order, const OrderPlan *plan, const Lengt
   b->rows[0] = b->rows[1] = 0;
   for (uint32_t k = 0; k < b->sentences; k++) {
     uint32_t n = l->len[b->pair[k]][0] + 1, m = l->len[b->pair[k]][1] + 1;
-    random_side(&rng, b->src + b->rows[0], b->src_pos + b->rows[0], n, vocab);
-    random_side(&rng, b->tgt_in + b->rows[1], b->tgt_pos + b->rows[1], m, vocab);
-    random_side(&rng, b->tgt_out + b->rows[1], b->tgt_pos + b->rows[1], m, vocab);
+    fill_side(&rng, b->src + b->rows[0], b->src_pos + b->rows[0], n, vocab);
+    fill_side(&rng, b->tgt_in + b->rows[1], b->tgt_pos + b->rows[1], m, vocab);
+    fill_side(&rng, b->tgt_out + b->rows[1], b->tgt_pos + b->rows[1], m, vocab);
     b->src_off[k] = (int32_t)b->rows[0], b->tgt_off[k] = (int32_t)b->rows[1];
     b->rows[0] += n, b->rows[1] += m;
   }
@@ -95,7 +97,7 @@ static Err fill_batch(Batch *b, Order *order, const OrderPlan *plan, const Lengt
   return ERR_OK;
 }
 
-/* A run without data, ranks and files: its steps are train's own. */
+/* The step of train, without data, ranks and files. */
 typedef struct {
   Model *model;
   Pass pass;
@@ -107,7 +109,7 @@ typedef struct {
 
 static const OptimSpec adam = {OPTIM_ADAM, 0.9f, 0.98f, 1e-9f, 0};
 
-static Err take(Trainer *r, const Backend *b, void *pointer, size_t bytes) {
+static Err alloc_counted(Trainer *r, const Backend *b, void *pointer, size_t bytes) {
   r->taken += bytes;
   return b->alloc(b, pointer, bytes);
 }
@@ -122,10 +124,10 @@ static Err new_trainer(Trainer *r, const ModelConfig *c, const Backend *b, size_
   *p = (Pass){.backend = b, .model = r->model, .optim = &adam, .smoothing = 0.1f};
   size_t n = r->model->params.padded;
   float **list[] = {&p->w, &p->g, &p->m, &p->v}, *start;
-  for (int i = 0; i < 4; i++) TRY(take(r, b, list[i], n * sizeof(float)));
-  TRY(take(r, b, &p->sums, (n / NORM_UNIT + 1) * sizeof *p->sums));
+  for (int i = 0; i < 4; i++) TRY(alloc_counted(r, b, list[i], n * sizeof(float)));
+  TRY(alloc_counted(r, b, &p->sums, (n / NORM_UNIT + 1) * sizeof *p->sums));
   p->low = p->w;
-  if (b->type != TYPE_F32) TRY(take(r, b, &p->low, n * type_size(b->type)));
+  if (b->type != TYPE_F32) TRY(alloc_counted(r, b, &p->low, n * type_size(b->type)));
   TRY(pass_open(p));
   TRY(mem_alloc_aligned(&start, n * sizeof *start));
   params_init(&r->model->params, 1, start);
@@ -150,10 +152,10 @@ static void free_trainer(Trainer *r) {
   model_free(r->model);
 }
 
-/* What it has of the backend's memory, once steps were made. A device also has working
- * memory and libraries of its own, and only what it has left tells of them; others may
- * give memory back meanwhile, so what was asked for here is the least. */
-static Err memory_of(const Trainer *r, uint64_t *bytes) {
+/* Memory in use after the steps. Libraries of a device allocate memory of their own, which only
+ * shows in what the device has left; another program may free memory meanwhile, so the result is
+ * at least what was allocated here. */
+static Err measure_memory(const Trainer *r, uint64_t *bytes) {
   const Backend *b = r->model->backend;
   uint64_t left, all;
   *bytes = r->taken;
@@ -163,16 +165,16 @@ static Err memory_of(const Trainer *r, uint64_t *bytes) {
   return ERR_OK;
 }
 
-static StepKey key_of(uint64_t number) {
+static StepKey make_step_key(uint64_t number) {
   return (StepKey){rng_mix(1, number), true, false};
 }
 
-/* A step, as train takes it: one wait at its end, with the next batch on its way. */
-static Err step(Trainer *r, const Batch *batch, uint64_t number, const Batch *next) {
+/* One training step: synchronizes once, at its end, while the next batch is being copied. */
+static Err run_step(Trainer *r, const Batch *batch, uint64_t number, const Batch *next) {
   StepNumbers now = optim_numbers(&adam, number, 1e-4);
   now.max_grad_norm = 1, now.grad_divisor = batch->rows[1];
-  TRY(pass_whole(&r->pass, batch, key_of(number), 1, &now));
-  if (next) pass_load(&r->pass, next, key_of(number + 1));
+  TRY(pass_whole(&r->pass, batch, make_step_key(number), 1, &now));
+  if (next) pass_load(&r->pass, next, make_step_key(number + 1));
   TRY(pass_end(&r->pass, &now));
   r->loss += now.loss[0];
   for (int side = 0; side < 2; side++) r->rows[side] += batch->rows[side];
@@ -187,14 +189,14 @@ static double count_flops(const Trainer *r) {
               (double)r->rows[1] * shape.gemm_weights[1]);
 }
 
-/* Each shape of the batches until all its work is known: once for its products, once to
- * be recorded, once in one piece. */
+/* Runs each shape of batch WARM_UP times: to select GEMM algorithms, to capture the CUDA graph,
+ * and to launch it once. */
 static Err warm_up(Trainer *r, const Batch *batch, size_t batches) {
   bool records = r->model->backend->graph_begin;
   for (size_t i = 0; i < (records ? batches : 1); i++) {
     size_t k = 0;
     while (memcmp(batch[k].padded, batch[i].padded, sizeof batch[i].padded) != 0) k++;
-    for (uint64_t n = 0; n < (k < i ? 0 : WARM_UP); n++) TRY(step(r, &batch[i], n, NULL));
+    for (uint64_t n = 0; n < (k < i ? 0 : WARM_UP); n++) TRY(run_step(r, &batch[i], n, NULL));
   }
   return ERR_OK;
 }
@@ -205,29 +207,29 @@ typedef struct {
   size_t batches;
 } Turns;
 
-/* By the backend that is there now, operation by operation. */
+/* Runs a step with the present backend, one operation at a time (no CUDA graph). */
 static Err step_in_turn(void *context, uint64_t number) {
   const Turns *t = context;
   Pass *pass = &t->r->pass;
   pass->backend = t->r->model->backend, pass->plain = true;
-  return step(t->r, &t->batch[number % t->batches], number, NULL);
+  return run_step(t->r, &t->batch[number % t->batches], number, NULL);
 }
 
-/* The batches are there before the clock starts, as if read ahead. */
-static Err run(Trainer *r, Batch *batch, size_t batches, const OrderPlan *plan,
-               const OptSet *opts) {
+/* Measures steps on batches that are made before the clock starts. */
+static Err run_bench(Trainer *r, Batch *batch, size_t batches, const OrderPlan *plan,
+                     const OptSet *opts) {
   uint64_t steps = (uint64_t)opt_count(opts, "steps"), graphs, memory;
   TRY(warm_up(r, batch, batches));
   r->rows[0] = r->rows[1] = 0, r->loss = 0;
   double start = progress_clock();
   for (uint64_t i = 0; i < steps; i++) {
     const Batch *next = i + 1 < steps ? &batch[(i + 1) % batches] : NULL;
-    TRY(step(r, &batch[i % batches], i + WARM_UP, next));
+    TRY(run_step(r, &batch[i % batches], i + WARM_UP, next));
   }
   double seconds = progress_clock() - start, mean = r->loss / (double)r->rows[1];
   graphs = r->pass.replays.recorded;
   double rate = (double)r->rows[1] / seconds, flops = count_flops(r) / seconds;
-  TRY(memory_of(r, &memory)); /* before the parts are clocked: that takes more */
+  TRY(measure_memory(r, &memory)); /* before the parts are clocked: that takes more */
   Turns turns = {r, batch, batches};
   BenchSteps clocked = {&r->model->backend, step_in_turn, &turns, steps + WARM_UP,
                         steps < CLOCKED ? steps : CLOCKED};
@@ -246,12 +248,12 @@ static Err run(Trainer *r, Batch *batch, size_t batches, const OrderPlan *plan,
     return err;
   }
   char count[32];
-  printf("%s; %s, %s parameters, batches of %u rows\n", r->model->backend->about,
+  printf("%s; %s, %s parameters, batches of %u tokens a side\n", r->model->backend->about,
          opt_text(opts, "preset"), str_of_count(count, r->model->params.total), plan->capacity);
   printf("train: %.0f target tokens/s, %.1f ms a step, %.3f TFLOP/s, mean loss %.3f, %.2f GB\n",
          rate, 1e3 * seconds / (double)steps, flops * 1e-12, mean, (double)memory / 1e9);
   if (graphs)
-    printf("graphs: %llu recorded, %llu steps replayed\n", (unsigned long long)graphs,
+    printf("graphs: %llu captured, %llu steps launched as graphs\n", (unsigned long long)graphs,
            (unsigned long long)r->pass.replays.replayed);
   fflush(stdout);
   Err err = bench_parts(&clocked, NULL);
@@ -261,7 +263,9 @@ static Err run(Trainer *r, Batch *batch, size_t batches, const OrderPlan *plan,
 
 Err bench_train(const OptSet *opts) {
   const char *path = opt_text(opts, "lengths");
-  if (!path) return err_set(ERR_USAGE, "bench train needs --lengths FILE: two lengths a line");
+  if (!path)
+    return err_set(ERR_USAGE,
+                   "no lengths given: pass --lengths FILE, source and target length per line");
   Backend backend = {0};
   TransformerConfig config = {.vocab = (int)opt_count(opts, "vocab-size"), .bos = 2, .eos = 1};
   Lengths l = {0};
@@ -288,7 +292,7 @@ Err bench_train(const OptSet *opts) {
   }
   ModelConfig model = transformer_model_config(&config);
   TRY_DONE(new_trainer(&trainer, &model, &backend, plan.capacity));
-  err = run(&trainer, batch, batches, &plan, opts);
+  err = run_bench(&trainer, batch, batches, &plan, opts);
 done:
   free_trainer(&trainer);
   for (size_t i = 0; i < batches; i++) batch_free(&batch[i]);

@@ -99,14 +99,16 @@ static Err translate_all(Run *r, const Lengths *l) {
     r->seconds += progress_clock() - start, r->cpu += cpu_clock() - start_cpu;
     for (size_t s = 0; s < n; s++) {
       if (r->best[s].len != (size_t)r->length[s])
-        return err_set(ERR_WORK, "an output of %zu words where %d were asked for",
-                       r->best[s].len, r->length[s]);
+        return err_set(
+            ERR_WORK,
+            "internal error: an output of %zu tokens where %d were forced; please report it",
+            r->best[s].len, r->length[s]);
     }
   }
   return ERR_OK;
 }
 
-/* A device measures the products of each size once: what counts is the second pass. */
+/* A GPU selects GEMM algorithms in the first pass, so the second one is measured. */
 static Err warm_up(Run *r, const Lengths *l) {
   if (r->backend.host) return ERR_OK;
   TRY(translate_all(r, l));
@@ -115,14 +117,14 @@ static Err warm_up(Run *r, const Lengths *l) {
   return ERR_OK;
 }
 
-static BeamTimes times_of(const Run *r) {
+static BeamTimes get_times(const Run *r) {
   BeamTimes t = beam_times(r->beam), b = r->before;
   return (BeamTimes){t.encode - b.encode, t.step - b.step, t.choose - b.choose,
                      t.steps - b.steps, t.rows - b.rows};
 }
 
 /* Operations of the products alone: of a source row and of a row of a step. */
-static double flops_of(const Run *r, double source_rows, double step_rows) {
+static double count_flops(const Run *r, double source_rows, double step_rows) {
   double d = r->config.d, ff = r->config.ff,
          layers[] = {r->config.layers[0], r->config.layers[1]};
   double encoder = layers[0] * (4 * d * d + 2 * d * ff) + layers[1] * 2 * d * d;
@@ -130,13 +132,13 @@ static double flops_of(const Run *r, double source_rows, double step_rows) {
   return 2 * (source_rows * encoder + step_rows * decoder);
 }
 
-static void print(const Run *r, const Lengths *l, const OptSet *opts) {
-  BeamTimes t = times_of(r);
+static void print_result(const Run *r, const Lengths *l, const OptSet *opts) {
+  BeamTimes t = get_times(r);
   double tokens[2] = {0};
   for (size_t i = 0; i < l->pairs; i++)
     tokens[0] += l->len[i][0] + 1, tokens[1] += l->len[i][1];
   double rate = (tokens[0] + tokens[1]) / r->seconds, target = tokens[1] / r->seconds;
-  double gflops = flops_of(r, tokens[0], (double)t.rows) / r->seconds * 1e-9;
+  double gflops = count_flops(r, tokens[0], (double)t.rows) / r->seconds * 1e-9;
   if (opt_flag(opts, "json")) {
     json_t *j = json_pack(
         "{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
@@ -151,26 +153,29 @@ static void print(const Run *r, const Lengths *l, const OptSet *opts) {
     json_decref(j);
     return;
   }
-  printf("%s; %s, beam %d, batches of at most %zu rows and %zu sentences\n", r->backend.about,
-         opt_text(opts, "preset"), (int)opt_count(opts, "beam-size"), r->rows, r->sentences);
+  printf("%s; %s, beam %d, batches of at most %zu source tokens and %zu sentences\n",
+         r->backend.about, opt_text(opts, "preset"), (int)opt_count(opts, "beam-size"), r->rows,
+         r->sentences);
   printf(
       "translate: %.0f tokens/s (source and target; target alone %.0f), %.2f sentences/s, "
       "%.1f GFLOP/s\n",
       rate, target, (double)l->pairs / r->seconds, gflops);
   printf(
-      "           %.2f s (%.2f of CPU): encoder %.2f, decoder %.2f in %llu steps of %.0f rows, "
-      "search "
-      "%.2f; weights laid out in %.2f\n",
+      "           %.2f s (%.2f of CPU): encoder %.2f, decoder %.2f in %llu steps of %.0f "
+      "hypotheses, "
+      "search %.2f; weights packed in %.2f\n",
       r->seconds, r->cpu, t.encode, t.step, (unsigned long long)t.steps,
       (double)t.rows / (double)t.steps, t.choose, r->load);
   if (r->first > 0)
-    printf("           the first pass, which also measured products: %.2f s\n", r->first);
+    printf("           the first pass, which also selected GEMM algorithms: %.2f s\n",
+           r->first);
 }
 
 Err bench_translate(const OptSet *opts) {
   const char *path = opt_text(opts, "lengths");
   if (!path)
-    return err_set(ERR_USAGE, "bench translate needs --lengths FILE: two lengths a line");
+    return err_set(ERR_USAGE,
+                   "no lengths given: pass --lengths FILE, source and target length per line");
   Run r = {.config = {.vocab = (int)opt_count(opts, "vocab-size"), .bos = 2, .eos = 1}};
   Lengths l = {0};
   Err err;
@@ -179,7 +184,7 @@ Err bench_translate(const OptSet *opts) {
   TRY_DONE(open_run(&r, &l, opts));
   TRY_DONE(warm_up(&r, &l));
   TRY_DONE(translate_all(&r, &l));
-  print(&r, &l, opts);
+  print_result(&r, &l, opts);
 done:
   close_run(&r);
   mem_free(l.len);

@@ -21,8 +21,9 @@ typedef struct {
   DataSet data;
   OrderPlan plan;
   Split split;
-  uint64_t count[2][SHARD_LONGEST + 2]; /* sentences by rows, end mark included */
-  uint32_t longest;                     /* rows, either side */
+  uint64_t
+      count[2][SHARD_LONGEST + 2]; /* sentences by length in tokens, end-of-sentence included */
+  uint32_t longest;                /* tokens, either side */
 } Inspect;
 
 static Err count_lengths(Inspect *in, DataReader *reader) {
@@ -65,8 +66,8 @@ static Err decode_sample(DataReader *reader, Split split, const Tokenizer *t, ui
 }
 
 /* Decoded pairs, drawn by the seed; given to `each` one by one. */
-static Err each_sample(Inspect *in, const OptSet *opts,
-                       void (*each)(void *, const char *, const char *), void *context) {
+static Err visit_samples(Inspect *in, const OptSet *opts,
+                         void (*each)(void *, const char *, const char *), void *context) {
   uint64_t pairs = in->data.meta.split[in->split].pairs;
   uint64_t samples = (uint64_t)opt_count(opts, "samples"),
            seed = (uint64_t)opt_count(opts, "seed");
@@ -92,7 +93,7 @@ static Err each_sample(Inspect *in, const OptSet *opts,
   return err;
 }
 
-static uint64_t split_bytes(const MetaSplit *s) {
+static uint64_t sum_shard_bytes(const MetaSplit *s) {
   uint64_t bytes = 0;
   for (size_t i = 0; i < s->shards; i++) bytes += s->shard[i].bytes;
   return bytes;
@@ -105,7 +106,7 @@ static void print_splits(const Meta *m) {
     if (split->lines == 0) continue;
     printf("%-10s %s pairs of %s lines, %s in %zu %s\n", split_name[s],
            str_of_count(a, split->pairs), str_of_count(b, split->lines),
-           str_of_bytes(c, split_bytes(split)), split->shards,
+           str_of_bytes(c, sum_shard_bytes(split)), split->shards,
            split->shards == 1 ? "shard" : "shards");
     printf("%-10s %s source and %s target tokens, longest %llu and %llu\n", "",
            str_of_count(a, split->tokens[0]), str_of_count(b, split->tokens[1]),
@@ -120,7 +121,7 @@ static void print_splits(const Meta *m) {
   }
 }
 
-static uint64_t bin_count(const Inspect *in, int side, uint32_t from, uint32_t to) {
+static uint64_t count_bin(const Inspect *in, int side, uint32_t from, uint32_t to) {
   uint64_t n = 0;
   for (uint32_t rows = from; rows <= to && rows <= in->longest; rows++)
     n += in->count[side][rows];
@@ -131,14 +132,14 @@ static void print_histogram(const Inspect *in) {
   uint32_t step = in->longest / BARS + 1;
   uint64_t most = 1, pairs = in->data.meta.split[in->split].pairs;
   for (uint32_t from = 1; from <= in->longest; from += step) {
-    uint64_t n = bin_count(in, 1, from, from + step - 1);
+    uint64_t n = count_bin(in, 1, from, from + step - 1);
     if (n > most) most = n;
   }
   printf("\n%s: tokens of a sentence, with its end mark\n", split_name[in->split]);
   printf("   tokens    source    target\n");
   for (uint32_t from = 1; from <= in->longest; from += step) {
     uint64_t n[2];
-    for (int side = 0; side < 2; side++) n[side] = bin_count(in, side, from, from + step - 1);
+    for (int side = 0; side < 2; side++) n[side] = count_bin(in, side, from, from + step - 1);
     int bar = (int)((double)n[1] * BAR_WIDTH / (double)most + 0.5);
     printf("%4u-%-4u %7.2f %% %7.2f %% %.*s\n", from, from + step - 1,
            100.0 * (double)n[0] / (double)pairs, 100.0 * (double)n[1] / (double)pairs, bar,
@@ -146,12 +147,12 @@ static void print_histogram(const Inspect *in) {
   }
 }
 
-static void print_fill(const Inspect *in) {
+static void print_batches(const Inspect *in) {
   char a[32], b[32];
   const OrderPlan *p = &in->plan;
   double pairs = (double)in->data.order.pairs / (double)p->batches;
   printf(
-      "\nbatches of %s tokens a side: %s an epoch, %.1f pairs each, %.2f %% full (the fuller "
+      "\nbatches of %s tokens a side: %s per epoch, %.1f pairs each, %.2f %% full (the fuller "
       "side)\n",
       str_of_count(a, p->capacity), str_of_count(b, p->batches), pairs, 100 * p->fill);
 }
@@ -177,7 +178,7 @@ static void print_verified(const Meta *m) {
   char size[32];
   for (int s = 0; s < SPLITS; s++) {
     shards += m->split[s].shards;
-    bytes += split_bytes(&m->split[s]);
+    bytes += sum_shard_bytes(&m->split[s]);
   }
   printf("%-10s every checksum matches: %zu %s, %s, and the other files of the data set\n",
          "verified", shards, shards == 1 ? "shard" : "shards", str_of_bytes(size, bytes));
@@ -197,9 +198,9 @@ static Err print_text(Inspect *in, const OptSet *opts) {
   print_splits(m);
   if (opt_flag(opts, "verify")) print_verified(m);
   print_histogram(in);
-  if (in->split == SPLIT_TRAIN) print_fill(in);
+  if (in->split == SPLIT_TRAIN) print_batches(in);
   if (opt_count(opts, "samples")) printf("\nsamples\n");
-  return each_sample(in, opts, print_sample, &in->data.meta);
+  return visit_samples(in, opts, print_sample, &in->data.meta);
 }
 
 static void add_sample(void *context, const char *source, const char *target) {
@@ -218,7 +219,7 @@ static Err print_json(Inspect *in, const OptSet *opts) {
       json_array_append_new(list, json_integer((json_int_t)in->count[side][r]));
     json_object_set_new(rows, side ? "target" : "source", list);
   }
-  Err err = each_sample(in, opts, add_sample, samples);
+  Err err = visit_samples(in, opts, add_sample, samples);
   json_object_set_new(root, "split", json_string(split_name[in->split]));
   json_object_set_new(root, "sentences_by_rows", rows);
   json_object_set_new(root, "samples", samples);
@@ -238,20 +239,20 @@ static Err print_json(Inspect *in, const OptSet *opts) {
   return err;
 }
 
-static Split split_of(const char *name) {
+static Split find_split(const char *name) {
   int s = SPLIT_TRAIN;
   while (strcmp(split_name[s], name) != 0) s++;
   return (Split)s;
 }
 
-static Err inspect(Inspect *in, const OptSet *opts) {
+static Err inspect_data_set(Inspect *in, const OptSet *opts) {
   const char *path = opt_operand(opts, 0);
   if (str_ends(path, ".partial"))
-    log_warn("%s is unfinished: continue it with 'trireme prepare ... --resume'", path);
+    log_warn("%s is incomplete: continue it with 'trireme prepare ... --resume'", path);
   TRY(dataset_open(&in->data, path));
-  in->split = split_of(opt_text(opts, "split"));
+  in->split = find_split(opt_text(opts, "split"));
   if (in->data.meta.split[in->split].pairs == 0)
-    return err_set(ERR_WORK, "%s has no %s part", path, split_name[in->split]);
+    return err_set(ERR_WORK, "%s has no %s split; see --split", path, split_name[in->split]);
   if (opt_flag(opts, "verify")) TRY(dataset_verify(&in->data));
   DataReader reader;
   dataset_enter(&in->data, &reader);
@@ -268,7 +269,7 @@ Err cmd_inspect(OptSet *opts) {
   TRY(cmd_refuse_ranks("inspect", "call it without mpirun or srun"));
   Inspect *in;
   TRY(mem_alloc(&in, 1, sizeof *in));
-  Err err = inspect(in, opts);
+  Err err = inspect_data_set(in, opts);
   order_plan_free(&in->plan);
   dataset_close(&in->data);
   mem_free(in);

@@ -38,7 +38,7 @@ typedef struct {
   bool has_interval, has_p;
 } Figures;
 
-static Metric *metric_of(const Score *s, int system, int kind) {
+static Metric *get_metric(const Score *s, int system, int kind) {
   return s->metric[system * s->kinds + kind];
 }
 
@@ -51,7 +51,7 @@ static Err read_kinds(Score *s, const char *list) {
     TRY(metric_kind(at, len, &kind));
     for (int i = 0; i < s->kinds; i++) {
       if (s->kind[i] == kind) {
-        return err_set(ERR_USAGE, "--metrics names %s twice", metric_name(kind));
+        return err_set(ERR_USAGE, "--metrics has %s twice; leave one out", metric_name(kind));
       }
     }
     s->kind[s->kinds++] = kind;
@@ -74,13 +74,14 @@ static Err read_options(Score *s, const OptSet *opts) {
   s->seed = (uint64_t)opt_count(opts, "seed");
   s->refs = opt_times(opts, "ref");
   s->systems = 1 + opt_times(opts, "paired-bs");
-  if (s->refs == 0) return err_set(ERR_USAGE, "give the reference translations: --ref FILE");
+  if (s->refs == 0) return err_set(ERR_USAGE, "no reference given: pass --ref FILE");
   if (s->sentence && (s->confidence || s->systems > 1)) {
-    return err_set(ERR_USAGE, "--sentence-level scores single lines: leave out --%s",
+    return err_set(ERR_USAGE, "--sentence-level has no --%s: leave out one of the two",
                    s->confidence ? "confidence" : "paired-bs");
   }
   if (s->confidence && s->systems > 1) {
-    return err_set(ERR_USAGE, "--paired-bs gives the intervals too: leave out --confidence");
+    return err_set(ERR_USAGE,
+                   "--paired-bs prints confidence intervals too: leave out --confidence");
   }
   return ERR_OK;
 }
@@ -90,8 +91,8 @@ static Err read_file(MetricLines *lines, const char *path, bool *stdin_used) {
     if (*stdin_used) {
       return err_set(
           ERR_USAGE,
-          "standard input can be read once only: name a file in place of a '-' (--hyp "
-          "is '-' unless given)");
+          "standard input can be read only once: pass a file instead of a '-' (the default of "
+          "--hyp is '-')");
     }
     *stdin_used = true;
     if (isatty(STDIN_FILENO)) log_info("reading sentences from the terminal; Ctrl-D ends them");
@@ -114,8 +115,9 @@ static Err read_files(Score *s, const OptSet *opts) {
     for (int r = 0; r < s->refs; r++) {
       if (s->ref[r].lines == s->system[i].lines) continue;
       return err_set(ERR_WORK,
-                     "%s has %zu lines but the reference %s has %zu: they must correspond line "
-                     "by line",
+                     "%s has %zu lines, but the reference %s has %zu: each line needs its "
+                     "reference; check "
+                     "that both belong to the same text",
                      metric_lines_name(path), s->system[i].lines,
                      metric_lines_name(s->ref[r].path), s->ref[r].lines);
     }
@@ -123,7 +125,7 @@ static Err read_files(Score *s, const OptSet *opts) {
   return ERR_OK;
 }
 
-/* Spaces before full stops: someone forgot to detokenize. */
+/* A space before the full stop shows that the text is still tokenized. */
 static void warn_if_tokenized(const MetricLines *lines) {
   size_t count = 0;
   for (size_t i = 0; i < lines->lines; i++) {
@@ -131,11 +133,13 @@ static void warn_if_tokenized(const MetricLines *lines) {
     count += t->len >= 2 && memcmp(t->s + t->len - 2, " .", 2) == 0;
   }
   if (count < 100) return;
-  log_warn("%zu lines of %s end in ' .': BLEU wants detokenized text", count,
-           metric_lines_name(lines->path));
+  log_warn(
+      "%zu lines of %s end in ' .': BLEU expects detokenized text; score the text before "
+      "tokenization",
+      count, metric_lines_name(lines->path));
 }
 
-static Err compute(Score *s) {
+static Err compute_metrics(Score *s) {
   MetricText *refs = NULL; /* of one sentence */
   Err err;
   TRY_DONE(mem_alloc(&refs, (size_t)s->refs, sizeof *refs));
@@ -156,8 +160,8 @@ done:
   return err;
 }
 
-static Err figures_of(const Score *s, int system, int kind, Figures *f) {
-  const Metric *base = metric_of(s, 0, kind), *this = metric_of(s, system, kind);
+static Err compute_figures(const Score *s, int system, int kind, Figures *f) {
+  const Metric *base = get_metric(s, 0, kind), *this = get_metric(s, system, kind);
   *f = (Figures){.has_interval = s->confidence || s->systems > 1, .has_p = system > 0};
   metric_score(this, &f->score);
   if (s->confidence) return metric_confidence(this, s->resamples, s->seed, &f->interval);
@@ -168,7 +172,7 @@ static Err figures_of(const Score *s, int system, int kind, Figures *f) {
 
 static void add_signature(const Score *s, int kind, Str *out) {
   size_t resamples = s->confidence || s->systems > 1 ? s->resamples : 0;
-  metric_signature(metric_of(s, 0, kind), resamples, s->seed, out);
+  metric_signature(get_metric(s, 0, kind), resamples, s->seed, out);
 }
 
 /* What sacreBLEU prints after BLEU's figure. */
@@ -189,7 +193,7 @@ static void add_figure(const Score *s, const Figures *f, Str *out) {
 static Err print_corpus(const Score *s, Str *out) {
   for (int k = 0; k < s->kinds; k++) {
     Figures f;
-    TRY(figures_of(s, 0, k, &f));
+    TRY(compute_figures(s, 0, k, &f));
     str_addf(out, "%s|", metric_name(s->kind[k]));
     add_signature(s, k, out);
     str_add(out, " = ");
@@ -219,7 +223,7 @@ static Err print_paired(const Score *s, Str *out) {
     str_addc(out, '\n');
     for (int i = 0; i < s->systems; i++) {
       Figures f;
-      TRY(figures_of(s, i, k, &f));
+      TRY(compute_figures(s, i, k, &f));
       char name[4 * NAME_MAX];
       utf8_visible(metric_lines_name(s->system[i].path), name, sizeof name);
       str_addf(out, "  %-8s  %-*s  ", i ? "" : "baseline", longest, name);
@@ -244,7 +248,7 @@ static Err print_sentences(const Score *s, Str *out) {
   for (size_t i = 0; i < s->system[0].lines; i++) {
     for (int k = 0; k < s->kinds; k++) {
       MetricScore score;
-      metric_sentence(metric_of(s, 0, k), i, &score);
+      metric_sentence(get_metric(s, 0, k), i, &score);
       str_addf(out, "%s%.*f", k ? "\t" : "", s->width, score.score);
     }
     str_addc(out, '\n');
@@ -254,7 +258,7 @@ static Err print_sentences(const Score *s, Str *out) {
 
 #ifdef HAVE_JANSSON
 /* Sets a member; a value that could not be made marks the object as failed. */
-static void put(json_t *object, const char *key, json_t *value, bool *failed) {
+static void set_member(json_t *object, const char *key, json_t *value, bool *failed) {
   if (json_object_set_new(object, key, value)) *failed = true;
 }
 
@@ -289,7 +293,7 @@ static json_t *json_sentences(const Score *s, int kind) {
   if (mem_alloc(&score, lines, sizeof *score)) return NULL;
   for (size_t i = 0; i < lines; i++) {
     MetricScore one;
-    metric_sentence(metric_of(s, 0, kind), i, &one);
+    metric_sentence(get_metric(s, 0, kind), i, &one);
     score[i] = one.score;
   }
   json_t *array = json_list(score, lines, json_real);
@@ -302,27 +306,27 @@ static json_t *json_score(const Score *s, int kind, const Figures *f, bool *fail
   const MetricScore *score = &f->score;
   Str signature = {0};
   add_signature(s, kind, &signature);
-  put(object, "metric", json_string(metric_name(s->kind[kind])), failed);
-  put(object, "score", json_real(score->score), failed);
-  put(object, "signature", json_string(str_text(&signature)), failed);
+  set_member(object, "metric", json_string(metric_name(s->kind[kind])), failed);
+  set_member(object, "score", json_real(score->score), failed);
+  set_member(object, "signature", json_string(str_text(&signature)), failed);
   if (f->has_interval) {
-    put(object, "mean", json_real(f->interval.mean), failed);
-    put(object, "ci", json_real(f->interval.ci), failed);
+    set_member(object, "mean", json_real(f->interval.mean), failed);
+    set_member(object, "ci", json_real(f->interval.ci), failed);
   }
-  if (f->has_p) put(object, "p_value", json_real(f->p), failed);
+  if (f->has_p) set_member(object, "p_value", json_real(f->p), failed);
   if (s->kind[kind] == METRIC_BLEU) {
-    put(object, "precisions", json_list(score->precision, 4, json_real), failed);
-    put(object, "correct", json_list(score->correct, 4, json_count), failed);
-    put(object, "total", json_list(score->total, 4, json_count), failed);
-    put(object, "bp", json_real(score->brevity), failed);
-    put(object, "ratio", json_real(score->ratio), failed);
-    put(object, "hyp_len", json_count(score->hyp_len), failed);
-    put(object, "ref_len", json_count(score->ref_len), failed);
+    set_member(object, "precisions", json_list(score->precision, 4, json_real), failed);
+    set_member(object, "correct", json_list(score->correct, 4, json_count), failed);
+    set_member(object, "total", json_list(score->total, 4, json_count), failed);
+    set_member(object, "bp", json_real(score->brevity), failed);
+    set_member(object, "ratio", json_real(score->ratio), failed);
+    set_member(object, "hyp_len", json_count(score->hyp_len), failed);
+    set_member(object, "ref_len", json_count(score->ref_len), failed);
   } else if (s->kind[kind] == METRIC_TER) {
-    put(object, "edits", json_count(score->edits), failed);
-    put(object, "ref_len", json_real(score->mean_ref_len), failed);
+    set_member(object, "edits", json_count(score->edits), failed);
+    set_member(object, "ref_len", json_real(score->mean_ref_len), failed);
   }
-  if (s->sentence) put(object, "sentences", json_sentences(s, kind), failed);
+  if (s->sentence) set_member(object, "sentences", json_sentences(s, kind), failed);
   if (str_check(&signature)) *failed = true;
   str_free(&signature);
   return object;
@@ -335,19 +339,19 @@ static Err print_json(const Score *s, Str *out) {
   for (int i = 0; i < s->refs; i++) json_array_append_new(refs, json_name(s->ref[i].path));
   for (int i = 0; i < s->systems && !err; i++) {
     json_t *system = json_object(), *scores = json_array();
-    put(system, "file", json_name(s->system[i].path), &failed);
+    set_member(system, "file", json_name(s->system[i].path), &failed);
     for (int k = 0; k < s->kinds && !err; k++) {
       Figures f;
-      err = figures_of(s, i, k, &f);
+      err = compute_figures(s, i, k, &f);
       if (!err) json_array_append_new(scores, json_score(s, k, &f, &failed));
     }
-    put(system, "scores", scores, &failed);
+    set_member(system, "scores", scores, &failed);
     json_array_append_new(systems, system);
   }
-  put(root, "trireme", json_string(TRIREME_VERSION), &failed);
-  put(root, "lines", json_integer((json_int_t)s->system[0].lines), &failed);
-  put(root, "references", refs, &failed);
-  put(root, "systems", systems, &failed);
+  set_member(root, "trireme", json_string(TRIREME_VERSION), &failed);
+  set_member(root, "lines", json_integer((json_int_t)s->system[0].lines), &failed);
+  set_member(root, "references", refs, &failed);
+  set_member(root, "systems", systems, &failed);
   char *text = json_dumps(root, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17));
   if (!err && (failed || !text)) err = err_set(ERR_WORK, "out of memory while writing JSON");
   if (!err) str_addf(out, "%s\n", text);
@@ -364,7 +368,7 @@ static Err print_json(const Score *s, Str *out) {
 }
 #endif
 
-static void release(Score *s) {
+static void free_score(Score *s) {
   for (int k = 0; s->metric && k < s->systems * s->kinds; k++) metric_close(s->metric[k]);
   for (int i = 0; s->ref && i < s->refs; i++) metric_lines_free(&s->ref[i]);
   for (int i = 0; s->system && i < s->systems; i++) metric_lines_free(&s->system[i]);
@@ -381,7 +385,7 @@ Err cmd_score(OptSet *opts) {
   TRY_DONE(cmd_refuse_ranks("score", "call it without mpirun or srun"));
   TRY_DONE(read_options(&s, opts));
   TRY_DONE(read_files(&s, opts));
-  TRY_DONE(compute(&s));
+  TRY_DONE(compute_metrics(&s));
   if (s.json) {
     TRY_DONE(print_json(&s, &out));
   } else if (s.sentence) {
@@ -395,6 +399,6 @@ Err cmd_score(OptSet *opts) {
   err = out_print(str_text(&out));
 done:
   str_free(&out);
-  release(&s);
+  free_score(&s);
   return err;
 }

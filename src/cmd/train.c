@@ -74,18 +74,20 @@ static Err fill_ranks(TrainSpec *s, const OptSet *opts) {
   s->bucket = (size_t)opt_count(opts, "bucket-size");
   s->collectives = (Collectives)cmd_choice(opts, "allreduce-transport", "auto|nccl|host");
   if (s->shard && s->optim.kind == OPTIM_NOVOGRAD)
-    return err_set(ERR_USAGE,
-                   "NovoGrad needs each weight's whole gradient and cannot be sharded; leave "
-                   "--shard-optimizer out, or use another --optimizer");
+    return err_set(
+        ERR_USAGE,
+        "--shard-optimizer is not available with novograd, which needs the whole gradient of "
+        "each matrix; leave it out, or use another --optimizer");
   return ERR_OK;
 }
 
-static Err fill_rows(TrainSpec *s, const char *text) {
+static Err fill_batch_tokens(TrainSpec *s, const char *text) {
   int64_t rows = 0;
   if (strcmp(text, "auto") == 0) return ERR_OK;
-  if (str_count(text, &rows)) return err_context("--batch-tokens is neither auto nor a number");
+  if (str_count(text, &rows)) return err_context("--batch-tokens must be auto or a number");
   if (rows < 16 || rows > 16777216)
-    return err_set(ERR_USAGE, "--batch-tokens %s is not within 16 to 16777216", text);
+    return err_set(ERR_USAGE, "--batch-tokens %s is out of range: pass 16 to 16777216, or auto",
+                   text);
   s->batch_tokens = (uint32_t)rows;
   return ERR_OK;
 }
@@ -103,16 +105,17 @@ static Err fill_spec(TrainSpec *s, TranslateOptions *task, const OptSet *opts) {
   s->data = opt_text(opts, "data");
   s->run = opt_text(opts, "run");
   if (!s->data)
-    return err_set(ERR_USAGE, "say what to train on: --data DIR, made by 'trireme prepare'");
-  if (!s->run) return err_set(ERR_USAGE, "say where the run shall be recorded: --run DIR");
+    return err_set(ERR_USAGE,
+                   "no data set given: pass --data DIR, written by 'trireme prepare'");
+  if (!s->run) return err_set(ERR_USAGE, "no run directory given: pass --run DIR");
   TransformerConfig model = {0};
   TRY(fill_model(&model, opts));
   s->config = transformer_model_config(&model);
-  TRY(fill_rows(s, opt_text(opts, "batch-tokens")));
+  TRY(fill_batch_tokens(s, opt_text(opts, "batch-tokens")));
   s->micro_batches =
       opt_given(opts, "micro-batches") ? (uint32_t)opt_count(opts, "micro-batches") : 0;
   if (opt_given(opts, "steps") && opt_given(opts, "epochs"))
-    return err_set(ERR_USAGE, "give --steps or --epochs, not both");
+    return err_set(ERR_USAGE, "--steps and --epochs exclude each other: pass one of them");
   s->steps = (uint64_t)opt_count(opts, "steps");
   s->epochs = opt_given(opts, "epochs") ? (uint64_t)opt_count(opts, "epochs") : 0;
   s->seconds = opt_real(opts, "max-time");
@@ -137,8 +140,8 @@ static Err fill_spec(TrainSpec *s, TranslateOptions *task, const OptSet *opts) {
   if (s->patience && !s->valid_every)
     return err_set(
         ERR_USAGE,
-        "--patience %d counts validations, and --valid-every 0 makes none: leave one "
-        "of them out",
+        "--patience %d counts validations, but --valid-every 0 disables them: pass only one "
+        "of the two",
         s->patience);
   task->samples = (int)opt_count(opts, "samples");
   task->beam = (BeamSpec){.beam = (int)opt_count(opts, "beam-size"),
@@ -153,13 +156,14 @@ static Err fill_spec(TrainSpec *s, TranslateOptions *task, const OptSet *opts) {
   return ERR_OK;
 }
 
-/* A run that is resumed has its options already; the command line overrules them. */
-static Err recall(OptSet *opts) {
+/* With --resume, reads the options that the run was started with. Those of the command line
+ * override them. */
+static Err read_run_config(OptSet *opts) {
   const char *run = opt_text(opts, "run");
   if (!opt_flag(opts, "resume") || !run) return ERR_OK;
   char path[FILE_PATH_MAX];
   TRY(file_join(path, run, "config"));
-  if (!file_exists(path)) /* with --data, rank 0 alone may see the run and decides */
+  if (!file_exists(path)) /* other hosts may not see the run; rank 0 decides */
     return opt_given(opts, "data") ? ERR_OK : rundir_check(run, true);
   Str text = {0};
   Err err = file_read(path, (size_t)1 << 20, &text);
@@ -202,7 +206,7 @@ static void print_result(const char *fmt, ...) {
   log_record("%s", line);
 }
 
-static void say_result(const TrainSpec *spec, const TrainResult *r) {
+static void print_summary(const TrainSpec *spec, const TrainResult *r) {
   char tokens[32], time[32];
   print_result("%s at step %" PRIu64 " after %s, %s target tokens",
                r->stopped ? "stopped"
@@ -210,7 +214,8 @@ static void say_result(const TrainSpec *spec, const TrainResult *r) {
                           : "done",
                r->step, str_of_seconds(time, r->seconds),
                str_of_count(tokens, r->target_tokens));
-  const char *slash = str_ends(spec->run, "/") ? "" : "/"; /* a shell completes names so */
+  const char *slash =
+      str_ends(spec->run, "/") ? "" : "/"; /* a shell completes directories with a slash */
   if (r->best_step)
     print_result("best: BLEU %.2f at step %" PRIu64 ", in %s%scheckpoints/best", r->best_score,
                  r->best_step, spec->run, slash);
@@ -228,13 +233,13 @@ static void say_result(const TrainSpec *spec, const TrainResult *r) {
   }
 }
 
-/* The model is intact, but the record of the run is not. */
-static Err check_lost(const TrainSpec *spec, const TrainResult *r) {
+/* The model is complete, but its log or metrics are not. */
+static Err check_lost_lines(const TrainSpec *spec, const TrainResult *r) {
   uint64_t log = log_lost();
   if (!r->lost_metrics && !log) return ERR_OK;
   return err_set(ERR_WORK,
-                 "of %s, %" PRIu64 " lines of metrics.jsonl and %" PRIu64
-                 " of log.txt could not be written and are lost; its checkpoints are whole",
+                 "%s: %" PRIu64 " lines of metrics.jsonl and %" PRIu64
+                 " of log.txt could not be written and are lost; the checkpoints are complete",
                  spec->run, r->lost_metrics, log);
 }
 
@@ -259,7 +264,7 @@ Err cmd_train(OptSet *opts) {
   log_quiet(opt_flag(opts, "quiet"));
   log_hold();
   Err err;
-  TRY_DONE(recall(opts));
+  TRY_DONE(read_run_config(opts));
   opt_record(opts, &options);
   TRY_DONE(str_check(&options));
   TRY_DONE(fill_spec(&spec, &task, opts));
@@ -268,10 +273,10 @@ Err cmd_train(OptSet *opts) {
   if (comm_rank(comm) == 0) warn_of_small_lr(&spec.schedule);
   TRY_DONE(train_run(&spec, comm, str_text(&options), &r));
   if (comm_rank(comm) == 0 && !spec.dry_run) {
-    say_result(&spec, &r);
+    print_summary(&spec, &r);
     /* mpirun ends the other ranks, and may lose output, once a rank returns what is not 0. */
     TRY_DONE(out_flush());
-    TRY_DONE(check_lost(&spec, &r));
+    TRY_DONE(check_lost_lines(&spec, &r));
   }
 done:
   comm_close(comm, err);

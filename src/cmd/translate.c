@@ -22,7 +22,7 @@
 /* Lines translated together, sorted by length: a device needs many at once. */
 #define BLOCK_LINES        ((size_t)512)
 #define BLOCK_LINES_DEVICE ((size_t)4096)
-#define PATIENCE           20 /* ms that a writer may take between two lines of a block */
+#define LINE_WAIT          20 /* ms to wait for another line of the block */
 #define RANK_TIMEOUT       6  /* seconds without a heartbeat after which a rank is lost */
 
 typedef struct {
@@ -58,8 +58,9 @@ static Err find_checkpoint(const char *run, char dir[FILE_PATH_MAX]) {
                    "%s is a run without a checkpoint: training has saved none yet; wait for "
                    "the first one (--save-every), or continue it with --resume",
                    run);
-  log_info("model    %s, the latest: the run has no best checkpoint, as it has not validated",
-           dir);
+  log_info(
+      "model    %s, the latest checkpoint: the run has not validated, so it has no best one",
+      dir);
   return ERR_OK;
 }
 
@@ -114,7 +115,8 @@ static Err check_older_model(const char *dir) {
   bool whole;
   TRY(file_join(path, dir, "training.json"));
   if (!file_exists(path)) {
-    log_warn("%s cannot be verified: its model.json has no checksums", dir);
+    log_warn("%s is not verified: its model.json, of an earlier version, has no checksums",
+             dir);
     return ERR_OK;
   }
   TRY(checkpoint_check(dir, true, &whole));
@@ -153,8 +155,10 @@ static Err open_model(Job *job, const char *dir) {
   TRY(check_tokenizer(path, &sums));
   TRY(tokenizer_open(&job->tokenizer, path));
   if (job->tokenizer.vocab != job->config.vocab) {
-    return err_set(ERR_WORK, "%s has %d pieces where the model has %d", path,
-                   job->tokenizer.vocab, job->config.vocab);
+    return err_set(
+        ERR_WORK,
+        "%s has %d pieces, but the model has %d: it is the tokenizer of another model", path,
+        job->tokenizer.vocab, job->config.vocab);
   }
   return ERR_OK;
 }
@@ -180,7 +184,7 @@ static Err check_text(const Input *in, const char *line, size_t len) {
   if (valid == len && !nul) return ERR_OK;
   if (nul && (size_t)(nul - line) < valid)
     return err_set(ERR_WORK,
-                   "%s:%llu: byte %zu of the line is NUL, which no text has; take them out "
+                   "%s:%llu: byte %zu of the line is NUL; remove such bytes "
                    "with tr -d '\\000'",
                    input_path(in), (unsigned long long)input_number(in),
                    (size_t)(nul - line) + 1);
@@ -199,7 +203,7 @@ static void show_prompt(const Job *job) {
 static Err read_block(const Job *job, Input *in, Str *text, size_t *at, size_t *n, bool *end) {
   size_t most = job->interactive ? 1 : share_block(job->share);
   str_clear(text);
-  for (*n = 0; *n < most && (*n == 0 || input_ready(in, PATIENCE));) {
+  for (*n = 0; *n < most && (*n == 0 || input_ready(in, LINE_WAIT));) {
     const char *one;
     size_t len;
     /* The prompt for the first line was printed before input_open, which reads. */
@@ -218,7 +222,7 @@ static Err read_block(const Job *job, Input *in, Str *text, size_t *at, size_t *
   return ERR_OK;
 }
 
-/* What came before a fault is still translated. */
+/* Lines before an unreadable one are still translated. */
 static Err translate_block(Job *job, Input *in, Str *text, size_t *at, Line *line, bool *end) {
   size_t n;
   ShareCut cut;
@@ -233,15 +237,16 @@ static Err translate_block(Job *job, Input *in, Str *text, size_t *at, Line *lin
       if (cut.count > 1)
         snprintf(more, sizeof more, " (and %" PRIu64 " of the next %zu)", cut.count - 1, n);
       log_warn(
-          "line %llu%s is longer than the %d tokens the model has positions for, and "
-          "was cut: break such lines at their sentences",
+          "line %llu%s is longer than the model's maximum of %d tokens and was truncated: "
+          "split such "
+          "lines into sentences",
           (unsigned long long)cut.first, more, job->config.longest - 1);
     }
   }
   return err_give(&fault);
 }
 
-static Err translate(Job *job, const char *path) {
+static Err translate_input(Job *job, const char *path) {
   Input *in = NULL;
   Str text = {0};
   size_t block = share_block(job->share), *at = NULL;
@@ -250,7 +255,7 @@ static Err translate(Job *job, const char *path) {
   Err err = mem_alloc(&at, block + 1, sizeof *at); /* where lines begin in `text` */
   job->interactive = strcmp(path, "-") == 0 && isatty(STDIN_FILENO);
   job->prompts = job->interactive && log_is_terminal() && !log_is_quiet();
-  if (job->prompts) log_info("type a sentence and press Enter; Ctrl-D ends");
+  if (job->prompts) log_info("type a sentence and press Enter; Ctrl-D ends the input");
   show_prompt(job);
   if (!err) err = input_open(&in, path);
   for (bool end = false; !err && !end;) err = translate_block(job, in, &text, at, line, &end);
@@ -262,24 +267,24 @@ static Err translate(Job *job, const char *path) {
   return err;
 }
 
-/* Options that only count on the other side of --sample. */
+/* Refuses options without effect: those of sampling in beam search and the reverse. */
 static Err check_options(const OptSet *opts) {
   static const char *const sampling[] = {"temperature", "top-k", "seed"}, *const searching[] = {
                                                                               "beam-size",
                                                                               "length-penalty"};
   for (int i = 0; i < 3 && !opt_flag(opts, "sample"); i++) {
     if (opt_given(opts, sampling[i]))
-      return err_set(ERR_USAGE, "--%s counts only when words are drawn: add --sample",
+      return err_set(ERR_USAGE, "--%s has no effect without --sample: add --sample",
                      sampling[i]);
   }
   for (int i = 0; i < 2 && opt_flag(opts, "sample"); i++) {
     if (opt_given(opts, searching[i]))
-      return err_set(ERR_USAGE, "--%s is of beam search: leave it out, or --sample",
+      return err_set(ERR_USAGE, "--%s has no effect with --sample: leave out one of the two",
                      searching[i]);
   }
   if (!opt_flag(opts, "sample") && opt_count(opts, "nbest") > opt_count(opts, "beam-size"))
-    return err_set(ERR_USAGE, "--nbest %d is more than the beam holds; raise --beam-size",
-                   (int)opt_count(opts, "nbest"));
+    return err_set(ERR_USAGE, "--nbest %d is larger than --beam-size %d; raise --beam-size",
+                   (int)opt_count(opts, "nbest"), (int)opt_count(opts, "beam-size"));
   return ERR_OK;
 }
 
@@ -301,7 +306,7 @@ static Err open_output(const OptSet *opts) {
   return out_to(path);
 }
 
-static BeamSpec spec_of(const OptSet *opts) {
+static BeamSpec make_beam_spec(const OptSet *opts) {
   bool random = opt_flag(opts, "sample");
   return (BeamSpec){
       .beam = (int)opt_count(opts, random ? "nbest" : "beam-size"),
@@ -316,7 +321,7 @@ static BeamSpec spec_of(const OptSet *opts) {
                  .seed = (uint64_t)opt_count(opts, "seed")}};
 }
 
-/* The ranks must search alike, with the same model. */
+/* Checks that all ranks have the same options and the same model. */
 static Err agree_on_model(const Job *job, const OptSet *opts, const char *dir) {
   if (comm_size(job->comm) == 1) return ERR_OK;
   char path[FILE_PATH_MAX], hash[65];
@@ -381,16 +386,17 @@ Err cmd_translate(OptSet *opts) {
   comm_report(job.comm, COMM_NO_LIMIT, "loading the model");
   Err err;
   if (!opt_text(opts, "model"))
-    TRY_DONE(err_set(ERR_USAGE,
-                     "say which model: --model DIR, a run, a checkpoint or a model directory"));
+    TRY_DONE(
+        err_set(ERR_USAGE,
+                "no model given: pass --model DIR, a run, a checkpoint or a model directory"));
   TRY_DONE(check_options(opts));
   if (comm_rank(job.comm) == 0) TRY_DONE(check_input(opt_text(opts, "input")));
   if (comm_rank(job.comm) == 0) TRY_DONE(open_output(opts));
-  BeamSpec spec = spec_of(opts);
+  BeamSpec spec = make_beam_spec(opts);
   job.nbest = spec.nbest;
   TRY_DONE(open_job(&job, opts, &spec));
   if (comm_size(job.comm) > 1) log_info("ranks    %s share the lines", comm_about(job.comm));
-  err = comm_rank(job.comm) == 0 ? translate(&job, opt_text(opts, "input"))
+  err = comm_rank(job.comm) == 0 ? translate_input(&job, opt_text(opts, "input"))
                                  : share_serve(job.share);
 done:
   comm_report(job.comm, COMM_NO_LIMIT, "its end");

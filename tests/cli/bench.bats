@@ -43,11 +43,11 @@ parts() {
   run bench --device cpu
   [ "$status" -eq 0 ]
   [[ "$output" =~ "target tokens/s" ]]
-  for name in "products forward" "products to inputs" "products to weights" "attention forward" "attention back" \
-    "norms forward" "norms back" "activation forward" "activation back" embeddings loss optimiser "copies, zeroing" between step; do
+  for name in "GEMMs forward" "GEMMs, input grads" "GEMMs, weight grads" "attention forward" "attention backward" \
+    "norms forward" "norms backward" "activation forward" "activation backward" embeddings loss optimizer "copies, zeroing" between step; do
     [ "$(grep -c "^$name  .* %" <<< "$output")" -eq 1 ]
   done
-  [[ "$output" =~ "floors of the step: operations "[0-9.]+" ms at "[0-9.]+" TFLOP/s" ]]
+  [[ "$output" =~ "lower bounds of the step: operations "[0-9.]+" ms at "[0-9.]+" TFLOP/s" ]]
   [[ "$output" =~ "bytes "[0-9.]+" ms at "[0-9.]+" GB/s" ]]
   [[ "$output" =~ "from 2 clocked steps" ]]
 }
@@ -97,7 +97,7 @@ gigabytes() {
   for what in train translate allreduce; do
     run bench_of $what more
     [ "$status" -eq 2 ]
-    [[ "$output" =~ "bench $what does not know what to do with 'more'" ]]
+    [[ "$output" =~ "bench $what has no argument 'more'" ]]
   done
   run bench_of reader
   [ "$status" -eq 2 ]
@@ -124,7 +124,7 @@ takes() {
   if [ "$1" = allreduce ]; then end=(--device none); fi
   run bench_of "$1" "--$2" "$(value "$2")" "${end[@]}"
   [ "$status" -ne 0 ] || return 1
-  [[ ! "$output" =~ "bench $1 takes no --$2" ]]
+  [[ ! "$output" =~ "bench $1 has no option --$2" ]]
 }
 
 @test "bench: each option is some bench's, and the others refuse it with its name" {
@@ -147,7 +147,7 @@ takes() {
       fi
       run bench_of "$what" "--$option" "$(value "$option")"
       [ "$status" -eq 2 ]
-      [ "$output" = "trireme: bench $what takes no --$option, which is of ${of#, }; leave it out" ]
+      [ "$output" = "trireme: bench $what has no option --$option, which belongs to ${of#, }; leave it out" ]
       [[ ", $list," != *", --$option,"* ]]
     done
   done
@@ -157,7 +157,7 @@ takes() {
   echo "max-bytes = 4k" > "$BATS_TEST_TMPDIR/conf"
   run bench --device cpu --config "$BATS_TEST_TMPDIR/conf"
   [ "$status" -eq 2 ]
-  [ "$output" = "trireme: bench train takes no --max-bytes, which is of bench allreduce; leave it out" ]
+  [ "$output" = "trireme: bench train has no option --max-bytes, which belongs to bench allreduce; leave it out" ]
   echo "steps = 1" > "$BATS_TEST_TMPDIR/conf"
   run "$TRIREME" bench allreduce --device cpu --config "$BATS_TEST_TMPDIR/conf"
   [ "$status" -eq 2 ]

@@ -113,7 +113,7 @@ options() {
 @test "an option before the command is told where it goes" {
   run "$TRIREME" --threads 2 train
   [ "$status" -eq 2 ]
-  [[ "$output" == *"the command comes first"*"trireme help"* ]]
+  [[ "$output" == *"pass the command first"*"trireme help"* ]]
 }
 
 @test "a file without an option is answered with the option it belongs to" {

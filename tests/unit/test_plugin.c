@@ -83,7 +83,7 @@ static void test_refuses(void **state) {
     const char *source, *says;
   } cases[] = {
       {"int x;\n", "is not a plug-in of trireme"},
-      {"const char trireme_plugin_version[] = \"0.0.1/0\";\n", "is of version 0.0.1/0"},
+      {"const char trireme_plugin_version[] = \"0.0.1/0\";\n", "has version 0.0.1/0"},
       {"extern int missing(void);\nint f(void);\nint f(void) { return missing(); }\n",
        "undefined symbol"},
   };

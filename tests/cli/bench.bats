@@ -49,7 +49,7 @@ parts() {
   done
   [[ "$output" =~ "lower bounds of the step: operations "[0-9.]+" ms at "[0-9.]+" TFLOP/s" ]]
   [[ "$output" =~ "bytes "[0-9.]+" ms at "[0-9.]+" GB/s" ]]
-  [[ "$output" =~ "from 2 clocked steps" ]]
+  [[ "$output" =~ "from 2 timed steps" ]]
 }
 
 @test "bench train: the parts in JSON sum to the step, and floors follow from rates" {
@@ -93,7 +93,7 @@ gigabytes() {
 @test "bench: what it does not know is told" {
   run bench_of nothing
   [ "$status" -eq 2 ]
-  [[ "$output" =~ "there is no bench 'nothing'; there are: reader" ]]
+  [[ "$output" =~ "there is no bench 'nothing'; pass reader, train" ]]
   for what in train translate allreduce; do
     run bench_of $what more
     [ "$status" -eq 2 ]

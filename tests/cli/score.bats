@@ -175,12 +175,12 @@ one_line() { is "$(printf '%s\n' "$1" | wc -l)" 1; }
   printf 'one\n' > short
   score --ref ref --hyp short
   is "$status" 1
-  has "$errors" "short has 1 lines but the reference ref has 2"
+  has "$errors" "short has 1 lines, but the reference ref has 2"
   score --ref ref --hyp hyp --paired-bs short
   is "$status" 1
   score --ref ref --ref short --hyp hyp
   is "$status" 1
-  has "$errors" "hyp has 2 lines but the reference short has 1"
+  has "$errors" "hyp has 2 lines, but the reference short has 1"
 }
 
 @test "score says where bytes are not UTF-8" {

@@ -169,7 +169,7 @@ asan:
 # What has threads (the cache of words, the pipeline, the loader, the saver, the ranks' threads)
 # under the thread sanitizer, with clang, whose OpenMP tells it (by Archer) what it orders; gcc's
 # does not. Libraries that are not compiled so are not looked at. TESTS names others.
-TSAN_TESTS := lease wordcache seen saver comm exchange checkpoint tokenizer data decode train \
+TSAN_TESTS := lease wordcache seen saver comm allreduce checkpoint tokenizer data decode train \
   translate prepare ranks collectives recover
 tsan:
 	@scripts/install-deps tsan

@@ -1,5 +1,5 @@
 /* trireme bench allreduce: time and bandwidth of an all-reduce of each size, over the transport that
- * training would select on this machine. Depends on train/exchange, comm/reduce. */
+ * training would select on this machine. Depends on train/allreduce, comm/reduce. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "base/progress.h"
 #include "cmd/bench.h"
 #include "cmd/cmd.h"
-#include "train/exchange.h"
+#include "train/allreduce.h"
 
 #define SMALLEST  ((size_t)4096) /* bytes; each size is four times the one before */
 #define UNIT      16             /* elements that stay together */
@@ -24,7 +24,7 @@ typedef struct {
 typedef struct {
   Comm *comm;
   Backend b;
-  Exchange x;
+  Allreduce x;
   int ranks;
   float *there, *here; /* the array in the backend's memory and in host memory */
   Timing size[MAX_SIZES];
@@ -35,8 +35,8 @@ typedef struct {
 static Err run_allreduce(Bench *q, Reducer *reducer, size_t n) {
   const Backend *b = &q->b;
   if (!reducer) {
-    q->x.table->all_reduce(q->x.wire, q->there, n);
-    return exchange_wait(&q->x);
+    q->x.ops->all_reduce(q->x.nccl, q->there, n);
+    return allreduce_wait(&q->x);
   }
   if (!b->host) TRY(b->get(b, q->here, q->there, n * sizeof(float)));
   reducer_begin_round(reducer,
@@ -91,7 +91,7 @@ static Err measure_size(Bench *q, size_t bytes, double seconds) {
   Timing *t = &q->size[q->sizes++];
   t->bytes = bytes;
   comm_report(q->comm, 600, "a sum of %zu bytes", bytes);
-  if (!q->x.wire)
+  if (!q->x.nccl)
     TRY(reducer_new(&reducer, q->comm, q->here, n, &(ReduceSpec){.unit = UNIT, .bucket = n}));
   Err err = check_sum(q, reducer, n);
   if (!err) q->b.zero(&q->b, q->there, bytes); /* so that nothing overflows */
@@ -106,7 +106,7 @@ static double bus_factor(const Bench *q) {
 }
 
 static const char *name_transport(const Bench *q) {
-  return q->x.wire ? "nccl" : q->b.host ? "host" : "host, from a GPU";
+  return q->x.nccl ? "nccl" : q->b.host ? "host" : "host, from a GPU";
 }
 
 static void print_table(const Bench *q) {
@@ -146,12 +146,14 @@ static Err print_json(const Bench *q) {
 static Err run_bench(Bench *q, const OptSet *opts) {
   const Backend *b = &q->b;
   size_t most = (size_t)opt_count(opts, "max-bytes"), sizes = 0;
-  Collectives asked = (Collectives)cmd_choice(opts, "allreduce-transport", "auto|nccl|host");
+  int transport = cmd_choice(opts, "allreduce-transport", "auto|nccl|host");
+  AllreduceSpec reduce = {.transport = (AllreduceTransport)transport,
+                          .max_elements = most / sizeof(float)};
   BackendSpec spec = {opt_text(opts, "device"), "fp32", (int)opt_count(opts, "threads")};
   if (!spec.threads) spec.threads = comm_threads(q->comm);
   TRY(backend_open_for_rank(&q->b, &spec, comm_local_rank(q->comm)));
-  TRY(exchange_choose(&q->x, q->comm, b, asked, false));
-  TRY(exchange_open(&q->x, b, most / sizeof(float), false));
+  TRY(allreduce_select(&q->x, q->comm, b, &reduce));
+  TRY(allreduce_open(&q->x, &reduce));
   TRY(b->alloc(b, &q->there, most));
   q->here = q->there;
   if (!b->host) TRY(mem_alloc_aligned(&q->here, most));
@@ -162,7 +164,7 @@ static Err run_bench(Bench *q, const OptSet *opts) {
     TRY(print_json(q));
   else if (comm_rank(q->comm) == 0)
     print_table(q);
-  return exchange_rest(&q->x);
+  return allreduce_finish(&q->x);
 }
 
 Err bench_allreduce(const OptSet *opts) {
@@ -174,7 +176,7 @@ Err bench_allreduce(const OptSet *opts) {
     comm_set_remedy(q->comm, "start it again");
     q->ranks = comm_size(q->comm);
     err = run_bench(q, opts);
-    exchange_close(&q->x);
+    allreduce_close(&q->x);
     if (q->here != q->there) mem_free(q->here);
     if (q->there) q->b.release(&q->b, q->there);
     backend_close(&q->b);

@@ -70,9 +70,9 @@ static Err fill_schedule(Schedule *s, const OptSet *opts, const TransformerConfi
 static Err fill_ranks(TrainSpec *s, const OptSet *opts) {
   s->shard = opt_flag(opts, "shard-optimizer");
   s->reproducible = opt_flag(opts, "reproducible");
-  s->exchange_bf16 = strcmp(opt_text(opts, "allreduce-dtype"), "bf16") == 0;
+  s->allreduce_bf16 = strcmp(opt_text(opts, "allreduce-dtype"), "bf16") == 0;
   s->bucket = (size_t)opt_count(opts, "bucket-size");
-  s->collectives = (Collectives)cmd_choice(opts, "allreduce-transport", "auto|nccl|host");
+  s->transport = (AllreduceTransport)cmd_choice(opts, "allreduce-transport", "auto|nccl|host");
   if (s->shard && s->optim.kind == OPTIM_NOVOGRAD)
     return err_set(
         ERR_USAGE,

@@ -1,27 +1,11 @@
 /* A checkpoint: a model directory with moments and counters beside, written beside,
  * synced, then renamed, and every file under a checksum; it knows nothing of how many
- * ranks there were. Relies on model/store, scaler. */
+ * ranks there were. Relies on model/store, counters. */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
 #include "model/store.h"
-#include "train/scaler.h"
-
-/* Where the run is: everything the next step depends on but the arrays. */
-typedef struct {
-  uint64_t step, target_tokens, pairs;
-  uint64_t micro_batches;      /* of a step; 0 where an older checkpoint did not say */
-  uint64_t batch_tokens, seed; /* batch_tokens 0: an older checkpoint, which said neither */
-  double best_score;
-  uint64_t best_step;
-  int worse;          /* validations since the best */
-  uint64_t validated; /* the step validated last */
-  double seconds;
-  double lr_scale; /* 1 at the start */
-  int rollbacks;
-  Scaler scaler;
-  char data[65]; /* SHA-256 of the data set's dataset.json; "" in older checkpoints */
-} TrainCounters;
+#include "train/counters.h"
 
 typedef struct {
   const ModelConfig *config;

@@ -1,11 +1,12 @@
 /* What a run takes of memory, and how many rows a batch may have to fit. Relies on
- * train_internal.h. */
+ * trainer.h. */
+#include "train/fit.h"
+
 #include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/agree.h"
-#include "train/train_internal.h"
 
 #define ROWS_UNIT 256u
 #define MOST_ROWS 65536u
@@ -33,7 +34,7 @@ static uint64_t widest_fp8(const ModelShape *shape) {
 }
 
 /* `m` is planned for `rows` rows. */
-static Err plan_shares(const Train *t, const Model *m, uint64_t rows, FitPlan *f) {
+static Err plan_shares(const Trainer *t, const Model *m, uint64_t rows, FitPlan *f) {
   const TrainSpec *s = t->spec;
   const Backend *b = &t->world.backend;
   uint64_t n = m->params.padded * sizeof(float), search = 0;
@@ -55,14 +56,14 @@ static Err plan_shares(const Train *t, const Model *m, uint64_t rows, FitPlan *f
   add(f, "validation", search, b->host);
   if (!b->host) add(f, "working memory", LIBRARIES + (2 * rows + shape.vocab) * d * 4, false);
   if (b->fp8) add(f, "operands in fp8", (rows + d) * (widest_fp8(&shape) + 8), false);
-  add(f, "exchange", reduce.device, false);
-  add(f, "exchange", reduce.host, true);
+  add(f, "all-reduce", reduce.device, false);
+  add(f, "all-reduce", reduce.host, true);
   if (world_is_writer(&t->world))
     add(f, "snapshot for checkpoints", (copies + moments) * n, true);
   return ERR_OK;
 }
 
-Err fit_plan(const Train *t, FitPlan *f) {
+Err fit_plan(const Trainer *t, FitPlan *f) {
   return plan_shares(t, t->state.model, t->state.model->capacity, f);
 }
 
@@ -71,7 +72,8 @@ static uint64_t needed(const FitPlan *f, bool host) {
   return host ? f->here : f->there;
 }
 
-static Err bytes_of_rows(const Train *t, const ModelConfig *c, uint32_t rows, uint64_t *bytes) {
+static Err bytes_of_rows(const Trainer *t, const ModelConfig *c, uint32_t rows,
+                         uint64_t *bytes) {
   Model *m;
   FitPlan f;
   ModelSpec spec = {
@@ -84,7 +86,7 @@ static Err bytes_of_rows(const Train *t, const ModelConfig *c, uint32_t rows, ui
 }
 
 /* The largest multiple of the unit, up to `most`, that fits; 0 if none does. */
-static Err largest(const Train *t, const ModelConfig *c, uint64_t bytes, uint32_t most,
+static Err largest(const Trainer *t, const ModelConfig *c, uint64_t bytes, uint32_t most,
                    uint32_t *rows) {
   uint32_t low = 0, high = most / ROWS_UNIT; /* low fits, above high nothing does */
   while (low < high) {
@@ -105,14 +107,14 @@ static uint32_t round_up(uint64_t rows) {
 }
 
 /* The most rows that make sense: of a small data set a few batches would be all. */
-static uint32_t most_rows(const Train *t, uint32_t least) {
+static uint32_t most_rows(const Trainer *t, uint32_t least) {
   uint64_t of_data = t->task->tokens / EPOCH / ROWS_UNIT * ROWS_UNIT;
   uint64_t most = t->world.backend.host ? MOST_HERE : MOST_ROWS;
   if (of_data < most) most = of_data;
   return most > least ? (uint32_t)most : least;
 }
 
-static Err choose_rows(Train *t, const ModelConfig *c, uint32_t *rows) {
+static Err choose_rows(Trainer *t, const ModelConfig *c, uint32_t *rows) {
   uint64_t bytes;
   uint32_t least = round_up(c->family->shape(c).max_tokens), most = most_rows(t, least);
   char text[32];
@@ -135,7 +137,7 @@ static Err choose_rows(Train *t, const ModelConfig *c, uint32_t *rows) {
   return ERR_OK;
 }
 
-Err fit_rows(Train *t, const ModelConfig *c, uint32_t *rows) {
+Err fit_rows(Trainer *t, const ModelConfig *c, uint32_t *rows) {
   char path[FILE_PATH_MAX];
   uint64_t saved = 0;
   *rows = t->spec->batch_tokens;
@@ -150,7 +152,7 @@ Err fit_rows(Train *t, const ModelConfig *c, uint32_t *rows) {
   return saved ? ERR_OK : choose_rows(t, c, rows);
 }
 
-Err fit_check(Train *t, FitCheck *check) {
+Err fit_check(Trainer *t, FitCheck *check) {
   FitPlan f;
   const ModelConfig *c = &t->state.model->config;
   TRY(fit_plan(t, &f));
@@ -174,7 +176,7 @@ static const char *remedy(char out[96], const FitCheck *c) {
   return out;
 }
 
-Err fit_or_refuse(Train *t) {
+Err fit_or_refuse(Trainer *t) {
   FitCheck c;
   char needs[32], left[32], words[96];
   TRY(fit_check(t, &c));
@@ -186,7 +188,7 @@ Err fit_or_refuse(Train *t) {
                  remedy(words, &c));
 }
 
-Err fit_say(Train *t) {
+Err fit_say(Trainer *t) {
   FitCheck c;
   char needs[32], left[32], words[96];
   TRY(fit_check(t, &c));

@@ -1,4 +1,4 @@
-/* The four paths, each in one place. Relies on exchange, comm/reduce. */
+/* The four paths, each in one place. Relies on allreduce, comm/reduce. */
 #include "train/gradients.h"
 
 #include "base/log.h"
@@ -40,12 +40,12 @@ static Err reduce_and_copy_back(Gradients *q, GradRound round) {
 
 static Err wait_for_backward(Gradients *q) {
   reducer_finish(q->reducer);
-  return exchange_wait_made(q->exchange);
+  return allreduce_wait_inputs(q->allreduce);
 }
 
 static Err wait_for_nccl(Gradients *q, GradRound round) {
   (void)round;
-  return exchange_wait(q->exchange);
+  return allreduce_wait(q->allreduce);
 }
 
 typedef struct {
@@ -63,10 +63,10 @@ static const PathOps paths[] = {
 
 /* Several rounds are added up by the reducer even where there is only one rank, so that the order
  * of additions is the same on any number of ranks. */
-static GradPath choose_path(const Backend *b, const Exchange *x, int ranks,
+static GradPath choose_path(const Backend *b, const Allreduce *x, int ranks,
                             const GradientsSpec *spec) {
   bool has_rounds = spec->each_round && spec->rounds > 1;
-  if (x->wire) return GRADS_NCCL;
+  if (x->nccl) return GRADS_NCCL;
   if (ranks == 1 && !has_rounds) return GRADS_STAY;
   return b->host ? GRADS_HOST : GRADS_COPIED;
 }
@@ -91,22 +91,22 @@ static Err new_reducer(Gradients *q, Comm *comm, const GradientsSpec *spec) {
                        .shard = spec->is_sharded,
                        .rounds = spec->each_round && spec->rounds > 1};
   if (q->path == GRADS_NCCL) {
-    reduce.send = exchange_send;
-    reduce.context = q->exchange;
+    reduce.send = allreduce_send_bucket;
+    reduce.context = q->allreduce;
   }
   TRY(reducer_new(&q->reducer, comm, q->host, q->n, &reduce));
   reducer_set_order(q->reducer, spec->announce, spec->model);
-  exchange_bind(q->exchange, q->reducer, q->g, spec->is_sharded);
+  allreduce_bind(q->allreduce, q->reducer, q->g, spec->is_sharded);
   return ERR_OK;
 }
 
-Err gradients_open(Gradients *q, Comm *comm, const Backend *b, Exchange *x, size_t n,
+Err gradients_open(Gradients *q, Comm *comm, const Backend *b, Allreduce *x, size_t n,
                    const GradientsSpec *spec) {
   *q = (Gradients){.path = choose_path(b, x, comm_size(comm), spec),
                    .each_round = spec->each_round,
                    .is_sharded = spec->is_sharded,
                    .backend = b,
-                   .exchange = x,
+                   .allreduce = x,
                    .n = n};
   TRY(b->alloc(b, &q->g, n * sizeof(float)));
   TRY(new_host_array(q));

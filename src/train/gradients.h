@@ -9,12 +9,12 @@
  *   GRADS_NCCL    From GPU to GPU: each bucket is reduced as soon as it is complete, while backward
  *                 goes on.
  *
- * When they are reduced is chosen with it (each_round). Relies on backend, exchange, comm/reduce. */
+ * When they are reduced is chosen with it (each_round). Relies on backend, allreduce, comm/reduce. */
 #ifndef TRAIN_GRADIENTS_H
 #define TRAIN_GRADIENTS_H
 
 #include "model/model.h"
-#include "train/exchange.h"
+#include "train/allreduce.h"
 
 typedef enum { GRADS_STAY, GRADS_HOST, GRADS_COPIED, GRADS_NCCL } GradPath;
 
@@ -34,8 +34,8 @@ typedef struct {
   GradPath path;
   bool each_round, is_sharded;
   const Backend *backend;
-  Exchange *exchange; /* of GRADS_NCCL */
-  Reducer *reducer;   /* the buckets, and the pieces of them that each rank owns */
+  Allreduce *allreduce; /* of GRADS_NCCL */
+  Reducer *reducer;     /* the buckets, and the pieces of them that each rank owns */
   size_t n;
   float *g; /* (n) in the backend's memory */
   float
@@ -44,10 +44,10 @@ typedef struct {
   bool is_pinned; /* `host`, so that a GPU copies it at full speed */
 } Gradients;
 
-/* Allocates g (n elements, zero or not) and what its path needs. The backend and the exchange must
+/* Allocates g (n elements, zero or not) and what its path needs. The backend and `allreduce` must
  * outlive it. */
 NODISCARD Err gradients_open(Gradients *q, Comm *comm, const Backend *backend,
-                             Exchange *exchange, size_t n, const GradientsSpec *spec);
+                             Allreduce *allreduce, size_t n, const GradientsSpec *spec);
 void gradients_close(Gradients *q); /* harmless when not open */
 
 /* A round: some ranks compute a micro-batch each, then all reduce. */

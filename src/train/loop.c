@@ -1,5 +1,7 @@
 /* The training loop: steps, records, validations, checkpoints, and what to do when
- * the loss runs away. Relies on train_internal.h. */
+ * the loss runs away. Relies on trainer.h. */
+#include "train/loop.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,17 +11,18 @@
 #include "base/progress.h"
 #include "base/stop.h"
 #include "train/average.h"
-#include "train/train.h"
-#include "train/train_internal.h"
+#include "train/snapshot.h"
+#include "train/step.h"
+#include "train/validate.h"
 
 /* Seconds until --time ends this call. What earlier calls took does not count. */
-static double seconds_left(const Train *t) {
+static double seconds_left(const Trainer *t) {
   return t->spec->seconds - (progress_clock() - t->run.call_began);
 }
 
 /* Records. */
 
-static void begin_record(Train *t) {
+static void begin_record(Trainer *t) {
   comm_report(t->world.comm, COMM_NO_LIMIT, "step %" PRIu64 ", writing metrics.jsonl",
               t->run.at.step);
   metrics_begin(&t->run.metrics, t->run.at.step, run_elapsed(&t->run));
@@ -42,12 +45,12 @@ static void add_step(StepSum *since, const StepSum *step) {
 
 /* The loss that is printed: not what training minimises where that has label smoothing, so that
  * it compares with the loss of a validation. */
-static double shown_loss(const Train *t, const StepSum *s) {
+static double shown_loss(const Trainer *t, const StepSum *s) {
   return s->sum[t->task->kind->shown_sum] / s->predictions;
 }
 
 /* Means over the steps since the last record, which took `took` seconds. */
-static void record_step(Train *t, double lr, double took) {
+static void record_step(Trainer *t, double lr, double took) {
   const StepSum *s = &t->since;
   const TaskKind *kind = t->task->kind;
   Metrics *m = &t->run.metrics;
@@ -71,7 +74,7 @@ static void record_step(Train *t, double lr, double took) {
   metrics_end(m);
 }
 
-static void log_step(Train *t, double lr) {
+static void log_step(Trainer *t, double lr) {
   const StepSum *s = &t->since;
   const TaskKind *kind = t->task->kind;
   double took = progress_clock() - t->since_start, n = (double)s->steps;
@@ -94,14 +97,14 @@ static void log_step(Train *t, double lr) {
 
 /* Validation. */
 
-static bool is_validation_due(const Train *t) {
+static bool is_validation_due(const Trainer *t) {
   if (!t->task->valid_examples || t->run.at.validated == t->run.at.step) return false;
   return t->run.at.step % t->spec->valid_every == 0 || t->run.at.step == t->steps;
 }
 
 /* After the checkpoint of this step was handed to the saver: the one is written while the
  * other goes on, and a validation that is cut short loses nothing. */
-static Err validate(Train *t) {
+static Err validate(Trainer *t) {
   const TaskKind *kind = t->task->kind;
   Validation v;
   TRY(train_wait_for_weights(t, &t->since));
@@ -130,7 +133,7 @@ static Err validate(Train *t) {
 
 /* The state at the end must be on disk. A save that failed is tried once more, and is an error
  * if it fails again; then the others are ended. */
-static Err save_for_sure(Train *t) {
+static Err save_for_sure(Trainer *t) {
   char bytes[32];
   Err err = ERR_OK;
   double failed = 0;
@@ -157,7 +160,7 @@ static Err save_for_sure(Train *t) {
 }
 
 /* The average of the last checkpoints as a model of its own, and how good it is. */
-static Err finish_average(Train *t, TrainResult *r) {
+static Err finish_average(Trainer *t, TrainResult *r) {
   char out[FILE_PATH_MAX], path[FILE_PATH_MAX];
   int wanted = t->spec->average, count = 0;
   if (wanted < 2) return ERR_OK;
@@ -201,7 +204,7 @@ static Err finish_average(Train *t, TrainResult *r) {
 }
 
 /* Divergence: back to the last good state, at half the rate. */
-static Err roll_back(Train *t, const StepSum *step) {
+static Err roll_back(Trainer *t, const StepSum *step) {
   uint64_t from = t->run.at.step;
   double loss = shown_loss(t, step), scale = t->run.at.lr_scale / 2;
   int times = t->run.at.rollbacks + 1;
@@ -235,7 +238,7 @@ static Err roll_back(Train *t, const StepSum *step) {
 }
 
 /* All ranks stop at the same step, or none. */
-static bool is_over(Train *t, TrainResult *r) {
+static bool is_over(Trainer *t, TrainResult *r) {
   double flags[3] = {stop_asked(),
                      world_is_writer(&t->world) && t->spec->seconds > 0 && seconds_left(t) <= 0,
                      world_is_writer(&t->world) && t->run.is_out_of_patience};
@@ -246,7 +249,7 @@ static bool is_over(Train *t, TrainResult *r) {
 }
 
 /* One step, and what follows from it. */
-static Err go_on(Train *t) {
+static Err go_on(Trainer *t) {
   const TrainSpec *s = t->spec;
   StepSum step;
   bool healthy;
@@ -276,7 +279,7 @@ static Err note_stop(Err err, TrainResult *r) {
   return ERR_OK;
 }
 
-Err train_loop(Train *t, TrainResult *r) {
+Err train_loop(Trainer *t, TrainResult *r) {
   t->since_start = t->run.began = t->run.call_began = progress_clock();
   /* The run ended within a validation: it begins with it. */
   if (t->run.at.step && is_validation_due(t)) TRY(note_stop(validate(t), r));

@@ -1,10 +1,12 @@
 /* What a run will cost, before it costs it: memory, operations, bytes between the
- * ranks. Relies on train_internal.h. */
+ * ranks. Relies on trainer.h. */
+#include "train/plan.h"
+
 #include <inttypes.h>
 
 #include "base/log.h"
 #include "base/progress.h"
-#include "train/train_internal.h"
+#include "train/fit.h"
 
 /* The shares of one place: a device's, or the program's own. */
 static void say_shares(const FitPlan *f, bool here, const char *where) {
@@ -19,7 +21,7 @@ static void say_shares(const FitPlan *f, bool here, const char *where) {
   str_free(&line);
 }
 
-static Err say_memory(const Train *t) {
+static Err say_memory(const Trainer *t) {
   FitPlan f;
   TRY(fit_plan(t, &f));
   say_shares(&f, false, world_has_others(&t->world) ? " on the GPU of rank 0" : " on the GPU");
@@ -30,7 +32,7 @@ static Err say_memory(const Train *t) {
   return ERR_OK;
 }
 
-Err plan_say(const Train *t) {
+Err plan_print(const Trainer *t) {
   const TrainSpec *s = t->spec;
   const ModelConfig *c = &t->state.model->config;
   char about[160], parameters[32], batches[32];
@@ -41,8 +43,8 @@ Err plan_say(const Train *t) {
   log_info("batches  %u x %u tokens a side in a step, %s micro-batches an epoch, %.1f %% full",
            t->micro_batches, t->task->capacity, str_of_count(batches, t->task->batches),
            100 * t->task->fill);
-  const char *way = t->world.exchange.about;
-  bool rounded = s->exchange_bf16 && (world_has_others(&t->world) || s->reproducible);
+  const char *way = t->world.allreduce.about;
+  bool rounded = s->allreduce_bf16 && (world_has_others(&t->world) || s->reproducible);
   log_info("ranks    %s%s%s%s%s%s", comm_about(t->world.comm), *way ? ", " : "", way,
            rounded ? ", gradients in bf16 on their way" : "",
            s->shard ? ", each with a share of the optimiser" : "",
@@ -53,7 +55,7 @@ Err plan_say(const Train *t) {
 
 /* Floating-point operations of the GEMMs of a step: two for each weight and token in the forward
  * pass, four in the backward pass. */
-static double products(const Train *t) {
+static double products(const Trainer *t) {
   const ModelConfig *c = &t->state.model->config;
   ModelShape shape = c->family->shape(c);
   double tokens = t->task->capacity;
@@ -61,7 +63,7 @@ static double products(const Train *t) {
 }
 
 /* A product of the feed-forward's shape, for a fifth of a second. */
-static Err measure(const Train *t, double *rate) {
+static Err measure(const Trainer *t, double *rate) {
   const Backend *b = &t->world.backend;
   const ModelConfig *c = &t->state.model->config;
   ModelShape shape = c->family->shape(c);
@@ -89,10 +91,10 @@ done:
   return err;
 }
 
-Err plan_dry_run(Train *t) {
+Err plan_dry_run(Trainer *t) {
   double rate = 0, work = products(t);
   char text[32], time[32];
-  TRY(plan_say(t));
+  TRY(plan_print(t));
   ErrRecord refusal = err_take(fit_say(t)); /* told at the end */
   TRY(measure(t, &rate));
   double rounds = world_rounds(&t->world, t->micro_batches);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/file.h"
 #include "base/filesum.h"
 #include "base/jsondoc.h"
 #include "base/mem.h"

@@ -1,9 +1,12 @@
 /* training.json: the counters of a checkpoint, and size and CRC-32 of every file beside
- * it, under a checksum of its own. Relies on checkpoint.h. */
+ * it, under a checksum of its own. Relies on counters.h. */
 #ifndef TRAIN_RECORD_H
 #define TRAIN_RECORD_H
 
-#include "train/checkpoint.h"
+#include <stddef.h>
+
+#include "base/err.h"
+#include "train/counters.h"
 
 typedef enum {
   PART_MODEL,

@@ -1,13 +1,16 @@
 /* From options to a training that can make its first step: a list of steps, at its end below.
  * Relies on agree, fit, snapshot, rundir. */
+#include "train/setup.h"
+
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/str.h"
 #include "train/agree.h"
+#include "train/fit.h"
 #include "train/rundir.h"
-#include "train/train_internal.h"
+#include "train/snapshot.h"
 
 /* What the steps hand on to each other. */
 typedef struct {
@@ -15,7 +18,7 @@ typedef struct {
   Str run_options;     /* as DIR/config keeps them */
 } SetUp;
 
-static Err check_directory(Train *t, SetUp *s) {
+static Err check_directory(Trainer *t, SetUp *s) {
   (void)s;
   const TrainSpec *spec = t->spec;
   bool is_needed = spec->resume || !spec->dry_run;
@@ -23,17 +26,17 @@ static Err check_directory(Train *t, SetUp *s) {
                                                  : ERR_OK;
 }
 
-static Err open_device(Train *t, SetUp *s) {
+static Err open_device(Trainer *t, SetUp *s) {
   (void)s;
   return world_open_device(&t->world, &t->spec->backend);
 }
 
-static Err open_transport(Train *t, SetUp *s) {
+static Err open_transport(Trainer *t, SetUp *s) {
   (void)s;
   return world_open_transport(&t->world, t->spec);
 }
 
-static Err open_task(Train *t, SetUp *s) {
+static Err open_task(Trainer *t, SetUp *s) {
   (void)s;
   const TrainSpec *spec = t->spec;
   TaskSpec task = {.data = spec->data,
@@ -44,13 +47,13 @@ static Err open_task(Train *t, SetUp *s) {
   return spec->task->open(&t->task, &task);
 }
 
-static Err compare_ranks(Train *t, SetUp *s) {
+static Err compare_ranks(Trainer *t, SetUp *s) {
   return agree_ranks(t->world.comm, s->options, "data-set-hash", t->task->data_hash);
 }
 
 /* Reads the counters of the checkpoint to resume from, if there is one, and refuses it where its
  * data or model is another. */
-static Err read_counters(Train *t, SetUp *s) {
+static Err read_counters(Trainer *t, SetUp *s) {
   (void)s;
   char dir[FILE_PATH_MAX];
   bool is_found;
@@ -62,13 +65,13 @@ static Err read_counters(Train *t, SetUp *s) {
   return is_found ? checkpoint_compare(dir, &required, &t->run.at) : ERR_OK;
 }
 
-static Err settle_micro_batches(Train *t, SetUp *s) {
+static Err settle_micro_batches(Trainer *t, SetUp *s) {
   (void)s;
   return world_settle_micro_batches(&t->world, t->spec->micro_batches, t->run.at.micro_batches,
                                     &t->micro_batches);
 }
 
-static Err plan_batches(Train *t, SetUp *s) {
+static Err plan_batches(Trainer *t, SetUp *s) {
   (void)s;
   uint32_t batch_tokens;
   ModelShape shape = t->task->config.family->shape(&t->task->config);
@@ -77,7 +80,7 @@ static Err plan_batches(Train *t, SetUp *s) {
   return t->task->kind->plan_batches(t->task, batch_tokens);
 }
 
-static Err settle_steps(Train *t, SetUp *s) {
+static Err settle_steps(Trainer *t, SetUp *s) {
   (void)s;
   const TrainSpec *spec = t->spec;
   uint64_t warmup = spec->schedule.warmup, batches = spec->epochs * t->task->batches;
@@ -92,7 +95,7 @@ static Err settle_steps(Train *t, SetUp *s) {
   return ERR_OK;
 }
 
-static Err plan_model(Train *t, SetUp *s) {
+static Err plan_model(Trainer *t, SetUp *s) {
   (void)s;
   ModelSpec spec = {.config = &t->task->config,
                     .backend = &t->world.backend,
@@ -102,14 +105,14 @@ static Err plan_model(Train *t, SetUp *s) {
 }
 
 /* A dry run, too, says what the device cannot do. */
-static Err reserve_device(Train *t, SetUp *s) {
+static Err reserve_device(Trainer *t, SetUp *s) {
   (void)s;
   return t->spec->dry_run ? model_reserve(&t->task->config, &t->world.backend) : ERR_OK;
 }
 
 /* The options as the run keeps them: without those of this call alone, and with what was chosen in
  * place of "auto". */
-static Err settle_options(Train *t, SetUp *s) {
+static Err settle_options(Trainer *t, SetUp *s) {
   static const char *const of_this_call[] = {"resume =", "accept-data ="};
   for (const char *at = s->options; *at;) {
     size_t len = strcspn(at, "\n");
@@ -125,25 +128,25 @@ static Err settle_options(Train *t, SetUp *s) {
   return str_check(&s->run_options);
 }
 
-static Err enter_run(Train *t, SetUp *s) {
+static Err enter_run(Trainer *t, SetUp *s) {
   if (!world_is_writer(&t->world)) return ERR_OK;
   return run_enter(&t->run, t->spec->resume, str_text(&s->run_options), t->task->capacity,
                    t->spec->seed);
 }
 
-static Err check_memory(Train *t, SetUp *s) {
+static Err check_memory(Trainer *t, SetUp *s) {
   (void)s;
   return fit_or_refuse(t);
 }
 
-static Err take_memory(Train *t, SetUp *s) {
+static Err take_memory(Trainer *t, SetUp *s) {
   (void)s;
   TRY(model_allocate(t->state.model));
   return state_open(&t->state, &t->world, t->spec, t->micro_batches);
 }
 
 /* An average at the end needs as many checkpoints. */
-static Err open_saver(Train *t, SetUp *s) {
+static Err open_saver(Trainer *t, SetUp *s) {
   (void)s;
   const TrainSpec *spec = t->spec;
   TrainArrays shape = train_arrays(t);
@@ -152,23 +155,23 @@ static Err open_saver(Train *t, SetUp *s) {
                    spec->keep > spec->average ? spec->keep : spec->average, &t->world.backend);
 }
 
-static Err restore_state(Train *t, SetUp *s) {
+static Err restore_state(Trainer *t, SetUp *s) {
   (void)s;
   return train_restore(t);
 }
 
-static Err prepare_validation(Train *t, SetUp *s) {
+static Err prepare_validation(Trainer *t, SetUp *s) {
   (void)s;
   if (!t->task->valid_examples) return ERR_OK;
   return t->task->kind->prepare(t->task, t->state.model,
                                 state_eval_weights(&t->state, &t->world));
 }
 
-static Err commit_run(Train *t, SetUp *s) {
+static Err commit_run(Trainer *t, SetUp *s) {
   return world_is_writer(&t->world) ? run_commit(&t->run, str_text(&s->run_options)) : ERR_OK;
 }
 
-static Err print_resume(Train *t, SetUp *s) {
+static Err print_resume(Trainer *t, SetUp *s) {
   (void)s;
   const TrainCounters *at = &t->run.at;
   const TaskMetric *metric = &t->task->kind->metrics[t->task->kind->decisive];
@@ -182,7 +185,7 @@ static Err print_resume(Train *t, SetUp *s) {
 
 typedef struct {
   const char *doing; /* as the other ranks report it when this one hangs */
-  Err (*act)(Train *t, SetUp *s);
+  Err (*act)(Trainer *t, SetUp *s);
 } SetUpStep;
 
 /* The order: what is cheap and likely to be refused comes first; what a step needs comes before it;
@@ -221,7 +224,7 @@ static const SetUpStep begin_steps[] = {
     {"beginning", print_resume}, /* to the log, too */
 };
 
-static Err run_set_up_steps(Train *t, SetUp *s, const SetUpStep *step, size_t steps) {
+static Err run_set_up_steps(Trainer *t, SetUp *s, const SetUpStep *step, size_t steps) {
   for (size_t i = 0; i < steps; i++) {
     comm_report(t->world.comm, COMM_NO_LIMIT, "%s", step[i].doing);
     TRY(step[i].act(t, s));
@@ -229,7 +232,7 @@ static Err run_set_up_steps(Train *t, SetUp *s, const SetUpStep *step, size_t st
   return ERR_OK;
 }
 
-Err train_set_up(Train *t, const char *options) {
+Err train_set_up(Trainer *t, const char *options) {
   SetUp s = {.options = options};
   Err err = run_set_up_steps(t, &s, plan_steps, sizeof plan_steps / sizeof *plan_steps);
   if (!err && !t->spec->dry_run)
@@ -240,7 +243,7 @@ Err train_set_up(Train *t, const char *options) {
 
 /* In the opposite order, but for the transport: memory on a device is released when no collective
  * uses it any more. */
-void train_tear_down(Train *t) {
+void train_tear_down(Trainer *t) {
   world_close_transport(&t->world);
   run_close_saver(&t->run);
   if (t->task) t->task->kind->close(t->task);

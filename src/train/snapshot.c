@@ -1,14 +1,16 @@
 /* The state of a training to and from checkpoints. Rank 0 reads and writes files; the others send
  * it their part of the optimizer state, and receive all arrays. Relies on checkpoint, saver, state,
  * step. */
+#include "train/snapshot.h"
+
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "train/rundir.h"
-#include "train/train_internal.h"
+#include "train/step.h"
 
-TrainArrays train_arrays(const Train *t) {
+TrainArrays train_arrays(const Trainer *t) {
   const ModelState *st = &t->state;
   return (TrainArrays){.config = &st->model->config,
                        .params = &st->model->params,
@@ -24,7 +26,7 @@ TrainArrays train_arrays(const Train *t) {
 /* Loading. */
 
 /* Fills rank 0's copy of the arrays, `a`, and the counters. */
-static Err load_or_begin(Train *t, TrainArrays *a) {
+static Err load_or_begin(Trainer *t, TrainArrays *a) {
   const Params *p = &t->state.model->params;
   size_t bytes = p->padded * sizeof(float);
   char dir[FILE_PATH_MAX];
@@ -43,7 +45,7 @@ static Err load_or_begin(Train *t, TrainArrays *a) {
 
 /* From here on the run's data are these. `is_warm`: after a roll-back, to a checkpoint that may name
  * the data before --accept-data, there is no second warning. */
-static void adopt_data(Train *t) {
+static void adopt_data(Trainer *t) {
   TrainCounters *at = &t->run.at;
   if (!t->world.is_warm && *at->data && strcmp(at->data, t->task->data_hash) != 0)
     log_warn("%s goes on with other data than it was trained on so far: %s", t->run.dir,
@@ -51,13 +53,13 @@ static void adopt_data(Train *t) {
   memcpy(at->data, t->task->data_hash, sizeof at->data);
 }
 
-static bool is_loss_scaled(const Train *t) {
+static bool is_loss_scaled(const Trainer *t) {
   LossScale asked = t->spec->loss_scale;
   return asked == SCALE_DYNAMIC || (asked == SCALE_AUTO && t->world.backend.type == TYPE_F16);
 }
 
 /* Rank 0's counters and arrays to all ranks. */
-static void distribute_state(Train *t, const TrainArrays *a) {
+static void distribute_state(Trainer *t, const TrainArrays *a) {
   World *w = &t->world;
   ModelState *st = &t->state;
   const Backend *b = &w->backend;
@@ -75,7 +77,7 @@ static void distribute_state(Train *t, const TrainArrays *a) {
   }
 }
 
-Err train_restore(Train *t) {
+Err train_restore(Trainer *t) {
   World *w = &t->world;
   bool is_writer = world_is_writer(w);
   TrainArrays none = {0};
@@ -101,7 +103,7 @@ Err train_restore(Train *t) {
 /* Saving. */
 
 /* Rank 0's arrays that it has as a whole, to the snapshot. */
-static Err copy_whole_arrays(Train *t, TrainArrays *a) {
+static Err copy_whole_arrays(Trainer *t, TrainArrays *a) {
   const ModelState *st = &t->state;
   const Backend *b = &t->world.backend;
   size_t bytes = st->model->params.padded * sizeof(float);
@@ -111,7 +113,7 @@ static Err copy_whole_arrays(Train *t, TrainArrays *a) {
   return ERR_OK;
 }
 
-Err train_save(Train *t, bool is_awaited) {
+Err train_save(Trainer *t, bool is_awaited) {
   World *w = &t->world;
   Run *run = &t->run;
   bool is_writer = world_is_writer(w);

@@ -1,11 +1,11 @@
-/* What a training run is asked to do: the options of `train` as one struct. Relies on backend,
+/* What a training run is asked to do, the options of `train` as one struct, and what came of it. Relies on backend,
  * model, task, and the parts of train that have options. */
 #ifndef TRAIN_SPEC_H
 #define TRAIN_SPEC_H
 
 #include "backend/backend.h"
 #include "model/model.h"
-#include "train/exchange.h"
+#include "train/allreduce.h"
 #include "train/optim.h"
 #include "train/schedule.h"
 #include "train/task.h"
@@ -29,9 +29,9 @@ typedef struct {
   float clip, smoothing;
   LossScale loss_scale;
   float ema; /* what is kept of the mean in a step; 0: no mean */
-  bool shard, exchange_bf16, reproducible;
+  bool shard, allreduce_bf16, reproducible;
   size_t bucket; /* bytes */
-  Collectives collectives;
+  AllreduceTransport transport;
   BackendSpec backend;
   uint64_t valid_every, save_every, log_every;
   int keep, patience; /* checkpoints kept; validations without a better score */
@@ -40,5 +40,16 @@ typedef struct {
   bool resume, dry_run;
   bool accept_data; /* resumes on another data set than the run's */
 } TrainSpec;
+
+typedef struct {
+  uint64_t step, target_tokens;
+  double loss, best_score, seconds;
+  uint64_t best_step;
+  int averaged; /* checkpoints in RUN/average; 0: none was made */
+  bool has_average_score;
+  double average_score;  /* of that average, where it was validated */
+  bool early, stopped;   /* ended by patience; by a signal */
+  uint64_t lost_metrics; /* lines of metrics.jsonl that could not be written */
+} TrainResult;
 
 #endif

@@ -21,12 +21,12 @@ static Err open_gradients(ModelState *st, World *w, const TrainSpec *s,
   size_t n = st->model->params.padded, sums = norm_units(n) * sizeof(double);
   GradientsSpec spec = {.each_round = s->reproducible,
                         .is_sharded = s->shard,
-                        .bf16 = s->exchange_bf16,
+                        .bf16 = s->allreduce_bf16,
                         .rounds = world_rounds(w, micro_batches),
                         .bucket = s->bucket / sizeof(float),
                         .announce = model_announce,
                         .model = st->model};
-  TRY(gradients_open(&w->grads, w->comm, b, &w->exchange, n, &spec));
+  TRY(gradients_open(&w->grads, w->comm, b, &w->allreduce, n, &spec));
   TRY(b->alloc(b, &st->square_sums, sums));
   st->square_sums_host = st->square_sums;
   return b->host ? ERR_OK : mem_alloc_aligned(&st->square_sums_host, sums);
@@ -100,7 +100,7 @@ Err state_gather_weights(ModelState *st, World *w) {
   const Backend *b = &w->backend;
   size_t bytes = st->model->params.padded * sizeof(float);
   if (w->grads.path == GRADS_NCCL) {
-    exchange_gather(&w->exchange, st->w);
+    allreduce_gather(&w->allreduce, st->w);
     return ERR_OK;
   }
   if (b->host) {
@@ -114,7 +114,7 @@ Err state_gather_weights(ModelState *st, World *w) {
 }
 
 bool state_is_gathering(const World *w) {
-  return w->exchange.gathering;
+  return w->allreduce.is_gathering;
 }
 
 void state_broadcast(const ModelState *st, World *w, const char *name, float *array,

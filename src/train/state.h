@@ -39,7 +39,7 @@ void state_close(ModelState *st, const World *w); /* harmless when not open */
  * the copy in the backend's type. */
 Weights state_eval_weights(const ModelState *st, const World *w);
 /* UPDATE_SHARDED: sends the weights that this rank has updated to all ranks, and receives theirs.
- * Between GPUs only queued: state_is_gathering, until exchange_wait. */
+ * Between GPUs only queued: state_is_gathering, until allreduce_wait. */
 NODISCARD Err state_gather_weights(ModelState *st, World *w);
 bool state_is_gathering(const World *w);
 

@@ -1,6 +1,8 @@
 /* One step: forward and backward on this rank's micro-batches, the sum of all gradients, one update.
  * How gradients travel is gradients.h's choice, who updates what state.h's. Relies on gradients,
  * optim, pass, state, world. */
+#include "train/step.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
@@ -13,19 +15,18 @@
 #include "base/progress.h"
 #include "base/rng.h"
 #include "base/stop.h"
-#include "train/train_internal.h"
 
 #define STALL_SECONDS 8 /* by which the fault "stall" delays the data */
 
 /* Tells the other ranks where this one is, and when they should count it as hung. */
-static void report_progress(Train *t, double *since, const char *what, uint32_t micro_batch) {
+static void report_progress(Trainer *t, double *since, const char *what, uint32_t micro_batch) {
   world_note_progress(&t->world, since);
   comm_report(t->world.comm, world_timeout(&t->world), "step %" PRIu64 ", micro-batch %u, %s",
               t->run.at.step, micro_batch, what);
 }
 
 /* For tests. True: this rank's gradient is to become NaN. */
-static bool inject_faults(const Train *t) {
+static bool inject_faults(const Trainer *t) {
   const World *w = &t->world;
   uint64_t step = t->run.at.step;
   if (world_has_fault(w, "die", step)) kill(getpid(), SIGKILL);
@@ -38,7 +39,7 @@ static bool inject_faults(const Train *t) {
 
 /* Gradients accumulate over micro-batches, so a NaN written before the first one survives until the
  * update. */
-static void begin_gradients(Train *t, bool with_nan) {
+static void begin_gradients(Trainer *t, bool with_nan) {
   const Backend *b = &t->world.backend;
   const Params *p = &t->state.model->params;
   float nan = NAN;
@@ -48,7 +49,7 @@ static void begin_gradients(Train *t, bool with_nan) {
   b->put(b, t->world.grads.g + p->param[p->count - 1].offset, &nan, sizeof nan);
 }
 
-static Err fetch_batch(Train *t, uint64_t step, uint32_t number, MicroBatch *m) {
+static Err fetch_batch(Trainer *t, uint64_t step, uint32_t number, MicroBatch *m) {
   uint64_t key = rng_mix(rng_mix(t->spec->seed, step), number);
   *m = (MicroBatch){.number = number, .key = {.key = key, .dropout = true}};
   m->start = progress_clock();
@@ -63,7 +64,7 @@ static Err fetch_batch(Train *t, uint64_t step, uint32_t number, MicroBatch *m) 
   return ERR_OK;
 }
 
-static Err next_batch(Train *t, uint32_t number, MicroBatch *m) {
+static Err next_batch(Trainer *t, uint32_t number, MicroBatch *m) {
   fault_point("micro-batch");
   /* The weights are still those before the step. With other ranks, all have to finish it. */
   if (!world_has_others(&t->world) && stop_hurried())
@@ -83,7 +84,7 @@ static Err next_batch(Train *t, uint32_t number, MicroBatch *m) {
 }
 
 /* Copies the first batch of the next step to the device while that works on this one. */
-static Err prefetch_next_step(Train *t) {
+static Err prefetch_next_step(Trainer *t) {
   if (t->run.at.step + 1 >= t->steps) return ERR_OK;
   TRY(fetch_batch(t, t->run.at.step + 1, 0, &t->next));
   pass_load(&t->state.pass, t->next.batch.data, t->next.key);
@@ -92,17 +93,17 @@ static Err prefetch_next_step(Train *t) {
   return ERR_OK;
 }
 
-Err train_wait_for_weights(Train *t, StepSum *sum) {
+Err train_wait_for_weights(Trainer *t, StepSum *sum) {
   World *w = &t->world;
   if (!state_is_gathering(w)) return ERR_OK;
   double start = progress_clock();
   comm_report(w->comm, world_timeout(w), "step %" PRIu64 ", the update on the device",
               t->run.at.step);
-  Err err = exchange_wait_made(&w->exchange);
+  Err err = allreduce_wait_inputs(&w->allreduce);
   double made = progress_clock();
   comm_report(w->comm, world_timeout(w), "step %" PRIu64 ", waiting for the others' weights",
               t->run.at.step);
-  if (!err) err = exchange_wait(&w->exchange);
+  if (!err) err = allreduce_wait(&w->allreduce);
   sum->update += made - start;
   sum->wait += progress_clock() - made;
   return err ? err_context("step %" PRIu64 ", gathering the weights", t->run.at.step) : ERR_OK;
@@ -112,7 +113,7 @@ Err train_wait_for_weights(Train *t, StepSum *sum) {
  * itself, but a lost rank would then look like a hang of this rank. Later is too late: the launch
  * queue fills up and the host blocks inside a launch. Cost: one launch latency (microseconds), as
  * the batch is being copied to the device meanwhile. */
-static Err begin_micro_batch(Train *t, uint32_t number, MicroBatch *m, StepSum *sum) {
+static Err begin_micro_batch(Trainer *t, uint32_t number, MicroBatch *m, StepSum *sum) {
   TRY(next_batch(t, number, m));
   if (!state_is_gathering(&t->world)) return ERR_OK;
   pass_load(&t->state.pass, m->batch.data, m->key);
@@ -126,7 +127,7 @@ static Err begin_micro_batch(Train *t, uint32_t number, MicroBatch *m, StepSum *
   return ERR_OK;
 }
 
-static void end_micro_batch(Train *t, MicroBatch *m, StepSum *sum) {
+static void end_micro_batch(Trainer *t, MicroBatch *m, StepSum *sum) {
   double forward_end = t->state.model->forward_end;
   report_progress(t, &m->last_mark, "after backward", m->number);
   sum->data += m->got - m->start;
@@ -138,7 +139,7 @@ static void end_micro_batch(Train *t, MicroBatch *m, StepSum *sum) {
 
 /* Forward and backward of one micro-batch. `ready`: what backward calls when gradients are complete
  * and may travel, or NULL. */
-static Err run_micro_batch(Train *t, uint32_t number, GradReady ready, StepSum *sum) {
+static Err run_micro_batch(Trainer *t, uint32_t number, GradReady ready, StepSum *sum) {
   MicroBatch m;
   float loss_scale = (float)scaler_factor(&t->run.at.scaler);
   TRY(begin_micro_batch(t, number, &m, sum));
@@ -152,7 +153,7 @@ static Err run_micro_batch(Train *t, uint32_t number, GradReady ready, StepSum *
 
 /* Until this rank's gradients are on their way, it is the one that works; then it waits for the
  * others. */
-static Err wait_for_allreduce(Train *t, const Round *r, StepSum *sum) {
+static Err wait_for_allreduce(Trainer *t, const Round *r, StepSum *sum) {
   Gradients *q = &t->world.grads;
   bool is_on_device = !t->world.backend.host;
   double mark = progress_clock(), start = mark;
@@ -169,7 +170,7 @@ static Err wait_for_allreduce(Train *t, const Round *r, StepSum *sum) {
   return err ? err_context("step %" PRIu64 ", adding gradients", t->run.at.step) : ERR_OK;
 }
 
-static Err accumulate_gradients(Train *t, StepSum *sum) {
+static Err accumulate_gradients(Trainer *t, StepSum *sum) {
   Gradients *q = &t->world.grads;
   RoundIterator it = {0};
   Round r;
@@ -185,7 +186,7 @@ static Err accumulate_gradients(Train *t, StepSum *sum) {
 
 /* Sums of squares of the gradient, one for each unit of NORM_UNIT elements; where the update is
  * sharded, of the units that this rank owns. Waits for the device. */
-static Err compute_grad_square_sums(Train *t) {
+static Err compute_grad_square_sums(Trainer *t) {
   ModelState *st = &t->state;
   const Backend *b = &t->world.backend;
   const Gradients *q = &t->world.grads;
@@ -206,7 +207,7 @@ static Err compute_grad_square_sums(Train *t) {
 
 /* The losses of all micro-batches, of all ranks. A device is waited for once a step, for the square
  * sums; the losses were made before them. */
-static Err allreduce_losses(Train *t, StepSum *sum) {
+static Err allreduce_losses(Trainer *t, StepSum *sum) {
   ModelLoss mine;
   double start = progress_clock();
   TRY(compute_grad_square_sums(t));
@@ -231,7 +232,7 @@ static Err allreduce_losses(Train *t, StepSum *sum) {
 /* The update. */
 
 /* Each rank updates the pieces that it owns; m and v hold these pieces end to end. */
-static Err update_shard(Train *t) {
+static Err update_shard(Trainer *t) {
   ModelState *st = &t->state;
   const Gradients *q = &t->world.grads;
   size_t owned = 0;
@@ -246,7 +247,7 @@ static Err update_shard(Train *t) {
 }
 
 /* `now` has the clipping factor already. */
-static Err update_weights(Train *t, const StepNumbers *now, double lr) {
+static Err update_weights(Trainer *t, const StepNumbers *now, double lr) {
   ModelState *st = &t->state;
   const OptimSpec *o = &t->spec->optim;
   const Backend *b = &t->world.backend;
@@ -268,7 +269,7 @@ static Err update_weights(Train *t, const StepNumbers *now, double lr) {
 }
 
 /* The norm is the same to the bit however the gradient is spread over the ranks. */
-static Err step_on_ranks(Train *t, double lr, bool with_nan, StepNumbers *now, StepSum *sum) {
+static Err step_on_ranks(Trainer *t, double lr, bool with_nan, StepNumbers *now, StepSum *sum) {
   ModelState *st = &t->state;
   begin_gradients(t, with_nan);
   TRY(accumulate_gradients(t, sum));
@@ -286,7 +287,7 @@ static Err step_on_ranks(Train *t, double lr, bool with_nan, StepNumbers *now, S
 
 /* UPDATE_ON_DEVICE: everything is queued; the device is waited for once, at the end. A step of one
  * micro-batch is captured as a whole. */
-static Err step_on_device(Train *t, bool with_nan, StepNumbers *now, StepSum *sum) {
+static Err step_on_device(Trainer *t, bool with_nan, StepNumbers *now, StepSum *sum) {
   Pass *pass = &t->state.pass;
   double loss_scale = scaler_factor(&t->run.at.scaler);
   if (t->micro_batches == 1 && !with_nan) {
@@ -309,7 +310,7 @@ static Err step_on_device(Train *t, bool with_nan, StepNumbers *now, StepSum *su
   return ERR_OK;
 }
 
-Err train_step(Train *t, double lr, StepSum *sum, bool *is_healthy) {
+Err train_step(Trainer *t, double lr, StepSum *sum, bool *is_healthy) {
   uint64_t allocations = mem_count();
   StepNumbers now = optim_numbers(&t->spec->optim, t->run.at.step, lr);
   now.max_grad_norm = (double)t->spec->clip;

@@ -4,7 +4,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stop.h"
-#include "train/train_internal.h"
+#include "train/loop.h"
+#include "train/plan.h"
+#include "train/setup.h"
 
 /* What a first and a second Ctrl-C are answered. Several ranks finish the step together. */
 static const char *const answers_alone[2] = {
@@ -15,10 +17,10 @@ static const char *const answers_ranks[2] = {
     "stopping: this step is finished and saved",
     "stopping: this step is still to be finished and saved; a third Ctrl-C saves nothing"};
 
-static Err train_and_report(Train *t, TrainResult *r) {
-  Err err = plan_say(t);
+static Err train_and_report(Trainer *t, TrainResult *r) {
+  Err err = plan_print(t);
   if (!err) err = train_loop(t, r);
-  if (!err) err = exchange_rest(&t->world.exchange);
+  if (!err) err = allreduce_finish(&t->world.allreduce);
   r->step = t->run.at.step;
   r->target_tokens = t->run.at.target_tokens;
   r->best_score = t->run.at.best_score;
@@ -31,7 +33,7 @@ static Err train_and_report(Train *t, TrainResult *r) {
 }
 
 Err train_run(const TrainSpec *spec, Comm *comm, const char *options, TrainResult *r) {
-  Train *t;
+  Trainer *t;
   *r = (TrainResult){0};
   TRY(mem_alloc(&t, 1, sizeof *t));
   t->spec = spec;

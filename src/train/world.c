@@ -1,4 +1,4 @@
-/* Ranks, devices, shares of the work. Relies on backend, comm, data, exchange. */
+/* Ranks, devices, shares of the work. Relies on backend, comm, data, allreduce. */
 #include "train/world.h"
 
 #include <inttypes.h>
@@ -89,12 +89,16 @@ Err world_open_device(World *w, const BackendSpec *asked) {
 }
 
 Err world_open_transport(World *w, const TrainSpec *s) {
-  TRY(exchange_choose(&w->exchange, w->comm, &w->backend, s->collectives, s->reproducible));
-  return exchange_open(&w->exchange, &w->backend, s->bucket / sizeof(float), s->exchange_bf16);
+  AllreduceSpec spec = {.transport = s->transport,
+                        .is_ordered = s->reproducible,
+                        .bf16 = s->allreduce_bf16,
+                        .max_elements = s->bucket / sizeof(float)};
+  TRY(allreduce_select(&w->allreduce, w->comm, &w->backend, &spec));
+  return allreduce_open(&w->allreduce, &spec);
 }
 
 void world_close_transport(World *w) {
-  exchange_close(&w->exchange);
+  allreduce_close(&w->allreduce);
 }
 
 void world_close(World *w) {
@@ -176,9 +180,9 @@ ReduceBytes world_reduce_bytes(const World *w, const TrainSpec *s, uint32_t micr
                                uint64_t bytes) {
   ReduceBytes r = {0};
   bool has_rounds = s->reproducible && world_rounds(w, micro_batches) > 1;
-  if (w->exchange.wire) r.device += NCCL_BYTES;
+  if (w->allreduce.nccl) r.device += NCCL_BYTES;
   if (!w->backend.host) r.host += bytes; /* g's copy */
-  if (w->ranks > 1 && !w->exchange.wire) r.host += s->bucket < bytes ? s->bucket : bytes;
+  if (w->ranks > 1 && !w->allreduce.nccl) r.host += s->bucket < bytes ? s->bucket : bytes;
   if (has_rounds) r.host += bytes / (uint64_t)w->ranks; /* sums between rounds */
   return r;
 }
@@ -190,7 +194,7 @@ uint64_t world_shard_bytes(const World *w, const TrainSpec *s, uint64_t bytes) {
 /* A rank sends the others' pieces of its gradients, in every round that is reduced, and then its
  * piece of what all get: of their sum, or with a sharded optimizer of the new weights, in fp32. */
 double world_traffic(const World *w, const TrainSpec *s, uint32_t micro_batches, size_t n) {
-  double ranks = (double)w->ranks, grad_bytes = s->exchange_bf16 ? 2 : 4;
+  double ranks = (double)w->ranks, grad_bytes = s->allreduce_bf16 ? 2 : 4;
   double result_bytes = s->shard ? sizeof(float) : grad_bytes;
   double sums = s->reproducible ? world_rounds(w, micro_batches) : 1;
   return (double)n * (ranks - 1) / ranks * (grad_bytes * sums + result_bytes);

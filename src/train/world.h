@@ -11,7 +11,7 @@
 typedef struct {
   Comm *comm;
   Backend backend;
-  Exchange exchange; /* between GPUs */
+  Allreduce allreduce; /* between GPUs */
   Gradients grads;
   /* world.c's own: */
   int rank, ranks;

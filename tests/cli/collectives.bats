@@ -13,10 +13,10 @@ load ../ranks/wire
       name=$n${way//[^a-z0-9]/}
       run say $n "$T/host$name" --steps 6 --clip-norm 0.5 $way --allreduce-transport host
       [ "$status" -eq 0 ] || { echo "$output"; false; }
-      [[ "$output" =~ "gradients through the host's memory, as asked" ]]
+      [[ "$output" =~ "gradient all-reduce through host memory (as asked)" ]]
       run say $n "$T/wire$name" --steps 6 --clip-norm 0.5 $way
       [ "$status" -eq 0 ] || { echo "$output"; false; }
-      [[ "$output" =~ "gradients from GPU to GPU by fake NCCL" ]]
+      [[ "$output" =~ "gradient all-reduce from GPU to GPU by fake NCCL" ]]
       same_state "$T/host$name" "$T/wire$name"
     done
     run -1 cmp -s "$T/wire$n/checkpoints/latest/weights.safetensors" "$T/wire${n}allreducedtypebf16/checkpoints/latest/weights.safetensors"
@@ -35,7 +35,7 @@ load ../ranks/wire
   [[ ! "$output" =~ "GPU to GPU" ]]
   run say 1 "$T/wire" --steps 5 --allreduce-transport nccl --shard-optimizer
   [ "$status" -eq 0 ]
-  [[ "$output" =~ "gradients from GPU to GPU" ]]
+  [[ "$output" =~ "all-reduce from GPU to GPU" ]]
   same_state "$T/plain" "$T/wire"
 }
 
@@ -47,20 +47,20 @@ load ../ranks/wire
     shift 2
     run say 2 "$T/dry" --dry-run "$@"
     [ "$status" -eq 0 ] || { echo "$output"; return 1; }
-    grep -q "^ranks .*gradients through the host's memory, as $text" <<< "$output" || { echo "$output"; return 1; }
+    grep -q "^ranks .*gradient all-reduce through host memory ($text" <<< "$output" || { echo "$output"; return 1; }
     run say 2 "$T/dry" --dry-run "$@" --allreduce-transport nccl
     [ "$status" -ne 0 ]
     one_error "allreduce-transport nccl is not available: $text.*$remedy"
   }
-  FAKE_GPUS=1 what 'ranks share a GPU' 'one rank for each GPU'
+  FAKE_GPUS=1 what 'ranks 0 and 1 share a GPU' 'one rank per GPU'
   what '--reproducible adds in the order' 'leave --reproducible out' --reproducible
-  FAKE_COMM_MISSING=1 what 'NCCL is not there for rank 1 on' 'install libnccl2'
-  FAKE_COMM_MISSING='' what 'NCCL is not there for rank 0 on' 'disabled by FAKE_COMM_MISSING; install libnccl2'
+  FAKE_COMM_MISSING=1 what 'NCCL was not found on rank 1 ' 'install libnccl2'
+  FAKE_COMM_MISSING='' what 'NCCL was not found on rank 0 ' 'disabled by FAKE_COMM_MISSING; install libnccl2'
   run say 2 "$T/dry" --dry-run --device cpu --allreduce-transport nccl
-  one_error 'not every rank has a GPU; ask for --device cuda'
+  one_error 'rank 0 has no GPU; pass --device cuda'
   run say 2 "$T/dry" --dry-run --device cpu
   [ "$status" -eq 0 ]
-  [[ ! "$output" =~ "through the host's" ]]
+  [[ ! "$output" =~ "through host memory" ]]
   run "$TRIREME" train --data "$SET" --run "$T/dry" --allreduce-transport mpi
   [ "$status" -eq 2 ]
 }
@@ -132,7 +132,7 @@ rows() {
   [ "$(json --allreduce-transport host | head -n 1)" = "host, from a GPU 2" ]
   run "$TRIREME" bench allreduce --device cpu --allreduce-transport nccl
   [ "$status" -eq 2 ]
-  [[ "$output" =~ "not every rank has a GPU" ]]
+  [[ "$output" =~ "rank 0 has no GPU" ]]
   run "$TRIREME" bench allreduces
   [ "$status" -eq 2 ]
   [[ "$output" =~ "allreduce" ]]

@@ -46,12 +46,12 @@ say() {
       [ "$status" -eq 0 ]
       same_state "$T/one" "$T/$n$way"
       [[ "$output" =~ "devices  rank 0 on cuda:0, rank 1 on cuda:1" ]]
-      if [ $n -eq 3 ]; then [[ "$output" =~ "rank 2 on cuda:0" && "$output" =~ "gradients through the host's memory, as ranks share a GPU" ]]; fi
+      if [ $n -eq 3 ]; then [[ "$output" =~ "rank 2 on cuda:0" && "$output" =~ "gradient all-reduce through host memory (ranks 0 and 2 share a GPU)" ]]; fi
       if [ $n -eq 2 ]; then [[ ! "$output" =~ "share a GPU" ]]; fi
     done
   done
   FAKE_GPUS=2 run say 2 "$T/same" --device cuda:1 --steps 2
-  [[ "$output" =~ "rank 0 on cuda:1, rank 1 on cuda:1" && "$output" =~ "as ranks share a GPU" ]]
+  [[ "$output" =~ "rank 0 on cuda:1, rank 1 on cuda:1" && "$output" =~ "(ranks 0 and 1 share a GPU)" ]]
 }
 
 # mixed RUN [OPTION…]: rank 0 on the CPU, rank 1 on a GPU, and gradients in many buckets.

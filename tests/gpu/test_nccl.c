@@ -19,7 +19,7 @@
 #include "base/mem.h"
 #include "base/progress.h"
 #include "gpu.h"
-#include "train/exchange.h"
+#include "train/allreduce.h"
 
 /* Where NCCL's header is, the hand-made interface must agree with it. */
 #ifdef __has_include
@@ -238,17 +238,18 @@ static void test_abort(void **state) {
   assert_true(progress_clock() - start < 60);
 }
 
-static void test_exchange(void **state) {
+static void test_allreduce_selftest_passes_on_one_gpu(void **state) {
   (void)state;
   need_nccl();
   Comm *comm;
-  Exchange x;
+  Allreduce x;
+  AllreduceSpec spec = {.transport = TRANSPORT_NCCL, .bf16 = true, .max_elements = N};
   ok(comm_open(&comm, 6));
-  ok(exchange_choose(&x, comm, &b, COLLECT_NCCL, false));
+  ok(allreduce_select(&x, comm, &b, &spec));
   print_message("%s\n", x.about);
-  ok(exchange_open(&x, &b, N, true));
-  ok(exchange_rest(&x));
-  exchange_close(&x);
+  ok(allreduce_open(&x, &spec));
+  ok(allreduce_finish(&x));
+  allreduce_close(&x);
   comm_close(comm, ERR_OK);
 }
 
@@ -263,7 +264,7 @@ int main(void) {
       cmocka_unit_test(test_abort),
       cmocka_unit_test(test_abort_from_another_thread_during_calls),
       cmocka_unit_test(test_product_new_shape_is_timed_after_the_wire),
-      cmocka_unit_test(test_exchange),
+      cmocka_unit_test(test_allreduce_selftest_passes_on_one_gpu),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   b.release(&b, there);

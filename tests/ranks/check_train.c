@@ -26,7 +26,7 @@ static TrainSpec make_spec(const Options *w) {
                  .clip = 0.5f,
                  .smoothing = 0.1f,
                  .shard = w->shard,
-                 .exchange_bf16 = w->bf16,
+                 .allreduce_bf16 = w->bf16,
                  .reproducible = w->reproducible,
                  .bucket = 16384, /* several buckets */
                  .backend = {.device = "cpu", .precision = "fp32", .threads = 1},

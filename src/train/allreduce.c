@@ -1,0 +1,275 @@
+/* Selection of the transport, and NCCL's collectives. Relies on device_comm, comm. */
+#include "train/allreduce.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "base/mem.h"
+
+#define OPEN_SECONDS      600  /* in which the ranks' GPUs must find each other */
+#define SELFTEST_ELEMENTS 4096 /* and no fewer than ranks */
+
+/* Selection. */
+
+/* What a rank has, gathered from all. */
+typedef struct {
+  uint64_t device; /* 0: no GPU */
+  int32_t transport, is_ordered;
+  int32_t nccl_version; /* 0: not installed */
+  int32_t pad;
+} RankOffer;
+
+/* Why NCCL is not available, and what to do about it; "" if it is available. */
+typedef struct {
+  char why[96], remedy[160];
+} Refusal;
+
+static Err gather_offers(const Allreduce *x, const RankOffer *mine, RankOffer **list) {
+  size_t ranks = (size_t)comm_size(x->comm), *off;
+  TRY(mem_alloc(&off, ranks + 1, sizeof *off));
+  Err err = mem_alloc(list, ranks, sizeof **list);
+  for (size_t r = 0; r <= ranks; r++) off[r] = r * sizeof **list;
+  if (!err) {
+    (*list)[comm_rank(x->comm)] = *mine;
+    comm_allgather(x->comm, "transports", *list, off);
+  }
+  mem_free(off);
+  return err;
+}
+
+static void refuse_nccl(Refusal *no, const char *why, const char *remedy) {
+  snprintf(no->why, sizeof no->why, "%s", why);
+  snprintf(no->remedy, sizeof no->remedy, "%s", remedy);
+}
+
+/* *a and *b: the first two ranks that have the same GPU. */
+static bool find_shared_gpu(const RankOffer *list, int ranks, int *a, int *b) {
+  for (*b = 0; *b < ranks; ++*b)
+    for (*a = 0; *a < *b; ++*a)
+      if (list[*b].device && list[*b].device == list[*a].device) return true;
+  return false;
+}
+
+static void check_rank(const Allreduce *x, const RankOffer *list, int r, Refusal *no) {
+  char text[96];
+  if (!list[r].device) {
+    snprintf(text, sizeof text, "rank %d has no GPU", r);
+    refuse_nccl(no, text, "pass --device cuda, with one GPU per rank");
+  } else if (list[r].is_ordered) {
+    refuse_nccl(no, "--reproducible adds in the order of the micro-batches",
+                "leave --reproducible out");
+  } else if (!list[r].nccl_version) {
+    snprintf(text, sizeof text, "NCCL was not found on rank %d (%.48s)", r,
+             comm_host(x->comm, r));
+    refuse_nccl(no, text, "install libnccl2 on every machine");
+  } else if (list[r].nccl_version != list[0].nccl_version) {
+    snprintf(text, sizeof text, "ranks 0 and %d have different NCCL versions", r);
+    refuse_nccl(no, text, "install the same libnccl2 on every machine");
+  } else if (list[r].transport != list[0].transport) {
+    snprintf(text, sizeof text,
+             "ranks 0 and %d were started with different --allreduce-transport", r);
+    refuse_nccl(no, text, "start all ranks with the same options");
+  }
+}
+
+static void check_nccl(const Allreduce *x, const RankOffer *list, Refusal *no) {
+  int ranks = comm_size(x->comm), a, b;
+  char text[96];
+  *no = (Refusal){0};
+  if (find_shared_gpu(list, ranks, &a, &b)) {
+    snprintf(text, sizeof text, "ranks %d and %d share a GPU", a, b);
+    refuse_nccl(no, text, "start one rank per GPU");
+  }
+  for (int r = 0; r < ranks && !no->why[0]; r++) check_rank(x, list, r, no);
+}
+
+static void describe_host(Allreduce *x, const char *why) {
+  snprintf(x->about, sizeof x->about, "gradient all-reduce through host memory (%s)", why);
+}
+
+Err allreduce_select(Allreduce *x, Comm *comm, const Backend *b, const AllreduceSpec *spec) {
+  Refusal no;
+  RankOffer *list = NULL,
+            mine = {b->device_id, (int32_t)spec->transport, spec->is_ordered, 0, 0};
+  char name[64] = "", missing[512] = "";
+  bool has_gpu = false, may_use_nccl = spec->transport != TRANSPORT_HOST;
+  *x = (Allreduce){.comm = comm, .backend = b};
+  if (comm_size(comm) == 1 && spec->transport != TRANSPORT_NCCL) return ERR_OK;
+  if (may_use_nccl && b->device_id && b->comm && b->comm->probe(name, &mine.nccl_version))
+    snprintf(missing, sizeof missing, ": %s", err_message());
+  TRY(gather_offers(x, &mine, &list));
+  for (int r = 0; r < comm_size(comm); r++) has_gpu = has_gpu || list[r].device;
+  check_nccl(x, list, &no);
+  mem_free(list);
+  if (may_use_nccl && !no.why[0]) {
+    x->ops = b->comm;
+    snprintf(x->about, sizeof x->about, "gradient all-reduce from GPU to GPU by %s", name);
+  } else if (spec->transport == TRANSPORT_NCCL) {
+    return err_set(ERR_USAGE,
+                   "--allreduce-transport nccl is not available: %s%s; %s, or use "
+                   "--allreduce-transport auto",
+                   no.why, missing, no.remedy);
+  } else if (has_gpu) { /* ranks without any GPU have no choice */
+    describe_host(x, may_use_nccl ? no.why : "as asked");
+  }
+  return ERR_OK;
+}
+
+/* Waiting. */
+
+/* Short waits are common and must end at once; in long ones the cores belong to the loader. */
+static void back_off(unsigned polls) {
+  if (polls < 50)
+    sched_yield();
+  else
+    nanosleep(&(struct timespec){.tv_nsec = polls < 1000 ? 10000 : 50000}, NULL);
+}
+
+Err allreduce_wait_inputs(Allreduce *x) {
+  bool has_inputs = false, is_done = false;
+  for (unsigned polls = 0; !has_inputs; polls++) {
+    TRY(x->ops->poll(x->nccl, &has_inputs, &is_done));
+    if (!has_inputs) back_off(polls);
+  }
+  return ERR_OK;
+}
+
+static Err poll_until_done(Allreduce *x) {
+  bool has_inputs = false, is_done = false;
+  for (unsigned polls = 0; !is_done; polls++) {
+    TRY(x->ops->poll(x->nccl, &has_inputs, &is_done));
+    if (!is_done) back_off(polls);
+  }
+  return ERR_OK;
+}
+
+Err allreduce_wait(Allreduce *x) {
+  comm_begin_wait(x->comm);
+  Err err = poll_until_done(x);
+  comm_end_wait(x->comm);
+  x->is_gathering = false;
+  return err;
+}
+
+/* Self-test. */
+
+/* Element i is rank (i mod ranks)'s alone, 1 or 2, and 0 on the others: a rank that is missing or
+ * counted twice shows, and the sums are exact in bf16 for any number of ranks. */
+static float expected_sum(size_t i) {
+  return (float)(i % 2 + 1);
+}
+
+void allreduce_fill_selftest(float *x, size_t n, int rank, int ranks) {
+  for (size_t i = 0; i < n; i++) x[i] = (int)(i % (size_t)ranks) == rank ? expected_sum(i) : 0;
+}
+
+Err allreduce_check_selftest(const float *x, size_t n, int ranks) {
+  for (size_t i = 0; i < n; i++)
+    if (x[i] != expected_sum(i))
+      return err_set(
+          ERR_WORK,
+          "NCCL all-reduce self-test failed: got %g, expected %g (from rank %d of %d); "
+          "try --allreduce-transport host, or NCCL_P2P_DISABLE=1",
+          (double)x[i], (double)expected_sum(i), (int)(i % (size_t)ranks), ranks);
+  return ERR_OK;
+}
+
+static Err run_selftest(Allreduce *x, size_t n) {
+  const Backend *b = x->backend;
+  int ranks = comm_size(x->comm);
+  float *host;
+  Err err;
+  TRY(mem_alloc(&host, n, sizeof *host));
+  TRY_DONE(b->alloc(b, &x->selftest, n * sizeof *host));
+  allreduce_fill_selftest(host, n, comm_rank(x->comm), ranks);
+  b->put(b, x->selftest, host, n * sizeof *host);
+  x->ops->all_reduce(x->nccl, x->selftest, n);
+  TRY_DONE(allreduce_wait(x));
+  TRY_DONE(b->get(b, host, x->selftest, n * sizeof *host));
+  err = allreduce_check_selftest(host, n, ranks);
+done:
+  mem_free(host);
+  return err;
+}
+
+/* Open and close. */
+
+/* On the communication thread, when a rank is lost: wakes the main thread. */
+static void abort_nccl(void *context) {
+  Allreduce *x = context;
+  x->ops->abort(x->nccl);
+}
+
+/* The backend's quiesce. No deadlock: the ranks queue the same collectives in the same order, so the
+ * rank that has queued the fewest waits for nothing that others have not queued as well. */
+static Err wait_for_queued(void *context) {
+  return allreduce_wait(context);
+}
+
+Err allreduce_open(Allreduce *x, const AllreduceSpec *asked) {
+  char id[DEVICE_COMM_ID] = {0};
+  size_t ranks = (size_t)comm_size(x->comm);
+  size_t selftest = ranks > SELFTEST_ELEMENTS ? ranks : SELFTEST_ELEMENTS;
+  DeviceCommSpec spec = {
+      .rank = comm_rank(x->comm),
+      .size = (int)ranks,
+      .max_elements = asked->max_elements > selftest ? asked->max_elements : selftest,
+      .bf16 = asked->bf16,
+      .quiesce = wait_for_queued,
+      .context = x};
+  if (!x->ops) return ERR_OK;
+  TRY(mem_alloc(&x->off, ranks + 1, sizeof *x->off));
+  comm_report(x->comm, OPEN_SECONDS, "opening NCCL");
+  if (spec.rank == 0) TRY(x->ops->create_id(id));
+  comm_broadcast(x->comm, "NCCL id", id, sizeof id);
+  TRY(x->ops->open(&x->nccl, x->backend, id, &spec));
+  comm_set_on_loss(x->comm, abort_nccl, x);
+  comm_report(x->comm, OPEN_SECONDS, "NCCL self-test");
+  return run_selftest(x, selftest);
+}
+
+Err allreduce_finish(Allreduce *x) {
+  if (!x->nccl) return ERR_OK;
+  TRY(allreduce_wait(x));
+  comm_sum(x->comm, "end of NCCL", &(double){0}, 1);
+  return ERR_OK;
+}
+
+void allreduce_close(Allreduce *x) {
+  if (x->nccl) {
+    comm_set_on_loss(x->comm, NULL, NULL);
+    x->ops->close(x->nccl);
+  }
+  /* Not before: a collective in flight may still use it. */
+  if (x->selftest) x->backend->release(x->backend, x->selftest);
+  mem_free(x->off);
+  *x = (Allreduce){0};
+}
+
+/* Collectives. */
+
+void allreduce_bind(Allreduce *x, Reducer *reducer, float *g, bool is_sharded) {
+  x->reducer = reducer;
+  x->g = g;
+  x->is_sharded = is_sharded;
+}
+
+void allreduce_send_bucket(void *context, size_t bucket) {
+  Allreduce *x = context;
+  int ranks = comm_size(x->comm);
+  reducer_bucket(x->reducer, bucket, x->off);
+  if (x->is_sharded)
+    x->ops->reduce_scatter(x->nccl, x->g, x->off);
+  else
+    x->ops->all_reduce(x->nccl, x->g + x->off[0], x->off[ranks] - x->off[0]);
+}
+
+void allreduce_gather(Allreduce *x, float *array) {
+  for (size_t i = 0; i < reducer_pieces(x->reducer); i++) {
+    reducer_bucket(x->reducer, i, x->off);
+    x->ops->all_gather(x->nccl, array, x->off);
+  }
+  x->ops->join(x->nccl);
+  x->is_gathering = true;
+}

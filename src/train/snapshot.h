@@ -1,0 +1,15 @@
+/* The state of a training to a checkpoint and back. Relies on trainer. */
+#ifndef TRAIN_SNAPSHOT_H
+#define TRAIN_SNAPSHOT_H
+
+#include "train/trainer.h"
+
+/* The arrays that a checkpoint holds; also what it must match. */
+TrainArrays train_arrays(const Trainer *t);
+/* From the last good checkpoint, or the beginning. */
+NODISCARD Err train_restore(Trainer *t);
+/* Copies the state to the saver, which writes it in the background. `is_awaited`: the caller waits
+ * for the write and reports its failure. */
+NODISCARD Err train_save(Trainer *t, bool is_awaited);
+
+#endif

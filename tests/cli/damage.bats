@@ -177,6 +177,13 @@ untrainable() {
   untrainable "'max_tokens'" "set/train.order"
 }
 
+@test "a longest validation sentence beyond max_tokens is refused" {
+  perl -0pi -e 's/("valid": \{.*?"longest": \{\s*"source": )\d+/${1}4095/s' set/dataset.json
+  run ! cmp -s set/dataset.json "$BATS_FILE_TMPDIR/reference/dataset.json"
+  refused "set/dataset.json" "'max_tokens'" "of valid has 4095"
+  untrainable "set/dataset.json" "'max_tokens'"
+}
+
 @test "dataset.json of a million empty values is refused before memory is taken" {
   perl -e 'print "[", "{}," x 1000000, "1]"' > set/dataset.json
   refused "set/dataset.json" "JSON values"

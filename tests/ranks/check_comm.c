@@ -170,7 +170,8 @@ static long count_sleeps(void) {
 }
 
 /* A thread that waits for its own sum runs it itself. If each sum woke the communication thread, that
- * would sleep again SUMS times; otherwise threads sleep a number of times a second. */
+ * would sleep again SUMS times; otherwise threads sleep a number of times a second, and on a busy
+ * machine more often. */
 static void check_wakeups(void) {
   enum { SUMS = 10000, A_SECOND = 400 };
   double x = 1, start = progress_clock();
@@ -178,7 +179,7 @@ static void check_wakeups(void) {
   long before = count_sleeps();
   for (int i = 0; i < SUMS; i++) comm_sum(comm, "wake-ups", &x, 1);
   long sleeps = count_sleeps() - before;
-  double allowed = SUMS / 10 + A_SECOND * (progress_clock() - start);
+  double allowed = SUMS / 2 + A_SECOND * (progress_clock() - start);
   CHECK((double)sleeps <= allowed, "%ld sleeps of other threads in %d sums", sleeps, SUMS);
 }
 

@@ -7,13 +7,11 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include "base/fault.h"
-#include "base/mapguard.h"
 #include "base/mem.h"
 
 #define WRITE_BUFFER ((size_t)1 << 18)
@@ -170,25 +168,6 @@ Err file_write(const char *path, const char *bytes, size_t len) {
   return err;
 }
 
-Err file_copy(const char *from, const char *to) {
-  FileMap map;
-  TRY(file_map(&map, from));
-  Err err = file_write(to, (const char *)map.bytes, map.size);
-  file_unmap(&map);
-  return err;
-}
-
-Err file_sha256(const char *path, char hex[65]) {
-  FileMap map;
-  TRY(file_map(&map, path));
-  Sha256 sha;
-  sha256_begin(&sha);
-  sha256_add(&sha, map.bytes, map.size);
-  sha256_end(&sha, hex);
-  file_unmap(&map);
-  return ERR_OK;
-}
-
 Err file_lock(const char *path, int *fd, bool *busy) {
   *busy = false;
   *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -199,40 +178,6 @@ Err file_lock(const char *path, int *fd, bool *busy) {
   close(*fd);
   *fd = -1;
   return err;
-}
-
-Err file_map(FileMap *map, const char *path) {
-  *map = (FileMap){0};
-  int fd;
-  uint64_t size;
-  TRY(file_open(path, &fd, &size));
-  Err err = mem_dup(&map->path, path, strlen(path));
-  if (!err) {
-    map->size = (size_t)size;
-    map->bytes = (const uint8_t *)""; /* an empty file cannot be mapped */
-    if (map->size) {
-      void *at = mmap(NULL, map->size, PROT_READ, MAP_SHARED, fd, 0);
-      if (at == MAP_FAILED) {
-        map->size = 0;
-        err = err_errno("cannot map", path);
-      } else {
-        map->bytes = at;
-        err = mapguard_add(at, map->size, path);
-      }
-    }
-  }
-  close(fd);
-  if (err) file_unmap(map);
-  return err;
-}
-
-void file_unmap(FileMap *map) {
-  if (map->size) {
-    mapguard_remove(map->bytes);
-    munmap((void *)(uintptr_t)map->bytes, map->size);
-  }
-  mem_free(map->path);
-  *map = (FileMap){0};
 }
 
 Err file_create(FileWriter *w, const char *path) {

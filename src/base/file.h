@@ -27,8 +27,6 @@ NODISCARD Err file_open(const char *path, int *fd, uint64_t *bytes);
 NODISCARD Err file_read(const char *path, size_t limit, Str *into);
 /* Whole contents, atomically: written beside, synced, renamed. */
 NODISCARD Err file_write(const char *path, const char *bytes, size_t len);
-NODISCARD Err file_copy(const char *from, const char *to);
-NODISCARD Err file_sha256(const char *path, char hex[65]);
 /* "dir/name" into a buffer of FILE_PATH_MAX bytes. */
 #define FILE_PATH_MAX 4096
 NODISCARD Err file_join(char *out, const char *dir, const char *name);
@@ -38,15 +36,6 @@ NODISCARD Err file_program_dir(char *out);
 /* Holds the file's lock until *fd is closed; *busy when another process does, and
  * then *fd is -1. */
 NODISCARD Err file_lock(const char *path, int *fd, bool *busy);
-
-/* A file mapped for reading. */
-typedef struct {
-  const uint8_t *bytes;
-  size_t size;
-  char *path;
-} FileMap;
-NODISCARD Err file_map(FileMap *map, const char *path);
-void file_unmap(FileMap *map);
 
 /* A checked, buffered output file: hashes on its way, synced at the end. Set crc_only
  * after file_create where SHA-256 would take longer than the disk. */

@@ -1,33 +1,30 @@
 /* Size and CRC-32 of files. Relies on err, file, parallel, zlib. */
 #include "base/filesum.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <unistd.h>
 #include <zlib.h>
 
-#include "base/file.h"
 #include "base/parallel.h"
+#include "base/place.h"
 
 #define CHUNK ((size_t)1 << 20) /* bytes that a core sums at a time */
 #define ROUND 64                /* chunks between two joinings of sums */
 
 Err filesum_file(const char *path, FileSum *sum) {
   uint8_t block[1 << 16];
+  PlaceFile f;
   *sum = (FileSum){0};
-  int fd;
-  uint64_t size;
-  TRY(file_open(path, &fd, &size));
+  TRY(place_open(&f, path));
   Err err = ERR_OK;
-  for (;;) {
-    ssize_t n = read(fd, block, sizeof block);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) err = err_errno("cannot read", path);
-    if (n <= 0) break;
-    sum->crc = (uint32_t)crc32_z(sum->crc, block, (size_t)n);
-    sum->bytes += (uint64_t)n;
+  while (!err && sum->bytes < f.size) {
+    size_t len =
+        f.size - sum->bytes < sizeof block ? (size_t)(f.size - sum->bytes) : sizeof block;
+    err = place_read(&f, sum->bytes, block, len);
+    if (err) break;
+    sum->crc = (uint32_t)crc32_z(sum->crc, block, len);
+    sum->bytes += len;
   }
-  close(fd);
+  place_close(&f);
   return err;
 }
 

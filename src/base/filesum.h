@@ -12,7 +12,7 @@ typedef struct {
   uint32_t crc;
 } FileSum;
 
-/* By read, not by mapping: a disk that fails must be an error, not a signal. */
+/* Reads the file instead of mapping it: a disk that fails is then an error, not a signal. */
 NODISCARD Err filesum_file(const char *path, FileSum *sum);
 /* Of bytes in memory or mapped, on all cores. */
 FileSum filesum_bytes(const uint8_t *bytes, size_t len);

@@ -20,6 +20,7 @@
 typedef struct {
   _Atomic uintptr_t begin; /* 0: free */
   size_t size;
+  uint64_t offset;    /* of the first byte in the file */
   char *path, *shown; /* as it is, and as it may be printed */
 } Range;
 
@@ -71,9 +72,10 @@ static void add_number(Message *m, uint64_t n) {
 static void report_fault(const Range *r, uintptr_t address) {
   Message m = {.len = 0};
   struct stat st;
-  size_t offset = address - atomic_load(&r->begin);
+  uint64_t offset = r->offset + (address - atomic_load(&r->begin));
+  uint64_t end = r->offset + r->size;
   bool known = stat(r->path, &st) == 0;
-  bool truncated = known && (uint64_t)st.st_size < r->size;
+  bool truncated = known && (uint64_t)st.st_size < end;
   add_text(&m, r->shown);
   add_text(&m, truncated ? " was truncated while it was in use: byte "
                          : " can no longer be read: byte ");
@@ -82,7 +84,7 @@ static void report_fault(const Range *r, uintptr_t address) {
     add_text(&m, " is gone, as it has ");
     add_number(&m, (uint64_t)st.st_size);
     add_text(&m, " bytes and had ");
-    add_number(&m, r->size);
+    add_number(&m, end);
   } else {
     add_text(&m, known ? " has a disk error" : " is gone with the file");
   }
@@ -124,17 +126,18 @@ static Err find_free(Range **out) {
   }
 }
 
-static Err fill_range(const void *at, size_t size, char *path, char *shown) {
+static Err fill_range(const void *at, size_t size, uint64_t offset, char *path, char *shown) {
   Range *r;
   TRY(find_free(&r));
   r->size = size;
+  r->offset = offset;
   r->path = path;
   r->shown = shown;
   atomic_store_explicit(&r->begin, (uintptr_t)at, memory_order_release);
   return ERR_OK;
 }
 
-Err mapguard_add(const void *at, size_t size, const char *path) {
+Err mapguard_add(const void *at, size_t size, uint64_t offset, const char *path) {
   char *copy = NULL, *shown = NULL;
   size_t len = strlen(path), room = 4 * len + 1; /* a byte is shown as four at most */
   Err err = mem_dup(&copy, path, len);
@@ -143,7 +146,7 @@ Err mapguard_add(const void *at, size_t size, const char *path) {
     utf8_visible(path, shown, room);
     pthread_mutex_lock(&writing);
     set_handler();
-    err = fill_range(at, size, copy, shown);
+    err = fill_range(at, size, offset, copy, shown);
     pthread_mutex_unlock(&writing);
   }
   if (err) {

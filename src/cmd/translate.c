@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/out.h"
+#include "base/place.h"
 #include "base/utf8.h"
 #include "cmd/cmd.h"
 #include "data/input.h"
@@ -47,7 +48,7 @@ static Err find_checkpoint(const char *run, char dir[FILE_PATH_MAX]) {
   char model[FILE_PATH_MAX];
   TRY(file_join(dir, run, "checkpoints/best"));
   TRY(file_join(model, dir, "model.json"));
-  bool found = file_exists(model);
+  bool found = place_exists(model);
   if (found) {
     log_info("model    %s", dir);
     return ERR_OK;
@@ -73,7 +74,7 @@ static bool find_nearby(const char *given, char best[FILE_PATH_MAX]) {
     *slash = '\0';
     if (file_join(best, run, "checkpoints/best")) return false;
     if (file_join(model, best, "model.json")) return false;
-    if (file_exists(model)) return true;
+    if (place_exists(model)) return true;
   }
   return false;
 }
@@ -96,12 +97,12 @@ static Err find_model(const char *given, char dir[FILE_PATH_MAX]) {
   char model[FILE_PATH_MAX], checkpoints[FILE_PATH_MAX];
   TRY(file_join(model, given, "model.json"));
   TRY(file_join(checkpoints, given, "checkpoints"));
-  if (!file_exists(given)) return refuse_missing(given);
-  if (file_exists(model)) {
+  if (!place_exists(given)) return refuse_missing(given);
+  if (place_exists(model)) {
     memcpy(dir, given, strlen(given) + 1);
     return ERR_OK;
   }
-  if (file_is_dir(checkpoints)) return find_checkpoint(given, dir);
+  if (place_type(checkpoints) == PLACE_DIRECTORY) return find_checkpoint(given, dir);
   return err_set(
       ERR_WORK,
       "--model %s: it is not a model, as it has no model.json; give a run of 'trireme "
@@ -114,7 +115,7 @@ static Err check_older_model(const char *dir) {
   char path[FILE_PATH_MAX];
   bool whole;
   TRY(file_join(path, dir, "training.json"));
-  if (!file_exists(path)) {
+  if (!place_exists(path)) {
     log_warn("%s is not verified: its model.json, of an earlier version, has no checksums",
              dir);
     return ERR_OK;
@@ -330,7 +331,7 @@ static Err agree_on_model(const Job *job, const OptSet *opts, const char *dir) {
   opt_record(opts, &options);
   TRY_DONE(str_check(&options));
   TRY_DONE(file_join(path, dir, "model.json")); /* it has the checksums of the other files */
-  TRY_DONE(file_sha256(path, hash));
+  TRY_DONE(place_sha256(path, hash));
   err = agree_ranks(job->comm, str_text(&options), "model-hash", hash);
 done:
   str_free(&options);

@@ -6,6 +6,7 @@
 #include <zlib.h>
 
 #include "base/mem.h"
+#include "base/place.h"
 
 static size_t blocks_of(uint64_t payload) {
   return (size_t)((payload + CHECKED_BLOCK - 1) / CHECKED_BLOCK);
@@ -55,9 +56,9 @@ static uint32_t table_entry(const CheckedFile *f, size_t i) {
   return crc;
 }
 
-Err checked_open(CheckedFile *f, FileMap *map, uint64_t payload) {
+Err checked_open(CheckedFile *f, PlacePin *map, uint64_t payload) {
   *f = (CheckedFile){.map = *map};
-  *map = (FileMap){0};
+  *map = (PlacePin){0};
   Err err = ERR_OK;
   if (payload > f->map.size || f->map.size - payload != checked_table_size(payload)) {
     err = err_set(
@@ -84,7 +85,7 @@ Err checked_open(CheckedFile *f, FileMap *map, uint64_t payload) {
 }
 
 void checked_close(CheckedFile *f) {
-  file_unmap(&f->map);
+  place_unpin(&f->map);
   mem_free(f->tested);
   *f = (CheckedFile){0};
 }

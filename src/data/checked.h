@@ -10,11 +10,12 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "base/place.h"
 
 #define CHECKED_BLOCK ((size_t)1 << 16)
 
 typedef struct {
-  FileMap map;
+  PlacePin map;
   size_t payload;          /* bytes; the table follows */
   _Atomic uint8_t *tested; /* one per block */
 } CheckedFile;
@@ -33,7 +34,7 @@ void checked_table_free(CheckedTable *table);
 
 /* Takes over the map. `payload` comes from the file's own header: the file must
  * be exactly payload and table, and the table must be whole. */
-NODISCARD Err checked_open(CheckedFile *f, FileMap *map, uint64_t payload);
+NODISCARD Err checked_open(CheckedFile *f, PlacePin *map, uint64_t payload);
 void checked_close(CheckedFile *f);
 /* Checks the blocks that hold [offset, offset + len) unless they were before.
  * The range must lie within the payload. */

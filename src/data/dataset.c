@@ -8,6 +8,7 @@
 
 #include "base/fault.h"
 #include "base/mem.h"
+#include "base/place.h"
 #include "base/progress.h"
 #include "data/manifest.h"
 #include "text/sp_facts.h"
@@ -23,20 +24,20 @@ Err dataset_path(const DataSet *d, const char *name, char out[FILE_PATH_MAX]) {
 static Err read_meta(DataSet *d) {
   char path[FILE_PATH_MAX];
   TRY(dataset_path(d, "dataset.json", path));
-  if (!file_exists(d->dir))
+  if (!place_exists(d->dir))
     return err_set(
         ERR_WORK,
         "there is no data set %s: nothing has this name; check the path, or make one "
         "with 'trireme prepare'",
         d->dir);
-  if (!file_exists(path)) {
+  if (!place_exists(path)) {
     return err_set(
         ERR_WORK,
         "%s is not a data set: it has no dataset.json; make one with 'trireme prepare'",
         d->dir);
   }
   Str text = {0};
-  Err err = file_read(path, JSON_LIMIT, &text);
+  Err err = place_read_all(path, JSON_LIMIT, &text);
   if (!err) err = meta_parse(&d->meta, str_text(&text), text.len, path);
   str_free(&text);
   return err;
@@ -151,7 +152,7 @@ static Err check_sizes(const DataSet *d) {
       char path[FILE_PATH_MAX];
       uint64_t bytes;
       TRY(dataset_path(d, file->name, path));
-      TRY(file_size(path, &bytes));
+      TRY(place_size(path, &bytes));
       if (bytes == file->bytes) continue;
       Shard shard;
       Err err = open_shard(d, file, &shard);
@@ -171,7 +172,7 @@ static Err check_tokenizer(const DataSet *d) {
   Sha256 sha;
   Err err;
   TRY_DONE(dataset_path(d, "tokenizer.model", path));
-  TRY_DONE(file_read(path, TOKENIZER_LIMIT, &bytes));
+  TRY_DONE(place_read_all(path, TOKENIZER_LIMIT, &bytes));
   sha256_begin(&sha);
   sha256_add(&sha, str_text(&bytes), bytes.len);
   sha256_end(&sha, hex);
@@ -321,7 +322,7 @@ const Shard *dataset_peek(const DataReader *r, Split split, uint64_t i, uint64_t
 static Err verify_file(const DataSet *d, const MetaFile *file, Progress *progress) {
   char path[FILE_PATH_MAX], hex[65];
   TRY(dataset_path(d, file->name, path));
-  TRY(file_sha256(path, hex));
+  TRY(place_sha256(path, hex));
   progress_set(progress, progress->done + file->bytes);
   if (strcmp(hex, file->sha256) == 0) return ERR_OK;
   return err_set(ERR_WORK,

@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/place.h"
 #include "base/progress.h"
 #include "base/str.h"
 #include "data/url.h"
@@ -40,7 +41,7 @@ static Err check(const char *path, const char *label, const char *sha256, uint64
   }
   if (sha256) {
     char hex[65];
-    TRY(file_sha256(path, hex));
+    TRY(place_sha256(path, hex));
     if (strcmp(hex, sha256) != 0) {
       return err_set(ERR_WORK, "%s has the SHA-256 %s where %s is expected", label, hex,
                      sha256);

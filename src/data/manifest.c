@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/place.h"
 
 #define LINE_MAX_BYTES 4096
 
@@ -244,7 +245,7 @@ static Err take_entry(void *context, const ManifestEntry *e) {
   return ERR_OK;
 }
 
-static Err check_hash(const FileMap *map, const MetaFile *expected) {
+static Err check_hash(const PlacePin *map, const MetaFile *expected) {
   if (map->size != expected->bytes)
     return err_set(ERR_WORK,
                    "%s is damaged: it has %zu bytes where dataset.json has %" PRIu64
@@ -263,14 +264,14 @@ static Err check_hash(const FileMap *map, const MetaFile *expected) {
 }
 
 Err manifest_load(const char *path, Meta *meta) {
-  FileMap map;
+  PlacePin map;
   ManifestEnd end;
   Loading loading = {.meta = meta};
-  TRY(file_map(&map, path));
+  TRY(place_pin_file(&map, path));
   Err err = check_hash(&map, &meta->manifest);
   if (!err)
     err = manifest_parse((const char *)map.bytes, map.size, path, &end, take_entry, &loading);
-  file_unmap(&map);
+  place_unpin(&map);
   return err ? err : check_names(path, meta);
 }
 
@@ -287,20 +288,20 @@ static Err remove_rest(const char *path, size_t whole) {
 
 /* Is what follows the whole lines a single line, complete or not? A crash can leave that; it
  * cannot damage lines that were synced before. */
-static bool is_last_line(const FileMap *map, size_t whole) {
+static bool is_last_line(const PlacePin *map, size_t whole) {
   const void *end = memchr(map->bytes + whole, '\n', map->size - whole);
   return !end || (const uint8_t *)end + 1 == map->bytes + map->size;
 }
 
 Err manifest_recover(const char *path, Meta *meta) {
-  if (!file_exists(path)) return ERR_OK;
-  FileMap map;
+  if (!place_exists(path)) return ERR_OK;
+  PlacePin map;
   ManifestEnd end;
   Loading loading = {.meta = meta, .has_counts = true};
-  TRY(file_map(&map, path));
+  TRY(place_pin_file(&map, path));
   Err err = manifest_parse((const char *)map.bytes, map.size, path, &end, take_entry, &loading);
   bool is_torn = end.is_damaged && is_last_line(&map, end.bytes);
-  file_unmap(&map);
+  place_unpin(&map);
   if (is_torn) {
     log_info("%s: the last line is incomplete; its shard is written again", path);
     err = remove_rest(path, end.bytes);

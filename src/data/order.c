@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/place.h"
 #include "base/rng.h"
 #include "data/shard.h"
 
@@ -103,12 +104,12 @@ static Err scatter(const char *path, uint64_t pairs, Counts *c, OrderLengths len
 
 static Err assemble(const char *path, const char *list_path, const Header *header,
                     const OrderCell *cells, uint64_t *bytes, char sha256[65]) {
-  FileMap list = {0};
+  PlacePin list = {0};
   FileWriter w;
   CheckedTable table = {0};
   TRY(file_create(&w, path));
   Err err;
-  TRY_DONE(file_map(&list, list_path));
+  TRY_DONE(place_pin_file(&list, list_path));
   TRY_DONE(checked_put(&table, &w, header, sizeof *header));
   TRY_DONE(checked_put(&table, &w, cells, (size_t)header->cells * sizeof *cells));
   TRY_DONE(checked_put(&table, &w, list.bytes, list.size));
@@ -117,7 +118,7 @@ static Err assemble(const char *path, const char *list_path, const Header *heade
   err = file_finish(&w, sha256);
 done:
   file_abandon(&w);
-  file_unmap(&list);
+  place_unpin(&list);
   checked_table_free(&table);
   return err;
 }
@@ -150,7 +151,7 @@ done:
   return err;
 }
 
-static Err check_header(const Header *h, const FileMap *map) {
+static Err check_header(const Header *h, const PlacePin *map) {
   if (map->size < sizeof *h || memcmp(h->magic, MAGIC, 8) != 0)
     return err_set(ERR_WORK, "%s is not an order file: wrong first bytes", map->path);
   if (h->version != VERSION) {
@@ -193,10 +194,10 @@ static Err check_cells(const Order *o) {
 
 Err order_open(Order *o, const char *path) {
   *o = (Order){0};
-  FileMap map;
+  PlacePin map;
   Header h = {0};
   Err err;
-  TRY(file_map(&map, path));
+  TRY(place_pin_file(&map, path));
   if (map.size >= sizeof h) memcpy(&h, map.bytes, sizeof h);
   TRY_DONE(check_header(&h, &map));
   TRY_DONE(checked_open(&o->file, &map, h.payload));
@@ -206,7 +207,7 @@ Err order_open(Order *o, const char *path) {
   o->pair = (const uint32_t *)(const void *)(o->cell + o->cells);
   err = check_cells(o);
 done:
-  file_unmap(&map);
+  place_unpin(&map);
   if (err) order_close(o);
   return err;
 }

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/place.h"
 #include "base/progress.h"
 #include "base/stop.h"
 #include "data/dataset.h"
@@ -296,7 +297,7 @@ static Err have_tokenizer(Prepare *p) {
   TRY(in_partial(p, "tokenizer.model", path));
   if (!file_exists(path)) {
     if (p->spec.tokenizer)
-      TRY(file_copy(p->spec.tokenizer, path));
+      TRY(place_copy(p->spec.tokenizer, path));
     else
       TRY(learn_tokenizer(p, path));
     fault_point("prepare-tokenizer");
@@ -478,7 +479,7 @@ static Err hash_manifest(Prepare *p) {
   snprintf(m->name, sizeof m->name, "%s", MANIFEST_NAME);
   TRY(in_partial(p, m->name, path));
   TRY(file_size(path, &m->bytes));
-  return file_sha256(path, m->sha256);
+  return place_sha256(path, m->sha256);
 }
 
 static Err write_meta(const Prepare *p) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/place.h"
 #include "data/shard_file.h"
 
 #define AGAIN "prepare the data set again"
@@ -51,7 +52,7 @@ static Err make_columns1(Shard *s, const ShardHeader1 *h) {
   return ERR_OK;
 }
 
-static Err open_format1(Shard *s, FileMap *map) {
+static Err open_format1(Shard *s, PlacePin *map) {
   ShardHeader1 h;
   memcpy(&h, map->bytes, sizeof h);
   TRY(check_header1(&h, map->path));
@@ -242,7 +243,7 @@ static Err read_directory(Shard *s, const ShardHeader2 *h) {
   return ERR_OK;
 }
 
-static Err open_format2(Shard *s, FileMap *map) {
+static Err open_format2(Shard *s, PlacePin *map) {
   ShardHeader2 h;
   memcpy(&h, map->bytes, sizeof h);
   TRY(check_header2(&h, map->path));
@@ -264,7 +265,7 @@ static void find_sides(Shard *s) {
                       is_same_group(source, target);
 }
 
-static Err open_map(Shard *s, FileMap *map) {
+static Err open_map(Shard *s, PlacePin *map) {
   ShardHeader2 h;
   if (map->size < sizeof(ShardHeader1))
     return err_set(ERR_WORK, "%s is truncated: %zu bytes are no shard; " AGAIN, map->path,
@@ -281,10 +282,10 @@ static Err open_map(Shard *s, FileMap *map) {
 
 Err shard_open(Shard *s, const char *path) {
   *s = (Shard){0};
-  FileMap map;
-  TRY(file_map(&map, path));
+  PlacePin map;
+  TRY(place_pin_file(&map, path));
   Err err = open_map(s, &map);
-  file_unmap(&map);
+  place_unpin(&map);
   if (err)
     shard_close(s);
   else

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/place.h"
 #include "base/progress.h"
 #include "base/utf8.h"
 
@@ -309,12 +310,12 @@ Err unpack_sgm_text(const char *bytes, size_t len, const char *where, Str *out) 
 }
 
 Err unpack_sgm(const char *sgm, const char *to) {
-  FileMap map;
+  PlacePin map;
   Str out = {0};
-  TRY(file_map(&map, sgm));
+  TRY(place_pin_file(&map, sgm));
   Err err = unpack_sgm_text((const char *)map.bytes, map.size, sgm, &out);
   if (!err) err = file_write(to, out.s, out.len);
   str_free(&out);
-  file_unmap(&map);
+  place_unpin(&map);
   return err;
 }

@@ -8,6 +8,7 @@
 
 #include "base/jsondoc.h"
 #include "base/mem.h"
+#include "base/place.h"
 
 #define HEADER_LIMIT ((uint64_t)16 << 20) /* 100,000 tensors; the format allows 100 MB */
 
@@ -147,7 +148,7 @@ static Err read_header(SafeFile *f) {
 
 Err safetensors_open(SafeFile *f, const char *path) {
   *f = (SafeFile){0};
-  TRY(file_map(&f->map, path));
+  TRY(place_pin_file(&f->map, path));
   Err err = read_header(f);
   if (err) safetensors_close(f);
   return err;
@@ -157,7 +158,7 @@ void safetensors_close(SafeFile *f) {
   for (size_t i = 0; i < f->tensors; i++) mem_free(f->tensor[i].name);
   mem_free(f->tensor);
   mem_free(f->metadata);
-  file_unmap(&f->map);
+  place_unpin(&f->map);
   *f = (SafeFile){0};
 }
 

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/file.h"
+#include "base/place.h"
 
 #define SAFE_DIMENSIONS 8
 
@@ -29,7 +30,7 @@ typedef struct {
 } SafeTensor;
 
 typedef struct {
-  FileMap map;
+  PlacePin map;
   const uint8_t *data;
   SafeTensor *tensor; /* in the order of the file */
   size_t tensors, cap;

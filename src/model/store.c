@@ -9,6 +9,7 @@
 
 #include "base/jsondoc.h"
 #include "base/mem.h"
+#include "base/place.h"
 #include "format/safetensors.h"
 
 #define VERSION 2 /* 1 had no checksums */
@@ -123,10 +124,10 @@ Err store_load_config(ModelConfig *c, StoreSums *sums, const char *dir) {
   *c = (ModelConfig){0};
   char path[FILE_PATH_MAX];
   TRY(file_join(path, dir, "model.json"));
-  if (!file_exists(path))
+  if (!place_exists(path))
     return err_set(ERR_WORK, "%s is not a model: it has no model.json", dir);
   Str text = {0};
-  Err err = file_read(path, (size_t)1 << 20, &text);
+  Err err = place_read_all(path, (size_t)1 << 20, &text);
   if (!err) err = parse_config(c, sums ? sums : &unused, &text, path);
   str_free(&text);
   return err;

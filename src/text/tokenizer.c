@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/place.h"
 #include "base/rng.h"
 #include "text/sp_facts.h"
 #include "text/sp_shim.h"
@@ -28,7 +29,7 @@ Err tokenizer_open(Tokenizer *t, const char *path) {
   Str bytes = {0};
   SpFacts facts;
   Err err;
-  TRY_DONE(file_read(path, TOKENIZER_LIMIT, &bytes));
+  TRY_DONE(place_read_all(path, TOKENIZER_LIMIT, &bytes));
   TRY_DONE(sp_facts(&facts, str_text(&bytes), bytes.len, path));
   TRY_DONE(sp_load(&t->model_, str_text(&bytes), bytes.len, path));
   t->vocab = facts.pieces;

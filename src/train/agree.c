@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/opt.h"
+#include "base/place.h"
 
 /* One line "name = value" of a record. */
 typedef struct {
@@ -71,7 +72,7 @@ static const char *const own[] = {"threads", "quiet",  "config", "device",
 Err agree_data_hash(const DataSet *data, char hex[65]) {
   char path[FILE_PATH_MAX];
   TRY(dataset_path(data, "dataset.json", path));
-  return file_sha256(path, hex);
+  return place_sha256(path, hex);
 }
 
 Err agree_ranks(Comm *comm, const char *record, const char *what, const char *hash) {

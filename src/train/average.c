@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/place.h"
 #include "train/checkpoint.h"
 
 typedef struct {
@@ -66,7 +67,7 @@ static Err fill(const Average *a, const char *dir) {
   StoreSums sums = {.known = true};
   TRY(file_join(from, a->newest, "tokenizer.model"));
   TRY(file_join(to, dir, "tokenizer.model"));
-  TRY(file_copy(from, to));
+  TRY(place_copy(from, to));
   TRY(filesum_file(to, &sums.tokenizer));
   TRY(file_join(to, dir, "weights.safetensors"));
   TRY(store_save_summed(&a->params, a->w, to, &sums.weights));

@@ -1,7 +1,6 @@
 /* Checkpoints on disk. Relies on base, model/store, record. */
 #include "train/checkpoint.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/place.h"
 #include "train/record.h"
 
 #define STEP_NAME 32 /* bytes of step-N */
@@ -45,7 +45,7 @@ static Err fill(const char *dir, const TrainArrays *a, const TrainCounters *c) {
   if (a->pieces)
     TRY(file_write(path, str_text(a->pieces), a->pieces->len));
   else
-    TRY(file_copy(a->tokenizer, path));
+    TRY(place_copy(a->tokenizer, path));
   TRY(record_sum(path, &r.part[PART_TOKENIZER]));
   TRY(put_array(dir, a->params, a->e ? a->e : a->w, PART_WEIGHTS, &r));
   StoreSums sums = {true, sum_of(&r, PART_WEIGHTS), sum_of(&r, PART_TOKENIZER)};
@@ -195,13 +195,12 @@ static Err read_link(char to[FILE_PATH_MAX], const char *run, int i) {
   return ERR_OK;
 }
 
-static Err add_names(CheckpointList *list, DIR *dir) {
-  for (struct dirent *entry; (entry = readdir(dir));) {
-    CheckpointName name = {0};
-    if (!read_name(&name, entry->d_name)) continue;
-    TRY(mem_grow(&list->at, &list->cap, list->count + 1, sizeof *list->at));
-    list->at[list->count++] = name;
-  }
+static Err add_checkpoint(void *context, const char *file_name) {
+  CheckpointList *list = context;
+  CheckpointName name = {0};
+  if (!read_name(&name, file_name)) return ERR_OK;
+  TRY(mem_grow(&list->at, &list->cap, list->count + 1, sizeof *list->at));
+  list->at[list->count++] = name;
   return ERR_OK;
 }
 
@@ -210,12 +209,9 @@ Err checkpoint_list(CheckpointList *list, const char *run) {
   CheckpointName last;
   *list = (CheckpointList){0};
   TRY(file_join(path, run, "checkpoints"));
-  if (!file_is_dir(path)) return ERR_OK;
+  if (place_type(path) != PLACE_DIRECTORY) return ERR_OK;
   TRY(read_link(latest, run, LATEST));
-  DIR *dir = opendir(path);
-  if (!dir) return err_errno("cannot read the directory", path);
-  Err err = add_names(list, dir);
-  closedir(dir);
+  Err err = place_list(path, add_checkpoint, list);
   if (err) {
     checkpoint_list_free(list);
     return err;

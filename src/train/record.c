@@ -15,6 +15,7 @@
 #include "base/filesum.h"
 #include "base/jsondoc.h"
 #include "base/mem.h"
+#include "base/place.h"
 
 #define FORMAT  "trireme-training"
 #define VERSION 2 /* 1 had no sums, no average and always both moments */
@@ -205,7 +206,7 @@ Err record_read(const char *dir, Record *r, bool *whole) {
   *r = (Record){0};
   *whole = false;
   TRY(file_join(path, dir, "training.json"));
-  Err err = file_read(path, LIMIT, &text);
+  Err err = place_read_all(path, LIMIT, &text);
   if (err && !text.failed)
     err = ERR_OK; /* missing or unreadable: damaged, and said so */
   else if (!err && jsondoc_check(str_text(&text), text.len, path) == ERR_OK) {
@@ -241,7 +242,7 @@ Err record_check(const char *dir, const Record *r, Part part) {
   char path[FILE_PATH_MAX];
   FileSum now = {0}, then = {r->part[part].bytes, r->part[part].crc};
   TRY(file_join(path, dir, record_name[part]));
-  TRY(file_size(path, &now.bytes));
+  TRY(place_size(path, &now.bytes));
   if (!r->part[part].summed) return ERR_OK;
   if (now.bytes == then.bytes) TRY(filesum_file(path, &now));
   return filesum_compare(path, now, then);

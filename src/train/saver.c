@@ -8,6 +8,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/place.h"
 #include "base/thread.h"
 #include "text/tokenizer.h"
 
@@ -101,7 +102,7 @@ static Err new_snapshot(Saver *s, const TrainArrays *shape) {
   a->config = shape->config, a->params = shape->params;
   TRY(mem_dup(&s->tokenizer, shape->tokenizer, strlen(shape->tokenizer)));
   a->tokenizer = s->tokenizer;
-  TRY(file_read(s->tokenizer, TOKENIZER_LIMIT, &s->pieces));
+  TRY(place_read_all(s->tokenizer, TOKENIZER_LIMIT, &s->pieces));
   a->pieces = &s->pieces;
   TRY(new_array(s, &a->w, shape->w, floats));
   TRY(new_array(s, &a->e, shape->e, floats));

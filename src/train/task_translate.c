@@ -8,6 +8,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/place.h"
 #include "base/progress.h"
 #include "base/stop.h"
 #include "decode/translate.h"
@@ -32,7 +33,7 @@ typedef struct {
   Model *model;
   Translator *translator;
   Batch batch;
-  FileMap text[2]; /* valid.src, valid.ref */
+  PlacePin text[2]; /* valid.src, valid.ref */
   Line *line[2];
   size_t lines;
   Line *mine;            /* the lines that this rank translates */
@@ -46,7 +47,7 @@ static size_t max_positions(const TranslateTask *t) {
 /* Opening. */
 
 /* Lines of a mapped file; their number must be the data set's. */
-static Err split_lines(const FileMap *map, Line *line, size_t lines) {
+static Err split_lines(const PlacePin *map, Line *line, size_t lines) {
   const char *at = (const char *)map->bytes, *end = at + map->size;
   for (size_t i = 0; i < lines; i++) {
     const char *newline = at < end ? memchr(at, '\n', (size_t)(end - at)) : NULL;
@@ -75,7 +76,7 @@ static Err open_validation(TranslateTask *t, const Comm *comm) {
   for (int side = 0; side < 2; side++) {
     char path[FILE_PATH_MAX];
     TRY(dataset_path(&t->data, split->raw[side].name, path));
-    TRY(file_map(&t->text[side], path));
+    TRY(place_pin_file(&t->text[side], path));
     TRY(mem_alloc(&t->line[side], t->lines, sizeof *t->line[side]));
     TRY(split_lines(&t->text[side], t->line[side], t->lines));
   }
@@ -115,7 +116,7 @@ static void close_task(Task *task) {
   mem_free(t->length);
   for (int side = 0; side < 2; side++) {
     mem_free(t->line[side]);
-    file_unmap(&t->text[side]);
+    place_unpin(&t->text[side]);
   }
   tokenizer_close(&t->tokenizer);
   order_plan_free(&t->plan);

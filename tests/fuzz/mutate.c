@@ -18,6 +18,7 @@ int trireme_main(int argc, char **argv);
 
 #include "base/file.h"
 #include "base/jsondoc.h"
+#include "base/place.h"
 #include "base/rng.h"
 #include "data/recipe.h"
 #include "data/unpack.h"
@@ -432,7 +433,7 @@ static bool try_case(size_t which, uint64_t number) {
     snprintf(name, sizeof name, "findings/%zu-%" PRIu64, which, number);
     snprintf(err, sizeof err, "%s.err", name);
     write_bytes(name, b.at, b.len);
-    if (file_copy("stderr", err)) die("stderr");
+    if (place_copy("stderr", err)) die("stderr");
     printf("%s: damaged %s, call", wrong, c->file);
     for (int i = 0; c->call[i]; i++) printf(" %s", c->call[i]);
     printf(": %s\n", name);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/place.h"
 #include "base/progress.h"
 #include "data/dataset.h"
 #include "data/manifest.h"
@@ -42,7 +43,7 @@ static Err link_shards(const Meta *m, const char *from, const char *to, Str *man
         snprintf(e.file.name, sizeof e.file.name, "train-%05zu.tok", i);
         TRY(file_join(whole, to, e.file.name));
         if (i % 10000 == 0) {
-          TRY(file_copy(source, whole));
+          TRY(place_copy(source, whole));
           memcpy(source, whole, sizeof source);
         } else if (link(source, whole) != 0) {
           return err_errno("cannot link", whole);
@@ -74,7 +75,7 @@ static Err write_set(DataSet *d, Shard *shard, const char *to, size_t n) {
   TRY_DONE(file_join(path, to, MANIFEST_NAME));
   TRY_DONE(file_write(path, text.s, text.len));
   m->manifest.bytes = text.len;
-  TRY_DONE(file_sha256(path, m->manifest.sha256));
+  TRY_DONE(place_sha256(path, m->manifest.sha256));
   str_clear(&text);
   TRY_DONE(meta_print(m, &text));
   TRY_DONE(file_join(path, to, "dataset.json"));

@@ -160,7 +160,7 @@ static void test_damage(void **state) {
     }
     OK(file_rename(path, away)); /* missing */
     assert_damaged(run, files[i]);
-    OK(file_copy(away, path));
+    OK(place_copy(away, path));
     assert_int_equal(truncate(path, (off_t)bytes - 1), 0);
     assert_damaged(run, files[i]);
     OK(file_rename(away, path));

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/place.h"
 #include "base/thread.h"
 #include "support.h"
 
@@ -105,10 +106,10 @@ static void files_are_written_whole(void **state) {
   assert_int_equal(file_read(path, 5, &text), ERR_WORK);
   assert_says("whole/file");
   str_free(&text);
-  OK(file_copy(path, at("whole/copy")));
+  OK(place_copy(path, at("whole/copy")));
   char one[65], two[65];
-  OK(file_sha256(path, one));
-  OK(file_sha256(at("whole/copy"), two));
+  OK(place_sha256(path, one));
+  OK(place_sha256(at("whole/copy"), two));
   assert_string_equal(one, two);
   uint64_t bytes;
   OK(file_size(at("whole/copy"), &bytes));
@@ -150,14 +151,14 @@ static void large_files_pass_through_the_buffer(void **state) {
     assert_int_equal(w.bytes, sizes[s]);
     OK(file_finish(&w, hex));
     file_abandon(&w); /* harmless */
-    OK(file_sha256(at("large"), again));
+    OK(place_sha256(at("large"), again));
     assert_string_equal(hex, again);
-    FileMap map;
-    OK(file_map(&map, at("large")));
+    PlacePin map;
+    OK(place_pin_file(&map, at("large")));
     assert_int_equal(map.size, sizes[s]);
     assert_memory_equal(map.bytes, bytes, sizes[s]);
-    file_unmap(&map);
-    file_unmap(&map);
+    place_unpin(&map);
+    place_unpin(&map);
     mem_free(bytes);
   }
 }
@@ -165,7 +166,7 @@ static void large_files_pass_through_the_buffer(void **state) {
 static void file_errors_name_the_path(void **state) {
   (void)state;
   Str text = {0};
-  FileMap map;
+  PlacePin map;
   FileWriter w;
   uint64_t bytes;
   char hex[65], joined[FILE_PATH_MAX];
@@ -177,13 +178,13 @@ static void file_errors_name_the_path(void **state) {
     assert_says(words);               \
   } while (0)
   FAILS(file_read(missing, 10, &text), missing);
-  FAILS(file_map(&map, missing), missing);
-  FAILS(file_map(&map, scratch), "not a regular file");
+  FAILS(place_pin_file(&map, missing), missing);
+  FAILS(place_pin_file(&map, scratch), "not a regular file");
   FAILS(file_size(missing, &bytes), missing);
-  FAILS(file_sha256(missing, hex), missing);
+  FAILS(place_sha256(missing, hex), missing);
   FAILS(file_write(missing, "", 0), missing);
   FAILS(file_create(&w, under), under);
-  FAILS(file_copy(missing, at("copy")), missing);
+  FAILS(place_copy(missing, at("copy")), missing);
   FAILS(file_mkdirs(under), "plain");
   FAILS(file_mkdirs(at("plain")), "plain");
   FAILS(file_mkdirs(""), "name");
@@ -233,11 +234,11 @@ static int read_after_truncation(const char *path, size_t maps, size_t offset, b
   OK(file_write(path, (char[3 * 65536]){0}, 3 * 65536));
   pid_t child = fork();
   if (child == 0) {
-    FileMap map, other[100];
+    PlacePin map, other[100];
     int fd = open(at("stderr"), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    if (fd < 0 || dup2(fd, STDERR_FILENO) < 0 || file_map(&map, path)) _exit(90);
+    if (fd < 0 || dup2(fd, STDERR_FILENO) < 0 || place_pin_file(&map, path)) _exit(90);
     for (size_t i = 0; i < maps; i++) /* more than a block of the table has */
-      if (file_map(&other[i], path)) _exit(90);
+      if (place_pin_file(&other[i], path)) _exit(90);
     if (truncate(path, 10) != 0) _exit(91);
     uint8_t *byte = (uint8_t *)(uintptr_t)(maps ? other[maps - 1].bytes : map.bytes) + offset;
     pthread_t thread;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/place.h"
 #include "data/input.h"
 #include "support.h"
 
@@ -223,16 +224,16 @@ static void test_input_line_of_16_mib_is_an_error_with_its_number(void **state) 
 static void test_file_fifo_is_an_error_at_once(void **state) {
   (void)state;
   Str text = {0};
-  FileMap map;
+  PlacePin map;
   char hex[65];
   assert_int_equal(mkfifo(at("fifo"), 0666), 0);
   assert_int_equal(file_read(at("fifo"), 100, &text), ERR_WORK); /* would wait for a writer */
   assert_says("fifo is not a regular file");
   assert_says("save its contents");
-  assert_int_equal(file_map(&map, at("fifo")), ERR_WORK);
+  assert_int_equal(place_pin_file(&map, at("fifo")), ERR_WORK);
   assert_says("fifo is not a regular file");
-  assert_int_equal(file_sha256(at("fifo"), hex), ERR_WORK);
-  assert_int_equal(file_copy(at("fifo"), at("copy")), ERR_WORK);
+  assert_int_equal(place_sha256(at("fifo"), hex), ERR_WORK);
+  assert_int_equal(place_copy(at("fifo"), at("copy")), ERR_WORK);
   str_free(&text);
 }
 

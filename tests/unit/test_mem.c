@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/opt.h"
+#include "base/place.h"
 #include "base/rng.h"
 #include "cmd/cmd.h"
 #include "data/batch.h"
@@ -244,7 +245,7 @@ static Err write_file(void) {
   Str text = {0};
   Err err = file_read(at("written"), 100, &text);
   str_free(&text);
-  return err ? err : file_copy(at("written"), at("copied"));
+  return err ? err : place_copy(at("written"), at("copied"));
 }
 
 /* The whole way, from the text to the directory; a failure may leave OUT.partial,
@@ -302,8 +303,8 @@ static void whole_runs(void **state) {
     char made[64], set[64];
     snprintf(made, sizeof made, "made/%s", names[i]);
     snprintf(set, sizeof set, "set/%s", names[i]);
-    OK(file_sha256(at(made), one));
-    OK(file_sha256(at(set), two));
+    OK(place_sha256(at(made), one));
+    OK(place_sha256(at(set), two));
     assert_string_equal(one, two);
   }
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/place.h"
 #include "base/plugin.h"
 #include "support.h"
 
@@ -55,7 +56,7 @@ static void test_search_order(void **state) {
   setenv("TRIREME_PLUGIN_PATH", path, 1);
   assert_int_equal(ask(), 2);
   good_plugin(at("c"), 3);
-  OK(file_copy(at("c/" NAME), beside));
+  OK(place_copy(at("c/" NAME), beside));
   assert_int_equal(ask(), 2);
   unsetenv("TRIREME_PLUGIN_PATH");
   assert_int_equal(ask(), 3);

@@ -9,6 +9,7 @@
 #include "../fuzz/fuzz_file.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/place.h"
 #include "base/rng.h"
 #include "data/shard.h"
 #include "data/shard_file.h"
@@ -24,7 +25,7 @@ static void write_shard(ShardBuilder *b, const char *name) {
   char again[65];
   OK(shard_write(b, at(name), &bytes, hex));
   shard_builder_free(b);
-  OK(file_sha256(at(name), again));
+  OK(place_sha256(at(name), again));
   assert_string_equal(hex, again);
   OK(file_size(at(name), &size));
   assert_int_equal(bytes, size);

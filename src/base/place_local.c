@@ -1,0 +1,131 @@
+/* Local files as a kind of place. A pinned range is mapped, so that all ranks of a machine share
+ * one copy in the page cache, and opening a large file costs nothing. A page that cannot be read
+ * any more (the file was truncated, the disk fails) raises SIGBUS, which mapguard turns into a
+ * message and exit code 1.
+ *
+ * Ranges are read into memory instead where mapping is not safe or not possible: small ranges on
+ * network file systems, where a server that restarts would end the run by SIGBUS (a failed read is
+ * an ordinary error); and file systems without mmap. Large ranges of a network file system are
+ * mapped all the same: a copy per rank would not fit into memory.
+ * Depends on err, file, mapguard, mem. */
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mapguard.h"
+#include "base/mem.h"
+#include "base/place.h"
+#include "base/place_internal.h"
+
+#define NETWORK_COPY_MAX ((size_t)16 << 20) /* largest range that is read on network storage */
+
+static Err open_local(PlaceFile *f) {
+  return file_open(f->path, &f->fd, &f->size);
+}
+
+static void close_local(PlaceFile *f) {
+  close(f->fd);
+}
+
+static Err read_local(const PlaceFile *f, uint64_t offset, void *to, size_t len) {
+  uint8_t *at = to;
+  while (len) {
+    ssize_t n = pread(f->fd, at, len, (off_t)offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      int error = errno;
+      return err_set(ERR_WORK, "cannot read %s at byte %" PRIu64 ": %s", f->path, offset,
+                     strerror(error));
+    }
+    if (n == 0)
+      return err_set(ERR_WORK,
+                     "%s was truncated while it was in use: it ends at byte %" PRIu64
+                     " and had %" PRIu64 " bytes; copy it again",
+                     f->path, offset, f->size);
+    at += n;
+    offset += (uint64_t)n;
+    len -= (size_t)n;
+  }
+  return ERR_OK;
+}
+
+static bool is_network_fs(int fd) {
+  /* f_type of statfs(2), as numbers: older kernel headers lack some of the names. */
+  static const uint32_t types[] = {
+      0x00006969u, /* NFS */
+      0x0000517bu, /* SMB */
+      0xff534d42u, /* CIFS */
+      0xfe534d42u, /* SMB 2 */
+      0x5346414fu, /* AFS */
+      0x00c36400u, /* Ceph */
+      0x01021997u, /* 9P */
+      0x0bd00bd0u, /* Lustre */
+      0x47504653u, /* GPFS */
+      0x65735546u, /* FUSE: sshfs, s3fs */
+  };
+  struct statfs fs;
+  if (fstatfs(fd, &fs) != 0) return false;
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    if ((uint32_t)fs.f_type == types[i]) return true;
+  return false;
+}
+
+/* A mapping begins at a page: state is its address, state_size its bytes. */
+static Err pin_local(const PlaceFile *f, PlacePin *pin) {
+  if (pin->size <= NETWORK_COPY_MAX && is_network_fs(f->fd)) return place_pin_copy(f, pin);
+  size_t before = (size_t)(pin->offset % (uint64_t)sysconf(_SC_PAGESIZE));
+  size_t size = before + pin->size;
+  void *at = mmap(NULL, size, PROT_READ, MAP_SHARED, f->fd, (off_t)(pin->offset - before));
+  if (at == MAP_FAILED && errno == ENODEV) return place_pin_copy(f, pin);
+  if (at == MAP_FAILED) return err_errno("cannot map", f->path);
+  Err err = mapguard_add(at, size, pin->offset - before, f->path);
+  if (err) {
+    munmap(at, size);
+    return err;
+  }
+  pin->state = at;
+  pin->state_size = size;
+  pin->bytes = (const uint8_t *)at + before;
+  return ERR_OK;
+}
+
+static void unpin_local(PlacePin *pin) {
+  if (pin->state_size == 0) {
+    place_unpin_copy(pin);
+    return;
+  }
+  mapguard_remove(pin->state);
+  munmap(pin->state, pin->state_size);
+}
+
+/* A link that leads nowhere counts as a file: opening it names the problem. */
+static PlaceType type_local(const char *path) {
+  if (file_is_dir(path)) return PLACE_DIRECTORY;
+  return file_exists(path) ? PLACE_FILE : PLACE_MISSING;
+}
+
+static Err list_local(const char *path, PlaceVisit visit, void *context) {
+  DIR *dir = opendir(path);
+  if (!dir) return err_errno("cannot read the directory", path);
+  Err err = ERR_OK;
+  for (struct dirent *entry; !err && (entry = readdir(dir));) {
+    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+    err = visit(context, entry->d_name);
+  }
+  closedir(dir);
+  return err;
+}
+
+const PlaceKind place_local = {.open = open_local,
+                               .close = close_local,
+                               .read = read_local,
+                               .type = type_local,
+                               .size = file_size,
+                               .list = list_local,
+                               .pin = pin_local,
+                               .unpin = unpin_local};

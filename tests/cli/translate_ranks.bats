@@ -30,6 +30,9 @@ translate() {
     translate "$n" --beam-size 2 < "$T/in" > "$T/$n"
     cmp "$T/one" "$T/$n"
   done
+  # Every rank can read a file, where mpirun gives standard input to rank 0 alone.
+  translate 2 --beam-size 2 --input "$T/in" > "$T/file"
+  cmp "$T/one" "$T/file"
 }
 
 @test "n-best lists, scores and samples on 3 ranks are those of one process" {

@@ -92,6 +92,15 @@ static void report_loss(Watchdog *w, int r, const char *what) {
                  group_host(h->group, r), what, h->peer[r].latest.place, heartbeat_remedy(h));
 }
 
+/* Receives what a rank sent before its process ended. If it failed and printed why, this does not
+ * return. */
+static void receive_last_heartbeats(Watchdog *w, int r) {
+  for (int turn = 0; turn < 20; turn++) { /* the transport may take some calls to deliver it */
+    receive_heartbeats(w, r, progress_clock());
+    sleep_seconds(0.01);
+  }
+}
+
 static void judge_rank(Watchdog *w, int r, double now) {
   const Heartbeats *h = w->heartbeats;
   const Peer *p = &h->peer[r];
@@ -99,6 +108,7 @@ static void judge_rank(Watchdog *w, int r, double now) {
   double limit = p->latest.limit > h->rank_timeout ? p->latest.limit : h->rank_timeout;
   double quiet = now - p->last_heartbeat, idle = now - p->last_progress;
   if (group_is_dead(h->group, r)) {
+    receive_last_heartbeats(w, r);
     snprintf(what, sizeof what, "process %d died", (int)h->group->identity[r].pid);
   } else if (quiet > h->rank_timeout || (idle > limit && quiet > 5 * EVERY)) {
     snprintf(what, sizeof what, "no heartbeat for %.0f s (killed, stopped or network down)",

@@ -1,0 +1,146 @@
+/* The watchdog (comm/watchdog.h) with a transport whose messages the test chooses. Its errors end the
+ * process, so each case runs in a child. */
+#include "comm/watchdog.h"
+
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/progress.h"
+#include "support.h"
+
+enum { ABORTED = 7 }; /* exit status after Transport.abort */
+
+/* The heartbeat that rank 1 has sent, and the number of `test` calls after which it is delivered. */
+static struct {
+  Heartbeat beat;
+  int calls_left; /* negative: there is none */
+} mail;
+
+static const char *fake_send(int to, int tag, const void *bytes, size_t n,
+                             TransportRequest *q) {
+  (void)to, (void)tag, (void)bytes, (void)n;
+  q->handle = NULL;
+  return NULL;
+}
+
+static const char *fake_receive(int from, int tag, void *bytes, size_t n, TransportRequest *q) {
+  (void)from, (void)tag, (void)n;
+  q->handle = bytes;
+  return NULL;
+}
+
+static const char *fake_test(TransportRequest *q, bool *done) {
+  bool is_send = q->handle == NULL;
+  *done = is_send || (mail.calls_left >= 0 && mail.calls_left-- == 0);
+  if (*done && !is_send) memcpy(q->handle, &mail.beat, sizeof mail.beat);
+  return NULL;
+}
+
+static void fake_abort(int status) {
+  (void)status;
+  _exit(ABORTED);
+}
+
+static const Transport fake = {
+    .send = fake_send, .recv = fake_receive, .test = fake_test, .abort = fake_abort};
+
+/* The number of a process that has ended. */
+static pid_t make_dead_pid(void) {
+  pid_t pid = fork();
+  if (pid == 0) _exit(0);
+  assert_int_equal(waitpid(pid, NULL, 0), pid);
+  return pid;
+}
+
+/* Rank 0 looks until it ends, for 20 seconds at most. */
+static void look_as_rank0(pid_t pid_of_rank1, double rank_timeout) {
+  Identity identity[2] = {0};
+  Group group = {.size = 2, .transport = &fake, .identity = identity};
+  Sequence sequence;
+  Heartbeats heartbeats;
+  Watchdog watchdog;
+  identity_read(&identity[0]);
+  identity[1] = identity[0];
+  identity[1].pid = (int32_t)pid_of_rank1;
+  heartbeat_init(&heartbeats, rank_timeout, "start it again");
+  if (sequence_init(&sequence, 2, 32767) || heartbeat_begin(&heartbeats, &group, &sequence))
+    _exit(3);
+  watchdog_begin(&watchdog, &heartbeats);
+  for (double end = progress_clock() + 20; progress_clock() < end;) {
+    watchdog_look(&watchdog);
+    sleep_seconds(0.01);
+  }
+  _exit(0);
+}
+
+/* Runs look_as_rank0 in a child. Returns its exit status; `text` (size) is its standard error. */
+static int run_rank0(pid_t pid_of_rank1, double rank_timeout, char *text, size_t size) {
+  int ends[2], status;
+  assert_int_equal(pipe(ends), 0);
+  pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[0]);
+    look_as_rank0(pid_of_rank1, rank_timeout);
+  }
+  close(ends[1]);
+  size_t len = 0;
+  for (ssize_t n; len + 1 < size && (n = read(ends[0], text + len, size - len - 1)) > 0;)
+    len += (size_t)n;
+  text[len] = '\0';
+  close(ends[0]);
+  assert_int_equal(waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void test_watchdog_dead_process_is_reported(void **state) {
+  (void)state;
+  char text[2048], wanted[64];
+  pid_t dead = make_dead_pid();
+  mail.calls_left = -1;
+  assert_int_equal(run_rank0(dead, 1000, text, sizeof text), ABORTED);
+  snprintf(wanted, sizeof wanted, "process %d died; last reported: its start", (int)dead);
+  assert_non_null(strstr(text, wanted));
+  assert_non_null(strstr(text, "Run stopped; start it again"));
+}
+
+/* Rank 1 has printed its error, sent that it failed, and ended before rank 0 receives it. */
+static void test_watchdog_dead_process_that_reported_its_failure_is_not_reported_again(
+    void **state) {
+  (void)state;
+  char text[2048];
+  mail.beat = (Heartbeat){.kind = HEARTBEAT_FAILED};
+  mail.calls_left = 3;
+  assert_int_equal(run_rank0(make_dead_pid(), 1000, text, sizeof text), ABORTED);
+  assert_string_equal(text, "");
+}
+
+static void test_watchdog_last_heartbeat_of_dead_process_is_its_place(void **state) {
+  (void)state;
+  char text[2048];
+  mail.beat = (Heartbeat){.kind = HEARTBEAT_ALIVE, .place = "step 840, backward"};
+  mail.calls_left = 3;
+  assert_int_equal(run_rank0(make_dead_pid(), 1000, text, sizeof text), ABORTED);
+  assert_non_null(strstr(text, "died; last reported: step 840, backward."));
+}
+
+static void test_watchdog_no_heartbeat_within_rank_timeout_is_reported(void **state) {
+  (void)state;
+  char text[2048];
+  mail.calls_left = -1;
+  assert_int_equal(run_rank0(getpid(), 1, text, sizeof text), ABORTED);
+  assert_non_null(strstr(text, "no heartbeat for "));
+  assert_non_null(strstr(text, "(killed, stopped or network down); last reported: its start"));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_watchdog_dead_process_is_reported),
+      cmocka_unit_test(
+          test_watchdog_dead_process_that_reported_its_failure_is_not_reported_again),
+      cmocka_unit_test(test_watchdog_last_heartbeat_of_dead_process_is_its_place),
+      cmocka_unit_test(test_watchdog_no_heartbeat_within_rank_timeout_is_reported),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -280,10 +280,10 @@ Err bench_train(const OptSet *opts) {
                       (int)opt_count(opts, "threads")};
   TRY_DONE(backend_open(&backend, &spec));
   TRY_DONE(transformer_preset(&config, opt_text(opts, "preset")));
-  TRY_DONE(backend_check_fp8(&backend, (size_t)config.d, (size_t)config.ff,
+  TRY_DONE(backend_check_fp8(&backend, (size_t)config.d_model, (size_t)config.ffn_dim,
                              (size_t)opt_count(opts, "batch-tokens")));
   TRY_DONE(bench_read_lengths(&l, path));
-  config.longest = (int)l.longest;
+  config.max_positions = (int)l.longest;
   TRY_DONE(open_order(&order, &l));
   TRY_DONE(order_plan(&plan, &order, (uint32_t)opt_count(opts, "batch-tokens")));
   for (size_t i = 0; i < batches; i++) {

@@ -37,13 +37,14 @@ static double cpu_clock(void) {
 }
 
 static Err open_run(Run *r, const Lengths *l, const OptSet *opts) {
-  BeamSpec spec = {.beam = (int)opt_count(opts, "beam-size"), .alpha = 0.6f, .nbest = 1};
+  BeamSpec spec = {
+      .beam_size = (int)opt_count(opts, "beam-size"), .length_penalty = 0.6f, .nbest = 1};
   BackendSpec backend = {opt_text(opts, "device"), opt_text(opts, "precision"),
                          (int)opt_count(opts, "threads")};
   TRY(backend_open(&r->backend, &backend));
   TRY(backend_check_fp8(&r->backend, 0, 0, 0));
   TRY(transformer_preset(&r->config, opt_text(opts, "preset")));
-  r->config.longest = (int)l->longest;
+  r->config.max_positions = (int)l->longest;
   TRY(transformer_lay_out_params(&r->params, &r->config));
   TRY(mem_alloc_aligned(&r->w, r->params.padded * sizeof *r->w));
   params_init(&r->params, 1, r->w);
@@ -51,7 +52,7 @@ static Err open_run(Run *r, const Lengths *l, const OptSet *opts) {
   translator_batch(
       &r->backend,
       opt_given(opts, "batch-tokens") ? (size_t)opt_count(opts, "batch-tokens") : 0, l->longest,
-      spec.beam, &r->rows, &r->sentences);
+      spec.beam_size, &r->rows, &r->sentences);
   TRY(beam_new(&r->beam, &r->config, &r->backend, r->weights, &spec, r->rows, r->sentences));
   double start = progress_clock();
   TRY(beam_pack(r->beam));
@@ -125,7 +126,7 @@ static BeamTimes get_times(const Run *r) {
 
 /* Operations of the products alone: of a source row and of a row of a step. */
 static double count_flops(const Run *r, double source_rows, double step_rows) {
-  double d = r->config.d, ff = r->config.ff,
+  double d = r->config.d_model, ff = r->config.ffn_dim,
          layers[] = {r->config.layers[0], r->config.layers[1]};
   double encoder = layers[0] * (4 * d * d + 2 * d * ff) + layers[1] * 2 * d * d;
   double decoder = layers[1] * (6 * d * d + 2 * d * ff) + (double)r->config.vocab * d;

@@ -28,8 +28,8 @@ int cmd_choice(const OptSet *opts, const char *name, const char *names) {
 
 static Err fill_model(TransformerConfig *c, const OptSet *opts) {
   TRY(transformer_preset(c, opt_text(opts, "preset")));
-  if (opt_given(opts, "d-model")) c->d = (int)opt_count(opts, "d-model");
-  if (opt_given(opts, "ffn-dim")) c->ff = (int)opt_count(opts, "ffn-dim");
+  if (opt_given(opts, "d-model")) c->d_model = (int)opt_count(opts, "d-model");
+  if (opt_given(opts, "ffn-dim")) c->ffn_dim = (int)opt_count(opts, "ffn-dim");
   if (opt_given(opts, "heads")) c->heads = (int)opt_count(opts, "heads");
   if (opt_given(opts, "encoder-layers")) c->layers[0] = (int)opt_count(opts, "encoder-layers");
   if (opt_given(opts, "decoder-layers")) c->layers[1] = (int)opt_count(opts, "decoder-layers");
@@ -59,7 +59,7 @@ static Err fill_schedule(Schedule *s, const OptSet *opts, const TransformerConfi
   s->least = opt_real(opts, "min-lr");
   s->power = opt_real(opts, "lr-power");
   s->rate = opt_real(opts, "lr-decay-rate");
-  s->d = c->d;
+  s->d = c->d_model;
   if (s->policy == LR_INVERSE && s->least <= 0)
     return err_set(ERR_USAGE,
                    "--lr-scheduler inverse-time falls to --min-lr: pass a --min-lr above 0");
@@ -144,9 +144,9 @@ static Err fill_spec(TrainSpec *s, TranslateOptions *task, const OptSet *opts) {
         "of the two",
         s->patience);
   task->samples = (int)opt_count(opts, "samples");
-  task->beam = (BeamSpec){.beam = (int)opt_count(opts, "beam-size"),
-                          .alpha = (float)opt_real(opts, "length-penalty"),
-                          .extra = 50,
+  task->beam = (BeamSpec){.beam_size = (int)opt_count(opts, "beam-size"),
+                          .length_penalty = (float)opt_real(opts, "length-penalty"),
+                          .extra_length = 50,
                           .nbest = 1};
   s->task = &translate_task;
   s->task_options = task;

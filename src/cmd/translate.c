@@ -241,7 +241,7 @@ static Err translate_block(Job *job, Input *in, Str *text, size_t *at, Line *lin
           "line %llu%s is longer than the model's maximum of %d tokens and was truncated: "
           "split such "
           "lines into sentences",
-          (unsigned long long)cut.first, more, job->config.longest - 1);
+          (unsigned long long)cut.first, more, job->config.max_positions - 1);
     }
   }
   return err_give(&fault);
@@ -310,13 +310,13 @@ static Err open_output(const OptSet *opts) {
 static BeamSpec make_beam_spec(const OptSet *opts) {
   bool random = opt_flag(opts, "sample");
   return (BeamSpec){
-      .beam = (int)opt_count(opts, random ? "nbest" : "beam-size"),
-      .alpha = (float)opt_real(opts, "length-penalty"),
-      .extra = (int)opt_count(opts, "extra-length"),
+      .beam_size = (int)opt_count(opts, random ? "nbest" : "beam-size"),
+      .length_penalty = (float)opt_real(opts, "length-penalty"),
+      .extra_length = (int)opt_count(opts, "extra-length"),
       .nbest = (int)opt_count(opts, "nbest"),
-      .most = opt_given(opts, "max-length") ? (int)opt_count(opts, "max-length") : 0,
-      .fixed = true,
-      .random = random,
+      .max_length = opt_given(opts, "max-length") ? (int)opt_count(opts, "max-length") : 0,
+      .fixed_weights = true,
+      .is_sampling = random,
       .sample = {.temperature = (float)opt_real(opts, "temperature"),
                  .top_k = (int)opt_count(opts, "top-k"),
                  .seed = (uint64_t)opt_count(opts, "seed")}};
@@ -344,7 +344,7 @@ done:
 static double step_limit(const Job *job, size_t batch_rows, int beam) {
   size_t rows, sentences;
   double start = 600, slowest = job->backend.host ? 1e9 : 1e11;
-  translator_batch(&job->backend, batch_rows, (size_t)job->config.longest, beam, &rows,
+  translator_batch(&job->backend, batch_rows, (size_t)job->config.max_positions, beam, &rows,
                    &sentences);
   double work = (double)rows + (double)sentences * (double)beam;
   return start + 2.0 * (double)job->params.total * work / slowest;
@@ -365,7 +365,7 @@ static Err open_job(Job *job, const OptSet *opts, const BeamSpec *spec) {
                      &job->tokenizer, spec, rows));
   return share_new(&job->share, job->comm, job->translator,
                    job->backend.host ? BLOCK_LINES : BLOCK_LINES_DEVICE,
-                   step_limit(job, rows, spec->beam));
+                   step_limit(job, rows, spec->beam_size));
 }
 
 static void close_job(Job *job) {

@@ -67,7 +67,7 @@ struct Beam {
 /* Of a row: twice the beam, for each of its words may be the end; and the three that
  * are never written. Of a sample: those it is drawn from, or the largest. */
 static size_t words_of_row(const BeamSpec *spec, size_t vocab) {
-  size_t n = spec->random ? (size_t)spec->sample.top_k : 2 * (size_t)spec->beam;
+  size_t n = spec->is_sampling ? (size_t)spec->sample.top_k : 2 * (size_t)spec->beam_size;
   return n + 3 < vocab ? n + 3 : vocab;
 }
 
@@ -84,13 +84,13 @@ static Err new_results(Beam *b, size_t slots) {
   b->found = b->there;
   if (backend->host) return ERR_OK;
   TRY(mem_alloc_aligned(&b->found, bytes));
-  if (!b->spec.random || b->spec.sample.top_k) return ERR_OK;
+  if (!b->spec.is_sampling || b->spec.sample.top_k) return ERR_OK;
   TRY(mem_alloc_aligned(&b->logits, slots * vocab * type_size(backend->type)));
   return mem_alloc_aligned(&b->wide, vocab * sizeof *b->wide);
 }
 
 static Err new_lists(Beam *b, size_t slots) {
-  size_t beam = (size_t)b->spec.beam;
+  size_t beam = (size_t)b->spec.beam_size;
   TRY(mem_alloc(&b->sentence, b->sentences, sizeof *b->sentence));
   TRY(mem_alloc(&b->words, 2 * slots * b->longest, sizeof *b->words));
   TRY(mem_alloc(&b->position, b->rows, sizeof *b->position));
@@ -110,8 +110,9 @@ static Err new_lists(Beam *b, size_t slots) {
 Err beam_new(Beam **out, const TransformerConfig *config, const Backend *backend, Weights w,
              const BeamSpec *spec, size_t rows, size_t sentences) {
   *out = NULL;
-  if (spec->beam < 1 || spec->beam > MOST_BEAM)
-    return err_set(ERR_USAGE, "a beam has 1 to %d hypotheses, not %d", MOST_BEAM, spec->beam);
+  if (spec->beam_size < 1 || spec->beam_size > MOST_BEAM)
+    return err_set(ERR_USAGE, "a beam has 1 to %d hypotheses, not %d", MOST_BEAM,
+                   spec->beam_size);
   size_t best = words_of_row(spec, (size_t)config->vocab);
   if (backend->max_top_k && best > backend->max_top_k)
     return err_set(ERR_USAGE,
@@ -120,11 +121,11 @@ Err beam_new(Beam **out, const TransformerConfig *config, const Backend *backend
                    backend->name, backend->max_top_k - 3);
   Beam *b;
   TRY(mem_alloc(&b, 1, sizeof *b));
-  size_t slots = sentences * (size_t)spec->beam;
+  size_t slots = sentences * (size_t)spec->beam_size;
   b->spec = *spec, b->rows = rows, b->sentences = sentences, b->backend = *backend;
   b->backend.packed = NULL;
   b->backend.fp8 = false; /* its weights would be rounded again in every step */
-  b->longest = (size_t)config->longest;
+  b->longest = (size_t)config->max_positions;
   b->best = best;
   Err err;
   TRY_DONE(
@@ -164,7 +165,7 @@ Err beam_reserve(Beam *b, size_t words) {
 Err beam_bytes(const TransformerConfig *config, const Backend *backend, const BeamSpec *spec,
                size_t rows, size_t sentences, size_t words, uint64_t *bytes) {
   Transformer t;
-  size_t slots = sentences * (size_t)spec->beam;
+  size_t slots = sentences * (size_t)spec->beam_size;
   TRY(transformer_plan(&t, config, backend, rows > slots ? rows : slots, slots, false));
   *bytes = t.model.arena_bytes + decoder_bytes(config, backend, slots, words) +
            found_bytes(slots, words_of_row(spec, (size_t)config->vocab));
@@ -189,7 +190,7 @@ BeamTimes beam_times(const Beam *b) {
 }
 
 static float penalty(const BeamSpec *s, size_t len) {
-  return powf((5 + (float)len) / 6, s->alpha);
+  return powf((5 + (float)len) / 6, s->length_penalty);
 }
 
 /* Better score first; among equals the earlier parent, then the smaller word, so
@@ -217,7 +218,7 @@ static bool is_allowed(const Beam *b, const Sentence *s, int word, size_t len) {
 
 /* The best 2 * beam continuations of a sentence, whose rows begin at `row`. */
 static int continuations(Beam *b, const Sentence *s, size_t row, size_t len) {
-  int room = 2 * b->spec.beam, n = 0;
+  int room = 2 * b->spec.beam_size, n = 0;
   for (int k = 0; k < s->alive; k++, row++) {
     const float *value = b->value + row * b->best;
     const int32_t *id = b->id + row * b->best;
@@ -232,7 +233,7 @@ static int continuations(Beam *b, const Sentence *s, size_t row, size_t len) {
 
 static void end_hypothesis(Beam *b, Sentence *s, const Candidate *c, size_t len) {
   float score = c->score / penalty(&b->spec, len + 1); /* the end mark counts */
-  int beam = b->spec.beam, i = s->ended;
+  int beam = b->spec.beam_size, i = s->ended;
   if (i == beam && score <= s->best[beam - 1].score) return;
   if (i == beam)
     i--;
@@ -252,7 +253,7 @@ static void copy_hypothesis(Alive *to, const Alive *from, size_t len) {
 /* Takes the continuations: ends some, lets the best of the others live. A parent's
  * list of words goes to its first child, copies to the rest. */
 static void advance(Beam *b, Sentence *s, int n, size_t len) {
-  int beam = b->spec.beam, alive = 0, unused = 0;
+  int beam = b->spec.beam_size, alive = 0, unused = 0;
   Alive next[MOST_BEAM];
   bool used[MOST_BEAM] = {false}, first[MOST_BEAM] = {false};
   const Candidate *chosen[MOST_BEAM];
@@ -354,14 +355,15 @@ static void advance_samples(Beam *b, Sentence *s, uint64_t line, size_t row, voi
  * probabilities only fall, and the longest output has the mildest penalty. */
 static bool is_done(const Beam *b, const Sentence *s, size_t len) {
   if (s->alive == 0 || len >= s->most) return true;
-  if (s->ended < b->spec.beam) return false;
-  float bound = s->hyp[0].sum / penalty(&b->spec, b->spec.alpha > 0 ? s->most + 1 : len + 1);
+  if (s->ended < b->spec.beam_size) return false;
+  float bound =
+      s->hyp[0].sum / penalty(&b->spec, b->spec.length_penalty > 0 ? s->most + 1 : len + 1);
   return bound <= s->best[s->ended - 1].score;
 }
 
 /* What is alive at the end counts as if it ended there. */
 static void close_sentence(Beam *b, Sentence *s, size_t len) {
-  for (int k = 0; k < s->alive && s->ended < b->spec.beam; k++) {
+  for (int k = 0; k < s->alive && s->ended < b->spec.beam_size; k++) {
     end_hypothesis(b, s, &(Candidate){s->hyp[k].sum, k, b->t.config.eos}, len);
   }
   s->done = true;
@@ -371,15 +373,15 @@ static void close_sentence(Beam *b, Sentence *s, size_t len) {
  * `wanted`. */
 static size_t most_words(const BeamSpec *spec, size_t longest, size_t rows,
                          const int32_t *wanted) {
-  size_t most = wanted ? (size_t)*wanted : rows - 1 + (size_t)spec->extra;
-  if (spec->most && most > (size_t)spec->most) most = (size_t)spec->most;
+  size_t most = wanted ? (size_t)*wanted : rows - 1 + (size_t)spec->extra_length;
+  if (spec->max_length && most > (size_t)spec->max_length) most = (size_t)spec->max_length;
   return most < longest - 1 ? most : longest - 1;
 }
 
 /* The same of all hypotheses together: a beam begins with one. */
 static size_t words_of_all(const BeamSpec *spec, size_t most) {
-  size_t beam = (size_t)spec->beam, steps = most ? most : 1;
-  return spec->random ? steps * beam : 1 + (steps - 1) * beam;
+  size_t beam = (size_t)spec->beam_size, steps = most ? most : 1;
+  return spec->is_sampling ? steps * beam : 1 + (steps - 1) * beam;
 }
 
 size_t beam_words(const BeamSpec *spec, size_t longest, size_t rows) {
@@ -389,14 +391,15 @@ size_t beam_words(const BeamSpec *spec, size_t longest, size_t rows) {
 static Err begin(Beam *b, const int32_t *src, const int32_t *off, size_t n) {
   const BeamSpec *spec = &b->spec;
   /* About as long as the source, and no longer than they may be. */
-  size_t expected = (size_t)off[n] * (size_t)spec->beam, bound = 0;
+  size_t expected = (size_t)off[n] * (size_t)spec->beam_size, bound = 0;
   for (size_t s = 0; s < n; s++) {
     Sentence *x = &b->sentence[s];
     size_t len = (size_t)(off[s + 1] - off[s]);
     for (size_t i = 0; i < len; i++) b->position[(size_t)off[s] + i] = (int32_t)i;
-    x->alive = spec->random ? spec->beam : 1, x->ended = spec->random ? spec->beam : 0;
+    x->alive = spec->is_sampling ? spec->beam_size : 1,
+    x->ended = spec->is_sampling ? spec->beam_size : 0;
     x->done = false;
-    for (int k = 0; k < spec->beam; k++) x->hyp[k].sum = 0, x->hyp[k].which = k;
+    for (int k = 0; k < spec->beam_size; k++) x->hyp[k].sum = 0, x->hyp[k].which = k;
     x->least = b->length ? (size_t)b->length[s] : 0;
     x->most = most_words(spec, b->longest, len, b->length ? &b->length[s] : NULL);
     bound += words_of_all(spec, x->most);
@@ -445,7 +448,7 @@ static void choose(Beam *b, size_t n, void *logits, size_t len) {
     Sentence *x = &b->sentence[s];
     if (x->done) continue;
     size_t own = (size_t)x->alive;
-    if (b->spec.random) {
+    if (b->spec.is_sampling) {
       advance_samples(b, x, b->line ? b->line[s] : s, row, logits, len);
     } else {
       advance(b, x, continuations(b, x, row, len), len);

@@ -9,13 +9,13 @@
 #include "text/tokenizer.h"
 
 typedef struct {
-  int beam;
-  float alpha; /* score = log probability / ((5 + length) / 6)^alpha */
-  int extra;   /* longest output: source tokens + extra */
-  int nbest;   /* hypotheses given back, at most beam */
-  int most;    /* longest output, whatever the source; 0: no such bound */
-  bool fixed;  /* the weights will never change */
-  bool random; /* `beam` samples of each sentence, by `sample`; score = log probability */
+  int beam_size;
+  float length_penalty; /* score = log probability / ((5 + length) / 6)^length_penalty */
+  int extra_length;     /* an output has at most source tokens + extra_length */
+  int nbest;            /* hypotheses returned, at most beam_size */
+  int max_length;       /* of an output, whatever the source; 0: no such bound */
+  bool fixed_weights;   /* the weights never change: they may be packed once */
+  bool is_sampling;     /* draws beam_size samples by `sample`; score = log probability */
   SampleSpec sample;
 } BeamSpec;
 

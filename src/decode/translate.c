@@ -55,14 +55,14 @@ Err translator_new(Translator **out, const TransformerConfig *config, const Back
                    Weights w, const Tokenizer *tokenizer, const BeamSpec *spec,
                    size_t batch_rows) {
   TranslateRoom room = {0}; /* words unknown: their memory grows */
-  translator_batch(backend, batch_rows, (size_t)config->longest, spec->beam, &room.rows,
-                   &room.sentences);
+  translator_batch(backend, batch_rows, (size_t)config->max_positions, spec->beam_size,
+                   &room.rows, &room.sentences);
   return translator_new_for(out, config, backend, w, tokenizer, spec, &room);
 }
 
-Err translator_new_for(Translator **out, const TransformerConfig *config, const Backend *backend,
-                       Weights w, const Tokenizer *tokenizer, const BeamSpec *spec,
-                       const TranslateRoom *room) {
+Err translator_new_for(Translator **out, const TransformerConfig *config,
+                       const Backend *backend, Weights w, const Tokenizer *tokenizer,
+                       const BeamSpec *spec, const TranslateRoom *room) {
   *out = NULL;
   Translator *t;
   TRY(mem_alloc(&t, 1, sizeof *t));
@@ -128,8 +128,8 @@ static Err encode_lines(Translator *t, const Line *line, size_t n, IdList *ids, 
   for (size_t i = 0; i < n && !err; i++) {
     size_t before = ids->len;
     bool is_cut;
-    err =
-        encode_line(t->tokenizer, (size_t)t->config.longest, &line[i], &squeezed, ids, &is_cut);
+    err = encode_line(t->tokenizer, (size_t)t->config.max_positions, &line[i], &squeezed, ids,
+                      &is_cut);
     if (is_cut && (*cut)++ == 0) t->first_cut = t->lines + i + 1;
     item[i] = (Item){.index = i,
                      .at = before,
@@ -238,7 +238,7 @@ Err translator_run(Translator *t, const Line *line, size_t n, TranslateTake take
   Err err;
   *cut = 0;
   t->done = 0;
-  if (!t->packed || !t->spec.fixed) TRY_DONE(beam_pack(t->beam));
+  if (!t->packed || !t->spec.fixed_weights) TRY_DONE(beam_pack(t->beam));
   t->packed = true;
   TRY_DONE(mem_alloc(&item, n, sizeof *item));
   TRY_DONE(mem_alloc(&result, results, sizeof *result));

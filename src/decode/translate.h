@@ -16,9 +16,9 @@ typedef Err (*TranslateTake)(void *context, size_t i, int k, const char *text, f
 typedef struct Translator Translator;
 /* batch_rows: source rows of a batch; 0: what suits the backend. The weights may change
  * between runs. */
-NODISCARD Err translator_new(Translator **t, const TransformerConfig *config, const Backend *backend,
-                             Weights w, const Tokenizer *tokenizer, const BeamSpec *spec,
-                             size_t batch_rows);
+NODISCARD Err translator_new(Translator **t, const TransformerConfig *config,
+                             const Backend *backend, Weights w, const Tokenizer *tokenizer,
+                             const BeamSpec *spec, size_t batch_rows);
 /* The most that a batch has: source rows, sentences, and words that all its hypotheses
  * write. */
 typedef struct {

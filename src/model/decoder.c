@@ -6,12 +6,12 @@
 
 /* Bytes of a row of the cache. */
 static size_t cache_bytes(const TransformerConfig *c, const Backend *b) {
-  return (size_t)c->layers[1] * 2 * (size_t)c->d * type_size(b->type);
+  return (size_t)c->layers[1] * 2 * (size_t)c->d_model * type_size(b->type);
 }
 
 /* Bytes of both lists, and of what is said of a step. */
 static size_t list_bytes(const TransformerConfig *c, size_t most) {
-  return 2 * most * (size_t)c->longest * sizeof(int32_t);
+  return 2 * most * (size_t)c->max_positions * sizeof(int32_t);
 }
 
 static size_t say_bytes(size_t most) {
@@ -27,7 +27,7 @@ Err decoder_new(Decoder *d, Transformer *t, Weights w, size_t most) {
   size_t say = say_bytes(most);
   *d = (Decoder){.t = t, .w = w, .most = most};
   TRY(b->alloc(b, &d->list[0], list_bytes(&t->config, most)));
-  d->list[1] = d->list[0] + most * (size_t)t->config.longest;
+  d->list[1] = d->list[0] + most * (size_t)t->config.max_positions;
   TRY(b->alloc(b, &d->said, say));
   d->say = d->said;
   return b->host ? ERR_OK : mem_alloc_aligned(&d->say, say);
@@ -46,32 +46,33 @@ void decoder_free(Decoder *d) {
 
 static Err pack_attention(const Decoder *d, Backend *b, const AttentionParams *p, size_t in) {
   const Transformer *t = d->t;
-  size_t width = (size_t)t->config.d;
-  TRY(b->pack(b, weight(t, d->w, p->in), width, in));
-  return b->pack(b, weight(t, d->w, p->out), width, width);
+  size_t width = (size_t)t->config.d_model;
+  TRY(b->pack(b, transformer_weight(t, d->w, p->in), width, in));
+  return b->pack(b, transformer_weight(t, d->w, p->out), width, width);
 }
 
 Err decoder_pack(const Decoder *d, Backend *b) {
   const Transformer *t = d->t;
   const TransformerParams *p = &t->at;
   const TransformerConfig *c = &t->config;
-  size_t width = (size_t)c->d, ff = (size_t)c->ff;
+  size_t width = (size_t)c->d_model, ff = (size_t)c->ffn_dim;
   if (!b->pack) return ERR_OK;
   for (int stack = 0; stack < 2; stack++) {
     for (int i = 0; i < c->layers[stack]; i++) {
       const LayerParams *l = &p->layer[stack][i];
       TRY(pack_attention(d, b, &l->self, 3 * width));
       if (stack) TRY(pack_attention(d, b, &l->cross, width));
-      TRY(b->pack(b, weight(t, d->w, l->feed.up), width, ff));
-      TRY(b->pack(b, weight(t, d->w, l->feed.down), ff, width));
+      TRY(b->pack(b, transformer_weight(t, d->w, l->ffn.up), width, ff));
+      TRY(b->pack(b, transformer_weight(t, d->w, l->ffn.down), ff, width));
     }
   }
-  TRY(b->pack(b, weight(t, d->w, p->cross_kv), width, (size_t)c->layers[1] * 2 * width));
-  return b->pack(b, weight(t, d->w, p->output), width, (size_t)c->vocab);
+  TRY(b->pack(b, transformer_weight(t, d->w, p->cross_kv), width,
+              (size_t)c->layers[1] * 2 * width));
+  return b->pack(b, transformer_weight(t, d->w, p->output), width, (size_t)c->vocab);
 }
 
 static size_t cache_width(const Decoder *d) {
-  return (size_t)d->t->config.layers[1] * 2 * (size_t)d->t->config.d;
+  return (size_t)d->t->config.layers[1] * 2 * (size_t)d->t->config.d_model;
 }
 
 /* Where nothing is kept, the old memory goes before the new comes. */
@@ -148,24 +149,25 @@ static void self_step(Decoder *d, int layer, const void *y, const Step *at) {
   const Backend *b = t->model.backend;
   const AttentionParams *p = &t->at.layer[1][layer].self;
   AttentionState *s = &t->stack[1].self[layer];
-  size_t width = (size_t)t->config.d, heads = (size_t)t->config.heads, ld = cache_width(d);
-  void *k = element(t, d->cache, (size_t)layer * 2 * width);
-  b->linear(b, s->in, y, weight(t, d->w, p->in), weight(t, d->w, p->in_bias), at->wide, width,
-            3 * width);
-  b->copy_rows(b, element(t, k, (d->rows - at->n) * ld), ld, element(t, s->in, width),
-               3 * width, at->n, 2 * width);
+  size_t width = (size_t)t->config.d_model, heads = (size_t)t->config.heads,
+         ld = cache_width(d);
+  void *k = transformer_element(t, d->cache, (size_t)layer * 2 * width);
+  b->linear(b, s->in, y, transformer_weight(t, d->w, p->in),
+            transformer_weight(t, d->w, p->in_bias), at->wide, width, 3 * width);
+  b->copy_rows(b, transformer_element(t, k, (d->rows - at->n) * ld), ld,
+               transformer_element(t, s->in, width), 3 * width, at->n, 2 * width);
   CachedAttention a = {.rows = at->n,
                        .heads = heads,
                        .d = width / heads,
                        .at = at->list,
-                       .at_ld = (size_t)t->config.longest,
+                       .at_ld = (size_t)t->config.max_positions,
                        .len = at->len,
                        .q_ld = 3 * width,
                        .kv_ld = ld,
                        .o_ld = width};
-  b->attend_cached(b, s->out, s->in, k, element(t, k, width), &a);
-  b->linear(b, t->branch, s->out, weight(t, d->w, p->out), weight(t, d->w, p->out_bias),
-            at->wide, width, width);
+  b->attend_cached(b, s->out, s->in, k, transformer_element(t, k, width), &a);
+  b->linear(b, t->branch, s->out, transformer_weight(t, d->w, p->out),
+            transformer_weight(t, d->w, p->out_bias), at->wide, width, width);
 }
 
 static void cross_step(Decoder *d, int layer, const void *y, const Step *at) {
@@ -173,8 +175,8 @@ static void cross_step(Decoder *d, int layer, const void *y, const Step *at) {
   const Backend *b = t->model.backend;
   const AttentionParams *p = &t->at.layer[1][layer].cross;
   AttentionState *s = &t->stack[1].cross[layer];
-  size_t width = (size_t)t->config.d, heads = (size_t)t->config.heads;
-  const void *k = element(t, t->cross_kv, (size_t)layer * 2 * width);
+  size_t width = (size_t)t->config.d_model, heads = (size_t)t->config.heads;
+  const void *k = transformer_element(t, t->cross_kv, (size_t)layer * 2 * width);
   CachedAttention a = {.rows = at->n,
                        .heads = heads,
                        .d = width / heads,
@@ -183,11 +185,11 @@ static void cross_step(Decoder *d, int layer, const void *y, const Step *at) {
                        .q_ld = width,
                        .kv_ld = (size_t)t->config.layers[1] * 2 * width,
                        .o_ld = width};
-  b->linear(b, s->in, y, weight(t, d->w, p->in), weight(t, d->w, p->in_bias), at->wide, width,
-            width);
-  b->attend_cached(b, s->out, s->in, k, element(t, k, width), &a);
-  b->linear(b, t->branch, s->out, weight(t, d->w, p->out), weight(t, d->w, p->out_bias),
-            at->wide, width, width);
+  b->linear(b, s->in, y, transformer_weight(t, d->w, p->in),
+            transformer_weight(t, d->w, p->in_bias), at->wide, width, width);
+  b->attend_cached(b, s->out, s->in, k, transformer_element(t, k, width), &a);
+  b->linear(b, t->branch, s->out, transformer_weight(t, d->w, p->out),
+            transformer_weight(t, d->w, p->out_bias), at->wide, width, width);
 }
 
 /* Puts all that the backend has to know of a step in one piece. */
@@ -228,18 +230,18 @@ Err decoder_step(Decoder *d, const int32_t *parent, const int32_t *word,
   TRY(grow_cache(d, n));
   Step at = say_step(d, parent, word, sentence, off, n, place);
   b->extend(b, d->list[place % 2], d->list[(place + 1) % 2], at.parent, n,
-            (size_t)t->config.longest, place, (int32_t)d->rows);
+            (size_t)t->config.max_positions, place, (int32_t)d->rows);
   d->rows += n;
-  embed_into(t, d->w, 1, at.word, at.position, n, key);
-  cross_junction(t, d->w, 1, 0, at.wide, key);
+  transformer_embed(t, d->w, 1, at.word, at.position, n, key);
+  transformer_add_norm(t, d->w, 1, 0, at.wide, key);
   for (int i = 0; i < s->sublayers; i++) {
     if (i % 3 == 0) self_step(d, i / 3, s->y[i], &at);
     if (i % 3 == 1) cross_step(d, i / 3, s->y[i], &at);
-    if (i % 3 == 2) feed_sublayer(t, d->w, 1, i / 3, s->y[i], at.wide, key);
-    cross_junction(t, d->w, 1, i + 1, at.wide, key);
+    if (i % 3 == 2) transformer_ffn(t, d->w, 1, i / 3, s->y[i], at.wide, key);
+    transformer_add_norm(t, d->w, 1, i + 1, at.wide, key);
   }
-  b->linear(b, t->logits, s->y[s->sublayers], weight(t, d->w, t->at.output), NULL, at.wide,
-            (size_t)t->config.d, (size_t)t->config.vocab);
+  b->linear(b, t->logits, s->y[s->sublayers], transformer_weight(t, d->w, t->at.output), NULL,
+            at.wide, (size_t)t->config.d_model, (size_t)t->config.vocab);
   *logits = t->logits;
   return ERR_OK;
 }

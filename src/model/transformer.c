@@ -11,71 +11,73 @@
 #include "base/progress.h"
 #include "model/transformer_internal.h"
 
-static AttentionState take_attention(Arena *a, size_t rows, size_t in, size_t d, size_t heads) {
-  return (AttentionState){arena_activations(a, rows * in), arena_activations(a, rows * d),
-                          arena_floats(a, rows * heads)};
+static AttentionState take_attention(Arena *a, size_t tokens, size_t in, size_t d,
+                                     size_t heads) {
+  return (AttentionState){arena_activations(a, tokens * in), arena_activations(a, tokens * d),
+                          arena_floats(a, tokens * heads)};
 }
 
-/* Only the slopes of GELU and SiLU are made from what came in. */
-static FeedState take_feed(Arena *a, size_t n, Activation kind, bool training) {
-  FeedState f = {.up = arena_activations(a, n)};
+/* Backward of GELU and SiLU needs the input of the activation, ReLU only a mask. */
+static FfnState take_ffn(Arena *a, size_t n, Activation kind, bool training) {
+  FfnState f = {.up = arena_activations(a, n)};
   f.act = training && kind != ACT_RELU ? arena_activations(a, n) : f.up;
   if (training && kind == ACT_RELU) f.mask = arena_take(a, (n + 7) / 8, 1);
   return f;
 }
 
-static void lay_out_stack(Transformer *t, Arena *a, int which) {
-  StackState *s = &t->stack[which];
+static void lay_out_stack(Transformer *t, Arena *a, int stack) {
+  StackState *s = &t->stack[stack];
   bool training = t->model.training;
   const TransformerConfig *c = &t->config;
-  size_t rows = t->model.capacity, d = (size_t)c->d, heads = (size_t)c->heads,
-         ff = (size_t)c->ff;
-  int per_layer = which ? 3 : 2;
+  size_t tokens = t->model.capacity, d = (size_t)c->d_model, heads = (size_t)c->heads,
+         ffn = (size_t)c->ffn_dim;
+  int per_layer = stack ? 3 : 2;
   /* Without backward two sets of buffers, used in turn, are enough. */
   void *sum[2] = {0}, *y[2] = {0};
-  float *stat = NULL;
+  float *stats = NULL;
   for (int i = 0; i <= s->sublayers; i++) {
-    bool fresh = training || i < 2;
-    if (fresh) sum[i % 2] = arena_activations(a, rows * d);
-    if (fresh) y[i % 2] = arena_activations(a, rows * d);
-    if (training || i == 0) stat = arena_floats(a, 2 * rows);
+    bool is_new = training || i < 2;
+    if (is_new) sum[i % 2] = arena_activations(a, tokens * d);
+    if (is_new) y[i % 2] = arena_activations(a, tokens * d);
+    if (training || i == 0) stats = arena_floats(a, 2 * tokens);
     s->sum[i] = sum[i % 2];
     s->y[i] = y[i % 2];
-    s->stat[i] = stat;
+    s->norm_stats[i] = stats;
   }
   if (!c->pre_norm) s->y[0] = s->sum[0];
   for (int l = 0; l < s->sublayers / per_layer; l++) {
-    bool fresh = training || l == 0;
-    s->self[l] = fresh ? take_attention(a, rows, 3 * d, d, heads) : s->self[0];
-    if (which) s->cross[l] = fresh ? take_attention(a, rows, d, d, heads) : s->cross[0];
-    s->feed[l] = fresh ? take_feed(a, rows * ff, c->activation, training) : s->feed[0];
+    bool is_new = training || l == 0;
+    s->self[l] = is_new ? take_attention(a, tokens, 3 * d, d, heads) : s->self[0];
+    if (stack) s->cross[l] = is_new ? take_attention(a, tokens, d, d, heads) : s->cross[0];
+    s->ffn[l] = is_new ? take_ffn(a, tokens * ffn, c->activation, training) : s->ffn[0];
   }
 }
 
 static void lay_out_memory(Model *model, Arena *a) {
   Transformer *t = (Transformer *)model;
   const TransformerConfig *c = &t->config;
-  size_t rows = t->model.capacity, d = (size_t)c->d, ff = (size_t)c->ff,
+  size_t tokens = t->model.capacity, d = (size_t)c->d_model, ffn = (size_t)c->ffn_dim,
          kv = (size_t)c->layers[1] * 2 * d;
-  for (int which = 0; which < 2; which++) lay_out_stack(t, a, which);
-  t->place = c->positions == POSITION_LEARNED ? NULL : arena_floats(a, (size_t)c->longest * d);
-  t->cross_kv = arena_activations(a, rows * kv);
-  t->branch = arena_activations(a, rows * d);
-  t->logits = arena_activations(a, t->loss_rows * (size_t)c->vocab);
+  for (int stack = 0; stack < 2; stack++) lay_out_stack(t, a, stack);
+  t->positions =
+      c->positions == POSITION_LEARNED ? NULL : arena_floats(a, (size_t)c->max_positions * d);
+  t->cross_kv = arena_activations(a, tokens * kv);
+  t->branch = arena_activations(a, tokens * d);
+  t->logits = arena_activations(a, t->logit_rows * (size_t)c->vocab);
   model->sums = arena_take(a, MODEL_SUMS, sizeof *model->sums);
   if (model->backend->host) {
-    t->key = arena_take(a, 1, sizeof *t->key);
+    t->dropout_key = arena_take(a, 1, sizeof *t->dropout_key);
   } else { /* the key is the first element of the batch's block */
-    t->batch = arena_take(a, batch_ints(rows, rows), sizeof(int32_t));
-    t->key = (void *)t->batch;
+    t->batch = arena_take(a, batch_ints(tokens, tokens), sizeof(int32_t));
+    t->dropout_key = (void *)t->batch;
   }
   if (!model->training) return;
-  t->d_branch = arena_activations(a, rows * d);
-  t->d_y = arena_activations(a, rows * d);
-  t->d_sum = arena_activations(a, rows * d);
-  t->d_wide = arena_activations(a, rows * 3 * d);
-  t->d_up = arena_activations(a, rows * ff);
-  t->d_cross_kv = arena_activations(a, rows * kv);
+  t->d_branch = arena_activations(a, tokens * d);
+  t->d_y = arena_activations(a, tokens * d);
+  t->d_sum = arena_activations(a, tokens * d);
+  t->d_wide = arena_activations(a, tokens * 3 * d);
+  t->d_up = arena_activations(a, tokens * ffn);
+  t->d_cross_kv = arena_activations(a, tokens * kv);
 }
 
 /* Sinusoidal positions: sin and cos of position / 10000^(i / (d/2)), all sines before all cosines
@@ -83,42 +85,42 @@ static void lay_out_memory(Model *model, Arena *a) {
 static Err fill_positions(Model *model) {
   Transformer *t = (Transformer *)model;
   const TransformerConfig *c = &t->config;
-  size_t d = (size_t)c->d, half = d / 2, n = (size_t)c->longest * d;
-  float *place;
-  if (!t->place) return ERR_OK;
-  TRY(mem_alloc(&place, n, sizeof *place));
-  for (size_t p = 0; p < (size_t)c->longest; p++) {
+  size_t d = (size_t)c->d_model, half = d / 2, n = (size_t)c->max_positions * d;
+  float *positions;
+  if (!t->positions) return ERR_OK;
+  TRY(mem_alloc(&positions, n, sizeof *positions));
+  for (size_t p = 0; p < (size_t)c->max_positions; p++) {
     for (size_t i = 0; i < half; i++) {
       double spread =
           c->positions == POSITION_HALVES && half > 1 ? (double)(half - 1) : (double)half;
       double angle = (double)p * pow(10000.0, -(double)i / spread);
       size_t sine = c->positions == POSITION_HALVES ? i : 2 * i;
       size_t cosine = c->positions == POSITION_HALVES ? half + i : 2 * i + 1;
-      place[p * d + sine] = (float)sin(angle);
-      place[p * d + cosine] = (float)cos(angle);
+      positions[p * d + sine] = (float)sin(angle);
+      positions[p * d + cosine] = (float)cos(angle);
     }
   }
-  model->backend->put(model->backend, t->place, place, n * sizeof *place);
-  mem_free(place);
+  model->backend->put(model->backend, t->positions, positions, n * sizeof *positions);
+  mem_free(positions);
   return ERR_OK;
 }
 
 /* The lists of pointers, all in one block. */
 static Err new_lists(Transformer *t) {
   size_t n = 0;
-  for (int which = 0; which < 2; which++) n += 3 * (size_t)(t->stack[which].sublayers + 1);
+  for (int stack = 0; stack < 2; stack++) n += 3 * (size_t)(t->stack[stack].sublayers + 1);
   TRY(mem_alloc(&t->lists, n, sizeof *t->lists));
   void **at = t->lists;
-  for (int which = 0; which < 2; which++) {
-    StackState *s = &t->stack[which];
-    size_t junctions = (size_t)s->sublayers + 1, layers = (size_t)t->config.layers[which];
+  for (int stack = 0; stack < 2; stack++) {
+    StackState *s = &t->stack[stack];
+    size_t junctions = (size_t)s->sublayers + 1, layers = (size_t)t->config.layers[stack];
     s->sum = at;
     s->y = s->sum + junctions;
-    s->stat = (float **)(s->y + junctions);
+    s->norm_stats = (float **)(s->y + junctions);
     at += 3 * junctions;
     TRY(mem_alloc(&s->self, layers, sizeof *s->self));
     TRY(mem_alloc(&s->cross, layers, sizeof *s->cross));
-    TRY(mem_alloc(&s->feed, layers, sizeof *s->feed));
+    TRY(mem_alloc(&s->ffn, layers, sizeof *s->ffn));
   }
   return ERR_OK;
 }
@@ -130,9 +132,9 @@ static Err plan_transformer(Model *model, const ModelSpec *spec) {
   t->config = *transformer_config(spec->config);
   /* About 64 MB of logits at once on a CPU: the output weights are packed anew for each chunk. A
    * device wants large GEMMs and has the memory: 2 GB at most. */
-  t->loss_rows = ((size_t)(spec->backend->host ? 16 : 1024) << 20) / (size_t)c->vocab + 1;
-  if (spec->logit_rows) t->loss_rows = spec->logit_rows;
-  if (t->loss_rows > capacity) t->loss_rows = capacity;
+  t->logit_rows = ((size_t)(spec->backend->host ? 16 : 1024) << 20) / (size_t)c->vocab + 1;
+  if (spec->logit_rows) t->logit_rows = spec->logit_rows;
+  if (t->logit_rows > capacity) t->logit_rows = capacity;
   t->stack[0].sublayers = 2 * c->layers[0];
   t->stack[1].sublayers = 3 * c->layers[1];
   TRY(transformer_lay_out(&t->at, &model->params, c));
@@ -141,10 +143,10 @@ static Err plan_transformer(Model *model, const ModelSpec *spec) {
 
 static void release_transformer(Model *model) {
   Transformer *t = (Transformer *)model;
-  for (int which = 0; which < 2; which++) {
-    mem_free(t->stack[which].self);
-    mem_free(t->stack[which].cross);
-    mem_free(t->stack[which].feed);
+  for (int stack = 0; stack < 2; stack++) {
+    mem_free(t->stack[stack].self);
+    mem_free(t->stack[stack].cross);
+    mem_free(t->stack[stack].ffn);
   }
   mem_free(t->lists);
   transformer_params_free(&t->at);
@@ -171,7 +173,7 @@ static void load_batch(Model *model, const void *given_batch, StepKey key) {
     memcpy(batch->rows, given->padded, sizeof batch->rows);
     batch->sentences = given->most_sentences + 1;
   } else {
-    b->put(b, t->key, &key.key, sizeof key.key);
+    b->put(b, t->dropout_key, &key.key, sizeof key.key);
   }
   model->shape[0] = batch->rows[0];
   model->shape[1] = batch->rows[1];
@@ -198,22 +200,23 @@ static Err check_config(const ModelConfig *config) {
 
 static void describe(const ModelConfig *config, char *out, size_t size) {
   const TransformerConfig *c = transformer_config(config);
-  snprintf(out, size, "%s-norm Transformer, d %d, ff %d, %d+%d layers, %d heads",
-           c->pre_norm ? "pre" : "post", c->d, c->ff, c->layers[0], c->layers[1], c->heads);
+  snprintf(out, size, "%s-norm Transformer, d %d, ffn %d, %d+%d layers, %d heads",
+           c->pre_norm ? "pre" : "post", c->d_model, c->ffn_dim, c->layers[0], c->layers[1],
+           c->heads);
 }
 
 static ModelShape shape_of(const ModelConfig *config) {
   const TransformerConfig *c = transformer_config(config);
-  double d = c->d, ff = c->ff;
-  double attention = 4 * d * d, feed = 2 * d * ff, output = d * c->vocab;
-  size_t width = (size_t)c->d;
+  double d = c->d_model, ffn = c->ffn_dim;
+  double attention = 4 * d * d, feed = 2 * d * ffn, output = d * c->vocab;
+  size_t width = (size_t)c->d_model;
   return (ModelShape){
-      .max_tokens = (size_t)c->longest,
+      .max_tokens = (size_t)c->max_positions,
       .d_model = width,
-      .ffn_dim = (size_t)c->ff,
-      .head_dim = (size_t)(c->d / c->heads),
+      .ffn_dim = (size_t)c->ffn_dim,
+      .head_dim = (size_t)(c->d_model / c->heads),
       .vocab = (size_t)c->vocab,
-      .gemm_widths = {3 * width, (size_t)c->ff, (size_t)c->layers[1] * 2 * width,
+      .gemm_widths = {3 * width, (size_t)c->ffn_dim, (size_t)c->layers[1] * 2 * width,
                       (size_t)c->vocab},
       .gemm_weights = {c->layers[0] * (attention + feed),
                        c->layers[1] * (2 * attention + feed) + output},

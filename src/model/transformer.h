@@ -9,40 +9,48 @@
 
 /* Saved activations of one attention block. void * is of the backend's type. */
 typedef struct {
-  void *in;   /* self: q, k, v (rows, 3d); cross: q (rows, d) */
-  void *out;  /* (rows, d) heads side by side */
-  float *lse; /* (rows, heads) */
+  void *in;   /* self: q, k, v (tokens, 3d); cross: q (tokens, d) */
+  void *out;  /* (tokens, d) heads side by side */
+  float *lse; /* (tokens, heads) */
 } AttentionState;
 
 typedef struct {
-  void *up, *act; /* (rows, ff) before and after the activation; one where up is not kept */
-  uint8_t *mask;  /* (rows * ff) bits of ReLU for backward, or NULL: backward needs up */
-} FeedState;
+  void *up,
+      *act; /* (tokens, ffn_dim) before and after the activation; one where up is not kept */
+  uint8_t *mask; /* (tokens * ffn_dim) bits of ReLU for backward, or NULL: backward needs up */
+} FfnState;
 
-/* One stack. Junction s lies before sublayer s; the last one behind the stack.
- * sum: the residual stream; y: what the sublayer reads; stat: the norm's. */
+/* Saved activations of one stack, with one entry for each junction (residual add and layer norm),
+ * which precedes the sublayer of the same number; the last one follows the stack. */
 typedef struct {
   int sublayers;
-  void **sum, **y; /* (sublayers + 1) of (rows, d) */
-  float **stat;    /* of (rows, 2) */
+  void **sum;         /* (sublayers + 1) of (tokens, d): the residual */
+  void **y;           /* the same, normalised: what the sublayer reads */
+  float **norm_stats; /* of (tokens, 2): mean and reciprocal deviation */
   AttentionState *self, *cross;
-  FeedState *feed;
+  FfnState *ffn;
 } StackState;
 
 typedef struct {
   Model model; /* first: a Model * of this family points here */
   TransformerConfig config;
   TransformerParams at; /* offsets of the weights */
-  size_t loss_rows;     /* tokens whose logits are in memory at once */
+  size_t logit_rows;    /* tokens whose logits are in memory at once */
   StackState stack[2];
-  float *place;   /* (longest, d) sinusoidal positions, or NULL */
-  void *cross_kv; /* (rows, layers * 2d) */
-  void *branch, *d_branch, *d_y, *d_sum, *d_wide, *d_up, *d_cross_kv,
-      *logits;    /* working memory */
-  int32_t *batch; /* a device's copy of the current batch, or NULL */
-  uint64_t *key;  /* of its dropout: in the backend's memory */
-  Batch current;  /* as the backend sees it */
-  void **lists;
+  float *positions; /* (max_positions, d) sinusoidal, or NULL */
+  void *cross_kv;   /* (tokens, layers * 2d) */
+  /* Working memory: */
+  void *branch;      /* (tokens, d) output of the current sublayer */
+  void *logits;      /* (logit_rows, vocab), and their gradient */
+  void *d_branch;    /* gradients: of branch, */
+  void *d_y, *d_sum; /* of a junction's y and sum, */
+  void *d_wide;      /* (tokens, 3d) of queries, keys and values, */
+  void *d_up;        /* (tokens, ffn_dim), */
+  void *d_cross_kv;
+  int32_t *batch;        /* a device's copy of the current batch, or NULL */
+  uint64_t *dropout_key; /* in the backend's memory */
+  Batch current;         /* as the backend sees it */
+  void **lists;          /* memory of the arrays of pointers in `stack` */
 } Transformer;
 
 extern const ModelFamily transformer_family;

@@ -1,201 +1,210 @@
-/* Backward pass of the Transformer. d_y is the gradient of what the sublayer at hand gave to the
- * junction behind it, or of the stack's output; d_sum runs along the residual
- * stream. Depends on transformer_internal.h. */
+/* Backward pass of the Transformer: the forward pass in reverse order. Between two junctions, d_y
+ * is the gradient of the later junction's input y, d_sum that of the residual, and d_branch that
+ * of the sublayer's output. Depends on transformer_internal.h. */
 #include <math.h>
 
 #include "model/transformer_internal.h"
 
-static float *grad(float *g, size_t offset) {
-  return offset == SIZE_MAX ? NULL : g + offset;
+static float *grad_at(float *g, size_t offset) {
+  return offset == PARAM_NONE ? NULL : g + offset;
 }
 
-/* The bias that a sublayer adds last, or SIZE_MAX. */
-static size_t last_bias(const Transformer *t, int which, int sublayer) {
-  int per_layer = which ? 3 : 2, kind = sublayer % per_layer;
-  const LayerParams *p = &t->at.layer[which][sublayer / per_layer];
-  if (kind == per_layer - 1) return p->feed.down_bias;
+/* The bias of a sublayer's output projection, or PARAM_NONE. */
+static size_t find_output_bias(const Transformer *t, int stack, int sublayer) {
+  int per_layer = stack ? 3 : 2, kind = sublayer % per_layer;
+  const LayerParams *p = &t->at.layer[stack][sublayer / per_layer];
+  if (kind == per_layer - 1) return p->ffn.down_bias;
   return kind ? p->cross.out_bias : p->self.out_bias;
 }
 
-/* Back over a junction: from d_y to d_branch (of the sublayer before it) and d_sum.
- * Pre-norm: d_sum also carries what came along the stream from behind. */
-static void junction_backward(Transformer *t, Weights w, float *g, int which, int junction,
-                              size_t rows, StepKey key) {
-  StackState *s = &t->stack[which];
+/* Backward of a junction: from d_y to d_branch, of the sublayer before it, and d_sum. With
+ * pre-norm, d_sum already holds the gradient of the residual behind the junction, which is added.
+ * The gradient of the sublayer's output bias, the column sums of d_branch, is computed along. */
+static void add_norm_backward(Transformer *t, Weights w, float *g, int stack, int junction,
+                              size_t tokens, StepKey key) {
+  StackState *s = &t->stack[stack];
   const TransformerConfig *c = &t->config;
-  int per_layer = which ? 3 : 2, before = junction - 1;
+  int per_layer = stack ? 3 : 2, before = junction - 1;
   if (junction == 0 && !c->pre_norm) return; /* d_y is the gradient of the embedding */
-  AddNorm n = {.rows = rows, .d = (size_t)c->d, .epsilon = c->norm_epsilon};
+  AddNorm n = {.rows = tokens, .d = (size_t)c->d_model, .epsilon = c->norm_epsilon};
   if (junction > 0)
-    n.drop =
-        dropout_at(t, key, c->drop_residual, which, before / per_layer, before % per_layer);
-  const NormParams *p = norm_at(t, which, junction);
-  bool last = junction == s->sublayers;
-  const void *through = c->pre_norm && !last ? t->d_sum : NULL;
-  float *dshift = junction ? grad(g, last_bias(t, which, before)) : NULL;
+    n.drop = transformer_dropout(t, key, c->drop_residual, stack, before / per_layer,
+                                 before % per_layer);
+  const NormParams *p = transformer_norm(t, stack, junction);
+  bool is_last = junction == s->sublayers;
+  const void *d_residual = c->pre_norm && !is_last ? t->d_sum : NULL;
+  float *d_bias = junction ? grad_at(g, find_output_bias(t, stack, before)) : NULL;
   t->model.backend->add_norm_backward(t->model.backend, t->d_sum, junction ? t->d_branch : NULL,
-                                      g + p->gain, g + p->bias, dshift, t->d_y, through,
-                                      s->sum[junction], s->stat[junction], w.full + p->gain, &n,
-                                      !key.first);
+                                      g + p->gain, g + p->bias, d_bias, t->d_y, d_residual,
+                                      s->sum[junction], s->norm_stats[junction],
+                                      w.full + p->gain, &n, !key.first);
 }
 
-/* The gradient of a sublayer's input: alone in pre-norm, added to the residual's
- * in post-norm, where both read the same y. */
-static void input_backward(Transformer *t, Weights w, const void *dy, size_t weights,
-                           size_t rows, size_t out) {
+/* The gradient of a sublayer's input into d_y. With post-norm the residual reads the same y, so
+ * its gradient is added. */
+static void sublayer_input_backward(Transformer *t, Weights w, const void *dy, size_t weights,
+                                    size_t tokens, size_t out) {
   const Backend *b = t->model.backend;
-  size_t d = (size_t)t->config.d;
-  if (!t->config.pre_norm) b->copy(b, t->d_y, t->d_sum, rows * d * type_size(b->type));
-  b->linear_dx(b, t->d_y, dy, weight(t, w, weights), rows, d, out, !t->config.pre_norm);
+  size_t d = (size_t)t->config.d_model;
+  if (!t->config.pre_norm) b->copy(b, t->d_y, t->d_sum, tokens * d * type_size(b->type));
+  b->linear_dx(b, t->d_y, dy, transformer_weight(t, w, weights), tokens, d, out,
+               !t->config.pre_norm);
 }
 
-static void self_backward(Transformer *t, Weights w, float *g, int which, int layer,
-                          const void *y, size_t rows, const int32_t *off, size_t sentences,
-                          StepKey key) {
+static void self_attention_backward(Transformer *t, Weights w, float *g, int stack, int layer,
+                                    const void *y, size_t tokens, const int32_t *off,
+                                    size_t sentences, StepKey key) {
   const Backend *b = t->model.backend;
-  const AttentionParams *p = &t->at.layer[which][layer].self;
-  const AttentionState *s = &t->stack[which].self[layer];
-  size_t d = (size_t)t->config.d;
-  void *d_out = t->branch; /* free on the way back */
-  Attention a = self_attention(t, which, layer, off, sentences, key);
-  a.q_rows = rows;
-  b->linear_dw(b, g + p->out, NULL, t->d_branch, s->out, rows, d, d, !key.first);
-  b->linear_dx(b, d_out, t->d_branch, weight(t, w, p->out), rows, d, d, false);
-  b->attend_backward(b, t->d_wide, element(t, t->d_wide, d), element(t, t->d_wide, 2 * d),
-                     d_out, s->out, s->lse, s->in, element(t, s->in, d),
-                     element(t, s->in, 2 * d), &a);
-  b->linear_dw(b, g + p->in, grad(g, p->in_bias), t->d_wide, y, rows, d, 3 * d, !key.first);
-  input_backward(t, w, t->d_wide, p->in, rows, 3 * d);
+  const AttentionParams *p = &t->at.layer[stack][layer].self;
+  const AttentionState *s = &t->stack[stack].self[layer];
+  size_t d = (size_t)t->config.d_model;
+  void *d_out = t->branch; /* unused by backward */
+  Attention a = transformer_self_attention(t, stack, layer, off, sentences, key);
+  a.q_rows = tokens;
+  b->linear_dw(b, g + p->out, NULL, t->d_branch, s->out, tokens, d, d, !key.first);
+  b->linear_dx(b, d_out, t->d_branch, transformer_weight(t, w, p->out), tokens, d, d, false);
+  b->attend_backward(b, t->d_wide, transformer_element(t, t->d_wide, d),
+                     transformer_element(t, t->d_wide, 2 * d), d_out, s->out, s->lse, s->in,
+                     transformer_element(t, s->in, d), transformer_element(t, s->in, 2 * d),
+                     &a);
+  b->linear_dw(b, g + p->in, grad_at(g, p->in_bias), t->d_wide, y, tokens, d, 3 * d,
+               !key.first);
+  sublayer_input_backward(t, w, t->d_wide, p->in, tokens, 3 * d);
 }
 
-static void cross_backward(Transformer *t, Weights w, float *g, int layer, const void *y,
-                           const Batch *batch, StepKey key) {
+static void cross_attention_backward(Transformer *t, Weights w, float *g, int layer,
+                                     const void *y, const Batch *batch, StepKey key) {
   const Backend *b = t->model.backend;
   const AttentionParams *p = &t->at.layer[1][layer].cross;
   const AttentionState *s = &t->stack[1].cross[layer];
-  size_t d = (size_t)t->config.d, rows = batch->rows[1], at = (size_t)layer * 2 * d;
+  size_t d = (size_t)t->config.d_model, tokens = batch->rows[1], at = (size_t)layer * 2 * d;
   void *d_out = t->branch;
-  const void *k = element(t, t->cross_kv, at);
-  Attention a =
-      cross_attention(t, layer, batch->tgt_off, batch->src_off, batch->sentences, key);
-  a.q_rows = rows;
-  b->linear_dw(b, g + p->out, NULL, t->d_branch, s->out, rows, d, d, !key.first);
-  b->linear_dx(b, d_out, t->d_branch, weight(t, w, p->out), rows, d, d, false);
-  b->attend_backward(b, t->d_wide, element(t, t->d_cross_kv, at),
-                     element(t, t->d_cross_kv, at + d), d_out, s->out, s->lse, s->in, k,
-                     element(t, k, d), &a);
-  b->linear_dw(b, g + p->in, grad(g, p->in_bias), t->d_wide, y, rows, d, d, !key.first);
-  input_backward(t, w, t->d_wide, p->in, rows, d);
+  const void *k = transformer_element(t, t->cross_kv, at);
+  Attention a = transformer_cross_attention(t, layer, batch->tgt_off, batch->src_off,
+                                            batch->sentences, key);
+  a.q_rows = tokens;
+  b->linear_dw(b, g + p->out, NULL, t->d_branch, s->out, tokens, d, d, !key.first);
+  b->linear_dx(b, d_out, t->d_branch, transformer_weight(t, w, p->out), tokens, d, d, false);
+  b->attend_backward(b, t->d_wide, transformer_element(t, t->d_cross_kv, at),
+                     transformer_element(t, t->d_cross_kv, at + d), d_out, s->out, s->lse,
+                     s->in, k, transformer_element(t, k, d), &a);
+  b->linear_dw(b, g + p->in, grad_at(g, p->in_bias), t->d_wide, y, tokens, d, d, !key.first);
+  sublayer_input_backward(t, w, t->d_wide, p->in, tokens, d);
 }
 
-static void feed_backward(Transformer *t, Weights w, float *g, int which, int layer,
-                          const void *y, size_t rows, StepKey key) {
+static void ffn_backward(Transformer *t, Weights w, float *g, int stack, int layer,
+                         const void *y, size_t tokens, StepKey key) {
   const Backend *b = t->model.backend;
-  const FeedParams *p = &t->at.layer[which][layer].feed;
-  const FeedState *s = &t->stack[which].feed[layer];
-  size_t d = (size_t)t->config.d, ff = (size_t)t->config.ff;
-  const void *down = weight(t, w, p->down);
-  Dropout drop = dropout_at(t, key, t->config.drop_activation, which, layer, 10);
-  b->linear_dw(b, g + p->down, NULL, t->d_branch, s->act, rows, ff, d, !key.first);
-  if (s->mask && b->fuses_relu && b->fuses_relu(b, rows, ff, d)) {
-    b->linear_relu_backward(b, t->d_up, g + p->up_bias, t->d_branch, down, s->mask, rows, ff, d,
-                            drop, !key.first);
+  const FfnParams *p = &t->at.layer[stack][layer].ffn;
+  const FfnState *s = &t->stack[stack].ffn[layer];
+  size_t d = (size_t)t->config.d_model, ffn = (size_t)t->config.ffn_dim;
+  const void *down = transformer_weight(t, w, p->down);
+  Dropout drop =
+      transformer_dropout(t, key, t->config.drop_activation, stack, layer, SITE_ACTIVATION);
+  b->linear_dw(b, g + p->down, NULL, t->d_branch, s->act, tokens, ffn, d, !key.first);
+  if (s->mask && b->fuses_relu && b->fuses_relu(b, tokens, ffn, d)) {
+    b->linear_relu_backward(b, t->d_up, g + p->up_bias, t->d_branch, down, s->mask, tokens, ffn,
+                            d, drop, !key.first);
   } else {
-    b->linear_dx(b, t->d_up, t->d_branch, down, rows, ff, d, false);
-    b->activate_backward(b, t->d_up, g + p->up_bias, t->d_up, s->mask ? s->mask : s->up, rows,
-                         ff, t->config.activation, drop, !key.first);
+    b->linear_dx(b, t->d_up, t->d_branch, down, tokens, ffn, d, false);
+    b->activate_backward(b, t->d_up, g + p->up_bias, t->d_up, s->mask ? s->mask : s->up, tokens,
+                         ffn, t->config.activation, drop, !key.first);
   }
-  b->linear_dw(b, g + p->up, NULL, t->d_up, y, rows, d, ff, !key.first);
-  input_backward(t, w, t->d_up, p->up, rows, ff);
+  b->linear_dw(b, g + p->up, NULL, t->d_up, y, tokens, d, ffn, !key.first);
+  sublayer_input_backward(t, w, t->d_up, p->up, tokens, ffn);
 }
 
-static void embed_backward(Transformer *t, float *g, int which, const int32_t *id,
-                           const int32_t *pos, size_t rows, StepKey key) {
+static void embed_backward(Transformer *t, float *g, int stack, const int32_t *id,
+                           const int32_t *pos, size_t tokens, StepKey key) {
   const Backend *b = t->model.backend;
-  size_t d = (size_t)t->config.d;
-  size_t table = which ? t->at.target_table : t->at.source_table;
-  size_t place = which ? t->at.target_place : t->at.source_place;
+  size_t d = (size_t)t->config.d_model;
+  size_t embedding = stack ? t->at.target_embedding : t->at.source_embedding;
+  size_t positions = stack ? t->at.target_positions : t->at.source_positions;
   const void *dx = t->config.pre_norm ? t->d_sum : t->d_y;
-  b->embed_backward(b, g + table, grad(g, place), dx, id, pos, rows, d, (size_t)t->config.vocab,
-                    (size_t)t->config.longest, sqrtf((float)d),
-                    dropout_at(t, key, t->config.drop_embed, which, 255, 11));
+  b->embed_backward(b, g + embedding, grad_at(g, positions), dx, id, pos, tokens, d,
+                    (size_t)t->config.vocab, (size_t)t->config.max_positions, sqrtf((float)d),
+                    transformer_dropout(t, key, t->config.drop_embed, stack, EMBEDDING_LAYER,
+                                        SITE_EMBEDDING));
 }
 
-/* The flat array holds the tables, then both stacks layer by layer, each with its
- * final norm, then cross_kv. Where a layer begins; one behind the last is the final
- * norm, and behind that what follows the stack. */
-static size_t part_begin(const Transformer *t, int which, int part) {
+/* The offset at which a layer's parameters begin. The flat array holds the embeddings, the
+ * encoder's layers and final norm, the decoder's layers and final norm, and cross_kv. `layer`
+ * may also be the number of layers, for the final norm, and one more, for what follows it. */
+static size_t layer_begin(const Transformer *t, int stack, int layer) {
   const TransformerParams *p = &t->at;
-  int layers = t->config.layers[which];
-  if (part < layers) return p->layer[which][part].norm[0].gain;
-  if (part == layers && t->config.pre_norm) return p->final_norm[which].gain;
-  return which ? p->cross_kv : part_begin(t, 1, 0);
+  int layers = t->config.layers[stack];
+  if (layer < layers) return p->layer[stack][layer].norm[0].gain;
+  if (layer == layers && t->config.pre_norm) return p->final_norm[stack].gain;
+  return stack ? p->cross_kv : layer_begin(t, 1, 0);
 }
 
-/* Once the way back has passed the junction before a layer, the layer's gradients
- * are complete; behind the last junction, those of the final norm. */
-static void junction_ready(const Transformer *t, int which, int junction, GradReady ready,
-                           void *context) {
-  int per_layer = which ? 3 : 2, part = junction / per_layer;
+/* After the backward of a layer's first junction, all gradients of the layer are complete; after
+ * that of the last junction, those of the final norm. */
+static void report_layer(const Transformer *t, int stack, int junction, GradReady ready,
+                         void *context) {
+  int per_layer = stack ? 3 : 2, layer = junction / per_layer;
   if (!ready || junction % per_layer) return;
-  size_t begin = part_begin(t, which, part), end = part_begin(t, which, part + 1);
+  size_t begin = layer_begin(t, stack, layer), end = layer_begin(t, stack, layer + 1);
   if (begin < end) ready(context, begin, end);
 }
 
 static void decoder_backward(Transformer *t, Weights w, float *g, const Batch *batch,
                              StepKey key, const ModelPass *pass) {
   StackState *s = &t->stack[1];
-  size_t rows = batch->rows[1];
+  size_t tokens = batch->rows[1];
   for (int i = s->sublayers; i >= 0; i--) {
-    junction_backward(t, w, g, 1, i, rows, key);
-    junction_ready(t, 1, i, pass->ready, pass->context);
+    add_norm_backward(t, w, g, 1, i, tokens, key);
+    report_layer(t, 1, i, pass->ready, pass->context);
     if (i == 0) break;
     int layer = (i - 1) / 3, kind = (i - 1) % 3;
     const void *y = s->y[i - 1];
     if (kind == 0)
-      self_backward(t, w, g, 1, layer, y, rows, batch->tgt_off, batch->sentences, key);
-    if (kind == 1) cross_backward(t, w, g, layer, y, batch, key);
-    if (kind == 2) feed_backward(t, w, g, 1, layer, y, rows, key);
+      self_attention_backward(t, w, g, 1, layer, y, tokens, batch->tgt_off, batch->sentences,
+                              key);
+    if (kind == 1) cross_attention_backward(t, w, g, layer, y, batch, key);
+    if (kind == 2) ffn_backward(t, w, g, 1, layer, y, tokens, key);
   }
-  embed_backward(t, g, 1, batch->tgt_in, batch->tgt_pos, rows, key);
+  embed_backward(t, g, 1, batch->tgt_in, batch->tgt_pos, tokens, key);
 }
 
-/* The encoder's output went into every decoder layer's keys and values. */
-static void memory_backward(Transformer *t, Weights w, float *g, const Batch *batch,
-                            StepKey key) {
+/* From the keys and values of all decoder layers to the encoder's output, into d_y. */
+static void cross_kv_backward(Transformer *t, Weights w, float *g, const Batch *batch,
+                              StepKey key) {
   const Backend *b = t->model.backend;
-  size_t d = (size_t)t->config.d, kv = (size_t)t->config.layers[1] * 2 * d,
-         rows = batch->rows[0];
+  size_t d = (size_t)t->config.d_model, kv = (size_t)t->config.layers[1] * 2 * d,
+         tokens = batch->rows[0];
   const void *memory = t->stack[0].y[t->stack[0].sublayers];
-  b->linear_dw(b, g + t->at.cross_kv, grad(g, t->at.cross_kv_bias), t->d_cross_kv, memory, rows,
-               d, kv, !key.first);
-  b->linear_dx(b, t->d_y, t->d_cross_kv, weight(t, w, t->at.cross_kv), rows, d, kv, false);
+  b->linear_dw(b, g + t->at.cross_kv, grad_at(g, t->at.cross_kv_bias), t->d_cross_kv, memory,
+               tokens, d, kv, !key.first);
+  b->linear_dx(b, t->d_y, t->d_cross_kv, transformer_weight(t, w, t->at.cross_kv), tokens, d,
+               kv, false);
 }
 
 static void encoder_backward(Transformer *t, Weights w, float *g, const Batch *batch,
                              StepKey key, const ModelPass *pass) {
   StackState *s = &t->stack[0];
-  size_t rows = batch->rows[0];
+  size_t tokens = batch->rows[0];
   for (int i = s->sublayers; i >= 0; i--) {
-    junction_backward(t, w, g, 0, i, rows, key);
-    junction_ready(t, 0, i, pass->ready, pass->context);
+    add_norm_backward(t, w, g, 0, i, tokens, key);
+    report_layer(t, 0, i, pass->ready, pass->context);
     if (i == 0) break;
     int layer = (i - 1) / 2;
     const void *y = s->y[i - 1];
     if ((i - 1) % 2 == 0)
-      self_backward(t, w, g, 0, layer, y, rows, batch->src_off, batch->sentences, key);
+      self_attention_backward(t, w, g, 0, layer, y, tokens, batch->src_off, batch->sentences,
+                              key);
     else
-      feed_backward(t, w, g, 0, layer, y, rows, key);
+      ffn_backward(t, w, g, 0, layer, y, tokens, key);
   }
-  embed_backward(t, g, 0, batch->src, batch->src_pos, rows, key);
+  embed_backward(t, g, 0, batch->src, batch->src_pos, tokens, key);
 }
 
-/* What nobody writes before it is added to: the tables, which lie in front of the stacks,
- * but for the output's; and the padding, which nobody writes at all. */
-static void clear_rest(const Transformer *t, float *g) {
+/* Clears the gradients that the first micro-batch does not overwrite: the embeddings, to which
+ * backward adds (except the output's, written by the loss), and the padding. */
+static void clear_unwritten_grads(const Transformer *t, float *g) {
   const Backend *b = t->model.backend;
   const Params *p = &t->model.params;
-  size_t stacks = part_begin(t, 0, 0), from = 0;
+  size_t stacks = layer_begin(t, 0, 0), from = 0;
   for (size_t i = 0; i <= p->count; i++) {
     const Param *q = &p->param[i];
     size_t to = i < p->count ? q->offset : p->padded;
@@ -205,28 +214,28 @@ static void clear_rest(const Transformer *t, float *g) {
   }
 }
 
-static void memory_ready(const Transformer *t, GradReady ready, void *context) {
+static void report_cross_kv(const Transformer *t, GradReady ready, void *context) {
   if (ready) ready(context, t->at.cross_kv, t->model.params.padded);
 }
 
-static void tables_ready(const Transformer *t, GradReady ready, void *context) {
-  if (ready) ready(context, 0, part_begin(t, 0, 0));
+static void report_embeddings(const Transformer *t, GradReady ready, void *context) {
+  if (ready) ready(context, 0, layer_begin(t, 0, 0));
 }
 
-/* The order of decoder_backward, memory_backward and encoder_backward, without their work. */
+/* The calls of decoder_backward, cross_kv_backward and encoder_backward, in their order. */
 void transformer_announce(const Transformer *t, GradReady ready, void *context) {
-  for (int i = t->stack[1].sublayers; i >= 0; i--) junction_ready(t, 1, i, ready, context);
-  memory_ready(t, ready, context);
-  for (int i = t->stack[0].sublayers; i >= 0; i--) junction_ready(t, 0, i, ready, context);
-  tables_ready(t, ready, context);
+  for (int i = t->stack[1].sublayers; i >= 0; i--) report_layer(t, 1, i, ready, context);
+  report_cross_kv(t, ready, context);
+  for (int i = t->stack[0].sublayers; i >= 0; i--) report_layer(t, 0, i, ready, context);
+  report_embeddings(t, ready, context);
 }
 
 void transformer_backward(Transformer *t, Weights w, float *g, const Batch *batch, StepKey key,
                           const ModelPass *pass) {
-  if (key.first) clear_rest(t, g);
+  if (key.first) clear_unwritten_grads(t, g);
   decoder_backward(t, w, g, batch, key, pass);
-  memory_backward(t, w, g, batch, key);
-  memory_ready(t, pass->ready, pass->context);
+  cross_kv_backward(t, w, g, batch, key);
+  report_cross_kv(t, pass->ready, pass->context);
   encoder_backward(t, w, g, batch, key, pass);
-  tables_ready(t, pass->ready, pass->context);
+  report_embeddings(t, pass->ready, pass->context);
 }

@@ -25,12 +25,12 @@ static const char *const norms[] = {"post", "pre", NULL};
 
 const ConfigField transformer_fields[] = {
     COUNT("vocab", vocab, 1 << 24),
-    COUNT("d", d, 1 << 16),
-    COUNT("ff", ff, 1 << 18),
+    COUNT("d", d_model, 1 << 16),
+    COUNT("ff", ffn_dim, 1 << 18),
     COUNT("heads", heads, 1 << 10),
     COUNT("encoder_layers", layers[0], 250),
     COUNT("decoder_layers", layers[1], 250),
-    COUNT("longest", longest, 1 << 16),
+    COUNT("longest", max_positions, 1 << 16),
     CHOICE("norm", pre_norm, norms),
     {.key = "attention_bias", .kind = FIELD_FLAG, FIELD(attention_bias)},
     CHOICE("activation", activation, activations),
@@ -60,8 +60,8 @@ Err transformer_preset(TransformerConfig *c, const char *name) {
   };
   for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
     if (strcmp(presets[i].name, name) != 0) continue;
-    c->d = presets[i].d;
-    c->ff = presets[i].ff;
+    c->d_model = presets[i].d;
+    c->ffn_dim = presets[i].ff;
     c->heads = presets[i].heads;
     c->layers[0] = presets[i].layers;
     c->layers[1] = presets[i].layers;
@@ -77,16 +77,21 @@ Err transformer_preset(TransformerConfig *c, const char *name) {
     c->norm_epsilon = 1e-6f;
     return ERR_OK;
   }
-  return err_set(ERR_USAGE, "there is no preset '%s'; there are tiny, small, base and big",
-                 name);
+  return err_set(ERR_USAGE,
+                 "--preset %s: there is no such preset; choose tiny, small, base or big", name);
 }
 
 Err transformer_check_config(const TransformerConfig *c) {
-  if (c->heads < 1 || c->d % c->heads != 0) {
-    return err_set(ERR_USAGE, "%d heads do not divide a width of %d; choose heads that do",
-                   c->heads, c->d);
+  if (c->heads < 1 || c->d_model % c->heads != 0) {
+    return err_set(
+        ERR_USAGE,
+        "--heads %d does not divide --d-model %d; choose a number of heads that does", c->heads,
+        c->d_model);
   }
-  if (c->positions != POSITION_LEARNED && c->d % 2 != 0)
-    return err_set(ERR_USAGE, "sinusoidal positions need an even width, not %d", c->d);
+  if (c->positions != POSITION_LEARNED && c->d_model % 2 != 0)
+    return err_set(ERR_USAGE,
+                   "sinusoidal positions need an even --d-model, not %d; choose an even one, "
+                   "or --positions learned",
+                   c->d_model);
   return ERR_OK;
 }

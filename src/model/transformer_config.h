@@ -6,13 +6,16 @@
 #include "backend/backend.h"
 #include "model/config.h"
 
+/* HALVES: sinusoidal, all sines before all cosines; INTERLEAVED: sinusoidal, sine and cosine in
+ * turn. */
 typedef enum { POSITION_HALVES, POSITION_INTERLEAVED, POSITION_LEARNED } Positions;
-typedef enum { TIE_ALL, TIE_DECODER, TIE_NONE } Tying; /* source, target, output */
+/* Which embeddings are tied: source, target and output; target and output; none. */
+typedef enum { TIE_ALL, TIE_DECODER, TIE_NONE } Tying;
 
 typedef struct {
-  int vocab, d, ff, heads;
-  int layers[2]; /* encoder, decoder */
-  int longest;   /* positions there are, end mark included */
+  int vocab, d_model, ffn_dim, heads;
+  int layers[2];     /* encoder, decoder */
+  int max_positions; /* tokens of a sentence, end mark included */
   bool pre_norm, attention_bias;
   Activation activation;
   Positions positions;
@@ -25,7 +28,7 @@ typedef struct {
 /* Its fields in model.json. */
 extern const ConfigField transformer_fields[];
 
-/* Fills sizes, form and dropout; leaves vocab, longest and the special ids. */
+/* Fills sizes, form and dropout; leaves vocab, max_positions and the special ids. */
 NODISCARD Err transformer_preset(TransformerConfig *config, const char *name);
 NODISCARD Err transformer_check_config(const TransformerConfig *config);
 

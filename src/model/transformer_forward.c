@@ -4,42 +4,42 @@
 
 #include "model/transformer_internal.h"
 
-/* Sites of dropout: each place in the model has its own. */
-Dropout dropout_at(const Transformer *t, StepKey key, float rate, int stack, int layer,
-                   int what) {
-  return (Dropout){t->key, (uint32_t)((stack * 256 + layer) * 16 + what),
+Dropout transformer_dropout(const Transformer *t, StepKey key, float rate, int stack, int layer,
+                            int site) {
+  return (Dropout){t->dropout_key, (uint32_t)((stack * 256 + layer) * 16 + site),
                    key.dropout ? rate : 0};
 }
 
-const NormParams *norm_at(const Transformer *t, int which, int junction) {
-  int per_layer = which ? 3 : 2, sublayers = t->stack[which].sublayers;
+const NormParams *transformer_norm(const Transformer *t, int stack, int junction) {
+  int per_layer = stack ? 3 : 2, sublayers = t->stack[stack].sublayers;
   int s = t->config.pre_norm ? junction : junction - 1;
-  if (s >= sublayers) return &t->at.final_norm[which];
-  return &t->at.layer[which][s / per_layer].norm[s % per_layer];
+  if (s >= sublayers) return &t->at.final_norm[stack];
+  return &t->at.layer[stack][s / per_layer].norm[s % per_layer];
 }
 
-/* The way over a junction: adds the branch of the sublayer before it. */
-void cross_junction(Transformer *t, Weights w, int which, int junction, size_t rows,
-                    StepKey key) {
-  StackState *s = &t->stack[which];
+/* Adds the output of the sublayer before the junction to the residual, and normalises. Pre-norm
+ * keeps the sum as the residual, post-norm the normalised one. */
+void transformer_add_norm(Transformer *t, Weights w, int stack, int junction, size_t tokens,
+                          StepKey key) {
+  StackState *s = &t->stack[stack];
   const TransformerConfig *c = &t->config;
-  int per_layer = which ? 3 : 2, before = junction - 1;
-  AddNorm n = {.rows = rows, .d = (size_t)c->d, .epsilon = c->norm_epsilon};
+  int per_layer = stack ? 3 : 2, before = junction - 1;
+  AddNorm n = {.rows = tokens, .d = (size_t)c->d_model, .epsilon = c->norm_epsilon};
   if (junction > 0)
-    n.drop =
-        dropout_at(t, key, c->drop_residual, which, before / per_layer, before % per_layer);
+    n.drop = transformer_dropout(t, key, c->drop_residual, stack, before / per_layer,
+                                 before % per_layer);
   if (junction == 0 && !c->pre_norm) return;
-  const NormParams *p = norm_at(t, which, junction);
+  const NormParams *p = transformer_norm(t, stack, junction);
   const void *x = junction == 0 ? s->sum[0] : c->pre_norm ? s->sum[before] : s->y[before];
   t->model.backend->add_norm(t->model.backend, s->sum[junction], s->y[junction],
-                             s->stat[junction], x, junction ? t->branch : NULL,
+                             s->norm_stats[junction], x, junction ? t->branch : NULL,
                              w.full + p->gain, w.full + p->bias, &n);
 }
 
-Attention self_attention(const Transformer *t, int which, int layer, const int32_t *off,
-                         size_t sentences, StepKey key) {
+Attention transformer_self_attention(const Transformer *t, int stack, int layer,
+                                     const int32_t *off, size_t sentences, StepKey key) {
   const TransformerConfig *c = &t->config;
-  size_t d = (size_t)c->d;
+  size_t d = (size_t)c->d_model;
   return (Attention){.sentences = sentences,
                      .heads = (size_t)c->heads,
                      .d = d / (size_t)c->heads,
@@ -48,119 +48,134 @@ Attention self_attention(const Transformer *t, int which, int layer, const int32
                      .q_ld = 3 * d,
                      .kv_ld = 3 * d,
                      .o_ld = d,
-                     .causal = which == 1,
-                     .drop = dropout_at(t, key, c->drop_attention, which, layer, 8)};
+                     .causal = stack == 1,
+                     .drop = transformer_dropout(t, key, c->drop_attention, stack, layer,
+                                                 SITE_SELF_ATTENTION)};
 }
 
-Attention cross_attention(const Transformer *t, int layer, const int32_t *q_off,
-                          const int32_t *k_off, size_t sentences, StepKey key) {
+Attention transformer_cross_attention(const Transformer *t, int layer, const int32_t *q_off,
+                                      const int32_t *k_off, size_t sentences, StepKey key) {
   const TransformerConfig *c = &t->config;
-  size_t d = (size_t)c->d;
-  return (Attention){.sentences = sentences,
-                     .heads = (size_t)c->heads,
-                     .d = d / (size_t)c->heads,
-                     .q_off = q_off,
-                     .k_off = k_off,
-                     .q_ld = d,
-                     .kv_ld = (size_t)c->layers[1] * 2 * d,
-                     .o_ld = d,
-                     .drop = dropout_at(t, key, c->drop_attention, 1, layer, 9)};
+  size_t d = (size_t)c->d_model;
+  return (Attention){
+      .sentences = sentences,
+      .heads = (size_t)c->heads,
+      .d = d / (size_t)c->heads,
+      .q_off = q_off,
+      .k_off = k_off,
+      .q_ld = d,
+      .kv_ld = (size_t)c->layers[1] * 2 * d,
+      .o_ld = d,
+      .drop = transformer_dropout(t, key, c->drop_attention, 1, layer, SITE_CROSS_ATTENTION)};
 }
 
-void *element(const Transformer *t, const void *array, size_t n) {
+void *transformer_element(const Transformer *t, const void *array, size_t n) {
   return (char *)array + n * type_size(t->model.backend->type);
 }
 
-const void *weight(const Transformer *t, Weights w, size_t offset) {
-  return offset == SIZE_MAX ? NULL : element(t, w.low, offset);
+const void *transformer_weight(const Transformer *t, Weights w, size_t offset) {
+  return offset == PARAM_NONE ? NULL : transformer_element(t, w.low, offset);
 }
 
-static void self_sublayer(Transformer *t, Weights w, int which, int layer, const void *y,
-                          size_t rows, const int32_t *off, size_t sentences, StepKey key) {
+static void self_attention_forward(Transformer *t, Weights w, int stack, int layer,
+                                   const void *y, size_t tokens, const int32_t *off,
+                                   size_t sentences, StepKey key) {
   const Backend *b = t->model.backend;
-  const AttentionParams *p = &t->at.layer[which][layer].self;
-  AttentionState *s = &t->stack[which].self[layer];
-  size_t d = (size_t)t->config.d;
-  Attention a = self_attention(t, which, layer, off, sentences, key);
-  b->linear(b, s->in, y, weight(t, w, p->in), weight(t, w, p->in_bias), rows, d, 3 * d);
-  b->attend(b, s->out, s->lse, s->in, element(t, s->in, d), element(t, s->in, 2 * d), &a);
-  b->linear(b, t->branch, s->out, weight(t, w, p->out), weight(t, w, p->out_bias), rows, d, d);
+  const AttentionParams *p = &t->at.layer[stack][layer].self;
+  AttentionState *s = &t->stack[stack].self[layer];
+  size_t d = (size_t)t->config.d_model;
+  Attention a = transformer_self_attention(t, stack, layer, off, sentences, key);
+  b->linear(b, s->in, y, transformer_weight(t, w, p->in), transformer_weight(t, w, p->in_bias),
+            tokens, d, 3 * d);
+  b->attend(b, s->out, s->lse, s->in, transformer_element(t, s->in, d),
+            transformer_element(t, s->in, 2 * d), &a);
+  b->linear(b, t->branch, s->out, transformer_weight(t, w, p->out),
+            transformer_weight(t, w, p->out_bias), tokens, d, d);
 }
 
-static void cross_sublayer(Transformer *t, Weights w, int layer, const void *y, size_t rows,
-                           const int32_t *q_off, const int32_t *k_off, size_t sentences,
-                           StepKey key) {
+static void cross_attention_forward(Transformer *t, Weights w, int layer, const void *y,
+                                    size_t tokens, const int32_t *q_off, const int32_t *k_off,
+                                    size_t sentences, StepKey key) {
   const Backend *b = t->model.backend;
   const AttentionParams *p = &t->at.layer[1][layer].cross;
   AttentionState *s = &t->stack[1].cross[layer];
-  size_t d = (size_t)t->config.d;
-  const void *k = element(t, t->cross_kv, (size_t)layer * 2 * d);
-  Attention a = cross_attention(t, layer, q_off, k_off, sentences, key);
-  b->linear(b, s->in, y, weight(t, w, p->in), weight(t, w, p->in_bias), rows, d, d);
-  b->attend(b, s->out, s->lse, s->in, k, element(t, k, d), &a);
-  b->linear(b, t->branch, s->out, weight(t, w, p->out), weight(t, w, p->out_bias), rows, d, d);
+  size_t d = (size_t)t->config.d_model;
+  const void *k = transformer_element(t, t->cross_kv, (size_t)layer * 2 * d);
+  Attention a = transformer_cross_attention(t, layer, q_off, k_off, sentences, key);
+  b->linear(b, s->in, y, transformer_weight(t, w, p->in), transformer_weight(t, w, p->in_bias),
+            tokens, d, d);
+  b->attend(b, s->out, s->lse, s->in, k, transformer_element(t, k, d), &a);
+  b->linear(b, t->branch, s->out, transformer_weight(t, w, p->out),
+            transformer_weight(t, w, p->out_bias), tokens, d, d);
 }
 
-void feed_sublayer(Transformer *t, Weights w, int which, int layer, const void *y, size_t rows,
-                   StepKey key) {
+void transformer_ffn(Transformer *t, Weights w, int stack, int layer, const void *y,
+                     size_t tokens, StepKey key) {
   const Backend *b = t->model.backend;
-  const FeedParams *p = &t->at.layer[which][layer].feed;
-  FeedState *s = &t->stack[which].feed[layer];
-  size_t d = (size_t)t->config.d, ff = (size_t)t->config.ff;
-  /* Where a mask is all that is kept, the bias can be added on the way. */
-  const void *bias = weight(t, w, p->up_bias);
-  b->linear(b, s->up, y, weight(t, w, p->up), s->mask ? NULL : bias, rows, d, ff);
-  b->activate(b, s->act, s->mask, s->up, s->mask ? bias : NULL, rows, ff, t->config.activation,
-              dropout_at(t, key, t->config.drop_activation, which, layer, 10));
-  b->linear(b, t->branch, s->act, weight(t, w, p->down), weight(t, w, p->down_bias), rows, ff,
-            d);
+  const FfnParams *p = &t->at.layer[stack][layer].ffn;
+  FfnState *s = &t->stack[stack].ffn[layer];
+  size_t d = (size_t)t->config.d_model, ffn = (size_t)t->config.ffn_dim;
+  /* With ReLU only a mask is saved for backward, so the bias can be added by the activation. */
+  const void *bias = transformer_weight(t, w, p->up_bias);
+  b->linear(b, s->up, y, transformer_weight(t, w, p->up), s->mask ? NULL : bias, tokens, d,
+            ffn);
+  b->activate(
+      b, s->act, s->mask, s->up, s->mask ? bias : NULL, tokens, ffn, t->config.activation,
+      transformer_dropout(t, key, t->config.drop_activation, stack, layer, SITE_ACTIVATION));
+  b->linear(b, t->branch, s->act, transformer_weight(t, w, p->down),
+            transformer_weight(t, w, p->down_bias), tokens, ffn, d);
 }
 
-void embed_into(Transformer *t, Weights w, int which, const int32_t *id, const int32_t *pos,
-                size_t rows, StepKey key) {
+void transformer_embed(Transformer *t, Weights w, int stack, const int32_t *id,
+                       const int32_t *pos, size_t tokens, StepKey key) {
   const Backend *b = t->model.backend;
-  size_t d = (size_t)t->config.d;
-  size_t table = which ? t->at.target_table : t->at.source_table;
-  size_t place = which ? t->at.target_place : t->at.source_place;
-  b->embed(b, t->stack[which].sum[0], weight(t, w, table), t->place ? t->place : w.full + place,
-           id, pos, rows, d, sqrtf((float)d),
-           dropout_at(t, key, t->config.drop_embed, which, 255, 11));
+  size_t d = (size_t)t->config.d_model;
+  size_t embedding = stack ? t->at.target_embedding : t->at.source_embedding;
+  size_t positions = stack ? t->at.target_positions : t->at.source_positions;
+  b->embed(b, t->stack[stack].sum[0], transformer_weight(t, w, embedding),
+           t->positions ? t->positions : w.full + positions, id, pos, tokens, d,
+           sqrtf((float)d),
+           transformer_dropout(t, key, t->config.drop_embed, stack, EMBEDDING_LAYER,
+                               SITE_EMBEDDING));
 }
 
 const void *transformer_encode(Transformer *t, Weights w, const int32_t *src,
                                const int32_t *pos, const int32_t *off, size_t sentences,
-                               size_t rows, StepKey key) {
+                               size_t tokens, StepKey key) {
   StackState *s = &t->stack[0];
-  embed_into(t, w, 0, src, pos, rows, key);
-  cross_junction(t, w, 0, 0, rows, key);
+  transformer_embed(t, w, 0, src, pos, tokens, key);
+  transformer_add_norm(t, w, 0, 0, tokens, key);
   for (int i = 0; i < s->sublayers; i++) {
     if (i % 2 == 0)
-      self_sublayer(t, w, 0, i / 2, s->y[i], rows, off, sentences, key);
+      self_attention_forward(t, w, 0, i / 2, s->y[i], tokens, off, sentences, key);
     else
-      feed_sublayer(t, w, 0, i / 2, s->y[i], rows, key);
-    cross_junction(t, w, 0, i + 1, rows, key);
+      transformer_ffn(t, w, 0, i / 2, s->y[i], tokens, key);
+    transformer_add_norm(t, w, 0, i + 1, tokens, key);
   }
   return s->y[s->sublayers];
 }
 
-void transformer_cross_kv(Transformer *t, Weights w, const void *memory, size_t rows) {
+void transformer_cross_kv(Transformer *t, Weights w, const void *memory, size_t tokens) {
   const Backend *b = t->model.backend;
-  size_t d = (size_t)t->config.d;
-  b->linear(b, t->cross_kv, memory, weight(t, w, t->at.cross_kv),
-            weight(t, w, t->at.cross_kv_bias), rows, d, (size_t)t->config.layers[1] * 2 * d);
+  size_t d = (size_t)t->config.d_model;
+  b->linear(b, t->cross_kv, memory, transformer_weight(t, w, t->at.cross_kv),
+            transformer_weight(t, w, t->at.cross_kv_bias), tokens, d,
+            (size_t)t->config.layers[1] * 2 * d);
 }
 
 const void *transformer_decode(Transformer *t, Weights w, const Batch *batch, StepKey key) {
   StackState *s = &t->stack[1];
-  size_t rows = batch->rows[1], n = batch->sentences;
-  embed_into(t, w, 1, batch->tgt_in, batch->tgt_pos, rows, key);
-  cross_junction(t, w, 1, 0, rows, key);
+  size_t tokens = batch->rows[1], n = batch->sentences;
+  transformer_embed(t, w, 1, batch->tgt_in, batch->tgt_pos, tokens, key);
+  transformer_add_norm(t, w, 1, 0, tokens, key);
   for (int i = 0; i < s->sublayers; i++) {
-    if (i % 3 == 0) self_sublayer(t, w, 1, i / 3, s->y[i], rows, batch->tgt_off, n, key);
+    if (i % 3 == 0)
+      self_attention_forward(t, w, 1, i / 3, s->y[i], tokens, batch->tgt_off, n, key);
     if (i % 3 == 1)
-      cross_sublayer(t, w, i / 3, s->y[i], rows, batch->tgt_off, batch->src_off, n, key);
-    if (i % 3 == 2) feed_sublayer(t, w, 1, i / 3, s->y[i], rows, key);
-    cross_junction(t, w, 1, i + 1, rows, key);
+      cross_attention_forward(t, w, i / 3, s->y[i], tokens, batch->tgt_off, batch->src_off, n,
+                              key);
+    if (i % 3 == 2) transformer_ffn(t, w, 1, i / 3, s->y[i], tokens, key);
+    transformer_add_norm(t, w, 1, i + 1, tokens, key);
   }
   return s->y[s->sublayers];
 }
@@ -168,16 +183,18 @@ const void *transformer_decode(Transformer *t, Weights w, const Batch *batch, St
 void transformer_loss(Transformer *t, Weights w, float *g, const void *y, const Batch *batch,
                       const ModelPass *pass) {
   const Backend *b = t->model.backend;
-  size_t d = (size_t)t->config.d, vocab = (size_t)t->config.vocab, rows = batch->rows[1];
-  const void *output = weight(t, w, t->at.output);
-  for (size_t r = 0; r < rows; r += t->loss_rows) {
-    size_t n = rows - r < t->loss_rows ? rows - r : t->loss_rows;
-    const void *from = element(t, y, r * d);
+  size_t d = (size_t)t->config.d_model, vocab = (size_t)t->config.vocab,
+         tokens = batch->rows[1];
+  const void *output = transformer_weight(t, w, t->at.output);
+  for (size_t r = 0; r < tokens; r += t->logit_rows) {
+    size_t n = tokens - r < t->logit_rows ? tokens - r : t->logit_rows;
+    const void *from = transformer_element(t, y, r * d);
     b->linear(b, t->logits, from, output, NULL, n, d, vocab);
     b->loss(b, t->logits, t->model.sums, batch->tgt_out + r, n, vocab, pass->smoothing,
             g ? pass->scale : 0);
     if (!g) continue;
-    b->linear_dx(b, element(t, t->d_y, r * d), t->logits, output, n, d, vocab, false);
+    b->linear_dx(b, transformer_element(t, t->d_y, r * d), t->logits, output, n, d, vocab,
+                 false);
     b->linear_dw(b, g + t->at.output, NULL, t->logits, from, n, d, vocab,
                  r > 0 || !t->model.first);
   }

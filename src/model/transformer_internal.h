@@ -1,37 +1,49 @@
-/* The passes of the Transformer, for transformer.c and decoder.c: transformer_backward.c calls
- * transformer_forward.c, which calls neither. */
+/* The passes of the Transformer. transformer.c and decoder.c use both; transformer_backward.c uses
+ * transformer_forward.c, which uses none.
+ *
+ * `stack` is 0 for the encoder, 1 for the decoder. A layer has two or three sublayers: self
+ * attention, in the decoder cross attention, feed-forward. Junction i is the residual add and
+ * layer norm before sublayer i; the last one follows the stack. Arrays are (tokens, …), with d
+ * for d_model. */
 #ifndef MODEL_TRANSFORMER_INTERNAL_H
 #define MODEL_TRANSFORMER_INTERNAL_H
 
 #include "model/transformer.h"
 
-Dropout dropout_at(const Transformer *t, StepKey key, float rate, int stack, int layer,
-                   int what);
-const NormParams *norm_at(const Transformer *t, int which, int junction);
-Attention self_attention(const Transformer *t, int which, int layer, const int32_t *off,
-                         size_t sentences, StepKey key);
-Attention cross_attention(const Transformer *t, int layer, const int32_t *q_off,
-                          const int32_t *k_off, size_t sentences, StepKey key);
-/* Element n of an array of the backend's type. Like memchr, it takes a const array
- * and leaves it to the caller to keep it so. */
-void *element(const Transformer *t, const void *array, size_t n);
-/* What products read of a weight, or NULL for one the model does not have. */
-const void *weight(const Transformer *t, Weights w, size_t offset);
-/* Sublayers and what lies between them, for whole batches and single positions. */
-void embed_into(Transformer *t, Weights w, int which, const int32_t *id, const int32_t *pos,
-                size_t rows, StepKey key);
-void cross_junction(Transformer *t, Weights w, int which, int junction, size_t rows,
-                    StepKey key);
-void feed_sublayer(Transformer *t, Weights w, int which, int layer, const void *y, size_t rows,
-                   StepKey key);
-/* Runs the encoder and returns its output (rows, d). `rows` is off's last element, which the
- * program cannot read where it lies on a device. */
+/* Where dropout is applied. Each site of each layer has masks of its own. Sites 0 to 2 are the
+ * outputs of the sublayers. */
+enum { SITE_SELF_ATTENTION = 8, SITE_CROSS_ATTENTION, SITE_ACTIVATION, SITE_EMBEDDING };
+#define EMBEDDING_LAYER 255 /* the layer of SITE_EMBEDDING */
+Dropout transformer_dropout(const Transformer *t, StepKey key, float rate, int stack, int layer,
+                            int site);
+/* The layer norm of a junction. */
+const NormParams *transformer_norm(const Transformer *t, int stack, int junction);
+/* Arguments of the backend's attention. off: first token of each sentence, (sentences + 1). */
+Attention transformer_self_attention(const Transformer *t, int stack, int layer,
+                                     const int32_t *off, size_t sentences, StepKey key);
+Attention transformer_cross_attention(const Transformer *t, int layer, const int32_t *q_off,
+                                      const int32_t *k_off, size_t sentences, StepKey key);
+/* The address of element n of an array of the backend's type. Like memchr, it drops the const:
+ * the caller must not write to a const array. */
+void *transformer_element(const Transformer *t, const void *array, size_t n);
+/* A weight in the type that GEMMs read, or NULL for one that the model does not have. */
+const void *transformer_weight(const Transformer *t, Weights w, size_t offset);
+/* The parts that decoder.c, which decodes one position at a time, shares with whole sentences. A
+ * sublayer reads y and writes t->branch, which the junction behind it adds to the residual. */
+void transformer_embed(Transformer *t, Weights w, int stack, const int32_t *id,
+                       const int32_t *pos, size_t tokens, StepKey key);
+void transformer_add_norm(Transformer *t, Weights w, int stack, int junction, size_t tokens,
+                          StepKey key);
+void transformer_ffn(Transformer *t, Weights w, int stack, int layer, const void *y,
+                     size_t tokens, StepKey key);
+/* Runs the encoder and returns its output (tokens, d). `tokens` is the last element of `off`,
+ * which the host cannot read where it is in a device's memory. */
 const void *transformer_encode(Transformer *t, Weights w, const int32_t *src,
                                const int32_t *pos, const int32_t *off, size_t sentences,
-                               size_t rows, StepKey key);
+                               size_t tokens, StepKey key);
 /* Keys and values of every decoder layer, of the encoder's output. */
-void transformer_cross_kv(Transformer *t, Weights w, const void *memory, size_t rows);
-/* Runs the decoder over whole sentences and returns its output (rows, d). */
+void transformer_cross_kv(Transformer *t, Weights w, const void *memory, size_t tokens);
+/* Runs the decoder over whole sentences and returns its output (tokens, d). */
 const void *transformer_decode(Transformer *t, Weights w, const Batch *batch, StepKey key);
 /* Adds the loss of the decoder's output y to model.sums. With g also computes the gradients of
  * the output weights, and of y into d_y. */

@@ -16,7 +16,7 @@ typedef struct {
 
 static NormParams add_norm(Layout *l, const char *where) {
   NormParams n;
-  size_t d = (size_t)l->config->d;
+  size_t d = (size_t)l->config->d_model;
   n.gain = params_add(l->p, &l->err, INIT_ONE, 0, d, 1, "%s.gain", where);
   n.bias = params_add(l->p, &l->err, INIT_ZERO, 0, d, 1, "%s.bias", where);
   return n;
@@ -31,7 +31,7 @@ static size_t add_matrix(Layout *l, size_t rows, size_t cols, const char *where)
  * that has as many rows as the feed-forward is treated as one matrix; initial weights depend on
  * it, so it stays so. */
 static size_t add_square_matrices(Layout *l, size_t rows, const char *where) {
-  size_t d = (size_t)l->config->d, fan = rows == (size_t)l->config->ff ? rows : d;
+  size_t d = (size_t)l->config->d_model, fan = rows == (size_t)l->config->ffn_dim ? rows : d;
   return params_add(l->p, &l->err, INIT_UNIFORM, params_glorot(fan, d), rows, d, "%s.weight",
                     where);
 }
@@ -42,14 +42,14 @@ static size_t add_bias(Layout *l, size_t rows, const char *where) {
 
 /* Normal with deviation 1 / sqrt(d). */
 static size_t add_embedding(Layout *l, size_t rows, const char *where) {
-  size_t d = (size_t)l->config->d;
+  size_t d = (size_t)l->config->d_model;
   return params_add(l->p, &l->err, INIT_NORMAL, 1 / sqrt((double)d), rows, d, "%s.weight",
                     where);
 }
 
 static AttentionParams add_attention(Layout *l, size_t in_rows, const char *where) {
   AttentionParams a = {PARAM_NONE, PARAM_NONE, PARAM_NONE, PARAM_NONE};
-  size_t d = (size_t)l->config->d;
+  size_t d = (size_t)l->config->d_model;
   char part[64];
   snprintf(part, sizeof part, "%s.in", where);
   a.in = add_square_matrices(l, in_rows, part);
@@ -60,21 +60,21 @@ static AttentionParams add_attention(Layout *l, size_t in_rows, const char *wher
   return a;
 }
 
-static FeedParams add_feed(Layout *l, const char *where) {
-  FeedParams f;
-  size_t d = (size_t)l->config->d, ff = (size_t)l->config->ff;
+static FfnParams add_ffn(Layout *l, const char *where) {
+  FfnParams f;
+  size_t d = (size_t)l->config->d_model, ffn = (size_t)l->config->ffn_dim;
   char part[64];
   snprintf(part, sizeof part, "%s.up", where);
-  f.up = add_matrix(l, ff, d, part);
-  f.up_bias = add_bias(l, ff, part);
+  f.up = add_matrix(l, ffn, d, part);
+  f.up_bias = add_bias(l, ffn, part);
   snprintf(part, sizeof part, "%s.down", where);
-  f.down = add_matrix(l, d, ff, part);
+  f.down = add_matrix(l, d, ffn, part);
   f.down_bias = add_bias(l, d, part);
   return f;
 }
 
 static void add_layer(Layout *l, LayerParams *layer, int stack, int i) {
-  size_t d = (size_t)l->config->d;
+  size_t d = (size_t)l->config->d_model;
   char where[48];
   int norms = 0;
 #define WHERE(part) \
@@ -86,28 +86,28 @@ static void add_layer(Layout *l, LayerParams *layer, int stack, int i) {
     layer->cross = add_attention(l, d, WHERE("cross"));
   }
   layer->norm[norms++] = add_norm(l, WHERE("feed.norm"));
-  layer->feed = add_feed(l, WHERE("feed"));
+  layer->ffn = add_ffn(l, WHERE("feed"));
 #undef WHERE
 }
 
-static void add_tables(Layout *l, TransformerParams *at) {
+static void add_embeddings(Layout *l, TransformerParams *at) {
   const TransformerConfig *c = l->config;
-  size_t vocab = (size_t)c->vocab, longest = (size_t)c->longest;
+  size_t vocab = (size_t)c->vocab, positions = (size_t)c->max_positions;
   if (c->tying == TIE_ALL) {
-    at->source_table = add_embedding(l, vocab, "embedding");
-    at->target_table = at->source_table;
-    at->output = at->source_table;
+    at->source_embedding = add_embedding(l, vocab, "embedding");
+    at->target_embedding = at->source_embedding;
+    at->output = at->source_embedding;
   } else {
-    at->source_table = add_embedding(l, vocab, "embedding.source");
-    at->target_table = add_embedding(l, vocab, "embedding.target");
-    at->output = at->target_table;
+    at->source_embedding = add_embedding(l, vocab, "embedding.source");
+    at->target_embedding = add_embedding(l, vocab, "embedding.target");
+    at->output = at->target_embedding;
     if (c->tying == TIE_NONE) at->output = add_embedding(l, vocab, "output");
   }
-  at->source_place = PARAM_NONE;
-  at->target_place = PARAM_NONE;
+  at->source_positions = PARAM_NONE;
+  at->target_positions = PARAM_NONE;
   if (c->positions == POSITION_LEARNED) {
-    at->source_place = add_embedding(l, longest, "position.source");
-    at->target_place = add_embedding(l, longest, "position.target");
+    at->source_positions = add_embedding(l, positions, "position.source");
+    at->target_positions = add_embedding(l, positions, "position.target");
   }
 }
 
@@ -125,8 +125,8 @@ Err transformer_lay_out(TransformerParams *at, Params *p, const TransformerConfi
   for (int stack = 0; stack < 2 && !l.err; stack++)
     l.err = mem_alloc(&at->layer[stack], (size_t)c->layers[stack], sizeof *at->layer[stack]);
   if (!l.err) {
-    size_t d = (size_t)c->d, kv = (size_t)c->layers[1] * 2 * d;
-    add_tables(&l, at);
+    size_t d = (size_t)c->d_model, kv = (size_t)c->layers[1] * 2 * d;
+    add_embeddings(&l, at);
     add_stack(&l, at, 0);
     add_stack(&l, at, 1);
     at->cross_kv = add_square_matrices(&l, kv, "decoder.cross_kv");

@@ -15,17 +15,17 @@ typedef struct {
   size_t out, out_bias; /* (d, d) */
 } AttentionParams;
 typedef struct {
-  size_t up, up_bias, down, down_bias; /* (ff, d), (d, ff) */
-} FeedParams;
+  size_t up, up_bias, down, down_bias; /* (ffn_dim, d), (d, ffn_dim) */
+} FfnParams;
 typedef struct {
   AttentionParams self, cross; /* cross in the decoder only */
-  FeedParams feed;
+  FfnParams ffn;
   NormParams norm[3]; /* one for each sublayer: before it (pre) or after it (post) */
 } LayerParams;
 
 typedef struct {
-  size_t source_table, target_table, output; /* (vocab, d); equal where tied */
-  size_t source_place, target_place;         /* (longest, d) learned positions, or PARAM_NONE */
+  size_t source_embedding, target_embedding, output; /* (vocab, d); equal where tied */
+  size_t source_positions, target_positions; /* (max_positions, d) learned, or PARAM_NONE */
   size_t cross_kv, cross_kv_bias; /* (layers * 2d, d): every decoder layer's keys and values */
   LayerParams *layer[2];
   NormParams final_norm[2]; /* pre-norm only */

@@ -41,7 +41,7 @@ typedef struct {
 } TranslateTask;
 
 static size_t max_positions(const TranslateTask *t) {
-  return (size_t)transformer_config(&t->task.config)->longest;
+  return (size_t)transformer_config(&t->task.config)->max_positions;
 }
 
 /* Opening. */
@@ -90,7 +90,7 @@ static ModelConfig complete_config(const ModelConfig *given, const Meta *meta) {
   c.bos = meta->bos;
   c.eos = meta->eos;
   c.pad = meta->pad;
-  c.longest = (int)meta->max_tokens + 1;
+  c.max_positions = (int)meta->max_tokens + 1;
   return transformer_model_config(&c);
 }
 
@@ -208,7 +208,7 @@ static TranslateRoom size_batches(const TranslateTask *t, const Backend *b, size
   size_t tokens, sentences, longest = max_positions(t);
   size_t most = b->host ? MAX_TOKENS_HOST : MAX_TOKENS_DEVICE;
   translator_batch(b, b->host || capacity > most ? most : capacity, longest,
-                   t->options.beam.beam, &tokens, &sentences);
+                   t->options.beam.beam_size, &tokens, &sentences);
   return translator_room(&t->options.beam, longest, t->length, t->mines, tokens, sentences);
 }
 

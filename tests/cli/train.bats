@@ -102,7 +102,7 @@ same_weights() {
   [ ! -e "$T/x" ]
   run train "$T/x" --heads 3
   [ "$status" -eq 2 ]
-  [[ "$output" =~ "do not divide" ]]
+  [[ "$output" =~ "does not divide" ]]
   run train "$T/x" --batch-tokens 16
   [ "$status" -eq 2 ]
   [[ "$output" =~ "--batch-tokens" ]]

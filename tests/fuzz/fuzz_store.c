@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const TransformerConfig *c = transformer_config(&config);
   REQUIRE(c);
   REQUIRE(c->vocab > 0 && c->eos >= 0 && c->eos < c->vocab);
-  REQUIRE(c->d % c->heads == 0);
+  REQUIRE(c->d_model % c->heads == 0);
   if (transformer_lay_out_params(&params, c)) return 0;
   REQUIRE(params.count > 0 && params.padded >= params.total);
   params_free(&params);

@@ -109,7 +109,7 @@ static void test_top_of_nothing(Type type) {
   int32_t want[K], *id = device_scratch(sizeof want);
   for (int i = 0; i < K; i++) want[i] = i;
   MUST(kernel_top_k(type, device_scratch(sizeof want), id, device_scratch(4), logits->at, 1,
-                  VOCAB, K, 0));
+                    VOCAB, K, 0));
   expect_exact(id, want, sizeof want, "ids");
 }
 

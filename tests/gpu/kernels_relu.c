@@ -34,8 +34,8 @@ static void check_one(Type type, const Backend *cpu, const size_t shape[3], floa
   /* A sum in another order may be rounded to the next number of the type. */
   double coarse = type_epsilon(type) / type_epsilon(TYPE_F32);
   TWICE {
-    MUST(kernel_linear_relu_backward(type, dx->at, (float *)db->at, dy->at, w->at, mask_at, rows,
-                                 in, out, drop, add, work, 0));
+    MUST(kernel_linear_relu_backward(type, dx->at, (float *)db->at, dy->at, w->at, mask_at,
+                                     rows, in, out, drop, add, work, 0));
     expect(dx, want, 2, "dx");
     expect(db, want_db, coarse, "dbias");
     expect_exact(mask_at, mask, bytes, "the mask is left alone");

@@ -85,8 +85,8 @@ static void speed_attend(Type type, const char *order, const int32_t *off, size_
     snprintf(name, sizeof name, "%-9s   back %s %s rate %g", way, what, order,
              (double)a.drop.rate);
     TIME(name, 8 * n * size,
-         kernel_attend_backward(type, d_qkv, d_qkv + D * size, d_qkv + 2 * D * size, d_o, o, lse,
-                            qkv, qkv + D * size, qkv + 2 * D * size, &a, work, 0));
+         kernel_attend_backward(type, d_qkv, d_qkv + D * size, d_qkv + 2 * D * size, d_o, o,
+                                lse, qkv, qkv + D * size, qkv + 2 * D * size, &a, work, 0));
   }
   MUST(cudaFree(qkv)), MUST(cudaFree(d_qkv)), MUST(cudaFree(o)), MUST(cudaFree(d_o));
   MUST(cudaFree(lse)), MUST(cudaFree(work)), MUST(cudaFree(key));
@@ -101,7 +101,8 @@ static void speed_rows(Type type) {
   float *gain = fill(TYPE_F32, D), *bias = fill(TYPE_F32, D), *stat = take(ROWS * 2 * 4),
         *table = fill(TYPE_F32, (size_t)VOCAB * D), *place = fill(TYPE_F32, 1024 * D);
   void *low = fill(type, (size_t)VOCAB * D);
-  size_t need = kernel_add_norm_backward_work(ROWS, D), more = kernel_column_sums_work(ROWS, FF);
+  size_t need = kernel_add_norm_backward_work(ROWS, D),
+         more = kernel_column_sums_work(ROWS, FF);
   if (more > need) need = more;
   if (need < kernel_embed_backward_work(ROWS, D)) need = kernel_embed_backward_work(ROWS, D);
   void *work = take(need), *sort = take(kernel_sort_ids_work(ROWS));
@@ -125,11 +126,11 @@ static void speed_rows(Type type) {
   TIME("add_norm", 4 * n * size,
        kernel_add_norm(type, sum, y, stat, x, branch, gain, bias, &an, 0));
   TIME("add_norm_backward with through and a bias", 5 * n * size,
-       kernel_add_norm_backward(type, d_sum, branch, gain, bias, gain, y, d_sum, sum, stat, bias,
-                            &an, true, work, 0));
+       kernel_add_norm_backward(type, d_sum, branch, gain, bias, gain, y, d_sum, sum, stat,
+                                bias, &an, true, work, 0));
   TIME("add_norm_backward without", 4 * n * size,
        kernel_add_norm_backward(type, d_sum, branch, gain, bias, NULL, y, NULL, sum, stat, bias,
-                            &an, true, work, 0));
+                                &an, true, work, 0));
   uint8_t *mask = take(wide / 8);
   TIME("relu", 2 * wide * size,
        kernel_activate(type, act, NULL, up, NULL, ROWS, FF, ACT_RELU, drop, 0));
@@ -138,13 +139,14 @@ static void speed_rows(Type type) {
   TIME("relu with its mask and a bias", 2 * wide * size + wide / 8,
        kernel_activate(type, act, mask, up, low, ROWS, FF, ACT_RELU, drop, 0));
   TIME("relu_back", 2 * wide * size + wide / 8,
-       kernel_activate_backward(type, act, NULL, act, mask, ROWS, FF, ACT_RELU, drop, true, NULL,
-                            0));
+       kernel_activate_backward(type, act, NULL, act, mask, ROWS, FF, ACT_RELU, drop, true,
+                                NULL, 0));
   TIME("relu_back with the bias", 2 * wide * size + wide / 8,
-       kernel_activate_backward(type, act, stat, act, mask, ROWS, FF, ACT_RELU, drop, true, work,
-                            0));
+       kernel_activate_backward(type, act, stat, act, mask, ROWS, FF, ACT_RELU, drop, true,
+                                work, 0));
   TIME("gelu_back", 3 * wide * size,
-       kernel_activate_backward(type, act, NULL, act, up, ROWS, FF, ACT_GELU, drop, true, NULL, 0));
+       kernel_activate_backward(type, act, NULL, act, up, ROWS, FF, ACT_GELU, drop, true, NULL,
+                                0));
   TIME("column_sums of 512", n * size,
        kernel_column_sums(type, gain, x, ROWS, D, true, work, 0));
   TIME("column_sums of 2048", wide * size,
@@ -262,8 +264,8 @@ void speed(bool attention_only) {
     for (int type = attention_only ? TYPE_BF16 : TYPE_F32; type <= TYPE_BF16; type++) {
       printf("-- %s\n", type_name((Type)type));
       const char *way;
-      for (int i = attention_only; (i < 1 || attention_only) && (way = kernel_select_attention(i));
-           i++)
+      for (int i = attention_only;
+           (i < 1 || attention_only) && (way = kernel_select_attention(i)); i++)
         speed_attend((Type)type, sorted ? "long last" : "as drawn", at, sentences, way);
       kernel_select_attention(0);
       if (sorted && !attention_only) {

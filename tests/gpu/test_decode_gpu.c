@@ -41,14 +41,16 @@ typedef struct {
  * likely as any. */
 static void make_model(void) {
   Rng rng = {.key = 17};
-  config = (TransformerConfig){.vocab = 1200, .longest = LONGEST, .bos = 2, .eos = 1, .pad = 0};
+  config = (TransformerConfig){
+      .vocab = 1200, .max_positions = LONGEST, .bos = 2, .eos = 1, .pad = 0};
   ok(transformer_preset(&config, "tiny"));
-  config.d = 64, config.ff = 96, config.heads = 2, config.layers[0] = config.layers[1] = 2;
+  config.d_model = 64, config.ffn_dim = 96, config.heads = 2,
+  config.layers[0] = config.layers[1] = 2;
   config.tying = TIE_NONE;
   ok(transformer_lay_out(&where, &params, &config));
   ok(mem_alloc_aligned(&w, params.padded * sizeof *w));
   params_init(&params, 5, w);
-  for (size_t i = 0; i < (size_t)(config.vocab * config.d); i++) w[where.output + i] *= 4;
+  for (size_t i = 0; i < (size_t)(config.vocab * config.d_model); i++) w[where.output + i] *= 4;
   for (int s = 0; s < SENTENCES; s++) {
     int32_t n = 2 + (int32_t)rng_below(&rng, 26);
     for (int32_t i = 0; i < n; i++) src[off[s] + i] = 4 + (int32_t)rng_below(&rng, 1190);
@@ -115,7 +117,8 @@ static void test_search(void **state) {
   ok(backend_cpu(&cpu, 0, false));
   for (int fixed = 0; fixed < 2; fixed++) {
     for (int beam = 2; beam <= 8; beam += 3) {
-      BeamSpec spec = {.beam = beam, .alpha = 0.6f, .extra = 12, .nbest = NBEST};
+      BeamSpec spec = {
+          .beam_size = beam, .length_penalty = 0.6f, .extra_length = 12, .nbest = NBEST};
       search(&cpu, &spec, fixed, SENTENCES, &on_cpu);
       open_gpu(&gpu, "fp32");
       search(&gpu, &spec, fixed, SENTENCES, &on_gpu);
@@ -152,7 +155,7 @@ static void test_low_types(void **state) {
   static const char *const precisions[] = {"tf32", "fp16", "bf16"};
   static const double most[] = {0.01, 0.01, 0.04};
   Backend cpu, gpu;
-  BeamSpec spec = {.beam = 4, .alpha = 0.6f, .nbest = NBEST};
+  BeamSpec spec = {.beam_size = 4, .length_penalty = 0.6f, .nbest = NBEST};
   ok(backend_cpu(&cpu, 0, false));
   search(&cpu, &spec, true, SENTENCES, &on_cpu);
   for (int p = 0; p < 3; p++) {
@@ -169,10 +172,10 @@ static void test_samples(void **state) {
   ok(backend_cpu(&cpu, 0, false));
   open_gpu(&gpu, "fp32");
   for (int top_k = 0; top_k <= 40; top_k += 40) {
-    BeamSpec spec = {.beam = NBEST,
-                     .extra = 12,
+    BeamSpec spec = {.beam_size = NBEST,
+                     .extra_length = 12,
                      .nbest = NBEST,
-                     .random = true,
+                     .is_sampling = true,
                      .sample = {.temperature = 0.8f, .top_k = top_k, .seed = 3}};
     search(&cpu, &spec, false, SENTENCES, &on_cpu);
     search(&gpu, &spec, false, SENTENCES, &on_gpu);
@@ -183,8 +186,10 @@ static void test_samples(void **state) {
     assert_in_range(other, 0, OTHERWISE);
   }
   Beam *beam;
-  BeamSpec spec = {
-      .beam = 1, .nbest = 1, .random = true, .sample = {.temperature = 1, .top_k = 1100}};
+  BeamSpec spec = {.beam_size = 1,
+                   .nbest = 1,
+                   .is_sampling = true,
+                   .sample = {.temperature = 1, .top_k = 1100}};
   assert_int_equal(beam_new(&beam, &config, &gpu, (Weights){w, w}, &spec, 64, 1), ERR_USAGE);
   assert_non_null(strstr(err_message(), "--top-k"));
   backend_close(&gpu);

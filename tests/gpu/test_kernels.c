@@ -95,14 +95,14 @@ static void test_activate(Type type, Activation act, size_t rows, size_t width, 
     MUST(kernel_activate(type, y->at, masked ? mask : NULL, x->at, NULL, rows, width, act,
                          there, 0));
     kept = masked ? (void *)mask : x->at;
-    MUST(kernel_activate_backward(type, dx->at, db->at, dy->at, kept, rows, width, act, there, true,
-                              work, 0));
+    MUST(kernel_activate_backward(type, dx->at, db->at, dy->at, kept, rows, width, act, there,
+                                  true, work, 0));
     expect(y, want, limit, "activate");
     expect_exact(mask, want_mask, bytes + 1, "activate's mask");
     expect(dx, want_dx, limit, "activate_backward");
     expect(db, want_db, coarse, "activate_backward's bias");
-    MUST(kernel_activate_backward(type, dy->at, NULL, dy->at, kept, rows, width, act, there, false,
-                              NULL, 0));
+    MUST(kernel_activate_backward(type, dy->at, NULL, dy->at, kept, rows, width, act, there,
+                                  false, NULL, 0));
     expect(dy, want_dx, limit, "activate_backward in place");
     MUST(kernel_activate(type, x_in->at, NULL, x_in->at, NULL, rows, width, act, there, 0));
     expect(x_in, want, limit, "activate in place");
@@ -317,21 +317,22 @@ static void test_norm(Type type, size_t rows, size_t d, Dropout drop) {
                          &at, 0));
     expect(y_alone, want_alone, 8, "y without branch");
     MUST(kernel_add_norm_backward(type, dx->at, dbranch->at, dgain->at, dbias->at, dshift->at,
-                              dy->at, through->at, sum_in->at, stat_in->at, gain->at, &at, true,
-                              work, 0));
+                                  dy->at, through->at, sum_in->at, stat_in->at, gain->at, &at,
+                                  true, work, 0));
     expect(dx, want_dx, 8, "dx");
     expect(dbranch, want_db, 8, "dbranch");
     expect(dgain, want_dgain, 64, "dgain");
     expect(dbias, want_dbias, 64, "dbias");
     expect(dshift, want_dshift, type == TYPE_F32 ? 64 : 2 * coarse, "dshift");
-    MUST(kernel_add_norm_backward(type, dx_alone->at, NULL, dgain2->at, dbias2->at, NULL, dy->at,
-                              NULL, sum_in->at, stat_in->at, gain->at, &at, false, work, 0));
+    MUST(kernel_add_norm_backward(type, dx_alone->at, NULL, dgain2->at, dbias2->at, NULL,
+                                  dy->at, NULL, sum_in->at, stat_in->at, gain->at, &at, false,
+                                  work, 0));
     expect(dx_alone, want_dx2, 8, "dx without branch");
     expect(dgain2, want_dgain2, 64, "dgain without branch, the first");
     expect(dbias2, want_dbias2, 64, "dbias without branch, the first");
-    MUST(kernel_add_norm_backward(type, through->at, dy->at, dgain2->at, dbias2->at, NULL, dy->at,
-                              through->at, sum_in->at, stat_in->at, gain->at, &at, true, work,
-                              0));
+    MUST(kernel_add_norm_backward(type, through->at, dy->at, dgain2->at, dbias2->at, NULL,
+                                  dy->at, through->at, sum_in->at, stat_in->at, gain->at, &at,
+                                  true, work, 0));
     expect(through, want_dx, 8, "dx in place");
     expect(dy, want_db, 8, "dbranch in place");
   }
@@ -448,8 +449,8 @@ static void test_attend(Type type, AttendCase c) {
     MUST(kernel_attend(type, o->at, lse->at, q->at, k, k + half, &at, 0));
     expect(o, want_o, type == TYPE_F32 ? 128 : 2, "o");
     expect(lse, want_lse, 64, "lse");
-    MUST(kernel_attend_backward(type, dq->at, dk, dk + half, d_o->at, o_in->at, lse_in->at, q->at,
-                            k, k + half, &at, work, 0));
+    MUST(kernel_attend_backward(type, dq->at, dk, dk + half, d_o->at, o_in->at, lse_in->at,
+                                q->at, k, k + half, &at, work, 0));
     expect(dq, want_dq, type == TYPE_F32 ? 256 : 4, "dq");
     expect(dkv, want_dkv, type == TYPE_F32 ? 256 : 4, "dk and dv");
   }
@@ -500,7 +501,8 @@ static void attention_of(Type type) {
       {1, 3, false, false, true, 40, 0}};
   for (size_t i = 0; i < COUNT(attend); i++) {
     bool several = type != TYPE_F32 && attend[i].d == 64 && !skew;
-    for (int way = 0; (way == 0 || several) && (way_name = kernel_select_attention(way)); way++) {
+    for (int way = 0; (way == 0 || several) && (way_name = kernel_select_attention(way));
+         way++) {
       if (only_way >= 0 && way != only_way) continue;
       test_attend(type, attend[i]), arrays_free();
     }

@@ -427,9 +427,9 @@ static void run_model(const Backend *b, const TransformerConfig *c, const Batch 
 }
 
 static void compare_models(bool post) {
-  TransformerConfig c = {.vocab = 500, .longest = 48, .bos = 2, .eos = 1};
+  TransformerConfig c = {.vocab = 500, .max_positions = 48, .bos = 2, .eos = 1};
   ok(transformer_preset(&c, "tiny"));
-  c.d = 64, c.ff = 96, c.heads = post ? 2 : 1, c.layers[0] = c.layers[1] = 2;
+  c.d_model = 64, c.ffn_dim = 96, c.heads = post ? 2 : 1, c.layers[0] = c.layers[1] = 2;
   c.pre_norm = !post, c.attention_bias = post;
   c.activation = post ? ACT_GELU : ACT_RELU;
   c.positions = post ? POSITION_LEARNED : POSITION_HALVES;

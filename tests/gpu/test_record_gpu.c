@@ -22,9 +22,10 @@
 #define CAPACITY 1024
 
 static TransformerConfig small(void) {
-  TransformerConfig c = {.vocab = 500, .longest = 48, .bos = 2, .eos = 1};
+  TransformerConfig c = {.vocab = 500, .max_positions = 48, .bos = 2, .eos = 1};
   ok(transformer_preset(&c, "tiny"));
-  c.d = 128, c.ff = 192, c.heads = 2, c.layers[0] = c.layers[1] = 2; /* heads of 64 */
+  c.d_model = 128, c.ffn_dim = 192, c.heads = 2,
+  c.layers[0] = c.layers[1] = 2; /* heads of 64 */
   c.drop_embed = c.drop_attention = c.drop_activation = c.drop_residual = 0.1f;
   return c;
 }

@@ -47,13 +47,13 @@ static Err train_model(Comm *comm, const char *data, const char *out, const Opti
   TRY(file_join(path, out, name));
   TransformerConfig c = {0};
   TRY(transformer_preset(&c, "tiny"));
-  c.d = 32;
-  c.ff = 64;
+  c.d_model = 32;
+  c.ffn_dim = 64;
   c.heads = 2;
   c.layers[0] = 1;
   c.layers[1] = 1;
   s.config = transformer_model_config(&c);
-  TranslateOptions task = {.beam = {.beam = 1, .nbest = 1}};
+  TranslateOptions task = {.beam = {.beam_size = 1, .nbest = 1}};
   s.task = &translate_task;
   s.task_options = &task;
   s.data = data;

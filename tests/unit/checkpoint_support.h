@@ -149,8 +149,9 @@ UNUSED static void assert_holds(const char *text, const char *words) {
 
 UNUSED static int set_up_model(void **state) {
   if (make_scratch(state) != 0) return -1;
-  config = (TransformerConfig){.vocab = 40, .d = 8, .ff = 16, .heads = 2, .layers = {1, 2}};
-  config.longest = 50, config.pre_norm = true, config.norm_epsilon = 1e-6f;
+  config = (TransformerConfig){
+      .vocab = 40, .d_model = 8, .ffn_dim = 16, .heads = 2, .layers = {1, 2}};
+  config.max_positions = 50, config.pre_norm = true, config.norm_epsilon = 1e-6f;
   model_config = transformer_model_config(&config);
   if (transformer_lay_out_params(&params, &config)) return -1;
   for (int i = 0; i < 8; i++) {

@@ -40,7 +40,8 @@ static void top_of_script(const Backend *b, float *value, int32_t *id, float *ls
 
 /* Searches with the scores of the script; returns the number of steps. */
 static uint64_t search(const BeamSpec *spec, Hypothesis *best, int32_t copy[][16]) {
-  TransformerConfig config = {.vocab = VOCAB, .bos = BOS, .eos = EOS, .pad = 0, .longest = 16};
+  TransformerConfig config = {
+      .vocab = VOCAB, .bos = BOS, .eos = EOS, .pad = 0, .max_positions = 16};
   Backend backend;
   Params params;
   float *w;
@@ -48,7 +49,7 @@ static uint64_t search(const BeamSpec *spec, Hypothesis *best, int32_t copy[][16
   int32_t src[] = {5, 6, 7, EOS}, off[] = {0, 4};
   OK(backend_cpu(&backend, 1, false));
   OK(transformer_preset(&config, "tiny"));
-  config.d = 16, config.ff = 16, config.heads = 2;
+  config.d_model = 16, config.ffn_dim = 16, config.heads = 2;
   config.layers[0] = config.layers[1] = 1;
   OK(transformer_lay_out_params(&params, &config));
   OK(mem_alloc_aligned(&w, params.padded * sizeof *w));
@@ -81,7 +82,8 @@ static void test_beam_longer_hypothesis_that_can_win_is_waited_for(void **state)
   (void)state;
   static int32_t words[1][16];
   Hypothesis best[1];
-  BeamSpec spec = {.beam = 1, .alpha = 1, .most = 6, .extra = 30, .nbest = 1};
+  BeamSpec spec = {
+      .beam_size = 1, .length_penalty = 1, .max_length = 6, .extra_length = 30, .nbest = 1};
   script.word[0][0] = (Word){EOS, -1}, script.word[0][1] = (Word){A, -1.3f};
   script.word[1][0] = (Word){B, -0.01f}, script.word[1][1] = (Word){EOS, -0.02f};
   script.word[2][0] = (Word){C, -0.01f}, script.word[2][1] = (Word){EOS, -0.02f};
@@ -98,7 +100,8 @@ static void test_beam_hypothesis_that_cannot_win_is_not_waited_for(void **state)
   (void)state;
   static int32_t words[1][16];
   Hypothesis best[1];
-  BeamSpec spec = {.beam = 1, .alpha = 0, .most = 10, .extra = 30, .nbest = 1};
+  BeamSpec spec = {
+      .beam_size = 1, .length_penalty = 0, .max_length = 10, .extra_length = 30, .nbest = 1};
   script.word[0][0] = (Word){EOS, -1}, script.word[0][1] = (Word){A, -1.1f};
   script.word[1][0] = (Word){B, 0}, script.word[1][1] = (Word){0};
   script.steps = 2;
@@ -112,12 +115,13 @@ static void test_beam_bound_is_the_penalty_of_the_longest_output(void **state) {
   (void)state;
   static int32_t words[1][16];
   Hypothesis best[1];
-  BeamSpec spec = {.beam = 1, .alpha = 1, .most = 10, .extra = 30, .nbest = 1};
+  BeamSpec spec = {
+      .beam_size = 1, .length_penalty = 1, .max_length = 10, .extra_length = 30, .nbest = 1};
   script.word[0][0] = (Word){EOS, -1}, script.word[0][1] = (Word){A, -3};
   script.word[1][0] = (Word){B, 0}, script.word[1][1] = (Word){0};
   script.steps = 2;
   assert_int_equal(search(&spec, best, words), 1);
-  spec.most = 15;
+  spec.max_length = 15;
   assert_true(search(&spec, best, words) > 1);
 }
 
@@ -127,7 +131,8 @@ static void test_beam_second_best_is_the_one_to_beat(void **state) {
   (void)state;
   static int32_t words[2][16];
   Hypothesis best[2];
-  BeamSpec spec = {.beam = 2, .alpha = 0, .most = 10, .extra = 30, .nbest = 2};
+  BeamSpec spec = {
+      .beam_size = 2, .length_penalty = 0, .max_length = 10, .extra_length = 30, .nbest = 2};
   script.word[0][0] = (Word){EOS, -0.1f}, script.word[0][1] = (Word){A, -1};
   script.word[1][0] = (Word){C, -0.5f}, script.word[1][1] = (Word){EOS, -2};
   script.word[2][0] = (Word){EOS, -0.5f}, script.word[2][1] = (Word){0};

@@ -37,7 +37,7 @@ static void test_round_trip(void **state) {
     assert_memory_equal(floats[0][0], floats[1][0], params.padded * sizeof(float));
     ModelConfig back;
     OK(store_load_config(&back, NULL, dir));
-    assert_int_equal(transformer_config(&back)->ff, config.ff);
+    assert_int_equal(transformer_config(&back)->ffn_dim, config.ffn_dim);
   }
 }
 

@@ -156,10 +156,11 @@ static int32_t src[] = {5, 6, 7, 8, 1, 9, 10, 1, 11, 12, 13, 14, 15, 16, 1},
                off[] = {0, 5, 8, 15};
 
 static void open_tiny(Tiny *t) {
-  t->config = (TransformerConfig){.vocab = 300, .bos = 2, .eos = 1, .pad = 0, .longest = 24};
+  t->config =
+      (TransformerConfig){.vocab = 300, .bos = 2, .eos = 1, .pad = 0, .max_positions = 24};
   OK(backend_cpu(&t->backend, 2, false));
   OK(transformer_preset(&t->config, "tiny"));
-  t->config.d = 32, t->config.ff = 48, t->config.heads = 4;
+  t->config.d_model = 32, t->config.ffn_dim = 48, t->config.heads = 4;
   t->config.layers[0] = t->config.layers[1] = 2;
   OK(transformer_lay_out_params(&t->params, &t->config));
   OK(mem_alloc_aligned(&t->w, t->params.padded * sizeof *t->w));
@@ -177,12 +178,13 @@ static void test_lengths(void **state) {
   Beam *beam;
   Hypothesis best[12];
   open_tiny(&t);
-  BeamSpec spec = {.beam = 4, .alpha = 0.6f, .extra = 6, .nbest = 4, .most = 3};
+  BeamSpec spec = {
+      .beam_size = 4, .length_penalty = 0.6f, .extra_length = 6, .nbest = 4, .max_length = 3};
   OK(beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
   OK(beam_search(beam, src, off, 3, best));
   for (int i = 0; i < 12; i++) assert_true(best[i].len <= 3);
   beam_free(beam);
-  spec.most = 0;
+  spec.max_length = 0;
   OK(beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
   int32_t lengths[] = {1, 9, 20};
   beam_set_lengths(beam, lengths);
@@ -206,7 +208,7 @@ static void test_beam_length_penalty_counts_the_end_mark(void **state) {
   Hypothesis best[12];
   int ended = 0;
   open_tiny(&t);
-  BeamSpec spec = {.beam = 4, .alpha = 0.6f, .extra = 30, .nbest = 4};
+  BeamSpec spec = {.beam_size = 4, .length_penalty = 0.6f, .extra_length = 30, .nbest = 4};
   OK(beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
   OK(beam_search(beam, src, off, 3, best));
   for (int i = 0; i < 12; i++) {
@@ -235,7 +237,7 @@ static void test_beam_on_step_is_called_before_each_step(void **state) {
   Hypothesis best[3];
   int left = 1000;
   open_tiny(&t);
-  BeamSpec spec = {.beam = 2, .extra = 6, .nbest = 1};
+  BeamSpec spec = {.beam_size = 2, .extra_length = 6, .nbest = 1};
   OK(beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
   beam_on_step(beam, count_step, &left);
   OK(beam_search(beam, src, off, 3, best));
@@ -251,7 +253,7 @@ static void test_beam_on_step_error_ends_the_search(void **state) {
   Hypothesis best[3];
   int left = 3;
   open_tiny(&t);
-  BeamSpec spec = {.beam = 2, .extra = 6, .nbest = 1};
+  BeamSpec spec = {.beam_size = 2, .extra_length = 6, .nbest = 1};
   OK(beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
   beam_on_step(beam, count_step, &left);
   assert_int_equal(beam_search(beam, src, off, 3, best), ERR_WORK);
@@ -270,7 +272,7 @@ static void test_packed_search(void **state) {
   Beam *beam[2];
   Hypothesis best[2][12];
   open_tiny(&t);
-  BeamSpec spec = {.beam = 4, .alpha = 0.6f, .extra = 6, .nbest = 4};
+  BeamSpec spec = {.beam_size = 4, .length_penalty = 0.6f, .extra_length = 6, .nbest = 4};
   for (int i = 0; i < 2; i++) {
     OK(beam_new(&beam[i], &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
     if (i) OK(beam_pack(beam[i]));
@@ -315,7 +317,7 @@ static void test_samples_do_not_depend_on_the_batch(void **state) {
   Kept all[12], one;
   open_tiny(&t);
   for (int top = 0; top < 8; top += 7) {
-    BeamSpec spec = {.beam = 4, .extra = 6, .nbest = 4, .random = true};
+    BeamSpec spec = {.beam_size = 4, .extra_length = 6, .nbest = 4, .is_sampling = true};
     spec.sample = (SampleSpec){.temperature = 0.8f, .top_k = top, .seed = 5};
     uint64_t lines[] = {100, 7, 1ull << 40};
     OK(beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
@@ -334,7 +336,7 @@ static void test_samples_do_not_depend_on_the_batch(void **state) {
       }
     }
     beam_free(beam);
-    spec.beam = spec.nbest = 1; /* fewer of them: the first stays the first */
+    spec.beam_size = spec.nbest = 1; /* fewer of them: the first stays the first */
     OK(beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
     beam_set_lines(beam, lines);
     OK(beam_search(beam, src, off, 3, best));
@@ -366,12 +368,12 @@ static void test_top_1_is_greedy(void **state) {
   Hypothesis best[3];
   Kept greedy[3], drawn;
   open_tiny(&t);
-  BeamSpec spec = {.beam = 1, .extra = 6, .nbest = 1};
+  BeamSpec spec = {.beam_size = 1, .extra_length = 6, .nbest = 1};
   OK(beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
   OK(beam_search(beam, src, off, 3, best));
   for (int s = 0; s < 3; s++) keep(&greedy[s], &best[s]);
   beam_free(beam);
-  spec.random = true, spec.sample = (SampleSpec){.temperature = 1, .top_k = 1, .seed = 1};
+  spec.is_sampling = true, spec.sample = (SampleSpec){.temperature = 1, .top_k = 1, .seed = 1};
   OK(beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
   OK(beam_search(beam, src, off, 3, best));
   for (int s = 0; s < 3; s++) {
@@ -415,7 +417,7 @@ static void test_no_memory(void **state) {
   for (uint64_t n = 1;; n++) {
     Beam *beam;
     Hypothesis best[3];
-    BeamSpec spec = {.beam = 2, .extra = 6, .nbest = 1};
+    BeamSpec spec = {.beam_size = 2, .extra_length = 6, .nbest = 1};
     mem_fail_after(n);
     Err err = beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8);
     if (!err) err = beam_pack(beam);

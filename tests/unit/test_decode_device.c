@@ -56,14 +56,15 @@ static int setup(void **state) {
   far = cpu;
   far.host = false, far.alloc = far_alloc, far.put = far_put, far.get = far_get;
   far.linear = far_linear, far.pack = NULL, far.unpack = NULL, far.max_top_k = 100;
-  config = (TransformerConfig){.vocab = 300, .bos = 2, .eos = 1, .pad = 0, .longest = LONGEST};
+  config =
+      (TransformerConfig){.vocab = 300, .bos = 2, .eos = 1, .pad = 0, .max_positions = LONGEST};
   OK(transformer_preset(&config, "tiny"));
-  config.d = 32, config.ff = 48, config.heads = 4, config.tying = TIE_NONE;
+  config.d_model = 32, config.ffn_dim = 48, config.heads = 4, config.tying = TIE_NONE;
   config.layers[0] = config.layers[1] = 2;
   OK(transformer_lay_out(&where, &params, &config));
   OK(mem_alloc_aligned(&w, params.padded * sizeof *w));
   params_init(&params, 3, w);
-  for (size_t i = 0; i < (size_t)(config.vocab * config.d); i++) w[where.output + i] *= 4;
+  for (size_t i = 0; i < (size_t)(config.vocab * config.d_model); i++) w[where.output + i] *= 4;
   for (int s = 0; s < SENTENCES; s++) {
     int32_t n = 1 + (int32_t)rng_below(&rng, 18);
     for (int32_t i = 0; i < n; i++) src[off[s] + i] = 4 + (int32_t)rng_below(&rng, 296);
@@ -114,8 +115,8 @@ static BeamTimes compare(const BeamSpec *spec) {
 static void test_search(void **state) {
   (void)state;
   for (int beam = 2; beam <= 7; beam += 5) {
-    BeamTimes t =
-        compare(&(BeamSpec){.beam = beam, .alpha = 0.6f, .extra = 20, .nbest = NBEST});
+    BeamTimes t = compare(&(BeamSpec){
+        .beam_size = beam, .length_penalty = 0.6f, .extra_length = 20, .nbest = NBEST});
     assert_true(t.steps > 10);
     assert_int_equal(seen.gets, t.steps);     /* one a step */
     assert_int_equal(seen.puts, 3 + t.steps); /* and the sources */
@@ -128,7 +129,7 @@ static void test_search(void **state) {
 
 static void test_samples(void **state) {
   (void)state;
-  BeamSpec spec = {.beam = NBEST, .extra = 20, .nbest = NBEST, .random = true};
+  BeamSpec spec = {.beam_size = NBEST, .extra_length = 20, .nbest = NBEST, .is_sampling = true};
   spec.sample = (SampleSpec){.temperature = 0.9f, .top_k = 20, .seed = 5};
   BeamTimes t = compare(&spec);
   assert_int_equal(seen.gets, t.steps);
@@ -146,11 +147,14 @@ static void test_samples(void **state) {
  * is has been counted. */
 static void test_reserve(void **state) {
   BeamSpec list[] = {
-      {.beam = 4, .alpha = 0.6f, .extra = 20, .nbest = 1},
-      {.beam = 4, .alpha = 0.6f, .extra = 0, .nbest = 1}, /* less than the source has */
-      {.beam = 1, .extra = 500, .nbest = 1},              /* as many as there are places */
-      {.beam = 3, .extra = 20, .nbest = 1, .most = 3},
-      {.beam = 3, .extra = 5, .nbest = 1, .random = true, .sample = {1, 0, 5}},
+      {.beam_size = 4, .length_penalty = 0.6f, .extra_length = 20, .nbest = 1},
+      {.beam_size = 4,
+       .length_penalty = 0.6f,
+       .extra_length = 0,
+       .nbest = 1},                                      /* less than the source has */
+      {.beam_size = 1, .extra_length = 500, .nbest = 1}, /* as many as there are places */
+      {.beam_size = 3, .extra_length = 20, .nbest = 1, .max_length = 3},
+      {.beam_size = 3, .extra_length = 5, .nbest = 1, .is_sampling = true, .sample = {1, 0, 5}},
   };
   (void)state;
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
@@ -186,7 +190,7 @@ static void test_reserve(void **state) {
 /* Batches of some lines: the room they need, and that they are the same in it. */
 static void test_room(void **state) {
   const size_t len[] = {9, 5, 5, 3, 1, 0, 0};
-  BeamSpec spec = {.beam = 2, .extra = 2, .nbest = 1};
+  BeamSpec spec = {.beam_size = 2, .extra_length = 2, .nbest = 1};
   (void)state;
   /* 10 + 6 rows, then 6 + 4 + 2: 21 + 13 words, then 13 + 9 + 5. */
   TranslateRoom room = translator_room(&spec, 20, len, 7, 16, 3);
@@ -223,7 +227,7 @@ static void test_batches(void **state) {
 /* Every allocation on the way fails once. */
 static void test_no_memory(void **state) {
   (void)state;
-  BeamSpec spec = {.beam = 2, .extra = 6, .nbest = 1, .random = true};
+  BeamSpec spec = {.beam_size = 2, .extra_length = 6, .nbest = 1, .is_sampling = true};
   spec.sample.temperature = 1;
   for (uint64_t n = 1;; n++) {
     Beam *beam = NULL;

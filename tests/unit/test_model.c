@@ -32,11 +32,11 @@ static const Batch batch = {.capacity = 12,
 
 static TransformerConfig config_of(const char *form) {
   TransformerConfig c = {.vocab = 23,
-                         .d = 16,
-                         .ff = 24,
+                         .d_model = 16,
+                         .ffn_dim = 24,
                          .heads = 4,
                          .layers = {2, 2},
-                         .longest = 12,
+                         .max_positions = 12,
                          .norm_epsilon = 1e-6f};
   if (strcmp(form, "pre") == 0) {
     c.pre_norm = true, c.activation = ACT_RELU, c.positions = POSITION_HALVES,
@@ -181,7 +181,7 @@ static void test_base_has_the_reference_size(void **state) {
     size_t parameters;
   } cases[] = {{"base", 60880896}, {"big", 209842176}};
   for (int i = 0; i < 2; i++) {
-    TransformerConfig c = {.vocab = 32768, .longest = 256};
+    TransformerConfig c = {.vocab = 32768, .max_positions = 256};
     Params p;
     OK(transformer_preset(&c, cases[i].preset));
     OK(transformer_lay_out_params(&p, &c));

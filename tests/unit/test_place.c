@@ -362,7 +362,7 @@ static void test_model_in_another_place_has_the_same_weights(void **state) {
   TransformerConfig config;
   OK(transformer_preset(&config, "tiny"));
   config.vocab = 300;
-  config.longest = 256;
+  config.max_positions = 256;
   config.pad = 0;
   config.bos = 2;
   config.eos = 3;

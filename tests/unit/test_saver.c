@@ -548,7 +548,7 @@ static void test_average(void **state) {
   assert_true(file_exists(path));
   ModelConfig back;
   OK(store_load_config(&back, NULL, out));
-  assert_int_equal(transformer_config(&back)->d, config.d);
+  assert_int_equal(transformer_config(&back)->d_model, config.d_model);
   /* In its place, without a damaged one, with fewer than asked for. */
   OK(file_join(path, run, "checkpoints/step-00000004/weights.safetensors"));
   assert_int_equal(truncate(path, 2000), 0);

@@ -184,10 +184,10 @@ static void test_hostile_safetensors(void **state) {
 static void test_beam_scores_are_the_models(void **state) {
   (void)state;
   Backend backend;
-  TransformerConfig c = {.vocab = 30, .bos = 2, .eos = 1, .pad = 0, .longest = 24};
+  TransformerConfig c = {.vocab = 30, .bos = 2, .eos = 1, .pad = 0, .max_positions = 24};
   OK(backend_cpu(&backend, 2, false));
   OK(transformer_preset(&c, "tiny"));
-  c.d = 32, c.ff = 48, c.heads = 4, c.layers[0] = c.layers[1] = 2;
+  c.d_model = 32, c.ffn_dim = 48, c.heads = 4, c.layers[0] = c.layers[1] = 2;
   Transformer t;
   Batch batch;
   float *w;
@@ -197,7 +197,7 @@ static void test_beam_scores_are_the_models(void **state) {
   params_init(&t.model.params, 3, w);
   for (size_t i = 0; i < t.model.params.padded; i++) w[i] *= 1.5f; /* sharper */
   int32_t src[] = {5, 6, 7, 8, 1, 9, 10, 1, 11, 12, 13, 14, 15, 16, 1}, off[] = {0, 5, 8, 15};
-  BeamSpec spec = {.beam = 4, .alpha = 0.6f, .extra = 6, .nbest = 4};
+  BeamSpec spec = {.beam_size = 4, .length_penalty = 0.6f, .extra_length = 6, .nbest = 4};
   Beam *beam;
   Hypothesis best[12], alone[4];
   OK(beam_new(&beam, &c, &backend, (Weights){w, w}, &spec, 64, 8));

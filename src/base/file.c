@@ -1,5 +1,5 @@
-/* Files and directories with full error reports. Relies on err, mem, sha256,
- * zlib, fault. */
+/* Files and directories with full error reports. Depends on err, mem, sha256,
+ * crc, fault. */
 #include "base/file.h"
 
 #include <dirent.h>
@@ -9,8 +9,8 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
+#include "base/crc.h"
 #include "base/fault.h"
 #include "base/mem.h"
 
@@ -196,7 +196,7 @@ Err file_create(FileWriter *w, const char *path) {
 
 static Err write_all(FileWriter *w, const uint8_t *bytes, size_t len) {
   if (w->crc_only)
-    w->crc = (uint32_t)crc32_z(w->crc, bytes, len);
+    w->crc = crc_add(w->crc, bytes, len);
   else
     sha256_add(&w->sha, bytes, len);
   while (len) {

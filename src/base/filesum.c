@@ -1,9 +1,9 @@
-/* Size and CRC-32 of files. Relies on err, file, parallel, zlib. */
+/* Size and CRC-32 of files. Relies on err, place, parallel, crc. */
 #include "base/filesum.h"
 
 #include <inttypes.h>
-#include <zlib.h>
 
+#include "base/crc.h"
 #include "base/parallel.h"
 #include "base/place.h"
 
@@ -21,7 +21,7 @@ Err filesum_file(const char *path, FileSum *sum) {
         f.size - sum->bytes < sizeof block ? (size_t)(f.size - sum->bytes) : sizeof block;
     err = place_read(&f, sum->bytes, block, len);
     if (err) break;
-    sum->crc = (uint32_t)crc32_z(sum->crc, block, len);
+    sum->crc = crc_add(sum->crc, block, len);
     sum->bytes += len;
   }
   place_close(&f);
@@ -29,22 +29,22 @@ Err filesum_file(const char *path, FileSum *sum) {
 }
 
 FileSum filesum_bytes(const uint8_t *bytes, size_t len) {
-  uLong crc = crc32_z(0, NULL, 0);
+  uint32_t crc = 0;
   for (size_t begin = 0; begin < len; begin += ROUND * CHUNK) {
     size_t left = len - begin < ROUND * CHUNK ? len - begin : ROUND * CHUNK;
     size_t chunks = (left + CHUNK - 1) / CHUNK;
-    uLong part[ROUND];
+    uint32_t part[ROUND];
 #pragma omp parallel for schedule(dynamic)
     for (size_t i = 0; i < chunks; i++) {
       size_t n = left - i * CHUNK < CHUNK ? left - i * CHUNK : CHUNK;
-      part[i] = crc32_z(0, bytes + begin + i * CHUNK, n);
+      part[i] = crc_add(0, bytes + begin + i * CHUNK, n);
     }
     for (size_t i = 0; i < chunks; i++) {
       size_t n = left - i * CHUNK < CHUNK ? left - i * CHUNK : CHUNK;
-      crc = crc32_combine(crc, part[i], (z_off_t)n);
+      crc = crc_join(crc, part[i], n);
     }
   }
-  return (FileSum){len, (uint32_t)crc};
+  return (FileSum){len, crc};
 }
 
 Err filesum_compare(const char *path, FileSum now, FileSum then) {

@@ -1,4 +1,4 @@
-/* Size and CRC-32 of files, to see whether they are what was written. Relies on file, zlib. */
+/* Size and CRC-32 of files, to see whether they are what was written. Depends on place, crc. */
 #ifndef BASE_FILESUM_H
 #define BASE_FILESUM_H
 

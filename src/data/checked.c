@@ -1,10 +1,10 @@
 /* Block checksums, written on the way out and checked at first touch.
- * Relies on base, zlib. */
+ * Relies on base. */
 #include "data/checked.h"
 
 #include <string.h>
-#include <zlib.h>
 
+#include "base/crc.h"
 #include "base/mem.h"
 #include "base/place.h"
 
@@ -25,7 +25,7 @@ static Err add(CheckedTable *t, const void *bytes, size_t len) {
       t->filled = 0;
     }
     size_t take = CHECKED_BLOCK - t->filled < len ? CHECKED_BLOCK - t->filled : len;
-    t->crc[t->blocks - 1] = (uint32_t)crc32(t->crc[t->blocks - 1], p, (uInt)take);
+    t->crc[t->blocks - 1] = crc_add(t->crc[t->blocks - 1], p, take);
     t->filled += take;
     p += take;
     len -= take;
@@ -40,7 +40,7 @@ Err checked_put(CheckedTable *t, FileWriter *w, const void *bytes, size_t len) {
 
 Err checked_write(CheckedTable *t, FileWriter *w) {
   size_t bytes = t->blocks * sizeof *t->crc;
-  uint32_t own = (uint32_t)crc32(0, (const Bytef *)t->crc, (uInt)bytes);
+  uint32_t own = crc_add(0, t->crc, bytes);
   TRY(file_put(w, t->crc, bytes));
   return file_put(w, &own, sizeof own);
 }
@@ -70,7 +70,7 @@ Err checked_open(CheckedFile *f, PlacePin *map, uint64_t payload) {
   } else {
     f->payload = (size_t)payload;
     size_t blocks = blocks_of(payload);
-    uint32_t own = (uint32_t)crc32(0, f->map.bytes + payload, (uInt)(blocks * sizeof own));
+    uint32_t own = crc_add(0, f->map.bytes + payload, blocks * sizeof own);
     if (own != table_entry(f, blocks)) {
       err = err_set(ERR_WORK,
                     "%s is damaged at byte %zu: its table of checksums is wrong; prepare the "
@@ -93,7 +93,7 @@ void checked_close(CheckedFile *f) {
 static Err test_block(CheckedFile *f, size_t block) {
   size_t begin = block * CHECKED_BLOCK;
   size_t len = f->payload - begin < CHECKED_BLOCK ? f->payload - begin : CHECKED_BLOCK;
-  uint32_t crc = (uint32_t)crc32(0, f->map.bytes + begin, (uInt)len);
+  uint32_t crc = crc_add(0, f->map.bytes + begin, len);
   if (crc != table_entry(f, block)) {
     return err_set(
         ERR_WORK,

@@ -65,7 +65,7 @@ static Err open_order(Order *order, Lengths *l) {
   int fd = mkstemp(path);
   if (fd < 0) return err_errno("cannot create", path);
   close(fd);
-  Err err = order_write(path, l->pairs, give_lengths, l, &bytes, hex);
+  Err err = order_write(path, &(uint64_t){l->pairs}, 1, give_lengths, l, &bytes, hex);
   if (!err) err = order_open(order, path);
   unlink(path);
   return err;

@@ -155,6 +155,9 @@ static void print_batches(const Inspect *in) {
       "\nbatches of %s tokens a side: %s per epoch, %.1f pairs each, %.2f %% full (the fuller "
       "side)\n",
       str_of_count(a, p->capacity), str_of_count(b, p->batches), pairs, 100 * p->fill);
+  if (p->windows > 1)
+    printf("windows: %zu of %s pairs on average, shuffled one after the other\n", p->windows,
+           str_of_count(a, in->data.order.pairs / p->windows));
 }
 
 static void print_side(const char *lang, const char *text) {
@@ -226,9 +229,10 @@ static Err print_json(Inspect *in, const OptSet *opts) {
   if (opt_flag(opts, "verify")) json_object_set_new(root, "verified", json_true());
   if (in->split == SPLIT_TRAIN) {
     const OrderPlan *p = &in->plan;
-    json_object_set_new(root, "batches",
-                        json_pack("{s:I, s:I, s:f}", "rows", (json_int_t)p->capacity,
-                                  "per_epoch", (json_int_t)p->batches, "fill", p->fill));
+    json_object_set_new(
+        root, "batches",
+        json_pack("{s:I, s:I, s:f, s:I}", "rows", (json_int_t)p->capacity, "per_epoch",
+                  (json_int_t)p->batches, "fill", p->fill, "windows", (json_int_t)p->windows));
   }
   if (!err && json_dumpf(root, stdout, JSON_INDENT(1)) != 0) {
     err = out_check();

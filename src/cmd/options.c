@@ -88,6 +88,9 @@ const OptSpec cmd_options[] = {
          "Directory of the data set to write; it must not exist"),
     BYTES("shard-size", "SIZE", "64M", 4096, 1073741824.0, "prepare", G_OUT,
           "Size of a shard file"),
+    COUNT("window-pairs", "N", "0", 0, 2147483648.0, "prepare", G_OUT,
+          "Shuffle training pairs within windows of about N pairs (whole shards); 0 is one "
+          "window, which shuffles all pairs"),
     FLAG("resume", "prepare train", G_RUN, "Continue work that was stopped"),
     COUNT("seed", "N", "1", 0, 0, "prepare inspect bench train translate", G_RUN,
           "Random seed"),

@@ -76,6 +76,7 @@ static Err fill_spec(PrepareSpec *spec, const OptSet *opts, bool is_demo) {
   spec->sample = (uint64_t)opt_count(opts, "tokenizer-sample");
   spec->seed = (uint64_t)opt_count(opts, "seed");
   spec->shard_bytes = (size_t)opt_count(opts, "shard-size");
+  spec->window_pairs = (uint64_t)opt_count(opts, "window-pairs");
   spec->threads = (int)opt_count(opts, "threads");
   if (spec->threads == 0) spec->threads = thread_cores();
   spec->resume = opt_flag(opts, "resume");

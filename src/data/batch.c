@@ -9,8 +9,8 @@
 
 Err batch_new(Batch *b, uint32_t capacity, uint32_t most_sentences) {
   *b = (Batch){.capacity = capacity, .most_sentences = most_sentences};
-  TRY(mem_alloc(&b->memory_, batch_ints(capacity, most_sentences) + most_sentences + 1,
-                sizeof *b->memory_));
+  size_t ints = batch_ints(capacity, most_sentences);
+  TRY(mem_alloc(&b->memory_, (ints + 1) / 2 + most_sentences + 1, sizeof *b->pair));
   batch_at(b, b->memory_);
   return ERR_OK;
 }
@@ -29,7 +29,7 @@ void batch_at(Batch *b, int32_t *at) {
   b->tgt_pos = at, at += rows;
   b->src_off = at, at += offsets;
   b->tgt_off = at, at += offsets;
-  b->pair = (uint32_t *)at;
+  b->pair = (uint64_t *)(void *)(at + (batch_ints(rows, b->most_sentences) & 1));
 }
 
 void batch_free(Batch *b) {
@@ -72,8 +72,9 @@ static Err add_pair(Batch *b, DataReader *r, Split split, uint32_t k) {
   if (s + n + 1 > b->capacity || t + m + 1 > b->capacity) {
     return err_set(
         ERR_WORK,
-        "%s/%s and the shards disagree about the length of pair %u; prepare the data set again",
-        d->dir, d->meta.order.name, b->pair[k]);
+        "%s/%s and the shards disagree about the length of pair %llu; prepare the data set "
+        "again",
+        d->dir, d->meta.order.name, (unsigned long long)b->pair[k]);
   }
   const Meta *meta = &d->meta;
   TRY(shard_copy(shard, &view, 0, b->src + s));
@@ -142,13 +143,6 @@ Err batch_fill(Batch *b, DataSet *d, const OrderPlan *plan, uint64_t seed, uint6
   b->sentences = 0;
   b->rows[0] = b->rows[1] = 0;
   b->src_off[0] = b->tgt_off[0] = 0;
-  for (uint32_t k = 0; k < n; k++) {
-    if (b->pair[k] >= d->order.pairs) {
-      return err_set(
-          ERR_WORK, "%s/%s is damaged: it names pair %u of %llu; prepare the data set again",
-          d->dir, d->meta.order.name, b->pair[k], (unsigned long long)d->order.pairs);
-    }
-  }
   DataReader reader;
   dataset_enter(d, &reader);
   Err err = add_pairs(b, &reader, n);
@@ -174,7 +168,7 @@ static Err add_pairs_from(Batch *b, DataReader *r, Split split, uint64_t *next) 
                      "a sentence of the %s text has %u and %u tokens; raise --batch-tokens",
                      split_name[split], view.len[0], view.len[1]);
     }
-    b->pair[b->sentences] = (uint32_t)*next;
+    b->pair[b->sentences] = *next;
     TRY(add_pair(b, r, split, b->sentences));
     b->sentences++;
   }

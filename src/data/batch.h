@@ -20,7 +20,7 @@ typedef struct {
   int32_t *tgt_pos;   /* (capacity) */
   int32_t *src_off;   /* (most_sentences + 2) first row of each sentence; see batch_pad */
   int32_t *tgt_off;   /* (most_sentences + 2) */
-  uint32_t *pair;     /* (sentences) number in the training set */
+  uint64_t *pair;     /* (sentences) number in the training set */
   int32_t *memory_;   /* one block holds all the arrays */
 } Batch;
 

@@ -211,19 +211,33 @@ static Err check_longest(const DataSet *d) {
 }
 
 /* A model has positions for max_tokens and the end mark, and no more. */
-static Err check_order(const DataSet *d, const char *path) {
-  const Order *o = &d->order;
-  for (size_t i = 0; i < o->cells; i++) {
-    const OrderCell *c = &o->cell[i];
+static Err check_lengths(const DataSet *d, const OrderWindow *w, const char *path) {
+  for (size_t i = 0; i < w->cells; i++) {
+    const OrderCell *c = &w->cell[i];
     if (c->len[0] > d->meta.max_tokens || c->len[1] > d->meta.max_tokens) {
       return err_set(ERR_WORK,
                      "%s/dataset.json is damaged: 'max_tokens' is %u and %s has a pair of %u "
                      "and %u tokens (byte %zu); prepare the data set again",
                      d->dir, d->meta.max_tokens, path, c->len[0], c->len[1],
-                     (size_t)((const uint8_t *)c - o->file.map.bytes));
+                     (size_t)((const uint8_t *)c - d->order.file.map.bytes));
     }
   }
   return ERR_OK;
+}
+
+/* The order must be that of these shards: as many pairs, and windows of whole shards. */
+static Err check_order(const DataSet *d, const char *path) {
+  const Order *o = &d->order;
+  size_t shard = 0;
+  bool is_own = o->pairs == d->meta.split[SPLIT_TRAIN].pairs;
+  for (size_t i = 0; i < o->windows && is_own; i++) {
+    while (d->first[SPLIT_TRAIN][shard] < o->window[i].first) shard++;
+    is_own = d->first[SPLIT_TRAIN][shard] == o->window[i].first;
+    TRY(check_lengths(d, &o->window[i], path));
+  }
+  if (is_own) return ERR_OK;
+  return err_set(ERR_WORK, "%s does not belong to %s/dataset.json; prepare the data set again",
+                 path, d->dir);
 }
 
 static Err check_dataset(DataSet *d) {
@@ -246,11 +260,6 @@ static Err open_order(DataSet *d) {
   char path[FILE_PATH_MAX];
   TRY(dataset_path(d, d->meta.order.name, path));
   TRY(order_open(&d->order, path));
-  if (d->order.pairs != d->meta.split[SPLIT_TRAIN].pairs) {
-    return err_set(ERR_WORK,
-                   "%s does not belong to %s/dataset.json; prepare the data set again", path,
-                   d->dir);
-  }
   return check_order(d, path);
 }
 

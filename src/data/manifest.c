@@ -39,8 +39,7 @@ static void print_counts(Str *out, const char *key, const uint64_t *value, int n
 }
 
 void manifest_print(const ManifestEntry *e, Str *out) {
-  str_addf(out, "{\"file\":\"%s\",\"split\":\"%s\",\"window\":%" PRIu32, e->file.name,
-           split_name[e->split], e->file.window);
+  str_addf(out, "{\"file\":\"%s\",\"split\":\"%s\"", e->file.name, split_name[e->split]);
   str_addf(out, ",\"lines\":%" PRIu64 ",\"pairs\":%" PRIu64, e->lines, e->file.pairs);
   print_counts(out, "tokens", e->tokens, 2);
   print_counts(out, "longest", e->longest, 2);
@@ -153,14 +152,6 @@ static bool scan_file(Scan *s, MetaFile *f) {
          f->name[0] && f->name[0] != '.' && !strchr(f->name, '/');
 }
 
-static bool scan_window(Scan *s, uint32_t *window) {
-  uint64_t value;
-  if (!scan_text(s, ",\"window\":") || !scan_count(s, &value) || value > UINT32_MAX)
-    return false;
-  *window = (uint32_t)value;
-  return true;
-}
-
 static bool scan_hash(Scan *s, char sha256[65]) {
   return scan_text(s, ",\"sha256\":\"") && scan_string(s, sha256, 65) &&
          strspn(sha256, "0123456789abcdef") == 64;
@@ -170,8 +161,7 @@ static bool scan_hash(Scan *s, char sha256[65]) {
 static bool scan_entry(Scan *s, ManifestEntry *e) {
   int drops = CLEAN_VERDICTS - CLEAN_KEEP - 1;
   *e = (ManifestEntry){0};
-  return scan_file(s, &e->file) && scan_split(s, &e->split) &&
-         scan_window(s, &e->file.window) && scan_text(s, ",\"lines\":") &&
+  return scan_file(s, &e->file) && scan_split(s, &e->split) && scan_text(s, ",\"lines\":") &&
          scan_count(s, &e->lines) && scan_text(s, ",\"pairs\":") &&
          scan_count(s, &e->file.pairs) && e->file.pairs > 0 &&
          scan_counts(s, ",\"tokens\":", e->tokens, 2) &&

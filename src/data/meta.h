@@ -19,8 +19,7 @@ extern const char *const split_name[SPLITS];
 typedef struct {
   char name[64];
   uint64_t bytes;
-  uint64_t pairs;  /* of a shard, else 0 */
-  uint32_t window; /* of a training shard, from 0 */
+  uint64_t pairs; /* of a shard, else 0 */
   char sha256[65];
 } MetaFile;
 

@@ -1,11 +1,11 @@
-/* The packing behind order.h: how many chunks, how many batches in each, and
- * which strata share a batch. Decided from the lengths alone, once, the same on
- * every rank. Relies on base, order. */
+/* The packing behind order.h: how many chunks a window has, how many batches in each, and which
+ * strata share a batch. It depends on the lengths alone and is the same on every rank. Depends on
+ * base, order_turns. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/order.h"
+#include "data/order_turns.h"
 
 #define LEAST_STRATA   4096 /* fewer would make slots much longer than their pairs */
 #define LEAST_BATCHES  4    /* of a chunk */
@@ -18,7 +18,7 @@ typedef struct {
 } Slot;
 
 /* Slot j is as long, on each side, as the longest pair of stratum j. */
-static void size_slots(const Order *o, uint32_t strata, Slot *slot) {
+static void size_slots(const OrderWindow *o, uint32_t strata, Slot *slot) {
   uint64_t cell_end = o->cell[0].count; /* pairs up to the end of cell c */
   size_t c = 0;
   for (uint32_t j = 0; j < strata; j++) {
@@ -36,10 +36,10 @@ static void size_slots(const Order *o, uint32_t strata, Slot *slot) {
   }
 }
 
-/* Puts each slot, longest first, where the fuller side stays lowest. Returns
- * false if one finds no room. batch_of: (strata); load: (batches). */
-static bool pack(const Slot *slot, uint32_t strata, uint32_t capacity, uint32_t batches,
-                 uint32_t *batch_of, Slot *load) {
+/* Puts each slot, longest first, into the batch whose fuller side stays lowest. Returns false if
+ * a slot fits no batch. batch_of: (strata); load: (batches). */
+static bool pack_slots(const Slot *slot, uint32_t strata, uint32_t capacity, uint32_t batches,
+                       uint32_t *batch_of, Slot *load) {
   memset(load, 0, batches * sizeof *load);
   for (uint32_t j = strata; j-- > 0;) {
     uint32_t best = capacity + 1, chosen = 0;
@@ -47,7 +47,10 @@ static bool pack(const Slot *slot, uint32_t strata, uint32_t capacity, uint32_t 
       uint32_t source = load[b].rows[0] + slot[j].rows[0],
                target = load[b].rows[1] + slot[j].rows[1];
       uint32_t fuller = source > target ? source : target;
-      if (fuller < best) best = fuller, chosen = b;
+      if (fuller < best) {
+        best = fuller;
+        chosen = b;
+      }
     }
     if (best > capacity) return false;
     load[chosen].rows[0] += slot[j].rows[0];
@@ -59,10 +62,10 @@ static bool pack(const Slot *slot, uint32_t strata, uint32_t capacity, uint32_t 
 
 typedef struct {
   uint64_t chunks;
-  double promise; /* fill if packing were perfect */
+  double promise; /* packing efficiency if packing were perfect */
 } Candidate;
 
-static int by_promise(const void *a, const void *b) {
+static int compare_promise(const void *a, const void *b) {
   const Candidate *x = a, *y = b;
   if (x->promise != y->promise) return x->promise < y->promise ? 1 : -1;
   return x->chunks < y->chunks ? 1 : -1; /* more chunks mix better */
@@ -72,8 +75,8 @@ static uint64_t ceil_div(uint64_t a, uint64_t b) {
   return (a + b - 1) / b;
 }
 
-/* Rows of the fuller side over the whole training set. */
-static uint64_t rows_in_all(const Order *o) {
+/* Tokens of the fuller side, end marks included, over the whole window. */
+static uint64_t count_tokens(const OrderWindow *o) {
   uint64_t rows[2] = {o->pairs, o->pairs};
   for (size_t c = 0; c < o->cells; c++) {
     for (int side = 0; side < 2; side++)
@@ -82,7 +85,7 @@ static uint64_t rows_in_all(const Order *o) {
   return rows[0] > rows[1] ? rows[0] : rows[1];
 }
 
-static size_t list_candidates(const Order *o, uint32_t capacity, uint64_t rows,
+static size_t list_candidates(const OrderWindow *o, uint32_t capacity, uint64_t rows,
                               Candidate *list) {
   uint64_t per_batch = ceil_div((uint64_t)capacity * o->pairs, rows); /* pairs */
   uint64_t least =
@@ -96,7 +99,7 @@ static size_t list_candidates(const Order *o, uint32_t capacity, uint64_t rows,
     uint64_t batches = chunks * ceil_div(ceil_div(rows, chunks), capacity);
     list[n++] = (Candidate){chunks, (double)rows / ((double)batches * capacity)};
   }
-  qsort(list, n, sizeof *list, by_promise);
+  qsort(list, n, sizeof *list, compare_promise);
   return n;
 }
 
@@ -107,8 +110,8 @@ typedef struct {
 } Bench; /* working memory */
 
 /* Packs one candidate into as few batches as work; keeps it if it is the best. */
-static Err try_candidate(OrderPlan *plan, const Order *o, uint32_t capacity, uint64_t rows,
-                         uint64_t chunks, Bench *w) {
+static Err try_candidate(WindowPlan *plan, const OrderWindow *o, uint32_t capacity,
+                         uint64_t rows, uint64_t chunks, Bench *w) {
   uint32_t strata = (uint32_t)ceil_div(o->pairs, chunks);
   chunks = ceil_div(o->pairs, strata);
   TRY(mem_grow(&w->slot, &w->slot_cap, strata, sizeof *w->slot));
@@ -128,9 +131,12 @@ static Err try_candidate(OrderPlan *plan, const Order *o, uint32_t capacity, uin
     double fill = (double)rows / ((double)capacity * (double)batches * (double)chunks);
     if (fill <= plan->fill) return ERR_OK;
     TRY(mem_grow(&w->load, &w->load_cap, (size_t)batches, sizeof *w->load));
-    if (!pack(w->slot, strata, capacity, (uint32_t)batches, w->batch_of, w->load)) continue;
+    if (!pack_slots(w->slot, strata, capacity, (uint32_t)batches, w->batch_of, w->load))
+      continue;
     plan->fill = fill;
-    plan->chunks = chunks, plan->strata = strata, plan->per_chunk = (uint32_t)batches;
+    plan->chunks = chunks;
+    plan->strata = strata;
+    plan->per_chunk = (uint32_t)batches;
     TRY(mem_grow(&w->best_of, &w->best_cap, strata, sizeof *w->best_of));
     memcpy(w->best_of, w->batch_of, strata * sizeof *w->best_of);
     return ERR_OK;
@@ -142,7 +148,7 @@ typedef struct {
   uint32_t stratum;
 } Sized;
 
-static int by_size(const void *a, const void *b) {
+static int compare_size(const void *a, const void *b) {
   const Sized *x = a, *y = b;
   for (int side = 0; side < 2; side++) {
     if (x->size.rows[side] != y->size.rows[side])
@@ -152,7 +158,7 @@ static int by_size(const void *a, const void *b) {
 }
 
 /* Groups strata of equal slots into classes, and lists each batch's slots. */
-static Err lay_out(OrderPlan *plan, const Order *o, const uint32_t *batch_of, Bench *w) {
+static Err lay_out(WindowPlan *plan, const OrderWindow *o, const uint32_t *batch_of, Bench *w) {
   uint32_t strata = plan->strata;
   size_slots(o, strata, w->slot);
   TRY(mem_alloc(&plan->slot_begin, (size_t)plan->per_chunk + 1, sizeof *plan->slot_begin));
@@ -172,7 +178,7 @@ static Err lay_out(OrderPlan *plan, const Order *o, const uint32_t *batch_of, Be
   Err err = mem_alloc(&next, plan->per_chunk, sizeof *next);
   if (!err) {
     for (uint32_t j = 0; j < strata; j++) sorted[j] = (Sized){w->slot[j], j};
-    qsort(sorted, strata, sizeof *sorted, by_size);
+    qsort(sorted, strata, sizeof *sorted, compare_size);
     memcpy(next, plan->slot_begin, plan->per_chunk * sizeof *next);
     for (uint32_t k = 0; k < strata; k++) {
       bool opens = k == 0 || memcmp(&sorted[k].size, &sorted[k - 1].size, sizeof(Slot)) != 0;
@@ -193,19 +199,8 @@ static Err lay_out(OrderPlan *plan, const Order *o, const uint32_t *batch_of, Be
   return err;
 }
 
-Err order_plan(OrderPlan *plan, const Order *o, uint32_t capacity) {
-  *plan = (OrderPlan){.capacity = capacity};
-  uint32_t longest = 0;
-  for (size_t c = 0; c < o->cells; c++) {
-    for (int side = 0; side < 2; side++)
-      if (o->cell[c].len[side] > longest) longest = o->cell[c].len[side];
-  }
-  if (longest + 1 > capacity)
-    return err_set(ERR_USAGE,
-                   "a batch of %u tokens a side cannot hold the longest sentence, %u tokens "
-                   "with its end mark; give --batch-tokens %u or more",
-                   capacity, longest + 1, longest + 1);
-  uint64_t rows = rows_in_all(o);
+static Err plan_window(WindowPlan *plan, const OrderWindow *o, uint32_t capacity) {
+  uint64_t rows = count_tokens(o);
   Candidate *list;
   TRY(mem_alloc(&list, MOST_LOOKED_AT + 2, sizeof *list));
   size_t n = list_candidates(o, capacity, rows, list);
@@ -221,15 +216,65 @@ Err order_plan(OrderPlan *plan, const Order *o, uint32_t capacity) {
   mem_free(w.load);
   mem_free(w.batch_of);
   mem_free(w.best_of);
+  return err;
+}
+
+static Err check_capacity(const Order *o, uint32_t capacity) {
+  uint32_t longest = 0;
+  for (size_t i = 0; i < o->windows; i++) {
+    const OrderWindow *w = &o->window[i];
+    for (size_t c = 0; c < w->cells; c++) {
+      for (int side = 0; side < 2; side++)
+        if (w->cell[c].len[side] > longest) longest = w->cell[c].len[side];
+    }
+  }
+  if (longest + 1 <= capacity) return ERR_OK;
+  return err_set(ERR_USAGE,
+                 "a batch of %u tokens a side cannot hold the longest sentence, %u tokens "
+                 "with its end mark; give --batch-tokens %u or more",
+                 capacity, longest + 1, longest + 1);
+}
+
+/* The totals of the windows. */
+static void add_up(OrderPlan *plan) {
+  double filled = 0;
+  for (size_t i = 0; i < plan->windows; i++) {
+    const WindowPlan *w = &plan->window[i];
+    plan->batches += w->batches;
+    filled += w->fill * (double)w->batches;
+    if (w->most_sentences > plan->most_sentences) plan->most_sentences = w->most_sentences;
+  }
+  plan->fill = plan->windows == 1 ? plan->window[0].fill : filled / (double)plan->batches;
+}
+
+static Err plan_windows(OrderPlan *plan, const Order *o) {
+  TRY(check_capacity(o, plan->capacity));
+  TRY(mem_alloc(&plan->window, o->windows, sizeof *plan->window));
+  plan->windows = o->windows;
+  TRY(turns_new(plan));
+  for (size_t i = 0; i < o->windows; i++)
+    TRY(plan_window(&plan->window[i], &o->window[i], plan->capacity));
+  add_up(plan);
+  return ERR_OK;
+}
+
+Err order_plan(OrderPlan *plan, const Order *o, uint32_t capacity) {
+  *plan = (OrderPlan){.capacity = capacity};
+  Err err = plan_windows(plan, o);
   if (err) order_plan_free(plan);
   return err;
 }
 
 void order_plan_free(OrderPlan *plan) {
-  mem_free(plan->slot_begin);
-  mem_free(plan->slot_class);
-  mem_free(plan->slot_ordinal);
-  mem_free(plan->class_begin);
-  mem_free(plan->class_stratum);
+  for (size_t i = 0; i < plan->windows; i++) {
+    WindowPlan *w = &plan->window[i];
+    mem_free(w->slot_begin);
+    mem_free(w->slot_class);
+    mem_free(w->slot_ordinal);
+    mem_free(w->class_begin);
+    mem_free(w->class_stratum);
+  }
+  mem_free(plan->window);
+  turns_free(plan);
   *plan = (OrderPlan){0};
 }

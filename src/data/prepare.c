@@ -15,12 +15,14 @@
 #include "base/place.h"
 #include "base/progress.h"
 #include "base/stop.h"
-#include "data/dataset.h"
 #include "data/input.h"
 #include "data/manifest.h"
+#include "data/order.h"
+#include "data/prepare_finish.h"
 #include "data/prepare_state.h"
 #include "data/sample.h"
 #include "data/seen.h"
+#include "data/shard.h"
 
 typedef struct {
   PrepareSpec spec; /* with stand-ins for standard input and generated text */
@@ -172,10 +174,11 @@ static Err check_stop(const Prepare *p) {
 
 static Err too_many_pairs(const Prepare *p) {
   char most[32];
-  return err_set(ERR_WORK,
-                 "the training text has more than %s pairs, the most that a data set holds; "
-                 "leave some of it out, or tighten --max-words or --max-ratio",
-                 str_of_count(most, p->most_pairs));
+  return err_set(
+      ERR_WORK,
+      "the training text has more than %s pairs, the most that one window holds; give "
+      "--window-pairs to make several windows",
+      str_of_count(most, p->most_pairs));
 }
 
 /* The tokenizer. */
@@ -470,60 +473,7 @@ static Err encode_train(Prepare *p) {
   return ERR_OK;
 }
 
-/* The sorted order and the record. */
-
-/* Records the manifest as it is now. */
-static Err hash_manifest(Prepare *p) {
-  char path[FILE_PATH_MAX];
-  MetaFile *m = &p->meta->manifest;
-  snprintf(m->name, sizeof m->name, "%s", MANIFEST_NAME);
-  TRY(in_partial(p, m->name, path));
-  TRY(file_size(path, &m->bytes));
-  return place_sha256(path, m->sha256);
-}
-
-static Err write_meta(const Prepare *p) {
-  char path[FILE_PATH_MAX];
-  TRY(in_partial(p, "dataset.json", path));
-  Str text = {0};
-  Err err = meta_print(p->meta, &text);
-  if (!err) err = file_write(path, text.s, text.len);
-  str_free(&text);
-  return err;
-}
-
-static Err read_lengths(void *context, uint64_t i, uint32_t len[2]) {
-  uint64_t within;
-  ShardView view;
-  Shard *shard;
-  TRY(dataset_find(context, SPLIT_TRAIN, i, &shard, &within));
-  TRY(shard_pair(shard, within, &view));
-  len[0] = view.len[0];
-  len[1] = view.len[1];
-  return ERR_OK;
-}
-
-/* Sorts by reading the finished shards back, which also checks them. */
-static Err write_order(Prepare *p) {
-  TRY(hash_manifest(p));
-  TRY(write_meta(p));
-  DataSet d;
-  DataReader reader;
-  MetaFile order = {.name = "train.order"};
-  char path[FILE_PATH_MAX];
-  TRY(dataset_open_shards(&d, p->state.dir));
-  Err err = in_partial(p, order.name, path);
-  dataset_enter(&d, &reader);
-  if (!err)
-    err = order_write(path, d.meta.split[SPLIT_TRAIN].pairs, read_lengths, &reader,
-                      &order.bytes, order.sha256);
-  dataset_leave(&reader);
-  dataset_close(&d);
-  if (!err) p->meta->order = order;
-  return err;
-}
-
-static Err run(Prepare *p) {
+static Err run_steps(Prepare *p) {
   TRY(prepare_enter(&p->state, &p->spec));
   TRY(gather(p));
   bool is_resumed;
@@ -549,17 +499,17 @@ static Err run(Prepare *p) {
     TRY(prepare_save(&p->state, m));
   }
   TRY(encode_train(p));
-  TRY(write_order(p));
-  TRY(write_meta(p));
+  TRY(prepare_finish(p->state.dir, m, p->spec.window_pairs));
   return prepare_complete(&p->state, p->spec.out);
 }
 
 Err prepare_run(const PrepareSpec *spec, Meta *meta) {
   Prepare p = {.spec = *spec, .state = {.lock = -1}, .meta = meta};
-  p.most_pairs = fault_number("most-pairs", ORDER_MOST_PAIRS);
+  uint64_t most = spec->window_pairs ? UINT64_MAX : ORDER_WINDOW_PAIRS;
+  p.most_pairs = fault_number("most-pairs", most);
   *meta = (Meta){0};
   stop_watch();
-  Err err = run(&p);
+  Err err = run_steps(&p);
   stop_unwatch();
   if (err) prepare_forget(&p.state);
   prepare_leave(&p.state);

@@ -24,6 +24,7 @@ typedef struct {
   uint64_t sample; /* pairs it learns from */
   uint64_t seed;
   size_t shard_bytes;
+  uint64_t window_pairs; /* training pairs of a window, about; 0: one window */
   int threads;
   bool resume;
 } PrepareSpec;

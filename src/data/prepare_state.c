@@ -100,8 +100,8 @@ Err prepare_fingerprint(PrepareState *s, const PrepareSpec *p) {
   str_addf(&text, "%u %u %u %.17g %u %d %d\n", p->rules.min_words, p->rules.max_words,
            p->rules.max_word_length, p->rules.max_ratio, p->max_tokens, p->dedup,
            p->drop_bad_utf8);
-  str_addf(&text, "%s %s %" PRIu64 " %zu %" PRIu64 "\n", p->lang[0], p->lang[1], p->seed,
-           p->shard_bytes, p->generated_pairs);
+  str_addf(&text, "%s %s %" PRIu64 " %zu %" PRIu64 " %" PRIu64 "\n", p->lang[0], p->lang[1],
+           p->seed, p->shard_bytes, p->window_pairs, p->generated_pairs);
   if (p->tokenizer) {
     TRY_DONE(add_input(&text, p->tokenizer));
   } else {

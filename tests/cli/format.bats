@@ -3,6 +3,8 @@ bats_require_minimum_version 1.5.0
 # Data sets of format 1 and 2: format 1, as the version before wrote it (tests/golden/dataset1), is
 # read with the same ids, batches and training results; format 2 keeps its promises.
 
+load ../ranks/support
+
 setup() {
   cd "$BATS_TEST_TMPDIR"
   golden="$BATS_TEST_DIRNAME/../golden/dataset1"
@@ -118,4 +120,45 @@ same_weights() {
   run "$TRIREME_TOOLS/many_shards" open many # found at once, not when it is read
   [ "$status" -eq 1 ]
   [[ "$output" == *"many/train-02017.tok"* ]]
+}
+
+@test "--window-pairs cuts the shards into windows of about that size" {
+  prepare two --window-pairs 120
+  run "$TRIREME" inspect two --quiet --verify --batch-tokens 128
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"windows: 3 of 100 pairs on average"* ]]
+  prepare one-window --window-pairs 400
+  prepare plain
+  diff -r one-window plain
+  cmp <(ids one) <(ids two)
+}
+
+@test "with windows every pair comes once in an epoch, one window after the other" {
+  prepare two --window-pairs 120
+  "$TRIREME_TOOLS/dump_batches" two 128 7 2 > batches
+  [ "$(tr ' ' '\n' < batches | sort -n | uniq -c | awk '$1 == 2' | wc -l)" -eq 300 ]
+  run ! cmp -s batches "$golden/batches.txt"
+  # Pairs 0 to 112 are those of the first shard: in an epoch they fill batches in a row.
+  borders=$(perl -MJSON::PP -ne '$j = decode_json($_); if ($j->{split} eq "train") { $n += $j->{pairs}; print "$n " }' two/shards.manifest)
+  perl -e '@border = split " ", shift; for (<>) { %w = (); for (split) { $p = $_; $w{(grep { $p < $border[$_] } 0 .. $#border)[0]} = 1 }
+    keys %w == 1 or die "two windows in a batch"; push @turn, keys %w if !@turn || $turn[-1] != (keys %w)[0] } @turn == 6 or @turn == 5 or die "turns @turn"' "$borders" batches
+}
+
+@test "with windows a run resumes on another number of ranks to the same bits" {
+  need_mpi
+  prepare two --window-pairs 120
+  train two whole
+  "$TRIREME" train --device cpu --data two --run parts --preset tiny --batch-tokens 128 --micro-batches 2 --threads 1 --steps 5 \
+    --valid-every 6 --save-every 6 --seed 3 --reproducible --quiet > /dev/null
+  mpirun -n 2 "$TRIREME" train --run parts --resume --steps 12 --quiet > /dev/null
+  same_weights whole parts
+}
+
+@test "an order whose windows are not those of the shards is refused" {
+  prepare two --window-pairs 120
+  prepare other --window-pairs 120 --shard-size 5k
+  cp other/train.order two/train.order
+  run "$TRIREME" inspect two --quiet
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"two/train.order does not belong to two/dataset.json"* ]]
 }

@@ -1,47 +1,34 @@
-/* Order files as hostile bytes, with as much made right before as the first byte
- * says. What can be opened and planned must give every place of the list once
- * an epoch. Relies on data/order. */
+/* Order files of both formats as hostile bytes, with as much made right before as the first byte
+ * chooses. What can be opened and planned must give every place of the list once in an epoch, or
+ * an error for a pair that does not exist. Depends on data/order. */
 #include "data/order.h"
 
+#include "data/order_file.h"
 #include "fuzz_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { HEADER = 64, AT_PRIMARY = 12, AT_PAIRS = 16, AT_CELLS = 24, AT_PAYLOAD = 32 };
+enum { HEADER = 64, AT_PAYLOAD = 32 };
 
-/* Makes the header fit the payload: as many cells as it asks for and have room,
- * the rest pairs. Returns the payload's size. */
-static size_t mend_header(uint8_t *file, size_t size) {
-  uint64_t room = (size - HEADER) / 4;
-  uint64_t cells = room >= 3 ? 1 + fuzz_get64(file, AT_CELLS) % (room / 3) : 0;
-  uint64_t pairs = room - 2 * cells;
-  memcpy(file, "TRIORD\r\n", 8);
-  fuzz_put32(file, 8, 1);
-  fuzz_put32(file, AT_PRIMARY, file[AT_PRIMARY] & 1);
-  fuzz_put64(file, AT_PAIRS, pairs);
-  fuzz_put64(file, AT_CELLS, cells);
-  size_t payload = HEADER + (size_t)(2 * cells + pairs) * 4;
-  fuzz_put64(file, AT_PAYLOAD, payload);
-  return payload;
-}
-
-/* Makes the cells rise and count the pairs, from what their bytes ask for; the
- * last ones may still be too long. */
-static void mend_cells(uint8_t *file) {
-  uint64_t cells = fuzz_get64(file, AT_CELLS), left = fuzz_get64(file, AT_PAIRS);
-  int primary = file[AT_PRIMARY] & 1;
+/* Makes the cells of a window rise and count its pairs, from what their bytes ask for; the last
+ * ones may still be too long. */
+static void mend_cells(uint8_t *file, const OrderEntry *e) {
+  uint64_t left = e->pairs;
+  int primary = e->primary & 1;
   uint32_t len[2] = {0, 0}; /* primary, other */
-  for (uint64_t i = 0; i < cells; i++) {
+  for (uint64_t i = 0; i < e->cells; i++) {
     OrderCell cell;
-    uint8_t *at = file + HEADER + i * sizeof cell;
+    uint8_t *at = file + e->offset + i * sizeof cell;
     memcpy(&cell, at, sizeof cell);
     uint32_t rise = cell.len[primary] % 8;
-    if (rise && i)
-      len[0] += rise, len[1] = cell.len[!primary] % 64;
-    else
+    if (rise && i) {
+      len[0] += rise;
+      len[1] = cell.len[!primary] % 64;
+    } else {
       len[1] += 1u + cell.len[!primary] % 8;
-    uint64_t most = left - (cells - 1 - i);
-    uint64_t count = i + 1 == cells ? left : 1 + cell.count % most;
+    }
+    uint64_t most = left - (e->cells - 1 - i);
+    uint64_t count = i + 1 == e->cells ? left : 1 + cell.count % most;
     left -= count;
     cell.len[primary] = (uint16_t)len[0];
     cell.len[!primary] = (uint16_t)len[1];
@@ -50,24 +37,99 @@ static void mend_cells(uint8_t *file) {
   }
 }
 
-static void walk_epoch(Order *o, const OrderPlan *plan, uint64_t seed) {
-  uint32_t *pairs = malloc(plan->most_sentences * sizeof *pairs + 1);
+/* Makes pairs of the list exist, so that an epoch can be walked. */
+static void mend_list(uint8_t *file, const OrderEntry *e) {
+  for (uint64_t i = 0; i < e->pairs; i++) {
+    uint32_t pair = (uint32_t)i;
+    memcpy(file + e->offset + e->cells * sizeof(OrderCell) + i * sizeof pair, &pair,
+           sizeof pair);
+  }
+}
+
+/* Makes a window fit `room` bytes at `offset`: as many cells as it asks for and have room, the
+ * rest pairs. Returns its end, a multiple of 8. */
+static uint64_t mend_entry(OrderEntry *e, uint64_t offset, uint64_t room) {
+  uint64_t words = room / 8 * 2;
+  e->primary &= 1;
+  e->offset = offset;
+  e->cells = words >= 3 ? 1 + e->cells % (words / 3) : 0;
+  e->pairs = words - 2 * e->cells;
+  return offset + words * 4;
+}
+
+/* Makes header and table true. `depth` 4: that alone; 5: the cells too; 6 and more: the list
+ * too. Returns the size of the payload. */
+static size_t mend_format2(uint8_t *file, size_t size, unsigned depth) {
+  OrderHeader2 h;
+  memcpy(&h, file, sizeof h);
+  memcpy(h.magic, ORDER_MAGIC, sizeof h.magic);
+  h.version = 2;
+  h.windows = 1 + h.windows % 4;
+  h.required_flags = 0;
+  h.pairs = 0;
+  uint64_t end = sizeof h + h.windows * sizeof(OrderEntry);
+  if (size < end) return 0;
+  uint64_t room = (size - end) / h.windows;
+  for (uint32_t i = 0; i < h.windows; i++) {
+    OrderEntry e;
+    uint8_t *at = file + sizeof h + i * sizeof e;
+    memcpy(&e, at, sizeof e);
+    end = mend_entry(&e, end, room);
+    memcpy(at, &e, sizeof e);
+    h.pairs += e.pairs;
+    if (depth >= 5) mend_cells(file, &e);
+    if (depth >= 6) mend_list(file, &e);
+  }
+  h.payload = end;
+  memcpy(file, &h, sizeof h);
+  return (size_t)end;
+}
+
+static size_t mend_format1(uint8_t *file, size_t size, unsigned depth) {
+  OrderHeader1 h;
+  memcpy(&h, file, sizeof h);
+  OrderEntry e = {.cells = h.cells, .primary = h.primary};
+  memcpy(h.magic, ORDER_MAGIC, sizeof h.magic);
+  h.version = 1;
+  h.payload = mend_entry(&e, sizeof h, size - sizeof h);
+  h.primary = e.primary;
+  h.cells = e.cells;
+  h.pairs = e.pairs;
+  memcpy(file, &h, sizeof h);
+  if (depth >= 5) mend_cells(file, &e);
+  if (depth >= 6) mend_list(file, &e);
+  return (size_t)h.payload;
+}
+
+static Err walk_epoch(Order *o, const OrderPlan *plan, uint64_t seed) {
+  uint64_t *pairs = malloc(plan->most_sentences * sizeof *pairs + 1);
   uint8_t *seen = calloc((size_t)o->pairs, 1);
-  uint64_t total = 0;
+  uint64_t total = 0, distinct = 0, listed = 0;
   uint32_t n;
   REQUIRE(pairs && seen);
-  for (uint64_t i = 0; i < plan->batches; i++) {
-    REQUIRE(order_batch(o, plan, seed, 1, i, pairs, &n) == ERR_OK);
+  Err err = ERR_OK;
+  for (uint64_t i = 0; i < plan->batches && !err; i++) {
+    err = order_batch(o, plan, seed, 1, i, pairs, &n);
     REQUIRE(n <= plan->most_sentences);
-    total += n;
-    for (uint32_t k = 0; k < n; k++) {
-      if (pairs[k] < o->pairs) seen[pairs[k]] = 1;
+    for (uint32_t k = 0; k < n && !err; k++) {
+      REQUIRE(pairs[k] < o->pairs);
+      distinct += !seen[pairs[k]];
+      seen[pairs[k]] = 1;
+      total++;
     }
   }
-  REQUIRE(total == o->pairs);
-  for (uint64_t i = 0; i < o->pairs; i++) REQUIRE(o->pair[i] >= o->pairs || seen[o->pair[i]]);
+  REQUIRE(err || total == o->pairs);
+  for (size_t w = 0; w < o->windows && !err; w++) {
+    memset(seen, 0, (size_t)o->pairs);
+    for (uint64_t i = 0; i < o->window[w].pairs; i++) {
+      listed += !seen[o->window[w].pair[i]];
+      seen[o->window[w].pair[i]] = 1;
+    }
+  }
+  REQUIRE(err || distinct == listed);
   free(pairs);
   free(seen);
+  return err;
 }
 
 static Err read_order(const uint8_t *file, size_t size, uint32_t capacity, uint64_t seed) {
@@ -77,7 +139,7 @@ static Err read_order(const uint8_t *file, size_t size, uint32_t capacity, uint6
   Err err = checked_all(&o.file);
   if (!err && order_plan(&plan, &o, capacity) == ERR_OK) {
     REQUIRE(plan.fill > 0 && plan.fill <= 1);
-    walk_epoch(&o, &plan, seed);
+    err = walk_epoch(&o, &plan, seed);
     order_plan_free(&plan);
   }
   order_close(&o);
@@ -87,18 +149,22 @@ static Err read_order(const uint8_t *file, size_t size, uint32_t capacity, uint6
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size < 5) return 0;
   unsigned mode = data[0] & 7; /* 0 and 1 as it is, 2 and 3 sealed, 4 to 7 mended */
+  bool is_format1 = data[0] & 8;
   uint32_t capacity = 1 + data[1] + (data[2] & 15) * 256u, where;
   memcpy(&where, data + 1, sizeof where);
-  data += 5, size -= 5;
-  uint8_t *file = calloc(size + HEADER + checked_table_size(size + HEADER), 1);
+  data += 5;
+  size -= 5;
+  size_t room = size < HEADER ? HEADER : size;
+  uint8_t *file = calloc(room + checked_table_size(room), 1);
   REQUIRE(file);
   if (size) memcpy(file, data, size);
   if ((mode == 2 || mode == 3) && size >= HEADER && fuzz_get64(file, AT_PAYLOAD) <= size) {
     size = fuzz_seal(file, (size_t)fuzz_get64(file, AT_PAYLOAD));
   } else if (mode >= 4) {
-    size_t payload = mend_header(file, size < HEADER ? HEADER : size);
-    if (mode >= 5) mend_cells(file);
-    size = fuzz_seal(file, payload);
+    size_t payload =
+        is_format1 ? mend_format1(file, room, mode) : mend_format2(file, room, mode);
+    REQUIRE(payload <= room);
+    if (payload) size = fuzz_seal(file, payload);
   }
   Err err = read_order(file, size, capacity, where);
   if (mode == 7 && !err) {

@@ -70,7 +70,8 @@ static Err write_set(DataSet *d, Shard *shard, const char *to, size_t n) {
   for (size_t i = 0; i < n; i++) TRY(meta_add_shard(train, &first));
   train->pairs = n * first.pairs;
   TRY(file_join(path, to, m->order.name));
-  TRY(order_write(path, train->pairs, copy_lengths, shard, &m->order.bytes, m->order.sha256));
+  TRY(order_write(path, &train->pairs, 1, copy_lengths, shard, &m->order.bytes,
+                  m->order.sha256));
   TRY_DONE(link_shards(m, d->dir, to, &text));
   TRY_DONE(file_join(path, to, MANIFEST_NAME));
   TRY_DONE(file_write(path, text.s, text.len));

@@ -1,6 +1,4 @@
-/* Order and batches: every pair comes once an epoch, batches fit, and where a batch lies
- * depends on nothing but its number. */
-#include <math.h>
+/* Batches: they hold the ids of their pairs, whatever the number of loaders. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,226 +7,11 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/place.h"
 #include "base/rng.h"
 #include "data/batch.h"
 #include "data/prepare.h"
 #include "support.h"
-
-/* Lengths like those of real sentences: roughly log-normal, sides correlated. */
-static void draw_lengths(Rng *rng, uint32_t longest, uint32_t len[2]) {
-  uint64_t sum = 1;
-  for (int i = 0; i < 4; i++) sum += rng_below(rng, 1 + longest / 4);
-  uint32_t n = (uint32_t)(rng_below(rng, 8) ? sum / 2 + 1 : sum);
-  for (int side = 0; side < 2; side++) {
-    uint32_t swing = n / 4 + 1;
-    uint32_t rows = n + (uint32_t)rng_below(rng, 2 * swing + 1);
-    len[side] = rows > swing + 1 ? rows - swing : 1;
-    if (len[side] > longest) len[side] = longest;
-  }
-}
-
-/* A data set in memory only as far as the order needs it. */
-typedef struct {
-  uint32_t (*len)[2];
-  uint64_t pairs;
-} Lengths;
-
-static Err give_lengths(void *context, uint64_t i, uint32_t len[2]) {
-  Lengths *l = context;
-  len[0] = l->len[i][0], len[1] = l->len[i][1];
-  return ERR_OK;
-}
-
-static Lengths make_lengths(uint64_t pairs, uint32_t longest, uint64_t seed) {
-  Lengths l = {.pairs = pairs};
-  OK(mem_alloc(&l.len, pairs, sizeof *l.len));
-  Rng rng = {.key = seed};
-  for (uint64_t i = 0; i < pairs; i++) draw_lengths(&rng, longest, l.len[i]);
-  return l;
-}
-
-static void open_order(Order *o, Lengths *l) {
-  uint64_t bytes;
-  char hex[65];
-  OK(order_write(at("t.order"), l->pairs, give_lengths, l, &bytes, hex));
-  OK(order_open(o, at("t.order")));
-}
-
-/* One epoch: every pair once, no batch over capacity, and the fill as promised. */
-static void check_epoch(Order *o, const Lengths *l, const OrderPlan *plan, uint64_t seed,
-                        uint64_t epoch) {
-  uint8_t *seen;
-  uint32_t *pairs, n;
-  uint64_t rows[2] = {0};
-  OK(mem_alloc(&seen, l->pairs, 1));
-  OK(mem_alloc(&pairs, plan->most_sentences, sizeof *pairs));
-  for (uint64_t i = 0; i < plan->batches; i++) {
-    uint64_t held[2] = {0};
-    OK(order_batch(o, plan, seed, epoch, i, pairs, &n));
-    assert_true(n <= plan->most_sentences);
-    for (uint32_t k = 0; k < n; k++) {
-      assert_true(pairs[k] < l->pairs);
-      assert_int_equal(seen[pairs[k]], 0);
-      seen[pairs[k]] = 1;
-      for (int side = 0; side < 2; side++) held[side] += l->len[pairs[k]][side] + 1;
-    }
-    for (int side = 0; side < 2; side++) {
-      assert_true(held[side] <= plan->capacity);
-      rows[side] += held[side];
-    }
-  }
-  for (uint64_t i = 0; i < l->pairs; i++) assert_int_equal(seen[i], 1);
-  uint64_t fuller = rows[0] > rows[1] ? rows[0] : rows[1];
-  double fill = (double)fuller / ((double)plan->capacity * (double)plan->batches);
-  assert_true(fill > plan->fill - 1e-12 && fill < plan->fill + 1e-12);
-  mem_free(seen);
-  mem_free(pairs);
-}
-
-static void test_every_pair_once(void **state) {
-  (void)state;
-  static const struct {
-    uint64_t pairs;
-    uint32_t longest, capacity;
-  } cases[] = {{1, 5, 16},        {2, 5, 16},          {7, 9, 10},
-               {100, 30, 64},     {1000, 30, 31},      {5000, 40, 512},
-               {20011, 60, 1024}, {20011, 60, 100000}, {50000, 100, 4096}};
-  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-    Lengths l = make_lengths(cases[c].pairs, cases[c].longest, c);
-    Order o;
-    OrderPlan plan;
-    open_order(&o, &l);
-    OK(order_plan(&plan, &o, cases[c].capacity));
-    for (uint64_t epoch = 0; epoch < 2; epoch++) check_epoch(&o, &l, &plan, 42, epoch);
-    order_plan_free(&plan);
-    order_close(&o);
-    mem_free(l.len);
-  }
-}
-
-static void test_batches_are_full(void **state) {
-  (void)state;
-  Lengths l = make_lengths(400000, 60, 3);
-  Order o;
-  OrderPlan plan;
-  open_order(&o, &l);
-  static const struct {
-    uint32_t capacity;
-    double fill;
-  } cases[] = {{4096, 0.97}, {25600, 0.99}};
-  for (int c = 0; c < 2; c++) {
-    OK(order_plan(&plan, &o, cases[c].capacity));
-    assert_true(plan.fill >= cases[c].fill);
-    order_plan_free(&plan);
-  }
-  order_close(&o);
-  mem_free(l.len);
-}
-
-/* The same number gives the same batch, from any plan made of the same file. */
-static void test_order_same_seed_and_epoch_give_the_same_batches(void **state) {
-  (void)state;
-  Lengths l = make_lengths(30000, 50, 4);
-  Order o;
-  OrderPlan one, two;
-  open_order(&o, &l);
-  OK(order_plan(&one, &o, 2048));
-  OK(order_plan(&two, &o, 2048));
-  uint32_t a[4096], b[4096], n, m;
-  assert_true(one.most_sentences <= 4096);
-  for (uint64_t i = one.batches; i-- > 0;) {
-    OK(order_batch(&o, &one, 7, 3, i, a, &n));
-    OK(order_batch(&o, &two, 7, 3, i, b, &m));
-    assert_int_equal(n, m);
-    assert_memory_equal(a, b, n * sizeof *a);
-  }
-  order_plan_free(&one);
-  order_plan_free(&two);
-  order_close(&o);
-  mem_free(l.len);
-}
-
-/* Batch i under two seeds and epochs: how many pairs both have, summed over all i. */
-static uint64_t count_common(Order *o, const OrderPlan *plan, uint64_t seed, uint64_t epoch) {
-  uint32_t a[4096], b[4096], n, m;
-  uint64_t common = 0;
-  assert_true(plan->most_sentences <= 4096);
-  for (uint64_t i = 0; i < plan->batches; i++) {
-    OK(order_batch(o, plan, 7, 3, i, a, &n));
-    OK(order_batch(o, plan, seed, epoch, i, b, &m));
-    for (uint32_t k = 0; k < n; k++) {
-      for (uint32_t j = 0; j < m; j++) common += a[k] == b[j];
-    }
-  }
-  return common;
-}
-
-static void check_other_batches(uint64_t seed, uint64_t epoch) {
-  Lengths l = make_lengths(30000, 50, 4);
-  Order o;
-  OrderPlan plan;
-  open_order(&o, &l);
-  OK(order_plan(&plan, &o, 2048));
-  assert_int_equal(count_common(&o, &plan, 7, 3), l.pairs); /* the same batches share all */
-  /* Two random batches out of `batches` share about pairs / batches of theirs. */
-  double expected = (double)l.pairs / (double)plan.batches;
-  assert_true((double)count_common(&o, &plan, seed, epoch) < 4 * expected + 50);
-  order_plan_free(&plan);
-  order_close(&o);
-  mem_free(l.len);
-}
-
-static void test_order_other_seed_gives_other_batches(void **state) {
-  (void)state;
-  check_other_batches(8, 3);
-}
-
-static void test_order_other_epoch_gives_other_batches(void **state) {
-  (void)state;
-  check_other_batches(7, 4);
-}
-
-/* Companions change: over many epochs a pair must meet many others. */
-static void test_order_mixes(void **state) {
-  (void)state;
-  Lengths l = make_lengths(9000, 40, 5);
-  Order o;
-  OrderPlan plan;
-  open_order(&o, &l);
-  OK(order_plan(&plan, &o, 1024));
-  uint8_t met[9000] = {0};
-  uint32_t pairs[1024], n;
-  const uint64_t epochs = 30;
-  uint64_t companions = 0;
-  for (uint64_t epoch = 0; epoch < epochs; epoch++) {
-    for (uint64_t i = 0; i < plan.batches; i++) {
-      OK(order_batch(&o, &plan, 1, epoch, i, pairs, &n));
-      bool here = false;
-      for (uint32_t k = 0; k < n; k++) here |= pairs[k] == 4711;
-      for (uint32_t k = 0; here && k < n; k++) met[pairs[k]] = 1, companions++;
-    }
-  }
-  uint64_t distinct = 0;
-  for (int i = 0; i < 9000; i++) distinct += met[i];
-  /* Were companions drawn at random, this many of them would be distinct. */
-  double random = 9000 * (1 - exp(-(double)companions / 9000));
-  assert_true((double)distinct >= 0.85 * random);
-  order_plan_free(&plan);
-  order_close(&o);
-  mem_free(l.len);
-}
-
-static void test_capacity_too_small(void **state) {
-  (void)state;
-  Lengths l = make_lengths(100, 30, 6);
-  Order o;
-  OrderPlan plan;
-  open_order(&o, &l);
-  assert_int_equal(order_plan(&plan, &o, 8), ERR_USAGE);
-  assert_non_null(strstr(err_message(), "--batch-tokens"));
-  order_close(&o);
-  mem_free(l.len);
-}
 
 /* A whole small data set from text, for what stands on it. */
 static void make_dataset(const char *out, uint64_t lines, size_t shard_bytes) {
@@ -317,7 +100,7 @@ static void check_batch(DataSet *d, const Batch *b) {
 
 /* Groups of G micro-batches shared out over W loaders: each pair comes once an
  * epoch, whatever W, and in the same micro-batch as with one. */
-static void test_loaders_share_an_epoch(void **state) {
+static void test_loaders_of_1_to_4_ranks_share_an_epoch(void **state) {
   (void)state;
   DataSet d;
   OrderPlan plan;
@@ -365,7 +148,7 @@ static void test_loaders_share_an_epoch(void **state) {
 }
 
 /* Shapes are few: rows go up to a unit that follows from the capacity, and never over it. */
-static void test_padding(void **state) {
+static void test_batch_is_padded_to_few_shapes(void **state) {
   (void)state;
   static const struct {
     uint32_t capacity, rows[2], padded[2];
@@ -395,7 +178,7 @@ static void test_padding(void **state) {
   }
 }
 
-static void test_loader_reports_damage(void **state) {
+static void test_loader_reports_a_damaged_shard(void **state) {
   (void)state;
   DataSet d;
   OrderPlan plan;
@@ -403,7 +186,7 @@ static void test_loader_reports_damage(void **state) {
   const Batch *b;
   Str whole = {0};
   make_dataset("damaged", 12000, 150000);
-  OK(file_read(at("damaged/train-00001.tok"), 1 << 20, &whole));
+  OK(place_read_all(at("damaged/train-00001.tok"), 1 << 20, &whole));
   whole.s[CHECKED_BLOCK + 300] = (char)(whole.s[CHECKED_BLOCK + 300] ^ 1);
   OK(file_write(at("damaged/train-00001.tok"), whole.s, whole.len));
   str_free(&whole);
@@ -422,16 +205,9 @@ static void test_loader_reports_damage(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_every_pair_once),
-      cmocka_unit_test(test_batches_are_full),
-      cmocka_unit_test(test_order_same_seed_and_epoch_give_the_same_batches),
-      cmocka_unit_test(test_order_other_seed_gives_other_batches),
-      cmocka_unit_test(test_order_other_epoch_gives_other_batches),
-      cmocka_unit_test(test_order_mixes),
-      cmocka_unit_test(test_capacity_too_small),
-      cmocka_unit_test(test_loaders_share_an_epoch),
-      cmocka_unit_test(test_padding),
-      cmocka_unit_test(test_loader_reports_damage),
+      cmocka_unit_test(test_loaders_of_1_to_4_ranks_share_an_epoch),
+      cmocka_unit_test(test_batch_is_padded_to_few_shapes),
+      cmocka_unit_test(test_loader_reports_a_damaged_shard),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

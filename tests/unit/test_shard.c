@@ -294,7 +294,7 @@ static uint8_t *make_bytes(size_t *payload) {
     OK(shard_add(&b,
                  (ShardValues[]){{&i, 1}, {&i, 1}, {&(int32_t){i % 4}, 1}, {&(float){1}, 1}}));
   write_shard(&b, "whole.tok");
-  OK(file_read(at("whole.tok"), 1 << 20, &whole));
+  OK(place_read_all(at("whole.tok"), 1 << 20, &whole));
   uint8_t *file = malloc(whole.len + 64);
   assert_non_null(file);
   memcpy(file, whole.s, whole.len);
@@ -474,7 +474,7 @@ static void test_shard_every_flipped_byte_is_refused(void **state) {
   fill_shard(&b, 100, 40, 1);
   write_shard(&b, "flip.tok");
   Str whole = {0};
-  OK(file_read(at("flip.tok"), 1 << 20, &whole));
+  OK(place_read_all(at("flip.tok"), 1 << 20, &whole));
   assert_false(is_refused("flip.tok"));
   for (size_t i = 0; i < whole.len; i++) {
     whole.s[i] = (char)(whole.s[i] ^ 0x10);

@@ -1,0 +1,89 @@
+/* Writes train.order and dataset.json. Depends on base, dataset, manifest, order. */
+#include "data/prepare_finish.h"
+
+#include <stdio.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/place.h"
+#include "data/dataset.h"
+#include "data/manifest.h"
+
+/* Records the manifest as it is now. */
+static Err hash_manifest(const char *dir, Meta *meta) {
+  char path[FILE_PATH_MAX];
+  MetaFile *m = &meta->manifest;
+  snprintf(m->name, sizeof m->name, "%s", MANIFEST_NAME);
+  TRY(file_join(path, dir, m->name));
+  TRY(file_size(path, &m->bytes));
+  return place_sha256(path, m->sha256);
+}
+
+static Err write_meta(const char *dir, const Meta *meta) {
+  char path[FILE_PATH_MAX];
+  Str text = {0};
+  TRY(file_join(path, dir, "dataset.json"));
+  Err err = meta_print(meta, &text);
+  if (!err) err = file_write(path, text.s, text.len);
+  str_free(&text);
+  return err;
+}
+
+static Err read_lengths(void *context, uint64_t i, uint32_t len[2]) {
+  uint64_t within;
+  ShardView view;
+  Shard *shard;
+  TRY(dataset_find(context, SPLIT_TRAIN, i, &shard, &within));
+  TRY(shard_pair(shard, within, &view));
+  len[0] = view.len[0];
+  len[1] = view.len[1];
+  return ERR_OK;
+}
+
+/* Cuts the training shards into windows of about equal size. A window begins with a shard.
+ * pairs: (shards of the training set) receives the pairs of each window. Returns how many. */
+static size_t cut_windows(const DataSet *d, uint64_t window_pairs, uint64_t *pairs) {
+  const uint64_t *first = d->first[SPLIT_TRAIN];
+  size_t shards = d->meta.split[SPLIT_TRAIN].shards;
+  uint64_t total = first[shards];
+  uint64_t wanted = window_pairs ? (total - 1) / window_pairs + 1 : 1;
+  uint64_t share = total / wanted;
+  uint64_t rest = total % wanted; /* this many windows should have one pair more */
+  uint64_t end = 0;               /* where the present window should end */
+  uint64_t k = 0;
+  size_t n = 0;
+  for (size_t s = 0; s < shards; s++) {
+    if (first[s] >= end) pairs[n++] = 0;
+    for (; end <= first[s]; k++) end += share + (k < rest);
+    pairs[n - 1] += first[s + 1] - first[s];
+  }
+  return n;
+}
+
+static Err write_order(DataSet *d, const char *path, uint64_t window_pairs, MetaFile *order) {
+  uint64_t *pairs;
+  DataReader reader;
+  TRY(mem_alloc(&pairs, d->meta.split[SPLIT_TRAIN].shards, sizeof *pairs));
+  size_t windows = cut_windows(d, window_pairs, pairs);
+  dataset_enter(d, &reader);
+  Err err =
+      order_write(path, pairs, windows, read_lengths, &reader, &order->bytes, order->sha256);
+  dataset_leave(&reader);
+  mem_free(pairs);
+  return err;
+}
+
+Err prepare_finish(const char *dir, Meta *meta, uint64_t window_pairs) {
+  DataSet d;
+  MetaFile order = {.name = "train.order"};
+  char path[FILE_PATH_MAX];
+  TRY(hash_manifest(dir, meta));
+  TRY(write_meta(dir, meta));
+  TRY(file_join(path, dir, order.name));
+  TRY(dataset_open_shards(&d, dir));
+  Err err = write_order(&d, path, window_pairs, &order);
+  dataset_close(&d);
+  if (err) return err;
+  meta->order = order;
+  return write_meta(dir, meta);
+}

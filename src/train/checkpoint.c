@@ -136,8 +136,8 @@ Err checkpoint_save(const char *run, const TrainArrays *a, const TrainCounters *
 }
 
 /* The link first: stopped in between, a resumed run validates this step again. */
-static Err judge_checkpoint(const char *run, const char *name, const char *dir,
-                            const TrainCounters *c, bool best, Record *r) {
+static Err add_validation(const char *run, const char *name, const char *dir,
+                          const TrainCounters *c, bool best, Record *r) {
   if (best) {
     TRY(make_half_link(run, BEST, name));
     TRY(set_link(run, BEST));
@@ -149,7 +149,7 @@ static Err judge_checkpoint(const char *run, const char *name, const char *dir,
   return record_write(dir, r);
 }
 
-Err checkpoint_judge(const char *run, const TrainCounters *c, bool best) {
+Err checkpoint_add_validation(const char *run, const TrainCounters *c, bool best) {
   char name[STEP_NAME], dir[FILE_PATH_MAX];
   Record r;
   bool whole;
@@ -157,7 +157,7 @@ Err checkpoint_judge(const char *run, const TrainCounters *c, bool best) {
   TRY(in_checkpoints(dir, run, name));
   TRY(record_read(dir, &r, &whole));
   if (!whole) return ERR_WORK; /* the record says why */
-  Err err = judge_checkpoint(run, name, dir, c, best, &r);
+  Err err = add_validation(run, name, dir, c, best, &r);
   record_free(&r);
   if (err) remove_half_link(run, BEST);
   return err;

@@ -25,7 +25,7 @@ NODISCARD Err checkpoint_save(const char *run, const TrainArrays *a, const Train
 /* Adds to the saved checkpoint of step c->step what its validation found: best_score,
  * best_step, worse and validated. `best`: moves the link of that name to it. After a failure
  * the checkpoint is as before; the link may have moved already. */
-NODISCARD Err checkpoint_judge(const char *run, const TrainCounters *c, bool best);
+NODISCARD Err checkpoint_add_validation(const char *run, const TrainCounters *c, bool best);
 /* The checkpoint to continue from: `latest`, or with a warning the newest one that is
  * whole. None at all is no error; some, but none whole, is one. */
 NODISCARD Err checkpoint_find(const char *run, char dir[FILE_PATH_MAX], bool *found);

@@ -1,5 +1,6 @@
-/* The training loop: steps, records, validations, checkpoints, and what to do when
- * the loss runs away. Relies on trainer.h. */
+/* The training loop: steps, records, validations, checkpoints, and the return to a checkpoint when
+ * the loss diverges. Every rank runs it; decisions that depend on time, signals or files are made by
+ * one rank and shared. Relies on average, snapshot, step, validate. */
 #include "train/loop.h"
 
 #include <inttypes.h>
@@ -15,8 +16,8 @@
 #include "train/step.h"
 #include "train/validate.h"
 
-/* Seconds until --time ends this call. What earlier calls took does not count. */
-static double seconds_left(const Trainer *t) {
+/* Seconds until --max-time ends this call; earlier calls do not count. */
+static double get_seconds_left(const Trainer *t) {
   return t->spec->seconds - (progress_clock() - t->run.call_began);
 }
 
@@ -45,7 +46,7 @@ static void add_step(StepSum *since, const StepSum *step) {
 
 /* The loss that is printed: not what training minimises where that has label smoothing, so that
  * it compares with the loss of a validation. */
-static double shown_loss(const Trainer *t, const StepSum *s) {
+static double get_shown_loss(const Trainer *t, const StepSum *s) {
   return s->sum[t->task->kind->shown_sum] / s->predictions;
 }
 
@@ -78,9 +79,9 @@ static void log_step(Trainer *t, double lr) {
   const StepSum *s = &t->since;
   const TaskKind *kind = t->task->kind;
   double took = progress_clock() - t->since_start, n = (double)s->steps;
-  double loss = shown_loss(t, s);
+  double loss = get_shown_loss(t, s);
   double left = (double)(t->steps - t->run.at.step) * took / n;
-  if (t->spec->seconds > 0) left = fmin(left, fmax(seconds_left(t), 0));
+  if (t->spec->seconds > 0) left = fmin(left, fmax(get_seconds_left(t), 0));
   if (world_is_writer(&t->world)) {
     char perplexity[32] = "", time[32], remaining[32];
     if (kind->has_perplexity) snprintf(perplexity, sizeof perplexity, "  ppl %.4g", exp(loss));
@@ -102,24 +103,29 @@ static bool is_validation_due(const Trainer *t) {
   return t->run.at.step % t->spec->valid_every == 0 || t->run.at.step == t->steps;
 }
 
-/* After the checkpoint of this step was handed to the saver: the one is written while the
- * other goes on, and a validation that is cut short loses nothing. */
-static Err validate(Trainer *t) {
+/* Rank 0. True: it is the best so far, and has a checkpoint. */
+static bool judge_score(Trainer *t, double score) {
+  const TrainCounters *at = &t->run.at;
+  run_settle_validation(&t->run); /* then at->best_score is on disk */
+  bool is_better = at->best_step == 0 || task_is_better(t->task->kind, score, at->best_score);
+  return run_judge_validation(&t->run, score, is_better, t->spec->patience);
+}
+
+/* Comes after the checkpoint of this step was handed to the saver: it is written meanwhile, and a
+ * validation that a signal ends loses nothing. */
+static Err run_validation(Trainer *t) {
   const TaskKind *kind = t->task->kind;
+  const bool show_samples = true;
   Validation v;
   TRY(train_wait_for_weights(t, &t->since));
-  TRY(validate_model(t->task, t->state.model, state_eval_weights(&t->state, &t->world),
-                     t->world.comm, true, &v));
+  Weights weights = state_eval_weights(&t->state, &t->world);
+  TRY(validate_model(t->task, t->state.model, weights, t->world.comm, show_samples, &v));
   if (world_is_writer(&t->world)) {
     char figures[160];
-    run_settle_validation(&t->run); /* the best so far is on disk */
-    double score = v.value[kind->decisive];
-    bool is_better =
-        t->run.at.best_step == 0 || task_is_better(kind, score, t->run.at.best_score);
-    bool best = run_judge_validation(&t->run, score, is_better, t->spec->patience);
+    bool is_best = judge_score(t, v.value[kind->decisive]);
     validate_print(kind, &v, figures, sizeof figures);
     log_info("valid    step %" PRIu64 "  %s%s  (%.1fs)", t->run.at.step, figures,
-             best ? ", the best so far" : "", v.seconds);
+             is_best ? ", the best so far" : "", v.seconds);
   }
   t->run.at.validated = t->run.at.step;
   begin_record(t);
@@ -127,13 +133,13 @@ static Err validate(Trainer *t) {
     metrics_add(&t->run.metrics, kind->metrics[i].valid, v.value[i]);
   metrics_add(&t->run.metrics, "valid_seconds", v.seconds);
   metrics_end(&t->run.metrics);
-  t->since_start = progress_clock(); /* its time is not the steps' */
+  t->since_start = progress_clock(); /* steps are timed without validations */
   return ERR_OK;
 }
 
-/* The state at the end must be on disk. A save that failed is tried once more, and is an error
- * if it fails again; then the others are ended. */
-static Err save_for_sure(Trainer *t) {
+/* The state at the end must be on disk. A save that failed is tried once more; if it fails again,
+ * rank 0 returns an error, which ends the other ranks. */
+static Err ensure_last_save(Trainer *t) {
   char bytes[32];
   Err err = ERR_OK;
   double failed = 0;
@@ -144,11 +150,12 @@ static Err save_for_sure(Trainer *t) {
   }
   comm_sum(t->world.comm, "failed saves", &failed, 1);
   if (failed <= 0) return ERR_OK;
-  TRY(train_save(t, true));
+  TRY(train_save(t, SAVE_AWAITED));
   if (!world_is_writer(&t->world)) return ERR_OK;
   /* An earlier step that was lost has no checkpoint that could be the best. */
   t->run.is_validation_pending = t->run.is_best_lost && t->run.validated.step == t->run.at.step;
-  if (t->run.is_validation_pending) saver_judge(t->run.saver, &t->run.validated, true);
+  if (t->run.is_validation_pending)
+    saver_add_validation(t->run.saver, &t->run.validated, t->run.is_best_lost);
   saver_wait(t->run.saver, &err);
   run_settle_validation(&t->run);
   if (!err) return ERR_OK;
@@ -159,35 +166,44 @@ static Err save_for_sure(Trainer *t) {
                  t->run.at.step, str_of_bytes(bytes, saver_bytes(t->run.saver)), why.text);
 }
 
-/* The average of the last checkpoints as a model of its own, and how good it is. */
-static Err finish_average(Trainer *t, TrainResult *r) {
+/* Rank 0: writes RUN/average and loads its weights into grads.host. */
+static Err write_average(Trainer *t, int *count) {
   char out[FILE_PATH_MAX], path[FILE_PATH_MAX];
-  int wanted = t->spec->average, count = 0;
-  if (wanted < 2) return ERR_OK;
+  saver_wait(t->run.saver, NULL);
+  TRY(file_join(out, t->run.dir, "average"));
+  TRY(average_last(t->run.dir, t->spec->average, out, count));
+  if (*count < 2) return ERR_OK;
+  TRY(file_join(path, out, "weights.safetensors"));
+  return store_load_array(&t->state.model->params, t->world.grads.host, path);
+}
+
+/* Puts the weights in grads.host in the place of those that validation reads. The run is over, and
+ * its last checkpoint holds what these were. */
+static Weights replace_eval_weights(Trainer *t) {
   const Backend *b = &t->world.backend;
-  size_t n = t->state.model->params.padded;
+  ModelState *st = &t->state;
+  size_t n = st->model->params.padded, bytes = n * sizeof(float);
+  comm_broadcast(t->world.comm, "mean weights", t->world.grads.host, bytes);
+  b->put(b, st->e ? st->e : st->w, t->world.grads.host, bytes);
+  if (!st->e) b->lower(b, st->low, st->w, n);
+  return state_eval_weights(st, &t->world);
+}
+
+/* Averages the last checkpoints into a model of its own, and validates that. */
+static Err average_checkpoints(Trainer *t, TrainResult *r) {
+  const TaskKind *kind = t->task->kind;
+  const bool show_samples = false;
+  int count = 0;
+  Validation v;
+  if (t->spec->average < 2) return ERR_OK;
   comm_report(t->world.comm, COMM_NO_LIMIT, "averaging checkpoints");
-  if (world_is_writer(&t->world)) {
-    saver_wait(t->run.saver, NULL);
-    TRY(file_join(out, t->spec->run, "average"));
-    TRY(average_last(t->spec->run, wanted, out, &count));
-    if (count > 1) {
-      TRY(file_join(path, out, "weights.safetensors"));
-      TRY(store_load_array(&t->state.model->params, t->world.grads.host, path));
-    }
-  }
+  if (world_is_writer(&t->world)) TRY(write_average(t, &count));
   comm_broadcast(t->world.comm, "averaged checkpoints", &count, sizeof count);
   if (count < 2) return ERR_OK;
   r->averaged = count;
   if (!t->task->valid_examples) return ERR_OK;
-  comm_broadcast(t->world.comm, "mean weights", t->world.grads.host, n * sizeof(float));
-  /* The run is over, and its last checkpoint holds what these were. */
-  b->put(b, t->state.e ? t->state.e : t->state.w, t->world.grads.host, n * sizeof(float));
-  if (!t->state.e) b->lower(b, t->state.low, t->state.w, n);
-  const TaskKind *kind = t->task->kind;
-  Validation v;
-  TRY(validate_model(t->task, t->state.model, state_eval_weights(&t->state, &t->world),
-                     t->world.comm, false, &v));
+  Weights weights = replace_eval_weights(t);
+  TRY(validate_model(t->task, t->state.model, weights, t->world.comm, show_samples, &v));
   r->has_average_score = true;
   r->average_score = v.value[kind->decisive];
   if (world_is_writer(&t->world)) {
@@ -203,27 +219,30 @@ static Err finish_average(Trainer *t, TrainResult *r) {
   return ERR_OK;
 }
 
-/* Divergence: back to the last good state, at half the rate. */
+/* After divergence: loads the last checkpoint and halves the learning rate. */
 static Err roll_back(Trainer *t, const StepSum *step) {
   uint64_t from = t->run.at.step;
-  double loss = shown_loss(t, step), scale = t->run.at.lr_scale / 2;
+  double loss = get_shown_loss(t, step), scale = t->run.at.lr_scale / 2;
   int times = t->run.at.rollbacks + 1;
   const char *what = isfinite(step->sum[0]) && isfinite(step->grad_norm)
-                         ? "the loss ran away"
+                         ? "the loss diverged"
                          : "the gradient is not finite";
   if (times > t->spec->rollbacks)
     return err_set(ERR_WORK,
                    "step %" PRIu64
-                   ": %s (loss %.4g), and after %d roll-backs there is no point in going on; "
+                   ": %s (loss %.4g) after %d roll-backs, the limit of --max-rollbacks; "
                    "lower --lr or raise --warmup-steps, and continue with --resume",
                    from, what, loss, t->spec->rollbacks);
   comm_report(t->world.comm, COMM_NO_LIMIT, "step %" PRIu64 ", going back", from);
   if (world_is_writer(&t->world)) saver_wait(t->run.saver, NULL);
   double seconds = run_elapsed(&t->run);
   TRY(train_restore(t));
-  t->run.at.lr_scale = scale, t->run.at.rollbacks = times;
-  t->run.at.seconds = seconds, t->run.began = progress_clock();
-  t->since = (StepSum){0}, t->since_start = t->run.began;
+  t->run.at.lr_scale = scale;
+  t->run.at.rollbacks = times;
+  t->run.at.seconds = seconds;
+  t->run.began = progress_clock();
+  t->since = (StepSum){0};
+  t->since_start = t->run.began;
   if (world_is_writer(&t->world))
     log_warn("step %" PRIu64 ": %s (loss %.4g): back to step %" PRIu64
              ", with the learning rate times %.3g from now on (roll-back %d of %d)",
@@ -237,39 +256,44 @@ static Err roll_back(Trainer *t, const StepSum *step) {
   return ERR_OK;
 }
 
-/* All ranks stop at the same step, or none. */
-static bool is_over(Trainer *t, TrainResult *r) {
-  double flags[3] = {stop_asked(),
-                     world_is_writer(&t->world) && t->spec->seconds > 0 && seconds_left(t) <= 0,
-                     world_is_writer(&t->world) && t->run.is_out_of_patience};
-  comm_sum(t->world.comm, "going on", flags, 3);
-  r->stopped = flags[0] > 0;
-  r->early = flags[2] > 0;
-  return r->stopped || flags[1] > 0 || r->early;
+/* All ranks stop at the same step, or none: a signal may reach any of them, and the clock and the
+ * best score are rank 0's. */
+static bool must_stop(Trainer *t, TrainResult *r) {
+  enum { SIGNAL, TIME, PATIENCE, REASONS };
+  double flags[REASONS] = {[SIGNAL] = stop_asked()};
+  if (world_is_writer(&t->world)) {
+    flags[TIME] = t->spec->seconds > 0 && get_seconds_left(t) <= 0;
+    flags[PATIENCE] = t->run.is_out_of_patience;
+  }
+  comm_sum(t->world.comm, "reasons to stop", flags, REASONS);
+  r->stopped = flags[SIGNAL] > 0;
+  r->early = flags[PATIENCE] > 0;
+  return r->stopped || flags[TIME] > 0 || r->early;
 }
 
-/* One step, and what follows from it. */
-static Err go_on(Trainer *t) {
+/* One step, and the record, checkpoint and validation that are due after it. */
+static Err run_step(Trainer *t) {
   const TrainSpec *s = t->spec;
   StepSum step;
-  bool healthy;
+  bool is_healthy;
   double lr = t->run.at.lr_scale * schedule_lr(&t->schedule, t->run.at.step);
-  TRY(train_step(t, lr, &step, &healthy));
+  TRY(train_step(t, lr, &step, &is_healthy));
   t->last_loss = step.sum[0] / step.predictions;
-  if (!health_take(&t->health, healthy ? t->last_loss : NAN)) return roll_back(t, &step);
+  if (!health_take(&t->health, is_healthy ? t->last_loss : NAN)) return roll_back(t, &step);
   if (step.skipped && world_is_writer(&t->world))
     log_info("step %" PRIu64
-             ": the gradient overflowed and is left out; the loss scale is %g from now on",
+             ": update skipped, the gradient overflowed; the loss scale is %g from now on",
              t->run.at.step, scaler_factor(&t->run.at.scaler));
   t->run.at.step++;
   t->run.at.target_tokens += (uint64_t)step.predictions;
   t->run.at.pairs += (uint64_t)step.examples;
   add_step(&t->since, &step);
   if (t->run.at.step % s->log_every == 0) log_step(t, lr);
-  bool last = t->run.at.step == t->steps;
+  bool is_last = t->run.at.step == t->steps;
   bool is_due = t->run.at.step % s->save_every == 0 || is_validation_due(t);
-  if (last || (is_due && health_good(&t->health))) TRY(train_save(t, false));
-  return is_validation_due(t) ? validate(t) : ERR_OK;
+  /* While the loss is out of range there is no checkpoint that a roll-back would return to. */
+  if (is_last || (is_due && health_good(&t->health))) TRY(train_save(t, SAVE_IN_BACKGROUND));
+  return is_validation_due(t) ? run_validation(t) : ERR_OK;
 }
 
 /* A validation or step that a signal ended is no error: the run ends in good order. */
@@ -280,14 +304,16 @@ static Err note_stop(Err err, TrainResult *r) {
 }
 
 Err train_loop(Trainer *t, TrainResult *r) {
-  t->since_start = t->run.began = t->run.call_began = progress_clock();
-  /* The run ended within a validation: it begins with it. */
-  if (t->run.at.step && is_validation_due(t)) TRY(note_stop(validate(t), r));
-  while (!r->stopped && t->run.at.step < t->steps && !is_over(t, r))
-    TRY(note_stop(go_on(t), r));
-  if (t->run.saved != t->run.at.step) TRY(train_save(t, true));
+  t->run.call_began = progress_clock();
+  t->run.began = t->run.call_began;
+  t->since_start = t->run.call_began;
+  /* The call before ended within this validation. */
+  if (t->run.at.step && is_validation_due(t)) TRY(note_stop(run_validation(t), r));
+  while (!r->stopped && t->run.at.step < t->steps && !must_stop(t, r))
+    TRY(note_stop(run_step(t), r));
+  if (t->run.saved != t->run.at.step) TRY(train_save(t, SAVE_AWAITED));
   if (!r->stopped && t->task->valid_examples && t->run.at.validated != t->run.at.step)
-    TRY(note_stop(validate(t), r));
-  TRY(save_for_sure(t));
-  return r->stopped ? ERR_OK : note_stop(finish_average(t, r), r);
+    TRY(note_stop(run_validation(t), r));
+  TRY(ensure_last_save(t));
+  return r->stopped ? ERR_OK : note_stop(average_checkpoints(t, r), r);
 }

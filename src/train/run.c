@@ -70,7 +70,7 @@ bool run_judge_validation(Run *r, double score, bool is_better, int patience) {
   if (!is_best) r->at.worse = v->worse;
   r->is_best_lost = false;
   r->is_validation_pending = has_checkpoint;
-  if (has_checkpoint) saver_judge(r->saver, v, is_best);
+  if (has_checkpoint) saver_add_validation(r->saver, v, is_best);
   return is_best;
 }
 

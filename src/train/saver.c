@@ -14,17 +14,17 @@
 
 struct Saver {
   char *run, *tokenizer;
-  Str pieces; /* the tokenizer as it was at the start: the data set may change or go away */
+  Str pieces; /* the tokenizer file as it was at the start: the data set may change or be removed */
   int keep;
   TrainArrays snapshot;
   const Backend *backend;
   float *pinned[4]; /* of the snapshot: w, e, m, v; or NULL */
   uint64_t bytes;
-  TrainCounters counters, verdict;
-  bool awaited; /* the write: its caller reports a failure */
-  bool best;    /* the verdict */
-  bool busy;    /* the snapshot is the thread's */
-  bool judging; /* so is the verdict */
+  TrainCounters counters, validated;
+  SaveMode mode;   /* of the write */
+  bool is_best;    /* the validated step */
+  bool is_writing; /* the snapshot is the thread's */
+  bool is_adding;  /* `validated` is the thread's */
   bool stop, started;
   ErrRecord last;
   pthread_t thread;
@@ -34,47 +34,48 @@ struct Saver {
 
 static void remove_older(const Saver *s) {
   if (checkpoint_prune(s->run, s->keep))
-    log_warn("older checkpoints were not removed, training goes on: %s", err_message());
+    log_warn("cannot remove older checkpoints, training goes on: %s", err_message());
 }
 
 static void write_snapshot(Saver *s) {
   fault_point("save");
   Err err = checkpoint_save(s->run, &s->snapshot, &s->counters);
   s->last = err ? err_take(err) : (ErrRecord){0};
-  if (err && !s->awaited)
+  if (err && s->mode == SAVE_IN_BACKGROUND)
     log_warn("the checkpoint of step %" PRIu64 " was not saved, training goes on: %s",
              s->counters.step, err_message());
   if (!err) remove_older(s);
 }
 
-static void write_verdict(Saver *s) {
+static void write_validation(Saver *s) {
   if (s->last.code) {
-    if (s->best)
+    if (s->is_best)
       log_warn("step %" PRIu64 " does not count as the best: its checkpoint is not on disk",
-               s->verdict.step);
+               s->validated.step);
     return;
   }
-  Err err = checkpoint_judge(s->run, &s->verdict, s->best);
+  Err err = checkpoint_add_validation(s->run, &s->validated, s->is_best);
   s->last = err ? err_take(err) : (ErrRecord){0};
   if (err)
     log_warn("the validation of step %" PRIu64
              " was not added to its checkpoint, training goes on: %s",
-             s->verdict.step, err_message());
-  if (!err && s->best) remove_older(s); /* what was the best may go */
+             s->validated.step, err_message());
+  if (!err && s->is_best) remove_older(s); /* what was the best may go */
 }
 
-static void *run(void *argument) {
+static void *run_thread(void *argument) {
   Saver *s = argument;
   pthread_mutex_lock(&s->lock);
   for (;;) {
-    while (!s->busy && !s->judging && !s->stop) pthread_cond_wait(&s->changed, &s->lock);
-    bool *task = s->busy ? &s->busy : s->judging ? &s->judging : NULL;
+    while (!s->is_writing && !s->is_adding && !s->stop)
+      pthread_cond_wait(&s->changed, &s->lock);
+    bool *task = s->is_writing ? &s->is_writing : s->is_adding ? &s->is_adding : NULL;
     if (!task) break;
     pthread_mutex_unlock(&s->lock);
-    if (task == &s->busy)
+    if (task == &s->is_writing)
       write_snapshot(s);
     else
-      write_verdict(s);
+      write_validation(s);
     pthread_mutex_lock(&s->lock);
     *task = false;
     pthread_cond_broadcast(&s->changed);
@@ -83,10 +84,10 @@ static void *run(void *argument) {
   return NULL;
 }
 
-/* Signals are for the other threads: none shall cut a write short, and a file that may
- * not grow is then an error like any other. */
-static Err start(Saver *s) {
-  s->started = thread_start(&s->thread, run, s);
+/* thread_start blocks signals in it: none interrupts a write, and SIGXFSZ (a file size limit)
+ * becomes an error of the write. */
+static Err start_thread(Saver *s) {
+  s->started = thread_start(&s->thread, run_thread, s);
   return s->started ? ERR_OK : err_set(ERR_WORK, "cannot start a thread to save checkpoints");
 }
 
@@ -111,15 +112,16 @@ static Err new_snapshot(Saver *s, const TrainArrays *shape) {
   return new_array(s, &a->second, shape->second, shape->params->count * sizeof *a->second);
 }
 
-/* From memory that is not pinned a GPU reads through a buffer of the driver, several times
- * as slowly, while it does nothing else. */
+/* A GPU copies to memory that is not pinned through a buffer of the driver: several times slower, and
+ * it computes nothing meanwhile. */
 static void pin_snapshot(Saver *s) {
   const TrainArrays *a = &s->snapshot;
   float *const list[] = {a->w, a->e, a->m, a->v};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
     if (!list[i]) continue;
     if (s->backend->pin(s->backend, list[i], a->params->padded * sizeof(float))) {
-      log_warn("checkpoints stop the GPU for longer than they could: %s", err_message());
+      log_warn("cannot pin memory for checkpoints, which will stop the GPU for longer: %s",
+               err_message());
       return;
     }
     s->pinned[i] = list[i];
@@ -138,7 +140,7 @@ Err saver_new(Saver **out, const char *run_dir, const TrainArrays *shape, int ke
   s->backend = backend;
   if (!err) err = new_snapshot(s, shape);
   if (!err && !backend->host) pin_snapshot(s);
-  if (!err) err = start(s);
+  if (!err) err = start_thread(s);
   if (err)
     saver_free(s);
   else
@@ -151,28 +153,28 @@ TrainArrays *saver_begin(Saver *s) {
   return &s->snapshot;
 }
 
-void saver_commit(Saver *s, const TrainCounters *c, bool awaited) {
+void saver_commit(Saver *s, const TrainCounters *c, SaveMode mode) {
   pthread_mutex_lock(&s->lock);
   s->counters = *c;
-  s->awaited = awaited;
-  s->busy = true;
+  s->mode = mode;
+  s->is_writing = true;
   pthread_cond_broadcast(&s->changed);
   pthread_mutex_unlock(&s->lock);
 }
 
-void saver_judge(Saver *s, const TrainCounters *c, bool best) {
+void saver_add_validation(Saver *s, const TrainCounters *c, bool is_best) {
   pthread_mutex_lock(&s->lock);
-  while (s->judging) pthread_cond_wait(&s->changed, &s->lock);
-  s->verdict = *c;
-  s->best = best;
-  s->judging = true;
+  while (s->is_adding) pthread_cond_wait(&s->changed, &s->lock);
+  s->validated = *c;
+  s->is_best = is_best;
+  s->is_adding = true;
   pthread_cond_broadcast(&s->changed);
   pthread_mutex_unlock(&s->lock);
 }
 
 void saver_wait(Saver *s, Err *last) {
   pthread_mutex_lock(&s->lock);
-  while (s->busy || s->judging) pthread_cond_wait(&s->changed, &s->lock);
+  while (s->is_writing || s->is_adding) pthread_cond_wait(&s->changed, &s->lock);
   if (last) *last = s->last.code ? err_give(&s->last) : ERR_OK;
   pthread_mutex_unlock(&s->lock);
 }

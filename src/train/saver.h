@@ -1,5 +1,5 @@
-/* Checkpoints written in the background: the step stops only while the arrays are copied
- * into a snapshot, and a write that fails is a warning. Relies on checkpoint, threads. */
+/* Checkpoints written in the background. Training stops only while its arrays are copied into a
+ * snapshot; a thread writes the snapshot to disk. Called by one thread. Relies on checkpoint. */
 #ifndef TRAIN_SAVER_H
 #define TRAIN_SAVER_H
 
@@ -8,22 +8,23 @@
 
 typedef struct Saver Saver;
 
-/* `shape`: the arrays that are not NULL exist; config and params must outlive the saver.
- * The last `keep` checkpoints stay, and latest and best. The snapshot is pinned for the
- * backend, which must outlive the saver too, unless that one works in the program's memory. */
+/* Allocates a snapshot of the arrays that are not NULL in `shape`, and starts the thread. After each
+ * save, checkpoints other than latest, best and the last `keep` are removed. shape's config and
+ * params, and the backend, for which the snapshot is pinned, must outlive the saver. */
 NODISCARD Err saver_new(Saver **out, const char *run, const TrainArrays *shape, int keep,
                         const Backend *backend);
-/* Waits for the write before and gives the snapshot, to be filled; NULL where the shape
- * had NULL. It is the caller's until saver_commit. */
+/* Waits for the last write and returns the snapshot, for the caller to fill until saver_commit.
+ * Arrays that were NULL in the shape are NULL. */
 TrainArrays *saver_begin(Saver *s);
-/* Hands the snapshot over and returns at once. A write that fails is a warning, but not where
- * it is `awaited`: then the caller waits for it and reports the error itself. */
-void saver_commit(Saver *s, const TrainCounters *c, bool awaited);
-/* Adds what a validation found to the checkpoint committed last, after it has been written
- * (checkpoint_judge); returns at once. Does nothing if that write fails. */
-void saver_judge(Saver *s, const TrainCounters *c, bool best);
-/* Waits until all is on disk. *last (or NULL): what became of the last write and of what
- * was added to it; if it failed, the error record of this thread says why. */
+/* Who reports a write that fails: the saver, by a warning, or the caller, who calls saver_wait. */
+typedef enum { SAVE_IN_BACKGROUND, SAVE_AWAITED } SaveMode;
+/* Begins to write the snapshot, and returns at once. */
+void saver_commit(Saver *s, const TrainCounters *c, SaveMode mode);
+/* Adds the result of a validation to the checkpoint committed last, after that is written
+ * (checkpoint_add_validation); returns at once. Does nothing if that write failed. */
+void saver_add_validation(Saver *s, const TrainCounters *c, bool is_best);
+/* Waits until nothing is being written. *last (may be NULL): the error of the last write or of what
+ * was added to it; its text is then this thread's err_message. */
 void saver_wait(Saver *s, Err *last);
 void saver_free(Saver *s);            /* waits; NULL is fine */
 uint64_t saver_bytes(const Saver *s); /* of the snapshot */

@@ -113,7 +113,7 @@ static Err copy_whole_arrays(Trainer *t, TrainArrays *a) {
   return ERR_OK;
 }
 
-Err train_save(Trainer *t, bool is_awaited) {
+Err train_save(Trainer *t, SaveMode mode) {
   World *w = &t->world;
   Run *run = &t->run;
   bool is_writer = world_is_writer(w);
@@ -133,6 +133,6 @@ Err train_save(Trainer *t, bool is_awaited) {
   if (!is_writer) return ERR_OK;
   TrainCounters now = run->at;
   now.seconds = run_elapsed(run);
-  saver_commit(run->saver, &now, is_awaited);
+  saver_commit(run->saver, &now, mode);
   return ERR_OK;
 }

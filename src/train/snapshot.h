@@ -8,8 +8,8 @@
 TrainArrays train_arrays(const Trainer *t);
 /* From the last good checkpoint, or the beginning. */
 NODISCARD Err train_restore(Trainer *t);
-/* Copies the state to the saver, which writes it in the background. `is_awaited`: the caller waits
- * for the write and reports its failure. */
-NODISCARD Err train_save(Trainer *t, bool is_awaited);
+/* Copies the state to the saver, which writes it in the background; `mode`: see saver_commit. Every
+ * rank calls it. */
+NODISCARD Err train_save(Trainer *t, SaveMode mode);
 
 #endif

@@ -48,7 +48,7 @@ setup() {
   train 1 "$T/run" --steps 40 --save-every 10
   run train 1 "$T/run" --resume --steps 200 --save-every 10 --lr 1000 --max-rollbacks 1
   [ "$status" -eq 1 ]
-  [[ "$output" =~ "ran away" || "$output" =~ "not finite" ]]
+  [[ "$output" =~ "the loss diverged" || "$output" =~ "not finite" ]]
   [[ "$output" =~ "back to step" ]]
   run train 1 "$T/run" --resume --steps 60 --save-every 10 --max-rollbacks 5
   [ "$status" -eq 0 ]

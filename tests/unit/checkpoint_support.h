@@ -106,7 +106,7 @@ UNUSED static void save(const char *run, int set, uint64_t step, bool best) {
   TrainCounters c = counters(step);
   fill_arrays(&a, step);
   OK(checkpoint_save(run, &a, &c));
-  if (best) OK(checkpoint_judge(run, &c, true));
+  if (best) OK(checkpoint_add_validation(run, &c, true));
 }
 
 /* Finds and loads; returns the step. */

@@ -315,7 +315,7 @@ static void save_one(Saver *s) {
   TrainCounters c = counters(1);
   Err last;
   fill_arrays(saver_begin(s), 1);
-  saver_commit(s, &c, false);
+  saver_commit(s, &c, SAVE_IN_BACKGROUND);
   saver_wait(s, &last);
   OK(last);
   saver_free(s);

@@ -30,8 +30,8 @@ static const Backend here = {.host = true};
 static void commit(Saver *s, uint64_t step, bool best) {
   TrainCounters c = counters(step);
   fill_arrays(saver_begin(s), step);
-  saver_commit(s, &c, false);
-  if (best) saver_judge(s, &c, true);
+  saver_commit(s, &c, SAVE_IN_BACKGROUND);
+  if (best) saver_add_validation(s, &c, true);
 }
 
 static Err wait_for(Saver *s) {
@@ -67,8 +67,8 @@ static void test_snapshots(void **state) {
       }
       if (to->second) memcpy(to->second, mine.second, params.count * sizeof(double));
       TrainCounters c = counters(step);
-      saver_commit(s, &c, false);
-      if (step == 1) saver_judge(s, &c, true);
+      saver_commit(s, &c, SAVE_IN_BACKGROUND);
+      if (step == 1) saver_add_validation(s, &c, true);
       fill_arrays(&mine, step + 100); /* the next step does not wait */
       c.step = 0;
       if (step % 2) continue;
@@ -136,7 +136,7 @@ static void test_saver_without_pinned_memory_warns_and_saves(void **state) {
   listen_begin();
   OK(saver_new(&s, at("unpinned"), &shape, 2, &there));
   assert_holds(listen_end(),
-               "warning: checkpoints stop the GPU for longer than they could: no more");
+               "warning: cannot pin memory for checkpoints: no more");
   commit(s, 1, false);
   OK(wait_for(s));
   saver_free(s);
@@ -195,8 +195,8 @@ static void fail_between(const char *run, void (*break_it)(void), void (*mend_it
     fill_arrays(a, 3);
     TrainCounters c = counters(again == 2 ? 2 : 3); /* also in place of step 2 itself */
     break_it();
-    saver_commit(s, &c, false);
-    saver_judge(s, &c, true);
+    saver_commit(s, &c, SAVE_IN_BACKGROUND);
+    saver_add_validation(s, &c, true);
     Err err = wait_for(s);
     mend_it();
     const char *text = listen_end();
@@ -268,7 +268,7 @@ static void test_saver_verdict_is_added_to_the_checkpoint(void **state) {
   commit(s, 2, false);
   TrainCounters c = counters(2);
   c.best_score = 1.0 / 7, c.best_step = 2, c.worse = 0, c.validated = 2;
-  saver_judge(s, &c, true);
+  saver_add_validation(s, &c, true);
   OK(wait_for(s));
   TrainCounters now = newest_counters(run);
   assert_true(now.best_score == 1.0 / 7 && now.best_step == 2);
@@ -292,8 +292,8 @@ static void test_saver_verdict_without_a_checkpoint_makes_no_best(void **state) 
   TrainCounters c = counters(2);
   listen_begin();
   set_limit();
-  saver_commit(s, &c, true);
-  saver_judge(s, &c, true);
+  saver_commit(s, &c, SAVE_AWAITED);
+  saver_add_validation(s, &c, true);
   Err err = wait_for(s);
   lift_limit();
   const char *text = listen_end();
@@ -317,7 +317,7 @@ static void test_saver_failed_write_is_remembered_until_one_succeeds(void **stat
   fill_arrays(saver_begin(s), 2);
   listen_begin();
   set_limit();
-  saver_commit(s, &c, false);
+  saver_commit(s, &c, SAVE_IN_BACKGROUND);
   Err first = wait_for(s);
   lift_limit();
   listen_end();
@@ -327,7 +327,7 @@ static void test_saver_failed_write_is_remembered_until_one_succeeds(void **stat
   assert_says("File too large");
   saver_wait(s, NULL); /* who does not ask does not take it away */
   listen_begin();
-  saver_judge(s, &c, false); /* nor does a verdict on what is not on disk */
+  saver_add_validation(s, &c, false); /* nor does a verdict on what is not on disk */
   assert_int_equal(wait_for(s), ERR_WORK);
   listen_end();
   assert_says("File too large");
@@ -386,8 +386,8 @@ static void save_for_ever(const char *run, uint64_t step, _Atomic uint64_t *done
     for (uint64_t times = 0; times <= step % 2; times++) {
       TrainCounters c = counters(step);
       fill_arrays(saver_begin(s), step);
-      saver_commit(s, &c, false);
-      if (step % 3 == 0) saver_judge(s, &c, true);
+      saver_commit(s, &c, SAVE_IN_BACKGROUND);
+      if (step % 3 == 0) saver_add_validation(s, &c, true);
       if (wait_for(s)) _exit(2);
       atomic_store(done, step);
     }
@@ -444,7 +444,7 @@ static void save_traced(const char *run) {
   for (uint64_t step = 1; step <= 2; step++) {
     TrainCounters c = counters(step);
     fill_arrays(&a, step);
-    if (checkpoint_save(run, &a, &c) || checkpoint_judge(run, &c, true) ||
+    if (checkpoint_save(run, &a, &c) || checkpoint_add_validation(run, &c, true) ||
         checkpoint_prune(run, 1))
       _exit(2);
   }

@@ -164,8 +164,12 @@ static Err add_to_str(void *context, const uint8_t *bytes, size_t len) {
 
 Err place_read_all(const char *path, size_t limit, Str *into) {
   PlaceFile f;
-  TRY(place_open(&f, path));
-  Err err = ERR_OK;
+  Err err = place_open(&f, path);
+  if (err) {
+    bool is_out_of_memory = find_kind(path) && !f.path;
+    if (is_out_of_memory) into->failed = true; /* as str_add would: the file may be sound */
+    return err;
+  }
   if (f.size > limit)
     err = err_set(ERR_WORK, "%s is larger than the %zu bytes allowed for such a file", path,
                   limit);

@@ -577,6 +577,29 @@ static int print_speed(int threads) {
   return 0;
 }
 
+/* ReLU is x > 0 ? x : 0 bit for bit, in place or not: NaN and -0 become 0. */
+static void test_activate_relu_in_place_gives_same_bits(void **state) {
+  (void)state;
+  enum { N = 75 }; /* unrolled vectors, single vectors and a remainder */
+  static const float special[] = {NAN, -0.0f, 0, INFINITY, -INFINITY, 0x1p-149f, -1, 3};
+  Backend list[5];
+  float x[N], apart[N], bias[N] = {0};
+  int n = open_all_backends(list);
+  for (int i = 0; i < N; i++) x[i] = special[i % 8];
+  for (int k = 0; k < n; k++) {
+    const Backend *b = &list[k];
+    float inside[N];
+    memcpy(inside, x, sizeof x);
+    b->activate(b, apart, NULL, x, NULL, 1, N, ACT_RELU, (Dropout){0});
+    b->activate(b, inside, NULL, inside, bias, 1, N, ACT_RELU, (Dropout){0});
+    for (int i = 0; i < N; i++) {
+      float want = x[i] > 0 ? x[i] : 0;
+      assert_memory_equal(&apart[i], &want, sizeof want);
+      assert_memory_equal(&inside[i], &want, sizeof want);
+    }
+  }
+}
+
 /* fast_exp overflows above 88, and the sigmoid uses fast_exp(-x). */
 static void test_activate_silu_below_minus_88_is_zero(void **state) {
   (void)state;
@@ -619,6 +642,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_loss_negative_target_adds_nothing),
       cmocka_unit_test(test_attend_sentence_without_keys_or_queries_gives_zero),
       cmocka_unit_test(test_activate_backward_relu_uses_mask_only),
+      cmocka_unit_test(test_activate_relu_in_place_gives_same_bits),
       cmocka_unit_test(test_activate_silu_below_minus_88_is_zero),
       cmocka_unit_test(test_backend_every_operation_is_set),
   };

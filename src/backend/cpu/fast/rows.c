@@ -245,6 +245,15 @@ static inline Lanes lanes_sigmoid(Lanes x) {
   return 1 / (1 + lanes_exp(-x));
 }
 
+/* y may be x: with vectors the compiler need not check for that, where clang would fall back to
+ * one element at a time. */
+static void apply_relu(float *y, const float *x, size_t n) {
+  size_t i = 0;
+#pragma GCC unroll 4
+  for (; i + LANES <= n; i += LANES) lanes_put(y + i, lanes_max(lanes_at(x + i), lanes_of(0)));
+  for (; i < n; i++) y[i] = x[i] > 0 ? x[i] : 0;
+}
+
 static void apply_silu(float *y, const float *x, size_t n) {
   size_t i = 0;
   for (; i + LANES <= n; i += LANES) {
@@ -270,7 +279,7 @@ static void derive_silu(float *slope, const float *x, size_t n) {
 static void apply_activation(float *y, const float *x, size_t n, Activation kind) {
   switch (kind) {
     case ACT_RELU:
-      for (size_t i = 0; i < n; i++) y[i] = x[i] > 0 ? x[i] : 0;
+      apply_relu(y, x, n);
       break;
     case ACT_GELU:
       for (size_t i = 0; i < n; i++) y[i] = gelu(x[i]);

@@ -105,6 +105,7 @@ static const Case cases[] = {
     {STEP "moment1.safetensors", false, AS_IS, {RESUME}},
     {STEP "weights.safetensors", false, AS_IS, {RESUME}},
     {"run/config", true, AS_IS, {RESUME}},
+    {"run/metrics.jsonl", true, AS_IS, {RESUME}},
     {"prepare.conf",
      true,
      AS_IS,

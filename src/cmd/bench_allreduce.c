@@ -1,5 +1,5 @@
-/* trireme bench allreduce: time and bandwidth of an all-reduce of each size, over the transport that
- * training would select on this machine. Depends on train/allreduce, comm/reduce. */
+/* trireme bench allreduce: time and bandwidth of an all-reduce of each size, over the transport
+ * that training would select on this machine. Depends on train/allreduce, comm/reduce. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>

@@ -81,8 +81,8 @@ static void add_term(float *acc, const Term *t, size_t at, size_t n) {
   }
 }
 
-/* Adds two fp32 terms of which one is stored where the sum goes. a + b equals b + a to the bit, so that
- * no tile is needed. False: this is another case. */
+/* Adds two fp32 terms of which one is stored where the sum goes. a + b equals b + a to the bit,
+ * so that no tile is needed. False: this is another case. */
 static bool add_in_place(const Addition *a, size_t n) {
   if (a->terms != 2 || a->before || a->bf16) return false;
   if (a->term[0].kind != TERM_FP32 || a->term[1].kind != TERM_FP32) return false;

@@ -1,5 +1,5 @@
-/* Element-wise sums of gradients in a given order, in fp32 or from bf16 (the upper half of a float).
- * Threads: any. Depends on nothing. */
+/* Element-wise sums of gradients in a given order, in fp32 or from bf16 (the upper half of a
+ * float). Threads: any. Depends on nothing. */
 #ifndef COMM_ADD_H
 #define COMM_ADD_H
 
@@ -9,9 +9,9 @@
 
 /* How the numbers of a term are stored. */
 typedef enum {
-  TERM_FP32, /* floats */
-  TERM_BF16, /* bf16 */
-  TERM_ROUNDED, /* floats that are rounded to bf16 before they are added, like those of other ranks */
+  TERM_FP32,    /* floats */
+  TERM_BF16,    /* bf16 */
+  TERM_ROUNDED, /* floats, rounded to bf16 before they are added */
 } TermKind;
 
 typedef struct {

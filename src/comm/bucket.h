@@ -1,6 +1,5 @@
-/* A bucket of gradients that is summed over the ranks: what message and shared-memory algorithms have in
- * common.
- * Depends on add. */
+/* A bucket of gradients that is summed over the ranks: what message and shared-memory algorithms
+ * have in common. Depends on add. */
 #ifndef COMM_BUCKET_H
 #define COMM_BUCKET_H
 

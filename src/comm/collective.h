@@ -1,5 +1,6 @@
-/* Collectives of all ranks: selects how each is done (shared memory where all ranks are on one host,
- * messages otherwise) and numbers it. Threads: the runner. Depends on shared, reduce_message. */
+/* Collectives of all ranks: selects how each is done (shared memory where all ranks are on one
+ * host, messages otherwise) and numbers it. Threads: the runner. Depends on shared,
+ * reduce_message. */
 #ifndef COMM_COLLECTIVE_H
 #define COMM_COLLECTIVE_H
 
@@ -19,7 +20,8 @@ typedef struct {
   Term *term;       /* (size) */
 } Collectives;
 
-/* One collective, with the arguments of its function in comm.h; those of other kinds are not used. */
+/* One collective, with the arguments of its function in comm.h; those of other kinds are not
+ * used. */
 typedef struct {
   OpKind kind;
   const char *name;

@@ -1,9 +1,9 @@
-/* The ranks of a run and their collectives. A process that no launcher started is a run of one rank
- * and loads nothing. Otherwise a communication thread exchanges messages with the other ranks. It
- * runs jobs in the order of their submission, sends heartbeats five times a second, and ends this
- * rank with an error that names rank and place when another one dies, hangs or fails.
- * Threads: any thread may call, unless a function says otherwise. Depends on base and on a transport
- * plug-in (transport.h). */
+/* The ranks of a run and their collectives. A process that no launcher started is a run of one
+ * rank and loads nothing. Otherwise a communication thread exchanges messages with the other
+ * ranks. It runs jobs in the order of their submission, sends heartbeats five times a second, and
+ * ends this rank with an error that names rank and place when another one dies, hangs or fails.
+ * Threads: any thread may call, unless a function says otherwise. Depends on base and on a
+ * transport plug-in (transport.h). */
 #ifndef COMM_COMM_H
 #define COMM_COMM_H
 
@@ -39,8 +39,8 @@ const char *comm_host(const Comm *c, int r); /* host name of rank r */
 bool comm_is_shared_host(const Comm *c, int a, int b);
 
 /* Reports progress and what this rank does next, for the errors of other ranks ("step 840,
- * backward"). `limit`: seconds within which the next report or wait must follow, or this rank counts
- * as lost; at least the rank timeout. Cheap. */
+ * backward"). `limit`: seconds within which the next report or wait must follow, or this rank
+ * counts as lost; at least the rank timeout. Cheap. */
 void comm_report(Comm *comm, double limit, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* A limit: none, as long as heartbeats arrive. For what waits for a disk or for input. */
 #define COMM_NO_LIMIT ((double)INFINITY)
@@ -50,25 +50,26 @@ void comm_report(Comm *comm, double limit, const char *fmt, ...) PRINTF_LIKE(3, 
  * moves, the watchdog reports a deadlock. */
 void comm_begin_wait(Comm *comm);
 void comm_end_wait(Comm *comm);
-/* Sets what ends that transport when a rank is lost, before this one ends; NULL: nothing. The runner
- * of the queue (queue.h) calls it. When this returns, the function set before is not running and
- * will not be called. */
+/* Sets what ends that transport when a rank is lost, before this one ends; NULL: nothing. The
+ * runner of the queue (queue.h) calls it. When this returns, the function set before is not
+ * running and will not be called. */
 void comm_set_on_loss(Comm *comm, void (*act)(void *context), void *context);
 
-/* Submits a job (job.h) to the communication thread; comm_wait blocks until it has run, and may run
- * it in the calling thread. Jobs run one at a time, in the order in which they were submitted, which
- * must be the same on every rank. */
+/* Submits a job (job.h) to the communication thread; comm_wait blocks until it has run, and may
+ * run it in the calling thread. Jobs run one at a time, in the order in which they were
+ * submitted, which must be the same on every rank. */
 void comm_submit(Comm *comm, CommJob *job);
 void comm_wait(Comm *comm, CommJob *job);
 
 /* Collectives. Every rank calls them in the same order, inside a job or outside. They block until
- * this rank's part is complete. They do not return when a rank is lost, or runs another collective or
- * the same one with another size: then the run ends, with an error that names ranks and calls. */
+ * this rank's part is complete. They do not return when a rank is lost, or runs another
+ * collective or the same one with another size: then the run ends, with an error that names ranks
+ * and calls. */
 void comm_broadcast(Comm *comm, const char *name, void *bytes, size_t n); /* from rank 0 */
-/* all: on every rank, rank r's bytes are at [off[r], off[r + 1]); the caller's are there already. */
+/* all: on every rank, rank r's bytes are at [off[r], off[r + 1]); the caller fills in its own. */
 void comm_allgather(Comm *comm, const char *name, void *all, const size_t *off);
-/* All-to-all: sends send[r] (send_n[r] bytes) to each rank r and receives recv[r] (recv_n[r] bytes);
- * nothing where the size is 0, and nothing from or to itself. */
+/* All-to-all: sends send[r] (send_n[r] bytes) to each rank r and receives recv[r] (recv_n[r]
+ * bytes); nothing where the size is 0, and nothing from or to itself. */
 void comm_exchange(Comm *comm, const char *name, const void *const *send, const size_t *send_n,
                    void *const *recv, const size_t *recv_n);
 /* All-reduce: x[i] becomes the sum over the ranks, added in their order. n <= COMM_SUM_MAX */

@@ -1,6 +1,7 @@
-/* Heartbeats: several times a second each rank reports to every other what its main thread does, how
- * long that may take, and which collectives it has begun. Also the end of a run that has failed. Threads: as said at each function. The runner is the one thread that at this moment runs
- * collectives (queue.h). Depends on group, sequence, transport. */
+/* Heartbeats: several times a second each rank reports to every other what its main thread does,
+ * how long that may take, and which collectives it has begun. Also the end of a run that has
+ * failed. Threads: "runner" marks functions for the one thread that runs collectives at this
+ * moment (queue.h); any thread may call the others. Depends on group, sequence, transport. */
 #ifndef COMM_HEARTBEAT_H
 #define COMM_HEARTBEAT_H
 
@@ -45,35 +46,36 @@ typedef struct {
   void *loss_context;
 } Heartbeats;
 
-/* Before the ranks are known: any thread may report its place from then on. */
+/* Before the ranks are known. */
 void heartbeat_init(Heartbeats *h, double rank_timeout, const char *remedy);
-/* Starts to receive. Runner; group and sequence stay in place until heartbeat_free. */
+/* Runner: starts to receive. `group` and `sequence` must outlive `h`. */
 NODISCARD Err heartbeat_begin(Heartbeats *h, const Group *group, const Sequence *sequence);
-void heartbeat_cancel(Heartbeats *h); /* what is still under way, at the end. Runner. */
+void heartbeat_cancel(Heartbeats *h); /* runner: cancels sends and receives, at the end */
 void heartbeat_free(Heartbeats *h);
 
-/* Any thread. */
+/* Sets what this rank does next and within how many seconds it reports again. Counts as progress. */
 void heartbeat_set_place(Heartbeats *h, double limit, const char *fmt, va_list args);
-void heartbeat_begin_wait(Heartbeats *h); /* this thread waits for other ranks … */
-void heartbeat_end_wait(Heartbeats *h);   /* … and no longer */
+/* The calling thread waits for other ranks from the first call to the second. */
+void heartbeat_begin_wait(Heartbeats *h);
+void heartbeat_end_wait(Heartbeats *h);
 void heartbeat_set_remedy(Heartbeats *h, const char *remedy);
 const char *heartbeat_remedy(Heartbeats *h);
 /* Sets what aborts this rank's other transports (NCCL) when a rank is lost; NULL: nothing. */
 void heartbeat_set_on_loss(Heartbeats *h, void (*act)(void *context), void *context);
 
-/* Runner. */
+/* The rest is for the runner. */
 Heartbeat heartbeat_own(Heartbeats *h);
-/* Sends to rank r, unless the heartbeat before has not left yet. */
+/* Sends a heartbeat to rank r, unless the previous one is still being sent. */
 void heartbeat_send(Heartbeats *h, int r, const Heartbeat *beat);
-/* True: one has arrived from rank r and is its `latest`. Does not return when r has failed: then
- * r has reported why, and this rank ends too. */
+/* Has a heartbeat arrived from rank r? It is then `latest`. If it says that r has failed, r has
+ * printed why, and this rank ends without returning. */
 bool heartbeat_receive(Heartbeats *h, int r, double now);
 /* Sends all ranks that this one has failed and has printed why. */
 void heartbeat_send_failure(Heartbeats *h);
 /* Does rank 0 fail as well, within half a second? Then it reports for all. */
 bool heartbeat_rank0_fails(Heartbeats *h);
 
-/* Ends the run: prints the error, sends it as a failure to all ranks, ends this one. Runner. */
+/* Ends the run: prints the error, sends it as a failure to all ranks, ends this one. */
 void heartbeat_fail(Heartbeats *h, const char *fmt, ...) PRINTF_LIKE(2, 3)
     __attribute__((noreturn));
 void sleep_seconds(double seconds);

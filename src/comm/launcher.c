@@ -29,7 +29,8 @@ static bool is_set(const char *name) {
   return text && *text;
 }
 
-/* The largest number of ranks in a launcher's variables, and the variable's name; 0 if there is none. */
+/* The largest number of ranks in a launcher's variables, and the variable's name; 0 if there is
+ * none. */
 static long count_started(const char **name) {
   long most = 0;
   for (size_t i = 0; i < OF_MPI; i++) {

@@ -12,9 +12,9 @@ typedef struct {
   const Group *group;
   Sequence *sequence;
   Watchdog *watchdog;
-  TransportRequest *request; /* (MESSAGE_REQUESTS, size) for those who send and receive */
-  /* The runner has its core to itself and polls for long. Otherwise the main thread may be computing
-   * on that core, and the runner soon sleeps between polls. */
+  TransportRequest *request; /* (MESSAGE_REQUESTS, size) working memory of the collectives */
+  /* True: the runner is a thread that waits for this collective and may poll for long. False: it
+   * is the communication thread, which must leave the cores to the main thread and soon sleeps. */
   bool may_spin;
 } Messages;
 
@@ -28,7 +28,7 @@ void message_receive(Messages *m, int from, void *bytes, size_t n, TransportRequ
 /* Waits for n requests. */
 void message_wait(Messages *m, TransportRequest *request, size_t n);
 
-/* As the functions of comm.h. */
+/* Arguments as in comm.h. */
 void message_broadcast(Messages *m, char *bytes, size_t n);
 void message_allgather(Messages *m, char *all, const size_t *off);
 void message_exchange(Messages *m, const void *const *send, const size_t *send_n,

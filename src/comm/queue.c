@@ -23,8 +23,8 @@ bool queue_is_runner(const Queue *q) {
 }
 
 /* Runs the first job, or the watchdog alone if there is none. The lock is held before and after.
- * A thread that runs its own job wakes nobody: where cores are idle, waking the communication thread
- * would cost as much as a small sum. */
+ * A thread that runs its own job wakes nobody: where cores are idle, waking the communication
+ * thread would cost as much as a small sum. */
 static void run_next(Queue *q) {
   CommJob *job = q->first;
   const Queue *before = running_here;

@@ -139,8 +139,8 @@ void reducer_begin_round(Reducer *q, ReduceRound round) {
   reset_buckets(q);
 }
 
-/* Counts [begin, end) as ready. Unless `completed` is NULL, appends the buckets that this completes to
- * `order`, which has *completed entries. */
+/* Counts [begin, end) as ready. Unless `completed` is NULL, appends the buckets that this
+ * completes to `order`, which has *completed entries. */
 static void count_ready(Reducer *q, size_t begin, size_t end, size_t *completed) {
   size_t size = q->bucket[0].end - q->bucket[0].begin;
   for (size_t i = begin / size; i < q->buckets && q->bucket[i].begin < end; i++) {
@@ -237,8 +237,8 @@ void reducer_allgather_units(Reducer *q, const char *name, double *units) {
 /* Direction in which pieces are sent between their owners and rank 0. */
 typedef enum { TO_RANK0, FROM_RANK0 } Direction;
 
-/* Sends the pieces of one bucket. Rank 0 exchanges a piece with every rank, the others exchange their
- * own with rank 0. */
+/* Sends the pieces of one bucket. Rank 0 exchanges a piece with every rank, the others exchange
+ * their own with rank 0. */
 static void move_bucket(Reducer *q, const char *name, const Bucket *b, float *owned,
                         float *whole, Direction direction) {
   bool is_sender = (q->rank == 0) == (direction == FROM_RANK0);

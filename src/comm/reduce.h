@@ -41,8 +41,8 @@ size_t reducer_bytes(const Reducer *reducer); /* of working memory */
 typedef void (*ReduceAnnounce)(const void *model,
                                void (*ready)(void *context, size_t begin, size_t end),
                                void *context);
-/* Sets the order of the buckets to that in which `announce` completes them. Every rank calls it with
- * the same model, before the first round. Without it buckets are sent from first to last. */
+/* Sets the order of the buckets to that in which `announce` completes them. Every rank calls it
+ * with the same model, before the first round. Without it buckets are sent from first to last. */
 void reducer_set_order(Reducer *reducer, ReduceAnnounce announce, const void *model);
 
 /* A round of gradient accumulation within a step. */
@@ -51,11 +51,11 @@ typedef struct {
   bool is_first, is_last;
 } ReduceRound;
 void reducer_begin_round(Reducer *reducer, ReduceRound round);
-/* [begin, end) does not change any more in this round; sends the buckets that are complete. Does not
- * block. A GradReady. It may be left out for any elements: reducer_finish sends what is left. */
+/* [begin, end) does not change any more in this round; sends the buckets that are complete. Does
+ * not block. A GradReady. It may be left out for any elements: reducer_finish sends what is left. */
 void reducer_mark_ready(void *reducer, size_t begin, size_t end);
-/* Blocks until the round's sums are complete. After the last round g holds all sums, or with `shard`
- * those of this rank's pieces. */
+/* Blocks until the round's sums are complete. After the last round g holds all sums, or with
+ * `shard` those of this rank's pieces. */
 void reducer_finish(Reducer *reducer);
 
 /* The pieces that this rank owns, one of each bucket: [*begin, *end) of the flat array. */
@@ -69,8 +69,8 @@ void reducer_bucket(const Reducer *reducer, size_t i, size_t *off);
 void reducer_allgather(Reducer *reducer, const char *name, float *array);
 /* The same for an array with one element for each unit. */
 void reducer_allgather_units(Reducer *reducer, const char *name, double *units);
-/* Gathers the pieces of all ranks, each rank's end to end in `owned`, into the flat array `whole` of
- * rank 0, and back. `whole` is not used on other ranks. */
+/* Gathers the pieces of all ranks, each rank's end to end in `owned`, into the flat array `whole`
+ * of rank 0, and back. `whole` is not used on other ranks. */
 void reducer_gather(Reducer *reducer, const char *name, const float *owned, float *whole);
 void reducer_scatter(Reducer *reducer, const char *name, float *owned, const float *whole);
 

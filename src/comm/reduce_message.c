@@ -9,8 +9,9 @@
 
 #define DIRECT_TWO  ((size_t)1 << 19) /* bytes of a bucket, at most, with two ranks … */
 #define DIRECT_MANY ((size_t)1 << 15) /* … and with more */
-/* A longer message, with its header, is above Open MPI's eager limit for TCP (64 kB): it is sent only
- * after the receiver has answered. Up to twice that, two messages that need no answer are sent. */
+/* A longer message, with its header, is above Open MPI's eager limit for TCP (64 kB): it is sent
+ * only after the receiver has answered. Up to twice that, two messages that need no answer are
+ * sent. */
 #define EAGER ((size_t)60 << 10)
 #ifndef SEGMENT
 #define SEGMENT ((size_t)1 << 20) /* bytes; at most MESSAGE_MAX */

@@ -1,6 +1,6 @@
 /* Creates and joins the shared segment, and lets ranks meet in it. A rank that waits polls for a
- * short time and then sleeps (futex) until another arrives, for at most NAP seconds, as the watchdog
- * must look at the other ranks. Depends on watchdog, sequence. */
+ * short time and then sleeps (futex) until another arrives, for at most NAP seconds, as the
+ * watchdog must look at the other ranks. Depends on watchdog, sequence. */
 #include "comm/segment.h"
 
 #include <errno.h>
@@ -197,6 +197,7 @@ void segment_close_offer(const SegmentOffer *offer) {
 
 void segment_free(Segment *s) {
   if (s->header) munmap(s->header, s->bytes);
+  s->header = NULL;
 }
 
 bool segment_is_possible(const Group *g) {

@@ -20,7 +20,7 @@ typedef struct {
   int rank, size;
   SegmentHeader *header;
   size_t bytes;
-  uint64_t phase; /* the last that this rank has met for */
+  uint64_t phase; /* of the last segment_meet */
   size_t slot;    /* bytes of a slot; of it … */
   size_t share;   /* … for each rank */
   size_t sums;    /* offset of the slots of published sums, `share` bytes each */
@@ -38,13 +38,13 @@ typedef struct {
 /* Can the ranks open each other's memory? Rank 0 warns if they are on one host and cannot. */
 bool segment_is_possible(const Group *g);
 void segment_init(Segment *s, Messages *m);
-SegmentOffer segment_create(Segment *s); /* rank 0; closes with segment_close_offer */
+SegmentOffer segment_create(Segment *s);                 /* rank 0; then segment_close_offer */
 int segment_join(Segment *s, const SegmentOffer *offer); /* the others; returns 0 or an errno */
 void segment_close_offer(const SegmentOffer *offer);     /* rank 0, after all have joined */
 void segment_free(Segment *s);
 
-/* Meets all ranks for the next phase, s->phase + 1 before and s->phase after. What a rank wrote
- * before it met, the others see. */
+/* Blocks until all ranks have called it for this phase; the phase is s->phase + 1 before the call
+ * and s->phase after it. What a rank wrote before the call is visible to the others after it. */
 void segment_meet(Segment *s);
 /* The first meeting of a collective: ends the run if a rank runs another one. */
 void segment_meet_first(Segment *s);

@@ -62,8 +62,8 @@ static void check_sizes(Segment *s, uint64_t phase, const size_t *recv_n) {
   }
 }
 
-/* A rank knows only what it sends and receives itself, so that each publishes in each phase whether it
- * has more to send. */
+/* A rank knows only what it sends and receives itself, so that each publishes in each phase
+ * whether it has more to send. */
 void shared_exchange(Segment *s, const void *const *send, const size_t *send_n,
                      void *const *recv, const size_t *recv_n) {
   size_t skip = 0, share = s->share;
@@ -110,8 +110,8 @@ static void read_numbers(const CommReduce *r, const char *from, size_t to, size_
     memcpy(r->g + to, from, n * sizeof(float));
 }
 
-/* A bucket that is summed. Part number j is elements [skip, skip + length) of each piece, with skip =
- * j * length: as many as fit into the share of a slot. */
+/* A bucket that is summed. Part number j is elements [skip, skip + length) of each piece, with
+ * skip = j * length: as many as fit into the share of a slot. */
 typedef struct {
   Segment *segment;
   const CommReduce *reduce;

@@ -38,8 +38,8 @@ typedef struct {
 
 #define TRANSPORT_SYMBOL "trireme_transport"
 
-/* Bytes of a message, at most: the caller splits longer ones. A complete message counts as progress,
- * so that on a slow network (10 MB/s) one must take seconds, not minutes. */
+/* Bytes of a message, at most: the caller splits longer ones. A complete message counts as
+ * progress, so that on a slow network (10 MB/s) one must take seconds, not minutes. */
 #ifndef MESSAGE_MAX
 #define MESSAGE_MAX ((size_t)1 << 26)
 #endif

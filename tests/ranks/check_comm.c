@@ -1,7 +1,6 @@
-/* Collectives and the reducer between real ranks, started by mpirun. Ends with a message and status 1
- * at the first wrong value. Includes files of
- * src/comm with small limits, so that messages and slots of shared memory are split. Depends on
- * comm. */
+/* Collectives and the reducer between real ranks, started by mpirun. Ends with a message and
+ * status 1 at the first wrong value. Includes files of src/comm with small limits, so that
+ * messages and slots of shared memory are split. Depends on comm. */
 #define MESSAGE_MAX ((size_t)1000)
 #include "comm/message.c"
 #define SEGMENT ((size_t)1000)
@@ -169,9 +168,9 @@ static long count_sleeps(void) {
   return sleeps;
 }
 
-/* A thread that waits for its own sum runs it itself. If each sum woke the communication thread, that
- * would sleep again SUMS times; otherwise threads sleep a number of times a second, and on a busy
- * machine more often. */
+/* A thread that waits for its own sum runs it itself. If each sum woke the communication thread,
+ * that would sleep again SUMS times; otherwise threads sleep a number of times a second, and on a
+ * busy machine more often. */
 static void check_wakeups(void) {
   enum { SUMS = 10000, A_SECOND = 400 };
   double x = 1, start = progress_clock();
@@ -201,7 +200,8 @@ static float round_to_bf16(float x) {
   return x;
 }
 
-/* Element i of rank r's gradient: magnitudes differ, so that the sum depends on the order of additions. */
+/* Element i of rank r's gradient: magnitudes differ, so that the sum depends on the order of
+ * additions. */
 static float make_gradient(int step, int round, int r, size_t i) {
   uint64_t h = rng_mix(rng_mix((uint64_t)(step * 100 + round), (uint64_t)r), i);
   return ((float)(h & 0xffffff) - 8388608.0f) * ((h >> 30 & 3) ? 0x1p-23f : 0x1p-10f);
@@ -223,8 +223,8 @@ static float expected_sum(const Case *c, int step, size_t i) {
   return c->bf16 ? round_to_bf16(acc) : acc;
 }
 
-/* Marks the gradient ready as a backward pass might: in parts of any size, in any order, and differently
- * on each rank. */
+/* Marks the gradient ready as a backward pass might: in parts of any size, in any order, and
+ * differently on each rank. */
 static void mark_ready(Reducer *q, const Case *c) {
   static const size_t cut[] = {1, 37, 500, 3, 1111};
   size_t n = c->n, at = 0;

@@ -1,6 +1,6 @@
 /* Short trainings of a tiny model with every combination of --reproducible, --shard-optimizer,
- * --allreduce-dtype, micro-batches and optimizer, in one start of mpirun. `check_train DATA OUT` writes a run
- * OUT/NAME for each; the tests compare their weights. Depends on train. */
+ * --allreduce-dtype, micro-batches and optimizer, in one start of mpirun. `check_train DATA OUT`
+ * writes a run OUT/NAME for each; the tests compare their weights. Depends on train. */
 #include <stdio.h>
 #include <string.h>
 

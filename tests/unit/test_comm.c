@@ -101,8 +101,8 @@ static void announce_from_both_ends(const void *model,
   ready(context, 128, 200);
 }
 
-/* Gradients on a GPU are all marked ready at the end, those on the CPU one after the other: the order of
- * the buckets is that of the model in both cases. */
+/* Gradients on a GPU are all marked ready at the end, those on the CPU one after the other: the
+ * order of the buckets is that of the model in both cases. */
 static void test_reducer_announced_in_other_order_sends_in_set_order(void **state) {
   (void)state;
   enum { N = 300 };
@@ -232,8 +232,8 @@ static void test_fault_now_is_true_at_its_step_and_rank_only(void **state) {
   unsetenv("TRIREME_FAULT");
 }
 
-/* Runs a child that passes `elsewhere` five times and `here` three times; returns the signal that ended
- * it, or 0. */
+/* Runs a child that passes `elsewhere` five times and `here` three times; returns the signal that
+ * ended it, or 0. */
 static int signal_after_visits(const char *fault) {
   pid_t child = fork();
   if (child == 0) {

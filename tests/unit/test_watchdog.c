@@ -1,5 +1,5 @@
-/* The watchdog (comm/watchdog.h) with a transport whose messages the test chooses. Its errors end the
- * process, so each case runs in a child. */
+/* The watchdog (comm/watchdog.h) with a transport whose messages the test chooses. Its errors end
+ * the process, so each case runs in a child. */
 #include "comm/watchdog.h"
 
 #include <string.h>

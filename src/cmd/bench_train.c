@@ -211,7 +211,7 @@ typedef struct {
 static Err step_in_turn(void *context, uint64_t number) {
   const Turns *t = context;
   Pass *pass = &t->r->pass;
-  pass->backend = t->r->model->backend, pass->plain = true;
+  pass->backend = t->r->model->backend, pass->without_graphs = true;
   return run_step(t->r, &t->batch[number % t->batches], number, NULL);
 }
 
@@ -227,7 +227,7 @@ static Err run_bench(Trainer *r, Batch *batch, size_t batches, const OrderPlan *
     TRY(run_step(r, &batch[i % batches], i + WARM_UP, next));
   }
   double seconds = progress_clock() - start, mean = r->loss / (double)r->rows[1];
-  graphs = r->pass.replays.recorded;
+  graphs = r->pass.graphs.captured;
   double rate = (double)r->rows[1] / seconds, flops = count_flops(r) / seconds;
   TRY(measure_memory(r, &memory)); /* before the parts are clocked: that takes more */
   Turns turns = {r, batch, batches};
@@ -254,7 +254,7 @@ static Err run_bench(Trainer *r, Batch *batch, size_t batches, const OrderPlan *
          rate, 1e3 * seconds / (double)steps, flops * 1e-12, mean, (double)memory / 1e9);
   if (graphs)
     printf("graphs: %llu captured, %llu steps launched as graphs\n", (unsigned long long)graphs,
-           (unsigned long long)r->pass.replays.replayed);
+           (unsigned long long)r->pass.graphs.launched);
   fflush(stdout);
   Err err = bench_parts(&clocked, NULL);
   r->pass.backend = r->model->backend;

@@ -1,11 +1,11 @@
-/* The pieces of a step, each as one recording. Relies on model, optim, replay. */
+/* The parts of a step, each captured as one graph. Depends on model, optim, graphs. */
 #include "train/pass.h"
 
 #include <string.h>
 
 #include "base/progress.h"
 
-enum { GRADIENTS, UPDATE, WHOLE }; /* kinds of recordings */
+enum { GRADIENTS, UPDATE, WHOLE }; /* kinds of graphs */
 
 Err pass_open(Pass *p) {
   return p->backend->alloc(p->backend, &p->now, sizeof *p->now);
@@ -13,20 +13,21 @@ Err pass_open(Pass *p) {
 
 void pass_close(Pass *p) {
   if (!p->backend) return;
-  replay_free(&p->replays, p->backend);
+  graphs_free(&p->graphs, p->backend);
   if (p->now) p->backend->release(p->backend, p->now);
   *p = (Pass){0};
 }
 
-/* What is asked of the backend; a recording of it must do the same in every step. */
+/* These queue the work. They must queue the same operations whenever the key of the graph is the
+ * same. */
 
-static void gradients(void *pass) {
+static void queue_gradients(void *pass) {
   Pass *p = pass;
   ModelPass run = {p->smoothing, p->scale, p->ready, p->context};
   model_run(p->model, (Weights){p->w, p->low}, p->g, &run);
 }
 
-static void update(void *pass) {
+static void queue_update(void *pass) {
   const Pass *p = pass;
   const Backend *b = p->backend;
   size_t n = p->model->params.padded;
@@ -36,15 +37,15 @@ static void update(void *pass) {
   if (p->e) b->ema(b, p->e, p->w, (double)p->ema, n, p->now);
 }
 
-static void whole(void *pass) {
-  gradients(pass);
-  update(pass);
+static void queue_whole(void *pass) {
+  queue_gradients(pass);
+  queue_update(pass);
 }
 
 /* The update does not depend on the current batch. */
-static Err run(Pass *p, uint32_t kind, void (*work)(void *)) {
-  ReplayKey key = {.kind = kind};
-  if (p->plain || p->ready) {
+static Err run_work(Pass *p, uint32_t kind, void (*work)(void *)) {
+  GraphKey key = {.kind = kind};
+  if (p->without_graphs || p->ready) {
     work(p);
     return ERR_OK;
   }
@@ -54,7 +55,7 @@ static Err run(Pass *p, uint32_t kind, void (*work)(void *)) {
     key.first = p->model->first;
     key.scale = p->scale;
   }
-  return replay_do(&p->replays, p->backend, key, work, p);
+  return graphs_run(&p->graphs, p->backend, key, work, p);
 }
 
 void pass_load(Pass *p, const void *batch, StepKey key) {
@@ -64,53 +65,56 @@ void pass_load(Pass *p, const void *batch, StepKey key) {
 
 static Err run_batch(Pass *p, uint32_t kind, const void *batch, StepKey key, float scale,
                      GradReady ready, void *context, void (*work)(void *)) {
-  p->scale = scale, p->ready = ready, p->context = context;
+  p->scale = scale;
+  p->ready = ready;
+  p->context = context;
   if (!p->loaded || p->loaded != p->model->loads) model_load(p->model, batch, key);
-  p->model->first = p->first;
-  p->loaded = 0, p->first = false;
-  p->model->forward_end = progress_clock(); /* of what is replayed nothing else is known */
-  return run(p, kind, work);
+  p->model->first = p->is_first;
+  p->loaded = 0;
+  p->is_first = false;
+  p->model->forward_end = progress_clock(); /* of a graph nothing else is known */
+  return run_work(p, kind, work);
 }
 
 /* Start-up (libraries, kernels compiled by the driver, GEMM algorithms timed), then forward and
- * backward, about 6 operations for each parameter and row of both sides, at a speed that any
+ * backward: about 6 operations for each parameter and token of both sides, at a speed that any
  * device exceeds. */
 double pass_limit(const Model *m) {
-  double start = 600, slowest = m->backend->host ? 1e9 : 1e11;
-  return start + 6.0 * (double)m->params.total * 2.0 * (double)m->capacity / slowest;
+  double start_up = 600, flops = m->backend->host ? 1e9 : 1e11;
+  return start_up + 6.0 * (double)m->params.total * 2.0 * (double)m->capacity / flops;
 }
 
 void pass_begin(Pass *p) {
-  p->first = true;
+  p->is_first = true;
 }
 
 void pass_clear(Pass *p) {
   const Backend *b = p->backend;
   b->zero(b, p->g, p->model->params.padded * sizeof(float));
-  p->first = false;
+  p->is_first = false;
 }
 
 Err pass_gradients(Pass *p, const void *batch, StepKey key, float scale, GradReady ready,
                    void *context) {
-  return run_batch(p, GRADIENTS, batch, key, scale, ready, context, gradients);
+  return run_batch(p, GRADIENTS, batch, key, scale, ready, context, queue_gradients);
 }
 
 Err pass_update(Pass *p, const StepNumbers *now) {
   const Backend *b = p->backend;
   b->put(b, p->now, now, sizeof *now);
   p->ready = NULL;
-  return run(p, UPDATE, update);
+  return run_work(p, UPDATE, queue_update);
 }
 
 Err pass_whole(Pass *p, const void *batch, StepKey key, float scale, const StepNumbers *now) {
   const Backend *b = p->backend;
   b->put(b, p->now, now, sizeof *now);
   pass_begin(p);
-  return run_batch(p, WHOLE, batch, key, scale, NULL, NULL, whole);
+  return run_batch(p, WHOLE, batch, key, scale, NULL, NULL, queue_whole);
 }
 
 Err pass_end(Pass *p, StepNumbers *now) {
   const Backend *b = p->backend;
-  p->model->predictions = 0; /* their losses are in the numbers */
+  p->model->predictions = 0; /* their losses are in the numbers of the update */
   return b->get(b, now, p->now, sizeof *now);
 }

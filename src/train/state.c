@@ -62,7 +62,7 @@ Err state_open(ModelState *st, World *w, const TrainSpec *s, uint32_t micro_batc
                     .ema = s->ema,
                     /* NCCL's collectives start between the operations of backward, which a
                      * captured CUDA graph would not allow. */
-                    .plain = w->grads.path == GRADS_NCCL,
+                    .without_graphs = w->grads.path == GRADS_NCCL,
                     .w = st->w,
                     .g = w->grads.g,
                     .e = st->e,

@@ -70,7 +70,7 @@ static void begin(Run *r, const Backend *b, bool plain) {
   size_t n = r->t.model.params.padded;
   *p = (Pass){
       .backend = b, .model = &r->t.model, .optim = &r->optim, .smoothing = 0.1f, .ema = 0.9f};
-  p->plain = plain;
+  p->without_graphs = plain;
   p->w = array(b, n), p->g = array(b, n), p->e = array(b, n), p->m = array(b, n);
   p->v = array(b, n), p->low = b->type == TYPE_F32 ? p->w : array(b, n);
   ok(b->alloc(b, &p->sums, (n / NORM_UNIT + 1) * sizeof *p->sums));
@@ -170,11 +170,11 @@ static void test_replayed_steps(void **state) {
     same(&one, &two, p->v, q->v, n * sizeof(float), "second moments");
     same(&one, &two, p->e, q->e, n * sizeof(float), "means");
     same(&one, &two, p->low, q->low, n * type_size(b.type), "low copies");
-    printf("%s: %d recordings, %d replays\n", precisions[i], (int)q->replays.recorded,
-           (int)q->replays.replayed);
-    assert_int_equal(p->replays.recorded, 0);
-    assert_true(q->replays.recorded >= 3 && q->replays.recorded <= 24);
-    assert_true(q->replays.replayed > STEPS / 2);
+    printf("%s: %d recordings, %d replays\n", precisions[i], (int)q->graphs.captured,
+           (int)q->graphs.launched);
+    assert_int_equal(p->graphs.captured, 0);
+    assert_true(q->graphs.captured >= 3 && q->graphs.captured <= 24);
+    assert_true(q->graphs.launched > STEPS / 2);
     end(&one), end(&two);
     backend_close(&b);
   }

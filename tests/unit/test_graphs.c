@@ -1,0 +1,163 @@
+/* Which work is queued by operations, captured and launched, on a backend that only counts. */
+#include <stdint.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "support.h"
+#include "train/graphs.h"
+
+struct Graph {
+  int work; /* what it holds */
+};
+
+/* What the backend was asked to do. */
+static struct {
+  bool is_capturing, refuses;
+  int noted;     /* work seen since begin_capture */
+  int live;      /* graphs */
+  int done[100]; /* how often each work was done */
+} seen;
+
+static Err begin_capture(const Backend *b) {
+  (void)b;
+  assert_false(seen.is_capturing);
+  seen.is_capturing = true, seen.noted = -1;
+  return ERR_OK;
+}
+
+static Err end_capture(const Backend *b, Graph **out) {
+  (void)b;
+  assert_true(seen.is_capturing);
+  seen.is_capturing = false;
+  *out = NULL;
+  if (seen.refuses) return err_set(ERR_WORK, "it refuses");
+  TRY(mem_alloc(out, 1, sizeof **out));
+  (*out)->work = seen.noted;
+  seen.live++;
+  return ERR_OK;
+}
+
+static void launch(const Backend *b, Graph *r) {
+  (void)b;
+  seen.done[r->work]++;
+}
+
+static void drop(const Backend *b, Graph *r) {
+  (void)b;
+  seen.live--;
+  mem_free(r);
+}
+
+static void work(void *number) {
+  if (seen.is_capturing)
+    seen.noted = *(int *)number;
+  else
+    seen.done[*(int *)number]++;
+}
+
+static Err ask(GraphCache *r, const Backend *b, int number, GraphKey key) {
+  return graphs_run(r, b, key, work, &number);
+}
+
+static const Backend capturing = {.graph_begin = begin_capture,
+                                  .graph_end = end_capture,
+                                  .graph_launch = launch,
+                                  .graph_free = drop};
+
+/* Queued once, then captured, then only launched; each time it is done once. */
+static void test_graphs_second_use_captures(void **state) {
+  (void)state;
+  GraphCache r = {0};
+  memset(&seen, 0, sizeof seen);
+  for (int i = 1; i <= 5; i++) {
+    OK(ask(&r, &capturing, 7, (GraphKey){.kind = 1, .shape = {256, 512}}));
+    assert_int_equal(seen.done[7], i);
+    assert_int_equal(r.captured, i > 1);
+    assert_int_equal(r.launched, i - 1);
+  }
+  graphs_free(&r, &capturing);
+  assert_int_equal(seen.live, 0);
+}
+
+/* Every part of the key counts. */
+static void test_graphs_every_part_of_the_key_counts(void **state) {
+  (void)state;
+  const GraphKey keys[] = {{.kind = 0},
+                           {.kind = 1},
+                           {.kind = 1, .shape = {8}},
+                           {.kind = 1, .shape = {0, 8}},
+                           {.kind = 1, .shape = {0, 0, 8}},
+                           {.kind = 1, .shape = {0, 0, 0, 8}},
+                           {.kind = 1, .dropout = true},
+                           {.kind = 1, .first = true},
+                           {.kind = 1, .scale = 2}};
+  GraphCache r = {0};
+  memset(&seen, 0, sizeof seen);
+  _Static_assert(sizeof keys / sizeof *keys <= GRAPHS_MAX, "all fit");
+  for (int round = 1; round <= 3; round++) {
+    for (int i = 0; i < 9; i++) {
+      OK(ask(&r, &capturing, i, keys[i]));
+      assert_int_equal(seen.done[i], round);
+    }
+  }
+  assert_int_equal(r.captured, 9);
+  assert_int_equal(seen.live, 9);
+  graphs_free(&r, &capturing);
+  assert_int_equal(seen.live, 0);
+}
+
+static void test_graphs_full_cache_drops_least_recently_used(void **state) {
+  (void)state;
+  GraphCache r = {0};
+  memset(&seen, 0, sizeof seen);
+  for (int i = 0; i < GRAPHS_MAX; i++)
+    for (int k = 0; k < 2; k++) OK(ask(&r, &capturing, i, (GraphKey){.scale = (float)i}));
+  OK(ask(&r, &capturing, 0, (GraphKey){.scale = 0})); /* so that 1 is the oldest */
+  OK(ask(&r, &capturing, 50, (GraphKey){.scale = 50}));
+  assert_int_equal(seen.live, GRAPHS_MAX - 1);
+  uint64_t made = r.captured;
+  OK(ask(&r, &capturing, 0, (GraphKey){.scale = 0}));
+  assert_int_equal(r.captured, made);
+  OK(ask(&r, &capturing, 1, (GraphKey){.scale = 1})); /* not captured, in the slot of 2 */
+  assert_int_equal(r.captured, made);
+  OK(ask(&r, &capturing, 1, (GraphKey){.scale = 1}));
+  assert_int_equal(r.captured, made + 1);
+  assert_int_equal(seen.done[0], 4);
+  assert_int_equal(seen.done[1], 4);
+  assert_int_equal(seen.done[50], 1);
+  graphs_free(&r, &capturing);
+  assert_int_equal(seen.live, 0);
+}
+
+static void test_graphs_backend_without_graphs_queues_each_time(void **state) {
+  (void)state;
+  Backend plain = {0};
+  GraphCache r = {0};
+  memset(&seen, 0, sizeof seen);
+  for (int i = 0; i < 4; i++) OK(ask(&r, &plain, 3, (GraphKey){0}));
+  assert_int_equal(seen.done[3], 4);
+  assert_true(r.captured == 0 && r.launched == 0);
+  graphs_free(&r, &plain);
+}
+
+static void test_graphs_failed_capture_is_an_error(void **state) {
+  (void)state;
+  GraphCache r = {0};
+  memset(&seen, 0, sizeof seen);
+  seen.refuses = true;
+  OK(ask(&r, &capturing, 4, (GraphKey){0}));
+  assert_int_equal(ask(&r, &capturing, 4, (GraphKey){0}), ERR_WORK);
+  assert_int_equal(seen.done[4], 1);
+  graphs_free(&r, &capturing);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_graphs_second_use_captures),
+      cmocka_unit_test(test_graphs_every_part_of_the_key_counts),
+      cmocka_unit_test(test_graphs_full_cache_drops_least_recently_used),
+      cmocka_unit_test(test_graphs_backend_without_graphs_queues_each_time),
+      cmocka_unit_test(test_graphs_failed_capture_is_an_error),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -86,6 +86,8 @@ const OptSpec cmd_options[] = {
     /* prepare: output */
     TEXT("out", "DIR", NULL, "prepare", G_OUT,
          "Directory of the data set to write; it must not exist"),
+    TEXT("convert", "DIR", NULL, "prepare", G_OUT,
+         "Convert this data set of format 1 to format 2 instead of preparing text"),
     BYTES("shard-size", "SIZE", "64M", 4096, 1073741824.0, "prepare", G_OUT,
           "Size of a shard file"),
     COUNT("window-pairs", "N", "0", 0, 2147483648.0, "prepare", G_OUT,

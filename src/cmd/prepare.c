@@ -12,6 +12,7 @@
 #include "base/thread.h"
 #include "base/utf8.h"
 #include "cmd/cmd.h"
+#include "data/convert.h"
 #include "data/recipe.h"
 #include "data/seen.h"
 #include "demo/demo.h"
@@ -139,6 +140,30 @@ static bool is_complete(const char *out) {
   return file_join(path, out, "dataset.json") == ERR_OK && file_exists(path);
 }
 
+/* Conversion takes everything but the place and the windows from the old data set. */
+static Err refuse_text_options(const OptSet *opts) {
+  static const char *const allowed[] = {"convert", "out", "window-pairs", "quiet"};
+  for (const OptSpec *s = cmd_options; s->name; s++) {
+    bool is_allowed = !strstr(s->commands, "prepare") || !opt_given(opts, s->name);
+    for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
+      is_allowed |= strcmp(s->name, allowed[i]) == 0;
+    if (!is_allowed)
+      return err_set(ERR_USAGE, "--convert does not use --%s; leave it out", s->name);
+  }
+  return ERR_OK;
+}
+
+static Err convert_set(const OptSet *opts) {
+  Meta meta;
+  const char *out = opt_text(opts, "out");
+  TRY(refuse_text_options(opts));
+  TRY(convert_run(opt_text(opts, "convert"), out, (uint64_t)opt_count(opts, "window-pairs"),
+                  &meta));
+  print_table(&meta, out);
+  meta_free(&meta);
+  return ERR_OK;
+}
+
 Err cmd_prepare(OptSet *opts) {
   log_quiet(opt_flag(opts, "quiet"));
   TRY(cmd_refuse_ranks("prepare",
@@ -146,6 +171,7 @@ Err cmd_prepare(OptSet *opts) {
   const char *out = opt_text(opts, "out");
   bool is_demo;
   if (!out) return err_set(ERR_USAGE, "pass the directory of the data set to make: --out DIR");
+  if (opt_text(opts, "convert")) return convert_set(opts);
   if (opt_flag(opts, "resume") && is_complete(out)) {
     log_info("%s is complete: there is nothing to resume", out);
     return ERR_OK;

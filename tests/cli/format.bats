@@ -162,3 +162,60 @@ same_weights() {
   [ "$status" -eq 1 ]
   [[ "$output" == *"two/train.order does not belong to two/dataset.json"* ]]
 }
+
+@test "--convert gives the shards, the order and the counts of format 2, and the same training" {
+  prepare two
+  run "$TRIREME" prepare --quiet --convert one --out converted
+  [ "$status" -eq 0 ]
+  [ ! -e converted.partial ]
+  # Format 1 does not know from which lines a shard came; all else is that of a set prepared anew.
+  diff -r -x dataset.json -x shards.manifest two converted
+  diff <(grep -v '"bytes"\|"sha256"' two/dataset.json) <(grep -v '"bytes"\|"sha256"' converted/dataset.json)
+  diff <(sed 's/"text_bytes":[^]]*//' two/shards.manifest) <(sed 's/"text_bytes":[^]]*//' converted/shards.manifest)
+  "$TRIREME" inspect converted --verify --quiet > /dev/null
+  "$TRIREME_TOOLS/dump_batches" converted 128 7 2 > batches
+  cmp batches "$golden/batches.txt"
+  train one run1
+  train converted run2
+  same_weights run1 run2
+}
+
+@test "--convert can cut windows" {
+  "$TRIREME" prepare --quiet --convert one --out converted --window-pairs 120 > /dev/null
+  prepare two --window-pairs 120
+  cmp converted/train.order two/train.order
+}
+
+@test "--convert refuses format 2, an existing --out, and options for text" {
+  prepare two
+  run "$TRIREME" prepare --quiet --convert two --out three
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"two has format 2 already"* ]]
+  [ ! -e three.partial ]
+  run "$TRIREME" prepare --quiet --convert one --out two
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"two exists already"* ]]
+  run "$TRIREME" prepare --quiet --convert one --out three --vocab-size 100
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"--convert does not use --vocab-size"* ]]
+}
+
+@test "--convert of a damaged data set names the damage and leaves nothing" {
+  perl -e 'open F, "+<", "one/train-00002.tok"; seek F, 2000, 0; print F "\xff"'
+  run "$TRIREME" prepare --quiet --convert one --out two
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"one/train-00002.tok is damaged between bytes 0 and"* ]]
+  [ ! -e two ]
+  [ ! -e two.partial ]
+}
+
+@test "a conversion that was killed leaves no data set, and can be done again" {
+  TRIREME_FAULT=die:convert-shard:2 run "$TRIREME" prepare --quiet --convert one --out two
+  [ "$status" -eq 137 ]
+  [ ! -e two ]
+  run "$TRIREME" inspect two.partial --quiet
+  [ "$status" -eq 1 ]
+  rm -r two.partial
+  "$TRIREME" prepare --quiet --convert one --out two > /dev/null
+  "$TRIREME" inspect two --verify --quiet > /dev/null
+}

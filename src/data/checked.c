@@ -1,5 +1,5 @@
 /* Block checksums, written on the way out and checked at first touch.
- * Relies on base. */
+ * Depends on base. */
 #include "data/checked.h"
 
 #include <string.h>

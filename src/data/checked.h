@@ -1,6 +1,6 @@
 /* A mapped file in two parts, payload and a table with a CRC-32 for every 64 KiB
  * of it. A block is checked when it is first touched, so opening a large file
- * costs nothing and a flipped byte is never used. Relies on base. */
+ * costs nothing and a flipped byte is never used. Depends on base. */
 #ifndef DATA_CHECKED_H
 #define DATA_CHECKED_H
 

@@ -1,4 +1,4 @@
-/* Cleaning of parallel text. Relies on base/utf8. */
+/* Cleaning of parallel text. Depends on base/utf8. */
 #include "data/clean.h"
 
 #include <stdbool.h>

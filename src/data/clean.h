@@ -1,6 +1,6 @@
 /* Cleaning of parallel text, with the rules of Moses' clean-corpus-n: white
  * space squeezed, pairs with an empty, overlong or ill-matched side dropped.
- * Relies on base. */
+ * Depends on base. */
 #ifndef DATA_CLEAN_H
 #define DATA_CLEAN_H
 

@@ -1,5 +1,5 @@
 /* Downloads through libcurl: Range requests continue a .part file whose .meta
- * says which version of the remote file it is. Relies on libcurl, base. */
+ * says which version of the remote file it is. Depends on libcurl, base. */
 #include "data/fetch.h"
 
 #include <errno.h>
@@ -32,7 +32,8 @@ bool fetch_is_url(const char *text) {
 }
 
 /* `label` is the file's name in the error. */
-static Err check(const char *path, const char *label, const char *sha256, uint64_t bytes) {
+static Err check_contents(const char *path, const char *label, const char *sha256,
+                          uint64_t bytes) {
   uint64_t size;
   TRY(file_size(path, &size));
   if (bytes && size != bytes) {
@@ -51,7 +52,7 @@ static Err check(const char *path, const char *label, const char *sha256, uint64
 }
 
 Err fetch_check(const char *path, const char *sha256, uint64_t bytes) {
-  return check(path, path, sha256, bytes);
+  return check_contents(path, path, sha256, bytes);
 }
 
 #ifndef HAVE_CURL
@@ -178,7 +179,10 @@ static bool same_version(const Version *a, const Version *b, bool hash_follows) 
 /* ---- one response ---- */
 
 static void header_value(const char *line, size_t len, char *out, size_t room) {
-  while (len && (*line == ' ' || *line == '\t')) line++, len--;
+  while (len && (*line == ' ' || *line == '\t')) {
+    line++;
+    len--;
+  }
   while (len && strchr(" \t\r\n", line[len - 1])) len--;
   out[0] = '\0';
   if (len >= room || memchr(line, '\0', len)) return;
@@ -260,7 +264,7 @@ static Err begin_body(Fetch *f) {
   return ERR_OK;
 }
 
-static Err put(Fetch *f, const char *bytes, size_t len) {
+static Err write_bytes(Fetch *f, const char *bytes, size_t len) {
   if (f->job->bytes && f->at + len > f->job->bytes) {
     return err_set(ERR_WORK, "%s is longer than the %llu bytes expected", f->shown,
                    (unsigned long long)f->job->bytes);
@@ -281,7 +285,7 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *user) {
   Fetch *f = user;
   f->heard = progress_clock();
   if (!f->begun) f->err = begin_body(f);
-  if (!f->err) f->err = put(f, bytes, size * count);
+  if (!f->err) f->err = write_bytes(f, bytes, size * count);
   return f->err ? 0 : size * count; /* anything else than the size stops curl */
 }
 
@@ -289,7 +293,10 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *user) {
  * at a mean, and is seconds late. */
 static int on_time(void *user, curl_off_t total, curl_off_t now, curl_off_t up_total,
                    curl_off_t up) {
-  (void)total, (void)now, (void)up_total, (void)up;
+  (void)total;
+  (void)now;
+  (void)up_total;
+  (void)up;
   Fetch *f = user;
   double stall = f->job->stall > 0 ? f->job->stall : DEFAULT_STALL;
   f->stalled = progress_clock() - f->heard > stall;
@@ -341,7 +348,7 @@ static Outcome failed_status(Fetch *f) {
   return status == 408 || status == 429 || status >= 500 ? AGAIN : NEVER;
 }
 
-static Outcome judge(Fetch *f, CURLcode code) {
+static Outcome judge_outcome(Fetch *f, CURLcode code) {
   if (f->changed) return OVER;
   if (f->err) return NEVER;
   if (code == CURLE_HTTP_RETURNED_ERROR && is_http(f)) return failed_status(f);
@@ -378,7 +385,7 @@ static void set_protocols(CURL *curl, const char *url) {
 #endif
 }
 
-static Outcome request(Fetch *f) {
+static Outcome send_request(Fetch *f) {
   CURL *curl = f->curl;
   struct curl_slist *headers = NULL;
   char range[32], condition[sizeof f->version.etag + 16];
@@ -427,7 +434,7 @@ static Outcome request(Fetch *f) {
     snprintf(f->reason, sizeof f->reason, "no byte came for %.0f s",
              progress_clock() - f->heard);
   }
-  Outcome outcome = judge(f, code);
+  Outcome outcome = judge_outcome(f, code);
   if (f->begun && f->progress.title[0]) progress_end(&f->progress);
   f->progress.title[0] = '\0';
   curl_slist_free_all(headers);
@@ -452,14 +459,14 @@ static double delay_before(Fetch *f, int failures) {
 }
 
 /* Tries until the part file is complete or hope is lost. */
-static Err transfer(Fetch *f) {
+static Err download_part(Fetch *f) {
   int tries = f->job->tries > 0 ? f->job->tries : DEFAULT_TRIES;
   int failures = 0;
   uint64_t most = f->at;
   /* Complete already, but for its name? */
   if (f->at && f->at == f->version.size) return ERR_OK;
   for (;;) {
-    Outcome outcome = request(f);
+    Outcome outcome = send_request(f);
     if (outcome == DONE) return ERR_OK;
     if (outcome == NEVER) return f->err;
     if (outcome == OVER) {
@@ -467,8 +474,11 @@ static Err transfer(Fetch *f) {
       TRY(reset_part(f));
       f->err = err_set(ERR_WORK, "cannot fetch %s: it changes again and again", f->shown);
     }
-    /* A try that brought more than any before it is no failure. */
-    if (f->at > most) failures = 0, most = f->at;
+    /* Attempts count as failures in a row only while none of them adds to the part file. */
+    if (f->at > most) {
+      failures = 0;
+      most = f->at;
+    }
     failures++;
     if (failures >= tries || (f->unreachable && failures >= UNREACHABLE_TRIES)) {
       return failures > 1 ? err_context("after %d tries", failures) : f->err;
@@ -480,13 +490,13 @@ static Err transfer(Fetch *f) {
   }
 }
 
-static Err verify(Fetch *f) {
-  Err err = check(f->part, f->shown, f->job->sha256, f->job->bytes);
+static Err verify_part(Fetch *f) {
+  Err err = check_contents(f->part, f->shown, f->job->sha256, f->job->bytes);
   if (err && f->kept) { /* perhaps two versions were joined */
     log_info("%s: starting over", err_message());
     TRY(reset_part(f));
-    TRY(transfer(f));
-    err = check(f->part, f->shown, f->job->sha256, f->job->bytes);
+    TRY(download_part(f));
+    err = check_contents(f->part, f->shown, f->job->sha256, f->job->bytes);
   }
   if (!err) return ERR_OK;
   char bad[FILE_PATH_MAX];
@@ -526,7 +536,7 @@ static Err open_part(Fetch *f, bool *done) {
   }
 }
 
-static Err run(Fetch *f) {
+static Err fetch_locked(Fetch *f) {
   bool done = false;
   TRY(open_part(f, &done));
   if (done) return ERR_OK;
@@ -535,8 +545,8 @@ static Err run(Fetch *f) {
                  (!f->version.size || f->at <= f->version.size))) {
     TRY(reset_part(f));
   }
-  TRY(transfer(f));
-  if (f->job->sha256 || f->job->bytes) TRY(verify(f));
+  TRY(download_part(f));
+  if (f->job->sha256 || f->job->bytes) TRY(verify_part(f));
   if (fsync(f->fd) != 0 && errno != EINVAL) return err_errno("cannot sync", f->part);
   TRY(file_rename(f->part, f->job->path));
   unlink(f->meta);
@@ -564,7 +574,7 @@ Err fetch_file(const FetchJob *job) {
   pthread_once(&curl_once, curl_begin);
   f.curl = curl_ready == CURLE_OK ? curl_easy_init() : NULL;
   if (!f.curl) return err_set(ERR_WORK, "cannot start libcurl: out of memory?");
-  Err err = run(&f);
+  Err err = fetch_locked(&f);
   if (err && f.at == 0 && f.fd >= 0) { /* nothing worth continuing */
     unlink(f.part);
     unlink(f.meta);

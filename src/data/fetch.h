@@ -1,5 +1,5 @@
 /* Downloads: one URL to one file, resumed when interrupted, tried again when the
- * network falters, checked before it gets its name. Relies on libcurl, base. */
+ * network falters, checked before it gets its name. Depends on libcurl, base. */
 #ifndef DATA_FETCH_H
 #define DATA_FETCH_H
 

@@ -1,5 +1,5 @@
 /* Line reader over plain, gzip and Zstandard files. The bytes are hostile: every
- * fault names the file and the offset. Relies on base, zlib, libzstd. */
+ * fault names the file and the offset. Depends on base, zlib, libzstd. */
 #include "data/input.h"
 
 #include <errno.h>
@@ -57,13 +57,13 @@ static Err read_raw(Input *in) {
   return ERR_OK;
 }
 
-static Err refill(Input *in) {
+static Err refill_buffer(Input *in) {
   in->raw_at = 0;
   in->raw_len = 0;
   return in->raw_end ? ERR_OK : read_raw(in);
 }
 
-static Err damaged(const Input *in, const char *why) {
+static Err report_damage(const Input *in, const char *why) {
   return err_set(ERR_WORK, "%s is damaged near byte %llu: %s", in->path,
                  (unsigned long long)(in->raw_total - in->raw_len + in->raw_at), why);
 }
@@ -170,7 +170,7 @@ static Err decode_gzip(Input *in, size_t room, size_t *made) {
   if (code == Z_STREAM_END)
     inflateReset(z); /* another member may follow */
   else if (code != Z_OK && code != Z_BUF_ERROR)
-    return damaged(in, z->msg ? z->msg : "not gzip");
+    return report_damage(in, z->msg ? z->msg : "not gzip");
   return ERR_OK;
 }
 
@@ -189,11 +189,12 @@ static Err decode_zstd(Input *in, size_t room, size_t *made) {
                    in->path, 1 << (WINDOW_LOG - 20),
                    (unsigned long long)(in->raw_total - in->raw_len + in->raw_at));
   }
-  if (ZSTD_isError(code)) return damaged(in, ZSTD_getErrorName(code));
+  if (ZSTD_isError(code)) return report_damage(in, ZSTD_getErrorName(code));
   return ERR_OK;
 #else
-  (void)room, (void)made;
-  return damaged(in, "Zstandard");
+  (void)room;
+  (void)made;
+  return report_damage(in, "Zstandard");
 #endif
 }
 
@@ -212,9 +213,9 @@ static Err more_text(Input *in) {
   }
   TRY(mem_grow(&in->text, &in->text_cap, in->text_len + RAW_BYTES, 1));
   for (size_t made = 0; made == 0;) {
-    if (in->raw_at == in->raw_len) TRY(refill(in));
+    if (in->raw_at == in->raw_len) TRY(refill_buffer(in));
     if (in->raw_at == in->raw_len) {
-      if (in->frame_open) return damaged(in, "the compressed file ends too early");
+      if (in->frame_open) return report_damage(in, "the compressed file ends too early");
       in->text_end = true;
       return ERR_OK;
     }

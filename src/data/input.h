@@ -1,5 +1,5 @@
 /* Lines of a text file: plain, gzip or Zstandard by their first bytes, or
- * standard input. Relies on base, zlib, libzstd. */
+ * standard input. Depends on base, zlib, libzstd. */
 #ifndef DATA_INPUT_H
 #define DATA_INPUT_H
 

@@ -1,5 +1,5 @@
 /* Reading of recipe files and finding them; recipe_obtain has its own file.
- * Relies on fetch (what a URL is), base. */
+ * Depends on fetch (what a URL is), base. */
 #include "data/recipe.h"
 
 #include <dirent.h>
@@ -49,7 +49,7 @@ static Err check_name(const char *name) {
 
 /* Splits in place as config files do: blanks part words, "quotes" keep them, with
  * \" and \\ inside; '#' where a word would begin starts a comment. */
-static Err split(char *at, char **word, size_t *words) {
+static Err split_words(char *at, char **word, size_t *words) {
   *words = 0;
   for (;;) {
     while (is_blank(*at)) at++;
@@ -77,7 +77,7 @@ static Err split(char *at, char **word, size_t *words) {
   }
 }
 
-static Err copy(char **to, const char *text) {
+static Err copy_text(char **to, const char *text) {
   return mem_dup(to, text, strlen(text));
 }
 
@@ -97,7 +97,7 @@ static Err add_item(Recipe *r, RecipeKind kind, const char *name, size_t line,
   TRY(mem_grow(&r->item, &r->item_capacity, r->items + 1, sizeof *r->item));
   RecipeItem *item = &r->item[r->items];
   *item = (RecipeItem){.kind = kind, .line = line};
-  TRY(copy(&item->name, name));
+  TRY(copy_text(&item->name, name));
   r->items++;
   *out = item;
   return ERR_OK;
@@ -107,7 +107,7 @@ static Err parse_sha256(const char *text, char **out) {
   if (strlen(text) != 64 || strspn(text, "0123456789abcdefABCDEF") != 64) {
     return err_set(ERR_USAGE, "'%.80s' is not a SHA-256: 64 hexadecimal digits", text);
   }
-  TRY(copy(out, text));
+  TRY(copy_text(out, text));
   for (char *at = *out; *at; at++) {
     if (*at >= 'A' && *at <= 'F') *at = (char)(*at - 'A' + 'a');
   }
@@ -124,7 +124,7 @@ static Err parse_fetch(Recipe *r, char **word, size_t words, size_t line) {
                    url_mask(word[1], shown));
   }
   TRY(add_item(r, RECIPE_FETCH, word[0], line, &item));
-  TRY(copy(&item->url, word[1]));
+  TRY(copy_text(&item->url, word[1]));
   for (size_t i = 2; i < words; i++) {
     if (str_starts(word[i], "sha256:") && !item->sha256) {
       TRY(parse_sha256(word[i] + 7, &item->sha256));
@@ -152,15 +152,15 @@ static Err parse_unpack(Recipe *r, char **word, size_t words, size_t line) {
   }
   if (!word[1][0]) return err_set(ERR_USAGE, "the member's name is empty");
   TRY(add_item(r, RECIPE_UNPACK, word[2], line, &item));
-  TRY(copy(&item->from, word[0]));
-  return copy(&item->member, word[1]);
+  TRY(copy_text(&item->from, word[0]));
+  return copy_text(&item->member, word[1]);
 }
 
 static Err parse_sgm(Recipe *r, char **word, size_t words, size_t line) {
   RecipeItem *item;
   if (words != 2) return err_set(ERR_USAGE, "expected 'sgm = FILE-NAME NAME'");
   TRY(add_item(r, RECIPE_SGM, word[1], line, &item));
-  return copy(&item->from, word[0]);
+  return copy_text(&item->from, word[0]);
 }
 
 static Err parse_split(Recipe *r, char **word, size_t words, size_t line) {
@@ -182,7 +182,7 @@ static Err parse_split(Recipe *r, char **word, size_t words, size_t line) {
     TRY(add_item(r, RECIPE_SPLIT, word[2 + part], line, &item));
     item->every = n;
     item->part = part;
-    TRY(copy(&item->from, word[0]));
+    TRY(copy_text(&item->from, word[0]));
   }
   return ERR_OK;
 }
@@ -192,9 +192,10 @@ static Err parse_use(Recipe *r, const char *key, char **word, size_t words, size
   TRY(mem_grow(&r->use, &r->use_capacity, r->uses + 1, sizeof *r->use));
   RecipeUse *use = &r->use[r->uses++];
   *use = (RecipeUse){.line = line};
-  TRY(copy(&use->key, key));
+  TRY(copy_text(&use->key, key));
   TRY(mem_alloc(&use->word, words, sizeof *use->word));
-  for (; use->words < words; use->words++) TRY(copy(&use->word[use->words], word[use->words]));
+  for (; use->words < words; use->words++)
+    TRY(copy_text(&use->word[use->words], word[use->words]));
   return ERR_OK;
 }
 
@@ -203,7 +204,7 @@ static Err parse_about(Recipe *r, char **word, size_t words) {
   for (size_t i = 0; i < words; i++) str_addf(&text, "%s%s", i ? " " : "", word[i]);
   Err err = str_check(&text);
   if (!err && r->about) err = err_set(ERR_USAGE, "'about' is given twice");
-  if (!err) err = copy(&r->about, str_text(&text));
+  if (!err) err = copy_text(&r->about, str_text(&text));
   str_free(&text);
   return err;
 }
@@ -213,7 +214,7 @@ static Err parse_generate(Recipe *r, char **word, size_t words) {
     return err_set(ERR_USAGE, "only 'generate = demo' is known");
   }
   if (r->generate) return err_set(ERR_USAGE, "'generate' is given twice");
-  return copy(&r->generate, word[0]);
+  return copy_text(&r->generate, word[0]);
 }
 
 static bool is_use(const char *key) {
@@ -244,7 +245,7 @@ static Err parse_line(Recipe *r, char *line, size_t number, bool *ours) {
   key[len] = '\0';
   value++;
   if (is_use(key)) {
-    TRY(split(value, word, &words));
+    TRY(split_words(value, word, &words));
     return parse_use(r, key, word, words, number);
   }
   *ours = true;
@@ -252,7 +253,7 @@ static Err parse_line(Recipe *r, char *line, size_t number, bool *ours) {
     /* A sentence may have any number of words. */
     while (is_blank(*value)) value++;
     if (*value != '"') return parse_about(r, &value, 1);
-    TRY(split(value, word, &words));
+    TRY(split_words(value, word, &words));
     return parse_about(r, word, words);
   }
   if (is_callers(key)) {
@@ -262,7 +263,7 @@ static Err parse_line(Recipe *r, char *line, size_t number, bool *ours) {
   bool sgm = strcmp(key, "sgm") == 0, parts = strcmp(key, "split") == 0;
   bool generate = strcmp(key, "generate") == 0;
   *ours = fetch || unpack || sgm || parts || generate;
-  if (*ours) TRY(split(value, word, &words));
+  if (*ours) TRY(split_words(value, word, &words));
   if (fetch) return parse_fetch(r, word, words, number);
   if (unpack) return parse_unpack(r, word, words, number);
   if (sgm) return parse_sgm(r, word, words, number);
@@ -362,7 +363,7 @@ void recipe_free(Recipe *r) {
 #define PLACES 4
 
 /* The i-th folder that may hold recipes; false when there is none of it. */
-static bool place(int i, char *out) {
+static bool get_recipe_dir(int i, char *out) {
   static const char *const beside[PLACES] = {NULL, "../recipes", "recipes",
                                              "../share/trireme/recipes"};
   char program[FILE_PATH_MAX];
@@ -390,7 +391,7 @@ static Err add_names(const char *dir, char ***name, size_t *names, size_t *capac
       continue;
     }
     err = mem_grow(name, capacity, *names + 1, sizeof **name);
-    if (!err) err = copy(&(*name)[*names], entry->d_name);
+    if (!err) err = copy_text(&(*name)[*names], entry->d_name);
     if (!err) (*names)++;
   }
   closedir(d);
@@ -402,7 +403,7 @@ Err recipe_list(Str *out) {
   size_t names = 0, capacity = 0;
   Err err = ERR_OK;
   for (int i = 0; i < PLACES && !err; i++) {
-    if (place(i, dir)) err = add_names(dir, &name, &names, &capacity);
+    if (get_recipe_dir(i, dir)) err = add_names(dir, &name, &names, &capacity);
   }
   if (!err && names) qsort(name, names, sizeof *name, by_name);
   for (size_t i = 0; i < names; i++) {
@@ -413,7 +414,7 @@ Err recipe_list(Str *out) {
   return err ? err : str_check(out);
 }
 
-static Err unknown(const char *name) {
+static Err refuse_unknown(const char *name) {
   Str list = {0};
   Err err = recipe_list(&list);
   if (err) goto done;
@@ -456,11 +457,11 @@ static Err read_recipe(Recipe *r, const char *conf) {
   Err err = file_read(real, FILE_LIMIT, &text);
   if (!err) err = recipe_parse(r, str_text(&text), text.len, conf);
   if (!err) {
-    err = copy(&r->path, real);
+    err = copy_text(&r->path, real);
     char *slash = strrchr(real, '/');
     *slash = '\0';
     const char *folder = strrchr(real, '/');
-    if (!err) err = copy(&r->name, folder && folder[1] ? folder + 1 : "recipe");
+    if (!err) err = copy_text(&r->name, folder && folder[1] ? folder + 1 : "recipe");
     if (err) recipe_free(r);
   }
   free(real); /* realpath's own, not mem's */
@@ -477,10 +478,10 @@ Err recipe_load(Recipe *r, const char *name) {
     return read_recipe(r, conf);
   }
   for (int i = 0; i < PLACES && name[0]; i++) {
-    if (!place(i, dir)) continue;
+    if (!get_recipe_dir(i, dir)) continue;
     TRY(file_join(path, dir, name));
     TRY(file_join(conf, path, FILE_NAME));
     if (file_exists(conf)) return read_recipe(r, conf);
   }
-  return unknown(name);
+  return refuse_unknown(name);
 }

@@ -1,5 +1,5 @@
 /* Recipes: a folder whose recipe.conf says which files a data set is made of,
- * where they come from, and the options of 'prepare' that go with them. Relies on
+ * where they come from, and the options of 'prepare' that go with them. Depends on
  * fetch, unpack, base. */
 #ifndef DATA_RECIPE_H
 #define DATA_RECIPE_H

@@ -1,5 +1,5 @@
 /* Getting a recipe's files: from the user's folder, from the cache, from the
- * network, in this order; then unpacking. Relies on fetch, unpack, base. */
+ * network, in this order; then unpacking. Depends on fetch, unpack, base. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ static Err set_path(RecipeItem *item, const char *path) {
 }
 
 /* The file's path below `dir`, and whether it is there. */
-static Err look(const char *dir, const char *name, char *path, bool *there) {
+static Err find_file(const char *dir, const char *name, char *path, bool *there) {
   *there = false;
   if (!dir) return ERR_OK;
   TRY(file_join(path, dir, name));
@@ -60,7 +60,7 @@ static Err look_source(const Obtain *o, const RecipeItem *item, bool text, char 
   for (size_t i = 0; i < endings && !*there; i++) {
     char name[256]; /* recipe_parse allows 200 */
     snprintf(name, sizeof name, "%s%s", item->name, ending[i]);
-    TRY(look(o->from->source_dir, name, path, there));
+    TRY(find_file(o->from->source_dir, name, path, there));
   }
   struct stat st;
   if (*there && stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
@@ -86,7 +86,7 @@ static Err is_stale(Obtain *o, const RecipeItem *item, const char *path, bool *s
     bool text = item->kind == RECIPE_SPLIT;
     item = item_of(o->r, item->from);
     TRY(look_source(o, item, text, origin, &there));
-    if (!there) TRY(look(o->cache, item->name, origin, &there));
+    if (!there) TRY(find_file(o->cache, item->name, origin, &there));
     *stale = there && is_newer(origin, path);
   }
   return ERR_OK;
@@ -94,7 +94,7 @@ static Err is_stale(Obtain *o, const RecipeItem *item, const char *path, bool *s
 
 /* Finds the item, or notes that it, and what it is made from, must be got. `text`:
  * it will be read line by line. */
-static Err want(Obtain *o, RecipeItem *item, bool text) {
+static Err require_item(Obtain *o, RecipeItem *item, bool text) {
   size_t i = (size_t)(item - o->r->item);
   char path[FILE_PATH_MAX];
   bool there, stale;
@@ -107,7 +107,7 @@ static Err want(Obtain *o, RecipeItem *item, bool text) {
     }
     return set_path(item, path);
   }
-  TRY(look(o->cache, item->name, path, &there));
+  TRY(find_file(o->cache, item->name, path, &there));
   if (there && item->kind == RECIPE_FETCH) {
     if (fetch_check(path, item->sha256, item->bytes) == ERR_OK) return set_path(item, path);
     log_warn("%s: fetching it again", err_message());
@@ -118,7 +118,7 @@ static Err want(Obtain *o, RecipeItem *item, bool text) {
   o->wanted[i] = true;
   o->todo++;
   if (item->kind == RECIPE_FETCH) return ERR_OK;
-  return want(o, item_of(o->r, item->from), item->kind == RECIPE_SPLIT);
+  return require_item(o, item_of(o->r, item->from), item->kind == RECIPE_SPLIT);
 }
 
 /* The user's half of a split beside a half made here could have sentences in common. */
@@ -145,7 +145,7 @@ static Err check_splits(const Obtain *o) {
   return ERR_OK;
 }
 
-static Err plan(Obtain *o) {
+static Err plan_work(Obtain *o) {
   o->todo = 0;
   for (size_t i = 0; i < o->r->items; i++) {
     mem_free(o->r->item[i].path);
@@ -154,7 +154,7 @@ static Err plan(Obtain *o) {
   }
   for (size_t i = 0; i < o->r->uses; i++) {
     for (size_t w = 0; w < o->r->use[i].words; w++) {
-      TRY(want(o, item_of(o->r, o->r->use[i].word[w]), true));
+      TRY(require_item(o, item_of(o->r, o->r->use[i].word[w]), true));
     }
   }
   return check_splits(o);
@@ -177,7 +177,10 @@ static Err mirror_url(const Obtain *o, const RecipeItem *item, Str *url) {
   const char *part, *base = o->from->mirror;
   size_t len, n = strlen(base);
   last_part(item->url, &part, &len);
-  if (len == 0) part = item->name, len = strlen(part);
+  if (len == 0) {
+    part = item->name;
+    len = strlen(part);
+  }
   while (n && base[n - 1] == '/') n--;
   str_addn(url, base, n);
   str_addc(url, '/');
@@ -410,13 +413,13 @@ static Err lock_cache(const Obtain *o, int *fd, bool *waited) {
   return ERR_OK;
 }
 
-static Err obtain(Obtain *o) {
+static Err obtain_all(Obtain *o) {
   int fd = -1;
   bool waited = false;
-  TRY(plan(o));
+  TRY(plan_work(o));
   if (o->todo) {
     Err err = lock_cache(o, &fd, &waited);
-    if (!err && waited) err = plan(o); /* the other one may have done it all */
+    if (!err && waited) err = plan_work(o); /* the other one may have done it all */
     if (!err) err = fetch_all(o);
     if (!err) err = make_all(o);
     if (fd >= 0) close(fd);
@@ -438,7 +441,7 @@ Err recipe_obtain(Recipe *r, const RecipeFrom *from) {
   }
   TRY(cache_dir(&o));
   TRY(mem_alloc(&o.wanted, r->items, sizeof *o.wanted));
-  Err err = obtain(&o);
+  Err err = obtain_all(&o);
   mem_free(o.wanted);
   return err;
 }

@@ -1,4 +1,4 @@
-/* Bottom-k sampling with a heap. Relies on base. */
+/* Bottom-k sampling with a heap. Depends on base. */
 #include "data/sample.h"
 
 #include <stdlib.h>
@@ -11,14 +11,15 @@ void sample_begin(Sample *s, uint64_t seed, size_t most) {
   *s = (Sample){.seed = seed, .most = most};
 }
 
-static void swap(SampleEntry *a, SampleEntry *b) {
+static void swap_entries(SampleEntry *a, SampleEntry *b) {
   SampleEntry t = *a;
   *a = *b;
   *b = t;
 }
 
 static void sift_up(SampleEntry *e, size_t i) {
-  for (; i && e[i].hash > e[(i - 1) / 2].hash; i = (i - 1) / 2) swap(&e[i], &e[(i - 1) / 2]);
+  for (; i && e[i].hash > e[(i - 1) / 2].hash; i = (i - 1) / 2)
+    swap_entries(&e[i], &e[(i - 1) / 2]);
 }
 
 static void sift_down(SampleEntry *e, size_t n, size_t i) {
@@ -27,7 +28,7 @@ static void sift_down(SampleEntry *e, size_t n, size_t i) {
     if (left < n && e[left].hash > e[largest].hash) largest = left;
     if (left + 1 < n && e[left + 1].hash > e[largest].hash) largest = left + 1;
     if (largest == i) return;
-    swap(&e[i], &e[largest]);
+    swap_entries(&e[i], &e[largest]);
     i = largest;
   }
 }

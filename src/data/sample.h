@@ -1,6 +1,6 @@
 /* A fixed-size random sample of a stream of pairs of lines: those with the
  * smallest hash of (seed, line number), so it depends on nothing else.
- * Relies on base. */
+ * Depends on base. */
 #ifndef DATA_SAMPLE_H
 #define DATA_SAMPLE_H
 

@@ -1,5 +1,5 @@
 /* Open addressing with linear probing; the key of a pair is the XXH3-128 of the two sides'
- * XXH3-128. Relies on base, xxHash (compiled in, not linked). */
+ * XXH3-128. Depends on base, xxHash (compiled in, not linked). */
 #include "data/seen.h"
 
 #include "base/mem.h"
@@ -28,7 +28,8 @@ bool seen_is_built(void) {
 }
 
 static void hash_pair(const char *const text[2], const size_t len[2], uint64_t key[2]) {
-  (void)text, (void)len; /* not called: seen_add refuses first */
+  (void)text;
+  (void)len; /* not called: seen_add refuses first */
   key[0] = key[1] = 0;
 }
 #endif
@@ -45,7 +46,7 @@ static uint64_t *find(Seen *s, const uint64_t key[2]) {
   }
 }
 
-static Err enlarge(Seen *s) {
+static Err double_table(Seen *s) {
   Seen larger = {.size = s->size ? 2 * s->size : 4096, .used = s->used};
   TRY(mem_alloc(&larger.slot, larger.size, sizeof *larger.slot));
   for (size_t i = 0; i < s->size; i++) {
@@ -63,7 +64,7 @@ Err seen_add(Seen *s, const char *const text[2], const size_t len[2], bool *befo
   if (!seen_is_built())
     return err_set(ERR_WORK,
                    "duplicates cannot be found: this trireme was built without xxHash");
-  if (2 * (s->used + 1) > s->size) TRY(enlarge(s));
+  if (2 * (s->used + 1) > s->size) TRY(double_table(s));
   uint64_t key[2];
   hash_pair(text, len, key);
   uint64_t *slot = find(s, key);

@@ -1,6 +1,6 @@
 /* A set of 128-bit hashes, for exact-duplicate removal: 16 bytes an item, and
  * two different pairs of a billion clash with a chance below 1e-20.
- * Relies on base, xxHash. */
+ * Depends on base, xxHash. */
 #ifndef DATA_SEEN_H
 #define DATA_SEEN_H
 

@@ -1,5 +1,5 @@
 /* Archive members through libarchive, and a reader of WMT's SGM that trusts
- * nothing it reads. Relies on libarchive, base. */
+ * nothing it reads. Depends on libarchive, base. */
 #include "data/unpack.h"
 
 #include <stdio.h>
@@ -26,7 +26,8 @@ bool unpack_is_built(void) {
 }
 
 Err unpack_members(const char *archive, const UnpackPair *pairs, size_t n) {
-  (void)pairs, (void)n;
+  (void)pairs;
+  (void)n;
   return err_set(ERR_WORK,
                  "cannot unpack %s: this program was built without libarchive; install "
                  "libarchive-dev and build it again",
@@ -61,8 +62,8 @@ static const char *plain_name(const char *name) {
 }
 
 /* The entry's bytes into `to`, written beside and renamed. */
-static Err extract(struct archive *a, const char *path, const char *to, char *block,
-                   Progress *progress) {
+static Err extract_entry(struct archive *a, const char *path, const char *to, char *block,
+                         Progress *progress) {
   char beside[FILE_PATH_MAX];
   /* A fixed name, so that what a killed process left is overwritten, not hoarded. */
   int len = snprintf(beside, sizeof beside, "%s.part", to);
@@ -86,8 +87,8 @@ static Err extract(struct archive *a, const char *path, const char *to, char *bl
   return err;
 }
 
-static Err walk(struct archive *a, const char *path, const UnpackPair *pairs, size_t n,
-                bool *found, char *block, Progress *progress) {
+static Err extract_pairs(struct archive *a, const char *path, const UnpackPair *pairs, size_t n,
+                         bool *found, char *block, Progress *progress) {
   Str names = {0};
   size_t left = n;
   int shown = 0;
@@ -112,7 +113,7 @@ static Err walk(struct archive *a, const char *path, const UnpackPair *pairs, si
         err = err_set(ERR_WORK, "%s in %s is a link, a directory or a device: not unpacked",
                       name, path);
       } else {
-        err = extract(a, path, pairs[i].to, block, progress);
+        err = extract_entry(a, path, pairs[i].to, block, progress);
       }
       found[i] = true;
       left--;
@@ -152,7 +153,7 @@ Err unpack_members(const char *archive, const UnpackPair *pairs, size_t n) {
   if (!err && archive_read_open_filename(a, archive, BLOCK) != ARCHIVE_OK) {
     err = archive_error(a, archive);
   }
-  if (!err) err = walk(a, archive, pairs, n, found, block, &progress);
+  if (!err) err = extract_pairs(a, archive, pairs, n, found, block, &progress);
   if (!err) progress_end(&progress);
   archive_read_free(a);
   mem_free(found);
@@ -192,7 +193,11 @@ static const char *after_tag(const char *at, const char *end) {
 /* Code point of "&#38;" or "&#x26;"; 0 when it is none that text may hold. */
 static uint32_t numeric(const char *digits, size_t len) {
   uint32_t base = 10, code = 0;
-  if (len && (*digits == 'x' || *digits == 'X')) base = 16, digits++, len--;
+  if (len && (*digits == 'x' || *digits == 'X')) {
+    base = 16;
+    digits++;
+    len--;
+  }
   if (len == 0 || len > 8) return 0;
   for (size_t i = 0; i < len; i++) {
     char c = digits[i];
@@ -209,7 +214,7 @@ static uint32_t numeric(const char *digits, size_t len) {
 
 /* The entity at `at` (an '&'): its length in bytes, and what it stands for; 0 when
  * it is none we know, and the '&' is just that. */
-static size_t entity(const char *at, const char *end, char out[4], size_t *out_len) {
+static size_t decode_entity(const char *at, const char *end, char out[4], size_t *out_len) {
   static const struct {
     const char *name;
     char c;
@@ -247,7 +252,7 @@ static void add_segment(const char *at, const char *end, Str *out) {
         str_addc(out, ' ');
       else
         str_addn(out, from, (size_t)(at - from));
-    } else if (*at == '&' && (n = entity(at, end, decoded, &len)) > 0) {
+    } else if (*at == '&' && (n = decode_entity(at, end, decoded, &len)) > 0) {
       str_addn(out, decoded, len);
       at += n;
     } else {

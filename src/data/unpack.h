@@ -1,5 +1,5 @@
 /* What downloads are wrapped in: members of archives, the SGM files of the WMT test
- * sets, both languages in one text. Relies on libarchive (members only), input, base. */
+ * sets, both languages in one text. Depends on libarchive (members only), input, base. */
 #ifndef DATA_UNPACK_H
 #define DATA_UNPACK_H
 

@@ -1,5 +1,5 @@
 /* A tab-separated text as four: the pairs to train on, and those held back. Which
- * pair is held back follows from its source sentence alone. Relies on input, base. */
+ * pair is held back follows from its source sentence alone. Depends on input, base. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static uint64_t number_of(const char *sentence, size_t len) {
   return strtoull(hex, NULL, 16);
 }
 
-static Err begin(Part *part, const char *to) {
+static Err create_part(Part *part, const char *to) {
   part->to = to;
   if (!to) return ERR_OK;
   int len = snprintf(part->beside, sizeof part->beside, "%s.part", to);
@@ -39,14 +39,14 @@ static Err begin(Part *part, const char *to) {
   return file_create(&part->w, part->beside);
 }
 
-static Err put(Part *part, const char *text, size_t len) {
+static Err put_line(Part *part, const char *text, size_t len) {
   if (!part->to) return ERR_OK;
   TRY(file_put(&part->w, text, len));
   return file_put(&part->w, "\n", 1);
 }
 
 /* Every line to its pair of parts; pairs counts those kept and those held back. */
-static Err deal(Input *in, uint64_t n, Part part[4], uint64_t pairs[2]) {
+static Err distribute_lines(Input *in, uint64_t n, Part part[4], uint64_t pairs[2]) {
   const char *line;
   size_t len;
   for (;;) {
@@ -64,15 +64,15 @@ static Err deal(Input *in, uint64_t n, Part part[4], uint64_t pairs[2]) {
     if (more) target = (size_t)(more - tab) - 1;
     int held = number_of(line, source) % n == 0;
     pairs[held]++;
-    TRY(put(&part[2 * held], line, source));
-    TRY(put(&part[2 * held + 1], tab + 1, target));
+    TRY(put_line(&part[2 * held], line, source));
+    TRY(put_line(&part[2 * held + 1], tab + 1, target));
   }
 }
 
-static Err split(Input *in, uint64_t n, const char *const to[4], Part part[4]) {
+static Err split_input(Input *in, uint64_t n, const char *const to[4], Part part[4]) {
   uint64_t pairs[2] = {0};
-  for (int i = 0; i < 4; i++) TRY(begin(&part[i], to[i]));
-  TRY(deal(in, n, part, pairs));
+  for (int i = 0; i < 4; i++) TRY(create_part(&part[i], to[i]));
+  TRY(distribute_lines(in, n, part, pairs));
   if (pairs[0] == 0 || pairs[1] == 0) {
     return err_set(ERR_WORK,
                    "%s: of %llu pairs, those whose source hashes to 0 modulo %llu are %s; "
@@ -94,7 +94,7 @@ Err unpack_split(const char *tsv, uint64_t n, const char *const to[4]) {
   Part part[4] = {0};
   TRY(input_open(&in, tsv));
   for (int i = 0; i < 4; i++) part[i].w.fd = -1;
-  Err err = split(in, n, to, part);
+  Err err = split_input(in, n, to, part);
   for (int i = 0; i < 4; i++) {
     if (!part[i].to) continue;
     file_abandon(&part[i].w);

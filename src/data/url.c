@@ -1,4 +1,4 @@
-/* URLs without their secrets. Relies on base. */
+/* URLs without their secrets. Depends on base. */
 #include "data/url.h"
 
 #include <stdbool.h>

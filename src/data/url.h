@@ -1,4 +1,4 @@
-/* URLs without their secrets, for messages and for files that stay. Relies on base. */
+/* URLs without their secrets, for messages and for files that stay. Depends on base. */
 #ifndef DATA_URL_H
 #define DATA_URL_H
 

@@ -1,12 +1,12 @@
 /* The kinds of sentence in the demo corpus that have two clauses: that, whether,
- * because, although, when, while, before, who, to. Relies on demo/grammar. */
+ * because, although, when, while, before, who, to. Depends on demo/grammar. */
 #include "demo/grammar.h"
 
 #define F(frame)  (1u << (frame))
 #define ANY_FRAME (~F(V_BE))
 
 /* English has no comma before a conjunction here, German always. */
-static void join(const Scene *s, const char *en, const char *de, const Clause *c) {
+static void say_subordinate(const Scene *s, const char *en, const char *de, const Clause *c) {
   s->de->comma = true;
   demo_both(s, en, de);
   demo_say(s, c, SAY_SUB, SAY_SUB);
@@ -40,20 +40,21 @@ static const Verb trying[TRYING] = {
 };
 
 /* "The teacher knows": short, present. */
-static Np head(const Scene *s, const Verb *verb, bool no) {
+static Np say_main_clause(const Scene *s, const Verb *verb, bool no) {
   Clause c = {.verb = verb, .no = no};
   demo_draw_clause(s->d, &c, HOW_POSITIVE | HOW_SHORT | HOW_DEFINITE | HOW_TIMELESS);
   demo_say(s, &c, SAY_MAIN, SAY_MAIN);
   return c.subject;
 }
 
-static bool same(const Np *a, const Np *b) {
+static bool is_same_np(const Np *a, const Np *b) {
   return a->kind && a->kind == b->kind && a->kind != NP_PRO && a->id == b->id;
 }
 
 /* Somebody named twice would be a pronoun the second time. */
-static bool mentions(const Clause *c, const Np *np) {
-  return same(np, &c->subject) || same(np, &c->object) || same(np, &c->person);
+static bool has_np(const Clause *c, const Np *np) {
+  return is_same_np(np, &c->subject) || is_same_np(np, &c->object) ||
+         is_same_np(np, &c->person);
 }
 
 /* A clause that hangs on another: no fronted time. */
@@ -61,19 +62,19 @@ static void draw_hanging(const Scene *s, Clause *c, const Np *on, uint32_t how) 
   do {
     *c = (Clause){0};
     demo_draw_clause(s->d, c, how | HOW_SHORT | HOW_DEFINITE | HOW_HAPPENING);
-  } while (mentions(c, on));
+  } while (has_np(c, on));
   c->front = false;
   if (!c->no || !c->when.kind) return;
   c->when.kind = W_NONE; /* a negated object wants the time elsewhere */
   if (c->tense == T_PAST && c->verb->flags & VF_SAME) c->tense = T_PERFECT;
 }
 
-static void that(const Scene *s) {
+static void draw_that(const Scene *s) {
   Clause c;
   uint32_t roll = demo_below(s->d, 100);
   if (roll < 50) {
     uint32_t which = demo_below(s->d, HEADS);
-    Np who = head(s, &heads[which], false);
+    Np who = say_main_clause(s, &heads[which], false);
     if (which == HOPE) {
       do draw_hanging(s, &c, &who, HOW_POSITIVE | HOW_PRESENT | HOW_TIMELESS);
       while (c.verb->flags & (VF_STATE | VF_POSE | VF_NOMODAL));
@@ -83,19 +84,19 @@ static void that(const Scene *s) {
     } else {
       draw_hanging(s, &c, &who, 0);
     }
-    join(s, "that", "dass", &c);
+    say_subordinate(s, "that", "dass", &c);
   } else if (roll < 75) {
     bool know = demo_chance(s->d, 50);
-    Np who = head(s, know ? &heads[KNOW] : &asking, know);
+    Np who = say_main_clause(s, know ? &heads[KNOW] : &asking, know);
     do draw_hanging(s, &c, &who, HOW_POSITIVE);
     while (c.mid == A_NEVER);
-    join(s, "whether", "ob", &c);
+    say_subordinate(s, "whether", "ob", &c);
   } else {
     Twin word;
-    Np who = head(s, &heads[KNOW], demo_chance(s->d, 50));
+    Np who = say_main_clause(s, &heads[KNOW], demo_chance(s->d, 50));
     do demo_draw_circumstance(s, &c, &word, false);
-    while (mentions(&c, &who));
-    join(s, word.en, word.de, &c);
+    while (has_np(&c, &who));
+    say_subordinate(s, word.en, word.de, &c);
   }
   demo_stop(s, '.');
 }
@@ -136,7 +137,7 @@ static void add_reason(const Scene *s, const Clause *main, const char *en, const
     Clause c = {.verb = &demo_verbs[0], .subject = he, .tense = past ? T_PAST : T_PRESENT};
     c.adj = draw_state(s, false);
     if (demo_chance(s->d, 30)) c.degree = &very;
-    join(s, en, de, &c);
+    say_subordinate(s, en, de, &c);
     return;
   }
   Agr agr = demo_agr(&he);
@@ -175,7 +176,7 @@ static void draw_aim(const Scene *s, Clause *c, Clause *aim) {
   aim->mid = A_NONE;
 }
 
-static void because(const Scene *s) {
+static void draw_because(const Scene *s) {
   Clause c = {0}, why;
   if (demo_chance(s->d, 40)) { /* goes there because he wants something there */
     draw_aim(s, &c, &why);
@@ -183,7 +184,7 @@ static void because(const Scene *s) {
     demo_say(s, &c, SAY_MAIN, SAY_MAIN);
     why.tense = T_MODAL;
     why.modal = demo_chance(s->d, 60) ? M_WANT : M_HAVE_TO;
-    join(s, "because", "weil", &why);
+    say_subordinate(s, "because", "weil", &why);
   } else {
     /* He stays at home; or he does not do something. */
     c.no = demo_chance(s->d, 60);
@@ -201,7 +202,7 @@ static void because(const Scene *s) {
   demo_stop(s, '.');
 }
 
-static void although(const Scene *s) {
+static void draw_although(const Scene *s) {
   Clause c = {0};
   do c.verb = demo_draw_verb(s->d, ANY_FRAME);
   while (c.verb->flags & (VF_STATE | VF_POSE | VF_NOING | VF_POINT) || c.verb->de_tail ||
@@ -262,7 +263,7 @@ static void when_if(const Scene *s) {
     if (tired || !if_) how |= HOW_POSITIVE;
     if (!if_) how |= HOW_HABITUAL;
     demo_draw_clause(s->d, &main, how);
-  } while (mentions(&main, &c.subject));
+  } while (has_np(&main, &c.subject));
   main.mid = !if_ && demo_chance(s->d, 50) ? (Mid)(A_OFTEN + (int)demo_below(s->d, 4)) : A_NONE;
   main.tense = if_ ? T_MODAL : T_PRESENT;
   if (main.modal == M_LIKE) main.modal = M_WILL;
@@ -276,7 +277,7 @@ static void draw_lasting(const Scene *s, Clause *c, const Clause *other) {
     do c->verb = demo_draw_verb(s->d, F(V_PLAIN) | F(V_ACC) | F(V_PREP) | F(V_DAT));
     while (c->verb->flags & (VF_STATE | VF_NOING | VF_SEIN));
     demo_draw_clause(s->d, c, HOW_POSITIVE | HOW_SHORT | HOW_DEFINITE | HOW_TIMELESS);
-  } while (other && (mentions(c, &other->subject) || mentions(other, &c->subject)));
+  } while (other && (has_np(c, &other->subject) || has_np(other, &c->subject)));
   c->mid = A_NONE;
   c->tense = T_ING;
 }
@@ -287,7 +288,7 @@ static void while_(const Scene *s) {
   draw_lasting(s, &other, &c);
   if (demo_chance(s->d, 50)) {
     demo_say(s, &c, SAY_MAIN, SAY_MAIN);
-    join(s, "while", "während", &other);
+    say_subordinate(s, "while", "während", &other);
   } else {
     demo_both(s, "while", "während");
     demo_say(s, &c, SAY_SUB, SAY_SUB);
@@ -297,7 +298,7 @@ static void while_(const Scene *s) {
   demo_stop(s, '.');
 }
 
-static void before(const Scene *s) {
+static void draw_before(const Scene *s) {
   const Verb *getting_up = &demo_verbs[demo_verb("get", "up")]; /* nobody does much before */
   Clause c = {0}, next = {0};
   Pro pro = PRO_HE;
@@ -315,7 +316,7 @@ static void before(const Scene *s) {
   demo_draw_clause(s->d, &next, HOW_POSITIVE | HOW_SHORT | HOW_TIMELESS);
   next.mid = A_NONE;
   next.tense = c.tense;
-  join(s, "before", "bevor", &next);
+  say_subordinate(s, "before", "bevor", &next);
   demo_stop(s, '.');
 }
 
@@ -352,7 +353,7 @@ static void draw_relative(const Scene *s, Np *np, Clause *rel, bool people) {
   np->rel = rel;
 }
 
-static void relative(const Scene *s) {
+static void draw_relative_sentence(const Scene *s) {
   Clause c = {0}, rel;
   uint32_t roll = demo_below(s->d, 100);
   if (roll < 40) { /* I know the man who … */
@@ -363,7 +364,7 @@ static void relative(const Scene *s) {
     c.mid = A_NONE;
     if (c.tense == T_PERFECT) c.tense = T_PRESENT;
     do draw_relative(s, &c.object, &rel, true);
-    while (same(&c.subject, &c.object) || mentions(&rel, &c.subject));
+    while (is_same_np(&c.subject, &c.object) || has_np(&rel, &c.subject));
   } else if (roll < 80) { /* The book that … is interesting. */
     c.verb = &demo_verbs[0];
     do {
@@ -433,8 +434,9 @@ void demo_draw_complex(const Scene *s) {
     void (*make)(const Scene *);
     uint32_t weight;
   } kinds[] = {
-      {that, 80},   {because, 45},  {although, 20}, {when_if, 45},     {while_, 25},
-      {before, 20}, {relative, 60}, {to_do, 35},    {in_order_to, 15},
+      {draw_that, 80},   {draw_because, 45}, {draw_although, 20},          {when_if, 45},
+      {while_, 25},      {draw_before, 20},  {draw_relative_sentence, 60}, {to_do, 35},
+      {in_order_to, 15},
   };
   uint32_t total = 0;
   for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) total += kinds[i].weight;

@@ -1,13 +1,13 @@
 /* The sentences of the demo corpus that are about numbers: bare numbers, sums,
- * prices, ages, clock times, dates, years. Relies on demo/grammar. */
+ * prices, ages, clock times, dates, years. Depends on demo/grammar. */
 #include "demo/grammar.h"
 
-static void np(const Scene *s, const Np *np) {
+static void say_np(const Scene *s, const Np *np) {
   demo_np_en(s->en, np, false);
   demo_np_de(s->de, np, NOM);
 }
 
-static void number(const Scene *s, uint32_t n) {
+static void say_number(const Scene *s, uint32_t n) {
   demo_number_en(s->en, n);
   demo_number_de(s->de, n, "eins");
 }
@@ -29,16 +29,16 @@ static uint32_t draw_amount(const Scene *s) {
   return n;
 }
 
-static void bare(const Scene *s) {
+static void draw_bare_number(const Scene *s) {
   uint32_t n;
   do n = draw_number(s);
   while (n < 100 || n % 100 == 0);
   uint32_t roll = demo_below(s->d, 100);
   if (roll < 40) {
-    number(s, n);
+    say_number(s, n);
   } else if (roll < 70) {
     demo_both(s, "the number is", "die Zahl ist");
-    number(s, n);
+    say_number(s, n);
   } else {
     n = n % 1000 ? n % 1000 : 342;
     demo_both(s, "the", "der");
@@ -59,7 +59,7 @@ static void bare(const Scene *s) {
   demo_stop(s, '.');
 }
 
-static void sum(const Scene *s) {
+static void draw_sum(const Scene *s) {
   uint32_t a = 1 + demo_below(s->d, 60), b = 1 + demo_below(s->d, 60);
   if (a == b) a++;
   bool plus = demo_chance(s->d, 60);
@@ -68,11 +68,11 @@ static void sum(const Scene *s) {
     a = b;
     b = t;
   }
-  number(s, a);
+  say_number(s, a);
   demo_both(s, plus ? "plus" : "minus", plus ? "plus" : "minus");
-  number(s, b);
+  say_number(s, b);
   demo_both(s, "is", "ist");
-  number(s, plus ? a + b : a - b);
+  say_number(s, plus ? a + b : a - b);
   demo_stop(s, '.');
 }
 
@@ -96,7 +96,7 @@ static void draw_price(const Scene *s, Price *p, int row) {
   if (p->figures && p->euros >= 1000) p->cents = 0;
 }
 
-static void price(const Scene *s) {
+static void draw_price_sentence(const Scene *s) {
   Np thing;
   Price p;
   demo_draw_np(s->d, &thing, N_SHOPPED, NULL, HOW_DEFINITE | HOW_NOUN | HOW_SINGULAR);
@@ -106,14 +106,14 @@ static void price(const Scene *s) {
     demo_both(s, "how much", "wie viel");
     demo_word(s->en, thing.plural ? "do" : "does");
     demo_word(s->de, thing.plural ? "kosten" : "kostet");
-    np(s, &thing);
+    say_np(s, &thing);
     demo_word(s->en, "cost");
     demo_end(s->en, '?');
     demo_end(s->de, '?');
     return;
   }
   if (roll < 65) {
-    np(s, &thing);
+    say_np(s, &thing);
     demo_word(s->en, thing.plural ? "cost" : "costs");
     demo_word(s->de, thing.plural ? "kosten" : "kostet");
     demo_price_en(s->en, &p);
@@ -154,7 +154,7 @@ static const char *is_de(const Np *who) {
   return agr == AGR_I ? "bin" : agr == AGR_HE ? "ist" : "sind";
 }
 
-static void age(const Scene *s) {
+static void draw_age(const Scene *s) {
   Np who;
   demo_draw_np(s->d, &who, N_HUMAN | N_KIN | N_BEAST, NULL,
                HOW_SUBJECT | HOW_DEFINITE | HOW_SINGULAR);
@@ -164,18 +164,18 @@ static void age(const Scene *s) {
                : looks & L_KID   ? 2 + demo_below(s->d, 16)
                : looks & L_YOUNG ? 18 + demo_below(s->d, 60)
                                  : 35 + demo_below(s->d, 60);
-  np(s, &who);
+  say_np(s, &who);
   demo_both(s, is_en(&who), is_de(&who));
-  number(s, n);
+  say_number(s, n);
   demo_both(s, "years old", "Jahre alt");
   demo_stop(s, '.');
 }
 
-static int hour(const Scene *s) {
+static int draw_hour(const Scene *s) {
   return 1 + (int)demo_below(s->d, 12);
 }
 
-static int minute(const Scene *s) {
+static int draw_minute(const Scene *s) {
   return 5 * (int)demo_below(s->d, 12);
 }
 
@@ -192,13 +192,13 @@ static void time_of_day(const Scene *s) {
                                   {"it is almost", "es ist fast"}};
     const Twin *t = &starts[demo_below(s->d, 3)];
     demo_both(s, t->en, t->de);
-    say_clock(s, hour(s), minute(s));
+    say_clock(s, draw_hour(s), draw_minute(s));
   } else if (roll < 60) {
     Np place = {.kind = NP_NOUN, .det = D_THE};
     do place.id = (int)demo_below(s->d, (uint32_t)demo_noun_count);
     while (!(demo_nouns[place.id].spots & S_HOURS));
     if (demo_chance(s->d, 40)) place.adj = demo_draw_adj(s->d, demo_nouns[place.id].looks);
-    np(s, &place);
+    say_np(s, &place);
     demo_both(s, "is open", "ist");
     demo_both(s, "from", "von");
     say_clock(s, 7 + (int)demo_below(s->d, 5), 15 * (int)demo_below(s->d, 4));
@@ -213,11 +213,11 @@ static void time_of_day(const Scene *s) {
     } else if (demo_chance(s->d, 30)) {
       what.ordinal = 1 + demo_below(s->d, 5);
     }
-    When w = {W_DAYCLOCK, hour(s), minute(s), (int)demo_below(s->d, 7)};
+    When w = {W_DAYCLOCK, draw_hour(s), draw_minute(s), (int)demo_below(s->d, 7)};
     if (roll < 75) {
       w = (When){W_CLOCK24, (int)demo_below(s->d, 24), (int)demo_below(s->d, 60), 0};
     }
-    np(s, &what);
+    say_np(s, &what);
     demo_both(s, leaves ? "leaves" : "arrives", leaves ? "fährt" : "kommt");
     demo_when_en(s->en, &w);
     demo_when_de(s->de, &w);
@@ -227,7 +227,7 @@ static void time_of_day(const Scene *s) {
 }
 
 /* Today is Monday, the third of May. */
-static void date(const Scene *s) {
+static void draw_date(const Scene *s) {
   static const Twin starts[] = {{"today is", "heute ist"},
                                 {"tomorrow is", "morgen ist"},
                                 {"yesterday was", "gestern war"}};
@@ -254,7 +254,7 @@ static void date(const Scene *s) {
   demo_stop(s, '.');
 }
 
-static void born(const Scene *s) {
+static void draw_birth(const Scene *s) {
   Np who;
   demo_draw_np(s->d, &who, N_HUMAN | N_KIN, NULL,
                HOW_SUBJECT | HOW_DEFINITE | HOW_SHORT | HOW_SINGULAR);
@@ -267,7 +267,7 @@ static void born(const Scene *s) {
     int day = 1 + (int)demo_below(s->d, (uint32_t)demo_month_days(month));
     w = (When){demo_chance(s->d, 50) ? W_FIGDATE : W_DATE, day, month, w.a};
   }
-  np(s, &who);
+  say_np(s, &who);
   demo_both(s, agr == AGR_PL ? "were born" : "was born", agr == AGR_PL ? "wurden" : "wurde");
   demo_when_en(s->en, &w);
   demo_when_de(s->de, &w);
@@ -276,7 +276,7 @@ static void born(const Scene *s) {
 }
 
 /* Pages, inhabitants, metres, floors. */
-static void amount(const Scene *s) {
+static void draw_amount_sentence(const Scene *s) {
   uint32_t roll = demo_below(s->d, 100);
   Np place = {.kind = NP_NOUN, .det = D_THE};
   if (roll < 25) {
@@ -284,9 +284,9 @@ static void amount(const Scene *s) {
     uint32_t n;
     do n = 20 + demo_below(s->d, 900);
     while (n % 100 == 1);
-    np(s, &place);
+    say_np(s, &place);
     demo_both(s, "has", "hat");
-    number(s, n);
+    say_number(s, n);
     demo_both(s, "pages", "Seiten");
   } else if (roll < 50) {
     uint32_t n;
@@ -295,7 +295,7 @@ static void amount(const Scene *s) {
     place.id = demo_noun(n >= 5000 ? "city" : "village");
     if (demo_chance(s->d, 40)) place.adj = demo_draw_adj(s->d, demo_nouns[place.id].looks);
     place.det = demo_chance(s->d, 50) ? D_THE : D_THIS;
-    number(s, n);
+    say_number(s, n);
     demo_both(s, "people live", "Menschen wohnen");
     demo_word(s->en, "in");
     demo_np_en(s->en, &place, true);
@@ -305,9 +305,9 @@ static void amount(const Scene *s) {
     while (!(demo_nouns[place.id].spots & S_DRIVE));
     if (demo_chance(s->d, 35)) place.adj = demo_draw_adj(s->d, demo_nouns[place.id].looks);
     bool far = demo_chance(s->d, 50);
-    np(s, &place);
+    say_np(s, &place);
     demo_both(s, "is", "ist");
-    number(s, far ? 2 + demo_below(s->d, 98) : 10 * (5 + demo_below(s->d, 95)));
+    say_number(s, far ? 2 + demo_below(s->d, 98) : 10 * (5 + demo_below(s->d, 95)));
     demo_both(s, far ? "kilometres away" : "metres away",
               far ? "Kilometer entfernt" : "Meter entfernt");
   } else {
@@ -316,7 +316,7 @@ static void amount(const Scene *s) {
     Agr agr = demo_agr(&who);
     uint32_t n = 1 + demo_below(s->d, 24);
     bool work = demo_chance(s->d, 50);
-    np(s, &who);
+    say_np(s, &who);
     if (work) {
       demo_word(s->en, agr == AGR_HE ? "works" : "work");
       demo_word(s->de, agr == AGR_I ? "arbeite" : agr == AGR_HE ? "arbeitet" : "arbeiten");
@@ -335,20 +335,20 @@ static void amount(const Scene *s) {
 void demo_draw_count(const Scene *s) {
   uint32_t roll = demo_below(s->d, 100);
   if (roll < 9) {
-    bare(s);
+    draw_bare_number(s);
   } else if (roll < 13) {
-    sum(s);
+    draw_sum(s);
   } else if (roll < 42) {
-    price(s);
+    draw_price_sentence(s);
   } else if (roll < 52) {
-    age(s);
+    draw_age(s);
   } else if (roll < 66) {
     time_of_day(s);
   } else if (roll < 74) {
-    date(s);
+    draw_date(s);
   } else if (roll < 83) {
-    born(s);
+    draw_birth(s);
   } else {
-    amount(s);
+    draw_amount_sentence(s);
   }
 }

@@ -1,4 +1,4 @@
-/* The door of the demo corpus: pairs by number, the split, the files. Relies on
+/* The door of the demo corpus: pairs by number, the split, the files. Depends on
  * demo/grammar for the sentences and on base/file. */
 #include "demo/demo.h"
 

@@ -1,6 +1,6 @@
 /* The built-in corpus: English-German pairs written by a grammar, so that a model
  * can be trained without a download. Each pair is a pure function of seed and
- * number, and each English sentence has one German one. Relies on base/str and
+ * number, and each English sentence has one German one. Depends on base/str and
  * data/generator. */
 #ifndef DEMO_DEMO_H
 #define DEMO_DEMO_H

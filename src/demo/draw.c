@@ -1,5 +1,5 @@
 /* Chance noun phrases and clauses for the demo corpus that make sense: objects
- * suit verbs, adjectives suit nouns, times suit tenses. Relies on demo/grammar. */
+ * suit verbs, adjectives suit nouns, times suit tenses. Depends on demo/grammar. */
 #include "demo/grammar.h"
 
 const uint32_t demo_folk = N_HUMAN | N_KIN;
@@ -234,7 +234,7 @@ static void draw_date(Rng *d, When *w, bool past) {
   }
 }
 
-static void fixed(Rng *d, When *w, int from, int to) {
+static void draw_fixed_time(Rng *d, When *w, int from, int to) {
   *w = (When){W_FIXED, from + (int)demo_below(d, (uint32_t)(to - from)), 0, 0};
 }
 
@@ -246,11 +246,11 @@ void demo_draw_when(Rng *d, Clause *c) {
                c->verb->frame == V_GO || c->verb->frame == V_BOTH;
   switch (c->tense) {
     case T_ING:
-      fixed(d, w, TIMES_NOW, TIMES_FUTURE);
+      draw_fixed_time(d, w, TIMES_NOW, TIMES_FUTURE);
       break;
     case T_PAST:
       if (roll < 40) {
-        fixed(d, w, TIMES_PAST, year ? TIMES_END : TIMES_LONGAGO);
+        draw_fixed_time(d, w, TIMES_PAST, year ? TIMES_END : TIMES_LONGAGO);
       } else if (roll < 55) {
         *w = (When){W_AGO, 2 + (int)demo_below(d, 11),
                     (int)demo_below(d, year ? UNITS_COUNT : 2), 0};
@@ -266,7 +266,7 @@ void demo_draw_when(Rng *d, Clause *c) {
       break;
     case T_MODAL:
       if (roll < 40) {
-        fixed(d, w, TIMES_FUTURE, TIMES_PAST);
+        draw_fixed_time(d, w, TIMES_FUTURE, TIMES_PAST);
       } else if (roll < 60) {
         draw_clock(d, w);
       } else if (roll < 75) {
@@ -281,7 +281,7 @@ void demo_draw_when(Rng *d, Clause *c) {
     default:
       if (c->verb->flags & VF_POINT) roll = 45 + roll / 4; /* by the clock */
       if (roll < 45) {
-        fixed(d, w, TIMES_HABIT, TIMES_NOW);
+        draw_fixed_time(d, w, TIMES_HABIT, TIMES_NOW);
       } else if (roll < 70) {
         draw_clock(d, w);
       } else if (roll < 82 || !(year || c->verb->frame == V_GO)) {

@@ -1,4 +1,4 @@
-/* Says the clauses of the demo corpus in English. Relies on demo/grammar. */
+/* Says the clauses of the demo corpus in English. Depends on demo/grammar. */
 #include <string.h>
 
 #include "demo/grammar.h"
@@ -17,11 +17,11 @@ Agr demo_agr(const Np *np) {
   return np->plural ? AGR_PL : AGR_HE;
 }
 
-static bool vowel(const char *word) {
+static bool has_initial_vowel(const char *word) {
   return strchr("aeiou", word[0]) != NULL;
 }
 
-static void possessive(Out *out, const Np *np) {
+static void say_possessive(Out *out, const Np *np) {
   if (np->det == D_NAMES) {
     demo_word(out, demo_names[np->owner - 1].en);
     demo_glue(out, "'s");
@@ -34,7 +34,7 @@ static void possessive(Out *out, const Np *np) {
   demo_glue(out, word[strlen(word) - 1] == 's' ? "'" : "'s");
 }
 
-static void relative(Out *out, const Np *np) {
+static void say_relative(Out *out, const Np *np) {
   bool human = demo_nouns[np->id].is & (N_HUMAN | N_KIN);
   if (np->rel->gap == GAP_SUBJECT) {
     demo_word(out, human ? "who" : "that");
@@ -57,7 +57,7 @@ void demo_np_en(Out *out, const Np *np, bool object) {
   const char *noun = np->plural ? demo_nouns[np->id].en_pl : demo_nouns[np->id].en;
   const char *adj = np->adj ? demo_adjs[np->adj - 1].en : NULL;
   if (np->owner) {
-    possessive(out, np);
+    say_possessive(out, np);
   } else {
     switch (np->det) {
       case D_BARE:
@@ -66,7 +66,7 @@ void demo_np_en(Out *out, const Np *np, bool object) {
         demo_word(out, "the");
         break;
       case D_A:
-        demo_word(out, np->plural ? "" : vowel(adj ? adj : noun) ? "an" : "a");
+        demo_word(out, np->plural ? "" : has_initial_vowel(adj ? adj : noun) ? "an" : "a");
         break;
       case D_THIS:
         demo_word(out, np->plural ? "these" : "this");
@@ -93,17 +93,17 @@ void demo_np_en(Out *out, const Np *np, bool object) {
   if (np->ordinal) demo_ordinal_en(out, np->ordinal);
   if (adj) demo_word(out, adj);
   demo_word(out, noun);
-  if (np->rel) relative(out, np);
+  if (np->rel) say_relative(out, np);
 }
 
 /* Forms of to be, to have and to do. */
-static const char *be(Agr agr) {
+static const char *form_of_be(Agr agr) {
   return agr == AGR_I ? "am" : agr == AGR_HE ? "is" : "are";
 }
-static const char *have(Agr agr) {
+static const char *form_of_have(Agr agr) {
   return agr == AGR_HE ? "has" : "have";
 }
-static const char *does(Agr agr) {
+static const char *form_of_do(Agr agr) {
   return agr == AGR_HE ? "does" : "do";
 }
 
@@ -125,39 +125,39 @@ static Group modal_group(const Clause *c, Agr agr, bool needs_do) {
     case M_LIKE:
       return (Group){"would", "like to", base};
     case M_ALLOWED:
-      return (Group){be(agr), "allowed to", base};
+      return (Group){form_of_be(agr), "allowed to", base};
     case M_WANT:
-      if (needs_do) return (Group){does(agr), "want to", base};
+      if (needs_do) return (Group){form_of_do(agr), "want to", base};
       return (Group){"", agr == AGR_HE ? "wants to" : "want to", base};
     default:
-      if (needs_do) return (Group){does(agr), "have to", base};
+      if (needs_do) return (Group){form_of_do(agr), "have to", base};
       return (Group){"", agr == AGR_HE ? "has to" : "have to", base};
   }
 }
 
 static Group verb_group(const Clause *c, Agr agr, bool needs_do) {
   const Verb *v = c->verb;
-  if (v->frame == V_BE && c->tense == T_PRESENT) return (Group){be(agr), "", ""};
+  if (v->frame == V_BE && c->tense == T_PRESENT) return (Group){form_of_be(agr), "", ""};
   if (v->frame == V_BE && c->tense == T_PAST) {
     return (Group){agr == AGR_PL ? "were" : "was", "", ""};
   }
   switch (c->tense) {
     case T_ING:
-      return (Group){be(agr), "", v->en_ing};
+      return (Group){form_of_be(agr), "", v->en_ing};
     case T_PERFECT:
-      return (Group){have(agr), "", v->en_part};
+      return (Group){form_of_have(agr), "", v->en_part};
     case T_MODAL:
       return modal_group(c, agr, needs_do);
     case T_PAST:
       if (needs_do) return (Group){"did", "", v->en};
       return (Group){"", "", v->en_past};
     default:
-      if (needs_do) return (Group){does(agr), "", v->en};
+      if (needs_do) return (Group){form_of_do(agr), "", v->en};
       return (Group){"", "", agr == AGR_HE ? v->en_s : v->en};
   }
 }
 
-static void predicate(Out *out, const Clause *c) {
+static void say_predicate(Out *out, const Clause *c) {
   if (!c->adj) {
     demo_np_en(out, &c->other, false);
     return;
@@ -178,11 +178,11 @@ static void predicate(Out *out, const Clause *c) {
 }
 
 /* What stands behind the verb. */
-static void complements(Out *out, const Clause *c) {
+static void say_complements(Out *out, const Clause *c) {
   const Verb *v = c->verb;
   const char *tail = v->en_tail ? v->en_tail : "";
   bool object = c->gap != GAP_OBJECT;
-  if (v->frame == V_BE) predicate(out, c);
+  if (v->frame == V_BE) say_predicate(out, c);
   if (v->flags & VF_SPLIT && c->object.kind == NP_PRO) {
     if (object) demo_np_en(out, &c->object, true);
     demo_word(out, tail);
@@ -211,7 +211,7 @@ void demo_clause_en(Out *out, const Clause *c, Say say) {
   }
   if (say == SAY_INF) {
     demo_word(out, c->verb->en);
-    complements(out, c);
+    say_complements(out, c);
   } else {
     bool ask = say == SAY_ASK && c->gap != GAP_SUBJECT;
     Agr agr = demo_agr(&c->subject);
@@ -227,7 +227,7 @@ void demo_clause_en(Out *out, const Clause *c, Say say) {
     demo_word(out, mids[c->mid]);
     demo_word(out, g.tail);
     demo_word(out, g.verb);
-    complements(out, c);
+    say_complements(out, c);
   }
   if (!c->front) demo_when_en(out, &c->when);
 }

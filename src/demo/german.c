@@ -1,5 +1,5 @@
 /* Says the clauses of the demo corpus in German: declension, the place of the
- * verb, the order of the middle field. Relies on demo/grammar. */
+ * verb, the order of the middle field. Depends on demo/grammar. */
 #include <string.h>
 
 #include "demo/grammar.h"
@@ -54,7 +54,7 @@ static Gender gender_of(const Np *np) {
   return np->plural ? PLUR : demo_nouns[np->id].gender;
 }
 
-static void noun(Out *out, const Noun *n, bool plural, Case as) {
+static void say_noun(Out *out, const Noun *n, bool plural, Case as) {
   demo_word(out, plural ? n->de_pl : n->de);
   if (plural) {
     char last = n->de_pl[strlen(n->de_pl) - 1];
@@ -118,7 +118,7 @@ static const char *const (*determiner(Out *out, const Np *np, Case as, bool no,
   return np->det == D_SOME || np->det == D_MANY ? strong : weak;
 }
 
-static void phrase(Out *out, const Np *np, Case as, bool no, bool swallowed) {
+static void say_phrase(Out *out, const Np *np, Case as, bool no, bool swallowed) {
   if (np->kind == NP_NONE) return;
   if (np->kind == NP_PRO) {
     demo_word(out, pro[np->id][as]);
@@ -135,15 +135,15 @@ static void phrase(Out *out, const Np *np, Case as, bool no, bool swallowed) {
     demo_word(out, demo_adjs[np->adj - 1].stem);
     demo_glue(out, ending);
   }
-  noun(out, &demo_nouns[np->id], np->plural, as);
+  say_noun(out, &demo_nouns[np->id], np->plural, as);
   if (np->owner && np->det != D_NAMES) {
     Np owner = {
         .kind = NP_NOUN, .id = np->owner - 1, .det = np->owner_det, .plural = np->owner_plural};
-    phrase(out, &owner, GEN, false, false);
+    say_phrase(out, &owner, GEN, false, false);
   }
 }
 
-static void relative(Out *out, const Np *np) {
+static void say_relative(Out *out, const Np *np) {
   const Clause *rel = np->rel;
   if (!rel) return;
   Case gap = rel->gap == GAP_SUBJECT ? NOM : rel->verb->frame == V_DAT ? DAT : ACC;
@@ -154,7 +154,7 @@ static void relative(Out *out, const Np *np) {
 }
 
 void demo_np_de(Out *out, const Np *np, Case as) {
-  phrase(out, np, as, false, false);
+  say_phrase(out, np, as, false, false);
 }
 
 void demo_pp_de(Out *out, PrepId id, const Np *np) {
@@ -171,68 +171,68 @@ void demo_pp_de(Out *out, PrepId id, const Np *np) {
     joined = in ? "ins" : an ? "ans" : NULL;
   }
   demo_word(out, joined ? joined : prep->de);
-  phrase(out, np, prep->of, false, joined != NULL);
+  say_phrase(out, np, prep->of, false, joined != NULL);
 }
 
 /* ich, er, plural */
-static const char *pick(Agr agr, const char *ich, const char *er, const char *sie) {
+static const char *pick_form(Agr agr, const char *ich, const char *er, const char *sie) {
   return agr == AGR_I ? ich : agr == AGR_HE ? er : sie;
 }
 
 static const char *modal_form(const Clause *c, Agr agr) {
   switch (c->modal) {
     case M_CAN:
-      return pick(agr, "kann", "kann", "können");
+      return pick_form(agr, "kann", "kann", "können");
     case M_MUST: /* "must not" forbids */
-      if (c->no) return pick(agr, "darf", "darf", "dürfen");
-      return pick(agr, "muss", "muss", "müssen");
+      if (c->no) return pick_form(agr, "darf", "darf", "dürfen");
+      return pick_form(agr, "muss", "muss", "müssen");
     case M_HAVE_TO:
-      return pick(agr, "muss", "muss", "müssen");
+      return pick_form(agr, "muss", "muss", "müssen");
     case M_WANT:
-      return pick(agr, "will", "will", "wollen");
+      return pick_form(agr, "will", "will", "wollen");
     case M_SHOULD:
-      return pick(agr, "sollte", "sollte", "sollten");
+      return pick_form(agr, "sollte", "sollte", "sollten");
     case M_LIKE:
-      return pick(agr, "möchte", "möchte", "möchten");
+      return pick_form(agr, "möchte", "möchte", "möchten");
     case M_WILL:
-      return pick(agr, "werde", "wird", "werden");
+      return pick_form(agr, "werde", "wird", "werden");
     default:
-      return pick(agr, "darf", "darf", "dürfen");
+      return pick_form(agr, "darf", "darf", "dürfen");
   }
 }
 
-static const char *finite(const Clause *c, Agr agr) {
+static const char *finite_form(const Clause *c, Agr agr) {
   const Verb *v = c->verb;
   bool is = v->frame == V_BE;
   switch (c->tense) {
     case T_MODAL:
       return modal_form(c, agr);
     case T_PAST:
-      if (is) return pick(agr, "war", "war", "waren");
+      if (is) return pick_form(agr, "war", "war", "waren");
       /* fall through */
     case T_PERFECT:
-      if (v->flags & VF_SEIN) return pick(agr, "bin", "ist", "sind");
-      return pick(agr, "habe", "hat", "haben");
+      if (v->flags & VF_SEIN) return pick_form(agr, "bin", "ist", "sind");
+      return pick_form(agr, "habe", "hat", "haben");
     default:
-      return pick(agr, v->ich, v->er, is ? "sind" : v->de);
+      return pick_form(agr, v->ich, v->er, is ? "sind" : v->de);
   }
 }
 
-static bool bracketed(const Clause *c) {
+static bool is_bracketed(const Clause *c) {
   if (c->tense == T_MODAL || c->tense == T_PERFECT) return true;
   return c->tense == T_PAST && c->verb->frame != V_BE;
 }
 
-static bool definite(const Np *np) {
+static bool is_definite(const Np *np) {
   return np->kind != NP_NOUN || !(np->det == D_BARE || np->det == D_A || np->det == D_NUMBER ||
                                   np->det == D_SOME || np->det == D_MANY);
 }
 
-static void predicate(Out *out, const Clause *c) {
+static void say_predicate(Out *out, const Clause *c) {
   if (!c->adj) {
     /* A bare trade has no article: er ist Lehrer. */
     if (c->other.kind == NP_NOUN && !c->other.adj && c->other.det == D_A) {
-      noun(out, &demo_nouns[c->other.id], c->other.plural, NOM);
+      say_noun(out, &demo_nouns[c->other.id], c->other.plural, NOM);
     } else {
       demo_np_de(out, &c->other, NOM);
     }
@@ -256,12 +256,12 @@ static void predicate(Out *out, const Clause *c) {
 /* Between the two halves of the verb, less what is said already: pronouns, persons, time, objects, negation,
  * manner, place. "nie", "schon" and "nicht" follow a definite object and precede
  * an indefinite one; "kein" swallows the negation. */
-static void middle(Out *out, const Clause *c, const Np *said) {
+static void say_middle_field(Out *out, const Clause *c, const Np *said) {
   const Verb *v = c->verb;
   Case as = v->frame == V_DAT ? DAT : ACC;
   bool object = c->object.kind && c->gap != GAP_OBJECT && !v->prep && &c->object != said;
   bool pronoun = object && c->object.kind == NP_PRO;
-  bool indefinite = object && !definite(&c->object);
+  bool indefinite = object && !is_definite(&c->object);
   bool kein = c->no && indefinite && (c->object.det == D_A || c->object.det == D_BARE);
   bool late = c->mid == A_NEVER || c->mid == A_ALREADY || c->mid == A_JUST;
 
@@ -280,8 +280,8 @@ static void middle(Out *out, const Clause *c, const Np *said) {
     demo_pp_de(out, c->place_prep, &c->place); /* kauft in der Stadt Milch */
     place = false;
   }
-  if (indefinite) phrase(out, &c->object, as, kein, false);
-  if (v->frame == V_BE) predicate(out, c);
+  if (indefinite) say_phrase(out, &c->object, as, kein, false);
+  if (v->frame == V_BE) say_predicate(out, c);
   if (c->manner) demo_word(out, c->manner->de);
   if (c->ride.kind) demo_pp_de(out, P_BY, &c->ride);
   if (v->prep && c->gap != GAP_OBJECT && c->object.kind) demo_pp_de(out, v->prep, &c->object);
@@ -310,14 +310,14 @@ void demo_clause_de(Out *out, const Clause *c, Say say) {
     if (say == SAY_MAIN) say = SAY_ASK;
   }
   const Np *early = say == SAY_ASK ? early_pronoun(c) : NULL;
-  if (say == SAY_ASK) demo_word(out, finite(c, agr));
+  if (say == SAY_ASK) demo_word(out, finite_form(c, agr));
   if (early) demo_np_de(out, early, early == &c->person || v->frame == V_DAT ? DAT : ACC);
   if (subject) {
     demo_np_de(out, &c->subject, NOM);
-    relative(out, &c->subject);
+    say_relative(out, &c->subject);
   }
-  if (say == SAY_MAIN) demo_word(out, finite(c, agr));
-  middle(out, c, early);
+  if (say == SAY_MAIN) demo_word(out, finite_form(c, agr));
+  say_middle_field(out, c, early);
   if (say == SAY_INF) {
     if (*v->prefix) {
       demo_word(out, v->prefix);
@@ -329,7 +329,7 @@ void demo_clause_de(Out *out, const Clause *c, Say say) {
     demo_glue(out, v->de);
     return;
   }
-  bool two = bracketed(c);
+  bool two = is_bracketed(c);
   if (two && c->tense != T_MODAL) {
     demo_word(out, v->de_part);
   } else if (two) {
@@ -339,12 +339,12 @@ void demo_clause_de(Out *out, const Clause *c, Say say) {
   if (say == SAY_SUB) {
     if (!two && *v->prefix) {
       demo_word(out, v->prefix);
-      demo_glue(out, finite(c, agr));
+      demo_glue(out, finite_form(c, agr));
     } else {
-      demo_word(out, finite(c, agr));
+      demo_word(out, finite_form(c, agr));
     }
   } else if (!two) {
     demo_word(out, v->prefix);
   }
-  relative(out, &c->object); /* behind the verb: Er ruft den Mann an, der … */
+  say_relative(out, &c->object); /* behind the verb: Er ruft den Mann an, der … */
 }

@@ -1,5 +1,5 @@
 /* Sentences of the demo corpus before they are words: noun phrases and clauses,
- * drawn once and then said in both languages. Relies on demo/lexicon, demo/number. */
+ * drawn once and then said in both languages. Depends on demo/lexicon, demo/number. */
 #ifndef DEMO_GRAMMAR_H
 #define DEMO_GRAMMAR_H
 

@@ -1,5 +1,5 @@
 /* The words of the demo corpus and the marks that say which go together: what a
- * noun is, where one does what, which adjective suits it. Relies on nothing. */
+ * noun is, where one does what, which adjective suits it. Depends on nothing. */
 #ifndef DEMO_LEXICON_H
 #define DEMO_LEXICON_H
 

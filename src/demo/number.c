@@ -1,5 +1,5 @@
 /* Numbers, prices, times and dates of the demo corpus in words and figures.
- * Relies on demo/lexicon for the names of days and months. */
+ * Depends on demo/lexicon for the names of days and months. */
 #include "demo/number.h"
 
 #include <string.h>
@@ -90,7 +90,7 @@ void demo_end(Out *out, char mark) {
   }
 }
 
-static void digits(Out *out, uint32_t n, int width) {
+static void add_digits(Out *out, uint32_t n, int width) {
   char text[12];
   int at = 12;
   for (int w = 0; w < width || n; w++, n /= 10) text[--at] = (char)('0' + n % 10);
@@ -193,19 +193,19 @@ void demo_ordinal_de(Out *out, uint32_t n, const char *ending) {
 void demo_figures(Out *out, uint32_t n, char separator) {
   demo_space(out);
   if (n < 1000) {
-    digits(out, n, 1);
+    add_digits(out, n, 1);
     return;
   }
-  digits(out, n / 1000, 1);
+  add_digits(out, n / 1000, 1);
   str_addc(out->str, separator);
-  digits(out, n % 1000, 3);
+  add_digits(out, n % 1000, 3);
 }
 
 static void price_figures(Out *out, const Price *price, char thousands, char point) {
   demo_figures(out, price->euros, thousands);
   if (!price->cents) return;
   str_addc(out->str, point);
-  digits(out, price->cents, 2);
+  add_digits(out, price->cents, 2);
 }
 
 void demo_price_en(Out *out, const Price *price) {
@@ -278,11 +278,11 @@ void demo_clock_de(Out *out, int hour, int minute) {
   }
 }
 
-static void clock24(Out *out, int hour, int minute) {
+static void say_clock24(Out *out, int hour, int minute) {
   demo_space(out);
-  digits(out, (uint32_t)hour, 1);
+  add_digits(out, (uint32_t)hour, 1);
   str_addc(out->str, ':');
-  digits(out, (uint32_t)minute, 2);
+  add_digits(out, (uint32_t)minute, 2);
 }
 
 void demo_year_en(Out *out, int year) {
@@ -340,7 +340,7 @@ void demo_when_en(Out *out, const When *w) {
       break;
     case W_CLOCK24:
       demo_word(out, "at");
-      clock24(out, w->a, w->b);
+      say_clock24(out, w->a, w->b);
       break;
     case W_DAY:
     case W_EVERY:
@@ -371,10 +371,10 @@ void demo_when_en(Out *out, const When *w) {
     case W_FIGDATE:
       demo_word(out, "on");
       demo_space(out);
-      digits(out, (uint32_t)w->a, 1);
+      add_digits(out, (uint32_t)w->a, 1);
       demo_word(out, demo_months[w->b].en);
       demo_space(out);
-      digits(out, (uint32_t)w->c, 4);
+      add_digits(out, (uint32_t)w->c, 4);
       break;
     case W_AGO:
       demo_number_en(out, (uint32_t)w->a);
@@ -384,7 +384,7 @@ void demo_when_en(Out *out, const When *w) {
     case W_YEAR:
       demo_word(out, "in");
       demo_space(out);
-      digits(out, (uint32_t)w->a, 4);
+      add_digits(out, (uint32_t)w->a, 4);
       break;
     case W_YEARWORDS:
       demo_word(out, "in the year");
@@ -412,7 +412,7 @@ void demo_when_de(Out *out, const When *w) {
       break;
     case W_CLOCK24:
       demo_word(out, "um");
-      clock24(out, w->a, w->b);
+      say_clock24(out, w->a, w->b);
       demo_word(out, "Uhr");
       break;
     case W_DAY:
@@ -443,11 +443,11 @@ void demo_when_de(Out *out, const When *w) {
     case W_FIGDATE:
       demo_word(out, "am");
       demo_space(out);
-      digits(out, (uint32_t)w->a, 1);
+      add_digits(out, (uint32_t)w->a, 1);
       str_addc(out->str, '.');
       demo_word(out, demo_months[w->b].de);
       demo_space(out);
-      digits(out, (uint32_t)w->c, 4);
+      add_digits(out, (uint32_t)w->c, 4);
       break;
     case W_AGO:
       demo_word(out, "vor");
@@ -457,7 +457,7 @@ void demo_when_de(Out *out, const When *w) {
     case W_YEAR:
       demo_word(out, "im Jahr");
       demo_space(out);
-      digits(out, (uint32_t)w->a, 4);
+      add_digits(out, (uint32_t)w->a, 4);
       break;
     case W_YEARWORDS:
       demo_word(out, "im Jahr");

@@ -1,5 +1,5 @@
 /* Numbers, ordinals, prices, clock times and dates of the demo corpus, in words
- * and in figures, English and German. Relies on base/str. */
+ * and in figures, English and German. Depends on base/str. */
 #ifndef DEMO_NUMBER_H
 #define DEMO_NUMBER_H
 

@@ -1,5 +1,5 @@
 /* What the sentences of the demo corpus share: writing to both languages at once, and clauses that
- * tell when, why or where. Relies on demo/grammar. */
+ * tell when, why or where. Depends on demo/grammar. */
 #include "demo/grammar.h"
 
 void demo_both(const Scene *s, const char *en, const char *de) {

@@ -1,12 +1,12 @@
 /* The kinds of sentence in the demo corpus that have one clause: statements,
- * questions, requests, comparisons; and the chances of all kinds. Relies on
+ * questions, requests, comparisons; and the chances of all kinds. Depends on
  * demo/grammar. */
 #include "demo/grammar.h"
 
 #define F(frame)  (1u << (frame))
 #define ANY_FRAME (~F(V_BE))
 
-static void statement(const Scene *s) {
+static void draw_statement(const Scene *s) {
   Clause c = {0};
   demo_draw_clause(s->d, &c, 0);
   demo_say(s, &c, SAY_MAIN, SAY_MAIN);
@@ -88,7 +88,7 @@ static void ask_circumstance(const Scene *s) {
   demo_stop(s, '?');
 }
 
-static void please(const Scene *s) {
+static void draw_request(const Scene *s) {
   Clause c = {.subject = {.kind = NP_PRO, .id = PRO_YOU}};
   do c.verb = demo_draw_verb(s->d, ANY_FRAME & ~F(V_WHERE));
   while (!(c.verb->by & demo_folk) ||
@@ -183,7 +183,7 @@ static void is_adjective(const Scene *s) {
 
 /* Not "my horse is bigger than the horse"; your car and her car are both "ihr Auto"
  * to the ear. */
-static bool alike(const Np *a, const Np *b) {
+static bool sounds_alike(const Np *a, const Np *b) {
   if (a->plural != b->plural && !((demo_nouns[a->id].is | demo_nouns[b->id].is) & N_PAIR)) {
     return true;
   }
@@ -192,7 +192,7 @@ static bool alike(const Np *a, const Np *b) {
          (a->det >= D_MY && b->det >= D_MY);
 }
 
-static void compare(const Scene *s) {
+static void draw_comparison(const Scene *s) {
   static const uint32_t kinds[] = {N_HUMAN | N_KIN, N_BEAST, N_READ, N_CLOTH,
                                    N_CAR,           N_THING, N_FURN, N_SIGHT};
   Clause c = {.verb = &demo_verbs[0]};
@@ -203,7 +203,7 @@ static void compare(const Scene *s) {
     draw_looker(s, &c.other, kind);
     uint32_t looks =
         demo_nouns[c.subject.id].looks & demo_nouns[c.other.id].looks & ~(uint32_t)L_COLOR;
-    c.adj = looks && !alike(&c.subject, &c.other) ? demo_draw_adj(s->d, looks) : 0;
+    c.adj = looks && !sounds_alike(&c.subject, &c.other) ? demo_draw_adj(s->d, looks) : 0;
   } while (!c.adj || !demo_adjs[c.adj - 1].en_more);
   if (kind == kinds[0] && demo_chance(s->d, 30)) {
     c.subject = (Np){.kind = NP_NAME, .id = (int)demo_below(s->d, (uint32_t)demo_name_count)};
@@ -216,7 +216,7 @@ static void compare(const Scene *s) {
 }
 
 /* His uncle is a teacher; Peter was a good cook. */
-static void trade(const Scene *s) {
+static void draw_profession(const Scene *s) {
   Clause c = {.verb = &demo_verbs[0]};
   Pro pro;
   do
@@ -237,9 +237,9 @@ static const struct {
   void (*make)(const Scene *);
   uint32_t weight;
 } kinds[] = {
-    {statement, 380}, {yes_no, 80},       {ask_who, 30},          {ask_object, 40},
-    {please, 24},     {there_is, 12},     {compare, 26},          {ask_circumstance, 40},
-    {trade, 4},       {is_adjective, 20}, {demo_draw_count, 120}, {demo_draw_complex, 380},
+    {draw_statement, 380}, {yes_no, 80},       {ask_who, 30},          {ask_object, 40},
+    {draw_request, 24},    {there_is, 12},     {draw_comparison, 26},  {ask_circumstance, 40},
+    {draw_profession, 4},  {is_adjective, 20}, {demo_draw_count, 120}, {demo_draw_complex, 380},
 };
 
 void demo_draw_sentence(const Scene *s) {

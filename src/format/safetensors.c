@@ -1,4 +1,4 @@
-/* Reading and writing safetensors files. Relies on base, Jansson. */
+/* Reading and writing safetensors files. Depends on base, Jansson. */
 #include "format/safetensors.h"
 
 #include <jansson.h>
@@ -21,21 +21,21 @@ static const struct {
              {"U8", SAFE_U8, 1}};
 #define TYPES (sizeof types / sizeof *types)
 
-static Err damaged(const SafeFile *f, const char *what, uint64_t offset) {
+static Err report_damage(const SafeFile *f, const char *what, uint64_t offset) {
   return err_set(ERR_WORK, "%s is not a usable safetensors file: %s (byte %llu)", f->map.path,
                  what, (unsigned long long)offset);
 }
 
-/* The tensor's elements times their size must be the bytes it claims. */
+/* Checks that shape and element size give the number of bytes between the offsets. */
 static Err check_size(const SafeFile *f, const SafeTensor *t, uint64_t element) {
   uint64_t bytes = element;
   for (int i = 0; i < t->dimensions; i++) {
     if (t->shape[i] && bytes > UINT64_MAX / t->shape[i])
-      return damaged(f, "a shape is too large", 8);
+      return report_damage(f, "a shape is too large", 8);
     bytes *= t->shape[i];
   }
   if (element && bytes != t->end - t->begin)
-    return damaged(f, "a shape does not match its bytes", 8);
+    return report_damage(f, "a shape does not match its bytes", 8);
   return ERR_OK;
 }
 
@@ -47,26 +47,28 @@ static Err read_tensor(SafeFile *f, const char *name, const json_t *j, uint64_t 
   uint64_t element = 0;
   if (!type || !json_is_array(shape) || json_array_size(shape) > SAFE_DIMENSIONS ||
       json_array_size(offsets) != 2) {
-    return damaged(f, "a tensor lacks its dtype, shape or offsets", 8);
+    return report_damage(f, "a tensor lacks its dtype, shape or offsets", 8);
   }
   for (size_t i = 0; i < TYPES; i++) {
-    if (strcmp(types[i].name, type) == 0) t.type = types[i].type, element = types[i].bytes;
+    if (strcmp(types[i].name, type) != 0) continue;
+    t.type = types[i].type;
+    element = types[i].bytes;
   }
   t.dimensions = (int)json_array_size(shape);
   for (int i = 0; i < t.dimensions; i++) {
     const json_t *n = json_array_get(shape, (size_t)i);
     if (!json_is_integer(n) || json_integer_value(n) < 0)
-      return damaged(f, "a dimension is no whole number", 8);
+      return report_damage(f, "a dimension is no whole number", 8);
     t.shape[i] = (uint64_t)json_integer_value(n);
   }
   for (size_t i = 0; i < 2; i++) {
     const json_t *n = json_array_get(offsets, i);
     if (!json_is_integer(n) || json_integer_value(n) < 0)
-      return damaged(f, "an offset is no whole number", 8);
+      return report_damage(f, "an offset is no whole number", 8);
     *(i ? &t.end : &t.begin) = (uint64_t)json_integer_value(n);
   }
   if (t.begin > t.end || t.end > data_bytes)
-    return damaged(f, "a tensor lies outside the file", 8);
+    return report_damage(f, "a tensor lies outside the file", 8);
   TRY(check_size(f, &t, element));
   TRY(mem_grow(&f->tensor, &f->cap, f->tensors + 1, sizeof *f->tensor));
   TRY(mem_dup(&t.name, name, strlen(name)));
@@ -76,13 +78,13 @@ static Err read_tensor(SafeFile *f, const char *name, const json_t *j, uint64_t 
 
 static Err read_metadata(SafeFile *f, const json_t *j) {
   char *text = json_dumps(j, JSON_COMPACT);
-  if (!text) return damaged(f, "unreadable metadata", 8);
+  if (!text) return report_damage(f, "unreadable metadata", 8);
   Err err = mem_dup(&f->metadata, text, strlen(text));
   free(text); /* Jansson's own memory */
   return err;
 }
 
-static int by_place(const void *a, const void *b) {
+static int compare_offsets(const void *a, const void *b) {
   const SafeTensor *x = *(const SafeTensor *const *)a, *y = *(const SafeTensor *const *)b;
   if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
   return x->end < y->end ? -1 : x->end > y->end;
@@ -95,34 +97,35 @@ static Err report_misplaced(const SafeFile *f, const char *name, const char *wha
                  (unsigned long long)((uint64_t)(f->data - f->map.bytes) + at));
 }
 
-/* The tensors lie one behind another and fill the file: no byte is of two or of none. */
+/* Checks that the tensors fill the file without gaps and overlaps. */
 static Err check_places(const SafeFile *f, uint64_t data_bytes) {
   const SafeTensor **sorted;
   uint64_t end = 0;
   TRY(mem_alloc(&sorted, f->tensors, sizeof *sorted));
   for (size_t i = 0; i < f->tensors; i++) sorted[i] = &f->tensor[i];
-  if (f->tensors) qsort(sorted, f->tensors, sizeof *sorted, by_place);
+  if (f->tensors) qsort(sorted, f->tensors, sizeof *sorted, compare_offsets);
   Err err = ERR_OK;
   for (size_t i = 0; i < f->tensors && !err; i++) {
     const SafeTensor *t = sorted[i];
     if (t->begin != end)
       err = report_misplaced(
-          f, t->name, t->begin < end ? "overlaps another tensor" : "lies behind unused bytes",
+          f, t->name, t->begin < end ? "overlaps another tensor" : "follows unused bytes",
           t->begin);
     end = t->end;
   }
   mem_free(sorted);
   if (!err && end != data_bytes)
-    err = damaged(f, "bytes follow the last tensor", (uint64_t)(f->data - f->map.bytes) + end);
+    err = report_damage(f, "bytes follow the last tensor",
+                        (uint64_t)(f->data - f->map.bytes) + end);
   return err;
 }
 
 static Err read_header(SafeFile *f) {
   uint64_t len;
-  if (f->map.size < 8) return damaged(f, "it is too short", 0);
+  if (f->map.size < 8) return report_damage(f, "it is too short", 0);
   memcpy(&len, f->map.bytes, 8);
-  if (len > f->map.size - 8) return damaged(f, "its header is longer than the file", 0);
-  if (len > HEADER_LIMIT) return damaged(f, "its header is longer than 16 MB", 0);
+  if (len > f->map.size - 8) return report_damage(f, "its header is longer than the file", 0);
+  if (len > HEADER_LIMIT) return report_damage(f, "its header is longer than 16 MB", 0);
   f->data = f->map.bytes + 8 + len;
   json_error_t error;
   TRY(jsondoc_check((const char *)f->map.bytes + 8, (size_t)len, f->map.path));
@@ -130,8 +133,8 @@ static Err read_header(SafeFile *f) {
       json_loadb((const char *)f->map.bytes + 8, (size_t)len, JSON_REJECT_DUPLICATES, &error);
   if (!json_is_object(root)) {
     json_decref(root);
-    return damaged(f, "its header is no JSON object",
-                   8 + (uint64_t)(error.position > 0 ? error.position : 0));
+    return report_damage(f, "its header is no JSON object",
+                         8 + (uint64_t)(error.position > 0 ? error.position : 0));
   }
   const char *name;
   json_t *value;
@@ -181,6 +184,13 @@ static float from_half(uint16_t h) {
   return h >> 15 ? -value : value;
 }
 
+static float from_bf16(uint16_t h) {
+  uint32_t bits = (uint32_t)h << 16;
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
 Err safetensors_read(const SafeFile *f, const SafeTensor *t, float *out, uint64_t count) {
   uint64_t elements = 1;
   for (int i = 0; i < t->dimensions; i++) elements *= t->shape[i];
@@ -195,7 +205,6 @@ Err safetensors_read(const SafeFile *f, const SafeTensor *t, float *out, uint64_
   }
   for (uint64_t i = 0; i < count; i++) {
     uint16_t half = 0;
-    uint32_t bits;
     double wide = 0;
     if (t->type == SAFE_F64)
       memcpy(&wide, from + 8 * i, 8);
@@ -209,7 +218,7 @@ Err safetensors_read(const SafeFile *f, const SafeTensor *t, float *out, uint64_
     else if (t->type == SAFE_F16)
       out[i] = from_half(half);
     else
-      bits = (uint32_t)half << 16, memcpy(&out[i], &bits, 4);
+      out[i] = from_bf16(half);
   }
   return ERR_OK;
 }

@@ -1,5 +1,5 @@
 /* Safetensors: eight bytes of length, a JSON header with names, types, shapes and
- * offsets, then the numbers. Hostile when read. Relies on base, Jansson. */
+ * offsets, then the numbers. Hostile when read. Depends on base, Jansson. */
 #ifndef FORMAT_SAFETENSORS_H
 #define FORMAT_SAFETENSORS_H
 

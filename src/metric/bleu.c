@@ -1,4 +1,4 @@
-/* BLEU's statistics and score. Relies on metric/tokenize, ngram. */
+/* BLEU's statistics and score. Depends on metric/tokenize, ngram. */
 #include "metric/bleu.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 
-static Err tokenize(Bleu *b, MetricText line) {
+static Err tokenize_line(Bleu *b, MetricText line) {
   if (b->lowercase) {
     TRY(metric_lower(line, &b->lower));
     line = (MetricText){b->lower.s, b->lower.len};
@@ -32,7 +32,7 @@ static Err keep_tokens(Bleu *b) {
 }
 
 Err bleu_add(Bleu *b, MetricText hyp, const MetricText *refs, int n, double *row) {
-  TRY(tokenize(b, hyp));
+  TRY(tokenize_line(b, hyp));
   TRY(keep_tokens(b));
   size_t hyp_len = b->tokens.tokens;
   TRY(ngram_words_begin(&b->words, hyp_len));
@@ -44,7 +44,7 @@ Err bleu_add(Bleu *b, MetricText hyp, const MetricText *refs, int n, double *row
   /* The reference length is the nearest; of two as near, the shorter. */
   size_t ref_len = 0, nearest = SIZE_MAX;
   for (int r = 0; r < n; r++) {
-    TRY(tokenize(b, refs[r]));
+    TRY(tokenize_line(b, refs[r]));
     size_t len = b->tokens.tokens, away = len > hyp_len ? len - hyp_len : hyp_len - len;
     for (size_t i = 0; i < len; i++) {
       b->symbol[i] = ngram_word_find(&b->words, b->tokens.token[i]);
@@ -64,7 +64,7 @@ Err bleu_add(Bleu *b, MetricText hyp, const MetricText *refs, int n, double *row
   return ERR_OK;
 }
 
-static double percent(double part, double whole, bool single) {
+static double compute_percent(double part, double whole, bool single) {
   if (!single) return 100.0 * part / whole;
   float scaled = 100.0f * (float)part;
   return (double)(scaled / (float)whole);
@@ -88,10 +88,10 @@ void bleu_score(const double *sum, bool effective, bool single, MetricScore *sco
   for (int k = 0; k < BLEU_ORDER && total[k] > 0; k++) {
     if (effective) orders = k + 1;
     if (correct[k] > 0) {
-      score->precision[k] = percent(correct[k], total[k], single);
+      score->precision[k] = compute_percent(correct[k], total[k], single);
     } else {
       smooth *= 2;
-      score->precision[k] = percent(1, smooth * total[k], single);
+      score->precision[k] = compute_percent(1, smooth * total[k], single);
     }
   }
   double logs = 0;

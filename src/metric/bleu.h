@@ -1,5 +1,5 @@
 /* BLEU (Papineni et al. 2002) with exponential smoothing.
- * Relies on metric/tokenize, ngram. */
+ * Depends on metric/tokenize, ngram. */
 #ifndef METRIC_BLEU_H
 #define METRIC_BLEU_H
 

@@ -1,6 +1,6 @@
 /* Bootstrap samples of sentences: intervals and paired tests (Koehn 2004). Draws
  * and float32 roundings are those of sacreBLEU on NumPy 2, so figures agree in
- * every digit. Relies on internal, pcg64. */
+ * every digit. Depends on internal, pcg64. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ typedef struct {
   bool single;
 } Sample;
 
-static Err resample(const Metric *m, size_t resamples, uint64_t seed, Sample *out) {
+static Err draw_resamples(const Metric *m, size_t resamples, uint64_t seed, Sample *out) {
   *out = (Sample){.n = resamples, .single = true};
   if (m->lines == 0 || resamples == 0) {
     return err_set(ERR_WORK, "there is nothing to resample: no sentence was scored");
@@ -53,7 +53,7 @@ done:
   return err;
 }
 
-static int compare(const void *a, const void *b) {
+static int compare_values(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);
 }
@@ -67,7 +67,7 @@ static double half_width(const double *score, size_t n, bool single) {
 }
 
 /* Sum in float32 in the order of NumPy's pairwise summation. */
-static float pairwise(const double *x, size_t n) {
+static float sum_pairwise(const double *x, size_t n) {
   if (n < 8) {
     float sum = 0;
     for (size_t i = 0; i < n; i++) sum += (float)x[i];
@@ -84,7 +84,7 @@ static float pairwise(const double *x, size_t n) {
   }
   size_t half = n / 2;
   half -= half % 8;
-  return pairwise(x, half) + pairwise(x + half, n - half);
+  return sum_pairwise(x, half) + sum_pairwise(x + half, n - half);
 }
 
 /* In double the order of the summation is far below what anyone compares. */
@@ -95,12 +95,12 @@ static double mean_wide(const double *x, size_t n) {
 }
 
 static double mean_numpy(const double *x, size_t n, bool single) {
-  return single ? (double)(pairwise(x, n) / (float)n) : mean_wide(x, n);
+  return single ? (double)(sum_pairwise(x, n) / (float)n) : mean_wide(x, n);
 }
 
 /* Sorts the scores. */
 static MetricInterval interval_of(Sample *sample) {
-  qsort(sample->score, sample->n, sizeof *sample->score, compare);
+  qsort(sample->score, sample->n, sizeof *sample->score, compare_values);
   return (MetricInterval){mean_numpy(sample->score, sample->n, sample->single),
                           half_width(sample->score, sample->n, sample->single)};
 }
@@ -108,7 +108,7 @@ static MetricInterval interval_of(Sample *sample) {
 Err metric_confidence(const Metric *m, size_t resamples, uint64_t seed,
                       MetricInterval *interval) {
   Sample sample;
-  TRY(resample(m, resamples, seed, &sample));
+  TRY(draw_resamples(m, resamples, seed, &sample));
   *interval = interval_of(&sample);
   /* Here Python's own mean is taken, exact but for one rounding. */
   double mean = mean_wide(sample.score, sample.n);
@@ -145,9 +145,10 @@ Err metric_paired(const Metric *base, const Metric *other, size_t resamples, uin
   }
   Sample a = {0}, b = {0}, a_sorted = {0}, b_sorted = {0};
   Err err;
-  TRY_DONE(resample(base, resamples, seed, &a));
-  TRY_DONE(resample(other, resamples, seed, &b));
-  a_sorted = a, b_sorted = b;
+  TRY_DONE(draw_resamples(base, resamples, seed, &a));
+  TRY_DONE(draw_resamples(other, resamples, seed, &b));
+  a_sorted = a;
+  b_sorted = b;
   a_sorted.score = b_sorted.score = NULL;
   TRY_DONE(mem_alloc(&a_sorted.score, a.n, sizeof *a.score));
   TRY_DONE(mem_alloc(&b_sorted.score, b.n, sizeof *b.score));

@@ -1,4 +1,4 @@
-/* chrF's statistics and score. Relies on metric/unicode, ngram. */
+/* chrF's statistics and score. Depends on metric/unicode, ngram. */
 #include "metric/chrf.h"
 
 #include <string.h>
@@ -24,7 +24,7 @@ static void add_word(Chrf *c, const char *s, size_t len) {
 }
 
 /* Splits the line into characters and, if wanted, words. */
-static Err take(Chrf *c, MetricText line, MetricBuffer *lower) {
+static Err split_line(Chrf *c, MetricText line, MetricBuffer *lower) {
   if (c->lowercase) {
     TRY(metric_lower(line, lower));
     line = (MetricText){lower->s, lower->len};
@@ -53,8 +53,8 @@ static Err take(Chrf *c, MetricText line, MetricBuffer *lower) {
 
 /* Triples for the orders of characters or of words. A hypothesis' n-grams count
  * only where the reference has some of that order. */
-static void count(NgramTree *tree, const uint32_t *ref, size_t ref_len, size_t hyp_len,
-                  size_t orders, double *row) {
+static void count_matches(NgramTree *tree, const uint32_t *ref, size_t ref_len, size_t hyp_len,
+                          size_t orders, double *row) {
   double match[NGRAM_ORDER_MAX];
   ngram_ref(tree, ref, ref_len, orders);
   ngram_match(tree, orders, match);
@@ -69,7 +69,7 @@ static void count(NgramTree *tree, const uint32_t *ref, size_t ref_len, size_t h
 }
 
 Err chrf_add(Chrf *c, MetricText hyp, const MetricText *refs, int n, double *row) {
-  TRY(take(c, hyp, &c->hyp));
+  TRY(split_line(c, hyp, &c->hyp));
   size_t codes = c->codes, words = c->word_count, orders = CHRF_CHARS + c->word_order;
   TRY(ngram_hyp(&c->char_tree, c->code, codes, CHRF_CHARS));
   if (c->word_order) {
@@ -80,14 +80,14 @@ Err chrf_add(Chrf *c, MetricText hyp, const MetricText *refs, int n, double *row
   double best = -1;
   for (int r = 0; r < n; r++) {
     double these[CHRF_STATS_MAX];
-    TRY(take(c, refs[r], &c->ref));
-    count(&c->char_tree, c->code, c->codes, codes, CHRF_CHARS, these);
+    TRY(split_line(c, refs[r], &c->ref));
+    count_matches(&c->char_tree, c->code, c->codes, codes, CHRF_CHARS, these);
     if (c->word_order) {
       for (size_t i = 0; i < c->word_count; i++) {
         c->symbol[i] = ngram_word_find(&c->words, c->word[i]);
       }
-      count(&c->word_tree, c->symbol, c->word_count, words, c->word_order,
-            these + 3 * CHRF_CHARS);
+      count_matches(&c->word_tree, c->symbol, c->word_count, words, c->word_order,
+                    these + 3 * CHRF_CHARS);
     }
     double score = chrf_score(these, orders, NULL);
     if (score > best) {

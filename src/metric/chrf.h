@@ -1,6 +1,6 @@
 /* chrF (Popović 2015) and chrF++ (2017): F-score, with recall counted double, of
  * character n-grams to 6 and, for chrF++, word n-grams to 2.
- * Relies on metric/unicode, ngram. */
+ * Depends on metric/unicode, ngram. */
 #ifndef METRIC_CHRF_H
 #define METRIC_CHRF_H
 

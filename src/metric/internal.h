@@ -1,5 +1,5 @@
 /* What the files of this room share: a metric with its rows of statistics.
- * Relies on bleu, chrf, ter. */
+ * Depends on bleu, chrf, ter. */
 #ifndef METRIC_INTERNAL_H
 #define METRIC_INTERNAL_H
 

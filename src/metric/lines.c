@@ -1,5 +1,5 @@
 /* Reading of hypotheses and references. Lines end at LF alone, and what white
- * space lies before it is dropped, as in sacreBLEU. Relies on base/utf8. */
+ * space lies before it is dropped, as in sacreBLEU. Depends on base/utf8. */
 #include "metric/lines.h"
 
 #include <errno.h>
@@ -41,7 +41,9 @@ static Err check_utf8(const MetricLines *l) {
   if (valid == l->bytes.len) return ERR_OK;
   size_t line = 1, begin = 0;
   for (size_t i = 0; i < valid; i++) {
-    if (l->bytes.s[i] == '\n') line++, begin = i + 1;
+    if (l->bytes.s[i] != '\n') continue;
+    line++;
+    begin = i + 1;
   }
   return err_set(ERR_WORK,
                  "%s, line %zu, byte %zu (byte %zu of the file): 0x%02x is not UTF-8; convert "

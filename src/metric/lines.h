@@ -1,5 +1,5 @@
 /* Files of sentences, one a line, as the scores read them.
- * Relies on base/file, utf8, metric/unicode. */
+ * Depends on base/file, utf8, metric/unicode. */
 #ifndef METRIC_LINES_H
 #define METRIC_LINES_H
 

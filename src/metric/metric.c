@@ -1,5 +1,5 @@
 /* One face for the four metrics: rows of statistics, sums, signatures.
- * Relies on bleu, chrf, ter. */
+ * Depends on bleu, chrf, ter. */
 #include "metric/metric.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Scores of translations, equal to those of sacreBLEU 2.6.0: BLEU, chrF, chrF++
  * and TER. Statistics are kept per sentence, so a corpus, a sentence and a
- * bootstrap sample are all sums of the same rows. Relies on base, utf8proc. */
+ * bootstrap sample are all sums of the same rows. Depends on base, utf8proc. */
 #ifndef METRIC_METRIC_H
 #define METRIC_METRIC_H
 

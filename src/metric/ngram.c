@@ -1,5 +1,5 @@
 /* Word numbers and the n-gram tree. Both tables are cleared by counting up an
- * era, so a short sentence costs little after a long one. Relies on mem, rng. */
+ * era, so a short sentence costs little after a long one. Depends on mem, rng. */
 #include "metric/ngram.h"
 
 #include <string.h>
@@ -52,7 +52,7 @@ void ngram_words_free(NgramWords *w) {
   mem_free(w->slot);
 }
 
-static Err begin(NgramTree *t, size_t most) {
+static Err begin_counting(NgramTree *t, size_t most) {
   if (most >= UINT32_MAX / 4) return err_set(ERR_WORK, "a line is too long to score");
   size_t edges = table_size(most);
   if (edges > t->edges || t->era == UINT32_MAX) {
@@ -81,7 +81,7 @@ static inline NgramEdge *find_edge(const NgramTree *t, uint32_t parent, uint32_t
 }
 
 Err ngram_hyp(NgramTree *t, const uint32_t *symbols, size_t n, size_t order) {
-  TRY(begin(t, n * order));
+  TRY(begin_counting(t, n * order));
   for (size_t i = 0; i < n; i++) {
     uint32_t at = 0;
     for (size_t k = 0; k < order && i + k < n; k++) {

@@ -1,5 +1,5 @@
 /* Clipped n-gram matches of one sentence, exactly: words become numbers, n-grams
- * become nodes of a tree that holds the hypothesis. Relies on base/mem, rng. */
+ * become nodes of a tree that holds the hypothesis. Depends on base/mem, rng. */
 #ifndef METRIC_NGRAM_H
 #define METRIC_NGRAM_H
 

@@ -1,5 +1,5 @@
 /* PCG XSL-RR 128/64 (O'Neill 2014), seeded through NumPy's SeedSequence; indices
- * by Lemire's multiplication. Relies on nothing. */
+ * by Lemire's multiplication. Depends on nothing. */
 #include "metric/pcg64.h"
 
 __extension__ typedef unsigned __int128 Wide;
@@ -19,7 +19,7 @@ static uint32_t mix(uint32_t x, uint32_t y) {
   return value ^ value >> 16;
 }
 
-static void spread(uint64_t seed, uint64_t out[4]) {
+static void spread_seed(uint64_t seed, uint64_t out[4]) {
   uint32_t pool[POOL] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
   uint32_t constant = 0x43b0d7e5u;
   for (int i = 0; i < POOL; i++) pool[i] = stir(pool[i], &constant, 0x931e8875u);
@@ -36,23 +36,23 @@ static void spread(uint64_t seed, uint64_t out[4]) {
   }
 }
 
-static void step(Pcg64 *rng) {
+static void advance_state(Pcg64 *rng) {
   const Wide multiplier = (Wide)0x2360ed051fc65da4u << 64 | 0x4385df649fccf645u;
   rng->state = rng->state * multiplier + rng->increment;
 }
 
 void pcg64_seed(Pcg64 *rng, uint64_t seed) {
   uint64_t word[4];
-  spread(seed, word);
+  spread_seed(seed, word);
   Wide stream = (Wide)word[2] << 64 | word[3];
   *rng = (Pcg64){.increment = stream << 1 | 1};
-  step(rng);
+  advance_state(rng);
   rng->state += (Wide)word[0] << 64 | word[1];
-  step(rng);
+  advance_state(rng);
 }
 
 uint64_t pcg64_next(Pcg64 *rng) {
-  step(rng);
+  advance_state(rng);
   uint64_t value = (uint64_t)(rng->state >> 64) ^ (uint64_t)rng->state;
   unsigned turn = (unsigned)(rng->state >> 122);
   return value >> turn | value << (-turn & 63);

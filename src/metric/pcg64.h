@@ -1,5 +1,5 @@
 /* The random numbers of NumPy's default_rng(seed), so that bootstrap samples are
- * the very ones sacreBLEU draws. Relies on nothing. */
+ * the very ones sacreBLEU draws. Depends on nothing. */
 #ifndef METRIC_PCG64_H
 #define METRIC_PCG64_H
 

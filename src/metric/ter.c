@@ -1,7 +1,7 @@
 /* TER: repeatedly the one shift of words that saves most edits, then the edit
  * distance. A candidate shift changes only some rows of the distance matrix, so
  * its cost is those rows, joined to the distances from there to the end.
- * Relies on metric/unicode, ngram. */
+ * Depends on metric/unicode, ngram. */
 #include "metric/ter.h"
 
 #include <math.h>
@@ -75,7 +75,7 @@ static void next_row(const TerSpace *s, size_t i, uint32_t word, const int32_t *
 }
 
 /* Both matrices for the present words; `to` is not needed for row 0. */
-static void fill(TerSpace *s) {
+static void fill_matrices(TerSpace *s) {
   for (size_t i = 1; i <= s->hyps; i++) {
     next_row(s, i, s->words[i - 1], row_of(s, s->from, i - 1), row_of(s, s->from, i));
   }
@@ -98,7 +98,7 @@ static void fill(TerSpace *s) {
 
 /* Walks the cheapest path back, preferring a match or substitution, then a word
  * of the hypothesis too many, then one too few; fills align and both sums. */
-static void trace(TerSpace *s) {
+static void trace_path(TerSpace *s) {
   memset(s->hyp_errors, 0, (s->hyps + 1) * sizeof *s->hyp_errors);
   memset(s->ref_errors, 0, (s->refs + 1) * sizeof *s->ref_errors);
   size_t i = s->hyps, j = s->refs;
@@ -106,7 +106,8 @@ static void trace(TerSpace *s) {
     const int32_t *row = row_of(s, s->from, i), *above = i ? row_of(s, s->from, i - 1) : NULL;
     int32_t differ = i && j ? s->words[i - 1] != s->ref[j - 1] : 0;
     if (i && j && row[j] == above[j - 1] + differ) {
-      i--, j--;
+      i--;
+      j--;
       s->align[j] = (int32_t)i;
       s->hyp_errors[i + 1] = s->ref_errors[j + 1] = differ;
     } else if (i && row[j] == above[j] + 1) {
@@ -130,7 +131,7 @@ typedef struct {
 
 /* The words that change places: writes them in their new order into `moved` and
  * returns their range. */
-static void rearrange(TerSpace *s, const Shift *shift, size_t *first, size_t *last) {
+static void apply_shift(TerSpace *s, const Shift *shift, size_t *first, size_t *last) {
   size_t start = shift->start, end = start + shift->length, target = shift->target;
   size_t block = shift->length * sizeof *s->words;
   if (target < start) {
@@ -151,7 +152,7 @@ static void rearrange(TerSpace *s, const Shift *shift, size_t *first, size_t *la
 /* Edits after the shift, or any number above `limit` if there would be more. */
 static int32_t edits_after(TerSpace *s, const Shift *shift, int32_t limit) {
   size_t first, last;
-  rearrange(s, shift, &first, &last);
+  apply_shift(s, shift, &first, &last);
   const int32_t *above = row_of(s, s->from, first);
   for (size_t i = first + 1; i <= last; i++) {
     int32_t *row = s->trial + (i & 1) * s->stride + 1 - s->low[i];
@@ -180,7 +181,7 @@ static bool is_better(const Shift *a, const Shift *b) {
 /* Visits the candidates: equal runs of words at different places, misaligned on
  * both sides. Counts them or, with `best`, weighs them. The count stops, as
  * sacreBLEU's does, after the run that reaches the limit. */
-static size_t visit(TerSpace *s, size_t checked, int32_t edits, Shift *best) {
+static size_t visit_shifts(TerSpace *s, size_t checked, int32_t edits, Shift *best) {
   for (size_t h = 0; h < s->hyps; h++) {
     size_t r = h > MAX_SHIFT_DISTANCE ? h - MAX_SHIFT_DISTANCE : 0;
     for (; r < s->refs && r <= h + MAX_SHIFT_DISTANCE; r++) {
@@ -228,26 +229,26 @@ Err ter_edits(TerSpace *s, const uint32_t *hyp, size_t hyps, const uint32_t *ref
   if (hyps) memcpy(s->words, hyp, hyps * sizeof *hyp);
   size_t shifts = 0, checked = 0;
   for (;; shifts++) {
-    fill(s);
+    fill_matrices(s);
     int32_t distance = row_of(s, s->from, hyps)[refs];
     *edits = shifts + (size_t)distance;
     if (distance == 0) return ERR_OK;
-    trace(s);
+    trace_path(s);
     /* A search that meets the limit makes no shift: then none need be weighed. */
-    size_t after = visit(s, checked, distance, NULL);
+    size_t after = visit_shifts(s, checked, distance, NULL);
     if (after >= MAX_SHIFT_CANDIDATES) return ERR_OK;
     Shift best = {0};
-    visit(s, checked, distance, &best);
+    visit_shifts(s, checked, distance, &best);
     if (best.gain <= 0) return ERR_OK;
     checked = after;
     size_t first, last;
-    rearrange(s, &best, &first, &last);
+    apply_shift(s, &best, &first, &last);
     memcpy(s->words + first, s->moved, (last - first) * sizeof *s->words);
   }
 }
 
 /* White-space words of the lower-cased line. */
-static Err take(Ter *t, MetricText line, MetricBuffer *lower) {
+static Err split_line(Ter *t, MetricText line, MetricBuffer *lower) {
   TRY(metric_lower(line, lower));
   TRY(mem_grow(&t->token, &t->token_cap, lower->len / 2 + 1, sizeof *t->token));
   t->tokens = 0;
@@ -268,13 +269,13 @@ static Err take(Ter *t, MetricText line, MetricBuffer *lower) {
 }
 
 Err ter_add(Ter *t, MetricText hyp, const MetricText *refs, int n, double *row) {
-  TRY(take(t, hyp, &t->hyp));
+  TRY(split_line(t, hyp, &t->hyp));
   size_t hyps = t->tokens, fewest = SIZE_MAX, lengths = 0;
   TRY(mem_grow(&t->hyp_ids, &t->hyp_cap, hyps, sizeof *t->hyp_ids));
   TRY(ngram_words_begin(&t->words, hyps));
   for (size_t i = 0; i < hyps; i++) t->hyp_ids[i] = ngram_word_add(&t->words, t->token[i]);
   for (int r = 0; r < n; r++) {
-    TRY(take(t, refs[r], &t->ref));
+    TRY(split_line(t, refs[r], &t->ref));
     TRY(mem_grow(&t->ref_ids, &t->ref_cap, t->tokens, sizeof *t->ref_ids));
     for (size_t i = 0; i < t->tokens; i++) {
       t->ref_ids[i] = ngram_word_find(&t->words, t->token[i]);

@@ -1,5 +1,5 @@
 /* Translation edit rate (Snover et al. 2006), with tercom's search for shifts as
- * sacreBLEU limits it. Relies on metric/unicode, ngram (word numbers). */
+ * sacreBLEU limits it. Depends on metric/unicode, ngram (word numbers). */
 #ifndef METRIC_TER_H
 #define METRIC_TER_H
 

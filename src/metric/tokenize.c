@@ -1,6 +1,6 @@
 /* The rules of the BLEU tokenizers. sacreBLEU states them as substitutions that
  * put spaces into the line, one after another; here the line stays as it is and
- * an array says where the spaces would be. Relies on metric/unicode. */
+ * an array says where the spaces would be. Depends on metric/unicode. */
 #include "metric/tokenize.h"
 
 #include <string.h>
@@ -53,7 +53,7 @@ static uint8_t class_of(MetricTokenizer tokenizer, uint32_t c) {
 }
 
 /* Replaces every `from` in place; `to` is never the longer. */
-static void replace(MetricBuffer *text, const char *from, const char *to) {
+static void replace_all(MetricBuffer *text, const char *from, const char *to) {
   size_t from_len = strlen(from), to_len = strlen(to);
   char *end = text->s + text->len, *write = text->s;
   for (char *read = text->s; read < end;) {
@@ -71,7 +71,7 @@ static void replace(MetricBuffer *text, const char *from, const char *to) {
 }
 
 /* 13a first drops what SGML left in the text; most lines have nothing of it. */
-static Err unescape(MetricTokens *t, MetricText *line) {
+static Err unescape_sgml(MetricTokens *t, MetricText *line) {
   bool entity = memchr(line->s, '&', line->len) != NULL;
   if (!entity && !memchr(line->s, '\n', line->len) &&
       !memmem(line->s, line->len, "<skipped>", 9)) {
@@ -80,14 +80,14 @@ static Err unescape(MetricTokens *t, MetricText *line) {
   TRY(mem_grow(&t->text.s, &t->text.cap, line->len + 1, 1));
   memcpy(t->text.s, line->s, line->len);
   t->text.len = line->len;
-  replace(&t->text, "<skipped>", "");
-  replace(&t->text, "-\n", "");
-  replace(&t->text, "\n", " ");
+  replace_all(&t->text, "<skipped>", "");
+  replace_all(&t->text, "-\n", "");
+  replace_all(&t->text, "\n", " ");
   if (memchr(t->text.s, '&', t->text.len)) {
-    replace(&t->text, "&quot;", "\"");
-    replace(&t->text, "&amp;", "&");
-    replace(&t->text, "&lt;", "<");
-    replace(&t->text, "&gt;", ">");
+    replace_all(&t->text, "&quot;", "\"");
+    replace_all(&t->text, "&amp;", "&");
+    replace_all(&t->text, "&lt;", "<");
+    replace_all(&t->text, "&gt;", ">");
   }
   *line = (MetricText){t->text.s, t->text.len};
   return ERR_OK;
@@ -136,8 +136,8 @@ static void cut_dash_after_digit(MetricTokens *t, size_t n) {
 }
 
 /* Characters, their classes and their places; one place more for the end. */
-static Err classify(MetricTokens *t, MetricTokenizer tokenizer, MetricText line,
-                    size_t *chars) {
+static Err classify_characters(MetricTokens *t, MetricTokenizer tokenizer, MetricText line,
+                               size_t *chars) {
   if (line.len > UINT32_MAX - 8) {
     return err_set(ERR_WORK, "a line of %zu bytes is too long to score", line.len);
   }
@@ -164,8 +164,8 @@ Err metric_tokenize(MetricTokens *t, MetricTokenizer tokenizer, MetricText line)
   size_t n = 0;
   t->tokens = 0;
   if (line.len == 0) return ERR_OK;
-  if (tokenizer == METRIC_13A) TRY(unescape(t, &line));
-  TRY(classify(t, tokenizer, line, &n));
+  if (tokenizer == METRIC_13A) TRY(unescape_sgml(t, &line));
+  TRY(classify_characters(t, tokenizer, line, &n));
   for (size_t i = 0; i < n; i++) {
     if (t->class[i] & ALONE) t->gap[i] = t->gap[i + 1] = GAP_ALONE;
   }

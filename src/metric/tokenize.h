@@ -1,6 +1,6 @@
 /* Words of a line for BLEU, by the rules of mteval-v13a (13a), mteval-v14
  * (intl), single characters (char) or white space alone (none).
- * Relies on metric/unicode. */
+ * Depends on metric/unicode. */
 #ifndef METRIC_TOKENIZE_H
 #define METRIC_TOKENIZE_H
 

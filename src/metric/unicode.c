@@ -1,4 +1,4 @@
-/* Python's view of white space and letter case. Relies on base/utf8, utf8proc
+/* Python's view of white space and letter case. Depends on base/utf8, utf8proc
  * (2.8 knows Unicode 15.0; later characters count as unassigned). */
 #include "metric/unicode.h"
 

@@ -1,5 +1,5 @@
 /* Text as Python's str sees it: white space, lower case, general categories.
- * Relies on base/utf8 and utf8proc. */
+ * Depends on base/utf8 and utf8proc. */
 #ifndef METRIC_UNICODE_H
 #define METRIC_UNICODE_H
 

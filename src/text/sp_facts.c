@@ -1,5 +1,5 @@
 /* Reads a SentencePiece .model: special ids, kind, and whether lines may be
- * encoded word by word; and verifies what the library will trust. Relies on base, sp_rules.
+ * encoded word by word; and verifies what the library will trust. Depends on base, sp_rules.
  *
  * A line of words with single spaces between them may be encoded word by word,
  * each word alone, when nothing in the model looks across a space:
@@ -39,7 +39,7 @@ typedef struct {
   Reader body;     /* of wire type 2 */
 } Field;
 
-static Err damaged(const Reader *r) {
+static Err report_damage(const Reader *r) {
   return err_set(ERR_WORK, "%s is not a SentencePiece model: damaged at byte %zu", r->where,
                  (size_t)(r->at - r->base));
 }
@@ -47,12 +47,12 @@ static Err damaged(const Reader *r) {
 static Err read_varint(Reader *r, uint64_t *value) {
   *value = 0;
   for (unsigned shift = 0; shift < 64; shift += 7) {
-    if (r->at == r->end) return damaged(r);
+    if (r->at == r->end) return report_damage(r);
     uint8_t byte = *r->at++;
     *value |= (uint64_t)(byte & 0x7f) << shift;
     if (byte < 0x80) return ERR_OK;
   }
-  return damaged(r);
+  return report_damage(r);
 }
 
 static Err read_field(Reader *r, Field *f) {
@@ -66,7 +66,7 @@ static Err read_field(Reader *r, Field *f) {
     case 1:
     case 5: {
       size_t n = f->wire == 1 ? 8 : 4;
-      if (left < n) return damaged(r);
+      if (left < n) return report_damage(r);
       memcpy(&f->value, r->at, n); /* little-endian, as all our machines are */
       r->at += n;
       return ERR_OK;
@@ -74,12 +74,12 @@ static Err read_field(Reader *r, Field *f) {
     case 2:
       TRY(read_varint(r, &len));
       left = (size_t)(r->end - r->at);
-      if (len > left) return damaged(r);
+      if (len > left) return report_damage(r);
       f->body = (Reader){r->at, r->at + len, r->base, r->where};
       r->at += len;
       return ERR_OK;
     default:
-      return damaged(r);
+      return report_damage(r);
   }
 }
 
@@ -211,7 +211,7 @@ static Err read_trainer(Reader r, SpFacts *facts, TrainerSpec *spec) {
     }
   }
   static const char *const name[] = {"unigram", "bpe", "word", "char"};
-  if (kind < 1 || kind > 4) return damaged(&r);
+  if (kind < 1 || kind > 4) return report_damage(&r);
   facts->type = name[kind - 1];
   return ERR_OK;
 }
@@ -269,7 +269,7 @@ typedef struct {
 static Err read_part(const Field *f, const Reader *r, SpFacts *facts, Parts *parts) {
   if (f->wire != 2 || f->number < 1 || f->number > 5) return ERR_OK;
   if (f->number == 1) return read_piece(f->body, facts, &parts->user);
-  if (parts->had[f->number]) return damaged(r);
+  if (parts->had[f->number]) return report_damage(r);
   parts->had[f->number] = true;
   switch (f->number) {
     case 2:
@@ -297,7 +297,9 @@ static Err read_model(Reader r, SpFacts *facts, Parts *parts) {
   if (facts->pieces == 0)
     return err_set(ERR_WORK, "%s is not a SentencePiece model: it has no pieces", where);
   TRY(check_user_pieces(&parts->user, where));
-  facts->pad = parts->spec.pad, facts->bos = parts->spec.bos, facts->eos = parts->spec.eos;
+  facts->pad = parts->spec.pad;
+  facts->bos = parts->spec.bos;
+  facts->eos = parts->spec.eos;
   TRY(check_id("pad", &facts->pad, facts, where));
   TRY(check_id("bos", &facts->bos, facts, where));
   return check_id("eos", &facts->eos, facts, where);

@@ -1,5 +1,5 @@
 /* Facts about a SentencePiece model that its library does not tell, read from
- * the .model file itself (a protocol buffer; hostile bytes). Relies on base. */
+ * the .model file itself (a protocol buffer; hostile bytes). Depends on base. */
 #ifndef TEXT_SP_FACTS_H
 #define TEXT_SP_FACTS_H
 

@@ -1,18 +1,20 @@
 /* Stands in for sp_shim.cc where SentencePiece is not installed: every use says
- * what to install. Relies on nothing. */
+ * what to install. Depends on nothing. */
 #include "text/sp_shim.h"
 
 #ifndef HAVE_SENTENCEPIECE
-static Err missing(void) {
+static Err refuse_call(void) {
   return err_set(ERR_WORK,
                  "this trireme was built without SentencePiece: install libsentencepiece-dev "
                  "and build again");
 }
 
 Err sp_load(SpModel **model, const char *bytes, size_t len, const char *where) {
-  (void)bytes, (void)len, (void)where;
+  (void)bytes;
+  (void)len;
+  (void)where;
   *model = NULL;
-  return missing();
+  return refuse_call();
 }
 
 void sp_free(SpModel *model) {
@@ -26,18 +28,28 @@ int sp_size(const SpModel *model) {
 
 Err sp_encode(const SpModel *model, const char *text, size_t len, bool (*put)(void *, int32_t),
               void *context) {
-  (void)model, (void)text, (void)len, (void)put, (void)context;
-  return missing();
+  (void)model;
+  (void)text;
+  (void)len;
+  (void)put;
+  (void)context;
+  return refuse_call();
 }
 
 Err sp_decode(const SpModel *model, const int32_t *ids, size_t n, Str *text) {
-  (void)model, (void)ids, (void)n, (void)text;
-  return missing();
+  (void)model;
+  (void)ids;
+  (void)n;
+  (void)text;
+  return refuse_call();
 }
 
 Err sp_train(const TokenizerTraining *spec, bool (*next)(void *, const char **, size_t *),
              void *context, Str *out) {
-  (void)spec, (void)next, (void)context, (void)out;
-  return missing();
+  (void)spec;
+  (void)next;
+  (void)context;
+  (void)out;
+  return refuse_call();
 }
 #endif

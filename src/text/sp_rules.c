@@ -1,4 +1,4 @@
-/* Verifying and walking the trie of a normaliser. Relies on err, mem.
+/* Verifying and walking the trie of a normaliser. Depends on err, mem.
  *
  * The rules are the size of a trie in bytes, the trie (32-bit units), and texts that end with
  * NUL. A search at unit u goes on at u ^ offset(u) ^ byte, for any byte of the text, and
@@ -195,8 +195,10 @@ static bool find_spaces(const Trie *t, uint32_t *stack, bool *visited, bool join
         mark_joins(t, child, joins);
       else if (space)
         only_alone = false;
-      else if (!visited[child])
-        visited[child] = true, stack[depth++] = (uint32_t)child;
+      else if (!visited[child]) {
+        visited[child] = true;
+        stack[depth++] = (uint32_t)child;
+      }
     }
   }
   return only_alone;

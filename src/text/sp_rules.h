@@ -1,6 +1,6 @@
 /* The normaliser's rules in a SentencePiece model: a double-array trie and the texts it leads
  * to. The library follows both without looking, so they are verified here before it sees
- * them. Relies on err, mem. */
+ * them. Depends on err, mem. */
 #ifndef TEXT_SP_RULES_H
 #define TEXT_SP_RULES_H
 

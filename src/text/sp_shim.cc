@@ -1,5 +1,5 @@
 // A C face for SentencePiece. Nothing here decides anything; it converts types
-// and turns statuses and exceptions into Err. Relies on libsentencepiece.
+// and turns statuses and exceptions into Err. Depends on libsentencepiece.
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
@@ -19,7 +19,7 @@ struct SpModel {
   sp::SentencePieceProcessor processor;
 };
 
-static Err failed(const char *what, const std::string &why) {
+static Err report_failure(const char *what, const std::string &why) {
   return err_set(ERR_WORK, "%s: %s", what, why.c_str());
 }
 
@@ -34,7 +34,7 @@ Err sp_load(SpModel **model, const char *bytes, size_t len, const char *where) t
   *model = fresh.release();
   return ERR_OK;
 } catch (const std::exception &e) {
-  return failed("SentencePiece", e.what());
+  return report_failure("SentencePiece", e.what());
 }
 
 void sp_free(SpModel *model) {
@@ -49,24 +49,24 @@ Err sp_encode(const SpModel *model, const char *text, size_t len, bool (*put)(vo
               void *context) try {
   thread_local std::vector<int> ids;
   auto status = model->processor.Encode(absl::string_view(text, len), &ids);
-  if (!status.ok()) return failed("SentencePiece cannot encode", status.ToString());
+  if (!status.ok()) return report_failure("SentencePiece cannot encode", status.ToString());
   for (int id : ids) {
     if (!put(context, id)) return ERR_WORK;
   }
   return ERR_OK;
 } catch (const std::exception &e) {
-  return failed("SentencePiece", e.what());
+  return report_failure("SentencePiece", e.what());
 }
 
 Err sp_decode(const SpModel *model, const int32_t *ids, size_t n, Str *text) try {
   std::vector<int> in(ids, ids + n);
   std::string out;
   auto status = model->processor.Decode(in, &out);
-  if (!status.ok()) return failed("SentencePiece cannot decode", status.ToString());
+  if (!status.ok()) return report_failure("SentencePiece cannot decode", status.ToString());
   str_addn(text, out.data(), out.size());
   return str_check(text);
 } catch (const std::exception &e) {
-  return failed("SentencePiece", e.what());
+  return report_failure("SentencePiece", e.what());
 }
 
 namespace {
@@ -117,9 +117,9 @@ Err sp_train(const TokenizerTraining *spec, bool (*next)(void *, const char **, 
   Lines lines(next, context);
   std::string model;
   auto status = sp::SentencePieceTrainer::Train(options, &lines, &model);
-  if (!status.ok()) return failed("SentencePiece cannot train", status.ToString());
+  if (!status.ok()) return report_failure("SentencePiece cannot train", status.ToString());
   str_addn(out, model.data(), model.size());
   return str_check(out);
 } catch (const std::exception &e) {
-  return failed("SentencePiece", e.what());
+  return report_failure("SentencePiece", e.what());
 }

@@ -1,5 +1,5 @@
 /* A C face for the SentencePiece library, which is C++: load, encode, decode,
- * train. Relies on base/err, base/str. For tokenizer.c alone. */
+ * train. Depends on base/err, base/str. For tokenizer.c alone. */
 #ifndef TEXT_SP_SHIM_H
 #define TEXT_SP_SHIM_H
 

@@ -1,4 +1,4 @@
-/* The tokenizer: SentencePiece behind a cache of words. Relies on sp_shim,
+/* The tokenizer: SentencePiece behind a cache of words. Depends on sp_shim,
  * sp_facts, wordcache, base. */
 #include "text/tokenizer.h"
 
@@ -33,7 +33,10 @@ Err tokenizer_open(Tokenizer *t, const char *path) {
   TRY_DONE(sp_facts(&facts, str_text(&bytes), bytes.len, path));
   TRY_DONE(sp_load(&t->model_, str_text(&bytes), bytes.len, path));
   t->vocab = facts.pieces;
-  t->pad = facts.pad, t->bos = facts.bos, t->eos = facts.eos, t->unk = facts.unk;
+  t->pad = facts.pad;
+  t->bos = facts.bos;
+  t->eos = facts.eos;
+  t->unk = facts.unk;
   t->type = facts.type;
   t->by_word = facts.by_word;
   memcpy(t->joins, facts.joins, sizeof t->joins);
@@ -67,7 +70,11 @@ void tokenizer_close(Tokenizer *t) {
  * unk, and a run may end one word and begin the next. */
 static Err add_word(const Tokenizer *t, size_t begin, const int32_t *id, size_t n,
                     IdList *ids) {
-  if (n && id[0] == t->unk && ids->len > begin && ids->id[ids->len - 1] == t->unk) id++, n--;
+  bool continues = n && id[0] == t->unk && ids->len > begin && ids->id[ids->len - 1] == t->unk;
+  if (continues) {
+    id++;
+    n--;
+  }
   TRY(mem_grow(&ids->id, &ids->cap, ids->len + n, sizeof *ids->id));
   if (n) memcpy(ids->id + ids->len, id, n * sizeof *id);
   ids->len += n;

@@ -1,5 +1,5 @@
 /* Text to ids and back, through a SentencePiece model. Where the model allows
- * it, each distinct word is encoded once and remembered. Relies on base. */
+ * it, each distinct word is encoded once and remembered. Depends on base. */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
 

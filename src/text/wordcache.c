@@ -1,6 +1,6 @@
 /* An open-addressed table of pointers to immutable entries: readers load a slot
  * and compare; writers build the entry first and publish it with one compare-
- * and-swap. Entries lie in large blocks that only grow. Relies on base. */
+ * and-swap. Entries lie in large blocks that only grow. Depends on base. */
 #include "text/wordcache.h"
 
 #include <pthread.h>
@@ -86,7 +86,10 @@ static Entry *room_for(WordCache *cache, size_t bytes) {
     /* Failing to remember is no error: the word is encoded again next time. */
     fits = cache->blocks < MOST_BLOCKS &&
            mem_alloc(&cache->block[cache->blocks], BLOCK, 1) == ERR_OK;
-    if (fits) cache->blocks++, cache->used = 0;
+    if (fits) {
+      cache->blocks++;
+      cache->used = 0;
+    }
   }
   if (fits) {
     entry = (Entry *)(void *)(cache->block[cache->blocks - 1] + cache->used);

@@ -1,6 +1,6 @@
 /* Words repeat: a table from a word to its ids that many threads read and fill
  * without waiting for one another. Bounded; when full it only answers.
- * Relies on base. */
+ * Depends on base. */
 #ifndef TEXT_WORDCACHE_H
 #define TEXT_WORDCACHE_H
 

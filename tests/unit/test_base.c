@@ -21,7 +21,7 @@
 
 /* err */
 
-static void errors_keep_one_sentence(void **state) {
+static void test_err_context_is_put_before_the_message(void **state) {
   (void)state;
   assert_int_equal(err_set(ERR_USAGE, "first %d", 1), ERR_USAGE);
   assert_string_equal(err_message(), "first 1");
@@ -42,7 +42,7 @@ static void errors_keep_one_sentence(void **state) {
   assert_int_equal(strlen(err_message()), sizeof kept.text - 1);
 }
 
-static void system_errors_have_a_remedy(void **state) {
+static void test_err_errno_adds_a_remedy(void **state) {
   (void)state;
   static const struct {
     int error;
@@ -59,7 +59,7 @@ static void system_errors_have_a_remedy(void **state) {
 
 /* mem */
 
-static void memory_is_checked(void **state) {
+static void test_mem_overflow_and_zero_are_handled(void **state) {
   (void)state;
   uint64_t before = mem_count();
   int *zeros = NULL;
@@ -83,7 +83,7 @@ static void memory_is_checked(void **state) {
   mem_free(NULL);
 }
 
-static void memory_grows_by_half(void **state) {
+static void test_mem_grow_grows_by_half(void **state) {
   (void)state;
   uint64_t *list = NULL, before = mem_count();
   size_t cap = 0;
@@ -102,7 +102,7 @@ static void memory_grows_by_half(void **state) {
   mem_free(list);
 }
 
-static void memory_fails_when_told(void **state) {
+static void test_mem_fail_after_fails_the_nth_allocation(void **state) {
   (void)state;
   char *a, *b = NULL;
   mem_fail_after(2);
@@ -130,7 +130,7 @@ static void memory_fails_when_told(void **state) {
 
 /* str */
 
-static void strings_grow(void **state) {
+static void test_str_add_grows(void **state) {
   (void)state;
   Str text = {0};
   assert_string_equal(str_text(&text), "");
@@ -152,7 +152,7 @@ static void strings_grow(void **state) {
   assert_int_equal(str_distance("same", "same"), 0);
 }
 
-static void numbers_are_read(void **state) {
+static void test_str_count_and_bytes_are_parsed(void **state) {
   (void)state;
   static const struct {
     const char *text;
@@ -219,7 +219,7 @@ static void numbers_are_read(void **state) {
   }
 }
 
-static void times_and_reals_are_read(void **state) {
+static void test_str_seconds_and_real_are_parsed(void **state) {
   (void)state;
   static const struct {
     const char *text;
@@ -246,7 +246,7 @@ static void times_and_reals_are_read(void **state) {
     assert_int_equal(str_real(wrong[i], &real), ERR_USAGE);
 }
 
-static void numbers_are_shown(void **state) {
+static void test_str_of_numbers_are_formatted(void **state) {
   (void)state;
   char out[32];
   assert_string_equal(str_of_count(out, 0), "0");
@@ -296,7 +296,7 @@ static size_t reference(const uint8_t *b, size_t n) {
   return 0;
 }
 
-static void utf8_is_strict(void **state) {
+static void test_utf8_decode_rejects_invalid_bytes(void **state) {
   (void)state;
   static const uint8_t edges[] = {0x00, 0x41, 0x7f, 0x80, 0x9f, 0xa0, 0xbf, 0xc0, 0xff};
   for (unsigned first = 0; first < 256; first++) {
@@ -317,7 +317,7 @@ static void utf8_is_strict(void **state) {
   assert_int_equal(utf8_decode("a", "a", &code), 0); /* nothing there */
 }
 
-static void utf8_round_trip(void **state) {
+static void test_utf8_encode_and_decode_round_trip(void **state) {
   (void)state;
   for (uint32_t code = 0; code <= 0x10ffff; code++) {
     if (code == 0xd800) code = 0xe000;
@@ -328,7 +328,7 @@ static void utf8_round_trip(void **state) {
   }
 }
 
-static void utf8_finds_the_first_bad_byte(void **state) {
+static void test_utf8_valid_returns_the_first_bad_byte(void **state) {
   (void)state;
   char text[64];
   for (size_t len = 0; len <= 40; len++) {
@@ -346,7 +346,7 @@ static void utf8_finds_the_first_bad_byte(void **state) {
   assert_int_equal(utf8_valid("a\0b", 3), 3); /* a zero byte is a character */
 }
 
-static void white_space_is_unicodes(void **state) {
+static void test_utf8_is_space_follows_unicode(void **state) {
   (void)state;
   static const uint32_t spaces[] = {0x09,   0x0a,   0x0b,   0x0c,   0x0d,   0x20,   0x85,
                                     0xa0,   0x1680, 0x2000, 0x2001, 0x2002, 0x2003, 0x2004,
@@ -414,14 +414,14 @@ static void test_err_set_control_characters_are_visible(void **state) {
   assert_string_equal(err_message(), "cannot open \\x1b]0;x\\x07\\n");
 }
 
-static void there_is_a_core(void **state) {
+static void test_thread_cores_is_at_least_one(void **state) {
   (void)state;
   assert_true(thread_cores() >= 1);
 }
 
 /* log, progress, stop: on a standard error that is a file */
 
-static void messages_in_a_pipe_are_plain(void **state) {
+static void test_log_message_in_a_pipe_is_plain(void **state) {
   (void)state;
   fflush(stderr);
   int kept = dup(STDERR_FILENO);
@@ -564,32 +564,32 @@ static void test_utf8_escape_without_room_fails(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(errors_keep_one_sentence),
+      cmocka_unit_test(test_err_context_is_put_before_the_message),
       cmocka_unit_test(test_str_add_shell_plain_path_is_not_quoted),
       cmocka_unit_test(test_str_add_shell_blanks_and_signs_are_quoted),
       cmocka_unit_test(test_str_add_shell_quote_ends_and_begins_again),
       cmocka_unit_test(test_str_add_shell_control_characters_are_written_in_octal),
       cmocka_unit_test(test_str_add_shell_bytes_that_messages_change_are_written_in_octal),
-      cmocka_unit_test(system_errors_have_a_remedy),
-      cmocka_unit_test(memory_is_checked),
-      cmocka_unit_test(memory_grows_by_half),
-      cmocka_unit_test(memory_fails_when_told),
-      cmocka_unit_test(strings_grow),
-      cmocka_unit_test(numbers_are_read),
-      cmocka_unit_test(times_and_reals_are_read),
-      cmocka_unit_test(numbers_are_shown),
-      cmocka_unit_test(utf8_is_strict),
-      cmocka_unit_test(utf8_round_trip),
-      cmocka_unit_test(utf8_finds_the_first_bad_byte),
-      cmocka_unit_test(white_space_is_unicodes),
+      cmocka_unit_test(test_err_errno_adds_a_remedy),
+      cmocka_unit_test(test_mem_overflow_and_zero_are_handled),
+      cmocka_unit_test(test_mem_grow_grows_by_half),
+      cmocka_unit_test(test_mem_fail_after_fails_the_nth_allocation),
+      cmocka_unit_test(test_str_add_grows),
+      cmocka_unit_test(test_str_count_and_bytes_are_parsed),
+      cmocka_unit_test(test_str_seconds_and_real_are_parsed),
+      cmocka_unit_test(test_str_of_numbers_are_formatted),
+      cmocka_unit_test(test_utf8_decode_rejects_invalid_bytes),
+      cmocka_unit_test(test_utf8_encode_and_decode_round_trip),
+      cmocka_unit_test(test_utf8_valid_returns_the_first_bad_byte),
+      cmocka_unit_test(test_utf8_is_space_follows_unicode),
       cmocka_unit_test(test_visible_controls_are_escaped),
       cmocka_unit_test(test_visible_c1_and_bidi_marks_are_escaped),
       cmocka_unit_test(test_visible_bytes_that_are_not_utf8_are_escaped),
       cmocka_unit_test(test_visible_letters_stay),
       cmocka_unit_test(test_visible_room_too_small_cuts_whole_characters),
       cmocka_unit_test(test_err_set_control_characters_are_visible),
-      cmocka_unit_test(there_is_a_core),
-      cmocka_unit_test(messages_in_a_pipe_are_plain),
+      cmocka_unit_test(test_thread_cores_is_at_least_one),
+      cmocka_unit_test(test_log_message_in_a_pipe_is_plain),
       cmocka_unit_test(test_stop_first_signal_asks),
       cmocka_unit_test(test_stop_second_signal_ends_the_program),
       cmocka_unit_test(test_utf8_escape_other_bytes_become_hexadecimal),

@@ -25,7 +25,7 @@ static void assert_sha(const char *bytes, size_t len, const char *expected) {
   assert_string_equal(hex, expected);
 }
 
-static void sha256_gives_the_published_digests(void **state) {
+static void test_sha256_matches_published_digests(void **state) {
   (void)state;
   static const char *const cases[][2] = {
       {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
@@ -58,7 +58,7 @@ static void sha256_gives_the_published_digests(void **state) {
   mem_free(million);
 }
 
-static void sha256_does_not_see_the_pieces(void **state) {
+static void test_sha256_is_independent_of_piece_sizes(void **state) {
   (void)state;
   char text[200];
   for (size_t i = 0; i < sizeof text; i++) text[i] = (char)(i * 7);
@@ -90,7 +90,7 @@ static size_t entries(const char *path) {
   return n - 2;
 }
 
-static void files_are_written_whole(void **state) {
+static void test_file_write_replaces_the_whole_file(void **state) {
   (void)state;
   OK(file_mkdirs(at("whole/a/b/c")));
   OK(file_mkdirs(at("whole/a/b/c"))); /* again is fine */
@@ -123,7 +123,7 @@ static void files_are_written_whole(void **state) {
   OK(file_remove_all(at("whole"))); /* it is gone, which is what was asked */
 }
 
-static void removal_does_not_follow_links(void **state) {
+static void test_file_remove_all_does_not_follow_links(void **state) {
   (void)state;
   OK(file_mkdirs(at("kept")));
   OK(file_write(at("kept/file"), "x", 1));
@@ -133,7 +133,7 @@ static void removal_does_not_follow_links(void **state) {
   assert_true(file_exists(at("kept/file")));
 }
 
-static void large_files_pass_through_the_buffer(void **state) {
+static void test_file_put_larger_than_the_buffer_is_written(void **state) {
   (void)state;
   static const size_t sizes[] = {0, 1, 262143, 262144, 262145, 1000000};
   for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
@@ -163,7 +163,7 @@ static void large_files_pass_through_the_buffer(void **state) {
   }
 }
 
-static void file_errors_name_the_path(void **state) {
+static void test_file_errors_name_the_path(void **state) {
   (void)state;
   Str text = {0};
   PlacePin map;
@@ -205,7 +205,7 @@ static void file_errors_name_the_path(void **state) {
   assert_true(file_is_dir(joined));
 }
 
-static void a_full_disk_is_told(void **state) {
+static void test_file_finish_on_a_full_disk_is_error(void **state) {
   (void)state;
   FileWriter w;
   if (access("/dev/full", W_OK) != 0) {
@@ -281,13 +281,13 @@ static void test_map_truncated_file_on_a_thread_without_signals_is_named(void **
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(sha256_gives_the_published_digests),
-      cmocka_unit_test(sha256_does_not_see_the_pieces),
-      cmocka_unit_test(files_are_written_whole),
-      cmocka_unit_test(removal_does_not_follow_links),
-      cmocka_unit_test(large_files_pass_through_the_buffer),
-      cmocka_unit_test(file_errors_name_the_path),
-      cmocka_unit_test(a_full_disk_is_told),
+      cmocka_unit_test(test_sha256_matches_published_digests),
+      cmocka_unit_test(test_sha256_is_independent_of_piece_sizes),
+      cmocka_unit_test(test_file_write_replaces_the_whole_file),
+      cmocka_unit_test(test_file_remove_all_does_not_follow_links),
+      cmocka_unit_test(test_file_put_larger_than_the_buffer_is_written),
+      cmocka_unit_test(test_file_errors_name_the_path),
+      cmocka_unit_test(test_file_finish_on_a_full_disk_is_error),
       cmocka_unit_test(test_map_truncated_file_is_named_with_the_byte),
       cmocka_unit_test(test_map_truncated_file_of_many_is_named),
       cmocka_unit_test(test_map_truncated_file_on_a_thread_without_signals_is_named),

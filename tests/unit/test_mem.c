@@ -260,7 +260,7 @@ static Err make_with_tokenizer(void) {
   return make_dataset(at("set/tokenizer.model"));
 }
 
-static void options(void **state) {
+static void test_mem_failing_allocation_in_options_is_error(void **state) {
   (void)state;
   opt_tables(cmd_options, commands, cmd_aliases);
   WALK(parse_options, 1, 50);
@@ -269,30 +269,30 @@ static void options(void **state) {
   WALK(print_help, 1, 20);
 }
 
-static void recipes(void **state) {
+static void test_mem_failing_allocation_in_recipes_is_error(void **state) {
   (void)state;
   WALK(load_recipe, 1, 10);
 }
 
-static void files(void **state) {
+static void test_mem_failing_allocation_in_files_is_error(void **state) {
   (void)state;
   WALK(write_file, 1, 6);
   WALK(read_plain, 1, 3);
 }
 
-static void tokenizers(void **state) {
+static void test_mem_failing_allocation_in_tokenizers_is_error(void **state) {
   (void)state;
   WALK(encode_text, 1, 5);
 }
 
-static void batches(void **state) {
+static void test_mem_failing_allocation_in_batches_is_error(void **state) {
   (void)state;
   WALK(fill_batches, 1, 20);
   WALK(load_batches, 1, 20);
 }
 
 /* The result of a walk is the same data set, byte for byte. */
-static void whole_runs(void **state) {
+static void test_mem_failing_allocation_in_whole_runs_is_error(void **state) {
   (void)state;
   char one[65], two[65];
   WALK(make_with_tokenizer, 9, 50);
@@ -326,8 +326,12 @@ static int end(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(options),    cmocka_unit_test(recipes), cmocka_unit_test(files),
-      cmocka_unit_test(tokenizers), cmocka_unit_test(batches), cmocka_unit_test(whole_runs),
+      cmocka_unit_test(test_mem_failing_allocation_in_options_is_error),
+      cmocka_unit_test(test_mem_failing_allocation_in_recipes_is_error),
+      cmocka_unit_test(test_mem_failing_allocation_in_files_is_error),
+      cmocka_unit_test(test_mem_failing_allocation_in_tokenizers_is_error),
+      cmocka_unit_test(test_mem_failing_allocation_in_batches_is_error),
+      cmocka_unit_test(test_mem_failing_allocation_in_whole_runs_is_error),
   };
   return cmocka_run_group_tests(tests, begin, end);
 }

@@ -76,7 +76,7 @@ static Err config(OptSet *set, const char *text) {
   return opt_parse_config(set, text, strlen(text), "some/config");
 }
 
-static void defaults_hold(void **state) {
+static void test_opt_nothing_given_has_defaults(void **state) {
   (void)state;
   OptSet *set;
   OK(parse(&set, ""));
@@ -98,7 +98,7 @@ static void defaults_hold(void **state) {
   opt_free(set);
 }
 
-static void every_type_is_read(void **state) {
+static void test_opt_every_type_is_parsed(void **state) {
   (void)state;
   OptSet *set;
   OK(parse(
@@ -123,7 +123,7 @@ static void every_type_is_read(void **state) {
   opt_free(set);
 }
 
-static void flags_can_be_turned_off(void **state) {
+static void test_opt_flag_is_switched_off_by_no(void **state) {
   (void)state;
   static const struct {
     const char *line;
@@ -147,7 +147,7 @@ static void flags_can_be_turned_off(void **state) {
   assert_refused("--no-count", "no-count");
 }
 
-static void flags_take_no_word(void **state) {
+static void test_opt_flag_takes_no_following_word(void **state) {
   (void)state;
   OptSet *set;
   OK(parse(&set, "--fast|no")); /* an operand, not its value */
@@ -156,7 +156,7 @@ static void flags_take_no_word(void **state) {
   opt_free(set);
 }
 
-static void options_are_repeated(void **state) {
+static void test_opt_repeated_option_keeps_all_or_last(void **state) {
   (void)state;
   OptSet *set;
   OK(parse(&set, "--file|a|b|--count|6|--file|c|--file=d|e|--count|7"));
@@ -172,7 +172,7 @@ static void options_are_repeated(void **state) {
   opt_free(set);
 }
 
-static void words_that_look_odd_are_taken(void **state) {
+static void test_opt_odd_values_are_accepted(void **state) {
   (void)state;
   OptSet *set;
   OK(parse(&set, "--name|-|--pair|-|x|--file="));
@@ -185,7 +185,7 @@ static void words_that_look_odd_are_taken(void **state) {
   opt_free(set);
 }
 
-static void wrong_calls_are_explained(void **state) {
+static void test_opt_wrong_calls_are_errors_with_the_reason(void **state) {
   (void)state;
   assert_refused("--count|0", "below the minimum, 1");
   assert_refused("--count|2M", "above the maximum, 1000000");
@@ -219,7 +219,7 @@ static void wrong_calls_are_explained(void **state) {
   assert_refused(endless, "no option");
 }
 
-static void commands_are_suggested(void **state) {
+static void test_opt_misspelt_command_suggests_the_nearest(void **state) {
   (void)state;
   assert_non_null(opt_command("sail"));
   assert_null(opt_command("sai"));
@@ -227,7 +227,7 @@ static void commands_are_suggested(void **state) {
   assert_string_equal(opt_suggest_command("swim"), "; 'trireme help' lists the commands");
 }
 
-static void config_files_are_read(void **state) {
+static void test_opt_config_file_is_parsed(void **state) {
   (void)state;
   OptSet *set;
   OK(parse(&set, ""));
@@ -255,7 +255,7 @@ static void config_files_are_read(void **state) {
   opt_free(set);
 }
 
-static void config_errors_name_the_line(void **state) {
+static void test_opt_config_error_names_file_and_line(void **state) {
   (void)state;
   static const struct {
     const char *text, *where, *words;
@@ -290,7 +290,7 @@ static void config_errors_name_the_line(void **state) {
   opt_free(set);
 }
 
-static void one_config_serves_several_commands(void **state) {
+static void test_opt_config_ignores_options_of_other_commands(void **state) {
   (void)state;
   OptSet *set;
   OK(parse(&set, ""));
@@ -305,7 +305,7 @@ static void one_config_serves_several_commands(void **state) {
 }
 
 /* The line wins over the config file, which wins over the recipe, in any order. */
-static void sources_have_ranks(void **state) {
+static void test_opt_line_overrides_config_overrides_recipe(void **state) {
   (void)state;
   static const char recipe[] = "count = 1\nsize = 1\nname = recipe\nfile = r1\nfile = r2\n";
   static const char file[] = "count = 2\nsize = 2\nfile = c1\n";
@@ -328,7 +328,7 @@ static void sources_have_ranks(void **state) {
   }
 }
 
-static void the_line_names_a_config(void **state) {
+static void test_opt_config_option_reads_the_file(void **state) {
   (void)state;
   char path[FILE_PATH_MAX], line[FILE_PATH_MAX + 64];
   OptSet *set;
@@ -351,7 +351,7 @@ static void the_line_names_a_config(void **state) {
   assert_says("/no/such/file");
 }
 
-static void the_record_reads_back(void **state) {
+static void test_opt_record_parses_to_the_same_options(void **state) {
   (void)state;
   static const char *const hostile[] = {
       "plain",       "two words",       "a\"b", "back\\slash", "#",  "a#b", "",  " ",
@@ -433,7 +433,7 @@ static bool is_of(const OptSpec *s, const OptCommand *v) {
   return strstr(padded, name) != NULL;
 }
 
-static void the_real_table_is_sound(void **state) {
+static void test_cmd_options_every_row_is_sound(void **state) {
   (void)state;
   const OptCommand *all = real_commands();
   for (const OptSpec *s = cmd_options; s->name; s++) {
@@ -476,7 +476,7 @@ static void assert_narrow(const char *text, const char *what) {
   }
 }
 
-static void help_fits_the_screen(void **state) {
+static void test_cmd_options_help_fits_80_columns(void **state) {
   (void)state;
   const OptCommand *all = real_commands();
   Str out = {0};
@@ -507,22 +507,22 @@ static int use_own_tables(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      OWN(defaults_hold),
-      OWN(every_type_is_read),
-      OWN(flags_can_be_turned_off),
-      OWN(flags_take_no_word),
-      OWN(options_are_repeated),
-      OWN(words_that_look_odd_are_taken),
-      OWN(wrong_calls_are_explained),
-      OWN(commands_are_suggested),
-      OWN(config_files_are_read),
-      OWN(config_errors_name_the_line),
-      OWN(one_config_serves_several_commands),
-      OWN(sources_have_ranks),
-      OWN(the_line_names_a_config),
-      OWN(the_record_reads_back),
-      cmocka_unit_test(the_real_table_is_sound),
-      cmocka_unit_test(help_fits_the_screen),
+      OWN(test_opt_nothing_given_has_defaults),
+      OWN(test_opt_every_type_is_parsed),
+      OWN(test_opt_flag_is_switched_off_by_no),
+      OWN(test_opt_flag_takes_no_following_word),
+      OWN(test_opt_repeated_option_keeps_all_or_last),
+      OWN(test_opt_odd_values_are_accepted),
+      OWN(test_opt_wrong_calls_are_errors_with_the_reason),
+      OWN(test_opt_misspelt_command_suggests_the_nearest),
+      OWN(test_opt_config_file_is_parsed),
+      OWN(test_opt_config_error_names_file_and_line),
+      OWN(test_opt_config_ignores_options_of_other_commands),
+      OWN(test_opt_line_overrides_config_overrides_recipe),
+      OWN(test_opt_config_option_reads_the_file),
+      OWN(test_opt_record_parses_to_the_same_options),
+      cmocka_unit_test(test_cmd_options_every_row_is_sound),
+      cmocka_unit_test(test_cmd_options_help_fits_80_columns),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

@@ -8,7 +8,7 @@
 #include "base/rng.h"
 #include "support.h"
 
-static void philox_gives_the_published_words(void **state) {
+static void test_rng_philox_matches_published_words(void **state) {
   (void)state;
   /* philox4x32, 10 rounds, of Random123's kat_vectors; words from low to high. */
   static const struct {
@@ -42,7 +42,7 @@ static void check_permutation(uint64_t key, uint64_t n) {
   mem_free(seen);
 }
 
-static void permutations_are_bijections(void **state) {
+static void test_rng_permute_is_a_bijection(void **state) {
   (void)state;
   static const uint64_t keys[] = {0, 1, 2, 0xdeadbeef, UINT64_MAX, 0x123456789abcdef};
   static const uint64_t large[] = {1000, 1023, 1024, 1025, 4095, 4097, 65536, 65537, 100003};
@@ -81,7 +81,7 @@ static void check_places(uint64_t n) {
   if (n > 2) assert_true(is_even(pair, (size_t)(n * (n - 1)), DRAWS));
 }
 
-static void draws_are_even(void **state) {
+static void test_rng_below_is_uniform(void **state) {
   (void)state;
   enum { DRAWS = 200000 };
   uint64_t below[10] = {0};
@@ -92,7 +92,7 @@ static void draws_are_even(void **state) {
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) check_places(sizes[i]);
 }
 
-static void draws_stay_below(void **state) {
+static void test_rng_below_stays_below_the_bound(void **state) {
   (void)state;
   Rng rng = {.key = 1}, same = {.key = 1};
   uint64_t upper = 0, limit = ((uint64_t)1 << 63) + ((uint64_t)1 << 62); /* 3/4 of the range */
@@ -109,7 +109,7 @@ static void draws_stay_below(void **state) {
   assert_int_equal(rng_next(&same), rng_next(&jumped)); /* no hidden state */
 }
 
-static void hashes_see_every_byte(void **state) {
+static void test_rng_hash_depends_on_every_byte(void **state) {
   (void)state;
   uint8_t bytes[40] = {0};
   uint64_t seen[41 + 40 * 8];
@@ -148,11 +148,11 @@ static void test_mix_multi_bit_flips_change_half_the_bits(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(philox_gives_the_published_words),
-      cmocka_unit_test(permutations_are_bijections),
-      cmocka_unit_test(draws_are_even),
-      cmocka_unit_test(draws_stay_below),
-      cmocka_unit_test(hashes_see_every_byte),
+      cmocka_unit_test(test_rng_philox_matches_published_words),
+      cmocka_unit_test(test_rng_permute_is_a_bijection),
+      cmocka_unit_test(test_rng_below_is_uniform),
+      cmocka_unit_test(test_rng_below_stays_below_the_bound),
+      cmocka_unit_test(test_rng_hash_depends_on_every_byte),
       cmocka_unit_test(test_mix_multi_bit_flips_change_half_the_bits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

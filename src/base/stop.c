@@ -10,6 +10,7 @@
 
 static atomic_int asked;           /* how often; every thread may ask or be interrupted */
 static const char *const *answers; /* to each of the signals that are taken; or NULL */
+static const char *const *usual;   /* the answers of stop_watch_twice */
 
 /* The three signals are blocked while it runs. */
 static void handle_signal(int signal_number) {
@@ -43,8 +44,13 @@ void stop_watch(void) {
 }
 
 void stop_watch_twice(const char *const answer[2]) {
+  usual = answer;
   answers = answer;
   set_handlers(handle_signal);
+}
+
+void stop_answer_with(const char *const answer[2]) {
+  answers = answer ? answer : usual;
 }
 
 void stop_unwatch(void) {

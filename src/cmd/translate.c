@@ -356,7 +356,7 @@ static Err open_job(Job *job, const OptSet *opts, const BeamSpec *spec) {
                          (int)opt_count(opts, "threads")};
   if (!backend.threads && comm_size(job->comm) > 1) backend.threads = comm_threads(job->comm);
   TRY(backend_open_for_rank(&job->backend, &backend, comm_local_rank(job->comm)));
-  if (!job->backend.host) log_info("machine  %s", job->backend.about);
+  if (!job->backend.host) log_info("device   %s", job->backend.about);
   TRY(find_model(opt_text(opts, "model"), dir));
   TRY(agree_on_model(job, opts, dir));
   TRY(open_model(job, dir));

@@ -51,11 +51,12 @@ static Err plan_shares(const Trainer *t, const Model *m, uint64_t rows, FitPlan 
   *f = (FitPlan){0};
   add(f, "weights", copies * (n + low), b->host);
   add(f, "gradients", n + units * sizeof(double) + sizeof(StepNumbers), b->host);
-  add(f, "moments", world_shard_bytes(&t->world, s, moments * n), b->host);
+  add(f, "optimizer state", world_shard_bytes(&t->world, s, moments * n), b->host);
   add(f, "activations", m->arena_bytes, b->host);
   add(f, "validation", search, b->host);
-  if (!b->host) add(f, "working memory", LIBRARIES + (2 * rows + shape.vocab) * d * 4, false);
-  if (b->fp8) add(f, "operands in fp8", (rows + d) * (widest_fp8(&shape) + 8), false);
+  if (!b->host)
+    add(f, "GEMM workspace and libraries", LIBRARIES + (2 * rows + shape.vocab) * d * 4, false);
+  if (b->fp8) add(f, "fp8 operands", (rows + d) * (widest_fp8(&shape) + 8), false);
   add(f, "all-reduce", reduce.device, false);
   add(f, "all-reduce", reduce.host, true);
   if (world_is_writer(&t->world))
@@ -170,9 +171,9 @@ Err fit_check(Trainer *t, FitCheck *check) {
 /* What would fit, in words. */
 static const char *remedy(char out[96], const FitCheck *c) {
   if (c->rows)
-    snprintf(out, 96, "--batch-tokens %u, or auto, would fit", c->rows);
+    snprintf(out, 96, "pass --batch-tokens %u, or auto", c->rows);
   else
-    snprintf(out, 96, "no batch would fit: take a smaller model");
+    snprintf(out, 96, "no batch size fits: use a smaller model");
   return out;
 }
 
@@ -182,7 +183,9 @@ Err fit_or_refuse(Trainer *t) {
   TRY(fit_check(t, &c));
   if (c.needed <= c.left) return ERR_OK;
   return err_set(ERR_WORK,
-                 "the run needs %s with batches of %zu tokens a side, and %s has %s for it; %s",
+                 "the run does not fit into memory: it needs %s with batches of %zu tokens a "
+                 "side, and %s has %s "
+                 "free; %s",
                  str_of_bytes(needs, c.needed), t->state.model->capacity,
                  t->world.backend.host ? "this machine" : "the GPU", str_of_bytes(left, c.left),
                  remedy(words, &c));
@@ -193,11 +196,11 @@ Err fit_say(Trainer *t) {
   char needs[32], left[32], words[96];
   TRY(fit_check(t, &c));
   if (c.needed <= c.left)
-    log_info("fits     %s are needed on each rank, and %s are free for it",
-             str_of_bytes(needs, c.needed), str_of_bytes(left, c.left));
+    log_info("memory   fits: each rank needs %s, %s are free", str_of_bytes(needs, c.needed),
+             str_of_bytes(left, c.left));
   else
     return err_set(
-        ERR_WORK, "it does not fit: %s are needed on a rank, and %s are free for it; %s",
+        ERR_WORK, "the run does not fit into memory: a rank needs %s, %s are free; %s",
         str_of_bytes(needs, c.needed), str_of_bytes(left, c.left), remedy(words, &c));
   return ERR_OK;
 }

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/progress.h"
@@ -15,6 +16,13 @@
 #include "train/snapshot.h"
 #include "train/step.h"
 #include "train/validate.h"
+
+#define PROGRESS_PERIOD 10 /* seconds without a line after which a progress line is printed */
+
+/* Answers to a first and a second Ctrl-C in a validation. Its checkpoint is saved before. */
+static const char *const answers_validating[2] = {
+    "stopping: this validation is interrupted, and --resume begins with it; the step is saved",
+    "stopping: the checkpoint is still being written; a third Ctrl-C exits without saving"};
 
 /* Seconds until --max-time ends this call; earlier calls do not count. */
 static double get_seconds_left(const Trainer *t) {
@@ -96,6 +104,20 @@ static void log_step(Trainer *t, double lr) {
   t->since_start = progress_clock();
 }
 
+/* Slow steps: before the first line of --log-every, and between two of them, a line every
+ * PROGRESS_PERIOD seconds shows that training goes on. It is not in the metrics. */
+static void show_progress(Trainer *t) {
+  double now = progress_clock();
+  if (t->shown < t->since_start) t->shown = t->since_start;
+  if (now - t->shown < fault_number("train-progress", PROGRESS_PERIOD)) return;
+  t->shown = now;
+  if (!world_is_writer(&t->world)) return;
+  char time[32];
+  double took = now - t->since_start;
+  log_live("step %" PRIu64 " of %" PRIu64 "  loss %.4f  %s a step", t->run.at.step, t->steps,
+           get_shown_loss(t, &t->since), str_of_seconds(time, took / (double)t->since.steps));
+}
+
 /* Validation. */
 
 static bool is_validation_due(const Trainer *t) {
@@ -117,6 +139,7 @@ static Err run_validation(Trainer *t) {
   const TaskKind *kind = t->task->kind;
   const bool show_samples = true;
   Validation v;
+  stop_answer_with(answers_validating);
   TRY(train_wait_for_weights(t, &t->since));
   Weights weights = state_eval_weights(&t->state, &t->world);
   TRY(validate_model(t->task, t->state.model, weights, t->world.comm, show_samples, &v));
@@ -134,6 +157,7 @@ static Err run_validation(Trainer *t) {
   metrics_add(&t->run.metrics, "valid_seconds", v.seconds);
   metrics_end(&t->run.metrics);
   t->since_start = progress_clock(); /* steps are timed without validations */
+  stop_answer_with(NULL);
   return ERR_OK;
 }
 
@@ -288,7 +312,10 @@ static Err run_step(Trainer *t) {
   t->run.at.target_tokens += (uint64_t)step.predictions;
   t->run.at.pairs += (uint64_t)step.examples;
   add_step(&t->since, &step);
-  if (t->run.at.step % s->log_every == 0) log_step(t, lr);
+  if (t->run.at.step % s->log_every == 0)
+    log_step(t, lr);
+  else
+    show_progress(t);
   bool is_last = t->run.at.step == t->steps;
   bool is_due = t->run.at.step % s->save_every == 0 || is_validation_due(t);
   /* While the loss is out of range there is no checkpoint that a roll-back would return to. */
@@ -307,6 +334,10 @@ Err train_loop(Trainer *t, TrainResult *r) {
   t->run.call_began = progress_clock();
   t->run.began = t->run.call_began;
   t->since_start = t->run.call_began;
+  if (t->run.at.step && t->run.at.step >= t->steps && world_is_writer(&t->world))
+    log_info("resume   the run is at step %" PRIu64 " and --steps is %" PRIu64
+             ": nothing is left to train; pass a larger --steps to continue",
+             t->run.at.step, t->steps);
   /* The call before ended within this validation. */
   if (t->run.at.step && is_validation_due(t)) TRY(note_stop(run_validation(t), r));
   while (!r->stopped && t->run.at.step < t->steps && !must_stop(t, r))

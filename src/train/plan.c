@@ -1,5 +1,5 @@
-/* What a run will cost, before it costs it: memory, operations, bytes between the
- * ranks. Relies on trainer.h. */
+/* Prints the run before it starts: model, data, batches, ranks, device, memory; with --dry-run
+ * also the time of a step and the network traffic. Relies on trainer.h. */
 #include "train/plan.h"
 
 #include <inttypes.h>
@@ -8,8 +8,8 @@
 #include "base/progress.h"
 #include "train/fit.h"
 
-/* The shares of one place: a device's, or the program's own. */
-static void say_shares(const FitPlan *f, bool here, const char *where) {
+/* Prints what the memory of the GPU (here: false) or of the host is used for. */
+static void print_shares(const FitPlan *f, bool here, const char *where) {
   Str line = {0};
   char text[32];
   uint64_t total = here ? f->here : f->there;
@@ -21,14 +21,15 @@ static void say_shares(const FitPlan *f, bool here, const char *where) {
   str_free(&line);
 }
 
-static Err say_memory(const Trainer *t) {
+static Err print_memory(const Trainer *t) {
   FitPlan f;
   TRY(fit_plan(t, &f));
-  say_shares(&f, false, world_has_others(&t->world) ? " on the GPU of rank 0" : " on the GPU");
-  say_shares(&f, true,
-             world_has_others(&t->world) ? " on rank 0"
-             : t->world.backend.host     ? ""
-                                         : " beside it");
+  print_shares(&f, false,
+               world_has_others(&t->world) ? " on the GPU of rank 0" : " on the GPU");
+  print_shares(&f, true,
+               world_has_others(&t->world) ? " on rank 0"
+               : t->world.backend.host     ? ""
+                                           : " in host memory");
   return ERR_OK;
 }
 
@@ -40,30 +41,31 @@ Err plan_print(const Trainer *t) {
   log_info("model    %s, %s parameters", about,
            str_of_count(parameters, t->state.model->params.total));
   t->task->kind->describe(t->task);
-  log_info("batches  %u x %u tokens a side in a step, %s micro-batches an epoch, %.1f %% full",
-           t->micro_batches, t->task->capacity, str_of_count(batches, t->task->batches),
-           100 * t->task->fill);
+  log_info(
+      "batches  %u x %u tokens a side in a step, %s micro-batches per epoch, packing %.1f %%",
+      t->micro_batches, t->task->capacity, str_of_count(batches, t->task->batches),
+      100 * t->task->fill);
   const char *way = t->world.allreduce.about;
   bool rounded = s->allreduce_bf16 && (world_has_others(&t->world) || s->reproducible);
   log_info("ranks    %s%s%s%s%s%s", comm_about(t->world.comm), *way ? ", " : "", way,
-           rounded ? ", gradients in bf16 on their way" : "",
-           s->shard ? ", each with a share of the optimiser" : "",
+           rounded ? ", gradients all-reduced in bf16" : "",
+           s->shard ? ", optimizer state sharded" : "",
            s->reproducible ? ", reproducible" : "");
-  log_info("machine  %s", t->world.backend.about);
-  return say_memory(t);
+  log_info("device   %s", t->world.backend.about);
+  return print_memory(t);
 }
 
 /* Floating-point operations of the GEMMs of a step: two for each weight and token in the forward
  * pass, four in the backward pass. */
-static double products(const Trainer *t) {
+static double count_gemm_flops(const Trainer *t) {
   const ModelConfig *c = &t->state.model->config;
   ModelShape shape = c->family->shape(c);
   double tokens = t->task->capacity;
   return 6 * tokens * t->micro_batches * (shape.gemm_weights[0] + shape.gemm_weights[1]);
 }
 
-/* A product of the feed-forward's shape, for a fifth of a second. */
-static Err measure(const Trainer *t, double *rate) {
+/* Measures a GEMM of the feed-forward layers for 0.2 s; *rate is in FLOP/s. */
+static Err measure_gemm_rate(const Trainer *t, double *rate) {
   const Backend *b = &t->world.backend;
   const ModelConfig *c = &t->state.model->config;
   ModelShape shape = c->family->shape(c);
@@ -92,24 +94,23 @@ done:
 }
 
 Err plan_dry_run(Trainer *t) {
-  double rate = 0, work = products(t);
+  double rate = 0, work = count_gemm_flops(t);
   char text[32], time[32];
   TRY(plan_print(t));
-  ErrRecord refusal = err_take(fit_say(t)); /* told at the end */
-  TRY(measure(t, &rate));
+  ErrRecord refusal = err_take(fit_say(t)); /* returned at the end */
+  TRY(measure_gemm_rate(t, &rate));
   double rounds = world_rounds(&t->world, t->micro_batches);
   double step = work / t->micro_batches * rounds / rate;
-  log_info(
-      "step     %.3f TFLOP of products; at %.0f GFLOP/s, measured on this machine, about "
-      "%s on a rank, and %s for all %" PRIu64 " steps",
-      work / 1e12, rate / 1e9, str_of_seconds(time, step),
-      str_of_seconds(text, step * (double)t->steps), t->steps);
+  log_info("time     about %s a step, %s for all %" PRIu64
+           " steps: %.3f TFLOP of GEMMs a step at %.0f GFLOP/s, measured on this device",
+           str_of_seconds(time, step), str_of_seconds(text, step * (double)t->steps), t->steps,
+           work / 1e12, rate / 1e9);
   double traffic =
       world_traffic(&t->world, t->spec, t->micro_batches, t->state.model->params.padded);
   if (world_has_others(&t->world))
-    log_info("network  %s leave and reach each rank every step",
+    log_info("network  each rank sends and receives %s in a step",
              str_of_bytes(text, (uint64_t)traffic));
-  /* A rank that fails ends the others: not before the chief has said it all. */
+  /* A rank that returns an error ends the others: wait until rank 0 has printed all lines. */
   comm_sum(t->world.comm, "the plan", &(double){0}, 1);
   return refusal.code ? err_give(&refusal) : ERR_OK;
 }

@@ -10,12 +10,13 @@
 
 /* What a first and a second Ctrl-C are answered. Several ranks finish the step together. */
 static const char *const answers_alone[2] = {
-    "stopping: this step is finished and saved; a second Ctrl-C leaves it undone",
-    "stopping: this step is left undone, what was done before it is saved; a third Ctrl-C "
-    "saves nothing"};
+    "stopping: this step is finished and saved; a second Ctrl-C drops it",
+    "stopping: this step is dropped, the state before it is saved; a third Ctrl-C exits "
+    "without saving"};
 static const char *const answers_ranks[2] = {
     "stopping: this step is finished and saved",
-    "stopping: this step is still to be finished and saved; a third Ctrl-C saves nothing"};
+    "stopping: all ranks must finish this step, which is then saved; a third Ctrl-C exits "
+    "without saving"};
 
 static Err train_and_report(Trainer *t, TrainResult *r) {
   Err err = plan_print(t);

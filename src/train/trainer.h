@@ -54,6 +54,7 @@ typedef struct {
   Health health;
   StepSum since; /* the last record in the metrics */
   double since_start;
+  double shown; /* clock of the last line that show_progress printed */
   double last_loss;
 } Trainer;
 

@@ -75,7 +75,7 @@ load ../ranks/wire
     [ "$status" -eq 0 ] || { echo "$output"; return 1; }
     [[ "$output" =~ ", gradients "([0-9]+)" kB," ]] || return 1
     of=${BASH_REMATCH[1]}
-    [[ "$output" =~ "network  "([0-9]+)" kB leave and reach each rank every step" ]] || return 1
+    [[ "$output" =~ "network  each rank sends and receives "([0-9]+)" kB in a step" ]] || return 1
     echo "$* sends ${BASH_REMATCH[1]} kB, of $of"
     [ $((1000 * BASH_REMATCH[1] - share * of)) -le 1000 ]
     [ $((share * of - 1000 * BASH_REMATCH[1])) -le 1000 ]
@@ -84,9 +84,9 @@ load ../ranks/wire
   [[ ! "$output" =~ bf16 ]]
   traffic 1000 --shard-optimizer
   traffic 500 --allreduce-dtype bf16
-  grep -q '^ranks .*, gradients in bf16 on their way' <<< "$output"
+  grep -q '^ranks .*, gradients all-reduced in bf16' <<< "$output"
   traffic 750 --allreduce-dtype bf16 --shard-optimizer
-  grep -q '^ranks .*, gradients in bf16 on their way, each with a share' <<< "$output"
+  grep -q '^ranks .*, gradients all-reduced in bf16, optimizer state sharded' <<< "$output"
   traffic 1500 --reproducible # three micro-batches are two rounds
   traffic 1000 --reproducible --allreduce-dtype bf16 --shard-optimizer
 }

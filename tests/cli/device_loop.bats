@@ -82,11 +82,11 @@ mixed() {
   [ $(($(cat "$T/30") - $(cat "$T/10"))) -eq 20 ]
 }
 
-# planned: bytes on the GPU that the run's line `memory` names, without the working memory of
+# planned: bytes on the GPU that the run's line `memory` names, without the GEMM workspace and libraries of
 # libraries; each share is printed rounded, and may be half its last digit more.
 planned() {
   perl -ne 'next unless s/^.*memory   .* on the GPU: //;
-    s/working memory [^,]*//;
+    s/GEMM workspace and libraries [^,]*//;
     while (/ ([\d.]+) (B|kB|MB|GB)/g) {
       my ($x, $unit) = ($1, { B => 1, kB => 1e3, MB => 1e6, GB => 1e9 }->{$2});
       $sum += ($x + ($unit == 1 ? 0 : $x =~ /\./ ? 0.05 : 0.5)) * $unit;
@@ -204,33 +204,33 @@ planned() {
 @test "what does not fit is refused before it begins, with what would" {
   FAKE_FREE=2000000000 run say 1 "$T/run" --device cuda --d-model 512 --ffn-dim 2048 --heads 8 --batch-tokens 32768
   [ "$status" -eq 1 ]
-  [[ "$output" =~ "with batches of 32768 tokens a side, and the GPU has 2.0 GB for it; --batch-tokens "([0-9]+)", or auto, would fit" ]]
+  [[ "$output" =~ "with batches of 32768 tokens a side, and the GPU has 2.0 GB free; pass --batch-tokens "([0-9]+)", or auto" ]]
   rows=${BASH_REMATCH[1]}
   [ ! -e "$T/run" ]
   # Just so many, and not 256 more.
   FAKE_FREE=2000000000 run say 1 "$T/run" --dry-run --device cuda --d-model 512 --ffn-dim 2048 --heads 8 --batch-tokens "$rows"
   [ "$status" -eq 0 ]
-  [[ "$output" =~ "fits     " ]]
+  [[ "$output" =~ "memory   fits: " ]]
   FAKE_FREE=2000000000 run say 1 "$T/run" --dry-run --device cuda --d-model 512 --ffn-dim 2048 --heads 8 --batch-tokens $((rows + 256))
   [ "$status" -eq 1 ] # after the whole plan, in one line
-  [[ "$output" =~ "step     " && ! "$output" =~ "fits     " ]]
+  [[ "$output" =~ "time     " && ! "$output" =~ "memory   fits: " ]]
   [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ]
-  [[ "${lines[-1]}" =~ ^"trireme: it does not fit: ".*"--batch-tokens $rows, or auto, would fit"$ ]]
+  [[ "${lines[-1]}" =~ ^"trireme: the run does not fit into memory: ".*"pass --batch-tokens $rows, or auto"$ ]]
   # Two ranks on it have half each.
   if has_mpi; then
     FAKE_FREE=2000000000 run say 2 "$T/run" --device cuda --d-model 512 --ffn-dim 2048 --heads 8 --batch-tokens "$rows"
     [ "$status" -ne 0 ]
-    [[ "$output" =~ "the GPU has 1.0 GB for it" ]]
+    [[ "$output" =~ "the GPU has 1.0 GB free" ]]
     FAKE_FREE=2000000000 run say 2 "$T/run" --dry-run --device cuda --d-model 512 --ffn-dim 2048 --heads 8 --batch-tokens "$rows"
     [ "$status" -eq 1 ]
     [[ "$output" =~ "network  " ]]
     [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ]
-    grep -q '^trireme: rank 0 on .*: it does not fit: .*, or auto, would fit$' <<< "$output"
+    grep -q '^trireme: rank 0 on .*: the run does not fit into memory: .*, or auto$' <<< "$output"
   fi
   # The model alone is too large.
   FAKE_FREE=100000000 run say 1 "$T/run" --device cuda
   [ "$status" -eq 1 ]
-  [[ "$output" =~ "no batch would fit: take a smaller model" ]]
+  [[ "$output" =~ "no batch size fits: use a smaller model" ]]
   FAKE_FREE=100000000 run say 1 "$T/run" --device cuda --batch-tokens auto
   [ "$status" -eq 1 ]
   [[ "$output" =~ "does not fit into" ]]
@@ -244,7 +244,7 @@ planned() {
   done
   run say 1 "$T/none" --device cuda --precision fp8 --dry-run --d-model 1024 --batch-tokens 4096
   [ "$status" -eq 0 ]
-  [[ "$output" =~ "operands in fp8 " ]]
+  [[ "$output" =~ "fp8 operands " ]]
   for bench in "train --preset base" "translate --preset big"; do
     run "$TRIREME" bench $bench --vocab-size 100 --lengths <(echo 5 6) --device cuda --precision fp8 --batch-tokens 4096
     [ "$status" -eq 2 ]

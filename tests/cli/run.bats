@@ -71,6 +71,26 @@ step_of() {
   [[ ! "$output" =~ "factor of the noam schedule" ]]
 }
 
+@test "a run that has all its steps says so when it is resumed" {
+  train 1 "$T/run" --steps 4
+  run "$TRIREME" train --run "$T/run" --resume --steps 3
+  [ "$status" -eq 0 ]
+  [ "$(grep -c 'the run is at step 4 and --steps is 3: nothing is left to train; pass a larger --steps' <<< "$output")" -eq 1 ]
+  [ "$(step_of "$T/run")" -eq 4 ]
+  run "$TRIREME" train --run "$T/run" --resume --steps 5
+  [ "$status" -eq 0 ]
+  [[ ! "$output" =~ "nothing is left" ]]
+}
+
+@test "slow steps print progress before the first line of the log" {
+  TRIREME_FAULT=train-progress:0 run "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --steps 3 --log-every 50
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "step 1 of 3  loss "[0-9.]+"  "[0-9.]+"s a step" ]]
+  [ ! -s "$T/run/metrics.jsonl" ]
+  run "$TRIREME" train --data "$SET" --run "$T/fast" "${MODEL[@]}" --steps 3 --log-every 50
+  [[ ! "$output" =~ "step 1 of 3" ]]
+}
+
 # state_of RUN: every file and link of it, and a sum of each.
 state_of() {
   (cd "$1" && find . -type l -printf '%p -> %l\n' -o -type f -exec sha256sum {} + | sort)
@@ -317,7 +337,7 @@ ended() {
   kill -INT $child
   ended
   [ $code -eq 3 ]
-  grep -q '^stopping: this step is left undone' "$T/err"
+  grep -q '^stopping: this step is dropped' "$T/err"
   grep -q '^stopped at step 0 ' "$T/out"
 }
 
@@ -326,6 +346,7 @@ ended() {
   begin hang:validation "${valid[@]}" --steps 6
   until_true grep -q 'waiting at validation' "$T/err"
   kill -INT $child
+  until_true grep -q '^stopping: this validation is interrupted, and --resume begins with it' "$T/err"
   ended
   [ $code -eq 3 ]
   [ "$(step_of "$T/run")" -eq 3 ]

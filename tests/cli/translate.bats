@@ -252,7 +252,7 @@ on_terminal() {
   export TRIREME_PLUGIN_PATH="$T/plugins"
   for device in auto cuda; do
     "$TRIREME" translate --model "$model" --device $device < "$T/in" > "$T/out" 2> "$T/err"
-    [ "$(cat "$T/err")" = "machine  cuda:0: fake GPU" ]
+    [ "$(cat "$T/err")" = "device   cuda:0: fake GPU" ]
     "$TRIREME" translate --model "$model" --device $device --quiet < "$T/in" > "$T/quiet" 2> "$T/err"
     [ ! -s "$T/err" ]
     cmp "$T/out" "$T/quiet"

@@ -178,7 +178,7 @@ translate() {
   export TRIREME_PLUGIN_PATH="$BATS_FILE_TMPDIR/plugins" FAKE_GPUS=2
   mpirun -n 2 "$TRIREME" translate --model "$MODEL_DIR" --beam-size 2 < "$T/in" > "$T/two" 2> "$T/err"
   cmp "$T/one" "$T/two"
-  grep -q 'machine  cuda:0' "$T/err"
+  grep -q 'device   cuda:0' "$T/err"
 }
 
 @test "ranks that write to a full disk fail" {

@@ -234,7 +234,7 @@ check 'fp8 is refused where it would do nothing' small
 # Memory.
 fits() {
   "$trireme" train --data "$set" --run "$T/none" --preset base --device cuda --precision bf16 --batch-tokens auto --dry-run 2>&1 |
-    tee /dev/stderr | grep -q '^fits  '
+    tee /dev/stderr | grep -q '^memory   fits: '
 }
 check 'auto fits' fits
 auto() {
@@ -244,7 +244,7 @@ auto() {
 check 'and trains, with a validation' auto
 refused() {
   ! "$trireme" train --quiet --data "$set" --run "$T/none" --device cuda --batch-tokens 16777216 2> "$T/err" &&
-    grep 'would fit' "$T/err" && [ ! -e "$T/none" ]
+    grep 'pass --batch-tokens' "$T/err" && [ ! -e "$T/none" ]
 }
 check 'what does not fit is refused before it begins' refused
 

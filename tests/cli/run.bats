@@ -439,7 +439,7 @@ replaced() {
   run "$TRIREME" train --quiet --run "$T/run" --resume --steps 9
   [ "$status" -eq 1 ]
   [ "$(grep -c '^warning: .*metrics.jsonl: No space left' <<< "$output")" -eq 1 ]
-  [[ "$output" =~ "trireme: of $T/run, 5 lines of metrics.jsonl and 0 of log.txt could not be written" ]]
+  [[ "$output" =~ "trireme: $T/run: 5 lines of metrics.jsonl and 0 of log.txt could not be written" ]]
   [ "$(step_of "$T/run")" -eq 9 ]
 }
 
@@ -448,7 +448,7 @@ replaced() {
   run "$TRIREME" train --quiet --run "$T/run" --resume --steps 9
   [ "$status" -eq 1 ]
   [ "$(grep -c '^warning: .*log.txt: No space left' <<< "$output")" -eq 1 ]
-  [[ "$output" =~ "trireme: of $T/run, 0 lines of metrics.jsonl and "[1-9][0-9]*" of log.txt could not be written" ]]
+  [[ "$output" =~ "trireme: $T/run: 0 lines of metrics.jsonl and "[1-9][0-9]*" of log.txt could not be written" ]]
 }
 
 @test "every line of log.txt has its time, from the first message to the result" {

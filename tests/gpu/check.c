@@ -1,4 +1,4 @@
-/* The arrays of the tests on a GPU. Relies on check.h. */
+/* Device arrays of the kernel tests and their comparison. Depends on check.h. */
 #include "check.h"
 
 #include <math.h>
@@ -70,7 +70,7 @@ double type_epsilon(Type type) {
   return ldexp(1, -mantissa_of(type));
 }
 
-/* By the definition of the formats, so that the casts have something to answer to. */
+/* Conversions by the definition of the formats, as a reference for the cast kernels. */
 float type_round(Type type, float x) {
   if (type == TYPE_F32 || x == 0 || !isfinite(x)) return x;
   int least = type == TYPE_F16 ? -14 : -126, e = ilogb((double)x);
@@ -234,7 +234,11 @@ void expect(Array *a, const float *want, double limit, const char *what) {
     if (limit == 0) off = INFINITY; /* to the bit, but for the sign of 0 */
     if (x == want[i]) off = 0;
     if (isnan(x) != isnan(want[i]) || (isinf(want[i]) && x != want[i])) off = INFINITY;
-    if (off > worst) worst = off, where = i, there = x;
+    if (off > worst) {
+      worst = off;
+      where = i;
+      there = x;
+    }
   }
   if (!(worst <= limit)) {
     snprintf(text, sizeof text,

@@ -1,6 +1,6 @@
-/* Arrays that lie on the device and are compared with what they ought to hold: the
- * values within units of rounding error, the bits with those of the first run, and
- * the memory on either side with what was there. Relies on kernels.h, mem. */
+/* Device arrays and the checks of kernel tests: values within a multiple of the rounding error,
+ * bits equal to those of the first run, memory before and after the array unchanged. Depends on
+ * kernels.h, base/mem. */
 #ifndef GPU_CHECK_H
 #define GPU_CHECK_H
 
@@ -29,15 +29,15 @@ double type_epsilon(Type type); /* the step above 1 */
 const char *type_name(Type type);
 float type_round(Type type, float x); /* to the nearest of the type */
 
-/* Normal numbers, rounded to the type. They live until arrays_free. */
+/* Arrays of normal random numbers, rounded to the type; valid until arrays_free. */
 Array *array_draw(Type type, size_t n, float scale);
 Array *array_blank(Type type, size_t n); /* for results: NaN before each run */
 Array *array_zero(Type type, size_t n);
 void array_put(Array *a); /* host to device */
-/* A plain copy on the device, and scratch memory full of rubbish. */
+/* A copy on the device; scratch memory with arbitrary contents. */
 void *device_copy(const void *host, size_t bytes);
 void *device_scratch(size_t bytes);
-/* The reference's copy of an array's first values. */
+/* A float copy of an array's initial values, for the reference. */
 float *host_copy(const Array *a);
 float *host_floats(size_t n); /* zeroed */
 void arrays_reset(void);      /* all as before a run */

@@ -1,5 +1,5 @@
-/* What the tests share that go through the plug-in: a GPU, or why there is none. To be
- * included behind cmocka.h. Relies on backend, file. */
+/* Opens the GPU for tests that use the plug-in. Include after cmocka.h. Depends on backend.h,
+ * base/file. */
 #ifndef TESTS_GPU_GPU_H
 #define TESTS_GPU_GPU_H
 
@@ -16,8 +16,8 @@ static inline void open_gpu(Backend *b, const char *precision) {
   ok(backend_open(b, &(BackendSpec){"cuda", precision, 1}));
 }
 
-/* Opens it at the begin of main, and says which it is. Not 0: what main is to return, 77
- * where this machine has none. */
+/* Opens the GPU and prints its name. Returns 0, or the exit code for main: 77 if this machine has
+ * none. */
 static inline int find_gpu(Backend *b, const char *precision) {
   if (!file_exists("/proc/driver/nvidia/version") && !file_exists("/dev/nvidiactl")) {
     printf("cannot run: this machine has no NVIDIA GPU\n");

@@ -1,5 +1,4 @@
-/* The kernels of decoding against the reference; a part of test_kernels. Relies on
- * check.h. */
+/* Decoding kernels against the reference; part of test_kernels. Depends on check.h. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +36,7 @@ static void test_extend(const Backend *ref, size_t rows, size_t n) {
   expect_exact(to_at, want, cells * sizeof *want, "lists");
 }
 
-/* Rows with 1 to `longest` keys all over the cache, or side by side in it. */
+/* Rows with 1 to `longest` keys, scattered over the cache or contiguous in it. */
 static void test_cached(const Backend *ref, Type type, size_t heads, size_t d, int longest,
                         bool listed) {
   BEGIN("attend_cached %s heads %zu d %zu longest %d%s skew %zu", type_name(type), heads, d,
@@ -58,11 +57,15 @@ static void test_cached(const Backend *ref, Type type, size_t heads, size_t d, i
     for (size_t j = 0; j < a.at_ld; j++) list[r * a.at_ld + j] = (int32_t)draw_below(cache);
   }
   CachedAttention at = a;
-  a.len = len, at.len = device_copy(len, sizeof len);
-  if (listed)
-    a.at = list, at.at = device_copy(list, ROWS * a.at_ld * sizeof *list);
-  else
-    a.first = first, at.first = device_copy(first, sizeof first);
+  a.len = len;
+  at.len = device_copy(len, sizeof len);
+  if (listed) {
+    a.at = list;
+    at.at = device_copy(list, ROWS * a.at_ld * sizeof *list);
+  } else {
+    a.first = first;
+    at.first = device_copy(first, sizeof first);
+  }
   Array *q = array_draw(type, ROWS * a.q_ld, 1),
         *kv = array_draw(type, (cache + 1) * a.kv_ld, 1), *o = array_blank(type, ROWS * width);
   float *want = host_floats(ROWS * width);
@@ -74,9 +77,9 @@ static void test_cached(const Backend *ref, Type type, size_t heads, size_t d, i
   }
 }
 
-/* spite: the best words are all the share of three warps, more than can be sorted. */
-static void test_top(const Backend *ref, Type type, size_t n, size_t vocab, size_t k,
-                     bool spite) {
+/* spite: the largest logits all belong to three warps, more than the kernel can sort. */
+static void test_top_k(const Backend *ref, Type type, size_t n, size_t vocab, size_t k,
+                       bool spite) {
   BEGIN("top %s n %zu vocab %zu k %zu%s skew %zu", type_name(type), n, vocab, k,
         spite ? " spite" : "", skew);
   Array *logits = array_draw(type, n * vocab, 2), *value = array_blank(TYPE_F32, n * k),
@@ -99,8 +102,8 @@ static void test_top(const Backend *ref, Type type, size_t n, size_t vocab, size
   }
 }
 
-/* Rows that hold no number still give words, each once. */
-static void test_top_of_nothing(Type type) {
+/* Rows of NaN give distinct ids. */
+static void test_top_k_of_nan(Type type) {
   BEGIN("top %s of NaN skew %zu", type_name(type), skew);
   enum { VOCAB = 3000, K = 12 };
   Array *logits = array_draw(type, VOCAB, 1);
@@ -117,23 +120,30 @@ void decode_kernels(Type type, const Backend *ref) {
   static const size_t widths[] = {16, 13, 1024, 4096};
   for (size_t i = 0; i < COUNT(widths); i++) test_copy_rows(type, widths[i]), arrays_free();
   static const size_t lists[][2] = {{1, 0}, {5, 1}, {70, 33}, {130, 500}};
-  for (size_t i = 0; i < COUNT(lists) && type == TYPE_F32; i++)
-    test_extend(ref, lists[i][0], lists[i][1]), arrays_free();
+  for (size_t i = 0; i < COUNT(lists) && type == TYPE_F32; i++) {
+    test_extend(ref, lists[i][0], lists[i][1]);
+    arrays_free();
+  }
   static const size_t cached[][3] = {{8, 64, 40},   {3, 64, 100}, {2, 32, 33}, {1, 128, 70},
                                      {1, 256, 35},  {2, 16, 40},  {3, 20, 17}, {1, 80, 31},
                                      {1, 200, 64},  {5, 7, 9},    {2, 1, 40},  {4, 33, 1},
                                      {2, 64, 1100}, {16, 8, 32}};
   for (size_t i = 0; i < COUNT(cached); i++) {
     size_t heads = cached[i][0], d = cached[i][1];
-    test_cached(ref, type, heads, d, (int)cached[i][2], false), arrays_free();
-    test_cached(ref, type, heads, d, (int)cached[i][2], true), arrays_free();
+    test_cached(ref, type, heads, d, (int)cached[i][2], false);
+    arrays_free();
+    test_cached(ref, type, heads, d, (int)cached[i][2], true);
+    arrays_free();
   }
   static const size_t tops[][3] = {{3, 5, 5},      {4, 1000, 1},   {4, 1000, 128},
                                    {5, 10007, 8},  {3, 2600, 11},  {6, 32768, 11},
                                    {2, 40960, 32}, {2, 32768, 33}, {2, 5000, 1024}};
   for (size_t i = 0; i < COUNT(tops); i++) {
-    test_top(ref, type, tops[i][0], tops[i][1], tops[i][2], false), arrays_free();
-    test_top(ref, type, tops[i][0], tops[i][1], tops[i][2], true), arrays_free();
+    test_top_k(ref, type, tops[i][0], tops[i][1], tops[i][2], false);
+    arrays_free();
+    test_top_k(ref, type, tops[i][0], tops[i][1], tops[i][2], true);
+    arrays_free();
   }
-  test_top_of_nothing(type), arrays_free();
+  test_top_k_of_nan(type);
+  arrays_free();
 }

@@ -1,4 +1,4 @@
-/* The operands of products in fp8, byte by byte beside their definition. Relies on check.h. */
+/* fp8 operands of GEMMs, byte by byte against their definition. Depends on check.h. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static uint8_t to_e4m3(float x) {
   return sign | (uint8_t)(bits > 0x7e ? 0x7e : bits);
 }
 
-/* `n` elements, `step` apart, as a row of bytes. */
+/* Converts n elements, `step` apart, to a row of fp8; returns its scale. */
 static float want_row(uint8_t *to, const float *x, size_t n, size_t step) {
   float most = 0;
   for (size_t i = 0; i < n; i++) most = fmaxf(most, fabsf(x[i * step]));
@@ -59,7 +59,8 @@ static void check_one(size_t rows, size_t in, size_t out, bool back) {
     expect_exact(got.x_scale, scale_x, rows * sizeof *scale_x, "scales of rows");
     expect_exact(got.w_scale, scale_w, more * sizeof *scale_w, "scales of weights");
   }
-  mem_free(want_x), mem_free(want_w);
+  mem_free(want_x);
+  mem_free(want_w);
   arrays_free();
 }
 

@@ -1,5 +1,5 @@
-/* The product that meets ReLU on the way back beside the CPU's: tiles that are full and not,
- * sums of few pieces and of many, one tile for a block and several. Relies on check.h. */
+/* linear_relu_backward against the CPU: complete and incomplete tiles, few and many stages of k,
+ * one and several tiles per block. Depends on check.h. */
 #include <stdio.h>
 #include <stdlib.h>
 

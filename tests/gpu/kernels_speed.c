@@ -1,5 +1,5 @@
-/* Times of the kernels at the shape of training's base model: the median of many
- * launches, each with the second-level cache swept first. Relies on check.h. */
+/* Kernel times at the shapes of the base model: the median of many launches, each after flushing
+ * L2. Depends on check.h. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,8 +88,13 @@ static void speed_attend(Type type, const char *order, const int32_t *off, size_
          kernel_attend_backward(type, d_qkv, d_qkv + D * size, d_qkv + 2 * D * size, d_o, o,
                                 lse, qkv, qkv + D * size, qkv + 2 * D * size, &a, work, 0));
   }
-  MUST(cudaFree(qkv)), MUST(cudaFree(d_qkv)), MUST(cudaFree(o)), MUST(cudaFree(d_o));
-  MUST(cudaFree(lse)), MUST(cudaFree(work)), MUST(cudaFree(key));
+  MUST(cudaFree(qkv));
+  MUST(cudaFree(d_qkv));
+  MUST(cudaFree(o));
+  MUST(cudaFree(d_o));
+  MUST(cudaFree(lse));
+  MUST(cudaFree(work));
+  MUST(cudaFree(key));
 }
 
 static void speed_rows(Type type) {
@@ -115,7 +120,8 @@ static void speed_rows(Type type) {
   }
   MUST(cudaMemcpy(id_at, id, ROWS * 4, cudaMemcpyHostToDevice));
   MUST(cudaMemcpy(pos_at, pos, ROWS * 4, cudaMemcpyHostToDevice));
-  mem_free(id), mem_free(pos);
+  mem_free(id);
+  mem_free(pos);
 
   float root = 22.6f;
   TIME("embed", 2 * n * size,
@@ -168,12 +174,17 @@ static void speed_loss(Type type) {
        kernel_loss(type, logits, loss, target, ROWS, VOCAB, 0.1f, 1e-3f, work, 0));
   TIME("top 11 of 2048 rows", (double)STEP * VOCAB * (double)type_size(type),
        kernel_top_k(type, value, id, lse, logits, STEP, VOCAB, 11, 0));
-  MUST(cudaFree(logits)), MUST(cudaFree(work)), MUST(cudaFree(loss)), MUST(cudaFree(target));
-  MUST(cudaFree(id)), MUST(cudaFree(value)), MUST(cudaFree(lse));
+  MUST(cudaFree(logits));
+  MUST(cudaFree(work));
+  MUST(cudaFree(loss));
+  MUST(cudaFree(target));
+  MUST(cudaFree(id));
+  MUST(cudaFree(value));
+  MUST(cudaFree(lse));
 }
 
-/* A step of decoding: 512 sentences of 4 hypotheses, 30 keys each; of the hypotheses
- * all over the cache, of the sources shared by four. */
+/* A decoding step: 512 sentences, beam 4, 30 keys each; self-attention with keys scattered over
+ * the cache, cross-attention with keys that four hypotheses share. */
 static void speed_cached(Type type) {
   enum { KEYS = 30, LAYERS = 6 };
   size_t size = type_size(type), ld = LAYERS * 2 * D, n = (size_t)STEP * D;
@@ -182,7 +193,8 @@ static void speed_cached(Type type) {
       mem_alloc(&first, STEP, 4))
     exit(1);
   for (int r = 0; r < STEP; r++) {
-    len[r] = KEYS, first[r] = r / 4 * KEYS;
+    len[r] = KEYS;
+    first[r] = r / 4 * KEYS;
     for (int j = 0; j < KEYS; j++)
       list[r * KEYS + j] = j * STEP + r / 4 * 4 + (int)(draw_below(4));
   }
@@ -196,7 +208,9 @@ static void speed_cached(Type type) {
                        .q_ld = 3 * D,
                        .kv_ld = ld,
                        .o_ld = D};
-  mem_free(list), mem_free(len), mem_free(first);
+  mem_free(list);
+  mem_free(len);
+  mem_free(first);
   char *cache = fill(type, (size_t)STEP * KEYS * ld), *in = fill(type, 3 * n),
        *o = take(n * size);
   double bytes = 2.0 * (double)n * (double)size;
@@ -207,7 +221,9 @@ static void speed_cached(Type type) {
        kernel_attend_cached(type, o, in, cache, cache + D * size, &a, 0));
   TIME("copy_rows into the cache", 2 * bytes,
        kernel_copy_rows(type, cache, ld, in + D * size, 3 * D, STEP, 2 * D, 0));
-  MUST(cudaFree(cache)), MUST(cudaFree(in)), MUST(cudaFree(o));
+  MUST(cudaFree(cache));
+  MUST(cudaFree(in));
+  MUST(cudaFree(o));
   arrays_free();
 }
 
@@ -226,8 +242,13 @@ static void speed_update(Type type) {
   TIME("clip", n / 512, kernel_clip(there, sums, n / 4096, loss, 0));
   TIME("adam of 61 M", n * (28 + type_size(type)), kernel_adam(type, w, m, v, g, n, &s, 0));
   TIME("cast of 61 M", n * (4 + type_size(type)), kernel_cast_to(type, low, w, n, 0));
-  MUST(cudaFree(w)), MUST(cudaFree(m)), MUST(cudaFree(v)), MUST(cudaFree(g));
-  MUST(cudaFree(low)), MUST(cudaFree(sums)), MUST(cudaFree(loss));
+  MUST(cudaFree(w));
+  MUST(cudaFree(m));
+  MUST(cudaFree(v));
+  MUST(cudaFree(g));
+  MUST(cudaFree(low));
+  MUST(cudaFree(sums));
+  MUST(cudaFree(loss));
   MUST(cudaFree(there));
 }
 
@@ -240,10 +261,12 @@ void speed(bool attention_only) {
   if (mem_alloc(&host, POOL, sizeof *host)) exit(1);
   for (size_t i = 0; i < POOL; i++)
     host[i] = (float)(sqrt(-2 * log(draw_even())) * cos(6.283185307179586 * draw_even()));
-  pool = take(POOL * sizeof *pool), sweep = take(SWEEP);
+  pool = take(POOL * sizeof *pool);
+  sweep = take(SWEEP);
   MUST(cudaMemcpy(pool, host, POOL * sizeof *pool, cudaMemcpyHostToDevice));
   mem_free(host);
-  MUST(cudaEventCreate(&begin)), MUST(cudaEventCreate(&end));
+  MUST(cudaEventCreate(&begin));
+  MUST(cudaEventCreate(&end));
   /* Lengths as those of news: 31 on average, some beyond 150. */
   int32_t length[ROWS], off[ROWS + 1] = {0}, rows = 0;
   size_t sentences = 0;
@@ -269,8 +292,10 @@ void speed(bool attention_only) {
         speed_attend((Type)type, sorted ? "long last" : "as drawn", at, sentences, way);
       kernel_select_attention(0);
       if (sorted && !attention_only) {
-        speed_rows((Type)type), speed_loss((Type)type);
-        speed_cached((Type)type), speed_update((Type)type);
+        speed_rows((Type)type);
+        speed_loss((Type)type);
+        speed_cached((Type)type);
+        speed_update((Type)type);
       }
     }
     MUST(cudaFree(at));

@@ -1,8 +1,9 @@
-/* Every CUDA kernel against the reference: in fp32, bf16 and fp16, at shapes that
- * are and are not multiples of 8, aligned and askew, with dropout, twice for the
- * bits. `test_kernels --attend` tests attention alone, `--attend N` its way N alone, and
- * `--speed` or `--speed attend` prints times instead. Without a GPU it says so and
- * returns 77. Relies on check.h. */
+/* Every CUDA kernel against the reference in fp32, bf16 and fp16: shapes that are and are not
+ * multiples of 8, aligned and unaligned, with dropout, and twice to compare bits. Options:
+ *   --attend          attention only
+ *   --attend N        its implementation N only
+ *   --speed [attend]  prints times instead
+ * Returns 77 where there is no GPU. Depends on check.h. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +40,7 @@ static int32_t *ids(size_t n, size_t limit, int32_t **device) {
   return id;
 }
 
-/* ---- element by element ---- */
+/* ---- element-wise ---- */
 
 static void test_cast(Type type, size_t n) {
   BEGIN("cast %s n %zu skew %zu", type_name(type), n, skew);
@@ -118,7 +119,8 @@ static void test_column_sums(Type type, size_t rows, size_t n) {
   for (size_t c = 0; c < n; c++) {
     double sum = 0;
     for (size_t r = 0; r < rows; r++) sum += dy->host[r * n + c];
-    want[c] = (float)(want[c] + sum), want_alone[c] = (float)sum;
+    want[c] = (float)(want[c] + sum);
+    want_alone[c] = (float)sum;
   }
   TWICE {
     MUST(kernel_column_sums(type, db->at, dy->at, rows, n, true, work, 0));
@@ -128,7 +130,7 @@ static void test_column_sums(Type type, size_t rows, size_t n) {
   }
 }
 
-static void test_norm2(size_t n) {
+static void test_square_sums(size_t n) {
   BEGIN("square_sums n %zu skew %zu", n, skew);
   size_t units = (n + 4095) / 4096;
   Array *x = array_draw(TYPE_F32, n, 1);
@@ -145,7 +147,7 @@ static void test_norm2(size_t n) {
   }
 }
 
-/* The bits of the program's own: a bound that is reached, none, and what is not finite. */
+/* The same bits as clip.h on the host: clipped, not clipped, and not finite. */
 static void test_clip(size_t units, int which) {
   BEGIN("clip units %zu case %d", units, which);
   StepNumbers begin = {.grad_divisor = 2e4, .max_grad_norm = which == 1 ? 0.25 : 0, .lr = 7},
@@ -166,7 +168,7 @@ static void test_clip(size_t units, int which) {
   expect_near(after[0] == 0 && after[1] == 0 && after[2] == 0, 1, 0, "losses after clip");
 }
 
-/* Written out here in double: w, m, v are the arrays' first values. */
+/* Adam in double; w, m, v are the initial values. */
 static void adam_in_double(float *w, float *m, float *v, const float *g, size_t n,
                            const AdamStep *s, const StepNumbers *now) {
   for (size_t i = 0; i < n; i++) {
@@ -198,15 +200,21 @@ static void test_update(Type type, size_t n, bool coupled, int where) {
   float *want_w = host_copy(w), *want_m = host_copy(m), *want_v = host_copy(v),
         *want_w2 = host_copy(w2), *want_m2 = host_copy(m2), *want_e = host_copy(e),
         *want_sum = host_copy(sum), *want_low = host_copy(low), *want_low2 = host_copy(low2);
-  s.now = device_copy(&now, sizeof now), s.low = low->at, mo.low = low2->at;
-  if (where) mo.now = s.now, mo.lr = mo.scale = 99;
+  s.now = device_copy(&now, sizeof now);
+  s.low = low->at;
+  mo.low = low2->at;
+  if (where) {
+    mo.now = s.now;
+    mo.lr = mo.scale = 99;
+  }
   if (where < 2) adam_in_double(want_w, want_m, want_v, g->host, n, &s, &now);
   for (size_t i = 0; i < n; i++) {
     if (where < 2) {
       want_m2[i] =
           (float)(0.9f * (double)want_m2[i] + (0.5 * g->host[i] + 0.1f * (double)want_w2[i]));
       want_w2[i] = (float)(want_w2[i] - 0.01f * (double)want_m2[i]);
-      want_low[i] = want_w[i], want_low2[i] = want_w2[i];
+      want_low[i] = want_w[i];
+      want_low2[i] = want_w2[i];
     }
     if (where < 2)
       want_e[i] = (float)(want_e[i] + (1 - (double)0.99f) * ((double)g->host[i] - want_e[i]));
@@ -249,7 +257,10 @@ static void test_embed(Type type, size_t rows, size_t d, size_t vocab, Dropout d
   size_t at = 0;
   for (size_t v = 0; v < vocab; v++) {
     for (size_t r = 0; r < rows; r++) {
-      if ((size_t)id[r] == v) want_sorted[at] = id[r], want_sorted[rows + at++] = (int32_t)r;
+      if ((size_t)id[r] == v) {
+        want_sorted[at] = id[r];
+        want_sorted[rows + at++] = (int32_t)r;
+      }
     }
   }
   float *want = host_floats(rows * d), *want_table = host_copy(dtable),
@@ -400,8 +411,14 @@ static void test_attend(Type type, AttendCase c) {
     if (!c.cross) keys = rows;
     if (c.cross && s == 2) rows = 0; /* one side alone, short and long */
     if (c.cross && s == 7) keys = 0;
-    if (c.cross && s == 8) rows = 0, keys = 2 * c.length;
-    if (c.cross && s == 9) rows = 2 * c.length, keys = 0;
+    if (c.cross && s == 8) {
+      rows = 0;
+      keys = 2 * c.length;
+    }
+    if (c.cross && s == 9) {
+      rows = 2 * c.length;
+      keys = 0;
+    }
     if (c.cache) rows = s == 4 ? 0 : 1 + s % 2;
     k_len[s] = keys;
     q_off[s + 1] = q_off[s] + rows;
@@ -422,7 +439,8 @@ static void test_attend(Type type, AttendCase c) {
                  .drop = {.key = &drop_key, .site = 5, .rate = c.rate}};
   Attention at = a;
   at.drop = on_device(a.drop);
-  at.q_off = device_copy(q_off, sizeof q_off), at.k_off = device_copy(k_off, sizeof k_off);
+  at.q_off = device_copy(q_off, sizeof q_off);
+  at.k_off = device_copy(k_off, sizeof k_off);
   at.k_len = c.cache ? device_copy(k_len, sizeof k_len) : NULL;
   size_t q_n = q_rows * a.q_ld, kv_n = k_rows * a.kv_ld, o_n = q_rows * width;
   size_t size = type_size(type), half = width * size; /* v lies behind k in a row */
@@ -456,10 +474,10 @@ static void test_attend(Type type, AttendCase c) {
   }
 }
 
-/* ---- all of it ---- */
+/* ---- all cases ---- */
 
-/* Every way there is: those of no use to a shape are left before they begin. */
-static void attention_of(Type type) {
+/* Attention with every implementation; one that does not support a shape is skipped. */
+static void test_all_attention(Type type) {
   static const AttendCase attend[] = {
       {2, 64, false, false, false, 31, 0.1f},
       {2, 64, true, false, false, 31, 0.1f},
@@ -504,33 +522,45 @@ static void attention_of(Type type) {
     for (int way = 0; (way == 0 || several) && (way_name = kernel_select_attention(way));
          way++) {
       if (only_way >= 0 && way != only_way) continue;
-      test_attend(type, attend[i]), arrays_free();
+      test_attend(type, attend[i]);
+      arrays_free();
     }
     kernel_select_attention(0);
   }
 }
 
-static void all_of(Type type) {
+static void test_all_kernels(Type type) {
   static const size_t lengths[] = {1, 7, 8, 1000, 4099, 70000};
   for (size_t i = 0; i < COUNT(lengths); i++) {
     size_t n = lengths[i];
-    test_cast(type, n), arrays_free();
+    test_cast(type, n);
+    arrays_free();
     for (int where = 0; where < 3; where++) {
-      test_update(type, n, false, where), arrays_free();
-      test_update(type, n, true, where), arrays_free();
+      test_update(type, n, false, where);
+      arrays_free();
+      test_update(type, n, true, where);
+      arrays_free();
     }
-    if (type == TYPE_F32) test_norm2(n), arrays_free();
+    if (type == TYPE_F32) {
+      test_square_sums(n);
+      arrays_free();
+    }
   }
   static const size_t units[] = {1, 255, 257, 1030, 1999};
-  for (size_t i = 0; i < 4 * COUNT(units) && type == TYPE_F32; i++)
-    test_clip(units[i / 4], (int)i % 4), arrays_free();
+  for (size_t i = 0; i < 4 * COUNT(units) && type == TYPE_F32; i++) {
+    test_clip(units[i / 4], (int)i % 4);
+    arrays_free();
+  }
   static const size_t matrix[][2] = {{1, 1},      {5, 8},     {300, 40}, {1000, 37},
                                      {3000, 520}, {70, 2048}, {1, 7},    {2, 70000}};
   for (size_t i = 0; i < COUNT(matrix); i++) {
-    test_column_sums(type, matrix[i][0], matrix[i][1]), arrays_free();
+    test_column_sums(type, matrix[i][0], matrix[i][1]);
+    arrays_free();
     for (int act = ACT_RELU; act <= ACT_SILU; act++) {
-      test_activate(type, (Activation)act, matrix[i][0], matrix[i][1], some), arrays_free();
-      test_activate(type, (Activation)act, matrix[i][0], matrix[i][1], none), arrays_free();
+      test_activate(type, (Activation)act, matrix[i][0], matrix[i][1], some);
+      arrays_free();
+      test_activate(type, (Activation)act, matrix[i][0], matrix[i][1], none);
+      arrays_free();
     }
   }
 
@@ -538,23 +568,29 @@ static void all_of(Type type) {
                                     {2000, 64, 200}, {700, 512, 90}, {515, 1032, 9},
                                     {600, 8, 70000}};
   for (size_t i = 0; i < COUNT(table); i++) {
-    test_embed(type, table[i][0], table[i][1], table[i][2], some), arrays_free();
-    test_embed(type, table[i][0], table[i][1], table[i][2], none), arrays_free();
+    test_embed(type, table[i][0], table[i][1], table[i][2], some);
+    arrays_free();
+    test_embed(type, table[i][0], table[i][1], table[i][2], none);
+    arrays_free();
   }
   static const size_t norm[][2] = {
       {3, 8},       {130, 24},  {9, 10},    {70, 256}, {2300, 136}, {3000, 512}, {21, 504},
       {1300, 1000}, {33, 1000}, {40, 1024}, {7, 2048}, {600, 4096}, {5, 4100},   {3, 5000}};
   for (size_t i = 0; i < COUNT(norm); i++) {
-    test_norm(type, norm[i][0], norm[i][1], some), arrays_free();
-    test_norm(type, norm[i][0], norm[i][1], none), arrays_free();
+    test_norm(type, norm[i][0], norm[i][1], some);
+    arrays_free();
+    test_norm(type, norm[i][0], norm[i][1], none);
+    arrays_free();
   }
   static const size_t loss[][2] = {{1, 3},     {9, 1000},  {5, 1003},  {4, 4104}, {6, 10007},
                                    {5, 16384}, {9, 32768}, {3, 40000}, {2, 70000}};
   for (size_t i = 0; i < COUNT(loss); i++) {
-    test_loss(type, loss[i][0], loss[i][1], 0.5f), arrays_free();
-    test_loss(type, loss[i][0], loss[i][1], 0), arrays_free();
+    test_loss(type, loss[i][0], loss[i][1], 0.5f);
+    arrays_free();
+    test_loss(type, loss[i][0], loss[i][1], 0);
+    arrays_free();
   }
-  attention_of(type);
+  test_all_attention(type);
   decode_kernels(type, &ref);
   if (type == TYPE_BF16 && !skew) fp8_kernels();
   if (!skew) relu_kernels(type);
@@ -564,17 +600,17 @@ static void all_of(Type type) {
 static int check_one(Type type, bool all) {
   backend_reference(&ref);
   if (all)
-    all_of(type);
+    test_all_kernels(type);
   else
-    attention_of(type);
+    test_all_attention(type);
   printf("%s, %s: %d comparisons, %d failed\n", type_name(type), skew ? "askew" : "aligned",
          checks, failures);
   fflush(stdout);
   return failures ? 1 : 0;
 }
 
-/* Each in a process of its own, as most of the time goes into the reference; the parent must
- * not have touched the device. */
+/* Each type in a process of its own, because the reference takes most of the time; the parent must
+ * not have initialized CUDA. */
 static int check_all(bool all) {
   int failed = 0, status;
   for (skew = 0; skew < 2; skew++) {

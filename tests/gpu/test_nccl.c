@@ -1,7 +1,6 @@
-/* NCCL with one rank on the GPU of this machine: every operation leaves the data as it is,
- * in order with the compute stream, and giving up returns. Skips where libnccl is missing;
- * returns 77 where there is no GPU. Relies on the plug-in, which TRIREME_PLUGIN_PATH must
- * tell. */
+/* NCCL with one rank: collectives leave the data as it is, are ordered with the compute stream,
+ * and abort returns. Skips where libnccl is missing; returns 77 where there is no GPU. Needs the
+ * plug-in in TRIREME_PLUGIN_PATH. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +20,7 @@
 #include "gpu.h"
 #include "train/allreduce.h"
 
-/* Where NCCL's header is, the hand-made interface must agree with it. */
+/* Where NCCL's header is installed, nccl_abi.h must agree with it. */
 #ifdef __has_include
 #if __has_include(<nccl.h>)
 #include <nccl.h>
@@ -52,7 +51,7 @@ static float number(size_t i) {
   return (float)(i % 8191) * 0.37f - 900;
 }
 
-/* What bf16 makes of it: the upper half, ties to even. */
+/* Rounds to bf16, to nearest even. */
 static float rounded(float x) {
   uint32_t u;
   memcpy(&u, &x, sizeof u);
@@ -61,7 +60,7 @@ static float rounded(float x) {
   return x;
 }
 
-static DeviceComm *open_wire(bool bf16) {
+static DeviceComm *open_comm(bool bf16) {
   char id[DEVICE_COMM_ID];
   DeviceComm *w;
   ok(b.comm->create_id(id));
@@ -69,7 +68,7 @@ static DeviceComm *open_wire(bool bf16) {
   return w;
 }
 
-/* Until it is done, half a minute at most. */
+/* Waits until the collectives are done, at most 30 s. */
 static void wait_for(DeviceComm *w) {
   double start = progress_clock();
   bool made = false, done = false;
@@ -95,11 +94,11 @@ static void check(size_t begin, size_t end, bool bf16, float times) {
   }
 }
 
-static void test_operations(void **state) {
+static void test_collectives_one_rank_keep_data(void **state) {
   (void)state;
   need_nccl();
   for (int bf16 = 0; bf16 < 2; bf16++) {
-    DeviceComm *w = open_wire(bf16);
+    DeviceComm *w = open_comm(bf16);
     size_t off[2] = {4096, N - 1000};
     fill();
     b.comm->all_reduce(w, there + 4096, N - 5096);
@@ -117,11 +116,12 @@ static void test_operations(void **state) {
   }
 }
 
-/* Behind what came before it, before what is joined to it; many buckets at once. */
-static void test_order(void **state) {
+/* A collective follows the compute work before it and precedes the work after join; many
+ * buckets. */
+static void test_all_reduce_is_ordered_with_compute_stream(void **state) {
   (void)state;
   need_nccl();
-  DeviceComm *w = open_wire(false);
+  DeviceComm *w = open_comm(false);
   float *copy;
   ok(b.alloc(&b, &copy, N * sizeof *copy));
   for (int turn = 0; turn < 20; turn++) {
@@ -143,25 +143,25 @@ static void test_order(void **state) {
   b.comm->close(w);
 }
 
-/* How often an algorithm was about to be timed, and whether the wire was at rest then. */
+/* How often GEMM algorithms were about to be timed, and whether NCCL was idle then. */
 static DeviceComm *timed_beside;
 static int quiesced;
 
-static Err wait_for_wire(void *context) {
+static Err wait_for_comm(void *context) {
   assert_ptr_equal(context, &quiesced);
   wait_for(timed_beside);
   quiesced++;
   return ERR_OK;
 }
 
-/* x (64, 32) times w (out, 32), a shape that no other test asks for. */
+/* A GEMM of x (64, 32) and w (out, 32), a shape that no other test uses. */
 static void multiply(size_t out) {
   float *y = there + (1 << 20), *w = there + (2 << 20);
   b.linear(&b, y, there, w, NULL, 64, 32, out);
   ok(b.sync(&b));
 }
 
-static void test_product_new_shape_is_timed_after_the_wire(void **state) {
+static void test_gemm_new_shape_is_timed_after_nccl_is_idle(void **state) {
   (void)state;
   need_nccl();
   char id[DEVICE_COMM_ID], cache[] = "/tmp/trireme-nccl-XXXXXX";
@@ -173,7 +173,7 @@ static void test_product_new_shape_is_timed_after_the_wire(void **state) {
   ok(b.comm->open(
       &timed_beside, &b, id,
       &(DeviceCommSpec){
-          .size = 1, .max_elements = N, .quiesce = wait_for_wire, .context = &quiesced}));
+          .size = 1, .max_elements = N, .quiesce = wait_for_comm, .context = &quiesced}));
   quiesced = 0;
   b.comm->all_reduce(timed_beside, there, N);
   multiply(104);
@@ -189,22 +189,21 @@ static void test_product_new_shape_is_timed_after_the_wire(void **state) {
   b = kept;
 }
 
-static void *give_up_beside(void *wire) {
+static void *abort_beside(void *wire) {
   b.comm->abort(wire);
   return NULL;
 }
 
-/* An abort from another thread at any moment of sums and tests: the communicator is not freed
- * under a call. */
-static void test_abort_from_another_thread_during_calls(void **state) {
+/* An abort from another thread at any moment: the communicator is not freed during a call. */
+static void test_abort_from_other_thread_during_calls_is_safe(void **state) {
   (void)state;
   need_nccl();
   for (int turn = 0; turn < 20; turn++) {
-    DeviceComm *w = open_wire(false);
+    DeviceComm *w = open_comm(false);
     pthread_t thread;
     bool made, done;
     for (int i = 0; i < 5 * turn; i++) b.comm->all_reduce(w, there, 4096);
-    assert_int_equal(pthread_create(&thread, NULL, give_up_beside, w), 0);
+    assert_int_equal(pthread_create(&thread, NULL, abort_beside, w), 0);
     for (int i = 0; i < 200; i++) {
       b.comm->all_reduce(w, there, 4096);
       ok(b.comm->poll(w, &made, &done));
@@ -215,12 +214,12 @@ static void test_abort_from_another_thread_during_calls(void **state) {
   }
 }
 
-static void test_abort(void **state) {
+static void test_abort_with_pending_collectives_returns(void **state) {
   (void)state;
   need_nccl();
   double start = progress_clock();
   bool made, done;
-  DeviceComm *w = open_wire(false);
+  DeviceComm *w = open_comm(false);
   fill();
   b.comm->all_reduce(w, there, N);
   b.comm->abort(w);
@@ -229,7 +228,7 @@ static void test_abort(void **state) {
   assert_false(done);
   b.comm->close(w);
   ok(b.sync(&b));
-  w = open_wire(false); /* the GPU is as good as before */
+  w = open_comm(false); /* the GPU is as good as before */
   fill();
   b.comm->all_reduce(w, there, N);
   wait_for(w);
@@ -259,11 +258,11 @@ int main(void) {
   if (mem_alloc_aligned(&here, N * sizeof *here) || b.alloc(&b, &there, N * sizeof *there))
     return 1;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_operations),
-      cmocka_unit_test(test_order),
-      cmocka_unit_test(test_abort),
-      cmocka_unit_test(test_abort_from_another_thread_during_calls),
-      cmocka_unit_test(test_product_new_shape_is_timed_after_the_wire),
+      cmocka_unit_test(test_collectives_one_rank_keep_data),
+      cmocka_unit_test(test_all_reduce_is_ordered_with_compute_stream),
+      cmocka_unit_test(test_abort_with_pending_collectives_returns),
+      cmocka_unit_test(test_abort_from_other_thread_during_calls_is_safe),
+      cmocka_unit_test(test_gemm_new_shape_is_timed_after_nccl_is_idle),
       cmocka_unit_test(test_allreduce_selftest_passes_on_one_gpu),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

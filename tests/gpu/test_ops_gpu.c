@@ -1,7 +1,6 @@
-/* The CUDA backend on the GPU of this machine: every operation beside the reference
- * in fp32, bf16 and fp16, at shapes that are and are not multiples of 8, then a
- * whole Transformer beside the CPU's. Returns 77 where there is no GPU. Relies on
- * the plug-in, which TRIREME_PLUGIN_PATH must tell. */
+/* The CUDA backend: every operation against the reference in fp32, bf16 and fp16, at shapes that
+ * are and are not multiples of 8; then a whole Transformer against the CPU. Returns 77 where there
+ * is no GPU. Needs the plug-in in TRIREME_PLUGIN_PATH. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,8 +32,8 @@ static float widen(Type type, uint16_t half) {
   return value;
 }
 
-/* Between floats here and an array of the GPU's; low: in its type. */
-static void *lift(const Backend *b, const float *x, size_t n, bool low) {
+/* Copy floats to and from an array on the GPU; low: of the backend's type. */
+static void *upload(const Backend *b, const float *x, size_t n, bool low) {
   float *full;
   void *there;
   ok(b->alloc(b, &full, n * sizeof *full));
@@ -46,7 +45,7 @@ static void *lift(const Backend *b, const float *x, size_t n, bool low) {
   return there;
 }
 
-static void fetch(const Backend *b, float *x, const void *there, size_t n, bool low) {
+static void download(const Backend *b, float *x, const void *there, size_t n, bool low) {
   if (!low || b->type == TYPE_F32) {
     ok(b->get(b, x, there, n * sizeof *x));
     return;
@@ -58,44 +57,46 @@ static void fetch(const Backend *b, float *x, const void *there, size_t n, bool 
   mem_free(half);
 }
 
-static void *lift_ints(const Backend *b, const int32_t *x, size_t n) {
+static void *upload_ints(const Backend *b, const int32_t *x, size_t n) {
   void *there;
   ok(b->alloc(b, &there, n * sizeof *x));
   b->put(b, there, x, n * sizeof *x);
   return there;
 }
 
-static const uint64_t *lift_key(const Backend *b, const uint64_t *key) {
+static const uint64_t *upload_key(const Backend *b, const uint64_t *key) {
   uint64_t *there;
   ok(b->alloc(b, &there, sizeof *there));
   b->put(b, there, key, sizeof *key);
   return there;
 }
 
-/* The same case on the GPU. What the type cannot hold is rounded here too, so that
- * both sides begin with the same numbers. */
-static Case lift_case(const Backend *b, Case *c, unsigned low) {
+/* Copies a case to the GPU. Rounds the host's arrays to the type too, so that both sides start
+ * with the same numbers. */
+static Case upload_case(const Backend *b, Case *c, unsigned low) {
   Case g = *c;
   for (int i = 0; i < ARRAYS; i++) {
     if (!c->a[i]) continue;
-    g.a[i] = lift(b, c->a[i], c->n[i], low >> i & 1);
-    fetch(b, c->a[i], g.a[i], c->n[i], low >> i & 1);
+    g.a[i] = upload(b, c->a[i], c->n[i], low >> i & 1);
+    download(b, c->a[i], g.a[i], c->n[i], low >> i & 1);
   }
-  g.id = lift_ints(b, c->id, 512), g.pos = lift_ints(b, c->pos, 512);
-  g.off_q = lift_ints(b, c->off_q, 6), g.off_k = lift_ints(b, c->off_k, 6);
-  g.drop.key = lift_key(b, c->drop.key);
+  g.id = upload_ints(b, c->id, 512);
+  g.pos = upload_ints(b, c->pos, 512);
+  g.off_q = upload_ints(b, c->off_q, 6);
+  g.off_k = upload_ints(b, c->off_k, 6);
+  g.drop.key = upload_key(b, c->drop.key);
   ok(b->alloc(b, &g.sums, 3 * sizeof *g.sums));
   ok(b->alloc(b, &g.mask, MASK_BYTES));
   return g;
 }
 
-/* What the GPU's case holds now, in arrays here. */
-static Case fetch_case(const Backend *b, const Case *g, unsigned low) {
+/* Copies a case back to the host. */
+static Case download_case(const Backend *b, const Case *g, unsigned low) {
   Case c = *g;
   for (int i = 0; i < ARRAYS; i++) {
     if (!g->a[i]) continue;
     ok(mem_alloc_aligned(&c.a[i], (g->n[i] + 16) * sizeof(float)));
-    fetch(b, c.a[i], g->a[i], g->n[i], low >> i & 1);
+    download(b, c.a[i], g->a[i], g->n[i], low >> i & 1);
   }
   ok(b->get(b, c.loss, g->sums, sizeof c.loss));
   return c;
@@ -108,8 +109,8 @@ static void drop_case(const Backend *b, Case *g) {
   for (int i = 0; i < 7; i++) b->release(b, rest[i]);
 }
 
-/* Rounding errors a result may be off by. In a low type each stored value has one,
- * and attention rounds its probabilities, on the way back twice, in between. */
+/* The tolerance of an operation. In bf16 and fp16 each stored value has one rounding error, and
+ * attention also rounds its probabilities, twice in the backward. */
 static double limit_of(const Backend *b, size_t op) {
   double units = ops[op].units * 4; /* sums in other orders, faster exponentials */
   if (b->type != TYPE_F32) units = strncmp(ops[op].name, "attend", 6) == 0 ? 6 : 2;
@@ -121,11 +122,12 @@ static void compare_one(const Backend *b, const Backend *reference, size_t op, i
   Case c = shape(which);
   c.gap = gap;
   ops[op].make(&c);
-  Case first = lift_case(b, &c, ops[op].low);
-  Case second = lift_case(b, &c, ops[op].low);
+  Case first = upload_case(b, &c, ops[op].low);
+  Case second = upload_case(b, &c, ops[op].low);
   ops[op].run(b, &first);
   ops[op].run(b, &second);
-  Case got = fetch_case(b, &first, ops[op].low), again = fetch_case(b, &second, ops[op].low);
+  Case got = download_case(b, &first, ops[op].low),
+       again = download_case(b, &second, ops[op].low);
   ops[op].run(reference, &c);
   double e = off_by(&got, &c), most = limit_of(b, op);
   if (!(e <= most))
@@ -136,11 +138,14 @@ static void compare_one(const Backend *b, const Backend *reference, size_t op, i
       fail_msg("%s: %s, shape %d: array %d differs from run to run", b->about, ops[op].name,
                which, i);
   }
-  drop_arrays(&c), drop_arrays(&got), drop_arrays(&again);
-  drop_case(b, &first), drop_case(b, &second);
+  drop_arrays(&c);
+  drop_arrays(&got);
+  drop_arrays(&again);
+  drop_case(b, &first);
+  drop_case(b, &second);
 }
 
-static void test_operations(void **state) {
+static void test_ops_match_reference_in_all_types(void **state) {
   (void)state;
   Backend reference;
   backend_reference(&reference);
@@ -161,7 +166,7 @@ static void test_operations(void **state) {
 }
 
 /* tf32 keeps ten bits of the operands. */
-static void test_tf32(void **state) {
+static void test_linear_tf32_rounds_operands(void **state) {
   (void)state;
   Backend b, reference;
   backend_reference(&reference);
@@ -169,17 +174,19 @@ static void test_tf32(void **state) {
   for (size_t op = 0; op < 3; op++) {
     Case c = shape(2);
     ops[op].make(&c);
-    Case g = lift_case(&b, &c, ops[op].low);
+    Case g = upload_case(&b, &c, ops[op].low);
     ops[op].run(&b, &g);
-    Case got = fetch_case(&b, &g, ops[op].low);
+    Case got = download_case(&b, &g, ops[op].low);
     ops[op].run(&reference, &c);
     assert_true(off_by(&got, &c) <= 0x1p-10);
-    drop_arrays(&c), drop_arrays(&got), drop_case(&b, &g);
+    drop_arrays(&c);
+    drop_arrays(&got);
+    drop_case(&b, &g);
   }
   backend_close(&b);
 }
 
-/* The nearest that e4m3 has, ties to even: three bits behind the first, down to 2^-9. */
+/* Rounds to e4m3, to nearest even: three fraction bits, down to 2^-9. */
 static float to_e4m3(float x) {
   int exponent;
   frexpf(x, &exponent);
@@ -187,8 +194,8 @@ static float to_e4m3(float x) {
   return ldexpf(rintf(ldexpf(x, 4 - exponent)), exponent - 4);
 }
 
-/* Each of n rows of x, `step` elements apart from one another and `apart` within, as fp8 with
- * the row's scale holds it. */
+/* Rounds each row of x to fp8 with the row's scale; rows are `step` elements apart, their elements
+ * `apart`. */
 static void round_rows(float *x, size_t rows, size_t n, size_t step, size_t apart) {
   for (size_t r = 0; r < rows; r++) {
     float most = 0, *row = x + r * step;
@@ -207,7 +214,7 @@ static double apart(const float *a, const float *b, size_t n) {
   return sqrt(error / (size + 1e-30));
 }
 
-/* draw's numbers, many of them again and again: it is slow. */
+/* Random numbers of draw(), repeated, because draw() is slow. */
 static float *draw_many(size_t n) {
   size_t few = 65521;
   float *some = draw(few), *x;
@@ -217,7 +224,7 @@ static float *draw_many(size_t n) {
   return x;
 }
 
-/* What a product in fp8 may be off by beside its own operands, and must be beside better ones. */
+/* An fp8 GEMM must agree with one of operands rounded to fp8, and differ from one of bf16. */
 static void check_fp8(const Backend *b, const Backend *cpu, size_t rows, size_t in, size_t out,
                       bool back) {
   size_t n = rows * (back ? out : in), m = in * out, k = rows * (back ? in : out);
@@ -226,17 +233,23 @@ static void check_fp8(const Backend *b, const Backend *cpu, size_t rows, size_t 
   for (size_t i = 0; i < (back ? out : in); i++)
     x[i] = 0; /* the first row; the others differ */
   for (size_t i = 0; i < n; i++) x[i] *= ldexpf(1, (int)(i / (back ? out : in) % 40) - 20);
-  void *x_at = lift(b, x, n, true), *w_at = lift(b, w, m, true), *y_at = lift(b, y, k, true);
-  void *bias_at = lift(b, bias, out, true);
-  fetch(b, x, x_at, n, true), fetch(b, w, w_at, m, true), fetch(b, y, y_at, k, true);
-  fetch(b, bias, bias_at, out, true);
+  void *x_at = upload(b, x, n, true), *w_at = upload(b, w, m, true),
+       *y_at = upload(b, y, k, true);
+  void *bias_at = upload(b, bias, out, true);
+  download(b, x, x_at, n, true);
+  download(b, w, w_at, m, true);
+  download(b, y, y_at, k, true);
+  download(b, bias, bias_at, out, true);
   float *exact = copy(y, k);
   for (int rounded = 0; rounded < 2; rounded++) {
     float *to = rounded ? y : exact;
-    if (rounded && back)
-      round_rows(x, rows, out, out, 1), round_rows(w, in, out, 1, in);
-    else if (rounded)
-      round_rows(x, rows, in, in, 1), round_rows(w, out, in, in, 1);
+    if (rounded && back) {
+      round_rows(x, rows, out, out, 1);
+      round_rows(w, in, out, 1, in);
+    } else if (rounded) {
+      round_rows(x, rows, in, in, 1);
+      round_rows(w, out, in, in, 1);
+    }
     if (back)
       cpu->linear_dx(cpu, to, x, w, rows, in, out, true);
     else
@@ -246,7 +259,7 @@ static void check_fp8(const Backend *b, const Backend *cpu, size_t rows, size_t 
     b->linear_dx(b, y_at, x_at, w_at, rows, in, out, true);
   else
     b->linear(b, y_at, x_at, w_at, bias_at, rows, in, out);
-  fetch(b, got, y_at, k, true);
+  download(b, got, y_at, k, true);
   size_t wide = back ? in : out;
   double off = 0, better = 0; /* row by row: their sizes differ */
   for (size_t r = 0; r < rows; r++) {
@@ -257,27 +270,36 @@ static void check_fp8(const Backend *b, const Backend *cpu, size_t rows, size_t 
     fail_msg("%zu rows, %zu in, %zu out%s: off by %g, beside bf16 by %g", rows, in, out,
              back ? ", back" : "", off, better);
   b->release(b, x_at), b->release(b, w_at), b->release(b, y_at), b->release(b, bias_at);
-  mem_free(x), mem_free(w), mem_free(y), mem_free(got), mem_free(bias), mem_free(exact);
+  mem_free(x);
+  mem_free(w);
+  mem_free(y);
+  mem_free(got);
+  mem_free(bias);
+  mem_free(exact);
 }
 
-/* What is no number spoils its own row alone. */
-static void check_spoilt(const Backend *b) {
+/* A NaN in an operand affects its own row only. */
+static void check_nan_row(const Backend *b) {
   size_t rows = FP8_MIN_TOKENS, in = 1024, out = 1024;
   float *x = draw_many(rows * in), *w = draw(in * out), *y = draw_many(rows * out);
-  x[3 * in + 7] = NAN, x[5 * in] = INFINITY, x[6 * in + 9] = -INFINITY;
-  void *x_at = lift(b, x, rows * in, true), *w_at = lift(b, w, in * out, true);
-  void *y_at = lift(b, y, rows * out, true);
+  x[3 * in + 7] = NAN;
+  x[5 * in] = INFINITY;
+  x[6 * in + 9] = -INFINITY;
+  void *x_at = upload(b, x, rows * in, true), *w_at = upload(b, w, in * out, true);
+  void *y_at = upload(b, y, rows * out, true);
   b->linear(b, y_at, x_at, w_at, NULL, rows, in, out);
-  fetch(b, y, y_at, rows * out, true);
+  download(b, y, y_at, rows * out, true);
   for (size_t i = 0; i < rows * out; i++) {
     size_t r = i / out;
     assert_int_equal(isnan(y[i]) != 0, r == 3 || r == 5 || r == 6);
   }
   b->release(b, x_at), b->release(b, w_at), b->release(b, y_at);
-  mem_free(x), mem_free(w), mem_free(y);
+  mem_free(x);
+  mem_free(w);
+  mem_free(y);
 }
 
-static void test_fp8(void **state) {
+static void test_linear_fp8_rounds_operands(void **state) {
   (void)state;
   Backend b, cpu;
   if (backend_open(&b, &(BackendSpec){"cuda", "fp8", 1})) {
@@ -294,12 +316,12 @@ static void test_fp8(void **state) {
     check_fp8(&b, &cpu, s[0], s[1], s[2], false);
     check_fp8(&b, &cpu, s[0], s[1], s[2], true);
   }
-  check_spoilt(&b);
+  check_nan_row(&b);
   backend_close(&b);
 }
 
-/* The way back through ReLU in one beside the two it is made of, on the same GPU. */
-static void check_relu_back(const Backend *b, const size_t shape[3], size_t askew) {
+/* linear_relu_backward against linear_dx and activate_backward on the same GPU. */
+static void check_relu_backward(const Backend *b, const size_t shape[3], size_t askew) {
   size_t rows = shape[0], in = shape[1], out = shape[2];
   float *dy = draw_many(rows * out), *w = draw_many(in * out), *one = draw(in);
   float *dx[2] = {draw_many(rows * in), draw_many(rows * in)}, *db[2];
@@ -310,11 +332,12 @@ static void check_relu_back(const Backend *b, const size_t shape[3], size_t aske
   ok(b->alloc(b, &mask_at, rows * in / 8));
   b->put(b, mask_at, mask, rows * in / 8);
   /* The last ones of dy are not needed where it stands askew. */
-  const char *dy_at = lift(b, dy, rows * out, true), *from = dy_at + askew * type_size(b->type);
-  void *w_at = lift(b, w, in * out, true);
+  const char *dy_at = upload(b, dy, rows * out, true),
+             *from = dy_at + askew * type_size(b->type);
+  void *w_at = upload(b, w, in * out, true);
   size_t used = rows - (askew ? 1 : 0);
   for (int way = 0; way < 2; way++) {
-    void *dx_at = lift(b, dx[way], rows * in, true), *db_at = lift(b, one, in, false);
+    void *dx_at = upload(b, dx[way], rows * in, true), *db_at = upload(b, one, in, false);
     if (way == 0) {
       b->linear_relu_backward(b, dx_at, db_at, from, w_at, mask_at, used, in, out, drop, true);
     } else {
@@ -322,7 +345,8 @@ static void check_relu_back(const Backend *b, const size_t shape[3], size_t aske
       b->activate_backward(b, dx_at, db_at, dx_at, mask_at, used, in, ACT_RELU, drop, true);
     }
     db[way] = draw(in);
-    fetch(b, dx[way], dx_at, used * in, true), fetch(b, db[way], db_at, in, false);
+    download(b, dx[way], dx_at, used * in, true);
+    download(b, db[way], db_at, in, false);
     b->release(b, dx_at), b->release(b, db_at);
   }
   double off = apart(dx[0], dx[1], used * in), db_off = apart(db[0], db[1], in);
@@ -330,11 +354,14 @@ static void check_relu_back(const Backend *b, const size_t shape[3], size_t aske
     fail_msg("%s: %zu rows, %zu in, %zu out: off by %g, %g", b->about, rows, in, out, off,
              db_off);
   b->release(b, mask_at), b->release(b, w_at), b->release(b, (void *)(uintptr_t)dy_at);
-  mem_free(dy), mem_free(w), mem_free(one), mem_free(mask);
+  mem_free(dy);
+  mem_free(w);
+  mem_free(one);
+  mem_free(mask);
   for (int way = 0; way < 2; way++) mem_free(dx[way]), mem_free(db[way]);
 }
 
-static void test_relu_back(void **state) {
+static void test_linear_relu_backward_matches_two_operations(void **state) {
   (void)state;
   int fused = 0;
   for (int p = 0; p < 3; p++) {
@@ -344,8 +371,8 @@ static void test_relu_back(void **state) {
     assert_false(b.fuses_relu(&b, 100, 512, 512)); /* too little */
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
       if (!b.fuses_relu(&b, shape[i][0], shape[i][1], shape[i][2])) continue;
-      check_relu_back(&b, shape[i], 0);
-      check_relu_back(&b, shape[i], 1);
+      check_relu_backward(&b, shape[i], 0);
+      check_relu_backward(&b, shape[i], 1);
       fused++;
     }
     backend_close(&b);
@@ -354,7 +381,7 @@ static void test_relu_back(void **state) {
   assert_int_equal(fused, 2 * 3);
 }
 
-static void test_memory(void **state) {
+static void test_memory_copies_and_errors(void **state) {
   (void)state;
   Backend b;
   open_gpu(&b, "fp32");
@@ -379,13 +406,16 @@ static void test_memory(void **state) {
   assert_non_null(strstr(err_message(), "--batch-tokens"));
   assert_null(block);
   ok(b.sync(&b)); /* and that spoils nothing */
-  mem_free(x), mem_free(y), mem_free(kept);
+  mem_free(x);
+  mem_free(y);
+  mem_free(kept);
   backend_close(&b);
 }
 
-/* Sentences of 3 to 40 rows with ids from everywhere. */
+/* Sentences of 3 to 40 tokens with random ids. */
 static void fill(Batch *batch, const TransformerConfig *c) {
-  batch->sentences = 0, batch->rows[0] = batch->rows[1] = 0;
+  batch->sentences = 0;
+  batch->rows[0] = batch->rows[1] = 0;
   batch->src_off[0] = batch->tgt_off[0] = 0;
   while (batch->rows[0] + 40 <= batch->capacity && batch->rows[1] + 40 <= batch->capacity) {
     uint32_t n = 3 + (uint32_t)rng_below(&rng, 38), m = 3 + (uint32_t)rng_below(&rng, 38);
@@ -398,21 +428,22 @@ static void fill(Batch *batch, const TransformerConfig *c) {
       batch->tgt_out[batch->rows[1] + i] = (int32_t)rng_below(&rng, (uint64_t)c->vocab);
       batch->tgt_pos[batch->rows[1] + i] = (int32_t)i;
     }
-    batch->rows[0] += n, batch->rows[1] += m;
+    batch->rows[0] += n;
+    batch->rows[1] += m;
     batch->src_off[++batch->sentences] = (int32_t)batch->rows[0];
     batch->tgt_off[batch->sentences] = (int32_t)batch->rows[1];
   }
   batch_pad(batch, 0);
 }
 
-/* Loss and gradients of two steps with dropout; the gradients add up. */
+/* Loss and accumulated gradients of two steps with dropout. */
 static void run_model(const Backend *b, const TransformerConfig *c, const Batch batch[2],
                       const float *w, float *g, ModelLoss *loss) {
   Transformer t;
   ok(transformer_new(&t, c, b, batch[0].capacity, 0, true));
   size_t n = t.model.params.padded;
-  float *full = lift(b, w, n, false), *there;
-  void *low = b->type == TYPE_F32 ? full : lift(b, w, n, true);
+  float *full = upload(b, w, n, false), *there;
+  void *low = b->type == TYPE_F32 ? full : upload(b, w, n, true);
   ok(b->alloc(b, &there, n * sizeof *there));
   for (int i = 0; i < 2; i++) {
     StepKey key = {100 + (uint64_t)i, true, i == 0};
@@ -429,8 +460,12 @@ static void run_model(const Backend *b, const TransformerConfig *c, const Batch 
 static void compare_models(bool post) {
   TransformerConfig c = {.vocab = 500, .max_positions = 48, .bos = 2, .eos = 1};
   ok(transformer_preset(&c, "tiny"));
-  c.d_model = 64, c.ffn_dim = 96, c.heads = post ? 2 : 1, c.layers[0] = c.layers[1] = 2;
-  c.pre_norm = !post, c.attention_bias = post;
+  c.d_model = 64;
+  c.ffn_dim = 96;
+  c.heads = post ? 2 : 1;
+  c.layers[0] = c.layers[1] = 2;
+  c.pre_norm = !post;
+  c.attention_bias = post;
   c.activation = post ? ACT_GELU : ACT_RELU;
   c.positions = post ? POSITION_LEARNED : POSITION_HALVES;
   c.tying = post ? TIE_NONE : TIE_ALL;
@@ -462,11 +497,13 @@ static void compare_models(bool post) {
     backend_close(&b);
   }
   for (int i = 0; i < 2; i++) batch_free(&batch[i]);
-  mem_free(w), mem_free(g[0]), mem_free(g[1]);
+  mem_free(w);
+  mem_free(g[0]);
+  mem_free(g[1]);
   params_free(&params);
 }
 
-static void test_transformer(void **state) {
+static void test_transformer_step_matches_cpu(void **state) {
   (void)state;
   compare_models(false);
   compare_models(true);
@@ -478,9 +515,12 @@ int main(void) {
   if (why) return why;
   backend_close(&b);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_relu_back),  cmocka_unit_test(test_memory),
-      cmocka_unit_test(test_operations), cmocka_unit_test(test_tf32),
-      cmocka_unit_test(test_fp8),        cmocka_unit_test(test_transformer),
+      cmocka_unit_test(test_linear_relu_backward_matches_two_operations),
+      cmocka_unit_test(test_memory_copies_and_errors),
+      cmocka_unit_test(test_ops_match_reference_in_all_types),
+      cmocka_unit_test(test_linear_tf32_rounds_operands),
+      cmocka_unit_test(test_linear_fp8_rounds_operands),
+      cmocka_unit_test(test_transformer_step_matches_cpu),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
-/* A GPU's stamps: they tell the time of the work between them, not of its queueing, and
- * attention is counted by offsets that lie on the GPU. Returns 77 where there is no GPU.
- * Relies on the plug-in, which TRIREME_PLUGIN_PATH must tell. */
+/* Device timestamps measure the work between them, not its enqueuing; TimedBackend counts
+ * attention by offsets on the GPU. Returns 77 where there is no GPU. Needs the plug-in in
+ * TRIREME_PLUGIN_PATH. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@ enum { N = 4096 };
 static Backend b;
 static char *x, *w, *y; /* (N, N) bf16 */
 
-static void test_order(void **state) {
+static void test_stamps_are_in_order(void **state) {
   (void)state;
   enum { POINTS = 5000 };
   static double at[POINTS];
@@ -31,7 +31,7 @@ static void test_order(void **state) {
   }
 }
 
-static void test_work(void **state) {
+static void test_stamps_measure_work_not_enqueuing(void **state) {
   (void)state;
   enum { TIMES = 20 };
   TimedBackend c;
@@ -52,7 +52,7 @@ static void test_work(void **state) {
   timed_close(&c);
 }
 
-static void test_offsets(void **state) {
+static void test_timed_attention_reads_offsets_on_gpu(void **state) {
   (void)state;
   static const int32_t off[] = {0, 3, 10, 12};
   enum { HEADS = 2, D = 64, WIDTH = HEADS * D };
@@ -64,7 +64,8 @@ static void test_offsets(void **state) {
   b.put(&b, there, off, sizeof off);
   ok(timed_open(&c, &b));
   Attention a = {.sentences = 3, .heads = HEADS, .d = D, .q_off = there, .k_off = there};
-  a.q_ld = a.kv_ld = a.o_ld = WIDTH, a.causal = true;
+  a.q_ld = a.kv_ld = a.o_ld = WIDTH;
+  a.causal = true;
   timed_begin(&c);
   c.backend.attend(&c.backend, y, lse, x, w, x, &a);
   ok(timed_end(&c));
@@ -87,9 +88,9 @@ int main(void) {
     }
   }
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_order),
-      cmocka_unit_test(test_work),
-      cmocka_unit_test(test_offsets),
+      cmocka_unit_test(test_stamps_are_in_order),
+      cmocka_unit_test(test_stamps_measure_work_not_enqueuing),
+      cmocka_unit_test(test_timed_attention_reads_offsets_on_gpu),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   for (int i = 0; i < 3; i++) b.release(&b, *array[i]);

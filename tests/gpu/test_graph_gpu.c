@@ -1,7 +1,6 @@
-/* Steps recorded and replayed on the GPU of this machine: the bits of steps done as they
- * are asked, over ragged batches, a short one, and changes of the loss's scale; few
- * recordings; and what must not be recorded. Returns 77 where there is no GPU. Relies on
- * the plug-in, which TRIREME_PLUGIN_PATH must tell. */
+/* Training steps as CUDA graphs: the same bits as without graphs, over batches of different shapes
+ * and changes of the loss scale; few graphs; operations that cannot be captured are refused.
+ * Returns 77 where there is no GPU. Needs the plug-in in TRIREME_PLUGIN_PATH. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,10 +29,11 @@ static TransformerConfig small(void) {
   return c;
 }
 
-/* Sentences of 3 to 40 rows until `full` rows are reached on a side. */
+/* Sentences of 3 to 40 tokens until a side has `full` tokens. */
 static void fill(Batch *b, Rng *rng, const TransformerConfig *c, uint32_t full) {
   int32_t *id[2] = {b->src, b->tgt_in}, *pos[2] = {b->src_pos, b->tgt_pos};
-  b->sentences = 0, b->rows[0] = b->rows[1] = 0;
+  b->sentences = 0;
+  b->rows[0] = b->rows[1] = 0;
   while (b->rows[0] + 40 <= full && b->rows[1] + 40 <= full) {
     for (int side = 0; side < 2; side++) {
       uint32_t n = 3 + (uint32_t)rng_below(rng, 38);
@@ -71,8 +71,12 @@ static void begin(Run *r, const Backend *b, bool plain) {
   *p = (Pass){
       .backend = b, .model = &r->t.model, .optim = &r->optim, .smoothing = 0.1f, .ema = 0.9f};
   p->without_graphs = plain;
-  p->w = array(b, n), p->g = array(b, n), p->e = array(b, n), p->m = array(b, n);
-  p->v = array(b, n), p->low = b->type == TYPE_F32 ? p->w : array(b, n);
+  p->w = array(b, n);
+  p->g = array(b, n);
+  p->e = array(b, n);
+  p->m = array(b, n);
+  p->v = array(b, n);
+  p->low = b->type == TYPE_F32 ? p->w : array(b, n);
   ok(b->alloc(b, &p->sums, (n / NORM_UNIT + 1) * sizeof *p->sums));
   ok(pass_open(p));
   ok(mem_alloc_aligned(&w, n * sizeof *w));
@@ -97,8 +101,8 @@ static void end(Run *r) {
   transformer_free(&r->t);
 }
 
-/* Some steps of one micro-batch, some of two; a scale that changes; a short batch; a step
- * whose gradient is spoilt. */
+/* Steps of one and two micro-batches, with changes of the loss scale, a short batch, and a step
+ * whose gradient norm is not finite. */
 static void take_steps(Run *r, StepNumbers *now) {
   Rng rng = {.key = 31};
   TransformerConfig c = small();
@@ -139,10 +143,11 @@ static void same(const Run *a, const Run *b, const void *x, const void *y, size_
     ok(backend[i]->get(backend[i], here[i], there[i], bytes));
   }
   if (memcmp(here[0], here[1], bytes) != 0) fail_msg("%s differ", what);
-  mem_free(here[0]), mem_free(here[1]);
+  mem_free(here[0]);
+  mem_free(here[1]);
 }
 
-static void test_replayed_steps(void **state) {
+static void test_steps_as_graphs_give_same_bits(void **state) {
   (void)state;
   static const char *const precisions[] = {"fp32", "bf16", "fp16"};
   static StepNumbers plain[STEPS], replayed[STEPS];
@@ -151,7 +156,8 @@ static void test_replayed_steps(void **state) {
     Run one, two;
     open_gpu(&b, precisions[i]);
     assert_non_null(b.graph_begin);
-    begin(&one, &b, true), begin(&two, &b, false);
+    begin(&one, &b, true);
+    begin(&two, &b, false);
     take_steps(&one, plain);
     take_steps(&two, replayed);
     size_t n = one.t.model.params.padded;
@@ -170,18 +176,19 @@ static void test_replayed_steps(void **state) {
     same(&one, &two, p->v, q->v, n * sizeof(float), "second moments");
     same(&one, &two, p->e, q->e, n * sizeof(float), "means");
     same(&one, &two, p->low, q->low, n * type_size(b.type), "low copies");
-    printf("%s: %d recordings, %d replays\n", precisions[i], (int)q->graphs.captured,
+    printf("%s: %d graphs, %d launches\n", precisions[i], (int)q->graphs.captured,
            (int)q->graphs.launched);
     assert_int_equal(p->graphs.captured, 0);
     assert_true(q->graphs.captured >= 3 && q->graphs.captured <= 24);
     assert_true(q->graphs.launched > STEPS / 2);
-    end(&one), end(&two);
+    end(&one);
+    end(&two);
     backend_close(&b);
   }
 }
 
-/* The low copy that the update writes is what lowering the weights gives. */
-static void test_low_copy(void **state) {
+/* The low-precision copy that the update writes equals the converted weights. */
+static void test_update_low_precision_copy_equals_cast_weights(void **state) {
   (void)state;
   static StepNumbers now[STEPS];
   Backend b;
@@ -198,8 +205,8 @@ static void test_low_copy(void **state) {
   backend_close(&b);
 }
 
-/* What has to happen at once is refused, with a reason, and nothing hangs. */
-static void test_refusals(void **state) {
+/* Operations that cannot be captured return an error, and nothing hangs. */
+static void test_capture_of_host_operations_is_refused(void **state) {
   (void)state;
   for (int which = 0; which < 5; which++) {
     Backend b;
@@ -242,9 +249,9 @@ int main(void) {
   if (why) return why;
   backend_close(&b);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_replayed_steps),
-      cmocka_unit_test(test_low_copy),
-      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_steps_as_graphs_give_same_bits),
+      cmocka_unit_test(test_update_low_precision_copy_equals_cast_weights),
+      cmocka_unit_test(test_capture_of_host_operations_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
-/* A mapped file in two parts, payload and a table with a CRC-32 for every 64 KiB
- * of it. A block is checked when it is first touched, so opening a large file
- * costs nothing and a flipped byte is never used. Depends on base. */
+/* A pinned file (base/place.h) of two parts: payload, and a table with a CRC-32 for every 64 KiB of
+ * it. A block is checked when it is first read, so opening a large file costs nothing and damaged
+ * bytes are never used. Depends on base. */
 #ifndef DATA_CHECKED_H
 #define DATA_CHECKED_H
 
@@ -23,7 +23,7 @@ typedef struct {
 /* Bytes of the table for a payload of that size: a CRC per block and one over
  * the table itself. */
 size_t checked_table_size(uint64_t payload);
-/* The CRCs of the payload go through here on their way to the file. */
+/* Writer: collects the CRCs of the payload while it is written. */
 typedef struct {
   uint32_t *crc;
   size_t blocks, cap, filled; /* bytes in the open block */
@@ -32,12 +32,12 @@ NODISCARD Err checked_put(CheckedTable *table, FileWriter *w, const void *bytes,
 NODISCARD Err checked_write(CheckedTable *table, FileWriter *w);
 void checked_table_free(CheckedTable *table);
 
-/* Takes over the map. `payload` comes from the file's own header: the file must
+/* Takes over the pin. `payload` comes from the file's own header: the file must
  * be exactly payload and table, and the table must be whole. */
 NODISCARD Err checked_open(CheckedFile *f, PlacePin *map, uint64_t payload);
 void checked_close(CheckedFile *f);
-/* Checks the blocks that hold [offset, offset + len) unless they were before.
- * The range must lie within the payload. */
+/* Checks the blocks that contain [offset, offset + len), each only the first time. The range must
+ * lie within the payload. */
 NODISCARD Err checked_touch(CheckedFile *f, size_t offset, size_t len);
 NODISCARD Err checked_all(CheckedFile *f);
 

@@ -1,5 +1,5 @@
-/* Cleaning of parallel text, with the rules of Moses' clean-corpus-n: white
- * space squeezed, pairs with an empty, overlong or ill-matched side dropped.
+/* Cleaning of parallel text, with the rules of Moses' clean-corpus-n: runs of
+ * white space become one space; pairs with an empty, too long or badly matching side are dropped.
  * Depends on base. */
 #ifndef DATA_CLEAN_H
 #define DATA_CLEAN_H

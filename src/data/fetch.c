@@ -31,7 +31,7 @@ bool fetch_is_url(const char *text) {
   return false;
 }
 
-/* `label` is the file's name in the error. */
+/* Checks size and hash of a file; `label` is its name in errors. */
 static Err check_contents(const char *path, const char *label, const char *sha256,
                           uint64_t bytes) {
   uint64_t size;
@@ -239,12 +239,13 @@ static Err begin_body(Fetch *f) {
     f->seen.size = (uint64_t)length + (partial ? f->asked : 0);
   }
   if (partial && is_http(f) && f->range_start != f->asked) {
-    return err_set(ERR_WORK, "cannot fetch %s: the server sent another part than was asked for",
+    return err_set(ERR_WORK,
+                   "cannot fetch %s: the server sent a different byte range than requested",
                    f->shown);
   }
   if (partial && !same_version(&f->version, &f->seen, f->job->sha256 != NULL)) {
     f->changed = true;
-    return err_set(ERR_WORK, "%s has changed", f->shown);
+    return err_set(ERR_WORK, "%s changed on the server during the download", f->shown);
   }
   if (f->job->bytes && f->seen.size && f->seen.size != f->job->bytes) {
     return err_set(ERR_WORK, "%s has %llu bytes on the server where %llu are expected",
@@ -364,8 +365,8 @@ static Outcome judge_outcome(Fetch *f, CURLcode code) {
   if (!f->begun) f->err = begin_body(f); /* an empty file */
   if (f->err) return f->changed ? OVER : NEVER;
   if (f->version.size && f->at < f->version.size) {
-    f->err = err_set(ERR_WORK, "cannot fetch %s: it ended after %llu of %llu bytes", f->shown,
-                     (unsigned long long)f->at, (unsigned long long)f->version.size);
+    f->err = err_set(ERR_WORK, "cannot fetch %s: the connection ended after %llu of %llu bytes",
+                     f->shown, (unsigned long long)f->at, (unsigned long long)f->version.size);
     return AGAIN;
   }
   return DONE;
@@ -458,7 +459,7 @@ static double delay_before(Fetch *f, int failures) {
   return seconds < MOST_DELAY ? seconds : MOST_DELAY;
 }
 
-/* Tries until the part file is complete or hope is lost. */
+/* Repeats the download until the part file is complete or the attempts are used up. */
 static Err download_part(Fetch *f) {
   int tries = f->job->tries > 0 ? f->job->tries : DEFAULT_TRIES;
   int failures = 0;
@@ -472,7 +473,10 @@ static Err download_part(Fetch *f) {
     if (outcome == OVER) {
       log_info("%s has changed on the server: starting over", f->shown);
       TRY(reset_part(f));
-      f->err = err_set(ERR_WORK, "cannot fetch %s: it changes again and again", f->shown);
+      f->err = err_set(ERR_WORK,
+                       "cannot fetch %s: the file changes on the server during every download; "
+                       "try again later",
+                       f->shown);
     }
     /* Attempts count as failures in a row only while none of them adds to the part file. */
     if (f->at > most) {
@@ -507,7 +511,7 @@ static Err verify_part(Fetch *f) {
   }
   unlink(f->meta);
   ErrRecord why = err_take(err);
-  return err_set(err, "%s; what came is kept as %s and not used", why.text, bad);
+  return err_set(err, "%s; the download is kept as %s and not used", why.text, bad);
 }
 
 /* Opens and locks the part file, so that two processes never write to one. Sets
@@ -569,11 +573,15 @@ Err fetch_file(const FetchJob *job) {
   }
   if (snprintf(f.part, sizeof f.part, "%s.part", job->path) >= (int)sizeof f.part ||
       snprintf(f.meta, sizeof f.meta, "%s.part.meta", job->path) >= (int)sizeof f.meta) {
-    return err_set(ERR_WORK, "the path %s is too long", job->path);
+    return err_set(ERR_WORK, "the path %s is too long; choose a directory with a shorter path",
+                   job->path);
   }
   pthread_once(&curl_once, curl_begin);
   f.curl = curl_ready == CURLE_OK ? curl_easy_init() : NULL;
-  if (!f.curl) return err_set(ERR_WORK, "cannot start libcurl: out of memory?");
+  if (!f.curl)
+    return err_set(ERR_WORK,
+                   "cannot fetch %s: libcurl cannot start, probably for lack of memory",
+                   f.shown);
   Err err = fetch_locked(&f);
   if (err && f.at == 0 && f.fd >= 0) { /* nothing worth continuing */
     unlink(f.part);

@@ -1,5 +1,5 @@
-/* Downloads: one URL to one file, resumed when interrupted, tried again when the
- * network falters, checked before it gets its name. Depends on libcurl, base. */
+/* Downloads one URL to one file. Resumes an interrupted download, retries after network errors, and
+ * checks size and hash before the file gets its final name. Depends on libcurl, base. */
 #ifndef DATA_FETCH_H
 #define DATA_FETCH_H
 
@@ -16,14 +16,14 @@ typedef struct {
 } FetchReport;
 
 typedef struct {
-  const char *url;     /* http, https, ftp or file */
-  const char *path;    /* where it goes; PATH.part and PATH.part.meta while under way */
-  const char *sha256;  /* 64 lower-case digits to expect; NULL = unknown */
-  uint64_t bytes;      /* size to expect; 0 = unknown */
-  const char *title;   /* shown with progress; NULL = the file's own name */
-  int tries;           /* tries in a row that bring nothing new; 0 = 5 */
-  double delay;        /* seconds before the second try, doubled for each more; 0 = 1 */
-  double stall;        /* give a try up after so many seconds without a byte; 0 = 30 */
+  const char *url;    /* http, https, ftp or file */
+  const char *path;   /* where it goes; PATH.part and PATH.part.meta while under way */
+  const char *sha256; /* 64 lower-case digits to expect; NULL = unknown */
+  uint64_t bytes;     /* size to expect; 0 = unknown */
+  const char *title;  /* shown with progress; NULL = the file's own name */
+  int tries;          /* attempts in a row that receive nothing new; 0 = 5 */
+  double delay; /* seconds before the second attempt, doubled for each further one; 0 = 1 */
+  double stall; /* seconds without a byte after which an attempt is abandoned; 0 = 30 */
   FetchReport *report; /* filled when not NULL */
 } FetchJob;
 
@@ -32,7 +32,7 @@ typedef struct {
  * PATH.part is continued by the next. */
 NODISCARD Err fetch_file(const FetchJob *job);
 
-/* May this text be given as a URL? */
+/* Returns whether the text is a URL that fetch accepts. */
 bool fetch_is_url(const char *text);
 /* Was the program built with libcurl? */
 bool fetch_is_built(void);

@@ -64,8 +64,8 @@ static Err refill_buffer(Input *in) {
 }
 
 static Err report_damage(const Input *in, const char *why) {
-  return err_set(ERR_WORK, "%s is damaged near byte %llu: %s", in->path,
-                 (unsigned long long)(in->raw_total - in->raw_len + in->raw_at), why);
+  return err_set(ERR_WORK, "%s is damaged near byte %llu: %s; copy or download it again",
+                 in->path, (unsigned long long)(in->raw_total - in->raw_len + in->raw_at), why);
 }
 
 /* Do the first `len` bytes agree with a Zstandard frame, or with a skippable one, which may
@@ -86,7 +86,8 @@ static Err begin_zstd(Input *in) {
   in->kind = ZSTANDARD;
 #ifdef HAVE_ZSTD
   in->zstd = ZSTD_createDStream();
-  if (!in->zstd) return err_set(ERR_WORK, "out of memory for Zstandard");
+  if (!in->zstd)
+    return err_set(ERR_WORK, "cannot decompress %s: out of memory for Zstandard", in->path);
   ZSTD_DCtx_setParameter(in->zstd, ZSTD_d_windowLogMax, WINDOW_LOG);
   return ERR_OK;
 #else
@@ -107,8 +108,9 @@ static Err begin_kind(Input *in) {
   if (in->raw_len >= MAGIC_BYTES && begins_zstd(in->raw, in->raw_len)) return begin_zstd(in);
   if (in->raw_len < 2 || !begins_gzip(in->raw, in->raw_len)) return ERR_OK;
   in->kind = GZIP;
-  return inflateInit2(&in->gzip, 15 + 16) == Z_OK ? ERR_OK
-                                                  : err_set(ERR_WORK, "out of memory for gzip");
+  return inflateInit2(&in->gzip, 15 + 16) == Z_OK
+             ? ERR_OK
+             : err_set(ERR_WORK, "cannot decompress %s: out of memory for gzip", in->path);
 }
 
 Err input_open(Input **out, const char *path) {
@@ -207,8 +209,8 @@ static Err more_text(Input *in) {
   }
   if (in->text_len > LINE_LIMIT) {
     return err_set(ERR_WORK,
-                   "%s:%llu: a line of more than %zu bytes is no sentence; split it or take it "
-                   "out",
+                   "%s:%llu: the line is longer than %zu bytes; split it into sentences or "
+                   "remove it",
                    in->path, (unsigned long long)in->number + 1, LINE_LIMIT);
   }
   TRY(mem_grow(&in->text, &in->text_cap, in->text_len + RAW_BYTES, 1));

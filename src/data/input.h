@@ -1,5 +1,5 @@
-/* Lines of a text file: plain, gzip or Zstandard by their first bytes, or
- * standard input. Depends on base, zlib, libzstd. */
+/* Reads the lines of a text file or of standard input. Plain text, gzip and Zstandard are told
+ * apart by the first bytes. Depends on base, zlib, libzstd. */
 #ifndef DATA_INPUT_H
 #define DATA_INPUT_H
 
@@ -17,8 +17,8 @@ NODISCARD Err input_open(Input **in, const char *path);
 /* The next line, without its end (LF or CRLF) and without a byte-order mark;
  * it stays valid until the next call. *line is NULL after the last. */
 NODISCARD Err input_line(Input *in, const char **line, size_t *len);
-/* Will input_line give a line, or the end, without waiting for a slow writer? Waits
- * `patience` milliseconds for one that is about to write more. */
+/* Returns whether input_line can return a line, or the end, without blocking. Waits up to
+ * `patience` milliseconds for more data from a pipe. */
 bool input_ready(Input *in, int patience);
 const char *input_path(const Input *in);
 uint64_t input_number(const Input *in); /* of the line last given, from 1 */

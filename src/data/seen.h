@@ -1,5 +1,5 @@
-/* A set of 128-bit hashes, for exact-duplicate removal: 16 bytes an item, and
- * two different pairs of a billion clash with a chance below 1e-20.
+/* A set of 128-bit hashes that finds exact duplicates: 16 bytes per pair. Among a billion different
+ * pairs the probability of any collision is below 1e-20.
  * Depends on base, xxHash. */
 #ifndef DATA_SEEN_H
 #define DATA_SEEN_H
@@ -15,9 +15,9 @@ typedef struct {
   size_t size, used;
 } Seen;
 
-/* Was the program built with xxHash? Without it seen_add is an error. */
+/* Returns whether the program was built with xxHash. Without it seen_add fails. */
 bool seen_is_built(void);
-/* Adds the pair of texts; *before tells whether it was there already. */
+/* Adds a pair of texts; *before is set if the set had it already. */
 NODISCARD Err seen_add(Seen *s, const char *const text[2], const size_t len[2], bool *before);
 void seen_free(Seen *s);
 

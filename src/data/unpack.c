@@ -67,7 +67,9 @@ static Err extract_entry(struct archive *a, const char *path, const char *to, ch
   char beside[FILE_PATH_MAX];
   /* A fixed name, so that what a killed process left is overwritten, not hoarded. */
   int len = snprintf(beside, sizeof beside, "%s.part", to);
-  if (len < 0 || len >= FILE_PATH_MAX) return err_set(ERR_WORK, "the path %s is too long", to);
+  if (len < 0 || len >= FILE_PATH_MAX)
+    return err_set(ERR_WORK, "the path %s is too long; choose a directory with a shorter path",
+                   to);
   FileWriter w;
   TRY(file_create(&w, beside));
   Err err = ERR_OK;
@@ -110,7 +112,9 @@ static Err extract_pairs(struct archive *a, const char *path, const UnpackPair *
     for (size_t i = 0; i < n; i++) {
       if (found[i] || strcmp(plain_name(name), plain_name(pairs[i].member)) != 0) continue;
       if (!regular) {
-        err = err_set(ERR_WORK, "%s in %s is a link, a directory or a device: not unpacked",
+        err = err_set(ERR_WORK,
+                      "cannot unpack %s from %s: it is a link, a directory or a device; only "
+                      "regular files are unpacked",
                       name, path);
       } else {
         err = extract_entry(a, path, pairs[i].to, block, progress);
@@ -279,15 +283,19 @@ Err unpack_sgm_text(const char *bytes, size_t len, const char *where, Str *out) 
     if (end - at >= 4 && memcmp(at, "<!--", 4) == 0) {
       at = memmem(at + 4, (size_t)(end - at) - 4, "-->", 3);
       if (!at) {
-        return err_set(ERR_WORK, "%s: the comment at byte %zu does not end", where,
-                       (size_t)(open - bytes));
+        return err_set(
+            ERR_WORK,
+            "%s: the comment at byte %zu does not end; repair the file or download it again",
+            where, (size_t)(open - bytes));
       }
       at += 3;
       continue;
     }
     if (is_tag(at, end, "</seg")) {
-      return err_set(ERR_WORK, "%s: </seg> at byte %zu closes nothing", where,
-                     (size_t)(open - bytes));
+      return err_set(
+          ERR_WORK,
+          "%s: </seg> at byte %zu has no <seg> before it; repair the file or download it again",
+          where, (size_t)(open - bytes));
     }
     if (!is_tag(at, end, "<seg")) {
       at++;
@@ -302,8 +310,10 @@ Err unpack_sgm_text(const char *bytes, size_t len, const char *where, Str *out) 
     }
     at = close && close < end ? after_tag(close, end) : NULL;
     if (!at) {
-      return err_set(ERR_WORK, "%s: the <seg> at byte %zu has no </seg>", where,
-                     (size_t)(open - bytes));
+      return err_set(
+          ERR_WORK,
+          "%s: the <seg> at byte %zu has no </seg>; repair the file or download it again",
+          where, (size_t)(open - bytes));
     }
     add_segment(text, close, out);
     segments++;

@@ -1,5 +1,5 @@
-/* What downloads are wrapped in: members of archives, the SGM files of the WMT test
- * sets, both languages in one text. Depends on libarchive (members only), input, base. */
+/* Extracts text from downloads: members of archives, segments of the SGM files of WMT test sets,
+ * the two sides of a tab-separated file. Depends on libarchive (members only), input, base. */
 #ifndef DATA_UNPACK_H
 #define DATA_UNPACK_H
 
@@ -15,17 +15,17 @@ typedef struct {
   const char *to;     /* the file to write */
 } UnpackPair;
 
-/* Members of a tar (plain, gz, bz2, xz, zst) or zip archive, in one pass that ends
- * with the last one found. Each file is complete or not there at all. Only regular
- * members are taken; where a name occurs twice, the first is. */
+/* Extracts members of a tar (plain, gz, bz2, xz, zst) or zip archive in one pass, which stops when
+ * all are found. Each file is written completely or not at all. Only regular files are extracted;
+ * if a name occurs twice, the first one is used. */
 NODISCARD Err unpack_members(const char *archive, const UnpackPair *pairs, size_t n);
 NODISCARD Err unpack_member(const char *archive, const char *member, const char *to);
 /* Was the program built with libarchive? */
 bool unpack_is_built(void);
 
-/* The text of each <seg> of an SGM file, one per line, entities decoded. */
+/* Writes the text of each <seg> of an SGM file as a line, with entities decoded. */
 NODISCARD Err unpack_sgm(const char *sgm, const char *to);
-/* The same from memory; `where` names the bytes in errors. */
+/* The same from bytes in memory; `where` is the file name in errors. */
 NODISCARD Err unpack_sgm_text(const char *bytes, size_t len, const char *where, Str *out);
 
 /* A text of "source TAB target [TAB more]" lines, plain, .gz or .zst, as four: source

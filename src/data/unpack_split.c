@@ -1,5 +1,5 @@
-/* A tab-separated text as four: the pairs to train on, and those held back. Which
- * pair is held back follows from its source sentence alone. Depends on input, base. */
+/* Splits a tab-separated text into four files: source and target of the training pairs, and of the
+ * held-out pairs. A hash of the source sentence decides which pairs are held out. Depends on input, base. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,14 +10,14 @@
 #include "data/input.h"
 #include "data/unpack.h"
 
-/* A file on its way: written beside, renamed when all are whole. */
+/* An output file: written under a temporary name and renamed when all four are complete. */
 typedef struct {
   const char *to; /* NULL: not wanted */
   char beside[FILE_PATH_MAX];
   FileWriter w;
 } Part;
 
-/* SHA-256, so that any tool can repeat the choice, on any machine. */
+/* SHA-256, so that any tool can reproduce the choice. */
 static uint64_t number_of(const char *sentence, size_t len) {
   Sha256 sha;
   char hex[65];
@@ -34,7 +34,8 @@ static Err create_part(Part *part, const char *to) {
   int len = snprintf(part->beside, sizeof part->beside, "%s.part", to);
   if (len < 0 || len >= FILE_PATH_MAX) {
     part->to = NULL;
-    return err_set(ERR_WORK, "the path %s is too long", to);
+    return err_set(ERR_WORK, "the path %s is too long; choose a directory with a shorter path",
+                   to);
   }
   return file_create(&part->w, part->beside);
 }
@@ -45,7 +46,7 @@ static Err put_line(Part *part, const char *text, size_t len) {
   return file_put(&part->w, "\n", 1);
 }
 
-/* Every line to its pair of parts; pairs counts those kept and those held back. */
+/* Writes each line to its two files. pairs: (2) number of training and held-out pairs. */
 static Err distribute_lines(Input *in, uint64_t n, Part part[4], uint64_t pairs[2]) {
   const char *line;
   size_t len;

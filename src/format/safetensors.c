@@ -22,8 +22,9 @@ static const struct {
 #define TYPES (sizeof types / sizeof *types)
 
 static Err report_damage(const SafeFile *f, const char *what, uint64_t offset) {
-  return err_set(ERR_WORK, "%s is not a usable safetensors file: %s (byte %llu)", f->map.path,
-                 what, (unsigned long long)offset);
+  return err_set(ERR_WORK,
+                 "%s is not a usable safetensors file: %s (byte %llu); copy the file again",
+                 f->map.path, what, (unsigned long long)offset);
 }
 
 /* Checks that shape and element size give the number of bytes between the offsets. */
@@ -58,13 +59,13 @@ static Err read_tensor(SafeFile *f, const char *name, const json_t *j, uint64_t 
   for (int i = 0; i < t.dimensions; i++) {
     const json_t *n = json_array_get(shape, (size_t)i);
     if (!json_is_integer(n) || json_integer_value(n) < 0)
-      return report_damage(f, "a dimension is no whole number", 8);
+      return report_damage(f, "a dimension is not a non-negative integer", 8);
     t.shape[i] = (uint64_t)json_integer_value(n);
   }
   for (size_t i = 0; i < 2; i++) {
     const json_t *n = json_array_get(offsets, i);
     if (!json_is_integer(n) || json_integer_value(n) < 0)
-      return report_damage(f, "an offset is no whole number", 8);
+      return report_damage(f, "an offset is not a non-negative integer", 8);
     *(i ? &t.end : &t.begin) = (uint64_t)json_integer_value(n);
   }
   if (t.begin > t.end || t.end > data_bytes)
@@ -92,9 +93,9 @@ static int compare_offsets(const void *a, const void *b) {
 
 static Err report_misplaced(const SafeFile *f, const char *name, const char *what,
                             uint64_t at) {
-  return err_set(ERR_WORK, "%s is not a usable safetensors file: '%s' %s (byte %llu)",
-                 f->map.path, name, what,
-                 (unsigned long long)((uint64_t)(f->data - f->map.bytes) + at));
+  return err_set(
+      ERR_WORK, "%s is not a usable safetensors file: '%s' %s (byte %llu); copy the file again",
+      f->map.path, name, what, (unsigned long long)((uint64_t)(f->data - f->map.bytes) + at));
 }
 
 /* Checks that the tensors fill the file without gaps and overlaps. */
@@ -133,7 +134,7 @@ static Err read_header(SafeFile *f) {
       json_loadb((const char *)f->map.bytes + 8, (size_t)len, JSON_REJECT_DUPLICATES, &error);
   if (!json_is_object(root)) {
     json_decref(root);
-    return report_damage(f, "its header is no JSON object",
+    return report_damage(f, "its header is not a JSON object",
                          8 + (uint64_t)(error.position > 0 ? error.position : 0));
   }
   const char *name;
@@ -195,8 +196,8 @@ Err safetensors_read(const SafeFile *f, const SafeTensor *t, float *out, uint64_
   uint64_t elements = 1;
   for (int i = 0; i < t->dimensions; i++) elements *= t->shape[i];
   if (elements != count) {
-    return err_set(ERR_WORK, "%s: '%s' has %llu numbers where %llu are wanted", f->map.path,
-                   t->name, (unsigned long long)elements, (unsigned long long)count);
+    return err_set(ERR_WORK, "%s: '%s' has %llu elements, expected %llu", f->map.path, t->name,
+                   (unsigned long long)elements, (unsigned long long)count);
   }
   const uint8_t *from = f->data + t->begin; /* any alignment */
   if (t->type == SAFE_F32) {
@@ -211,8 +212,10 @@ Err safetensors_read(const SafeFile *f, const SafeTensor *t, float *out, uint64_
     else if (t->type == SAFE_F16 || t->type == SAFE_BF16)
       memcpy(&half, from + 2 * i, 2);
     else
-      return err_set(ERR_WORK, "%s: '%s' is not of a floating-point type", f->map.path,
-                     t->name);
+      return err_set(
+          ERR_WORK,
+          "%s: '%s' is not of a floating-point type; supported are F32, F16, BF16 and F64",
+          f->map.path, t->name);
     if (t->type == SAFE_F64)
       out[i] = (float)wide;
     else if (t->type == SAFE_F16)
@@ -251,7 +254,7 @@ Err safetensors_begin(FileWriter *w, const SafeEntry *entry, size_t entries,
   char *text = json_dumps(root, JSON_COMPACT);
   json_decref(root);
   if (!text)
-    return err_set(ERR_WORK, "a name or text that is not UTF-8 cannot be written to %s",
+    return err_set(ERR_WORK, "cannot write %s: a tensor name or metadata text is not UTF-8",
                    w->path);
   uint64_t len = strlen(text),
            padded = (len + 7) & ~(uint64_t)7; /* numbers begin at a multiple of 8 */

@@ -1,5 +1,5 @@
-/* Safetensors: eight bytes of length, a JSON header with names, types, shapes and
- * offsets, then the numbers. Hostile when read. Depends on base, Jansson. */
+/* Reads and writes safetensors files: eight bytes of header length, a JSON header with names, types,
+ * shapes and offsets, then the data. The reader trusts nothing in the file. Depends on base, Jansson. */
 #ifndef FORMAT_SAFETENSORS_H
 #define FORMAT_SAFETENSORS_H
 
@@ -40,11 +40,12 @@ typedef struct {
 NODISCARD Err safetensors_open(SafeFile *f, const char *path);
 void safetensors_close(SafeFile *f);
 const SafeTensor *safetensors_find(const SafeFile *f, const char *name);
-/* Copies a tensor of `count` elements as single precision; F32, F16, BF16, F64. */
+/* Copies a tensor of `count` elements to single precision. Types: F32, F16, BF16, F64. */
 NODISCARD Err safetensors_read(const SafeFile *f, const SafeTensor *t, float *out,
                                uint64_t count);
 
-/* Writing: list every tensor first (type, shape), then put their bytes in order. */
+/* Writing: safetensors_begin() with all tensors (type, shape), then file_put() of their data in the
+ * same order. */
 typedef struct {
   const char *name;
   SafeType type;

@@ -19,9 +19,13 @@ typedef struct {
 static Err draw_resamples(const Metric *m, size_t resamples, uint64_t seed, Sample *out) {
   *out = (Sample){.n = resamples, .single = true};
   if (m->lines == 0 || resamples == 0) {
-    return err_set(ERR_WORK, "there is nothing to resample: no sentence was scored");
+    return err_set(ERR_WORK,
+                   "cannot resample: no sentence was scored; give a reference and a hypothesis "
+                   "with lines");
   }
-  if (m->lines > UINT32_MAX - 1) return err_set(ERR_WORK, "too many sentences to resample");
+  if (m->lines > UINT32_MAX - 1)
+    return err_set(ERR_WORK,
+                   "cannot resample more than 4,294,967,294 sentences; split the test set");
   float *rows = NULL; /* (lines, stats) */
   Err err;
   TRY_DONE(mem_alloc(&rows, m->lines * m->stats, sizeof *rows));
@@ -141,7 +145,9 @@ static double p_value(Sample *a, const Sample *b, double observed) {
 Err metric_paired(const Metric *base, const Metric *other, size_t resamples, uint64_t seed,
                   MetricInterval *of_base, MetricInterval *of_other, double *p) {
   if (base->lines != other->lines || base->config.kind != other->config.kind) {
-    return err_set(ERR_WORK, "a paired test wants two systems' outputs of the same sentences");
+    return err_set(
+        ERR_WORK,
+        "cannot compare the systems: a paired test needs outputs for the same sentences");
   }
   Sample a = {0}, b = {0}, a_sorted = {0}, b_sorted = {0};
   Err err;

@@ -37,7 +37,10 @@ static Err split_line(Chrf *c, MetricText line, MetricBuffer *lower) {
   for (const char *at = line.s; at < end;) {
     uint32_t code;
     size_t n = utf8_decode(at, end, &code);
-    if (n == 0) return err_set(ERR_WORK, "a line to be scored is not valid UTF-8");
+    if (n == 0)
+      return err_set(ERR_WORK,
+                     "cannot score a line that is not valid UTF-8; convert the file, for "
+                     "example with iconv");
     if (!metric_is_space(code)) {
       c->code[c->codes++] = code;
       if (!word) word = at;

@@ -91,7 +91,9 @@ Err metric_add(Metric *m, MetricText hyp, const MetricText *refs, int n) {
     if (refs[i].s) m->defined[count++] = refs[i];
   }
   if (count == 0) {
-    return err_set(ERR_WORK, "sentence %zu has no reference to be scored against",
+    return err_set(ERR_WORK,
+                   "cannot score sentence %zu: it has no reference; give a line for it in "
+                   "every reference file",
                    m->lines + 1);
   }
   switch (m->config.kind) {

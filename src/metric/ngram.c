@@ -53,7 +53,10 @@ void ngram_words_free(NgramWords *w) {
 }
 
 static Err begin_counting(NgramTree *t, size_t most) {
-  if (most >= UINT32_MAX / 4) return err_set(ERR_WORK, "a line is too long to score");
+  if (most >= UINT32_MAX / 4)
+    return err_set(ERR_WORK,
+                   "cannot score a line of more than %u words or characters; split it",
+                   UINT32_MAX / 4);
   size_t edges = table_size(most);
   if (edges > t->edges || t->era == UINT32_MAX) {
     mem_free(t->edge);

@@ -215,7 +215,8 @@ Err ter_edits(TerSpace *s, const uint32_t *hyp, size_t hyps, const uint32_t *ref
   *edits = hyps;
   if (refs == 0) return ERR_OK;
   if (hyps > INT32_MAX / 8 || refs > INT32_MAX / 8) {
-    return err_set(ERR_WORK, "a line of more than %d words is too long for TER", INT32_MAX / 8);
+    return err_set(ERR_WORK, "cannot compute TER of a line of more than %d words; split it",
+                   INT32_MAX / 8);
   }
   s->hyps = hyps;
   s->refs = refs;

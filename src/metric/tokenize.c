@@ -139,7 +139,7 @@ static void cut_dash_after_digit(MetricTokens *t, size_t n) {
 static Err classify_characters(MetricTokens *t, MetricTokenizer tokenizer, MetricText line,
                                size_t *chars) {
   if (line.len > UINT32_MAX - 8) {
-    return err_set(ERR_WORK, "a line of %zu bytes is too long to score", line.len);
+    return err_set(ERR_WORK, "cannot score a line of %zu bytes; split it", line.len);
   }
   TRY(mem_grow(&t->class, &t->class_cap, line.len + 1, sizeof *t->class));
   TRY(mem_grow(&t->gap, &t->gap_cap, line.len + 1, sizeof *t->gap));
@@ -149,7 +149,10 @@ static Err classify_characters(MetricTokens *t, MetricTokenizer tokenizer, Metri
   for (const char *at = line.s; at < end; n++) {
     uint32_t code;
     size_t bytes = utf8_decode(at, end, &code);
-    if (bytes == 0) return err_set(ERR_WORK, "a line to be scored is not valid UTF-8");
+    if (bytes == 0)
+      return err_set(ERR_WORK,
+                     "cannot score a line that is not valid UTF-8; convert the file, for "
+                     "example with iconv");
     t->class[n] = class_of(tokenizer, code);
     t->at[n] = (uint32_t)(at - line.s);
     at += bytes;

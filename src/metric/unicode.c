@@ -154,7 +154,10 @@ Err metric_lower(MetricText text, MetricBuffer *out) {
     }
     uint32_t code;
     size_t n = utf8_decode(at, end, &code);
-    if (n == 0) return err_set(ERR_WORK, "a line to be scored is not valid UTF-8");
+    if (n == 0)
+      return err_set(ERR_WORK,
+                     "cannot score a line that is not valid UTF-8; convert the file, for "
+                     "example with iconv");
     if (code == 0x130) { /* capital I with dot: i and a combining dot */
       *to++ = 'i';
       code = 0x307;

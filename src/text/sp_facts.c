@@ -40,8 +40,9 @@ typedef struct {
 } Field;
 
 static Err report_damage(const Reader *r) {
-  return err_set(ERR_WORK, "%s is not a SentencePiece model: damaged at byte %zu", r->where,
-                 (size_t)(r->at - r->base));
+  return err_set(ERR_WORK,
+                 "%s is not a SentencePiece model: damaged at byte %zu; copy the file again",
+                 r->where, (size_t)(r->at - r->base));
 }
 
 static Err read_varint(Reader *r, uint64_t *value) {

@@ -41,8 +41,10 @@ Err tokenizer_open(Tokenizer *t, const char *path) {
   t->by_word = facts.by_word;
   memcpy(t->joins, facts.joins, sizeof t->joins);
   if (sp_size(t->model_) != t->vocab) {
-    err = err_set(ERR_WORK, "%s: the library sees %d pieces where the file has %d", path,
-                  sp_size(t->model_), t->vocab);
+    err =
+        err_set(ERR_WORK,
+                "%s: SentencePiece reads %d pieces where the file has %d; copy the file again",
+                path, sp_size(t->model_), t->vocab);
     goto done;
   }
   if (t->eos < 0) {

@@ -218,7 +218,7 @@ static void test_input_line_of_16_mib_is_an_error_with_its_number(void **state) 
   write_long_line(1 << 24);
   longest_line(at("long"), &err);
   assert_int_equal(err, ERR_WORK);
-  assert_says("long:2: a line of more than 1048576 bytes");
+  assert_says("long:2: the line is longer than 1048576 bytes");
 }
 
 static void test_file_fifo_is_an_error_at_once(void **state) {

@@ -24,7 +24,7 @@ static const char *next_entry(const char *at, Entry *e) {
   return at + len + (at[len] == '\n');
 }
 
-static bool find(const char *record, const Entry *what, Entry *e) {
+static bool find_entry(const char *record, const Entry *what, Entry *e) {
   for (const char *at = record; *at;) {
     at = next_entry(at, e);
     if (e->name_len == what->name_len && memcmp(e->name, what->name, e->name_len) == 0)
@@ -39,19 +39,20 @@ static bool is_one_of(const Entry *e, const char *const *names) {
   return false;
 }
 
-static bool same_value(const Entry *a, const Entry *b) {
+static bool is_same_value(const Entry *a, const Entry *b) {
   return a->value_len == b->value_len && memcmp(a->value, b->value, a->value_len) == 0;
 }
 
 /* "--lr is 1 and was 2", for every option that differs and is (not) in `names`. */
-static void differences(Str *out, const char *now, const char *before, const char *const *names,
-                        bool within, const char *is, const char *was) {
+static void list_differences(Str *out, const char *now, const char *before,
+                             const char *const *names, bool within, const char *is,
+                             const char *was) {
   Entry e, other;
   for (const char *at = now; *at;) {
     at = next_entry(at, &e);
     if (e.name_len == 0 || is_one_of(&e, names) != within) continue;
-    bool there = find(before, &e, &other);
-    if (there && same_value(&e, &other)) continue;
+    bool there = find_entry(before, &e, &other);
+    if (there && is_same_value(&e, &other)) continue;
     str_addf(out, "%s--%.*s %s %.*s", out->len ? "; " : "", (int)e.name_len, e.name, is,
              e.value_len ? (int)e.value_len : 2, e.value_len ? e.value : "on");
     str_addf(out, " and %s %.*s", was, there ? (int)other.value_len : 7,
@@ -59,15 +60,16 @@ static void differences(Str *out, const char *now, const char *before, const cha
   }
   for (const char *at = before; *at;) {
     at = next_entry(at, &e);
-    if (e.name_len == 0 || is_one_of(&e, names) != within || find(now, &e, &other)) continue;
+    if (e.name_len == 0 || is_one_of(&e, names) != within || find_entry(now, &e, &other))
+      continue;
     str_addf(out, "%s--%.*s %s not set and %s %.*s", out->len ? "; " : "", (int)e.name_len,
              e.name, is, was, e.value_len ? (int)e.value_len : 2, e.value_len ? e.value : "on");
   }
 }
 
-/* What each rank may have for itself. */
-static const char *const own[] = {"threads", "quiet",  "config", "device",
-                                  "input",   "output", NULL};
+/* May differ between ranks. */
+static const char *const per_rank_options[] = {"threads", "quiet",  "config", "device",
+                                               "input",   "output", NULL};
 
 Err agree_data_hash(const DataSet *data, char hex[65]) {
   char path[FILE_PATH_MAX];
@@ -85,7 +87,7 @@ Err agree_ranks(Comm *comm, const char *record, const char *what, const char *ha
   TRY_DONE(comm_gather_text(comm, "options", mine.s, mine.len, &list));
   /* Every rank comes to the same end; rank 0's sentence is the one that is read. */
   for (int r = 1; r < comm_size(comm) && !wrong.len; r++) {
-    differences(&wrong, list[r], list[0], own, false, "is", "on rank 0");
+    list_differences(&wrong, list[r], list[0], per_rank_options, false, "is", "on rank 0");
     if (wrong.len)
       err = err_set(ERR_USAGE, "rank %d on %s was started otherwise than rank 0: %s", r,
                     comm_host(comm, r), str_text(&wrong));
@@ -97,57 +99,58 @@ done:
   return err;
 }
 
-/* How long, how often, where and by whom: free to change. */
-static const char *const manner[] = {"steps",
-                                     "epochs",
-                                     "max-time",
-                                     "resume",
-                                     "threads",
-                                     "quiet",
-                                     "config",
-                                     "log-every",
-                                     "valid-every",
-                                     "save-every",
-                                     "keep-checkpoints",
-                                     "patience",
-                                     "samples",
-                                     "average-checkpoints",
-                                     "beam-size",
-                                     "length-penalty",
-                                     "rank-timeout",
-                                     "data",
-                                     "run",
-                                     "shard-optimizer",
-                                     "bucket-size",
-                                     "allreduce-transport",
-                                     "device",
-                                     "max-rollbacks",
-                                     "accept-data",
-                                     NULL};
-/* What the order of the data and the saved state hang on: fixed. */
-static const char *const fixed[] = {"seed", "batch-tokens", "optimizer", "ema-decay", NULL};
+/* May change when a run is resumed, without a warning: how long, how often, where, on what. */
+static const char *const free_options[] = {"steps",
+                                           "epochs",
+                                           "max-time",
+                                           "resume",
+                                           "threads",
+                                           "quiet",
+                                           "config",
+                                           "log-every",
+                                           "valid-every",
+                                           "save-every",
+                                           "keep-checkpoints",
+                                           "patience",
+                                           "samples",
+                                           "average-checkpoints",
+                                           "beam-size",
+                                           "length-penalty",
+                                           "rank-timeout",
+                                           "data",
+                                           "run",
+                                           "shard-optimizer",
+                                           "bucket-size",
+                                           "allreduce-transport",
+                                           "device",
+                                           "max-rollbacks",
+                                           "accept-data",
+                                           NULL};
+/* Must not change: the order of the data and the saved state depend on them. */
+static const char *const fixed_options[] = {"seed", "batch-tokens", "optimizer", "ema-decay",
+                                            NULL};
 
 Err agree_resume(const char *path, const char *record) {
   Str text = {0}, saved = {0}, wrong = {0}, other = {0};
-  static const char *all[sizeof manner / sizeof *manner + sizeof fixed / sizeof *fixed];
+  static const char *all[sizeof free_options / sizeof *free_options +
+                         sizeof fixed_options / sizeof *fixed_options];
   size_t n = 0;
-  for (size_t i = 0; manner[i]; i++) all[n++] = manner[i];
-  for (size_t i = 0; fixed[i]; i++) all[n++] = fixed[i];
+  for (size_t i = 0; free_options[i]; i++) all[n++] = free_options[i];
+  for (size_t i = 0; fixed_options[i]; i++) all[n++] = fixed_options[i];
   all[n] = NULL;
   Err err;
   TRY_DONE(file_read(path, (size_t)1 << 20, &text));
   opt_rename("train", str_text(&text), &saved); /* an earlier version wrote former names */
   TRY_DONE(str_check(&saved));
-  differences(&wrong, record, str_text(&saved), fixed, true, "is", "was");
-  differences(&other, record, str_text(&saved), all, false, "is", "was");
+  list_differences(&wrong, record, str_text(&saved), fixed_options, true, "is", "was");
+  list_differences(&other, record, str_text(&saved), all, false, "is", "was");
   TRY_DONE(str_check(&wrong));
   TRY_DONE(str_check(&other));
   if (wrong.len)
-    err = err_set(
-        ERR_USAGE,
-        "this run cannot be resumed with other options: %s; give the run's own, or begin a "
-        "new run with another --run",
-        wrong.s);
+    err = err_set(ERR_USAGE,
+                  "this run cannot be resumed with other options: %s; give the run's own, or "
+                  "begin a new run with another --run",
+                  wrong.s);
   else if (other.len)
     log_warn("resumed with other options: %s", other.s);
 done:
@@ -165,7 +168,8 @@ Err agree_saved(const char *path, const char *name, uint64_t *value) {
   int64_t number = 0;
   *value = 0;
   Err err = file_read(path, (size_t)1 << 20, &saved);
-  if (!err && find(str_text(&saved), &(Entry){.name = name, .name_len = strlen(name)}, &e)) {
+  if (!err &&
+      find_entry(str_text(&saved), &(Entry){.name = name, .name_len = strlen(name)}, &e)) {
     snprintf(digits, sizeof digits, "%.*s", (int)(e.value_len < 31 ? e.value_len : 31),
              e.value);
     err = str_count(digits, &number);

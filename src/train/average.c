@@ -13,14 +13,14 @@
 typedef struct {
   ModelConfig config;
   Params params;
-  double *sum; /* (padded): of floats, so all but exact; the mean is rounded once */
+  double *sum; /* (padded) fp64, so that only the mean is rounded to fp32 */
   float *w;    /* (padded) */
   int count;
   uint64_t first, last; /* steps */
   char newest[FILE_PATH_MAX];
 } Average;
 
-static Err begin(Average *a, const char *dir) {
+static Err begin_sum(Average *a, const char *dir) {
   memcpy(a->newest, dir, FILE_PATH_MAX);
   TRY(store_load_config(&a->config, NULL, dir));
   TRY(a->config.family->lay_out_params(&a->params, &a->config));
@@ -28,9 +28,9 @@ static Err begin(Average *a, const char *dir) {
   return mem_alloc_aligned(&a->w, a->params.padded * sizeof *a->w);
 }
 
-static Err add(Average *a, const char *dir, uint64_t step) {
+static Err add_checkpoint(Average *a, const char *dir, uint64_t step) {
   char path[FILE_PATH_MAX];
-  if (a->count == 0) TRY(begin(a, dir));
+  if (a->count == 0) TRY(begin_sum(a, dir));
   TRY(file_join(path, dir, "weights.safetensors"));
   TRY(store_load_array(&a->params, a->w, path));
   for (size_t i = 0; i < a->params.padded; i++) a->sum[i] += (double)a->w[i];
@@ -39,7 +39,7 @@ static Err add(Average *a, const char *dir, uint64_t step) {
   return ERR_OK;
 }
 
-static Err add_all(Average *a, const char *run, int k) {
+static Err add_checkpoints(Average *a, const char *run, int k) {
   char parent[FILE_PATH_MAX], dir[FILE_PATH_MAX];
   CheckpointList list;
   TRY(file_join(parent, run, "checkpoints"));
@@ -53,7 +53,7 @@ static Err add_all(Average *a, const char *run, int k) {
     if (!err) err = checkpoint_check(dir, true, &whole);
     if (err) break;
     if (whole)
-      err = add(a, dir, c->step);
+      err = add_checkpoint(a, dir, c->step);
     else
       log_warn("left out of the average: %s", err_message());
   }
@@ -61,7 +61,7 @@ static Err add_all(Average *a, const char *run, int k) {
   return err;
 }
 
-static Err fill(const Average *a, const char *dir) {
+static Err write_files(const Average *a, const char *dir) {
   char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
   TRY(file_mkdirs(dir));
   StoreSums sums = {.known = true};
@@ -75,8 +75,8 @@ static Err fill(const Average *a, const char *dir) {
   return file_sync_dir(dir);
 }
 
-/* Only a model that is no checkpoint may be replaced: nothing else can be made again. */
-static Err check_place(const char *out) {
+/* Only an averaged model may be replaced: anything else could not be made again. */
+static Err check_target(const char *out) {
   char model[FILE_PATH_MAX], training[FILE_PATH_MAX];
   TRY(file_join(model, out, "model.json"));
   TRY(file_join(training, out, "training.json"));
@@ -85,7 +85,7 @@ static Err check_place(const char *out) {
                  out);
 }
 
-static Err beside(char to[FILE_PATH_MAX], const char *out, const char *suffix) {
+static Err append_suffix(char to[FILE_PATH_MAX], const char *out, const char *suffix) {
   int n = snprintf(to, FILE_PATH_MAX, "%s%s", out, suffix);
   return n > 0 && n < FILE_PATH_MAX ? ERR_OK
                                     : err_set(ERR_WORK, "this path is too long: %s", out);
@@ -93,10 +93,10 @@ static Err beside(char to[FILE_PATH_MAX], const char *out, const char *suffix) {
 
 static Err write_model(const Average *a, const char *out) {
   char next[FILE_PATH_MAX], old[FILE_PATH_MAX];
-  TRY(beside(next, out, ".unfinished"));
-  TRY(beside(old, out, ".replaced"));
+  TRY(append_suffix(next, out, ".unfinished"));
+  TRY(append_suffix(old, out, ".replaced"));
   TRY(file_remove_all(next));
-  Err err = fill(a, next);
+  Err err = write_files(a, next);
   if (!err) err = file_remove_all(old);
   if (!err && file_exists(out)) err = file_rename(out, old);
   if (!err) err = file_rename(next, out);
@@ -106,11 +106,11 @@ static Err write_model(const Average *a, const char *out) {
   return err_give(&why);
 }
 
-static Err average(Average *a, const char *run, int k, const char *out) {
-  TRY(check_place(out));
-  TRY(add_all(a, run, k));
+static Err average_into(Average *a, const char *run, int k, const char *out) {
+  TRY(check_target(out));
+  TRY(add_checkpoints(a, run, k));
   if (a->count == 0)
-    return err_set(ERR_WORK, "%s has no whole checkpoint to average; train first", run);
+    return err_set(ERR_WORK, "%s has no complete checkpoint to average; train first", run);
   if (a->count == 1) {
     log_info("average  none: the run has one checkpoint, of step %" PRIu64
              "; save more often (--save-every) to average several",
@@ -134,7 +134,7 @@ Err average_last(const char *run, int k, const char *out, int *count) {
   TRY(file_join(place, out, "")); /* a slash at the end would go before the suffixes */
   for (size_t n = strlen(place); n > 1 && place[n - 1] == '/';) place[--n] = '\0';
   TRY(mem_alloc(&a, 1, sizeof *a));
-  Err err = average(a, run, k, place);
+  Err err = average_into(a, run, k, place);
   *count = a->count;
   params_free(&a->params);
   mem_free(a->sum);

@@ -15,7 +15,7 @@
 
 #define STEP_NAME 32 /* bytes of step-N */
 
-static Err in_checkpoints(char out[FILE_PATH_MAX], const char *run, const char *name) {
+static Err join_checkpoint_path(char out[FILE_PATH_MAX], const char *run, const char *name) {
   char dir[FILE_PATH_MAX];
   TRY(file_join(dir, run, "checkpoints"));
   return file_join(out, dir, name);
@@ -23,8 +23,8 @@ static Err in_checkpoints(char out[FILE_PATH_MAX], const char *run, const char *
 
 /* Saving. */
 
-static Err put_array(const char *dir, const Params *p, const float *array, Part part,
-                     Record *r) {
+static Err save_array(const char *dir, const Params *p, const float *array, Part part,
+                      Record *r) {
   char path[FILE_PATH_MAX];
   FileSum sum;
   TRY(file_join(path, dir, record_name[part]));
@@ -33,11 +33,11 @@ static Err put_array(const char *dir, const Params *p, const float *array, Part 
   return ERR_OK;
 }
 
-static FileSum sum_of(const Record *r, Part part) {
+static FileSum get_sum(const Record *r, Part part) {
   return (FileSum){r->part[part].bytes, r->part[part].crc};
 }
 
-static Err fill(const char *dir, const TrainArrays *a, const TrainCounters *c) {
+static Err write_files(const char *dir, const TrainArrays *a, const TrainCounters *c) {
   char path[FILE_PATH_MAX];
   Record r = {.counters = *c, .second = a->second};
   if (a->second) r.seconds = a->params->count;
@@ -47,40 +47,40 @@ static Err fill(const char *dir, const TrainArrays *a, const TrainCounters *c) {
   else
     TRY(place_copy(a->tokenizer, path));
   TRY(record_sum(path, &r.part[PART_TOKENIZER]));
-  TRY(put_array(dir, a->params, a->e ? a->e : a->w, PART_WEIGHTS, &r));
-  StoreSums sums = {true, sum_of(&r, PART_WEIGHTS), sum_of(&r, PART_TOKENIZER)};
+  TRY(save_array(dir, a->params, a->e ? a->e : a->w, PART_WEIGHTS, &r));
+  StoreSums sums = {true, get_sum(&r, PART_WEIGHTS), get_sum(&r, PART_TOKENIZER)};
   TRY(store_save_config(a->config, &sums, dir));
   TRY(file_join(path, dir, record_name[PART_MODEL]));
   TRY(record_sum(path, &r.part[PART_MODEL]));
-  if (a->e) TRY(put_array(dir, a->params, a->w, PART_TRAINING, &r));
-  if (a->m) TRY(put_array(dir, a->params, a->m, PART_MOMENT1, &r));
-  if (a->v) TRY(put_array(dir, a->params, a->v, PART_MOMENT2, &r));
+  if (a->e) TRY(save_array(dir, a->params, a->w, PART_TRAINING, &r));
+  if (a->m) TRY(save_array(dir, a->params, a->m, PART_MOMENT1, &r));
+  if (a->v) TRY(save_array(dir, a->params, a->v, PART_MOMENT2, &r));
   TRY(record_write(dir, &r));
   return file_sync_dir(dir);
 }
 
-/* A link is made beside and moved into place, so that it always leads somewhere. What
- * can fail for want of room, making it, comes before the checkpoint gets its name. */
+/* A link is made under a temporary name and then renamed, so that the old or the new one is always
+ * there. It is made before the checkpoint is renamed, because making it can fail on a full disk. */
 enum { LATEST, BEST, LINKS };
 static const char *const links[LINKS] = {"latest", "best"};
-static const char *const half_links[LINKS] = {"latest.tmp", "best.tmp"};
-static const char *const copied_links[LINKS] = {"latest.copy", "best.copy"};
+static const char *const temporary_links[LINKS] = {"latest.tmp", "best.tmp"};
+static const char *const moved_dirs[LINKS] = {"latest.copy", "best.copy"};
 
-static Err make_half_link(const char *run, int i, const char *to) {
+static Err make_temporary_link(const char *run, int i, const char *to) {
   char beside[FILE_PATH_MAX];
-  TRY(in_checkpoints(beside, run, half_links[i]));
+  TRY(join_checkpoint_path(beside, run, temporary_links[i]));
   if (unlink(beside) != 0 && errno != ENOENT) return err_errno("cannot remove", beside);
   return symlink(to, beside) == 0 ? ERR_OK : err_errno("cannot create", beside);
 }
 
-static Err set_link(const char *run, int i) {
+static Err replace_link(const char *run, int i) {
   char link[FILE_PATH_MAX], beside[FILE_PATH_MAX], copy[FILE_PATH_MAX];
   struct stat st;
-  TRY(in_checkpoints(link, run, links[i]));
-  TRY(in_checkpoints(beside, run, half_links[i]));
+  TRY(join_checkpoint_path(link, run, links[i]));
+  TRY(join_checkpoint_path(beside, run, temporary_links[i]));
   if (lstat(link, &st) != 0 || !S_ISDIR(st.st_mode)) return file_rename(beside, link);
   /* A run copied without links (cp -L) has the directory itself, which no link can replace. */
-  TRY(in_checkpoints(copy, run, copied_links[i]));
+  TRY(join_checkpoint_path(copy, run, moved_dirs[i]));
   TRY(file_remove_all(copy));
   TRY(file_rename(link, copy));
   Err err = file_rename(beside, link);
@@ -89,11 +89,11 @@ static Err set_link(const char *run, int i) {
   return err;
 }
 
-/* Gives the finished directory its name. One of the same step steps aside first, under a
- * name that checkpoint_find knows, so that at no moment both are out of reach. */
-static Err give_name(const char *run, const char *beside, const char *name) {
+/* Renames the finished directory to step-N. An older checkpoint of the same step is first renamed to
+ * step-N.old, which checkpoint_find also reads, so that one of the two can be found at any moment. */
+static Err move_into_place(const char *run, const char *beside, const char *name) {
   char dir[FILE_PATH_MAX], old[FILE_PATH_MAX];
-  TRY(in_checkpoints(dir, run, name));
+  TRY(join_checkpoint_path(dir, run, name));
   if (!file_exists(dir)) return file_rename(beside, dir);
   int n = snprintf(old, sizeof old, "%s.old", dir);
   if (n < 0 || n >= FILE_PATH_MAX) return err_set(ERR_WORK, "this path is too long: %s", dir);
@@ -104,19 +104,19 @@ static Err give_name(const char *run, const char *beside, const char *name) {
   return err;
 }
 
-static Err save(const char *run, const char *beside, const char *name, const TrainArrays *a,
-                const TrainCounters *c) {
+static Err write_checkpoint(const char *run, const char *beside, const char *name,
+                            const TrainArrays *a, const TrainCounters *c) {
   TRY(file_remove_all(beside));
   TRY(file_mkdirs(beside));
-  TRY(fill(beside, a, c));
-  TRY(make_half_link(run, LATEST, name));
-  TRY(give_name(run, beside, name));
-  return set_link(run, LATEST);
+  TRY(write_files(beside, a, c));
+  TRY(make_temporary_link(run, LATEST, name));
+  TRY(move_into_place(run, beside, name));
+  return replace_link(run, LATEST);
 }
 
-static void remove_half_link(const char *run, int i) {
+static void remove_temporary_link(const char *run, int i) {
   char half[FILE_PATH_MAX];
-  if (!in_checkpoints(half, run, half_links[i])) unlink(half);
+  if (!join_checkpoint_path(half, run, temporary_links[i])) unlink(half);
 }
 
 static void name_step(char name[STEP_NAME], uint64_t step) {
@@ -126,21 +126,21 @@ static void name_step(char name[STEP_NAME], uint64_t step) {
 Err checkpoint_save(const char *run, const TrainArrays *a, const TrainCounters *c) {
   char name[STEP_NAME], beside[FILE_PATH_MAX];
   name_step(name, c->step);
-  TRY(in_checkpoints(beside, run, "unfinished"));
-  Err err = save(run, beside, name, a, c);
+  TRY(join_checkpoint_path(beside, run, "unfinished"));
+  Err err = write_checkpoint(run, beside, name, a, c);
   if (!err) return ERR_OK;
   ErrRecord why = err_take(err);
   if (file_remove_all(beside)) log_warn("%s", err_message());
-  remove_half_link(run, LATEST);
+  remove_temporary_link(run, LATEST);
   return err_give(&why);
 }
 
-/* The link first: stopped in between, a resumed run validates this step again. */
+/* Moves the link first: if the process dies in between, a resumed run validates this step again. */
 static Err add_validation(const char *run, const char *name, const char *dir,
                           const TrainCounters *c, bool best, Record *r) {
   if (best) {
-    TRY(make_half_link(run, BEST, name));
-    TRY(set_link(run, BEST));
+    TRY(make_temporary_link(run, BEST, name));
+    TRY(replace_link(run, BEST));
   }
   r->counters.best_score = c->best_score;
   r->counters.best_step = c->best_step;
@@ -154,19 +154,19 @@ Err checkpoint_add_validation(const char *run, const TrainCounters *c, bool best
   Record r;
   bool whole;
   name_step(name, c->step);
-  TRY(in_checkpoints(dir, run, name));
+  TRY(join_checkpoint_path(dir, run, name));
   TRY(record_read(dir, &r, &whole));
-  if (!whole) return ERR_WORK; /* the record says why */
+  if (!whole) return ERR_WORK; /* err_message says what is damaged */
   Err err = add_validation(run, name, dir, c, best, &r);
   record_free(&r);
-  if (err) remove_half_link(run, BEST);
+  if (err) remove_temporary_link(run, BEST);
   return err;
 }
 
-/* Which there are. */
+/* Listing. */
 
 /* step-N or step-N.old, and nothing else. */
-static bool read_name(CheckpointName *c, const char *name) {
+static bool parse_name(CheckpointName *c, const char *name) {
   char *end;
   if (!str_starts(name, "step-") || name[5] < '0' || name[5] > '9') return false;
   if (strlen(name) >= sizeof c->name) return false;
@@ -177,17 +177,17 @@ static bool read_name(CheckpointName *c, const char *name) {
   return errno == 0 && (*end == '\0' || c->old);
 }
 
-/* Newest first; what was replaced after what replaced it. */
-static int by_step(const void *a, const void *b) {
+/* For qsort: newest first; of the same step, step-N.old last. */
+static int compare_names(const void *a, const void *b) {
   const CheckpointName *x = a, *y = b;
   if (x->step != y->step) return x->step < y->step ? 1 : -1;
   return (int)x->old - (int)y->old;
 }
 
-/* Where a link leads; "" if there is none. */
+/* The target of a link; "" if there is none. */
 static Err read_link(char to[FILE_PATH_MAX], const char *run, int i) {
   char path[FILE_PATH_MAX];
-  TRY(in_checkpoints(path, run, links[i]));
+  TRY(join_checkpoint_path(path, run, links[i]));
   ssize_t n = readlink(path, to, FILE_PATH_MAX - 1);
   to[n > 0 ? n : 0] = '\0';
   /* A copy made without links has the directory itself. */
@@ -198,7 +198,7 @@ static Err read_link(char to[FILE_PATH_MAX], const char *run, int i) {
 static Err add_checkpoint(void *context, const char *file_name) {
   CheckpointList *list = context;
   CheckpointName name = {0};
-  if (!read_name(&name, file_name)) return ERR_OK;
+  if (!parse_name(&name, file_name)) return ERR_OK;
   TRY(mem_grow(&list->at, &list->cap, list->count + 1, sizeof *list->at));
   list->at[list->count++] = name;
   return ERR_OK;
@@ -216,8 +216,8 @@ Err checkpoint_list(CheckpointList *list, const char *run) {
     checkpoint_list_free(list);
     return err;
   }
-  if (list->count) qsort(list->at, list->count, sizeof *list->at, by_step);
-  bool linked = read_name(&last, latest);
+  if (list->count) qsort(list->at, list->count, sizeof *list->at, compare_names);
+  bool linked = parse_name(&last, latest);
   for (size_t i = 0; i < list->count; i++)
     list->at[i].ahead = linked && list->at[i].step > last.step;
   return ERR_OK;
@@ -244,14 +244,14 @@ Err checkpoint_prune(const char *run, int keep) {
       continue;
     }
     if (!replaced && seen++ < keep) continue;
-    err = in_checkpoints(path, run, c->name);
+    err = join_checkpoint_path(path, run, c->name);
     if (!err) err = file_remove_all(path);
   }
   checkpoint_list_free(&list);
   return err;
 }
 
-/* Finding one that is whole. */
+/* Verification. */
 
 Err checkpoint_check(const char *dir, bool model_only, bool *whole) {
   Record r;
@@ -263,11 +263,11 @@ Err checkpoint_check(const char *dir, bool model_only, bool *whole) {
   return ERR_OK;
 }
 
-static Err find(const char *run, const CheckpointList *list, const char *latest,
-                char dir[FILE_PATH_MAX]) {
+static Err find_whole(const char *run, const CheckpointList *list, const char *latest,
+                      char dir[FILE_PATH_MAX]) {
   ErrRecord why;
   bool whole = false;
-  TRY(in_checkpoints(dir, run, *latest ? latest : "latest"));
+  TRY(join_checkpoint_path(dir, run, *latest ? latest : "latest"));
   if (*latest)
     TRY(checkpoint_check(dir, false, &whole));
   else
@@ -276,7 +276,7 @@ static Err find(const char *run, const CheckpointList *list, const char *latest,
   why = err_take(ERR_WORK);
   for (size_t i = 0; i < list->count; i++) {
     if (strcmp(list->at[i].name, latest) == 0) continue;
-    TRY(in_checkpoints(dir, run, list->at[i].name));
+    TRY(join_checkpoint_path(dir, run, list->at[i].name));
     TRY(checkpoint_check(dir, false, &whole));
     if (whole) {
       log_warn("%s; %s is taken instead", why.text, dir);
@@ -284,9 +284,10 @@ static Err find(const char *run, const CheckpointList *list, const char *latest,
     }
     log_warn("%s", err_message());
   }
-  return err_set(ERR_WORK,
-                 "no checkpoint of %s is whole (%s); bring one back, or choose another --run",
-                 run, why.text);
+  return err_set(
+      ERR_WORK,
+      "no checkpoint of %s is complete (%s); restore one from a copy, or choose another --run",
+      run, why.text);
 }
 
 Err checkpoint_find(const char *run, char dir[FILE_PATH_MAX], bool *found) {
@@ -295,7 +296,7 @@ Err checkpoint_find(const char *run, char dir[FILE_PATH_MAX], bool *found) {
   TRY(read_link(latest, run, LATEST));
   TRY(checkpoint_list(&list, run));
   *found = *latest || list.count;
-  Err err = *found ? find(run, &list, latest, dir) : ERR_OK;
+  Err err = *found ? find_whole(run, &list, latest, dir) : ERR_OK;
   checkpoint_list_free(&list);
   return err;
 }
@@ -335,8 +336,8 @@ static Err check_model(const char *dir, const TrainArrays *a, const Record *r) {
                  dir, a->tokenizer);
 }
 
-/* Weights are of use to any optimizer, moments only to the one that made them. */
-static Err check_moments(const char *dir, const TrainArrays *a, const Record *r) {
+/* Weights fit any optimizer; m and v only the one that made them. */
+static Err check_optimizer_state(const char *dir, const TrainArrays *a, const Record *r) {
   bool same = r->part[PART_MOMENT1].there == (a->m != NULL) &&
               r->part[PART_MOMENT2].there == (a->v != NULL) &&
               r->seconds == (a->second ? a->params->count : 0);
@@ -353,7 +354,7 @@ static Err load_array(const char *dir, const TrainArrays *a, const Record *r, Pa
   return store_load_array(a->params, array, path);
 }
 
-/* Before the model: another data set may well have another vocabulary. */
+/* Checked before the model, whose vocabulary is that of the data set: this error says more. */
 static Err check_data(const char *dir, const TrainArrays *a, const Record *r) {
   const char *saved = r->counters.data;
   if (!a->data || !*saved || strcmp(a->data, saved) == 0) return ERR_OK;
@@ -368,7 +369,7 @@ Err checkpoint_compare(const char *dir, const TrainArrays *a, TrainCounters *c) 
   Record r;
   bool whole;
   TRY(record_read(dir, &r, &whole));
-  if (!whole) return ERR_WORK; /* the record says why */
+  if (!whole) return ERR_WORK; /* err_message says what is damaged */
   Err err = check_data(dir, a, &r);
   if (!err) err = check_model(dir, a, &r);
   if (!err) *c = r.counters;
@@ -376,10 +377,10 @@ Err checkpoint_compare(const char *dir, const TrainArrays *a, TrainCounters *c) 
   return err;
 }
 
-static Err load(const char *dir, const TrainArrays *a, const Record *r) {
+static Err load_arrays(const char *dir, const TrainArrays *a, const Record *r) {
   TRY(check_data(dir, a, r));
   TRY(check_model(dir, a, r));
-  TRY(check_moments(dir, a, r));
+  TRY(check_optimizer_state(dir, a, r));
   bool averaged = r->part[PART_TRAINING].there;
   TRY(load_array(dir, a, r, averaged ? PART_TRAINING : PART_WEIGHTS, a->w));
   if (a->e && averaged)
@@ -398,8 +399,8 @@ Err checkpoint_load(const char *dir, const TrainArrays *a, TrainCounters *c) {
   Record r;
   bool whole;
   TRY(record_read(dir, &r, &whole));
-  if (!whole) return ERR_WORK; /* the record says why */
-  Err err = load(dir, a, &r);
+  if (!whole) return ERR_WORK; /* err_message says what is damaged */
+  Err err = load_arrays(dir, a, &r);
   if (!err) *c = r.counters;
   record_free(&r);
   return err;

@@ -1,6 +1,6 @@
-/* A checkpoint: a model directory with moments and counters beside, written beside,
- * synced, then renamed, and every file under a checksum; it knows nothing of how many
- * ranks there were. Relies on model/store, counters. */
+/* A checkpoint: a model directory that also holds the optimizer state and counters. It is written
+ * under a temporary name, synced, then renamed; every file has a checksum; it does not depend on
+ * the number of ranks. Relies on model/store, counters. */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
@@ -15,7 +15,7 @@ typedef struct {
   const char *data;      /* when loading: the SHA-256 that is required; NULL for any */
   float *w;              /* what the optimizer updates; each array (params->padded) */
   float *e;              /* their moving average, or NULL */
-  float *m, *v;          /* moments; NULL where the optimizer has none */
+  float *m, *v;          /* optimizer state; NULL where the optimizer has none */
   double *second;        /* (params->count), NovoGrad's, or NULL */
 } TrainArrays;
 
@@ -35,9 +35,9 @@ NODISCARD Err checkpoint_check(const char *dir, bool model_only, bool *whole);
 /* Reads the counters, and refuses a checkpoint of other data, another model or another
  * tokenizer than a->data, a->config and a->tokenizer; uses nothing else of `a`. */
 NODISCARD Err checkpoint_compare(const char *dir, const TrainArrays *a, TrainCounters *c);
-/* Loads the directory that checkpoint_find gave, checking every file it reads. Moments
- * must be those the arrays have; an average that is wanted and not there starts as the
- * weights. After a failure the arrays hold anything. */
+/* Loads the directory that checkpoint_find returned and verifies every file it reads. The optimizer
+ * state must be of the same kind as the arrays; a moving average that is wanted and not saved starts
+ * as the weights. After an error the contents of the arrays are undefined. */
 NODISCARD Err checkpoint_load(const char *dir, const TrainArrays *a, TrainCounters *c);
 /* Removes all but the last `keep` up to latest; never latest or best. */
 NODISCARD Err checkpoint_prune(const char *run, int keep);
@@ -47,7 +47,7 @@ typedef struct {
   char name[48]; /* step-N, or step-N.old: the one that a new step-N replaces */
   uint64_t step;
   bool old;
-  bool ahead; /* later than `latest`: of a path that was left */
+  bool ahead; /* later than `latest`: written before a roll-back or a resume from `latest` */
 } CheckpointName;
 typedef struct {
   CheckpointName *at;

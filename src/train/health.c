@@ -1,4 +1,4 @@
-/* The range of the loss. Relies on nothing. */
+/* Running mean of the loss and of its absolute deviation. Relies on nothing. */
 #include "train/health.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ bool health_take(Health *h, double loss) {
     return false;
   }
   double width = 8 * h->spread > 0.2 * h->mean ? 8 * h->spread : 0.2 * h->mean;
-  if (h->seen < HEALTH_WARM) width = 2 * h->mean; /* no model that learns goes so high */
+  if (h->seen < HEALTH_WARM) width = 2 * h->mean; /* far above what early training shows */
   if (h->seen > 0 && loss > h->mean + width) return ++h->out < HEALTH_STEPS;
   h->out = 0;
   double rate = h->seen == 0 ? 1 : RATE;

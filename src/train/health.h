@@ -1,23 +1,23 @@
-/* Is the loss where it should be? A run diverges when its loss is not a number, or
- * far above its recent range for several steps on end. Relies on nothing. */
+/* Detects divergence: a loss that is NaN or infinite, or far above its recent range for HEALTH_STEPS
+ * steps in a row. Relies on nothing. */
 #ifndef TRAIN_HEALTH_H
 #define TRAIN_HEALTH_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define HEALTH_WARM  20 /* steps before the range is known; till then it is wide */
-#define HEALTH_STEPS 10 /* out of range on end: diverged */
+#define HEALTH_WARM  20 /* steps before the range is estimated; until then it is wide */
+#define HEALTH_STEPS 10 /* out of range in a row: diverged */
 
 typedef struct {
   double mean, spread; /* running means of the loss and of its distance from the mean */
   uint64_t seen;
-  int out; /* steps out of range, on end */
+  int out; /* steps out of range in a row */
 } Health;
 
-/* Takes a step's loss; false when the run has diverged. */
+/* Adds the loss of a step; false when the run has diverged. */
 bool health_take(Health *h, double loss);
-/* Is it in range now, so that what it has learnt is worth keeping? */
+/* Was the last loss in range, so that a checkpoint is worth keeping? */
 bool health_good(const Health *h);
 
 #endif

@@ -27,7 +27,7 @@ const char *const record_name[PARTS] = {"model.json",          "tokenizer.model"
 
 #define DIGITS 8
 
-static void digits_of(uint32_t crc, char out[DIGITS + 1]) {
+static void print_crc(uint32_t crc, char out[DIGITS + 1]) {
   snprintf(out, DIGITS + 1, "%08" PRIx32, crc);
 }
 
@@ -47,7 +47,7 @@ static json_t *print_parts(const Record *r) {
   for (int i = 0; i < PARTS; i++) {
     char digits[DIGITS + 1];
     if (!r->part[i].there) continue;
-    digits_of(r->part[i].crc, digits);
+    print_crc(r->part[i].crc, digits);
     json_object_set_new(
         files, record_name[i],
         json_pack("{s:I, s:s}", "bytes", (json_int_t)r->part[i].bytes, "crc32", digits));
@@ -55,7 +55,7 @@ static json_t *print_parts(const Record *r) {
   return files;
 }
 
-static char *print(const Record *r) {
+static char *print_record(const Record *r) {
   const TrainCounters *c = &r->counters;
   json_t *root = json_pack(
       "{s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:i, s:I, s:f, s:f, s:i, s:f, "
@@ -89,7 +89,7 @@ Err record_write(const char *dir, const Record *r) {
                    " is not finite; lower --lr",
                    path, r->counters.step);
   }
-  char *text = print(r);
+  char *text = print_record(r);
   if (!text) return err_set(ERR_WORK, "cannot write %s: out of memory", path);
   Str out = {0};
   str_addf(&out, "%s\n", text);
@@ -116,7 +116,7 @@ static double get_real(const json_t *root, const char *key, double missing) {
   return json_is_number(j) ? json_number_value(j) : missing;
 }
 
-static bool get_sum(const char *digits, uint32_t *crc) {
+static bool parse_crc(const char *digits, uint32_t *crc) {
   char *end;
   if (!digits || strlen(digits) != DIGITS) return false;
   *crc = (uint32_t)strtoul(digits, &end, 16);
@@ -132,7 +132,7 @@ static bool read_parts(Record *r, const json_t *root, bool summed) {
     part->summed = summed;
     if (!j) continue;
     part->bytes = get_count(j, "bytes");
-    if (!get_sum(json_string_value(json_object_get(j, "crc32")), &part->crc)) return false;
+    if (!parse_crc(json_string_value(json_object_get(j, "crc32")), &part->crc)) return false;
   }
   return r->part[PART_MODEL].there && r->part[PART_WEIGHTS].there;
 }

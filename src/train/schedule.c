@@ -10,14 +10,14 @@
 const char *const lr_policy_names =
     "noam|constant|piecewise|exponential|polynomial|cosine|inverse-time|inverse-sqrt";
 
-static double piece(const Schedule *s, uint64_t step) {
+static double get_piecewise_lr(const Schedule *s, uint64_t step) {
   double factor = 1;
   for (int i = 0; i < s->pieces && step >= s->at[i]; i++) factor = s->factor[i];
   return s->lr * factor;
 }
 
 /* Progress of the decay counts from the end of the warm-up, as fairseq and Hugging Face do. */
-static double plain(const Schedule *s, uint64_t step) {
+static double get_lr_without_warmup(const Schedule *s, uint64_t step) {
   double since = step > s->warmup ? (double)(step - s->warmup) : 0;
   double decay = s->decay ? (double)s->decay : 1;
   double part = since / decay;
@@ -32,7 +32,7 @@ static double plain(const Schedule *s, uint64_t step) {
     case LR_INVERSE_SQRT:
       return s->lr * fmin(1, sqrt(w / now));
     case LR_PIECEWISE:
-      return piece(s, step);
+      return get_piecewise_lr(s, step);
     case LR_EXPONENTIAL:
       return fmax(s->least, s->lr * pow(s->rate, part));
     case LR_POLYNOMIAL:
@@ -48,7 +48,7 @@ static double plain(const Schedule *s, uint64_t step) {
 }
 
 double schedule_lr(const Schedule *s, uint64_t step) {
-  double lr = plain(s, step);
+  double lr = get_lr_without_warmup(s, step);
   bool warming = s->policy != LR_TRANSFORMER && step < s->warmup;
   return warming ? lr * (double)(step + 1) / (double)s->warmup : lr;
 }

@@ -44,21 +44,22 @@ struct Beam {
   Backend backend; /* with packed weights of its own */
   Transformer t;
   Decoder decoder;
-  size_t rows, sentences, longest; /* longest: positions of a hypothesis */
+  size_t max_tokens, max_sentences; /* of a batch: source tokens, sentences */
+  size_t max_positions;             /* of a hypothesis */
   const uint64_t *line;
   const int32_t *length;
   Sentence *sentence;
   int32_t *words;                 /* memory of all hypotheses */
   int32_t *position;              /* (rows) of the source */
   int32_t *owner, *word, *parent; /* (slots) of the rows of a step */
-  size_t best;                    /* words looked at in each row */
-  float *found, *there;           /* what was found in a step, here and in the backend's
-                                     memory; one array where that is ours: */
-  float *value, *lse;             /* (rows of the step, best), (rows) */
-  int32_t *id;                    /* (rows of the step, best) */
-  char *logits;                   /* (slots, vocab) where a device's are needed here, */
-  float *wide;                    /* and one row of them in floats */
-  Candidate *candidate;           /* (2 * beam) */
+  size_t words_per_row;           /* the best words of each row that are considered */
+  float *device_top;              /* the best words of a step, in the backend's memory */
+  float *host_top;      /* the same in host memory, device_top itself on a CPU; its parts: */
+  float *value, *lse;   /* (rows of the step, best), (rows) */
+  int32_t *id;          /* (rows of the step, best) */
+  char *logits;         /* (slots, vocab) where a device's are needed here, */
+  float *logits_f32;    /* and one row of them in fp32 */
+  Candidate *candidate; /* (2 * beam) */
   BeamTimes times;
   BeamStep on_step;
   void *step_context;
@@ -79,29 +80,29 @@ static size_t found_bytes(size_t slots, size_t best) {
 /* What `top` finds, and where a device's logits go when words are drawn from all. */
 static Err new_results(Beam *b, size_t slots) {
   const Backend *backend = &b->backend;
-  size_t bytes = found_bytes(slots, b->best), vocab = (size_t)b->t.config.vocab;
-  TRY(backend->alloc(backend, &b->there, bytes));
-  b->found = b->there;
+  size_t bytes = found_bytes(slots, b->words_per_row), vocab = (size_t)b->t.config.vocab;
+  TRY(backend->alloc(backend, &b->device_top, bytes));
+  b->host_top = b->device_top;
   if (backend->host) return ERR_OK;
-  TRY(mem_alloc_aligned(&b->found, bytes));
+  TRY(mem_alloc_aligned(&b->host_top, bytes));
   if (!b->spec.is_sampling || b->spec.sample.top_k) return ERR_OK;
   TRY(mem_alloc_aligned(&b->logits, slots * vocab * type_size(backend->type)));
-  return mem_alloc_aligned(&b->wide, vocab * sizeof *b->wide);
+  return mem_alloc_aligned(&b->logits_f32, vocab * sizeof *b->logits_f32);
 }
 
 static Err new_lists(Beam *b, size_t slots) {
   size_t beam = (size_t)b->spec.beam_size;
-  TRY(mem_alloc(&b->sentence, b->sentences, sizeof *b->sentence));
-  TRY(mem_alloc(&b->words, 2 * slots * b->longest, sizeof *b->words));
-  TRY(mem_alloc(&b->position, b->rows, sizeof *b->position));
+  TRY(mem_alloc(&b->sentence, b->max_sentences, sizeof *b->sentence));
+  TRY(mem_alloc(&b->words, 2 * slots * b->max_positions, sizeof *b->words));
+  TRY(mem_alloc(&b->position, b->max_tokens, sizeof *b->position));
   TRY(mem_alloc(&b->owner, 3 * slots, sizeof *b->owner));
   b->word = b->owner + slots, b->parent = b->word + slots;
   TRY(mem_alloc(&b->candidate, 2 * beam, sizeof *b->candidate));
   int32_t *at = b->words;
-  for (size_t s = 0; s < b->sentences; s++) {
-    for (size_t k = 0; k < beam; k++, at += 2 * b->longest) {
+  for (size_t s = 0; s < b->max_sentences; s++) {
+    for (size_t k = 0; k < beam; k++, at += 2 * b->max_positions) {
       b->sentence[s].hyp[k] = (Alive){.word = at};
-      b->sentence[s].best[k].word = at + b->longest;
+      b->sentence[s].best[k].word = at + b->max_positions;
     }
   }
   return ERR_OK;
@@ -122,11 +123,11 @@ Err beam_new(Beam **out, const TransformerConfig *config, const Backend *backend
   Beam *b;
   TRY(mem_alloc(&b, 1, sizeof *b));
   size_t slots = sentences * (size_t)spec->beam_size;
-  b->spec = *spec, b->rows = rows, b->sentences = sentences, b->backend = *backend;
+  b->spec = *spec, b->max_tokens = rows, b->max_sentences = sentences, b->backend = *backend;
   b->backend.packed = NULL;
   b->backend.fp8 = false; /* its weights would be rounded again in every step */
-  b->longest = (size_t)config->max_positions;
-  b->best = best;
+  b->max_positions = (size_t)config->max_positions;
+  b->words_per_row = best;
   Err err;
   TRY_DONE(
       transformer_new(&b->t, config, &b->backend, rows > slots ? rows : slots, slots, false));
@@ -146,10 +147,10 @@ void beam_free(Beam *b) {
   decoder_free(&b->decoder);
   transformer_free(&b->t);
   if (b->backend.unpack) b->backend.unpack(&b->backend);
-  if (b->found != b->there) mem_free(b->found);
-  if (b->there) b->backend.release(&b->backend, b->there);
+  if (b->host_top != b->device_top) mem_free(b->host_top);
+  if (b->device_top) b->backend.release(&b->backend, b->device_top);
   mem_free(b->logits);
-  mem_free(b->wide);
+  mem_free(b->logits_f32);
   mem_free(b->sentence);
   mem_free(b->words);
   mem_free(b->position);
@@ -189,12 +190,12 @@ BeamTimes beam_times(const Beam *b) {
   return b->times;
 }
 
-static float penalty(const BeamSpec *s, size_t len) {
+static float length_penalty(const BeamSpec *s, size_t len) {
   return powf((5 + (float)len) / 6, s->length_penalty);
 }
 
-/* Better score first; among equals the earlier parent, then the smaller word, so
- * that the result never depends on anything else. */
+/* Better score first; among equals the earlier parent, then the smaller word: a total order, so
+ * that results do not depend on the batch. */
 static bool is_before(const Candidate *a, const Candidate *b) {
   if (a->score != b->score) return a->score > b->score;
   if (a->parent != b->parent) return a->parent < b->parent;
@@ -202,14 +203,14 @@ static bool is_before(const Candidate *a, const Candidate *b) {
 }
 
 /* Keeps the best `room` candidates, sorted. */
-static void offer(Candidate *list, int *n, int room, Candidate c) {
+static void offer_candidate(Candidate *list, int *n, int room, Candidate c) {
   if (*n == room && !is_before(&c, &list[room - 1])) return;
   int i = *n < room ? (*n)++ : room - 1;
   for (; i > 0 && is_before(&c, &list[i - 1]); i--) list[i] = list[i - 1];
   list[i] = c;
 }
 
-/* May this word follow? The end mark not before its time. */
+/* May this word follow? Padding and bos never; the end mark not before s->least words. */
 static bool is_allowed(const Beam *b, const Sentence *s, int word, size_t len) {
   const TransformerConfig *c = &b->t.config;
   if (word == c->eos) return len >= s->least;
@@ -217,22 +218,22 @@ static bool is_allowed(const Beam *b, const Sentence *s, int word, size_t len) {
 }
 
 /* The best 2 * beam continuations of a sentence, whose rows begin at `row`. */
-static int continuations(Beam *b, const Sentence *s, size_t row, size_t len) {
+static int find_continuations(Beam *b, const Sentence *s, size_t row, size_t len) {
   int room = 2 * b->spec.beam_size, n = 0;
   for (int k = 0; k < s->alive; k++, row++) {
-    const float *value = b->value + row * b->best;
-    const int32_t *id = b->id + row * b->best;
+    const float *value = b->value + row * b->words_per_row;
+    const int32_t *id = b->id + row * b->words_per_row;
     float base = s->hyp[k].sum - b->lse[row];
-    for (size_t i = 0; i < b->best; i++) {
+    for (size_t i = 0; i < b->words_per_row; i++) {
       if (is_allowed(b, s, id[i], len))
-        offer(b->candidate, &n, room, (Candidate){base + value[i], k, id[i]});
+        offer_candidate(b->candidate, &n, room, (Candidate){base + value[i], k, id[i]});
     }
   }
   return n;
 }
 
 static void end_hypothesis(Beam *b, Sentence *s, const Candidate *c, size_t len) {
-  float score = c->score / penalty(&b->spec, len + 1); /* the end mark counts */
+  float score = c->score / length_penalty(&b->spec, len + 1); /* the end mark counts */
   int beam = b->spec.beam_size, i = s->ended;
   if (i == beam && score <= s->best[beam - 1].score) return;
   if (i == beam)
@@ -250,9 +251,9 @@ static void copy_hypothesis(Alive *to, const Alive *from, size_t len) {
   to->row = from->row;
 }
 
-/* Takes the continuations: ends some, lets the best of the others live. A parent's
- * list of words goes to its first child, copies to the rest. */
-static void advance(Beam *b, Sentence *s, int n, size_t len) {
+/* Replaces the live hypotheses by the n best continuations, of which those with the end mark end.
+ * The first child of a hypothesis takes over its memory of words, the others get copies. */
+static void advance_beam(Beam *b, Sentence *s, int n, size_t len) {
   int beam = b->spec.beam_size, alive = 0, unused = 0;
   Alive next[MOST_BEAM];
   bool used[MOST_BEAM] = {false}, first[MOST_BEAM] = {false};
@@ -280,7 +281,7 @@ static void advance(Beam *b, Sentence *s, int n, size_t len) {
     next[k].sum = chosen[k]->score;
   }
   for (int k = 0; k < alive; k++) next[k].word[len] = chosen[k]->word;
-  for (int i = 0, at = alive; i < beam; i++) { /* the memory nobody took stays behind */
+  for (int i = 0, at = alive; i < beam; i++) { /* unused memory of words comes last */
     if (!used[i]) next[at++] = s->hyp[i];
   }
   memcpy(s->hyp, next, (size_t)beam * sizeof *next);
@@ -292,13 +293,14 @@ static int draw_word(Beam *b, const Sentence *s, const Alive *hyp, size_t row, f
                      uint64_t line, size_t len, float *log_probability) {
   const TransformerConfig *c = &b->t.config;
   const SampleSpec *spec = &b->spec.sample;
-  float *value = b->value + row * b->best, largest = -INFINITY;
-  int32_t *id = b->id + row * b->best;
+  float *value = b->value + row * b->words_per_row, largest = -INFINITY;
+  int32_t *id = b->id + row * b->words_per_row;
   double u = sample_uniform(spec, line, (uint32_t)hyp->which, (uint32_t)len);
-  size_t n = 0, most = spec->top_k ? (size_t)spec->top_k : b->best;
-  for (size_t i = 0; i < b->best && n < most; i++) {
+  size_t n = 0, most = spec->top_k ? (size_t)spec->top_k : b->words_per_row;
+  for (size_t i = 0; i < b->words_per_row && n < most; i++) {
     if (!is_allowed(b, s, id[i], len)) continue;
-    value[n] = value[i], id[n++] = id[i];
+    value[n] = value[i];
+    id[n++] = id[i];
   }
   if (n) largest = value[0];
   if (spec->top_k) {
@@ -315,24 +317,25 @@ static int draw_word(Beam *b, const Sentence *s, const Alive *hyp, size_t row, f
   return (int)word;
 }
 
-/* A row of the logits, which the drawing may change; NULL where it needs none. */
-static float *row_of(Beam *b, void *logits, size_t row) {
+/* A row of the logits, which sampling may overwrite; NULL where it needs none. */
+static float *get_logits(Beam *b, void *logits, size_t row) {
   size_t vocab = (size_t)b->t.config.vocab;
   if (b->backend.host) return (float *)logits + row * vocab;
   if (!b->logits) return NULL;
-  type_to_f32(b->backend.type, b->wide, b->logits + row * vocab * type_size(b->backend.type),
-              vocab);
-  return b->wide;
+  type_to_f32(b->backend.type, b->logits_f32,
+              b->logits + row * vocab * type_size(b->backend.type), vocab);
+  return b->logits_f32;
 }
 
-/* Each sample goes its own way; its place among the results is its number. */
+/* Draws the next word of each sample. Results are in the order of the samples. */
 static void advance_samples(Beam *b, Sentence *s, uint64_t line, size_t row, void *logits,
                             size_t len) {
   int alive = 0, count = s->alive;
   for (int k = 0; k < count; k++, row++) {
     float log_probability;
     Alive h = s->hyp[k];
-    int word = draw_word(b, s, &h, row, row_of(b, logits, row), line, len, &log_probability);
+    int word =
+        draw_word(b, s, &h, row, get_logits(b, logits, row), line, len, &log_probability);
     h.sum += log_probability;
     bool ends = word == b->t.config.eos;
     if (!ends) h.word[len] = word;
@@ -356,12 +359,12 @@ static void advance_samples(Beam *b, Sentence *s, uint64_t line, size_t row, voi
 static bool is_done(const Beam *b, const Sentence *s, size_t len) {
   if (s->alive == 0 || len >= s->most) return true;
   if (s->ended < b->spec.beam_size) return false;
-  float bound =
-      s->hyp[0].sum / penalty(&b->spec, b->spec.length_penalty > 0 ? s->most + 1 : len + 1);
+  float bound = s->hyp[0].sum /
+                length_penalty(&b->spec, b->spec.length_penalty > 0 ? s->most + 1 : len + 1);
   return bound <= s->best[s->ended - 1].score;
 }
 
-/* What is alive at the end counts as if it ended there. */
+/* Hypotheses that are alive at the length limit count as ended. */
 static void close_sentence(Beam *b, Sentence *s, size_t len) {
   for (int k = 0; k < s->alive && s->ended < b->spec.beam_size; k++) {
     end_hypothesis(b, s, &(Candidate){s->hyp[k].sum, k, b->t.config.eos}, len);
@@ -369,26 +372,26 @@ static void close_sentence(Beam *b, Sentence *s, size_t len) {
   s->done = true;
 }
 
-/* Words that a hypothesis may have, behind a source of `rows` rows, or where it must have
- * `wanted`. */
-static size_t most_words(const BeamSpec *spec, size_t longest, size_t rows,
-                         const int32_t *wanted) {
+/* The most words of a hypothesis, for a source of `rows` tokens, end mark included; `wanted`: the
+ * length it must have, or NULL. */
+static size_t limit_words(const BeamSpec *spec, size_t longest, size_t rows,
+                          const int32_t *wanted) {
   size_t most = wanted ? (size_t)*wanted : rows - 1 + (size_t)spec->extra_length;
   if (spec->max_length && most > (size_t)spec->max_length) most = (size_t)spec->max_length;
   return most < longest - 1 ? most : longest - 1;
 }
 
-/* The same of all hypotheses together: a beam begins with one. */
+/* The same over all hypotheses of a sentence; a beam begins with one. */
 static size_t words_of_all(const BeamSpec *spec, size_t most) {
   size_t beam = (size_t)spec->beam_size, steps = most ? most : 1;
   return spec->is_sampling ? steps * beam : 1 + (steps - 1) * beam;
 }
 
 size_t beam_words(const BeamSpec *spec, size_t longest, size_t rows) {
-  return words_of_all(spec, most_words(spec, longest, rows, NULL));
+  return words_of_all(spec, limit_words(spec, longest, rows, NULL));
 }
 
-static Err begin(Beam *b, const int32_t *src, const int32_t *off, size_t n) {
+static Err begin_search(Beam *b, const int32_t *src, const int32_t *off, size_t n) {
   const BeamSpec *spec = &b->spec;
   /* About as long as the source, and no longer than they may be. */
   size_t expected = (size_t)off[n] * (size_t)spec->beam_size, bound = 0;
@@ -396,12 +399,15 @@ static Err begin(Beam *b, const int32_t *src, const int32_t *off, size_t n) {
     Sentence *x = &b->sentence[s];
     size_t len = (size_t)(off[s + 1] - off[s]);
     for (size_t i = 0; i < len; i++) b->position[(size_t)off[s] + i] = (int32_t)i;
-    x->alive = spec->is_sampling ? spec->beam_size : 1,
+    x->alive = spec->is_sampling ? spec->beam_size : 1;
     x->ended = spec->is_sampling ? spec->beam_size : 0;
     x->done = false;
-    for (int k = 0; k < spec->beam_size; k++) x->hyp[k].sum = 0, x->hyp[k].which = k;
+    for (int k = 0; k < spec->beam_size; k++) {
+      x->hyp[k].sum = 0;
+      x->hyp[k].which = k;
+    }
     x->least = b->length ? (size_t)b->length[s] : 0;
-    x->most = most_words(spec, b->longest, len, b->length ? &b->length[s] : NULL);
+    x->most = limit_words(spec, b->max_positions, len, b->length ? &b->length[s] : NULL);
     bound += words_of_all(spec, x->most);
   }
   double start = progress_clock();
@@ -428,21 +434,23 @@ static size_t gather_rows(Beam *b, size_t n, size_t len) {
   return rows;
 }
 
-/* The best words of the step's rows, and all that is waited for in a step. */
-static Err find(Beam *b, const void *logits, size_t rows) {
+/* Finds the best words of the step's rows. The only wait for a device in a step. */
+static Err find_top(Beam *b, const void *logits, size_t rows) {
   const Backend *backend = &b->backend;
-  size_t vocab = (size_t)b->t.config.vocab, each = rows * b->best;
-  float *there = b->there;
+  size_t vocab = (size_t)b->t.config.vocab, each = rows * b->words_per_row;
+  float *there = b->device_top;
   backend->top_k(backend, there, (int32_t *)(there + each), there + 2 * each, logits, rows,
-                 vocab, b->best);
-  b->value = b->found, b->id = (int32_t *)(b->found + each), b->lse = b->found + 2 * each;
+                 vocab, b->words_per_row);
+  b->value = b->host_top;
+  b->id = (int32_t *)(b->host_top + each);
+  b->lse = b->host_top + 2 * each;
   if (b->logits)
     TRY(backend->get(backend, b->logits, logits, rows * vocab * type_size(backend->type)));
-  return backend->get(backend, b->found, there, (2 * each + rows) * sizeof *there);
+  return backend->get(backend, b->host_top, there, (2 * each + rows) * sizeof *there);
 }
 
-/* Each sentence goes on from its rows of the step. */
-static void choose(Beam *b, size_t n, void *logits, size_t len) {
+/* Advances every sentence by its rows of the step. */
+static void advance_sentences(Beam *b, size_t n, void *logits, size_t len) {
   size_t row = 0;
   for (size_t s = 0; s < n; s++) {
     Sentence *x = &b->sentence[s];
@@ -451,7 +459,7 @@ static void choose(Beam *b, size_t n, void *logits, size_t len) {
     if (b->spec.is_sampling) {
       advance_samples(b, x, b->line ? b->line[s] : s, row, logits, len);
     } else {
-      advance(b, x, continuations(b, x, row, len), len);
+      advance_beam(b, x, find_continuations(b, x, row, len), len);
       if (is_done(b, x, len + 1)) close_sentence(b, x, len + 1);
     }
     row += own;
@@ -464,19 +472,24 @@ void beam_on_step(Beam *b, BeamStep step, void *context) {
 }
 
 Err beam_search(Beam *b, const int32_t *src, const int32_t *off, size_t n, Hypothesis *best) {
-  if (n > b->sentences || (size_t)off[n] > b->rows)
-    return err_set(ERR_WORK, "a batch of %zu sentences and %d rows is too large", n, off[n]);
-  TRY(begin(b, src, off, n));
+  if (n > b->max_sentences || (size_t)off[n] > b->max_tokens)
+    return err_set(
+        ERR_WORK,
+        "bug: a batch of %zu sentences and %d tokens is larger than the beam was made for", n,
+        off[n]);
+  TRY(begin_search(b, src, off, n));
   for (size_t len = 0, rows; (rows = gather_rows(b, n, len)) > 0; len++) {
     void *logits;
     if (b->on_step) TRY(b->on_step(b->step_context));
     double start = progress_clock();
     TRY(decoder_step(&b->decoder, b->parent, b->word, b->owner, off, rows, len, &logits));
-    TRY(find(b, logits, rows));
+    TRY(find_top(b, logits, rows));
     double middle = progress_clock();
-    choose(b, n, logits, len);
-    b->times.step += middle - start, b->times.choose += progress_clock() - middle;
-    b->times.steps++, b->times.rows += rows;
+    advance_sentences(b, n, logits, len);
+    b->times.step += middle - start;
+    b->times.choose += progress_clock() - middle;
+    b->times.steps++;
+    b->times.rows += rows;
   }
   for (size_t s = 0; s < n; s++) {
     for (int k = 0; k < b->spec.nbest; k++) {

@@ -1,4 +1,5 @@
-/* Batches of like length through the beam search. Relies on beam, text, clean. */
+/* Encodes lines, searches them in batches of similar length, decodes. Depends on beam, text,
+ * data/clean. */
 #include "decode/translate.h"
 
 #include <math.h>
@@ -8,30 +9,30 @@
 #include "base/mem.h"
 #include "data/clean.h"
 
-/* Hypotheses of a batch, about: more would not make the products faster, and their
- * logits take memory. A device is fast only at many, and spends as long on few. */
+/* Hypotheses of a batch, about: more would not make the GEMMs faster, and their logits take
+ * memory. A device needs many, and takes as long for few. */
 #define STEP_ROWS        512
 #define STEP_ROWS_DEVICE 2048
 
-/* Source rows of a batch, where nobody says how many. */
-#define BATCH_ROWS        4096
-#define BATCH_ROWS_DEVICE 16384
+/* Source tokens of a batch, by default. */
+#define BATCH_TOKENS        4096
+#define BATCH_TOKENS_DEVICE 16384
 
 struct Translator {
   TransformerConfig config;
   const Tokenizer *tokenizer;
   BeamSpec spec;
   Beam *beam;
-  size_t rows, sentences;
+  size_t max_tokens, max_sentences; /* of a batch */
   bool packed;
-  int32_t *src, *off; /* of the batch at hand */
+  int32_t *src, *off; /* of the current batch */
   uint64_t *line;     /* their numbers */
   Hypothesis *best;
   uint64_t lines, first_cut; /* lines seen before this run */
   size_t done;               /* lines of this run whose search has ended */
 };
 
-/* A line on its way. */
+/* A line of the current run. */
 typedef struct {
   size_t index;
   size_t at, len; /* its ids */
@@ -46,7 +47,7 @@ typedef struct {
 void translator_batch(const Backend *b, size_t batch_rows, size_t longest, int beam,
                       size_t *rows, size_t *sentences) {
   size_t most = (b->host ? STEP_ROWS : STEP_ROWS_DEVICE) / (size_t)(beam > 0 ? beam : 1);
-  if (batch_rows == 0) batch_rows = b->host ? BATCH_ROWS : BATCH_ROWS_DEVICE;
+  if (batch_rows == 0) batch_rows = b->host ? BATCH_TOKENS : BATCH_TOKENS_DEVICE;
   *rows = batch_rows > longest ? batch_rows : longest;
   *sentences = *rows / 16 + 1 < most ? *rows / 16 + 1 : most;
 }
@@ -56,7 +57,7 @@ Err translator_new(Translator **out, const TransformerConfig *config, const Back
                    size_t batch_rows) {
   TranslateRoom room = {0}; /* words unknown: their memory grows */
   translator_batch(backend, batch_rows, (size_t)config->max_positions, spec->beam_size,
-                   &room.rows, &room.sentences);
+                   &room.tokens, &room.sentences);
   return translator_new_for(out, config, backend, w, tokenizer, spec, &room);
 }
 
@@ -66,15 +67,18 @@ Err translator_new_for(Translator **out, const TransformerConfig *config,
   *out = NULL;
   Translator *t;
   TRY(mem_alloc(&t, 1, sizeof *t));
-  t->config = *config, t->tokenizer = tokenizer, t->spec = *spec;
-  t->rows = room->rows, t->sentences = room->sentences;
+  t->config = *config;
+  t->tokenizer = tokenizer;
+  t->spec = *spec;
+  t->max_tokens = room->tokens;
+  t->max_sentences = room->sentences;
   Err err;
-  TRY_DONE(beam_new(&t->beam, config, backend, w, spec, t->rows, t->sentences));
+  TRY_DONE(beam_new(&t->beam, config, backend, w, spec, t->max_tokens, t->max_sentences));
   TRY_DONE(beam_reserve(t->beam, room->words));
-  TRY_DONE(mem_alloc(&t->src, t->rows, sizeof *t->src));
-  TRY_DONE(mem_alloc(&t->off, t->sentences + 1, sizeof *t->off));
-  TRY_DONE(mem_alloc(&t->line, t->sentences, sizeof *t->line));
-  TRY_DONE(mem_alloc(&t->best, t->sentences * (size_t)spec->nbest, sizeof *t->best));
+  TRY_DONE(mem_alloc(&t->src, t->max_tokens, sizeof *t->src));
+  TRY_DONE(mem_alloc(&t->off, t->max_sentences + 1, sizeof *t->off));
+  TRY_DONE(mem_alloc(&t->line, t->max_sentences, sizeof *t->line));
+  TRY_DONE(mem_alloc(&t->best, t->max_sentences * (size_t)spec->nbest, sizeof *t->best));
 done:
   if (err)
     translator_free(t);
@@ -100,7 +104,7 @@ void translator_on_step(Translator *t, BeamStep step, void *context) {
 static int by_length(const void *a, const void *b) {
   const Item *x = a, *y = b;
   if (x->len != y->len)
-    return x->len > y->len ? -1 : 1; /* the longest first: memory is met early */
+    return x->len > y->len ? -1 : 1; /* longest first: too little memory shows at once */
   return x->index < y->index ? -1 : 1;
 }
 
@@ -162,31 +166,32 @@ Err translator_lengths(const Tokenizer *tokenizer, size_t longest, const Line *l
   return err;
 }
 
-/* Is there room for a line of `len` ids in a batch that has `count` lines and `used` rows?
- * Empty ones come last, and are in none. */
-static bool takes(size_t rows, size_t sentences, size_t count, size_t used, size_t len) {
-  return len && count < sentences && used + len + 1 <= rows;
+/* Does a line of `len` ids fit into a batch that has `count` lines and `used` tokens? Empty lines
+ * come last and are in no batch. */
+static bool fits_batch(size_t tokens, size_t sentences, size_t count, size_t used, size_t len) {
+  return len && count < sentences && used + len + 1 <= tokens;
 }
 
 TranslateRoom translator_room(const BeamSpec *spec, size_t longest, const size_t *len, size_t n,
                               size_t rows, size_t sentences) {
-  TranslateRoom most = {.rows = 1, .sentences = 1};
+  TranslateRoom most = {.tokens = 1, .sentences = 1};
   for (size_t i = 0; i < n && len[i];) {
     TranslateRoom now = {0};
-    for (; i < n && takes(rows, sentences, now.sentences, now.rows, len[i]); i++) {
-      now.sentences++, now.rows += len[i] + 1;
+    for (; i < n && fits_batch(rows, sentences, now.sentences, now.tokens, len[i]); i++) {
+      now.sentences++;
+      now.tokens += len[i] + 1;
       now.words += beam_words(spec, longest, len[i] + 1);
     }
-    if (now.rows > most.rows) most.rows = now.rows;
+    if (now.tokens > most.tokens) most.tokens = now.tokens;
     if (now.sentences > most.sentences) most.sentences = now.sentences;
     if (now.words > most.words) most.words = now.words;
   }
   return most;
 }
 
-/* Searches one batch and keeps its texts. */
-static Err search(Translator *t, const IdList *ids, const Item *item, size_t n,
-                  Result *result) {
+/* Searches one batch and stores its texts in `result`. */
+static Err search_batch(Translator *t, const IdList *ids, const Item *item, size_t n,
+                        Result *result) {
   size_t rows = 0;
   t->off[0] = 0;
   for (size_t i = 0; i < n; i++) {
@@ -213,16 +218,17 @@ static Err search(Translator *t, const IdList *ids, const Item *item, size_t n,
   return ERR_OK;
 }
 
-static Err translate(Translator *t, const IdList *ids, Item *item, size_t n, Result *result) {
+static Err search_all(Translator *t, const IdList *ids, Item *item, size_t n, Result *result) {
   qsort(item, n, sizeof *item, by_length);
   for (size_t i = 0; i < n && item[i].len;) {
     size_t count = 0, rows = 0;
-    while (i + count < n && takes(t->rows, t->sentences, count, rows, item[i + count].len))
+    while (i + count < n &&
+           fits_batch(t->max_tokens, t->max_sentences, count, rows, item[i + count].len))
       rows += item[i + count++].len + 1;
     if (!count)
-      return err_set(ERR_WORK, "a line of %zu ids needs more than the %zu rows of a batch",
-                     item[i].len, t->rows);
-    TRY(search(t, ids, item + i, count, result));
+      return err_set(ERR_WORK, "bug: a line of %zu ids does not fit into a batch of %zu tokens",
+                     item[i].len, t->max_tokens);
+    TRY(search_batch(t, ids, item + i, count, result));
     i += count;
     t->done = i;
   }
@@ -243,7 +249,7 @@ Err translator_run(Translator *t, const Line *line, size_t n, TranslateTake take
   TRY_DONE(mem_alloc(&item, n, sizeof *item));
   TRY_DONE(mem_alloc(&result, results, sizeof *result));
   TRY_DONE(encode_lines(t, line, n, &ids, item, cut));
-  TRY_DONE(translate(t, &ids, item, n, result));
+  TRY_DONE(search_all(t, &ids, item, n, result));
   for (size_t i = 0; i < n; i++) {
     for (int k = 0; k < t->spec.nbest; k++) {
       const Result *r = &result[i * (size_t)t->spec.nbest + (size_t)k];

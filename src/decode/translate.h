@@ -19,10 +19,9 @@ typedef struct Translator Translator;
 NODISCARD Err translator_new(Translator **t, const TransformerConfig *config,
                              const Backend *backend, Weights w, const Tokenizer *tokenizer,
                              const BeamSpec *spec, size_t batch_rows);
-/* The most that a batch has: source rows, sentences, and words that all its hypotheses
- * write. */
+/* The largest batch: source tokens, sentences, and words that all its hypotheses write. */
 typedef struct {
-  size_t rows, sentences, words;
+  size_t tokens, sentences, words;
 } TranslateRoom;
 /* The same with all memory taken at once, for batches of at most that. */
 NODISCARD Err translator_new_for(Translator **t, const TransformerConfig *config,

@@ -75,7 +75,7 @@ static Err plan_batches(Trainer *t, SetUp *s) {
   (void)s;
   uint32_t batch_tokens;
   ModelShape shape = t->task->config.family->shape(&t->task->config);
-  TRY(fit_rows(t, &t->task->config, &batch_tokens));
+  TRY(fit_tokens(t, &t->task->config, &batch_tokens));
   TRY(backend_check_fp8(&t->world.backend, shape.d_model, shape.ffn_dim, batch_tokens));
   return t->task->kind->plan_batches(t->task, batch_tokens);
 }

@@ -216,7 +216,7 @@ static Err count_bytes(const Task *task, const Model *model, size_t capacity, ui
   const TranslateTask *t = (const TranslateTask *)task;
   const Backend *b = model->backend;
   TranslateRoom room = size_batches(t, b, capacity);
-  TRY(beam_bytes(transformer_config(&model->config), b, &t->options.beam, room.rows,
+  TRY(beam_bytes(transformer_config(&model->config), b, &t->options.beam, room.tokens,
                  room.sentences, room.words, bytes));
   /* Where a backend packs weights for its GEMMs, the search has a packed copy. */
   if (*bytes && b->pack) *bytes += model->params.padded * sizeof(float);

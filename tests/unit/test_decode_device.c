@@ -194,19 +194,19 @@ static void test_room(void **state) {
   (void)state;
   /* 10 + 6 rows, then 6 + 4 + 2: 21 + 13 words, then 13 + 9 + 5. */
   TranslateRoom room = translator_room(&spec, 20, len, 7, 16, 3);
-  assert_int_equal(room.rows, 16);
+  assert_int_equal(room.tokens, 16);
   assert_int_equal(room.sentences, 3);
   assert_int_equal(room.words, 34);
   room = translator_room(&spec, 20, len, 7, 1000, 50); /* no larger than they are */
-  assert_int_equal(room.rows, 28);
+  assert_int_equal(room.tokens, 28);
   assert_int_equal(room.sentences, 5);
   assert_int_equal(room.words, 61);
-  TranslateRoom again = translator_room(&spec, 20, len, 7, room.rows, room.sentences);
+  TranslateRoom again = translator_room(&spec, 20, len, 7, room.tokens, room.sentences);
   assert_memory_equal(&again, &room, sizeof room);
   room = translator_room(&spec, 10, len, 7, 1000, 50); /* at most 9 words each */
   assert_int_equal(room.words, 17 + 13 + 13 + 9 + 5);
   room = translator_room(&spec, 20, len + 5, 2, 1000, 50); /* nothing to do */
-  assert_int_equal(room.rows, 1);
+  assert_int_equal(room.tokens, 1);
   assert_int_equal(room.words, 0);
 }
 

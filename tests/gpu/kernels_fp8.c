@@ -10,7 +10,7 @@
 void fp8_kernels(void);
 
 /* The nearest, ties to even: a sign, four bits of exponent, three behind the first; at most
- * 448, and what is no number is 0x7f. */
+ * 448, and NaN is 0x7f. */
 static uint8_t to_e4m3(float x) {
   int exponent = 0;
   uint8_t sign = signbit(x) ? 0x80 : 0;

@@ -150,7 +150,7 @@ static void same(const Run *a, const Run *b, const void *x, const void *y, size_
 static void test_steps_as_graphs_give_same_bits(void **state) {
   (void)state;
   static const char *const precisions[] = {"fp32", "bf16", "fp16"};
-  static StepNumbers plain[STEPS], replayed[STEPS];
+  static StepNumbers plain[STEPS], with_graphs[STEPS];
   for (int i = 0; i < 3; i++) {
     Backend b;
     Run one, two;
@@ -159,14 +159,14 @@ static void test_steps_as_graphs_give_same_bits(void **state) {
     begin(&one, &b, true);
     begin(&two, &b, false);
     take_steps(&one, plain);
-    take_steps(&two, replayed);
+    take_steps(&two, with_graphs);
     size_t n = one.t.model.params.padded;
     const Pass *p = &one.pass, *q = &two.pass;
     for (int s = 0; s < STEPS; s++) {
-      if (memcmp(plain[s].loss, replayed[s].loss, sizeof plain[s].loss) != 0)
+      if (memcmp(plain[s].loss, with_graphs[s].loss, sizeof plain[s].loss) != 0)
         fail_msg("%s, step %d: the losses differ", precisions[i], s);
-      if (s != 32 && (plain[s].grad_norm != replayed[s].grad_norm ||
-                      plain[s].grad_scale != replayed[s].grad_scale))
+      if (s != 32 && (plain[s].grad_norm != with_graphs[s].grad_norm ||
+                      plain[s].grad_scale != with_graphs[s].grad_scale))
         fail_msg("%s, step %d: the norms differ", precisions[i], s);
     }
     assert_true(plain[STEPS - 2].loss[1] / plain[STEPS - 2].grad_divisor <
@@ -231,13 +231,13 @@ static void test_capture_of_host_operations_is_refused(void **state) {
       case 3:
         assert_int_equal(b.sync(&b), ERR_WORK);
         break;
-      default: /* a product that nobody has timed */
+      default: /* a GEMM of a new shape */
         b.linear(&b, there, there, there, NULL, 1, 3, 1);
     }
     assert_int_equal(b.graph_end(&b, &r), ERR_WORK);
     assert_non_null(strstr(err_message(), "TRIREME_GRAPH=0"));
     assert_null(r);
-    assert_int_equal(b.sync(&b), ERR_WORK); /* told again */
+    assert_int_equal(b.sync(&b), ERR_WORK); /* reported again */
     b.release(&b, there);
     backend_close(&b);
   }

@@ -297,7 +297,7 @@ static void test_norm(Type type, size_t rows, size_t d, Dropout drop) {
   ref.add_norm(&ref, want_sum, want_y, want_stat, x->host, branch->host, gain->host, bias->host,
                &an);
   ref.add_norm(&ref, NULL, want_alone, scratch, x->host, NULL, gain->host, bias->host, &an);
-  /* The way back from what the type can hold. */
+  /* The backward, from a sum rounded to the type. */
   Array *sum_in = array_zero(type, n), *stat_in = array_zero(TYPE_F32, 2 * rows),
         *dy = array_draw(type, n, 1), *through = array_draw(type, n, 1),
         *dx = array_blank(type, n), *dbranch = array_blank(type, n),
@@ -394,8 +394,8 @@ typedef struct {
 
 #define SENTENCES 11
 
-static const char *way_name; /* of attention */
-static int only_way = -1;    /* asked for; -1: all */
+static const char *way_name;  /* of attention */
+static int only_variant = -1; /* asked for; -1: all */
 
 static void test_attend(Type type, AttendCase c) {
   BEGIN("attend (%s) %s heads %zu d %zu%s%s%s length %d rate %g skew %zu", way_name,
@@ -521,7 +521,7 @@ static void test_all_attention(Type type) {
     bool several = type != TYPE_F32 && attend[i].d == 64 && !skew;
     for (int way = 0; (way == 0 || several) && (way_name = kernel_select_attention(way));
          way++) {
-      if (only_way >= 0 && way != only_way) continue;
+      if (only_variant >= 0 && way != only_variant) continue;
       test_attend(type, attend[i]);
       arrays_free();
     }
@@ -650,6 +650,6 @@ int main(int argc, char **argv) {
     return 0;
   }
   bool all = argc < 2 || strcmp(argv[1], "--attend") != 0;
-  if (!all && argc > 2) only_way = atoi(argv[2]);
+  if (!all && argc > 2) only_variant = atoi(argv[2]);
   return check_all(all);
 }

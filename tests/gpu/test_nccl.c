@@ -183,14 +183,14 @@ static void test_gemm_new_shape_is_timed_after_nccl_is_idle(void **state) {
   multiply(112);
   assert_int_equal(quiesced, 2);
   b.comm->close(timed_beside);
-  multiply(120); /* without a wire there is nobody to ask */
+  multiply(120); /* without a communicator quiesce is not called */
   assert_int_equal(quiesced, 2);
   backend_close(&b);
   b = kept;
 }
 
-static void *abort_beside(void *wire) {
-  b.comm->abort(wire);
+static void *abort_beside(void *comm) {
+  b.comm->abort(comm);
   return NULL;
 }
 
@@ -224,7 +224,7 @@ static void test_abort_with_pending_collectives_returns(void **state) {
   b.comm->all_reduce(w, there, N);
   b.comm->abort(w);
   b.comm->abort(w);
-  ok(b.comm->poll(w, &made, &done)); /* who gave up says why, not this */
+  ok(b.comm->poll(w, &made, &done)); /* the thread that aborted reports why */
   assert_false(done);
   b.comm->close(w);
   ok(b.sync(&b));

@@ -36,7 +36,7 @@ static void test_stamps_measure_work_not_enqueuing(void **state) {
   enum { TIMES = 20 };
   TimedBackend c;
   ok(timed_open(&c, &b));
-  b.linear(&b, y, x, w, NULL, N, N, N); /* the way to do it is chosen here */
+  b.linear(&b, y, x, w, NULL, N, N, N); /* times GEMM algorithms */
   ok(b.sync(&b));
   double start = progress_clock();
   timed_begin(&c);

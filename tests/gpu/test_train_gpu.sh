@@ -15,7 +15,7 @@ export OMP_WAIT_POLICY=passive OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_C
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
 T=$(mktemp -d)
 trap 'rm -rf "$T"' EXIT
-export XDG_CACHE_HOME=$T/cache # products are timed here first, and then known
+export XDG_CACHE_HOME=$T/cache # GEMM algorithms are timed by the first run and cached for the others
 passed=0 failed=0 left=0
 
 # check NAME COMMAND…: counts it, and shows what a failure said.
@@ -100,12 +100,12 @@ if ! train none --dry-run --device cuda > "$T/said" 2>&1; then
   exit 77
 fi
 
-# One GPU and the CPU: the first run also times the products.
+# One GPU and the CPU: the first run also times GEMM algorithms.
 check 'a training on the GPU' train gpu --device cuda --steps 200
 check 'a training on the CPU' train cpu --device cpu --steps 200
 check 'their losses agree to 1e-4' near gpu cpu 1e-4
 again() { train third --device cuda --steps 200 && same gpu third; }
-check 'twice on the GPU, the products timed and known: the same bits' again
+check 'two runs on the GPU, GEMM algorithms timed and cached: the same bits' again
 
 to_and_fro() {
   train parts --device cuda --steps 70 && train parts --device cpu --steps 140 --resume &&
@@ -129,44 +129,44 @@ else
   leave_out "NCCL: $(tail -n 1 "$T/said")"
 fi
 
-# Steps recorded and replayed: one micro-batch a step is one recording, several are one
+# Steps as CUDA graphs: a step of one micro-batch is one graph, several are one
 # each and the update another.
 for precision in fp32 bf16 fp16; do
   for micro in 1 3; do
     way=(--device cuda --precision $precision --micro-batches $micro --ema-decay 0.9 --steps 50)
-    replayed() {
-      train "replayed$precision$micro" "${way[@]}" && TRIREME_GRAPH=0 train "asked$precision$micro" "${way[@]}" &&
-        same "replayed$precision$micro" "asked$precision$micro" &&
-        cmp <(figures loss "replayed$precision$micro") <(figures loss "asked$precision$micro")
+    with_graphs() {
+      train "graphs$precision$micro" "${way[@]}" && TRIREME_GRAPH=0 train "plain$precision$micro" "${way[@]}" &&
+        same "graphs$precision$micro" "plain$precision$micro" &&
+        cmp <(figures loss "graphs$precision$micro") <(figures loss "plain$precision$micro")
     }
-    check "$precision, $micro micro-batches: replayed, the bits of steps done as they are asked" replayed
+    check "$precision, $micro micro-batches: CUDA graphs give the bits of steps without" with_graphs
     halves() {
       train "halves$precision$micro" "${way[@]}" --steps 23 && train "halves$precision$micro" "${way[@]}" --resume &&
-        same "halves$precision$micro" "replayed$precision$micro"
+        same "halves$precision$micro" "graphs$precision$micro"
     }
     check "$precision, $micro micro-batches: stopped and resumed, the same bits" halves
   done
 done
-# A gradient that is no number, and a smaller loss scale: another recording.
+# A NaN gradient, and a smaller loss scale: another graph.
 spoilt() {
   local way=(--device cuda --precision fp16 --micro-batches 1 --steps 40)
   TRIREME_FAULT=nan:7:0,nan:20:0 train spoilt "${way[@]}" &&
     TRIREME_FAULT=nan:7:0,nan:20:0 TRIREME_GRAPH=0 train spoilt-asked "${way[@]}" && same spoilt spoilt-asked &&
     [ "$(figures skipped spoilt | awk '{ n += $1 } END { print n + 0 }')" -ge 2 ]
 }
-check 'fp16, spoilt gradients: the same bits replayed and as asked' spoilt
+check 'fp16, NaN gradients: the same bits with and without CUDA graphs' spoilt
 # Validations use the same memory in other shapes in between.
 valid() {
   local way=(--device cuda --precision bf16 --micro-batches 1 --steps 40 --valid-every 10)
   train valid "${way[@]}" && TRIREME_GRAPH=0 train valid-asked "${way[@]}" && same valid valid-asked
 }
-check 'validations in between: the same bits replayed and as asked' valid
+check 'validations in between: the same bits with and without CUDA graphs' valid
 sgd() {
   local way=(--device cuda --precision bf16 --micro-batches 1 --steps 40 --optimizer sgd --lr 0.1)
   train sgd "${way[@]}" && TRIREME_GRAPH=0 train sgd-asked "${way[@]}" &&
     cmp "$T/sgd/checkpoints/latest/weights.safetensors" "$T/sgd-asked/checkpoints/latest/weights.safetensors"
 }
-check 'sgd: the same bits replayed and as asked' sgd
+check 'sgd: the same bits with and without CUDA graphs' sgd
 # The host's norm beside the device's: NovoGrad and a sharded optimiser take the host's way.
 hosts() { train sharded --device cuda --steps 60 --shard-optimizer && train unsharded --device cuda --steps 60 && same sharded unsharded; }
 check 'norm and clipping by the host and by the device: the same bits' hosts
@@ -179,7 +179,7 @@ count() {
   echo "$said"
   [[ "$said" =~ \"graphs\":\ ([0-9]+) ]] && [ "${BASH_REMATCH[1]}" -ge 1 ] && [ "${BASH_REMATCH[1]}" -le 8 ]
 }
-check 'few recordings for many batches' count
+check 'few graphs for many batches' count
 
 # Ranks on this GPU; their gradients meet in the host's memory.
 if command -v mpirun > /dev/null && [ -f "$build/libtrireme-mpi.so" ]; then
@@ -212,7 +212,7 @@ scale() {
 }
 check 'fp16 found a scale, and few steps were left out' scale
 
-# fp8, with products large enough for it, beside bf16.
+# fp8, with GEMMs large enough for it, against bf16.
 wide=(--d-model 1024 --ffn-dim 2048 --heads 16 --batch-tokens 4096 --micro-batches 1 --dropout 0.3 --lr 2e-4)
 if train none --dry-run --device cuda --precision fp8 "${wide[@]}" > "$T/said" 2>&1; then
   check "width 1024, bf16, $steps steps" train wide --device cuda --precision bf16 "${wide[@]}" --steps "$steps"
@@ -222,7 +222,7 @@ if train none --dry-run --device cuda --precision fp8 "${wide[@]}" > "$T/said" 2
     local way=(--device cuda --precision fp8 "${wide[@]}" --steps 40)
     train fp8-once "${way[@]}" && TRIREME_GRAPH=0 train fp8-asked "${way[@]}" && same fp8-once fp8-asked
   }
-  check 'fp8: the same bits replayed and as asked' eighth
+  check 'fp8: the same bits with and without CUDA graphs' eighth
 else
   leave_out "fp8: $(tail -n 1 "$T/said")"
 fi
@@ -284,7 +284,7 @@ if [ -n "$sanitizer" ]; then
   done
   for tool in memcheck racecheck; do
     check "$tool, operands in fp8" under $tool "$build/tests/gpu/test_kernels" --fp8
-    check "$tool, a product with ReLU" under $tool "$build/tests/gpu/test_kernels" --relu
+    check "$tool, a GEMM with the backward of ReLU" under $tool "$build/tests/gpu/test_kernels" --relu
   done
   eighths() {
     under memcheck "$trireme" train --quiet --data "$set" --run "$T/memcheck-fp8" "${model[@]}" "${wide[@]}" --device cuda \

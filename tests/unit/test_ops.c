@@ -89,9 +89,9 @@ static float rounded(float x) {
 
 /* Checks c (m, n) = a · b over k with operands rounded to bf16. Tolerance: one fp32 rounding per
  * term, doubled because the units add pairs of terms in an order of their own. */
-static void check_rounded_product(const float *c, const float *a, size_t a_row, size_t a_step,
-                                  const float *b, size_t b_col, size_t b_step, size_t m,
-                                  size_t n, size_t k) {
+static void check_rounded_gemm(const float *c, const float *a, size_t a_row, size_t a_step,
+                               const float *b, size_t b_col, size_t b_step, size_t m, size_t n,
+                               size_t k) {
   for (size_t i = 0; i < m; i++) {
     for (size_t j = 0; j < n; j++) {
       double sum = 0, size = 0;
@@ -121,11 +121,11 @@ static void test_linear_bf16_odd_shapes_match_rounded_operands(void **state) {
     float *x = draw(rows * in), *w = draw(out * in), *y = draw(rows * out);
     float *dx = draw(rows * in), *dw = draw(out * in);
     b.linear(&b, y, x, w, NULL, rows, in, out);
-    check_rounded_product(y, x, in, 1, w, in, 1, rows, out, in);
+    check_rounded_gemm(y, x, in, 1, w, in, 1, rows, out, in);
     b.linear_dx(&b, dx, y, w, rows, in, out, false);
-    check_rounded_product(dx, y, out, 1, w, 1, in, rows, in, out);
+    check_rounded_gemm(dx, y, out, 1, w, 1, in, rows, in, out);
     b.linear_dw(&b, dw, NULL, y, x, rows, in, out, false);
-    check_rounded_product(dw, y, 1, out, x, 1, in, out, in, rows);
+    check_rounded_gemm(dw, y, 1, out, x, 1, in, out, in, rows);
     mem_free(x);
     mem_free(w);
     mem_free(y);

@@ -207,7 +207,7 @@ static __device__ __forceinline__ uint32_t pair_row(int lane) {
 /* ---- gradients of a tile ---- */
 
 /* The gradient of 16 rows, summed by a warp. While `empty`, x is not initialized: the first
- * product overwrites it. */
+ * matmul overwrites it. */
 struct Sum {
   float x[D / 8][4];
   bool empty;

@@ -1,5 +1,5 @@
 /* SHA-256 against its published digests, and files: written whole or not at all,
- * with errors that name the path. Relies on base, cmocka. */
+ * with errors that name the path. Depends on base, cmocka. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* Text files as they come: compressed, in several frames, through slow pipes, with lines that
- * are no sentences; and what is no file at all. Relies on data/input, base/file, cmocka. */
+ * are no sentences; and what is no file at all. Depends on data/input, base/file, cmocka. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

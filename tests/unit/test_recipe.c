@@ -1,5 +1,5 @@
 /* Recipe files, good and hostile, and the ways their data are got: folder, cache,
- * mirror, network. Relies on data/recipe, cmocka. */
+ * mirror, network. Depends on data/recipe, cmocka. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -102,7 +102,7 @@ static const char whole[] =
     "vocab-size = 99\n"
     "test = \"a.en\" b.de # more\n";
 
-static void reads_every_key(void **state) {
+static void test_reads_every_key(void **state) {
   (void)state;
   Recipe r;
   assert_int_equal(parse(&r, whole), ERR_OK);
@@ -133,7 +133,7 @@ static void reads_every_key(void **state) {
   recipe_free(&r);
 }
 
-static void reads_a_split(void **state) {
+static void test_reads_a_split(void **state) {
   (void)state;
   Recipe r;
   assert_int_equal(parse(&r,
@@ -155,7 +155,7 @@ static void reads_a_split(void **state) {
   recipe_free(&r);
 }
 
-static void reads_a_generated_recipe(void **state) {
+static void test_reads_a_generated_recipe(void **state) {
   (void)state;
   Recipe r;
   assert_int_equal(parse(&r, "generate = demo\nvocab-size = 5"), ERR_OK);
@@ -166,7 +166,7 @@ static void reads_a_generated_recipe(void **state) {
   recipe_free(&r);
 }
 
-static void refuses_broken_recipes(void **state) {
+static void test_refuses_broken_recipes(void **state) {
   (void)state;
   static const struct {
     const char *text, *says;
@@ -245,7 +245,7 @@ static void refuses_broken_recipes(void **state) {
   assert_says("x.conf:1");
 }
 
-static void survives_lack_of_memory(void **state) {
+static void test_survives_lack_of_memory(void **state) {
   (void)state;
   Recipe r;
   int failures = 0;
@@ -265,7 +265,7 @@ static void survives_lack_of_memory(void **state) {
 
 /* ---- finding ---- */
 
-static void finds_recipes_by_name_and_path(void **state) {
+static void test_finds_recipes_by_name_and_path(void **state) {
   (void)state;
   Recipe r;
   write_recipe("mine/alpha", "generate = demo\n");
@@ -282,7 +282,7 @@ static void finds_recipes_by_name_and_path(void **state) {
   recipe_free(&r);
 }
 
-static void suggests_what_there_is(void **state) {
+static void test_suggests_what_there_is(void **state) {
   (void)state;
   Recipe r;
   write_recipe("mine/alpha", "generate = demo\n");
@@ -306,7 +306,7 @@ static void suggests_what_there_is(void **state) {
   str_free(&list);
 }
 
-static void errors_name_file_and_line(void **state) {
+static void test_errors_name_file_and_line(void **state) {
   (void)state;
   Recipe r;
   write_recipe("bad", "about = x\n\nfetch = a b\n");
@@ -315,7 +315,7 @@ static void errors_name_file_and_line(void **state) {
 }
 
 /* The recipes of the tree itself. */
-static void the_own_recipes_are_sound(void **state) {
+static void test_the_own_recipes_are_sound(void **state) {
   (void)state;
   static const char *const names[] = {"multi30k-en-de", "wmt16-en-de", "demo", "tatoeba-en-de",
                                       "europarl-en-de"};
@@ -390,7 +390,7 @@ static void assert_config(const Recipe *r, const char *dir) {
   assert_string_equal(str_text(&r->config), want);
 }
 
-static void gets_what_is_needed(void **state) {
+static void test_gets_what_is_needed(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -404,7 +404,7 @@ static void gets_what_is_needed(void **state) {
   recipe_free(&r);
 }
 
-static void does_not_get_it_again(void **state) {
+static void test_does_not_get_it_again(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -418,7 +418,7 @@ static void does_not_get_it_again(void **state) {
   recipe_free(&r);
 }
 
-static void the_default_cache_is_the_users(void **state) {
+static void test_the_default_cache_is_the_users(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -429,7 +429,7 @@ static void the_default_cache_is_the_users(void **state) {
   recipe_free(&r);
 }
 
-static void a_relative_cache_gives_absolute_paths(void **state) {
+static void test_a_relative_cache_gives_absolute_paths(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -446,7 +446,7 @@ static void a_relative_cache_gives_absolute_paths(void **state) {
   recipe_free(&r);
 }
 
-static void replaces_what_is_wrong_in_the_cache(void **state) {
+static void test_replaces_what_is_wrong_in_the_cache(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -458,7 +458,7 @@ static void replaces_what_is_wrong_in_the_cache(void **state) {
   recipe_free(&r);
 }
 
-static void unpacks_again_when_the_archive_is_newer(void **state) {
+static void test_unpacks_again_when_the_archive_is_newer(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -473,7 +473,7 @@ static void unpacks_again_when_the_archive_is_newer(void **state) {
   recipe_free(&r);
 }
 
-static void takes_the_users_files_first(void **state) {
+static void test_takes_the_users_files_first(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -492,7 +492,7 @@ static void takes_the_users_files_first(void **state) {
   assert_true(shell("chmod u+w source"));
 }
 
-static void getting_survives_lack_of_memory(void **state) {
+static void test_getting_survives_lack_of_memory(void **state) {
   (void)state;
   Recipe r;
   bool done = false;
@@ -515,7 +515,7 @@ static void getting_survives_lack_of_memory(void **state) {
   recipe_free(&r);
 }
 
-static void takes_the_users_archive(void **state) {
+static void test_takes_the_users_archive(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -532,7 +532,7 @@ static void takes_the_users_archive(void **state) {
   recipe_free(&r);
 }
 
-static void a_wrong_file_of_the_users_is_told(void **state) {
+static void test_a_wrong_file_of_the_users_is_told(void **state) {
   (void)state;
   Recipe r;
   make_remote("http://127.0.0.1:1");
@@ -551,7 +551,7 @@ static void a_wrong_file_of_the_users_is_told(void **state) {
   recipe_free(&r);
 }
 
-static void one_error_lists_all_that_is_out_of_reach(void **state) {
+static void test_one_error_lists_all_that_is_out_of_reach(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -567,7 +567,7 @@ static void one_error_lists_all_that_is_out_of_reach(void **state) {
   recipe_free(&r);
 }
 
-static void a_long_list_ends_with_a_count(void **state) {
+static void test_a_long_list_ends_with_a_count(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -587,7 +587,7 @@ static void a_long_list_ends_with_a_count(void **state) {
   recipe_free(&r);
 }
 
-static void the_mirror_comes_first(void **state) {
+static void test_the_mirror_comes_first(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -600,7 +600,7 @@ static void the_mirror_comes_first(void **state) {
   recipe_free(&r);
 }
 
-static void after_the_mirror_comes_the_origin(void **state) {
+static void test_after_the_mirror_comes_the_origin(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -619,7 +619,7 @@ static void after_the_mirror_comes_the_origin(void **state) {
   recipe_free(&r);
 }
 
-static void a_missing_remote_file_is_told_with_a_way_out(void **state) {
+static void test_a_missing_remote_file_is_told_with_a_way_out(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -636,30 +636,30 @@ static void a_missing_remote_file_is_told_with_a_way_out(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
   const struct CMUnitTest tests[] = {
-      TEST(reads_every_key),
-      TEST(reads_a_split),
-      TEST(reads_a_generated_recipe),
-      TEST(refuses_broken_recipes),
-      TEST(survives_lack_of_memory),
-      TEST(finds_recipes_by_name_and_path),
-      TEST(suggests_what_there_is),
-      TEST(errors_name_file_and_line),
-      TEST(the_own_recipes_are_sound),
-      TEST(gets_what_is_needed),
-      TEST(does_not_get_it_again),
-      TEST(the_default_cache_is_the_users),
-      TEST(a_relative_cache_gives_absolute_paths),
-      TEST(replaces_what_is_wrong_in_the_cache),
-      TEST(unpacks_again_when_the_archive_is_newer),
-      TEST(takes_the_users_files_first),
-      TEST(getting_survives_lack_of_memory),
-      TEST(takes_the_users_archive),
-      TEST(a_wrong_file_of_the_users_is_told),
-      TEST(one_error_lists_all_that_is_out_of_reach),
-      TEST(a_long_list_ends_with_a_count),
-      TEST(the_mirror_comes_first),
-      TEST(after_the_mirror_comes_the_origin),
-      TEST(a_missing_remote_file_is_told_with_a_way_out),
+      TEST(test_reads_every_key),
+      TEST(test_reads_a_split),
+      TEST(test_reads_a_generated_recipe),
+      TEST(test_refuses_broken_recipes),
+      TEST(test_survives_lack_of_memory),
+      TEST(test_finds_recipes_by_name_and_path),
+      TEST(test_suggests_what_there_is),
+      TEST(test_errors_name_file_and_line),
+      TEST(test_the_own_recipes_are_sound),
+      TEST(test_gets_what_is_needed),
+      TEST(test_does_not_get_it_again),
+      TEST(test_the_default_cache_is_the_users),
+      TEST(test_a_relative_cache_gives_absolute_paths),
+      TEST(test_replaces_what_is_wrong_in_the_cache),
+      TEST(test_unpacks_again_when_the_archive_is_newer),
+      TEST(test_takes_the_users_files_first),
+      TEST(test_getting_survives_lack_of_memory),
+      TEST(test_takes_the_users_archive),
+      TEST(test_a_wrong_file_of_the_users_is_told),
+      TEST(test_one_error_lists_all_that_is_out_of_reach),
+      TEST(test_a_long_list_ends_with_a_count),
+      TEST(test_the_mirror_comes_first),
+      TEST(test_after_the_mirror_comes_the_origin),
+      TEST(test_a_missing_remote_file_is_told_with_a_way_out),
   };
   log_quiet(true);
   unsetenv("http_proxy");

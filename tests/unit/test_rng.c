@@ -1,5 +1,5 @@
 /* Random numbers: Philox against its published words, permutations that are
- * permutations and favour no order, draws without bias. Relies on base, cmocka. */
+ * permutations and favour no order, draws without bias. Depends on base, cmocka. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>

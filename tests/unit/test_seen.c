@@ -1,5 +1,5 @@
 /* The set of seen pairs and its hash: pairs that differ are told apart, however few bits they
- * differ in; SHA-256 against its published digits. Relies on data/seen, base/sha256, cmocka. */
+ * differ in; SHA-256 against its published digits. Depends on data/seen, base/sha256, cmocka. */
 #include <stdbool.h>
 #include <stdint.h>
 

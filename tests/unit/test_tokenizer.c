@@ -1,5 +1,5 @@
 /* The word cache and what a tokenizer's file must be before SentencePiece sees it.
- * Relies on text, cmocka. */
+ * Depends on text, cmocka. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Archive members, from archives made with tar and zip, and SGM of all sorts.
- * Relies on data/unpack, cmocka. */
+ * Depends on data/unpack, cmocka. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -65,7 +65,7 @@ static void need_archive(void) {
 
 /* ---- archives ---- */
 
-static void unpacks_every_format(void **state) {
+static void test_unpacks_every_format(void **state) {
   (void)state;
   need_archive();
   static const struct {
@@ -92,7 +92,7 @@ static void unpacks_every_format(void **state) {
   }
 }
 
-static void unpacks_several_in_one_pass(void **state) {
+static void test_unpacks_several_in_one_pass(void **state) {
   (void)state;
   need_archive();
   assert_true(shell(TREE " && tar czf x.tgz dir"));
@@ -105,7 +105,7 @@ static void unpacks_several_in_one_pass(void **state) {
   assert_file("2", "one\n");
 }
 
-static void unpacks_large_members(void **state) {
+static void test_unpacks_large_members(void **state) {
   (void)state;
   need_archive();
   assert_true(shell("head -c 3000000 /dev/urandom > big && tar czf x.tgz big && mv big was"));
@@ -113,7 +113,7 @@ static void unpacks_large_members(void **state) {
   assert_true(shell("cmp big was"));
 }
 
-static void tells_which_member_is_absent(void **state) {
+static void test_tells_which_member_is_absent(void **state) {
   (void)state;
   need_archive();
   assert_true(shell(TREE " && tar czf x.tgz dir"));
@@ -124,7 +124,7 @@ static void tells_which_member_is_absent(void **state) {
   assert_false(file_exists(at("out")));
 }
 
-static void refuses_links_and_directories(void **state) {
+static void test_refuses_links_and_directories(void **state) {
   (void)state;
   need_archive();
   assert_true(
@@ -136,7 +136,7 @@ static void refuses_links_and_directories(void **state) {
   assert_false(file_exists(at("out")));
 }
 
-static void a_damaged_archive_leaves_nothing(void **state) {
+static void test_a_damaged_archive_leaves_nothing(void **state) {
   (void)state;
   need_archive();
   assert_true(
@@ -160,7 +160,7 @@ static Err sgm(const char *text, Str *out) {
   return unpack_sgm_text(text, strlen(text), "x.sgm", out);
 }
 
-static void takes_the_text_of_segments(void **state) {
+static void test_takes_the_text_of_segments(void **state) {
   (void)state;
   static const struct {
     const char *in, *out;
@@ -194,7 +194,7 @@ static void takes_the_text_of_segments(void **state) {
   str_free(&out);
 }
 
-static void refuses_broken_sgm(void **state) {
+static void test_refuses_broken_sgm(void **state) {
   (void)state;
   static const struct {
     const char *in, *says;
@@ -222,7 +222,7 @@ static void refuses_broken_sgm(void **state) {
   str_free(&out);
 }
 
-static void writes_sgm_to_files(void **state) {
+static void test_writes_sgm_to_files(void **state) {
   (void)state;
   assert_true(
       shell("printf '<seg id=\"1\">a &amp; b</seg>\\n' > good.sgm && echo '<seg>' > bad.sgm"));
@@ -234,7 +234,7 @@ static void writes_sgm_to_files(void **state) {
   assert_int_equal(unpack_sgm(at("absent.sgm"), at("none")), ERR_WORK);
 }
 
-static void survives_lack_of_memory(void **state) {
+static void test_survives_lack_of_memory(void **state) {
   (void)state;
   Str out = {0};
   for (uint64_t n = 1; n < 20; n++) {
@@ -252,11 +252,11 @@ static void survives_lack_of_memory(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
   const struct CMUnitTest tests[] = {
-      TEST(unpacks_every_format),          TEST(unpacks_several_in_one_pass),
-      TEST(unpacks_large_members),         TEST(tells_which_member_is_absent),
-      TEST(refuses_links_and_directories), TEST(a_damaged_archive_leaves_nothing),
-      TEST(takes_the_text_of_segments),    TEST(refuses_broken_sgm),
-      TEST(writes_sgm_to_files),           TEST(survives_lack_of_memory),
+      TEST(test_unpacks_every_format),          TEST(test_unpacks_several_in_one_pass),
+      TEST(test_unpacks_large_members),         TEST(test_tells_which_member_is_absent),
+      TEST(test_refuses_links_and_directories), TEST(test_a_damaged_archive_leaves_nothing),
+      TEST(test_takes_the_text_of_segments),    TEST(test_refuses_broken_sgm),
+      TEST(test_writes_sgm_to_files),           TEST(test_survives_lack_of_memory),
   };
   log_quiet(true);
   return cmocka_run_group_tests_name("unpack", tests, NULL, NULL);

@@ -178,6 +178,38 @@ static inline float dot_product(const float *x, const float *y, size_t n) {
   return total;
 }
 
+/* The sum of n numbers. */
+static inline float sum_row(const float *x, size_t n) {
+  Lanes sum = {0}, other = {0};
+  size_t i = 0;
+  for (; i + 2 * LANES <= n; i += 2 * LANES) {
+    sum += lanes_at(x + i);
+    other += lanes_at(x + i + LANES);
+  }
+  for (; i + LANES <= n; i += LANES) sum += lanes_at(x + i);
+  float total = lanes_sum(sum + other);
+  for (; i < n; i++) total += x[i];
+  return total;
+}
+
+/* The sum of (x[i] - mean)². */
+static inline float sum_squares(const float *x, float mean, size_t n) {
+  Lanes sum = {0}, other = {0};
+  size_t i = 0;
+  for (; i + 2 * LANES <= n; i += 2 * LANES) {
+    Lanes a = lanes_at(x + i) - mean, b = lanes_at(x + i + LANES) - mean;
+    sum = lanes_madd(a, a, sum);
+    other = lanes_madd(b, b, other);
+  }
+  for (; i + LANES <= n; i += LANES) {
+    Lanes a = lanes_at(x + i) - mean;
+    sum = lanes_madd(a, a, sum);
+  }
+  float total = lanes_sum(sum + other);
+  for (; i < n; i++) total = madd(x[i] - mean, x[i] - mean, total);
+  return total;
+}
+
 /* The sum of exp(x[i] - less) over n numbers. */
 static inline float sum_exp(const float *x, float less, size_t n) {
   Lanes sum = {0}, other = {0};

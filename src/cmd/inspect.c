@@ -1,5 +1,5 @@
 /* trireme inspect: what a data set is, for people or as JSON.
- * Relies on data/dataset, text/tokenizer, Jansson. */
+ * Depends on data/dataset, text/tokenizer, Jansson. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

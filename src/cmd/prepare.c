@@ -1,5 +1,5 @@
 /* trireme prepare: options to a PrepareSpec, and the table at the end.
- * Relies on data/prepare, data/recipe. */
+ * Depends on data/prepare, data/recipe. */
 #include "data/prepare.h"
 
 #include <stdio.h>

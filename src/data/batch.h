@@ -1,5 +1,5 @@
 /* A packed batch: sentences end to end in `capacity` rows a side, no padding
- * between them, offsets to tell them apart. Relies on dataset. */
+ * between them, offsets to tell them apart. Depends on dataset. */
 #ifndef DATA_BATCH_H
 #define DATA_BATCH_H
 

@@ -8,15 +8,15 @@
 #include "base/mem.h"
 #include "base/place.h"
 
-static size_t blocks_of(uint64_t payload) {
+static size_t count_blocks(uint64_t payload) {
   return (size_t)((payload + CHECKED_BLOCK - 1) / CHECKED_BLOCK);
 }
 
 size_t checked_table_size(uint64_t payload) {
-  return (blocks_of(payload) + 1) * sizeof(uint32_t);
+  return (count_blocks(payload) + 1) * sizeof(uint32_t);
 }
 
-static Err add(CheckedTable *t, const void *bytes, size_t len) {
+static Err add_bytes(CheckedTable *t, const void *bytes, size_t len) {
   const uint8_t *p = bytes;
   while (len) {
     if (t->blocks == 0 || t->filled == CHECKED_BLOCK) {
@@ -34,7 +34,7 @@ static Err add(CheckedTable *t, const void *bytes, size_t len) {
 }
 
 Err checked_put(CheckedTable *t, FileWriter *w, const void *bytes, size_t len) {
-  TRY(add(t, bytes, len));
+  TRY(add_bytes(t, bytes, len));
   return file_put(w, bytes, len);
 }
 
@@ -50,7 +50,7 @@ void checked_table_free(CheckedTable *t) {
   *t = (CheckedTable){0};
 }
 
-static uint32_t table_entry(const CheckedFile *f, size_t i) {
+static uint32_t get_crc(const CheckedFile *f, size_t i) {
   uint32_t crc;
   memcpy(&crc, f->map.bytes + f->payload + i * sizeof crc, sizeof crc);
   return crc;
@@ -69,9 +69,9 @@ Err checked_open(CheckedFile *f, PlacePin *map, uint64_t payload) {
         f->map.size, (unsigned long long)(payload + checked_table_size(payload)));
   } else {
     f->payload = (size_t)payload;
-    size_t blocks = blocks_of(payload);
+    size_t blocks = count_blocks(payload);
     uint32_t own = crc_add(0, f->map.bytes + payload, blocks * sizeof own);
-    if (own != table_entry(f, blocks)) {
+    if (own != get_crc(f, blocks)) {
       err = err_set(ERR_WORK,
                     "%s is damaged at byte %zu: its table of checksums is wrong; prepare the "
                     "data set again",
@@ -94,7 +94,7 @@ static Err test_block(CheckedFile *f, size_t block) {
   size_t begin = block * CHECKED_BLOCK;
   size_t len = f->payload - begin < CHECKED_BLOCK ? f->payload - begin : CHECKED_BLOCK;
   uint32_t crc = crc_add(0, f->map.bytes + begin, len);
-  if (crc != table_entry(f, block)) {
+  if (crc != get_crc(f, block)) {
     return err_set(
         ERR_WORK,
         "%s is damaged between bytes %zu and %zu (checksum); prepare the data set again",
@@ -113,6 +113,6 @@ Err checked_touch(CheckedFile *f, size_t offset, size_t len) {
 }
 
 Err checked_all(CheckedFile *f) {
-  for (size_t b = 0; b < blocks_of(f->payload); b++) TRY(test_block(f, b));
+  for (size_t b = 0; b < count_blocks(f->payload); b++) TRY(test_block(f, b));
   return ERR_OK;
 }

@@ -1,5 +1,5 @@
 /* The prefetch thread: a ring of batches, filled in order ahead of their use.
- * Relies on batch. */
+ * Depends on batch. */
 #include <pthread.h>
 #include <stdbool.h>
 
@@ -23,12 +23,13 @@ struct Loader {
 };
 
 /* Micro-batch number of the n-th batch this loader gives. */
-static uint64_t number_of(const LoaderSpec *s, uint64_t n) {
-  uint64_t stride = s->stride ? s->stride : 1, mine = (s->end - s->begin + stride - 1) / stride;
+static uint64_t get_number(const LoaderSpec *s, uint64_t n) {
+  uint64_t stride = s->stride ? s->stride : 1;
+  uint64_t mine = (s->end - s->begin + stride - 1) / stride; /* of each group */
   return (s->step + n / mine) * s->group + s->begin + n % mine * stride;
 }
 
-static void *run(void *argument) {
+static void *fill_batches(void *argument) {
   Loader *l = argument;
   for (uint64_t n = 0;; n++) {
     pthread_mutex_lock(&l->lock);
@@ -37,7 +38,7 @@ static void *run(void *argument) {
     bool stop = l->stop;
     pthread_mutex_unlock(&l->lock);
     if (stop) return NULL;
-    uint64_t number = number_of(&l->spec, n);
+    uint64_t number = get_number(&l->spec, n);
     Err err = batch_fill(&l->ring[n % RING], l->data, l->plan, l->spec.seed,
                          number / l->plan->batches, number % l->plan->batches);
     pthread_mutex_lock(&l->lock);
@@ -55,14 +56,16 @@ Err loader_open(Loader **out, DataSet *d, const OrderPlan *plan, const LoaderSpe
   *out = NULL;
   Loader *l;
   TRY(mem_alloc(&l, 1, sizeof *l));
-  l->data = d, l->plan = plan, l->spec = *spec;
+  l->data = d;
+  l->plan = plan;
+  l->spec = *spec;
   pthread_mutex_init(&l->lock, NULL);
   pthread_cond_init(&l->changed, NULL);
   Err err = ERR_OK;
   for (int i = 0; i < RING && !err; i++)
     err = batch_new(&l->ring[i], plan->capacity, plan->most_sentences);
   if (!err) {
-    l->started = pthread_create(&l->thread, NULL, run, l) == 0;
+    l->started = pthread_create(&l->thread, NULL, fill_batches, l) == 0;
     if (!l->started) err = err_set(ERR_WORK, "cannot start a thread to read data");
   }
   if (err)
@@ -78,10 +81,12 @@ Err loader_next(Loader *l, const Batch **batch) {
   pthread_cond_broadcast(&l->changed);
   while (l->filled == l->taken && !l->error.code) pthread_cond_wait(&l->changed, &l->lock);
   Err err = ERR_OK;
-  if (l->filled == l->taken)
+  if (l->filled == l->taken) {
     err = err_give(&l->error);
-  else
-    *batch = &l->ring[l->taken++ % RING], l->in_use = true;
+  } else {
+    *batch = &l->ring[l->taken++ % RING];
+    l->in_use = true;
+  }
   pthread_mutex_unlock(&l->lock);
   return err;
 }

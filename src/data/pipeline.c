@@ -1,4 +1,4 @@
-/* Reader, workers and taker around a ring of blocks. Relies on base, text,
+/* Reader, workers and taker around a ring of blocks. Depends on base, text,
  * clean, input. */
 #include "data/pipeline.h"
 

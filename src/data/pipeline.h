@@ -1,7 +1,7 @@
 /* Parallel text through all cores, in order: one thread reads lines, workers
  * clean and encode blocks of them, the caller takes the blocks in the order of
  * the input. What comes out does not depend on the number of threads.
- * Relies on base, text, clean, input. */
+ * Depends on base, text, clean, input. */
 #ifndef DATA_PIPELINE_H
 #define DATA_PIPELINE_H
 

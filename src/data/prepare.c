@@ -1,6 +1,6 @@
 /* The steps of `trireme prepare`: gather the inputs, have a tokenizer, encode
  * validation and test, encode training into shards, sort by length, record.
- * Relies on text and the rest of data. */
+ * Depends on text and the rest of data. */
 #include "data/prepare.h"
 
 #include <inttypes.h>

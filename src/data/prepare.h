@@ -1,6 +1,6 @@
 /* From raw parallel text to a data set directory. Work goes on in OUT.partial,
  * which becomes OUT when everything is written: a stopped run leaves nothing that
- * looks complete, and can be continued. Relies on text and the rest of data. */
+ * looks complete, and can be continued. Depends on text and the rest of data. */
 #ifndef DATA_PREPARE_H
 #define DATA_PREPARE_H
 

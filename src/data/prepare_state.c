@@ -25,7 +25,7 @@ static Err lock_dir(PrepareState *s) {
 }
 
 /* OUT without slashes behind it. */
-static Err trim(char path[FILE_PATH_MAX], const char *out) {
+static Err trim_slashes(char path[FILE_PATH_MAX], const char *out) {
   TRY(file_join(path, out, ""));
   size_t n = strlen(path);
   while (n > 1 && path[n - 1] == '/') path[--n] = '\0';
@@ -34,7 +34,7 @@ static Err trim(char path[FILE_PATH_MAX], const char *out) {
 
 static Err partial_path(char path[FILE_PATH_MAX], const char *out) {
   char trimmed[FILE_PATH_MAX];
-  TRY(trim(trimmed, out));
+  TRY(trim_slashes(trimmed, out));
   int n = snprintf(path, FILE_PATH_MAX, "%s.partial", trimmed);
   return n < FILE_PATH_MAX ? ERR_OK : err_set(ERR_WORK, "the path %s is too long", trimmed);
 }
@@ -193,7 +193,7 @@ Err prepare_load(const PrepareState *s, Meta *meta, bool *is_resumed) {
 }
 
 /* Removes what a killed run was writing beside the files it wrote. */
-static Err sweep(const char *path) {
+static Err remove_temporary(const char *path) {
   DIR *dir = opendir(path);
   if (!dir) return err_errno("cannot read the directory", path);
   Err err = ERR_OK;
@@ -214,9 +214,9 @@ Err prepare_complete(PrepareState *s, const char *out) {
     TRY(file_join(path, s->dir, scaffold[i]));
     TRY(file_remove_all(path));
   }
-  TRY(sweep(s->dir));
+  TRY(remove_temporary(s->dir));
   TRY(file_sync_dir(s->dir));
-  TRY(trim(path, out));
+  TRY(trim_slashes(path, out));
   if (file_exists(path))
     return err_set(ERR_WORK, "%s appeared while the work went on; the result is in %s", path,
                    s->dir);

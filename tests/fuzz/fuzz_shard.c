@@ -84,10 +84,11 @@ static size_t mend_format2(uint8_t *file, size_t size) {
 /* Makes two columns of ids one group, as sentence pairs have it. */
 static void join_sides(uint8_t *file) {
   ShardEntry e[2];
-  memcpy(e, file + sizeof(ShardHeader2), sizeof e);
   ShardHeader2 h;
   memcpy(&h, file, sizeof h);
-  if (h.columns < 2 || e[0].kind != SHARD_IDS || e[1].kind != SHARD_IDS) return;
+  if (h.columns < 2) return;
+  memcpy(e, file + sizeof h, sizeof e);
+  if (e[0].kind != SHARD_IDS || e[1].kind != SHARD_IDS) return;
   if (h.examples * shard_index_bytes(2) > e[1].index - e[0].index) return;
   e[0].members = 2;
   e[1] = e[0];

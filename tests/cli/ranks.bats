@@ -185,7 +185,8 @@ stop_at() {
   run mpirun -n 2 "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --dry-run
   [ "$status" -eq 0 ]
   [ "$(grep -c '^network ' <<< "$output")" -eq 1 ]
-  [ "$(grep -c '^memory ' <<< "$output")" -eq 1 ]
+  [ "$(grep -c '^memory .* on rank 0: weights' <<< "$output")" -eq 1 ]
+  [ "$(grep -c '^memory .*fits: each rank needs' <<< "$output")" -eq 1 ]
   [ ! -e "$T/run" ]
 }
 

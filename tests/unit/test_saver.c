@@ -136,7 +136,8 @@ static void test_saver_without_pinned_memory_warns_and_saves(void **state) {
   listen_begin();
   OK(saver_new(&s, at("unpinned"), &shape, 2, &there));
   assert_holds(listen_end(),
-               "warning: cannot pin memory for checkpoints, which will stop the GPU for longer: no more");
+               "warning: cannot pin memory for checkpoints, which will stop the GPU for "
+               "longer: no more");
   commit(s, 1, false);
   OK(wait_for(s));
   saver_free(s);

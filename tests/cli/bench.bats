@@ -39,7 +39,7 @@ parts() {
     die "floors" unless about($ops, $p->{step}{floor_operations_ms}) && about($bytes, $p->{step}{floor_bytes_ms})'
 }
 
-@test "bench train: a row for each kind of work, and the floors" {
+@test "bench train: a row for each kind of work, and the roofline" {
   run bench --device cpu
   [ "$status" -eq 0 ]
   [[ "$output" =~ "target tokens/s" ]]
@@ -52,14 +52,14 @@ parts() {
   [[ "$output" =~ "from 2 timed steps" ]]
 }
 
-@test "bench train: the parts in JSON sum to the step, and floors follow from rates" {
+@test "bench train: the parts in JSON sum to the step, and the roofline follows from the rates" {
   bench --device cpu --json > "$BATS_TEST_TMPDIR/json"
   run parts < "$BATS_TEST_TMPDIR/json"
   [ "$status" -eq 0 ]
   [ "${#lines[@]}" -eq 13 ]
 }
 
-@test "bench train: a device's stamps tell its time, and the counts are the CPU's" {
+@test "bench train: a device's time is that of its events, and the counts are the CPU's" {
   bench --device cpu --json | parts > "$BATS_TEST_TMPDIR/cpu"
   bench --device cuda --json | parts > "$BATS_TEST_TMPDIR/cuda"
   diff "$BATS_TEST_TMPDIR/cpu" "$BATS_TEST_TMPDIR/cuda"
@@ -76,7 +76,7 @@ gigabytes() {
     sed 's/.*"memory_gb": \([0-9.]*\),.*/\1/'
 }
 
-@test "bench train: the memory is what a device gives for it, the low weights and its own among it" {
+@test "bench train: the memory is all that the device allocates, the bf16 copy of the weights and its own included" {
   TRIREME_PLUGIN_PATH=$(dirname "$TRIREME") BATS_FILE_TMPDIR=$BATS_TEST_TMPDIR \
     make_gpu -Dtrireme_backend_cuda=fake_open "$BATS_TEST_DIRNAME/../device/fake_memory.c"
   asked=$(gigabytes "$BATS_FILE_TMPDIR/plugins" --device cuda) # whose free memory never changes
@@ -90,7 +90,7 @@ gigabytes() {
       abs($cpu - $asked) < 0.1 * $asked)' "$asked" "$fp32" "$bf16" "$cpu"
 }
 
-@test "bench: what it does not know is told" {
+@test "bench: an unknown bench or argument is an error" {
   run bench_of nothing
   [ "$status" -eq 2 ]
   [[ "$output" =~ "there is no bench 'nothing'; pass reader, train" ]]
@@ -127,7 +127,7 @@ takes() {
   [[ ! "$output" =~ "bench $1 has no option --$2" ]]
 }
 
-@test "bench: each option is some bench's, and the others refuse it with its name" {
+@test "bench: an option of one bench is refused by the others, with its name" {
   cd "$BATS_TEST_TMPDIR"
   "$TRIREME" help bench > help
   sed '/^Tokenizer/,$d' help | tr '\n' ' ' > about
@@ -166,7 +166,7 @@ takes() {
   [ "$status" -eq 0 ]
 }
 
-@test "bench: one rank alone, but for allreduce" {
+@test "bench: several ranks are refused, except by allreduce" {
   need_mpi
   make_set
   for what in "reader $SET" train translate; do

@@ -65,7 +65,7 @@ load ../ranks/wire
   [ "$status" -eq 2 ]
 }
 
-@test "a dry run's traffic: sums come back as they went, the weights of a sharded optimiser in fp32" {
+@test "a dry run's traffic: gradients in the dtype of the all-reduce both ways, a sharded optimizer's weights in fp32" {
   need_mpi
   # traffic PER_MILLE [OPTION…]: what each of two ranks sends, beside a whole gradient in fp32.
   traffic() {

@@ -4,7 +4,7 @@
 
 load ../ranks/wire
 
-@test "a rank that dies or hangs while others wait for its gradients: one line, soon" {
+@test "a rank that dies or hangs while others wait for its gradients is reported in one line, soon" {
   need_mpi
   for what in die hang; do # the last heartbeat of a rank that dies may be older than step 3
     rm -f "$T/aborted"
@@ -15,7 +15,7 @@ load ../ranks/wire
   done
 }
 
-@test "a wire that breaks, or from which nothing comes, ends the run with one line" {
+@test "a transport that fails or delivers nothing ends the run with one line" {
   need_mpi
   FAKE_COMM_FAIL=20 run say 2 "$T/fail" --steps 200
   failed_in_time
@@ -25,7 +25,7 @@ load ../ranks/wire
   one_error "every rank has been waiting for the others for [2-9][0-9] s; rank . last reported: step [0-9]*, micro-batch"
 }
 
-@test "weights that break off or do not come while they are gathered: that is said, and of no healthy rank" {
+@test "an all-gather of the weights that fails or stalls is reported, and no healthy rank is blamed" {
   need_mpi
   # Within the first step, which has no usual time yet; in the third; in the last.
   ways=("--steps 200 --bucket-size 16k" "--steps 200" "--steps 3")

@@ -45,14 +45,14 @@ restore() {
   cp "$BATS_FILE_TMPDIR/reference/$1" "set/$1"
 }
 
-@test "what is whole is verified" {
+@test "an undamaged data set is verified" {
   run "$TRIREME" inspect set --verify
   [ "$status" -eq 0 ]
   [[ "$output" == *"verify: "* ]]
   [[ "$output" == *"verified   every checksum matches: "*" shard"* ]]
 }
 
-@test "a flipped bit anywhere in a shard is refused with its place" {
+@test "a flipped bit anywhere in a shard is refused with its offset" {
   size=$(stat -c %s set/$shard)
   index=$(field $shard 128) # of the first column, whose directory entry begins at byte 64
   payload=$(field $shard 56)
@@ -90,7 +90,7 @@ restore() {
   refused "set/$shard"
 }
 
-@test "a flipped bit in the order is refused with its place" {
+@test "a flipped bit in the order is refused with its offset" {
   size=$(stat -c %s set/train.order)
   for offset in 0 8 12 16 24 32 40 64 70 1000 $((size / 2)) $((size - 5)) $((size - 1)); do
     flip train.order "$offset"
@@ -105,7 +105,7 @@ restore() {
   done
 }
 
-@test "files that are missing or exchanged are named" {
+@test "files that are missing or swapped are named" {
   rm set/$shard
   refused "set/$shard" "No such file"
   cp "set/train-00000.tok" set/$shard

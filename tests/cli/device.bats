@@ -14,7 +14,7 @@ bench() {
   "$TRIREME" bench train --preset tiny --vocab-size 100 --lengths "$T/lengths" --steps 1 --batch-tokens 64 --threads 1 "$@"
 }
 
-@test "auto says in one line why no GPU is used, and uses the CPU" {
+@test "auto prints in one line why no GPU is used, and uses the CPU" {
   run bench
   [ "$status" -eq 0 ]
   [[ "$output" =~ "no GPU is used: cannot load $T/plugins/libtrireme-cuda.so" ]]
@@ -23,7 +23,7 @@ bench() {
   [[ "$output" =~ "target tokens/s" ]]
 }
 
-@test "auto says nothing of GPUs where neither a plug-in nor an NVIDIA device is there" {
+@test "auto prints nothing about GPUs where neither a plug-in nor an NVIDIA device exists" {
   for device in /dev/nvidiactl /dev/nvidia0 /dev/nvhost-ctrl /dev/nvgpu /dev/dxg; do
     [ ! -e $device ] || skip "there is $device"
   done
@@ -35,7 +35,7 @@ bench() {
   [[ ! "$output" =~ "GPU" ]]
 }
 
-@test "a GPU that was asked for by name is had or is an error with a remedy" {
+@test "a GPU requested by name is used or is an error with a remedy" {
   for name in cuda cuda:1; do
     run bench --device $name
     [ "$status" -eq 1 ]
@@ -44,7 +44,7 @@ bench() {
   done
 }
 
-@test "no plug-in at all: it is said where it was looked for" {
+@test "without a plug-in the error lists where it was searched" {
   rm "$T/plugins/libtrireme-cuda.so"
   mkdir "$T/bin"
   cp "$TRIREME" "$T/bin/trireme"
@@ -53,7 +53,7 @@ bench() {
   for place in "$T/plugins" "$T/bin" "$T/bin/../lib/trireme"; do [[ "$output" =~ "$place" ]]; done
 }
 
-@test "what a device has not is refused, not replaced" {
+@test "an unknown device or unsupported precision is refused, not replaced" {
   run bench --device gpu
   [ "$status" -eq 2 ]
   [[ "$output" =~ "auto, cpu, cuda, cuda:N" ]]
@@ -66,7 +66,7 @@ bench() {
   done
 }
 
-@test "translate and its bench ask for devices as training does" {
+@test "translate and bench translate select devices as train does" {
   run "$TRIREME" bench translate --preset tiny --vocab-size 100 --lengths "$T/lengths" --threads 1
   [ "$status" -eq 0 ]
   [ "$(grep -c 'no GPU is used' <<< "$output")" -eq 1 ]

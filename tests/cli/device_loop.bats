@@ -29,7 +29,7 @@ say() {
   done
 }
 
-@test "saved here, resumed there and back" {
+@test "a run saved on the CPU resumes on a device, and back" {
   train 1 "$T/whole" --device cpu --steps 9
   train 1 "$T/parts" --device cuda --steps 3
   train 1 "$T/parts" --device cpu --steps 6 --resume
@@ -37,7 +37,7 @@ say() {
   same_state "$T/whole" "$T/parts"
 }
 
-@test "several ranks: each has the next GPU, and it is said when they share one" {
+@test "several ranks: each uses the next GPU, and a warning is printed when they share one" {
   need_mpi
   train 1 "$T/one" --device cuda --steps 5 --reproducible
   for n in $(fewer '2 3' 3); do
@@ -75,7 +75,7 @@ mixed() {
   same_state "$T/one" "$T/mixedreproducible"
 }
 
-@test "a step waits for the device once" {
+@test "a step synchronizes with the device once" {
   for steps in 10 30; do
     FAKE_WAITS="$T/$steps" train 1 "$T/run$steps" --device cuda --steps $steps --save-every 1000
   done
@@ -94,7 +94,7 @@ planned() {
     END { printf "%d\n", $sum }' <<< "$output"
 }
 
-@test "the memory of validations is planned, and taken before the first step" {
+@test "the memory of validations is planned, and allocated before the first step" {
   # Few sentences, one of them empty, one with more tokens than the model has places for.
   (head -n 60 "$SET/valid.src"; echo; head -n 90 "$SET/valid.src" | tr '\n' ' '; echo) > "$T/valid.src"
   (head -n 60 "$SET/valid.ref"; echo; echo "lang") > "$T/valid.ref"
@@ -122,7 +122,7 @@ planned() {
   done
 }
 
-@test "recorded and replayed: the bits of work done as it is asked" {
+@test "steps captured and launched as graphs give the bits of steps without graphs" {
   ways=("" "--micro-batches 1" "--micro-batches 1 --ema-decay 0.9" "--micro-batches 1 --optimizer sgd --clip-norm 0.1"
     "--micro-batches 1 --optimizer adamw --loss-scale dynamic --ema-decay 0.5" "--optimizer novograd" "--shard-optimizer")
   if is_sanitized; then ways=("" "${ways[4]}" "${ways[6]}"); fi
@@ -148,7 +148,7 @@ planned() {
   done
 }
 
-@test "recorded: a spoilt gradient, a smaller loss scale, a stop in between" {
+@test "graphs: a NaN gradient, a smaller loss scale, a stop in between" {
   for micro in $(fewer '1 3' 3); do
     way=(--loss-scale dynamic --ema-decay 0.9 --micro-batches $micro)
     TRIREME_FAULT=nan:7:0,nan:12:0 train 1 "$T/cpu$micro" --device cpu --steps 20 "${way[@]}"
@@ -166,7 +166,7 @@ planned() {
   same_state "$T/back" "$T/back-cpu"
 }
 
-@test "recorded: ranks that share a device" {
+@test "graphs: ranks that share a device" {
   need_mpi
   train 1 "$T/one" --device cuda --steps 12 --micro-batches 2 --reproducible
   for way in "" "--shard-optimizer"; do
@@ -179,7 +179,7 @@ planned() {
   done
 }
 
-@test "bench train takes train's steps, and counts its recordings" {
+@test "bench train runs the steps of train, and counts its captures" {
   yes "9 11
 12 8
 20 23
@@ -201,7 +201,7 @@ planned() {
   [[ "$output" =~ "target tokens/s" && ! "$output" =~ "graphs" ]]
 }
 
-@test "what does not fit is refused before it begins, with what would" {
+@test "a batch that does not fit is refused before training, with the size that fits" {
   FAKE_FREE=2000000000 run say 1 "$T/run" --device cuda --d-model 512 --ffn-dim 2048 --heads 8 --batch-tokens 32768
   [ "$status" -eq 1 ]
   [[ "$output" =~ "with batches of 32768 tokens a side, and the GPU has 2.0 GB free; pass --batch-tokens "([0-9]+)", or auto" ]]
@@ -236,7 +236,7 @@ planned() {
   [[ "$output" =~ "does not fit into" ]]
 }
 
-@test "fp8 is refused where no product would be made in it, and its memory is counted" {
+@test "fp8 is refused where no GEMM would use it, and its memory is counted" {
   for small in "--d-model 512 --batch-tokens 4096" "--d-model 1024 --batch-tokens 2048"; do
     run say 1 "$T/none" --device cuda --precision fp8 --dry-run $small
     [ "$status" -eq 2 ]
@@ -252,7 +252,7 @@ planned() {
   done
 }
 
-@test "auto: settled once, recorded, kept" {
+@test "--batch-tokens auto: determined once, written to the config, kept on resume" {
   wide=(--d-model 512 --ffn-dim 2048 --heads 8 --steps 1 --batch-tokens auto)
   FAKE_FREE=2000000000 run say 1 "$T/dry" --dry-run --device cuda "${wide[@]}"
   [[ "$output" =~ "--batch-tokens auto is "([0-9]+)" tokens" ]]

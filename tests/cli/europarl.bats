@@ -27,7 +27,7 @@ text() { # LINES SEED
 
 files() { find out -type f -printf '%p %T@\n' | grep -v '^out/run-1.times ' | sort; }
 
-@test "one command from folders to scores; the second finds it done" {
+@test "one command prepares, trains and scores from folders; a second call finds it done" {
   run "$recipe/run" speeches news
   echo "$output"
   [ "$status" -eq 0 ]
@@ -55,7 +55,7 @@ files() { find out -type f -printf '%p %T@\n' | grep -v '^out/run-1.times ' | so
   [ "$(files)" = "$before" ]
 }
 
-@test "train.conf holds but for what TRAIN changes" {
+@test "train.conf applies except for what TRAIN changes" {
   run "$recipe/run" speeches news
   [ "$status" -eq 0 ]
   for line in 'lr-scheduler = cosine' 'lr = 1.5e-3' 'beta2 = 0.98' 'clip-norm = 1' 'steps = 6' 'average-checkpoints = 2'; do
@@ -63,7 +63,7 @@ files() { find out -type f -printf '%p %T@\n' | grep -v '^out/run-1.times ' | so
   done
 }
 
-@test "without speeches of its own to score it says so" {
+@test "without dev.en and dev.de of Europarl it prints that they are missing" {
   rm speeches/dev.en speeches/dev.de
   run "$recipe/run" speeches news
   [ "$status" -eq 0 ]
@@ -71,7 +71,7 @@ files() { find out -type f -printf '%p %T@\n' | grep -v '^out/run-1.times ' | so
   [[ "$output" == *"no dev.en and dev.de in any of the folders"* ]]
 }
 
-@test "a training that was killed goes on" {
+@test "a training that was killed continues" {
   TRIREME_FAULT=die:4:0 run "$recipe/run" speeches news
   [ "$status" -ne 0 ]
   [ -f out/data/dataset.json ]
@@ -82,7 +82,7 @@ files() { find out -type f -printf '%p %T@\n' | grep -v '^out/run-1.times ' | so
   [[ "$output" == *"done at step 6"* ]]
 }
 
-@test "without a mean of checkpoints it is the best one that is scored" {
+@test "without a checkpoint average the best checkpoint is scored" {
   export TRAIN="$TRAIN --average-checkpoints 0"
   run "$recipe/run" speeches news
   [ "$status" -eq 0 ]
@@ -93,7 +93,7 @@ files() { find out -type f -printf '%p %T@\n' | grep -v '^out/run-1.times ' | so
   [[ "$output" == *"run-1 is there"* ]]
 }
 
-@test "what is missing is told" {
+@test "a missing file is an error that names it" {
   run "$recipe/run" speeches elsewhere
   [ "$status" -ne 0 ]
   [[ "$output" == *"there is no folder elsewhere"* ]]

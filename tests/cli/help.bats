@@ -52,7 +52,7 @@ options() {
   "$TRIREME" score --ref ref --hyp ref --config conf --no-json | grep -q '^BLEU'
 }
 
-@test "what follows -- is no option" {
+@test "an argument after -- is no option" {
   run "$TRIREME" inspect -- --version
   [ "$status" -eq 1 ]
   [[ "$output" == *"there is no data set --version"* ]]
@@ -112,7 +112,7 @@ options() {
   [[ "$output" != *"did you mean"* ]]
 }
 
-@test "an option before the command is told where it goes" {
+@test "an option before the command is an error that says where to put it" {
   run "$TRIREME" --threads 2 train
   [ "$status" -eq 2 ]
   [[ "$output" == *"pass the command first"*"trireme help"* ]]

@@ -33,7 +33,7 @@ train() {
   "$TRIREME" inspect "$SET" --batch-tokens "$need" > /dev/null
 }
 
-@test "a validation sentence that no batch can hold is told before the run begins" {
+@test "a validation sentence that no batch can hold is an error before the run begins" {
   cut -d ' ' -f 1-3 "$SET/test.src" > "$T/train.src"
   cut -d ' ' -f 1-3 "$SET/test.ref" > "$T/train.ref"
   "$TRIREME" prepare --quiet --train "$T/train.src" "$T/train.ref" --valid "$SET/valid.src" "$SET/valid.ref" --vocab-size 100 --out "$T/short" > /dev/null

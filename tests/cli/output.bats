@@ -50,7 +50,7 @@ into_nobody() {
   [ ! -s err ]
 }
 
-@test "an error of the call is told even if nobody reads the output" {
+@test "a usage error is printed even if nobody reads the output" {
   code=0
   into_nobody help xyzzy || code=$?
   [ "$code" -eq 2 ]

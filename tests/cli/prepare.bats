@@ -116,7 +116,7 @@ prepare() {
   [[ "$output" == *"held.1:2: byte 3 of the line is NUL"*"tr -d"* ]]
 }
 
-@test "duplicates go with --dedup, and only with it" {
+@test "duplicates are dropped with --dedup, and only with it" {
   for i in 1 2 3; do echo "one two three"; echo "four five"; done > "$T/dup.0"
   for i in 1 2 3; do echo "eins zwei drei"; echo "vier $i"; done > "$T/dup.1"
   run "$TRIREME" prepare --quiet --out "$T/dup" --train "$T/dup.0" "$T/dup.1" --valid "$T/dup.0" "$T/dup.1" --vocab-size 40 --dedup
@@ -171,7 +171,7 @@ prepare() {
   diff -r "$T/c1" "$T/c2"
 }
 
-@test "inspect tells counts, fill and samples; JSON agrees" {
+@test "inspect prints counts, packing efficiency and samples; JSON agrees" {
   prepare "$T/look" --vocab-size 600 > /dev/null
   run "$TRIREME" inspect "$T/look" --batch-tokens 512 --samples 2
   [ "$status" -eq 0 ]

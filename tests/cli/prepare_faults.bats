@@ -106,7 +106,7 @@ same_data() {
   [ "$status" -eq 1 ]
 }
 
-@test "two sides of different length are told with both counts" {
+@test "two sides of different length are an error with both counts" {
   head -n 11000 b > short
   run prepare out --train a short
   [ "$status" -eq 1 ]
@@ -187,7 +187,7 @@ same_data() {
   says "secret" "Permission denied" "check the permissions"
 }
 
-@test "a call that fails before it did anything leaves nothing in the way" {
+@test "a call that fails at its start leaves nothing that a second call trips over" {
   run prepare out --train a missing
   [ "$status" -eq 1 ]
   prepare out --train a b > /dev/null
@@ -214,7 +214,7 @@ same_data() {
   [ "$status" -eq 2 ]
 }
 
-@test "what pzstd writes gives the same data set" {
+@test "files written by pzstd give the same data set" {
   command -v pzstd > /dev/null || skip "no pzstd"
   pzstd -q -p 2 -c a > a.zst
   pzstd -q -p 2 -c b > b.zst
@@ -236,7 +236,7 @@ same_data() {
   says "long.c:12000: " "1048576 bytes"
 }
 
-@test "pipes do for text that is read once" {
+@test "pipes are accepted for text that is read once" {
   prepare out --train <(cat a) <(cat b) --valid <(cat va) <(cat vb) --tokenizer "$T/reference/tokenizer.model" > /dev/null
   same_data out "$T/reference"
 }
@@ -281,7 +281,7 @@ same_data() {
   done
 }
 
-@test "a vocabulary that the text cannot fill is told with the most it allows" {
+@test "a vocabulary larger than the text allows is an error with the largest possible size" {
   head -n 50 a > few.a
   head -n 50 b > few.b
   run prepare out --train few.a few.b --vocab-size 5000
@@ -291,7 +291,7 @@ same_data() {
   prepare out2 --train few.a few.b --vocab-size "$most" > /dev/null
 }
 
-@test "a vocabulary too small for its characters is told" {
+@test "a vocabulary too small for its characters is an error" {
   run prepare out --train a b --vocab-size 20
   [ "$status" -eq 1 ]
   says "20 pieces has no room" "raise --vocab-size" "--character-coverage"
@@ -363,7 +363,7 @@ same_data() {
   [ "$(cat plain)" = mine ]
 }
 
-@test "what a stopped run left is neither overwritten nor forgotten" {
+@test "an unfinished --out is not overwritten, and the error names --resume" {
   die prepare-shard:3 out
   run prepare out --train a b
   [ "$status" -eq 1 ]
@@ -372,7 +372,7 @@ same_data() {
   diff -r out "$T/reference"
 }
 
-@test "two at work on one --out do not meet" {
+@test "a second prepare on the same --out is refused" {
   hang prepare-shard:2 out
   for option in --resume --no-resume; do
     run prepare out --train a b $option
@@ -388,7 +388,7 @@ same_data() {
   diff -r out "$T/reference"
 }
 
-@test "a full disk is told, and --resume goes on when there is room" {
+@test "a full disk is an error, and --resume continues when there is room" {
   [ "$(id -u)" -eq 0 ] || skip "not root: no small file system can be mounted"
   mkdir disk
   size=$(du -sb "$T/reference" | cut -f1)
@@ -460,7 +460,7 @@ kill_everywhere() {
   diff -r "given-$n" given
 }
 
-@test "what a killed run left beside its files is not in the result" {
+@test "leftover files of a killed run are not in the result" {
   die prepare-shard:3 out
   for file in state.tmp.4711 shards.manifest.tmp dataset.json.tmp.4711 tokenizer.model.tmp.4711 train-00003.tok.tmp train.order.list; do
     echo half > "out.partial/$file"
@@ -469,7 +469,7 @@ kill_everywhere() {
   diff -r out "$T/reference"
 }
 
-@test "SIGINT and SIGTERM stop between blocks, and it can go on" {
+@test "SIGINT and SIGTERM stop between blocks, and --resume continues" {
   for signal in INT TERM; do
     hang prepare-shard:2 "out$signal" --tokenizer "$T/reference/tokenizer.model" --threads 1 --shard-size 8k
     kill -$signal "$child"
@@ -485,7 +485,7 @@ kill_everywhere() {
   for file in tokenizer.model valid.tok train.order; do cmp "outINT/$file" "$T/reference/$file"; done
 }
 
-@test "a run is resumed with the same options and text, or not at all" {
+@test "--resume with other options or other text is refused" {
   die prepare-shard:3 out
   for other in "--seed 2" "--vocab-size 90" "--shard-size 32k" "--max-words 5" "--dedup" "--source-lang fr" "--valid vb va"; do
     run prepare out --train a b --resume $other
@@ -504,7 +504,7 @@ kill_everywhere() {
   diff -r out "$T/reference"
 }
 
-@test "a tokenizer of other options is not taken over" {
+@test "a tokenizer learned with other options is not reused" {
   die prepare-tokenizer:1 out # after the tokenizer, before the first shard
   [ -e out.partial/tokenizer.model ]
   [ ! -e out.partial/train-00000.tok ]
@@ -512,7 +512,7 @@ kill_everywhere() {
   if [ "$status" -eq 0 ]; then grep -q '"vocab": 90' out/dataset.json; else says "other options"; fi
 }
 
-@test "with nothing to resume it starts anew" {
+@test "--resume with nothing to resume starts from the beginning" {
   run prepare out --train a b --resume
   [ "$status" -eq 0 ]
   diff -r out "$T/reference"
@@ -569,7 +569,7 @@ kill_everywhere() {
   diff -r out "$T/reference"
 }
 
-@test "a damaged state is told, not trusted" {
+@test "a damaged prepare state is an error" {
   die prepare-shard:3 out
   cp out.partial/state state
   for edit in 's/^trireme-prepare 2/trireme-prepare 3/' '2s/./x/' '3s/.*/-/' 's/"shards"/"shads"/' '$d'; do

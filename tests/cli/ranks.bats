@@ -43,7 +43,7 @@ spread() {
   done
 }
 
-@test "eight ranks on one core: who waits leaves the core to the others" {
+@test "eight ranks on one core: a waiting rank yields the core to the others" {
   need_mpi
   run timeout 300 mpirun -n "$(fewer 8 4)" taskset -c "$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')" "$TRIREME_TOOLS/check_comm"
   [ "$status" -eq 0 ] || { echo "$output"; false; }
@@ -151,7 +151,7 @@ stop_at() {
   cmp <(figures loss "$T/parts") <(figures loss "$T/whole")
 }
 
-@test "every optimizer and the mean of the weights resume to the bit" {
+@test "every optimizer and the EMA resume to the bit" {
   for way in "--optimizer sgd" "--optimizer novograd" "--optimizer adamw --weight-decay 0.1 --ema-decay 0.9"; do
     rm -rf "${T:?}"/*
     train 1 "$T/whole" $way --steps 8
@@ -162,7 +162,7 @@ stop_at() {
   [ -f "$T/parts/checkpoints/latest/training.safetensors" ]
 }
 
-@test "two ranks resume to the bit without --reproducible, sharded, with a mean" {
+@test "two ranks resume to the bit without --reproducible, sharded, with an EMA" {
   need_mpi
   train 2 "$T/whole" --steps 8 --ema-decay 0.9
   train 2 "$T/parts" --steps 3 --ema-decay 0.9 --shard-optimizer
@@ -170,13 +170,13 @@ stop_at() {
   same_state "$T/whole" "$T/parts"
 }
 
-@test "an epoch is every pair once" {
+@test "an epoch uses every pair once" {
   train 1 "$T/run" --batch-tokens 2048 --micro-batches 1 --epochs 1
   perl -MJSON::PP -e 'undef $/; $j = decode_json(<>); exit !($j->{pairs} == 3000 && $j->{step} > 10)' "$T/run/checkpoints/latest/training.json"
   [ "$(figures epoch "$T/run" | tail -n 1)" = 1 ]
 }
 
-@test "a dry run says what it would cost and leaves nothing" {
+@test "a dry run prints the cost and writes nothing" {
   run "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --dry-run
   [ "$status" -eq 0 ]
   [[ "$output" =~ "memory" && "$output" =~ "GFLOP/s" && ! "$output" =~ "network" ]]

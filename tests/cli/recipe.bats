@@ -94,7 +94,7 @@ CONF
   [[ "$output" == *"recipe.conf:11"*"vocabulary-size"* ]]
 }
 
-@test "without a network one error lists every file and the way out" {
+@test "without a network one error lists every file and the remedy" {
   toy
   need
   run "$TRIREME" prepare --recipe ./toy --out out --download-dir downloads
@@ -139,7 +139,7 @@ CONF
   [ ! -e out ]
 }
 
-@test "a file that is gone from its server is told" {
+@test "a file that is gone from its server is an error that names it" {
   toy
   need
   serve remote

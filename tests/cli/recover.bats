@@ -12,7 +12,7 @@ setup() {
   T=$BATS_TEST_TMPDIR
 }
 
-@test "a gradient that is no number: back to the last checkpoint at half the rate" {
+@test "a NaN gradient: back to the last checkpoint at half the learning rate" {
   for n in 1 2; do
     if [ $n -eq 2 ]; then need_mpi; fi
     TRIREME_FAULT=nan:7:$((n - 1)) train $n "$T/$n" --steps 20 --save-every 5 2> "$T/err"
@@ -24,14 +24,14 @@ setup() {
   done
 }
 
-@test "before the first checkpoint it goes back to the beginning, and remembers after a stop" {
+@test "a NaN before the first checkpoint restarts from the beginning, and the halved rate survives a resume" {
   TRIREME_FAULT=nan:3:0 train 1 "$T/run" --steps 12 2> "$T/err"
   grep -q 'back to step 0' "$T/err"
   train 1 "$T/run" --steps 14 --resume
   [ "$(figures lr "$T/run" | tail -n 1)" = 0.0015 ]
 }
 
-@test "a gradient that never becomes a number ends the run, with advice" {
+@test "a gradient that stays NaN ends the run, with advice" {
   TRIREME_FAULT='nan*:7:0' run train 1 "$T/run" --steps 20 --save-every 5 --max-rollbacks 2
   [ "$status" -eq 1 ]
   [ "$(grep -c 'back to step 5' <<< "$output")" -eq 2 ]
@@ -44,7 +44,7 @@ setup() {
   [ "$(grep -c '^trireme: .*after 1 roll-backs' <<< "$output")" -eq 1 ]
 }
 
-@test "a loss that runs away is seen, and its checkpoints are not kept" {
+@test "a diverging loss is detected, and its checkpoints are not kept" {
   train 1 "$T/run" --steps 40 --save-every 10
   run train 1 "$T/run" --resume --steps 200 --save-every 10 --lr 1000 --max-rollbacks 1
   [ "$status" -eq 1 ]
@@ -55,7 +55,7 @@ setup() {
   perl -e 'exit !($ARGV[0] < 6)' "$(figures loss "$T/run" | tail -n 1)"
 }
 
-@test "killed fifty times, anywhere, it always goes on, and ends with the bits of a run never killed" {
+@test "a run killed fifty times at random resumes each time, and ends with the bits of a run never killed" {
   RANDOM=7
   options=(--save-every 1 --keep-checkpoints 2 --micro-batches 1)
   inside=0 times=$(fewer 50 10)
@@ -88,7 +88,7 @@ setup() {
   same_state "$T/whole" "$T/run"
 }
 
-@test "a full disk while saving: it goes on, says so, and the last checkpoint serves; stopped then, it has failed" {
+@test "a full disk while saving: training continues with a warning, the last checkpoint stays usable, a stopped run exits with failure" {
   [ "$(id -u)" -eq 0 ] || skip "only root can make a small disk"
   mkdir "$T/disk"
   mount -t tmpfs -o size=8m tmpfs "$T/disk" 2> /dev/null || skip "no disk can be mounted here"
@@ -145,7 +145,7 @@ full_disk() {
   [ "$(counted loss "$T/run" | wc -l)" -eq 10 ]
 }
 
-@test "a run that ended in good order and is resumed undoes no step" {
+@test "a finished run that is resumed undoes no step" {
   train 1 "$T/run" --steps 6 --save-every 5 --log-every 1
   train 1 "$T/run" --resume --steps 9 --log-every 1
   [ -z "$(figures undone_after "$T/run")" ]

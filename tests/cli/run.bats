@@ -71,7 +71,7 @@ step_of() {
   [[ ! "$output" =~ "factor of the noam schedule" ]]
 }
 
-@test "a run that has all its steps says so when it is resumed" {
+@test "resuming a run that has all its steps prints so" {
   train 1 "$T/run" --steps 4
   run "$TRIREME" train --run "$T/run" --resume --steps 3
   [ "$status" -eq 0 ]
@@ -118,7 +118,7 @@ refused() {
   [ "$(step_of "$T/run")" -eq 6 ]
 }
 
-@test "a resume refused for another width leaves the run as it was" {
+@test "a resume refused for another d_model leaves the run as it was" {
   refused "another model" --d-model 64
 }
 
@@ -135,12 +135,12 @@ refused() {
   refused "trained on another data set.*--accept-data" --data "$T/other"
 }
 
-@test "a resume refused for data of another vocabulary says that it is the data" {
+@test "a resume refused for data of another vocabulary names the data as the reason" {
   other_set "$T/other" --vocab-size 700
   refused "trained on another data set.*--accept-data" --data "$T/other"
 }
 
-@test "--accept-data goes on with other data of the same tokenizer, which is the run's from then on" {
+@test "--accept-data continues with other data of the same tokenizer, and later resumes expect that data" {
   other_set "$T/other" --tokenizer "$SET/tokenizer.model"
   train 1 "$T/run" --steps 4
   run "$TRIREME" train --quiet --run "$T/run" --resume --steps 6 --data "$T/other" --accept-data
@@ -160,7 +160,7 @@ refused() {
   "$TRIREME" train --quiet --run "$T/run" --resume --steps 6 --data "$T/moved"
 }
 
-@test "a run that was copied without its links goes on, and has links again" {
+@test "a run copied without its symbolic links continues, and has them again" {
   train 1 "$T/run" --steps 4 --valid-every 2 --beam-size 1
   cp -rL "$T/run" "$T/copy"
   run "$TRIREME" train --quiet --run "$T/copy" --resume --steps 6
@@ -172,7 +172,7 @@ refused() {
   same_state "$T/run" "$T/copy"
 }
 
-@test "a run that is moved under its training ends with an error, and goes on where it is" {
+@test "a run directory moved during training ends it with an error, and can be resumed at its new place" {
   train 1 "$T/run" --steps 20000 --save-every 2 > "$T/out" 2>&1 &
   pid=$!
   until [ -e "$T/run/checkpoints/latest" ] || ! kill -0 $pid; do sleep 0.05; done
@@ -186,7 +186,7 @@ refused() {
   "$TRIREME" train --quiet --run "$T/moved" --resume --steps $((at + 2))
 }
 
-@test "--resume of a run that is not there says so and makes none" {
+@test "--resume of a run that does not exist is an error and creates nothing" {
   mkdir "$T/runs"
   for more in "" "--data $SET"; do
     run "$TRIREME" train --run "$T/runs/mien" --resume $more
@@ -249,7 +249,7 @@ limited() {
   [ ! -e "$T/run/checkpoints/best" ]
 }
 
-@test "a best that was not saved does not count, now or after --resume" {
+@test "a best checkpoint that was not saved does not count, now or after --resume" {
   valid=(--valid-every 3 --samples 0 --beam-size 2)
   train 1 "$T/run" --steps 3 "${valid[@]}"
   run limited 20 train 1 "$T/run" --resume --steps 6 "${valid[@]}"
@@ -262,7 +262,7 @@ limited() {
   [ "$((10#${name#step-}))" -eq "$(best_step "$T/run")" ]
 }
 
-@test "a failure that is mended before the end is no failure" {
+@test "a failed save followed by a good one is no failure" {
   train 1 "$T/run/a" --steps 4
   # The name of the next checkpoint's directory in the making is taken, until the run says so.
   mkdir "$T/run/a/checkpoints/unfinished"
@@ -315,7 +315,7 @@ ended() {
   [ "$(grep -c '^stopping: ' "$T/err")" -eq 2 ]
 }
 
-@test "a second Ctrl-C loses the step, and no more" {
+@test "a second Ctrl-C loses only the current step" {
   begin hang:micro-batch:10 --micro-batches 3 --steps 100
   until_true grep -q 'waiting at micro-batch' "$T/err" # of step 3, the fourth
   kill -INT $child
@@ -329,7 +329,7 @@ ended() {
   same_state "$T/whole" "$T/run"
 }
 
-@test "a second Ctrl-C leaves a long step undone" {
+@test "a second Ctrl-C abandons a long step" {
   begin hang:micro-batch:2 --micro-batches 65536 --steps 2
   until_true grep -q 'waiting at micro-batch' "$T/err"
   kill -INT $child
@@ -373,7 +373,7 @@ ended() {
   [[ ! "$output" =~ "BLEU so far" ]]
 }
 
-@test "a run with fewer checkpoints than --average-checkpoints averages those there are, without a warning" {
+@test "a run with fewer checkpoints than --average-checkpoints averages the existing ones, without a warning" {
   run "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --steps 4 --valid-every 0 \
     --save-every 2 --warmup-steps 4 --average-checkpoints 5
   [ "$status" -eq 0 ]
@@ -381,7 +381,7 @@ ended() {
   [[ ! "$output" =~ "warning" ]]
 }
 
-@test "a slash behind --run is not doubled in what the run prints" {
+@test "a slash at the end of --run is not doubled in the output" {
   run train 1 "$T/run/" --steps 2 --valid-every 2 --samples 0 --beam-size 1
   [ "$status" -eq 0 ]
   [[ "$output" =~ "in $T/run/checkpoints/best" ]]
@@ -487,7 +487,7 @@ replaced() {
   [ "$(tail -c 1 "$T/copy/log.txt" | od -An -c | tr -d ' ')" = '\n' ]
 }
 
-@test "on two ranks, too, a last checkpoint that cannot be written is one error, said once" {
+@test "on two ranks a last checkpoint that cannot be written is one error, printed once" {
   need_mpi
   train 1 "$T/run" --steps 2
   mkdir "$T/run/checkpoints/unfinished"
@@ -499,7 +499,7 @@ replaced() {
   [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ]
 }
 
-@test "on two ranks, too, a signal ends a validation" {
+@test "on two ranks a signal ends a validation" {
   need_mpi
   TRIREME_FAULT=hang:validation mpirun -n 2 "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --steps 6 \
     --valid-every 3 --samples 0 --beam-size 2 > "$T/out" 2> "$T/err" 3>&- &

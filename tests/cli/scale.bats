@@ -19,7 +19,7 @@ counter() {
   perl -MJSON::PP -e '$n = shift; undef $/; print decode_json(<>)->{$n}' "$1" "$2/checkpoints/latest/training.json"
 }
 
-@test "a scaled loss gives the same bits as one that is not" {
+@test "loss scaling gives the same bits as no loss scaling" {
   train 1 "$T/plain" --steps 12 --clip-norm 0.5
   train 1 "$T/scaled" --steps 12 --clip-norm 0.5 --loss-scale dynamic
   same_state "$T/plain" "$T/scaled"
@@ -30,7 +30,7 @@ counter() {
   [ "$(counter clean_steps "$T/scaled")" -eq 12 ]
 }
 
-@test "an overflow is left out and halves the scale; it is no divergence" {
+@test "an overflow skips the update and halves the loss scale; it is no divergence" {
   for n in 1 2; do
     if [ $n -eq 2 ]; then need_mpi; fi
     TRIREME_FAULT=nan:3:$((n - 1)),nan:8:0 train $n "$T/$n" --steps 12 --loss-scale dynamic 2> "$T/err"
@@ -53,7 +53,7 @@ counter() {
   [[ "$output" =~ "step 1: update skipped, the gradient overflowed; the loss scale is 8192" ]]
 }
 
-@test "the scale is the run's: stopped and resumed it goes on where it was" {
+@test "the loss scale is saved: a resumed run continues with it" {
   fault=nan:2:0,nan:9:0
   TRIREME_FAULT=$fault train 1 "$T/whole" --steps 14 --loss-scale dynamic
   TRIREME_FAULT=$fault train 1 "$T/parts" --steps 6 --loss-scale dynamic
@@ -67,7 +67,7 @@ counter() {
   [ "$(figures loss_scale "$T/parts" | tail -n 1)" = 1 ]
 }
 
-@test "what overflows at every scale has diverged" {
+@test "an overflow at every loss scale counts as divergence" {
   fault=$(for i in $(seq 4 31); do printf 'nan*:%d:0,' "$i"; done)
   TRIREME_FAULT=${fault%,} run train 1 "$T/run" --steps 40 --loss-scale dynamic --max-rollbacks 0 --save-every 2
   [ "$status" -eq 1 ]

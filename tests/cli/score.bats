@@ -57,7 +57,7 @@ one_line() { is "$(printf '%s\n' "$1" | wc -l)" 1; }
   has "$output" " = 12.5000"
 }
 
-@test "score --sentence-level prints a figure a line, and a column a metric" {
+@test "score --sentence-level prints a row per line, and a column per metric" {
   score --ref ref --hyp hyp --sentence-level
   is "$status" 0
   is "$output" "$(printf '37.99\n100.00')"
@@ -67,7 +67,7 @@ one_line() { is "$(printf '%s\n' "$1" | wc -l)" 1; }
   is "$errors" ""
 }
 
-@test "score --json holds every digit, the signature and our version" {
+@test "score --json has every digit, the signature and the version of trireme" {
   score --ref ref --hyp hyp --metrics bleu,ter --json
   is "$status" 0
   has "$output" '"score": 39.4844768378'
@@ -171,7 +171,7 @@ one_line() { is "$(printf '%s\n' "$1" | wc -l)" 1; }
   has "$errors" "standard input"
 }
 
-@test "score says both counts and both files when lines do not correspond" {
+@test "score names both counts and both files when lines do not correspond" {
   printf 'one\n' > short
   score --ref ref --hyp short
   is "$status" 1
@@ -183,7 +183,7 @@ one_line() { is "$(printf '%s\n' "$1" | wc -l)" 1; }
   has "$errors" "hyp has 2 lines, but the reference short has 1"
 }
 
-@test "score says where bytes are not UTF-8" {
+@test "score names the line and byte that is not UTF-8" {
   printf 'fine\nnot \377 fine\n' > bad
   score --ref ref --hyp bad
   is "$status" 1
@@ -191,7 +191,7 @@ one_line() { is "$(printf '%s\n' "$1" | wc -l)" 1; }
   one_line "$errors"
 }
 
-@test "score says which file is missing, and which is empty" {
+@test "score names the file that is missing or empty" {
   score --ref nowhere --hyp hyp
   is "$status" 1
   has "$errors" "nowhere"

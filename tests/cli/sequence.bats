@@ -68,7 +68,7 @@ wrong() {
   wrong bucket "runs 'gradients' (gradient sum, 256 kB), rank 1 on h. runs 'gradients' (gradient sum, 512 kB)"
 }
 
-@test "every rank waiting for the others is found out, with what each waits for" {
+@test "every rank waiting for the others is reported as a deadlock, with what each waits for" {
   need_mpi
   wrong deadlock "deadlock: every rank has been waiting for the others for [2-9][0-9] s; .*; rank 0 in 'losses' (sum, 8 B), rank 1 at the test" 3
 }
@@ -115,7 +115,7 @@ wrong() {
   run ! grep trireme <(ls /dev/shm)
 }
 
-@test "ranks of one host that cannot open each other's memory say so and sum by messages" {
+@test "ranks of one host that cannot open each other's memory print a warning and reduce by messages" {
   need_mpi
   [ "$(id -u)" -eq 0 ] || skip "needs another process namespace, so root"
   unshare --pid --fork true 2> /dev/null || skip "no process namespaces here"

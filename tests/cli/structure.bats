@@ -15,7 +15,7 @@ compile() {
   "${CC:-cc}" -Isrc -c "$1" -o "build/$1.o"
 }
 
-@test "no file of src/ is in a circle, and no module uses a later one" {
+@test "no file of src/ has a circular dependency, and no module uses a later one" {
   cd "$root"
   run "$root/scripts/structure" "$(dirname "$TRIREME")"
   echo "$output"

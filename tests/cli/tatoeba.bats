@@ -16,7 +16,7 @@ setup() {
   perl -e 'srand 5; for (1 .. 900) { $_ = join " ", map { join "", map { chr 97 + int rand 12 } 1 .. 1 + int rand 4 } 1 .. 2 + int rand 4; ($t = $_) =~ tr/a-l/l-za-k/; print "$_\t$t\tCC-BY 2.0\n" }' > texts/deu.txt
 }
 
-@test "one command prepares, trains, translates, scores; the second finds it done" {
+@test "one command prepares, trains, translates and scores; a second call finds it done" {
   run $recipe/run texts
   [ "$status" -eq 0 ]
   [[ "$output" == *"done at step 6"* ]]
@@ -32,7 +32,7 @@ setup() {
   [ "$(find out -type f -newermt 2001-01-01 -printf '%p %T@\n' | sort)" = "$before" ]
 }
 
-@test "a training that was killed goes on" {
+@test "a training that was killed continues" {
   TRIREME_FAULT=die:4:0 run $recipe/run texts
   [ "$status" -ne 0 ]
   [ -f out/data/dataset.json ]
@@ -43,7 +43,7 @@ setup() {
   [[ "$output" == *"done at step 6"* ]]
 }
 
-@test "without the texts and the network it says what to do" {
+@test "without the texts and the network the error says what to do" {
   sed -i 's|https://[^ ]*/|http://127.0.0.1:1/|' $recipe/recipe.conf
   run $recipe/run
   [ "$status" -eq 1 ]

@@ -25,7 +25,7 @@ same_weights() {
   for f in weights moment1 moment2; do cmp "$1/checkpoints/latest/$f.safetensors" "$2/checkpoints/latest/$f.safetensors"; done
 }
 
-@test "a run leaves its record, its metrics and its checkpoints" {
+@test "a run writes training.json, metrics and checkpoints" {
   run train "$T/run" --steps 20 --save-every 5 --keep-checkpoints 2 --average-checkpoints 0
   [ "$status" -eq 0 ]
   [[ "$output" =~ "done at step 20" ]]
@@ -43,14 +43,14 @@ same_weights() {
   perl -MJSON::PP -e '@l = map { decode_json($_)->{loss} } <>; exit !($l[-1] < 0.9 * $l[0])' "$T/run/metrics.jsonl"
 }
 
-@test "stopping and going on gives the same bits as never stopping" {
+@test "a stopped and resumed run gives the same bits as one never stopped" {
   train "$T/whole" --steps 20
   train "$T/parts" --steps 7
   train "$T/parts" --steps 20 --resume
   same_weights "$T/whole" "$T/parts"
 }
 
-@test "Ctrl-C finishes the step, saves, and the run can go on to the same bits" {
+@test "Ctrl-C finishes the step and saves, and the resumed run gives the same bits" {
   train "$T/parts" --steps 1000000 > "$T/out" 2>&1 3>&- & # without a signal it does not end
   child=$!
   until_true test -s "$T/parts/metrics.jsonl"
@@ -92,7 +92,7 @@ same_weights() {
   [[ "$output" =~ "in use by another" ]]
 }
 
-@test "wrong calls are told what is missing" {
+@test "a call without a required option is an error that names it" {
   run "$TRIREME" train --run "$T/x"
   [ "$status" -eq 2 ]
   [[ "$output" =~ "--data" ]]
@@ -152,7 +152,7 @@ same_weights() {
   [ "$status" -eq 2 ]
 }
 
-@test "bad input and bad models are told" {
+@test "bad input and bad models are errors that name the cause" {
   train "$T/run" --steps 2
   run "$TRIREME" translate --device cpu --model "$T/run/checkpoints/latest" <<< $'ok\nbad \xff'
   [ "$status" -eq 1 ]

@@ -46,7 +46,7 @@ translate() {
   [ "$(wc -l < "$T/unlike")" -gt 1 ]
 }
 
-@test "--top-k 1 draws what greedy search finds" {
+@test "--top-k 1 samples the output of greedy search" {
   translate --beam-size 1 < "$T/in" > "$T/greedy"
   translate --sample --top-k 1 < "$T/in" | cmp - "$T/greedy"
 }
@@ -61,14 +61,14 @@ worst_first_word() { # temperature
 
 # A word that is a quarter less likely in log has e^-25 of the best one's chance at 0.01, whatever
 # the model; at 1 it has three quarters of it.
-@test "a cold temperature draws nothing but words as good as the best, a warm one others" {
+@test "a temperature near 0 samples only the most probable words, a high one others too" {
   cold=$(worst_first_word 0.01)
   warm=$(worst_first_word 1)
   echo "cold $cold, warm $warm"
   awk -v cold="$cold" -v warm="$warm" 'BEGIN { exit !(cold < 0.25 && warm > 0.25) }'
 }
 
-@test "options that do not go together are told what to do" {
+@test "options that exclude each other are an error with the remedy" {
   for call in "--temperature 2" "--top-k 5" "--seed 2"; do
     run translate $call < "$T/in"
     [ "$status" -eq 2 ]
@@ -86,7 +86,7 @@ worst_first_word() { # temperature
   [ "$status" -eq 2 ]
 }
 
-@test "a line from a slow writer comes back before the next is written" {
+@test "a line from a slow writer is translated before the next is written" {
   coproc WORK { translate --beam-size 2 --scores 2> "$T/err"; }
   local work=$WORK_PID # bash forgets it when the work ends
   for i in 1 2 3; do
@@ -145,7 +145,7 @@ worst_first_word() { # temperature
   translate < "$T/in" | cmp - "$T/out"
 }
 
-@test "--model with a run that has no checkpoint says so" {
+@test "--model with a run that has no checkpoint is an error that says so" {
   mkdir -p "$T/run/checkpoints"
   run "$TRIREME" translate --model "$T/run" --device cpu < "$T/in"
   [ "$status" -eq 1 ]
@@ -153,7 +153,7 @@ worst_first_word() { # temperature
   [[ "$output" =~ "--resume" ]]
 }
 
-@test "--model with nothing there, or no model, says what to give" {
+@test "--model with a missing path or no model is an error that says what to pass" {
   run "$TRIREME" translate --model "$T/nowhere" --device cpu < "$T/in"
   [ "$status" -eq 1 ]
   [[ "$output" =~ "--model $T/nowhere: there is no such directory" ]]
@@ -164,13 +164,13 @@ worst_first_word() { # temperature
   [[ "$output" =~ "RUN/checkpoints/best" ]]
 }
 
-@test "a mistyped --input is told before the model is loaded" {
+@test "a mistyped --input is an error before the model is loaded" {
   run "$TRIREME" translate --model "$T/nowhere" --input "$T/nothing" --device cpu
   [ "$status" -eq 1 ]
   [[ "$output" == *"cannot open $T/nothing: No such file or directory"* ]]
 }
 
-@test "bytes that are no text are told, after the lines before them" {
+@test "bytes that are not UTF-8 are an error after the lines before them are translated" {
   { head -n 2 "$T/in"; printf 'ab\377\n'; head -n 1 "$T/in"; } > "$T/odd"
   status=0; translate < "$T/odd" > "$T/out" 2> "$T/err" || status=$?
   [ "$status" -eq 1 ]
@@ -211,7 +211,7 @@ on_terminal() {
   terminal=$!
 }
 
-@test "on a terminal the prompt comes before anything is read, and each line's translation at once" {
+@test "on a terminal the prompt is printed before anything is read, and each translation at once" {
   head -n 2 "$T/in" | translate --beam-size 2 > "$T/want"
   on_terminal
   wait_for 'type a sentence' "$T/screen"
@@ -235,7 +235,7 @@ on_terminal() {
   [ "$output" -eq 0 ]
 }
 
-@test "bench translate makes outputs of the lengths asked for" {
+@test "bench translate makes outputs of the requested lengths" {
   printf '5 6\n9 9\n3 12\n' > "$T/lengths"
   run "$TRIREME" bench translate --preset tiny --vocab-size 500 --lengths "$T/lengths" --beam-size 3 --device cpu --threads 1 --json
   [ "$status" -eq 0 ]
@@ -245,7 +245,7 @@ on_terminal() {
   [[ "$output" =~ "--lengths" ]]
 }
 
-@test "a GPU that is taken is named, but not under --quiet" {
+@test "the GPU in use is named, but not with --quiet" {
   local model=$MODEL
   load ../ranks/support # has a MODEL of its own
   BATS_FILE_TMPDIR=$T make_gpu
@@ -270,7 +270,7 @@ on_terminal() {
   [ ! -s "$T/stdout" ]
 }
 
-@test "an output that is full, missing or the input is an error with its name" {
+@test "an --output on a full disk, in a missing directory or equal to the input is an error with its name" {
   run translate --beam-size 2 --output /dev/full < "$T/in"
   [ "$status" -eq 1 ]
   [[ "$output" == *"cannot write /dev/full: No space left on device"* ]]

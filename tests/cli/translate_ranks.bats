@@ -44,7 +44,7 @@ translate() {
   done
 }
 
-@test "more ranks than lines, one line, no line at all" {
+@test "more ranks than lines, one line and no line give the output of one process" {
   need_mpi
   head -n 2 "$T/in" > "$T/two"
   translate 1 --beam-size 2 < "$T/two" > "$T/one"
@@ -73,7 +73,7 @@ translate() {
   cmp "$T/one" "$T/two"
 }
 
-@test "a line from a slow writer comes back from 2 ranks before the next is written" {
+@test "a line from a slow writer is translated by 2 ranks before the next is written" {
   need_mpi
   coproc WORK { translate 2 --beam-size 2 2> "$T/err"; }
   local work=$WORK_PID
@@ -156,7 +156,7 @@ translate() {
   done
 }
 
-@test "rank 0 that waits for a slow reader of its output is waited for, longer than any limit" {
+@test "rank 0 that waits for a slow reader of its output does not count as hung, even beyond every limit" {
   need_mpi
   for i in $(seq 20); do cat "$SET/test.src" "$SET/valid.src"; done | head -n 2500 > "$T/many"
   mkfifo "$T/pipe" # mpirun would read all of its standard output
@@ -171,7 +171,7 @@ translate() {
   [ "$lines" -eq 4999 ]
 }
 
-@test "each rank has the next GPU" {
+@test "each rank uses the next GPU" {
   need_mpi
   make_gpu
   translate 1 --beam-size 2 < "$T/in" > "$T/one"

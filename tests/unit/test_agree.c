@@ -9,21 +9,21 @@ static Err resume(const char *saved, const char *now) {
   return agree_resume(at("config"), now);
 }
 
-static void test_the_same_again(void **state) {
+static void test_agree_resume_same_options_is_accepted(void **state) {
   (void)state;
   OK(resume("seed = 1\nlr = 2\nreproducible\n", "seed = 1\nlr = 2\nreproducible\n"));
   OK(resume("seed = 1\nlr = 2\n", "lr = 2\nseed = 1")); /* in any order */
   OK(resume("", ""));
 }
 
-static void test_how_long_and_where_may_change(void **state) {
+static void test_agree_resume_other_steps_threads_or_paths_is_accepted(void **state) {
   (void)state;
   OK(resume("seed = 1\nsteps = 10\nthreads = 2\nrun = a\nkeep-checkpoints = 3\n",
             "seed = 1\nsteps = 20\nrun = b\nresume\nshard-optimizer\n"));
   OK(resume("seed = 1\nlr = 2\n", "seed = 1\nlr = 1\n")); /* said, not refused */
 }
 
-static void test_what_the_state_hangs_on_may_not(void **state) {
+static void test_agree_resume_other_seed_batch_or_optimizer_is_refused(void **state) {
   (void)state;
   static const char *const fixed[] = {"seed", "batch-tokens", "optimizer", "ema-decay"};
   for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
@@ -48,7 +48,7 @@ static void test_what_the_state_hangs_on_may_not(void **state) {
   OK(resume("seed = 1\nseeds = 2\n", "seeds = 3\nseed = 1\n"));
 }
 
-static void test_a_saved_number(void **state) {
+static void test_agree_saved_reads_number_of_config(void **state) {
   (void)state;
   uint64_t value = 7;
   static const char text[] = "batch-tokens-2 = 5\nseed = 3\nbatch-tokens = 25k\nlr = x\n";
@@ -62,7 +62,7 @@ static void test_a_saved_number(void **state) {
   assert_int_not_equal(agree_saved(at("nowhere"), "lr", &value), ERR_OK);
 }
 
-static void test_one_process_agrees_with_itself(void **state) {
+static void test_agree_ranks_one_rank_agrees(void **state) {
   (void)state;
   Comm *comm;
   OK(comm_open(&comm, 5));
@@ -89,11 +89,11 @@ static void test_agree_resume_former_name_with_another_value_is_refused(void **s
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_the_same_again),
-      cmocka_unit_test(test_how_long_and_where_may_change),
-      cmocka_unit_test(test_what_the_state_hangs_on_may_not),
-      cmocka_unit_test(test_a_saved_number),
-      cmocka_unit_test(test_one_process_agrees_with_itself),
+      cmocka_unit_test(test_agree_resume_same_options_is_accepted),
+      cmocka_unit_test(test_agree_resume_other_steps_threads_or_paths_is_accepted),
+      cmocka_unit_test(test_agree_resume_other_seed_batch_or_optimizer_is_refused),
+      cmocka_unit_test(test_agree_saved_reads_number_of_config),
+      cmocka_unit_test(test_agree_ranks_one_rank_agrees),
       cmocka_unit_test(test_agree_resume_former_names_are_the_same_options),
       cmocka_unit_test(test_agree_resume_former_name_with_another_value_is_refused),
   };

@@ -19,7 +19,7 @@ static const char *join(const char *dir, const char *name) {
   return path[turn];
 }
 
-static void test_round_trip(void **state) {
+static void test_checkpoint_saved_arrays_are_read_back(void **state) {
   (void)state;
   for (int set = 0; set <= WITH_ALL; set++) {
     char run[32], dir[FILE_PATH_MAX];
@@ -41,7 +41,7 @@ static void test_round_trip(void **state) {
   }
 }
 
-static void test_same_step_again(void **state) {
+static void test_checkpoint_same_step_saved_again_replaces_the_first(void **state) {
   (void)state;
   char dir[FILE_PATH_MAX];
   save(at("again"), WITH_M, 3, true);
@@ -60,7 +60,7 @@ static void test_same_step_again(void **state) {
   assert_int_equal(step, 3);
 }
 
-static void test_older_version(void **state) {
+static void test_checkpoint_of_older_version_is_read(void **state) {
   (void)state;
   char dir[FILE_PATH_MAX];
   static const char old[] =
@@ -87,7 +87,7 @@ static void test_older_version(void **state) {
 }
 
 /* A later format is no damage: an older checkpoint must not be taken in its place. */
-static void test_newer_version(void **state) {
+static void test_checkpoint_of_newer_version_is_refused(void **state) {
   (void)state;
   char dir[FILE_PATH_MAX], newer[128];
   bool found;
@@ -142,7 +142,7 @@ static void assert_damaged(const char *run, const char *file) {
   assert_holds(text, "step-00000001 is taken instead");
 }
 
-static void test_damage(void **state) {
+static void test_checkpoint_damaged_file_is_named_and_older_checkpoint_used(void **state) {
   (void)state;
   char run[FILE_PATH_MAX], dir[FILE_PATH_MAX], path[FILE_PATH_MAX], away[FILE_PATH_MAX];
   OK(file_join(run, scratch, "damage"));
@@ -179,7 +179,7 @@ static void test_damage(void **state) {
   assert_int_equal(resume(run, WITH_ALL, dir), 2);
 }
 
-static void test_none_whole(void **state) {
+static void test_checkpoint_find_without_whole_checkpoint_finds_none(void **state) {
   (void)state;
   char run[FILE_PATH_MAX], dir[FILE_PATH_MAX];
   bool found = true;
@@ -203,7 +203,7 @@ static void test_none_whole(void **state) {
   assert_says("step-00000002/weights.safetensors");
 }
 
-static void test_links(void **state) {
+static void test_checkpoint_missing_links_newest_step_is_found(void **state) {
   (void)state;
   char run[FILE_PATH_MAX], dir[FILE_PATH_MAX];
   OK(file_join(run, scratch, "links"));
@@ -225,7 +225,7 @@ static void test_links(void **state) {
   assert_int_equal(resume(run, 0, dir), 99999999);
 }
 
-static void test_other_options(void **state) {
+static void test_checkpoint_load_with_other_arrays_is_refused(void **state) {
   (void)state;
   char run[FILE_PATH_MAX], dir[FILE_PATH_MAX];
   TrainCounters c;
@@ -266,7 +266,7 @@ static void test_other_options(void **state) {
   assert_loaded(WITH_ALL & ~WITH_E, 5, &c);
 }
 
-static void test_not_finite(void **state) {
+static void test_checkpoint_value_that_is_not_finite_is_refused(void **state) {
   (void)state;
   char dir[FILE_PATH_MAX];
   TrainArrays a = arrays(0, WITH_SECOND);
@@ -289,7 +289,7 @@ static void assert_steps(const char *run, const char *want) {
   checkpoint_list_free(&list);
 }
 
-static void test_prune(void **state) {
+static void test_checkpoint_prune_keeps_newest_and_best(void **state) {
   (void)state;
   char run[FILE_PATH_MAX];
   OK(file_join(run, scratch, "prune"));
@@ -353,16 +353,16 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_saver_tokenizer_changed_under_the_run_saves_the_first),
       cmocka_unit_test(test_saver_tokenizer_removed_under_the_run_saves_the_first),
-      cmocka_unit_test(test_round_trip),
-      cmocka_unit_test(test_same_step_again),
-      cmocka_unit_test(test_older_version),
-      cmocka_unit_test(test_newer_version),
-      cmocka_unit_test(test_damage),
-      cmocka_unit_test(test_none_whole),
-      cmocka_unit_test(test_links),
-      cmocka_unit_test(test_other_options),
-      cmocka_unit_test(test_not_finite),
-      cmocka_unit_test(test_prune),
+      cmocka_unit_test(test_checkpoint_saved_arrays_are_read_back),
+      cmocka_unit_test(test_checkpoint_same_step_saved_again_replaces_the_first),
+      cmocka_unit_test(test_checkpoint_of_older_version_is_read),
+      cmocka_unit_test(test_checkpoint_of_newer_version_is_refused),
+      cmocka_unit_test(test_checkpoint_damaged_file_is_named_and_older_checkpoint_used),
+      cmocka_unit_test(test_checkpoint_find_without_whole_checkpoint_finds_none),
+      cmocka_unit_test(test_checkpoint_missing_links_newest_step_is_found),
+      cmocka_unit_test(test_checkpoint_load_with_other_arrays_is_refused),
+      cmocka_unit_test(test_checkpoint_value_that_is_not_finite_is_refused),
+      cmocka_unit_test(test_checkpoint_prune_keeps_newest_and_best),
   };
   return cmocka_run_group_tests(tests, set_up_model, tear_down_model);
 }

@@ -73,7 +73,7 @@ static void check_attend(Backend *b) {
   }
 }
 
-static void test_cached_attention(void **state) {
+static void test_attend_cached_matches_reference(void **state) {
   (void)state;
   on_every_isa(check_attend);
 }
@@ -107,7 +107,7 @@ static void check_top(Backend *b) {
   for (int i = 0; i < 4; i++) assert_true(id[i] >= 0 && id[i] < 300);
 }
 
-static void test_top(void **state) {
+static void test_top_matches_reference(void **state) {
   (void)state;
   on_every_isa(check_top);
 }
@@ -137,7 +137,7 @@ static void check_packed(Backend *b) {
   }
 }
 
-static void test_packed_weights_change_no_bit(void **state) {
+static void test_linear_packed_weights_same_bits(void **state) {
   (void)state;
   on_every_isa(check_packed);
   Backend bf16;
@@ -172,7 +172,7 @@ static void close_tiny(Tiny *t) {
   mem_free(t->w);
 }
 
-static void test_lengths(void **state) {
+static void test_beam_output_length_stays_within_limits(void **state) {
   (void)state;
   Tiny t;
   Beam *beam;
@@ -266,7 +266,7 @@ static void test_beam_on_step_error_ends_the_search(void **state) {
 }
 
 /* Search with packed weights finds the same, to the bit. */
-static void test_packed_search(void **state) {
+static void test_beam_packed_weights_same_bits(void **state) {
   (void)state;
   Tiny t;
   Beam *beam[2];
@@ -309,7 +309,7 @@ static void assert_same(const Kept *a, const Kept *b) {
 
 /* What is drawn follows from the seed and the line, not from batch, order or how
  * many samples are asked for. */
-static void test_samples_do_not_depend_on_the_batch(void **state) {
+static void test_sampling_other_batch_same_samples(void **state) {
   (void)state;
   Tiny t;
   Beam *beam;
@@ -361,7 +361,7 @@ static void test_samples_do_not_depend_on_the_batch(void **state) {
 }
 
 /* With one word to draw from, sampling is greedy search. */
-static void test_top_1_is_greedy(void **state) {
+static void test_sampling_top_1_is_greedy(void **state) {
   (void)state;
   Tiny t;
   Beam *beam;
@@ -386,7 +386,7 @@ static void test_top_1_is_greedy(void **state) {
 }
 
 /* Shares of 20,000 draws against the probabilities: chi squared with 3 degrees. */
-static void test_draws_follow_the_probabilities(void **state) {
+static void test_sampling_draws_follow_probabilities(void **state) {
   (void)state;
   float logits[] = {0, 1, -INFINITY, 2, -1};
   for (int hot = 0; hot < 2; hot++) {
@@ -410,7 +410,7 @@ static void test_draws_follow_the_probabilities(void **state) {
 }
 
 /* Every allocation on the way fails once: an error each time, nothing lost. */
-static void test_no_memory(void **state) {
+static void test_beam_out_of_memory_is_error(void **state) {
   (void)state;
   Tiny t;
   open_tiny(&t);
@@ -433,18 +433,18 @@ static void test_no_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_cached_attention),
-      cmocka_unit_test(test_top),
-      cmocka_unit_test(test_packed_weights_change_no_bit),
-      cmocka_unit_test(test_lengths),
+      cmocka_unit_test(test_attend_cached_matches_reference),
+      cmocka_unit_test(test_top_matches_reference),
+      cmocka_unit_test(test_linear_packed_weights_same_bits),
+      cmocka_unit_test(test_beam_output_length_stays_within_limits),
       cmocka_unit_test(test_beam_length_penalty_counts_the_end_mark),
       cmocka_unit_test(test_beam_on_step_is_called_before_each_step),
       cmocka_unit_test(test_beam_on_step_error_ends_the_search),
-      cmocka_unit_test(test_packed_search),
-      cmocka_unit_test(test_samples_do_not_depend_on_the_batch),
-      cmocka_unit_test(test_top_1_is_greedy),
-      cmocka_unit_test(test_draws_follow_the_probabilities),
-      cmocka_unit_test(test_no_memory),
+      cmocka_unit_test(test_beam_packed_weights_same_bits),
+      cmocka_unit_test(test_sampling_other_batch_same_samples),
+      cmocka_unit_test(test_sampling_top_1_is_greedy),
+      cmocka_unit_test(test_sampling_draws_follow_probabilities),
+      cmocka_unit_test(test_beam_out_of_memory_is_error),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

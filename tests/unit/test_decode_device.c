@@ -112,7 +112,7 @@ static BeamTimes compare(const BeamSpec *spec) {
   return times;
 }
 
-static void test_search(void **state) {
+static void test_beam_on_device_same_bits_as_cpu(void **state) {
   (void)state;
   for (int beam = 2; beam <= 7; beam += 5) {
     BeamTimes t = compare(&(BeamSpec){
@@ -127,7 +127,7 @@ static void test_search(void **state) {
   }
 }
 
-static void test_samples(void **state) {
+static void test_sampling_on_device_same_bits_as_cpu(void **state) {
   (void)state;
   BeamSpec spec = {.beam_size = NBEST, .extra_length = 20, .nbest = NBEST, .is_sampling = true};
   spec.sample = (SampleSpec){.temperature = 0.9f, .top_k = 20, .seed = 5};
@@ -145,7 +145,7 @@ static void test_samples(void **state) {
 
 /* With the words of a batch reserved the first search takes no memory, and all that there
  * is has been counted. */
-static void test_reserve(void **state) {
+static void test_beam_reserved_memory_is_enough(void **state) {
   BeamSpec list[] = {
       {.beam_size = 4, .length_penalty = 0.6f, .extra_length = 20, .nbest = 1},
       {.beam_size = 4,
@@ -188,7 +188,7 @@ static void test_reserve(void **state) {
 }
 
 /* Batches of some lines: the room they need, and that they are the same in it. */
-static void test_room(void **state) {
+static void test_translator_room_counts_tokens_of_batches(void **state) {
   const size_t len[] = {9, 5, 5, 3, 1, 0, 0};
   BeamSpec spec = {.beam_size = 2, .extra_length = 2, .nbest = 1};
   (void)state;
@@ -210,7 +210,7 @@ static void test_room(void **state) {
   assert_int_equal(room.words, 0);
 }
 
-static void test_batches(void **state) {
+static void test_translator_batch_size_depends_on_device(void **state) {
   (void)state;
   size_t rows, sentences;
   translator_batch(&cpu, 0, 256, 4, &rows, &sentences);
@@ -225,7 +225,7 @@ static void test_batches(void **state) {
 }
 
 /* Every allocation on the way fails once. */
-static void test_no_memory(void **state) {
+static void test_beam_on_device_out_of_memory_is_error(void **state) {
   (void)state;
   BeamSpec spec = {.beam_size = 2, .extra_length = 6, .nbest = 1, .is_sampling = true};
   spec.sample.temperature = 1;
@@ -246,7 +246,7 @@ static void test_no_memory(void **state) {
   }
 }
 
-static void test_widen(void **state) {
+static void test_type_to_f32_bf16_and_fp16_are_exact(void **state) {
   (void)state;
   const uint16_t bf16[] = {0x3f80, 0xc040, 0x0001, 0x8000, 0x7f80, 0x7fc0},
                  f16[] = {0x3c00, 0xc200, 0x0001, 0x8000, 0x7c00, 0x7e00, 0x7bff, 0x03ff};
@@ -266,10 +266,13 @@ static void test_widen(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_search),  cmocka_unit_test(test_samples),
-      cmocka_unit_test(test_reserve), cmocka_unit_test(test_room),
-      cmocka_unit_test(test_batches), cmocka_unit_test(test_no_memory),
-      cmocka_unit_test(test_widen),
+      cmocka_unit_test(test_beam_on_device_same_bits_as_cpu),
+      cmocka_unit_test(test_sampling_on_device_same_bits_as_cpu),
+      cmocka_unit_test(test_beam_reserved_memory_is_enough),
+      cmocka_unit_test(test_translator_room_counts_tokens_of_batches),
+      cmocka_unit_test(test_translator_batch_size_depends_on_device),
+      cmocka_unit_test(test_beam_on_device_out_of_memory_is_error),
+      cmocka_unit_test(test_type_to_f32_bf16_and_fp16_are_exact),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -40,7 +40,7 @@ static int drop_dir(void **state) {
   return file_remove_all(dir) ? -1 : 0;
 }
 
-static void test_pair_is_pure(void **state) {
+static void test_demo_same_seed_and_number_give_same_pair(void **state) {
   (void)state;
   Str en = {0}, de = {0}, en2 = {0}, de2 = {0};
   for (uint64_t i = 0; i < 2000; i++) {
@@ -53,7 +53,7 @@ static void test_pair_is_pure(void **state) {
   str_free(&en), str_free(&de), str_free(&en2), str_free(&de2);
 }
 
-static void test_seeds_differ(void **state) {
+static void test_demo_other_seed_gives_other_pairs(void **state) {
   (void)state;
   Str a = {0}, b = {0}, de = {0};
   int equal = 0;
@@ -80,7 +80,7 @@ static void check_form(const Str *text) {
   }
 }
 
-static void test_english_has_one_german(void **state) {
+static void test_demo_english_has_one_german(void **state) {
   (void)state;
   typedef struct {
     uint64_t en, de;
@@ -118,7 +118,7 @@ static void test_english_has_one_german(void **state) {
 }
 
 /* Every noun, adjective and verb must be met often enough to be learned. */
-static void test_every_word_is_met(void **state) {
+static void test_demo_every_word_of_lexicon_occurs(void **state) {
   (void)state;
   enum { LINES = 50000 };
   Str en = {0}, de = {0}, padded = {0}, word = {0};
@@ -177,7 +177,7 @@ static int by_value(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
-static void test_files_hold_distinct_pairs(void **state) {
+static void test_demo_files_hold_distinct_pairs(void **state) {
   (void)state;
   enum { TRAIN = 50000, TEST = 2000 };
   uint64_t *train, *test;
@@ -212,7 +212,7 @@ static void test_files_hold_distinct_pairs(void **state) {
 }
 
 /* 200,000 training pairs must not cost many more draws: few repetitions. */
-static void test_repetitions_are_rare(void **state) {
+static void test_demo_repetitions_are_rare(void **state) {
   (void)state;
   enum { WANTED = 200000 };
   uint64_t *hashes, draws = 0;
@@ -234,7 +234,7 @@ static Err three_pairs(uint64_t seed, uint64_t i, Str *en, Str *de) {
   return demo_pair(seed, i % 3, en, de);
 }
 
-static void test_dry_well_is_an_error(void **state) {
+static void test_demo_too_many_pairs_is_an_error(void **state) {
   (void)state;
   assert_int_equal(demo_write_from(three_pairs, en_path, de_path, SPLIT_TRAIN, 10, 1),
                    ERR_WORK);
@@ -243,7 +243,7 @@ static void test_dry_well_is_an_error(void **state) {
   assert_int_equal(demo_write(en_path, de_path, SPLIT_TRAIN, 50000001, 1), ERR_USAGE);
 }
 
-static void test_bad_path_is_an_error(void **state) {
+static void test_demo_bad_path_is_an_error(void **state) {
   (void)state;
   assert_int_equal(demo_write("/nonexistent/x.en", de_path, SPLIT_TEST, 5, 1), ERR_WORK);
   assert_non_null(strstr(err_message(), "/nonexistent/x.en"));
@@ -251,7 +251,7 @@ static void test_bad_path_is_an_error(void **state) {
 }
 
 /* Each allocation fails in turn; each time there is an error and no leak. */
-static void test_out_of_memory_is_an_error(void **state) {
+static void test_demo_out_of_memory_is_an_error(void **state) {
   (void)state;
   uint64_t n = 1;
   for (;; n++) {
@@ -265,7 +265,7 @@ static void test_out_of_memory_is_an_error(void **state) {
   assert_true(n > 5);
 }
 
-static void test_no_pairs_are_empty_files(void **state) {
+static void test_demo_no_pairs_gives_empty_files(void **state) {
   (void)state;
   uint64_t bytes;
   assert_ok(demo_write(en_path, de_path, SPLIT_VALID, 0, 1));
@@ -275,16 +275,16 @@ static void test_no_pairs_are_empty_files(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_pair_is_pure),
-      cmocka_unit_test(test_seeds_differ),
-      cmocka_unit_test(test_english_has_one_german),
-      cmocka_unit_test(test_every_word_is_met),
-      cmocka_unit_test(test_files_hold_distinct_pairs),
-      cmocka_unit_test(test_repetitions_are_rare),
-      cmocka_unit_test(test_dry_well_is_an_error),
-      cmocka_unit_test(test_bad_path_is_an_error),
-      cmocka_unit_test(test_out_of_memory_is_an_error),
-      cmocka_unit_test(test_no_pairs_are_empty_files),
+      cmocka_unit_test(test_demo_same_seed_and_number_give_same_pair),
+      cmocka_unit_test(test_demo_other_seed_gives_other_pairs),
+      cmocka_unit_test(test_demo_english_has_one_german),
+      cmocka_unit_test(test_demo_every_word_of_lexicon_occurs),
+      cmocka_unit_test(test_demo_files_hold_distinct_pairs),
+      cmocka_unit_test(test_demo_repetitions_are_rare),
+      cmocka_unit_test(test_demo_too_many_pairs_is_an_error),
+      cmocka_unit_test(test_demo_bad_path_is_an_error),
+      cmocka_unit_test(test_demo_out_of_memory_is_an_error),
+      cmocka_unit_test(test_demo_no_pairs_gives_empty_files),
   };
   return cmocka_run_group_tests(tests, make_dir, drop_dir);
 }

@@ -1,5 +1,5 @@
 /* Pieces of the demo grammar against German and English checked by hand: numbers,
- * times, dates, test_declension, the place of the verb. Depends on demo/grammar. */
+ * times, dates, test_grammar_nouns_are_declined, the place of the verb. Depends on demo/grammar. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,7 +30,7 @@ static int free_texts(void **state) {
   return 0;
 }
 
-static void test_cardinals(void **state) {
+static void test_grammar_cardinals_are_spelt(void **state) {
   (void)state;
   static const struct {
     uint32_t n;
@@ -64,7 +64,7 @@ static void test_cardinals(void **state) {
   }
 }
 
-static void test_ordinals(void **state) {
+static void test_grammar_ordinals_are_spelt(void **state) {
   (void)state;
   static const struct {
     uint32_t n;
@@ -92,7 +92,7 @@ static void test_ordinals(void **state) {
   }
 }
 
-static void test_prices(void **state) {
+static void test_grammar_prices_are_spelt(void **state) {
   (void)state;
   static const struct {
     Price price;
@@ -114,7 +114,7 @@ static void test_prices(void **state) {
   }
 }
 
-static void test_times_and_dates(void **state) {
+static void test_grammar_times_and_dates_are_spelt(void **state) {
   (void)state;
   static const struct {
     When when;
@@ -164,7 +164,7 @@ static void test_times_and_dates(void **state) {
 }
 
 /* Every month has its days; none has more than the calendar gives it. */
-static void test_months(void **state) {
+static void test_grammar_months_sum_to_365_days(void **state) {
   (void)state;
   int days = 0;
   for (int m = 0; m < 12; m++) days += demo_month_days(m);
@@ -183,7 +183,7 @@ static Np noun(int det, const char *adj, const char *word, bool plural) {
   return np;
 }
 
-static void test_declension(void **state) {
+static void test_grammar_nouns_are_declined(void **state) {
   (void)state;
   static const struct {
     int det;
@@ -234,7 +234,7 @@ static void test_declension(void **state) {
   }
 }
 
-static void test_owners_and_counts(void **state) {
+static void test_grammar_owners_and_counts_agree_with_noun(void **state) {
   (void)state;
   Np np = noun(D_THE, "new", "car", false);
   np.owner = 1 + demo_noun("doctor");
@@ -269,7 +269,7 @@ static void test_owners_and_counts(void **state) {
   check("the third letter", "den dritten Brief");
 }
 
-static void test_prepositions(void **state) {
+static void test_grammar_prepositions_take_their_case(void **state) {
   (void)state;
   static const struct {
     PrepId prep;
@@ -309,7 +309,7 @@ static void say(const Clause *c, Say in_english, Say in_german, char mark) {
   demo_end(&de, mark);
 }
 
-static void test_verb_position(void **state) {
+static void test_grammar_verb_has_its_position(void **state) {
   (void)state;
   Clause c = clause("call", NULL, T_ING);
   c.subject = noun(D_THE, NULL, "man", false);
@@ -345,7 +345,7 @@ static void test_verb_position(void **state) {
   check("Does the man want to call the woman?", "Will der Mann die Frau anrufen?");
 }
 
-static void test_negation(void **state) {
+static void test_grammar_negation_has_its_position(void **state) {
   (void)state;
   Clause c = clause("buy", NULL, T_PRESENT);
   c.no = true;
@@ -375,7 +375,7 @@ static void test_negation(void **state) {
   check("I am not waiting for the train.", "Ich warte nicht auf den Zug.");
 }
 
-static void test_pronouns_and_order(void **state) {
+static void test_grammar_pronouns_have_their_order(void **state) {
   (void)state;
   Clause c = clause("pick", "up", T_PAST);
   c.subject = noun(D_MY + PRO_SHE, NULL, "parents", true);
@@ -409,7 +409,7 @@ static void test_pronouns_and_order(void **state) {
   check("Open the door.", "Machen Sie die Tür auf.");
 }
 
-static void test_places_and_goals(void **state) {
+static void test_grammar_place_and_goal_take_their_case(void **state) {
   (void)state;
   Clause c = clause("put", NULL, T_ING);
   c.subject = (Np){.kind = NP_NAME, .id = 0};
@@ -436,7 +436,7 @@ static void test_places_and_goals(void **state) {
         "Am Montag, dem dritten Mai, haben sie im Park einen Apfel gegessen.");
 }
 
-static void test_relative_clauses(void **state) {
+static void test_grammar_relative_clause_agrees_with_noun(void **state) {
   (void)state;
   Clause rel = clause("repair", NULL, T_ING), c = clause("call", NULL, T_ING);
   Np man = noun(D_THE, NULL, "man", false);
@@ -460,7 +460,7 @@ static void test_relative_clauses(void **state) {
         "Die Kinder, denen wir gedankt haben, sind freundlich.");
 }
 
-static void test_comparison(void **state) {
+static void test_grammar_adjectives_are_compared(void **state) {
   (void)state;
   Clause c = {.verb = &demo_verbs[0], .adj = 1 + demo_adj("old"), .like = LIKE_MORE};
   c.subject = noun(D_MY + PRO_I, NULL, "brother", false);
@@ -483,7 +483,7 @@ static void test_comparison(void **state) {
 }
 
 /* Forms the tables must agree on, so that a slip of the pen shows. */
-static void test_tables_are_sound(void **state) {
+static void test_grammar_tables_are_sound(void **state) {
   (void)state;
   for (int i = 1; i < demo_verb_count; i++) {
     const Verb *v = &demo_verbs[i];
@@ -510,21 +510,21 @@ static void test_tables_are_sound(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_cardinals),
-      cmocka_unit_test(test_ordinals),
-      cmocka_unit_test(test_prices),
-      cmocka_unit_test(test_times_and_dates),
-      cmocka_unit_test(test_months),
-      cmocka_unit_test(test_declension),
-      cmocka_unit_test(test_owners_and_counts),
-      cmocka_unit_test(test_prepositions),
-      cmocka_unit_test(test_verb_position),
-      cmocka_unit_test(test_negation),
-      cmocka_unit_test(test_pronouns_and_order),
-      cmocka_unit_test(test_places_and_goals),
-      cmocka_unit_test(test_relative_clauses),
-      cmocka_unit_test(test_comparison),
-      cmocka_unit_test(test_tables_are_sound),
+      cmocka_unit_test(test_grammar_cardinals_are_spelt),
+      cmocka_unit_test(test_grammar_ordinals_are_spelt),
+      cmocka_unit_test(test_grammar_prices_are_spelt),
+      cmocka_unit_test(test_grammar_times_and_dates_are_spelt),
+      cmocka_unit_test(test_grammar_months_sum_to_365_days),
+      cmocka_unit_test(test_grammar_nouns_are_declined),
+      cmocka_unit_test(test_grammar_owners_and_counts_agree_with_noun),
+      cmocka_unit_test(test_grammar_prepositions_take_their_case),
+      cmocka_unit_test(test_grammar_verb_has_its_position),
+      cmocka_unit_test(test_grammar_negation_has_its_position),
+      cmocka_unit_test(test_grammar_pronouns_have_their_order),
+      cmocka_unit_test(test_grammar_place_and_goal_take_their_case),
+      cmocka_unit_test(test_grammar_relative_clause_agrees_with_noun),
+      cmocka_unit_test(test_grammar_adjectives_are_compared),
+      cmocka_unit_test(test_grammar_tables_are_sound),
   };
   return cmocka_run_group_tests(tests, NULL, free_texts);
 }

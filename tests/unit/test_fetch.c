@@ -150,7 +150,7 @@ static void need_curl(void) {
 
 /* ---- tests ---- */
 
-static void test_knows_urls(void **state) {
+static void test_fetch_urls_are_told_from_paths(void **state) {
   (void)state;
   assert_true(fetch_is_url("http://a/b"));
   assert_true(fetch_is_url("https://a"));
@@ -164,7 +164,7 @@ static void test_knows_urls(void **state) {
   assert_false(fetch_is_url(""));
 }
 
-static void test_checks_sizes_and_hashes(void **state) {
+static void test_fetch_check_compares_size_and_hash(void **state) {
   (void)state;
   char path[256];
   snprintf(path, sizeof path, "%s/data", served);
@@ -181,7 +181,7 @@ static void test_checks_sizes_and_hashes(void **state) {
   assert_says(other);
 }
 
-static void test_fetches_a_file(void **state) {
+static void test_fetch_http_file_is_written(void **state) {
   (void)state;
   need_curl();
   FetchReport report;
@@ -198,7 +198,7 @@ static void test_fetches_a_file(void **state) {
   assert_false(there(".part.meta"));
 }
 
-static void test_fetches_an_empty_file(void **state) {
+static void test_fetch_empty_file_is_written(void **state) {
   (void)state;
   need_curl();
   char path[256];
@@ -210,7 +210,7 @@ static void test_fetches_an_empty_file(void **state) {
   assert_body(got, "", 0);
 }
 
-static void test_fetches_from_file_urls(void **state) {
+static void test_fetch_file_url_is_copied(void **state) {
   (void)state;
   need_curl();
   char address[256];
@@ -222,7 +222,7 @@ static void test_fetches_from_file_urls(void **state) {
   assert_int_equal(fetch_file(&job), ERR_WORK);
 }
 
-static void test_follows_redirects_but_not_to_files(void **state) {
+static void test_fetch_redirect_is_followed_but_not_to_file_url(void **state) {
   (void)state;
   need_curl();
   char name[256];
@@ -253,7 +253,7 @@ static void leave_part(const char *flags, const char *n) {
   unlink(logged);
 }
 
-static void test_resumes_with_a_range(void **state) {
+static void test_fetch_partial_file_resumes_with_range(void **state) {
   (void)state;
   need_curl();
   FetchReport report;
@@ -353,7 +353,7 @@ static void test_url_identify_sees_the_query_but_no_login(void **state) {
   assert_string_not_equal(hex[0], hex[3]);
 }
 
-static void test_resumes_by_date_alone(void **state) {
+static void test_fetch_partial_file_with_date_only_resumes(void **state) {
   (void)state;
   need_curl();
   leave_part("--no-etag", "1234");
@@ -363,7 +363,7 @@ static void test_resumes_by_date_alone(void **state) {
   assert_string_equal(asked(), "/data 1234- 206\n");
 }
 
-static void test_does_not_join_what_nothing_vouches_for(void **state) {
+static void test_fetch_partial_file_without_validator_starts_over(void **state) {
   (void)state;
   need_curl();
   leave_part("--no-etag --no-date", "1234");
@@ -373,7 +373,7 @@ static void test_does_not_join_what_nothing_vouches_for(void **state) {
   assert_string_equal(asked(), "/data all 200\n");
 }
 
-static void test_a_hash_vouches(void **state) {
+static void test_fetch_partial_file_with_known_hash_resumes(void **state) {
   (void)state;
   need_curl();
   leave_part("--no-etag --no-date", "1234");
@@ -394,7 +394,7 @@ static void change_remote(char *other) {
   assert_int_equal(utimensat(0, path, times, 0), 0);
 }
 
-static void test_starts_over_when_the_file_changed(void **state) {
+static void test_fetch_changed_remote_file_starts_over(void **state) {
   (void)state;
   need_curl();
   static char other[SIZE];
@@ -407,7 +407,7 @@ static void test_starts_over_when_the_file_changed(void **state) {
   assert_int_equal(report.resumed, 0);
 }
 
-static void test_starts_over_though_if_range_is_ignored(void **state) {
+static void test_fetch_server_ignores_if_range_starts_over(void **state) {
   (void)state;
   need_curl();
   static char other[SIZE];
@@ -419,7 +419,7 @@ static void test_starts_over_though_if_range_is_ignored(void **state) {
   assert_string_equal(asked(), "/data 100000- 206\n/data all 200\n");
 }
 
-static void test_starts_over_when_the_hash_shows_a_bad_join(void **state) {
+static void test_fetch_wrong_hash_after_resume_starts_over(void **state) {
   (void)state;
   need_curl();
   char part[256];
@@ -438,7 +438,7 @@ static void test_starts_over_when_the_hash_shows_a_bad_join(void **state) {
   assert_string_equal(asked(), "/data 100000- 206\n/data all 200\n");
 }
 
-static void test_a_part_of_another_address_is_not_used(void **state) {
+static void test_fetch_partial_file_of_other_url_is_not_used(void **state) {
   (void)state;
   need_curl();
   char path[256];
@@ -450,7 +450,7 @@ static void test_a_part_of_another_address_is_not_used(void **state) {
   assert_body(got, "another", 7);
 }
 
-static void test_a_part_without_a_note_is_not_used(void **state) {
+static void test_fetch_partial_file_without_note_is_not_used(void **state) {
   (void)state;
   need_curl();
   char path[256];
@@ -463,7 +463,7 @@ static void test_a_part_without_a_note_is_not_used(void **state) {
   assert_string_equal(asked(), "/data all 200\n");
 }
 
-static void test_a_hostile_note_does_no_harm(void **state) {
+static void test_fetch_damaged_note_is_not_used(void **state) {
   (void)state;
   need_curl();
   static const char *const notes[] = {"", "\n\n\n", "size 99999999999999999999999\n", "url \n",
@@ -481,7 +481,7 @@ static void test_a_hostile_note_does_no_harm(void **state) {
   }
 }
 
-static void test_a_complete_part_needs_no_request(void **state) {
+static void test_fetch_complete_partial_file_needs_no_request(void **state) {
   (void)state;
   need_curl();
   char path[256];
@@ -496,7 +496,7 @@ static void test_a_complete_part_needs_no_request(void **state) {
   assert_int_equal(report.requests, 0);
 }
 
-static void test_retries_after_503(void **state) {
+static void test_fetch_status_503_is_retried(void **state) {
   (void)state;
   need_curl();
   FetchReport report;
@@ -511,7 +511,7 @@ static void test_retries_after_503(void **state) {
   assert_int_equal(report.requests, 4);
 }
 
-static void test_gives_up_after_its_tries(void **state) {
+static void test_fetch_last_retry_failed_is_error(void **state) {
   (void)state;
   need_curl();
   FetchReport report;
@@ -526,7 +526,7 @@ static void test_gives_up_after_its_tries(void **state) {
   assert_false(there(".part"));
 }
 
-static void test_continues_after_a_cut_body(void **state) {
+static void test_fetch_truncated_body_continues(void **state) {
   (void)state;
   need_curl();
   start("--cut 70000");
@@ -537,7 +537,7 @@ static void test_continues_after_a_cut_body(void **state) {
   assert_string_equal(asked(), "/data all 200\n/data 70000- 206\n");
 }
 
-static void test_outlives_many_cuts_that_bring_something(void **state) {
+static void test_fetch_many_truncated_bodies_with_progress_continue(void **state) {
   (void)state;
   need_curl();
   FetchReport report;
@@ -549,7 +549,7 @@ static void test_outlives_many_cuts_that_bring_something(void **state) {
   assert_int_equal(report.requests, 8);
 }
 
-static void test_cuts_that_bring_nothing_new_end(void **state) {
+static void test_fetch_truncated_bodies_without_progress_are_error(void **state) {
   (void)state;
   need_curl();
   FetchReport report;
@@ -561,7 +561,7 @@ static void test_cuts_that_bring_nothing_new_end(void **state) {
   assert_false(there(""));
 }
 
-static void test_a_server_without_ranges_starts_over(void **state) {
+static void test_fetch_server_without_ranges_starts_over(void **state) {
   (void)state;
   need_curl();
   start("--cut 70000 --no-range");
@@ -571,7 +571,7 @@ static void test_a_server_without_ranges_starts_over(void **state) {
   assert_string_equal(asked(), "/data all 200\n/data 70000- 200\n");
 }
 
-static void test_a_stall_is_noticed(void **state) {
+static void test_fetch_stalled_transfer_is_error(void **state) {
   (void)state;
   need_curl();
   start("--stall 50000");
@@ -583,7 +583,7 @@ static void test_a_stall_is_noticed(void **state) {
   assert_string_equal(asked(), "/data all 200\n/data 50000- 206\n");
 }
 
-static void test_a_wrong_hash_is_never_used(void **state) {
+static void test_fetch_wrong_hash_is_error(void **state) {
   (void)state;
   need_curl();
   char other[65], bad[256];
@@ -603,7 +603,7 @@ static void test_a_wrong_hash_is_never_used(void **state) {
   assert_says(bad);
 }
 
-static void test_a_wrong_size_is_told_before_the_bytes(void **state) {
+static void test_fetch_wrong_size_is_error_before_download(void **state) {
   (void)state;
   need_curl();
   start("");
@@ -616,7 +616,7 @@ static void test_a_wrong_size_is_told_before_the_bytes(void **state) {
   assert_false(there(".part"));
 }
 
-static void test_a_404_is_final(void **state) {
+static void test_fetch_status_404_is_not_retried(void **state) {
   (void)state;
   need_curl();
   FetchReport report;
@@ -630,7 +630,7 @@ static void test_a_404_is_final(void **state) {
   assert_false(there(".part"));
 }
 
-static void test_a_closed_port_is_unreachable(void **state) {
+static void test_fetch_closed_port_is_unreachable(void **state) {
   (void)state;
   need_curl();
   FetchReport report;
@@ -642,7 +642,7 @@ static void test_a_closed_port_is_unreachable(void **state) {
   assert_int_equal(report.requests, 3);
 }
 
-static void test_two_processes_share_the_work(void **state) {
+static void test_fetch_two_processes_download_once(void **state) {
   (void)state;
   need_curl();
   start("--stall 50000");
@@ -660,7 +660,7 @@ static void test_two_processes_share_the_work(void **state) {
   assert_string_equal(asked(), "/data all 200\n/data 50000- 206\n");
 }
 
-static void test_a_killed_process_leaves_a_part_to_continue(void **state) {
+static void test_fetch_killed_process_leaves_partial_file_to_resume(void **state) {
   (void)state;
   need_curl();
   start("--stall 50000");
@@ -690,7 +690,7 @@ static void test_a_killed_process_leaves_a_part_to_continue(void **state) {
   assert_string_equal(asked(), "/data all 200\n/data 50000- 206\n");
 }
 
-static void test_an_unwritable_place_is_told(void **state) {
+static void test_fetch_unwritable_directory_is_error(void **state) {
   (void)state;
   need_curl();
   char path[256];
@@ -702,7 +702,7 @@ static void test_an_unwritable_place_is_told(void **state) {
   assert_says(path);
 }
 
-static void test_refuses_other_schemes(void **state) {
+static void test_fetch_other_scheme_is_refused(void **state) {
   (void)state;
   need_curl();
   FetchJob job = {.url = "gopher://127.0.0.1/x", .path = got};
@@ -713,43 +713,43 @@ static void test_refuses_other_schemes(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
   const struct CMUnitTest tests[] = {
-      TEST(test_knows_urls),
-      TEST(test_checks_sizes_and_hashes),
-      TEST(test_fetches_a_file),
-      TEST(test_fetches_an_empty_file),
-      TEST(test_fetches_from_file_urls),
-      TEST(test_follows_redirects_but_not_to_files),
-      TEST(test_resumes_with_a_range),
+      TEST(test_fetch_urls_are_told_from_paths),
+      TEST(test_fetch_check_compares_size_and_hash),
+      TEST(test_fetch_http_file_is_written),
+      TEST(test_fetch_empty_file_is_written),
+      TEST(test_fetch_file_url_is_copied),
+      TEST(test_fetch_redirect_is_followed_but_not_to_file_url),
+      TEST(test_fetch_partial_file_resumes_with_range),
       TEST(test_fetch_password_stays_out_of_message_and_note),
       TEST(test_fetch_signature_stays_out_of_message),
       TEST(test_url_mask_hides_logins_and_query_values),
       TEST(test_url_mask_long_url_is_cut),
       TEST(test_url_identify_sees_the_query_but_no_login),
-      TEST(test_resumes_by_date_alone),
-      TEST(test_does_not_join_what_nothing_vouches_for),
-      TEST(test_a_hash_vouches),
-      TEST(test_starts_over_when_the_file_changed),
-      TEST(test_starts_over_though_if_range_is_ignored),
-      TEST(test_starts_over_when_the_hash_shows_a_bad_join),
-      TEST(test_a_part_of_another_address_is_not_used),
-      TEST(test_a_part_without_a_note_is_not_used),
-      TEST(test_a_hostile_note_does_no_harm),
-      TEST(test_a_complete_part_needs_no_request),
-      TEST(test_retries_after_503),
-      TEST(test_gives_up_after_its_tries),
-      TEST(test_continues_after_a_cut_body),
-      TEST(test_outlives_many_cuts_that_bring_something),
-      TEST(test_cuts_that_bring_nothing_new_end),
-      TEST(test_a_server_without_ranges_starts_over),
-      TEST(test_a_stall_is_noticed),
-      TEST(test_a_wrong_hash_is_never_used),
-      TEST(test_a_wrong_size_is_told_before_the_bytes),
-      TEST(test_a_404_is_final),
-      TEST(test_a_closed_port_is_unreachable),
-      TEST(test_two_processes_share_the_work),
-      TEST(test_a_killed_process_leaves_a_part_to_continue),
-      TEST(test_an_unwritable_place_is_told),
-      TEST(test_refuses_other_schemes),
+      TEST(test_fetch_partial_file_with_date_only_resumes),
+      TEST(test_fetch_partial_file_without_validator_starts_over),
+      TEST(test_fetch_partial_file_with_known_hash_resumes),
+      TEST(test_fetch_changed_remote_file_starts_over),
+      TEST(test_fetch_server_ignores_if_range_starts_over),
+      TEST(test_fetch_wrong_hash_after_resume_starts_over),
+      TEST(test_fetch_partial_file_of_other_url_is_not_used),
+      TEST(test_fetch_partial_file_without_note_is_not_used),
+      TEST(test_fetch_damaged_note_is_not_used),
+      TEST(test_fetch_complete_partial_file_needs_no_request),
+      TEST(test_fetch_status_503_is_retried),
+      TEST(test_fetch_last_retry_failed_is_error),
+      TEST(test_fetch_truncated_body_continues),
+      TEST(test_fetch_many_truncated_bodies_with_progress_continue),
+      TEST(test_fetch_truncated_bodies_without_progress_are_error),
+      TEST(test_fetch_server_without_ranges_starts_over),
+      TEST(test_fetch_stalled_transfer_is_error),
+      TEST(test_fetch_wrong_hash_is_error),
+      TEST(test_fetch_wrong_size_is_error_before_download),
+      TEST(test_fetch_status_404_is_not_retried),
+      TEST(test_fetch_closed_port_is_unreachable),
+      TEST(test_fetch_two_processes_download_once),
+      TEST(test_fetch_killed_process_leaves_partial_file_to_resume),
+      TEST(test_fetch_unwritable_directory_is_error),
+      TEST(test_fetch_other_scheme_is_refused),
   };
   log_quiet(true);
   /* A proxy of the user's must not come between the tests and their server. */

@@ -16,13 +16,13 @@ static void learn(Health *h, int steps) {
   }
 }
 
-static void test_a_falling_loss_is_good(void **state) {
+static void test_health_falling_loss_is_good(void **state) {
   (void)state;
   Health h = {0};
   learn(&h, 2000);
 }
 
-static void test_what_is_no_number_ends_at_once(void **state) {
+static void test_health_nan_or_inf_loss_diverges(void **state) {
   (void)state;
   for (int steps = 0; steps < 60; steps += 30) {
     Health h = {0};
@@ -49,7 +49,7 @@ static void runs_away(int learnt, double loss) {
   assert_true(health_take(&again, loss));
 }
 
-static void test_a_loss_that_runs_away(void **state) {
+static void test_health_outliers_in_a_row_diverge(void **state) {
   (void)state;
   runs_away(100, 12);
   runs_away(1000, 3.5);
@@ -60,7 +60,7 @@ static void test_a_loss_that_runs_away(void **state) {
   runs_away(5, 1e7);
 }
 
-static void test_the_loss_may_rise_a_little(void **state) {
+static void test_health_small_rise_is_good(void **state) {
   (void)state;
   Health h = {0};
   learn(&h, 500);
@@ -74,10 +74,10 @@ static void test_the_loss_may_rise_a_little(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_a_falling_loss_is_good),
-      cmocka_unit_test(test_what_is_no_number_ends_at_once),
-      cmocka_unit_test(test_a_loss_that_runs_away),
-      cmocka_unit_test(test_the_loss_may_rise_a_little),
+      cmocka_unit_test(test_health_falling_loss_is_good),
+      cmocka_unit_test(test_health_nan_or_inf_loss_diverges),
+      cmocka_unit_test(test_health_outliers_in_a_row_diverge),
+      cmocka_unit_test(test_health_small_rise_is_good),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

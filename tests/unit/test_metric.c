@@ -162,37 +162,37 @@ static void check_set(const char *set) {
   json_decref(all);
 }
 
-static void test_golden_hard(void **state) {
+static void test_score_hard_cases_equal_sacrebleu(void **state) {
   (void)state;
   check_set("hard");
 }
 
-static void test_golden_salad(void **state) {
+static void test_score_random_words_equal_sacrebleu(void **state) {
   (void)state;
   check_set("salad");
 }
 
-static void test_golden_scripts(void **state) {
+static void test_score_other_scripts_equal_sacrebleu(void **state) {
   (void)state;
   check_set("scripts");
 }
 
-static void test_golden_punctuation(void **state) {
+static void test_score_punctuation_equals_sacrebleu(void **state) {
   (void)state;
   check_set("punctuation");
 }
 
-static void test_golden_limits(void **state) {
+static void test_score_limits_equal_sacrebleu(void **state) {
   (void)state;
   check_set("limits");
 }
 
-static void test_golden_nothing(void **state) {
+static void test_score_empty_lines_equal_sacrebleu(void **state) {
   (void)state;
   check_set("nothing");
 }
 
-static void test_pcg64_is_numpys(void **state) {
+static void test_pcg64_equals_numpy(void **state) {
   (void)state;
   json_t *all = load(GOLDEN "expected.json");
   const json_t *one, *numbers;
@@ -220,7 +220,7 @@ static void test_pcg64_is_numpys(void **state) {
   json_decref(all);
 }
 
-static void test_wmt17(void **state) {
+static void test_score_wmt17_equals_sacrebleu(void **state) {
   (void)state;
   if (!file_exists(WMT "expected.json")) {
     printf("skip: " WMT " is not here\n");
@@ -267,10 +267,14 @@ static void test_wmt17(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_golden_hard),     cmocka_unit_test(test_golden_salad),
-      cmocka_unit_test(test_golden_scripts),  cmocka_unit_test(test_golden_punctuation),
-      cmocka_unit_test(test_golden_limits),   cmocka_unit_test(test_golden_nothing),
-      cmocka_unit_test(test_pcg64_is_numpys), cmocka_unit_test(test_wmt17),
+      cmocka_unit_test(test_score_hard_cases_equal_sacrebleu),
+      cmocka_unit_test(test_score_random_words_equal_sacrebleu),
+      cmocka_unit_test(test_score_other_scripts_equal_sacrebleu),
+      cmocka_unit_test(test_score_punctuation_equals_sacrebleu),
+      cmocka_unit_test(test_score_limits_equal_sacrebleu),
+      cmocka_unit_test(test_score_empty_lines_equal_sacrebleu),
+      cmocka_unit_test(test_pcg64_equals_numpy),
+      cmocka_unit_test(test_score_wmt17_equals_sacrebleu),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,7 @@ static void assert_tokens(MetricTokenizer tokenizer, const char *line, const cha
   metric_tokens_free(&t);
 }
 
-static void test_tokenize_13a(void **state) {
+static void test_tokenize_13a_splits_as_mteval(void **state) {
   (void)state;
   assert_tokens(METRIC_13A, "", "");
   assert_tokens(METRIC_13A, "Hello, world.", "Hello|,|world|.");
@@ -43,7 +43,7 @@ static void test_tokenize_13a(void **state) {
   assert_tokens(METRIC_13A, "it's «so»", "it's|«so»");
 }
 
-static void test_tokenize_intl(void **state) {
+static void test_tokenize_intl_splits_at_unicode_punctuation(void **state) {
   (void)state;
   assert_tokens(METRIC_INTL, "«Oui», 1.5€", "«|Oui|»|,|1.5|€");
   assert_tokens(METRIC_INTL, "year 2000.", "year|2000.");
@@ -51,7 +51,7 @@ static void test_tokenize_intl(void **state) {
   assert_tokens(METRIC_INTL, ".5", ".5");
 }
 
-static void test_tokenize_char_and_none(void **state) {
+static void test_tokenize_char_splits_all_and_none_nothing(void **state) {
   (void)state;
   assert_tokens(METRIC_CHAR, " né 中\u3000x", "n|é|中|x");
   assert_tokens(METRIC_NONE,
@@ -68,7 +68,7 @@ static void assert_lower(const char *line, const char *want) {
   mem_free(out.s);
 }
 
-static void test_lower(void **state) {
+static void test_lower_maps_unicode_letters(void **state) {
   (void)state;
   assert_lower("", "");
   assert_lower("ABC xyz ÄÖ ДЖ", "abc xyz äö дж");
@@ -78,7 +78,7 @@ static void test_lower(void **state) {
   assert_lower("\u023a\u023a\u023a", "\u2c65\u2c65\u2c65"); /* two bytes become three */
 }
 
-static void test_rstrip(void **state) {
+static void test_rstrip_removes_unicode_space(void **state) {
   (void)state;
   assert_int_equal(metric_rstrip(metric_text("ab \t\r\u3000\xc2\x85\x1f")).len, 2);
   assert_int_equal(metric_rstrip(metric_text(" \u2003")).len, 0);
@@ -96,7 +96,7 @@ static size_t edits(const char *hyp, const char *ref) {
   return count;
 }
 
-static void test_ter_edits(void **state) {
+static void test_ter_counts_edits_and_shifts(void **state) {
   (void)state;
   assert_int_equal(edits("", ""), 0);
   assert_int_equal(edits("abc", ""), 3);
@@ -119,7 +119,7 @@ static double score_of(MetricKind kind, const char *hyp, const char *ref) {
   return score.score;
 }
 
-static void test_perfect_and_hopeless(void **state) {
+static void test_score_equal_text_is_perfect_and_disjoint_is_0(void **state) {
   (void)state;
   const char *line = "a perfect match of seven words .";
   assert_true(score_of(METRIC_BLEU, line, line) > 99.9999999);
@@ -130,7 +130,7 @@ static void test_perfect_and_hopeless(void **state) {
   assert_true(score_of(METRIC_CHRF, "xxxx", "yyyy") < 1e-12);
 }
 
-static void test_undefined_references(void **state) {
+static void test_score_fewer_references_are_accepted_and_none_is_error(void **state) {
   (void)state;
   Metric *metric;
   Str signature = {0};
@@ -155,7 +155,7 @@ static void test_undefined_references(void **state) {
   metric_close(metric);
 }
 
-static void test_names(void **state) {
+static void test_metric_names_are_parsed(void **state) {
   (void)state;
   MetricKind kind;
   MetricTokenizer tokenizer;
@@ -166,7 +166,7 @@ static void test_names(void **state) {
   assert_int_equal(metric_tokenizer("zh", &tokenizer), ERR_USAGE);
 }
 
-static void test_bootstrap_of_nothing(void **state) {
+static void test_bootstrap_of_no_lines_is_error(void **state) {
   (void)state;
   Metric *metric;
   MetricInterval interval;
@@ -196,7 +196,7 @@ done:
   return err;
 }
 
-static void test_every_allocation_may_fail(void **state) {
+static void test_score_out_of_memory_is_error(void **state) {
   (void)state;
   char path[] = "test_metric_XXXXXX";
   int fd = mkstemp(path);
@@ -222,17 +222,17 @@ static void test_every_allocation_may_fail(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_tokenize_13a),
-      cmocka_unit_test(test_tokenize_intl),
-      cmocka_unit_test(test_tokenize_char_and_none),
-      cmocka_unit_test(test_lower),
-      cmocka_unit_test(test_rstrip),
-      cmocka_unit_test(test_ter_edits),
-      cmocka_unit_test(test_perfect_and_hopeless),
-      cmocka_unit_test(test_undefined_references),
-      cmocka_unit_test(test_names),
-      cmocka_unit_test(test_bootstrap_of_nothing),
-      cmocka_unit_test(test_every_allocation_may_fail),
+      cmocka_unit_test(test_tokenize_13a_splits_as_mteval),
+      cmocka_unit_test(test_tokenize_intl_splits_at_unicode_punctuation),
+      cmocka_unit_test(test_tokenize_char_splits_all_and_none_nothing),
+      cmocka_unit_test(test_lower_maps_unicode_letters),
+      cmocka_unit_test(test_rstrip_removes_unicode_space),
+      cmocka_unit_test(test_ter_counts_edits_and_shifts),
+      cmocka_unit_test(test_score_equal_text_is_perfect_and_disjoint_is_0),
+      cmocka_unit_test(test_score_fewer_references_are_accepted_and_none_is_error),
+      cmocka_unit_test(test_metric_names_are_parsed),
+      cmocka_unit_test(test_bootstrap_of_no_lines_is_error),
+      cmocka_unit_test(test_score_out_of_memory_is_error),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

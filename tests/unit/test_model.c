@@ -156,7 +156,7 @@ static void check_ten_steps(const char *form, bool reference) {
   close_fixture(&f);
 }
 
-static void test_gradients_equal_pytorch(void **state) {
+static void test_model_gradients_equal_pytorch(void **state) {
   (void)state;
   const char *forms[] = {"pre", "post", "free"};
   for (int i = 0; i < 3; i++) {
@@ -165,7 +165,7 @@ static void test_gradients_equal_pytorch(void **state) {
   }
 }
 
-static void test_ten_steps_equal_pytorch(void **state) {
+static void test_model_10_steps_equal_pytorch(void **state) {
   (void)state;
   const char *forms[] = {"pre", "post", "free"};
   for (int i = 0; i < 3; i++) {
@@ -174,7 +174,7 @@ static void test_ten_steps_equal_pytorch(void **state) {
   }
 }
 
-static void test_base_has_the_reference_size(void **state) {
+static void test_model_preset_base_has_reference_size(void **state) {
   (void)state;
   static const struct {
     const char *preset;
@@ -192,7 +192,7 @@ static void test_base_has_the_reference_size(void **state) {
 }
 
 /* With dropout the fast backend and the reference drop the same elements. */
-static void test_dropout_is_the_same_everywhere(void **state) {
+static void test_dropout_same_key_same_mask_everywhere(void **state) {
   (void)state;
   Fixture a, b;
   ModelLoss loss[2];
@@ -232,7 +232,7 @@ static void relu_back(const Backend *b, void *dx, float *dbias, const void *dy, 
   fused++;
 }
 
-static void test_relu_in_one(void **state) {
+static void test_model_fused_relu_same_bits(void **state) {
   (void)state;
   static const struct {
     const char *form;
@@ -276,7 +276,7 @@ static void pack(Batch *b, const uint32_t (*len)[2], uint32_t sentences, uint32_
 
 /* Padded rows change no bit: a device that is this CPU, beside the CPU itself. There is
  * fill on both sides, on one, on the other, and on none. */
-static void test_padding_changes_nothing(void **state) {
+static void test_model_padding_changes_nothing(void **state) {
   (void)state;
   static const uint32_t len[][3][2] = {{{3, 5}, {7, 2}, {1, 6}},
                                        {{3, 5}, {4, 2}, {1, 6}},
@@ -331,7 +331,7 @@ static void note_ready(void *context, size_t begin, size_t end) {
   a->calls++;
 }
 
-static void test_gradients_are_announced_when_complete(void **state) {
+static void test_model_gradients_are_announced_when_complete(void **state) {
   (void)state;
   /* Tables, cross_kv, and each layer; pre-norm has two final norms beside. */
   static const struct {
@@ -373,7 +373,7 @@ static void note_range(void *context, size_t begin, size_t end) {
   r->count++;
 }
 
-static void test_announce_without_batch_is_order_of_backward(void **state) {
+static void test_model_announce_without_batch_has_order_of_backward(void **state) {
   (void)state;
   const char *forms[] = {"pre", "post", "free"};
   for (int i = 0; i < 3; i++) {
@@ -391,7 +391,7 @@ static void test_announce_without_batch_is_order_of_backward(void **state) {
 
 /* The first micro-batch of a step overwrites whatever is there, the others add: to the bit
  * as if all added to 0. Logits in one part and in several. */
-static void test_the_first_overwrites(void **state) {
+static void test_model_first_micro_batch_overwrites_gradients(void **state) {
   (void)state;
   const char *forms[] = {"pre", "post", "free"};
   for (int i = 0; i < 12; i++) {
@@ -419,7 +419,7 @@ static void test_the_first_overwrites(void **state) {
 }
 
 /* The sums are those of all steps since they were asked for. */
-static void test_losses_add_up(void **state) {
+static void test_model_loss_sums_steps_since_last_call(void **state) {
   (void)state;
   Fixture f;
   ModelLoss one, two, none;
@@ -440,16 +440,16 @@ static void test_losses_add_up(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_gradients_equal_pytorch),
-      cmocka_unit_test(test_ten_steps_equal_pytorch),
-      cmocka_unit_test(test_base_has_the_reference_size),
-      cmocka_unit_test(test_dropout_is_the_same_everywhere),
-      cmocka_unit_test(test_relu_in_one),
-      cmocka_unit_test(test_padding_changes_nothing),
-      cmocka_unit_test(test_gradients_are_announced_when_complete),
-      cmocka_unit_test(test_announce_without_batch_is_order_of_backward),
-      cmocka_unit_test(test_the_first_overwrites),
-      cmocka_unit_test(test_losses_add_up),
+      cmocka_unit_test(test_model_gradients_equal_pytorch),
+      cmocka_unit_test(test_model_10_steps_equal_pytorch),
+      cmocka_unit_test(test_model_preset_base_has_reference_size),
+      cmocka_unit_test(test_dropout_same_key_same_mask_everywhere),
+      cmocka_unit_test(test_model_fused_relu_same_bits),
+      cmocka_unit_test(test_model_padding_changes_nothing),
+      cmocka_unit_test(test_model_gradients_are_announced_when_complete),
+      cmocka_unit_test(test_model_announce_without_batch_has_order_of_backward),
+      cmocka_unit_test(test_model_first_micro_batch_overwrites_gradients),
+      cmocka_unit_test(test_model_loss_sums_steps_since_last_call),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

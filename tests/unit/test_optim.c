@@ -169,7 +169,7 @@ static void check_restatement(const Backend *b, const OptimSpec *o) {
   mem_free(w), mem_free(m), mem_free(v), mem_free(g);
 }
 
-static void test_steps_equal_a_restatement(void **state) {
+static void test_optim_steps_equal_plain_formulas(void **state) {
   (void)state;
   Backend list[BACKENDS_MOST];
   int n = backends(list);
@@ -179,7 +179,7 @@ static void test_steps_equal_a_restatement(void **state) {
 }
 
 /* Numbers small enough for paper. */
-static void test_steps_by_hand(void **state) {
+static void test_optim_first_steps_equal_worked_example(void **state) {
   (void)state;
   Backend list[BACKENDS_MOST];
   Param one[] = {{.name = "one", .rows = 2, .cols = 1}};
@@ -227,7 +227,7 @@ static void test_steps_by_hand(void **state) {
 /* Without a gradient decoupled decay shrinks weights by lr * decay; coupled decay is
  * a gradient itself, which Adam makes as large as the rate. Without decay both are
  * the same, to the bit. */
-static void test_coupled_and_decoupled_decay(void **state) {
+static void test_optim_weight_decay_is_coupled_or_decoupled(void **state) {
   (void)state;
   Backend list[BACKENDS_MOST];
   int n = backends(list);
@@ -251,7 +251,7 @@ static void test_coupled_and_decoupled_decay(void **state) {
 }
 
 /* A rank may own any piece. */
-static void test_pieces_equal_the_whole(void **state) {
+static void test_optim_update_in_pieces_same_bits(void **state) {
   (void)state;
   const size_t cut[] = {0, 1, 3, 20, UNIT, UNIT + 1, 2 * UNIT - 5, 3 * UNIT - 1, TOTAL};
   Backend list[BACKENDS_MOST];
@@ -282,7 +282,7 @@ static void test_pieces_equal_the_whole(void **state) {
 
 /* Any cut between units gives the same sums and the same norm; so do threads and
  * instruction sets. */
-static void test_norm_does_not_depend_on_who_holds_it(void **state) {
+static void test_optim_grad_norm_same_bits_for_any_sharding(void **state) {
   (void)state;
   enum { UNITS = 1030 }; /* more than optim_norm2 takes at once */
   const size_t n = (UNITS - 1) * UNIT + 1234, cut[] = {0, 1, 4, 700, 1029, UNITS};
@@ -320,7 +320,7 @@ static void test_norm_does_not_depend_on_who_holds_it(void **state) {
 }
 
 /* What is not finite must show in the norm. */
-static void test_norm_shows_what_is_not_finite(void **state) {
+static void test_optim_grad_norm_of_nan_or_inf_is_not_finite(void **state) {
   (void)state;
   Backend list[BACKENDS_MOST];
   int count = backends(list);
@@ -338,7 +338,7 @@ static void test_norm_shows_what_is_not_finite(void **state) {
 
 /* The backend's clipping and the program's: the same bits, whichever order the units came
  * in; a bound, none, and what is not finite. */
-static void test_clipping(void **state) {
+static void test_optim_clip_scales_to_max_grad_norm(void **state) {
   (void)state;
   enum { UNITS = 1030 };
   Backend list[BACKENDS_MOST];
@@ -376,7 +376,7 @@ static void test_clipping(void **state) {
 }
 
 /* A scale that is no number: nothing changes, in no array. */
-static void test_skipped_updates(void **state) {
+static void test_optim_skipped_update_changes_nothing(void **state) {
   (void)state;
   Backend list[BACKENDS_MOST];
   int count = backends(list);
@@ -406,7 +406,7 @@ static void test_skipped_updates(void **state) {
 
 /* NovoGrad: weights apart, gaps alone, and a weight without gradients or epsilon
  * stays finite even once its second moment has run out. */
-static void test_novograd_by_weights(void **state) {
+static void test_optim_novograd_norms_each_weight(void **state) {
   (void)state;
   Backend list[BACKENDS_MOST];
   int count = backends(list);
@@ -461,7 +461,7 @@ static void test_novograd_first_update_starts_the_second_moment(void **state) {
 }
 
 /* Each kind finds the bottom of a bowl with sides of different steepness. */
-static void test_every_kind_minimises(void **state) {
+static void test_optim_every_kind_minimises(void **state) {
   (void)state;
   static const struct {
     OptimSpec spec;
@@ -565,14 +565,14 @@ static void check_golden(const Backend *b) {
   assert_int_equal(compared, 60);
 }
 
-static void test_steps_equal_pytorch(void **state) {
+static void test_optim_steps_equal_pytorch(void **state) {
   (void)state;
   Backend list[BACKENDS_MOST];
   int n = backends(list);
   for (int i = 0; i < n; i++) check_golden(&list[i]);
 }
 
-static void test_names_and_moments(void **state) {
+static void test_optim_kind_has_name_and_its_moments(void **state) {
   (void)state;
   const bool second[] = {true, true, false, false};
   const char *names[] = {"adam", "adamw", "sgd", "novograd"};
@@ -587,19 +587,19 @@ static void test_names_and_moments(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_steps_equal_a_restatement),
-      cmocka_unit_test(test_steps_by_hand),
-      cmocka_unit_test(test_coupled_and_decoupled_decay),
-      cmocka_unit_test(test_pieces_equal_the_whole),
-      cmocka_unit_test(test_norm_does_not_depend_on_who_holds_it),
-      cmocka_unit_test(test_norm_shows_what_is_not_finite),
-      cmocka_unit_test(test_clipping),
-      cmocka_unit_test(test_skipped_updates),
-      cmocka_unit_test(test_novograd_by_weights),
+      cmocka_unit_test(test_optim_steps_equal_plain_formulas),
+      cmocka_unit_test(test_optim_first_steps_equal_worked_example),
+      cmocka_unit_test(test_optim_weight_decay_is_coupled_or_decoupled),
+      cmocka_unit_test(test_optim_update_in_pieces_same_bits),
+      cmocka_unit_test(test_optim_grad_norm_same_bits_for_any_sharding),
+      cmocka_unit_test(test_optim_grad_norm_of_nan_or_inf_is_not_finite),
+      cmocka_unit_test(test_optim_clip_scales_to_max_grad_norm),
+      cmocka_unit_test(test_optim_skipped_update_changes_nothing),
+      cmocka_unit_test(test_optim_novograd_norms_each_weight),
       cmocka_unit_test(test_novograd_first_update_starts_the_second_moment),
-      cmocka_unit_test(test_every_kind_minimises),
-      cmocka_unit_test(test_steps_equal_pytorch),
-      cmocka_unit_test(test_names_and_moments),
+      cmocka_unit_test(test_optim_every_kind_minimises),
+      cmocka_unit_test(test_optim_steps_equal_pytorch),
+      cmocka_unit_test(test_optim_kind_has_name_and_its_moments),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,7 +45,7 @@ static int ask(void) {
 }
 
 /* The path's directories first, in their order; then beside the program. */
-static void test_search_order(void **state) {
+static void test_plugin_search_follows_order_of_path(void **state) {
   (void)state;
   char path[2 * FILE_PATH_MAX], here[FILE_PATH_MAX], beside[FILE_PATH_MAX];
   OK(file_program_dir(here));
@@ -63,7 +63,7 @@ static void test_search_order(void **state) {
   assert_int_equal(unlink(beside), 0);
 }
 
-static void test_says_where_it_looked(void **state) {
+static void test_plugin_not_found_lists_places(void **state) {
   (void)state;
   Plugin p;
   char here[FILE_PATH_MAX];
@@ -78,7 +78,7 @@ static void test_says_where_it_looked(void **state) {
   plugin_close(&p);
 }
 
-static void test_refuses(void **state) {
+static void test_plugin_wrong_file_is_refused(void **state) {
   (void)state;
   static const struct {
     const char *source, *says;
@@ -105,9 +105,9 @@ static void test_refuses(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_search_order),
-      cmocka_unit_test(test_says_where_it_looked),
-      cmocka_unit_test(test_refuses),
+      cmocka_unit_test(test_plugin_search_follows_order_of_path),
+      cmocka_unit_test(test_plugin_not_found_lists_places),
+      cmocka_unit_test(test_plugin_wrong_file_is_refused),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

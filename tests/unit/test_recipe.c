@@ -102,7 +102,7 @@ static const char whole[] =
     "vocab-size = 99\n"
     "test = \"a.en\" b.de # more\n";
 
-static void test_reads_every_key(void **state) {
+static void test_recipe_every_key_is_read(void **state) {
   (void)state;
   Recipe r;
   assert_int_equal(parse(&r, whole), ERR_OK);
@@ -133,7 +133,7 @@ static void test_reads_every_key(void **state) {
   recipe_free(&r);
 }
 
-static void test_reads_a_split(void **state) {
+static void test_recipe_split_is_read(void **state) {
   (void)state;
   Recipe r;
   assert_int_equal(parse(&r,
@@ -155,7 +155,7 @@ static void test_reads_a_split(void **state) {
   recipe_free(&r);
 }
 
-static void test_reads_a_generated_recipe(void **state) {
+static void test_recipe_generator_is_read(void **state) {
   (void)state;
   Recipe r;
   assert_int_equal(parse(&r, "generate = demo\nvocab-size = 5"), ERR_OK);
@@ -166,7 +166,7 @@ static void test_reads_a_generated_recipe(void **state) {
   recipe_free(&r);
 }
 
-static void test_refuses_broken_recipes(void **state) {
+static void test_recipe_broken_is_refused(void **state) {
   (void)state;
   static const struct {
     const char *text, *says;
@@ -245,7 +245,7 @@ static void test_refuses_broken_recipes(void **state) {
   assert_says("x.conf:1");
 }
 
-static void test_survives_lack_of_memory(void **state) {
+static void test_recipe_read_out_of_memory_is_error(void **state) {
   (void)state;
   Recipe r;
   int failures = 0;
@@ -265,7 +265,7 @@ static void test_survives_lack_of_memory(void **state) {
 
 /* ---- finding ---- */
 
-static void test_finds_recipes_by_name_and_path(void **state) {
+static void test_recipe_is_found_by_name_or_path(void **state) {
   (void)state;
   Recipe r;
   write_recipe("mine/alpha", "generate = demo\n");
@@ -282,7 +282,7 @@ static void test_finds_recipes_by_name_and_path(void **state) {
   recipe_free(&r);
 }
 
-static void test_suggests_what_there_is(void **state) {
+static void test_recipe_unknown_name_lists_recipes(void **state) {
   (void)state;
   Recipe r;
   write_recipe("mine/alpha", "generate = demo\n");
@@ -306,7 +306,7 @@ static void test_suggests_what_there_is(void **state) {
   str_free(&list);
 }
 
-static void test_errors_name_file_and_line(void **state) {
+static void test_recipe_error_names_file_and_line(void **state) {
   (void)state;
   Recipe r;
   write_recipe("bad", "about = x\n\nfetch = a b\n");
@@ -315,7 +315,7 @@ static void test_errors_name_file_and_line(void **state) {
 }
 
 /* The recipes of the tree itself. */
-static void test_the_own_recipes_are_sound(void **state) {
+static void test_recipe_shipped_ones_are_sound(void **state) {
   (void)state;
   static const char *const names[] = {"multi30k-en-de", "wmt16-en-de", "demo", "tatoeba-en-de",
                                       "europarl-en-de"};
@@ -390,7 +390,7 @@ static void assert_config(const Recipe *r, const char *dir) {
   assert_string_equal(str_text(&r->config), want);
 }
 
-static void test_gets_what_is_needed(void **state) {
+static void test_recipe_get_fetches_and_unpacks(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -404,7 +404,7 @@ static void test_gets_what_is_needed(void **state) {
   recipe_free(&r);
 }
 
-static void test_does_not_get_it_again(void **state) {
+static void test_recipe_get_again_fetches_nothing(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -418,7 +418,7 @@ static void test_does_not_get_it_again(void **state) {
   recipe_free(&r);
 }
 
-static void test_the_default_cache_is_the_users(void **state) {
+static void test_recipe_default_cache_is_in_users_home(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -429,7 +429,7 @@ static void test_the_default_cache_is_the_users(void **state) {
   recipe_free(&r);
 }
 
-static void test_a_relative_cache_gives_absolute_paths(void **state) {
+static void test_recipe_relative_cache_gives_absolute_paths(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -446,7 +446,7 @@ static void test_a_relative_cache_gives_absolute_paths(void **state) {
   recipe_free(&r);
 }
 
-static void test_replaces_what_is_wrong_in_the_cache(void **state) {
+static void test_recipe_wrong_file_in_cache_is_replaced(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -458,7 +458,7 @@ static void test_replaces_what_is_wrong_in_the_cache(void **state) {
   recipe_free(&r);
 }
 
-static void test_unpacks_again_when_the_archive_is_newer(void **state) {
+static void test_recipe_newer_archive_is_unpacked_again(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -473,7 +473,7 @@ static void test_unpacks_again_when_the_archive_is_newer(void **state) {
   recipe_free(&r);
 }
 
-static void test_takes_the_users_files_first(void **state) {
+static void test_recipe_source_dir_files_come_first(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -492,7 +492,7 @@ static void test_takes_the_users_files_first(void **state) {
   assert_true(shell("chmod u+w source"));
 }
 
-static void test_getting_survives_lack_of_memory(void **state) {
+static void test_recipe_get_out_of_memory_is_error(void **state) {
   (void)state;
   Recipe r;
   bool done = false;
@@ -515,7 +515,7 @@ static void test_getting_survives_lack_of_memory(void **state) {
   recipe_free(&r);
 }
 
-static void test_takes_the_users_archive(void **state) {
+static void test_recipe_source_dir_archive_is_unpacked(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -532,7 +532,7 @@ static void test_takes_the_users_archive(void **state) {
   recipe_free(&r);
 }
 
-static void test_a_wrong_file_of_the_users_is_told(void **state) {
+static void test_recipe_source_dir_wrong_file_is_error(void **state) {
   (void)state;
   Recipe r;
   make_remote("http://127.0.0.1:1");
@@ -551,7 +551,7 @@ static void test_a_wrong_file_of_the_users_is_told(void **state) {
   recipe_free(&r);
 }
 
-static void test_one_error_lists_all_that_is_out_of_reach(void **state) {
+static void test_recipe_unreachable_files_are_one_error(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -567,7 +567,7 @@ static void test_one_error_lists_all_that_is_out_of_reach(void **state) {
   recipe_free(&r);
 }
 
-static void test_a_long_list_ends_with_a_count(void **state) {
+static void test_recipe_unreachable_many_files_are_counted(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -587,7 +587,7 @@ static void test_a_long_list_ends_with_a_count(void **state) {
   recipe_free(&r);
 }
 
-static void test_the_mirror_comes_first(void **state) {
+static void test_recipe_mirror_comes_before_origin(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -600,7 +600,7 @@ static void test_the_mirror_comes_first(void **state) {
   recipe_free(&r);
 }
 
-static void test_after_the_mirror_comes_the_origin(void **state) {
+static void test_recipe_mirror_without_file_falls_back_to_origin(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -619,7 +619,7 @@ static void test_after_the_mirror_comes_the_origin(void **state) {
   recipe_free(&r);
 }
 
-static void test_a_missing_remote_file_is_told_with_a_way_out(void **state) {
+static void test_recipe_missing_remote_file_is_error_with_remedy(void **state) {
   (void)state;
   need_libraries();
   Recipe r;
@@ -636,30 +636,30 @@ static void test_a_missing_remote_file_is_told_with_a_way_out(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
   const struct CMUnitTest tests[] = {
-      TEST(test_reads_every_key),
-      TEST(test_reads_a_split),
-      TEST(test_reads_a_generated_recipe),
-      TEST(test_refuses_broken_recipes),
-      TEST(test_survives_lack_of_memory),
-      TEST(test_finds_recipes_by_name_and_path),
-      TEST(test_suggests_what_there_is),
-      TEST(test_errors_name_file_and_line),
-      TEST(test_the_own_recipes_are_sound),
-      TEST(test_gets_what_is_needed),
-      TEST(test_does_not_get_it_again),
-      TEST(test_the_default_cache_is_the_users),
-      TEST(test_a_relative_cache_gives_absolute_paths),
-      TEST(test_replaces_what_is_wrong_in_the_cache),
-      TEST(test_unpacks_again_when_the_archive_is_newer),
-      TEST(test_takes_the_users_files_first),
-      TEST(test_getting_survives_lack_of_memory),
-      TEST(test_takes_the_users_archive),
-      TEST(test_a_wrong_file_of_the_users_is_told),
-      TEST(test_one_error_lists_all_that_is_out_of_reach),
-      TEST(test_a_long_list_ends_with_a_count),
-      TEST(test_the_mirror_comes_first),
-      TEST(test_after_the_mirror_comes_the_origin),
-      TEST(test_a_missing_remote_file_is_told_with_a_way_out),
+      TEST(test_recipe_every_key_is_read),
+      TEST(test_recipe_split_is_read),
+      TEST(test_recipe_generator_is_read),
+      TEST(test_recipe_broken_is_refused),
+      TEST(test_recipe_read_out_of_memory_is_error),
+      TEST(test_recipe_is_found_by_name_or_path),
+      TEST(test_recipe_unknown_name_lists_recipes),
+      TEST(test_recipe_error_names_file_and_line),
+      TEST(test_recipe_shipped_ones_are_sound),
+      TEST(test_recipe_get_fetches_and_unpacks),
+      TEST(test_recipe_get_again_fetches_nothing),
+      TEST(test_recipe_default_cache_is_in_users_home),
+      TEST(test_recipe_relative_cache_gives_absolute_paths),
+      TEST(test_recipe_wrong_file_in_cache_is_replaced),
+      TEST(test_recipe_newer_archive_is_unpacked_again),
+      TEST(test_recipe_source_dir_files_come_first),
+      TEST(test_recipe_get_out_of_memory_is_error),
+      TEST(test_recipe_source_dir_archive_is_unpacked),
+      TEST(test_recipe_source_dir_wrong_file_is_error),
+      TEST(test_recipe_unreachable_files_are_one_error),
+      TEST(test_recipe_unreachable_many_files_are_counted),
+      TEST(test_recipe_mirror_comes_before_origin),
+      TEST(test_recipe_mirror_without_file_falls_back_to_origin),
+      TEST(test_recipe_missing_remote_file_is_error_with_remedy),
   };
   log_quiet(true);
   unsetenv("http_proxy");

@@ -40,7 +40,7 @@ static Err wait_for(Saver *s) {
   return last;
 }
 
-static void test_snapshots(void **state) {
+static void test_saver_snapshot_is_unchanged_by_later_steps(void **state) {
   (void)state;
   char dir[FILE_PATH_MAX];
   static const int sets[] = {0, WITH_M, WITH_M | WITH_V, WITH_ALL};
@@ -236,7 +236,7 @@ static void lift_limit(void) {
   assert_int_equal(setrlimit(RLIMIT_FSIZE, &r), 0);
 }
 
-static void test_file_size_limit(void **state) {
+static void test_saver_file_size_limit_is_error(void **state) {
   (void)state;
   char run[FILE_PATH_MAX];
   OK(file_join(run, scratch, "limited"));
@@ -358,7 +358,7 @@ static void empty_disk(void) {
   assert_int_equal(unlink(path), 0);
 }
 
-static void test_full_disk(void **state) {
+static void test_saver_full_disk_keeps_last_checkpoint(void **state) {
   (void)state;
   char run[FILE_PATH_MAX];
   OK(file_join(disk, scratch, "disk"));
@@ -395,7 +395,7 @@ static void save_for_ever(const char *run, uint64_t step, _Atomic uint64_t *done
   }
 }
 
-static void test_killed(void **state) {
+static void test_saver_killed_leaves_whole_checkpoint(void **state) {
   (void)state;
   char run[FILE_PATH_MAX], dir[FILE_PATH_MAX];
   OK(file_join(run, scratch, "killed"));
@@ -452,7 +452,7 @@ static void save_traced(const char *run) {
   _exit(0);
 }
 
-static void test_stopped_at_every_call(void **state) {
+static void test_saver_stopped_at_any_system_call_leaves_whole_checkpoint(void **state) {
   (void)state;
   char run[FILE_PATH_MAX], dir[FILE_PATH_MAX];
   uint64_t step = 1;
@@ -529,7 +529,7 @@ static void test_average_of_one_checkpoint_is_not_made(void **state) {
   assert_false(file_exists(at("single/average")));
 }
 
-static void test_average(void **state) {
+static void test_average_of_checkpoints_is_mean_of_weights(void **state) {
   (void)state;
   char run[FILE_PATH_MAX], out[FILE_PATH_MAX], path[FILE_PATH_MAX];
   int count;
@@ -625,7 +625,7 @@ static void walk(Err (*operation)(void), uint64_t least) {
   fail_msg("it never succeeds");
 }
 
-static void test_out_of_memory(void **state) {
+static void test_saver_out_of_memory_is_error(void **state) {
   (void)state;
   char run[FILE_PATH_MAX], dir[FILE_PATH_MAX];
   OK(file_join(run, scratch, "walked"));
@@ -645,20 +645,20 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_snapshots),
+      cmocka_unit_test(test_saver_snapshot_is_unchanged_by_later_steps),
       cmocka_unit_test(test_saver_snapshot_is_pinned_for_a_device),
       cmocka_unit_test(test_saver_without_pinned_memory_warns_and_saves),
       cmocka_unit_test(test_saver_commit_does_not_wait_and_begin_does),
-      cmocka_unit_test(test_file_size_limit),
+      cmocka_unit_test(test_saver_file_size_limit_is_error),
       cmocka_unit_test(test_saver_verdict_is_added_to_the_checkpoint),
       cmocka_unit_test(test_saver_verdict_without_a_checkpoint_makes_no_best),
       cmocka_unit_test(test_saver_failed_write_is_remembered_until_one_succeeds),
-      cmocka_unit_test_teardown(test_full_disk, remove_disk),
-      cmocka_unit_test(test_killed),
-      cmocka_unit_test(test_stopped_at_every_call),
-      cmocka_unit_test(test_average),
+      cmocka_unit_test_teardown(test_saver_full_disk_keeps_last_checkpoint, remove_disk),
+      cmocka_unit_test(test_saver_killed_leaves_whole_checkpoint),
+      cmocka_unit_test(test_saver_stopped_at_any_system_call_leaves_whole_checkpoint),
+      cmocka_unit_test(test_average_of_checkpoints_is_mean_of_weights),
       cmocka_unit_test(test_average_of_one_checkpoint_is_not_made),
-      cmocka_unit_test(test_out_of_memory),
+      cmocka_unit_test(test_saver_out_of_memory_is_error),
   };
   return cmocka_run_group_tests(tests, set_up_model, tear_down_model);
 }

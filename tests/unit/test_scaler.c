@@ -7,7 +7,7 @@ static void take_clean(Scaler *s, int steps) {
   for (int i = 0; i < steps; i++) assert_true(scaler_take(s, true));
 }
 
-static void test_off_it_scales_nothing(void **state) {
+static void test_scaler_off_scales_nothing(void **state) {
   (void)state;
   Scaler s = {0};
   take_clean(&s, 3 * SCALER_WINDOW);
@@ -16,7 +16,7 @@ static void test_off_it_scales_nothing(void **state) {
   assert_true(scaler_factor(&s) == 1);
 }
 
-static void test_overflows_halve_it(void **state) {
+static void test_scaler_overflow_halves_scale(void **state) {
   (void)state;
   Scaler s = {0};
   scaler_switch(&s, true);
@@ -29,7 +29,7 @@ static void test_overflows_halve_it(void **state) {
   assert_true(scaler_factor(&s) == 4096);
 }
 
-static void test_clean_steps_double_it(void **state) {
+static void test_scaler_2000_clean_steps_double_scale(void **state) {
   (void)state;
   Scaler s = {0};
   scaler_switch(&s, true);
@@ -47,7 +47,7 @@ static void test_clean_steps_double_it(void **state) {
   assert_true(scaler_factor(&s) == 32768);
 }
 
-static void test_it_has_bounds(void **state) {
+static void test_scaler_scale_stays_within_bounds(void **state) {
   (void)state;
   Scaler s = {0};
   scaler_switch(&s, true);
@@ -60,7 +60,7 @@ static void test_it_has_bounds(void **state) {
   assert_true(s.scale == SCALER_MOST);
 }
 
-static void test_switching(void **state) {
+static void test_scaler_switch_keeps_or_resets_scale(void **state) {
   (void)state;
   Scaler s = {.scale = 64, .clean = 5}; /* as a checkpoint has it */
   scaler_switch(&s, true);
@@ -73,11 +73,11 @@ static void test_switching(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_off_it_scales_nothing),
-      cmocka_unit_test(test_overflows_halve_it),
-      cmocka_unit_test(test_clean_steps_double_it),
-      cmocka_unit_test(test_it_has_bounds),
-      cmocka_unit_test(test_switching),
+      cmocka_unit_test(test_scaler_off_scales_nothing),
+      cmocka_unit_test(test_scaler_overflow_halves_scale),
+      cmocka_unit_test(test_scaler_2000_clean_steps_double_scale),
+      cmocka_unit_test(test_scaler_scale_stays_within_bounds),
+      cmocka_unit_test(test_scaler_switch_keeps_or_resets_scale),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,7 +54,7 @@ static Err split(const char *text, size_t len, uint64_t n) {
 
 /* The hashes of Hi., Run! and Go. are 0 modulo 3, those of Wow!, Stop! and Wait! are
  * not: worked out with another tool, and never to change. */
-static void test_the_source_alone_decides(void **state) {
+static void test_split_source_decides_side(void **state) {
   (void)state;
   OK(
       SPLIT("Wow!\tPotzdonner!\tCC-BY 2.0 (France)\ttatoeba.org #1\n"
@@ -71,7 +71,7 @@ static void test_the_source_alone_decides(void **state) {
   assert_text("v.de", "Hallo!\nLauf!\nGr\xc3\xbc\xc3\x9f Gott!\n\n");
 }
 
-static void test_the_order_of_lines_does_not_matter(void **state) {
+static void test_split_other_order_of_lines_same_sides(void **state) {
   (void)state;
   OK(SPLIT("Go.\tGeh.\nStop!\tStopp!\nHi.\tHallo!\nRun!\tLauf!\nWow!\tOh!\nWait!\tWarte!\n",
            3));
@@ -79,7 +79,7 @@ static void test_the_order_of_lines_does_not_matter(void **state) {
   assert_text("v.en", "Go.\nHi.\nRun!\n");
 }
 
-static void test_only_what_is_wanted_is_written(void **state) {
+static void test_split_null_path_is_not_written(void **state) {
   (void)state;
   const char *const to[4] = {NULL, in_root("t.de"), in_root("v.en"), NULL};
   assert_true(shell("printf 'Hi.\\tHallo!\\nWow!\\tOh!\\n' > all.txt"));
@@ -91,7 +91,7 @@ static void test_only_what_is_wanted_is_written(void **state) {
 
 /* More than a buffer of the writer: about one in N is held back, no source is on both
  * sides, and none is lost. */
-static void test_one_in_n_is_held_back(void **state) {
+static void test_split_holds_back_one_in_n(void **state) {
   (void)state;
   enum { SENTENCES = 200000, N = 50 };
   Str text = {0};
@@ -107,7 +107,7 @@ static void test_one_in_n_is_held_back(void **state) {
             "b"));
 }
 
-static void test_bad_lines_are_named_and_nothing_is_left(void **state) {
+static void test_split_bad_line_is_named_and_nothing_left(void **state) {
   (void)state;
   assert_int_equal(SPLIT("Hi.\tHallo!\nWow! Oh!\n", 3), ERR_WORK);
   assert_says("all.txt:2: no tab");
@@ -127,7 +127,7 @@ static void test_bad_lines_are_named_and_nothing_is_left(void **state) {
   assert_says("absent.txt");
 }
 
-static void test_a_failure_keeps_the_old_texts(void **state) {
+static void test_split_failure_keeps_old_texts(void **state) {
   (void)state;
   OK(SPLIT("Hi.\tHallo!\nWow!\tOh!\n", 3));
   assert_int_equal(SPLIT("Hi.\tneu\nWow!\tneu\nbroken\n", 3), ERR_WORK);
@@ -135,7 +135,7 @@ static void test_a_failure_keeps_the_old_texts(void **state) {
   assert_text("v.de", "Hallo!\n");
 }
 
-static void test_survives_lack_of_memory(void **state) {
+static void test_split_out_of_memory_is_error(void **state) {
   (void)state;
   const char *const to[4] = {in_root("t.en"), in_root("t.de"), in_root("v.en"),
                              in_root("v.de")};
@@ -185,7 +185,7 @@ static Err get(const char *source, const char *want) {
   return err;
 }
 
-static void test_a_recipe_splits_what_it_fetched(void **state) {
+static void test_split_recipe_splits_fetched_text(void **state) {
   (void)state;
   if (!fetch_is_built() || !unpack_is_built()) {
     printf("skip: built without libcurl or libarchive\n");
@@ -219,7 +219,7 @@ static void test_a_recipe_splits_what_it_fetched(void **state) {
   assert_text("cache/v.de", "neu\n");
 }
 
-static void test_the_users_four_texts_are_enough(void **state) {
+static void test_split_source_dir_with_four_texts_is_enough(void **state) {
   (void)state;
   char want[2048];
   const char *source = in_root("source");
@@ -236,7 +236,7 @@ static void test_the_users_four_texts_are_enough(void **state) {
 }
 
 /* A part of them could have sentences in common with what would be made. */
-static void test_some_of_the_users_texts_are_refused(void **state) {
+static void test_split_source_dir_with_some_texts_is_refused(void **state) {
   (void)state;
   make_recipe("http://127.0.0.1:1");
   assert_true(shell("mkdir source && touch source/t.en source/t.de"));
@@ -250,7 +250,7 @@ static void test_some_of_the_users_texts_are_refused(void **state) {
   assert_says("has v.de but not v.en");
 }
 
-static void test_the_users_text_is_split(void **state) {
+static void test_split_source_dir_with_one_text_is_split(void **state) {
   (void)state;
   const char *source = in_root("source");
   make_recipe("http://127.0.0.1:1");
@@ -274,17 +274,17 @@ static void test_the_users_text_is_split(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup(name, begin)
   const struct CMUnitTest tests[] = {
-      TEST(test_the_source_alone_decides),
-      TEST(test_the_order_of_lines_does_not_matter),
-      TEST(test_only_what_is_wanted_is_written),
-      TEST(test_one_in_n_is_held_back),
-      TEST(test_bad_lines_are_named_and_nothing_is_left),
-      TEST(test_a_failure_keeps_the_old_texts),
-      TEST(test_survives_lack_of_memory),
-      TEST(test_a_recipe_splits_what_it_fetched),
-      TEST(test_the_users_four_texts_are_enough),
-      TEST(test_some_of_the_users_texts_are_refused),
-      TEST(test_the_users_text_is_split),
+      TEST(test_split_source_decides_side),
+      TEST(test_split_other_order_of_lines_same_sides),
+      TEST(test_split_null_path_is_not_written),
+      TEST(test_split_holds_back_one_in_n),
+      TEST(test_split_bad_line_is_named_and_nothing_left),
+      TEST(test_split_failure_keeps_old_texts),
+      TEST(test_split_out_of_memory_is_error),
+      TEST(test_split_recipe_splits_fetched_text),
+      TEST(test_split_source_dir_with_four_texts_is_enough),
+      TEST(test_split_source_dir_with_some_texts_is_refused),
+      TEST(test_split_source_dir_with_one_text_is_split),
   };
   log_quiet(true);
   return cmocka_run_group_tests_name("split", tests, make_scratch, remove_scratch);

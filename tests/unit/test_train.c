@@ -17,7 +17,7 @@ static void near(double a, double b, double tolerance) {
   if (!(fabs(a - b) <= tolerance * fabs(b))) fail_msg("%.9g is not %.9g", a, b);
 }
 
-static void test_learning_rates(void **state) {
+static void test_schedule_rates_equal_check_values(void **state) {
   (void)state;
   Schedule s = {.policy = LR_TRANSFORMER, .lr = 2, .warmup = 8000, .d = 512};
   near(schedule_lr(&s, 4000), 4.941e-4, 5e-4); /* the reference's check values */
@@ -123,7 +123,7 @@ static void test_safetensors_round_trip(void **state) {
   safetensors_close(&f);
 }
 
-static void test_half_precision_is_read(void **state) {
+static void test_safetensors_fp16_and_bf16_are_read(void **state) {
   (void)state;
   static const char header[] =
       "{\"h\":{\"dtype\":\"F16\",\"shape\":[5],\"data_offsets\":[0,10]},"
@@ -146,7 +146,7 @@ static void test_half_precision_is_read(void **state) {
   safetensors_close(&f);
 }
 
-static void test_hostile_safetensors(void **state) {
+static void test_safetensors_bad_header_is_refused(void **state) {
   (void)state;
   static const char *const headers[] = {
       "",
@@ -181,7 +181,7 @@ static void test_hostile_safetensors(void **state) {
 
 /* A random tiny model; what the search says of a hypothesis must be what the model
  * says of it when it is read as a whole. */
-static void test_beam_scores_are_the_models(void **state) {
+static void test_beam_scores_equal_model_on_whole_output(void **state) {
   (void)state;
   Backend backend;
   TransformerConfig c = {.vocab = 30, .bos = 2, .eos = 1, .pad = 0, .max_positions = 24};
@@ -262,16 +262,16 @@ static void test_pass_limit_grows_with_model_and_batch(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_learning_rates),
+      cmocka_unit_test(test_schedule_rates_equal_check_values),
       cmocka_unit_test(test_schedule_inverse_sqrt_peaks_at_lr_and_falls_with_the_root),
       cmocka_unit_test(test_schedule_inverse_sqrt_without_warmup_begins_at_lr),
       cmocka_unit_test(test_schedule_warmup_rises_linearly_to_the_full_rate),
       cmocka_unit_test(test_schedule_decay_begins_after_warmup),
       cmocka_unit_test(test_schedule_decay_ends_at_warmup_plus_decay),
       cmocka_unit_test(test_safetensors_round_trip),
-      cmocka_unit_test(test_half_precision_is_read),
-      cmocka_unit_test(test_hostile_safetensors),
-      cmocka_unit_test(test_beam_scores_are_the_models),
+      cmocka_unit_test(test_safetensors_fp16_and_bf16_are_read),
+      cmocka_unit_test(test_safetensors_bad_header_is_refused),
+      cmocka_unit_test(test_beam_scores_equal_model_on_whole_output),
       cmocka_unit_test(test_pass_limit_grows_with_model_and_batch),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);

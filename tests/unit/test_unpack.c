@@ -65,7 +65,7 @@ static void need_archive(void) {
 
 /* ---- archives ---- */
 
-static void test_unpacks_every_format(void **state) {
+static void test_unpack_every_format_is_read(void **state) {
   (void)state;
   need_archive();
   static const struct {
@@ -92,7 +92,7 @@ static void test_unpacks_every_format(void **state) {
   }
 }
 
-static void test_unpacks_several_in_one_pass(void **state) {
+static void test_unpack_several_members_in_one_pass(void **state) {
   (void)state;
   need_archive();
   assert_true(shell(TREE " && tar czf x.tgz dir"));
@@ -105,7 +105,7 @@ static void test_unpacks_several_in_one_pass(void **state) {
   assert_file("2", "one\n");
 }
 
-static void test_unpacks_large_members(void **state) {
+static void test_unpack_large_member_is_written(void **state) {
   (void)state;
   need_archive();
   assert_true(shell("head -c 3000000 /dev/urandom > big && tar czf x.tgz big && mv big was"));
@@ -113,7 +113,7 @@ static void test_unpacks_large_members(void **state) {
   assert_true(shell("cmp big was"));
 }
 
-static void test_tells_which_member_is_absent(void **state) {
+static void test_unpack_absent_member_is_named(void **state) {
   (void)state;
   need_archive();
   assert_true(shell(TREE " && tar czf x.tgz dir"));
@@ -124,7 +124,7 @@ static void test_tells_which_member_is_absent(void **state) {
   assert_false(file_exists(at("out")));
 }
 
-static void test_refuses_links_and_directories(void **state) {
+static void test_unpack_link_or_directory_is_refused(void **state) {
   (void)state;
   need_archive();
   assert_true(
@@ -136,7 +136,7 @@ static void test_refuses_links_and_directories(void **state) {
   assert_false(file_exists(at("out")));
 }
 
-static void test_a_damaged_archive_leaves_nothing(void **state) {
+static void test_unpack_damaged_archive_leaves_nothing(void **state) {
   (void)state;
   need_archive();
   assert_true(
@@ -160,7 +160,7 @@ static Err sgm(const char *text, Str *out) {
   return unpack_sgm_text(text, strlen(text), "x.sgm", out);
 }
 
-static void test_takes_the_text_of_segments(void **state) {
+static void test_sgm_text_of_segments_is_taken(void **state) {
   (void)state;
   static const struct {
     const char *in, *out;
@@ -194,7 +194,7 @@ static void test_takes_the_text_of_segments(void **state) {
   str_free(&out);
 }
 
-static void test_refuses_broken_sgm(void **state) {
+static void test_sgm_broken_is_refused(void **state) {
   (void)state;
   static const struct {
     const char *in, *says;
@@ -222,7 +222,7 @@ static void test_refuses_broken_sgm(void **state) {
   str_free(&out);
 }
 
-static void test_writes_sgm_to_files(void **state) {
+static void test_unpack_sgm_member_is_written_as_text(void **state) {
   (void)state;
   assert_true(
       shell("printf '<seg id=\"1\">a &amp; b</seg>\\n' > good.sgm && echo '<seg>' > bad.sgm"));
@@ -234,7 +234,7 @@ static void test_writes_sgm_to_files(void **state) {
   assert_int_equal(unpack_sgm(at("absent.sgm"), at("none")), ERR_WORK);
 }
 
-static void test_survives_lack_of_memory(void **state) {
+static void test_unpack_out_of_memory_is_error(void **state) {
   (void)state;
   Str out = {0};
   for (uint64_t n = 1; n < 20; n++) {
@@ -252,11 +252,16 @@ static void test_survives_lack_of_memory(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
   const struct CMUnitTest tests[] = {
-      TEST(test_unpacks_every_format),          TEST(test_unpacks_several_in_one_pass),
-      TEST(test_unpacks_large_members),         TEST(test_tells_which_member_is_absent),
-      TEST(test_refuses_links_and_directories), TEST(test_a_damaged_archive_leaves_nothing),
-      TEST(test_takes_the_text_of_segments),    TEST(test_refuses_broken_sgm),
-      TEST(test_writes_sgm_to_files),           TEST(test_survives_lack_of_memory),
+      TEST(test_unpack_every_format_is_read),
+      TEST(test_unpack_several_members_in_one_pass),
+      TEST(test_unpack_large_member_is_written),
+      TEST(test_unpack_absent_member_is_named),
+      TEST(test_unpack_link_or_directory_is_refused),
+      TEST(test_unpack_damaged_archive_leaves_nothing),
+      TEST(test_sgm_text_of_segments_is_taken),
+      TEST(test_sgm_broken_is_refused),
+      TEST(test_unpack_sgm_member_is_written_as_text),
+      TEST(test_unpack_out_of_memory_is_error),
   };
   log_quiet(true);
   return cmocka_run_group_tests_name("unpack", tests, NULL, NULL);

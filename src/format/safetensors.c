@@ -81,7 +81,7 @@ static Err read_metadata(SafeFile *f, const json_t *j) {
   char *text = json_dumps(j, JSON_COMPACT);
   if (!text) return report_damage(f, "unreadable metadata", 8);
   Err err = mem_dup(&f->metadata, text, strlen(text));
-  free(text); /* Jansson's own memory */
+  free(text); /* allocated by Jansson */
   return err;
 }
 
@@ -199,7 +199,7 @@ Err safetensors_read(const SafeFile *f, const SafeTensor *t, float *out, uint64_
     return err_set(ERR_WORK, "%s: '%s' has %llu elements, expected %llu", f->map.path, t->name,
                    (unsigned long long)elements, (unsigned long long)count);
   }
-  const uint8_t *from = f->data + t->begin; /* any alignment */
+  const uint8_t *from = f->data + t->begin; /* the data may have any alignment */
   if (t->type == SAFE_F32) {
     if (count) memcpy(out, from, (size_t)count * 4);
     return ERR_OK;
@@ -257,10 +257,10 @@ Err safetensors_begin(FileWriter *w, const SafeEntry *entry, size_t entries,
     return err_set(ERR_WORK, "cannot write %s: a tensor name or metadata text is not UTF-8",
                    w->path);
   uint64_t len = strlen(text),
-           padded = (len + 7) & ~(uint64_t)7; /* numbers begin at a multiple of 8 */
+           padded = (len + 7) & ~(uint64_t)7; /* so that the data begins at a multiple of 8 */
   Err err = file_put(w, &padded, 8);
   if (!err) err = file_put(w, text, (size_t)len);
   if (!err) err = file_put(w, "        ", (size_t)(padded - len));
-  free(text); /* Jansson's own memory */
+  free(text); /* allocated by Jansson */
   return err;
 }

@@ -22,7 +22,7 @@ typedef struct {
 
 /* The statistics of one sentence. */
 NODISCARD Err bleu_add(Bleu *b, MetricText hyp, const MetricText *refs, int n, double *row);
-/* The score of a sum of rows. `single`: in the float32 arithmetic in which
+/* The score of statistics summed over sentences. `single`: computed in float32, in which
  * sacreBLEU scores bootstrap samples. */
 void bleu_score(const double *sum, bool effective, bool single, MetricScore *score);
 void bleu_free(Bleu *b);

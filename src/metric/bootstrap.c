@@ -1,6 +1,6 @@
-/* Bootstrap samples of sentences: intervals and paired tests (Koehn 2004). Draws
- * and float32 roundings are those of sacreBLEU on NumPy 2, so figures agree in
- * every digit. Depends on internal, pcg64. */
+/* Bootstrap resampling of sentences: confidence intervals and paired tests (Koehn 2004).
+ * Random draws and float32 roundings are those of sacreBLEU on NumPy 2, so that results
+ * agree in every digit. Depends on internal, pcg64. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,8 @@
 #include "metric/internal.h"
 #include "metric/pcg64.h"
 
-/* Scores of the samples. `single`: all are float32, and so is what follows. */
+/* Scores of the samples. `single`: all are float32, and mean and percentiles are computed in
+ * float32 too. */
 typedef struct {
   double *score; /* (n) */
   size_t n;
@@ -91,7 +92,7 @@ static float sum_pairwise(const double *x, size_t n) {
   return sum_pairwise(x, half) + sum_pairwise(x + half, n - half);
 }
 
-/* In double the order of the summation is far below what anyone compares. */
+/* In double precision the order of summation changes only digits that are never printed. */
 static double mean_wide(const double *x, size_t n) {
   double sum = 0;
   for (size_t i = 0; i < n; i++) sum += x[i];
@@ -114,15 +115,15 @@ Err metric_confidence(const Metric *m, size_t resamples, uint64_t seed,
   Sample sample;
   TRY(draw_resamples(m, resamples, seed, &sample));
   *interval = interval_of(&sample);
-  /* Here Python's own mean is taken, exact but for one rounding. */
+  /* sacreBLEU uses Python's statistics.mean here: exact except for one rounding. */
   double mean = mean_wide(sample.score, sample.n);
   interval->mean = sample.single ? (double)(float)mean : mean;
   mem_free(sample.score);
   return ERR_OK;
 }
 
-/* How often a sample's difference lies further above the mean difference than
- * the difference observed; overwrites `a`. */
+/* Counts the samples whose difference exceeds the mean difference by more than the observed
+ * difference; overwrites `a`. */
 static double p_value(Sample *a, const Sample *b, double observed) {
   bool single = a->single && b->single;
   size_t n = a->n, beyond = 0;

@@ -8,8 +8,8 @@
 
 #define BETA_SQUARED 4
 
-/* The words of chrF++: one ASCII punctuation mark is cut off the end or, where
- * there is none, off the beginning; a lone mark is a word. */
+/* Splits words as chrF++ does: one ASCII punctuation mark is split off at the end or, where
+ * there is none, at the beginning; a mark alone is a word. */
 static void add_word(Chrf *c, const char *s, size_t len) {
   static const char marks[] = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
   if (len > 1 && s[len - 1] && strchr(marks, s[len - 1])) {
@@ -23,7 +23,7 @@ static void add_word(Chrf *c, const char *s, size_t len) {
   }
 }
 
-/* Splits the line into characters and, if wanted, words. */
+/* Splits the line into characters and, for chrF++, words. */
 static Err split_line(Chrf *c, MetricText line, MetricBuffer *lower) {
   if (c->lowercase) {
     TRY(metric_lower(line, lower));
@@ -54,8 +54,8 @@ static Err split_line(Chrf *c, MetricText line, MetricBuffer *lower) {
   return ERR_OK;
 }
 
-/* Triples for the orders of characters or of words. A hypothesis' n-grams count
- * only where the reference has some of that order. */
+/* Statistics (hyp, ref, match) for each order of characters or of words. N-grams of the
+ * hypothesis count only where the reference has any of that order. */
 static void count_matches(NgramTree *tree, const uint32_t *ref, size_t ref_len, size_t hyp_len,
                           size_t orders, double *row) {
   double match[NGRAM_ORDER_MAX];
@@ -101,7 +101,7 @@ Err chrf_add(Chrf *c, MetricText hyp, const MetricText *refs, int n, double *row
   return ERR_OK;
 }
 
-/* One operation a statement below: none may be fused into another. */
+/* One operation per statement: a fused multiply-add would round differently from sacreBLEU. */
 static double score_single(const double *sum, size_t orders, bool *single) {
   float precision = 0, recall = 0, effective = 0;
   for (size_t k = 0; k < orders; k++) {

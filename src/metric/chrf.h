@@ -1,6 +1,5 @@
-/* chrF (Popović 2015) and chrF++ (2017): F-score, with recall counted double, of
- * character n-grams to 6 and, for chrF++, word n-grams to 2.
- * Depends on metric/unicode, ngram. */
+/* chrF (Popović 2015) and chrF++ (2017): F-score with beta 2 of character n-grams up to 6
+ * and, for chrF++, word n-grams up to 2. Depends on metric/unicode, ngram. */
 #ifndef METRIC_CHRF_H
 #define METRIC_CHRF_H
 
@@ -19,13 +18,13 @@ typedef struct {
   NgramTree char_tree, word_tree;
   uint32_t *code; /* characters that are not white space */
   MetricText *word;
-  uint32_t *symbol; /* of the words */
+  uint32_t *symbol; /* of words */
   size_t code_cap, word_cap, symbol_cap, codes, word_count;
 } Chrf;
 
 NODISCARD Err chrf_add(Chrf *c, MetricText hyp, const MetricText *refs, int n, double *row);
-/* `orders` is 6 or 8. `single`, when not NULL, asks for float32 arithmetic and
- * says whether the score came of it; a score without any match does not. */
+/* `orders` is 6 or 8. A `single` that is not NULL requests float32 arithmetic; it is set to
+ * whether the result is float32 (a score without any match is not). */
 double chrf_score(const double *sum, size_t orders, bool *single);
 void chrf_free(Chrf *c);
 

@@ -1,5 +1,5 @@
-/* What the files of this room share: a metric with its rows of statistics.
- * Depends on bleu, chrf, ter. */
+/* What the files of metric/ share: a metric with one row of statistics per sentence. Depends
+ * on bleu, chrf, ter. */
 #ifndef METRIC_INTERNAL_H
 #define METRIC_INTERNAL_H
 
@@ -16,15 +16,16 @@ struct Metric {
   size_t stats; /* numbers per sentence */
   size_t rows_cap;
   int refs;            /* references per sentence; -1 when that varies */
-  MetricText *defined; /* scratch: the references that are there */
+  MetricText *defined; /* working memory: the references that are not NULL */
   size_t defined_cap;
   Bleu bleu;
   Chrf chrf;
   Ter ter;
 };
 
-/* The score of a sum of rows. `single`, when not NULL, asks for sacreBLEU's
- * float32 arithmetic for bootstrap samples, and says if the result is one. */
+/* The score of statistics summed over sentences. A `single` that is not NULL requests
+ * sacreBLEU's float32 arithmetic for bootstrap samples; it is set to whether the result is
+ * float32. */
 void metric_compute(const Metric *metric, const double *sum, bool *single, MetricScore *score);
 
 #endif

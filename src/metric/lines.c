@@ -1,5 +1,5 @@
-/* Reading of hypotheses and references. Lines end at LF alone, and what white
- * space lies before it is dropped, as in sacreBLEU. Depends on base/utf8. */
+/* Reads hypotheses and references. Lines end at LF only, and white space at the end of a
+ * line is dropped, as in sacreBLEU. Depends on base/utf8. */
 #include "metric/lines.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ static Err read_all(int fd, const char *name, Str *into) {
   }
 }
 
-/* Text is read once, from first to last, so a pipe will do. */
+/* The file is read once, from begin to end, so a pipe is accepted. */
 static Err read_text(const char *path, Str *into) {
   if (strcmp(path, "-") == 0) return read_all(STDIN_FILENO, "standard input", into);
   int fd = open(path, O_RDONLY | O_CLOEXEC);

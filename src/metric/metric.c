@@ -1,4 +1,4 @@
-/* One face for the four metrics: rows of statistics, sums, signatures.
+/* One interface for the four metrics: statistics per sentence, their sums, signatures.
  * Depends on bleu, chrf, ter. */
 #include "metric/metric.h"
 

@@ -11,10 +11,10 @@
 #include "base/err.h"
 #include "base/str.h"
 
-#define METRIC_COMPATIBLE "2.6.0" /* the sacreBLEU whose figures these are */
+#define METRIC_COMPATIBLE "2.6.0" /* the version of sacreBLEU whose scores these equal */
 
-/* One line of valid UTF-8. A reference whose `s` is NULL is undefined: that
- * sentence has a reference less than the others. */
+/* One line of valid UTF-8. A reference whose `s` is NULL is missing: that sentence has one
+ * reference less than the others. */
 typedef struct {
   const char *s;
   size_t len;
@@ -31,8 +31,8 @@ typedef struct {
 } MetricConfig;
 
 typedef struct {
-  double score;        /* 0 … 100, TER may be above */
-  double precision[4]; /* BLEU from here on; per cent */
+  double score;        /* 0 … 100; TER may exceed 100 */
+  double precision[4]; /* BLEU only, from here on; in per cent */
   double correct[4], total[4];
   double brevity, ratio; /* brevity penalty; hypothesis over reference length */
   double hyp_len, ref_len;
@@ -49,8 +49,8 @@ MetricText metric_text(const char *text); /* of a C string */
 
 NODISCARD Err metric_open(Metric **metric, const MetricConfig *config);
 void metric_close(Metric *metric);
-void metric_reset(Metric *metric); /* forgets the sentences, keeps the memory */
-/* The next sentence: its hypothesis and its `n` references. */
+void metric_reset(Metric *metric); /* removes the sentences, keeps the memory */
+/* Adds a sentence: its hypothesis and its `n` references. */
 NODISCARD Err metric_add(Metric *metric, MetricText hyp, const MetricText *refs, int n);
 
 size_t metric_lines(const Metric *metric);

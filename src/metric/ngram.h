@@ -1,5 +1,5 @@
-/* Clipped n-gram matches of one sentence, exactly: words become numbers, n-grams
- * become nodes of a tree that holds the hypothesis. Depends on base/mem, rng. */
+/* Exact clipped n-gram matches of one sentence: words become numbers, n-grams become nodes
+ * of a tree built from the hypothesis. Depends on base/mem, rng. */
 #ifndef METRIC_NGRAM_H
 #define METRIC_NGRAM_H
 
@@ -7,11 +7,11 @@
 
 #define NGRAM_ORDER_MAX 6
 
-/* Numbers the different words of a hypothesis from 1; words seen only in a
- * reference are all 0, since they match nothing. */
+/* Numbers the distinct words of a hypothesis from 1. Words that occur only in a reference
+ * are all 0, since they match nothing. */
 typedef struct {
   MetricText word;
-  uint32_t id, era; /* a slot of another era is free */
+  uint32_t id, era; /* era: generation in which the slot was filled; of another: free */
 } NgramWord;
 typedef struct {
   NgramWord *slot;
@@ -31,7 +31,7 @@ typedef struct {
 typedef struct {
   uint32_t hyp;  /* times in the hypothesis */
   uint32_t ref;  /* times in the reference being read */
-  uint32_t best; /* most times in one of the references so far */
+  uint32_t best; /* largest count in one of the references so far */
   uint32_t order;
 } NgramNode;
 typedef struct {
@@ -43,11 +43,11 @@ typedef struct {
   int shift;
 } NgramTree;
 
-/* Takes all n-grams, 1 … order, of the hypothesis; forgets the one before. */
+/* Builds the tree of all n-grams, 1 … order, of the hypothesis; replaces the previous one. */
 NODISCARD Err ngram_hyp(NgramTree *t, const uint32_t *symbols, size_t n, size_t order);
-/* Counts those of a reference; the most of all references is kept. */
+/* Counts the n-grams of a reference; keeps the largest count over all references. */
 void ngram_ref(NgramTree *t, const uint32_t *symbols, size_t n, size_t order);
-/* Matches per order, each n-gram at most as often as in a reference. */
+/* Matches per order; each n-gram counts at most as often as in one reference (clipped). */
 void ngram_match(const NgramTree *t, size_t order, double *match);
 void ngram_forget_refs(NgramTree *t);
 void ngram_tree_free(NgramTree *t);

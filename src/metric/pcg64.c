@@ -4,7 +4,7 @@
 
 __extension__ typedef unsigned __int128 Wide;
 
-/* SeedSequence: four words of pool, every one stirred into every other. */
+/* SeedSequence: a pool of four words, each mixed into every other. */
 #define POOL 4
 
 static uint32_t stir(uint32_t value, uint32_t *constant, uint32_t multiplier) {
@@ -70,7 +70,7 @@ uint32_t pcg64_next32(Pcg64 *rng) {
 }
 
 uint32_t pcg64_below(Pcg64 *rng, uint32_t n) {
-  if (n == 1) return 0; /* draws nothing */
+  if (n == 1) return 0; /* as NumPy, which draws no random number here */
   uint64_t product = (uint64_t)pcg64_next32(rng) * n;
   if ((uint32_t)product < n) {
     uint32_t threshold = (UINT32_MAX - (n - 1)) % n;

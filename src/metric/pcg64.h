@@ -1,5 +1,5 @@
-/* The random numbers of NumPy's default_rng(seed), so that bootstrap samples are
- * the very ones sacreBLEU draws. Depends on nothing. */
+/* The random numbers of NumPy's default_rng(seed), so that bootstrap samples are those that
+ * sacreBLEU draws. Depends on nothing. */
 #ifndef METRIC_PCG64_H
 #define METRIC_PCG64_H
 
@@ -8,7 +8,7 @@
 
 typedef struct {
   __extension__ unsigned __int128 state, increment;
-  uint32_t kept; /* upper half of the last number, if not yet given out */
+  uint32_t kept; /* unused upper half of the last 64-bit number */
   bool has_kept;
 } Pcg64;
 

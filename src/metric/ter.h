@@ -1,22 +1,22 @@
-/* Translation edit rate (Snover et al. 2006), with tercom's search for shifts as
- * sacreBLEU limits it. Depends on metric/unicode, ngram (word numbers). */
+/* Translation edit rate (Snover et al. 2006), with tercom's search for shifts and
+ * sacreBLEU's limits on it. Depends on metric/unicode, ngram (word numbers). */
 #ifndef METRIC_TER_H
 #define METRIC_TER_H
 
 #include "metric/ngram.h"
 #include "metric/unicode.h"
 
-#define TER_STATS 2 /* least edits, mean length of the references */
+#define TER_STATS 2 /* statistics: edits to the best reference, mean length of the references */
 
-/* Work space of one pair of word sequences. The matrices hold a band of columns
- * around the diagonal: row i covers columns low[i] … high[i]-1. */
+/* Working memory for one pair of word sequences. The matrices hold a band of columns around
+ * the diagonal: row i has columns low[i] … high[i]-1. */
 typedef struct {
   size_t hyps, refs;
   const uint32_t *ref; /* (refs) */
   uint32_t *words;     /* (hyps) the hypothesis as shifted so far */
   uint32_t *moved;     /* (hyps) scratch of a shift */
   int32_t *low, *high; /* (hyps + 1) */
-  size_t stride;       /* cells of a row with the infinite ones around it */
+  size_t stride;       /* cells of a row, infinite ones at its ends included */
   int32_t *from;       /* (hyps + 1, stride) edits from the beginning to the cell */
   int32_t *to;         /* (hyps + 1, stride) edits from the cell to the end */
   int32_t *trial;      /* (2, stride) rows of a candidate */
@@ -37,7 +37,8 @@ typedef struct {
 } Ter;
 
 NODISCARD Err ter_add(Ter *t, MetricText hyp, const MetricText *refs, int n, double *row);
-/* Shifts, insertions, deletions and substitutions from one to the other. */
+/* Shifts, insertions, deletions and substitutions that turn the hypothesis into the
+ * reference. */
 NODISCARD Err ter_edits(TerSpace *s, const uint32_t *hyp, size_t hyps, const uint32_t *ref,
                         size_t refs, size_t *edits);
 /* `single` as in chrf_score. */

@@ -1,6 +1,6 @@
-/* The rules of the BLEU tokenizers. sacreBLEU states them as substitutions that
- * put spaces into the line, one after another; here the line stays as it is and
- * an array says where the spaces would be. Depends on metric/unicode. */
+/* The rules of the BLEU tokenizers. sacreBLEU applies them as successive substitutions that
+ * insert spaces; here the line is not changed, and an array stores where the spaces would
+ * be. Depends on metric/unicode. */
 #include "metric/tokenize.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 
-/* What a rule may ask of a character. */
+/* Classes of characters that the rules distinguish. */
 enum {
   SPACE = 1,
   DIGIT = 2, /* 0 … 9; for intl all numbers */
@@ -52,7 +52,7 @@ static uint8_t class_of(MetricTokenizer tokenizer, uint32_t c) {
   return metric_is_space(c) ? SPACE : 0;
 }
 
-/* Replaces every `from` in place; `to` is never the longer. */
+/* Replaces every `from` in place; `to` is never longer than `from`. */
 static void replace_all(MetricBuffer *text, const char *from, const char *to) {
   size_t from_len = strlen(from), to_len = strlen(to);
   char *end = text->s + text->len, *write = text->s;
@@ -70,7 +70,7 @@ static void replace_all(MetricBuffer *text, const char *from, const char *to) {
   text->len = (size_t)(write - text->s);
 }
 
-/* 13a first drops what SGML left in the text; most lines have nothing of it. */
+/* 13a first removes SGML remnants (entities, <skipped>); most lines have none. */
 static Err unescape_sgml(MetricTokens *t, MetricText *line) {
   bool entity = memchr(line->s, '&', line->len) != NULL;
   if (!entity && !memchr(line->s, '\n', line->len) &&
@@ -93,11 +93,11 @@ static Err unescape_sgml(MetricTokens *t, MetricText *line) {
   return ERR_OK;
 }
 
-/* Rule bits of a gap: a rule sees the spaces of the rules before it only. */
+/* Which rule puts a space into a gap: a rule sees only the spaces of earlier rules. */
 enum { GAP_ALONE = 1, GAP_AFTER_OTHER = 2, GAP_BEFORE_OTHER = 4, GAP_DASH = 8 };
 
-/* A mark after anything but a digit is cut off on both sides. Matches do not
- * overlap: in "a..." the first mark belongs to the a, the third to the second. */
+/* Splits off a mark that follows anything but a digit, on both sides. Matches do not
+ * overlap: in "a..." the first mark matches with the a, the third with the second. */
 static void cut_after_other(MetricTokens *t, size_t n) {
   bool taken = false; /* was character i-1 the mark of a match? */
   for (size_t i = 0; i < n; i++) {
@@ -114,8 +114,8 @@ static void cut_after_other(MetricTokens *t, size_t n) {
   }
 }
 
-/* A mark before anything but a digit. Two marks side by side have a space between
- * them by now, so no match takes a mark that could begin the next. */
+/* Splits off a mark before anything but a digit. Two marks side by side already have a space
+ * between them, so that no match uses a mark that could begin the next. */
 static void cut_before_other(MetricTokens *t, size_t n) {
   for (size_t i = 0; i < n; i++) {
     if (!(t->class[i] & MARK)) continue;
@@ -135,7 +135,7 @@ static void cut_dash_after_digit(MetricTokens *t, size_t n) {
   }
 }
 
-/* Characters, their classes and their places; one place more for the end. */
+/* Fills in the characters, their classes and byte offsets, and one more offset for the end. */
 static Err classify_characters(MetricTokens *t, MetricTokenizer tokenizer, MetricText line,
                                size_t *chars) {
   if (line.len > UINT32_MAX - 8) {
@@ -172,7 +172,8 @@ Err metric_tokenize(MetricTokens *t, MetricTokenizer tokenizer, MetricText line)
   for (size_t i = 0; i < n; i++) {
     if (t->class[i] & ALONE) t->gap[i] = t->gap[i + 1] = GAP_ALONE;
   }
-  if (tokenizer == METRIC_13A) t->gap[0] = t->gap[n] = GAP_ALONE; /* it pads the line */
+  if (tokenizer == METRIC_13A)
+    t->gap[0] = t->gap[n] = GAP_ALONE; /* the rule pads the line with a space at both ends */
   if (tokenizer == METRIC_13A || tokenizer == METRIC_INTL) {
     cut_after_other(t, n);
     cut_before_other(t, n);

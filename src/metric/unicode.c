@@ -1,5 +1,5 @@
-/* Python's view of white space and letter case. Depends on base/utf8, utf8proc
- * (2.8 knows Unicode 15.0; later characters count as unassigned). */
+/* White space and letter case as Python defines them. Depends on base/utf8, utf8proc (2.8
+ * has Unicode 15.0; later characters count as unassigned). */
 #include "metric/unicode.h"
 
 #include <string.h>
@@ -105,7 +105,7 @@ bool metric_is_space(uint32_t code) {
   return (code >= 0x1c && code <= 0x1f) || utf8_is_space(code);
 }
 
-/* Start of the character that ends before `at`. */
+/* First byte of the character that ends before `at`. */
 static const char *step_back(const char *begin, const char *at) {
   do at--;
   while (at > begin && ((unsigned char)*at & 0xc0) == 0x80);
@@ -123,7 +123,8 @@ MetricText metric_rstrip(MetricText text) {
   return (MetricText){text.s, (size_t)(end - text.s)};
 }
 
-/* Is the capital sigma at `at` the last letter of a word of several letters? */
+/* Is the capital sigma at `at` the last letter of a word of several letters? Then it becomes
+ * ς. */
 static bool is_final_sigma(MetricText text, const char *at, const char *after) {
   const char *end = text.s + text.len, *p = at;
   uint32_t code = 0;
@@ -141,7 +142,7 @@ static bool is_final_sigma(MetricText text, const char *at, const char *after) {
 }
 
 Err metric_lower(MetricText text, MetricBuffer *out) {
-  /* The longest growth is from two bytes to three. */
+  /* Lower-casing lengthens a character at most from two bytes to three. */
   TRY(mem_grow(&out->s, &out->cap, text.len + text.len / 2 + 4, 1));
   char *to = out->s;
   const char *end = text.s + text.len;

@@ -23,9 +23,11 @@
 #define MARK     "\xe2\x96\x81" /* ▁, U+2581 */
 #define MARK_LEN ((size_t)3)
 
-#define PIECE_LIMIT       ((size_t)4096)
-#define MOST_USER_MATCHES 64                /* the library's array */
-#define SELF_TEST_LIMIT   ((size_t)1 << 16) /* bytes of sentences that loading encodes */
+#define PIECE_LIMIT ((size_t)4096)
+/* User-defined pieces that match at one position: the size of SentencePiece's array. */
+#define MOST_USER_MATCHES 64
+/* Bytes of the self-test sentences in a model, which SentencePiece encodes when loading it. */
+#define SELF_TEST_LIMIT ((size_t)1 << 16)
 
 typedef struct {
   const uint8_t *at, *end, *base;
@@ -33,10 +35,10 @@ typedef struct {
 } Reader;
 
 typedef struct {
-  uint32_t number; /* of the field */
+  uint32_t number; /* number of the field */
   uint32_t wire;   /* 0 varint, 1 eight bytes, 2 bytes, 5 four bytes */
-  uint64_t value;  /* of a varint or a fixed field */
-  Reader body;     /* of wire type 2 */
+  uint64_t value;  /* value of a varint or a fixed-size field */
+  Reader body;     /* contents of a field of wire type 2 */
 } Field;
 
 static Err report_damage(const Reader *r) {
@@ -102,7 +104,7 @@ static Err bad_piece(const Reader *r, int piece, const char *what) {
                  r->where, piece, what, (size_t)(r->end - r->base));
 }
 
-/* A piece as the library will take it. */
+/* A piece with the values that SentencePiece will read. */
 typedef struct {
   const uint8_t *text;
   size_t len;
@@ -158,8 +160,9 @@ static int by_text(const void *a, const void *b) {
   return c ? c : x->len < y->len ? -1 : x->len > y->len;
 }
 
-/* The library finds all user-defined pieces that begin at a place, and has room for some:
- * sorted, those that begin with one another follow one another. */
+/* SentencePiece looks up all user-defined pieces that match at one position and writes them
+ * to an array of fixed size. In sorted order, pieces that are prefixes of one another are
+ * neighbours, so one pass finds the longest such chain. */
 static Err check_user_pieces(UserPieces *user, const char *where) {
   const UserPiece *open[MOST_USER_MATCHES + 1];
   size_t depth = 0;
@@ -239,7 +242,7 @@ static Err read_normalizer(Reader r, SpFacts *facts) {
   return ERR_OK;
 }
 
-/* It is applied to what was decoded, and changes nothing of what is encoded. */
+/* The denormalizer changes decoded text only, never what is encoded. */
 static Err read_denormalizer(Reader r) {
   while (r.at < r.end) {
     Field f;
@@ -264,7 +267,7 @@ static Err check_id(const char *name, int *id, const SpFacts *facts, const char 
 typedef struct {
   TrainerSpec spec;
   UserPieces user;
-  bool had[6]; /* fields of the model that come once */
+  bool had[6]; /* fields of the model that may occur only once */
 } Parts;
 
 static Err read_part(const Field *f, const Reader *r, SpFacts *facts, Parts *parts) {

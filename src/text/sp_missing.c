@@ -1,5 +1,5 @@
-/* Stands in for sp_shim.cc where SentencePiece is not installed: every use says
- * what to install. Depends on nothing. */
+/* Replaces sp_shim.cc where SentencePiece is not installed: every function returns an error
+ * that names the package to install. Depends on nothing. */
 #include "text/sp_shim.h"
 
 #ifndef HAVE_SENTENCEPIECE

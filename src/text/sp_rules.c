@@ -1,25 +1,25 @@
-/* Verifying and walking the trie of a normaliser. Depends on err, mem.
+/* Verifies and walks the trie of a SentencePiece normalizer. Depends on err, mem.
  *
- * The rules are the size of a trie in bytes, the trie (32-bit units), and texts that end with
- * NUL. A search at unit u goes on at u ^ offset(u) ^ byte, for any byte of the text, and
- * compares the label there; so all 256 places must exist. A unit with a leaf has a number at
- * u ^ offset(u): where its text begins. Equal tails are shared, so this is a graph; a hostile
- * one may have circles. */
+ * Layout: the size of the trie in bytes, the trie (32-bit units), then replacement texts
+ * that end with NUL. A search in state u continues at unit u ^ offset(u) ^ byte, for any
+ * byte of the input, and compares the label there; so all 256 positions must be inside the
+ * trie. A unit with a leaf has a value at u ^ offset(u): where its replacement begins. Equal
+ * suffixes are shared, so the trie is a directed graph; a hostile one may have cycles. */
 #include "text/sp_rules.h"
 
 #include <string.h>
 
 #include "base/mem.h"
 
-#define MOST_MATCHES 32 /* rules that begin at one place: the library's array */
+#define MOST_MATCHES 32 /* rules that match at one position: SentencePiece's array */
 
 typedef struct {
   const uint8_t *units_; /* of four bytes, at any alignment */
   size_t units;
   const uint8_t *texts;
   size_t texts_len;
-  /* A unit is a child of one base alone, its place ^ its label: the children of base b are
-   * child[first[b]] to child[first[b + 1] - 1]. */
+  /* A unit is the child of exactly one base, its index ^ its label: the children of base b
+   * are child[first[b]] to child[first[b + 1] - 1]. */
   uint32_t *first, *child;
 } Trie;
 
@@ -36,7 +36,7 @@ static uint32_t unit_at(const Trie *t, size_t i) {
   return u;
 }
 
-/* The base that unit i is a child of; SIZE_MAX if it is none. */
+/* The base that unit i is a child of; SIZE_MAX if it has none. */
 static size_t parent_base(const Trie *t, size_t i) {
   uint32_t u = unit_at(t, i);
   size_t base = i ^ (u & 0xff);
@@ -51,7 +51,7 @@ static Err list_children(Trie *t) {
     if (base != SIZE_MAX) t->first[base + 2]++;
   }
   for (size_t b = 2; b < t->units + 2; b++) t->first[b] += t->first[b - 1];
-  for (size_t i = 0; i < t->units; i++) { /* first[b + 1] is where b's next child goes */
+  for (size_t i = 0; i < t->units; i++) { /* first[b + 1]: index of the next child of b */
     size_t base = parent_base(t, i);
     if (base != SIZE_MAX) t->child[t->first[base + 1]++] = (uint32_t)i;
   }
@@ -78,7 +78,7 @@ static void close_trie(Trie *t) {
   mem_free(t->child);
 }
 
-/* Where the children of a unit are counted from. */
+/* The base of a unit: its children are at base ^ label. */
 static size_t base_of(const Trie *t, size_t node) {
   uint32_t u = unit_at(t, node);
   return node ^ (size_t)(u >> 10) << ((u & 0x200u) >> 6);
@@ -88,7 +88,7 @@ static bool has_leaf(const Trie *t, size_t node) {
   return unit_at(t, node) >> 8 & 1;
 }
 
-/* What one unit says, whatever leads to it. */
+/* Checks one unit, independently of the path to it. */
 static Err verify_unit(const SpRules *r, const Trie *t, size_t node) {
   size_t base = base_of(t, node), at = 4 + 4 * node;
   if ((base | 255) >= t->units) return report_damage(r, at, "it points outside the trie");
@@ -103,7 +103,7 @@ static Err verify_unit(const SpRules *r, const Trie *t, size_t node) {
                                             : "its replacement has no end");
 }
 
-/* A walk, depth first. */
+/* A depth-first walk. */
 typedef struct {
   uint32_t node, next; /* the child to try next, in Trie.child */
 } Step;

@@ -1,5 +1,5 @@
-/* A C face for the SentencePiece library, which is C++: load, encode, decode,
- * train. Depends on base/err, base/str. For tokenizer.c alone. */
+/* C interface to the SentencePiece library, which is C++: load, encode, decode, train. Used
+ * by tokenizer.c only. Depends on base/err, base/str. */
 #ifndef TEXT_SP_SHIM_H
 #define TEXT_SP_SHIM_H
 
@@ -21,8 +21,8 @@ NODISCARD Err sp_encode(const SpModel *model, const char *text, size_t len,
                         bool (*put)(void *, int32_t), void *context);
 NODISCARD Err sp_decode(const SpModel *model, const int32_t *ids, size_t n, Str *text);
 
-/* Trains on the lines that next(context, &line, &len) gives until it returns
- * false; the model's bytes are added to `out`. */
+/* Trains on the lines that next(context, &line, &len) returns until it returns false;
+ * appends the model's bytes to `out`. */
 NODISCARD Err sp_train(const TokenizerTraining *spec,
                        bool (*next)(void *, const char **, size_t *), void *context, Str *out);
 

@@ -68,8 +68,8 @@ void tokenizer_close(Tokenizer *t) {
   *t = (Tokenizer){0};
 }
 
-/* Adds a word's ids. SentencePiece writes a run of unknown characters as one
- * unk, and a run may end one word and begin the next. */
+/* Appends the ids of a word. SentencePiece encodes a run of unknown characters as one unk,
+ * and such a run may reach from the end of one word into the next. */
 static Err add_word(const Tokenizer *t, size_t begin, const int32_t *id, size_t n,
                     IdList *ids) {
   bool continues = n && id[0] == t->unk && ids->len > begin && ids->id[ids->len - 1] == t->unk;
@@ -98,8 +98,8 @@ static Err encode_word(const Tokenizer *t, size_t begin, const char *word, size_
 
 Err tokenizer_encode(const Tokenizer *t, const char *text, size_t len, IdList *ids) {
   if (!t->by_word) return sp_encode(t->model_, text, len, put_id, ids);
-  /* Most words are known, and finding them is waiting for memory: so a group of
-   * words is hashed first, and its slots and entries are fetched meanwhile. */
+  /* Most words are in the cache, and looking them up is bound by memory latency. So a group
+   * of words is hashed first, and its slots and entries are prefetched. */
   enum { GROUP = 32 };
   size_t begin = ids->len, at = 0;
   while (at < len) {

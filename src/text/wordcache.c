@@ -1,6 +1,6 @@
-/* An open-addressed table of pointers to immutable entries: readers load a slot
- * and compare; writers build the entry first and publish it with one compare-
- * and-swap. Entries lie in large blocks that only grow. Depends on base. */
+/* A hash table (open addressing) of pointers to immutable entries. Readers load a slot and
+ * compare. Writers fill in the entry first and publish it with one compare-and-swap. Entries
+ * are allocated in large blocks that are freed only with the cache. Depends on base. */
 #include "text/wordcache.h"
 
 #include <pthread.h>
@@ -9,24 +9,24 @@
 
 #include "base/mem.h"
 
-#define SLOTS       ((size_t)1 << 22) /* 32 MB of pointers, touched as needed */
-#define MOST_WORDS  (SLOTS / 2)       /* keeps probes short */
+#define SLOTS       ((size_t)1 << 22) /* slots: 32 MB of pointers, paged in as they are used */
+#define MOST_WORDS  (SLOTS / 2)       /* most entries: keeps probe sequences short */
 #define BLOCK       ((size_t)1 << 20) /* bytes */
 #define MOST_BLOCKS ((size_t)192)     /* 192 MB of entries */
 #define MOST_LEN    ((size_t)255)
-#define MOST_IDS    ((size_t)4096) /* a rule of the tokenizer may make many of one letter */
+#define MOST_IDS    ((size_t)4096) /* a normalization rule may turn one letter into many ids */
 
 _Static_assert(MOST_IDS <= UINT16_MAX && MOST_LEN <= UINT16_MAX, "an entry's counts fit");
 
 typedef struct {
-  uint32_t hash; /* upper half; the slot is the lower */
+  uint32_t hash; /* upper half of the hash; the lower half selects the slot */
   uint16_t len, n;
   int32_t ids[]; /* n ids, then len bytes of the word */
 } Entry;
 
 struct WordCache {
   _Atomic(Entry *) *slot;
-  pthread_mutex_t lock; /* guards what follows */
+  pthread_mutex_t lock; /* guards the fields below */
   char *block[MOST_BLOCKS];
   size_t blocks, used, words;
 };
@@ -83,7 +83,7 @@ static Entry *room_for(WordCache *cache, size_t bytes) {
   pthread_mutex_lock(&cache->lock);
   bool fits = cache->words < MOST_WORDS;
   if (fits && cache->used + bytes > BLOCK) {
-    /* Failing to remember is no error: the word is encoded again next time. */
+    /* An entry that cannot be stored is no error: the word is encoded again next time. */
     fits = cache->blocks < MOST_BLOCKS &&
            mem_alloc(&cache->block[cache->blocks], BLOCK, 1) == ERR_OK;
     if (fits) {

@@ -1,6 +1,6 @@
-/* Words repeat: a table from a word to its ids that many threads read and fill
- * without waiting for one another. Bounded; when full it only answers.
- * Depends on base. */
+/* A cache from words to their ids, since words repeat. Many threads read and fill it without
+ * locks. Its size is bounded; a full cache still answers, but stores nothing. Depends on
+ * base. */
 #ifndef TEXT_WORDCACHE_H
 #define TEXT_WORDCACHE_H
 
@@ -14,14 +14,15 @@ typedef struct WordCache WordCache;
 
 NODISCARD Err wordcache_new(WordCache **cache);
 void wordcache_free(WordCache *cache);
-/* The ids of the word, or NULL. They stay where they are until the cache goes. */
+/* The ids of the word, or NULL. The pointer stays valid until the cache is freed. */
 const int32_t *wordcache_find(const WordCache *cache, const char *word, size_t len,
                               uint64_t hash, size_t *n);
-/* Asks the processor to fetch what wordcache_find will read: first the slot, and
- * some words later, when that has come, the entry. */
+/* Prefetches what wordcache_find will read: first the slot and, some words later when it has
+ * arrived, the entry. */
 void wordcache_fetch_slot(const WordCache *cache, uint64_t hash);
 void wordcache_fetch_entry(const WordCache *cache, uint64_t hash);
-/* Remembers a word; does nothing when it or its list of ids is too long, or the cache full. */
+/* Stores a word; does nothing if the word or its list of ids is too long, or the cache is
+ * full. */
 void wordcache_add(WordCache *cache, const char *word, size_t len, uint64_t hash,
                    const int32_t *ids, size_t n);
 

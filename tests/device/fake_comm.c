@@ -135,7 +135,7 @@ static void all_gather(DeviceComm *w, float *x, const size_t *off) {
   enqueue(w, GATHER, x, off);
 }
 
-/* x, round_element to bf16 if the collective is in bf16. */
+/* x, rounded to bf16 if the collective is in bf16. */
 static float round_element(const DeviceComm *w, float x) {
   uint32_t u;
   if (!w->spec.bf16) return x;
@@ -170,7 +170,7 @@ static void reduce_arrays(const DeviceComm *w, const Operation *o) {
     }
     o->x[i] = round_element(w, total);
   }
-  /* Pieces of other ranks are undefined: a reader shall notice. */
+  /* Pieces of other ranks are undefined: they become NaN, so that reading one is noticed. */
   for (size_t i = first; o->what == SCATTER && i < o->off[w->spec.size]; i++)
     if (i < begin || i >= end) o->x[i] = 1e30f;
 }

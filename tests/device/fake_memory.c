@@ -1,6 +1,7 @@
-/* A fake GPU that counts its free memory: every allocation reduces it, and `reserve` reduces it by
- * WORKING. It also has bf16 and fp16, in which operations do do_nothing: only memory matters. Built
- * with fake_cuda.c, both with -Dtrireme_backend_cuda=fake_open; needs FAKE_GRAPH=0. */
+/* A fake GPU that counts its free memory: every allocation reduces it, and `reserve` reduces
+ * it by WORKING. It also offers bf16 and fp16, in which operations do nothing: only memory
+ * matters. Built with fake_cuda.c, both with -Dtrireme_backend_cuda=fake_open; needs
+ * FAKE_GRAPH=0. */
 #include <string.h>
 
 #include "backend/cuda/cuda.h"

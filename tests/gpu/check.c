@@ -116,7 +116,7 @@ static Array *array_new(Type type, size_t n) {
   Array *a = &array[arrays++];
   *a = (Array){.type = type, .n = n};
   MUST(cudaMalloc((void **)&a->base, n * type_size(type) + 2 * FENCE));
-  /* Doubles and what is always fp32 by itself may stand askew too. */
+  /* Arrays of doubles, and those that are always fp32, may be unaligned too. */
   a->at = a->base + FENCE + skew * type_size(type);
   return a;
 }

@@ -17,17 +17,17 @@ typedef struct {
   char *seen;  /* the bytes of the first run */
 } Array;
 
-extern int failures, checks; /* of all tests */
-extern size_t skew;          /* elements by which arrays stand off a 256-byte boundary */
+extern int failures, checks; /* counts of all tests */
+extern size_t skew;          /* elements by which arrays are shifted from a 256-byte boundary */
 extern char case_name[200];  /* for messages */
 
-/* Stops at the first call that the device refuses: nothing after it means anything. */
+/* Stops at the first call that returns a device error: later results would mean nothing. */
 void must(cudaError_t err, const char *what);
 #define MUST(call) must((call), #call)
 
-double type_epsilon(Type type); /* the step above 1 */
+double type_epsilon(Type type); /* distance from 1 to the next larger number */
 const char *type_name(Type type);
-float type_round(Type type, float x); /* to the nearest of the type */
+float type_round(Type type, float x); /* rounds to the nearest number of the type */
 
 /* Arrays of normal random numbers, rounded to the type; valid until arrays_free. */
 Array *array_draw(Type type, size_t n, float scale);
@@ -43,13 +43,13 @@ float *host_floats(size_t n); /* zeroed */
 void arrays_reset(void);      /* all as before a run */
 void arrays_free(void);
 
-/* |got - want| <= limit * epsilon * (|want| + root mean square of want), and the
- * rest of what stands above. */
+/* Checks |got - want| <= limit * epsilon * (|want| + root mean square of want), the bits of
+ * the first run, and the memory around the array. */
 void expect(Array *a, const float *want, double limit, const char *what);
 void expect_exact(const void *device, const void *want, size_t bytes, const char *what);
 void expect_near(double got, double want, double tolerance, const char *what);
 
-/* Of a test: what messages call it, and its two runs. */
+/* A test case: its name in messages, and its two runs. */
 #define BEGIN(...) snprintf(case_name, sizeof case_name, __VA_ARGS__)
 #define TWICE      for (int run = 0; run < 2; run++, arrays_reset())
 #define COUNT(a)   (sizeof(a) / sizeof *(a))

@@ -77,16 +77,16 @@ static void test_cached(const Backend *ref, Type type, size_t heads, size_t d, i
   }
 }
 
-/* spite: the largest logits all belong to three warps, more than the kernel can sort. */
+/* adversarial: the largest logits all belong to three warps, more than the kernel can sort. */
 static void test_top_k(const Backend *ref, Type type, size_t n, size_t vocab, size_t k,
                        bool spite) {
   BEGIN("top %s n %zu vocab %zu k %zu%s skew %zu", type_name(type), n, vocab, k,
         spite ? " spite" : "", skew);
   Array *logits = array_draw(type, n * vocab, 2), *value = array_blank(TYPE_F32, n * k),
         *lse = array_blank(TYPE_F32, n);
-  size_t share = vocab % 8 || skew ? 32 : 256; /* neighbours that are one warp's */
+  size_t share = vocab % 8 || skew ? 32 : 256; /* neighbours that one warp reads */
   for (size_t i = 0; i < n * vocab; i++) {
-    if (i / vocab % 2) logits->host[i] = floorf(logits->host[i]); /* many equals */
+    if (i / vocab % 2) logits->host[i] = floorf(logits->host[i]); /* many equal values */
     if (spite && i % vocab / share % 32 < 3) logits->host[i] += 64;
     logits->host[i] = type_round(type, logits->host[i]);
   }

@@ -9,14 +9,14 @@
 
 void fp8_kernels(void);
 
-/* The nearest, ties to even: a sign, four bits of exponent, three behind the first; at most
- * 448, and NaN is 0x7f. */
+/* Rounds to nearest, ties to even: one sign bit, four exponent bits, three fraction bits; at
+ * most 448, and NaN is 0x7f. */
 static uint8_t to_e4m3(float x) {
   int exponent = 0;
   uint8_t sign = signbit(x) ? 0x80 : 0;
   if (isnan(x)) return 0x7f;
   frexpf(fabsf(x), &exponent);
-  exponent = exponent < -5 || x == 0 ? -5 : exponent; /* below 2^-6 steps get no smaller */
+  exponent = exponent < -5 || x == 0 ? -5 : exponent; /* subnormal below 2^-6 */
   long bits = lrintf(ldexpf(fabsf(x), 4 - exponent)) + ((exponent + 5) << 3);
   return sign | (uint8_t)(bits > 0x7e ? 0x7e : bits);
 }
@@ -35,7 +35,8 @@ static void check_one(size_t rows, size_t in, size_t out, bool back) {
   size_t n = back ? out : in, more = back ? in : out;
   Array *x = array_draw(TYPE_BF16, rows * n, 1), *w = array_draw(TYPE_BF16, in * out, 0.03f);
   for (size_t i = 0; i < n; i++) x->host[i] = 0;
-  for (size_t i = 0; i < rows * n; i++) /* rows of all sizes, some numbers far smaller */
+  for (size_t i = 0; i < rows * n;
+       i++) /* rows of different magnitude, with some elements far smaller */
     x->host[i] *= ldexpf(1, (int)(i / n % 50) - 30 - (i % 5 ? 0 : (int)(i % 13)));
   for (size_t i = 0; i < rows * n; i++) x->host[i] = type_round(TYPE_BF16, x->host[i]);
   if (rows > 4) x->host[3 * n + 1] = NAN;

@@ -17,7 +17,7 @@ static void check_one(Type type, const Backend *cpu, const size_t shape[3], floa
   float *want = host_floats(rows * in), *want_db = host_copy(db);
   uint8_t *mask = (uint8_t *)host_floats(bytes / 4 + 1);
   for (size_t i = 0; i < bytes; i++) mask[i] = (uint8_t)draw_below(256);
-  /* In half of the bytes all stays or nothing. */
+  /* In half of the bytes all bits are equal. */
   for (size_t i = 0; i < bytes; i += 2) mask[i] = draw_below(2) ? 0xff : 0;
   const uint8_t *mask_at = device_copy(mask, bytes);
   void *work = device_scratch(kernel_linear_relu_backward_work(rows, in));

@@ -115,7 +115,7 @@ static void speed_rows(Type type) {
           *sorted = take(ROWS * 8);
   if (mem_alloc(&id, ROWS, sizeof *id) || mem_alloc(&pos, ROWS, sizeof *pos)) exit(1);
   for (int i = 0; i < ROWS; i++) {
-    id[i] = (int32_t)exp(draw_even() * log(VOCAB)) - 1; /* as words are: one in i */
+    id[i] = (int32_t)exp(draw_even() * log(VOCAB)) - 1; /* frequencies as of words (Zipf) */
     pos[i] = i % 31;
   }
   MUST(cudaMemcpy(id_at, id, ROWS * 4, cudaMemcpyHostToDevice));
@@ -267,7 +267,7 @@ void speed(bool attention_only) {
   mem_free(host);
   MUST(cudaEventCreate(&begin));
   MUST(cudaEventCreate(&end));
-  /* Lengths as those of news: 31 on average, some beyond 150. */
+  /* Lengths as of news text: 31 on average, some above 150. */
   int32_t length[ROWS], off[ROWS + 1] = {0}, rows = 0;
   size_t sentences = 0;
   while (rows < ROWS) {

@@ -127,7 +127,7 @@ static void test_beam_search_fp32_matches_cpu(void **state) {
       backend_close(&gpu);
     }
   }
-  int distinct = 0; /* the outputs say something at all */
+  int distinct = 0; /* outputs are not empty */
   for (size_t i = NBEST; i < SENTENCES * NBEST; i += NBEST)
     distinct += on_gpu.id[i][1] != on_gpu.id[0][1];
   assert_true(distinct > SENTENCES / 4);
@@ -178,7 +178,7 @@ static void test_sampling_fp32_matches_cpu(void **state) {
                      .sample = {.temperature = 0.8f, .top_k = top_k, .seed = 3}};
     search(&cpu, &spec, false, SENTENCES, &on_cpu);
     search(&gpu, &spec, false, SENTENCES, &on_gpu);
-    int other = 0; /* one other word, and all that follows is another sample */
+    int other = 0; /* after one different word the rest of the sample differs */
     for (size_t i = 0; i < SENTENCES * NBEST; i++)
       other += on_gpu.len[i] != on_cpu.len[i] ||
                memcmp(on_gpu.id[i], on_cpu.id[i], on_cpu.len[i] * sizeof(int32_t));

@@ -116,7 +116,8 @@ static void take_steps(Run *r, StepNumbers *now) {
     fill(&batch, &rng, &c, step == 29 || step == STEPS - 1 ? 100 : CAPACITY);
     if (step % 5 < 3) {
       now[step].grad_divisor = (double)batch.rows[1] * (double)scale;
-      if (step == 32) now[step].grad_divisor = 0; /* a norm that is not finite: nothing moves */
+      if (step == 32)
+        now[step].grad_divisor = 0; /* a norm that is not finite: the update is skipped */
       ok(pass_whole(&r->pass, &batch, key, scale, &now[step]));
     } else {
       double rows = batch.rows[1];

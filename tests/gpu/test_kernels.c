@@ -33,7 +33,7 @@ static Dropout on_device(Dropout drop) {
 static int32_t *ids(size_t n, size_t limit, int32_t **device) {
   int32_t *id = (int32_t *)host_floats(n);
   for (size_t i = 0; i < n; i++) {
-    /* A third of them the same: frequent words fill many chunks. */
+    /* A third of the ids are equal: frequent words fill many chunks. */
     id[i] = (int32_t)(draw_below(3) ? draw_below(limit) : limit / 2);
   }
   *device = device_copy(id, n * sizeof *id);
@@ -71,14 +71,14 @@ static void test_activate(Type type, Activation act, size_t rows, size_t width, 
         *y_bias = array_blank(type, n);
   float *want = host_floats(n), *want_dx = host_floats(n), *want_db = host_copy(db);
   double limit = type == TYPE_F32 ? 16 : 1;
-  /* Sums over rows of what was rounded, or was not. */
+  /* Column sums of rounded values, or of unrounded ones. */
   double coarse = type == TYPE_F32 ? 64 : 2 * type_epsilon(type) / type_epsilon(TYPE_F32);
   void *work = device_scratch(kernel_column_sums_work(rows, width));
   Dropout there = on_device(drop);
   bool masked = act == ACT_RELU;
-  size_t bytes = masked ? (n + 7) / 8 : 0; /* and one behind them that must stay */
+  size_t bytes = masked ? (n + 7) / 8 : 0; /* and one element after them that must not change */
   uint8_t *want_mask = (uint8_t *)host_floats(bytes / 4 + 1), *mask = device_scratch(bytes + 1);
-  if (n) x->host[n / 2] = 0; /* whose slope is 0 */
+  if (n) x->host[n / 2] = 0; /* where the derivative is 0 */
   float *want_bias = host_floats(n);
   ref.activate(&ref, want_bias, NULL, x->host, bias->host, rows, width, act, drop);
   ref.activate(&ref, want, masked ? want_mask : NULL, x->host, NULL, rows, width, act, drop);
@@ -182,7 +182,7 @@ static void adam_in_double(float *w, float *m, float *v, const float *g, size_t 
 }
 
 static void test_update(Type type, size_t n, bool coupled, int where) {
-  /* where 0: momentum's numbers in the step, 1: on the device, 2: there and not finite */
+  /* where: 0: momentum's scalars are arguments; 1: on the device; 2: there and not finite */
   BEGIN("adam %s n %zu coupled %d scale %d skew %zu", type_name(type), n, coupled, where, skew);
   StepNumbers now = {.lr = 0.01f,
                      .correction1 = 0.1f,
@@ -356,11 +356,12 @@ static void test_loss(Type type, size_t rows, size_t vocab, float scale) {
   int32_t *at, *target = ids(rows, vocab, &at);
   for (size_t r = 0; r < rows; r++) {
     float *row = logits->host + r * vocab;
-    /* Right, right among equals, and wrong among equals. */
+    /* The target alone is the maximum (correct), is the first of two equal maxima (correct),
+     * or the second (wrong). */
     if (r % 4 < 3) row[target[r]] = 16;
     if (r % 4 == 1) row[vocab - 1] = 16;
     if (r % 4 == 2) row[0] = 16;
-    if (r % 5 == 4) target[r] = -1; /* counts for nothing */
+    if (r % 5 == 4) target[r] = -1; /* ignored */
   }
   at = device_copy(target, rows * sizeof *target);
   float *want = host_copy(logits);
@@ -372,7 +373,7 @@ static void test_loss(Type type, size_t rows, size_t vocab, float scale) {
   TWICE {
     MUST(cudaMemcpy(sum, begin, sizeof begin, cudaMemcpyHostToDevice));
     MUST(kernel_loss(type, logits->at, sum, at, rows, vocab, 0.1f, scale, work, 0));
-    /* What a word has above 0.9 loses digits that its share had. */
+    /* Where a probability exceeds 0.9, probability - 1 loses digits by cancellation. */
     expect(logits, want, type == TYPE_F32 ? 256 : 1, "loss's gradient");
     MUST(cudaMemcpy(got, sum, sizeof got, cudaMemcpyDeviceToHost));
     for (int i = 0; i < 2; i++)
@@ -394,8 +395,8 @@ typedef struct {
 
 #define SENTENCES 11
 
-static const char *way_name;  /* of attention */
-static int only_variant = -1; /* asked for; -1: all */
+static const char *way_name;  /* implementation of attention */
+static int only_variant = -1; /* the requested one; -1: all */
 
 static void test_attend(Type type, AttendCase c) {
   BEGIN("attend (%s) %s heads %zu d %zu%s%s%s length %d rate %g skew %zu", way_name,
@@ -409,7 +410,8 @@ static void test_attend(Type type, AttendCase c) {
     if (rows < 1 && s != 4) rows = 1;
     if (keys < 1 && s != 4) keys = 1;
     if (!c.cross) keys = rows;
-    if (c.cross && s == 2) rows = 0; /* one side alone, short and long */
+    if (c.cross && s == 2)
+      rows = 0; /* sentences with only queries or only keys, short and long */
     if (c.cross && s == 7) keys = 0;
     if (c.cross && s == 8) {
       rows = 0;
@@ -443,7 +445,7 @@ static void test_attend(Type type, AttendCase c) {
   at.k_off = device_copy(k_off, sizeof k_off);
   at.k_len = c.cache ? device_copy(k_len, sizeof k_len) : NULL;
   size_t q_n = q_rows * a.q_ld, kv_n = k_rows * a.kv_ld, o_n = q_rows * width;
-  size_t size = type_size(type), half = width * size; /* v lies behind k in a row */
+  size_t size = type_size(type), half = width * size; /* v follows k in a row */
   Array *q = array_draw(type, q_n, 1), *kv = array_draw(type, kv_n, 1),
         *o = array_blank(type, o_n), *lse = array_blank(TYPE_F32, q_rows * c.heads);
   float *want_o = host_floats(o_n), *want_lse = host_floats(q_rows * c.heads);
@@ -453,7 +455,7 @@ static void test_attend(Type type, AttendCase c) {
         *dkv = array_zero(type, kv_n);
   for (size_t i = 0; i < o_n; i++) o_in->host[i] = type_round(type, want_o[i]);
   memcpy(lse_in->host, want_lse, q_rows * c.heads * sizeof(float));
-  /* What lies between the rows must stay as it is. */
+  /* Memory between the rows must not change. */
   for (size_t i = 0; i < q_n; i++) dq->host[i] = 0.5f;
   for (size_t i = 0; i < kv_n; i++) dkv->host[i] = 0.5f;
   float *want_dq = host_copy(dq), *want_dkv = host_copy(dkv);
@@ -491,8 +493,8 @@ static void test_all_attention(Type type) {
       {2, 64, true, false, false, 64, 0.1f},
       {1, 64, false, true, false, 64, 0},
       {2, 64, false, false, true, 40, 0},
-      /* Heads in groups of four: whole, with a rest; 4, 2, 1 side by side; more keys than
-       * rows; more dropped than kept. */
+      /* Groups of four heads, complete and incomplete; 4, 2 and 1 side by side; more keys
+       * than queries; dropout above one half. */
       {8, 64, false, false, false, 14, 0.1f},
       {5, 64, true, false, false, 15, 0.1f},
       {7, 64, true, false, false, 28, 0.1f},
@@ -596,7 +598,7 @@ static void test_all_kernels(Type type) {
   if (!skew) relu_kernels(type);
 }
 
-/* One type, all aligned or nothing. */
+/* One type; all arrays aligned, or none. */
 static int check_one(Type type, bool all) {
   backend_reference(&ref);
   if (all)

@@ -128,7 +128,7 @@ static void test_all_reduce_is_ordered_with_compute_stream(void **state) {
     b.zero(&b, there, N * sizeof *there);
     b.zero(&b, copy, N * sizeof *copy);
     fill();
-    b.add(&b, there, there, 1, N); /* twice the number, when the sums begin */
+    b.add(&b, there, there, 1, N); /* the number doubled before the sums start */
     for (size_t at = 0; at < N; at += N / 12) b.comm->all_reduce(w, there + at, N / 12);
     b.comm->join(w);
     b.copy(&b, copy, there, N * sizeof *copy);
@@ -228,7 +228,7 @@ static void test_abort_with_pending_collectives_returns(void **state) {
   assert_false(done);
   b.comm->close(w);
   ok(b.sync(&b));
-  w = open_comm(false); /* the GPU is as good as before */
+  w = open_comm(false); /* the GPU is usable as before */
   fill();
   b.comm->all_reduce(w, there, N);
   wait_for(w);

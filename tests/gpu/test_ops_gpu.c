@@ -158,7 +158,7 @@ static void test_ops_match_reference_in_all_types(void **state) {
       for (int which = 0; which < (b.type == TYPE_F32 ? 4 : 3); which++) {
         compare_one(&b, &reference, op, which, 3);
         if (strncmp(ops[op].name, "attend", 6) == 0)
-          compare_one(&b, &reference, op, which, 8); /* the fast way */
+          compare_one(&b, &reference, op, which, 8); /* the fast implementation */
       }
     }
     backend_close(&b);
@@ -331,7 +331,7 @@ static void check_relu_backward(const Backend *b, const size_t shape[3], size_t 
   for (size_t i = 0; i < rows * in / 8; i++) mask[i] = (uint8_t)(i * 40503 >> 7);
   ok(b->alloc(b, &mask_at, rows * in / 8));
   b->put(b, mask_at, mask, rows * in / 8);
-  /* The last ones of dy are not needed where it stands askew. */
+  /* An unaligned dy leaves its last elements unused. */
   const char *dy_at = upload(b, dy, rows * out, true),
              *from = dy_at + askew * type_size(b->type);
   void *w_at = upload(b, w, in * out, true);
@@ -368,7 +368,7 @@ static void test_linear_relu_backward_matches_two_operations(void **state) {
     static const size_t shape[][3] = {{16411, 512, 512}, {8200, 1024, 1024}, {4099, 2048, 576}};
     Backend b;
     open_gpu(&b, precisions[p]);
-    assert_false(b.fuses_relu(&b, 100, 512, 512)); /* too little */
+    assert_false(b.fuses_relu(&b, 100, 512, 512)); /* too small */
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
       if (!b.fuses_relu(&b, shape[i][0], shape[i][1], shape[i][2])) continue;
       check_relu_backward(&b, shape[i], 0);
@@ -377,7 +377,7 @@ static void test_linear_relu_backward_matches_two_operations(void **state) {
     }
     backend_close(&b);
   }
-  if (fused == 0) skip(); /* no Hopper */
+  if (fused == 0) skip(); /* not a Hopper GPU */
   assert_int_equal(fused, 2 * 3);
 }
 
@@ -393,7 +393,7 @@ static void test_memory_copies_and_errors(void **state) {
   ok(b.get(&b, y, there, n * sizeof *y));
   for (size_t i = 0; i < n; i++) assert_true(y[i] == 0); /* new memory is zeroed */
   b.put(&b, there, x, n * sizeof *x);
-  memset(x, 0, n * sizeof *x); /* it may be written again at once */
+  memset(x, 0, n * sizeof *x); /* the host memory may be overwritten at once */
   b.copy(&b, other, there, n * sizeof *x);
   b.zero(&b, there, 4);
   ok(b.get(&b, y, other, n * sizeof *y));
@@ -405,7 +405,7 @@ static void test_memory_copies_and_errors(void **state) {
   assert_int_equal(b.alloc(&b, &block, (size_t)1 << 50), ERR_WORK);
   assert_non_null(strstr(err_message(), "--batch-tokens"));
   assert_null(block);
-  ok(b.sync(&b)); /* and that spoils nothing */
+  ok(b.sync(&b)); /* and later work is unaffected */
   mem_free(x);
   mem_free(y);
   mem_free(kept);

@@ -1,5 +1,5 @@
-/* Preloaded under the leak checker: what MPI loads stays loaded, so that what it
- * leaks has a name to be suppressed by. Relies on nothing. */
+/* Preloaded under the leak checker: keeps libraries that MPI loads from being unloaded, so
+ * that their leaks have symbols and can be suppressed. Relies on nothing. */
 int dlclose(void *handle);
 int dlclose(void *handle) {
   (void)handle;

@@ -15,14 +15,14 @@
 #include "train/checkpoint.h"
 
 static TransformerConfig config;
-static ModelConfig model_config; /* the same, as checkpoints have it */
+static ModelConfig model_config; /* the same configuration as checkpoints store it */
 static Params params;
-static float *floats[2][4]; /* w, e, m, v: what is saved, what is loaded */
+static float *floats[2][4]; /* weights, EMA, m, v: side 0 is saved, side 1 is loaded */
 static double *doubles[2];
 
 enum { WITH_E = 1, WITH_M = 2, WITH_V = 4, WITH_SECOND = 8, WITH_ALL = 15 };
 
-/* The arrays of one side, those of the set. */
+/* The arrays of one side that belong to the set. */
 UNUSED static TrainArrays arrays(int side, int set) {
   return (TrainArrays){.config = &model_config,
                        .params = &params,
@@ -34,8 +34,8 @@ UNUSED static TrainArrays arrays(int side, int set) {
                        .second = set & WITH_SECOND ? doubles[side] : NULL};
 }
 
-/* Any bits at all, NaNs among them: what was saved must come back as it was. The gaps
- * between the parameters stay zero. */
+/* Random bits, NaNs included: a load must return exactly the saved bits. The gaps between
+ * the parameters stay zero. */
 static void fill_array(float *array, uint64_t step, int which) {
   memset(array, 0, params.padded * sizeof *array);
   for (size_t i = 0; i < params.count; i++) {
@@ -78,7 +78,7 @@ UNUSED static void clear_loaded(void) {
   memset(doubles[1], 0, params.count * sizeof(double));
 }
 
-/* Is what was loaded the state of that step, to the bit? Fills side 0. */
+/* Asserts that the loaded arrays equal the state of that step, to the bit. Fills side 0. */
 UNUSED static void assert_loaded(int set, uint64_t step, const TrainCounters *c) {
   TrainArrays want = arrays(0, set);
   TrainCounters counts = counters(step);
@@ -109,7 +109,7 @@ UNUSED static void save(const char *run, int set, uint64_t step, bool best) {
   if (best) OK(checkpoint_add_validation(run, &c, true));
 }
 
-/* Finds and loads; returns the step. */
+/* Finds and loads the newest checkpoint; returns its step. */
 UNUSED static uint64_t resume(const char *run, int set, char dir[FILE_PATH_MAX]) {
   TrainArrays a = arrays(1, set);
   TrainCounters c;
@@ -122,7 +122,7 @@ UNUSED static uint64_t resume(const char *run, int set, char dir[FILE_PATH_MAX])
   return c.step;
 }
 
-/* What the product says on standard error in between. */
+/* Captures standard error between listen_begin and listen_end. */
 static int real_stderr = -1;
 static Str said;
 

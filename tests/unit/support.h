@@ -1,5 +1,5 @@
-/* What unit tests share: calls that must succeed, errors that must say something,
- * and a scratch directory for the group. Include after the headers cmocka wants. */
+/* What unit tests share: calls that must succeed, errors that must contain a text, and a
+ * scratch directory for the test program. Include after the headers that cmocka needs. */
 #ifndef TESTS_SUPPORT_H
 #define TESTS_SUPPORT_H
 

@@ -1,5 +1,5 @@
-/* Which options may change when a run is resumed, and what is said of those that
- * do. What ranks have to agree on is tested between ranks, in tests/cli/ranks.bats. */
+/* Which options may change when a run is resumed, and what the error or message says.
+ * Agreement between ranks is tested in tests/cli/ranks.bats. */
 #include "cmd/cmd.h"
 #include "support.h"
 #include "train/agree.h"
@@ -20,7 +20,7 @@ static void test_agree_resume_other_steps_threads_or_paths_is_accepted(void **st
   (void)state;
   OK(resume("seed = 1\nsteps = 10\nthreads = 2\nrun = a\nkeep-checkpoints = 3\n",
             "seed = 1\nsteps = 20\nrun = b\nresume\nshard-optimizer\n"));
-  OK(resume("seed = 1\nlr = 2\n", "seed = 1\nlr = 1\n")); /* said, not refused */
+  OK(resume("seed = 1\nlr = 2\n", "seed = 1\nlr = 1\n")); /* printed, not refused */
 }
 
 static void test_agree_resume_other_seed_batch_or_optimizer_is_refused(void **state) {
@@ -40,11 +40,11 @@ static void test_agree_resume_other_seed_batch_or_optimizer_is_refused(void **st
     snprintf(want, sizeof want, "--%s is not set and was 11", fixed[i]);
     assert_says(want);
   }
-  /* All of them in one sentence. */
+  /* All differences are in one message. */
   assert_int_equal(resume("seed = 1\nbatch-tokens = 5\n", "seed = 2\nbatch-tokens = 6\n"),
                    ERR_USAGE);
   assert_says("--seed is 2 and was 1; --batch-tokens is 6 and was 5");
-  /* A name that begins like another is another. */
+  /* A name that is a prefix of another is a different option. */
   OK(resume("seed = 1\nseeds = 2\n", "seeds = 3\nseed = 1\n"));
 }
 

@@ -1,5 +1,5 @@
-/* The base room: errors, memory, strings, UTF-8, threads, messages. Its random
- * numbers are in test_rng.c, files and hashes in test_file.c. Relies on base, cmocka. */
+/* The base module: errors, memory, strings, UTF-8, threads, messages. Its random numbers are
+ * in test_rng.c, files and hashes in test_file.c. Relies on base, cmocka. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -97,7 +97,7 @@ static void test_mem_grow_grows_by_half(void **state) {
   uint64_t *same = list;
   size_t cap_before = cap;
   assert_int_equal(mem_grow(&list, &cap, SIZE_MAX / 4, sizeof *list), ERR_WORK);
-  assert_ptr_equal(list, same); /* what was there stays */
+  assert_ptr_equal(list, same); /* the contents are kept */
   assert_int_equal(cap, cap_before);
   mem_free(list);
 }
@@ -172,7 +172,7 @@ static void test_str_count_and_bytes_are_parsed(void **state) {
       {"64MB", -1, 67108864},
       {"64B", -1, 64},
       {"9000000000000000", 9000000000000000, 9000000000000000},
-      {"9007199254740993", -1, -1}, /* a double cannot tell it from its neighbour */
+      {"9007199254740993", -1, -1}, /* not representable as a double */
       {"10000T", -1, -1},
       {"", -1, -1},
       {"k", -1, -1},
@@ -195,7 +195,7 @@ static void test_str_count_and_bytes_are_parsed(void **state) {
       {"-", -1, -1},
       {".", -1, -1},
       {"1,000", -1, -1},
-      {"\xd9\xa3", -1, -1}, /* a digit, but not ours */
+      {"\xd9\xa3", -1, -1}, /* a digit of another script */
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     int64_t count = -1, bytes = -1;
@@ -304,7 +304,7 @@ static void test_utf8_decode_rejects_invalid_bytes(void **state) {
       for (size_t e = 0; e < sizeof edges * sizeof edges; e++) {
         uint8_t b[4] = {(uint8_t)first, (uint8_t)second, edges[e / sizeof edges],
                         edges[e % sizeof edges]};
-        for (size_t n = 1; n <= 4; n++) { /* also cut short */
+        for (size_t n = 1; n <= 4; n++) { /* also truncated */
           uint32_t code = 0;
           const char *p = (const char *)b;
           if (utf8_decode(p, p + n, &code) != reference(b, n))
@@ -314,7 +314,7 @@ static void test_utf8_decode_rejects_invalid_bytes(void **state) {
     }
   }
   uint32_t code;
-  assert_int_equal(utf8_decode("a", "a", &code), 0); /* nothing there */
+  assert_int_equal(utf8_decode("a", "a", &code), 0); /* no bytes */
 }
 
 static void test_utf8_encode_and_decode_round_trip(void **state) {
@@ -341,7 +341,7 @@ static void test_utf8_valid_returns_the_first_bad_byte(void **state) {
   static const char mixed[] = "ab\xc3\xa4xyz\xe2\x82\xac....\xf0\x9f\x98\x80";
   size_t len = sizeof mixed - 1;
   assert_int_equal(utf8_valid(mixed, len), len);
-  assert_int_equal(utf8_valid(mixed, len - 1), len - 4); /* the last one is cut */
+  assert_int_equal(utf8_valid(mixed, len - 1), len - 4); /* the last character is truncated */
   assert_int_equal(utf8_valid(mixed, 3), 2);
   assert_int_equal(utf8_valid("a\0b", 3), 3); /* a zero byte is a character */
 }
@@ -460,7 +460,7 @@ static void test_log_message_in_a_pipe_is_plain(void **state) {
   str_free(&text);
 }
 
-/* Runs `child` in a process of its own; its wait status. */
+/* Runs `child` in a process of its own; returns its wait status. */
 static int run_child(void (*child)(void)) {
   int status;
   pid_t pid = fork();
@@ -549,7 +549,7 @@ static void test_utf8_escape_other_bytes_become_hexadecimal(void **state) {
   check_escape("plain.en", "plain.en");
   check_escape("d\xc3\xa9j\xc3\xa0", "d\xc3\xa9j\xc3\xa0");
   check_escape("caf\xe9.en", "caf\\xe9.en");
-  check_escape("\xff\xc3", "\\xff\\xc3"); /* a character cut short */
+  check_escape("\xff\xc3", "\\xff\\xc3"); /* a truncated character */
   check_escape("a\\xe9", "a\\x5cxe9");    /* not to be taken for an escape */
 }
 

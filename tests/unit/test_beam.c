@@ -1,5 +1,6 @@
-/* When beam search stops: the scores of every step are given, so that the best hypotheses can be
- * worked out by hand. Relies on a random tiny model, whose logits are not looked at. */
+/* When beam search stops: the test gives the scores of every step, so that the best
+ * hypotheses can be computed by hand. Relies on a random tiny model, whose logits are
+ * ignored. */
 #include "backend/backend.h"
 #include "base/mem.h"
 #include "decode/beam.h"
@@ -7,15 +8,16 @@
 
 enum { EOS = 1, BOS = 2, A = 5, B = 6, C = 7, VOCAB = 40, WORDS = 2, STEPS = 4 };
 
-#define NEVER (-100.0f) /* a log probability that wins nothing */
+#define NEVER (-100.0f) /* a log probability too small to win */
 
 typedef struct {
   int32_t id;
   float log_probability;
 } Word;
 
-/* What may follow the best live hypothesis in each step; those after the last step follow the
- * last. Every other word, and every word after another hypothesis, is NEVER. */
+/* Which words may follow the best live hypothesis in each step, with their scores; steps
+ * after the last one repeat it. Every other word, and every word after another hypothesis,
+ * has score NEVER. */
 static struct {
   Word word[STEPS][WORDS];
   int steps, step;
@@ -58,7 +60,7 @@ static uint64_t search(const BeamSpec *spec, Hypothesis *best, int32_t copy[][16
   script.step = 0;
   OK(beam_new(&beam, &config, &backend, (Weights){w, w}, spec, 16, 1));
   OK(beam_search(beam, src, off, 1, best));
-  for (int k = 0; k < spec->nbest; k++) { /* its words are the beam's */
+  for (int k = 0; k < spec->nbest; k++) { /* copied, because its words belong to the beam */
     assert_non_null(best[k].id);
     memcpy(copy[k], best[k].id, best[k].len * sizeof(int32_t));
     best[k].id = copy[k];
@@ -94,8 +96,8 @@ static void test_beam_longer_hypothesis_that_can_win_is_waited_for(void **state)
   assert_true(best[0].score > -0.9f && best[0].score < -0.88f);
 }
 
-/* Without a length penalty nothing can rise again: the search ends as soon as the live
- * hypothesis is behind. */
+/* Without a length penalty a live hypothesis can only lose: the search ends as soon as it is
+ * behind. */
 static void test_beam_hypothesis_that_cannot_win_is_not_waited_for(void **state) {
   (void)state;
   static int32_t words[1][16];
@@ -125,8 +127,8 @@ static void test_beam_bound_is_the_penalty_of_the_longest_output(void **state) {
   assert_true(search(&spec, best, words) > 1);
 }
 
-/* Of two hypotheses asked for, the second is the one to beat: the empty translation has -0.1,
- * then "A" ends with -3, and "A C" goes on and ends with -2. */
+/* With nbest 2 the second best finished hypothesis is the one to beat: the empty translation
+ * has -0.1, then "A" ends with -3, and "A C" continues and ends with -2. */
 static void test_beam_second_best_is_the_one_to_beat(void **state) {
   (void)state;
   static int32_t words[2][16];

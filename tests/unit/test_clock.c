@@ -1,6 +1,6 @@
-/* Timed waits and times that have passed do not depend on the system's clock, which may be set
- * while a program runs. clock_gettime is this program's own: its CLOCK_REALTIME is wrong. It
- * mostly waits. */
+/* Timed waits and elapsed times do not depend on the system clock, which may be set while a
+ * program runs. The test replaces clock_gettime: its CLOCK_REALTIME is wrong. Most of the
+ * time it waits. */
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/syscall.h>
@@ -20,7 +20,8 @@ int clock_gettime(clockid_t id, struct timespec *t) {
   return (int)code;
 }
 
-/* Whoever computes a deadline with the wrong clock waits an hour: then the program is ended. */
+/* Code that computes a deadline with the wrong clock waits an hour: SIGALRM ends the test
+ * before. */
 static int begin(void **state) {
   (void)state;
   set_forward = 3600;
@@ -75,7 +76,7 @@ static void test_lease_end_system_clock_set_takes_its_time(void **state) {
   lease_close(&l);
 }
 
-/* A pipe in place of a terminal gets a line every five seconds: not none, not thousands. */
+/* A pipe instead of a terminal gets a line every five seconds, not none and not thousands. */
 static void test_progress_wait_system_clock_set_prints_every_five_seconds(void **state) {
   (void)state;
   char text[512] = "";

@@ -1,5 +1,5 @@
-/* A run of one rank, launchers whose ranks cannot be joined, and faults on purpose. Runs of several
- * ranks are tested by tests/ranks/check_comm.c. */
+/* A run of one rank, launchers whose ranks cannot be joined, and fault injection. Runs of
+ * several ranks are tested by tests/ranks/check_comm.c. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -224,10 +224,10 @@ static void test_fault_now_is_true_at_its_step_and_rank_only(void **state) {
   assert_false(fault_now("nan", 3, 1)); /* once */
   assert_true(fault_now("die", 5, 0));
   assert_true(fault_now("nan", 7, 0));
-  assert_true(fault_now("nan", 7, 0)); /* whenever */
+  assert_true(fault_now("nan", 7, 0)); /* every time */
   assert_false(fault_now("hang", 7, 0));
   setenv("TRIREME_FAULT", "die:file:2", 1);
-  assert_false(fault_now("die", 0, 0)); /* a place is no step */
+  assert_false(fault_now("die", 0, 0)); /* a place is not a step */
   assert_false(fault_now("die", 2, 0));
   unsetenv("TRIREME_FAULT");
 }

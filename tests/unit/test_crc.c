@@ -1,4 +1,4 @@
-/* CRC-32 by the processor's instructions against zlib's. */
+/* CRC-32 computed with CPU instructions, compared with zlib. */
 #include <stdint.h>
 #include <string.h>
 #include <zlib.h>

@@ -1,5 +1,5 @@
-/* Decoding: its two operations beside the reference, packed weights, sampling, the
- * length of outputs, memory that runs out. Relies on a random tiny model. */
+/* Decoding: its two operations against the reference, packed weights, sampling, the length
+ * of outputs, failing allocations. Relies on a random tiny model. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -35,7 +35,8 @@ static void on_every_isa(void (*check)(Backend *)) {
   assert_true(tested > 0);
 }
 
-/* Key rows all over the cache, of unequal number; widths that fill no vector too. */
+/* Keys scattered over the cache, different numbers of them, and head widths that are not
+ * multiples of a vector. */
 static void check_attend(Backend *b) {
   Backend reference;
   backend_reference(&reference);
@@ -78,7 +79,7 @@ static void test_attend_cached_matches_reference(void **state) {
   on_every_isa(check_attend);
 }
 
-/* Few distinct values, so that there are many equals; and rows of all sizes. */
+/* Few distinct values, so that many are equal; rows of all sizes. */
 static void check_top(Backend *b) {
   Backend reference;
   backend_reference(&reference);
@@ -99,7 +100,7 @@ static void check_top(Backend *b) {
       assert_true(fabsf(lse[0][r] - lse[1][r]) < 4e-6f * (1 + fabsf(lse[1][r])));
     mem_free(x);
   }
-  /* No number at all: still ids of the vocabulary, each once. */
+  /* All NaN: the result still has distinct ids of the vocabulary. */
   float bad[300], value[4], lse;
   int32_t id[4];
   for (int i = 0; i < 300; i++) bad[i] = NAN;
@@ -112,8 +113,8 @@ static void test_top_matches_reference(void **state) {
   on_every_isa(check_top);
 }
 
-/* Packed weights change no bit, for any number of rows and threads; packing again
- * takes new weights. */
+/* Packed weights give the same bits for any number of rows and threads; packing again uses
+ * the new weights. */
 static void check_packed(Backend *b) {
   static const size_t shapes[][2] = {{512, 130}, {2048, 96}, {700, 1000}, {17, 7}, {1, 1}},
                       counts[] = {1, 3, 4, 5, 14, 61, 600};
@@ -213,7 +214,7 @@ static void test_beam_length_penalty_counts_the_end_mark(void **state) {
   OK(beam_search(beam, src, off, 3, best));
   for (int i = 0; i < 12; i++) {
     size_t rows = (size_t)(off[i / 4 + 1] - off[i / 4]);
-    if (!best[i].id || best[i].len >= rows + 30) continue; /* was cut: it has no end mark */
+    if (!best[i].id || best[i].len >= rows + 30) continue; /* truncated: it has no end mark */
     double length = (double)best[i].len + 1;
     double score = (double)best[i].log_probability / pow((5 + length) / 6, 0.6);
     assert_true(fabs((double)best[i].score - score) < 1e-4 * fabs(score));
@@ -224,7 +225,7 @@ static void test_beam_length_penalty_counts_the_end_mark(void **state) {
   close_tiny(&t);
 }
 
-/* Counts steps, and fails at the one that *context counts down to. */
+/* Counts steps and fails when *context reaches 0. */
 static Err count_step(void *context) {
   int *left = context;
   return --*left ? ERR_OK : err_set(ERR_WORK, "stopped on purpose");
@@ -265,7 +266,7 @@ static void test_beam_on_step_error_ends_the_search(void **state) {
   close_tiny(&t);
 }
 
-/* Search with packed weights finds the same, to the bit. */
+/* Search with packed weights finds the same hypotheses, to the bit. */
 static void test_beam_packed_weights_same_bits(void **state) {
   (void)state;
   Tiny t;
@@ -307,8 +308,8 @@ static void assert_same(const Kept *a, const Kept *b) {
   assert_memory_equal(&a->sum, &b->sum, sizeof a->sum);
 }
 
-/* What is drawn follows from the seed and the line, not from batch, order or how
- * many samples are asked for. */
+/* Samples depend on the seed and the line, not on the batch, the order or the number of
+ * samples. */
 static void test_sampling_other_batch_same_samples(void **state) {
   (void)state;
   Tiny t;
@@ -324,10 +325,10 @@ static void test_sampling_other_batch_same_samples(void **state) {
     beam_set_lines(beam, lines);
     OK(beam_search(beam, src, off, 3, best));
     for (int i = 0; i < 12; i++) keep(&all[i], &best[i]);
-    int differ = 0; /* samples of a sentence are drawn apart */
+    int differ = 0; /* samples of one sentence are independent */
     for (int i = 1; i < 4; i++) differ += memcmp(all[0].id, all[i].id, sizeof all[0].id) != 0;
     assert_true(differ > 0);
-    for (int s = 0; s < 3; s++) { /* alone */
+    for (int s = 0; s < 3; s++) { /* the sentence alone in its batch */
       beam_set_lines(beam, lines + s);
       OK(beam_search(beam, src + off[s], (int32_t[]){0, off[s + 1] - off[s]}, 1, best));
       for (int k = 0; k < 4; k++) {
@@ -336,7 +337,7 @@ static void test_sampling_other_batch_same_samples(void **state) {
       }
     }
     beam_free(beam);
-    spec.beam_size = spec.nbest = 1; /* fewer of them: the first stays the first */
+    spec.beam_size = spec.nbest = 1; /* fewer samples: the first is the same */
     OK(beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
     beam_set_lines(beam, lines);
     OK(beam_search(beam, src, off, 3, best));
@@ -345,7 +346,7 @@ static void test_sampling_other_batch_same_samples(void **state) {
       assert_same(&one, &all[4 * s]);
     }
     beam_free(beam);
-    spec.sample.seed = 6; /* another seed: something else */
+    spec.sample.seed = 6; /* another seed gives other samples */
     OK(beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
     beam_set_lines(beam, lines);
     OK(beam_search(beam, src, off, 3, best));
@@ -360,7 +361,7 @@ static void test_sampling_other_batch_same_samples(void **state) {
   close_tiny(&t);
 }
 
-/* With one word to draw from, sampling is greedy search. */
+/* With top-k 1 sampling equals greedy search. */
 static void test_sampling_top_1_is_greedy(void **state) {
   (void)state;
   Tiny t;
@@ -385,7 +386,8 @@ static void test_sampling_top_1_is_greedy(void **state) {
   close_tiny(&t);
 }
 
-/* Shares of 20,000 draws against the probabilities: chi squared with 3 degrees. */
+/* Frequencies of 20,000 draws against the probabilities: chi-square with 3 degrees of
+ * freedom. */
 static void test_sampling_draws_follow_probabilities(void **state) {
   (void)state;
   float logits[] = {0, 1, -INFINITY, 2, -1};
@@ -402,14 +404,14 @@ static void test_sampling_draws_follow_probabilities(void **state) {
       double expected = 20000 * p[i] / total;
       if (i != 2) chi += (count[i] - expected) * (count[i] - expected) / expected;
     }
-    if (!(chi < 16.27)) fail_msg("chi squared is %g", chi); /* 0.1 % */
+    if (!(chi < 16.27)) fail_msg("chi squared is %g", chi); /* quantile for 0.1 % */
   }
   SampleSpec spec = {.temperature = 1};
   assert_int_equal(sample_draw(&spec, 1e-12, logits, 5, 2), 0);
   assert_int_equal(sample_draw(&spec, 1 - 1e-12, logits, 5, 2), 4);
 }
 
-/* Every allocation on the way fails once: an error each time, nothing lost. */
+/* Each allocation fails once: every time there is an error and no leak. */
 static void test_beam_out_of_memory_is_error(void **state) {
   (void)state;
   Tiny t;

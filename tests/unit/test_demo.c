@@ -1,5 +1,5 @@
-/* The demo corpus as a whole: a pure function, one German sentence for each English
- * one, splits that do not meet, files without repetition. Depends on demo/demo. */
+/* The demo corpus as a whole: a pure function of seed and number, one German sentence for
+ * each English one, disjoint splits, files without repetition. Depends on demo/demo. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,7 +45,7 @@ static void test_demo_same_seed_and_number_give_same_pair(void **state) {
   Str en = {0}, de = {0}, en2 = {0}, de2 = {0};
   for (uint64_t i = 0; i < 2000; i++) {
     assert_ok(demo_pair(7, i, &en, &de));
-    assert_ok(demo_pair(8, 1999 - i, &en2, &de2)); /* another call between */
+    assert_ok(demo_pair(8, 1999 - i, &en2, &de2)); /* another call in between */
     assert_ok(demo_pair(7, i, &en2, &de2));
     assert_string_equal(en.s, en2.s);
     assert_string_equal(de.s, de2.s);
@@ -66,7 +66,7 @@ static void test_demo_other_seed_gives_other_pairs(void **state) {
   str_free(&a), str_free(&b), str_free(&de);
 }
 
-/* What every sentence must look like, whatever it says. */
+/* Checks what holds for every sentence: capital letter, end mark, single spaces. */
 static void check_form(const Str *text) {
   const char *s = text->s;
   size_t len = text->len;
@@ -117,7 +117,7 @@ static void test_demo_english_has_one_german(void **state) {
   str_free(&en), str_free(&de);
 }
 
-/* Every noun, adjective and verb must be met often enough to be learned. */
+/* Every noun, adjective and verb must occur often enough to be learned. */
 static void test_demo_every_word_of_lexicon_occurs(void **state) {
   (void)state;
   enum { LINES = 50000 };
@@ -211,7 +211,7 @@ static void test_demo_files_hold_distinct_pairs(void **state) {
   str_free(&text), str_free(&again);
 }
 
-/* 200,000 training pairs must not cost many more draws: few repetitions. */
+/* 200,000 distinct training pairs must not need many more draws. */
 static void test_demo_repetitions_are_rare(void **state) {
   (void)state;
   enum { WANTED = 200000 };

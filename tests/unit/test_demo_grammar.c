@@ -1,5 +1,5 @@
-/* Pieces of the demo grammar against German and English checked by hand: numbers,
- * times, dates, test_grammar_nouns_are_declined, the place of the verb. Depends on demo/grammar. */
+/* Parts of the demo grammar against German and English checked by hand: numbers, times,
+ * dates, declension, position of the verb. Depends on demo/grammar. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 
 #include "demo/grammar.h"
 
-/* Both languages of whatever is being said; `check` compares and clears. */
+/* Output in both languages; `check` compares and clears it. */
 static Str en_text, de_text;
 static Out en = {.str = &en_text}, de = {.str = &de_text};
 
@@ -163,7 +163,7 @@ static void test_grammar_times_and_dates_are_spelt(void **state) {
   }
 }
 
-/* Every month has its days; none has more than the calendar gives it. */
+/* The days of all months sum to a year without a leap day. */
 static void test_grammar_months_sum_to_365_days(void **state) {
   (void)state;
   int days = 0;
@@ -482,7 +482,7 @@ static void test_grammar_adjectives_are_compared(void **state) {
   check("He was a famous cook.", "Er war ein berühmter Koch.");
 }
 
-/* Forms the tables must agree on, so that a slip of the pen shows. */
+/* Consistency of the tables, so that typing errors are found. */
 static void test_grammar_tables_are_sound(void **state) {
   (void)state;
   for (int i = 1; i < demo_verb_count; i++) {

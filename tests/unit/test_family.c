@@ -1,4 +1,4 @@
-/* A model family and a task of their own, in this file and two tables alone: a bag-of-words
+/* A model family and a task that exist only in this file and two tables: a bag-of-words
  * regressor that predicts a number for each text. It trains, validates, saves, averages and
  * resumes through the same code as the translator. */
 #include <math.h>
@@ -151,7 +151,7 @@ static const ModelFamily bag_family = {.name = "bag of words",
                                        .announce = announce_bag};
 const ModelFamily *const model_families[] = {&bag_family, NULL};
 
-/* The task: synthetic texts, labelled by secret weights; the mean squared error is to fall. */
+/* The task: synthetic texts, labelled with hidden weights; minimises the mean squared error. */
 
 typedef struct {
   int closed; /* calls of close_rating */
@@ -343,7 +343,7 @@ static void test_family_and_task_of_a_test_train_until_loss_falls(void **state) 
   str_free(&text);
 }
 
-/* The best is the lowest error, as the task says. */
+/* The best checkpoint has the lowest error, as this task defines it. */
 static void test_best_checkpoint_has_lowest_error(void **state) {
   (void)state;
   RatingOptions options = {0};

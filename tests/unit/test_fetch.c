@@ -67,7 +67,7 @@ static const char *url(const char *name) {
   return text;
 }
 
-/* What the server was asked, e.g. "/data all 200\n". */
+/* The requests that the server received, e.g. "/data all 200\n". */
 static const char *asked(void) {
   static char text[4096];
   FILE *in = fopen(logged, "r");
@@ -114,7 +114,7 @@ static FetchJob job_for(const char *name, FetchReport *report) {
   return (FetchJob){.url = url(name), .path = got, .delay = 0.01, .stall = 3, .report = report};
 }
 
-/* ---- frame ---- */
+/* ---- set-up ---- */
 
 static int begin(void **state) {
   (void)state;
@@ -238,7 +238,8 @@ static void test_fetch_redirect_is_followed_but_not_to_file_url(void **state) {
   assert_false(there(""));
 }
 
-/* Leaves a part file as a killed process would: the first `n` bytes and the note. */
+/* Creates a partial file as a killed process would leave it: the first `n` bytes and the
+ * note. */
 static void leave_part(const char *flags, const char *n) {
   char all[256];
   FetchJob job;
@@ -266,7 +267,7 @@ static void test_fetch_partial_file_resumes_with_range(void **state) {
   assert_false(there(".part.meta"));
 }
 
-/* An address of the server with a name, a password and a signature. */
+/* A URL of the server with a user name, a password and a signature. */
 static const char *secret_url(const char *name, const char *password) {
   static char text[512];
   snprintf(text, sizeof text, "http://me:%s@127.0.0.1:%d/%s", password, port, name);
@@ -291,7 +292,7 @@ static void test_fetch_password_stays_out_of_message_and_note(void **state) {
   assert_null(strstr(note.s, "sesame"));
   str_free(&note);
   unlink(logged);
-  job.url = secret_url("data", "another"); /* the same file: it is continued */
+  job.url = secret_url("data", "another"); /* the same file: the download is resumed */
   job.tries = 0;
   assert_int_equal(fetch_file(&job), ERR_OK);
   assert_body(got, body, SIZE);
@@ -326,7 +327,7 @@ static void test_url_mask_hides_logins_and_query_values(void **state) {
   check_mask("https://host/b?sig=abc", "https://host/b?sig=***");
   check_mask("https://host/b?a=1&sig=x=y&c", "https://host/b?a=***&sig=***&***");
   check_mask("https://host/b?abc#part", "https://host/b?***");
-  check_mask("me:pass@host", "***@host"); /* no URL, yet shown in an error */
+  check_mask("me:pass@host", "***@host"); /* not a URL, but printed in an error */
 }
 
 static void test_url_mask_long_url_is_cut(void **state) {
@@ -669,7 +670,7 @@ static void test_fetch_killed_process_leaves_partial_file_to_resume(void **state
   pid_t other = fork();
   assert_true(other >= 0);
   if (other == 0) {
-    signal(SIGINT, SIG_DFL); /* a shell's background job is born deaf to it */
+    signal(SIGINT, SIG_DFL); /* a background job of a shell ignores SIGINT */
     _exit(fetch_file(&job) == ERR_OK ? 0 : 1);
   }
   char part[256];
@@ -752,7 +753,7 @@ int main(void) {
       TEST(test_fetch_other_scheme_is_refused),
   };
   log_quiet(true);
-  /* A proxy of the user's must not come between the tests and their server. */
+  /* A proxy in the user's environment must not be used for the test server. */
   unsetenv("http_proxy");
   unsetenv("all_proxy");
   unsetenv("ALL_PROXY");

@@ -93,7 +93,7 @@ static size_t entries(const char *path) {
 static void test_file_write_replaces_the_whole_file(void **state) {
   (void)state;
   OK(file_mkdirs(at("whole/a/b/c")));
-  OK(file_mkdirs(at("whole/a/b/c"))); /* again is fine */
+  OK(file_mkdirs(at("whole/a/b/c"))); /* a second time is no error */
   assert_true(file_is_dir(at("whole/a/b/c")));
   const char *path = at("whole/file");
   OK(file_write(path, "first", 5));
@@ -101,7 +101,7 @@ static void test_file_write_replaces_the_whole_file(void **state) {
   Str text = {0};
   OK(file_read(path, 100, &text));
   assert_string_equal(text.s, "second");
-  assert_int_equal(entries(at("whole")), 2); /* a and file: nothing beside */
+  assert_int_equal(entries(at("whole")), 2); /* only a and file: no temporary file is left */
   str_clear(&text);
   assert_int_equal(file_read(path, 5, &text), ERR_WORK);
   assert_says("whole/file");
@@ -114,13 +114,14 @@ static void test_file_write_replaces_the_whole_file(void **state) {
   uint64_t bytes;
   OK(file_size(at("whole/copy"), &bytes));
   assert_int_equal(bytes, 6);
-  assert_int_equal(file_write(at("whole/a"), "x", 1), ERR_WORK); /* a directory is there */
+  assert_int_equal(file_write(at("whole/a"), "x", 1),
+                   ERR_WORK); /* there is a directory of that name */
   assert_says("whole/a");
-  assert_int_equal(entries(at("whole")), 3); /* and no trace is left of the attempt */
+  assert_int_equal(entries(at("whole")), 3); /* and no temporary file is left */
   assert_int_equal(symlink("/nowhere", at("whole/a/link")), 0);
   OK(file_remove_all(at("whole")));
   assert_false(file_exists(at("whole")));
-  OK(file_remove_all(at("whole"))); /* it is gone, which is what was asked */
+  OK(file_remove_all(at("whole"))); /* removing a missing file is no error */
 }
 
 static void test_file_remove_all_does_not_follow_links(void **state) {
@@ -150,7 +151,7 @@ static void test_file_put_larger_than_the_buffer_is_written(void **state) {
     }
     assert_int_equal(w.bytes, sizes[s]);
     OK(file_finish(&w, hex));
-    file_abandon(&w); /* harmless */
+    file_abandon(&w); /* allowed: nothing is open */
     OK(place_sha256(at("large"), again));
     assert_string_equal(hex, again);
     PlacePin map;
@@ -224,8 +225,8 @@ static void *read_byte(void *at) {
   _exit(*(const volatile uint8_t *)at ? 92 : 93);
 }
 
-/* A child maps a file, which is cut, and reads `offset`, on a thread of its own if `beside`;
- * gives its exit status. */
+/* A child maps a file, which is then truncated, and reads at `offset`, on a separate thread
+ * if `beside`; returns its exit status. */
 static int read_after_truncation(const char *path, size_t maps, size_t offset, bool beside) {
   if (getenv("TEST_EMULATED")) { /* scripts/cross sets it */
     print_message("skip: qemu does not pass SIGBUS on as the kernel does\n");
@@ -237,7 +238,7 @@ static int read_after_truncation(const char *path, size_t maps, size_t offset, b
     PlacePin map, other[100];
     int fd = open(at("stderr"), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (fd < 0 || dup2(fd, STDERR_FILENO) < 0 || place_pin_file(&map, path)) _exit(90);
-    for (size_t i = 0; i < maps; i++) /* more than a block of the table has */
+    for (size_t i = 0; i < maps; i++) /* more than one block of the table of mappings */
       if (place_pin_file(&other[i], path)) _exit(90);
     if (truncate(path, 10) != 0) _exit(91);
     uint8_t *byte = (uint8_t *)(uintptr_t)(maps ? other[maps - 1].bytes : map.bytes) + offset;

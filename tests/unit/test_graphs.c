@@ -1,4 +1,5 @@
-/* Which work is queued by operations, captured and launched, on a backend that only counts. */
+/* Which work is enqueued directly, captured and launched as a graph, on a backend that only
+ * counts. */
 #include <stdint.h>
 #include <string.h>
 
@@ -7,15 +8,15 @@
 #include "train/graphs.h"
 
 struct Graph {
-  int work; /* what it holds */
+  int work; /* the work in the graph */
 };
 
-/* What the backend was asked to do. */
+/* Calls that the backend received. */
 static struct {
   bool is_capturing, refuses;
   int noted;     /* work seen since begin_capture */
   int live;      /* graphs */
-  int done[100]; /* how often each work was done */
+  int done[100]; /* how often each work was executed */
 } seen;
 
 static Err begin_capture(const Backend *b) {
@@ -64,7 +65,8 @@ static const Backend capturing = {.graph_begin = begin_capture,
                                   .graph_launch = launch,
                                   .graph_free = drop};
 
-/* Queued once, then captured, then only launched; each time it is done once. */
+/* The first use enqueues, the second captures, later ones only launch; each executes the
+ * work once. */
 static void test_graphs_second_use_captures(void **state) {
   (void)state;
   GraphCache r = {0};
@@ -79,7 +81,7 @@ static void test_graphs_second_use_captures(void **state) {
   assert_int_equal(seen.live, 0);
 }
 
-/* Every part of the key counts. */
+/* A difference in any part of the key needs another graph. */
 static void test_graphs_every_part_of_the_key_counts(void **state) {
   (void)state;
   const GraphKey keys[] = {{.kind = 0},
@@ -112,7 +114,7 @@ static void test_graphs_full_cache_drops_least_recently_used(void **state) {
   memset(&seen, 0, sizeof seen);
   for (int i = 0; i < GRAPHS_MAX; i++)
     for (int k = 0; k < 2; k++) OK(ask(&r, &capturing, i, (GraphKey){.scale = (float)i}));
-  OK(ask(&r, &capturing, 0, (GraphKey){.scale = 0})); /* so that 1 is the oldest */
+  OK(ask(&r, &capturing, 0, (GraphKey){.scale = 0})); /* so that 1 is the least recently used */
   OK(ask(&r, &capturing, 50, (GraphKey){.scale = 50}));
   assert_int_equal(seen.live, GRAPHS_MAX - 1);
   uint64_t made = r.captured;

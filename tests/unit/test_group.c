@@ -1,4 +1,4 @@
-/* What follows from the identities of the ranks (comm/group.h). */
+/* Hosts, local ranks and cores, computed from the identities of the ranks (comm/group.h). */
 #include "comm/group.h"
 
 #include <stdio.h>

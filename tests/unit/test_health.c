@@ -1,10 +1,10 @@
-/* When a loss is out of its range: diverged, or a bad batch. */
+/* When a loss counts as diverged, and when as one bad batch. */
 #include <math.h>
 
 #include "support.h"
 #include "train/health.h"
 
-/* A loss that falls from 7 towards 2 and trembles. */
+/* A noisy loss that falls from 7 towards 2. */
 static double usual(int i) {
   return 2 + 5 * exp(-i / 50.0) + 0.1 * sin(i * 1.7);
 }
@@ -34,7 +34,7 @@ static void test_health_nan_or_inf_loss_diverges(void **state) {
   }
 }
 
-/* So many steps on end are too many; one less is not. */
+/* HEALTH_STEPS outliers in a row mean divergence; one less does not. */
 static void runs_away(int learnt, double loss) {
   Health h = {0};
   learn(&h, learnt);
@@ -54,8 +54,8 @@ static void test_health_outliers_in_a_row_diverge(void **state) {
   runs_away(100, 12);
   runs_away(1000, 3.5);
   runs_away(HEALTH_WARM, 20);
-  /* The range is wide at first, but it is there: a run that begins, or goes on, with a
-   * rate far too high must not take its own losses for the usual ones. */
+  /* The accepted range is wide at first, but bounded: a run that begins or resumes with a
+   * far too high learning rate must not take its own losses as normal. */
   runs_away(1, 100);
   runs_away(5, 1e7);
 }
@@ -67,7 +67,7 @@ static void test_health_small_rise_is_good(void **state) {
   for (int i = 0; i < 100; i++) assert_true(health_take(&h, 2.3));
   assert_true(health_good(&h));
   h = (Health){0};
-  assert_true(health_take(&h, 7)); /* the first steps of a high rate */
+  assert_true(health_take(&h, 7)); /* first steps with a high learning rate */
   for (int i = 0; i < 10; i++) assert_true(health_take(&h, 9 + i));
   assert_true(health_good(&h));
 }

@@ -1,5 +1,5 @@
-/* Text files as they come: compressed, in several frames, through slow pipes, with lines that
- * are no sentences; and what is no file at all. Depends on data/input, base/file, cmocka. */
+/* Text files of all kinds: compressed, in several frames, through slow pipes, with very long
+ * lines; and paths that are not files. Depends on data/input, base/file, cmocka. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -97,7 +97,7 @@ static void test_input_only_skippable_frames_is_empty(void **state) {
   check_lines(&b, "");
 }
 
-/* Cut anywhere but between two frames it is an error that names the place. */
+/* A file truncated anywhere but between two frames is an error that names the offset. */
 static void test_input_truncated_frames_are_errors_with_offset(void **state) {
   (void)state;
   Bytes b = {0};

@@ -1,4 +1,4 @@
-/* What launchers set, and what follows from it. */
+/* Environment variables of launchers, and the number of ranks derived from them. */
 #include "comm/launcher.h"
 
 #include "support.h"

@@ -72,7 +72,7 @@ static void test_lease_end_waits_for_the_user(void **state) {
   lease_close(&e.lease);
 }
 
-/* A resource that is freed under its user shows: it is no longer what it was. */
+/* A resource that is freed while it is used is detected: its contents change. */
 typedef struct {
   Lease lease;
   int *resource;

@@ -1,4 +1,4 @@
-/* Files that grow by lines, on a disk that is full, and the log that is kept in one. */
+/* Files that grow line by line, on a full disk, and the log file, which is one of them. */
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -66,7 +66,7 @@ static void test_lines_partial_line_reports_the_file_size_limit(void **state) {
 
 static void assert_fifo_refused(const char *path) {
   LineFile f;
-  alarm(60); /* to wait for a reader would be for ever */
+  alarm(60); /* waiting for a reader would never end */
   assert_int_equal(lines_open(&f, path), ERR_WORK);
   alarm(0);
   assert_says("is a pipe, not a regular file");
@@ -156,7 +156,7 @@ static void test_log_live_line_has_a_time(void **state) {
   str_free(&text);
 }
 
-/* A warning may be logged between an error and the words put before it. */
+/* A warning may be logged between an error and the context put before its message. */
 static void test_log_to_file_keeps_the_code_of_the_error(void **state) {
   (void)state;
   OK(log_to(at("log")));

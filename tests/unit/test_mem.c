@@ -1,8 +1,7 @@
-/* Memory that runs out: each operation is run again and again, with the first,
- * the second, … allocation failing, until it has all it needs. Every failure must
- * be an error that says so, and leave nothing behind (make asan looks for leaks).
- * The libraries' own allocations do not pass this door. Relies on base, text, data,
- * cmocka. */
+/* Failing allocations: each operation is repeated with the first, the second, … allocation
+ * failing, until it succeeds. Every failure must be an error that says so, and leak nothing
+ * (make asan checks for leaks). Allocations inside libraries do not fail. Relies on base,
+ * text, data, cmocka. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +30,7 @@ static void assert_ok(Err err, const char *what) {
   if (err) fail_msg("%s: %s", what, err_message());
 }
 
-static char scratch[] = "/dev/shm/trireme-mem-XXXXXX"; /* where syncing costs nothing */
+static char scratch[] = "/dev/shm/trireme-mem-XXXXXX"; /* tmpfs: fast sync */
 
 static const char *at(const char *name) {
   static char path[8][FILE_PATH_MAX];
@@ -41,9 +40,9 @@ static const char *at(const char *name) {
   return path[turn];
 }
 
-/* Runs it with the n-th allocation failing, for every n (or every `stride`-th, for
- * the slow ones) until none does. The operation leaves nothing allocated, whether
- * it fails or not. Returns the last n that failed. */
+/* Runs the operation with the n-th allocation failing, for every n (or every `stride`-th,
+ * for slow operations) until none fails. The operation must free everything, whether it
+ * fails or not. Returns the last n that failed. */
 static int walk(const char *what, Err (*operation)(void), uint64_t stride) {
   uint64_t last = 0;
   for (uint64_t n = 1; n < 5000; last = n, n += n < 20 ? 1 : stride) {
@@ -62,7 +61,7 @@ static int walk(const char *what, Err (*operation)(void), uint64_t stride) {
   do {                                                \
     int walked = walk(#operation, operation, stride); \
     if (walked < (least)) fail_msg("%d", walked);     \
-    OK(operation()); /* and nothing is remembered */  \
+    OK(operation()); /* and no error is left set */   \
   } while (0)
 
 /* A corpus, a data set in two shards or more, and its tokenizer. */
@@ -147,7 +146,7 @@ static Err parse_operands(void) {
 
 static size_t help_length;
 
-/* A help that lost a line must not pass for a whole one. */
+/* Help text that lost a line must not be returned as complete. */
 static Err print_help(void) {
   Str out = {0};
   opt_help(&out, &commands[0]);
@@ -248,8 +247,8 @@ static Err write_file(void) {
   return err ? err : place_copy(at("written"), at("copied"));
 }
 
-/* The whole way, from the text to the directory; a failure may leave OUT.partial,
- * which the next run continues. */
+/* All of prepare, from text to data set; a failure may leave OUT.partial, which the next run
+ * resumes. */
 static Err make_dataset(const char *tokenizer) {
   OK(file_remove_all(at("made")));
   OK(file_remove_all(at("made.partial")));
@@ -291,7 +290,7 @@ static void test_mem_failing_allocation_in_batches_is_error(void **state) {
   WALK(load_batches, 1, 20);
 }
 
-/* The result of a walk is the same data set, byte for byte. */
+/* After all these failures the data set has the same bytes. */
 static void test_mem_failing_allocation_in_whole_runs_is_error(void **state) {
   (void)state;
   char one[65], two[65];

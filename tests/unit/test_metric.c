@@ -1,6 +1,6 @@
-/* The metrics against sacreBLEU's own figures: every case of
- * tests/golden/score/expected.json (made by make_golden.py beside it), and the
- * WMT17 outputs where they are at hand. Depends on metric, Jansson. */
+/* The metrics against scores computed by sacreBLEU: every case of
+ * tests/golden/score/expected.json (made by make_golden.py beside it), and the WMT17 outputs
+ * where they are installed. Depends on metric, Jansson. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

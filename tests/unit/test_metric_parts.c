@@ -1,5 +1,5 @@
-/* The metrics' parts, by hand: words, lower case, shifts, the life of a Metric,
- * and every allocation failing in turn. Depends on metric. */
+/* Parts of the metrics against values computed by hand: tokenizers, lower case, TER shifts,
+ * use of a Metric, and every allocation failing in turn. Depends on metric. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Records of metrics, and metrics.jsonl: appended to, continued after a kill, on a full disk. */
+/* Metrics records and metrics.jsonl: appended to, continued after a kill, on a full disk. */
 #include <math.h>
 #include <unistd.h>
 

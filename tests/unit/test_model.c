@@ -1,6 +1,6 @@
-/* The Transformer beside PyTorch: logits, every gradient, ten steps of Adam, in
- * three forms, on every backend. The golden files and the script that made them
- * are in tests/golden/model. */
+/* The Transformer against PyTorch: logits, every gradient, ten steps of Adam, in three
+ * forms, on every backend. The golden files and the script that made them are in
+ * tests/golden/model. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "model/transformer.h"
 #include "support.h"
 
-#define TOLERANCE 1e-5 /* relative, of norms */
+#define TOLERANCE 1e-5 /* relative error of norms */
 
 static int32_t src[] = {5, 6, 7, 1, 9, 1, 11, 12, 13, 14, 15, 1},
                src_pos[] = {0, 1, 2, 3, 0, 1, 0, 1, 2, 3, 4, 5};
@@ -84,7 +84,7 @@ static void open_fixture(Fixture *f, const char *form, bool reference) {
   size_t weights = 0;
   for (size_t i = 0; i < f->golden.tensors; i++)
     weights += strncmp(f->golden.tensor[i].name, "weight/", 7) == 0;
-  assert_int_equal(weights, f->t.model.params.count); /* neither side has one the other lacks */
+  assert_int_equal(weights, f->t.model.params.count); /* both have the same parameters */
   for (size_t i = 0; i < f->t.model.params.count; i++) {
     const Param *p = &f->t.model.params.param[i];
     read_golden(f, "weight/", p->name, f->w + p->offset, p->rows * p->cols);
@@ -214,7 +214,8 @@ static void test_dropout_same_key_same_mask_everywhere(void **state) {
   close_fixture(&b);
 }
 
-/* What a device may have in one, made of the two; it takes the source's rows, or all. */
+/* linear_relu_backward of a device, made of the two separate operations; it is used for the
+ * rows of the source, or for all. */
 static int fused;
 static bool fuses_some(const Backend *b, size_t rows, size_t in, size_t out) {
   (void)b;
@@ -245,9 +246,9 @@ static void test_model_fused_relu_same_bits(void **state) {
     for (int one = 0; one < 2; one++) {
       open_fixture(&f[one], cases[i].form, true);
       if (one) f[1].backend.fuses_relu = cases[i].fuses;
-      f[one].backend.linear_relu_backward = relu_back; /* not without being told */
+      f[one].backend.linear_relu_backward = relu_back; /* unused by default */
       f[one].t.config.drop_activation = 0.3f;
-      for (int step = 0; step < 2; step++) /* the second is added */
+      for (int step = 0; step < 2; step++) /* gradients of the second step are added */
         transformer_step(&f[one].t, (Weights){f[one].w, f[one].w}, f[one].g, &batch,
                          (StepKey){7, true, step == 0}, 0.1f, 1, NULL, NULL);
     }
@@ -257,7 +258,7 @@ static void test_model_fused_relu_same_bits(void **state) {
   }
 }
 
-/* A batch in memory of its own, as a device takes it: `rows` of each side are padded. */
+/* A copy of the batch, padded to `rows` tokens on each side, as a device gets it. */
 static void pack(Batch *b, const uint32_t (*len)[2], uint32_t sentences, uint32_t most) {
   OK(batch_new(b, 40, most));
   for (uint32_t k = 0, id = 3; k < sentences; k++) {
@@ -274,8 +275,8 @@ static void pack(Batch *b, const uint32_t (*len)[2], uint32_t sentences, uint32_
   batch_pad(b, 22);
 }
 
-/* Padded rows change no bit: a device that is this CPU, beside the CPU itself. There is
- * fill on both sides, on one, on the other, and on none. */
+/* Padding changes no bit: a device that is this CPU, compared with the CPU itself, with
+ * padding on both sides, on either side, and on none. */
 static void test_model_padding_changes_nothing(void **state) {
   (void)state;
   static const uint32_t len[][3][2] = {{{3, 5}, {7, 2}, {1, 6}},
@@ -310,7 +311,7 @@ static void test_model_padding_changes_nothing(void **state) {
   }
 }
 
-/* Every element of the flat array is announced once, when it is complete. */
+/* Checks that every element of the flat array is announced once, when it is complete. */
 typedef struct {
   uint8_t *told;
   const float *g;
@@ -333,7 +334,8 @@ static void note_ready(void *context, size_t begin, size_t end) {
 
 static void test_model_gradients_are_announced_when_complete(void **state) {
   (void)state;
-  /* Tables, cross_kv, and each layer; pre-norm has two final norms beside. */
+  /* One range each for the embeddings, cross_kv and every layer; pre-norm has two final
+   * norms more. */
   static const struct {
     const char *form;
     int calls;
@@ -389,8 +391,8 @@ static void test_model_announce_without_batch_has_order_of_backward(void **state
   }
 }
 
-/* The first micro-batch of a step overwrites whatever is there, the others add: to the bit
- * as if all added to 0. Logits in one part and in several. */
+/* The first micro-batch of a step overwrites the gradients and the others add: the same bits
+ * as adding all of them to 0. Logits in one part and in several. */
 static void test_model_first_micro_batch_overwrites_gradients(void **state) {
   (void)state;
   const char *forms[] = {"pre", "post", "free"};
@@ -418,7 +420,7 @@ static void test_model_first_micro_batch_overwrites_gradients(void **state) {
   }
 }
 
-/* The sums are those of all steps since they were asked for. */
+/* The loss is the sum over all steps since the last call. */
 static void test_model_loss_sums_steps_since_last_call(void **state) {
   (void)state;
   Fixture f;

@@ -1,5 +1,5 @@
-/* The option machine: every type and its limits, command line over config file
- * over recipe, errors that say where, the record, and the real table's help.
+/* Parsing of options: every type and its limits; command line over config file over recipe;
+ * errors with their place; the record of a run's options; and the help of the real table.
  * Relies on base/opt, cmd/options, cmocka. */
 #include <stdint.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static const OptCommand commands[] = {
     {0},
 };
 
-/* Words, parted by '|', as if typed behind `trireme row`. */
+/* Words, separated by '|', as typed after `trireme row`. */
 static Err parse_as(OptSet **set, const char *command, const char *line) {
   static char text[2 * FILE_PATH_MAX];
   static char *word[64];
@@ -304,7 +304,8 @@ static void test_opt_config_ignores_options_of_other_commands(void **state) {
   opt_free(set);
 }
 
-/* The line wins over the config file, which wins over the recipe, in any order. */
+/* The command line overrides the config file, which overrides the recipe, in any order of
+ * reading. */
 static void test_opt_line_overrides_config_overrides_recipe(void **state) {
   (void)state;
   static const char recipe[] = "count = 1\nsize = 1\nname = recipe\nfile = r1\nfile = r2\n";
@@ -321,7 +322,7 @@ static void test_opt_line_overrides_config_overrides_recipe(void **state) {
     assert_int_equal(opt_times(set, "file"), 1); /* replaced, not added to */
     assert_string_equal(opt_text(set, "file"), "c1");
     assert_true(opt_given(set, "name"));
-    /* What is overruled must still be right. */
+    /* A value that is overridden must still be valid. */
     assert_int_equal(opt_parse_recipe(set, "count = x\n", 10, "recipe"), ERR_USAGE);
     assert_says("recipe:1: count");
     opt_free(set);
@@ -400,8 +401,8 @@ static void test_opt_record_parses_to_the_same_options(void **state) {
   }
 }
 
-/* The real table. The table of commands is in main.c, which is not in the library:
- * here it is made of the names that the options know. */
+/* The real table. The table of commands is in main.c, which is not in the library: this one
+ * is built from the commands that the options name. */
 static const OptCommand *real_commands(void) {
   static OptCommand list[32];
   static char names[1024];
@@ -443,7 +444,8 @@ static void test_cmd_options_every_row_is_sound(void **state) {
     assert_true(s->type == OPT_CHOICE || s->type == OPT_TEXT || !s->choices);
     assert_true(s->type != OPT_CHOICE || s->choices);
     if (s->help[strlen(s->help) - 1] == '.') fail_msg("--%s: no full stop", s->name);
-    for (const OptSpec *t = cmd_options; t < s; t++) { /* one meaning for a name in a command */
+    for (const OptSpec *t = cmd_options; t < s;
+         t++) { /* a name has one meaning within a command */
       if (strcmp(s->name, t->name) != 0) continue;
       for (const OptCommand *v = all; v->name; v++) {
         if (is_of(s, v) && is_of(t, v))
@@ -458,7 +460,7 @@ static void test_cmd_options_every_row_is_sound(void **state) {
   }
 }
 
-/* Columns a line takes, one for each character. */
+/* Columns of a line, one per character. */
 static void assert_narrow(const char *text, const char *what) {
   while (*text) {
     const char *end = strchr(text, '\n');

@@ -1,6 +1,6 @@
 /* Other names of options: former names and names of other programs are accepted or answered
- * with a hint, on the command line and in config files; what a run records has present names.
- * Depends on base/opt, cmd/aliases, cmd/options, cmocka. */
+ * with a hint, on the command line and in config files; the config of a run has current
+ * names only. Depends on base/opt, cmd/aliases, cmd/options, cmocka. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -195,7 +195,7 @@ static void test_opt_foreign_alias_that_is_anothers_option_is_ignored_in_config(
   OK(parse_config(set, "max-tokens = 100\n"));
   assert_int_equal(opt_count(set, "batch-tokens"), 9);
   opt_free(set);
-  OK(parse(&set, "train", "--max-tokens 100")); /* on the line there is no doubt */
+  OK(parse(&set, "train", "--max-tokens 100")); /* on the command line it is unambiguous */
   assert_int_equal(opt_count(set, "batch-tokens"), 100);
   opt_free(set);
 }

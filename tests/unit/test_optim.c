@@ -1,6 +1,6 @@
-/* The optimisers: against a restatement in double precision, against PyTorch
- * (tests/golden/optim/steps.txt, made by make_golden.py beside it), and the promises
- * that pieces, ranks and threads change no bit. All on every backend there is. */
+/* The optimizers: against the formulas in double precision, against PyTorch
+ * (tests/golden/optim/steps.txt, made by make_golden.py beside it), and that pieces, ranks
+ * and threads change no bit. All on every backend. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 #include "train/optim.h"
 
 #define UNIT ((size_t)NORM_UNIT)
-#define EPS  0x1p-24 /* half a unit of single precision */
+#define EPS  0x1p-24 /* half an ulp of fp32 */
 
 static Rng rng = {.key = 11};
 
@@ -28,7 +28,7 @@ static float *floats(size_t n) {
   return x;
 }
 
-/* Uniform in -1 … 1, times a size. */
+/* Uniform in [-size, size]. */
 static void draw(float *x, size_t n, double size) {
   for (size_t i = 0; i < n; i++)
     x[i] = (float)(size * ((double)(rng_next(&rng) >> 11) * 0x1p-52 - 1));
@@ -49,8 +49,7 @@ static int backends(Backend *list) {
   return n;
 }
 
-/* Two weights, of which the first spans several units, with gaps around them that
- * belong to no one. */
+/* Two weights, the first longer than several norm units, with padding around them. */
 #define FIRST  ((size_t)2 * NORM_UNIT + 77)
 #define SECOND ((size_t)5)
 #define TOTAL  ((size_t)3 * NORM_UNIT)
@@ -66,7 +65,7 @@ static const OptimSpec specs[] = {
 };
 #define SPECS (sizeof specs / sizeof *specs)
 
-/* A step on a piece with numbers of its own. */
+/* A step on a piece, with scalars of its own. */
 static void piece(const OptimSpec *o, const Backend *b, float *w, float *m, float *v,
                   const float *g, size_t n, uint64_t step, double lr, double scale) {
   StepNumbers now = optim_numbers(o, step, lr);
@@ -74,7 +73,7 @@ static void piece(const OptimSpec *o, const Backend *b, float *w, float *m, floa
   optim_piece(o, b, &now, NULL, w, m, v, g, n);
 }
 
-/* A step of any kind on whole arrays, whichever entry it takes. */
+/* A step of any optimizer on whole arrays, through the function that it uses. */
 static void step_of(const OptimSpec *o, const Backend *b, const Params *p, float *w, float *m,
                     float *v, double *second, const float *g, uint64_t step, double lr,
                     double scale) {
@@ -84,7 +83,7 @@ static void step_of(const OptimSpec *o, const Backend *b, const Params *p, float
     piece(o, b, w, m, v, g, p->padded, step, lr, scale);
 }
 
-/* The restatement: one weight after another, as the papers write it. */
+/* The formulas, one weight after another, as the papers state them. */
 typedef struct {
   double w[TOTAL], m[TOTAL], v[TOTAL], second[2];
 } Plain;
@@ -178,7 +177,7 @@ static void test_optim_steps_equal_plain_formulas(void **state) {
   }
 }
 
-/* Numbers small enough for paper. */
+/* Values that can be checked by hand. */
 static void test_optim_first_steps_equal_worked_example(void **state) {
   (void)state;
   Backend list[BACKENDS_MOST];
@@ -187,7 +186,7 @@ static void test_optim_first_steps_equal_worked_example(void **state) {
   int n = backends(list);
   for (int i = 0; i < n; i++) {
     const float g[] = {6, 8}, next[] = {0, 12};
-    { /* scale halves (6, 8) to (3, 4): norm 5; then 0.5 * 25 + 0.5 * 36 = 30.5 */
+    { /* grad_scale halves (6, 8) to (3, 4): norm 5; then 0.5 * 25 + 0.5 * 36 = 30.5 */
       float w[] = {1, 2}, m[2] = {0};
       double second = 0;
       OptimSpec o = {OPTIM_NOVOGRAD, 0.5f, 0.5f, 0, 0.125f};
@@ -199,9 +198,9 @@ static void test_optim_first_steps_equal_worked_example(void **state) {
       assert_float_equal(w[1], 2 - 0.525f, 1e-6);
       optim_layers(&o, &list[i], &p, w, m, &second, next, 0, 0.5);
       assert_true(second == 30.5);
-      assert_float_equal(w[1], 2 - 0.525f, 1e-6); /* a rate of 0 */
+      assert_float_equal(w[1], 2 - 0.525f, 1e-6); /* learning rate 0 */
     }
-    { /* the second step carries half of the first on */
+    { /* momentum: the second step adds half of the first */
       float w[] = {1, 2}, m[2] = {0};
       OptimSpec o = {OPTIM_SGD, 0.5f, 0, 0, 0};
       piece(&o, &list[i], w, m, NULL, g, 2, 0, 0.25, 0.5);
@@ -209,14 +208,14 @@ static void test_optim_first_steps_equal_worked_example(void **state) {
       piece(&o, &list[i], w, m, NULL, next, 2, 1, 0.5, 0.5);
       assert_true(w[0] == -0.5f && w[1] == -3 && m[0] == 1.5f && m[1] == 8);
     }
-    { /* Adam's first step is the rate, whatever the gradient */
+    { /* Adam's first step has the size of the learning rate, for any gradient */
       float w[] = {1, 2}, m[2] = {0}, v[2] = {0};
       OptimSpec o = {OPTIM_ADAM, 0.9f, 0.98f, 0, 0};
       piece(&o, &list[i], w, m, v, g, 2, 0, 0.25, -0.5);
       assert_float_equal(w[0], 1.25f, 1e-6);
       assert_float_equal(w[1], 2.25f, 1e-6);
     }
-    { /* a quarter of the way */
+    { /* EMA: a quarter of the way to the weights */
       float e[] = {4, -4}, w[] = {8, 0};
       list[i].ema(&list[i], e, w, 0.75, 2, &(StepNumbers){.grad_scale = 1});
       assert_true(e[0] == 5 && e[1] == -3);
@@ -250,7 +249,7 @@ static void test_optim_weight_decay_is_coupled_or_decoupled(void **state) {
   }
 }
 
-/* A rank may own any piece. */
+/* A rank may own any piece: updating in pieces gives the same bits. */
 static void test_optim_update_in_pieces_same_bits(void **state) {
   (void)state;
   const size_t cut[] = {0, 1, 3, 20, UNIT, UNIT + 1, 2 * UNIT - 5, 3 * UNIT - 1, TOTAL};
@@ -280,11 +279,11 @@ static void test_optim_update_in_pieces_same_bits(void **state) {
   mem_free(g);
 }
 
-/* Any cut between units gives the same sums and the same norm; so do threads and
+/* Any cut between norm units gives the same sums and the same norm; so do threads and
  * instruction sets. */
 static void test_optim_grad_norm_same_bits_for_any_sharding(void **state) {
   (void)state;
-  enum { UNITS = 1030 }; /* more than optim_norm2 takes at once */
+  enum { UNITS = 1030 }; /* more units than optim_norm2 processes at once */
   const size_t n = (UNITS - 1) * UNIT + 1234, cut[] = {0, 1, 4, 700, 1029, UNITS};
   static double sums[UNITS + 1], parts[UNITS + 1], first[UNITS + 1];
   Backend list[BACKENDS_MOST];
@@ -295,7 +294,7 @@ static void test_optim_grad_norm_same_bits_for_any_sharding(void **state) {
   for (size_t i = 0; i < n; i++) plain += (double)x[i] * (double)x[i];
   for (int i = 0; i < count; i++) {
     const Backend *b = &list[i];
-    sums[UNITS] = parts[UNITS] = -1; /* beyond the last */
+    sums[UNITS] = parts[UNITS] = -1; /* beyond the last unit */
     b->square_sums(b, sums, x, n);
     for (size_t c = 0; c + 1 < sizeof cut / sizeof *cut; c++) {
       size_t begin = cut[c] * UNIT, end = cut[c + 1] == UNITS ? n : cut[c + 1] * UNIT;
@@ -309,7 +308,7 @@ static void test_optim_grad_norm_same_bits_for_any_sharding(void **state) {
     if (i == 1) memcpy(first, sums, sizeof first);
     if (i > 1) assert_memory_equal(sums, first, sizeof sums);
   }
-  /* One element counts in its own unit only. */
+  /* An element affects the sum of its own unit only. */
   x[2 * UNIT] = 1000;
   list[1].square_sums(&list[1], sums, x, n);
   for (size_t u = 0; u < UNITS; u++) assert_int_equal(sums[u] != first[u], u == 2);
@@ -319,7 +318,7 @@ static void test_optim_grad_norm_same_bits_for_any_sharding(void **state) {
   mem_free(x);
 }
 
-/* What is not finite must show in the norm. */
+/* A NaN or infinite gradient must make the norm not finite. */
 static void test_optim_grad_norm_of_nan_or_inf_is_not_finite(void **state) {
   (void)state;
   Backend list[BACKENDS_MOST];
@@ -336,8 +335,8 @@ static void test_optim_grad_norm_of_nan_or_inf_is_not_finite(void **state) {
   mem_free(x);
 }
 
-/* The backend's clipping and the program's: the same bits, whichever order the units came
- * in; a bound, none, and what is not finite. */
+/* Clipping on the backend and on the host give the same bits, for any order of the units:
+ * with a bound, without, and not finite. */
 static void test_optim_clip_scales_to_max_grad_norm(void **state) {
   (void)state;
   enum { UNITS = 1030 };
@@ -375,7 +374,7 @@ static void test_optim_clip_scales_to_max_grad_norm(void **state) {
   }
 }
 
-/* A scale that is no number: nothing changes, in no array. */
+/* A grad_scale of NaN changes nothing in any array. */
 static void test_optim_skipped_update_changes_nothing(void **state) {
   (void)state;
   Backend list[BACKENDS_MOST];
@@ -404,8 +403,8 @@ static void test_optim_skipped_update_changes_nothing(void **state) {
   }
 }
 
-/* NovoGrad: weights apart, gaps alone, and a weight without gradients or epsilon
- * stays finite even once its second moment has run out. */
+/* NovoGrad normalises each weight separately and ignores the padding; a weight without
+ * gradients or epsilon stays finite even after its second moment has underflowed. */
 static void test_optim_novograd_norms_each_weight(void **state) {
   (void)state;
   Backend list[BACKENDS_MOST];
@@ -426,8 +425,8 @@ static void test_optim_novograd_norms_each_weight(void **state) {
       else
         assert_true(w[k] == start[k] && m[k] == 0);
     }
-    assert_true(fabs(sqrt(moved) - 0.1) < 1e-5); /* the rate times a unit vector */
-    /* Much later, without gradients, the second moment falls out of a float's range. */
+    assert_true(fabs(sqrt(moved) - 0.1) < 1e-5); /* the learning rate times a unit vector */
+    /* Many steps without gradients: the second moment underflows. */
     const double tiny[] = {1e-80, 1e-200, 1e-310, 0};
     memset(g, 0, TOTAL * sizeof *g);
     for (size_t k = 0; k < 4; k++) {
@@ -439,7 +438,8 @@ static void test_optim_novograd_norms_each_weight(void **state) {
   mem_free(w), mem_free(m), mem_free(g), mem_free(start);
 }
 
-/* A skipped step leaves zeros; a resumed run brings back what it had. */
+/* A skipped step leaves the second moment 0; the first update with a gradient sets it to the
+ * squared norm instead of blending it with 0. */
 static void test_novograd_first_update_starts_the_second_moment(void **state) {
   (void)state;
   Backend list[BACKENDS_MOST];
@@ -460,7 +460,7 @@ static void test_novograd_first_update_starts_the_second_moment(void **state) {
   }
 }
 
-/* Each kind finds the bottom of a bowl with sides of different steepness. */
+/* Each optimizer minimises a quadratic function with different curvatures. */
 static void test_optim_every_kind_minimises(void **state) {
   (void)state;
   static const struct {
@@ -497,7 +497,7 @@ static void test_optim_every_kind_minimises(void **state) {
   }
 }
 
-/* The next line of the golden file: a word and the numbers behind it. */
+/* The next line of the golden file: a word and the numbers after it. */
 static int read_line(FILE *f, char *word, char *kind, double *x, int most) {
   char line[1024], *at = line;
   do {

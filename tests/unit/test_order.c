@@ -29,7 +29,7 @@ static void draw_lengths(Rng *rng, uint32_t longest, uint32_t len[2]) {
   }
 }
 
-/* A data set in memory only as far as the order needs it. */
+/* Only those parts of a data set that the order needs. */
 typedef struct {
   uint32_t (*len)[2];
   uint64_t pairs;
@@ -133,7 +133,7 @@ static void test_order_batches_are_full(void **state) {
   mem_free(l.len);
 }
 
-/* The same number gives the same batch, from any plan made of the same file. */
+/* The same number gives the same batch, from any plan of the same file. */
 static void test_order_same_seed_and_epoch_give_the_same_batches(void **state) {
   (void)state;
   Lengths l = make_lengths(30000, 50, 4);
@@ -198,7 +198,8 @@ static void test_order_other_epoch_gives_other_batches(void **state) {
   check_other_batches(7, 4);
 }
 
-/* Companions change: over many epochs a pair must meet many others. */
+/* Batches are composed anew in each epoch: over many epochs a pair must share a batch with
+ * many others. */
 static void test_order_companions_change(void **state) {
   (void)state;
   Lengths l = make_lengths(9000, 40, 5);
@@ -221,7 +222,7 @@ static void test_order_companions_change(void **state) {
   }
   uint64_t distinct = 0;
   for (int i = 0; i < 9000; i++) distinct += met[i];
-  /* Were companions drawn at random, this many of them would be distinct. */
+  /* Expected number of distinct companions if they were drawn at random. */
   double random = 9000 * (1 - exp(-(double)companions / 9000));
   assert_true((double)distinct >= 0.85 * random);
   order_plan_free(&plan);
@@ -359,7 +360,7 @@ static void test_windows_come_one_after_the_other_in_an_order_of_the_epoch(void 
   free_windows(&w);
 }
 
-/* Any batch of any epoch, in any order of asking and from another plan, is the same. */
+/* Any batch of any epoch is the same, in any order of requests and from another plan. */
 static void test_windows_batch_depends_on_its_number_only(void **state) {
   (void)state;
   Windows w;
@@ -387,7 +388,7 @@ static void test_windows_batch_depends_on_its_number_only(void **state) {
   free_windows(&w);
 }
 
-/* Windows of the same lengths must not be shuffled alike. */
+/* Windows of equal lengths must be shuffled differently. */
 static void test_windows_have_shuffles_of_their_own(void **state) {
   (void)state;
   Lengths l = make_lengths(4000, 40, 8);

@@ -1,5 +1,5 @@
-/* Plug-ins: where they are looked for, and what is refused. The test compiles its
- * own. Relies on base/plugin, a C compiler. */
+/* Plug-ins: where they are searched, and which files are refused. The test compiles its own.
+ * Relies on base/plugin, a C compiler. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -44,7 +44,7 @@ static int ask(void) {
   return value;
 }
 
-/* The path's directories first, in their order; then beside the program. */
+/* First the directories of the path, in their order, then the directory of the program. */
 static void test_plugin_search_follows_order_of_path(void **state) {
   (void)state;
   char path[2 * FILE_PATH_MAX], here[FILE_PATH_MAX], beside[FILE_PATH_MAX];

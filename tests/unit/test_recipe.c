@@ -1,5 +1,5 @@
-/* Recipe files, good and hostile, and the ways their data are got: folder, cache,
- * mirror, network. Depends on data/recipe, cmocka. */
+/* Recipe files, valid and hostile, and where their data comes from: folder, cache, mirror,
+ * network. Depends on data/recipe, cmocka. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +35,7 @@ static int begin(void **state) {
   strcpy(root, "/tmp/trireme-recipe-XXXXXX");
   if (!mkdtemp(root)) return -1;
   snprintf(cache, sizeof cache, "%s/xdg", root);
-  setenv("XDG_CACHE_HOME", cache, 1); /* never the user's own */
+  setenv("XDG_CACHE_HOME", cache, 1); /* never the user's cache */
   unsetenv("TRIREME_RECIPES");
   return 0;
 }
@@ -62,7 +62,7 @@ static void assert_says(const char *words) {
   if (!strstr(err_message(), words)) fail_msg("\"%s\" lacks \"%s\"", err_message(), words);
 }
 
-/* Writes ROOT/NAME/recipe.conf from a format that may take the root. */
+/* Writes ROOT/NAME/recipe.conf; %s in the format is the root. */
 static void PRINTF_LIKE(2, 3) write_recipe(const char *name, const char *fmt, ...) {
   char text[4096];
   va_list args;
@@ -126,7 +126,7 @@ static void test_recipe_every_key_is_read(void **state) {
   assert_string_equal(r.use[1].key, "test");
   assert_string_equal(r.use[1].word[0], "a.en");
   assert_int_equal(r.use[1].line, 10);
-  /* Lines keep their numbers; ours are blank. */
+  /* Lines keep their numbers; those that concern recipes only are blank. */
   assert_string_equal(str_text(&r.config),
                       "# a recipe\n\n\n\n\n\n\ntrain = a.en b.de\nvocab-size = 99\n"
                       "test = \"a.en\" b.de # more\n");
@@ -314,7 +314,7 @@ static void test_recipe_error_names_file_and_line(void **state) {
   assert_says("/bad/recipe.conf:3");
 }
 
-/* The recipes of the tree itself. */
+/* The recipes of the source tree. */
 static void test_recipe_shipped_ones_are_sound(void **state) {
   (void)state;
   static const char *const names[] = {"multi30k-en-de", "wmt16-en-de", "demo", "tatoeba-en-de",
@@ -322,7 +322,7 @@ static void test_recipe_shipped_ones_are_sound(void **state) {
   static const size_t uses[] = {3, 5, 0, 2, 3};
   char here[FILE_PATH_MAX], own[FILE_PATH_MAX];
   assert_int_equal(file_program_dir(here), ERR_OK);
-  /* build/tests, or build/asan/tests: upwards until there are recipes */
+  /* build/tests or build/asan/tests: go up until there is a folder recipes */
   for (int up = 0; up < 4; up++) {
     assert_int_equal(file_join(own, here, "recipes/multi30k-en-de"), ERR_OK);
     if (file_is_dir(own)) break;
@@ -345,10 +345,10 @@ static void test_recipe_shipped_ones_are_sound(void **state) {
   }
 }
 
-/* ---- getting ---- */
+/* ---- fetching ---- */
 
-/* A recipe of two texts, one within an archive, one within SGM within it, and a
- * plain one; all below ROOT/remote. */
+/* A recipe with three texts below ROOT/remote: one in an archive, one in SGM in the archive,
+ * and a plain file. */
 static void make_remote(const char *url_base) {
   assert_true(
       shell("mkdir -p remote in && printf 'one\\n' > in/a.en && "
@@ -487,7 +487,7 @@ static void test_recipe_source_dir_files_come_first(void **state) {
   RecipeFrom from = {.cache_dir = at("cache"), .source_dir = source};
   assert_int_equal(get(&r, &from), ERR_OK);
   assert_config(&r, source);
-  assert_false(file_exists(at("cache"))); /* nothing to do, nothing made */
+  assert_false(file_exists(at("cache"))); /* nothing is fetched, nothing created */
   recipe_free(&r);
   assert_true(shell("chmod u+w source"));
 }
@@ -511,7 +511,7 @@ static void test_recipe_get_out_of_memory_is_error(void **state) {
   }
   assert_true(done);
   assert_true(failures > 3);
-  assert_config(&r, at("source")); /* the failures before did no harm */
+  assert_config(&r, at("source")); /* the earlier failures left nothing wrong */
   recipe_free(&r);
 }
 
@@ -606,7 +606,7 @@ static void test_recipe_mirror_without_file_falls_back_to_origin(void **state) {
   Recipe r;
   char mirror[256];
   make_local_remote();
-  /* A mirror that lacks one file and has another one wrong. */
+  /* A mirror that lacks one file and has a wrong version of another. */
   assert_true(shell("mkdir mirror && printf 'wrong\\n\\n' > mirror/b.txt"));
   snprintf(mirror, sizeof mirror, "file://%s/mirror", root);
   RecipeFrom from = {.cache_dir = at("cache"), .mirror = mirror};

@@ -1,5 +1,5 @@
-/* Random numbers: Philox against its published words, permutations that are
- * permutations and favour no order, draws without bias. Depends on base, cmocka. */
+/* Random numbers: Philox against published values, permutations that are bijective and
+ * uniform, draws without bias. Depends on base, cmocka. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -58,8 +58,8 @@ static void test_rng_permute_is_a_bijection(void **state) {
   assert_int_equal(rng_permute(5, 1, 0), 0);
 }
 
-/* Chi-square of `cells` equal chances, below what happens once in a million: its
- * mean is cells - 1, its variance twice that. */
+/* Chi-square of `cells` equally likely cells stays below a bound exceeded once in a million:
+ * its mean is cells - 1, its variance twice that. */
 static bool is_even(const uint64_t *count, size_t cells, uint64_t draws) {
   double sum = 0, expected = (double)draws / (double)cells, mean = (double)cells - 1;
   for (size_t i = 0; i < cells; i++)
@@ -67,7 +67,7 @@ static bool is_even(const uint64_t *count, size_t cells, uint64_t draws) {
   return sum < mean + 5 * sqrt(2 * mean) + 20;
 }
 
-/* Where each of the first places goes, and the first two together. */
+/* Where the first positions are mapped, alone and in pairs. */
 static void check_places(uint64_t n) {
   enum { DRAWS = 100000 };
   uint64_t place[3][64] = {{0}}, pair[64 * 63] = {0};
@@ -127,8 +127,8 @@ static void test_rng_hash_depends_on_every_byte(void **state) {
   assert_true(rng_mix(1, 2) != rng_mix(2, 1));
 }
 
-/* Flips one to six random bits of the value: each of the 64 bits of the mixture must turn over
- * in about half of the trials. */
+/* Flips one to six random bits of the value: each of the 64 output bits must change in about
+ * half of the trials. */
 static void test_mix_multi_bit_flips_change_half_the_bits(void **state) {
   (void)state;
   enum { TRIALS = 4000 };

@@ -1,5 +1,5 @@
-/* Saving in the background, on a full disk, and killed at any moment; averages; memory
- * that runs out. */
+/* Saving in the background, on a full disk, and when killed at any moment; checkpoint
+ * averages; failing allocations. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -54,7 +54,7 @@ static void test_saver_snapshot_is_unchanged_by_later_steps(void **state) {
         (uint64_t)(1 + __builtin_popcount((unsigned)sets[i] & 7)) * params.padded * 4;
     if (sets[i] & WITH_SECOND) bytes += params.count * 8;
     assert_int_equal(saver_bytes(s), bytes);
-    OK(wait_for(s)); /* nothing yet, and nothing wrong */
+    OK(wait_for(s)); /* nothing is saved yet, and that is no error */
     for (uint64_t step = 1; step <= 5; step++) {
       TrainArrays *to = saver_begin(s);
       assert_true(!to->e == !mine.e && !to->m == !mine.m && !to->v == !mine.v);
@@ -79,14 +79,14 @@ static void test_saver_snapshot_is_unchanged_by_later_steps(void **state) {
     assert_int_equal(resume(at(run), sets[i], dir), 5);
     CheckpointList list;
     OK(checkpoint_list(&list, at(run)));
-    assert_int_equal(list.count, 3); /* two kept, and the best */
+    assert_int_equal(list.count, 3); /* two are kept, and the best */
     assert_int_equal(list.at[2].step, 1);
     checkpoint_list_free(&list);
   }
   saver_free(NULL);
 }
 
-/* A device that counts what is pinned for it, and refuses after so many. */
+/* A device that counts pinned memory and refuses after a number of calls. */
 static struct {
   void *block[8];
   int pinned, unpinned, most;
@@ -145,7 +145,8 @@ static void test_saver_without_pinned_memory_warns_and_saves(void **state) {
   assert_int_equal(resume(at("unpinned"), WITH_ALL, dir), 1);
 }
 
-/* The thread halts at the beginning of its save, as on a slow disk, until a signal comes. */
+/* The saver's thread stops at the beginning of a save, as on a slow disk, until a signal
+ * arrives. */
 static atomic_bool let_go;
 
 static void *signal_later(void *unused) {
@@ -167,9 +168,9 @@ static void test_saver_commit_does_not_wait_and_begin_does(void **state) {
   stop_watch();
   assert_int_equal(setenv("TRIREME_FAULT", "hang:save", 1), 0);
   listen_begin();
-  commit(s, 2, false); /* a save within the call would halt here for ever */
+  commit(s, 2, false); /* if commit saved in the calling thread, it would stop here for ever */
   assert_int_equal(pthread_create(&other, NULL, signal_later, NULL), 0);
-  saver_begin(s); /* and this one has to wait */
+  saver_begin(s); /* the second save has to wait */
   bool waited = atomic_load(&let_go);
   pthread_join(other, NULL);
   const char *text = listen_end();
@@ -182,7 +183,7 @@ static void test_saver_commit_does_not_wait_and_begin_does(void **state) {
   assert_int_equal(resume(run, 0, dir), 2);
 }
 
-/* Fails to save step 3 after step 2, with step 2 as it was; then step 4 works. */
+/* Saving step 3 fails and step 2 stays as it was; then saving step 4 succeeds. */
 static void fail_between(const char *run, void (*break_it)(void), void (*mend_it)(void)) {
   char dir[FILE_PATH_MAX], left[FILE_PATH_MAX];
   Saver *s;
@@ -194,7 +195,7 @@ static void fail_between(const char *run, void (*break_it)(void), void (*mend_it
     listen_begin();
     TrainArrays *a = saver_begin(s);
     fill_arrays(a, 3);
-    TrainCounters c = counters(again == 2 ? 2 : 3); /* also in place of step 2 itself */
+    TrainCounters c = counters(again == 2 ? 2 : 3); /* or step 2 itself */
     break_it();
     saver_commit(s, &c, SAVE_IN_BACKGROUND);
     saver_add_validation(s, &c, true);
@@ -301,12 +302,13 @@ static void test_saver_verdict_without_a_checkpoint_makes_no_best(void **state) 
   assert_int_equal(err, ERR_WORK);
   assert_says("File too large");
   assert_holds(text, "step 2 does not count as the best");
-  assert_null(strstr(text, "was not saved")); /* it is awaited */
+  assert_null(strstr(text, "was not saved")); /* waits for the write */
   assert_false(file_exists(best));
   saver_free(s);
 }
 
-/* The error is the saver's until a later write succeeds, whatever else fails meanwhile. */
+/* The saver keeps its error until a later write succeeds, whatever other errors occur
+ * meanwhile. */
 static void test_saver_failed_write_is_remembered_until_one_succeeds(void **state) {
   (void)state;
   Saver *s;
@@ -326,9 +328,10 @@ static void test_saver_failed_write_is_remembered_until_one_succeeds(void **stat
   err_set(ERR_USAGE, "another error of this thread");
   assert_int_equal(wait_for(s), ERR_WORK);
   assert_says("File too large");
-  saver_wait(s, NULL); /* who does not ask does not take it away */
+  saver_wait(s, NULL); /* a call that ignores the error does not clear it */
   listen_begin();
-  saver_add_validation(s, &c, false); /* nor does a verdict on what is not on disk */
+  saver_add_validation(s, &c,
+                       false); /* nor does a verdict on a checkpoint that is not on disk */
   assert_int_equal(wait_for(s), ERR_WORK);
   listen_end();
   assert_says("File too large");
@@ -346,7 +349,7 @@ static void fill_disk(void) {
   assert_true(fd >= 0);
   while (write(fd, block, sizeof block) > 0) {}
   assert_int_equal(errno, ENOSPC);
-  /* A few pages, so that it fails in the middle of the arrays. */
+  /* A few pages, so that the write fails in the middle of the arrays. */
   off_t size = lseek(fd, 0, SEEK_END);
   assert_int_equal(ftruncate(fd, size - 5 * 4096), 0);
   close(fd);
@@ -377,8 +380,8 @@ static int remove_disk(void **state) { /* also after a failure */
   return 0;
 }
 
-/* Killed. The child saves step after step, each now and then twice; what it knows to be
- * on disk it writes where the parent sees it. */
+/* Kills. The child saves step after step, some of them twice; it writes to shared memory
+ * which step it knows to be on disk. */
 static void save_for_ever(const char *run, uint64_t step, _Atomic uint64_t *done) {
   Saver *s;
   TrainArrays shape = arrays(0, WITH_E | WITH_M | WITH_SECOND);
@@ -402,7 +405,7 @@ static void test_saver_killed_leaves_whole_checkpoint(void **state) {
   _Atomic uint64_t *done =
       mmap(NULL, sizeof *done, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(done != MAP_FAILED);
-  /* How long a save takes here says when to kill: within the first few. */
+  /* The measured duration of a save determines when to kill: within the first few. */
   double start = progress_clock();
   save(at("measure"), WITH_E | WITH_M | WITH_SECOND, 1, true);
   uint64_t longest = 1000000 + (uint64_t)(4e9 * (progress_clock() - start));
@@ -420,7 +423,7 @@ static void test_saver_killed_leaves_whole_checkpoint(void **state) {
     assert_int_equal(kill(child, SIGKILL), 0);
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFSIGNALED(status)); /* until then every save went well */
+    assert_true(WIFSIGNALED(status)); /* until then every save succeeded */
     uint64_t least = atomic_load(done);
     bool found;
     listen_begin();
@@ -429,15 +432,15 @@ static void test_saver_killed_leaves_whole_checkpoint(void **state) {
     listen_end();
     assert_true(found || least == 0);
     if (step < least) fail_msg("step %d was on disk, %d was found", (int)least, (int)step);
-    /* Other work may have made saves slower since. */
+    /* Saves may have become slower because of other processes. */
     if (step < (uint64_t)kill_number / 4) longest += longest / 8;
   }
   munmap(done, sizeof *done);
-  assert_true(step > 5); /* the children did work */
+  assert_true(step > 5); /* the children did save */
 }
 
-/* The same without luck: before each system call of a save the run must load, as if the
- * child were killed there. There is one checkpoint only, and it is being replaced. */
+/* The same without chance: at each system call of a save the run must be loadable, as if the
+ * child were killed there. There is only one checkpoint, and it is being replaced. */
 static void save_traced(const char *run) {
   TrainArrays a = arrays(0, WITH_ALL);
   if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0) _exit(3);
@@ -468,7 +471,7 @@ static void test_saver_stopped_at_any_system_call_leaves_whole_checkpoint(void *
     printf("skip: ptrace is not allowed\n");
     skip();
   }
-  for (; WIFSTOPPED(status); stops++) { /* on the way in and on the way out */
+  for (; WIFSTOPPED(status); stops++) { /* at the entry and at the exit of each system call */
     listen_begin();
     uint64_t now = resume(run, WITH_ALL, dir);
     listen_end();
@@ -505,7 +508,7 @@ static void assert_mean(const char *out, double factor) {
       size_t i = params.param[p].offset + k;
       double x = (double)(float)(1.0 / (double)(1 + i % 97));
       double mean = factor * x;
-      /* Each of the k numbers was rounded once, and so was the mean. */
+      /* Each of the k numbers was rounded once, and so was their mean. */
       double error = (double)floats[1][0][i] - mean;
       if (error < 0) error = -error;
       if (error > mean * 1.2e-7) fail_msg("%.9g is not %.9g", (double)floats[1][0][i], mean);
@@ -550,7 +553,7 @@ static void test_average_of_checkpoints_is_mean_of_weights(void **state) {
   ModelConfig back;
   OK(store_load_config(&back, NULL, out));
   assert_int_equal(transformer_config(&back)->d_model, config.d_model);
-  /* In its place, without a damaged one, with fewer than asked for. */
+  /* Replaces an average, skips a damaged checkpoint, uses fewer than requested. */
   OK(file_join(path, run, "checkpoints/step-00000004/weights.safetensors"));
   assert_int_equal(truncate(path, 2000), 0);
   listen_begin();
@@ -562,7 +565,7 @@ static void test_average_of_checkpoints_is_mean_of_weights(void **state) {
   assert_mean(out, (1.0 + 4.0 + 9.0 + 25.0) / 4);
   assert_false(file_exists(at("many/average.unfinished")));
   assert_false(file_exists(at("many/average.replaced")));
-  /* Never in place of something else. */
+  /* Never replaces anything but an average. */
   assert_int_equal(average_last(run, 2, at("many/checkpoints/step-00000005"), &count),
                    ERR_USAGE);
   assert_int_equal(average_last(run, 2, run, &count), ERR_USAGE);
@@ -572,7 +575,7 @@ static void test_average_of_checkpoints_is_mean_of_weights(void **state) {
   assert_mean(out, (1.0 + 4.0 + 9.0 + 25.0) / 4);
 }
 
-/* Memory that runs out at the n-th allocation, for every n. */
+/* The n-th allocation fails, for every n. */
 
 static const char *walked_run, *walked_dir;
 
@@ -594,7 +597,7 @@ static Err find_walked(void) {
   char dir[FILE_PATH_MAX];
   bool found;
   TRY(checkpoint_find(walked_run, dir, &found));
-  assert_true(found && str_ends(dir, "step-00000002")); /* want of memory is no damage */
+  assert_true(found && str_ends(dir, "step-00000002")); /* a failed allocation is not damage */
   return ERR_OK;
 }
 

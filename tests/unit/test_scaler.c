@@ -1,5 +1,4 @@
-/* The scale of the loss: its way down at overflows, up after clean steps, and where
- * neither helps. */
+/* The loss scale: halved at overflows, doubled after clean steps, bounded. */
 #include "support.h"
 #include "train/scaler.h"
 
@@ -12,7 +11,7 @@ static void test_scaler_off_scales_nothing(void **state) {
   Scaler s = {0};
   take_clean(&s, 3 * SCALER_WINDOW);
   assert_true(scaler_factor(&s) == 1 && s.scale == 0);
-  assert_false(scaler_take(&s, false)); /* no scale to blame */
+  assert_false(scaler_take(&s, false)); /* without a scale an overflow is a divergence */
   assert_true(scaler_factor(&s) == 1);
 }
 
@@ -37,7 +36,7 @@ static void test_scaler_2000_clean_steps_double_scale(void **state) {
   assert_true(scaler_factor(&s) == 16384);
   take_clean(&s, 1);
   assert_true(scaler_factor(&s) == 32768 && s.clean == 0);
-  /* An overflow begins the count anew. */
+  /* An overflow restarts the count. */
   take_clean(&s, 1999);
   assert_true(scaler_take(&s, false));
   assert_true(scaler_factor(&s) == 16384 && s.clean == 0);
@@ -62,7 +61,7 @@ static void test_scaler_scale_stays_within_bounds(void **state) {
 
 static void test_scaler_switch_keeps_or_resets_scale(void **state) {
   (void)state;
-  Scaler s = {.scale = 64, .clean = 5}; /* as a checkpoint has it */
+  Scaler s = {.scale = 64, .clean = 5}; /* as read from a checkpoint */
   scaler_switch(&s, true);
   assert_true(s.scale == 64 && s.clean == 5);
   scaler_switch(&s, false);

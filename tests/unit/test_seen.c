@@ -1,5 +1,6 @@
-/* The set of seen pairs and its hash: pairs that differ are told apart, however few bits they
- * differ in; SHA-256 against its published digits. Depends on data/seen, base/sha256, cmocka. */
+/* The set of seen pairs and its hash: distinct pairs are distinguished, however few bits
+ * they differ in; SHA-256 against published digests. Depends on data/seen, base/sha256,
+ * cmocka. */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -8,7 +9,7 @@
 #include "data/seen.h"
 #include "support.h"
 
-/* The plain C of sha256.c, under names of its own, whichever one the library has. */
+/* The plain C implementation of sha256.c under other names, whichever one the library uses. */
 #undef HAVE_CRYPTO
 #define sha256_begin plain_begin
 #define sha256_add   plain_add
@@ -35,7 +36,8 @@ static void test_seen_equal_pair_is_a_duplicate(void **state) {
   Seen s = {0};
   assert_false(was_seen(&s, "ab", 2, "c", 1));
   assert_true(was_seen(&s, "ab", 2, "c", 1));
-  assert_false(was_seen(&s, "a", 1, "bc", 2)); /* the same bytes, cut elsewhere */
+  assert_false(was_seen(&s, "a", 1, "bc",
+                        2)); /* the same bytes, split differently between source and target */
   assert_false(was_seen(&s, "c", 1, "ab", 2));
   assert_false(was_seen(&s, "", 0, "abc", 3));
   assert_false(was_seen(&s, "abc", 3, "", 0));
@@ -90,9 +92,9 @@ static void test_seen_few_flipped_bits_are_distinct(void **state) {
   seen_free(&s);
 }
 
-/* One to six bits of the source or of the target are flipped at random: every bit of the key
- * turns over in about half of the trials, so no set of flips is likelier than chance to
- * cancel out. */
+/* One to six random bits of the source or of the target are flipped: every bit of the key
+ * changes in about half of the trials, so no set of flips cancels out more often than by
+ * chance. */
 static void test_seen_key_multi_bit_flips_change_half_the_bits(void **state) {
   (void)state;
   enum { TRIALS = 3000, BYTES = 48 };

@@ -1,5 +1,6 @@
-/* A tab-separated text as four: which pair goes where, what becomes of bad text, and
- * the ways a recipe gets the four. Depends on data/unpack, data/recipe, cmocka. */
+/* Splitting a tab-separated text into training and validation files: which pair goes to
+ * which file, bad lines, and where a recipe gets the four files. Depends on data/unpack,
+ * data/recipe, cmocka. */
 #include "support.h"
 
 #include <stdio.h>
@@ -13,7 +14,7 @@
 
 static char root[128]; /* of one test, within the scratch directory */
 
-/* A path of this test; it stays valid. */
+/* A path within the folder of this test; it stays valid. */
 static char *in_root(const char *name) {
   static char path[64][256];
   static int turn;
@@ -52,8 +53,8 @@ static Err split(const char *text, size_t len, uint64_t n) {
 }
 #define SPLIT(literal, n) split(literal, sizeof(literal) - 1, n)
 
-/* The hashes of Hi., Run! and Go. are 0 modulo 3, those of Wow!, Stop! and Wait! are
- * not: worked out with another tool, and never to change. */
+/* The hashes of Hi., Run! and Go. are 0 modulo 3, those of Wow!, Stop! and Wait! are not:
+ * computed with another program. They must never change. */
 static void test_split_source_decides_side(void **state) {
   (void)state;
   OK(
@@ -63,7 +64,7 @@ static void test_split_source_decides_side(void **state) {
             "Run!\tLauf!\r\n"
             "Hi.\tGr\xc3\xbc\xc3\x9f Gott!\tanother one\n"
             "Stop!\tStopp!\n"
-            "Go.\t", /* an empty target is still a pair; the last line may lack its end */
+            "Go.\t", /* an empty target is still a pair; the last line may have no LF */
             3));
   assert_text("t.en", "Wow!\nWait!\nStop!\n");
   assert_text("t.de", "Potzdonner!\nWarte!\nStopp!\n");
@@ -89,8 +90,8 @@ static void test_split_null_path_is_not_written(void **state) {
   assert_true(shell("test \"$(echo *)\" = 'all.txt t.de v.en'"));
 }
 
-/* More than a buffer of the writer: about one in N is held back, no source is on both
- * sides, and none is lost. */
+/* More text than the writer's buffer: about one source in N is held back, no source is in
+ * both files, and none is lost. */
 static void test_split_holds_back_one_in_n(void **state) {
   (void)state;
   enum { SENTENCES = 200000, N = 50 };
@@ -99,7 +100,7 @@ static void test_split_holds_back_one_in_n(void **state) {
   OK(str_check(&text));
   OK(split(text.s, text.len, N));
   str_free(&text);
-  /* 4000 are expected; of the 2000 pairs of sentences the deviation is 44. */
+  /* 4000 lines are expected: 2000 sources of two lines each, standard deviation 44 sources. */
   assert_true(shell("n=$(wc -l < v.en) && [ $n -gt 3600 ] && [ $n -lt 4400 ]"));
   assert_true(shell("sort -u t.en > a && sort -u v.en > b && test -z \"$(comm -12 a b)\""));
   assert_true(
@@ -150,13 +151,13 @@ static void test_split_out_of_memory_is_error(void **state) {
     if (!done) assert_true(shell("test \"$(ls)\" = all.txt"));
   }
   assert_true(done);
-  assert_true(failures >= 8); /* two for each file */
+  assert_true(failures >= 8); /* two allocations for each file */
   assert_text("t.en", "Wow!\n");
 }
 
-/* ---- the recipe's line ---- */
+/* ---- recipes with a split ---- */
 
-/* One text with both sides, in an archive below `url`, and the recipe for it. */
+/* Creates a text with both sides in an archive below `url`, and a recipe for it. */
 static void make_recipe(const char *url) {
   assert_true(
       shell("mkdir -p remote && printf 'Hi.\\tHallo!\\tx\\nWow!\\tOh!\\tx\\n' > all.txt && "
@@ -174,7 +175,7 @@ static void make_recipe(const char *url) {
   str_free(&conf);
 }
 
-/* Gets the recipe's texts; `want`, if given, is what its config becomes. */
+/* Fetches the texts of the recipe; `want`, if not NULL, is the expected config. */
 static Err get(const char *source, const char *want) {
   Recipe r;
   RecipeFrom from = {.cache_dir = in_root("cache"), .source_dir = source, .delay = 0.01};
@@ -203,7 +204,7 @@ static void test_split_recipe_splits_fetched_text(void **state) {
   assert_text("cache/t.de", "Oh!\n");
   assert_text("cache/v.en", "Hi.\n");
   assert_text("cache/v.de", "Hallo!\n");
-  /* What is there is left alone; what is missing is made from what is there. */
+  /* Existing files are not changed; missing ones are made from the text in the cache. */
   assert_true(
       shell("rm -r remote && rm cache/a.tgz cache/v.de && printf 'kept\\n' > cache/t.en"));
   OK(get(NULL, want));
@@ -231,11 +232,11 @@ static void test_split_source_dir_with_four_texts_is_enough(void **state) {
            "\n\n\ntrain = \"%s/t.en.gz\" \"%s/t.de\"\nvalid = \"%s/v.en\" \"%s/v.de.zst\"\n",
            source, source, source, source);
   OK(get(source, want));
-  assert_false(file_exists(in_root("cache"))); /* nothing to do, nothing made */
+  assert_false(file_exists(in_root("cache"))); /* nothing is fetched, nothing created */
   assert_true(shell("chmod u+w source"));
 }
 
-/* A part of them could have sentences in common with what would be made. */
+/* Files of two different splits could have sentences in common. */
 static void test_split_source_dir_with_some_texts_is_refused(void **state) {
   (void)state;
   make_recipe("http://127.0.0.1:1");
@@ -260,7 +261,7 @@ static void test_split_source_dir_with_one_text_is_split(void **state) {
   OK(get(source, NULL));
   assert_text("cache/v.de", "Hallo!\n");
   assert_true(shell("test \"$(ls source)\" = all.txt.gz"));
-  /* The compressed text also counts when the four may be too old. */
+  /* A compressed text is also found when it is newer than the four files. */
   assert_true(
       shell("touch -d 2001-01-01 cache/?.?? && "
             "printf 'Hi.\\tneu\\nWow!\\tneuer\\n' | gzip > source/all.txt.gz"));

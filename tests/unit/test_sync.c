@@ -1,5 +1,5 @@
-/* What must survive a power failure is synced, in the right order. fsync is this program's own:
- * it counts, and fails where a test asks for it. */
+/* What must survive a power failure is synced, in the right order. The test replaces fsync:
+ * its own counts calls, and fails where a test requests it. */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
-/* Free memory under cgroup limits: made-up /proc and /sys trees, and one real cgroup where the
- * machine allows it. */
+/* Free memory under cgroup limits: simulated /proc and /sys trees, and one real cgroup where
+ * the machine allows it. */
 #include "base/sysmem.h"
 
 #include <stdio.h>
@@ -85,7 +85,8 @@ static void test_sysmem_v2_high_limits_as_max_does(void **state) {
   (void)state;
   begin_tree("0::/user\n", v2_mount);
   put("/sys/fs/cgroup/user/memory.max", "209715200\n");
-  put("/sys/fs/cgroup/user/memory.high", "104857600\n"); /* 100 MB: slowed down from there */
+  put("/sys/fs/cgroup/user/memory.high",
+      "104857600\n"); /* 100 MB: above it the kernel throttles */
   put("/sys/fs/cgroup/user/memory.current", "52428800\n");
   expect(50, 100);
 }
@@ -94,7 +95,7 @@ static void test_sysmem_v2_page_cache_counts_as_free(void **state) {
   (void)state;
   begin_tree("0::/user\n", v2_mount);
   put("/sys/fs/cgroup/user/memory.max", "209715200\n");
-  put("/sys/fs/cgroup/user/memory.current", "209715200\n"); /* full, of files that were read */
+  put("/sys/fs/cgroup/user/memory.current", "209715200\n"); /* full, but with page cache */
   put("/sys/fs/cgroup/user/memory.stat",
       "anon 52428800\nfile 157286400\ninactive_anon 1\nactive_anon 52428799\n"
       "inactive_file 104857600\nactive_file 52428800\nunevictable 0\n");
@@ -167,7 +168,7 @@ static void test_sysmem_damaged_files_are_no_limit(void **state) {
   expect(800, 1000);
 }
 
-/* The child moves itself into a new cgroup and asks; its answer comes through a file. */
+/* The child moves itself into a new cgroup and writes the result to a file. */
 static void test_sysmem_real_cgroup_limits(void **state) {
   (void)state;
   char dir[FILE_PATH_MAX], line[64];

@@ -121,7 +121,7 @@ static void test_timed_device_uses_its_events(void **state) {
   assert_work(&c, WORK_MOVE, 1, 0, 12);
   assert_work(&c, WORK_UPDATE, 1, 0, 8 * 4 + 8 * 2);
   timed_begin(&c);
-  b->lower(b, x, x, 8); /* nothing to do */
+  b->lower(b, x, x, 8); /* work of size 0 */
   OK(timed_end(&c));
   assert_work(&c, WORK_UPDATE, 1, 0, 0);
   timed_close(&c);
@@ -307,7 +307,7 @@ static void test_timed_step_has_same_bits_and_known_counts(void **state) {
   double rows = 12, d = 16, ff = 24, vocab = 23;
   double encoder = 2 * (4 * d * d + 2 * d * ff), decoder = 3 * (8 * d * d + 2 * d * ff);
   double products = 2 * rows * (encoder + decoder + vocab * d);
-  /* Squares of 4, 2, 6; halves of those of 3, 7, 2, with the diagonal; and both. */
+  /* Squares of 4, 2, 6; the lower triangles of 3, 7, 2 with the diagonal; and both. */
   double self[2] = {16 + 4 + 36, 6 + 28 + 3}, cross = 3 * 4 + 7 * 2 + 2 * 6;
   double pairs = 2 * self[0] + 3 * (self[1] + cross);
   open_timed(&c, &inner);

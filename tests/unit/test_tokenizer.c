@@ -1,5 +1,5 @@
-/* The word cache and what a tokenizer's file must be before SentencePiece sees it.
- * Depends on text, cmocka. */
+/* The word cache, and the checks of a tokenizer file before SentencePiece reads it. Depends
+ * on text, cmocka. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -35,7 +35,7 @@ static void test_wordcache_300000_ids_are_not_remembered(void **state) {
   size_t n = 0;
   OK(wordcache_new(&cache));
   OK(mem_alloc(&ids, MANY, sizeof *ids));
-  wordcache_add(cache, "a", 1, 7, ids, MANY); /* more than a block of the cache holds */
+  wordcache_add(cache, "a", 1, 7, ids, MANY); /* more than one block of the cache */
   assert_null(wordcache_find(cache, "a", 1, 7, &n));
   mem_free(ids);
   wordcache_free(cache);
@@ -56,8 +56,8 @@ static void test_wordcache_65537_ids_are_not_remembered_as_1(void **state) {
   wordcache_free(cache);
 }
 
-/* rules: a trie of two blocks. The root's children are in the second; "a" leads to a text,
- * which is named in the first. */
+/* rules: a trie of two blocks. The root's children are in the second; "a" leads to a
+ * replacement, whose offset is in the first. */
 
 enum {
   UNITS = 512,
@@ -155,7 +155,7 @@ static void test_rules_text_of_1025_bytes_is_refused(void **state) {
   assert_refused(&c, sizeof c.text, "longer than");
 }
 
-/* "a", "aa", …: the children of each lie in a block of their own. */
+/* "a", "aa", …: the children of each are in a block of their own. */
 static void test_rules_33_that_begin_alike_are_refused(void **state) {
   (void)state;
   enum { BLOCKS = 36 };

@@ -1,5 +1,4 @@
-/* Schedules, safetensors, beam search: the parts of training and translation that
- * have numbers of their own. */
+/* Learning rate schedules, safetensors, scores of beam search. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -20,7 +19,8 @@ static void near(double a, double b, double tolerance) {
 static void test_schedule_rates_equal_check_values(void **state) {
   (void)state;
   Schedule s = {.policy = LR_TRANSFORMER, .lr = 2, .warmup = 8000, .d = 512};
-  near(schedule_lr(&s, 4000), 4.941e-4, 5e-4); /* the reference's check values */
+  near(schedule_lr(&s, 4000), 4.941e-4,
+       5e-4); /* check values of the reference implementation */
   near(schedule_lr(&s, 8000), 9.882e-4, 5e-4);
   near(schedule_lr(&s, 100000), 2.795e-4, 5e-4);
   s = (Schedule){.policy = LR_FIXED, .lr = 0.1, .warmup = 10};
@@ -62,7 +62,7 @@ static void test_schedule_inverse_sqrt_without_warmup_begins_at_lr(void **state)
   near(schedule_lr(&s, 3), 0.5, 1e-12);
 }
 
-/* The policies that fall, with a warm-up of 20 steps before the 100 of the decay. */
+/* The schedules that decay, with a warm-up of 20 steps before a decay of 100. */
 static const Schedule falling[] = {
     {.policy = LR_EXPONENTIAL, .lr = 1, .rate = 0.1, .warmup = 20, .decay = 100},
     {.policy = LR_POLYNOMIAL, .lr = 1, .least = 0.1, .power = 1, .warmup = 20, .decay = 100},
@@ -179,8 +179,8 @@ static void test_safetensors_bad_header_is_refused(void **state) {
   assert_int_equal(safetensors_open(&f, at("t.safetensors")), ERR_WORK);
 }
 
-/* A random tiny model; what the search says of a hypothesis must be what the model
- * says of it when it is read as a whole. */
+/* With a random tiny model: the score that beam search reports for a hypothesis must equal
+ * the score that the model gives to the whole output (teacher forcing). */
 static void test_beam_scores_equal_model_on_whole_output(void **state) {
   (void)state;
   Backend backend;
@@ -195,7 +195,8 @@ static void test_beam_scores_equal_model_on_whole_output(void **state) {
   OK(mem_alloc_aligned(&w, t.model.params.padded * sizeof *w));
   OK(batch_new(&batch, 256, 8));
   params_init(&t.model.params, 3, w);
-  for (size_t i = 0; i < t.model.params.padded; i++) w[i] *= 1.5f; /* sharper */
+  for (size_t i = 0; i < t.model.params.padded; i++)
+    w[i] *= 1.5f; /* larger weights: a less uniform distribution */
   int32_t src[] = {5, 6, 7, 8, 1, 9, 10, 1, 11, 12, 13, 14, 15, 16, 1}, off[] = {0, 5, 8, 15};
   BeamSpec spec = {.beam_size = 4, .length_penalty = 0.6f, .extra_length = 6, .nbest = 4};
   Beam *beam;
@@ -209,7 +210,7 @@ static void test_beam_scores_equal_model_on_whole_output(void **state) {
       assert_non_null(h->id);
       if (k) assert_true(h->score <= best[4 * s + k - 1].score);
       if (h->len + 1 > n - 1 + 6)
-        continue; /* cut off: its end mark was not the model's choice */
+        continue; /* truncated: the model did not predict its end mark */
       memcpy(batch.src, src + off[s], n * sizeof *src);
       for (size_t i = 0; i < n; i++) batch.src_pos[i] = (int32_t)i;
       batch.tgt_in[0] = c.bos;
@@ -227,7 +228,8 @@ static void test_beam_scores_equal_model_on_whole_output(void **state) {
       near(h->score, h->log_probability / powf((5 + (float)(h->len + 1)) / 6, 0.6f), 1e-5);
     }
   }
-  /* Alone or in company: the same. The first batch's ids are overwritten, so copy. */
+  /* Alone in a batch or with others: the same result. The next search overwrites the ids, so
+   * copy. */
   int32_t kept[24];
   size_t len = best[4].len;
   float score = best[4].score;
@@ -243,8 +245,8 @@ static void test_beam_scores_equal_model_on_whole_output(void **state) {
 }
 
 /* Seconds that a first pass may take. A slow device needs the time of 6 operations for each
- * parameter and row: base (60 M parameters) with 25,000 rows a side on a CPU of 1 GFLOP/s takes
- * five hours. */
+ * parameter and token: base (60 M parameters) with 25,000 tokens a side on a CPU of 1
+ * GFLOP/s takes five hours. */
 static void test_pass_limit_grows_with_model_and_batch(void **state) {
   (void)state;
   Backend cpu = {.host = true}, gpu = {.host = false};
@@ -256,7 +258,7 @@ static void test_pass_limit_grows_with_model_and_batch(void **state) {
   m.capacity = 25000;
   m.backend = &gpu;
   assert_true(pass_limit(&m) < 0.1 * slow);
-  m.params.total = 0; /* what is left is the start of libraries and devices */
+  m.params.total = 0; /* the rest is the start of libraries and devices */
   assert_true(pass_limit(&m) >= 60);
 }
 

@@ -1,5 +1,5 @@
-/* Archive members, from archives made with tar and zip, and SGM of all sorts.
- * Depends on data/unpack, cmocka. */
+/* Archive members, from archives made with tar and zip, and SGM files. Depends on
+ * data/unpack, cmocka. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -79,7 +79,7 @@ static void test_unpack_every_format_is_read(void **state) {
   };
   assert_true(shell(TREE));
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-    if (!shell(kinds[i].make)) { /* zip and zstd are not on every machine */
+    if (!shell(kinds[i].make)) { /* zip and zstd are not installed on every machine */
       assert_true(i >= 3);
       continue;
     }

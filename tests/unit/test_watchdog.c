@@ -53,7 +53,7 @@ static pid_t make_dead_pid(void) {
   return pid;
 }
 
-/* Rank 0 looks until it ends, for 20 seconds at most. */
+/* Runs the watchdog of rank 0 until it ends the process, for 20 seconds at most. */
 static void look_as_rank0(pid_t pid_of_rank1, double rank_timeout) {
   Identity identity[2] = {0};
   Group group = {.size = 2, .transport = &fake, .identity = identity};

@@ -1,4 +1,4 @@
-/* The cache of words, filled and read by several threads at once. */
+/* The word cache, filled and read by several threads at once. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,10 +12,10 @@ enum { WORDS = 4000, THREADS = 4 };
 static WordCache *cache;
 static atomic_uint wrong, found;
 
-/* Word i, and its ids: as many as i says, all told by i. */
+/* Word i and its ids; number and values of the ids depend on i. */
 static size_t make_word(uint32_t i, char text[16], uint64_t *hash) {
   int len = snprintf(text, 16, "w%x", i);
-  /* Few slots, so that threads meet at them. */
+  /* Few slots, so that threads compete for them. */
   *hash = rng_hash(text, (size_t)len, 0) & ~(uint64_t)0x3ff00;
   return (size_t)len;
 }
@@ -31,7 +31,7 @@ static bool is_right(uint32_t i, const int32_t *there, size_t n) {
   return n == make_ids(i, ids) && memcmp(there, ids, n * sizeof *ids) == 0;
 }
 
-/* Every thread adds every word, each from another place on, and looks for all others. */
+/* Every thread adds every word, each in another order, and looks up all others. */
 static void *fill(void *argument) {
   uint32_t start = *(const uint32_t *)argument;
   for (uint32_t k = 0; k < WORDS; k++) {

@@ -1,5 +1,5 @@
-/* Which micro-batches a rank computes, and when their gradients are reduced, for ranks that exist
- * only as numbers. Real ranks are in tests/cli/ranks.bats. */
+/* Which micro-batches a rank computes, and when their gradients are reduced, for simulated
+ * ranks. Real ranks are in tests/cli/ranks.bats. */
 #include "support.h"
 #include "train/world.h"
 

@@ -5,7 +5,9 @@
 
 #include "base/mem.h"
 
-#define AHEAD 12 /* pairs fetched ahead of their copy */
+#define AHEAD  12 /* pairs between prefetch and copy */
+#define PLACES 32 /* a power of two above 2 * AHEAD */
+_Static_assert(PLACES > 2 * AHEAD, "places of all pairs that are prefetched");
 
 Err batch_new(Batch *b, uint32_t capacity, uint32_t most_sentences) {
   *b = (Batch){.capacity = capacity, .most_sentences = most_sentences};
@@ -41,26 +43,9 @@ static void count_up(int32_t *position, size_t n) {
   for (size_t i = 0; i < n; i++) position[i] = (int32_t)i;
 }
 
-/* Prefetches the index of the pair 2 * AHEAD places on, and the ids of the pair AHEAD places on,
- * whose index has arrived by now. A shard that is not open yet is left to add_pair. */
-static void prefetch_pairs(const DataReader *r, const Batch *b, uint32_t n, uint32_t k) {
-  uint64_t within;
-  if (k + 2 * AHEAD < n) {
-    const Shard *s = dataset_peek(r, SPLIT_TRAIN, b->pair[k + 2 * AHEAD], &within);
-    if (s) shard_prefetch_index(s, within);
-  }
-  if (k + AHEAD < n) {
-    const Shard *s = dataset_peek(r, SPLIT_TRAIN, b->pair[k + AHEAD], &within);
-    if (s) shard_prefetch_ids(s, within);
-  }
-}
-
-static Err add_pair(Batch *b, DataReader *r, Split split, uint32_t k) {
-  const DataSet *d = r->data;
-  uint64_t within;
+/* Adds one pair: example `within` of the shard becomes sentence k. */
+static Err add_pair(Batch *b, const DataSet *d, Shard *shard, uint64_t within, uint32_t k) {
   ShardView view;
-  Shard *shard;
-  TRY(dataset_find(r, split, b->pair[k], &shard, &within));
   TRY(shard_pair(shard, within, &view));
   size_t s = b->rows[0], t = b->rows[1], n = view.len[0], m = view.len[1];
   if (n > d->meta.max_tokens || m > d->meta.max_tokens) {
@@ -124,11 +109,27 @@ static void pad_with(Batch *b, const Meta *meta) {
   batch_pad(b, meta->pad >= 0 ? meta->pad : meta->eos);
 }
 
-/* Adds the n pairs whose numbers are in b->pair. */
+/* Adds the n pairs whose numbers are in b->pair. The index of a pair is prefetched 2 * AHEAD pairs
+ * before its copy, its ids AHEAD pairs before, when the index has arrived. A shard that is not
+ * open yet is opened when its pair is copied. */
 static Err add_pairs(Batch *b, DataReader *r, uint32_t n) {
+  PairPlace place[PLACES]; /* of pairs k to k + 2 * AHEAD; pair i is at i % PLACES */
+  uint32_t found = 0;
   for (uint32_t k = 0; k < n; k++) {
-    prefetch_pairs(r, b, n, k);
-    TRY(add_pair(b, r, SPLIT_TRAIN, k));
+    for (; found < n && found <= k + 2 * AHEAD; found++) {
+      PairPlace p = dataset_locate(r->data, SPLIT_TRAIN, b->pair[found]);
+      const Shard *s = dataset_peek(r, SPLIT_TRAIN, p.shard);
+      if (s) shard_prefetch_index(s, p.within);
+      place[found % PLACES] = p;
+    }
+    if (k + AHEAD < n) {
+      PairPlace p = place[(k + AHEAD) % PLACES];
+      const Shard *s = dataset_peek(r, SPLIT_TRAIN, p.shard);
+      if (s) shard_prefetch_ids(s, p.within);
+    }
+    Shard *shard;
+    TRY(dataset_shard(r, SPLIT_TRAIN, place[k % PLACES].shard, &shard));
+    TRY(add_pair(b, r->data, shard, place[k % PLACES].within, k));
     b->sentences++;
   }
   return ERR_OK;
@@ -169,7 +170,7 @@ static Err add_pairs_from(Batch *b, DataReader *r, Split split, uint64_t *next) 
                      split_name[split], view.len[0], view.len[1]);
     }
     b->pair[b->sentences] = *next;
-    TRY(add_pair(b, r, split, b->sentences));
+    TRY(add_pair(b, d, shard, within, b->sentences));
     b->sentences++;
   }
   return ERR_OK;

@@ -297,8 +297,7 @@ void dataset_leave(DataReader *r) {
   pool_leave(&r->pool);
 }
 
-/* Number of the split's shard that holds pair i, by bisection. */
-static size_t find_shard(const DataSet *d, Split split, uint64_t i) {
+PairPlace dataset_locate(const DataSet *d, Split split, uint64_t i) {
   const uint64_t *first = d->first[split];
   size_t low = 0;
   size_t high = d->meta.split[split].shards;
@@ -309,7 +308,7 @@ static size_t find_shard(const DataSet *d, Split split, uint64_t i) {
     else
       high = middle;
   }
-  return low;
+  return (PairPlace){.shard = low, .within = i - first[low]};
 }
 
 Err dataset_shard(DataReader *r, Split split, size_t s, Shard **shard) {
@@ -317,14 +316,12 @@ Err dataset_shard(DataReader *r, Split split, size_t s, Shard **shard) {
 }
 
 Err dataset_find(DataReader *r, Split split, uint64_t i, Shard **shard, uint64_t *within) {
-  size_t s = find_shard(r->data, split, i);
-  *within = i - r->data->first[split][s];
-  return dataset_shard(r, split, s, shard);
+  PairPlace place = dataset_locate(r->data, split, i);
+  *within = place.within;
+  return dataset_shard(r, split, place.shard, shard);
 }
 
-const Shard *dataset_peek(const DataReader *r, Split split, uint64_t i, uint64_t *within) {
-  size_t s = find_shard(r->data, split, i);
-  *within = i - r->data->first[split][s];
+const Shard *dataset_peek(const DataReader *r, Split split, size_t s) {
   return pool_peek(&r->pool, r->data->base[split] + s);
 }
 

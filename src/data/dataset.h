@@ -28,6 +28,12 @@ NODISCARD Err dataset_open_shards(DataSet *d, const char *dir);
 void dataset_close(DataSet *d);
 /* Path of a file in the directory. */
 NODISCARD Err dataset_path(const DataSet *d, const char *name, char out[FILE_PATH_MAX]);
+/* Where a pair is: number of its shard in the split, number of the pair in the shard. */
+typedef struct {
+  size_t shard;
+  uint64_t within;
+} PairPlace;
+PairPlace dataset_locate(const DataSet *d, Split split, uint64_t i);
 /* A section of code that reads pairs; a thread may have several. A shard that it got stays
  * mapped until its next call of dataset_shard or dataset_find, or until it leaves. */
 typedef struct {
@@ -41,8 +47,8 @@ NODISCARD Err dataset_shard(DataReader *r, Split split, size_t s, Shard **shard)
 /* The shard of pair i of the split, and the pair's number in it. */
 NODISCARD Err dataset_find(DataReader *r, Split split, uint64_t i, Shard **shard,
                            uint64_t *within);
-/* The same, or NULL where the shard is not open yet; for prefetching. */
-const Shard *dataset_peek(const DataReader *r, Split split, uint64_t i, uint64_t *within);
+/* Shard number s, or NULL where it is not open yet; for prefetching. */
+const Shard *dataset_peek(const DataReader *r, Split split, size_t s);
 
 /* Reads every byte and compares checksums and hashes. */
 NODISCARD Err dataset_verify(DataSet *d);

@@ -1,10 +1,10 @@
 # What the `run` of several recipes share. To be sourced with `here` set to the recipe's
-# folder; sets program, out (the folder where all comes to lie) and data.
-# shellcheck disable=SC2034,SC2154  # they come from and go to the script that sources this
+# folder; sets program, out (the folder for all output) and data.
+# shellcheck disable=SC2034,SC2154  # set or used by the script that sources this
 tree=$(cd "$here/../.." && pwd)
 build=${BUILD:-$tree/build}
 
-# In the tree, beside an installed recipe, or anywhere.
+# The program in the source tree, beside an installed recipe, or in PATH.
 for program in "$build/trireme" "$tree/../../bin/trireme" "$(command -v trireme || true)"; do
   if [ -x "$program" ]; then break; fi
 done
@@ -24,14 +24,14 @@ bold='' plain=''
 if [ -t 2 ] && [ -z "${NO_COLOR:-}" ]; then bold=$(printf '\033[1m') plain=$(printf '\033[0m'); fi
 say() { printf '\n%s%s%s\n' "$bold" "$*" "$plain" >&2; }
 
-# quoted WORD…: as a shell reads them back.
+# quoted WORD…: quoted for a shell.
 quoted() {
   local words
   printf -v words ' %q' "$@"
   echo "${words# }"
 }
 
-# timed NAME COMMAND…: its seconds are added to NAME's, in the file $times.
+# timed NAME COMMAND…: runs it and adds its seconds to those of NAME, in the file $times.
 timed() {
   local name=$1 start=$SECONDS
   shift
@@ -40,14 +40,15 @@ timed() {
   echo "$name $((SECONDS - start))" >> "$times"
 }
 
-# say_times: all of them, the interrupted calls' too.
+# say_times: prints all of them, interrupted calls included.
 say_times() {
   awk '{ if (!($1 in sum)) order[++n] = $1; sum[$1] += $2 }
     END { for (i = 1; i <= n; i++) printf "%-10s %3d min %02d s\n", order[i], sum[order[i]] / 60, sum[order[i]] % 60 }' "$times"
 }
 
-# is_trained RUN: is its training over? The average of the last checkpoints is the last thing
-# that train makes, unless `--average-checkpoints 0` asked for none or there is one checkpoint only.
+# is_trained RUN: is its training finished? The checkpoint average is the last thing that
+# train writes, unless `--average-checkpoints 0` asked for none or there is only one
+# checkpoint.
 is_trained() {
   local average steps last checkpoints
   if [ -d "$1/average" ]; then return 0; fi
@@ -57,12 +58,12 @@ is_trained() {
   { [ "${average:-2}" -lt 2 ] || [ ${#checkpoints[@]} -eq 1 ]; } && [ -n "$steps" ] && [ "$((10#${last##*step-}))" -ge "$steps" ]
 }
 
-# resume_of RUN: the option that goes on with it, where it was begun already.
+# resume_of RUN: --resume if the run exists.
 resume_of() {
   if [ -f "$1/config" ]; then echo --resume; fi
 }
 
-# models_of RUN: those that are worth a score.
+# models_of RUN: the models to score.
 models_of() {
   if [ -d "$1/average" ]; then echo average; fi
   echo checkpoints/best

@@ -3,7 +3,7 @@
 # place of NCCL a transport in shared memory. And bench allreduce.
 
 bats_require_minimum_version 1.5.0 # run -1, run !
-load ../ranks/wire
+load ../ranks/transport
 
 @test "GPU to GPU and through the host: the same sums, sharded or not, in fp32 and bf16, in small buckets and one" {
   need_mpi
@@ -14,29 +14,29 @@ load ../ranks/wire
       run say $n "$T/host$name" --steps 6 --clip-norm 0.5 $way --allreduce-transport host
       [ "$status" -eq 0 ] || { echo "$output"; false; }
       [[ "$output" =~ "gradient all-reduce through host memory (as asked)" ]]
-      run say $n "$T/wire$name" --steps 6 --clip-norm 0.5 $way
+      run say $n "$T/nccl$name" --steps 6 --clip-norm 0.5 $way
       [ "$status" -eq 0 ] || { echo "$output"; false; }
       [[ "$output" =~ "gradient all-reduce from GPU to GPU by fake NCCL" ]]
-      same_state "$T/host$name" "$T/wire$name"
+      same_state "$T/host$name" "$T/nccl$name"
     done
-    run -1 cmp -s "$T/wire$n/checkpoints/latest/weights.safetensors" "$T/wire${n}allreducedtypebf16/checkpoints/latest/weights.safetensors"
+    run -1 cmp -s "$T/nccl$n/checkpoints/latest/weights.safetensors" "$T/nccl${n}allreducedtypebf16/checkpoints/latest/weights.safetensors"
   done
-  # Resumed the other way.
+  # Resumed with the other transport.
   run say 2 "$T/host2" --resume --steps 9 --allreduce-transport nccl
   [ "$status" -eq 0 ]
-  run say 2 "$T/wire2" --resume --steps 9 --allreduce-transport host
+  run say 2 "$T/nccl2" --resume --steps 9 --allreduce-transport host
   [ "$status" -eq 0 ]
-  same_state "$T/host2" "$T/wire2"
+  same_state "$T/host2" "$T/nccl2"
 }
 
 @test "one rank uses NCCL only where that is asked for, and the bits are the same" {
   run say 1 "$T/plain" --steps 5
   [ "$status" -eq 0 ]
   [[ ! "$output" =~ "GPU to GPU" ]]
-  run say 1 "$T/wire" --steps 5 --allreduce-transport nccl --shard-optimizer
+  run say 1 "$T/nccl" --steps 5 --allreduce-transport nccl --shard-optimizer
   [ "$status" -eq 0 ]
   [[ "$output" =~ "all-reduce from GPU to GPU" ]]
-  same_state "$T/plain" "$T/wire"
+  same_state "$T/plain" "$T/nccl"
 }
 
 @test "auto prints why it uses the host; nccl that is not available is an error with a remedy" {
@@ -67,7 +67,8 @@ load ../ranks/wire
 
 @test "a dry run's traffic: gradients in the dtype of the all-reduce both ways, a sharded optimizer's weights in fp32" {
   need_mpi
-  # traffic PER_MILLE [OPTION…]: what each of two ranks sends, beside a whole gradient in fp32.
+  # traffic PER_MILLE [OPTION…]: bytes that each of two ranks sends, in 1/1000 of an fp32
+  # gradient.
   traffic() {
     local share=$1 of
     shift

@@ -2,7 +2,7 @@
 # A transport between GPUs that stalls or breaks: the run ends with one line of error. These tests mostly
 # wait, without using a core.
 
-load ../ranks/wire
+load ../ranks/transport
 
 @test "a rank that dies or hangs while others wait for its gradients is reported in one line, soon" {
   need_mpi
@@ -27,13 +27,13 @@ load ../ranks/wire
 
 @test "an all-gather of the weights that fails or stalls is reported, and no healthy rank is blamed" {
   need_mpi
-  # Within the first step, which has no usual time yet; in the third; in the last.
+  # In the first step, before a usual step time is known; in the third; in the last.
   ways=("--steps 200 --bucket-size 16k" "--steps 200" "--steps 3")
-  noticed=(1 3 3) # by the next step, or the checkpoint
+  noticed=(1 3 3) # reported by the next step, or by the checkpoint
   for i in 0 1 2; do
     { FAKE_COMM_STUCK=gather:2 say 2 "$T/stuck$i" --shard-optimizer ${ways[i]} --rank-timeout 2s > "$T/said$i" || echo $? > "$T/status$i"; } &
   done
-  wait # for all at once: each takes ten times the rank timeout
+  wait # all at the same time: each takes ten times the rank timeout
   for i in 0 1 2; do
     status=$(cat "$T/status$i") output=$(cat "$T/said$i")
     failed_in_time

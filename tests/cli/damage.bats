@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 bats_require_minimum_version 1.5.0
-# A data set that was damaged after it was made: no wrong byte is ever used, and the
-# error names the file and the place.
+# A data set that was damaged after it was made: no wrong byte is ever used, and the error
+# names the file and the offset.
 
 setup_file() {
   cd "$BATS_FILE_TMPDIR"
@@ -18,7 +18,7 @@ setup() {
   shard=train-00001.tok
 }
 
-# refused WORD…: with and without --verify; one line, exit code 1, each word in it.
+# refused WORD…: with and without --verify; one line, exit status 1, each word in it.
 refused() {
   local option
   for option in --verify --no-verify; do
@@ -31,12 +31,12 @@ refused() {
   done
 }
 
-# flip FILE OFFSET: one bit there, in place.
+# flip FILE OFFSET: flips one bit at OFFSET, in place.
 flip() {
   perl -e 'open F, "+<", $ARGV[0] or die; seek F, $ARGV[1], 0; read F, $c, 1; seek F, $ARGV[1], 0; print F chr(ord($c) ^ 4)' "set/$1" "$2"
 }
 
-# field FILE OFFSET: 64 bits of its header.
+# field FILE OFFSET: the 64-bit field at OFFSET of its header.
 field() {
   perl -e 'open F, "<", $ARGV[0]; seek F, $ARGV[1], 0; read F, $c, 8; print unpack "Q<", $c' "set/$1" "$2"
 }
@@ -62,7 +62,7 @@ restore() {
     flip $shard "$offset"
     refused "set/$shard"
     if [ "$offset" -ge 64 ]; then
-      # The block that holds the byte, or the table where its checksum lies.
+      # The block that holds the byte, or the table with its checksum.
       place=$(echo "$output" | sed -n 's/.*between bytes \([0-9]*\) and \([0-9]*\) .*/\1 \2/p; s/.*damaged at byte \([0-9]*\):.*/\1 -/p')
       [ -n "$place" ]
       first=${place% *} last=${place#* }
@@ -113,7 +113,7 @@ restore() {
   [ "$status" -eq 1 ]
   [[ "$output" == *"set/$shard"* ]]
   restore $shard
-  cp set/valid.tok set/$shard # good, but not the one that belongs here
+  cp set/valid.tok set/$shard # undamaged, but of another data set
   refused "set/$shard" "does not belong"
   restore $shard
   rm set/train.order
@@ -125,7 +125,7 @@ restore() {
   refused "there is no data set set"
 }
 
-# untrainable WORD…: train refuses the set with these words, before its run begins.
+# untrainable WORD…: train refuses the data set with these words, before the run begins.
 untrainable() {
   run "$TRIREME" train --device cpu --data set --run run --preset tiny --steps 1 --batch-tokens 64 --quiet
   [ "$status" -eq 1 ]
@@ -222,7 +222,7 @@ untrainable() {
   refused "set/dataset.json" "'pairs'"
   edit 's/"sha256": "[0-9a-f]*"/"sha256": "short"/'
   refused "set/dataset.json" "'sha256'"
-  edit 's/"vocab": 100/"vocab": 101/' # the shards say otherwise
+  edit 's/"vocab": 100/"vocab": 101/' # contradicts the shards
   refused "set/"
   perl -0pe 's/("train": \{\n *"lines": \d+,\n *"pairs": )\d+/${1}7/' "$json" > set/dataset.json
   refused "set/dataset.json" "pairs, not 7"
@@ -287,7 +287,8 @@ name_manifest() {
   [ "$status" -eq 0 ]
 }
 
-# shown WORDS: the last output has them, and nothing that a terminal would obey.
+# shown WORDS: the last output has them, and no control characters that a terminal would
+# interpret.
 shown() {
   [[ "$output" == *"$1"* ]]
   run ! grep -q $'[\x01-\x08\x0b-\x1f\x7f]' <<< "$output"
@@ -334,7 +335,8 @@ shown() {
   shown 'in r\x1b[2J\n\xff/average'
 }
 
-# break_rules FILE: eight units of the normalisation trie point far outside; says where.
+# break_rules FILE: makes eight units of the normalization trie point outside; prints their
+# offset.
 break_rules() {
   perl -e 'local $/; open F, "+<", $ARGV[0]; binmode F; $_ = <F>; $at = index $_, "nmt_nfkc"; die if $at < 0;
     $at += 8 + 1 + 3 + 4; seek F, $at, 0; print F "\xff\xff\xff\x7f" x 8' "$1"
@@ -357,7 +359,8 @@ break_rules() {
   untrainable "set/tokenizer.model" "rules are damaged at byte"
 }
 
-# truncated_while_training FILE: cuts it to 100 bytes under a training that has made steps.
+# truncated_while_training FILE: truncates it to 100 bytes during a training that has done
+# steps.
 truncated_while_training() {
   "$TRIREME" train --device cpu --data set --run run --preset tiny --batch-tokens 256 --steps 1000000 --valid-every 0 \
     --save-every 100000 --log-every 1 > out 2> err 3>&- &
@@ -393,7 +396,7 @@ truncated_while_training() {
   done
 }
 
-# every_id N: all ids of all training shards are N, and the checksums agree.
+# every_id N: sets all ids of all training shards to N, with correct checksums.
 every_id() {
   local file
   for file in set/train-*.tok; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 bats_require_minimum_version 1.5.0
 # A model that was damaged after it was made, or made to do harm: `translate` refuses it
-# with the file and the place, before it takes memory for what the file only promises.
+# with file and offset, before it allocates memory for sizes that the file only claims.
 
 setup_file() {
   cd "$BATS_FILE_TMPDIR"
@@ -18,7 +18,7 @@ setup() {
   cp -rL "$BATS_FILE_TMPDIR/run/checkpoints/latest" checkpoint
 }
 
-# refused DIR WORD…: exit code 1, one line, no translation, each word in it.
+# refused DIR WORD…: exit status 1, one line, no translation, each word in it.
 refused() {
   local dir=$1
   shift
@@ -31,12 +31,13 @@ refused() {
   done
 }
 
-# flip FILE OFFSET…: one bit at each.
+# flip FILE OFFSET…: flips one bit at each offset.
 flip() {
   perl -e '$f = shift; for $o (@ARGV) { open F, "+<", $f or die; seek F, $o, 0; read F, $c, 1; seek F, $o, 0; print F chr(ord($c) ^ 1); close F }' "$@"
 }
 
-# in_memory KB COMMAND…: with so much address space; the address sanitizer needs all of it.
+# in_memory KB COMMAND…: limits the address space, except under the address sanitizer, which
+# needs all of it.
 in_memory() {
   if grep -q __asan_init "$TRIREME"; then
     run --separate-stderr "${@:2}"
@@ -45,12 +46,12 @@ in_memory() {
   fi
 }
 
-# old: a model.json of before there were checksums.
+# old: replaces model.json by one of a version without checksums.
 old() {
   perl -0pi -e 's/"version": 2/"version": 1/; s/\s*"checksum": "[^"]*",//; s/,\s*"files": \{.*?\}\s*\}\s*(?=\})//s' "$1/model.json"
 }
 
-# header PERL-CODE: the model's weights with their header changed by the code, in $_.
+# header PERL-CODE: changes the header of the weights, in $_, by the code.
 header() {
   perl -e 'my $code = shift; local $/; open F, "<", "model/weights.safetensors"; binmode F; $all = <F>;
     $n = unpack "Q<", $all; $_ = substr $all, 8, $n; $data = substr $all, 8 + $n; eval $code; die $@ if $@;

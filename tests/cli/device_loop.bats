@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# The training loop on a device, without one: a plug-in whose GPUs are this CPU.
+# The training loop on a device, tested without one: a plug-in whose GPUs are this CPU.
 
 load ../ranks/support
 
@@ -13,7 +13,7 @@ setup() {
   export TRIREME_PLUGIN_PATH="$BATS_FILE_TMPDIR/plugins"
 }
 
-# say N RUN [OPTION…]: like train, and not quiet.
+# say N RUN [OPTION…]: like train, but with its output.
 say() {
   local n=$1 run=$2
   shift 2
@@ -70,7 +70,7 @@ mixed() {
     mixed "$T/mixed$name" --steps 5 --clip-norm 0.5 $way
     same_state "$T/equal$name" "$T/mixed$name"
   done
-  # and those of one process, where that is asked for
+  # and those of one process, with --reproducible
   train 1 "$T/one" --device cpu --steps 5 --clip-norm 0.5 --reproducible
   same_state "$T/one" "$T/mixedreproducible"
 }
@@ -82,8 +82,9 @@ mixed() {
   [ $(($(cat "$T/30") - $(cat "$T/10"))) -eq 20 ]
 }
 
-# planned: bytes on the GPU that the run's line `memory` names, without the GEMM workspace and libraries of
-# libraries; each share is printed rounded, and may be half its last digit more.
+# planned: bytes on the GPU that the line `memory` of the run prints, without the GEMM
+# workspace and the libraries. Each part is printed rounded, so it may be half its last
+# digit more.
 planned() {
   perl -ne 'next unless s/^.*memory   .* on the GPU: //;
     s/GEMM workspace and libraries [^,]*//;
@@ -95,13 +96,13 @@ planned() {
 }
 
 @test "the memory of validations is planned, and allocated before the first step" {
-  # Few sentences, one of them empty, one with more tokens than the model has places for.
+  # Few sentences, one of them empty, one with more tokens than max_positions.
   (head -n 60 "$SET/valid.src"; echo; head -n 90 "$SET/valid.src" | tr '\n' ' '; echo) > "$T/valid.src"
   (head -n 60 "$SET/valid.ref"; echo; echo "lang") > "$T/valid.ref"
   "$TRIREME" prepare --quiet --train "$SET"/valid.{src,ref} --valid "$T"/valid.{src,ref} \
     --tokenizer "$SET/tokenizer.model" --out "$T/few" > /dev/null
   SET="$T/few"
-  # An untrained model ends no sentence: its hypotheses become as long as they may.
+  # An untrained model ends no sentence: its hypotheses reach the maximal length.
   ways=("" "--beam-size 1 --average-checkpoints 2" "--ema-decay 0.9 --batch-tokens 2048")
   if is_sanitized; then ways=("${ways[1]}"); fi
   for more in "${ways[@]}"; do
@@ -111,10 +112,10 @@ planned() {
     [ "$status" -eq 0 ]
     read -r peak late < "$T/memory"
     [ "$late" -eq 0 ]
-    # All of it is foreseen, and no more than is needed.
+    # All memory is planned, and no more than is needed.
     [ "$peak" -le "$(planned)" ]
     [ $((peak * 100)) -ge $(($(planned) * 97)) ]
-    case $more in *2048*) continue ;; esac # sums of many rows are not the CPU's to the bit
+    case $more in *2048*) continue ;; esac # sums over many rows differ from the CPU's in the last bits
     train 1 "$T/cpu$name" --device cpu "${way[@]}"
     same_state "$T/cpu$name" "$T/gpu$name"
     cmp <(figures valid_bleu "$T/cpu$name") <(figures valid_bleu "$T/gpu$name")
@@ -138,7 +139,7 @@ planned() {
     [ "$made" -ge 1 ]
     [ "$made" -le 9 ]
     [ "$left" -eq 0 ]
-    case $way in # a step is one piece, or three and the update
+    case $way in # a step is one graph, or three and one for the update
       *"micro-batches 1"*)
         [ "$replayed" -ge 30 ]
         [ "$replayed" -lt 40 ]
@@ -160,7 +161,8 @@ planned() {
     TRIREME_FAULT=nan:7:0,nan:12:0 train 1 "$T/parts$micro" --device cuda --steps 20 "${way[@]}" --resume
     same_state "$T/cpu$micro" "$T/parts$micro"
   done
-  # Without a scale it is a divergence: back to the last checkpoint, and on.
+  # Without loss scaling it is a divergence: the run returns to the last checkpoint and
+  # continues.
   TRIREME_FAULT=nan:7:0 train 1 "$T/back" --device cuda --steps 12 --micro-batches 1 --save-every 5
   TRIREME_FAULT=nan:7:0 train 1 "$T/back-cpu" --device cpu --steps 12 --micro-batches 1 --save-every 5
   same_state "$T/back" "$T/back-cpu"
@@ -195,7 +197,7 @@ planned() {
   loss=$(sed 's/.*"loss": \([^,]*\).*/\1/' <<< "$output")
   FAKE_GRAPH=0 run bench --device cuda --precision fp32 --json
   [[ "$output" =~ "\"graphs\": 0" && "$output" =~ "\"loss\": $loss," ]]
-  if is_sanitized; then return; fi # bench.bats has the CPU too
+  if is_sanitized; then return; fi # the CPU is tested in bench.bats
   run bench --device cpu --precision fp32
   [ "$status" -eq 0 ]
   [[ "$output" =~ "target tokens/s" && ! "$output" =~ "graphs" ]]
@@ -207,7 +209,7 @@ planned() {
   [[ "$output" =~ "with batches of 32768 tokens a side, and the GPU has 2.0 GB free; pass --batch-tokens "([0-9]+)", or auto" ]]
   rows=${BASH_REMATCH[1]}
   [ ! -e "$T/run" ]
-  # Just so many, and not 256 more.
+  # Exactly this many fit, not 256 more.
   FAKE_FREE=2000000000 run say 1 "$T/run" --dry-run --device cuda --d-model 512 --ffn-dim 2048 --heads 8 --batch-tokens "$rows"
   [ "$status" -eq 0 ]
   [[ "$output" =~ "memory   fits: " ]]
@@ -216,7 +218,7 @@ planned() {
   [[ "$output" =~ "time     " && ! "$output" =~ "memory   fits: " ]]
   [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ]
   [[ "${lines[-1]}" =~ ^"trireme: the run does not fit into memory: ".*"pass --batch-tokens $rows, or auto"$ ]]
-  # Two ranks on it have half each.
+  # Two ranks on one GPU have half of its memory each.
   if has_mpi; then
     FAKE_FREE=2000000000 run say 2 "$T/run" --device cuda --d-model 512 --ffn-dim 2048 --heads 8 --batch-tokens "$rows"
     [ "$status" -ne 0 ]
@@ -267,7 +269,8 @@ planned() {
     grep -qx "batch-tokens = $rows" "$T/$device/config"
     [[ "$output" =~ "3 x $rows tokens a side in a step" ]]
   done
-  # Less memory later: the run keeps its batches, named again or not.
+  # With less memory later the run keeps its batch size, whether --batch-tokens is given
+  # again or not.
   FAKE_FREE=700000000 train 1 "$T/cuda" --device cuda --steps 3 --resume --batch-tokens auto
   "$TRIREME" train --quiet --run "$T/cuda" --steps 4 --resume
   grep -qx "batch-tokens = $rows" "$T/cuda/config"

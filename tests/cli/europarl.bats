@@ -2,7 +2,7 @@
 # The command of recipes/europarl-en-de, on texts and a model small enough for a test: no
 # network, no GPU.
 
-# Texts in two folders, as people have them: speeches, and news.
+# Texts in two folders: speeches and news.
 setup() {
   cd "$BATS_TEST_TMPDIR"
   export XDG_CACHE_HOME="$PWD/xdg" OUT="$PWD/out" OMP_NUM_THREADS=1
@@ -44,7 +44,7 @@ files() { find out -type f -printf '%p %T@\n' | grep -v '^out/run-1.times ' | so
   cmp out/data/test.ref news/newstest2014.de
   cmp out/dev.de speeches/dev.de
   for part in prepare train translate; do grep -q "^$part *[0-9]* min [0-9][0-9] s$" <<< "$output"; done
-  # The figure beside a text is that of its translation.
+  # The score printed for a text is that of its translation.
   bleu=$("$TRIREME" score --ref news/newstest2014.de --hyp out/run-1/average.newstest2014)
   grep -A 1 '^newstest2014, average:' <<< "$output" | grep -qF "$bleu"
   before=$(files)
@@ -105,7 +105,7 @@ files() { find out -type f -printf '%p %T@\n' | grep -v '^out/run-1.times ' | so
 @test "the real texts from their folders" {
   data="$BATS_TEST_DIRNAME/../../../shared/data"
   [ -d "$data/europarl-en-de" ] && [ -d "$data/newstest" ] || skip "no ../shared/data/europarl-en-de and newstest"
-  # A few lines of each are enough to see that names and sides are right.
+  # A few lines of each show that names and sides are right.
   mkdir real
   for side in en de; do
     { zstd -dcq --long=27 "$data/europarl-en-de/train.$side.zst" 2> /dev/null || true; } | head -2000 > real/train.$side

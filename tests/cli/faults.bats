@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# What ends a run of several ranks, on purpose: ranks that die, hang or stop, or that have
-# an error. It wants quiet: a rank that gets no core looks like one that hangs.
+# How a run of several ranks ends: ranks that die, hang or stop, or that have an error. It
+# needs an idle machine: a rank that gets no core looks like one that hangs.
 
 load ../ranks/support
 
@@ -12,8 +12,8 @@ setup() {
   T=$BATS_TEST_TMPDIR
 }
 
-# start NAME [OPTION…]: three ranks that never end, in the background; their output in
-# NAME.out, mpirun's number in $child.
+# start NAME [OPTION…]: three ranks that train without end, in the background; output in
+# NAME.out, pid of mpirun in $child.
 start() {
   local name=$1
   shift
@@ -22,22 +22,22 @@ start() {
   child=$!
 }
 
-# until_step NAME STEP: until that step is done.
+# until_step NAME STEP: waits until that step is done.
 until_step() {
   has_done() { [ "$(last_step "$T/$1")" -ge "$2" ]; }
   until_true has_done "$1" "$2"
 }
 
-# until_known NAME: until every rank has reported a step to the others. Heartbeats are sent five times a
-# second, so within a second of steps each rank has sent one.
+# until_known NAME: waits until every rank has reported a step to the others. Heartbeats are
+# sent five times a second, so within a second of steps each rank has sent one.
 until_known() {
   until_step "$1" 20
   sleep 1
   until_step "$1" $(($(last_step "$T/$1") + 10))
 }
 
-# ended NAME CHILD RANK WORDS: it ends by itself, not with 0, and with one line that
-# names the rank, its host, what became of it and where it was.
+# ended NAME CHILD RANK WORDS: the run ends by itself with a non-zero status, and one line
+# names the rank, its host, what happened and its last reported place.
 ended() {
   local name=$1 child=$2 rank=$3 words=$4 code=0
   has_gone() { ! kill -0 "$child" 2> /dev/null; }
@@ -48,7 +48,7 @@ ended() {
   grep -qE "^trireme: rank [0-2] on $(hostname): rank $rank on $(hostname): $words.*; last reported: step [0-9]+, .*Run stopped; continue .*--resume" "$T/$name.out" ||
     { cat "$T/$name.out"; return 1; }
   has_left() { [ -z "$(pgrep -f "$T/$name" || true)" ]; }
-  until_true has_left # nobody is left behind
+  until_true has_left # no process is left
 }
 
 # pid_of NAME RANK
@@ -97,13 +97,13 @@ pid_of() {
     TRIREME_FAULT=stall:6:$rank run mpirun -n 2 "$TRIREME" train --data "$SET" --run "$T/stall$rank" "${MODEL[@]}" --quiet --steps 9 --rank-timeout 3
     [ "$status" -eq 0 ] || { echo "$output"; false; }
     [ "$(last_step "$T/stall$rank")" -eq 9 ]
-    figures data_wait_ms "$T/stall$rank" | awk '$1 > 7000 { n++ } END { exit n != '$((1 - rank))' }' # the fault came
+    figures data_wait_ms "$T/stall$rank" | awk '$1 > 7000 { n++ } END { exit n != '$((1 - rank))' }' # the fault was injected
   done
 }
 
 @test "rank 0 that waits for a disk to save does not count as hung, even beyond every limit" {
   need_mpi
-  # The first checkpoint is never written, so the second one waits for it.
+  # The first checkpoint is never completed, so the second save waits for it.
   TRIREME_FAULT=rank-limit:1,hang:save mpirun -n 3 "$TRIREME" train --data "$SET" --run "$T/save" "${MODEL[@]}" --quiet \
     --steps 1000000 --save-every 1 --rank-timeout 8 > "$T/save.out" 2>&1 3>&- &
   child=$!

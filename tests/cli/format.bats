@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 bats_require_minimum_version 1.5.0
-# Data sets of format 1 and 2: format 1, as the version before wrote it (tests/golden/dataset1), is
-# read with the same ids, batches and training results; format 2 keeps its promises.
+# Data sets of format 1 and 2. Format 1, as the previous version wrote it
+# (tests/golden/dataset1), gives the same ids, batches and training results; format 2 has
+# manifest, windows and conversion.
 
 load ../ranks/support
 
@@ -117,7 +118,7 @@ same_weights() {
   pairs=$(sed -n 's/^train *\([0-9,]*\) pairs .*/\1/p' <<< "$output" | tr -d ,)
   [ "$(TRIREME_FAULT=mapped-shards:100 "$TRIREME_TOOLS/dump_batches" many 4096 1 1 | tr ' ' '\n' | sort -un | wc -l)" -eq "$pairs" ]
   rm "many/train-02017.tok"
-  run "$TRIREME_TOOLS/many_shards" open many # found at once, not when it is read
+  run "$TRIREME_TOOLS/many_shards" open many # found when the data set is opened, not when the shard is read
   [ "$status" -eq 1 ]
   [[ "$output" == *"many/train-02017.tok"* ]]
 }
@@ -138,7 +139,7 @@ same_weights() {
   "$TRIREME_TOOLS/dump_batches" two 128 7 2 > batches
   [ "$(tr ' ' '\n' < batches | sort -n | uniq -c | awk '$1 == 2' | wc -l)" -eq 300 ]
   run ! cmp -s batches "$golden/batches.txt"
-  # Pairs 0 to 112 are those of the first shard: in an epoch they fill batches in a row.
+  # Pairs 0 to 112 are the first shard: within an epoch they fill consecutive batches.
   borders=$(perl -MJSON::PP -ne '$j = decode_json($_); if ($j->{split} eq "train") { $n += $j->{pairs}; print "$n " }' two/shards.manifest)
   perl -e '@border = split " ", shift; for (<>) { %w = (); for (split) { $p = $_; $w{(grep { $p < $border[$_] } 0 .. $#border)[0]} = 1 }
     keys %w == 1 or die "two windows in a batch"; push @turn, keys %w if !@turn || $turn[-1] != (keys %w)[0] } @turn == 6 or @turn == 5 or die "turns @turn"' "$borders" batches
@@ -168,7 +169,8 @@ same_weights() {
   run "$TRIREME" prepare --quiet --convert one --out converted
   [ "$status" -eq 0 ]
   [ ! -e converted.partial ]
-  # Format 1 does not know from which lines a shard came; all else is that of a set prepared anew.
+  # Format 1 does not store which lines a shard was made from; all else equals a newly
+  # prepared set.
   diff -r -x dataset.json -x shards.manifest two converted
   diff <(grep -v '"bytes"\|"sha256"' two/dataset.json) <(grep -v '"bytes"\|"sha256"' converted/dataset.json)
   diff <(sed 's/"text_bytes":[^]]*//' two/shards.manifest) <(sed 's/"text_bytes":[^]]*//' converted/shards.manifest)

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
-# What the program says of itself: version, help, man page, completion; and what
-# an installation puts where.
+# Version, help, man page, completion; and the files of an installation.
 
 setup() {
   cd "$BATS_TEST_TMPDIR"
@@ -245,7 +244,7 @@ options() {
     grep -q "^\.SS $command$" trireme.1
     for option in $(options "$command"); do grep -qF -- ".B \\-\\-${option//-/\\-}" trireme.1; done
   done
-  # No line of text may look like a request: all requests are these.
+  # No line of text may begin like a roff request: the only requests are these.
   run grep -vE "^([^.']|$|\.(TH|SH|SS|B|I|PP|TP|nf|fi)( |$))" trireme.1
   [ "$status" -eq 1 ]
 }
@@ -302,7 +301,7 @@ completions() {
 @test "an installation has its parts and finds its recipes" {
   unset MAKEFLAGS MAKELEVEL TRIREME_RECIPES
   build=$(dirname "$TRIREME")
-  # What is built is installed as it is: -o keeps make from building it again.
+  # Installs what is built: -o keeps make from building it again.
   run make -C "$root" -o all install BUILD="$build" DESTDIR="$PWD/dest" PREFIX=/usr
   [ "$status" -eq 0 ]
   [ -x dest/usr/bin/trireme ]

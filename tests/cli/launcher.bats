@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# Who starts the ranks: another MPI's launcher, a batch script, and commands that are of one process.
+# Launchers: ranks of another MPI, a batch script, and commands that run in one process
+# only.
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support
@@ -39,7 +40,7 @@ setup() {
 @test "prepare on several ranks is refused, and writes nothing" {
   need_mpi
   run mpirun -n 2 "$TRIREME" prepare --train "$SET"/valid.{src,ref} --valid "$SET"/valid.{src,ref} --out "$T/set"
-  [ "$status" -ne 0 ] # the first rank to end gives mpirun its own
+  [ "$status" -ne 0 ] # mpirun returns the status of the first rank that ends
   [ "$(grep -c 'prepare runs as one process, but 2 ranks were started; call it without mpirun' <<< "$output")" -eq 1 ]
   [ ! -e "$T/set" ]
 }
@@ -47,7 +48,7 @@ setup() {
 @test "score on several ranks is refused, and prints no figure" {
   need_mpi
   run mpirun -n 2 "$TRIREME" score --ref "$SET/valid.ref" < "$SET/valid.ref"
-  [ "$status" -ne 0 ] # the first rank to end gives mpirun its own
+  [ "$status" -ne 0 ] # mpirun returns the status of the first rank that ends
   [ "$(grep -c 'score runs as one process, but 2 ranks were started' <<< "$output")" -eq 1 ]
   [[ ! "$output" =~ "BLEU" ]]
 }
@@ -55,7 +56,7 @@ setup() {
 @test "inspect on several ranks is refused" {
   need_mpi
   run mpirun -n 2 "$TRIREME" inspect "$SET"
-  [ "$status" -ne 0 ] # the first rank to end gives mpirun its own
+  [ "$status" -ne 0 ] # mpirun returns the status of the first rank that ends
   [ "$(grep -c 'inspect runs as one process, but 2 ranks were started' <<< "$output")" -eq 1 ]
 }
 

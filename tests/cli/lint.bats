@@ -1,12 +1,12 @@
 #!/usr/bin/env bats
-# scripts/lint finds assertions that can never fail, and leaves the others alone.
+# scripts/lint finds assertions that can never fail, and accepts the others.
 
 setup() {
   command -v shellcheck > /dev/null || skip "shellcheck is not installed"
   cd "$BATS_TEST_TMPDIR"
 }
 
-# lint_lines LINE…: what lint makes of a test with these lines.
+# lint_lines LINE…: runs lint on a test with these lines.
 lint_lines() {
   {
     printf '#!/usr/bin/env bats\n@test "a" {\n'
@@ -16,7 +16,7 @@ lint_lines() {
   run "$BATS_TEST_DIRNAME/../../scripts/lint" "$PWD/it.bats"
 }
 
-# In what follows && is written &''& so that lint accepts this file.
+# Below, && is written &''& so that lint accepts this file.
 
 @test "lint refuses a negated command within a loop" {
   lint_lines 'for i in 1 2; do' '  ! cmp a b' 'done'

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# What train and inspect print: figures that mean what they say, commands that can be copied.
+# What train and inspect print: correct figures, and commands that can be copied.
 
 load ../tools/wait
 
@@ -66,7 +66,7 @@ printed() {
   sed -n "s/.*  $1 \([0-9.e+-]*\).*/\1/p" "$2"
 }
 
-# recorded FIELD RUN: the values of a field of metrics.jsonl, one a line.
+# recorded FIELD RUN: the values of a field of metrics.jsonl, one per line.
 recorded() {
   perl -MJSON::PP -ne 'BEGIN { $f = shift } $v = decode_json($_)->{$f}; printf "%.4f\n", $v if defined $v' "$1" "$2/metrics.jsonl"
 }
@@ -79,7 +79,7 @@ recorded() {
   [ "$(wc -l < "$T/valid")" -eq 2 ]
   cmp <(printed loss "$T/steps") <(recorded nll "$T/run")
   cmp <(printed loss "$T/valid") <(recorded valid_nll "$T/run")
-  run cmp -s <(recorded loss "$T/run") <(recorded nll "$T/run") # smoothing makes another objective
+  run cmp -s <(recorded loss "$T/run") <(recorded nll "$T/run") # with label smoothing the objective differs
   [ "$status" -eq 1 ]
   for log in steps valid; do
     paste <(printed loss "$T/$log") <(printed ppl "$T/$log") | awk '{ e = exp($1) / $2 - 1; if (e < -1e-3 || e > 1e-3) exit 1 }'
@@ -113,7 +113,8 @@ recorded() {
   [ "$status" -eq 1 ]
 }
 
-# screen COLUMNS COMMAND: what a terminal of that width gets, a line for each that is rewritten.
+# screen COLUMNS COMMAND: what a terminal of that width shows, one line for each rewritten
+# line.
 screen() {
   script -qec true /dev/null > /dev/null 2>&1 || skip "no script(1), or no terminals for it to make"
   SHELL=$BASH TERM=${SCREEN_TERM-xterm} script -qec "stty cols $1; $2" /dev/null < /dev/null | tr '\r' '\n'

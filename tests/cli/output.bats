@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# Standard output that cannot be written: a reader that has ended, a full disk, a closed one.
+# Standard output that cannot be written: a pipe without a reader, a full disk, a closed
+# descriptor.
 
 setup_file() {
   export SET="$BATS_FILE_TMPDIR/set" MODEL="$BATS_FILE_TMPDIR/run/checkpoints/latest"
@@ -13,7 +14,7 @@ setup() {
   cd "$BATS_TEST_TMPDIR"
 }
 
-# Calls of every command that prints: each is one line.
+# Calls of every command that prints, one per line.
 calls() {
   echo "help"
   echo "help train"
@@ -24,7 +25,7 @@ calls() {
   echo "translate --model $MODEL --device cpu --threads 1 --input $SET/test.src --max-length 2 --beam-size 1"
 }
 
-# into_nobody WORD…: the call's standard output is a pipe whose reader has ended.
+# into_nobody WORD…: runs the call with a pipe whose reader has ended as standard output.
 into_nobody() {
   local reader
   exec 9> >(exec true)

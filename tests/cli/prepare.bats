@@ -1,9 +1,11 @@
 #!/usr/bin/env bats
-# prepare and inspect as a user calls them: what is kept, which ids, which bytes.
+# prepare and inspect from the command line: which pairs are kept, their ids, the bytes
+# written.
 
 setup_file() {
   export DATA="$BATS_TEST_DIRNAME/../../../shared/data"
-  # A small, awkward corpus: odd spaces, pipes, long lines, empty lines, scripts.
+  # A small corpus of difficult text: odd spaces, pipes, long lines, empty lines, several
+  # scripts.
   perl -CO -e '
     srand 7;
     my @w = map { join "", map { chr(97 + rand 26) } 1 .. 1 + rand 9 } 1 .. 400;
@@ -136,7 +138,7 @@ prepare() {
   head -n 500 "$T/raw.0" | tr '\t' ' ' > "$T/in.0"
   head -n 500 "$T/raw.1" | tr '\t' ' ' > "$T/in.1"
   gzip -k -f "$T/in.0"
-  head -c 3000 "$T/in.1" | gzip > "$T/in.1.gz" # two members
+  head -c 3000 "$T/in.1" | gzip > "$T/in.1.gz" # two gzip members
   tail -c +3001 "$T/in.1" | gzip >> "$T/in.1.gz"
   zstd -q -f "$T/in.0" "$T/in.1"
   paste "$T/in.0" "$T/in.1" > "$T/in.tsv"
@@ -191,7 +193,7 @@ prepare() {
   [ "$(wc -l < "$T/decoded")" -eq 5 ]
   perl -CSD -pe 's/\s+/ /g; s/^ //; s/ $/\n/; $_ .= "\n" unless /\n$/' "$T/dev.0" > "$T/squeezed"
   while read -r line; do
-    case $line in *[!\ -~]*) continue ;; esac # normalisation may change other scripts
+    case $line in *[!\ -~]*) continue ;; esac # normalization may change other scripts
     grep -qxF "$line" "$T/squeezed"
   done < "$T/decoded"
 }

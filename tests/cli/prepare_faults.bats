@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
-# prepare when things go wrong: bad text, damaged files, a full disk, signals. An
-# error names the file and the place; nothing that looks complete is left; what was
-# stopped is continued to the very bytes of a run that was not.
+# prepare with bad text, damaged files, a full disk, signals. An error names the file and
+# the position; nothing that looks complete is left; a stopped run is resumed to the same
+# bytes as one never stopped.
 
 load ../ranks/support
 
@@ -47,7 +47,8 @@ die() {
   [ "$status" -eq 137 ]
 }
 
-# hang PLACE:N OUT [OPTION…]: the same in the background, as $child, waiting at that place.
+# hang PLACE:N OUT [OPTION…]: the same in the background, as $child, which stops at that
+# place.
 hang() {
   local place=$1 out=$2
   shift 2
@@ -70,7 +71,7 @@ says() {
   done
 }
 
-# Everything but the names and hashes of the inputs.
+# Compares everything but the names and hashes of the inputs.
 same_data() {
   diff -r -x dataset.json "$1" "$2"
 }
@@ -83,7 +84,7 @@ same_data() {
   [ "$status" -eq 1 ]
   says "bad:4000: byte 4 " "0xff" "--bad-utf8 drop"
   [ ! -e out ]
-  sed '7s/^./\xe2\x82/' b > bad # a character cut short
+  sed '7s/^./\xe2\x82/' b > bad # a truncated character
   run prepare other --train a bad
   [ "$status" -eq 1 ]
   says "bad:7: byte 1 " "0xe2"
@@ -97,7 +98,7 @@ same_data() {
   run prepare out --train bad bad2 --bad-utf8 drop
   [ "$status" -eq 0 ]
   [[ "$output" =~ "not UTF-8"\ +3\  ]]
-  sed -i '4000d; 5000d; 6000d' bad # together: what is left is that of clean files
+  sed -i '4000d; 5000d; 6000d' bad # both: the remaining pairs equal those of clean files
   sed '4000d; 5000d; 6000d' a > clean
   sed '4000d; 5000d; 6000d' b > clean2
   prepare clean-out --train clean clean2 --tokenizer out/tokenizer.model > /dev/null
@@ -203,7 +204,7 @@ same_data() {
   prepare piped2 --train - b < a > /dev/null
   same_data piped2 "$T/reference"
   sed 's/$/\r/; 1s/^/\xef\xbb\xbf/' a > crlf.a
-  sed 's/$/\r/; 1s/^/\xef\xbb\xbf/' b | head -c -2 > crlf.b # and no end to the last line
+  sed 's/$/\r/; 1s/^/\xef\xbb\xbf/' b | head -c -2 > crlf.b # and no LF at the end
   prepare crlf --train crlf.a crlf.b > /dev/null
   same_data crlf "$T/reference"
   zstd -q --no-check -c < a > a.zst
@@ -218,7 +219,7 @@ same_data() {
   command -v pzstd > /dev/null || skip "no pzstd"
   pzstd -q -p 2 -c a > a.zst
   pzstd -q -p 2 -c b > b.zst
-  [ "$(head -c 4 a.zst | od -An -tx1 | tr -d ' ')" = 502a4d18 ] # a skippable frame comes first
+  [ "$(head -c 4 a.zst | od -An -tx1 | tr -d ' ')" = 502a4d18 ] # the file begins with a skippable frame
   prepare packed --train a.zst b.zst > /dev/null
   same_data packed "$T/reference"
 }
@@ -302,7 +303,7 @@ same_data() {
   TRIREME_FAULT=most-pairs:11000 run prepare out --train a b
   [ "$status" -eq 1 ]
   says "more than 11,000 pairs"
-  [ ! -e out.partial ] # not even a tokenizer was learned
+  [ ! -e out.partial ] # refused before a tokenizer was trained
   TRIREME_FAULT=most-pairs:12000 prepare out2 --train a b > /dev/null
   diff -r out2 "$T/reference"
 }
@@ -345,7 +346,7 @@ same_data() {
   [ ! -e out.partial ]
 }
 
-# ---- where it goes ----
+# ---- output ----
 
 @test "an existing --out is not touched" {
   mkdir out
@@ -399,7 +400,7 @@ same_data() {
   [ "$status" -eq 1 ]
   says "disk/out.partial/" "No space left" "free some space"
   [ ! -e disk/out ]
-  [ -e disk/out.partial/train-00000.tok ] # it was at work
+  [ -e disk/out.partial/train-00000.tok ] # it had begun to write
   run prepare disk/out --train a b --resume # still full
   [ "$status" -eq 1 ]
   says "No space left"
@@ -409,7 +410,7 @@ same_data() {
   rm -r disk/out
 }
 
-# ---- stopping and going on ----
+# ---- stop and resume ----
 
 @test "the number of threads does not change a byte" {
   for threads in 1 2 3; do
@@ -418,9 +419,9 @@ same_data() {
   done
 }
 
-# kill_everywhere NAME LAST [OPTION…]: kills a run before each thing it does to a file, until
-# the file LAST was there, and the run that resumes it once more; what goes on from there must
-# have the bytes of one not killed.
+# kill_everywhere NAME LAST [OPTION…]: kills a run before each of its file operations, until
+# the file LAST exists, and kills the resumed run once more; the run that completes it must
+# write the bytes of one never killed.
 kill_everywhere() {
   local name=$1 last=$2
   kills=0
@@ -439,7 +440,7 @@ kill_everywhere() {
     if [ ! -e "$out" ]; then
       call "$out" "${text[@]}" --resume
       run env TRIREME_FAULT=die:file:$((1 + n % 9)) "${command[@]}"
-      [ "$status" -eq 137 ] || [ "$status" -eq 0 ] # 0: it had less to do
+      [ "$status" -eq 137 ] || [ "$status" -eq 0 ] # 0: it had fewer operations left
     fi
     [ -e "$out" ] || prepare "$out" "${text[@]}" --resume > /dev/null
     diff -r "$out" "$name"
@@ -449,14 +450,14 @@ kill_everywhere() {
 }
 
 @test "kill -9 at any moment leaves no data set, and --resume the same bytes" {
-  kill_everywhere learned train-00000.tok # from then on the tokenizer's origin makes no difference
+  kill_everywhere learned train-00000.tok # after that it does not matter where the tokenizer came from
   [ "$kills" -gt 15 ]
 }
 
 @test "kill -9 at any moment with a given tokenizer and --dedup, and --resume the same bytes" {
   kill_everywhere given none --tokenizer "$T/reference/tokenizer.model" --dedup --max-words 8
   [ "$kills" -gt 30 ]
-  [ "$status" -eq 0 ] # the last run had fewer things to do than that
+  [ "$status" -eq 0 ] # the last run had fewer operations than that
   diff -r "given-$n" given
 }
 
@@ -493,14 +494,14 @@ kill_everywhere() {
     says "out.partial" "other options"
   done
   rm a
-  cp "$T/a" a # the same bytes at another time
+  cp "$T/a" a # the same bytes with another mtime
   touch -d '2001-01-01' a
   run prepare out --train a b --resume
   [ "$status" -eq 1 ]
   says "other inputs"
   rm a
   ln -s "$T/a" .
-  prepare out --train a b --resume --threads 3 > /dev/null # this one changes nothing
+  prepare out --train a b --resume --threads 3 > /dev/null # an option that does not change the result
   diff -r out "$T/reference"
 }
 
@@ -543,7 +544,7 @@ kill_everywhere() {
   diff -r out "$T/reference"
   rm -r out
   cp -r kept out.partial
-  sed -i "${count}d" out.partial/shards.manifest # the line was lost as a whole, the shard is there
+  sed -i "${count}d" out.partial/shards.manifest # the whole line was lost, the shard exists
   prepare out --train a b --resume > /dev/null
   diff -r out "$T/reference"
 }
@@ -583,7 +584,7 @@ kill_everywhere() {
   [ "$status" -eq 1 ]
   cp state out.partial/state
   cp out.partial/train-00001.tok kept
-  head -c 500 kept > out.partial/train-00001.tok # a finished shard is checked before the end
+  head -c 500 kept > out.partial/train-00001.tok # a finished shard is verified before the run completes
   run prepare out --train a b --resume
   [ "$status" -eq 1 ]
   says "train-00001.tok"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Training on several ranks is training on one: the same numbers, and where that is
-# asked the same bits, on any number of them, stopped and resumed anywhere.
+# Training on several ranks gives the results of one rank: close numbers, and with
+# --reproducible the same bits, on any number of ranks, stopped and resumed anywhere.
 
 bats_require_minimum_version 1.5.0 # run -1, run !
 load ../ranks/support
@@ -22,13 +22,13 @@ setup() {
   done
 }
 
-# spread N HOSTS COMMAND…: on N ranks, dealt out to "hosts" h0, h1, … in turn.
+# spread N HOSTS COMMAND…: on N ranks, assigned to "hosts" h0, h1, … in turn.
 spread() {
   local n=$1 hosts=$2 list=() r
   shift 2
   for ((r = 0; r < n; r++)); do
     if ((r)); then list+=(:); fi
-    list+=(-n 1 env "TRIREME_HOST=h$((r % hosts))" "$@") # -x does not go with a sanitizer's environment
+    list+=(-n 1 env "TRIREME_HOST=h$((r % hosts))" "$@") # -x cannot pass a sanitizer's environment
   done
   mpirun "${list[@]}"
 }
@@ -50,7 +50,7 @@ spread() {
   [[ "$output" =~ "and shared memory" ]]
 }
 
-# close A B: losses to 1e-5 of each other, weights to a thousandth of their size.
+# close A B: losses within 1e-5 of each other, weights within a thousandth of their size.
 close() {
   paste <(figures loss "$1") <(figures loss "$2") | perl -ane 'exit 1 if @F != 2 || abs($F[0] - $F[1]) > 1e-5 * $F[0]; END { exit 1 if !$. }' || return 1
   perl -e 'for (@ARGV) { local $/; open F, "<:raw", $_ or die; $b = <F>; push @w, [unpack "f<*", substr $b, 8 + unpack "Q<", $b] }
@@ -69,7 +69,7 @@ close() {
   for n in $(fewer '2 3 4' 3); do
     for way in "$T"/1/*-same; do same_weights "$way" "$T/$n/$(basename "$way")"; done
     close "$T/1/adam-6-fp32" "$T/$n/adam-6-fp32"
-    run -1 same_weights "$T/1/adam-6-fp32" "$T/$n/adam-6-fp32" # else this would show nothing
+    run -1 same_weights "$T/1/adam-6-fp32" "$T/$n/adam-6-fp32" # otherwise the comparison would prove nothing
     run -1 same_weights "$T/$n/adam-6-fp32-same" "$T/$n/adam-6-bf16-same"
   done
   run ! close "$T/1/adam-6-fp32" "$T/1/sgd-6-fp32-same"
@@ -110,17 +110,17 @@ same_weights() {
   cmp -s "$1/checkpoints/latest/weights.safetensors" "$2/checkpoints/latest/weights.safetensors"
 }
 
-# lines_of FILE: how many; 0 if it is not there.
+# lines_of FILE: its number of lines; 0 if it does not exist.
 lines_of() { wc -l 2> /dev/null < "$1" || echo 0; }
 
-# stop_at SIGNAL N RUN [OPTION…]: goes on with the run, and asks it to stop by a signal.
+# stop_at SIGNAL N RUN [OPTION…]: resumes the run and stops it with a signal.
 stop_at() {
   local signal=$1 n=$2 run=$3 before child code=0
   shift 3
   before=$(lines_of "$run/metrics.jsonl")
   if [ "$n" -eq 1 ]; then
     "$TRIREME" train --run "$run" --quiet "$@" > "$run.out" 2>&1 3>&- &
-  else # mpirun passes SIGTERM on after so many seconds, and kills after so many more: time to save
+  else # mpirun forwards SIGTERM after this many seconds, and kills after as many more: time to save
     mpirun --mca odls_base_sigkill_timeout 6 -n "$n" "$TRIREME" train --run "$run" --quiet "$@" > "$run.out" 2>&1 3>&- &
   fi
   child=$!
@@ -129,7 +129,7 @@ stop_at() {
   kill -"$signal" $child
   wait $child || code=$?
   grep -q '^stopped at step' "$run.out" || { tail -n 20 "$run.out"; return 1; }
-  # mpirun that was itself told to end has a status of its own
+  # mpirun that received the signal itself has another exit status
   if [ "$n" -eq 1 ] || [ "$signal" = USR1 ]; then [ $code -eq 3 ]; else [ $code -ne 0 ]; fi
 }
 
@@ -204,7 +204,7 @@ stop_at() {
   run "$TRIREME" train --run "$T/run" --resume --steps 8 --micro-batches 2
   [ "$status" -eq 2 ]
   [[ "$output" =~ "--micro-batches" ]]
-  # what was refused left no trace, and another rate is said but done
+  # the refused call changed nothing; another learning rate is accepted and printed
   run -1 grep -q '^seed' "$T/run/config"
   grep -q '^batch-tokens = 256$' "$T/run/config"
   run "$TRIREME" train --run "$T/run" --resume --steps 8 --lr 1e-3
@@ -213,7 +213,7 @@ stop_at() {
   grep -q '^steps = 8$' "$T/run/config"
 }
 
-# one_error TEXT: the output has one line from the program that is an error, with this.
+# one_error TEXT: the output has exactly one error line of the program, and it contains TEXT.
 one_error() {
   echo "$output"
   [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ]
@@ -284,7 +284,7 @@ one_error() {
 @test "memcheck finds nothing in a training" {
   command -v valgrind > /dev/null || skip "valgrind is not installed"
   if is_sanitized; then skip "a sanitizer is at work already"; fi
-  # A look for GPUs would bring in what the loader and CUDA's libraries do with memory.
+  # Searching for GPUs would add memory errors of the loader and of CUDA's libraries.
   OMP_NUM_THREADS=1 run valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --show-leak-kinds=definite \
     "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --device cpu --quiet --steps 2 --micro-batches 1
   [ "$status" -eq 0 ] || { echo "$output"; false; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # A run is a transaction: what a refused call, a full disk or a signal leaves behind, and
-# what the exit status says of it.
+# the exit status.
 bats_require_minimum_version 1.5.0
 
 load ../ranks/support
@@ -91,7 +91,7 @@ step_of() {
   [[ ! "$output" =~ "step 1 of 3" ]]
 }
 
-# state_of RUN: every file and link of it, and a sum of each.
+# state_of RUN: every file and link of it with a checksum.
 state_of() {
   (cd "$1" && find . -type l -printf '%p -> %l\n' -o -type f -exec sha256sum {} + | sort)
 }
@@ -104,7 +104,8 @@ other_set() {
     "$TRIREME" prepare --quiet --recipe demo --demo-pairs 3000 --vocab-size 800 --seed 5 --out "$out" "$@" > /dev/null
 }
 
-# refused WORDS [OPTION…]: resuming so is a wrong call, leaves all as it was, and the run goes on without the options.
+# refused WORDS [OPTION…]: resuming with these options is a usage error and changes nothing;
+# without them the run resumes.
 refused() {
   local words=$1 before
   shift
@@ -204,7 +205,8 @@ refused() {
   [[ "$output" =~ "did you mean --run $T/runs/mine?" ]]
 }
 
-# damaged_refused SED WORDS: a run whose config was damaged so is refused with WORDS and left as it was.
+# damaged_refused SED WORDS: a run whose config is edited by SED is refused with WORDS and
+# not changed.
 damaged_refused() {
   local before
   train 1 "$T/run" --steps 4 --seed 3
@@ -228,12 +230,12 @@ damaged_refused() {
   damaged_refused '/^batch-tokens =/d' "--batch-tokens 256 --seed 3 and cannot go on with --batch-tokens 4096 --seed 3;"
 }
 
-# best_step RUN: what the newest checkpoint says of the best.
+# best_step RUN: the best step stored in the newest checkpoint.
 best_step() {
   perl -MJSON::PP -e 'undef $/; print decode_json(<>)->{best_step}' "$1/checkpoints/latest/training.json"
 }
 
-# limited KB COMMAND…: no file may grow beyond that.
+# limited KB COMMAND…: runs it with a limit on file size.
 limited() {
   local size=$1
   shift
@@ -264,7 +266,8 @@ limited() {
 
 @test "a failed save followed by a good one is no failure" {
   train 1 "$T/run/a" --steps 4
-  # The name of the next checkpoint's directory in the making is taken, until the run says so.
+  # The name of the next checkpoint's temporary directory is taken by a file, until the run
+  # reports it.
   mkdir "$T/run/a/checkpoints/unfinished"
   chattr +i "$T/run/a/checkpoints/unfinished" 2> /dev/null || skip "no directory can be made immutable here"
   "$TRIREME" train --quiet --run "$T/run/a" --resume --steps 1000000 --save-every 5 > "$T/out" 2> "$T/err" 3>&- &
@@ -278,7 +281,8 @@ limited() {
   grep -q '^stopped at step' "$T/out"
 }
 
-# begin FAULT [OPTION…]: a run with a fault, in the background: its process in $child, what it says in err and out.
+# begin FAULT [OPTION…]: starts a run with a fault in the background: pid in $child, output
+# in err and out.
 begin() {
   local fault=$1
   shift
@@ -286,7 +290,7 @@ begin() {
   child=$!
 }
 
-# ended: its exit status, in $code.
+# ended: waits for the run; its exit status is in $code.
 ended() {
   code=0
   wait "$child" || code=$?
@@ -308,8 +312,8 @@ ended() {
   until_true grep -q 'waiting at micro-batch' "$T/err"
   kill -INT $child
   until_true grep -q '^stopping: this step is finished and saved' "$T/err"
-  kill -0 $child # the step goes on
-  kill -USR1 $child # launchers repeat it: no second answer
+  kill -0 $child # the step continues
+  kill -USR1 $child # launchers repeat the signal: it is answered once
   kill -INT $child
   ended
   [ "$(grep -c '^stopping: ' "$T/err")" -eq 2 ]
@@ -423,11 +427,11 @@ END
   [ $code -eq 3 ]
   [ "$(step_of "$T/run")" -eq 5 ]
   [ "$(grep -c 'was not saved' "$T/err")" -eq 2 ]
-  [ "$(best_step "$T/run")" -eq 0 ] # nor does the checkpoint name it
+  [ "$(best_step "$T/run")" -eq 0 ] # nor does the checkpoint contain it
   [ ! -e "$T/run/checkpoints/best" ]
 }
 
-# replaced NAME: a run of four steps whose NAME is from now on a disk that is full.
+# replaced NAME: a run of four steps whose file NAME is then replaced by a full device.
 replaced() {
   [ -w /dev/full ] || skip "there is no /dev/full"
   train 1 "$T/run" --steps 4

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
-# The scale of the loss as a run meets it: gradients that overflow are left out, not
-# rolled back from, and the scale goes with the checkpoint. The CPU has no fp16, so it
-# is asked for by name; powers of two change no bit, so the weights tell.
+# Loss scaling in a run: steps whose gradients overflow are skipped, not rolled back, and
+# the scale is saved in checkpoints. The CPU has no fp16, so loss scaling is switched on by
+# option; powers of two change no bit, so the weights can be compared.
 
 bats_require_minimum_version 1.5.0 # run -1, run !
 load ../ranks/support
@@ -41,7 +41,7 @@ counter() {
     [ -z "$(figures grad_norm "$T/$n" | grep -iE 'nan|inf')" ]
     [ "$(counter clean_steps "$T/$n")" -eq 3 ]
   done
-  # The step was really left out: the weights are those of before, the next one's are not.
+  # The step was really skipped: the weights did not change, and the next step changes them.
   TRIREME_FAULT=nan:5:0 train 1 "$T/left" --steps 6 --save-every 1 --loss-scale dynamic
   weights="$T/left/checkpoints/step-0000000"
   cmp "${weights}5/weights.safetensors" "${weights}6/weights.safetensors"
@@ -61,7 +61,7 @@ counter() {
   same_state "$T/whole" "$T/parts"
   for name in loss_scale clean_steps; do [ "$(counter $name "$T/whole")" = "$(counter $name "$T/parts")" ]; done
   [ "$(counter loss_scale "$T/parts")" -eq 4096 ]
-  # Switched off it is forgotten.
+  # Switched off, the scale is dropped.
   train 1 "$T/parts" --steps 15 --resume --loss-scale none
   [ "$(counter loss_scale "$T/parts")" -eq 0 ]
   [ "$(figures loss_scale "$T/parts" | tail -n 1)" = 1 ]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# trireme score, from the outside: figures, formats and every refusal.
+# trireme score from the command line: scores, formats and every error.
 
 golden="$BATS_TEST_DIRNAME/../golden/score"
 wmt="$BATS_TEST_DIRNAME/../../../shared/data/bleu-wmt17"
@@ -10,7 +10,7 @@ setup() {
   printf 'the cat is on the mat\nhello there\n' > hyp
 }
 
-# Output and messages apart: $output is stdout, $errors stderr, $status the code.
+# Separates output and messages: $output is stdout, $errors stderr, $status the exit status.
 score() {
   status=0
   "$TRIREME" score "$@" > out 2> err || status=$?

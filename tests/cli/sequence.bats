@@ -1,12 +1,12 @@
 #!/usr/bin/env bats
-# Ranks that do not run the same collectives, or wait for each other for ever, end with one line
-# that names them; nothing is left of them. On one host (shared memory) and on two (messages). It
-# mostly waits.
+# Ranks that do not run the same collectives, or wait for each other for ever, end with one
+# line that names them; no process or memory is left. On one host (shared memory) and on two
+# (messages). Most of the time it waits.
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support
 
-# on N HOSTS CASE: check_sequence on N ranks, dealt out to "hosts" h0, h1, … in turn.
+# on N HOSTS CASE: check_sequence on N ranks, assigned to "hosts" h0, h1, … in turn.
 on() {
   local list=() r
   for ((r = 0; r < $1; r++)); do
@@ -16,8 +16,8 @@ on() {
   timeout 120 mpirun "${list[@]}" 2>&1
 }
 
-# wrong CASE TEXT [RANKS…]: ends with one line of error that holds TEXT, on one host and on two, with
-# two ranks and with three, or with so many.
+# wrong CASE TEXT [RANKS…]: the run ends with one line of error that contains TEXT, on one
+# host and on two, with two ranks and with three, or with the given numbers.
 wrong() {
   local n hosts
   for n in ${3:-2 3}; do
@@ -75,7 +75,7 @@ wrong() {
 
 @test "a system clock that is set back does not stop the heartbeats" {
   need_mpi
-  # Whoever computes a deadline with this clock waits an hour too long.
+  # Code that computes a deadline with this clock waits an hour too long.
   cat > "$BATS_TEST_TMPDIR/clock.c" <<- 'C'
 	#include <dlfcn.h>
 	#include <time.h>
@@ -88,7 +88,7 @@ wrong() {
 	C
   "${CC:-cc}" -D_GNU_SOURCE -shared -fPIC "$BATS_TEST_TMPDIR/clock.c" -o "$BATS_TEST_TMPDIR/clock.so" -ldl
   if is_sanitized; then skip "the sanitizer must be loaded first"; fi
-  # Of one rank: the other would miss its heartbeats.
+  # Only of one rank: the other would not receive its heartbeats.
   run timeout 120 mpirun -n 1 "$TRIREME_TOOLS/check_sequence" idle : \
     -n 1 -x LD_PRELOAD="$BATS_TEST_TMPDIR/clock.so" "$TRIREME_TOOLS/check_sequence" idle
   [ "$status" -eq 0 ] || { echo "$output"; false; }
@@ -119,7 +119,8 @@ wrong() {
   need_mpi
   [ "$(id -u)" -eq 0 ] || skip "needs another process namespace, so root"
   unshare --pid --fork true 2> /dev/null || skip "no process namespaces here"
-  # Open MPI's own single copy does not work there; and the leak checker knows none of its libraries.
+  # Open MPI's own shared-memory copy does not work there, and the leak checker does not
+  # know its libraries.
   OMPI_MCA_btl_vader_single_copy_mechanism=none run timeout 120 mpirun -n 1 "$TRIREME_TOOLS/check_comm" : \
     -n 1 unshare --pid --fork env ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 "$TRIREME_TOOLS/check_comm"
   [ "$status" -eq 0 ] || { echo "$output"; false; }

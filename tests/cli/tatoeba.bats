@@ -1,10 +1,10 @@
 #!/usr/bin/env bats
 # The command of recipes/tatoeba-en-de, on a text and a model small enough for a test.
 
-# A copy of the recipe with small figures, and a text like Tatoeba's.
+# A copy of the recipe with small sizes, and a text in Tatoeba's format.
 setup() {
   cd "$BATS_TEST_TMPDIR"
-  export XDG_CACHE_HOME="$PWD/xdg" OUT="$PWD/out" OMP_NUM_THREADS=1 # so nproc says one: one rank
+  export XDG_CACHE_HOME="$PWD/xdg" OUT="$PWD/out" OMP_NUM_THREADS=1 # so that nproc prints 1: one rank
   mkdir -p recipes texts
   cp -R "$BATS_TEST_DIRNAME"/../../recipes/{tatoeba-en-de,common.bash} recipes
   chmod -R u+w recipes

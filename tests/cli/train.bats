@@ -51,7 +51,7 @@ same_weights() {
 }
 
 @test "Ctrl-C finishes the step and saves, and the resumed run gives the same bits" {
-  train "$T/parts" --steps 1000000 > "$T/out" 2>&1 3>&- & # without a signal it does not end
+  train "$T/parts" --steps 1000000 > "$T/out" 2>&1 3>&- & # without a signal it would not end
   child=$!
   until_true test -s "$T/parts/metrics.jsonl"
   pkill -INT -P $child trireme

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# translate as a user calls it: sampling, lengths, slow writers, odd bytes.
+# translate from the command line: sampling, lengths, slow writers, invalid bytes.
 
 bats_require_minimum_version 1.5.0 # run -1, run !
 
@@ -27,7 +27,7 @@ translate() {
   [ "$(wc -l < "$T/short")" -eq 40 ]
   run -1 cmp -s "$T/free" "$T/short"
   [ "$(wc -c < "$T/short")" -lt "$(wc -c < "$T/free")" ]
-  awk 'NF > 2 { exit 1 }' "$T/short" # a token is never more than a word
+  awk 'NF > 2 { exit 1 }' "$T/short" # a token is at most one word
 }
 
 @test "samples depend on seed and line, not on batches" {
@@ -41,7 +41,7 @@ translate() {
   run -1 cmp -s "$T/a" "$T/d"
   translate --sample < "$T/in" > "$T/one"
   awk -F' [|][|][|] ' '$1 != last { print $2; last = $1 }' last=- "$T/a" | cmp - "$T/one"
-  # The same sentence on two lines is drawn apart.
+  # The same sentence on two lines gets independent samples.
   yes "$(head -n 1 "$T/in")" | head -n 20 | translate --sample | sort -u > "$T/unlike"
   [ "$(wc -l < "$T/unlike")" -gt 1 ]
 }
@@ -51,7 +51,7 @@ translate() {
   translate --sample --top-k 1 < "$T/in" | cmp - "$T/greedy"
 }
 
-# How far below the best first word, in log probability, the worst of the drawn ones is.
+# How far below the best first word, in log probability, the worst sampled one is.
 worst_first_word() { # temperature
   translate --beam-size 1 --length-penalty 0 --max-length 1 --scores < "$T/in" > "$T/best"
   translate --sample --temperature "$1" --seed 3 --max-length 1 --scores < "$T/in" > "$T/drawn"
@@ -59,8 +59,8 @@ worst_first_word() { # temperature
   paste "$T/best" "$T/drawn" | awk -F '\t' '{ gap = $1 - $3; if (gap > worst) worst = gap } END { print worst + 0 }'
 }
 
-# A word that is a quarter less likely in log has e^-25 of the best one's chance at 0.01, whatever
-# the model; at 1 it has three quarters of it.
+# A word whose log probability is 0.25 lower has e^-25 of the best one's chance at
+# temperature 0.01, for any model; at temperature 1 it has three quarters of it.
 @test "a temperature near 0 samples only the most probable words, a high one others too" {
   cold=$(worst_first_word 0.01)
   warm=$(worst_first_word 1)
@@ -88,7 +88,7 @@ worst_first_word() { # temperature
 
 @test "a line from a slow writer is translated before the next is written" {
   coproc WORK { translate --beam-size 2 --scores 2> "$T/err"; }
-  local work=$WORK_PID # bash forgets it when the work ends
+  local work=$WORK_PID # bash forgets the pid when the process ends
   for i in 1 2 3; do
     sed -n "${i}p" "$T/in" >&"${WORK[1]}"
     IFS= read -r -t 120 line <&"${WORK[0]}"
@@ -190,7 +190,7 @@ worst_first_word() { # temperature
   grep -q "line 2 is longer" "$T/err"
 }
 
-# wait_for PATTERN FILE: until a line of the file matches.
+# wait_for PATTERN FILE: waits until a line of the file matches.
 wait_for() {
   for _ in $(seq 1200); do
     grep -q -e "$1" "$2" && return 0
@@ -200,8 +200,8 @@ wait_for() {
   return 1
 }
 
-# on_terminal OPTION…: translate with terminals as input and output; what is typed comes from
-# descriptor 8, the screen is $T/screen.
+# on_terminal OPTION…: runs translate with terminals as input and output; descriptor 8 is
+# the keyboard, $T/screen the screen.
 on_terminal() {
   script -qec true /dev/null > /dev/null 2>&1 || skip "no script(1), or no terminals for it to make"
   mkfifo "$T/keys"

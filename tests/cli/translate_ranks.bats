@@ -30,7 +30,7 @@ translate() {
     translate "$n" --beam-size 2 < "$T/in" > "$T/$n"
     cmp "$T/one" "$T/$n"
   done
-  # Every rank can read a file, where mpirun gives standard input to rank 0 alone.
+  # Every rank could read a file, while mpirun gives standard input to rank 0 only.
   translate 2 --beam-size 2 --input "$T/in" > "$T/file"
   cmp "$T/one" "$T/file"
 }
@@ -58,7 +58,7 @@ translate() {
 @test "many blocks of lines keep their order and numbers on 2 ranks" {
   need_mpi
   for i in $(seq 20); do cat "$SET/test.src" "$SET/valid.src"; done | head -n 2500 > "$T/many"
-  [ "$(wc -l < "$T/many")" -gt 1100 ] # more than a block of both
+  [ "$(wc -l < "$T/many")" -gt 1100 ] # more than one block for both ranks
   translate 1 --sample --max-length 4 < "$T/many" > "$T/one"
   translate 2 --sample --max-length 4 < "$T/many" > "$T/two"
   cmp "$T/one" "$T/two"
@@ -116,7 +116,7 @@ translate() {
   need_mpi
   both=(timeout -k 5 200 "$TRIREME" translate --quiet --model "$MODEL_DIR" --device cpu --threads 1)
   run mpirun -n 1 "${both[@]}" --beam-size 2 : -n 1 "${both[@]}" --beam-size 3 < "$T/in"
-  [ "$status" -ne 0 ] # the first rank to end gives mpirun its own
+  [ "$status" -ne 0 ] # mpirun returns the status of the first rank that ends
   [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ]
   [[ "$output" =~ "rank 1 on "[^\ ]*" was started otherwise than rank 0: --beam-size is 3 and on rank 0 2" ]]
 }
@@ -159,7 +159,7 @@ translate() {
 @test "rank 0 that waits for a slow reader of its output does not count as hung, even beyond every limit" {
   need_mpi
   for i in $(seq 20); do cat "$SET/test.src" "$SET/valid.src"; done | head -n 2500 > "$T/many"
-  mkfifo "$T/pipe" # mpirun would read all of its standard output
+  mkfifo "$T/pipe" # mpirun would read all of its output
   TRIREME_FAULT=rank-limit:1 translate 2 --beam-size 2 --nbest 2 --scores --output "$T/pipe" < "$T/many" > /dev/null 2> "$T/err" 3>&- &
   local child=$! lines
   exec 8< "$T/pipe"

@@ -18,7 +18,7 @@ trap 'rm -rf "$T"' EXIT
 export XDG_CACHE_HOME=$T/cache # GEMM algorithms are timed by the first run and cached for the others
 passed=0 failed=0 left=0
 
-# check NAME COMMAND…: counts it, and shows what a failure said.
+# check NAME COMMAND…: counts it, and shows its output if it fails.
 check() {
   local name=$1 start=$SECONDS
   shift
@@ -32,7 +32,7 @@ check() {
   fi
 }
 
-# leave_out WHAT: says so, and counts it.
+# leave_out WHAT: prints that a test is skipped, and counts it.
 leave_out() {
   echo "left out: $1"
   left=$((left + 1))
@@ -61,8 +61,8 @@ figures() {
   sed -n "s/.*\"$1\":\([^,}]*\).*/\1/p" "$T/$2/metrics.jsonl"
 }
 
-# near A B MOST [LAST]: losses that differ by at most MOST of their size, all or the mean
-# of the last so many.
+# near A B MOST [LAST]: losses differ by at most MOST of their size: all of them, or the
+# mean of the last LAST.
 near() {
   paste <(figures loss "$1") <(figures loss "$2") | tail -n "${4:-1000000}" |
     awk -v most="$3" -v mean="${4:-0}" -v names="$1 and $2" '
@@ -83,7 +83,7 @@ same() {
   done
 }
 
-# Data: what was given, or sentences made here.
+# Data: the given set, or sentences generated here.
 set=$T/set
 if [ -n "$data" ] && [ -f "$data/dataset.json" ]; then
   set=$data
@@ -117,10 +117,10 @@ check 'stopped and resumed on the GPU: the same bits' stopped
 scaled() { train scaled --device cuda --steps 200 --loss-scale dynamic && near scaled gpu 1e-4; }
 check 'a scaled loss changes nothing in fp32' scaled
 
-# Through NCCL, by which one rank's gradients come back as they left.
+# Through NCCL, where the sum over one rank is that rank's gradient.
 if train none --dry-run --device cuda --allreduce-transport nccl > "$T/said" 2>&1; then
-  wired() { train wired --device cuda --steps 200 --allreduce-transport nccl --bucket-size 64k && same wired third; }
-  check 'one rank through NCCL: the same bits' wired
+  train_nccl() { train nccl --device cuda --steps 200 --allreduce-transport nccl --bucket-size 64k && same nccl third; }
+  check 'one rank through NCCL: the same bits' train_nccl
   pieces() { train pieces --device cuda --steps 200 --allreduce-transport nccl --bucket-size 64k --shard-optimizer && same pieces third; }
   check 'one rank through NCCL, a sharded optimiser: the same bits' pieces
   narrow() { train narrow --device cuda --steps 200 --allreduce-transport nccl --allreduce-dtype bf16 && near narrow gpu 0.02; }
@@ -155,7 +155,7 @@ spoilt() {
     [ "$(figures skipped spoilt | awk '{ n += $1 } END { print n + 0 }')" -ge 2 ]
 }
 check 'fp16, NaN gradients: the same bits with and without CUDA graphs' spoilt
-# Validations use the same memory in other shapes in between.
+# Validations in between use the same memory in other shapes.
 valid() {
   local way=(--device cuda --precision bf16 --micro-batches 1 --steps 40 --valid-every 10)
   train valid "${way[@]}" && TRIREME_GRAPH=0 train valid-asked "${way[@]}" && same valid valid-asked
@@ -167,7 +167,8 @@ sgd() {
     cmp "$T/sgd/checkpoints/latest/weights.safetensors" "$T/sgd-asked/checkpoints/latest/weights.safetensors"
 }
 check 'sgd: the same bits with and without CUDA graphs' sgd
-# The host's norm beside the device's: NovoGrad and a sharded optimiser take the host's way.
+# Gradient norm on the host and on the device: NovoGrad and a sharded optimizer use the
+# host's.
 hosts() { train sharded --device cuda --steps 60 --shard-optimizer && train unsharded --device cuda --steps 60 && same sharded unsharded; }
 check 'norm and clipping by the host and by the device: the same bits' hosts
 check 'novograd' train novograd --device cuda --steps 20 --optimizer novograd
@@ -181,7 +182,7 @@ count() {
 }
 check 'few graphs for many batches' count
 
-# Ranks on this GPU; their gradients meet in the host's memory.
+# Several ranks on this GPU; gradients are reduced through host memory.
 if command -v mpirun > /dev/null && [ -f "$build/libtrireme-mpi.so" ]; then
   one() { train one --device cuda --steps 60 --reproducible; }
   check '1 rank, reproducible' one
@@ -248,10 +249,10 @@ refused() {
 }
 check 'what does not fit is refused before it begins' refused
 
-# compute-sanitizer: the plain kernels of fp32 and the fast ones of bf16, then those of the
-# search. racecheck reports races inside kernels of cuBLASLt that have clusters (nvjet…): those
-# are not ours to mend, and where they are left out of the check the sanitizer itself fails. So
-# they are counted, and any other line about an error is a failure.
+# compute-sanitizer: the plain kernels of fp32 and the tensor-core kernels of bf16, then
+# those of beam search. racecheck reports races inside kernels of cuBLASLt that use clusters
+# (nvjet…). We cannot fix those, and the sanitizer itself fails if they are excluded. So
+# they are counted, and any other error line is a failure.
 sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer || true)
 if [ -n "$sanitizer" ]; then
   under() { # TOOL COMMAND…

@@ -12,11 +12,12 @@ fi
 
 has_mpi() { command -v mpirun > /dev/null && [ -f "$TRIREME_PLUGIN_PATH/libtrireme-mpi.so" ]; }
 need_mpi() { has_mpi || skip "MPI is not installed"; }
-# The sanitizers look at the same code each time, and make it slow: they need fewer turns.
+# Under the sanitizers, which are slow, fewer repetitions are enough: the code is the same
+# each time.
 fewer() { if is_sanitized; then echo "$2"; else echo "$1"; fi; }
 is_sanitized() { nm "$TRIREME" 2> /dev/null | grep -qE "__[at]san_init"; }
 
-# The leak checker names libraries; Open MPI unloads its own before the end.
+# Suppressions name libraries; Open MPI unloads its own before the end.
 make_set() {
   if is_sanitized && has_mpi; then
     "${CC:-cc}" -shared -fPIC "$BATS_TEST_DIRNAME/../ranks/keep_loaded.c" -o "$BATS_FILE_TMPDIR/keep_loaded.so"
@@ -27,8 +28,8 @@ make_set() {
     "$TRIREME" prepare --quiet --recipe demo --demo-pairs 3000 --vocab-size 800 --out "$SET" > /dev/null
 }
 
-# make_gpu [OPTION…]: a plug-in whose GPUs are this CPU, and what else it is built with; the
-# tests of the file find it first, MPI's beside it.
+# make_gpu [OPTION…]: builds a plug-in whose GPUs are this CPU, with OPTIONs of the
+# compiler, and puts it first in the search path, the MPI plug-in beside it.
 make_gpu() {
   local plugins=$BATS_FILE_TMPDIR/plugins root=$BATS_TEST_DIRNAME/../.. version
   version=$("$TRIREME" --version | sed 's/^trireme \([0-9.]*\).*/\1/')
@@ -42,7 +43,7 @@ MODEL=(--preset tiny --d-model 32 --ffn-dim 64 --heads 2 --encoder-layers 1 --de
   --batch-tokens 256 --micro-batches 3 --seed 1 --lr-scheduler constant --lr 3e-3 --warmup-steps 10
   --valid-every 0 --average-checkpoints 0 --log-every 1 --device cpu --threads 1)
 
-# with N COMMAND…: on N ranks; N = 1 is the program alone.
+# with N COMMAND…: on N ranks; N = 1 runs the program without mpirun.
 with() {
   local n=$1
   shift
@@ -56,7 +57,7 @@ train() {
   with "$n" "$TRIREME" train --data "$SET" --run "$run" "${MODEL[@]}" --quiet "$@"
 }
 
-# The same weights, moments and means, to the bit.
+# The same weights, optimizer state and EMA, to the bit.
 same_state() {
   local file
   [ -f "$1/checkpoints/latest/weights.safetensors" ] || return 1
@@ -68,14 +69,14 @@ figures() {
   perl -MJSON::PP -ne 'BEGIN { $f = shift } $j = decode_json($_); print "$j->{$f}\n" if exists $j->{$f}' "$1" "$2/metrics.jsonl"
 }
 
-# counted FIELD RUN: the same without the records that a later one undoes.
+# counted FIELD RUN: the same without the records that a later one marks as undone.
 counted() {
   perl -MJSON::PP -ne 'BEGIN { $f = shift } $j = decode_json($_);
     if (exists $j->{undone_after}) { @r = grep { $_->{step} <= $j->{undone_after} } @r }
     push @r, $j; END { print map { "$_->{$f}\n" } grep { exists $_->{$f} } @r }' "$1" "$2/metrics.jsonl"
 }
 
-# last_step RUN: the last that its record shows; 0 before the first.
+# last_step RUN: the last step in its metrics.jsonl; 0 before the first.
 last_step() {
   local line
   line=$(tail -n 1 "$1/metrics.jsonl" 2> /dev/null || true)
@@ -83,5 +84,5 @@ last_step() {
   echo "${line%%[!0-9]*}" | sed 's/^$/0/'
 }
 
-# until_there FILE: until it has something in it.
+# until_there FILE: waits until the file is not empty.
 until_there() { until_true test -s "$1"; }

@@ -12,14 +12,15 @@ setup() {
   export TRIREME_PLUGIN_PATH="$BATS_FILE_TMPDIR/plugins" FAKE_GPUS=4
 }
 
-# say N RUN [OPTION…]: like train, on GPUs, and not quiet.
+# say N RUN [OPTION…]: like train, on GPUs, but with its output.
 say() {
   local n=$1 run=$2
   shift 2
   with "$n" "$OUTLIVE" timeout -k 5 100 "$TRIREME" train --data "$SET" --run "$run" "${MODEL[@]}" --device cuda "$@" 2>&1
 }
 
-# one_error TEXT: the output has one line from the program that is an error, with this.
+# one_error TEXT: the output has exactly one error line of the program, and it contains
+# TEXT.
 one_error() {
   # shellcheck disable=SC2154  # bats sets it
   echo "$output"

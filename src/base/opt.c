@@ -115,12 +115,16 @@ static Err store_value(OptSet *set, const OptSpec *s, char **word, int words, So
   return ERR_OK;
 }
 
-/* An alias that is a flag, --fp16, stores its value; with "no" it stores nothing. */
+/* An alias that is a flag, --fp16, stores its value. "fp16 = no" in a config stores nothing. On the
+ * command line --no-fp16 would have to overrule a config, and does not say with which value. */
 static Err store_flag_alias(OptSet *set, const OptMatch *m, const char *word, Source source) {
   double is_on = 0;
   char value[64];
   char *words[] = {value};
   TRY(read_truth(word, &is_on));
+  if (is_on == 0 && source == FROM_LINE)
+    return err_set(ERR_USAGE, "--no-%s does not say what to use instead; pass --%s with a value",
+                   m->alias->alias, m->spec->name);
   if (is_on == 0) return ERR_OK;
   snprintf(value, sizeof value, "%s", m->alias->value);
   return store_value(set, m->spec, words, 1, source);

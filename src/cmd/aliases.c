@@ -138,8 +138,8 @@ const OptAlias cmd_aliases[] = {
     ALIAS("train translate", "max-tokens", "batch-tokens", FAIRSEQ),
     HINT("train", "mini-batch-fit", MARIAN, "pass --batch-tokens auto"),
     HINT("train", "mini-batch-words", MARIAN,
-         "it counts target words over all GPUs; --batch-tokens N counts tokens on each side of "
-         "one micro-batch: pass N / --micro-batches"),
+         "it counts words of the source; --batch-tokens N counts tokens on each side of one "
+         "micro-batch"),
     HINT("train translate", "mini-batch", MARIAN,
          "it counts sentences; --batch-tokens N counts tokens on each side of a batch"),
     HINT("train translate", "batch-size", FAIRSEQ ", " ONMT,
@@ -269,7 +269,7 @@ const OptAlias cmd_aliases[] = {
          "the longest output is 1 * source + --extra-length, or --max-length"),
     ALIAS("translate", "max-new-tokens", "max-length", HF),
     ALIAS("translate", "num-return-sequences", "nbest", HF),
-    ALIAS("translate", "n-best", "nbest", ONMT),
+    ALIAS("translate", "n-best", "nbest", ONMT), /* in Marian a flag: see nbest's help */
     ALIAS("translate", "do-sample", "sample", HF),
     ALIAS("translate", "sampling", "sample", FAIRSEQ),
     ALIAS("translate", "sampling-topk", "top-k", FAIRSEQ),

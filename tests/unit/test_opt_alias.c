@@ -121,14 +121,21 @@ static void test_opt_flag_alias_sets_its_value(void **state) {
   opt_free(set);
 }
 
-static void test_opt_flag_alias_switched_off_sets_nothing(void **state) {
+static void test_opt_flag_alias_switched_off_in_config_sets_nothing(void **state) {
   (void)state;
   OptSet *set;
-  OK(parse(&set, "train", "--no-fp16 --no-do-sample"));
+  OK(parse(&set, "train", "--no-do-sample"));
   OK(parse_config(set, "fp16 = no\n"));
   assert_string_equal(opt_text(set, "precision"), "fp32");
   assert_false(opt_flag(set, "sample"));
   opt_free(set);
+}
+
+static void test_opt_flag_alias_switched_off_on_line_is_refused(void **state) {
+  (void)state;
+  OptSet *set;
+  assert_int_equal(parse(&set, "train", "--no-fp16"), ERR_USAGE);
+  assert_says("--no-fp16 does not say what to use instead; pass --precision with a value");
 }
 
 static void test_opt_flag_alias_in_config_sets_its_value(void **state) {
@@ -341,7 +348,8 @@ int main(void) {
       OWN(test_opt_alias_and_option_last_one_wins),
       OWN(test_opt_alias_in_config_yields_to_line),
       OWN(test_opt_flag_alias_sets_its_value),
-      OWN(test_opt_flag_alias_switched_off_sets_nothing),
+      OWN(test_opt_flag_alias_switched_off_in_config_sets_nothing),
+      OWN(test_opt_flag_alias_switched_off_on_line_is_refused),
       OWN(test_opt_flag_alias_in_config_sets_its_value),
       OWN(test_opt_hint_is_an_error_that_says_what_to_pass),
       OWN(test_opt_hint_in_config_is_an_error_with_the_line),

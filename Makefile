@@ -11,7 +11,7 @@ OPTIMISE ?= -O3 -g
 WARN     := -Wall -Wextra -Werror -Wshadow
 CWARN    := $(WARN) -Wconversion -Wstrict-prototypes -Wmissing-prototypes
 SAN      ?=
-RUN      ?= # what starts a program that this machine cannot run itself
+RUN      ?= # prefix to run programs of another architecture, such as qemu
 # clang warns about kernel loops that it does not vectorise, and Debian 12's valgrind cannot read
 # the debug information (DWARF 5) that it writes by default.
 is_clang := $(findstring clang,$(shell $(CC) --version 2>/dev/null))
@@ -22,7 +22,7 @@ OPTIMISE += $(if $(is_clang),-gdwarf-4)
 .PHONY: all demo test asan fuzz mutate tsan clang cross format check-format lint install uninstall clean help deps
 all: $(BUILD)/trireme $(BUILD)/trireme.1 $(BUILD)/trireme.bash plugins
 
-# What the machine offers, found by compiling probes.
+# Libraries and compilers of this machine, found by scripts/probe.
 -include $(BUILD)/config.mk
 $(BUILD)/config.mk: scripts/probe Makefile
 	@mkdir -p $(@D)
@@ -32,13 +32,13 @@ CPPFLAGS += -Isrc -D_GNU_SOURCE -DTRIREME_VERSION='"$(VERSION)"' $(PROBED_CPPFLA
 CFLAGS   += -std=c11 $(OPTIMISE) $(CWARN) $(SAN) -pthread $(PROBED_OPENMP)
 CXXFLAGS += -std=c++17 $(OPTIMISE) $(WARN) $(SAN) -pthread
 LDLIBS   += $(PROBED_LIBS) -lm -ldl
-# Plug-ins call the program's base room: it shows them its symbols.
+# Plug-ins call functions of the program's module base, so its symbols are exported.
 LINK     = $(if $(HAVE_SENTENCEPIECE),$(CXX),$(CC)) $(OPTIMISE) $(SAN) -pthread $(PROBED_OPENMP) -rdynamic
 
 whole    := -Wl,--whole-archive $(BUILD)/libtrireme.a -Wl,--no-whole-archive
 
 sources  := $(sort $(filter-out src/comm/mpi.c src/backend/cuda/%,$(wildcard src/*/*.c src/*/*/*.c)) $(if $(HAVE_SENTENCEPIECE),$(wildcard src/*/*.cc)))
-# The fast kernels are compiled once for each instruction set; one is picked at start.
+# The fast CPU kernels are compiled once per instruction set; the program selects one at start.
 kernels  := $(wildcard src/backend/cpu/fast/*.c)
 isas     := base $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),v3 v4)
 objects  := $(addprefix $(BUILD)/,$(addsuffix .o,$(sources)) $(foreach i,$(isas),$(kernels:.c=.$i.o)))
@@ -53,7 +53,7 @@ $(BUILD)/%.c.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 $(BUILD)/src/backend/cpu/%: CFLAGS += -ffp-contract=fast -fno-math-errno -fno-trapping-math
-# BFMMLA is used where the processor says that it has it.
+# BFMMLA is used if the processor reports it.
 $(BUILD)/src/backend/cpu/gemm_bfmmla.c.o: CFLAGS += $(if $(filter aarch64%,$(shell $(CC) -dumpmachine)),-march=armv8.2-a+bf16)
 isa_v3 := -march=x86-64-v3
 isa_v4 := -march=x86-64-v4 -mprefer-vector-width=512
@@ -67,7 +67,7 @@ $(BUILD)/%.cc.o: %.cc
 	@mkdir -p $(@D)
 	$(call say,CXX)$(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c $< -o $@
 $(objects) $(BUILD)/src/main.c.o: $(BUILD)/config.mk | required
-# Without these nothing can be built; without the others only some commands are left out.
+# The build needs these libraries; without one of the others only some features are missing.
 .PHONY: required
 required:
 	@test -n "$(HAVE_ZLIB)" -a -n "$(HAVE_JANSSON)" || { \
@@ -76,18 +76,18 @@ required:
 $(BUILD)/libtrireme.a: $(objects)
 	@rm -f $@
 	$(call say,AR)$(AR) rcs $@ $^
-# A plug-in finds what it needs of libtrireme.a in the program, so all of it must be there.
+# Plug-ins use functions of libtrireme.a in the program, so all of it is linked.
 $(BUILD)/trireme: $(BUILD)/src/main.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $< $(whole) $(LDLIBS) -o $@
-# Plug-ins: what the program loads only where it is wanted.
+# Plug-ins, which the program loads with dlopen when they are needed.
 .PHONY: plugins
 plugins: $(if $(PROBED_MPI),$(BUILD)/libtrireme-mpi.so)
 $(BUILD)/libtrireme-mpi.so: src/comm/mpi.c src/comm/transport.h src/base/plugin.h $(BUILD)/config.mk
 	$(call say,PLUGIN)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared $< $(PROBED_MPI) -o $@
 
-# The CUDA plug-in, where nvcc is; `make CUDA_ARCH=90a` builds it for one kind of GPU. Without
-# that it is for all of these that the compiler has; 72 and 87 are Jetson boards.
-# CUDA_PTX is what the driver compiles for GPUs that are newer than all of them; none: nothing.
+# The CUDA plug-in, built if nvcc is found: for those of the architectures below that nvcc supports
+# (72 and 87 are Jetson boards), or as `make CUDA_ARCH=90a` says. CUDA_PTX is the architecture of
+# the PTX that the driver compiles for newer GPUs; none: no PTX.
 CUDA_ARCH ?= 72 75 80 86 87 89 90a
 CUDA_PTX  ?= 90
 cuda_obj  := $(patsubst %,$(BUILD)/%.o,$(wildcard src/backend/cuda/*.c src/backend/cuda/*.cu))
@@ -100,14 +100,14 @@ cuda_code  = $(if $(strip $(cuda_lacks)),$(error $(NVCC) has no sm_$(strip $(cud
   $(foreach a,$(CUDA_ARCH),$(if $(call cuda_has,$a),$(call gencode,$a,sm_$a))) \
   $(if $(call cuda_has,$(CUDA_PTX)),$(call gencode,$(CUDA_PTX),compute_$(CUDA_PTX)))
 NVCCFLAGS += -std=c++17 -O3 --threads 2 $(cuda_code) -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra
-# Sanitized builds leave it out: it is tested on its own, by `make test-gpu`.
+# Not in builds with sanitizers; `make test-gpu` tests it.
 plugins: $(if $(SAN),,$(if $(HAVE_CUDA),$(BUILD)/libtrireme-cuda.so))
 $(BUILD)/src/backend/cuda/%.c.o: CFLAGS += -fPIC $(CUDA_CFLAGS)
 $(BUILD)/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(call say,NVCC)$(NVCC) -Isrc -D_GNU_SOURCE -DTRIREME_VERSION='"$(VERSION)"' $(NVCCFLAGS) -MMD -MP -c $< -o $@
 $(cuda_obj): $(BUILD)/config.mk
-# Other flags make other code.
+# Rebuild if the flags change.
 $(BUILD)/nvcc.flags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(NVCCFLAGS)' | cmp -s - $@ || echo '$(NVCCFLAGS)' > $@
@@ -115,7 +115,7 @@ $(filter %.cu.o,$(cuda_obj)): $(BUILD)/nvcc.flags
 .PHONY: FORCE
 $(BUILD)/libtrireme-cuda.so: $(cuda_obj)
 	$(call say,LINK)$(CXX) -shared $(LDFLAGS) $^ $(CUDA_LIBS) -o $@
-# What needs a GPU to run: a program that opens the plug-in, and one that has the kernels.
+# Test programs that need a GPU: those that load the plug-in, and one linked with the kernels.
 gpu_tests := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/gpu/test_*.c))
 $(BUILD)/tests/gpu/%.c.o: CFLAGS += $(CUDA_CFLAGS)
 $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.c.o $(BUILD)/libtrireme.a
@@ -142,7 +142,7 @@ $(BUILD)/tests/%: $(BUILD)/tests/tools/%.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -o $@
 .SECONDARY: # keep the tests' objects
 
-# Only what is missing is installed; with everything there, nothing is touched.
+# Installs only missing packages.
 deps:
 	@scripts/install-deps
 jobs := $(shell nproc 2>/dev/null || echo 1)
@@ -153,22 +153,22 @@ test: deps
 .PHONY: test-programs
 test-programs: $(unit) $(tools) $(if $(SAN),,$(if $(HAVE_CUDA),gpu-programs))
 
-# The CUDA plug-in takes longer to compile than the demo to run: only where there is a GPU.
+# Compiling the CUDA plug-in takes longer than the demo, so the demo builds it only if there is a GPU.
 demo: deps
 	@$(MAKE) --no-print-directory -j$(jobs) $(if $(wildcard /dev/nvidiactl),,HAVE_CUDA=) all
 	@BUILD=$(BUILD) scripts/demo
 
-# The whole suite under the address and undefined-behaviour sanitizers; without the CUDA
-# plug-in, in which they would see nothing. Of the way to each allocation two frames are kept:
-# SentencePiece makes millions. ASAN_OPTIONS=malloc_context_size=30 shows a leak's whole way.
+# All tests under the address and undefined-behaviour sanitizers, without the CUDA plug-in, which
+# they cannot check. Only two stack frames are kept per allocation, because SentencePiece makes
+# millions; ASAN_OPTIONS=malloc_context_size=30 prints the full stack of a leak.
 asan:
 	@ASAN_OPTIONS="malloc_context_size=2:$$ASAN_OPTIONS" $(MAKE) --no-print-directory \
 	  BUILD=$(BUILD)/asan HAVE_CUDA= OPTIMISE='-O2 -g' \
 	  SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' test
 
-# What has threads (the cache of words, the pipeline, the loader, the saver, the ranks' threads)
-# under the thread sanitizer, with clang, whose OpenMP tells it (by Archer) what it orders; gcc's
-# does not. Libraries that are not compiled so are not looked at. TESTS names others.
+# Tests of code with threads (word cache, pipeline, loader, saver, communication) under the thread
+# sanitizer. Needs clang, whose OpenMP runtime reports its synchronization (Archer); gcc's does not.
+# Libraries compiled without the sanitizer are not checked. TESTS selects other tests.
 TSAN_TESTS := lease wordcache seen saver comm allreduce checkpoint tokenizer data decode train \
   translate prepare ranks collectives recover
 tsan:
@@ -178,7 +178,7 @@ tsan:
 	  BUILD=$(BUILD)/tsan HAVE_CUDA= CC=clang CXX=clang++ OPTIMISE='-O1 -g' SAN=-fsanitize=thread \
 	  TESTS="$(or $(TESTS),$(TSAN_TESTS))" test
 
-# MUTATIONS damaged files of every kind, under the same sanitizers; SEED repeats a run.
+# Reads MUTATIONS randomly damaged files under the same sanitizers; SEED repeats a run.
 MUTATIONS ?= 6000
 mutate:
 	@$(MAKE) --no-print-directory -j$(jobs) BUILD=$(BUILD)/asan HAVE_CUDA= OPTIMISE='-O2 -g' \
@@ -188,17 +188,18 @@ mutate:
 $(BUILD)/tests/mutate: $(BUILD)/tests/fuzz/mutate.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
-# Built with clang, which warns of other things, and its unit tests.
+# Builds with clang, which has other warnings than gcc, and runs the unit tests.
 clang:
 	@scripts/install-deps tsan
 	@$(MAKE) --no-print-directory -j$(jobs) BUILD=$(BUILD)/clang HAVE_CUDA= CC=clang CXX=clang++ all test-programs
 	@CC=clang BUILD=$(BUILD)/clang scripts/run-tests $(or $(TESTS),test_)
 
-# For the other architecture (x86-64, ARM), with qemu; 77: it cannot be tried here.
+# Builds for the other architecture (x86-64 or ARM) and tests with qemu; exits with 77 if this
+# machine cannot.
 cross:
 	@BUILD=$(BUILD) scripts/cross $(TESTS)
 
-# Each fuzzer for FUZZ_SECONDS; needs clang. Findings land in build/fuzz.
+# Runs each fuzzer for FUZZ_SECONDS; needs clang. Findings are stored in build/fuzz.
 FUZZ_SECONDS ?= 60
 fuzz:
 	@scripts/install-deps fuzz
@@ -210,7 +211,7 @@ format:
 check-format:
 	@scripts/install-deps format
 	@clang-format --dry-run --Werror $(formatted)
-# Scripts, and tests that assert nothing.
+# Checks scripts, and finds assertions in tests that can never fail.
 lint:
 	@scripts/install-deps lint
 	@scripts/lint

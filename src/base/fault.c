@@ -1,4 +1,4 @@
-/* Faults on purpose. Relies on base/stop. */
+/* Fault injection for tests. Depends on base/stop. */
 #include "base/fault.h"
 
 #include <signal.h>
@@ -18,7 +18,7 @@ static const char *next_fault(const char *at) {
   return at ? at + 1 : NULL;
 }
 
-/* Where the fault's text goes on behind "WHAT:", or NULL if it is another one. */
+/* Returns the text behind "WHAT:" if the entry is of that kind, else NULL. */
 static const char *match_word(const char *fault, const char *word) {
   size_t n = strlen(word);
   return strncmp(fault, word, n) == 0 && fault[n] == ':' ? fault + n + 1 : NULL;
@@ -50,7 +50,7 @@ uint64_t fault_number(const char *what, uint64_t otherwise) {
   return otherwise;
 }
 
-/* Counts this visit for every "WHAT:PLACE" of the list; is it the one that was asked for? */
+/* Counts this visit of `place` for every entry "WHAT:PLACE:N"; true at the Nth visit. */
 static bool is_due(const char *list, const char *what, const char *place,
                    atomic_uint visits[MOST_FAULTS]) {
   bool due = false;

@@ -7,8 +7,8 @@
 #include "base/parallel.h"
 #include "base/place.h"
 
-#define CHUNK ((size_t)1 << 20) /* bytes that a core sums at a time */
-#define ROUND 64                /* chunks between two joinings of sums */
+#define CHUNK ((size_t)1 << 20) /* bytes per task of a core */
+#define ROUND 64                /* chunks summed in parallel before their CRCs are joined */
 
 Err filesum_file(const char *path, FileSum *sum) {
   uint8_t block[1 << 16];

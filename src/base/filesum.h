@@ -1,4 +1,5 @@
-/* Size and CRC-32 of files, to see whether they are what was written. Depends on place, crc. */
+/* Size and CRC-32 of files, to detect files that changed after they were written. Depends on
+ * place, crc. */
 #ifndef BASE_FILESUM_H
 #define BASE_FILESUM_H
 
@@ -12,11 +13,12 @@ typedef struct {
   uint32_t crc;
 } FileSum;
 
-/* Reads the file instead of mapping it: a disk that fails is then an error, not a signal. */
+/* Reads the file instead of mapping it: a disk error is then an error code, not a SIGBUS. */
 NODISCARD Err filesum_file(const char *path, FileSum *sum);
-/* Of bytes in memory or mapped, on all cores. */
+/* Computes the sum of bytes in memory or mapped, on all cores. */
 FileSum filesum_bytes(const uint8_t *bytes, size_t len);
-/* Is the file `path`, whose sum is `now`, what it was? */
+/* Fails, naming `path` and the difference, unless `now` equals the sum `then` recorded when the
+ * file was written. */
 NODISCARD Err filesum_compare(const char *path, FileSum now, FileSum then);
 
 #endif

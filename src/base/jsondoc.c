@@ -34,7 +34,7 @@ Err jsondoc_check(const char *text, size_t len, const char *where) {
       values, JSONDOC_VALUES);
 }
 
-/* Where the digits stand; 0 if nowhere. */
+/* Offset of the checksum's digits in the document; 0 if there are none. */
 static size_t find_sum(const char *text, size_t len) {
   const char *key = len ? memmem(text, len, sum_key, sizeof sum_key - 1) : NULL;
   size_t place = key ? (size_t)(key - text) + sizeof sum_key - 1 : 0;

@@ -1,6 +1,5 @@
-/* JSON files that may be hostile or damaged: what Jansson would take of memory is bounded
- * before it is called, and a document can carry a checksum of itself. Relies on err, str,
- * zlib. */
+/* JSON files from untrusted sources: bounds the memory that Jansson needs before it is called,
+ * and lets a document contain its own checksum. Depends on err, str, zlib. */
 #ifndef BASE_JSONDOC_H
 #define BASE_JSONDOC_H
 
@@ -10,17 +9,19 @@
 #include "base/err.h"
 #include "base/str.h"
 
-/* A value costs up to 250 bytes once it is parsed, and three bytes in the file. */
+/* A value needs up to 250 bytes of memory when parsed but only three bytes in the file, so a limit
+ * on the file's size is not enough. */
 #define JSONDOC_VALUES ((size_t)1 << 18)
 
 /* Refuses a document of more than JSONDOC_VALUES values; `where` is its file. */
 NODISCARD Err jsondoc_check(const char *text, size_t len, const char *where);
 
-/* The document's own sum is taken with JSONDOC_NO_SUM in its place: print that as the value
- * of "checksum", with one space after the colon, then seal. */
+/* Writes the document's CRC-32 into it. Before the call the document must have the member
+ * "checksum": "00000000" (JSONDOC_NO_SUM, one space after the colon); the checksum is that of the
+ * document in this form. */
 #define JSONDOC_NO_SUM "00000000"
 void jsondoc_seal(Str *text);
-/* Is the document as it was sealed? */
+/* Does the document match its checksum? */
 bool jsondoc_is_sealed(const char *text, size_t len);
 
 #endif

@@ -1,4 +1,5 @@
-/* A lock held for a few instructions only: a use may block for as long as it likes. */
+/* The mutex protects only the flags and is never held during a use, which may block for long.
+ * Depends on thread. */
 #include "base/lease.h"
 
 #include <errno.h>

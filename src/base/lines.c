@@ -10,7 +10,7 @@
 #include "base/mem.h"
 
 /* Opens the file without waiting for the reader of a FIFO. A FIFO is refused, as its reader
- * could block the program at any line; a device, such as /dev/null, is taken. */
+ * could block the program at any line; a device, such as /dev/null, is accepted. */
 static Err open_to_append(const char *path, int *fd) {
   struct stat st = {0};
   *fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);

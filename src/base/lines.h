@@ -1,5 +1,6 @@
-/* A text file that grows by whole lines, such as a log. A line that cannot be written is taken
- * back and counted, and the next one is tried again. Any thread may add. Relies on err, mem. */
+/* A text file that grows by whole lines, such as a log. A line that cannot be written completely
+ * is removed again and counted in `lost`; later lines are still tried. Threads: any may add.
+ * Depends on err, mem. */
 #ifndef BASE_LINES_H
 #define BASE_LINES_H
 
@@ -18,10 +19,10 @@ typedef struct {
   _Atomic uint64_t lost; /* lines */
 } LineFile;
 
-/* Appends to the file, or makes it. */
+/* Opens the file for appending, or creates it. */
 NODISCARD Err lines_open(LineFile *f, const char *path);
 /* `line` ends with a line break. Does not allocate. */
 NODISCARD Err lines_add(LineFile *f, const char *line, size_t len);
-void lines_close(LineFile *f); /* harmless where it is not open; `lost` stays */
+void lines_close(LineFile *f); /* no effect if it is not open; keeps `lost` */
 
 #endif

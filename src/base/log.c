@@ -21,13 +21,15 @@ static LineFile file;
 static bool holding;
 static Str held; /* lines for the file, until it is open */
 static pthread_mutex_t hold_lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_bool live; /* the cursor stands behind a live line; signal handlers read it too */
+static atomic_bool
+    live; /* the cursor is at the end of a status line; read by signal handlers */
 
 void log_speaker(const char *name) {
   snprintf(speaker, sizeof speaker, "%s", name);
 }
 
-/* A line break at the end. The first that is lost is a warning, on standard error alone. */
+/* Appends a line, which ends with a line break, to the log file. The first line that is lost is
+ * reported by a warning on standard error only. */
 static void add_to_file(const char *line, size_t len) {
   ErrRecord before = err_copy(); /* a message must not replace the error it is about */
   if (lines_add(&file, line, len) && file.lost == 1 && !mute)
@@ -97,7 +99,7 @@ int log_fit(const char *line) {
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
     return (int)strlen(line);
   for (; line[n]; n++) {
-    bool begins = ((unsigned char)line[n] & 0xc0) != 0x80; /* a character of UTF-8 */
+    bool begins = ((unsigned char)line[n] & 0xc0) != 0x80; /* first byte of a UTF-8 character */
     if (begins && ++columns == size.ws_col) break;
   }
   return n;
@@ -115,7 +117,7 @@ static void write_to_file(const char *label, const char *line) {
   strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &now);
   int n = snprintf(text, sizeof text, "%s  %s%s\n", when, label ? label : "", line);
   size_t len = n < 0 ? 0 : (size_t)n;
-  if (len >= sizeof text) return; /* cannot be: a line is shorter */
+  if (len >= sizeof text) return; /* impossible: a line is shorter */
   if (file.is_open) {
     add_to_file(text, len);
     return;
@@ -125,7 +127,8 @@ static void write_to_file(const char *label, const char *line) {
   pthread_mutex_unlock(&hold_lock);
 }
 
-/* Names, archives and files decide what is in a message: none may command a terminal. */
+/* Messages contain names from archives and files. Control characters in them are escaped, so that
+ * no file can send commands to the terminal. */
 static void format_visible(char line[LINE], const char *fmt, va_list args) {
   char raw[LINE];
   vsnprintf(raw, sizeof raw, fmt, args);
@@ -202,7 +205,7 @@ void log_answer(const char *line) {
   while (*line && n + 1 < sizeof text) text[n++] = *line++;
   text[n++] = '\n';
   ssize_t written = write(STDERR_FILENO, text, n);
-  (void)written; /* there is nobody else to tell */
+  (void)written; /* a failure cannot be reported anywhere */
 }
 
 void log_live_end(void) {

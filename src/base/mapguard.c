@@ -21,7 +21,7 @@ typedef struct {
   _Atomic uintptr_t begin; /* 0: free */
   size_t size;
   uint64_t offset;    /* of the first byte in the file */
-  char *path, *shown; /* as it is, and as it may be printed */
+  char *path, *shown; /* as given, and with control characters escaped for the message */
 } Range;
 
 typedef struct Block {
@@ -37,7 +37,7 @@ static Block *next_of(Block *b) {
   return atomic_load_explicit(&b->next, memory_order_acquire);
 }
 
-/* The range that holds the address. */
+/* Finds the range that contains the address. */
 static const Range *find_range(uintptr_t address) {
   for (Block *b = &first_block; b; b = next_of(b)) {
     for (int i = 0; i < BLOCK_RANGES; i++) {
@@ -49,7 +49,7 @@ static const Range *find_range(uintptr_t address) {
   return NULL;
 }
 
-/* printf is not for signal handlers. */
+/* printf is not async-signal-safe, so numbers are formatted here. */
 typedef struct {
   char text[2048];
   size_t len;
@@ -99,12 +99,13 @@ static void handle_bus_error(int number, siginfo_t *info, void *context) {
     report_fault(r, (uintptr_t)info->si_addr);
     _exit(ERR_WORK);
   }
-  /* Not ours: what was there before takes it, when the same instruction faults again. */
+  /* Not a registered mapping: restore the earlier handler, which is called when this one returns
+   * and the same instruction faults again. */
   sigaction(number, &before, NULL);
   if (info->si_code <= 0) raise(number);
 }
 
-/* Each time anew: a library (MPI) may have set its own meanwhile. */
+/* Called for every mapping, because a library (MPI) may have installed its own handler since. */
 static void set_handler(void) {
   struct sigaction now, action = {.sa_flags = SA_SIGINFO};
   if (sigaction(SIGBUS, NULL, &now) == 0 && now.sa_sigaction == handle_bus_error) return;

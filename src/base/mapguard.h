@@ -1,7 +1,6 @@
-/* A mapped file that loses its bytes while it is read (truncated by another program, a disk
- * that fails) raises SIGBUS at the next touch. Here that becomes a message with the file and
- * the byte, and exit code 1: nothing is saved, as after any sudden end. Relies on log, mem,
- * utf8. For place_local.c alone. */
+/* Reading a mapped file raises SIGBUS if another program truncated it or the disk fails. The
+ * signal handler here prints the file and the byte offset and ends the process with exit code 1;
+ * nothing is saved. For place_local.c only. Depends on log, mem, utf8. */
 #ifndef BASE_MAPGUARD_H
 #define BASE_MAPGUARD_H
 
@@ -10,10 +9,10 @@
 
 #include "base/err.h"
 
-/* From now on a fault in these bytes, which are mapped from `offset` of the file on, is reported
- * with the file's path. Installs the signal handler. */
+/* Registers a mapping of `size` bytes at `at` that begins at `offset` of the file `path`. Installs
+ * the signal handler. */
 NODISCARD Err mapguard_add(const void *at, size_t size, uint64_t offset, const char *path);
-/* Before they are unmapped. */
+/* Call it before munmap. */
 void mapguard_remove(const void *at);
 
 #endif

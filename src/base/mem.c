@@ -1,4 +1,4 @@
-/* The one door to the heap. Relies on the C library's allocator. */
+/* Heap allocation. Depends on the C library's allocator. */
 #include "base/mem.h"
 
 #include <stdatomic.h>
@@ -38,7 +38,7 @@ Err mem_alloc_aligned(void *pointer, size_t bytes) {
       must_fail() ? NULL : aligned_alloc(unit, whole ? (whole + unit - 1) / unit * unit : 64);
   memcpy(pointer, &block, sizeof block);
   if (!block) return out_of_memory(bytes, 1);
-#ifdef __linux__ /* large pages, where they can be had: weights are met all over */
+#ifdef __linux__ /* transparent huge pages if available: fewer TLB misses on weights */
   if (unit == HUGE_PAGE) madvise(block, whole / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
 #endif
   memset(block, 0, whole);

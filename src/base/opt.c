@@ -14,7 +14,7 @@
 
 #define CONFIG_LIMIT ((size_t)1 << 20)
 
-/* From weak to strong. */
+/* Where a value comes from, by increasing priority. */
 typedef enum { FROM_DEFAULT, FROM_RECIPE, FROM_CONFIG, FROM_LINE } Source;
 
 typedef struct {
@@ -91,8 +91,8 @@ static void clear_value(Value *v) {
   v->items = 0;
 }
 
-/* Adds an occurrence; a stronger source, or an option that holds one value,
- * replaces what was there; a weaker source is checked and then ignored. */
+/* Adds an occurrence. It replaces the earlier ones if its source has a higher priority or the
+ * option holds only one value. A value of lower priority is checked, then ignored. */
 static Err store_value(OptSet *set, const OptSpec *s, char **word, int words, Source source) {
   Value *v = &set->value[s - opt_specs_];
   double number = 0;
@@ -445,7 +445,7 @@ static void record_word(Str *out, const char *word) {
   str_addc(out, '"');
 }
 
-/* Given, but with the default's value. */
+/* Was the option given with its default value? */
 static bool is_default(const OptSpec *s, const Value *v) {
   return s->initial && v->items == 1 && v->item[0].words == 1 &&
          strcmp(v->item[0].word[0], s->initial) == 0;

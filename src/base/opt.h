@@ -21,7 +21,7 @@ typedef enum {
   OPT_CHOICE, /* one of `choices` */
 } OptType;
 
-#define OPT_COMMON "Running" /* the group that help puts last */
+#define OPT_COMMON "Running" /* the group that help prints last */
 
 typedef struct {
   const char *name; /* without the two dashes */
@@ -32,8 +32,8 @@ typedef struct {
   /* "a|b|c"; "a=old|b" also accepts "old" and stores "a". For OPT_TEXT: values that completion
    * offers, beside which others are allowed. */
   const char *choices;
-  int most;             /* words per occurrence: 1, or up to `most` */
-  bool many;            /* may be given again; all are kept */
+  int most;             /* greatest number of words per occurrence */
+  bool many;            /* may be repeated; all occurrences are kept */
   const char *commands; /* "prepare inspect" */
   const char *group;    /* heading in help */
   const char *help;     /* one or two sentences, no full stop needed */
@@ -59,8 +59,8 @@ typedef struct {
   const char *usage;    /* after "trireme NAME " */
   const char *about;    /* a paragraph, wrapped by help */
   const char *examples; /* lines, shown as they are */
-  const char *operands; /* what stands alone, e.g. "PATH"; NULL for none */
-  const char *instead;  /* where there may be none: what to do with them; or NULL */
+  const char *operands; /* positional arguments, e.g. "PATH"; NULL: the command takes none */
+  const char *instead;  /* hint for a command without operands that is given one; or NULL */
   int min_operands, max_operands;
   Err (*run)(OptSet *); /* called by main.c */
 } OptCommand;
@@ -73,15 +73,15 @@ const OptCommand *opt_command(const char *name); /* NULL if there is none */
 const char *opt_suggest_command(const char *name);
 
 NODISCARD Err opt_parse(OptSet **set, const OptCommand *command, int argc, char **argv);
-/* Text of a config file, as if its lines stood on the command line; `where` is
- * its name for errors. Later wins; what the command line said stays. */
+/* Applies the text of a config file; `where` is its name for errors. A later line overrides an
+ * earlier one; the command line overrides the file. */
 NODISCARD Err opt_parse_config(OptSet *set, const char *text, size_t len, const char *where);
-/* The same for a recipe, which both the config file and the line overrule. */
+/* Applies the options of a recipe; config file and command line override them. */
 NODISCARD Err opt_parse_recipe(OptSet *set, const char *text, size_t len, const char *where);
 void opt_free(OptSet *set);
 
-/* Values by name. A name that the command's table lacks is a programming error. */
-bool opt_given(const OptSet *set, const char *name); /* by line or config */
+/* Values by name. Asking for an option that the command does not have is a programming error. */
+bool opt_given(const OptSet *set, const char *name); /* by command line or config file */
 bool opt_flag(const OptSet *set, const char *name);
 int64_t opt_count(const OptSet *set, const char *name);    /* COUNT and BYTES */
 double opt_real(const OptSet *set, const char *name);      /* REAL and SECONDS */
@@ -93,7 +93,7 @@ const char *opt_word(const OptSet *set, const char *name, int i, int word);
 int opt_operands(const OptSet *set);
 const char *opt_operand(const OptSet *set, int i);
 
-/* Every option that differs from its default, as config lines. */
+/* Appends every option that differs from its default, as lines of a config file. */
 void opt_record(const OptSet *set, Str *out);
 /* Copies config lines of a command, as opt_record wrote them, with former names of options and
  * of their values replaced by the present ones. Other lines are copied unchanged. */

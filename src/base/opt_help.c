@@ -19,7 +19,10 @@ static void add_wrapped(Str *out, const char *text, size_t column, size_t indent
         column = indent;
         fresh = true;
       }
-      if (!fresh) str_addc(out, ' '), column++;
+      if (!fresh) {
+        str_addc(out, ' ');
+        column++;
+      }
       str_addn(out, text, n);
       column += n;
       fresh = false;
@@ -29,7 +32,8 @@ static void add_wrapped(Str *out, const char *text, size_t column, size_t indent
   str_addc(out, '\n');
 }
 
-/* A part that could not be built must not go missing in silence. */
+/* Frees a part of the text. If it ran out of memory, marks `out` as failed too: otherwise the part
+ * would be missing without an error. */
 static void free_part(Str *out, Str *part) {
   out->failed = out->failed || part->failed;
   str_free(part);
@@ -78,8 +82,8 @@ static void add_option_help(Str *out, const OptSpec *s) {
   free_part(out, &right);
 }
 
-/* Calls `each` for the command's options group by group, in the table's order, but what
- * every command has (OPT_COMMON) comes last. */
+/* Calls `each` for the command's options group by group, in the table's order, except that the
+ * group OPT_COMMON comes last. */
 static void visit_groups(Str *out, const OptCommand *command,
                          void (*heading)(Str *, const char *),
                          void (*each)(Str *, const OptSpec *)) {
@@ -124,7 +128,7 @@ static bool has_flag(const OptCommand *command) {
   return false;
 }
 
-/* What is true of every option, below the list. */
+/* The notes below the list that apply to every option. */
 static void add_option_notes(Str *out, const OptCommand *command) {
   str_add(out,
           "\n  -h, --help            Print this text\n"
@@ -228,7 +232,7 @@ void opt_help_aliases(Str *out) {
   }
 }
 
-/* Text with roff's own signs made harmless. */
+/* Adds text with the characters that roff interprets escaped. */
 static void add_roff(Str *out, const char *text) {
   for (const char *at = text; *at; at++) {
     if (at == text && (*at == '.' || *at == '\'')) str_add(out, "\\&");

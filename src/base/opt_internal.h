@@ -1,4 +1,4 @@
-/* What opt.c (parsing), opt_names.c (names) and opt_help.c (printing) share; for no one else. */
+/* Shared by opt.c (parsing), opt_names.c (names) and opt_help.c (printing) only. */
 #ifndef BASE_OPT_INTERNAL_H
 #define BASE_OPT_INTERNAL_H
 

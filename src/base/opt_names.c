@@ -35,7 +35,8 @@ bool opt_applies_(const OptSpec *spec, const OptCommand *command) {
   return opt_is_for_(spec->commands, command);
 }
 
-/* Near enough to be meant: a third of the letters may be wrong, or it begins so. */
+/* Is `name` close enough to be suggested: at most a third of its letters differ, or it begins with
+ * what was typed? */
 static bool is_near(const char *typed, const char *name, size_t *best) {
   size_t d = str_distance(typed, name);
   if (strlen(typed) >= 3 && str_starts(name, typed) && d > 1) d = 1;
@@ -162,7 +163,7 @@ bool opt_read_choice_(const char *choices, const char *word, char name[64]) {
   return false;
 }
 
-/* Names the choices, and the one that was meant. */
+/* Reports that `word` is not a choice; lists the choices and suggests the closest one. */
 Err opt_refuse_choice_(const char *choices, const char *word) {
   Str list = {0};
   char name[64], meant[64] = "";
@@ -177,7 +178,7 @@ Err opt_refuse_choice_(const char *choices, const char *word) {
   return err;
 }
 
-/* The present name of a choice that a record holds under a former one. */
+/* Adds the present name of a choice that the config line has under a former name. */
 static void rename_choice(const OptSpec *s, const char *value, size_t len, Str *out) {
   char word[64], name[64];
   snprintf(word, sizeof word, "%.*s", (int)len, value);

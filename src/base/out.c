@@ -21,7 +21,8 @@ Err out_to(const char *path) {
 void out_reserve(void) {
   for (int fd = 0; fd < 3; fd++) {
     if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
-    /* The lowest free descriptor is this one. The wrong direction makes its use an error. */
+    /* open() returns the lowest free descriptor, which is this one. It is opened in the wrong
+     * direction, so that using it still fails. */
     if (open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0) return;
   }
 }
@@ -46,7 +47,7 @@ void out_visible(const char *text) {
 Err out_flush(void) {
   bool failed_before = ferror(stdout) != 0;
   if (fflush(stdout) != 0) return err_errno("cannot write", out_name);
-  /* The reason of an earlier failure is no longer in errno. */
+  /* errno no longer has the reason of an earlier failure. */
   return failed_before ? err_set(ERR_WORK, "cannot write %s", out_name) : ERR_OK;
 }
 

@@ -1,4 +1,4 @@
-/* Standard output: errors of writing to it. Relies on err, utf8. */
+/* Standard output, with write errors detected and reported. Depends on err, utf8. */
 #ifndef BASE_OUT_H
 #define BASE_OUT_H
 
@@ -14,9 +14,9 @@ NODISCARD Err out_to(const char *path);
 /* Reports an earlier write to stdout that failed; call it right after the write. */
 NODISCARD Err out_check(void);
 NODISCARD Err out_print(const char *text);
-/* A name or a sentence in a report for people: what a terminal would obey is made visible. */
+/* Prints text from a file or an archive with terminal control characters escaped. */
 void out_visible(const char *text);
-/* Flushes stdout, and reports what out_check reports. */
+/* Flushes stdout and reports a failed write, as out_check does. */
 NODISCARD Err out_flush(void);
 /* Was output lost because the reader of the pipe has ended, as in `trireme help | head -1`? */
 bool out_is_reader_gone(void);

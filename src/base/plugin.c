@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Is it in this directory? Notes where it looked. */
+/* Is the plug-in in this directory? Adds the directory to the list for the error message. */
 static Err look_in(const char *dir, const char *name, char *path, Str *looked, bool *found) {
   TRY(file_join(path, dir, name));
   *found = file_exists(path);
@@ -46,10 +46,13 @@ static Err find_plugin(const char *name, char *path, Str *looked) {
       name, str_text(looked));
 }
 
-/* From one build, or not at all: structs cross the door. */
+/* Program and plug-in share structs, so a plug-in of another build is refused. */
 static Err check_version(const Plugin *p) {
   const char *version = dlsym(p->handle, "trireme_plugin_version");
-  if (!version) return err_set(ERR_WORK, "%s is not a plug-in of trireme", p->path);
+  if (!version)
+    return err_set(ERR_WORK,
+                   "%s is not a plug-in of trireme; remove it or correct TRIREME_PLUGIN_PATH",
+                   p->path);
   if (strcmp(version, PLUGIN_VERSION) == 0) return ERR_OK;
   return err_set(ERR_WORK,
                  "%s has version %s, this program %s; install both from the same build",
@@ -62,11 +65,11 @@ Err plugin_open(Plugin *p, const char *name) {
   Err err = find_plugin(name, p->path, &looked);
   str_free(&looked);
   if (err) return err;
-  /* All symbols now: a missing library must be found here, not in mid-training. */
+  /* RTLD_NOW: a missing library is then reported here and not in the middle of a run. */
   p->handle = dlopen(p->path, RTLD_NOW | RTLD_LOCAL);
   if (!p->handle) {
     const char *why = dlerror();
-    if (str_starts(why, p->path)) why += strlen(p->path) + 2; /* said already */
+    if (str_starts(why, p->path)) why += strlen(p->path) + 2; /* the message names it already */
     return err_set(ERR_WORK, "cannot load %s: %s", p->path, why);
   }
   err = check_version(p);
@@ -86,7 +89,8 @@ Err plugin_symbol(const Plugin *p, const char *symbol, void *address) {
   void *found = dlsym(p->handle, symbol);
   memcpy(address, &found, sizeof found);
   if (found) return ERR_OK;
-  return err_set(ERR_WORK, "%s has no %s; install it anew, from the same build as the program",
+  return err_set(ERR_WORK,
+                 "%s has no symbol %s; install plug-in and program from the same build",
                  p->path, symbol);
 }
 

@@ -1,6 +1,5 @@
-/* Progress of a long job: a bar with rate and time left on a terminal, a plain
- * line every few seconds in a pipe. One thread updates one Progress at a time.
- * Relies on log, str, utf8. */
+/* Progress of a long job: on a terminal a bar with rate and remaining time, elsewhere a plain line
+ * every few seconds. Threads: one at a time may update a Progress. Depends on log, str, utf8. */
 #ifndef BASE_PROGRESS_H
 #define BASE_PROGRESS_H
 
@@ -18,14 +17,13 @@ typedef struct {
 } Progress;
 
 void progress_begin(Progress *p, const char *title, const char *unit, uint64_t total);
-/* `already` done before this process began (a resumed job): not in the rate. */
+/* Sets how much an earlier process of a resumed job had done; the rate does not include it. */
 void progress_resume(Progress *p, uint64_t already);
 void progress_set(Progress *p, uint64_t done);
 /* Ends the line; prints the total, the time and the mean rate. */
 void progress_end(Progress *p);
 
-/* For work that cannot tell how far it is: shows the time it has taken so far,
- * from a thread of its own, until progress_wait_end. */
+/* For work whose progress is unknown: a thread shows the elapsed time until progress_wait_end. */
 typedef struct {
   const char *title;
   double start;

@@ -16,7 +16,10 @@ void rng_philox(uint64_t key, uint64_t counter_hi, uint64_t counter_lo, uint32_t
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
-  out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
+  out[0] = c0;
+  out[1] = c1;
+  out[2] = c2;
+  out[3] = c3;
 }
 
 static uint64_t finalise(uint64_t x) {
@@ -29,9 +32,10 @@ uint64_t rng_mix(uint64_t key, uint64_t value) {
   return finalise(finalise(key + 0x9e3779b97f4a7c15u) ^ finalise(value + 0x632be59bd9b4e019u));
 }
 
-/* A Feistel network over 2h bits, the smallest even width that holds n; values
- * that fall outside walk on until they come back in: at most 4 tries on average.
- * Halves of few bits mix slowly: four rounds of them would favour some orders. */
+/* A Feistel network on 2h bits, the smallest even number of bits that can hold n - 1. A result
+ * of n or more is permuted again until it is below n (cycle walking), on average at most 4 times.
+ * Halves of fewer than 4 bits mix slowly: with four Feistel rounds some permutations would be more
+ * likely than others, so they get twelve. */
 uint64_t rng_permute(uint64_t key, uint64_t n, uint64_t i) {
   if (n < 2) return 0;
   unsigned half = (unsigned)(64 - __builtin_clzll(n - 1) + 1) / 2;

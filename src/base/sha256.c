@@ -1,7 +1,7 @@
-/* SHA-256 as in FIPS 180-4: libcrypto's, which uses the processor's own instructions, or
- * where that library is missing the plain C below, which gives the same digits at a tenth of
- * the speed. libcrypto's older interface is used because its state is a plain struct: it can
- * be copied, needs no memory and cannot fail. Relies on libcrypto or the C library. */
+/* SHA-256 (FIPS 180-4). Uses libcrypto, which has code for the processor's SHA instructions; if it
+ * is not available, the plain C below, with the same result at a tenth of the speed. Of libcrypto
+ * the older interface (SHA256_CTX) is used: its state is a plain struct, which can be copied,
+ * needs no allocation and cannot fail. Depends on libcrypto or the C library. */
 #include "base/sha256.h"
 
 #include <string.h>
@@ -73,10 +73,17 @@ static void hash_block(uint32_t state[8], const uint8_t *block) {
                   ((e & f) ^ (~e & g)) + K[i] + w[i];
     uint32_t t2 = (rotate_right(a, 2) ^ rotate_right(a, 13) ^ rotate_right(a, 22)) +
                   ((a & b) ^ (a & c) ^ (b & c));
-    h = g, g = f, f = e, e = d + t1, d = c, c = b, b = a, a = t1 + t2;
+    h = g;
+    g = f;
+    f = e;
+    e = d + t1;
+    d = c;
+    c = b;
+    b = a;
+    a = t1 + t2;
   }
-  state[0] += a, state[1] += b, state[2] += c, state[3] += d;
-  state[4] += e, state[5] += f, state[6] += g, state[7] += h;
+  const uint32_t sum[8] = {a, b, c, d, e, f, g, h};
+  for (int i = 0; i < 8; i++) state[i] += sum[i];
 }
 
 void sha256_begin(Sha256 *sha) {
@@ -94,7 +101,8 @@ void sha256_add(Sha256 *sha, const void *bytes, size_t len) {
   if (held) {
     size_t take = len < 64 - held ? len : 64 - held;
     memcpy(sha->block + held, p, take);
-    p += take, len -= take;
+    p += take;
+    len -= take;
     if (held + take < 64) return;
     hash_block(sha->state, sha->block);
   }

@@ -1,12 +1,12 @@
-/* SHA-256 (FIPS 180-4): names files in dataset.json and checks downloads.
- * Relies on libcrypto where it is there. */
+/* SHA-256 (FIPS 180-4), for the files listed in dataset.json and for downloads. Depends on
+ * libcrypto if it is available. */
 #ifndef BASE_SHA256_H
 #define BASE_SHA256_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* May be copied: the copy goes on by itself. */
+/* May be copied by assignment; the copy is an independent hash. */
 typedef union {
   struct {
     uint32_t state[8];

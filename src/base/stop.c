@@ -8,11 +8,11 @@
 
 #include "base/log.h"
 
-static atomic_int asked;           /* how often; every thread may ask or be interrupted */
-static const char *const *answers; /* to each of the signals that are taken; or NULL */
-static const char *const *usual;   /* the answers of stop_watch_twice */
+static atomic_int asked;           /* signals received; the handler may run in any thread */
+static const char *const *answers; /* printed at the first and second signal; or NULL */
+static const char *const *usual;   /* the answers passed to stop_watch_twice */
 
-/* The three signals are blocked while it runs. */
+/* The signal handler; SIGINT, SIGTERM and SIGUSR1 are blocked while it runs. */
 static void handle_signal(int signal_number) {
   int error = errno;
   int most = answers ? 2 : 1;

@@ -55,7 +55,7 @@ static bool is_shell_safe(unsigned char c) {
   return c >= 0x80 || isalnum(c) || strchr("_@%+=:,./-", c);
 }
 
-/* Does a message show all of the word as it is? */
+/* Would a message print the word unchanged, without escapes? */
 static bool is_visible(const char *word) {
   char shown[256];
   while (*word) {
@@ -66,7 +66,7 @@ static bool is_visible(const char *word) {
   return true;
 }
 
-/* What is not visible has a name only in the quotes of bash, zsh and ksh: $'\033'. */
+/* Adds a word with control characters, which only $'\033' of bash, zsh and ksh can express. */
 void str_add_shell(Str *str, const char *word) {
   bool safe = *word != '\0', control = !is_visible(word);
   for (const char *at = word; *at; at++) safe = safe && is_shell_safe((unsigned char)*at);
@@ -118,7 +118,7 @@ bool str_ends(const char *text, const char *suffix) {
 }
 
 size_t str_distance(const char *a, const char *b) {
-  size_t row[64]; /* row[j] = distance of a's prefix to b's first j letters */
+  size_t row[64]; /* row[j] = distance from the first i letters of a to the first j of b */
   size_t m = strlen(b);
   if (m >= 64) return SIZE_MAX;
   for (size_t j = 0; j <= m; j++) row[j] = j;
@@ -136,7 +136,7 @@ size_t str_distance(const char *a, const char *b) {
   return row[m];
 }
 
-/* A number and the rest after it. */
+/* Reads the number at the beginning of `text`; *rest points behind it. */
 static Err parse_number(const char *text, double *value, const char **rest) {
   char *end = NULL;
   errno = 0;
@@ -151,22 +151,32 @@ static Err parse_number(const char *text, double *value, const char **rest) {
   return ERR_OK;
 }
 
+/* The factor of a unit's letter: k, K, M, G or T; 0 if it is none of them. */
+static double scale_of(char letter, double kilo) {
+  switch (letter) {
+    case 'k':
+    case 'K':
+      return kilo;
+    case 'M':
+      return kilo * kilo;
+    case 'G':
+      return kilo * kilo * kilo;
+    case 'T':
+      return kilo * kilo * kilo * kilo;
+    default:
+      return 0;
+  }
+}
+
 static Err parse_scaled(const char *text, double kilo, const char *bad, int64_t *value) {
   double x = 0;
   const char *rest = text;
   if (parse_number(text, &x, &rest)) return err_set(ERR_USAGE, "'%s' is not %s", text, bad);
-  double unit = 1;
-  if (*rest == 'k' || *rest == 'K')
-    unit = kilo, rest++;
-  else if (*rest == 'M')
-    unit = kilo * kilo, rest++;
-  else if (*rest == 'G')
-    unit = kilo * kilo * kilo, rest++;
-  else if (*rest == 'T')
-    unit = kilo * kilo * kilo * kilo, rest++;
+  double scale = scale_of(*rest, kilo), unit = scale > 0 ? scale : 1;
+  if (scale > 0) rest++;
   if (kilo == 1024.0 && *rest == 'B') rest++;
   x *= unit;
-  /* 1.001k is 1000.9999999999999 in binary: what rounding made is not held against it. */
+  /* 1.001k is 1000.9999999999999 in binary: accept a difference that is only a rounding error. */
   double whole = round(x), slack = unit > 1 ? 4e-16 * fabs(x) : 0;
   if (*rest || fabs(x - whole) > slack || fabs(x) > 9e15)
     return err_set(ERR_USAGE, "'%s' is not %s", text, bad);
@@ -182,6 +192,22 @@ Err str_bytes(const char *text, int64_t *value) {
   return parse_scaled(text, 1024.0, "a size in bytes such as 4096, 64M or 2G", value);
 }
 
+/* Adds x in the unit at *rest ("ms", "s", "m", "h", "d") to *total and moves *rest behind it. False
+ * if there is no such unit. */
+static bool add_time(double x, const char **rest, double *total) {
+  static const struct {
+    const char *name;
+    double factor, divisor;
+  } units[] = {{"ms", 1, 1000}, {"s", 1, 1}, {"m", 60, 1}, {"h", 3600, 1}, {"d", 86400, 1}};
+  for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+    if (!str_starts(*rest, units[i].name)) continue;
+    *total += units[i].factor * x / units[i].divisor;
+    *rest += strlen(units[i].name);
+    return true;
+  }
+  return false;
+}
+
 Err str_seconds(const char *text, double *value) {
   const char *rest = text;
   double total = 0, x = 0;
@@ -190,17 +216,7 @@ Err str_seconds(const char *text, double *value) {
     if (parse_number(at, &x, &rest) || x < 0) goto bad;
     if (*rest == '\0' && at == text)
       total += x;
-    else if (str_starts(rest, "ms"))
-      total += x / 1000, rest += 2;
-    else if (*rest == 's')
-      total += x, rest++;
-    else if (*rest == 'm')
-      total += 60 * x, rest++;
-    else if (*rest == 'h')
-      total += 3600 * x, rest++;
-    else if (*rest == 'd')
-      total += 86400 * x, rest++;
-    else
+    else if (!add_time(x, &rest, &total))
       goto bad;
     at = rest;
   } while (*at);
@@ -233,7 +249,7 @@ char *str_of_bytes(char *out, uint64_t bytes) {
   static const char *const unit[] = {"B", "kB", "MB", "GB", "TB", "PB"};
   double x = (double)bytes;
   size_t u = 0;
-  while (x >= 999.5 && u < 5) x /= 1000, u++;
+  for (; x >= 999.5 && u < 5; u++) x /= 1000;
   snprintf(out, 32, u && x < 99.95 ? "%.1f %s" : "%.0f %s", x, unit[u]);
   return out;
 }

@@ -1,5 +1,5 @@
-/* Growable byte strings, numbers with units, and small text helpers. A Str that
- * could not grow remembers it: check once, with str_check. Relies on mem, err. */
+/* Growable byte strings, numbers with units, and small text helpers. If memory runs out, a Str sets
+ * `failed` and ignores later additions: call str_check once, at the end. Depends on mem, err. */
 #ifndef BASE_STR_H
 #define BASE_STR_H
 
@@ -19,7 +19,7 @@ void str_add(Str *str, const char *text);
 void str_addn(Str *str, const char *bytes, size_t len);
 void str_addc(Str *str, char c);
 void str_addf(Str *str, const char *fmt, ...) PRINTF_LIKE(2, 3);
-/* Adds a word as a shell reads it back: in quotes only where it needs them. */
+/* Adds a word quoted for a shell, if it needs quotes. */
 void str_add_shell(Str *str, const char *word);
 void str_clear(Str *str); /* keeps the memory */
 void str_free(Str *str);
@@ -28,18 +28,18 @@ const char *str_text(const Str *str); /* "" when nothing was added */
 
 bool str_starts(const char *text, const char *prefix);
 bool str_ends(const char *text, const char *suffix);
-/* Edit distance, for "did you mean". */
+/* Levenshtein distance, for "did you mean". */
 size_t str_distance(const char *a, const char *b);
 
-/* "25k" = 25000, "2M", "1G"; for bytes k, M, G are powers of 1024. */
+/* Parse "25k" = 25000, "2M", "1G"; str_bytes reads k, M, G as powers of 1024. */
 NODISCARD Err str_count(const char *text, int64_t *value);
 NODISCARD Err str_bytes(const char *text, int64_t *value);
-/* "90s", "15m", "2h", "1d", in seconds; a plain number is seconds. */
+/* Parses "90s", "15m", "2h", "1d" to seconds; a plain number is seconds. */
 NODISCARD Err str_seconds(const char *text, double *value);
 NODISCARD Err str_real(const char *text, double *value);
 
-/* For people: 12345678 -> "12,345,678"; bytes -> "11.8 MB"; s -> "2m 05s".
- * Each returns `out`, which must hold 32 bytes. */
+/* Format for messages: 12345678 as "12,345,678", bytes as "11.8 MB", seconds as "2m 05s". Each
+ * returns `out`, which must have 32 bytes. */
 char *str_of_count(char *out, uint64_t value);
 char *str_of_bytes(char *out, uint64_t bytes);
 char *str_of_seconds(char *out, double seconds);

@@ -1,5 +1,5 @@
 /* /proc/meminfo, then the cgroups. A limit may be set at any level of the hierarchy and holds
- * for all below it, so each level from the process's own cgroup up to the mount point is asked:
+ * for all below it, so each level from the process's own cgroup up to the mount point is read:
  *   v2  memory.max and memory.high against memory.current
  *   v1  memory.limit_in_bytes against memory.usage_in_bytes
  * Usage contains the page cache. Its file pages are dropped before a limit kills anything, so
@@ -107,10 +107,12 @@ static void unescape_octal(char *text) {
   char *to = text;
   for (const char *at = text; *at; to++) {
     unsigned byte;
-    if (at[0] == '\\' && sscanf(at + 1, "%3o", &byte) == 1 && strspn(at + 1, "01234567") >= 3)
-      *to = (char)byte, at += 4;
-    else
+    if (at[0] == '\\' && sscanf(at + 1, "%3o", &byte) == 1 && strspn(at + 1, "01234567") >= 3) {
+      *to = (char)byte;
+      at += 4;
+    } else {
       *to = *at++;
+    }
   }
   *to = '\0';
 }

@@ -1,5 +1,5 @@
-/* Memory that this process may still take: what the system has, bounded by every memory cgroup
- * that the process is in. Relies on Linux's /proc and its cgroup file systems (v1 and v2). */
+/* Memory that this process can still allocate: the system's available memory, limited by every
+ * memory cgroup of the process. Depends on Linux's /proc and cgroup file systems (v1 and v2). */
 #ifndef BASE_SYSMEM_H
 #define BASE_SYSMEM_H
 
@@ -7,9 +7,10 @@
 
 #include "base/err.h"
 
-/* *left: bytes that can be taken without swapping and without reaching a limit; file pages that
- * the kernel can drop count as free. *all: bytes there are, or the lowest limit. `root` stands
- * before every path that is read: "" for the running system. */
+/* *left: bytes that can be allocated without swapping and without reaching a limit; page cache that
+ * the kernel can drop counts as free. *all: the system's memory or the lowest limit, in bytes.
+ * `root` is prepended to every path that is read: "" for the running system, a directory in
+ * tests. */
 NODISCARD Err sysmem_read(const char *root, uint64_t *left, uint64_t *all);
 
 #endif

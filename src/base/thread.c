@@ -18,7 +18,7 @@ int thread_cores(void) {
 }
 
 bool thread_start(pthread_t *thread, void *(*run)(void *), void *argument) {
-  /* Blocked, these would end the process without a word. */
+  /* A blocked signal of this kind would end the process without calling its handler. */
   static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL};
   sigset_t most, before;
   sigfillset(&most);

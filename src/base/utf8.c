@@ -68,15 +68,15 @@ bool utf8_is_space(uint32_t c) {
          c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-#define SHOWN 16 /* bytes of one character, shown, and a NUL */
+#define SHOWN 16 /* bytes of one escaped character and a NUL */
 
 static bool is_obeyed(uint32_t c) {
   return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x061c || c == 0x200e || c == 0x200f ||
          (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c == 0xfeff;
 }
 
-/* The character or byte at `at` as it is shown; returns how many bytes of
- * the text it stands for. */
+/* Writes the character or byte at `at` in its escaped form; returns how many bytes of the text it
+ * represents. */
 static size_t show_one(const char *at, const char *end, char shown[SHOWN]) {
   uint32_t code;
   size_t n = utf8_decode(at, end, &code);
@@ -89,7 +89,7 @@ static size_t show_one(const char *at, const char *end, char shown[SHOWN]) {
   else if (is_obeyed(code))
     snprintf(shown, SHOWN, "\\u{%x}", (unsigned)code);
   else
-    memcpy(shown, at, n), shown[n] = '\0';
+    snprintf(shown, SHOWN, "%.*s", (int)n, at);
   return n ? n : 1;
 }
 

@@ -1,5 +1,4 @@
-/* UTF-8 as hostile bytes: strict decoding, encoding, white space.
- * Relies on nothing. */
+/* UTF-8 from untrusted input: strict decoding, encoding, white space, escaping. No dependencies. */
 #ifndef BASE_UTF8_H
 #define BASE_UTF8_H
 
@@ -12,21 +11,21 @@
 size_t utf8_decode(const char *at, const char *end, uint32_t *code);
 /* Writes 1 to 4 bytes and returns how many. */
 size_t utf8_encode(uint32_t code, char out[4]);
-/* Length of the longest valid prefix: equal to `len` when all is well. */
+/* Length of the longest valid prefix: equal to `len` if all of it is valid. */
 size_t utf8_valid(const char *bytes, size_t len);
 /* Bytes of a byte-order mark at the beginning: 3 or 0. */
 size_t utf8_bom(const char *bytes, size_t len);
 /* Unicode White_Space, as the \s of Perl and of the Moses scripts. */
 bool utf8_is_space(uint32_t code);
-/* For messages: copies `text` with everything that a terminal obeys, or that changes the
- * order of what is read, made visible: \n, \t, \x1b, bytes that are not UTF-8 as \xff,
- * C1 controls, line separators and bidirectional marks as \u{202e}. What is visible stays
- * as it is, so twice is as good as once. Cut at a whole character when `room` is too small;
- * returns how many bytes of the text are in it. */
+/* Copies `text` for a message, with escapes for what a terminal would interpret: control characters
+ * as \n, \t, \x1b; bytes that are not UTF-8 as \xff; C1 controls, line separators and bidirectional
+ * marks as \u{202e}. Printable text, and so the escapes themselves, is unchanged: applying it twice
+ * gives the same. Truncates at a whole character if `room` is too small; returns how many bytes of
+ * `text` were copied. */
 size_t utf8_visible(const char *text, char *out, size_t room);
-/* For JSON, which holds nothing but UTF-8: copies `text` with each byte that is not UTF-8 as
- * \xNN, and a backslash as \x5c, so that every name has one form and can be had back. False
- * when `room` is too small; four times the length and one always suffice. */
+/* Copies `text` for JSON, which allows only UTF-8: each byte that is not UTF-8 becomes \xNN and a
+ * backslash \x5c, so the escaping is unique and reversible. False if `room` is too small;
+ * 4 * length + 1 is always enough. */
 bool utf8_escape(const char *text, char *out, size_t room);
 
 #endif

@@ -1,5 +1,6 @@
-/* trireme bench: how fast this machine does a part of the work; here reader,
- * the packed batches of a data set. Relies on data/batch, comm. */
+/* trireme bench: measures the speed of one part of the program on this machine. This file has the
+ * table of benches and `bench reader`, which reads packed batches of a data set. Depends on
+ * data/batch, comm. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -84,9 +85,9 @@ static Err bench_reader(const OptSet *opts) {
 typedef struct {
   const char *name;
   Err (*run)(const OptSet *);
-  int operands; /* including its name */
-  const char *takes;
-  bool ranks; /* runs on several ranks */
+  int operands;      /* positional arguments, including the bench's name */
+  const char *takes; /* its options */
+  bool ranks;        /* may run on several ranks */
 } Bench;
 
 static const Bench benches[] = {{"reader", bench_reader, 2, BENCH_READER, false},
@@ -125,8 +126,8 @@ static Err check_options(const Bench *b, const OptSet *opts) {
   return ERR_OK;
 }
 
-/* Ranks that do not know of each other would share the cores or the first GPU, and each would
- * print a speed that no single process has. */
+/* Under mpirun, processes that do not communicate would compete for the cores or the first GPU,
+ * and each would print a speed that is too low. */
 static Err check_ranks(const Bench *b) {
   char what[32];
   if (b->ranks) return ERR_OK;

@@ -1,19 +1,19 @@
-/* The parts of trireme bench that have files of their own. */
+/* The benches of `trireme bench` that are in other files than bench.c, and what they share. */
 #ifndef CMD_BENCH_H
 #define CMD_BENCH_H
 
 #include "base/opt.h"
 
-/* Lengths of sentence pairs, from a file of two a line. */
+/* Lengths of sentence pairs, from a file with source and target length on each line. */
 typedef struct {
-  uint32_t (*len)[2]; /* tokens without end mark */
+  uint32_t (*len)[2]; /* tokens, without the end-of-sentence token */
   size_t pairs, cap;
-  uint32_t longest; /* with end mark */
+  uint32_t longest; /* tokens, with the end-of-sentence token */
 } Lengths;
 NODISCARD Err bench_read_lengths(Lengths *l, const char *path);
 
-/* The options of each bench beside those of all, as the help names them and as cmd_bench
- * goes by: what is in no list is refused by every bench. */
+/* The options that each bench accepts in addition to BENCH_ALL. Help prints these lists and
+ * cmd_bench refuses every option that is not in them. */
 #define BENCH_ALL    "--json, --quiet, --config"
 #define BENCH_READER "--batch-tokens, --seed, --time"
 #define BENCH_TRAIN  "--lengths, --preset, --vocab-size, --batch-tokens, --steps, " BENCH_BACKEND

@@ -1,6 +1,6 @@
 /* The table of bench train: the time of each kind of work beside two lower bounds, its operations
  * at the rate of a large GEMM and its bytes at that of a large copy. Both rates are measured in the
- * same call. Relies on backend/timed, base/progress. */
+ * same call. Depends on backend/timed, base/progress. */
 #include "cmd/bench_parts.h"
 
 #include <stdio.h>
@@ -10,10 +10,10 @@
 #include "base/progress.h"
 #include "base/rng.h"
 
-#define LONG_ENOUGH 0.04              /* seconds of which a rate is taken */
-#define MOST_SIDE   ((size_t)8192)    /* of the square product */
-#define MOST_COPY   ((size_t)1 << 28) /* bytes */
-#define PATTERN     ((size_t)1 << 16) /* random numbers, again and again */
+#define LONG_ENOUGH 0.04              /* shortest measurement, in seconds */
+#define MOST_SIDE   ((size_t)8192)    /* largest side of the square matrices */
+#define MOST_COPY   ((size_t)1 << 28) /* largest copy, in bytes */
+#define PATTERN     ((size_t)1 << 16) /* random numbers; repeated to fill a matrix */
 
 static const char *const names[WORK_KINDS] = {"GEMMs forward",
                                               "GEMMs, input grads",
@@ -30,17 +30,18 @@ static const char *const names[WORK_KINDS] = {"GEMMs forward",
                                               "copies, zeroing"};
 
 typedef struct {
-  double product, copy; /* operations and bytes a second */
+  double gemm; /* FLOP/s of a large GEMM */
+  double copy; /* bytes/s, read and written, of a large copy */
 } Rates;
 
-/* Something to be timed: c from a and b, of n elements, or of n x n. */
+/* An operation to be timed on the arrays a, b and c: (n, n) for a GEMM, else (n). */
 typedef struct Task {
   void (*run)(const Backend *, const struct Task *);
   void *a, *b, *c;
   size_t n;
 } Task;
 
-static void run_product(const Backend *b, const Task *t) {
+static void run_gemm(const Backend *b, const Task *t) {
   b->linear(b, t->c, t->a, t->b, NULL, t->n, t->n, t->n);
 }
 
@@ -109,7 +110,7 @@ static void free_task(const Backend *b, Task *t) {
 
 static Err new_gemm_task(const Backend *b, Task *t, size_t n) {
   size_t bytes = n * n * type_size(b->type);
-  *t = (Task){.run = run_product, .n = n};
+  *t = (Task){.run = run_gemm, .n = n};
   TRY(b->alloc(b, &t->a, bytes));
   TRY(b->alloc(b, &t->b, bytes));
   TRY(b->alloc(b, &t->c, bytes));
@@ -158,64 +159,66 @@ done:
 static Err measure_rates(const Backend *b, Rates *r) {
   uint64_t left = 0, all = 0;
   TRY(b->memory(b, &left, &all));
-  TRY(measure_gemm_rate(b, (size_t)(left / 4), &r->product));
+  TRY(measure_gemm_rate(b, (size_t)(left / 4), &r->gemm));
   return measure_copy_rate(b, (size_t)(left / 8), &r->copy);
 }
 
 /* One line of the table: of one kind, or of all. */
 typedef struct {
   const char *name;
-  double calls, seconds, share; /* of a step */
-  double operations, bytes;     /* a second */
-  double floor[2];              /* seconds, by operations and by bytes */
-  double least;                 /* the larger of them; of all work, their sum */
+  double calls, seconds, share; /* per step; share: fraction of the step's time */
+  double operations, bytes;     /* per second */
+  double bound[2];              /* lower bounds in seconds: operations, bytes */
+  double least;                 /* the larger bound; for the whole step the sum of these */
 } Line;
 
 static Line make_line(const TimedBackend *c, const Rates *r, int kind) {
   const Work *w = &c->work[kind];
-  double n = (double)c->periods, o = w->operations / n, y = w->bytes / n;
+  double n = (double)c->periods;
   Line l = {.name = names[kind], .calls = (double)w->calls / n, .seconds = w->seconds / n};
   l.share = w->seconds / c->seconds;
   l.operations = w->seconds > 0 ? w->operations / w->seconds : 0;
   l.bytes = w->seconds > 0 ? w->bytes / w->seconds : 0;
-  l.floor[0] = o / r->product, l.floor[1] = y / r->copy;
-  l.least = l.floor[0] > l.floor[1] ? l.floor[0] : l.floor[1];
+  l.bound[0] = w->operations / n / r->gemm;
+  l.bound[1] = w->bytes / n / r->copy;
+  l.least = l.bound[0] > l.bound[1] ? l.bound[0] : l.bound[1];
   return l;
 }
 
-/* Sums all kinds of work of a step of `seconds`; *between gets the rest of the time. */
+/* Sums all kinds of work of a step of `seconds`; *between receives the time outside all of them. */
 static Line sum_lines(const Line *line, double seconds, Line *between) {
   Line all = {.name = "step", .seconds = seconds, .share = 1};
   double sum = 0;
   for (int i = 0; i < WORK_KINDS; i++) {
     const Line *l = &line[i];
     sum += l->seconds;
-    all.calls += l->calls, all.least += l->least;
+    all.calls += l->calls;
+    all.least += l->least;
     all.operations += l->operations * l->seconds / seconds;
     all.bytes += l->bytes * l->seconds / seconds;
-    for (int f = 0; f < 2; f++) all.floor[f] += l->floor[f];
+    for (int f = 0; f < 2; f++) all.bound[f] += l->bound[f];
   }
   *between =
       (Line){.name = "between", .seconds = seconds - sum, .share = (seconds - sum) / seconds};
   return all;
 }
 
-/* "12.3*", with a mark where it is what binds; "-" for nothing. */
-static const char *format_floor(char out[32], const Line *l, int which) {
-  const char *mark = l->least > 0 && l->floor[which] >= l->least ? "*" : " ";
-  snprintf(out, 32, l->floor[which] > 0 ? "%.2f%s" : "- ", 1e3 * l->floor[which], mark);
+/* Formats a lower bound in ms: "12.30*", with * if it is the larger of the two; "- " if it is 0. */
+static const char *format_bound(char out[32], const Line *l, int which) {
+  const char *mark = l->least > 0 && l->bound[which] >= l->least ? "*" : " ";
+  snprintf(out, 32, l->bound[which] > 0 ? "%.2f%s" : "- ", 1e3 * l->bound[which], mark);
   return out;
 }
 
 static void print_line(const Line *l) {
-  char number[4][32] = {"", "-", "-", "-"}, floor[2][32];
+  char number[4][32] = {"", "-", "-", "-"}, bound[2][32];
   if (l->calls > 0) snprintf(number[0], 32, "%.0f", l->calls);
   if (l->operations > 0) snprintf(number[1], 32, "%.3f", l->operations * 1e-12);
   if (l->bytes > 0) snprintf(number[2], 32, "%.1f", l->bytes * 1e-9);
   if (l->least > 0) snprintf(number[3], 32, "%.2f", l->seconds / l->least);
   printf("%-19s %6s %10.2f %6.1f %% %9s %8s %11s %11s %7s\n", l->name, number[0],
-         1e3 * l->seconds, 100 * l->share, number[1], number[2], format_floor(floor[0], l, 0),
-         format_floor(floor[1], l, 1), number[3]);
+         1e3 * l->seconds, 100 * l->share, number[1], number[2], format_bound(bound[0], l, 0),
+         format_bound(bound[1], l, 1), number[3]);
 }
 
 static void print_table(const TimedBackend *c, const Rates *r, const Line *line,
@@ -230,8 +233,8 @@ static void print_table(const TimedBackend *c, const Rates *r, const Line *line,
       "lower bounds of the step: operations %.1f ms at %.3f TFLOP/s (a large GEMM), %.0f %% "
       "reached\n"
       "                          bytes %.1f ms at %.1f GB/s (a large copy), %.0f %% reached\n",
-      1e3 * all->floor[0], r->product * 1e-12, 100 * all->floor[0] / all->seconds,
-      1e3 * all->floor[1], r->copy * 1e-9, 100 * all->floor[1] / all->seconds);
+      1e3 * all->bound[0], r->gemm * 1e-12, 100 * all->bound[0] / all->seconds,
+      1e3 * all->bound[1], r->copy * 1e-9, 100 * all->bound[1] / all->seconds);
   printf(
       "from %llu timed %s; lower bounds in ms, the larger with *; ratio is to the larger, for "
       "the step to their sum\n",
@@ -242,7 +245,7 @@ static json_t *make_json(const Line *l) {
   return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "name", l->name, "calls",
                    l->calls, "ms", 1e3 * l->seconds, "share", l->share, "tflops",
                    l->operations * 1e-12, "gb_s", l->bytes * 1e-9, "floor_operations_ms",
-                   1e3 * l->floor[0], "floor_bytes_ms", 1e3 * l->floor[1], "ratio",
+                   1e3 * l->bound[0], "floor_bytes_ms", 1e3 * l->bound[1], "ratio",
                    l->least > 0 ? l->seconds / l->least : 0.0);
 }
 
@@ -256,12 +259,12 @@ static Err add_json(json_t *into, const TimedBackend *c, const Rates *r, const L
   bad |= json_object_set_new(
       into, "parts",
       json_pack("{s:I, s:f, s:f, s:o, s:o}", "steps", (json_int_t)c->periods, "product_tflops",
-                r->product * 1e-12, "copy_gb_s", r->copy * 1e-9, "work", work, "step",
+                r->gemm * 1e-12, "copy_gb_s", r->copy * 1e-9, "work", work, "step",
                 make_json(all)));
   return bad ? err_set(ERR_WORK, "not enough memory for the table of the parts") : ERR_OK;
 }
 
-/* Times one step after the other: a batch must stay valid until its work is counted. */
+/* Synchronizes after each step: its batch must stay valid until its times are read. */
 static Err time_steps(const BenchSteps *s, TimedBackend *c) {
   const Backend *kept = *s->backend;
   Err err = ERR_OK;

@@ -1,5 +1,5 @@
-/* Where the time of a training step goes, and how far each part is from what this
- * machine could do. Relies on backend/timed. */
+/* Time of each kind of work in a training step, compared with this machine's roofline. Depends on
+ * backend/timed. */
 #ifndef CMD_BENCH_PARTS_H
 #define CMD_BENCH_PARTS_H
 
@@ -8,14 +8,16 @@
 #include "backend/backend.h"
 
 typedef struct {
-  const Backend **backend; /* where the steps find theirs; a clocked one, meanwhile */
-  /* Queues one step, operation by operation: none of a captured graph. */
+  /* The backend pointer that `step` uses; bench_parts replaces it by a timing backend and restores
+   * it. */
+  const Backend **backend;
+  /* Enqueues one step, one operation at a time: operations of a CUDA graph cannot be timed. */
   Err (*step)(void *context, uint64_t number);
   void *context;
-  uint64_t first, steps; /* their numbers: first … first + steps - 1 */
+  uint64_t first, steps; /* `step` is called with first … first + steps - 1 */
 } BenchSteps;
 
-/* The table on standard output, or under "parts" in `into`. */
+/* Prints the table, or if `into` is not NULL adds it there as "parts". */
 NODISCARD Err bench_parts(const BenchSteps *steps, json_t *into);
 
 #endif

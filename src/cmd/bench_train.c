@@ -1,5 +1,5 @@
-/* trireme bench train: the speed of a training step on sentences of given lengths
- * with random ids, so that nothing but lengths and sizes counts. Relies on model,
+/* trireme bench train: speed of training steps on one device. Sentences have the lengths of a file
+ * and random ids, so the speed depends only on lengths and model size. Depends on model,
  * data/order, train/pass. */
 #include <jansson.h>
 #include <math.h>
@@ -18,9 +18,9 @@
 #include "model/transformer.h"
 #include "train/pass.h"
 
-#define WARM_UP 3  /* steps of a shape that do not count */
-#define AHEAD   32 /* batches made beforehand, used in turn */
-#define CLOCKED 5  /* steps of the table of parts, at most */
+#define WARM_UP     3  /* steps with each batch shape before the measurement */
+#define AHEAD       32 /* batches made before the measurement and used in turn */
+#define TIMED_STEPS 5  /* steps measured operation by operation, at most */
 
 Err bench_read_lengths(Lengths *l, const char *path) {
   Input *in;
@@ -55,7 +55,8 @@ Err bench_read_lengths(Lengths *l, const char *path) {
 
 static Err give_lengths(void *context, uint64_t i, uint32_t len[2]) {
   const Lengths *l = context;
-  len[0] = l->len[i][0], len[1] = l->len[i][1];
+  len[0] = l->len[i][0];
+  len[1] = l->len[i][1];
   return ERR_OK;
 }
 
@@ -72,11 +73,13 @@ static Err open_order(Order *order, Lengths *l) {
 }
 
 static void fill_side(Rng *rng, int32_t *id, int32_t *pos, uint32_t n, uint32_t vocab) {
-  for (uint32_t i = 0; i < n; i++)
-    id[i] = (int32_t)(4 + rng_below(rng, vocab - 4)), pos[i] = (int32_t)i;
+  for (uint32_t i = 0; i < n; i++) {
+    id[i] = (int32_t)(4 + rng_below(rng, vocab - 4));
+    pos[i] = (int32_t)i;
+  }
 }
 
-/* Batch i of the lengths, with random ids. */
+/* Fills batch i of the order with random ids. */
 static Err fill_batch(Batch *b, Order *order, const OrderPlan *plan, const Lengths *l,
                       uint64_t i, uint32_t vocab) {
   Rng rng = {.key = i};
@@ -88,8 +91,10 @@ static Err fill_batch(Batch *b, Order *order, const OrderPlan *plan, const Lengt
     fill_side(&rng, b->src + b->rows[0], b->src_pos + b->rows[0], n, vocab);
     fill_side(&rng, b->tgt_in + b->rows[1], b->tgt_pos + b->rows[1], m, vocab);
     fill_side(&rng, b->tgt_out + b->rows[1], b->tgt_pos + b->rows[1], m, vocab);
-    b->src_off[k] = (int32_t)b->rows[0], b->tgt_off[k] = (int32_t)b->rows[1];
-    b->rows[0] += n, b->rows[1] += m;
+    b->src_off[k] = (int32_t)b->rows[0];
+    b->tgt_off[k] = (int32_t)b->rows[1];
+    b->rows[0] += n;
+    b->rows[1] += m;
   }
   b->src_off[b->sentences] = (int32_t)b->rows[0];
   b->tgt_off[b->sentences] = (int32_t)b->rows[1];
@@ -97,14 +102,14 @@ static Err fill_batch(Batch *b, Order *order, const OrderPlan *plan, const Lengt
   return ERR_OK;
 }
 
-/* The step of train, without data, ranks and files. */
+/* What a training step needs, without data set, ranks and files. */
 typedef struct {
   Model *model;
   Pass pass;
-  double loss; /* sum over rows[1] */
-  uint64_t rows[2];
-  uint64_t taken; /* bytes of the backend's memory that were asked for here */
-  uint64_t left;  /* that a device had before */
+  double loss;      /* sum over all target tokens since the warm-up */
+  uint64_t rows[2]; /* source and target tokens since the warm-up */
+  uint64_t taken;   /* bytes of the backend's memory allocated here */
+  uint64_t left;    /* bytes that a GPU had free before */
 } Trainer;
 
 static const OptimSpec adam = {OPTIM_ADAM, 0.9f, 0.98f, 1e-9f, 0};
@@ -159,20 +164,21 @@ static Err measure_memory(const Trainer *r, uint64_t *bytes) {
   const Backend *b = r->model->backend;
   uint64_t left, all;
   *bytes = r->taken;
-  if (b->host) return ERR_OK; /* what is left there is every program's */
+  if (b->host) return ERR_OK; /* free host memory changes with every program */
   TRY(b->memory(b, &left, &all));
   if (left + *bytes < r->left) *bytes = r->left - left;
   return ERR_OK;
 }
 
 static StepKey make_step_key(uint64_t number) {
-  return (StepKey){rng_mix(1, number), true, false};
+  return (StepKey){.key = rng_mix(1, number), .dropout = true, .first = false};
 }
 
 /* One training step: synchronizes once, at its end, while the next batch is being copied. */
 static Err run_step(Trainer *r, const Batch *batch, uint64_t number, const Batch *next) {
   StepNumbers now = optim_numbers(&adam, number, 1e-4);
-  now.max_grad_norm = 1, now.grad_divisor = batch->rows[1];
+  now.max_grad_norm = 1;
+  now.grad_divisor = batch->rows[1];
   TRY(pass_whole(&r->pass, batch, make_step_key(number), 1, &now));
   if (next) pass_load(&r->pass, next, make_step_key(number + 1));
   TRY(pass_end(&r->pass, &now));
@@ -181,7 +187,8 @@ static Err run_step(Trainer *r, const Batch *batch, uint64_t number, const Batch
   return ERR_OK;
 }
 
-/* Floating-point operations of the GEMMs, forward and backward, as the peer counts them. */
+/* Floating-point operations of the GEMMs, 6 per weight and token (2 forward, 4 backward).
+ * Attention scores are not counted, as in the PyTorch benchmark that this one is compared with. */
 static double count_flops(const Trainer *r) {
   const ModelConfig *c = &r->model->config;
   ModelShape shape = c->family->shape(c);
@@ -192,8 +199,8 @@ static double count_flops(const Trainer *r) {
 /* Runs each shape of batch WARM_UP times: to select GEMM algorithms, to capture the CUDA graph,
  * and to launch it once. */
 static Err warm_up(Trainer *r, const Batch *batch, size_t batches) {
-  bool records = r->model->backend->graph_begin;
-  for (size_t i = 0; i < (records ? batches : 1); i++) {
+  bool has_graphs = r->model->backend->graph_begin;
+  for (size_t i = 0; i < (has_graphs ? batches : 1); i++) {
     size_t k = 0;
     while (memcmp(batch[k].padded, batch[i].padded, sizeof batch[i].padded) != 0) k++;
     for (uint64_t n = 0; n < (k < i ? 0 : WARM_UP); n++) TRY(run_step(r, &batch[i], n, NULL));
@@ -207,11 +214,12 @@ typedef struct {
   size_t batches;
 } Turns;
 
-/* Runs a step with the present backend, one operation at a time (no CUDA graph). */
+/* Runs a step with the backend that the model has now, without CUDA graphs. */
 static Err step_in_turn(void *context, uint64_t number) {
   const Turns *t = context;
   Pass *pass = &t->r->pass;
-  pass->backend = t->r->model->backend, pass->without_graphs = true;
+  pass->backend = t->r->model->backend;
+  pass->without_graphs = true;
   return run_step(t->r, &t->batch[number % t->batches], number, NULL);
 }
 
@@ -220,7 +228,8 @@ static Err run_bench(Trainer *r, Batch *batch, size_t batches, const OrderPlan *
                      const OptSet *opts) {
   uint64_t steps = (uint64_t)opt_count(opts, "steps"), graphs, memory;
   TRY(warm_up(r, batch, batches));
-  r->rows[0] = r->rows[1] = 0, r->loss = 0;
+  r->rows[0] = r->rows[1] = 0;
+  r->loss = 0;
   double start = progress_clock();
   for (uint64_t i = 0; i < steps; i++) {
     const Batch *next = i + 1 < steps ? &batch[(i + 1) % batches] : NULL;
@@ -229,10 +238,10 @@ static Err run_bench(Trainer *r, Batch *batch, size_t batches, const OrderPlan *
   double seconds = progress_clock() - start, mean = r->loss / (double)r->rows[1];
   graphs = r->pass.graphs.captured;
   double rate = (double)r->rows[1] / seconds, flops = count_flops(r) / seconds;
-  TRY(measure_memory(r, &memory)); /* before the parts are clocked: that takes more */
+  TRY(measure_memory(r, &memory)); /* before bench_parts, which allocates more */
   Turns turns = {r, batch, batches};
-  BenchSteps clocked = {&r->model->backend, step_in_turn, &turns, steps + WARM_UP,
-                        steps < CLOCKED ? steps : CLOCKED};
+  BenchSteps timed = {&r->model->backend, step_in_turn, &turns, steps + WARM_UP,
+                      steps < TIMED_STEPS ? steps : TIMED_STEPS};
   if (opt_flag(opts, "json")) {
     json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:I}",
                           "bench", "train", "backend", r->model->backend->about, "preset",
@@ -241,9 +250,12 @@ static Err run_bench(Trainer *r, Batch *batch, size_t batches, const OrderPlan *
                           1e3 * seconds / (double)steps, "fill", plan->fill, "model_tflops",
                           flops * 1e-12, "loss", mean, "memory_gb", (double)memory / 1e9,
                           "graphs", (json_int_t)graphs);
-    Err err = bench_parts(&clocked, j);
+    Err err = bench_parts(&timed, j);
     r->pass.backend = r->model->backend;
-    if (!err) json_dumpf(j, stdout, JSON_REAL_PRECISION(6)), putchar('\n');
+    if (!err) {
+      json_dumpf(j, stdout, JSON_REAL_PRECISION(6));
+      putchar('\n');
+    }
     json_decref(j);
     return err;
   }
@@ -256,7 +268,7 @@ static Err run_bench(Trainer *r, Batch *batch, size_t batches, const OrderPlan *
     printf("graphs: %llu captured, %llu steps launched as graphs\n", (unsigned long long)graphs,
            (unsigned long long)r->pass.graphs.launched);
   fflush(stdout);
-  Err err = bench_parts(&clocked, NULL);
+  Err err = bench_parts(&timed, NULL);
   r->pass.backend = r->model->backend;
   return err;
 }

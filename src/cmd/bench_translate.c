@@ -1,6 +1,6 @@
-/* trireme bench translate: the speed of beam search with random weights, on sources
- * of given lengths and with outputs that are made as long as their targets, so that
- * nothing but lengths and sizes counts. Relies on decode/beam, model. */
+/* trireme bench translate: speed of beam search with random weights. Sources have the lengths of a
+ * file, and each output is forced to the length of its target, so the speed depends only on lengths
+ * and model size. Depends on decode/beam, model. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,12 +22,14 @@ typedef struct {
   Weights weights;
   float *w;
   Beam *beam;
-  size_t rows, sentences; /* of a batch, at most */
+  size_t rows, sentences; /* most source tokens and sentences in a batch */
   int32_t *src, *off, *length;
   Hypothesis *best;
-  double seconds, cpu, load; /* cpu: of all threads; load: laying the weights out */
-  double first;              /* seconds of the pass before, in which a device measured */
-  BeamTimes before;          /* what that pass took */
+  double seconds;   /* of all searches */
+  double cpu;       /* CPU seconds of all threads in them */
+  double load;      /* seconds to pack the weights for the GEMMs */
+  double first;     /* seconds of the warm-up, in which a GPU selects GEMM algorithms */
+  BeamTimes before; /* the parts of `first` */
 } Run;
 
 static double cpu_clock(void) {
@@ -75,13 +77,13 @@ static void close_run(Run *r) {
   backend_close(&r->backend);
 }
 
-static int longer_first(const void *a, const void *b) {
+static int compare_longer_first(const void *a, const void *b) {
   const uint32_t *x = a, *y = b;
   if (x[0] != y[0]) return x[0] > y[0] ? -1 : 1;
   return x[1] > y[1] ? -1 : x[1] < y[1];
 }
 
-/* Translates all, in the batches that translate would make. */
+/* Translates all sentences, in the batches that `trireme translate` would form. */
 static Err translate_all(Run *r, const Lengths *l) {
   Rng rng = {.key = 7};
   beam_set_lengths(r->beam, r->length);
@@ -97,7 +99,8 @@ static Err translate_all(Run *r, const Lengths *l) {
     r->off[n] = (int32_t)rows;
     double start = progress_clock(), start_cpu = cpu_clock();
     TRY(beam_search(r->beam, r->src, r->off, n, r->best));
-    r->seconds += progress_clock() - start, r->cpu += cpu_clock() - start_cpu;
+    r->seconds += progress_clock() - start;
+    r->cpu += cpu_clock() - start_cpu;
     for (size_t s = 0; s < n; s++) {
       if (r->best[s].len != (size_t)r->length[s])
         return err_set(
@@ -113,7 +116,8 @@ static Err translate_all(Run *r, const Lengths *l) {
 static Err warm_up(Run *r, const Lengths *l) {
   if (r->backend.host) return ERR_OK;
   TRY(translate_all(r, l));
-  r->first = r->seconds, r->before = beam_times(r->beam);
+  r->first = r->seconds;
+  r->before = beam_times(r->beam);
   r->seconds = r->cpu = 0;
   return ERR_OK;
 }
@@ -124,7 +128,8 @@ static BeamTimes get_times(const Run *r) {
                      t.steps - b.steps, t.rows - b.rows};
 }
 
-/* Operations of the products alone: of a source row and of a row of a step. */
+/* Floating-point operations of the GEMMs, without attention scores. step_rows: sum over decoding
+ * steps of the hypotheses in the step. */
 static double count_flops(const Run *r, double source_rows, double step_rows) {
   double d = r->config.d_model, ff = r->config.ffn_dim,
          layers[] = {r->config.layers[0], r->config.layers[1]};
@@ -136,8 +141,10 @@ static double count_flops(const Run *r, double source_rows, double step_rows) {
 static void print_result(const Run *r, const Lengths *l, const OptSet *opts) {
   BeamTimes t = get_times(r);
   double tokens[2] = {0};
-  for (size_t i = 0; i < l->pairs; i++)
-    tokens[0] += l->len[i][0] + 1, tokens[1] += l->len[i][1];
+  for (size_t i = 0; i < l->pairs; i++) {
+    tokens[0] += l->len[i][0] + 1;
+    tokens[1] += l->len[i][1];
+  }
   double rate = (tokens[0] + tokens[1]) / r->seconds, target = tokens[1] / r->seconds;
   double gflops = count_flops(r, tokens[0], (double)t.rows) / r->seconds * 1e-9;
   if (opt_flag(opts, "json")) {
@@ -181,7 +188,7 @@ Err bench_translate(const OptSet *opts) {
   Lengths l = {0};
   Err err;
   TRY_DONE(bench_read_lengths(&l, path));
-  qsort(l.len, l.pairs, sizeof *l.len, longer_first);
+  qsort(l.len, l.pairs, sizeof *l.len, compare_longer_first);
   TRY_DONE(open_run(&r, &l, opts));
   TRY_DONE(warm_up(&r, &l));
   TRY_DONE(translate_all(&r, &l));

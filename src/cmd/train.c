@@ -1,4 +1,5 @@
-/* trireme train: options to a TrainSpec. Relies on train. */
+/* trireme train: converts options to a TrainSpec, runs the training and prints the summary. Depends
+ * on train. */
 #include "train/train.h"
 
 #include <inttypes.h>
@@ -164,7 +165,7 @@ static Err read_run_config(OptSet *opts) {
   char path[FILE_PATH_MAX];
   TRY(file_join(path, run, "config"));
   if (!file_exists(path)) /* other hosts may not see the run; rank 0 decides */
-    return opt_given(opts, "data") ? ERR_OK : rundir_check(run, true);
+    return opt_given(opts, "data") ? ERR_OK : rundir_check(run, /*resume=*/true);
   Str text = {0};
   Err err = file_read(path, (size_t)1 << 20, &text);
   if (!err) err = opt_parse_recipe(opts, str_text(&text), text.len, path);

@@ -120,7 +120,7 @@ static Err check_older_model(const char *dir) {
              dir);
     return ERR_OK;
   }
-  TRY(checkpoint_check(dir, true, &whole));
+  TRY(checkpoint_check(dir, /*model_only=*/true, &whole));
   return whole ? ERR_OK : ERR_WORK; /* the error record says what is damaged */
 }
 

@@ -23,15 +23,16 @@ size_t batch_ints(size_t capacity, size_t sentences) {
 
 void batch_at(Batch *b, int32_t *at) {
   size_t rows = b->capacity, offsets = (size_t)b->most_sentences + 2;
-  b->key = (void *)at, at += 2;
-  b->src = at, at += rows;
-  b->src_pos = at, at += rows;
-  b->tgt_in = at, at += rows;
-  b->tgt_out = at, at += rows;
-  b->tgt_pos = at, at += rows;
-  b->src_off = at, at += offsets;
-  b->tgt_off = at, at += offsets;
-  b->pair = (uint64_t *)(void *)(at + (batch_ints(rows, b->most_sentences) & 1));
+  b->key = (void *)at;
+  b->src = at + 2;
+  b->src_pos = b->src + rows;
+  b->tgt_in = b->src_pos + rows;
+  b->tgt_out = b->tgt_in + rows;
+  b->tgt_pos = b->tgt_out + rows;
+  b->src_off = b->tgt_pos + rows;
+  b->tgt_off = b->src_off + offsets;
+  int32_t *end = b->tgt_off + offsets;
+  b->pair = (uint64_t *)(void *)(end + (batch_ints(rows, b->most_sentences) & 1));
 }
 
 void batch_free(Batch *b) {

@@ -123,7 +123,7 @@ static void remove_partial(const Convert *c) {
 Err convert_run(const char *from, const char *out, uint64_t window_pairs, Meta *meta) {
   Convert c = {.state = {.lock = -1}, .meta = meta};
   *meta = (Meta){0};
-  TRY(prepare_check_out(out, false));
+  TRY(prepare_check_out(out, /*resume=*/false));
   TRY(dataset_open(&c.from, from));
   dataset_enter(&c.from, &c.reader);
   stop_watch();

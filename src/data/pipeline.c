@@ -119,10 +119,18 @@ static Block *free_block(Pipe *p) {
   return block;
 }
 
-static void publish(Pipe *p, bool last) {
+/* Passes the block that free_block returned to the workers. */
+static void publish_block(Pipe *p) {
   pthread_mutex_lock(&p->lock);
-  p->filled += !last;
-  p->end = p->end || last;
+  p->filled++;
+  pthread_cond_broadcast(&p->changed);
+  pthread_mutex_unlock(&p->lock);
+}
+
+/* Tells the workers that no more blocks follow. */
+static void publish_end(Pipe *p) {
+  pthread_mutex_lock(&p->lock);
+  p->end = true;
   pthread_cond_broadcast(&p->changed);
   pthread_mutex_unlock(&p->lock);
 }
@@ -151,7 +159,7 @@ static Err read_input(Source *s) {
     if (!block) return ERR_OK;
     block->error = (ErrRecord){0};
     TRY(fill_block(s, block, &end));
-    if (block->out.lines) publish(s->pipe, false);
+    if (block->out.lines) publish_block(s->pipe);
   }
   return record_source(s);
 }
@@ -169,11 +177,11 @@ static void *reader(void *argument) {
       if (block) {
         block->out.lines = 0;
         block->error = kept;
-        publish(s.pipe, false);
+        publish_block(s.pipe);
       }
     }
   }
-  publish(s.pipe, true);
+  publish_end(s.pipe);
   return NULL;
 }
 

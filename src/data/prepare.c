@@ -253,7 +253,9 @@ static Err check_held_out(Prepare *p, const TextPair *input) {
   if (!input->path[0]) return ERR_OK;
   MetaSplit unused = {0};
   PipelineSpec spec = train_pipeline(p);
-  spec.input = input, spec.inputs = 1, spec.rules = NULL;
+  spec.input = input;
+  spec.inputs = 1;
+  spec.rules = NULL;
   spec.drop_bad_utf8 = false;
   Err err = pipeline_run(&spec, &unused, pass_block, p);
   mem_free(unused.source);
@@ -309,7 +311,11 @@ static Err have_tokenizer(Prepare *p) {
     return err_context("%s", p->spec.tokenizer ? p->spec.tokenizer : "tokenizer");
   Meta *m = p->meta;
   const Tokenizer *t = &p->tokenizer;
-  m->vocab = t->vocab, m->pad = t->pad, m->bos = t->bos, m->eos = t->eos, m->unk = t->unk;
+  m->vocab = t->vocab;
+  m->pad = t->pad;
+  m->bos = t->bos;
+  m->eos = t->eos;
+  m->unk = t->unk;
   snprintf(m->tokenizer_type, sizeof m->tokenizer_type, "%s", t->type);
   memcpy(m->tokenizer_sha256, t->sha256, sizeof m->tokenizer_sha256);
   return ERR_OK;
@@ -381,7 +387,9 @@ static Err encode_held_out(Prepare *p, Split which, const TextPair *input) {
   static const char *const raw_name[SPLITS][2] = {
       {0}, {"valid.src", "valid.ref"}, {"test.src", "test.ref"}};
   PipelineSpec spec = train_pipeline(p);
-  spec.input = input, spec.inputs = 1, spec.rules = NULL;
+  spec.input = input;
+  spec.inputs = 1;
+  spec.rules = NULL;
   spec.tokenizer = &p->tokenizer;
   spec.drop_bad_utf8 = false; /* every line counts in BLEU */
   MetaSplit *split = &p->meta->split[which];

@@ -1,5 +1,5 @@
-/* Reading of recipe files and finding them; recipe_obtain has its own file.
- * Depends on fetch (what a URL is), base. */
+/* Finds and parses recipe files; recipe_obtain.c obtains what they name. Depends on fetch (checks
+ * URLs), base. */
 #include "data/recipe.h"
 
 #include <dirent.h>
@@ -25,8 +25,8 @@ static bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\r' || c == '\f' || c == '\v';
 }
 
-/* Names become files in the cache: letters, digits and . _ + - only, no way up,
- * nothing hidden, nothing that a download under way is called. */
+/* Names become file names in the cache: only letters, digits and . _ + -, no leading dot, and none
+ * of the suffixes of unfinished downloads. */
 static Err check_name(const char *name) {
   static const char *const reserved[] = {".part", ".meta", ".bad"};
   size_t n = strlen(name);
@@ -40,15 +40,17 @@ static Err check_name(const char *name) {
   }
   for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++) {
     if (str_ends(name, reserved[i])) {
-      return err_set(ERR_USAGE, "'%.60s' cannot be a file's name: '%s' is for downloads", name,
-                     reserved[i]);
+      return err_set(
+          ERR_USAGE,
+          "'%.60s' cannot be a file's name: '%s' is reserved for unfinished downloads", name,
+          reserved[i]);
     }
   }
   return ERR_OK;
 }
 
-/* Splits in place as config files do: blanks part words, "quotes" keep them, with
- * \" and \\ inside; '#' where a word would begin starts a comment. */
+/* Splits a line in place, with the syntax of config files: blanks separate words, except in double
+ * quotes, where \" and \\ are escapes; '#' at the beginning of a word starts a comment. */
 static Err split_words(char *at, char **word, size_t *words) {
   *words = 0;
   for (;;) {
@@ -88,12 +90,14 @@ static RecipeItem *find_item(Recipe *r, const char *name) {
   return NULL;
 }
 
-/* A new item; it is the last one of r->item and valid at any time. */
+/* Appends an item to r->item. The recipe can be freed even if a later step fails. */
 static Err add_item(Recipe *r, RecipeKind kind, const char *name, size_t line,
                     RecipeItem **out) {
   TRY(check_name(name));
   RecipeItem *old = find_item(r, name);
-  if (old) return err_set(ERR_USAGE, "'%s' is already made on line %zu", name, old->line);
+  if (old)
+    return err_set(ERR_USAGE, "the name '%s' is already used on line %zu; choose another", name,
+                   old->line);
   TRY(mem_grow(&r->item, &r->item_capacity, r->items + 1, sizeof *r->item));
   RecipeItem *item = &r->item[r->items];
   *item = (RecipeItem){.kind = kind, .line = line};
@@ -221,7 +225,7 @@ static bool is_use(const char *key) {
   return strcmp(key, "train") == 0 || strcmp(key, "valid") == 0 || strcmp(key, "test") == 0;
 }
 
-/* A recipe says what the data are, never where they come to lie. */
+/* Options that a recipe must not set: a recipe describes the data, not where they are stored. */
 static bool is_callers(const char *key) {
   static const char *const keys[] = {"recipe", "config",       "out",
                                      "mirror", "download-dir", "source-dir"};
@@ -231,7 +235,7 @@ static bool is_callers(const char *key) {
   return false;
 }
 
-/* One line, as a copy that may be cut up; *ours when 'prepare' must not see it. */
+/* Parses one line, in a copy that it modifies; *ours: the line is not an option of `prepare`. */
 static Err parse_line(Recipe *r, char *line, size_t number, bool *ours) {
   char *word[WORDS_LIMIT], *key = line;
   size_t words = 0;
@@ -257,7 +261,8 @@ static Err parse_line(Recipe *r, char *line, size_t number, bool *ours) {
     return parse_about(r, word, words);
   }
   if (is_callers(key)) {
-    return err_set(ERR_USAGE, "'%s' is for whoever calls the recipe, not for the recipe", key);
+    return err_set(ERR_USAGE, "a recipe cannot set '%s'; pass --%s to trireme prepare", key,
+                   key);
   }
   bool fetch = strcmp(key, "fetch") == 0, unpack = strcmp(key, "unpack") == 0;
   bool sgm = strcmp(key, "sgm") == 0, parts = strcmp(key, "split") == 0;
@@ -271,8 +276,8 @@ static Err parse_line(Recipe *r, char *line, size_t number, bool *ours) {
   return generate ? parse_generate(r, word, words) : ERR_OK;
 }
 
-/* Names used must be made somewhere; what they are made from must be of a kind
- * that can be, which also rules out circles. */
+/* Checks that every name is defined by some line, and that every item is made from one of an
+ * allowed kind, which also excludes circles. */
 static Err check_links(Recipe *r, const char *where) {
   for (size_t i = 0; i < r->items; i++) {
     const RecipeItem *item = &r->item[i];
@@ -362,7 +367,7 @@ void recipe_free(Recipe *r) {
 
 #define PLACES 4
 
-/* The i-th folder that may hold recipes; false when there is none of it. */
+/* The i-th folder that may contain recipes; false if there is no such folder. */
 static bool get_recipe_dir(int i, char *out) {
   static const char *const beside[PLACES] = {NULL, "../recipes", "recipes",
                                              "../share/trireme/recipes"};
@@ -379,7 +384,7 @@ static int by_name(const void *a, const void *b) {
 
 static Err add_names(const char *dir, char ***name, size_t *names, size_t *capacity) {
   DIR *d = opendir(dir);
-  if (!d) return ERR_OK; /* a place that cannot be read holds none */
+  if (!d) return ERR_OK; /* a folder that cannot be read has no recipes */
   Err err = ERR_OK;
   for (struct dirent *entry; !err && (entry = readdir(d));) {
     char path[FILE_PATH_MAX], inner[FILE_PATH_MAX];
@@ -464,7 +469,7 @@ static Err read_recipe(Recipe *r, const char *conf) {
     if (!err) err = copy_text(&r->name, folder && folder[1] ? folder + 1 : "recipe");
     if (err) recipe_free(r);
   }
-  free(real); /* realpath's own, not mem's */
+  free(real); /* allocated by realpath */
   str_free(&text);
   return err;
 }

@@ -1,6 +1,5 @@
-/* Recipes: a folder whose recipe.conf says which files a data set is made of,
- * where they come from, and the options of 'prepare' that go with them. Depends on
- * fetch, unpack, base. */
+/* Recipes: a folder with a file recipe.conf, which lists the files of a data set, where to download
+ * them, and options for `trireme prepare`. Depends on fetch, unpack, base. */
 #ifndef DATA_RECIPE_H
 #define DATA_RECIPE_H
 
@@ -17,17 +16,17 @@ typedef enum {
   RECIPE_SPLIT,  /* split = FILE-NAME N SOURCE TARGET HELD-SOURCE HELD-TARGET: four items */
 } RecipeKind;
 
-/* One file that the recipe knows how to get. */
+/* One file of the recipe: downloaded, or made from another one. */
 typedef struct {
   RecipeKind kind;
   char *name;
   char *url;      /* fetch */
   char *sha256;   /* fetch; 64 lower-case digits, or NULL */
   uint64_t bytes; /* fetch; 0 = unknown */
-  char *from;     /* unpack, sgm, split: the name it is made from */
+  char *from;     /* unpack, sgm, split: name of the item it is made from */
   char *member;   /* unpack */
-  uint64_t every; /* split: N, one source sentence in so many is held back */
-  int part;       /* split: 0 to 3, in the order of the line */
+  uint64_t every; /* split: N; one source sentence in N is held out */
+  int part;       /* split: 0 to 3, its position among the four names on the line */
   size_t line;
   char *path; /* absolute; set by recipe_obtain for those that were needed */
 } RecipeItem;
@@ -44,35 +43,35 @@ typedef struct {
   char *name;     /* of the folder */
   char *path;     /* of recipe.conf */
   char *about;    /* one sentence, or NULL */
-  char *generate; /* "demo", or NULL: the text is made, not fetched */
+  char *generate; /* "demo": the text is generated, not downloaded; else NULL */
   RecipeItem *item;
   size_t items, item_capacity;
   RecipeUse *use;
   size_t uses, use_capacity;
-  /* The options for 'prepare', line for line as in recipe.conf: blank where the
-   * line was this file's business. After recipe_obtain train, valid and test name
-   * the files obtained. */
+  /* The options for `prepare`, line for line as in recipe.conf, with blank lines in place of those
+   * that describe files, so that line numbers in errors are right. After recipe_obtain, train, valid
+   * and test name the files obtained. */
   Str config;
 } Recipe;
 
 /* Where files may come from. */
 typedef struct {
   const char *cache_dir;  /* NULL = ${XDG_CACHE_HOME:-~/.cache}/trireme/NAME */
-  const char *source_dir; /* files on disk, by any name of the recipe; NULL = none */
-  const char *mirror;     /* URL put in place of all before a URL's last part; NULL */
+  const char *source_dir; /* directory with files under the recipe's names; NULL = none */
+  const char *mirror;     /* replaces all of a URL but its last component; NULL = none */
   int tries;              /* as in FetchJob; 0 = its defaults */
   double delay;
 } RecipeFrom;
 
-/* By name, from the recipe folders; or by path, when there is a '/' in it. */
+/* Loads a recipe by name from the recipe folders, or by path if it contains '/'. */
 NODISCARD Err recipe_load(Recipe *r, const char *name_or_path);
-/* From memory; `where` names the text in errors. */
+/* Parses a recipe in memory; `where` is its name in errors. */
 NODISCARD Err recipe_parse(Recipe *r, const char *text, size_t len, const char *where);
-/* Gets what train, valid and test need and is not there; fills in r->config. */
+/* Downloads and unpacks the files of train, valid and test that are missing; completes r->config. */
 NODISCARD Err recipe_obtain(Recipe *r, const RecipeFrom *from);
 void recipe_free(Recipe *r);
 
-/* The names of the recipes there are, sorted, each followed by a line break. */
+/* Appends the names of the available recipes, sorted, each followed by a line break. */
 NODISCARD Err recipe_list(Str *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* Getting a recipe's files: from the user's folder, from the cache, from the
- * network, in this order; then unpacking. Depends on fetch, unpack, base. */
+/* Obtains a recipe's files: from --source-dir, else from the cache, else by download; then unpacks
+ * them. Depends on fetch, unpack, base. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,18 +21,18 @@ typedef struct {
   Recipe *r;
   const RecipeFrom *from;
   char cache[FILE_PATH_MAX];
-  bool *wanted; /* per item: it must be fetched or made */
-  size_t todo;  /* how many */
+  bool *wanted; /* (items) must be downloaded or made from another item */
+  size_t todo;  /* number of these */
   size_t unreached;
 } Obtain;
 
-/* ---- what is there, what is missing ---- */
+/* ---- which files exist, which are missing ---- */
 
 static RecipeItem *item_of(Recipe *r, const char *name) {
   for (size_t i = 0; i < r->items; i++) {
     if (strcmp(r->item[i].name, name) == 0) return &r->item[i];
   }
-  return NULL; /* recipe_parse has checked that this cannot be */
+  return NULL; /* impossible: checked by recipe_parse */
 }
 
 static Err set_path(RecipeItem *item, const char *path) {
@@ -41,7 +41,7 @@ static Err set_path(RecipeItem *item, const char *path) {
   return mem_dup(&item->path, path, strlen(path));
 }
 
-/* The file's path below `dir`, and whether it is there. */
+/* Sets `path` to DIR/NAME, and *there if it exists. */
 static Err find_file(const char *dir, const char *name, char *path, bool *there) {
   *there = false;
   if (!dir) return ERR_OK;
@@ -50,8 +50,8 @@ static Err find_file(const char *dir, const char *name, char *path, bool *there)
   return ERR_OK;
 }
 
-/* In the user's folder. What is read as text may lie there compressed, unless its
- * size or hash is known. */
+/* Looks for the item in --source-dir. A file that is read as text may be compressed there, unless
+ * the recipe has its size or hash. */
 static Err look_source(const Obtain *o, const RecipeItem *item, bool text, char *path,
                        bool *there) {
   static const char *const ending[] = {"", ".gz", ".zst"};
@@ -64,8 +64,10 @@ static Err look_source(const Obtain *o, const RecipeItem *item, bool text, char 
   }
   struct stat st;
   if (*there && stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-    return err_set(ERR_WORK, "%s is not a regular file; --source-dir holds files as fetched",
-                   path);
+    return err_set(
+        ERR_WORK,
+        "%s is not a regular file; put the file itself, as downloaded, into --source-dir",
+        path);
   }
   return ERR_OK;
 }
@@ -77,7 +79,7 @@ static bool is_newer(const char *a, const char *b) {
                                               : x.st_mtim.tv_nsec > y.st_mtim.tv_nsec;
 }
 
-/* Has anything that `item` is made from changed after `path` was made from it? */
+/* Is `path` older than a file that `item` is made from? */
 static Err is_stale(Obtain *o, const RecipeItem *item, const char *path, bool *stale) {
   *stale = false;
   while (item->kind != RECIPE_FETCH && !*stale) {
@@ -92,8 +94,8 @@ static Err is_stale(Obtain *o, const RecipeItem *item, const char *path, bool *s
   return ERR_OK;
 }
 
-/* Finds the item, or notes that it, and what it is made from, must be got. `text`:
- * it will be read line by line. */
+/* Finds the item's file, or marks the item and what it is made from as wanted. `text`: the file is
+ * read line by line. */
 static Err require_item(Obtain *o, RecipeItem *item, bool text) {
   size_t i = (size_t)(item - o->r->item);
   char path[FILE_PATH_MAX];
@@ -121,17 +123,18 @@ static Err require_item(Obtain *o, RecipeItem *item, bool text) {
   return require_item(o, item_of(o->r, item->from), item->kind == RECIPE_SPLIT);
 }
 
-/* The user's half of a split beside a half made here could have sentences in common. */
+/* Refuses a split of which --source-dir has only some texts: made by another split, these could
+ * have sentences in common with the texts made here. */
 static Err check_splits(const Obtain *o) {
   const Recipe *r = o->r;
-  const RecipeItem *before = NULL; /* needed, and of the same line */
+  const RecipeItem *before = NULL; /* the last needed item of a split */
   bool before_there = false;
   for (size_t i = 0; i < r->items; i++) {
     const RecipeItem *item = &r->item[i];
     char path[FILE_PATH_MAX];
     bool there;
     if (item->kind != RECIPE_SPLIT || !(item->path || o->wanted[i])) continue;
-    TRY(look_source(o, item, true, path, &there));
+    TRY(look_source(o, item, /*text=*/true, path, &there));
     if (before && before->line == item->line && before_there != there) {
       return err_set(ERR_WORK,
                      "--source-dir %s has %s but not %s, and the texts of one split belong "
@@ -154,7 +157,7 @@ static Err plan_work(Obtain *o) {
   }
   for (size_t i = 0; i < o->r->uses; i++) {
     for (size_t w = 0; w < o->r->use[i].words; w++) {
-      TRY(require_item(o, item_of(o->r, o->r->use[i].word[w]), true));
+      TRY(require_item(o, item_of(o->r, o->r->use[i].word[w]), /*text=*/true));
     }
   }
   return check_splits(o);
@@ -162,7 +165,7 @@ static Err plan_work(Obtain *o) {
 
 /* ---- fetching ---- */
 
-/* The last part of the URL's path, without query; "" when there is none. */
+/* The last component of the URL's path, without the query; "" if there is none. */
 static void last_part(const char *url, const char **part, size_t *len) {
   const char *path = strstr(url, "://");
   path = path ? path + 3 : url;
@@ -197,7 +200,7 @@ static Err fetch_item(Obtain *o, RecipeItem *item, bool *unreachable) {
                   .bytes = item->bytes,
                   .delay = o->from->delay,
                   .report = &report,
-                  /* Once one server was silent, the others are asked but once. */
+                  /* After one server did not answer, the others are tried only once. */
                   .tries = o->unreached ? 1 : o->from->tries};
   Err err = ERR_OK;
   *unreachable = true;
@@ -221,7 +224,7 @@ static Err fetch_item(Obtain *o, RecipeItem *item, bool *unreachable) {
   return err ? err : set_path(item, path);
 }
 
-/* One sentence for all files that no server gave. */
+/* Reports all files that could not be downloaded in one message. */
 static Err unreached_error(Obtain *o) {
   enum { ROOM = sizeof((ErrRecord *)0)->text };
   Str list = {0};
@@ -273,7 +276,7 @@ static Err fetch_all(Obtain *o) {
 
 /* ---- unpacking ---- */
 
-/* All members wanted of one archive, in one pass. */
+/* Extracts all wanted members of one archive in one pass. */
 static Err unpack_from(Obtain *o, const RecipeItem *archive) {
   Recipe *r = o->r;
   UnpackPair *pair = NULL;
@@ -295,7 +298,7 @@ static Err unpack_from(Obtain *o, const RecipeItem *archive) {
   return err;
 }
 
-/* All texts wanted of one split line, in one pass. */
+/* Writes all wanted texts of one split in one pass. */
 static Err split_from(Obtain *o, const RecipeItem *first) {
   const char *to[4] = {NULL};
   for (size_t i = 0; i < o->r->items; i++) {
@@ -326,7 +329,7 @@ static Err make_all(Obtain *o) {
   return ERR_OK;
 }
 
-/* ---- the whole ---- */
+/* ---- all together ---- */
 
 static void add_quoted(Str *out, const char *text) {
   str_addc(out, '"');
@@ -337,7 +340,7 @@ static void add_quoted(Str *out, const char *text) {
   str_addc(out, '"');
 }
 
-/* `key = "path" "path"` in place of `key = NAME NAME`. */
+/* Writes `key = "path" "path"` in place of `key = NAME NAME`. */
 static Err add_use(Recipe *r, const RecipeUse *use, Str *out) {
   str_addf(out, "%s =", use->key);
   for (size_t w = 0; w < use->words; w++) {
@@ -349,7 +352,7 @@ static Err add_use(Recipe *r, const RecipeUse *use, Str *out) {
                   : ERR_OK;
     str_addc(out, ' ');
     add_quoted(out, absolute);
-    free(absolute); /* realpath's own, not mem's */
+    free(absolute); /* allocated by realpath */
     if (err) return err;
   }
   return ERR_OK;
@@ -391,22 +394,24 @@ static Err cache_dir(Obtain *o) {
   } else if (home && home[0] == '/') {
     TRY(file_join(base, home, ".cache"));
   } else {
-    return err_set(ERR_USAGE, "there is no HOME to keep downloads in: give --download-dir DIR");
+    return err_set(
+        ERR_USAGE,
+        "HOME is not set, so there is no cache for downloads; pass --download-dir DIR");
   }
   TRY(file_join(ours, base, "trireme"));
   return file_join(o->cache, ours, o->r->name ? o->r->name : "recipe");
 }
 
-/* Only one process at a time fills a cache. */
+/* Locks the cache: only one process at a time may write to it. */
 static Err lock_cache(const Obtain *o, int *fd, bool *waited) {
   char path[FILE_PATH_MAX];
   TRY(file_mkdirs(o->cache));
   TRY(file_join(path, o->cache, ".lock"));
   *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (*fd < 0) return err_errno("cannot create", path);
-  /* A file system without locks is no reason to stop. */
+  /* Goes on without a lock if the file system has none. */
   if (flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    log_info("waiting for another process that fills %s", o->cache);
+    log_info("waiting for another process that downloads to %s", o->cache);
     *waited = true;
     while (flock(*fd, LOCK_EX) != 0 && errno == EINTR) {}
   }
@@ -419,7 +424,7 @@ static Err obtain_all(Obtain *o) {
   TRY(plan_work(o));
   if (o->todo) {
     Err err = lock_cache(o, &fd, &waited);
-    if (!err && waited) err = plan_work(o); /* the other one may have done it all */
+    if (!err && waited) err = plan_work(o); /* the other process may have obtained everything */
     if (!err) err = fetch_all(o);
     if (!err) err = make_all(o);
     if (fd >= 0) close(fd);

@@ -1,5 +1,5 @@
-/* Beam search: alive hypotheses grow in step; those that end are kept aside while
- * an alive one could still beat them. Sampling: each goes its own way. Relies on
+/* Beam search: all live hypotheses are extended by one token per step; ended ones are kept until no
+ * live one can get a better score. Sampling: each sample is extended independently. Depends on
  * model/decoder, sample. */
 #include "decode/beam.h"
 
@@ -14,9 +14,9 @@
 
 typedef struct {
   float sum;     /* log probability so far */
-  int32_t *word; /* (longest) what was written */
-  int32_t row;   /* of the last step, which wrote its newest word */
-  int which;     /* of the sentence's samples */
+  int32_t *word; /* (longest) tokens so far */
+  int32_t row;   /* its row in the batch of the last step */
+  int which;     /* index among the sentence's samples */
 } Alive;
 
 typedef struct {
@@ -31,17 +31,17 @@ typedef struct {
 } Candidate;
 
 typedef struct {
-  int alive, ended; /* how many */
-  size_t most;      /* words it may write */
-  size_t least;     /* words before it may end */
+  int alive, ended; /* numbers of hypotheses */
+  size_t most;      /* most tokens of an output */
+  size_t least;     /* fewest tokens before end-of-sentence is allowed */
   bool done;
   Alive hyp[MOST_BEAM];
-  Ended best[MOST_BEAM]; /* sorted, best first; samples by their number */
+  Ended best[MOST_BEAM]; /* by falling score; samples by their index */
 } Sentence;
 
 struct Beam {
   BeamSpec spec;
-  Backend backend; /* with packed weights of its own */
+  Backend backend; /* a copy of the caller's, which holds the packed weights */
   Transformer t;
   Decoder decoder;
   size_t max_tokens, max_sentences; /* of a batch: source tokens, sentences */
@@ -49,35 +49,36 @@ struct Beam {
   const uint64_t *line;
   const int32_t *length;
   Sentence *sentence;
-  int32_t *words;                 /* memory of all hypotheses */
-  int32_t *position;              /* (rows) of the source */
-  int32_t *owner, *word, *parent; /* (slots) of the rows of a step */
-  size_t words_per_row;           /* the best words of each row that are considered */
-  float *device_top;              /* the best words of a step, in the backend's memory */
-  float *host_top;      /* the same in host memory, device_top itself on a CPU; its parts: */
-  float *value, *lse;   /* (rows of the step, best), (rows) */
-  int32_t *id;          /* (rows of the step, best) */
-  char *logits;         /* (slots, vocab) where a device's are needed here, */
-  float *logits_f32;    /* and one row of them in fp32 */
+  int32_t *words;                 /* the tokens of all hypotheses (Alive.word, Ended.word) */
+  int32_t *position;              /* (rows) positions of the source tokens */
+  int32_t *owner, *word, *parent; /* (slots) per row of a step: sentence, token, previous row */
+  size_t words_per_row;           /* k of the top-k of each row */
+  float *device_top;              /* result of the top-k, in the backend's memory */
+  float *host_top;      /* copy in host memory; on a CPU device_top itself. Its three parts: */
+  float *value, *lse;   /* (rows of the step, k) logits, (rows) log-sum-exp */
+  int32_t *id;          /* (rows of the step, k) tokens */
+  char *logits;         /* (slots, vocab) host copy of a GPU's logits, for sampling from all */
+  float *logits_f32;    /* one row of them in fp32 */
   Candidate *candidate; /* (2 * beam) */
   BeamTimes times;
   BeamStep on_step;
   void *step_context;
 };
 
-/* Of a row: twice the beam, for each of its words may be the end; and the three that
- * are never written. Of a sample: those it is drawn from, or the largest. */
+/* k of the top-k of a row. Beam search: 2 * beam, because up to `beam` of the candidates may be
+ * end-of-sentence. Sampling: top_k, or 0 if all tokens may be drawn and only the maximum is needed.
+ * Three more in both cases, because pad, bos and eos may not be allowed. */
 static size_t words_of_row(const BeamSpec *spec, size_t vocab) {
   size_t n = spec->is_sampling ? (size_t)spec->sample.top_k : 2 * (size_t)spec->beam_size;
   return n + 3 < vocab ? n + 3 : vocab;
 }
 
-/* Bytes of what `top` finds in a step. */
+/* Bytes of the results of a step's top-k. */
 static size_t found_bytes(size_t slots, size_t best) {
   return slots * (2 * best + 1) * sizeof(float);
 }
 
-/* What `top` finds, and where a device's logits go when words are drawn from all. */
+/* Allocates the results of the top-k and, for sampling from all tokens, host memory for logits. */
 static Err new_results(Beam *b, size_t slots) {
   const Backend *backend = &b->backend;
   size_t bytes = found_bytes(slots, b->words_per_row), vocab = (size_t)b->t.config.vocab;
@@ -96,7 +97,8 @@ static Err new_lists(Beam *b, size_t slots) {
   TRY(mem_alloc(&b->words, 2 * slots * b->max_positions, sizeof *b->words));
   TRY(mem_alloc(&b->position, b->max_tokens, sizeof *b->position));
   TRY(mem_alloc(&b->owner, 3 * slots, sizeof *b->owner));
-  b->word = b->owner + slots, b->parent = b->word + slots;
+  b->word = b->owner + slots;
+  b->parent = b->word + slots;
   TRY(mem_alloc(&b->candidate, 2 * beam, sizeof *b->candidate));
   int32_t *at = b->words;
   for (size_t s = 0; s < b->max_sentences; s++) {
@@ -112,25 +114,28 @@ Err beam_new(Beam **out, const TransformerConfig *config, const Backend *backend
              const BeamSpec *spec, size_t rows, size_t sentences) {
   *out = NULL;
   if (spec->beam_size < 1 || spec->beam_size > MOST_BEAM)
-    return err_set(ERR_USAGE, "a beam has 1 to %d hypotheses, not %d", MOST_BEAM,
+    return err_set(ERR_USAGE, "--beam-size must be from 1 to %d, not %d", MOST_BEAM,
                    spec->beam_size);
   size_t best = words_of_row(spec, (size_t)config->vocab);
   if (backend->max_top_k && best > backend->max_top_k)
     return err_set(ERR_USAGE,
-                   "%s draws among at most %zu words, or among all; lower --top-k, or use "
-                   "--device cpu",
+                   "%s can sample from the %zu most likely tokens at most, or from all; lower "
+                   "--top-k, pass --top-k 0, or use --device cpu",
                    backend->name, backend->max_top_k - 3);
   Beam *b;
   TRY(mem_alloc(&b, 1, sizeof *b));
   size_t slots = sentences * (size_t)spec->beam_size;
-  b->spec = *spec, b->max_tokens = rows, b->max_sentences = sentences, b->backend = *backend;
+  b->spec = *spec;
+  b->max_tokens = rows;
+  b->max_sentences = sentences;
+  b->backend = *backend;
   b->backend.packed = NULL;
-  b->backend.fp8 = false; /* its weights would be rounded again in every step */
+  b->backend.fp8 = false; /* fp8 would quantize the weights again in every step */
   b->max_positions = (size_t)config->max_positions;
   b->words_per_row = best;
   Err err;
-  TRY_DONE(
-      transformer_new(&b->t, config, &b->backend, rows > slots ? rows : slots, slots, false));
+  TRY_DONE(transformer_new(&b->t, config, &b->backend, rows > slots ? rows : slots, slots,
+                           /*training=*/false));
   TRY_DONE(decoder_new(&b->decoder, &b->t, w, slots));
   TRY_DONE(new_results(b, slots));
   err = new_lists(b, slots);
@@ -167,7 +172,8 @@ Err beam_bytes(const TransformerConfig *config, const Backend *backend, const Be
                size_t rows, size_t sentences, size_t words, uint64_t *bytes) {
   Transformer t;
   size_t slots = sentences * (size_t)spec->beam_size;
-  TRY(transformer_plan(&t, config, backend, rows > slots ? rows : slots, slots, false));
+  TRY(transformer_plan(&t, config, backend, rows > slots ? rows : slots, slots,
+                       /*training=*/false));
   *bytes = t.model.arena_bytes + decoder_bytes(config, backend, slots, words) +
            found_bytes(slots, words_of_row(spec, (size_t)config->vocab));
   transformer_free(&t);
@@ -210,14 +216,14 @@ static void offer_candidate(Candidate *list, int *n, int room, Candidate c) {
   list[i] = c;
 }
 
-/* May this word follow? Padding and bos never; the end mark not before s->least words. */
+/* May this token come next? Padding and bos never; end-of-sentence not before s->least tokens. */
 static bool is_allowed(const Beam *b, const Sentence *s, int word, size_t len) {
   const TransformerConfig *c = &b->t.config;
   if (word == c->eos) return len >= s->least;
   return word != c->pad && word != c->bos;
 }
 
-/* The best 2 * beam continuations of a sentence, whose rows begin at `row`. */
+/* Finds the best 2 * beam continuations of a sentence whose rows begin at `row`. */
 static int find_continuations(Beam *b, const Sentence *s, size_t row, size_t len) {
   int room = 2 * b->spec.beam_size, n = 0;
   for (int k = 0; k < s->alive; k++, row++) {
@@ -233,7 +239,8 @@ static int find_continuations(Beam *b, const Sentence *s, size_t row, size_t len
 }
 
 static void end_hypothesis(Beam *b, Sentence *s, const Candidate *c, size_t len) {
-  float score = c->score / length_penalty(&b->spec, len + 1); /* the end mark counts */
+  float score =
+      c->score / length_penalty(&b->spec, len + 1); /* the end-of-sentence token counts */
   int beam = b->spec.beam_size, i = s->ended;
   if (i == beam && score <= s->best[beam - 1].score) return;
   if (i == beam)
@@ -281,14 +288,14 @@ static void advance_beam(Beam *b, Sentence *s, int n, size_t len) {
     next[k].sum = chosen[k]->score;
   }
   for (int k = 0; k < alive; k++) next[k].word[len] = chosen[k]->word;
-  for (int i = 0, at = alive; i < beam; i++) { /* unused memory of words comes last */
+  for (int i = 0, at = alive; i < beam; i++) { /* unused token arrays come last */
     if (!used[i]) next[at++] = s->hyp[i];
   }
   memcpy(s->hyp, next, (size_t)beam * sizeof *next);
   s->alive = alive;
 }
 
-/* The word that row draws, and its log probability under the model. */
+/* Draws the next token of the sample in `row` and returns it with its log probability. */
 static int draw_word(Beam *b, const Sentence *s, const Alive *hyp, size_t row, float *logits,
                      uint64_t line, size_t len, float *log_probability) {
   const TransformerConfig *c = &b->t.config;
@@ -317,7 +324,8 @@ static int draw_word(Beam *b, const Sentence *s, const Alive *hyp, size_t row, f
   return (int)word;
 }
 
-/* A row of the logits, which sampling may overwrite; NULL where it needs none. */
+/* A row of the logits in fp32 in host memory, which sampling may overwrite; NULL if sampling uses
+ * only the top-k. */
 static float *get_logits(Beam *b, void *logits, size_t row) {
   size_t vocab = (size_t)b->t.config.vocab;
   if (b->backend.host) return (float *)logits + row * vocab;
@@ -327,7 +335,7 @@ static float *get_logits(Beam *b, void *logits, size_t row) {
   return b->logits_f32;
 }
 
-/* Draws the next word of each sample. Results are in the order of the samples. */
+/* Draws the next token of each sample of a sentence. */
 static void advance_samples(Beam *b, Sentence *s, uint64_t line, size_t row, void *logits,
                             size_t len) {
   int alive = 0, count = s->alive;
@@ -347,15 +355,16 @@ static void advance_samples(Beam *b, Sentence *s, uint64_t line, size_t row, voi
       s->hyp[k] = h;
       continue;
     }
-    s->hyp[k] = s->hyp[alive]; /* the memory of those that ended moves to the back */
+    s->hyp[k] = s->hyp[alive]; /* ended samples move to the back */
     s->hyp[alive++] = h;
   }
   s->alive = alive;
   s->done = alive == 0;
 }
 
-/* Nothing alive can still beat the worst of a full set of ended hypotheses: log
- * probabilities only fall, and the longest output has the mildest penalty. */
+/* Is the search of the sentence finished? With `beam` ended hypotheses it is, if no live one can
+ * score better than the worst of them. Bound: a sum of log probabilities only decreases, and with a
+ * positive length penalty it is divided by most at the greatest length. */
 static bool is_done(const Beam *b, const Sentence *s, size_t len) {
   if (s->alive == 0 || len >= s->most) return true;
   if (s->ended < b->spec.beam_size) return false;
@@ -364,7 +373,7 @@ static bool is_done(const Beam *b, const Sentence *s, size_t len) {
   return bound <= s->best[s->ended - 1].score;
 }
 
-/* Hypotheses that are alive at the length limit count as ended. */
+/* Ends the search of a sentence; hypotheses still live (length limit) are added to the ended. */
 static void close_sentence(Beam *b, Sentence *s, size_t len) {
   for (int k = 0; k < s->alive && s->ended < b->spec.beam_size; k++) {
     end_hypothesis(b, s, &(Candidate){s->hyp[k].sum, k, b->t.config.eos}, len);
@@ -372,8 +381,8 @@ static void close_sentence(Beam *b, Sentence *s, size_t len) {
   s->done = true;
 }
 
-/* The most words of a hypothesis, for a source of `rows` tokens, end mark included; `wanted`: the
- * length it must have, or NULL. */
+/* Most tokens of a hypothesis, for a source of `rows` tokens (end-of-sentence included); `wanted`:
+ * its forced length, or NULL. */
 static size_t limit_words(const BeamSpec *spec, size_t longest, size_t rows,
                           const int32_t *wanted) {
   size_t most = wanted ? (size_t)*wanted : rows - 1 + (size_t)spec->extra_length;
@@ -381,7 +390,7 @@ static size_t limit_words(const BeamSpec *spec, size_t longest, size_t rows,
   return most < longest - 1 ? most : longest - 1;
 }
 
-/* The same over all hypotheses of a sentence; a beam begins with one. */
+/* Most tokens of all hypotheses of a sentence. A beam search has one hypothesis in its first step. */
 static size_t words_of_all(const BeamSpec *spec, size_t most) {
   size_t beam = (size_t)spec->beam_size, steps = most ? most : 1;
   return spec->is_sampling ? steps * beam : 1 + (steps - 1) * beam;
@@ -393,7 +402,7 @@ size_t beam_words(const BeamSpec *spec, size_t longest, size_t rows) {
 
 static Err begin_search(Beam *b, const int32_t *src, const int32_t *off, size_t n) {
   const BeamSpec *spec = &b->spec;
-  /* About as long as the source, and no longer than they may be. */
+  /* First size of the KV cache: outputs as long as their sources, at most their length limits. */
   size_t expected = (size_t)off[n] * (size_t)spec->beam_size, bound = 0;
   for (size_t s = 0; s < n; s++) {
     Sentence *x = &b->sentence[s];
@@ -418,7 +427,7 @@ static Err begin_search(Beam *b, const int32_t *src, const int32_t *off, size_t 
   return ERR_OK;
 }
 
-/* The rows of position `len`: every live hypothesis of every sentence. */
+/* Collects the rows of a step: one for every live hypothesis of every sentence. */
 static size_t gather_rows(Beam *b, size_t n, size_t len) {
   int32_t start = b->t.config.bos >= 0 ? b->t.config.bos : b->t.config.eos;
   size_t rows = 0;
@@ -434,7 +443,8 @@ static size_t gather_rows(Beam *b, size_t n, size_t len) {
   return rows;
 }
 
-/* Finds the best words of the step's rows. The only wait for a device in a step. */
+/* Runs the top-k of the step's rows and copies it to the host: the only synchronization with a GPU
+ * in a step. */
 static Err find_top(Beam *b, const void *logits, size_t rows) {
   const Backend *backend = &b->backend;
   size_t vocab = (size_t)b->t.config.vocab, each = rows * b->words_per_row;
@@ -449,7 +459,7 @@ static Err find_top(Beam *b, const void *logits, size_t rows) {
   return backend->get(backend, b->host_top, there, (2 * each + rows) * sizeof *there);
 }
 
-/* Advances every sentence by its rows of the step. */
+/* Extends the hypotheses of every sentence by one token. */
 static void advance_sentences(Beam *b, size_t n, void *logits, size_t len) {
   size_t row = 0;
   for (size_t s = 0; s < n; s++) {

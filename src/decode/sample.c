@@ -1,5 +1,5 @@
-/* Drawing words. Sums are made in one order, so the same logits give the same word.
- * Relies on base/rng. */
+/* Random sampling. Sums are computed in a fixed order, so the same logits give the same token.
+ * Depends on base/rng. */
 #include "decode/sample.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
-/* Drawing words at random. What is drawn is arithmetic: a pure function of the
- * seed, the line, which of its samples it is, and the position; so it depends
- * neither on the batch nor on the order of the lines. Relies on base/rng. */
+/* Random sampling of tokens. A draw is a pure function of the seed, the line number, the index of
+ * the sample and the position, so it depends neither on the batch nor on the order of the lines.
+ * Depends on base/rng. */
 #ifndef DECODE_SAMPLE_H
 #define DECODE_SAMPLE_H
 
@@ -9,14 +9,15 @@
 
 typedef struct {
   float temperature; /* logits are divided by it */
-  int top_k;         /* only among so many likeliest words; 0: among all */
+  int top_k;         /* samples from the top_k most likely tokens; 0: from all */
   uint64_t seed;
 } SampleSpec;
 
 /* Uniform in (0, 1). */
 double sample_uniform(const SampleSpec *spec, uint64_t line, uint32_t which, uint32_t position);
-/* Index of the value drawn with u from n logits, by exp(value / temperature);
- * `largest` of them, and none of those that are -INFINITY. */
+/* Draws from n logits with probabilities proportional to exp(value / temperature) and returns the
+ * index; u: uniform in (0, 1); `largest`: the maximum of the logits. Never one that is
+ * -INFINITY. */
 size_t sample_draw(const SampleSpec *spec, double u, const float *value, size_t n,
                    float largest);
 

@@ -1,9 +1,10 @@
-/* A block of lines is cut into one stretch for each rank, of about equal bytes. Messages:
+/* A block of lines is divided into one stretch (consecutive lines) per rank, of about equal bytes.
+ * Messages:
  *   to all       plan: number of lines before the block, then lines and bytes of each stretch
  *   to rank r    its stretch: the lengths of its lines (uint32), then their text
  *   from rank r  a Reply, then its results: for each a Result and the text with a NUL
- * A plan without lines is the end. Rank 0 takes the first stretch, so that its results can be
- * handed on while the others are still at work. Relies on comm, translate. */
+ * A plan without lines ends the translation. Rank 0 translates the first stretch, so that it can
+ * write its results while the others are still working. Depends on comm, translate. */
 #include "decode/share.h"
 
 #include <string.h>
@@ -13,13 +14,13 @@
 #include "base/str.h"
 
 typedef struct {
-  uint64_t bytes; /* of the results that follow */
-  uint64_t cut, first_cut;
+  uint64_t bytes;          /* of the results that follow */
+  uint64_t cut, first_cut; /* as ShareCut */
 } Reply;
 
 typedef struct {
   uint32_t index; /* of the line in its stretch */
-  int32_t k;      /* of the n best */
+  int32_t k;      /* index in the n-best list of the line */
   float score;
   uint32_t len; /* of the text */
 } Result;
@@ -35,12 +36,12 @@ struct Share {
   double step_limit; /* seconds */
   size_t block;      /* lines of all ranks */
   uint64_t before;   /* lines of earlier runs */
-  uint64_t *plan;    /* (1 + 2 * ranks) as it is sent */
-  Stretch *stretch;
-  Reply *reply; /* (ranks) */
-  Line *line;   /* (block) of the own stretch */
-  Str out;      /* stretches or results that are sent */
-  char *in;     /* (in_cap) and received */
+  uint64_t *plan;    /* (1 + 2 * ranks) the message "plan" */
+  Stretch *stretch;  /* (ranks) */
+  Reply *reply;      /* (ranks) */
+  Line *line;        /* (block) lines of this rank's stretch */
+  Str out;           /* send buffer: stretches or results */
+  char *in;          /* (in_cap) receive buffer */
   size_t in_cap;
   /* Arguments of comm_exchange, one for each rank. */
   const void **send;
@@ -54,7 +55,7 @@ static void report_translating(const Share *s) {
               (unsigned long long)s->before + 1);
 }
 
-/* A BeamStep. */
+/* Called by the search before each step (BeamStep). */
 static Err report_step(void *context) {
   report_translating(context);
   fault_point("translate-step");
@@ -107,8 +108,6 @@ size_t share_block(const Share *s) {
   return s->block;
 }
 
-/* What travels. */
-
 static void clear_exchange(Share *s) {
   for (int r = 0; r < s->ranks; r++) s->send_n[r] = s->recv_n[r] = 0;
 }
@@ -117,8 +116,8 @@ static void exchange_blocks(Share *s, const char *name) {
   comm_exchange(s->comm, name, s->send, s->send_n, s->recv, s->recv_n);
 }
 
-/* From rank 0's stretches to every rank's. */
-static void send_plan(Share *s) {
+/* Broadcasts rank 0's `before` and `stretch` to every rank. */
+static void broadcast_plan(Share *s) {
   s->plan[0] = s->before;
   for (int r = 0; r < s->ranks; r++) {
     s->plan[1 + 2 * r] = s->stretch[r].lines;
@@ -131,10 +130,10 @@ static void send_plan(Share *s) {
     s->stretch[r] = (Stretch){s->plan[1 + 2 * r], s->plan[2 + 2 * r]};
 }
 
-/* Rank 0. */
+/* Functions of rank 0. */
 
-/* Gives each rank lines until it has its part of the bytes; a line counts one more than it has, so
- * that empty ones count. */
+/* Assigns lines to each rank until it has its share of the bytes. A line counts as its length + 1,
+ * so that empty lines are divided too. */
 static void cut_stretches(Share *s, const Line *line, size_t n) {
   uint64_t all = 0, seen = 0;
   int r = 0;
@@ -191,7 +190,7 @@ static Err receive_results(Share *s) {
   return ERR_OK;
 }
 
-/* Hands on a rank's results; `first` is the index of its first line. */
+/* Calls `take` with the results of one rank; `first` is the index of its first line. */
 static Err take_results(const char *at, size_t bytes, size_t first, TranslateTake take,
                         void *context) {
   for (size_t used = 0; used < bytes;) {
@@ -218,8 +217,8 @@ static Err run_own(Share *s, const Line *line, size_t n, TranslateTake take, voi
   return ERR_OK;
 }
 
-/* The caller's `take` on rank 0, which may wait for whoever reads the output: for as long as that
- * takes. */
+/* The caller's `take` on rank 0. It may block on a slow reader of the output for any time, so it is
+ * reported to the watchdog without a time limit. */
 typedef struct {
   const Share *share;
   TranslateTake take;
@@ -239,7 +238,7 @@ Err share_run(Share *s, const Line *line, size_t n, TranslateTake take, void *co
   *cut = (ShareCut){0};
   cut_stretches(s, line, n);
   if (s->ranks > 1) {
-    send_plan(s);
+    broadcast_plan(s);
     TRY(send_stretches(s, line));
   }
   size_t first = (size_t)s->stretch[0].lines, at = 0;
@@ -260,10 +259,10 @@ Err share_run(Share *s, const Line *line, size_t n, TranslateTake take, void *co
 
 void share_end(Share *s) {
   memset(s->stretch, 0, (size_t)s->ranks * sizeof *s->stretch);
-  if (s->ranks > 1) send_plan(s);
+  if (s->ranks > 1) broadcast_plan(s);
 }
 
-/* The other ranks. */
+/* Functions of the other ranks. */
 
 static Err receive_stretch(Share *s, size_t *n) {
   const Stretch *mine = &s->stretch[s->rank];
@@ -313,7 +312,7 @@ Err share_serve(Share *s) {
     ShareCut cut = {0};
     size_t n;
     comm_report(s->comm, COMM_NO_LIMIT, "waiting for lines");
-    send_plan(s);
+    broadcast_plan(s);
     if (is_end(s)) return ERR_OK;
     TRY(receive_stretch(s, &n));
     for (int r = 0; r < s->rank; r++) s->before += s->stretch[r].lines;

@@ -1,9 +1,8 @@
-/* Lines translated by all ranks. Rank 0 has the text and the output; it deals every block of lines
- * out, each rank translates its stretch, and rank 0 hands the results on in the order of the lines.
- * Translations do not depend on batches, so the output is that of one process. One rank alone
- * sends nothing. Memory is bounded by the block. Relies on comm, translate.
- *
- * A rank that fails or dies ends all ranks, as comm.h says. */
+/* Translation on several ranks. Rank 0 reads the input and writes the output. It divides each block
+ * of lines among all ranks, itself included, and passes the results on in the order of the lines.
+ * A translation does not depend on its batch, so the output equals that of one process. With one
+ * rank nothing is sent. Memory is bounded by the block.
+ * If a rank fails, all ranks end (see comm/comm.h). Depends on comm, translate. */
 #ifndef DECODE_SHARE_H
 #define DECODE_SHARE_H
 
@@ -12,26 +11,26 @@
 
 typedef struct Share Share;
 
-/* `block`: lines that this rank's backend wants at once. `step_limit`: seconds that a step of the
- * search, with the encoder before the first one, may take; a rank that takes longer is reported as
- * lost. Every rank calls it. */
+/* Collective: every rank calls it. `block`: number of lines that suits this rank's backend.
+ * `step_limit`: most seconds for one step of the search, and for the encoder with the first step; a
+ * rank that takes longer is reported as lost. */
 NODISCARD Err share_new(Share **share, Comm *comm, Translator *translator, size_t block,
                         double step_limit);
 void share_free(Share *share);
-/* Lines that all ranks together take at once: the most that share_run is given. */
+/* Most lines per call of share_run: the sum of `block` over all ranks. */
 size_t share_block(const Share *share);
 
-/* Lines of a run that were longer than the model has positions for: how many, and the number of
- * the first, from 1 over all runs. */
+/* Lines truncated because they exceed the model's positions: how many in this call, and the number
+ * of the first, counted from 1 over all calls. */
 typedef struct {
   uint64_t count, first;
 } ShareCut;
-/* Rank 0: translates n > 0 lines and gives the results to `take`, in the order of the lines. */
+/* On rank 0: translates n > 0 lines and calls `take` with the results in the order of the lines. */
 NODISCARD Err share_run(Share *share, const Line *line, size_t n, TranslateTake take,
                         void *context, ShareCut *cut);
-/* Rank 0: there are no more lines. The others return from share_serve. */
+/* On rank 0: ends the input, so that the other ranks return from share_serve. */
 void share_end(Share *share);
-/* Ranks above 0: translates what rank 0 sends, until share_end. */
+/* On the other ranks: translates what rank 0 sends until it calls share_end. */
 NODISCARD Err share_serve(Share *share);
 
 #endif

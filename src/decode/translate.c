@@ -9,12 +9,12 @@
 #include "base/mem.h"
 #include "data/clean.h"
 
-/* Hypotheses of a batch, about: more would not make the GEMMs faster, and their logits take
- * memory. A device needs many, and takes as long for few. */
+/* Default number of hypotheses in a batch. With more the GEMMs are not faster, and their logits
+ * need memory. On a GPU a step with few takes as long as one with many. */
 #define STEP_ROWS        512
 #define STEP_ROWS_DEVICE 2048
 
-/* Source tokens of a batch, by default. */
+/* Default number of source tokens in a batch. */
 #define BATCH_TOKENS        4096
 #define BATCH_TOKENS_DEVICE 16384
 
@@ -26,7 +26,7 @@ struct Translator {
   size_t max_tokens, max_sentences; /* of a batch */
   bool packed;
   int32_t *src, *off; /* of the current batch */
-  uint64_t *line;     /* their numbers */
+  uint64_t *line;     /* line numbers of the batch's sentences */
   Hypothesis *best;
   uint64_t lines, first_cut; /* lines seen before this run */
   size_t done;               /* lines of this run whose search has ended */
@@ -35,8 +35,8 @@ struct Translator {
 /* A line of the current run. */
 typedef struct {
   size_t index;
-  size_t at, len; /* its ids */
-  size_t result;  /* first of its nbest texts */
+  size_t at, len; /* offset and number of its ids */
+  size_t result;  /* index of the first of its nbest texts */
 } Item;
 
 typedef struct {
@@ -55,7 +55,7 @@ void translator_batch(const Backend *b, size_t batch_rows, size_t longest, int b
 Err translator_new(Translator **out, const TransformerConfig *config, const Backend *backend,
                    Weights w, const Tokenizer *tokenizer, const BeamSpec *spec,
                    size_t batch_rows) {
-  TranslateRoom room = {0}; /* words unknown: their memory grows */
+  TranslateRoom room = {0}; /* words = 0: the KV cache grows as needed */
   translator_batch(backend, batch_rows, (size_t)config->max_positions, spec->beam_size,
                    &room.tokens, &room.sentences);
   return translator_new_for(out, config, backend, w, tokenizer, spec, &room);
@@ -104,11 +104,13 @@ void translator_on_step(Translator *t, BeamStep step, void *context) {
 static int by_length(const void *a, const void *b) {
   const Item *x = a, *y = b;
   if (x->len != y->len)
-    return x->len > y->len ? -1 : 1; /* longest first: too little memory shows at once */
+    return x->len > y->len
+               ? -1
+               : 1; /* longest first, so that too little memory is noticed at once */
   return x->index < y->index ? -1 : 1;
 }
 
-/* Adds a line's ids, as many as the model has positions for; `squeezed` is for use. */
+/* Adds a line's ids, truncated to the model's positions; `squeezed` is a scratch buffer. */
 static Err encode_line(const Tokenizer *tokenizer, size_t longest, const Line *line,
                        Str *squeezed, IdList *ids, bool *cut) {
   size_t before = ids->len;

@@ -1,5 +1,6 @@
-/* Lines of raw text to translations: encoded, sorted by length, searched in
- * batches, decoded, given back in order. Relies on beam, text, data/clean. */
+/* Translates lines of raw text: tokenizes them, sorts them by length, searches in batches,
+ * detokenizes, and returns the results in the order of the lines. Depends on beam, text,
+ * data/clean. */
 #ifndef DECODE_TRANSLATE_H
 #define DECODE_TRANSLATE_H
 
@@ -10,47 +11,48 @@ typedef struct {
   size_t len;
 } Line;
 
-/* Translation k of line i, best first, for each k < nbest; of an empty line all are "". */
+/* Called with translation k of line i, best first, for each k < nbest. All translations of an empty
+ * line are "". */
 typedef Err (*TranslateTake)(void *context, size_t i, int k, const char *text, float score);
 
 typedef struct Translator Translator;
-/* batch_rows: source rows of a batch; 0: what suits the backend. The weights may change
- * between runs. */
+/* batch_rows: most source tokens in a batch; 0: a default for the backend. The weights may change
+ * between calls of translator_run. */
 NODISCARD Err translator_new(Translator **t, const TransformerConfig *config,
                              const Backend *backend, Weights w, const Tokenizer *tokenizer,
                              const BeamSpec *spec, size_t batch_rows);
-/* The largest batch: source tokens, sentences, and words that all its hypotheses write. */
+/* The largest batch: source tokens, sentences, and tokens of all its hypotheses together. */
 typedef struct {
   size_t tokens, sentences, words;
 } TranslateRoom;
-/* The same with all memory taken at once, for batches of at most that. */
+/* Like translator_new, but allocates all memory now, for batches of at most `room`. */
 NODISCARD Err translator_new_for(Translator **t, const TransformerConfig *config,
                                  const Backend *backend, Weights w, const Tokenizer *tokenizer,
                                  const BeamSpec *spec, const TranslateRoom *room);
 void translator_free(Translator *t);
-/* Called before each step of a search, see beam_on_step. */
+/* Sets a function that is called before each step of a search, see beam_on_step. */
 void translator_on_step(Translator *t, BeamStep step, void *context);
-/* Gives the translations in the order of the lines. `cut` counts the lines that were
- * cut because the model has no positions for all of them. Lines are numbered from 1
- * over all runs; samples follow from the number. */
+/* Translates n lines and calls `take` in their order. *cut: how many were truncated because they
+ * exceed the model's positions. Lines are numbered from 1 over all calls; the number is part of the
+ * random key of a sample. */
 NODISCARD Err translator_run(Translator *t, const Line *line, size_t n, TranslateTake take,
                              void *context, size_t *cut);
-/* Lines of this run that are translated so far, for whom translator_on_step calls. */
+/* Lines of this call translated so far, for the function set by translator_on_step. */
 size_t translator_done(const Translator *t);
-/* Numbers the lines of the next run from lines + 1 on. */
+/* Numbers the lines of the next call of translator_run from lines + 1 on. */
 void translator_count_from(Translator *t, uint64_t lines);
-/* Number of the first line of the last run that was cut. */
+/* Number of the first line that the last call truncated. */
 uint64_t translator_first_cut(const Translator *t);
 
-/* The lengths of the lines in ids, as a model of so many positions takes them, the longest
- * first. */
+/* Fills len (n) with the lines' lengths in tokens, longest first, each truncated to the `longest`
+ * positions of the model. */
 NODISCARD Err translator_lengths(const Tokenizer *tokenizer, size_t longest, const Line *line,
                                  size_t n, size_t *len);
-/* What the batches of lines of these lengths need, with at most so many rows, which are no
- * fewer than `longest`, and sentences; in a room of that size they are the same batches. */
+/* The largest batch that lines of these lengths form when batches have at most `rows` source tokens
+ * (at least `longest`) and `sentences`. A translator made for that room forms the same batches. */
 TranslateRoom translator_room(const BeamSpec *spec, size_t longest, const size_t *len, size_t n,
                               size_t rows, size_t sentences);
-/* The batches a translator makes: at most so many source rows and sentences. */
+/* Most source tokens (*rows) and sentences in a batch that translator_new selects. */
 void translator_batch(const Backend *backend, size_t batch_rows, size_t longest, int beam,
                       size_t *rows, size_t *sentences);
 

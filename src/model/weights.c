@@ -10,7 +10,8 @@ Err weights_new(Weights *out, const Backend *b, const float *w, size_t n) {
     return ERR_OK;
   }
   TRY(b->alloc(b, &full, n * sizeof *full));
-  out->full = full, out->low = full;
+  out->full = full;
+  out->low = full;
   b->put(b, full, w, n * sizeof *full);
   if (b->type != TYPE_F32) {
     Err err = b->alloc(b, &low, n * type_size(b->type));

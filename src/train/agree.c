@@ -43,10 +43,13 @@ static bool is_same_value(const Entry *a, const Entry *b) {
   return a->value_len == b->value_len && memcmp(a->value, b->value, a->value_len) == 0;
 }
 
-/* "--lr is 1 and was 2", for every option that differs and is (not) in `names`. */
+typedef enum { ONLY_LISTED, ALL_BUT_LISTED } Selection;
+
+/* Adds "--lr is 1 and was 2" for every option that differs, of those in `names` or of all others. */
 static void list_differences(Str *out, const char *now, const char *before,
-                             const char *const *names, bool within, const char *is,
+                             const char *const *names, Selection selection, const char *is,
                              const char *was) {
+  bool within = selection == ONLY_LISTED;
   Entry e, other;
   for (const char *at = now; *at;) {
     at = next_entry(at, &e);
@@ -85,12 +88,15 @@ Err agree_ranks(Comm *comm, const char *record, const char *what, const char *ha
   str_addf(&mine, "%s\nversion = %s\n%s = %.16s\n", record, TRIREME_VERSION, what, hash);
   TRY_DONE(str_check(&mine));
   TRY_DONE(comm_gather_text(comm, "options", mine.s, mine.len, &list));
-  /* Every rank comes to the same end; rank 0's sentence is the one that is read. */
+  /* Every rank finds the same difference and fails; only rank 0 prints the message. */
   for (int r = 1; r < comm_size(comm) && !wrong.len; r++) {
-    list_differences(&wrong, list[r], list[0], per_rank_options, false, "is", "on rank 0");
+    list_differences(&wrong, list[r], list[0], per_rank_options, ALL_BUT_LISTED, "is",
+                     "on rank 0");
     if (wrong.len)
-      err = err_set(ERR_USAGE, "rank %d on %s was started otherwise than rank 0: %s", r,
-                    comm_host(comm, r), str_text(&wrong));
+      err = err_set(ERR_USAGE,
+                    "rank %d on %s has other options than rank 0: %s; start all ranks with the "
+                    "same options, version and data",
+                    r, comm_host(comm, r), str_text(&wrong));
   }
 done:
   mem_free(list);
@@ -142,13 +148,13 @@ Err agree_resume(const char *path, const char *record) {
   TRY_DONE(file_read(path, (size_t)1 << 20, &text));
   opt_rename("train", str_text(&text), &saved); /* an earlier version wrote former names */
   TRY_DONE(str_check(&saved));
-  list_differences(&wrong, record, str_text(&saved), fixed_options, true, "is", "was");
-  list_differences(&other, record, str_text(&saved), all, false, "is", "was");
+  list_differences(&wrong, record, str_text(&saved), fixed_options, ONLY_LISTED, "is", "was");
+  list_differences(&other, record, str_text(&saved), all, ALL_BUT_LISTED, "is", "was");
   TRY_DONE(str_check(&wrong));
   TRY_DONE(str_check(&other));
   if (wrong.len)
     err = err_set(ERR_USAGE,
-                  "this run cannot be resumed with other options: %s; give the run's own, or "
+                  "this run cannot be resumed with other options: %s; pass the run's own, or "
                   "begin a new run with another --run",
                   wrong.s);
   else if (other.len)

@@ -1,5 +1,5 @@
-/* The options of a run as config lines: compared between the ranks before the first
- * step, and with those of the run that is resumed. Relies on comm, data. */
+/* Compares the options of a run, as lines of a config file: between the ranks before the first
+ * step, and with those of the run that is resumed. Depends on comm, data. */
 #ifndef TRAIN_AGREE_H
 #define TRAIN_AGREE_H
 
@@ -11,10 +11,11 @@ NODISCARD Err agree_data_hash(const DataSet *data, char hex[65]);
 /* An error naming every difference between the ranks in options, version, or the file whose hash
  * they all must have, under the name `what` ("data-set-hash"). */
 NODISCARD Err agree_ranks(Comm *comm, const char *record, const char *what, const char *hash);
-/* `path`: the config of the run. What would change the order of the data or the
- * meaning of the saved state is an error; other changes are said. */
+/* Compares `record`, the present options, with the config file `path` of the run. A change that
+ * affects the order of the data or the saved state is an error; other changes are reported by a
+ * warning. */
 NODISCARD Err agree_resume(const char *path, const char *record);
-/* The whole number that the config gives an option; 0 where it gives none. */
+/* Reads the value of an option, a whole number, from the config file `path`; 0 if it is not set. */
 NODISCARD Err agree_saved(const char *path, const char *name, uint64_t *value);
 
 #endif

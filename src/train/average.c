@@ -1,4 +1,4 @@
-/* Averaging checkpoints into a model. Relies on base, model/store, checkpoint. */
+/* Checkpoint averaging. Depends on base, model/store, checkpoint. */
 #include "train/average.h"
 
 #include <inttypes.h>
@@ -14,9 +14,9 @@ typedef struct {
   ModelConfig config;
   Params params;
   double *sum; /* (padded) fp64, so that only the mean is rounded to fp32 */
-  float *w;    /* (padded) */
+  float *w;    /* (padded) weights of one checkpoint, at the end their mean */
   int count;
-  uint64_t first, last; /* steps */
+  uint64_t first, last; /* lowest and highest step */
   char newest[FILE_PATH_MAX];
 } Average;
 
@@ -50,7 +50,7 @@ static Err add_checkpoints(Average *a, const char *run, int k) {
     bool whole, counted = a->count && c->step == a->first;
     if (c->ahead || counted) continue;
     err = file_join(dir, parent, c->name);
-    if (!err) err = checkpoint_check(dir, true, &whole);
+    if (!err) err = checkpoint_check(dir, /*model_only=*/true, &whole);
     if (err) break;
     if (whole)
       err = add_checkpoint(a, dir, c->step);
@@ -75,13 +75,13 @@ static Err write_files(const Average *a, const char *dir) {
   return file_sync_dir(dir);
 }
 
-/* Only an averaged model may be replaced: anything else could not be made again. */
+/* Refuses to replace anything but an averaged model, which can be computed again. */
 static Err check_target(const char *out) {
   char model[FILE_PATH_MAX], training[FILE_PATH_MAX];
   TRY(file_join(model, out, "model.json"));
   TRY(file_join(training, out, "training.json"));
   if (!file_exists(out) || (file_exists(model) && !file_exists(training))) return ERR_OK;
-  return err_set(ERR_USAGE, "%s exists and is not an averaged model; choose another place",
+  return err_set(ERR_USAGE, "%s exists and is not an averaged model; choose another directory",
                  out);
 }
 
@@ -130,8 +130,8 @@ Err average_last(const char *run, int k, const char *out, int *count) {
   Average *a;
   char place[FILE_PATH_MAX];
   *count = 0;
-  if (k < 2) return err_set(ERR_USAGE, "cannot average %d checkpoints; ask for 2 or more", k);
-  TRY(file_join(place, out, "")); /* a slash at the end would go before the suffixes */
+  if (k < 2) return err_set(ERR_USAGE, "cannot average %d checkpoints; pass 2 or more", k);
+  TRY(file_join(place, out, "")); /* remove slashes at the end: suffixes are appended */
   for (size_t n = strlen(place); n > 1 && place[n - 1] == '/';) place[--n] = '\0';
   TRY(mem_alloc(&a, 1, sizeof *a));
   Err err = average_into(a, run, k, place);

@@ -269,7 +269,7 @@ static Err find_whole(const char *run, const CheckpointList *list, const char *l
   bool whole = false;
   TRY(join_checkpoint_path(dir, run, *latest ? latest : "latest"));
   if (*latest)
-    TRY(checkpoint_check(dir, false, &whole));
+    TRY(checkpoint_check(dir, /*model_only=*/false, &whole));
   else
     err_set(ERR_WORK, "%s is missing", dir);
   if (whole) return ERR_OK;
@@ -277,7 +277,7 @@ static Err find_whole(const char *run, const CheckpointList *list, const char *l
   for (size_t i = 0; i < list->count; i++) {
     if (strcmp(list->at[i].name, latest) == 0) continue;
     TRY(join_checkpoint_path(dir, run, list->at[i].name));
-    TRY(checkpoint_check(dir, false, &whole));
+    TRY(checkpoint_check(dir, /*model_only=*/false, &whole));
     if (whole) {
       log_warn("%s; %s is taken instead", why.text, dir);
       return ERR_OK;

@@ -1,4 +1,4 @@
-/* Reading and writing training.json. Relies on base, Jansson, zlib. */
+/* Reads and writes training.json. Depends on base, Jansson, zlib. */
 #include "train/record.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 #include "base/place.h"
 
 #define FORMAT  "trireme-training"
-#define VERSION 2 /* 1 had no sums, no average and always both moments */
+#define VERSION 2 /* version 1: no checksums, no EMA, always both m and v */
 #define LIMIT   ((size_t)1 << 22)
 
 const char *const record_name[PARTS] = {"model.json",          "tokenizer.model",
@@ -33,7 +33,7 @@ static void print_crc(uint32_t crc, char out[DIGITS + 1]) {
 
 /* Writing. */
 
-/* JSON has no infinities; such a state is not worth keeping either. */
+/* JSON has neither infinity nor NaN, and a state with them cannot be trained further. */
 static bool all_finite(const Record *r) {
   const TrainCounters *c = &r->counters;
   bool finite = isfinite(c->best_score) && isfinite(c->seconds) && isfinite(c->lr_scale) &&
@@ -74,7 +74,7 @@ static char *print_record(const Record *r) {
       json_array_append_new(list, json_real(r->second[i]));
     json_object_set_new(root, "second", list);
   }
-  /* 17 digits bring every double back to the bit. */
+  /* 17 digits restore every double exactly. */
   char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
   json_decref(root);
   return text;
@@ -93,7 +93,7 @@ Err record_write(const char *dir, const Record *r) {
   if (!text) return err_set(ERR_WORK, "cannot write %s: out of memory", path);
   Str out = {0};
   str_addf(&out, "%s\n", text);
-  free(text); /* Jansson's own memory */
+  free(text); /* allocated by Jansson */
   Err err = str_check(&out);
   if (!err) {
     jsondoc_seal(&out);
@@ -103,8 +103,8 @@ Err record_write(const char *dir, const Record *r) {
   return err;
 }
 
-/* Reading. A value that is missing or no number keeps its default: what is damaged was
- * found by the checksum, what is missing is older than the value. */
+/* Reading. A missing value keeps its default: the file comes from an older version, as the checksum
+ * has excluded damage. */
 
 static uint64_t get_count(const json_t *root, const char *key) {
   json_int_t n = json_integer_value(json_object_get(root, key));
@@ -153,11 +153,11 @@ static void read_counters(TrainCounters *c, const json_t *root) {
   c->micro_batches = get_count(root, "micro_batches");
   c->batch_tokens = get_count(root, "batch_tokens");
   c->seed = get_count(root, "seed");
-  /* Older versions knew translation alone. */
+  /* Older versions had translation as the only task. */
   c->best_score = get_real(root, "best_score", get_real(root, "best_bleu", 0));
   c->best_step = get_count(root, "best_step");
   c->worse = (int)get_count(root, "worse");
-  /* Older versions validated before they saved. */
+  /* Older versions validated before saving. */
   bool has_validated = json_is_integer(json_object_get(root, "validated"));
   c->validated = has_validated ? get_count(root, "validated") : c->step;
   c->seconds = get_real(root, "seconds", 0);
@@ -179,7 +179,7 @@ static bool is_sound(const json_t *root, const Str *text) {
   return jsondoc_is_sealed(text->s, text->len);
 }
 
-/* Takes `root`; *whole says whether it is to be believed. */
+/* Reads the record from `root` and frees it; *whole: whether its format and checksum are right. */
 static Err read_root(Record *r, const json_t *root, const Str *text, const char *path,
                      bool *whole) {
   bool sound = is_sound(root, text);
@@ -208,7 +208,7 @@ Err record_read(const char *dir, Record *r, bool *whole) {
   TRY(file_join(path, dir, "training.json"));
   Err err = place_read_all(path, LIMIT, &text);
   if (err && !text.failed)
-    err = ERR_OK; /* missing or unreadable: damaged, and said so */
+    err = ERR_OK; /* missing or unreadable counts as damaged; err_message has the reason */
   else if (!err && jsondoc_check(str_text(&text), text.len, path) == ERR_OK) {
     json_t *root = json_loadb(str_text(&text), text.len, JSON_REJECT_DUPLICATES, &error);
     if (root)

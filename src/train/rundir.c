@@ -1,4 +1,4 @@
-/* The run directory. Relies on base, agree. */
+/* The run directory. Depends on base, agree. */
 #include "train/rundir.h"
 
 #include <dirent.h>
@@ -9,15 +9,16 @@
 #include "base/file.h"
 #include "train/agree.h"
 
-/* A copy of the checkpoints alone can be resumed too, with its options given anew. */
+/* Is it a run? A directory that has only checkpoints is one too: it can be resumed if the options
+ * are given again. */
 static bool is_run(const char *dir) {
   char path[FILE_PATH_MAX];
   if (!file_join(path, dir, "config") && file_exists(path)) return true;
   return !file_join(path, dir, "checkpoints") && file_is_dir(path);
 }
 
-/* The run beside `run` whose name differs the least, or "". At most a third of the letters
- * may differ. */
+/* Finds the run in the same directory whose name differs least from that of `run`, by at most a
+ * third of the letters; else "". */
 static void find_similar(const char *run, char similar[FILE_PATH_MAX]) {
   char parent[FILE_PATH_MAX], path[FILE_PATH_MAX];
   similar[0] = '\0';
@@ -40,7 +41,7 @@ static void find_similar(const char *run, char similar[FILE_PATH_MAX]) {
     size_t distance = str_distance(typed, entry->d_name);
     if (entry->d_name[0] == '.' || distance > best) continue;
     if (file_join(path, parent, entry->d_name) || !is_run(path)) continue;
-    /* Of equals the first by name, whatever order the directory has. */
+    /* Of equally similar names the first in alphabetical order: readdir has no fixed order. */
     if (distance == best && *similar && strcmp(path, similar) > 0) continue;
     best = distance;
     memcpy(similar, path, sizeof path);
@@ -87,7 +88,7 @@ Err rundir_commit(const char *run, const char *options, int *lock) {
   TRY(file_mkdirs(path));
   if (new_run) TRY(lock_run(run, lock));
   TRY(file_join(path, run, "config"));
-  if (new_run && file_exists(path)) /* another process was faster, and has ended */
+  if (new_run && file_exists(path)) /* made by another process meanwhile */
     return err_set(ERR_WORK, "%s exists already; choose another --run", run);
   return file_write(path, options, strlen(options));
 }
@@ -100,8 +101,9 @@ Err rundir_check_place(const char *run, int lock) {
   bool is_there = stat(path, &now) == 0;
   if (!is_there && errno != ENOENT && errno != ENOTDIR) return ERR_OK;
   if (is_there && now.st_dev == held.st_dev && now.st_ino == held.st_ino) return ERR_OK;
-  return err_set(ERR_WORK,
-                 "%s was moved or removed while it was trained in, and nothing more can be "
-                 "saved; continue with --resume from where its checkpoints are now",
-                 run);
+  return err_set(
+      ERR_WORK,
+      "%s was moved or removed during training, so nothing more can be saved; continue "
+      "with --resume from where its checkpoints are now",
+      run);
 }

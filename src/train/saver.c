@@ -100,7 +100,8 @@ static Err new_array(Saver *s, void *pointer, bool wanted, size_t bytes) {
 static Err new_snapshot(Saver *s, const TrainArrays *shape) {
   size_t floats = shape->params->padded * sizeof(float);
   TrainArrays *a = &s->snapshot;
-  a->config = shape->config, a->params = shape->params;
+  a->config = shape->config;
+  a->params = shape->params;
   TRY(mem_dup(&s->tokenizer, shape->tokenizer, strlen(shape->tokenizer)));
   a->tokenizer = s->tokenizer;
   TRY(place_read_all(s->tokenizer, TOKENIZER_LIMIT, &s->pieces));

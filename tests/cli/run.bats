@@ -128,7 +128,7 @@ refused() {
 }
 
 @test "a resume refused for another seed leaves the run as it was" {
-  refused "cannot be resumed with other options: --seed is 2.*; give the run's own, or begin a new run" --seed 2
+  refused "cannot be resumed with other options: --seed is 2.*; pass the run's own, or begin a new run" --seed 2
 }
 
 @test "a resume refused for other data leaves the run as it was" {
@@ -181,7 +181,7 @@ refused() {
   ended=0
   wait $pid || ended=$?
   [ "$ended" -eq 1 ]
-  grep -q "trireme: $T/run was moved or removed while it was trained in.*--resume" "$T/out"
+  grep -q "trireme: $T/run was moved or removed during training.*--resume" "$T/out"
   [ -e "$T/moved/config" ]
   at=$(step_of "$T/moved")
   "$TRIREME" train --quiet --run "$T/moved" --resume --steps $((at + 2))

@@ -118,7 +118,7 @@ translate() {
   run mpirun -n 1 "${both[@]}" --beam-size 2 : -n 1 "${both[@]}" --beam-size 3 < "$T/in"
   [ "$status" -ne 0 ] # mpirun returns the status of the first rank that ends
   [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ]
-  [[ "$output" =~ "rank 1 on "[^\ ]*" was started otherwise than rank 0: --beam-size is 3 and on rank 0 2" ]]
+  [[ "$output" =~ "rank 1 on "[^\ ]*" has other options than rank 0: --beam-size is 3 and on rank 0 2" ]]
 }
 
 @test "a rank that is killed is named, and the others end" {

@@ -219,7 +219,7 @@ static void test_recipe_broken_is_refused(void **state) {
       {"split = a -3 b c d e", "'-3' is not"},
       {"split = a \"\" b c d e", "'' is not"},
       {"split = a 3 b ../c d e", "'../c'"},
-      {"split = a 3 b c b e", "'b' is already made on line 1"},
+      {"split = a 3 b c b e", "the name 'b' is already used on line 1"},
       {"split = a 3 b c d e\ntrain = b c", "x.conf:1: 'a'"},
       {"split = b 3 b c d e\ntrain = b c", "x.conf:1: 'b'"},
       {"fetch = a http://h/a\nsplit = a 3 b c d e\nsgm = b f\ntrain = f", "x.conf:3: 'b'"},

@@ -37,7 +37,7 @@ static int ask(void) {
   OK(plugin_symbol(&p, "answer", &answer));
   int value = answer();
   assert_int_equal(plugin_symbol(&p, "nothing", &answer), ERR_WORK);
-  assert_says("has no nothing");
+  assert_says("has no symbol nothing");
   assert_null(answer);
   plugin_close(&p);
   plugin_close(&p);

@@ -78,8 +78,8 @@ typedef struct {
 /* Scalars of one optimizer step, in backend memory, so that a captured graph reads each step's.
  * The caller sets the first five; `clip` computes the others. */
 typedef struct {
-  double grad_divisor;  /* gradients hold a sum: its number of tokens, times the loss scale */
-  double max_grad_norm; /* bound for clipping; 0: none */
+  double grad_divisor;                /* of gradients, which are sums: tokens * loss scale */
+  double max_grad_norm;               /* bound for clipping; 0: none */
   float lr, correction1, correction2; /* Adam's bias corrections, 1 - beta^t */
   float grad_scale; /* factor applied to every gradient; not finite: the step is skipped */
   double grad_norm; /* of the mean gradient, before clipping */

@@ -1,5 +1,6 @@
-/* The ranks of a run: start, end, and the functions that other rooms call. Holds one of each layer
- * below and connects them. Depends on all files of this room but reduce. */
+/* The ranks of a run: start, end, and the functions that other modules call. A Comm holds
+ * the queue, the watchdog, the heartbeats and the collectives, and connects them. Depends on
+ * all files of this module except reduce. */
 #include "comm/comm.h"
 
 #include <math.h>
@@ -220,7 +221,7 @@ int comm_threads(const Comm *c) {
 
 void comm_report(Comm *c, double limit, const char *fmt, ...) {
   if (is_alone(c)) return;
-  /* Tests lower every limit but COMM_NO_LIMIT, which is none. */
+  /* Fault injection lowers every limit except COMM_NO_LIMIT. */
   if (isfinite(limit)) limit = fmin(limit, (double)fault_number("rank-limit", UINT64_MAX));
   va_list args;
   va_start(args, fmt);

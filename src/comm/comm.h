@@ -42,7 +42,7 @@ bool comm_is_shared_host(const Comm *c, int a, int b);
  * backward"). `limit`: seconds within which the next report or wait must follow, or this rank
  * counts as lost; at least the rank timeout. Cheap. */
 void comm_report(Comm *comm, double limit, const char *fmt, ...) PRINTF_LIKE(3, 4);
-/* A limit: none, as long as heartbeats arrive. For what waits for a disk or for input. */
+/* No limit, as long as heartbeats arrive: for a rank that waits for a disk or for input. */
 #define COMM_NO_LIMIT ((double)INFINITY)
 
 /* Marks a thread of this rank as blocked in a transport that the watchdog cannot observe (NCCL).

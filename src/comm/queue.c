@@ -3,7 +3,8 @@
 
 #include "base/thread.h"
 
-static _Thread_local const Queue *running_here; /* the queue whose runner this thread is */
+static _Thread_local const Queue
+    *running_here; /* the queue that this thread runs at the moment, or NULL */
 
 void queue_init(Queue *q, Comm *comm) {
   *q = (Queue){.comm = comm};

@@ -10,7 +10,8 @@ typedef struct {
   Heartbeats *heartbeats;
   bool is_yielding; /* this rank has found an error and waits whether a lower rank reports it */
   double last_look; /* clock: heartbeats were sent and received */
-  double stuck_since;      /* clock: since when every rank waits without progress; 0: not so */
+  double
+      stuck_since; /* clock: since when every rank waits without progress; 0 if not all wait */
   uint64_t stuck_progress; /* ticks and progress of all ranks at that time */
 } Watchdog;
 

@@ -39,7 +39,7 @@ static const Verb trying[TRYING] = {
      "vergisst", "vergessen", 0, V_PLAIN, VF_NOING, N_HUMAN | N_KIN, 0, 0, 0},
 };
 
-/* "The teacher knows": short, present. */
+/* A short main clause in the present tense: "The teacher knows". */
 static Np say_main_clause(const Scene *s, const Verb *verb, bool no) {
   Clause c = {.verb = verb, .no = no};
   demo_draw_clause(s->d, &c, HOW_POSITIVE | HOW_SHORT | HOW_DEFINITE | HOW_TIMELESS);
@@ -51,13 +51,13 @@ static bool is_same_np(const Np *a, const Np *b) {
   return a->kind && a->kind == b->kind && a->kind != NP_PRO && a->id == b->id;
 }
 
-/* Somebody named twice would be a pronoun the second time. */
+/* The same person must not be named twice: the second time it would be a pronoun. */
 static bool has_np(const Clause *c, const Np *np) {
   return is_same_np(np, &c->subject) || is_same_np(np, &c->object) ||
          is_same_np(np, &c->person);
 }
 
-/* A clause that hangs on another: no fronted time. */
+/* A subordinate clause: without a time at its front. */
 static void draw_hanging(const Scene *s, Clause *c, const Np *on, uint32_t how) {
   do {
     *c = (Clause){0};
@@ -65,7 +65,7 @@ static void draw_hanging(const Scene *s, Clause *c, const Np *on, uint32_t how) 
   } while (has_np(c, on));
   c->front = false;
   if (!c->no || !c->when.kind) return;
-  c->when.kind = W_NONE; /* a negated object wants the time elsewhere */
+  c->when.kind = W_NONE; /* with a negated object the time has another position */
   if (c->tense == T_PAST && c->verb->flags & VF_SAME) c->tense = T_PERFECT;
 }
 
@@ -169,7 +169,7 @@ static void draw_aim(const Scene *s, Clause *c, Clause *aim) {
     demo_draw_clause(s->d, c, HOW_POSITIVE | HOW_GENDERED | HOW_SHORT | HOW_TIMELESS);
   } while (shop && !(demo_nouns[c->place.id].spots & S_SHOP));
   c->mid = A_NONE;
-  (void)demo_pronoun(&c->subject, &pro); /* HOW_GENDERED saw to it */
+  (void)demo_pronoun(&c->subject, &pro); /* guaranteed by HOW_GENDERED */
   aim->subject = (Np){.kind = NP_PRO, .id = (int)pro};
   demo_draw_clause(s->d, aim, HOW_POSITIVE | HOW_TIMELESS);
   aim->place_prep = P_NONE;
@@ -248,7 +248,7 @@ static void when_if(const Scene *s) {
     demo_say(s, &c, SAY_SUB, SAY_SUB);
   }
   s->en->comma = s->de->comma = true;
-  Np subject = main.subject; /* he, or nobody yet */
+  Np subject = main.subject; /* a pronoun, or no subject yet */
   do {
     main = (Clause){.subject = subject};
     for (bool unfit = true; unfit;) {
@@ -299,7 +299,8 @@ static void while_(const Scene *s) {
 }
 
 static void draw_before(const Scene *s) {
-  const Verb *getting_up = &demo_verbs[demo_verb("get", "up")]; /* nobody does much before */
+  /* Not "before he gets up": hardly anything is done before that. */
+  const Verb *getting_up = &demo_verbs[demo_verb("get", "up")];
   Clause c = {0}, next = {0};
   Pro pro = PRO_HE;
   do c.verb = demo_draw_verb(s->d, F(V_ACC) | F(V_DAT) | F(V_PREP) | F(V_BOTH));

@@ -12,7 +12,7 @@ static void say_number(const Scene *s, uint32_t n) {
   demo_number_de(s->de, n, "eins");
 }
 
-/* Many small numbers, few great ones. */
+/* Small numbers are more frequent than large ones. */
 static uint32_t draw_number(const Scene *s) {
   uint32_t roll = demo_below(s->d, 100);
   if (roll < 30) return 2 + demo_below(s->d, 98);
@@ -21,7 +21,7 @@ static uint32_t draw_number(const Scene *s) {
   return 10000 + demo_below(s->d, 990000);
 }
 
-/* A number of things: nothing that ends in one, where German wavers. */
+/* A number of things. None that ends in one: German usage varies there. */
 static uint32_t draw_amount(const Scene *s) {
   uint32_t n;
   do n = draw_number(s);
@@ -130,7 +130,7 @@ static void draw_price_sentence(const Scene *s) {
     demo_price_en(s->en, &p);
     demo_word(s->en, "for");
     demo_np_en(s->en, &thing, true);
-    /* The verb bracket closes behind the price. */
+    /* The second part of the verb follows the price. */
     Agr agr = demo_agr(&c.subject);
     demo_np_de(s->de, &c.subject, NOM);
     if (c.tense == T_PAST) {

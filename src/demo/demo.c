@@ -1,4 +1,4 @@
-/* The door of the demo corpus: pairs by number, the split, the files. Depends on
+/* Public functions of the demo corpus: pairs by number, the split, the files. Depends on
  * demo/grammar for the sentences and on base/file. */
 #include "demo/demo.h"
 
@@ -9,11 +9,11 @@
 #include "base/rng.h"
 #include "demo/grammar.h"
 
-#define PAIRS_MAX   50000000 /* a set of 1 GiB */
+#define PAIRS_MAX   50000000 /* limit of the set of hashes: 1 GiB */
 #define WORDS_MIN   3
 #define WORDS_MAX   14
 #define SPLIT_SHARE 20 /* the smaller splits get one draw of 20 */
-#define DRAWS_LIMIT 50 /* draws for one pair before the well counts as dry */
+#define DRAWS_LIMIT 50 /* draws for one new pair before the error that there are not enough */
 
 static uint32_t count_words(const Str *text) {
   uint32_t words = 1;
@@ -57,7 +57,7 @@ static Err set_make(HashSet *set, uint64_t count) {
   return mem_alloc(&set->slots, (size_t)size, sizeof *set->slots);
 }
 
-/* False if it was there already. */
+/* Adds a hash; false if the set has it already. */
 static bool set_add(HashSet *set, uint64_t hash) {
   if (!hash) hash = 1;
   for (uint64_t at = hash & set->mask;; at = (at + 1) & set->mask) {

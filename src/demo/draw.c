@@ -1,10 +1,10 @@
-/* Chance noun phrases and clauses for the demo corpus that make sense: objects
- * suit verbs, adjectives suit nouns, times suit tenses. Depends on demo/grammar. */
+/* Draws random noun phrases and clauses that make sense: objects fit verbs, adjectives fit
+ * nouns, times fit tenses. Depends on demo/grammar. */
 #include "demo/grammar.h"
 
 const uint32_t demo_folk = N_HUMAN | N_KIN;
 
-/* The generator is 64 bits wide: a modulus this small leaves no bias to speak of. */
+/* The generator has 64 bits: the bias of such a small modulus is negligible. */
 uint32_t demo_below(Rng *d, uint32_t n) {
   return (uint32_t)(rng_next(d) % n);
 }
@@ -66,14 +66,14 @@ bool demo_pronoun(const Np *np, Pro *pro) {
   return true;
 }
 
-/* Whose: mostly the subject's own. */
+/* The owner of an object: mostly the subject itself. */
 static int draw_my(Rng *d, const Np *subject) {
   Pro pro;
   if (subject && demo_pronoun(subject, &pro) && demo_chance(d, 65)) return D_MY + (int)pro;
   return D_MY + (int)demo_below(d, PRO_COUNT);
 }
 
-/* No "I … me", and never two forms of sie and Sie in one clause. */
+/* No "I … me", and never two of sie (she), sie (they) and Sie (you) in one clause. */
 static int draw_object_pro(Rng *d, const Np *subject) {
   static const uint8_t group[PRO_COUNT] = {0, 1, 2, 1, 0, 1};
   Pro by;
@@ -307,10 +307,10 @@ Tense demo_draw_tense(Rng *d, const Verb *v, uint32_t how) {
   return v->flags & VF_NOMODAL ? T_PAST : T_MODAL;
 }
 
-/* Adverbs and times that the tense and the verb allow; true if the sentence is
- * about a habit. */
+/* Draws adverbs and times that tense and verb allow; true if the sentence describes a habit. */
 static bool draw_adverbs(Rng *d, Clause *c, bool people, uint32_t how) {
-  bool alone = c->verb->flags & VF_POINT || c->verb->de_tail; /* hardly a sentence by itself */
+  /* Verbs that are hardly a sentence without an adverb or time. */
+  bool alone = c->verb->flags & VF_POINT || c->verb->de_tail;
   bool habitual = c->verb->flags & (VF_HABIT | VF_HABIT1);
   switch (c->tense) {
     case T_PRESENT:

@@ -1,4 +1,4 @@
-/* Says the clauses of the demo corpus in English. Depends on demo/grammar. */
+/* Renders the clauses of the demo corpus in English. Depends on demo/grammar. */
 #include <string.h>
 
 #include "demo/grammar.h"
@@ -177,7 +177,7 @@ static void say_predicate(Out *out, const Clause *c) {
   demo_np_en(out, &c->other, false);
 }
 
-/* What stands behind the verb. */
+/* Everything that follows the verb. */
 static void say_complements(Out *out, const Clause *c) {
   const Verb *v = c->verb;
   const char *tail = v->en_tail ? v->en_tail : "";

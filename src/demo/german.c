@@ -1,5 +1,5 @@
-/* Says the clauses of the demo corpus in German: declension, the place of the
- * verb, the order of the middle field. Depends on demo/grammar. */
+/* Renders the clauses of the demo corpus in German: declension, position of the verb, word
+ * order between the parts of the verb. Depends on demo/grammar. */
 #include <string.h>
 
 #include "demo/grammar.h"
@@ -23,7 +23,8 @@ static const char *const dies_ending[4][4] = {
     {"em", "er", "em", "en"},
     {"es", "er", "es", "er"},
 };
-/* Adjectives: after der and dies-; after ein- and its kin; with nothing before. */
+/* Endings of adjectives: after der and dies-; after ein-, kein- and possessives; without
+ * article. */
 static const char *const weak[4][4] = {
     {"e", "e", "e", "en"},
     {"en", "e", "e", "en"},
@@ -64,8 +65,8 @@ static void say_noun(Out *out, const Noun *n, bool plural, Case as) {
   }
 }
 
-/* Writes the article, or leaves it to a preposition that has swallowed it, and
- * returns the endings that an adjective takes behind it. */
+/* Writes the article, unless it is contracted with the preposition ("im"), and returns the
+ * endings of an adjective after it. */
 static const char *const (*determiner(Out *out, const Np *np, Case as, bool no,
                                       bool swallowed))[4] {
   Gender g = gender_of(np);
@@ -253,9 +254,10 @@ static void say_predicate(Out *out, const Clause *c) {
   demo_np_de(out, &c->other, NOM);
 }
 
-/* Between the two halves of the verb, less what is said already: pronouns, persons, time, objects, negation,
- * manner, place. "nie", "schon" and "nicht" follow a definite object and precede
- * an indefinite one; "kein" swallows the negation. */
+/* Writes what stands between the two parts of the verb, except what is written already:
+ * pronouns, persons, time, objects, negation, manner, place. "nie", "schon" and "nicht"
+ * follow a definite object and precede an indefinite one; "kein" already contains the
+ * negation. */
 static void say_middle_field(Out *out, const Clause *c, const Np *said) {
   const Verb *v = c->verb;
   Case as = v->frame == V_DAT ? DAT : ACC;
@@ -289,8 +291,8 @@ static void say_middle_field(Out *out, const Clause *c, const Np *said) {
   if (v->de_tail) demo_word(out, v->de_tail);
 }
 
-/* The object pronoun that steps before a noun subject behind the verb: "Heute hilft
- * ihm die Frau"; NULL for sie and Sie, which could be taken for the subject. */
+/* The object pronoun that precedes a noun subject after the verb: "Heute hilft ihm die
+ * Frau"; NULL for sie and Sie, which could be read as the subject. */
 static const Np *early_pronoun(const Clause *c) {
   const Verb *v = c->verb;
   if (c->gap == GAP_SUBJECT || c->subject.kind == NP_PRO || v->prep) return NULL;

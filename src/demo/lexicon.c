@@ -1,5 +1,5 @@
-/* Word tables of the demo corpus. One row is one word with its German forms and
- * the marks of demo/lexicon.h. Depends on nothing. */
+/* Word tables of the demo corpus. A row is a word with its German forms and its properties
+ * (demo/lexicon.h). Depends on nothing. */
 #include "demo/lexicon.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The words of the demo corpus and the marks that say which go together: what a
- * noun is, where one does what, which adjective suits it. Depends on nothing. */
+/* The words of the demo corpus and the properties that decide which can be combined: what a
+ * noun is, where an activity takes place, which adjective fits it. Depends on nothing. */
 #ifndef DEMO_LEXICON_H
 #define DEMO_LEXICON_H
 
@@ -8,12 +8,12 @@
 
 typedef enum { MASC, FEM, NEUT, PLUR } Gender;
 typedef enum { NOM, ACC, DAT, GEN } Case;
-/* Verb agreement: formal "Sie" goes with PL in German, "you" in English. */
+/* Verb agreement: the formal "Sie" takes PL in German, "you" in English. */
 typedef enum { AGR_I, AGR_HE, AGR_PL } Agr;
 
-/* What a noun is: verbs choose their subjects and objects by these. */
+/* Kinds of nouns, by which verbs select subjects and objects. */
 #define N_HUMAN   (1u << 0) /* people by trade or age */
-#define N_KIN     (1u << 1) /* relatives: nearly always somebody's */
+#define N_KIN     (1u << 1) /* relatives: nearly always with a possessive */
 #define N_BEAST   (1u << 2)
 #define N_READ    (1u << 3)
 #define N_WRITE   (1u << 4)
@@ -21,30 +21,30 @@ typedef enum { AGR_I, AGR_HE, AGR_PL } Agr;
 #define N_DRINK   (1u << 6)
 #define N_THING   (1u << 7) /* small enough to carry, lose and find */
 #define N_CLOTH   (1u << 8)
-#define N_FURN    (1u << 9) /* things lie on it and under it */
+#define N_FURN    (1u << 9) /* things can be on it or under it */
 #define N_CAR     (1u << 10)
-#define N_BUS     (1u << 11) /* leaves and arrives */
+#define N_BUS     (1u << 11) /* a vehicle that departs and arrives */
 #define N_OPEN    (1u << 12)
 #define N_FIX     (1u << 13) /* can be repaired */
-#define N_FLAT    (1u << 14) /* liegt, wird gelegt */
-#define N_TALL    (1u << 15) /* steht, wird gestellt */
+#define N_FLAT    (1u << 14) /* verbs liegen, legen */
+#define N_TALL    (1u << 15) /* verbs stehen, stellen */
 #define N_WASH    (1u << 16)
 #define N_GIFT    (1u << 17)
-#define N_SIGHT   (1u << 18) /* worth a visit */
+#define N_SIGHT   (1u << 18) /* a place to visit */
 #define N_OWN     (1u << 19) /* may be "my …" */
 #define N_MASS    (1u << 20) /* no plural, no "a" */
 #define N_PAIR    (1u << 21) /* plural only */
-#define N_ONE     (1u << 22) /* never plural here: "my fathers" */
+#define N_ONE     (1u << 22) /* never plural here: not "my fathers" */
 #define N_TRADE   (1u << 23) /* "he is a …" */
-#define N_SHOPPED (1u << 24) /* bought, sold, priced */
+#define N_SHOPPED (1u << 24) /* can be bought and sold */
 #define N_HOUSE   (1u << 25)
 #define N_PAGES   (1u << 26) /* has pages */
-#define N_KID     (1u << 28) /* plays */
-#define N_PET     (1u << 29) /* lies under the table */
-#define N_GROWN   (1u << 30) /* sells houses and drives */
-#define N_CHILD   (1u << 27) /* grammatical and natural gender disagree: no pronoun */
+#define N_KID     (1u << 28) /* can play: a child, a cat */
+#define N_PET     (1u << 29) /* can lie under the table */
+#define N_GROWN   (1u << 30) /* an adult: sells houses, drives */
+#define N_CHILD   (1u << 27) /* grammatical and natural gender differ: no pronoun is used */
 
-/* Where one does what: a verb and a place share a bit. */
+/* Activities of a place: a verb and a place that have a bit in common fit. */
 #define S_WORK  (1u << 0)
 #define S_PLAY  (1u << 1)
 #define S_SHOP  (1u << 2)
@@ -56,11 +56,11 @@ typedef enum { AGR_I, AGR_HE, AGR_PL } Agr;
 #define S_WALK  (1u << 8) /* goals of go, run, drive */
 #define S_RUN   (1u << 9)
 #define S_DRIVE (1u << 10)
-#define S_TOWN  (1u << 11) /* people live there by the thousand */
+#define S_TOWN  (1u << 11) /* has thousands of inhabitants */
 #define S_COOK  (1u << 12)
 #define S_HOURS (1u << 13) /* has opening hours */
 
-/* How something can look: a noun and an adjective share a bit. */
+/* Qualities: a noun and an adjective that have a bit in common fit. */
 #define L_ADULT (1u << 0)
 #define L_YOUNG (1u << 1)
 #define L_KID   (1u << 2)
@@ -130,40 +130,40 @@ typedef struct {
   const char *en, *de, *stem;    /* stem: before an ending (teuer, teur-) */
   const char *en_more, *de_more; /* comparatives; NULL for colours */
   uint32_t looks;
-  bool state; /* reason for doing or leaving something: tired */
+  bool state; /* a reason for doing or not doing something: tired */
 } Adj;
 
 typedef enum {
   V_PLAIN, /* subject, perhaps a place */
   V_ACC,
   V_DAT,
-  V_BOTH,  /* somebody something */
+  V_BOTH,  /* a person and a thing: gives him a book */
   V_PREP,  /* object behind a preposition */
-  V_WHERE, /* place is part of it */
-  V_GO,    /* goal is part of it */
+  V_WHERE, /* requires a place */
+  V_GO,    /* requires a goal */
   V_PUT,   /* object and goal */
   V_BE,    /* predicate */
 } Frame;
 
 #define VF_SEIN    (1u << 0) /* perfect with sein */
-#define VF_STATE   (1u << 1) /* present only, never -ing */
+#define VF_STATE   (1u << 1) /* simple present only, never -ing */
 #define VF_NOING   (1u << 2)
-#define VF_HABIT   (1u << 3)  /* every day, often */
-#define VF_HABIT1  (1u << 4)  /* every day, but something new each time: "a", not "the" */
-#define VF_YEAR    (1u << 5)  /* worth a year or a month in the past */
-#define VF_ANY     (1u << 6)  /* wants an indefinite object: to have */
+#define VF_HABIT   (1u << 3)  /* habitual: every day, often */
+#define VF_HABIT1  (1u << 4)  /* habitual, with a new object each time: "a", not "the" */
+#define VF_YEAR    (1u << 5)  /* combines with a year or a month in the past */
+#define VF_ANY     (1u << 6)  /* takes an indefinite object: to have */
 #define VF_SPLIT   (1u << 7)  /* the English particle follows a pronoun: picks her up */
-#define VF_SAME    (1u << 8)  /* English past looks like the base: read, put */
-#define VF_DEF     (1u << 9)  /* wants a definite object: to know, to forget */
+#define VF_SAME    (1u << 8)  /* English past equals the infinitive: read, put */
+#define VF_DEF     (1u << 9)  /* takes a definite object: to know, to forget */
 #define VF_RIDE    (1u << 10) /* always with a vehicle: to go by bus */
 #define VF_POSE    (1u << 11) /* -ing only: is lying */
-#define VF_NOMY    (1u << 12) /* nobody buys what is his already */
-#define VF_ONE     (1u << 13) /* one object for each: to wear a coat, to wear coats */
-#define VF_LASTS   (1u << 17) /* has no end to reach: not "has already", not "tries to" */
-#define VF_NOMODAL (1u << 18) /* nobody wants to forget */
-#define VF_NONEG   (1u << 14) /* negation would want another word order */
-#define VF_AIM     (1u << 15) /* one goes somewhere to do it */
-#define VF_POINT   (1u << 16) /* wants an adverb: the guest gets up every day at six */
+#define VF_NOMY    (1u << 12) /* the object does not belong to the subject: to buy */
+#define VF_ONE     (1u << 13) /* one object per subject: he wears a coat, they wear coats */
+#define VF_LASTS   (1u << 17) /* has no completion: not with "already", not with "tries to" */
+#define VF_NOMODAL (1u << 18) /* not with "wants to": to forget */
+#define VF_NONEG   (1u << 14) /* never negated: the word order would differ */
+#define VF_AIM     (1u << 15) /* a purpose of going somewhere */
+#define VF_POINT   (1u << 16) /* requires an adverb: the guest gets up every day at six */
 
 typedef struct {
   const char *en, *en_s, *en_ing, *en_past, *en_part;

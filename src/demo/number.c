@@ -109,7 +109,7 @@ static void two_digits_en(Out *out, uint32_t n) {
   }
 }
 
-/* Everything but the last two digits, and the "and" before them. */
+/* Everything but the last two digits, with "and" before these. */
 static void upper_en(Out *out, uint32_t n) {
   if (n >= 1000) {
     demo_number_en(out, n / 1000);

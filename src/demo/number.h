@@ -9,20 +9,20 @@
 #include "base/str.h"
 #include "demo/lexicon.h"
 
-/* A sentence under construction: words are put apart by blanks, and a comma that
- * is due is written only if another word follows. */
+/* A sentence under construction: words are separated by blanks, and a pending comma is
+ * written only if another word follows. */
 typedef struct {
   Str *str;
   bool comma;
 } Out;
 
-void demo_word(Out *out, const char *word); /* empty words leave no trace */
-void demo_glue(Out *out, const char *part); /* goes on with the last word */
-void demo_space(Out *out);                  /* whatever parts one word needs first */
-/* Capital at the front, mark at the end. */
+void demo_word(Out *out, const char *word); /* empty words add nothing */
+void demo_glue(Out *out, const char *part); /* appends to the last word, without a blank */
+void demo_space(Out *out);                  /* writes a pending blank or comma before a word */
+/* Makes the first letter a capital, and adds the end mark. */
 void demo_end(Out *out, char mark);
 
-/* Cardinals 0 … 999,999; `one` is what a final 1 becomes: eins, ein, einen. */
+/* Cardinals 0 … 999,999; `one` is the German form of a final 1: eins, ein, einen. */
 void demo_number_en(Out *out, uint32_t n);
 void demo_number_de(Out *out, uint32_t n, const char *one);
 /* Ordinals 1 … 999,999; German ones take an adjective ending: e, en, er … */
@@ -48,7 +48,7 @@ void demo_year_en(Out *out, int year);
 void demo_year_de(Out *out, int year);
 int demo_month_days(int month); /* month 0 … 11, February has 28 */
 
-/* When something happens. */
+/* Kinds of times. */
 typedef enum {
   W_NONE,
   W_FIXED,     /* a: row of demo_times */
@@ -72,7 +72,7 @@ typedef struct {
   int a, b, c;
 } When;
 
-/* Fixed times stand in this order: habits, now, future, past, long ago. */
+/* demo_times is in this order: habits, now, future, past, long ago. */
 extern const Twin demo_times[];
 #define TIMES_HABIT   0
 #define TIMES_NOW     8

@@ -1,5 +1,5 @@
-/* What the sentences of the demo corpus share: writing to both languages at once, and clauses that
- * tell when, why or where. Depends on demo/grammar. */
+/* What the sentences of the demo corpus share: output in both languages at once, and clauses
+ * of time, reason and place. Depends on demo/grammar. */
 #include "demo/grammar.h"
 
 void demo_both(const Scene *s, const char *en, const char *de) {
@@ -17,7 +17,7 @@ void demo_say(const Scene *s, const Clause *c, Say en, Say de) {
   demo_clause_de(s->de, c, de);
 }
 
-/* Nobody asks what he does himself, except whether he may. */
+/* No questions about the speaker's own actions, except "may I". */
 bool demo_is_askable(const Clause *c) {
   if (c->subject.kind != NP_PRO) return true;
   if (c->subject.id != PRO_I && c->subject.id != PRO_WE) return true;

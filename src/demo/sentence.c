@@ -1,6 +1,5 @@
-/* The kinds of sentence in the demo corpus that have one clause: statements,
- * questions, requests, comparisons; and the chances of all kinds. Depends on
- * demo/grammar. */
+/* Sentences with one clause: statements, questions, requests, comparisons; and the
+ * probabilities of all kinds of sentences. Depends on demo/grammar. */
 #include "demo/grammar.h"
 
 #define F(frame)  (1u << (frame))
@@ -37,7 +36,7 @@ static void ask_who(const Scene *s) {
   demo_stop(s, '?');
 }
 
-/* What, whom, which book, how many books: the object is asked for. */
+/* Questions for the object: what, whom, which book, how many books. */
 static void ask_object(const Scene *s) {
   static const char *const which[] = {"welchen", "welche", "welches", "welche"};
   Clause c;
@@ -108,7 +107,8 @@ static void draw_request(const Scene *s) {
   demo_stop(s, '.');
 }
 
-/* German says how: a letter lies on the table, a bottle stands there. */
+/* German has a verb for each position: a letter liegt (lies) on the table, a bottle steht
+ * (stands). */
 static void there_is(const Scene *s) {
   static const Verb flat = {.frame = V_WHERE, .flags = VF_POSE};
   static const Verb people = {.frame = V_WHERE, .spots = S_PLAY | S_WAIT | S_EAT};
@@ -169,7 +169,7 @@ static void is_adjective(const Scene *s) {
   }
   bool noun = c.subject.kind == NP_NOUN;
   do c.adj = demo_draw_adj(s->d, noun ? demo_nouns[c.subject.id].looks : L_ALIVE);
-  while (demo_adjs[c.adj - 1].looks == L_KID); /* no "he is little" */
+  while (demo_adjs[c.adj - 1].looks == L_KID); /* not "he is little" */
   const Adj *adj = &demo_adjs[c.adj - 1];
   c.tense = demo_chance(s->d, 35) ? T_PAST : T_PRESENT;
   c.no = demo_chance(s->d, 20);
@@ -181,8 +181,8 @@ static void is_adjective(const Scene *s) {
   demo_stop(s, ask ? '?' : '.');
 }
 
-/* Not "my horse is bigger than the horse"; your car and her car are both "ihr Auto"
- * to the ear. */
+/* Not "my horse is bigger than the horse"; and in German "your car" (Ihr Auto) and "her car"
+ * (ihr Auto) sound the same. */
 static bool sounds_alike(const Np *a, const Np *b) {
   if (a->plural != b->plural && !((demo_nouns[a->id].is | demo_nouns[b->id].is) & N_PAIR)) {
     return true;

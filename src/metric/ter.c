@@ -142,7 +142,7 @@ static void apply_shift(TerSpace *s, const Shift *shift, size_t *first, size_t *
     return;
   }
   if (target <= end)
-    target += shift->length; /* a target inside the shifted words: as many words beyond them */
+    target += shift->length; /* a target inside the shifted words counts from their end */
   if (target > s->hyps) target = s->hyps;
   *first = start;
   *last = target;

@@ -175,16 +175,21 @@ static Err find_tensors(const Params *p, const SafeFile *f, const SafeTensor **t
   for (size_t i = 0; i < p->count; i++) {
     const Param *q = &p->param[i];
     const SafeTensor *t = safetensors_find(f, q->name);
-    if (!t) return err_set(ERR_WORK, "%s has no '%s'", f->map.path, q->name);
+    if (!t)
+      return err_set(ERR_WORK,
+                     "%s has no tensor '%s', which model.json requires; copy the model again",
+                     f->map.path, q->name);
     bool fits = t->dimensions == (q->cols > 1 ? 2 : 1) && t->shape[0] == q->rows &&
                 (t->dimensions == 1 || t->shape[1] == q->cols);
     if (!fits)
-      return err_set(ERR_WORK, "%s: '%s' has another shape than model.json says", f->map.path,
-                     q->name);
+      return err_set(ERR_WORK,
+                     "%s: tensor '%s' does not have the shape that model.json requires; copy "
+                     "the model again",
+                     f->map.path, q->name);
     tensor[i] = t;
   }
   if (f->tensors == p->count) return ERR_OK;
-  return err_set(ERR_WORK, "%s has %zu tensors where the model of model.json has %zu",
+  return err_set(ERR_WORK, "%s has %zu tensors, model.json requires %zu; copy the model again",
                  f->map.path, f->tensors, p->count);
 }
 

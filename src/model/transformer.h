@@ -17,7 +17,7 @@ typedef struct {
 typedef struct {
   void *up,
       *act; /* (tokens, ffn_dim) before and after the activation; one where up is not kept */
-  uint8_t *mask; /* (tokens * ffn_dim) bits of ReLU for backward, or NULL: backward needs up */
+  uint8_t *mask; /* (tokens * ffn_dim) bits: ReLU's mask; NULL: backward reads `up` instead */
 } FfnState;
 
 /* Saved activations of one stack, with one entry for each junction (residual add and layer norm),
@@ -37,7 +37,7 @@ typedef struct {
   TransformerParams at; /* offsets of the weights */
   size_t logit_rows;    /* tokens whose logits are in memory at once */
   StackState stack[2];
-  float *positions; /* (max_positions, d) sinusoidal, or NULL */
+  float *positions; /* (max_positions, d) sinusoidal encodings; NULL: learned */
   void *cross_kv;   /* (tokens, layers * 2d) */
   /* Working memory: */
   void *branch;      /* (tokens, d) output of the current sublayer */

@@ -167,7 +167,9 @@ static void decoder_backward(Transformer *t, Weights w, float *g, const Batch *b
   embed_backward(t, g, 1, batch->tgt_in, batch->tgt_pos, tokens, key);
 }
 
-/* From the keys and values of all decoder layers to the encoder's output, into d_y. */
+/* Backward of cross_kv, the GEMM that computes the cross-attention keys and values of all
+ * decoder layers: adds weight gradients to g and writes the gradient of the encoder's output
+ * to d_y. */
 static void cross_kv_backward(Transformer *t, Weights w, float *g, const Batch *batch,
                               StepKey key) {
   const Backend *b = t->model.backend;

@@ -27,9 +27,9 @@ static size_t add_matrix(Layout *l, size_t rows, size_t cols, const char *where)
                     "%s.weight", where);
 }
 
-/* Several (d, d) matrices in one block (rows, d): each has the limit of its own shape. A block
- * that has as many rows as the feed-forward is treated as one matrix; initial weights depend on
- * it, so it stays so. */
+/* Several (d, d) matrices in one block (rows, d), each with the Glorot limit of (d, d).
+ * Exception: a block with ffn_dim rows has the limit of one (rows, d) matrix. Changing that
+ * would change the initial weights of existing seeds. */
 static size_t add_square_matrices(Layout *l, size_t rows, const char *where) {
   size_t d = (size_t)l->config->d_model, fan = rows == (size_t)l->config->ffn_dim ? rows : d;
   return params_add(l->p, &l->err, INIT_UNIFORM, params_glorot(fan, d), rows, d, "%s.weight",

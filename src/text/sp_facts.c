@@ -176,7 +176,7 @@ static Err check_user_pieces(UserPieces *user, const char *where) {
     if (depth > MOST_USER_MATCHES)
       return err_set(ERR_WORK,
                      "%s is not a usable SentencePiece model: more than %d user-defined pieces "
-                     "begin with one another",
+                     "are prefixes of one another",
                      where, MOST_USER_MATCHES);
   }
   return ERR_OK;

@@ -98,7 +98,7 @@ load ../ranks/transport
   [ "$(figures allocations "$T/two" | tail -n +2 | sort -u)" = 0 ]
 }
 
-# rows: the sizes in the JSON of a bench, checked for what every line must have.
+# rows: the sizes in the JSON of a bench, after checking the fields of every row.
 rows() {
   perl -MJSON::PP -e 'undef $/; $j = decode_json(<STDIN>); $n = $j->{ranks}; print "$j->{way} $n\n";
     for (@{$j->{sizes}}) {

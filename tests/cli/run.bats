@@ -427,7 +427,7 @@ END
   [ $code -eq 3 ]
   [ "$(step_of "$T/run")" -eq 5 ]
   [ "$(grep -c 'was not saved' "$T/err")" -eq 2 ]
-  [ "$(best_step "$T/run")" -eq 0 ] # nor does the checkpoint contain it
+  [ "$(best_step "$T/run")" -eq 0 ] # and the checkpoint stores no best step
   [ ! -e "$T/run/checkpoints/best" ]
 }
 

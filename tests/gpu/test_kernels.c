@@ -24,7 +24,7 @@ static Backend ref;
 static const uint64_t drop_key = 0x1234567890abcdef;
 static const Dropout none = {0}, some = {.key = &drop_key, .site = 77, .rate = 0.1f};
 
-/* The same, with its key on the device. */
+/* A copy of `drop` whose key is in device memory. */
 static Dropout on_device(Dropout drop) {
   drop.key = device_copy(&drop_key, sizeof drop_key);
   return drop;

@@ -1,4 +1,4 @@
-/* The lease on a resource that one thread uses and another ends. */
+/* Lease (base/lease.h): one thread uses a resource while another ends it. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>

@@ -531,7 +531,7 @@ static void test_backend_every_operation_is_set(void **state) {
   }
 }
 
-/* With one thread CPU time, so that other programs on the machine hardly matter. */
+/* Seconds; with one thread CPU time, which other processes hardly affect. */
 static double speed_clock(const Backend *b) {
   struct timespec t;
   if (b->threads > 1) return progress_clock();

@@ -162,13 +162,13 @@ static void test_opt_repeated_option_keeps_all_or_last(void **state) {
   OK(parse(&set, "--file|a|b|--count|6|--file|c|--file=d|e|--count|7"));
   assert_int_equal(opt_count(set, "count"), 7); /* the last */
   assert_int_equal(opt_times(set, "count"), 1);
-  assert_int_equal(opt_times(set, "file"), 3); /* all */
+  assert_int_equal(opt_times(set, "file"), 3); /* every --file is kept */
   assert_int_equal(opt_words(set, "file", 0), 2);
   assert_int_equal(opt_words(set, "file", 1), 1);
   assert_string_equal(opt_word(set, "file", 1, 0), "c");
   assert_null(opt_word(set, "file", 1, 1));
   assert_string_equal(opt_word(set, "file", 2, 1), "e");
-  assert_string_equal(opt_text(set, "file"), "d"); /* of the last */
+  assert_string_equal(opt_text(set, "file"), "d"); /* value of the last --file */
   opt_free(set);
 }
 

@@ -271,7 +271,7 @@ static void test_pieces_65_users_that_begin_alike_are_refused(void **state) {
     begin_model(&model);
     for (size_t n = 1; n <= most; n++) add_piece(&model, text, n, 4, 0);
     add_piece(&model, "b", 1, 4, 0);
-    assert_model(&model, most > 64 ? "begin with one another" : NULL);
+    assert_model(&model, most > 64 ? "prefixes of one another" : NULL);
   }
 }
 

@@ -72,7 +72,7 @@ static __device__ __forceinline__ void mma_across(float (&sum)[D / 8][4], const 
                                                   const uint32_t (&x)[4][D / 16]) {
 #pragma unroll
   for (int j = 0; j < D / 8; j++) {
-    uint32_t pick = j % 2 ? 0x7632 : 0x5410; /* the high halves, or the low ones */
+    uint32_t pick = j % 2 ? 0x7632 : 0x5410; /* high or low half words */
     mma<T>(sum[j], a[0], a[1], a[2], a[3], __byte_perm(x[0][j / 2], x[1][j / 2], pick),
            __byte_perm(x[2][j / 2], x[3][j / 2], pick));
   }

@@ -46,7 +46,7 @@ struct Work {
   int shift;                       /* log2 of the tiles of a head: 0, 1, 2 */
   int slot, tile;                  /* this warp's head among those at a time, and its tile */
   int side;                        /* heads at a time */
-  int last;                        /* the head behind the block's last */
+  int last;                        /* one past the last head of the block */
 };
 
 /* part < 0: the whole sentence. */

@@ -8,14 +8,15 @@
 
 #include "base/log.h"
 
-static atomic_int asked;           /* signals received; the handler may run in any thread */
-static const char *const *answers; /* printed at the first and second signal; or NULL */
-static const char *const *usual;   /* the answers passed to stop_watch_twice */
+static atomic_int asked; /* how often; every thread may ask or be interrupted */
+static const char *const *_Atomic answers; /* printed at the first and second signal; or NULL */
+static const char *const *usual;           /* the answers of stop_watch_twice */
 
 /* The signal handler; SIGINT, SIGTERM and SIGUSR1 are blocked while it runs. */
 static void handle_signal(int signal_number) {
   int error = errno;
-  int most = answers ? 2 : 1;
+  const char *const *answer = answers;
+  int most = answer ? 2 : 1;
   if (signal_number == SIGUSR1 && asked) return;
   if (asked == most) {
     signal(signal_number, SIG_DFL);
@@ -23,7 +24,7 @@ static void handle_signal(int signal_number) {
     return;
   }
   asked = asked + 1;
-  if (answers) log_answer(answers[asked - 1]);
+  if (answer) log_answer(answer[asked - 1]);
   errno = error;
 }
 

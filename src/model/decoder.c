@@ -87,13 +87,13 @@ static void free_cache(Decoder *d) {
  * freed before the new one is allocated. */
 static Err grow_cache(Decoder *d, size_t n) {
   const Backend *b = d->t->model.backend;
-  size_t d_model = cache_bytes(&d->t->config, b), want = d->capacity + d->capacity / 2;
+  size_t row_bytes = cache_bytes(&d->t->config, b), want = d->capacity + d->capacity / 2;
   void *wider;
   if (d->written + n <= d->capacity) return ERR_OK;
   if (want < d->written + n) want = d->written + n;
   if (!d->written) free_cache(d);
-  TRY(b->alloc(b, &wider, want * d_model));
-  if (d->written) b->copy(b, wider, d->cache, d->written * d_model);
+  TRY(b->alloc(b, &wider, want * row_bytes));
+  if (d->written) b->copy(b, wider, d->cache, d->written * row_bytes);
   free_cache(d);
   d->cache = wider;
   d->capacity = want;

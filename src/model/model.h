@@ -45,7 +45,8 @@ typedef struct {
 typedef struct {
   size_t max_tokens; /* of a sentence, end mark included */
   size_t d_model, ffn_dim, head_dim, vocab;
-  size_t gemm_widths[4];  /* output columns of its GEMMs; the first is always the least */
+  size_t gemm_widths
+      [4]; /* output columns of its GEMMs; the first counts even above the limit of fp8 */
   double gemm_weights[2]; /* weights of the GEMMs that a source and a target token passes; a
                              family with one text has all in the first */
 } ModelShape;
@@ -120,7 +121,7 @@ struct Model {
 
 /* Plans a model: parameters and arena_bytes, without memory of the backend. */
 NODISCARD Err model_plan(Model **model, const ModelSpec *spec);
-/* Takes the planned memory. After an error the model is as planned. */
+/* Takes the planned memory. After an error the model must be freed. */
 NODISCARD Err model_allocate(Model *model);
 /* Both. */
 NODISCARD Err model_new(Model **model, const ModelSpec *spec);

@@ -201,7 +201,7 @@ Err fit_say(Trainer *t) {
              str_of_bytes(left, c.left));
   else
     return err_set(
-        ERR_WORK, "it does not fit: %s are needed on a rank, and %s are free for it; %s",
+        ERR_WORK, "the run does not fit into memory: a rank needs %s, %s are free; %s",
         str_of_bytes(needs, c.needed), str_of_bytes(left, c.left), describe_remedy(words, &c));
   return ERR_OK;
 }

@@ -36,7 +36,8 @@ static Err reduce_and_copy_back(Gradients *q, GradRound round) {
   return ERR_OK;
 }
 
-/* GRADS_NCCL: reducer_finish only queues the buckets that are left. */
+/* GRADS_NCCL: reducer_finish only queues the buckets that are left. Every rank has a micro-batch in
+ * every round, as sums in a fixed order, which may leave ranks out, are made through the host. */
 
 static Err wait_for_backward(Gradients *q) {
   reducer_finish(q->reducer);

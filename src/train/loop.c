@@ -32,8 +32,9 @@ static double get_seconds_left(const Trainer *t) {
 /* Records. */
 
 static void begin_record(Trainer *t) {
-  comm_report(t->world.comm, COMM_NO_LIMIT, "step %" PRIu64 ", writing metrics.jsonl",
-              t->run.at.step);
+  if (world_is_writer(&t->world))
+    comm_report(t->world.comm, COMM_NO_LIMIT, "step %" PRIu64 ", writing metrics.jsonl",
+                t->run.at.step);
   metrics_begin(&t->run.metrics, t->run.at.step, run_elapsed(&t->run));
 }
 
@@ -335,8 +336,8 @@ Err train_loop(Trainer *t, TrainResult *r) {
   t->run.began = t->run.call_began;
   t->since_start = t->run.call_began;
   if (t->run.at.step && t->run.at.step >= t->steps && world_is_writer(&t->world))
-    log_info("resume   the run is at step %" PRIu64 " and --steps is %" PRIu64
-             ": nothing is left to train; pass a larger --steps to continue",
+    log_info("resume   the run is at step %" PRIu64 ", and its last step is %" PRIu64
+             ": nothing is left to train; pass more --steps or --epochs to continue",
              t->run.at.step, t->steps);
   /* The call before ended within this validation. */
   if (t->run.at.step && is_validation_due(t)) TRY(note_stop(run_validation(t), r));

@@ -45,9 +45,10 @@ void optim_layers(const OptimSpec *o, const Backend *b, const Params *params, fl
   for (size_t i = 0; i < params->count; i++) {
     const Param *p = &params->param[i];
     size_t n = p->rows * p->cols;
-    double square_sums = scale * scale * optim_norm2(b, g + p->offset, n), keep = o->beta2;
+    double norm2 = scale * scale * optim_norm2(b, g + p->offset, n);
+    double keep = o->beta2;
     /* The first update starts the mean. It is not step 0 where that one was skipped. */
-    second[i] = second[i] > 0 ? keep * second[i] + (1 - keep) * square_sums : square_sums;
+    second[i] = second[i] > 0 ? keep * second[i] + (1 - keep) * norm2 : norm2;
     /* Bounded, so that a weight without gradients never makes 0 times infinity. */
     double factor = fmin(scale / (sqrt(second[i]) + (double)o->epsilon), (double)FLT_MAX);
     MomentumStep s = {

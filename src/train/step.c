@@ -18,6 +18,9 @@
 
 #define STALL_SECONDS 8 /* by which the fault "stall" delays the data */
 
+_Static_assert(sizeof((StepSum *)0)->sum == sizeof((StepNumbers *)0)->loss,
+               "the backend writes as many sums of losses as a model has");
+
 /* Tells the other ranks where this one is, and when they should count it as hung. */
 static void report_progress(Trainer *t, double *since, const char *what, uint32_t micro_batch) {
   world_note_progress(&t->world, since);

@@ -38,12 +38,9 @@ static Err sum_losses(Task *task, Model *model, Weights w, Comm *comm, ModelLoss
 
 Err validate_model(Task *task, Model *model, Weights w, Comm *comm, bool show_samples,
                    Validation *result) {
-  const Backend *b = model->backend;
   ModelLoss loss;
   double start = progress_clock();
   *result = (Validation){0};
-  /* A moving average is updated in fp32 alone: bring its low-precision copy up to date. */
-  b->lower(b, (void *)(uintptr_t)w.low, w.full, model->params.padded);
   TRY(sum_losses(task, model, w, comm, &loss));
   log_live_end(); /* the step's line stays above what the task prints */
   TRY(task->kind->score(task, comm, &loss, show_samples, result->value));

@@ -75,7 +75,7 @@ step_of() {
   train 1 "$T/run" --steps 4
   run "$TRIREME" train --run "$T/run" --resume --steps 3
   [ "$status" -eq 0 ]
-  [ "$(grep -c 'the run is at step 4 and --steps is 3: nothing is left to train; pass a larger --steps' <<< "$output")" -eq 1 ]
+  [ "$(grep -c 'the run is at step 4, and its last step is 3: nothing is left to train; pass more --steps or --epochs' <<< "$output")" -eq 1 ]
   [ "$(step_of "$T/run")" -eq 4 ]
   run "$TRIREME" train --run "$T/run" --resume --steps 5
   [ "$status" -eq 0 ]

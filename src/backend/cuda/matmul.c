@@ -191,7 +191,7 @@ static AlgoKey make_key(const MatmulContext *p, const Matmul *x) {
                    .out = (uint32_t)x->out};
 }
 
-/* Requests up to `max` algorithms from the heuristic, its get_default_algo first. Returns how many it
+/* Requests up to `max` algorithms from the heuristic, its best guess first. Returns how many it
  * found; 0 is not an error. */
 static int query_heuristic(const MatmulContext *p, const Matmul *x, Call *c, int max,
                            cublasLtMatmulHeuristicResult_t *found) {

@@ -43,7 +43,7 @@ typedef struct {
   bool is_capturing; /* between graph_begin and graph_end */
   size_t graphs;     /* captured and not yet freed; they refer to scratch memory */
   Outgrown *outgrown;
-  char gpu[256];    /* its name, for messages */
+  char gpu[256];    /* its name, for messages and the GEMM algorithm cache */
   ErrRecord failed; /* the first error; returned by get and sync */
 } Cuda;
 

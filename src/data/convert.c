@@ -99,6 +99,7 @@ static Err run_steps(Convert *c, const char *out, uint64_t window_pairs) {
   if (c->from.meta.format != 1)
     return err_set(ERR_WORK, "%s has format %d already; use it as it is", c->from.dir,
                    c->from.meta.format);
+  TRY(prepare_check_windows(&c->from.meta.split[SPLIT_TRAIN], window_pairs));
   TRY(prepare_enter(&c->state, &(PrepareSpec){.out = out}));
   TRY(copy_meta(c));
   TRY(copy_file(c, "tokenizer.model"));

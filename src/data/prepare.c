@@ -176,8 +176,8 @@ static Err too_many_pairs(const Prepare *p) {
   char most[32];
   return err_set(
       ERR_WORK,
-      "the training text has more than %s pairs, the most that one window holds; give "
-      "--window-pairs to make several windows",
+      "the training text has more than %s pairs, the most that one window holds: add "
+      "--window-pairs N to make several windows, and --resume to keep what is done",
       str_of_count(most, p->most_pairs));
 }
 
@@ -424,7 +424,7 @@ static Err finish_train_shard(Prepare *p) {
   snprintf(name, sizeof name, "train-%05zu.tok", p->meta->split[SPLIT_TRAIN].shards);
   TRY(finish_shard(p, SPLIT_TRAIN, name));
   fault_point("prepare-shard");
-  return ERR_OK;
+  return prepare_check_windows(&p->meta->split[SPLIT_TRAIN], p->spec.window_pairs);
 }
 
 static Err take_train_line(Prepare *p, const PipelineBlock *b, uint32_t k) {
@@ -467,6 +467,7 @@ static Err encode_train(Prepare *p) {
   PipelineSpec spec = train_pipeline(p);
   spec.tokenizer = &p->tokenizer;
   spec.skip = p->lines_done;
+  TRY(prepare_check_windows(split, p->spec.window_pairs));
   progress_begin(&p->progress, "encode", "bytes", p->input_bytes);
   TRY(pipeline_run(&spec, split, take_train, p));
   if (p->builder.examples) TRY(finish_train_shard(p));
@@ -513,8 +514,8 @@ static Err run_steps(Prepare *p) {
 
 Err prepare_run(const PrepareSpec *spec, Meta *meta) {
   Prepare p = {.spec = *spec, .state = {.lock = -1}, .meta = meta};
-  uint64_t most = spec->window_pairs ? UINT64_MAX : ORDER_WINDOW_PAIRS;
-  p.most_pairs = fault_number("most-pairs", most);
+  p.most_pairs =
+      spec->window_pairs ? UINT64_MAX : fault_number("most-pairs", ORDER_WINDOW_PAIRS);
   *meta = (Meta){0};
   stop_watch();
   Err err = run_steps(&p);

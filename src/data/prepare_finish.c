@@ -1,8 +1,10 @@
 /* Writes train.order and dataset.json. Depends on base, dataset, manifest, order. */
 #include "data/prepare_finish.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/place.h"
@@ -41,30 +43,46 @@ static Err read_lengths(void *context, uint64_t i, uint32_t len[2]) {
 }
 
 /* Cuts the training shards into windows of about equal size. A window begins with a shard.
- * pairs: (shards of the training set) receives the pairs of each window. Returns how many. */
-static size_t cut_windows(const DataSet *d, uint64_t window_pairs, uint64_t *pairs) {
-  const uint64_t *first = d->first[SPLIT_TRAIN];
-  size_t shards = d->meta.split[SPLIT_TRAIN].shards;
-  uint64_t total = first[shards];
+ * pairs: (train->shards) receives the pairs of each window; NULL to count only. Returns how
+ * many. */
+static size_t cut_windows(const MetaSplit *train, uint64_t window_pairs, uint64_t *pairs) {
+  uint64_t total = 0;
+  for (size_t s = 0; s < train->shards; s++) total += train->shard[s].pairs;
   uint64_t wanted = window_pairs ? (total - 1) / window_pairs + 1 : 1;
   uint64_t share = total / wanted;
   uint64_t rest = total % wanted; /* this many windows should have one pair more */
   uint64_t end = 0;               /* where the present window should end */
+  uint64_t first = 0;             /* pair of shard s */
   uint64_t k = 0;
   size_t n = 0;
-  for (size_t s = 0; s < shards; s++) {
-    if (first[s] >= end) pairs[n++] = 0;
-    for (; end <= first[s]; k++) end += share + (k < rest);
-    pairs[n - 1] += first[s + 1] - first[s];
+  for (size_t s = 0; s < train->shards; s++) {
+    bool opens = first >= end;
+    n += opens;
+    for (; end <= first; k++) end += share + (k < rest);
+    if (pairs) pairs[n - 1] = (opens ? 0 : pairs[n - 1]) + train->shard[s].pairs;
+    first += train->shard[s].pairs;
   }
   return n;
+}
+
+Err prepare_check_windows(const MetaSplit *train, uint64_t window_pairs) {
+  uint64_t most = fault_number("most-windows", ORDER_WINDOWS_MAX);
+  if (window_pairs == 0 || train->shards <= most)
+    return ERR_OK; /* a window has a shard or more */
+  size_t windows = cut_windows(train, window_pairs, NULL);
+  if (windows <= most) return ERR_OK;
+  char limit[32];
+  return err_set(ERR_WORK,
+                 "--window-pairs %" PRIu64
+                 " makes more than %s windows, the most a data set may have: raise it",
+                 window_pairs, str_of_count(limit, most));
 }
 
 static Err write_order(DataSet *d, const char *path, uint64_t window_pairs, MetaFile *order) {
   uint64_t *pairs;
   DataReader reader;
   TRY(mem_alloc(&pairs, d->meta.split[SPLIT_TRAIN].shards, sizeof *pairs));
-  size_t windows = cut_windows(d, window_pairs, pairs);
+  size_t windows = cut_windows(&d->meta.split[SPLIT_TRAIN], window_pairs, pairs);
   dataset_enter(d, &reader);
   Err err =
       order_write(path, pairs, windows, read_lengths, &reader, &order->bytes, order->sha256);

@@ -11,7 +11,9 @@
 #include "base/log.h"
 #include "data/manifest.h"
 
-#define STATE_HEAD "trireme-prepare 2"
+#define STATE_NAME    "trireme-prepare "
+#define STATE_VERSION 3
+#define STATE_HEAD    STATE_NAME "3"
 
 static Err lock_dir(PrepareState *s) {
   char path[FILE_PATH_MAX];
@@ -100,8 +102,10 @@ Err prepare_fingerprint(PrepareState *s, const PrepareSpec *p) {
   str_addf(&text, "%u %u %u %.17g %u %d %d\n", p->rules.min_words, p->rules.max_words,
            p->rules.max_word_length, p->rules.max_ratio, p->max_tokens, p->dedup,
            p->drop_bad_utf8);
-  str_addf(&text, "%s %s %" PRIu64 " %zu %" PRIu64 " %" PRIu64 "\n", p->lang[0], p->lang[1],
-           p->seed, p->shard_bytes, p->window_pairs, p->generated_pairs);
+  /* Not window_pairs: the windows are cut when all shards are written, and a run that needs more
+   * or larger windows continues with another number. */
+  str_addf(&text, "%s %s %" PRIu64 " %zu %" PRIu64 "\n", p->lang[0], p->lang[1], p->seed,
+           p->shard_bytes, p->generated_pairs);
   if (p->tokenizer) {
     TRY_DONE(add_input(&text, p->tokenizer));
   } else {
@@ -135,6 +139,15 @@ Err prepare_save(const PrepareState *s, const Meta *meta) {
 static Err parse_state(const PrepareState *s, const char *text, const char *path, Meta *meta) {
   char fingerprint[65];
   int used = 0;
+  unsigned version;
+  if (sscanf(text, STATE_NAME "%u\n", &version) == 1 && version != STATE_VERSION) {
+    return err_set(
+        ERR_WORK,
+        "%s was written by %s version of trireme (state format %u, this one uses %d): "
+        "continue with that version, or remove %s and start anew",
+        path, version < STATE_VERSION ? "an earlier" : "a newer", version, STATE_VERSION,
+        s->dir);
+  }
   if (sscanf(text, STATE_HEAD "\n%64[0-9a-f]\n%n", fingerprint, &used) != 1 || used == 0) {
     return err_set(ERR_WORK, "%s is damaged; remove %s and start anew", path, s->dir);
   }

@@ -8,7 +8,7 @@
 
 typedef struct {
   char dir[FILE_PATH_MAX]; /* OUT.partial */
-  char fingerprint[65];    /* of everything that the output depends on */
+  char fingerprint[65];    /* of everything that the shards depend on */
   int lock;                /* file descriptor, -1 when not held */
 } PrepareState;
 

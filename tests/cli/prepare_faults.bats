@@ -315,6 +315,29 @@ same_data() {
   [ ! -e out.partial/train.order ]
 }
 
+@test "more pairs than one window holds: --resume --window-pairs continues with the shards that are done" {
+  call out --train a b --tokenizer "$T/reference/tokenizer.model" --threads 1
+  TRIREME_FAULT=most-pairs:5000 run "${command[@]}"
+  [ "$status" -eq 1 ]
+  says "more than 5,000 pairs" "--window-pairs" "--resume"
+  inode=$(stat -c %i out.partial/train-00000.tok)
+  TRIREME_FAULT=most-pairs:5000 "${command[@]}" --resume --window-pairs 4000 > /dev/null
+  [ "$(stat -c %i out/train-00000.tok)" = "$inode" ]
+  prepare whole --train a b --tokenizer "$T/reference/tokenizer.model" --window-pairs 4000 > /dev/null
+  diff -r out whole
+}
+
+@test "more windows than a data set may have are refused while shards are written, and --resume corrects it" {
+  call out --train a b --tokenizer "$T/reference/tokenizer.model" --threads 1
+  TRIREME_FAULT=most-windows:3 run "${command[@]}" --window-pairs 10
+  [ "$status" -eq 1 ]
+  says "--window-pairs 10 makes more than 3 windows" "raise it"
+  [ "$(ls out.partial/train-*.tok | wc -l)" -eq 4 ]
+  TRIREME_FAULT=most-windows:3 "${command[@]}" --window-pairs 4000 --resume > /dev/null
+  prepare whole --train a b --tokenizer "$T/reference/tokenizer.model" --window-pairs 4000 > /dev/null
+  diff -r out whole
+}
+
 @test "a file name that is not UTF-8 is kept in dataset.json, escaped" {
   name=$(printf 'caf\351\\x.en')
   cp a "$name"
@@ -570,10 +593,22 @@ kill_everywhere() {
   diff -r out "$T/reference"
 }
 
+@test "the state of another version of trireme is named as such, with what to do" {
+  die prepare-shard:3 out
+  sed -i '1s/3/2/' out.partial/state
+  run prepare out --train a b --resume
+  [ "$status" -eq 1 ]
+  says "out.partial/state was written by an earlier version" "state format 2" "remove out.partial and start anew"
+  sed -i '1s/2/4/' out.partial/state
+  run prepare out --train a b --resume
+  [ "$status" -eq 1 ]
+  says "out.partial/state was written by a newer version" "state format 4"
+}
+
 @test "a damaged prepare state is an error" {
   die prepare-shard:3 out
   cp out.partial/state state
-  for edit in 's/^trireme-prepare 2/trireme-prepare 3/' '2s/./x/' '3s/.*/-/' 's/"shards"/"shads"/' '$d'; do
+  for edit in 's/^trireme-prepare/trireme-prepared/' '2s/./x/' '3s/.*/-/' 's/"shards"/"shads"/' '$d'; do
     sed "$edit" state > out.partial/state
     run prepare out --train a b --resume
     [ "$status" -eq 1 ]

@@ -226,7 +226,7 @@ typedef struct Backend {
   /* Sums of squares of each NORM_UNIT elements (the last unit may be shorter): sums
    * (norm_units(n)) in host memory. Blocks; after a device error the sums are NaN. */
   void (*square_sums)(const struct Backend *, double *sums, const float *x, size_t n);
-  /* The same without blocking; sums are in backend memory. */
+  /* square_sums without blocking; sums are in backend memory. */
   void (*square_sums_async)(const struct Backend *, double *sums, const float *x, size_t n);
   /* Computes grad_norm and grad_scale of `now` from those sums (see clip.h), moves `loss` into
    * now->loss and sets it to 0. */
@@ -305,8 +305,8 @@ typedef struct {
   int threads; /* of the CPU; 0: one per core */
 } BackendSpec;
 NODISCARD Err backend_open(Backend *backend, const BackendSpec *spec);
-/* The same for one of several processes on a machine, numbered from 0: with "auto" and "cuda"
- * process i uses GPU i modulo the number of GPUs. */
+/* backend_open for one of several processes on a machine, numbered from 0: with "auto" and
+ * "cuda" process i uses GPU i modulo the number of GPUs. */
 NODISCARD Err backend_open_for_rank(Backend *backend, const BackendSpec *spec, int local_rank);
 /* An error if fp8 was requested but a model of this d_model and ffn_dim, in batches of so many
  * tokens, would run no GEMM in fp8, or if its weights would not be aligned for it. */

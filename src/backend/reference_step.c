@@ -53,7 +53,7 @@ static void top_k(const Backend *b, float *value, int32_t *id, float *lse, const
     }
     for (size_t i = 0; i < vocab; i++) total += exp((double)logits[i] - most);
     lse[r] = (float)(most + log(total));
-    for (size_t n = 0; n < k; n++) { /* the next: smaller than the last, or equal and behind */
+    for (size_t n = 0; n < k; n++) { /* largest not taken yet; ties: smaller id first */
       id[n] = -1;
       for (size_t i = 0; i < vocab; i++) {
         float x = logits[i];

@@ -23,7 +23,7 @@ static inline void type_to_f32(Type type, float *to, const void *x, size_t n) {
     uint16_t half;
     memcpy(&half, (const char *)x + 2 * i, 2);
     uint32_t bits = (uint32_t)half << 16;
-    if (type == TYPE_F16) { /* shift exponent and fraction to a float's; 2^112 rebiases */
+    if (type == TYPE_F16) { /* fraction and exponent to their float bits; 2^112 rebiases */
       uint32_t rest = (uint32_t)(half & 0x7fff) << 13;
       float value;
       memcpy(&value, &rest, 4);

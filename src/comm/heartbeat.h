@@ -39,8 +39,8 @@ typedef struct {
   double rank_timeout; /* seconds without heartbeat after which a rank counts as lost */
   Peer *peer;          /* (size) */
   pthread_mutex_t lock;
-  Heartbeat own;             /* under the lock; the sequence is filled in when it is sent */
-  const char *remedy;        /* under the lock: what the user does when a rank is lost */
+  Heartbeat own;             /* guarded by lock; `sequence` is filled in when it is sent */
+  const char *remedy;        /* remedy in the error for a lost rank; guarded by lock */
   pthread_mutex_t loss_lock; /* held while on_loss runs */
   void (*on_loss)(void *context);
   void *loss_context;

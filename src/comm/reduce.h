@@ -67,7 +67,7 @@ void reducer_bucket(const Reducer *reducer, size_t i, size_t *off);
 
 /* All-gather: each rank sends its pieces of the flat array and receives the others'. */
 void reducer_allgather(Reducer *reducer, const char *name, float *array);
-/* The same for an array with one element for each unit. */
+/* All-gather of an array with one element for each unit of the flat array. */
 void reducer_allgather_units(Reducer *reducer, const char *name, double *units);
 /* Gathers the pieces of all ranks, each rank's end to end in `owned`, into the flat array `whole`
  * of rank 0, and back. `whole` is not used on other ranks. */

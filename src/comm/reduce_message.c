@@ -8,7 +8,7 @@
 #include "comm/reduce_message.h"
 
 #define DIRECT_TWO  ((size_t)1 << 19) /* bytes of a bucket, at most, with two ranks … */
-#define DIRECT_MANY ((size_t)1 << 15) /* … and with more */
+#define DIRECT_MANY ((size_t)1 << 15) /* the same with more ranks */
 /* A longer message, with its header, is above Open MPI's eager limit for TCP (64 kB): it is sent
  * only after the receiver has answered. Up to twice that, two messages that need no answer are
  * sent. */

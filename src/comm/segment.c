@@ -30,9 +30,9 @@
 #define SPIN_POLLS 20000 /* before sleeping, when this thread has the core to itself */
 
 typedef struct {
-  _Alignas(128) _Atomic uint64_t arrived; /* phases it has met for */
-  _Alignas(128) Op op[2];                 /* which collective it runs; number n at n % 2 */
-  uint64_t more[2];                       /* phase k at k % 2 */
+  _Alignas(128) _Atomic uint64_t arrived; /* number of phases for which it has arrived */
+  _Alignas(128) Op op[2];                 /* collective number n that it runs, in entry n % 2 */
+  uint64_t more[2];                       /* its exchange has more phases; phase k at k % 2 */
 } Line;
 
 struct SegmentHeader {

@@ -35,7 +35,7 @@ typedef struct Np {
   int adj; /* row + 1; 0 is none */
   uint32_t number, ordinal;
   bool plural;
-  int owner, owner_det; /* genitive: noun row + 1 and its article; for D_NAMES name row + 1 */
+  int owner, owner_det; /* genitive: noun row + 1, article; with D_NAMES name row + 1 */
   bool owner_plural;
   const struct Clause
       *rel; /* relative clause; its `gap` tells which part of it this noun phrase is */

@@ -33,9 +33,9 @@ typedef struct {
   void *context;
 } ModelPass;
 
-/* Sums over the predictions of some batches: sum[0] is what training minimises; what the others
- * are is the family's affair (the translator: negative log-likelihood without smoothing, and
- * correct predictions), and the task has names for them. */
+/* Sums over the predictions of some batches. sum[0] is what training minimises; the family
+ * defines the others (the translator: negative log-likelihood without smoothing, and correct
+ * predictions), and the task names them. */
 typedef struct {
   double sum[MODEL_SUMS];
   uint64_t predictions; /* target tokens, labels, … */
@@ -51,7 +51,7 @@ typedef struct {
                              family with one text has all in the first */
 } ModelShape;
 
-/* What a model is made for. */
+/* Arguments of model_plan and model_new. */
 typedef struct {
   const ModelConfig *config;
   const Backend *backend; /* must outlive the model */
@@ -123,10 +123,11 @@ struct Model {
 NODISCARD Err model_plan(Model **model, const ModelSpec *spec);
 /* Takes the planned memory. After an error the model must be freed. */
 NODISCARD Err model_allocate(Model *model);
-/* Both. */
+/* Calls model_plan and model_allocate. */
 NODISCARD Err model_new(Model **model, const ModelSpec *spec);
 void model_free(Model *model); /* NULL is allowed */
-/* The same in storage of the caller, family->bytes of it, for code that knows the family. */
+/* model_plan and model_free for a struct of family->bytes bytes that the caller owns; for
+ * code that knows the family. */
 NODISCARD Err model_plan_into(Model *storage, const ModelSpec *spec);
 void model_release(Model *storage); /* harmless when zeroed */
 

@@ -45,7 +45,7 @@ Err store_save_config(const ModelConfig *c, const StoreSums *sums, const char *d
   if (!text) return err_set(ERR_WORK, "cannot write %s: out of memory", path);
   Str out = {0};
   str_addf(&out, "%s\n", text);
-  free(text); /* Jansson's own memory */
+  free(text); /* allocated by Jansson */
   jsondoc_seal(&out);
   Err err = str_check(&out);
   if (!err) err = file_write(path, out.s, out.len);

@@ -7,7 +7,7 @@
 #include "base/filesum.h"
 #include "model/model.h"
 
-/* What the other files of a model were when they were written. */
+/* Checksums and sizes of a model's other files, from when they were written. */
 typedef struct {
   bool known; /* not in a model.json of version 1 */
   FileSum weights, tokenizer;

@@ -44,8 +44,8 @@ struct DeviceComm {
   unsigned first, count;  /* collectives done; enqueued */
   unsigned gathers;       /* all-gathers enqueued */
   unsigned joined;        /* collectives that the device waits for */
-  unsigned behind;        /* of those, how many precede the last collective */
-  unsigned fails, sticks; /* at these collectives; UINT_MAX: never */
+  unsigned behind;        /* those of them that precede the last collective */
+  unsigned fails, sticks; /* collectives that FAKE_COMM_FAIL, _STUCK name; UINT_MAX: none */
   atomic_bool aborted;
 };
 

@@ -40,7 +40,7 @@ void *device_scratch(size_t bytes);
 /* A float copy of an array's initial values, for the reference. */
 float *host_copy(const Array *a);
 float *host_floats(size_t n); /* zeroed */
-void arrays_reset(void);      /* all as before a run */
+void arrays_reset(void);      /* resets all arrays to their initial values */
 void arrays_free(void);
 
 /* Checks |got - want| <= limit * epsilon * (|want| + root mean square of want), the bits of

@@ -485,7 +485,7 @@ static void compare_models(bool post) {
   ok(backend_cpu(&cpu, 0, false));
   run_model(&cpu, &c, batch, w, g[0], &want);
   for (int p = 0; p < 3; p++) {
-    /* Of the norm of all gradients together. */
+    /* Relative to the norm of all gradients together. */
     static const double most[] = {2e-5, 0.04, 0.015};
     Backend b;
     open_gpu(&b, precisions[p]);

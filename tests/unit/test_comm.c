@@ -91,7 +91,8 @@ static void record_bucket(void *context, size_t bucket) {
   s->list[s->sent++] = bucket;
 }
 
-/* Of 300 elements: the last bucket of 128 is complete first, then the first, then the second. */
+/* A model of 300 elements completes the last bucket of 128 first, then the first, then the
+ * second. */
 static void announce_from_both_ends(const void *model,
                                     void (*ready)(void *context, size_t begin, size_t end),
                                     void *context) {
@@ -157,7 +158,7 @@ static void test_reducer_with_send_sends_complete_buckets_only(void **state) {
   for (int step = 0; step < 2; step++) {
     s.sent = 0;
     reducer_begin_round(q, (ReduceRound){.active = 1, .is_first = true, .is_last = true});
-    reducer_mark_ready(q, 200, N); /* all of the last, part of the second */
+    reducer_mark_ready(q, 200, N); /* completes the last bucket and a part of the second */
     assert_int_equal(s.sent, 1);
     reducer_mark_ready(q, 0, 100);
     assert_int_equal(s.sent, 1);

@@ -191,7 +191,7 @@ static void test_demo_files_hold_distinct_pairs(void **state) {
   qsort(train, TRAIN, sizeof *train, by_value);
   for (int i = 1; i < TRAIN; i++) assert_true(train[i] != train[i - 1]);
 
-  /* Again: the same bytes. Another seed: others. */
+  /* The same seed gives the same bytes, another seed others. */
   assert_ok(demo_write(en_path, de_path, SPLIT_TRAIN, TRAIN, 1));
   assert_ok(file_read(en_path, 1 << 28, &again));
   assert_int_equal(text.len, again.len);

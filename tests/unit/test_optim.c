@@ -454,7 +454,7 @@ static void test_novograd_first_update_starts_the_second_moment(void **state) {
     optim_layers(&o, &list[i], &p, w, m, &second, none, 0.5, 1);
     assert_true(second == 0);
     optim_layers(&o, &list[i], &p, w, m, &second, g, 0.5, 1);
-    assert_true(second == 25); /* not a quarter of it */
+    assert_true(second == 25); /* |g|^2, not 0.25 * |g|^2 */
     optim_layers(&o, &list[i], &p, w, m, &second, none, 0.5, 1);
     assert_true(second == 0.75 * 25);
   }

@@ -280,7 +280,8 @@ static void test_builder_refuses_wrong_values(void **state) {
 
 /* Damage: without the checksums, so that every check behind them is reached. */
 
-/* A shard of all kinds as bytes; `room` more than its size is allocated. */
+/* A shard with columns of every kind, as bytes; allocated with `room` bytes more than its
+ * size. */
 static uint8_t *make_bytes(size_t *payload) {
   ShardColumnSpec spec[] = {
       {.name = "source", .kind = SHARD_IDS, .vocab = 300, .tokenizer_sha256 = sha},

@@ -23,7 +23,7 @@ static float run_tile(void (*tile)(size_t, const void *, const void *, float *, 
 static void test_tile_false_with_upper_register_bits_overwrites(void **state) {
   (void)state;
 #ifndef __aarch64__
-  skip(); /* elsewhere the caller extends a bool */
+  skip(); /* other ABIs require the caller to extend a bool */
 #endif
   assert_true(run_tile(gemm_f32_base.tile, (uint64_t)1 << 8) == 4);
   assert_true(run_tile(gemm_f32_base.few, (uint64_t)1 << 8) == 4);

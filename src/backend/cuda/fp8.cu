@@ -10,7 +10,7 @@
 #define THREADS     (BLOCK_WARPS * 32)
 #define LARGEST     448.0f       /* largest e4m3 number */
 #define STRIP       FP8_MULTIPLE /* columns that a block transposes … */
-#define PIECE       128          /* … in pieces of so many rows */
+#define PIECE       128          /* rows of a block's piece */
 #define PIECE_ROWS  4            /* rows of a piece per thread */
 
 typedef __nv_bfloat16 Low;

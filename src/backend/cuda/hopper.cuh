@@ -88,7 +88,7 @@ static __device__ __forceinline__ void tile_load(uint32_t to, const CUtensorMap 
       : "memory");
 }
 
-/* The same by multicast, to the same offset in all blocks of the bit mask `blocks`, each with its
+/* Multicast copy: to the same offset in all blocks of the bit mask `blocks`, each with its
  * barrier. */
 static __device__ __forceinline__ void tile_multicast(uint32_t to, const CUtensorMap *map,
                                                       int x, int y, uint32_t barrier,

@@ -12,9 +12,9 @@
 #define CANDIDATES 16                /* algorithms requested from the heuristic */
 #define RUNS       4                 /* timed runs of each; the fastest counts */
 #define FINALISTS  4                 /* fastest candidates, which are timed again for longer */
-#define ROUNDS     2                 /* of that */
+#define ROUNDS     2                 /* rounds of timing the finalists */
 #define LONG_MS    10.0f             /* milliseconds of each finalist and round, … */
-#define MAX_RUNS   32                /* … but at most so many runs */
+#define MAX_RUNS   32                /* and at most this many runs */
 #define MAX_BIAS   ((size_t)1 << 16) /* widest bias gradient that is fused */
 #define FP8_TYPE   16                /* AlgoKey.type of fp8 operands; others are a Type */
 

@@ -75,7 +75,7 @@ static __device__ __forceinline__ void load_tiles(uint32_t (&x)[4], uint32_t at)
                : "r"(at)
                : "memory");
 }
-/* … or, transposed, rows 2t, 2t + 1 of column g of each tile. */
+/* The same load, transposed: lane (g, t) receives rows 2t, 2t + 1 of column g of each tile. */
 static __device__ __forceinline__ void load_tiles_over(uint32_t (&x)[4], uint32_t at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
@@ -110,11 +110,11 @@ static __device__ __forceinline__ void copy4(uint32_t to, const void *from, bool
                "r"(there ? 4 : 0)
                : "memory");
 }
-/* Commits the copies since the last call as a group … */
+/* Commits the cp.async copies since the last call as a group. */
 static __device__ __forceinline__ void copies_mark(void) {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/* … and waits for all groups of this thread but the last. */
+/* Waits for all cp.async groups of this thread except the last. */
 static __device__ __forceinline__ void copies_wait_but_last(void) {
   asm volatile("cp.async.wait_group 1;" ::: "memory");
 }

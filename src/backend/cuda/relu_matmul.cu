@@ -37,7 +37,7 @@ struct Job {
   int m, n, k;
   void *y;
   float *sums; /* (rows of tiles, n): column sums of each row of tiles */
-  float scale; /* of the elements that the mask keeps */
+  float scale; /* factor of the elements that the mask keeps */
 };
 
 #if HAS_WGMMA

@@ -80,7 +80,7 @@ static void gather_rows(float *to, size_t to_ld, const float *from, size_t ld, s
   }
 }
 
-/* The same without `scale`, transposed: (d, n). */
+/* Copies (n, d), rows `ld` apart, transposed to (d, n) padded with zeros. */
 static void gather_transposed(float *to, size_t to_ld, const float *from, size_t ld, size_t n,
                               size_t d) {
   transpose_array(to, to_ld, from, ld, n, d);

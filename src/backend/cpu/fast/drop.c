@@ -139,7 +139,7 @@ static void fill_factors(float *factor, Dropout drop, uint64_t counter, uint32_t
   write_factors(factor, c[0], threshold, scale);
 }
 
-/* The same for two groups, 16 * WIDE elements. */
+/* Writes the factors of two groups, 16 * WIDE elements. */
 static void fill_factors_twice(float *factor, Dropout drop, uint64_t counter,
                                uint32_t threshold, float scale) {
   Row c[2][4];

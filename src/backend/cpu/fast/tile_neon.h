@@ -97,7 +97,7 @@ static inline void neon_tile_8x12(size_t depth, const float *a, const float *b, 
         "v25", "v26", "v27", "v28", "v29", "v30", "v31", "cc", "memory");
 }
 
-/* The first four rows of that tile. */
+/* c (4, 12): the first four rows of the 8 x 12 tile, from the same operands. */
 static inline void neon_tile_4x12(size_t depth, const float *a, const float *b, float *c, size_t ldc,
                            bool add) {
   size_t fours = depth ? (depth - 1) / 4 : 0, rest = depth - 4 * fours, row = ldc * sizeof *c;

@@ -10,7 +10,7 @@ static uint16_t round_to_bf16(float x) {
   uint32_t u;
   memcpy(&u, &x, sizeof u);
   bool is_nan = (u & 0x7fffffffu) > 0x7f800000u;
-  if (is_nan) return (uint16_t)(u >> 16 | 0x40u); /* quiet: its low bits may be all it had */
+  if (is_nan) return (uint16_t)(u >> 16 | 0x40u); /* sets a bit that bf16 keeps: still NaN */
   return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
 }
 

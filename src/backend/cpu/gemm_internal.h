@@ -18,7 +18,7 @@ typedef struct {
   void (*pack_b)(void *out, const Gemm *g, size_t j0, size_t cols, size_t p0, size_t depth);
   /* c (mr, nr) = slice of A · slice of B over `depth`, + c if `add`. */
   void (*tile)(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add);
-  /* The same for the first few_rows rows of a slice only; 0 and NULL where there is none. */
+  /* `tile` for the first few_rows rows of a slice only; 0 and NULL where there is none. */
   size_t few_rows;
   void (*few)(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add);
 } GemmKernel;

@@ -145,7 +145,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
       for (int n = 0; n < TILES / 2; n++)
         load_across<T, D>(in_v[n], v, a.kv_ld, j0 + n * 16, end, g, t);
 
-      /* Scores, in units of log 2, and their running maximum. */
+      /* Scores times log2(e), for exp2, and their running maximum. */
       float s[TILES][4], now[2] = {most[0], most[1]};
 #pragma unroll
       for (int n = 0; n < TILES; n++) {

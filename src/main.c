@@ -153,7 +153,7 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_DFL); /* end as other tools do, without a message */
     raise(SIGPIPE);
   }
-  if (err && err != ERR_STOPPED) log_error("%s", err_message()); /* the command has said it */
+  if (err && err != ERR_STOPPED) log_error("%s", err_message());
   log_to_end(); /* the last line is in it too */
   return (int)err;
 }

@@ -1,4 +1,4 @@
-/* The per-thread error record: one sentence, one code. Relies on utf8. */
+/* The per-thread error record: a message and a code. Depends on utf8. */
 #include "base/err.h"
 
 #include <errno.h>

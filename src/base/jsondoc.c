@@ -10,7 +10,8 @@
 
 static const char sum_key[] = "\"checksum\": \"";
 
-/* Every value but the first follows a comma or stands first in a list or an object. */
+/* Counts commas and opening brackets outside strings: an upper bound of the values, because every
+ * value except the first follows one of these. */
 static size_t count_values(const char *text, size_t len) {
   size_t values = 1;
   bool quoted = false;

@@ -1,4 +1,4 @@
-/* Signals that ask to stop. Relies on log. */
+/* Signals that request a stop. Depends on log. */
 #include "base/stop.h"
 
 #include <errno.h>

@@ -177,7 +177,8 @@ Err sysmem_read(const char *root, uint64_t *left, uint64_t *all) {
   *left = *all;
   if (read_number(root, "/proc", "meminfo", "MemAvailable:", &kilobytes))
     *left = kilobytes * 1024;
-  if (!*all) return err_set(ERR_WORK, "cannot read the size of memory from /proc/meminfo");
+  if (!*all)
+    return err_set(ERR_WORK, "cannot read the size of memory from /proc/meminfo; mount /proc");
   for (size_t i = 0; i < sizeof hierarchies / sizeof *hierarchies; i++)
     apply_hierarchy(&hierarchies[i], root, left, all);
   return ERR_OK;

@@ -1,5 +1,5 @@
-/* One function per command: read the options, call the rooms below, print.
- * No numerics here. Relies on base/opt. */
+/* One function per command: reads the options, calls other modules, prints. No numerics here.
+ * Depends on base/opt. */
 #ifndef CMD_CMD_H
 #define CMD_CMD_H
 
@@ -19,13 +19,13 @@ NODISCARD Err cmd_score(OptSet *opts);
 NODISCARD Err cmd_bench(OptSet *opts);
 NODISCARD Err cmd_help(OptSet *opts);
 
-/* The position of an option's value among names, "a|b|c". */
+/* The index of an option's value in a list "a|b|c". */
 int cmd_choice(const OptSet *opts, const char *name, const char *names);
-/* An error if this process is one of several ranks, for what one process does: they would write
- * the same files or print the same lines. Asks the environment alone: MPI would wait for all ranks,
- * and a script may call this on one. `remedy` is what to do. */
+/* Refuses to run as one of several ranks, for commands of one process: the ranks would write the
+ * same files. Reads only the environment, because MPI_Init would wait for all ranks and a script may
+ * run the command on one of them. `remedy`: what the error tells the user to do. */
 NODISCARD Err cmd_refuse_ranks(const char *what, const char *remedy);
-/* From now on warnings and errors say whose they are, and only rank 0 tells the rest. */
+/* From now on warnings and errors begin with the rank, and only rank 0 prints other messages. */
 void cmd_introduce(const Comm *comm);
 
 #endif

@@ -1,5 +1,5 @@
-/* trireme help: what the option table says, for people, man and bash.
- * Relies on base/opt. */
+/* trireme help: prints help texts, man page and bash completion from the option table. Depends on
+ * base/opt. */
 #include <string.h>
 
 #include "base/out.h"

@@ -1,4 +1,4 @@
-/* trireme inspect: what a data set is, for people or as JSON.
+/* trireme inspect: describes a data set, as text or JSON.
  * Depends on data/dataset, text/tokenizer, Jansson. */
 #include <jansson.h>
 #include <stdio.h>
@@ -65,7 +65,7 @@ static Err decode_sample(DataReader *reader, Split split, const Tokenizer *t, ui
   return err;
 }
 
-/* Decoded pairs, drawn by the seed; given to `each` one by one. */
+/* Draws random pairs (by the seed), decodes them and calls `each` with each one. */
 static Err visit_samples(Inspect *in, const OptSet *opts,
                          void (*each)(void *, const char *, const char *), void *context) {
   uint64_t pairs = in->data.meta.split[in->split].pairs;

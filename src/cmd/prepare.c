@@ -46,7 +46,7 @@ static Err check_and_apply(OptSet *opts, bool *is_demo) {
   return err;
 }
 
-/* dataset.json, written after hours of work, must be able to hold it. */
+/* Checks early that dataset.json, which is written at the end, can store the language code. */
 static Err check_language(const char *option, const char *code) {
   size_t len = strlen(code);
   if (len > 0 && len < sizeof((Meta *)0)->lang[0] && utf8_valid(code, len) == len)
@@ -140,7 +140,7 @@ static bool is_complete(const char *out) {
   return file_join(path, out, "dataset.json") == ERR_OK && file_exists(path);
 }
 
-/* Conversion takes everything but the place and the windows from the old data set. */
+/* A conversion takes everything except --out and --window-pairs from the old data set. */
 static Err refuse_text_options(const OptSet *opts) {
   static const char *const allowed[] = {"convert", "out", "window-pairs", "quiet"};
   for (const OptSpec *s = cmd_options; s->name; s++) {

@@ -1,5 +1,5 @@
-/* trireme score: reads hypotheses and references, has the metrics computed and
- * prints them for people or as JSON. Relies on metric, base/opt, Jansson. */
+/* trireme score: reads hypotheses and references, computes metrics, prints them as text or JSON.
+ * Depends on metric, base/opt, Jansson. */
 #include <limits.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@
 #include "metric/lines.h"
 #include "metric/metric.h"
 
-/* What was asked, and what was read and computed for it. */
+/* Options, texts and results of one call. */
 typedef struct {
   MetricConfig config; /* of every metric but for its kind */
   MetricKind kind[METRIC_KINDS];

@@ -101,7 +101,7 @@ static void fill_optim(OptimSpec *o, const OptSet *opts) {
   o->decay = (float)opt_real(opts, "weight-decay");
 }
 
-/* The spec points to `task`. */
+/* Fills the spec from the options; spec->task points to `task`. */
 static Err fill_spec(TrainSpec *s, TranslateOptions *task, const OptSet *opts) {
   s->data = opt_text(opts, "data");
   s->run = opt_text(opts, "run");
@@ -182,8 +182,8 @@ void cmd_introduce(const Comm *comm) {
   if (comm_rank(comm) > 0) log_quiet(true);
 }
 
-/* Rank 0 refuses at once, and mpirun then ends the others: one message instead of one for each.
- * A script may call this on another rank alone, so that one refuses too, only later. */
+/* Rank 0 fails at once, and mpirun then ends the others: one message instead of one per rank. The
+ * other ranks wait this long before they fail too, in case a script started one without rank 0. */
 #define REFUSAL_DELAY 5 /* seconds */
 
 Err cmd_refuse_ranks(const char *what, const char *remedy) {
@@ -194,7 +194,7 @@ Err cmd_refuse_ranks(const char *what, const char *remedy) {
                  ranks, remedy);
 }
 
-/* To standard output and to the log. */
+/* Prints a line to standard output and to the log file. */
 static void print_result(const char *fmt, ...) PRINTF_LIKE(1, 2);
 static void print_result(const char *fmt, ...) {
   char line[FILE_PATH_MAX + 256];

@@ -43,7 +43,7 @@ typedef struct {
   bool prompts;
 } Job;
 
-/* The checkpoint of a run directory: the best, or without one the newest whole one. */
+/* Selects a run's checkpoint: the best, or if there is none the newest undamaged one. */
 static Err find_checkpoint(const char *run, char dir[FILE_PATH_MAX]) {
   char model[FILE_PATH_MAX];
   TRY(file_join(dir, run, "checkpoints/best"));
@@ -65,7 +65,7 @@ static Err find_checkpoint(const char *run, char dir[FILE_PATH_MAX]) {
   return ERR_OK;
 }
 
-/* Of a mistyped path below a run, such as RUN/best: the run's best checkpoint. False: there is
+/* Suggests the run's best checkpoint for a wrong path in a run, such as RUN/best. False if there is
  * none. */
 static bool find_nearby(const char *given, char best[FILE_PATH_MAX]) {
   char run[FILE_PATH_MAX], model[FILE_PATH_MAX];
@@ -121,7 +121,7 @@ static Err check_older_model(const char *dir) {
     return ERR_OK;
   }
   TRY(checkpoint_check(dir, /*model_only=*/true, &whole));
-  return whole ? ERR_OK : ERR_WORK; /* the error record says what is damaged */
+  return whole ? ERR_OK : ERR_WORK; /* err_message() has the reason */
 }
 
 static Err check_tokenizer(const char *path, const StoreSums *sums) {
@@ -199,8 +199,8 @@ static void show_prompt(const Job *job) {
   if (job->prompts) fputs("> ", stderr);
 }
 
-/* Lines of a block: as many as there are without waiting for more, but one at least;
- * on a terminal one at a time. */
+/* Reads a block: at least one line, then as many as arrive without waiting; on a terminal one line
+ * at a time. */
 static Err read_block(const Job *job, Input *in, Str *text, size_t *at, size_t *n, bool *end) {
   size_t most = job->interactive ? 1 : share_block(job->share);
   str_clear(text);

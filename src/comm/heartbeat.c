@@ -20,7 +20,7 @@ void heartbeat_init(Heartbeats *h, double rank_timeout, const char *remedy) {
   *h = (Heartbeats){.rank_timeout = rank_timeout, .remedy = remedy};
   pthread_mutex_init(&h->lock, NULL);
   pthread_mutex_init(&h->loss_lock, NULL);
-  h->own.limit = 15 * rank_timeout; /* until the first place is reported */
+  h->own.limit = 15 * rank_timeout; /* until comm_report is called for the first time */
   snprintf(h->own.place, sizeof h->own.place, "its start");
 }
 
@@ -147,8 +147,8 @@ bool heartbeat_receive(Heartbeats *h, int r, double now) {
 void heartbeat_send_failure(Heartbeats *h) {
   Heartbeat beat = heartbeat_own(h);
   beat.kind = HEARTBEAT_FAILED;
-  for (int turn = 0; turn < 20;
-       turn++) { /* each may have to wait until the one before has left */
+  /* Repeated, because a send is skipped while the previous one is pending. */
+  for (int turn = 0; turn < 20; turn++) {
     for (int r = 0; r < h->group->size; r++)
       if (r != h->group->rank) heartbeat_send(h, r, &beat);
     sleep_seconds(0.01);

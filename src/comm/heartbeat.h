@@ -46,11 +46,12 @@ typedef struct {
   void *loss_context;
 } Heartbeats;
 
-/* Before the ranks are known. */
+/* Initializes the struct; call it before the ranks have joined. */
 void heartbeat_init(Heartbeats *h, double rank_timeout, const char *remedy);
-/* Runner: starts to receive. `group` and `sequence` must outlive `h`. */
+/* Starts to receive heartbeats. `group` and `sequence` must outlive `h`. Call it and
+ * heartbeat_cancel only on the thread that runs the queue (comm/queue.h). */
 NODISCARD Err heartbeat_begin(Heartbeats *h, const Group *group, const Sequence *sequence);
-void heartbeat_cancel(Heartbeats *h); /* runner: cancels sends and receives, at the end */
+void heartbeat_cancel(Heartbeats *h); /* at the end: cancels pending sends and receives */
 void heartbeat_free(Heartbeats *h);
 
 /* Sets what this rank does next and within how many seconds it reports again. Counts as progress. */
@@ -70,7 +71,7 @@ void heartbeat_send(Heartbeats *h, int r, const Heartbeat *beat);
 /* Has a heartbeat arrived from rank r? It is then `latest`. If it says that r has failed, r has
  * printed why, and this rank ends without returning. */
 bool heartbeat_receive(Heartbeats *h, int r, double now);
-/* Sends all ranks that this one has failed and has printed why. */
+/* Tells all ranks that this rank has failed and has printed the reason. */
 void heartbeat_send_failure(Heartbeats *h);
 /* Does rank 0 fail as well, within half a second? Then it reports for all. */
 bool heartbeat_rank0_fails(Heartbeats *h);

@@ -16,7 +16,7 @@ typedef enum { OP_BROADCAST, OP_ALLGATHER, OP_EXCHANGE, OP_SUM, OP_REDUCE } OpKi
 typedef struct {
   uint64_t seq;   /* counts from 1; 0: none */
   uint64_t hash;  /* of kind, name, bytes and layout */
-  uint64_t bytes; /* 0 where each rank knows its own part only */
+  uint64_t bytes; /* 0 if ranks may pass different sizes */
   int32_t kind;
   char name[OP_NAME];
 } Op;

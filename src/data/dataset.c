@@ -14,8 +14,9 @@
 #include "text/sp_facts.h"
 #include "text/tokenizer.h"
 
-#define JSON_LIMIT  ((size_t)1 << 24)
-#define MAPPED_MOST 16384 /* shards at once, where the kernel allows four times as many */
+#define JSON_LIMIT ((size_t)1 << 24)
+#define MAPPED_MOST \
+  16384 /* most shards mapped at once; less if vm.max_map_count is below 4 times that */
 
 Err dataset_path(const DataSet *d, const char *name, char out[FILE_PATH_MAX]) {
   return file_join(out, d->dir, name);
@@ -163,7 +164,7 @@ static Err check_sizes(const DataSet *d) {
   return ERR_OK;
 }
 
-/* The ids mean what this very file says, so it must be the one that made them. */
+/* Ids have a meaning only with the tokenizer that made them, so its SHA-256 must match. */
 static Err check_tokenizer(const DataSet *d) {
   const Meta *m = &d->meta;
   char path[FILE_PATH_MAX], hex[65];

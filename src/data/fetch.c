@@ -102,17 +102,17 @@ typedef struct {
   int fd;
   uint64_t at;     /* bytes in the part file */
   uint64_t asked;  /* where this request's range begins; 0 = the whole file */
-  uint64_t kept;   /* bytes from before this call that are still in use */
-  Version version; /* of what lies in the part file */
-  Version seen;    /* of what this response carries */
+  uint64_t kept;   /* bytes of the part file that an earlier call downloaded */
+  Version version; /* of the part file */
+  Version seen;    /* of this response */
   uint64_t range_start;
   bool begun;   /* this response's body has begun */
   bool changed; /* the remote file is another one now */
   bool unreachable;
   bool stalled;
-  double heard; /* when the last byte came */
+  double last_byte; /* time at which the last byte arrived */
   int requests;
-  Err err; /* of a callback */
+  Err err; /* set by a callback */
   Progress progress;
   char reason[CURL_ERROR_SIZE];
 } Fetch;
@@ -193,7 +193,7 @@ static void header_value(const char *line, size_t len, char *out, size_t room) {
 static size_t on_header(char *line, size_t size, size_t count, void *user) {
   Fetch *f = user;
   size_t len = size * count;
-  f->heard = progress_clock();
+  f->last_byte = progress_clock();
   if (len >= 5 && memcmp(line, "HTTP/", 5) == 0) { /* a redirect's headers do not count */
     f->seen = (Version){0};
     f->range_start = UINT64_MAX;
@@ -223,7 +223,7 @@ static Err reset_part(Fetch *f) {
   return ERR_OK;
 }
 
-/* Before the first byte of a body: decide where it goes. */
+/* At the first byte of a body: decides whether it continues the part file or replaces it. */
 static Err begin_body(Fetch *f) {
   f->begun = true;
   long status = 0;
@@ -284,7 +284,7 @@ static Err write_bytes(Fetch *f, const char *bytes, size_t len) {
 
 static size_t on_body(char *bytes, size_t size, size_t count, void *user) {
   Fetch *f = user;
-  f->heard = progress_clock();
+  f->last_byte = progress_clock();
   if (!f->begun) f->err = begin_body(f);
   if (!f->err) f->err = write_bytes(f, bytes, size * count);
   return f->err ? 0 : size * count; /* anything else than the size stops curl */
@@ -300,7 +300,7 @@ static int on_time(void *user, curl_off_t total, curl_off_t now, curl_off_t up_t
   (void)up;
   Fetch *f = user;
   double stall = f->job->stall > 0 ? f->job->stall : DEFAULT_STALL;
-  f->stalled = progress_clock() - f->heard > stall;
+  f->stalled = progress_clock() - f->last_byte > stall;
   return f->stalled;
 }
 
@@ -392,7 +392,7 @@ static Outcome send_request(Fetch *f) {
   char range[32], condition[sizeof f->version.etag + 16];
   f->asked = f->at;
   f->begun = f->changed = f->unreachable = f->stalled = false;
-  f->heard = progress_clock();
+  f->last_byte = progress_clock();
   f->seen = (Version){0};
   f->range_start = UINT64_MAX;
   f->err = ERR_OK;
@@ -433,7 +433,7 @@ static Outcome send_request(Fetch *f) {
   if (f->stalled) {
     code = CURLE_OPERATION_TIMEDOUT;
     snprintf(f->reason, sizeof f->reason, "no byte came for %.0f s",
-             progress_clock() - f->heard);
+             progress_clock() - f->last_byte);
   }
   Outcome outcome = judge_outcome(f, code);
   if (f->begun && f->progress.title[0]) progress_end(&f->progress);
@@ -464,7 +464,7 @@ static Err download_part(Fetch *f) {
   int tries = f->job->tries > 0 ? f->job->tries : DEFAULT_TRIES;
   int failures = 0;
   uint64_t most = f->at;
-  /* Complete already, but for its name? */
+  /* An earlier call completed the part file but did not rename it. */
   if (f->at && f->at == f->version.size) return ERR_OK;
   for (;;) {
     Outcome outcome = send_request(f);

@@ -17,7 +17,7 @@ typedef struct {
 
 typedef struct {
   const char *url;    /* http, https, ftp or file */
-  const char *path;   /* where it goes; PATH.part and PATH.part.meta while under way */
+  const char *path;   /* the file to write; PATH.part and PATH.part.meta during the download */
   const char *sha256; /* 64 lower-case digits to expect; NULL = unknown */
   uint64_t bytes;     /* size to expect; 0 = unknown */
   const char *title;  /* shown with progress; NULL = the file's own name */

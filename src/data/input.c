@@ -271,7 +271,7 @@ bool input_ready(Input *in, int patience) {
     searched = have;
     struct pollfd f = {.fd = in->fd, .events = POLLIN};
     if (in->raw_at == in->raw_len && !in->raw_end && poll(&f, 1, patience) == 0) return false;
-    if (more_text(in)) return true; /* input_line meets the same error, and tells it */
+    if (more_text(in)) return true; /* an error: input_line will return it */
   }
 }
 

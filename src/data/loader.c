@@ -22,10 +22,10 @@ struct Loader {
   pthread_cond_t changed;
 };
 
-/* Micro-batch number of the n-th batch this loader gives. */
+/* Micro-batch number of the n-th batch that this loader returns. */
 static uint64_t get_number(const LoaderSpec *s, uint64_t n) {
   uint64_t stride = s->stride ? s->stride : 1;
-  uint64_t mine = (s->end - s->begin + stride - 1) / stride; /* of each group */
+  uint64_t mine = (s->end - s->begin + stride - 1) / stride; /* batches of a group */
   return (s->step + n / mine) * s->group + s->begin + n % mine * stride;
 }
 

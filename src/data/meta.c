@@ -244,7 +244,7 @@ static Err get_split(Parse *p, const json_t *from, MetaSplit *s) {
   return p->format > 1 ? get_shard_count(p, from, s) : get_shards(p, from, s);
 }
 
-/* The format, and whether this program may read what it means. */
+/* Reads format, version and `requires`; refuses a file that a newer version of the program wrote. */
 static void get_format(Parse *p, const json_t *root, Meta *m) {
   char format[32] = "";
   if (!json_is_object(root)) refuse_key(p, "the document", "an object");

@@ -7,10 +7,11 @@
 #include "base/mem.h"
 #include "data/order_turns.h"
 
-#define LEAST_STRATA   4096 /* fewer would make slots much longer than their pairs */
-#define LEAST_BATCHES  4    /* of a chunk */
-#define MOST_PACKINGS  12   /* candidates really packed */
-#define MOST_LOOKED_AT 4096 /* candidates looked at */
+/* Fewest strata: with fewer, a stratum spans many lengths and its slot wastes tokens. */
+#define LEAST_STRATA   4096
+#define LEAST_BATCHES  4    /* fewest batches in a chunk */
+#define MOST_PACKINGS  12   /* most candidates (numbers of chunks) that are packed */
+#define MOST_LOOKED_AT 4096 /* most candidates whose packing is estimated */
 #define GOOD_ENOUGH    0.999
 
 typedef struct {
@@ -186,7 +187,8 @@ static Err lay_out(WindowPlan *plan, const OrderWindow *o, const uint32_t *batch
       plan->class_stratum[k] = sorted[k].stratum;
     }
     plan->class_begin[plan->classes] = strata;
-    for (uint32_t c = 0; c < plan->classes; c++) { /* longest last within a batch */
+    for (uint32_t c = 0; c < plan->classes;
+         c++) { /* slots by increasing length within a batch */
       for (uint32_t k = plan->class_begin[c]; k < plan->class_begin[c + 1]; k++) {
         uint32_t slot = next[batch_of[sorted[k].stratum]]++;
         plan->slot_class[slot] = c;

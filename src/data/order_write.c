@@ -51,7 +51,7 @@ static Err count_lengths(OrderSort *s, WindowSort *w) {
     TRY(s->lengths(s->context, w->first + i, len));
     for (int side = 0; side < 2; side++) {
       if (len[side] > SHARD_LONGEST)
-        return err_set(ERR_WORK, "pair %llu has %u tokens, possible are %u",
+        return err_set(ERR_WORK, "bug: pair %llu has %u tokens, but at most %u are allowed",
                        (unsigned long long)(w->first + i), len[side], SHARD_LONGEST);
       if (len[side] >= w->wide[side]) w->wide[side] = len[side] + 1;
       total[side] += len[side];

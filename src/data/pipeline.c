@@ -18,9 +18,9 @@
 
 typedef struct {
   PipelineBlock out;
-  size_t input;        /* which of the spec's */
+  size_t input;        /* index in PipelineSpec.input */
   uint64_t input_line; /* number of its first line in that input, from 1 */
-  ErrRecord error;     /* takes the place of the block's contents */
+  ErrRecord error;     /* if set, the block has an error in place of lines */
   bool done;
 } Block;
 
@@ -70,7 +70,7 @@ static Err read_pair(Source *s, PipelineBlock *b, bool *end) {
     }
     size_t first = (size_t)(tab - line[0]);
     const char *second =
-        memchr(tab + 1, '\t', len[0] - first - 1); /* further columns are not ours */
+        memchr(tab + 1, '\t', len[0] - first - 1); /* further columns are ignored */
     line[1] = tab + 1;
     len[1] = second ? (size_t)(second - line[1]) : len[0] - first - 1;
     len[0] = first;

@@ -56,7 +56,8 @@ static Err split_words(char *at, char **word, size_t *words) {
   for (;;) {
     while (is_blank(*at)) at++;
     if (*at == '\0' || *at == '#') return ERR_OK;
-    if (*words == WORDS_LIMIT) return err_set(ERR_USAGE, "too many words");
+    if (*words == WORDS_LIMIT)
+      return err_set(ERR_USAGE, "a line may have at most %d words", (int)WORDS_LIMIT);
     char *to = at;
     word[(*words)++] = to;
     if (*at == '"') {

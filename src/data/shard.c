@@ -107,7 +107,7 @@ static bool has_good_name(const ShardEntry *e) {
   return e->name[0] && memchr(e->name, '\0', sizeof e->name);
 }
 
-/* The directory while it is checked. */
+/* Limits for the offsets of a column directory that is being checked. */
 typedef struct {
   const Shard *s;
   uint64_t examples;
@@ -309,7 +309,8 @@ const ShardColumn *shard_column(const Shard *s, const char *name) {
 /* Reading. */
 
 static Err refuse_example(const Shard *s, uint64_t i) {
-  return err_set(ERR_WORK, "%s has no pair %llu", s->file.map.path, (unsigned long long)i);
+  return err_set(ERR_WORK, "bug: pair %llu was read, but %s has fewer", (unsigned long long)i,
+                 s->file.map.path);
 }
 
 static Err refuse_index(const Shard *s, size_t at) {

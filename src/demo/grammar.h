@@ -109,8 +109,9 @@ typedef struct {
 void demo_both(const Scene *s, const char *en, const char *de);
 void demo_say(const Scene *s, const Clause *c, Say en, Say de);
 void demo_stop(const Scene *s, char mark);
-/* A time, place or reason for "when …?" and for "I know when …". */
 bool demo_is_askable(const Clause *c);
+/* Adds a time, place or reason to the clause and sets `word` to the question word for it: "when
+ * …?", or in "I know when …". */
 void demo_draw_circumstance(const Scene *s, Clause *c, Twin *word, bool asked);
 
 /* Restrictions on a drawn noun phrase. */

@@ -17,7 +17,8 @@ void demo_say(const Scene *s, const Clause *c, Say en, Say de) {
   demo_clause_de(s->de, c, de);
 }
 
-/* No questions about the speaker's own actions, except "may I". */
+/* Can the clause become a question? With the subject "I" or "we" only if it has the modal can,
+ * should or have to: "should I go?", not "do I go?". */
 bool demo_is_askable(const Clause *c) {
   if (c->subject.kind != NP_PRO) return true;
   if (c->subject.id != PRO_I && c->subject.id != PRO_WE) return true;

@@ -70,7 +70,7 @@ struct ModelFamily {
 
   /* Is the configuration possible? The error says what to change. */
   Err (*check)(const ModelConfig *config);
-  /* One line for the plan: form and sizes. */
+  /* Describes architecture and sizes in one line, for the start of a run and --dry-run. */
   void (*describe)(const ModelConfig *config, char *out, size_t size);
   ModelShape (*shape)(const ModelConfig *config);
   /* Names, shapes, offsets and initial distributions of the weights; see params.h. */

@@ -106,7 +106,7 @@ static void ffn_backward(Transformer *t, Weights w, float *g, int stack, int lay
     b->linear_relu_backward(b, t->d_up, g + p->up_bias, t->d_branch, down, s->mask, tokens, ffn,
                             d, drop, !key.first);
   } else {
-    b->linear_dx(b, t->d_up, t->d_branch, down, tokens, ffn, d, false);
+    b->linear_dx(b, t->d_up, t->d_branch, down, tokens, ffn, d, /*accumulate=*/false);
     b->activate_backward(b, t->d_up, g + p->up_bias, t->d_up, s->mask ? s->mask : s->up, tokens,
                          ffn, t->config.activation, drop, !key.first);
   }
@@ -179,7 +179,7 @@ static void cross_kv_backward(Transformer *t, Weights w, float *g, const Batch *
   b->linear_dw(b, g + t->at.cross_kv, grad_at(g, t->at.cross_kv_bias), t->d_cross_kv, memory,
                tokens, d, kv, !key.first);
   b->linear_dx(b, t->d_y, t->d_cross_kv, transformer_weight(t, w, t->at.cross_kv), tokens, d,
-               kv, false);
+               kv, /*accumulate=*/false);
 }
 
 static void encoder_backward(Transformer *t, Weights w, float *g, const Batch *batch,

@@ -28,8 +28,9 @@ Attention transformer_cross_attention(const Transformer *t, int layer, const int
 void *transformer_element(const Transformer *t, const void *array, size_t n);
 /* A weight in the type that GEMMs read, or NULL for one that the model does not have. */
 const void *transformer_weight(const Transformer *t, Weights w, size_t offset);
-/* The parts that decoder.c, which decodes one position at a time, shares with whole sentences. A
- * sublayer reads y and writes t->branch, which the junction behind it adds to the residual. */
+/* Functions shared by the forward pass over whole sentences and by decoder.c, which decodes one
+ * position at a time. A sublayer (attention or FFN) reads y and writes t->branch;
+ * transformer_add_norm then adds t->branch to the residual and applies the layer norm. */
 void transformer_embed(Transformer *t, Weights w, int stack, const int32_t *id,
                        const int32_t *pos, size_t tokens, StepKey key);
 void transformer_add_norm(Transformer *t, Weights w, int stack, int junction, size_t tokens,

@@ -84,7 +84,8 @@ static Err replace_link(const char *run, int i) {
   TRY(file_remove_all(copy));
   TRY(file_rename(link, copy));
   Err err = file_rename(beside, link);
-  if (err && rename(copy, link) != 0) log_warn("%s is left as %s", link, copy);
+  if (err && rename(copy, link) != 0)
+    log_warn("cannot rename %s back to %s; rename it by hand", copy, link);
   if (!err && file_remove_all(copy)) log_warn("%s", err_message());
   return err;
 }
@@ -100,7 +101,8 @@ static Err move_into_place(const char *run, const char *beside, const char *name
   TRY(file_remove_all(old));
   TRY(file_rename(dir, old));
   Err err = file_rename(beside, dir);
-  if (err && rename(old, dir) != 0) log_warn("%s is left as %s", dir, old);
+  if (err && rename(old, dir) != 0)
+    log_warn("cannot rename %s back to %s; rename it by hand", old, dir);
   return err;
 }
 
@@ -354,7 +356,7 @@ static Err load_array(const char *dir, const TrainArrays *a, const Record *r, Pa
   return store_load_array(a->params, array, path);
 }
 
-/* Checked before the model, whose vocabulary is that of the data set: this error says more. */
+/* Checked before the model, whose vocabulary differs too with other data: this error is clearer. */
 static Err check_data(const char *dir, const TrainArrays *a, const Record *r) {
   const char *saved = r->counters.data;
   if (!a->data || !*saved || strcmp(a->data, saved) == 0) return ERR_OK;

@@ -13,10 +13,10 @@ typedef struct {
   const char *tokenizer; /* path of the .model */
   const Str *pieces;     /* when saving: its bytes; NULL reads the file */
   const char *data;      /* when loading: the SHA-256 that is required; NULL for any */
-  float *w;              /* what the optimizer updates; each array (params->padded) */
-  float *e;              /* their moving average, or NULL */
-  float *m, *v;          /* optimizer state; NULL where the optimizer has none */
-  double *second;        /* (params->count), NovoGrad's, or NULL */
+  float *w;       /* the weights that the optimizer updates; each array: (params->padded) */
+  float *e;       /* their moving average, or NULL */
+  float *m, *v;   /* optimizer state; NULL where the optimizer has none */
+  double *second; /* (params->count), NovoGrad's, or NULL */
 } TrainArrays;
 
 /* Writes RUN/checkpoints/step-N and moves the link `latest` to it; replaces an earlier one
@@ -30,7 +30,7 @@ NODISCARD Err checkpoint_add_validation(const char *run, const TrainCounters *c,
  * whole. None at all is no error; some, but none whole, is one. */
 NODISCARD Err checkpoint_find(const char *run, char dir[FILE_PATH_MAX], bool *found);
 /* Is every file there with the right size and CRC-32 (model_only: those that translate
- * needs)? If not, the error record says what is wrong. An error is something else. */
+ * needs)? If not, sets *whole = false, leaves the reason in err_message() and returns ERR_OK. */
 NODISCARD Err checkpoint_check(const char *dir, bool model_only, bool *whole);
 /* Reads the counters, and refuses a checkpoint of other data, another model or another
  * tokenizer than a->data, a->config and a->tokenizer; uses nothing else of `a`. */

@@ -1,7 +1,7 @@
-/* From the gradients of all micro-batches of a step to their sum. How they travel is chosen once,
+/* Sums the gradients of all micro-batches of a step over all ranks. The path is selected once,
  * at set-up, and is one of four paths:
  *
- *   GRADS_STAY    One rank and one sum: backward accumulates in place, nothing travels.
+ *   GRADS_STAY    One rank: backward accumulates in place, nothing is sent.
  *   GRADS_HOST    Backward runs on the CPU: each bucket is reduced in host memory as soon as it is
  *                 complete, while backward goes on.
  *   GRADS_COPIED  Backward runs on a GPU, without NCCL: all gradients are copied to host memory
@@ -9,7 +9,8 @@
  *   GRADS_NCCL    From GPU to GPU: each bucket is reduced as soon as it is complete, while backward
  *                 goes on.
  *
- * When they are reduced is chosen with it (each_round). Relies on backend, allreduce, comm/reduce. */
+ * GradSpec.each_round selects when: after every round or once per step. Depends on backend,
+ * allreduce, comm/reduce. */
 #ifndef TRAIN_GRADIENTS_H
 #define TRAIN_GRADIENTS_H
 
@@ -23,7 +24,7 @@ typedef struct {
       each_round; /* --reproducible: a sum after every round, in the order of the micro-batches;
                          else each rank accumulates its own, and they are summed once a step */
   bool is_sharded;         /* each rank gets only the sums of the pieces that it owns */
-  bool bf16;               /* rounded to bf16 while they travel */
+  bool bf16;               /* gradients are sent in bf16 */
   uint32_t rounds;         /* of a step: micro-batches of rank 0 */
   size_t bucket;           /* elements that are reduced at once */
   ReduceAnnounce announce; /* of the model: the order in which backward completes gradients */

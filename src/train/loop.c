@@ -126,7 +126,8 @@ static bool is_validation_due(const Trainer *t) {
   return t->run.at.step % t->spec->valid_every == 0 || t->run.at.step == t->steps;
 }
 
-/* Rank 0. True: it is the best so far, and has a checkpoint. */
+/* On rank 0: records a validation score. True if it is the best so far and its checkpoint is
+ * saved. */
 static bool judge_score(Trainer *t, double score) {
   const TrainCounters *at = &t->run.at;
   run_settle_validation(&t->run); /* then at->best_score is on disk */

@@ -72,7 +72,7 @@ static Err run_batch(Pass *p, uint32_t kind, const void *batch, StepKey key, flo
   p->model->first = p->is_first;
   p->loaded = 0;
   p->is_first = false;
-  p->model->forward_end = progress_clock(); /* of a graph nothing else is known */
+  p->model->forward_end = progress_clock(); /* unknown if a CUDA graph is launched */
   return run_work(p, kind, work);
 }
 

@@ -192,7 +192,7 @@ static Err read_root(Record *r, const json_t *root, const Str *text, const char 
   *whole = sound && read_parts(r, root, version > 1);
   if (!*whole) {
     err_set(ERR_WORK, "%s is damaged: %s", path,
-            sound ? "its list of files makes no sense" : "it is not what was written");
+            sound ? "its list of files is invalid" : "its checksum is wrong");
     return ERR_OK;
   }
   read_counters(&r->counters, root);

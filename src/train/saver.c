@@ -121,8 +121,9 @@ static void pin_snapshot(Saver *s) {
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
     if (!list[i]) continue;
     if (s->backend->pin(s->backend, list[i], a->params->padded * sizeof(float))) {
-      log_warn("cannot pin memory for checkpoints, which will stop the GPU for longer: %s",
-               err_message());
+      log_warn(
+          "cannot pin host memory, so copies for checkpoints will block the GPU for longer: %s",
+          err_message());
       return;
     }
     s->pinned[i] = list[i];

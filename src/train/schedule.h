@@ -34,7 +34,8 @@ typedef struct {
 } Schedule;
 
 double schedule_lr(const Schedule *s, uint64_t step);
-/* "10k:0.5,20k:0.1": from these steps on, these factors. */
+/* Parses --lr-milestones: "10k:0.5,20k:0.1" multiplies the learning rate by 0.5 from step 10,000 on
+ * and by 0.1 from step 20,000 on. */
 NODISCARD Err schedule_pieces(Schedule *s, const char *text);
 
 #endif

@@ -12,7 +12,7 @@
 #include "train/rundir.h"
 #include "train/snapshot.h"
 
-/* What the steps hand on to each other. */
+/* Values that earlier steps of the set-up compute for later ones. */
 typedef struct {
   const char *options; /* of this call, as config lines */
   Str run_options;     /* as DIR/config keeps them */
@@ -104,7 +104,7 @@ static Err plan_model(Trainer *t, SetUp *s) {
   return model_plan(&t->state.model, &spec);
 }
 
-/* A dry run, too, says what the device cannot do. */
+/* Also in a dry run: reports what the device does not support. */
 static Err reserve_device(Trainer *t, SetUp *s) {
   (void)s;
   return t->spec->dry_run ? model_reserve(&t->task->config, &t->world.backend) : ERR_OK;
@@ -184,7 +184,7 @@ static Err print_resume(Trainer *t, SetUp *s) {
 }
 
 typedef struct {
-  const char *doing; /* as the other ranks report it when this one hangs */
+  const char *doing; /* name of the step, for the watchdog's message if this rank hangs in it */
   Err (*act)(Trainer *t, SetUp *s);
 } SetUpStep;
 

@@ -36,7 +36,7 @@ typedef struct {
   uint64_t valid_every, save_every, log_every;
   int keep, patience; /* checkpoints kept; validations without a better score */
   int average;        /* checkpoints averaged at the end */
-  int rollbacks;      /* after so many it gives up */
+  int rollbacks;      /* most roll-backs; one more divergence ends the run */
   bool resume, dry_run;
   bool accept_data; /* resumes on another data set than the run's */
 } TrainSpec;
@@ -47,7 +47,7 @@ typedef struct {
   uint64_t best_step;
   int averaged; /* checkpoints in RUN/average; 0: none was made */
   bool has_average_score;
-  double average_score;  /* of that average, where it was validated */
+  double average_score;  /* validation score of RUN/average, if has_average_score */
   bool early, stopped;   /* ended by patience; by a signal */
   uint64_t lost_metrics; /* lines of metrics.jsonl that could not be written */
 } TrainResult;

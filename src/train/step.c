@@ -1,5 +1,5 @@
 /* One step: forward and backward on this rank's micro-batches, the sum of all gradients, one update.
- * How gradients travel is gradients.h's choice, who updates what state.h's. Relies on gradients,
+ * gradients.h selects how gradients are summed, state.h which rank updates what. Depends on gradients,
  * optim, pass, state, world. */
 #include "train/step.h"
 
@@ -71,7 +71,8 @@ static Err next_batch(Trainer *t, uint32_t number, MicroBatch *m) {
   fault_point("micro-batch");
   /* The weights are still those before the step. With other ranks, all have to finish it. */
   if (!world_has_others(&t->world) && stop_hurried())
-    return err_set(ERR_STOPPED, "step %" PRIu64 " is left undone", t->run.at.step);
+    return err_set(ERR_STOPPED, "step %" PRIu64 " was dropped after a second signal",
+                   t->run.at.step);
   if (t->next.batch.data) {
     double waited = t->next.got - t->next.start;
     *m = t->next;

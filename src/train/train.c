@@ -8,7 +8,8 @@
 #include "train/plan.h"
 #include "train/setup.h"
 
-/* What a first and a second Ctrl-C are answered. Several ranks finish the step together. */
+/* Printed at the first and the second Ctrl-C, on one rank and on several. One rank can drop the
+ * step; several must finish it together. */
 static const char *const answers_alone[2] = {
     "stopping: this step is finished and saved; a second Ctrl-C drops it",
     "stopping: this step is dropped, the state before it is saved; a third Ctrl-C exits "

@@ -42,7 +42,7 @@ Err validate_model(Task *task, Model *model, Weights w, Comm *comm, bool show_sa
   double start = progress_clock();
   *result = (Validation){0};
   TRY(sum_losses(task, model, w, comm, &loss));
-  log_live_end(); /* the step's line stays above what the task prints */
+  log_live_end(); /* keep the status line of the step above the output of the task */
   TRY(task->kind->score(task, comm, &loss, show_samples, result->value));
   result->seconds = progress_clock() - start;
   comm_broadcast(comm, "validation", result, sizeof *result);

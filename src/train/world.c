@@ -191,8 +191,9 @@ uint64_t world_shard_bytes(const World *w, const TrainSpec *s, uint64_t bytes) {
   return s->shard ? bytes / (uint64_t)w->ranks : bytes;
 }
 
-/* A rank sends the others' pieces of its gradients, in every round that is reduced, and then its
- * piece of what all get: of their sum, or with a sharded optimizer of the new weights, in fp32. */
+/* A reduce-scatter of the gradients after every reduced round, then one all-gather: of the sums, or
+ * with a sharded optimizer of the new weights in fp32. In each, a rank sends (ranks - 1) / ranks of
+ * the array. */
 double world_traffic(const World *w, const TrainSpec *s, uint32_t micro_batches, size_t n) {
   double ranks = (double)w->ranks, grad_bytes = s->allreduce_bf16 ? 2 : 4;
   double result_bytes = s->shard ? sizeof(float) : grad_bytes;

@@ -25,7 +25,7 @@ typedef struct {
 void world_init(World *w, Comm *comm);
 /* Opens this rank's device: of several GPUs the ranks of a machine take one each. */
 NODISCARD Err world_open_device(World *w, const BackendSpec *spec);
-/* Chooses between NCCL and host memory for what travels, and joins the GPUs. */
+/* Selects NCCL or host memory for the all-reduce, and initializes NCCL. */
 NODISCARD Err world_open_transport(World *w, const TrainSpec *spec);
 /* The transport is closed before arrays on the device are released, the device after them. Both
  * are harmless when not open. */
@@ -53,13 +53,14 @@ LoaderSpec world_loader_spec(const World *w, uint64_t seed, uint64_t step,
 
 typedef struct {
   uint32_t index;       /* of the round */
-  uint32_t micro_batch; /* of this rank */
+  uint32_t micro_batch; /* the micro-batch of the step that this rank computes */
   bool has_micro_batch; /* false: the last round has fewer micro-batches than ranks */
-  bool is_fresh;        /* the round before was reduced: its gradients are overwritten */
-  bool is_reduced;      /* ends with a sum of gradients; never on GRADS_STAY */
-  GradRound grads;      /* where is_reduced */
+  bool is_fresh;   /* gradients overwrite the array, as the last round's have been reduced */
+  bool is_reduced; /* the gradients are all-reduced after it; never with GRADS_STAY */
+  GradRound grads; /* valid if is_reduced */
 } Round;
-/* This rank's rounds of a step, in their order: begin with {0}; false after the last. */
+/* Iterates over this rank's rounds of a step: initialize the iterator with {0};
+ * world_next_round returns false after the last. */
 typedef struct {
   uint32_t next;
   bool is_over;
@@ -79,7 +80,7 @@ ReduceBytes world_reduce_bytes(const World *w, const TrainSpec *spec, uint32_t m
                                uint64_t bytes);
 /* Of an optimizer state of `bytes`, what this rank holds. */
 uint64_t world_shard_bytes(const World *w, const TrainSpec *spec, uint64_t bytes);
-/* Bytes that each rank sends, and receives, in a step with n parameters; 0 for one rank alone. */
+/* Bytes that each rank sends, and receives, in a step with n parameters; 0 with one rank. */
 double world_traffic(const World *w, const TrainSpec *spec, uint32_t micro_batches, size_t n);
 /* The least of all ranks' values, on all of them. */
 NODISCARD Err world_least(World *w, const char *name, uint32_t *value);

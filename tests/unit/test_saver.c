@@ -135,9 +135,10 @@ static void test_saver_without_pinned_memory_warns_and_saves(void **state) {
   device.most = 1;
   listen_begin();
   OK(saver_new(&s, at("unpinned"), &shape, 2, &there));
-  assert_holds(listen_end(),
-               "warning: cannot pin memory for checkpoints, which will stop the GPU for "
-               "longer: no more");
+  assert_holds(
+      listen_end(),
+      "warning: cannot pin host memory, so copies for checkpoints will block the GPU for "
+      "longer: no more");
   commit(s, 1, false);
   OK(wait_for(s));
   saver_free(s);

@@ -123,7 +123,8 @@ static Err store_flag_alias(OptSet *set, const OptMatch *m, const char *word, So
   char *words[] = {value};
   TRY(read_truth(word, &is_on));
   if (is_on == 0 && source == FROM_LINE)
-    return err_set(ERR_USAGE, "--no-%s does not say what to use instead; pass --%s with a value",
+    return err_set(ERR_USAGE,
+                   "--no-%s does not say what to use instead; pass --%s with a value",
                    m->alias->alias, m->spec->name);
   if (is_on == 0) return ERR_OK;
   snprintf(value, sizeof value, "%s", m->alias->value);
@@ -329,7 +330,8 @@ static Err parse_config_line(OptSet *set, char *line, Source source) {
   if (!is_usable_in_config(set, &m, line, len)) return check_unused_name(set, &m, line, len);
   const OptSpec *s = m.spec;
   if (strcmp(s->name, "config") == 0)
-    return err_set(ERR_USAGE, "a config file cannot name another");
+    return err_set(ERR_USAGE,
+                   "a config file cannot contain 'config'; put all options into one file");
   char *word[8];
   int most = most_words(s) ? most_words(s) : 1;
   int words = split_words(value, word, most);

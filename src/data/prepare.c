@@ -442,7 +442,7 @@ static Err take_train_line(Prepare *p, const PipelineBlock *b, uint32_t k) {
     if (before) verdict = CLEAN_DUPLICATE;
   }
   uint64_t line = b->first + k;
-  if (line < p->lines_done) return ERR_OK; /* in a shard of the run that is resumed */
+  if (line < p->lines_done) return ERR_OK; /* already in a finished shard (--resume) */
   e->lines++;
   if (verdict != CLEAN_KEEP) {
     e->dropped[verdict]++;

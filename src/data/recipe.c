@@ -57,7 +57,7 @@ static Err split_words(char *at, char **word, size_t *words) {
     while (is_blank(*at)) at++;
     if (*at == '\0' || *at == '#') return ERR_OK;
     if (*words == WORDS_LIMIT)
-      return err_set(ERR_USAGE, "a line may have at most %d words", (int)WORDS_LIMIT);
+      return err_set(ERR_USAGE, "too many words: a line may have at most %d", WORDS_LIMIT);
     char *to = at;
     word[(*words)++] = to;
     if (*at == '"') {
@@ -139,7 +139,8 @@ static Err parse_fetch(Recipe *r, char **word, size_t words, size_t line) {
       if (n > 0 && n < 19 && strspn(digits, "0123456789") == n) {
         item->bytes = strtoull(digits, NULL, 10);
       }
-      if (item->bytes == 0) return err_set(ERR_USAGE, "'%.60s' is not a size", word[i]);
+      if (item->bytes == 0)
+        return err_set(ERR_USAGE, "'%.60s' is not a size; write bytes:N with N > 0", word[i]);
     } else {
       return err_set(ERR_USAGE, "'%.80s' is neither sha256:HEX nor bytes:N, or given twice",
                      word[i]);

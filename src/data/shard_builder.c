@@ -24,8 +24,10 @@ static Err check_spec(const ShardColumnSpec *c) {
     return err_set(ERR_WORK, "a shard column needs a name of 1 to 31 characters, not '%s'",
                    c->name);
   if (has_vocab ? c->vocab == 0 || c->vocab > INT32_MAX : c->vocab != 0)
-    return err_set(ERR_WORK, "shard column '%s': a vocabulary of %u is not possible", c->name,
-                   c->vocab);
+    return err_set(ERR_WORK,
+                   "shard column '%s': a vocabulary of %u is invalid: ids and labels need 1 to "
+                   "2147483647, other columns 0",
+                   c->name, c->vocab);
   if ((c->kind == SHARD_IDS) != (c->tokenizer_sha256 != NULL))
     return err_set(ERR_WORK, "shard column '%s': ids have a tokenizer, other columns have none",
                    c->name);

@@ -7,8 +7,8 @@
 
 #include "base/mem.h"
 
-#define OPEN_SECONDS      600  /* in which the ranks' GPUs must find each other */
-#define SELFTEST_ELEMENTS 4096 /* and no fewer than ranks */
+#define OPEN_SECONDS      600  /* time limit for NCCL's initialization on all ranks */
+#define SELFTEST_ELEMENTS 4096 /* size of the self-test; at least the number of ranks */
 
 /* Selection. */
 

@@ -89,7 +89,7 @@ static Err count_bytes(const Trainer *t, const ModelConfig *c, uint32_t tokens,
 /* The largest multiple of the unit, up to `most`, that fits; 0 if none does. */
 static Err find_largest(const Trainer *t, const ModelConfig *c, uint64_t bytes, uint32_t most,
                         uint32_t *tokens) {
-  uint32_t low = 0, high = most / TOKENS_UNIT; /* low fits, above high nothing does */
+  uint32_t low = 0, high = most / TOKENS_UNIT; /* bisection: low fits, high + 1 does not */
   while (low < high) {
     uint32_t middle = high - (high - low) / 2;
     uint64_t takes;

@@ -54,7 +54,7 @@ void gradients_close(Gradients *q); /* harmless when not open */
 /* A round: some ranks compute a micro-batch each, then all reduce. */
 typedef struct {
   int contributors;       /* ranks 0 … contributors-1 have gradients to add */
-  bool is_first, is_last; /* of the rounds of a step that end with a reduction */
+  bool is_first, is_last; /* the first, the last reduced round of the step */
 } GradRound;
 
 void gradients_begin_round(Gradients *q, GradRound round);

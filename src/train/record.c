@@ -169,7 +169,7 @@ static void read_counters(TrainCounters *c, const json_t *root) {
   if (data && strlen(data) == sizeof c->data - 1) memcpy(c->data, data, sizeof c->data);
 }
 
-/* Is this JSON a record, and unchanged since it was written? */
+/* Is this JSON a training.json with the right format and checksum? */
 static bool is_sound(const json_t *root, const Str *text) {
   const char *format = json_string_value(json_object_get(root, "format"));
   const char *digits = json_string_value(json_object_get(root, "checksum"));
@@ -186,13 +186,13 @@ static Err read_root(Record *r, const json_t *root, const Str *text, const char 
   json_int_t version = json_integer_value(json_object_get(root, "version"));
   if (sound && version > VERSION) {
     return err_set(ERR_WORK,
-                   "%s is of version %d and this trireme knows up to %d; use a newer one", path,
+                   "%s has version %d, this trireme reads up to %d; use a newer trireme", path,
                    (int)version, VERSION);
   }
   *whole = sound && read_parts(r, root, version > 1);
   if (!*whole) {
     err_set(ERR_WORK, "%s is damaged: %s", path,
-            sound ? "its list of files is invalid" : "its checksum is wrong");
+            sound ? "its list of files is invalid" : "its format or checksum is wrong");
     return ERR_OK;
   }
   read_counters(&r->counters, root);

@@ -173,6 +173,7 @@ Err cmd_prepare(OptSet *opts) {
   if (!out) return err_set(ERR_USAGE, "pass the directory of the data set to make: --out DIR");
   if (opt_text(opts, "convert")) return convert_set(opts);
   if (opt_flag(opts, "resume") && is_complete(out)) {
+    TRY(prepare_tidy(out));
     log_info("%s is complete: there is nothing to resume", out);
     return ERR_OK;
   }

@@ -100,7 +100,7 @@ static Err run_steps(Convert *c, const char *out, uint64_t window_pairs) {
     return err_set(ERR_WORK, "%s has format %d already; use it as it is", c->from.dir,
                    c->from.meta.format);
   TRY(prepare_check_windows(&c->from.meta.split[SPLIT_TRAIN], window_pairs));
-  TRY(prepare_enter(&c->state, &(PrepareSpec){.out = out}));
+  TRY(prepare_enter_conversion(&c->state, out));
   TRY(copy_meta(c));
   TRY(copy_file(c, "tokenizer.model"));
   TRY(shard_begin_pairs(&c->builder, (uint32_t)c->meta->vocab, c->meta->tokenizer_sha256));
@@ -124,7 +124,7 @@ static void remove_partial(const Convert *c) {
 Err convert_run(const char *from, const char *out, uint64_t window_pairs, Meta *meta) {
   Convert c = {.state = {.lock = -1}, .meta = meta};
   *meta = (Meta){0};
-  TRY(prepare_check_out(out, /*resume=*/false));
+  TRY(prepare_check_conversion(out));
   TRY(dataset_open(&c.from, from));
   dataset_enter(&c.from, &c.reader);
   stop_watch();

@@ -31,6 +31,8 @@ typedef struct {
 
 /* Is the place for the result free? Asked before anything is downloaded. */
 NODISCARD Err prepare_check_out(const char *out, bool resume);
+/* Removes what a run that was killed while it finished left in OUT, a complete data set. */
+NODISCARD Err prepare_tidy(const char *out);
 /* Does it all; `meta` says what came of it. */
 NODISCARD Err prepare_run(const PrepareSpec *spec, Meta *meta);
 

@@ -8,12 +8,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "data/manifest.h"
 
-#define STATE_NAME    "trireme-prepare "
-#define STATE_VERSION 3
-#define STATE_HEAD    STATE_NAME "3"
+/* In OUT.partial: the files are those of a conversion, which starts from the beginning. */
+#define CONVERSION_MARK "conversion"
+#define STATE_BYTES_MAX ((size_t)1 << 26)
+#define STATE_NAME      "trireme-prepare "
+#define STATE_VERSION   3
+#define STATE_HEAD      STATE_NAME "3"
 
 static Err lock_dir(PrepareState *s) {
   char path[FILE_PATH_MAX];
@@ -41,18 +45,89 @@ static Err partial_path(char path[FILE_PATH_MAX], const char *out) {
   return n < FILE_PATH_MAX ? ERR_OK : err_set(ERR_WORK, "the path %s is too long", trimmed);
 }
 
+/* Directories. */
+
+static bool is_temporary(const char *name) {
+  return str_ends(name, ".tmp") || strstr(name, ".tmp.");
+}
+
+/* All but the lock and the mark of a conversion. */
+static bool is_content(const char *name) {
+  return strcmp(name, "lock") != 0 && strcmp(name, CONVERSION_MARK) != 0;
+}
+
+/* What a run that starts again makes again; text from standard input cannot be read again. */
+static bool is_made_again(const char *name) {
+  static const char *const kept[] = {"lock", "source", "fingerprint", "tokenizer.model"};
+  for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+    if (strcmp(name, kept[i]) == 0) return false;
+  }
+  return true;
+}
+
+/* Removes the entries of the directory for which is_removed() is true. */
+static Err remove_entries(const char *path, bool (*is_removed)(const char *name)) {
+  DIR *dir = opendir(path);
+  if (!dir) return err_errno("cannot read the directory", path);
+  Err err = ERR_OK;
+  for (struct dirent *entry; !err && (entry = readdir(dir));) {
+    const char *name = entry->d_name;
+    char inner[FILE_PATH_MAX];
+    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || !is_removed(name)) continue;
+    err = file_join(inner, path, name);
+    if (!err) err = file_remove_all(inner);
+  }
+  closedir(dir);
+  return err;
+}
+
+/* Has the directory no files, or only those of a run that was killed while it entered? */
+static bool is_empty(const char *path) {
+  DIR *dir = opendir(path);
+  bool is_found = false;
+  for (struct dirent *entry; dir && !is_found && (entry = readdir(dir));) {
+    const char *name = entry->d_name;
+    bool is_itself = strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+    is_found = !is_itself && is_content(name) && !is_temporary(name);
+  }
+  if (dir) closedir(dir);
+  return dir && !is_found;
+}
+
+static bool has_mark(const char *dir) {
+  char path[FILE_PATH_MAX];
+  return file_join(path, dir, CONVERSION_MARK) == ERR_OK && file_exists(path);
+}
+
+static Err refuse_existing(const char *out) {
+  return err_set(ERR_WORK, "%s exists already; choose another --out or remove it first", out);
+}
+
+static Err refuse_partial(const char *partial) {
+  return err_set(
+      ERR_WORK,
+      "%s is left from a run that was stopped: continue it with --resume, or remove it",
+      partial);
+}
+
 Err prepare_check_out(const char *out, bool resume) {
   char partial[FILE_PATH_MAX];
   TRY(partial_path(partial, out));
-  if (file_exists(out))
-    return err_set(ERR_WORK, "%s exists already; choose another --out or remove it first", out);
-  if (file_exists(partial) && !resume) {
-    return err_set(
-        ERR_WORK,
-        "%s is left from a run that was stopped: continue it with --resume, or remove it",
-        partial);
-  }
-  return ERR_OK;
+  if (file_exists(out)) return refuse_existing(out);
+  if (has_mark(partial))
+    return err_set(ERR_WORK,
+                   "%s is left from a conversion that was stopped: repeat the command with "
+                   "--convert, or remove it",
+                   partial);
+  return file_exists(partial) && !resume ? refuse_partial(partial) : ERR_OK;
+}
+
+Err prepare_check_conversion(const char *out) {
+  char partial[FILE_PATH_MAX];
+  TRY(partial_path(partial, out));
+  if (file_exists(out)) return refuse_existing(out);
+  bool is_free = !file_exists(partial) || has_mark(partial) || is_empty(partial);
+  return is_free ? ERR_OK : refuse_partial(partial);
 }
 
 Err prepare_enter(PrepareState *s, const PrepareSpec *spec) {
@@ -63,6 +138,22 @@ Err prepare_enter(PrepareState *s, const PrepareSpec *spec) {
     log_info("nothing to resume at %s: starting anew", s->dir);
   TRY(file_mkdirs(s->dir));
   return lock_dir(s);
+}
+
+Err prepare_enter_conversion(PrepareState *s, const char *out) {
+  char mark[FILE_PATH_MAX];
+  *s = (PrepareState){.lock = -1};
+  TRY(partial_path(s->dir, out));
+  TRY(file_join(mark, s->dir, CONVERSION_MARK));
+  TRY(prepare_check_conversion(out));
+  TRY(file_mkdirs(s->dir));
+  TRY(lock_dir(s));
+  /* Checked again: another run may have left files here before this one had the lock. */
+  Err err = prepare_check_conversion(out);
+  if (!err) err = file_write(mark, "", 0);
+  if (!err) err = remove_entries(s->dir, is_content);
+  if (err) prepare_leave(s);
+  return err;
 }
 
 void prepare_forget(const PrepareState *s) {
@@ -160,13 +251,12 @@ static Err parse_state(const PrepareState *s, const char *text, const char *path
   return meta_parse(meta, text + used, strlen(text + used), path);
 }
 
-/* Before the first shard there is only a tokenizer to take over: it is taken when
- * the options and the inputs it was made for are these. */
+/* Removes all but the tokenizer, which is reused if it was made with these options and inputs.
+ * A shard of an earlier run would otherwise stay in the result without a line of the manifest. */
 static Err begin_anew(const PrepareState *s) {
   char path[FILE_PATH_MAX], tokenizer[FILE_PATH_MAX];
   Str before = {0};
-  TRY(file_join(path, s->dir, MANIFEST_NAME));
-  TRY(file_remove_all(path));
+  TRY(remove_entries(s->dir, is_made_again));
   TRY(file_join(path, s->dir, "fingerprint"));
   TRY(file_join(tokenizer, s->dir, "tokenizer.model"));
   Err err = file_exists(path) ? file_read(path, 1024, &before) : ERR_OK;
@@ -197,7 +287,7 @@ Err prepare_load(const PrepareState *s, Meta *meta, bool *is_resumed) {
   *is_resumed = file_exists(path);
   if (!*is_resumed) return begin_anew(s);
   Str text = {0};
-  Err err = file_read(path, (size_t)1 << 26, &text);
+  Err err = file_read(path, STATE_BYTES_MAX, &text);
   if (!err) err = parse_state(s, str_text(&text), path, meta);
   str_free(&text);
   if (!err) err = file_join(path, s->dir, MANIFEST_NAME);
@@ -205,33 +295,41 @@ Err prepare_load(const PrepareState *s, Meta *meta, bool *is_resumed) {
   return err ? err : check_held_out(s, meta);
 }
 
-/* Removes what a killed run was writing beside the files it wrote. */
-static Err remove_temporary(const char *path) {
-  DIR *dir = opendir(path);
-  if (!dir) return err_errno("cannot read the directory", path);
-  Err err = ERR_OK;
-  for (struct dirent *entry; !err && (entry = readdir(dir));) {
-    char inner[FILE_PATH_MAX];
-    if (!str_ends(entry->d_name, ".tmp") && !strstr(entry->d_name, ".tmp.")) continue;
-    err = file_join(inner, path, entry->d_name);
-    if (!err) err = file_remove_all(inner);
-  }
-  closedir(dir);
-  return err;
-}
-
-Err prepare_complete(PrepareState *s, const char *out) {
-  static const char *const scaffold[] = {"fingerprint", "state", "source", "lock"};
+/* Removes from a complete data set what only resuming needs; the state is removed last. */
+static Err remove_scaffold(const char *out) {
+  static const char *const scaffold[] = {"source", "lock", "fingerprint", CONVERSION_MARK,
+                                         "state"};
   char path[FILE_PATH_MAX];
   for (size_t i = 0; i < sizeof scaffold / sizeof *scaffold; i++) {
-    TRY(file_join(path, s->dir, scaffold[i]));
+    TRY(file_join(path, out, scaffold[i]));
     TRY(file_remove_all(path));
   }
-  TRY(remove_temporary(s->dir));
+  return file_sync_dir(out);
+}
+
+/* The rename comes first: a run killed before it can be resumed with everything that is done, and
+ * one killed after it leaves a complete data set. */
+Err prepare_complete(PrepareState *s, const char *out) {
+  char path[FILE_PATH_MAX];
+  TRY(remove_entries(s->dir, is_temporary));
   TRY(file_sync_dir(s->dir));
   TRY(trim_slashes(path, out));
   if (file_exists(path))
     return err_set(ERR_WORK, "%s appeared while the work went on; the result is in %s", path,
                    s->dir);
-  return file_rename(s->dir, path);
+  fault_point("prepare-rename");
+  TRY(file_rename(s->dir, path));
+  fault_point("prepare-renamed");
+  return remove_scaffold(path);
+}
+
+Err prepare_tidy(const char *out) {
+  char path[FILE_PATH_MAX];
+  Str text = {0};
+  TRY(file_join(path, out, "state"));
+  if (!file_exists(path)) return ERR_OK;
+  Err err = file_read(path, STATE_BYTES_MAX, &text);
+  bool is_ours = !err && str_starts(str_text(&text), STATE_NAME);
+  str_free(&text);
+  return is_ours ? remove_scaffold(out) : err;
 }

@@ -14,6 +14,10 @@ typedef struct {
 
 /* Makes or, to resume, enters the directory and locks it. */
 NODISCARD Err prepare_enter(PrepareState *s, const PrepareSpec *spec);
+/* The same for a conversion, which does not resume: what a conversion that was killed left in the
+ * directory is removed, anything else is refused. */
+NODISCARD Err prepare_check_conversion(const char *out);
+NODISCARD Err prepare_enter_conversion(PrepareState *s, const char *out);
 void prepare_leave(PrepareState *s);
 /* After an error, while the lock is held: removes the directory if there is nothing
  * in it that a resumed run could use. Keeps the recorded error. */
@@ -24,9 +28,9 @@ NODISCARD Err prepare_fingerprint(PrepareState *s, const PrepareSpec *spec);
  * shard adds a line to the manifest and nothing else. */
 NODISCARD Err prepare_save(const PrepareState *s, const Meta *meta);
 /* Loads what was saved, and the training shards of the manifest; *is_resumed is false where
- * nothing was saved, and the manifest is then removed. */
+ * nothing was saved, and all but the tokenizer is then removed. */
 NODISCARD Err prepare_load(const PrepareState *s, Meta *meta, bool *is_resumed);
-/* Removes what is not part of a data set, then renames the directory to OUT. */
+/* Renames the directory to OUT, then removes from it what is not part of a data set. */
 NODISCARD Err prepare_complete(PrepareState *s, const char *out);
 
 #endif

@@ -211,13 +211,41 @@ same_weights() {
   [ ! -e two.partial ]
 }
 
-@test "a conversion that was killed leaves no data set, and can be done again" {
+@test "a conversion that was killed anywhere leaves no data set, and the same command does it again" {
+  "$TRIREME" prepare --quiet --convert one --out whole > /dev/null
+  for ((n = 1; ; n++)); do
+    TRIREME_FAULT=die:file:$n run "$TRIREME" prepare --quiet --convert one --out two
+    [ "$status" -eq 137 ] || break
+    if [ -e two ]; then # complete: it was killed while it removed its lock and its mark
+      diff -r -x lock -x conversion two whole
+    else
+      "$TRIREME" prepare --quiet --convert one --out two > /dev/null
+      diff -r two whole
+    fi
+    rm -r two
+  done
+  [ "$n" -gt 15 ]
+  [ "$status" -eq 0 ]
+}
+
+@test "prepare --resume refuses what a killed conversion left, and says to repeat it" {
   TRIREME_FAULT=die:convert-shard:2 run "$TRIREME" prepare --quiet --convert one --out two
   [ "$status" -eq 137 ]
   [ ! -e two ]
   run "$TRIREME" inspect two.partial --quiet
   [ "$status" -eq 1 ]
-  rm -r two.partial
+  run prepare two --resume
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"two.partial is left from a conversion"*"--convert"* ]]
   "$TRIREME" prepare --quiet --convert one --out two > /dev/null
   "$TRIREME" inspect two --verify --quiet > /dev/null
+}
+
+@test "--convert does not remove what a stopped prepare left" {
+  TRIREME_FAULT=die:prepare-shard:1 run prepare two
+  [ "$status" -eq 137 ]
+  run "$TRIREME" prepare --quiet --convert one --out two
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"two.partial is left from a run that was stopped"* ]]
+  [ -e two.partial/state ]
 }

@@ -465,7 +465,7 @@ kill_everywhere() {
       run env TRIREME_FAULT=die:file:$((1 + n % 9)) "${command[@]}"
       [ "$status" -eq 137 ] || [ "$status" -eq 0 ] # 0: it had fewer operations left
     fi
-    [ -e "$out" ] || prepare "$out" "${text[@]}" --resume > /dev/null
+    prepare "$out" "${text[@]}" --resume > /dev/null
     diff -r "$out" "$name"
     rm -rf "$out"
   done
@@ -482,6 +482,31 @@ kill_everywhere() {
   [ "$kills" -gt 30 ]
   [ "$status" -eq 0 ] # the last run had fewer operations than that
   diff -r "given-$n" given
+}
+
+@test "killed just before the rename to --out, --resume keeps the finished shards" {
+  die prepare-rename:1 out
+  inode=$(stat -c %i out.partial/train-00000.tok)
+  prepare out --train a b --resume > /dev/null
+  [ "$(stat -c %i out/train-00000.tok)" = "$inode" ]
+  diff -r out "$T/reference"
+}
+
+@test "killed just after the rename to --out, the data set is complete and --resume removes what is left" {
+  die prepare-renamed:1 out
+  "$TRIREME" inspect out --verify --quiet > /dev/null
+  [ -e out/state ]
+  prepare out --train a b --resume
+  diff -r out "$T/reference"
+}
+
+@test "shards of an earlier run without a state are not in the result" {
+  die prepare-tokenizer:1 out
+  for file in train-00000.tok train-00999.tok train.order dataset.json shards.manifest test.src test.ref; do
+    echo old > "out.partial/$file"
+  done
+  prepare out --train a b --resume > /dev/null
+  diff -r out "$T/reference"
 }
 
 @test "leftover files of a killed run are not in the result" {

@@ -215,7 +215,7 @@ bool comm_is_shared_host(const Comm *c, int a, int b) {
 int comm_threads(const Comm *c) {
   int cores = thread_cores();
   if (is_alone(c)) return cores > 0 ? cores : 1;
-  int mine = cores / group_count_core_sharers(&c->group); /* this rank is one of them */
+  int mine = cores / group_count_core_sharers(&c->group); /* the count includes this rank */
   return mine > 0 ? mine : 1;
 }
 

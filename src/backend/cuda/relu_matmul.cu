@@ -24,7 +24,7 @@
 #define BOX_BYTES   (TILE_K * TILE_K * 2)
 #define BITS_BYTES  (TILE_M * TILE_N / 8)
 #define SUMS_BYTES  (WARPS * TILE_N * 4)
-#define STAND_BYTES (16 * 32 * 2) /* a part of one warp */
+#define STAND_BYTES (16 * 32 * 2) /* transposed part of a tile, per warp */
 #define SHARED                                                                           \
   (1024 + STAGES * STAGE_BYTES + 2 * BITS_BYTES + 2 * SUMS_BYTES + WARPS * STAND_BYTES + \
    2 * (STAGES + 2) * 8)

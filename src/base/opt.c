@@ -115,16 +115,17 @@ static Err store_value(OptSet *set, const OptSpec *s, char **word, int words, So
   return ERR_OK;
 }
 
-/* An alias that is a flag, --fp16, stores its value. "fp16 = no" in a config stores nothing. On the
- * command line --no-fp16 would have to overrule a config, and does not say with which value. */
+/* An alias that is a flag, --fp16, stores its value. "fp16 = no" in a config stores nothing. It is
+ * an error where some other value would have to be stored and the alias does not say which:
+ * --no-fp16 on the command line, which overrules a config, and "no" to the default. */
 static Err store_flag_alias(OptSet *set, const OptMatch *m, const char *word, Source source) {
   double is_on = 0;
   char value[64];
   char *words[] = {value};
   TRY(read_truth(word, &is_on));
-  if (is_on == 0 && source == FROM_LINE)
-    return err_set(ERR_USAGE,
-                   "--no-%s does not say what to use instead; pass --%s with a value",
+  bool is_default = m->spec->initial && strcmp(m->spec->initial, m->alias->value) == 0;
+  if (is_on == 0 && (source == FROM_LINE || is_default))
+    return err_set(ERR_USAGE, "no %s does not say what to use instead; set %s to a value",
                    m->alias->alias, m->spec->name);
   if (is_on == 0) return ERR_OK;
   snprintf(value, sizeof value, "%s", m->alias->value);

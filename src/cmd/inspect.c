@@ -155,7 +155,9 @@ static void print_batches(const Inspect *in) {
       "\nbatches of %s tokens a side: %s per epoch, %.1f pairs each, %.2f %% full (the fuller "
       "side)\n",
       str_of_count(a, p->capacity), str_of_count(b, p->batches), pairs, 100 * p->fill);
-  if (p->windows > 1)
+  if (p->windows == 1)
+    printf("windows: 1, all pairs are shuffled together\n");
+  else
     printf("windows: %zu of %s pairs on average, shuffled one after the other\n", p->windows,
            str_of_count(a, in->data.order.pairs / p->windows));
 }

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/progress.h"
+#include "base/stop.h"
 
 #define ENDING 10 /* seconds that the end of this rank may take */
 
@@ -32,7 +33,8 @@ void heartbeat_free(Heartbeats *h) {
 
 /* Ends this rank: first what it has under way, then all ranks of the launcher, then the process. */
 static void __attribute__((noreturn)) end_rank(Heartbeats *h) {
-  alarm(ENDING); /* on_loss may hang in a device */
+  alarm(ENDING);  /* on_loss may hang in a device */
+  stop_unwatch(); /* the launcher's SIGTERM gets no answer: no step will be finished and saved */
   pthread_mutex_lock(&h->loss_lock);
   if (h->on_loss) h->on_loss(h->loss_context);
   h->group->transport->abort(ERR_WORK);

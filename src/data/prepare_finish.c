@@ -6,6 +6,7 @@
 
 #include "base/fault.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/place.h"
 #include "data/dataset.h"
@@ -78,11 +79,26 @@ Err prepare_check_windows(const MetaSplit *train, uint64_t window_pairs) {
                  window_pairs, str_of_count(limit, most));
 }
 
+/* A window is whole shards, so large shards may make windows much larger than asked for. */
+static void warn_large_window(const uint64_t *pairs, size_t windows, uint64_t window_pairs) {
+  char asked[32], largest[32];
+  uint64_t most = 0;
+  for (size_t i = 0; i < windows; i++) {
+    if (pairs[i] > most) most = pairs[i];
+  }
+  if (!window_pairs || most <= window_pairs + window_pairs / 2) return;
+  log_warn(
+      "--window-pairs %s: the largest of %zu windows has %s pairs, as a window is made of "
+      "whole shards; prepare the text with a smaller --shard-size",
+      str_of_count(asked, window_pairs), windows, str_of_count(largest, most));
+}
+
 static Err write_order(DataSet *d, const char *path, uint64_t window_pairs, MetaFile *order) {
   uint64_t *pairs;
   DataReader reader;
   TRY(mem_alloc(&pairs, d->meta.split[SPLIT_TRAIN].shards, sizeof *pairs));
   size_t windows = cut_windows(&d->meta.split[SPLIT_TRAIN], window_pairs, pairs);
+  warn_large_window(pairs, windows, window_pairs);
   dataset_enter(d, &reader);
   Err err =
       order_write(path, pairs, windows, read_lengths, &reader, &order->bytes, order->sha256);

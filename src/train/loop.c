@@ -24,6 +24,11 @@ static const char *const answers_validating[2] = {
     "stopping: this validation is interrupted, and --resume begins with it; the step is saved",
     "stopping: the checkpoint is still being written; a third Ctrl-C exits without saving"};
 
+/* While checkpoints are averaged, which is the last work of a run. */
+static const char *const answers_averaging[2] = {
+    "stopping: all steps are saved; the average of checkpoints is not validated",
+    "stopping: the average is still being written; a third Ctrl-C exits without it"};
+
 /* Seconds until --max-time ends this call; earlier calls do not count. */
 static double get_seconds_left(const Trainer *t) {
   return t->spec->seconds - (progress_clock() - t->run.call_began);
@@ -222,6 +227,7 @@ static Err average_checkpoints(Trainer *t, TrainResult *r) {
   int count = 0;
   Validation v;
   if (t->spec->average < 2) return ERR_OK;
+  stop_answer_with(answers_averaging);
   comm_report(t->world.comm, COMM_NO_LIMIT, "averaging checkpoints");
   if (world_is_writer(&t->world)) TRY(write_average(t, &count));
   comm_broadcast(t->world.comm, "averaged checkpoints", &count, sizeof count);

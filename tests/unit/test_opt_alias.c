@@ -31,6 +31,7 @@ static const OptAlias aliases[] = {
     {"train", "num-beams", "beam-size", NULL, "Hugging Face", NULL},
     {"train", "max-tokens", "batch-tokens", NULL, "fairseq", NULL},
     {"train", "fp16", "precision", "fp16", "fairseq", NULL},
+    {"train", "fp32", "precision", "fp32", "nobody", NULL},
     {"train", "do-sample", "sample", NULL, "Hugging Face", NULL},
     {"train", "update-freq", NULL, NULL, "fairseq", "pass --micro-batches N * ranks"},
     {"prepare", "folder", "out", NULL, OPT_FORMER, NULL},
@@ -135,7 +136,16 @@ static void test_opt_flag_alias_switched_off_on_line_is_refused(void **state) {
   (void)state;
   OptSet *set;
   assert_int_equal(parse(&set, "train", "--no-fp16"), ERR_USAGE);
-  assert_says("--no-fp16 does not say what to use instead; pass --precision with a value");
+  assert_says("no fp16 does not say what to use instead; set precision to a value");
+}
+
+static void test_opt_flag_alias_of_default_switched_off_in_config_is_refused(void **state) {
+  (void)state;
+  OptSet *set;
+  OK(parse(&set, "train", ""));
+  assert_int_equal(parse_config(set, "fp32 = no\n"), ERR_USAGE);
+  assert_says("no fp32 does not say what to use instead; set precision to a value");
+  opt_free(set);
 }
 
 static void test_opt_flag_alias_in_config_sets_its_value(void **state) {
@@ -350,6 +360,7 @@ int main(void) {
       OWN(test_opt_flag_alias_sets_its_value),
       OWN(test_opt_flag_alias_switched_off_in_config_sets_nothing),
       OWN(test_opt_flag_alias_switched_off_on_line_is_refused),
+      OWN(test_opt_flag_alias_of_default_switched_off_in_config_is_refused),
       OWN(test_opt_flag_alias_in_config_sets_its_value),
       OWN(test_opt_hint_is_an_error_that_says_what_to_pass),
       OWN(test_opt_hint_in_config_is_an_error_with_the_line),

@@ -137,6 +137,21 @@ static bool scan_counts(Scan *s, const char *key, uint64_t *value, int n) {
   return scan_text(s, "]");
 }
 
+/* The numbers of dropped pairs by reason. A later version may add reasons at the end: their
+ * numbers are not stored, and `lines` minus `pairs` is still the total. */
+static bool scan_dropped(Scan *s, uint64_t *dropped) {
+  uint64_t unknown;
+  if (!scan_text(s, ",\"dropped\":")) return false;
+  for (int v = CLEAN_KEEP + 1; v < CLEAN_VERDICTS; v++) {
+    if (!scan_text(s, v == CLEAN_KEEP + 1 ? "[" : ",") || !scan_count(s, &dropped[v]))
+      return false;
+  }
+  while (scan_text(s, ",")) {
+    if (!scan_count(s, &unknown)) return false;
+  }
+  return scan_text(s, "]");
+}
+
 static bool scan_split(Scan *s, Split *split) {
   char name[8];
   if (!scan_text(s, ",\"split\":\"") || !scan_string(s, name, sizeof name)) return false;
@@ -159,15 +174,13 @@ static bool scan_hash(Scan *s, char sha256[65]) {
 
 /* A line without its line end. Keys that later versions may add come last and are ignored. */
 static bool scan_entry(Scan *s, ManifestEntry *e) {
-  int drops = CLEAN_VERDICTS - CLEAN_KEEP - 1;
   *e = (ManifestEntry){0};
   return scan_file(s, &e->file) && scan_split(s, &e->split) && scan_text(s, ",\"lines\":") &&
          scan_count(s, &e->lines) && scan_text(s, ",\"pairs\":") &&
          scan_count(s, &e->file.pairs) && e->file.pairs > 0 &&
          scan_counts(s, ",\"tokens\":", e->tokens, 2) &&
          scan_counts(s, ",\"longest\":", e->longest, 2) &&
-         scan_counts(s, ",\"text_bytes\":", e->text_bytes, 2) &&
-         scan_counts(s, ",\"dropped\":", e->dropped + CLEAN_KEEP + 1, drops) &&
+         scan_counts(s, ",\"text_bytes\":", e->text_bytes, 2) && scan_dropped(s, e->dropped) &&
          scan_text(s, ",\"bytes\":") && scan_count(s, &e->file.bytes) &&
          scan_hash(s, e->file.sha256) && s->end > s->at && s->end[-1] == '}' &&
          (*s->at == ',' || s->at + 1 == s->end);

@@ -257,6 +257,15 @@ name_manifest() {
   refused "set/shards.manifest" "No such file"
 }
 
+@test "a manifest line with more reasons to drop pairs than this version knows is read" {
+  manifest '2s/\("dropped":\[[0-9,]*\)\]/\1,5,0]/'
+  "$TRIREME" inspect set --quiet > /dev/null
+  manifest '2s/"dropped":\[0,/"dropped":[/'
+  refused "set/shards.manifest:2 "
+  manifest '2s/\("dropped":\[[0-9,]*\)\]/\1,]/'
+  refused "set/shards.manifest:2 "
+}
+
 @test "a damaged line of the manifest is refused with its number though the hash agrees" {
   manifest '2s/"file":"/"file":"..\//'
   refused "set/shards.manifest:2 " "byte"

@@ -1,4 +1,4 @@
-/* The table of commands, and the only place that exits. Relies on cmd. */
+/* The table of commands, and the only place that exits. Depends on cmd. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

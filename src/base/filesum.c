@@ -1,4 +1,4 @@
-/* Size and CRC-32 of files. Relies on err, place, parallel, crc. */
+/* Size and CRC-32 of files. Depends on err, place, parallel, crc. */
 #include "base/filesum.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* Bounds and checksums of JSON documents. Relies on err, str, zlib. */
+/* Bounds and checksums of JSON documents. Depends on err, str, zlib. */
 #include "base/jsondoc.h"
 
 #include <stdint.h>

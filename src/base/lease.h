@@ -1,6 +1,6 @@
 /* Who may free a resource that one thread uses and another thread ends, such as a connection
  * that is aborted when its peer is lost. The user takes the lease around each use; the one that
- * ends it waits until the lease is back. Relies on thread. */
+ * ends it waits until the lease is back. Depends on thread. */
 #ifndef BASE_LEASE_H
 #define BASE_LEASE_H
 

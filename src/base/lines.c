@@ -1,4 +1,4 @@
-/* Files that grow by lines. Relies on err, mem. */
+/* Files that grow by lines. Depends on err, mem. */
 #include "base/lines.h"
 
 #include <errno.h>

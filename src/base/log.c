@@ -1,4 +1,4 @@
-/* Messages on standard error. Relies on lines, str, utf8. */
+/* Messages on standard error. Depends on lines, str, utf8. */
 #include "base/log.h"
 
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* The table of mapped files, and the handler of SIGBUS that looks into it. The handler may
  * interrupt anything, so it takes no lock and no memory: entries are published with one
- * atomic store each, and blocks of entries are never given back. Relies on log, mem, utf8. */
+ * atomic store each, and blocks of entries are never given back. Depends on log, mem, utf8. */
 #include "base/mapguard.h"
 
 #include <pthread.h>

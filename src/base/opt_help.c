@@ -1,5 +1,5 @@
 /* Help, man page and shell completion, printed from the option table.
- * Relies on opt, str. */
+ * Depends on opt, str. */
 #include <string.h>
 
 #include "base/opt.h"

@@ -1,4 +1,4 @@
-/* Standard output: errors of writing to it. Relies on err, utf8, POSIX. */
+/* Standard output: errors of writing to it. Depends on err, utf8, POSIX. */
 #include "base/out.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Finding and loading plug-ins. Relies on the dynamic linker, file, str. */
+/* Finding and loading plug-ins. Depends on the dynamic linker, file, str. */
 #include "base/plugin.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-/* Progress bars and lines on standard error. Relies on log, str, utf8. */
+/* Progress bars and lines on standard error. Depends on log, str, utf8. */
 #include "base/progress.h"
 
 #include <stdio.h>

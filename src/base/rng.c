@@ -1,4 +1,4 @@
-/* Counter-based random numbers. Relies on the C library. */
+/* Counter-based random numbers. Depends on the C library. */
 #include "base/rng.h"
 
 #include <string.h>

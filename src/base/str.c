@@ -1,4 +1,4 @@
-/* Growable strings, numbers with units, text helpers. Relies on mem, err, utf8. */
+/* Growable strings, numbers with units, text helpers. Depends on mem, err, utf8. */
 #include "base/str.h"
 
 #include <ctype.h>

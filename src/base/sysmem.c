@@ -3,7 +3,7 @@
  *   v2  memory.max and memory.high against memory.current
  *   v1  memory.limit_in_bytes against memory.usage_in_bytes
  * Usage contains the page cache. Its file pages are dropped before a limit kills anything, so
- * they are added back. Relies on file, str. */
+ * they are added back. Depends on file, str. */
 #include "base/sysmem.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* The cores this process may use, not those the machine has; signal masks of threads; timed waits
- * on the monotonic clock. Relies on POSIX. */
+ * on the monotonic clock. Depends on POSIX. */
 #include "base/thread.h"
 
 #include <sched.h>

@@ -1,4 +1,4 @@
-/* Strict UTF-8. Relies on nothing. */
+/* Strict UTF-8. Depends on nothing. */
 #include "base/utf8.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* trireme translate: lines in, translations out, in order; on one rank or shared over several, of
- * which rank 0 reads and prints. Relies on decode, model, comm. */
+ * which rank 0 reads and prints. Depends on decode, model, comm. */
 #include "decode/share.h"
 
 #include <inttypes.h>

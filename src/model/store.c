@@ -1,4 +1,4 @@
-/* model.json and flat arrays on disk. Relies on base, format, Jansson. */
+/* model.json and flat arrays on disk. Depends on base, format, Jansson. */
 #include "model/store.h"
 
 #include <inttypes.h>

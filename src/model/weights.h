@@ -1,5 +1,5 @@
 /* Weights where a backend reads them: a device has a copy of its own, also in its type.
- * Relies on backend. */
+ * Depends on backend. */
 #ifndef MODEL_WEIGHTS_H
 #define MODEL_WEIGHTS_H
 

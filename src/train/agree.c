@@ -1,4 +1,4 @@
-/* Comparing records of options. Relies on base, comm, data. */
+/* Comparing records of options. Depends on base, comm, data. */
 #include "train/agree.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Selection of the transport, and NCCL's collectives. Relies on device_comm, comm. */
+/* Selection of the transport, and NCCL's collectives. Depends on device_comm, comm. */
 #include "train/allreduce.h"
 
 #include <sched.h>

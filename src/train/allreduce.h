@@ -3,7 +3,7 @@
  *         --reproducible, which needs a fixed order of additions.
  *   host  through host memory (comm/reduce.h). Always available.
  * Threads: the main thread, except that the communication thread aborts NCCL when a rank is lost.
- * Relies on backend/device_comm.h, comm/reduce.h. */
+ * Depends on backend/device_comm.h, comm/reduce.h. */
 #ifndef TRAIN_ALLREDUCE_H
 #define TRAIN_ALLREDUCE_H
 

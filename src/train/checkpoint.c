@@ -1,4 +1,4 @@
-/* Checkpoints on disk. Relies on base, model/store, record. */
+/* Checkpoints on disk. Depends on base, model/store, record. */
 #include "train/checkpoint.h"
 
 #include <errno.h>

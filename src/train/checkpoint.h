@@ -1,6 +1,6 @@
 /* A checkpoint: a model directory that also holds the optimizer state and counters. It is written
  * under a temporary name, synced, then renamed; every file has a checksum; it does not depend on
- * the number of ranks. Relies on model/store, counters. */
+ * the number of ranks. Depends on model/store, counters. */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 

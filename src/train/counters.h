@@ -1,4 +1,4 @@
-/* Where a run is: everything the next step depends on but the arrays. Relies on scaler. */
+/* Where a run is: everything the next step depends on but the arrays. Depends on scaler. */
 #ifndef TRAIN_COUNTERS_H
 #define TRAIN_COUNTERS_H
 

@@ -1,4 +1,4 @@
-/* The four paths, each in one place. Relies on allreduce, comm/reduce. */
+/* The four paths, each in one place. Depends on allreduce, comm/reduce. */
 #include "train/gradients.h"
 
 #include "base/log.h"

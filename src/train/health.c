@@ -1,4 +1,4 @@
-/* Running mean of the loss and of its absolute deviation. Relies on nothing. */
+/* Running mean of the loss and of its absolute deviation. Depends on nothing. */
 #include "train/health.h"
 
 #include <math.h>

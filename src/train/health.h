@@ -1,5 +1,5 @@
 /* Detects divergence: a loss that is NaN or infinite, or far above its recent range for HEALTH_STEPS
- * steps in a row. Relies on nothing. */
+ * steps in a row. Depends on nothing. */
 #ifndef TRAIN_HEALTH_H
 #define TRAIN_HEALTH_H
 

@@ -1,6 +1,6 @@
 /* The training loop: steps, records, validations, checkpoints, and the return to a checkpoint when
  * the loss diverges. Every rank runs it; decisions that depend on time, signals or files are made by
- * one rank and shared. Relies on average, snapshot, step, validate. */
+ * one rank and shared. Depends on average, snapshot, step, validate. */
 #include "train/loop.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* From where the run is to its end. Relies on trainer. */
+/* From where the run is to its end. Depends on trainer. */
 #ifndef TRAIN_LOOP_H
 #define TRAIN_LOOP_H
 

@@ -1,4 +1,4 @@
-/* Records and the table of sinks. Relies on log, metrics_sink. */
+/* Records and the table of sinks. Depends on log, metrics_sink. */
 #include "train/metrics.h"
 
 #include <assert.h>

@@ -1,6 +1,6 @@
 /* Metrics of a run: records of named values, each of one step, written to every sink
  * (metrics_sink.h). Rank 0 opens it; on the other ranks, where it is zero, nothing is
- * written. One thread. Relies on base.
+ * written. One thread. Depends on base.
  *
  *   metrics_begin(m, step, seconds);
  *   metrics_add(m, "loss", 2.31);

@@ -1,4 +1,4 @@
-/* RUN/metrics.jsonl: a JSON object a line, docs/formats.md. Relies on base, Jansson. */
+/* RUN/metrics.jsonl: a JSON object a line, docs/formats.md. Depends on base, Jansson. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <string.h>

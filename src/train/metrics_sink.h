@@ -1,5 +1,5 @@
 /* Where metrics go: one entry in the table of metrics.c and one file (metrics_jsonl.c) for each
- * sink. Relies on base. */
+ * sink. Depends on base. */
 #ifndef TRAIN_METRICS_SINK_H
 #define TRAIN_METRICS_SINK_H
 

@@ -1,5 +1,5 @@
 /* Adam, AdamW, SGD with momentum and NovoGrad, from the backend's operations on
- * flat arrays. Relies on backend, params. */
+ * flat arrays. Depends on backend, params. */
 #include "train/optim.h"
 
 #include <assert.h>

@@ -1,5 +1,5 @@
 /* Optimizers: the update of the weights, given the gradient of a global batch. Independent of ranks.
- * Relies on backend, params. */
+ * Depends on backend, params. */
 #ifndef TRAIN_OPTIM_H
 #define TRAIN_OPTIM_H
 

@@ -1,5 +1,5 @@
 /* Prints the run before it starts: model, data, batches, ranks, device, memory; with --dry-run
- * also the time of a step and the network traffic. Relies on trainer.h. */
+ * also the time of a step and the network traffic. Depends on trainer.h. */
 #include "train/plan.h"
 
 #include <inttypes.h>

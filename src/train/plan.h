@@ -1,4 +1,4 @@
-/* What a run will cost, printed before it begins. Relies on fit, trainer. */
+/* What a run will cost, printed before it begins. Depends on fit, trainer. */
 #ifndef TRAIN_PLAN_H
 #define TRAIN_PLAN_H
 

@@ -1,4 +1,4 @@
-/* The run's directory, counters and validations. Relies on log, rundir, saver. */
+/* The run's directory, counters and validations. Depends on log, rundir, saver. */
 #include "train/run.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* One thread, one snapshot, one write at a time. Relies on backend, base, checkpoint, text. */
+/* One thread, one snapshot, one write at a time. Depends on backend, base, checkpoint, text. */
 #include "train/saver.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* Checkpoints written in the background. Training stops only while its arrays are copied into a
- * snapshot; a thread writes the snapshot to disk. Called by one thread. Relies on checkpoint. */
+ * snapshot; a thread writes the snapshot to disk. Called by one thread. Depends on checkpoint. */
 #ifndef TRAIN_SAVER_H
 #define TRAIN_SAVER_H
 

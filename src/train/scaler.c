@@ -1,4 +1,4 @@
-/* Halved at an overflow, doubled after a window of clean steps. Relies on nothing. */
+/* Halved at an overflow, doubled after a window of clean steps. Depends on nothing. */
 #include "train/scaler.h"
 
 void scaler_switch(Scaler *s, bool on) {

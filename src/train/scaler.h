@@ -1,5 +1,5 @@
 /* Dynamic loss scaling for fp16: halved when the gradient overflows, doubled after SCALER_WINDOW steps
- * without overflow. Relies on nothing. */
+ * without overflow. Depends on nothing. */
 #ifndef TRAIN_SCALER_H
 #define TRAIN_SCALER_H
 

@@ -1,4 +1,4 @@
-/* Learning-rate policies. Relies on base/str. */
+/* Learning-rate policies. Depends on base/str. */
 #include "train/schedule.h"
 
 #include <math.h>

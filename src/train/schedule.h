@@ -1,4 +1,4 @@
-/* The learning rate of a step, by one of eight policies. Relies on nothing. */
+/* The learning rate of a step, by one of eight policies. Depends on nothing. */
 #ifndef TRAIN_SCHEDULE_H
 #define TRAIN_SCHEDULE_H
 

@@ -1,5 +1,5 @@
 /* From options to a training that can make its first step: a list of steps, at its end below.
- * Relies on agree, fit, snapshot, rundir. */
+ * Depends on agree, fit, snapshot, rundir. */
 #include "train/setup.h"
 
 #include <inttypes.h>

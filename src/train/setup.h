@@ -1,4 +1,4 @@
-/* From options to a training that can make its first step, and its end. Relies on trainer. */
+/* From options to a training that can make its first step, and its end. Depends on trainer. */
 #ifndef TRAIN_SETUP_H
 #define TRAIN_SETUP_H
 

@@ -1,5 +1,5 @@
 /* The state of a training to and from checkpoints. Rank 0 reads and writes files; the others send
- * it their part of the optimizer state, and receive all arrays. Relies on checkpoint, saver, state,
+ * it their part of the optimizer state, and receive all arrays. Depends on checkpoint, saver, state,
  * step. */
 #include "train/snapshot.h"
 

@@ -1,4 +1,4 @@
-/* The state of a training to a checkpoint and back. Relies on trainer. */
+/* The state of a training to a checkpoint and back. Depends on trainer. */
 #ifndef TRAIN_SNAPSHOT_H
 #define TRAIN_SNAPSHOT_H
 

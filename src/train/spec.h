@@ -1,4 +1,4 @@
-/* What a training run is asked to do, the options of `train` as one struct, and what came of it. Relies on backend,
+/* What a training run is asked to do, the options of `train` as one struct, and what came of it. Depends on backend,
  * model, task, and the parts of train that have options. */
 #ifndef TRAIN_SPEC_H
 #define TRAIN_SPEC_H

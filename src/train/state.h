@@ -1,5 +1,5 @@
 /* The model in training: weights, their moving average, optimizer state, and how an update is made.
- * Gradients are the world's. Relies on model, optim, pass, world.
+ * Gradients are the world's. Depends on model, optim, pass, world.
  *
  * Arrays are flat, of params.padded elements, in the backend's memory unless noted. */
 #ifndef TRAIN_STATE_H

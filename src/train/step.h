@@ -1,4 +1,4 @@
-/* One step of a training. Relies on trainer. */
+/* One step of a training. Depends on trainer. */
 #ifndef TRAIN_STEP_H
 #define TRAIN_STEP_H
 

@@ -1,4 +1,4 @@
-/* Set-up, loop and end of a training. Relies on setup, plan, loop. */
+/* Set-up, loop and end of a training. Depends on setup, plan, loop. */
 #include "train/train.h"
 
 #include "base/log.h"

@@ -1,4 +1,4 @@
-/* Training, as a command calls it. Relies on comm, spec. */
+/* Training, as a command calls it. Depends on comm, spec. */
 #ifndef TRAIN_TRAIN_H
 #define TRAIN_TRAIN_H
 

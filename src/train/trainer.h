@@ -10,7 +10,7 @@
  *   loop.c      steps, validations, checkpoints, roll-backs
  *   train.c     set-up and loop, for the command
  *
- * Relies on run, state, task, world. */
+ * Depends on run, state, task, world. */
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 

@@ -1,4 +1,4 @@
-/* Ranks, devices, shares of the work. Relies on backend, comm, data, allreduce. */
+/* Ranks, devices, shares of the work. Depends on backend, comm, data, allreduce. */
 #include "train/world.h"
 
 #include <inttypes.h>

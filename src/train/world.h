@@ -1,6 +1,6 @@
 /* The ranks of a training run, as one of them sees it: its device, how it reaches the others, and
  * which part of the work is its own. Nothing outside of this file knows how many ranks there are.
- * Collectives on `comm` mean the same for any number. Relies on backend, comm, data, gradients. */
+ * Collectives on `comm` mean the same for any number. Depends on backend, comm, data, gradients. */
 #ifndef TRAIN_WORLD_H
 #define TRAIN_WORLD_H
 

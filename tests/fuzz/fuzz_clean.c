@@ -1,6 +1,6 @@
 /* Squeezing of white space: on text that is UTF-8 it leaves UTF-8, no blank at an
  * end, none beside another, every other character, and changes nothing the second
- * time. On other bytes it stays within them. Relies on data/clean, base/utf8. */
+ * time. On other bytes it stays within them. Depends on data/clean, base/utf8. */
 #include "data/clean.h"
 
 #include "base/utf8.h"

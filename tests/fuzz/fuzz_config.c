@@ -1,5 +1,5 @@
 /* Config files and command lines as hostile bytes, against the real table. What
- * is accepted must survive its own record. Relies on base/opt, cmd/options. */
+ * is accepted must survive its own record. Depends on base/opt, cmd/options. */
 #include "cmd/cmd.h"
 #include "fuzz_file.h"
 

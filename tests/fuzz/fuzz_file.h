@@ -1,6 +1,6 @@
 /* What the fuzzers of file formats share: bytes as a file without a disk, and
  * block checksums made right, so that what lies behind them is reached.
- * Relies on data/checked, zlib, memfd. */
+ * Depends on data/checked, zlib, memfd. */
 #ifndef FUZZ_FILE_H
 #define FUZZ_FILE_H
 

@@ -1,6 +1,6 @@
 /* Text files as hostile bytes: plain, gzip and Zstandard. In the second mode the
  * bytes, repeated, are the text, and the reader must find the same lines in it
- * plain and compressed. Relies on data/input, zlib, libzstd. */
+ * plain and compressed. Depends on data/input, zlib, libzstd. */
 #include "data/input.h"
 
 #include "base/rng.h"

@@ -1,6 +1,6 @@
 /* dataset.json as hostile text: what is accepted keeps its promises, and prints
  * and parses to the same. In the second mode a good document is edited node by
- * node, as changed bytes seldom leave one that is JSON. Relies on data/meta. */
+ * node, as changed bytes seldom leave one that is JSON. Depends on data/meta. */
 #include "data/meta.h"
 
 #include <jansson.h>

@@ -1,6 +1,6 @@
 /* SentencePiece models as hostile bytes: the facts read from them are in range.
  * and what they let through the library
- * takes, encodes with and decodes. Relies on text/sp_facts, text/sp_shim. */
+ * takes, encodes with and decodes. Depends on text/sp_facts, text/sp_shim. */
 #include "fuzz_file.h"
 #include "text/sp_facts.h"
 #include "text/sp_shim.h"

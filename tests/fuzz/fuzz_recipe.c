@@ -1,5 +1,5 @@
 /* Recipe files as hostile bytes: the parser refuses or accepts, names stay names,
- * and lines keep their numbers. Relies on data/recipe. */
+ * and lines keep their numbers. Depends on data/recipe. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Safetensors files as hostile bytes: whatever is accepted can be read whole.
- * Relies on format/safetensors. */
+ * Depends on format/safetensors. */
 #include "format/safetensors.h"
 
 #include "fuzz_file.h"

@@ -1,5 +1,5 @@
 /* SGM files as hostile bytes: one line comes out for each segment, whatever the
- * segments hold. Relies on data/unpack. */
+ * segments hold. Depends on data/unpack. */
 #include <stdint.h>
 #include <stdlib.h>
 

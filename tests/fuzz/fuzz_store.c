@@ -1,5 +1,5 @@
 /* model.json as hostile text: what is accepted is a model that can be laid out, and its
- * parameters are as many as its sizes say. Relies on model/store. */
+ * parameters are as many as its sizes say. Depends on model/store. */
 #include "model/store.h"
 #include "model/transformer.h"
 

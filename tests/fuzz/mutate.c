@@ -3,7 +3,7 @@
  * control character, more than MEMORY or more than SECONDS. scripts/mutate makes the files.
  *   mutate DIR COUNT SEED   in DIR, COUNT damaged files; what fails is kept in DIR/findings
  * The program is part of this one and runs in a child, which is faster than to start it.
- * Relies on all of the program. */
+ * Depends on all of the program. */
 int trireme_main(int argc, char **argv);
 #define main trireme_main
 #include "../../src/main.c"

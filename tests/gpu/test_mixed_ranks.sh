@@ -2,7 +2,7 @@
 # Training on two ranks, one on the CPU and one on the GPU of this machine: the losses equal
 # those of one process on the CPU to a thousandth (with gradients in bf16: a hundredth).
 # Rank 0 is on either device in turn; gradients in one bucket and in several; a sharded
-# optimizer. Exit status 77: it cannot run here. Relies on the program and plug-ins in
+# optimizer. Exit status 77: it cannot run here. Depends on the program and plug-ins in
 # $BUILD (build).
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd) || exit 1

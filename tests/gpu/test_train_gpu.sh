@@ -4,7 +4,7 @@
 # compute-sanitizer.
 #   test_train_gpu.sh [STEPS [DATA]]   STEPS of the precisions (200; 2000 says more);
 #                                      DATA a data set, or a folder with Multi30k's files
-# 77: it cannot run here. Relies on the program and plug-ins in $BUILD (build).
+# 77: it cannot run here. Depends on the program and plug-ins in $BUILD (build).
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd) || exit 1
 build=$(cd "$root" && cd "${BUILD:-build}" && pwd) || exit 1

@@ -1,6 +1,6 @@
 /* A small HTTP server for tests: serves one folder on 127.0.0.1, knows ranges, and
  * misbehaves on request. It prints its port, answers one client at a time, and
- * ends by itself. Relies on POSIX alone. */
+ * ends by itself. Depends on POSIX alone. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* A tiny model whose arrays are a function of the step, and what the tests of
- * checkpoints share. Relies on support.h. */
+ * checkpoints share. Depends on support.h. */
 #ifndef TESTS_CHECKPOINT_SUPPORT_H
 #define TESTS_CHECKPOINT_SUPPORT_H
 

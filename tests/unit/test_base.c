@@ -1,5 +1,5 @@
 /* The base module: errors, memory, strings, UTF-8, threads, messages. Its random numbers are
- * in test_rng.c, files and hashes in test_file.c. Relies on base, cmocka. */
+ * in test_rng.c, files and hashes in test_file.c. Depends on base, cmocka. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* When beam search stops: the test gives the scores of every step, so that the best
- * hypotheses can be computed by hand. Relies on a random tiny model, whose logits are
+ * hypotheses can be computed by hand. Depends on a random tiny model, whose logits are
  * ignored. */
 #include "backend/backend.h"
 #include "base/mem.h"

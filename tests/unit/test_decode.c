@@ -1,5 +1,5 @@
 /* Decoding: its two operations against the reference, packed weights, sampling, the length
- * of outputs, failing allocations. Relies on a random tiny model. */
+ * of outputs, failing allocations. Depends on a random tiny model. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Decoding on a device, tested without one: a backend whose memory is marked as device
  * memory although it is host memory. Results must equal those of the CPU to the bit; copies
- * to and from the device are counted. Relies on a random tiny model. */
+ * to and from the device are counted. Depends on a random tiny model. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>

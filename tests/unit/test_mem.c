@@ -1,6 +1,6 @@
 /* Failing allocations: each operation is repeated with the first, the second, … allocation
  * failing, until it succeeds. Every failure must be an error that says so, and leak nothing
- * (make asan checks for leaks). Allocations inside libraries do not fail. Relies on base,
+ * (make asan checks for leaks). Allocations inside libraries do not fail. Depends on base,
  * text, data, cmocka. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* Parsing of options: every type and its limits; command line over config file over recipe;
  * errors with their place; the record of a run's options; and the help of the real table.
- * Relies on base/opt, cmd/options, cmocka. */
+ * Depends on base/opt, cmd/options, cmocka. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

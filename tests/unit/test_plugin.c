@@ -1,5 +1,5 @@
 /* Plug-ins: where they are searched, and which files are refused. The test compiles its own.
- * Relies on base/plugin, a C compiler. */
+ * Depends on base/plugin, a C compiler. */
 #include <stdio.h>
 #include <unistd.h>
 

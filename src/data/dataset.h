@@ -1,6 +1,6 @@
 /* A prepared data set, opened: dataset.json, the manifest and the tokenizer are checked, the
- * training order is mapped. Shards are mapped when they are first read, a limited number at
- * once, so a data set of 100,000 shards opens in less than a second. Depends on base, meta,
+ * training order is mapped. Training shards are mapped when they are first read, a limited number
+ * at once, so a data set of 100,000 shards opens in less than a second. Depends on base, meta,
  * manifest, shard_pool, order. */
 #ifndef DATA_DATASET_H
 #define DATA_DATASET_H
@@ -20,8 +20,9 @@ typedef struct {
 } DataSet;
 
 /* Checks what all readers rely on: the tokenizer is the one that made the ids, no sentence is
- * longer than max_tokens, and every shard exists with the recorded size. What a shard contains
- * is checked when it is opened and read. */
+ * longer than max_tokens, and every shard exists with the recorded size. Opens the shards of valid
+ * and test and the first one of train, which checks their headers, vocabularies and tokenizer
+ * hashes; other training shards are checked when they are first read, ids when they are read. */
 NODISCARD Err dataset_open(DataSet *d, const char *dir);
 /* For prepare, while there is no order yet. */
 NODISCARD Err dataset_open_shards(DataSet *d, const char *dir);

@@ -155,6 +155,21 @@ untrainable() {
   untrainable "set/dataset.json" "vocabulary"
 }
 
+@test "a damaged header of a validation shard is refused before training begins" {
+  flip valid.tok 64
+  flip valid.tok 65
+  refused "set/valid.tok" "byte"
+  untrainable "set/valid.tok" "byte"
+  restore valid.tok
+  cp set/train-00000.tok set/valid.tok
+  refused "set/valid.tok" "does not belong"
+}
+
+@test "a damaged header of the first training shard is refused before training begins" {
+  flip train-00000.tok 64
+  untrainable "set/train-00000.tok" "byte"
+}
+
 @test "dataset.json without an order is refused" {
   perl -0pi -e 's/,\s*"order": \{[^}]*\}//' set/dataset.json
   run ! cmp -s set/dataset.json "$BATS_FILE_TMPDIR/reference/dataset.json"

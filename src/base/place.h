@@ -5,8 +5,8 @@
  * one, say HTTP with a cache, is one file with such a table and one call of place_register().
  * Bounds are checked here, once for all kinds; errors name the path and the offset.
  *
- * Pinned bytes stay in memory at a fixed address until they are unpinned. Local files are mapped
- * where that is safe (see place_local.c) and read into memory elsewhere.
+ * Pinned bytes stay in memory at a fixed address until they are unpinned. Local files are mapped;
+ * where the file system has no mmap they are read into memory (see place_local.c).
  * Threads: place_read and place_pin may be called for one file by several threads.
  * Depends on err, str, mem. */
 #ifndef BASE_PLACE_H

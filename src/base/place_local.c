@@ -3,17 +3,14 @@
  * any more (the file was truncated, the disk fails) raises SIGBUS, which mapguard turns into a
  * message and exit code 1.
  *
- * Ranges are read into memory instead where mapping is not safe or not possible: small ranges on
- * network file systems, where a server that restarts would end the run by SIGBUS (a failed read is
- * an ordinary error); and file systems without mmap. Large ranges of a network file system are
- * mapped all the same: a copy per rank would not fit into memory.
+ * Only on file systems without mmap (ENODEV) is a range read into memory. Network file systems are
+ * mapped too: a copy of each shard and rank would not fit into memory.
  * Depends on err, file, mapguard, mem. */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -21,8 +18,6 @@
 #include "base/mem.h"
 #include "base/place.h"
 #include "base/place_internal.h"
-
-#define NETWORK_COPY_MAX ((size_t)16 << 20) /* largest range that is read on network storage */
 
 static Err open_local(PlaceFile *f) {
   return file_open(f->path, &f->fd, &f->size);
@@ -54,30 +49,8 @@ static Err read_local(const PlaceFile *f, uint64_t offset, void *to, size_t len)
   return ERR_OK;
 }
 
-static bool is_network_fs(int fd) {
-  /* f_type of statfs(2), as numbers: older kernel headers lack some of the names. */
-  static const uint32_t types[] = {
-      0x00006969u, /* NFS */
-      0x0000517bu, /* SMB */
-      0xff534d42u, /* CIFS */
-      0xfe534d42u, /* SMB 2 */
-      0x5346414fu, /* AFS */
-      0x00c36400u, /* Ceph */
-      0x01021997u, /* 9P */
-      0x0bd00bd0u, /* Lustre */
-      0x47504653u, /* GPFS */
-      0x65735546u, /* FUSE: sshfs, s3fs */
-  };
-  struct statfs fs;
-  if (fstatfs(fd, &fs) != 0) return false;
-  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-    if ((uint32_t)fs.f_type == types[i]) return true;
-  return false;
-}
-
 /* A mapping begins at a page: state is its address, state_size its bytes. */
 static Err pin_local(const PlaceFile *f, PlacePin *pin) {
-  if (pin->size <= NETWORK_COPY_MAX && is_network_fs(f->fd)) return place_pin_copy(f, pin);
   size_t before = (size_t)(pin->offset % (uint64_t)sysconf(_SC_PAGESIZE));
   size_t size = before + pin->size;
   void *at = mmap(NULL, size, PROT_READ, MAP_SHARED, f->fd, (off_t)(pin->offset - before));

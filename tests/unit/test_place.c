@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -139,6 +140,23 @@ static void test_place_local_pin_at_any_offset_holds_the_files_bytes(void **stat
   }
   place_close(&f);
   place_close(&f); /* harmless */
+}
+
+/* Replaces the one of the C library in this program: every file system is NFS. */
+int fstatfs(int fd, struct statfs *fs) {
+  (void)fd;
+  *fs = (struct statfs){.f_type = 0x6969};
+  return 0;
+}
+
+static void test_place_pin_on_a_network_file_system_is_mapped(void **state) {
+  (void)state;
+  PlacePin pin;
+  make_file("network", 5000);
+  OK(place_pin_file(&pin, at("network")));
+  assert_int_equal(pin.state_size, 5000); /* 0: a copy in private memory */
+  assert_int_equal(pin.bytes[4999], (uint8_t)(4999 * 7 + 4999 / 256));
+  place_unpin(&pin);
 }
 
 static void test_place_pin_stays_valid_after_close(void **state) {
@@ -398,6 +416,7 @@ int main(void) {
   place_register(&mem_place);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_place_local_pin_at_any_offset_holds_the_files_bytes),
+      cmocka_unit_test(test_place_pin_on_a_network_file_system_is_mapped),
       cmocka_unit_test(test_place_pin_stays_valid_after_close),
       cmocka_unit_test(test_place_range_past_the_end_is_refused_with_path_and_offset),
       cmocka_unit_test(test_place_file_truncated_after_open_is_an_error_of_read),

@@ -373,14 +373,29 @@ Err shard_copy_ids(const Shard *s, const ShardColumn *c, const ShardValues *valu
   return highest < c->vocab ? ERR_OK : refuse_id(s, c, values->at, highest);
 }
 
+/* A column of another kind may have no value or several, which would not fit the caller's. */
+static Err check_kind(const Shard *s, const ShardColumn *c, ShardKind wanted) {
+  static const char *const name[] = {
+      [SHARD_IDS] = "token ids",
+      [SHARD_LABEL] = "labels",
+      [SHARD_FLOAT] = "floats",
+      [SHARD_PAIRS] = "pairs of positions",
+  };
+  if (c->kind == wanted) return ERR_OK;
+  return err_set(ERR_WORK, "column '%s' of %s holds %s, not %s; " AGAIN, c->name,
+                 s->file.map.path, name[c->kind], name[wanted]);
+}
+
 Err shard_get_label(Shard *s, const ShardColumn *c, uint64_t i, int32_t *label) {
   ShardValues values;
+  TRY(check_kind(s, c, SHARD_LABEL));
   TRY(shard_get(s, c, i, &values));
   return shard_copy_ids(s, c, &values, label);
 }
 
 Err shard_get_float(Shard *s, const ShardColumn *c, uint64_t i, float *value) {
   ShardValues values;
+  TRY(check_kind(s, c, SHARD_FLOAT));
   TRY(shard_get(s, c, i, &values));
   memcpy(value, values.at, sizeof *value);
   return ERR_OK;

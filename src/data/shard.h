@@ -132,6 +132,7 @@ NODISCARD Err shard_get(Shard *s, const ShardColumn *c, uint64_t i, ShardValues 
 /* Copies ids, widened to 32 bits; refuses one outside the vocabulary. out: (values->count) */
 NODISCARD Err shard_copy_ids(const Shard *s, const ShardColumn *c, const ShardValues *values,
                              int32_t *out);
+/* The value of example i; refuses a column of another kind. */
 NODISCARD Err shard_get_label(Shard *s, const ShardColumn *c, uint64_t i, int32_t *label);
 NODISCARD Err shard_get_float(Shard *s, const ShardColumn *c, uint64_t i, float *value);
 

@@ -278,6 +278,35 @@ static void test_builder_refuses_wrong_values(void **state) {
   shard_builder_free(&b);
 }
 
+static void test_shard_label_or_float_of_another_kind_of_column_is_refused(void **state) {
+  (void)state;
+  ShardColumnSpec spec[] = {
+      {.name = "text", .kind = SHARD_IDS, .vocab = 1000, .tokenizer_sha256 = sha},
+      {.name = "weight", .kind = SHARD_FLOAT}};
+  ShardBuilder b;
+  Shard s;
+  int32_t ids[3] = {1, 2, 3};
+  float weight = 0.5F;
+  OK(shard_begin(&b, spec, 2));
+  OK(shard_add(&b, (ShardValues[]){{ids, 3}, {&weight, 1}}));
+  OK(shard_add(&b, (ShardValues[]){{ids, 0}, {&weight, 1}}));
+  write_shard(&b, "kind.tok");
+  OK(shard_open(&s, at("kind.tok")));
+  for (uint64_t i = 0; i < 2; i++) {
+    int32_t label[3] = {0};
+    float value;
+    assert_int_equal(shard_get_label(&s, shard_column(&s, "text"), i, label), ERR_WORK);
+    assert_says(at("kind.tok"));
+    assert_says("column 'text'");
+    assert_says("holds token ids, not labels");
+    assert_int_equal(shard_get_label(&s, shard_column(&s, "weight"), i, label), ERR_WORK);
+    assert_says("holds floats, not labels");
+    assert_int_equal(shard_get_float(&s, shard_column(&s, "text"), i, &value), ERR_WORK);
+    assert_says("holds token ids, not floats");
+  }
+  shard_close(&s);
+}
+
 /* Damage: without the checksums, so that every check behind them is reached. */
 
 /* A shard with columns of every kind, as bytes; allocated with `room` bytes more than its
@@ -500,6 +529,7 @@ int main(void) {
       cmocka_unit_test(test_shard_separate_vocabularies_are_read_back),
       cmocka_unit_test(test_builder_refuses_wrong_columns),
       cmocka_unit_test(test_builder_refuses_wrong_values),
+      cmocka_unit_test(test_shard_label_or_float_of_another_kind_of_column_is_refused),
       cmocka_unit_test(test_shard_unknown_required_flag_is_refused_as_newer),
       cmocka_unit_test(test_shard_unknown_optional_flag_is_ignored),
       cmocka_unit_test(test_shard_newer_format_is_refused_as_newer),

@@ -42,17 +42,24 @@ static Err refuse_scheme(const char *path) {
                  path, (int)(strstr(path, "://") - path), path);
 }
 
+/* Opens a file whose path is set. After an error the path is freed and NULL. */
+static Err open_kind(PlaceFile *f, const PlaceKind *kind) {
+  Err err = kind->open(f);
+  if (err) {
+    mem_free(f->path);
+    *f = (PlaceFile){.fd = -1};
+  } else {
+    f->kind = kind;
+  }
+  return err;
+}
+
 Err place_open(PlaceFile *f, const char *path) {
   *f = (PlaceFile){.fd = -1};
   const PlaceKind *kind = find_kind(path);
   if (!kind) return refuse_scheme(path);
   TRY(mem_dup(&f->path, path, strlen(path)));
-  Err err = kind->open(f);
-  if (err)
-    mem_free(f->path);
-  else
-    f->kind = kind;
-  return err;
+  return open_kind(f, kind);
 }
 
 void place_close(PlaceFile *f) {
@@ -163,13 +170,15 @@ static Err add_to_str(void *context, const uint8_t *bytes, size_t len) {
 }
 
 Err place_read_all(const char *path, size_t limit, Str *into) {
-  PlaceFile f;
-  Err err = place_open(&f, path);
+  PlaceFile f = {.fd = -1};
+  const PlaceKind *kind = find_kind(path);
+  if (!kind) return refuse_scheme(path);
+  Err err = mem_dup(&f.path, path, strlen(path));
   if (err) {
-    bool is_out_of_memory = find_kind(path) && !f.path;
-    if (is_out_of_memory) into->failed = true; /* as str_add would: the file may be sound */
+    into->failed = true; /* out of memory, as str_add would say: the file may be sound */
     return err;
   }
+  TRY(open_kind(&f, kind));
   if (f.size > limit)
     err = err_set(ERR_WORK, "%s is larger than the %zu bytes allowed for such a file", path,
                   limit);

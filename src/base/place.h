@@ -68,6 +68,7 @@ struct PlaceKind {
 /* Adds a kind; call it at program start, before other threads run. */
 void place_register(const PlaceKind *kind);
 
+/* After an error nothing is open and f->path is NULL. */
 NODISCARD Err place_open(PlaceFile *f, const char *path);
 void place_close(PlaceFile *f); /* harmless if it is not open */
 /* Reads exactly `len` bytes. */

@@ -211,6 +211,14 @@ static void test_place_file_truncated_after_open_is_an_error_of_read(void **stat
   place_close(&f);
 }
 
+static void test_place_open_of_a_missing_file_leaves_no_path(void **state) {
+  (void)state;
+  PlaceFile f;
+  assert_int_equal(place_open(&f, at("missing")), ERR_WORK);
+  assert_null(f.path);
+  place_close(&f); /* harmless */
+}
+
 static void test_place_empty_file_can_be_pinned(void **state) {
   (void)state;
   PlacePin pin;
@@ -420,6 +428,7 @@ int main(void) {
       cmocka_unit_test(test_place_pin_stays_valid_after_close),
       cmocka_unit_test(test_place_range_past_the_end_is_refused_with_path_and_offset),
       cmocka_unit_test(test_place_file_truncated_after_open_is_an_error_of_read),
+      cmocka_unit_test(test_place_open_of_a_missing_file_leaves_no_path),
       cmocka_unit_test(test_place_empty_file_can_be_pinned),
       cmocka_unit_test(test_place_unknown_scheme_is_refused_with_remedy),
       cmocka_unit_test(test_place_without_listings_says_so),

@@ -60,7 +60,12 @@ Err checked_open(CheckedFile *f, PlacePin *map, uint64_t payload) {
   *f = (CheckedFile){.map = *map};
   *map = (PlacePin){0};
   Err err = ERR_OK;
-  if (payload > f->map.size || f->map.size - payload != checked_table_size(payload)) {
+  if (payload > f->map.size) { /* compared before anything is added to it: it may be 2^64 - 1 */
+    err = err_set(ERR_WORK,
+                  "%s is truncated: it has %zu bytes where its header promises more than %llu; "
+                  "prepare the data set again",
+                  f->map.path, f->map.size, (unsigned long long)payload);
+  } else if (f->map.size - payload != checked_table_size(payload)) {
     err = err_set(
         ERR_WORK,
         "%s is %s: it has %zu bytes where its header promises %llu; prepare the data set again",

@@ -424,6 +424,13 @@ static void test_shard_directory_outside_the_file_is_refused(void **state) {
   refuse_field(HEADER(entry_bytes), UINT32_MAX - 7, "header");
 }
 
+static void test_shard_payload_of_2_to_the_64_bytes_is_refused(void **state) {
+  (void)state;
+  refuse_field(HEADER(payload), UINT64_MAX,
+               "bytes where its header promises more than 18446744073709551615");
+  refuse_field(HEADER(payload), UINT64_MAX - 65535, "promises more than 18446744073709486080");
+}
+
 static void test_shard_wrong_element_size_is_refused(void **state) {
   (void)state;
   refuse_field(FIELD(0, element_bytes), 0, "elements of 0 bytes");
@@ -539,6 +546,7 @@ int main(void) {
       cmocka_unit_test(test_shard_unknown_optional_column_flag_is_ignored),
       cmocka_unit_test(test_shard_directory_of_4294967295_entries_is_refused),
       cmocka_unit_test(test_shard_directory_outside_the_file_is_refused),
+      cmocka_unit_test(test_shard_payload_of_2_to_the_64_bytes_is_refused),
       cmocka_unit_test(test_shard_wrong_element_size_is_refused),
       cmocka_unit_test(test_shard_offset_beyond_the_file_is_refused),
       cmocka_unit_test(test_shard_length_that_overflows_is_refused),

@@ -115,7 +115,7 @@ static Err count_split(DataSet *d, Split split, size_t *shards) {
   if (pairs != m->pairs)
     return err_set(ERR_WORK,
                    "%s/dataset.json is damaged: the %s shards hold %" PRIu64
-                   " pairs, not %" PRIu64,
+                   " pairs, not %" PRIu64 "; prepare the data set again",
                    d->dir, split_name[split], pairs, m->pairs);
   d->base[split] = *shards;
   *shards += m->shards;

@@ -37,8 +37,12 @@ static Err check_cells(const Order *o, const OrderWindow *w) {
     total += c->count;
   }
   if (total == w->pairs) return ERR_OK;
-  return err_set(ERR_WORK, "%s is damaged: its lengths count %llu pairs of %llu; " AGAIN,
-                 o->file.map.path, (unsigned long long)total, (unsigned long long)w->pairs);
+  return err_set(
+      ERR_WORK,
+      "%s is damaged at byte %zu: the lengths of this window count %llu pairs, it has "
+      "%llu; " AGAIN,
+      o->file.map.path, (size_t)((const uint8_t *)w->cell - o->file.map.bytes),
+      (unsigned long long)total, (unsigned long long)w->pairs);
 }
 
 /* Adds the window whose cells begin at `offset`; `at` is where the file describes it. */

@@ -309,8 +309,8 @@ const ShardColumn *shard_column(const Shard *s, const char *name) {
 /* Reading. */
 
 static Err refuse_example(const Shard *s, uint64_t i) {
-  return err_set(ERR_WORK, "bug: pair %llu was read, but %s has fewer", (unsigned long long)i,
-                 s->file.map.path);
+  return err_set(ERR_WORK, "bug: example %llu was read, but %s has %llu, numbered from 0",
+                 (unsigned long long)i, s->file.map.path, (unsigned long long)s->examples);
 }
 
 static Err refuse_index(const Shard *s, size_t at) {

@@ -240,7 +240,7 @@ untrainable() {
   edit 's/"vocab": 100/"vocab": 101/' # contradicts the shards
   refused "set/"
   perl -0pe 's/("train": \{\n *"lines": \d+,\n *"pairs": )\d+/${1}7/' "$json" > set/dataset.json
-  refused "set/dataset.json" "pairs, not 7"
+  refused "set/dataset.json" "pairs, not 7; prepare the data set again"
 }
 
 # manifest SED: edits the manifest; dataset.json then has its new length and hash.

@@ -523,6 +523,14 @@ static void test_order_window_outside_the_file_is_refused(void **state) {
   refuse_field(FIELD(0, primary), 2, "outside the file");
 }
 
+static void test_order_lengths_that_miscount_the_pairs_are_refused_with_their_place(
+    void **state) {
+  (void)state;
+  size_t cells = sizeof(OrderHeader2) + 3 * sizeof(OrderEntry); /* of the first window */
+  refuse_field(cells + offsetof(OrderCell, count), 4, 99,
+               "at byte 160: the lengths of this window count");
+}
+
 static void test_order_overlapping_windows_are_refused(void **state) {
   (void)state;
   refuse_field(FIELD(1, offset), sizeof(OrderHeader2) + 3 * sizeof(OrderEntry),
@@ -574,6 +582,7 @@ int main(void) {
       cmocka_unit_test(test_order_unknown_optional_flag_is_ignored),
       cmocka_unit_test(test_order_wrong_number_of_windows_is_refused),
       cmocka_unit_test(test_order_window_outside_the_file_is_refused),
+      cmocka_unit_test(test_order_lengths_that_miscount_the_pairs_are_refused_with_their_place),
       cmocka_unit_test(test_order_overlapping_windows_are_refused),
       cmocka_unit_test(test_order_pair_that_does_not_exist_is_refused_with_its_place),
       cmocka_unit_test(test_order_write_refuses_an_empty_window),

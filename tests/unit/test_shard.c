@@ -156,6 +156,8 @@ static void test_shard_labels_are_read_back(void **state) {
   }
   int32_t beyond;
   assert_int_equal(shard_get_label(&s, label, 500, &beyond), ERR_WORK);
+  assert_says("example 500 was read");
+  assert_says("label.tok has 500, numbered from 0");
   ShardView view;
   assert_int_equal(shard_pair(&s, 0, &view), ERR_WORK);
   assert_says("no column of ids 'source'");

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/url.h"
 #include "base/utf8.h"
 
 static _Thread_local ErrRecord record;
@@ -42,7 +43,9 @@ static const char *find_remedy(int error) {
 
 Err err_errno(const char *what, const char *path) {
   int error = errno;
-  return err_set(ERR_WORK, "%s %s: %s%s", what, path, strerror(error), find_remedy(error));
+  char shown[URL_SHOWN_MAX]; /* a URL that was given for a file may have a password in it */
+  return err_set(ERR_WORK, "%s %s: %s%s", what, url_mask_path(path, shown), strerror(error),
+                 find_remedy(error));
 }
 
 Err err_context(const char *fmt, ...) {

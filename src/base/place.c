@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/place_internal.h"
 #include "base/sha256.h"
+#include "base/url.h"
 
 #define KINDS_MAX  8
 #define READ_BLOCK ((size_t)1 << 16)
@@ -36,10 +37,15 @@ static const PlaceKind *find_kind(const char *path) {
 }
 
 static Err refuse_scheme(const char *path) {
+  char shown[URL_SHOWN_MAX];
   return err_set(ERR_WORK,
                  "cannot read %s: only local files are supported, not %.*s://; copy the files "
                  "to a local directory and give its path",
-                 path, (int)(strstr(path, "://") - path), path);
+                 url_mask_path(path, shown), (int)(strstr(path, "://") - path), path);
+}
+
+Err place_check(const char *path) {
+  return find_kind(path) ? ERR_OK : refuse_scheme(path);
 }
 
 /* Opens a file whose path is set. After an error the path is freed and NULL. */
@@ -146,9 +152,11 @@ bool place_exists(const char *path) {
 Err place_list(const char *path, PlaceVisit visit, void *context) {
   const PlaceKind *kind = find_kind(path);
   if (!kind) return refuse_scheme(path);
-  if (!kind->list)
+  if (!kind->list) {
+    char shown[URL_SHOWN_MAX];
     return err_set(ERR_WORK, "cannot list %s: %s:// has no listings; give the path of a file",
-                   path, kind->scheme);
+                   url_mask_path(path, shown), kind->scheme);
+  }
   return kind->list(path, visit, context);
 }
 

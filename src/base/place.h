@@ -81,6 +81,9 @@ void place_unpin(PlacePin *pin); /* harmless if nothing is pinned */
 size_t place_pins(void);
 
 NODISCARD Err place_size(const char *path, uint64_t *bytes);
+/* Refuses a path whose scheme is not known. Call it before place_type and place_exists, for which
+ * nothing exists at such a path. */
+NODISCARD Err place_check(const char *path);
 PlaceType place_type(const char *path);
 bool place_exists(const char *path);
 NODISCARD Err place_list(const char *path, PlaceVisit visit, void *context);

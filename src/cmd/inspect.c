@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/out.h"
+#include "base/place.h"
 #include "base/rng.h"
 #include "cmd/cmd.h"
 #include "data/dataset.h"
@@ -253,6 +254,7 @@ static Split find_split(const char *name) {
 
 static Err inspect_data_set(Inspect *in, const OptSet *opts) {
   const char *path = opt_operand(opts, 0);
+  TRY(place_check(path));
   if (str_ends(path, ".partial"))
     log_warn("%s is incomplete: continue it with 'trireme prepare ... --resume'", path);
   TRY(dataset_open(&in->data, path));

@@ -95,6 +95,7 @@ static Err refuse_missing(const char *given) {
 /* --model is a model directory, which a checkpoint is too, or a run directory. */
 static Err find_model(const char *given, char dir[FILE_PATH_MAX]) {
   char model[FILE_PATH_MAX], checkpoints[FILE_PATH_MAX];
+  TRY(place_check(given));
   TRY(file_join(model, given, "model.json"));
   TRY(file_join(checkpoints, given, "checkpoints"));
   if (!place_exists(given)) return refuse_missing(given);

@@ -24,6 +24,7 @@ Err dataset_path(const DataSet *d, const char *name, char out[FILE_PATH_MAX]) {
 
 static Err read_meta(DataSet *d) {
   char path[FILE_PATH_MAX];
+  TRY(place_check(d->dir));
   TRY(dataset_path(d, "dataset.json", path));
   if (!place_exists(d->dir))
     return err_set(

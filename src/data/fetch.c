@@ -16,7 +16,7 @@
 #include "base/place.h"
 #include "base/progress.h"
 #include "base/str.h"
-#include "data/url.h"
+#include "base/url.h"
 
 bool fetch_is_url(const char *text) {
   static const char *const schemes[] = {"http://", "https://", "ftp://", "file://"};

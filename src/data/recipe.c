@@ -9,9 +9,9 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/url.h"
 #include "base/utf8.h"
 #include "data/fetch.h"
-#include "data/url.h"
 
 #define FILE_NAME   "recipe.conf"
 #define FILE_LIMIT  ((size_t)1 << 20)

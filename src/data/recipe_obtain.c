@@ -12,10 +12,10 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/url.h"
 #include "data/fetch.h"
 #include "data/recipe.h"
 #include "data/unpack.h"
-#include "data/url.h"
 
 typedef struct {
   Recipe *r;

@@ -123,6 +123,7 @@ Err store_load_config(ModelConfig *c, StoreSums *sums, const char *dir) {
   StoreSums unused;
   *c = (ModelConfig){0};
   char path[FILE_PATH_MAX];
+  TRY(place_check(dir));
   TRY(file_join(path, dir, "model.json"));
   if (!place_exists(path))
     return err_set(ERR_WORK, "%s is not a model: it has no model.json", dir);

@@ -143,3 +143,25 @@ screen() {
   command=$(sed -n 's/^\$ //p' "$T/err")
   [ "$(eval "$command")" = "a b|c|" ]
 }
+
+# hidden COMMAND…: it fails, and shows the URL without its password.
+hidden() {
+  run "$TRIREME" "$@" --quiet
+  case $status:$output in
+    *secret*) echo "$*: $output"; return 1 ;;
+    1:*"https://***@host/"*) ;;
+    *) echo "$*: status $status, $output"; return 1 ;;
+  esac
+}
+
+@test "a URL where a local file or directory is wanted is shown without its password" {
+  url=https://user:secret@host/t
+  echo "a b c" > "$T/a"
+  for command in "inspect $url" "inspect $url.partial" "train --data $url --run $T/run --steps 1 --device cpu" \
+    "translate --model $url --device cpu" "prepare --train $T/a $T/a --valid $T/a $T/a --tokenizer $url --out $T/out"; do
+    hidden $command
+    [[ "$output" == *"only local files are supported, not https://"* ]]
+  done
+  hidden prepare --train $url "$T/a" --valid "$T/a" "$T/a" --vocab-size 50 --out "$T/out2"
+  hidden score --ref $url --hyp "$T/a"
+}

@@ -17,8 +17,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/url.h"
 #include "data/fetch.h"
-#include "data/url.h"
 
 #define SIZE 300000
 
@@ -328,6 +328,13 @@ static void test_url_mask_hides_logins_and_query_values(void **state) {
   check_mask("https://host/b?a=1&sig=x=y&c", "https://host/b?a=***&sig=***&***");
   check_mask("https://host/b?abc#part", "https://host/b?***");
   check_mask("me:pass@host", "***@host"); /* not a URL, but printed in an error */
+}
+
+static void test_url_mask_path_changes_urls_only(void **state) {
+  (void)state;
+  char shown[URL_SHOWN_MAX];
+  assert_string_equal(url_mask_path("https://me:pass@host/b", shown), "https://***@host/b");
+  assert_string_equal(url_mask_path("data/me:x@host?a=b", shown), "data/me:x@host?a=b");
 }
 
 static void test_url_mask_long_url_is_cut(void **state) {
@@ -724,6 +731,7 @@ int main(void) {
       TEST(test_fetch_password_stays_out_of_message_and_note),
       TEST(test_fetch_signature_stays_out_of_message),
       TEST(test_url_mask_hides_logins_and_query_values),
+      TEST(test_url_mask_path_changes_urls_only),
       TEST(test_url_mask_long_url_is_cut),
       TEST(test_url_identify_sees_the_query_but_no_login),
       TEST(test_fetch_partial_file_with_date_only_resumes),

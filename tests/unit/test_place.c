@@ -241,6 +241,7 @@ static void test_place_unknown_scheme_is_refused_with_remedy(void **state) {
   assert_int_equal(place_list("s3://bucket/set", upload_file, NULL), ERR_WORK);
   assert_false(place_exists("s3://bucket/set"));
   assert_int_equal(dataset_open(&d, "s3://bucket/set"), ERR_WORK);
+  assert_says("only local files are supported, not s3://");
   /* A colon inside a name is no scheme. */
   OK(file_mkdirs(at("a:")));
   OK(file_write(at("a:/b"), "x", 1));

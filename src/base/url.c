@@ -1,5 +1,5 @@
-/* URLs without their secrets. Depends on base. */
-#include "data/url.h"
+/* URLs without their secrets. Depends on sha256. */
+#include "base/url.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -68,6 +68,10 @@ const char *url_mask(const char *url, char shown[URL_SHOWN_MAX]) {
     shown[s.len] = '\0';
   }
   return shown;
+}
+
+const char *url_mask_path(const char *path, char shown[URL_SHOWN_MAX]) {
+  return strstr(path, "://") ? url_mask(path, shown) : path;
 }
 
 void url_identify(const char *url, char hex[65]) {

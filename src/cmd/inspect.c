@@ -258,6 +258,7 @@ static Err inspect_data_set(Inspect *in, const OptSet *opts) {
   if (str_ends(path, ".partial"))
     log_warn("%s is incomplete: continue it with 'trireme prepare ... --resume'", path);
   TRY(dataset_open(&in->data, path));
+  dataset_warn_windows(&in->data);
   in->split = find_split(opt_text(opts, "split"));
   if (in->data.meta.split[in->split].pairs == 0)
     return err_set(ERR_WORK, "%s has no %s split; see --split", path, split_name[in->split]);

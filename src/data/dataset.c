@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fault.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/place.h"
 #include "base/progress.h"
@@ -302,6 +303,31 @@ Err dataset_open(DataSet *d, const char *dir) {
   if (!err) err = open_order(d);
   if (err) dataset_close(d);
   return err;
+}
+
+/* Shards of the window that has the most. */
+static size_t count_widest_window(const DataSet *d) {
+  const uint64_t *first = d->first[SPLIT_TRAIN];
+  size_t widest = 0;
+  size_t begin = 0;
+  for (size_t i = 0; i < d->order.windows; i++) {
+    size_t end = begin;
+    uint64_t last = d->order.window[i].first + d->order.window[i].pairs;
+    while (end < d->meta.split[SPLIT_TRAIN].shards && first[end] < last) end++;
+    if (end - begin > widest) widest = end - begin;
+    begin = end;
+  }
+  return widest;
+}
+
+void dataset_warn_windows(const DataSet *d) {
+  size_t widest = count_widest_window(d);
+  if (widest <= d->pool.limit) return;
+  log_warn(
+      "a window of the training order has %zu shards, and at most %zu are mapped at once: "
+      "training will be slow, as shards are unmapped and mapped again for every batch; prepare "
+      "the data set with a smaller --window-pairs or a larger --shard-size",
+      widest, d->pool.limit);
 }
 
 void dataset_close(DataSet *d) {

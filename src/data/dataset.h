@@ -26,6 +26,9 @@ typedef struct {
 NODISCARD Err dataset_open(DataSet *d, const char *dir);
 /* For prepare, while there is no order yet. */
 NODISCARD Err dataset_open_shards(DataSet *d, const char *dir);
+/* Warns if a window of the training order has more shards than may be mapped at once. Batches mix
+ * all pairs of a window, so almost every pair would then map a shard anew. */
+void dataset_warn_windows(const DataSet *d);
 void dataset_close(DataSet *d);
 /* Path of a file in the directory. */
 NODISCARD Err dataset_path(const DataSet *d, const char *name, char out[FILE_PATH_MAX]);

@@ -116,6 +116,8 @@ Err prepare_finish(const char *dir, Meta *meta, uint64_t window_pairs) {
   TRY(file_join(path, dir, order.name));
   TRY(dataset_open_shards(&d, dir));
   Err err = write_order(&d, path, window_pairs, &order);
+  if (!err) err = order_open(&d.order, path);
+  if (!err) dataset_warn_windows(&d);
   dataset_close(&d);
   if (err) return err;
   meta->order = order;

@@ -147,6 +147,7 @@ static void describe_data(const Task *task) {
   const TranslateTask *t = (const TranslateTask *)task;
   const Meta *m = &t->data.meta;
   char pairs[32];
+  dataset_warn_windows(&t->data);
   log_info("data     %s: %s pairs, %s to %s, vocabulary %d", t->data.dir,
            str_of_count(pairs, t->data.order.pairs), m->lang[0], m->lang[1], m->vocab);
 }

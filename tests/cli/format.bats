@@ -105,6 +105,25 @@ same_weights() {
   same_weights many few
 }
 
+# warned COMMAND…: it works with two shards mapped at once, and warns once of a window with more.
+warned() {
+  TRIREME_FAULT=mapped-shards:2 run "$@"
+  [ "$status" -eq 0 ]
+  [ "$(grep -c "a window of the training order has [0-9]* shards, and at most 2 are mapped at once: .*--window-pairs" <<< "$output")" -eq 1 ]
+}
+
+@test "prepare, inspect and train warn once of a window with more shards than are mapped at once" {
+  warned prepare two
+  warned "$TRIREME" inspect two --quiet
+  warned train two run
+  prepare narrow --window-pairs 1 # windows of one shard
+  for command in "$TRIREME inspect narrow --quiet" "train narrow run2" "prepare again --window-pairs 1"; do
+    TRIREME_FAULT=mapped-shards:2 run $command
+    [ "$status" -eq 0 ]
+    [[ "$output" != *"mapped at once"* ]]
+  done
+}
+
 @test "3,000 shards open and are read, 100 mapped at once" {
   prepare two
   "$TRIREME_TOOLS/many_shards" make two many 3000

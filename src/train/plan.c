@@ -40,7 +40,8 @@ Err plan_print(const Trainer *t) {
   c->family->describe(c, about, sizeof about);
   log_info("model    %s, %s parameters", about,
            str_of_count(parameters, t->state.model->params.total));
-  t->task->kind->describe(t->task);
+  /* It may warn, and warnings of all ranks are shown. */
+  if (world_is_writer(&t->world)) t->task->kind->describe(t->task);
   log_info(
       "batches  %u x %u tokens a side in a step, %s micro-batches per epoch, packing %.1f %%",
       t->micro_batches, t->task->capacity, str_of_count(batches, t->task->batches),

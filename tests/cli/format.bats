@@ -124,6 +124,13 @@ warned() {
   done
 }
 
+@test "two ranks warn once of a window with more shards than are mapped at once" {
+  need_mpi
+  prepare two
+  warned mpirun -n 2 "$TRIREME" train --device cpu --data two --run run --preset tiny --batch-tokens 128 --micro-batches 2 \
+    --threads 1 --steps 2 --warmup-steps 1 --valid-every 0 --quiet
+}
+
 @test "3,000 shards open and are read, 100 mapped at once" {
   prepare two
   "$TRIREME_TOOLS/many_shards" make two many 3000

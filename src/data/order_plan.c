@@ -13,9 +13,10 @@
 #define MOST_PACKINGS  12   /* most candidates (numbers of chunks) that are packed */
 #define MOST_LOOKED_AT 4096 /* most candidates whose packing is estimated */
 #define GOOD_ENOUGH    0.999
+#define BATCH_BLOCK    64u /* batches whose minimum is found at once */
 
 typedef struct {
-  uint32_t rows[2]; /* by side, end mark included */
+  uint32_t tokens[2]; /* by side, end mark included */
 } Slot;
 
 /* Slot j is as long, on each side, as the longest pair of stratum j. */
@@ -27,8 +28,8 @@ static void size_slots(const OrderWindow *o, uint32_t strata, Slot *slot) {
     Slot s = {{0, 0}};
     for (;; c++, cell_end += o->cell[c].count) {
       for (int side = 0; side < 2; side++) {
-        uint32_t rows = o->cell[c].len[side] + 1u;
-        if (rows > s.rows[side]) s.rows[side] = rows;
+        uint32_t tokens = o->cell[c].len[side] + 1u;
+        if (tokens > s.tokens[side]) s.tokens[side] = tokens;
       }
       if (cell_end >= end) break;
     }
@@ -37,25 +38,47 @@ static void size_slots(const OrderWindow *o, uint32_t strata, Slot *slot) {
   }
 }
 
-/* Puts each slot, longest first, into the batch whose fuller side stays lowest. Returns false if
- * a slot fits no batch. batch_of: (strata); load: (batches). */
-static bool pack_slots(const Slot *slot, uint32_t strata, uint32_t capacity, uint32_t batches,
-                       uint32_t *batch_of, Slot *load) {
-  memset(load, 0, batches * sizeof *load);
-  for (uint32_t j = strata; j-- > 0;) {
-    uint32_t best = capacity + 1, chosen = 0;
-    for (uint32_t b = 0; b < batches; b++) {
-      uint32_t source = load[b].rows[0] + slot[j].rows[0],
-               target = load[b].rows[1] + slot[j].rows[1];
-      uint32_t fuller = source > target ? source : target;
-      if (fuller < best) {
-        best = fuller;
-        chosen = b;
-      }
+/* Returns the tokens that the fuller side of batch b has with the slot added. */
+static inline uint32_t add_slot(const uint32_t *const load[2], Slot s, uint32_t b) {
+  uint32_t source = load[0][b] + s.tokens[0];
+  uint32_t target = load[1][b] + s.tokens[1];
+  return source > target ? source : target;
+}
+
+/* Returns the first batch whose fuller side stays lowest with the slot added; *lowest are its
+ * tokens. Most of the planning time is spent here. The minimum of a block of batches is found by a
+ * loop that compilers vectorize; only the block with the lowest one is searched for its place. */
+static uint32_t find_batch(const uint32_t *const load[2], Slot s, uint32_t batches,
+                           uint32_t *lowest) {
+  uint32_t chosen = 0;
+  *lowest = UINT32_MAX;
+  for (uint32_t begin = 0; begin < batches; begin += BATCH_BLOCK) {
+    uint32_t end = batches - begin < BATCH_BLOCK ? batches : begin + BATCH_BLOCK;
+    uint32_t least = UINT32_MAX;
+    for (uint32_t b = begin; b < end; b++) {
+      uint32_t fuller = add_slot(load, s, b);
+      least = fuller < least ? fuller : least;
     }
-    if (best > capacity) return false;
-    load[chosen].rows[0] += slot[j].rows[0];
-    load[chosen].rows[1] += slot[j].rows[1];
+    if (least >= *lowest) continue;
+    *lowest = least;
+    chosen = begin;
+  }
+  while (add_slot(load, s, chosen) != *lowest) chosen++;
+  return chosen;
+}
+
+/* Puts each slot, longest first, into the batch whose fuller side stays lowest. Returns false if
+ * a slot fits no batch. batch_of: (strata); load: by side, (batches) tokens. */
+static bool pack_slots(const Slot *slot, uint32_t strata, uint32_t capacity, uint32_t batches,
+                       uint32_t *batch_of, uint32_t *const load[2]) {
+  const uint32_t *const filled[2] = {load[0], load[1]};
+  for (int side = 0; side < 2; side++) memset(load[side], 0, batches * sizeof *load[side]);
+  for (uint32_t j = strata; j-- > 0;) {
+    uint32_t lowest;
+    uint32_t chosen = find_batch(filled, slot[j], batches, &lowest);
+    if (lowest > capacity) return false;
+    load[0][chosen] += slot[j].tokens[0];
+    load[1][chosen] += slot[j].tokens[1];
     batch_of[j] = chosen;
   }
   return true;
@@ -78,17 +101,17 @@ static uint64_t ceil_div(uint64_t a, uint64_t b) {
 
 /* Tokens of the fuller side, end marks included, over the whole window. */
 static uint64_t count_tokens(const OrderWindow *o) {
-  uint64_t rows[2] = {o->pairs, o->pairs};
+  uint64_t tokens[2] = {o->pairs, o->pairs};
   for (size_t c = 0; c < o->cells; c++) {
     for (int side = 0; side < 2; side++)
-      rows[side] += (uint64_t)o->cell[c].count * o->cell[c].len[side];
+      tokens[side] += (uint64_t)o->cell[c].count * o->cell[c].len[side];
   }
-  return rows[0] > rows[1] ? rows[0] : rows[1];
+  return tokens[0] > tokens[1] ? tokens[0] : tokens[1];
 }
 
-static size_t list_candidates(const OrderWindow *o, uint32_t capacity, uint64_t rows,
+static size_t list_candidates(const OrderWindow *o, uint32_t capacity, uint64_t tokens,
                               Candidate *list) {
-  uint64_t per_batch = ceil_div((uint64_t)capacity * o->pairs, rows); /* pairs */
+  uint64_t per_batch = ceil_div((uint64_t)capacity * o->pairs, tokens); /* pairs */
   uint64_t least =
       LEAST_BATCHES * per_batch > LEAST_STRATA ? LEAST_BATCHES * per_batch : LEAST_STRATA;
   uint64_t most_chunks = o->pairs / least, least_chunks = o->pairs / (4 * least);
@@ -97,49 +120,56 @@ static size_t list_candidates(const OrderWindow *o, uint32_t capacity, uint64_t 
   uint64_t step = (most_chunks - least_chunks) / MOST_LOOKED_AT + 1;
   size_t n = 0;
   for (uint64_t chunks = least_chunks; chunks <= most_chunks; chunks += step) {
-    uint64_t batches = chunks * ceil_div(ceil_div(rows, chunks), capacity);
-    list[n++] = (Candidate){chunks, (double)rows / ((double)batches * capacity)};
+    uint64_t batches = chunks * ceil_div(ceil_div(tokens, chunks), capacity);
+    list[n++] = (Candidate){chunks, (double)tokens / ((double)batches * capacity)};
   }
   qsort(list, n, sizeof *list, compare_promise);
   return n;
 }
 
+/* Working memory of planning one window. */
 typedef struct {
-  Slot *slot, *load;
-  uint32_t *batch_of, *best_of;
-  size_t slot_cap, load_cap, batch_cap, best_cap;
-} Bench; /* working memory */
+  Slot *slot;         /* (strata) */
+  uint32_t *load;     /* (2 * batches) tokens: source of all batches, then target */
+  uint32_t *batch_of; /* (strata) of the candidate */
+  uint32_t *best_of;  /* (strata) of the best candidate */
+  size_t slot_cap;
+  size_t load_cap;
+  size_t batch_cap;
+  size_t best_cap;
+} Workspace;
 
 /* Packs one candidate into as few batches as work; keeps it if it is the best. */
 static Err try_candidate(WindowPlan *plan, const OrderWindow *o, uint32_t capacity,
-                         uint64_t rows, uint64_t chunks, Bench *w) {
+                         uint64_t tokens, uint64_t chunks, Workspace *work) {
   uint32_t strata = (uint32_t)ceil_div(o->pairs, chunks);
   chunks = ceil_div(o->pairs, strata);
-  TRY(mem_grow(&w->slot, &w->slot_cap, strata, sizeof *w->slot));
-  TRY(mem_grow(&w->batch_of, &w->batch_cap, strata, sizeof *w->batch_of));
-  size_slots(o, strata, w->slot);
+  TRY(mem_grow(&work->slot, &work->slot_cap, strata, sizeof *work->slot));
+  TRY(mem_grow(&work->batch_of, &work->batch_cap, strata, sizeof *work->batch_of));
+  size_slots(o, strata, work->slot);
   uint64_t total[2] = {0}, large[2] = {0}; /* large: no two of them share a batch */
   for (uint32_t j = 0; j < strata; j++) {
     for (int side = 0; side < 2; side++) {
-      total[side] += w->slot[j].rows[side];
-      large[side] += 2 * (uint64_t)w->slot[j].rows[side] > capacity;
+      total[side] += work->slot[j].tokens[side];
+      large[side] += 2 * (uint64_t)work->slot[j].tokens[side] > capacity;
     }
   }
   uint64_t batches = ceil_div(total[0] > total[1] ? total[0] : total[1], capacity);
   for (int side = 0; side < 2; side++)
     if (batches < large[side]) batches = large[side];
   for (;; batches += 1 + batches / 128) { /* many small batches: do not try each number */
-    double fill = (double)rows / ((double)capacity * (double)batches * (double)chunks);
+    double fill = (double)tokens / ((double)capacity * (double)batches * (double)chunks);
     if (fill <= plan->fill) return ERR_OK;
-    TRY(mem_grow(&w->load, &w->load_cap, (size_t)batches, sizeof *w->load));
-    if (!pack_slots(w->slot, strata, capacity, (uint32_t)batches, w->batch_of, w->load))
+    TRY(mem_grow(&work->load, &work->load_cap, 2 * (size_t)batches, sizeof *work->load));
+    uint32_t *const load[2] = {work->load, work->load + batches};
+    if (!pack_slots(work->slot, strata, capacity, (uint32_t)batches, work->batch_of, load))
       continue;
     plan->fill = fill;
     plan->chunks = chunks;
     plan->strata = strata;
     plan->per_chunk = (uint32_t)batches;
-    TRY(mem_grow(&w->best_of, &w->best_cap, strata, sizeof *w->best_of));
-    memcpy(w->best_of, w->batch_of, strata * sizeof *w->best_of);
+    TRY(mem_grow(&work->best_of, &work->best_cap, strata, sizeof *work->best_of));
+    memcpy(work->best_of, work->batch_of, strata * sizeof *work->best_of);
     return ERR_OK;
   }
 }
@@ -152,16 +182,17 @@ typedef struct {
 static int compare_size(const void *a, const void *b) {
   const Sized *x = a, *y = b;
   for (int side = 0; side < 2; side++) {
-    if (x->size.rows[side] != y->size.rows[side])
-      return x->size.rows[side] < y->size.rows[side] ? -1 : 1;
+    if (x->size.tokens[side] != y->size.tokens[side])
+      return x->size.tokens[side] < y->size.tokens[side] ? -1 : 1;
   }
   return x->stratum < y->stratum ? -1 : 1;
 }
 
 /* Groups strata of equal slots into classes, and lists each batch's slots. */
-static Err lay_out(WindowPlan *plan, const OrderWindow *o, const uint32_t *batch_of, Bench *w) {
+static Err lay_out(WindowPlan *plan, const OrderWindow *o, const uint32_t *batch_of,
+                   Workspace *work) {
   uint32_t strata = plan->strata;
-  size_slots(o, strata, w->slot);
+  size_slots(o, strata, work->slot);
   TRY(mem_alloc(&plan->slot_begin, (size_t)plan->per_chunk + 1, sizeof *plan->slot_begin));
   TRY(mem_alloc(&plan->slot_class, strata, sizeof *plan->slot_class));
   TRY(mem_alloc(&plan->slot_ordinal, strata, sizeof *plan->slot_ordinal));
@@ -178,7 +209,7 @@ static Err lay_out(WindowPlan *plan, const OrderWindow *o, const uint32_t *batch
   TRY(mem_alloc(&sorted, strata, sizeof *sorted));
   Err err = mem_alloc(&next, plan->per_chunk, sizeof *next);
   if (!err) {
-    for (uint32_t j = 0; j < strata; j++) sorted[j] = (Sized){w->slot[j], j};
+    for (uint32_t j = 0; j < strata; j++) sorted[j] = (Sized){work->slot[j], j};
     qsort(sorted, strata, sizeof *sorted, compare_size);
     memcpy(next, plan->slot_begin, plan->per_chunk * sizeof *next);
     for (uint32_t k = 0; k < strata; k++) {
@@ -202,22 +233,22 @@ static Err lay_out(WindowPlan *plan, const OrderWindow *o, const uint32_t *batch
 }
 
 static Err plan_window(WindowPlan *plan, const OrderWindow *o, uint32_t capacity) {
-  uint64_t rows = count_tokens(o);
+  uint64_t tokens = count_tokens(o);
   Candidate *list;
   TRY(mem_alloc(&list, MOST_LOOKED_AT + 2, sizeof *list));
-  size_t n = list_candidates(o, capacity, rows, list);
-  Bench w = {0};
+  size_t n = list_candidates(o, capacity, tokens, list);
+  Workspace work = {0};
   Err err = ERR_OK;
   for (size_t i = 0; i < n && i < MOST_PACKINGS && plan->fill < GOOD_ENOUGH && !err; i++) {
-    err = try_candidate(plan, o, capacity, rows, list[i].chunks, &w);
+    err = try_candidate(plan, o, capacity, tokens, list[i].chunks, &work);
   }
-  if (!err) err = lay_out(plan, o, w.best_of, &w);
+  if (!err) err = lay_out(plan, o, work.best_of, &work);
   plan->batches = plan->chunks * plan->per_chunk;
   mem_free(list);
-  mem_free(w.slot);
-  mem_free(w.load);
-  mem_free(w.batch_of);
-  mem_free(w.best_of);
+  mem_free(work.slot);
+  mem_free(work.load);
+  mem_free(work.batch_of);
+  mem_free(work.best_of);
   return err;
 }
 
@@ -254,8 +285,16 @@ static Err plan_windows(OrderPlan *plan, const Order *o) {
   TRY(mem_alloc(&plan->window, o->windows, sizeof *plan->window));
   plan->windows = o->windows;
   TRY(turns_new(plan));
-  for (size_t i = 0; i < o->windows; i++)
-    TRY(plan_window(&plan->window[i], &o->window[i], plan->capacity));
+  ErrRecord failed = {.code = ERR_OK};
+#pragma omp parallel for schedule(dynamic) if (o->windows > 1)
+  for (size_t i = 0; i < o->windows; i++) {
+    Err err = plan_window(&plan->window[i], &o->window[i], plan->capacity);
+    if (err) {
+#pragma omp critical(order_plan_error)
+      failed = err_take(err);
+    }
+  }
+  if (failed.code) return err_give(&failed);
   add_up(plan);
   return ERR_OK;
 }

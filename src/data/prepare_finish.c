@@ -67,7 +67,7 @@ static size_t cut_windows(const MetaSplit *train, uint64_t window_pairs, uint64_
 }
 
 Err prepare_check_windows(const MetaSplit *train, uint64_t window_pairs) {
-  uint64_t most = fault_number("most-windows", ORDER_WINDOWS_MAX);
+  uint64_t most = fault_number("most-windows", PREPARE_WINDOWS_MAX);
   if (window_pairs == 0 || train->shards <= most)
     return ERR_OK; /* a window has a shard or more */
   size_t windows = cut_windows(train, window_pairs, NULL);
@@ -75,7 +75,7 @@ Err prepare_check_windows(const MetaSplit *train, uint64_t window_pairs) {
   char limit[32];
   return err_set(ERR_WORK,
                  "--window-pairs %" PRIu64
-                 " makes more than %s windows, the most a data set may have: raise it",
+                 " makes more than %s windows, the most that prepare makes: raise it",
                  window_pairs, str_of_count(limit, most));
 }
 

@@ -318,7 +318,8 @@ static Err refuse_index(const Shard *s, size_t at) {
                  s->file.map.path, at);
 }
 
-/* Finds the values of a ragged column; len and first are those of the index entry. */
+/* Finds the values of a ragged column. Its index entry has the first element of the example and
+ * the number of elements of each column that shares the entry, in the order of the elements. */
 static Err get_ragged(Shard *s, const ShardColumn *c, uint64_t i, ShardValues *values) {
   size_t at = c->index + (size_t)i * c->index_bytes;
   TRY(checked_touch(&s->file, at, c->index_bytes));

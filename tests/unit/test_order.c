@@ -114,6 +114,35 @@ static void test_order_gives_every_pair_once(void **state) {
   }
 }
 
+static void test_order_plan_of_several_windows_is_that_of_each_alone(void **state) {
+  (void)state;
+  Lengths l = make_lengths(40000, 60, 5);
+  static const uint64_t pairs[] = {9000, 20000, 11000};
+  Order o;
+  OrderPlan plan;
+  open_windows(&o, &l, pairs, 3);
+  OK(order_plan(&plan, &o, 700));
+  Lengths part = l;
+  for (size_t i = 0; i < 3; part.len += pairs[i++]) {
+    Order alone;
+    OrderPlan one;
+    part.pairs = pairs[i];
+    open_order(&alone, &part);
+    OK(order_plan(&one, &alone, 700));
+    const WindowPlan *a = &one.window[0];
+    const WindowPlan *b = &plan.window[i];
+    assert_int_equal(a->strata, b->strata);
+    assert_int_equal(a->batches, b->batches);
+    assert_memory_equal(a->slot_class, b->slot_class, a->strata * sizeof *a->slot_class);
+    assert_memory_equal(a->slot_ordinal, b->slot_ordinal, a->strata * sizeof *a->slot_ordinal);
+    order_plan_free(&one);
+    order_close(&alone);
+  }
+  order_plan_free(&plan);
+  order_close(&o);
+  mem_free(l.len);
+}
+
 static void test_order_batches_are_full(void **state) {
   (void)state;
   Lengths l = make_lengths(400000, 60, 3);
@@ -566,6 +595,7 @@ static void test_order_write_refuses_an_empty_window(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_order_gives_every_pair_once),
+      cmocka_unit_test(test_order_plan_of_several_windows_is_that_of_each_alone),
       cmocka_unit_test(test_order_batches_are_full),
       cmocka_unit_test(test_order_same_seed_and_epoch_give_the_same_batches),
       cmocka_unit_test(test_order_other_seed_gives_other_batches),

@@ -255,13 +255,16 @@ static void get_format(Parse *p, const json_t *root, Meta *m) {
   p->format = version > META_FORMAT ? META_FORMAT : (int)version;
   m->format = p->format;
   const json_t *requires = json_object_get(root, "requires");
-  if (version <= META_FORMAT && json_array_size(requires) == 0) return;
+  bool is_list = !requires || json_is_array(requires);
+  if (version <= META_FORMAT && is_list && json_array_size(requires) == 0) return;
   const char *first = json_string_value(json_array_get(requires, 0));
   p->failed = true;
-  err_set(ERR_WORK,
-          "%s cannot be read: it has format %lld%s%s, this trireme reads 1 and 2; it was "
-          "written by a newer version of trireme: use that version",
-          p->where, (long long)version, first ? " and requires " : "", first ? first : "");
+  err_set(
+      ERR_WORK,
+      "%s cannot be read: it has format %lld and requires '%s', this trireme reads formats 1 "
+      "and 2 that require nothing; it was written by a newer version of trireme: use that "
+      "version",
+      p->where, (long long)version, first ? first : "");
 }
 
 static Err get_meta(Parse *p, const json_t *root, Meta *m) {

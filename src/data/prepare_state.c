@@ -10,6 +10,7 @@
 
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/place.h"
 #include "data/manifest.h"
 
 /* In OUT.partial: the files are those of a conversion, which starts from the beginning. */
@@ -112,6 +113,7 @@ static Err refuse_partial(const char *partial) {
 
 Err prepare_check_out(const char *out, bool resume) {
   char partial[FILE_PATH_MAX];
+  TRY(place_check(out));
   TRY(partial_path(partial, out));
   if (file_exists(out)) return refuse_existing(out);
   if (has_mark(partial))

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/place.h"
 #include "train/agree.h"
 
 /* Is it a run? A directory that has only checkpoints is one too: it can be resumed if the options
@@ -51,6 +52,7 @@ static void find_similar(const char *run, char similar[FILE_PATH_MAX]) {
 
 Err rundir_check(const char *run, bool resume) {
   char similar[FILE_PATH_MAX];
+  TRY(place_check(run));
   if (resume && !is_run(run)) {
     find_similar(run, similar);
     return err_set(ERR_USAGE, "there is no run %s to resume%s%.*s%s", run,

@@ -219,6 +219,8 @@ untrainable() {
   refused "set/dataset.json" "newer version"
   edit 's/"requires": \[\]/"requires": ["columns of images"]/'
   refused "set/dataset.json" "newer version" "columns of images"
+  edit 's/"requires": \[\]/"requires": "all"/'
+  refused "set/dataset.json" "newer version"
   edit 's/"vocab": [0-9]*/"vocab": 0/'
   refused "set/dataset.json" "'vocab'"
   edit 's/"eos": [0-9]*/"eos": 100/'
@@ -445,4 +447,11 @@ every_id() {
     [ "$status" -eq 1 ]
     [[ "$output" == *"set/train-"*".tok is damaged near byte "*"id $id in a vocabulary of 100"* ]]
   done
+}
+
+@test "validation references that are not the data set's own are refused by train" {
+  tac "$BATS_FILE_TMPDIR/reference/valid.ref" > set/valid.ref
+  run "$TRIREME" train --data set --run run --preset tiny --device cpu --steps 1 --valid-every 1 --batch-tokens 256 --threads 1
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"valid.ref is not what prepare wrote: its SHA-256 is "* ]]
 }

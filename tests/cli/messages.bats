@@ -165,3 +165,12 @@ hidden() {
   hidden prepare --train $url "$T/a" --valid "$T/a" "$T/a" --vocab-size 50 --out "$T/out2"
   hidden score --ref $url --hyp "$T/a"
 }
+
+@test "a URL as --run or --out is refused before any work" {
+  run "$TRIREME" prepare --quiet --train a b --valid a b --out s3://bucket/set
+  [ "$status" -ne 0 ]
+  [[ "$output" == *"only local files"* ]]
+  run "$TRIREME" train --data nowhere --run s3://bucket/run --device cpu
+  [ "$status" -ne 0 ]
+  [[ "$output" == *"only local files"* ]]
+}

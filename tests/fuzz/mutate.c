@@ -413,6 +413,7 @@ static bool try_case(size_t which, uint64_t number) {
         whole = {(uint8_t *)good[which].s, good[which].len, 0};
   b.at = calloc(1, b.room + 1);
   if (!b.at) die("memory");
+  if (!whole.len) die("an empty file has nothing to damage");
   memcpy(b.at, whole.at, b.len = whole.len);
   drawn = number << 16;
   bool repaired = draw(2);

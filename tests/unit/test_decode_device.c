@@ -139,7 +139,7 @@ static void test_sampling_on_device_same_bits_as_cpu(void **state) {
   Beam *beam;
   spec.sample.top_k = 98;
   assert_int_equal(beam_new(&beam, &config, &far, (Weights){w, w}, &spec, 64, 1), ERR_USAGE);
-  assert_says("97 words");
+  assert_says("97 most likely tokens");
   assert_null(beam);
 }
 

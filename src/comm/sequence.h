@@ -29,8 +29,8 @@ typedef struct {
   uint64_t running;      /* number of the collective it runs; 0: none */
   uint64_t expect_seq;   /* in this collective, an exchange, it expects … */
   uint64_t expect_bytes; /* … this many bytes from the rank that reads this; 0: none */
-  Op op
-      [SEQUENCE_HISTORY]; /* the last collectives it began; number n is at n % SEQUENCE_HISTORY */
+  /* The last collectives it began. Collective number n is at n % SEQUENCE_HISTORY. */
+  Op op[SEQUENCE_HISTORY];
 } SequenceReport;
 
 typedef struct {

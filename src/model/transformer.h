@@ -55,8 +55,8 @@ typedef struct {
 
 extern const ModelFamily transformer_family;
 
-/* Between the family's own configuration and that of any family. The second gives NULL for a
- * model of another family; the pointer is into `config`. */
+/* Convert between the Transformer's configuration and that of any model family. transformer_config
+ * returns a pointer into `config`, or NULL for a model of another family. */
 ModelConfig transformer_model_config(const TransformerConfig *config);
 const TransformerConfig *transformer_config(const ModelConfig *config);
 

@@ -141,8 +141,8 @@ static void end_micro_batch(Trainer *t, MicroBatch *m, StepSum *sum) {
   sum->predictions += m->batch.predictions;
 }
 
-/* Forward and backward of one micro-batch. `ready`: what backward calls when gradients are complete
- * and may travel, or NULL. */
+/* Runs forward and backward of one micro-batch. backward calls `ready`, unless it is NULL, with each
+ * range of gradients that is complete and can be all-reduced. */
 static Err run_micro_batch(Trainer *t, uint32_t number, GradReady ready, StepSum *sum) {
   MicroBatch m;
   float loss_scale = (float)scaler_factor(&t->run.at.scaler);

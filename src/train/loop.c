@@ -115,7 +115,7 @@ static void log_step(Trainer *t, double lr) {
 static void show_progress(Trainer *t) {
   double now = progress_clock();
   if (t->shown < t->since_start) t->shown = t->since_start;
-  if (now - t->shown < fault_number("train-progress", PROGRESS_PERIOD)) return;
+  if (now - t->shown < (double)fault_number("train-progress", PROGRESS_PERIOD)) return;
   t->shown = now;
   if (!world_is_writer(&t->world)) return;
   char time[32];

@@ -277,7 +277,8 @@ warned() {
 }
 
 @test "windows that large shards make larger than asked for are a warning, and inspect shows their number" {
-  run "$TRIREME" prepare --quiet --recipe demo --demo-pairs 3000 --vocab-size 800 --window-pairs 500 --out large
+  TRIREME_RECIPES=$BATS_TEST_DIRNAME/../../recipes run "$TRIREME" prepare --quiet --recipe demo --demo-pairs 3000 --vocab-size 800 \
+    --window-pairs 500 --out large
   [ "$status" -eq 0 ]
   [[ "$output" == *"warning: --window-pairs 500: the largest of 1 windows has 3,000 pairs"*"smaller --shard-size"* ]]
   run "$TRIREME" inspect large

@@ -135,19 +135,22 @@ static void format_visible(char line[LINE], const char *fmt, va_list args) {
   utf8_visible(raw, line, LINE);
 }
 
+/* Prints a whole line by one write: mpirun merges the output of all ranks, and would put another
+ * rank's text between two writes. */
+static void print_line(const char *label, const char *color, const char *line) {
+  char text[LINE + 256];
+  const char *end = atomic_exchange(&live, false) ? "\n" : "";
+  int n = label ? snprintf(text, sizeof text, "%s%s%s%s%s%s\n", end, color ? color : "", label,
+                           color ? "\033[0m" : "", speaker, line)
+                : snprintf(text, sizeof text, "%s%s\n", end, line);
+  if (n > 0) fwrite(text, 1, (size_t)n, stderr);
+}
+
 static void print_message(const char *label, const char *color, const char *fmt, va_list args) {
   char line[LINE];
   if (mute) return;
-  bool paint = color && log_has_color();
   format_visible(line, fmt, args);
-  if (label || !quiet) {
-    flockfile(stderr);
-    if (atomic_exchange(&live, false)) fputc('\n', stderr);
-    if (label)
-      fprintf(stderr, "%s%s%s%s", paint ? color : "", label, paint ? "\033[0m" : "", speaker);
-    fprintf(stderr, "%s\n", line);
-    funlockfile(stderr);
-  }
+  if (label || !quiet) print_line(label, color && log_has_color() ? color : NULL, line);
   if (has_file()) write_to_file(label, line);
 }
 
@@ -212,15 +215,20 @@ void log_live_end(void) {
   if (atomic_exchange(&live, false)) fputc('\n', stderr);
 }
 
-static void write_line(int fd, const char *label, const char *text) {
-  const char *const part[] = {label, speaker, text, "\n"};
+/* Async-signal-safe. One write, for the reason given at print_line. */
+static void write_line(int fd, const char *begin, const char *text) {
+  const char *const part[] = {begin, "trireme: ", speaker, text, "\n"};
+  char line[1024];
+  size_t n = 0;
   for (size_t i = 0; i < sizeof part / sizeof *part; i++)
-    if (write(fd, part[i], strlen(part[i])) < 0) return;
+    for (const char *c = part[i]; *c && n < sizeof line; c++) line[n++] = *c;
+  line[n - 1] = '\n'; /* also where the text was cut */
+  ssize_t written = write(fd, line, n);
+  (void)written; /* a failure cannot be reported anywhere */
 }
 
 void log_from_signal(const char *text) {
   if (mute) return;
-  if (live && write(STDERR_FILENO, "\n", 1) < 0) return;
-  write_line(STDERR_FILENO, "trireme: ", text);
-  if (file.is_open) write_line(file.fd, "trireme: ", text);
+  write_line(STDERR_FILENO, live ? "\n" : "", text);
+  if (file.is_open) write_line(file.fd, "", text);
 }

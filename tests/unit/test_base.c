@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -414,6 +415,30 @@ static void test_err_set_control_characters_are_visible(void **state) {
   assert_string_equal(err_message(), "cannot open \\x1b]0;x\\x07\\n");
 }
 
+/* A datagram socket keeps the borders between writes. */
+static void test_log_error_of_a_rank_is_one_write(void **state) {
+  (void)state;
+  int pair[2], kept = dup(STDERR_FILENO);
+  char got[2][128];
+  assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair), 0);
+  assert_true(kept >= 0 && dup2(pair[1], STDERR_FILENO) >= 0);
+  log_speaker("rank 2 on a: ");
+  log_error("wrong %d", 1);
+  log_from_signal("ended");
+  log_speaker("");
+  dup2(kept, STDERR_FILENO);
+  close(kept);
+  for (int i = 0; i < 2; i++) {
+    ssize_t n = recv(pair[0], got[i], sizeof got[i] - 1, MSG_DONTWAIT);
+    assert_true(n > 0);
+    got[i][n] = '\0';
+  }
+  assert_string_equal(got[0], "trireme: rank 2 on a: wrong 1\n");
+  assert_string_equal(got[1], "trireme: rank 2 on a: ended\n");
+  close(pair[0]);
+  close(pair[1]);
+}
+
 static void test_thread_cores_is_at_least_one(void **state) {
   (void)state;
   assert_true(thread_cores() >= 1);
@@ -590,6 +615,7 @@ int main(void) {
       cmocka_unit_test(test_err_set_control_characters_are_visible),
       cmocka_unit_test(test_thread_cores_is_at_least_one),
       cmocka_unit_test(test_log_message_in_a_pipe_is_plain),
+      cmocka_unit_test(test_log_error_of_a_rank_is_one_write),
       cmocka_unit_test(test_stop_first_signal_asks),
       cmocka_unit_test(test_stop_second_signal_ends_the_program),
       cmocka_unit_test(test_utf8_escape_other_bytes_become_hexadecimal),

@@ -210,7 +210,7 @@ static void fill_column(ShardColumn *c, const ShardEntry *e) {
 static Err add_entry(Shard *s, const Bounds *b, const ShardEntry *e, uint64_t at) {
   bool is_known = e->kind >= SHARD_IDS && e->kind <= SHARD_PAIRS;
   uint32_t unknown_flags = e->flags & SHARD_FLAGS_REQUIRED & ~SHARD_COLUMN_REQUIRED;
-  if (!is_known && !(e->flags & SHARD_COLUMN_REQUIRED)) return ERR_OK;
+  if (!is_known && !(e->flags & SHARD_FLAGS_REQUIRED)) return ERR_OK;
   if (!is_known || unknown_flags) {
     char name[sizeof e->name + 1] = {0};
     memcpy(name, e->name, sizeof e->name);

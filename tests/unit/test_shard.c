@@ -346,12 +346,9 @@ static Err read_all(Shard *s) {
   return ERR_OK;
 }
 
-/* Opens and reads the bytes after one field was set, with good checksums. */
-static Err try_field(size_t offset, size_t bytes, uint64_t value) {
-  size_t payload;
+/* Seals the file's first `payload` bytes with good checksums, frees them, opens and reads. */
+static Err try_bytes(uint8_t *file, size_t payload) {
   Shard s;
-  uint8_t *file = make_bytes(&payload);
-  memcpy(file + offset, &value, bytes);
   size_t size = fuzz_seal(file, payload);
   OK(file_write(at("field.tok"), (const char *)file, size));
   free(file);
@@ -359,6 +356,14 @@ static Err try_field(size_t offset, size_t bytes, uint64_t value) {
   Err err = read_all(&s);
   shard_close(&s);
   return err;
+}
+
+/* The same after one field was set. */
+static Err try_field(size_t offset, size_t bytes, uint64_t value) {
+  size_t payload;
+  uint8_t *file = make_bytes(&payload);
+  memcpy(file + offset, &value, bytes);
+  return try_bytes(file, payload);
 }
 
 static void refuse_field(size_t offset, size_t bytes, uint64_t value, const char *words) {
@@ -404,6 +409,17 @@ static void test_shard_optional_column_of_unknown_kind_is_ignored(void **state) 
 static void test_shard_unknown_required_column_flag_is_refused_as_newer(void **state) {
   (void)state;
   refuse_field(FIELD(3, flags), 1u << 3, "newer version");
+}
+
+static void test_shard_unknown_kind_with_unknown_required_flag_is_refused(void **state) {
+  (void)state;
+  size_t payload;
+  uint8_t *file = make_bytes(&payload);
+  ShardEntry *entry = (ShardEntry *)(void *)(file + sizeof(ShardHeader2)) + 2;
+  entry->kind = 77;
+  entry->flags = 1u << 5;
+  assert_int_equal(try_bytes(file, payload), ERR_WORK);
+  assert_says("newer version");
 }
 
 static void test_shard_unknown_optional_column_flag_is_ignored(void **state) {
@@ -545,6 +561,7 @@ int main(void) {
       cmocka_unit_test(test_shard_required_column_of_unknown_kind_is_refused_as_newer),
       cmocka_unit_test(test_shard_optional_column_of_unknown_kind_is_ignored),
       cmocka_unit_test(test_shard_unknown_required_column_flag_is_refused_as_newer),
+      cmocka_unit_test(test_shard_unknown_kind_with_unknown_required_flag_is_refused),
       cmocka_unit_test(test_shard_unknown_optional_column_flag_is_ignored),
       cmocka_unit_test(test_shard_directory_of_4294967295_entries_is_refused),
       cmocka_unit_test(test_shard_directory_outside_the_file_is_refused),

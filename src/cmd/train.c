@@ -52,20 +52,19 @@ static Err fill_model(TransformerConfig *c, const OptSet *opts) {
 
 static Err fill_schedule(Schedule *s, const OptSet *opts, const TransformerConfig *c) {
   s->policy = (LrPolicy)cmd_choice(opts, "lr-scheduler", lr_policy_names);
-  s->lr = opt_given(opts, "lr")         ? opt_real(opts, "lr")
-          : s->policy == LR_TRANSFORMER ? 2.0
-                                        : 1e-3;
+  s->lr = opt_given(opts, "lr") ? opt_real(opts, "lr") : s->policy == LR_NOAM ? 2.0 : 1e-3;
   s->warmup = (uint64_t)opt_count(opts, "warmup-steps");
   if (opt_given(opts, "lr-decay-steps")) s->decay = (uint64_t)opt_count(opts, "lr-decay-steps");
-  s->least = opt_real(opts, "min-lr");
+  s->min_lr = opt_real(opts, "min-lr");
   s->power = opt_real(opts, "lr-power");
   s->rate = opt_real(opts, "lr-decay-rate");
-  s->d = c->d_model;
-  if (s->policy == LR_INVERSE && s->least <= 0)
+  s->d_model = c->d_model;
+  if (s->policy == LR_INVERSE_TIME && s->min_lr <= 0)
     return err_set(ERR_USAGE,
                    "--lr-scheduler inverse-time falls to --min-lr: pass a --min-lr above 0");
-  return opt_text(opts, "lr-milestones") ? schedule_pieces(s, opt_text(opts, "lr-milestones"))
-                                         : ERR_OK;
+  return opt_text(opts, "lr-milestones")
+             ? schedule_parse_milestones(s, opt_text(opts, "lr-milestones"))
+             : ERR_OK;
 }
 
 static Err fill_ranks(TrainSpec *s, const OptSet *opts) {
@@ -217,12 +216,13 @@ static void print_summary(const TrainSpec *spec, const TrainResult *r) {
                str_of_count(tokens, r->target_tokens));
   const char *slash =
       str_ends(spec->run, "/") ? "" : "/"; /* a shell completes directories with a slash */
+  const TaskMetric *metric = &spec->task->metrics[spec->task->decisive];
   if (r->best_step)
-    print_result("best: BLEU %.2f at step %" PRIu64 ", in %s%scheckpoints/best", r->best_score,
-                 r->best_step, spec->run, slash);
+    print_result("best: %s %.*f at step %" PRIu64 ", in %s%scheckpoints/best", metric->label,
+                 metric->digits, r->best_score, r->best_step, spec->run, slash);
   if (r->has_average_score)
-    print_result("average of the last %d checkpoints: BLEU %.2f, in %s%saverage", r->averaged,
-                 r->average_score, spec->run, slash);
+    print_result("average of the last %d checkpoints: %s %.*f, in %s%saverage", r->averaged,
+                 metric->label, metric->digits, r->average_score, spec->run, slash);
   else if (r->averaged)
     print_result("average of the last %d checkpoints: in %s%saverage", r->averaged, spec->run,
                  slash);
@@ -247,7 +247,7 @@ static Err check_lost_lines(const TrainSpec *spec, const TrainResult *r) {
 /* In most other programs --lr is the peak. With noam it is a factor of (d_model * warmup)^-0.5, so
  * a peak passed as the factor would train with next to nothing. */
 static void warn_of_small_lr(const Schedule *s) {
-  if (s->policy != LR_TRANSFORMER) return;
+  if (s->policy != LR_NOAM) return;
   double peak = schedule_lr(s, s->warmup ? s->warmup - 1 : 0);
   if (peak >= 1e-5) return;
   log_warn(

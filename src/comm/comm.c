@@ -92,7 +92,8 @@ static Err join_ranks(Comm *c) {
   return ERR_OK;
 }
 
-/* Leaves the other ranks: after an error they are told, otherwise the last one is waited for. */
+/* Leaves the other ranks. After an error it sends them a heartbeat that reports it; otherwise it
+ * blocks until the last rank leaves. */
 static void leave_ranks(Comm *c) {
   if (c->has_failed) {
     if (heartbeat_rank0_fails(&c->heartbeats)) log_mute();
@@ -268,7 +269,7 @@ static void call_collective(Comm *c, Call *call) {
     run_call(c, call);
     return;
   }
-  CommJob job = {.name = call->name, .run = run_call, .context = call, .awaited = true};
+  CommJob job = {.run = run_call, .context = call, .awaited = true};
   comm_submit(c, &job);
   comm_wait(c, &job);
 }

@@ -21,7 +21,7 @@
  * a heartbeat after which a rank counts as lost. */
 NODISCARD Err comm_open(Comm **comm, double rank_timeout);
 /* Leaves the ranks; the last call of a rank. Without an error it blocks until all ranks leave. With
- * one, the other ranks are told and end too. */
+ * one, it reports the error to the other ranks, which then end too. */
 void comm_close(Comm *comm, Err err);
 /* Sets what the error for a lost rank tells the user to do; "continue from the last checkpoint with
  * --resume" until then. The text must stay valid. */

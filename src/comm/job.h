@@ -8,7 +8,6 @@ typedef struct Comm Comm;
 
 /* Owned by the caller; it must not move between comm_submit and the return of comm_wait. */
 typedef struct CommJob {
-  const char *name;
   void (*run)(Comm *comm, void *context);
   void *context;
   bool awaited; /* comm_wait follows at once: the communication thread need not be woken */

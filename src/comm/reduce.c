@@ -72,7 +72,7 @@ static Err create_buckets(Reducer *q) {
     b->reducer = q;
     b->begin = i * size;
     b->end = i + 1 < q->buckets ? (i + 1) * size : q->n;
-    b->job = (CommJob){.name = "gradients", .run = reduce_bucket, .context = b};
+    b->job = (CommJob){.run = reduce_bucket, .context = b};
     q->order[i] = i;
     b->owned = q->owned;
     q->owned += find_piece(q, b, q->rank + 1) - find_piece(q, b, q->rank);

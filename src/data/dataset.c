@@ -16,8 +16,8 @@
 #include "text/tokenizer.h"
 
 #define JSON_LIMIT ((size_t)1 << 24)
-#define MAPPED_MOST \
-  16384 /* most shards mapped at once; less if vm.max_map_count is below 4 times that */
+/* The most shards mapped at once; fewer where vm.max_map_count is below 4 times that. */
+#define MAPPED_MOST 16384
 
 Err dataset_path(const DataSet *d, const char *name, char out[FILE_PATH_MAX]) {
   return file_join(out, d->dir, name);
@@ -157,7 +157,7 @@ static Err check_sizes(const DataSet *d) {
       TRY(dataset_path(d, file->name, path));
       TRY(place_size(path, &bytes));
       if (bytes == file->bytes) continue;
-      Shard shard;
+      Shard shard = {0};
       Err err = open_shard(d, file, &shard);
       shard_close(&shard);
       TRY(err);
@@ -375,16 +375,21 @@ const Shard *dataset_peek(const DataReader *r, Split split, size_t s) {
   return pool_peek(&r->pool, r->data->base[split] + s);
 }
 
-static Err verify_file(const DataSet *d, const MetaFile *file, Progress *progress) {
+Err dataset_verify_file(const DataSet *d, const MetaFile *file) {
   char path[FILE_PATH_MAX], hex[65];
   TRY(dataset_path(d, file->name, path));
   TRY(place_sha256(path, hex));
-  progress_set(progress, progress->done + file->bytes);
   if (strcmp(hex, file->sha256) == 0) return ERR_OK;
   return err_set(ERR_WORK,
                  "%s is not what prepare wrote: its SHA-256 is %.12s…, not %.12s…; prepare the "
                  "data set again",
                  path, hex, file->sha256);
+}
+
+static Err verify_file(const DataSet *d, const MetaFile *file, Progress *progress) {
+  TRY(dataset_verify_file(d, file));
+  progress_set(progress, progress->done + file->bytes);
+  return ERR_OK;
 }
 
 /* Compares the block checksums of every shard, which names the damaged block, then its hash. */

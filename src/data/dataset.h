@@ -54,6 +54,8 @@ NODISCARD Err dataset_find(DataReader *r, Split split, uint64_t i, Shard **shard
 /* Shard number s, or NULL where it is not open yet; for prefetching. */
 const Shard *dataset_peek(const DataReader *r, Split split, size_t s);
 
+/* Compares the SHA-256 of a file of the data set with the one that prepare recorded. */
+NODISCARD Err dataset_verify_file(const DataSet *d, const MetaFile *file);
 /* Reads every byte and compares checksums and hashes. */
 NODISCARD Err dataset_verify(DataSet *d);
 

@@ -1,5 +1,5 @@
-/* Reads the lines of a text file or of standard input. Plain text, gzip and Zstandard are told
- * apart by the first bytes. Depends on base, zlib, libzstd. */
+/* Reads the lines of a text file or of standard input. The first bytes
+ * of the file distinguish plain text, gzip and Zstandard. Depends on base, zlib, libzstd. */
 #ifndef DATA_INPUT_H
 #define DATA_INPUT_H
 

@@ -198,7 +198,7 @@ static Err check_config(const ModelConfig *config) {
   return transformer_check_config(transformer_config(config));
 }
 
-static void describe(const ModelConfig *config, char *out, size_t size) {
+static void describe_config(const ModelConfig *config, char *out, size_t size) {
   const TransformerConfig *c = transformer_config(config);
   snprintf(out, size, "%s-norm Transformer, d %d, ffn %d, %d+%d layers, %d heads",
            c->pre_norm ? "pre" : "post", c->d_model, c->ffn_dim, c->layers[0], c->layers[1],
@@ -227,7 +227,7 @@ static Err lay_out_params(Params *params, const ModelConfig *config) {
   return transformer_lay_out_params(params, transformer_config(config));
 }
 
-static void announce(const Model *model, GradReady ready, void *context) {
+static void announce_gradients(const Model *model, GradReady ready, void *context) {
   transformer_announce((const Transformer *)model, ready, context);
 }
 
@@ -237,7 +237,7 @@ const ModelFamily transformer_family = {
     .bytes = sizeof(Transformer),
     .fields = transformer_fields,
     .check = check_config,
-    .describe = describe,
+    .describe = describe_config,
     .shape = shape_of,
     .lay_out_params = lay_out_params,
     .plan = plan_transformer,
@@ -246,7 +246,7 @@ const ModelFamily transformer_family = {
     .release = release_transformer,
     .load = load_batch,
     .run = run_batch,
-    .announce = announce,
+    .announce = announce_gradients,
 };
 
 _Static_assert(sizeof(TransformerConfig) <= CONFIG_BYTES, "raise CONFIG_BYTES");

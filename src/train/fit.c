@@ -16,10 +16,13 @@
 
 /* Memory. */
 
-static void add_share(FitPlan *f, const char *name, uint64_t bytes, bool here) {
+static void add_share(FitPlan *f, const char *name, uint64_t bytes, bool is_host) {
   if (!bytes) return;
-  f->share[f->shares++] = (FitShare){name, bytes, here};
-  *(here ? &f->here : &f->there) += bytes;
+  f->share[f->shares++] = (FitShare){name, bytes, is_host};
+  if (is_host)
+    f->host_bytes += bytes;
+  else
+    f->device_bytes += bytes;
 }
 
 /* The most output columns of a GEMM that may be computed in fp8. */
@@ -55,12 +58,14 @@ static Err plan_shares(const Trainer *t, const Model *m, uint64_t tokens, FitPla
   add_share(f, "validation", search, b->host);
   if (!b->host)
     add_share(f, "GEMM workspace and libraries", LIBRARIES + (2 * tokens + shape.vocab) * d * 4,
-              false);
-  if (b->fp8) add_share(f, "fp8 operands", (tokens + d) * (find_widest_fp8(&shape) + 8), false);
-  add_share(f, "all-reduce", reduce.device, false);
-  add_share(f, "all-reduce", reduce.host, true);
+              /*is_host=*/false);
+  if (b->fp8)
+    add_share(f, "fp8 operands", (tokens + d) * (find_widest_fp8(&shape) + 8),
+              /*is_host=*/false);
+  add_share(f, "all-reduce", reduce.device, /*is_host=*/false);
+  add_share(f, "all-reduce", reduce.host, /*is_host=*/true);
   if (world_is_writer(&t->world))
-    add_share(f, "snapshot for checkpoints", (copies + moments) * n, true);
+    add_share(f, "snapshot for checkpoints", (copies + moments) * n, /*is_host=*/true);
   return ERR_OK;
 }
 
@@ -70,7 +75,7 @@ Err fit_plan(const Trainer *t, FitPlan *f) {
 
 /* Bytes where the backend's memory is. */
 static uint64_t backend_bytes(const FitPlan *f, bool host) {
-  return host ? f->here : f->there;
+  return host ? f->host_bytes : f->device_bytes;
 }
 
 static Err count_bytes(const Trainer *t, const ModelConfig *c, uint32_t tokens,
@@ -178,30 +183,29 @@ static const char *describe_remedy(char out[96], const FitCheck *c) {
   return out;
 }
 
-Err fit_or_refuse(Trainer *t) {
-  FitCheck c;
-  char needs[32], left[32], words[96];
-  TRY(fit_check(t, &c));
-  if (c.needed <= c.left) return ERR_OK;
-  return err_set(ERR_WORK,
-                 "the run does not fit into memory: it needs %s with batches of %zu tokens a "
-                 "side, and %s has %s "
-                 "free; %s",
-                 str_of_bytes(needs, c.needed), t->state.model->capacity,
-                 t->world.backend.host ? "this machine" : "the GPU", str_of_bytes(left, c.left),
-                 describe_remedy(words, &c));
+static Err check_or_refuse(Trainer *t, FitCheck *c) {
+  char needs[32], left[32], remedy[96];
+  TRY(fit_check(t, c));
+  if (c->needed <= c->left) return ERR_OK;
+  return err_set(
+      ERR_WORK,
+      "the run does not fit into memory: a rank needs %s with batches of %zu tokens a "
+      "side, and %s has %s free; %s",
+      str_of_bytes(needs, c->needed), t->state.model->capacity,
+      t->world.backend.host ? "this machine" : "the GPU", str_of_bytes(left, c->left),
+      describe_remedy(remedy, c));
 }
 
-Err fit_say(Trainer *t) {
+Err fit_or_refuse(Trainer *t) {
   FitCheck c;
-  char needs[32], left[32], words[96];
-  TRY(fit_check(t, &c));
-  if (c.needed <= c.left)
-    log_info("memory   fits: each rank needs %s, %s are free", str_of_bytes(needs, c.needed),
-             str_of_bytes(left, c.left));
-  else
-    return err_set(
-        ERR_WORK, "the run does not fit into memory: a rank needs %s, %s are free; %s",
-        str_of_bytes(needs, c.needed), str_of_bytes(left, c.left), describe_remedy(words, &c));
+  return check_or_refuse(t, &c);
+}
+
+Err fit_print(Trainer *t) {
+  FitCheck c;
+  char needs[32], left[32];
+  TRY(check_or_refuse(t, &c));
+  log_info("memory   fits: each rank needs %s, %s are free", str_of_bytes(needs, c.needed),
+           str_of_bytes(left, c.left));
   return ERR_OK;
 }

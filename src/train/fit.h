@@ -8,12 +8,12 @@
 typedef struct {
   const char *name;
   uint64_t bytes;
-  bool here; /* in host memory, not on a device */
+  bool is_host; /* in host memory, not on a device */
 } FitShare;
 typedef struct {
   FitShare share[FIT_SHARES];
   size_t shares;
-  uint64_t here, there; /* bytes of this rank: in host memory, on its device */
+  uint64_t host_bytes, device_bytes; /* of this rank */
 } FitPlan;
 typedef struct {
   uint64_t needed, left; /* bytes, of this rank */
@@ -29,6 +29,6 @@ NODISCARD Err fit_check(Trainer *t, FitCheck *check);
 /* An error with a remedy where the run does not fit. */
 NODISCARD Err fit_or_refuse(Trainer *t);
 /* For --dry-run: logs that it fits, or returns the error. */
-NODISCARD Err fit_say(Trainer *t);
+NODISCARD Err fit_print(Trainer *t);
 
 #endif

@@ -81,7 +81,8 @@ static Err new_host_array(Gradients *q) {
   if (q->path != GRADS_COPIED) return ERR_OK;
   q->is_pinned = b->pin(b, q->host, bytes) == ERR_OK;
   if (!q->is_pinned)
-    log_warn("gradients travel more slowly than they could: %s", err_message());
+    log_warn("cannot pin host memory for gradients: %s; copies to and from the GPU are slower",
+             err_message());
   return ERR_OK;
 }
 
@@ -105,7 +106,6 @@ Err gradients_open(Gradients *q, Comm *comm, const Backend *b, Allreduce *x, siz
                    const GradientsSpec *spec) {
   *q = (Gradients){.path = choose_path(b, x, comm_size(comm), spec),
                    .each_round = spec->each_round,
-                   .is_sharded = spec->is_sharded,
                    .backend = b,
                    .allreduce = x,
                    .n = n};

@@ -33,7 +33,7 @@ typedef struct {
 
 typedef struct {
   GradPath path;
-  bool each_round, is_sharded;
+  bool each_round;
   const Backend *backend;
   Allreduce *allreduce; /* of GRADS_NCCL */
   Reducer *reducer;     /* the buckets, and the pieces of them that each rank owns */

@@ -214,7 +214,7 @@ static Weights replace_eval_weights(Trainer *t) {
   const Backend *b = &t->world.backend;
   ModelState *st = &t->state;
   size_t n = st->model->params.padded, bytes = n * sizeof(float);
-  comm_broadcast(t->world.comm, "mean weights", t->world.grads.host, bytes);
+  comm_broadcast(t->world.comm, "averaged weights", t->world.grads.host, bytes);
   b->put(b, st->e ? st->e : st->w, t->world.grads.host, bytes);
   if (!st->e) b->lower(b, st->low, st->w, n);
   return state_eval_weights(st, &t->world);

@@ -28,7 +28,6 @@ typedef struct {
 } MetricsRecord;
 
 typedef struct {
-  const char *name; /* of its file in the run directory, for messages */
   /* Opens the file to append, or makes it. *last_step: that of the last record that counts; 0
    * where there is none. */
   Err (*open)(void **sink, const char *run_dir, uint64_t *last_step);

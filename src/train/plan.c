@@ -8,13 +8,13 @@
 #include "base/progress.h"
 #include "train/fit.h"
 
-/* Prints what the memory of the GPU (here: false) or of the host is used for. */
-static void print_shares(const FitPlan *f, bool here, const char *where) {
+/* Prints what the memory of the host, or of the GPU, is used for. */
+static void print_shares(const FitPlan *f, bool is_host, const char *where) {
   Str line = {0};
   char text[32];
-  uint64_t total = here ? f->here : f->there;
+  uint64_t total = is_host ? f->host_bytes : f->device_bytes;
   for (size_t i = 0; i < f->shares; i++)
-    if (f->share[i].here == here)
+    if (f->share[i].is_host == is_host)
       str_addf(&line, "%s%s %s", line.len ? ", " : "", f->share[i].name,
                str_of_bytes(text, f->share[i].bytes));
   if (total) log_info("memory   %s%s: %s", str_of_bytes(text, total), where, str_text(&line));
@@ -24,9 +24,9 @@ static void print_shares(const FitPlan *f, bool here, const char *where) {
 static Err print_memory(const Trainer *t) {
   FitPlan f;
   TRY(fit_plan(t, &f));
-  print_shares(&f, false,
+  print_shares(&f, /*is_host=*/false,
                world_has_others(&t->world) ? " on the GPU of rank 0" : " on the GPU");
-  print_shares(&f, true,
+  print_shares(&f, /*is_host=*/true,
                world_has_others(&t->world) ? " on rank 0"
                : t->world.backend.host     ? ""
                                            : " in host memory");
@@ -98,7 +98,7 @@ Err plan_dry_run(Trainer *t) {
   double rate = 0, work = count_gemm_flops(t);
   char text[32], time[32];
   TRY(plan_print(t));
-  ErrRecord refusal = err_take(fit_say(t)); /* returned at the end */
+  ErrRecord refusal = err_take(fit_print(t)); /* returned at the end */
   TRY(measure_gemm_rate(t, &rate));
   double rounds = world_rounds(&t->world, t->micro_batches);
   double step = work / t->micro_batches * rounds / rate;

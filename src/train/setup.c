@@ -1,5 +1,5 @@
-/* From options to a training that can make its first step: a list of steps, at its end below.
- * Depends on agree, fit, snapshot, rundir. */
+/* From options to a training that can make its first step. The list of set-up steps, and the reasons
+ * for their order, are at the end of this file. Depends on agree, fit, snapshot, rundir. */
 #include "train/setup.h"
 
 #include <inttypes.h>

@@ -66,14 +66,14 @@ static void distribute_state(Trainer *t, const TrainArrays *a) {
   comm_broadcast(w->comm, "counters", &t->run.at, sizeof t->run.at);
   scaler_switch(&t->run.at.scaler, is_loss_scaled(t));
   state_broadcast(st, w, "weights", st->w, a->w);
-  state_broadcast(st, w, "mean weights", st->e, a->e);
+  state_broadcast(st, w, "EMA weights", st->e, a->e);
   state_scatter_optimizer(st, w, st->m, a->m);
   state_scatter_optimizer(st, w, st->v, a->v);
   b->lower(b, st->low, st->w, st->model->params.padded);
   if (st->second) {
     size_t bytes = st->model->params.count * sizeof *st->second;
     if (world_is_writer(w)) memcpy(st->second, a->second, bytes);
-    comm_broadcast(w->comm, "second moments", st->second, bytes);
+    comm_broadcast(w->comm, "NovoGrad second moments", st->second, bytes);
   }
 }
 

@@ -131,9 +131,9 @@ void state_scatter_optimizer(const ModelState *st, World *w, float *array, const
   const Backend *b = &w->backend;
   Reducer *reducer = w->grads.reducer;
   if (st->update != UPDATE_SHARDED) {
-    state_broadcast(st, w, "moments", array, whole);
+    state_broadcast(st, w, "optimizer state", array, whole);
   } else if (array) {
-    reducer_scatter(reducer, "moments", w->grads.host, whole);
+    reducer_scatter(reducer, "optimizer state", w->grads.host, whole);
     b->put(b, array, w->grads.host, reducer_owned(reducer) * sizeof(float));
   }
 }
@@ -147,6 +147,6 @@ Err state_collect_optimizer(const ModelState *st, World *w, float *whole, const 
     return world_is_writer(w) ? b->get(b, whole, array, bytes) : ERR_OK;
   }
   TRY(b->get(b, w->grads.host, array, reducer_owned(reducer) * sizeof(float)));
-  reducer_gather(reducer, "moments", w->grads.host, whole);
+  reducer_gather(reducer, "optimizer state", w->grads.host, whole);
   return ERR_OK;
 }

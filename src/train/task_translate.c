@@ -10,7 +10,6 @@
 #include "base/mem.h"
 #include "base/place.h"
 #include "base/progress.h"
-#include "base/sha256.h"
 #include "base/stop.h"
 #include "decode/translate.h"
 #include "metric/metric.h"
@@ -70,20 +69,6 @@ static Err share_lines(TranslateTask *t, int rank, int ranks) {
   return translator_lengths(&t->tokenizer, max_positions(t), t->mine, t->mines, t->length);
 }
 
-/* Other references would give another BLEU, and with it another best checkpoint. */
-static Err check_text(const PlacePin *text, const char *path, const char *expected) {
-  char hex[65];
-  Sha256 sha;
-  sha256_begin(&sha);
-  sha256_add(&sha, text->bytes, text->size);
-  sha256_end(&sha, hex);
-  if (strcmp(hex, expected) == 0) return ERR_OK;
-  return err_set(ERR_WORK,
-                 "%s is not what prepare wrote: its SHA-256 is %.12s…, not %.12s…; prepare the "
-                 "data set again",
-                 path, hex, expected);
-}
-
 static Err open_validation(TranslateTask *t, const Comm *comm) {
   const MetaSplit *split = &t->data.meta.split[SPLIT_VALID];
   t->lines = (size_t)split->lines;
@@ -91,8 +76,9 @@ static Err open_validation(TranslateTask *t, const Comm *comm) {
   for (int side = 0; side < 2; side++) {
     char path[FILE_PATH_MAX];
     TRY(dataset_path(&t->data, split->raw[side].name, path));
+    /* Other references would give another BLEU, and with it another best checkpoint. */
+    TRY(dataset_verify_file(&t->data, &split->raw[side]));
     TRY(place_pin_file(&t->text[side], path));
-    TRY(check_text(&t->text[side], path, split->raw[side].sha256));
     TRY(mem_alloc(&t->line[side], t->lines, sizeof *t->line[side]));
     TRY(split_lines(&t->text[side], t->line[side], t->lines));
   }
@@ -240,7 +226,7 @@ static Err count_bytes(const Task *task, const Model *model, size_t capacity, ui
   return ERR_OK;
 }
 
-static Err prepare(Task *task, Model *model, Weights w) {
+static Err prepare_validation(Task *task, Model *model, Weights w) {
   TranslateTask *t = (TranslateTask *)task;
   TranslateRoom room = size_batches(t, model->backend, model->capacity);
   t->model = model;
@@ -373,7 +359,7 @@ const TaskKind translate_task = {
     .open_loader = open_loader,
     .next_batch = next_batch,
     .score_bytes = count_bytes,
-    .prepare = prepare,
+    .prepare = prepare_validation,
     .valid_batch = valid_batch,
     .score = score_validation,
 };

@@ -35,9 +35,9 @@ typedef struct {
   uint32_t number; /* in the step */
   TaskBatch batch;
   StepKey key;
-  double start;     /* asked for */
-  double got;       /* there */
-  double last_mark; /* progress was reported last */
+  double start;     /* when the batch was requested */
+  double got;       /* when it arrived */
+  double last_mark; /* when progress was last reported */
 } MicroBatch;
 
 typedef struct {

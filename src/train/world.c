@@ -147,7 +147,7 @@ LoaderSpec world_loader_spec(const World *w, uint64_t seed, uint64_t step,
 bool world_next_round(const World *w, uint32_t micro_batches, RoundIterator *it, Round *r) {
   uint32_t ranks = (uint32_t)w->ranks, begin = it->next * ranks;
   if (it->is_over) return false;
-  *r = (Round){.index = it->next, .micro_batch = begin + (uint32_t)w->rank};
+  *r = (Round){.micro_batch = begin + (uint32_t)w->rank};
   r->has_micro_batch = r->micro_batch < micro_batches;
   if (w->grads.each_round) { /* all ranks reduce in every round */
     uint32_t left = micro_batches - begin;

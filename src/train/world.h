@@ -52,7 +52,6 @@ LoaderSpec world_loader_spec(const World *w, uint64_t seed, uint64_t step,
                              uint32_t micro_batches);
 
 typedef struct {
-  uint32_t index;       /* of the round */
   uint32_t micro_batch; /* the micro-batch of the step that this rank computes */
   bool has_micro_batch; /* false: the last round has fewer micro-batches than ranks */
   bool is_fresh;   /* gradients overwrite the array, as the last round's have been reduced */

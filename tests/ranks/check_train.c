@@ -21,7 +21,7 @@ static TrainSpec make_spec(const Options *w) {
                  .micro_batches = w->micro_batches,
                  .steps = 2,
                  .seed = 1,
-                 .schedule = {.policy = LR_FIXED, .lr = 3e-3, .d = 32},
+                 .schedule = {.policy = LR_CONSTANT, .lr = 3e-3, .d_model = 32},
                  .optim = {w->optim, 0.9f, 0.997f, 1e-9f, 0},
                  .clip = 0.5f,
                  .smoothing = 0.1f,

@@ -52,7 +52,7 @@ static void test_comm_one_rank_job_runs_at_submit(void **state) {
   Comm *comm;
   int times = 0;
   OK(comm_open(&comm, 5));
-  CommJob job = {.name = "count", .run = count_call, .context = &times};
+  CommJob job = {.run = count_call, .context = &times};
   comm_submit(comm, &job);
   comm_wait(comm, &job);
   assert_int_equal(times, 1);

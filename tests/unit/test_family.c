@@ -285,7 +285,7 @@ static TrainSpec make_spec(const char *run, uint64_t steps, RatingOptions *optio
                      .micro_batches = 2,
                      .steps = steps,
                      .seed = 3,
-                     .schedule = {.policy = LR_FIXED, .lr = 0.03},
+                     .schedule = {.policy = LR_CONSTANT, .lr = 0.03},
                      .optim = {OPTIM_ADAM, 0.9f, 0.98f, 1e-9f, 0},
                      .bucket = 1 << 20,
                      .backend = {.device = "cpu", .precision = "fp32", .threads = 1},

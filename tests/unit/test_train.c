@@ -18,30 +18,30 @@ static void near(double a, double b, double tolerance) {
 
 static void test_schedule_rates_equal_check_values(void **state) {
   (void)state;
-  Schedule s = {.policy = LR_TRANSFORMER, .lr = 2, .warmup = 8000, .d = 512};
+  Schedule s = {.policy = LR_NOAM, .lr = 2, .warmup = 8000, .d_model = 512};
   near(schedule_lr(&s, 4000), 4.941e-4,
        5e-4); /* check values of the reference implementation */
   near(schedule_lr(&s, 8000), 9.882e-4, 5e-4);
   near(schedule_lr(&s, 100000), 2.795e-4, 5e-4);
-  s = (Schedule){.policy = LR_FIXED, .lr = 0.1, .warmup = 10};
+  s = (Schedule){.policy = LR_CONSTANT, .lr = 0.1, .warmup = 10};
   near(schedule_lr(&s, 0), 0.01, 1e-12);
   near(schedule_lr(&s, 9), 0.1, 1e-12);
   near(schedule_lr(&s, 500), 0.1, 1e-12);
   s = (Schedule){.policy = LR_PIECEWISE, .lr = 1};
-  OK(schedule_pieces(&s, "10:0.5,2k:0.1"));
+  OK(schedule_parse_milestones(&s, "10:0.5,2k:0.1"));
   near(schedule_lr(&s, 9), 1, 1e-12);
   near(schedule_lr(&s, 10), 0.5, 1e-12);
   near(schedule_lr(&s, 2000), 0.1, 1e-12);
-  assert_int_equal(schedule_pieces(&s, "10:0.5,5:0.1"), ERR_USAGE);
-  assert_int_equal(schedule_pieces(&s, "10"), ERR_USAGE);
+  assert_int_equal(schedule_parse_milestones(&s, "10:0.5,5:0.1"), ERR_USAGE);
+  assert_int_equal(schedule_parse_milestones(&s, "10"), ERR_USAGE);
   s = (Schedule){.policy = LR_EXPONENTIAL, .lr = 1, .rate = 0.1, .decay = 100};
   near(schedule_lr(&s, 200), 0.01, 1e-12);
-  s = (Schedule){.policy = LR_POLYNOMIAL, .lr = 1, .least = 0.2, .power = 2, .decay = 100};
+  s = (Schedule){.policy = LR_POLYNOMIAL, .lr = 1, .min_lr = 0.2, .power = 2, .decay = 100};
   near(schedule_lr(&s, 50), 0.4, 1e-12);
   near(schedule_lr(&s, 1000), 0.2, 1e-12);
   s = (Schedule){.policy = LR_COSINE, .lr = 1, .decay = 100};
   near(schedule_lr(&s, 50), 0.5, 1e-12);
-  s = (Schedule){.policy = LR_INVERSE, .lr = 1, .least = 0.25, .power = 2, .decay = 100};
+  s = (Schedule){.policy = LR_INVERSE_TIME, .lr = 1, .min_lr = 0.25, .power = 2, .decay = 100};
   near(schedule_lr(&s, 0), 1, 1e-12);
   near(schedule_lr(&s, 100), 0.25, 1e-12);
 }
@@ -49,7 +49,7 @@ static void test_schedule_rates_equal_check_values(void **state) {
 /* fairseq: lr * sqrt(warmup) * step^-0.5, after a linear warm-up; its step n is our step n - 1. */
 static void test_schedule_inverse_sqrt_peaks_at_lr_and_falls_with_the_root(void **state) {
   (void)state;
-  const Schedule s = {.policy = LR_INVERSE_SQRT, .lr = 5e-4, .warmup = 4000, .d = 512};
+  const Schedule s = {.policy = LR_INVERSE_SQRT, .lr = 5e-4, .warmup = 4000, .d_model = 512};
   near(schedule_lr(&s, 1999), 2.5e-4, 1e-12);
   near(schedule_lr(&s, 3999), 5e-4, 1e-12);
   near(schedule_lr(&s, 15999), 2.5e-4, 1e-12);
@@ -65,9 +65,9 @@ static void test_schedule_inverse_sqrt_without_warmup_begins_at_lr(void **state)
 /* The schedules that decay, with a warm-up of 20 steps before a decay of 100. */
 static const Schedule falling[] = {
     {.policy = LR_EXPONENTIAL, .lr = 1, .rate = 0.1, .warmup = 20, .decay = 100},
-    {.policy = LR_POLYNOMIAL, .lr = 1, .least = 0.1, .power = 1, .warmup = 20, .decay = 100},
-    {.policy = LR_COSINE, .lr = 1, .least = 0.1, .warmup = 20, .decay = 100},
-    {.policy = LR_INVERSE, .lr = 1, .least = 0.1, .power = 1, .warmup = 20, .decay = 100},
+    {.policy = LR_POLYNOMIAL, .lr = 1, .min_lr = 0.1, .power = 1, .warmup = 20, .decay = 100},
+    {.policy = LR_COSINE, .lr = 1, .min_lr = 0.1, .warmup = 20, .decay = 100},
+    {.policy = LR_INVERSE_TIME, .lr = 1, .min_lr = 0.1, .power = 1, .warmup = 20, .decay = 100},
 };
 #define FALLING (sizeof falling / sizeof *falling)
 

@@ -49,7 +49,7 @@ static void multiply_fp8(Cuda *c, const Matmul *x) {
   if (!e) cuda_note_err(c, matmul_run(&c->matmul, &y));
 }
 
-static void multiply(const Backend *b, const Matmul *x) {
+static void run_matmul(const Backend *b, const Matmul *x) {
   Cuda *c = cuda_of(b);
   size_t bytes = kernel_column_sums_work(x->rows, x->out);
   if (!cuda_scratch(c, &c->work, bytes > MATMUL_WORK ? bytes : MATMUL_WORK)) return;
@@ -62,39 +62,39 @@ static void multiply(const Backend *b, const Matmul *x) {
 
 static void linear(const Backend *b, void *y, const void *x, const void *w, const void *bias,
                    size_t rows, size_t in, size_t out) {
-  multiply(b, &(Matmul){.kind = MATMUL_FPROP,
-                        .rows = rows,
-                        .in = in,
-                        .out = out,
-                        .result = y,
-                        .x = x,
-                        .w = w,
-                        .bias = bias});
+  run_matmul(b, &(Matmul){.kind = MATMUL_FPROP,
+                          .rows = rows,
+                          .in = in,
+                          .out = out,
+                          .result = y,
+                          .x = x,
+                          .w = w,
+                          .bias = bias});
 }
 
 static void linear_dx(const Backend *b, void *dx, const void *dy, const void *w, size_t rows,
                       size_t in, size_t out, bool accumulate) {
-  multiply(b, &(Matmul){.kind = MATMUL_DGRAD,
-                        .rows = rows,
-                        .in = in,
-                        .out = out,
-                        .result = dx,
-                        .w = w,
-                        .dy = dy,
-                        .accumulate = accumulate});
+  run_matmul(b, &(Matmul){.kind = MATMUL_DGRAD,
+                          .rows = rows,
+                          .in = in,
+                          .out = out,
+                          .result = dx,
+                          .w = w,
+                          .dy = dy,
+                          .accumulate = accumulate});
 }
 
 static void linear_dw(const Backend *b, float *dw, float *dbias, const void *dy, const void *x,
                       size_t rows, size_t in, size_t out, bool accumulate) {
-  multiply(b, &(Matmul){.kind = MATMUL_WGRAD,
-                        .rows = rows,
-                        .in = in,
-                        .out = out,
-                        .result = dw,
-                        .x = x,
-                        .dy = dy,
-                        .dbias = dbias,
-                        .accumulate = accumulate});
+  run_matmul(b, &(Matmul){.kind = MATMUL_WGRAD,
+                          .rows = rows,
+                          .in = in,
+                          .out = out,
+                          .result = dw,
+                          .x = x,
+                          .dy = dy,
+                          .dbias = dbias,
+                          .accumulate = accumulate});
 }
 
 static void embed(const Backend *b, void *x, const void *table, const float *place,

@@ -1,0 +1,51 @@
+/* Reads the source that names the machines. Depends on hosts_text, hosts_aws, base. */
+#include "launch/hosts.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+
+#define FILE_LIMIT ((size_t)16 << 20) /* bytes; 1,024 instances of AWS take about 8 MB */
+
+static Err read_file(HostList *list, const char *path,
+                     Err (*parse)(HostList *, const char *, size_t, const char *)) {
+  Str text = {0};
+  Err err = file_read(path, FILE_LIMIT, &text);
+  if (!err) err = parse(list, str_text(&text), text.len, path);
+  str_free(&text);
+  return err;
+}
+
+Err hosts_read(HostList *list, const HostSource *source) {
+  *list = (HostList){0};
+  int given = !!source->hosts + !!source->hostfile + !!source->inventory;
+  if (given > 1)
+    return err_set(ERR_USAGE,
+                   "--hosts, --hostfile and --inventory exclude each other; pass one");
+  if (source->hosts) return hosts_parse_list(list, source->hosts, strlen(source->hosts));
+  if (source->hostfile) return read_file(list, source->hostfile, hosts_parse_file);
+  if (source->inventory) return read_file(list, source->inventory, hosts_parse_aws);
+  return ERR_OK;
+}
+
+void hosts_free(HostList *list) {
+  mem_free(list->host);
+  *list = (HostList){0};
+}
+
+bool hosts_is_local(const Host *host) {
+  char own[HOSTS_NAME_MAX] = "";
+  const char *address = host->address;
+  if (strcasecmp(address, "localhost") == 0 || strcmp(address, "::1") == 0) return true;
+  struct in_addr parsed;
+  if (inet_pton(AF_INET, address, &parsed) == 1) return (ntohl(parsed.s_addr) >> 24) == 127;
+  if (gethostname(own, sizeof own - 1) != 0 || !own[0]) return false;
+  /* "n1" and "n1.example.org" are one machine, "n1.a.org" and "n1.b.org" are two. */
+  if (!strchr(address, '.')) own[strcspn(own, ".")] = '\0';
+  size_t len = strlen(own);
+  return strncasecmp(address, own, len) == 0 &&
+         (!address[len] || (!strchr(own, '.') && address[len] == '.'));
+}

@@ -206,7 +206,7 @@ untrainable() {
 
 @test "a damaged dataset.json is refused with the key that is wrong" {
   json=$BATS_FILE_TMPDIR/reference/dataset.json
-  edit() { sed "$1" "$json" > set/dataset.json; ! cmp -s "$json" set/dataset.json; }
+  edit() { sed "$1" "$json" > set/dataset.json; if cmp -s "$json" set/dataset.json; then return 1; fi; }
   head -c 300 "$json" > set/dataset.json
   refused "set/dataset.json:" "not JSON"
   : > set/dataset.json

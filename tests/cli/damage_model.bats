@@ -115,13 +115,24 @@ header() {
   [[ "$stderr" == *"model/weights.safetensors"*overlaps*byte* ]]
 }
 
-@test "bytes between the header and the tensors, or behind them, are refused" {
+@test "a header that continues behind its JSON object is refused" {
   old model
   header '$_ .= "x"'
   run --separate-stderr "$TRIREME" translate --device cpu --quiet --model model <<< "a"
   [ "$status" -eq 1 ]
-  [[ "$stderr" == *"model/weights.safetensors"*byte* ]]
-  cp "$BATS_FILE_TMPDIR/run/average/weights.safetensors" model/
+  [[ "$stderr" == *"model/weights.safetensors"*"not a JSON object"*byte* ]]
+}
+
+@test "bytes between the header and the tensors are refused" {
+  old model
+  header '$data = "gap " . $data; s/"data_offsets":\[(\d+),(\d+)/"\"data_offsets\":[" . ($1 + 4) . "," . ($2 + 4)/ge'
+  run --separate-stderr "$TRIREME" translate --device cpu --quiet --model model <<< "a"
+  [ "$status" -eq 1 ]
+  [[ "$stderr" == *"model/weights.safetensors"*"follows unused bytes (byte "* ]]
+}
+
+@test "bytes behind the last tensor are refused" {
+  old model
   echo >> model/weights.safetensors
   run --separate-stderr "$TRIREME" translate --device cpu --quiet --model model <<< "a"
   [ "$status" -eq 1 ]

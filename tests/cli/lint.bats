@@ -24,6 +24,12 @@ lint_lines() {
   [[ "$output" == *"it.bats:4: this can never fail"* ]]
 }
 
+@test "lint refuses a negated command on the line of its loop" {
+  lint_lines 'for i in 1 2; do'' ! cmp a b; done'
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"it.bats:3: this can never fail"* ]]
+}
+
 @test "lint refuses assertions joined by &&" {
   # shellcheck disable=SC2016  # text of a test
   lint_lines '[ "$BASH" = 1 ] &''& [ "$UID" = 2 ]'

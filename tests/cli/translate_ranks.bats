@@ -175,10 +175,11 @@ translate() {
   need_mpi
   make_gpu
   translate 1 --beam-size 2 < "$T/in" > "$T/one"
-  export TRIREME_PLUGIN_PATH="$BATS_FILE_TMPDIR/plugins" FAKE_GPUS=2
+  export TRIREME_PLUGIN_PATH="$BATS_FILE_TMPDIR/plugins" FAKE_GPUS=2 FAKE_DEVICES="$T/devices"
   mpirun -n 2 "$TRIREME" translate --model "$MODEL_DIR" --beam-size 2 < "$T/in" > "$T/two" 2> "$T/err"
   cmp "$T/one" "$T/two"
   grep -q 'device   cuda:0' "$T/err"
+  [ "$(sort "$T/devices" | tr '\n' ' ')" = "0 1 " ]
 }
 
 @test "ranks that write to a full disk fail" {

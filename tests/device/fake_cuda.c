@@ -7,6 +7,7 @@
  *   FAKE_WAITS=PATH   how often the program waited for enqueued work
  *   FAKE_MEMORY=PATH  peak bytes; allocations after the first update
  *   FAKE_GRAPHS=PATH  graphs captured, launched, and not freed
+ *   FAKE_DEVICES=PATH the index of each GPU that was used, one line for each process
  * Depends on the program's CPU backend, fake_graph.c. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,9 +148,17 @@ static void write_numbers(const char *name, const unsigned long *number, int n) 
   fclose(f);
 }
 
+static void write_device(int device) {
+  const char *path = getenv("FAKE_DEVICES");
+  FILE *f = path ? fopen(path, "a") : NULL;
+  if (!f) return;
+  fprintf(f, "%d\n", device);
+  fclose(f);
+}
+
 static void close_gpu(Backend *b) {
   unsigned long count[3], memory_of[] = {peak, late};
-  (void)b;
+  write_device(b->device);
   fake_graph_count(count);
   write_numbers("FAKE_WAITS", &waits, 1);
   write_numbers("FAKE_GRAPHS", count, 3);

@@ -1,0 +1,346 @@
+/* Framed messages over non-blocking descriptors: buffers, limits, heartbeats. Depends on mem,
+ * progress. */
+#include "launch/channel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/progress.h"
+
+enum {
+  LENGTH_BYTES = 4,
+  READ_MIN = 16 << 10, /* bytes by which the receive buffer grows at least */
+  KEEP_MAX = 1 << 20,  /* an empty buffer that is larger is freed */
+  TYPE_OWN = 0, /* frames of the channel itself: no payload is a heartbeat, else END_MARK */
+  END_MARK = 1,
+  BODY_MAX = 1 + CHANNEL_FRAME_MAX, /* type and payload */
+};
+
+/* A queue of bytes: [begin, end) of an array that grows. */
+typedef struct {
+  uint8_t *bytes;
+  size_t begin, end, capacity;
+} ByteQueue;
+
+struct Channel {
+  int in, out;
+  char name[128];
+  ByteQueue
+      received; /* [begin, checked) are whole frames, [checked, end) the beginning of one */
+  size_t checked;
+  ByteQueue unsent;
+  double heartbeat_every, silence_limit;
+  double last_received, last_sent; /* seconds of progress_clock() */
+  bool has_sent_end, has_received_end;
+  bool is_out_broken; /* a write failed: the peer reads no more */
+  ErrRecord failure;  /* code ERR_OK while the channel works */
+};
+
+static size_t count_bytes(const ByteQueue *q) {
+  return q->end - q->begin;
+}
+
+/* Makes room for `need` bytes after `end`. Used bytes move to the beginning; if less than a fifth of
+ * the array was free there, it also grows, so that moves cost a constant time per byte. */
+static Err reserve_bytes(ByteQueue *q, size_t need) {
+  if (q->capacity - q->end >= need) return ERR_OK;
+  size_t used = count_bytes(q), freed = q->begin;
+  if (used && freed) memmove(q->bytes, q->bytes + freed, used);
+  q->begin = 0;
+  q->end = used;
+  if (q->capacity - used >= need && freed >= used / 4) return ERR_OK;
+  size_t least = used + need > q->capacity ? used + need : q->capacity + 1;
+  return mem_grow(&q->bytes, &q->capacity, least, 1);
+}
+
+static void drop_bytes(ByteQueue *q, size_t count) {
+  q->begin += count;
+  if (q->begin < q->end) return;
+  q->begin = 0;
+  q->end = 0;
+  if (q->capacity <= KEEP_MAX) return;
+  mem_free(q->bytes);
+  q->bytes = NULL;
+  q->capacity = 0;
+}
+
+static void put_length(uint8_t *at, size_t length) {
+  for (int i = 0; i < LENGTH_BYTES; i++) at[i] = (uint8_t)(length >> (8 * i));
+}
+
+static size_t get_length(const uint8_t *at) {
+  uint32_t length = 0;
+  for (int i = 0; i < LENGTH_BYTES; i++) length |= (uint32_t)at[i] << (8 * i);
+  return length;
+}
+
+/* Makes the recorded error the channel's last. */
+static Err fail_channel(Channel *c, Err err) {
+  c->failure = err_take(err);
+  return err;
+}
+
+static Err set_nonblocking(int fd, const char *name) {
+  int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
+    return err_errno("cannot use the connection to", name);
+  return ERR_OK;
+}
+
+/* Frames are small and often answered: do not delay them. Not an error for what is not TCP. */
+static void disable_delay(int fd) {
+  int on = 1;
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+Err channel_open(Channel **channel, int in, int out, const char *name) {
+  Channel *c = NULL;
+  Err err;
+  TRY_DONE(mem_alloc(&c, 1, sizeof *c));
+  snprintf(c->name, sizeof c->name, "%s", name);
+  TRY_DONE(set_nonblocking(in, name));
+  TRY_DONE(set_nonblocking(out, name));
+  disable_delay(out);
+  c->in = in;
+  c->out = out;
+  c->last_received = progress_clock();
+  c->last_sent = c->last_received;
+done:
+  if (err) {
+    close(in);
+    if (out != in) close(out);
+    mem_free(c);
+    c = NULL;
+  }
+  *channel = c;
+  return err;
+}
+
+void channel_close(Channel *c) {
+  if (!c) return;
+  close(c->in);
+  if (c->out != c->in) close(c->out);
+  mem_free(c->received.bytes);
+  mem_free(c->unsent.bytes);
+  mem_free(c);
+}
+
+const char *channel_name(const Channel *c) {
+  return c->name;
+}
+
+void channel_set_heartbeat(Channel *c, double every, double limit) {
+  c->heartbeat_every = every;
+  c->silence_limit = limit;
+  c->last_received = progress_clock();
+}
+
+size_t channel_unsent(const Channel *c) {
+  return count_bytes(&c->unsent);
+}
+
+bool channel_is_ended(const Channel *c) {
+  return c->has_received_end;
+}
+
+/* A whole frame always has room, so a receive buffer that is full holds one to be read. */
+static bool can_receive(const Channel *c) {
+  return count_bytes(&c->received) < LENGTH_BYTES + BODY_MAX;
+}
+
+void channel_events(const Channel *c, struct pollfd fds[2], int *count) {
+  *count = 0;
+  bool wants_out = channel_unsent(c) > 0 || c->is_out_broken;
+  if (can_receive(c)) fds[(*count)++] = (struct pollfd){.fd = c->in, .events = POLLIN};
+  if (!wants_out) return;
+  if (*count && c->in == c->out)
+    fds[0].events |= POLLOUT;
+  else
+    fds[(*count)++] = (struct pollfd){.fd = c->out, .events = POLLOUT};
+}
+
+int channel_wait_ms(const Channel *c) {
+  if (c->failure.code) return 0;
+  double until = -1;
+  if (c->silence_limit > 0) until = c->last_received + c->silence_limit;
+  if (c->heartbeat_every > 0 && (until < 0 || c->last_sent + c->heartbeat_every < until))
+    until = c->last_sent + c->heartbeat_every;
+  if (until < 0) return -1;
+  double wait = (until - progress_clock()) * 1000;
+  return wait <= 0 ? 0 : wait > 1e9 ? (int)1e9 : (int)wait + 1;
+}
+
+static Err queue_frame(Channel *c, uint8_t type, const void *data, size_t len) {
+  size_t whole = LENGTH_BYTES + 1 + len;
+  TRY(reserve_bytes(&c->unsent, whole));
+  uint8_t *at = c->unsent.bytes + c->unsent.end;
+  put_length(at, 1 + len);
+  at[LENGTH_BYTES] = type;
+  if (len) memcpy(at + LENGTH_BYTES + 1, data, len);
+  c->unsent.end += whole;
+  return ERR_OK;
+}
+
+Err channel_send(Channel *c, uint8_t type, const void *data, size_t len) {
+  if (c->failure.code) return err_give(&c->failure);
+  if (type == TYPE_OWN || c->has_sent_end)
+    return err_set(ERR_WORK, "internal error: a frame of type %d for %s%s", type, c->name,
+                   c->has_sent_end ? " after channel_end" : "");
+  if (len > CHANNEL_FRAME_MAX)
+    return err_set(ERR_WORK, "internal error: a frame of %zu bytes for %s; the limit is %d",
+                   len, c->name, CHANNEL_FRAME_MAX);
+  size_t waiting = channel_unsent(c);
+  if (waiting + LENGTH_BYTES + 1 + len > CHANNEL_QUEUE_MAX)
+    return err_set(
+        ERR_WORK,
+        "%s does not read: %zu bytes wait to be sent, the limit is %d; its process is "
+        "stopped, or the network too slow",
+        c->name, waiting, CHANNEL_QUEUE_MAX);
+  return queue_frame(c, type, data, len);
+}
+
+Err channel_end(Channel *c) {
+  if (c->failure.code) return err_give(&c->failure);
+  if (c->has_sent_end) return ERR_OK;
+  const uint8_t mark = END_MARK;
+  TRY(queue_frame(c, TYPE_OWN, &mark, sizeof mark));
+  c->has_sent_end = true;
+  return ERR_OK;
+}
+
+static Err refuse_frame(const Channel *c, size_t length) {
+  return err_set(
+      ERR_WORK,
+      "%s sent a frame of %zu bytes, where 1 to %d are possible: it is not Trireme, or "
+      "another version of it",
+      c->name, length, BODY_MAX);
+}
+
+/* A heartbeat has done its work when it arrives; an end mark must be the last. */
+static Err take_own_frame(Channel *c, const uint8_t *payload, size_t len) {
+  if (len == 0) return ERR_OK;
+  if (len != 1 || payload[0] != END_MARK)
+    return err_set(ERR_WORK, "%s sent an unknown control frame (%zu bytes, first %d)", c->name,
+                   len, payload[0]);
+  c->has_received_end = true;
+  return ERR_OK;
+}
+
+/* Checks the frames that have arrived, and moves `checked` behind them. */
+static Err check_frames(Channel *c) {
+  ByteQueue *q = &c->received;
+  while (q->end - c->checked >= LENGTH_BYTES) {
+    const uint8_t *at = q->bytes + c->checked;
+    size_t length = get_length(at);
+    if (length < 1 || length > BODY_MAX) return refuse_frame(c, length);
+    if (c->has_received_end)
+      return err_set(ERR_WORK, "%s sent a frame after its end mark", c->name);
+    if (q->end - c->checked - LENGTH_BYTES < length) break;
+    if (at[LENGTH_BYTES] == TYPE_OWN) TRY(take_own_frame(c, at + LENGTH_BYTES + 1, length - 1));
+    c->checked += LENGTH_BYTES + length;
+  }
+  return ERR_OK;
+}
+
+/* Makes room for the rest of a frame whose length is known and was checked, else for a length. */
+static Err reserve_frame(Channel *c) {
+  ByteQueue *q = &c->received;
+  if (q->begin == q->end) {
+    q->begin = 0;
+    q->end = 0;
+    c->checked = 0;
+  }
+  size_t have = q->end - c->checked, whole = LENGTH_BYTES;
+  if (have >= LENGTH_BYTES) whole += get_length(q->bytes + c->checked);
+  if (q->capacity - q->end >= whole - have) return ERR_OK;
+  size_t ready = c->checked - q->begin;
+  Err err = reserve_bytes(q, whole > READ_MIN ? whole - have : READ_MIN);
+  c->checked = q->begin + ready;
+  return err;
+}
+
+/* Reads once. *got: did bytes arrive? */
+static Err receive_bytes(Channel *c, bool *got) {
+  *got = false;
+  if (!can_receive(c)) return ERR_OK;
+  ByteQueue *q = &c->received;
+  TRY(reserve_frame(c));
+  ssize_t n = read(c->in, q->bytes + q->end, q->capacity - q->end);
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return ERR_OK;
+  if (n < 0) return err_errno("lost the connection to", c->name);
+  if (n == 0 && c->has_received_end)
+    return err_set(ERR_WORK, "%s ended the connection", c->name);
+  if (n == 0)
+    return err_set(ERR_WORK, "%s closed the connection%s (its process has ended)", c->name,
+                   q->end > c->checked ? " in the middle of a frame" : "");
+  q->end += (size_t)n;
+  c->last_received = progress_clock();
+  *got = true;
+  return check_frames(c);
+}
+
+/* Writes until the kernel takes no more. A peer that reads no more may have sent a last message
+ * that says why: its error is reported when there is nothing left to receive. */
+static Err send_bytes(Channel *c, bool got) {
+  ByteQueue *q = &c->unsent;
+  while (count_bytes(q) && !c->is_out_broken) {
+    ssize_t n = write(c->out, q->bytes + q->begin, count_bytes(q));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+    if (n < 0 && got) {
+      c->is_out_broken = true;
+      break;
+    }
+    if (n < 0) return err_errno("lost the connection to", c->name);
+    drop_bytes(q, (size_t)n);
+    c->last_sent = progress_clock();
+  }
+  if (c->is_out_broken && !got)
+    return err_set(ERR_WORK, "%s closed the connection (its process has ended)", c->name);
+  return ERR_OK;
+}
+
+static Err watch_peer(Channel *c) {
+  double now = progress_clock(), silence = now - c->last_received;
+  if (c->silence_limit > 0 && silence > c->silence_limit)
+    return err_set(
+        ERR_WORK,
+        "%s: no message for %.0f s (its process is stopped, the machine down, or the "
+        "network cut)",
+        c->name, silence);
+  bool is_due = c->heartbeat_every > 0 && now - c->last_sent >= c->heartbeat_every;
+  /* While bytes wait, the peer does not read, or will see those. */
+  if (!is_due || c->has_sent_end || channel_unsent(c)) return ERR_OK;
+  return queue_frame(c, TYPE_OWN, NULL, 0);
+}
+
+Err channel_advance(Channel *c) {
+  if (c->failure.code) return err_give(&c->failure);
+  bool got;
+  Err err;
+  TRY_DONE(receive_bytes(c, &got));
+  TRY_DONE(watch_peer(c));
+  TRY_DONE(send_bytes(c, got));
+done:
+  return err ? fail_channel(c, err) : ERR_OK;
+}
+
+bool channel_next(Channel *c, Frame *frame) {
+  ByteQueue *q = &c->received;
+  while (q->begin < c->checked) {
+    const uint8_t *at = q->bytes + q->begin;
+    size_t length = get_length(at);
+    q->begin += LENGTH_BYTES + length;
+    if (at[LENGTH_BYTES] == TYPE_OWN) continue;
+    *frame = (Frame){at[LENGTH_BYTES], at + LENGTH_BYTES + 1, length - 1};
+    return true;
+  }
+  return false;
+}

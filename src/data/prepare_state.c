@@ -11,6 +11,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/place.h"
+#include "base/stop.h"
 #include "data/manifest.h"
 
 /* In OUT.partial: the files are those of a conversion, which starts from the beginning. */
@@ -173,6 +174,16 @@ void prepare_forget(const PrepareState *s) {
 void prepare_leave(PrepareState *s) {
   if (s->lock >= 0) close(s->lock);
   s->lock = -1;
+}
+
+Err prepare_path(const PrepareState *s, const char *name, char path[FILE_PATH_MAX]) {
+  return file_join(path, s->dir, name);
+}
+
+Err prepare_check_stop(const PrepareState *s) {
+  if (!stop_asked()) return ERR_OK;
+  return err_set(ERR_WORK, "stopped as asked; what is done is in %s, continue with --resume",
+                 s->dir);
 }
 
 static Err add_input(Str *text, const char *path) {

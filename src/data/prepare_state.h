@@ -19,6 +19,10 @@ NODISCARD Err prepare_enter(PrepareState *s, const PrepareSpec *spec);
 NODISCARD Err prepare_check_conversion(const char *out);
 NODISCARD Err prepare_enter_conversion(PrepareState *s, const char *out);
 void prepare_leave(PrepareState *s);
+/* The path of a file in the directory. */
+NODISCARD Err prepare_path(const PrepareState *s, const char *name, char path[FILE_PATH_MAX]);
+/* An error if a signal has asked this process to stop. */
+NODISCARD Err prepare_check_stop(const PrepareState *s);
 /* After an error, while the lock is held: removes the directory if there is nothing
  * in it that a resumed run could use. Keeps the recorded error. */
 void prepare_forget(const PrepareState *s);

@@ -1,0 +1,143 @@
+/* The tokenizer of a data set: given, or learned from a sample of the training text. Depends on
+ * text, pipeline, sample. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/place.h"
+#include "base/stop.h"
+#include "data/prepare_work.h"
+#include "data/sample.h"
+
+typedef struct {
+  Prepare *p;
+  Sample sample;
+  uint64_t pairs; /* left after cleaning */
+} Sampling;
+
+static Err sample_block(void *context, const PipelineBlock *b) {
+  Sampling *s = context;
+  TRY(prepare_check_stop(&s->p->state));
+  progress_set(&s->p->progress, b->bytes_read);
+  for (uint32_t k = 0; k < b->lines; k++) {
+    if (b->verdict[k] != CLEAN_KEEP) continue;
+    const char *text[2];
+    size_t len[2];
+    for (int side = 0; side < 2; side++) {
+      text[side] = b->text[side].s + b->at[side][k];
+      len[side] = b->at[side][k + 1] - b->at[side][k];
+    }
+    TRY(sample_add(&s->sample, b->first + k, text, len));
+    s->pairs++;
+  }
+  /* Encoding would find it out hours later; only --dedup could still help. */
+  if (s->pairs > s->p->most_pairs && !s->p->spec.dedup) return prepare_too_many_pairs(s->p);
+  return ERR_OK;
+}
+
+/* SentencePiece's own words for a vocabulary the text cannot fill are long. */
+static Err explain_training(const Prepare *p, size_t pairs) {
+  const char *least = strstr(err_message(), "smaller than required_chars");
+  const char *most = least ? NULL : strstr(err_message(), "<= "); /* both have that sign */
+  if (most) {
+    return err_set(ERR_WORK,
+                   "a vocabulary of %d pieces is more than these %zu pairs allow: set "
+                   "--vocab-size to %d or less",
+                   p->spec.training.vocab_size, pairs, atoi(most + 3));
+  }
+  if (least) {
+    return err_set(ERR_WORK,
+                   "a vocabulary of %d pieces has no room for all the characters of the text: "
+                   "raise --vocab-size or lower "
+                   "--character-coverage",
+                   p->spec.training.vocab_size);
+  }
+  return ERR_WORK;
+}
+
+static Err pass_block(void *context, const PipelineBlock *b) {
+  (void)b;
+  const Prepare *p = context;
+  return prepare_check_stop(&p->state);
+}
+
+/* Reads validation or test text before a tokenizer is learned, which may take hours: sides that
+ * do not match and bad UTF-8 are found at once. A pipe can be read once only, so it is not. */
+static Err check_held_out(Prepare *p, const TextPair *input) {
+  for (int side = 0; side < 2 && input->path[side]; side++) {
+    struct stat st;
+    if (stat(input->path[side], &st) != 0 || !S_ISREG(st.st_mode)) return ERR_OK;
+  }
+  if (!input->path[0]) return ERR_OK;
+  MetaSplit unused = {0};
+  PipelineSpec spec = prepare_pipeline(p);
+  spec.input = input;
+  spec.inputs = 1;
+  spec.rules = NULL;
+  spec.drop_bad_utf8 = false;
+  Err err = pipeline_run(&spec, &unused, pass_block, p);
+  mem_free(unused.source);
+  return err;
+}
+
+static Err learn_tokenizer(Prepare *p, const char *path) {
+  TRY(check_held_out(p, &p->spec.valid));
+  TRY(check_held_out(p, &p->spec.test));
+  Sampling s = {.p = p};
+  MetaSplit unused = {0};
+  sample_begin(&s.sample, p->spec.seed, (size_t)p->spec.sample);
+  PipelineSpec spec = prepare_pipeline(p);
+  progress_begin(&p->progress, "sample", "bytes", p->input_bytes);
+  Err err;
+  TRY_DONE(pipeline_run(&spec, &unused, sample_block, &s));
+  TRY_DONE(prepare_check_stop(&p->state));
+  progress_end(&p->progress);
+  if (s.sample.size == 0) {
+    err = err_set(ERR_WORK,
+                  "no pair is left after cleaning; look at the text, or loosen the limits");
+    goto done;
+  }
+  sample_sort(&s.sample);
+  char pairs[32], size[32];
+  log_info("learn: a %s vocabulary of %s pieces from %s pairs", p->spec.training.type,
+           str_of_count(size, (uint64_t)p->spec.training.vocab_size),
+           str_of_count(pairs, s.sample.size));
+  ProgressWait wait;
+  progress_wait_begin(&wait, "learn");
+  stop_unwatch(); /* nothing is lost if a signal ends this */
+  err = tokenizer_train(&p->spec.training, sample_line, &s.sample, path);
+  stop_watch();
+  progress_wait_end(&wait);
+  if (err) err = explain_training(p, s.sample.size);
+done:
+  mem_free(unused.source);
+  sample_free(&s.sample);
+  return err;
+}
+
+Err prepare_open_tokenizer(Prepare *p) {
+  char path[FILE_PATH_MAX];
+  TRY(prepare_path(&p->state, "tokenizer.model", path));
+  if (!file_exists(path)) {
+    if (p->spec.tokenizer)
+      TRY(place_copy(p->spec.tokenizer, path));
+    else
+      TRY(learn_tokenizer(p, path));
+    fault_point("prepare-tokenizer");
+  }
+  if (tokenizer_open(&p->tokenizer, path))
+    return err_context("%s", p->spec.tokenizer ? p->spec.tokenizer : "tokenizer");
+  Meta *m = p->meta;
+  const Tokenizer *t = &p->tokenizer;
+  m->vocab = t->vocab;
+  m->pad = t->pad;
+  m->bos = t->bos;
+  m->eos = t->eos;
+  m->unk = t->unk;
+  snprintf(m->tokenizer_type, sizeof m->tokenizer_type, "%s", t->type);
+  memcpy(m->tokenizer_sha256, t->sha256, sizeof m->tokenizer_sha256);
+  return ERR_OK;
+}

@@ -243,6 +243,9 @@ const OptAlias cmd_aliases[] = {
          "it counts checkpoints of epochs; --keep-checkpoints N keeps the last N of "
          "--save-every"),
     HINT("train", "restore-file", FAIRSEQ, "pass --run DIR --resume"),
+    ALIAS("train", "autoresume", "auto-resume", "Composer"),
+    HINT("train", "no-restore-training", MARIAN,
+         "a run is continued only with --resume or --auto-resume; leave them out"),
     HINT("train", "train-from", ONMT, "pass --run DIR --resume"),
     HINT("train", "resume-from-checkpoint", HF, "pass --run DIR --resume"),
 

@@ -103,7 +103,7 @@ const OptSpec cmd_options[] = {
     TEXT("data", "DIR", NULL, "train", "What to train", "The data set, written by prepare"),
     TEXT("run", "DIR", NULL, "train", "What to train",
          "Directory of the run: checkpoints, log, metrics. It must not exist, except with "
-         "--resume"),
+         "--resume or --auto-resume"),
     CHOICE("preset", "NAME", "base", "tiny|small|base|big", "train bench", "Model",
            "Sizes of the model"),
     COUNT("d-model", "N", NULL, 8, 65536, "train", "Model",
@@ -229,8 +229,11 @@ const OptSpec cmd_options[] = {
     {"rank-timeout", OPT_SECONDS, "TIME", "6s", 1, 86400, NULL, 1, false, "train", "Ranks",
      "Stop the run when a rank has made no progress for this time and for five times its "
      "usual interval"},
+    FLAG("auto-resume", "train", G_RUN,
+         "Continue the run if it has begun, otherwise begin it: the same command can be "
+         "repeated until the run is complete, as by a job that is requeued"),
     FLAG("accept-data", "train", G_RUN,
-         "With --resume: continue although the data set has changed"),
+         "With --resume or --auto-resume: continue although the data set has changed"),
     FLAG("dry-run", "train", G_RUN, "Print the memory and time that the run needs, and exit"),
     TEXT("model", "DIR", NULL, "translate", "What to translate",
          "A run (uses its best checkpoint, or the latest), a checkpoint or a model directory"),

@@ -9,12 +9,15 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/out.h"
 #include "cmd/cmd.h"
 #include "comm/launcher.h"
 #include "model/transformer.h"
 #include "train/rundir.h"
 #include "train/task_translate.h"
+
+#define CONFIG_LIMIT ((size_t)1 << 20) /* bytes of RUN/config */
 
 int cmd_choice(const OptSet *opts, const char *name, const char *names) {
   const char *text = opt_text(opts, name);
@@ -150,24 +153,54 @@ static Err fill_spec(TrainSpec *s, TranslateOptions *task, const OptSet *opts) {
                           .nbest = 1};
   s->task = &translate_task;
   s->task_options = task;
-  s->resume = opt_flag(opts, "resume");
+  s->start = opt_flag(opts, "resume")        ? RUN_RESUME
+             : opt_flag(opts, "auto-resume") ? RUN_AUTO
+                                             : RUN_NEW;
   s->dry_run = opt_flag(opts, "dry-run");
   s->accept_data = opt_flag(opts, "accept-data");
   return ERR_OK;
 }
 
-/* With --resume, reads the options that the run was started with. Those of the command line
- * override them. */
-static Err read_run_config(OptSet *opts) {
+/* Rank 0: appends RUN/config to `text`. A run without it, which has checkpoints only, can be resumed
+ * if the data set is given again. */
+static Err load_run_config(const OptSet *opts, const char *path, Str *text) {
+  bool is_resumed;
+  if (file_exists(path)) return file_read(path, CONFIG_LIMIT, text);
+  if (!opt_flag(opts, "resume") || opt_given(opts, "data")) return ERR_OK;
+  return rundir_check(opt_text(opts, "run"), RUN_RESUME, &is_resumed);
+}
+
+/* Sends rank 0's text to all ranks: other hosts may not see the run's directory, or see an older
+ * state of it. */
+static Err share_text(Comm *comm, Str *text) {
+  uint64_t len = text->len;
+  char *bytes = NULL;
+  comm_broadcast(comm, "length of the run's config", &len, sizeof len);
+  if (comm_rank(comm) == 0) {
+    if (len) comm_broadcast(comm, "the run's config", text->s, len);
+    return ERR_OK;
+  }
+  if (!len) return ERR_OK;
+  TRY(mem_alloc(&bytes, len, 1));
+  comm_broadcast(comm, "the run's config", bytes, len);
+  str_addn(text, bytes, len);
+  mem_free(bytes);
+  return str_check(text);
+}
+
+/* With --resume or --auto-resume, applies the options that the run was started with, as rank 0 reads
+ * them. Those of the command line override them. */
+static Err apply_run_config(OptSet *opts, Comm *comm) {
   const char *run = opt_text(opts, "run");
-  if (!opt_flag(opts, "resume") || !run) return ERR_OK;
+  bool is_resumed = opt_flag(opts, "resume") || opt_flag(opts, "auto-resume");
   char path[FILE_PATH_MAX];
-  TRY(file_join(path, run, "config"));
-  if (!file_exists(path)) /* other hosts may not see the run; rank 0 decides */
-    return opt_given(opts, "data") ? ERR_OK : rundir_check(run, /*resume=*/true);
   Str text = {0};
-  Err err = file_read(path, (size_t)1 << 20, &text);
-  if (!err) err = opt_parse_recipe(opts, str_text(&text), text.len, path);
+  if (!is_resumed || !run) return ERR_OK;
+  TRY(file_join(path, run, "config"));
+  Err err = comm_rank(comm) == 0 ? load_run_config(opts, path, &text) : ERR_OK;
+  if (!err) err = share_text(comm, &text);
+  if (!err && text.len) err = opt_parse_recipe(opts, str_text(&text), text.len, path);
+  if (!err) comm_set_rank_timeout(comm, opt_real(opts, "rank-timeout"));
   str_free(&text);
   return err;
 }
@@ -265,12 +298,12 @@ Err cmd_train(OptSet *opts) {
   log_quiet(opt_flag(opts, "quiet"));
   log_hold();
   Err err;
-  TRY_DONE(read_run_config(opts));
+  TRY_DONE(comm_open(&comm, opt_real(opts, "rank-timeout")));
+  cmd_introduce(comm);
+  TRY_DONE(apply_run_config(opts, comm));
   opt_record(opts, &options);
   TRY_DONE(str_check(&options));
   TRY_DONE(fill_spec(&spec, &task, opts));
-  TRY_DONE(comm_open(&comm, opt_real(opts, "rank-timeout")));
-  cmd_introduce(comm);
   if (comm_rank(comm) == 0) warn_of_small_lr(&spec.schedule);
   TRY_DONE(train_run(&spec, comm, str_text(&options), &r));
   if (comm_rank(comm) == 0 && !spec.dry_run) {

@@ -177,6 +177,10 @@ void comm_close(Comm *c, Err err) {
   free_comm(c);
 }
 
+void comm_set_rank_timeout(Comm *c, double seconds) {
+  heartbeat_set_rank_timeout(&c->heartbeats, seconds);
+}
+
 void comm_set_remedy(Comm *c, const char *remedy) {
   heartbeat_set_remedy(&c->heartbeats, remedy);
 }

@@ -23,6 +23,8 @@ NODISCARD Err comm_open(Comm **comm, double rank_timeout);
 /* Leaves the ranks; the last call of a rank. Without an error it blocks until all ranks leave. With
  * one, it reports the error to the other ranks, which then end too. */
 void comm_close(Comm *comm, Err err);
+/* Replaces the rank timeout, for a caller that learns it from rank 0. */
+void comm_set_rank_timeout(Comm *comm, double seconds);
 /* Sets what the error for a lost rank tells the user to do; "continue from the last checkpoint with
  * --resume" until then. The text must stay valid. */
 void comm_set_remedy(Comm *comm, const char *remedy);

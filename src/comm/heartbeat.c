@@ -92,6 +92,20 @@ void heartbeat_end_wait(Heartbeats *h) {
   pthread_mutex_unlock(&h->lock);
 }
 
+void heartbeat_set_rank_timeout(Heartbeats *h, double seconds) {
+  pthread_mutex_lock(&h->lock);
+  h->rank_timeout = seconds;
+  if (h->own.limit < seconds) h->own.limit = seconds;
+  pthread_mutex_unlock(&h->lock);
+}
+
+double heartbeat_rank_timeout(Heartbeats *h) {
+  pthread_mutex_lock(&h->lock);
+  double seconds = h->rank_timeout;
+  pthread_mutex_unlock(&h->lock);
+  return seconds;
+}
+
 void heartbeat_set_remedy(Heartbeats *h, const char *remedy) {
   pthread_mutex_lock(&h->lock);
   h->remedy = remedy;

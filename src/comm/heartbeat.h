@@ -36,9 +36,9 @@ typedef struct {
 typedef struct {
   const Group *group;
   const Sequence *sequence;
-  double rank_timeout; /* seconds without heartbeat after which a rank counts as lost */
-  Peer *peer;          /* (size) */
+  Peer *peer; /* (size) */
   pthread_mutex_t lock;
+  double rank_timeout;       /* seconds without heartbeat: the rank is lost; guarded by lock */
   Heartbeat own;             /* guarded by lock; `sequence` is filled in when it is sent */
   const char *remedy;        /* remedy in the error for a lost rank; guarded by lock */
   pthread_mutex_t loss_lock; /* held while on_loss runs */
@@ -59,6 +59,8 @@ void heartbeat_set_place(Heartbeats *h, double limit, const char *fmt, va_list a
 /* The calling thread waits for other ranks from the first call to the second. */
 void heartbeat_begin_wait(Heartbeats *h);
 void heartbeat_end_wait(Heartbeats *h);
+void heartbeat_set_rank_timeout(Heartbeats *h, double seconds);
+double heartbeat_rank_timeout(Heartbeats *h);
 void heartbeat_set_remedy(Heartbeats *h, const char *remedy);
 const char *heartbeat_remedy(Heartbeats *h);
 /* Sets what aborts this rank's other transports (NCCL) when a rank is lost; NULL: nothing. */

@@ -102,15 +102,16 @@ static void receive_last_heartbeats(Watchdog *w, int r) {
 }
 
 static void judge_rank(Watchdog *w, int r, double now) {
-  const Heartbeats *h = w->heartbeats;
+  Heartbeats *h = w->heartbeats;
   const Peer *p = &h->peer[r];
   char what[160];
-  double limit = p->latest.limit > h->rank_timeout ? p->latest.limit : h->rank_timeout;
+  double rank_timeout = heartbeat_rank_timeout(h);
+  double limit = p->latest.limit > rank_timeout ? p->latest.limit : rank_timeout;
   double quiet = now - p->last_heartbeat, idle = now - p->last_progress;
   if (group_is_dead(h->group, r)) {
     receive_last_heartbeats(w, r);
     snprintf(what, sizeof what, "process %d died", (int)h->group->identity[r].pid);
-  } else if (quiet > h->rank_timeout || (idle > limit && quiet > 5 * EVERY)) {
+  } else if (quiet > rank_timeout || (idle > limit && quiet > 5 * EVERY)) {
     snprintf(what, sizeof what, "no heartbeat for %.0f s (killed, stopped or network down)",
              quiet);
   } else if (idle > limit) {
@@ -169,7 +170,7 @@ static void judge_deadlock(Watchdog *w, Heartbeat *own, double now) {
   }
   if (progress != w->stuck_progress) w->stuck_since = now;
   w->stuck_progress = progress;
-  if (now - w->stuck_since < STUCK * h->rank_timeout) return;
+  if (now - w->stuck_since < STUCK * heartbeat_rank_timeout(h)) return;
   if (h->group->rank) yield_to_lower_rank(w);
   char waits[512];
   list_waits(w, own, waits, sizeof waits);

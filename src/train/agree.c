@@ -110,6 +110,7 @@ static const char *const free_options[] = {"steps",
                                            "epochs",
                                            "max-time",
                                            "resume",
+                                           "auto-resume",
                                            "threads",
                                            "quiet",
                                            "config",
@@ -131,6 +132,7 @@ static const char *const free_options[] = {"steps",
                                            "device",
                                            "max-rollbacks",
                                            "accept-data",
+                                           "micro-batches", /* compared with the checkpoint's */
                                            NULL};
 /* Must not change: the order of the data and the saved state depend on them. */
 static const char *const fixed_options[] = {"seed", "batch-tokens", "optimizer", "ema-decay",

@@ -151,7 +151,7 @@ Err fit_tokens(Trainer *t, const ModelConfig *c, uint32_t *tokens) {
   *tokens = t->spec->batch_tokens;
   if (*tokens) return ERR_OK;
   if (world_is_writer(&t->world)) saved = t->run.at.batch_tokens;
-  if (world_is_writer(&t->world) && t->spec->resume && !saved) {
+  if (world_is_writer(&t->world) && t->run.is_resumed && !saved) {
     TRY(file_join(path, t->spec->run, "config"));
     if (file_exists(path)) TRY(agree_saved(path, "batch-tokens", &saved));
   }

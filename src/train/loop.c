@@ -86,6 +86,7 @@ static void record_step(Trainer *t, double lr, double took) {
   metrics_add(m, "allocations", s->allocations / n);
   metrics_add(m, "loss_scale", scaler_factor(&t->run.at.scaler));
   metrics_add_count(m, "skipped", s->skipped);
+  if (t->run.restart.is_counted) metrics_add_count(m, "restart_count", t->run.restart.count);
   metrics_end(m);
 }
 

@@ -56,6 +56,10 @@ void metrics_add_count(Metrics *m, const char *name, uint64_t count) {
   add_value(m, (MetricsValue){.name = name, .is_count = true, .count = count});
 }
 
+void metrics_add_text(Metrics *m, const char *name, const char *text) {
+  add_value(m, (MetricsValue){.name = name, .text = text});
+}
+
 void metrics_undo_later(Metrics *m) {
   m->record.undoes_later = true;
 }

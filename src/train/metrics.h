@@ -31,6 +31,8 @@ void metrics_begin(Metrics *m, uint64_t step, double seconds);
 /* `name` is kept as a pointer until metrics_end. At most METRICS_VALUES in a record. */
 void metrics_add(Metrics *m, const char *name, double value);
 void metrics_add_count(Metrics *m, const char *name, uint64_t count);
+/* `text`: UTF-8, at most 1,024 bytes; like `name` kept as a pointer until metrics_end. */
+void metrics_add_text(Metrics *m, const char *name, const char *text);
 /* The record begun undoes all earlier records of steps after its own. */
 void metrics_undo_later(Metrics *m);
 /* Writes the record to every sink. The first one that a sink cannot write is a warning;

@@ -103,13 +103,18 @@ static Err open_jsonl(void **sink, const char *run_dir, uint64_t *last_step) {
   return err;
 }
 
+static json_t *make_value(const MetricsValue *v) {
+  if (v->text) return json_string(v->text);
+  return v->is_count ? json_integer((json_int_t)v->count) : json_real(v->real);
+}
+
 static Err add_values(json_t *line, const MetricsRecord *r, const char *path) {
   for (size_t i = 0; i < r->values; i++) {
     const MetricsValue *v = &r->value[i];
-    json_t *value = v->is_count ? json_integer((json_int_t)v->count) : json_real(v->real);
+    json_t *value = make_value(v);
     if (!value)
-      return err_set(ERR_WORK, "cannot write %s: %s of step %" PRIu64 " is not finite", path,
-                     v->name, r->step);
+      return err_set(ERR_WORK, "cannot write %s: %s of step %" PRIu64 " is not %s", path,
+                     v->name, r->step, v->text ? "UTF-8" : "finite");
     json_object_set_new(line, v->name, value);
   }
   return ERR_OK;

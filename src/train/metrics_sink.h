@@ -14,7 +14,8 @@
 
 typedef struct {
   const char *name;
-  bool is_count; /* a whole number: `count`; else `real` */
+  const char *text; /* UTF-8; NULL: a number */
+  bool is_count;    /* a whole number: `count`; else `real` */
   double real;
   uint64_t count;
 } MetricsValue;

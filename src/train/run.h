@@ -5,12 +5,15 @@
 #define TRAIN_RUN_H
 
 #include "train/metrics.h"
+#include "train/restart.h"
 #include "train/saver.h"
 
 typedef struct {
   const char *dir;
   int lock;         /* of DIR/lock; -1: not held */
+  bool is_resumed;  /* on rank 0: the directory is entered, not made */
   TrainCounters at; /* counters of the current step */
+  Restart restart;  /* on rank 0 */
   Metrics metrics;
   Saver *saver;
   uint64_t saved; /* the step last passed to the saver, or loaded */
@@ -36,8 +39,7 @@ double run_elapsed(const Run *r);
 /* If the run is resumed, locks its directory and checks that `options` (lines of a config file) and
  * the order of the data, which depends on batch_tokens and seed, are those of the run. Changes
  * nothing but the lock. */
-NODISCARD Err run_enter(Run *r, bool is_resumed, const char *options, uint64_t batch_tokens,
-                        uint64_t seed);
+NODISCARD Err run_enter(Run *r, const char *options, uint64_t batch_tokens, uint64_t seed);
 /* Creates the directory of a new run, writes DIR/config, and opens log and metrics. */
 NODISCARD Err run_commit(Run *r, const char *options);
 

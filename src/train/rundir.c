@@ -50,18 +50,46 @@ static void find_similar(const char *run, char similar[FILE_PATH_MAX]) {
   closedir(dir);
 }
 
-Err rundir_check(const char *run, bool resume) {
+static Err refuse_resume(const char *run) {
   char similar[FILE_PATH_MAX];
+  find_similar(run, similar);
+  return err_set(ERR_USAGE, "there is no run %s to resume%s%.*s%s", run,
+                 *similar ? "; did you mean --run " : "", 512, similar,
+                 *similar ? "?" : "; check --run, or leave --resume out to begin a new one");
+}
+
+/* In a directory without a run: what a run that was killed in its first moments leaves (RUN/lock),
+ * and what is made for a run before it begins (RUN/launch, directories for logs). */
+static Err check_entry(void *context, const char *name) {
+  const char *run = *(const char **)context;
+  char path[FILE_PATH_MAX];
+  TRY(file_join(path, run, name));
+  if (strcmp(name, "lock") == 0 || str_starts(name, "launch") || file_is_dir(path))
+    return ERR_OK;
+  return err_set(
+      ERR_USAGE,
+      "%s is no run and holds other files (%s), so --auto-resume does not begin a run "
+      "in it; choose another --run",
+      run, name);
+}
+
+static Err check_unbegun(const char *run) {
+  if (!file_is_dir(run))
+    return err_set(ERR_USAGE, "%s is no directory; choose another --run", run);
+  return place_list(run, check_entry, &run);
+}
+
+Err rundir_check(const char *run, RunStart start, bool *is_resumed) {
+  *is_resumed = false;
   TRY(place_check(run));
-  if (resume && !is_run(run)) {
-    find_similar(run, similar);
-    return err_set(ERR_USAGE, "there is no run %s to resume%s%.*s%s", run,
-                   *similar ? "; did you mean --run " : "", 512, similar,
-                   *similar ? "?" : "; check --run, or leave --resume out to begin a new one");
-  }
-  if (resume || !file_exists(run)) return ERR_OK;
-  return err_set(ERR_WORK,
-                 "%s exists already; continue it with --resume, or choose another --run", run);
+  if (start == RUN_RESUME && !is_run(run)) return refuse_resume(run);
+  if (start != RUN_RESUME && !file_exists(run)) return ERR_OK;
+  if (start == RUN_NEW)
+    return err_set(
+        ERR_WORK, "%s exists already; continue it with --resume, or choose another --run", run);
+  if (start == RUN_AUTO && !is_run(run)) TRY(check_unbegun(run));
+  *is_resumed = true;
+  return ERR_OK;
 }
 
 static Err lock_run(const char *run, int *lock) {
@@ -73,11 +101,10 @@ static Err lock_run(const char *run, int *lock) {
   return err_set(ERR_WORK, "%s is in use by another trireme; choose another --run", run);
 }
 
-Err rundir_enter(const char *run, bool resume, const char *options, int *lock) {
+Err rundir_enter(const char *run, bool is_resumed, const char *options, int *lock) {
   char path[FILE_PATH_MAX];
   *lock = -1;
-  TRY(rundir_check(run, resume));
-  if (!resume) return ERR_OK;
+  if (!is_resumed) return rundir_check(run, RUN_NEW, &is_resumed);
   TRY(lock_run(run, lock));
   TRY(file_join(path, run, "config"));
   return file_exists(path) ? agree_resume(path, options) : ERR_OK;

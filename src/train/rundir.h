@@ -7,12 +7,18 @@
 
 #include "base/err.h"
 
-/* Refuses a new run if `run` exists, and to resume if it is no run; the error then suggests the
- * run in the same directory with the most similar name. Changes nothing. */
-NODISCARD Err rundir_check(const char *run, bool resume);
-/* If `resume`, locks the run and compares `options` (lines of a config file) with its own; else
+/* RUN_NEW: the directory must not exist. RUN_RESUME: it must be a run. RUN_AUTO (--auto-resume): if
+ * it is a run, or one that was killed before it had written anything, it is continued; if it does not
+ * exist, it is begun. */
+typedef enum { RUN_NEW, RUN_RESUME, RUN_AUTO } RunStart;
+
+/* Decides whether the directory is entered (*is_resumed) or made, or refuses it. A run that is not
+ * found is answered with the one in the same directory whose name is most similar. A directory
+ * without a run is not entered if it has files of others. Changes nothing. */
+NODISCARD Err rundir_check(const char *run, RunStart start, bool *is_resumed);
+/* If `is_resumed`, locks the run and compares `options` (lines of a config file) with its own; else
  * sets *lock = -1. Changes nothing but the lock. */
-NODISCARD Err rundir_enter(const char *run, bool resume, const char *options, int *lock);
+NODISCARD Err rundir_enter(const char *run, bool is_resumed, const char *options, int *lock);
 /* Writes RUN/config. For a new run (*lock is -1) creates the directory and locks it first. */
 NODISCARD Err rundir_commit(const char *run, const char *options, int *lock);
 /* Fails if RUN is no longer the directory whose lock is held, because it was moved or removed. A

@@ -21,9 +21,9 @@ typedef struct {
 static Err check_directory(Trainer *t, SetUp *s) {
   (void)s;
   const TrainSpec *spec = t->spec;
-  bool is_needed = spec->resume || !spec->dry_run;
-  return is_needed && world_is_writer(&t->world) ? rundir_check(spec->run, spec->resume)
-                                                 : ERR_OK;
+  bool is_needed = spec->start != RUN_NEW || !spec->dry_run;
+  if (!is_needed || !world_is_writer(&t->world)) return ERR_OK;
+  return rundir_check(spec->run, spec->start, &t->run.is_resumed);
 }
 
 static Err open_device(Trainer *t, SetUp *s) {
@@ -57,7 +57,7 @@ static Err read_counters(Trainer *t, SetUp *s) {
   (void)s;
   char dir[FILE_PATH_MAX];
   bool is_found;
-  if (!world_is_writer(&t->world) || !t->spec->resume) return ERR_OK;
+  if (!world_is_writer(&t->world) || !t->run.is_resumed) return ERR_OK;
   TrainArrays required = {.config = &t->task->config,
                           .tokenizer = t->task->tokenizer,
                           .data = t->spec->accept_data ? NULL : t->task->data_hash};
@@ -111,9 +111,11 @@ static Err reserve_device(Trainer *t, SetUp *s) {
 }
 
 /* The options as the run keeps them: without those of this call alone, and with what was chosen in
- * place of "auto". */
+ * place of "auto". The number of micro-batches is kept too: a run that is killed before its first
+ * checkpoint may continue on another number of ranks, whose default is another. */
 static Err settle_options(Trainer *t, SetUp *s) {
-  static const char *const of_this_call[] = {"resume =", "accept-data ="};
+  static const char *const of_this_call[] = {
+      "resume =", "auto-resume =", "accept-data =", "micro-batches ="};
   for (const char *at = s->options; *at;) {
     size_t len = strcspn(at, "\n");
     bool is_kept = true;
@@ -125,13 +127,13 @@ static Err settle_options(Trainer *t, SetUp *s) {
       str_addf(&s->run_options, "%.*s\n", (int)len, at);
     at += len + (at[len] == '\n');
   }
+  str_addf(&s->run_options, "micro-batches = %u\n", t->micro_batches);
   return str_check(&s->run_options);
 }
 
 static Err enter_run(Trainer *t, SetUp *s) {
   if (!world_is_writer(&t->world)) return ERR_OK;
-  return run_enter(&t->run, t->spec->resume, str_text(&s->run_options), t->task->capacity,
-                   t->spec->seed);
+  return run_enter(&t->run, str_text(&s->run_options), t->task->capacity, t->spec->seed);
 }
 
 static Err check_memory(Trainer *t, SetUp *s) {
@@ -183,6 +185,24 @@ static Err print_resume(Trainer *t, SetUp *s) {
   return ERR_OK;
 }
 
+/* To log and metrics: that this process replaces one that was lost. */
+static Err print_restart(Trainer *t, SetUp *s) {
+  (void)s;
+  if (!world_is_writer(&t->world)) return ERR_OK;
+  t->run.restart = restart_read();
+  const Restart *r = &t->run.restart;
+  if (!r->count) return ERR_OK;
+  log_info("restart  number %" PRIu64 ", at step %" PRIu64 "%s%s", r->count, t->run.at.step,
+           *r->reason ? ": " : "", r->reason);
+  Metrics *m = &t->run.metrics;
+  metrics_begin(m, t->run.at.step, t->run.at.seconds);
+  metrics_add_text(m, "event", "restart");
+  metrics_add_count(m, "restart_count", r->count);
+  if (*r->reason) metrics_add_text(m, "restart_reason", r->reason);
+  metrics_end(m);
+  return ERR_OK;
+}
+
 typedef struct {
   const char *doing; /* name of the step, for the watchdog's message if this rank hangs in it */
   Err (*act)(Trainer *t, SetUp *s);
@@ -222,6 +242,7 @@ static const SetUpStep begin_steps[] = {
     /* Nothing can refuse the run any more: it gets its options, its log and its metrics. */
     {"writing the run directory", commit_run},
     {"beginning", print_resume}, /* to the log, too */
+    {"reporting a restart", print_restart},
 };
 
 static Err run_set_up_steps(Trainer *t, SetUp *s, const SetUpStep *step, size_t steps) {

@@ -7,6 +7,7 @@
 #include "model/model.h"
 #include "train/allreduce.h"
 #include "train/optim.h"
+#include "train/rundir.h"
 #include "train/schedule.h"
 #include "train/task.h"
 
@@ -37,7 +38,8 @@ typedef struct {
   int keep, patience; /* checkpoints kept; validations without a better score */
   int average;        /* checkpoints averaged at the end */
   int rollbacks;      /* most roll-backs; one more divergence ends the run */
-  bool resume, dry_run;
+  RunStart start;
+  bool dry_run;
   bool accept_data; /* resumes on another data set than the run's */
 } TrainSpec;
 

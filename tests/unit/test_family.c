@@ -367,7 +367,7 @@ static void test_resumed_run_has_bits_of_one_never_stopped(void **state) {
   spec = make_spec(at("parts"), 40, &options);
   train(&spec, &r);
   spec.steps = 60;
-  spec.resume = true;
+  spec.start = RUN_RESUME;
   train(&spec, &r);
   Str whole = read_text(at("whole/checkpoints/latest/weights.safetensors"));
   Str parts = read_text(at("parts/checkpoints/latest/weights.safetensors"));

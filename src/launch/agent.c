@@ -1,0 +1,240 @@
+/* The agent's loop and its messages. Depends on agent_worker, agent_stub, process. */
+#include "launch/agent.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "launch/agent_internal.h"
+#include "launch/cores.h"
+#include "launch/process.h"
+
+#define HEARTBEAT_EVERY 2.0 /* seconds */
+#define HEARTBEAT_LIMIT 6.0 /* seconds without a message after which the head is lost */
+#define TICK            50  /* ms between two looks while processes are being killed */
+#define STUCK_TIME      5.0 /* seconds after which a process that does not die is reported */
+
+static Err send_hello(Agent *a) {
+  int cpu[CORES_MAX];
+  return protocol_send(
+      a->head, MSG_HELLO,
+      json_pack("{s:s, s:i, s:s, s:s, s:i, s:i, s:s}", "host", a->host, "pid", (int)getpid(),
+                "program", a->program, "directory", a->dir.path, "cores", cores_list(cpu),
+                "gpus", cores_count_gpus(), "version", TRIREME_VERSION));
+}
+
+/* Kills what there is, and reports once when nothing is left. */
+static Err continue_kill(Agent *a, double now) {
+  char names[256];
+  if (a->kill_since <= 0) return ERR_OK;
+  process_kill_children();
+  if (waitpid(-1, NULL, WNOHANG | WNOWAIT) < 0 && errno == ECHILD) {
+    a->kill_since = 0;
+    agent_forget_processes(a);
+    agent_close_stubs(a);
+    TRY(agent_dir_renew(&a->dir, "mpi"));
+    return protocol_send(a->head, MSG_CLEAR,
+                         json_pack("{s:I}", "generation", (json_int_t)a->generation));
+  }
+  if (a->is_stuck || now - a->kill_since < STUCK_TIME) return ERR_OK;
+  a->is_stuck = true;
+  process_list_children(names, sizeof names);
+  log_warn("%s: processes do not end although they were killed: %s", a->host, names);
+  return ERR_OK;
+}
+
+static Err begin_generation(Agent *a, json_t *body) {
+  json_decref(a->begin);
+  a->begin = json_incref(body);
+  a->generation = (uint32_t)protocol_int(body, "generation", 0);
+  a->is_stuck = false;
+  if (!json_is_true(json_object_get(body, "alone")))
+    return ERR_OK; /* mpirun starts the workers */
+  pid_t pid;
+  return agent_start_worker(a, 0, NULL, 0, &pid);
+}
+
+static Err handle_message(Agent *a, uint8_t type, json_t *body, double now) {
+  bool is_current = (uint32_t)protocol_int(body, "generation", 0) == a->generation;
+  if (type == MSG_BEGIN) return begin_generation(a, body) ? agent_report_failure(a) : ERR_OK;
+  if (type == MSG_END) a->is_over = true;
+  if (!is_current) return ERR_OK;
+  switch (type) {
+    case MSG_START:
+      if (a->kill_since > 0) return ERR_OK;
+      return agent_start_daemon(a, protocol_int(body, "id", 0), json_object_get(body, "argv"))
+                 ? agent_report_failure(a)
+                 : ERR_OK;
+    case MSG_STOP:
+      agent_signal_workers(a, SIGTERM);
+      return ERR_OK;
+    case MSG_KILL:
+      if (a->kill_since <= 0) a->kill_since = now;
+      return ERR_OK;
+    case MSG_RSH_ENDED:
+      agent_end_stub(a, 0, protocol_int(body, "id", 0), (int)protocol_int(body, "status", 1));
+      return ERR_OK;
+    default:
+      return ERR_OK; /* a message of a later version */
+  }
+}
+
+static Err serve_head(Agent *a, double now) {
+  Err lost = channel_advance(a->head);
+  ErrRecord why = err_copy();
+  for (Frame f; !a->is_over && channel_next(a->head, &f);) {
+    json_t *body;
+    TRY(protocol_parse(&f, "the head", &body));
+    Err err = handle_message(a, f.type, body, now);
+    json_decref(body);
+    TRY(err);
+  }
+  return lost && !a->is_over ? err_give(&why) : ERR_OK;
+}
+
+/* Waits for all children that have ended. While killing, the end of the tree is what counts. */
+static Err reap_children(Agent *a) {
+  for (;;) {
+    int status;
+    pid_t pid = waitpid(-1, &status, WNOHANG);
+    if (pid <= 0) return ERR_OK;
+    TRY(agent_note_end(a, pid, status));
+    agent_end_stub(a, pid, 0, 0);
+  }
+}
+
+/* The first SIGINT or SIGTERM lets the head stop the workers in order; the second ends all. */
+static Err read_signals(Agent *a) {
+  struct signalfd_siginfo info;
+  while (read(a->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+    if (info.ssi_signo == SIGCHLD) continue;
+    a->leaving++;
+    if (a->leaving == 1)
+      TRY(protocol_send(
+          a->head, MSG_LEAVE,
+          json_pack("{s:s}", "reason", process_signal_name((int)info.ssi_signo))));
+  }
+  return ERR_OK;
+}
+
+static Err add_fd(Agent *a, int fd, short events) {
+  if (fd < 0) return ERR_OK;
+  TRY(mem_grow(&a->fds, &a->fd_capacity, a->fd_count + 1, sizeof *a->fds));
+  a->fds[a->fd_count++] = (struct pollfd){.fd = fd, .events = events};
+  return ERR_OK;
+}
+
+static Err add_channel(Agent *a, const Channel *c, int *wait) {
+  struct pollfd two[2];
+  int count;
+  channel_events(c, two, &count);
+  for (int i = 0; i < count; i++) TRY(add_fd(a, two[i].fd, two[i].events));
+  int ms = channel_wait_ms(c);
+  if (ms >= 0 && (*wait < 0 || ms < *wait)) *wait = ms;
+  return ERR_OK;
+}
+
+static Err wait_for_events(Agent *a) {
+  int wait = a->kill_since > 0 ? TICK : -1;
+  bool may_read = channel_unsent(a->head) < ((size_t)1 << 20);
+  a->fd_count = 0;
+  TRY(add_fd(a, a->listener, POLLIN));
+  TRY(add_fd(a, a->signals, POLLIN));
+  TRY(add_channel(a, a->head, &wait));
+  for (size_t i = 0; i < a->stubs; i++) TRY(add_channel(a, a->stub[i].channel, &wait));
+  for (size_t i = 0; i < a->processes; i++) {
+    if (a->process[i].abandoned > 0) wait = TICK;
+    if (!may_read) continue;
+    TRY(add_fd(a, a->process[i].out, POLLIN));
+    TRY(add_fd(a, a->process[i].err, POLLIN));
+    TRY(add_fd(a, a->process[i].event, POLLIN));
+  }
+  if (poll(a->fds, a->fd_count, wait) < 0 && errno != EINTR)
+    return err_set(ERR_WORK, "poll: %s", strerror(errno));
+  return ERR_OK;
+}
+
+static Err run_loop(Agent *a) {
+  while (!a->is_over && a->leaving < 2) {
+    TRY(wait_for_events(a));
+    double now = progress_clock();
+    TRY(read_signals(a));
+    TRY(serve_head(a, now));
+    TRY(agent_serve_stubs(a, now));
+    TRY(agent_forward_output(a));
+    TRY(reap_children(a));
+    agent_kill_abandoned(a, now);
+    TRY(continue_kill(a, now));
+  }
+  return a->is_over ? ERR_OK : ERR_STOPPED;
+}
+
+static Err watch_signals(Agent *a) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGCHLD);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  sigprocmask(SIG_BLOCK, &set, NULL);
+  a->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  return a->signals < 0 ? err_set(ERR_WORK, "signalfd: %s", strerror(errno)) : ERR_OK;
+}
+
+static Err set_up(Agent *a, const char *name) {
+  a->listener = -1;
+  a->signals = -1;
+  a->dir.lock = -1;
+  ssize_t n = readlink("/proc/self/exe", a->program, sizeof a->program - 1);
+  if (n < 0) return err_errno("cannot read", "/proc/self/exe");
+  a->program[n] = '\0';
+  if (name)
+    snprintf(a->host, sizeof a->host, "%s", name);
+  else
+    gethostname(a->host, sizeof a->host - 1);
+  TRY(process_adopt_orphans());
+  TRY(watch_signals(a));
+  TRY(agent_dir_make(&a->dir));
+  TRY(agent_dir_renew(&a->dir, "mpi"));
+  return agent_listen(a);
+}
+
+/* Ends all processes. One that cannot be killed (state D) is left after a while. */
+static void end_processes(void) {
+  struct timespec pause = {.tv_nsec = 20000000};
+  for (double start = progress_clock(); progress_clock() - start < STUCK_TIME;) {
+    process_kill_children();
+    while (waitpid(-1, NULL, WNOHANG) > 0) {}
+    if (waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD) return;
+    nanosleep(&pause, NULL);
+  }
+}
+
+Err agent_run(Channel *head, const char *name) {
+  Agent a = {.head = head};
+  Err err = set_up(&a, name);
+  channel_set_heartbeat(head, HEARTBEAT_EVERY, HEARTBEAT_LIMIT);
+  if (!err) err = send_hello(&a);
+  if (!err) err = run_loop(&a);
+  ErrRecord why = err_copy();
+  end_processes();
+  agent_forget_processes(&a);
+  agent_close_stubs(&a);
+  agent_dir_remove(&a.dir);
+  process_close(&a.listener);
+  process_close(&a.signals);
+  channel_close(a.head);
+  json_decref(a.begin);
+  mem_free(a.process);
+  mem_free(a.stub);
+  mem_free(a.fds);
+  if (err == ERR_WORK) err_give(&why);
+  return err;
+}

@@ -1,0 +1,144 @@
+/* The agent's Unix socket, to which `launch --worker` and `launch --rsh` connect. Only processes of
+ * the same user are accepted. Depends on channel, protocol. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "launch/agent_internal.h"
+#include "launch/process.h"
+
+#define STUBS_MAX (2 * AGENT_PROCESSES_MAX)
+
+Err agent_listen(Agent *a) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  char path[FILE_PATH_MAX];
+  TRY(file_join(path, a->dir.path, "agent"));
+  if (strlen(path) >= sizeof address.sun_path)
+    return err_set(ERR_WORK, "%s is too long for a Unix socket; set TMPDIR to a shorter path",
+                   path);
+  memcpy(address.sun_path, path, strlen(path) + 1);
+  a->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (a->listener < 0 || bind(a->listener, (struct sockaddr *)&address, sizeof address) != 0 ||
+      listen(a->listener, SOMAXCONN) != 0)
+    return err_errno("cannot listen on", path);
+  return ERR_OK;
+}
+
+static bool is_own_user(int fd) {
+  struct ucred peer;
+  socklen_t len = sizeof peer;
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == geteuid();
+}
+
+static Err accept_stubs(Agent *a) {
+  for (;;) {
+    int fd = accept4(a->listener, NULL, NULL, SOCK_CLOEXEC);
+    if (fd < 0) return ERR_OK;
+    if (!is_own_user(fd) || a->stubs >= STUBS_MAX) {
+      close(fd);
+      continue;
+    }
+    AgentStub stub = {0};
+    TRY(mem_grow(&a->stub, &a->stub_capacity, a->stubs + 1, sizeof *a->stub));
+    TRY(channel_open(&stub.channel, fd, fd, "a launch stub"));
+    a->stub[a->stubs++] = stub;
+  }
+}
+
+/* The value of a number in an environment of NUL-terminated strings; -1: there is none. */
+static int64_t find_number(const char *env, size_t len, const char *name) {
+  size_t want = strlen(name);
+  for (size_t at = 0; at < len;) {
+    size_t n = strnlen(env + at, len - at);
+    if (n == len - at) return -1; /* not terminated */
+    if (n > want && env[at + want] == '=' && strncmp(env + at, name, want) == 0) {
+      char *end;
+      long long value = strtoll(env + at + want + 1, &end, 10);
+      return *end ? -1 : value;
+    }
+    at += n + 1;
+  }
+  return -1;
+}
+
+static Err start_for_stub(Agent *a, AgentStub *s, const Frame *f) {
+  const char *env = (const char *)f->data;
+  int64_t rank = find_number(env, f->len, "OMPI_COMM_WORLD_RANK");
+  int64_t first = protocol_int(a->begin, "first_rank", 0);
+  if (!a->generation || a->kill_since > 0) return ERR_OK; /* its generation is over */
+  if (s->worker || rank < first || rank >= first + protocol_int(a->begin, "local_size", 1)) {
+    err_set(ERR_WORK,
+            "%s: mpirun started rank %lld here, but ranks %lld to %lld belong to this machine; "
+            "is a "
+            "machine listed twice?",
+            a->host, (long long)rank, (long long)first,
+            (long long)(first + protocol_int(a->begin, "local_size", 1) - 1));
+    return agent_report_failure(a);
+  }
+  Err err = agent_start_worker(a, (uint32_t)rank, env, f->len, &s->worker);
+  return err ? agent_report_failure(a) : ERR_OK;
+}
+
+static Err pass_rsh_on(Agent *a, AgentStub *s, const Frame *f) {
+  json_t *body;
+  if (!a->generation || a->kill_since > 0 || s->rsh) return ERR_OK;
+  TRY(protocol_parse(f, "a launch stub", &body));
+  s->rsh = ++a->last_rsh;
+  json_object_set_new(body, "generation", json_integer((json_int_t)a->generation));
+  json_object_set_new(body, "id", json_integer(s->rsh));
+  return protocol_send(a->head, MSG_RSH, body);
+}
+
+static Err handle_frame(Agent *a, AgentStub *s, const Frame *f) {
+  if (f->type == STUB_WORKER) return start_for_stub(a, s, f);
+  if (f->type == STUB_RSH) return pass_rsh_on(a, s, f);
+  return ERR_OK;
+}
+
+/* mpirun has ended the stub of a running worker: MPI wants the worker to end. It gets a moment to
+ * end by itself, so that the reason that the head sees is the first one. */
+static void abandon_worker(Agent *a, const AgentStub *s, double now) {
+  for (size_t i = 0; i < a->processes; i++)
+    if (s->worker && a->process[i].pid == s->worker) a->process[i].abandoned = now;
+}
+
+Err agent_serve_stubs(Agent *a, double now) {
+  TRY(accept_stubs(a));
+  for (size_t i = 0; i < a->stubs;) {
+    AgentStub *s = &a->stub[i];
+    bool is_closed = channel_advance(s->channel) != ERR_OK;
+    for (Frame f; channel_next(s->channel, &f);) TRY(handle_frame(a, s, &f));
+    if (!is_closed) {
+      i++;
+      continue;
+    }
+    abandon_worker(a, s, now);
+    channel_close(s->channel);
+    *s = a->stub[--a->stubs];
+  }
+  return ERR_OK;
+}
+
+void agent_end_stub(Agent *a, pid_t worker, int64_t rsh, int status) {
+  for (size_t i = 0; i < a->stubs; i++) {
+    AgentStub *s = &a->stub[i];
+    if (!(worker && s->worker == worker) && !(rsh && s->rsh == rsh)) continue;
+    s->worker = 0;
+    /* A stub that is gone already needs no answer. */
+    if (protocol_send(s->channel, STUB_END, json_pack("{s:i}", "status", status)) ||
+        channel_advance(s->channel))
+      s->rsh = 0;
+  }
+}
+
+void agent_close_stubs(Agent *a) {
+  for (size_t i = 0; i < a->stubs; i++) channel_close(a->stub[i].channel);
+  a->stubs = 0;
+}

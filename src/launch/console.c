@@ -1,0 +1,220 @@
+/* Cuts output into lines, keeps the last ones of each rank, and queues them for the thread of
+ * console_writer.c. Depends on console_writer, protocol. */
+#include "launch/console.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "launch/console_writer.h"
+#include "launch/protocol.h"
+
+#define LINE_MAX_BYTES 65536 /* a longer line is cut */
+#define TAIL_LINES     6
+#define TAIL_BYTES     2048
+
+/* One stream of a rank. */
+typedef struct {
+  Str line; /* the line that is not yet complete */
+} Stream;
+
+typedef struct {
+  Stream stream[2]; /* standard output; standard error or the terminal */
+  Str tail;         /* the end of standard error, at most TAIL_BYTES */
+} RankOutput;
+
+struct Console {
+  Writer *writer;
+  bool all_output, is_quiet;
+  bool has_live_line; /* the cursor is behind rank 0's status line */
+  RankOutput *rank;   /* element 0 is mpirun, element r + 1 is rank r */
+  size_t ranks, capacity;
+};
+
+Err console_open(Console **out, const ConsoleSpec *spec) {
+  Console *c;
+  *out = NULL;
+  TRY(mem_alloc(&c, 1, sizeof *c));
+  c->all_output = spec->all_output;
+  c->is_quiet = spec->is_quiet;
+  Err err = writer_open(&c->writer, spec->log_dir, spec->run);
+  if (err)
+    mem_free(c);
+  else
+    *out = c;
+  return err;
+}
+
+/* The streams of a rank; NULL: out of memory, which drops its output. */
+static RankOutput *get_source(Console *c, uint32_t rank) {
+  size_t i = rank == OUTPUT_OF_MPIRUN ? 0 : (size_t)rank + 1;
+  if (i >= c->ranks) {
+    if (mem_grow(&c->rank, &c->capacity, i + 1, sizeof *c->rank)) return NULL;
+    memset(c->rank + c->ranks, 0, (i + 1 - c->ranks) * sizeof *c->rank);
+    c->ranks = i + 1;
+  }
+  return &c->rank[i];
+}
+
+static void name_file(char name[64], uint32_t rank) {
+  if (rank == OUTPUT_OF_MPIRUN)
+    snprintf(name, 64, "mpirun.log");
+  else
+    snprintf(name, 64, "rank-%u.log", rank);
+}
+
+static void add_to_tail(RankOutput *s, const char *line, size_t len) {
+  if (len > TAIL_BYTES) len = TAIL_BYTES;
+  str_addn(&s->tail, line, len);
+  if (s->tail.failed || s->tail.len <= TAIL_BYTES) return;
+  const char *keep = s->tail.s + (s->tail.len - TAIL_BYTES);
+  const char *start = strchr(keep, '\n');
+  keep = start ? start + 1 : keep;
+  size_t n = strlen(keep);
+  memmove(s->tail.s, keep, n + 1);
+  s->tail.len = n;
+}
+
+static bool is_printed(const Console *c, uint32_t rank) {
+  return rank != OUTPUT_OF_MPIRUN && (c->all_output || rank == 0);
+}
+
+/* Ends rank 0's status line on the terminal before something else is printed. */
+static void leave_live_line(Console *c) {
+  if (c->has_live_line) writer_print(c->writer, WRITER_STDERR, "\n", 1);
+  c->has_live_line = false;
+}
+
+static void print_line(Console *c, uint32_t rank, uint8_t stream, const char *line,
+                       size_t len) {
+  char prefix[16] = "";
+  Str text = {0};
+  leave_live_line(c);
+  if (c->all_output) snprintf(prefix, sizeof prefix, "[%u] ", rank);
+  str_add(&text, prefix);
+  str_addn(&text, line, len);
+  writer_print(c->writer, stream == OUTPUT_STDOUT ? WRITER_STDOUT : WRITER_STDERR,
+               str_text(&text), text.len);
+  str_free(&text);
+}
+
+/* What remains visible of a line that a terminal has overwritten: the part behind the last
+ * "carriage return, erase line". */
+static const char *skip_overwritten(const char *line, size_t *len) {
+  size_t from = 0;
+  for (size_t i = 0; i + 1 < *len; i++)
+    if (line[i] == '\r' && line[i + 1] != '\n') from = i + 1;
+  if (*len - from >= 3 && memcmp(line + from, "\033[K", 3) == 0) from += 3;
+  *len -= from;
+  return line + from;
+}
+
+/* A complete line, with its line break. */
+static void finish_line(Console *c, RankOutput *s, uint32_t rank, uint8_t stream,
+                        const char *line, size_t len) {
+  char name[64];
+  name_file(name, rank);
+  if (is_printed(c, rank) && stream != OUTPUT_TERMINAL) print_line(c, rank, stream, line, len);
+  if (stream == OUTPUT_TERMINAL) line = skip_overwritten(line, &len);
+  if (len <= 1) return;
+  writer_log(c->writer, name, line, len);
+  if (stream != OUTPUT_STDOUT) add_to_tail(s, line, len);
+}
+
+void console_add(Console *c, uint32_t rank, uint8_t stream, const uint8_t *bytes, size_t len) {
+  RankOutput *s = get_source(c, rank);
+  if (!s || !len) return;
+  const char *at = (const char *)bytes, *end = at + len;
+  Str *line = &s->stream[stream != OUTPUT_STDOUT].line;
+  if (stream == OUTPUT_TERMINAL) {
+    writer_print(c->writer, WRITER_STDERR, at, len);
+    c->has_live_line = end[-1] != '\n';
+  }
+  while (at < end) {
+    const char *stop = memchr(at, '\n', (size_t)(end - at));
+    size_t n = stop ? (size_t)(stop + 1 - at) : (size_t)(end - at);
+    str_addn(line, at, n);
+    at += n;
+    if (!stop && line->len >= LINE_MAX_BYTES) str_addc(line, '\n');
+    if (!line->len || line->s[line->len - 1] != '\n') continue;
+    finish_line(c, s, rank, stream, line->s, line->len);
+    str_clear(line);
+  }
+}
+
+void console_finish_lines(Console *c) {
+  for (size_t i = 0; i < c->ranks; i++) {
+    for (int k = 0; k < 2; k++) {
+      Str *line = &c->rank[i].stream[k].line;
+      uint8_t stream = k == 0 ? OUTPUT_STDOUT : OUTPUT_STDERR;
+      if (c->has_live_line && i == 1 && k == 1) stream = OUTPUT_TERMINAL;
+      if (!line->len) continue;
+      str_addc(line, '\n');
+      finish_line(c, &c->rank[i], i ? (uint32_t)(i - 1) : OUTPUT_OF_MPIRUN, stream, line->s,
+                  line->len);
+      str_clear(line);
+    }
+  }
+}
+
+static void say(Console *c, bool is_shown, const char *label, const char *fmt, va_list args) {
+  char raw[4096], visible[4096], text[4200];
+  vsnprintf(raw, sizeof raw, fmt, args);
+  utf8_visible(raw, visible, sizeof visible);
+  int n = snprintf(text, sizeof text, "%s%s\n", label, visible);
+  if (is_shown) {
+    leave_live_line(c);
+    writer_print(c->writer, WRITER_STDERR, text, (size_t)n);
+  }
+  writer_log_with_time(c->writer, "launch.log", text, (size_t)n);
+}
+
+void console_say(Console *c, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  say(c, !c->is_quiet, "launch   ", fmt, args);
+  va_end(args);
+}
+
+void console_warn(Console *c, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  say(c, true, "warning: ", fmt, args);
+  va_end(args);
+}
+
+void console_mark(Console *c, uint32_t ranks, const char *line) {
+  char text[1100], name[64];
+  int n = snprintf(text, sizeof text, "== %.1000s\n", line);
+  for (uint32_t r = 0; r < ranks; r++) {
+    name_file(name, r);
+    writer_log(c->writer, name, text, (size_t)n);
+  }
+}
+
+void console_tail(Console *c, uint32_t rank, Str *out) {
+  RankOutput *s = get_source(c, rank);
+  if (!s || !s->tail.len) return;
+  const char *at = s->tail.s + s->tail.len - 1;
+  for (int lines = 0; at > s->tail.s; at--)
+    if (at[-1] == '\n' && ++lines == TAIL_LINES) break;
+  str_add(out, at);
+}
+
+Err console_close(Console *c) {
+  if (!c) return ERR_OK;
+  console_finish_lines(c);
+  leave_live_line(c);
+  for (size_t i = 0; i < c->ranks; i++) {
+    str_free(&c->rank[i].stream[0].line);
+    str_free(&c->rank[i].stream[1].line);
+    str_free(&c->rank[i].tail);
+  }
+  mem_free(c->rank);
+  Err err = writer_close(c->writer);
+  mem_free(c);
+  return err;
+}

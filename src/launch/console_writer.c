@@ -1,0 +1,263 @@
+/* Writes lines on a thread. Depends on base/lines, base/thread. */
+#include "launch/console_writer.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/lines.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "base/thread.h"
+
+#define QUEUE_MAX   ((size_t)16 << 20) /* bytes */
+#define PENDING_MAX ((size_t)4 << 20)  /* bytes kept until the run exists */
+
+typedef struct Item Item;
+struct Item {
+  Item *next;
+  WriterStream stream;
+  char name[64]; /* log file; "": the console */
+  size_t len;
+  char bytes[];
+};
+
+typedef struct {
+  Item *first, **end;
+  size_t bytes;
+} Queue;
+
+typedef struct {
+  char name[64];
+  LineFile file;
+} LogFile;
+
+struct Writer {
+  pthread_t thread;
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  Queue queue;      /* under the lock */
+  bool is_ending;   /* under the lock */
+  uint64_t dropped; /* under the lock: lines for which the queue had no room */
+
+  /* The thread's own, until it has ended. */
+  char dir[FILE_PATH_MAX], run[FILE_PATH_MAX];
+  bool is_dir_made;
+  Queue pending; /* lines of log files until the run exists */
+  LogFile *file;
+  size_t files, capacity;
+  ErrRecord wrong; /* the first file that could not be opened or written */
+  uint64_t lost;   /* lines */
+};
+
+static void push(Queue *q, Item *item) {
+  item->next = NULL;
+  *q->end = item;
+  q->end = &item->next;
+  q->bytes += sizeof *item + item->len;
+}
+
+static Item *pop(Queue *q) {
+  Item *item = q->first;
+  if (!item) return NULL;
+  q->first = item->next;
+  if (!q->first) q->end = &q->first;
+  q->bytes -= sizeof *item + item->len;
+  return item;
+}
+
+/* Queues an item, or counts it as dropped. */
+static void queue_item(Writer *w, WriterStream stream, const char *name, const char *bytes,
+                       size_t len) {
+  Item *item = NULL;
+  pthread_mutex_lock(&w->lock);
+  if (w->queue.bytes + len > QUEUE_MAX || mem_alloc(&item, 1, sizeof *item + len)) {
+    w->dropped++;
+  } else {
+    item->stream = stream;
+    snprintf(item->name, sizeof item->name, "%s", name);
+    item->len = len;
+    memcpy(item->bytes, bytes, len);
+    push(&w->queue, item);
+    pthread_cond_signal(&w->changed);
+  }
+  pthread_mutex_unlock(&w->lock);
+}
+
+void writer_print(Writer *w, WriterStream stream, const char *bytes, size_t len) {
+  queue_item(w, stream, "", bytes, len);
+}
+
+void writer_log(Writer *w, const char *name, const char *line, size_t len) {
+  queue_item(w, WRITER_STDERR, name, line, len);
+}
+
+void writer_log_with_time(Writer *w, const char *name, const char *line, size_t len) {
+  char when[32];
+  struct tm now;
+  time_t seconds = time(NULL);
+  Str text = {0};
+  if (!gmtime_r(&seconds, &now)) return;
+  strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &now);
+  str_addf(&text, "%s  ", when);
+  str_addn(&text, line, len);
+  writer_log(w, name, str_text(&text), text.len);
+  str_free(&text);
+}
+
+/* Standard error that nobody reads is no error, as in every command. */
+static void print_item(Writer *w, const Item *item) {
+  int fd = item->stream == WRITER_STDOUT ? STDOUT_FILENO : STDERR_FILENO;
+  for (size_t at = 0; at < item->len;) {
+    ssize_t n = write(fd, item->bytes + at, item->len - at);
+    if (n > 0) {
+      at += (size_t)n;
+    } else if (n < 0 && errno == EAGAIN) { /* another process made the terminal non-blocking */
+      struct pollfd ready = {.fd = fd, .events = POLLOUT};
+      poll(&ready, 1, -1);
+    } else if (n < 0 && errno != EINTR) {
+      if (fd == STDOUT_FILENO && !w->wrong.code) {
+        err_set(ERR_WORK, "cannot write to standard output: %s", strerror(errno));
+        w->wrong = err_take(ERR_WORK);
+      }
+      return;
+    }
+  }
+}
+
+static Err open_log(Writer *w, const char *name, LineFile **file) {
+  char path[FILE_PATH_MAX];
+  for (size_t i = 0; i < w->files; i++) {
+    *file = &w->file[i].file;
+    if (strcmp(w->file[i].name, name) == 0) return ERR_OK;
+  }
+  /* LineFile has a lock and must not move, so the array never grows beyond its first size. */
+  if (w->files == w->capacity) return err_set(ERR_WORK, "more than %zu log files", w->files);
+  if (!w->is_dir_made) TRY(file_mkdirs(w->dir));
+  w->is_dir_made = true;
+  TRY(file_join(path, w->dir, name));
+  LogFile *new = &w->file[w->files];
+  TRY(lines_open(&new->file, path));
+  snprintf(new->name, sizeof new->name, "%s", name);
+  w->files++;
+  *file = &new->file;
+  return ERR_OK;
+}
+
+static void log_item(Writer *w, const Item *item) {
+  LineFile *file;
+  Err err = open_log(w, item->name, &file);
+  if (!err) err = lines_add(file, item->bytes, item->len);
+  if (!err) return;
+  w->lost++;
+  if (!w->wrong.code) w->wrong = err_take(err);
+}
+
+/* Has train created the run, so that the log directory may be made in it? */
+static bool is_run_made(const Writer *w) {
+  char path[FILE_PATH_MAX];
+  if (!w->run[0] || w->is_dir_made) return true;
+  return file_join(path, w->run, "config") == ERR_OK && file_exists(path);
+}
+
+static void flush_pending(Writer *w) {
+  for (Item *item; (item = pop(&w->pending));) {
+    log_item(w, item);
+    mem_free(item);
+  }
+}
+
+static void handle_item(Writer *w, Item *item) {
+  bool is_kept = false;
+  if (!item->name[0]) {
+    print_item(w, item);
+  } else if (is_run_made(w)) {
+    flush_pending(w);
+    log_item(w, item);
+  } else if (w->pending.bytes + item->len < PENDING_MAX) {
+    push(&w->pending, item);
+    is_kept = true;
+  } else {
+    w->lost++;
+  }
+  if (!is_kept) mem_free(item);
+}
+
+static void *run_writer(void *argument) {
+  Writer *w = argument;
+  for (;;) {
+    pthread_mutex_lock(&w->lock);
+    while (!w->queue.first && !w->is_ending) pthread_cond_wait(&w->changed, &w->lock);
+    Item *item = pop(&w->queue);
+    pthread_mutex_unlock(&w->lock);
+    if (!item) break;
+    handle_item(w, item);
+  }
+  if (is_run_made(w)) flush_pending(w);
+  return NULL;
+}
+
+#define FILES_MAX 4100 /* ranks, mpirun.log and launch.log */
+
+static Err start_writer(Writer *w, const char *log_dir, const char *run) {
+  TRY(file_join(w->dir, log_dir, ""));
+  if (run) TRY(file_join(w->run, run, ""));
+  TRY(mem_alloc(&w->file, FILES_MAX, sizeof *w->file));
+  w->capacity = FILES_MAX;
+  w->queue.end = &w->queue.first;
+  w->pending.end = &w->pending.first;
+  pthread_mutex_init(&w->lock, NULL);
+  pthread_cond_init(&w->changed, NULL);
+  if (thread_start(&w->thread, run_writer, w)) return ERR_OK;
+  return err_set(ERR_WORK, "cannot start a thread for the console");
+}
+
+Err writer_open(Writer **out, const char *log_dir, const char *run) {
+  Writer *w;
+  *out = NULL;
+  TRY(mem_alloc(&w, 1, sizeof *w));
+  Err err = start_writer(w, log_dir, run);
+  if (err) {
+    mem_free(w->file);
+    mem_free(w);
+  } else {
+    *out = w;
+  }
+  return err;
+}
+
+static Err report_losses(const Writer *w) {
+  if (w->wrong.code) {
+    Err err = err_give(&w->wrong);
+    return w->lost ? err_context("%" PRIu64 " lines of log files are lost", w->lost) : err;
+  }
+  if (w->dropped + w->lost)
+    return err_set(ERR_WORK,
+                   "%" PRIu64
+                   " lines were not printed or logged: the terminal or %s is too slow",
+                   w->dropped + w->lost, w->dir);
+  return ERR_OK;
+}
+
+Err writer_close(Writer *w) {
+  if (!w) return ERR_OK;
+  pthread_mutex_lock(&w->lock);
+  w->is_ending = true;
+  pthread_cond_signal(&w->changed);
+  pthread_mutex_unlock(&w->lock);
+  pthread_join(w->thread, NULL);
+  Err err = report_losses(w);
+  for (size_t i = 0; i < w->files; i++) lines_close(&w->file[i].file);
+  for (Item *item; (item = pop(&w->pending));) mem_free(item);
+  pthread_mutex_destroy(&w->lock);
+  pthread_cond_destroy(&w->changed);
+  mem_free(w->file);
+  mem_free(w);
+  return err;
+}

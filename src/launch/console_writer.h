@@ -1,0 +1,23 @@
+/* The thread that writes to the console and to log files, and its queue. Threads: all functions are
+ * called by one thread, which never waits for a file. Depends on base. */
+#ifndef LAUNCH_CONSOLE_WRITER_H
+#define LAUNCH_CONSOLE_WRITER_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+
+typedef struct Writer Writer;
+typedef enum { WRITER_STDOUT, WRITER_STDERR } WriterStream;
+
+/* See ConsoleSpec for log_dir and run. */
+NODISCARD Err writer_open(Writer **w, const char *log_dir, const char *run);
+/* Queues bytes for the console; they are written with one call of write(). */
+void writer_print(Writer *w, WriterStream stream, const char *bytes, size_t len);
+/* Queues a line, with its line break, for LOGDIR/name. */
+void writer_log(Writer *w, const char *name, const char *line, size_t len);
+void writer_log_with_time(Writer *w, const char *name, const char *line, size_t len);
+/* Writes what is queued and ends the thread. An error: lines were lost. NULL is allowed. */
+NODISCARD Err writer_close(Writer *w);
+
+#endif

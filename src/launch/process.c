@@ -1,0 +1,202 @@
+/* Processes: start, adopt, kill. Depends on base, Linux (prctl, /proc). */
+#include "launch/process.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+void process_close(int *fd) {
+  if (*fd >= 0) close(*fd);
+  *fd = -1;
+}
+
+/* What the child reports through a pipe when it cannot become the program. */
+typedef struct {
+  int error; /* errno */
+  char what[24];
+} StartFailure;
+
+static void reset_signals(void) {
+  sigset_t none;
+  for (int s = 1; s < NSIG; s++) signal(s, SIG_DFL); /* fails for SIGKILL and SIGSTOP */
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* Moves `fd` to `target`; -1 is /dev/null. */
+static bool place_descriptor(int fd, int target) {
+  int from = fd >= 0 ? fd : open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (from < 0) return false;
+  if (from == target) return fcntl(from, F_SETFD, 0) == 0; /* dup2 would keep O_CLOEXEC */
+  return dup2(from, target) == target;
+}
+
+static bool place_descriptors(const ProcessSpec *spec) {
+  return place_descriptor(spec->in, 0) && place_descriptor(spec->out, 1) &&
+         place_descriptor(spec->err, 2) &&
+         (spec->event <= 0 || place_descriptor(spec->event, PROCESS_EVENT_FD));
+}
+
+/* Runs in the child; returns what failed, with errno set. */
+static const char *become_program(const ProcessSpec *spec, pid_t parent) {
+  if (setpgid(0, 0) != 0) return "setpgid";
+  if (!spec->outlives) {
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return "prctl";
+    if (getppid() != parent) raise(SIGKILL); /* the parent ended before prctl */
+  }
+  reset_signals();
+  if (spec->dir && chdir(spec->dir) != 0) return "chdir";
+  if (spec->cores && sched_setaffinity(0, sizeof *spec->cores, spec->cores) != 0)
+    return "sched_setaffinity";
+  if (!place_descriptors(spec)) return "dup2";
+  if (spec->env)
+    execvpe(spec->argv[0], spec->argv, spec->env);
+  else
+    execvp(spec->argv[0], spec->argv);
+  return "exec";
+}
+
+static void report_failure(int fd, const char *what) {
+  StartFailure failure = {.error = errno};
+  snprintf(failure.what, sizeof failure.what, "%s", what);
+  ssize_t written = write(fd, &failure, sizeof failure);
+  (void)written; /* the parent is gone if this fails */
+}
+
+static Err explain_failure(const ProcessSpec *spec, const StartFailure *f) {
+  if (strcmp(f->what, "chdir") == 0)
+    return err_set(ERR_WORK,
+                   "cannot enter the working directory %s: %s; it must exist on every machine",
+                   spec->dir, strerror(f->error));
+  if (strcmp(f->what, "exec") == 0)
+    return err_set(ERR_WORK, "cannot start %s: %s", spec->argv[0], strerror(f->error));
+  return err_set(ERR_WORK, "cannot start %s: %s: %s", spec->argv[0], f->what,
+                 strerror(f->error));
+}
+
+/* Waits until the child has become the program (the pipe closes) or reports why not. */
+static Err await_program(const ProcessSpec *spec, int fd, pid_t pid) {
+  StartFailure failure;
+  ssize_t n;
+  do {
+    n = read(fd, &failure, sizeof failure);
+  } while (n < 0 && errno == EINTR);
+  if (n != (ssize_t)sizeof failure) return ERR_OK;
+  waitpid(pid, NULL, 0);
+  return explain_failure(spec, &failure);
+}
+
+Err process_start(const ProcessSpec *spec, pid_t *pid) {
+  int report[2];
+  pid_t parent = getpid();
+  if (pipe2(report, O_CLOEXEC) != 0)
+    return err_errno("cannot create a pipe for", spec->argv[0]);
+  /* Above 3, where place_descriptors does not overwrite it. */
+  int write_end = fcntl(report[1], F_DUPFD_CLOEXEC, PROCESS_EVENT_FD + 1);
+  close(report[1]);
+  *pid = write_end < 0 ? -1 : fork();
+  if (*pid == 0) {
+    report_failure(write_end, become_program(spec, parent));
+    _exit(127);
+  }
+  Err err = *pid < 0 ? err_errno("cannot fork for", spec->argv[0]) : ERR_OK;
+  process_close(&write_end);
+  if (!err) err = await_program(spec, report[0], *pid);
+  close(report[0]);
+  return err;
+}
+
+Err process_adopt_orphans(void) {
+  if (prctl(PR_SET_CHILD_SUBREAPER, 1) == 0) return ERR_OK;
+  return err_errno("cannot become a subreaper for", "processes of this launch");
+}
+
+/* Reads the parent of a process from /proc/PID/stat: "pid (command) state ppid …". The command may
+ * contain anything, so the fields are counted from its last ')'. */
+static pid_t read_parent(const char *pid, char command[32]) {
+  char path[64], text[512];
+  snprintf(path, sizeof path, "/proc/%.16s/stat", pid);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  ssize_t n = read(fd, text, sizeof text - 1);
+  close(fd);
+  if (n <= 0) return -1;
+  text[n] = '\0';
+  char *begin = strchr(text, '('), *end = strrchr(text, ')');
+  int parent;
+  char state;
+  if (!begin || !end || sscanf(end + 1, " %c %d", &state, &parent) != 2) return -1;
+  snprintf(command, 32, "%.*s", (int)(end - begin - 1), begin + 1);
+  return state == 'Z' ? -1 : parent;
+}
+
+typedef void (*VisitChild)(pid_t pid, const char *command, void *context);
+
+static int visit_children(VisitChild visit, void *context) {
+  int found = 0;
+  char command[32];
+  DIR *dir = opendir("/proc");
+  if (!dir) return 0;
+  for (struct dirent *entry; (entry = readdir(dir));) {
+    if (!isdigit((unsigned char)entry->d_name[0])) continue;
+    if (read_parent(entry->d_name, command) != getpid()) continue;
+    visit((pid_t)atol(entry->d_name), command, context);
+    found++;
+  }
+  closedir(dir);
+  return found;
+}
+
+static void kill_child(pid_t pid, const char *command, void *context) {
+  (void)command;
+  (void)context;
+  kill(pid, SIGKILL);
+}
+
+int process_kill_children(void) {
+  return visit_children(kill_child, NULL);
+}
+
+typedef struct {
+  char *out;
+  size_t room, used;
+} ChildList;
+
+static void add_child(pid_t pid, const char *command, void *context) {
+  ChildList *list = context;
+  if (list->used >= list->room) return;
+  int n = snprintf(list->out + list->used, list->room - list->used, "%s%d (%s)",
+                   list->used ? ", " : "", (int)pid, command);
+  if (n > 0) list->used += (size_t)n;
+}
+
+void process_list_children(char *out, size_t room) {
+  ChildList list = {.out = out, .room = room};
+  out[0] = '\0';
+  visit_children(add_child, &list);
+}
+
+const char *process_signal_name(int signal_number) {
+  const char *name = sigabbrev_np(signal_number);
+  static char text[32];
+  if (name)
+    snprintf(text, sizeof text, "SIG%s", name);
+  else
+    snprintf(text, sizeof text, "signal %d", signal_number);
+  return text;
+}
+
+void process_describe_end(char *out, size_t room, int status, int signal_number) {
+  if (status < 0)
+    snprintf(out, room, "killed by %s", process_signal_name(signal_number));
+  else
+    snprintf(out, room, "exit status %d", status);
+}

@@ -1,0 +1,94 @@
+/* Stubs under mpirun. Depends on channel, protocol. */
+#include "launch/stub.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/str.h"
+#include "launch/channel.h"
+#include "launch/protocol.h"
+
+extern char **environ;
+
+static Err connect_to_agent(Channel **c) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  const char *path = getenv("TRIREME_AGENT");
+  if (!path || !*path || strlen(path) >= sizeof address.sun_path)
+    return err_set(
+        ERR_USAGE,
+        "TRIREME_AGENT names no socket: --worker and --rsh are started by 'trireme launch' "
+        "alone");
+  memcpy(address.sun_path, path, strlen(path) + 1);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
+    Err err = err_errno("cannot connect to the agent at", path);
+    if (fd >= 0) close(fd);
+    return err;
+  }
+  return channel_open(c, fd, fd, "the agent of this machine");
+}
+
+/* Waits for STUB_END. Its status is returned as the error: 0 to 3 are those of main. */
+static Err await_end(Channel *c) {
+  for (;;) {
+    struct pollfd fds[2];
+    int count;
+    channel_events(c, fds, &count);
+    if (poll(fds, (nfds_t)count, channel_wait_ms(c)) < 0 && errno != EINTR)
+      return err_set(ERR_WORK, "poll: %s", strerror(errno));
+    Err lost = channel_advance(c);
+    for (Frame f; channel_next(c, &f);) {
+      json_t *body;
+      if (f.type != STUB_END) continue;
+      TRY(protocol_parse(&f, channel_name(c), &body));
+      int64_t status = protocol_int(body, "status", 1);
+      json_decref(body);
+      return status ? err_set(ERR_WORK, "the command ended with status %lld", (long long)status)
+                    : ERR_OK;
+    }
+    TRY(lost);
+  }
+}
+
+static Err send_environment(Channel *c) {
+  Str all = {0};
+  for (char **at = environ; *at; at++) str_addn(&all, *at, strlen(*at) + 1);
+  Err err = str_check(&all);
+  if (!err) err = channel_send(c, STUB_WORKER, str_text(&all), all.len);
+  str_free(&all);
+  return err;
+}
+
+Err stub_run_worker(void) {
+  Channel *c;
+  prctl(PR_SET_PDEATHSIG, SIGKILL); /* the agent sees the end of mpirun through this process */
+  TRY(connect_to_agent(&c));
+  Err err = send_environment(c);
+  if (!err) err = await_end(c);
+  channel_close(c);
+  return err;
+}
+
+/* mpirun passes the command in one word or several; ssh joins them with blanks for the remote
+ * shell, and so does this. */
+Err stub_run_rsh(const char *host, const char *const *word, int words) {
+  Channel *c;
+  Str command = {0};
+  for (int i = 0; i < words; i++) str_addf(&command, "%s%s", i ? " " : "", word[i]);
+  Err err = str_check(&command);
+  if (!err) err = connect_to_agent(&c);
+  if (!err) {
+    err = protocol_send(c, STUB_RSH,
+                        json_pack("{s:s, s:s}", "host", host, "command", str_text(&command)));
+    if (!err) err = await_end(c);
+    channel_close(c);
+  }
+  str_free(&command);
+  return err;
+}

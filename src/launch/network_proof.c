@@ -1,0 +1,272 @@
+/* The head's side of a proof. Depends on network_proof.h, base. */
+#include "launch/network_proof.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/mem.h"
+
+#define TOKEN_HEX       33   /* 16 bytes in hexadecimal with a NUL */
+#define TARGETS_AT_ONCE 100  /* in one message, which may have 64 kB */
+#define SLACK           10.0 /* seconds that the agents may need beyond their own limit */
+
+enum { PAIR_UNKNOWN, PAIR_CONNECTED, PAIR_FAILED };
+
+struct NetworkProof {
+  const NetworkMachine *machines;
+  size_t count;
+  NetworkChoice choice;
+  NetworkLink link;
+  int64_t number;
+  double deadline;
+  char token[TOKEN_HEX];
+  char (*answer)[TOKEN_HEX]; /* of each machine */
+  uint16_t *port;            /* [network][machine]; 0: not listening */
+  bool *has_ports;           /* [machine] */
+  size_t missing_ports;      /* machines that have not answered MSG_NETWORK_LISTEN */
+  uint8_t *pair;             /* [network][from][to] */
+  size_t *connected;         /* [network]: pairs that are connected */
+  bool *is_out;              /* [network]: a pair failed */
+  Str failures;              /* the first failed pair of each network, for the message */
+  const Network *result;
+};
+
+static Err draw_token(char hex[TOKEN_HEX]) {
+  uint8_t bytes[16];
+  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
+    return err_errno("cannot read random bytes from", "the kernel");
+  for (size_t i = 0; i < sizeof bytes; i++) snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
+  return ERR_OK;
+}
+
+static size_t count_pairs(const NetworkProof *p) {
+  return p->count * (p->count - 1);
+}
+
+/* Puts the network that an earlier proof chose to the front. */
+static void prefer_network(NetworkChoice *choice, const char *cidr) {
+  for (size_t i = 1; cidr && i < choice->count; i++) {
+    if (strcmp(choice->network[i].cidr, cidr) != 0) continue;
+    Network preferred = choice->network[i];
+    memmove(&choice->network[1], &choice->network[0], i * sizeof preferred);
+    choice->network[0] = preferred;
+    return;
+  }
+}
+
+static Err allocate_tables(NetworkProof *p) {
+  size_t networks = p->choice.count;
+  TRY(mem_alloc(&p->answer, p->count, sizeof *p->answer));
+  TRY(mem_alloc(&p->port, networks * p->count, sizeof *p->port));
+  TRY(mem_alloc(&p->has_ports, p->count, sizeof *p->has_ports));
+  TRY(mem_alloc(&p->pair, networks * p->count * p->count, 1));
+  TRY(mem_alloc(&p->connected, networks, sizeof *p->connected));
+  return mem_alloc(&p->is_out, networks, sizeof *p->is_out);
+}
+
+static Err send_message(NetworkProof *p, size_t machine, uint8_t type, json_t *body) {
+  if (!body || json_object_set_new(body, "proof", json_integer(p->number)) != 0) {
+    json_decref(body);
+    return err_set(ERR_WORK, "out of memory");
+  }
+  return p->link.send(p->link.context, machine, type, body);
+}
+
+static Err ask_to_listen(NetworkProof *p, size_t machine) {
+  json_t *addresses = json_array();
+  for (size_t n = 0; n < p->choice.count; n++)
+    json_array_append_new(addresses,
+                          json_string(p->choice.network[n].member[machine]->address));
+  return send_message(p, machine, MSG_NETWORK_LISTEN,
+                      json_pack("{s:s, s:s, s:o}", "token", p->token, "answer",
+                                p->answer[machine], "addresses", addresses));
+}
+
+static Err begin_proof(NetworkProof *p, const char *wish, const char *prefer) {
+  static int64_t last_number;
+  TRY(network_candidates(&p->choice, p->machines, p->count, wish));
+  prefer_network(&p->choice, prefer);
+  TRY(allocate_tables(p));
+  TRY(draw_token(p->token));
+  p->number = ++last_number;
+  p->missing_ports = p->count;
+  for (size_t m = 0; m < p->count; m++) {
+    TRY(draw_token(p->answer[m]));
+    TRY(ask_to_listen(p, m));
+  }
+  return ERR_OK;
+}
+
+Err network_proof_begin(NetworkProof **proof, const NetworkMachine *machines, size_t count,
+                        const char *wish, const char *prefer, NetworkLink link, double now) {
+  *proof = NULL;
+  TRY(mem_alloc(proof, 1, sizeof **proof));
+  NetworkProof *p = *proof;
+  *p = (NetworkProof){.machines = machines, .count = count, .link = link};
+  p->deadline = now + NETWORK_CONNECT_LIMIT + SLACK;
+  if (count < 2) return ERR_OK;
+  Err err = begin_proof(p, wish, prefer);
+  if (!err) return ERR_OK;
+  ErrRecord record = err_copy();
+  network_proof_end(p);
+  *proof = NULL;
+  return err_give(&record);
+}
+
+/* Records that a connection failed: the network is out, and its first failure is kept for the
+ * message. */
+static void note_failure(NetworkProof *p, size_t network, size_t from, size_t to,
+                         const char *why) {
+  const Network *n = &p->choice.network[network];
+  if (p->is_out[network]) return;
+  p->is_out[network] = true;
+  str_addf(&p->failures, "%s%s: %s at %s cannot connect to %s at %s (%.80s)",
+           p->failures.len ? "; " : "", n->cidr, p->machines[from].name,
+           n->member[from]->address, p->machines[to].name, n->member[to]->address, why);
+}
+
+/* ---- messages ---- */
+
+static json_t *print_target(const NetworkProof *p, size_t network, size_t from, size_t to) {
+  const Network *n = &p->choice.network[network];
+  return json_pack("{s:I, s:I, s:s, s:s, s:i, s:s}", "network", (json_int_t)network, "machine",
+                   (json_int_t)to, "source", n->member[from]->address, "address",
+                   n->member[to]->address, "port", (int)p->port[network * p->count + to],
+                   "answer", p->answer[to]);
+}
+
+static Err send_targets(NetworkProof *p, size_t machine, json_t **targets) {
+  json_t *full = *targets;
+  *targets = json_array();
+  return send_message(p, machine, MSG_NETWORK_CONNECT, json_pack("{s:o}", "targets", full));
+}
+
+/* Tells a machine to connect to all others over all networks; a machine that cannot listen on its
+ * address has failed already. */
+static Err ask_to_connect(NetworkProof *p, size_t from) {
+  json_t *targets = json_array();
+  Err err = ERR_OK;
+  for (size_t i = 0; !err && i < p->choice.count * p->count; i++) {
+    size_t network = i / p->count;
+    size_t to = i % p->count;
+    if (to == from || p->is_out[network]) continue;
+    json_array_append_new(targets, print_target(p, network, from, to));
+    if (json_array_size(targets) == TARGETS_AT_ONCE) err = send_targets(p, from, &targets);
+  }
+  if (!err && json_array_size(targets)) err = send_targets(p, from, &targets);
+  json_decref(targets);
+  return err;
+}
+
+static Err refuse_answer(const NetworkProof *p, size_t machine) {
+  return err_set(
+      ERR_WORK,
+      "machine %s sent a wrong answer while the network was tested; install the same "
+      "version of trireme on all machines",
+      p->machines[machine].name);
+}
+
+static Err take_ports(NetworkProof *p, size_t machine, const json_t *body) {
+  const json_t *ports = json_object_get(body, "ports");
+  if (p->has_ports[machine] || json_array_size(ports) != p->choice.count)
+    return refuse_answer(p, machine);
+  for (size_t n = 0; n < p->choice.count; n++) {
+    json_int_t port = json_integer_value(json_array_get(ports, n));
+    if (port < 0 || port > UINT16_MAX) return refuse_answer(p, machine);
+    p->port[n * p->count + machine] = (uint16_t)port;
+    if (!port) note_failure(p, n, (machine + 1) % p->count, machine, "it cannot listen there");
+  }
+  p->has_ports[machine] = true;
+  if (--p->missing_ports) return ERR_OK;
+  for (size_t m = 0; m < p->count; m++) TRY(ask_to_connect(p, m));
+  return ERR_OK;
+}
+
+static Err take_result(NetworkProof *p, size_t machine, const json_t *body) {
+  json_int_t network = json_integer_value(json_object_get(body, "network"));
+  json_int_t to = json_integer_value(json_object_get(body, "machine"));
+  const char *why = json_string_value(json_object_get(body, "why"));
+  if (network < 0 || (size_t)network >= p->choice.count || to < 0 || (size_t)to >= p->count ||
+      (size_t)to == machine || !why)
+    return refuse_answer(p, machine);
+  uint8_t *pair = &p->pair[((size_t)network * p->count + machine) * p->count + (size_t)to];
+  if (*pair != PAIR_UNKNOWN) return refuse_answer(p, machine);
+  *pair = why[0] ? PAIR_FAILED : PAIR_CONNECTED;
+  if (why[0])
+    note_failure(p, (size_t)network, machine, (size_t)to, why);
+  else
+    p->connected[network]++;
+  return ERR_OK;
+}
+
+Err network_proof_handle(NetworkProof *p, size_t machine, uint8_t type, const json_t *body,
+                         double now) {
+  if (json_integer_value(json_object_get(body, "proof")) != p->number) return ERR_OK;
+  if (machine >= p->count || p->count < 2) return ERR_OK;
+  if (type == MSG_NETWORK_RESULT) return take_result(p, machine, body);
+  if (type != MSG_NETWORK_PORTS) return refuse_answer(p, machine);
+  TRY(take_ports(p, machine, body));
+  p->deadline = now + NETWORK_CONNECT_LIMIT + SLACK;
+  return ERR_OK;
+}
+
+/* ---- the result ---- */
+
+/* At the deadline, what has not been reported has failed. */
+static void fail_unknown_pairs(NetworkProof *p) {
+  size_t all = p->choice.count * p->count * p->count;
+  for (size_t i = 0; i < all; i++) {
+    size_t from = i / p->count % p->count;
+    size_t to = i % p->count;
+    if (from == to || p->pair[i] != PAIR_UNKNOWN) continue;
+    bool is_mute = !p->has_ports[from];
+    note_failure(p, i / p->count / p->count, from, to,
+                 is_mute ? "its agent does not answer" : "no result in time");
+  }
+}
+
+static Err refuse_networks(const NetworkProof *p) {
+  TRY(str_check(&p->failures));
+  return err_set(
+      ERR_WORK,
+      "no network connects all machines: %s; check cables and firewalls (all TCP ports "
+      "must be open between the machines), or pass --network CIDR",
+      str_text(&p->failures));
+}
+
+Err network_proof_advance(NetworkProof *p, double now, bool *is_done) {
+  *is_done = p->count < 2 || p->result;
+  if (*is_done) return ERR_OK;
+  if (now > p->deadline) fail_unknown_pairs(p);
+  for (size_t n = 0; n < p->choice.count; n++) {
+    if (p->is_out[n]) continue;
+    if (p->connected[n] < count_pairs(p)) return ERR_OK; /* a better one may still succeed */
+    p->result = &p->choice.network[n];
+    *is_done = true;
+    return ERR_OK;
+  }
+  return refuse_networks(p);
+}
+
+const Network *network_proof_result(const NetworkProof *p) {
+  return p->result;
+}
+
+void network_proof_end(NetworkProof *p) {
+  if (!p) return;
+  /* A machine that is lost cannot be told; its agent closes everything by itself. */
+  for (size_t m = 0; p->number && m < p->count; m++) {
+    Err err = send_message(p, m, MSG_NETWORK_END, json_object());
+    (void)err;
+  }
+  network_free(&p->choice);
+  mem_free(p->answer);
+  mem_free(p->port);
+  mem_free(p->has_ports);
+  mem_free(p->pair);
+  mem_free(p->connected);
+  mem_free(p->is_out);
+  str_free(&p->failures);
+  mem_free(p);
+}

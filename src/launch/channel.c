@@ -1,9 +1,10 @@
-/* Framed messages over non-blocking descriptors: buffers, limits, heartbeats. Depends on mem,
- * progress. */
+/* Framed messages over non-blocking descriptors: buffers, limits, heartbeats, the progress of a
+ * handshake. Depends on handshake, mem, progress. */
 #include "launch/channel.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@ enum {
   TYPE_OWN = 0, /* frames of the channel itself: no payload is a heartbeat, else END_MARK */
   END_MARK = 1,
   BODY_MAX = 1 + CHANNEL_FRAME_MAX, /* type and payload */
+  SEAL_AHEAD = 64 << 10,            /* bytes that are encrypted before they can be written */
 };
 
 /* A queue of bytes: [begin, end) of an array that grows. */
@@ -35,7 +37,11 @@ struct Channel {
   ByteQueue
       received; /* [begin, checked) are whole frames, [checked, end) the beginning of one */
   size_t checked;
-  ByteQueue unsent;
+  ByteQueue unsent;  /* frames */
+  Handshake *secure; /* NULL: no encryption */
+  ByteQueue sealed;  /* with encryption: handshake messages and records, to be written */
+  ByteQueue opened;  /* scratch memory for the contents of one record */
+  double handshake_until;
   double heartbeat_every, silence_limit;
   double last_received, last_sent; /* seconds of progress_clock() */
   bool has_sent_end, has_received_end;
@@ -123,8 +129,35 @@ done:
   return err;
 }
 
+Err channel_open_secure(Channel **channel, int fd, const Key *key, HandshakeRole role,
+                        const char *name) {
+  Handshake *secure;
+  Err err = handshake_begin(&secure, key, role);
+  if (err) close(fd);
+  if (!err) err = channel_open(channel, fd, fd, name);
+  if (err) {
+    handshake_free(secure);
+    *channel = NULL;
+    return err;
+  }
+  (*channel)->secure = secure;
+  channel_limit_handshake(*channel, CHANNEL_HANDSHAKE_S);
+  return ERR_OK;
+}
+
+void channel_limit_handshake(Channel *c, double seconds) {
+  c->handshake_until = progress_clock() + seconds;
+}
+
+bool channel_is_proven(const Channel *c) {
+  return !c->secure || handshake_is_done(c->secure);
+}
+
 void channel_close(Channel *c) {
   if (!c) return;
+  handshake_free(c->secure);
+  mem_free(c->opened.bytes);
+  mem_free(c->sealed.bytes);
   close(c->in);
   if (c->out != c->in) close(c->out);
   mem_free(c->received.bytes);
@@ -143,7 +176,12 @@ void channel_set_heartbeat(Channel *c, double every, double limit) {
 }
 
 size_t channel_unsent(const Channel *c) {
-  return count_bytes(&c->unsent);
+  return count_bytes(&c->unsent) + count_bytes(&c->sealed);
+}
+
+/* Bytes that a frame is longer on the wire than its type and payload. */
+static size_t count_extra(const Channel *c) {
+  return c->secure ? HANDSHAKE_RECORD_EXTRA : 0;
 }
 
 bool channel_is_ended(const Channel *c) {
@@ -152,12 +190,13 @@ bool channel_is_ended(const Channel *c) {
 
 /* A whole frame always has room, so a receive buffer that is full holds one to be read. */
 static bool can_receive(const Channel *c) {
-  return count_bytes(&c->received) < LENGTH_BYTES + BODY_MAX;
+  return count_bytes(&c->received) < LENGTH_BYTES + BODY_MAX + count_extra(c);
 }
 
 void channel_events(const Channel *c, struct pollfd fds[2], int *count) {
   *count = 0;
-  bool wants_out = channel_unsent(c) > 0 || c->is_out_broken;
+  bool can_send = channel_is_proven(c) ? channel_unsent(c) > 0 : count_bytes(&c->sealed) > 0;
+  bool wants_out = can_send || c->is_out_broken;
   if (can_receive(c)) fds[(*count)++] = (struct pollfd){.fd = c->in, .events = POLLIN};
   if (!wants_out) return;
   if (*count && c->in == c->out)
@@ -168,13 +207,16 @@ void channel_events(const Channel *c, struct pollfd fds[2], int *count) {
 
 int channel_wait_ms(const Channel *c) {
   if (c->failure.code) return 0;
-  double until = -1;
-  if (c->silence_limit > 0) until = c->last_received + c->silence_limit;
-  if (c->heartbeat_every > 0 && (until < 0 || c->last_sent + c->heartbeat_every < until))
-    until = c->last_sent + c->heartbeat_every;
-  if (until < 0) return -1;
-  double wait = (until - progress_clock()) * 1000;
-  return wait <= 0 ? 0 : wait > 1e9 ? (int)1e9 : (int)wait + 1;
+  double until = INFINITY;
+  if (!channel_is_proven(c)) {
+    until = c->handshake_until;
+  } else {
+    if (c->silence_limit > 0) until = c->last_received + c->silence_limit;
+    if (c->heartbeat_every > 0) until = fmin(until, c->last_sent + c->heartbeat_every);
+  }
+  if (isinf(until)) return -1;
+  double wait = ceil((until - progress_clock()) * 1000);
+  return (int)fmax(0, fmin(wait, 1e9));
 }
 
 static Err queue_frame(Channel *c, uint8_t type, const void *data, size_t len) {
@@ -218,9 +260,20 @@ Err channel_end(Channel *c) {
 static Err refuse_frame(const Channel *c, size_t length) {
   return err_set(
       ERR_WORK,
-      "%s sent a frame of %zu bytes, where 1 to %d are possible: it is not Trireme, or "
+      "%s sent a frame of %zu bytes, where %zu to %zu are possible: it is not Trireme, or "
       "another version of it",
-      c->name, length, BODY_MAX);
+      c->name, length, 1 + count_extra(c), BODY_MAX + count_extra(c));
+}
+
+/* Replaces a record by its contents, at the same place. */
+static Err open_record(Channel *c, uint8_t *at, size_t length) {
+  size_t body = length - HANDSHAKE_RECORD_EXTRA;
+  TRY(reserve_bytes(&c->opened, body));
+  uint8_t *sealed = at + LENGTH_BYTES;
+  if (handshake_open(c->secure, at, sealed, length, c->opened.bytes))
+    return err_context("%s", c->name);
+  memcpy(sealed, c->opened.bytes, body);
+  return ERR_OK;
 }
 
 /* A heartbeat has done its work when it arrives; an end mark must be the last. */
@@ -236,14 +289,17 @@ static Err take_own_frame(Channel *c, const uint8_t *payload, size_t len) {
 /* Checks the frames that have arrived, and moves `checked` behind them. */
 static Err check_frames(Channel *c) {
   ByteQueue *q = &c->received;
+  size_t extra = count_extra(c);
   while (q->end - c->checked >= LENGTH_BYTES) {
-    const uint8_t *at = q->bytes + c->checked;
+    uint8_t *at = q->bytes + c->checked;
     size_t length = get_length(at);
-    if (length < 1 || length > BODY_MAX) return refuse_frame(c, length);
+    if (length < 1 + extra || length > BODY_MAX + extra) return refuse_frame(c, length);
     if (c->has_received_end)
       return err_set(ERR_WORK, "%s sent a frame after its end mark", c->name);
     if (q->end - c->checked - LENGTH_BYTES < length) break;
-    if (at[LENGTH_BYTES] == TYPE_OWN) TRY(take_own_frame(c, at + LENGTH_BYTES + 1, length - 1));
+    if (c->secure) TRY(open_record(c, at, length));
+    if (at[LENGTH_BYTES] == TYPE_OWN)
+      TRY(take_own_frame(c, at + LENGTH_BYTES + 1, length - extra - 1));
     c->checked += LENGTH_BYTES + length;
   }
   return ERR_OK;
@@ -266,15 +322,18 @@ static Err reserve_frame(Channel *c) {
   return err;
 }
 
-/* Reads once. *got: did bytes arrive? */
-static Err receive_bytes(Channel *c, bool *got) {
-  *got = false;
-  if (!can_receive(c)) return ERR_OK;
+/* Reads at most `most` bytes, once, into the receive buffer, which has room for them. */
+static Err read_some(Channel *c, size_t most, size_t *got) {
   ByteQueue *q = &c->received;
-  TRY(reserve_frame(c));
-  ssize_t n = read(c->in, q->bytes + q->end, q->capacity - q->end);
+  *got = 0;
+  ssize_t n = read(c->in, q->bytes + q->end, most);
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return ERR_OK;
   if (n < 0) return err_errno("lost the connection to", c->name);
+  if (n == 0 && !channel_is_proven(c))
+    return err_set(ERR_WORK,
+                   "%s closed the connection during the handshake: its key or its version of "
+                   "Trireme is another one",
+                   c->name);
   if (n == 0 && c->has_received_end)
     return err_set(ERR_WORK, "%s ended the connection", c->name);
   if (n == 0)
@@ -282,27 +341,88 @@ static Err receive_bytes(Channel *c, bool *got) {
                    q->end > c->checked ? " in the middle of a frame" : "");
   q->end += (size_t)n;
   c->last_received = progress_clock();
-  *got = true;
-  return check_frames(c);
+  *got = (size_t)n;
+  return ERR_OK;
+}
+
+/* Reads once what has arrived of frames. */
+static Err receive_frames(Channel *c, size_t *got) {
+  *got = 0;
+  if (!can_receive(c)) return ERR_OK;
+  TRY(reserve_frame(c));
+  TRY(read_some(c, c->received.capacity - c->received.end, got));
+  return *got ? check_frames(c) : ERR_OK;
+}
+
+/* Reads exactly the message that the handshake expects: what a peer sends beyond it waits in the
+ * kernel. */
+static Err receive_message(Channel *c, size_t *got) {
+  ByteQueue *q = &c->received;
+  size_t whole = handshake_expects(c->secure);
+  *got = 0;
+  if (!whole) return ERR_OK;
+  TRY(reserve_bytes(q, whole - count_bytes(q)));
+  TRY(read_some(c, whole - count_bytes(q), got));
+  if (count_bytes(q) < whole) return ERR_OK;
+  if (handshake_read_message(c->secure, q->bytes + q->begin)) return err_context("%s", c->name);
+  drop_bytes(q, whole);
+  return ERR_OK;
+}
+
+/* Queues the next message of the handshake, if it is our turn. */
+static Err queue_message(Channel *c) {
+  TRY(reserve_bytes(&c->sealed, HANDSHAKE_MESSAGE_MAX));
+  c->sealed.end += handshake_take_message(c->secure, c->sealed.bytes + c->sealed.end);
+  return ERR_OK;
+}
+
+static Err advance_handshake(Channel *c, size_t *got) {
+  TRY(queue_message(c));
+  TRY(receive_message(c, got));
+  TRY(queue_message(c));
+  if (channel_is_proven(c) || progress_clock() <= c->handshake_until) return ERR_OK;
+  return err_set(
+      ERR_WORK,
+      "%s did not finish the handshake in time: it is not Trireme, or the network is "
+      "too slow",
+      c->name);
+}
+
+/* Encrypts queued frames, some more than can be written at once. */
+static Err seal_frames(Channel *c) {
+  ByteQueue *from = &c->unsent, *to = &c->sealed;
+  while (count_bytes(from) && count_bytes(to) < SEAL_AHEAD) {
+    const uint8_t *frame = from->bytes + from->begin;
+    size_t body = get_length(frame), length = body + HANDSHAKE_RECORD_EXTRA;
+    TRY(reserve_bytes(to, LENGTH_BYTES + length));
+    uint8_t *record = to->bytes + to->end;
+    put_length(record, length);
+    TRY(handshake_seal(c->secure, record, frame + LENGTH_BYTES, body, record + LENGTH_BYTES));
+    to->end += LENGTH_BYTES + length;
+    drop_bytes(from, LENGTH_BYTES + body);
+  }
+  return ERR_OK;
 }
 
 /* Writes until the kernel takes no more. A peer that reads no more may have sent a last message
- * that says why: its error is reported when there is nothing left to receive. */
-static Err send_bytes(Channel *c, bool got) {
-  ByteQueue *q = &c->unsent;
-  while (count_bytes(q) && !c->is_out_broken) {
+ * that says why: the error is reported when there is nothing left to receive. */
+static Err send_bytes(Channel *c, bool has_received) {
+  ByteQueue *q = c->secure ? &c->sealed : &c->unsent;
+  while (!c->is_out_broken) {
+    if (c->secure && channel_is_proven(c)) TRY(seal_frames(c));
+    if (!count_bytes(q)) break;
     ssize_t n = write(c->out, q->bytes + q->begin, count_bytes(q));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-    if (n < 0 && got) {
+    if (n < 0 && !has_received) return err_errno("lost the connection to", c->name);
+    if (n < 0) {
       c->is_out_broken = true;
       break;
     }
-    if (n < 0) return err_errno("lost the connection to", c->name);
     drop_bytes(q, (size_t)n);
     c->last_sent = progress_clock();
   }
-  if (c->is_out_broken && !got)
+  if (c->is_out_broken && !has_received)
     return err_set(ERR_WORK, "%s closed the connection (its process has ended)", c->name);
   return ERR_OK;
 }
@@ -321,14 +441,20 @@ static Err watch_peer(Channel *c) {
   return queue_frame(c, TYPE_OWN, NULL, 0);
 }
 
+static Err advance_channel(Channel *c) {
+  size_t got;
+  if (channel_is_proven(c)) {
+    TRY(receive_frames(c, &got));
+    TRY(watch_peer(c));
+  } else {
+    TRY(advance_handshake(c, &got));
+  }
+  return send_bytes(c, got > 0);
+}
+
 Err channel_advance(Channel *c) {
   if (c->failure.code) return err_give(&c->failure);
-  bool got;
-  Err err;
-  TRY_DONE(receive_bytes(c, &got));
-  TRY_DONE(watch_peer(c));
-  TRY_DONE(send_bytes(c, got));
-done:
+  Err err = advance_channel(c);
   return err ? fail_channel(c, err) : ERR_OK;
 }
 
@@ -339,7 +465,7 @@ bool channel_next(Channel *c, Frame *frame) {
     size_t length = get_length(at);
     q->begin += LENGTH_BYTES + length;
     if (at[LENGTH_BYTES] == TYPE_OWN) continue;
-    *frame = (Frame){at[LENGTH_BYTES], at + LENGTH_BYTES + 1, length - 1};
+    *frame = (Frame){at[LENGTH_BYTES], at + LENGTH_BYTES + 1, length - count_extra(c) - 1};
     return true;
   }
   return false;

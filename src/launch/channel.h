@@ -3,14 +3,15 @@
  * whole and in order, or the channel ends with an error.
  *
  * On the wire a frame is a 32-bit little-endian length, a type byte and the payload; the length
- * counts the type byte. Bytes of the peer are not trusted: a length is checked before memory is
+ * counts the type byte. On a secure channel type and payload are encrypted as one record. Bytes of the
+ * peer are not trusted: a length is checked before memory is
  * allocated for it, and neither direction stores more than its limit.
  *
  * Nothing blocks. The owner's loop, for all its channels:
  *     channel_events() fills in pollfds, channel_wait_ms() gives the longest wait; poll();
  *     channel_advance() on each channel; then channel_next() until it returns false.
  * Threads: a Channel is used by one thread at a time. The process must ignore SIGPIPE, as main()
- * does. Depends on mem, progress (its clock). */
+ * does. Depends on handshake, mem, progress (its clock). */
 #ifndef LAUNCH_CHANNEL_H
 #define LAUNCH_CHANNEL_H
 
@@ -20,10 +21,12 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "launch/handshake.h"
 
 enum {
   CHANNEL_FRAME_MAX = 1 << 20,  /* bytes of a frame's payload */
   CHANNEL_QUEUE_MAX = 64 << 20, /* bytes of frames that wait to be sent */
+  CHANNEL_HANDSHAKE_S = 5,      /* seconds for the whole handshake of a secure channel */
 };
 
 typedef struct Channel Channel;
@@ -39,6 +42,18 @@ typedef struct {
  * non-blocking, and channel_close closes them; after an error they are closed. `name` is the
  * peer's name in messages: "host b". */
 NODISCARD Err channel_open(Channel **c, int in, int out, const char *name);
+
+/* Opens a channel over a TCP connection on which both sides prove that they know `key`, and all
+ * frames are encrypted (launch/handshake.h). The handshake runs inside channel_advance and must
+ * end within CHANNEL_HANDSHAKE_S seconds; until then the peer's bytes take no more memory than
+ * HANDSHAKE_MESSAGE_MAX. Frames can be queued at once; they are sent after the proof. Takes `fd`
+ * as channel_open does, and copies the key. */
+NODISCARD Err channel_open_secure(Channel **c, int fd, const Key *key, HandshakeRole role,
+                                  const char *name);
+/* Has the peer proved the key? Always true of a channel without encryption. */
+bool channel_is_proven(const Channel *c);
+/* Another limit than CHANNEL_HANDSHAKE_S, from now on. */
+void channel_limit_handshake(Channel *c, double seconds);
 
 /* Closes the descriptors and frees the channel; frames that were not yet sent are lost. NULL is
  * allowed. To send them first: channel_end, then channel_advance until channel_unsent is 0. */

@@ -15,6 +15,7 @@
 #include "base/progress.h"
 #include "launch/agent_internal.h"
 #include "launch/cores.h"
+#include "launch/network.h"
 #include "launch/process.h"
 
 #define HEARTBEAT_EVERY 2.0 /* seconds */
@@ -24,11 +25,20 @@
 
 static Err send_hello(Agent *a) {
   int cpu[CORES_MAX];
+  NetworkList networks;
+  TRY(network_list(&networks));
   return protocol_send(
       a->head, MSG_HELLO,
-      json_pack("{s:s, s:i, s:s, s:s, s:i, s:i, s:s}", "host", a->host, "pid", (int)getpid(),
-                "program", a->program, "directory", a->dir.path, "cores", cores_list(cpu),
-                "gpus", cores_count_gpus(), "version", TRIREME_VERSION));
+      json_pack("{s:s, s:i, s:s, s:s, s:i, s:i, s:s, s:o}", "host", a->host, "pid",
+                (int)getpid(), "program", a->program, "directory", a->dir.path, "cores",
+                cores_list(cpu), "gpus", cores_count_gpus(), "version", TRIREME_VERSION,
+                "networks", network_to_json(&networks)));
+}
+
+static Err send_to_head(void *context, size_t machine, uint8_t type, json_t *body) {
+  Agent *a = context;
+  (void)machine;
+  return protocol_send(a->head, type, body);
 }
 
 /* Kills what there is, and reports once when nothing is left. */
@@ -64,6 +74,8 @@ static Err begin_generation(Agent *a, json_t *body) {
 
 static Err handle_message(Agent *a, uint8_t type, json_t *body, double now) {
   bool is_current = (uint32_t)protocol_int(body, "generation", 0) == a->generation;
+  if (type >= MSG_NETWORK_LISTEN && type <= MSG_NETWORK_END)
+    return network_peer_handle(&a->network, type, body, (NetworkLink){send_to_head, a}, now);
   if (type == MSG_BEGIN) return begin_generation(a, body) ? agent_report_failure(a) : ERR_OK;
   if (type == MSG_END) a->is_over = true;
   if (!is_current) return ERR_OK;
@@ -142,6 +154,16 @@ static Err add_channel(Agent *a, const Channel *c, int *wait) {
   return ERR_OK;
 }
 
+/* The sockets of a test of the network, whose deadlines are checked every TICK. */
+static Err add_network(Agent *a, int *wait) {
+  if (!a->network) return ERR_OK;
+  *wait = TICK;
+  TRY(mem_grow(&a->fds, &a->fd_capacity, a->fd_count + NETWORK_PEER_FDS, sizeof *a->fds));
+  a->fd_count +=
+      (size_t)network_peer_poll_for(a->network, a->fds + a->fd_count, NETWORK_PEER_FDS);
+  return ERR_OK;
+}
+
 static Err wait_for_events(Agent *a) {
   int wait = a->kill_since > 0 ? TICK : -1;
   bool may_read = channel_unsent(a->head) < ((size_t)1 << 20);
@@ -157,6 +179,7 @@ static Err wait_for_events(Agent *a) {
     TRY(add_fd(a, a->process[i].err, POLLIN));
     TRY(add_fd(a, a->process[i].event, POLLIN));
   }
+  TRY(add_network(a, &wait));
   if (poll(a->fds, a->fd_count, wait) < 0 && errno != EINTR)
     return err_set(ERR_WORK, "poll: %s", strerror(errno));
   return ERR_OK;
@@ -168,6 +191,7 @@ static Err run_loop(Agent *a) {
     double now = progress_clock();
     TRY(read_signals(a));
     TRY(serve_head(a, now));
+    TRY(network_peer_advance(a->network, (NetworkLink){send_to_head, a}, now));
     TRY(agent_serve_stubs(a, now));
     TRY(agent_forward_output(a));
     TRY(reap_children(a));
@@ -227,6 +251,7 @@ Err agent_run(Channel *head, const char *name) {
   end_processes();
   agent_forget_processes(&a);
   agent_close_stubs(&a);
+  network_peer_close(&a.network);
   agent_dir_remove(&a.dir);
   process_close(&a.listener);
   process_close(&a.signals);

@@ -9,6 +9,7 @@
 
 #include "launch/agent_dir.h"
 #include "launch/channel.h"
+#include "launch/network_proof.h"
 #include "launch/protocol.h"
 
 #define AGENT_PROCESSES_MAX 4096 /* workers and daemons on one machine */
@@ -51,6 +52,7 @@ typedef struct {
   AgentStub *stub;
   size_t stubs, stub_capacity;
   int64_t last_rsh;
+  NetworkPeer *network; /* a test of the network in progress; NULL: none */
 
   double kill_since; /* when MSG_KILL arrived; 0: not killing */
   bool is_stuck;     /* a process that cannot be killed has been reported */

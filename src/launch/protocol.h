@@ -45,6 +45,7 @@ enum {
   /* Types from here on belong to other files: see their headers. */
   MSG_PROBE_FIRST = 64, /* questions of the doctor and their answers */
   MSG_COPY_FIRST = 96,  /* in-memory copies of checkpoints */
+  /* 128 to 132: network_proof.h */
 };
 
 /* Streams of MSG_OUTPUT */

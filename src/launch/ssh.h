@@ -97,6 +97,8 @@ SshFailure ssh_agent_failure(const SshAgent *agent);
 void ssh_agent_take(SshAgent *agent, int *from_agent, int *to_agent);
 /* Copies the lines printed to standard error since the last call that the user should see. */
 void ssh_agent_take_lines(SshAgent *agent, Str *lines);
+/* Has ssh ended? */
+bool ssh_agent_has_ended(SshAgent *agent);
 /* Kills ssh if it still runs. The agent then ends by itself, as its input closes. */
 void ssh_agent_close(SshAgent *agent);
 

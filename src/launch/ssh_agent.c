@@ -239,6 +239,12 @@ void ssh_agent_take_lines(SshAgent *a, Str *lines) {
   a->shown = end;
 }
 
+bool ssh_agent_has_ended(SshAgent *a) {
+  int exit_status;
+  read_said(a); /* ssh must not block on a full pipe */
+  return !a->pid || reap_call(a, &exit_status);
+}
+
 void ssh_agent_close(SshAgent *a) {
   if (!a) return;
   if (a->pid) {

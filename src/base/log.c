@@ -174,6 +174,17 @@ void log_error(const char *fmt, ...) {
   SAY("trireme: ", "\033[31m");
 }
 
+void log_detail(const char *fmt, ...) {
+  char line[LINE];
+  va_list args;
+  if (mute) return;
+  va_start(args, fmt);
+  format_visible(line, fmt, args);
+  va_end(args);
+  print_line(NULL, NULL, line);
+  if (has_file()) write_to_file(NULL, line);
+}
+
 void log_record(const char *fmt, ...) {
   char line[LINE];
   va_list args;

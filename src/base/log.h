@@ -11,6 +11,8 @@
 void log_info(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void log_warn(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void log_error(const char *fmt, ...) PRINTF_LIKE(1, 2);
+/* A line that explains the error that follows it: printed even when quiet, without a label. */
+void log_detail(const char *fmt, ...) PRINTF_LIKE(1, 2);
 /* A status line; on a terminal it overwrites the previous status line. */
 void log_live(const char *fmt, ...) PRINTF_LIKE(1, 2);
 /* Prints a line of at most 250 bytes to standard error only. Async-signal-safe. */

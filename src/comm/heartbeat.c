@@ -21,6 +21,7 @@ void heartbeat_init(Heartbeats *h, double rank_timeout, const char *remedy) {
   *h = (Heartbeats){.rank_timeout = rank_timeout, .remedy = remedy};
   pthread_mutex_init(&h->lock, NULL);
   pthread_mutex_init(&h->loss_lock, NULL);
+  h->own_tick = progress_clock();
   h->own.limit = 15 * rank_timeout; /* until comm_report is called for the first time */
   snprintf(h->own.place, sizeof h->own.place, "its start");
 }
@@ -56,6 +57,7 @@ Err heartbeat_begin(Heartbeats *h, const Group *group, const Sequence *sequence)
   for (int r = 0; r < group->size; r++) {
     h->peer[r].last_heartbeat = now;
     h->peer[r].last_progress = now;
+    h->peer[r].last_tick = now;
     h->peer[r].latest = heartbeat_own(h);
     if (r != group->rank) start_receive(h, r);
   }
@@ -71,11 +73,17 @@ void heartbeat_cancel(Heartbeats *h) {
   }
 }
 
+/* Call it with the lock held. */
+static void count_tick(Heartbeats *h) {
+  h->own.ticks++;
+  h->own_tick = progress_clock();
+}
+
 void heartbeat_set_place(Heartbeats *h, double limit, const char *fmt, va_list args) {
   pthread_mutex_lock(&h->lock);
   vsnprintf(h->own.place, sizeof h->own.place, fmt, args);
   h->own.limit = limit > h->rank_timeout ? limit : h->rank_timeout;
-  h->own.ticks++;
+  count_tick(h);
   pthread_mutex_unlock(&h->lock);
 }
 
@@ -88,7 +96,7 @@ void heartbeat_begin_wait(Heartbeats *h) {
 void heartbeat_end_wait(Heartbeats *h) {
   pthread_mutex_lock(&h->lock);
   h->own.waiting--;
-  h->own.ticks++;
+  count_tick(h);
   pthread_mutex_unlock(&h->lock);
 }
 
@@ -133,6 +141,14 @@ Heartbeat heartbeat_own(Heartbeats *h) {
   return own;
 }
 
+double heartbeat_last_tick(Heartbeats *h, int r) {
+  if (r != h->group->rank) return h->peer[r].last_tick;
+  pthread_mutex_lock(&h->lock);
+  double clock = h->own_tick;
+  pthread_mutex_unlock(&h->lock);
+  return clock;
+}
+
 void heartbeat_send(Heartbeats *h, int r, const Heartbeat *beat) {
   const Transport *transport = h->group->transport;
   Peer *p = &h->peer[r];
@@ -153,6 +169,7 @@ bool heartbeat_receive(Heartbeats *h, int r, double now) {
     end_rank(h);
   }
   p->incoming.place[PLACE_MAX - 1] = '\0';
+  if (p->incoming.ticks != p->latest.ticks) p->last_tick = now;
   if (p->incoming.ticks != p->latest.ticks || p->incoming.waiting) p->last_progress = now;
   p->latest = p->incoming;
   p->last_heartbeat = now;

@@ -31,6 +31,7 @@ typedef struct {
   bool is_sending;
   double last_heartbeat; /* clock */
   double last_progress; /* clock: last change of its ticks, or last heartbeat while it waited */
+  double last_tick;     /* clock: last change of its ticks */
 } Peer;
 
 typedef struct {
@@ -40,6 +41,7 @@ typedef struct {
   pthread_mutex_t lock;
   double rank_timeout;       /* seconds without heartbeat: the rank is lost; guarded by lock */
   Heartbeat own;             /* guarded by lock; `sequence` is filled in when it is sent */
+  double own_tick;           /* clock: last change of own.ticks; guarded by lock */
   const char *remedy;        /* remedy in the error for a lost rank; guarded by lock */
   pthread_mutex_t loss_lock; /* held while on_loss runs */
   void (*on_loss)(void *context);
@@ -68,6 +70,8 @@ void heartbeat_set_on_loss(Heartbeats *h, void (*act)(void *context), void *cont
 
 /* The rest is for the runner. */
 Heartbeat heartbeat_own(Heartbeats *h);
+/* The clock at which rank r, or this one, last reported progress, as far as is known here. */
+double heartbeat_last_tick(Heartbeats *h, int r);
 /* Sends a heartbeat to rank r, unless the previous one is still being sent. */
 void heartbeat_send(Heartbeats *h, int r, const Heartbeat *beat);
 /* Has a heartbeat arrived from rank r? It is then `latest`. If it says that r has failed, r has

@@ -70,7 +70,7 @@ bool sequence_sent_wrong_size(const Sequence *s, int r, const SequenceReport *re
                               uint64_t *sent);
 /* This rank's report for rank r. */
 void sequence_report(const Sequence *s, int r, SequenceReport *report);
-/* "'losses' (sum, 40 bytes)" */
+/* "'losses' (sum, 40 B)" */
 char *op_describe(char *text, size_t size, const Op *op);
 
 #endif

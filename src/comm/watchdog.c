@@ -7,12 +7,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/progress.h"
 
 #define EVERY 0.2 /* seconds between heartbeats */
 #define OWN_PAUSE \
-  2.0            /* seconds; longer, and this process was stopped itself: it judges nobody */
-#define STUCK 10 /* times the rank timeout that all ranks may wait at once */
+  2.0             /* seconds; longer, and this process was stopped itself: it judges nobody */
+#define LATE  1.0 /* seconds: a heartbeat is overdue */
+#define STUCK 10  /* times the rank timeout that all ranks may wait at once */
 
 #define REMEDY                                                                               \
   "Start all ranks from the same build with the same options and data; if they are, report " \
@@ -82,14 +84,54 @@ void watchdog_fail_size(Watchdog *w, uint64_t seq, int from, uint64_t sent, int 
                  seq, what, from, group_host(g, from), sent, to, group_host(g, to), expected);
 }
 
+#define DOING_MAX (PLACE_MAX + OP_NAME + 64)
+
+/* "step 840, the update, in 'losses' (sum, 40 B)": what a rank last reported, and the collective
+ * that it runs, if it does. */
+static const char *describe_doing(char text[DOING_MAX], const Heartbeat *beat) {
+  const SequenceReport *s = &beat->sequence;
+  const Op *op = &s->op[s->running % SEQUENCE_HISTORY];
+  int n = snprintf(text, DOING_MAX, "%s", beat->place);
+  if (n < 0 || !s->running || op->seq != s->running) return text;
+  n += snprintf(text + n, DOING_MAX - (size_t)n, ", in ");
+  op_describe(text + n, DOING_MAX - (size_t)n, op);
+  return text;
+}
+
+/* Prints where rank r is, for how long, and whether it lives. */
+static void print_place(Heartbeats *h, int r, const Heartbeat *beat, double now) {
+  char doing[DOING_MAX], state[48] = "working";
+  double quiet = r == h->group->rank ? 0 : now - h->peer[r].last_heartbeat;
+  if (quiet > LATE)
+    snprintf(state, sizeof state, "no heartbeat for %.0f s", quiet);
+  else if (beat->waiting > 0)
+    snprintf(state, sizeof state, "waiting for other ranks");
+  log_detail("place    rank %d on %s: %s, for %.0f s, %s", r, group_host(h->group, r),
+             describe_doing(doing, beat), now - heartbeat_last_tick(h, r), state);
+}
+
+/* Every rank's place, before any of them is ended. */
+static void print_places(Heartbeats *h) {
+  double now = progress_clock();
+  Heartbeat own = heartbeat_own(h);
+  sequence_report(h->sequence, h->group->rank, &own.sequence);
+  for (int r = 0; r < h->group->size; r++)
+    print_place(h, r, r == h->group->rank ? &own : &h->peer[r].latest, now);
+}
+
+typedef enum { LOSS_DEATH, LOSS_STALL } Loss;
+
 /* Reports the loss of rank r. The lowest rank left reports first. */
-static void report_loss(Watchdog *w, int r, const char *what) {
+static void report_loss(Watchdog *w, int r, Loss loss, const char *what) {
   Heartbeats *h = w->heartbeats;
   bool is_lowest = true;
   for (int q = 0; q < h->group->rank; q++) is_lowest = is_lowest && q == r;
   if (!is_lowest) yield_to_lower_rank(w);
+  if (loss == LOSS_STALL) print_places(h);
+  char doing[DOING_MAX];
   heartbeat_fail(h, "rank %d on %s: %s; last reported: %s. Run stopped; %s", r,
-                 group_host(h->group, r), what, h->peer[r].latest.place, heartbeat_remedy(h));
+                 group_host(h->group, r), what, describe_doing(doing, &h->peer[r].latest),
+                 heartbeat_remedy(h));
 }
 
 /* Receives what a rank sent before its process ended. If it failed and printed why, this does not
@@ -105,13 +147,15 @@ static void judge_rank(Watchdog *w, int r, double now) {
   Heartbeats *h = w->heartbeats;
   const Peer *p = &h->peer[r];
   char what[160];
+  Loss loss = LOSS_STALL;
   double rank_timeout = heartbeat_rank_timeout(h);
   double limit = p->latest.limit > rank_timeout ? p->latest.limit : rank_timeout;
   double quiet = now - p->last_heartbeat, idle = now - p->last_progress;
   if (group_is_dead(h->group, r)) {
     receive_last_heartbeats(w, r);
+    loss = LOSS_DEATH;
     snprintf(what, sizeof what, "process %d died", (int)h->group->identity[r].pid);
-  } else if (quiet > rank_timeout || (idle > limit && quiet > 5 * EVERY)) {
+  } else if (quiet > rank_timeout || (idle > limit && quiet > LATE)) {
     snprintf(what, sizeof what, "no heartbeat for %.0f s (killed, stopped or network down)",
              quiet);
   } else if (idle > limit) {
@@ -120,10 +164,10 @@ static void judge_rank(Watchdog *w, int r, double now) {
   } else {
     return;
   }
-  report_loss(w, r, what);
+  report_loss(w, r, loss, what);
 }
 
-/* "rank 0 in 'losses' (sum, 40 bytes), rank 1 at step 3" for the first four ranks. */
+/* "rank 0 in 'losses' (sum, 40 B), rank 1 at step 3" for the first four ranks. */
 static void list_waits(const Watchdog *w, const Heartbeat *own, char *text, size_t size) {
   const Group *g = w->heartbeats->group;
   size_t len = 0;
@@ -174,6 +218,7 @@ static void judge_deadlock(Watchdog *w, Heartbeat *own, double now) {
   if (h->group->rank) yield_to_lower_rank(w);
   char waits[512];
   list_waits(w, own, waits, sizeof waits);
+  print_places(h);
   heartbeat_fail(
       h,
       "deadlock: every rank has been waiting for the others for %.0f s; rank %d last "

@@ -52,6 +52,19 @@ ended() {
   until_true has_left # no process is left
 }
 
+# places NAME RANK STATE: before the error, the output has a line for each rank with its host, what it last
+# reported and for how long; RANK is in that state and the others wait for it.
+places() {
+  local name=$1 rank=$2 state=$3 r words
+  for r in 0 1 2; do
+    words="waiting for other ranks"
+    if [ $r -eq "$rank" ]; then words=$state; fi
+    [ "$(grep -cE "^place    rank $r on $(hostname): step [0-9]+, .*, for [0-9]+ s, $words\$" "$T/$name.out")" -eq 1 ] ||
+      { cat "$T/$name.out"; return 1; }
+  done
+  [ "$(grep -E '^(place |trireme: )' "$T/$name.out" | tail -n 1 | cut -c 1-9)" = "trireme: " ]
+}
+
 # pid_of NAME RANK
 pid_of() {
   local pid
@@ -90,6 +103,9 @@ pid_of() {
   ended hang1 $hang1 1 "alive, but no progress for"
   ended hang0 $hang0 0 "alive, but no progress for"
   ended stop2 $stop2 2 "no heartbeat for [0-9]+ s"
+  places hang1 1 "working"
+  places hang0 0 "working"
+  places stop2 2 "no heartbeat for [0-9]+ s"
 }
 
 @test "a rank that waits for a slow disk does not count as hung, even beyond --rank-timeout" {

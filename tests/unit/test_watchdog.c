@@ -94,6 +94,14 @@ static int run_rank0(pid_t pid_of_rank1, double rank_timeout, char *text, size_t
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+/* This host's name, as group_host has it. */
+static const char *get_host_name(void) {
+  static Identity identity;
+  Group group = {.size = 1, .identity = &identity};
+  identity_read(&identity);
+  return group_host(&group, 0);
+}
+
 static void test_watchdog_dead_process_is_reported(void **state) {
   (void)state;
   char text[2048], wanted[64];
@@ -134,6 +142,38 @@ static void test_watchdog_no_heartbeat_within_rank_timeout_is_reported(void **st
   assert_non_null(strstr(text, "(killed, stopped or network down); last reported: its start"));
 }
 
+static void test_watchdog_stall_prints_every_rank_before_the_error(void **state) {
+  (void)state;
+  char text[2048], place0[256], place1[256];
+  const Op op = {.seq = 9, .bytes = 40, .kind = OP_SUM, .name = "losses"};
+  mail.beat = (Heartbeat){.kind = HEARTBEAT_ALIVE, .ticks = 5, .place = "step 840, backward"};
+  mail.beat.sequence.running = 9;
+  mail.beat.sequence.op[9 % SEQUENCE_HISTORY] = op;
+  mail.calls_left = 3;
+  assert_int_equal(run_rank0(getpid(), 2, text, sizeof text), ABORTED);
+  const char *host = get_host_name();
+  snprintf(place0, sizeof place0, "place    rank 0 on %s: its start, for ", host);
+  snprintf(place1, sizeof place1,
+           "\nplace    rank 1 on %s: step 840, backward, in 'losses' (sum, 40 B), for ",
+           host);
+  assert_ptr_equal(strstr(text, place0), text);
+  const char *second = strstr(text, place1);
+  const char *error = strstr(text, "\ntrireme: rank 1 on ");
+  assert_non_null(second);
+  assert_true(error > second);
+  assert_non_null(strstr(second, " s, no heartbeat for "));
+  assert_non_null(
+      strstr(error, "last reported: step 840, backward, in 'losses' (sum, 40 B)."));
+}
+
+static void test_watchdog_dead_process_prints_no_places(void **state) {
+  (void)state;
+  char text[2048];
+  mail.calls_left = -1;
+  assert_int_equal(run_rank0(make_dead_pid(), 1000, text, sizeof text), ABORTED);
+  assert_null(strstr(text, "place "));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_watchdog_dead_process_is_reported),
@@ -141,6 +181,8 @@ int main(void) {
           test_watchdog_dead_process_that_reported_its_failure_is_not_reported_again),
       cmocka_unit_test(test_watchdog_last_heartbeat_of_dead_process_is_its_place),
       cmocka_unit_test(test_watchdog_no_heartbeat_within_rank_timeout_is_reported),
+      cmocka_unit_test(test_watchdog_stall_prints_every_rank_before_the_error),
+      cmocka_unit_test(test_watchdog_dead_process_prints_no_places),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,6 +89,17 @@ static const OptCommand commands[] = {
      .min_operands = 1,
      .max_operands = 2,
      .run = cmd_bench},
+    {.name = "doctor",
+     .summary = "check machines, disks and network before a run",
+     .usage = "[--preset NAME] [--run DIR] [--data DIR] [--json]",
+     .about = "Checks cores, memory, GPUs and their driver, limits, network cards, MPI with a "
+              "real all-reduce of the model's gradient, and the disk's space and speed against "
+              "what a run of the preset writes. Prints a table with a remedy for each problem; "
+              "exits with 1 if there is one.",
+     .examples = "  trireme doctor\n"
+                 "  trireme doctor --preset big --run /mnt/shared/runs/big --json\n",
+     .instead = "name the directory of the run with --run DIR",
+     .run = cmd_doctor},
     {.name = "help",
      .summary = "show this list, or the options of a command",
      .usage = "[COMMAND | aliases] [--man | --completion]",

@@ -19,8 +19,9 @@ NODISCARD Err bench_read_lengths(Lengths *l, const char *path);
 #define BENCH_TRAIN  "--lengths, --preset, --vocab-size, --batch-tokens, --steps, " BENCH_BACKEND
 #define BENCH_TRANSLATE \
   "--lengths, --preset, --vocab-size, --batch-tokens, --beam-size, " BENCH_BACKEND
-#define BENCH_ALLREDUCE "--max-bytes, --time, --allreduce-transport, --device, --threads"
-#define BENCH_BACKEND   "--device, --precision, --threads"
+#define BENCH_ALLREDUCE \
+  "--bytes, --max-bytes, --time, --allreduce-transport, --device, --threads"
+#define BENCH_BACKEND "--device, --precision, --threads"
 
 NODISCARD Err bench_train(const OptSet *opts);
 NODISCARD Err bench_translate(const OptSet *opts);

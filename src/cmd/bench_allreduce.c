@@ -145,7 +145,9 @@ static Err print_json(const Bench *q) {
 
 static Err run_bench(Bench *q, const OptSet *opts) {
   const Backend *b = &q->b;
-  size_t most = (size_t)opt_count(opts, "max-bytes"), sizes = 0;
+  bool is_one = opt_given(opts, "bytes");
+  size_t most = (size_t)opt_count(opts, is_one ? "bytes" : "max-bytes"), sizes = 0;
+  most -= most % sizeof(float);
   int transport = cmd_choice(opts, "allreduce-transport", "auto|nccl|host");
   AllreduceSpec reduce = {.transport = (AllreduceTransport)transport,
                           .max_elements = most / sizeof(float)};
@@ -158,7 +160,8 @@ static Err run_bench(Bench *q, const OptSet *opts) {
   q->here = q->there;
   if (!b->host) TRY(mem_alloc_aligned(&q->here, most));
   for (size_t bytes = SMALLEST; bytes <= most && sizes < MAX_SIZES; bytes *= 4) sizes++;
-  for (size_t i = 0; i < sizes; i++)
+  if (is_one) TRY(measure_size(q, most, opt_real(opts, "time")));
+  for (size_t i = 0; i < sizes && !is_one; i++)
     TRY(measure_size(q, SMALLEST << 2 * i, opt_real(opts, "time") / (double)sizes));
   if (comm_rank(q->comm) == 0 && opt_flag(opts, "json"))
     TRY(print_json(q));

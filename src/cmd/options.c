@@ -63,7 +63,7 @@ const OptSpec cmd_options[] = {
          "Use this SentencePiece .model; without it one is trained on the training text"),
     CHOICE("tokenizer-type", "TYPE", "bpe", "bpe|unigram", "prepare", G_TOK,
            "Kind of SentencePiece model to train"),
-    COUNT("vocab-size", "N", "32768", 16, 1000000, "prepare bench", G_TOK,
+    COUNT("vocab-size", "N", "32768", 16, 1000000, "prepare bench doctor", G_TOK,
           "Size of the vocabulary, which both languages share"),
     REAL("character-coverage", "P", "1.0", 0.5, 1, "prepare", G_TOK,
          "Share of the characters that the tokenizer must cover"),
@@ -104,7 +104,7 @@ const OptSpec cmd_options[] = {
     TEXT("run", "DIR", NULL, "train", "What to train",
          "Directory of the run: checkpoints, log, metrics. It must not exist, except with "
          "--resume or --auto-resume"),
-    CHOICE("preset", "NAME", "base", "tiny|small|base|big", "train bench", "Model",
+    CHOICE("preset", "NAME", "base", "tiny|small|base|big", "train bench doctor", "Model",
            "Sizes of the model"),
     COUNT("d-model", "N", NULL, 8, 65536, "train", "Model",
           "Model dimension; by default the preset's"),
@@ -200,7 +200,7 @@ const OptSpec cmd_options[] = {
           "Early stopping: stop after so many validations without a better BLEU; 0 is never"),
     COUNT("save-every", "STEPS", "1000", 1, 1e12, "train", "Validation and checkpoints",
           "Save a checkpoint every so many steps"),
-    COUNT("keep-checkpoints", "N", "5", 1, 1e6, "train", "Validation and checkpoints",
+    COUNT("keep-checkpoints", "N", "5", 1, 1e6, "train doctor", "Validation and checkpoints",
           "Latest checkpoints to keep, beside the best one; at least as many as "
           "--average-checkpoints needs"),
     COUNT(
@@ -284,7 +284,7 @@ const OptSpec cmd_options[] = {
     CHOICE("split", "NAME", "train", "train|valid|test", "inspect", "What to show",
            "Split that the histogram and samples show"),
     FLAG("verify", "inspect", "What to show", "Verify the checksums of all files"),
-    FLAG("json", "inspect bench", "What to show", "Print JSON"),
+    FLAG("json", "inspect bench doctor", "What to show", "Print JSON"),
 
     /* bench */
     TEXT("lengths", "FILE", NULL, "bench", "What to show",
@@ -294,6 +294,17 @@ const OptSpec cmd_options[] = {
      "Time to measure"},
     BYTES("max-bytes", "SIZE", "256M", 4096, 4294967296.0, "bench", "What to show",
           "allreduce: largest array; the smallest has 4 kB"),
+
+    BYTES("bytes", "SIZE", NULL, 64, 4294967296.0, "bench", "What to show",
+          "allreduce: measure one array of this size instead of several sizes"),
+
+    /* doctor */
+    TEXT("run", "DIR", NULL, "doctor", "The planned run",
+         "Directory of the run, which need not exist: its disk is measured (default: the "
+         "current "
+         "directory). If it has checkpoints, their sizes count instead of --preset"),
+    TEXT("data", "DIR", NULL, "doctor", "The planned run",
+         "The data set: its vocabulary counts instead of --vocab-size"),
 
     /* score */
     TEXTS("ref", "FILE", 1, "score", "Text",
@@ -322,10 +333,10 @@ const OptSpec cmd_options[] = {
     FLAG("completion", "help", "Form", "Print the completion script for bash"),
 
     /* every command */
-    TEXT("config", "FILE", NULL, "prepare inspect score bench train translate", G_RUN,
+    TEXT("config", "FILE", NULL, "prepare inspect score bench train translate doctor", G_RUN,
          "Read options from a file, one 'option = value' per line; the command line overrides "
          "it"),
-    FLAG("quiet", "prepare inspect score bench train translate", G_RUN,
+    FLAG("quiet", "prepare inspect score bench train translate doctor", G_RUN,
          "No progress, only warnings and errors"),
     {0},
 };

@@ -5,6 +5,7 @@
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
 #include <net/if.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -36,8 +37,8 @@ static int read_speed(const char *card) {
   request.ifr_data = (char *)&command;
   bool is_known = ioctl(fd, SIOCETHTOOL, &request) == 0;
   close(fd);
-  __u32 speed = is_known ? ethtool_cmd_speed(&command) : 0;
-  return speed == (__u32)SPEED_UNKNOWN || speed > 10000000 ? 0 : (int)speed;
+  uint32_t speed = is_known ? (uint32_t)command.speed_hi << 16 | command.speed : 0;
+  return speed > 10000000 ? 0 : (int)speed; /* SPEED_UNKNOWN is 2^32 - 1 */
 }
 
 /* Is there a default route over the card? /proc/net/route: card, destination, …, mask in column 8,

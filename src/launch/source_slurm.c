@@ -1,0 +1,405 @@
+/* Agents of a Slurm allocation: one srun for all nodes, and later one for each node that was lost.
+ * Depends on source_slurm.h, slurm, channel, process, network. */
+#include "launch/source_slurm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "launch/network.h"
+#include "launch/process.h"
+#include "launch/protocol.h"
+
+#define PENDING     64   /* connections that have not proved the key yet */
+#define STEPS       64   /* runs of srun at a time */
+#define RETRY_FIRST 5.0  /* seconds before a lost node is tried again; doubles each time */
+#define RETRY_MAX   60.0 /* seconds */
+#define END_TIME    10.0 /* seconds for srun to end after the launch */
+
+typedef enum { NODE_STARTING, NODE_ARRIVED, NODE_CONNECTED, NODE_LOST } NodeState;
+
+typedef struct {
+  NodeState state;
+  char name[SOURCE_NAME_MAX]; /* "" until its agent has connected */
+  Channel *ready;
+  double retry_at, delay;
+} Node;
+
+/* A run of srun. */
+typedef struct {
+  pid_t pid; /* 0: unused */
+  int node;  /* -1: all */
+  int in, out;
+  Str said; /* the line that is not yet complete */
+  char last[256];
+} StepRun;
+
+typedef struct {
+  const SlurmAllocation *allocation;
+  bool has_nproc, has_begun; /* has_begun: all nodes have arrived once */
+  int listener;
+  SlurmMeeting meeting;
+  char line[SLURM_LINE_MAX];
+  Node *node;
+  Channel *pending[PENDING];
+  StepRun step[STEPS];
+} Slurm;
+
+/* ---- srun ---- */
+
+/* Copies whole lines to the console, without srun's remark that this cluster binds no cores, which
+ * was not asked of it. */
+static void read_lines(StepRun *r) {
+  char bytes[4096];
+  ssize_t n = 0;
+  while (r->out >= 0 && (n = read(r->out, bytes, sizeof bytes)) != 0) {
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return;
+    for (ssize_t i = 0; i < n; i++) {
+      if (bytes[i] != '\n' && r->said.len < 1024) str_addc(&r->said, bytes[i]);
+      if (bytes[i] != '\n') continue;
+      const char *line = str_text(&r->said);
+      if (!strstr(line, "lacks support for cpu binding")) {
+        log_warn("%s", line);
+        snprintf(r->last, sizeof r->last, "%s", line);
+      }
+      str_clear(&r->said);
+    }
+  }
+  process_close(&r->out);
+}
+
+static void close_step(StepRun *r) {
+  process_close(&r->in);
+  process_close(&r->out);
+  str_free(&r->said);
+  *r = (StepRun){.in = -1, .out = -1};
+}
+
+static Err start_process(Slurm *s, StepRun *r, char **argv) {
+  int in[2] = {-1, -1};
+  int out[2] = {-1, -1};
+  Err err = ERR_OK;
+  if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0)
+    err = err_errno("cannot create a pipe for", "srun");
+  size_t len = strlen(s->line);
+  /* Before srun begins: the pipe takes the line whole, even if srun ends at once. */
+  if (!err && write(in[1], s->line, len) != (ssize_t)len)
+    err = err_errno("cannot write to", "srun");
+  ProcessSpec spec = {.argv = argv, .in = in[0], .out = out[1], .err = out[1]};
+  if (!err) err = process_start(&spec, &r->pid);
+  process_close(&in[0]);
+  process_close(&out[1]);
+  r->in = in[1];
+  r->out = out[0];
+  if (err) {
+    close_step(r);
+    return err;
+  }
+  fcntl(r->out, F_SETFL, O_NONBLOCK);
+  return ERR_OK;
+}
+
+/* Starts one task on all nodes (-1) or on one, with all cores and all memory of the allocation
+ * there. --overlap: the step shares them with that of the other nodes' agents. An agent that ends
+ * does not end the others. */
+static Err start_step(Slurm *s, int node) {
+  char program[FILE_PATH_MAX];
+  char nodes[32];
+  char tasks[32];
+  char where[SOURCE_NAME_MAX + 16];
+  StepRun *r = s->step;
+  while (r < s->step + STEPS && r->pid) r++;
+  if (r == s->step + STEPS) return err_set(ERR_WORK, "too many runs of srun at a time");
+  ssize_t len = readlink("/proc/self/exe", program, sizeof program - 1);
+  if (len < 0) return err_errno("cannot read", "/proc/self/exe");
+  program[len] = '\0';
+  int count = node < 0 ? s->allocation->nodes : 1;
+  snprintf(nodes, sizeof nodes, "--nodes=%d", count);
+  snprintf(tasks, sizeof tasks, "--ntasks=%d", count);
+  snprintf(where, sizeof where, "--nodelist=%s", node < 0 ? "" : s->node[node].name);
+  const char *words[] = {"srun",
+                         nodes,
+                         tasks,
+                         "--ntasks-per-node=1",
+                         "--overlap",
+                         "--mem=0",
+                         "--mpi=none",
+                         "--cpu-bind=none",
+                         "--no-kill",
+                         "--kill-on-bad-exit=0",
+                         "--wait=0",
+                         "--export=ALL",
+                         "--input=all",
+                         "--unbuffered",
+                         "--job-name=trireme-agent",
+                         node < 0 ? program : where,
+                         node < 0 ? "launch" : program,
+                         node < 0 ? "--agent-slurm" : "launch",
+                         node < 0 ? NULL : "--agent-slurm",
+                         NULL};
+  *r = (StepRun){.node = node, .in = -1, .out = -1};
+  return start_process(s, r, (char **)(void *)words);
+}
+
+static void mark_lost(Node *n, double now) {
+  n->state = NODE_LOST;
+  n->retry_at = now + n->delay;
+  n->delay = n->delay * 2 < RETRY_MAX ? n->delay * 2 : RETRY_MAX;
+}
+
+/* Judges a run of srun that has ended: before the launch has begun that is an error, later its
+ * node is tried again. */
+static Err judge_end(Slurm *s, const StepRun *r, int wait_status, double now) {
+  bool is_missing = false;
+  for (int i = 0; i < s->allocation->nodes; i++) {
+    if (s->node[i].state != NODE_STARTING || (r->node >= 0 && r->node != i)) continue;
+    is_missing = true;
+    if (s->has_begun) mark_lost(&s->node[i], now);
+  }
+  if (s->has_begun || !is_missing) return ERR_OK;
+  return err_set(ERR_WORK,
+                 "srun ended (%s %d) before all agents had connected: %s; check the allocation "
+                 "with 'srun --overlap hostname'",
+                 WIFEXITED(wait_status) ? "exit status" : "signal",
+                 WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : WTERMSIG(wait_status),
+                 r->last[0] ? r->last : "it printed nothing");
+}
+
+static Err watch_steps(Slurm *s, double now) {
+  for (StepRun *r = s->step; r < s->step + STEPS; r++) {
+    int status = 0;
+    if (!r->pid) continue;
+    read_lines(r);
+    if (waitpid(r->pid, &status, WNOHANG) == 0) continue;
+    read_lines(r);
+    Err err = judge_end(s, r, status, now);
+    close_step(r);
+    TRY(err);
+  }
+  return ERR_OK;
+}
+
+/* ---- connections ---- */
+
+static void accept_agents(Slurm *s) {
+  for (int i = 0; i < PENDING; i++) {
+    if (s->pending[i]) continue;
+    int fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) return;
+    if (channel_open_secure(&s->pending[i], fd, &s->meeting.key, HANDSHAKE_SERVER, "a node"))
+      log_warn("%s", err_message());
+  }
+}
+
+/* Takes the Channel of an agent that has said which node it is on. */
+static Err take_agent(Slurm *s, Channel **channel, const Frame *f) {
+  json_t *body;
+  if (f->type != MSG_SLURM_NODE) return err_set(ERR_WORK, "a node did not say which one it is");
+  TRY(protocol_parse(f, "a node", &body));
+  int64_t number = protocol_int(body, "node", -1);
+  char name[SOURCE_NAME_MAX];
+  snprintf(name, sizeof name, "%s", protocol_text(body, "name"));
+  json_decref(body);
+  Node *n = NULL;
+  for (int i = 0; i < s->allocation->nodes && !n; i++) { /* of a later step: by its name */
+    bool is_same = strcmp(s->node[i].name, name) == 0 && s->node[i].state != NODE_CONNECTED;
+    if (is_same) n = &s->node[i];
+  }
+  bool is_number = number >= 0 && number < s->allocation->nodes;
+  if (!n && is_number && !s->node[number].name[0]) n = &s->node[number];
+  if (!n || !name[0] || n->ready)
+    return err_set(ERR_WORK, "an unexpected agent connected from node '%.64s'", name);
+  memcpy(n->name, name, sizeof name);
+  n->ready = *channel;
+  n->state = NODE_ARRIVED;
+  n->delay = RETRY_FIRST;
+  *channel = NULL;
+  return ERR_OK;
+}
+
+static void serve_pending(Slurm *s) {
+  for (int i = 0; i < PENDING; i++) {
+    Frame f;
+    if (!s->pending[i]) continue;
+    Err err = channel_advance(s->pending[i]);
+    if (!err && channel_next(s->pending[i], &f)) err = take_agent(s, &s->pending[i], &f);
+    if (!err) continue;
+    log_warn("%s", err_message());
+    channel_close(s->pending[i]);
+    s->pending[i] = NULL;
+  }
+}
+
+/* ---- the Source ---- */
+
+static int poll_for(void *self, struct pollfd *fds, int room) {
+  Slurm *s = self;
+  int count = 0;
+  if (room < 3) return 0;
+  fds[count++] = (struct pollfd){s->listener, POLLIN, 0};
+  for (int i = 0; i < STEPS && count < room; i++)
+    if (s->step[i].pid && s->step[i].out >= 0)
+      fds[count++] = (struct pollfd){s->step[i].out, POLLIN, 0};
+  for (int i = 0; i < PENDING && count + 2 <= room; i++) {
+    int added = 0;
+    if (s->pending[i]) channel_events(s->pending[i], fds + count, &added);
+    count += added;
+  }
+  return count;
+}
+
+static Err advance(void *self, double now) {
+  Slurm *s = self;
+  bool has_all = true;
+  accept_agents(s);
+  serve_pending(s);
+  for (int i = 0; i < s->allocation->nodes; i++) has_all &= s->node[i].name[0] != '\0';
+  s->has_begun |= has_all;
+  TRY(watch_steps(s, now));
+  for (int i = 0; i < s->allocation->nodes; i++) {
+    Node *n = &s->node[i];
+    if (n->state != NODE_LOST || now < n->retry_at) continue;
+    if (start_step(s, i) == ERR_OK)
+      n->state = NODE_STARTING;
+    else
+      mark_lost(n, now);
+  }
+  return ERR_OK;
+}
+
+/* The first time, nodes are given in their order, so that ranks are numbered in it. */
+static bool next(void *self, Arrival *arrival) {
+  Slurm *s = self;
+  for (int i = 0; i < s->allocation->nodes; i++) {
+    Node *n = &s->node[i];
+    if (n->state == NODE_STARTING && !s->has_begun) return false;
+    if (n->state != NODE_ARRIVED) continue;
+    *arrival = (Arrival){.channel = n->ready};
+    if (!s->has_nproc) arrival->slots = s->allocation->tasks[i];
+    memcpy(arrival->name, n->name, sizeof n->name);
+    n->ready = NULL;
+    n->state = NODE_CONNECTED;
+    return true;
+  }
+  return false;
+}
+
+static void lost(void *self, const char *name, double now) {
+  Slurm *s = self;
+  for (int i = 0; i < s->allocation->nodes; i++)
+    if (s->node[i].state == NODE_CONNECTED && strcmp(s->node[i].name, name) == 0)
+      mark_lost(&s->node[i], now);
+}
+
+/* The agents have been told to end, and srun ends with them. */
+static void await_step(StepRun *r, double limit) {
+  struct timespec pause = {.tv_nsec = 10000000};
+  process_close(&r->in);
+  while (waitpid(r->pid, NULL, WNOHANG) == 0) {
+    read_lines(r);
+    if (progress_clock() > limit) kill(r->pid, SIGKILL);
+    nanosleep(&pause, NULL);
+  }
+}
+
+static void close_source(void *self) {
+  Slurm *s = self;
+  double limit = progress_clock() + END_TIME;
+  process_close(&s->listener);
+  for (int i = 0; i < PENDING; i++) channel_close(s->pending[i]);
+  for (int i = 0; s->node && i < s->allocation->nodes; i++) channel_close(s->node[i].ready);
+  for (StepRun *r = s->step; r < s->step + STEPS; r++) {
+    if (!r->pid) continue;
+    await_step(r, limit);
+    close_step(r);
+  }
+  key_wipe(&s->meeting.key);
+  explicit_bzero(s->line, sizeof s->line);
+  mem_free(s->node);
+  mem_free(s);
+}
+
+/* Listens on every address of this machine, by IPv6 and IPv4 where the kernel has both. */
+static Err open_listener(Slurm *s) {
+  struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+  struct sockaddr_in v4 = {.sin_family = AF_INET};
+  struct sockaddr_storage bound = {0};
+  socklen_t len = sizeof bound;
+  int off = 0;
+  int fd = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd >= 0) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  if (fd < 0 || bind(fd, (struct sockaddr *)&v6, sizeof v6) != 0) {
+    if (fd >= 0) close(fd);
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&v4, sizeof v4) != 0) {
+      process_close(&fd);
+      return err_errno("cannot listen on", "a TCP port");
+    }
+  }
+  s->listener = fd;
+  if (listen(fd, 1024) != 0 || getsockname(fd, (struct sockaddr *)&bound, &len) != 0)
+    return err_errno("cannot listen on", "a TCP port");
+  s->meeting.port =
+      ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&bound)->sin6_port
+                                        : ((struct sockaddr_in *)(void *)&bound)->sin_port);
+  return ERR_OK;
+}
+
+/* Cards of containers last: on a node the same address is often its own bridge. */
+static Err list_addresses(SlurmMeeting *m) {
+  NetworkList own;
+  TRY(network_list(&own));
+  for (int is_virtual = 0; is_virtual < 2; is_virtual++) {
+    for (size_t i = 0; i < own.count && m->addresses < SLURM_ADDRESSES; i++) {
+      if (own.address[i].is_virtual != (bool)is_virtual) continue;
+      memcpy(m->address[m->addresses++], own.address[i].address, sizeof m->address[0]);
+    }
+  }
+  if (!m->addresses) snprintf(m->address[m->addresses++], sizeof m->address[0], "127.0.0.1");
+  return ERR_OK;
+}
+
+static Err set_up(Slurm *s) {
+  TRY(mem_alloc(&s->node, (size_t)s->allocation->nodes, sizeof *s->node));
+  for (int i = 0; i < s->allocation->nodes; i++) s->node[i].delay = RETRY_FIRST;
+  TRY(key_make(&s->meeting.key));
+  TRY(open_listener(s));
+  TRY(list_addresses(&s->meeting));
+  slurm_print_meeting(&s->meeting, s->line);
+  return start_step(s, -1);
+}
+
+Err source_slurm_open(Source *source, const SlurmAllocation *allocation, bool has_nproc) {
+  Slurm *s;
+  TRY(mem_alloc(&s, 1, sizeof *s));
+  s->allocation = allocation;
+  s->has_nproc = has_nproc;
+  s->listener = -1;
+  for (int i = 0; i < STEPS; i++) s->step[i].in = s->step[i].out = -1;
+  Err err = set_up(s);
+  if (err) {
+    ErrRecord why = err_copy();
+    close_source(s);
+    return err_give(&why);
+  }
+  *source = (Source){.self = s,
+                     .expected = allocation->nodes,
+                     .poll_for = poll_for,
+                     .advance = advance,
+                     .next = next,
+                     .lost = lost,
+                     .close = close_source};
+  return ERR_OK;
+}

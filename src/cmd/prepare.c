@@ -1,5 +1,5 @@
-/* trireme prepare: options to a PrepareSpec, and the table at the end.
- * Depends on data/prepare, data/recipe. */
+/* trireme prepare: options to a PrepareSpec, the ranks that share the work, and the table at the end.
+ * Depends on data/prepare, data/recipe, comm, train/agree. */
 #include "data/prepare.h"
 
 #include <stdio.h>
@@ -9,40 +9,67 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/out.h"
-#include "base/thread.h"
 #include "base/utf8.h"
 #include "cmd/cmd.h"
 #include "data/convert.h"
 #include "data/recipe.h"
 #include "data/seen.h"
 #include "demo/demo.h"
+#include "train/agree.h"
+
+#define RANK_TIMEOUT 6 /* seconds without a heartbeat after which a rank is lost */
 
 static TextPair text_pair(const OptSet *opts, const char *name, int i) {
   if (i >= opt_times(opts, name)) return (TextPair){0};
   return (TextPair){.path = {opt_word(opts, name, i, 0), opt_word(opts, name, i, 1)}};
 }
 
-/* Downloads what the recipe needs, and adds its options, which those of the call overrule. The
- * demo corpus is generated and has no files. */
-static Err apply_recipe(Recipe *recipe, OptSet *opts, bool *is_demo) {
+/* Downloads what the recipe needs; recipe->config then has its options. The demo corpus is
+ * generated and has no files. */
+static Err obtain_recipe(Recipe *recipe, const OptSet *opts) {
   RecipeFrom from = {.cache_dir = opt_text(opts, "download-dir"),
                      .source_dir = opt_text(opts, "source-dir"),
                      .mirror = opt_text(opts, "mirror")};
-  *is_demo = recipe->generate && strcmp(recipe->generate, "demo") == 0;
   if (recipe->about) log_info("%s", recipe->about);
-  if (!*is_demo) TRY(recipe_obtain(recipe, &from));
-  return opt_parse_recipe(opts, str_text(&recipe->config), recipe->config.len, recipe->path);
+  return recipe->generate ? ERR_OK : recipe_obtain(recipe, &from);
 }
 
-/* Checks the recipe's name and --out before any download, then applies the recipe. */
-static Err check_and_apply(OptSet *opts, bool *is_demo) {
+/* Rank 0, or one process: checks the recipe's name and --out before any download. */
+static Err check_and_obtain(Recipe *recipe, const OptSet *opts) {
   const char *name = opt_text(opts, "recipe");
+  if (name) TRY(recipe_load(recipe, name));
+  TRY(prepare_check_out(opt_text(opts, "out"), opt_flag(opts, "resume")));
+  return name ? obtain_recipe(recipe, opts) : ERR_OK;
+}
+
+/* The options of rank 0's recipe, for all ranks. */
+typedef struct {
+  uint64_t len; /* of the text */
+  uint8_t is_demo;
+} RecipeOptions;
+
+/* Adds the recipe's options, which those of the call overrule. */
+static Err apply_recipe(Recipe *recipe, OptSet *opts, Ranks *ranks, bool *is_demo) {
+  RecipeOptions o = {.len = recipe->config.len};
+  o.is_demo = recipe->generate && strcmp(recipe->generate, "demo") == 0;
+  ranks_broadcast(ranks, "recipe", &o, sizeof o);
+  *is_demo = o.is_demo;
+  char *text;
+  TRY(mem_alloc(&text, o.len + 1, 1));
+  memcpy(text, str_text(&recipe->config), recipe->config.len);
+  ranks_broadcast(ranks, "options of the recipe", text, o.len);
+  Err err = opt_parse_recipe(opts, text, o.len, recipe->path ? recipe->path : "recipe");
+  mem_free(text);
+  return ranks_agree(ranks, err);
+}
+
+static Err check_and_apply(OptSet *opts, Ranks *ranks, bool *is_demo) {
   Recipe recipe = {0};
   *is_demo = false;
-  if (name) TRY(recipe_load(&recipe, name));
-  Err err = prepare_check_out(opt_text(opts, "out"), opt_flag(opts, "resume"));
-  if (!err && name) err = apply_recipe(&recipe, opts, is_demo);
-  if (name) recipe_free(&recipe);
+  Err err = ranks_is_first(ranks) ? check_and_obtain(&recipe, opts) : ERR_OK;
+  err = ranks_agree(ranks, err);
+  if (!err && opt_text(opts, "recipe")) err = apply_recipe(&recipe, opts, ranks, is_demo);
+  recipe_free(&recipe);
   return err;
 }
 
@@ -79,7 +106,6 @@ static Err fill_spec(PrepareSpec *spec, const OptSet *opts, bool is_demo) {
   spec->shard_bytes = (size_t)opt_count(opts, "shard-size");
   spec->window_pairs = (uint64_t)opt_count(opts, "window-pairs");
   spec->threads = (int)opt_count(opts, "threads");
-  if (spec->threads == 0) spec->threads = thread_cores();
   spec->resume = opt_flag(opts, "resume");
   if (spec->dedup && !seen_is_built()) {
     return err_set(ERR_WORK,
@@ -153,9 +179,16 @@ static Err refuse_text_options(const OptSet *opts) {
   return ERR_OK;
 }
 
+static Err check_out_given(const OptSet *opts) {
+  if (opt_text(opts, "out")) return ERR_OK;
+  return err_set(ERR_USAGE, "pass the directory of the data set to make: --out DIR");
+}
+
 static Err convert_set(const OptSet *opts) {
   Meta meta;
   const char *out = opt_text(opts, "out");
+  TRY(cmd_refuse_ranks("prepare --convert", "call it without mpirun or srun"));
+  TRY(check_out_given(opts));
   TRY(refuse_text_options(opts));
   TRY(convert_run(opt_text(opts, "convert"), out, (uint64_t)opt_count(opts, "window-pairs"),
                   &meta));
@@ -164,26 +197,102 @@ static Err convert_set(const OptSet *opts) {
   return ERR_OK;
 }
 
-Err cmd_prepare(OptSet *opts) {
-  log_quiet(opt_flag(opts, "quiet"));
-  TRY(cmd_refuse_ranks("prepare",
-                       "call it without mpirun or srun: it uses all cores by itself"));
-  const char *out = opt_text(opts, "out");
-  bool is_demo;
-  if (!out) return err_set(ERR_USAGE, "pass the directory of the data set to make: --out DIR");
-  if (opt_text(opts, "convert")) return convert_set(opts);
-  if (opt_flag(opts, "resume") && is_complete(out)) {
-    TRY(prepare_tidy(out));
-    log_info("%s is complete: there is nothing to resume", out);
-    return ERR_OK;
+/* The collectives of comm, as data/ranks.h has them. */
+
+static const char *host_of(void *comm, int rank) {
+  return comm_host(comm, rank);
+}
+
+/* Without a limit: reading, learning and writing take as long as the text and the disk need. */
+static void report_place(void *comm, const char *place) {
+  comm_report(comm, COMM_NO_LIMIT, "%s", place);
+}
+
+static void broadcast(void *comm, const char *name, void *bytes, size_t n) {
+  comm_broadcast(comm, name, bytes, n);
+}
+
+static void allgather(void *comm, const char *name, void *all, const size_t *off) {
+  comm_allgather(comm, name, all, off);
+}
+
+static void exchange(void *comm, const char *name, const void *const *send,
+                     const size_t *send_n, void *const *recv, const size_t *recv_n) {
+  comm_exchange(comm, name, send, send_n, recv, recv_n);
+}
+
+static Ranks make_ranks(Comm *comm) {
+  return (Ranks){.rank = comm_rank(comm),
+                 .count = comm_size(comm),
+                 .context = comm,
+                 .host = host_of,
+                 .report = report_place,
+                 .broadcast = broadcast,
+                 .allgather = allgather,
+                 .exchange = exchange};
+}
+
+/* Leaves the ranks. With an error that all of them have, rank 0 prints it before any rank exits:
+ * mpirun then ends the others. */
+static void leave_ranks(Comm *comm, const Ranks *ranks, Err err) {
+  bool is_agreed = err && ranks && ranks->has_agreed_error;
+  if (is_agreed) {
+    log_speaker(""); /* the message has the rank */
+    if (ranks->rank == 0) log_error("%s", err_message());
+    log_mute();
   }
-  TRY(check_and_apply(opts, &is_demo));
-  PrepareSpec spec = {0};
+  comm_close(comm, is_agreed ? ERR_OK : err);
+}
+
+static Err agree_on_options(Comm *comm, const OptSet *opts) {
+  Str options = {0};
+  opt_record(opts, &options);
+  Err err = str_check(&options);
+  if (!err) err = agree_ranks(comm, str_text(&options), "command", "prepare");
+  str_free(&options);
+  return err;
+}
+
+/* Is there nothing to do? Rank 0 decides. */
+static Err find_complete(const OptSet *opts, Ranks *ranks, bool *is_done) {
+  const char *out = opt_text(opts, "out");
+  uint8_t done = ranks_is_first(ranks) && opt_flag(opts, "resume") && is_complete(out);
+  ranks_broadcast(ranks, "data set is complete", &done, sizeof done);
+  *is_done = done;
+  if (!done) return ERR_OK;
+  TRY(ranks_agree(ranks, ranks_is_first(ranks) ? prepare_tidy(out) : ERR_OK));
+  log_info("%s is complete: there is nothing to resume", out);
+  return ERR_OK;
+}
+
+static Err prepare_set(OptSet *opts, Comm *comm, Ranks *ranks) {
+  bool is_demo, is_done;
+  PrepareSpec spec = {.ranks = ranks};
   Meta meta = {0};
-  Err err = fill_spec(&spec, opts, is_demo);
+  TRY(ranks_agree(ranks, check_out_given(opts)));
+  TRY(find_complete(opts, ranks, &is_done));
+  if (is_done) return ERR_OK;
+  TRY(check_and_apply(opts, ranks, &is_demo));
+  Err err = ranks_agree(ranks, fill_spec(&spec, opts, is_demo));
+  if (spec.threads == 0) spec.threads = comm_threads(comm);
+  if (!err && ranks) log_info("ranks    %s share the text", comm_about(comm));
   if (!err) err = prepare_run(&spec, &meta);
-  if (!err) print_table(&meta, spec.out);
+  if (!err && ranks_is_first(ranks)) print_table(&meta, spec.out);
   mem_free(spec.train);
   meta_free(&meta);
+  return err;
+}
+
+Err cmd_prepare(OptSet *opts) {
+  log_quiet(opt_flag(opts, "quiet"));
+  if (opt_text(opts, "convert")) return convert_set(opts);
+  Comm *comm;
+  TRY(comm_open(&comm, RANK_TIMEOUT));
+  cmd_introduce(comm);
+  comm_set_remedy(comm, "continue with --resume");
+  Ranks ranks = make_ranks(comm), *shared = comm_size(comm) > 1 ? &ranks : NULL;
+  Err err = agree_on_options(comm, opts);
+  if (!err) err = prepare_set(opts, comm, shared);
+  leave_ranks(comm, shared, err);
   return err;
 }

@@ -54,10 +54,8 @@ static Err add_raw(PipelineBlock *b, int side, const char *line, size_t len) {
   return str_check(&b->raw[side]);
 }
 
-/* One line of each side into the block; *end at the end of both. */
-static Err read_pair(Source *s, PipelineBlock *b, bool *end) {
-  const char *line[2] = {0};
-  size_t len[2];
+/* The next line of each side; *end at the end of both. */
+static Err read_pair(Source *s, const char *line[2], size_t len[2], bool *end) {
   TRY(input_line(s->in[0], &line[0], &len[0]));
   if (!s->in[1]) {
     *end = !line[0];
@@ -74,35 +72,59 @@ static Err read_pair(Source *s, PipelineBlock *b, bool *end) {
     line[1] = tab + 1;
     len[1] = second ? (size_t)(second - line[1]) : len[0] - first - 1;
     len[0] = first;
-  } else {
-    TRY(input_line(s->in[1], &line[1], &len[1]));
-    if (!line[0] != !line[1]) {
-      int longer = line[1] != NULL;
-      do TRY(input_line(s->in[longer], &line[0], &len[0]));
-      while (line[0]);
-      return err_set(ERR_WORK,
-                     "%s has %llu lines and %s has %llu: the two sides must match line by line",
-                     name_of(s, 0), (unsigned long long)input_number(s->in[0]), name_of(s, 1),
-                     (unsigned long long)input_number(s->in[1]));
-    }
-    *end = !line[0];
-    if (*end) return ERR_OK;
+    return ERR_OK;
   }
-  for (int side = 0; side < 2; side++) TRY(add_raw(b, side, line[side], len[side]));
-  b->lines++;
+  TRY(input_line(s->in[1], &line[1], &len[1]));
+  if (!line[0] != !line[1]) {
+    int longer = line[1] != NULL;
+    do TRY(input_line(s->in[longer], &line[0], &len[0]));
+    while (line[0]);
+    return err_set(ERR_WORK,
+                   "%s has %llu lines and %s has %llu: the two sides must match line by line",
+                   name_of(s, 0), (unsigned long long)input_number(s->in[0]), name_of(s, 1),
+                   (unsigned long long)input_number(s->in[1]));
+  }
+  *end = !line[0];
   return ERR_OK;
+}
+
+/* Reads over the lines that are not of this part. */
+static Err skip_other_parts(Source *s, bool *end) {
+  const PipelinePart *part = &s->pipe->spec->part;
+  const char *line[2] = {0};
+  size_t len[2];
+  if (part->count == 0) return ERR_OK;
+  while (!*end && (s->line / part->stretch) % part->count != part->index) {
+    TRY(read_pair(s, line, len, end));
+    if (!*end) s->line++;
+  }
+  return ERR_OK;
+}
+
+/* Lines that the block may have at most. */
+static uint32_t count_room(const Source *s) {
+  const PipelinePart *part = &s->pipe->spec->part;
+  if (part->count == 0) return BLOCK_LINES;
+  uint64_t left = part->stretch - s->line % part->stretch;
+  return left < BLOCK_LINES ? (uint32_t)left : BLOCK_LINES;
 }
 
 static Err fill_block(Source *s, Block *block, bool *end) {
   PipelineBlock *b = &block->out;
+  const char *line[2] = {0};
+  size_t len[2];
+  uint32_t room = count_room(s);
   b->lines = 0;
   for (int side = 0; side < 2; side++) str_clear(&b->raw[side]);
   block->input = s->input;
   block->input_line = input_number(s->in[0]) + 1;
   b->first = s->line;
-  while (!*end && b->lines < BLOCK_LINES && b->raw[0].len < BLOCK_BYTES &&
+  while (!*end && b->lines < room && b->raw[0].len < BLOCK_BYTES &&
          b->raw[1].len < BLOCK_BYTES) {
-    TRY(read_pair(s, b, end));
+    TRY(read_pair(s, line, len, end));
+    if (*end) break;
+    for (int side = 0; side < 2; side++) TRY(add_raw(b, side, line[side], len[side]));
+    b->lines++;
   }
   s->line += b->lines;
   b->bytes_read =
@@ -158,7 +180,9 @@ static Err read_input(Source *s) {
     Block *block = free_block(s->pipe);
     if (!block) return ERR_OK;
     block->error = (ErrRecord){0};
-    TRY(fill_block(s, block, &end));
+    TRY(skip_other_parts(s, &end));
+    block->out.lines = 0;
+    if (!end) TRY(fill_block(s, block, &end));
     if (block->out.lines) publish_block(s->pipe);
   }
   return record_source(s);
@@ -363,6 +387,8 @@ static Err run_threads(Pipe *p, PipelineTake take, void *context) {
 
 Err pipeline_run(const PipelineSpec *spec, MetaSplit *split, PipelineTake take, void *context) {
   Pipe p = {.spec = spec, .size = 4 * (size_t)spec->threads + 4};
+  /* A rank that waits for the others at the end of a stretch reads on meanwhile. */
+  if (spec->part.count) p.size += spec->part.stretch / BLOCK_LINES;
   pthread_mutex_init(&p.lock, NULL);
   pthread_cond_init(&p.changed, NULL);
   Err err = mem_alloc(&p.ring, p.size, sizeof *p.ring);

@@ -14,10 +14,20 @@ typedef struct {
   const char *name[2]; /* for the record, without directories */
 } TextPair;
 
+/* A part of the lines, for ranks that share the work: of the lines over all inputs, divided into
+ * stretches of `stretch` lines, those of stretch i with i % count == index. No block crosses the
+ * end of a stretch. count 0: all lines. */
+typedef struct {
+  uint64_t stretch;
+  uint32_t index;
+  uint32_t count;
+} PipelinePart;
+
 typedef struct {
   const TextPair *input;
   size_t inputs;
   uint64_t skip;              /* lines at the start that need no ids */
+  PipelinePart part;          /* the lines that are taken; the others are only read */
   const CleanRules *rules;    /* NULL: keep what is UTF-8 and not empty */
   const Tokenizer *tokenizer; /* NULL: no ids */
   uint32_t max_tokens;

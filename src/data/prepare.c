@@ -11,34 +11,75 @@
 #include "data/prepare_finish.h"
 #include "data/prepare_work.h"
 
-static Err run_steps(Prepare *p) {
+/* Rank 0, or one process: the directory, and inputs that can be read. */
+static Err enter(Prepare *p) {
   TRY(prepare_enter(&p->state, &p->spec));
-  TRY(prepare_gather(p));
-  bool is_resumed;
-  TRY(prepare_load(&p->state, p->meta, &is_resumed));
-  Meta *m = p->meta;
-  m->format = META_FORMAT;
-  p->lines_done = m->split[SPLIT_TRAIN].lines;
+  return prepare_gather(p);
+}
+
+/* What all ranks must know of the work that is done. */
+typedef struct {
+  uint64_t lines, pairs, shards;
+} Done;
+
+/* Loads what a stopped run has done; *is_resumed on rank 0 only. */
+static Err load(Prepare *p, bool *is_resumed) {
+  MetaSplit *train = &p->meta->split[SPLIT_TRAIN];
+  bool is_first = ranks_is_first(p->spec.ranks);
+  *is_resumed = false;
+  TRY(ranks_agree(p->spec.ranks,
+                  is_first ? prepare_load(&p->state, p->meta, is_resumed) : ERR_OK));
+  Done done = {train->lines, train->pairs, train->shards};
+  ranks_broadcast(p->spec.ranks, "finished work", &done, sizeof done);
+  train->lines = done.lines;
+  train->pairs = done.pairs;
+  p->lines_done = done.lines;
+  p->train_shards = (size_t)done.shards;
   if (p->lines_done) {
     char lines[32];
     log_info("resume: %s lines are done", str_of_count(lines, p->lines_done));
   }
+  return ERR_OK;
+}
+
+static void record_options(const PrepareSpec *spec, Meta *m) {
+  m->format = META_FORMAT;
   for (int side = 0; side < 2; side++)
-    snprintf(m->lang[side], sizeof m->lang[side], "%s", p->spec.lang[side]);
-  m->rules = p->spec.rules;
-  m->max_tokens = p->spec.max_tokens;
-  m->dedup = p->spec.dedup;
-  m->seed = p->spec.seed;
+    snprintf(m->lang[side], sizeof m->lang[side], "%s", spec->lang[side]);
+  m->rules = spec->rules;
+  m->max_tokens = spec->max_tokens;
+  m->dedup = spec->dedup;
+  m->seed = spec->seed;
+}
+
+/* Rank 0, or one process. */
+static Err encode_held_out(Prepare *p) {
+  TRY(prepare_encode_held_out(p, SPLIT_VALID, &p->spec.valid));
+  TRY(prepare_encode_held_out(p, SPLIT_TEST, &p->spec.test));
+  return prepare_save(&p->state, p->meta);
+}
+
+/* Rank 0, or one process: sorts by length, records, renames. */
+static Err finish(Prepare *p) {
+  TRY(prepare_finish(p->state.dir, p->meta, p->spec.window_pairs));
+  return prepare_complete(&p->state, p->spec.out);
+}
+
+static Err run_steps(Prepare *p) {
+  Ranks *r = p->spec.ranks;
+  bool is_first = ranks_is_first(r), is_resumed;
+  ranks_report(r, "opening the output directory");
+  TRY(ranks_agree(r, is_first ? enter(p) : prepare_follow(&p->state, p->spec.out)));
+  TRY(prepare_check_ranks(p));
+  TRY(load(p, &is_resumed));
+  record_options(&p->spec, p->meta);
   TRY(prepare_open_tokenizer(p));
   TRY(shard_begin_pairs(&p->builder, (uint32_t)p->tokenizer.vocab, p->tokenizer.sha256));
-  if (!is_resumed) {
-    TRY(prepare_encode_held_out(p, SPLIT_VALID, &p->spec.valid));
-    TRY(prepare_encode_held_out(p, SPLIT_TEST, &p->spec.test));
-    TRY(prepare_save(&p->state, m));
-  }
-  TRY(prepare_encode_train(p));
-  TRY(prepare_finish(p->state.dir, m, p->spec.window_pairs));
-  return prepare_complete(&p->state, p->spec.out);
+  ranks_report(r, "encoding validation and test text");
+  TRY(ranks_agree(r, is_first && !is_resumed ? encode_held_out(p) : ERR_OK));
+  TRY(ranks_count(r) > 1 ? prepare_share_train(p) : prepare_encode_train(p));
+  ranks_report(r, "writing the order of the pairs");
+  return ranks_agree(r, is_first ? finish(p) : ERR_OK);
 }
 
 Err prepare_run(const PrepareSpec *spec, Meta *meta) {

@@ -7,6 +7,7 @@
 #include "data/generator.h"
 #include "data/meta.h"
 #include "data/pipeline.h"
+#include "data/ranks.h"
 
 typedef struct {
   const char *out;
@@ -27,13 +28,15 @@ typedef struct {
   uint64_t window_pairs; /* training pairs of a window, about; 0: one window */
   int threads;
   bool resume;
+  Ranks *ranks; /* that share the work; NULL: this process alone */
 } PrepareSpec;
 
 /* Is the place for the result free? Asked before anything is downloaded. */
 NODISCARD Err prepare_check_out(const char *out, bool resume);
 /* Removes what a run that was killed while it finished left in OUT, a complete data set. */
 NODISCARD Err prepare_tidy(const char *out);
-/* Does it all; `meta` says what came of it. */
+/* Does it all; `meta` says what came of it. Every rank of spec->ranks calls it with the same spec;
+ * the data set is that of one process, byte for byte. `meta` is complete on rank 0 only. */
 NODISCARD Err prepare_run(const PrepareSpec *spec, Meta *meta);
 
 #endif

@@ -6,15 +6,29 @@
 #include "data/prepare_finish.h"
 #include "data/prepare_work.h"
 
-static Err keep_pair(Prepare *p, const PipelineBlock *b, uint32_t k) {
+LineResult prepare_line_result(const PipelineBlock *b, uint32_t k) {
   const uint32_t *at = b->id_at + 2 * k;
-  size_t len[2] = {at[1] - at[0], at[2] - at[1]};
-  TRY(shard_add_pair(&p->builder, b->ids.id + at[0], len[0], b->ids.id + at[1], len[1]));
+  LineResult line = {.verdict = b->verdict[k]};
+  for (int side = 0; side < 2; side++) {
+    line.text_bytes[side] = b->at[side][k + 1] - b->at[side][k];
+    line.tokens[side] = (uint16_t)(at[side + 1] - at[side]);
+  }
+  return line;
+}
+
+static const int32_t *line_ids(const PipelineBlock *b, uint32_t k) {
+  return b->ids.id + b->id_at[2 * k];
+}
+
+/* ids: source and target; NULL: another rank has them. */
+static Err keep_pair(Prepare *p, const LineResult *line, const int32_t *ids) {
+  const uint16_t *len = line->tokens;
+  if (ids) TRY(shard_add_pair(&p->builder, ids, len[0], ids + len[0], len[1]));
   ManifestEntry *e = &p->entry;
   e->file.pairs++;
   for (int side = 0; side < 2; side++) {
     e->tokens[side] += len[side];
-    e->text_bytes[side] += b->at[side][k + 1] - b->at[side][k];
+    e->text_bytes[side] += line->text_bytes[side];
     if (len[side] > e->longest[side]) e->longest[side] = len[side];
   }
   return ERR_OK;
@@ -26,17 +40,26 @@ static void finish_counts(Prepare *p, Split which) {
   p->entry = (ManifestEntry){0};
 }
 
-/* Writes the shard and then its line of the manifest: a line always has its shard. */
-static Err finish_shard(Prepare *p, Split which, const char *name) {
+Err prepare_write_shard(Prepare *p, ManifestEntry *e) {
   char path[FILE_PATH_MAX];
-  ManifestEntry *e = &p->entry;
-  TRY(prepare_path(&p->state, name, path));
-  e->split = which;
-  snprintf(e->file.name, sizeof e->file.name, "%s", name);
-  TRY(shard_write(&p->builder, path, &e->file.bytes, e->file.sha256));
+  TRY(prepare_path(&p->state, e->file.name, path));
+  return shard_write(&p->builder, path, &e->file.bytes, e->file.sha256);
+}
+
+Err prepare_record_shard(Prepare *p, const ManifestEntry *e) {
+  char path[FILE_PATH_MAX];
   TRY(prepare_path(&p->state, MANIFEST_NAME, path));
   TRY(manifest_append(path, e));
-  TRY(meta_add_shard(&p->meta->split[which], &e->file));
+  return meta_add_shard(&p->meta->split[e->split], &e->file);
+}
+
+/* Writes the shard and then its line of the manifest: a line always has its shard. */
+static Err finish_shard(Prepare *p, Split which, const char *name) {
+  ManifestEntry *e = &p->entry;
+  e->split = which;
+  snprintf(e->file.name, sizeof e->file.name, "%s", name);
+  TRY(prepare_write_shard(p, e));
+  TRY(prepare_record_shard(p, e));
   finish_counts(p, which);
   return ERR_OK;
 }
@@ -46,6 +69,11 @@ typedef struct {
   Prepare *p;
   FileWriter raw[2];
 } HeldOut;
+
+static Err keep_held_out(Prepare *p, const PipelineBlock *b, uint32_t k) {
+  LineResult line = prepare_line_result(b, k);
+  return keep_pair(p, &line, line_ids(b, k));
+}
 
 static Err take_held_out(void *context, const PipelineBlock *b) {
   HeldOut *h = context;
@@ -58,7 +86,7 @@ static Err take_held_out(void *context, const PipelineBlock *b) {
       TRY(file_put(&h->raw[side], "\n", 1));
     }
     if (b->verdict[k] == CLEAN_KEEP)
-      TRY(keep_pair(h->p, b, k));
+      TRY(keep_held_out(h->p, b, k));
     else
       e->dropped[b->verdict[k]]++;
   }
@@ -72,6 +100,7 @@ Err prepare_encode_held_out(Prepare *p, Split which, const TextPair *input) {
   PipelineSpec spec = prepare_pipeline(p);
   spec.input = input;
   spec.inputs = 1;
+  spec.part = (PipelinePart){0};
   spec.rules = NULL;
   spec.tokenizer = &p->tokenizer;
   spec.drop_bad_utf8 = false; /* every line counts in BLEU */
@@ -102,58 +131,80 @@ done:
   return err;
 }
 
-static Err finish_train_shard(Prepare *p) {
-  char name[32];
-  snprintf(name, sizeof name, "train-%05zu.tok", p->meta->split[SPLIT_TRAIN].shards);
-  TRY(finish_shard(p, SPLIT_TRAIN, name));
+ManifestEntry prepare_next_entry(Prepare *p) {
+  ManifestEntry e = p->entry;
+  e.split = SPLIT_TRAIN;
+  snprintf(e.file.name, sizeof e.file.name, "train-%05zu.tok", p->train_shards);
+  p->train_shards++;
+  finish_counts(p, SPLIT_TRAIN);
+  return e;
+}
+
+static Err end_train_shard(Prepare *p) {
+  ManifestEntry e = prepare_next_entry(p);
+  TRY(prepare_write_shard(p, &e));
+  TRY(prepare_record_shard(p, &e));
   fault_point("prepare-shard");
   return prepare_check_windows(&p->meta->split[SPLIT_TRAIN], p->spec.window_pairs);
 }
 
-static Err take_train_line(Prepare *p, const PipelineBlock *b, uint32_t k) {
-  ManifestEntry *e = &p->entry;
-  CleanVerdict verdict = b->verdict[k];
-  if (p->spec.dedup && (verdict == CLEAN_KEEP || verdict == CLEAN_TOKENS)) {
-    const char *text[2];
-    size_t len[2];
-    bool before;
-    for (int side = 0; side < 2; side++) {
-      text[side] = b->text[side].s + b->at[side][k];
-      len[side] = b->at[side][k + 1] - b->at[side][k];
-    }
-    TRY(seen_add(&p->seen, text, len, &before));
-    if (before) verdict = CLEAN_DUPLICATE;
+bool prepare_is_compared(const Prepare *p, const LineResult *line) {
+  return p->spec.dedup && (line->verdict == CLEAN_KEEP || line->verdict == CLEAN_TOKENS);
+}
+
+Err prepare_hash_line(const PipelineBlock *b, uint32_t k, uint64_t key[2]) {
+  const char *text[2];
+  size_t len[2];
+  for (int side = 0; side < 2; side++) {
+    text[side] = b->text[side].s + b->at[side][k];
+    len[side] = b->at[side][k + 1] - b->at[side][k];
   }
-  uint64_t line = b->first + k;
-  if (line < p->lines_done) return ERR_OK; /* already in a finished shard (--resume) */
+  return seen_hash(text, len, key);
+}
+
+uint64_t prepare_open_bytes(const Prepare *p) {
+  return (p->entry.tokens[0] + p->entry.tokens[1]) * p->builder.group[0].element_bytes;
+}
+
+Err prepare_take_line(Prepare *p, uint64_t number, const LineResult *line, const int32_t *ids) {
+  ManifestEntry *e = &p->entry;
+  if (number < p->lines_done) return ERR_OK; /* already in a finished shard (--resume) */
   e->lines++;
-  if (verdict != CLEAN_KEEP) {
-    e->dropped[verdict]++;
+  if (line->verdict != CLEAN_KEEP) {
+    e->dropped[line->verdict]++;
     return ERR_OK;
   }
   if (p->meta->split[SPLIT_TRAIN].pairs + e->file.pairs >= p->most_pairs)
     return prepare_too_many_pairs(p);
-  TRY(keep_pair(p, b, k));
-  return shard_bytes(&p->builder) >= p->spec.shard_bytes ? finish_train_shard(p) : ERR_OK;
+  TRY(keep_pair(p, line, ids));
+  return prepare_open_bytes(p) >= p->spec.shard_bytes ? p->end_train_shard(p) : ERR_OK;
 }
 
 static Err take_train(void *context, const PipelineBlock *b) {
   Prepare *p = context;
   TRY(prepare_check_stop(&p->state));
   progress_set(&p->progress, b->bytes_read);
-  for (uint32_t k = 0; k < b->lines; k++) TRY(take_train_line(p, b, k));
+  for (uint32_t k = 0; k < b->lines; k++) {
+    LineResult line = prepare_line_result(b, k);
+    if (prepare_is_compared(p, &line)) {
+      uint64_t key[2];
+      bool before;
+      TRY(prepare_hash_line(b, k, key));
+      TRY(seen_add(&p->seen, key, &before));
+      if (before) line.verdict = CLEAN_DUPLICATE;
+    }
+    TRY(prepare_take_line(p, b->first + k, &line, line_ids(b, k)));
+  }
   return ERR_OK;
 }
 
-Err prepare_encode_train(Prepare *p) {
-  MetaSplit *split = &p->meta->split[SPLIT_TRAIN];
-  PipelineSpec spec = prepare_pipeline(p);
-  spec.tokenizer = &p->tokenizer;
-  spec.skip = p->lines_done;
-  TRY(prepare_check_windows(split, p->spec.window_pairs));
+Err prepare_begin_train(Prepare *p) {
   progress_begin(&p->progress, "encode", "bytes", p->input_bytes);
-  TRY(pipeline_run(&spec, split, take_train, p));
-  if (p->builder.examples) TRY(finish_train_shard(p));
+  return prepare_check_windows(&p->meta->split[SPLIT_TRAIN], p->spec.window_pairs);
+}
+
+Err prepare_end_train(Prepare *p) {
+  MetaSplit *split = &p->meta->split[SPLIT_TRAIN];
   finish_counts(p, SPLIT_TRAIN); /* lines after the last pair that was kept */
   progress_end(&p->progress);
   if (split->pairs == 0) {
@@ -163,4 +214,15 @@ Err prepare_encode_train(Prepare *p) {
         (unsigned long long)split->lines);
   }
   return ERR_OK;
+}
+
+Err prepare_encode_train(Prepare *p) {
+  PipelineSpec spec = prepare_pipeline(p);
+  spec.tokenizer = &p->tokenizer;
+  spec.skip = p->lines_done;
+  p->end_train_shard = end_train_shard;
+  TRY(prepare_begin_train(p));
+  TRY(pipeline_run(&spec, &p->meta->split[SPLIT_TRAIN], take_train, p));
+  if (p->builder.examples) TRY(end_train_shard(p));
+  return prepare_end_train(p);
 }

@@ -1,17 +1,22 @@
-/* The inputs of prepare: files, standard input, generated text. Depends on base, the state of
- * prepare. */
+/* The inputs of prepare: files, standard input, generated text. Rank 0 makes what is missing; all
+ * ranks read the same files. Depends on base, the state of prepare. */
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "data/prepare_work.h"
+
+/* In OUT.partial while the ranks start; removed like any temporary file. */
+#define RANKS_TOKEN "ranks.tmp"
 
 /* A path in OUT.partial/source that lives as long as the run. */
 static Err stand_in(Prepare *p, const char *name, const char **path) {
   char dir[FILE_PATH_MAX], full[FILE_PATH_MAX];
   TRY(prepare_path(&p->state, "source", dir));
-  TRY(file_mkdirs(dir));
+  if (ranks_is_first(p->spec.ranks)) TRY(file_mkdirs(dir));
   TRY(file_join(full, dir, name));
   TRY(mem_dup(&p->path[p->paths], full, strlen(full)));
   *path = p->path[p->paths++];
@@ -28,7 +33,7 @@ static Err generate_split(Prepare *p, TextPair *pair, Split split, uint64_t pair
              p->spec.seed);
     TRY(stand_in(p, name, &pair->path[side]));
   }
-  if (file_exists(pair->path[1])) return ERR_OK;
+  if (!ranks_is_first(p->spec.ranks) || file_exists(pair->path[1])) return ERR_OK;
   TRY(prepare_path(&p->state, "source/unfinished", beside));
   TRY(p->spec.generator->write(pair->path[0], beside, split, pairs, p->spec.seed));
   return file_rename(beside, pair->path[1]);
@@ -83,16 +88,22 @@ static Err gather_pair(Prepare *p, TextPair *pair) {
     if (p->paths) return err_set(ERR_USAGE, "standard input ('-') can be one file only");
     TRY(stand_in(p, "stdin", &pair->path[side]));
     pair->name[side] = "stdin";
-    TRY(keep_standard_input(pair->path[side]));
+    if (ranks_is_first(p->spec.ranks)) TRY(keep_standard_input(pair->path[side]));
   }
   return ERR_OK;
 }
 
-/* Learning a tokenizer reads the training text once, encoding it a second time. */
-static Err check_rereadable(const char *path) {
+/* Learning a tokenizer reads the training text once, encoding it a second time; and every rank
+ * reads it. */
+static Err check_rereadable(const Prepare *p, const char *path) {
   struct stat st;
   if (stat(path, &st) != 0) return err_errno("cannot open", path);
   if (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) return ERR_OK; /* input_open refuses these */
+  if (ranks_count(p->spec.ranks) > 1)
+    return err_set(ERR_WORK,
+                   "%s is not a regular file, and every rank reads the training text: save it "
+                   "to a file, or pass it as standard input (-), of which rank 0 keeps a copy",
+                   path);
   return err_set(ERR_WORK,
                  "%s is not a regular file, and training text is read twice where a tokenizer "
                  "is learned: save it to a file, pass it as standard input (-), which is kept, "
@@ -108,23 +119,105 @@ static Err check_tokenizer(const char *path) {
   return err;
 }
 
-/* After this every input is a file that exists. */
-Err prepare_gather(Prepare *p) {
-  if (p->spec.tokenizer) TRY(check_tokenizer(p->spec.tokenizer));
-  if (p->spec.generator)
-    TRY(generate_text(p));
-  else {
-    for (size_t i = 0; i < p->spec.trains; i++) TRY(gather_pair(p, &p->spec.train[i]));
-    TRY(gather_pair(p, &p->spec.valid));
-    TRY(gather_pair(p, &p->spec.test));
-  }
+/* The size of each file of training text; `bytes`: (2 * trains), 0 where a pair is one file. */
+static Err measure_inputs(Prepare *p, uint64_t *bytes) {
+  bool is_reread = !p->spec.tokenizer || ranks_count(p->spec.ranks) > 1;
   for (size_t i = 0; i < p->spec.trains; i++) {
-    for (int side = 0; side < 2 && p->spec.train[i].path[side]; side++) {
-      uint64_t bytes;
-      if (!p->spec.tokenizer) TRY(check_rereadable(p->spec.train[i].path[side]));
-      TRY(file_size(p->spec.train[i].path[side], &bytes));
-      p->input_bytes += bytes;
+    for (size_t side = 0; side < 2 && p->spec.train[i].path[side]; side++) {
+      const char *path = p->spec.train[i].path[side];
+      if (is_reread) TRY(check_rereadable(p, path));
+      TRY(file_size(path, &bytes[2 * i + side]));
+      p->input_bytes += bytes[2 * i + side];
     }
   }
-  return prepare_fingerprint(&p->state, &p->spec);
+  return ERR_OK;
+}
+
+static Err name_inputs(Prepare *p) {
+  if (p->spec.generator) return generate_text(p);
+  for (size_t i = 0; i < p->spec.trains; i++) TRY(gather_pair(p, &p->spec.train[i]));
+  TRY(gather_pair(p, &p->spec.valid));
+  return gather_pair(p, &p->spec.test);
+}
+
+/* After this every input is a file that exists. */
+Err prepare_gather(Prepare *p) {
+  uint64_t *bytes;
+  if (p->spec.tokenizer) TRY(check_tokenizer(p->spec.tokenizer));
+  TRY(name_inputs(p));
+  TRY(mem_alloc(&bytes, 2 * p->spec.trains, sizeof *bytes));
+  Err err = measure_inputs(p, bytes);
+  mem_free(bytes);
+  return err ? err : prepare_fingerprint(&p->state, &p->spec);
+}
+
+/* Ranks that do not share the directory would each wait for shards of the others. */
+static Err compare_token(const Prepare *p, const char *token) {
+  char path[FILE_PATH_MAX];
+  Str here = {0};
+  TRY(prepare_path(&p->state, RANKS_TOKEN, path));
+  Err err = file_read(path, 64, &here);
+  if (!err && strcmp(str_text(&here), token) != 0)
+    err = err_set(ERR_WORK, "%s is another file than rank 0's", path);
+  str_free(&here);
+  if (!err) return ERR_OK;
+  const Ranks *r = p->spec.ranks;
+  return err_set(ERR_WORK,
+                 "this rank does not see the output directory of rank 0 on %s (%s): give --out "
+                 "a directory that all hosts share, under the same path",
+                 r->host(r->context, 0), err_message());
+}
+
+static Err compare_sizes(const Prepare *p, const uint64_t *here, const uint64_t *first) {
+  const Ranks *r = p->spec.ranks;
+  for (size_t i = 0; i < 2 * p->spec.trains; i++) {
+    if (here[i] != first[i])
+      return err_set(ERR_WORK,
+                     "%s has %" PRIu64 " bytes here and %" PRIu64
+                     " on rank 0 on %s: all ranks must read the same text; put it on a file "
+                     "system that all hosts share",
+                     p->spec.train[i / 2].path[i % 2], here[i], first[i],
+                     r->host(r->context, 0));
+  }
+  return ERR_OK;
+}
+
+/* bytes: (2, 2 * trains) this rank's sizes, then room for those of rank 0. */
+static Err compare_inputs(Prepare *p, uint64_t *bytes) {
+  bool is_first = ranks_is_first(p->spec.ranks);
+  uint64_t *first = bytes + 2 * p->spec.trains;
+  Err err = ERR_OK;
+  if (!is_first) err = name_inputs(p);
+  p->input_bytes = 0;
+  if (!err) err = measure_inputs(p, bytes);
+  TRY(ranks_agree(p->spec.ranks, err));
+  if (is_first) memcpy(first, bytes, 2 * p->spec.trains * sizeof *bytes);
+  ranks_broadcast(p->spec.ranks, "sizes of the text", first,
+                  2 * p->spec.trains * sizeof *bytes);
+  return ranks_agree(p->spec.ranks, compare_sizes(p, bytes, first));
+}
+
+/* A text that no other run has. */
+static void make_token(char token[40]) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  snprintf(token, 40, "%lld.%09ld.%d", (long long)now.tv_sec, now.tv_nsec, (int)getpid());
+}
+
+Err prepare_check_ranks(Prepare *p) {
+  Ranks *r = p->spec.ranks;
+  bool is_first = ranks_is_first(r);
+  char token[40] = "", path[FILE_PATH_MAX];
+  if (ranks_count(r) == 1) return ERR_OK;
+  TRY(prepare_path(&p->state, RANKS_TOKEN, path));
+  make_token(token);
+  TRY(ranks_agree(r, is_first ? file_write(path, token, strlen(token)) : ERR_OK));
+  ranks_broadcast(r, "token of the directory", token, sizeof token);
+  TRY(ranks_agree(r, compare_token(p, token)));
+  TRY(ranks_agree(r, is_first ? file_remove_all(path) : ERR_OK));
+  uint64_t *bytes;
+  TRY(mem_alloc(&bytes, 4 * p->spec.trains, sizeof *bytes));
+  Err err = compare_inputs(p, bytes);
+  mem_free(bytes);
+  return err;
 }

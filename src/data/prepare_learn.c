@@ -76,6 +76,7 @@ static Err check_held_out(Prepare *p, const TextPair *input) {
   PipelineSpec spec = prepare_pipeline(p);
   spec.input = input;
   spec.inputs = 1;
+  spec.part = (PipelinePart){0};
   spec.rules = NULL;
   spec.drop_bad_utf8 = false;
   Err err = pipeline_run(&spec, &unused, pass_block, p);
@@ -83,53 +84,108 @@ static Err check_held_out(Prepare *p, const TextPair *input) {
   return err;
 }
 
-static Err learn_tokenizer(Prepare *p, const char *path) {
-  TRY(check_held_out(p, &p->spec.valid));
-  TRY(check_held_out(p, &p->spec.test));
-  Sampling s = {.p = p};
+/* Draws the sample from the training text; on several ranks, from this rank's part of it. */
+static Err draw_sample(Sampling *s) {
+  Prepare *p = s->p;
   MetaSplit unused = {0};
-  sample_begin(&s.sample, p->spec.seed, (size_t)p->spec.sample);
   PipelineSpec spec = prepare_pipeline(p);
+  Err err = ERR_OK;
+  if (ranks_is_first(p->spec.ranks)) err = check_held_out(p, &p->spec.valid);
+  if (!err && ranks_is_first(p->spec.ranks)) err = check_held_out(p, &p->spec.test);
   progress_begin(&p->progress, "sample", "bytes", p->input_bytes);
-  Err err;
-  TRY_DONE(pipeline_run(&spec, &unused, sample_block, &s));
-  TRY_DONE(prepare_check_stop(&p->state));
-  progress_end(&p->progress);
-  if (s.sample.size == 0) {
-    err = err_set(ERR_WORK,
-                  "no pair is left after cleaning; look at the text, or loosen the limits");
-    goto done;
-  }
-  sample_sort(&s.sample);
+  if (!err) err = pipeline_run(&spec, &unused, sample_block, s);
+  if (!err) err = prepare_check_stop(&p->state);
+  if (!err) progress_end(&p->progress);
+  mem_free(unused.source);
+  return err;
+}
+
+/* Rank 0: learns the tokenizer from the sample of all ranks. */
+static Err train_on_sample(Prepare *p, Sample *sample, const char *path) {
+  if (sample->size == 0)
+    return err_set(ERR_WORK,
+                   "no pair is left after cleaning; look at the text, or loosen the limits");
+  sample_sort(sample);
   char pairs[32], size[32];
   log_info("learn: a %s vocabulary of %s pieces from %s pairs", p->spec.training.type,
            str_of_count(size, (uint64_t)p->spec.training.vocab_size),
-           str_of_count(pairs, s.sample.size));
+           str_of_count(pairs, sample->size));
   ProgressWait wait;
   progress_wait_begin(&wait, "learn");
   stop_unwatch(); /* nothing is lost if a signal ends this */
-  err = tokenizer_train(&p->spec.training, sample_line, &s.sample, path);
+  Err err = tokenizer_train(&p->spec.training, sample_line, sample, path);
   stop_watch();
   progress_wait_end(&wait);
-  if (err) err = explain_training(p, s.sample.size);
+  return err ? explain_training(p, sample->size) : ERR_OK;
+}
+
+/* The pairs that all ranks have left after cleaning. */
+static Err check_pairs(const Prepare *p, uint64_t pairs) {
+  const Ranks *r = p->spec.ranks;
+  uint64_t *all, sum = 0;
+  TRY(mem_alloc(&all, (size_t)ranks_count(r), sizeof *all));
+  Err err = ranks_gather(r, "pairs of the ranks", &pairs, sizeof pairs, all);
+  for (int i = 0; i < ranks_count(r) && !err; i++) sum += all[i];
+  mem_free(all);
+  if (err) return err;
+  return sum > p->most_pairs && !p->spec.dedup ? prepare_too_many_pairs(p) : ERR_OK;
+}
+
+static Err learn_tokenizer(Prepare *p, const char *path) {
+  Sampling s = {.p = p};
+  Ranks *r = p->spec.ranks;
+  Err err;
+  sample_begin(&s.sample, p->spec.seed, (size_t)p->spec.sample);
+  ranks_report(r, "drawing the sample for the tokenizer");
+  TRY_DONE(ranks_agree(r, draw_sample(&s)));
+  TRY_DONE(ranks_agree(r, check_pairs(p, s.pairs)));
+  TRY_DONE(sample_gather(&s.sample, r));
+  ranks_report(r, "learning the tokenizer");
+  err = ranks_agree(r, ranks_is_first(r) ? train_on_sample(p, &s.sample, path) : ERR_OK);
 done:
-  mem_free(unused.source);
   sample_free(&s.sample);
   return err;
+}
+
+/* Rank 0 makes the file, unless a stopped run has; all ranks draw the sample for it. */
+static Err make_tokenizer(Prepare *p, const char *path) {
+  Ranks *r = p->spec.ranks;
+  uint8_t is_there = file_exists(path);
+  ranks_broadcast(r, "tokenizer exists", &is_there, sizeof is_there);
+  if (is_there) return ERR_OK;
+  if (!p->spec.tokenizer)
+    TRY(learn_tokenizer(p, path));
+  else
+    TRY(ranks_agree(r, ranks_is_first(r) ? place_copy(p->spec.tokenizer, path) : ERR_OK));
+  fault_point("prepare-tokenizer");
+  return ERR_OK;
+}
+
+static Err open_made(Prepare *p, const char *path) {
+  if (tokenizer_open(&p->tokenizer, path))
+    return err_context("%s", p->spec.tokenizer ? p->spec.tokenizer : "tokenizer");
+  return ERR_OK;
+}
+
+/* Rank 0's tokenizer must be that of every rank. */
+static Err compare_tokenizers(Prepare *p, const char *path) {
+  Ranks *r = p->spec.ranks;
+  char first[65];
+  memcpy(first, p->tokenizer.sha256, sizeof first);
+  ranks_broadcast(r, "tokenizer", first, sizeof first);
+  Err err = ERR_OK;
+  if (strcmp(first, p->tokenizer.sha256) != 0)
+    err = err_set(ERR_WORK, "%s is another file than on rank 0: all hosts must share --out",
+                  path);
+  return ranks_agree(r, err);
 }
 
 Err prepare_open_tokenizer(Prepare *p) {
   char path[FILE_PATH_MAX];
   TRY(prepare_path(&p->state, "tokenizer.model", path));
-  if (!file_exists(path)) {
-    if (p->spec.tokenizer)
-      TRY(place_copy(p->spec.tokenizer, path));
-    else
-      TRY(learn_tokenizer(p, path));
-    fault_point("prepare-tokenizer");
-  }
-  if (tokenizer_open(&p->tokenizer, path))
-    return err_context("%s", p->spec.tokenizer ? p->spec.tokenizer : "tokenizer");
+  TRY(make_tokenizer(p, path));
+  TRY(ranks_agree(p->spec.ranks, open_made(p, path)));
+  TRY(compare_tokenizers(p, path));
   Meta *m = p->meta;
   const Tokenizer *t = &p->tokenizer;
   m->vocab = t->vocab;

@@ -143,6 +143,11 @@ Err prepare_enter(PrepareState *s, const PrepareSpec *spec) {
   return lock_dir(s);
 }
 
+Err prepare_follow(PrepareState *s, const char *out) {
+  *s = (PrepareState){.lock = -1};
+  return partial_path(s->dir, out);
+}
+
 Err prepare_enter_conversion(PrepareState *s, const char *out) {
   char mark[FILE_PATH_MAX];
   *s = (PrepareState){.lock = -1};

@@ -14,6 +14,8 @@ typedef struct {
 
 /* Makes or, to resume, enters the directory and locks it. */
 NODISCARD Err prepare_enter(PrepareState *s, const PrepareSpec *spec);
+/* On other ranks than 0, which do not lock it: only sets its path. */
+NODISCARD Err prepare_follow(PrepareState *s, const char *out);
 /* The same for a conversion, which does not resume: what a conversion that was killed left in the
  * directory is removed, anything else is refused. */
 NODISCARD Err prepare_check_conversion(const char *out);

@@ -1,4 +1,4 @@
-/* Bottom-k sampling with a heap. Depends on base. */
+/* Bottom-k sampling with a heap. Depends on base, ranks. */
 #include "data/sample.h"
 
 #include <stdlib.h>
@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/str.h"
 
 void sample_begin(Sample *s, uint64_t seed, size_t most) {
   *s = (Sample){.seed = seed, .most = most};
@@ -71,6 +72,115 @@ bool sample_line(void *sample, const char **line, size_t *len) {
   *line = e->text + (side ? e->len[0] : 0);
   *len = e->len[side];
   return true;
+}
+
+/* Ranks. The pairs with the `most` smallest hashes of all ranks are among those with the `most`
+ * smallest of each. */
+
+static int compare_hashes(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* *limit: the largest hash in the sample of all ranks. size: (count) sizes of the ranks' samples. */
+static Err find_limit(const Sample *s, const Ranks *r, const uint64_t *size, uint64_t *limit) {
+  size_t count = (size_t)r->count, *off;
+  uint64_t *hash = NULL;
+  TRY(mem_alloc(&off, count + 1, sizeof *off));
+  for (size_t i = 0; i < count; i++) off[i + 1] = off[i] + size[i] * sizeof *hash;
+  size_t all = off[count] / sizeof *hash;
+  Err err = mem_alloc(&hash, all, sizeof *hash);
+  if (!err) {
+    uint64_t *mine = hash + off[r->rank] / sizeof *hash;
+    for (size_t i = 0; i < s->size; i++) mine[i] = s->entry[i].hash;
+    r->allgather(r->context, "hashes of the sample", hash, off);
+    *limit = UINT64_MAX;
+    if (all > s->most) {
+      qsort(hash, all, sizeof *hash, compare_hashes);
+      *limit = hash[s->most - 1];
+    }
+  }
+  mem_free(hash);
+  mem_free(off);
+  return err;
+}
+
+/* Sent before the text of a pair. */
+typedef struct {
+  uint64_t line;
+  uint32_t len[2];
+} SentPair;
+
+static Err write_pairs(const Sample *s, uint64_t limit, Str *out) {
+  for (size_t i = 0; i < s->size; i++) {
+    const SampleEntry *e = &s->entry[i];
+    if (e->hash > limit) continue;
+    SentPair head = {e->line, {e->len[0], e->len[1]}};
+    str_addn(out, (const char *)&head, sizeof head);
+    str_addn(out, e->text, (size_t)e->len[0] + e->len[1]);
+  }
+  return str_check(out);
+}
+
+static Err read_pairs(Sample *s, const char *bytes, size_t n) {
+  for (size_t at = 0; at < n;) {
+    SentPair head;
+    memcpy(&head, bytes + at, sizeof head);
+    at += sizeof head;
+    const char *text[2] = {bytes + at, bytes + at + head.len[0]};
+    size_t len[2] = {head.len[0], head.len[1]};
+    TRY(sample_add(s, head.line, text, len));
+    at += len[0] + len[1];
+  }
+  return ERR_OK;
+}
+
+/* Sends one rank's pairs to rank 0; one at a time, to bound the memory. */
+static Err send_pairs(Sample *s, const Ranks *r, int from, uint64_t bytes, Str *mine) {
+  size_t count = (size_t)r->count;
+  const void **send;
+  void **recv;
+  size_t *n;
+  char *buffer = NULL;
+  TRY(mem_alloc(&send, 2 * count, sizeof *send));
+  recv = (void **)(send + count);
+  Err err;
+  TRY_DONE(mem_alloc(&n, 2 * count, sizeof *n));
+  if (r->rank == 0) {
+    TRY_DONE(mem_alloc(&buffer, bytes + 1, 1));
+    recv[from] = buffer;
+    n[count + (size_t)from] = bytes;
+  } else if (r->rank == from) {
+    send[0] = mine->s;
+    n[0] = bytes;
+  }
+  r->exchange(r->context, "sample", send, n, recv, n + count);
+  if (r->rank == 0) err = read_pairs(s, buffer, bytes);
+done:
+  mem_free(buffer);
+  mem_free(n);
+  mem_free(send);
+  return err;
+}
+
+Err sample_gather(Sample *s, Ranks *r) {
+  if (ranks_count(r) == 1) return ERR_OK;
+  uint64_t size = s->size, *all, limit;
+  Str mine = {0};
+  TRY(mem_alloc(&all, (size_t)r->count, sizeof *all));
+  Err err;
+  TRY_DONE(ranks_gather(r, "sizes of the sample", &size, sizeof size, all));
+  TRY_DONE(find_limit(s, r, all, &limit));
+  TRY_DONE(ranks_agree(r, r->rank ? write_pairs(s, limit, &mine) : ERR_OK));
+  size = mine.len;
+  TRY_DONE(ranks_gather(r, "sizes of the sample", &size, sizeof size, all));
+  for (int from = 1; from < r->count; from++)
+    TRY_DONE(send_pairs(s, r, from, all[from], &mine));
+  if (r->rank) sample_free(s);
+done:
+  str_free(&mine);
+  mem_free(all);
+  return err;
 }
 
 void sample_free(Sample *s) {

@@ -1,6 +1,6 @@
 /* A fixed-size random sample of a stream of pairs of lines: those with the
  * smallest hash of (seed, line number), so it depends on nothing else.
- * Depends on base. */
+ * Depends on base, ranks. */
 #ifndef DATA_SAMPLE_H
 #define DATA_SAMPLE_H
 
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/err.h"
+#include "data/ranks.h"
 
 typedef struct {
   uint64_t hash, line;
@@ -30,6 +30,9 @@ NODISCARD Err sample_add(Sample *s, uint64_t line, const char *const text[2],
  * source and target in turn, until it returns false. */
 void sample_sort(Sample *s);
 bool sample_line(void *sample, const char **line, size_t *len);
+/* Gives rank 0 the sample of all pairs, of which each rank has drawn from its part; the samples of
+ * the others become empty. With one process it changes nothing. */
+NODISCARD Err sample_gather(Sample *s, Ranks *r);
 void sample_free(Sample *s);
 
 #endif

@@ -29,7 +29,7 @@ bool seen_is_built(void) {
 
 static void hash_pair(const char *const text[2], const size_t len[2], uint64_t key[2]) {
   (void)text;
-  (void)len; /* not called: seen_add refuses first */
+  (void)len; /* not called: seen_hash refuses first */
   key[0] = key[1] = 0;
 }
 #endif
@@ -60,13 +60,16 @@ static Err double_table(Seen *s) {
   return ERR_OK;
 }
 
-Err seen_add(Seen *s, const char *const text[2], const size_t len[2], bool *before) {
+Err seen_hash(const char *const text[2], const size_t len[2], uint64_t key[2]) {
   if (!seen_is_built())
     return err_set(ERR_WORK,
                    "duplicates cannot be found: this trireme was built without xxHash");
-  if (2 * (s->used + 1) > s->size) TRY(double_table(s));
-  uint64_t key[2];
   hash_pair(text, len, key);
+  return ERR_OK;
+}
+
+Err seen_add(Seen *s, const uint64_t key[2], bool *before) {
+  if (2 * (s->used + 1) > s->size) TRY(double_table(s));
   uint64_t *slot = find(s, key);
   *before = !is_free(slot);
   if (!*before) {

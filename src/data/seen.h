@@ -15,10 +15,12 @@ typedef struct {
   size_t size, used;
 } Seen;
 
-/* Returns whether the program was built with xxHash. Without it seen_add fails. */
+/* Returns whether the program was built with xxHash. Without it seen_hash fails. */
 bool seen_is_built(void);
-/* Adds a pair of texts; *before is set if the set had it already. */
-NODISCARD Err seen_add(Seen *s, const char *const text[2], const size_t len[2], bool *before);
+/* The hash by which a pair of texts is known. */
+NODISCARD Err seen_hash(const char *const text[2], const size_t len[2], uint64_t key[2]);
+/* Adds a pair by its hash; *before is set if the set had it already. */
+NODISCARD Err seen_add(Seen *s, const uint64_t key[2], bool *before);
 void seen_free(Seen *s);
 
 #endif

@@ -24,13 +24,26 @@ static const char *next_entry(const char *at, Entry *e) {
   return at + len + (at[len] == '\n');
 }
 
-static bool find_entry(const char *record, const Entry *what, Entry *e) {
+static bool is_same_name(const Entry *a, const Entry *b) {
+  return a->name_len == b->name_len && memcmp(a->name, b->name, a->name_len) == 0;
+}
+
+/* The nth entry of that name, from 0. */
+static bool find_entry(const char *record, const Entry *what, size_t nth, Entry *e) {
   for (const char *at = record; *at;) {
     at = next_entry(at, e);
-    if (e->name_len == what->name_len && memcmp(e->name, what->name, e->name_len) == 0)
-      return true;
+    if (is_same_name(e, what) && nth-- == 0) return true;
   }
   return false;
+}
+
+/* An option may be given several times (--train): finds the nth of `other` for the nth of `record`,
+ * of which `what` is an entry. */
+static bool find_counterpart(const char *record, const Entry *what, const char *other,
+                             Entry *e) {
+  size_t nth = 0;
+  while (find_entry(record, what, nth, e) && e->name != what->name) nth++;
+  return find_entry(other, what, nth, e);
 }
 
 static bool is_one_of(const Entry *e, const char *const *names) {
@@ -54,7 +67,7 @@ static void list_differences(Str *out, const char *now, const char *before,
   for (const char *at = now; *at;) {
     at = next_entry(at, &e);
     if (e.name_len == 0 || is_one_of(&e, names) != within) continue;
-    bool there = find_entry(before, &e, &other);
+    bool there = find_counterpart(now, &e, before, &other);
     if (there && is_same_value(&e, &other)) continue;
     str_addf(out, "%s--%.*s %s %.*s", out->len ? "; " : "", (int)e.name_len, e.name, is,
              e.value_len ? (int)e.value_len : 2, e.value_len ? e.value : "on");
@@ -63,7 +76,8 @@ static void list_differences(Str *out, const char *now, const char *before,
   }
   for (const char *at = before; *at;) {
     at = next_entry(at, &e);
-    if (e.name_len == 0 || is_one_of(&e, names) != within || find_entry(now, &e, &other))
+    if (e.name_len == 0 || is_one_of(&e, names) != within ||
+        find_counterpart(before, &e, now, &other))
       continue;
     str_addf(out, "%s--%.*s %s not set and %s %.*s", out->len ? "; " : "", (int)e.name_len,
              e.name, is, was, e.value_len ? (int)e.value_len : 2, e.value_len ? e.value : "on");
@@ -177,7 +191,7 @@ Err agree_saved(const char *path, const char *name, uint64_t *value) {
   *value = 0;
   Err err = file_read(path, (size_t)1 << 20, &saved);
   if (!err &&
-      find_entry(str_text(&saved), &(Entry){.name = name, .name_len = strlen(name)}, &e)) {
+      find_entry(str_text(&saved), &(Entry){.name = name, .name_len = strlen(name)}, 0, &e)) {
     snprintf(digits, sizeof digits, "%.*s", (int)(e.value_len < 31 ? e.value_len : 31),
              e.value);
     err = str_count(digits, &number);

@@ -37,14 +37,6 @@ setup() {
   [[ "$output" =~ "done at step 2" ]]
 }
 
-@test "prepare on several ranks is refused, and writes nothing" {
-  need_mpi
-  run mpirun -n 2 "$TRIREME" prepare --train "$SET"/valid.{src,ref} --valid "$SET"/valid.{src,ref} --out "$T/set"
-  [ "$status" -ne 0 ] # mpirun returns the status of the first rank that ends
-  [ "$(grep -c 'prepare runs as one process, but 2 ranks were started; call it without mpirun' <<< "$output")" -eq 1 ]
-  [ ! -e "$T/set" ]
-}
-
 @test "score on several ranks is refused, and prints no figure" {
   need_mpi
   run mpirun -n 2 "$TRIREME" score --ref "$SET/valid.ref" < "$SET/valid.ref"

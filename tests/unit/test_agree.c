@@ -48,6 +48,15 @@ static void test_agree_resume_other_seed_batch_or_optimizer_is_refused(void **st
   OK(resume("seed = 1\nseeds = 2\n", "seeds = 3\nseed = 1\n"));
 }
 
+static void test_agree_resume_repeated_option_is_compared_in_order(void **state) {
+  (void)state;
+  OK(resume("seed = 1\nseed = 2\n", "seed = 1\nseed = 2\n"));
+  assert_int_equal(resume("seed = 1\nseed = 2\n", "seed = 2\nseed = 1\n"), ERR_USAGE);
+  assert_says("--seed is 2 and was 1; --seed is 1 and was 2");
+  assert_int_equal(resume("seed = 1\nseed = 2\n", "seed = 1\n"), ERR_USAGE);
+  assert_says("--seed is not set and was 2");
+}
+
 static void test_agree_saved_reads_number_of_config(void **state) {
   (void)state;
   uint64_t value = 7;
@@ -92,6 +101,7 @@ int main(void) {
       cmocka_unit_test(test_agree_resume_same_options_is_accepted),
       cmocka_unit_test(test_agree_resume_other_steps_threads_or_paths_is_accepted),
       cmocka_unit_test(test_agree_resume_other_seed_batch_or_optimizer_is_refused),
+      cmocka_unit_test(test_agree_resume_repeated_option_is_compared_in_order),
       cmocka_unit_test(test_agree_saved_reads_number_of_config),
       cmocka_unit_test(test_agree_ranks_one_rank_agrees),
       cmocka_unit_test(test_agree_resume_former_names_are_the_same_options),

@@ -26,8 +26,10 @@ static bool was_seen(Seen *s, const void *source, size_t source_len, const void 
                      size_t target_len) {
   const char *text[2] = {source, target};
   size_t len[2] = {source_len, target_len};
+  uint64_t key[2];
   bool before;
-  OK(seen_add(s, text, len, &before));
+  OK(seen_hash(text, len, key));
+  OK(seen_add(s, key, &before));
   return before;
 }
 

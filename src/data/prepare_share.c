@@ -1,0 +1,543 @@
+/* Training text encoded by several ranks into the shards that one process writes.
+ *
+ * The lines are divided into stretches; rank r cleans and encodes stretch r of every round of `count`
+ * stretches. At the end of a round each rank sends every other one a LineResult per line. From
+ * these all ranks compute the same counts, and the same lines at which shards end: where a shard
+ * ends depends on the lengths of all lines before it. Shard i is written by rank i % count, to which
+ * the others send the ids of its lines. Rank 0 alone appends to the manifest, in order, when a shard
+ * is on disk; what can be resumed is therefore the same as after a stop of one process.
+ *
+ * With --dedup each rank keeps the hashes h of which (h.high >> 32) % count is its number. It receives
+ * them in the order of the lines, so that the first pair of several equal ones is kept.
+ *
+ * A rank that fails passes its error to ranks_agree at the end of the round. Depends on pipeline,
+ * ranks, prepare_encode. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fault.h"
+#include "base/mem.h"
+#include "data/prepare_finish.h"
+#include "data/prepare_work.h"
+
+#define FILES_DIFFER                                                                          \
+  "the files differ between hosts, or were changed while they were read; give all ranks the " \
+  "same "                                                                                     \
+  "files"
+
+/* What each rank sends at the end of a round. */
+typedef struct {
+  uint64_t lines;  /* of its stretch */
+  uint64_t shards; /* that it has written since the last round */
+} Turn;
+
+typedef struct {
+  uint64_t number;
+  uint64_t bytes;
+  char sha256[65];
+} WrittenShard;
+
+/* The hash of a line of this rank's stretch. */
+typedef struct {
+  uint64_t key[2];
+  uint32_t line; /* index in the stretch */
+} LineKey;
+
+typedef struct {
+  uint8_t *bytes;
+  size_t len, cap;
+} Buffer;
+
+typedef struct {
+  Prepare *p;
+  Ranks *ranks;
+  size_t count, rank; /* of ranks */
+  uint64_t stretch;
+  uint64_t first; /* number of the first line of the round */
+  bool is_over;   /* the last round is done, or an error is agreed */
+  bool is_broken; /* a round could not be finished (memory): the others are stopped by comm */
+  ErrRecord failure; /* of this rank; passed on at the end of the round */
+
+  /* This rank's stretch. */
+  LineResult *line; /* (stretch) */
+  size_t lines;
+  int32_t *id; /* of the lines that are kept */
+  size_t ids, id_cap;
+  LineKey *key; /* (stretch), with --dedup */
+  size_t keys;
+
+  /* A round of all ranks; arrays: (count) or (count + 1). */
+  Turn *turn;
+  LineResult *all; /* (count * stretch) lines of rank r from all[at[r]] on */
+  size_t *at;
+  size_t *off; /* in bytes, for allgather */
+  Buffer *out, *in;
+  const void **send;
+  void **recv;
+  size_t *send_n, *recv_n;
+
+  /* Shards. */
+  WrittenShard *written; /* by this rank since the last round */
+  size_t written_n, written_cap;
+  ManifestEntry *open; /* rank 0: complete, but not all known to be on disk; the first is shard
+                          number meta->split[SPLIT_TRAIN].shards */
+  size_t open_n, open_cap;
+} Share;
+
+static Err new_share(Share *s, Prepare *p) {
+  *s = (Share){.p = p, .ranks = p->spec.ranks};
+  s->count = (size_t)s->ranks->count;
+  s->rank = (size_t)s->ranks->rank;
+  s->stretch = prepare_pipeline(p).part.stretch;
+  size_t n = s->count;
+  TRY(mem_alloc(&s->line, s->stretch, sizeof *s->line));
+  if (p->spec.dedup) TRY(mem_alloc(&s->key, s->stretch, sizeof *s->key));
+  TRY(mem_alloc(&s->turn, n, sizeof *s->turn));
+  TRY(mem_alloc(&s->all, n * s->stretch, sizeof *s->all));
+  TRY(mem_alloc(&s->at, n + 1, sizeof *s->at));
+  TRY(mem_alloc(&s->off, n + 1, sizeof *s->off));
+  TRY(mem_alloc(&s->out, n, sizeof *s->out));
+  TRY(mem_alloc(&s->in, n, sizeof *s->in));
+  TRY(mem_alloc(&s->send, n, sizeof *s->send));
+  TRY(mem_alloc(&s->recv, n, sizeof *s->recv));
+  TRY(mem_alloc(&s->send_n, n, sizeof *s->send_n));
+  return mem_alloc(&s->recv_n, n, sizeof *s->recv_n);
+}
+
+static void free_share(Share *s) {
+  for (size_t r = 0; s->out && r < s->count; r++) mem_free(s->out[r].bytes);
+  for (size_t r = 0; s->in && r < s->count; r++) mem_free(s->in[r].bytes);
+  void *list[] = {s->line, s->id,     s->key,    s->turn,    s->all,
+                  s->at,   s->off,    s->out,    s->in,      (void *)s->send,
+                  s->recv, s->send_n, s->recv_n, s->written, s->open};
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++) mem_free(list[i]);
+}
+
+static Err append_bytes(Buffer *b, const void *bytes, size_t n) {
+  TRY(mem_grow(&b->bytes, &b->cap, b->len + n, 1));
+  memcpy(b->bytes + b->len, bytes, n);
+  b->len += n;
+  return ERR_OK;
+}
+
+/* Sends out[r] to each rank r and receives recv_n[r] bytes into in[r]. */
+static Err exchange_buffers(Share *s, const char *name) {
+  for (size_t r = 0; r < s->count; r++) {
+    TRY(mem_grow(&s->in[r].bytes, &s->in[r].cap, s->recv_n[r] + 1, 1));
+    s->in[r].len = s->recv_n[r];
+    s->send[r] = s->out[r].bytes;
+    s->send_n[r] = s->out[r].len;
+    s->recv[r] = s->in[r].bytes;
+  }
+  s->send_n[s->rank] = 0;
+  s->recv_n[s->rank] = 0;
+  s->ranks->exchange(s->ranks->context, name, s->send, s->send_n, s->recv, s->recv_n);
+  return ERR_OK;
+}
+
+static void clear_buffers(Share *s) {
+  for (size_t r = 0; r < s->count; r++) {
+    s->out[r].len = 0;
+    s->recv_n[r] = 0;
+  }
+}
+
+/* Shards. */
+
+static bool is_writer(const Share *s, size_t shard) {
+  return shard % s->count == s->rank;
+}
+
+/* Prepare.end_train_shard: the writer writes; rank 0 waits for its report to record the shard. */
+static Err end_shard(Prepare *p) {
+  Share *s = p->share;
+  size_t number = p->train_shards;
+  ManifestEntry e = prepare_next_entry(p);
+  if (s->rank == 0) {
+    TRY(mem_grow(&s->open, &s->open_cap, s->open_n + 1, sizeof *s->open));
+    s->open[s->open_n++] = e;
+  }
+  if (!is_writer(s, number)) return ERR_OK;
+  TRY(prepare_write_shard(p, &e));
+  fault_point("prepare-shard-written");
+  TRY(mem_grow(&s->written, &s->written_cap, s->written_n + 1, sizeof *s->written));
+  WrittenShard *w = &s->written[s->written_n++];
+  w->number = number;
+  w->bytes = e.file.bytes;
+  memcpy(w->sha256, e.file.sha256, sizeof w->sha256);
+  return ERR_OK;
+}
+
+/* Rank 0: enters what the writer of a shard reports. */
+static Err complete_entry(Share *s, const WrittenShard *w) {
+  size_t recorded = s->p->meta->split[SPLIT_TRAIN].shards;
+  if (w->number < recorded || w->number - recorded >= s->open_n)
+    return err_set(ERR_WORK, "shard %" PRIu64 " was written twice; report this as a bug",
+                   w->number);
+  MetaFile *file = &s->open[w->number - recorded].file;
+  file->bytes = w->bytes;
+  memcpy(file->sha256, w->sha256, sizeof file->sha256);
+  return ERR_OK;
+}
+
+/* Rank 0: appends the shards that are on disk to the manifest. */
+static Err record_shards(Share *s) {
+  Prepare *p = s->p;
+  size_t n = 0;
+  Err err = ERR_OK;
+  while (n < s->open_n && s->open[n].file.sha256[0] && !err) {
+    err = prepare_record_shard(p, &s->open[n]);
+    if (err) break;
+    n++;
+    fault_point("prepare-shard");
+    err = prepare_check_windows(&p->meta->split[SPLIT_TRAIN], p->spec.window_pairs);
+  }
+  s->open_n -= n;
+  memmove(s->open, s->open + n, s->open_n * sizeof *s->open);
+  return err;
+}
+
+/* Keeps the error for the end of the round, where all ranks learn of it. */
+static void keep_failure(Share *s, Err err) {
+  if (err && !s->failure.code) s->failure = err_take(err);
+}
+
+/* Rank 0: what the ranks have reported. */
+static Err complete_entries(Share *s) {
+  for (size_t r = 0; r < s->count; r++) {
+    const Buffer *from = r == 0 ? &s->out[0] : &s->in[r];
+    for (size_t i = 0; i < from->len; i += sizeof(WrittenShard)) {
+      WrittenShard w;
+      memcpy(&w, from->bytes + i, sizeof w);
+      TRY(complete_entry(s, &w));
+    }
+  }
+  return record_shards(s);
+}
+
+/* Rank 0 learns which shards are on disk, from the numbers in `turn`, and records them. */
+static Err report_shards(Share *s) {
+  clear_buffers(s);
+  TRY(append_bytes(&s->out[0], s->written, s->written_n * sizeof *s->written));
+  for (size_t r = 0; s->rank == 0 && r < s->count; r++)
+    s->recv_n[r] = s->turn[r].shards * sizeof *s->written;
+  TRY(exchange_buffers(s, "shards on disk"));
+  s->written_n = 0;
+  if (s->rank == 0) keep_failure(s, complete_entries(s));
+  return ERR_OK;
+}
+
+/* Duplicates. */
+
+static size_t key_owner(const Share *s, const uint64_t key[2]) {
+  return (size_t)(key[1] >> 32) % s->count;
+}
+
+/* Sends the hashes of this stretch to the ranks that keep them. */
+static Err send_keys(Share *s) {
+  uint64_t *numbers;
+  size_t n = s->count;
+  TRY(mem_alloc(&numbers, n * (n + 1), sizeof *numbers));
+  uint64_t *mine = numbers + n * n;
+  clear_buffers(s);
+  Err err = ERR_OK;
+  for (size_t i = 0; i < s->keys && !err; i++) {
+    size_t owner = key_owner(s, s->key[i].key);
+    mine[owner]++;
+    err = append_bytes(&s->out[owner], s->key[i].key, sizeof s->key[i].key);
+  }
+  if (!err) err = ranks_gather(s->ranks, "numbers of hashes", mine, n * sizeof *mine, numbers);
+  for (size_t r = 0; r < n; r++) s->recv_n[r] = numbers[r * n + s->rank] * sizeof s->key->key;
+  mem_free(numbers);
+  return err ? err : exchange_buffers(s, "hashes of pairs");
+}
+
+/* Replaces each hash of the buffer by one byte: has the set had it before? */
+static Err look_up_keys(Share *s, Buffer *keys) {
+  size_t n = keys->len / sizeof s->key->key;
+  for (size_t i = 0; i < n; i++) {
+    uint64_t key[2];
+    bool before;
+    memcpy(key, keys->bytes + i * sizeof key, sizeof key);
+    TRY(seen_add(&s->p->seen, key, &before));
+    keys->bytes[i] = before;
+  }
+  keys->len = n;
+  return ERR_OK;
+}
+
+/* Sends back for each hash whether it is a duplicate. Afterwards in[r] has the answers of rank r. */
+static Err send_answers(Share *s) {
+  for (size_t r = 0; r < s->count; r++) {
+    size_t asked = s->out[r].len / sizeof s->key->key;
+    Buffer answers = s->in[r];
+    if (r == s->rank) {
+      TRY(look_up_keys(s, &s->out[r]));
+      continue;
+    }
+    TRY(look_up_keys(s, &answers));
+    s->in[r] = s->out[r];
+    s->out[r] = answers;
+    s->recv_n[r] = asked;
+  }
+  TRY(exchange_buffers(s, "duplicates"));
+  Buffer own = s->in[s->rank];
+  s->in[s->rank] = s->out[s->rank];
+  s->out[s->rank] = own;
+  return ERR_OK;
+}
+
+static Err drop_duplicates(Share *s) {
+  TRY(send_keys(s));
+  TRY(send_answers(s));
+  size_t *next = s->off;
+  memset(next, 0, s->count * sizeof *next);
+  for (size_t i = 0; i < s->keys; i++) {
+    size_t owner = key_owner(s, s->key[i].key);
+    if (s->in[owner].bytes[next[owner]++]) s->line[s->key[i].line].verdict = CLEAN_DUPLICATE;
+  }
+  return ERR_OK;
+}
+
+/* Rounds. */
+
+static void gather_lines(Share *s) {
+  s->at[0] = 0;
+  for (size_t r = 0; r < s->count; r++) s->at[r + 1] = s->at[r] + s->turn[r].lines;
+  for (size_t r = 0; r <= s->count; r++) s->off[r] = s->at[r] * sizeof *s->all;
+  memcpy(s->all + s->at[s->rank], s->line, s->lines * sizeof *s->line);
+  s->ranks->allgather(s->ranks->context, "results of lines", s->all, s->off);
+}
+
+static uint32_t id_bytes(const Share *s) {
+  return s->p->builder.group[0].element_bytes;
+}
+
+/* Appends ids as a shard stores them. */
+static Err append_ids(Share *s, Buffer *b, const int32_t *ids, size_t n) {
+  if (id_bytes(s) == 4) return append_bytes(b, ids, n * sizeof *ids);
+  TRY(mem_grow(&b->bytes, &b->cap, b->len + n * sizeof(uint16_t), 1));
+  for (size_t i = 0; i < n; i++) {
+    uint16_t id = (uint16_t)ids[i];
+    memcpy(b->bytes + b->len, &id, sizeof id);
+    b->len += sizeof id;
+  }
+  return ERR_OK;
+}
+
+/* A line that becomes part of a shard: which rank encoded it, and which writes it. */
+typedef struct {
+  size_t from, writer;
+  const LineResult *line;
+  const int32_t *ids; /* if this rank encoded it */
+} Kept;
+
+/* Adds the ids to what this rank sends, or their size to what it receives. */
+static Err plan_line(Share *s, const Kept *k) {
+  size_t n = (size_t)k->line->tokens[0] + k->line->tokens[1];
+  if (k->from == k->writer) return ERR_OK;
+  if (k->from == s->rank) return append_ids(s, &s->out[k->writer], k->ids, n);
+  if (k->writer == s->rank) s->recv_n[k->from] += n * id_bytes(s);
+  return ERR_OK;
+}
+
+/* Sends the ids of this stretch to the ranks that write them. Finds the ends of shards as
+ * prepare_take_line will. */
+static Err exchange_ids(Share *s) {
+  Prepare *p = s->p;
+  size_t shard = p->train_shards;
+  uint64_t bytes = prepare_open_bytes(p);
+  const int32_t *ids = s->id;
+  clear_buffers(s);
+  for (size_t r = 0; r < s->count; r++) {
+    for (size_t i = 0; i < s->turn[r].lines; i++) {
+      const LineResult *line = &s->all[s->at[r] + i];
+      size_t n = (size_t)line->tokens[0] + line->tokens[1];
+      if (line->verdict != CLEAN_KEEP || s->first + r * s->stretch + i < p->lines_done)
+        continue;
+      TRY(plan_line(s, &(Kept){r, shard % s->count, line, ids}));
+      if (r == s->rank) ids += n;
+      bytes += n * id_bytes(s);
+      if (bytes < p->spec.shard_bytes) continue;
+      shard++;
+      bytes = 0;
+    }
+  }
+  return exchange_buffers(s, "ids");
+}
+
+/* The ids of a line that another rank encoded. */
+static const int32_t *read_ids(const Share *s, const uint8_t *from, size_t n, int32_t *ids) {
+  if (id_bytes(s) == 4) {
+    memcpy(ids, from, n * sizeof *ids);
+    return ids;
+  }
+  for (size_t i = 0; i < n; i++) {
+    uint16_t id;
+    memcpy(&id, from + i * sizeof id, sizeof id);
+    ids[i] = id;
+  }
+  return ids;
+}
+
+/* Counts the lines of rank r and adds them to the shards that this rank writes. */
+static Err take_stretch(Share *s, size_t r, int32_t *room) {
+  Prepare *p = s->p;
+  const int32_t *own = s->id;
+  const uint8_t *sent = s->in[r].bytes;
+  for (size_t i = 0; i < s->turn[r].lines; i++) {
+    const LineResult *line = &s->all[s->at[r] + i];
+    uint64_t number = s->first + r * s->stretch + i;
+    size_t n = (size_t)line->tokens[0] + line->tokens[1];
+    bool has_ids = line->verdict == CLEAN_KEEP && number >= p->lines_done;
+    const int32_t *ids = NULL;
+    if (has_ids && is_writer(s, p->train_shards)) {
+      ids = r == s->rank ? own : read_ids(s, sent, n, room);
+      if (r != s->rank) sent += n * id_bytes(s);
+    }
+    if (has_ids && r == s->rank) own += n;
+    TRY(prepare_take_line(p, number, line, ids));
+  }
+  return ERR_OK;
+}
+
+static Err take_round(Share *s) {
+  int32_t room[2 * SHARD_LONGEST];
+  for (size_t r = 0; r < s->count; r++) TRY(take_stretch(s, r, room));
+  return ERR_OK;
+}
+
+/* Removes the ids of duplicates, which were encoded before they were known to be some. */
+static void remove_dropped_ids(Share *s) {
+  const int32_t *from = s->id;
+  int32_t *to = s->id;
+  for (size_t i = 0; i < s->lines; i++) {
+    LineResult *line = &s->line[i];
+    size_t n = (size_t)line->tokens[0] + line->tokens[1];
+    if (line->verdict == CLEAN_KEEP) {
+      memmove(to, from, n * sizeof *to);
+      to += n;
+    }
+    from += n;
+    if (line->verdict != CLEAN_KEEP) memset(line->tokens, 0, sizeof line->tokens);
+  }
+}
+
+/* A stretch is shorter than the others at the end of the text only. */
+static Err check_turns(Share *s) {
+  for (size_t r = 0; r < s->count; r++) {
+    if (s->turn[r].lines < s->stretch) s->is_over = true;
+    if (r && s->turn[r].lines && s->turn[r - 1].lines < s->stretch)
+      return err_set(ERR_WORK,
+                     "rank %zu on %s reads text after line %" PRIu64
+                     ", where it ends for rank %zu on %s: " FILES_DIFFER,
+                     r, s->ranks->host(s->ranks->context, (int)r), s->first + r * s->stretch,
+                     r - 1, s->ranks->host(s->ranks->context, (int)r - 1));
+  }
+  return ERR_OK;
+}
+
+/* Ends the round with this rank's error if it has one. */
+static Err agree_on_round(Share *s, Err err) {
+  if (!err && s->failure.code) err = err_give(&s->failure);
+  err = ranks_agree(s->ranks, err);
+  if (err) s->is_over = true;
+  return err;
+}
+
+/* Every rank has encoded its stretch, or has failed with `err`. */
+static Err run_round(Share *s, Err err) {
+  TRY(agree_on_round(s, err));
+  Turn turn = {.lines = s->lines, .shards = s->written_n};
+  TRY(ranks_gather(s->ranks, "lines of the ranks", &turn, sizeof turn, s->turn));
+  TRY(report_shards(s));
+  TRY(agree_on_round(s, check_turns(s)));
+  if (s->p->spec.dedup) {
+    TRY(drop_duplicates(s));
+    remove_dropped_ids(s);
+  }
+  gather_lines(s);
+  TRY(exchange_ids(s));
+  keep_failure(s, take_round(s));
+  s->first += s->count * s->stretch;
+  s->lines = 0;
+  s->ids = 0;
+  s->keys = 0;
+  char place[64];
+  snprintf(place, sizeof place, "encoding lines from %" PRIu64 " on", s->first + 1);
+  ranks_report(s->ranks, place);
+  return ERR_OK;
+}
+
+static Err add_line(Share *s, const PipelineBlock *b, uint32_t k) {
+  LineResult line = prepare_line_result(b, k);
+  size_t n = (size_t)line.tokens[0] + line.tokens[1];
+  if (prepare_is_compared(s->p, &line)) {
+    LineKey *key = &s->key[s->keys++];
+    key->line = (uint32_t)s->lines;
+    TRY(prepare_hash_line(b, k, key->key));
+  }
+  if (n) {
+    TRY(mem_grow(&s->id, &s->id_cap, s->ids + n, sizeof *s->id));
+    memcpy(s->id + s->ids, b->ids.id + b->id_at[2 * k], n * sizeof *s->id);
+    s->ids += n;
+  }
+  s->line[s->lines++] = line;
+  return ERR_OK;
+}
+
+static Err take_block(void *context, const PipelineBlock *b) {
+  Share *s = context;
+  if (s->is_over || s->lines + b->lines > s->stretch)
+    return err_set(ERR_WORK,
+                   "the training text ends at line %" PRIu64
+                   " or before for another rank: " FILES_DIFFER,
+                   b->first);
+  progress_set(&s->p->progress, b->bytes_read);
+  for (uint32_t k = 0; k < b->lines; k++) TRY(add_line(s, b, k));
+  if (s->lines < s->stretch) return ERR_OK;
+  fault_point("prepare-stretch");
+  Err err = run_round(s, prepare_check_stop(&s->p->state));
+  s->is_broken = err && !s->ranks->has_agreed_error;
+  return err;
+}
+
+/* Writes the last shard, and records all that are not recorded yet. */
+static Err end_rounds(Share *s, Err err) {
+  Prepare *p = s->p;
+  if (!err && !s->failure.code && p->entry.file.pairs) err = p->end_train_shard(p);
+  TRY(agree_on_round(s, err));
+  Turn turn = {.shards = s->written_n};
+  TRY(ranks_gather(s->ranks, "lines of the ranks", &turn, sizeof turn, s->turn));
+  TRY(report_shards(s));
+  return agree_on_round(s, ERR_OK);
+}
+
+static Err run_rounds(Share *s) {
+  Prepare *p = s->p;
+  PipelineSpec spec = prepare_pipeline(p);
+  spec.tokenizer = &p->tokenizer;
+  spec.skip = p->lines_done;
+  Err err = pipeline_run(&spec, &p->meta->split[SPLIT_TRAIN], take_block, s);
+  if (s->ranks->has_agreed_error || s->is_broken) return err;
+  if (!s->is_over) {
+    TRY(run_round(s, err ? err : prepare_check_stop(&p->state)));
+    err = ERR_OK;
+  }
+  return end_rounds(s, err);
+}
+
+Err prepare_share_train(Prepare *p) {
+  Share s;
+  Err err = new_share(&s, p);
+  p->share = &s;
+  p->end_train_shard = end_shard;
+  ranks_report(s.ranks, "encoding the training text");
+  if (!err) err = ranks_agree(s.ranks, s.rank == 0 ? prepare_begin_train(p) : ERR_OK);
+  if (!err) err = run_rounds(&s);
+  if (!err) err = ranks_agree(s.ranks, prepare_end_train(p));
+  free_share(&s);
+  p->share = NULL;
+  return err;
+}

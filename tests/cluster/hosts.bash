@@ -255,5 +255,5 @@ is_off() {
   local cable
   [ -z "$(host_init_of "$1")" ] || return 1
   for cable in p d; do in_switch ip link delete "$cable${1#h}" 2> /dev/null || true; done
-  ! in_switch ip -brief link | grep -q "^[pd]${1#h}@"
+  [ -z "$(in_switch ip -brief link | grep "^[pd]${1#h}@")" ]
 }

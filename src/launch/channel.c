@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/mem.h"
 #include "base/progress.h"
 
@@ -45,6 +46,7 @@ struct Channel {
   double heartbeat_every, silence_limit;
   double last_received, last_sent; /* seconds of progress_clock() */
   bool has_sent_end, has_received_end;
+  bool is_key_refused;
   bool is_out_broken; /* a write failed: the peer reads no more */
   ErrRecord failure;  /* code ERR_OK while the channel works */
 };
@@ -141,12 +143,17 @@ Err channel_open_secure(Channel **channel, int fd, const Key *key, HandshakeRole
     return err;
   }
   (*channel)->secure = secure;
-  channel_limit_handshake(*channel, CHANNEL_HANDSHAKE_S);
+  channel_limit_handshake(*channel,
+                          (double)fault_number("handshake-limit", CHANNEL_HANDSHAKE_S));
   return ERR_OK;
 }
 
 void channel_limit_handshake(Channel *c, double seconds) {
   c->handshake_until = progress_clock() + seconds;
+}
+
+bool channel_is_key_refused(const Channel *c) {
+  return c->is_key_refused;
 }
 
 bool channel_is_proven(const Channel *c) {
@@ -322,6 +329,22 @@ static Err reserve_frame(Channel *c) {
   return err;
 }
 
+/* The peer has closed the connection during the handshake. */
+static Err explain_refusal(Channel *c) {
+  c->is_key_refused = handshake_awaits_proof(c->secure);
+  if (c->is_key_refused)
+    return err_set(
+        ERR_WORK,
+        "%s refused our key: its key file, or its version of Trireme, is another one, "
+        "or it is not Trireme",
+        c->name);
+  return err_set(
+      ERR_WORK,
+      "%s closed the connection before the proof of the key: it is not Trireme, or has "
+      "too many connections for now",
+      c->name);
+}
+
 /* Reads at most `most` bytes, once, into the receive buffer, which has room for them. */
 static Err read_some(Channel *c, size_t most, size_t *got) {
   ByteQueue *q = &c->received;
@@ -329,11 +352,7 @@ static Err read_some(Channel *c, size_t most, size_t *got) {
   ssize_t n = read(c->in, q->bytes + q->end, most);
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return ERR_OK;
   if (n < 0) return err_errno("lost the connection to", c->name);
-  if (n == 0 && !channel_is_proven(c))
-    return err_set(ERR_WORK,
-                   "%s closed the connection during the handshake: its key or its version of "
-                   "Trireme is another one",
-                   c->name);
+  if (n == 0 && !channel_is_proven(c)) return explain_refusal(c);
   if (n == 0 && c->has_received_end)
     return err_set(ERR_WORK, "%s ended the connection", c->name);
   if (n == 0)
@@ -364,7 +383,10 @@ static Err receive_message(Channel *c, size_t *got) {
   TRY(reserve_bytes(q, whole - count_bytes(q)));
   TRY(read_some(c, whole - count_bytes(q), got));
   if (count_bytes(q) < whole) return ERR_OK;
-  if (handshake_read_message(c->secure, q->bytes + q->begin)) return err_context("%s", c->name);
+  if (handshake_read_message(c->secure, q->bytes + q->begin)) {
+    c->is_key_refused = true;
+    return err_context("%s", c->name);
+  }
   drop_bytes(q, whole);
   return ERR_OK;
 }

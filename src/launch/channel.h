@@ -52,6 +52,9 @@ NODISCARD Err channel_open_secure(Channel **c, int fd, const Key *key, Handshake
                                   const char *name);
 /* Has the peer proved the key? Always true of a channel without encryption. */
 bool channel_is_proven(const Channel *c);
+/* After channel_advance has failed: did one side not accept the other's proof of the key? To try again
+ * with the same key is then useless. */
+bool channel_is_key_refused(const Channel *c);
 /* Another limit than CHANNEL_HANDSHAKE_S, from now on. */
 void channel_limit_handshake(Channel *c, double seconds);
 

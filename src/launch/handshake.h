@@ -1,6 +1,6 @@
 /* The handshake and the encryption of a secure channel, without any input or output: messages go in
  * and come out as bytes. channel_open_secure drives it. Needs libsodium; built without it,
- * handshake_begin is an error that names the package.
+ * handshake_begin is the error of handshake_check_available.
  *
  *   server -> client   Es                 Es, Ec: ephemeral X25519 public keys, 32 bytes
  *   client -> server   Ec, Hc, Pc         Hc, Hs: secretstream headers, 24 bytes
@@ -32,6 +32,8 @@ enum {
 typedef enum { HANDSHAKE_CLIENT, HANDSHAKE_SERVER } HandshakeRole;
 typedef struct Handshake Handshake;
 
+/* An error that names the package, if the program was built without libsodium. */
+NODISCARD Err handshake_check_available(void);
 /* Begins a handshake; copies the key. */
 NODISCARD Err handshake_begin(Handshake **h, const Key *key, HandshakeRole role);
 void handshake_free(Handshake *h); /* wipes its secrets; NULL is allowed */
@@ -42,6 +44,8 @@ size_t handshake_take_message(Handshake *h, uint8_t out[HANDSHAKE_MESSAGE_MAX]);
  * first. */
 size_t handshake_expects(const Handshake *h);
 bool handshake_is_done(const Handshake *h); /* has each side proved that it knows the key? */
+/* Has a client sent its proof, and not yet received the server's? */
+bool handshake_awaits_proof(const Handshake *h);
 /* Checks the peer's next message, of handshake_expects() bytes. After an error the connection must
  * be closed, with nothing sent. */
 NODISCARD Err handshake_read_message(Handshake *h, const uint8_t *message);

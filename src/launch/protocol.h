@@ -43,8 +43,9 @@ enum {
   STUB_END = 60, /* status: exit with it */
 
   /* Types from here on belong to other files: see their headers. */
-  MSG_PROBE_FIRST = 64, /* questions of the doctor and their answers */
-  MSG_COPY_FIRST = 96,  /* in-memory copies of checkpoints */
+  MSG_PROBE_FIRST = 64,       /* questions of the doctor and their answers */
+  MSG_COPY_FIRST = 96,        /* in-memory copies of checkpoints */
+  MSG_RENDEZVOUS_FIRST = 120, /* rendezvous_internal.h */
   /* 128 to 132: network_proof.h */
 };
 

@@ -123,8 +123,21 @@ static void test_secure_wrong_key_is_refused_and_learns_nothing(void **state) {
   close(client.wire); /* the client sees the end */
   Frame f;
   assert_int_equal(channel_advance(client.channel), ERR_WORK);
-  assert_says("the server closed the connection during the handshake: its key");
+  assert_says(
+      "the server refused our key: its key file, or its version of Trireme, is another");
+  assert_true(channel_is_key_refused(client.channel));
   assert_false(channel_next(client.channel, &f));
+  channel_close(client.channel);
+}
+
+static void test_secure_server_that_closes_at_once_is_not_a_wrong_key(void **state) {
+  (void)state;
+  Key key = make_key(1);
+  open_side(&client, &key, HANDSHAKE_CLIENT);
+  close(client.wire);
+  assert_int_equal(channel_advance(client.channel), ERR_WORK);
+  assert_says("the server closed the connection before the proof of the key");
+  assert_false(channel_is_key_refused(client.channel));
   channel_close(client.channel);
 }
 
@@ -159,6 +172,7 @@ static void test_secure_client_refuses_a_server_without_the_key(void **state) {
   put(&client, invented, sizeof invented);
   assert_int_equal(channel_advance(client.channel), ERR_WORK);
   assert_says("the server: the peer did not prove that it knows the key");
+  assert_true(channel_is_key_refused(client.channel));
   collect(&client, &err);
   assert_int_equal(client.sent.len, CLIENT_MESSAGE);
   close_side(&client);
@@ -608,6 +622,7 @@ int main(void) {
       cmocka_unit_test(test_secure_large_frames_arrive_unchanged),
       cmocka_unit_test(test_secure_nothing_readable_is_on_the_wire_and_sessions_differ),
       cmocka_unit_test(test_secure_wrong_key_is_refused_and_learns_nothing),
+      cmocka_unit_test(test_secure_server_that_closes_at_once_is_not_a_wrong_key),
       cmocka_unit_test(test_secure_key_that_differs_in_one_bit_is_refused),
       cmocka_unit_test(test_secure_client_refuses_a_server_without_the_key),
       cmocka_unit_test(test_secure_garbage_is_refused),

@@ -1,0 +1,260 @@
+/* A listening socket and the connections on it that have proved nothing yet. Depends on channel,
+ * sockets. */
+#include "launch/door.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#define ACCEPT_PAUSE \
+  1.0 /* seconds without accepting after the process ran out of descriptors */
+#define REPORT_PAUSE 10.0 /* seconds between two warnings about refused peers */
+
+/* What the limit per address counts: an IPv4 address, or the network (/64) of an IPv6 address, of
+ * which one machine usually has all. */
+typedef struct {
+  uint8_t bytes[16];
+} Origin;
+
+typedef struct {
+  Channel *channel;
+  Origin origin;
+  char address[DOOR_TEXT_MAX];
+  double since;
+} Visitor;
+
+struct Door {
+  int listener, port;
+  Key key;
+  Visitor visitor[DOOR_UNPROVEN_MAX]; /* in the order of their arrival */
+  int visitors;
+  double accept_after, report_after;
+  uint64_t unreported; /* refused peers since the last warning */
+};
+
+static Origin find_origin(const struct sockaddr_storage *from) {
+  Origin origin = {{0}};
+  if (from->ss_family == AF_INET) {
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)from;
+    memcpy(origin.bytes, &v4->sin_addr, sizeof v4->sin_addr);
+    return origin;
+  }
+  const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)from;
+  const uint8_t *bytes = v6->sin6_addr.s6_addr;
+  if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr))
+    memcpy(origin.bytes, bytes + 12, 4);
+  else
+    memcpy(origin.bytes, bytes, 8);
+  return origin;
+}
+
+/* Parses a numeric address. */
+static Err parse_address(const char *address, int port, struct sockaddr_storage *out,
+                         socklen_t *len) {
+  char service[16];
+  struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                           .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+  struct addrinfo *found;
+  snprintf(service, sizeof service, "%d", port);
+  int code = getaddrinfo(address, service, &hints, &found);
+  if (code) return err_set(ERR_WORK, "%s is not an address: %s", address, gai_strerror(code));
+  memcpy(out, found->ai_addr, found->ai_addrlen);
+  *len = found->ai_addrlen;
+  freeaddrinfo(found);
+  return ERR_OK;
+}
+
+static Err listen_at(Door *d, const char *address, int port) {
+  struct sockaddr_storage at;
+  socklen_t len = 0;
+  int on = 1;
+  TRY(parse_address(address, port, &at, &len));
+  d->listener = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (d->listener < 0) return err_errno("cannot create a socket for", address);
+  /* Connections of an earlier process that are still being closed do not block the port. */
+  setsockopt(d->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (at.ss_family == AF_INET6)
+    setsockopt(d->listener, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+  if (bind(d->listener, (struct sockaddr *)&at, len) != 0 ||
+      listen(d->listener, DOOR_UNPROVEN_MAX) != 0 ||
+      getsockname(d->listener, (struct sockaddr *)&at, &len) != 0) {
+    int cause = errno;
+    err_set(ERR_WORK, "cannot listen on %s port %d: %s", address, port, strerror(cause));
+    errno = cause;
+    return ERR_WORK;
+  }
+  d->port = ntohs(at.ss_family == AF_INET ? ((struct sockaddr_in *)&at)->sin_port
+                                          : ((struct sockaddr_in6 *)&at)->sin6_port);
+  return ERR_OK;
+}
+
+Err door_open(Door **door, const char *address, int port, const Key *key, int *cause) {
+  Door *d;
+  *door = NULL;
+  *cause = 0;
+  TRY(handshake_check_available());
+  TRY(mem_alloc(&d, 1, sizeof *d));
+  d->listener = -1;
+  d->key = *key;
+  errno = 0;
+  Err err = listen_at(d, address, port);
+  if (err) {
+    *cause = errno;
+    door_close(d);
+    return err;
+  }
+  *door = d;
+  return ERR_OK;
+}
+
+int door_port(const Door *d) {
+  return d->port;
+}
+
+static void remove_visitor(Door *d, int i) {
+  d->visitors--;
+  memmove(&d->visitor[i], &d->visitor[i + 1], (size_t)(d->visitors - i) * sizeof *d->visitor);
+}
+
+void door_close(Door *d) {
+  if (!d) return;
+  for (int i = 0; i < d->visitors; i++) channel_close(d->visitor[i].channel);
+  if (d->listener >= 0) close(d->listener);
+  key_wipe(&d->key);
+  mem_free(d);
+}
+
+int door_poll_for(const Door *d, struct pollfd *fds, int room) {
+  int count = 0;
+  if (room > 0 && d->accept_after <= 0)
+    fds[count++] = (struct pollfd){.fd = d->listener, .events = POLLIN};
+  for (int i = 0; i < d->visitors; i++) {
+    struct pollfd two[2];
+    int events;
+    channel_events(d->visitor[i].channel, two, &events);
+    for (int k = 0; k < events && count < room; k++) fds[count++] = two[k];
+  }
+  return count;
+}
+
+/* Warns of peers that were refused, seldom enough that they cannot fill a log. `why` begins with the
+ * peer's address. */
+static void report_refusal(Door *d, double now, const char *why) {
+  d->unreported++;
+  if (now < d->report_after) return;
+  d->report_after = now + REPORT_PAUSE;
+  if (d->unreported > 1)
+    log_warn("port %d: refused %s (%llu connections were refused since the last warning)",
+             d->port, why, (unsigned long long)d->unreported);
+  else
+    log_warn("port %d: refused %s", d->port, why);
+  d->unreported = 0;
+}
+
+static void report_crowd(Door *d, double now, const char *address) {
+  char why[DOOR_TEXT_MAX + 64];
+  snprintf(why, sizeof why, "%s: too many connections that have proved nothing", address);
+  report_refusal(d, now, why);
+}
+
+/* Makes room for one more connection of this origin; false: there is none. */
+static bool make_room(Door *d, const Origin *origin, double now) {
+  int same = 0;
+  for (int i = 0; i < d->visitors; i++)
+    same += memcmp(&d->visitor[i].origin, origin, sizeof *origin) == 0;
+  if (same >= DOOR_ADDRESS_MAX) return false;
+  if (d->visitors < DOOR_UNPROVEN_MAX) return true;
+  if (now - d->visitor[0].since <= DOOR_GRACE_S) return false;
+  report_crowd(d, now, d->visitor[0].address);
+  channel_close(d->visitor[0].channel);
+  remove_visitor(d, 0);
+  return true;
+}
+
+static void admit_visitor(Door *d, int fd, const struct sockaddr_storage *from, socklen_t len,
+                          double now) {
+  Visitor v = {.origin = find_origin(from), .since = now};
+  if (getnameinfo((const struct sockaddr *)from, len, v.address, sizeof v.address, NULL, 0,
+                  NI_NUMERICHOST) != 0)
+    snprintf(v.address, sizeof v.address, "an unknown address");
+  if (!make_room(d, &v.origin, now)) {
+    close(fd);
+    report_crowd(d, now, v.address);
+    return;
+  }
+  if (channel_open_secure(&v.channel, fd, &d->key, HANDSHAKE_SERVER, v.address)) {
+    report_refusal(d, now, err_message());
+    return;
+  }
+  d->visitor[d->visitors++] = v;
+}
+
+/* Accepts at most as many connections as there may be, so that a flood of them does not keep the
+ * owner from its other work. */
+static void accept_visitors(Door *d, double now) {
+  if (now < d->accept_after) return;
+  d->accept_after = 0;
+  for (int i = 0; i < DOOR_UNPROVEN_MAX; i++) {
+    struct sockaddr_storage from;
+    socklen_t len = sizeof from;
+    int fd = accept4(d->listener, (struct sockaddr *)&from, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) {
+      admit_visitor(d, fd, &from, len, now);
+      continue;
+    }
+    bool is_short = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
+    if (is_short) {
+      log_warn("port %d: cannot accept connections for now: %s", d->port, strerror(errno));
+      d->accept_after = now + ACCEPT_PAUSE;
+    }
+    if (is_short || errno == EAGAIN || errno == EWOULDBLOCK) return;
+  }
+}
+
+void door_advance(Door *d, double now) {
+  accept_visitors(d, now);
+  for (int i = 0; i < d->visitors;) {
+    Visitor *v = &d->visitor[i];
+    if (!channel_is_proven(v->channel) && channel_advance(v->channel)) {
+      report_refusal(d, now, err_message());
+      channel_close(v->channel);
+      remove_visitor(d, i);
+    } else {
+      i++;
+    }
+  }
+}
+
+bool door_next(Door *d, Channel **channel, char address[DOOR_TEXT_MAX]) {
+  for (int i = 0; i < d->visitors; i++) {
+    if (!channel_is_proven(d->visitor[i].channel)) continue;
+    *channel = d->visitor[i].channel;
+    memcpy(address, d->visitor[i].address, DOOR_TEXT_MAX);
+    remove_visitor(d, i);
+    return true;
+  }
+  return false;
+}
+
+Err door_connect(Channel **channel, const char *address, int port, const Key *key,
+                 const char *name) {
+  struct sockaddr_storage to;
+  socklen_t len = 0;
+  *channel = NULL;
+  TRY(parse_address(address, port, &to, &len));
+  int fd = socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return err_errno("cannot create a socket for", name);
+  if (connect(fd, (struct sockaddr *)&to, len) != 0 && errno != EINPROGRESS) {
+    Err err = err_errno("cannot connect to", name);
+    close(fd);
+    return err;
+  }
+  return channel_open_secure(channel, fd, key, HANDSHAKE_CLIENT, name);
+}

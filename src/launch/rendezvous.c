@@ -1,0 +1,214 @@
+/* The head's side of the rendezvous: agents that have proved the key and now join. Depends on door,
+ * protocol. */
+#include "launch/rendezvous.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "base/utf8.h"
+#include "launch/door.h"
+#include "launch/protocol.h"
+#include "launch/rendezvous_internal.h"
+
+#define JOIN_LIMIT  10.0 /* seconds between the proof of the key and the end of the joining */
+#define JOINING_MAX 256  /* peers with the key that are joining at a time */
+
+typedef enum {
+  JOIN_WAITS,   /* its MSG_JOIN has not arrived */
+  JOIN_DONE,    /* accepted: an arrival */
+  JOIN_REFUSED, /* the reason is being sent */
+} JoinState;
+
+typedef struct {
+  Channel *channel;
+  JoinState state;
+  double since;
+  char address[DOOR_TEXT_MAX];
+  char name[SOURCE_NAME_MAX];
+} Joiner;
+
+struct Rendezvous {
+  Door *door;
+  char id[RENDEZVOUS_ID_MAX + 1];
+  Joiner *joiner;
+  size_t joiners, capacity;
+};
+
+Err rendezvous_check_id(const char *id) {
+  size_t len = strlen(id);
+  if (len < 1 || len > RENDEZVOUS_ID_MAX || utf8_valid(id, len) != len)
+    return err_set(ERR_USAGE, "--rdzv-id '%s': pass 1 to %d bytes of UTF-8 text", id,
+                   RENDEZVOUS_ID_MAX);
+  return ERR_OK;
+}
+
+Err rendezvous_open_at(Rendezvous **rendezvous, const char *address, int port,
+                       const RendezvousSpec *spec, int *cause) {
+  Rendezvous *r;
+  *rendezvous = NULL;
+  *cause = 0;
+  TRY(rendezvous_check_id(spec->id));
+  TRY(mem_alloc(&r, 1, sizeof *r));
+  snprintf(r->id, sizeof r->id, "%s", spec->id);
+  Err err = door_open(&r->door, address, port, &spec->key, cause);
+  if (err)
+    rendezvous_close(r);
+  else
+    *rendezvous = r;
+  return err;
+}
+
+Err rendezvous_listen(Rendezvous **r, const char *address, int port,
+                      const RendezvousSpec *spec) {
+  int cause;
+  return rendezvous_open_at(r, address, port, spec, &cause);
+}
+
+int rendezvous_port(const Rendezvous *r) {
+  return door_port(r->door);
+}
+
+void rendezvous_close(Rendezvous *r) {
+  if (!r) return;
+  for (size_t i = 0; i < r->joiners; i++) channel_close(r->joiner[i].channel);
+  mem_free(r->joiner);
+  door_close(r->door);
+  mem_free(r);
+}
+
+static void remove_joiner(Rendezvous *r, size_t i) {
+  r->joiners--;
+  memmove(&r->joiner[i], &r->joiner[i + 1], (r->joiners - i) * sizeof *r->joiner);
+}
+
+/* Why the head does not accept this agent; "" if it does. */
+static void judge_joiner(const Rendezvous *r, const json_t *body, char *why, size_t room) {
+  const char *id = protocol_text(body, "id"), *version = protocol_text(body, "version");
+  why[0] = '\0';
+  if (strcmp(version, TRIREME_VERSION) != 0)
+    snprintf(why, room, "the head runs Trireme %s, this machine %s; install the same version",
+             TRIREME_VERSION, version);
+  else if (strcmp(id, r->id) != 0)
+    snprintf(why, room,
+             "the head's rendezvous is '%s', this machine's '%s'; start both with the same "
+             "--rdzv-id",
+             r->id, id);
+}
+
+static Err answer_joiner(Rendezvous *r, Joiner *j, const Frame *f) {
+  char why[3 * RENDEZVOUS_ID_MAX + 200];
+  json_t *body;
+  if (f->type != MSG_JOIN)
+    return err_set(ERR_WORK, "%s: a message of type %d instead of the id", j->address, f->type);
+  TRY(protocol_parse(f, j->address, &body));
+  judge_joiner(r, body, why, sizeof why);
+  const char *host = protocol_text(body, "host");
+  if (host[0])
+    snprintf(j->name, sizeof j->name, "%.150s (%s)", host, j->address);
+  else
+    snprintf(j->name, sizeof j->name, "%s", j->address);
+  json_decref(body);
+  if (!why[0]) {
+    j->state = JOIN_DONE;
+    return protocol_send(j->channel, MSG_JOINED, json_object());
+  }
+  log_warn("%s may not join: %s", j->name, why);
+  j->state = JOIN_REFUSED;
+  TRY(protocol_send(j->channel, MSG_NOT_JOINED, json_pack("{s:s}", "text", why)));
+  return channel_end(j->channel);
+}
+
+/* Continues with one joiner; an error if it must be dropped. */
+static Err advance_joiner(Rendezvous *r, Joiner *j, double now) {
+  Frame f;
+  if (j->state == JOIN_DONE) return ERR_OK;
+  Err err = channel_advance(j->channel);
+  if (j->state == JOIN_WAITS && channel_next(j->channel, &f)) {
+    TRY(answer_joiner(r, j, &f));
+    if (!err) err = channel_advance(j->channel);
+  }
+  if (!err && now - j->since > JOIN_LIMIT)
+    err = err_set(ERR_WORK, "%s proved the key but did not join within %.0f s", j->address,
+                  JOIN_LIMIT);
+  return err;
+}
+
+static Err take_visitors(Rendezvous *r, double now) {
+  Joiner j = {.state = JOIN_WAITS, .since = now};
+  while (r->joiners < JOINING_MAX && door_next(r->door, &j.channel, j.address)) {
+    Err err = mem_grow(&r->joiner, &r->capacity, r->joiners + 1, sizeof *r->joiner);
+    if (err) {
+      channel_close(j.channel);
+      return err;
+    }
+    r->joiner[r->joiners++] = j;
+  }
+  return ERR_OK;
+}
+
+static Err advance_source(void *self, double now) {
+  Rendezvous *r = self;
+  door_advance(r->door, now);
+  TRY(take_visitors(r, now));
+  for (size_t i = 0; i < r->joiners;) {
+    Joiner *j = &r->joiner[i];
+    if (!advance_joiner(r, j, now)) {
+      i++;
+      continue;
+    }
+    /* A refused agent closes the connection when it has read why. */
+    if (j->state != JOIN_REFUSED) log_warn("rendezvous: %s", err_message());
+    channel_close(j->channel);
+    remove_joiner(r, i);
+  }
+  return ERR_OK;
+}
+
+static int poll_source(void *self, struct pollfd *fds, int room) {
+  const Rendezvous *r = self;
+  int count = door_poll_for(r->door, fds, room);
+  for (size_t i = 0; i < r->joiners; i++) {
+    struct pollfd two[2];
+    int events;
+    channel_events(r->joiner[i].channel, two, &events);
+    for (int k = 0; k < events && count < room; k++) fds[count++] = two[k];
+  }
+  return count;
+}
+
+static bool take_arrival(void *self, Arrival *arrival) {
+  Rendezvous *r = self;
+  for (size_t i = 0; i < r->joiners; i++) {
+    Joiner *j = &r->joiner[i];
+    if (j->state != JOIN_DONE) continue;
+    *arrival = (Arrival){.channel = j->channel};
+    memcpy(arrival->name, j->name, sizeof arrival->name);
+    remove_joiner(r, i);
+    return true;
+  }
+  return false;
+}
+
+/* A machine that was lost joins again by itself, if its agent is started again. */
+static void ignore_loss(void *self, const char *name, double now) {
+  (void)self;
+  (void)name;
+  (void)now;
+}
+
+static void close_source(void *self) {
+  rendezvous_close(self);
+}
+
+void rendezvous_to_source(Rendezvous *r, Source *source) {
+  *source = (Source){.self = r,
+                     .expected = 0, /* --nnodes says how many */
+                     .poll_for = poll_source,
+                     .advance = advance_source,
+                     .next = take_arrival,
+                     .lost = ignore_loss,
+                     .close = close_source};
+}

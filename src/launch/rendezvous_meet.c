@@ -1,0 +1,280 @@
+/* Where to meet: the endpoint, whether it is this machine, and the agent's attempts to join. Depends
+ * on rendezvous, door, the resolver. */
+#include <errno.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/progress.h"
+#include "base/str.h"
+#include "launch/door.h"
+#include "launch/rendezvous_internal.h"
+
+#define ADDRESSES    16   /* of one host name */
+#define JOIN_ANSWER  10.0 /* seconds for the head's answer */
+#define RETRY_FIRST  0.2  /* seconds before the second attempt; each later wait is longer, */
+#define RETRY_MAX    2.0  /* up to this */
+#define REPORT_AFTER 5.0  /* seconds without a head before the first message about it */
+#define REPORT_EVERY 30.0
+
+/* ---- the endpoint ---- */
+
+static Err refuse_endpoint(const char *text) {
+  return err_set(
+      ERR_USAGE,
+      "--rdzv-endpoint %s: pass HOST:PORT, an address of the head; IPv6 as [ADDRESS]:PORT",
+      text);
+}
+
+Err rendezvous_parse_endpoint(const char *text, Endpoint *e) {
+  const char *host = text, *colon = strrchr(text, ':'), *port = NULL;
+  size_t len = strlen(text);
+  if (text[0] == '[') {
+    const char *end = strchr(text, ']');
+    if (!end || (end[1] && end[1] != ':')) return refuse_endpoint(text);
+    host = text + 1;
+    len = (size_t)(end - host);
+    port = end[1] ? end + 2 : NULL;
+  } else if (colon &&
+             strchr(text, ':') == colon) { /* more than one colon: IPv6 without a port */
+    len = (size_t)(colon - text);
+    port = colon + 1;
+  }
+  e->port = RENDEZVOUS_PORT;
+  if (port) {
+    char *end;
+    errno = 0;
+    long n = strtol(port, &end, 10);
+    if (port[0] < '0' || port[0] > '9' || *end || errno || n < 1 || n > 65535)
+      return refuse_endpoint(text);
+    e->port = (int)n;
+  }
+  bool is_plain = len > 0 && len < sizeof e->host && !memchr(host, '/', len);
+  for (size_t i = 0; i < len; i++) is_plain = is_plain && host[i] > ' ' && host[i] < 127;
+  if (!is_plain) return refuse_endpoint(text);
+  memcpy(e->host, host, len);
+  e->host[len] = '\0';
+  return ERR_OK;
+}
+
+typedef struct {
+  char text[DOOR_TEXT_MAX]; /* numeric */
+  bool is_own;              /* of this machine */
+  bool is_loopback;
+} Address;
+
+typedef struct {
+  Address address[ADDRESSES];
+  int count;
+} AddressList;
+
+static bool is_same_address(const struct sockaddr *a, const struct sockaddr *b) {
+  if (a->sa_family != b->sa_family) return false;
+  if (a->sa_family == AF_INET)
+    return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
+           ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+  return a->sa_family == AF_INET6 &&
+         memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr,
+                &((const struct sockaddr_in6 *)b)->sin6_addr, sizeof(struct in6_addr)) == 0;
+}
+
+static bool is_loopback(const struct sockaddr *a) {
+  if (a->sa_family == AF_INET)
+    return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == 127;
+  return a->sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
+}
+
+static bool is_own_address(const struct ifaddrs *cards, const struct sockaddr *a) {
+  for (const struct ifaddrs *c = cards; c; c = c->ifa_next)
+    if (c->ifa_addr && is_same_address(c->ifa_addr, a)) return true;
+  return a->sa_family == AF_INET && is_loopback(a); /* all of 127.0.0.0/8 */
+}
+
+/* Looks the host up. */
+static Err resolve_host(const char *host, AddressList *list) {
+  struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
+  struct ifaddrs *cards;
+  list->count = 0;
+  int code = getaddrinfo(host, NULL, &hints, &found);
+  if (code) return err_set(ERR_WORK, "the name %s is not known: %s", host, gai_strerror(code));
+  if (getifaddrs(&cards) != 0) {
+    freeaddrinfo(found);
+    return err_errno("cannot list", "this machine's addresses");
+  }
+  for (const struct addrinfo *a = found; a && list->count < ADDRESSES; a = a->ai_next) {
+    Address *to = &list->address[list->count];
+    if (getnameinfo(a->ai_addr, a->ai_addrlen, to->text, sizeof to->text, NULL, 0,
+                    NI_NUMERICHOST) != 0)
+      continue;
+    to->is_own = is_own_address(cards, a->ai_addr);
+    to->is_loopback = is_loopback(a->ai_addr);
+    list->count++;
+  }
+  freeifaddrs(cards);
+  freeaddrinfo(found);
+  return ERR_OK;
+}
+
+/* ---- the head ---- */
+
+/* Debian and Ubuntu give a machine's own name the address 127.0.1.1 in /etc/hosts: there, nobody else
+ * could reach the head. */
+static Err check_loopback(const Endpoint *e, const Address *a) {
+  if (!a->is_loopback || strcmp(e->host, "localhost") == 0 || strcmp(e->host, a->text) == 0)
+    return ERR_OK;
+  return err_set(
+      ERR_USAGE,
+      "--rdzv-endpoint %s: on this machine the name means %s (see /etc/hosts), where "
+      "other machines cannot reach it; pass an address of its network card instead",
+      e->host, a->text);
+}
+
+/* Listens at the first of the addresses that is this machine's. *head stays NULL if none is, or if
+ * another process, the head, listens there. */
+static Err try_to_listen(const RendezvousSpec *spec, const AddressList *list,
+                         Rendezvous **head) {
+  for (int i = 0; i < list->count; i++) {
+    const Address *a = &list->address[i];
+    int cause;
+    if (!a->is_own) continue;
+    TRY(check_loopback(&spec->endpoint, a));
+    Err err = rendezvous_open_at(head, a->text, spec->endpoint.port, spec, &cause);
+    return err && cause == EADDRINUSE ? ERR_OK : err;
+  }
+  return ERR_OK;
+}
+
+/* ---- agents ---- */
+
+typedef enum {
+  ATTEMPT_JOINED,
+  ATTEMPT_AGAIN,   /* the head is not there yet */
+  ATTEMPT_REFUSED, /* it refuses us */
+} Attempt;
+
+static Err send_join(Channel *c, const RendezvousSpec *spec) {
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  return protocol_send(
+      c, MSG_JOIN,
+      json_pack("{s:s, s:s, s:s}", "id", spec->id, "version", TRIREME_VERSION, "host", host));
+}
+
+static Attempt read_answer(Channel *c, const Frame *f) {
+  json_t *body;
+  if (f->type == MSG_JOINED) return ATTEMPT_JOINED;
+  if (f->type != MSG_NOT_JOINED) {
+    err_set(ERR_WORK, "%s answered with a message of type %d", channel_name(c), f->type);
+    return ATTEMPT_REFUSED;
+  }
+  if (protocol_parse(f, channel_name(c), &body)) return ATTEMPT_REFUSED;
+  err_set(ERR_WORK, "%s: %s", channel_name(c), protocol_text(body, "text"));
+  json_decref(body);
+  return ATTEMPT_REFUSED;
+}
+
+/* Runs the handshake and the joining on a new connection. */
+static Attempt negotiate(Channel *c) {
+  double until = progress_clock() + JOIN_ANSWER;
+  for (;;) {
+    struct pollfd fds[2];
+    int count, wait = channel_wait_ms(c);
+    Frame f;
+    Err err = channel_advance(c);
+    if (channel_next(c, &f)) return read_answer(c, &f);
+    if (err) return channel_is_key_refused(c) ? ATTEMPT_REFUSED : ATTEMPT_AGAIN;
+    if (progress_clock() > until) {
+      err_set(ERR_WORK, "%s does not answer", channel_name(c));
+      return ATTEMPT_AGAIN;
+    }
+    channel_events(c, fds, &count);
+    poll(fds, (nfds_t)count, wait < 0 || wait > 1000 ? 1000 : wait);
+  }
+}
+
+static Attempt try_address(const RendezvousSpec *spec, const Address *a, Channel **agent) {
+  char name[sizeof spec->endpoint.host + 100];
+  Channel *c;
+  snprintf(name, sizeof name, "the head at %s port %d", a->text, spec->endpoint.port);
+  if (door_connect(&c, a->text, spec->endpoint.port, &spec->key, name)) return ATTEMPT_AGAIN;
+  Attempt attempt = send_join(c, spec) ? ATTEMPT_AGAIN : negotiate(c);
+  if (attempt == ATTEMPT_JOINED)
+    *agent = c;
+  else
+    channel_close(c);
+  return attempt;
+}
+
+static Attempt try_to_join(const RendezvousSpec *spec, const AddressList *list,
+                           Channel **agent) {
+  Attempt attempt = ATTEMPT_AGAIN;
+  for (int i = 0; i < list->count && attempt == ATTEMPT_AGAIN; i++)
+    attempt = try_address(spec, &list->address[i], agent);
+  return attempt;
+}
+
+/* ---- meeting ---- */
+
+static void sleep_for(double seconds) {
+  poll(NULL, 0, (int)(seconds * 1000));
+}
+
+static Err give_up(const RendezvousSpec *spec) {
+  return err_set(ERR_WORK,
+                 "no head at %s port %d within %.0f s: %s; the address must be one of the "
+                 "machines' own (not a public one that a router translates), the same command "
+                 "must run there, and the port must be open",
+                 spec->endpoint.host, spec->endpoint.port, spec->timeout, err_message());
+}
+
+/* One attempt; true when it decides. */
+static bool attempt_once(const RendezvousSpec *spec, Rendezvous **head, Channel **agent,
+                         Err *err) {
+  AddressList list;
+  if (resolve_host(spec->endpoint.host, &list)) return false;
+  if (head) {
+    *err = try_to_listen(spec, &list, head);
+    if (*err || *head) return true;
+  }
+  Attempt attempt = try_to_join(spec, &list, agent);
+  *err = attempt == ATTEMPT_REFUSED ? ERR_WORK : ERR_OK;
+  return attempt != ATTEMPT_AGAIN;
+}
+
+/* `head` is NULL if this machine cannot be it. */
+static Err meet(const RendezvousSpec *spec, Rendezvous **head, Channel **agent) {
+  double start = progress_clock(), report = start + REPORT_AFTER, wait = RETRY_FIRST;
+  TRY(handshake_check_available());
+  TRY(rendezvous_check_id(spec->id));
+  for (;;) {
+    Err err = ERR_OK;
+    if (attempt_once(spec, head, agent, &err)) return err;
+    double now = progress_clock();
+    if (now - start > spec->timeout) return give_up(spec);
+    if (now >= report) {
+      log_info("waiting for the head at %s port %d: %s", spec->endpoint.host,
+               spec->endpoint.port, err_message());
+      report = now + REPORT_EVERY;
+    }
+    sleep_for(wait);
+    wait = wait * 1.5 < RETRY_MAX ? wait * 1.5 : RETRY_MAX;
+  }
+}
+
+Err rendezvous_meet(const RendezvousSpec *spec, Rendezvous **head, Channel **agent) {
+  *head = NULL;
+  *agent = NULL;
+  return meet(spec, head, agent);
+}
+
+Err rendezvous_join(Channel **agent, const RendezvousSpec *spec) {
+  *agent = NULL;
+  return meet(spec, NULL, agent);
+}

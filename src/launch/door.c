@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
+#define BACKLOG 1024 /* connections that wait in the kernel, as when many nodes start at once */
 #define ACCEPT_PAUSE \
   1.0 /* seconds without accepting after the process ran out of descriptors */
 #define REPORT_PAUSE 10.0 /* seconds between two warnings about refused peers */
@@ -35,6 +36,7 @@ struct Door {
   Key key;
   Visitor visitor[DOOR_UNPROVEN_MAX]; /* in the order of their arrival */
   int visitors;
+  double now; /* of the last door_advance */
   double accept_after, report_after;
   uint64_t unreported; /* refused peers since the last warning */
 };
@@ -71,28 +73,48 @@ static Err parse_address(const char *address, int port, struct sockaddr_storage 
   return ERR_OK;
 }
 
-static Err listen_at(Door *d, const char *address, int port) {
-  struct sockaddr_storage at;
-  socklen_t len = 0;
+/* Binds the socket and listens. The errno of a failure stays. */
+static bool bind_listener(Door *d, const struct sockaddr_storage *at, socklen_t len,
+                          int v6_only) {
+  struct sockaddr_storage bound;
+  socklen_t room = sizeof bound;
   int on = 1;
-  TRY(parse_address(address, port, &at, &len));
-  d->listener = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (d->listener < 0) return err_errno("cannot create a socket for", address);
+  d->listener = socket(at->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (d->listener < 0) return false;
   /* Connections of an earlier process that are still being closed do not block the port. */
   setsockopt(d->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (at.ss_family == AF_INET6)
-    setsockopt(d->listener, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
-  if (bind(d->listener, (struct sockaddr *)&at, len) != 0 ||
-      listen(d->listener, DOOR_UNPROVEN_MAX) != 0 ||
-      getsockname(d->listener, (struct sockaddr *)&at, &len) != 0) {
+  if (at->ss_family == AF_INET6)
+    setsockopt(d->listener, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof v6_only);
+  if (bind(d->listener, (const struct sockaddr *)at, len) != 0 ||
+      listen(d->listener, BACKLOG) != 0 ||
+      getsockname(d->listener, (struct sockaddr *)&bound, &room) != 0) {
     int cause = errno;
-    err_set(ERR_WORK, "cannot listen on %s port %d: %s", address, port, strerror(cause));
+    close(d->listener);
+    d->listener = -1;
     errno = cause;
-    return ERR_WORK;
+    return false;
   }
-  d->port = ntohs(at.ss_family == AF_INET ? ((struct sockaddr_in *)&at)->sin_port
-                                          : ((struct sockaddr_in6 *)&at)->sin6_port);
-  return ERR_OK;
+  d->port = ntohs(bound.ss_family == AF_INET ? ((struct sockaddr_in *)&bound)->sin_port
+                                             : ((struct sockaddr_in6 *)&bound)->sin6_port);
+  return true;
+}
+
+static bool listen_everywhere(Door *d, int port) {
+  struct sockaddr_storage at;
+  socklen_t len = 0;
+  if (parse_address("::", port, &at, &len) == ERR_OK && bind_listener(d, &at, len, 0))
+    return true;
+  return parse_address("0.0.0.0", port, &at, &len) == ERR_OK && bind_listener(d, &at, len, 0);
+}
+
+static Err listen_at(Door *d, const char *address, int port, int *cause) {
+  struct sockaddr_storage at;
+  socklen_t len = 0;
+  if (address) TRY(parse_address(address, port, &at, &len));
+  if (address ? bind_listener(d, &at, len, 1) : listen_everywhere(d, port)) return ERR_OK;
+  *cause = errno;
+  return err_set(ERR_WORK, "cannot listen on %s port %d: %s", address ? address : "any address",
+                 port, strerror(*cause));
 }
 
 Err door_open(Door **door, const char *address, int port, const Key *key, int *cause) {
@@ -103,15 +125,12 @@ Err door_open(Door **door, const char *address, int port, const Key *key, int *c
   TRY(mem_alloc(&d, 1, sizeof *d));
   d->listener = -1;
   d->key = *key;
-  errno = 0;
-  Err err = listen_at(d, address, port);
-  if (err) {
-    *cause = errno;
+  Err err = listen_at(d, address, port, cause);
+  if (err)
     door_close(d);
-    return err;
-  }
-  *door = d;
-  return ERR_OK;
+  else
+    *door = d;
+  return err;
 }
 
 int door_port(const Door *d) {
@@ -131,9 +150,15 @@ void door_close(Door *d) {
   mem_free(d);
 }
 
+/* Can one more connection be accepted, if need be in the place of the oldest? */
+static bool has_room(const Door *d) {
+  if (d->now < d->accept_after) return false;
+  return d->visitors < DOOR_UNPROVEN_MAX || d->now - d->visitor[0].since > DOOR_GRACE_S;
+}
+
 int door_poll_for(const Door *d, struct pollfd *fds, int room) {
   int count = 0;
-  if (room > 0 && d->accept_after <= 0)
+  if (room > 0 && has_room(d))
     fds[count++] = (struct pollfd){.fd = d->listener, .events = POLLIN};
   for (int i = 0; i < d->visitors; i++) {
     struct pollfd two[2];
@@ -146,10 +171,10 @@ int door_poll_for(const Door *d, struct pollfd *fds, int room) {
 
 /* Warns of peers that were refused, seldom enough that they cannot fill a log. `why` begins with the
  * peer's address. */
-static void report_refusal(Door *d, double now, const char *why) {
+static void report_refusal(Door *d, const char *why) {
   d->unreported++;
-  if (now < d->report_after) return;
-  d->report_after = now + REPORT_PAUSE;
+  if (d->now < d->report_after) return;
+  d->report_after = d->now + REPORT_PAUSE;
   if (d->unreported > 1)
     log_warn("port %d: refused %s (%llu connections were refused since the last warning)",
              d->port, why, (unsigned long long)d->unreported);
@@ -158,39 +183,38 @@ static void report_refusal(Door *d, double now, const char *why) {
   d->unreported = 0;
 }
 
-static void report_crowd(Door *d, double now, const char *address) {
+static void report_crowd(Door *d, const char *address) {
   char why[DOOR_TEXT_MAX + 64];
   snprintf(why, sizeof why, "%s: too many connections that have proved nothing", address);
-  report_refusal(d, now, why);
+  report_refusal(d, why);
 }
 
-/* Makes room for one more connection of this origin; false: there is none. */
-static bool make_room(Door *d, const Origin *origin, double now) {
+static bool is_crowding(const Door *d, const Origin *origin) {
   int same = 0;
   for (int i = 0; i < d->visitors; i++)
     same += memcmp(&d->visitor[i].origin, origin, sizeof *origin) == 0;
-  if (same >= DOOR_ADDRESS_MAX) return false;
-  if (d->visitors < DOOR_UNPROVEN_MAX) return true;
-  if (now - d->visitor[0].since <= DOOR_GRACE_S) return false;
-  report_crowd(d, now, d->visitor[0].address);
-  channel_close(d->visitor[0].channel);
-  remove_visitor(d, 0);
-  return true;
+  return same >= DOOR_ADDRESS_MAX;
 }
 
-static void admit_visitor(Door *d, int fd, const struct sockaddr_storage *from, socklen_t len,
-                          double now) {
-  Visitor v = {.origin = find_origin(from), .since = now};
+static void drop_oldest(Door *d) {
+  report_crowd(d, d->visitor[0].address);
+  channel_close(d->visitor[0].channel);
+  remove_visitor(d, 0);
+}
+
+static void admit_visitor(Door *d, int fd, const struct sockaddr_storage *from, socklen_t len) {
+  Visitor v = {.origin = find_origin(from), .since = d->now};
   if (getnameinfo((const struct sockaddr *)from, len, v.address, sizeof v.address, NULL, 0,
                   NI_NUMERICHOST) != 0)
     snprintf(v.address, sizeof v.address, "an unknown address");
-  if (!make_room(d, &v.origin, now)) {
+  if (is_crowding(d, &v.origin)) {
     close(fd);
-    report_crowd(d, now, v.address);
+    report_crowd(d, v.address);
     return;
   }
+  if (d->visitors == DOOR_UNPROVEN_MAX) drop_oldest(d);
   if (channel_open_secure(&v.channel, fd, &d->key, HANDSHAKE_SERVER, v.address)) {
-    report_refusal(d, now, err_message());
+    report_refusal(d, err_message());
     return;
   }
   d->visitor[d->visitors++] = v;
@@ -198,32 +222,31 @@ static void admit_visitor(Door *d, int fd, const struct sockaddr_storage *from, 
 
 /* Accepts at most as many connections as there may be, so that a flood of them does not keep the
  * owner from its other work. */
-static void accept_visitors(Door *d, double now) {
-  if (now < d->accept_after) return;
-  d->accept_after = 0;
-  for (int i = 0; i < DOOR_UNPROVEN_MAX; i++) {
+static void accept_visitors(Door *d) {
+  for (int i = 0; i < DOOR_UNPROVEN_MAX && has_room(d); i++) {
     struct sockaddr_storage from;
     socklen_t len = sizeof from;
     int fd = accept4(d->listener, (struct sockaddr *)&from, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
-      admit_visitor(d, fd, &from, len, now);
+      admit_visitor(d, fd, &from, len);
       continue;
     }
     bool is_short = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
     if (is_short) {
       log_warn("port %d: cannot accept connections for now: %s", d->port, strerror(errno));
-      d->accept_after = now + ACCEPT_PAUSE;
+      d->accept_after = d->now + ACCEPT_PAUSE;
     }
     if (is_short || errno == EAGAIN || errno == EWOULDBLOCK) return;
   }
 }
 
 void door_advance(Door *d, double now) {
-  accept_visitors(d, now);
+  d->now = now;
+  accept_visitors(d);
   for (int i = 0; i < d->visitors;) {
     Visitor *v = &d->visitor[i];
     if (!channel_is_proven(v->channel) && channel_advance(v->channel)) {
-      report_refusal(d, now, err_message());
+      report_refusal(d, err_message());
       channel_close(v->channel);
       remove_visitor(d, i);
     } else {

@@ -3,9 +3,9 @@
  *
  * Peers that have proved nothing cannot use more than a fixed share of this machine: at most
  * DOOR_UNPROVEN_MAX of them are connected at a time, DOOR_ADDRESS_MAX from one address, each for at
- * most CHANNEL_HANDSHAKE_S seconds and with one message of memory. When the limit is reached, the
- * oldest one that is there for longer than DOOR_GRACE_S makes room for a new one: a peer with the
- * key needs two round trips.
+ * most CHANNEL_HANDSHAKE_S seconds and with one message of memory. When DOOR_UNPROVEN_MAX are there,
+ * others wait in the kernel until one has proved the key, or the oldest has been there for
+ * DOOR_GRACE_S seconds, which then makes room: a peer with the key needs two round trips.
  *
  * Nothing blocks; one thread. Depends on channel. */
 #ifndef LAUNCH_DOOR_H
@@ -26,8 +26,8 @@ enum {
 
 typedef struct Door Door;
 
-/* Listens on a numeric address of this machine, on no other; port 0 lets the kernel choose. After a
- * failure *cause is the errno of bind or listen (EADDRINUSE: another program listens there). */
+/* Listens on a numeric address of this machine, on no other; NULL: on all, by IPv6 and IPv4 if the
+ * kernel has both. Port 0 lets the kernel choose. After a failure *cause is the errno of bind or listen (EADDRINUSE: another program listens there). */
 NODISCARD Err door_open(Door **door, const char *address, int port, const Key *key, int *cause);
 int door_port(const Door *door);
 void door_close(Door *door); /* NULL is allowed */

@@ -1,14 +1,12 @@
 /* Agents of a Slurm allocation: one srun for all nodes, and later one for each node that was lost.
- * Depends on source_slurm.h, slurm, channel, process, network. */
+ * Depends on source_slurm.h, slurm, door, process, network. */
 #include "launch/source_slurm.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,11 +15,12 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/progress.h"
+#include "launch/door.h"
 #include "launch/network.h"
 #include "launch/process.h"
 #include "launch/protocol.h"
 
-#define PENDING     64   /* connections that have not proved the key yet */
+#define PENDING     64 /* agents that have proved the key, but not said on which node they are */
 #define STEPS       64   /* runs of srun at a time */
 #define RETRY_FIRST 5.0  /* seconds before a lost node is tried again; doubles each time */
 #define RETRY_MAX   60.0 /* seconds */
@@ -48,7 +47,7 @@ typedef struct {
 typedef struct {
   const SlurmAllocation *allocation;
   bool has_nproc, has_begun; /* has_begun: all nodes have arrived once */
-  int listener;
+  Door *door;
   SlurmMeeting meeting;
   char line[SLURM_LINE_MAX];
   Node *node;
@@ -193,14 +192,11 @@ static Err watch_steps(Slurm *s, double now) {
 
 /* ---- connections ---- */
 
-static void accept_agents(Slurm *s) {
-  for (int i = 0; i < PENDING; i++) {
-    if (s->pending[i]) continue;
-    int fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd < 0) return;
-    if (channel_open_secure(&s->pending[i], fd, &s->meeting.key, HANDSHAKE_SERVER, "a node"))
-      log_warn("%s", err_message());
-  }
+static void accept_agents(Slurm *s, double now) {
+  char address[DOOR_TEXT_MAX];
+  door_advance(s->door, now);
+  for (int i = 0; i < PENDING; i++)
+    if (!s->pending[i] && !door_next(s->door, &s->pending[i], address)) return;
 }
 
 /* Takes the Channel of an agent that has said which node it is on. */
@@ -248,7 +244,6 @@ static int poll_for(void *self, struct pollfd *fds, int room) {
   Slurm *s = self;
   int count = 0;
   if (room < 3) return 0;
-  fds[count++] = (struct pollfd){s->listener, POLLIN, 0};
   for (int i = 0; i < STEPS && count < room; i++)
     if (s->step[i].pid && s->step[i].out >= 0)
       fds[count++] = (struct pollfd){s->step[i].out, POLLIN, 0};
@@ -257,13 +252,13 @@ static int poll_for(void *self, struct pollfd *fds, int room) {
     if (s->pending[i]) channel_events(s->pending[i], fds + count, &added);
     count += added;
   }
-  return count;
+  return count + door_poll_for(s->door, fds + count, room - count);
 }
 
 static Err advance(void *self, double now) {
   Slurm *s = self;
   bool has_all = true;
-  accept_agents(s);
+  accept_agents(s, now);
   serve_pending(s);
   for (int i = 0; i < s->allocation->nodes; i++) has_all &= s->node[i].name[0] != '\0';
   s->has_begun |= has_all;
@@ -317,7 +312,7 @@ static void await_step(StepRun *r, double limit) {
 static void close_source(void *self) {
   Slurm *s = self;
   double limit = progress_clock() + END_TIME;
-  process_close(&s->listener);
+  door_close(s->door);
   for (int i = 0; i < PENDING; i++) channel_close(s->pending[i]);
   for (int i = 0; s->node && i < s->allocation->nodes; i++) channel_close(s->node[i].ready);
   for (StepRun *r = s->step; r < s->step + STEPS; r++) {
@@ -329,32 +324,6 @@ static void close_source(void *self) {
   explicit_bzero(s->line, sizeof s->line);
   mem_free(s->node);
   mem_free(s);
-}
-
-/* Listens on every address of this machine, by IPv6 and IPv4 where the kernel has both. */
-static Err open_listener(Slurm *s) {
-  struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
-  struct sockaddr_in v4 = {.sin_family = AF_INET};
-  struct sockaddr_storage bound = {0};
-  socklen_t len = sizeof bound;
-  int off = 0;
-  int fd = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd >= 0) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-  if (fd < 0 || bind(fd, (struct sockaddr *)&v6, sizeof v6) != 0) {
-    if (fd >= 0) close(fd);
-    fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&v4, sizeof v4) != 0) {
-      process_close(&fd);
-      return err_errno("cannot listen on", "a TCP port");
-    }
-  }
-  s->listener = fd;
-  if (listen(fd, 1024) != 0 || getsockname(fd, (struct sockaddr *)&bound, &len) != 0)
-    return err_errno("cannot listen on", "a TCP port");
-  s->meeting.port =
-      ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&bound)->sin6_port
-                                        : ((struct sockaddr_in *)(void *)&bound)->sin_port);
-  return ERR_OK;
 }
 
 /* Cards of containers last: on a node the same address is often its own bridge. */
@@ -372,10 +341,12 @@ static Err list_addresses(SlurmMeeting *m) {
 }
 
 static Err set_up(Slurm *s) {
+  int cause;
   TRY(mem_alloc(&s->node, (size_t)s->allocation->nodes, sizeof *s->node));
   for (int i = 0; i < s->allocation->nodes; i++) s->node[i].delay = RETRY_FIRST;
   TRY(key_make(&s->meeting.key));
-  TRY(open_listener(s));
+  TRY(door_open(&s->door, NULL, 0, &s->meeting.key, &cause));
+  s->meeting.port = door_port(s->door);
   TRY(list_addresses(&s->meeting));
   slurm_print_meeting(&s->meeting, s->line);
   return start_step(s, -1);
@@ -386,7 +357,6 @@ Err source_slurm_open(Source *source, const SlurmAllocation *allocation, bool ha
   TRY(mem_alloc(&s, 1, sizeof *s));
   s->allocation = allocation;
   s->has_nproc = has_nproc;
-  s->listener = -1;
   for (int i = 0; i < STEPS; i++) s->step[i].in = s->step[i].out = -1;
   Err err = set_up(s);
   if (err) {

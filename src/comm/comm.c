@@ -193,6 +193,14 @@ int comm_size(const Comm *c) {
   return c->group.size;
 }
 
+int comm_owner(const Comm *comm, uint64_t item) {
+  return (int)(item % (uint64_t)comm_size(comm));
+}
+
+bool comm_owns(const Comm *comm, uint64_t item) {
+  return comm_owner(comm, item) == comm_rank(comm);
+}
+
 int comm_local_size(const Comm *c) {
   return c->group.local_size;
 }

@@ -31,11 +31,15 @@ void comm_set_remedy(Comm *comm, const char *remedy);
 
 int comm_rank(const Comm *comm);
 int comm_size(const Comm *comm);
-int comm_local_size(const Comm *comm);       /* ranks on this host */
-int comm_local_rank(const Comm *comm);       /* number of this rank among them */
-const char *comm_about(const Comm *comm);    /* "2 ranks on 1 host over Open MPI 4.1.4" */
-int comm_threads(const Comm *comm);          /* this rank's share of the cores it may use */
-const char *comm_host(const Comm *c, int r); /* host name of rank r */
+/* The rank that has item i of a list that the ranks share; item i goes to rank i % ranks, so that
+ * long and short items are spread evenly. */
+int comm_owner(const Comm *comm, uint64_t item);
+bool comm_owns(const Comm *comm, uint64_t item); /* is it this rank? */
+int comm_local_size(const Comm *comm);           /* ranks on this host */
+int comm_local_rank(const Comm *comm);           /* number of this rank among them */
+const char *comm_about(const Comm *comm);        /* "2 ranks on 1 host over Open MPI 4.1.4" */
+int comm_threads(const Comm *comm);              /* this rank's share of the cores it may use */
+const char *comm_host(const Comm *c, int r);     /* host name of rank r */
 /* Are two ranks on one machine? Decided by the kernel's boot id too: two machines may have one
  * name. */
 bool comm_is_shared_host(const Comm *c, int a, int b);

@@ -36,8 +36,8 @@ typedef struct {
   PlacePin text[2]; /* valid.src, valid.ref */
   Line *line[2];
   size_t lines;
-  Line *mine;            /* the lines that this rank translates */
-  size_t *length, mines; /* their lengths in ids, descending; how many there are */
+  Line *own;                 /* the lines that this rank translates */
+  size_t *length, own_lines; /* their lengths in ids, descending; how many there are */
 } TranslateTask;
 
 static size_t max_positions(const TranslateTask *t) {
@@ -60,13 +60,12 @@ static Err split_lines(const PlacePin *map, Line *line, size_t lines) {
   return ERR_OK;
 }
 
-/* Rank i % ranks translates line i, so that long and short lines are spread evenly. */
-static Err share_lines(TranslateTask *t, int rank, int ranks) {
-  TRY(mem_alloc(&t->mine, t->lines, sizeof *t->mine));
+static Err select_own_lines(TranslateTask *t, const Comm *comm) {
+  TRY(mem_alloc(&t->own, t->lines, sizeof *t->own));
   TRY(mem_alloc(&t->length, t->lines, sizeof *t->length));
-  for (size_t i = (size_t)rank; i < t->lines; i += (size_t)ranks)
-    t->mine[t->mines++] = t->line[0][i];
-  return translator_lengths(&t->tokenizer, max_positions(t), t->mine, t->mines, t->length);
+  for (size_t i = 0; i < t->lines; i++)
+    if (comm_owns(comm, i)) t->own[t->own_lines++] = t->line[0][i];
+  return translator_lengths(&t->tokenizer, max_positions(t), t->own, t->own_lines, t->length);
 }
 
 static Err open_validation(TranslateTask *t, const Comm *comm) {
@@ -82,7 +81,7 @@ static Err open_validation(TranslateTask *t, const Comm *comm) {
     TRY(mem_alloc(&t->line[side], t->lines, sizeof *t->line[side]));
     TRY(split_lines(&t->text[side], t->line[side], t->lines));
   }
-  return share_lines(t, comm_rank(comm), comm_size(comm));
+  return select_own_lines(t, comm);
 }
 
 /* The vocabulary, its special ids and the longest sentence are the data set's. */
@@ -114,7 +113,7 @@ static void close_task(Task *task) {
   loader_close(t->loader);
   translator_free(t->translator);
   batch_free(&t->batch);
-  mem_free(t->mine);
+  mem_free(t->own);
   mem_free(t->length);
   for (int side = 0; side < 2; side++) {
     mem_free(t->line[side]);
@@ -212,7 +211,7 @@ static TranslateRoom size_batches(const TranslateTask *t, const Backend *b, size
   size_t most = b->host ? MAX_TOKENS_HOST : MAX_TOKENS_DEVICE;
   translator_batch(b, b->host || capacity > most ? most : capacity, longest,
                    t->options.beam.beam_size, &tokens, &sentences);
-  return translator_room(&t->options.beam, longest, t->length, t->mines, tokens, sentences);
+  return translator_room(&t->options.beam, longest, t->length, t->own_lines, tokens, sentences);
 }
 
 static Err count_bytes(const Task *task, const Model *model, size_t capacity, uint64_t *bytes) {
@@ -263,7 +262,8 @@ static void show_progress(SearchProgress *p) {
   char done[32], all[32], time[32];
   log_live("valid    %s of %s sentences translated%s, %s so far",
            str_of_count(done, translator_done(p->task->translator)),
-           str_of_count(all, p->task->mines), comm_size(p->comm) > 1 ? " on rank 0" : "",
+           str_of_count(all, p->task->own_lines),
+           p->task->own_lines < p->task->lines ? " on rank 0" : "",
            str_of_seconds(time, now - p->start));
   p->shown = now;
 }
@@ -283,7 +283,7 @@ static Err translate_lines(TranslateTask *t, Comm *comm, Str *text) {
   SearchProgress progress = {t, comm, now, now, period};
   size_t cut;
   translator_on_step(t->translator, report_step, &progress);
-  Err err = translator_run(t->translator, t->mine, t->mines, add_translation, text, &cut);
+  Err err = translator_run(t->translator, t->own, t->own_lines, add_translation, text, &cut);
   translator_on_step(t->translator, NULL, NULL);
   if (err && err != ERR_STOPPED) return err;
   double stopped = err == ERR_STOPPED; /* one rank ends the validation of all */
@@ -297,16 +297,15 @@ static void show_sample(const TranslateTask *t, size_t i, const char *text, size
   log_info("    == %.*s", (int)t->line[1][i].len, t->line[1][i].text);
 }
 
-/* Scores the translations of all ranks: list[r] is the text of rank r, which has every
- * ranks-th line. */
-static Err score_lines(const TranslateTask *t, char **list, int ranks, int samples,
+/* Scores the translations of all ranks: list[r] has those of rank r's lines, in order. */
+static Err score_lines(const TranslateTask *t, const Comm *comm, char **list, int samples,
                        double *bleu) {
   Metric *metric;
   MetricScore score = {0};
   TRY(metric_open(&metric, &(MetricConfig){.kind = METRIC_BLEU}));
   Err err = ERR_OK;
   for (size_t i = 0; i < t->lines && !err; i++) {
-    char **at = &list[i % (size_t)ranks];
+    char **at = &list[comm_owner(comm, i)];
     size_t len = strcspn(*at, "\n");
     MetricText reference = {t->line[1][i].text, t->line[1][i].len};
     if ((int)i < samples) show_sample(t, i, *at, len);
@@ -331,8 +330,7 @@ static Err score_validation(Task *task, Comm *comm, const ModelLoss *loss, bool 
   value[NLL] = loss->predictions ? loss->sum[1] / (double)loss->predictions : 0;
   TRY_DONE(translate_lines(t, comm, &text));
   TRY_DONE(comm_gather_text(comm, "translations", str_text(&text), text.len, &list));
-  if (comm_rank(comm) == 0)
-    TRY_DONE(score_lines(t, list, comm_size(comm), samples, &value[BLEU]));
+  if (comm_rank(comm) == 0) TRY_DONE(score_lines(t, comm, list, samples, &value[BLEU]));
 done:
   mem_free(list);
   str_free(&text);

@@ -10,17 +10,17 @@
 #include "base/stop.h"
 #include "train/pass.h"
 
-/* Sums of the losses of all validation examples, without dropout and label smoothing. Rank
- * i % ranks computes batch i. */
+/* Sums of the losses of all validation examples, without dropout and label smoothing. The
+ * ranks share the batches. */
 static Err sum_losses(Task *task, Model *model, Weights w, Comm *comm, ModelLoss *total) {
   double sum[MODEL_SUMS + 2] = {0}; /* losses, predictions, ranks that were asked to stop */
   uint64_t next = 0;
-  int turn = 0;
+  uint64_t count = 0;
   while (next < task->valid_examples && !stop_asked()) {
     TaskBatch batch;
     ModelLoss loss;
     TRY(task->kind->valid_batch(task, &next, &batch));
-    if (turn++ % comm_size(comm) != comm_rank(comm)) continue;
+    if (!comm_owns(comm, count++)) continue;
     comm_report(comm, pass_limit(model), "validation, loss");
     model_load(model, batch.data, (StepKey){0});
     model_run(model, w, NULL, &(ModelPass){0});

@@ -1,6 +1,7 @@
 /* The ranks of a training run, as one of them sees it: its device, how it reaches the others, and
- * which part of the work is its own. Nothing outside of this file knows how many ranks there are.
- * Collectives on `comm` mean the same for any number. Depends on backend, comm, data, gradients. */
+ * which part of the work is its own. Beside the parts of the world (allreduce, gradients) and agree,
+ * which compares the ranks, nothing in train knows how many there are. Collectives on `comm` mean
+ * the same for any number. Depends on backend, comm, data, gradients. */
 #ifndef TRAIN_WORLD_H
 #define TRAIN_WORLD_H
 

@@ -154,16 +154,14 @@ static void test_watchdog_stall_prints_every_rank_before_the_error(void **state)
   const char *host = get_host_name();
   snprintf(place0, sizeof place0, "place    rank 0 on %s: its start, for ", host);
   snprintf(place1, sizeof place1,
-           "\nplace    rank 1 on %s: step 840, backward, in 'losses' (sum, 40 B), for ",
-           host);
+           "\nplace    rank 1 on %s: step 840, backward, in 'losses' (sum, 40 B), for ", host);
   assert_ptr_equal(strstr(text, place0), text);
   const char *second = strstr(text, place1);
   const char *error = strstr(text, "\ntrireme: rank 1 on ");
   assert_non_null(second);
   assert_true(error > second);
   assert_non_null(strstr(second, " s, no heartbeat for "));
-  assert_non_null(
-      strstr(error, "last reported: step 840, backward, in 'losses' (sum, 40 B)."));
+  assert_non_null(strstr(error, "last reported: step 840, backward, in 'losses' (sum, 40 B)."));
 }
 
 static void test_watchdog_dead_process_prints_no_places(void **state) {

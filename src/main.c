@@ -100,6 +100,23 @@ static const OptCommand commands[] = {
                  "  trireme doctor --preset big --run /mnt/shared/runs/big --json\n",
      .instead = "name the directory of the run with --run DIR",
      .run = cmd_doctor},
+    {.name = "launch",
+     .summary = "start and supervise ranks on one machine or many",
+     .usage =
+         "[--nproc-per-node N|auto|cpu|gpu] [--nnodes MIN:MAX] [--max-restarts K] -- train ...",
+     .about = "Starts the ranks of a command, shows the output of rank 0 and writes a log file "
+              "for each "
+              "rank. When a rank fails, all are stopped and train continues from its last "
+              "checkpoint. "
+              "Ctrl-C lets train save and exit with status 3; a second Ctrl-C ends it at once. "
+              "The same "
+              "command later continues the run.",
+     .examples =
+         "  trireme launch --nproc-per-node 2 -- train --data data/demo --run runs/demo\n",
+     .operands = "a command",
+     .max_operands = 4096,
+     .is_wrapper = true,
+     .run = cmd_launch},
     {.name = "help",
      .summary = "show this list, or the options of a command",
      .usage = "[COMMAND | aliases] [--man | --completion]",

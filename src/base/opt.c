@@ -230,6 +230,7 @@ static Err parse_line(OptSet *set, int argc, char **argv) {
   for (int i = 0; i < argc; i++) {
     if (options_end || argv[i][0] != '-' || !argv[i][1]) {
       TRY(add_operand(set, argv[i]));
+      if (set->command->is_wrapper) options_end = true;
     } else if (strcmp(argv[i], "--") == 0) {
       options_end = true;
     } else if (is_option(argv[i])) {

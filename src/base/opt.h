@@ -21,7 +21,8 @@ typedef enum {
   OPT_CHOICE, /* one of `choices` */
 } OptType;
 
-#define OPT_COMMON "Running" /* the group that help prints last */
+#define OPT_COMMON "Running"  /* the group that help prints last */
+#define OPT_HIDDEN "Internal" /* a group for the program's own use, which no help shows */
 
 typedef struct {
   const char *name; /* without the two dashes */
@@ -62,6 +63,7 @@ typedef struct {
   const char *operands; /* positional arguments, e.g. "PATH"; NULL: the command takes none */
   const char *instead;  /* hint for a command without operands that is given one; or NULL */
   int min_operands, max_operands;
+  bool is_wrapper; /* the first operand begins another command: what follows is not parsed */
   Err (*run)(OptSet *); /* called by main.c */
 } OptCommand;
 

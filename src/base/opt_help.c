@@ -82,6 +82,10 @@ static void add_option_help(Str *out, const OptSpec *s) {
   free_part(out, &right);
 }
 
+static bool is_shown(const OptSpec *s, const OptCommand *command) {
+  return opt_applies_(s, command) && strcmp(s->group, OPT_HIDDEN) != 0;
+}
+
 /* Calls `each` for the command's options group by group, in the table's order, except that the
  * group OPT_COMMON comes last. */
 static void visit_groups(Str *out, const OptCommand *command,
@@ -89,7 +93,7 @@ static void visit_groups(Str *out, const OptCommand *command,
                          void (*each)(Str *, const OptSpec *)) {
   for (int common = 0; common < 2; common++) {
     for (const OptSpec *first = opt_specs_; first->name; first++) {
-      if (!opt_applies_(first, command) || (strcmp(first->group, OPT_COMMON) == 0) != common)
+      if (!is_shown(first, command) || (strcmp(first->group, OPT_COMMON) == 0) != common)
         continue;
       bool seen = false;
       for (const OptSpec *s = opt_specs_; s < first && !seen; s++) {
@@ -354,7 +358,7 @@ void opt_completion(Str *out) {
           "fi\n  case $command:$prev in\n");
   for (const OptCommand *v = opt_commands_; v->name; v++) {
     for (const OptSpec *s = opt_specs_; s->name; s++) {
-      if (!s->choices || !opt_applies_(s, v)) continue;
+      if (!s->choices || !is_shown(s, v)) continue;
       str_addf(out, "    %s:--%s) options='", v->name, s->name);
       list_choices(out, s, " ");
       str_add(out,
@@ -370,7 +374,7 @@ void opt_completion(Str *out) {
       str_add(out, "aliases ");
     }
     for (const OptSpec *s = opt_specs_; s->name; s++) {
-      if (!opt_applies_(s, v)) continue;
+      if (!is_shown(s, v)) continue;
       str_addf(out, "%s--%s", first ? "" : " ", s->name);
       first = false;
     }

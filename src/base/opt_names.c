@@ -61,7 +61,8 @@ const char *opt_suggest_option_(const OptCommand *command, const char *name) {
   size_t best = SIZE_MAX;
   snprintf(text, sizeof text, "; see 'trireme help %s'", command->name);
   for (const OptSpec *s = opt_specs_; s->name; s++) {
-    if (opt_applies_(s, command) && is_near(name, s->name, &best)) {
+    bool is_hidden = strcmp(s->group, OPT_HIDDEN) == 0;
+    if (opt_applies_(s, command) && !is_hidden && is_near(name, s->name, &best)) {
       snprintf(text, sizeof text, "; did you mean --%s?", s->name);
     }
   }

@@ -18,6 +18,7 @@ NODISCARD Err cmd_translate(OptSet *opts);
 NODISCARD Err cmd_score(OptSet *opts);
 NODISCARD Err cmd_bench(OptSet *opts);
 NODISCARD Err cmd_doctor(OptSet *opts);
+NODISCARD Err cmd_launch(OptSet *opts);
 NODISCARD Err cmd_help(OptSet *opts);
 
 /* The index of an option's value in a list "a|b|c". */

@@ -328,6 +328,35 @@ const OptSpec cmd_options[] = {
     COUNT("width", "N", "2", 0, 15, "score", G_OUT, "Digits after the point"),
     FLAG("json", "score", G_OUT, "Print JSON with all digits"),
 
+    /* launch */
+    NAMED("nproc-per-node", "N", "auto", "auto|cpu|gpu|1|2|4|8", "launch", "Ranks",
+          "Ranks on each machine: a number; cpu, one for each core; gpu, one for each GPU; "
+          "auto, one "
+          "for each GPU, or without GPUs one whose threads use all cores"),
+    TEXT(
+        "nnodes", "MIN:MAX", NULL, "launch", "Machines",
+        "Machines of the run: a number, or the least and the greatest; by default all that are "
+        "listed"),
+    FLAG("standalone", "launch", "Machines", "Run on this machine alone, which is the default"),
+    {"join-timeout", OPT_SECONDS, "TIME", "10m", 1, 1e7, NULL, 1, false, "launch", "Machines",
+     "Wait this long for the least number of machines"},
+    COUNT(
+        "max-restarts", "N", "3", 0, 1000000, "launch", "Restarts",
+        "Give up after so many failures without progress in between; commands other than train "
+        "are restarted only if this is given"),
+    FLAG("all-output", "launch", G_OUT,
+         "Print the output of every rank, each line with the rank before it, and not only of "
+         "rank 0"),
+    TEXT("log-dir", "DIR", NULL, "launch", G_OUT,
+         "Directory of the log files, one for each rank (default: RUN/launch, or "
+         "trireme-launch for "
+         "a command without --run)"),
+    FLAG("agent", "launch", OPT_HIDDEN, "Serve the head on standard input and output"),
+    COUNT("agent-fd", "FD", NULL, 3, 1000000, "launch", OPT_HIDDEN,
+          "Serve the head on a descriptor"),
+    FLAG("worker", "launch", OPT_HIDDEN, "Have the agent start this rank"),
+    FLAG("rsh", "launch", OPT_HIDDEN, "Have the agent of a host run a command"),
+
     /* help */
     FLAG("man", "help", "Form", "Print the manual as a man page"),
     FLAG("completion", "help", "Form", "Print the completion script for bash"),
@@ -336,7 +365,7 @@ const OptSpec cmd_options[] = {
     TEXT("config", "FILE", NULL, "prepare inspect score bench train translate doctor", G_RUN,
          "Read options from a file, one 'option = value' per line; the command line overrides "
          "it"),
-    FLAG("quiet", "prepare inspect score bench train translate doctor", G_RUN,
+    FLAG("quiet", "prepare inspect score bench train translate doctor launch", G_RUN,
          "No progress, only warnings and errors"),
     {0},
 };

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/event.h"
 #include "base/log.h"
 #include "base/progress.h"
 
@@ -121,6 +122,14 @@ static void print_places(Heartbeats *h) {
 
 typedef enum { LOSS_DEATH, LOSS_STALL } Loss;
 
+/* Lets the launcher blame rank r, and not this rank, which ends first. */
+static void report_to_launcher(const Heartbeats *h, int r, const char *what) {
+  char doing[DOING_MAX], text[DOING_MAX + 256];
+  snprintf(text, sizeof text, "rank %d on %s: %s; last reported: %s", r,
+           group_host(h->group, r), what, describe_doing(doing, &h->peer[r].latest));
+  event_lost(r, text);
+}
+
 /* Reports the loss of rank r. The lowest rank left reports first. */
 static void report_loss(Watchdog *w, int r, Loss loss, const char *what) {
   Heartbeats *h = w->heartbeats;
@@ -129,6 +138,7 @@ static void report_loss(Watchdog *w, int r, Loss loss, const char *what) {
   if (!is_lowest) yield_to_lower_rank(w);
   if (loss == LOSS_STALL) print_places(h);
   char doing[DOING_MAX];
+  report_to_launcher(h, r, what);
   heartbeat_fail(h, "rank %d on %s: %s; last reported: %s. Run stopped; %s", r,
                  group_host(h->group, r), what, describe_doing(doing, &h->peer[r].latest),
                  heartbeat_remedy(h));

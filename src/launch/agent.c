@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -41,12 +42,18 @@ static Err send_to_head(void *context, size_t machine, uint8_t type, json_t *bod
   return protocol_send(a->head, type, body);
 }
 
+/* Also children that have ended and were not waited for. */
+static bool has_children(void) {
+  siginfo_t info;
+  return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
+}
+
 /* Kills what there is, and reports once when nothing is left. */
 static Err continue_kill(Agent *a, double now) {
   char names[256];
   if (a->kill_since <= 0) return ERR_OK;
   process_kill_children();
-  if (waitpid(-1, NULL, WNOHANG | WNOWAIT) < 0 && errno == ECHILD) {
+  if (!has_children()) {
     a->kill_since = 0;
     agent_forget_processes(a);
     agent_close_stubs(a);
@@ -212,6 +219,13 @@ static Err watch_signals(Agent *a) {
   return a->signals < 0 ? err_set(ERR_WORK, "signalfd: %s", strerror(errno)) : ERR_OK;
 }
 
+/* The program under a short path without blanks, for mpirun. */
+static Err link_program(const Agent *a) {
+  char path[FILE_PATH_MAX];
+  TRY(file_join(path, a->dir.path, "trireme"));
+  return symlink(a->program, path) == 0 ? ERR_OK : err_errno("cannot make the link", path);
+}
+
 static Err set_up(Agent *a, const char *name) {
   a->listener = -1;
   a->signals = -1;
@@ -226,6 +240,7 @@ static Err set_up(Agent *a, const char *name) {
   TRY(process_adopt_orphans());
   TRY(watch_signals(a));
   TRY(agent_dir_make(&a->dir));
+  TRY(link_program(a));
   TRY(agent_dir_renew(&a->dir, "mpi"));
   return agent_listen(a);
 }
@@ -236,7 +251,7 @@ static void end_processes(void) {
   for (double start = progress_clock(); progress_clock() - start < STUCK_TIME;) {
     process_kill_children();
     while (waitpid(-1, NULL, WNOHANG) > 0) {}
-    if (waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD) return;
+    if (!has_children()) return;
     nanosleep(&pause, NULL);
   }
 }

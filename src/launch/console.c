@@ -13,7 +13,7 @@
 #include "launch/protocol.h"
 
 #define LINE_MAX_BYTES 65536 /* a longer line is cut */
-#define TAIL_LINES     6
+#define TAIL_LINES     12
 #define TAIL_BYTES     2048
 
 /* One stream of a rank. */

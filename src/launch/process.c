@@ -76,6 +76,10 @@ static Err explain_failure(const ProcessSpec *spec, const StartFailure *f) {
     return err_set(ERR_WORK,
                    "cannot enter the working directory %s: %s; it must exist on every machine",
                    spec->dir, strerror(f->error));
+  if (strcmp(f->what, "exec") == 0 && strcmp(spec->argv[0], "mpirun") == 0)
+    return err_set(ERR_WORK,
+                   "cannot start mpirun: %s; install Open MPI (openmpi-bin), or run one rank",
+                   strerror(f->error));
   if (strcmp(f->what, "exec") == 0)
     return err_set(ERR_WORK, "cannot start %s: %s", spec->argv[0], strerror(f->error));
   return err_set(ERR_WORK, "cannot start %s: %s: %s", spec->argv[0], f->what,

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/event.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -304,6 +305,13 @@ static bool must_stop(Trainer *t, TrainResult *r) {
   return r->stopped || flags[TIME] > 0 || r->early;
 }
 
+/* Tells the launcher that training has begun, or begun again. */
+static void report_first_step(Trainer *t) {
+  if (t->is_step_reported || !world_is_writer(&t->world)) return;
+  event_step(t->run.at.step);
+  t->is_step_reported = true;
+}
+
 /* One step, and the record, checkpoint and validation that are due after it. */
 static Err run_step(Trainer *t) {
   const TrainSpec *s = t->spec;
@@ -321,6 +329,7 @@ static Err run_step(Trainer *t) {
   t->run.at.target_tokens += (uint64_t)step.predictions;
   t->run.at.pairs += (uint64_t)step.examples;
   add_step(&t->since, &step);
+  report_first_step(t);
   if (t->run.at.step % s->log_every == 0)
     log_step(t, lr);
   else

@@ -56,6 +56,7 @@ typedef struct {
   double since_start;
   double shown; /* clock of the last line that show_progress printed */
   double last_loss;
+  bool is_step_reported; /* the launcher knows that the first step of this process is done */
 } Trainer;
 
 #endif

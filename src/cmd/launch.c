@@ -1,0 +1,168 @@
+/* trireme launch: reads the options, opens the sources of machines and supervises the ranks; and
+ * the internal programs that it starts (agent, stubs). Depends on launch. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "cmd/cmd.h"
+#include "launch/agent.h"
+#include "launch/console.h"
+#include "launch/machine.h"
+#include "launch/source_local.h"
+#include "launch/stub.h"
+#include "launch/supervisor.h"
+
+/* The commands that may run on several ranks. */
+static const char *const rank_commands[] = {"train", "translate", "bench", "prepare"};
+
+static Err read_nproc(const char *text, int *nproc) {
+  int64_t n;
+  *nproc = strcmp(text, "auto") == 0  ? NPROC_AUTO
+           : strcmp(text, "cpu") == 0 ? NPROC_CPU
+           : strcmp(text, "gpu") == 0 ? NPROC_GPU
+                                      : 0;
+  if (*nproc) return ERR_OK;
+  if (str_count(text, &n) || n < 1 || n > 4096)
+    return err_set(ERR_USAGE, "--nproc-per-node %s: pass auto, cpu, gpu or 1 to 4096", text);
+  *nproc = (int)n;
+  return ERR_OK;
+}
+
+/* "2" or "2:4" */
+static Err read_nnodes(const char *text, int *min, int *max) {
+  int n = 0;
+  if (!text) return ERR_OK;
+  int fields = sscanf(text, "%d:%d%n", min, max, &n);
+  if (fields == 1) {
+    fields = sscanf(text, "%d%n", min, &n);
+    *max = *min;
+  }
+  if (fields < 1 || text[n] || *min < 1 || *max < *min || *max > 1024)
+    return err_set(
+        ERR_USAGE,
+        "--nnodes %s: pass a number of machines, or MIN:MAX with 1 <= MIN <= MAX <= 1024",
+        text);
+  return ERR_OK;
+}
+
+/* The value of `--name VALUE` or `--name=VALUE` in the workers' command; NULL: not given. */
+static const char *find_option(const char *const *argv, int args, const char *name) {
+  size_t n = strlen(name);
+  for (int i = 1; i < args; i++) {
+    if (strncmp(argv[i], "--", 2) != 0 || strncmp(argv[i] + 2, name, n) != 0) continue;
+    if (argv[i][n + 2] == '=') return argv[i] + n + 3;
+    if (!argv[i][n + 2]) return i + 1 < args ? argv[i + 1] : "";
+  }
+  return NULL;
+}
+
+static Err check_command(const char *name) {
+  for (size_t i = 0; i < sizeof rank_commands / sizeof *rank_commands; i++)
+    if (strcmp(name, rank_commands[i]) == 0) return ERR_OK;
+  return err_set(ERR_USAGE,
+                 "launch starts train, translate, prepare or bench, not '%s': trireme launch "
+                 "[options] -- train ...",
+                 name);
+}
+
+typedef struct {
+  LaunchSpec spec;
+  const char **argv;
+  char log_dir[FILE_PATH_MAX];
+  const char *run; /* of the workers' command, if the logs are inside it */
+} Launch;
+
+/* Copies the workers' command; train also gets --auto-resume, so that a restart continues. */
+static Err read_command(Launch *l, const OptSet *opts) {
+  int args = opt_operands(opts);
+  TRY(check_command(opt_operand(opts, 0)));
+  TRY(mem_alloc(&l->argv, (size_t)args + 1, sizeof *l->argv));
+  for (int i = 0; i < args; i++) l->argv[i] = opt_operand(opts, i);
+  bool is_train = strcmp(l->argv[0], "train") == 0;
+  bool is_resumed =
+      find_option(l->argv, args, "resume") || find_option(l->argv, args, "auto-resume");
+  if (is_train && !is_resumed && !find_option(l->argv, args, "dry-run"))
+    l->argv[args++] = "--auto-resume";
+  l->spec.argv = l->argv;
+  l->spec.args = args;
+  l->spec.max_restarts =
+      is_train || opt_given(opts, "max-restarts") ? (int)opt_count(opts, "max-restarts") : 0;
+  return ERR_OK;
+}
+
+static Err choose_log_dir(Launch *l, const OptSet *opts) {
+  const char *given = opt_text(opts, "log-dir");
+  const char *run = find_option(l->argv, l->spec.args, "run");
+  if (given) return file_join(l->log_dir, given, "");
+  if (!run || !*run) return file_join(l->log_dir, "trireme-launch", "");
+  l->run = run;
+  return file_join(l->log_dir, run, "launch");
+}
+
+static Err read_launch(Launch *l, const OptSet *opts) {
+  TRY(read_command(l, opts));
+  TRY(choose_log_dir(l, opts));
+  TRY(read_nproc(opt_text(opts, "nproc-per-node"), &l->spec.nproc));
+  TRY(read_nnodes(opt_text(opts, "nnodes"), &l->spec.min, &l->spec.max));
+  l->spec.join_timeout = opt_real(opts, "join-timeout");
+  l->spec.log_dir = l->log_dir;
+  l->spec.has_terminal = log_is_live() && !opt_flag(opts, "all-output");
+  return ERR_OK;
+}
+
+static Err supervise(Launch *l, const OptSet *opts) {
+  Console *console = NULL;
+  Supervisor *supervisor = NULL;
+  Source source = {0};
+  bool is_reported = false;
+  ConsoleSpec spec = {.log_dir = l->log_dir,
+                      .run = l->run,
+                      .all_output = opt_flag(opts, "all-output"),
+                      .is_quiet = opt_flag(opts, "quiet")};
+  TRY(console_open(&console, &spec));
+  Err err = source_local_open(&source, 0);
+  if (!err) err = supervisor_open(&supervisor, &l->spec, console, &source, 1);
+  if (!err) err = supervisor_run(supervisor, &is_reported);
+  ErrRecord why = err_copy();
+  supervisor_close(supervisor);
+  Err lost = console_close(console);
+  if (err && is_reported) log_mute(); /* the workers have printed the reason */
+  if (err) err_give(&why);
+  return err ? err : lost;
+}
+
+static Err run_agent(int in, int out) {
+  Channel *head;
+  log_quiet(true);
+  TRY(channel_open(&head, in, out, "the head"));
+  return agent_run(head, NULL);
+}
+
+static Err run_rsh(const OptSet *opts) {
+  int words = opt_operands(opts);
+  const char *word[64];
+  if (words < 2 || words > 64) return err_set(ERR_USAGE, "--rsh needs a host and a command");
+  for (int i = 0; i < words; i++) word[i] = opt_operand(opts, i);
+  return stub_run_rsh(word[0], word + 1, words - 1);
+}
+
+Err cmd_launch(OptSet *opts) {
+  Launch l = {0};
+  if (opt_flag(opts, "worker")) return stub_run_worker();
+  if (opt_flag(opts, "rsh")) return run_rsh(opts);
+  if (opt_given(opts, "agent-fd")) {
+    int fd = (int)opt_count(opts, "agent-fd");
+    return run_agent(fd, fd);
+  }
+  if (opt_flag(opts, "agent")) return run_agent(STDIN_FILENO, STDOUT_FILENO);
+  if (!opt_operands(opts))
+    return err_set(ERR_USAGE, "no command given: trireme launch [options] -- train ...");
+  TRY(cmd_refuse_ranks("launch", "call it without mpirun"));
+  Err err = read_launch(&l, opts);
+  if (!err) err = supervise(&l, opts);
+  mem_free(l.argv);
+  return err;
+}

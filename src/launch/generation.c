@@ -1,0 +1,120 @@
+/* State of one generation of workers. Depends on process (texts). */
+#include "launch/generation.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "launch/process.h"
+
+#define EXIT_GRACE   1.0 /* seconds for the other workers after one ended itself with an error */
+#define STATUS_GRACE 10.0 /* seconds for the others after one ended with status 2 or 3 */
+#define MPIRUN_GRACE 1.0  /* seconds in which the workers' ends may arrive after mpirun's */
+
+Err generation_begin(Generation *g, uint32_t number, int world) {
+  generation_free(g);
+  *g = (Generation){.number = number, .world = world, .fault_rank = -1, .reporter = -1};
+  return mem_alloc(&g->worker, (size_t)world, sizeof *g->worker);
+}
+
+void generation_free(Generation *g) {
+  mem_free(g->worker);
+  g->worker = NULL;
+}
+
+static WorkerState *find_worker(Generation *g, int64_t rank) {
+  return rank >= 0 && rank < g->world ? &g->worker[rank] : NULL;
+}
+
+void generation_note_begin(Generation *g, int64_t rank) {
+  WorkerState *w = find_worker(g, rank);
+  if (!w || w->has_begun) return;
+  w->has_begun = true;
+  g->begun++;
+}
+
+void generation_note_fault(Generation *g, double now, const char *fmt, ...) {
+  va_list args;
+  if (g->has_fault) return;
+  va_start(args, fmt);
+  vsnprintf(g->fault, sizeof g->fault, fmt, args);
+  va_end(args);
+  g->has_fault = true;
+  g->fault_time = now;
+}
+
+/* mpirun has ended before its workers: that is the reason, and theirs the consequence. */
+static void blame_mpirun(Generation *g, double now) {
+  char how[64];
+  process_describe_end(how, sizeof how, g->mpirun_status, g->mpirun_signal);
+  generation_note_fault(g, now, "mpirun ended before its ranks: %s", how);
+}
+
+void generation_note_end(Generation *g, int64_t rank, int status, int signal_number,
+                         const char *where, double now) {
+  char how[64];
+  WorkerState *w = find_worker(g, rank);
+  if (!w || w->has_ended) return;
+  w->has_ended = true;
+  w->status = status;
+  g->ended++;
+  if (status == 0) {
+    g->ended_well++;
+    return;
+  }
+  if ((status == ERR_USAGE || status == ERR_STOPPED) && !g->has_fault) {
+    if (!g->passed_status || status == ERR_USAGE) g->passed_status = status;
+    if (!g->fault_time) g->fault_time = now;
+    if (g->reporter < 0) g->reporter = (int)rank;
+    return;
+  }
+  if (g->is_stopping) return;
+  if (status < 0 && g->mpirun_ended > 0) {
+    blame_mpirun(g, now);
+    return;
+  }
+  if (!g->has_fault) {
+    g->fault_rank = (int)rank;
+    g->reporter = status >= 0 ? (int)rank : -1;
+    g->is_fault_exit = status >= 0;
+  }
+  process_describe_end(how, sizeof how, status, signal_number);
+  generation_note_fault(g, now, "rank %lld on %s: %s", (long long)rank, where, how);
+}
+
+void generation_note_loss(Generation *g, int64_t reporter, int64_t rank, const char *text,
+                          double now) {
+  if (!find_worker(g, rank) || !find_worker(g, reporter) || g->has_fault) return;
+  g->reporter = (int)reporter;
+  g->fault_rank = (int)rank;
+  g->is_fault_exit = true;
+  g->is_loss = true;
+  generation_note_fault(g, now, "%s", text);
+}
+
+void generation_note_mpirun(Generation *g, int status, int signal_number, double now) {
+  g->mpirun_ended = now;
+  g->mpirun_status = status;
+  g->mpirun_signal = signal_number;
+}
+
+bool generation_is_over(const Generation *g) {
+  return g->ended == g->world;
+}
+
+bool generation_must_kill(Generation *g, double now) {
+  if (generation_is_over(g)) return true;
+  if (g->mpirun_ended > 0 && now - g->mpirun_ended > MPIRUN_GRACE && !g->is_stopping)
+    blame_mpirun(g, now);
+  if (g->has_fault) return !g->is_fault_exit || now - g->fault_time > EXIT_GRACE;
+  return g->passed_status && !g->is_stopping && now - g->fault_time > STATUS_GRACE;
+}
+
+Outcome generation_outcome(const Generation *g, bool is_first) {
+  if (g->ended_well == g->world) return OUTCOME_DONE;
+  if (!g->has_fault && g->passed_status) return OUTCOME_STATUS;
+  bool is_own_error = g->is_fault_exit && !g->is_loss && !g->has_step;
+  bool is_hopeless = is_first && (g->begun == 0 || is_own_error);
+  return is_hopeless ? OUTCOME_NOT_BEGUN : OUTCOME_FAILED;
+}

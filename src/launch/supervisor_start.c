@@ -1,0 +1,213 @@
+/* The beginning of a generation: members, ranks, network, environment, mpirun. Depends on mpirun,
+ * machine, protocol. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "launch/mpirun.h"
+#include "launch/protocol.h"
+#include "launch/supervisor_internal.h"
+
+extern char **environ;
+
+void supervisor_send(Machine *m, uint8_t type, json_t *body) {
+  if (!m->channel) {
+    json_decref(body);
+    return;
+  }
+  if (protocol_send(m->channel, type, body)) log_warn("%s: %s", m->name, err_message());
+}
+
+/* Ranks are numbered machine by machine; this machine comes first, so that rank 0, which writes the
+ * run directory, is where the command was typed. */
+static int compare_machines(const void *a, const void *b) {
+  const Machine *x = a, *y = b;
+  return (int)y->is_head - (int)x->is_head;
+}
+
+static Err choose_members(Supervisor *s, int *members, int *world) {
+  uint32_t rank = 0;
+  *members = 0;
+  qsort(s->machine, s->machines, sizeof *s->machine, compare_machines);
+  for (size_t i = 0; i < s->machines; i++) {
+    Machine *m = &s->machine[i];
+    m->is_member = machine_is_ready(m) && *members < s->spec.max;
+    m->is_clear = !m->is_member;
+    if (!m->is_member) continue;
+    TRY(machine_count_ranks(m, s->spec.nproc, &m->ranks));
+    m->first_rank = rank;
+    rank += (uint32_t)m->ranks;
+    (*members)++;
+  }
+  *world = (int)rank;
+  return ERR_OK;
+}
+
+/* A port that is free on this machine now. */
+static int find_port(void) {
+  struct sockaddr_in address = {.sin_family = AF_INET};
+  socklen_t len = sizeof address;
+  int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), port = 29500; /* torchrun's */
+  if (fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
+      getsockname(fd, (struct sockaddr *)&address, &len) == 0)
+    port = ntohs(address.sin_port);
+  if (fd >= 0) close(fd);
+  return port;
+}
+
+/* Variables of this machine that workers on other machines need too. */
+static bool is_passed_on(const char *variable) {
+  static const char *const own[] = {"TRIREME_AGENT", "TRIREME_PROGRAM", "TRIREME_EVENT_FD",
+                                    "TRIREME_RESTART"};
+  static const char *const passed[] = {"TRIREME_",  "NCCL_",     "OMP_",
+                                       "OMPI_MCA_", "NO_COLOR=", "TERM="};
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+    if (str_starts(variable, own[i])) return false;
+  for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
+    if (str_starts(variable, passed[i])) return true;
+  return false;
+}
+
+static json_t *pack_environment(void) {
+  json_t *env = json_object();
+  char name[256];
+  for (char **at = environ; *at; at++) {
+    size_t n = strcspn(*at, "=");
+    if (!is_passed_on(*at) || n >= sizeof name || !(*at)[n]) continue;
+    memcpy(name, *at, n);
+    name[n] = '\0';
+    json_object_set_new(env, name, json_string((*at) + n + 1));
+  }
+  return env;
+}
+
+static json_t *pack_command(const LaunchSpec *spec) {
+  json_t *argv = json_array();
+  for (int i = 0; i < spec->args; i++) json_array_append_new(argv, json_string(spec->argv[i]));
+  return argv;
+}
+
+/* What every member gets; begin_member adds its own ranks. */
+static json_t *pack_begin(const Supervisor *s, int members, int world) {
+  char dir[FILE_PATH_MAX];
+  struct winsize size = {0};
+  if (!getcwd(dir, sizeof dir)) snprintf(dir, sizeof dir, "/");
+  if (s->spec.has_terminal) ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
+  if (s->spec.has_terminal && !size.ws_col) size.ws_col = 80;
+  return json_pack("{s:I, s:i, s:i, s:i, s:i, s:s, s:i, s:s, s:o, s:o, s:i, s:i, s:b}",
+                   "generation", (json_int_t)s->generation.number, "world_size", world,
+                   "groups", members, "restart_count", s->restarts, "max_restarts",
+                   s->spec.max_restarts, "reason", s->reason, "master_port", find_port(), "dir",
+                   dir, "argv", pack_command(&s->spec), "env", pack_environment(), "rows",
+                   (int)size.ws_row, "columns", (int)size.ws_col, "alone", world == 1);
+}
+
+static Machine *find_first(Supervisor *s) {
+  for (size_t i = 0; i < s->machines; i++)
+    if (s->machine[i].is_member) return &s->machine[i];
+  return NULL;
+}
+
+static void begin_members(Supervisor *s, const json_t *begin) {
+  int group = 0;
+  for (size_t i = 0; i < s->machines; i++) {
+    Machine *m = &s->machine[i];
+    if (!m->is_member) continue;
+    json_t *body = json_copy((json_t *)(uintptr_t)begin);
+    json_object_set_new(body, "first_rank", json_integer(m->first_rank));
+    json_object_set_new(body, "local_size", json_integer(m->ranks));
+    json_object_set_new(body, "group_rank", json_integer(group++));
+    json_object_set_new(body, "master_addr", json_string(find_first(s)->address));
+    if (m->is_head) json_object_del(body, "env"); /* the agent has it from this process */
+    supervisor_send(m, MSG_BEGIN, body);
+  }
+}
+
+static Err start_mpirun(Supervisor *s, int members, const char *include) {
+  MpirunHost *host;
+  size_t hosts = 0;
+  Machine *first = find_first(s);
+  TRY(mem_alloc(&host, (size_t)members, sizeof *host));
+  for (size_t i = 0; i < s->machines; i++)
+    if (s->machine[i].is_member)
+      host[hosts++] = (MpirunHost){s->machine[i].address, s->machine[i].ranks};
+  json_t *argv = mpirun_command(&(MpirunSpec){.directory = first->directory,
+                                              .host = host,
+                                              .hosts = hosts,
+                                              .include = include,
+                                              .is_root = geteuid() == 0});
+  supervisor_send(first, MSG_START,
+                  json_pack("{s:I, s:i, s:o}", "generation", (json_int_t)s->generation.number,
+                            "id", ID_MPIRUN, "argv", argv));
+  mem_free(host);
+  return ERR_OK;
+}
+
+static void choose_addresses(Supervisor *s) {
+  for (size_t i = 0; i < s->machines; i++)
+    snprintf(s->machine[i].address, sizeof s->machine[i].address, "localhost");
+}
+
+static void announce(Supervisor *s, int members, int world) {
+  char text[700];
+  Machine *first = find_first(s);
+  int n = snprintf(text, sizeof text, "%d rank%s on %d machine%s", world, world == 1 ? "" : "s",
+                   members, members == 1 ? "" : "s");
+  if (members == 1) snprintf(text + n, sizeof text - (size_t)n, " (%s)", first->name);
+  if (s->restarts)
+    console_say(s->console, "restart %d: %s", s->restarts, text);
+  else
+    console_say(s->console, "%s; log files in %s", text, s->spec.log_dir);
+  snprintf(text, sizeof text, "generation %u: %d rank%s%s%s", s->generation.number, world,
+           world == 1 ? "" : "s", *s->reason ? "; " : "", s->reason);
+  console_mark(s->console, (uint32_t)world, text);
+}
+
+Err supervisor_start_generation(Supervisor *s, double now) {
+  int members, world;
+  TRY(choose_members(s, &members, &world));
+  TRY(generation_begin(&s->generation, s->generation.number + 1, world));
+  choose_addresses(s);
+  announce(s, members, world);
+  json_t *begin = pack_begin(s, members, world);
+  if (!begin) return err_set(ERR_WORK, "out of memory for a launch message");
+  begin_members(s, begin);
+  json_decref(begin);
+  s->phase = PHASE_RUN;
+  s->phase_start = now;
+  return world == 1 ? ERR_OK : start_mpirun(s, members, NULL);
+}
+
+static Machine *find_member(Supervisor *s, const char *host) {
+  for (size_t i = 0; i < s->machines; i++) {
+    Machine *m = &s->machine[i];
+    if (m->is_member && (strcmp(m->address, host) == 0 || strcmp(m->name, host) == 0)) return m;
+  }
+  return NULL;
+}
+
+void supervisor_pass_rsh(Supervisor *s, Machine *from, const json_t *body) {
+  json_int_t generation = (json_int_t)s->generation.number;
+  int64_t id = protocol_int(body, "id", 0);
+  const char *host = protocol_text(body, "host");
+  Machine *to = find_member(s, host);
+  if (!to) {
+    console_warn(s->console, "mpirun asked for a daemon on %s, which is no member of this run",
+                 host);
+    supervisor_send(from, MSG_RSH_ENDED,
+                    json_pack("{s:I, s:I, s:i}", "generation", generation, "id", (json_int_t)id,
+                              "status", 1));
+    return;
+  }
+  supervisor_send(to, MSG_START,
+                  json_pack("{s:I, s:I, s:[s, s, s]}", "generation", generation, "id",
+                            (json_int_t)(ID_FIRST_RSH + id), "argv", "/bin/sh", "-c",
+                            protocol_text(body, "command")));
+}

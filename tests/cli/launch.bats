@@ -1,0 +1,338 @@
+#!/usr/bin/env bats
+# trireme launch on one machine: output, environment, exit statuses, signals, restarts, and that
+# nothing is left running after any ending.
+
+bats_require_minimum_version 1.5.0
+load ../ranks/support
+
+setup_file() {
+  make_set
+}
+
+setup() {
+  T=$BATS_TEST_TMPDIR
+  RUN=$T/run
+}
+
+teardown() {
+  local pid
+  for pid in $(marked); do kill -9 "$pid" 2> /dev/null || true; done
+}
+
+# launch N [OPTION of launch…] -- [OPTION of train…]: N ranks of a tiny model.
+launch() {
+  local n=$1 options=()
+  shift
+  while [ "$1" != -- ]; do
+    options+=("$1")
+    shift
+  done
+  shift
+  LAUNCH_TEST_MARK=$T "$TRIREME" launch --nproc-per-node "$n" "${options[@]}" -- \
+    train --data "$SET" --run "$RUN" "${MODEL[@]}" "$@"
+}
+
+# start N [OPTION…] -- [OPTION…]: the same in the background without end; output in $T/out, pid of
+# the head in $head.
+start() {
+  launch "$@" --steps 1000000 --save-every 20 --log-every 5 > "$T/out" 2>&1 3>&- &
+  head=$!
+  # The function runs in a subshell; the head is its child.
+  until_true has_head
+  head=$(pgrep -P "$head" -f "launch --nproc-per-node" | head -n 1)
+}
+has_head() { pgrep -P "$head" -f "launch --nproc-per-node" > /dev/null; }
+
+# marked: the processes of this test's launch, from the environment that all of them inherit.
+marked() {
+  local file pid
+  for file in /proc/[0-9]*/environ; do
+    pid=${file#/proc/}
+    pid=${pid%/environ}
+    if grep -qzx "LAUNCH_TEST_MARK=$T" "$file" 2> /dev/null && [ "$pid" != "$BASHPID" ]; then echo "$pid"; fi
+  done
+}
+is_clear() { [ -z "$(marked)" ]; }
+
+# worker RANK: the pid of a rank.
+worker() {
+  local pid
+  for pid in $(marked); do
+    grep -qzx "RANK=$1" "/proc/$pid/environ" 2> /dev/null || continue
+    if [ "$(tr '\0' ' ' < "/proc/$pid/cmdline" | cut -d ' ' -f 2)" = train ]; then echo "$pid"; fi
+  done
+}
+# process WORDS: the pid of a process of this launch by its command line.
+process() {
+  local pid
+  for pid in $(marked); do
+    if tr '\0' ' ' < "/proc/$pid/cmdline" 2> /dev/null | grep -qE -- "$1"; then
+      echo "$pid"
+      return
+    fi
+  done
+}
+# variable PID NAME
+variable() { tr '\0' '\n' < "/proc/$1/environ" | sed -n "s/^$2=//p"; }
+
+has_done() { [ "$(last_step "$RUN")" -ge "$1" ]; }
+until_step() { until_true has_done "$1"; }
+has_line() { grep -qE -- "$1" "$T/out"; }
+has_gone() { ! kill -0 "$1" 2> /dev/null; }
+
+# continued WORDS: the fault is named, and training goes on behind the step that was reached.
+continued() {
+  until_true has_line "^launch   $1"
+  until_true has_line "^launch   restart 1: 2 ranks on 1 machine"
+  until_true has_line "^launch   training again at step [0-9]+, [0-9.]+ s after"
+  until_step $(($(last_step "$RUN") + 10))
+}
+
+# stopped: the launch ends by SIGTERM in order, and leaves nothing.
+stopped() {
+  kill -TERM "$head"
+  until_true has_gone "$head"
+  until_true is_clear
+  [ -L "$RUN/checkpoints/latest" ]
+  has_line "^stopped at step"
+}
+
+@test "two ranks: the weights of mpirun's, rank 0 alone on the console, a log file per rank" {
+  need_mpi
+  launch 2 -- --steps 20 > "$T/out" 2> "$T/err"
+  RUN=$T/bare with 2 "$TRIREME" train --data "$SET" --run "$T/bare" "${MODEL[@]}" --steps 20 > /dev/null 2>&1
+  same_state "$RUN" "$T/bare"
+  [ "$(grep -c '^step 20 ' "$T/err")" -eq 1 ]
+  [ "$(grep -c '^done at step 20 ' "$T/out")" -eq 1 ]
+  [ "$(wc -l < "$T/out")" -eq 1 ]
+  grep -q "^launch   2 ranks on 1 machine (.*); log files in $RUN/launch$" "$T/err"
+  run ! grep -qiE "mpi(run|exec)|orte|primary job" "$T/err"
+  grep -q '^step 20 ' "$RUN/launch/rank-0.log"
+  [ -f "$RUN/launch/rank-1.log" ]
+  grep -q "launch   2 ranks on 1 machine" "$RUN/launch/launch.log"
+  until_true is_clear
+}
+
+@test "one rank needs no mpirun" {
+  mkdir "$T/bin"
+  PATH="$T/bin:/bin" launch 1 -- --steps 3 > "$T/out" 2>&1
+  has_line "^done at step 3"
+  has_line "^launch   1 rank on 1 machine"
+}
+
+@test "two ranks without mpirun are an error with the remedy, and are not tried again" {
+  mkdir "$T/bin"
+  local tool
+  for tool in sh bash; do ln -s "$(command -v "$tool")" "$T/bin/"; done
+  run env PATH="$T/bin" LAUNCH_TEST_MARK="$T" "$TRIREME" launch --nproc-per-node 2 -- \
+    train --data "$SET" --run "$RUN" "${MODEL[@]}" --steps 3
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "cannot start mpirun: No such file or directory; install Open MPI" ]]
+  [ "$(grep -c "restart" <<< "$output")" -eq 1 ] # "not restarted"
+  [ ! -e "$RUN" ]
+}
+
+@test "workers have torchrun's variables and cores of their own" {
+  need_mpi
+  start 2 --
+  until_step 5
+  local r pid
+  for r in 0 1; do
+    pid=$(worker "$r")
+    [ "$(variable "$pid" LOCAL_RANK)" = "$r" ]
+    [ "$(variable "$pid" WORLD_SIZE)" = 2 ]
+    [ "$(variable "$pid" LOCAL_WORLD_SIZE)" = 2 ]
+    [ "$(variable "$pid" GROUP_RANK)" = 0 ]
+    [ "$(variable "$pid" MASTER_ADDR)" = localhost ]
+    [ "$(variable "$pid" MASTER_PORT)" -gt 1023 ]
+    [ "$(variable "$pid" TORCHELASTIC_RESTART_COUNT)" = 0 ]
+    [ "$(variable "$pid" TRIREME_RESTART_COUNT)" = 0 ]
+  done
+  if [ "$(nproc)" -ge 2 ]; then
+    run ! cmp <(grep Cpus_allowed: "/proc/$(worker 0)/status") <(grep Cpus_allowed: "/proc/$(worker 1)/status")
+  fi
+  local dir
+  dir=$(dirname "$(variable "$(worker 0)" TRIREME_AGENT)")
+  [ "$(stat -c %a "$dir")" = 700 ]
+  stopped
+  [ ! -e "$dir" ]
+}
+
+@test "--all-output prints every rank with its number; --log-dir holds the log files" {
+  need_mpi
+  launch 2 --all-output --log-dir "$T/logs" -- --steps 3 > "$T/out" 2> "$T/err"
+  grep -q '^\[0\] step 3 ' "$T/err"
+  grep -q '^\[0\] done at step 3 ' "$T/out"
+  [ -s "$T/logs/rank-0.log" ]
+  [ -f "$T/logs/rank-1.log" ]
+  [ ! -e "$RUN/launch" ]
+}
+
+@test "wrong options of the command pass through with status 2 and one message" {
+  need_mpi
+  run launch 2 -- --steps 3 --no-such-option
+  [ "$status" -eq 2 ]
+  [ "$(grep -c "has no option --no-such-option" <<< "$output")" -eq 1 ]
+  [[ ! "$output" =~ "restart" ]]
+  [ ! -e "$RUN" ]
+  until_true is_clear
+}
+
+@test "an error before the first step is not repeated" {
+  need_mpi
+  SET=$T/no-set run launch 2 -- --steps 3
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "not restarted, as no step was completed" ]]
+  [ "$(grep -c "no-set" <<< "$output")" -ge 1 ]
+  [ ! -e "$RUN" ]
+  until_true is_clear
+}
+
+@test "wrong options of launch are errors" {
+  run -2 "$TRIREME" launch --nproc-per-node 0 -- train
+  [[ "$output" =~ "--nproc-per-node 0: pass auto, cpu, gpu or 1 to 4096" ]]
+  run -2 "$TRIREME" launch --nnodes 3:2 -- train
+  [[ "$output" =~ "--nnodes 3:2: pass a number of machines, or MIN:MAX" ]]
+  run -2 "$TRIREME" launch
+  [[ "$output" =~ "no command given: trireme launch [options] -- train" ]]
+  run -2 "$TRIREME" launch -- score
+  [[ "$output" =~ "launch starts train, translate, prepare or bench, not 'score'" ]]
+  run -2 "$TRIREME" launch --worker
+  [[ "$output" =~ "TRIREME_AGENT names no socket" ]]
+}
+
+@test "launch under mpirun is refused" {
+  need_mpi
+  run mpirun -n 2 "$TRIREME" launch -- train --data "$SET" --run "$RUN"
+  [ "$status" -ne 0 ]
+  [ "$(grep -c 'launch runs as one process, but 2 ranks were started' <<< "$output")" -eq 1 ]
+}
+
+@test "internal options are in no help" {
+  run -0 "$TRIREME" help launch
+  [[ "$output" =~ "--nproc-per-node" ]]
+  [[ ! "$output" =~ "--agent" ]]
+  [[ ! "$output" =~ "--rsh" ]]
+}
+
+@test "SIGINT: the ranks save, the status is 3, and the same command continues" {
+  need_mpi
+  start 2 --
+  until_step 5
+  kill -INT "$head"
+  until_true has_gone "$head"
+  until_true is_clear
+  has_line "^stopped at step"
+  local step
+  step=$(last_step "$RUN")
+  launch 2 -- --steps $((step + 10)) > "$T/out" 2>&1
+  has_line "^resume   step "
+  has_line "^done at step $((step + 10))"
+}
+
+@test "a stop passes status 3 through" {
+  need_mpi
+  # Signalled by the rank itself, so that nothing races with the start.
+  TRIREME_FAULT=hang:micro-batch:20 launch 2 -- --steps 1000000 > "$T/out" 2>&1 3>&- &
+  local child=$! code=0
+  until_step 1
+  kill -TERM "$(pgrep -P $child -f "launch --nproc" | head -n 1)"
+  wait $child || code=$?
+  [ "$code" -eq 3 ]
+  until_true is_clear
+}
+
+@test "a second signal ends hung ranks at once" {
+  need_mpi
+  TRIREME_FAULT=hang:8:1 start 2 -- --rank-timeout 10m
+  until_step 5
+  kill -INT "$head"
+  until_true has_line "a second signal ends them at once"
+  kill -INT "$head"
+  until_true has_gone "$head"
+  until_true is_clear
+}
+
+@test "a rank killed: all ranks are restarted and training continues" {
+  need_mpi
+  start 2 --
+  until_step 25
+  kill -9 "$(worker 1)"
+  continued "rank 1 on .*: killed by SIGKILL"
+  [ "$(variable "$(worker 0)" TRIREME_RESTART_COUNT)" = 1 ]
+  [[ "$(variable "$(worker 0)" TRIREME_RESTART_REASON)" =~ "rank 1 on "[^\ ]*": killed by SIGKILL" ]]
+  grep -q "== generation 2: 2 ranks; rank 1 on .*: killed by SIGKILL" "$RUN/launch/rank-1.log"
+  stopped
+}
+
+@test "the agent killed: its ranks end, and training continues under another" {
+  need_mpi
+  start 2 --
+  until_step 25
+  local dir
+  dir=$(dirname "$(variable "$(worker 0)" TRIREME_AGENT)")
+  kill -9 "$(process 'launch --agent-fd')"
+  continued ".* is lost: the agent of this machine closed the connection"
+  [ ! -e "$dir" ] # removed by the agent that follows
+  stopped
+}
+
+@test "mpirun killed: training continues" {
+  need_mpi
+  start 2 --
+  until_step 25
+  kill -9 "$(process '^mpirun ')"
+  continued "mpirun ended before its ranks: killed by SIGKILL"
+  stopped
+}
+
+@test "a rank that stops answering is named, and training continues" {
+  need_mpi
+  start 2 --
+  until_step 25
+  kill -STOP "$(worker 1)"
+  continued "rank 1 on .*: no heartbeat for [0-9]+ s"
+  stopped
+}
+
+@test "the head killed: everything ends, and the same command continues" {
+  need_mpi
+  start 2 --
+  until_step 25
+  local dir
+  dir=$(dirname "$(variable "$(worker 0)" TRIREME_AGENT)")
+  kill -9 "$head"
+  until_true is_clear
+  [ ! -e "$dir" ]
+  local step
+  step=$(last_step "$RUN")
+  launch 2 -- --steps $((step + 10)) > "$T/out" 2>&1
+  has_line "^resume   step "
+  has_line "^done at step $((step + 10))"
+}
+
+@test "a run that lost a rank has the weights of one that did not" {
+  need_mpi
+  train 1 "$T/plain" --steps 30 --reproducible > /dev/null
+  TRIREME_FAULT=die:15:1 launch 2 -- --steps 30 --reproducible --save-every 10 > "$T/out" 2>&1
+  has_line "^launch   restart 1: "
+  same_state "$T/plain" "$RUN"
+}
+
+@test "failures without progress end the launch after --max-restarts" {
+  need_mpi
+  TRIREME_FAULT='die:5:1' run launch 2 --max-restarts 0 -- --steps 30
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "trireme: rank 1 on "[^\ ]*": killed by SIGKILL; failed 1 times without progress, --max-restarts is 0" ]]
+  [[ ! "$output" =~ "launch   restart" ]]
+  until_true is_clear
+}
+
+@test "on a terminal rank 0 draws its status line, and the log file has whole lines" {
+  need_mpi
+  command -v script > /dev/null || skip "script is not installed"
+  LAUNCH_TEST_MARK=$T TERM=xterm script -qec "'$TRIREME' launch --nproc-per-node 2 -- train --data '$SET' --run '$RUN' ${MODEL[*]} --steps 10" "$T/typescript" > /dev/null < /dev/null
+  grep -q $'\r\033\\[K.*step 10 ' "$T/typescript"
+  grep -q '^step 10 ' "$RUN/launch/rank-0.log"
+  run ! grep -q $'\r' "$RUN/launch/rank-0.log"
+}

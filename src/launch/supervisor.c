@@ -315,7 +315,9 @@ static void watch_workers(Supervisor *s, double now) {
   if (!generation_must_kill(g, now)) return;
   s->outcome = generation_outcome(g, s->restarts == 0);
   if (g->has_fault && s->outcome != OUTCOME_DONE) report_fault(s);
-  if (s->outcome == OUTCOME_STATUS && g->reporter > 0 && g->passed_status == ERR_USAGE)
+  /* A wrong option is an error of every rank, and rank 0 has printed it. */
+  bool is_printed = g->worker[0].has_ended && g->worker[0].status == ERR_USAGE;
+  if (s->outcome == OUTCOME_STATUS && g->passed_status == ERR_USAGE && !is_printed)
     show_tail(s, (uint32_t)g->reporter);
   clear(s, now);
 }

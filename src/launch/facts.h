@@ -26,7 +26,7 @@ typedef struct {
   char card[16];
   char address[46]; /* IPv4 or IPv6, as inet_ntop writes it; "" if the card has none */
   uint64_t prefix;  /* bits of the network */
-  uint64_t speed;   /* Mbit/s; 0: the driver does not say */
+  uint64_t speed;   /* Mbit/s; 0: not reported */
   bool is_up, is_loopback;
 } AddressFacts;
 

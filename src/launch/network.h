@@ -23,7 +23,7 @@ typedef struct {
   char card[NETWORK_CARD_MAX];
   char address[NETWORK_TEXT_MAX]; /* IPv4 or IPv6, as inet_ntop writes it */
   int prefix;                     /* bits of the network's number */
-  int speed;                      /* Mbit/s; 0: the driver does not say */
+  int speed;                      /* Mbit/s; 0: not reported */
   bool is_virtual;                /* a bridge or a card of containers or virtual machines */
   bool is_default;                /* the default route uses this card */
 } NetworkAddress;

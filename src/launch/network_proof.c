@@ -255,7 +255,7 @@ const Network *network_proof_result(const NetworkProof *p) {
 
 void network_proof_end(NetworkProof *p) {
   if (!p) return;
-  /* A machine that is lost cannot be told; its agent closes everything by itself. */
+  /* A lost machine gets no message; its agent closes everything by itself. */
   for (size_t m = 0; p->number && m < p->count; m++) {
     Err err = send_message(p, m, MSG_NETWORK_END, json_object());
     (void)err;

@@ -202,7 +202,7 @@ static void accept_agents(Slurm *s, double now) {
 /* Takes the Channel of an agent that has said which node it is on. */
 static Err take_agent(Slurm *s, Channel **channel, const Frame *f) {
   json_t *body;
-  if (f->type != MSG_SLURM_NODE) return err_set(ERR_WORK, "a node did not say which one it is");
+  if (f->type != MSG_SLURM_NODE) return err_set(ERR_WORK, "a node did not report its name");
   TRY(protocol_parse(f, "a node", &body));
   int64_t number = protocol_int(body, "node", -1);
   char name[SOURCE_NAME_MAX];
@@ -298,7 +298,7 @@ static void lost(void *self, const char *name, double now) {
       mark_lost(&s->node[i], now);
 }
 
-/* The agents have been told to end, and srun ends with them. */
+/* The agents were asked to end, and srun ends with them. */
 static void await_step(StepRun *r, double limit) {
   struct timespec pause = {.tv_nsec = 10000000};
   process_close(&r->in);

@@ -6,7 +6,7 @@
 
 typedef struct {
   uint64_t step, target_tokens, pairs;
-  uint64_t micro_batches;      /* of a step; 0 where an older checkpoint did not say */
+  uint64_t micro_batches;      /* of a step; 0: an older checkpoint does not record it */
   uint64_t batch_tokens, seed; /* batch_tokens 0: an older checkpoint, which said neither */
   double best_score;
   uint64_t best_step;

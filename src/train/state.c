@@ -1,4 +1,4 @@
-/* Arrays of the model in training, and their way between ranks. Depends on pass, world. */
+/* Arrays of the model in training, and how ranks exchange them. Depends on pass, world. */
 #include "train/state.h"
 
 #include <string.h>

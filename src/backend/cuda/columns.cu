@@ -62,7 +62,8 @@ static __global__ void __launch_bounds__(WIDE, 2)
   int team = threadIdx.x / lanes, teams = WIDE / lanes, lane = threadIdx.x % lanes;
   size_t column = (blockIdx.x * (size_t)lanes + lane) * 8, a_turn = AHEAD * teams * gridDim.y;
   size_t turns = (rows + a_turn - 1) / a_turn, pieces = turns * gridDim.y;
-  size_t least = rows / pieces, longer = rows % pieces; /* the first `longer` have one more */
+  size_t least = rows / pieces,
+         longer = rows % pieces; /* the first `longer` pieces have one row more */
   float sum[8] = {0};
   if (column >= n || team >= teams) turns = 0;
   for (size_t turn = turns; turn-- > 0;) {

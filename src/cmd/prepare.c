@@ -82,10 +82,9 @@ static Err check_language(const char *option, const char *code) {
                  code, sizeof((Meta *)0)->lang[0] - 1);
 }
 
-static Err fill_spec(PrepareSpec *spec, const OptSet *opts, bool is_demo) {
+/* All options but those that name inputs. */
+static Err fill_options(PrepareSpec *spec, const OptSet *opts, bool is_demo) {
   spec->out = opt_text(opts, "out");
-  spec->valid = text_pair(opts, "valid", 0);
-  spec->test = text_pair(opts, "test", 0);
   spec->lang[0] = opt_text(opts, "source-lang");
   spec->lang[1] = opt_text(opts, "target-lang");
   TRY(check_language("source-lang", spec->lang[0]));
@@ -116,19 +115,31 @@ static Err fill_spec(PrepareSpec *spec, const OptSet *opts, bool is_demo) {
     spec->generator = &demo_generator;
     spec->generated_pairs = (uint64_t)opt_count(opts, "demo-pairs");
   }
-  if (!is_demo && opt_times(opts, "train") == 0)
-    return err_set(ERR_USAGE, "pass the training text: --train SRC TGT, or --recipe NAME");
-  if (!is_demo && !spec->valid.path[0])
-    return err_set(ERR_USAGE, "pass the validation text: --valid SRC TGT");
   if (spec->rules.min_words > spec->rules.max_words)
     return err_set(
         ERR_USAGE,
         "--min-words %u is above --max-words %u: no pair would be kept; lower the one or "
         "raise the other",
         spec->rules.min_words, spec->rules.max_words);
-  spec->trains = is_demo ? 0 : (size_t)opt_times(opts, "train");
+  return ERR_OK;
+}
+
+static Err fill_inputs(PrepareSpec *spec, const OptSet *opts) {
+  spec->valid = text_pair(opts, "valid", 0);
+  spec->test = text_pair(opts, "test", 0);
+  spec->trains = spec->generator ? 0 : (size_t)opt_times(opts, "train");
   TRY(mem_alloc(&spec->train, spec->trains, sizeof *spec->train));
   for (size_t i = 0; i < spec->trains; i++) spec->train[i] = text_pair(opts, "train", (int)i);
+  return ERR_OK;
+}
+
+static Err fill_spec(PrepareSpec *spec, const OptSet *opts, bool is_demo) {
+  TRY(fill_options(spec, opts, is_demo));
+  TRY(fill_inputs(spec, opts));
+  if (!is_demo && spec->trains == 0)
+    return err_set(ERR_USAGE, "pass the training text: --train SRC TGT, or --recipe NAME");
+  if (!is_demo && !spec->valid.path[0])
+    return err_set(ERR_USAGE, "pass the validation text: --valid SRC TGT");
   return ERR_OK;
 }
 
@@ -253,14 +264,45 @@ static Err agree_on_options(Comm *comm, const OptSet *opts) {
   return err;
 }
 
+/* Would these options make the complete data set at --out? A recipe's files are not compared: they
+ * would have to be downloaded. */
+static Err compare_complete(OptSet *opts, PrepareSpec *spec, Str *differences) {
+  const char *name = opt_text(opts, "recipe");
+  Recipe recipe = {0};
+  Err err = name ? recipe_load(&recipe, name) : ERR_OK;
+  if (!err && name)
+    err = opt_parse_recipe(opts, str_text(&recipe.config), recipe.config.len, recipe.path);
+  if (!err) err = fill_options(spec, opts, recipe.generate != NULL);
+  if (!err && !name) err = fill_inputs(spec, opts);
+  if (!err) err = prepare_compare(spec, differences);
+  recipe_free(&recipe);
+  return err;
+}
+
+static Err check_complete(OptSet *opts) {
+  const char *out = opt_text(opts, "out");
+  PrepareSpec spec = {0};
+  Str differences = {0};
+  Err err = compare_complete(opts, &spec, &differences);
+  if (!err && differences.len)
+    err = err_set(ERR_WORK,
+                  "%s is complete, but was made with other options: %s; give the same options, "
+                  "or another --out",
+                  out, str_text(&differences));
+  if (!err) err = prepare_tidy(out);
+  mem_free(spec.train);
+  str_free(&differences);
+  return err;
+}
+
 /* Is there nothing to do? Rank 0 decides. */
-static Err find_complete(const OptSet *opts, Ranks *ranks, bool *is_done) {
+static Err find_complete(OptSet *opts, Ranks *ranks, bool *is_done) {
   const char *out = opt_text(opts, "out");
   uint8_t done = ranks_is_first(ranks) && opt_flag(opts, "resume") && is_complete(out);
   ranks_broadcast(ranks, "data set is complete", &done, sizeof done);
   *is_done = done;
   if (!done) return ERR_OK;
-  TRY(ranks_agree(ranks, ranks_is_first(ranks) ? prepare_tidy(out) : ERR_OK));
+  TRY(ranks_agree(ranks, ranks_is_first(ranks) ? check_complete(opts) : ERR_OK));
   log_info("%s is complete: there is nothing to resume", out);
   return ERR_OK;
 }

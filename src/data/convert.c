@@ -121,9 +121,42 @@ static void remove_partial(const Convert *c) {
   err_give(&kept);
 }
 
+/* Is OUT, where a conversion was killed after its rename, the conversion of this data set? */
+static bool is_conversion(const Meta *from, const Meta *to) {
+  bool is_same = strcmp(from->tokenizer_sha256, to->tokenizer_sha256) == 0;
+  for (int s = 0; s < SPLITS; s++) {
+    is_same = is_same && from->split[s].lines == to->split[s].lines &&
+              from->split[s].pairs == to->split[s].pairs;
+  }
+  return is_same;
+}
+
+/* Completes it; *meta is then its record. */
+static Err finish_killed(const char *from, const char *out, Meta *meta) {
+  DataSet before, after;
+  TRY(dataset_open(&before, from));
+  Err err = dataset_open(&after, out);
+  if (!err) {
+    if (!is_conversion(&before.meta, &after.meta))
+      err = err_set(ERR_WORK,
+                    "%s is the conversion of another data set than %s; remove it, or choose "
+                    "another --out",
+                    out, from);
+    if (!err) err = prepare_tidy(out);
+    if (!err) {
+      *meta = after.meta;
+      after.meta = (Meta){0};
+    }
+    dataset_close(&after);
+  }
+  dataset_close(&before);
+  return err;
+}
+
 Err convert_run(const char *from, const char *out, uint64_t window_pairs, Meta *meta) {
   Convert c = {.state = {.lock = -1}, .meta = meta};
   *meta = (Meta){0};
+  if (prepare_is_converted(out)) return finish_killed(from, out, meta);
   TRY(prepare_check_conversion(out));
   TRY(dataset_open(&c.from, from));
   dataset_enter(&c.from, &c.reader);

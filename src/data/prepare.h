@@ -33,6 +33,10 @@ typedef struct {
 
 /* Is the place for the result free? Asked before anything is downloaded. */
 NODISCARD Err prepare_check_out(const char *out, bool resume);
+/* Lists by which options and inputs the complete data set spec->out differs from what the spec would
+ * make: "--max-words is 20 and was 80; …". Not compared: shard size, windows, sample and character
+ * coverage, which a data set does not record; inputs, if spec->trains is 0. */
+NODISCARD Err prepare_compare(const PrepareSpec *spec, Str *differences);
 /* Removes what a run that was killed while it finished left in OUT, a complete data set. */
 NODISCARD Err prepare_tidy(const char *out);
 /* Does it all; `meta` says what came of it. Every rank of spec->ranks calls it with the same spec;

@@ -341,9 +341,15 @@ Err prepare_complete(PrepareState *s, const char *out) {
   return remove_scaffold(path);
 }
 
+bool prepare_is_converted(const char *out) {
+  char path[FILE_PATH_MAX];
+  return has_mark(out) && file_join(path, out, "dataset.json") == ERR_OK && file_exists(path);
+}
+
 Err prepare_tidy(const char *out) {
   char path[FILE_PATH_MAX];
   Str text = {0};
+  if (has_mark(out)) return remove_scaffold(out);
   TRY(file_join(path, out, "state"));
   if (!file_exists(path)) return ERR_OK;
   Err err = file_read(path, STATE_BYTES_MAX, &text);

@@ -19,6 +19,8 @@ NODISCARD Err prepare_follow(PrepareState *s, const char *out);
 /* The same for a conversion, which does not resume: what a conversion that was killed left in the
  * directory is removed, anything else is refused. */
 NODISCARD Err prepare_check_conversion(const char *out);
+/* Is OUT a conversion that was killed between its rename and its last step? prepare_tidy does that. */
+bool prepare_is_converted(const char *out);
 NODISCARD Err prepare_enter_conversion(PrepareState *s, const char *out);
 void prepare_leave(PrepareState *s);
 /* The path of a file in the directory. */

@@ -500,6 +500,39 @@ kill_everywhere() {
   diff -r out "$T/reference"
 }
 
+@test "--resume over a complete data set with other options or inputs names them, and changes nothing" {
+  cp -R "$T/reference" out
+  prepare out --train a b --resume
+  for other in "--max-words 20:--max-words is 20 and was 80" "--dedup:--dedup is on and was off" "--seed 4:--seed is 4 and was 1" \
+    "--vocab-size 90:--vocab-size is 90 and was 100" "--tokenizer-type unigram:--tokenizer-type is unigram and was bpe" \
+    "--train a b:--train is given 2 times and was 1 times" "--test va vb:--test is given 1 times and was 0 times" \
+    "--max-ratio 3 --min-words 2:--min-words is 2 and was 1; --max-ratio is 3 and was 9"; do
+    run prepare out --train a b --resume ${other%%:*}
+    [ "$status" -eq 1 ]
+    says "out is complete, but was made with other options: ${other#*:};" "another --out"
+  done
+  run prepare out --train b a --resume
+  says "--train is b a and was a b"
+  mkdir longer
+  (cat a; echo more) > longer/a
+  run prepare out --train longer/a b --resume
+  says "longer/a has $(stat -c %s longer/a) bytes and had $(stat -L -c %s a)"
+  run prepare out --train a b --tokenizer a --resume
+  says "--tokenizer is a and was another one"
+  prepare out --train a b --tokenizer "$T/reference/tokenizer.model" --resume
+  diff -r out "$T/reference"
+}
+
+@test "--resume over a complete data set of a recipe compares its options" {
+  export TRIREME_RECIPES=${TRIREME_RECIPES:-$BATS_TEST_DIRNAME/../../recipes}
+  demo=("$TRIREME" prepare --quiet --recipe demo --vocab-size 400 --out demo)
+  "${demo[@]}" --demo-pairs 500 > /dev/null
+  "${demo[@]}" --demo-pairs 500 --resume
+  run "${demo[@]}" --demo-pairs 600 --resume
+  [ "$status" -eq 1 ]
+  says "--demo-pairs is 600 and was 500"
+}
+
 @test "shards of an earlier run without a state are not in the result" {
   die prepare-tokenizer:1 out
   for file in train-00000.tok train-00999.tok train.order dataset.json shards.manifest test.src test.ref; do

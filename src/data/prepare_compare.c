@@ -1,0 +1,136 @@
+/* Compares a complete data set with the options of a call that would make it. dataset.json records
+ * the options that decide which pairs are kept and how they are encoded, and the inputs' names and
+ * sizes. Depends on base, meta. */
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/place.h"
+#include "base/utf8.h"
+#include "data/prepare.h"
+
+#define META_BYTES_MAX ((size_t)1 << 26)
+
+static void add_difference(Str *out, const char *option, const char *is, const char *was) {
+  str_addf(out, "%s--%s is %s and was %s", out->len ? "; " : "", option, is, was);
+}
+
+static void compare_text(Str *out, const char *option, const char *is, const char *was) {
+  if (strcmp(is, was) != 0) add_difference(out, option, is, was);
+}
+
+static void compare_count(Str *out, const char *option, uint64_t is, uint64_t was) {
+  char a[24], b[24];
+  snprintf(a, sizeof a, "%" PRIu64, is);
+  snprintf(b, sizeof b, "%" PRIu64, was);
+  compare_text(out, option, a, b);
+}
+
+static void compare_cleaning(Str *out, const PrepareSpec *spec, const Meta *m) {
+  char a[32], b[32];
+  compare_text(out, "source-lang", spec->lang[0], m->lang[0]);
+  compare_text(out, "target-lang", spec->lang[1], m->lang[1]);
+  compare_count(out, "min-words", spec->rules.min_words, m->rules.min_words);
+  compare_count(out, "max-words", spec->rules.max_words, m->rules.max_words);
+  compare_count(out, "max-word-length", spec->rules.max_word_length, m->rules.max_word_length);
+  snprintf(a, sizeof a, "%g", spec->rules.max_ratio);
+  snprintf(b, sizeof b, "%g", m->rules.max_ratio);
+  compare_text(out, "max-ratio", a, b);
+  compare_count(out, "max-tokens", spec->max_tokens, m->max_tokens);
+  compare_text(out, "dedup", spec->dedup ? "on" : "off", m->dedup ? "on" : "off");
+  compare_count(out, "seed", spec->seed, m->seed);
+}
+
+static Err compare_tokenizer(Str *out, const PrepareSpec *spec, const Meta *m) {
+  char hash[65];
+  if (!spec->tokenizer) {
+    compare_text(out, "tokenizer-type", spec->training.type, m->tokenizer_type);
+    compare_count(out, "vocab-size", (uint64_t)spec->training.vocab_size, (uint64_t)m->vocab);
+    return ERR_OK;
+  }
+  TRY(place_sha256(spec->tokenizer, hash));
+  if (strcmp(hash, m->tokenizer_sha256) != 0)
+    add_difference(out, "tokenizer", spec->tokenizer, "another one");
+  return ERR_OK;
+}
+
+/* The name as dataset.json has it; "" if it is too long for that. */
+static void name_input(const char *path, char name[1024]) {
+  const char *slash = strrchr(path, '/');
+  name[0] = '\0';
+  if (strcmp(path, "-") == 0) path = "stdin";
+  (void)!utf8_escape(slash ? slash + 1 : path, name, 1024);
+}
+
+static bool is_same_name(const TextPair *pair, const MetaSource *source) {
+  for (int side = 0; side < 2; side++) {
+    char name[1024] = "";
+    if (pair->path[side]) name_input(pair->path[side], name);
+    if (strcmp(name, source->name[side]) != 0) return false;
+  }
+  return true;
+}
+
+/* Files that have been removed since are not compared. */
+static void compare_sizes(Str *out, const TextPair *pair, const MetaSource *source) {
+  for (int side = 0; side < 2 && pair->path[side]; side++) {
+    struct stat st;
+    if (stat(pair->path[side], &st) != 0 || !S_ISREG(st.st_mode)) continue;
+    if ((uint64_t)st.st_size == source->bytes[side]) continue;
+    str_addf(out, "%s%s has %lld bytes and had %" PRIu64, out->len ? "; " : "",
+             pair->path[side], (long long)st.st_size, source->bytes[side]);
+  }
+}
+
+static void compare_inputs(Str *out, const char *option, const TextPair *pair, size_t pairs,
+                           const MetaSplit *split) {
+  if (pairs != split->sources) {
+    str_addf(out, "%s--%s is given %zu times and was %zu times", out->len ? "; " : "", option,
+             pairs, split->sources);
+    return;
+  }
+  for (size_t i = 0; i < pairs; i++) {
+    if (is_same_name(&pair[i], &split->source[i])) {
+      compare_sizes(out, &pair[i], &split->source[i]);
+      continue;
+    }
+    char is[2048];
+    snprintf(is, sizeof is, "%s%s%s", pair[i].path[0], pair[i].path[1] ? " " : "",
+             pair[i].path[1] ? pair[i].path[1] : "");
+    char was[2064];
+    const MetaSource *source = &split->source[i];
+    snprintf(was, sizeof was, "%s%s%s", source->name[0], source->name[1][0] ? " " : "",
+             source->name[1]);
+    add_difference(out, option, is, was);
+  }
+}
+
+static void compare_text_of_splits(Str *out, const PrepareSpec *spec, const Meta *m) {
+  if (spec->generator) {
+    compare_count(out, "demo-pairs", spec->generated_pairs, m->split[SPLIT_TRAIN].lines);
+    return;
+  }
+  if (!spec->trains) return;
+  compare_inputs(out, "train", spec->train, spec->trains, &m->split[SPLIT_TRAIN]);
+  compare_inputs(out, "valid", &spec->valid, spec->valid.path[0] != NULL,
+                 &m->split[SPLIT_VALID]);
+  compare_inputs(out, "test", &spec->test, spec->test.path[0] != NULL, &m->split[SPLIT_TEST]);
+}
+
+Err prepare_compare(const PrepareSpec *spec, Str *differences) {
+  char path[FILE_PATH_MAX];
+  Str text = {0};
+  Meta meta = {0};
+  TRY(file_join(path, spec->out, "dataset.json"));
+  Err err = file_read(path, META_BYTES_MAX, &text);
+  if (!err) err = meta_parse(&meta, str_text(&text), text.len, path);
+  if (!err) {
+    compare_cleaning(differences, spec, &meta);
+    err = compare_tokenizer(differences, spec, &meta);
+  }
+  if (!err) compare_text_of_splits(differences, spec, &meta);
+  str_free(&text);
+  meta_free(&meta);
+  return err ? err : str_check(differences);
+}

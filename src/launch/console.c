@@ -18,7 +18,8 @@
 
 /* One stream of a rank. */
 typedef struct {
-  Str line; /* the line that is not yet complete */
+  Str line;     /* the line that is not yet complete */
+  uint8_t kind; /* OUTPUT_STDOUT … */
 } Stream;
 
 typedef struct {
@@ -129,6 +130,7 @@ void console_add(Console *c, uint32_t rank, uint8_t stream, const uint8_t *bytes
   if (!s || !len) return;
   const char *at = (const char *)bytes, *end = at + len;
   Str *line = &s->stream[stream != OUTPUT_STDOUT].line;
+  s->stream[stream != OUTPUT_STDOUT].kind = stream;
   if (stream == OUTPUT_TERMINAL) {
     writer_print(c->writer, WRITER_STDERR, at, len);
     c->has_live_line = end[-1] != '\n';
@@ -149,12 +151,10 @@ void console_finish_lines(Console *c) {
   for (size_t i = 0; i < c->ranks; i++) {
     for (int k = 0; k < 2; k++) {
       Str *line = &c->rank[i].stream[k].line;
-      uint8_t stream = k == 0 ? OUTPUT_STDOUT : OUTPUT_STDERR;
-      if (c->has_live_line && i == 1 && k == 1) stream = OUTPUT_TERMINAL;
       if (!line->len) continue;
       str_addc(line, '\n');
-      finish_line(c, &c->rank[i], i ? (uint32_t)(i - 1) : OUTPUT_OF_MPIRUN, stream, line->s,
-                  line->len);
+      finish_line(c, &c->rank[i], i ? (uint32_t)(i - 1) : OUTPUT_OF_MPIRUN,
+                  c->rank[i].stream[k].kind, line->s, line->len);
       str_clear(line);
     }
   }

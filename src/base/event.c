@@ -42,6 +42,14 @@ static void copy_plain(char *out, size_t room, const char *text) {
   out[n] = '\0';
 }
 
+void event_copy(uint64_t step, const char *dir) {
+  char line[LINE], plain[LINE - 128];
+  copy_plain(plain, sizeof plain, dir);
+  write_report(line, snprintf(line, sizeof line,
+                              "{\"event\": \"copy\", \"step\": %" PRIu64 ", \"dir\": \"%s\"}\n",
+                              step, plain));
+}
+
 void event_lost(int rank, const char *text) {
   char line[LINE], plain[LINE - 128];
   copy_plain(plain, sizeof plain, text);

@@ -200,6 +200,11 @@ const OptSpec cmd_options[] = {
           "Early stopping: stop after so many validations without a better BLEU; 0 is never"),
     COUNT("save-every", "STEPS", "1000", 1, 1e12, "train", "Validation and checkpoints",
           "Save a checkpoint every so many steps"),
+    COUNT("peer-checkpoint", "STEPS", "0", 0, 1e12, "train", "Validation and checkpoints",
+          "Copy the state every so many steps to memory (the directory TRIREME_PEER_DIR, which "
+          "'trireme launch --peer-checkpoint' makes and copies to another machine); "
+          "--auto-resume continues from the copy if it is later than the last checkpoint. 0 is "
+          "never"),
     COUNT("keep-checkpoints", "N", "5", 1, 1e6, "train doctor", "Validation and checkpoints",
           "Latest checkpoints to keep, beside the best one; at least as many as "
           "--average-checkpoints needs"),

@@ -135,6 +135,7 @@ static Err fill_spec(TrainSpec *s, TranslateOptions *task, const OptSet *opts) {
                              (int)opt_count(opts, "threads")};
   s->valid_every = (uint64_t)opt_count(opts, "valid-every");
   s->save_every = (uint64_t)opt_count(opts, "save-every");
+  s->copy_every = (uint64_t)opt_count(opts, "peer-checkpoint");
   s->log_every = (uint64_t)opt_count(opts, "log-every");
   s->keep = (int)opt_count(opts, "keep-checkpoints");
   s->average = (int)opt_count(opts, "average-checkpoints");

@@ -66,6 +66,9 @@ static Err plan_shares(const Trainer *t, const Model *m, uint64_t tokens, FitPla
   add_share(f, "all-reduce", reduce.host, /*is_host=*/true);
   if (world_is_writer(&t->world))
     add_share(f, "snapshot for checkpoints", (copies + moments) * n, /*is_host=*/true);
+  /* A snapshot, the last complete copy and the one that is being written. */
+  if (world_is_writer(&t->world) && s->copy_every)
+    add_share(f, "in-memory copies", 3 * (copies + moments) * n, /*is_host=*/true);
   return ERR_OK;
 }
 

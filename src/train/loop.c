@@ -87,6 +87,12 @@ static void record_step(Trainer *t, double lr, double took) {
   metrics_add(m, "allocations", s->allocations / n);
   metrics_add(m, "loss_scale", scaler_factor(&t->run.at.scaler));
   metrics_add_count(m, "skipped", s->skipped);
+  if (t->run.copies) {
+    CopiesCount copies = copies_count(t->run.copies);
+    metrics_add_count(m, "peer_copies", copies.written);
+    metrics_add_count(m, "peer_copies_skipped", copies.skipped);
+    metrics_add_count(m, "peer_copies_failed", copies.failed);
+  }
   if (t->run.restart.is_counted) metrics_add_count(m, "restart_count", t->run.restart.count);
   metrics_end(m);
 }
@@ -253,6 +259,13 @@ static Err average_checkpoints(Trainer *t, TrainResult *r) {
   return ERR_OK;
 }
 
+/* After a roll-back, so that no copy of a later step is continued from. */
+static Err replace_copies(Trainer *t) {
+  if (!t->spec->copy_every) return ERR_OK;
+  if (t->run.copies) copies_discard(t->run.copies);
+  return train_copy(t);
+}
+
 /* After divergence: loads the last checkpoint and halves the learning rate. */
 static Err roll_back(Trainer *t, const StepSum *step) {
   uint64_t from = t->run.at.step;
@@ -287,19 +300,28 @@ static Err roll_back(Trainer *t, const StepSum *step) {
   metrics_add_count(&t->run.metrics, "rollbacks", (uint64_t)times);
   metrics_undo_later(&t->run.metrics);
   metrics_end(&t->run.metrics);
-  return ERR_OK;
+  return replace_copies(t);
+}
+
+/* On rank 0: could a copy be made without waiting for a disk? The result of a validation belongs into
+ * the copies after it, and counts once it is on disk. */
+static bool is_ready_to_copy(const Run *run) {
+  if (!run->copies || copies_is_writing(run->copies)) return false;
+  return !run->is_validation_pending || !saver_is_busy(run->saver);
 }
 
 /* All ranks stop at the same step, or none: a signal may reach any of them, and the clock and the
- * best score are rank 0's. */
+ * best score are rank 0's. Also decides, for all ranks, whether a copy may follow the next step. */
 static bool must_stop(Trainer *t, TrainResult *r) {
-  enum { SIGNAL, TIME, PATIENCE, REASONS };
-  double flags[REASONS] = {[SIGNAL] = stop_asked()};
+  enum { SIGNAL, TIME, PATIENCE, COPY, FLAGS };
+  double flags[FLAGS] = {[SIGNAL] = stop_asked()};
   if (world_is_writer(&t->world)) {
     flags[TIME] = t->spec->seconds > 0 && get_seconds_left(t) <= 0;
     flags[PATIENCE] = t->run.is_out_of_patience;
+    flags[COPY] = is_ready_to_copy(&t->run);
   }
-  comm_sum(t->world.comm, "reasons to stop", flags, REASONS);
+  comm_sum(t->world.comm, "reasons to stop", flags, FLAGS);
+  t->may_copy = flags[COPY] > 0;
   r->stopped = flags[SIGNAL] > 0;
   r->early = flags[PATIENCE] > 0;
   return r->stopped || flags[TIME] > 0 || r->early;
@@ -312,7 +334,22 @@ static void report_first_step(Trainer *t) {
   t->is_step_reported = true;
 }
 
-/* One step, and the record, checkpoint and validation that are due after it. */
+/* While the loss is out of range there is no checkpoint that a roll-back would return to. */
+static bool is_save_due(const Trainer *t) {
+  uint64_t step = t->run.at.step;
+  bool is_due = step % t->spec->save_every == 0 || is_validation_due(t);
+  return step == t->steps || (is_due && health_good(&t->health));
+}
+
+static Err copy_if_due(Trainer *t) {
+  uint64_t every = t->spec->copy_every;
+  if (!every || t->run.at.step % every != 0 || !health_good(&t->health)) return ERR_OK;
+  if (t->may_copy) return train_copy(t);
+  if (t->run.copies) copies_skip(t->run.copies);
+  return ERR_OK;
+}
+
+/* One step, and the record, copy, checkpoint and validation that are due after it. */
 static Err run_step(Trainer *t) {
   const TrainSpec *s = t->spec;
   StepSum step;
@@ -334,10 +371,8 @@ static Err run_step(Trainer *t) {
     log_step(t, lr);
   else
     show_progress(t);
-  bool is_last = t->run.at.step == t->steps;
-  bool is_due = t->run.at.step % s->save_every == 0 || is_validation_due(t);
-  /* While the loss is out of range there is no checkpoint that a roll-back would return to. */
-  if (is_last || (is_due && health_good(&t->health))) TRY(train_save(t, SAVE_IN_BACKGROUND));
+  TRY(copy_if_due(t));
+  if (is_save_due(t)) TRY(train_save(t, SAVE_IN_BACKGROUND));
   return is_validation_due(t) ? run_validation(t) : ERR_OK;
 }
 
@@ -356,6 +391,8 @@ Err train_loop(Trainer *t, TrainResult *r) {
     log_info("resume   the run is at step %" PRIu64 ", and its last step is %" PRIu64
              ": nothing is left to train; pass more --steps or --epochs to continue",
              t->run.at.step, t->steps);
+  /* The call before ended before the checkpoint that was due was complete, but left a copy. */
+  if (t->run.saved != t->run.at.step && is_save_due(t)) TRY(train_save(t, SAVE_IN_BACKGROUND));
   /* The call before ended within this validation. */
   if (t->run.at.step && is_validation_due(t)) TRY(note_stop(run_validation(t), r));
   while (!r->stopped && t->run.at.step < t->steps && !must_stop(t, r))

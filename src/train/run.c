@@ -13,6 +13,8 @@ void run_init(Run *r, const char *dir) {
 }
 
 void run_close_saver(Run *r) {
+  copies_free(r->copies);
+  r->copies = NULL;
   saver_free(r->saver);
   r->saver = NULL;
 }

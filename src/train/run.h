@@ -4,6 +4,7 @@
 #ifndef TRAIN_RUN_H
 #define TRAIN_RUN_H
 
+#include "train/copies.h"
 #include "train/metrics.h"
 #include "train/restart.h"
 #include "train/saver.h"
@@ -16,7 +17,11 @@ typedef struct {
   Restart restart;  /* on rank 0 */
   Metrics metrics;
   Saver *saver;
-  uint64_t saved; /* the step last passed to the saver, or loaded */
+  Copies *copies; /* NULL: --peer-checkpoint 0 */
+  char
+      copy[FILE_PATH_MAX]; /* on rank 0: the in-memory copy to load; "": the run's checkpoint */
+  bool is_from_copy;       /* on rank 0: this call continues from one */
+  uint64_t saved;          /* the step last passed to the saver, or loaded from the run */
   /* `at` with the result of the last validation. Copied to `at` once it is on disk, so that `best`
    * never names a checkpoint that does not exist. */
   TrainCounters validated;
@@ -28,7 +33,7 @@ typedef struct {
 } Run;
 
 void run_init(Run *r, const char *dir);
-/* run_close_saver waits until the saver has written; call it before freeing the arrays and the
+/* run_close_saver waits until savers have written; call it before freeing the arrays and the
  * device that it copies from. run_close releases the lock. No effect if not open. */
 void run_close_saver(Run *r);
 void run_close(Run *r);

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 
 #include "base/file.h"
@@ -110,6 +111,30 @@ Err rundir_enter(const char *run, bool is_resumed, const char *options, int *loc
   return file_exists(path) ? agree_resume(path, options) : ERR_OK;
 }
 
+void rundir_read_id(const char *run, char id[RUN_ID_SIZE]) {
+  char path[FILE_PATH_MAX];
+  Str text = {0};
+  id[0] = '\0';
+  if (file_join(path, run, "id") || !file_exists(path)) return;
+  if (!file_read(path, RUN_ID_SIZE, &text) && text.len == RUN_ID_SIZE &&
+      strspn(text.s, "0123456789abcdef") == RUN_ID_SIZE - 1)
+    snprintf(id, RUN_ID_SIZE, "%.*s", RUN_ID_SIZE - 1, text.s);
+  str_free(&text);
+}
+
+static Err write_id(const char *run) {
+  char path[FILE_PATH_MAX], id[RUN_ID_SIZE + 1];
+  unsigned char bytes[RUN_ID_SIZE / 2];
+  rundir_read_id(run, id);
+  if (*id) return ERR_OK;
+  TRY(file_join(path, run, "id"));
+  if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+    return err_errno("cannot make", path);
+  for (size_t i = 0; i < sizeof bytes; i++) snprintf(id + 2 * i, 3, "%02x", bytes[i]);
+  id[RUN_ID_SIZE - 1] = '\n';
+  return file_write(path, id, RUN_ID_SIZE);
+}
+
 Err rundir_commit(const char *run, const char *options, int *lock) {
   char path[FILE_PATH_MAX];
   bool new_run = *lock < 0;
@@ -119,7 +144,8 @@ Err rundir_commit(const char *run, const char *options, int *lock) {
   TRY(file_join(path, run, "config"));
   if (new_run && file_exists(path)) /* made by another process meanwhile */
     return err_set(ERR_WORK, "%s exists already; choose another --run", run);
-  return file_write(path, options, strlen(options));
+  TRY(file_write(path, options, strlen(options)));
+  return write_id(run);
 }
 
 Err rundir_check_place(const char *run, int lock) {

@@ -21,10 +21,12 @@ struct Saver {
   float *pinned[4]; /* of the snapshot: w, e, m, v; or NULL */
   uint64_t bytes;
   TrainCounters counters, validated;
-  SaveMode mode;   /* of the write */
-  bool is_best;    /* the validated step */
-  bool is_writing; /* the snapshot is the thread's */
-  bool is_adding;  /* `validated` is the thread's */
+  SaveMode mode;      /* of the write */
+  bool is_best;       /* the validated step */
+  bool is_writing;    /* the snapshot is the thread's */
+  bool is_adding;     /* `validated` is the thread's */
+  SaverReport report; /* NULL: warnings */
+  void *report_context;
   bool stop, started;
   ErrRecord last;
   pthread_t thread;
@@ -38,10 +40,12 @@ static void remove_older(const Saver *s) {
 }
 
 static void write_snapshot(Saver *s) {
-  fault_point("save");
+  fault_point(s->report ? "copy" : "save");
   Err err = checkpoint_save(s->run, &s->snapshot, &s->counters);
   s->last = err ? err_take(err) : (ErrRecord){0};
-  if (err && s->mode == SAVE_IN_BACKGROUND)
+  if (s->report)
+    s->report(s->report_context, s->counters.step, err);
+  else if (err && s->mode == SAVE_IN_BACKGROUND)
     log_warn("the checkpoint of step %" PRIu64 " was not saved, training goes on: %s",
              s->counters.step, err_message());
   if (!err) remove_older(s);
@@ -148,6 +152,18 @@ Err saver_new(Saver **out, const char *run_dir, const TrainArrays *shape, int ke
   else
     *out = s;
   return err;
+}
+
+void saver_report_to(Saver *s, SaverReport act, void *context) {
+  s->report = act;
+  s->report_context = context;
+}
+
+bool saver_is_busy(Saver *s) {
+  pthread_mutex_lock(&s->lock);
+  bool is_busy = s->is_writing || s->is_adding;
+  pthread_mutex_unlock(&s->lock);
+  return is_busy;
 }
 
 TrainArrays *saver_begin(Saver *s) {

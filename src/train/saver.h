@@ -13,6 +13,12 @@ typedef struct Saver Saver;
  * params, and the backend, for which the snapshot is pinned, must outlive the saver. */
 NODISCARD Err saver_new(Saver **out, const char *run, const TrainArrays *shape, int keep,
                         const Backend *backend);
+/* From now on writes are reported to `act`, in the saver's thread, with ERR_OK or an error whose text is
+ * err_message(), and not by warnings. Call it before the first saver_commit. */
+typedef void (*SaverReport)(void *context, uint64_t step, Err err);
+void saver_report_to(Saver *s, SaverReport act, void *context);
+/* Is something being written? Does not wait. */
+bool saver_is_busy(Saver *s);
 /* Waits for the last write and returns the snapshot, for the caller to fill until saver_commit.
  * Arrays that were NULL in the shape are NULL. */
 TrainArrays *saver_begin(Saver *s);

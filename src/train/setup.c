@@ -21,6 +21,12 @@ typedef struct {
 static Err check_directory(Trainer *t, SetUp *s) {
   (void)s;
   const TrainSpec *spec = t->spec;
+  if (spec->copy_every && world_is_writer(&t->world) && !copies_dir())
+    return err_set(ERR_USAGE,
+                   "--peer-checkpoint %" PRIu64
+                   " needs a directory in memory, TRIREME_PEER_DIR: start the ranks with "
+                   "'trireme launch --peer-checkpoint %" PRIu64 " -- train …'",
+                   spec->copy_every, spec->copy_every);
   bool is_needed = spec->start != RUN_NEW || !spec->dry_run;
   if (!is_needed || !world_is_writer(&t->world)) return ERR_OK;
   return rundir_check(spec->run, spec->start, &t->run.is_resumed);
@@ -51,6 +57,18 @@ static Err compare_ranks(Trainer *t, SetUp *s) {
   return agree_ranks(t->world.comm, s->options, "data-set-hash", t->task->data_hash);
 }
 
+/* Continues from the in-memory copy if it is later than the run's checkpoint. */
+static void prefer_copy(Trainer *t, const TrainArrays *required) {
+  TrainCounters at;
+  char dir[FILE_PATH_MAX];
+  if (!copies_find(t->run.dir, required, dir, &at)) return;
+  if (!copies_is_later(&at, &t->run.at)) return;
+  memcpy(t->run.copy, dir, sizeof dir);
+  t->run.is_from_copy = true;
+  t->run.saved = t->run.at.step;
+  t->run.at = at;
+}
+
 /* Reads the counters of the checkpoint to resume from, if there is one, and refuses it where its
  * data or model is another. */
 static Err read_counters(Trainer *t, SetUp *s) {
@@ -62,7 +80,9 @@ static Err read_counters(Trainer *t, SetUp *s) {
                           .tokenizer = t->task->tokenizer,
                           .data = t->spec->accept_data ? NULL : t->task->data_hash};
   TRY(checkpoint_find(t->run.dir, dir, &is_found));
-  return is_found ? checkpoint_compare(dir, &required, &t->run.at) : ERR_OK;
+  if (is_found) TRY(checkpoint_compare(dir, &required, &t->run.at));
+  if (t->spec->start == RUN_AUTO) prefer_copy(t, &required);
+  return ERR_OK;
 }
 
 static Err settle_micro_batches(Trainer *t, SetUp *s) {
@@ -115,7 +135,7 @@ static Err reserve_device(Trainer *t, SetUp *s) {
  * checkpoint may continue on another number of ranks, whose default is another. */
 static Err settle_options(Trainer *t, SetUp *s) {
   static const char *const of_this_call[] = {
-      "resume =", "auto-resume =", "accept-data =", "micro-batches ="};
+      "resume =", "auto-resume =", "accept-data =", "micro-batches =", "peer-checkpoint ="};
   for (const char *at = s->options; *at;) {
     size_t len = strcspn(at, "\n");
     bool is_kept = true;
@@ -157,6 +177,14 @@ static Err open_saver(Trainer *t, SetUp *s) {
                    spec->keep > spec->average ? spec->keep : spec->average, &t->world.backend);
 }
 
+/* After the directory is written: copies are named by the run's id. */
+static Err open_copies(Trainer *t, SetUp *s) {
+  (void)s;
+  TrainArrays shape = train_arrays(t);
+  if (!t->spec->copy_every || !world_is_writer(&t->world)) return ERR_OK;
+  return copies_new(&t->run.copies, t->run.dir, &shape, &t->world.backend);
+}
+
 static Err restore_state(Trainer *t, SetUp *s) {
   (void)s;
   return train_restore(t);
@@ -177,11 +205,12 @@ static Err print_resume(Trainer *t, SetUp *s) {
   (void)s;
   const TrainCounters *at = &t->run.at;
   const TaskMetric *metric = &t->task->kind->metrics[t->task->kind->decisive];
+  const char *from = t->run.is_from_copy ? " (in-memory copy)" : "";
   if (at->step && at->best_step)
-    log_info("resume   step %" PRIu64 ", best %s so far %.*f", at->step, metric->label,
+    log_info("resume   step %" PRIu64 "%s, best %s so far %.*f", at->step, from, metric->label,
              metric->digits, at->best_score);
   else if (at->step)
-    log_info("resume   step %" PRIu64 ", no best checkpoint yet", at->step);
+    log_info("resume   step %" PRIu64 "%s, no best checkpoint yet", at->step, from);
   return ERR_OK;
 }
 
@@ -241,6 +270,7 @@ static const SetUpStep begin_steps[] = {
     {"preparing the validation", prepare_validation}, /* its search packs the weights loaded */
     /* Nothing can refuse the run any more: it gets its options, its log and its metrics. */
     {"writing the run directory", commit_run},
+    {"taking memory for in-memory copies", open_copies},
     {"beginning", print_resume}, /* to the log, too */
     {"reporting a restart", print_restart},
 };

@@ -31,9 +31,16 @@ static Err load_or_begin(Trainer *t, TrainArrays *a) {
   size_t bytes = p->padded * sizeof(float);
   char dir[FILE_PATH_MAX];
   bool is_found;
-  TRY(checkpoint_find(t->run.dir, dir, &is_found));
   a->data = train_arrays(t).data;
-  if (is_found) return checkpoint_load(dir, a, &t->run.at);
+  if (*t->run.copy) {
+    Err err = checkpoint_load(t->run.copy, a, &t->run.at);
+    t->run.copy[0] = '\0'; /* a roll-back returns to the run's checkpoint */
+    return err;
+  }
+  TRY(checkpoint_find(t->run.dir, dir, &is_found));
+  if (is_found) TRY(checkpoint_load(dir, a, &t->run.at));
+  t->run.saved = is_found ? t->run.at.step : 0;
+  if (is_found) return ERR_OK;
   t->run.at = (TrainCounters){.lr_scale = 1, .micro_batches = t->micro_batches};
   params_init(p, t->spec->seed, a->w);
   if (a->e) memcpy(a->e, a->w, bytes);
@@ -64,6 +71,7 @@ static void distribute_state(Trainer *t, const TrainArrays *a) {
   ModelState *st = &t->state;
   const Backend *b = &w->backend;
   comm_broadcast(w->comm, "counters", &t->run.at, sizeof t->run.at);
+  comm_broadcast(w->comm, "the saved step", &t->run.saved, sizeof t->run.saved);
   scaler_switch(&t->run.at.scaler, is_loss_scaled(t));
   state_broadcast(st, w, "weights", st->w, a->w);
   state_broadcast(st, w, "EMA weights", st->e, a->e);
@@ -91,7 +99,6 @@ Err train_restore(Trainer *t) {
   t->run.at.seed = t->spec->seed;
   distribute_state(t, a);
   t->health = (Health){0};
-  t->run.saved = t->run.at.step;
   t->run.is_validation_pending = false;
   t->run.is_best_lost = false;
   t->next = (MicroBatch){0};
@@ -113,26 +120,51 @@ static Err copy_whole_arrays(Trainer *t, TrainArrays *a) {
   return ERR_OK;
 }
 
-Err train_save(Trainer *t, SaveMode mode) {
+/* Copies the state to `a`, rank 0's snapshot. Every rank calls it; `a` counts on rank 0. */
+static Err fill_snapshot(Trainer *t, TrainArrays *a) {
   World *w = &t->world;
-  Run *run = &t->run;
-  bool is_writer = world_is_writer(w);
   TrainArrays none = {0};
-  TrainArrays *a = &none;
+  if (!world_is_writer(w)) a = &none;
+  if (world_is_writer(w)) TRY(copy_whole_arrays(t, a));
+  TRY(state_collect_optimizer(&t->state, w, a->m, t->state.m));
+  return state_collect_optimizer(&t->state, w, a->v, t->state.v);
+}
+
+static TrainCounters get_counters_now(const Run *run) {
+  TrainCounters now = run->at;
+  now.seconds = run_elapsed(run);
+  return now;
+}
+
+Err train_save(Trainer *t, SaveMode mode) {
+  Run *run = &t->run;
+  bool is_writer = world_is_writer(&t->world);
+  TrainArrays *a = NULL;
   TRY(train_wait_for_weights(t, &t->since));
-  comm_report(w->comm, COMM_NO_LIMIT, "step %" PRIu64 ", saving", run->at.step);
+  comm_report(t->world.comm, COMM_NO_LIMIT, "step %" PRIu64 ", saving", run->at.step);
   if (is_writer) {
     TRY(rundir_check_place(run->dir, run->lock));
     run_settle_validation(run);
     a = saver_begin(run->saver);
-    TRY(copy_whole_arrays(t, a));
   }
-  TRY(state_collect_optimizer(&t->state, w, a->m, t->state.m));
-  TRY(state_collect_optimizer(&t->state, w, a->v, t->state.v));
+  TRY(fill_snapshot(t, a));
   run->saved = run->at.step;
   if (!is_writer) return ERR_OK;
-  TrainCounters now = run->at;
-  now.seconds = run_elapsed(run);
+  TrainCounters now = get_counters_now(run);
   saver_commit(run->saver, &now, mode);
+  return ERR_OK;
+}
+
+Err train_copy(Trainer *t) {
+  Run *run = &t->run;
+  bool is_writer = world_is_writer(&t->world);
+  TRY(train_wait_for_weights(t, &t->since));
+  comm_report(t->world.comm, COMM_NO_LIMIT, "step %" PRIu64 ", copying the state",
+              run->at.step);
+  if (is_writer) run_settle_validation(run);
+  TRY(fill_snapshot(t, is_writer ? copies_begin(run->copies) : NULL));
+  if (!is_writer) return ERR_OK;
+  TrainCounters now = get_counters_now(run);
+  copies_commit(run->copies, &now);
   return ERR_OK;
 }

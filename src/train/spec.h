@@ -35,9 +35,10 @@ typedef struct {
   AllreduceTransport transport;
   BackendSpec backend;
   uint64_t valid_every, save_every, log_every;
-  int keep, patience; /* checkpoints kept; validations without a better score */
-  int average;        /* checkpoints averaged at the end */
-  int rollbacks;      /* most roll-backs; one more divergence ends the run */
+  uint64_t copy_every; /* steps between in-memory copies; 0: none */
+  int keep, patience;  /* checkpoints kept; validations without a better score */
+  int average;         /* checkpoints averaged at the end */
+  int rollbacks;       /* most roll-backs; one more divergence ends the run */
   RunStart start;
   bool dry_run;
   bool accept_data; /* resumes on another data set than the run's */

@@ -1,6 +1,8 @@
 /* Set-up, loop and end of a training. Depends on setup, plan, loop. */
 #include "train/train.h"
 
+#include <inttypes.h>
+
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stop.h"
@@ -19,10 +21,18 @@ static const char *const answers_ranks[2] = {
     "stopping: all ranks must finish this step, which is then saved; a third Ctrl-C exits "
     "without saving"};
 
+static void print_copies(Copies *copies) {
+  CopiesCount n = copies_count(copies);
+  log_info("copies   %" PRIu64 " in memory, %" PRIu64
+           " skipped while another was written, %" PRIu64 " failed",
+           n.written, n.skipped, n.failed);
+}
+
 static Err train_and_report(Trainer *t, TrainResult *r) {
   Err err = plan_print(t);
   if (!err) err = train_loop(t, r);
   if (!err) err = allreduce_finish(&t->world.allreduce);
+  if (t->run.copies) print_copies(t->run.copies);
   r->step = t->run.at.step;
   r->target_tokens = t->run.at.target_tokens;
   r->best_score = t->run.at.best_score;

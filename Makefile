@@ -53,6 +53,7 @@ $(BUILD)/%.c.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 $(BUILD)/src/backend/cpu/%: CFLAGS += -ffp-contract=fast -fno-math-errno -fno-trapping-math
+$(BUILD)/src/launch/cluster_script.c.o: src/launch/cluster.sh # which it includes
 # BFMMLA is used if the processor reports it.
 $(BUILD)/src/backend/cpu/gemm_bfmmla.c.o: CFLAGS += $(if $(filter aarch64%,$(shell $(CC) -dumpmachine)),-march=armv8.2-a+bf16)
 isa_v3 := -march=x86-64-v3

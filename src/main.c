@@ -117,6 +117,27 @@ static const OptCommand commands[] = {
      .max_operands = 4096,
      .is_wrapper = true,
      .run = cmd_launch},
+    {.name = "cluster",
+     .summary = "prepare machines for training: program, packages, shared drive",
+     .usage = "up|down|status|ssh N|run -- COMMAND (--hosts LIST | --hostfile FILE | "
+              "--inventory FILE) [--mount nfs://SERVER/PATH:/MOUNT-POINT]",
+     .about =
+         "Works on machines that exist, over ssh, on all at once. "
+         "up: copies this program with its plug-ins, installs packages that it needs, mounts "
+         "drives through /etc/fstab, and prints the ports that must be open and the launch "
+         "line; repeating it changes nothing. down: undoes what up did and nothing else; "
+         "packages stay. status: what is there. ssh N: a shell on host number N. run: a "
+         "command "
+         "on every host; one word is a command line for sh, several are run as they are. A "
+         "host "
+         "that fails is named and the others go on.",
+     .examples = "  trireme cluster up --hosts ann@a,ann@b --mount nfs://nas/data:/mnt/data\n"
+                 "  trireme cluster run --inventory instances.json -- nvidia-smi\n"
+                 "  trireme cluster ssh 2 --inventory instances.json\n",
+     .operands = "up, down, status, ssh or run",
+     .min_operands = 1,
+     .max_operands = CLUSTER_OPERANDS,
+     .run = cmd_cluster},
     {.name = "help",
      .summary = "show this list, or the options of a command",
      .usage = "[COMMAND | aliases] [--man | --completion]",

@@ -19,7 +19,10 @@ NODISCARD Err cmd_score(OptSet *opts);
 NODISCARD Err cmd_bench(OptSet *opts);
 NODISCARD Err cmd_doctor(OptSet *opts);
 NODISCARD Err cmd_launch(OptSet *opts);
+NODISCARD Err cmd_cluster(OptSet *opts);
 NODISCARD Err cmd_help(OptSet *opts);
+
+#define CLUSTER_OPERANDS 10000 /* words of a command for `cluster run` */
 
 /* The index of an option's value in a list "a|b|c". */
 int cmd_choice(const OptSet *opts, const char *name, const char *names);

@@ -28,6 +28,7 @@
 #define G_TOK   "Tokenizer"
 #define G_OUT   "Output"
 #define G_RUN   OPT_COMMON
+#define G_HOSTS "Machines"
 #define G_FETCH "Recipes and downloads"
 
 const OptSpec cmd_options[] = {
@@ -361,16 +362,39 @@ const OptSpec cmd_options[] = {
           "Serve the head on a descriptor"),
     FLAG("worker", "launch", OPT_HIDDEN, "Have the agent start this rank"),
     FLAG("rsh", "launch", OPT_HIDDEN, "Have the agent of a host run a command"),
+    /* cluster */
+    TEXT("hosts", "LIST", NULL, "cluster", G_HOSTS, "Machines, such as a:2,user@b:2"),
+    TEXT("hostfile", "FILE", NULL, "cluster", G_HOSTS, "Machines, in an Open MPI host file"),
+    TEXT("inventory", "FILE", NULL, "cluster", G_HOSTS,
+         "Machines, in the JSON of 'aws ec2 describe-instances'"),
+    COUNT("ssh-port", "N", "0", 0, 65535, "cluster", G_HOSTS,
+          "Port of the ssh daemons; 0 is ssh's own choice"),
+    TEXT("ssh-key", "FILE", NULL, "cluster", G_HOSTS,
+         "Private key for ssh; by default ssh's own choice"),
+    TEXTS("mount", "URL:DIR", 1, "cluster", "cluster up",
+          "Mount a drive: nfs://SERVER/PATH:/MOUNT-POINT (also EFS) or "
+          "cifs://SERVER/SHARE:/MOUNT-POINT; may be repeated"),
+    TEXT("mount-options", "LIST", NULL, "cluster", "cluster up",
+         "Further mount options, as in /etc/fstab, for every --mount"),
+    TEXT("credentials", "FILE", NULL, "cluster", "cluster up",
+         "User and password of CIFS drives: lines username=, password=, domain=; mode 0600"),
+    {"install", OPT_FLAG, NULL, "yes", 0, 0, NULL, 1, false, "cluster", "cluster up",
+     "Install packages that the program needs where they are missing; --no-install reports "
+     "them as a failure"},
+    TEXT("dir", "DIR", "/opt/trireme", "cluster", G_HOSTS,
+         "Directory of the program on the machines; a relative one is below the home "
+         "directory"),
 
     /* help */
     FLAG("man", "help", "Form", "Print the manual as a man page"),
     FLAG("completion", "help", "Form", "Print the completion script for bash"),
 
     /* every command */
-    TEXT("config", "FILE", NULL, "prepare inspect score bench train translate doctor", G_RUN,
+    TEXT("config", "FILE", NULL, "prepare inspect score bench train translate doctor cluster",
+         G_RUN,
          "Read options from a file, one 'option = value' per line; the command line overrides "
          "it"),
-    FLAG("quiet", "prepare inspect score bench train translate doctor launch", G_RUN,
+    FLAG("quiet", "prepare inspect score bench train translate doctor launch cluster", G_RUN,
          "No progress, only warnings and errors"),
     {0},
 };

@@ -1,0 +1,170 @@
+/* trireme cluster: prepares machines that exist, over ssh. Depends on launch/cluster. */
+#include "launch/cluster.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/out.h"
+#include "base/stop.h"
+#include "cmd/cmd.h"
+
+/* Reads the drives, and the credentials if one of them needs any. */
+static Err read_mounts(ClusterSpec *spec, const OptSet *opts) {
+  const char *credentials = opt_text(opts, "credentials");
+  bool has_cifs = false;
+  int times = opt_times(opts, "mount");
+  if (times > CLUSTER_MOUNTS)
+    return err_set(ERR_USAGE, "--mount is given %d times; %d drives are possible", times,
+                   CLUSTER_MOUNTS);
+  for (int i = 0; i < times; i++) {
+    ClusterMount *m = &spec->mount[spec->mounts++];
+    TRY(cluster_parse_mount(m, opt_word(opts, "mount", i, 0), opt_text(opts, "mount-options")));
+    has_cifs = has_cifs || strcmp(m->type, "cifs") == 0;
+    for (size_t k = 0; k + 1 < spec->mounts; k++) {
+      if (strcmp(spec->mount[k].point, m->point) == 0)
+        return err_set(ERR_USAGE, "--mount: two drives for %s; choose another mount point",
+                       m->point);
+    }
+  }
+  if (has_cifs && !credentials)
+    return err_set(ERR_USAGE,
+                   "--mount cifs://…: pass --credentials FILE with the lines username=NAME and "
+                   "password=SECRET");
+  if (has_cifs) return cluster_read_credentials(&spec->credentials, credentials);
+  return ERR_OK;
+}
+
+/* Prints the command that starts ranks on these hosts. */
+static Err print_launch_line(const ClusterSpec *spec, const OptSet *opts) {
+  static const char *const options[] = {"inventory", "hostfile", "hosts", "ssh-key"};
+  Str line = {0};
+  for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+    if (!opt_given(opts, options[i])) continue;
+    str_addf(&line, " --%s ", options[i]);
+    str_add_shell(&line, opt_text(opts, options[i]));
+  }
+  if (spec->ssh.port) str_addf(&line, " --ssh-port %d", spec->ssh.port);
+  const char *shared = spec->mounts ? spec->mount[0].point : "/SHARED";
+  Err err = str_check(&line);
+  if (!err)
+    printf(
+        "\nStart ranks on these hosts with:\n"
+        "  trireme launch%s -- train --data %s/data --run %s/run\n",
+        str_text(&line), shared, shared);
+  str_free(&line);
+  return err ? err : out_check();
+}
+
+static Err run_up(ClusterSpec *spec, const OptSet *opts) {
+  TRY(read_mounts(spec, opts));
+  TRY(cluster_read_program(&spec->program));
+  Err err = cluster_up(spec);
+  if (err == ERR_STOPPED) return err;
+  ErrRecord failure = err_copy();
+  TRY(cluster_print_rules(spec, opt_text(opts, "inventory"))); /* a port may be the reason */
+  if (err) return err_give(&failure);
+  return print_launch_line(spec, opts);
+}
+
+static Err run_down(ClusterSpec *spec, const OptSet *opts) {
+  (void)opts;
+  return cluster_down(spec);
+}
+
+static Err run_status(ClusterSpec *spec, const OptSet *opts) {
+  (void)opts;
+  TRY(cluster_read_program(&spec->program));
+  return cluster_status(spec);
+}
+
+static Err run_ssh(ClusterSpec *spec, const OptSet *opts) {
+  return cluster_ssh(spec, opt_operand(opts, 1));
+}
+
+static Err run_command(ClusterSpec *spec, const OptSet *opts) {
+  const char **words;
+  size_t count = (size_t)opt_operands(opts) - 1;
+  TRY(mem_alloc(&words, count, sizeof *words));
+  for (size_t i = 0; i < count; i++) words[i] = opt_operand(opts, (int)i + 1);
+  Err err = cluster_run(spec, words, count);
+  mem_free(words);
+  return err;
+}
+
+typedef struct {
+  const char *name;
+  Err (*run)(ClusterSpec *, const OptSet *);
+  int min_operands, max_operands; /* with the verb itself */
+  const char *needs;
+} Verb;
+
+static const Verb verbs[] = {
+    {"up", run_up, 1, 1, ""},
+    {"down", run_down, 1, 1, ""},
+    {"status", run_status, 1, 1, ""},
+    {"ssh", run_ssh, 2, 2, "the number of a host, trireme cluster ssh 1 --inventory FILE"},
+    {"run", run_command, 2, CLUSTER_OPERANDS,
+     "a command behind '--', trireme cluster run --hosts a,b -- nvidia-smi"},
+};
+
+static Err find_verb(const OptSet *opts, const Verb **verb) {
+  const char *name = opt_operand(opts, 0);
+  int operands = opt_operands(opts);
+  for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+    const Verb *v = &verbs[i];
+    if (strcmp(v->name, name) != 0) continue;
+    *verb = v;
+    if (operands < v->min_operands)
+      return err_set(ERR_USAGE, "cluster %s needs %s", v->name, v->needs);
+    if (operands > v->max_operands)
+      return err_set(ERR_USAGE, "cluster %s has no argument '%s'; leave it out", v->name,
+                     opt_operand(opts, v->max_operands));
+    return ERR_OK;
+  }
+  return err_set(ERR_USAGE, "there is no cluster '%s'; pass up, down, status, ssh or run",
+                 name);
+}
+
+/* Options that only `up` uses are an error elsewhere. */
+static Err check_options(const Verb *verb, const OptSet *opts) {
+  static const char *const of_up[] = {"mount", "mount-options", "credentials", "install"};
+  if (verb->run == run_up) return ERR_OK;
+  for (size_t i = 0; i < sizeof of_up / sizeof *of_up; i++) {
+    if (opt_given(opts, of_up[i]))
+      return err_set(ERR_USAGE,
+                     "cluster %s has no option --%s, which belongs to cluster up; "
+                     "leave it out",
+                     verb->name, of_up[i]);
+  }
+  return ERR_OK;
+}
+
+Err cmd_cluster(OptSet *opts) {
+  const Verb *verb = NULL;
+  HostList hosts = {0};
+  log_quiet(opt_flag(opts, "quiet"));
+  TRY(find_verb(opts, &verb));
+  TRY(check_options(verb, opts));
+  ClusterSpec spec = {
+      .hosts = &hosts,
+      .ssh = {.port = (int)opt_count(opts, "ssh-port"), .key = opt_text(opts, "ssh-key")},
+      .dir = opt_text(opts, "dir"),
+      .may_install = opt_flag(opts, "install")};
+  HostSource source = {.hosts = opt_text(opts, "hosts"),
+                       .hostfile = opt_text(opts, "hostfile"),
+                       .inventory = opt_text(opts, "inventory")};
+  TRY(cluster_check_dir(spec.dir));
+  Err err = hosts_read(&hosts, &source);
+  if (!err && hosts.count == 0)
+    err = err_set(ERR_USAGE,
+                  "no hosts given; pass --hosts a,b, --hostfile FILE or --inventory FILE");
+  if (!err && verb->run != run_ssh) stop_watch();
+  if (!err) err = verb->run(&spec, opts);
+  if (err == ERR_STOPPED)
+    log_warn("stopped by a signal; 'trireme cluster %s' can be repeated", verb->name);
+  cluster_free(&spec);
+  hosts_free(&hosts);
+  return err;
+}

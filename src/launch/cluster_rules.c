@@ -1,0 +1,118 @@
+/* Which ports must be open between which machines. Open MPI and NCCL listen on ports that the
+ * kernel or they themselves choose, so the members need all unprivileged TCP ports, but among
+ * themselves only. Depends on base, Jansson. */
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/jsondoc.h"
+#include "base/out.h"
+#include "launch/cluster.h"
+
+#define INVENTORY_LIMIT ((size_t)16 << 20)
+#define SSH_PORT        22
+#define MOST_GROUPS     16
+#define GROUP_MAX       32 /* bytes of "sg-" and 17 hexadecimal digits, with room */
+
+typedef struct {
+  char id[MOST_GROUPS][GROUP_MAX];
+  size_t count;
+} Groups;
+
+/* Adds a security group once. The id is printed as part of a command, so its characters are
+ * checked. */
+static void add_group(Groups *g, const json_t *group) {
+  const char *id = json_string_value(json_object_get(group, "GroupId"));
+  if (!id || !str_starts(id, "sg-") || strlen(id) >= GROUP_MAX || g->count == MOST_GROUPS)
+    return;
+  if (id[3 + strspn(id + 3, "0123456789abcdef")] != '\0') return;
+  for (size_t i = 0; i < g->count; i++) {
+    if (strcmp(g->id[i], id) == 0) return;
+  }
+  snprintf(g->id[g->count++], GROUP_MAX, "%s", id);
+}
+
+/* The groups that all running instances share: a rule of one group for itself then covers all
+ * pairs. hosts_read has checked the structure; what is not as expected is left out. */
+static void find_groups(Groups *common, const json_t *root) {
+  const json_t *reservation, *instance, *group;
+  size_t i, j, k;
+  bool is_first = true;
+  json_array_foreach(json_object_get(root, "Reservations"), i, reservation) {
+    json_array_foreach(json_object_get(reservation, "Instances"), j, instance) {
+      const json_t *state = json_object_get(json_object_get(instance, "State"), "Name");
+      if (!json_is_string(state) || strcmp(json_string_value(state), "running") != 0) continue;
+      Groups own = {0}, both = {0};
+      json_array_foreach(json_object_get(instance, "SecurityGroups"), k, group) {
+        add_group(&own, group);
+      }
+      for (size_t a = 0; a < common->count; a++) {
+        for (size_t b = 0; b < own.count; b++) {
+          if (strcmp(common->id[a], own.id[b]) == 0)
+            memcpy(both.id[both.count++], own.id[b], GROUP_MAX);
+        }
+      }
+      *common = is_first ? own : both;
+      is_first = false;
+    }
+  }
+}
+
+static Err read_groups(Groups *g, const char *path) {
+  Str text = {0};
+  json_t *root = NULL;
+  Err err = file_read(path, INVENTORY_LIMIT, &text);
+  if (!err) err = jsondoc_check(str_text(&text), text.len, path);
+  if (!err) root = json_loadb(str_text(&text), text.len, JSON_REJECT_DUPLICATES, NULL);
+  if (root) find_groups(g, root);
+  json_decref(root);
+  str_free(&text);
+  return err;
+}
+
+static void print_aws_rule(const Groups *g, bool has_inventory) {
+  const char *id = g->count ? g->id[0] : "GROUP";
+  if (!has_inventory) return;
+  if (g->count)
+    printf("On AWS this is one rule of security group %s, which all these hosts have:\n", id);
+  else
+    printf(
+        "On AWS this is one rule of a security group that all these hosts must share "
+        "(they share none):\n");
+  printf(
+      "  aws ec2 authorize-security-group-ingress --group-id %s --protocol tcp \\\n"
+      "    --port 1024-65535 --source-group %s\n",
+      id, id);
+}
+
+/* Has an earlier drive the same server and kind? */
+static bool is_listed(const ClusterSpec *spec, size_t index) {
+  const ClusterMount *m = &spec->mount[index];
+  for (size_t i = 0; i < index; i++) {
+    const ClusterMount *other = &spec->mount[i];
+    if (strcmp(other->server, m->server) == 0 && strcmp(other->type, m->type) == 0) return true;
+  }
+  return false;
+}
+
+Err cluster_print_rules(const ClusterSpec *spec, const char *inventory) {
+  Groups groups = {0};
+  if (inventory) TRY(read_groups(&groups, inventory));
+  printf(
+      "\nPorts that must be open; trireme opens none:\n"
+      "  TCP %-11d from this machine to every host: ssh\n",
+      spec->ssh.port ? spec->ssh.port : SSH_PORT);
+  if (spec->hosts->count > 1)
+    printf(
+        "  TCP 1024-65535  from host to host, from nowhere else: MPI and NCCL choose ports\n");
+  for (size_t i = 0; i < spec->mounts; i++) {
+    const ClusterMount *m = &spec->mount[i];
+    bool is_nfs = strcmp(m->type, "nfs") == 0;
+    if (is_listed(spec, i)) continue;
+    printf("  TCP %-11s from every host to %s: %s\n", is_nfs ? "2049" : "445", m->server,
+           is_nfs ? "NFS" : "CIFS");
+  }
+  if (spec->hosts->count > 1) print_aws_rule(&groups, inventory != NULL);
+  return out_check();
+}

@@ -1,0 +1,372 @@
+#!/usr/bin/env bats
+# trireme cluster on test hosts: up, down, status, ssh, run. Each host has its own /etc/fstab, /opt,
+# /mnt, /usr/local/bin and /usr/sbin. The kernel of a test machine may have no NFS client, so
+# mount.nfs and mount.cifs are replaced by a script that mounts a tmpfs with the same source.
+bats_require_minimum_version 1.5.0
+load ../tools/wait
+load hosts
+
+setup_file() {
+  make_hosts 3
+  if [ -n "$LAB_MISSING" ]; then return; fi
+  for host in h1 h2 h3; do make_private "$host"; done
+}
+teardown_file() { remove_hosts; }
+
+# make_private HOST: directories that `up` changes, helpers of mount that need no server, a user.
+make_private() {
+  enter "$1" bash -c '
+    set -e
+    for dir in /opt /mnt /usr/local/bin; do mount -t tmpfs -o mode=755 none $dir; done
+    mkdir /run/sbin
+    mount --bind /usr/sbin /run/sbin
+    mount -t tmpfs -o mode=755 none /usr/sbin
+    ln -s /run/sbin/* /usr/sbin/
+    rm -f /usr/sbin/mount.nfs /usr/sbin/mount.cifs
+    cat > /usr/sbin/mount.nfs << "EOF"
+#!/bin/sh
+echo "$*" >> /run/mount.log
+case $1 in *nowhere*) echo "mount.nfs: Connection timed out for $1" >&2; exit 32 ;; esac
+exec mount -i -t tmpfs "$1" "$2"
+EOF
+    chmod 755 /usr/sbin/mount.nfs
+    cp /usr/sbin/mount.nfs /usr/sbin/mount.cifs
+    echo "ann:x:4321:4321::/run/ann:/bin/sh" >> /etc/passwd
+    echo "ann:*:19000::::::" >> /etc/shadow
+    mkdir /run/ann
+    chown 4321 /run/ann
+    cp "$1" /etc/ann_keys
+    printf "Match User ann\nAuthorizedKeysFile /etc/ann_keys\n" >> /run/sshd_config
+    kill -HUP $(cat /run/sshd.pid)' - "$LAB/key.pub"
+  until_true enter "$1" bash -c 'echo > /dev/tcp/127.0.0.1/$1' - $SSH_PORT 2> /dev/null
+}
+
+setup() {
+  need_hosts
+  cd "$BATS_TEST_TMPDIR"
+  hosts=(--hosts "h1,h2,h3" --ssh-port $SSH_PORT --ssh-key "$LAB/key")
+  drive=nfs://nas/export:/mnt/data
+  for host in h1 h2 h3; do
+    enter $host bash -c 'printf "# the system\n/dev/vda1 / ext4 defaults 0 1\n" > /etc/fstab; rm -f /run/mount.log /usr/local/bin/*'
+  done
+}
+teardown() {
+  [ -n "${LAB_MISSING-not made}" ] || on h1 "$TRIREME" cluster down --quiet "${hosts[@]}" > /dev/null 2>&1 || true
+}
+
+# cluster VERB OPTION…: called on h1 for all three.
+cluster() { on h1 "$TRIREME" cluster "$@" "${hosts[@]}"; }
+# files_on HOST: all that `up` may change there, with contents.
+files_on() {
+  enter "$1" bash -c 'find /opt /mnt /usr/local/bin -printf "%p %y %m %l %i\n" | sort; cat /etc/fstab; ls /etc; find /opt -type f -exec sha256sum {} +; grep " /mnt" /proc/mounts || true'
+}
+# row HOST: its row of the table in $output.
+row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
+
+@test "up copies program and plug-in, mounts the drive, prints ports and launch line" {
+  run --separate-stderr cluster up --mount $drive
+  [ "$status" -eq 0 ]
+  for host in h1 h2 h3; do
+    [[ "$(row $host)" =~ "copied 2 of 2 files"\ +none\ missing\ +mounted ]]
+    cmp "$TRIREME" <(enter $host cat /opt/trireme/bin/trireme)
+    [ "$(enter $host /usr/local/bin/trireme --version)" = "$("$TRIREME" --version)" ]
+    [ "$(enter $host grep -c x-trireme.cluster /etc/fstab)" -eq 1 ]
+    [ "$(enter $host sed -n 3p /etc/fstab)" = "nas:/export /mnt/data nfs nofail,_netdev,hard,x-trireme.cluster 0 0" ]
+    enter $host grep -q "^nas:/export /mnt/data " /proc/mounts
+  done
+  [[ "$output" == *"TCP 4444        from this machine to every host"* ]]
+  [[ "$output" == *"TCP 1024-65535  from host to host, from nowhere else"* ]]
+  [[ "$output" == *"TCP 2049        from every host to nas: NFS"* ]]
+  [[ "$output" == *"trireme launch --hosts h1,h2,h3 "*" -- train --data /mnt/data/data --run /mnt/data/run"* ]]
+}
+
+@test "up called again changes nothing" {
+  cluster up --mount $drive
+  for host in h1 h2 h3; do files_on $host > before.$host; done
+  run --separate-stderr cluster up --mount $drive
+  [ "$status" -eq 0 ]
+  for host in h1 h2 h3; do
+    [[ "$(row $host)" =~ "up to date"\ +none\ missing\ +already\ mounted ]]
+    files_on $host | diff before.$host -
+    [ "$(enter $host cat /run/mount.log | wc -l)" -eq 1 ]
+  done
+}
+
+@test "two calls of up at once mount once" {
+  cluster up > first 2>&1
+  cluster up --mount $drive > one 2>&1 3>&- &
+  cluster up --mount $drive > two 2>&1
+  wait $!
+  for host in h1 h2 h3; do
+    [ "$(enter $host grep -c /mnt/data /etc/fstab)" -eq 1 ]
+    [ "$(enter $host grep -c ' /mnt/data ' /proc/mounts)" -eq 1 ]
+  done
+}
+
+@test "down undoes what up did and leaves all else" {
+  for host in h1 h2 h3; do
+    enter $host bash -c 'mkdir -p /mnt/other; echo own > /mnt/other/file; echo own > /usr/local/bin/tool; echo >> /etc/fstab'
+    files_on $host > before.$host
+  done
+  cluster up --mount $drive --mount nfs://nas/b:/mnt/deep/er
+  enter h3 grep -q "^nas:/b /mnt/deep/er " /proc/mounts
+  run --separate-stderr cluster down
+  [ "$status" -eq 0 ]
+  for host in h1 h2 h3; do
+    [[ "$(row $host)" == *removed ]]
+    files_on $host | diff before.$host -
+    enter $host rm -r /mnt/other
+  done
+  run --separate-stderr cluster down
+  [ "$status" -eq 0 ]
+  [[ "$(row h2)" == *"nothing to remove" ]]
+}
+
+@test "down leaves other files in the program directory and says so" {
+  cluster up
+  enter h2 bash -c 'echo mine > /opt/trireme/notes'
+  run --separate-stderr cluster down
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"h2: /opt/trireme holds other files and stays"* ]]
+  [ "$(enter h2 find /opt -type f)" = /opt/trireme/notes ]
+  enter h2 rm -r /opt/trireme
+  enter h1 test ! -e /opt/trireme
+}
+
+@test "down does not touch a directory that up did not make" {
+  enter h2 bash -c 'mkdir /opt/trireme; echo own > /opt/trireme/file'
+  run --separate-stderr cluster up
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"2 h2: connect FAILED: /opt/trireme exists and was not made by trireme cluster"* ]]
+  run --separate-stderr cluster down
+  [ "$status" -eq 1 ]
+  [ "$(enter h2 cat /opt/trireme/file)" = own ]
+  enter h2 rm -r /opt/trireme
+}
+
+@test "down of a drive in use names the process, and can be repeated" {
+  cluster up --mount $drive
+  enter h2 bash -c 'cd /mnt/data && exec sleep 1000' > out 2>&1 3>&- &
+  until_true enter h2 fuser -s -m /mnt/data
+  run --separate-stderr cluster down
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "2 h2: removal FAILED: umount".*"used by the processes" ]]
+  [[ "$(row h1)" == *removed ]]
+  enter h2 grep -q x-trireme.cluster /etc/fstab
+  enter h2 fuser -s -k -m /mnt/data || true
+  wait
+  cluster down
+  enter h2 test ! -e /mnt/data
+}
+
+@test "a host that cannot be reached is named, the others go on, exit status 1" {
+  hosts[1]=h1,10.7.0.77,h3
+  run --separate-stderr cluster up --mount $drive
+  [ "$status" -eq 1 ]
+  [[ "$(row 10.7.0.77)" =~ FAILED\ +-\ +-\ +- ]]
+  [[ "$(row h3)" == *mounted* ]]
+  [[ "$output" == *"2 10.7.0.77: connect FAILED: host 10.7.0.77 cannot be reached"* ]]
+  [[ "$output" == *"TCP 4444"* ]]
+  [[ "$output" != *"trireme launch"* ]]
+  [[ "$stderr" == *"1 of 3 hosts failed: 10.7.0.77: connect"* ]]
+  hosts[1]=h1,h3
+  cluster down
+}
+
+@test "an unknown host key is a failure, also where the configuration switches checks off" {
+  enter h1 bash -c 'cp /etc/ssh/ssh_config /run/kept; grep -v GlobalKnown /run/kept > /etc/ssh/ssh_config; echo "StrictHostKeyChecking no" >> /etc/ssh/ssh_config'
+  run --separate-stderr cluster up
+  enter h1 cp /run/kept /etc/ssh/ssh_config
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"2 h2: connect FAILED: host h2 has a host key that is not known here"* ]]
+  enter h2 test ! -e /opt/trireme
+}
+
+@test "a drive that cannot be mounted leaves no line in fstab" {
+  run --separate-stderr cluster up --mount nfs://nowhere/x:/mnt/data
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"1 h1: /mnt/data FAILED: mount nowhere:/x: mount.nfs: Connection timed out"* ]]
+  [ "$(enter h1 cat /etc/fstab)" = "$(printf '# the system\n/dev/vda1 / ext4 defaults 0 1')" ]
+  cluster up --mount $drive
+}
+
+@test "a line of fstab for another drive at the mount point is refused and left alone" {
+  enter h2 bash -c 'printf "\nnas:/old /mnt/data nfs ro 0 0\n" >> /etc/fstab; cat /etc/fstab > /run/fstab'
+  run --separate-stderr cluster up --mount $drive
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"2 h2: /mnt/data FAILED: /etc/fstab has another line for /mnt/data: nas:/old /mnt/data nfs ro 0 0"* ]]
+  enter h2 cmp /etc/fstab /run/fstab
+}
+
+@test "a line of fstab for the same drive is used, and stays after down" {
+  enter h2 bash -c 'printf "\nnas:/export /mnt/data nfs ro 0 0\n" >> /etc/fstab; cat /etc/fstab > /run/fstab'
+  cluster up --mount $drive
+  enter h2 cmp /etc/fstab /run/fstab
+  enter h2 grep -q "^nas:/export /mnt/data " /proc/mounts
+  cluster down
+  enter h2 cmp /etc/fstab /run/fstab
+  run -1 enter h2 grep " /mnt/data " /proc/mounts
+}
+
+@test "a drive that was mounted before stays mounted after down" {
+  enter h2 bash -c 'mkdir /mnt/data; mount -i -t tmpfs nas:/export /mnt/data'
+  cluster up --mount $drive
+  [ "$(enter h2 grep -c ' /mnt/data ' /proc/mounts)" -eq 1 ]
+  cluster down
+  [ "$(enter h2 grep -c ' /mnt/data ' /proc/mounts)" -eq 1 ]
+  enter h2 bash -c 'umount /mnt/data; rmdir /mnt/data'
+}
+
+@test "credentials of CIFS are in no argument, no output and no file that others can read" {
+  mkdir bin
+  printf '#!/bin/sh\nprintf "%%s\\n" "$@" >> "%s/arguments"\nexec /usr/bin/ssh "$@"\n' "$PWD" > bin/ssh
+  chmod 755 bin/ssh
+  (umask 077 && printf 'username=ann\npassword=S3cr3t-word\n' > secret)
+  PATH=$PWD/bin:$PATH run cluster up --mount cifs://nas/share:/mnt/data --credentials secret
+  [ "$status" -eq 0 ]
+  [[ "$output" != *S3cr3t* ]]
+  [ -s arguments ]
+  run -1 grep S3cr3t arguments
+  [ "$(enter h2 stat -c '%a %u' /opt/trireme/credentials.1)" = "600 0" ]
+  enter h2 cmp /opt/trireme/credentials.1 "$PWD/secret"
+  run -1 enter h2 grep -r S3cr3t /etc/fstab /run/mount.log /opt/trireme/cluster.record
+  [ "$(enter h2 tail -n 1 /etc/fstab)" = "//nas/share /mnt/data cifs nofail,_netdev,vers=3.0,mfsymlinks,credentials=/opt/trireme/credentials.1,x-trireme.cluster 0 0" ]
+  enter h2 grep -q "credentials=/opt/trireme/credentials.1" /run/mount.log
+  cluster up --mount cifs://nas/share:/mnt/data --credentials secret
+  [ "$(enter h2 stat -c '%a %u' /opt/trireme/credentials.1)" = "600 0" ]
+  cluster down
+  enter h2 test ! -e /opt/trireme
+}
+
+@test "a credentials file that others can read is refused" {
+  printf 'username=ann\npassword=S3cr3t-word\n' > secret
+  chmod 644 secret
+  run cluster up --mount cifs://nas/share:/mnt/data --credentials secret
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"other users can read it (mode 0644)"* ]]
+  [[ "$output" != *S3cr3t* ]]
+}
+
+@test "missing packages are installed and named, or refused with --no-install" {
+  for host in h1 h2 h3; do
+    enter $host bash -c '
+      printf "#!/bin/sh\nexit 0\n" > /usr/local/bin/apt-cache
+      printf "#!/bin/sh\necho \"\$*\" >> /run/apt.log\ncase \"\$*\" in *install*) ln -sf /bin/true /usr/local/bin/mpirun ;; esac\n" > /usr/local/bin/apt-get
+      chmod 755 /usr/local/bin/apt-*; rm -f /run/apt.log'
+  done
+  # Only h2 has no mpirun: its link is in /etc/alternatives, which is each host's own.
+  [ -L /etc/alternatives/mpirun ] || skip "mpirun is no link to /etc/alternatives here"
+  enter h2 mv /etc/alternatives/mpirun /run/mpirun
+  run --separate-stderr cluster up --no-install
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"2 h2: packages FAILED: missing: mpirun"* ]]
+  enter h2 test ! -e /run/apt.log
+  run --separate-stderr cluster up
+  [ "$status" -eq 0 ]
+  [[ "$(row h2)" == *"installed openmpi-bin"* ]]
+  [[ "$(row h1)" == *"none missing"* ]]
+  enter h2 grep -q -- "install --no-install-recommends openmpi-bin" /run/apt.log
+  run --separate-stderr cluster down
+  [[ "$output" == *"h2: packages that 'up' installed stay: openmpi-bin"* ]]
+  enter h2 mv /run/mpirun /etc/alternatives/mpirun
+}
+
+@test "a host of another architecture is refused" {
+  enter h3 bash -c 'printf "#!/bin/sh\necho riscv64\n" > /usr/local/bin/uname; chmod 755 /usr/local/bin/uname'
+  run --separate-stderr cluster up
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"3 h3: connect FAILED: this host is riscv64, the program was built for $(uname -m)"* ]]
+  enter h3 test ! -e /opt/trireme
+}
+
+@test "status shows a missing program, another build, and a drive that is not mounted" {
+  run --separate-stderr cluster status
+  [ "$status" -eq 0 ]
+  [[ "$(row h1)" =~ absent\ +none ]]
+  cluster up --mount $drive
+  enter h2 umount /mnt/data
+  enter h3 bash -c 'echo >> /opt/trireme/bin/trireme'
+  run --separate-stderr cluster status
+  [ "$status" -eq 0 ]
+  [[ "$(row h1)" =~ same\ +/mnt/data\ mounted ]]
+  [[ "$(row h2)" =~ same\ +/mnt/data\ NOT\ mounted ]]
+  [[ "$(row h3)" =~ another\ build\ +/mnt/data\ mounted ]]
+}
+
+@test "a user without sudo is told so, and can install below the home directory" {
+  hosts[1]=ann@h1,ann@h2,ann@h3
+  run --separate-stderr cluster up
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"h2: connect FAILED: writing to /opt needs root, but user ann cannot use sudo without a password; pass --dir trireme"* ]]
+  run --separate-stderr cluster up --dir trireme
+  [ "$status" -eq 0 ]
+  [ "$(enter h2 /run/ann/trireme/bin/trireme --version)" = "$("$TRIREME" --version)" ]
+  run --separate-stderr cluster up --dir trireme --mount $drive
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"h2: /mnt/data FAILED: mounting nas:/export needs root"* ]]
+  cluster down --dir trireme
+  enter h2 test ! -e /run/ann/trireme
+}
+
+@test "a user with sudo installs and mounts" {
+  command -v sudo > /dev/null || skip "sudo is not installed"
+  for host in h1 h2 h3; do
+    files_on $host > before.$host
+    enter $host bash -c 'echo "ann ALL=(ALL) NOPASSWD: ALL" > /etc/sudoers.d/ann'
+  done
+  hosts[1]=ann@h1,ann@h2,ann@h3
+  (umask 077 && printf 'username=ann\npassword=S3cr3t-word\n' > secret)
+  cluster up --mount $drive --mount cifs://nas/share:/mnt/share --credentials secret
+  [ "$(enter h2 stat -c %u /opt/trireme/bin/trireme)" -eq 0 ]
+  [ "$(enter h2 stat -c '%a %u' /opt/trireme/credentials.2)" = "600 0" ]
+  enter h2 grep -q "^//nas/share /mnt/share " /proc/mounts
+  cluster down
+  for host in h1 h2 h3; do
+    files_on $host | diff before.$host -
+    enter $host rm /etc/sudoers.d/ann
+  done
+}
+
+@test "run keeps words as they are, prefixes lines, reports exit statuses" {
+  run --separate-stderr on h1 "$TRIREME" cluster run "${hosts[@]}" -- printf '%s|' "a  b" '$HOME;*' "it's"
+  [ "$status" -eq 0 ]
+  [ "$(echo "$output" | sort)" = "$(printf "h%d: a  b|\$HOME;*|it's|\n" 1 2 3)" ]
+  run --separate-stderr on h1 "$TRIREME" cluster run "${hosts[@]}" -- 'hostname; echo no >&2; [ $(hostname) != h2 ] || exit 7'
+  [ "$status" -eq 1 ]
+  [ "$(echo "$output" | sort)" = "$(printf 'h%d: h%d\n' 1 1 2 2 3 3)" ]
+  [[ "$stderr" == *"h3: no"* ]]
+  [[ "$stderr" == *"h2: exit status 7"* ]]
+  [[ "$stderr" == *"the command failed on 1 of 3 hosts"* ]]
+}
+
+# is_running HOST, is_gone HOST: the command of the test below.
+is_running() { enter "$1" pgrep -f "^sleep 4321" > /dev/null; }
+is_gone() { ! is_running "$1"; }
+
+@test "run ends the command on the hosts when it is interrupted" {
+  on h1 "$TRIREME" cluster run "${hosts[@]}" -- 'sleep 4321 | cat' > out 2>&1 3>&- &
+  for host in h1 h2 h3; do until_true is_running $host; done
+  enter h1 pkill -TERM -f "cluster run .*sleep 4321"
+  wait $! || true
+  for host in h1 h2 h3; do until_true is_gone $host; done
+}
+
+@test "ssh opens a shell on the host with that number or name" {
+  [ "$(echo hostname | on h1 "$TRIREME" cluster ssh 2 "${hosts[@]}" 2> /dev/null)" = h2 ]
+  [ "$(echo hostname | on h1 "$TRIREME" cluster ssh h3 "${hosts[@]}" 2> /dev/null)" = h3 ]
+  run on h1 "$TRIREME" cluster ssh 4 "${hosts[@]}"
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"there is no host 4; pass a number from 1 to 3, or a name"* ]]
+}
+
+@test "an inventory of AWS gives the hosts and the rule of their security group" {
+  for i in 1 2 3; do
+    echo "{\"State\":{\"Name\":\"running\"},\"PrivateIpAddress\":\"10.7.0.$i\",\"SecurityGroups\":[{\"GroupId\":\"sg-0$i\"},{\"GroupId\":\"sg-0abc\"}],\"Tags\":[{\"Key\":\"Name\",\"Value\":\"gpu$i\"}]}"
+  done | paste -sd , | sed 's/.*/{"Reservations":[{"Instances":[&]}]}/' > instances.json
+  hosts=(--inventory instances.json --ssh-port $SSH_PORT --ssh-key "$LAB/key")
+  run --separate-stderr cluster up
+  [ "$status" -eq 0 ]
+  [[ "$(row gpu2)" == *copied* ]]
+  [[ "$output" == *"authorize-security-group-ingress --group-id sg-0abc --protocol tcp"*"--port 1024-65535 --source-group sg-0abc"* ]]
+  [[ "$output" == *"trireme launch --inventory instances.json"* ]]
+}

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cmd/cmd.h"
+#include "cmd/launch_meet.h"
 #include "launch/agent.h"
 #include "launch/console.h"
 #include "launch/machine.h"
@@ -113,20 +114,31 @@ static Err read_launch(Launch *l, const OptSet *opts) {
   return ERR_OK;
 }
 
-static Err supervise(Launch *l, const OptSet *opts) {
+/* This machine, and those that join at the rendezvous, if there is one. */
+static Err open_sources(Rendezvous *rendezvous, Source source[2], int *sources) {
+  *sources = 0;
+  if (rendezvous) rendezvous_to_source(rendezvous, &source[(*sources)++]);
+  Err err = source_local_open(&source[*sources], 0);
+  if (!err) (*sources)++;
+  return err;
+}
+
+static Err supervise(Launch *l, const OptSet *opts, Rendezvous *rendezvous) {
   Console *console = NULL;
   Supervisor *supervisor = NULL;
-  Source source = {0};
+  Source source[2];
+  int sources;
   bool is_reported = false;
   ConsoleSpec spec = {.log_dir = l->log_dir,
                       .run = l->run,
                       .all_output = opt_flag(opts, "all-output"),
                       .is_quiet = opt_flag(opts, "quiet")};
-  TRY(console_open(&console, &spec));
-  Err err = source_local_open(&source, 0);
-  if (!err) err = supervisor_open(&supervisor, &l->spec, console, &source, 1);
+  Err err = open_sources(rendezvous, source, &sources);
+  if (!err) err = console_open(&console, &spec);
+  if (!err) err = supervisor_open(&supervisor, &l->spec, console, source, sources);
   if (!err) err = supervisor_run(supervisor, &is_reported);
   ErrRecord why = err_copy();
+  for (int i = 0; i < sources && !supervisor; i++) source[i].close(source[i].self);
   supervisor_close(supervisor);
   Err lost = console_close(console);
   if (err && is_reported) log_mute(); /* the workers have printed the reason */
@@ -149,8 +161,18 @@ static Err run_rsh(const OptSet *opts) {
   return stub_run_rsh(word[0], word + 1, words - 1);
 }
 
+/* Head or agent, as the rendezvous decides. */
+static Err run_rendezvous(Launch *l, const OptSet *opts) {
+  Rendezvous *head;
+  Channel *agent;
+  TRY(launch_meet(opts, &head, &agent));
+  return agent ? agent_run(agent, NULL) : supervise(l, opts, head);
+}
+
 Err cmd_launch(OptSet *opts) {
   Launch l = {0};
+  log_quiet(opt_flag(opts, "quiet"));
+  if (opt_given(opts, "new-key")) return launch_make_key(opts);
   if (opt_flag(opts, "worker")) return stub_run_worker();
   if (opt_flag(opts, "rsh")) return run_rsh(opts);
   if (opt_given(opts, "agent-fd")) {
@@ -162,7 +184,8 @@ Err cmd_launch(OptSet *opts) {
     return err_set(ERR_USAGE, "no command given: trireme launch [options] -- train ...");
   TRY(cmd_refuse_ranks("launch", "call it without mpirun"));
   Err err = read_launch(&l, opts);
-  if (!err) err = supervise(&l, opts);
+  bool has_rendezvous = opt_given(opts, "rdzv-endpoint");
+  if (!err) err = has_rendezvous ? run_rendezvous(&l, opts) : supervise(&l, opts, NULL);
   mem_free(l.argv);
   return err;
 }

@@ -343,6 +343,15 @@ const OptSpec cmd_options[] = {
         "nnodes", "MIN:MAX", NULL, "launch", "Machines",
         "Machines of the run: a number, or the least and the greatest; by default all that are "
         "listed"),
+    TEXT("rdzv-endpoint", "HOST:PORT", NULL, "launch", "Machines without ssh",
+         "Start the same command on every machine: they meet at this address, which one of them "
+         "has (port 29400 if none is given). Needs --rdzv-key and --nnodes"),
+    TEXT("rdzv-id", "ID", "trireme", "launch", "Machines without ssh",
+         "Name of the rendezvous; a machine with another one is refused"),
+    TEXT("rdzv-key", "FILE", NULL, "launch", "Machines without ssh",
+         "The shared key by which machines know each other; the same file on every machine"),
+    TEXT("new-key", "FILE", NULL, "launch", "Machines without ssh",
+         "Write a new key for --rdzv-key to this file, which must not exist, and end"),
     FLAG("standalone", "launch", "Machines", "Run on this machine alone, which is the default"),
     {"join-timeout", OPT_SECONDS, "TIME", "10m", 1, 1e7, NULL, 1, false, "launch", "Machines",
      "Wait this long for the least number of machines"},

@@ -351,6 +351,7 @@ static Err read_some(Channel *c, size_t most, size_t *got) {
   *got = 0;
   ssize_t n = read(c->in, q->bytes + q->end, most);
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return ERR_OK;
+  if (n < 0 && !channel_is_proven(c)) return err_errno("no connection to", c->name);
   if (n < 0) return err_errno("lost the connection to", c->name);
   if (n == 0 && !channel_is_proven(c)) return explain_refusal(c);
   if (n == 0 && c->has_received_end)

@@ -252,7 +252,7 @@ static void test_door_connect_to_a_closed_port_is_an_error_of_the_channel(void *
     poll(fds, (nfds_t)count, channel_wait_ms(c));
     err = channel_advance(c);
   }
-  assert_says("the door: Connection refused");
+  assert_says("no connection to the door: Connection refused");
   channel_close(c);
 }
 

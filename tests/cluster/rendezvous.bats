@@ -1,0 +1,204 @@
+#!/usr/bin/env bats
+# trireme launch without ssh: hosts meet at an endpoint with a shared key, in any order; strangers are
+# refused and learn nothing.
+
+bats_require_minimum_version 1.5.0
+load ../ranks/support
+load hosts
+
+setup_file() {
+  make_hosts 3
+  make_set
+}
+teardown_file() { remove_hosts; }
+
+setup() {
+  need_hosts
+  need_mpi
+  grep -q sodium <(ldd "$TRIREME") || skip "built without libsodium"
+  T=$BATS_TEST_TMPDIR
+  cd "$T"
+  "$TRIREME" launch --quiet --new-key key
+  ENDPOINT=$(host_address h1):29400
+}
+
+teardown() {
+  local host
+  [ -z "${LAB_PID:-}" ] || for host in h1 h2 h3; do kill_all_on "$host"; done
+}
+
+# meet HOST [OPTION of launch…] -- [OPTION of train…]: the command of every host, in the background; its
+# output is in the file HOST, its exit status in HOST.status.
+meet() {
+  local host=$1 options=()
+  shift
+  while [ "$1" != -- ]; do
+    options+=("$1")
+    shift
+  done
+  shift
+  {
+    on "$host" "$TRIREME" launch --rdzv-endpoint "$ENDPOINT" --rdzv-id demo --rdzv-key key --nproc-per-node 1 \
+      "${options[@]}" -- train --data "$SET" --run "$T/run" "${MODEL[@]}" --steps 6 --reproducible "$@" \
+      > "$host" 2>&1 && echo 0 > "$host.status" || echo $? > "$host.status"
+  } 3>&- &
+}
+has_ended() { [ -s "$1.status" ]; }
+status_of() {
+  until_true has_ended "$1" || cat "$1"
+  cat "$1.status"
+}
+has_line() { grep -qE -- "$2" "$1"; }
+listens() { on h1 grep -q ":72D8 00000000:0000 0A" /proc/net/tcp; } # port 29400
+is_empty() { [ -z "$(processes_on "$1")" ]; }
+
+# wait_for_strangers: a head on h1 that waits for a second machine.
+wait_for_strangers() {
+  meet h1 --nnodes 2 --
+  until_true listens
+}
+head_pid() { processes_on h1 | sed -n 's/^\([0-9]*\) .*launch --rdzv-endpoint.*/\1/p' | head -n 1; }
+# memory: the most that the head has used so far, in kB.
+memory() { sed -n 's/^VmHWM:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$(head_pid)/status"; }
+
+# stranger HOST PROGRAM: perl on a host. connect_to() connects to the endpoint; rest($s) reads up to the end
+# of the connection.
+stranger() {
+  on "$1" perl -MIO::Socket::INET -MSocket=MSG_DONTWAIT -e 'use strict;
+    $SIG{PIPE} = "IGNORE"; alarm 120;
+    my $endpoint = shift;
+    sub connect_to { my $s = IO::Socket::INET->new($endpoint) // die "$!\n"; binmode $s; $s }
+    sub rest { my $s = shift; my ($all, $part) = (""); $all .= $part while sysread $s, $part, 4096; $all }
+    '"$2" "$ENDPOINT"
+}
+
+@test "a stranger gets 32 random bytes, then the end, whatever it sends" {
+  wait_for_strangers
+  stranger h2 'for my $bytes ("\0" x 88, "\xff" x 88, pack("C*", map { int rand 256 } 1 .. 88), "GET / HTTP/1.1\r\nHost: a\r\n\r\n" x 9) {
+      my $s = connect_to(); syswrite $s, $bytes; print length rest($s), "\n" }
+    my %seen;
+    for (1 .. 5) { my $s = connect_to(); sysread $s, my $hello, 32; $seen{$hello} = 1; close $s }
+    print scalar keys %seen, "\n"' > sizes
+  [ "$(sed -n 5p sizes)" -eq 5 ]
+  # The end may come before the bytes have been sent.
+  run ! grep -vxE "0|32" <(head -n 4 sizes)
+  kill -0 "$(head_pid)"
+  until_true has_line h1 "refused 10.7.0.2: the peer did not prove that it knows the key"
+}
+
+@test "a stranger that sends a gigabyte is cut off, and the head's memory does not grow" {
+  wait_for_strangers
+  local before
+  before=$(memory)
+  stranger h2 'my ($s, $sent, $chunk) = (connect_to(), 0, "x" x 65536);
+    while ($sent < 2**30) { my $n = syswrite $s, $chunk; last unless $n; $sent += $n }
+    print "$sent\n"' > sent
+  [ "$(cat sent)" -lt $((64 << 20)) ] # what fits into the buffers of both kernels
+  [ $(($(memory) - before)) -lt 4096 ]
+}
+
+@test "a stranger that says nothing, and one that sends a byte now and then, are cut off after 5 s" {
+  wait_for_strangers
+  SECONDS=0
+  stranger h2 'print length rest(connect_to()), "\n"' > silent 3>&- &
+  local silent=$!
+  stranger h3 'my ($s, $n) = (connect_to(), 0);
+    while (1) { syswrite $s, "x"; last if ++$n > 87; my $in = ""; vec($in, fileno $s, 1) = 1;
+      next unless select $in, undef, undef, 0.5; last unless sysread $s, my $part, 4096 }
+    print "$n\n"' > slow
+  wait $silent
+  [ "$SECONDS" -ge 4 ]
+  [ "$(cat silent)" -eq 32 ]
+  [ "$(cat slow)" -lt 88 ]
+}
+
+@test "100 silent strangers hold 8 connections, and a host with the key still joins" {
+  wait_for_strangers
+  stranger h3 'my @s = map { connect_to() } 1 .. 100; open F, ">", "connected"; close F;
+    my $held = 0;
+    for my $s (@s) { sysread $s, my $hello, 32; $held++ if length $hello }
+    print "$held\n"' > held 3>&- &
+  until_true test -e connected
+  meet h2 --nnodes 2 --
+  until_true has_line h2 "joined the head"
+  wait %stranger 2> /dev/null || wait
+  [ "$(cat held)" -le 8 ]
+}
+
+@test "a recorded handshake is of no use to whoever replays it" {
+  meet h1 --nnodes 3 --
+  until_true listens
+  # h3 carries what h2 and the head send each other, and stores both.
+  on h3 perl -MIO::Socket::INET -e 'my $l = IO::Socket::INET->new(Listen => 1, LocalPort => 29400) // die; open F, ">", "ready"; close F;
+    my $a = $l->accept; my $b = IO::Socket::INET->new($ARGV[0]) // die;
+    open my $of_a, ">", "of-agent"; open my $of_b, ">", "of-head"; $_->autoflush for $of_a, $of_b;
+    while (1) { my $in = ""; vec($in, fileno $_, 1) = 1 for $a, $b; select $in, undef, undef, undef;
+      for ([$a, $b, $of_a], [$b, $a, $of_b]) { my ($from, $to, $file) = @$_; next unless vec $in, fileno $from, 1;
+        exit unless sysread $from, my $part, 65536; syswrite $to, $part; print $file $part } }' "$ENDPOINT" 3>&- &
+  until_true test -e ready
+  ENDPOINT=$(host_address h3):29400 meet h2 --nnodes 3 --
+  until_true has_line h2 "joined the head"
+  on h3 pkill perl
+  [ "$(wc -c < of-agent)" -gt 88 ]
+  [ "$(wc -c < of-head)" -gt 88 ]
+  run ! grep -a demo of-agent of-head # the id, which was sent
+  stranger h3 'open my $f, "<", "of-agent"; my $s = connect_to(); local $/; syswrite $s, <$f>; print length rest($s), "\n"' > answer
+  grep -qxE "0|32" answer
+  # and a false head that replays the true one's part
+  on h3 perl -MIO::Socket::INET -e 'my $l = IO::Socket::INET->new(Listen => 1, LocalPort => 29401) // die; open F, ">", "again"; close F;
+    my $a = $l->accept; open my $f, "<", "of-head"; local $/; syswrite $a, <$f>; my ($all, $part) = (""); $all .= $part while sysread $a, $part, 4096;
+    print length $all, "\n"' > got 3>&- &
+  until_true test -e again
+  until_true has_ended h2 # its connection went through h3
+  rm h2.status
+  ENDPOINT=$(host_address h3):29401 meet h2 --nnodes 3 --
+  until_true has_line h2 "did not prove that it knows the key"
+  [ "$(status_of h2)" -eq 1 ]
+  until_true test -s got
+  [ "$(cat got)" -eq 88 ]
+}
+
+@test "another key and another id are refused with the reason, and the head goes on waiting" {
+  wait_for_strangers
+  "$TRIREME" launch --quiet --new-key other
+  on h2 "$TRIREME" launch --rdzv-endpoint "$ENDPOINT" --rdzv-id demo --rdzv-key other --nnodes 2 -- train > wrong-key 2>&1 || echo $? >> wrong-key
+  grep -q "refused our key: its key file" wrong-key
+  [ "$(tail -n 1 wrong-key)" -eq 1 ]
+  on h2 "$TRIREME" launch --rdzv-endpoint "$ENDPOINT" --rdzv-id other --rdzv-key key --nnodes 2 -- train > wrong-id 2>&1 || echo $? >> wrong-id
+  grep -q "the head's rendezvous is 'demo', this machine's 'other'" wrong-id
+  [ "$(tail -n 1 wrong-id)" -eq 1 ]
+  kill -0 "$(head_pid)"
+  meet h2 --nnodes 2 --
+  until_true has_line h2 "joined the head"
+}
+
+@test "the same command twice on the head's machine makes the second an agent" {
+  wait_for_strangers
+  mv h1 first
+  meet h1 --nnodes 2 --
+  until_true has_line h1 "joined the head"
+}
+
+@test "an agent of a head that is killed ends with an error, and leaves nothing" {
+  meet h1 --nnodes 3 --
+  until_true listens
+  meet h2 --nnodes 3 --
+  until_true has_line h2 "joined the head"
+  kill -9 "$(head_pid)"
+  [ "$(status_of h2)" -eq 1 ]
+  until_true is_empty h2
+  has_line h2 "the head .* closed the connection|lost the connection to the head"
+}
+
+@test "a key that others can read, and a rendezvous without key or number of machines, are errors" {
+  chmod 640 key
+  run -1 "$TRIREME" launch --rdzv-endpoint "$ENDPOINT" --rdzv-key key --nnodes 2 -- train
+  [[ "$output" == *"key can be read or written by other users (mode 0640)"* ]]
+  chmod 600 key
+  run -2 "$TRIREME" launch --rdzv-endpoint "$ENDPOINT" --rdzv-key key -- train
+  [[ "$output" == *"--rdzv-endpoint needs --nnodes"* ]]
+  run -2 "$TRIREME" launch --rdzv-endpoint "$ENDPOINT" --nnodes 2 -- train
+  [[ "$output" == *"--rdzv-endpoint needs --rdzv-key FILE"* ]]
+  run -1 "$TRIREME" launch --new-key key
+  [[ "$output" == *"key exists: a key is not overwritten"* ]]
+}

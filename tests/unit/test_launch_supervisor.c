@@ -1,0 +1,429 @@
+/* The supervisor with agents that this test plays: what it sends them, and what it concludes from
+ * what they send. The clock is the test's. */
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/progress.h"
+#include "launch/machine.h"
+#include "launch/protocol.h"
+#include "launch/supervisor.h"
+#include "support.h"
+
+#define AGENTS 4
+
+/* A source that yields agents when the test says so. */
+typedef struct {
+  Arrival waiting[AGENTS];
+  int count;
+  int losses;
+} FakeSource;
+
+typedef struct {
+  FakeSource from;
+  Source source;
+  Console *console;
+  Supervisor *supervisor;
+  Channel *agent[AGENTS]; /* the agents' ends */
+  double now;
+  int signals;
+} Fixture;
+
+static int poll_for(void *self, struct pollfd *fds, int room) {
+  (void)self;
+  (void)fds;
+  (void)room;
+  return 0;
+}
+
+static Err advance(void *self, double now) {
+  (void)self;
+  (void)now;
+  return ERR_OK;
+}
+
+static bool next(void *self, Arrival *arrival) {
+  FakeSource *f = self;
+  if (!f->count) return false;
+  *arrival = f->waiting[--f->count];
+  return true;
+}
+
+static void lost(void *self, const char *name, double now) {
+  FakeSource *f = self;
+  (void)name;
+  (void)now;
+  f->losses++;
+}
+
+static void close_source(void *self) {
+  (void)self;
+}
+
+static const char *const command[] = {"train", "--run", "x"};
+
+static Fixture *open_fixture(LaunchSpec spec) {
+  Fixture *f = calloc(1, sizeof *f);
+  assert_non_null(f);
+  f->now = progress_clock();
+  f->source = (Source){.self = &f->from,
+                       .expected = 1,
+                       .poll_for = poll_for,
+                       .advance = advance,
+                       .next = next,
+                       .lost = lost,
+                       .close = close_source};
+  spec.argv = command;
+  spec.args = 3;
+  spec.log_dir = scratch;
+  if (!spec.join_timeout) spec.join_timeout = 60;
+  OK(console_open(&f->console, &(ConsoleSpec){.log_dir = scratch, .is_quiet = true}));
+  OK(supervisor_open(&f->supervisor, &spec, f->console, &f->source, 1));
+  return f;
+}
+
+static void close_fixture(Fixture *f) {
+  supervisor_close(f->supervisor);
+  OK(console_close(f->console));
+  for (int i = 0; i < AGENTS; i++) channel_close(f->agent[i]);
+  free(f);
+}
+
+/* Agent i connects and says what it is. */
+static void connect_agent(Fixture *f, int i, const char *version) {
+  int ends[2];
+  Channel *head;
+  Arrival *a = &f->from.waiting[f->from.count++];
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  OK(channel_open(&head, ends[0], ends[0], "agent"));
+  OK(channel_open(&f->agent[i], ends[1], ends[1], "head"));
+  *a = (Arrival){.channel = head, .is_head = i == 0};
+  snprintf(a->name, sizeof a->name, "host%d", i);
+  OK(protocol_send(
+      f->agent[i], MSG_HELLO,
+      json_pack("{s:s, s:s, s:s, s:i, s:i, s:[]}", "version", version, "host", a->name,
+                "directory", "/dev/shm/agent", "cores", 4, "gpus", 0, "networks")));
+}
+
+static bool advance_all(Fixture *f) {
+  for (int i = 0; i < AGENTS; i++) {
+    Err err = f->agent[i] ? channel_advance(f->agent[i]) : ERR_OK;
+    (void)err; /* the supervisor may have closed it */
+  }
+  return supervisor_advance(f->supervisor, f->now, f->signals);
+}
+
+/* Waits for the next message of agent i that is not of another type. */
+static json_t *expect(Fixture *f, int i, uint8_t type) {
+  Frame frame;
+  json_t *body;
+  for (int turn = 0; turn < 1000; turn++) {
+    advance_all(f);
+    while (f->agent[i] && channel_next(f->agent[i], &frame)) {
+      if (frame.type != type) fail_msg("a message of type %d instead of %d", frame.type, type);
+      OK(protocol_parse(&frame, "head", &body));
+      return body;
+    }
+  }
+  fail_msg("no message of type %d", type);
+  return NULL;
+}
+
+static void expect_only(Fixture *f, int i, uint8_t type) {
+  json_decref(expect(f, i, type));
+}
+
+static void expect_nothing(Fixture *f, int i) {
+  Frame frame;
+  for (int turn = 0; turn < 20; turn++) advance_all(f);
+  if (channel_next(f->agent[i], &frame)) fail_msg("a message of type %d", frame.type);
+}
+
+static void send_for(Fixture *f, int i, uint8_t type, int generation, int rank, int status,
+                     int signal_number) {
+  OK(protocol_send(f->agent[i], type,
+                   json_pack("{s:i, s:i, s:i, s:i}", "generation", generation, "rank", rank,
+                             "status", status, "signal", signal_number)));
+}
+
+static void send_event_step(Fixture *f, int generation, int step) {
+  OK(protocol_send(f->agent[0], MSG_EVENT,
+                   json_pack("{s:i, s:i, s:{s:s, s:i}}", "generation", generation, "rank", 0,
+                             "event", "event", "step", "step", step)));
+}
+
+static Err finish(Fixture *f, bool *is_reported) {
+  for (int turn = 0; turn < 1000; turn++)
+    if (advance_all(f)) return supervisor_result(f->supervisor, is_reported);
+  fail_msg("the launch does not end");
+  return ERR_WORK;
+}
+
+/* Machine 0 has been told to begin generation `number`, with all its ranks begun. */
+static void begin(Fixture *f, int number, int ranks) {
+  json_t *body = expect(f, 0, MSG_BEGIN);
+  assert_int_equal(protocol_int(body, "generation", 0), number);
+  json_decref(body);
+  if (ranks > 1) expect_only(f, 0, MSG_START);
+  for (int r = 0; r < ranks; r++) send_for(f, 0, MSG_WORKER_BEGAN, number, r, 0, 0);
+}
+
+static void confirm_kill(Fixture *f, int number) {
+  expect_only(f, 0, MSG_KILL);
+  send_for(f, 0, MSG_CLEAR, number, 0, 0, 0);
+}
+
+static void test_supervisor_one_rank_starts_without_mpirun(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .max_restarts = 3});
+  connect_agent(f, 0, TRIREME_VERSION);
+  json_t *body = expect(f, 0, MSG_BEGIN);
+  assert_true(json_is_true(json_object_get(body, "alone")));
+  assert_int_equal(protocol_int(body, "world_size", 0), 1);
+  assert_string_equal(json_string_value(json_array_get(json_object_get(body, "argv"), 0)),
+                      "train");
+  json_decref(body);
+  expect_nothing(f, 0);
+  send_for(f, 0, MSG_WORKER_BEGAN, 1, 0, 0, 0);
+  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, 0, 0);
+  confirm_kill(f, 1);
+  assert_int_equal(finish(f, &is_reported), ERR_OK);
+  close_fixture(f);
+}
+
+static void test_supervisor_two_ranks_start_mpirun(void **state) {
+  (void)state;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 2, .max_restarts = 3});
+  connect_agent(f, 0, TRIREME_VERSION);
+  expect_only(f, 0, MSG_BEGIN);
+  json_t *body = expect(f, 0, MSG_START);
+  const json_t *argv = json_object_get(body, "argv");
+  assert_string_equal(json_string_value(json_array_get(argv, 0)), "mpirun");
+  json_decref(body);
+  close_fixture(f);
+}
+
+static void test_supervisor_killed_rank_restarts_all(void **state) {
+  (void)state;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 2, .max_restarts = 3});
+  connect_agent(f, 0, TRIREME_VERSION);
+  begin(f, 1, 2);
+  send_for(f, 0, MSG_WORKER_ENDED, 1, 1, -1, 9);
+  confirm_kill(f, 1);
+  json_t *body = expect(f, 0, MSG_BEGIN);
+  assert_int_equal(protocol_int(body, "generation", 0), 2);
+  assert_int_equal(protocol_int(body, "restart_count", 0), 1);
+  assert_string_equal(protocol_text(body, "reason"), "rank 1 on host0: killed by SIGKILL");
+  json_decref(body);
+  close_fixture(f);
+}
+
+static void test_supervisor_ignores_messages_of_an_earlier_generation(void **state) {
+  (void)state;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .max_restarts = 3});
+  connect_agent(f, 0, TRIREME_VERSION);
+  begin(f, 1, 1);
+  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, -1, 9);
+  confirm_kill(f, 1);
+  begin(f, 2, 1);
+  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, 0, 0);
+  send_for(f, 0, MSG_WORKER_ENDED, 3, 0, 1, 0);
+  expect_nothing(f, 0);
+  close_fixture(f);
+}
+
+static void test_supervisor_gives_up_after_max_restarts(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .max_restarts = 2});
+  connect_agent(f, 0, TRIREME_VERSION);
+  for (int g = 1; g <= 3; g++) {
+    begin(f, g, 1);
+    send_for(f, 0, MSG_WORKER_ENDED, g, 0, -1, 9);
+    confirm_kill(f, g);
+  }
+  assert_int_equal(finish(f, &is_reported), ERR_WORK);
+  assert_false(is_reported);
+  assert_says("rank 0 on host0: killed by SIGKILL; failed 3 times without progress");
+  close_fixture(f);
+}
+
+static void test_supervisor_progress_allows_more_restarts(void **state) {
+  (void)state;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .max_restarts = 1});
+  connect_agent(f, 0, TRIREME_VERSION);
+  for (int g = 1; g <= 6; g++) {
+    begin(f, g, 1);
+    send_event_step(f, g, 20 * g);
+    send_for(f, 0, MSG_WORKER_ENDED, g, 0, -1, 9);
+    confirm_kill(f, g);
+  }
+  begin(f, 7, 1);
+  close_fixture(f);
+}
+
+static void test_supervisor_status_2_passes_through(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .max_restarts = 3});
+  connect_agent(f, 0, TRIREME_VERSION);
+  begin(f, 1, 1);
+  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, 2, 0);
+  confirm_kill(f, 1);
+  assert_int_equal(finish(f, &is_reported), ERR_USAGE);
+  assert_true(is_reported);
+  close_fixture(f);
+}
+
+static void test_supervisor_signal_stops_in_order(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .max_restarts = 3});
+  connect_agent(f, 0, TRIREME_VERSION);
+  begin(f, 1, 1);
+  expect_nothing(f, 0);
+  f->signals = 1;
+  expect_only(f, 0, MSG_STOP);
+  f->now += 3600; /* saving may take long */
+  expect_nothing(f, 0);
+  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, 3, 0);
+  confirm_kill(f, 1);
+  assert_int_equal(finish(f, &is_reported), ERR_STOPPED);
+  close_fixture(f);
+}
+
+static void test_supervisor_second_signal_kills(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .max_restarts = 3});
+  connect_agent(f, 0, TRIREME_VERSION);
+  begin(f, 1, 1);
+  expect_nothing(f, 0);
+  f->signals = 1;
+  expect_only(f, 0, MSG_STOP);
+  f->signals = 2;
+  confirm_kill(f, 1);
+  assert_int_equal(finish(f, &is_reported), ERR_STOPPED);
+  close_fixture(f);
+}
+
+static void test_supervisor_signal_after_a_fault_does_not_restart(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .max_restarts = 3});
+  connect_agent(f, 0, TRIREME_VERSION);
+  begin(f, 1, 1);
+  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, -1, 9);
+  expect_only(f, 0, MSG_KILL);
+  f->signals = 1;
+  expect_nothing(f, 0);
+  send_for(f, 0, MSG_CLEAR, 1, 0, 0, 0);
+  assert_int_equal(finish(f, &is_reported), ERR_STOPPED);
+  close_fixture(f);
+}
+
+static void test_supervisor_lost_agent_restarts_on_the_next(void **state) {
+  (void)state;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .max_restarts = 3});
+  connect_agent(f, 0, TRIREME_VERSION);
+  begin(f, 1, 1);
+  expect_nothing(f, 0);
+  channel_close(f->agent[0]);
+  f->agent[0] = NULL;
+  for (int turn = 0; turn < 20; turn++) advance_all(f);
+  assert_int_equal(f->from.losses, 1);
+  connect_agent(f, 0, TRIREME_VERSION);
+  json_t *body = expect(f, 0, MSG_BEGIN);
+  assert_int_equal(protocol_int(body, "restart_count", 0), 1);
+  assert_non_null(strstr(protocol_text(body, "reason"), "host0 is lost: "));
+  json_decref(body);
+  close_fixture(f);
+}
+
+static void test_supervisor_too_few_machines_end_after_the_timeout(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .min = 2, .max = 3, .join_timeout = 60});
+  connect_agent(f, 0, TRIREME_VERSION);
+  expect_nothing(f, 0);
+  f->now += 59;
+  expect_nothing(f, 0);
+  f->now += 2;
+  assert_int_equal(finish(f, &is_reported), ERR_WORK);
+  assert_says("1 of the 2 machines that are needed came within 60 s (--join-timeout)");
+  close_fixture(f);
+}
+
+static void test_supervisor_other_version_is_not_used(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .join_timeout = 60});
+  connect_agent(f, 0, "0.0.1");
+  expect_only(f, 0, MSG_END);
+  f->now += 61;
+  assert_int_equal(finish(f, &is_reported), ERR_WORK);
+  close_fixture(f);
+}
+
+static void test_supervisor_agent_that_does_not_confirm_is_left_out(void **state) {
+  (void)state;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .max_restarts = 3});
+  connect_agent(f, 0, TRIREME_VERSION);
+  begin(f, 1, 1);
+  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, -1, 9);
+  expect_only(f, 0, MSG_KILL);
+  f->now += 16;
+  for (int turn = 0; turn < 20; turn++) advance_all(f);
+  assert_int_equal(f->from.losses, 1);
+  close_fixture(f);
+}
+
+static void test_supervisor_garbage_loses_the_machine(void **state) {
+  (void)state;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .max_restarts = 3});
+  connect_agent(f, 0, TRIREME_VERSION);
+  begin(f, 1, 1);
+  expect_nothing(f, 0);
+  OK(channel_send(f->agent[0], MSG_WORKER_ENDED, "[1, 2", 5));
+  for (int turn = 0; turn < 20; turn++) advance_all(f);
+  assert_int_equal(f->from.losses, 1);
+  close_fixture(f);
+}
+
+static void test_supervisor_failed_start_is_not_repeated(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 2, .max_restarts = 3});
+  connect_agent(f, 0, TRIREME_VERSION);
+  expect_only(f, 0, MSG_BEGIN);
+  expect_only(f, 0, MSG_START);
+  OK(protocol_send(f->agent[0], MSG_FAILED,
+                   json_pack("{s:i, s:s}", "generation", 1, "text", "cannot start mpirun")));
+  confirm_kill(f, 1);
+  assert_int_equal(finish(f, &is_reported), ERR_WORK);
+  assert_says("host0: cannot start mpirun; not restarted");
+  close_fixture(f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_supervisor_one_rank_starts_without_mpirun),
+      cmocka_unit_test(test_supervisor_two_ranks_start_mpirun),
+      cmocka_unit_test(test_supervisor_killed_rank_restarts_all),
+      cmocka_unit_test(test_supervisor_ignores_messages_of_an_earlier_generation),
+      cmocka_unit_test(test_supervisor_gives_up_after_max_restarts),
+      cmocka_unit_test(test_supervisor_progress_allows_more_restarts),
+      cmocka_unit_test(test_supervisor_status_2_passes_through),
+      cmocka_unit_test(test_supervisor_signal_stops_in_order),
+      cmocka_unit_test(test_supervisor_second_signal_kills),
+      cmocka_unit_test(test_supervisor_signal_after_a_fault_does_not_restart),
+      cmocka_unit_test(test_supervisor_lost_agent_restarts_on_the_next),
+      cmocka_unit_test(test_supervisor_too_few_machines_end_after_the_timeout),
+      cmocka_unit_test(test_supervisor_other_version_is_not_used),
+      cmocka_unit_test(test_supervisor_agent_that_does_not_confirm_is_left_out),
+      cmocka_unit_test(test_supervisor_garbage_loses_the_machine),
+      cmocka_unit_test(test_supervisor_failed_start_is_not_repeated),
+  };
+  return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}

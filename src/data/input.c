@@ -34,6 +34,7 @@ struct Input {
   size_t raw_at, raw_len;
   uint64_t raw_total;
   Sha256 sha;
+  bool is_hashed;
   z_stream gzip;
 #ifdef HAVE_ZSTD
   ZSTD_DStream *zstd;
@@ -51,7 +52,7 @@ static Err read_raw(Input *in) {
   while (n < 0 && errno == EINTR);
   if (n < 0) return err_errno("cannot read", in->path);
   in->raw_end = n == 0;
-  sha256_add(&in->sha, in->raw + in->raw_len, (size_t)n);
+  if (in->is_hashed) sha256_add(&in->sha, in->raw + in->raw_len, (size_t)n);
   in->raw_len += (size_t)n;
   in->raw_total += (size_t)n;
   return ERR_OK;
@@ -122,6 +123,7 @@ Err input_open(Input **out, const char *path) {
   struct stat st;
   in->fd = -1;
   sha256_begin(&in->sha);
+  in->is_hashed = true;
   TRY_DONE(
       mem_dup(&in->path, standard ? "standard input" : path, standard ? 14 : strlen(path)));
   TRY_DONE(mem_alloc(&in->raw, RAW_BYTES, 1));
@@ -261,6 +263,48 @@ Err input_line(Input *in, const char **line, size_t *len) {
   return ERR_OK;
 }
 
+Err input_skip(Input *in, uint64_t lines) {
+  bool has_part = false; /* of a line whose end is not found yet; the last line may have none */
+  while (lines > 0) {
+    size_t have = in->text_len - in->text_at;
+    char *newline = have ? memchr(in->text + in->text_at, '\n', have) : NULL;
+    in->text_at = newline ? (size_t)(newline + 1 - in->text) : in->text_len;
+    has_part = !newline && (has_part || have > 0);
+    if (newline) {
+      in->number++;
+      lines--;
+    } else if (in->text_end) {
+      in->number += has_part;
+      return ERR_OK;
+    } else {
+      TRY(more_text(in));
+    }
+  }
+  return ERR_OK;
+}
+
+Err input_seek(Input *in, uint64_t offset, uint64_t before) {
+  if (lseek(in->fd, (off_t)offset, SEEK_SET) < 0) return err_errno("cannot read", in->path);
+  in->is_hashed = false;
+  in->raw_at = 0;
+  in->raw_len = 0;
+  in->raw_total = offset;
+  in->raw_end = false;
+  in->text_at = 0;
+  in->text_len = 0;
+  in->text_end = false;
+  in->number = before;
+  return ERR_OK;
+}
+
+bool input_is_plain(const Input *in) {
+  return in->kind == PLAIN;
+}
+
+void input_end_hash(Input *in) {
+  in->is_hashed = false;
+}
+
 bool input_ready(Input *in, int patience) {
   size_t searched = 0;
   for (;;) {
@@ -289,5 +333,6 @@ uint64_t input_bytes(const Input *in) {
 
 void input_sha256(Input *in, char hex[65]) {
   Sha256 copy = in->sha;
-  sha256_end(&copy, hex);
+  hex[0] = '\0';
+  if (in->is_hashed) sha256_end(&copy, hex);
 }

@@ -26,6 +26,7 @@ typedef struct {
 
 typedef struct {
   const PipelineSpec *spec;
+  bool has_record;
   MetaSplit inputs; /* only its sources, the reader's until all threads are joined */
   Block *ring;
   size_t size;
@@ -54,6 +55,15 @@ static Err add_raw(PipelineBlock *b, int side, const char *line, size_t len) {
   return str_check(&b->raw[side]);
 }
 
+/* The error for sides of different lengths, of which one is at its end. */
+static Err refuse_lengths(Source *s) {
+  for (int side = 0; side < 2; side++) TRY(input_skip(s->in[side], UINT64_MAX));
+  return err_set(ERR_WORK,
+                 "%s has %llu lines and %s has %llu: the two sides must match line by line",
+                 name_of(s, 0), (unsigned long long)input_number(s->in[0]), name_of(s, 1),
+                 (unsigned long long)input_number(s->in[1]));
+}
+
 /* The next line of each side; *end at the end of both. */
 static Err read_pair(Source *s, const char *line[2], size_t len[2], bool *end) {
   TRY(input_line(s->in[0], &line[0], &len[0]));
@@ -75,29 +85,45 @@ static Err read_pair(Source *s, const char *line[2], size_t len[2], bool *end) {
     return ERR_OK;
   }
   TRY(input_line(s->in[1], &line[1], &len[1]));
-  if (!line[0] != !line[1]) {
-    int longer = line[1] != NULL;
-    do TRY(input_line(s->in[longer], &line[0], &len[0]));
-    while (line[0]);
-    return err_set(ERR_WORK,
-                   "%s has %llu lines and %s has %llu: the two sides must match line by line",
-                   name_of(s, 0), (unsigned long long)input_number(s->in[0]), name_of(s, 1),
-                   (unsigned long long)input_number(s->in[1]));
-  }
+  if (!line[0] != !line[1]) return refuse_lengths(s);
   *end = !line[0];
   return ERR_OK;
 }
 
-/* Reads over the lines that are not of this part. */
+/* Is this process the one that hashes the file? It must read all of it. */
+static bool is_hashed(const Source *s, int side) {
+  const PipelinePart *part = &s->pipe->spec->part;
+  if (!s->pipe->has_record) return false;
+  return part->count == 0 || (2 * s->input + (size_t)side) % part->count == part->index;
+}
+
+/* Passes over n lines of a file, without reading all of them if it can. */
+static Err skip_lines(Source *s, int side, uint64_t n) {
+  const LineIndex *lines = s->pipe->spec->part.lines;
+  Input *in = s->in[side];
+  uint64_t to = input_number(in) + n;
+  if (lines) lines += 2 * s->input + (size_t)side;
+  if (lines && lines->chunks && !is_hashed(s, side)) {
+    uint64_t before;
+    uint64_t offset = line_index_find(lines, to, &before);
+    if (offset > input_bytes(in)) TRY(input_seek(in, offset, before));
+  }
+  return input_skip(in, to - input_number(in));
+}
+
+/* Passes over the lines that are not of this part. */
 static Err skip_other_parts(Source *s, bool *end) {
   const PipelinePart *part = &s->pipe->spec->part;
-  const char *line[2] = {0};
-  size_t len[2];
   if (part->count == 0) return ERR_OK;
-  while (!*end && (s->line / part->stretch) % part->count != part->index) {
-    TRY(read_pair(s, line, len, end));
-    if (!*end) s->line++;
-  }
+  uint64_t stretch = s->line / part->stretch;
+  uint64_t ahead = (part->index + part->count - stretch % part->count) % part->count;
+  if (ahead == 0) return ERR_OK;
+  uint64_t n = (stretch + ahead) * part->stretch - s->line;
+  uint64_t first = input_number(s->in[0]);
+  for (int side = 0; side < 2 && s->in[side]; side++) TRY(skip_lines(s, side, n));
+  if (s->in[1] && input_number(s->in[0]) != input_number(s->in[1])) return refuse_lengths(s);
+  s->line += input_number(s->in[0]) - first;
+  *end = input_number(s->in[0]) - first < n;
   return ERR_OK;
 }
 
@@ -169,13 +195,16 @@ static Err record_source(Source *s) {
   }
   if (m.lines == 0)
     return err_set(ERR_WORK, "%s is empty; it must have one sentence a line", name_of(s, 0));
-  return meta_add_source(&s->pipe->inputs, &m);
+  return s->pipe->has_record ? meta_add_source(&s->pipe->inputs, &m) : ERR_OK;
 }
 
 static Err read_input(Source *s) {
   const TextPair *input = &s->pipe->spec->input[s->input];
   for (int side = 0; side < 2 && input->path[side]; side++)
     TRY(input_open(&s->in[side], input->path[side]));
+  for (int side = 0; side < 2 && s->in[side]; side++) {
+    if (!is_hashed(s, side)) input_end_hash(s->in[side]);
+  }
   for (bool end = false; !end;) {
     Block *block = free_block(s->pipe);
     if (!block) return ERR_OK;
@@ -386,7 +415,7 @@ static Err run_threads(Pipe *p, PipelineTake take, void *context) {
 }
 
 Err pipeline_run(const PipelineSpec *spec, MetaSplit *split, PipelineTake take, void *context) {
-  Pipe p = {.spec = spec, .size = 4 * (size_t)spec->threads + 4};
+  Pipe p = {.spec = spec, .has_record = split != NULL, .size = 4 * (size_t)spec->threads + 4};
   /* A rank that waits for the others at the end of a stretch reads on meanwhile. */
   if (spec->part.count) p.size += spec->part.stretch / BLOCK_LINES;
   pthread_mutex_init(&p.lock, NULL);

@@ -1,11 +1,12 @@
 /* Parallel text through all cores, in order: one thread reads lines, workers
  * clean and encode blocks of them, the caller takes the blocks in the order of
  * the input. What comes out does not depend on the number of threads.
- * Depends on base, text, clean, input. */
+ * Depends on base, text, clean, input, line_index. */
 #ifndef DATA_PIPELINE_H
 #define DATA_PIPELINE_H
 
 #include "data/clean.h"
+#include "data/line_index.h"
 #include "data/meta.h"
 #include "text/tokenizer.h"
 
@@ -21,6 +22,7 @@ typedef struct {
   uint64_t stretch;
   uint32_t index;
   uint32_t count;
+  const LineIndex *lines; /* (2 * inputs) of each file, so that other parts need not be read */
 } PipelinePart;
 
 typedef struct {
@@ -50,7 +52,8 @@ typedef struct {
 
 typedef Err (*PipelineTake)(void *context, const PipelineBlock *block);
 
-/* Runs it all; `split` receives the record of each input. */
+/* Runs it all; `split` receives the record of each input; NULL: no record. With several parts, file i
+ * (of the files of all inputs, two each) has its hash in the records of part i % count only. */
 NODISCARD Err pipeline_run(const PipelineSpec *spec, MetaSplit *split, PipelineTake take,
                            void *context);
 

@@ -72,6 +72,7 @@ static Err run_steps(Prepare *p) {
   TRY(ranks_agree(r, is_first ? enter(p) : prepare_follow(&p->state, p->spec.out)));
   TRY(prepare_check_ranks(p));
   TRY(load(p, &is_resumed));
+  TRY(prepare_index_lines(p));
   record_options(&p->spec, p->meta);
   TRY(prepare_open_tokenizer(p));
   TRY(shard_begin_pairs(&p->builder, (uint32_t)p->tokenizer.vocab, p->tokenizer.sha256));
@@ -95,6 +96,7 @@ Err prepare_run(const PrepareSpec *spec, Meta *meta) {
   tokenizer_close(&p.tokenizer);
   shard_builder_free(&p.builder);
   seen_free(&p.seen);
+  prepare_free_index(&p);
   for (size_t i = 0; i < p.paths; i++) mem_free(p.path[i]);
   if (err) meta_free(meta);
   return err;

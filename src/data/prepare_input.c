@@ -221,3 +221,21 @@ Err prepare_check_ranks(Prepare *p) {
   mem_free(bytes);
   return err;
 }
+
+Err prepare_index_lines(Prepare *p) {
+  Ranks *r = p->spec.ranks;
+  if (ranks_count(r) == 1) return ERR_OK;
+  ranks_report(r, "counting lines");
+  TRY(mem_alloc(&p->lines, 2 * p->spec.trains, sizeof *p->lines));
+  for (size_t i = 0; i < 2 * p->spec.trains; i++) {
+    const char *path = p->spec.train[i / 2].path[i % 2];
+    if (path) TRY(line_index_make(&p->lines[i], path, r));
+  }
+  return ERR_OK;
+}
+
+void prepare_free_index(Prepare *p) {
+  for (size_t i = 0; p->lines && i < 2 * p->spec.trains; i++) line_index_free(&p->lines[i]);
+  mem_free(p->lines);
+  p->lines = NULL;
+}

@@ -72,31 +72,26 @@ static Err check_held_out(Prepare *p, const TextPair *input) {
     if (stat(input->path[side], &st) != 0 || !S_ISREG(st.st_mode)) return ERR_OK;
   }
   if (!input->path[0]) return ERR_OK;
-  MetaSplit unused = {0};
   PipelineSpec spec = prepare_pipeline(p);
   spec.input = input;
   spec.inputs = 1;
   spec.part = (PipelinePart){0};
   spec.rules = NULL;
   spec.drop_bad_utf8 = false;
-  Err err = pipeline_run(&spec, &unused, pass_block, p);
-  mem_free(unused.source);
-  return err;
+  return pipeline_run(&spec, NULL, pass_block, p);
 }
 
 /* Draws the sample from the training text; on several ranks, from this rank's part of it. */
 static Err draw_sample(Sampling *s) {
   Prepare *p = s->p;
-  MetaSplit unused = {0};
   PipelineSpec spec = prepare_pipeline(p);
   Err err = ERR_OK;
   if (ranks_is_first(p->spec.ranks)) err = check_held_out(p, &p->spec.valid);
   if (!err && ranks_is_first(p->spec.ranks)) err = check_held_out(p, &p->spec.test);
   progress_begin(&p->progress, "sample", "bytes", p->input_bytes);
-  if (!err) err = pipeline_run(&spec, &unused, sample_block, s);
+  if (!err) err = pipeline_run(&spec, NULL, sample_block, s);
   if (!err) err = prepare_check_stop(&p->state);
   if (!err) progress_end(&p->progress);
-  mem_free(unused.source);
   return err;
 }
 

@@ -1,7 +1,7 @@
 /* Training text encoded by several ranks into the shards that one process writes.
  *
- * The lines are divided into stretches; rank r cleans and encodes stretch r of every round of `count`
- * stretches. At the end of a round each rank sends every other one a LineResult per line. From
+ * The lines are divided into stretches; rank r reads, cleans and encodes stretch r of every round of
+ * `count` stretches. At the end of a round each rank sends every other one a LineResult per line. From
  * these all ranks compute the same counts, and the same lines at which shards end: where a shard
  * ends depends on the lengths of all lines before it. Shard i is written by rank i % count, to which
  * the others send the ids of its lines. Rank 0 alone appends to the manifest, in order, when a shard
@@ -528,6 +528,23 @@ static Err run_rounds(Share *s) {
   return end_rounds(s, err);
 }
 
+/* Each rank has hashed some of the files: gives all of them the hash of each file. */
+static Err share_hashes(Share *s) {
+  MetaSplit *split = &s->p->meta->split[SPLIT_TRAIN];
+  size_t files = 2 * split->sources;
+  char(*mine)[65], (*all)[65] = NULL;
+  TRY(mem_alloc(&mine, files, sizeof *mine));
+  Err err = mem_alloc(&all, files * s->count, sizeof *all);
+  for (size_t i = 0; i < files; i++)
+    memcpy(mine[i], split->source[i / 2].sha256[i % 2], sizeof *mine);
+  if (!err) err = ranks_gather(s->ranks, "hashes of files", mine, files * sizeof *mine, all);
+  for (size_t i = 0; i < files && !err; i++)
+    memcpy(split->source[i / 2].sha256[i % 2], all[i % s->count * files + i], sizeof *mine);
+  mem_free(all);
+  mem_free(mine);
+  return err;
+}
+
 Err prepare_share_train(Prepare *p) {
   Share s;
   Err err = new_share(&s, p);
@@ -536,6 +553,7 @@ Err prepare_share_train(Prepare *p) {
   ranks_report(s.ranks, "encoding the training text");
   if (!err) err = ranks_agree(s.ranks, s.rank == 0 ? prepare_begin_train(p) : ERR_OK);
   if (!err) err = run_rounds(&s);
+  if (!err) err = share_hashes(&s);
   if (!err) err = ranks_agree(s.ranks, prepare_end_train(p));
   free_share(&s);
   p->share = NULL;

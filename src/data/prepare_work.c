@@ -19,6 +19,7 @@ PipelineSpec prepare_pipeline(const Prepare *p) {
     spec.part.stretch = fault_number("stretch", STRETCH_LINES);
     spec.part.index = (uint32_t)r->rank;
     spec.part.count = (uint32_t)r->count;
+    spec.part.lines = p->lines;
   }
   return spec;
 }

@@ -18,6 +18,7 @@ typedef struct Prepare {
   char *path[7]; /* of the stand-ins */
   size_t paths;
   uint64_t most_pairs;              /* that training may have */
+  LineIndex *lines;                 /* (2 * trains) of the training text, on several ranks */
   uint64_t input_bytes, lines_done; /* of train; those in finished shards */
   ShardBuilder builder;
   ManifestEntry entry; /* of the shard that is being built */
@@ -39,6 +40,9 @@ NODISCARD Err prepare_gather(Prepare *p);
 /* prepare_input.c: an error if a rank does not see the directory or the training text of rank 0; on
  * other ranks than 0 it takes the place of prepare_gather. */
 NODISCARD Err prepare_check_ranks(Prepare *p);
+/* prepare_input.c: on several ranks, finds where the lines of the training text begin. */
+NODISCARD Err prepare_index_lines(Prepare *p);
+void prepare_free_index(Prepare *p);
 /* prepare_learn.c: copies, learns or finds the tokenizer, and opens it. */
 NODISCARD Err prepare_open_tokenizer(Prepare *p);
 /* prepare_encode.c: encodes validation or test text, which may be missing. */

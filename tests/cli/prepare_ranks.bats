@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # prepare on several ranks: they share the text and write the data set that one process writes.
 # TRIREME_FAULT=stretch:N makes the ranks take turns every N lines, so that a small text has many
-# rounds.
+# rounds; chunk:N makes them find their lines in chunks of N bytes.
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support
@@ -19,7 +19,7 @@ setup() {
   T=$BATS_FILE_TMPDIR
   cd "$BATS_TEST_TMPDIR"
   ln -sf "$T"/{a,b,va,vb} .
-  export TRIREME_FAULT=stretch:300
+  export TRIREME_FAULT=stretch:300,chunk:3000
   OPTIONS=(--quiet --valid va vb --vocab-size 100 --shard-size 24k --threads 1)
   child= mounted= guard=
 }
@@ -41,8 +41,8 @@ prepare() {
 two() {
   local first=$1 second=$2
   shift 2
-  mpirun -n 1 env TRIREME_FAULT="stretch:300$first" $guard timeout -k 5 300 "$@" : \
-    -n 1 env TRIREME_FAULT="stretch:300$second" $guard timeout -k 5 300 "$@"
+  mpirun -n 1 env TRIREME_FAULT="stretch:300,chunk:3000$first" $guard timeout -k 5 300 "$@" : \
+    -n 1 env TRIREME_FAULT="stretch:300,chunk:3000$second" $guard timeout -k 5 300 "$@"
 }
 
 # says WORDS…: there is one error, of one line, and it has each of them.

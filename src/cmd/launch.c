@@ -69,6 +69,17 @@ static Err check_command(const char *name) {
                  name);
 }
 
+/* The ranks have no standard input: which of them would read it? */
+static Err check_input(const char *const *argv, int args) {
+  const char *input = find_option(argv, args, "input");
+  bool is_read = strcmp(argv[0], "translate") == 0 && !input;
+  for (int i = 1; i < args; i++) is_read = is_read || strcmp(argv[i], "-") == 0;
+  if (!is_read) return ERR_OK;
+  return err_set(ERR_USAGE,
+                 "%s reads standard input, which launched ranks do not have; name a file%s",
+                 argv[0], strcmp(argv[0], "translate") == 0 ? " with --input FILE" : "");
+}
+
 typedef struct {
   LaunchSpec spec;
   const char **argv;
@@ -82,6 +93,7 @@ static Err read_command(Launch *l, const OptSet *opts) {
   TRY(check_command(opt_operand(opts, 0)));
   TRY(mem_alloc(&l->argv, (size_t)args + 1, sizeof *l->argv));
   for (int i = 0; i < args; i++) l->argv[i] = opt_operand(opts, i);
+  TRY(check_input(l->argv, args));
   bool is_train = strcmp(l->argv[0], "train") == 0;
   bool is_resumed =
       find_option(l->argv, args, "resume") || find_option(l->argv, args, "auto-resume");

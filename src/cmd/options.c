@@ -343,9 +343,10 @@ const OptSpec cmd_options[] = {
         "nnodes", "MIN:MAX", NULL, "launch", "Machines",
         "Machines of the run: a number, or the least and the greatest; by default all that are "
         "listed"),
-    TEXT("rdzv-endpoint", "HOST:PORT", NULL, "launch", "Machines without ssh",
-         "Start the same command on every machine: they meet at this address, which one of them "
-         "has (port 29400 if none is given). Needs --rdzv-key and --nnodes"),
+    TEXT(
+        "rdzv-endpoint", "HOST:PORT", NULL, "launch", "Machines without ssh",
+        "Start the same command on every machine: they meet at this address, which one of them "
+        "has (port 29400 if none is given). Needs --rdzv-key and --nnodes"),
     TEXT("rdzv-id", "ID", "trireme", "launch", "Machines without ssh",
          "Name of the rendezvous; a machine with another one is refused"),
     TEXT("rdzv-key", "FILE", NULL, "launch", "Machines without ssh",

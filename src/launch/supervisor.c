@@ -479,11 +479,17 @@ static Err wait_for_events(Supervisor *s, int signal_fd) {
   return ERR_OK;
 }
 
+/* SIGUSR1 is a batch system's announcement of the end. SIGHUP, the end of the terminal, does not
+ * count if it is ignored, as under nohup. */
 static int watch_signals(void) {
   sigset_t set;
+  struct sigaction hangup;
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGUSR1);
+  sigaction(SIGHUP, NULL, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
   sigprocmask(SIG_BLOCK, &set, NULL);
   return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
@@ -495,7 +501,9 @@ Err supervisor_run(Supervisor *s, bool *is_reported) {
   Err err = ERR_OK;
   while (!err && !supervisor_advance(s, progress_clock(), signals)) {
     err = wait_for_events(s, fd);
-    while (read(fd, &info, sizeof info) == (ssize_t)sizeof info) signals++;
+    /* Batch systems repeat SIGUSR1: only the first one counts. */
+    while (read(fd, &info, sizeof info) == (ssize_t)sizeof info)
+      if (info.ssi_signo != SIGUSR1 || !signals) signals++;
   }
   close(fd);
   *is_reported = false;

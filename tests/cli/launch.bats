@@ -201,6 +201,13 @@ stopped() {
   [[ "$output" =~ "TRIREME_AGENT names no socket" ]]
 }
 
+@test "a command that would read standard input is refused" {
+  run -2 "$TRIREME" launch -- translate --model m < /dev/null
+  [[ "$output" =~ "translate reads standard input, which launched ranks do not have; name a file with --input FILE" ]]
+  run -2 "$TRIREME" launch -- prepare --train - --out x < /dev/null
+  [[ "$output" =~ "prepare reads standard input" ]]
+}
+
 @test "launch under mpirun is refused" {
   need_mpi
   run mpirun -n 2 "$TRIREME" launch -- train --data "$SET" --run "$RUN"
@@ -240,6 +247,23 @@ stopped() {
   wait $child || code=$?
   [ "$code" -eq 3 ]
   until_true is_clear
+}
+
+@test "SIGHUP and SIGUSR1 stop the ranks in order, however often SIGUSR1 comes" {
+  need_mpi
+  local signal
+  for signal in HUP USR1; do
+    start 2 --
+    until_step $(($(last_step "$RUN") + 5))
+    kill -"$signal" "$head"
+    if [ "$signal" = USR1 ]; then
+      until_true has_line "a second signal ends them at once"
+      kill -USR1 "$head" || true
+    fi
+    until_true has_gone "$head"
+    until_true is_clear
+    has_line "^stopped at step"
+  done
 }
 
 @test "a second signal ends hung ranks at once" {

@@ -91,13 +91,19 @@ static const OptCommand commands[] = {
      .run = cmd_bench},
     {.name = "doctor",
      .summary = "check machines, disks and network before a run",
-     .usage = "[--preset NAME] [--run DIR] [--data DIR] [--json]",
-     .about = "Checks cores, memory, GPUs and their driver, limits, network cards, MPI with a "
-              "real all-reduce of the model's gradient, and the disk's space and speed against "
-              "what a run of the preset writes. Prints a table with a remedy for each problem; "
-              "exits with 1 if there is one.",
-     .examples = "  trireme doctor\n"
-                 "  trireme doctor --preset big --run /mnt/shared/runs/big --json\n",
+     .usage = "[--preset NAME] [--run DIR] [--data DIR] [--hosts LIST | --hostfile FILE | "
+              "--inventory FILE] [--ssh-port N] [--ssh-key FILE] [--json]",
+     .about =
+         "Checks cores, memory, GPUs and their driver, limits, network cards, MPI with a "
+         "real all-reduce of the model's gradient, and the disk's space and speed against "
+         "what a run of the preset writes. Prints a table with a remedy for each problem; "
+         "exits with 1 if there is one. With hosts, checks all of them in parallel, and what "
+         "they have in common: ssh, clocks, program and libraries, network and ports, latency "
+         "and bandwidth of every pair, the shared directory, an all-reduce over all hosts.",
+     .examples =
+         "  trireme doctor\n"
+         "  trireme doctor --preset big --run /mnt/shared/runs/big --json\n"
+         "  trireme doctor --hosts a,b,c --ssh-key ~/.ssh/lab --run /mnt/runs/one\n",
      .instead = "name the directory of the run with --run DIR",
      .run = cmd_doctor},
     {.name = "launch",

@@ -310,7 +310,13 @@ const OptSpec cmd_options[] = {
          "current "
          "directory). If it has checkpoints, their sizes count instead of --preset"),
     TEXT("data", "DIR", NULL, "doctor", "The planned run",
-         "The data set: its vocabulary counts instead of --vocab-size"),
+         "The data set: its vocabulary counts instead of --vocab-size, and all hosts must see "
+         "it"),
+    TEXT(
+        "network", "NET", NULL, "doctor", "Machines",
+        "Network between the hosts: a CIDR (10.1.0.0/24) or the name of a card (default: found "
+        "by asking the hosts)"),
+    FLAG("agent", "doctor", OPT_HIDDEN, "Answer questions on standard input and output"),
 
     /* score */
     TEXTS("ref", "FILE", 1, "score", "Text",
@@ -372,14 +378,15 @@ const OptSpec cmd_options[] = {
           "Serve the head on a descriptor"),
     FLAG("worker", "launch", OPT_HIDDEN, "Have the agent start this rank"),
     FLAG("rsh", "launch", OPT_HIDDEN, "Have the agent of a host run a command"),
-    /* cluster */
-    TEXT("hosts", "LIST", NULL, "cluster", G_HOSTS, "Machines, such as a:2,user@b:2"),
-    TEXT("hostfile", "FILE", NULL, "cluster", G_HOSTS, "Machines, in an Open MPI host file"),
-    TEXT("inventory", "FILE", NULL, "cluster", G_HOSTS,
+    /* cluster, doctor */
+    TEXT("hosts", "LIST", NULL, "cluster doctor", G_HOSTS, "Machines, such as a:2,user@b:2"),
+    TEXT("hostfile", "FILE", NULL, "cluster doctor", G_HOSTS,
+         "Machines, in an Open MPI host file"),
+    TEXT("inventory", "FILE", NULL, "cluster doctor", G_HOSTS,
          "Machines, in the JSON of 'aws ec2 describe-instances'"),
-    COUNT("ssh-port", "N", "0", 0, 65535, "cluster", G_HOSTS,
+    COUNT("ssh-port", "N", "0", 0, 65535, "cluster doctor", G_HOSTS,
           "Port of the ssh daemons; 0 is ssh's own choice"),
-    TEXT("ssh-key", "FILE", NULL, "cluster", G_HOSTS,
+    TEXT("ssh-key", "FILE", NULL, "cluster doctor", G_HOSTS,
          "Private key for ssh; by default ssh's own choice"),
     TEXTS("mount", "URL:DIR", 1, "cluster", "cluster up",
           "Mount a drive: nfs://SERVER/PATH:/MOUNT-POINT (also EFS) or "

@@ -198,10 +198,8 @@ static void judge_network(Findings *f, const char *host, const MachineFacts *m) 
 
 static void judge_clock(Findings *f, const char *host, const MachineFacts *m) {
   findings_add(f, FINDING_OK, host, "clock", "%s",
-               m->is_clock_synced
-                   ? "synchronized (NTP or PTP)"
-                   : "the kernel does not report that it is synchronized; several "
-                     "machines must agree to 1 s");
+               m->is_clock_synced ? "synchronized (NTP or PTP)"
+                                  : "not synchronized, as far as the kernel knows (NTP, PTP)");
 }
 
 /* Do "Open MPI v4.1.4" and "mpirun (Open MPI) 4.1.4" have the same version? */

@@ -20,6 +20,7 @@ typedef struct {
   int port;            /* --ssh-port; 0: ssh's own choice */
   const char *key;     /* --ssh-key, a file; NULL: ssh's own choice */
   const char *program; /* trireme on the other machines; NULL: the path of this program here */
+  const char *command; /* whose --agent is started; NULL: launch */
 } SshOptions;
 
 /* ---- the arguments ---- */
@@ -75,7 +76,7 @@ Err ssh_explain(SshFailure failure, const Host *host, const SshOptions *options,
 
 /* ---- an agent ---- */
 
-/* The start of `trireme launch --agent` on one host. Nothing blocks; one thread. */
+/* The start of `trireme launch --agent` (or of another command) on one host. Nothing blocks; one thread. */
 typedef struct SshAgent SshAgent;
 
 typedef enum {

@@ -138,8 +138,8 @@ static bool reap_call(SshAgent *a, int *exit_status) {
 
 static Err start_remote_agent(SshAgent *a, bool must_check) {
   char own[FILE_PATH_MAX];
-  const char *const remote[] = {"exec", ssh_program(a->options, own), "launch", "--agent",
-                                NULL};
+  const char *command = a->options->command ? a->options->command : "launch";
+  const char *const remote[] = {"exec", ssh_program(a->options, own), command, "--agent", NULL};
   SshCall call;
   Err err = ssh_call_command(&call, a->host, a->options, remote, must_check);
   if (!err) err = start_call(a, &call);

@@ -1,0 +1,193 @@
+/* The checks of several hosts, in order. Depends on doctor_hosts.h. */
+#include "launch/doctor_hosts.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "launch/probe.h"
+
+#define FACTS_SECONDS     180.0 /* GPUs may take long to open */
+#define ALLREDUCE_SECONDS 300.0
+#define HOST_WORDS        8192
+
+/* "host x refuses the connection (…); start …": the part behind the last "; " that follows the
+ * parenthesis is the remedy. */
+static void report_loss(Findings *f, const Session *s, const char *check, const char *remedy) {
+  char text[sizeof s->problem];
+  snprintf(text, sizeof text, "%s", s->problem);
+  char *cut = strstr(text, "); ");
+  findings_add(f, FINDING_PROBLEM, s->host.name, check, "%.*s",
+               cut ? (int)(cut + 1 - text) : (int)strlen(text), text);
+  findings_remedy(f, "%s", cut ? cut + 3 : remedy);
+}
+
+static void report_reach(DoctorHosts *d) {
+  for (size_t i = 0; i < d->sessions.count; i++) {
+    Session *s = &d->sessions.list[i];
+    s->is_reported = !s->is_ready;
+    if (!s->is_ready)
+      report_loss(&d->findings, s, "ssh", "try by hand: 'ssh HOST true'");
+    else
+      findings_add(&d->findings, FINDING_OK, s->host.name, "ssh", "%s",
+                   !s->is_member
+                       ? "not needed: this machine, which starts the run on the others"
+                   : s->is_local ? "not needed: this machine"
+                                 : "works from this machine; host key and user key accepted");
+  }
+}
+
+/* Reports hosts that were lost after they had been reached. */
+static void report_lost(DoctorHosts *d) {
+  for (size_t i = 0; i < d->sessions.count; i++) {
+    Session *s = &d->sessions.list[i];
+    if (s->is_ready || s->is_reported) continue;
+    s->is_reported = true;
+    report_loss(&d->findings, s, "agent",
+                "the agent there has ended or the network is down: look at the kernel log "
+                "('dmesg') of the host, and call doctor again");
+  }
+}
+
+static Err read_facts(DoctorHosts *d, size_t i) {
+  const json_t *answer = d->sessions.list[i].answer;
+  const char *name = doctor_name(d, i);
+  TRY(facts_from_json(&d->host[i].facts, json_object_get(answer, "facts"), name));
+  return network_from_json(&d->host[i].networks, json_object_get(answer, "networks"), name);
+}
+
+static void gather_facts(DoctorHosts *d) {
+  Sessions *s = &d->sessions;
+  for (size_t i = 0; i < s->count; i++)
+    session_ask(&s->list[i], json_pack("{s:s}", "ask", "facts"));
+  sessions_wait(s, FACTS_SECONDS);
+  for (size_t i = 0; i < s->count; i++) {
+    if (!s->list[i].is_ready) continue;
+    if (read_facts(d, i)) {
+      findings_add(&d->findings, FINDING_PROBLEM, doctor_name(d, i), "program", "%s",
+                   err_message());
+      findings_remedy(&d->findings, "install the same version of trireme on all hosts");
+      continue;
+    }
+    d->host[i].has_facts = true;
+    doctor_judge_machine(&d->findings, doctor_name(d, i), &d->host[i].facts, &d->needs);
+  }
+}
+
+/* mpirun's options for the hosts: their addresses in the chosen network, ssh with its options. */
+static void run_allreduce(DoctorHosts *d, const char *program) {
+  const SshOptions *ssh = &d->sessions.ssh;
+  Str hosts = {0}, agent = {0};
+  uint64_t ranks = 0;
+  str_add(&agent, "ssh -o BatchMode=yes");
+  if (ssh->port) str_addf(&agent, " -p %d", ssh->port);
+  if (ssh->key) str_addf(&agent, " -i %s", ssh->key);
+  for (size_t i = 0; i < d->sessions.count; i++) {
+    if (!d->host[i].address[0] || !doctor_is_member(d, i)) continue;
+    str_addf(&hosts, "%s%s:1", hosts.len ? "," : "", d->host[i].address);
+    ranks++;
+  }
+  const char *const options[] = {"--host",
+                                 str_text(&hosts),
+                                 "--mca",
+                                 "plm_rsh_agent",
+                                 str_text(&agent),
+                                 "--mca",
+                                 "btl_tcp_if_include",
+                                 d->cidr,
+                                 "--mca",
+                                 "oob_tcp_if_include",
+                                 d->cidr,
+                                 "--map-by",
+                                 "node",
+                                 NULL};
+  if (ranks > 1)
+    doctor_run_allreduce(&d->allreduce, program, ranks, options, d->needs.gradient,
+                         ALLREDUCE_SECONDS);
+  d->allreduce.hosts = ranks;
+  str_free(&hosts);
+  str_free(&agent);
+}
+
+/* Does a check of this kind have a problem? */
+static bool has_problem(const Findings *f, const char *check) {
+  for (size_t i = 0; i < f->count; i++)
+    if (f->list[i].level == FINDING_PROBLEM && strcmp(f->list[i].check, check) == 0)
+      return true;
+  return false;
+}
+
+static void check_allreduce(DoctorHosts *d, const char *program) {
+  static const char *const needed[] = {"ssh", "agent",    "ports",       "network used",
+                                       "MPI", "same MPI", "same program"};
+  for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+    if (!has_problem(&d->findings, needed[i])) continue;
+    findings_add(&d->findings, FINDING_WARNING, "", "all-reduce",
+                 "not tried, because of the problem with '%s'", needed[i]);
+    findings_remedy(&d->findings, "apply the remedy above first");
+    return;
+  }
+  log_info("running an all-reduce over all hosts");
+  run_allreduce(d, program);
+  doctor_judge_allreduce(&d->findings, &d->allreduce, &d->needs);
+}
+
+/* The path from the root: agents run in other directories. */
+static Err make_absolute(const char *path, char out[FILE_PATH_MAX]) {
+  char here[FILE_PATH_MAX];
+  if (path[0] == '/') return file_join(out, path, "");
+  if (!getcwd(here, sizeof here)) return err_errno("cannot read", "the current directory");
+  return file_join(out, here, path);
+}
+
+static Err check_directories(DoctorHosts *d, const DoctorSpec *plan) {
+  char path[FILE_PATH_MAX];
+  if (plan->data) {
+    TRY(make_absolute(plan->data, path));
+    doctor_check_data(d, path);
+  }
+  if (plan->run) TRY(make_absolute(plan->run, path));
+  log_info("checking the directory of the run");
+  doctor_check_shared(d, plan->run ? path : NULL);
+  return ERR_OK;
+}
+
+static Err check_reached(DoctorHosts *d, const DoctorHostsSpec *spec) {
+  char own[65], program[FILE_PATH_MAX];
+  probe_hash_file("/proc/self/exe", own);
+  log_info("reading facts");
+  doctor_measure_clocks(d);
+  gather_facts(d);
+  doctor_judge_clocks(&d->findings, d);
+  doctor_compare_hosts(&d->findings, d, own);
+  log_info("trying the network");
+  TRY(doctor_check_network(d, spec->network));
+  log_info("measuring every pair of hosts");
+  TRY(doctor_measure_pairs(d));
+  doctor_judge_pairs(d);
+  TRY(check_directories(d, &spec->plan));
+  report_lost(d);
+  check_allreduce(d, ssh_program(&spec->ssh, program));
+  return ERR_OK;
+}
+
+Err doctor_check_hosts(DoctorHosts *d, const DoctorHostsSpec *spec) {
+  *d = (DoctorHosts){0};
+  TRY(doctor_plan(&spec->plan, &d->needs));
+  log_info("reaching %zu host%s", spec->hosts->count, spec->hosts->count == 1 ? "" : "s");
+  TRY(sessions_open(&d->sessions, spec->hosts, &spec->ssh));
+  TRY(mem_alloc(&d->host, d->sessions.count, sizeof *d->host));
+  report_reach(d);
+  TRY(check_reached(d, spec));
+  return d->findings.err;
+}
+
+void doctor_hosts_free(DoctorHosts *d) {
+  sessions_close(&d->sessions);
+  mem_free(d->host);
+  mem_free(d->pair);
+  findings_free(&d->findings);
+}

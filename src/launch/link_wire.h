@@ -1,0 +1,33 @@
+/* What both sides of a measured connection share: addresses, and blocking reads and writes with
+ * limits. Depends on link.h, POSIX. */
+#ifndef LAUNCH_LINK_WIRE_H
+#define LAUNCH_LINK_WIRE_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <sys/socket.h>
+
+#include "launch/link.h"
+
+#define LINK_BLOCK    65536 /* bytes of data in one message */
+#define LINK_SEND_MAX 5000  /* milliseconds for which data are sent */
+#define LINK_SILENCE  10    /* seconds without a byte after which a connection is over */
+#define LINK_BUFFER \
+  (1 << 20) /* bytes in flight: on a slow link more would take long to arrive */
+
+typedef struct {
+  union {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+  };
+  socklen_t len;
+} LinkAddress;
+
+bool link_parse_address(LinkAddress *a, const char *address, uint16_t port);
+void link_set_limits(int fd); /* timeouts, no delay, buffer */
+/* All bytes; false: the connection failed or was silent. */
+bool link_send(int fd, const void *bytes, size_t n);
+bool link_receive(int fd, void *bytes, size_t n);
+
+#endif

@@ -112,7 +112,7 @@ value() {
   case $1 in
     allreduce-transport) echo host ;;
     device) echo cpu ;;
-    max-bytes) echo 4k ;;
+    bytes | max-bytes) echo 4k ;;
     lengths) echo no-such-file ;;
     precision) echo fp32 ;;
     preset) echo tiny ;;

@@ -19,7 +19,7 @@ CWARN    += $(if $(is_clang),-Wno-pass-failed)
 OPTIMISE += $(if $(is_clang),-gdwarf-4)
 
 .DELETE_ON_ERROR:
-.PHONY: all demo test asan fuzz mutate tsan clang cross format check-format lint install uninstall clean help deps
+.PHONY: all demo test test-fault asan fuzz mutate tsan clang cross format check-format lint install uninstall clean help deps
 all: $(BUILD)/trireme $(BUILD)/trireme.1 $(BUILD)/trireme.bash plugins
 
 # Libraries and compilers of this machine, found by scripts/probe.
@@ -189,6 +189,13 @@ mutate:
 $(BUILD)/tests/mutate: $(BUILD)/tests/fuzz/mutate.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
+# FAULTS random faults on runs of `trireme launch` on HOSTS test hosts; SEED repeats a run. Root only.
+FAULTS ?= 30
+HOSTS  ?= 4
+test-fault:
+	@$(MAKE) --no-print-directory -j$(jobs) all
+	@TRIREME=$(BUILD)/trireme tests/fault/soak --hosts $(HOSTS) --faults $(FAULTS) $(if $(SEED),--seed $(SEED))
+
 # Builds with clang, which has other warnings than gcc, and runs the unit tests.
 clang:
 	@scripts/install-deps tsan
@@ -246,6 +253,7 @@ help:
 	@echo 'make clang         build with clang, run the unit tests (TESTS=NAME: others)'
 	@echo 'make cross         build for the other architecture, run its unit tests under qemu'
 	@echo 'make test-gpu      the CUDA plug-in on the GPU of this machine'
+	@echo 'make test-fault    FAULTS (30) random faults on runs over HOSTS (4) test hosts; root only'
 	@echo 'make mutate        MUTATIONS (6000) damaged files of every kind, under the sanitizers'
 	@echo 'make fuzz          every fuzzer for FUZZ_SECONDS (60) each'
 	@echo 'make format        lay the source out with clang-format; check-format only looks'

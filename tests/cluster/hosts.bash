@@ -237,7 +237,8 @@ set_clock() {
   library=$(find /usr/lib /usr/local/lib -name libfaketime.so.1 2> /dev/null | head -n 1)
   [ -n "$library" ] || skip "a wrong clock needs libfaketime: install faketime"
   echo "LD_PRELOAD=$library FAKETIME=$2 FAKETIME_DONT_FAKE_MONOTONIC=1" > "$LAB/$1/clock"
-  enter "$1" bash -c 'echo "SetEnv $1" >> /run/sshd_config; kill -HUP "$(cat /run/sshd.pid)"' - "$(cat "$LAB/$1/clock")"
+  # shellcheck disable=SC2016  # for the inner shell
+  enter "$1" bash -c 'sed -i "s|^SetEnv .*|& $1|" /run/sshd_config; kill -HUP "$(cat /run/sshd.pid)"' - "$(cat "$LAB/$1/clock")"
 }
 
 kill_all_on() { enter "$1" bash -c 'kill -9 -1' || true; }

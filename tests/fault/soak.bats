@@ -1,0 +1,16 @@
+#!/usr/bin/env bats
+# Runs of `trireme launch` survive each kind of fault once (tests/fault/soak). It mostly waits.
+# `make test-fault FAULTS=30` is the long version.
+
+# soak OPTION…: prints what it did if it fails.
+soak() {
+  local code=0
+  "$BATS_TEST_DIRNAME/soak" --seed "$RANDOM" --faults each "$@" > "$BATS_TEST_TMPDIR/out" 3>&- || code=$?
+  if [ $code -eq 77 ]; then skip "$(sed -n 's/^skipped: //p' "$BATS_TEST_TMPDIR/out")"; fi
+  cat "$BATS_TEST_TMPDIR/out"
+  return $code
+}
+
+@test "one machine: killed and stopped ranks, agents, mpirun and head, and a full disk" {
+  soak --hosts 1
+}

@@ -91,7 +91,7 @@ typedef struct {
 static Err read_command(Launch *l, const OptSet *opts) {
   int args = opt_operands(opts);
   TRY(check_command(opt_operand(opts, 0)));
-  TRY(mem_alloc(&l->argv, (size_t)args + 1, sizeof *l->argv));
+  TRY(mem_alloc(&l->argv, (size_t)args + 3, sizeof *l->argv));
   for (int i = 0; i < args; i++) l->argv[i] = opt_operand(opts, i);
   TRY(check_input(l->argv, args));
   bool is_train = strcmp(l->argv[0], "train") == 0;
@@ -99,6 +99,13 @@ static Err read_command(Launch *l, const OptSet *opts) {
       find_option(l->argv, args, "resume") || find_option(l->argv, args, "auto-resume");
   if (is_train && !is_resumed && !find_option(l->argv, args, "dry-run"))
     l->argv[args++] = "--auto-resume";
+  if (opt_given(opts, "peer-checkpoint")) {
+    if (!is_train)
+      return err_set(ERR_USAGE, "--peer-checkpoint is for train, not for %s; leave it out",
+                     l->argv[0]);
+    l->argv[args++] = "--peer-checkpoint";
+    l->argv[args++] = opt_text(opts, "peer-checkpoint");
+  }
   l->spec.argv = l->argv;
   l->spec.args = args;
   l->spec.max_restarts =

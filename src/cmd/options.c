@@ -366,6 +366,10 @@ const OptSpec cmd_options[] = {
         "max-restarts", "N", "3", 0, 1000000, "launch", "Restarts",
         "Give up after so many failures without progress in between; commands other than train "
         "are restarted only if this is given"),
+    COUNT(
+        "peer-checkpoint", "STEPS", NULL, 1, 1e12, "launch", "Restarts",
+        "For train: every so many steps copy the state to memory, of rank 0's machine and of a "
+        "second one, and continue from there after a loss"),
     FLAG("all-output", "launch", G_OUT,
          "Print the output of every rank, each line with the rank before it, and not only of "
          "rank 0"),

@@ -111,6 +111,10 @@ static Err serve_head(Agent *a, double now) {
   ErrRecord why = err_copy();
   for (Frame f; !a->is_over && channel_next(a->head, &f);) {
     json_t *body;
+    if (f.type >= PEER_SEND && f.type <= PEER_LAST) {
+      TRY(peer_handle(&a->peer, a->head, &f));
+      continue;
+    }
     TRY(protocol_parse(&f, "the head", &body));
     Err err = handle_message(a, f.type, body, now);
     json_decref(body);
@@ -227,6 +231,7 @@ static Err link_program(const Agent *a) {
 }
 
 static Err set_up(Agent *a, const char *name) {
+  char copies[FILE_PATH_MAX];
   a->listener = -1;
   a->signals = -1;
   a->dir.lock = -1;
@@ -242,6 +247,9 @@ static Err set_up(Agent *a, const char *name) {
   TRY(agent_dir_make(&a->dir));
   TRY(link_program(a));
   TRY(agent_dir_renew(&a->dir, "mpi"));
+  TRY(agent_dir_renew(&a->dir, "copies"));
+  TRY(file_join(copies, a->dir.path, "copies"));
+  TRY(peer_open(&a->peer, copies));
   return agent_listen(a);
 }
 
@@ -267,6 +275,7 @@ Err agent_run(Channel *head, const char *name) {
   agent_forget_processes(&a);
   agent_close_stubs(&a);
   network_peer_close(&a.network);
+  peer_close(&a.peer);
   agent_dir_remove(&a.dir);
   process_close(&a.listener);
   process_close(&a.signals);

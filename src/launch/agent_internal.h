@@ -10,6 +10,7 @@
 #include "launch/agent_dir.h"
 #include "launch/channel.h"
 #include "launch/network_proof.h"
+#include "launch/peer.h"
 #include "launch/protocol.h"
 
 #define AGENT_PROCESSES_MAX 4096 /* workers and daemons on one machine */
@@ -52,6 +53,7 @@ typedef struct {
   AgentStub *stub;
   size_t stubs, stub_capacity;
   int64_t last_rsh;
+  PeerAgent peer;       /* in-memory copies */
   NetworkPeer *network; /* a test of the network in progress; NULL: none */
 
   double kill_since; /* when MSG_KILL arrived; 0: not killing */

@@ -152,6 +152,7 @@ static Err add_agent_variables(const Agent *a, List *l) {
   char path[FILE_PATH_MAX];
   TRY(file_join(path, a->dir.path, "agent"));
   TRY(set_variable(l, "TRIREME_AGENT", path));
+  TRY(set_variable(l, "TRIREME_PEER_DIR", a->peer.dir));
   return set_variable(l, "TRIREME_PROGRAM", a->program);
 }
 

@@ -31,6 +31,8 @@ typedef struct {
   int ranks;
   char address[64]; /* on the chosen network; "localhost" if it is the only machine */
 
+  uint64_t copy; /* number of the newest in-memory copy that it holds (PeerRelay); 0: none */
+
   bool is_leaving;   /* its agent asked to leave */
   bool is_set_aside; /* failed too often; not used any more */
   int failures;      /* generations in a row that failed because of it */

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/progress.h"
+#include "launch/peer.h"
 #include "launch/process.h"
 #include "launch/protocol.h"
 #include "launch/supervisor_internal.h"
@@ -105,12 +106,13 @@ static void note_step(Supervisor *s, uint64_t step, double now) {
   s->fault_time = 0;
 }
 
-static void handle_event(Supervisor *s, const json_t *body, double now) {
+static void handle_event(Supervisor *s, Machine *m, const json_t *body, double now) {
   const json_t *event = json_object_get(body, "event");
   const char *kind = protocol_text(event, "event");
   int64_t step = protocol_int(event, "step", 0);
   if (strcmp(kind, "step") == 0 && step > 0 && !s->generation.has_step)
     note_step(s, (uint64_t)step, now);
+  if (strcmp(kind, "copy") == 0) supervisor_note_copy(s, m, event);
   if (strcmp(kind, "lost") == 0)
     generation_note_loss(&s->generation, protocol_int(body, "rank", -1),
                          protocol_int(event, "rank", -1), protocol_text(event, "text"), now);
@@ -143,7 +145,7 @@ static void handle_current(Supervisor *s, Machine *m, uint8_t type, const json_t
                           (int)protocol_int(body, "signal", 0), m->name, now);
       return;
     case MSG_EVENT:
-      handle_event(s, body, now);
+      handle_event(s, m, body, now);
       return;
     case MSG_PROCESS_ENDED:
       handle_process_end(s, body, now);
@@ -181,6 +183,10 @@ static Err handle_frame(Supervisor *s, Machine *m, const Frame *f, double now) {
       console_add(s->console, header.rank, header.stream, bytes, len);
     return ERR_OK;
   }
+  if (f->type == PEER_PART) {
+    supervisor_pass_part(s, m, f);
+    return ERR_OK;
+  }
   TRY(protocol_parse(f, m->name, &body));
   bool is_current =
       m->is_member && protocol_int(body, "generation", -1) == (int64_t)s->generation.number;
@@ -188,6 +194,8 @@ static Err handle_frame(Supervisor *s, Machine *m, const Frame *f, double now) {
     handle_hello(s, m, body, now);
   else if (f->type == MSG_LEAVE)
     handle_leave(s, m, body, now);
+  else if (f->type >= PEER_SEND && f->type <= PEER_LAST)
+    supervisor_handle_peer(s, m, f->type, body);
   else if (is_current)
     handle_current(s, m, f->type, body, now);
   json_decref(body);
@@ -200,6 +208,7 @@ static void remove_machine(Supervisor *s, size_t i, double now) {
   Machine m = s->machine[i];
   s->machines--;
   memmove(&s->machine[i], &s->machine[i + 1], (s->machines - i) * sizeof *s->machine);
+  supervisor_forget_copy(s, m.channel);
   machine_close(&m);
   m.source->lost(m.source->self, m.name, now);
 }
@@ -283,6 +292,7 @@ static void gather(Supervisor *s, double now) {
       finish(s, ERR_WORK, false);
       return;
     case GATHER_BEGIN:
+      supervisor_cancel_copy(s);
       if (supervisor_start_generation(s, now)) finish(s, ERR_WORK, false);
       return;
   }
@@ -437,6 +447,7 @@ static void handle_signals(Supervisor *s, int signals, double now) {
 bool supervisor_advance(Supervisor *s, double now, int signals) {
   if (serve_sources(s, now)) finish(s, ERR_WORK, false);
   serve_machines(s, now);
+  supervisor_continue_copy(s);
   handle_signals(s, signals, now);
   switch (s->phase) {
     case PHASE_GATHER:

@@ -26,10 +26,12 @@ void supervisor_send(Machine *m, uint8_t type, json_t *body) {
 }
 
 /* Ranks are numbered machine by machine; this machine comes first, so that rank 0, which writes the
- * run directory, is where the command was typed. */
+ * run directory, is where the command was typed. If it is no member, the one with the newest in-memory
+ * copy does, so that rank 0 finds it. */
 static int compare_machines(const void *a, const void *b) {
   const Machine *x = a, *y = b;
-  return (int)y->is_head - (int)x->is_head;
+  if (x->is_head != y->is_head) return (int)y->is_head - (int)x->is_head;
+  return (x->copy < y->copy) - (x->copy > y->copy);
 }
 
 static Err choose_members(Supervisor *s, int *members, int *world) {
@@ -65,7 +67,7 @@ static int find_port(void) {
 /* Variables of this machine that workers on other machines need too. */
 static bool is_passed_on(const char *variable) {
   static const char *const own[] = {"TRIREME_AGENT", "TRIREME_PROGRAM", "TRIREME_EVENT_FD",
-                                    "TRIREME_RESTART"};
+                                    "TRIREME_RESTART", "TRIREME_PEER_DIR"};
   static const char *const passed[] = {"TRIREME_",  "NCCL_",     "OMP_",
                                        "OMPI_MCA_", "NO_COLOR=", "TERM="};
   for (size_t i = 0; i < sizeof own / sizeof *own; i++)

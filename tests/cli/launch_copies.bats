@@ -1,0 +1,65 @@
+#!/usr/bin/env bats
+# launch --peer-checkpoint on one machine: after a loss the run continues from the copy in memory.
+bats_require_minimum_version 1.5.0
+
+load ../ranks/support
+
+setup_file() {
+  make_set
+}
+
+setup() {
+  T=$BATS_TEST_TMPDIR
+  RUN=$T/run
+}
+
+# marked: the processes of this test's launch, from the environment that all of them inherit.
+marked() {
+  local file pid
+  for file in /proc/[0-9]*/environ; do
+    pid=${file#/proc/}
+    pid=${pid%/environ}
+    if grep -qzx "LAUNCH_TEST_MARK=$T" "$file" 2> /dev/null && [ "$pid" != "$BASHPID" ]; then echo "$pid"; fi
+  done
+}
+
+teardown() {
+  local pid
+  for pid in $(marked); do kill -9 "$pid" 2> /dev/null || true; done
+}
+
+# worker RANK: the pid of a rank.
+worker() {
+  local pid
+  for pid in $(marked); do
+    grep -qzx "RANK=$1" "/proc/$pid/environ" 2> /dev/null || continue
+    if [ "$(tr '\0' ' ' < "/proc/$pid/cmdline" | cut -d ' ' -f 2)" = train ]; then echo "$pid"; fi
+  done
+}
+
+# The directory for copies of the running workers.
+copies() { tr '\0' '\n' < "/proc/$(worker 0)/environ" | sed -n 's/^TRIREME_PEER_DIR=//p'; }
+has_copy() { [ "$(readlink "$(copies 2> /dev/null)"/run-*/checkpoints/latest 2> /dev/null)" = step-00000006 ]; }
+
+@test "a rank that is killed costs the steps since the last copy in memory, and no bit" {
+  need_mpi
+  train 1 "$T/whole" --reproducible --steps 12 --save-every 100
+  # The first process stops at step 7; a restart gets no fault.
+  LAUNCH_TEST_MARK=$T TRIREME_FAULT=hang:7:1 "$TRIREME" launch --nproc-per-node 2 --peer-checkpoint 6 -- train --data "$SET" \
+    --run "$RUN" "${MODEL[@]}" --quiet --reproducible --steps 12 --save-every 100 --rank-timeout 120 > "$T/out" 2>&1 3>&- &
+  child=$!
+  until_true has_copy || { cat "$T/out"; false; }
+  memory=$(copies)
+  kill -9 "$(worker 1)"
+  wait $child || { cat "$T/out"; false; }
+  grep -q 'resume   step 6 (in-memory copy)' "$RUN/log.txt"
+  [ "$(figures event "$RUN")" = restart ]
+  same_state "$T/whole" "$RUN"
+  [ ! -e "$memory" ] # nothing stays in memory
+}
+
+@test "--peer-checkpoint of launch is for train alone" {
+  run "$TRIREME" launch --peer-checkpoint 5 -- bench allreduce
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"--peer-checkpoint is for train, not for bench"* ]]
+}

@@ -1,0 +1,277 @@
+/* In-memory copies on a second machine (launch/peer.h): the agents of two machines, with the test in
+ * the place of the head. */
+#include "launch/peer.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "support.h"
+
+typedef struct {
+  PeerAgent peer;
+  Channel *agent, *head; /* both ends of its connection to the head */
+} Side;
+
+static void open_side(Side *s, const char *name) {
+  int fds[2];
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+  OK(channel_open(&s->agent, fds[0], fds[0], "the head"));
+  OK(channel_open(&s->head, fds[1], fds[1], name));
+  OK(file_mkdirs(at(name)));
+  OK(peer_open(&s->peer, at(name)));
+}
+
+static void close_side(Side *s) {
+  peer_close(&s->peer);
+  channel_close(s->agent);
+  channel_close(s->head);
+}
+
+/* Moves bytes both ways until nothing is left to move, while the agent handles what the head has sent.
+ * Returns the head's next frame, if there is one. */
+static bool exchange(Side *s, Frame *f) {
+  Frame task;
+  for (int idle = 0; idle < 2; idle++) {
+    OK(channel_advance(s->head));
+    OK(channel_advance(s->agent));
+    while (channel_next(s->agent, &task)) OK(peer_handle(&s->peer, s->agent, &task));
+    OK(channel_advance(s->agent));
+    OK(channel_advance(s->head));
+    if (channel_next(s->head, f)) return true;
+    if (channel_unsent(s->head) || channel_unsent(s->agent)) idle = -1;
+  }
+  return false;
+}
+
+static void send_json(Side *s, uint8_t type, json_t *body) {
+  OK(protocol_send(s->head, type, body));
+}
+
+static void send_part(Side *s, uint8_t id, uint8_t kind, const void *bytes, size_t len) {
+  uint8_t part[1024] = {id, 0, 0, 0, kind};
+  assert_true(len <= sizeof part - PEER_HEADER);
+  memcpy(part + PEER_HEADER, bytes, len);
+  OK(channel_send(s->head, PEER_PART, part, PEER_HEADER + len));
+}
+
+static void send_file(Side *s, uint8_t id, uint8_t size, const char *name) {
+  uint8_t bytes[256] = {size};
+  memcpy(bytes + 8, name, strlen(name));
+  send_part(s, id, PART_FILE, bytes, 8 + strlen(name));
+}
+
+static void write_text(const char *path, const char *text, size_t len) {
+  OK(file_write(path, text, len));
+}
+
+/* A copy of `bytes` bytes of weights in DIR/run-1/checkpoints/STEP. */
+static void make_copy(const char *dir, const char *step, size_t bytes) {
+  char path[FILE_PATH_MAX], *text = malloc(bytes + 1);
+  for (size_t i = 0; i < bytes; i++) text[i] = (char)(i * 7 + bytes);
+  snprintf(path, sizeof path, "%s/run-1/checkpoints/%s", at(dir), step);
+  OK(file_mkdirs(path));
+  snprintf(path, sizeof path, "%s/run-1/checkpoints/%s/weights.safetensors", at(dir), step);
+  write_text(path, text, bytes);
+  snprintf(path, sizeof path, "%s/run-1/checkpoints/%s/training.json", at(dir), step);
+  write_text(path, step, strlen(step));
+  snprintf(path, sizeof path, "%s/run-1/checkpoints/%s/empty", at(dir), step);
+  write_text(path, "", 0);
+  snprintf(path, sizeof path, "%s/run-1/checkpoints/latest", at(dir));
+  unlink(path);
+  assert_int_equal(symlink(step, path), 0);
+  free(text);
+}
+
+static void compare_files(const char *a, const char *b) {
+  Str one = {0}, two = {0};
+  OK(file_read(at(a), (size_t)1 << 30, &one));
+  OK(file_read(at(b), (size_t)1 << 30, &two));
+  assert_int_equal(one.len, two.len);
+  if (one.len) assert_memory_equal(one.s, two.s, one.len);
+  str_free(&one);
+  str_free(&two);
+}
+
+/* Passes the copy in `dir` of `from` on to `to`, part by part; returns the last message's type. */
+static uint8_t transfer(Side *from, Side *to, int id, const char *dir) {
+  Frame f;
+  send_json(from, PEER_SEND, json_pack("{s:i, s:s}", "id", id, "dir", dir));
+  for (;;) {
+    send_json(from, PEER_READ, json_pack("{s:i}", "id", id));
+    if (!exchange(from, &f) || f.type != PEER_PART) return f.type;
+    bool is_end = f.data[4] == PART_END;
+    OK(channel_send(to->head, PEER_PART, f.data, f.len));
+    bool is_answered = exchange(to, &f);
+    if (is_answered || is_end) return is_answered ? f.type : 0;
+  }
+}
+
+static void test_peer_copy_arrives_whole_and_replaces_the_one_before(void **state) {
+  (void)state;
+  Side a, b;
+  open_side(&a, "a");
+  open_side(&b, "b");
+  make_copy("a", "step-00000010", 3 * PEER_BYTES + 17);
+  assert_int_equal(transfer(&a, &b, 1, at("a/run-1")), PEER_STORED);
+  compare_files("a/run-1/checkpoints/step-00000010/weights.safetensors",
+                "b/run-1/checkpoints/latest/weights.safetensors");
+  compare_files("a/run-1/checkpoints/step-00000010/training.json",
+                "b/run-1/checkpoints/latest/training.json");
+  compare_files("a/run-1/checkpoints/step-00000010/empty", "b/run-1/checkpoints/latest/empty");
+  make_copy("a", "step-00000020", PEER_BYTES);
+  assert_int_equal(transfer(&a, &b, 2, at("a/run-1")), PEER_STORED);
+  compare_files("a/run-1/checkpoints/step-00000020/weights.safetensors",
+                "b/run-1/checkpoints/latest/weights.safetensors");
+  assert_false(file_exists(at("b/run-1/checkpoints/step-00000010")));
+  assert_false(file_exists(at("b/incoming")));
+  close_side(&a);
+  close_side(&b);
+}
+
+static void test_peer_copy_removed_while_it_is_sent_arrives_whole(void **state) {
+  (void)state;
+  Side a, b;
+  Frame f;
+  open_side(&a, "removed-a");
+  open_side(&b, "removed-b");
+  make_copy("removed-a", "step-00000010", 2 * PEER_BYTES);
+  make_copy("same", "step-00000010", 2 * PEER_BYTES);
+  send_json(&a, PEER_SEND, json_pack("{s:i, s:s}", "id", 1, "dir", at("removed-a/run-1")));
+  assert_false(exchange(&a, &f));
+  OK(file_remove_all(at("removed-a/run-1")));
+  for (bool is_end = false; !is_end;) {
+    send_json(&a, PEER_READ, json_pack("{s:i}", "id", 1));
+    assert_true(exchange(&a, &f));
+    assert_int_equal(f.type, PEER_PART);
+    is_end = f.data[4] == PART_END;
+    OK(channel_send(b.head, PEER_PART, f.data, f.len));
+    bool is_answered = exchange(&b, &f);
+    assert_int_equal(is_answered, is_end);
+  }
+  assert_int_equal(f.type, PEER_STORED);
+  compare_files("same/run-1/checkpoints/latest/weights.safetensors",
+                "removed-b/run-1/checkpoints/latest/weights.safetensors");
+  close_side(&a);
+  close_side(&b);
+}
+
+static void test_peer_send_refuses_what_is_no_copy(void **state) {
+  (void)state;
+  Side a;
+  Frame f;
+  open_side(&a, "refusing");
+  OK(file_mkdirs(at("outside/checkpoints")));
+  const char *dirs[] = {at("outside"), at("refusing"), at("refusing/../outside"),
+                        at("refusing/none"), ""};
+  for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
+    send_json(&a, PEER_SEND, json_pack("{s:i, s:s}", "id", 7, "dir", dirs[i]));
+    assert_true(exchange(&a, &f));
+    assert_int_equal(f.type, PEER_FAILED);
+  }
+  close_side(&a);
+}
+
+/* Sends parts until one is refused; nothing may be stored. */
+static void expect_refused(Side *s, const char *dir) {
+  Frame f;
+  assert_true(exchange(s, &f));
+  assert_int_equal(f.type, PEER_FAILED);
+  char path[FILE_PATH_MAX];
+  snprintf(path, sizeof path, "%s/run-1", at(dir));
+  assert_false(file_exists(path));
+}
+
+static void test_peer_store_refuses_names_with_a_path(void **state) {
+  (void)state;
+  static const char *const names[] = {"../x", "/tmp/x", "a/b", "..", ".hidden", "", "x\ny"};
+  Side b;
+  open_side(&b, "names");
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    send_file(&b, (uint8_t)(i + 1), 1, names[i]);
+    expect_refused(&b, "names");
+  }
+  assert_false(file_exists(at("x")));
+  close_side(&b);
+}
+
+static void test_peer_store_refuses_a_place_outside(void **state) {
+  (void)state;
+  static const char *const places[] = {"../run/step-1", "run-1/../step-1", "run-1/other",
+                                       "run-1",         "/step-1",         "run-1/step-1/x"};
+  Side b;
+  open_side(&b, "places");
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    send_file(&b, (uint8_t)(i + 1), 1, "weights");
+    send_part(&b, (uint8_t)(i + 1), PART_BYTES, "x", 1);
+    send_part(&b, (uint8_t)(i + 1), PART_END, places[i], strlen(places[i]));
+    expect_refused(&b, "places");
+  }
+  close_side(&b);
+}
+
+static void test_peer_store_refuses_a_file_longer_than_announced(void **state) {
+  (void)state;
+  Side b;
+  open_side(&b, "long");
+  send_file(&b, 1, 3, "weights");
+  send_part(&b, 1, PART_BYTES, "abcd", 4);
+  expect_refused(&b, "long");
+  close_side(&b);
+}
+
+static void test_peer_store_refuses_a_file_shorter_than_announced(void **state) {
+  (void)state;
+  Side b;
+  open_side(&b, "short");
+  send_file(&b, 1, 3, "weights");
+  send_part(&b, 1, PART_BYTES, "ab", 2);
+  send_part(&b, 1, PART_END, "run-1/step-1", 12);
+  expect_refused(&b, "short");
+  close_side(&b);
+}
+
+static void test_peer_store_ignores_the_rest_of_a_refused_copy(void **state) {
+  (void)state;
+  Side b;
+  Frame f;
+  open_side(&b, "rest");
+  send_file(&b, 1, 3, "../x");
+  expect_refused(&b, "rest");
+  send_file(&b, 1, 1, "weights");
+  send_part(&b, 1, PART_BYTES, "x", 1);
+  send_part(&b, 1, PART_END, "run-1/step-1", 12);
+  assert_false(exchange(&b, &f));
+  assert_false(file_exists(at("rest/run-1")));
+  close_side(&b);
+}
+
+static void test_peer_store_refuses_too_many_files(void **state) {
+  (void)state;
+  Side b;
+  char name[16];
+  open_side(&b, "many");
+  for (int i = 0; i <= PEER_FILES; i++) {
+    snprintf(name, sizeof name, "file-%d", i);
+    send_file(&b, 1, 0, name);
+  }
+  expect_refused(&b, "many");
+  close_side(&b);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_peer_copy_arrives_whole_and_replaces_the_one_before),
+      cmocka_unit_test(test_peer_copy_removed_while_it_is_sent_arrives_whole),
+      cmocka_unit_test(test_peer_send_refuses_what_is_no_copy),
+      cmocka_unit_test(test_peer_store_refuses_names_with_a_path),
+      cmocka_unit_test(test_peer_store_refuses_a_place_outside),
+      cmocka_unit_test(test_peer_store_refuses_a_file_longer_than_announced),
+      cmocka_unit_test(test_peer_store_refuses_a_file_shorter_than_announced),
+      cmocka_unit_test(test_peer_store_ignores_the_rest_of_a_refused_copy),
+      cmocka_unit_test(test_peer_store_refuses_too_many_files),
+  };
+  return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}

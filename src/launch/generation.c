@@ -65,7 +65,7 @@ void generation_note_end(Generation *g, int64_t rank, int status, int signal_num
   }
   if ((status == ERR_USAGE || status == ERR_STOPPED) && !g->has_fault) {
     if (!g->passed_status || status == ERR_USAGE) g->passed_status = status;
-    if (!g->fault_time) g->fault_time = now;
+    if (g->fault_time <= 0) g->fault_time = now;
     if (g->reporter < 0) g->reporter = (int)rank;
     return;
   }

@@ -28,7 +28,7 @@ static int tear_down(void **state) {
   Fixture *f = *state;
   Err err = file_remove_all(f->dir);
   free(f);
-  return err;
+  return (int)err;
 }
 
 /* Sends standard output and error to DIR/out and DIR/err until release_console. */

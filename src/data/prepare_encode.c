@@ -40,10 +40,10 @@ static void finish_counts(Prepare *p, Split which) {
   p->entry = (ManifestEntry){0};
 }
 
-Err prepare_write_shard(Prepare *p, ManifestEntry *e) {
+Err prepare_write_shard(const Prepare *p, ShardBuilder *builder, ManifestEntry *e) {
   char path[FILE_PATH_MAX];
   TRY(prepare_path(&p->state, e->file.name, path));
-  return shard_write(&p->builder, path, &e->file.bytes, e->file.sha256);
+  return shard_write(builder, path, &e->file.bytes, e->file.sha256);
 }
 
 Err prepare_record_shard(Prepare *p, const ManifestEntry *e) {
@@ -58,7 +58,7 @@ static Err finish_shard(Prepare *p, Split which, const char *name) {
   ManifestEntry *e = &p->entry;
   e->split = which;
   snprintf(e->file.name, sizeof e->file.name, "%s", name);
-  TRY(prepare_write_shard(p, e));
+  TRY(prepare_write_shard(p, &p->builder, e));
   TRY(prepare_record_shard(p, e));
   finish_counts(p, which);
   return ERR_OK;
@@ -142,7 +142,7 @@ ManifestEntry prepare_next_entry(Prepare *p) {
 
 static Err end_train_shard(Prepare *p) {
   ManifestEntry e = prepare_next_entry(p);
-  TRY(prepare_write_shard(p, &e));
+  TRY(prepare_write_shard(p, &p->builder, &e));
   TRY(prepare_record_shard(p, &e));
   fault_point("prepare-shard");
   return prepare_check_windows(&p->meta->split[SPLIT_TRAIN], p->spec.window_pairs);

@@ -3,23 +3,23 @@
  * The lines are divided into stretches; rank r reads, cleans and encodes stretch r of every round of
  * `count` stretches. At the end of a round each rank sends every other one a LineResult per line. From
  * these all ranks compute the same counts, and the same lines at which shards end: where a shard
- * ends depends on the lengths of all lines before it. Shard i is written by rank i % count, to which
- * the others send the ids of its lines. Rank 0 alone appends to the manifest, in order, when a shard
- * is on disk; what can be resumed is therefore the same as after a stop of one process.
+ * ends depends on the lengths of all lines before it. Shard i is written by rank i % count
+ * (prepare_shards.h), to which the others send the ids of its lines. Rank 0 alone appends to the
+ * manifest, in order, when a shard is on disk; what can be resumed is therefore the same as after a
+ * stop of one process.
  *
  * With --dedup each rank keeps the hashes h of which (h.high >> 32) % count is its number. It receives
  * them in the order of the lines, so that the first pair of several equal ones is kept.
  *
  * A rank that fails passes its error to ranks_agree at the end of the round. Depends on pipeline,
- * ranks, prepare_encode. */
+ * ranks, prepare_shards. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/fault.h"
 #include "base/mem.h"
-#include "data/prepare_finish.h"
-#include "data/prepare_work.h"
+#include "data/prepare_shards.h"
 
 #define FILES_DIFFER                                                                          \
   "the files differ between hosts, or were changed while they were read; give all ranks the " \
@@ -31,12 +31,6 @@ typedef struct {
   uint64_t lines;  /* of its stretch */
   uint64_t shards; /* that it has written since the last round */
 } Turn;
-
-typedef struct {
-  uint64_t number;
-  uint64_t bytes;
-  char sha256[65];
-} WrittenShard;
 
 /* The hash of a line of this rank's stretch. */
 typedef struct {
@@ -51,6 +45,7 @@ typedef struct {
 
 typedef struct {
   Prepare *p;
+  RankShards shards;
   Ranks *ranks;
   size_t count, rank; /* of ranks */
   uint64_t stretch;
@@ -76,13 +71,6 @@ typedef struct {
   const void **send;
   void **recv;
   size_t *send_n, *recv_n;
-
-  /* Shards. */
-  WrittenShard *written; /* by this rank since the last round */
-  size_t written_n, written_cap;
-  ManifestEntry *open; /* rank 0: complete, but not all known to be on disk; the first is shard
-                          number meta->split[SPLIT_TRAIN].shards */
-  size_t open_n, open_cap;
 } Share;
 
 static Err new_share(Share *s, Prepare *p) {
@@ -102,15 +90,16 @@ static Err new_share(Share *s, Prepare *p) {
   TRY(mem_alloc(&s->send, n, sizeof *s->send));
   TRY(mem_alloc(&s->recv, n, sizeof *s->recv));
   TRY(mem_alloc(&s->send_n, n, sizeof *s->send_n));
-  return mem_alloc(&s->recv_n, n, sizeof *s->recv_n);
+  TRY(mem_alloc(&s->recv_n, n, sizeof *s->recv_n));
+  return shards_open(&s->shards, p);
 }
 
 static void free_share(Share *s) {
+  shards_close(&s->shards);
   for (size_t r = 0; s->out && r < s->count; r++) mem_free(s->out[r].bytes);
   for (size_t r = 0; s->in && r < s->count; r++) mem_free(s->in[r].bytes);
-  void *list[] = {s->line, s->id,     s->key,    s->turn,    s->all,
-                  s->at,   s->off,    s->out,    s->in,      (void *)s->send,
-                  s->recv, s->send_n, s->recv_n, s->written, s->open};
+  void *list[] = {s->line, s->id, s->key,          s->turn, s->all,    s->at,    s->off,
+                  s->out,  s->in, (void *)s->send, s->recv, s->send_n, s->recv_n};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) mem_free(list[i]);
 }
 
@@ -143,89 +132,9 @@ static void clear_buffers(Share *s) {
   }
 }
 
-/* Shards. */
-
-static bool is_writer(const Share *s, size_t shard) {
-  return shard % s->count == s->rank;
-}
-
-/* Prepare.end_train_shard: the writer writes; rank 0 waits for its report to record the shard. */
-static Err end_shard(Prepare *p) {
-  Share *s = p->share;
-  size_t number = p->train_shards;
-  ManifestEntry e = prepare_next_entry(p);
-  if (s->rank == 0) {
-    TRY(mem_grow(&s->open, &s->open_cap, s->open_n + 1, sizeof *s->open));
-    s->open[s->open_n++] = e;
-  }
-  if (!is_writer(s, number)) return ERR_OK;
-  TRY(prepare_write_shard(p, &e));
-  fault_point("prepare-shard-written");
-  TRY(mem_grow(&s->written, &s->written_cap, s->written_n + 1, sizeof *s->written));
-  WrittenShard *w = &s->written[s->written_n++];
-  w->number = number;
-  w->bytes = e.file.bytes;
-  memcpy(w->sha256, e.file.sha256, sizeof w->sha256);
-  return ERR_OK;
-}
-
-/* Rank 0: enters what the writer of a shard reports. */
-static Err complete_entry(Share *s, const WrittenShard *w) {
-  size_t recorded = s->p->meta->split[SPLIT_TRAIN].shards;
-  if (w->number < recorded || w->number - recorded >= s->open_n)
-    return err_set(ERR_WORK, "shard %" PRIu64 " was written twice; report this as a bug",
-                   w->number);
-  MetaFile *file = &s->open[w->number - recorded].file;
-  file->bytes = w->bytes;
-  memcpy(file->sha256, w->sha256, sizeof file->sha256);
-  return ERR_OK;
-}
-
-/* Rank 0: appends the shards that are on disk to the manifest. */
-static Err record_shards(Share *s) {
-  Prepare *p = s->p;
-  size_t n = 0;
-  Err err = ERR_OK;
-  while (n < s->open_n && s->open[n].file.sha256[0] && !err) {
-    err = prepare_record_shard(p, &s->open[n]);
-    if (err) break;
-    n++;
-    fault_point("prepare-shard");
-    err = prepare_check_windows(&p->meta->split[SPLIT_TRAIN], p->spec.window_pairs);
-  }
-  s->open_n -= n;
-  memmove(s->open, s->open + n, s->open_n * sizeof *s->open);
-  return err;
-}
-
 /* Keeps the error for the end of the round, where all ranks learn of it. */
 static void keep_failure(Share *s, Err err) {
   if (err && !s->failure.code) s->failure = err_take(err);
-}
-
-/* Rank 0: what the ranks have reported. */
-static Err complete_entries(Share *s) {
-  for (size_t r = 0; r < s->count; r++) {
-    const Buffer *from = r == 0 ? &s->out[0] : &s->in[r];
-    for (size_t i = 0; i < from->len; i += sizeof(WrittenShard)) {
-      WrittenShard w;
-      memcpy(&w, from->bytes + i, sizeof w);
-      TRY(complete_entry(s, &w));
-    }
-  }
-  return record_shards(s);
-}
-
-/* Rank 0 learns which shards are on disk, from the numbers in `turn`, and records them. */
-static Err report_shards(Share *s) {
-  clear_buffers(s);
-  TRY(append_bytes(&s->out[0], s->written, s->written_n * sizeof *s->written));
-  for (size_t r = 0; s->rank == 0 && r < s->count; r++)
-    s->recv_n[r] = s->turn[r].shards * sizeof *s->written;
-  TRY(exchange_buffers(s, "shards on disk"));
-  s->written_n = 0;
-  if (s->rank == 0) keep_failure(s, complete_entries(s));
-  return ERR_OK;
 }
 
 /* Duplicates. */
@@ -392,7 +301,7 @@ static Err take_stretch(Share *s, size_t r, int32_t *room) {
     size_t n = (size_t)line->tokens[0] + line->tokens[1];
     bool has_ids = line->verdict == CLEAN_KEEP && number >= p->lines_done;
     const int32_t *ids = NULL;
-    if (has_ids && is_writer(s, p->train_shards)) {
+    if (has_ids && shards_is_writer(&s->shards, p->train_shards)) {
       ids = r == s->rank ? own : read_ids(s, sent, n, room);
       if (r != s->rank) sent += n * id_bytes(s);
     }
@@ -446,12 +355,25 @@ static Err agree_on_round(Share *s, Err err) {
   return err;
 }
 
+/* Exchanges what each rank has done since the last round; rank 0 records the shards on disk. */
+static Err gather_turns(Share *s) {
+  Turn turn = {.lines = s->lines, .shards = s->shards.written_n};
+  TRY(ranks_gather(s->ranks, "lines of the ranks", &turn, sizeof turn, s->turn));
+  uint64_t *count;
+  Err failure = ERR_OK;
+  TRY(mem_alloc(&count, s->count, sizeof *count));
+  for (size_t r = 0; r < s->count; r++) count[r] = s->turn[r].shards;
+  Err err = shards_report(&s->shards, count, &failure);
+  mem_free(count);
+  keep_failure(s, failure);
+  return err;
+}
+
 /* Every rank has encoded its stretch, or has failed with `err`. */
 static Err run_round(Share *s, Err err) {
+  if (!err) err = shards_collect(&s->shards, SHARDS_POLL);
   TRY(agree_on_round(s, err));
-  Turn turn = {.lines = s->lines, .shards = s->written_n};
-  TRY(ranks_gather(s->ranks, "lines of the ranks", &turn, sizeof turn, s->turn));
-  TRY(report_shards(s));
+  TRY(gather_turns(s));
   TRY(agree_on_round(s, check_turns(s)));
   if (s->p->spec.dedup) {
     TRY(drop_duplicates(s));
@@ -507,10 +429,10 @@ static Err take_block(void *context, const PipelineBlock *b) {
 static Err end_rounds(Share *s, Err err) {
   Prepare *p = s->p;
   if (!err && !s->failure.code && p->entry.file.pairs) err = p->end_train_shard(p);
+  if (!err) err = shards_collect(&s->shards, SHARDS_WAIT);
   TRY(agree_on_round(s, err));
-  Turn turn = {.shards = s->written_n};
-  TRY(ranks_gather(s->ranks, "lines of the ranks", &turn, sizeof turn, s->turn));
-  TRY(report_shards(s));
+  s->lines = 0;
+  TRY(gather_turns(s));
   return agree_on_round(s, ERR_OK);
 }
 
@@ -548,8 +470,7 @@ static Err share_hashes(Share *s) {
 Err prepare_share_train(Prepare *p) {
   Share s;
   Err err = new_share(&s, p);
-  p->share = &s;
-  p->end_train_shard = end_shard;
+  p->end_train_shard = shards_end;
   ranks_report(s.ranks, "encoding the training text");
   if (!err) err = ranks_agree(s.ranks, s.rank == 0 ? prepare_begin_train(p) : ERR_OK);
   if (!err) err = run_rounds(&s);

@@ -26,7 +26,7 @@ typedef struct Prepare {
       train_shards; /* finished, recorded or not; the number of the shard that is being built */
   /* Called when the training shard is full: writes and records it. */
   Err (*end_train_shard)(struct Prepare *p);
-  void *share; /* of prepare_share.c */
+  void *share; /* RankShards of prepare_shards.h */
   Seen seen;
   Progress progress;
 } Prepare;
@@ -66,8 +66,9 @@ NODISCARD Err prepare_take_line(Prepare *p, uint64_t number, const LineResult *l
                                 const int32_t *ids);
 /* Bytes of ids in the training shard that is being built, also if another rank has them. */
 uint64_t prepare_open_bytes(const Prepare *p);
-/* Writes the shard that is being built and enters its size and hash into `entry`. */
-NODISCARD Err prepare_write_shard(Prepare *p, ManifestEntry *entry);
+/* Writes the shard `entry` and enters its size and hash there; the builder is empty afterwards. */
+NODISCARD Err prepare_write_shard(const Prepare *p, ShardBuilder *builder,
+                                  ManifestEntry *entry);
 /* Appends the line of a shard that is on disk to the manifest. */
 NODISCARD Err prepare_record_shard(Prepare *p, const ManifestEntry *entry);
 /* Names the training shard that is being built; returns its entry and begins the next. */

@@ -34,8 +34,7 @@ typedef struct {
   uint64_t copy; /* number of the newest in-memory copy that it holds (PeerRelay); 0: none */
 
   bool is_leaving;   /* its agent asked to leave */
-  bool is_set_aside; /* failed too often; not used any more */
-  int failures;      /* generations in a row that failed because of it */
+  bool is_set_aside; /* failed too often, or of another version; not used any more */
 } Machine;
 
 /* --nproc-per-node: a number, or one of these */

@@ -93,13 +93,14 @@ static void handle_hello(Supervisor *s, Machine *m, const json_t *body, double n
   snprintf(why, sizeof why, "%s joined", m->name);
   int members = 0;
   for (size_t i = 0; i < s->machines; i++) members += s->machine[i].is_member;
-  if (s->phase == PHASE_RUN && members < s->spec.max) regroup(s, why, now);
+  if (s->phase == PHASE_RUN && members < s->spec.max && machine_is_ready(m))
+    regroup(s, why, now);
 }
 
 static void note_step(Supervisor *s, uint64_t step, double now) {
   s->generation.has_step = true;
   policy_note_step(&s->policy, step);
-  for (size_t i = 0; i < s->machines && !s->policy.failures; i++) s->machine[i].failures = 0;
+  if (!s->policy.failures) standing_forgive(&s->standing);
   if (s->fault_time > 0)
     console_say(s->console, "training again at step %llu, %.1f s after the fault was detected",
                 (unsigned long long)step, now - s->fault_time);
@@ -219,6 +220,7 @@ static void lose_machine(Supervisor *s, size_t i, double now) {
   if (m->is_leaving && !m->is_member) {
     console_say(s->console, "%s has left", m->name);
   } else if (m->is_member && (s->phase == PHASE_RUN || s->phase == PHASE_STOP)) {
+    if (!s->generation.has_fault && !m->is_head) memcpy(s->faulty, m->name, sizeof s->faulty);
     generation_note_fault(&s->generation, now, "%s is lost: %s", m->name, err_message());
   } else if (m->has_hello && !m->is_set_aside) {
     console_warn(s->console, "%s is lost: %s", m->name, err_message());
@@ -256,6 +258,7 @@ static Err add_machine(Supervisor *s, const Arrival *a, Source *source) {
                  .is_head = a->is_head,
                  .is_clear = true};
   memcpy(m->name, a->name, sizeof m->name);
+  m->is_set_aside = standing_is_aside(&s->standing, m->name);
   channel_set_heartbeat(m->channel, HEARTBEAT_EVERY, HEARTBEAT_LIMIT);
   return ERR_OK;
 }
@@ -353,17 +356,23 @@ static bool is_all_clear(const Supervisor *s) {
   return true;
 }
 
-/* Counts the failure for the machine that caused it, and sets it aside if it fails repeatedly. */
-static void judge_machine(Supervisor *s) {
+/* Counts the failure for the machine that caused it, and sets it aside if it fails repeatedly. Never
+ * this machine: the run directory may be on its disk. */
+static Err judge_machine(Supervisor *s) {
   Machine *m = find_machine_of(s, s->generation.fault_rank);
-  if (!m || s->outcome != OUTCOME_FAILED) return;
-  m->failures++;
-  if (!policy_sets_aside(m->failures, count_ready(s) - 1, s->spec.min)) return;
-  m->is_set_aside = true;
-  console_warn(s->console,
-               "%s failed %d times in a row and is set aside; repair it and start the "
-               "launch again to use it",
-               m->name, m->failures);
+  const char *name = m ? m->name : s->faulty;
+  bool is_aside = false;
+  if (s->outcome != OUTCOME_FAILED || !*name || (m && m->is_head)) return ERR_OK;
+  int others = count_ready(s) - (m != NULL);
+  TRY(standing_note_failure(&s->standing, name, others, s->spec.min, &is_aside));
+  if (m) m->is_set_aside = is_aside;
+  if (is_aside)
+    console_warn(
+        s->console,
+        "%s failed twice in a row and is set aside; repair it and start the launch again "
+        "to use it",
+        name);
+  return ERR_OK;
 }
 
 static Err fail(Supervisor *s) {
@@ -389,7 +398,11 @@ static void restart(Supervisor *s, double now) {
     snprintf(s->reason, sizeof s->reason, "%s", s->generation.fault);
     s->fault_time = s->generation.fault_time;
   }
-  judge_machine(s);
+  if (judge_machine(s)) {
+    finish(s, ERR_WORK, false);
+    return;
+  }
+  s->faulty[0] = '\0';
   for (size_t i = 0; i < s->machines; i++) {
     Machine *m = &s->machine[i];
     m->is_member = false;
@@ -556,6 +569,7 @@ void supervisor_close(Supervisor *s) {
   for (size_t i = 0; i < s->machines; i++) machine_close(&s->machine[i]);
   for (int i = 0; i < s->sources; i++) s->source[i].close(s->source[i].self);
   generation_free(&s->generation);
+  standing_free(&s->standing);
   mem_free(s->machine);
   mem_free(s->fds);
   mem_free(s);

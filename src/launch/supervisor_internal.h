@@ -6,6 +6,7 @@
 #include "launch/generation.h"
 #include "launch/machine.h"
 #include "launch/policy.h"
+#include "launch/standing.h"
 #include "launch/supervisor.h"
 
 typedef enum {
@@ -46,7 +47,8 @@ struct Supervisor {
   int restarts;      /* generations begun after the first */
   char reason[512];  /* of the last restart */
   double fault_time; /* of the last fault, until a worker has completed a step; 0: none */
-  int fault_machine_failures;
+  char faulty[SOURCE_NAME_MAX]; /* the machine that was lost in this generation; "": none */
+  StandingList standing;
   int signals;        /* received so far */
   bool is_regrouping; /* stopped because machines join or leave */
   Outcome outcome;    /* of the generation that is being cleared */

@@ -1,5 +1,6 @@
 /* When launch restarts, gives up, sets a machine aside and begins. */
 #include "launch/policy.h"
+#include "launch/standing.h"
 #include "support.h"
 
 static void test_policy_done_ends(void **state) {
@@ -79,6 +80,44 @@ static void test_policy_machine_is_kept_if_the_others_are_too_few(void **state) 
   assert_false(policy_sets_aside(5, 0, 0));
 }
 
+static void test_standing_failures_count_by_name(void **state) {
+  (void)state;
+  StandingList l = {0};
+  bool is_aside;
+  OK(standing_note_failure(&l, "a", 2, 1, &is_aside));
+  OK(standing_note_failure(&l, "b", 2, 1, &is_aside));
+  assert_false(is_aside);
+  OK(standing_note_failure(&l, "a", 2, 1, &is_aside));
+  assert_true(is_aside);
+  assert_true(standing_is_aside(&l, "a"));
+  assert_false(standing_is_aside(&l, "b"));
+  assert_false(standing_is_aside(&l, "c"));
+  standing_free(&l);
+}
+
+static void test_standing_progress_forgives_failures(void **state) {
+  (void)state;
+  StandingList l = {0};
+  bool is_aside;
+  for (int i = 0; i < 5; i++) {
+    OK(standing_note_failure(&l, "a", 2, 1, &is_aside));
+    assert_false(is_aside);
+    standing_forgive(&l);
+  }
+  standing_free(&l);
+}
+
+static void test_standing_set_aside_stays_so(void **state) {
+  (void)state;
+  StandingList l = {0};
+  bool is_aside;
+  OK(standing_note_failure(&l, "a", 2, 1, &is_aside));
+  OK(standing_note_failure(&l, "a", 2, 1, &is_aside));
+  standing_forgive(&l);
+  assert_true(standing_is_aside(&l, "a"));
+  standing_free(&l);
+}
+
 static Gathering make_gathering(int ready) {
   return (Gathering){.min = 2, .max = 4, .ready = ready, .is_first = true, .join_timeout = 600};
 }
@@ -137,6 +176,9 @@ int main(void) {
       cmocka_unit_test(test_policy_zero_restarts_fails_at_once),
       cmocka_unit_test(test_policy_machine_is_set_aside_after_two_failures),
       cmocka_unit_test(test_policy_machine_is_kept_if_the_others_are_too_few),
+      cmocka_unit_test(test_standing_failures_count_by_name),
+      cmocka_unit_test(test_standing_progress_forgives_failures),
+      cmocka_unit_test(test_standing_set_aside_stays_so),
       cmocka_unit_test(test_gather_all_machines_begin_at_once),
       cmocka_unit_test(test_gather_enough_machines_wait_for_a_last_call),
       cmocka_unit_test(test_gather_after_a_loss_begins_with_enough_machines),

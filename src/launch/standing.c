@@ -1,0 +1,44 @@
+/* Failures by machine. Depends on policy. */
+#include "launch/standing.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "launch/policy.h"
+
+static Standing *find_machine(const StandingList *l, const char *name) {
+  for (size_t i = 0; i < l->count; i++)
+    if (strcmp(l->machine[i].name, name) == 0) return &l->machine[i];
+  return NULL;
+}
+
+Err standing_note_failure(StandingList *l, const char *name, int others, int min,
+                          bool *is_aside) {
+  Standing *m = find_machine(l, name);
+  *is_aside = false;
+  if (!m) {
+    TRY(mem_grow(&l->machine, &l->capacity, l->count + 1, sizeof *l->machine));
+    m = &l->machine[l->count++];
+    *m = (Standing){0};
+    snprintf(m->name, sizeof m->name, "%s", name);
+  }
+  m->failures++;
+  m->is_set_aside = m->is_set_aside || policy_sets_aside(m->failures, others, min);
+  *is_aside = m->is_set_aside;
+  return ERR_OK;
+}
+
+void standing_forgive(StandingList *l) {
+  for (size_t i = 0; i < l->count; i++) l->machine[i].failures = 0;
+}
+
+bool standing_is_aside(const StandingList *l, const char *name) {
+  const Standing *m = find_machine(l, name);
+  return m && m->is_set_aside;
+}
+
+void standing_free(StandingList *l) {
+  mem_free(l->machine);
+  *l = (StandingList){0};
+}

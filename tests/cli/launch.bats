@@ -43,35 +43,24 @@ start() {
 }
 has_head() { pgrep -P "$head" -f "launch --nproc-per-node" > /dev/null; }
 
+# with_variable NAME=VALUE: the processes whose environment has it.
+with_variable() { grep -lzx "$1" /proc/[0-9]*/environ 2> /dev/null | cut -d / -f 3; }
 # marked: the processes of this test's launch, from the environment that all of them inherit.
-marked() {
-  local file pid
-  for file in /proc/[0-9]*/environ; do
-    pid=${file#/proc/}
-    pid=${pid%/environ}
-    if grep -qzx "LAUNCH_TEST_MARK=$T" "$file" 2> /dev/null && [ "$pid" != "$BASHPID" ]; then echo "$pid"; fi
-  done
-}
+marked() { with_variable "LAUNCH_TEST_MARK=$T" | grep -vx "$BASHPID" || true; }
 is_clear() { [ -z "$(marked)" ]; }
 
-# worker RANK: the pid of a rank.
-worker() {
-  local pid
-  for pid in $(marked); do
-    grep -qzx "RANK=$1" "/proc/$pid/environ" 2> /dev/null || continue
-    if [ "$(tr '\0' ' ' < "/proc/$pid/cmdline" | cut -d ' ' -f 2)" = train ]; then echo "$pid"; fi
-  done
-}
-# process WORDS: the pid of a process of this launch by its command line.
+# process WORDS [PIDS]: the first process of this launch with these words in its command line.
 process() {
   local pid
-  for pid in $(marked); do
+  for pid in ${2:-$(marked)}; do
     if tr '\0' ' ' < "/proc/$pid/cmdline" 2> /dev/null | grep -qE -- "$1"; then
       echo "$pid"
       return
     fi
   done
 }
+# worker RANK: the pid of a rank.
+worker() { process "^[^ ]* train .*--run $RUN " "$(with_variable "RANK=$1")"; }
 # variable PID NAME
 variable() { tr '\0' '\n' < "/proc/$1/environ" | sed -n "s/^$2=//p"; }
 

@@ -13,6 +13,8 @@
 #include "launch/console.h"
 #include "launch/machine.h"
 #include "launch/source_local.h"
+#include "launch/source_slurm.h"
+#include "launch/source_ssh.h"
 #include "launch/stub.h"
 #include "launch/supervisor.h"
 
@@ -85,6 +87,9 @@ typedef struct {
   const char **argv;
   char log_dir[FILE_PATH_MAX];
   const char *run; /* of the workers' command, if the logs are inside it */
+  HostList hosts;  /* empty: this machine, or an allocation of Slurm */
+  SshOptions ssh;
+  SlurmAllocation slurm;
 } Launch;
 
 /* Copies the workers' command; train also gets --auto-resume, so that a restart continues. */
@@ -122,22 +127,56 @@ static Err choose_log_dir(Launch *l, const OptSet *opts) {
   return file_join(l->log_dir, run, "launch");
 }
 
+static Err read_hosts(Launch *l, const OptSet *opts) {
+  HostSource from = {.hosts = opt_text(opts, "hosts"),
+                     .hostfile = opt_text(opts, "hostfile"),
+                     .inventory = opt_text(opts, "inventory")};
+  TRY(hosts_read(&l->hosts, &from));
+  if (l->hosts.count && opt_flag(opts, "standalone"))
+    return err_set(ERR_USAGE, "--standalone means this machine alone; omit it, or the hosts");
+  if (l->hosts.count && opt_given(opts, "rdzv-endpoint"))
+    return err_set(ERR_USAGE,
+                   "machines are either listed and reached by ssh, or meet at --rdzv-endpoint; "
+                   "omit one of the two");
+  if (l->hosts.count && l->spec.min > (int)l->hosts.count)
+    return err_set(ERR_USAGE, "--nnodes asks for %d machines, but %zu are listed", l->spec.min,
+                   l->hosts.count);
+  l->ssh.port = (int)opt_count(opts, "ssh-port");
+  l->ssh.key = opt_text(opts, "ssh-key");
+  l->ssh.program = opt_text(opts, "remote-program");
+  return ERR_OK;
+}
+
 static Err read_launch(Launch *l, const OptSet *opts) {
   TRY(read_command(l, opts));
   TRY(choose_log_dir(l, opts));
   TRY(read_nproc(opt_text(opts, "nproc-per-node"), &l->spec.nproc));
   TRY(read_nnodes(opt_text(opts, "nnodes"), &l->spec.min, &l->spec.max));
+  TRY(read_hosts(l, opts));
+  l->spec.network = opt_text(opts, "network");
   l->spec.join_timeout = opt_real(opts, "join-timeout");
   l->spec.log_dir = l->log_dir;
   l->spec.has_terminal = log_is_live() && !opt_flag(opts, "all-output");
   return ERR_OK;
 }
 
-/* This machine, and those that join at the rendezvous, if there is one. */
-static Err open_sources(Rendezvous *rendezvous, Source source[2], int *sources) {
+/* The machines that are listed; else the nodes of an allocation of Slurm; else this machine, and
+ * those that join at the rendezvous, if there is one. */
+static Err open_sources(Launch *l, const OptSet *opts, Rendezvous *rendezvous, Source source[2],
+                        int *sources) {
+  int min = l->spec.min ? l->spec.min : (int)l->hosts.count;
+  bool is_slurm = !rendezvous && !opt_flag(opts, "standalone") && slurm_has_allocation();
+  Err err;
   *sources = 0;
   if (rendezvous) rendezvous_to_source(rendezvous, &source[(*sources)++]);
-  Err err = source_local_open(&source[*sources], 0);
+  if (l->hosts.count) {
+    err = source_ssh_open(&source[*sources], &l->hosts, &l->ssh, min);
+  } else if (is_slurm) {
+    TRY(slurm_read_allocation(&l->slurm));
+    err = source_slurm_open(&source[*sources], &l->slurm, opt_given(opts, "nproc-per-node"));
+  } else {
+    err = source_local_open(&source[*sources], 0);
+  }
   if (!err) (*sources)++;
   return err;
 }
@@ -152,7 +191,7 @@ static Err supervise(Launch *l, const OptSet *opts, Rendezvous *rendezvous) {
                       .run = l->run,
                       .all_output = opt_flag(opts, "all-output"),
                       .is_quiet = opt_flag(opts, "quiet")};
-  Err err = open_sources(rendezvous, source, &sources);
+  Err err = open_sources(l, opts, rendezvous, source, &sources);
   if (!err) err = console_open(&console, &spec);
   if (!err) err = supervisor_open(&supervisor, &l->spec, console, source, sources);
   if (!err) err = supervisor_run(supervisor, &is_reported);
@@ -198,13 +237,18 @@ Err cmd_launch(OptSet *opts) {
     int fd = (int)opt_count(opts, "agent-fd");
     return run_agent(fd, fd);
   }
-  if (opt_flag(opts, "agent")) return run_agent(STDIN_FILENO, STDOUT_FILENO);
+  if (opt_flag(opts, "agent-slurm")) return slurm_run_agent();
+  if (opt_flag(opts, "agent")) {
+    TRY(ssh_greet(STDOUT_FILENO));
+    return run_agent(STDIN_FILENO, STDOUT_FILENO);
+  }
   if (!opt_operands(opts))
     return err_set(ERR_USAGE, "no command given: trireme launch [options] -- train ...");
   TRY(cmd_refuse_ranks("launch", "call it without mpirun"));
   Err err = read_launch(&l, opts);
   bool has_rendezvous = opt_given(opts, "rdzv-endpoint");
   if (!err) err = has_rendezvous ? run_rendezvous(&l, opts) : supervise(&l, opts, NULL);
+  hosts_free(&l.hosts);
   mem_free(l.argv);
   return err;
 }

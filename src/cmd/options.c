@@ -349,6 +349,14 @@ const OptSpec cmd_options[] = {
         "nnodes", "MIN:MAX", NULL, "launch", "Machines",
         "Machines of the run: a number, or the least and the greatest; by default all that are "
         "listed"),
+    FLAG("standalone", "launch", "Machines",
+         "Run on this machine alone, which is the default outside of Slurm"),
+    TEXT("remote-program", "PATH", NULL, "launch", "Machines",
+         "Where trireme is on the other machines (default: the same path as here)"),
+    TEXT("network", "CIDR|CARD", NULL, "launch", "Machines",
+         "Network for MPI and NCCL, such as 10.1.0.0/24 or eth0 (default: the fastest over "
+         "which "
+         "all machines reach each other)"),
     TEXT(
         "rdzv-endpoint", "HOST:PORT", NULL, "launch", "Machines without ssh",
         "Start the same command on every machine: they meet at this address, which one of them "
@@ -359,7 +367,6 @@ const OptSpec cmd_options[] = {
          "The shared key by which machines know each other; the same file on every machine"),
     TEXT("new-key", "FILE", NULL, "launch", "Machines without ssh",
          "Write a new key for --rdzv-key to this file, which must not exist, and end"),
-    FLAG("standalone", "launch", "Machines", "Run on this machine alone, which is the default"),
     {"join-timeout", OPT_SECONDS, "TIME", "10m", 1, 1e7, NULL, 1, false, "launch", "Machines",
      "Wait this long for the least number of machines"},
     COUNT(
@@ -380,17 +387,19 @@ const OptSpec cmd_options[] = {
     FLAG("agent", "launch", OPT_HIDDEN, "Serve the head on standard input and output"),
     COUNT("agent-fd", "FD", NULL, 3, 1000000, "launch", OPT_HIDDEN,
           "Serve the head on a descriptor"),
+    FLAG("agent-slurm", "launch", OPT_HIDDEN, "Serve the head as a task of srun"),
     FLAG("worker", "launch", OPT_HIDDEN, "Have the agent start this rank"),
     FLAG("rsh", "launch", OPT_HIDDEN, "Have the agent of a host run a command"),
-    /* cluster, doctor */
-    TEXT("hosts", "LIST", NULL, "cluster doctor", G_HOSTS, "Machines, such as a:2,user@b:2"),
-    TEXT("hostfile", "FILE", NULL, "cluster doctor", G_HOSTS,
-         "Machines, in an Open MPI host file"),
-    TEXT("inventory", "FILE", NULL, "cluster doctor", G_HOSTS,
+    /* launch, cluster, doctor */
+    TEXT("hosts", "LIST", NULL, "launch cluster doctor", G_HOSTS,
+         "Machines to reach by ssh, with the ranks on each if given: a:2,ann@b:2,[fe80::1]"),
+    TEXT("hostfile", "FILE", NULL, "launch cluster doctor", G_HOSTS,
+         "Machines, in an Open MPI host file, one line for each: HOST slots=N"),
+    TEXT("inventory", "FILE", NULL, "launch cluster doctor", G_HOSTS,
          "Machines, in the JSON of 'aws ec2 describe-instances'"),
-    COUNT("ssh-port", "N", "0", 0, 65535, "cluster doctor", G_HOSTS,
+    COUNT("ssh-port", "N", "0", 0, 65535, "launch cluster doctor", G_HOSTS,
           "Port of the ssh daemons; 0 is ssh's own choice"),
-    TEXT("ssh-key", "FILE", NULL, "cluster doctor", G_HOSTS,
+    TEXT("ssh-key", "FILE", NULL, "launch cluster doctor", G_HOSTS,
          "Private key for ssh; by default ssh's own choice"),
     TEXTS("mount", "URL:DIR", 1, "cluster", "cluster up",
           "Mount a drive: nfs://SERVER/PATH:/MOUNT-POINT (also EFS) or "

@@ -160,16 +160,26 @@ static Err make_worker_environment(const Agent *a, List *l, uint32_t rank, const
                                    size_t len) {
   TRY(copy_environment(l, env, len));
   TRY(restore_variable(l, "TMPDIR"));
+  TRY(restore_variable(l, "PATH"));
   remove_slurm(l);
   TRY(add_given_variables(l, a->begin));
   TRY(add_agent_variables(a, l));
   return add_worker_variables(a, l, rank);
 }
 
-/* mpirun and its daemons keep their files in the agent's directory. */
+/* mpirun and its daemons keep their files in the agent's directory. It is also the first in PATH, so
+ * that "trireme" is this program on every machine: mpirun's daemons look for plm_rsh_agent too,
+ * although they start nothing with it. */
 static Err make_daemon_environment(const Agent *a, List *l) {
   char path[FILE_PATH_MAX];
-  TRY(copy_environment(l, NULL, 0));
+  Str search = {0};
+  const char *old = getenv("PATH");
+  str_addf(&search, "%s:%s", a->dir.path, old ? old : "/usr/local/bin:/usr/bin:/bin");
+  Err err = str_check(&search);
+  if (!err) err = copy_environment(l, NULL, 0);
+  if (!err) err = set_variable(l, "PATH", str_text(&search));
+  str_free(&search);
+  TRY(err);
   remove_slurm(l);
   TRY(add_given_variables(l, a->begin));
   TRY(add_agent_variables(a, l));

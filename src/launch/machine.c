@@ -15,7 +15,7 @@ Err machine_read_hello(Machine *m, const json_t *body) {
   snprintf(m->directory, sizeof m->directory, "%s", protocol_text(body, "directory"));
   m->cores = (int)protocol_int(body, "cores", 1);
   m->gpus = (int)protocol_int(body, "gpus", 0);
-  m->networks = json_incref(json_object_get(body, "networks"));
+  TRY(network_from_json(&m->networks, json_object_get(body, "networks"), m->name));
   m->has_hello = true;
   return ERR_OK;
 }
@@ -41,7 +41,5 @@ bool machine_is_ready(const Machine *m) {
 
 void machine_close(Machine *m) {
   channel_close(m->channel);
-  json_decref(m->networks);
   m->channel = NULL;
-  m->networks = NULL;
 }

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "launch/channel.h"
+#include "launch/network.h"
 #include "launch/source.h"
 
 typedef struct {
@@ -22,7 +23,7 @@ typedef struct {
   bool has_hello;
   char directory[FILE_PATH_MAX];
   int cores, gpus;
-  json_t *networks; /* NULL: none given */
+  NetworkList networks;
 
   /* In the present generation */
   bool is_member;
@@ -30,6 +31,8 @@ typedef struct {
   uint32_t first_rank;
   int ranks;
   char address[64]; /* on the chosen network; "localhost" if it is the only machine */
+  char card[NETWORK_CARD_MAX]; /* of this address; "" if it is the only machine */
+  int proof;                   /* its index in the proof of the network; -1: not in it */
 
   uint64_t copy; /* number of the newest in-memory copy that it holds (PeerRelay); 0: none */
 

@@ -31,14 +31,10 @@ static void add_hosts(json_t *words, const MpirunSpec *spec) {
   str_free(&list);
 }
 
-/* mpirun splits plm_rsh_agent at blanks, which the program's path may contain; the link in the
- * agent's directory has none. */
-static void add_daemons(json_t *words, const MpirunSpec *spec) {
-  Str agent = {0};
-  str_addf(&agent, "%s/trireme launch --rsh --", spec->directory);
+/* "trireme" is found in PATH, in the agent's directory, on every machine. */
+static void add_daemons(json_t *words) {
   add_setting(words, "plm", "rsh");
-  add_setting(words, "plm_rsh_agent", str_text(&agent));
-  str_free(&agent);
+  add_setting(words, "plm_rsh_agent", "trireme launch --rsh --");
   add_setting(words, "plm_rsh_no_tree_spawn", "1");
   /* Otherwise the daemons detach, and their end and their parent's death go unnoticed. */
   add_setting(words, "orte_leave_session_attached", "1");
@@ -56,7 +52,7 @@ json_t *mpirun_command(const MpirunSpec *spec) {
   add_word(words, "none");
   add_setting(words, "orte_abort_on_non_zero_status", "0");
   if (spec->include) {
-    add_daemons(words, spec);
+    add_daemons(words);
     add_setting(words, "btl_tcp_if_include", spec->include);
     add_setting(words, "oob_tcp_if_include", spec->include);
   } else {

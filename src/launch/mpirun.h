@@ -12,7 +12,6 @@ typedef struct {
 } MpirunHost;
 
 typedef struct {
-  const char *directory; /* the agent's, on the machine where mpirun runs */
   const MpirunHost *host;
   size_t hosts;
   const char

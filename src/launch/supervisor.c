@@ -79,6 +79,54 @@ static Machine *find_machine_of(Supervisor *s, int rank) {
   return NULL;
 }
 
+/* ---- the network ---- */
+
+static void abandon_proof(Supervisor *s, double now) {
+  supervisor_end_proof(s);
+  for (size_t i = 0; i < s->machines; i++) s->machine[i].is_member = false;
+  enter_phase(s, PHASE_GATHER, now);
+}
+
+/* The machines that are ready begin a generation: at once if it is one, else after a test of the
+ * network between them. */
+static Err begin_generation(Supervisor *s, double now) {
+  int members;
+  TRY(supervisor_choose_members(s, &members));
+  if (members > 1) {
+    TRY(supervisor_begin_proof(s, (size_t)members, now));
+    enter_phase(s, PHASE_CONNECT, now);
+    return ERR_OK;
+  }
+  for (size_t i = 0; i < s->machines; i++) {
+    snprintf(s->machine[i].address, sizeof s->machine[i].address, "localhost");
+    s->machine[i].card[0] = '\0';
+  }
+  return supervisor_start_generation(s, NULL, now);
+}
+
+/* Members that trained together before may be separated for a while only: tried again until
+ * --join-timeout. At the first start it is an error at once. */
+static void connect_members(Supervisor *s, double now) {
+  bool is_done;
+  char include[256];
+  Err err = supervisor_continue_proof(s, now, &is_done, include, sizeof include);
+  if (!err && !is_done) return;
+  if (!err) {
+    s->unconnected_since = 0;
+    supervisor_end_proof(s);
+    if (supervisor_start_generation(s, include, now)) finish(s, ERR_WORK, false);
+    return;
+  }
+  if (!s->unconnected_since) {
+    s->unconnected_since = now;
+    if (s->generation.number) console_warn(s->console, "%s; trying again", err_message());
+  }
+  if (!s->generation.number || now - s->unconnected_since > s->spec.join_timeout)
+    finish(s, ERR_WORK, false);
+  else
+    abandon_proof(s, now);
+}
+
 /* ---- messages ---- */
 
 static void handle_hello(Supervisor *s, Machine *m, const json_t *body, double now) {
@@ -178,6 +226,7 @@ static Err handle_frame(Supervisor *s, Machine *m, const Frame *f, double now) {
   const uint8_t *bytes;
   size_t len;
   json_t *body;
+  Err err = ERR_OK;
   if (f->type == MSG_OUTPUT) {
     if (output_parse(f, &header, &bytes, &len) && header.generation == s->generation.number &&
         (header.rank < (uint32_t)s->generation.world || header.rank == OUTPUT_OF_MPIRUN))
@@ -197,10 +246,12 @@ static Err handle_frame(Supervisor *s, Machine *m, const Frame *f, double now) {
     handle_leave(s, m, body, now);
   else if (f->type >= PEER_SEND && f->type <= PEER_LAST)
     supervisor_handle_peer(s, m, f->type, body);
+  else if (f->type == MSG_NETWORK_PORTS || f->type == MSG_NETWORK_RESULT)
+    err = supervisor_handle_proof(s, m, f->type, body, now);
   else if (is_current)
     handle_current(s, m, f->type, body, now);
   json_decref(body);
-  return ERR_OK;
+  return err;
 }
 
 /* ---- machines ---- */
@@ -225,7 +276,9 @@ static void lose_machine(Supervisor *s, size_t i, double now) {
   } else if (m->has_hello && !m->is_set_aside) {
     console_warn(s->console, "%s is lost: %s", m->name, err_message());
   }
+  bool is_in_proof = s->proof && m->proof >= 0;
   remove_machine(s, i, now);
+  if (is_in_proof) abandon_proof(s, now);
 }
 
 static void serve_machines(Supervisor *s, double now) {
@@ -256,7 +309,8 @@ static Err add_machine(Supervisor *s, const Arrival *a, Source *source) {
                  .source = source,
                  .slots = a->slots,
                  .is_head = a->is_head,
-                 .is_clear = true};
+                 .is_clear = true,
+                 .proof = -1};
   memcpy(m->name, a->name, sizeof m->name);
   m->is_set_aside = standing_is_aside(&s->standing, m->name);
   channel_set_heartbeat(m->channel, HEARTBEAT_EVERY, HEARTBEAT_LIMIT);
@@ -296,7 +350,7 @@ static void gather(Supervisor *s, double now) {
       return;
     case GATHER_BEGIN:
       supervisor_cancel_copy(s);
-      if (supervisor_start_generation(s, now)) finish(s, ERR_WORK, false);
+      if (begin_generation(s, now)) finish(s, ERR_WORK, false);
       return;
   }
 }
@@ -446,7 +500,7 @@ static void handle_signals(Supervisor *s, int signals, double now) {
   if (signals <= s->signals) return;
   s->signals = signals;
   s->is_regrouping = false;
-  if (s->phase == PHASE_GATHER) finish(s, ERR_STOPPED, true);
+  if (s->phase == PHASE_GATHER || s->phase == PHASE_CONNECT) finish(s, ERR_STOPPED, true);
   if (s->phase == PHASE_RUN && signals == 1) {
     console_say(s->console,
                 "stopping: workers save and end; a second signal ends them at once");
@@ -465,6 +519,9 @@ bool supervisor_advance(Supervisor *s, double now, int signals) {
   switch (s->phase) {
     case PHASE_GATHER:
       gather(s, now);
+      break;
+    case PHASE_CONNECT:
+      connect_members(s, now);
       break;
     case PHASE_RUN:
       watch_workers(s, now);
@@ -561,6 +618,7 @@ Err supervisor_open(Supervisor **out, const LaunchSpec *spec, Console *console, 
 /* Lets the agents end themselves, which they also do when the Channel closes. */
 void supervisor_close(Supervisor *s) {
   if (!s) return;
+  supervisor_end_proof(s);
   for (size_t i = 0; i < s->machines; i++) {
     supervisor_send(&s->machine[i], MSG_END, json_object());
     Err ignored = channel_advance(s->machine[i].channel);

@@ -5,12 +5,14 @@
 
 #include "launch/generation.h"
 #include "launch/machine.h"
+#include "launch/network_proof.h"
 #include "launch/policy.h"
 #include "launch/standing.h"
 #include "launch/supervisor.h"
 
 typedef enum {
   PHASE_GATHER,   /* waiting for machines */
+  PHASE_CONNECT,  /* the members test the networks between them */
   PHASE_RUN,      /* workers run */
   PHASE_STOP,     /* workers were asked to save and stop */
   PHASE_CLEAR,    /* everything is being killed; waiting for the agents to confirm */
@@ -56,6 +58,13 @@ struct Supervisor {
   Err result;
   ErrRecord error;
   bool is_reported;
+  NetworkProof *proof;          /* in PHASE_CONNECT; NULL: none */
+  NetworkMachine *proof_member; /* the machines of the proof, copies */
+  NetworkList *proof_list;
+  size_t proof_members;
+  char network[NETWORK_TEXT_MAX]; /* CIDR that was chosen last; "": none */
+  double unconnected_since;       /* no network has connected the members since; 0: not so */
+
   struct pollfd *fds;
   size_t fd_capacity;
 };
@@ -65,8 +74,23 @@ struct Supervisor {
 
 /* Sends to a machine; one that cannot be reached is found by its Channel. */
 void supervisor_send(Machine *m, uint8_t type, json_t *body);
-/* Assigns the ranks of a new generation to the machines that are ready, and starts them. */
-NODISCARD Err supervisor_start_generation(Supervisor *s, double now);
+/* Chooses the members of a new generation and assigns their ranks. */
+NODISCARD Err supervisor_choose_members(Supervisor *s, int *members);
+/* Starts the workers on the members, whose addresses are set. `include`: the network for MPI; NULL:
+ * one machine. */
+NODISCARD Err supervisor_start_generation(Supervisor *s, const char *include, double now);
+
+/* supervisor_network.c */
+/* Begins the test of the networks between the members. */
+NODISCARD Err supervisor_begin_proof(Supervisor *s, size_t members, double now);
+/* Continues it. When a network was found, sets the members' addresses and `include`, for MPI. */
+NODISCARD Err supervisor_continue_proof(Supervisor *s, double now, bool *is_done, char *include,
+                                        size_t room);
+/* Handles a member's answer. */
+NODISCARD Err supervisor_handle_proof(Supervisor *s, const Machine *m, uint8_t type,
+                                      const json_t *body, double now);
+void supervisor_end_proof(Supervisor *s);
+
 /* supervisor_peer.c */
 /* A worker on `m` has completed an in-memory copy. */
 void supervisor_note_copy(Supervisor *s, Machine *m, const json_t *event);

@@ -34,7 +34,7 @@ static int compare_machines(const void *a, const void *b) {
   return (x->copy < y->copy) - (x->copy > y->copy);
 }
 
-static Err choose_members(Supervisor *s, int *members, int *world) {
+Err supervisor_choose_members(Supervisor *s, int *members) {
   uint32_t rank = 0;
   *members = 0;
   qsort(s->machine, s->machines, sizeof *s->machine, compare_machines);
@@ -48,8 +48,17 @@ static Err choose_members(Supervisor *s, int *members, int *world) {
     rank += (uint32_t)m->ranks;
     (*members)++;
   }
-  *world = (int)rank;
   return ERR_OK;
+}
+
+static void count_members(const Supervisor *s, int *members, int *world) {
+  *members = 0;
+  *world = 0;
+  for (size_t i = 0; i < s->machines; i++) {
+    if (!s->machine[i].is_member) continue;
+    (*members)++;
+    *world += s->machine[i].ranks;
+  }
 }
 
 /* A port that is free on this machine now. */
@@ -117,6 +126,17 @@ static Machine *find_first(Supervisor *s) {
   return NULL;
 }
 
+/* The variables for one member: those of this process, which the agent of this machine has already,
+ * and the card for NCCL, unless the user has chosen it. '=': this name, not any that begins so. */
+static json_t *pack_member_environment(const Machine *m, const json_t *env) {
+  char card[NETWORK_CARD_MAX + 1];
+  json_t *own = m->is_head ? json_object() : json_copy((json_t *)(uintptr_t)env);
+  snprintf(card, sizeof card, "=%s", m->card);
+  if (m->card[0] && !getenv("NCCL_SOCKET_IFNAME"))
+    json_object_set_new(own, "NCCL_SOCKET_IFNAME", json_string(card));
+  return own;
+}
+
 static void begin_members(Supervisor *s, const json_t *begin) {
   int group = 0;
   for (size_t i = 0; i < s->machines; i++) {
@@ -127,7 +147,7 @@ static void begin_members(Supervisor *s, const json_t *begin) {
     json_object_set_new(body, "local_size", json_integer(m->ranks));
     json_object_set_new(body, "group_rank", json_integer(group++));
     json_object_set_new(body, "master_addr", json_string(find_first(s)->address));
-    if (m->is_head) json_object_del(body, "env"); /* the agent has it from this process */
+    json_object_set_new(body, "env", pack_member_environment(m, json_object_get(begin, "env")));
     supervisor_send(m, MSG_BEGIN, body);
   }
 }
@@ -140,11 +160,8 @@ static Err start_mpirun(Supervisor *s, int members, const char *include) {
   for (size_t i = 0; i < s->machines; i++)
     if (s->machine[i].is_member)
       host[hosts++] = (MpirunHost){s->machine[i].address, s->machine[i].ranks};
-  json_t *argv = mpirun_command(&(MpirunSpec){.directory = first->directory,
-                                              .host = host,
-                                              .hosts = hosts,
-                                              .include = include,
-                                              .is_root = geteuid() == 0});
+  json_t *argv = mpirun_command(&(MpirunSpec){
+      .host = host, .hosts = hosts, .include = include, .is_root = geteuid() == 0});
   supervisor_send(first, MSG_START,
                   json_pack("{s:I, s:i, s:o}", "generation", (json_int_t)s->generation.number,
                             "id", ID_MPIRUN, "argv", argv));
@@ -152,17 +169,15 @@ static Err start_mpirun(Supervisor *s, int members, const char *include) {
   return ERR_OK;
 }
 
-static void choose_addresses(Supervisor *s) {
-  for (size_t i = 0; i < s->machines; i++)
-    snprintf(s->machine[i].address, sizeof s->machine[i].address, "localhost");
-}
-
 static void announce(Supervisor *s, int members, int world) {
   char text[700];
   Machine *first = find_first(s);
   int n = snprintf(text, sizeof text, "%d rank%s on %d machine%s", world, world == 1 ? "" : "s",
                    members, members == 1 ? "" : "s");
-  if (members == 1) snprintf(text + n, sizeof text - (size_t)n, " (%s)", first->name);
+  if (members == 1)
+    snprintf(text + n, sizeof text - (size_t)n, " (%s)", first->name);
+  else
+    snprintf(text + n, sizeof text - (size_t)n, " over %s", s->network);
   if (s->restarts)
     console_say(s->console, "restart %d: %s", s->restarts, text);
   else
@@ -172,11 +187,10 @@ static void announce(Supervisor *s, int members, int world) {
   console_mark(s->console, (uint32_t)world, text);
 }
 
-Err supervisor_start_generation(Supervisor *s, double now) {
+Err supervisor_start_generation(Supervisor *s, const char *include, double now) {
   int members, world;
-  TRY(choose_members(s, &members, &world));
+  count_members(s, &members, &world);
   TRY(generation_begin(&s->generation, s->generation.number + 1, world));
-  choose_addresses(s);
   announce(s, members, world);
   json_t *begin = pack_begin(s, members, world);
   if (!begin) return err_set(ERR_WORK, "out of memory for a launch message");
@@ -184,7 +198,7 @@ Err supervisor_start_generation(Supervisor *s, double now) {
   json_decref(begin);
   s->phase = PHASE_RUN;
   s->phase_start = now;
-  return world == 1 ? ERR_OK : start_mpirun(s, members, NULL);
+  return world == 1 ? ERR_OK : start_mpirun(s, members, include);
 }
 
 static Machine *find_member(Supervisor *s, const char *host) {

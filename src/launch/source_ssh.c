@@ -1,0 +1,284 @@
+/* Agents through ssh. Depends on source_ssh.h, ssh, network, source_local. */
+#include "launch/source_ssh.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "launch/network.h"
+#include "launch/source_local.h"
+
+#define STARTING_MAX 64   /* hosts to which ssh connects at a time */
+#define RETRY_FIRST  2.0  /* seconds before a lost host is tried again; doubles each time */
+#define RETRY_MAX    60.0 /* seconds */
+#define END_TIME     5.0  /* seconds for the agents to end after the launch */
+
+typedef enum { WAITING, STARTING, ARRIVED, CONNECTED } Step;
+
+typedef struct {
+  const Host *host;
+  bool is_local; /* started by `local` instead */
+  Step step;
+  SshAgent *agent;
+  Channel *ready;
+  bool was_tried; /* the first attempt has ended */
+  bool is_failed; /* the last attempt failed */
+  SshFailure failure;
+  double retry_at, delay;
+} Entry;
+
+typedef struct {
+  const SshOptions *options;
+  Entry *entry;
+  size_t count;
+  size_t min;
+  bool is_begun; /* enough hosts have answered */
+  bool has_local;
+  Source local;
+  char local_name[SOURCE_NAME_MAX]; /* as its Arrival calls it */
+} Ssh;
+
+/* ---- which host is this machine ---- */
+
+static bool resolves_to_own(const char *name, const NetworkList *own) {
+  struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+  struct addrinfo *all;
+  bool found = false;
+  if (getaddrinfo(name, NULL, &hints, &all) != 0) return false;
+  for (const struct addrinfo *i = all; i; i = i->ai_next) {
+    char text[INET6_ADDRSTRLEN] = "";
+    const void *bytes =
+        i->ai_family == AF_INET6
+            ? (const void *)&((struct sockaddr_in6 *)(void *)i->ai_addr)->sin6_addr
+            : (const void *)&((struct sockaddr_in *)(void *)i->ai_addr)->sin_addr;
+    if (inet_ntop(i->ai_family, bytes, text, sizeof text)) found |= network_is_own(own, text);
+  }
+  freeaddrinfo(all);
+  return found;
+}
+
+/* USER@HOST of another user is not this process's machine: the agent needs that user's rights. */
+static bool is_this_machine(const Host *host, const NetworkList *own) {
+  const struct passwd *me = getpwuid(getuid());
+  if (host->user[0] && (!me || strcmp(me->pw_name, host->user) != 0)) return false;
+  return hosts_is_local(host) || resolves_to_own(host->address, own);
+}
+
+/* ---- attempts ---- */
+
+static void schedule_retry(Entry *e, double now) {
+  e->step = WAITING;
+  e->retry_at = now + e->delay;
+  e->delay = e->delay * 2 < RETRY_MAX ? e->delay * 2 : RETRY_MAX;
+}
+
+/* Ends an attempt that failed; the error is recorded. Repeats of one failure are not reported. */
+static void end_attempt(Ssh *s, Entry *e, double now) {
+  SshFailure failure = e->agent ? ssh_agent_failure(e->agent) : SSH_OTHER;
+  bool is_news = !e->is_failed || failure != e->failure;
+  if (!s->is_begun)
+    log_error("%s", err_message());
+  else if (is_news)
+    log_warn("%s", err_message());
+  e->is_failed = true;
+  e->was_tried = true;
+  e->failure = failure;
+  ssh_agent_close(e->agent);
+  e->agent = NULL;
+  schedule_retry(e, now);
+}
+
+static void begin_attempt(Ssh *s, Entry *e, double now) {
+  e->step = STARTING;
+  if (ssh_agent_start(&e->agent, e->host, s->options, now)) end_attempt(s, e, now);
+}
+
+static void continue_attempt(Ssh *s, Entry *e, double now) {
+  int from;
+  int to;
+  char name[SOURCE_NAME_MAX + 8];
+  SshState state = ssh_agent_advance(e->agent, now);
+  if (state == SSH_STARTING) return;
+  snprintf(name, sizeof name, "host %s", e->host->name);
+  if (state == SSH_READY) {
+    ssh_agent_take(e->agent, &from, &to);
+    if (channel_open(&e->ready, from, to, name) == ERR_OK) {
+      e->step = ARRIVED;
+      e->was_tried = true;
+      e->is_failed = false;
+      e->delay = RETRY_FIRST;
+      return;
+    }
+  }
+  end_attempt(s, e, now);
+}
+
+/* Prints what ssh and the agent wrote to standard error. */
+static void print_lines(Entry *e, double now) {
+  Str lines = {0};
+  char *save;
+  ssh_agent_advance(e->agent, now);
+  ssh_agent_take_lines(e->agent, &lines);
+  for (char *line = lines.len ? strtok_r(lines.s, "\r\n", &save) : NULL; line;
+       line = strtok_r(NULL, "\r\n", &save))
+    log_warn("%s: %s", e->host->name, line);
+  str_free(&lines);
+}
+
+/* Once every host has answered or failed: are there enough? */
+static Err judge_start(Ssh *s) {
+  size_t failed = 0;
+  Str names = {0};
+  for (size_t i = 0; i < s->count; i++) {
+    const Entry *e = &s->entry[i];
+    if (!e->is_local && !e->was_tried) return ERR_OK;
+    if (!e->is_failed) continue;
+    str_addf(&names, "%s%s", failed++ ? ", " : "", e->host->name);
+  }
+  s->is_begun = true;
+  Err err = str_check(&names);
+  if (!err && s->count - failed < s->min)
+    err = err_set(ERR_WORK, "%zu of %zu hosts cannot be used: %s; see the messages above",
+                  failed, s->count, str_text(&names));
+  str_free(&names);
+  return err;
+}
+
+/* ---- the Source ---- */
+
+static int poll_for(void *self, struct pollfd *fds, int room) {
+  Ssh *s = self;
+  int count = s->has_local ? s->local.poll_for(s->local.self, fds, room) : 0;
+  for (size_t i = 0; i < s->count && count + 2 <= room; i++)
+    if (s->entry[i].agent) count += ssh_agent_poll_for(s->entry[i].agent, fds + count);
+  return count;
+}
+
+static Err advance(void *self, double now) {
+  Ssh *s = self;
+  size_t starting = 0;
+  if (s->has_local) TRY(s->local.advance(s->local.self, now));
+  for (size_t i = 0; i < s->count; i++) starting += s->entry[i].step == STARTING;
+  for (size_t i = 0; i < s->count; i++) {
+    Entry *e = &s->entry[i];
+    if (e->is_local) continue;
+    if (e->step == STARTING) continue_attempt(s, e, now);
+    if (e->step == CONNECTED) print_lines(e, now);
+    bool is_due = e->step == WAITING && now >= e->retry_at && (!e->was_tried || s->is_begun);
+    if (!is_due || starting >= STARTING_MAX) continue;
+    begin_attempt(s, e, now);
+    starting++;
+  }
+  return s->is_begun ? ERR_OK : judge_start(s);
+}
+
+/* The first time, hosts are given in their order, so that ranks are numbered in it. */
+static bool next(void *self, Arrival *arrival) {
+  Ssh *s = self;
+  if (s->has_local && s->local.next(s->local.self, arrival)) {
+    memcpy(s->local_name, arrival->name, sizeof s->local_name);
+    return true;
+  }
+  for (size_t i = 0; i < s->count; i++) {
+    Entry *e = &s->entry[i];
+    if (!s->is_begun && !e->is_local && !e->was_tried) return false;
+    if (e->step != ARRIVED) continue;
+    *arrival = (Arrival){.channel = e->ready, .slots = e->host->slots};
+    snprintf(arrival->name, sizeof arrival->name, "%s", e->host->name);
+    e->ready = NULL;
+    e->step = CONNECTED;
+    return true;
+  }
+  return false;
+}
+
+static void lost(void *self, const char *name, double now) {
+  Ssh *s = self;
+  if (s->has_local && strcmp(name, s->local_name) == 0) {
+    s->local.lost(s->local.self, name, now);
+    return;
+  }
+  for (size_t i = 0; i < s->count; i++) {
+    Entry *e = &s->entry[i];
+    if (e->step != CONNECTED || strcmp(e->host->name, name) != 0) continue;
+    print_lines(e, now);
+    ssh_agent_close(e->agent);
+    e->agent = NULL;
+    schedule_retry(e, now);
+  }
+}
+
+/* Waits until the agents that were told to end have done so, so that nothing is left when this
+ * program ends. */
+static void await_agents(Ssh *s) {
+  struct timespec pause = {.tv_nsec = 10000000};
+  double limit = progress_clock() + END_TIME;
+  for (size_t i = 0; i < s->count; i++) {
+    const Entry *e = &s->entry[i];
+    while (e->agent && e->step == CONNECTED && !ssh_agent_has_ended(e->agent) &&
+           progress_clock() < limit)
+      nanosleep(&pause, NULL);
+  }
+}
+
+static void close_source(void *self) {
+  Ssh *s = self;
+  await_agents(s);
+  for (size_t i = 0; i < s->count; i++) {
+    channel_close(s->entry[i].ready);
+    ssh_agent_close(s->entry[i].agent);
+  }
+  if (s->has_local) s->local.close(s->local.self);
+  mem_free(s->entry);
+  mem_free(s);
+}
+
+static Err set_entries(Ssh *s, const HostList *hosts) {
+  NetworkList own;
+  TRY(network_list(&own));
+  TRY(mem_alloc(&s->entry, hosts->count, sizeof *s->entry));
+  s->count = hosts->count;
+  for (size_t i = 0; i < s->count; i++) {
+    Entry *e = &s->entry[i];
+    e->host = &hosts->host[i];
+    e->delay = RETRY_FIRST;
+    if (!is_this_machine(e->host, &own)) continue;
+    if (s->has_local)
+      return err_set(ERR_USAGE,
+                     "host %s is this machine, which is listed already; list it once",
+                     e->host->name);
+    TRY(source_local_open(&s->local, e->host->slots));
+    e->is_local = true;
+    s->has_local = true;
+  }
+  return ERR_OK;
+}
+
+Err source_ssh_open(Source *source, const HostList *hosts, const SshOptions *options, int min) {
+  Ssh *s;
+  TRY(mem_alloc(&s, 1, sizeof *s));
+  s->options = options;
+  s->min = (size_t)min;
+  Err err = set_entries(s, hosts);
+  if (err) {
+    ErrRecord why = err_copy();
+    close_source(s);
+    return err_give(&why);
+  }
+  *source = (Source){.self = s,
+                     .expected = (int)hosts->count,
+                     .poll_for = poll_for,
+                     .advance = advance,
+                     .next = next,
+                     .lost = lost,
+                     .close = close_source};
+  return ERR_OK;
+}

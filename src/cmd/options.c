@@ -312,10 +312,6 @@ const OptSpec cmd_options[] = {
     TEXT("data", "DIR", NULL, "doctor", "The planned run",
          "The data set: its vocabulary counts instead of --vocab-size, and all hosts must see "
          "it"),
-    TEXT(
-        "network", "NET", NULL, "doctor", "Machines",
-        "Network between the hosts: a CIDR (10.1.0.0/24) or the name of a card (default: found "
-        "by asking the hosts)"),
     FLAG("agent", "doctor", OPT_HIDDEN, "Answer questions on standard input and output"),
 
     /* score */
@@ -353,7 +349,7 @@ const OptSpec cmd_options[] = {
          "Run on this machine alone, which is the default outside of Slurm"),
     TEXT("remote-program", "PATH", NULL, "launch", "Machines",
          "Where trireme is on the other machines (default: the same path as here)"),
-    TEXT("network", "CIDR|CARD", NULL, "launch", "Machines",
+    TEXT("network", "CIDR|CARD", NULL, "launch doctor", "Machines",
          "Network for MPI and NCCL, such as 10.1.0.0/24 or eth0 (default: the fastest over "
          "which "
          "all machines reach each other)"),

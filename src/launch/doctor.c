@@ -12,7 +12,8 @@
 
 static void check_allreduce(Doctor *d) {
   const MachineFacts *m = &d->machine;
-  static const char *const no_options[] = {NULL};
+  const char *const launcher[] = {"mpirun",    "-n",   "2",        "--oversubscribe",
+                                  "--bind-to", "none", m->program, NULL};
   if (m->mpi_problem[0] || !m->mpirun[0]) return; /* judge_mpi says why */
   if (ALLREDUCE_COPIES * d->needs.gradient > m->memory_free) {
     findings_add(&d->findings, FINDING_WARNING, "", "all-reduce",
@@ -21,8 +22,7 @@ static void check_allreduce(Doctor *d) {
     return;
   }
   log_info("running an all-reduce of two ranks");
-  doctor_run_allreduce(&d->allreduce, m->program, 2, no_options, d->needs.gradient,
-                       ALLREDUCE_SECONDS);
+  doctor_run_allreduce(&d->allreduce, launcher, d->needs.gradient, ALLREDUCE_SECONDS);
   d->allreduce.hosts = 1;
   doctor_judge_allreduce(&d->findings, &d->allreduce, &d->needs);
 }

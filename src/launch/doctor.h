@@ -39,10 +39,10 @@ typedef struct {
 /* Sizes of the planned model and its checkpoints: of the run, if it exists, else of the preset. */
 NODISCARD Err doctor_plan(const DoctorSpec *spec, RunNeeds *needs);
 
-/* Runs `mpirun OPTIONS trireme bench allreduce` with `ranks` ranks. `options` ends with NULL. The
- * program is `program` on every host. */
-void doctor_run_allreduce(AllreduceFacts *a, const char *program, uint64_t ranks,
-                          const char *const *options, uint64_t bytes, double seconds);
+/* Runs `bench allreduce` with one array of `bytes`. `launcher`, which ends with NULL, are the words
+ * before it: mpirun and the program, or `trireme launch`. Killed after `seconds`. */
+void doctor_run_allreduce(AllreduceFacts *a, const char *const *launcher, uint64_t bytes,
+                          double seconds);
 
 /* Judge facts and add findings; `host` is "" for the only machine. */
 void doctor_judge_machine(Findings *f, const char *host, const MachineFacts *m,

@@ -2,6 +2,7 @@
 #include "launch/doctor_hosts.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -12,7 +13,6 @@
 
 #define FACTS_SECONDS     180.0 /* GPUs may take long to open */
 #define ALLREDUCE_SECONDS 300.0
-#define HOST_WORDS        8192
 
 /* "host x refuses the connection (…); start …": the part behind the last "; " that follows the
  * parenthesis is the remedy. */
@@ -77,39 +77,51 @@ static void gather_facts(DoctorHosts *d) {
   }
 }
 
-/* mpirun's options for the hosts: their addresses in the chosen network, ssh with its options. */
-static void run_allreduce(DoctorHosts *d, const char *program) {
-  const SshOptions *ssh = &d->sessions.ssh;
-  Str hosts = {0}, agent = {0};
-  uint64_t ranks = 0;
-  str_add(&agent, "ssh -o BatchMode=yes");
-  if (ssh->port) str_addf(&agent, " -p %d", ssh->port);
-  if (ssh->key) str_addf(&agent, " -i %s", ssh->key);
+/* "ann@a:2,b,[fd00::1]": the hosts of the run as --hosts writes them. */
+static uint64_t list_hosts(const DoctorHosts *d, Str *out) {
+  uint64_t count = 0;
   for (size_t i = 0; i < d->sessions.count; i++) {
-    if (!d->host[i].address[0] || !doctor_is_member(d, i)) continue;
-    str_addf(&hosts, "%s%s:1", hosts.len ? "," : "", d->host[i].address);
-    ranks++;
+    const Host *h = &d->sessions.list[i].host;
+    if (!doctor_is_member(d, i)) continue;
+    str_add(out, count++ ? "," : "");
+    if (h->user[0]) str_addf(out, "%s@", h->user);
+    str_addf(out, strchr(h->address, ':') ? "[%s]" : "%s", h->address);
+    if (h->slots) str_addf(out, ":%d", h->slots);
   }
-  const char *const options[] = {"--host",
-                                 str_text(&hosts),
-                                 "--mca",
-                                 "plm_rsh_agent",
-                                 str_text(&agent),
-                                 "--mca",
-                                 "btl_tcp_if_include",
-                                 d->cidr,
-                                 "--mca",
-                                 "oob_tcp_if_include",
-                                 d->cidr,
-                                 "--map-by",
-                                 "node",
-                                 NULL};
-  if (ranks > 1)
-    doctor_run_allreduce(&d->allreduce, program, ranks, options, d->needs.gradient,
-                         ALLREDUCE_SECONDS);
-  d->allreduce.hosts = ranks;
+  return count;
+}
+
+/* Has `trireme launch` run the all-reduce, on the network that was chosen. */
+static void run_allreduce(DoctorHosts *d, const char *logs) {
+  const SshOptions *ssh = &d->sessions.ssh;
+  char own[FILE_PATH_MAX], port[16];
+  const char *words[24] = {ssh_program(&(SshOptions){0}, own),
+                           "launch",
+                           "--quiet",
+                           "--log-dir",
+                           logs,
+                           "--network",
+                           d->cidr,
+                           "--hosts"};
+  size_t n = 8;
+  Str hosts = {0};
+  uint64_t count = list_hosts(d, &hosts);
+  words[n++] = str_text(&hosts);
+  if (ssh->port) {
+    snprintf(port, sizeof port, "%d", ssh->port);
+    words[n++] = "--ssh-port";
+    words[n++] = port;
+  }
+  if (ssh->key) {
+    words[n++] = "--ssh-key";
+    words[n++] = ssh->key;
+  }
+  words[n++] = "--";
+  words[n] = NULL;
+  if (count > 1)
+    doctor_run_allreduce(&d->allreduce, words, d->needs.gradient, ALLREDUCE_SECONDS);
+  d->allreduce.hosts = count;
   str_free(&hosts);
-  str_free(&agent);
 }
 
 /* Does a check of this kind have a problem? */
@@ -120,7 +132,7 @@ static bool has_problem(const Findings *f, const char *check) {
   return false;
 }
 
-static void check_allreduce(DoctorHosts *d, const char *program) {
+static Err check_allreduce(DoctorHosts *d) {
   static const char *const needed[] = {"ssh", "agent",    "ports",       "network used",
                                        "MPI", "same MPI", "same program"};
   for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
@@ -128,11 +140,14 @@ static void check_allreduce(DoctorHosts *d, const char *program) {
     findings_add(&d->findings, FINDING_WARNING, "", "all-reduce",
                  "not tried, because of the problem with '%s'", needed[i]);
     findings_remedy(&d->findings, "apply the remedy above first");
-    return;
+    return ERR_OK;
   }
+  char logs[] = "/tmp/trireme-doctor-XXXXXX";
+  if (!mkdtemp(logs)) return err_errno("cannot create", logs);
   log_info("running an all-reduce over all hosts");
-  run_allreduce(d, program);
+  run_allreduce(d, logs);
   doctor_judge_allreduce(&d->findings, &d->allreduce, &d->needs);
+  return file_remove_all(logs);
 }
 
 /* The path from the root: agents run in other directories. */
@@ -156,7 +171,7 @@ static Err check_directories(DoctorHosts *d, const DoctorSpec *plan) {
 }
 
 static Err check_reached(DoctorHosts *d, const DoctorHostsSpec *spec) {
-  char own[65], program[FILE_PATH_MAX];
+  char own[65];
   probe_hash_file("/proc/self/exe", own);
   log_info("reading facts");
   doctor_measure_clocks(d);
@@ -170,8 +185,7 @@ static Err check_reached(DoctorHosts *d, const DoctorHostsSpec *spec) {
   doctor_judge_pairs(d);
   TRY(check_directories(d, &spec->plan));
   report_lost(d);
-  check_allreduce(d, ssh_program(&spec->ssh, program));
-  return ERR_OK;
+  return check_allreduce(d);
 }
 
 Err doctor_check_hosts(DoctorHosts *d, const DoctorHostsSpec *spec) {

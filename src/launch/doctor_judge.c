@@ -319,11 +319,12 @@ void doctor_judge_allreduce(Findings *f, const AllreduceFacts *a, const RunNeeds
   if (!a->was_run) return;
   str_of_bytes(bytes, a->bytes);
   if (a->problem[0]) {
-    findings_add(f, FINDING_PROBLEM, "", "all-reduce",
-                 "%" PRIu64 " ranks cannot sum a gradient of %s: %s", a->ranks, bytes,
-                 a->problem);
-    findings_remedy(f, "'mpirun -n %" PRIu64 " trireme bench allreduce' shows all messages",
-                    a->ranks);
+    findings_add(f, FINDING_PROBLEM, "", "all-reduce", "ranks cannot sum a gradient of %s: %s",
+                 bytes, a->problem);
+    findings_remedy(
+        f, a->hosts > 1 ? "'trireme launch' with the same hosts and '-- bench allreduce' shows "
+                          "all messages"
+                        : "'mpirun -n 2 trireme bench allreduce' shows all messages");
     return;
   }
   str_of_bytes(rate, (uint64_t)((double)a->bytes / a->seconds));

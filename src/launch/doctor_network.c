@@ -164,7 +164,7 @@ static void judge_target(DoctorHosts *d, const Failures *failures, size_t to) {
   } else {
     findings_add(&d->findings, FINDING_PROBLEM, doctor_name(d, to), "ports",
                  "TCP connections to %s fail (%s): from %s%s", d->host[to].address, first->why,
-                 str_text(&from), count > 6 ? ", …" : "");
+                 str_text(&from), count > 6 ? ", ..." : "");
     findings_remedy(
         &d->findings,
         "MPI uses all ports from 1024 up: let the hosts connect to each other on TCP "

@@ -234,7 +234,7 @@ void sessions_wait(Sessions *s, double seconds) {
     poll_sessions(s, left < POLL_MS / 1e3 ? (int)(left * 1e3) + 1 : POLL_MS);
   }
   char why[64];
-  snprintf(why, sizeof why, "no answer within %.0f s", seconds);
+  snprintf(why, sizeof why, "no answer within %g s", seconds);
   for (size_t i = 0; i < s->count; i++)
     if (s->list[i].is_asked) lose_session(&s->list[i], why);
 }

@@ -109,7 +109,7 @@ finding() {
   PATH=$PWD/bin:$PATH run --separate-stderr doctor --json
   [ "$status" -eq 1 ]
   [ "$(finding all-reduce level <<< "$output")" = problem ]
-  [[ "$(finding all-reduce finding <<< "$output")" == *"mpirun ended with status 3: no slots here"* ]]
+  [[ "$(finding all-reduce finding <<< "$output")" == *"exit status 3: no slots here"* ]]
 }
 
 # make_nvml [OPTION…]: a driver's library with two GPUs.

@@ -276,7 +276,7 @@ static void test_judge_allreduce_prints_time_and_rate(void **state) {
 static void test_judge_allreduce_that_failed_is_a_problem(void **state) {
   (void)state;
   Findings f = {0};
-  AllreduceFacts a = {.was_run = true, .ranks = 2, .problem = "mpirun ended with status 1"};
+  AllreduceFacts a = {.was_run = true, .ranks = 2, .problem = "exit status 1"};
   doctor_judge_allreduce(&f, &a, &needs);
   assert_int_equal(find_check(&f, "all-reduce")->level, FINDING_PROBLEM);
   assert_true(f.list[0].remedy[0] != '\0');

@@ -186,11 +186,8 @@ static Err compare_sizes(const Prepare *p, const uint64_t *here, const uint64_t 
 static Err compare_inputs(Prepare *p, uint64_t *bytes) {
   bool is_first = ranks_is_first(p->spec.ranks);
   uint64_t *first = bytes + 2 * p->spec.trains;
-  Err err = ERR_OK;
-  if (!is_first) err = name_inputs(p);
   p->input_bytes = 0;
-  if (!err) err = measure_inputs(p, bytes);
-  TRY(ranks_agree(p->spec.ranks, err));
+  TRY(ranks_agree(p->spec.ranks, measure_inputs(p, bytes)));
   if (is_first) memcpy(first, bytes, 2 * p->spec.trains * sizeof *bytes);
   ranks_broadcast(p->spec.ranks, "sizes of the text", first,
                   2 * p->spec.trains * sizeof *bytes);
@@ -215,6 +212,7 @@ Err prepare_check_ranks(Prepare *p) {
   ranks_broadcast(r, "token of the directory", token, sizeof token);
   TRY(ranks_agree(r, compare_token(p, token)));
   TRY(ranks_agree(r, is_first ? file_remove_all(path) : ERR_OK));
+  TRY(ranks_agree(r, is_first ? ERR_OK : name_inputs(p))); /* sets trains for generated text */
   uint64_t *bytes;
   TRY(mem_alloc(&bytes, 4 * p->spec.trains, sizeof *bytes));
   Err err = compare_inputs(p, bytes);

@@ -104,6 +104,7 @@ static void free_share(Share *s) {
 }
 
 static Err append_bytes(Buffer *b, const void *bytes, size_t n) {
+  if (n == 0) return ERR_OK;
   TRY(mem_grow(&b->bytes, &b->cap, b->len + n, 1));
   memcpy(b->bytes + b->len, bytes, n);
   b->len += n;
@@ -324,7 +325,7 @@ static void remove_dropped_ids(Share *s) {
   for (size_t i = 0; i < s->lines; i++) {
     LineResult *line = &s->line[i];
     size_t n = (size_t)line->tokens[0] + line->tokens[1];
-    if (line->verdict == CLEAN_KEEP) {
+    if (line->verdict == CLEAN_KEEP && n) {
       memmove(to, from, n * sizeof *to);
       to += n;
     }

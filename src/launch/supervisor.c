@@ -117,7 +117,7 @@ static void connect_members(Supervisor *s, double now) {
     if (supervisor_start_generation(s, include, now)) finish(s, ERR_WORK, false);
     return;
   }
-  if (!s->unconnected_since) {
+  if (s->unconnected_since <= 0) {
     s->unconnected_since = now;
     if (s->generation.number) console_warn(s->console, "%s; trying again", err_message());
   }

@@ -6,11 +6,13 @@
 
 #include "base/progress.h"
 #include "launch/machine.h"
+#include "launch/network_proof.h"
 #include "launch/protocol.h"
 #include "launch/supervisor.h"
 #include "support.h"
 
-#define AGENTS 4
+#define AGENTS 3
+#define INBOX  32
 
 /* A source that yields agents when the test says so. */
 typedef struct {
@@ -20,11 +22,19 @@ typedef struct {
 } FakeSource;
 
 typedef struct {
+  uint8_t type;
+  json_t *body;
+} Message;
+
+typedef struct {
   FakeSource from;
   Source source;
   Console *console;
   Supervisor *supervisor;
   Channel *agent[AGENTS]; /* the agents' ends */
+  NetworkPeer *peer[AGENTS];
+  Message inbox[AGENTS][INBOX]; /* what the agents have received */
+  int received[AGENTS];
   double now;
   int signals;
 } Fixture;
@@ -85,45 +95,74 @@ static Fixture *open_fixture(LaunchSpec spec) {
 static void close_fixture(Fixture *f) {
   supervisor_close(f->supervisor);
   OK(console_close(f->console));
-  for (int i = 0; i < AGENTS; i++) channel_close(f->agent[i]);
+  for (int i = 0; i < AGENTS; i++) {
+    for (int k = 0; k < f->received[i]; k++) json_decref(f->inbox[i][k].body);
+    network_peer_close(&f->peer[i]);
+    channel_close(f->agent[i]);
+  }
   free(f);
 }
 
-/* Agent i connects and says what it is. */
+/* Agent i connects and says what it is. Its address is one of the loopback's. */
 static void connect_agent(Fixture *f, int i, const char *version) {
   int ends[2];
   Channel *head;
+  NetworkList networks = {.count = 1, .address = {{.card = "lo", .prefix = 8}}};
+  snprintf(networks.address[0].address, sizeof networks.address[0].address, "127.0.0.%d",
+           i + 1);
   Arrival *a = &f->from.waiting[f->from.count++];
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
   OK(channel_open(&head, ends[0], ends[0], "agent"));
   OK(channel_open(&f->agent[i], ends[1], ends[1], "head"));
   *a = (Arrival){.channel = head, .is_head = i == 0};
   snprintf(a->name, sizeof a->name, "host%d", i);
-  OK(protocol_send(
-      f->agent[i], MSG_HELLO,
-      json_pack("{s:s, s:s, s:s, s:i, s:i, s:[]}", "version", version, "host", a->name,
-                "directory", "/dev/shm/agent", "cores", 4, "gpus", 0, "networks")));
+  OK(protocol_send(f->agent[i], MSG_HELLO,
+                   json_pack("{s:s, s:s, s:s, s:i, s:i, s:o}", "version", version, "host",
+                             a->name, "directory", "/dev/shm/agent", "cores", 4, "gpus", 0,
+                             "networks", network_to_json(&networks))));
+}
+
+static Err send_to_head(void *context, size_t machine, uint8_t type, json_t *body) {
+  (void)machine;
+  return protocol_send(context, type, body);
+}
+
+/* Stores the messages for agent i; those of the network's test are answered at once. */
+static void receive(Fixture *f, int i) {
+  Frame frame;
+  NetworkLink link = {send_to_head, f->agent[i]};
+  Err err = channel_advance(f->agent[i]);
+  (void)err; /* the supervisor may have closed it */
+  while (channel_next(f->agent[i], &frame)) {
+    json_t *body;
+    OK(protocol_parse(&frame, "head", &body));
+    if (frame.type >= MSG_NETWORK_LISTEN) {
+      OK(network_peer_handle(&f->peer[i], frame.type, body, link, f->now));
+      json_decref(body);
+    } else {
+      assert_in_range(f->received[i], 0, INBOX - 1);
+      f->inbox[i][f->received[i]++] = (Message){frame.type, body};
+    }
+  }
+  OK(network_peer_advance(f->peer[i], link, f->now));
 }
 
 static bool advance_all(Fixture *f) {
-  for (int i = 0; i < AGENTS; i++) {
-    Err err = f->agent[i] ? channel_advance(f->agent[i]) : ERR_OK;
-    (void)err; /* the supervisor may have closed it */
-  }
+  for (int i = 0; i < AGENTS; i++)
+    if (f->agent[i]) receive(f, i);
   return supervisor_advance(f->supervisor, f->now, f->signals);
 }
 
-/* Waits for the next message of agent i that is not of another type. */
+/* Waits for the next message for agent i, which must be of this type. */
 static json_t *expect(Fixture *f, int i, uint8_t type) {
-  Frame frame;
-  json_t *body;
-  for (int turn = 0; turn < 1000; turn++) {
+  for (double start = progress_clock(); progress_clock() - start < 60;) {
     advance_all(f);
-    while (f->agent[i] && channel_next(f->agent[i], &frame)) {
-      if (frame.type != type) fail_msg("a message of type %d instead of %d", frame.type, type);
-      OK(protocol_parse(&frame, "head", &body));
-      return body;
-    }
+    if (!f->received[i]) continue;
+    Message first = f->inbox[i][0];
+    f->received[i]--;
+    memmove(f->inbox[i], f->inbox[i] + 1, (size_t)f->received[i] * sizeof first);
+    if (first.type != type) fail_msg("a message of type %d instead of %d", first.type, type);
+    return first.body;
   }
   fail_msg("no message of type %d", type);
   return NULL;
@@ -134,9 +173,8 @@ static void expect_only(Fixture *f, int i, uint8_t type) {
 }
 
 static void expect_nothing(Fixture *f, int i) {
-  Frame frame;
   for (int turn = 0; turn < 20; turn++) advance_all(f);
-  if (channel_next(f->agent[i], &frame)) fail_msg("a message of type %d", frame.type);
+  if (f->received[i]) fail_msg("a message of type %d", f->inbox[i][0].type);
 }
 
 static void send_for(Fixture *f, int i, uint8_t type, int generation, int rank, int status,
@@ -406,6 +444,195 @@ static void test_supervisor_failed_start_is_not_repeated(void **state) {
   close_fixture(f);
 }
 
+/* ---- several machines ---- */
+
+static const LaunchSpec two = {.nproc = 1, .min = 1, .max = 2, .max_restarts = 3};
+
+/* Both machines have begun generation `number`, with one rank each. */
+static void begin_two(Fixture *f, int number) {
+  for (int i = 0; i < 2; i++) {
+    json_t *body = expect(f, i, MSG_BEGIN);
+    assert_int_equal(protocol_int(body, "generation", 0), number);
+    assert_int_equal(protocol_int(body, "world_size", 0), 2);
+    assert_int_equal(protocol_int(body, "first_rank", -1), i);
+    assert_int_equal(protocol_int(body, "group_rank", -1), i);
+    assert_string_equal(protocol_text(body, "master_addr"), "127.0.0.1");
+    json_decref(body);
+  }
+  expect_only(f, 0, MSG_START);
+  for (int i = 0; i < 2; i++) send_for(f, i, MSG_WORKER_BEGAN, number, i, 0, 0);
+}
+
+static Fixture *open_two(void) {
+  Fixture *f = open_fixture(two);
+  connect_agent(f, 0, TRIREME_VERSION);
+  connect_agent(f, 1, TRIREME_VERSION);
+  begin_two(f, 1);
+  return f;
+}
+
+static void confirm_kill_on(Fixture *f, int i, int number) {
+  expect_only(f, i, MSG_KILL);
+  send_for(f, i, MSG_CLEAR, number, 0, 0, 0);
+}
+
+static void lose_agent(Fixture *f, int i) {
+  channel_close(f->agent[i]);
+  network_peer_close(&f->peer[i]);
+  f->agent[i] = NULL;
+}
+
+static void test_supervisor_starts_mpirun_on_the_head_for_all_machines(void **state) {
+  (void)state;
+  Fixture *f = open_fixture(two);
+  connect_agent(f, 1, TRIREME_VERSION);
+  connect_agent(f, 0, TRIREME_VERSION);
+  expect_only(f, 0, MSG_BEGIN);
+  json_t *body = expect(f, 0, MSG_START);
+  char *argv = json_dumps(json_object_get(body, "argv"), JSON_COMPACT);
+  assert_non_null(strstr(argv, "\"-n\",\"2\",\"--host\",\"127.0.0.1:1,127.0.0.2:1\""));
+  assert_non_null(strstr(argv, "\"btl_tcp_if_include\",\"127.0.0.0/8\""));
+  assert_non_null(strstr(argv, "\"oob_tcp_if_include\",\"127.0.0.0/8\""));
+  free(argv);
+  json_decref(body);
+  close_fixture(f);
+}
+
+static void test_supervisor_passes_daemons_to_their_machine(void **state) {
+  (void)state;
+  Fixture *f = open_two();
+  OK(protocol_send(f->agent[0], MSG_RSH,
+                   json_pack("{s:i, s:i, s:s, s:s}", "generation", 1, "id", 7, "host",
+                             "127.0.0.2", "command", "orted -x")));
+  json_t *body = expect(f, 1, MSG_START);
+  const json_t *argv = json_object_get(body, "argv");
+  assert_string_equal(json_string_value(json_array_get(argv, 2)), "orted -x");
+  int id = (int)protocol_int(body, "id", 0);
+  json_decref(body);
+  OK(protocol_send(
+      f->agent[1], MSG_PROCESS_ENDED,
+      json_pack("{s:i, s:i, s:i, s:i}", "generation", 1, "id", id, "status", 0, "signal", 0)));
+  body = expect(f, 0, MSG_RSH_ENDED);
+  assert_int_equal(protocol_int(body, "id", 0), 7);
+  assert_int_equal(protocol_int(body, "status", 1), 0);
+  json_decref(body);
+  close_fixture(f);
+}
+
+static void test_supervisor_daemon_for_a_stranger_is_refused(void **state) {
+  (void)state;
+  Fixture *f = open_two();
+  OK(protocol_send(f->agent[0], MSG_RSH,
+                   json_pack("{s:i, s:i, s:s, s:s}", "generation", 1, "id", 7, "host",
+                             "127.0.0.9", "command", "orted -x")));
+  json_t *body = expect(f, 0, MSG_RSH_ENDED);
+  assert_int_equal(protocol_int(body, "status", 0), 1);
+  json_decref(body);
+  expect_nothing(f, 1);
+  close_fixture(f);
+}
+
+static void test_supervisor_lost_machine_continues_on_the_others(void **state) {
+  (void)state;
+  Fixture *f = open_two();
+  expect_nothing(f, 0);
+  lose_agent(f, 1);
+  confirm_kill_on(f, 0, 1);
+  json_t *body = expect(f, 0, MSG_BEGIN);
+  assert_int_equal(protocol_int(body, "world_size", 0), 1);
+  assert_non_null(strstr(protocol_text(body, "reason"), "host1 is lost"));
+  json_decref(body);
+  close_fixture(f);
+}
+
+static void test_supervisor_joining_machine_stops_in_order_and_takes_part(void **state) {
+  (void)state;
+  Fixture *f = open_fixture(two);
+  connect_agent(f, 0, TRIREME_VERSION);
+  expect_nothing(f, 0);
+  f->now += 11; /* after the last call */
+  begin(f, 1, 1);
+  expect_nothing(f, 0);
+  connect_agent(f, 1, TRIREME_VERSION);
+  expect_only(f, 0, MSG_STOP);
+  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, 3, 0);
+  confirm_kill_on(f, 0, 1);
+  begin_two(f, 2);
+  close_fixture(f);
+}
+
+static void test_supervisor_machine_beyond_max_waits(void **state) {
+  (void)state;
+  Fixture *f = open_two();
+  connect_agent(f, 2, TRIREME_VERSION);
+  expect_nothing(f, 0);
+  expect_nothing(f, 2);
+  lose_agent(f, 1);
+  confirm_kill_on(f, 0, 1);
+  json_t *body = expect(f, 2, MSG_BEGIN);
+  assert_int_equal(protocol_int(body, "first_rank", 0), 1);
+  json_decref(body);
+  close_fixture(f);
+}
+
+static void test_supervisor_leaving_machine_is_released_after_the_save(void **state) {
+  (void)state;
+  Fixture *f = open_two();
+  OK(protocol_send(f->agent[1], MSG_LEAVE, json_pack("{s:s}", "reason", "SIGTERM")));
+  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
+  for (int i = 0; i < 2; i++) send_for(f, i, MSG_WORKER_ENDED, 1, i, 3, 0);
+  for (int i = 0; i < 2; i++) confirm_kill_on(f, i, 1);
+  expect_only(f, 1, MSG_END);
+  json_t *body = expect(f, 0, MSG_BEGIN);
+  assert_int_equal(protocol_int(body, "world_size", 0), 1);
+  assert_string_equal(protocol_text(body, "reason"), "host1 leaves (SIGTERM)");
+  json_decref(body);
+  close_fixture(f);
+}
+
+static void test_supervisor_machine_that_fails_twice_is_set_aside(void **state) {
+  (void)state;
+  Fixture *f = open_two();
+  for (int g = 1; g <= 2; g++) {
+    if (g > 1) begin_two(f, g);
+    send_for(f, 1, MSG_WORKER_ENDED, g, 1, -1, 11);
+    for (int i = 0; i < 2; i++) confirm_kill_on(f, i, g);
+  }
+  begin(f, 3, 1);
+  expect_nothing(f, 1);
+  close_fixture(f);
+}
+
+static void test_supervisor_head_is_never_set_aside(void **state) {
+  (void)state;
+  Fixture *f = open_two();
+  for (int g = 1; g <= 3; g++) {
+    if (g > 1) begin_two(f, g);
+    send_for(f, 0, MSG_WORKER_ENDED, g, 0, -1, 11);
+    for (int i = 0; i < 2; i++) confirm_kill_on(f, i, g);
+  }
+  begin_two(f, 4);
+  close_fixture(f);
+}
+
+static void test_supervisor_too_few_machines_left_wait_for_another(void **state) {
+  (void)state;
+  LaunchSpec spec = two;
+  spec.min = 2;
+  Fixture *f = open_fixture(spec);
+  connect_agent(f, 0, TRIREME_VERSION);
+  connect_agent(f, 1, TRIREME_VERSION);
+  begin_two(f, 1);
+  expect_nothing(f, 0);
+  lose_agent(f, 1);
+  confirm_kill_on(f, 0, 1);
+  expect_nothing(f, 0);
+  f->now += 30;
+  connect_agent(f, 1, TRIREME_VERSION);
+  begin_two(f, 2);
+  close_fixture(f);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_supervisor_one_rank_starts_without_mpirun),
@@ -424,6 +651,16 @@ int main(void) {
       cmocka_unit_test(test_supervisor_agent_that_does_not_confirm_is_left_out),
       cmocka_unit_test(test_supervisor_garbage_loses_the_machine),
       cmocka_unit_test(test_supervisor_failed_start_is_not_repeated),
+      cmocka_unit_test(test_supervisor_starts_mpirun_on_the_head_for_all_machines),
+      cmocka_unit_test(test_supervisor_passes_daemons_to_their_machine),
+      cmocka_unit_test(test_supervisor_daemon_for_a_stranger_is_refused),
+      cmocka_unit_test(test_supervisor_lost_machine_continues_on_the_others),
+      cmocka_unit_test(test_supervisor_joining_machine_stops_in_order_and_takes_part),
+      cmocka_unit_test(test_supervisor_machine_beyond_max_waits),
+      cmocka_unit_test(test_supervisor_leaving_machine_is_released_after_the_save),
+      cmocka_unit_test(test_supervisor_machine_that_fails_twice_is_set_aside),
+      cmocka_unit_test(test_supervisor_head_is_never_set_aside),
+      cmocka_unit_test(test_supervisor_too_few_machines_left_wait_for_another),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

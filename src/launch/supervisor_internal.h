@@ -1,5 +1,10 @@
-/* Shared by the files of the supervisor: supervisor.c (loop, phases) and supervisor_start.c
- * (messages that begin a generation). */
+/* Shared by the files of the supervisor, each of which uses only those further down in this list:
+ *   supervisor.c          loop and phases
+ *   supervisor_events.c   machines that come and go, messages of agents
+ *   supervisor_network.c  test of the networks between the members
+ *   supervisor_peer.c     in-memory copies on a second machine
+ *   supervisor_phase.c    changes of phase
+ *   supervisor_start.c    messages that begin a generation */
 #ifndef LAUNCH_SUPERVISOR_INTERNAL_H
 #define LAUNCH_SUPERVISOR_INTERNAL_H
 
@@ -72,6 +77,26 @@ struct Supervisor {
 #define ID_MPIRUN    1    /* id of mpirun in MSG_START */
 #define ID_FIRST_RSH 1000 /* ids of its daemons: this + the id of their MSG_RSH */
 
+/* supervisor_phase.c */
+void supervisor_enter(Supervisor *s, Phase phase, double now);
+/* Ends the launch. Unless `is_reported`, the recorded error is its message. */
+void supervisor_finish(Supervisor *s, Err result, bool is_reported);
+/* Sends a message without further content to every member. */
+void supervisor_send_all(Supervisor *s, uint8_t type);
+void supervisor_stop_workers(Supervisor *s, double now);
+/* Stops the workers in order because machines join or leave. */
+void supervisor_regroup(Supervisor *s, const char *why, double now);
+int supervisor_count_ready(const Supervisor *s);
+Machine *supervisor_find_machine(Supervisor *s, int rank); /* NULL: the rank has none */
+
+/* supervisor_events.c */
+/* Takes machines that arrive. */
+NODISCARD Err supervisor_serve_sources(Supervisor *s, double now);
+/* Handles messages, and the loss of machines. */
+void supervisor_serve_machines(Supervisor *s, double now);
+void supervisor_remove_machine(Supervisor *s, size_t i, double now);
+
+/* supervisor_start.c */
 /* Sends to a machine; one that cannot be reached is found by its Channel. */
 void supervisor_send(Machine *m, uint8_t type, json_t *body);
 /* Chooses the members of a new generation and assigns their ranks. */
@@ -79,6 +104,8 @@ NODISCARD Err supervisor_choose_members(Supervisor *s, int *members);
 /* Starts the workers on the members, whose addresses are set. `include`: the network for MPI; NULL:
  * one machine. */
 NODISCARD Err supervisor_start_generation(Supervisor *s, const char *include, double now);
+/* Passes mpirun's wish for a daemon on to the machine it names. */
+void supervisor_pass_rsh(Supervisor *s, Machine *from, const json_t *body);
 
 /* supervisor_network.c */
 /* Begins the test of the networks between the members. */
@@ -90,6 +117,8 @@ NODISCARD Err supervisor_continue_proof(Supervisor *s, double now, bool *is_done
 NODISCARD Err supervisor_handle_proof(Supervisor *s, const Machine *m, uint8_t type,
                                       const json_t *body, double now);
 void supervisor_end_proof(Supervisor *s);
+/* Gives the test up: the members have changed. */
+void supervisor_abandon_proof(Supervisor *s, double now);
 
 /* supervisor_peer.c */
 /* A worker on `m` has completed an in-memory copy. */
@@ -99,8 +128,5 @@ void supervisor_handle_peer(Supervisor *s, Machine *m, uint8_t type, const json_
 void supervisor_continue_copy(Supervisor *s); /* as far as the receiver keeps up */
 void supervisor_forget_copy(Supervisor *s, const Channel *lost);
 void supervisor_cancel_copy(Supervisor *s); /* when a generation is over */
-
-/* Passes mpirun's wish for a daemon on to the machine it names. */
-void supervisor_pass_rsh(Supervisor *s, Machine *from, const json_t *body);
 
 #endif

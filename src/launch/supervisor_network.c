@@ -85,3 +85,9 @@ void supervisor_end_proof(Supervisor *s) {
   s->proof_members = 0;
   if (kept.code) err_give(&kept);
 }
+
+void supervisor_abandon_proof(Supervisor *s, double now) {
+  supervisor_end_proof(s);
+  for (size_t i = 0; i < s->machines; i++) s->machine[i].is_member = false;
+  supervisor_enter(s, PHASE_GATHER, now);
+}

@@ -1,0 +1,211 @@
+/* What the supervisor learns: machines that arrive and are lost, and messages of the agents. Depends on
+ * supervisor_phase, supervisor_network, supervisor_peer. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "launch/network_proof.h"
+#include "launch/peer.h"
+#include "launch/protocol.h"
+#include "launch/supervisor_internal.h"
+
+#define HEARTBEAT_EVERY 2.0 /* seconds */
+#define HEARTBEAT_LIMIT 6.0 /* seconds without a message after which a machine is lost */
+
+static void handle_hello(Supervisor *s, Machine *m, const json_t *body, double now) {
+  char why[400];
+  if (machine_read_hello(m, body)) {
+    console_warn(s->console, "%s", err_message());
+    supervisor_send(m, MSG_END, json_object());
+    m->is_set_aside = true;
+    return;
+  }
+  s->last_arrival = now;
+  snprintf(why, sizeof why, "%s joined", m->name);
+  int members = 0;
+  for (size_t i = 0; i < s->machines; i++) members += s->machine[i].is_member;
+  if (s->phase == PHASE_RUN && members < s->spec.max && machine_is_ready(m))
+    supervisor_regroup(s, why, now);
+}
+
+static void note_step(Supervisor *s, uint64_t step, double now) {
+  s->generation.has_step = true;
+  policy_note_step(&s->policy, step);
+  if (!s->policy.failures) standing_forgive(&s->standing);
+  if (s->fault_time > 0)
+    console_say(s->console, "training again at step %llu, %.1f s after the fault was detected",
+                (unsigned long long)step, now - s->fault_time);
+  s->fault_time = 0;
+}
+
+static void handle_event(Supervisor *s, Machine *m, const json_t *body, double now) {
+  const json_t *event = json_object_get(body, "event");
+  const char *kind = protocol_text(event, "event");
+  int64_t step = protocol_int(event, "step", 0);
+  if (strcmp(kind, "step") == 0 && step > 0 && !s->generation.has_step)
+    note_step(s, (uint64_t)step, now);
+  if (strcmp(kind, "copy") == 0) supervisor_note_copy(s, m, event);
+  if (strcmp(kind, "lost") == 0)
+    generation_note_loss(&s->generation, protocol_int(body, "rank", -1),
+                         protocol_int(event, "rank", -1), protocol_text(event, "text"), now);
+}
+
+static void handle_process_end(Supervisor *s, const json_t *body, double now) {
+  int64_t id = protocol_int(body, "id", 0);
+  int status = (int)protocol_int(body, "status", -1);
+  if (id == ID_MPIRUN) {
+    generation_note_mpirun(&s->generation, status, (int)protocol_int(body, "signal", 0), now);
+    return;
+  }
+  Machine *first = supervisor_find_machine(s, 0);
+  if (first)
+    supervisor_send(
+        first, MSG_RSH_ENDED,
+        json_pack("{s:I, s:I, s:i}", "generation", (json_int_t)s->generation.number, "id",
+                  (json_int_t)(id - ID_FIRST_RSH), "status", status < 0 ? 255 : status));
+}
+
+static void handle_current(Supervisor *s, Machine *m, uint8_t type, const json_t *body,
+                           double now) {
+  int64_t rank = protocol_int(body, "rank", -1);
+  switch (type) {
+    case MSG_WORKER_BEGAN:
+      generation_note_begin(&s->generation, rank);
+      return;
+    case MSG_WORKER_ENDED:
+      generation_note_end(&s->generation, rank, (int)protocol_int(body, "status", -1),
+                          (int)protocol_int(body, "signal", 0), m->name, now);
+      return;
+    case MSG_EVENT:
+      handle_event(s, m, body, now);
+      return;
+    case MSG_PROCESS_ENDED:
+      handle_process_end(s, body, now);
+      return;
+    case MSG_RSH:
+      supervisor_pass_rsh(s, m, body);
+      return;
+    case MSG_FAILED:
+      generation_note_fault(&s->generation, now, "%s: %s", m->name,
+                            protocol_text(body, "text"));
+      return;
+    case MSG_CLEAR:
+      m->is_clear = true;
+      return;
+    default:
+      return;
+  }
+}
+
+static void handle_leave(Supervisor *s, Machine *m, const json_t *body, double now) {
+  char why[400];
+  m->is_leaving = true;
+  snprintf(why, sizeof why, "%s leaves (%s)", m->name, protocol_text(body, "reason"));
+  if (m->is_member) supervisor_regroup(s, why, now);
+}
+
+static Err handle_frame(Supervisor *s, Machine *m, const Frame *f, double now) {
+  OutputHeader header;
+  const uint8_t *bytes;
+  size_t len;
+  json_t *body;
+  Err err = ERR_OK;
+  if (f->type == MSG_OUTPUT) {
+    if (output_parse(f, &header, &bytes, &len) && header.generation == s->generation.number &&
+        (header.rank < (uint32_t)s->generation.world || header.rank == OUTPUT_OF_MPIRUN))
+      console_add(s->console, header.rank, header.stream, bytes, len);
+    return ERR_OK;
+  }
+  if (f->type == PEER_PART) {
+    supervisor_pass_part(s, m, f);
+    return ERR_OK;
+  }
+  TRY(protocol_parse(f, m->name, &body));
+  bool is_current =
+      m->is_member && protocol_int(body, "generation", -1) == (int64_t)s->generation.number;
+  if (f->type == MSG_HELLO && !m->has_hello)
+    handle_hello(s, m, body, now);
+  else if (f->type == MSG_LEAVE)
+    handle_leave(s, m, body, now);
+  else if (f->type >= PEER_SEND && f->type <= PEER_LAST)
+    supervisor_handle_peer(s, m, f->type, body);
+  else if (f->type == MSG_NETWORK_PORTS || f->type == MSG_NETWORK_RESULT)
+    err = supervisor_handle_proof(s, m, f->type, body, now);
+  else if (is_current)
+    handle_current(s, m, f->type, body, now);
+  json_decref(body);
+  return err;
+}
+
+/* ---- machines ---- */
+
+void supervisor_remove_machine(Supervisor *s, size_t i, double now) {
+  Machine m = s->machine[i];
+  s->machines--;
+  memmove(&s->machine[i], &s->machine[i + 1], (s->machines - i) * sizeof *s->machine);
+  supervisor_forget_copy(s, m.channel);
+  machine_close(&m);
+  m.source->lost(m.source->self, m.name, now);
+}
+
+/* The Channel of a machine has failed, with the recorded error. */
+static void lose_machine(Supervisor *s, size_t i, double now) {
+  Machine *m = &s->machine[i];
+  if (m->is_leaving && !m->is_member) {
+    console_say(s->console, "%s has left", m->name);
+  } else if (m->is_member && (s->phase == PHASE_RUN || s->phase == PHASE_STOP)) {
+    if (!s->generation.has_fault && !m->is_head) memcpy(s->faulty, m->name, sizeof s->faulty);
+    generation_note_fault(&s->generation, now, "%s is lost: %s", m->name, err_message());
+  } else if (m->has_hello && !m->is_set_aside) {
+    console_warn(s->console, "%s is lost: %s", m->name, err_message());
+  }
+  bool is_in_proof = s->proof && m->proof >= 0;
+  supervisor_remove_machine(s, i, now);
+  if (is_in_proof) supervisor_abandon_proof(s, now);
+}
+
+void supervisor_serve_machines(Supervisor *s, double now) {
+  for (size_t i = 0; i < s->machines;) {
+    Machine *m = &s->machine[i];
+    Err err = channel_advance(m->channel);
+    ErrRecord lost = err_copy();
+    for (Frame f; channel_next(m->channel, &f);) {
+      if (handle_frame(s, m, &f, now)) {
+        err = ERR_WORK;
+        lost = err_copy();
+        break;
+      }
+    }
+    if (err) {
+      err_give(&lost);
+      lose_machine(s, i, now);
+    } else {
+      i++;
+    }
+  }
+}
+
+static Err add_machine(Supervisor *s, const Arrival *a, Source *source) {
+  TRY(mem_grow(&s->machine, &s->machine_capacity, s->machines + 1, sizeof *s->machine));
+  Machine *m = &s->machine[s->machines++];
+  *m = (Machine){.channel = a->channel,
+                 .source = source,
+                 .slots = a->slots,
+                 .is_head = a->is_head,
+                 .is_clear = true,
+                 .proof = -1};
+  memcpy(m->name, a->name, sizeof m->name);
+  m->is_set_aside = standing_is_aside(&s->standing, m->name);
+  channel_set_heartbeat(m->channel, HEARTBEAT_EVERY, HEARTBEAT_LIMIT);
+  return ERR_OK;
+}
+
+Err supervisor_serve_sources(Supervisor *s, double now) {
+  Arrival arrival;
+  for (int i = 0; i < s->sources; i++) {
+    Source *source = &s->source[i];
+    TRY(source->advance(source->self, now));
+    while (source->next(source->self, &arrival)) TRY(add_machine(s, &arrival, source));
+  }
+  return ERR_OK;
+}

@@ -1,0 +1,53 @@
+/* Changes of phase that several files of the supervisor make. Depends on supervisor_start (sending). */
+#include <stdio.h>
+
+#include "launch/protocol.h"
+#include "launch/supervisor_internal.h"
+
+void supervisor_enter(Supervisor *s, Phase phase, double now) {
+  s->phase = phase;
+  s->phase_start = now;
+}
+
+void supervisor_finish(Supervisor *s, Err result, bool is_reported) {
+  s->phase = PHASE_FINISHED;
+  s->result = result;
+  s->is_reported = is_reported;
+  if (result && !is_reported) s->error = err_copy();
+}
+
+void supervisor_send_all(Supervisor *s, uint8_t type) {
+  for (size_t i = 0; i < s->machines; i++)
+    if (s->machine[i].is_member)
+      supervisor_send(&s->machine[i], type,
+                      json_pack("{s:I}", "generation", (json_int_t)s->generation.number));
+}
+
+void supervisor_stop_workers(Supervisor *s, double now) {
+  s->generation.is_stopping = true;
+  supervisor_send_all(s, MSG_STOP);
+  supervisor_enter(s, PHASE_STOP, now);
+}
+
+void supervisor_regroup(Supervisor *s, const char *why, double now) {
+  snprintf(s->reason, sizeof s->reason, "%s", why);
+  if (s->phase != PHASE_RUN) return;
+  console_say(s->console, "%s: saving, then continuing on the machines there are", why);
+  s->is_regrouping = true;
+  supervisor_stop_workers(s, now);
+}
+
+int supervisor_count_ready(const Supervisor *s) {
+  int ready = 0;
+  for (size_t i = 0; i < s->machines; i++) ready += machine_is_ready(&s->machine[i]);
+  return ready;
+}
+
+Machine *supervisor_find_machine(Supervisor *s, int rank) {
+  for (size_t i = 0; i < s->machines; i++) {
+    Machine *m = &s->machine[i];
+    if (m->is_member && rank >= (int)m->first_rank && rank < (int)m->first_rank + m->ranks)
+      return m;
+  }
+  return NULL;
+}

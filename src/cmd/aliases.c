@@ -244,6 +244,8 @@ const OptAlias cmd_aliases[] = {
          "--save-every"),
     HINT("train", "restore-file", FAIRSEQ, "pass --run DIR --resume"),
     ALIAS("train", "autoresume", "auto-resume", "Composer"),
+    ALIAS("train", "overlap-comm", "overlap", "DeepSpeed"),
+    SETS("train", "overlap-grad-reduce", "overlap", "yes", "Megatron-LM"),
     HINT("train", "no-restore-training", MARIAN,
          "a run is continued only with --resume or --auto-resume; leave them out"),
     HINT("train", "train-from", ONMT, "pass --run DIR --resume"),

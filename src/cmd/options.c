@@ -232,6 +232,10 @@ const OptSpec cmd_options[] = {
         "each rank; host through host memory; auto is nccl where it is available"),
     BYTES("bucket-size", "SIZE", "8M", 16384, 1073741824.0, "train", "Ranks",
           "Bytes of gradients in one all-reduce; buckets are sent during the backward pass"),
+    CHOICE(
+        "overlap", "yes|no", "yes", "yes=true|no=false", "train", "Ranks",
+        "Send gradients while the backward pass runs (yes), or all of them after it (no), to "
+        "measure what the overlap is worth; the weights are the same"),
     {"rank-timeout", OPT_SECONDS, "TIME", "6s", 1, 86400, NULL, 1, false, "train", "Ranks",
      "Stop the run when a rank has made no progress for this time and for five times its "
      "usual interval"},

@@ -106,6 +106,7 @@ Err gradients_open(Gradients *q, Comm *comm, const Backend *b, Allreduce *x, siz
                    const GradientsSpec *spec) {
   *q = (Gradients){.path = choose_path(b, x, comm_size(comm), spec),
                    .each_round = spec->each_round,
+                   .overlaps = spec->overlaps,
                    .backend = b,
                    .allreduce = x,
                    .n = n};
@@ -131,7 +132,7 @@ void gradients_begin_round(Gradients *q, GradRound round) {
 }
 
 GradReady gradients_ready(const Gradients *q) {
-  return paths[q->path].overlaps ? reducer_mark_ready : NULL;
+  return q->overlaps && paths[q->path].overlaps ? reducer_mark_ready : NULL;
 }
 
 Err gradients_wait_made(Gradients *q) {

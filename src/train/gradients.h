@@ -25,6 +25,7 @@ typedef struct {
                          else each rank accumulates its own, and they are summed once a step */
   bool is_sharded;         /* each rank gets only the sums of the pieces that it owns */
   bool bf16;               /* gradients are sent in bf16 */
+  bool overlaps;           /* --overlap: buckets may be reduced while backward runs */
   uint32_t rounds;         /* of a step: micro-batches of rank 0 */
   size_t bucket;           /* elements that are reduced at once */
   ReduceAnnounce announce; /* of the model: the order in which backward completes gradients */
@@ -34,6 +35,7 @@ typedef struct {
 typedef struct {
   GradPath path;
   bool each_round;
+  bool overlaps;
   const Backend *backend;
   Allreduce *allreduce; /* of GRADS_NCCL */
   Reducer *reducer;     /* the buckets, and the pieces of them that each rank owns */
@@ -58,8 +60,8 @@ typedef struct {
 } GradRound;
 
 void gradients_begin_round(Gradients *q, GradRound round);
-/* What backward calls when a range is complete, with gradients_reducer as its context; NULL where
- * the path does not overlap with backward. */
+/* What backward calls when a range is complete, with `reducer` as its context; NULL where the path
+ * does not overlap with backward, or is asked not to. */
 GradReady gradients_ready(const Gradients *q);
 /* Waits until this rank's gradients are made and on their way to the other ranks. Called by
  * contributors, after backward was queued. */

@@ -105,12 +105,14 @@ static void log_step(Trainer *t, double lr) {
   double left = (double)(t->steps - t->run.at.step) * took / n;
   if (t->spec->seconds > 0) left = fmin(left, fmax(get_seconds_left(t), 0));
   if (world_is_writer(&t->world)) {
-    char perplexity[32] = "", time[32], remaining[32];
+    char perplexity[32] = "", comm[48] = "", time[32], remaining[32];
     if (kind->has_perplexity) snprintf(perplexity, sizeof perplexity, "  ppl %.4g", exp(loss));
+    if (world_has_others(&t->world))
+      snprintf(comm, sizeof comm, "  comm %.0f ms exposed", 1e3 * s->wait / n);
     log_live("step %" PRIu64
-             "  loss %.4f%s  lr %.3g  gnorm %.2f  %.0f %s/s  %.0f %s/s  %s  %s left",
+             "  loss %.4f%s  lr %.3g  gnorm %.2f  %.0f %s/s  %.0f %s/s%s  %s  %s left",
              t->run.at.step, loss, perplexity, lr, s->grad_norm, s->predictions / took,
-             kind->predictions, s->examples / took, kind->examples,
+             kind->predictions, s->examples / took, kind->examples, comm,
              str_of_seconds(time, run_elapsed(&t->run)), str_of_seconds(remaining, left));
   }
   record_step(t, lr, took);
@@ -303,7 +305,7 @@ static Err roll_back(Trainer *t, const StepSum *step) {
   return replace_copies(t);
 }
 
-/* On rank 0: could a copy be made without waiting for a disk? The result of a validation belongs into
+/* Rank 0: could a copy be made without waiting for a disk? The result of a validation belongs into
  * the copies after it, and counts once it is on disk. */
 static bool is_ready_to_copy(const Run *run) {
   if (!run->copies || copies_is_writing(run->copies)) return false;
@@ -311,17 +313,15 @@ static bool is_ready_to_copy(const Run *run) {
 }
 
 /* All ranks stop at the same step, or none: a signal may reach any of them, and the clock and the
- * best score are rank 0's. Also decides, for all ranks, whether a copy may follow the next step. */
+ * best score are rank 0's. */
 static bool must_stop(Trainer *t, TrainResult *r) {
-  enum { SIGNAL, TIME, PATIENCE, COPY, FLAGS };
-  double flags[FLAGS] = {[SIGNAL] = stop_asked()};
+  enum { SIGNAL, TIME, PATIENCE, REASONS };
+  double flags[REASONS] = {[SIGNAL] = stop_asked()};
   if (world_is_writer(&t->world)) {
     flags[TIME] = t->spec->seconds > 0 && get_seconds_left(t) <= 0;
     flags[PATIENCE] = t->run.is_out_of_patience;
-    flags[COPY] = is_ready_to_copy(&t->run);
   }
-  comm_sum(t->world.comm, "reasons to stop", flags, FLAGS);
-  t->may_copy = flags[COPY] > 0;
+  comm_sum(t->world.comm, "reasons to stop", flags, REASONS);
   r->stopped = flags[SIGNAL] > 0;
   r->early = flags[PATIENCE] > 0;
   return r->stopped || flags[TIME] > 0 || r->early;
@@ -341,10 +341,13 @@ static bool is_save_due(const Trainer *t) {
   return step == t->steps || (is_due && health_good(&t->health));
 }
 
+/* Rank 0 decides for all ranks, which may have parts of the optimizer state. */
 static Err copy_if_due(Trainer *t) {
   uint64_t every = t->spec->copy_every;
   if (!every || t->run.at.step % every != 0 || !health_good(&t->health)) return ERR_OK;
-  if (t->may_copy) return train_copy(t);
+  bool is_ready = is_ready_to_copy(&t->run);
+  comm_broadcast(t->world.comm, "ready to copy", &is_ready, sizeof is_ready);
+  if (is_ready) return train_copy(t);
   if (t->run.copies) copies_skip(t->run.copies);
   return ERR_OK;
 }

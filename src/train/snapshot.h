@@ -11,8 +11,7 @@ NODISCARD Err train_restore(Trainer *t);
 /* Copies the state to the saver, which writes it in the background; `mode`: see saver_commit. Every
  * rank calls it. */
 NODISCARD Err train_save(Trainer *t, SaveMode mode);
-/* The same to an in-memory copy. Waits while another copy, or a pending validation, is written; see
- * Trainer.may_copy. */
+/* The same to an in-memory copy. Waits while another copy, or the result of a validation, is written. */
 NODISCARD Err train_copy(Trainer *t);
 
 #endif

@@ -31,6 +31,7 @@ typedef struct {
   LossScale loss_scale;
   float ema; /* what is kept of the mean in a step; 0: no mean */
   bool shard, allreduce_bf16, reproducible;
+  bool overlaps; /* gradients are reduced while backward runs */
   size_t bucket; /* bytes */
   AllreduceTransport transport;
   BackendSpec backend;

@@ -57,7 +57,6 @@ typedef struct {
   double shown; /* clock of the last line that show_progress printed */
   double last_loss;
   bool is_step_reported; /* the launcher knows that the first step of this process is done */
-  bool may_copy;         /* rank 0 is ready for an in-memory copy after this step */
 } Trainer;
 
 #endif

@@ -138,3 +138,18 @@ rows() {
   [ "$status" -eq 2 ]
   [[ "$output" =~ "allreduce" ]]
 }
+
+@test "without overlap the weights are the same, and the exposed communication is printed and recorded" {
+  need_mpi
+  for way in "" "--shard-optimizer"; do
+    # shellcheck disable=SC2086
+    train 2 "$T/yes" --steps 4 --bucket-size 16k $way
+    # shellcheck disable=SC2086
+    run mpirun -n 2 "$TRIREME" train --data "$SET" --run "$T/no" "${MODEL[@]}" --steps 4 --bucket-size 16k --overlap no $way
+    [ "$status" -eq 0 ]
+    [[ "$output" =~ "step 4  loss "[^$'\n']*" comm "[0-9]+" ms exposed  " ]]
+    same_state "$T/yes" "$T/no"
+    [ "$(figures comm_wait_ms "$T/no" | wc -l)" -eq 4 ]
+    rm -r "$T/yes" "$T/no"
+  done
+}

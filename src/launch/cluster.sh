@@ -371,7 +371,7 @@ remove_all() {
   for path in $(recorded link); do
     [ "$(readlink "$path")" != "$DIR/bin/trireme" ] || rm -f "$path" 2> /dev/null || as_root rm -f "$path"
   done
-  packages=$(recorded package | tr '\n' ' ')
+  packages=$(recorded package | paste -s -d ' ' -)
   for path in $(recorded file); do as_owner rm -f "$path" || fail "cannot remove $path"; done
   directories=$(recorded directory | sort -r)
   as_owner rm -rf "$DIR/incoming" "$RECORD" || fail "cannot remove $RECORD"

@@ -100,7 +100,7 @@ static void read_answers(Member *m, const char *text) {
       str_clear(cell);
       str_addn(cell, at + 5, n - 5);
     } else if (str_starts(at, "note ")) {
-      str_addf(&m->notes, "%s: %.*s\n", m->host->name, (int)(n - 5), at + 5);
+      str_addf(&m->notes, "%.*s\n", (int)(n - 5), at + 5);
     } else if (str_starts(at, "directory ") && n - 10 < sizeof m->dir) {
       snprintf(m->dir, sizeof m->dir, "%.*s", (int)(n - 10), at + 10);
     } else if (str_starts(at, "send ")) {

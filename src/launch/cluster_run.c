@@ -102,7 +102,7 @@ static Err report_ends(const Remote *remote, size_t count) {
       log_warn("%s: exit status %d", r->host->name, r->status);
   }
   if (failed == 0) {
-    log_info("exit status 0 on all %zu hosts", count);
+    log_info("exit status 0 on %zu host%s", count, count == 1 ? "" : "s");
     return ERR_OK;
   }
   return err_set(ERR_WORK, "the command failed on %zu of %zu hosts", failed, count);

@@ -97,10 +97,21 @@ static Err print_table(const Member *members, size_t count, const Step *steps, s
   return out_check();
 }
 
+static void print_notes(const Member *m) {
+  for (const char *at = str_text(&m->notes); *at;) {
+    size_t n = strcspn(at, "\n");
+    char line[1024], shown[1100];
+    snprintf(line, sizeof line, "%.*s", (int)n, at);
+    utf8_visible(line, shown, sizeof shown);
+    printf("%s: %s\n", m->host->name, shown);
+    at += n + (at[n] != '\0');
+  }
+}
+
 /* Notes, reasons of failures, and the error of the whole command. */
 static Err report_failures(const Member *members, size_t count) {
   size_t failed = 0, first = 0;
-  for (size_t i = 0; i < count; i++) out_visible(str_text(&members[i].notes));
+  for (size_t i = 0; i < count; i++) print_notes(&members[i]);
   for (size_t i = count; i-- > 0;) {
     if (!members[i].error.code) continue;
     failed++;

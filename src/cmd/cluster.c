@@ -36,16 +36,43 @@ static Err read_mounts(ClusterSpec *spec, const OptSet *opts) {
   return ERR_OK;
 }
 
+/* The options by which launch and doctor reach these hosts. */
+#define REACH_WORDS 16
+typedef struct {
+  const char *word[REACH_WORDS];
+  size_t words;
+  char port[16], program[CLUSTER_DIR_MAX + 16];
+} Reach;
+
+static void add_option(Reach *r, const char *name, const char *value) {
+  if (!value) return;
+  r->word[r->words++] = name;
+  r->word[r->words++] = value;
+}
+
+/* `dir` is the program directory on the hosts; launch and doctor look at the path that the program
+ * has here, unless they are told another. */
+static void fill_reach(Reach *r, const ClusterSpec *spec, const OptSet *opts, const char *dir) {
+  char own[FILE_PATH_MAX];
+  snprintf(r->port, sizeof r->port, "%d", spec->ssh.port);
+  snprintf(r->program, sizeof r->program, "%s/bin/trireme", dir);
+  add_option(r, "--hosts", opt_text(opts, "hosts"));
+  add_option(r, "--hostfile", opt_text(opts, "hostfile"));
+  add_option(r, "--inventory", opt_text(opts, "inventory"));
+  add_option(r, "--ssh-user", opt_text(opts, "ssh-user"));
+  add_option(r, "--ssh-key", spec->ssh.key);
+  add_option(r, "--ssh-port", spec->ssh.port ? r->port : NULL);
+  bool is_here = strcmp(ssh_program(&spec->ssh, own), r->program) == 0;
+  add_option(r, "--remote-program", is_here ? NULL : r->program);
+}
+
 /* Prints the command that starts ranks on these hosts. */
-static Err print_launch_line(const ClusterSpec *spec, const OptSet *opts) {
-  static const char *const options[] = {"inventory", "hostfile", "hosts", "ssh-key"};
+static Err print_launch_line(const ClusterSpec *spec, const Reach *r) {
   Str line = {0};
-  for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-    if (!opt_given(opts, options[i])) continue;
-    str_addf(&line, " --%s ", options[i]);
-    str_add_shell(&line, opt_text(opts, options[i]));
+  for (size_t i = 0; i < r->words; i++) {
+    str_addc(&line, ' ');
+    str_add_shell(&line, r->word[i]);
   }
-  if (spec->ssh.port) str_addf(&line, " --ssh-port %d", spec->ssh.port);
   const char *shared = spec->mounts ? spec->mount[0].point : "/SHARED";
   Err err = str_check(&line);
   if (!err)
@@ -57,15 +84,37 @@ static Err print_launch_line(const ClusterSpec *spec, const OptSet *opts) {
   return err ? err : out_check();
 }
 
+static Err run_doctor(const ClusterSpec *spec, const Reach *r) {
+  const char *words[REACH_WORDS + 4] = {"doctor"};
+  char run[sizeof spec->mount->point + 8];
+  size_t n = 1;
+  for (size_t i = 0; i < r->words; i++) words[n++] = r->word[i];
+  if (spec->mounts) { /* the drive must be seen and writable from all hosts */
+    snprintf(run, sizeof run, "%s/run", spec->mount[0].point);
+    words[n++] = "--run";
+    words[n++] = run;
+  }
+  printf("\n");
+  return cluster_run_self(words, n);
+}
+
 static Err run_up(ClusterSpec *spec, const OptSet *opts) {
+  char dir[CLUSTER_DIR_MAX];
+  Reach reach = {0};
   TRY(read_mounts(spec, opts));
   TRY(cluster_read_program(&spec->program));
-  Err err = cluster_up(spec);
+  Err err = cluster_up(spec, dir);
   if (err == ERR_STOPPED) return err;
   ErrRecord failure = err_copy();
   TRY(cluster_print_rules(spec, opt_text(opts, "inventory"))); /* a port may be the reason */
   if (err) return err_give(&failure);
-  return print_launch_line(spec, opts);
+  if (!dir[0])
+    return err_set(ERR_WORK,
+                   "the hosts have different home directories, so the program has no common "
+                   "path; pass an absolute one with --dir");
+  fill_reach(&reach, spec, opts, dir);
+  if (opt_flag(opts, "doctor")) TRY(run_doctor(spec, &reach));
+  return print_launch_line(spec, &reach);
 }
 
 static Err run_down(ClusterSpec *spec, const OptSet *opts) {
@@ -129,7 +178,8 @@ static Err find_verb(const OptSet *opts, const Verb **verb) {
 
 /* Options that only `up` uses are an error elsewhere. */
 static Err check_options(const Verb *verb, const OptSet *opts) {
-  static const char *const of_up[] = {"mount", "mount-options", "credentials", "install"};
+  static const char *const of_up[] = {"mount", "mount-options", "credentials", "install",
+                                      "doctor"};
   if (verb->run == run_up) return ERR_OK;
   for (size_t i = 0; i < sizeof of_up / sizeof *of_up; i++) {
     if (opt_given(opts, of_up[i]))
@@ -154,7 +204,8 @@ Err cmd_cluster(OptSet *opts) {
       .may_install = opt_flag(opts, "install")};
   HostSource source = {.hosts = opt_text(opts, "hosts"),
                        .hostfile = opt_text(opts, "hostfile"),
-                       .inventory = opt_text(opts, "inventory")};
+                       .inventory = opt_text(opts, "inventory"),
+                       .user = opt_text(opts, "ssh-user")};
   TRY(cluster_check_dir(spec.dir));
   Err err = hosts_read(&hosts, &source);
   if (!err && hosts.count == 0)

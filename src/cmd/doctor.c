@@ -144,11 +144,12 @@ static Err check_machine(const OptSet *opts) {
 
 static Err check_hosts(const OptSet *opts, const HostList *hosts) {
   DoctorHosts *d;
-  DoctorHostsSpec spec = {
-      .plan = read_plan(opts),
-      .hosts = hosts,
-      .ssh = {.port = (int)opt_count(opts, "ssh-port"), .key = opt_text(opts, "ssh-key")},
-      .network = opt_text(opts, "network")};
+  DoctorHostsSpec spec = {.plan = read_plan(opts),
+                          .hosts = hosts,
+                          .ssh = {.port = (int)opt_count(opts, "ssh-port"),
+                                  .key = opt_text(opts, "ssh-key"),
+                                  .program = opt_text(opts, "remote-program")},
+                          .network = opt_text(opts, "network")};
   TRY(mem_alloc(&d, 1, sizeof *d));
   Err err = doctor_check_hosts(d, &spec);
   if (!err) err = report_hosts(d, opt_flag(opts, "json"));
@@ -171,7 +172,8 @@ Err cmd_doctor(OptSet *opts) {
   HostList hosts = {0};
   HostSource source = {.hosts = opt_text(opts, "hosts"),
                        .hostfile = opt_text(opts, "hostfile"),
-                       .inventory = opt_text(opts, "inventory")};
+                       .inventory = opt_text(opts, "inventory"),
+                       .user = opt_text(opts, "ssh-user")};
   if (opt_flag(opts, "agent")) return run_agent();
   log_quiet(opt_flag(opts, "quiet"));
   TRY(cmd_refuse_ranks("doctor", "call it without mpirun or srun; it starts ranks itself"));

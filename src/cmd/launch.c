@@ -130,7 +130,8 @@ static Err choose_log_dir(Launch *l, const OptSet *opts) {
 static Err read_hosts(Launch *l, const OptSet *opts) {
   HostSource from = {.hosts = opt_text(opts, "hosts"),
                      .hostfile = opt_text(opts, "hostfile"),
-                     .inventory = opt_text(opts, "inventory")};
+                     .inventory = opt_text(opts, "inventory"),
+                     .user = opt_text(opts, "ssh-user")};
   TRY(hosts_read(&l->hosts, &from));
   if (l->hosts.count && opt_flag(opts, "standalone"))
     return err_set(ERR_USAGE, "--standalone means this machine alone; omit it, or the hosts");

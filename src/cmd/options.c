@@ -351,7 +351,7 @@ const OptSpec cmd_options[] = {
         "listed"),
     FLAG("standalone", "launch", "Machines",
          "Run on this machine alone, which is the default outside of Slurm"),
-    TEXT("remote-program", "PATH", NULL, "launch", "Machines",
+    TEXT("remote-program", "PATH", NULL, "launch doctor", "Machines",
          "Where trireme is on the other machines (default: the same path as here)"),
     TEXT("network", "CIDR|CARD", NULL, "launch doctor", "Machines",
          "Network for MPI and NCCL, such as 10.1.0.0/24 or eth0 (default: the fastest over "
@@ -401,6 +401,8 @@ const OptSpec cmd_options[] = {
           "Port of the ssh daemons; 0 is ssh's own choice"),
     TEXT("ssh-key", "FILE", NULL, "launch cluster doctor", G_HOSTS,
          "Private key for ssh; by default ssh's own choice"),
+    TEXT("ssh-user", "NAME", NULL, "launch cluster doctor", G_HOSTS,
+         "User on the machines that name none, such as those of an inventory"),
     TEXTS("mount", "URL:DIR", 1, "cluster", "cluster up",
           "Mount a drive: nfs://SERVER/PATH:/MOUNT-POINT (also EFS) or "
           "cifs://SERVER/SHARE:/MOUNT-POINT; may be repeated"),
@@ -411,6 +413,8 @@ const OptSpec cmd_options[] = {
     {"install", OPT_FLAG, NULL, "yes", 0, 0, NULL, 1, false, "cluster", "cluster up",
      "Install packages that the program needs where they are missing; --no-install reports "
      "them as a failure"},
+    {"doctor", OPT_FLAG, NULL, "yes", 0, 0, NULL, 1, false, "cluster", "cluster up",
+     "Check the machines with 'trireme doctor' at the end; --no-doctor leaves it out"},
     TEXT("dir", "DIR", "/opt/trireme", "cluster", G_HOSTS,
          "Directory of the program on the machines; a relative one is below the home "
          "directory"),

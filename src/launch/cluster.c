@@ -83,7 +83,7 @@ done:
   return err;
 }
 
-Err cluster_up(const ClusterSpec *spec) {
+Err cluster_up(const ClusterSpec *spec, char dir[CLUSTER_DIR_MAX]) {
   Step steps[CLUSTER_STEPS] = {{"connect", connect_host, NULL},
                                {"program", copy_program, NULL},
                                {"packages", install_packages, NULL}};
@@ -92,7 +92,7 @@ Err cluster_up(const ClusterSpec *spec) {
     const ClusterMount *drive = &spec->mount[i];
     steps[n++] = (Step){drive->point, mount_drive, drive};
   }
-  return cluster_steps(spec, steps, n, PROGRESS_SHOWN);
+  return cluster_steps(spec, steps, n, PROGRESS_SHOWN, dir);
 }
 
 static Err call_plain(Member *m, const void *function) {
@@ -101,7 +101,7 @@ static Err call_plain(Member *m, const void *function) {
 
 Err cluster_down(const ClusterSpec *spec) {
   const Step steps[] = {{"removal", call_plain, "remove_all"}};
-  return cluster_steps(spec, steps, 1, PROGRESS_SHOWN);
+  return cluster_steps(spec, steps, 1, PROGRESS_SHOWN, NULL);
 }
 
 static Err call_for_program(Member *m, const void *function) {
@@ -112,5 +112,5 @@ Err cluster_status(const ClusterSpec *spec) {
   const Step steps[] = {{"program", call_for_program, "show_program"},
                         {"drives", call_plain, "show_drives"},
                         {"load", call_plain, "show_load"}};
-  return cluster_steps(spec, steps, sizeof steps / sizeof *steps, PROGRESS_HIDDEN);
+  return cluster_steps(spec, steps, sizeof steps / sizeof *steps, PROGRESS_HIDDEN, NULL);
 }

@@ -30,7 +30,8 @@ typedef struct {
   Str bytes;
 } ClusterFile;
 
-#define CLUSTER_FILES 4
+#define CLUSTER_FILES   4
+#define CLUSTER_DIR_MAX 512
 
 typedef struct {
   ClusterFile file[CLUSTER_FILES];
@@ -61,8 +62,9 @@ NODISCARD Err cluster_check_dir(const char *dir);
 NODISCARD Err cluster_read_program(ClusterProgram *p);
 void cluster_free(ClusterSpec *spec);
 
-/* Each prints a table with one row per host and fails if a host failed. */
-NODISCARD Err cluster_up(const ClusterSpec *spec);
+/* Each prints a table with one row per host and fails if a host failed. `dir` receives the program
+ * directory as an absolute path, or "" if the hosts have different ones below their homes. */
+NODISCARD Err cluster_up(const ClusterSpec *spec, char dir[CLUSTER_DIR_MAX]);
 NODISCARD Err cluster_down(const ClusterSpec *spec);
 NODISCARD Err cluster_status(const ClusterSpec *spec);
 /* Runs the words as a command on every host and prefixes its output with the host. One word is a
@@ -71,6 +73,9 @@ NODISCARD Err cluster_run(const ClusterSpec *spec, const char *const *words, siz
 /* Replaces this process by an interactive ssh to the host with that number (from 1) or name.
  * Returns only if that fails. */
 NODISCARD Err cluster_ssh(const ClusterSpec *spec, const char *which);
+/* Runs this program with the words, `doctor …`, and passes its output on. Fails if
+ * its exit status is not 0. */
+NODISCARD Err cluster_run_self(const char *const *words, size_t count);
 /* Prints which ports must be open between which machines. `inventory` is the path of the AWS JSON
  * from which the security groups are read, or NULL. */
 NODISCARD Err cluster_print_rules(const ClusterSpec *spec, const char *inventory);

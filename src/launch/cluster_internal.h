@@ -28,18 +28,18 @@ struct Member {
   size_t count;
   bool has_progress;
   Str cell[CLUSTER_STEPS];
-  Str notes;       /* lines for the user */
-  size_t done;     /* steps that succeeded */
-  ErrRecord error; /* of the step that failed */
-  char dir[512];   /* the program directory, absolute */
+  Str notes;                 /* lines for the user */
+  size_t done;               /* steps that succeeded */
+  ErrRecord error;           /* of the step that failed */
+  char dir[CLUSTER_DIR_MAX]; /* the program directory, absolute */
   bool wants[CLUSTER_FILES];
 };
 
 typedef enum { PROGRESS_HIDDEN, PROGRESS_SHOWN } ClusterProgress;
 /* Runs the steps on all hosts, prints the table, the notes and the failures; with progress each
- * step as it ends, too. */
+ * step as it ends, too. `dir` as in cluster_up; or NULL. */
 NODISCARD Err cluster_steps(const ClusterSpec *spec, const Step *steps, size_t count,
-                            ClusterProgress progress);
+                            ClusterProgress progress, char *dir);
 
 /* Makes the arguments of ssh for a host. `command` are words for its login shell, ending with NULL;
  * without any the session is interactive and may ask questions. Host keys are checked even if the

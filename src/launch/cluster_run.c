@@ -132,6 +132,29 @@ done:
   return err;
 }
 
+static void pass_line(void *unused, int stream, const char *line) {
+  (void)unused;
+  FILE *to = stream == 1 ? stdout : stderr;
+  fprintf(to, "%s\n", line);
+  fflush(to);
+}
+
+Err cluster_run_self(const char *const *words, size_t count) {
+  const char **argv;
+  SessionEnd end;
+  TRY(mem_alloc(&argv, count + 2, sizeof *argv));
+  argv[0] = "/proc/self/exe";
+  for (size_t i = 0; i < count; i++) argv[i + 1] = words[i];
+  fflush(stdout);
+  Err err = session_run(&(Session){.argv = argv, .on_line = pass_line}, &end);
+  if (!err && end.status == ERR_STOPPED) err = err_set(ERR_STOPPED, "stopped by a signal");
+  if (!err && end.status != 0)
+    err = err_set(ERR_WORK, "trireme %s ended with status %d", words[0], end.status);
+  session_free(&end);
+  mem_free(argv);
+  return err;
+}
+
 static const Host *find_host(const HostList *list, const char *which) {
   char *end;
   long number = strtol(which, &end, 10);

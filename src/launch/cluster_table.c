@@ -138,8 +138,21 @@ static void free_members(Member *members, size_t count) {
   mem_free(members);
 }
 
+/* The program directory, if it is the same on all hosts that were reached. */
+static void find_dir(const Member *members, size_t count, char *dir) {
+  const Member *first = NULL;
+  dir[0] = '\0';
+  for (size_t i = 0; i < count; i++) {
+    const Member *m = &members[i];
+    if (m->done == 0) continue;
+    if (!first) first = m;
+    if (strcmp(first->dir, m->dir) != 0) return;
+  }
+  if (first) snprintf(dir, CLUSTER_DIR_MAX, "%s", first->dir);
+}
+
 Err cluster_steps(const ClusterSpec *spec, const Step *steps, size_t count,
-                  ClusterProgress progress) {
+                  ClusterProgress progress, char *dir) {
   Work w = {.count = spec->hosts->count};
   TRY(mem_alloc(&w.member, w.count, sizeof *w.member));
   for (size_t i = 0; i < w.count; i++) {
@@ -152,6 +165,7 @@ Err cluster_steps(const ClusterSpec *spec, const Step *steps, size_t count,
     snprintf(m->dir, sizeof m->dir, "%s", spec->dir);
   }
   run_all(&w);
+  if (dir) find_dir(w.member, w.count, dir);
   Err err = print_table(w.member, w.count, steps, count);
   if (!err) err = report_failures(w.member, w.count);
   free_members(w.member, w.count);

@@ -2,11 +2,13 @@
 #include "launch/hosts.h"
 
 #include <arpa/inet.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "launch/hosts_internal.h"
 
 #define FILE_LIMIT ((size_t)16 << 20) /* bytes; 1,024 instances of AWS take about 8 MB */
 
@@ -19,16 +21,31 @@ static Err read_file(HostList *list, const char *path,
   return err;
 }
 
+static Err set_user(HostList *list, const char *user) {
+  if (strlen(user) >= HOSTS_USER_MAX || !hosts_is_word(user, "._-"))
+    return err_set(ERR_USAGE, "--ssh-user '%.60s' is not a user name", user);
+  for (size_t i = 0; i < list->count; i++) {
+    Host *host = &list->host[i];
+    if (!host->user[0]) snprintf(host->user, sizeof host->user, "%s", user);
+  }
+  return ERR_OK;
+}
+
+static Err read_source(HostList *list, const HostSource *source) {
+  if (source->hosts) return hosts_parse_list(list, source->hosts, strlen(source->hosts));
+  if (source->hostfile) return read_file(list, source->hostfile, hosts_parse_file);
+  if (source->inventory) return read_file(list, source->inventory, hosts_parse_aws);
+  return ERR_OK;
+}
+
 Err hosts_read(HostList *list, const HostSource *source) {
   *list = (HostList){0};
   int given = !!source->hosts + !!source->hostfile + !!source->inventory;
   if (given > 1)
     return err_set(ERR_USAGE,
                    "--hosts, --hostfile and --inventory exclude each other; pass one");
-  if (source->hosts) return hosts_parse_list(list, source->hosts, strlen(source->hosts));
-  if (source->hostfile) return read_file(list, source->hostfile, hosts_parse_file);
-  if (source->inventory) return read_file(list, source->inventory, hosts_parse_aws);
-  return ERR_OK;
+  TRY(read_source(list, source));
+  return source->user ? set_user(list, source->user) : ERR_OK;
 }
 
 void hosts_free(HostList *list) {

@@ -30,11 +30,12 @@ typedef struct {
   size_t count, capacity;
 } HostList;
 
-/* Where the machines are listed. At most one member may be set. */
+/* Where the machines are listed. At most one of the first three may be set. */
 typedef struct {
   const char *hosts;     /* text of --hosts */
   const char *hostfile;  /* path */
   const char *inventory; /* path */
+  const char *user;      /* --ssh-user: of the machines for which the source names none */
 } HostSource;
 
 /* Reads the machines of the source that is set. With none set the list is empty: one machine,

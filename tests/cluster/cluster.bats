@@ -68,7 +68,7 @@ files_on() {
 row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
 
 @test "up copies program and plug-in, mounts the drive, prints ports and launch line" {
-  run --separate-stderr cluster up --mount $drive
+  run --separate-stderr cluster up --no-doctor --mount $drive
   [ "$status" -eq 0 ]
   for host in h1 h2; do
     [[ "$(row $host)" =~ "copied 2 of 2 files"\ +none\ missing\ +mounted ]]
@@ -81,13 +81,13 @@ row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
   [[ "$output" == *"TCP 4444        from this machine to every host"* ]]
   [[ "$output" == *"TCP 1024-65535  from host to host, from nowhere else"* ]]
   [[ "$output" == *"TCP 2049        from every host to nas: NFS"* ]]
-  [[ "$output" == *"trireme launch --hosts h1,h2 "*" -- train --data /mnt/data/data --run /mnt/data/run"* ]]
+  [[ "$output" == *"trireme launch --hosts h1,h2 "*" --remote-program /opt/trireme/bin/trireme -- train --data /mnt/data/data --run /mnt/data/run"* ]]
 }
 
 @test "up called again changes nothing" {
-  cluster up --mount $drive
+  cluster up --no-doctor --mount $drive
   for host in h1 h2; do files_on $host > before.$host; done
-  run --separate-stderr cluster up --mount $drive
+  run --separate-stderr cluster up --no-doctor --mount $drive
   [ "$status" -eq 0 ]
   for host in h1 h2; do
     [[ "$(row $host)" =~ "up to date"\ +none\ missing\ +already\ mounted ]]
@@ -97,9 +97,9 @@ row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
 }
 
 @test "two calls of up at once mount once" {
-  cluster up > first 2>&1
-  cluster up --mount $drive > one 2>&1 3>&- &
-  cluster up --mount $drive > two 2>&1
+  cluster up --no-doctor > first 2>&1
+  cluster up --no-doctor --mount $drive > one 2>&1 3>&- &
+  cluster up --no-doctor --mount $drive > two 2>&1
   wait $!
   for host in h1 h2; do
     [ "$(enter $host grep -c /mnt/data /etc/fstab)" -eq 1 ]
@@ -112,7 +112,7 @@ row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
     enter $host bash -c 'mkdir -p /mnt/other; echo own > /mnt/other/file; echo own > /usr/local/bin/tool; echo >> /etc/fstab'
     files_on $host > before.$host
   done
-  cluster up --mount $drive --mount nfs://nas/b:/mnt/deep/er
+  cluster up --no-doctor --mount $drive --mount nfs://nas/b:/mnt/deep/er
   enter h2 grep -q "^nas:/b /mnt/deep/er " /proc/mounts
   run --separate-stderr cluster down
   [ "$status" -eq 0 ]
@@ -127,7 +127,7 @@ row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
 }
 
 @test "down leaves other files in the program directory and says so" {
-  cluster up
+  cluster up --no-doctor
   enter h2 bash -c 'echo mine > /opt/trireme/notes'
   run --separate-stderr cluster down
   [ "$status" -eq 0 ]
@@ -139,7 +139,7 @@ row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
 
 @test "down does not touch a directory that up did not make" {
   enter h2 bash -c 'mkdir /opt/trireme; echo own > /opt/trireme/file'
-  run --separate-stderr cluster up
+  run --separate-stderr cluster up --no-doctor
   [ "$status" -eq 1 ]
   [[ "$output" == *"2 h2: connect FAILED: /opt/trireme exists and was not made by trireme cluster"* ]]
   run --separate-stderr cluster down
@@ -149,7 +149,7 @@ row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
 }
 
 @test "down of a drive in use names the process, and can be repeated" {
-  cluster up --mount $drive
+  cluster up --no-doctor --mount $drive
   enter h2 bash -c 'cd /mnt/data && exec sleep 1000' > out 2>&1 3>&- &
   until_true enter h2 fuser -s -m /mnt/data
   run --separate-stderr cluster down
@@ -165,7 +165,7 @@ row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
 
 @test "a host that cannot be reached is named, the others go on, exit status 1" {
   hosts[1]=h1,10.7.0.77,h2
-  run --separate-stderr cluster up --mount $drive
+  run --separate-stderr cluster up --no-doctor --mount $drive
   [ "$status" -eq 1 ]
   [[ "$(row 10.7.0.77)" =~ FAILED\ +-\ +-\ +- ]]
   [[ "$(row h2)" == *mounted* ]]
@@ -179,7 +179,7 @@ row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
 
 @test "an unknown host key is a failure, also where the configuration switches checks off" {
   enter h1 bash -c 'cp /etc/ssh/ssh_config /run/kept; grep -v GlobalKnown /run/kept > /etc/ssh/ssh_config; echo "StrictHostKeyChecking no" >> /etc/ssh/ssh_config'
-  run --separate-stderr cluster up
+  run --separate-stderr cluster up --no-doctor
   enter h1 cp /run/kept /etc/ssh/ssh_config
   [ "$status" -eq 1 ]
   [[ "$output" == *"2 h2: connect FAILED: host h2 has a host key that is not known here"* ]]
@@ -187,16 +187,16 @@ row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
 }
 
 @test "a drive that cannot be mounted leaves no line in fstab" {
-  run --separate-stderr cluster up --mount nfs://nowhere/x:/mnt/data
+  run --separate-stderr cluster up --no-doctor --mount nfs://nowhere/x:/mnt/data
   [ "$status" -eq 1 ]
   [[ "$output" == *"1 h1: /mnt/data FAILED: mount nowhere:/x: mount.nfs: Connection timed out"* ]]
   [ "$(enter h1 cat /etc/fstab)" = "$(printf '# the system\n/dev/vda1 / ext4 defaults 0 1')" ]
-  cluster up --mount $drive
+  cluster up --no-doctor --mount $drive
 }
 
 @test "a line of fstab for another drive at the mount point is refused and left alone" {
   enter h2 bash -c 'printf "\nnas:/old /mnt/data nfs ro 0 0\n" >> /etc/fstab; cat /etc/fstab > /run/fstab'
-  run --separate-stderr cluster up --mount $drive
+  run --separate-stderr cluster up --no-doctor --mount $drive
   [ "$status" -eq 1 ]
   [[ "$output" == *"2 h2: /mnt/data FAILED: /etc/fstab has another line for /mnt/data: nas:/old /mnt/data nfs ro 0 0"* ]]
   enter h2 cmp /etc/fstab /run/fstab
@@ -204,7 +204,7 @@ row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
 
 @test "a line of fstab for the same drive is used, and stays after down" {
   enter h2 bash -c 'printf "\nnas:/export /mnt/data nfs ro 0 0\n" >> /etc/fstab; cat /etc/fstab > /run/fstab'
-  cluster up --mount $drive
+  cluster up --no-doctor --mount $drive
   enter h2 cmp /etc/fstab /run/fstab
   enter h2 grep -q "^nas:/export /mnt/data " /proc/mounts
   cluster down
@@ -214,7 +214,7 @@ row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
 
 @test "a drive that was mounted before stays mounted after down" {
   enter h2 bash -c 'mkdir /mnt/data; mount -i -t tmpfs nas:/export /mnt/data'
-  cluster up --mount $drive
+  cluster up --no-doctor --mount $drive
   [ "$(enter h2 grep -c ' /mnt/data ' /proc/mounts)" -eq 1 ]
   cluster down
   [ "$(enter h2 grep -c ' /mnt/data ' /proc/mounts)" -eq 1 ]
@@ -226,7 +226,7 @@ row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
   printf '#!/bin/sh\nprintf "%%s\\n" "$@" >> "%s/arguments"\nexec /usr/bin/ssh "$@"\n' "$PWD" > bin/ssh
   chmod 755 bin/ssh
   (umask 077 && printf 'username=ann\npassword=S3cr3t-word\n' > secret)
-  PATH=$PWD/bin:$PATH run cluster up --mount cifs://nas/share:/mnt/data --credentials secret
+  PATH=$PWD/bin:$PATH run cluster up --no-doctor --mount cifs://nas/share:/mnt/data --credentials secret
   [ "$status" -eq 0 ]
   [[ "$output" != *S3cr3t* ]]
   [ -s arguments ]
@@ -236,7 +236,7 @@ row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
   run -1 enter h2 grep -r S3cr3t /etc/fstab /run/mount.log /opt/trireme/cluster.record
   [ "$(enter h2 tail -n 1 /etc/fstab)" = "//nas/share /mnt/data cifs nofail,_netdev,vers=3.0,mfsymlinks,credentials=/opt/trireme/credentials.1,x-trireme.cluster 0 0" ]
   enter h2 grep -q "credentials=/opt/trireme/credentials.1" /run/mount.log
-  cluster up --mount cifs://nas/share:/mnt/data --credentials secret
+  cluster up --no-doctor --mount cifs://nas/share:/mnt/data --credentials secret
   [ "$(enter h2 stat -c '%a %u' /opt/trireme/credentials.1)" = "600 0" ]
   cluster down
   enter h2 test ! -e /opt/trireme
@@ -245,7 +245,7 @@ row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
 @test "a credentials file that others can read is refused" {
   printf 'username=ann\npassword=S3cr3t-word\n' > secret
   chmod 644 secret
-  run cluster up --mount cifs://nas/share:/mnt/data --credentials secret
+  run cluster up --no-doctor --mount cifs://nas/share:/mnt/data --credentials secret
   [ "$status" -eq 2 ]
   [[ "$output" == *"other users can read it (mode 0644)"* ]]
   [[ "$output" != *S3cr3t* ]]
@@ -261,11 +261,11 @@ row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
   # Only h2 has no mpirun: its link is in /etc/alternatives, which is each host's own.
   [ -L /etc/alternatives/mpirun ] || skip "mpirun is no link to /etc/alternatives here"
   enter h2 mv /etc/alternatives/mpirun /run/mpirun
-  run --separate-stderr cluster up --no-install
+  run --separate-stderr cluster up --no-doctor --no-install
   [ "$status" -eq 1 ]
   [[ "$output" == *"2 h2: packages FAILED: missing: mpirun"* ]]
   enter h2 test ! -e /run/apt.log
-  run --separate-stderr cluster up
+  run --separate-stderr cluster up --no-doctor
   [ "$status" -eq 0 ]
   [[ "$(row h2)" == *"installed openmpi-bin"* ]]
   [[ "$(row h1)" == *"none missing"* ]]
@@ -277,7 +277,7 @@ row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
 
 @test "a host of another architecture is refused" {
   enter h2 bash -c 'printf "#!/bin/sh\necho riscv64\n" > /usr/local/bin/uname; chmod 755 /usr/local/bin/uname'
-  run --separate-stderr cluster up
+  run --separate-stderr cluster up --no-doctor
   [ "$status" -eq 1 ]
   [[ "$output" == *"2 h2: connect FAILED: this host is riscv64, the program was built for $(uname -m)"* ]]
   enter h2 test ! -e /opt/trireme
@@ -287,7 +287,7 @@ row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
   run --separate-stderr cluster status
   [ "$status" -eq 0 ]
   [[ "$(row h1)" =~ absent\ +none ]]
-  cluster up --mount $drive
+  cluster up --no-doctor --mount $drive
   enter h2 umount /mnt/data
   enter h1 bash -c 'echo >> /opt/trireme/bin/trireme'
   run --separate-stderr cluster status
@@ -298,13 +298,13 @@ row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
 
 @test "a user without sudo is told so, and can install below the home directory" {
   hosts[1]=ann@h1,ann@h2
-  run --separate-stderr cluster up
+  run --separate-stderr cluster up --no-doctor
   [ "$status" -eq 1 ]
   [[ "$output" == *"h2: connect FAILED: writing to /opt needs root, but user ann cannot use sudo without a password; pass --dir trireme"* ]]
-  run --separate-stderr cluster up --dir trireme
+  run --separate-stderr cluster up --no-doctor --dir trireme
   [ "$status" -eq 0 ]
   [ "$(enter h2 /run/ann/trireme/bin/trireme --version)" = "$("$TRIREME" --version)" ]
-  run --separate-stderr cluster up --dir trireme --mount $drive
+  run --separate-stderr cluster up --no-doctor --dir trireme --mount $drive
   [ "$status" -eq 1 ]
   [[ "$output" == *"h2: /mnt/data FAILED: mounting nas:/export needs root"* ]]
   cluster down --dir trireme
@@ -319,7 +319,7 @@ row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
   done
   hosts[1]=ann@h1,ann@h2
   (umask 077 && printf 'username=ann\npassword=S3cr3t-word\n' > secret)
-  cluster up --mount $drive --mount cifs://nas/share:/mnt/share --credentials secret
+  cluster up --no-doctor --mount $drive --mount cifs://nas/share:/mnt/share --credentials secret
   [ "$(enter h2 stat -c %u /opt/trireme/bin/trireme)" -eq 0 ]
   [ "$(enter h2 stat -c '%a %u' /opt/trireme/credentials.2)" = "600 0" ]
   enter h2 grep -q "^//nas/share /mnt/share " /proc/mounts
@@ -366,10 +366,55 @@ is_gone() { ! is_running "$1"; }
   for i in 1 2; do
     echo "{\"State\":{\"Name\":\"running\"},\"PrivateIpAddress\":\"10.7.0.$i\",\"SecurityGroups\":[{\"GroupId\":\"sg-0$i\"},{\"GroupId\":\"sg-0abc\"}],\"Tags\":[{\"Key\":\"Name\",\"Value\":\"gpu$i\"}]}"
   done | paste -sd , | sed 's/.*/{"Reservations":[{"Instances":[&]}]}/' > instances.json
-  hosts=(--inventory instances.json --ssh-port $SSH_PORT --ssh-key "$LAB/key")
-  run --separate-stderr cluster up
+  hosts=(--inventory instances.json --ssh-user root --ssh-port $SSH_PORT --ssh-key "$LAB/key")
+  run --separate-stderr cluster up --no-doctor
   [ "$status" -eq 0 ]
   [[ "$(row gpu2)" == *copied* ]]
+  users=$(on h1 "$TRIREME" cluster run "${hosts[@]}" --ssh-user ann -- id -un | sort)
+  [ "$users" = "$(printf 'gpu1: ann\ngpu2: ann')" ]
   [[ "$output" == *"authorize-security-group-ingress --group-id sg-0abc --protocol tcp"*"--port 1024-65535 --source-group sg-0abc"* ]]
-  [[ "$output" == *"trireme launch --inventory instances.json"* ]]
+  [[ "$output" == *"trireme launch --inventory instances.json --ssh-user root "* ]]
+}
+
+@test "up checks the hosts with doctor, and its launch line trains on them" {
+  "$TRIREME" prepare --recipe demo --demo-pairs 300 --vocab-size 300 --out "$BATS_TEST_TMPDIR/data" --quiet > /dev/null
+  run --separate-stderr cluster up
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "same program".*"OK" ]]
+  [[ "$output" =~ "all-reduce".*"OK" ]]
+  [[ "$output" == *" 0 problems"* || "$output" == *"0 problems,"* ]]
+  line=$(echo "$output" | sed -n 's/^  trireme launch \(.*\) -- train .*/\1/p')
+  [ -n "$line" ]
+  # shellcheck disable=SC2086  # the words of the printed line
+  on h1 "$TRIREME" launch $line --nproc-per-node 1 -- train --data "$BATS_TEST_TMPDIR/data" --run "$BATS_TEST_TMPDIR/run" \
+    --preset tiny --steps 2 --batch-tokens 256 --micro-batches 2 > out 2>&1 || { cat out; false; }
+  grep -q "done at step 2" out
+  [ -e run/checkpoints ]
+}
+
+@test "the container's ssh daemon uses the job's key pair, and a pod without it is refused" {
+  for host in h1 h2; do
+    enter $host bash -c 'set -e; cp "$1" /run/ann/entrypoint; chmod 755 /run/ann/entrypoint; mkdir /run/ann/.ssh; cp "$2" /run/ann/.ssh/id_rsa; cp "$2.pub" /run/ann/.ssh/id_rsa.pub; chown -R 4321 /run/ann' - \
+      "$BATS_TEST_DIRNAME/../../deploy/container/entrypoint" "$LAB/key"
+  done
+  as_ann() { enter "$1" setpriv --reuid 4321 --regid 4321 --clear-groups env HOME=/run/ann "${@:2}"; }
+  run as_ann h1 /run/ann/entrypoint sshd 2222
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"no ~/.ssh/authorized_keys"* ]]
+  enter h1 cp /run/ann/.ssh/id_rsa.pub /run/ann/.ssh/authorized_keys
+  as_ann h1 /run/ann/entrypoint sshd 2222 > daemon 2>&1 3>&- &
+  until_true grep -q "listening on 0.0.0.0" daemon
+  grep -q "^host key: ssh-ed25519 $(cut -d ' ' -f 2 "$LAB/key.pub")" daemon
+  known=(-o GlobalKnownHostsFile=none -o UserKnownHostsFile=/run/ann/.trireme/known_hosts)
+  [ "$(as_ann h2 /run/ann/entrypoint ssh "${known[@]}" -o BatchMode=yes -p 2222 -i /run/ann/.ssh/id_rsa 10.7.0.1 hostname)" = h1 ]
+  # A daemon that does not have the job's key is not believed.
+  enter h1 pkill -f "sshd -D -e -f /run/ann"
+  wait $! || true
+  enter h1 rm /run/ann/.ssh/id_rsa
+  as_ann h1 /run/ann/entrypoint sshd 2222 > daemon 2>&1 3>&- &
+  until_true grep -q "listening on 0.0.0.0" daemon
+  run as_ann h2 ssh "${known[@]}" -o BatchMode=yes -p 2222 -i /run/ann/.ssh/id_rsa 10.7.0.1 hostname
+  [ "$status" -eq 255 ]
+  [[ "$output" == *"Host key verification failed"* ]]
+  enter h1 pkill -f "sshd -D -e -f /run/ann"
 }

@@ -91,31 +91,28 @@ static uint64_t list_hosts(const DoctorHosts *d, Str *out) {
   return count;
 }
 
+/* Adds an option and its value to the words of a command, unless the value is "" or NULL. */
+static void add_option(const char **words, size_t *n, const char *name, const char *value) {
+  if (!value || !*value) return;
+  words[(*n)++] = name;
+  words[(*n)++] = value;
+}
+
 /* Has `trireme launch` run the all-reduce, on the network that was chosen. */
 static void run_allreduce(DoctorHosts *d, const char *logs) {
   const SshOptions *ssh = &d->sessions.ssh;
-  char own[FILE_PATH_MAX], port[16];
-  const char *words[24] = {ssh_program(&(SshOptions){0}, own),
-                           "launch",
-                           "--quiet",
-                           "--log-dir",
-                           logs,
-                           "--network",
-                           d->cidr,
-                           "--hosts"};
-  size_t n = 8;
+  char own[FILE_PATH_MAX], port[16] = "";
+  const char *words[24] = {ssh_program(&(SshOptions){0}, own), "launch", "--quiet"};
+  size_t n = 3;
   Str hosts = {0};
   uint64_t count = list_hosts(d, &hosts);
-  words[n++] = str_text(&hosts);
-  if (ssh->port) {
-    snprintf(port, sizeof port, "%d", ssh->port);
-    words[n++] = "--ssh-port";
-    words[n++] = port;
-  }
-  if (ssh->key) {
-    words[n++] = "--ssh-key";
-    words[n++] = ssh->key;
-  }
+  if (ssh->port) snprintf(port, sizeof port, "%d", ssh->port);
+  add_option(words, &n, "--log-dir", logs);
+  add_option(words, &n, "--hosts", str_text(&hosts));
+  add_option(words, &n, "--network", d->cidr);
+  add_option(words, &n, "--ssh-port", port);
+  add_option(words, &n, "--ssh-key", ssh->key);
+  add_option(words, &n, "--remote-program", ssh->program);
   words[n++] = "--";
   words[n] = NULL;
   if (count > 1)

@@ -105,6 +105,20 @@ has_no_process() { [ -z "$(processes_on "$1")" ]; }
   [ -z "$(level h1 "shared dir")" ]
 }
 
+@test "doctor starts --remote-program on the other hosts, and names it where it is missing" {
+  mkdir there
+  cp "$TRIREME" there/
+  if has_mpi; then cp "$TRIREME_PLUGIN_PATH/libtrireme-mpi.so" there/; fi
+  on h3 mount -t tmpfs none "$PWD/there"
+  doctor h1,h2,h3 --remote-program "$PWD/there/trireme"
+  on h3 umount "$PWD/there"
+  [ "$status" -eq 1 ]
+  problem h3 ssh "has no $PWD/there/trireme" "install trireme there"
+  host_checks_ok h2 ssh "same program"
+  perl -MJSON::PP -e 'undef $/; open F, "<", "json"; $m = decode_json(<F>)->{machines}[1];
+    die $m->{program} unless $m->{program} =~ m{/there/trireme$}'
+}
+
 @test "doctor finds a wrong key" {
   ssh-keygen -q -t ed25519 -N '' -f wrong
   key=$PWD/wrong doctor h1,h2

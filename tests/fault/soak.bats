@@ -14,3 +14,7 @@ soak() {
 @test "one machine: killed and stopped ranks, agents, mpirun and head, and a full disk" {
   soak --hosts 1
 }
+
+@test "three machines: a killed machine, a power failure, a cut link, a killed head" {
+  soak --hosts 3 --kinds "kill-host power cut-link kill-head"
+}

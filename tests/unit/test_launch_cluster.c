@@ -176,8 +176,15 @@ static void test_session_missing_command_is_an_error(void **state) {
   (void)state;
   const char *argv[] = {"trireme-no-such-command", NULL};
   SessionEnd end;
-  assert_int_equal(session_run(&(Session){.argv = argv}, &end), ERR_WORK);
-  assert_non_null(strstr(err_message(), "trireme-no-such-command"));
+  Err err = session_run(&(Session){.argv = argv}, &end);
+  /* qemu and valgrind fork where the kernel shares memory until exec, so that posix_spawn cannot
+   * report the failure; the child then ends with status 127. */
+  if (err) {
+    assert_int_equal(err, ERR_WORK);
+    assert_says("trireme-no-such-command");
+  } else {
+    assert_int_equal(end.status, 127);
+  }
   session_free(&end);
 }
 

@@ -39,6 +39,14 @@ static void receive_heartbeats(Watchdog *w, int r, double now) {
     if (!w->is_yielding) compare_sequences(w, r);
 }
 
+/* From all other ranks. If one of them has failed and printed why, this does not return. */
+static void receive_all_heartbeats(Watchdog *w) {
+  const Group *g = w->heartbeats->group;
+  double now = progress_clock();
+  for (int r = 0; r < g->size; r++)
+    if (r != g->rank) receive_heartbeats(w, r, now);
+}
+
 /* Gives a lower rank three seconds to report an error that several ranks find; does not return if
  * it does. Heartbeats go on meanwhile, as that rank may need this one's to find the error. */
 static void yield_to_lower_rank(Watchdog *w) {
@@ -46,11 +54,9 @@ static void yield_to_lower_rank(Watchdog *w) {
   Heartbeat own = heartbeat_own(h);
   w->is_yielding = true;
   for (int turn = 0; turn < 30; turn++) {
-    for (int r = 0; r < h->group->size; r++) {
-      if (r == h->group->rank) continue;
-      heartbeat_send(h, r, &own);
-      receive_heartbeats(w, r, progress_clock());
-    }
+    for (int r = 0; r < h->group->size; r++)
+      if (r != h->group->rank) heartbeat_send(h, r, &own);
+    receive_all_heartbeats(w);
     sleep_seconds(0.1);
   }
 }
@@ -144,11 +150,11 @@ static void report_loss(Watchdog *w, int r, Loss loss, const char *what) {
                  heartbeat_remedy(h));
 }
 
-/* Receives what a rank sent before its process ended. If it failed and printed why, this does not
- * return. */
-static void receive_last_heartbeats(Watchdog *w, int r) {
+/* Receives what was sent before a process ended: by itself, or by a rank that failed, printed why
+ * and made the launcher end it. In both cases this does not return. */
+static void receive_last_heartbeats(Watchdog *w) {
   for (int turn = 0; turn < 20; turn++) { /* the transport may take some calls to deliver it */
-    receive_heartbeats(w, r, progress_clock());
+    receive_all_heartbeats(w);
     sleep_seconds(0.01);
   }
 }
@@ -162,7 +168,7 @@ static void judge_rank(Watchdog *w, int r, double now) {
   double limit = p->latest.limit > rank_timeout ? p->latest.limit : rank_timeout;
   double quiet = now - p->last_heartbeat, idle = now - p->last_progress;
   if (group_is_dead(h->group, r)) {
-    receive_last_heartbeats(w, r);
+    receive_last_heartbeats(w);
     loss = LOSS_DEATH;
     snprintf(what, sizeof what, "process %d died", (int)h->group->identity[r].pid);
   } else if (quiet > rank_timeout || (idle > limit && quiet > LATE)) {
@@ -250,10 +256,11 @@ void watchdog_look(Watchdog *w) {
       h->peer[r].last_heartbeat = now;
       h->peer[r].last_progress = now;
     }
-    receive_heartbeats(w, r, now);
     heartbeat_send(h, r, &own);
-    judge_rank(w, r, now);
   }
+  receive_all_heartbeats(w);
+  for (int r = 0; r < h->group->size; r++)
+    if (r != h->group->rank) judge_rank(w, r, now);
   if (was_paused) w->stuck_since = now;
   judge_deadlock(w, &own, now);
 }

@@ -11,11 +11,16 @@
 
 enum { ABORTED = 7 }; /* exit status after Transport.abort */
 
-/* The heartbeat that rank 1 has sent, and the number of `test` calls after which it is delivered. */
+enum { RANKS = 3 };
+static int ranks = 2; /* of the run; at most RANKS */
+
+/* The heartbeat that a rank has sent, and the number of `test` calls after which it is delivered. */
 static struct {
+  int from;
   Heartbeat beat;
   int calls_left; /* negative: there is none */
-} mail;
+} mail = {.from = 1};
+static void *buffer_of[RANKS]; /* where each rank's heartbeat is received */
 
 static const char *fake_send(int to, int tag, const void *bytes, size_t n,
                              TransportRequest *q) {
@@ -25,14 +30,16 @@ static const char *fake_send(int to, int tag, const void *bytes, size_t n,
 }
 
 static const char *fake_receive(int from, int tag, void *bytes, size_t n, TransportRequest *q) {
-  (void)from, (void)tag, (void)n;
+  (void)tag, (void)n;
   q->handle = bytes;
+  buffer_of[from] = bytes;
   return NULL;
 }
 
 static const char *fake_test(TransportRequest *q, bool *done) {
   bool is_send = q->handle == NULL;
-  *done = is_send || (mail.calls_left >= 0 && mail.calls_left-- == 0);
+  bool is_mail = !is_send && q->handle == buffer_of[mail.from];
+  *done = is_send || (is_mail && mail.calls_left >= 0 && mail.calls_left-- == 0);
   if (*done && !is_send) memcpy(q->handle, &mail.beat, sizeof mail.beat);
   return NULL;
 }
@@ -55,16 +62,16 @@ static pid_t make_dead_pid(void) {
 
 /* Runs the watchdog of rank 0 until it ends the process, for 20 seconds at most. */
 static void look_as_rank0(pid_t pid_of_rank1, double rank_timeout) {
-  Identity identity[2] = {0};
-  Group group = {.size = 2, .transport = &fake, .identity = identity};
+  Identity identity[RANKS] = {0};
+  Group group = {.size = ranks, .transport = &fake, .identity = identity};
   Sequence sequence;
   Heartbeats heartbeats;
   Watchdog watchdog;
   identity_read(&identity[0]);
-  identity[1] = identity[0];
+  for (int r = 1; r < ranks; r++) identity[r] = identity[0];
   identity[1].pid = (int32_t)pid_of_rank1;
   heartbeat_init(&heartbeats, rank_timeout, "start it again");
-  if (sequence_init(&sequence, 2, 32767) || heartbeat_begin(&heartbeats, &group, &sequence))
+  if (sequence_init(&sequence, ranks, 32767) || heartbeat_begin(&heartbeats, &group, &sequence))
     _exit(3);
   watchdog_begin(&watchdog, &heartbeats);
   for (double end = progress_clock() + 20; progress_clock() < end;) {
@@ -124,6 +131,21 @@ static void test_watchdog_dead_process_that_reported_its_failure_is_not_reported
   assert_string_equal(text, "");
 }
 
+/* Rank 2 has reported that rank 1 hangs, and the launcher has killed rank 1 by now. */
+static void test_watchdog_dead_process_that_another_rank_reported_is_not_reported_again(
+    void **state) {
+  (void)state;
+  char text[2048];
+  ranks = 3;
+  mail.from = 2;
+  mail.beat = (Heartbeat){.kind = HEARTBEAT_FAILED};
+  mail.calls_left = 3;
+  assert_int_equal(run_rank0(make_dead_pid(), 1000, text, sizeof text), ABORTED);
+  ranks = 2;
+  mail.from = 1;
+  assert_string_equal(text, "");
+}
+
 static void test_watchdog_last_heartbeat_of_dead_process_is_its_place(void **state) {
   (void)state;
   char text[2048];
@@ -177,6 +199,8 @@ int main(void) {
       cmocka_unit_test(test_watchdog_dead_process_is_reported),
       cmocka_unit_test(
           test_watchdog_dead_process_that_reported_its_failure_is_not_reported_again),
+      cmocka_unit_test(
+          test_watchdog_dead_process_that_another_rank_reported_is_not_reported_again),
       cmocka_unit_test(test_watchdog_last_heartbeat_of_dead_process_is_its_place),
       cmocka_unit_test(test_watchdog_no_heartbeat_within_rank_timeout_is_reported),
       cmocka_unit_test(test_watchdog_stall_prints_every_rank_before_the_error),

@@ -100,10 +100,9 @@ static const OptCommand commands[] = {
          "exits with 1 if there is one. With hosts, checks all of them in parallel, and what "
          "they have in common: ssh, clocks, program and libraries, network and ports, latency "
          "and bandwidth of every pair, the shared directory, an all-reduce over all hosts.",
-     .examples =
-         "  trireme doctor\n"
-         "  trireme doctor --preset big --run /mnt/shared/runs/big --json\n"
-         "  trireme doctor --hosts a,b,c --ssh-key ~/.ssh/lab --run /mnt/runs/one\n",
+     .examples = "  trireme doctor\n"
+                 "  trireme doctor --preset big --run /mnt/shared/runs/big --json\n"
+                 "  trireme doctor --hosts a,b,c --ssh-key ~/.ssh/lab --run /mnt/runs/one\n",
      .instead = "name the directory of the run with --run DIR",
      .run = cmd_doctor},
     {.name = "launch",

@@ -88,7 +88,8 @@ bool opt_flag(const OptSet *set, const char *name);
 int64_t opt_count(const OptSet *set, const char *name);    /* COUNT and BYTES */
 double opt_real(const OptSet *set, const char *name);      /* REAL and SECONDS */
 const char *opt_text(const OptSet *set, const char *name); /* NULL when unset */
-/* Occurrence `i` of an option that may be repeated, and its words. */
+/* An option that may be repeated or takes several words: how often it was given, the number of
+ * words of occurrence `i`, and one of them (NULL if there are fewer). */
 int opt_times(const OptSet *set, const char *name);
 int opt_words(const OptSet *set, const char *name, int i);
 const char *opt_word(const OptSet *set, const char *name, int i, int word);

@@ -16,6 +16,7 @@ void stop_watch_twice(const char *const answer[2]);
 void stop_answer_with(const char *const answer[2]);
 void stop_unwatch(void); /* restores the default: signals end the program */
 bool stop_asked(void);   /* has a signal arrived? */
-bool stop_hurried(void); /* has a second one arrived? Skip work that a resumed run repeats. */
+/* Has a second signal arrived? Then skip work that a resumed run repeats. */
+bool stop_hurried(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* A bucket of gradients that is summed over the ranks: what message and shared-memory algorithms
- * have in common. Depends on add. */
+/* A bucket of gradients that is summed over the ranks (all-reduce or reduce-scatter): the parts
+ * common to the algorithms for messages and for shared memory. Depends on add. */
 #ifndef COMM_BUCKET_H
 #define COMM_BUCKET_H
 
@@ -18,14 +18,15 @@ typedef struct {
   char *work;        /* comm_reduce_work bytes */
 } CommReduce;
 
-/* Bytes of a number as it is sent. */
+/* Bytes of one gradient element as it is sent. */
 size_t bucket_width(bool bf16);
 /* Is the sum sent to all ranks in this round? */
 bool bucket_is_shared(const CommReduce *r);
 /* Elements of the longest piece. */
 size_t bucket_longest_piece(const CommReduce *r, int ranks);
-/* The terms of an addition in the order of the ranks: this rank's from `own`, rank i's from
- * in + i * stride bytes. Returns their number. */
+/* Fills `term` with the contributions to be added, in the order of the ranks, and returns their
+ * number (r->active). This rank's contribution is at `own`, that of rank i at in + i * stride
+ * bytes. */
 int bucket_terms(const CommReduce *r, int rank, const float *own, const char *in, size_t stride,
                  Term *term);
 

@@ -1,4 +1,5 @@
-/* Identities of ranks and what follows from them. Depends on base. */
+/* Reads the identity of a rank (host, pid, cores); computes from those of all ranks which of them
+ * share a host or cores. Depends on base. */
 #include "comm/group.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* Creates and joins the shared segment, and lets ranks meet in it. A rank that waits polls for a
- * short time and then sleeps (futex) until another arrives, for at most NAP seconds, as the
- * watchdog must look at the other ranks. Depends on watchdog, sequence. */
+/* Creates and joins the shared segment, and synchronizes ranks in it (barrier). A waiting rank
+ * polls for a short time and then sleeps (futex) until another rank arrives, but for at most NAP
+ * seconds: then the watchdog checks the other ranks. Depends on watchdog, sequence. */
 #include "comm/segment.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@
   ((size_t)1 << 18) /* bytes of a slot: small, so that it stays in the cache */
 #endif
 #define ALIGN      ((size_t)64)
-#define NAP        0.05  /* seconds */
+#define NAP        0.05  /* longest sleep in seconds, after which the watchdog looks */
 #define POLLS      200   /* before sleeping, while the main thread computes on this core */
 #define SPIN_POLLS 20000 /* before sleeping, when this thread has the core to itself */
 
@@ -88,8 +88,9 @@ static void relax_cpu(void) {
 #endif
 }
 
-/* Sleeps until a rank arrives. No arrival is missed: a sleeper counts itself, reads the bell and
- * looks again; an arriving rank first arrives, then looks for sleepers and rings. */
+/* Sleeps until a rank arrives, for at most NAP. No arrival is missed: a sleeper increments
+ * `sleepers`, reads `bell` and then checks `arrived` again; an arriving rank sets `arrived`, then
+ * reads `sleepers` and, if it is not 0, increments `bell`, on which FUTEX_WAIT returns. */
 static void sleep_until_bell(SegmentHeader *h, const Line *other, uint64_t phase) {
   struct timespec longest = {.tv_nsec = (long)(NAP * 1e9)};
   atomic_fetch_add(&h->sleepers, 1);

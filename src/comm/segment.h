@@ -1,9 +1,10 @@
-/* A segment of memory that all ranks of one host share: a line for each rank (how far it is, which
- * collective it runs) and slots for what it publishes.
+/* Shared memory of all ranks of one host. For each rank it has a line (its phase and the collective
+ * that it runs) and slots, which the rank writes and the others read.
  *
- * Phases. A collective is a sequence of phases: write into the own slot, meet all ranks, read the
- * others' slots. Phase k uses slots of set k % 2. A rank writes phase k + 2 only after all have met
- * for k + 1, that is after all have read phase k; so one meeting for each phase is enough.
+ * Phases. A collective is a sequence of phases: write to the own slot, wait for all ranks
+ * (segment_meet, a barrier), read the others' slots. Phase k uses slots of set k % 2. A rank writes
+ * phase k + 2 only after the barrier of k + 1, that is after all have read phase k; so one barrier
+ * per phase is enough.
  *
  * The memory is a memfd that rank 0 creates and the others open through /proc. It has no name in a
  * file system, so nothing is left behind when ranks are killed. Threads: the runner. Depends on
@@ -21,9 +22,9 @@ typedef struct {
   SegmentHeader *header;
   size_t bytes;
   uint64_t phase; /* of the last segment_meet */
-  size_t slot;    /* bytes of a slot; of it … */
-  size_t share;   /* … for each rank */
-  size_t sums;    /* offset of the slots of published sums, `share` bytes each */
+  size_t slot;    /* bytes of a slot */
+  size_t share;   /* bytes of the part of a slot that is meant for one rank */
+  size_t sums;    /* offset of the slots for sums, `share` bytes each */
   size_t sizes;   /* offset of the sizes of an exchange, (2, size) for each rank */
   size_t slots;   /* offset of the slots */
 } Segment;
@@ -46,13 +47,15 @@ void segment_free(Segment *s);
 /* Blocks until all ranks have called it for this phase; the phase is s->phase + 1 before the call
  * and s->phase after it. What a rank wrote before the call is visible to the others after it. */
 void segment_meet(Segment *s);
-/* The first meeting of a collective: ends the run if a rank runs another one. */
+/* segment_meet in the first phase of a collective: also ends the run if a rank runs another
+ * collective. */
 void segment_meet_first(Segment *s);
 
-/* What a rank publishes in a phase. */
-char *segment_slot(const Segment *s, int rank, uint64_t phase);      /* (slot) */
-char *segment_sums(const Segment *s, int rank, uint64_t phase);      /* (share) */
-uint64_t *segment_sizes(const Segment *s, int rank, uint64_t phase); /* (size) */
+/* The memory that `rank` writes in a phase and the others read. In parentheses: its size, in the
+ * fields of Segment. */
+char *segment_slot(const Segment *s, int rank, uint64_t phase);      /* (slot bytes) */
+char *segment_sums(const Segment *s, int rank, uint64_t phase);      /* (share bytes) */
+uint64_t *segment_sizes(const Segment *s, int rank, uint64_t phase); /* (size numbers) */
 uint64_t *segment_more(const Segment *s, int rank,
                        uint64_t phase); /* its exchange has more phases */
 

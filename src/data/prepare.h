@@ -20,9 +20,9 @@ typedef struct {
   CleanRules rules;
   uint32_t max_tokens;
   bool dedup, drop_bad_utf8;
-  const char *tokenizer; /* a .model to take, or NULL: train one */
+  const char *tokenizer; /* a .model file to use, or NULL: train one */
   TokenizerTraining training;
-  uint64_t sample; /* pairs it learns from */
+  uint64_t sample; /* pairs on which the tokenizer is trained */
   uint64_t seed;
   size_t shard_bytes;
   uint64_t window_pairs; /* training pairs of a window, about; 0: one window */
@@ -31,16 +31,19 @@ typedef struct {
   Ranks *ranks; /* that share the work; NULL: this process alone */
 } PrepareSpec;
 
-/* Is the place for the result free? Asked before anything is downloaded. */
+/* Fails if the data set cannot be written to `out`, for example because it exists. Call it before
+ * anything is downloaded. */
 NODISCARD Err prepare_check_out(const char *out, bool resume);
 /* Lists by which options and inputs the complete data set spec->out differs from what the spec would
  * make: "--max-words is 20 and was 80; …". Not compared: shard size, windows, sample and character
  * coverage, which a data set does not record; inputs, if spec->trains is 0. */
 NODISCARD Err prepare_compare(const PrepareSpec *spec, Str *differences);
-/* Removes what a run that was killed while it finished left in OUT, a complete data set. */
+/* Removes temporary files from a complete data set, which remain if prepare is killed while it
+ * finishes. */
 NODISCARD Err prepare_tidy(const char *out);
-/* Does it all; `meta` says what came of it. Every rank of spec->ranks calls it with the same spec;
- * the data set is that of one process, byte for byte. `meta` is complete on rank 0 only. */
+/* Prepares the data set; `meta` describes the result. Every rank of spec->ranks calls it with the
+ * same spec; the data set is byte for byte the same as from one process. `meta` is complete on
+ * rank 0 only. */
 NODISCARD Err prepare_run(const PrepareSpec *spec, Meta *meta);
 
 #endif

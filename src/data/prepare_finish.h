@@ -4,13 +4,13 @@
 
 #include "data/meta.h"
 
-/* Windows that prepare and conversion make at most. Every start of a training plans the batches of
- * all windows: about 5 ms and 0.3 MB each with 4,096 tokens a batch. train.order itself may have
- * ORDER_WINDOWS_MAX. */
+/* Maximum number of windows that prepare and conversion make. At every start, training plans the
+ * batches of all windows: about 5 ms and 0.3 MB per window with 4,096 tokens a batch. The format of
+ * train.order allows ORDER_WINDOWS_MAX. */
 #define PREPARE_WINDOWS_MAX 1024u
 
-/* Fails if the training shards written so far make more windows than that. Call it
- * as shards are added, so that --window-pairs is corrected before the rest is encoded. */
+/* Fails if the training shards written so far make more than PREPARE_WINDOWS_MAX windows. Call it
+ * as shards are added, so that a wrong --window-pairs fails before the rest is encoded. */
 NODISCARD Err prepare_check_windows(const MetaSplit *train, uint64_t window_pairs);
 /* Writes the training order and dataset.json into `dir`, which has the shards and the manifest.
  * Reads every shard once, which also checks it. window_pairs: training pairs of a window, about;

@@ -185,7 +185,8 @@ static void hex_to_bytes(const char *hex, uint8_t out[32]) {
   }
 }
 
-/* Fills the directory and returns the end of the last part. */
+/* Assigns file offsets: fills the entries of the column directory (`entry`, one per column) and
+ * returns the offset at which the values and indexes end and the checksums begin. */
 static uint64_t lay_out_file(const ShardBuilder *b, ShardEntry *entry) {
   uint64_t end = sizeof(ShardHeader2) + b->columns * sizeof *entry;
   for (size_t i = 0; i < b->groups; i++) {

@@ -10,10 +10,11 @@
 #include "data/input.h"
 #include "data/unpack.h"
 
-/* An output file: written under a temporary name and renamed when all four are complete. */
+/* One of the four output files: written under a temporary name and renamed when all four are
+ * complete. */
 typedef struct {
-  const char *to; /* NULL: not wanted */
-  char beside[FILE_PATH_MAX];
+  const char *to;             /* NULL: not wanted */
+  char beside[FILE_PATH_MAX]; /* temporary name */
   FileWriter w;
 } Part;
 

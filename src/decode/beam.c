@@ -363,8 +363,9 @@ static void advance_samples(Beam *b, Sentence *s, uint64_t line, size_t row, voi
 }
 
 /* Is the search of the sentence finished? With `beam` ended hypotheses it is, if no live one can
- * score better than the worst of them. Bound: a sum of log probabilities only decreases, and with a
- * positive length penalty it is divided by most at the greatest length. */
+ * score better than the worst of them. Upper bound of a live one's score: its sum of log
+ * probabilities, which is negative and only decreases, divided by the largest length penalty that it
+ * can have: at the maximum length if --length-penalty is positive, else at the next length. */
 static bool is_done(const Beam *b, const Sentence *s, size_t len) {
   if (s->alive == 0 || len >= s->most) return true;
   if (s->ended < b->spec.beam_size) return false;

@@ -44,7 +44,7 @@ typedef enum { AGR_I, AGR_HE, AGR_PL } Agr;
 #define N_GROWN   (1u << 30) /* an adult: sells houses, drives */
 #define N_CHILD   (1u << 27) /* grammatical and natural gender differ: no pronoun is used */
 
-/* Activities of a place: a verb and a place that have a bit in common fit. */
+/* Activities at a place: a verb and a place can be combined if they have a bit in common. */
 #define S_WORK  (1u << 0)
 #define S_PLAY  (1u << 1)
 #define S_SHOP  (1u << 2)
@@ -60,7 +60,7 @@ typedef enum { AGR_I, AGR_HE, AGR_PL } Agr;
 #define S_COOK  (1u << 12)
 #define S_HOURS (1u << 13) /* has opening hours */
 
-/* Qualities: a noun and an adjective that have a bit in common fit. */
+/* Qualities: an adjective and a noun can be combined if they have a bit in common. */
 #define L_ADULT (1u << 0)
 #define L_YOUNG (1u << 1)
 #define L_KID   (1u << 2)

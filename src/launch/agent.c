@@ -21,7 +21,7 @@
 
 #define HEARTBEAT_EVERY 2.0 /* seconds */
 #define HEARTBEAT_LIMIT 6.0 /* seconds without a message after which the head is lost */
-#define TICK            50  /* ms between two looks while processes are being killed */
+#define TICK            50  /* ms between checks, while killing processes or testing networks */
 #define STUCK_TIME      5.0 /* seconds after which a process that does not die is reported */
 
 static Err send_hello(Agent *a) {
@@ -165,7 +165,8 @@ static Err add_channel(Agent *a, const Channel *c, int *wait) {
   return ERR_OK;
 }
 
-/* The sockets of a test of the network, whose deadlines are checked every TICK. */
+/* Adds the sockets of a network test, if one runs. Limits the wait to TICK ms, because the test has
+ * deadlines. */
 static Err add_network(Agent *a, int *wait) {
   if (!a->network) return ERR_OK;
   *wait = TICK;

@@ -15,7 +15,7 @@ typedef struct {
 
 /* Makes the directory, and removes those that killed agents of this user have left. */
 NODISCARD Err agent_dir_make(AgentDir *d);
-/* Makes a subdirectory anew, empty. */
+/* Makes an empty subdirectory; an existing one is removed with its contents first. */
 NODISCARD Err agent_dir_renew(const AgentDir *d, const char *name);
 void agent_dir_remove(AgentDir *d);
 

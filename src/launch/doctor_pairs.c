@@ -1,7 +1,7 @@
 /* Latency and bandwidth of every pair of hosts. A round measures disjoint pairs at the same time, as
- * in a tournament: N - 1 rounds (N hosts, made even) contain every pair once. Pairs that look slow
- * are measured again alone, because the hosts of one machine or one switch disturb each other.
- * Depends on doctor_hosts.h. */
+ * in a round-robin tournament: N - 1 rounds contain every pair once (N: number of hosts, rounded up
+ * to an even number). Pairs that look slow are measured again alone, because measurements through
+ * one machine or one switch slow each other down. Depends on doctor_hosts.h. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,14 +12,14 @@
 #include "base/progress.h"
 #include "launch/doctor_hosts.h"
 
-#define ROUND_SECONDS 0.4       /* for each direction of a pair, at most … */
-#define ROUND_LEAST   0.05      /* … and at least */
-#define TOTAL_SECONDS 120.0     /* for all pairs; the others are not measured */
-#define ANSWER_SLACK  40.0      /* seconds that a question may take beyond its measurement */
-#define AGAIN_MAX     12        /* pairs that are measured again */
-#define SLOW_WARNING  (1.0 / 3) /* of the rate that is normal */
-#define SLOW_PROBLEM  (1.0 / 10)
-#define FAR_LATENCY   0.005 /* seconds */
+#define ROUND_SECONDS 0.4        /* longest measurement of one direction of a pair */
+#define ROUND_LEAST   0.05       /* seconds: the shortest one, with many hosts */
+#define TOTAL_SECONDS 120.0      /* for all rounds; later rounds are left out */
+#define ANSWER_SLACK  40.0       /* seconds that a question may take beyond its measurement */
+#define AGAIN_MAX     12         /* pairs that are measured again */
+#define SLOW_WARNING  (1.0 / 3)  /* of the normal rate: slower links are warnings */
+#define SLOW_PROBLEM  (1.0 / 10) /* of the normal rate: slower links are problems */
+#define FAR_LATENCY   0.005      /* seconds */
 
 static int compare_pairs(const void *one, const void *other) {
   const PairFacts *x = one, *y = other;
@@ -159,7 +159,7 @@ Err doctor_measure_pairs(DoctorHosts *d) {
   return ERR_OK;
 }
 
-/* ---- judging ---- */
+/* ---- findings ---- */
 
 static void print_rate(char out[32], double rate) {
   if (rate >= 125e6)

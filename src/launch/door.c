@@ -1,4 +1,4 @@
-/* A listening socket and the connections on it that have proved nothing yet. Depends on channel,
+/* A listening socket and its connections that are not authenticated yet. Depends on channel,
  * sockets. */
 #include "launch/door.h"
 
@@ -73,7 +73,7 @@ static Err parse_address(const char *address, int port, struct sockaddr_storage 
   return ERR_OK;
 }
 
-/* Binds the socket and listens. The errno of a failure stays. */
+/* Binds the socket and listens. On failure errno is that of the call that failed. */
 static bool bind_listener(Door *d, const struct sockaddr_storage *at, socklen_t len,
                           int v6_only) {
   struct sockaddr_storage bound;
@@ -150,7 +150,7 @@ void door_close(Door *d) {
   mem_free(d);
 }
 
-/* Can one more connection be accepted, if need be in the place of the oldest? */
+/* Can one more connection be accepted, if necessary by closing the oldest? */
 static bool has_room(const Door *d) {
   if (d->now < d->accept_after) return false;
   return d->visitors < DOOR_UNPROVEN_MAX || d->now - d->visitor[0].since > DOOR_GRACE_S;
@@ -220,8 +220,8 @@ static void admit_visitor(Door *d, int fd, const struct sockaddr_storage *from, 
   d->visitor[d->visitors++] = v;
 }
 
-/* Accepts at most as many connections as there may be, so that a flood of them does not keep the
- * owner from its other work. */
+/* Accepts at most DOOR_UNPROVEN_MAX connections per call, so that the caller gets to its other work
+ * even if connections arrive all the time. */
 static void accept_visitors(Door *d) {
   for (int i = 0; i < DOOR_UNPROVEN_MAX && has_room(d); i++) {
     struct sockaddr_storage from;

@@ -1,11 +1,11 @@
-/* Door: a TCP port that opens secure channels to peers which prove the shared key (handshake.h).
- * The head's rendezvous and the agents' data connections use it.
+/* Door: a TCP port that opens secure channels to peers which prove that they have the shared key
+ * (handshake.h). The head's rendezvous and the agents' data connections use it.
  *
- * Peers that have proved nothing cannot use more than a fixed share of this machine: at most
- * DOOR_UNPROVEN_MAX of them are connected at a time, DOOR_ADDRESS_MAX from one address, each for at
- * most CHANNEL_HANDSHAKE_S seconds and with one message of memory. When DOOR_UNPROVEN_MAX are there,
- * others wait in the kernel until one has proved the key, or the oldest has been there for
- * DOOR_GRACE_S seconds, which then makes room: a peer with the key needs two round trips.
+ * Unauthenticated peers can use only limited resources: at most DOOR_UNPROVEN_MAX of them are
+ * connected at a time, DOOR_ADDRESS_MAX from one address, each for at most CHANNEL_HANDSHAKE_S
+ * seconds and with memory for one message. While DOOR_UNPROVEN_MAX are connected, others wait in
+ * the kernel until one has proved the key, or until the oldest has been connected for DOOR_GRACE_S
+ * seconds and is closed. A peer with the key needs only two round trips.
  *
  * Nothing blocks; one thread. Depends on channel. */
 #ifndef LAUNCH_DOOR_H
@@ -41,8 +41,8 @@ void door_advance(Door *door, double now);
  * False: none. */
 bool door_next(Door *door, Channel **channel, char address[DOOR_TEXT_MAX]);
 
-/* Begins to connect to a door, and opens the channel at once: that the connection cannot be made is
- * an error of channel_advance. `name` is the peer's name in messages. */
+/* Starts to connect to a door and returns the channel at once; if the connection fails,
+ * channel_advance returns the error. `name` is the peer's name in messages. */
 NODISCARD Err door_connect(Channel **channel, const char *address, int port, const Key *key,
                            const char *name);
 

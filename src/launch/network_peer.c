@@ -41,7 +41,7 @@ struct NetworkPeer {
   size_t listeners;
   Talk visitor[VISITORS], active[ACTIVE];
   Target *target;
-  size_t targets, capacity, next; /* targets before `next` have been begun */
+  size_t targets, capacity, next; /* next: first target without an attempt to connect */
 };
 
 /* ---- addresses and tokens ---- */
@@ -224,7 +224,7 @@ static void accept_visitors(NetworkPeer *p, double now) {
   }
 }
 
-/* Gives the answer to visitors that know the token; closes others without a word. */
+/* Sends the answer to peers that sent the right token; closes other connections silently. */
 static void serve_visitors(NetworkPeer *p, double now) {
   for (size_t i = 0; i < VISITORS; i++) {
     Talk *t = &p->visitor[i];
@@ -248,7 +248,7 @@ static Err report_result(const NetworkPeer *p, const Target *target, const char 
               : err_set(ERR_WORK, "out of memory");
 }
 
-/* Begins a connection; returns errno, 0 if it is on its way. */
+/* Starts a connection; returns 0 if it is being established, else an errno. */
 static int begin_connection(Talk *t, const Target *target) {
   struct sockaddr_storage to;
   socklen_t len;
@@ -271,8 +271,8 @@ static Err begin_connections(NetworkPeer *p, NetworkLink link, double now) {
   return ERR_OK;
 }
 
-/* Continues one connection. Returns NULL while it is on its way, "" when the other machine has
- * proved itself, else what failed. */
+/* Continues one connection. Returns NULL while it is being established, "" when the other machine
+ * has sent the right answer, else what failed. */
 static const char *continue_connection(const NetworkPeer *p, Talk *t) {
   int error = 0;
   socklen_t len = sizeof error;

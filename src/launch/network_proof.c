@@ -114,8 +114,8 @@ Err network_proof_begin(NetworkProof **proof, const NetworkMachine *machines, si
   return err_give(&record);
 }
 
-/* Records that a connection failed: the network is out, and its first failure is kept for the
- * message. */
+/* Records that a connection failed, which excludes its network. The first failure of each network
+ * is kept for the error message. */
 static void note_failure(NetworkProof *p, size_t network, size_t from, size_t to,
                          const char *why) {
   const Network *n = &p->choice.network[network];
@@ -213,7 +213,7 @@ Err network_proof_handle(NetworkProof *p, size_t machine, uint8_t type, const js
 
 /* ---- the result ---- */
 
-/* At the deadline, what has not been reported has failed. */
+/* Counts pairs without a result at the deadline as failed. */
 static void fail_unknown_pairs(NetworkProof *p) {
   size_t all = p->choice.count * p->count * p->count;
   for (size_t i = 0; i < all; i++) {
@@ -241,7 +241,7 @@ Err network_proof_advance(NetworkProof *p, double now, bool *is_done) {
   if (now > p->deadline) fail_unknown_pairs(p);
   for (size_t n = 0; n < p->choice.count; n++) {
     if (p->is_out[n]) continue;
-    if (p->connected[n] < count_pairs(p)) return ERR_OK; /* a better one may still succeed */
+    if (p->connected[n] < count_pairs(p)) return ERR_OK; /* the best one left: wait for it */
     p->result = &p->choice.network[n];
     *is_done = true;
     return ERR_OK;

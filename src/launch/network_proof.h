@@ -1,6 +1,6 @@
-/* Proves that a network connects all machines: over each candidate, each machine connects to each
- * other one and both show that they belong to this launch. The best candidate for which all
- * connections succeed is taken.
+/* A "proof" tests which networks connect all machines: over each candidate network, each machine
+ * connects to each other one and both show that they belong to this launch. Selects the best
+ * candidate for which all connections succeed.
  *
  *   head                                      agent
  *   MSG_NETWORK_LISTEN  proof, token,     ->  listens on its address in each candidate

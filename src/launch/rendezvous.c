@@ -13,8 +13,8 @@
 #include "launch/protocol.h"
 #include "launch/rendezvous_internal.h"
 
-#define JOIN_LIMIT  10.0 /* seconds between the proof of the key and the end of the joining */
-#define JOINING_MAX 256  /* peers with the key that are joining at a time */
+#define JOIN_LIMIT  10.0 /* seconds for an authenticated agent to join */
+#define JOINING_MAX 256  /* authenticated peers that are joining at a time */
 
 typedef enum {
   JOIN_WAITS,   /* its MSG_JOIN has not arrived */
@@ -121,7 +121,7 @@ static Err answer_joiner(Rendezvous *r, Joiner *j, const Frame *f) {
   return channel_end(j->channel);
 }
 
-/* Continues with one joiner; an error if it must be dropped. */
+/* Continues the joining of one agent. After an error its connection must be closed. */
 static Err advance_joiner(Rendezvous *r, Joiner *j, double now) {
   Frame f;
   if (j->state == JOIN_DONE) return ERR_OK;

@@ -234,7 +234,7 @@ static Err give_up(const RendezvousSpec *spec) {
                  spec->endpoint.host, spec->endpoint.port, spec->timeout, err_message());
 }
 
-/* One attempt; true when it decides. */
+/* Tries once to listen or to join. True: listening, joined or failed (*err); false: try again. */
 static bool attempt_once(const RendezvousSpec *spec, Rendezvous **head, Channel **agent,
                          Err *err) {
   AddressList list;
@@ -248,7 +248,7 @@ static bool attempt_once(const RendezvousSpec *spec, Rendezvous **head, Channel 
   return attempt != ATTEMPT_AGAIN;
 }
 
-/* `head` is NULL if this machine cannot be it. */
+/* Tries until the timeout. head: NULL if this machine cannot be the head. */
 static Err meet(const RendezvousSpec *spec, Rendezvous **head, Channel **agent) {
   double start = progress_clock(), report = start + REPORT_AFTER, wait = RETRY_FIRST;
   TRY(handshake_check_available());

@@ -120,8 +120,8 @@ static Err meet_head(const SlurmMeeting *m, Channel **head) {
   return err;
 }
 
-/* Removes srun's variables: Open MPI would take the step for its own allocation and start its
- * daemons with srun. SLURM_JOB_ID stays, for those who look at a process and wonder. */
+/* Removes srun's variables: Open MPI would take the job step for its own allocation and start its
+ * daemons with srun. SLURM_JOB_ID stays, so that the environment of a process shows its job. */
 static Err clear_environment(void) {
   for (char **at = environ; *at;) {
     char name[256];
@@ -133,7 +133,7 @@ static Err clear_environment(void) {
     }
     snprintf(name, sizeof name, "%.*s", (int)len, *at);
     if (unsetenv(name) != 0) return err_errno("cannot remove the variable", name);
-    at = environ; /* unsetenv moves the others */
+    at = environ; /* unsetenv moves the other entries: start again */
   }
   return ERR_OK;
 }

@@ -25,7 +25,7 @@ typedef enum { WAITING, STARTING, ARRIVED, CONNECTED } Step;
 
 typedef struct {
   const Host *host;
-  bool is_local; /* started by `local` instead */
+  bool is_local; /* this machine: Ssh.local starts its agent, without ssh */
   Step step;
   SshAgent *agent;
   Channel *ready;

@@ -41,7 +41,8 @@ typedef struct {
   uint64_t predictions; /* target tokens, labels, … */
 } ModelLoss;
 
-/* Sizes by which a run is planned and a backend checked, before memory is taken. */
+/* Sizes of a model. They are used to plan a run and to check that the backend supports it, before
+ * memory is allocated. */
 typedef struct {
   size_t max_tokens; /* of a sentence, end mark included */
   size_t d_model, ffn_dim, head_dim, vocab;

@@ -20,8 +20,9 @@ typedef struct {
   uint8_t *mask; /* (tokens * ffn_dim) bits: ReLU's mask; NULL: backward reads `up` instead */
 } FfnState;
 
-/* Saved activations of one stack, with one entry for each junction (residual add and layer norm),
- * which precedes the sublayer of the same number; the last one follows the stack. */
+/* Saved activations of one stack (encoder or decoder). sum, y and norm_stats have one entry for
+ * each junction, that is residual add and layer norm. Junction i precedes sublayer i; the last
+ * junction follows the last sublayer. */
 typedef struct {
   int sublayers;
   void **sum;         /* (sublayers + 1) of (tokens, d): the residual */

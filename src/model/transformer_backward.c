@@ -1,6 +1,7 @@
-/* Backward pass of the Transformer: the forward pass in reverse order. Between two junctions, d_y
- * is the gradient of the later junction's input y, d_sum that of the residual, and d_branch that
- * of the sublayer's output. Depends on transformer_internal.h. */
+/* Backward pass of the Transformer: the forward pass in reverse order. A "junction" is the residual
+ * add and layer norm between two sublayers (see StackState). d_y is the gradient of a junction's
+ * output y, d_sum that of the residual, and d_branch that of the output of the sublayer before the
+ * junction. Depends on transformer_internal.h. */
 #include <math.h>
 
 #include "model/transformer_internal.h"
@@ -17,9 +18,10 @@ static size_t find_output_bias(const Transformer *t, int stack, int sublayer) {
   return kind ? p->cross.out_bias : p->self.out_bias;
 }
 
-/* Backward of a junction: from d_y to d_branch, of the sublayer before it, and d_sum. With
- * pre-norm, d_sum already holds the gradient of the residual behind the junction, which is added.
- * The gradient of the sublayer's output bias, the column sums of d_branch, is computed along. */
+/* Backward of a junction (residual add and layer norm): reads d_y, writes d_sum and, for the
+ * sublayer before the junction, d_branch. With pre-norm, d_sum already holds the gradient of the
+ * residual after the junction, to which the new one is added. Also computes the gradient of that
+ * sublayer's output bias, the column sums of d_branch. */
 static void add_norm_backward(Transformer *t, Weights w, float *g, int stack, int junction,
                               size_t tokens, StepKey key) {
   StackState *s = &t->stack[stack];
@@ -40,8 +42,8 @@ static void add_norm_backward(Transformer *t, Weights w, float *g, int stack, in
                                       w.full + p->gain, &n, !key.first);
 }
 
-/* The gradient of a sublayer's input into d_y. With post-norm the residual reads the same y, so
- * its gradient is added. */
+/* Writes the gradient of a sublayer's input to d_y. With post-norm the residual connection reads
+ * the same y, so its gradient is added. */
 static void sublayer_input_backward(Transformer *t, Weights w, const void *dy, size_t weights,
                                     size_t tokens, size_t out) {
   const Backend *b = t->model.backend;
@@ -138,8 +140,9 @@ static size_t layer_begin(const Transformer *t, int stack, int layer) {
   return stack ? p->cross_kv : layer_begin(t, 1, 0);
 }
 
-/* After the backward of a layer's first junction, all gradients of the layer are complete; after
- * that of the last junction, those of the final norm. */
+/* Reports gradients that are complete. Call it after the backward of each junction (residual add
+ * and layer norm): the one before a layer's first sublayer completes the layer, the last one of the
+ * stack completes the final norm. */
 static void report_layer(const Transformer *t, int stack, int junction, GradReady ready,
                          void *context) {
   int per_layer = stack ? 3 : 2, layer = junction / per_layer;

@@ -17,8 +17,8 @@ const NormParams *transformer_norm(const Transformer *t, int stack, int junction
   return &t->at.layer[stack][s / per_layer].norm[s % per_layer];
 }
 
-/* Adds the output of the sublayer before the junction to the residual, and normalises. Pre-norm
- * keeps the sum as the residual, post-norm the normalised one. */
+/* Runs a junction: adds the output of the sublayer before it to the residual and applies the layer
+ * norm. The next residual is the sum with pre-norm, the normalised sum with post-norm. */
 void transformer_add_norm(Transformer *t, Weights w, int stack, int junction, size_t tokens,
                           StepKey key) {
   StackState *s = &t->stack[stack];

@@ -16,7 +16,7 @@ enum { SITE_SELF_ATTENTION = 8, SITE_CROSS_ATTENTION, SITE_ACTIVATION, SITE_EMBE
 #define EMBEDDING_LAYER 255 /* the layer of SITE_EMBEDDING */
 Dropout transformer_dropout(const Transformer *t, StepKey key, float rate, int stack, int layer,
                             int site);
-/* The layer norm of a junction. */
+/* The layer norm of a junction (residual add and layer norm; see StackState). */
 const NormParams *transformer_norm(const Transformer *t, int stack, int junction);
 /* Arguments of the backend's attention. off: first token of each sentence, (sentences + 1). */
 Attention transformer_self_attention(const Transformer *t, int stack, int layer,

@@ -130,9 +130,10 @@ static Err reserve_device(Trainer *t, SetUp *s) {
   return t->spec->dry_run ? model_reserve(&t->task->config, &t->world.backend) : ERR_OK;
 }
 
-/* The options as the run keeps them: without those of this call alone, and with what was chosen in
- * place of "auto". The number of micro-batches is kept too: a run that is killed before its first
- * checkpoint may continue on another number of ranks, whose default is another. */
+/* Makes the options that the run directory keeps: without those that hold for this call only, and
+ * with the chosen value in place of "auto". The number of micro-batches is kept too: a run that is
+ * killed before its first checkpoint may resume on another number of ranks, where the default
+ * differs. */
 static Err settle_options(Trainer *t, SetUp *s) {
   static const char *const of_this_call[] = {
       "resume =", "auto-resume =", "accept-data =", "micro-batches =", "peer-checkpoint ="};
@@ -237,19 +238,19 @@ typedef struct {
   Err (*act)(Trainer *t, SetUp *s);
 } SetUpStep;
 
-/* The order: what is cheap and likely to be refused comes first; what a step needs comes before it;
- * nothing in the run directory changes before everything that can refuse has succeeded. */
+/* Order of the steps: cheap checks that often fail come first; a step comes after those that it
+ * needs; commit_run, which changes the run directory, comes after all checks. */
 static const SetUpStep plan_steps[] = {
-    /* A wrong --run is known before anything is opened. */
+    /* Refuses a wrong --run before anything is opened. */
     {"checking the run directory", check_directory},
-    /* What a batch may hold depends on the device, and on what NCCL takes of it. */
+    /* --batch-tokens auto depends on the free memory of the device, which NCCL reduces. */
     {"opening the device", open_device},
     {"choosing the transport", open_transport},
     {"opening the data set", open_task},
-    /* From here on all ranks do the same with the same data. */
+    /* The steps after this one rely on equal options and data on all ranks. */
     {"comparing options with the other ranks", compare_ranks},
-    /* The checkpoint fixes how many micro-batches make a step and how many tokens a batch; it is
-     * compared with the model before any memory is taken for wrong options. */
+    /* The checkpoint fixes the micro-batches per step and the tokens per batch. It is compared with
+     * the model before memory is allocated, so that wrong options fail early. */
     {"reading the checkpoint", read_counters},
     {"settling the micro-batches", settle_micro_batches},
     {"planning the batches", plan_batches},
@@ -261,17 +262,17 @@ static const SetUpStep plan_steps[] = {
 /* What a dry run leaves out. */
 static const SetUpStep begin_steps[] = {
     {"settling the options", settle_options}, /* with the batch size that was chosen */
-    /* The lock is held from here on; of the directory nothing else changes yet. */
+    /* Takes the lock of the run directory; nothing else in the directory changes yet. */
     {"entering the run directory", enter_run},
     {"looking at the memory", check_memory},
     {"taking memory", take_memory},
     {"taking memory for checkpoints", open_saver},    /* a snapshot of the arrays */
-    {"loading the checkpoint", restore_state},        /* through that snapshot */
-    {"preparing the validation", prepare_validation}, /* its search packs the weights loaded */
-    /* Nothing can refuse the run any more: it gets its options, its log and its metrics. */
+    {"loading the checkpoint", restore_state},        /* through the saver's snapshot */
+    {"preparing the validation", prepare_validation}, /* beam search packs the loaded weights */
+    /* All checks have passed: saves the options of the run and opens its log and metrics. */
     {"writing the run directory", commit_run},
     {"taking memory for in-memory copies", open_copies},
-    {"beginning", print_resume}, /* to the log, too */
+    {"beginning", print_resume}, /* after the log is open */
     {"reporting a restart", print_restart},
 };
 
@@ -292,8 +293,8 @@ Err train_set_up(Trainer *t, const char *options) {
   return err;
 }
 
-/* In the opposite order, but for the transport: memory on a device is released when no collective
- * uses it any more. */
+/* Closes everything in reverse order, except that the transport comes first: no collective may use
+ * device memory when it is released. */
 void train_tear_down(Trainer *t) {
   world_close_transport(&t->world);
   run_close_saver(&t->run);

@@ -1,8 +1,8 @@
-/* bf16 GEMM micro-kernel for ARM BFMMLA, which multiplies two rows by two columns over four of k.
- * Operands are rounded to bf16 while they are packed; sums are fp32. A tile of C has 8 rows and
- * 12 columns, 4 x 6 results of the instruction, in assembler so that the 24 accumulators stay in
- * registers. Compiled for CPUs with BFMMLA; cpu.c checks whether this one has it. "Line" below
- * means a row of A or a column of B. Depends on gemm_internal.h. */
+/* bf16 GEMM micro-kernel for ARM BFMMLA, which multiplies two rows of A by two columns of B over
+ * four values of k. Operands are rounded to bf16 while they are packed; sums are fp32. A tile of C
+ * has 8 rows and 12 columns, 4 x 6 results of the instruction, in assembler so that the 24
+ * accumulators stay in registers. Compiled for CPUs with BFMMLA; cpu.c checks whether this one has
+ * it. "Line" below means a row of A or a column of B. Depends on gemm_internal.h. */
 #include "backend/cpu/gemm_internal.h"
 
 #if defined(__aarch64__)
@@ -10,7 +10,7 @@
 
 #define MR    ((size_t)8)
 #define NR    ((size_t)12)
-#define DEPTH ((size_t)4) /* of k in one instruction */
+#define DEPTH ((size_t)4) /* values of k per instruction */
 
 /* clang-format off */
 #define MMLA(s, a, b) "bfmmla v" #s ".4s, v" #a ".8h, v" #b ".8h\n\t"
@@ -19,7 +19,9 @@
 /* A pair of columns times two pairs of rows. */
 #define UPPER(s, t, b) MMLA(s, 0, b) MMLA(t, 1, b)
 #define LOWER(s, t, b) MMLA(s, 2, b) MMLA(t, 3, b)
-/* Step `k` (four of k): v0 to v3 hold pairs of rows, v4 to v7 pairs of columns. */
+/* STEP_8 and STEP_4 multiply DEPTH values of k for 8 and for 4 rows; `k` is 0 or 1, the number of
+ * the step in an iteration. v0 to v3 hold pairs of rows, v4 to v7 pairs of columns; in STEP_4,
+ * which has two pairs of rows, v2 and v3 hold columns too. */
 #define LOAD_B(k)                                                     \
   LOAD(4, b, "96*" #k) LOAD(5, b, "96*" #k "+16")                     \
   LOAD(6, b, "96*" #k "+32") LOAD(7, b, "96*" #k "+48")

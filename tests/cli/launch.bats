@@ -28,7 +28,8 @@ launch() {
     shift
   done
   shift
-  LAUNCH_TEST_MARK=$T "$TRIREME" launch --nproc-per-node "$n" "${options[@]}" -- \
+  # Under nohup all programs ignore SIGHUP, and so would launch.
+  LAUNCH_TEST_MARK=$T env --default-signal=HUP "$TRIREME" launch --nproc-per-node "$n" "${options[@]}" -- \
     train --data "$SET" --run "$RUN" "${MODEL[@]}" "$@"
 }
 

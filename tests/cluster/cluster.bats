@@ -377,7 +377,7 @@ is_gone() { ! is_running "$1"; }
 }
 
 @test "up checks the hosts with doctor, and its launch line trains on them" {
-  "$TRIREME" prepare --recipe demo --demo-pairs 300 --vocab-size 300 --out "$BATS_TEST_TMPDIR/data" --quiet > /dev/null
+  TRIREME_RECIPES=$BATS_TEST_DIRNAME/../../recipes "$TRIREME" prepare --recipe demo --demo-pairs 300 --vocab-size 300 --out "$BATS_TEST_TMPDIR/data" --quiet > /dev/null
   run --separate-stderr cluster up
   [ "$status" -eq 0 ]
   [[ "$output" =~ "same program".*"OK" ]]

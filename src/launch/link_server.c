@@ -95,7 +95,7 @@ static int open_port(const char *address, uint16_t wanted, uint16_t *port) {
   for (uint32_t p = wanted; p < (uint32_t)wanted + PORTS_TRIED && p < 65536; p++) {
     if (!link_parse_address(&a, address, (uint16_t)p)) break;
     int fd = socket(a.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && bind(fd, &a.any, a.len) == 0 && listen(fd, 64) == 0) {
+    if (fd >= 0 && bind(fd, &a.any, a.len) == 0 && listen(fd, SOMAXCONN) == 0) {
       getsockname(fd, &a.any, &a.len);
       *port = ntohs(a.any.sa_family == AF_INET ? a.v4.sin_port : a.v6.sin6_port);
       return fd;

@@ -51,7 +51,7 @@ static void add_option(Reach *r, const char *name, const char *value) {
 }
 
 /* `dir` is the program directory on the hosts; launch and doctor look at the path that the program
- * has here, unless they are told another. */
+ * has here, unless the options name another. */
 static void fill_reach(Reach *r, const ClusterSpec *spec, const OptSet *opts, const char *dir) {
   char own[FILE_PATH_MAX];
   snprintf(r->port, sizeof r->port, "%d", spec->ssh.port);

@@ -182,7 +182,7 @@ static Err open_sources(Launch *l, const OptSet *opts, Rendezvous *rendezvous, S
   return err;
 }
 
-static Err supervise(Launch *l, const OptSet *opts, Rendezvous *rendezvous) {
+static Err run_supervisor(Launch *l, const OptSet *opts, Rendezvous *rendezvous) {
   Console *console = NULL;
   Supervisor *supervisor = NULL;
   Source source[2];
@@ -225,7 +225,7 @@ static Err run_rendezvous(Launch *l, const OptSet *opts) {
   Rendezvous *head;
   Channel *agent;
   TRY(launch_meet(opts, &head, &agent));
-  return agent ? agent_run(agent, NULL) : supervise(l, opts, head);
+  return agent ? agent_run(agent, NULL) : run_supervisor(l, opts, head);
 }
 
 Err cmd_launch(OptSet *opts) {
@@ -248,7 +248,7 @@ Err cmd_launch(OptSet *opts) {
   TRY(cmd_refuse_ranks("launch", "call it without mpirun"));
   Err err = read_launch(&l, opts);
   bool has_rendezvous = opt_given(opts, "rdzv-endpoint");
-  if (!err) err = has_rendezvous ? run_rendezvous(&l, opts) : supervise(&l, opts, NULL);
+  if (!err) err = has_rendezvous ? run_rendezvous(&l, opts) : run_supervisor(&l, opts, NULL);
   hosts_free(&l.hosts);
   mem_free(l.argv);
   return err;

@@ -160,7 +160,8 @@ void console_finish_lines(Console *c) {
   }
 }
 
-static void say(Console *c, bool is_shown, const char *label, const char *fmt, va_list args) {
+static void print_labeled(Console *c, bool is_shown, const char *label, const char *fmt,
+                          va_list args) {
   char raw[4096], visible[4096], text[4200];
   vsnprintf(raw, sizeof raw, fmt, args);
   utf8_visible(raw, visible, sizeof visible);
@@ -175,14 +176,14 @@ static void say(Console *c, bool is_shown, const char *label, const char *fmt, v
 void console_say(Console *c, const char *fmt, ...) {
   va_list args;
   va_start(args, fmt);
-  say(c, !c->is_quiet, "launch   ", fmt, args);
+  print_labeled(c, !c->is_quiet, "launch   ", fmt, args);
   va_end(args);
 }
 
 void console_warn(Console *c, const char *fmt, ...) {
   va_list args;
   va_start(args, fmt);
-  say(c, true, "warning: ", fmt, args);
+  print_labeled(c, true, "warning: ", fmt, args);
   va_end(args);
 }
 

@@ -56,7 +56,7 @@ struct Writer {
   uint64_t lost;   /* lines */
 };
 
-static void push(Queue *q, Item *item) {
+static void push_item(Queue *q, Item *item) {
   item->next = NULL;
   *q->end = item;
   q->end = &item->next;
@@ -84,7 +84,7 @@ static void queue_item(Writer *w, WriterStream stream, const char *name, const c
     snprintf(item->name, sizeof item->name, "%s", name);
     item->len = len;
     memcpy(item->bytes, bytes, len);
-    push(&w->queue, item);
+    push_item(&w->queue, item);
     pthread_cond_signal(&w->changed);
   }
   pthread_mutex_unlock(&w->lock);
@@ -181,7 +181,7 @@ static void handle_item(Writer *w, Item *item) {
     flush_pending(w);
     log_item(w, item);
   } else if (w->pending.bytes + item->len < PENDING_MAX) {
-    push(&w->pending, item);
+    push_item(&w->pending, item);
     is_kept = true;
   } else {
     w->lost++;

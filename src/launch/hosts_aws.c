@@ -18,8 +18,8 @@ typedef struct {
   size_t others;     /* instances that are not running */
 } Inventory;
 
-static Err refuse(const Inventory *in, const char *path, const char *key,
-                  const char *expected) {
+static Err refuse_value(const Inventory *in, const char *path, const char *key,
+                        const char *expected) {
   return err_set(ERR_USAGE,
                  "%s: %s%s%s is not %s; pass the whole output of 'aws ec2 describe-instances "
                  "--output json'",
@@ -34,7 +34,7 @@ static Err get_text(const Inventory *in, const json_t *from, const char *path, c
   *text = NULL;
   if (!value || json_is_null(value)) return ERR_OK;
   if (!json_is_string(value) || strlen(json_string_value(value)) != json_string_length(value))
-    return refuse(in, path, key, "a text");
+    return refuse_value(in, path, key, "a text");
   if (json_string_length(value)) *text = json_string_value(value);
   return ERR_OK;
 }
@@ -43,7 +43,7 @@ static Err get_array(const Inventory *in, const json_t *from, const char *path, 
                      const json_t **array) {
   *array = json_object_get(from, key);
   if (json_is_array(*array)) return ERR_OK;
-  return refuse(in, path, key, *array ? "a list" : "there");
+  return refuse_value(in, path, key, *array ? "a list" : "there");
 }
 
 /* Copies a tag with '-' for each byte that is not a letter, a digit, '.', '_' or '-': tags are
@@ -63,7 +63,7 @@ static Err find_label(const Inventory *in, const json_t *instance, const char *p
   label[0] = '\0';
   const json_t *tags = json_object_get(instance, "Tags");
   if (!tags || json_is_null(tags)) return ERR_OK;
-  if (!json_is_array(tags)) return refuse(in, path, "Tags", "a list");
+  if (!json_is_array(tags)) return refuse_value(in, path, "Tags", "a list");
   for (size_t i = 0; i < json_array_size(tags); i++) {
     const json_t *tag = json_array_get(tags, i);
     char place[PATH_MAX_LEN];
@@ -124,9 +124,9 @@ static Err add_instance(Inventory *in, HostList *list, const json_t *instance,
   const char *state;
   const char *id;
   const json_t *status = json_object_get(instance, "State");
-  if (!json_is_object(status)) return refuse(in, path, "State", "an object");
+  if (!json_is_object(status)) return refuse_value(in, path, "State", "an object");
   TRY(get_text(in, status, path, "Name", &state));
-  if (!state) return refuse(in, path, "State.Name", "a text");
+  if (!state) return refuse_value(in, path, "State.Name", "a text");
   if (strcmp(state, "running") != 0) {
     in->others++;
     return ERR_OK;
@@ -149,7 +149,7 @@ static Err add_reservation(Inventory *in, HostList *list, const json_t *reservat
   for (size_t i = 0; i < json_array_size(instances); i++) {
     snprintf(path, sizeof path, "Reservations[%zu].Instances[%zu]", number, i);
     const json_t *instance = json_array_get(instances, i);
-    if (!json_is_object(instance)) return refuse(in, path, "", "an object");
+    if (!json_is_object(instance)) return refuse_value(in, path, "", "an object");
     TRY(add_instance(in, list, instance, path));
   }
   return ERR_OK;
@@ -157,7 +157,7 @@ static Err add_reservation(Inventory *in, HostList *list, const json_t *reservat
 
 static Err add_reservations(Inventory *in, HostList *list, const json_t *root) {
   const json_t *reservations;
-  if (!json_is_object(root)) return refuse(in, "the document", "", "an object");
+  if (!json_is_object(root)) return refuse_value(in, "the document", "", "an object");
   TRY(get_array(in, root, "", "Reservations", &reservations));
   for (size_t i = 0; i < json_array_size(reservations); i++)
     TRY(add_reservation(in, list, json_array_get(reservations, i), i));

@@ -12,7 +12,7 @@ typedef struct {
   size_t len;
 } Span;
 
-static Span trim(Span s) {
+static Span trim_blanks(Span s) {
   while (s.len && isspace((unsigned char)s.at[0])) {
     s.at++;
     s.len--;
@@ -22,7 +22,7 @@ static Span trim(Span s) {
 }
 
 /* The span for a message, at most 60 bytes of it. */
-static int shown(Span s) {
+static int shown_length(Span s) {
   return s.len < 60 ? (int)s.len : 60;
 }
 
@@ -48,7 +48,7 @@ static Err parse_count(Span s, const char *what, const char *where, int *value) 
   if (is_number) sscanf(text, "%d", &n);
   if (n < 1 || n > HOSTS_SLOTS)
     return err_set(ERR_USAGE, "%s: %s '%.*s' is not a whole number from 1 to %d", where, what,
-                   shown(s), s.at, HOSTS_SLOTS);
+                   shown_length(s), s.at, HOSTS_SLOTS);
   *value = n;
   return ERR_OK;
 }
@@ -60,7 +60,7 @@ static Err parse_user(Host *host, Span *s, const char *where) {
   if (user.len == s->len) return ERR_OK;
   if (!copy_span(host->user, sizeof host->user, user) || !hosts_is_word(host->user, "._-"))
     return err_set(ERR_USAGE, "%s: '%.*s' is not a user name; write USER@HOST", where,
-                   shown(user), user.at);
+                   shown_length(user), user.at);
   *s = rest;
   return ERR_OK;
 }
@@ -70,7 +70,7 @@ static Err set_address(Host *host, Span s, const char *where) {
     return err_set(ERR_USAGE,
                    "%s: '%.*s' is not a host name or an IP address (letters, digits, '.', '-' "
                    "and '_'; IPv6 as [fe80::1%%eth0])",
-                   where, shown(s), s.at);
+                   where, shown_length(s), s.at);
   memcpy(host->name, host->address, sizeof host->name);
   return ERR_OK;
 }
@@ -87,11 +87,11 @@ static Err parse_address(Host *host, Span s, const char *where, Span *rest) {
       return err_set(ERR_USAGE,
                      "%s: '%.*s' has no ']' after the address, or text after it; write "
                      "[ADDRESS] or [ADDRESS]:N",
-                     where, shown(s), s.at);
+                     where, shown_length(s), s.at);
     if (after.len) *rest = (Span){after.at + 1, after.len - 1};
     if (!memchr(inside.at, ':', inside.len))
       return err_set(ERR_USAGE, "%s: '%.*s' is in brackets but is not an IPv6 address", where,
-                     shown(inside), inside.at);
+                     shown_length(inside), inside.at);
     return set_address(host, inside, where);
   }
   Span slots;
@@ -115,13 +115,13 @@ static Err parse_entry(HostList *list, Span s) {
 }
 
 Err hosts_parse_list(HostList *list, const char *text, size_t len) {
-  Span rest = trim((Span){text, len});
+  Span rest = trim_blanks((Span){text, len});
   if (!rest.len) return err_set(ERR_USAGE, "--hosts is empty; write a:2,b:2");
   bool is_last = false;
   while (!is_last) {
     Span entry = split_at(rest, ',', &rest);
     is_last = entry.at + entry.len == rest.at;
-    TRY(parse_entry(list, trim(entry)));
+    TRY(parse_entry(list, trim_blanks(entry)));
   }
   return ERR_OK;
 }
@@ -148,11 +148,11 @@ static Err parse_setting(Host *host, Span s, const char *where) {
     return ERR_OK;
   return err_set(ERR_USAGE,
                  "%s: '%.*s' is not understood; a line is HOST [slots=N] [max_slots=N]", where,
-                 shown(s), s.at);
+                 shown_length(s), s.at);
 }
 
 static Span next_word(Span *line) {
-  *line = trim(*line);
+  *line = trim_blanks(*line);
   size_t len = 0;
   while (len < line->len && !isspace((unsigned char)line->at[len])) len++;
   Span word = {line->at, len};
@@ -171,7 +171,7 @@ static Err parse_line(HostList *list, Span line, const char *where) {
   TRY(parse_address(&host, name, where, &rest));
   if (rest.at)
     return err_set(ERR_USAGE, "%s: '%.*s': a host file gives the ranks as 'HOST slots=N'",
-                   where, shown(name), name.at);
+                   where, shown_length(name), name.at);
   for (Span word = next_word(&line); word.len; word = next_word(&line))
     TRY(parse_setting(&host, word, where));
   if (host.max_slots && host.slots > host.max_slots)

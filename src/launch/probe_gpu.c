@@ -18,7 +18,7 @@ typedef struct {
 #define NVML_DRIVER_MISMATCH 18
 
 typedef struct {
-  void *library;
+  void *handle;
   NvmlReturn (*init)(void);
   NvmlReturn (*shutdown)(void);
   const char *(*explain)(NvmlReturn);
@@ -45,10 +45,10 @@ static bool load_nvml(Nvml *n) {
       {&n->name, "nvmlDeviceGetName"},
       {&n->memory, "nvmlDeviceGetMemoryInfo"},
   };
-  n->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (!n->library) return false;
+  n->handle = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!n->handle) return false;
   for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
-    void *found = dlsym(n->library, symbols[i].name);
+    void *found = dlsym(n->handle, symbols[i].name);
     if (!found) return false;
     memcpy(symbols[i].address, &found, sizeof found);
   }
@@ -82,16 +82,16 @@ static void list_gpus(const Nvml *n, MachineFacts *m) {
 static void probe_nccl(MachineFacts *m) {
   int version = 0;
   int (*get_version)(int *);
-  void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-  if (!library) return;
-  void *found = dlsym(library, "ncclGetVersion");
+  void *handle = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  if (!handle) return;
+  void *found = dlsym(handle, "ncclGetVersion");
   memcpy(&get_version, &found, sizeof found);
   /* 22005 is 2.20.5; before 2.9 it was 2804 for 2.8.4. */
   if (found && get_version(&version) == 0)
     snprintf(m->nccl, sizeof m->nccl, "%d.%d.%d",
              version >= 10000 ? version / 10000 : version / 1000,
              version >= 10000 ? version / 100 % 100 : version / 100 % 10, version % 100);
-  dlclose(library);
+  dlclose(handle);
 }
 
 void probe_gpus(MachineFacts *m) {
@@ -115,7 +115,7 @@ void probe_gpus(MachineFacts *m) {
       snprintf(m->gpu_problem, sizeof m->gpu_problem, "%s", n.explain(status));
     }
   }
-  if (n.library) dlclose(n.library);
+  if (n.handle) dlclose(n.handle);
   if (m->gpus || m->has_cuda_plugin) probe_nccl(m);
 }
 

@@ -56,7 +56,7 @@ static int poll_for(void *self, struct pollfd *fds, int room) {
   return 0;
 }
 
-static Err advance(void *self, double now) {
+static Err advance_agents(void *self, double now) {
   Local *l = self;
   (void)now;
   if (!l->is_wanted) return ERR_OK;
@@ -64,7 +64,7 @@ static Err advance(void *self, double now) {
   return start_agent(l);
 }
 
-static bool next(void *self, Arrival *arrival) {
+static bool take_arrival(void *self, Arrival *arrival) {
   Local *l = self;
   if (!l->ready) return false;
   *arrival = (Arrival){.channel = l->ready, .slots = l->slots, .is_head = true};
@@ -86,7 +86,7 @@ static void await_agent(Local *l, int attempts) {
 }
 
 /* The Channel is closed, so an agent that still runs ends by itself. */
-static void lost(void *self, const char *name, double now) {
+static void note_lost(void *self, const char *name, double now) {
   Local *l = self;
   (void)now;
   if (strcmp(name, l->name) != 0) return;
@@ -110,9 +110,9 @@ Err source_local_open(Source *source, int slots) {
   *source = (Source){.self = l,
                      .expected = 1,
                      .poll_for = poll_for,
-                     .advance = advance,
-                     .next = next,
-                     .lost = lost,
+                     .advance = advance_agents,
+                     .next = take_arrival,
+                     .lost = note_lost,
                      .close = close_local};
   return ERR_OK;
 }

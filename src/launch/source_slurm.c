@@ -255,7 +255,7 @@ static int poll_for(void *self, struct pollfd *fds, int room) {
   return count + door_poll_for(s->door, fds + count, room - count);
 }
 
-static Err advance(void *self, double now) {
+static Err advance_agents(void *self, double now) {
   Slurm *s = self;
   bool has_all = true;
   accept_agents(s, now);
@@ -275,7 +275,7 @@ static Err advance(void *self, double now) {
 }
 
 /* The first time, nodes are given in their order, so that ranks are numbered in it. */
-static bool next(void *self, Arrival *arrival) {
+static bool take_arrival(void *self, Arrival *arrival) {
   Slurm *s = self;
   for (int i = 0; i < s->allocation->nodes; i++) {
     Node *n = &s->node[i];
@@ -291,7 +291,7 @@ static bool next(void *self, Arrival *arrival) {
   return false;
 }
 
-static void lost(void *self, const char *name, double now) {
+static void note_lost(void *self, const char *name, double now) {
   Slurm *s = self;
   for (int i = 0; i < s->allocation->nodes; i++)
     if (s->node[i].state == NODE_CONNECTED && strcmp(s->node[i].name, name) == 0)
@@ -367,9 +367,9 @@ Err source_slurm_open(Source *source, const SlurmAllocation *allocation, bool ha
   *source = (Source){.self = s,
                      .expected = allocation->nodes,
                      .poll_for = poll_for,
-                     .advance = advance,
-                     .next = next,
-                     .lost = lost,
+                     .advance = advance_agents,
+                     .next = take_arrival,
+                     .lost = note_lost,
                      .close = close_source};
   return ERR_OK;
 }

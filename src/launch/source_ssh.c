@@ -162,7 +162,7 @@ static int poll_for(void *self, struct pollfd *fds, int room) {
   return count;
 }
 
-static Err advance(void *self, double now) {
+static Err advance_agents(void *self, double now) {
   Ssh *s = self;
   size_t starting = 0;
   if (s->has_local) TRY(s->local.advance(s->local.self, now));
@@ -181,7 +181,7 @@ static Err advance(void *self, double now) {
 }
 
 /* The first time, hosts are given in their order, so that ranks are numbered in it. */
-static bool next(void *self, Arrival *arrival) {
+static bool take_arrival(void *self, Arrival *arrival) {
   Ssh *s = self;
   if (s->has_local && s->local.next(s->local.self, arrival)) {
     memcpy(s->local_name, arrival->name, sizeof s->local_name);
@@ -200,7 +200,7 @@ static bool next(void *self, Arrival *arrival) {
   return false;
 }
 
-static void lost(void *self, const char *name, double now) {
+static void note_lost(void *self, const char *name, double now) {
   Ssh *s = self;
   if (s->has_local && strcmp(name, s->local_name) == 0) {
     s->local.lost(s->local.self, name, now);
@@ -276,9 +276,9 @@ Err source_ssh_open(Source *source, const HostList *hosts, const SshOptions *opt
   *source = (Source){.self = s,
                      .expected = (int)hosts->count,
                      .poll_for = poll_for,
-                     .advance = advance,
-                     .next = next,
-                     .lost = lost,
+                     .advance = advance_agents,
+                     .next = take_arrival,
+                     .lost = note_lost,
                      .close = close_source};
   return ERR_OK;
 }

@@ -186,7 +186,7 @@ static void end_launch(Supervisor *s) {
   supervisor_finish(s, result, true);
 }
 
-static void restart(Supervisor *s, double now) {
+static void restart_workers(Supervisor *s, double now) {
   if (s->outcome == OUTCOME_FAILED) {
     snprintf(s->reason, sizeof s->reason, "%s", s->generation.fault);
     s->fault_time = s->generation.fault_time;
@@ -229,7 +229,7 @@ static void await_clear(Supervisor *s, double now) {
       supervisor_finish(s, fail(s), false);
       return;
     case POLICY_RESTART:
-      restart(s, now);
+      restart_workers(s, now);
       return;
   }
 }

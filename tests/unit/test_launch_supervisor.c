@@ -46,20 +46,20 @@ static int poll_for(void *self, struct pollfd *fds, int room) {
   return 0;
 }
 
-static Err advance(void *self, double now) {
+static Err advance_agents(void *self, double now) {
   (void)self;
   (void)now;
   return ERR_OK;
 }
 
-static bool next(void *self, Arrival *arrival) {
+static bool take_arrival(void *self, Arrival *arrival) {
   FakeSource *f = self;
   if (!f->count) return false;
   *arrival = f->waiting[--f->count];
   return true;
 }
 
-static void lost(void *self, const char *name, double now) {
+static void note_lost(void *self, const char *name, double now) {
   FakeSource *f = self;
   (void)name;
   (void)now;
@@ -79,9 +79,9 @@ static Fixture *open_fixture(LaunchSpec spec) {
   f->source = (Source){.self = &f->from,
                        .expected = 1,
                        .poll_for = poll_for,
-                       .advance = advance,
-                       .next = next,
-                       .lost = lost,
+                       .advance = advance_agents,
+                       .next = take_arrival,
+                       .lost = note_lost,
                        .close = close_source};
   spec.argv = command;
   spec.args = 3;

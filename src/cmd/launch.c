@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "cmd/cmd.h"
 #include "cmd/launch_meet.h"
 #include "launch/agent.h"
@@ -82,6 +83,21 @@ static Err check_input(const char *const *argv, int args) {
                  argv[0], strcmp(argv[0], "translate") == 0 ? " with --input FILE" : "");
 }
 
+/* Messages between machines are JSON, whose text is UTF-8. */
+static Err check_utf8(const char *const *argv, int args) {
+  char dir[FILE_PATH_MAX];
+  for (int i = 0; i < args; i++) {
+    size_t len = strlen(argv[i]);
+    if (utf8_valid(argv[i], len) != len)
+      return err_set(ERR_USAGE,
+                     "'%s' in the command is not UTF-8; rename the file or directory", argv[i]);
+  }
+  if (getcwd(dir, sizeof dir) && utf8_valid(dir, strlen(dir)) != strlen(dir))
+    return err_set(ERR_USAGE, "the path of the working directory, %s, is not UTF-8; rename it",
+                   dir);
+  return ERR_OK;
+}
+
 typedef struct {
   LaunchSpec spec;
   const char **argv;
@@ -99,6 +115,7 @@ static Err read_command(Launch *l, const OptSet *opts) {
   TRY(mem_alloc(&l->argv, (size_t)args + 3, sizeof *l->argv));
   for (int i = 0; i < args; i++) l->argv[i] = opt_operand(opts, i);
   TRY(check_input(l->argv, args));
+  TRY(check_utf8(l->argv, args));
   bool is_train = strcmp(l->argv[0], "train") == 0;
   bool is_resumed =
       find_option(l->argv, args, "resume") || find_option(l->argv, args, "auto-resume");

@@ -73,6 +73,7 @@ static Err begin_generation(Agent *a, json_t *body) {
   a->begin = json_incref(body);
   a->generation = (uint32_t)protocol_int(body, "generation", 0);
   a->is_stuck = false;
+  a->is_stopping = false;
   if (!json_is_true(json_object_get(body, "alone")))
     return ERR_OK; /* mpirun starts the workers */
   pid_t pid;
@@ -93,6 +94,7 @@ static Err handle_message(Agent *a, uint8_t type, json_t *body, double now) {
                  ? agent_report_failure(a)
                  : ERR_OK;
     case MSG_STOP:
+      a->is_stopping = true;
       agent_signal_workers(a, SIGTERM);
       return ERR_OK;
     case MSG_KILL:

@@ -56,6 +56,7 @@ typedef struct {
   PeerAgent peer;       /* in-memory copies */
   NetworkPeer *network; /* a test of the network in progress; NULL: none */
 
+  bool is_stopping;  /* MSG_STOP arrived: workers that start later stop too */
   double kill_since; /* when MSG_KILL arrived; 0: not killing */
   bool is_stuck;     /* a process that cannot be killed has been reported */
   int leaving;       /* signals received */

@@ -2,6 +2,7 @@
  * the same user are accepted. Depends on channel, protocol. */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -83,6 +84,7 @@ static Err start_for_stub(Agent *a, AgentStub *s, const Frame *f) {
     return agent_report_failure(a);
   }
   Err err = agent_start_worker(a, (uint32_t)rank, env, f->len, &s->worker);
+  if (!err && a->is_stopping) kill(s->worker, SIGTERM);
   return err ? agent_report_failure(a) : ERR_OK;
 }
 

@@ -7,16 +7,26 @@
 #include "base/jsondoc.h"
 #include "base/mem.h"
 
-#define BODY_MAX ((size_t)64 << 10) /* bytes of a JSON body */
+#define BODY_MAX     ((size_t)64 << 10) /* bytes of a JSON body */
+#define BODY_RESERVE ((size_t)4 << 10)  /* of these, for members that are added to a copy */
+
+static Err check_length(size_t len, size_t max) {
+  if (len <= max) return ERR_OK;
+  return err_set(ERR_WORK,
+                 "a launch message of %zu bytes exceeds %zu: the command line or an "
+                 "environment variable is too long; put options into a --config file",
+                 len, max);
+}
 
 static Err send_text(Channel *c, uint8_t type, const char *text) {
   size_t len = strlen(text);
-  if (len > BODY_MAX)
-    return err_set(ERR_WORK,
-                   "a launch message of %zu bytes exceeds %zu: the command line or an "
-                   "environment variable is too long; put options into a --config file",
-                   len, BODY_MAX);
+  TRY(check_length(len, BODY_MAX));
   return channel_send(c, type, text, len);
+}
+
+Err protocol_check_size(const json_t *body) {
+  size_t len = json_dumpb(body, NULL, 0, JSON_COMPACT);
+  return check_length(len, BODY_MAX - BODY_RESERVE);
 }
 
 Err protocol_send(Channel *c, uint8_t type, json_t *body) {

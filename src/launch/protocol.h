@@ -60,6 +60,8 @@ typedef struct {
 #define OUTPUT_HEADER_BYTES 9
 #define OUTPUT_MAX          32768 /* bytes of output in one message */
 
+/* An error if the body is so long that a copy with some more members might not be sent. */
+NODISCARD Err protocol_check_size(const json_t *body);
 /* Sends `body`, which it releases also on failure. */
 NODISCARD Err protocol_send(Channel *c, uint8_t type, json_t *body);
 /* Parses the body of a frame: at most 64 kB, a JSON object. `peer` names the sender in errors. */

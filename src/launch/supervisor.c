@@ -322,9 +322,10 @@ Err supervisor_run(Supervisor *s, bool *is_reported) {
   Err err = ERR_OK;
   while (!err && !supervisor_advance(s, progress_clock(), signals)) {
     err = wait_for_events(s, fd);
-    /* Batch systems repeat SIGUSR1: only the first one counts. */
+    /* Batch systems repeat SIGUSR1, and a terminal that closes may send SIGHUP twice: these count
+     * only as the first signal. */
     while (read(fd, &info, sizeof info) == (ssize_t)sizeof info)
-      if (info.ssi_signo != SIGUSR1 || !signals) signals++;
+      if (!signals || (info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGHUP)) signals++;
   }
   close(fd);
   *is_reported = false;

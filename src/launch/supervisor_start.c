@@ -194,8 +194,10 @@ Err supervisor_start_generation(Supervisor *s, const char *include, double now) 
   announce(s, members, world);
   json_t *begin = pack_begin(s, members, world);
   if (!begin) return err_set(ERR_WORK, "out of memory for a launch message");
-  begin_members(s, begin);
+  Err err = protocol_check_size(begin);
+  if (!err) begin_members(s, begin);
   json_decref(begin);
+  TRY(err);
   s->phase = PHASE_RUN;
   s->phase_start = now;
   return world == 1 ? ERR_OK : start_mpirun(s, members, include);

@@ -256,6 +256,33 @@ stopped() {
   done
 }
 
+@test "a stop that comes while mpirun starts the ranks ends them as they start" {
+  need_mpi
+  mkdir "$T/bin"
+  printf '#!/bin/sh\ntouch "%s"\nuntil [ -e "%s" ]; do sleep 0.05; done\nexec "%s" "$@"\n' "$T/waits" "$T/go" "$(command -v mpirun)" > "$T/bin/mpirun"
+  chmod +x "$T/bin/mpirun"
+  PATH=$T/bin:$PATH start 2 --
+  until_true test -e "$T/waits"
+  kill -TERM "$head"
+  until_true has_line "a second signal ends them at once"
+  touch "$T/go"
+  until_true has_gone "$head"
+  until_true is_clear
+}
+
+@test "a command that is too long, or not UTF-8, is an error at once" {
+  need_mpi
+  local long
+  long=$(printf '%070000d' 1)
+  run launch 2 -- --tokenizer "$long"
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "the command line or an environment variable is too long; put options into a --config file" ]]
+  run launch 2 -- --data $'d\xe9mo'
+  [ "$status" -eq 2 ]
+  [[ "$output" =~ "in the command is not UTF-8" ]]
+  is_clear
+}
+
 @test "a second signal ends hung ranks at once" {
   need_mpi
   TRIREME_FAULT=hang:8:1 start 2 -- --rank-timeout 10m

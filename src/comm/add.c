@@ -1,16 +1,17 @@
-/* Sums of gradients: one plain loop for each storage format, so that the compiler vectorizes each.
- * Depends on nothing. */
+/* Adds gradients. Each storage format (fp32, bf16) has a plain loop of its own, which the
+ * compiler vectorizes. Depends on nothing. */
 #include "comm/add.h"
 
 #include <string.h>
 
-#define TILE 2048 /* floats added at a time: they stay in the L1 cache */
+#define TILE 2048 /* floats that are added at a time; 8 KB stay in the L1 cache */
 
 static uint16_t round_to_bf16(float x) {
   uint32_t u;
   memcpy(&u, &x, sizeof u);
   bool is_nan = (u & 0x7fffffffu) > 0x7f800000u;
-  if (is_nan) return (uint16_t)(u >> 16 | 0x40u); /* sets a bit that bf16 keeps: still NaN */
+  /* Set a mantissa bit that survives the cut to 16 bits, so that the result is a NaN too. */
+  if (is_nan) return (uint16_t)(u >> 16 | 0x40u);
   return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
 }
 
@@ -81,8 +82,9 @@ static void add_term(float *acc, const Term *t, size_t at, size_t n) {
   }
 }
 
-/* Adds two fp32 terms of which one is stored where the sum goes. a + b equals b + a to the bit,
- * so that no tile is needed. False: this is another case. */
+/* Adds two fp32 terms if one of them is stored in a->sum already; returns false for any
+ * other addition. Floating-point addition is commutative, so either term may be the
+ * accumulator. */
 static bool add_in_place(const Addition *a, size_t n) {
   if (a->terms != 2 || a->before || a->bf16) return false;
   if (a->term[0].kind != TERM_FP32 || a->term[1].kind != TERM_FP32) return false;

@@ -1,5 +1,5 @@
-/* Element-wise sums of gradients in a given order, in fp32 or from bf16 (the upper half of a
- * float). Threads: any. Depends on nothing. */
+/* Element-wise sums of gradients, added in a given order. Terms are fp32 or bf16 (the upper
+ * half of a float). Threads: any. Depends on nothing. */
 #ifndef COMM_ADD_H
 #define COMM_ADD_H
 
@@ -7,11 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How the numbers of a term are stored. */
+/* The format in which the numbers of a term are stored. */
 typedef enum {
-  TERM_FP32,    /* floats */
-  TERM_BF16,    /* bf16 */
-  TERM_ROUNDED, /* floats, rounded to bf16 before they are added */
+  TERM_FP32,
+  TERM_BF16,
+  TERM_ROUNDED, /* stored as floats, but rounded to bf16 before the addition */
 } TermKind;
 
 typedef struct {
@@ -20,18 +20,19 @@ typedef struct {
 } Term;
 
 typedef struct {
-  const float *before; /* added first; NULL: nothing */
-  const Term *term;    /* then these, in their order */
+  const float *before; /* term that is added first; NULL: none */
+  const Term *term;    /* terms that are added after `before`, in array order */
   int terms;
   bool bf16;  /* round the sum to bf16, and store `copy` as bf16 */
-  float *sum; /* may be `before` or the `x` of a term */
-  void *copy; /* where the sum is stored a second time, as floats or bf16; NULL: nowhere */
+  float *sum; /* receives the sum; may be the same array as `before` or as the `x` of a term */
+  void *copy; /* receives a second copy of the sum, as floats or bf16; NULL: no copy */
 } Addition;
 
-/* Adds n elements. */
+/* Computes a->sum[i] = a->before[i] + the terms' element i, for i < n. */
 void add_terms(const Addition *a, size_t n);
 
-/* Rounds to nearest, ties to even; NaN stays NaN. */
+/* Convert arrays of n elements. bf16_of_floats rounds to nearest, ties to even; NaN stays
+ * NaN. */
 void bf16_of_floats(uint16_t *to, const float *from, size_t n);
 void floats_of_bf16(float *to, const uint16_t *from, size_t n);
 

@@ -1,4 +1,5 @@
-/* Sizes and terms of a bucket. Depends on add. */
+/* Computes the sizes of a bucket and the list of contributions that a rank adds. Depends on
+ * add. */
 #include "comm/bucket.h"
 
 size_t bucket_width(bool bf16) {

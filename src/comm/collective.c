@@ -1,5 +1,5 @@
-/* Runs collectives in shared memory or by messages. Sums are added in the order of the ranks, so
- * that all of them have the same bits. Depends on shared, reduce_message. */
+/* Runs collectives in shared memory or by messages. All ranks add in rank order, so all
+ * compute the same bits. Depends on shared, reduce_message. */
 #include "comm/collective.h"
 
 #include <string.h>
@@ -99,14 +99,15 @@ size_t collective_reduce_work(const Collectives *c, size_t bucket, size_t piece,
   return c->has_segment ? 0 : message_reduce_work(c->group->size, bucket, piece, bf16);
 }
 
-/* A hash of the offsets relative to the first, which must be equal on all ranks. */
+/* Hashes the sizes of the ranks' parts, which must be equal on all ranks. */
 static uint64_t hash_offsets(const size_t *off, int size) {
   uint64_t hash = 0;
   for (int r = 0; r < size; r++) hash = rng_mix(hash, off[r + 1] - off[0]);
   return hash;
 }
 
-/* Numbers the collective, with what all ranks must agree on. */
+/* Gives the collective the next number and records name, size and layout, which must be the
+ * same on all ranks. */
 static void begin_op(Collectives *c, const Call *call) {
   const CommReduce *r = call->reduce;
   int size = c->group->size;

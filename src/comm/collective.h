@@ -1,6 +1,6 @@
-/* Collectives of all ranks: selects how each is done (shared memory where all ranks are on one
- * host, messages otherwise) and numbers it. Threads: the runner. Depends on shared,
- * reduce_message. */
+/* Collectives over all ranks. Selects the implementation (shared memory if all ranks are on
+ * one host, otherwise messages) and numbers each collective. Threads: only the queue's
+ * current runner (queue.h). Depends on shared, reduce_message. */
 #ifndef COMM_COLLECTIVE_H
 #define COMM_COLLECTIVE_H
 
@@ -8,20 +8,20 @@
 #include "comm/message.h"
 #include "comm/segment.h"
 
-#define COLLECTIVE_SUM_MAX 64 /* numbers of a sum */
+#define COLLECTIVE_SUM_MAX 64 /* largest number of elements of an OP_SUM */
 
 typedef struct {
   const Group *group;
   Messages messages;
   Segment segment;
-  bool has_segment; /* all ranks share memory */
-  double *sums;     /* (size, COLLECTIVE_SUM_MAX) */
-  size_t *offset;   /* (size + 1) */
-  Term *term;       /* (size) */
+  bool has_segment; /* all ranks have mapped the shared segment */
+  double *sums;     /* (size, COLLECTIVE_SUM_MAX) values of every rank in an OP_SUM */
+  size_t *offset;   /* (size + 1) byte offsets of the ranks' values in `sums` */
+  Term *term;       /* (size) working memory of OP_REDUCE */
 } Collectives;
 
-/* One collective, with the arguments of its function in comm.h; those of other kinds are not
- * used. */
+/* One collective with its arguments, which are explained in comm.h. Each kind uses some of
+ * the fields; the others are zero. */
 typedef struct {
   OpKind kind;
   const char *name;
@@ -37,12 +37,13 @@ typedef struct {
 
 NODISCARD Err collective_init(Collectives *c, const Group *group, Sequence *sequence,
                               Watchdog *watchdog);
-/* Every rank: all of them share memory from now on, if they can. */
+/* Maps one shared segment in all ranks if they are on one host and can share memory; later
+ * collectives then use it. Every rank must call it. */
 void collective_share_memory(Collectives *c);
 void collective_free(Collectives *c);
 
 void collective_run(Collectives *c, const Call *call);
-/* Bytes of CommReduce.work. */
+/* Returns the bytes that CommReduce.work needs. */
 size_t collective_reduce_work(const Collectives *c, size_t bucket, size_t piece, bool bf16);
 
 #endif

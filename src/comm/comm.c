@@ -1,6 +1,6 @@
-/* The ranks of a run: start, end, and the functions that other modules call. A Comm holds
- * the queue, the watchdog, the heartbeats and the collectives, and connects them. Depends on
- * all files of this module except reduce. */
+/* Start and end of communication, and the functions that other modules call. A Comm holds
+ * the queue, the watchdog, the heartbeats and the collectives. Depends on all files of this
+ * module except reduce. */
 #include "comm/comm.h"
 
 #include <math.h>
@@ -29,8 +29,10 @@ struct Comm {
   Plugin plugin;
   char about[160];
   pthread_t thread;
-  bool is_started; /* the communication thread */
-  bool is_ready;   /* it serves the queue, or has failed with `error`; under the queue's lock */
+  bool is_started; /* the communication thread is running */
+  /* The communication thread has joined the ranks or failed with `error`; guarded by
+   * queue.lock. */
+  bool is_ready;
   ErrRecord error;
   bool has_failed; /* comm_close was called with an error */
 };
@@ -47,7 +49,7 @@ static Err load_transport(Comm *c, long ranks) {
   return plugin_symbol(&c->plugin, TRANSPORT_SYMBOL, &c->group.transport);
 }
 
-/* Every rank learns who the others are. */
+/* Exchanges host name, pid and cores between all ranks (all-gather). */
 static Err gather_identities(Comm *c) {
   Group *g = &c->group;
   size_t n = (size_t)g->size, *off;
@@ -67,7 +69,8 @@ done:
   return err;
 }
 
-/* Joins the ranks. Runs on the communication thread. */
+/* Starts the transport and exchanges identities with the other ranks. Runs on the
+ * communication thread. */
 static Err join_ranks(Comm *c) {
   Group *g = &c->group;
   const char *wrong = g->transport->begin(&g->info);
@@ -92,8 +95,8 @@ static Err join_ranks(Comm *c) {
   return ERR_OK;
 }
 
-/* Leaves the other ranks. After an error it sends them a heartbeat that reports it; otherwise it
- * blocks until the last rank leaves. */
+/* Ends communication. After an error: reports the failure to the other ranks in a heartbeat.
+ * Otherwise: blocks until every rank leaves. */
 static void leave_ranks(Comm *c) {
   if (c->has_failed) {
     if (heartbeat_rank0_fails(&c->heartbeats)) log_mute();
@@ -128,7 +131,7 @@ static void free_comm(Comm *c) {
   heartbeat_free(&c->heartbeats);
   queue_free(&c->queue);
   mem_free(c->group.identity);
-  mem_free(c); /* the plug-in stays loaded: MPI libraries may crash when they are unloaded */
+  mem_free(c); /* do not unload the plug-in: MPI libraries may crash when they are unloaded */
 }
 
 /* Starts the communication thread and waits until it has joined the ranks. */
@@ -228,7 +231,8 @@ bool comm_is_shared_host(const Comm *c, int a, int b) {
 int comm_threads(const Comm *c) {
   int cores = thread_cores();
   if (is_alone(c)) return cores > 0 ? cores : 1;
-  int mine = cores / group_count_core_sharers(&c->group); /* the count includes this rank */
+  /* Divide by the ranks that share these cores, this rank included. */
+  int mine = cores / group_count_core_sharers(&c->group);
   return mine > 0 ? mine : 1;
 }
 
@@ -268,13 +272,12 @@ void comm_wait(Comm *c, CommJob *job) {
   heartbeat_end_wait(&c->heartbeats);
 }
 
-/* Collectives. */
-
 static void run_call(Comm *c, void *context) {
   collective_run(&c->collectives, context);
 }
 
-/* Runs a collective at once if this is a job, otherwise as a job of its own. */
+/* Runs a collective. Inside a job it runs directly; otherwise it is submitted as a job and
+ * awaited. */
 static void call_collective(Comm *c, Call *call) {
   if (is_alone(c)) return;
   if (queue_is_runner(&c->queue)) {
@@ -309,7 +312,7 @@ void comm_sum(Comm *c, const char *name, double *x, size_t n) {
   call_collective(c, &(Call){.kind = OP_SUM, .name = name, .x = x, .n = n * sizeof *x});
 }
 
-/* With one rank only the rounds are added. */
+/* With a single rank there is nothing to exchange: only the rounds of a step are added. */
 static void reduce_alone(const CommReduce *r) {
   Term own = {r->g, r->bf16 ? TERM_ROUNDED : TERM_FP32};
   Addition a = {.term = &own,
@@ -331,7 +334,8 @@ size_t comm_reduce_work(const Comm *c, size_t bucket, size_t piece, bool bf16) {
   return is_alone(c) ? 0 : collective_reduce_work(&c->collectives, bucket, piece, bf16);
 }
 
-/* First the lengths, then the texts; all ranks receive everything, as that is one collective. */
+/* Gathers the lengths first, then the texts. Uses an all-gather, so every rank receives all
+ * texts. */
 Err comm_gather_text(Comm *c, const char *name, const char *text, size_t len, char ***list) {
   size_t ranks = (size_t)comm_size(c), rank = (size_t)comm_rank(c), *off;
   uint64_t *length;

@@ -15,7 +15,7 @@
 #include "base/rng.h"
 #include "base/thread.h"
 
-/* Hash of the boot_id; 0 where the kernel has none. */
+/* Returns a hash of the kernel's boot_id; 0 if the kernel has none. */
 static uint64_t identify_machine(void) {
   Str id = {0};
   bool known = file_read("/proc/sys/kernel/random/boot_id", 256, &id) == ERR_OK;
@@ -26,7 +26,8 @@ static uint64_t identify_machine(void) {
 
 void identity_read(Identity *self) {
   struct stat space;
-  const char *name = getenv("TRIREME_HOST"); /* for tests: as if on a machine of this name */
+  /* Overrides the host name; tests simulate several hosts with it. */
+  const char *name = getenv("TRIREME_HOST");
   gethostname(self->host, HOST_MAX - 1);
   if (name && *name) snprintf(self->host, HOST_MAX, "%s", name);
   self->machine = identify_machine();

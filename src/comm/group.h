@@ -9,38 +9,42 @@
 
 #define HOST_MAX 64
 
-/* What the ranks learn about each other when they join. */
+/* What each rank sends to all others when they join. */
 typedef struct {
   char host[HOST_MAX];
-  uint64_t
-      machine; /* hash of the kernel's boot_id: two machines may have one name; 0: unknown */
-  uint64_t
-      pid_space; /* inode of the pid namespace, within which pids can be compared; 0: unknown */
-  uint64_t core_set; /* hash of the cores it may use */
+  /* Hash of the kernel's boot_id, because two machines may have the same name; 0: unknown. */
+  uint64_t machine;
+  /* Inode of the pid namespace; pids are comparable only within one namespace; 0: unknown. */
+  uint64_t pid_space;
+  uint64_t core_set; /* hash of the CPU affinity mask */
   int32_t pid, cores;
 } Identity;
 
 typedef struct {
   int rank, size;
-  int local_rank, local_size; /* among the ranks of this host */
+  /* Number of this rank among the ranks on this host, and how many those are. */
+  int local_rank, local_size;
   int hosts;
-  bool is_oversubscribed;     /* more ranks on this rank's cores than there are cores */
-  const Transport *transport; /* NULL: one rank */
+  bool is_oversubscribed;     /* this rank's cores are fewer than the ranks that run on them */
+  const Transport *transport; /* NULL if there is one rank */
   TransportInfo info;
-  Identity *identity; /* (size); a host is "" until the ranks have met */
+  Identity *identity; /* (size); the host names are empty until the ranks have exchanged them */
 } Group;
 
 void identity_read(Identity *self);
 /* Computes hosts, local_rank, local_size and is_oversubscribed from the identities. */
 void group_count(Group *g);
 
-/* Host of a rank, to be printed. */
+/* Returns the host name of rank r, or "an unknown host". */
 const char *group_host(const Group *g, int r);
-/* Are two ranks on one machine, and in containers of the same name if in any? */
+/* Returns true if boot_id and host name of two ranks are equal. Containers on one machine
+ * count as different hosts if they have different host names. */
 bool group_is_same_host(const Group *g, int a, int b);
-/* Ranks of this host that may use exactly the cores of this one, itself included. */
+/* Counts the ranks on this host that have the same CPU affinity mask as this rank, including
+ * this rank. */
 int group_count_core_sharers(const Group *g);
-/* Has the process of rank r ended? Known for ranks in the pid namespace of this one only. */
+/* Returns true if the process of rank r has ended. Detects that only if r is in the same pid
+ * namespace. */
 bool group_is_dead(const Group *g, int r);
 
 #endif

@@ -1,4 +1,4 @@
-/* Sends and receives heartbeats, and ends this rank. Depends on base. */
+/* Sends and receives heartbeats, and ends this process when a rank is lost. Depends on base. */
 #include "comm/heartbeat.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "base/progress.h"
 #include "base/stop.h"
 
-#define ENDING 10 /* seconds that the end of this rank may take */
+#define ENDING 10 /* seconds until SIGALRM kills a process that hangs while it exits */
 
 void sleep_seconds(double seconds) {
   long nanoseconds = (long)(seconds * 1e9);
@@ -32,14 +32,15 @@ void heartbeat_free(Heartbeats *h) {
   pthread_mutex_destroy(&h->loss_lock);
 }
 
-/* Ends this rank: first what it has under way, then all ranks of the launcher, then the process. */
+/* Ends this process: aborts other transports (NCCL), asks MPI to kill all ranks, and exits. */
 static void __attribute__((noreturn)) end_rank(Heartbeats *h) {
-  alarm(ENDING);  /* on_loss may hang in a device */
-  stop_unwatch(); /* the launcher's SIGTERM gets no answer: no step will be finished and saved */
+  alarm(ENDING); /* on_loss may hang in a GPU driver call */
+  /* MPI_Abort sends SIGTERM; do not react to it by finishing and saving a step */
+  stop_unwatch();
   pthread_mutex_lock(&h->loss_lock);
   if (h->on_loss) h->on_loss(h->loss_context);
   h->group->transport->abort(ERR_WORK);
-  _exit(ERR_WORK); /* in case abort returns */
+  _exit(ERR_WORK); /* reached only if MPI_Abort returns */
 }
 
 static void start_receive(Heartbeats *h, int r) {
@@ -73,7 +74,7 @@ void heartbeat_cancel(Heartbeats *h) {
   }
 }
 
-/* Call it with the lock held. */
+/* The caller holds h->lock. */
 static void count_tick(Heartbeats *h) {
   h->own.ticks++;
   h->own_tick = progress_clock();
@@ -165,7 +166,7 @@ bool heartbeat_receive(Heartbeats *h, int r, double now) {
   bool done = false;
   if (h->group->transport->test(&p->receive, &done) || !done) return false;
   if (p->incoming.kind == HEARTBEAT_FAILED) {
-    sleep_seconds(1.5); /* rank r prints its error and ends all ranks */
+    sleep_seconds(1.5); /* give rank r the time to print its error and to abort all ranks */
     end_rank(h);
   }
   p->incoming.place[PLACE_MAX - 1] = '\0';
@@ -180,7 +181,7 @@ bool heartbeat_receive(Heartbeats *h, int r, double now) {
 void heartbeat_send_failure(Heartbeats *h) {
   Heartbeat beat = heartbeat_own(h);
   beat.kind = HEARTBEAT_FAILED;
-  /* Repeated, because a send is skipped while the previous one is pending. */
+  /* Send several times, because a send is skipped while the previous one is pending. */
   for (int turn = 0; turn < 20; turn++) {
     for (int r = 0; r < h->group->size; r++)
       if (r != h->group->rank) heartbeat_send(h, r, &beat);

@@ -6,12 +6,14 @@
 
 typedef struct Comm Comm;
 
-/* Owned by the caller; it must not move between comm_submit and the return of comm_wait. */
+/* A function that the communication thread calls. The caller owns the struct, which must not
+ * move between comm_submit and the return of comm_wait. */
 typedef struct CommJob {
   void (*run)(Comm *comm, void *context);
   void *context;
-  bool awaited; /* comm_wait follows at once: the communication thread need not be woken */
-  struct CommJob *next_; /* set by the queue */
+  /* The submitting thread calls comm_wait next, so the communication thread is not woken. */
+  bool awaited;
+  struct CommJob *next_; /* next_ and done_ belong to the queue */
   bool done_;
 } CommJob;
 

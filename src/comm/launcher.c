@@ -1,11 +1,13 @@
-/* The variables by which a launcher is recognized:
+/* Finds out from environment variables whether mpirun or srun started this process:
  *   MPI     OMPI_COMM_WORLD_SIZE (Open MPI), PMI_SIZE (MPICH, Intel MPI, srun --mpi=pmi2),
- *           MV2_COMM_WORLD_SIZE (MVAPICH). Launchers may be nested; the environment does not show which is
- *           the inner one, so the size that MPI reports must equal one of these.
- *   Slurm   SLURM_STEP_NUM_TASKS. mpirun starts its daemons with srun, so this counts only where no
- *           variable of an MPI is set. A heterogeneous step has more ranks than this number.
- * PMIX_RANK shows that there are ranks, but not how many. SLURM_NTASKS is ignored: a batch script has
- * it without being a rank. Depends on the environment. */
+ *           MV2_COMM_WORLD_SIZE (MVAPICH). Launchers can be nested, and the environment does
+ *           not show which one is the inner one, so the number of ranks that MPI reports
+ *           must equal one of these.
+ *   Slurm   SLURM_STEP_NUM_TASKS. It is read only if none of the MPI variables is set,
+ *           because mpirun uses srun to start its daemons. A heterogeneous job step has more
+ *           ranks than this number.
+ * PMIX_RANK shows that there are ranks, but not how many. SLURM_NTASKS is ignored: it is
+ * also set in a batch script, which is not a rank. Depends on the environment. */
 #include "comm/launcher.h"
 
 #include <stdlib.h>
@@ -15,7 +17,7 @@ static const char *const of_mpi[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_CO
 #define OF_MPI   (sizeof of_mpi / sizeof *of_mpi)
 #define OF_SLURM "SLURM_STEP_NUM_TASKS"
 
-/* The number in a variable; 0 if it is not set or not a number. */
+/* Returns the number in an environment variable; 0 if it is not set or not a number. */
 static long read_count(const char *name) {
   const char *text = getenv(name);
   if (!text || !*text) return 0;
@@ -29,8 +31,8 @@ static bool is_set(const char *name) {
   return text && *text;
 }
 
-/* The largest number of ranks in a launcher's variables, and the variable's name; 0 if there is
- * none. */
+/* Returns the largest number of ranks in the launchers' variables and sets *name to that
+ * variable; returns 0 if none is set. */
 static long count_started(const char **name) {
   long most = 0;
   for (size_t i = 0; i < OF_MPI; i++) {
@@ -83,7 +85,9 @@ Err launcher_check_size(int size, const char *mpi) {
   for (size_t i = 0; i < OF_MPI; i++)
     if (read_count(of_mpi[i]) == size) return ERR_OK;
   if (started ? is_slurm && size >= started : size > 1) return ERR_OK;
-  if (!started) /* only PMIX_RANK is set: rank 0 may be the only rank */
+  /* Only PMIX_RANK is set, which does not show the number of ranks: rank 0 may be the only
+   * one. */
+  if (!started)
     return read_count("PMIX_RANK") == 0
                ? ERR_OK
                : err_set(

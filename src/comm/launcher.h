@@ -1,4 +1,4 @@
-/* Whether mpirun or srun started this process, from the environment variables they set. Does not
+/* Recognizes from environment variables that mpirun or srun started this process. Does not
  * need MPI. Depends on base/err. */
 #ifndef COMM_LAUNCHER_H
 #define COMM_LAUNCHER_H
@@ -7,19 +7,20 @@
 
 #include "base/err.h"
 
-/* Was this process started as one of several ranks? *started: how many; 0 if that is unknown.
- * Variables of an allocation alone (SLURM_NTASKS in a batch script) do not count. */
+/* Returns true if a launcher started this process as one of several ranks. *started: the
+ * number of ranks, or 0 if the variables do not show it. SLURM_NTASKS alone, as in a batch
+ * script, does not count. */
 bool launcher_has_ranks(long *started);
-/* Ranks that were started; a lower bound where only PMIX_RANK is set, this rank's number. 1: one
- * process. */
+/* Returns the number of ranks; 1 if no launcher started this process. If only PMIX_RANK is
+ * set, returns that rank + 1, a lower bound. */
 long launcher_count_ranks(void);
-/* The number of this rank; 0 if the launcher sets none. */
+/* Returns the number of this rank; 0 if no launcher has set it. */
 long launcher_rank(void);
-/* An error if the ranks cannot find each other: srun without PMIx only starts processes. */
+/* Fails if srun was used without PMIx or PMI: the processes then cannot find each other. */
 NODISCARD Err launcher_check(void);
-/* An error unless MPI, named `mpi`, reports as many ranks as were started. If the launcher
- * belongs to another MPI, each process would be a run of its own, and all would write the same
- * files. */
+/* Fails unless MPI reports as many ranks as the launcher started. If the launcher belongs to
+ * another MPI, each process is a run of one rank, and all of them would write the same
+ * files. `mpi`: name of the MPI library for the message. */
 NODISCARD Err launcher_check_size(int size, const char *mpi);
 
 #endif

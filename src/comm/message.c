@@ -1,5 +1,5 @@
-/* Collectives by messages. Each rank sends and receives no more bytes than in a ring algorithm.
- * Depends on watchdog. */
+/* Collectives by messages (MPI). No rank sends or receives more bytes than in a ring
+ * algorithm. Depends on watchdog. */
 #include "comm/message.h"
 
 #include <sched.h>
@@ -35,9 +35,10 @@ void message_receive(Messages *m, int from, void *bytes, size_t n, TransportRequ
   check_transport(m, m->group->transport->recv(from, tag, bytes, n, request));
 }
 
-/* Pauses before the next poll: briefly at first, longer later. The cores belong to the model, and
- * with more ranks than cores to the rank that is waited for. A thread that has its core to itself
- * does not yield it: on a busy machine that would be for a whole time slice. */
+/* Pauses between two polls of a request: first short, then longer, to leave the cores to the
+ * threads that compute and, with more ranks than cores, to the rank that is waited for. A
+ * thread with a core of its own spins without sched_yield, which on a busy machine costs a
+ * whole time slice. */
 static void pause_polling(const Messages *m, unsigned turn) {
   bool is_alone = m->may_spin && !m->group->is_oversubscribed;
   unsigned spins = is_alone ? 2000 : 20;
@@ -64,14 +65,14 @@ void message_wait(Messages *m, TransportRequest *request, size_t n) {
   }
 }
 
-/* Bytes of part k of n bytes, of which a message carries MESSAGE_MAX at most. */
+/* Returns the size of part k of n bytes, which are split into messages of MESSAGE_MAX bytes. */
 static size_t part_size(size_t n, size_t k) {
   size_t begin = k * MESSAGE_MAX;
   if (begin >= n) return 0;
   return n - begin < MESSAGE_MAX ? n - begin : MESSAGE_MAX;
 }
 
-/* A binomial tree: rank r receives from r with its lowest set bit cleared. */
+/* Binomial tree: rank r receives from the rank whose number is r without its lowest set bit. */
 void message_broadcast(Messages *m, char *bytes, size_t n) {
   int rank = m->group->rank, size = m->group->size;
   for (size_t k = 0; part_size(n, k); k++) {
@@ -98,7 +99,8 @@ void message_exchange(Messages *m, const void *const *send, const size_t *send_n
   for (size_t k = 0; more; k++) {
     size_t n = 0, skip = k * MESSAGE_MAX;
     more = false;
-    for (int i = 1; i < size; i++) { /* each begins with its neighbour */
+    /* Begin with the next rank, so that not all ranks send to rank 0 first. */
+    for (int i = 1; i < size; i++) {
       int to = (rank + i) % size, from = (rank - i + size) % size;
       size_t in = part_size(recv_n[from], k), out = part_size(send_n[to], k);
       if (in) message_receive(m, from, (char *)recv[from] + skip, in, &m->request[n++]);

@@ -38,7 +38,8 @@ static const char *begin_mpi(TransportInfo *info) {
       explain_error(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided));
   if (wrong) return wrong;
   info->any_thread = provided >= MPI_THREAD_SERIALIZED;
-  /* A communicator of our own: other users of MPI in this process cannot receive our messages. */
+  /* Duplicate MPI_COMM_WORLD, so that other users of MPI in this process cannot receive our
+   * messages. */
   wrong = explain_error(MPI_Comm_dup(MPI_COMM_WORLD, &world));
   if (wrong) return wrong;
   MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);

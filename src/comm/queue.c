@@ -4,7 +4,7 @@
 #include "base/thread.h"
 
 static _Thread_local const Queue
-    *running_here; /* the queue that this thread runs at the moment, or NULL */
+    *running_here; /* the queue whose job the current thread is running, or NULL */
 
 void queue_init(Queue *q, Comm *comm) {
   *q = (Queue){.comm = comm};
@@ -23,9 +23,9 @@ bool queue_is_runner(const Queue *q) {
   return running_here == q;
 }
 
-/* Runs the first job, or the watchdog alone if there is none. The lock is held before and after.
- * A thread that runs its own job wakes nobody: where cores are idle, waking the communication
- * thread would cost as much as a small sum. */
+/* Runs the first job of the queue, or only the watchdog if the queue is empty. The caller
+ * holds q->lock, which is released while the job runs. Does not wake the communication
+ * thread if no job is left: waking it costs as much as a small all-reduce. */
 static void run_next(Queue *q) {
   CommJob *job = q->first;
   const Queue *before = running_here;
@@ -45,7 +45,8 @@ static void run_next(Queue *q) {
   if (q->first && q->idle) pthread_cond_signal(&q->job_queued);
 }
 
-/* Waits for `change`, for at most 50 ms, counted in *sleepers. The lock is held before and after. */
+/* Waits on the condition variable `change` for at most 50 ms; *sleepers counts the waiting
+ * threads. The caller holds q->lock. */
 static void sleep_until(Queue *q, pthread_cond_t *change, int *sleepers) {
   ++*sleepers;
   thread_cond_wait_for(change, &q->lock, 0.05);

@@ -1,4 +1,5 @@
-/* Cuts the flat gradient into buckets and pieces, and sends them. Depends on comm. */
+/* Cuts the flat gradient into buckets, each bucket into one piece per rank, and submits the
+ * all-reduce of each bucket. Depends on comm. */
 #include "comm/reduce.h"
 
 #include <string.h>
@@ -8,8 +9,10 @@
 typedef struct {
   Reducer *reducer;
   size_t begin, end;
-  size_t missing; /* elements that are not ready yet */
-  size_t owned;   /* offset of this rank's piece among all its pieces, laid end to end */
+  size_t missing; /* elements whose gradients are not complete yet */
+  /* Index of this rank's piece in an array that holds its pieces of all buckets, one after
+   * another. */
+  size_t owned;
   CommJob job;
 } Bucket;
 
@@ -21,26 +24,27 @@ struct Reducer {
   size_t n, owned;
   Bucket *bucket;
   size_t buckets;
-  size_t *order; /* (buckets) in which they are sent, the same on every rank */
-  size_t sent;   /* buckets sent in this round: the first ones of `order` */
+  size_t *order; /* (buckets) the order in which all ranks send the buckets */
+  size_t sent;   /* number of buckets sent in this round: order[0 … sent-1] */
   ReduceRound round;
-  /* Working memory of the jobs. */
-  float *sum;        /* (owned) sums of the rounds so far */
+  /* Working memory of the jobs: */
+  float *sum;        /* (owned) sums of the earlier rounds of this step */
   char *work;        /* CommReduce.work */
-  const void **send; /* arguments of an exchange, one for each rank */
+  const void **send; /* arguments of comm_exchange, one for each rank */
   void **recv;
   size_t *send_n, *recv_n, *off;
   size_t bytes;
 };
 
-/* First element of rank r's piece: whole units, distributed evenly. */
+/* Returns the first element of rank r's piece of a bucket. A piece is a whole number of
+ * units; the units are distributed evenly. */
 static size_t find_piece(const Reducer *q, const Bucket *b, int r) {
   size_t unit = q->spec.unit, units = (b->end - b->begin + unit - 1) / unit;
   size_t at = b->begin + units * (size_t)r / (size_t)q->size * unit;
   return at < b->end ? at : b->end;
 }
 
-/* One rank, one round: the gradient is the sum. */
+/* With one rank and one round there is nothing to add. */
 static bool is_idle(const Reducer *q) {
   return q->size == 1 && !q->spec.rounds && !q->spec.send;
 }
@@ -139,8 +143,8 @@ void reducer_begin_round(Reducer *q, ReduceRound round) {
   reset_buckets(q);
 }
 
-/* Counts [begin, end) as ready. Unless `completed` is NULL, appends the buckets that this
- * completes to `order`, which has *completed entries. */
+/* Marks [begin, end) as complete. Unless `completed` is NULL, appends the buckets that
+ * thereby become complete to q->order, which has *completed entries. */
 static void count_ready(Reducer *q, size_t begin, size_t end, size_t *completed) {
   size_t size = q->bucket[0].end - q->bucket[0].begin;
   for (size_t i = begin / size; i < q->buckets && q->bucket[i].begin < end; i++) {
@@ -170,7 +174,8 @@ void reducer_set_order(Reducer *q, ReduceAnnounce announce, const void *model) {
     if (q->bucket[i].missing) q->order[o.completed++] = i;
 }
 
-/* After the last bucket the backward pass is complete, and reducer_finish waits for the job. */
+/* After the last bucket the backward pass is over and the next call is reducer_finish, which
+ * waits. */
 static void submit_bucket(Reducer *q, size_t i) {
   q->bucket[i].job.awaited = q->sent == q->buckets;
   comm_submit(q->comm, &q->bucket[i].job);
@@ -234,11 +239,11 @@ void reducer_allgather_units(Reducer *q, const char *name, double *units) {
   }
 }
 
-/* Direction in which pieces are sent between their owners and rank 0. */
+/* Direction in which move_pieces copies between rank 0 and the owners of the pieces. */
 typedef enum { TO_RANK0, FROM_RANK0 } Direction;
 
-/* Sends the pieces of one bucket. Rank 0 exchanges a piece with every rank, the others exchange
- * their own with rank 0. */
+/* Transfers the pieces of one bucket between rank 0, which has the whole bucket, and the
+ * other ranks, each of which has its piece. */
 static void move_bucket(Reducer *q, const char *name, const Bucket *b, float *owned,
                         float *whole, Direction direction) {
   bool is_sender = (q->rank == 0) == (direction == FROM_RANK0);
@@ -255,7 +260,7 @@ static void move_bucket(Reducer *q, const char *name, const Bucket *b, float *ow
   comm_exchange(q->comm, name, q->send, q->send_n, q->recv, q->recv_n);
 }
 
-/* Copies rank 0's own pieces, then sends those of the others. */
+/* Copies rank 0's pieces locally and exchanges the other ranks' pieces by messages. */
 static void move_pieces(Reducer *q, const char *name, float *owned, float *whole,
                         Direction direction) {
   for (size_t i = 0; i < q->buckets && q->rank == 0; i++) {
@@ -272,11 +277,11 @@ static void move_pieces(Reducer *q, const char *name, float *owned, float *whole
 }
 
 void reducer_gather(Reducer *q, const char *name, const float *owned, float *whole) {
-  float *source = (float *)(uintptr_t)owned; /* TO_RANK0 only reads it */
+  float *source = (float *)(uintptr_t)owned; /* not written with TO_RANK0 */
   move_pieces(q, name, source, whole, TO_RANK0);
 }
 
 void reducer_scatter(Reducer *q, const char *name, float *owned, const float *whole) {
-  float *source = (float *)(uintptr_t)whole; /* FROM_RANK0 only reads it */
+  float *source = (float *)(uintptr_t)whole; /* not written with FROM_RANK0 */
   move_pieces(q, name, owned, source, FROM_RANK0);
 }

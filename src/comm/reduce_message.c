@@ -1,20 +1,22 @@
-/* Sums of a bucket by messages.
- *   direct   Each rank sends all of its numbers to all others and adds everything itself. For small
- *            buckets: half as many messages follow each other. With two ranks no more bytes are
- *            sent than by pieces, so longer buckets are summed directly too.
- *   pieces   Each rank receives the contributions to its piece, adds them, and sends the sum to all
- *            (reduce-scatter, all-gather), one segment of the pieces after the other.
- * Both add in the order of the ranks, so they give the same bits. Depends on message. */
+/* All-reduce of a bucket by messages, by one of two algorithms:
+ *   direct   Each rank sends its whole bucket to all others, and each adds all of them. Used
+ *            for small buckets: one message latency instead of two. With two ranks it sends
+ *            no more bytes than `pieces`, so the size limit is higher.
+ *   pieces   Each rank receives the contributions to its piece, adds them, and sends the sum
+ *            to all (reduce-scatter, then all-gather), pipelined in segments.
+ * Both add in rank order and compute the same bits. Depends on message. */
 #include "comm/reduce_message.h"
 
-#define DIRECT_TWO  ((size_t)1 << 19) /* bytes of a bucket, at most, with two ranks … */
-#define DIRECT_MANY ((size_t)1 << 15) /* the same with more ranks */
-/* A longer message, with its header, is above Open MPI's eager limit for TCP (64 kB): it is sent
- * only after the receiver has answered. Up to twice that, two messages that need no answer are
- * sent. */
+/* Largest bucket in bytes that is summed directly by two ranks. */
+#define DIRECT_TWO ((size_t)1 << 19)
+/* Largest bucket in bytes that is summed directly by more than two ranks. */
+#define DIRECT_MANY ((size_t)1 << 15)
+/* Largest message in bytes that Open MPI sends eagerly over TCP (its limit is 64 kB with the
+ * header). A longer message waits for an answer of the receiver, so messages of up to 2 *
+ * EAGER bytes are sent in two halves. */
 #define EAGER ((size_t)60 << 10)
 #ifndef SEGMENT
-#define SEGMENT ((size_t)1 << 20) /* bytes; at most MESSAGE_MAX */
+#define SEGMENT ((size_t)1 << 20) /* bytes of a segment of the pipeline; at most MESSAGE_MAX */
 #endif
 
 static size_t max_direct(int ranks) {
@@ -26,7 +28,7 @@ static bool is_direct(const CommReduce *r, int ranks) {
   return is_whole && r->off[ranks] * bucket_width(r->bf16) <= max_direct(ranks);
 }
 
-/* Elements of a segment, where the longest piece has `longest`. */
+/* Returns the number of elements of a segment. `longest`: elements of the longest piece. */
 static size_t choose_segment(size_t longest, size_t width) {
   size_t most = SEGMENT / width;
   return longest < most ? longest : most;
@@ -39,7 +41,8 @@ size_t message_reduce_work(int ranks, size_t bucket, size_t piece, bool bf16) {
   return pieces > direct ? pieces : direct;
 }
 
-/* The numbers of rank r lie at work + r * bytes; bf16 numbers of this rank behind those of all. */
+/* Sums a bucket directly. r->work holds the received buckets, rank i's at i * bytes, and
+ * then this rank's own bucket as bf16, if it is sent as bf16. */
 static void reduce_direct(Messages *m, const CommReduce *r, Term *term) {
   int rank = m->group->rank, size = m->group->size;
   size_t n = r->off[size], bytes = n * bucket_width(r->bf16), used = 0;
@@ -60,7 +63,8 @@ static void reduce_direct(Messages *m, const CommReduce *r, Term *term) {
     message_receive(m, from, in + part, rest, &m->request[used++]);
     message_send(m, to, out + part, rest, &m->request[used++]);
   }
-  message_wait(m, m->request, used); /* for sends too: the sum overwrites what was sent */
+  /* Wait for the sends too: the sum overwrites the sent buffer. */
+  message_wait(m, m->request, used);
   Addition a = {.term = term,
                 .terms = bucket_terms(r, rank, r->g, r->work, bytes, term),
                 .bf16 = r->bf16,
@@ -68,21 +72,24 @@ static void reduce_direct(Messages *m, const CommReduce *r, Term *term) {
   add_terms(&a, n);
 }
 
-/* A bucket that is summed by pieces. Segment k is elements [k * length, (k + 1) * length) of each
- * piece. While segment k is added, the contributions to k + 1 and the sums of k - 1 are under way,
- * so that the network does not wait for additions. Segment k uses buffers and requests k % 2. */
+/* A bucket that is summed by pieces. Segment k is elements [k * length, (k + 1) * length) of
+ * each piece. While segment k is added, the contributions to segment k + 1 and the sums of
+ * segment k - 1 are being transferred, so the network does not idle. Segment k uses the
+ * buffers and requests with index k % 2. */
 typedef struct {
   Messages *messages;
   const CommReduce *reduce;
   int rank, size;
   Term *term;
-  size_t width;    /* bytes of a number as it is sent */
-  size_t length;   /* elements of a segment, at most */
-  size_t segments; /* of the longest piece; shorter pieces have empty ones */
-  char *
-      packed; /* (bucket) numbers as bf16, sent and received here; NULL: fp32, straight from g */
+  size_t width;  /* bytes of an element in a message */
+  size_t length; /* largest number of elements of a segment */
+  /* Number of segments of the longest piece; in shorter pieces the last ones are empty. */
+  size_t segments;
+  /* (elements of the bucket) send and receive buffer in bf16; NULL: fp32 is sent from `g`
+   * itself */
+  char *packed;
   struct {
-    TransportRequest *request; /* (2 * size) */
+    TransportRequest *request; /* (2 * size) a send and a receive for each rank */
     size_t n;
   } contributions[2], sums[2];
 } Pipeline;
@@ -106,7 +113,8 @@ static Pipeline open_pipeline(Messages *m, const CommReduce *r, Term *term) {
   return p;
 }
 
-/* Elements of segment k in the piece of a rank, and the first of them in the bucket. */
+/* Returns the number of elements of segment k in a rank's piece; *begin is its first
+ * element. */
 static size_t find_segment(const Pipeline *p, int rank, size_t k, size_t *begin) {
   const size_t *off = p->reduce->off + rank;
   size_t skip = k * p->length, n = off[1] - off[0];
@@ -115,12 +123,13 @@ static size_t find_segment(const Pipeline *p, int rank, size_t k, size_t *begin)
   return n - skip < p->length ? n - skip : p->length;
 }
 
-/* Where the contribution of a rank to this rank's segment k is received. */
+/* Returns the buffer that receives a rank's contribution to segment k of this rank's piece. */
 static char *find_input(const Pipeline *p, int rank, size_t k) {
   return p->reduce->work + (2 * (size_t)rank + k % 2) * p->length * p->width;
 }
 
-/* Where numbers from element `begin` of the bucket on are sent from, and where sums are received. */
+/* Returns the buffer from which the elements from `begin` on are sent, and into which their
+ * sums are received. */
 static char *find_numbers(const Pipeline *p, size_t begin) {
   return p->packed ? p->packed + begin * p->width : (char *)(p->reduce->g + begin);
 }
@@ -158,8 +167,9 @@ static void add_segment(Pipeline *p, size_t k) {
   add_terms(&a, n);
 }
 
-/* Sends the sums of this rank's segment k to all and receives theirs. The others' sums overwrite
- * this rank's contributions, which have been sent: add_segment has waited for that. */
+/* Sends the sums of segment k of this rank's piece to all ranks and receives theirs. The
+ * received sums overwrite this rank's contributions. add_segment has waited until those were
+ * sent. */
 static void start_sums(Pipeline *p, size_t k) {
   TransportRequest *request = p->sums[k % 2].request;
   size_t n = 0, begin, mine = find_segment(p, p->rank, k, &begin) * p->width;

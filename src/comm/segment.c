@@ -1,6 +1,6 @@
-/* Creates and joins the shared segment, and synchronizes ranks in it (barrier). A waiting rank
- * polls for a short time and then sleeps (futex) until another rank arrives, but for at most NAP
- * seconds: then the watchdog checks the other ranks. Depends on watchdog, sequence. */
+/* Creates and maps the shared segment, and implements its barrier. A waiting rank polls for
+ * a short time and then sleeps (futex) until another rank arrives at the barrier. It wakes
+ * after at most NAP seconds to run the watchdog. Depends on watchdog, sequence. */
 #include "comm/segment.h"
 
 #include <errno.h>
@@ -22,24 +22,26 @@
 
 #ifndef SHARED_SLOT
 #define SHARED_SLOT \
-  ((size_t)1 << 18) /* bytes of a slot: small, so that it stays in the cache */
+  ((size_t)1 << 18) /* bytes of a slot; small, so that slots stay in the CPU cache */
 #endif
-#define ALIGN      ((size_t)64)
-#define NAP        0.05  /* longest sleep in seconds, after which the watchdog looks */
-#define POLLS      200   /* before sleeping, while the main thread computes on this core */
-#define SPIN_POLLS 20000 /* before sleeping, when this thread has the core to itself */
+#define ALIGN ((size_t)64)
+#define NAP   0.05 /* longest sleep in seconds between two runs of the watchdog */
+/* Polls before a thread sleeps, if the main thread computes on the same core. */
+#define POLLS      200
+#define SPIN_POLLS 20000 /* polls before a thread sleeps, if it has a core of its own */
 
 typedef struct {
-  _Alignas(128) _Atomic uint64_t arrived; /* number of phases for which it has arrived */
-  _Alignas(128) Op op[2];                 /* collective number n that it runs, in entry n % 2 */
-  uint64_t more[2];                       /* its exchange has more phases; phase k at k % 2 */
+  /* Number of the last phase whose barrier this rank has reached. */
+  _Alignas(128) _Atomic uint64_t arrived;
+  _Alignas(128) Op op[2]; /* the rank's last two collectives; collective n is op[n % 2] */
+  uint64_t more[2]; /* whether the rank's exchange has more phases; phase k is more[k % 2] */
 } Line;
 
 struct SegmentHeader {
   uint64_t token;
-  _Alignas(128) _Atomic uint32_t bell; /* futex: counts wake-ups */
+  _Alignas(128) _Atomic uint32_t bell; /* futex word, incremented at each wake-up */
   _Alignas(128) _Atomic uint32_t sleepers;
-  Line line[]; /* (size) */
+  Line line[]; /* (size) state of each rank */
 };
 
 static size_t round_up(size_t n) {
@@ -58,7 +60,7 @@ void segment_init(Segment *s, Messages *m) {
   s->bytes = s->sums + 2 * n * s->share;
 }
 
-/* Number of a rank's entry in an array (2, size): set k % 2 of phase k. */
+/* Index of a rank's entry for a phase in an array of shape (2, size). */
 static size_t find_entry(const Segment *s, int rank, uint64_t phase) {
   return phase % 2 * (size_t)s->size + (size_t)rank;
 }
@@ -84,13 +86,15 @@ static void relax_cpu(void) {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
-  __asm__ volatile("isb" ::: "memory"); /* takes longer than `yield`, which does nothing here */
+  /* `isb` delays longer than `yield`, which is a no-op on most aarch64 cores */
+  __asm__ volatile("isb" ::: "memory");
 #endif
 }
 
-/* Sleeps until a rank arrives, for at most NAP. No arrival is missed: a sleeper increments
- * `sleepers`, reads `bell` and then checks `arrived` again; an arriving rank sets `arrived`, then
- * reads `sleepers` and, if it is not 0, increments `bell`, on which FUTEX_WAIT returns. */
+/* Sleeps until a rank arrives at the barrier, for at most NAP seconds. No arrival is missed:
+ * a sleeper increments `sleepers`, reads `bell` and then checks `arrived` again; an arriving
+ * rank sets `arrived`, then reads `sleepers` and, if it is not 0, increments `bell`, which
+ * ends FUTEX_WAIT. */
 static void sleep_until_bell(SegmentHeader *h, const Line *other, uint64_t phase) {
   struct timespec longest = {.tv_nsec = (long)(NAP * 1e9)};
   atomic_fetch_add(&h->sleepers, 1);
@@ -108,7 +112,7 @@ static void arrive_at_phase(SegmentHeader *h, Line *mine, uint64_t phase) {
 }
 
 static unsigned choose_polls(const Messages *m) {
-  /* With more ranks than cores, polling would keep the rank that is waited for from its core. */
+  /* With more ranks than cores, polling would occupy the core that the awaited rank needs. */
   if (m->group->is_oversubscribed) return 0;
   return m->may_spin ? SPIN_POLLS : POLLS;
 }
@@ -144,8 +148,6 @@ void segment_meet_first(Segment *s) {
   }
 }
 
-/* The memory. */
-
 static bool map_segment(Segment *s, int fd) {
   void *at = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (at == MAP_FAILED) return false;
@@ -153,8 +155,8 @@ static bool map_segment(Segment *s, int fd) {
   return true;
 }
 
-/* Returns a file descriptor, or -1 with errno. Memory is reserved now: if it were short later, a
- * write would raise SIGBUS. */
+/* Returns a file descriptor, or -1 with errno. Allocates all pages now, because a write to a
+ * page that cannot be allocated raises SIGBUS. */
 static int create_memory(Segment *s, uint64_t token) {
   int fd = memfd_create("trireme", MFD_CLOEXEC);
   if (fd < 0) return -1;

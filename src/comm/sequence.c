@@ -1,4 +1,4 @@
-/* Numbers and remembers the collectives of a rank. Depends on base. */
+/* Numbers the collectives of a rank and stores the last ones. Depends on base. */
 #include "comm/sequence.h"
 
 #include <stdio.h>

@@ -1,13 +1,15 @@
-/* Collectives in phases of a shared segment (segment.h).
+/* Collectives in the phases of a shared segment (segment.h).
  *
- * Sums. Each rank adds its own piece of a bucket in the order of the ranks and publishes the sum,
- * which the others copy one phase later. Slots are small and stay in the cache, so main memory sees
- * each gradient read and written once. Depends on segment, add. */
+ * Sums. Each rank adds the contributions to its own piece of a bucket in rank order and
+ * publishes the sum, which the others copy one phase later. Slots are small and stay in the
+ * cache, so each gradient is read from and written to main memory once. Depends on segment,
+ * add. */
 #include "comm/shared.h"
 
 #include <string.h>
 
-#define SMALL ((size_t)1 << 14) /* bytes that every rank adds for itself: one meeting less */
+/* Largest bucket in bytes that every rank adds completely: saves one barrier. */
+#define SMALL ((size_t)1 << 14)
 
 static void meet_ranks(Segment *s, bool is_first) {
   if (is_first)
@@ -16,7 +18,7 @@ static void meet_ranks(Segment *s, bool is_first) {
     segment_meet(s);
 }
 
-/* Size of the part of n that begins at `skip` and is no longer than `most`. */
+/* Returns the size of the part of n that begins at `skip` and has at most `most` elements. */
 static size_t part_size(size_t n, size_t skip, size_t most) {
   if (skip >= n) return 0;
   return n - skip < most ? n - skip : most;
@@ -52,7 +54,7 @@ void shared_allgather(Segment *s, char *all, const size_t *off) {
   } while (skip < most);
 }
 
-/* Ends the run if a rank sends this one another number of bytes than it expects. */
+/* Ends the run if a rank sends this rank another number of bytes than this rank expects. */
 static void check_sizes(Segment *s, uint64_t phase, const size_t *recv_n) {
   for (int r = 0; r < s->size; r++) {
     uint64_t sent = segment_sizes(s, r, phase)[s->rank];
@@ -62,8 +64,8 @@ static void check_sizes(Segment *s, uint64_t phase, const size_t *recv_n) {
   }
 }
 
-/* A rank knows only what it sends and receives itself, so that each publishes in each phase
- * whether it has more to send. */
+/* A rank knows only its own sizes, so each rank publishes in every phase whether it has more
+ * to send. The exchange ends when no rank has. */
 void shared_exchange(Segment *s, const void *const *send, const size_t *send_n,
                      void *const *recv, const size_t *recv_n) {
   size_t skip = 0, share = s->share;
@@ -94,7 +96,7 @@ void shared_exchange(Segment *s, const void *const *send, const size_t *send_n,
   } while (more);
 }
 
-/* Sums. `skip` and parts are in elements. */
+/* All-reduce. `skip` and the sizes of parts are in elements. */
 
 static void write_numbers(const CommReduce *r, char *to, size_t from, size_t n) {
   if (r->bf16)
@@ -110,8 +112,8 @@ static void read_numbers(const CommReduce *r, const char *from, size_t to, size_
     memcpy(r->g + to, from, n * sizeof(float));
 }
 
-/* A bucket that is summed. Part number j is elements [skip, skip + length) of each piece, with
- * skip = j * length: as many as fit into the share of a slot. */
+/* An all-reduce in parts. Part j is the elements [skip, skip + length) of each piece, with
+ * skip = j * length; `length` elements fill the `share` bytes of a slot. */
 typedef struct {
   Segment *segment;
   const CommReduce *reduce;
@@ -119,7 +121,7 @@ typedef struct {
   size_t length;
 } SharedSum;
 
-/* First step of a part: publishes this rank's contributions to the others' pieces. */
+/* Step 1 of a part: publishes this rank's contributions to the other ranks' pieces. */
 static void publish_contributions(const SharedSum *q, size_t skip, uint64_t phase) {
   const Segment *s = q->segment;
   const CommReduce *r = q->reduce;
@@ -132,7 +134,7 @@ static void publish_contributions(const SharedSum *q, size_t skip, uint64_t phas
   }
 }
 
-/* Second step: adds all contributions to this rank's piece and publishes the sum. */
+/* Step 2 of a part: adds all contributions to this rank's piece and publishes the sum. */
 static void add_contributions(const SharedSum *q, size_t skip, uint64_t phase) {
   const Segment *s = q->segment;
   const CommReduce *r = q->reduce;
@@ -149,7 +151,7 @@ static void add_contributions(const SharedSum *q, size_t skip, uint64_t phase) {
   add_terms(&a, n);
 }
 
-/* Third step, one phase later: copies the others' sums. */
+/* Step 3 of a part, one phase later: copies the other ranks' sums. */
 static void copy_sums(const SharedSum *q, size_t skip, uint64_t phase) {
   const Segment *s = q->segment;
   const CommReduce *r = q->reduce;
@@ -160,7 +162,7 @@ static void copy_sums(const SharedSum *q, size_t skip, uint64_t phase) {
   }
 }
 
-/* A small bucket: every rank adds all of it, after one meeting. */
+/* Sums a small bucket: every rank adds all of it, after one barrier. */
 static void reduce_small(const SharedSum *q) {
   Segment *s = q->segment;
   const CommReduce *r = q->reduce;
@@ -176,7 +178,7 @@ static void reduce_small(const SharedSum *q) {
   add_terms(&a, n);
 }
 
-/* In phase j part j is published and added, and the sums of part j - 1 are copied. */
+/* Phase j publishes and adds part j, and copies the sums of part j - 1. */
 static void reduce_parts(const SharedSum *q) {
   Segment *s = q->segment;
   size_t longest = bucket_longest_piece(q->reduce, s->size), skip = 0;

@@ -1,6 +1,6 @@
-/* What a transport must offer: point-to-point messages between ranks that do not block.
- * Collectives, buckets and the watchdog are written once above it. A transport is a plug-in that
- * exports `trireme_transport` (mpi.c). Depends on base. */
+/* The interface of a transport: non-blocking point-to-point messages between ranks.
+ * Collectives, buckets and the watchdog use only this interface. A transport is a plug-in
+ * that exports `trireme_transport` (mpi.c). Depends on base. */
 #ifndef COMM_TRANSPORT_H
 #define COMM_TRANSPORT_H
 
@@ -13,33 +13,33 @@ typedef struct {
   void *handle;
 } TransportRequest;
 
-/* Filled in by `begin`. */
+/* What `begin` reports. */
 typedef struct {
   int rank, size;
-  int tag_max; /* tags are 0 … tag_max; at least 32767 */
-  bool
-      any_thread; /* any thread may call, one at a time; false: only the one that called `begin` */
-  char about[64]; /* library and version */
+  int tag_max; /* largest message tag; at least 32767 */
+  /* Any thread may call, but only one at a time; false: only the thread that called `begin`. */
+  bool any_thread;
+  char about[64]; /* name and version of the library */
 } TransportInfo;
 
-/* `begin` is called first. Calls never overlap. A function returns NULL, or what failed: a text
- * that stays valid. A message is received by the `recv` with its rank, tag and size; messages of
- * equal rank and tag arrive in the order in which they were sent. */
+/* `begin` must be called first. Calls must not overlap. A function returns NULL, or an error
+ * text that stays valid. `recv` receives a message of the given rank, tag and size; messages
+ * of equal rank and tag arrive in the order in which they were sent. */
 typedef struct {
   const char *(*begin)(TransportInfo *info);
   const char *(*send)(int to, int tag, const void *bytes, size_t n, TransportRequest *);
   const char *(*recv)(int from, int tag, void *bytes, size_t n, TransportRequest *);
-  /* Is the request complete? Also moves all other requests forward. */
+  /* Sets *done if the request is complete. Also makes progress on all other requests. */
   const char *(*test)(TransportRequest *, bool *done);
-  void (*abandon)(TransportRequest *); /* cancels a request that nobody waits for */
-  void (*abort)(int status);           /* ends the processes of all ranks */
+  void (*abandon)(TransportRequest *); /* cancels a request */
+  void (*abort)(int status);           /* kills the processes of all ranks */
   void (*end)(void);
 } Transport;
 
 #define TRANSPORT_SYMBOL "trireme_transport"
 
-/* Bytes of a message, at most: the caller splits longer ones. A complete message counts as
- * progress, so that on a slow network (10 MB/s) one must take seconds, not minutes. */
+/* Largest message in bytes; the caller splits longer ones. The watchdog counts each complete
+ * message as progress, so even at 10 MB/s a message must take seconds, not minutes. */
 #ifndef MESSAGE_MAX
 #define MESSAGE_MAX ((size_t)1 << 26)
 #endif

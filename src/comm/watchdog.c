@@ -1,6 +1,7 @@
-/* Judges the other ranks by their heartbeats. Collectives by messages: number, name and size select
- * the tag (sequence.h), so that a wrong message is never received, and heartbeats carry the last
- * collectives, so that a difference is found within EVERY seconds. Depends on heartbeat. */
+/* Checks the other ranks by their heartbeats. Two checks find ranks that run different
+ * collectives: the tag of a message depends on number, name and size of the collective
+ * (sequence.h), so a wrong message is not received; and heartbeats carry the last
+ * collectives, which are compared within EVERY seconds. Depends on heartbeat. */
 #include "comm/watchdog.h"
 
 #include <inttypes.h>
@@ -12,10 +13,12 @@
 #include "base/progress.h"
 
 #define EVERY 0.2 /* seconds between heartbeats */
-#define OWN_PAUSE \
-  2.0             /* seconds; longer, and this process was stopped itself: it judges nobody */
-#define LATE  1.0 /* seconds: a heartbeat is overdue */
-#define STUCK 10  /* times the rank timeout that all ranks may wait at once */
+/* Seconds between two checks after which this process itself must have been stopped: it then
+ * resets the timers of the other ranks. */
+#define OWN_PAUSE 2.0
+#define LATE      1.0 /* seconds after which a heartbeat is overdue */
+/* Multiple of the rank timeout after which waiting of all ranks counts as a deadlock. */
+#define STUCK 10
 
 #define REMEDY                                                                               \
   "Start all ranks from the same build with the same options and data; if they are, report " \
@@ -39,7 +42,8 @@ static void receive_heartbeats(Watchdog *w, int r, double now) {
     if (!w->is_yielding) compare_sequences(w, r);
 }
 
-/* From all other ranks. If one of them has failed and printed why, this does not return. */
+/* Receives the heartbeats of all other ranks. Does not return if one of them reports a
+ * failure. */
 static void receive_all_heartbeats(Watchdog *w) {
   const Group *g = w->heartbeats->group;
   double now = progress_clock();
@@ -47,8 +51,9 @@ static void receive_all_heartbeats(Watchdog *w) {
     if (r != g->rank) receive_heartbeats(w, r, now);
 }
 
-/* Gives a lower rank three seconds to report an error that several ranks find; does not return if
- * it does. Heartbeats go on meanwhile, as that rank may need this one's to find the error. */
+/* Called when several ranks detect the same error. Waits three seconds for a lower rank to
+ * report it; if it does, this process exits. Keeps sending heartbeats, which the lower rank
+ * may need to detect the error. */
 static void yield_to_lower_rank(Watchdog *w) {
   Heartbeats *h = w->heartbeats;
   Heartbeat own = heartbeat_own(h);
@@ -93,8 +98,8 @@ void watchdog_fail_size(Watchdog *w, uint64_t seq, int from, uint64_t sent, int 
 
 #define DOING_MAX (PLACE_MAX + OP_NAME + 64)
 
-/* "step 840, the update, in 'losses' (sum, 40 B)": what a rank last reported, and the collective
- * that it runs, if it does. */
+/* Writes what a rank last reported and the collective that it is running, if any: "step 840,
+ * the update, in 'losses' (sum, 40 B)". */
 static const char *describe_doing(char text[DOING_MAX], const Heartbeat *beat) {
   const SequenceReport *s = &beat->sequence;
   const Op *op = &s->op[s->running % SEQUENCE_HISTORY];
@@ -105,7 +110,7 @@ static const char *describe_doing(char text[DOING_MAX], const Heartbeat *beat) {
   return text;
 }
 
-/* Prints where rank r is, for how long, and whether it lives. */
+/* Prints what rank r is doing, for how many seconds, and whether it is alive. */
 static void print_place(Heartbeats *h, int r, const Heartbeat *beat, double now) {
   char doing[DOING_MAX], state[48] = "working";
   double quiet = r == h->group->rank ? 0 : now - h->peer[r].last_heartbeat;
@@ -117,7 +122,7 @@ static void print_place(Heartbeats *h, int r, const Heartbeat *beat, double now)
              describe_doing(doing, beat), now - heartbeat_last_tick(h, r), state);
 }
 
-/* Every rank's place, before any of them is ended. */
+/* Prints what every rank is doing, before the run is ended. */
 static void print_places(Heartbeats *h) {
   double now = progress_clock();
   Heartbeat own = heartbeat_own(h);
@@ -128,7 +133,8 @@ static void print_places(Heartbeats *h) {
 
 typedef enum { LOSS_DEATH, LOSS_STALL } Loss;
 
-/* Lets the launcher blame rank r, and not this rank, which ends first. */
+/* Reports to `trireme launch` that rank r is the cause. This process exits first and would
+ * be blamed. */
 static void report_to_launcher(const Heartbeats *h, int r, const char *what) {
   char doing[DOING_MAX], text[DOING_MAX + 256];
   snprintf(text, sizeof text, "rank %d on %s: %s; last reported: %s", r,
@@ -136,7 +142,7 @@ static void report_to_launcher(const Heartbeats *h, int r, const char *what) {
   event_lost(r, text);
 }
 
-/* Reports the loss of rank r. The lowest rank left reports first. */
+/* Ends the run because rank r is lost. The lowest remaining rank prints the error. */
 static void report_loss(Watchdog *w, int r, Loss loss, const char *what) {
   Heartbeats *h = w->heartbeats;
   bool is_lowest = true;
@@ -150,10 +156,11 @@ static void report_loss(Watchdog *w, int r, Loss loss, const char *what) {
                  heartbeat_remedy(h));
 }
 
-/* Receives what was sent before a process ended: by itself, or by a rank that failed, printed why
- * and made the launcher end it. In both cases this does not return. */
+/* Receives heartbeats that rank r sent before it died, and those of a rank that failed and
+ * had r killed. If one of them reports a failure, this function does not return. */
 static void receive_last_heartbeats(Watchdog *w) {
-  for (int turn = 0; turn < 20; turn++) { /* the transport may take some calls to deliver it */
+  /* A pending message may need several calls into MPI. */
+  for (int turn = 0; turn < 20; turn++) {
     receive_all_heartbeats(w);
     sleep_seconds(0.01);
   }
@@ -183,7 +190,7 @@ static void judge_rank(Watchdog *w, int r, double now) {
   report_loss(w, r, loss, what);
 }
 
-/* "rank 0 in 'losses' (sum, 40 B), rank 1 at step 3" for the first four ranks. */
+/* Writes, for the first four ranks: "rank 0 in 'losses' (sum, 40 B), rank 1 at step 3". */
 static void list_waits(const Watchdog *w, const Heartbeat *own, char *text, size_t size) {
   const Group *g = w->heartbeats->group;
   size_t len = 0;
@@ -203,7 +210,8 @@ static void list_waits(const Watchdog *w, const Heartbeat *own, char *text, size
   if (g->size > 4 && len < size) snprintf(text + len, size - len, ", and %d more", g->size - 4);
 }
 
-/* Is every rank waiting for others? *progress: ticks and complete messages of all ranks. */
+/* Returns true if every rank is waiting for others. *progress: sum of ticks and complete
+ * messages over all ranks. */
 static bool are_all_waiting(const Watchdog *w, const Heartbeat *own, uint64_t *progress) {
   const Heartbeats *h = w->heartbeats;
   bool all = own->waiting > 0;
@@ -217,8 +225,8 @@ static bool are_all_waiting(const Watchdog *w, const Heartbeat *own, uint64_t *p
   return all;
 }
 
-/* Ends the run if all ranks wait and nothing moves: they wait for a collective that not all of them
- * run, or in a transport that this thread does not see (NCCL). */
+/* Ends the run if all ranks wait and none makes progress: either not all of them have called
+ * the same collective, or they hang in a transport that the watchdog cannot observe (NCCL). */
 static void judge_deadlock(Watchdog *w, Heartbeat *own, double now) {
   Heartbeats *h = w->heartbeats;
   uint64_t progress;

@@ -1,6 +1,7 @@
-/* The watchdog: ends the run with an error that names ranks and places when a rank dies, stops or
- * makes no progress, when ranks do not run the same collectives, or when all wait for each other.
- * Threads: the runner. Depends on heartbeat. */
+/* The watchdog ends the run when a rank dies, stops or makes no progress, when ranks run
+ * different collectives, or when all wait for each other. The error names the ranks and what
+ * they last reported. Threads: only the queue's current runner (queue.h). Depends on
+ * heartbeat. */
 #ifndef COMM_WATCHDOG_H
 #define COMM_WATCHDOG_H
 
@@ -8,20 +9,23 @@
 
 typedef struct {
   Heartbeats *heartbeats;
-  bool is_yielding; /* this rank has found an error and waits whether a lower rank reports it */
-  double last_look; /* clock: heartbeats were sent and received */
-  double
-      stuck_since; /* clock: since when every rank waits without progress; 0 if not all wait */
-  uint64_t stuck_progress; /* ticks and progress of all ranks at that time */
+  /* This rank has detected an error and waits for a lower rank to report it. */
+  bool is_yielding;
+  double last_look; /* time of the last watchdog_look that exchanged heartbeats */
+  /* Time since which all ranks have been waiting without progress; 0: not all are waiting. */
+  double stuck_since;
+  uint64_t stuck_progress; /* value of the ranks' progress counters at `stuck_since` */
 } Watchdog;
 
 void watchdog_begin(Watchdog *w, Heartbeats *heartbeats);
-/* To be called often; exchanges heartbeats and judges every rank five times a second. */
+/* Exchanges heartbeats and checks every rank, at most five times a second; call it as often
+ * as possible. */
 void watchdog_look(Watchdog *w);
-/* Ends the run if rank r's collective of the same number is not this rank's. */
+/* Ends the run if `theirs`, a collective of rank r, differs from this rank's collective of
+ * the same number. */
 void watchdog_compare(Watchdog *w, int r, const Op *theirs);
-/* Ends the run: in collective `seq`, rank `from` sends `sent` bytes to rank `to`, which expects
- * another number. */
+/* Ends the run because in collective `seq` rank `from` sends `sent` bytes to rank `to`,
+ * which expects `expected` bytes. */
 void watchdog_fail_size(Watchdog *w, uint64_t seq, int from, uint64_t sent, int to,
                         uint64_t expected) __attribute__((noreturn));
 

@@ -1,5 +1,6 @@
-/* One block of the backend's memory for all activations of a model. A model lays its arrays out
- * twice: without a block, to count the bytes, and with it. Depends on backend/type. */
+/* A model allocates all its activations as one block of the backend's memory. It lays its
+ * arrays out twice: first without a block, to count the bytes, then in the allocated block.
+ * Depends on backend/type. */
 #ifndef MODEL_ARENA_H
 #define MODEL_ARENA_H
 
@@ -7,22 +8,23 @@
 
 #include "backend/type.h"
 
-#define ARENA_ALIGN ((size_t)256) /* bytes: a multiple of a cache line and of a warp's access */
+/* bytes; a multiple of a CPU cache line and of the 128 bytes that a warp accesses. */
+#define ARENA_ALIGN ((size_t)256)
 
 typedef struct {
-  char *at; /* the block, or NULL while bytes are counted */
+  char *at; /* the block; NULL while bytes are counted */
   size_t bytes;
-  Type type; /* of activations */
+  Type type; /* element type of activations */
 } Arena;
 
-/* The next n elements of `size` bytes; NULL while bytes are counted. */
+/* Returns the next n elements of `size` bytes each; NULL while bytes are counted. */
 static inline void *arena_take(Arena *a, size_t n, size_t size) {
   void *here = a->at ? a->at + a->bytes : NULL;
   a->bytes += (n * size + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
   return here;
 }
 
-/* n elements of the backend's activation type. */
+/* Returns the next n elements of the backend's activation type. */
 static inline void *arena_activations(Arena *a, size_t n) {
   return arena_take(a, n, type_size(a->type));
 }

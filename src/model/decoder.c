@@ -1,15 +1,15 @@
-/* Incremental decoding. Depends on transformer_internal.h. */
+/* Incremental decoding with a key/value cache. Depends on transformer_internal.h. */
 #include "model/decoder.h"
 
 #include "base/mem.h"
 #include "model/transformer_internal.h"
 
-/* Bytes of one row of the cache. */
+/* Returns the bytes of one row of the key/value cache. */
 static size_t cache_bytes(const TransformerConfig *c, const Backend *b) {
   return (size_t)c->layers[1] * 2 * (size_t)c->d_model * type_size(b->type);
 }
 
-/* Bytes of both row_lists, and of args. */
+/* Returns the bytes of both row_lists. */
 static size_t list_bytes(const TransformerConfig *c, size_t max_rows) {
   return 2 * max_rows * (size_t)c->max_positions * sizeof(int32_t);
 }
@@ -82,9 +82,9 @@ static void free_cache(Decoder *d) {
   d->capacity = 0;
 }
 
-/* Makes room for n more rows, growing by half. Batches come with the longest sentences first, so
- * that after the first one there is almost always room. With nothing to keep, the old cache is
- * freed before the new one is allocated. */
+/* Makes room for n more rows; the capacity grows by half. Batches are sorted by length, longest
+ * first, so the cache rarely grows after the first batch. If the old cache is empty it is freed
+ * before the new one is allocated. */
 static Err grow_cache(Decoder *d, size_t n) {
   const Backend *b = d->t->model.backend;
   size_t row_bytes = cache_bytes(&d->t->config, b), want = d->capacity + d->capacity / 2;
@@ -114,7 +114,7 @@ Err decoder_begin(Decoder *d, const int32_t *src, const int32_t *pos, const int3
   size_t rows = (size_t)off[sentences];
   d->written = 0;
   TRY(grow_cache(d, expected));
-  if (t->batch) { /* copy them to the device */
+  if (t->batch) { /* copy the arrays to the device */
     int32_t *at = t->batch;
     b->put(b, at, src, rows * sizeof *at);
     b->put(b, at + rows, pos, rows * sizeof *at);
@@ -129,17 +129,17 @@ Err decoder_begin(Decoder *d, const int32_t *src, const int32_t *pos, const int3
   return ERR_OK;
 }
 
-/* Arguments of a step, as the backend reads them: arrays of n elements. */
+/* Arguments of a step, as the backend reads them. The arrays have n elements, except `list`. */
 typedef struct {
   size_t n;
-  size_t gemm_rows; /* rows of GEMMs, at least n */
+  size_t gemm_rows; /* number of rows of the GEMMs; at least n */
   const int32_t *word, *position, *parent, *len, *source_off, *source_len;
   const int32_t *list;
 } StepArgs;
 
-/* Rows of the GEMMs of a step. A device times the algorithms of each new GEMM size, and there are
- * fewer hypotheses from step to step: there the rows are rounded up to a few sizes. Rows from n on
- * hold old values that nobody reads. */
+/* Returns the number of rows of the GEMMs of a step with n hypotheses. A GPU backend times the
+ * GEMM algorithms of each new size, and n shrinks from step to step, so n is rounded up to one
+ * of few sizes. The results of the surplus rows are not read. */
 static size_t round_up_rows(const Decoder *d, size_t n) {
   size_t unit = 64;
   if (d->t->model.backend->host) return n;
@@ -148,7 +148,8 @@ static size_t round_up_rows(const Decoder *d, size_t n) {
   return gemm_rows < d->max_rows ? gemm_rows : d->max_rows;
 }
 
-/* Self attention of one position. The step's rows are the last n of the cache. */
+/* Self attention of one position. The keys and values of this step are the last n rows of the
+ * cache. */
 static void self_attention_step(Decoder *d, int layer, const void *y, const StepArgs *at) {
   Transformer *t = d->t;
   const Backend *b = t->model.backend;
@@ -197,7 +198,7 @@ static void cross_attention_step(Decoder *d, int layer, const void *y, const Ste
             transformer_weight(t, d->w, p->out_bias), at->gemm_rows, d_model, d_model);
 }
 
-/* Copies the arguments of a step to the backend in one piece. */
+/* Copies the arguments of a step to the backend's memory in one transfer. */
 static StepArgs put_args(Decoder *d, const int32_t *parent, const int32_t *word,
                          const int32_t *sentence, const int32_t *off, size_t n,
                          size_t position) {

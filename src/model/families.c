@@ -1,4 +1,4 @@
-/* The model families that there are. A new one is one file and one line here. */
+/* The table of model families. A new family is a new file and one line here. */
 #include "model/transformer.h"
 
 const ModelFamily *const model_families[] = {&transformer_family, NULL};

@@ -1,4 +1,5 @@
-/* What all model families share: planning, memory, sums of losses. Depends on model.h. */
+/* Functions common to all model families: planning, allocation, sums of losses. Depends on
+ * model.h. */
 #include "model/model.h"
 
 #include <string.h>
@@ -39,7 +40,8 @@ Err model_plan(Model **out, const ModelSpec *spec) {
 
 Err model_reserve(const ModelConfig *config, const Backend *b) {
   ModelShape shape = config->family->shape(config);
-  /* Devices get batches whose tokens are rounded up: the padding forms one more sentence. */
+  /* On a device batch_pad rounds the tokens up to BATCH_UNIT, and the padding forms one more
+   * sentence. */
   if (!b->host && shape.max_tokens < BATCH_UNIT) shape.max_tokens = BATCH_UNIT;
   return b->reserve(b, shape.max_tokens, shape.head_dim);
 }

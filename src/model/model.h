@@ -1,6 +1,6 @@
-/* Models of any family, behind one table: a family is one file that fills a ModelFamily, and one
- * line in families.c. Training, checkpoints and `bench` use models only through this header.
- * Depends on backend, config, params. */
+/* The interface of all model families. A family is one file that fills in a ModelFamily, and
+ * one line in families.c. Training, checkpoints and `bench` access models only through this
+ * header. Depends on backend, config, params. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
@@ -9,95 +9,100 @@
 #include "model/config.h"
 #include "model/params.h"
 
-#define MODEL_SUMS 3 /* sums that a loss accumulates; StepNumbers.loss has as many */
+/* Number of sums that a loss accumulates; StepNumbers.loss has the same length. */
+#define MODEL_SUMS 3
 
 typedef struct Model Model;
 
-/* The key of one micro-batch's dropout masks, and how it treats gradients. */
+/* Options of one micro-batch: key of its dropout masks, and whether it overwrites gradients. */
 typedef struct {
   uint64_t key;
-  bool dropout; /* false: no dropout */
-  bool first;   /* its gradients overwrite the array; those of other micro-batches are added */
+  bool dropout; /* whether dropout is applied */
+  bool first;   /* overwrite the gradient array; false: add to it */
 } StepKey;
 
-/* Called when the gradients of the parameters in [begin, end) of the flat array are complete: on
- * a device, when the work that completes them is queued. Covers each element of the array,
- * padding included, exactly once per backward pass. */
+/* Called when the gradients of [begin, end) of the flat array are complete; on a device, when
+ * the kernels that compute them are queued. The ranges of a backward pass cover each element of
+ * the array, padding included, exactly once. */
 typedef void (*GradReady)(void *context, size_t begin, size_t end);
 
-/* The loss of one forward and backward pass. */
+/* Arguments of one forward and backward pass. */
 typedef struct {
-  float smoothing; /* label smoothing, where the family's loss has it */
-  float scale;     /* gradients are those of (sum of losses) * scale */
-  GradReady ready; /* or NULL */
+  float smoothing; /* label smoothing, if the loss of the family has it */
+  float scale;     /* the gradients are those of scale * (sum of losses) */
+  GradReady ready; /* reports complete gradients; may be NULL */
   void *context;
 } ModelPass;
 
-/* Sums over the predictions of some batches. sum[0] is what training minimises; the family
- * defines the others (the translator: negative log-likelihood without smoothing, and correct
- * predictions), and the task names them. */
+/* Sums over the predictions of one or more batches. sum[0] is the training loss. The family
+ * defines the other sums (for translation: negative log-likelihood without smoothing, and
+ * number of correct predictions); the task names them. */
 typedef struct {
   double sum[MODEL_SUMS];
-  uint64_t predictions; /* target tokens, labels, … */
+  uint64_t predictions; /* number of predictions: target tokens, labels or the like */
 } ModelLoss;
 
-/* Sizes of a model. They are used to plan a run and to check that the backend supports it, before
+/* Sizes of a model, used to plan a run and to check that the backend supports the model before
  * memory is allocated. */
 typedef struct {
-  size_t max_tokens; /* of a sentence, end mark included */
+  size_t max_tokens; /* longest sentence in tokens, including eos */
   size_t d_model, ffn_dim, head_dim, vocab;
-  size_t gemm_widths
-      [4]; /* output columns of its GEMMs; the first counts even above the limit of fp8 */
-  double gemm_weights[2]; /* weights of the GEMMs that a source and a target token passes; a
-                             family with one text has all in the first */
+  /* Output columns of the widest GEMMs. The first one counts for the fp8 buffers even if it is
+   * above FP8_MAX_DIM. */
+  size_t gemm_widths[4];
+  /* Number of weights in the GEMMs that a source token and a target token pass through, for
+   * FLOP counts. A family with a single sequence uses only the first. */
+  double gemm_weights[2];
 } ModelShape;
 
 /* Arguments of model_plan and model_new. */
 typedef struct {
   const ModelConfig *config;
   const Backend *backend; /* must outlive the model */
-  size_t capacity;        /* tokens of a batch, on each side */
-  size_t logit_rows; /* tokens whose logits are in memory at once; 0: as suits the backend */
-  bool training;     /* false leaves out what only backward needs */
+  /* Largest number of tokens of a batch, on the source and on the target side. */
+  size_t capacity;
+  /* Number of tokens whose logits are in memory at once; 0: chosen for the backend. */
+  size_t logit_rows;
+  bool training; /* false: do not allocate what only backward needs */
 } ModelSpec;
 
-/* What a family provides. `model` is the family's own struct, of which Model is the first
- * member. */
+/* What a family provides. `model` points to the family's own struct, whose first member is a
+ * Model. */
 struct ModelFamily {
-  const char *name;   /* as messages print it */
-  const char *format; /* "format" in model.json */
-  size_t bytes;       /* of the family's struct */
+  const char *name;   /* name in messages */
+  const char *format; /* value of "format" in model.json */
+  size_t bytes;       /* size of the family's struct */
   const ConfigField *fields;
 
-  /* Is the configuration possible? The error says what to change. */
+  /* Checks the configuration. The error names the option to change. */
   Err (*check)(const ModelConfig *config);
-  /* Describes architecture and sizes in one line, for the start of a run and --dry-run. */
+  /* Writes architecture and sizes in one line, for the start of a run and --dry-run. */
   void (*describe)(const ModelConfig *config, char *out, size_t size);
   ModelShape (*shape)(const ModelConfig *config);
-  /* Names, shapes, offsets and initial distributions of the weights; see params.h. */
+  /* Lists names, shapes, offsets and initial distributions of the weights; see params.h. */
   Err (*lay_out_params)(Params *params, const ModelConfig *config);
 
-  /* Fills model->params and what else needs no memory of the backend. */
+  /* Fills in model->params and other members that need no memory of the backend. */
   Err (*plan)(Model *model, const ModelSpec *spec);
-  /* Takes all arrays from the arena, in the same order at each call: called first without
-   * memory to count, then with it. Sets model->sums, (MODEL_SUMS). */
+  /* Takes all arrays from the arena. Called twice and must take the same arrays in the same
+   * order: first to count bytes (the pointers are NULL), then with memory. Sets model->sums. */
   void (*lay_out_memory)(Model *model, Arena *arena);
-  /* After the memory is there: writes constants into it. NULL: nothing to write. */
+  /* Writes constants into the allocated memory. NULL: there are none. */
   Err (*initialize)(Model *model);
-  /* Frees what plan took. Called also after plan failed; NULL: nothing to free. */
+  /* Frees what `plan` allocated; called also if `plan` has failed. NULL: nothing to free. */
   void (*release)(Model *model);
 
-  /* Makes `batch`, of the type that the family's tasks fill, the current one, in the backend's
-   * memory; sets model->shape. */
+  /* Copies `batch` (of the type that the family's tasks produce) to the backend as the current
+   * batch, and sets model->shape. */
   void (*load)(Model *model, const void *batch, StepKey key);
-  /* Forward and, where g is given, backward, of the current batch. See model_run. */
+  /* Runs forward and, unless g is NULL, backward of the current batch; see model_run. */
   void (*run)(Model *model, Weights w, float *g, const ModelPass *pass);
-  /* Calls `ready` with the ranges of a backward pass, in its order, without its work. The order
-   * must follow from the configuration alone. */
+  /* Calls `ready` with the same ranges and in the same order as a backward pass, without
+   * computing gradients. The order must depend on the configuration only. */
   void (*announce)(const Model *model, GradReady ready, void *context);
 };
 
-/* Ends with NULL. In families.c, alone, so that a test can link a table of its own. */
+/* Ends with NULL. Defined alone in families.c, so that a test can link a table of its own. */
 extern const ModelFamily *const model_families[];
 
 struct Model {
@@ -105,45 +110,48 @@ struct Model {
   ModelConfig config;
   Params params;
   const Backend *backend;
-  size_t capacity; /* tokens of a batch, on each side */
+  /* Largest number of tokens of a batch, on the source and on the target side. */
+  size_t capacity;
   bool training;
-  void *arena; /* all of the backend's memory, in one block; NULL while only planned */
+  void *arena; /* the model's memory in the backend, one block; NULL until model_allocate */
   size_t arena_bytes;
 
-  double *sums;         /* (MODEL_SUMS) of losses since model_loss, in the backend's memory */
-  uint64_t predictions; /* that went into them */
-  /* The current batch: */
-  uint64_t loads;      /* how many batches were loaded so far */
-  uint32_t shape[4];   /* all of it that queued operations depend on: a CUDA graph captured for
-                         one batch can be launched for another of the same shape */
-  bool dropout, first; /* of its StepKey */
-  double forward_end;  /* clock when the last forward pass ended, or was queued */
+  double *sums; /* (MODEL_SUMS) losses since the last model_loss, in the backend's memory */
+  uint64_t predictions; /* number of predictions in `sums` */
+  /* Properties of the current batch: */
+  uint64_t loads; /* number of batches loaded so far */
+  /* Everything of the batch that queued operations depend on. A CUDA graph captured for one
+   * batch can be launched for another of the same shape. */
+  uint32_t shape[4];
+  bool dropout, first; /* from the StepKey of the batch */
+  double forward_end;  /* time when the last forward pass ended or, on a device, was queued */
 };
 
-/* Plans a model: parameters and arena_bytes, without memory of the backend. */
+/* Plans a model: computes parameters and arena_bytes without allocating memory of the
+ * backend. */
 NODISCARD Err model_plan(Model **model, const ModelSpec *spec);
-/* Takes the planned memory. After an error the model must be freed. */
+/* Allocates the planned memory. After an error the caller must free the model. */
 NODISCARD Err model_allocate(Model *model);
 /* Calls model_plan and model_allocate. */
 NODISCARD Err model_new(Model **model, const ModelSpec *spec);
-void model_free(Model *model); /* NULL is allowed */
-/* model_plan and model_free for a struct of family->bytes bytes that the caller owns; for
- * code that knows the family. */
+void model_free(Model *model); /* accepts NULL */
+/* model_plan and model_free for a struct of family->bytes bytes that the caller owns. */
 NODISCARD Err model_plan_into(Model *storage, const ModelSpec *spec);
-void model_release(Model *storage); /* harmless when zeroed */
+void model_release(Model *storage); /* accepts a zeroed struct */
 
-/* Makes the batch the current one. Its memory may be written again when the call returns. */
+/* Makes `batch` the current one. The caller may reuse the batch after the call. */
 void model_load(Model *model, const void *batch, StepKey key);
-/* Forward and, where g is given, backward: gradients of (sum of losses) * pass->scale are added
- * to g; those of a first micro-batch overwrite it, padding included. Only queues operations of
- * the backend, the same ones for the same shape; a device may still be busy when it returns. */
+/* Runs forward and, unless g is NULL, backward: adds the gradients of pass->scale * (sum of
+ * losses) to g, or overwrites g, padding included, if StepKey.first is set. Only queues
+ * operations of the backend, the same ones for equal shapes; a device may still be computing
+ * when it returns. */
 void model_run(Model *model, Weights w, float *g, const ModelPass *pass);
-/* The sums since the last call, which it clears. Waits for the device. */
+/* Returns the sums since the last call and clears them. Waits for the device. */
 NODISCARD Err model_loss(Model *model, ModelLoss *loss);
-/* The order in which backward completes gradients; see ModelFamily. `model` is a Model; the
- * type is that of comm/reduce.h. */
+/* Reports the order in which backward completes gradients (ModelFamily.announce). `model` is a
+ * Model; it is a void pointer to match ReduceAnnounce in comm/reduce.h. */
 void model_announce(const void *model, GradReady ready, void *context);
-/* Reserves the backend's working memory for sentences of this model. */
+/* Reserves working memory in the backend for the longest sentence of this model. */
 NODISCARD Err model_reserve(const ModelConfig *config, const Backend *backend);
 
 #endif

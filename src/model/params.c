@@ -1,4 +1,4 @@
-/* Offsets and initial values of flat parameters. Depends on base. */
+/* Offsets and initial values of the parameters in the flat array. Depends on base. */
 #include "model/params.h"
 
 #include <math.h>
@@ -9,8 +9,9 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-#define ALIGN ((size_t)16)        /* floats: each weight begins on a cache line */
-#define UNIT  ((size_t)5040 * 16) /* the whole divides among 1 to 10 ranks, and more */
+#define ALIGN ((size_t)16) /* floats; each weight begins at a 64-byte cache line */
+/* floats; the padded array can be divided evenly among 1 to 10 ranks. */
+#define UNIT ((size_t)5040 * 16)
 
 size_t params_add(Params *p, Err *err, ParamInit init, double scale, size_t rows, size_t cols,
                   const char *fmt, ...) {
@@ -50,7 +51,7 @@ static void init_param(const Param *q, uint64_t seed, float *w) {
     double v = (word[1] + 0.5) / 4294967296.0;
     if (q->init == INIT_UNIFORM)
       w[i] = (float)(q->scale * (2 * u - 1));
-    else /* Box-Muller */
+    else /* Box-Muller transform */
       w[i] = (float)(q->scale * sqrt(-2 * log(u)) * cos(6.283185307179586 * v));
   }
 }

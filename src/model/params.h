@@ -1,5 +1,5 @@
-/* Flat parameters: every weight of a model is a stretch of one array, so that gradients,
- * optimizer state and checkpoints are arrays of the same layout. Depends on base. */
+/* Flat parameters: all weights of a model are in one array, so that gradients, optimizer state
+ * and checkpoints are arrays of the same layout. Depends on base. */
 #ifndef MODEL_PARAMS_H
 #define MODEL_PARAMS_H
 
@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 
-#define PARAM_NONE SIZE_MAX /* the offset of a weight that the model does not have */
+#define PARAM_NONE SIZE_MAX /* offset that marks a weight which the model does not have */
 
 /* The distribution of initial values: constants, uniform in [-scale, scale], or normal with
  * standard deviation `scale`. */
@@ -16,7 +16,7 @@ typedef enum { INIT_ZERO, INIT_ONE, INIT_UNIFORM, INIT_NORMAL } ParamInit;
 
 typedef struct {
   char name[56];
-  size_t offset, rows, cols; /* cols 1 for vectors */
+  size_t offset, rows, cols; /* cols is 1 for vectors */
   ParamInit init;
   double scale;
 } Param;
@@ -24,20 +24,21 @@ typedef struct {
 typedef struct {
   Param *param;
   size_t count, cap;
-  size_t total;  /* elements used */
-  size_t padded; /* elements of the array: divides among 1 to 10 ranks, and more */
+  size_t total;  /* elements of all weights, without padding */
+  size_t padded; /* elements of the array with padding; divisible by 1 to 10 ranks */
 } Params;
 
-/* Adds a weight behind the others and returns its offset. After an error in *err, which the
- * first failure sets, it does nothing and returns PARAM_NONE. */
+/* Appends a weight and returns its offset. The first failure is stored in *err; later calls
+ * then do nothing and return PARAM_NONE. */
 size_t params_add(Params *p, Err *err, ParamInit init, double scale, size_t rows, size_t cols,
                   const char *fmt, ...) __attribute__((format(printf, 7, 8)));
-/* When all weights are added: pads the array. */
+/* Pads the array. Call it after the last params_add. */
 void params_finish(Params *p);
 void params_free(Params *p);
-/* Glorot's (Xavier's) uniform limit of a matrix (rows, cols). */
+/* Returns the limit of the Glorot (Xavier) uniform distribution for a matrix (rows, cols). */
 double params_glorot(size_t rows, size_t cols);
-/* Initial values, a pure function of the seed and the names. `w` holds p->padded floats. */
+/* Fills `w`, p->padded floats, with initial values, which depend only on the seed and the names
+ * of the weights. */
 void params_init(const Params *p, uint64_t seed, float *w);
 
 #endif

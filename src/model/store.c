@@ -1,4 +1,4 @@
-/* model.json and flat arrays on disk. Depends on base, format, Jansson. */
+/* Reads and writes model.json and files of weights. Depends on base, format, Jansson. */
 #include "model/store.h"
 
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 #include "base/place.h"
 #include "format/safetensors.h"
 
-#define VERSION 2 /* 1 had no checksums */
+#define VERSION 2 /* version of model.json; version 1 had no checksums */
 
 static const char weights_name[] = "weights.safetensors", tokenizer_name[] = "tokenizer.model";
 
@@ -45,7 +45,7 @@ Err store_save_config(const ModelConfig *c, const StoreSums *sums, const char *d
   if (!text) return err_set(ERR_WORK, "cannot write %s: out of memory", path);
   Str out = {0};
   str_addf(&out, "%s\n", text);
-  free(text); /* allocated by Jansson */
+  free(text); /* Jansson allocated it with malloc */
   jsondoc_seal(&out);
   Err err = str_check(&out);
   if (!err) err = file_write(path, out.s, out.len);
@@ -53,7 +53,7 @@ Err store_save_config(const ModelConfig *c, const StoreSums *sums, const char *d
   return err;
 }
 
-/* The formats of all families, with commas between. */
+/* Writes the "format" names of all families, separated by commas. */
 static const char *list_formats(char out[256]) {
   size_t at = 0;
   *out = '\0';
@@ -64,7 +64,7 @@ static const char *list_formats(char out[256]) {
   return out;
 }
 
-/* The family whose model.json has this "format", or NULL. */
+/* Returns the family whose models have this "format" in model.json, or NULL. */
 static const ModelFamily *find_family(const char *format) {
   for (const ModelFamily *const *f = model_families; *f; f++)
     if (strcmp((*f)->format, format) == 0) return *f;
@@ -171,7 +171,7 @@ Err store_save_array(const Params *p, const float *array, const char *path) {
   return store_save_summed(p, array, path, &unused);
 }
 
-/* The tensor of each parameter, in the order of the parameters. */
+/* Finds the tensor of each parameter and checks names and shapes. */
 static Err find_tensors(const Params *p, const SafeFile *f, const SafeTensor **tensor) {
   for (size_t i = 0; i < p->count; i++) {
     const Param *q = &p->param[i];
@@ -221,7 +221,8 @@ Err store_load_array(const Params *p, float *array, const char *path) {
   return err;
 }
 
-/* The exponent of infinities and NaNs is all ones. */
+/* Tests the exponent bits, which are all ones in infinities and NaNs, in a loop that
+ * vectorizes. */
 static bool is_finite_array(const float *x, size_t n) {
   uint32_t bad = 0;
   for (size_t i = 0; i < n; i++) {

@@ -1,5 +1,5 @@
-/* The Transformer as a model family: its memory, batches, forward and backward passes. Depends on
- * model.h, transformer_internal.h. */
+/* The Transformer as a model family: memory, loading of batches, forward and backward. Depends
+ * on model.h, transformer_internal.h. */
 #include "model/transformer.h"
 
 #include <assert.h>
@@ -17,7 +17,8 @@ static AttentionState take_attention(Arena *a, size_t tokens, size_t in, size_t 
                           arena_floats(a, tokens * heads)};
 }
 
-/* Backward of GELU and SiLU needs the input of the activation, ReLU only a mask. */
+/* Backward of GELU and SiLU needs the input of the activation; backward of ReLU needs only a
+ * mask. */
 static FfnState take_ffn(Arena *a, size_t n, Activation kind, bool training) {
   FfnState f = {.up = arena_activations(a, n)};
   f.act = training && kind != ACT_RELU ? arena_activations(a, n) : f.up;
@@ -32,7 +33,7 @@ static void lay_out_stack(Transformer *t, Arena *a, int stack) {
   size_t tokens = t->model.capacity, d = (size_t)c->d_model, heads = (size_t)c->heads,
          ffn = (size_t)c->ffn_dim;
   int per_layer = stack ? 3 : 2;
-  /* Without backward two sets of buffers, used in turn, are enough. */
+  /* Without backward, two buffers that are used alternately are enough. */
   void *sum[2] = {0}, *y[2] = {0};
   float *stats = NULL;
   for (int i = 0; i <= s->sublayers; i++) {
@@ -67,7 +68,7 @@ static void lay_out_memory(Model *model, Arena *a) {
   model->sums = arena_take(a, MODEL_SUMS, sizeof *model->sums);
   if (model->backend->host) {
     t->dropout_key = arena_take(a, 1, sizeof *t->dropout_key);
-  } else { /* the key is the first element of the batch's block */
+  } else { /* the first element of the batch's block is the dropout key */
     t->batch = arena_take(a, batch_ints(tokens, tokens), sizeof(int32_t));
     t->dropout_key = (void *)t->batch;
   }
@@ -80,8 +81,9 @@ static void lay_out_memory(Model *model, Arena *a) {
   t->d_cross_kv = arena_activations(a, tokens * kv);
 }
 
-/* Sinusoidal positions: sin and cos of position / 10000^(i / (d/2)), all sines before all cosines
- * or interleaved. */
+/* Sinusoidal positions: sin and cos of angle = position * 10000^(-i / n) for i < d/2.
+ * HALVES: all sines before all cosines, n = d/2 - 1. INTERLEAVED: sine and cosine alternate,
+ * n = d/2. */
 static Err fill_positions(Model *model) {
   Transformer *t = (Transformer *)model;
   const TransformerConfig *c = &t->config;
@@ -105,7 +107,7 @@ static Err fill_positions(Model *model) {
   return ERR_OK;
 }
 
-/* The lists of pointers, all in one block. */
+/* Allocates the arrays of pointers of both stacks in one block. */
 static Err new_lists(Transformer *t) {
   size_t n = 0;
   for (int stack = 0; stack < 2; stack++) n += 3 * (size_t)(t->stack[stack].sublayers + 1);
@@ -130,8 +132,9 @@ static Err plan_transformer(Model *model, const ModelSpec *spec) {
   const TransformerConfig *c = &t->config;
   size_t capacity = spec->capacity;
   t->config = *transformer_config(spec->config);
-  /* About 64 MB of logits at once on a CPU: the output weights are packed anew for each chunk. A
-   * device wants large GEMMs and has the memory: 2 GB at most. */
+  /* Limits the memory for logits. On a CPU about 64 MB; fewer chunks are better, because
+   * each chunk packs the output weights again. A device needs large GEMMs to be fast: 2 GB
+   * in bf16. */
   t->logit_rows = ((size_t)(spec->backend->host ? 16 : 1024) << 20) / (size_t)c->vocab + 1;
   if (spec->logit_rows) t->logit_rows = spec->logit_rows;
   if (t->logit_rows > capacity) t->logit_rows = capacity;
@@ -152,8 +155,9 @@ static void release_transformer(Model *model) {
   transformer_params_free(&t->at);
 }
 
-/* A device gets the padded tokens and the most sentences, so that the operations that are queued
- * depend on `padded` alone; a host reads the tokens there are, where they are. */
+/* On a device the arrays have the padded size and the largest number of sentences, so that the
+ * queued operations depend on `padded` only. On a host the model reads the caller's arrays in
+ * place, without padding. */
 static void load_batch(Model *model, const void *given_batch, StepKey key) {
   Transformer *t = (Transformer *)model;
   const Backend *b = model->backend;
@@ -165,7 +169,7 @@ static void load_batch(Model *model, const void *given_batch, StepKey key) {
     assert(given->capacity <= model->capacity && given->most_sentences <= model->capacity);
     assert(given->padded[0] >= given->rows[0] && given->padded[1] >= given->rows[1] &&
            "batch_pad was not called");
-    /* One block holds all that the device reads. */
+    /* All arrays that the device reads are in one block, copied at once. */
     *given->key = key.key;
     batch_at(batch, t->batch);
     b->put(b, t->batch, given->memory_,

@@ -1,5 +1,5 @@
-/* The encoder-decoder Transformer, a model family, over packed batches (data/batch.h): forward,
- * loss and backward are written by hand. Depends on model.h, data/batch. */
+/* The encoder-decoder Transformer, a model family, over packed batches (data/batch.h). Forward,
+ * loss and backward are explicit: there is no autograd. Depends on model.h, data/batch. */
 #ifndef MODEL_TRANSFORMER_H
 #define MODEL_TRANSFORMER_H
 
@@ -7,51 +7,55 @@
 #include "model/model.h"
 #include "model/transformer_params.h"
 
-/* Saved activations of one attention block. void * is of the backend's type. */
+/* Activations of an attention sublayer that backward needs. The void pointers are arrays of the
+ * backend's type. */
 typedef struct {
-  void *in;   /* self: q, k, v (tokens, 3d); cross: q (tokens, d) */
-  void *out;  /* (tokens, d) heads side by side */
-  float *lse; /* (tokens, heads) */
+  void *in;   /* self-attention: q, k, v (tokens, 3d); cross-attention: q (tokens, d) */
+  void *out;  /* (tokens, d) outputs of all heads, concatenated */
+  float *lse; /* (tokens, heads) log-sum-exp of the attention scores */
 } AttentionState;
 
 typedef struct {
   void *up,
-      *act; /* (tokens, ffn_dim) before and after the activation; one where up is not kept */
-  uint8_t *mask; /* (tokens * ffn_dim) bits: ReLU's mask; NULL: backward reads `up` instead */
+      /* (tokens, ffn_dim) before and after the activation; the same array if `up` need not be
+       * kept. */
+      *act;
+  uint8_t *mask; /* (tokens * ffn_dim) bits: mask of ReLU; NULL: backward reads `up` instead */
 } FfnState;
 
-/* Saved activations of one stack (encoder or decoder). sum, y and norm_stats have one entry for
- * each junction, that is residual add and layer norm. Junction i precedes sublayer i; the last
- * junction follows the last sublayer. */
+/* Activations of one stack (encoder or decoder) that backward needs. A "junction" is a residual
+ * add followed by a layer norm. Junction i precedes sublayer i; the last junction follows the
+ * last sublayer. sum, y and norm_stats have one entry for each junction. */
 typedef struct {
   int sublayers;
-  void **sum;         /* (sublayers + 1) of (tokens, d): the residual */
-  void **y;           /* the same, normalised: what the sublayer reads */
-  float **norm_stats; /* of (tokens, 2): mean and reciprocal deviation */
+  void **sum; /* (sublayers + 1) arrays (tokens, d): the residual stream */
+  void **y; /* (sublayers + 1) arrays (tokens, d): normalised sum, the input of the sublayer */
+  float **norm_stats; /* (sublayers + 1) arrays (tokens, 2): mean and 1 / standard deviation */
   AttentionState *self, *cross;
   FfnState *ffn;
 } StackState;
 
 typedef struct {
-  Model model; /* first: a Model * of this family points here */
+  Model model; /* must be the first member: Model * is cast to Transformer * */
   TransformerConfig config;
-  TransformerParams at; /* offsets of the weights */
-  size_t logit_rows;    /* tokens whose logits are in memory at once */
+  TransformerParams at; /* offsets of the weights in the flat array */
+  size_t logit_rows;    /* number of tokens whose logits are in memory at once */
   StackState stack[2];
-  float *positions; /* (max_positions, d) sinusoidal encodings; NULL: learned */
-  void *cross_kv;   /* (tokens, layers * 2d) */
-  /* Working memory: */
+  float *positions; /* (max_positions, d) sinusoidal encodings; NULL if positions are learned */
+  /* (tokens, layers * 2d) cross-attention keys and values of all decoder layers. */
+  void *cross_kv;
+  /* Working memory. d_ marks gradients. */
   void *branch;      /* (tokens, d) output of the current sublayer */
-  void *logits;      /* (logit_rows, vocab), and their gradient */
-  void *d_branch;    /* gradients: of branch, */
-  void *d_y, *d_sum; /* of a junction's y and sum, */
-  void *d_wide;      /* (tokens, 3d) of queries, keys and values, */
-  void *d_up;        /* (tokens, ffn_dim), */
+  void *logits;      /* (logit_rows, vocab) logits, overwritten by their gradient */
+  void *d_branch;    /* (tokens, d) gradient of `branch` */
+  void *d_y, *d_sum; /* (tokens, d) gradients of a junction's y and sum */
+  void *d_wide;      /* (tokens, 3d) gradient of queries, keys and values */
+  void *d_up;        /* (tokens, ffn_dim) gradient of FfnState.up */
   void *d_cross_kv;
-  int32_t *batch;        /* a device's copy of the current batch, or NULL */
+  int32_t *batch;        /* a device's copy of the current batch; NULL on a host */
   uint64_t *dropout_key; /* in the backend's memory */
-  Batch current;         /* as the backend sees it */
-  void **lists;          /* memory of the arrays of pointers in `stack` */
+  Batch current;         /* the current batch; its pointers are valid for the backend */
+  void **lists;          /* allocation of the arrays of pointers in `stack` */
 } Transformer;
 
 extern const ModelFamily transformer_family;
@@ -61,8 +65,8 @@ extern const ModelFamily transformer_family;
 ModelConfig transformer_model_config(const TransformerConfig *config);
 const TransformerConfig *transformer_config(const ModelConfig *config);
 
-/* model_new, model_plan_into, model_release, model_load and model_run, for code that knows the
- * family and has the memory of the struct. */
+/* The functions of model.h for callers that know the family and own the struct: model_new,
+ * model_plan_into, model_release, and model_load followed by model_run. */
 NODISCARD Err transformer_new(Transformer *t, const TransformerConfig *config,
                               const Backend *backend, size_t capacity, size_t logit_rows,
                               bool training);

@@ -10,7 +10,7 @@ static float *grad_at(float *g, size_t offset) {
   return offset == PARAM_NONE ? NULL : g + offset;
 }
 
-/* The bias of a sublayer's output projection, or PARAM_NONE. */
+/* Returns the offset of the bias of a sublayer's output projection, or PARAM_NONE. */
 static size_t find_output_bias(const Transformer *t, int stack, int sublayer) {
   int per_layer = stack ? 3 : 2, kind = sublayer % per_layer;
   const LayerParams *p = &t->at.layer[stack][sublayer / per_layer];
@@ -27,7 +27,8 @@ static void add_norm_backward(Transformer *t, Weights w, float *g, int stack, in
   StackState *s = &t->stack[stack];
   const TransformerConfig *c = &t->config;
   int per_layer = stack ? 3 : 2, before = junction - 1;
-  if (junction == 0 && !c->pre_norm) return; /* d_y is the gradient of the embedding */
+  /* post-norm has no norm here: d_y is already the gradient of the embedding. */
+  if (junction == 0 && !c->pre_norm) return;
   AddNorm n = {.rows = tokens, .d = (size_t)c->d_model, .epsilon = c->norm_epsilon};
   if (junction > 0)
     n.drop = transformer_dropout(t, key, c->drop_residual, stack, before / per_layer,
@@ -60,7 +61,7 @@ static void self_attention_backward(Transformer *t, Weights w, float *g, int sta
   const AttentionParams *p = &t->at.layer[stack][layer].self;
   const AttentionState *s = &t->stack[stack].self[layer];
   size_t d = (size_t)t->config.d_model;
-  void *d_out = t->branch; /* unused by backward */
+  void *d_out = t->branch; /* reuse `branch`, which backward does not need */
   Attention a = transformer_self_attention(t, stack, layer, off, sentences, key);
   a.q_rows = tokens;
   b->linear_dw(b, g + p->out, NULL, t->d_branch, s->out, tokens, d, d, !key.first);
@@ -129,9 +130,10 @@ static void embed_backward(Transformer *t, float *g, int stack, const int32_t *i
                                         SITE_EMBEDDING));
 }
 
-/* The offset at which a layer's parameters begin. The flat array holds the embeddings, the
- * encoder's layers and final norm, the decoder's layers and final norm, and cross_kv. `layer`
- * may also be the number of layers, for the final norm, and one more, for what follows it. */
+/* Returns the offset at which a layer's parameters begin. The flat array holds the embeddings,
+ * the encoder's layers and final norm, the decoder's layers and final norm, and cross_kv.
+ * `layer` may also be the number of layers (the final norm) or that number plus one (the end of
+ * the stack). */
 static size_t layer_begin(const Transformer *t, int stack, int layer) {
   const TransformerParams *p = &t->at;
   int layers = t->config.layers[stack];
@@ -227,7 +229,7 @@ static void report_embeddings(const Transformer *t, GradReady ready, void *conte
   if (ready) ready(context, 0, layer_begin(t, 0, 0));
 }
 
-/* The calls of decoder_backward, cross_kv_backward and encoder_backward, in their order. */
+/* Must report the same ranges, in the same order, as transformer_backward. */
 void transformer_announce(const Transformer *t, GradReady ready, void *context) {
   for (int i = t->stack[1].sublayers; i >= 0; i--) report_layer(t, 1, i, ready, context);
   report_cross_kv(t, ready, context);

@@ -1,5 +1,5 @@
 /* Presets (base and big are those of "Attention Is All You Need"; tiny and small are for CPUs),
- * and the fields of model.json. Depends on base/err. */
+ * and the table of the fields in model.json. Depends on base/err. */
 #include "model/transformer_config.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ static const char *const norms[] = {"post", "pre", NULL};
   { .key = name, .kind = FIELD_INT, .min = 1, .max = most, FIELD(member) }
 #define CHOICE(name, member, list) \
   { .key = name, .kind = FIELD_CHOICE, .choices = list, FIELD(member) }
-/* The weights do not depend on these. */
+/* Fields on which the shapes of the weights do not depend. */
 #define RATE(name, member, most) \
   { .key = name, .kind = FIELD_FLOAT, .max = most, .may_change = true, FIELD(member) }
 #define ID(name, member, least)                                                               \

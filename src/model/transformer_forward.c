@@ -115,7 +115,8 @@ void transformer_ffn(Transformer *t, Weights w, int stack, int layer, const void
   const FfnParams *p = &t->at.layer[stack][layer].ffn;
   FfnState *s = &t->stack[stack].ffn[layer];
   size_t d = (size_t)t->config.d_model, ffn = (size_t)t->config.ffn_dim;
-  /* With ReLU only a mask is saved for backward, so the bias can be added by the activation. */
+  /* With ReLU only a mask is saved for backward, so b->activate can add the bias; otherwise the
+   * sum including the bias must be saved. */
   const void *bias = transformer_weight(t, w, p->up_bias);
   b->linear(b, s->up, y, transformer_weight(t, w, p->up), s->mask ? NULL : bias, tokens, d,
             ffn);

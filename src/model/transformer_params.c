@@ -27,9 +27,9 @@ static size_t add_matrix(Layout *l, size_t rows, size_t cols, const char *where)
                     "%s.weight", where);
 }
 
-/* Several (d, d) matrices in one block (rows, d), each with the Glorot limit of (d, d).
- * Exception: a block with ffn_dim rows has the limit of one (rows, d) matrix. Changing that
- * would change the initial weights of existing seeds. */
+/* Adds a block (rows, d) of several (d, d) matrices, initialised with the Glorot limit of a (d,
+ * d) matrix. Exception: a block with ffn_dim rows gets the limit of one (rows, d) matrix; this
+ * is kept because it determines the initial weights of existing seeds. */
 static size_t add_square_matrices(Layout *l, size_t rows, const char *where) {
   size_t d = (size_t)l->config->d_model, fan = rows == (size_t)l->config->ffn_dim ? rows : d;
   return params_add(l->p, &l->err, INIT_UNIFORM, params_glorot(fan, d), rows, d, "%s.weight",
@@ -40,7 +40,8 @@ static size_t add_bias(Layout *l, size_t rows, const char *where) {
   return params_add(l->p, &l->err, INIT_ZERO, 0, rows, 1, "%s.bias", where);
 }
 
-/* Normal with deviation 1 / sqrt(d). */
+/* Adds an embedding, initialised from a normal distribution with standard deviation 1 /
+ * sqrt(d). */
 static size_t add_embedding(Layout *l, size_t rows, const char *where) {
   size_t d = (size_t)l->config->d_model;
   return params_add(l->p, &l->err, INIT_NORMAL, 1 / sqrt((double)d), rows, d, "%s.weight",

@@ -1,42 +1,45 @@
-/* Where each weight of the encoder-decoder Transformer lies in the flat array. Depends on params,
- * transformer_config. */
+/* Offsets of the weights of the encoder-decoder Transformer in the flat array. Depends on
+ * params, transformer_config. */
 #ifndef MODEL_TRANSFORMER_PARAMS_H
 #define MODEL_TRANSFORMER_PARAMS_H
 
 #include "model/params.h"
 #include "model/transformer_config.h"
 
-/* Offsets of one block of weights; PARAM_NONE where the model has none. */
+/* Offsets of the weights of a block; PARAM_NONE if the model does not have the weight. */
 typedef struct {
   size_t gain, bias;
 } NormParams;
 typedef struct {
-  size_t in, in_bias;   /* self: q, k, v (3d, d); cross: q (d, d) */
-  size_t out, out_bias; /* (d, d) */
+  size_t in, in_bias;   /* self-attention: q, k, v (3d, d); cross-attention: q (d, d) */
+  size_t out, out_bias; /* output projection (d, d) */
 } AttentionParams;
 typedef struct {
-  size_t up, up_bias, down, down_bias; /* (ffn_dim, d), (d, ffn_dim) */
+  size_t up, up_bias, down, down_bias; /* up: (ffn_dim, d); down: (d, ffn_dim) */
 } FfnParams;
 typedef struct {
-  AttentionParams self, cross; /* cross in the decoder only */
+  AttentionParams self, cross; /* `cross` is set in the decoder only */
   FfnParams ffn;
-  NormParams norm[3]; /* one for each sublayer: before it (pre) or after it (post) */
+  /* One norm for each sublayer: before it (pre-norm) or after it (post-norm). */
+  NormParams norm[3];
 } LayerParams;
 
 typedef struct {
-  size_t source_embedding, target_embedding, output; /* (vocab, d); equal where tied */
-  size_t source_positions, target_positions; /* (max_positions, d) learned, or PARAM_NONE */
-  size_t cross_kv, cross_kv_bias; /* (layers * 2d, d): every decoder layer's keys and values */
+  /* (vocab, d); tied embeddings have equal offsets. */
+  size_t source_embedding, target_embedding, output;
+  /* (max_positions, d); PARAM_NONE if positions are sinusoidal. */
+  size_t source_positions, target_positions;
+  size_t cross_kv, cross_kv_bias; /* (layers * 2d, d) keys and values of all decoder layers */
   LayerParams *layer[2];
-  NormParams final_norm[2]; /* pre-norm only */
+  NormParams final_norm[2]; /* used with pre-norm only */
 } TransformerParams;
 
-/* Adds all weights to `p`, which is empty, and notes their offsets. After an error there is
- * nothing to free. */
+/* Adds all weights to `p`, which must be empty, and stores their offsets in `at`. After an
+ * error there is nothing to free. */
 NODISCARD Err transformer_lay_out(TransformerParams *at, Params *p,
                                   const TransformerConfig *config);
 void transformer_params_free(TransformerParams *at);
-/* Names and shapes alone, for readers and writers of weights. */
+/* Lists names and shapes only, for code that reads or writes weight files. */
 NODISCARD Err transformer_lay_out_params(Params *p, const TransformerConfig *config);
 
 #endif

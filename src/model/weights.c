@@ -1,4 +1,4 @@
-/* Weights where a backend reads them. Depends on backend. */
+/* Copies weights to a backend. Depends on backend. */
 #include "model/weights.h"
 
 Err weights_new(Weights *out, const Backend *b, const float *w, size_t n) {

@@ -243,12 +243,12 @@ static void print_result(const char *fmt, ...) {
 
 static void print_summary(const TrainSpec *spec, const TrainResult *r) {
   char tokens[32], time[32];
-  print_result("%s at step %" PRIu64 " after %s, %s target tokens",
+  print_result("%s at step %" PRIu64 " after %s, %s %s",
                r->stopped ? "stopped"
                : r->early ? "ended early"
                           : "done",
-               r->step, str_of_seconds(time, r->seconds),
-               str_of_count(tokens, r->target_tokens));
+               r->step, str_of_seconds(time, r->seconds), str_of_count(tokens, r->predictions),
+               spec->task->predictions_done);
   const char *slash =
       str_ends(spec->run, "/") ? "" : "/"; /* a shell completes directories with a slash */
   const TaskMetric *metric = &spec->task->metrics[spec->task->decisive];

@@ -367,12 +367,24 @@ static Err check_data(const char *dir, const TrainArrays *a, const Record *r) {
                  dir, saved, a->data);
 }
 
+/* Checked first: with another task, data and model differ as well. */
+static Err check_task(const char *dir, const TrainArrays *a, const Record *r) {
+  const char *saved = r->counters.task;
+  if (!a->task || strcmp(a->task, saved) == 0) return ERR_OK;
+  return err_set(
+      ERR_USAGE,
+      "%s is of a run with --task %s, which cannot go on with --task %s; give the run's "
+      "own --task, or begin a new run with another --run",
+      dir, saved, a->task);
+}
+
 Err checkpoint_compare(const char *dir, const TrainArrays *a, TrainCounters *c) {
   Record r;
   bool whole;
   TRY(record_read(dir, &r, &whole));
   if (!whole) return ERR_WORK; /* err_message says what is damaged */
-  Err err = check_data(dir, a, &r);
+  Err err = check_task(dir, a, &r);
+  if (!err) err = check_data(dir, a, &r);
   if (!err) err = check_model(dir, a, &r);
   if (!err) *c = r.counters;
   record_free(&r);
@@ -380,6 +392,7 @@ Err checkpoint_compare(const char *dir, const TrainArrays *a, TrainCounters *c) 
 }
 
 static Err load_arrays(const char *dir, const TrainArrays *a, const Record *r) {
+  TRY(check_task(dir, a, r));
   TRY(check_data(dir, a, r));
   TRY(check_model(dir, a, r));
   TRY(check_optimizer_state(dir, a, r));

@@ -12,6 +12,7 @@ typedef struct {
   const Params *params;
   const char *tokenizer; /* path of the .model */
   const Str *pieces;     /* when saving: its bytes; NULL reads the file */
+  const char *task;      /* when loading: the name of the task that is required; NULL for any */
   const char *data;      /* when loading: the SHA-256 that is required; NULL for any */
   float *w;       /* the weights that the optimizer updates; each array: (params->padded) */
   float *e;       /* their moving average, or NULL */
@@ -32,8 +33,8 @@ NODISCARD Err checkpoint_find(const char *run, char dir[FILE_PATH_MAX], bool *fo
 /* Is every file there with the right size and CRC-32 (model_only: those that translate
  * needs)? If not, sets *whole = false, leaves the reason in err_message() and returns ERR_OK. */
 NODISCARD Err checkpoint_check(const char *dir, bool model_only, bool *whole);
-/* Reads the counters, and refuses a checkpoint of other data, another model or another
- * tokenizer than a->data, a->config and a->tokenizer; uses nothing else of `a`. */
+/* Reads the counters, and refuses a checkpoint of another task, other data, another model or another
+ * tokenizer than a->task, a->data, a->config and a->tokenizer; uses nothing else of `a`. */
 NODISCARD Err checkpoint_compare(const char *dir, const TrainArrays *a, TrainCounters *c);
 /* Loads the directory that checkpoint_find returned and verifies every file it reads. The optimizer
  * state must be of the same kind as the arrays; a moving average that is wanted and not saved starts

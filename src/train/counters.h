@@ -5,9 +5,10 @@
 #include "train/scaler.h"
 
 typedef struct {
-  uint64_t step, target_tokens, pairs;
-  uint64_t micro_batches;      /* of a step; 0: an older checkpoint does not record it */
-  uint64_t batch_tokens, seed; /* batch_tokens 0: an older checkpoint, which said neither */
+  uint64_t step;
+  uint64_t predictions, examples; /* of all steps; the task names them */
+  uint64_t micro_batches;         /* of a step; 0: an older checkpoint does not record it */
+  uint64_t batch_tokens, seed;    /* batch_tokens 0: an older checkpoint, which said neither */
   double best_score;
   uint64_t best_step;
   int worse;          /* validations since the best */
@@ -17,6 +18,7 @@ typedef struct {
   int rollbacks;
   Scaler scaler;
   char data[65]; /* SHA-256 of the data set's dataset.json; "" in older checkpoints */
+  char task[32]; /* TaskKind.name of the run */
 } TrainCounters;
 
 #endif

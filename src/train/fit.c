@@ -133,12 +133,11 @@ static Err choose_tokens(Trainer *t, const ModelConfig *c, uint32_t *tokens) {
   TRY(find_largest(t, c, bytes, most, tokens));
   TRY(world_least(&t->world, "tokens of a batch", tokens));
   if (*tokens < least)
-    return err_set(
-        ERR_WORK,
-        "a batch of %u tokens a side, which the longest sentence needs, does not fit into "
-        "the %s that a rank may have here; take a smaller model, or prepare the "
-        "data with a smaller --max-tokens",
-        least, str_of_bytes(text, bytes));
+    return err_set(ERR_WORK,
+                   "a batch of %u %s, which the longest sentence needs, does not fit into "
+                   "the %s that a rank may have here; take a smaller model, or prepare the "
+                   "data with a smaller --max-tokens",
+                   least, t->task->kind->capacity_unit, str_of_bytes(text, bytes));
   log_info(
       "batches  --batch-tokens auto is %u tokens: %s", *tokens,
       *tokens < most ? "as many as fit into the memory"
@@ -192,9 +191,9 @@ static Err check_or_refuse(Trainer *t, FitCheck *c) {
   if (c->needed <= c->left) return ERR_OK;
   return err_set(
       ERR_WORK,
-      "the run does not fit into memory: a rank needs %s with batches of %zu tokens a "
-      "side, and %s has %s free; %s",
-      str_of_bytes(needs, c->needed), t->state.model->capacity,
+      "the run does not fit into memory: a rank needs %s with batches of %zu %s, and %s has "
+      "%s free; %s",
+      str_of_bytes(needs, c->needed), t->state.model->capacity, t->task->kind->capacity_unit,
       t->world.backend.host ? "this machine" : "the GPU", str_of_bytes(left, c->left),
       describe_remedy(remedy, c));
 }

@@ -366,8 +366,8 @@ static Err run_step(Trainer *t) {
              ": update skipped, the gradient overflowed; the loss scale is %g from now on",
              t->run.at.step, scaler_factor(&t->run.at.scaler));
   t->run.at.step++;
-  t->run.at.target_tokens += (uint64_t)step.predictions;
-  t->run.at.pairs += (uint64_t)step.examples;
+  t->run.at.predictions += (uint64_t)step.predictions;
+  t->run.at.examples += (uint64_t)step.examples;
   add_step(&t->since, &step);
   report_first_step(t);
   if (t->run.at.step % s->log_every == 0)

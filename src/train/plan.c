@@ -42,10 +42,9 @@ Err plan_print(const Trainer *t) {
            str_of_count(parameters, t->state.model->params.total));
   /* It may warn, and warnings of all ranks are shown. */
   if (world_is_writer(&t->world)) t->task->kind->describe(t->task);
-  log_info(
-      "batches  %u x %u tokens a side in a step, %s micro-batches per epoch, packing %.1f %%",
-      t->micro_batches, t->task->capacity, str_of_count(batches, t->task->batches),
-      100 * t->task->fill);
+  log_info("batches  %u x %u %s in a step, %s micro-batches per epoch, packing %.1f %%",
+           t->micro_batches, t->task->capacity, t->task->kind->capacity_unit,
+           str_of_count(batches, t->task->batches), 100 * t->task->fill);
   const char *way = t->world.allreduce.about;
   bool rounded = s->allreduce_bf16 && (world_has_others(&t->world) || s->reproducible);
   log_info("ranks    %s%s%s%s%s%s", comm_about(t->world.comm), *way ? ", " : "", way,

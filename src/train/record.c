@@ -16,10 +16,13 @@
 #include "base/jsondoc.h"
 #include "base/mem.h"
 #include "base/place.h"
+#include "train/task.h"
 
 #define FORMAT  "trireme-training"
 #define VERSION 2 /* version 1: no checksums, no EMA, always both m and v */
 #define LIMIT   ((size_t)1 << 22)
+
+#define FIRST_TASK "translate" /* the only task of versions that did not record it */
 
 const char *const record_name[PARTS] = {"model.json",          "tokenizer.model",
                                         "weights.safetensors", "training.safetensors",
@@ -29,6 +32,18 @@ const char *const record_name[PARTS] = {"model.json",          "tokenizer.model"
 
 static void print_crc(uint32_t crc, char out[DIGITS + 1]) {
   snprintf(out, DIGITS + 1, "%08" PRIx32, crc);
+}
+
+/* Keys of the counters that a task names. A task that this program does not have, in a checkpoint
+ * of another program, leaves them unknown. */
+static const char *get_predictions_key(const TrainCounters *c) {
+  const TaskKind *kind = task_find(c->task);
+  return kind ? kind->predictions_total : "predictions";
+}
+
+static const char *get_examples_key(const TrainCounters *c) {
+  const TaskKind *kind = task_find(c->task);
+  return kind ? kind->examples_total : "examples";
 }
 
 /* Writing. */
@@ -58,16 +73,17 @@ static json_t *print_parts(const Record *r) {
 static char *print_record(const Record *r) {
   const TrainCounters *c = &r->counters;
   json_t *root = json_pack(
-      "{s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:i, s:I, s:f, s:f, s:i, s:f, "
+      "{s:s, s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:i, s:I, s:f, s:f, s:i, "
+      "s:f, "
       "s:I, s:s, s:o}",
-      "format", FORMAT, "version", VERSION, "checksum", JSONDOC_NO_SUM, "step",
-      (json_int_t)c->step, "target_tokens", (json_int_t)c->target_tokens, "pairs",
-      (json_int_t)c->pairs, "micro_batches", (json_int_t)c->micro_batches, "batch_tokens",
-      (json_int_t)c->batch_tokens, "seed", (json_int_t)c->seed, "best_score", c->best_score,
-      "best_step", (json_int_t)c->best_step, "worse", c->worse, "validated",
-      (json_int_t)c->validated, "seconds", c->seconds, "lr_scale", c->lr_scale, "rollbacks",
-      c->rollbacks, "loss_scale", c->scaler.scale, "clean_steps", (json_int_t)c->scaler.clean,
-      "data", c->data, "files", print_parts(r));
+      "format", FORMAT, "version", VERSION, "checksum", JSONDOC_NO_SUM, "task", c->task, "step",
+      (json_int_t)c->step, get_predictions_key(c), (json_int_t)c->predictions,
+      get_examples_key(c), (json_int_t)c->examples, "micro_batches",
+      (json_int_t)c->micro_batches, "batch_tokens", (json_int_t)c->batch_tokens, "seed",
+      (json_int_t)c->seed, "best_score", c->best_score, "best_step", (json_int_t)c->best_step,
+      "worse", c->worse, "validated", (json_int_t)c->validated, "seconds", c->seconds,
+      "lr_scale", c->lr_scale, "rollbacks", c->rollbacks, "loss_scale", c->scaler.scale,
+      "clean_steps", (json_int_t)c->scaler.clean, "data", c->data, "files", print_parts(r));
   if (root && r->second) {
     json_t *list = json_array();
     for (size_t i = 0; i < r->seconds; i++)
@@ -147,13 +163,15 @@ static Err read_second(Record *r, const json_t *list) {
 }
 
 static void read_counters(TrainCounters *c, const json_t *root) {
+  const char *task = json_string_value(json_object_get(root, "task"));
+  snprintf(c->task, sizeof c->task, "%s", task ? task : FIRST_TASK);
   c->step = get_count(root, "step");
-  c->target_tokens = get_count(root, "target_tokens");
-  c->pairs = get_count(root, "pairs");
+  c->predictions = get_count(root, get_predictions_key(c));
+  c->examples = get_count(root, get_examples_key(c));
   c->micro_batches = get_count(root, "micro_batches");
   c->batch_tokens = get_count(root, "batch_tokens");
   c->seed = get_count(root, "seed");
-  /* Older versions had translation as the only task. */
+  /* "best_bleu": of versions with FIRST_TASK alone. */
   c->best_score = get_real(root, "best_score", get_real(root, "best_bleu", 0));
   c->best_step = get_count(root, "best_step");
   c->worse = (int)get_count(root, "worse");

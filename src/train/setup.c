@@ -78,6 +78,7 @@ static Err read_counters(Trainer *t, SetUp *s) {
   if (!world_is_writer(&t->world) || !t->run.is_resumed) return ERR_OK;
   TrainArrays required = {.config = &t->task->config,
                           .tokenizer = t->task->tokenizer,
+                          .task = t->task->kind->name,
                           .data = t->spec->accept_data ? NULL : t->task->data_hash};
   TRY(checkpoint_find(t->run.dir, dir, &is_found));
   if (is_found) TRY(checkpoint_compare(dir, &required, &t->run.at));

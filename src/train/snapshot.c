@@ -15,6 +15,7 @@ TrainArrays train_arrays(const Trainer *t) {
   return (TrainArrays){.config = &st->model->config,
                        .params = &st->model->params,
                        .tokenizer = t->task->tokenizer,
+                       .task = t->task->kind->name,
                        .data = t->spec->accept_data ? NULL : t->task->data_hash,
                        .w = st->w,
                        .e = st->e,
@@ -31,6 +32,7 @@ static Err load_or_begin(Trainer *t, TrainArrays *a) {
   size_t bytes = p->padded * sizeof(float);
   char dir[FILE_PATH_MAX];
   bool is_found;
+  a->task = t->task->kind->name;
   a->data = train_arrays(t).data;
   if (*t->run.copy) {
     Err err = checkpoint_load(t->run.copy, a, &t->run.at);
@@ -97,6 +99,7 @@ Err train_restore(Trainer *t) {
   }
   t->run.at.batch_tokens = t->task->capacity;
   t->run.at.seed = t->spec->seed;
+  snprintf(t->run.at.task, sizeof t->run.at.task, "%s", t->task->kind->name);
   distribute_state(t, a);
   t->health = (Health){0};
   t->run.is_validation_pending = false;

@@ -46,7 +46,7 @@ typedef struct {
 } TrainSpec;
 
 typedef struct {
-  uint64_t step, target_tokens;
+  uint64_t step, predictions;
   double loss, best_score, seconds;
   uint64_t best_step;
   int averaged; /* checkpoints in RUN/average; 0: none was made */

@@ -39,13 +39,16 @@ typedef struct {
 } TaskMetric;
 
 struct TaskKind {
-  const char *name;
+  const char *name; /* for --task, and in training.json; shorter than TrainCounters.task */
   /* In metrics.jsonl: the means of the model's sums, see ModelLoss; NULL: not recorded. */
   const char *sums[MODEL_SUMS];
   int shown_sum;       /* the one that the log prints as loss */
   bool has_perplexity; /* the log adds exp of the loss: of that sum's mean, and of metrics[0] */
   const char *predictions, *predictions_per_s; /* in the log; in metrics.jsonl */
   const char *examples, *examples_per_s;
+  const char *predictions_total, *examples_total; /* of the whole run, in training.json */
+  const char *predictions_done;                   /* what the last line of a run counts */
+  const char *capacity_unit; /* of Task.capacity in messages: "tokens", "tokens a side" */
   TaskMetric metrics[TASK_METRICS + 1];
   int decisive;          /* the metric that `best` and --patience compare */
   bool higher_is_better; /* of that one */

@@ -338,7 +338,7 @@ done:
 }
 
 const TaskKind translate_task = {
-    .name = "translation",
+    .name = "translate",
     .sums = {"loss", "nll", "accuracy"},
     .shown_sum = 1, /* without label smoothing, so that training and validation compare */
     .has_perplexity = true,
@@ -346,6 +346,10 @@ const TaskKind translate_task = {
     .predictions_per_s = "target_tokens_per_s",
     .examples = "pairs",
     .examples_per_s = "pairs_per_s",
+    .predictions_total = "target_tokens",
+    .examples_total = "pairs",
+    .predictions_done = "target tokens",
+    .capacity_unit = "tokens a side",
     .metrics = {[NLL] = {"loss", 4, "valid_nll", "average_nll"},
                 [BLEU] = {"BLEU", 2, "valid_bleu", "average_bleu"}},
     .decisive = BLEU,

@@ -34,7 +34,7 @@ static Err train_and_report(Trainer *t, TrainResult *r) {
   if (!err) err = allreduce_finish(&t->world.allreduce);
   if (t->run.copies) print_copies(t->run.copies);
   r->step = t->run.at.step;
-  r->target_tokens = t->run.at.target_tokens;
+  r->predictions = t->run.at.predictions;
   r->best_score = t->run.at.best_score;
   r->best_step = t->run.at.best_step;
   r->loss = t->last_loss;

@@ -58,8 +58,8 @@ UNUSED static void fill_arrays(const TrainArrays *a, uint64_t step) {
 
 UNUSED static TrainCounters counters(uint64_t step) {
   TrainCounters c = {.step = step,
-                     .target_tokens = 1000 * step,
-                     .pairs = 30 * step,
+                     .predictions = 1000 * step,
+                     .examples = 30 * step,
                      .micro_batches = 4 * step,
                      .best_score = 12.3 + 1.0 / (double)(step + 3),
                      .best_step = step / 2,
@@ -68,7 +68,8 @@ UNUSED static TrainCounters counters(uint64_t step) {
                      .seconds = 0.1 * (double)step,
                      .lr_scale = 1.0 / 3,
                      .rollbacks = 2,
-                     .scaler = {.scale = 512, .clean = step + 7}};
+                     .scaler = {.scale = 512, .clean = step + 7},
+                     .task = "translate"};
   snprintf(c.data, sizeof c.data, "%064" PRIx64, step * 0x123456789);
   return c;
 }
@@ -89,8 +90,8 @@ UNUSED static void assert_loaded(int set, uint64_t step, const TrainCounters *c)
   }
   if (set & WITH_SECOND)
     assert_memory_equal(doubles[0], doubles[1], params.count * sizeof(double));
-  assert_true(c->step == counts.step && c->target_tokens == counts.target_tokens);
-  assert_true(c->pairs == counts.pairs && c->micro_batches == counts.micro_batches);
+  assert_true(c->step == counts.step && c->predictions == counts.predictions);
+  assert_true(c->examples == counts.examples && c->micro_batches == counts.micro_batches);
   assert_memory_equal(&c->best_score, &counts.best_score, sizeof(double));
   assert_true(c->best_step == counts.best_step && c->worse == counts.worse);
   assert_int_equal(c->validated, counts.validated);
@@ -98,6 +99,7 @@ UNUSED static void assert_loaded(int set, uint64_t step, const TrainCounters *c)
   assert_memory_equal(&c->lr_scale, &counts.lr_scale, sizeof(double));
   assert_int_equal(c->rollbacks, counts.rollbacks);
   assert_string_equal(c->data, counts.data);
+  assert_string_equal(c->task, counts.task);
   assert_true(c->scaler.scale == counts.scaler.scale && c->scaler.clean == counts.scaler.clean);
 }
 

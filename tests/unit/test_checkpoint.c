@@ -76,10 +76,11 @@ static void test_checkpoint_of_older_version_is_read(void **state) {
   OK(checkpoint_find(at("older"), dir, &found));
   OK(checkpoint_load(dir, &a, &c));
   TrainCounters known = counters(9);
-  assert_true(c.step == 9 && c.target_tokens == 8 && c.pairs == 7 && c.best_step == 5);
+  assert_true(c.step == 9 && c.predictions == 8 && c.examples == 7 && c.best_step == 5);
   assert_true(c.best_score == 6.5 && c.worse == 4 && c.seconds == 3);
   assert_true(c.lr_scale == 1 && c.rollbacks == 0 && c.micro_batches == 0);
   assert_true(c.scaler.scale == 0 && c.scaler.clean == 0);
+  assert_string_equal(c.task, "translate"); /* the only task there was */
   assert_loaded(WITH_M | WITH_V, 9, (TrainCounters[]){known});
   /* A missing file is noticed even without checksums. */
   assert_int_equal(unlink(join(dir, "moment2.safetensors")), 0);
@@ -227,6 +228,23 @@ static void test_checkpoint_missing_links_newest_step_is_found(void **state) {
   assert_int_equal(resume(run, 0, dir), 99999999);
 }
 
+static void test_checkpoint_of_another_task_is_refused(void **state) {
+  (void)state;
+  char dir[FILE_PATH_MAX];
+  TrainArrays a = arrays(1, 0);
+  TrainCounters c;
+  bool found;
+  save(at("task"), 0, 4, false);
+  OK(checkpoint_find(at("task"), dir, &found));
+  a.task = "translate";
+  OK(checkpoint_compare(dir, &a, &c));
+  OK(checkpoint_load(dir, &a, &c));
+  a.task = "rating";
+  assert_int_equal(checkpoint_compare(dir, &a, &c), ERR_USAGE);
+  assert_says("with --task translate, which cannot go on with --task rating");
+  assert_int_equal(checkpoint_load(dir, &a, &c), ERR_USAGE);
+}
+
 static void test_checkpoint_load_with_other_arrays_is_refused(void **state) {
   (void)state;
   char run[FILE_PATH_MAX], dir[FILE_PATH_MAX];
@@ -362,6 +380,7 @@ int main(void) {
       cmocka_unit_test(test_checkpoint_damaged_file_is_named_and_older_checkpoint_used),
       cmocka_unit_test(test_checkpoint_find_without_whole_checkpoint_finds_none),
       cmocka_unit_test(test_checkpoint_missing_links_newest_step_is_found),
+      cmocka_unit_test(test_checkpoint_of_another_task_is_refused),
       cmocka_unit_test(test_checkpoint_load_with_other_arrays_is_refused),
       cmocka_unit_test(test_checkpoint_value_that_is_not_finite_is_refused),
       cmocka_unit_test(test_checkpoint_prune_keeps_newest_and_best),

@@ -259,6 +259,10 @@ static const TaskKind rating_task = {
     .predictions_per_s = "ratings_per_s",
     .examples = "texts",
     .examples_per_s = "texts_per_s",
+    .predictions_total = "ratings",
+    .examples_total = "texts",
+    .predictions_done = "ratings",
+    .capacity_unit = "words",
     .metrics = {{"MSE", 4, "valid_mse", "average_mse"}, {"MAE", 4, "valid_mae", "average_mae"}},
     .decisive = 0,
     .higher_is_better = false,
@@ -328,7 +332,7 @@ static void test_family_and_task_of_a_test_train_until_loss_falls(void **state) 
   TrainSpec spec = make_spec(at("run"), 200, &options);
   train(&spec, &r);
   assert_int_equal(r.step, 200);
-  assert_int_equal(r.target_tokens, 200 * 2 * BATCH_TEXTS);
+  assert_int_equal(r.predictions, 200 * 2 * BATCH_TEXTS);
   assert_int_equal(options.closed, 1);
   Str text = read_text(at("run/metrics.jsonl"));
   assert_true(find_metric(&text, "squared_error", true) <

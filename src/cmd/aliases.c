@@ -1,15 +1,15 @@
-/* Other names of the options in options.c: our own former names, and names of fairseq, Marian,
- * Hugging Face, OpenNMT, SentencePiece and sacreBLEU. A name that means exactly the same is
- * accepted; one that means something else is answered with what to pass instead.
- * 'trireme help aliases' and the man page print this table. */
+/* Aliases of the options in options.c: former names of Trireme's own options, and names from
+ * fairseq, Marian, Hugging Face, OpenNMT, SentencePiece and sacreBLEU. A foreign name with
+ * exactly the same meaning is accepted. A name with another meaning is an error that says what
+ * to pass instead. 'trireme help aliases' and the man page print this table. */
 #include "cmd/cmd.h"
 
-/* commands, alias, option, origin */
+/* columns: commands, alias, option, program from which the alias comes */
 #define FORMER(commands, alias, name) \
   { commands, alias, name, NULL, OPT_FORMER, NULL }
 #define ALIAS(commands, alias, name, origin) \
   { commands, alias, name, NULL, origin, NULL }
-/* A flag that stands for an option and its value. */
+/* A flag that is an alias of an option with a given value. */
 #define SETS(commands, alias, name, value, origin) \
   { commands, alias, name, value, origin, NULL }
 #define HINT(commands, alias, origin, hint) \
@@ -24,7 +24,7 @@
 #define TORCH   "torchrun"
 
 const OptAlias cmd_aliases[] = {
-    /* Our own former names */
+    /* Aliases: former names of our own options */
     FORMER("prepare", "sample", "tokenizer-sample"),
     FORMER("train", "width", "d-model"),
     FORMER("train", "feed-width", "ffn-dim"),
@@ -51,7 +51,7 @@ const OptAlias cmd_aliases[] = {
     FORMER("score", "sentence", "sentence-level"),
     FORMER("score", "paired", "paired-bs"),
 
-    /* Text and tokenizer */
+    /* Aliases: text and tokenizer */
     ALIAS("prepare", "train-sets", "train", MARIAN),
     ALIAS("prepare", "valid-sets", "valid", MARIAN),
     HINT("prepare", "trainpref", FAIRSEQ,
@@ -75,7 +75,7 @@ const OptAlias cmd_aliases[] = {
     HINT("prepare", "max-sentence-length", SPM,
          "it counts bytes; --max-tokens counts tokens and --max-words counts words"),
 
-    /* Model */
+    /* Aliases: model */
     HINT("train", "arch", FAIRSEQ,
          "pass --preset tiny, small, base or big, and change single sizes with --d-model, "
          "--ffn-dim, --heads and --encoder-layers"),
@@ -134,7 +134,7 @@ const OptAlias cmd_aliases[] = {
     HINT("train", "transformer-dropout", MARIAN,
          "pass --residual-dropout P and --embed-dropout P; --dropout P sets all four kinds"),
 
-    /* Batches and steps */
+    /* Aliases: batches and steps */
     ALIAS("train translate", "max-tokens", "batch-tokens", FAIRSEQ),
     HINT("train", "mini-batch-fit", MARIAN, "pass --batch-tokens auto"),
     HINT("train", "mini-batch-words", MARIAN,
@@ -179,7 +179,7 @@ const OptAlias cmd_aliases[] = {
     HINT("train", "after", MARIAN, "pass --epochs N for Ne, --steps N for Nu"),
     HINT("train", "stop-time-hours", FAIRSEQ, "pass --max-time Nh; it counts this call alone"),
 
-    /* Learning rate and optimizer */
+    /* Aliases: learning rate and optimizer */
     ALIAS("train", "lr-scheduler-type", "lr-scheduler", HF),
     ALIAS("train", "learning-rate", "lr", HF ", " ONMT),
     ALIAS("train", "learn-rate", "lr", MARIAN),
@@ -208,7 +208,7 @@ const OptAlias cmd_aliases[] = {
     HINT("train", "cost-scaling", MARIAN, "pass --loss-scale dynamic"),
     ALIAS("train", "label-smoothing-factor", "label-smoothing", HF),
 
-    /* Validation, checkpoints, log */
+    /* Aliases: validation, checkpoints, log */
     ALIAS("train", "output-dir", "run", HF),
     HINT("train", "save-dir", FAIRSEQ, "pass --run DIR; checkpoints are in DIR/checkpoints"),
     HINT("train", "save-model", ONMT, "pass --run DIR; checkpoints are in DIR/checkpoints"),
@@ -251,7 +251,7 @@ const OptAlias cmd_aliases[] = {
     HINT("train", "train-from", ONMT, "pass --run DIR --resume"),
     HINT("train", "resume-from-checkpoint", HF, "pass --run DIR --resume"),
 
-    /* Search */
+    /* Aliases: beam search and sampling */
     ALIAS("translate", "src", "input", ONMT),
     HINT("translate", "path", FAIRSEQ, "pass --model DIR, a run or a checkpoint"),
     HINT("translate", "models", MARIAN,
@@ -274,7 +274,9 @@ const OptAlias cmd_aliases[] = {
          "the longest output is 1 * source + --extra-length, or --max-length"),
     ALIAS("translate", "max-new-tokens", "max-length", HF),
     ALIAS("translate", "num-return-sequences", "nbest", HF),
-    ALIAS("translate", "n-best", "nbest", ONMT), /* in Marian a flag: see nbest's help */
+    /* Marian's n-best is a flag without a number; the help of --nbest explains the
+     * difference. */
+    ALIAS("translate", "n-best", "nbest", ONMT),
     ALIAS("translate", "do-sample", "sample", HF),
     ALIAS("translate", "sampling", "sample", FAIRSEQ),
     ALIAS("translate", "sampling-topk", "top-k", FAIRSEQ),
@@ -285,7 +287,7 @@ const OptAlias cmd_aliases[] = {
     HINT("translate", "remove-bpe", FAIRSEQ, "the output is plain text already; leave it out"),
     ALIAS("translate", "with-score", "scores", ONMT),
 
-    /* Devices and ranks */
+    /* Aliases: devices and ranks */
     SETS("train translate bench", "fp16", "precision", "fp16", FAIRSEQ ", " HF ", " MARIAN),
     SETS("train translate bench", "bf16", "precision", "bf16", FAIRSEQ ", " HF),
     SETS("train translate bench", "tf32", "precision", "tf32", HF),
@@ -313,7 +315,7 @@ const OptAlias cmd_aliases[] = {
          "progress of a rank"),
     HINT("train", "zero-sharding", FAIRSEQ, "pass --shard-optimizer"),
 
-    /* Scores */
+    /* Aliases: scores */
     ALIAS("score", "sys", "hyp", FAIRSEQ),
     ALIAS("score", "input", "hyp", SACRE),
     ALIAS("score", "confidence-n", "resamples", SACRE),

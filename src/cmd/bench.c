@@ -1,6 +1,6 @@
-/* trireme bench: measures the speed of one part of the program on this machine. This file has the
- * table of benches and `bench reader`, which reads packed batches of a data set. Depends on
- * data/batch, comm. */
+/* trireme bench: measures the speed of one part of the program on this machine. This file has
+ * the table of benchmarks and `bench reader`, which reads packed batches of a data set. Depends
+ * on data/batch, comm. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +17,7 @@ typedef struct {
   double first; /* seconds from opening to the first batch */
 } Reading;
 
-/* Reads one whole epoch, so that the page cache is warm and every checksum is verified, then
+/* Reads one whole epoch first, which fills the page cache and verifies every checksum, and then
  * measures for `seconds`. */
 static Err read_batches(DataSet *d, const OrderPlan *plan, uint64_t seed, double seconds,
                         Reading *r) {
@@ -85,9 +85,9 @@ static Err bench_reader(const OptSet *opts) {
 typedef struct {
   const char *name;
   Err (*run)(const OptSet *);
-  int operands;      /* positional arguments, including the bench's name */
-  const char *takes; /* its options */
-  bool ranks;        /* may run on several ranks */
+  int operands;      /* number of positional arguments, including the benchmark's name */
+  const char *takes; /* the options that the benchmark accepts: "--one, --two" */
+  bool ranks;        /* whether it may run on several ranks */
 } Bench;
 
 static const Bench benches[] = {{"reader", bench_reader, 2, BENCH_READER, false},
@@ -96,7 +96,7 @@ static const Bench benches[] = {{"reader", bench_reader, 2, BENCH_READER, false}
                                 {"allreduce", bench_allreduce, 1, BENCH_ALLREDUCE, true}};
 #define BENCHES (sizeof benches / sizeof *benches)
 
-/* Is the option in a list, "--one, --two"? */
+/* Returns true if `list`, such as "--one, --two", contains --name. */
 static bool is_listed(const char *list, const char *name) {
   char word[64];
   size_t n = (size_t)snprintf(word, sizeof word, "--%s", name);
@@ -105,7 +105,8 @@ static bool is_listed(const char *list, const char *name) {
   return false;
 }
 
-/* Refuses an option without effect on this bench, and names the ones that use it. */
+/* Sets the error for an option that this benchmark does not use; names the benchmarks that
+ * do. */
 static Err refuse_option(const Bench *b, const char *name) {
   char of[96] = "";
   size_t n = 0;
@@ -126,8 +127,8 @@ static Err check_options(const Bench *b, const OptSet *opts) {
   return ERR_OK;
 }
 
-/* Under mpirun, processes that do not communicate would compete for the cores or the first GPU,
- * and each would print a speed that is too low. */
+/* Refuses to run on several ranks: processes that do not communicate would compete for the
+ * cores or the first GPU, and each would print a speed that is too low. */
 static Err check_ranks(const Bench *b) {
   char what[32];
   if (b->ranks) return ERR_OK;

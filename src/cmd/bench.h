@@ -1,10 +1,11 @@
-/* The benches of `trireme bench` that are in other files than bench.c, and what they share. */
+/* The benchmarks of `trireme bench` that are in other files than bench.c, and the functions
+ * that they share. */
 #ifndef CMD_BENCH_H
 #define CMD_BENCH_H
 
 #include "base/opt.h"
 
-/* Lengths of sentence pairs, from a file with source and target length on each line. */
+/* Lengths of sentence pairs, read from a file with source and target length on each line. */
 typedef struct {
   uint32_t (*len)[2]; /* tokens, without the end-of-sentence token */
   size_t pairs, cap;

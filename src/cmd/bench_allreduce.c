@@ -11,14 +11,14 @@
 #include "cmd/cmd.h"
 #include "train/allreduce.h"
 
-#define SMALLEST  ((size_t)4096) /* bytes; each size is four times the one before */
-#define UNIT      16             /* elements that stay together */
+#define SMALLEST  ((size_t)4096) /* bytes; sizes grow by a factor of 4 */
+#define UNIT      16             /* elements; ReduceSpec.unit */
 #define MAX_SIZES 16
 
 typedef struct {
   size_t bytes;
-  double seconds; /* of one all-reduce, mean over the ranks */
-  int times;      /* all-reduces that were timed */
+  double seconds; /* mean time of one all-reduce, averaged over the ranks */
+  int times;      /* number of all-reduces that were timed */
 } Timing;
 
 typedef struct {
@@ -31,7 +31,8 @@ typedef struct {
   size_t sizes;
 } Bench;
 
-/* All-reduces n elements: through the host with `reducer`, or by NCCL if it is NULL. */
+/* All-reduces n elements: through host memory with `reducer`, or by NCCL if `reducer` is
+ * NULL. */
 static Err run_allreduce(Bench *q, Reducer *reducer, size_t n) {
   const Backend *b = &q->b;
   if (!reducer) {
@@ -48,7 +49,8 @@ static Err run_allreduce(Bench *q, Reducer *reducer, size_t n) {
   return b->sync(b);
 }
 
-/* Element i of a rank's array. Small integers, whose sums are exact in any order. */
+/* Returns element i of a rank's test array: small integers, whose sums are exact in any
+ * order. */
 static float make_element(int rank, size_t i) {
   return (float)((i * 7 + (size_t)rank * 3) % 61);
 }
@@ -69,7 +71,7 @@ static Err check_sum(Bench *q, Reducer *reducer, size_t n) {
   return ERR_OK;
 }
 
-/* Times all-reduces for about `seconds`; all ranks run the same number of them. */
+/* Runs all-reduces for about `seconds`. All ranks run the same number of them. */
 static Err time_sum(Bench *q, Reducer *reducer, size_t n, double seconds, Timing *t) {
   double start = progress_clock(), mean;
   TRY(run_allreduce(q, reducer, n));
@@ -94,13 +96,15 @@ static Err measure_size(Bench *q, size_t bytes, double seconds) {
   if (!q->x.nccl)
     TRY(reducer_new(&reducer, q->comm, q->here, n, &(ReduceSpec){.unit = UNIT, .bucket = n}));
   Err err = check_sum(q, reducer, n);
-  if (!err) q->b.zero(&q->b, q->there, bytes); /* so that nothing overflows */
+  /* Sum zeros: repeated sums of other values would overflow. */
+  if (!err) q->b.zero(&q->b, q->there, bytes);
   if (!err) err = time_sum(q, reducer, n, seconds, t);
   reducer_free(reducer);
   return err;
 }
 
-/* Bytes that a link carries for each byte summed by a ring all-reduce. */
+/* Returns the bytes that each link carries in a ring all-reduce, per byte of the array ("bus
+ * bandwidth"). */
 static double bus_factor(const Bench *q) {
   return 2.0 * (q->ranks - 1) / q->ranks;
 }

@@ -1,6 +1,6 @@
-/* The table of bench train: the time of each kind of work beside two lower bounds, its operations
- * at the rate of a large GEMM and its bytes at that of a large copy. Both rates are measured in the
- * same call. Depends on backend/timed, base/progress. */
+/* The table that `bench train` prints: the time of each kind of operation and two lower bounds
+ * of it, its FLOPs at the rate of a large GEMM and its bytes at the rate of a large copy. Both
+ * rates are measured in the same call. Depends on backend/timed, base/progress. */
 #include "cmd/bench_parts.h"
 
 #include <stdio.h>
@@ -10,10 +10,11 @@
 #include "base/progress.h"
 #include "base/rng.h"
 
-#define LONG_ENOUGH 0.04              /* shortest measurement, in seconds */
-#define MOST_SIDE   ((size_t)8192)    /* largest side of the square matrices */
-#define MOST_COPY   ((size_t)1 << 28) /* largest copy, in bytes */
-#define PATTERN     ((size_t)1 << 16) /* random numbers; repeated to fill a matrix */
+#define LONG_ENOUGH 0.04           /* shortest time in seconds that counts as a measurement */
+#define MOST_SIDE   ((size_t)8192) /* largest side of the square matrices of the GEMM */
+#define MOST_COPY   ((size_t)1 << 28) /* bytes of the largest copy */
+/* Number of random values, which are repeated to fill a matrix. */
+#define PATTERN ((size_t)1 << 16)
 
 static const char *const names[WORK_KINDS] = {"GEMMs forward",
                                               "GEMMs, input grads",
@@ -31,10 +32,11 @@ static const char *const names[WORK_KINDS] = {"GEMMs forward",
 
 typedef struct {
   double gemm; /* FLOP/s of a large GEMM */
-  double copy; /* bytes/s, read and written, of a large copy */
+  double copy; /* bytes/s of a large copy, reads and writes counted */
 } Rates;
 
-/* An operation to be timed on the arrays a, b and c: (n, n) for a GEMM, else (n). */
+/* An operation to be timed. The arrays a, b and c are (n, n) for a GEMM, (n) for a copy or
+ * add. */
 typedef struct Task {
   void (*run)(const Backend *, const struct Task *);
   void *a, *b, *c;
@@ -62,11 +64,12 @@ static Err time_runs(const Backend *b, const Task *t, size_t runs, double *secon
   return ERR_OK;
 }
 
-/* Measures the seconds of one run: the best of several timings of at least LONG_ENOUGH. */
+/* Measures the seconds of one run: the best of three timings, each of at least LONG_ENOUGH. */
 static Err measure_task(const Backend *b, const Task *t, double *seconds) {
   size_t runs = 1;
   double took = 0;
-  TRY(time_runs(b, t, 1, &took)); /* touches the pages, and a GPU selects its GEMM algorithm */
+  /* warm-up: touches the pages, and a GPU selects its GEMM algorithm. */
+  TRY(time_runs(b, t, 1, &took));
   for (;; runs *= 2) {
     TRY(time_runs(b, t, runs, &took));
     if (took >= LONG_ENOUGH) break;
@@ -79,7 +82,8 @@ static Err measure_task(const Backend *b, const Task *t, double *seconds) {
   return ERR_OK;
 }
 
-/* Random values: a GEMM of zeros takes less power, so a GPU runs it at a higher clock. */
+/* Fills an array with random values. A GPU runs a GEMM of zeros at a higher clock, because it
+ * draws less power. */
 static Err fill_random(const Backend *b, void *low, size_t n) {
   float *here, *there = NULL;
   size_t size = type_size(b->type);
@@ -118,7 +122,8 @@ static Err new_gemm_task(const Backend *b, Task *t, size_t n) {
   return fill_random(b, t->b, n * n);
 }
 
-/* Doubles the matrices until one GEMM takes long enough to be timed. */
+/* Measures the FLOP/s of a GEMM whose size is doubled until it takes long enough to be
+ * timed. */
 static Err measure_gemm_rate(const Backend *b, size_t memory, double *rate) {
   double enough = b->host ? 0.01 : 0.002, seconds = 0;
   size_t n = 256;
@@ -138,7 +143,8 @@ done:
   return err;
 }
 
-/* A CPU copies with one thread and adds with all; the faster of the two counts. */
+/* Measures the faster of `copy` and `add`: on a CPU `copy` uses one thread and `add` all
+ * threads. */
 static Err measure_copy_rate(const Backend *b, size_t memory, double *rate) {
   size_t bytes = memory < MOST_COPY ? memory : MOST_COPY;
   double copy = 1, add = 1;
@@ -163,13 +169,14 @@ static Err measure_rates(const Backend *b, Rates *r) {
   return measure_copy_rate(b, (size_t)(left / 8), &r->copy);
 }
 
-/* One line of the table: of one kind, or of all. */
+/* A line of the table: one kind of operation, or the whole step. */
 typedef struct {
   const char *name;
-  double calls, seconds, share; /* per step; share: fraction of the step's time */
-  double operations, bytes;     /* per second */
-  double bound[2];              /* lower bounds in seconds: operations, bytes */
-  double least;                 /* the larger bound; for the whole step the sum of these */
+  double calls, seconds, share; /* per step; `share` is a fraction of the step's time */
+  double operations, bytes;     /* FLOPs and bytes per second */
+  double bound[2];              /* lower bounds of `seconds`, from FLOPs and from bytes */
+  /* The larger bound; for the whole step the sum of the larger bounds of all kinds. */
+  double least;
 } Line;
 
 static Line make_line(const TimedBackend *c, const Rates *r, int kind) {
@@ -185,7 +192,8 @@ static Line make_line(const TimedBackend *c, const Rates *r, int kind) {
   return l;
 }
 
-/* Sums all kinds of work of a step of `seconds`; *between receives the time outside all of them. */
+/* Adds up all kinds of operations of a step that took `seconds`. *between receives the time in
+ * which no operation was running. */
 static Line sum_lines(const Line *line, double seconds, Line *between) {
   Line all = {.name = "step", .seconds = seconds, .share = 1};
   double sum = 0;
@@ -203,7 +211,8 @@ static Line sum_lines(const Line *line, double seconds, Line *between) {
   return all;
 }
 
-/* Formats a lower bound in ms: "12.30*", with * if it is the larger of the two; "- " if it is 0. */
+/* Formats a lower bound in ms, such as "12.30*"; the larger of the two bounds is marked with *.
+ * A bound of 0 is "- ". */
 static const char *format_bound(char out[32], const Line *l, int which) {
   const char *mark = l->least > 0 && l->bound[which] >= l->least ? "*" : " ";
   snprintf(out, 32, l->bound[which] > 0 ? "%.2f%s" : "- ", 1e3 * l->bound[which], mark);
@@ -264,7 +273,8 @@ static Err add_json(json_t *into, const TimedBackend *c, const Rates *r, const L
   return bad ? err_set(ERR_WORK, "not enough memory for the table of the parts") : ERR_OK;
 }
 
-/* Synchronizes after each step: its batch must stay valid until its times are read. */
+/* Synchronize after each step: the batch must stay valid until the times of its operations are
+ * read. */
 static Err time_steps(const BenchSteps *s, TimedBackend *c) {
   const Backend *kept = *s->backend;
   Err err = ERR_OK;

@@ -1,6 +1,6 @@
-/* trireme bench train: speed of training steps on one device. Sentences have the lengths of a file
- * and random ids, so the speed depends only on lengths and model size. Depends on model,
- * data/order, train/pass. */
+/* trireme bench train: speed of training steps on one device. The sentences have the lengths
+ * listed in a file and random token ids, so the speed depends only on lengths and model size.
+ * Depends on model, data/order, train/pass. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,8 +19,8 @@
 #include "train/pass.h"
 
 #define WARM_UP     3  /* steps with each batch shape before the measurement */
-#define AHEAD       32 /* batches made before the measurement and used in turn */
-#define TIMED_STEPS 5  /* steps measured operation by operation, at most */
+#define AHEAD       32 /* number of batches, created before the measurement and used in turn */
+#define TIMED_STEPS 5  /* largest number of steps that are timed operation by operation */
 
 Err bench_read_lengths(Lengths *l, const char *path) {
   Input *in;
@@ -79,7 +79,7 @@ static void fill_side(Rng *rng, int32_t *id, int32_t *pos, uint32_t n, uint32_t 
   }
 }
 
-/* Fills batch i of the order with random ids. */
+/* Fills batch number i of the plan with random token ids. */
 static Err fill_batch(Batch *b, Order *order, const OrderPlan *plan, const Lengths *l,
                       uint64_t i, uint32_t vocab) {
   Rng rng = {.key = i};
@@ -102,14 +102,14 @@ static Err fill_batch(Batch *b, Order *order, const OrderPlan *plan, const Lengt
   return ERR_OK;
 }
 
-/* What a training step needs, without data set, ranks and files. */
+/* The state of training steps without data set, ranks and files. */
 typedef struct {
   Model *model;
   Pass pass;
   double loss;      /* sum over all target tokens since the warm-up */
   uint64_t rows[2]; /* source and target tokens since the warm-up */
-  uint64_t taken;   /* bytes of the backend's memory allocated here */
-  uint64_t left;    /* bytes that a GPU had free before */
+  uint64_t taken;   /* bytes of the backend's memory that this benchmark allocated */
+  uint64_t left;    /* bytes that were free on the GPU before the benchmark allocated memory */
 } Trainer;
 
 static const OptimSpec adam = {OPTIM_ADAM, 0.9f, 0.98f, 1e-9f, 0};
@@ -157,14 +157,15 @@ static void free_trainer(Trainer *r) {
   model_free(r->model);
 }
 
-/* Memory in use after the steps. Libraries of a device allocate memory of their own, which only
- * shows in what the device has left; another program may free memory meanwhile, so the result is
- * at least what was allocated here. */
+/* Measures the device memory in use. Libraries (cuBLAS, NCCL) allocate memory that shows only
+ * in the free memory of the device. Another program may free memory meanwhile, so the result is
+ * at least r->taken. */
 static Err measure_memory(const Trainer *r, uint64_t *bytes) {
   const Backend *b = r->model->backend;
   uint64_t left, all;
   *bytes = r->taken;
-  if (b->host) return ERR_OK; /* free host memory changes with every program */
+  /* Free host memory depends on other programs, so it is not used. */
+  if (b->host) return ERR_OK;
   TRY(b->memory(b, &left, &all));
   if (left + *bytes < r->left) *bytes = r->left - left;
   return ERR_OK;
@@ -174,7 +175,8 @@ static StepKey make_step_key(uint64_t number) {
   return (StepKey){.key = rng_mix(1, number), .dropout = true, .first = false};
 }
 
-/* One training step: synchronizes once, at its end, while the next batch is being copied. */
+/* Runs one training step. Copies the next batch to the device before it synchronizes, at the
+ * end of the step. */
 static Err run_step(Trainer *r, const Batch *batch, uint64_t number, const Batch *next) {
   StepNumbers now = optim_numbers(&adam, number, 1e-4);
   now.max_grad_norm = 1;
@@ -187,8 +189,8 @@ static Err run_step(Trainer *r, const Batch *batch, uint64_t number, const Batch
   return ERR_OK;
 }
 
-/* Floating-point operations of the GEMMs, 6 per weight and token (2 forward, 4 backward).
- * Attention scores are not counted, as in the PyTorch benchmark that this one is compared with. */
+/* Returns the FLOPs of the GEMMs: 6 per weight and token (2 forward, 4 backward). Attention
+ * scores are not counted. */
 static double count_flops(const Trainer *r) {
   const ModelConfig *c = &r->model->config;
   ModelShape shape = c->family->shape(c);
@@ -196,8 +198,8 @@ static double count_flops(const Trainer *r) {
               (double)r->rows[1] * shape.gemm_weights[1]);
 }
 
-/* Runs each shape of batch WARM_UP times: to select GEMM algorithms, to capture the CUDA graph,
- * and to launch it once. */
+/* Runs each batch shape WARM_UP times, to select GEMM algorithms, to capture its CUDA graph and
+ * to launch the graph once. Without CUDA graphs one batch is enough. */
 static Err warm_up(Trainer *r, const Batch *batch, size_t batches) {
   bool has_graphs = r->model->backend->graph_begin;
   for (size_t i = 0; i < (has_graphs ? batches : 1); i++) {
@@ -210,11 +212,12 @@ static Err warm_up(Trainer *r, const Batch *batch, size_t batches) {
 
 typedef struct {
   Trainer *r;
-  const Batch *batch; /* (batches) */
+  const Batch *batch; /* (batches) used in turn */
   size_t batches;
 } Turns;
 
-/* Runs a step with the backend that the model has now, without CUDA graphs. */
+/* Runs a step without CUDA graphs, with the model's current backend, which may be a timing
+ * backend. */
 static Err step_in_turn(void *context, uint64_t number) {
   const Turns *t = context;
   Pass *pass = &t->r->pass;
@@ -223,7 +226,7 @@ static Err step_in_turn(void *context, uint64_t number) {
   return run_step(t->r, &t->batch[number % t->batches], number, NULL);
 }
 
-/* Measures steps on batches that are made before the clock starts. */
+/* Measures steps on batches that were created beforehand. */
 static Err run_bench(Trainer *r, Batch *batch, size_t batches, const OrderPlan *plan,
                      const OptSet *opts) {
   uint64_t steps = (uint64_t)opt_count(opts, "steps"), graphs, memory;
@@ -238,7 +241,7 @@ static Err run_bench(Trainer *r, Batch *batch, size_t batches, const OrderPlan *
   double seconds = progress_clock() - start, mean = r->loss / (double)r->rows[1];
   graphs = r->pass.graphs.captured;
   double rate = (double)r->rows[1] / seconds, flops = count_flops(r) / seconds;
-  TRY(measure_memory(r, &memory)); /* before bench_parts, which allocates more */
+  TRY(measure_memory(r, &memory)); /* measure memory before bench_parts allocates more */
   Turns turns = {r, batch, batches};
   BenchSteps timed = {&r->model->backend, step_in_turn, &turns, steps + WARM_UP,
                       steps < TIMED_STEPS ? steps : TIMED_STEPS};

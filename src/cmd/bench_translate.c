@@ -1,6 +1,6 @@
-/* trireme bench translate: speed of beam search with random weights. Sources have the lengths of a
- * file, and each output is forced to the length of its target, so the speed depends only on lengths
- * and model size. Depends on decode/beam, model. */
+/* trireme bench translate: speed of beam search with random weights. The sources have the
+ * lengths listed in a file, and each output is forced to the length of its target, so the speed
+ * depends only on lengths and model size. Depends on decode/beam, model. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,14 +22,14 @@ typedef struct {
   Weights weights;
   float *w;
   Beam *beam;
-  size_t rows, sentences; /* most source tokens and sentences in a batch */
+  size_t rows, sentences; /* largest number of source tokens and of sentences in a batch */
   int32_t *src, *off, *length;
   Hypothesis *best;
-  double seconds;   /* of all searches */
-  double cpu;       /* CPU seconds of all threads in them */
+  double seconds;   /* wall-clock seconds of all searches */
+  double cpu;       /* CPU seconds of all threads during the searches */
   double load;      /* seconds to pack the weights for the GEMMs */
   double first;     /* seconds of the warm-up, in which a GPU selects GEMM algorithms */
-  BeamTimes before; /* the parts of `first` */
+  BeamTimes before; /* breakdown of `first` */
 } Run;
 
 static double cpu_clock(void) {
@@ -112,7 +112,7 @@ static Err translate_all(Run *r, const Lengths *l) {
   return ERR_OK;
 }
 
-/* A GPU selects GEMM algorithms in the first pass, so the second one is measured. */
+/* A GPU selects GEMM algorithms in the first pass, so only the second one is measured. */
 static Err warm_up(Run *r, const Lengths *l) {
   if (r->backend.host) return ERR_OK;
   TRY(translate_all(r, l));
@@ -128,8 +128,8 @@ static BeamTimes get_times(const Run *r) {
                      t.steps - b.steps, t.rows - b.rows};
 }
 
-/* Floating-point operations of the GEMMs, without attention scores. step_rows: sum over decoding
- * steps of the hypotheses in the step. */
+/* Returns the FLOPs of the GEMMs, without attention scores. step_rows: number of hypotheses,
+ * summed over all decoding steps. */
 static double count_flops(const Run *r, double source_rows, double step_rows) {
   double d = r->config.d_model, ff = r->config.ffn_dim,
          layers[] = {r->config.layers[0], r->config.layers[1]};

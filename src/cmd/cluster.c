@@ -1,4 +1,5 @@
-/* trireme cluster: prepares machines that exist, over ssh. Depends on launch/cluster. */
+/* trireme cluster: prepares existing machines over ssh (program, libraries, mounts). Depends on
+ * launch/cluster. */
 #include "launch/cluster.h"
 
 #include <stdio.h>
@@ -10,7 +11,7 @@
 #include "base/stop.h"
 #include "cmd/cmd.h"
 
-/* Reads the drives, and the credentials if one of them needs any. */
+/* Reads the --mount options and, if a drive is a CIFS share, its credentials. */
 static Err read_mounts(ClusterSpec *spec, const OptSet *opts) {
   const char *credentials = opt_text(opts, "credentials");
   bool has_cifs = false;
@@ -36,7 +37,7 @@ static Err read_mounts(ClusterSpec *spec, const OptSet *opts) {
   return ERR_OK;
 }
 
-/* The options by which launch and doctor reach these hosts. */
+/* Options with which `launch` and `doctor` reach these hosts. */
 #define REACH_WORDS 16
 typedef struct {
   const char *word[REACH_WORDS];
@@ -50,8 +51,8 @@ static void add_option(Reach *r, const char *name, const char *value) {
   r->word[r->words++] = value;
 }
 
-/* `dir` is the program directory on the hosts; launch and doctor look at the path that the program
- * has here, unless the options name another. */
+/* Fills in the options. `dir` is the program directory on the hosts; --remote-program is needed
+ * only if that is not the path of this program here. */
 static void fill_reach(Reach *r, const ClusterSpec *spec, const OptSet *opts, const char *dir) {
   char own[FILE_PATH_MAX];
   snprintf(r->port, sizeof r->port, "%d", spec->ssh.port);
@@ -89,7 +90,7 @@ static Err run_doctor(const ClusterSpec *spec, const Reach *r) {
   char run[sizeof spec->mount->point + 8];
   size_t n = 1;
   for (size_t i = 0; i < r->words; i++) words[n++] = r->word[i];
-  if (spec->mounts) { /* the drive must be seen and writable from all hosts */
+  if (spec->mounts) { /* let doctor check that all hosts see the drive and can write to it */
     snprintf(run, sizeof run, "%s/run", spec->mount[0].point);
     words[n++] = "--run";
     words[n++] = run;
@@ -106,7 +107,8 @@ static Err run_up(ClusterSpec *spec, const OptSet *opts) {
   Err err = cluster_up(spec, dir);
   if (err == ERR_STOPPED) return err;
   ErrRecord failure = err_copy();
-  TRY(cluster_print_rules(spec, opt_text(opts, "inventory"))); /* a port may be the reason */
+  /* A closed port may be the cause of a failure. */
+  TRY(cluster_print_rules(spec, opt_text(opts, "inventory")));
   if (err) return err_give(&failure);
   if (!dir[0])
     return err_set(ERR_WORK,
@@ -145,7 +147,7 @@ static Err run_command(ClusterSpec *spec, const OptSet *opts) {
 typedef struct {
   const char *name;
   Err (*run)(ClusterSpec *, const OptSet *);
-  int min_operands, max_operands; /* with the verb itself */
+  int min_operands, max_operands; /* including the name of the subcommand */
   const char *needs;
 } Verb;
 
@@ -176,7 +178,7 @@ static Err find_verb(const OptSet *opts, const Verb **verb) {
                  name);
 }
 
-/* Options that only `up` uses are an error elsewhere. */
+/* Refuses options that only `cluster up` uses. */
 static Err check_options(const Verb *verb, const OptSet *opts) {
   static const char *const of_up[] = {"mount", "mount-options", "credentials", "install",
                                       "doctor"};

@@ -1,5 +1,5 @@
-/* One function per command: reads the options, calls other modules, prints. No numerics here.
- * Depends on base/opt. */
+/* One function per command: reads the options, calls other modules, prints results. Depends on
+ * base/opt. */
 #ifndef CMD_CMD_H
 #define CMD_CMD_H
 
@@ -7,9 +7,9 @@
 #include "base/opt.h"
 #include "comm/comm.h"
 
-/* The one table of options (options.c) and the one table of commands (main.c). */
+/* The table of options (options.c) and the table of commands (main.c). */
 extern const OptSpec cmd_options[];
-extern const OptAlias cmd_aliases[]; /* aliases.c: other names of options */
+extern const OptAlias cmd_aliases[]; /* other names of options (aliases.c) */
 
 NODISCARD Err cmd_prepare(OptSet *opts);
 NODISCARD Err cmd_inspect(OptSet *opts);
@@ -22,15 +22,16 @@ NODISCARD Err cmd_launch(OptSet *opts);
 NODISCARD Err cmd_cluster(OptSet *opts);
 NODISCARD Err cmd_help(OptSet *opts);
 
-#define CLUSTER_OPERANDS 10000 /* words of a command for `cluster run` */
+#define CLUSTER_OPERANDS 10000 /* largest number of words of a command for `cluster run` */
 
-/* The index of an option's value in a list "a|b|c". */
+/* Returns the index of an option's value in a list such as "a|b|c". */
 int cmd_choice(const OptSet *opts, const char *name, const char *names);
-/* Refuses to run as one of several ranks, for commands of one process: the ranks would write the
- * same files. Reads only the environment, because MPI_Init would wait for all ranks and a script may
- * run the command on one of them. `remedy`: what the error tells the user to do. */
+/* Fails if this process is one of several ranks; for commands that run in a single process,
+ * because the ranks would write the same files. Reads only environment variables: MPI_Init
+ * would block if a script runs the command on one rank only. `remedy`: advice for the user in
+ * the error. */
 NODISCARD Err cmd_refuse_ranks(const char *what, const char *remedy);
-/* From now on warnings and errors begin with the rank, and only rank 0 prints other messages. */
+/* Prefixes warnings and errors with the rank, and lets only rank 0 print other messages. */
 void cmd_introduce(const Comm *comm);
 
 #endif

@@ -12,7 +12,7 @@
 #include "launch/doctor_agent.h"
 #include "launch/doctor_hosts.h"
 
-#define WIDTH 110 /* columns of the table where standard output is not a terminal */
+#define WIDTH 110 /* width of the table in columns if standard output is not a terminal */
 
 static size_t get_width(void) {
   struct winsize size = {0};
@@ -47,7 +47,7 @@ static json_t *make_needs(const RunNeeds *n) {
                    (json_int_t)n->memory, "memory_gpu", (json_int_t)n->memory_gpu);
 }
 
-/* One object for each host that answered: its facts, and what was measured from here. */
+/* Makes a JSON array with the facts and the clock offset of each host that answered. */
 static json_t *make_machines(const DoctorHosts *d) {
   json_t *list = json_array();
   for (size_t i = 0; i < d->sessions.count; i++) {
@@ -76,7 +76,7 @@ static json_t *make_pairs(const DoctorHosts *d) {
   return list;
 }
 
-/* Prints the object, which it releases, with what every report has. */
+/* Prints `root` with the members that every report has, and frees it. */
 static Err print_json(json_t *root, const RunNeeds *needs, const AllreduceFacts *allreduce,
                       const DirectoryFacts *directory, const Findings *f) {
   json_t *common = json_pack(
@@ -95,7 +95,7 @@ static Err print_json(json_t *root, const RunNeeds *needs, const AllreduceFacts 
   return err ? err : out_check();
 }
 
-/* The exit status: an error if there is a problem. */
+/* Returns an error if there is a problem; it sets the exit status. */
 static Err judge_findings(const Findings *f) {
   size_t problems = findings_count(f, FINDING_PROBLEM);
   if (problems == 0) return ERR_OK;
@@ -153,7 +153,7 @@ static Err check_hosts(const OptSet *opts, const HostList *hosts) {
   TRY(mem_alloc(&d, 1, sizeof *d));
   Err err = doctor_check_hosts(d, &spec);
   if (!err) err = report_hosts(d, opt_flag(opts, "json"));
-  ErrRecord why = err_copy(); /* closing the connections may overwrite it */
+  ErrRecord why = err_copy(); /* keep the error: closing the connections may overwrite it */
   doctor_hosts_free(d);
   mem_free(d);
   if (err) err_give(&why);

@@ -14,7 +14,7 @@
 #include "data/dataset.h"
 #include "text/tokenizer.h"
 
-#define BARS       16 /* rows of the histogram, at most */
+#define BARS       16 /* largest number of rows of the histogram */
 #define BAR_WIDTH  40
 #define SAMPLE_KEY 0x73616d706c65u
 
@@ -23,8 +23,8 @@ typedef struct {
   OrderPlan plan;
   Split split;
   uint64_t
-      count[2][SHARD_LONGEST + 2]; /* sentences by length in tokens, end-of-sentence included */
-  uint32_t longest;                /* tokens, either side */
+      count[2][SHARD_LONGEST + 2]; /* number of sentences by length in tokens, including eos */
+  uint32_t longest;                /* length in tokens of the longest sentence on either side */
 } Inspect;
 
 static Err count_lengths(Inspect *in, DataReader *reader) {
@@ -66,7 +66,7 @@ static Err decode_sample(DataReader *reader, Split split, const Tokenizer *t, ui
   return err;
 }
 
-/* Draws random pairs (by the seed), decodes them and calls `each` with each one. */
+/* Draws random pairs with the given seed, decodes them and calls `each` for each pair. */
 static Err visit_samples(Inspect *in, const OptSet *opts,
                          void (*each)(void *, const char *, const char *), void *context) {
   uint64_t pairs = in->data.meta.split[in->split].pairs;
@@ -177,7 +177,7 @@ static void print_sample(void *context, const char *source, const char *target) 
   print_side(m->lang[1], target);
 }
 
-/* dataset_verify() has found no damage. */
+/* Prints the summary of --verify after dataset_verify() has found no damage. */
 static void print_verified(const Meta *m) {
   size_t shards = 0;
   uint64_t bytes = 0;

@@ -1,5 +1,5 @@
-/* trireme launch for machines without ssh: options of the rendezvous, key files. Depends on
- * launch/rendezvous, launch/key. */
+/* trireme launch without ssh: reads the options of the rendezvous and creates key files.
+ * Depends on launch/rendezvous, launch/key. */
 #include "cmd/launch_meet.h"
 
 #include "base/log.h"

@@ -1,6 +1,7 @@
-/* The table of all options. Parser, help, man page, shell completion and config files are made
- * from it; aliases.c has their other names. A row: name, type, value in help, default, range,
- * choices, words, repeatable, commands, group, help. */
+/* The table of all options. The parser, the help, the man page, shell completion and config
+ * files use it; aliases.c has other names of the options. Columns of a row: name, type, value
+ * in the help, default, range, choices, number of words, whether it can be repeated, commands,
+ * group, help. */
 #include "cmd/cmd.h"
 
 #define COUNT(name, arg, initial, min, max, commands, group, help) \
@@ -11,7 +12,7 @@
   { name, OPT_REAL, arg, initial, min, max, NULL, 1, false, commands, group, help }
 #define TEXT(name, arg, initial, commands, group, help) \
   { name, OPT_TEXT, arg, initial, 0, 0, NULL, 1, false, commands, group, help }
-/* A text for which completion offers some values. */
+/* An option with free text, for which shell completion offers some values. */
 #define NAMED(name, arg, initial, values, commands, group, help) \
   { name, OPT_TEXT, arg, initial, 0, 0, values, 1, false, commands, group, help }
 #define TEXTS(name, arg, words, commands, group, help) \
@@ -32,7 +33,7 @@
 #define G_FETCH "Recipes and downloads"
 
 const OptSpec cmd_options[] = {
-    /* prepare: text */
+    /* Options of prepare: text */
     TEXTS(
         "train", "SRC TGT", 2, "prepare", G_DATA,
         "Training text, one sentence per line: two files, or one with a tab between the sides; "
@@ -46,7 +47,7 @@ const OptSpec cmd_options[] = {
            "A line that is not UTF-8 is an error (stop), or its pair is dropped and counted "
            "(drop)"),
 
-    /* prepare: cleaning */
+    /* Options of prepare: cleaning */
     COUNT("min-words", "N", "1", 1, 65535, "prepare", G_CLEAN,
           "Drop pairs with fewer words on either side"),
     COUNT("max-words", "N", "80", 1, 65535, "prepare", G_CLEAN,
@@ -59,7 +60,7 @@ const OptSpec cmd_options[] = {
           "Drop pairs with more tokens on either side"),
     FLAG("dedup", "prepare", G_CLEAN, "Drop pairs that are equal to an earlier one"),
 
-    /* prepare: tokenizer */
+    /* Options of prepare: tokenizer */
     TEXT("tokenizer", "FILE", NULL, "prepare", G_TOK,
          "Use this SentencePiece .model; without it one is trained on the training text"),
     CHOICE("tokenizer-type", "TYPE", "bpe", "bpe|unigram", "prepare", G_TOK,
@@ -71,7 +72,7 @@ const OptSpec cmd_options[] = {
     COUNT("tokenizer-sample", "PAIRS", "500k", 1, 100e6, "prepare", G_TOK,
           "Random pairs on which the tokenizer is trained"),
 
-    /* prepare: recipes */
+    /* Options of prepare: recipes */
     NAMED("recipe", "NAME", NULL,
           "demo|multi30k-en-de|tatoeba-en-de|europarl-en-de|wmt16-en-de", "prepare", G_FETCH,
           "A known data set: demo, multi30k-en-de, tatoeba-en-de, europarl-en-de or "
@@ -84,7 +85,7 @@ const OptSpec cmd_options[] = {
     COUNT("demo-pairs", "N", "200k", 100, 20e6, "prepare", G_FETCH,
           "Training pairs that the demo recipe generates"),
 
-    /* prepare: output */
+    /* Options of prepare: output */
     TEXT("out", "DIR", NULL, "prepare", G_OUT,
          "Directory of the data set to write; it must not exist"),
     TEXT("convert", "DIR", NULL, "prepare", G_OUT,
@@ -100,7 +101,7 @@ const OptSpec cmd_options[] = {
     COUNT("threads", "N", "0", 0, 1024, "prepare bench train translate", G_RUN,
           "Threads; 0 is one for each core that the process may use"),
 
-    /* train and translate */
+    /* Options of train and translate */
     TEXT("data", "DIR", NULL, "train", "What to train", "The data set, written by prepare"),
     TEXT("run", "DIR", NULL, "train", "What to train",
          "Directory of the run: checkpoints, log, metrics. It must not exist, except with "
@@ -277,7 +278,7 @@ const OptSpec cmd_options[] = {
     NAMED("device", "NAME", "auto", "auto|cpu|cuda|cuda:0", "train translate bench", G_RUN,
           "auto (a GPU if there is one), cpu, cuda or cuda:N"),
 
-    /* inspect */
+    /* Options of inspect */
     COUNT("batch-tokens", "N", "4096", 16, 16777216, "inspect", "Batches",
           "Tokens in a batch, on each side"),
     COUNT("batch-tokens", "N", "4096", 16, 16777216, "bench", "Batches",
@@ -296,7 +297,7 @@ const OptSpec cmd_options[] = {
     FLAG("verify", "inspect", "What to show", "Verify the checksums of all files"),
     FLAG("json", "inspect bench doctor", "What to show", "Print JSON"),
 
-    /* bench */
+    /* Options of bench */
     TEXT("lengths", "FILE", NULL, "bench", "What to show",
          "train, translate: file of sentence lengths, source and target per line"),
     COUNT("steps", "N", "20", 1, 1000000, "bench", "What to show", "train: steps to measure"),
@@ -308,7 +309,7 @@ const OptSpec cmd_options[] = {
     BYTES("bytes", "SIZE", NULL, 64, 4294967296.0, "bench", "What to show",
           "allreduce: measure one array of this size instead of several sizes"),
 
-    /* doctor */
+    /* Options of doctor */
     TEXT("run", "DIR", NULL, "doctor", "The planned run",
          "Directory of the run, which need not exist: its disk is measured (default: the "
          "current "
@@ -318,7 +319,7 @@ const OptSpec cmd_options[] = {
          "it"),
     FLAG("agent", "doctor", OPT_HIDDEN, "Answer questions on standard input and output"),
 
-    /* score */
+    /* Options of score */
     TEXTS("ref", "FILE", 1, "score", "Text",
           "Reference translations, one per line; give it once for each reference"),
     TEXT("hyp", "FILE", "-", "score", "Text", "The system's output; '-' is standard input"),
@@ -340,7 +341,7 @@ const OptSpec cmd_options[] = {
     COUNT("width", "N", "2", 0, 15, "score", G_OUT, "Digits after the point"),
     FLAG("json", "score", G_OUT, "Print JSON with all digits"),
 
-    /* launch */
+    /* Options of launch */
     NAMED("nproc-per-node", "N", "auto", "auto|cpu|gpu|1|2|4|8", "launch", "Ranks",
           "Ranks on each machine: a number; cpu, one for each core; gpu, one for each GPU; "
           "auto, one "
@@ -390,7 +391,7 @@ const OptSpec cmd_options[] = {
     FLAG("agent-slurm", "launch", OPT_HIDDEN, "Serve the head as a task of srun"),
     FLAG("worker", "launch", OPT_HIDDEN, "Have the agent start this rank"),
     FLAG("rsh", "launch", OPT_HIDDEN, "Have the agent of a host run a command"),
-    /* launch, cluster, doctor */
+    /* Options of launch, cluster and doctor */
     TEXT("hosts", "LIST", NULL, "launch cluster doctor", G_HOSTS,
          "Machines to reach by ssh, with the ranks on each if given: a:2,ann@b:2,[fe80::1]"),
     TEXT("hostfile", "FILE", NULL, "launch cluster doctor", G_HOSTS,
@@ -419,11 +420,11 @@ const OptSpec cmd_options[] = {
          "Directory of the program on the machines; a relative one is below the home "
          "directory"),
 
-    /* help */
+    /* Options of help */
     FLAG("man", "help", "Form", "Print the manual as a man page"),
     FLAG("completion", "help", "Form", "Print the completion script for bash"),
 
-    /* every command */
+    /* Options of every command */
     TEXT("config", "FILE", NULL, "prepare inspect score bench train translate doctor cluster",
          G_RUN,
          "Read options from a file, one 'option = value' per line; the command line overrides "

@@ -1,5 +1,6 @@
-/* trireme prepare: options to a PrepareSpec, the ranks that share the work, and the table at the end.
- * Depends on data/prepare, data/recipe, comm, train/agree. */
+/* trireme prepare: converts the options to a PrepareSpec, connects the ranks that share the
+ * work, and prints the table at the end. Depends on data/prepare, data/recipe, comm,
+ * train/agree. */
 #include "data/prepare.h"
 
 #include <stdio.h>
@@ -24,8 +25,8 @@ static TextPair text_pair(const OptSet *opts, const char *name, int i) {
   return (TextPair){.path = {opt_word(opts, name, i, 0), opt_word(opts, name, i, 1)}};
 }
 
-/* Downloads what the recipe needs; recipe->config then has its options. The demo corpus is
- * generated and has no files. */
+/* Downloads the files of the recipe, which fills recipe->config with its options. The demo
+ * corpus is generated and has no files. */
 static Err obtain_recipe(Recipe *recipe, const OptSet *opts) {
   RecipeFrom from = {.cache_dir = opt_text(opts, "download-dir"),
                      .source_dir = opt_text(opts, "source-dir"),
@@ -34,7 +35,8 @@ static Err obtain_recipe(Recipe *recipe, const OptSet *opts) {
   return recipe->generate ? ERR_OK : recipe_obtain(recipe, &from);
 }
 
-/* Rank 0, or one process: checks the recipe's name and --out before any download. */
+/* Checks the recipe's name and --out before anything is downloaded. Only rank 0, or the only
+ * process, calls it. */
 static Err check_and_obtain(Recipe *recipe, const OptSet *opts) {
   const char *name = opt_text(opts, "recipe");
   if (name) TRY(recipe_load(recipe, name));
@@ -42,13 +44,13 @@ static Err check_and_obtain(Recipe *recipe, const OptSet *opts) {
   return name ? obtain_recipe(recipe, opts) : ERR_OK;
 }
 
-/* The options of rank 0's recipe, for all ranks. */
+/* What rank 0 broadcasts about the recipe's options, before their text. */
 typedef struct {
-  uint64_t len; /* of the text */
+  uint64_t len; /* length of the text in bytes */
   uint8_t is_demo;
 } RecipeOptions;
 
-/* Adds the recipe's options, which those of the call overrule. */
+/* Adds the recipe's options to those of the command line, which have precedence. */
 static Err apply_recipe(Recipe *recipe, OptSet *opts, Ranks *ranks, bool *is_demo) {
   RecipeOptions o = {.len = recipe->config.len};
   o.is_demo = recipe->generate && strcmp(recipe->generate, "demo") == 0;
@@ -73,7 +75,8 @@ static Err check_and_apply(OptSet *opts, Ranks *ranks, bool *is_demo) {
   return err;
 }
 
-/* Checks early that dataset.json, which is written at the end, can store the language code. */
+/* Fails early if dataset.json, which is written at the end, could not store the language
+ * code. */
 static Err check_language(const char *option, const char *code) {
   size_t len = strlen(code);
   if (len > 0 && len < sizeof((Meta *)0)->lang[0] && utf8_valid(code, len) == len)
@@ -82,7 +85,7 @@ static Err check_language(const char *option, const char *code) {
                  code, sizeof((Meta *)0)->lang[0] - 1);
 }
 
-/* All options but those that name inputs. */
+/* Fills in all options except those that name inputs. */
 static Err fill_options(PrepareSpec *spec, const OptSet *opts, bool is_demo) {
   spec->out = opt_text(opts, "out");
   spec->lang[0] = opt_text(opts, "source-lang");
@@ -177,7 +180,7 @@ static bool is_complete(const char *out) {
   return file_join(path, out, "dataset.json") == ERR_OK && file_exists(path);
 }
 
-/* A conversion takes everything except --out and --window-pairs from the old data set. */
+/* A conversion takes all settings except --out and --window-pairs from the old data set. */
 static Err refuse_text_options(const OptSet *opts) {
   static const char *const allowed[] = {"convert", "out", "window-pairs", "quiet"};
   for (const OptSpec *s = cmd_options; s->name; s++) {
@@ -208,27 +211,28 @@ static Err convert_set(const OptSet *opts) {
   return ERR_OK;
 }
 
-/* The collectives of comm, as data/ranks.h has them. */
+/* The collectives of comm with the signatures of data/ranks.h. */
 
 static const char *host_of(void *comm, int rank) {
   return comm_host(comm, rank);
 }
 
-/* Without a limit: reading, learning and writing take as long as the text and the disk need. */
+/* Sets no limit: reading text, learning a vocabulary and writing take a time that depends on
+ * the text and the disk. */
 static void report_place(void *comm, const char *place) {
   comm_report(comm, COMM_NO_LIMIT, "%s", place);
 }
 
-static void broadcast(void *comm, const char *name, void *bytes, size_t n) {
+static void broadcast_bytes(void *comm, const char *name, void *bytes, size_t n) {
   comm_broadcast(comm, name, bytes, n);
 }
 
-static void allgather(void *comm, const char *name, void *all, const size_t *off) {
+static void allgather_bytes(void *comm, const char *name, void *all, const size_t *off) {
   comm_allgather(comm, name, all, off);
 }
 
-static void exchange(void *comm, const char *name, const void *const *send,
-                     const size_t *send_n, void *const *recv, const size_t *recv_n) {
+static void exchange_bytes(void *comm, const char *name, const void *const *send,
+                           const size_t *send_n, void *const *recv, const size_t *recv_n) {
   comm_exchange(comm, name, send, send_n, recv, recv_n);
 }
 
@@ -238,17 +242,17 @@ static Ranks make_ranks(Comm *comm) {
                  .context = comm,
                  .host = host_of,
                  .report = report_place,
-                 .broadcast = broadcast,
-                 .allgather = allgather,
-                 .exchange = exchange};
+                 .broadcast = broadcast_bytes,
+                 .allgather = allgather_bytes,
+                 .exchange = exchange_bytes};
 }
 
-/* Leaves the ranks. With an error that all of them have, rank 0 prints it before any rank exits:
- * mpirun then ends the others. */
+/* Ends communication. If all ranks have the same error, rank 0 prints it before any rank exits,
+ * because mpirun kills the other ranks when one exits with an error. */
 static void leave_ranks(Comm *comm, const Ranks *ranks, Err err) {
   bool is_agreed = err && ranks && ranks->has_agreed_error;
   if (is_agreed) {
-    log_speaker(""); /* the message has the rank */
+    log_speaker(""); /* the error text already names the rank */
     if (ranks->rank == 0) log_error("%s", err_message());
     log_mute();
   }
@@ -264,8 +268,8 @@ static Err agree_on_options(Comm *comm, const OptSet *opts) {
   return err;
 }
 
-/* Would these options make the complete data set at --out? A recipe's files are not compared: they
- * would have to be downloaded. */
+/* Lists the differences between these options and those of the complete data set at --out. The
+ * input files of a recipe are not compared, because they would have to be downloaded. */
 static Err compare_complete(OptSet *opts, PrepareSpec *spec, Str *differences) {
   const char *name = opt_text(opts, "recipe");
   Recipe recipe = {0};
@@ -295,7 +299,7 @@ static Err check_complete(OptSet *opts) {
   return err;
 }
 
-/* Is there nothing to do? Rank 0 decides. */
+/* With --resume: sets *is_done if the data set at --out is complete, as seen by rank 0. */
 static Err find_complete(OptSet *opts, Ranks *ranks, bool *is_done) {
   const char *out = opt_text(opts, "out");
   uint8_t done = ranks_is_first(ranks) && opt_flag(opts, "resume") && is_complete(out);

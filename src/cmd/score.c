@@ -1,5 +1,5 @@
-/* trireme score: reads hypotheses and references, computes metrics, prints them as text or JSON.
- * Depends on metric, base/opt, Jansson. */
+/* trireme score: reads hypotheses and references, computes metrics and prints them as text or
+ * JSON. Depends on metric, base/opt, Jansson. */
 #include <limits.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,21 +16,21 @@
 #include "metric/lines.h"
 #include "metric/metric.h"
 
-/* Options, texts and results of one call. */
+/* Options, texts and results of one run. */
 typedef struct {
-  MetricConfig config; /* of every metric but for its kind */
+  MetricConfig config; /* settings of every metric; `kind` is set for each one */
   MetricKind kind[METRIC_KINDS];
   int kinds;
   bool json, sentence, confidence;
-  int width; /* digits after the point */
+  int width; /* digits after the decimal point */
   size_t resamples;
   uint64_t seed;
-  MetricLines *ref, *system; /* system 0 is the baseline of a paired test */
+  MetricLines *ref, *system; /* system 0 is the baseline of the paired test */
   int refs, systems;
   Metric **metric; /* (systems, kinds) */
 } Score;
 
-/* Figures of one system under one metric. */
+/* The results of one system with one metric. */
 typedef struct {
   MetricScore score;
   MetricInterval interval;
@@ -42,7 +42,7 @@ static Metric *get_metric(const Score *s, int system, int kind) {
   return s->metric[system * s->kinds + kind];
 }
 
-/* "bleu,chrf++" */
+/* Parses a list such as "bleu,chrf++". */
 static Err read_kinds(Score *s, const char *list) {
   for (const char *at = list;;) {
     at += strspn(at, " ");
@@ -125,7 +125,7 @@ static Err read_files(Score *s, const OptSet *opts) {
   return ERR_OK;
 }
 
-/* A space before the full stop shows that the text is still tokenized. */
+/* Looks for a space before a full stop, which shows that the text is still tokenized. */
 static void warn_if_tokenized(const MetricLines *lines) {
   size_t count = 0;
   for (size_t i = 0; i < lines->lines; i++) {
@@ -140,7 +140,7 @@ static void warn_if_tokenized(const MetricLines *lines) {
 }
 
 static Err compute_metrics(Score *s) {
-  MetricText *refs = NULL; /* of one sentence */
+  MetricText *refs = NULL; /* the references of one sentence */
   Err err;
   TRY_DONE(mem_alloc(&refs, (size_t)s->refs, sizeof *refs));
   TRY_DONE(mem_alloc(&s->metric, (size_t)(s->systems * s->kinds), sizeof *s->metric));
@@ -175,7 +175,7 @@ static void add_signature(const Score *s, int kind, Str *out) {
   metric_signature(get_metric(s, 0, kind), resamples, s->seed, out);
 }
 
-/* What sacreBLEU prints after BLEU's figure. */
+/* Adds the details that sacreBLEU prints after the BLEU score. */
 static void add_details(const MetricScore *score, Str *out) {
   str_addf(out, "%.1f/%.1f/%.1f/%.1f (BP = %.3f ratio = %.3f hyp_len = %.0f ref_len = %.0f)",
            score->precision[0], score->precision[1], score->precision[2], score->precision[3],
@@ -189,7 +189,7 @@ static void add_figure(const Score *s, const Figures *f, Str *out) {
   }
 }
 
-/* One line per metric. */
+/* Prints one line for each metric. */
 static Err print_corpus(const Score *s, Str *out) {
   for (int k = 0; k < s->kinds; k++) {
     Figures f;
@@ -207,7 +207,7 @@ static Err print_corpus(const Score *s, Str *out) {
   return ERR_OK;
 }
 
-/* A small table per metric, the baseline first. */
+/* Prints a table for each metric, with the baseline in the first row. */
 static Err print_paired(const Score *s, Str *out) {
   int longest = 0;
   bool any = false;
@@ -237,7 +237,7 @@ static Err print_paired(const Score *s, Str *out) {
   return ERR_OK;
 }
 
-/* A line per sentence; with several metrics, tabs between their figures. */
+/* Prints one line for each sentence, with the metrics separated by tabs. */
 static Err print_sentences(const Score *s, Str *out) {
   for (int k = 0; k < s->kinds; k++) {
     Str signature = {0};
@@ -257,7 +257,8 @@ static Err print_sentences(const Score *s, Str *out) {
 }
 
 #ifdef HAVE_JANSSON
-/* Sets a member; a value that could not be made marks the object as failed. */
+/* Sets a member of a JSON object. NULL, a value that could not be allocated, marks the object
+ * as failed. */
 static void set_member(json_t *object, const char *key, json_t *value, bool *failed) {
   if (json_object_set_new(object, key, value)) *failed = true;
 }
@@ -277,7 +278,7 @@ static json_t *json_list(const double *number, size_t n, json_t *(*make)(double)
   return array;
 }
 
-/* A file name need not be UTF-8, which is all that JSON can hold. */
+/* Makes a JSON string of a file name. JSON requires UTF-8, and a file name may be any bytes. */
 static json_t *json_name(const char *path) {
   size_t room = 4 * strlen(path) + 1;
   char *name;

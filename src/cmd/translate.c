@@ -1,5 +1,5 @@
-/* trireme translate: lines in, translations out, in order; on one rank or shared over several, of
- * which rank 0 reads and prints. Depends on decode, model, comm. */
+/* trireme translate: translates lines and prints them in their order. With several ranks, rank
+ * 0 reads and prints, and all ranks translate. Depends on decode, model, comm. */
 #include "decode/share.h"
 
 #include <inttypes.h>
@@ -20,11 +20,13 @@
 #include "train/agree.h"
 #include "train/checkpoint.h"
 
-/* Lines translated together, sorted by length: a device needs many at once. */
+/* Number of lines that are sorted by length and translated together; a GPU needs large
+ * batches. */
 #define BLOCK_LINES        ((size_t)512)
 #define BLOCK_LINES_DEVICE ((size_t)4096)
-#define LINE_WAIT          20 /* ms to wait for another line of the block */
-#define RANK_TIMEOUT       6  /* seconds without a heartbeat after which a rank is lost */
+/* Milliseconds to wait for another line before a block is translated. */
+#define LINE_WAIT    20
+#define RANK_TIMEOUT 6 /* seconds without a heartbeat after which a rank is lost */
 
 typedef struct {
   Backend backend;
@@ -35,15 +37,16 @@ typedef struct {
   Share *share;
   Comm *comm;
   Weights weights;
-  float *w;       /* as the file has them; NULL once a device has its own */
-  uint64_t lines; /* translated before this block */
+  float *w;       /* weights as read from the file; NULL if they are in device memory */
+  uint64_t lines; /* number of lines translated before this block */
   bool scores;
   int nbest;
-  bool interactive; /* standard input is a terminal: a line at a time */
+  bool interactive; /* standard input is a terminal: translate line by line */
   bool prompts;
 } Job;
 
-/* Selects a run's checkpoint: the best, or if there is none the newest undamaged one. */
+/* Selects a checkpoint of a run: the best one or, if there is none, the newest one that is not
+ * damaged. */
 static Err find_checkpoint(const char *run, char dir[FILE_PATH_MAX]) {
   char model[FILE_PATH_MAX];
   TRY(file_join(dir, run, "checkpoints/best"));
@@ -65,8 +68,8 @@ static Err find_checkpoint(const char *run, char dir[FILE_PATH_MAX]) {
   return ERR_OK;
 }
 
-/* Suggests the run's best checkpoint for a wrong path in a run, such as RUN/best. False if there is
- * none. */
+/* Suggests the best checkpoint of a run for a wrong path inside the run's directory, such as
+ * RUN/best. Returns false if there is none. */
 static bool find_nearby(const char *given, char best[FILE_PATH_MAX]) {
   char run[FILE_PATH_MAX], model[FILE_PATH_MAX];
   snprintf(run, sizeof run, "%s", given);
@@ -92,7 +95,8 @@ static Err refuse_missing(const char *given) {
       given);
 }
 
-/* --model is a model directory, which a checkpoint is too, or a run directory. */
+/* Finds the model that --model names: a model directory (a checkpoint is one too) or a run
+ * directory. */
 static Err find_model(const char *given, char dir[FILE_PATH_MAX]) {
   char model[FILE_PATH_MAX], checkpoints[FILE_PATH_MAX];
   TRY(place_check(given));
@@ -111,7 +115,7 @@ static Err find_model(const char *given, char dir[FILE_PATH_MAX]) {
       given);
 }
 
-/* A checkpoint made before model.json had checksums has them in training.json. */
+/* Checkpoints of model.json version 1 have the checksums of their files in training.json. */
 static Err check_older_model(const char *dir) {
   char path[FILE_PATH_MAX];
   bool whole;
@@ -165,8 +169,8 @@ static Err open_model(Job *job, const char *dir) {
   return ERR_OK;
 }
 
-/* An n-best list has Moses' four columns: the sentence's number from 0, the translation,
- * named scores (here one), and the score that the list is sorted by. */
+/* Prints an n-best list in the format of Moses: number of the sentence from 0, translation,
+ * named scores (here one), and the score by which the list is sorted. */
 static Err print_line(void *context, size_t i, int k, const char *text, float score) {
   const Job *job = context;
   (void)k;
@@ -200,15 +204,15 @@ static void show_prompt(const Job *job) {
   if (job->prompts) fputs("> ", stderr);
 }
 
-/* Reads a block: at least one line, then as many as arrive without waiting; on a terminal one line
- * at a time. */
+/* Reads a block: at least one line, then further lines as long as they arrive without delay. On
+ * a terminal a block is one line. */
 static Err read_block(const Job *job, Input *in, Str *text, size_t *at, size_t *n, bool *end) {
   size_t most = job->interactive ? 1 : share_block(job->share);
   str_clear(text);
   for (*n = 0; *n < most && (*n == 0 || input_ready(in, LINE_WAIT));) {
     const char *one;
     size_t len;
-    /* The prompt for the first line was printed before input_open, which reads. */
+    /* for the first line the prompt has been printed before input_open, which blocks */
     if (job->lines > 0) show_prompt(job);
     TRY(input_line(in, &one, &len));
     *end = one == NULL;
@@ -224,7 +228,7 @@ static Err read_block(const Job *job, Input *in, Str *text, size_t *at, size_t *
   return ERR_OK;
 }
 
-/* Lines before an unreadable one are still translated. */
+/* After a line that cannot be read, the lines before it are still translated. */
 static Err translate_block(Job *job, Input *in, Str *text, size_t *at, Line *line, bool *end) {
   size_t n;
   ShareCut cut;
@@ -254,7 +258,7 @@ static Err translate_input(Job *job, const char *path) {
   size_t block = share_block(job->share), *at = NULL;
   Line *line;
   TRY(mem_alloc(&line, block, sizeof *line));
-  Err err = mem_alloc(&at, block + 1, sizeof *at); /* where lines begin in `text` */
+  Err err = mem_alloc(&at, block + 1, sizeof *at); /* offsets of the lines in `text` */
   job->interactive = strcmp(path, "-") == 0 && isatty(STDIN_FILENO);
   job->prompts = job->interactive && log_is_terminal() && !log_is_quiet();
   if (job->prompts) log_info("type a sentence and press Enter; Ctrl-D ends the input");
@@ -269,7 +273,8 @@ static Err translate_input(Job *job, const char *path) {
   return err;
 }
 
-/* Refuses options without effect: those of sampling in beam search and the reverse. */
+/* Refuses options that have no effect: sampling options without --sample, beam search options
+ * with it. */
 static Err check_options(const OptSet *opts) {
   static const char *const sampling[] = {"temperature", "top-k", "seed"}, *const searching[] = {
                                                                               "beam-size",
@@ -290,13 +295,14 @@ static Err check_options(const OptSet *opts) {
   return ERR_OK;
 }
 
-/* Reports a mistyped --input before a large model is loaded. */
+/* Reports a wrong --input before a large model is loaded. */
 static Err check_input(const char *path) {
   if (strcmp(path, "-") == 0 || access(path, R_OK) == 0) return ERR_OK;
   return err_errno("cannot open", path);
 }
 
-/* Rank 0 writes to --output itself: mpirun forwards standard output and ignores a full disk. */
+/* Opens --output on rank 0 instead of redirecting standard output: mpirun forwards standard
+ * output and ignores write errors. */
 static Err open_output(const OptSet *opts) {
   const char *path = opt_text(opts, "output");
   const char *input = opt_text(opts, "input");
@@ -323,7 +329,7 @@ static BeamSpec make_beam_spec(const OptSet *opts) {
                  .seed = (uint64_t)opt_count(opts, "seed")}};
 }
 
-/* Checks that all ranks have the same options and the same model. */
+/* Fails unless all ranks have the same options and the same model. */
 static Err agree_on_model(const Job *job, const OptSet *opts, const char *dir) {
   if (comm_size(job->comm) == 1) return ERR_OK;
   char path[FILE_PATH_MAX], hash[65];
@@ -331,7 +337,8 @@ static Err agree_on_model(const Job *job, const OptSet *opts, const char *dir) {
   Err err;
   opt_record(opts, &options);
   TRY_DONE(str_check(&options));
-  TRY_DONE(file_join(path, dir, "model.json")); /* it has the checksums of the other files */
+  /* model.json contains the checksums of the other files. */
+  TRY_DONE(file_join(path, dir, "model.json"));
   TRY_DONE(place_sha256(path, hash));
   err = agree_ranks(job->comm, str_text(&options), "model-hash", hash);
 done:
@@ -339,9 +346,9 @@ done:
   return err;
 }
 
-/* Seconds that a step of the search may take: start-up (libraries, kernels compiled by the driver),
- * then two operations for each parameter and row of the encoder's batch, or each hypothesis, at a
- * speed that any device exceeds. */
+/* Returns an upper limit, in seconds, of the time between two reports of the search: 600 s for
+ * start-up (libraries, kernels compiled by the driver) plus 2 FLOPs per parameter for each
+ * source token and hypothesis, at a speed that any device exceeds. */
 static double step_limit(const Job *job, size_t batch_rows, int beam) {
   size_t rows, sentences;
   double start = 600, slowest = job->backend.host ? 1e9 : 1e11;

@@ -65,8 +65,10 @@ static Err check_sum(Bench *q, Reducer *reducer, size_t n) {
     float want = 0;
     for (int r = 0; r < q->ranks; r++) want += make_element(r, i);
     if (q->here[i] != want)
-      return err_set(ERR_WORK, "element %zu of %zu is %g after the sum and should be %g", i, n,
-                     (double)q->here[i], (double)want);
+      return err_set(ERR_WORK,
+                     "the all-reduce computes wrong sums: element %zu of %zu is %g, expected "
+                     "%g; try another --allreduce-transport",
+                     i, n, (double)q->here[i], (double)want);
   }
   return ERR_OK;
 }
@@ -140,7 +142,7 @@ static Err print_json(const Bench *q) {
   json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:i, s:o}", "bench", "allreduce", "way",
                         name_transport(q), "backend", q->b.about, "about", comm_about(q->comm),
                         "ranks", q->ranks, "sizes", list);
-  if (!j) return err_set(ERR_WORK, "out of memory");
+  if (!j) return err_set(ERR_WORK, "out of memory while writing JSON");
   json_dumpf(j, stdout, JSON_REAL_PRECISION(6));
   putchar('\n');
   json_decref(j);

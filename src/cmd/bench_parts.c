@@ -270,7 +270,7 @@ static Err add_json(json_t *into, const TimedBackend *c, const Rates *r, const L
       json_pack("{s:I, s:f, s:f, s:o, s:o}", "steps", (json_int_t)c->periods, "product_tflops",
                 r->gemm * 1e-12, "copy_gb_s", r->copy * 1e-9, "work", work, "step",
                 make_json(all)));
-  return bad ? err_set(ERR_WORK, "not enough memory for the table of the parts") : ERR_OK;
+  return bad ? err_set(ERR_WORK, "out of memory while writing JSON") : ERR_OK;
 }
 
 /* Synchronize after each step: the batch must stay valid until the times of its operations are

@@ -34,10 +34,10 @@ Err bench_read_lengths(Lengths *l, const char *path) {
     snprintf(text, sizeof text, "%.*s", (int)(n < 60 ? n : 60), line);
     if (sscanf(text, "%u %u", &source, &target) != 2 || source < 2 || target < 2 ||
         source > 4096 || target > 4096) {
-      err = err_set(
-          ERR_WORK,
-          "%s:%llu: expected two lengths from 2 to 4096, end-of-sentence token included", path,
-          (unsigned long long)input_number(in));
+      err = err_set(ERR_WORK,
+                    "%s:%llu: expected a source and a target length from 2 to 4096 tokens, "
+                    "with the end-of-sentence token; correct this line",
+                    path, (unsigned long long)input_number(in));
       break;
     }
     err = mem_grow(&l->len, &l->cap, l->pairs + 1, sizeof *l->len);

@@ -17,8 +17,10 @@ static Err read_mounts(ClusterSpec *spec, const OptSet *opts) {
   bool has_cifs = false;
   int times = opt_times(opts, "mount");
   if (times > CLUSTER_MOUNTS)
-    return err_set(ERR_USAGE, "--mount is given %d times; %d drives are possible", times,
-                   CLUSTER_MOUNTS);
+    return err_set(
+        ERR_USAGE,
+        "--mount is given %d times, but at most %d drives are supported; leave some out", times,
+        CLUSTER_MOUNTS);
   for (int i = 0; i < times; i++) {
     ClusterMount *m = &spec->mount[spec->mounts++];
     TRY(cluster_parse_mount(m, opt_word(opts, "mount", i, 0), opt_text(opts, "mount-options")));

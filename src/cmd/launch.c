@@ -151,14 +151,18 @@ static Err read_hosts(Launch *l, const OptSet *opts) {
                      .user = opt_text(opts, "ssh-user")};
   TRY(hosts_read(&l->hosts, &from));
   if (l->hosts.count && opt_flag(opts, "standalone"))
-    return err_set(ERR_USAGE, "--standalone means this machine alone; omit it, or the hosts");
+    return err_set(
+        ERR_USAGE,
+        "--standalone uses this machine only, but hosts are listed; leave out one of the two");
   if (l->hosts.count && opt_given(opts, "rdzv-endpoint"))
     return err_set(ERR_USAGE,
                    "machines are either listed and reached by ssh, or meet at --rdzv-endpoint; "
                    "omit one of the two");
   if (l->hosts.count && l->spec.min > (int)l->hosts.count)
-    return err_set(ERR_USAGE, "--nnodes asks for %d machines, but %zu are listed", l->spec.min,
-                   l->hosts.count);
+    return err_set(
+        ERR_USAGE,
+        "--nnodes asks for %d machines, but %zu are listed; list more or lower --nnodes",
+        l->spec.min, l->hosts.count);
   l->ssh.port = (int)opt_count(opts, "ssh-port");
   l->ssh.key = opt_text(opts, "ssh-key");
   l->ssh.program = opt_text(opts, "remote-program");

@@ -23,7 +23,9 @@ static Err read_options(const OptSet *opts, RendezvousSpec *spec) {
         "--rdzv-endpoint needs --rdzv-key FILE, the same key on every machine; make one "
         "with 'trireme launch --new-key FILE'");
   if (!opt_given(opts, "nnodes"))
-    return err_set(ERR_USAGE, "--rdzv-endpoint needs --nnodes: for how many machines to wait");
+    return err_set(
+        ERR_USAGE,
+        "--rdzv-endpoint needs the number of machines to wait for; pass --nnodes N or MIN:MAX");
   spec->id = opt_text(opts, "rdzv-id");
   spec->timeout = opt_real(opts, "join-timeout");
   TRY(rendezvous_check_id(spec->id));

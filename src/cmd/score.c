@@ -76,7 +76,8 @@ static Err read_options(Score *s, const OptSet *opts) {
   s->systems = 1 + opt_times(opts, "paired-bs");
   if (s->refs == 0) return err_set(ERR_USAGE, "no reference given: pass --ref FILE");
   if (s->sentence && (s->confidence || s->systems > 1)) {
-    return err_set(ERR_USAGE, "--sentence-level has no --%s: leave out one of the two",
+    return err_set(ERR_USAGE,
+                   "--sentence-level cannot be combined with --%s: leave out one of the two",
                    s->confidence ? "confidence" : "paired-bs");
   }
   if (s->confidence && s->systems > 1) {

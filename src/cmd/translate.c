@@ -161,10 +161,10 @@ static Err open_model(Job *job, const char *dir) {
   TRY(check_tokenizer(path, &sums));
   TRY(tokenizer_open(&job->tokenizer, path));
   if (job->tokenizer.vocab != job->config.vocab) {
-    return err_set(
-        ERR_WORK,
-        "%s has %d pieces, but the model has %d: it is the tokenizer of another model", path,
-        job->tokenizer.vocab, job->config.vocab);
+    return err_set(ERR_WORK,
+                   "%s has %d pieces, but the model has %d: it is the tokenizer of another "
+                   "model; copy the model again",
+                   path, job->tokenizer.vocab, job->config.vocab);
   }
   return ERR_OK;
 }

@@ -74,7 +74,11 @@ done:
 static Err join_ranks(Comm *c) {
   Group *g = &c->group;
   const char *wrong = g->transport->begin(&g->info);
-  if (wrong) return err_set(ERR_WORK, "cannot join the ranks: %s", wrong);
+  if (wrong)
+    return err_set(ERR_WORK,
+                   "MPI cannot connect the ranks: %s; start them with the mpirun of the MPI "
+                   "that libtrireme-mpi.so was built with",
+                   wrong);
   g->rank = g->info.rank;
   g->size = g->info.size;
   if (launcher_check_size(g->size, g->info.about) != ERR_OK) {
@@ -137,7 +141,10 @@ static void free_comm(Comm *c) {
 /* Starts the communication thread and waits until it has joined the ranks. */
 static Err start_communication(Comm *c) {
   c->is_started = thread_start(&c->thread, run_communication, c);
-  if (!c->is_started) return err_set(ERR_WORK, "cannot start the communication thread");
+  if (!c->is_started)
+    return err_set(ERR_WORK,
+                   "cannot start the communication thread; raise the limit of processes and "
+                   "threads (ulimit -u)");
   pthread_mutex_lock(&c->queue.lock);
   while (!c->is_ready) pthread_cond_wait(&c->queue.job_done, &c->queue.lock);
   pthread_mutex_unlock(&c->queue.lock);

@@ -47,7 +47,9 @@ static void start_receive(Heartbeats *h, int r) {
   Peer *p = &h->peer[r];
   const char *wrong = h->group->transport->recv(r, TAG_HEARTBEAT, &p->incoming,
                                                 sizeof p->incoming, &p->receive);
-  if (wrong) heartbeat_fail(h, "cannot receive heartbeats from rank %d: %s", r, wrong);
+  if (wrong)
+    heartbeat_fail(h, "MPI cannot receive heartbeats from rank %d on %s: %s. Run stopped; %s",
+                   r, group_host(h->group, r), wrong, heartbeat_remedy(h));
 }
 
 Err heartbeat_begin(Heartbeats *h, const Group *group, const Sequence *sequence) {

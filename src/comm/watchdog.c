@@ -75,12 +75,13 @@ void watchdog_compare(Watchdog *w, int r, const Op *theirs) {
   const Op *mine = sequence_find(s, theirs->seq);
   bool is_layout = mine->kind == theirs->kind && mine->bytes == theirs->bytes &&
                    strncmp(mine->name, theirs->name, OP_NAME) == 0;
-  heartbeat_fail(w->heartbeats,
-                 "ranks disagree on collective %" PRIu64
-                 ": rank %d on %s runs %s, rank %d on %s runs %s%s. " REMEDY,
-                 theirs->seq, g->rank, group_host(g, g->rank), op_describe(a, sizeof a, mine),
-                 r, group_host(g, r), op_describe(b, sizeof b, theirs),
-                 is_layout ? ", split otherwise over the ranks" : "");
+  heartbeat_fail(
+      w->heartbeats,
+      "ranks disagree on collective %" PRIu64
+      ": rank %d on %s runs %s, rank %d on %s runs %s%s. " REMEDY,
+      theirs->seq, g->rank, group_host(g, g->rank), op_describe(a, sizeof a, mine), r,
+      group_host(g, r), op_describe(b, sizeof b, theirs),
+      is_layout ? ", with another layout (division among the ranks, round or dtype)" : "");
 }
 
 void watchdog_fail_size(Watchdog *w, uint64_t seq, int from, uint64_t sent, int to,

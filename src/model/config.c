@@ -8,7 +8,9 @@
 #include "model/model.h"
 
 Err config_damaged(const char *path, const char *key) {
-  return err_set(ERR_WORK, "%s is damaged: '%s' is missing or out of range", path, key);
+  return err_set(ERR_WORK,
+                 "%s is damaged: '%s' is missing or out of range; copy the model again", path,
+                 key);
 }
 
 static int get_int(const ConfigField *f, const char *own) {

@@ -103,7 +103,8 @@ static Err read_sums(const json_t *root, const char *path, const Str *text, Stor
   sums->known = json_integer_value(json_object_get(root, "version")) > 1;
   if (!sums->known) return ERR_OK;
   if (!jsondoc_is_sealed(str_text(text), text->len))
-    return err_set(ERR_WORK, "%s is damaged: its checksum is wrong; copy it anew", path);
+    return err_set(ERR_WORK, "%s is damaged: its checksum is wrong; copy the model again",
+                   path);
   TRY(read_sum(root, path, weights_name, &sums->weights));
   return read_sum(root, path, tokenizer_name, &sums->tokenizer);
 }
@@ -112,7 +113,9 @@ static Err parse_config(ModelConfig *c, StoreSums *sums, const Str *text, const 
   json_error_t error;
   TRY(jsondoc_check(str_text(text), text->len, path));
   json_t *root = json_loadb(str_text(text), text->len, JSON_REJECT_DUPLICATES, &error);
-  if (!root) return err_set(ERR_WORK, "%s:%d: not JSON: %s", path, error.line, error.text);
+  if (!root)
+    return err_set(ERR_WORK, "%s:%d: not JSON: %s; copy the model again", path, error.line,
+                   error.text);
   Err err = read_config(root, path, c);
   if (!err) err = read_sums(root, path, text, sums);
   json_decref(root);
@@ -126,7 +129,10 @@ Err store_load_config(ModelConfig *c, StoreSums *sums, const char *dir) {
   TRY(place_check(dir));
   TRY(file_join(path, dir, "model.json"));
   if (!place_exists(path))
-    return err_set(ERR_WORK, "%s is not a model: it has no model.json", dir);
+    return err_set(ERR_WORK,
+                   "%s is not a model: it has no model.json; pass the directory of a model or "
+                   "of a checkpoint",
+                   dir);
   Str text = {0};
   Err err = place_read_all(path, (size_t)1 << 20, &text);
   if (!err) err = parse_config(c, sums ? sums : &unused, &text, path);
@@ -245,7 +251,7 @@ static Err check_finite(const Params *p, const SafeFile *f, const SafeTensor **t
     uint64_t offset = (uint64_t)(f->data - f->map.bytes) + tensor[i]->begin + k * element;
     return err_set(ERR_WORK,
                    "%s is damaged: number %zu of '%s' (byte %" PRIu64
-                   ") is not finite; copy it anew, or take another checkpoint",
+                   ") is not finite; copy the model again, or use another checkpoint",
                    f->map.path, k, q->name, offset);
   }
   return ERR_OK;

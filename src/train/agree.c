@@ -1,4 +1,5 @@
-/* Comparing records of options. Depends on base, comm, data. */
+/* Compares the options of ranks, and the options of a resumed run with its earlier ones.
+ * Depends on base, comm, data. */
 #include "train/agree.h"
 
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "base/opt.h"
 #include "base/place.h"
 
-/* One line "name = value" of a record. */
+/* One line "name = value" of a config text. */
 typedef struct {
   const char *name, *value;
   size_t name_len, value_len;
@@ -28,7 +29,7 @@ static bool is_same_name(const Entry *a, const Entry *b) {
   return a->name_len == b->name_len && memcmp(a->name, b->name, a->name_len) == 0;
 }
 
-/* The nth entry of that name, from 0. */
+/* Finds entry number `nth`, counted from 0, among those with the name of `what`. */
 static bool find_entry(const char *record, const Entry *what, size_t nth, Entry *e) {
   for (const char *at = record; *at;) {
     at = next_entry(at, e);
@@ -37,8 +38,8 @@ static bool find_entry(const char *record, const Entry *what, size_t nth, Entry 
   return false;
 }
 
-/* An option may be given several times (--train): finds the nth of `other` for the nth of `record`,
- * of which `what` is an entry. */
+/* Finds the entry of `other` that corresponds to `what`, an entry of `record`. If an option is
+ * given several times (--train), the nth one corresponds to the nth one. */
 static bool find_counterpart(const char *record, const Entry *what, const char *other,
                              Entry *e) {
   size_t nth = 0;
@@ -58,7 +59,8 @@ static bool is_same_value(const Entry *a, const Entry *b) {
 
 typedef enum { ONLY_LISTED, ALL_BUT_LISTED } Selection;
 
-/* Adds "--lr is 1 and was 2" for every option that differs, of those in `names` or of all others. */
+/* Appends "--lr is 1 and was 2" for every option that differs; `selection` limits the
+ * comparison to the options in `names`, or to all others. */
 static void list_differences(Str *out, const char *now, const char *before,
                              const char *const *names, Selection selection, const char *is,
                              const char *was) {
@@ -84,7 +86,7 @@ static void list_differences(Str *out, const char *now, const char *before,
   }
 }
 
-/* May differ between ranks. */
+/* Options that may differ between ranks. */
 static const char *const per_rank_options[] = {"threads", "quiet",  "config", "device",
                                                "input",   "output", NULL};
 
@@ -102,7 +104,8 @@ Err agree_ranks(Comm *comm, const char *record, const char *what, const char *ha
   str_addf(&mine, "%s\nversion = %s\n%s = %.16s\n", record, TRIREME_VERSION, what, hash);
   TRY_DONE(str_check(&mine));
   TRY_DONE(comm_gather_text(comm, "options", mine.s, mine.len, &list));
-  /* Every rank finds the same difference and fails; only rank 0 prints the message. */
+  /* All ranks have the same list, find the same difference and fail; only rank 0 prints the
+   * error. */
   for (int r = 1; r < comm_size(comm) && !wrong.len; r++) {
     list_differences(&wrong, list[r], list[0], per_rank_options, ALL_BUT_LISTED, "is",
                      "on rank 0");
@@ -119,38 +122,18 @@ done:
   return err;
 }
 
-/* May change when a run is resumed, without a warning: how long, how often, where, on what. */
-static const char *const free_options[] = {"steps",
-                                           "epochs",
-                                           "max-time",
-                                           "resume",
-                                           "auto-resume",
-                                           "threads",
-                                           "quiet",
-                                           "config",
-                                           "log-every",
-                                           "peer-checkpoint",
-                                           "valid-every",
-                                           "save-every",
-                                           "keep-checkpoints",
-                                           "patience",
-                                           "samples",
-                                           "average-checkpoints",
-                                           "beam-size",
-                                           "length-penalty",
-                                           "rank-timeout",
-                                           "data",
-                                           "run",
-                                           "shard-optimizer",
-                                           "bucket-size",
-                                           "overlap",
-                                           "allreduce-transport",
-                                           "device",
-                                           "max-rollbacks",
-                                           "accept-data",
-                                           "micro-batches", /* compared with the checkpoint's */
-                                           NULL};
-/* Must not change: the order of the data and the saved state depend on them. */
+/* Options that may change without a warning when a run is resumed: they set durations,
+ * intervals, paths and devices. */
+static const char *const free_options[] = {
+    "steps", "epochs", "max-time", "resume", "auto-resume", "threads", "quiet", "config",
+    "log-every", "peer-checkpoint", "valid-every", "save-every", "keep-checkpoints", "patience",
+    "samples", "average-checkpoints", "beam-size", "length-penalty", "rank-timeout", "data",
+    "run", "shard-optimizer", "bucket-size", "overlap", "allreduce-transport", "device",
+    "max-rollbacks", "accept-data",
+    /* Checked against the checkpoint instead. */
+    "micro-batches", NULL};
+/* Options that must not change, because the order of the data or the saved state depends on
+ * them. */
 static const char *const fixed_options[] = {"seed", "batch-tokens", "optimizer", "ema-decay",
                                             NULL};
 
@@ -164,7 +147,8 @@ Err agree_resume(const char *path, const char *record) {
   all[n] = NULL;
   Err err;
   TRY_DONE(file_read(path, (size_t)1 << 20, &text));
-  opt_rename("train", str_text(&text), &saved); /* an earlier version wrote former names */
+  /* Replace former names of options, written by an earlier version. */
+  opt_rename("train", str_text(&text), &saved);
   TRY_DONE(str_check(&saved));
   list_differences(&wrong, record, str_text(&saved), fixed_options, ONLY_LISTED, "is", "was");
   list_differences(&other, record, str_text(&saved), all, ALL_BUT_LISTED, "is", "was");

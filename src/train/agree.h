@@ -6,16 +6,17 @@
 #include "comm/comm.h"
 #include "data/dataset.h"
 
-/* The SHA-256 of dataset.json, which holds those of all other files of the data set. */
+/* Computes the SHA-256 of dataset.json, which contains the SHA-256 of all other files of the
+ * data set. */
 NODISCARD Err agree_data_hash(const DataSet *data, char hex[65]);
-/* An error naming every difference between the ranks in options, version, or the file whose hash
- * they all must have, under the name `what` ("data-set-hash"). */
+/* Fails if options, version or `hash` differ between the ranks; the error lists all
+ * differences. `what` is the name of the hash in the error, such as "data-set-hash". */
 NODISCARD Err agree_ranks(Comm *comm, const char *record, const char *what, const char *hash);
-/* Compares `record`, the present options, with the config file `path` of the run. A change that
- * affects the order of the data or the saved state is an error; other changes are reported by a
+/* Compares `record`, the options of this call, with the config file `path` of the run. A change
+ * that affects the order of the data or the saved state is an error; other changes are a
  * warning. */
 NODISCARD Err agree_resume(const char *path, const char *record);
-/* Reads the value of an option, a whole number, from the config file `path`; 0 if it is not set. */
+/* Reads the value of an integer option from the config file `path`; 0 if it is not set. */
 NODISCARD Err agree_saved(const char *path, const char *name, uint64_t *value);
 
 #endif

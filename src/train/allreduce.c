@@ -1,4 +1,5 @@
-/* Selection of the transport, and NCCL's collectives. Depends on device_comm, comm. */
+/* Selects the transport of the gradient all-reduce, and runs the collectives of NCCL. Depends
+ * on device_comm, comm. */
 #include "train/allreduce.h"
 
 #include <sched.h>
@@ -7,20 +8,20 @@
 
 #include "base/mem.h"
 
-#define OPEN_SECONDS      600  /* time limit for NCCL's initialization on all ranks */
-#define SELFTEST_ELEMENTS 4096 /* size of the self-test; at least the number of ranks */
+/* Time limit in seconds for the initialization of NCCL on all ranks. */
+#define OPEN_SECONDS 600
+/* Elements of the self-test's array; raised to the number of ranks if there are more. */
+#define SELFTEST_ELEMENTS 4096
 
-/* Selection. */
-
-/* What a rank has, gathered from all. */
+/* Properties of a rank that decide whether NCCL can be used; gathered from all ranks. */
 typedef struct {
-  uint64_t device; /* 0: no GPU */
+  uint64_t device; /* identifies the GPU; 0: no GPU */
   int32_t transport, is_ordered;
-  int32_t nccl_version; /* 0: not installed */
+  int32_t nccl_version; /* 0: NCCL is not installed */
   int32_t pad;
 } RankOffer;
 
-/* Why NCCL is not available, and what to do about it; "" if it is available. */
+/* Why NCCL is not available, and a remedy; both "" if it is available. */
 typedef struct {
   char why[96], remedy[160];
 } Refusal;
@@ -43,7 +44,7 @@ static void refuse_nccl(Refusal *no, const char *why, const char *remedy) {
   snprintf(no->remedy, sizeof no->remedy, "%s", remedy);
 }
 
-/* *a and *b: the first two ranks that have the same GPU. */
+/* Finds the first two ranks, *a and *b, that use the same GPU. */
 static bool find_shared_gpu(const RankOffer *list, int ranks, int *a, int *b) {
   for (*b = 0; *b < ranks; ++*b)
     for (*a = 0; *a < *b; ++*a)
@@ -110,15 +111,14 @@ Err allreduce_select(Allreduce *x, Comm *comm, const Backend *b, const Allreduce
                    "--allreduce-transport nccl is not available: %s%s; %s, or use "
                    "--allreduce-transport auto",
                    no.why, missing, no.remedy);
-  } else if (has_gpu) { /* ranks without any GPU have no choice */
+  } else if (has_gpu) { /* without any GPU there is no choice to report */
     describe_host(x, may_use_nccl ? no.why : "as asked");
   }
   return ERR_OK;
 }
 
-/* Waiting. */
-
-/* Short waits are common and must end at once; in long ones the cores belong to the loader. */
+/* Most waits are short, so poll without sleeping first; then sleep, to leave the cores to the
+ * data loader. */
 static void back_off(unsigned polls) {
   if (polls < 50)
     sched_yield();
@@ -152,10 +152,9 @@ Err allreduce_wait(Allreduce *x) {
   return err;
 }
 
-/* Self-test. */
-
-/* Element i is rank (i mod ranks)'s alone, 1 or 2, and 0 on the others: a rank that is missing or
- * counted twice shows, and the sums are exact in bf16 for any number of ranks. */
+/* The self-test array: element i is 1 or 2 on rank i % ranks and 0 on all others. A rank that
+ * is missing or added twice is thereby detected, and the sums are exact in bf16 for any number
+ * of ranks. */
 static float expected_sum(size_t i) {
   return (float)(i % 2 + 1);
 }
@@ -193,16 +192,16 @@ done:
   return err;
 }
 
-/* Open and close. */
-
-/* On the communication thread, when a rank is lost: wakes the main thread. */
+/* Called on the communication thread when a rank is lost: aborts NCCL, so that a main thread
+ * that is blocked in NCCL returns. */
 static void abort_nccl(void *context) {
   Allreduce *x = context;
   x->ops->abort(x->nccl);
 }
 
-/* The backend's quiesce. No deadlock: the ranks queue the same collectives in the same order, so the
- * rank that has queued the fewest waits for nothing that others have not queued as well. */
+/* Called by the backend before it times GEMMs: running collectives would distort the times.
+ * Cannot deadlock: all ranks queue the same collectives in the same order, so the other ranks
+ * have queued at least the collectives that this rank waits for. */
 static Err wait_for_queued(void *context) {
   return allreduce_wait(context);
 }
@@ -241,13 +240,11 @@ void allreduce_close(Allreduce *x) {
     comm_set_on_loss(x->comm, NULL, NULL);
     x->ops->close(x->nccl);
   }
-  /* Not before: a collective in flight may still use it. */
+  /* release it after close(): a collective may use it until then */
   if (x->selftest) x->backend->release(x->backend, x->selftest);
   mem_free(x->off);
   *x = (Allreduce){0};
 }
-
-/* Collectives. */
 
 void allreduce_bind(Allreduce *x, Reducer *reducer, float *g, bool is_sharded) {
   x->reducer = reducer;

@@ -11,61 +11,67 @@
 #include "backend/device_comm.h"
 #include "comm/reduce.h"
 
-/* AUTO: NCCL where it is available, else host. */
+/* AUTO: NCCL if it is available, otherwise host memory. */
 typedef enum { TRANSPORT_AUTO, TRANSPORT_NCCL, TRANSPORT_HOST } AllreduceTransport;
 
 typedef struct {
-  AllreduceTransport transport; /* as asked for */
-  bool is_ordered;     /* sums are added in the order of the micro-batches: host memory only */
-  bool bf16;           /* NCCL sums in bf16 */
-  size_t max_elements; /* of the largest array that NCCL is given at once */
+  AllreduceTransport transport; /* value of --allreduce-transport */
+  /* Gradients are added in the order of the micro-batches, which only the host transport
+   * does. */
+  bool is_ordered;
+  bool bf16;           /* NCCL adds in bf16 */
+  size_t max_elements; /* elements of the largest array that is passed to NCCL in one call */
 } AllreduceSpec;
 
 typedef struct {
   Comm *comm;
   const Backend *backend;
-  char about[160];          /* the transport and why; "" where there is no choice */
-  const DeviceCommOps *ops; /* NCCL's; NULL: through host memory */
-  DeviceComm *nccl;         /* NULL: not open, or through host memory */
-  float *selftest;          /* a small array on the device */
-  bool is_gathering;        /* an all-gather is queued, and nobody has waited for it */
-  /* Of allreduce_bind: */
+  /* Description of the transport and why it was selected, for the log; "" without a choice. */
+  char about[160];
+  const DeviceCommOps *ops; /* functions of NCCL; NULL: all-reduce through host memory */
+  /* Open NCCL communicator; NULL: not open, or all-reduce through host memory. */
+  DeviceComm *nccl;
+  float *selftest;   /* array of the self-test in device memory */
+  bool is_gathering; /* an all-gather is queued and allreduce_wait has not been called */
+  /* Set by allreduce_bind: */
   Reducer *reducer;
   float *g;
   bool is_sharded;
-  size_t *off; /* (ranks + 1) scratch: the pieces of a bucket */
+  size_t *off; /* (ranks + 1) working memory: offsets of the pieces of a bucket */
 } Allreduce;
 
-/* Selects the transport; collective, with the same result on every rank. ERR_USAGE where NCCL was
- * asked for and is not available. */
+/* Selects the transport. Every rank calls it, and all select the same one. Fails with ERR_USAGE
+ * if NCCL was requested and is not available. */
 NODISCARD Err allreduce_select(Allreduce *x, Comm *comm, const Backend *b,
                                const AllreduceSpec *spec);
-/* Where NCCL was selected: opens it, collectively, and tests it with a sum that is known. */
+/* If NCCL was selected: initializes it and runs an all-reduce with a known result. Every rank
+ * calls it. */
 NODISCARD Err allreduce_open(Allreduce *x, const AllreduceSpec *spec);
-/* Waits until nothing is in flight and every rank has come here: before allreduce_close at the end
- * of a run, as that aborts what is in flight. */
+/* Waits until all NCCL collectives are complete on every rank. Call it at the end of a run
+ * before allreduce_close, which aborts collectives that are running. */
 NODISCARD Err allreduce_finish(Allreduce *x);
-void allreduce_close(Allreduce *x); /* harmless when not open */
+void allreduce_close(Allreduce *x); /* does nothing if not open */
 
-/* The self-test. n >= ranks; fills x with this rank's contribution. */
+/* Fills x with this rank's contribution to the self-test; n >= ranks. */
 void allreduce_fill_selftest(float *x, size_t n, int rank, int ranks);
-/* Is x the sum over all ranks? The error names the first wrong element's rank. */
+/* Checks the result of the self-test. The error names the rank whose contribution is wrong. */
 NODISCARD Err allreduce_check_selftest(const float *x, size_t n, int ranks);
 
-/* NCCL only, from here on. */
+/* The functions below may be called only if NCCL is open. */
 
-/* The gradients, g, and the buckets in which they are reduced. */
+/* Sets the gradients g and the reducer that divides them into buckets. */
 void allreduce_bind(Allreduce *x, Reducer *reducer, float *g, bool is_sharded);
-/* A ReduceSpec's send: queues the all-reduce of a bucket of g, or if it is sharded the
+/* ReduceSpec.send for NCCL: queues the all-reduce of a bucket of g or, with sharding, its
  * reduce-scatter. Does not block. `context` is the Allreduce. */
 void allreduce_send_bucket(void *context, size_t bucket);
-/* Queues an all-gather of `array` (flat, all parameters): each rank sends the pieces it owns and
- * receives the others. Does not block; device work queued later sees the result. Call
- * allreduce_wait before the next collective and before the host waits for the device: errors and
- * missing ranks are detected only while waiting. */
+/* Queues an all-gather of `array` (flat, all parameters): each rank sends the pieces it owns
+ * and receives the others. Does not block; device work queued later sees the result. Call
+ * allreduce_wait before the next collective and before the host waits for the device: errors
+ * and missing ranks are detected only in allreduce_wait. */
 void allreduce_gather(Allreduce *x, float *array);
-/* Waits until the device has finished the work before the last collective; then until that is done,
- * which needs the other ranks. */
+/* allreduce_wait_inputs waits until the device has finished the work queued before the last
+ * collective. allreduce_wait waits until that collective is complete, which needs the other
+ * ranks. */
 NODISCARD Err allreduce_wait_inputs(Allreduce *x);
 NODISCARD Err allreduce_wait(Allreduce *x);
 

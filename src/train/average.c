@@ -13,10 +13,10 @@
 typedef struct {
   ModelConfig config;
   Params params;
-  double *sum; /* (padded) fp64, so that only the mean is rounded to fp32 */
-  float *w;    /* (padded) weights of one checkpoint, at the end their mean */
+  double *sum; /* (padded) sum in fp64, so that only the mean is rounded to fp32 */
+  float *w;    /* (padded) weights of one checkpoint; at the end the mean */
   int count;
-  uint64_t first, last; /* lowest and highest step */
+  uint64_t first, last; /* lowest and highest step of the averaged checkpoints */
   char newest[FILE_PATH_MAX];
 } Average;
 
@@ -75,7 +75,7 @@ static Err write_files(const Average *a, const char *dir) {
   return file_sync_dir(dir);
 }
 
-/* Refuses to replace anything but an averaged model, which can be computed again. */
+/* Refuses to replace anything except an averaged model, which can be computed again. */
 static Err check_target(const char *out) {
   char model[FILE_PATH_MAX], training[FILE_PATH_MAX];
   TRY(file_join(model, out, "model.json"));
@@ -131,7 +131,8 @@ Err average_last(const char *run, int k, const char *out, int *count) {
   char place[FILE_PATH_MAX];
   *count = 0;
   if (k < 2) return err_set(ERR_USAGE, "cannot average %d checkpoints; pass 2 or more", k);
-  TRY(file_join(place, out, "")); /* remove slashes at the end: suffixes are appended */
+  /* Remove trailing slashes, because suffixes are appended to the path. */
+  TRY(file_join(place, out, ""));
   for (size_t n = strlen(place); n > 1 && place[n - 1] == '/';) place[--n] = '\0';
   TRY(mem_alloc(&a, 1, sizeof *a));
   Err err = average_into(a, run, k, place);

@@ -5,10 +5,10 @@
 
 #include "base/err.h"
 
-/* Averages the weights of the newest `k` undamaged checkpoints of the run (of each the weights that
- * translate would use) and writes the model directory `out`; replaces an averaged model there.
- * Prints how many were averaged and stores it in *count. If there is only one, prints that and
- * writes nothing; none is an error. */
+/* Averages the weights of the newest `k` undamaged checkpoints of the run (of each, the weights
+ * that translate would use) and writes them as a model to the directory `out`, which may hold
+ * an older averaged model. *count: number of checkpoints averaged. If there is only one, logs
+ * that and writes nothing; fails if there is none. */
 NODISCARD Err average_last(const char *run, int k, const char *out, int *count);
 
 #endif

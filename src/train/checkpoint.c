@@ -1,4 +1,4 @@
-/* Checkpoints on disk. Depends on base, model/store, record. */
+/* Writes, finds, verifies and loads checkpoints. Depends on base, model/store, record. */
 #include "train/checkpoint.h"
 
 #include <errno.h>
@@ -13,15 +13,13 @@
 #include "base/place.h"
 #include "train/record.h"
 
-#define STEP_NAME 32 /* bytes of step-N */
+#define STEP_NAME 32 /* size of a buffer for the name step-N */
 
 static Err join_checkpoint_path(char out[FILE_PATH_MAX], const char *run, const char *name) {
   char dir[FILE_PATH_MAX];
   TRY(file_join(dir, run, "checkpoints"));
   return file_join(out, dir, name);
 }
-
-/* Saving. */
 
 static Err save_array(const char *dir, const Params *p, const float *array, Part part,
                       Record *r) {
@@ -59,8 +57,9 @@ static Err write_files(const char *dir, const TrainArrays *a, const TrainCounter
   return file_sync_dir(dir);
 }
 
-/* A link is made under a temporary name and then renamed, so that the old or the new one is always
- * there. It is made before the checkpoint is renamed, because making it can fail on a full disk. */
+/* A link is created under a temporary name and then renamed, so that at any time the old or the
+ * new link exists. It is created before the checkpoint is renamed, because creating it can fail
+ * on a full disk. */
 enum { LATEST, BEST, LINKS };
 static const char *const links[LINKS] = {"latest", "best"};
 static const char *const temporary_links[LINKS] = {"latest.tmp", "best.tmp"};
@@ -79,7 +78,8 @@ static Err replace_link(const char *run, int i) {
   TRY(join_checkpoint_path(link, run, links[i]));
   TRY(join_checkpoint_path(beside, run, temporary_links[i]));
   if (lstat(link, &st) != 0 || !S_ISDIR(st.st_mode)) return file_rename(beside, link);
-  /* A run copied without links (cp -L) has the directory itself, which no link can replace. */
+  /* In a copy of a run made with cp -L, `latest` is a directory, which rename() cannot replace
+   * with a link. */
   TRY(join_checkpoint_path(copy, run, moved_dirs[i]));
   TRY(file_remove_all(copy));
   TRY(file_rename(link, copy));
@@ -90,8 +90,9 @@ static Err replace_link(const char *run, int i) {
   return err;
 }
 
-/* Renames the finished directory to step-N. An older checkpoint of the same step is first renamed to
- * step-N.old, which checkpoint_find also reads, so that one of the two can be found at any moment. */
+/* Renames the complete directory to step-N. An older checkpoint of the same step is first
+ * renamed to step-N.old, which checkpoint_find also accepts, so that one of the two can be
+ * found at any time. */
 static Err move_into_place(const char *run, const char *beside, const char *name) {
   char dir[FILE_PATH_MAX], old[FILE_PATH_MAX];
   TRY(join_checkpoint_path(dir, run, name));
@@ -137,7 +138,8 @@ Err checkpoint_save(const char *run, const TrainArrays *a, const TrainCounters *
   return err_give(&why);
 }
 
-/* Moves the link first: if the process dies in between, a resumed run validates this step again. */
+/* Moves the link before it writes training.json: if the process dies in between, a resumed run
+ * validates this step again. */
 static Err add_validation(const char *run, const char *name, const char *dir,
                           const TrainCounters *c, bool best, Record *r) {
   if (best) {
@@ -158,16 +160,14 @@ Err checkpoint_add_validation(const char *run, const TrainCounters *c, bool best
   name_step(name, c->step);
   TRY(join_checkpoint_path(dir, run, name));
   TRY(record_read(dir, &r, &whole));
-  if (!whole) return ERR_WORK; /* err_message says what is damaged */
+  if (!whole) return ERR_WORK; /* err_message() says what is damaged */
   Err err = add_validation(run, name, dir, c, best, &r);
   record_free(&r);
   if (err) remove_temporary_link(run, BEST);
   return err;
 }
 
-/* Listing. */
-
-/* step-N or step-N.old, and nothing else. */
+/* Parses step-N or step-N.old; returns false for any other name. */
 static bool parse_name(CheckpointName *c, const char *name) {
   char *end;
   if (!str_starts(name, "step-") || name[5] < '0' || name[5] > '9') return false;
@@ -179,20 +179,20 @@ static bool parse_name(CheckpointName *c, const char *name) {
   return errno == 0 && (*end == '\0' || c->old);
 }
 
-/* For qsort: newest first; of the same step, step-N.old last. */
+/* Order for qsort: newest first; step-N before step-N.old. */
 static int compare_names(const void *a, const void *b) {
   const CheckpointName *x = a, *y = b;
   if (x->step != y->step) return x->step < y->step ? 1 : -1;
   return (int)x->old - (int)y->old;
 }
 
-/* The target of a link; "" if there is none. */
+/* Reads the target of a link; "" if there is no link. */
 static Err read_link(char to[FILE_PATH_MAX], const char *run, int i) {
   char path[FILE_PATH_MAX];
   TRY(join_checkpoint_path(path, run, links[i]));
   ssize_t n = readlink(path, to, FILE_PATH_MAX - 1);
   to[n > 0 ? n : 0] = '\0';
-  /* A copy made without links has the directory itself. */
+  /* In a copy of a run made with cp -L, the link is a directory. */
   if (n < 0 && file_is_dir(path)) snprintf(to, FILE_PATH_MAX, "%s", links[i]);
   return ERR_OK;
 }
@@ -253,8 +253,6 @@ Err checkpoint_prune(const char *run, int keep) {
   return err;
 }
 
-/* Verification. */
-
 Err checkpoint_check(const char *dir, bool model_only, bool *whole) {
   Record r;
   TRY(record_read(dir, &r, whole));
@@ -303,8 +301,6 @@ Err checkpoint_find(const char *run, char dir[FILE_PATH_MAX], bool *found) {
   return err;
 }
 
-/* Loading. */
-
 static Err compare_configs(const char *dir, const ModelConfig *saved, const ModelConfig *now) {
   char then_text[64], now_text[64];
   if (saved->family != now->family)
@@ -338,7 +334,7 @@ static Err check_model(const char *dir, const TrainArrays *a, const Record *r) {
                  dir, a->tokenizer);
 }
 
-/* Weights fit any optimizer; m and v only the one that made them. */
+/* Any optimizer can continue with the weights, but only the same one with the saved m and v. */
 static Err check_optimizer_state(const char *dir, const TrainArrays *a, const Record *r) {
   bool same = r->part[PART_MOMENT1].there == (a->m != NULL) &&
               r->part[PART_MOMENT2].there == (a->v != NULL) &&
@@ -356,7 +352,8 @@ static Err load_array(const char *dir, const TrainArrays *a, const Record *r, Pa
   return store_load_array(a->params, array, path);
 }
 
-/* Checked before the model, whose vocabulary differs too with other data: this error is clearer. */
+/* Called before check_model: with other data the vocabulary differs too, but this error is
+ * clearer. */
 static Err check_data(const char *dir, const TrainArrays *a, const Record *r) {
   const char *saved = r->counters.data;
   if (!a->data || !*saved || strcmp(a->data, saved) == 0) return ERR_OK;
@@ -382,7 +379,7 @@ Err checkpoint_compare(const char *dir, const TrainArrays *a, TrainCounters *c) 
   Record r;
   bool whole;
   TRY(record_read(dir, &r, &whole));
-  if (!whole) return ERR_WORK; /* err_message says what is damaged */
+  if (!whole) return ERR_WORK; /* err_message() says what is damaged */
   Err err = check_task(dir, a, &r);
   if (!err) err = check_data(dir, a, &r);
   if (!err) err = check_model(dir, a, &r);
@@ -414,7 +411,7 @@ Err checkpoint_load(const char *dir, const TrainArrays *a, TrainCounters *c) {
   Record r;
   bool whole;
   TRY(record_read(dir, &r, &whole));
-  if (!whole) return ERR_WORK; /* err_message says what is damaged */
+  if (!whole) return ERR_WORK; /* err_message() says what is damaged */
   Err err = load_arrays(dir, a, &r);
   if (!err) *c = r.counters;
   record_free(&r);

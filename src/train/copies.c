@@ -1,4 +1,5 @@
-/* In-memory copies of the training state. Depends on checkpoint, event, rundir, saver. */
+/* Writes and finds in-memory copies of the training state. Depends on checkpoint, event,
+ * rundir, saver. */
 #include "train/copies.h"
 
 #include <inttypes.h>
@@ -10,12 +11,12 @@
 #include "base/mem.h"
 #include "train/rundir.h"
 
-#define COPIES_KEPT 1 /* complete ones */
+#define COPIES_KEPT 1 /* number of complete copies that are kept */
 
 struct Copies {
-  char dir[FILE_PATH_MAX]; /* run-ID in the directory for copies */
+  char dir[FILE_PATH_MAX]; /* TRIREME_PEER_DIR/run-ID */
   Saver *saver;
-  _Atomic uint64_t written, failed; /* counted by the saver's thread */
+  _Atomic uint64_t written, failed; /* incremented by the saver's thread */
   uint64_t skipped;
 };
 
@@ -24,7 +25,8 @@ const char *copies_dir(void) {
   return dir && *dir ? dir : NULL;
 }
 
-/* The directory of the run's copies. False: there is no directory for copies, or the run has no id. */
+/* Finds the directory of the run's copies. Returns false if TRIREME_PEER_DIR is not set or the
+ * run has no id. */
 static bool name_directory(const char *run, char dir[FILE_PATH_MAX]) {
   char id[RUN_ID_SIZE], name[RUN_ID_SIZE + 8];
   const char *base = copies_dir();
@@ -34,9 +36,8 @@ static bool name_directory(const char *run, char dir[FILE_PATH_MAX]) {
   return file_join(dir, base, name) == ERR_OK;
 }
 
-/* Writing. */
-
-/* Called by the saver's thread. A directory that is full stays so for a while: one warning. */
+/* Called by the saver's thread. Warns only once, because a full directory makes all later
+ * copies fail too. */
 static void note_written(void *context, uint64_t step, Err err) {
   Copies *c = context;
   if (!err) {
@@ -98,8 +99,6 @@ void copies_free(Copies *c) {
 CopiesCount copies_count(Copies *c) {
   return (CopiesCount){.written = c->written, .failed = c->failed, .skipped = c->skipped};
 }
-
-/* Finding. */
 
 bool copies_is_later(const TrainCounters *a, const TrainCounters *b) {
   if (a->rollbacks != b->rollbacks) return a->rollbacks > b->rollbacks;

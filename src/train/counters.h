@@ -1,4 +1,5 @@
-/* Where a run is: everything the next step depends on but the arrays. Depends on scaler. */
+/* The position of a run: everything that the next step depends on, except the arrays. Depends
+ * on scaler. */
 #ifndef TRAIN_COUNTERS_H
 #define TRAIN_COUNTERS_H
 
@@ -6,18 +7,20 @@
 
 typedef struct {
   uint64_t step;
-  uint64_t predictions, examples; /* of all steps; the task names them */
-  uint64_t micro_batches;         /* of a step; 0: an older checkpoint does not record it */
-  uint64_t batch_tokens, seed;    /* batch_tokens 0: an older checkpoint, which said neither */
+  uint64_t predictions, examples; /* totals over all steps, such as target tokens and pairs */
+  uint64_t micro_batches; /* micro-batches per step; 0: not recorded by an older version */
+  /* batch_tokens is 0 if an older version wrote the checkpoint, without these two. */
+  uint64_t batch_tokens, seed;
   double best_score;
   uint64_t best_step;
-  int worse;          /* validations since the best */
-  uint64_t validated; /* the step validated last */
+  int worse;          /* number of validations since the best one */
+  uint64_t validated; /* step of the last validation */
   double seconds;
-  double lr_scale; /* 1 at the start */
+  double lr_scale; /* factor of the learning rate; 1 at the start, halved at each roll-back */
   int rollbacks;
   Scaler scaler;
-  char data[65]; /* SHA-256 of the data set's dataset.json; "" in older checkpoints */
+  /* SHA-256 of the data set's dataset.json; "" in checkpoints of older versions. */
+  char data[65];
   char task[32]; /* TaskKind.name of the run */
 } TrainCounters;
 

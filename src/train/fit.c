@@ -1,4 +1,5 @@
-/* Memory that a run needs, and how many tokens a batch can have to fit. Depends on trainer.h. */
+/* Computes the memory that a run needs, and the largest batch that fits. Depends on
+ * trainer.h. */
 #include "train/fit.h"
 
 #include <string.h>
@@ -9,12 +10,12 @@
 
 #define TOKENS_UNIT       256u
 #define MAX_TOKENS_DEVICE 65536u
-#define MAX_TOKENS_HOST   8192u /* larger batches are not faster on a CPU */
-#define MIN_BATCHES       64    /* batches of an epoch, at least: with fewer, all are alike */
-/* Memory that a device's libraries take at their first use, and the timing of GEMM algorithms. */
+#define MAX_TOKENS_HOST   8192u /* on a CPU larger batches are not faster */
+/* Smallest number of batches per epoch that --batch-tokens auto leaves. */
+#define MIN_BATCHES 64
+/* Bytes that CUDA libraries allocate at their first use, including the timing of GEMM
+ * algorithms. */
 #define LIBRARIES ((uint64_t)512 << 20)
-
-/* Memory. */
 
 static void add_share(FitPlan *f, const char *name, uint64_t bytes, bool is_host) {
   if (!bytes) return;
@@ -25,7 +26,7 @@ static void add_share(FitPlan *f, const char *name, uint64_t bytes, bool is_host
     f->device_bytes += bytes;
 }
 
-/* The most output columns of a GEMM that may be computed in fp8. */
+/* Returns the output columns of the widest GEMM that may be computed in fp8. */
 static uint64_t find_widest_fp8(const ModelShape *shape) {
   uint64_t most = shape->gemm_widths[0];
   for (size_t i = 1; i < sizeof shape->gemm_widths / sizeof *shape->gemm_widths; i++) {
@@ -35,12 +36,13 @@ static uint64_t find_widest_fp8(const ModelShape *shape) {
   return most;
 }
 
-/* `m` is planned for `tokens` tokens. */
+/* Lists what the memory of a run is used for. `m` must be planned for `tokens` tokens. */
 static Err plan_shares(const Trainer *t, const Model *m, uint64_t tokens, FitPlan *f) {
   const TrainSpec *s = t->spec;
   const Backend *b = &t->world.backend;
   uint64_t n = m->params.padded * sizeof(float), search = 0;
-  uint64_t units = norm_units(m->params.padded); /* of the gradient's norm */
+  /* Number of sums of squares for the gradient norm. */
+  uint64_t units = norm_units(m->params.padded);
   uint64_t low = b->type == TYPE_F32 ? 0 : m->params.padded * type_size(b->type);
   uint64_t copies = s->ema > 0 ? 2 : 1;
   ModelShape shape = m->config.family->shape(&m->config);
@@ -66,7 +68,7 @@ static Err plan_shares(const Trainer *t, const Model *m, uint64_t tokens, FitPla
   add_share(f, "all-reduce", reduce.host, /*is_host=*/true);
   if (world_is_writer(&t->world))
     add_share(f, "snapshot for checkpoints", (copies + moments) * n, /*is_host=*/true);
-  /* A snapshot, the last complete copy and the one that is being written. */
+  /* The snapshot, the last complete copy, and the copy that is being written. */
   if (world_is_writer(&t->world) && s->copy_every)
     add_share(f, "in-memory copies", 3 * (copies + moments) * n, /*is_host=*/true);
   return ERR_OK;
@@ -76,7 +78,7 @@ Err fit_plan(const Trainer *t, FitPlan *f) {
   return plan_shares(t, t->state.model, t->state.model->capacity, f);
 }
 
-/* Bytes where the backend's memory is. */
+/* Returns the bytes that are needed in the memory in which the backend computes. */
 static uint64_t backend_bytes(const FitPlan *f, bool host) {
   return host ? f->host_bytes : f->device_bytes;
 }
@@ -94,10 +96,11 @@ static Err count_bytes(const Trainer *t, const ModelConfig *c, uint32_t tokens,
   return err;
 }
 
-/* The largest multiple of the unit, up to `most`, that fits; 0 if none does. */
+/* Finds the largest multiple of TOKENS_UNIT, at most `most`, that fits into `bytes`; 0 if none
+ * does. */
 static Err find_largest(const Trainer *t, const ModelConfig *c, uint64_t bytes, uint32_t most,
                         uint32_t *tokens) {
-  uint32_t low = 0, high = most / TOKENS_UNIT; /* bisection: low fits, high + 1 does not */
+  uint32_t low = 0, high = most / TOKENS_UNIT; /* binary search: low fits, high + 1 does not */
   while (low < high) {
     uint32_t middle = high - (high - low) / 2;
     uint64_t takes;
@@ -115,7 +118,8 @@ static uint32_t round_up_tokens(uint64_t tokens) {
   return (uint32_t)((tokens + TOKENS_UNIT - 1) / TOKENS_UNIT) * TOKENS_UNIT;
 }
 
-/* The most tokens that are of use: an epoch keeps MIN_BATCHES batches. */
+/* Returns the largest useful number of tokens: not too many for the device, and small enough
+ * that an epoch has MIN_BATCHES batches. */
 static uint32_t limit_tokens(const Trainer *t, uint32_t least) {
   uint64_t of_data = t->task->tokens / MIN_BATCHES / TOKENS_UNIT * TOKENS_UNIT;
   uint64_t most = t->world.backend.host ? MAX_TOKENS_HOST : MAX_TOKENS_DEVICE;
@@ -167,7 +171,7 @@ Err fit_check(Trainer *t, FitCheck *check) {
   const ModelConfig *c = &t->state.model->config;
   TRY(fit_plan(t, &f));
   TRY(world_free_memory(&t->world, &check->left));
-  /* No rank allocates before all have read how much is free. */
+  /* A barrier: no rank may allocate memory before all ranks have read how much is free. */
   comm_sum(t->world.comm, "memory", &(double){0}, 1);
   check->needed = backend_bytes(&f, t->world.backend.host);
   check->tokens = (uint32_t)t->state.model->capacity;

@@ -1,4 +1,4 @@
-/* Memory that a run needs, and the batch that fits. Depends on trainer. */
+/* Computes the memory that a run needs, and the largest batch that fits. Depends on trainer. */
 #ifndef TRAIN_FIT_H
 #define TRAIN_FIT_H
 
@@ -8,27 +8,29 @@
 typedef struct {
   const char *name;
   uint64_t bytes;
-  bool is_host; /* in host memory, not on a device */
+  bool is_host; /* host memory; false: device memory */
 } FitShare;
 typedef struct {
   FitShare share[FIT_SHARES];
   size_t shares;
-  uint64_t host_bytes, device_bytes; /* of this rank */
+  uint64_t host_bytes, device_bytes; /* bytes that this rank needs in each memory */
 } FitPlan;
 typedef struct {
-  uint64_t needed, left; /* bytes, of this rank */
-  uint32_t tokens;       /* of a batch that would fit, on each side; 0: none */
+  uint64_t needed, left; /* bytes that this rank needs, and bytes that are free for it */
+  uint32_t tokens;       /* tokens per side of a batch that would fit; 0: none */
 } FitCheck;
-/* Tokens of a batch on each side, the same on all ranks: --batch-tokens, or with auto what the
- * run began with, or in a new run as many as fit. */
+/* Sets *tokens to the tokens of a batch on each side, the same on all ranks: the value of
+ * --batch-tokens or, with auto, the value the run began with or, in a new run, as many as
+ * fit. */
 NODISCARD Err fit_tokens(Trainer *t, const ModelConfig *config, uint32_t *tokens);
-/* The memory of the planned model. */
+/* Computes the memory of the planned model. */
 NODISCARD Err fit_plan(const Trainer *t, FitPlan *plan);
-/* The same, compared with what is free. Every rank calls it. */
+/* Computes the memory of the planned model and compares it with the free memory. Every rank
+ * calls it. */
 NODISCARD Err fit_check(Trainer *t, FitCheck *check);
-/* An error with a remedy where the run does not fit. */
+/* Fails, with a remedy, if the run does not fit. */
 NODISCARD Err fit_or_refuse(Trainer *t);
-/* For --dry-run: logs that it fits, or returns the error. */
+/* Used by --dry-run: logs that the run fits, or returns the error. */
 NODISCARD Err fit_print(Trainer *t);
 
 #endif

@@ -1,10 +1,10 @@
-/* The four paths, each in one place. Depends on allreduce, comm/reduce. */
+/* The four paths of gradients.h. Depends on allreduce, comm/reduce. */
 #include "train/gradients.h"
 
 #include "base/log.h"
 #include "base/mem.h"
 
-/* GRADS_STAY */
+/* Path GRADS_STAY: the gradients are the sum. */
 
 static Err wait_for_nothing(Gradients *q) {
   (void)q;
@@ -16,7 +16,7 @@ static Err have_sum(Gradients *q, GradRound round) {
   return ERR_OK;
 }
 
-/* GRADS_HOST */
+/* Path GRADS_HOST. */
 
 static Err finish_host_reduce(Gradients *q, GradRound round) {
   (void)round;
@@ -24,7 +24,7 @@ static Err finish_host_reduce(Gradients *q, GradRound round) {
   return ERR_OK;
 }
 
-/* GRADS_COPIED: the copy waits for the GPU. */
+/* Path GRADS_COPIED. The copy waits for the GPU. */
 
 static Err copy_to_host(Gradients *q) {
   return q->backend->get(q->backend, q->host, q->g, q->n * sizeof(float));
@@ -36,8 +36,9 @@ static Err reduce_and_copy_back(Gradients *q, GradRound round) {
   return ERR_OK;
 }
 
-/* GRADS_NCCL: reducer_finish only queues the buckets that are left. Every rank has a micro-batch in
- * every round, as sums in a fixed order, which may leave ranks out, are made through the host. */
+/* Path GRADS_NCCL. reducer_finish only queues the remaining buckets. All ranks contribute in
+ * every round: --reproducible, where the last round may leave ranks out, uses the host
+ * transport. */
 
 static Err wait_for_backward(Gradients *q) {
   reducer_finish(q->reducer);
@@ -62,8 +63,8 @@ static const PathOps paths[] = {
     [GRADS_NCCL] = {true, wait_for_backward, wait_for_nccl},
 };
 
-/* Several rounds are added up by the reducer even where there is only one rank, so that the order
- * of additions is the same on any number of ranks. */
+/* With --reproducible and several rounds, even a single rank uses the reducer, so that the
+ * order of additions is the same on any number of ranks. */
 static GradPath choose_path(const Backend *b, const Allreduce *x, int ranks,
                             const GradientsSpec *spec) {
   bool has_rounds = spec->each_round && spec->rounds > 1;

@@ -1,16 +1,16 @@
-/* Sums the gradients of all micro-batches of a step over all ranks. The path is selected once,
- * at set-up, and is one of four paths:
+/* Sums the gradients of all micro-batches of a step over all ranks. One of four paths is
+ * selected at set-up:
  *
  *   GRADS_STAY    One rank: backward accumulates in place, nothing is sent.
- *   GRADS_HOST    Backward runs on the CPU: each bucket is reduced in host memory as soon as it is
- *                 complete, while backward goes on.
- *   GRADS_COPIED  Backward runs on a GPU, without NCCL: all gradients are copied to host memory
- *                 when backward is done, reduced there, and their sum is copied back.
- *   GRADS_NCCL    From GPU to GPU: each bucket is reduced as soon as it is complete, while backward
- *                 goes on.
+ *   GRADS_HOST    Backward runs on the CPU: each bucket is reduced in host memory as soon as it
+ *                 is complete, while backward continues.
+ *   GRADS_COPIED  Backward runs on a GPU, without NCCL: after backward all gradients are copied
+ *                 to host memory, reduced there, and the sum is copied back.
+ *   GRADS_NCCL    From GPU to GPU: each bucket is reduced as soon as it is complete, while
+ *                 backward continues.
  *
- * GradSpec.each_round selects when: after every round or once per step. Depends on backend,
- * allreduce, comm/reduce. */
+ * GradientsSpec.each_round selects whether to reduce after every round or once per step.
+ * Depends on backend, allreduce, comm/reduce. */
 #ifndef TRAIN_GRADIENTS_H
 #define TRAIN_GRADIENTS_H
 
@@ -20,15 +20,16 @@
 typedef enum { GRADS_STAY, GRADS_HOST, GRADS_COPIED, GRADS_NCCL } GradPath;
 
 typedef struct {
-  bool
-      each_round; /* --reproducible: a sum after every round, in the order of the micro-batches;
-                         else each rank accumulates its own, and they are summed once a step */
-  bool is_sharded;         /* each rank gets only the sums of the pieces that it owns */
-  bool bf16;               /* gradients are sent in bf16 */
-  bool overlaps;           /* --overlap: buckets may be reduced while backward runs */
-  uint32_t rounds;         /* of a step: micro-batches of rank 0 */
-  size_t bucket;           /* elements that are reduced at once */
-  ReduceAnnounce announce; /* of the model: the order in which backward completes gradients */
+  /* --reproducible: reduce after every round, in the order of the micro-batches. Otherwise each
+   * rank accumulates its own gradients, which are reduced once per step. */
+  bool each_round;
+  bool is_sharded; /* a rank receives only the sums of the pieces that it owns */
+  bool bf16;       /* gradients are all-reduced in bf16 */
+  bool overlaps;   /* --overlap: reduce buckets while backward runs */
+  uint32_t rounds; /* rounds per step: micro-batches that rank 0 computes */
+  size_t bucket;   /* elements of a bucket */
+  /* Reports the order in which backward of `model` completes gradients. */
+  ReduceAnnounce announce;
   const void *model;
 } GradientsSpec;
 
@@ -37,37 +38,38 @@ typedef struct {
   bool each_round;
   bool overlaps;
   const Backend *backend;
-  Allreduce *allreduce; /* of GRADS_NCCL */
-  Reducer *reducer;     /* the buckets, and the pieces of them that each rank owns */
+  Allreduce *allreduce; /* used by GRADS_NCCL */
+  /* Divides the gradient into buckets, and each bucket into one piece per rank. */
+  Reducer *reducer;
   size_t n;
-  float *g; /* (n) in the backend's memory */
-  float
-      *host; /* (n) in host memory, for what travels between ranks: g itself on a CPU. Free for
-                  other arrays between two steps. */
-  bool is_pinned; /* `host`, so that a GPU copies it at full speed */
+  float *g; /* (n) gradients in the backend's memory */
+  /* (n) buffer in host memory for collectives; on a CPU the same array as g. Other arrays may
+   * use it between two steps. */
+  float *host;
+  bool is_pinned; /* `host` is page-locked, so that a GPU copies it at full speed */
 } Gradients;
 
-/* Allocates g (n elements, zero or not) and what its path needs. The backend and `allreduce` must
- * outlive it. */
+/* Allocates g (n elements, not initialized) and what the path needs. The backend and
+ * `allreduce` must outlive `q`. */
 NODISCARD Err gradients_open(Gradients *q, Comm *comm, const Backend *backend,
                              Allreduce *allreduce, size_t n, const GradientsSpec *spec);
-void gradients_close(Gradients *q); /* harmless when not open */
+void gradients_close(Gradients *q); /* does nothing if not open */
 
-/* A round: some ranks compute a micro-batch each, then all reduce. */
+/* A round: each contributing rank computes one micro-batch, then all ranks reduce. */
 typedef struct {
   int contributors;       /* ranks 0 … contributors-1 have gradients to add */
-  bool is_first, is_last; /* the first, the last reduced round of the step */
+  bool is_first, is_last; /* first and last reduced round of the step */
 } GradRound;
 
 void gradients_begin_round(Gradients *q, GradRound round);
-/* What backward calls when a range is complete, with `reducer` as its context; NULL where the path
- * does not overlap with backward, or is asked not to. */
+/* Returns the function that backward calls for each complete range of gradients (its context is
+ * `reducer`); NULL if the path does not overlap with backward or --overlap is off. */
 GradReady gradients_ready(const Gradients *q);
-/* Waits until this rank's gradients are made and on their way to the other ranks. Called by
- * contributors, after backward was queued. */
+/* Blocks until this rank's gradients of the round are computed and, if the path needs it,
+ * copied to the host. Contributors call it after they have queued backward. */
 NODISCARD Err gradients_wait_made(Gradients *q);
-/* Waits until the other ranks' gradients are added. After the last round g holds the sum: all of
- * it, or if is_sharded this rank's pieces. */
+/* Blocks until the gradients of the other ranks are added. After the last round g holds the
+ * sum: all of it or, if is_sharded, this rank's pieces. */
 NODISCARD Err gradients_wait_sum(Gradients *q, GradRound round);
 
 #endif

@@ -8,7 +8,7 @@ static bool is_same(const GraphKey *a, const GraphKey *b) {
          a->dropout == b->dropout && a->first == b->first && a->scale == b->scale;
 }
 
-/* Index of the slot with this key, or of the least recently used slot. */
+/* Returns the index of the slot with this key, or of the least recently used slot. */
 static size_t find_slot(const GraphCache *c, const GraphKey *key) {
   size_t oldest = 0;
   for (size_t i = 0; i < GRAPHS_MAX; i++) {

@@ -1,36 +1,36 @@
-/* Captured graphs (CUDA graphs) of work that is queued again and again. The first time, the work
- * is queued operation by operation, so that all memory and GEMM algorithms it needs are there; the
- * second time it is captured; from then on it is launched as one graph. A backend without graphs
- * always queues operation by operation. Depends on backend. */
+/* A cache of CUDA graphs for work that is queued repeatedly. At the first run with a key the
+ * work is queued operation by operation, which allocates memory and selects GEMM algorithms; at
+ * the second it is captured as a graph and launched; later the graph is launched. A backend
+ * without graphs always queues operation by operation. Depends on backend. */
 #ifndef TRAIN_GRAPHS_H
 #define TRAIN_GRAPHS_H
 
 #include "backend/backend.h"
 
-#define GRAPHS_MAX 12 /* graphs kept; the least recently used one is dropped */
+#define GRAPHS_MAX 12 /* largest number of graphs; the least recently used one is replaced */
 
-/* All that the queued operations depend on. */
+/* Everything that the queued operations depend on. */
 typedef struct {
   uint32_t kind;
-  uint32_t shape[4];   /* of the batch; see Model */
-  bool dropout, first; /* of the micro-batch, see StepKey */
-  float scale;         /* of the loss */
+  uint32_t shape[4];   /* shape of the batch (Model.shape) */
+  bool dropout, first; /* members of the micro-batch's StepKey */
+  float scale;         /* factor of the loss (ModelPass.scale) */
 } GraphKey;
 
 typedef struct {
   struct {
     GraphKey key;
-    Graph *graph;  /* NULL: the work was queued once, and not captured yet */
-    uint64_t used; /* the turn of the last use; 0: the slot is free */
+    Graph *graph;  /* NULL: the work has been queued once and is captured next time */
+    uint64_t used; /* value of `turn` at the last use; 0: the slot is free */
   } slot[GRAPHS_MAX];
   uint64_t turn;
-  uint64_t captured, launched; /* so far */
+  uint64_t captured, launched; /* number of graphs captured and launched so far */
 } GraphCache;
 
-/* Does work(context), by the key's graph where there is one. The work must queue the same
- * operations whenever the key is the same. */
+/* Runs work(context), as a CUDA graph if one exists for the key. For equal keys the work must
+ * queue the same operations. */
 NODISCARD Err graphs_run(GraphCache *cache, const Backend *b, GraphKey key,
                          void (*work)(void *), void *context);
-void graphs_free(GraphCache *cache, const Backend *b); /* harmless when zero */
+void graphs_free(GraphCache *cache, const Backend *b); /* accepts a zeroed struct */
 
 #endif

@@ -3,7 +3,8 @@
 
 #include <math.h>
 
-#define RATE 0.05 /* of the running means: about the last twenty steps */
+/* Weight of a new loss in the running means, which thus cover about 20 steps. */
+#define RATE 0.05
 
 bool health_good(const Health *h) {
   return h->out == 0;
@@ -15,7 +16,8 @@ bool health_take(Health *h, double loss) {
     return false;
   }
   double width = 8 * h->spread > 0.2 * h->mean ? 8 * h->spread : 0.2 * h->mean;
-  if (h->seen < HEALTH_WARM) width = 2 * h->mean; /* far above what early training shows */
+  /* A wide range, because the loss changes quickly at first. */
+  if (h->seen < HEALTH_WARM) width = 2 * h->mean;
   if (h->seen > 0 && loss > h->mean + width) return ++h->out < HEALTH_STEPS;
   h->out = 0;
   double rate = h->seen == 0 ? 1 : RATE;

@@ -1,6 +1,6 @@
-/* The training loop: steps, records, validations, checkpoints, and the return to a checkpoint when
- * the loss diverges. Every rank runs it; decisions that depend on time, signals or files are made by
- * one rank and shared. Depends on average, snapshot, step, validate. */
+/* The training loop: steps, metrics, validations, checkpoints, and roll-back to a checkpoint
+ * when the loss diverges. Every rank runs it. Decisions that depend on time, signals or files
+ * are made by one rank and broadcast. Depends on average, snapshot, step, validate. */
 #include "train/loop.h"
 
 #include <inttypes.h>
@@ -18,24 +18,25 @@
 #include "train/step.h"
 #include "train/validate.h"
 
-#define PROGRESS_PERIOD 10 /* seconds without a line after which a progress line is printed */
+#define PROGRESS_PERIOD 10 /* seconds without output after which a progress line is printed */
 
-/* Answers to a first and a second Ctrl-C in a validation. Its checkpoint is saved before. */
+/* Messages at the first and the second Ctrl-C during a validation. The checkpoint of the step
+ * was passed to the saver before the validation. */
 static const char *const answers_validating[2] = {
     "stopping: this validation is interrupted, and --resume begins with it; the step is saved",
     "stopping: the checkpoint is still being written; a third Ctrl-C exits without saving"};
 
-/* While checkpoints are averaged, which is the last work of a run. */
+/* Messages at the first and the second Ctrl-C while checkpoints are averaged at the end of a
+ * run. */
 static const char *const answers_averaging[2] = {
     "stopping: all steps are saved; the average of checkpoints is not validated",
     "stopping: the average is still being written; a third Ctrl-C exits without it"};
 
-/* Seconds until --max-time ends this call; earlier calls do not count. */
+/* Returns the seconds until --max-time ends this process; earlier processes of the run do not
+ * count. */
 static double get_seconds_left(const Trainer *t) {
   return t->spec->seconds - (progress_clock() - t->run.call_began);
 }
-
-/* Records. */
 
 static void begin_record(Trainer *t) {
   if (world_is_writer(&t->world))
@@ -59,13 +60,13 @@ static void add_step(StepSum *since, const StepSum *step) {
   since->skipped += step->skipped;
 }
 
-/* The loss that is printed: not what training minimises where that has label smoothing, so that
- * it compares with the loss of a validation. */
+/* Returns the mean of the loss for the log. It is the loss without label smoothing, to be
+ * comparable with the validation loss. */
 static double get_shown_loss(const Trainer *t, const StepSum *s) {
   return s->sum[t->task->kind->shown_sum] / s->predictions;
 }
 
-/* Means over the steps since the last record, which took `took` seconds. */
+/* Writes the means over the steps since the last record; these took `took` seconds. */
 static void record_step(Trainer *t, double lr, double took) {
   const StepSum *s = &t->since;
   const TaskKind *kind = t->task->kind;
@@ -120,8 +121,8 @@ static void log_step(Trainer *t, double lr) {
   t->since_start = progress_clock();
 }
 
-/* Slow steps: before the first line of --log-every, and between two of them, a line every
- * PROGRESS_PERIOD seconds shows that training goes on. It is not in the metrics. */
+/* Prints a line every PROGRESS_PERIOD seconds between two lines of --log-every, to show that
+ * training continues. The line is not written to the metrics. */
 static void show_progress(Trainer *t) {
   double now = progress_clock();
   if (t->shown < t->since_start) t->shown = t->since_start;
@@ -134,24 +135,22 @@ static void show_progress(Trainer *t) {
            get_shown_loss(t, &t->since), str_of_seconds(time, took / (double)t->since.steps));
 }
 
-/* Validation. */
-
 static bool is_validation_due(const Trainer *t) {
   if (!t->task->valid_examples || t->run.at.validated == t->run.at.step) return false;
   return t->run.at.step % t->spec->valid_every == 0 || t->run.at.step == t->steps;
 }
 
-/* On rank 0: records a validation score. True if it is the best so far and its checkpoint is
- * saved. */
+/* Records a validation score on rank 0. Returns true if it is the best so far and its
+ * checkpoint is saved. */
 static bool judge_score(Trainer *t, double score) {
   const TrainCounters *at = &t->run.at;
-  run_settle_validation(&t->run); /* then at->best_score is on disk */
+  run_settle_validation(&t->run); /* after this, at->best_score is on disk */
   bool is_better = at->best_step == 0 || task_is_better(t->task->kind, score, at->best_score);
   return run_judge_validation(&t->run, score, is_better, t->spec->patience);
 }
 
-/* Comes after the checkpoint of this step was handed to the saver: it is written meanwhile, and a
- * validation that a signal ends loses nothing. */
+/* Runs a validation. The checkpoint of this step has been passed to the saver before, which
+ * writes it meanwhile; a validation that is interrupted by a signal loses nothing. */
 static Err run_validation(Trainer *t) {
   const TaskKind *kind = t->task->kind;
   const bool show_samples = true;
@@ -173,13 +172,14 @@ static Err run_validation(Trainer *t) {
     metrics_add(&t->run.metrics, kind->metrics[i].valid, v.value[i]);
   metrics_add(&t->run.metrics, "valid_seconds", v.seconds);
   metrics_end(&t->run.metrics);
-  t->since_start = progress_clock(); /* steps are timed without validations */
+  /* The time of the validation does not count as time of steps. */
+  t->since_start = progress_clock();
   stop_answer_with(NULL);
   return ERR_OK;
 }
 
-/* The state at the end must be on disk. A save that failed is tried once more; if it fails again,
- * rank 0 returns an error, which ends the other ranks. */
+/* Makes sure that the final state is on disk. A failed save is tried once more; if it fails
+ * again, rank 0 returns an error, which ends the other ranks. */
 static Err ensure_last_save(Trainer *t) {
   char bytes[32];
   Err err = ERR_OK;
@@ -193,7 +193,8 @@ static Err ensure_last_save(Trainer *t) {
   if (failed <= 0) return ERR_OK;
   TRY(train_save(t, SAVE_AWAITED));
   if (!world_is_writer(&t->world)) return ERR_OK;
-  /* An earlier step that was lost has no checkpoint that could be the best. */
+  /* The checkpoint of an earlier validated step could not be saved, so that step cannot be the
+   * best. */
   t->run.is_validation_pending = t->run.is_best_lost && t->run.validated.step == t->run.at.step;
   if (t->run.is_validation_pending)
     saver_add_validation(t->run.saver, &t->run.validated, t->run.is_best_lost);
@@ -207,7 +208,7 @@ static Err ensure_last_save(Trainer *t) {
                  t->run.at.step, str_of_bytes(bytes, saver_bytes(t->run.saver)), why.text);
 }
 
-/* Rank 0: writes RUN/average and loads its weights into grads.host. */
+/* On rank 0: writes RUN/average and loads its weights into grads.host. */
 static Err write_average(Trainer *t, int *count) {
   char out[FILE_PATH_MAX], path[FILE_PATH_MAX];
   saver_wait(t->run.saver, NULL);
@@ -218,8 +219,8 @@ static Err write_average(Trainer *t, int *count) {
   return store_load_array(&t->state.model->params, t->world.grads.host, path);
 }
 
-/* Puts the weights in grads.host in the place of those that validation reads. The run is over, and
- * its last checkpoint holds what these were. */
+/* Overwrites the weights that validation reads with those in grads.host of rank 0. The run is
+ * over and its last checkpoint holds the overwritten weights. */
 static Weights replace_eval_weights(Trainer *t) {
   const Backend *b = &t->world.backend;
   ModelState *st = &t->state;
@@ -230,7 +231,7 @@ static Weights replace_eval_weights(Trainer *t) {
   return state_eval_weights(st, &t->world);
 }
 
-/* Averages the last checkpoints into a model of its own, and validates that. */
+/* Averages the last checkpoints, writes them to RUN/average and validates the result. */
 static Err average_checkpoints(Trainer *t, TrainResult *r) {
   const TaskKind *kind = t->task->kind;
   const bool show_samples = false;
@@ -261,14 +262,15 @@ static Err average_checkpoints(Trainer *t, TrainResult *r) {
   return ERR_OK;
 }
 
-/* After a roll-back, so that no copy of a later step is continued from. */
+/* Called after a roll-back: removes the copies of later steps, from which a restart would
+ * continue, and makes a new one. */
 static Err replace_copies(Trainer *t) {
   if (!t->spec->copy_every) return ERR_OK;
   if (t->run.copies) copies_discard(t->run.copies);
   return train_copy(t);
 }
 
-/* After divergence: loads the last checkpoint and halves the learning rate. */
+/* Called after divergence: loads the last checkpoint and halves the learning rate. */
 static Err roll_back(Trainer *t, const StepSum *step) {
   uint64_t from = t->run.at.step;
   double loss = get_shown_loss(t, step), scale = t->run.at.lr_scale / 2;
@@ -305,15 +307,15 @@ static Err roll_back(Trainer *t, const StepSum *step) {
   return replace_copies(t);
 }
 
-/* Rank 0: could a copy be made without waiting for a disk? The result of a validation belongs into
- * the copies after it, and counts once it is on disk. */
+/* On rank 0: returns true if a copy can be made without waiting. A copy must contain the result
+ * of the last validation, which is valid only once it is on disk. */
 static bool is_ready_to_copy(const Run *run) {
   if (!run->copies || copies_is_writing(run->copies)) return false;
   return !run->is_validation_pending || !saver_is_busy(run->saver);
 }
 
-/* All ranks stop at the same step, or none: a signal may reach any of them, and the clock and the
- * best score are rank 0's. */
+/* Decides with a collective, so that all ranks stop at the same step: a signal may reach any
+ * rank, and only rank 0 knows the time limit and the best score. */
 static bool must_stop(Trainer *t, TrainResult *r) {
   enum { SIGNAL, TIME, PATIENCE, REASONS };
   double flags[REASONS] = {[SIGNAL] = stop_asked()};
@@ -327,21 +329,23 @@ static bool must_stop(Trainer *t, TrainResult *r) {
   return r->stopped || flags[TIME] > 0 || r->early;
 }
 
-/* Tells the launcher that training has begun, or begun again. */
+/* Reports to the launcher that the first step since the start of this process is complete. */
 static void report_first_step(Trainer *t) {
   if (t->is_step_reported || !world_is_writer(&t->world)) return;
   event_step(t->run.at.step);
   t->is_step_reported = true;
 }
 
-/* While the loss is out of range there is no checkpoint that a roll-back would return to. */
+/* While the loss is out of range no checkpoint is saved, because a roll-back would return to
+ * it. */
 static bool is_save_due(const Trainer *t) {
   uint64_t step = t->run.at.step;
   bool is_due = step % t->spec->save_every == 0 || is_validation_due(t);
   return step == t->steps || (is_due && health_good(&t->health));
 }
 
-/* Rank 0 decides for all ranks, which may have parts of the optimizer state. */
+/* Makes an in-memory copy if one is due. Rank 0 decides for all ranks, since each may hold a
+ * part of the optimizer state. */
 static Err copy_if_due(Trainer *t) {
   uint64_t every = t->spec->copy_every;
   if (!every || t->run.at.step % every != 0 || !health_good(&t->health)) return ERR_OK;
@@ -352,7 +356,7 @@ static Err copy_if_due(Trainer *t) {
   return ERR_OK;
 }
 
-/* One step, and the record, copy, checkpoint and validation that are due after it. */
+/* Runs one step, and then the metrics, copy, checkpoint and validation that are due. */
 static Err run_step(Trainer *t) {
   const TrainSpec *s = t->spec;
   StepSum step;
@@ -379,7 +383,8 @@ static Err run_step(Trainer *t) {
   return is_validation_due(t) ? run_validation(t) : ERR_OK;
 }
 
-/* A validation or step that a signal ended is no error: the run ends in good order. */
+/* Converts ERR_STOPPED, returned when a signal interrupts a step or validation, to r->stopped:
+ * the run then ends normally. */
 static Err note_stop(Err err, TrainResult *r) {
   if (err != ERR_STOPPED) return err;
   r->stopped = true;
@@ -394,9 +399,10 @@ Err train_loop(Trainer *t, TrainResult *r) {
     log_info("resume   the run is at step %" PRIu64 ", and its last step is %" PRIu64
              ": nothing is left to train; pass more --steps or --epochs to continue",
              t->run.at.step, t->steps);
-  /* The call before ended before the checkpoint that was due was complete, but left a copy. */
+  /* The previous process ended before a checkpoint that was due was complete, but left an
+   * in-memory copy, from which this one continues. */
   if (t->run.saved != t->run.at.step && is_save_due(t)) TRY(train_save(t, SAVE_IN_BACKGROUND));
-  /* The call before ended within this validation. */
+  /* The previous process was interrupted during this validation. */
   if (t->run.at.step && is_validation_due(t)) TRY(note_stop(run_validation(t), r));
   while (!r->stopped && t->run.at.step < t->steps && !must_stop(t, r))
     TRY(note_stop(run_step(t), r));

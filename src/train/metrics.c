@@ -1,4 +1,4 @@
-/* Records and the table of sinks. Depends on log, metrics_sink. */
+/* Builds records of metrics and writes them to all sinks. Depends on log, metrics_sink. */
 #include "train/metrics.h"
 
 #include <assert.h>

@@ -1,4 +1,5 @@
-/* RUN/metrics.jsonl: a JSON object a line, docs/formats.md. Depends on base, Jansson. */
+/* Writes RUN/metrics.jsonl: one JSON object per line, described in docs/formats.md. Depends on
+ * base, Jansson. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <string.h>
@@ -13,14 +14,14 @@
 
 #define LINE_BYTES 4096
 #define TAIL_BYTES \
-  ((size_t)64 << 10) /* of the file's end, in which its last record is looked for */
+  ((size_t)64 << 10) /* bytes at the end of the file in which the last record is searched */
 
 typedef struct {
   LineFile file;
-  bool is_cut; /* the file ends with half a line, as after a crash of the machine */
+  bool is_cut; /* the file ends with an incomplete line, as after a crash */
 } JsonlSink;
 
-/* The step of the record in a line; false where the line is none, such as half a line. */
+/* Reads the step of the record in a line; returns false if the line is not a record. */
 static bool read_step(const char *line, size_t len, uint64_t *step) {
   if (jsondoc_check(line, len, "metrics.jsonl")) return false;
   json_t *record = json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL);
@@ -31,7 +32,7 @@ static bool read_step(const char *line, size_t len, uint64_t *step) {
   return is_step;
 }
 
-/* The step of the last whole record in the text, which begins anywhere in the file. */
+/* Returns the step of the last complete record in the text, which may begin within a line. */
 static uint64_t find_last_step(const char *text, size_t len) {
   uint64_t step = 0;
   size_t end = len;
@@ -81,7 +82,8 @@ static void close_jsonl(void *sink) {
   mem_free(s);
 }
 
-/* What can be appended to, but is no regular file (/dev/null), has no records. */
+/* Returns true for a regular file that is not empty. The file may be something else, such as
+ * /dev/null. */
 static bool has_records(const LineFile *file) {
   struct stat st;
   return fstat(file->fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0;
@@ -120,7 +122,7 @@ static Err add_values(json_t *line, const MetricsRecord *r, const char *path) {
   return ERR_OK;
 }
 
-/* After half a line the record begins with a line break, so that the two stay apart. */
+/* Writes a record. If the file ends with an incomplete line, a line break comes first. */
 static Err write_line(JsonlSink *s, const json_t *line) {
   char text[LINE_BYTES];
   size_t begin = s->is_cut ? 1 : 0, most = sizeof text - begin - 1;

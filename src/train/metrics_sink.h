@@ -1,5 +1,5 @@
-/* Where metrics go: one entry in the table of metrics.c and one file (metrics_jsonl.c) for each
- * sink. Depends on base. */
+/* The interface of a sink for metrics. Each sink is one file (metrics_jsonl.c) and one entry in
+ * the table of metrics.c. Depends on base. */
 #ifndef TRAIN_METRICS_SINK_H
 #define TRAIN_METRICS_SINK_H
 
@@ -10,12 +10,12 @@
 #include "base/err.h"
 
 #define METRICS_SINKS  1
-#define METRICS_VALUES 24 /* of a record */
+#define METRICS_VALUES 24 /* largest number of values in a record */
 
 typedef struct {
   const char *name;
-  const char *text; /* UTF-8; NULL: a number */
-  bool is_count;    /* a whole number: `count`; else `real` */
+  const char *text; /* a text in UTF-8; NULL: the value is a number */
+  bool is_count;    /* the value is `count`, an integer; false: it is `real` */
   double real;
   uint64_t count;
 } MetricsValue;
@@ -23,18 +23,18 @@ typedef struct {
 typedef struct {
   uint64_t step;
   double seconds;
-  bool undoes_later; /* earlier records of steps after `step` no longer count */
+  bool undoes_later; /* earlier records of later steps are no longer valid */
   size_t values;
   MetricsValue value[METRICS_VALUES];
 } MetricsRecord;
 
 typedef struct {
-  /* Opens the file to append, or makes it. *last_step: that of the last record that counts; 0
-   * where there is none. */
+  /* Opens the file for appending, or creates it. *last_step: step of the last valid record; 0
+   * if there is none. */
   Err (*open)(void **sink, const char *run_dir, uint64_t *last_step);
   /* Writes the whole record or nothing. The error says what failed and why. */
   Err (*write)(void *sink, const MetricsRecord *record);
-  void (*close)(void *sink); /* NULL is fine */
+  void (*close)(void *sink); /* accepts NULL */
 } MetricsSink;
 
 extern const MetricsSink metrics_jsonl;

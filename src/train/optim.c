@@ -47,9 +47,11 @@ void optim_layers(const OptimSpec *o, const Backend *b, const Params *params, fl
     size_t n = p->rows * p->cols;
     double norm2 = scale * scale * optim_norm2(b, g + p->offset, n);
     double keep = o->beta2;
-    /* The first update starts the mean. It is not step 0 where that one was skipped. */
+    /* The first update initializes the running mean. It is not always step 0, which may have
+     * been skipped. */
     second[i] = second[i] > 0 ? keep * second[i] + (1 - keep) * norm2 : norm2;
-    /* Bounded, so that a weight without gradients never makes 0 times infinity. */
+    /* Bounded: a weight with zero gradients has second[i] = 0, and 0 * infinity would be
+     * NaN. */
     double factor = fmin(scale / (sqrt(second[i]) + (double)o->epsilon), (double)FLT_MAX);
     MomentumStep s = {
         .lr = (float)lr, .beta = o->beta1, .decay = o->decay, .scale = (float)factor};

@@ -1,11 +1,12 @@
-/* The parts of a step, each captured as one graph. Depends on model, optim, graphs. */
+/* Queues the parts of a training step, each captured as one CUDA graph. Depends on model,
+ * optim, graphs. */
 #include "train/pass.h"
 
 #include <string.h>
 
 #include "base/progress.h"
 
-enum { GRADIENTS, UPDATE, WHOLE }; /* kinds of graphs */
+enum { GRADIENTS, UPDATE, WHOLE }; /* values of GraphKey.kind */
 
 Err pass_open(Pass *p) {
   return p->backend->alloc(p->backend, &p->now, sizeof *p->now);
@@ -18,8 +19,8 @@ void pass_close(Pass *p) {
   *p = (Pass){0};
 }
 
-/* These queue the work. They must queue the same operations whenever the key of the graph is the
- * same. */
+/* The functions below queue the work of a graph. For equal keys they must queue the same
+ * operations. */
 
 static void queue_gradients(void *pass) {
   Pass *p = pass;
@@ -42,7 +43,8 @@ static void queue_whole(void *pass) {
   queue_update(pass);
 }
 
-/* The update does not depend on the current batch. */
+/* Runs `work` as a CUDA graph if possible. The key of UPDATE has no shape, because the update
+ * does not depend on the batch. */
 static Err run_work(Pass *p, uint32_t kind, void (*work)(void *)) {
   GraphKey key = {.kind = kind};
   if (p->without_graphs || p->ready) {
@@ -72,13 +74,14 @@ static Err run_batch(Pass *p, uint32_t kind, const void *batch, StepKey key, flo
   p->model->first = p->is_first;
   p->loaded = 0;
   p->is_first = false;
-  p->model->forward_end = progress_clock(); /* unknown if a CUDA graph is launched */
+  /* If a CUDA graph is launched, the host does not know when forward ends. */
+  p->model->forward_end = progress_clock();
   return run_work(p, kind, work);
 }
 
-/* Start-up (libraries, kernels compiled by the driver, GEMM algorithms timed), then forward and
- * backward: about 6 operations for each parameter and token of both sides, at a speed that any
- * device exceeds. */
+/* 600 s for start-up (libraries, kernels compiled by the driver, timing of GEMM algorithms),
+ * plus 6 FLOPs per parameter for each token on both sides, at a speed that any device
+ * exceeds. */
 double pass_limit(const Model *m) {
   double start_up = 600, flops = m->backend->host ? 1e9 : 1e11;
   return start_up + 6.0 * (double)m->params.total * 2.0 * (double)m->capacity / flops;
@@ -115,6 +118,6 @@ Err pass_whole(Pass *p, const void *batch, StepKey key, float scale, const StepN
 
 Err pass_end(Pass *p, StepNumbers *now) {
   const Backend *b = p->backend;
-  p->model->predictions = 0; /* their losses are in the numbers of the update */
+  p->model->predictions = 0; /* pass_end returns their losses in now->loss */
   return b->get(b, now, p->now, sizeof *now);
 }

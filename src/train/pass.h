@@ -1,7 +1,7 @@
-/* A training step in terms of the backend: gradients of micro-batches, then norm, clipping and
- * update, all in the backend's memory, so that the host waits for a device once a step. On a
- * device the work is captured as graphs. Knows nothing of ranks, files and schedules; `train` and
- * `bench train` share it. Depends on model, optim, graphs. */
+/* A training step as operations of the backend: gradients of micro-batches, then norm, clipping
+ * and update. All arrays are in the backend's memory, so that the host waits for a device once
+ * per step. On a device the operations are captured as CUDA graphs. Does not use ranks, files
+ * or schedules; `train` and `bench train` share it. Depends on model, optim, graphs. */
 #ifndef TRAIN_PASS_H
 #define TRAIN_PASS_H
 
@@ -9,55 +9,56 @@
 #include "train/graphs.h"
 #include "train/optim.h"
 
-/* The arrays belong to the caller and are in the backend's memory. Those of the update are needed
- * only where pass_update or pass_whole is called. */
+/* The caller owns the arrays, which are in the backend's memory. pass_gradients needs w, g and
+ * low; pass_update and pass_whole need all. */
 typedef struct {
   const Backend *backend;
   Model *model;
-  const OptimSpec *optim; /* not NovoGrad */
+  const OptimSpec *optim; /* must not be NovoGrad */
   float smoothing;        /* label smoothing */
   float ema;              /* decay of the moving average e */
-  bool without_graphs;    /* queue every operation: for what must not be captured */
-  float *w, *g, *e;       /* (padded) weights, gradients, moving average of w or NULL */
-  void *low;              /* w in the backend's type; w itself where that is fp32 */
-  float *m, *v;           /* optimizer state, where the optimizer has it */
-  double *sums;           /* of squares, one for each unit of g; see NORM_UNIT */
-  StepNumbers *now;       /* of the current step; pass_open allocates it */
+  bool without_graphs;    /* queue every operation instead of launching CUDA graphs */
+  float *w, *g, *e;       /* (padded) weights; gradients; moving average of w, or NULL */
+  void *low;              /* copy of w in the backend's type; w itself if that is fp32 */
+  float *m, *v;           /* optimizer state; NULL if the optimizer does not have it */
+  double *sums;           /* sums of squares of g, one per NORM_UNIT elements */
+  /* Learning rate, norm and losses of the current step; allocated by pass_open. */
+  StepNumbers *now;
   GraphCache graphs;
-  uint64_t loaded; /* model->loads after pass_load; 0: nothing is loaded */
-  bool is_first;   /* g holds nothing of this step yet */
-  /* Arguments of the queued work: */
+  uint64_t loaded; /* value of model->loads after pass_load; 0: no batch is loaded */
+  bool is_first;   /* the next micro-batch is the first of the step and overwrites g */
+  /* Arguments of the function that queues the work: */
   float scale;
   GradReady ready;
   void *context;
 } Pass;
 
-/* Allocates what the pass itself needs; the caller has set the fields above. */
+/* Allocates `now`. The caller must have set the fields above it. */
 NODISCARD Err pass_open(Pass *p);
-void pass_close(Pass *p); /* harmless when not open */
+void pass_close(Pass *p); /* does nothing if not open */
 
-/* Loads the batch of the next pass_gradients or pass_whole ahead, so that it is copied to a device
- * while that is still busy. Optional; another model_load in between undoes it. */
+/* Copies the batch of the next pass_gradients or pass_whole to the device ahead of time, while
+ * the device is still busy. Optional. A call of model_load in between cancels it. */
 void pass_load(Pass *p, const void *batch, StepKey key);
 
-/* Seconds after which work on one batch counts as hung, on the slowest machine: for as long as no
- * step has been timed. */
+/* Returns an upper limit, in seconds, of the time for one batch on a slow machine. Used as the
+ * timeout until a step has been timed. */
 double pass_limit(const Model *model);
 
-/* A step: pass_begin, pass_gradients for each micro-batch, pass_update, pass_end. The gradients
- * are summed and multiplied by `scale`. The first micro-batch overwrites g, so that g need not be
- * cleared; key.first is set here. After pass_clear the first one adds as well. `ready`: see
- * ModelPass; work with it is not captured. */
+/* A step consists of pass_begin, pass_gradients for each micro-batch, pass_update and pass_end.
+ * g accumulates the gradients of scale * loss. The first micro-batch overwrites g, so g need
+ * not be cleared; key.first is ignored. After pass_clear, which sets g to zero, the first one
+ * adds too. `ready`: see ModelPass; if it is not NULL, no CUDA graph is used. */
 void pass_begin(Pass *p);
 void pass_clear(Pass *p);
 NODISCARD Err pass_gradients(Pass *p, const void *batch, StepKey key, float scale,
                              GradReady ready, void *context);
 NODISCARD Err pass_update(Pass *p, const StepNumbers *now);
-/* All of these but pass_end, for a step of one micro-batch. */
+/* Runs pass_begin, pass_gradients and pass_update for a step of one micro-batch. */
 NODISCARD Err pass_whole(Pass *p, const void *batch, StepKey key, float scale,
                          const StepNumbers *now);
-/* Waits for the update and returns its numbers. Where now->grad_scale is not finite, the weights
- * are unchanged. */
+/* Blocks until the update is complete and returns its numbers. If now->grad_scale is not
+ * finite, the update was skipped. */
 NODISCARD Err pass_end(Pass *p, StepNumbers *now);
 
 #endif

@@ -40,7 +40,7 @@ Err plan_print(const Trainer *t) {
   c->family->describe(c, about, sizeof about);
   log_info("model    %s, %s parameters", about,
            str_of_count(parameters, t->state.model->params.total));
-  /* It may warn, and warnings of all ranks are shown. */
+  /* describe() may warn, and warnings are shown on every rank, so only rank 0 calls it. */
   if (world_is_writer(&t->world)) t->task->kind->describe(t->task);
   log_info("batches  %u x %u %s in a step, %s micro-batches per epoch, packing %.1f %%",
            t->micro_batches, t->task->capacity, t->task->kind->capacity_unit,
@@ -55,8 +55,8 @@ Err plan_print(const Trainer *t) {
   return print_memory(t);
 }
 
-/* Floating-point operations of the GEMMs of a step: two for each weight and token in the forward
- * pass, four in the backward pass. */
+/* Returns the FLOPs of the GEMMs of a step: 2 per weight and token in forward, 4 in
+ * backward. */
 static double count_gemm_flops(const Trainer *t) {
   const ModelConfig *c = &t->state.model->config;
   ModelShape shape = c->family->shape(c);
@@ -97,7 +97,7 @@ Err plan_dry_run(Trainer *t) {
   double rate = 0, work = count_gemm_flops(t);
   char text[32], time[32];
   TRY(plan_print(t));
-  ErrRecord refusal = err_take(fit_print(t)); /* returned at the end */
+  ErrRecord refusal = err_take(fit_print(t)); /* keep the error until all lines are printed */
   TRY(measure_gemm_rate(t, &rate));
   double rounds = world_rounds(&t->world, t->micro_batches);
   double step = work / t->micro_batches * rounds / rate;
@@ -110,7 +110,8 @@ Err plan_dry_run(Trainer *t) {
   if (world_has_others(&t->world))
     log_info("network  each rank sends and receives %s in a step",
              str_of_bytes(text, (uint64_t)traffic));
-  /* A rank that returns an error ends the others: wait until rank 0 has printed all lines. */
+  /* A barrier: a rank that returns an error ends the others, so wait until rank 0 has printed
+   * all lines. */
   comm_sum(t->world.comm, "the plan", &(double){0}, 1);
   return refusal.code ? err_give(&refusal) : ERR_OK;
 }

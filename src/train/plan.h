@@ -1,12 +1,13 @@
-/* What a run will cost, printed before it begins. Depends on fit, trainer. */
+/* Prints what a run needs before it begins. Depends on fit, trainer. */
 #ifndef TRAIN_PLAN_H
 #define TRAIN_PLAN_H
 
 #include "train/trainer.h"
 
-/* Model, data, batches, ranks, machine, memory. */
+/* Prints model, data, batches, ranks, device and memory. */
 NODISCARD Err plan_print(const Trainer *t);
-/* The same, with time and traffic of a step, and whether it fits. Every rank calls it. */
+/* Prints the same, the time and the network traffic of a step, and fails if the run does not
+ * fit into memory. Every rank calls it. */
 NODISCARD Err plan_dry_run(Trainer *t);
 
 #endif

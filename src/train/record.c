@@ -19,7 +19,7 @@
 #include "train/task.h"
 
 #define FORMAT  "trireme-training"
-#define VERSION 2 /* version 1: no checksums, no EMA, always both m and v */
+#define VERSION 2 /* version 1 had no checksums, no moving average, and always both m and v */
 #define LIMIT   ((size_t)1 << 22)
 
 #define FIRST_TASK "translate" /* the only task of versions that did not record it */
@@ -46,9 +46,8 @@ static const char *get_examples_key(const TrainCounters *c) {
   return kind ? kind->examples_total : "examples";
 }
 
-/* Writing. */
-
-/* JSON has neither infinity nor NaN, and a state with them cannot be trained further. */
+/* Returns false if a number is infinite or NaN: JSON cannot hold it, and training cannot
+ * continue with it. */
 static bool all_finite(const Record *r) {
   const TrainCounters *c = &r->counters;
   bool finite = isfinite(c->best_score) && isfinite(c->seconds) && isfinite(c->lr_scale) &&
@@ -90,7 +89,7 @@ static char *print_record(const Record *r) {
       json_array_append_new(list, json_real(r->second[i]));
     json_object_set_new(root, "second", list);
   }
-  /* 17 digits restore every double exactly. */
+  /* 17 significant digits restore every double exactly */
   char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
   json_decref(root);
   return text;
@@ -109,7 +108,7 @@ Err record_write(const char *dir, const Record *r) {
   if (!text) return err_set(ERR_WORK, "cannot write %s: out of memory", path);
   Str out = {0};
   str_addf(&out, "%s\n", text);
-  free(text); /* allocated by Jansson */
+  free(text); /* allocated by Jansson with malloc */
   Err err = str_check(&out);
   if (!err) {
     jsondoc_seal(&out);
@@ -119,8 +118,8 @@ Err record_write(const char *dir, const Record *r) {
   return err;
 }
 
-/* Reading. A missing value keeps its default: the file comes from an older version, as the checksum
- * has excluded damage. */
+/* Reading. A missing value gets its default: the checksum excludes damage, so an older version
+ * must have written the file. */
 
 static uint64_t get_count(const json_t *root, const char *key) {
   json_int_t n = json_integer_value(json_object_get(root, key));
@@ -175,7 +174,7 @@ static void read_counters(TrainCounters *c, const json_t *root) {
   c->best_score = get_real(root, "best_score", get_real(root, "best_bleu", 0));
   c->best_step = get_count(root, "best_step");
   c->worse = (int)get_count(root, "worse");
-  /* Older versions validated before saving. */
+  /* Older versions validated before they saved, so a saved step was validated. */
   bool has_validated = json_is_integer(json_object_get(root, "validated"));
   c->validated = has_validated ? get_count(root, "validated") : c->step;
   c->seconds = get_real(root, "seconds", 0);
@@ -187,7 +186,7 @@ static void read_counters(TrainCounters *c, const json_t *root) {
   if (data && strlen(data) == sizeof c->data - 1) memcpy(c->data, data, sizeof c->data);
 }
 
-/* Is this JSON a training.json with the right format and checksum? */
+/* Returns true if `root` has the format of a training.json and a correct checksum. */
 static bool is_sound(const json_t *root, const Str *text) {
   const char *format = json_string_value(json_object_get(root, "format"));
   const char *digits = json_string_value(json_object_get(root, "checksum"));
@@ -197,7 +196,8 @@ static bool is_sound(const json_t *root, const Str *text) {
   return jsondoc_is_sealed(text->s, text->len);
 }
 
-/* Reads the record from `root` and frees it; *whole: whether its format and checksum are right. */
+/* Reads the record from `root`; *whole is false if format, checksum or list of files are
+ * wrong. */
 static Err read_root(Record *r, const json_t *root, const Str *text, const char *path,
                      bool *whole) {
   bool sound = is_sound(root, text);
@@ -226,7 +226,8 @@ Err record_read(const char *dir, Record *r, bool *whole) {
   TRY(file_join(path, dir, "training.json"));
   Err err = place_read_all(path, LIMIT, &text);
   if (err && !text.failed)
-    err = ERR_OK; /* missing or unreadable counts as damaged; err_message has the reason */
+    /* A missing or unreadable file counts as damaged; err_message() has the reason. */
+    err = ERR_OK;
   else if (!err && jsondoc_check(str_text(&text), text.len, path) == ERR_OK) {
     json_t *root = json_loadb(str_text(&text), text.len, JSON_REJECT_DUPLICATES, &error);
     if (root)
@@ -246,8 +247,6 @@ void record_free(Record *r) {
   mem_free(r->second);
   *r = (Record){0};
 }
-
-/* Sums of files. */
 
 Err record_sum(const char *path, PartSum *sum) {
   FileSum now;

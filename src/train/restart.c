@@ -1,4 +1,4 @@
-/* Restarts, from the environment. Depends on base. */
+/* Reads from the environment how often the run was restarted. Depends on base. */
 #include "train/restart.h"
 
 #include <stdlib.h>
@@ -7,7 +7,8 @@
 #include "base/str.h"
 #include "base/utf8.h"
 
-/* Reads a count; false if the variable is not set or is not a number. */
+/* Reads a count from an environment variable; returns false if it is not set or not a
+ * number. */
 static bool read_count(const char *name, uint64_t *count) {
   const char *text = getenv(name);
   int64_t n;

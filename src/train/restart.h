@@ -1,6 +1,6 @@
-/* How often, and why, the run was restarted by whoever started this process, from the environment:
- *   TRIREME_RESTART_COUNT, TRIREME_RESTART_REASON   trireme launch
- *   SLURM_RESTART_COUNT                             Slurm, for a job that was requeued
+/* How often, and why, the run was restarted, from environment variables:
+ *   TRIREME_RESTART_COUNT, TRIREME_RESTART_REASON   set by trireme launch
+ *   SLURM_RESTART_COUNT                             set by Slurm for a requeued job
  * Depends on base. */
 #ifndef TRAIN_RESTART_H
 #define TRAIN_RESTART_H
@@ -8,15 +8,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define RESTART_REASON 512 /* bytes, with the 0 at the end */
+#define RESTART_REASON 512 /* size of the buffer, with the terminating zero */
 
 typedef struct {
   bool is_counted;             /* the environment has a count */
-  uint64_t count;              /* 0: the first start */
-  char reason[RESTART_REASON]; /* printable UTF-8, control characters escaped; "": not given */
+  uint64_t count;              /* number of restarts; 0: first start */
+  char reason[RESTART_REASON]; /* printable UTF-8, control characters escaped; "": not known */
 } Restart;
 
-/* A count that is not a number is a warning, and counts as none. */
+/* Reads the variables. A count that is not a number is ignored with a warning. */
 Restart restart_read(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* The run's directory, counters and validations. Depends on log, rundir, saver. */
+/* Directory, counters and validations of a run. Depends on log, rundir, saver. */
 #include "train/run.h"
 
 #include <inttypes.h>
@@ -29,7 +29,8 @@ double run_elapsed(const Run *r) {
   return r->at.seconds + progress_clock() - r->began;
 }
 
-/* DIR/config has these too, but may have lost them; the checkpoint is under a checksum. */
+/* Compares with the checkpoint, which has a checksum, because DIR/config may be lost or
+ * edited. */
 static Err check_order(const TrainCounters *c, uint64_t batch_tokens, uint64_t seed) {
   if (!c->batch_tokens || (c->batch_tokens == batch_tokens && c->seed == seed)) return ERR_OK;
   return err_set(ERR_USAGE,
@@ -52,8 +53,8 @@ Err run_commit(Run *r, const char *options) {
   return metrics_open(&r->metrics, r->dir, r->at.step, r->at.seconds);
 }
 
-/* Without a checkpoint of this step, as while the loss is out of range, there is nothing that could
- * be the best. */
+/* A step without a checkpoint (none is saved while the loss is out of range) cannot become the
+ * best. */
 bool run_judge_validation(Run *r, double score, bool is_better, int patience) {
   bool has_checkpoint = r->saved == r->at.step;
   bool is_best = is_better && has_checkpoint;

@@ -1,6 +1,6 @@
 /* A run: its directory (config, log, metrics, checkpoints) and its counters (step, tokens, best
- * score). Every rank has the counters; only rank 0 has the rest. Depends on checkpoint, metrics,
- * rundir, saver. */
+ * score). Every rank has the counters; only rank 0 has the rest. Depends on checkpoint,
+ * metrics, rundir, saver. */
 #ifndef TRAIN_RUN_H
 #define TRAIN_RUN_H
 
@@ -11,49 +11,53 @@
 
 typedef struct {
   const char *dir;
-  int lock;         /* of DIR/lock; -1: not held */
-  bool is_resumed;  /* on rank 0: the directory is entered, not made */
+  int lock;         /* file descriptor of DIR/lock; -1: not locked */
+  bool is_resumed;  /* rank 0: the directory exists already and the run continues */
   TrainCounters at; /* counters of the current step */
-  Restart restart;  /* on rank 0 */
+  Restart restart;  /* rank 0: how often the run was restarted */
   Metrics metrics;
   Saver *saver;
-  Copies *copies; /* NULL: --peer-checkpoint 0 */
-  char
-      copy[FILE_PATH_MAX]; /* on rank 0: the in-memory copy to load; "": the run's checkpoint */
-  bool is_from_copy;       /* on rank 0: this call continues from one */
-  uint64_t saved;          /* the step last passed to the saver, or loaded from the run */
-  /* `at` with the result of the last validation. Copied to `at` once it is on disk, so that `best`
-   * never names a checkpoint that does not exist. */
+  Copies *copies; /* NULL without --peer-checkpoint */
+  /* Rank 0: in-memory copy to load; "": load the checkpoint in the run directory. */
+  char copy[FILE_PATH_MAX];
+  bool is_from_copy; /* rank 0: this process continued from an in-memory copy */
+  /* Step of the last state that was passed to the saver, or loaded from the run directory. */
+  uint64_t saved;
+  /* The counters with the result of the last validation. They are copied to `at` once they are
+   * on disk, so that the link `best` always points to an existing checkpoint. */
   TrainCounters validated;
-  bool is_validation_pending; /* `validated` is with the saver and may not be on disk yet */
-  bool is_best_lost;          /* the best score could not be written */
+  /* `validated` was passed to the saver and may not be on disk yet. */
+  bool is_validation_pending;
+  bool is_best_lost; /* the last validation was the best, but could not be written */
   bool is_out_of_patience;
   double call_began; /* time at which this process began to train */
-  double began;      /* the same, or the time of the last roll-back; at.seconds ends there */
+  double began;      /* time at which at.seconds was valid: call_began or the last roll-back */
 } Run;
 
 void run_init(Run *r, const char *dir);
-/* run_close_saver waits until savers have written; call it before freeing the arrays and the
- * device that it copies from. run_close releases the lock. No effect if not open. */
+/* run_close_saver waits until the saver and the copies have been written; call it before the
+ * arrays and the device are freed. run_close closes the metrics and releases the lock. Both do
+ * nothing if not open. */
 void run_close_saver(Run *r);
 void run_close(Run *r);
 
-/* Seconds of training so far, including those before a resume. */
+/* Returns the seconds of training so far, including those before a resume. */
 double run_elapsed(const Run *r);
 
-/* If the run is resumed, locks its directory and checks that `options` (lines of a config file) and
- * the order of the data, which depends on batch_tokens and seed, are those of the run. Changes
- * nothing but the lock. */
+/* If the run is resumed: locks its directory and fails if `options` (lines of a config file),
+ * batch_tokens or seed differ from those of the run in a way that changes the order of the
+ * data. Changes only the lock. */
 NODISCARD Err run_enter(Run *r, const char *options, uint64_t batch_tokens, uint64_t seed);
 /* Creates the directory of a new run, writes DIR/config, and opens log and metrics. */
 NODISCARD Err run_commit(Run *r, const char *options);
 
 /* Waits until the result of the last validation is on disk, then copies it to `at`. */
 void run_settle_validation(Run *r);
-/* Records the score of the current step and queues it for the saver; run_settle_validation must have
- * been called for the one before. `is_better`: than the best score so far. `patience`: number of
- * validations without a better score after which the run ends; 0: no limit. Returns whether the
- * score is the best and its checkpoint is saved. */
+/* Records the score of the current step and passes it to the saver; run_settle_validation
+ * must have been called for the previous validation. `is_better`: the score is better than
+ * the best so far. `patience`: number of validations without a better score after which the
+ * run ends; 0: no limit. Returns true if the score is the best and its checkpoint was passed
+ * to the saver. */
 bool run_judge_validation(Run *r, double score, bool is_better, int patience);
 
 #endif

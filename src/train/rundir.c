@@ -1,4 +1,4 @@
-/* The run directory. Depends on base, agree. */
+/* Checks, locks and creates the run directory. Depends on base, agree. */
 #include "train/rundir.h"
 
 #include <dirent.h>
@@ -11,16 +11,16 @@
 #include "base/place.h"
 #include "train/agree.h"
 
-/* Is it a run? A directory that has only checkpoints is one too: it can be resumed if the options
- * are given again. */
+/* Returns true if `dir` is a run. A directory with checkpoints but without a config is a run
+ * too: it can be resumed if the options are passed again. */
 static bool is_run(const char *dir) {
   char path[FILE_PATH_MAX];
   if (!file_join(path, dir, "config") && file_exists(path)) return true;
   return !file_join(path, dir, "checkpoints") && file_is_dir(path);
 }
 
-/* Finds the run in the same directory whose name differs least from that of `run`, by at most a
- * third of the letters; else "". */
+/* Finds the run in the same directory whose name is most similar to that of `run`; at most a
+ * third of the letters may differ. Sets `similar` to "" if there is none. */
 static void find_similar(const char *run, char similar[FILE_PATH_MAX]) {
   char parent[FILE_PATH_MAX], path[FILE_PATH_MAX];
   similar[0] = '\0';
@@ -43,7 +43,8 @@ static void find_similar(const char *run, char similar[FILE_PATH_MAX]) {
     size_t distance = str_distance(typed, entry->d_name);
     if (entry->d_name[0] == '.' || distance > best) continue;
     if (file_join(path, parent, entry->d_name) || !is_run(path)) continue;
-    /* Of equally similar names the first in alphabetical order: readdir has no fixed order. */
+    /* Among equally similar names take the first in alphabetical order, because readdir has no
+     * fixed order. */
     if (distance == best && *similar && strcmp(path, similar) > 0) continue;
     best = distance;
     memcpy(similar, path, sizeof path);
@@ -59,8 +60,9 @@ static Err refuse_resume(const char *run) {
                  *similar ? "?" : "; check --run, or leave --resume out to begin a new one");
 }
 
-/* In a directory without a run: what a run that was killed in its first moments leaves (RUN/lock),
- * and what is made for a run before it begins (RUN/launch, directories for logs). */
+/* Checks a directory that exists but has no config. Allowed entries are those that exist before
+ * a run has begun: RUN/lock (left by a process that was killed early), RUN/launch* and
+ * directories. */
 static Err check_entry(void *context, const char *name) {
   const char *run = *(const char **)context;
   char path[FILE_PATH_MAX];
@@ -142,7 +144,7 @@ Err rundir_commit(const char *run, const char *options, int *lock) {
   TRY(file_mkdirs(path));
   if (new_run) TRY(lock_run(run, lock));
   TRY(file_join(path, run, "config"));
-  if (new_run && file_exists(path)) /* made by another process meanwhile */
+  if (new_run && file_exists(path)) /* another process has created it meanwhile */
     return err_set(ERR_WORK, "%s exists already; choose another --run", run);
   TRY(file_write(path, options, strlen(options)));
   return write_id(run);

@@ -1,4 +1,4 @@
-/* One thread, one snapshot, one write at a time. Depends on backend, base, checkpoint, text. */
+/* A thread that writes one snapshot at a time. Depends on backend, base, checkpoint, text. */
 #include "train/saver.h"
 
 #include <inttypes.h>
@@ -14,18 +14,20 @@
 
 struct Saver {
   char *run, *tokenizer;
-  Str pieces; /* the tokenizer file as it was at the start: the data set may change or be removed */
+  /* Contents of the tokenizer file at the start, because the data set may be changed or
+   * removed. */
+  Str pieces;
   int keep;
   TrainArrays snapshot;
   const Backend *backend;
-  float *pinned[4]; /* of the snapshot: w, e, m, v; or NULL */
+  float *pinned[4]; /* arrays w, e, m, v of the snapshot that are page-locked; otherwise NULL */
   uint64_t bytes;
   TrainCounters counters, validated;
-  SaveMode mode;      /* of the write */
-  bool is_best;       /* the validated step */
-  bool is_writing;    /* the snapshot is the thread's */
-  bool is_adding;     /* `validated` is the thread's */
-  SaverReport report; /* NULL: warnings */
+  SaveMode mode;      /* mode of the current write */
+  bool is_best;       /* the validated step is the best */
+  bool is_writing;    /* the thread is writing the snapshot, which nobody else may access */
+  bool is_adding;     /* the thread is adding `validated` to a checkpoint */
+  SaverReport report; /* NULL: report failures by warnings */
   void *report_context;
   bool stop, started;
   ErrRecord last;
@@ -64,7 +66,7 @@ static void write_validation(Saver *s) {
     log_warn("the validation of step %" PRIu64
              " was not added to its checkpoint, training goes on: %s",
              s->validated.step, err_message());
-  if (!err && s->is_best) remove_older(s); /* what was the best may go */
+  if (!err && s->is_best) remove_older(s); /* the previous best checkpoint may be removed */
 }
 
 static void *run_thread(void *argument) {
@@ -88,8 +90,8 @@ static void *run_thread(void *argument) {
   return NULL;
 }
 
-/* thread_start blocks signals in it: none interrupts a write, and SIGXFSZ (a file size limit)
- * becomes an error of the write. */
+/* thread_start blocks all signals in the thread, so no signal interrupts a write, and exceeding
+ * a file size limit (SIGXFSZ) is an error of write(). */
 static Err start_thread(Saver *s) {
   s->started = thread_start(&s->thread, run_thread, s);
   return s->started ? ERR_OK : err_set(ERR_WORK, "cannot start a thread to save checkpoints");
@@ -117,8 +119,8 @@ static Err new_snapshot(Saver *s, const TrainArrays *shape) {
   return new_array(s, &a->second, shape->second, shape->params->count * sizeof *a->second);
 }
 
-/* A GPU copies to memory that is not pinned through a buffer of the driver: several times slower, and
- * it computes nothing meanwhile. */
+/* Page-locks the snapshot. A GPU copies pageable memory through a buffer of the driver, which
+ * is several times slower and blocks the GPU. */
 static void pin_snapshot(Saver *s) {
   const TrainArrays *a = &s->snapshot;
   float *const list[] = {a->w, a->e, a->m, a->v};
@@ -200,7 +202,7 @@ void saver_wait(Saver *s, Err *last) {
 void saver_free(Saver *s) {
   if (!s) return;
   pthread_mutex_lock(&s->lock);
-  s->stop = true; /* after the write that is under way */
+  s->stop = true; /* the thread ends after the current write */
   pthread_cond_broadcast(&s->changed);
   pthread_mutex_unlock(&s->lock);
   if (s->started) pthread_join(s->thread, NULL);

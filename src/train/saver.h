@@ -1,5 +1,6 @@
-/* Checkpoints written in the background. Training stops only while its arrays are copied into a
- * snapshot; a thread writes the snapshot to disk. Called by one thread. Depends on checkpoint. */
+/* Writes checkpoints in the background. Training pauses only while its arrays are copied to a
+ * snapshot; a thread then writes the snapshot to disk. Called by one thread. Depends on
+ * checkpoint. */
 #ifndef TRAIN_SAVER_H
 #define TRAIN_SAVER_H
 
@@ -8,31 +9,34 @@
 
 typedef struct Saver Saver;
 
-/* Allocates a snapshot of the arrays that are not NULL in `shape`, and starts the thread. After each
- * save, checkpoints other than latest, best and the last `keep` are removed. shape's config and
- * params, and the backend, for which the snapshot is pinned, must outlive the saver. */
+/* Allocates a snapshot with the arrays that are not NULL in `shape`, and starts the thread.
+ * After each save, checkpoints other than latest, best and the newest `keep` are removed.
+ * shape->config, shape->params and the backend must outlive the saver. */
 NODISCARD Err saver_new(Saver **out, const char *run, const TrainArrays *shape, int keep,
                         const Backend *backend);
-/* From now on writes are reported to `act`, in the saver's thread, with ERR_OK or an error whose text is
- * err_message(), and not by warnings. Call it before the first saver_commit. */
+/* Makes the saver report each write to `act`, on the saver's thread, instead of printing
+ * warnings. After a failed write err_message() has the reason. Call it before the first
+ * saver_commit. */
 typedef void (*SaverReport)(void *context, uint64_t step, Err err);
 void saver_report_to(Saver *s, SaverReport act, void *context);
-/* Is something being written? Does not wait. */
+/* Returns true if something is being written. Does not block. */
 bool saver_is_busy(Saver *s);
-/* Waits for the last write and returns the snapshot, for the caller to fill until saver_commit.
- * Arrays that were NULL in the shape are NULL. */
+/* Waits for the current write and returns the snapshot, which the caller fills before it calls
+ * saver_commit. Arrays that were NULL in the shape are NULL. */
 TrainArrays *saver_begin(Saver *s);
-/* Who reports a write that fails: the saver, by a warning, or the caller, who calls saver_wait. */
+/* Who reports a failed write: SAVE_IN_BACKGROUND: the saver prints a warning. SAVE_AWAITED: the
+ * caller, who calls saver_wait. */
 typedef enum { SAVE_IN_BACKGROUND, SAVE_AWAITED } SaveMode;
-/* Begins to write the snapshot, and returns at once. */
+/* Starts to write the snapshot. Does not block. */
 void saver_commit(Saver *s, const TrainCounters *c, SaveMode mode);
-/* Adds the result of a validation to the checkpoint committed last, after that is written
- * (checkpoint_add_validation); returns at once. Does nothing if that write failed. */
+/* Adds the result of a validation to the last committed checkpoint after that is written
+ * (checkpoint_add_validation). Does not wait for it. Does nothing if the checkpoint could not
+ * be written. */
 void saver_add_validation(Saver *s, const TrainCounters *c, bool is_best);
-/* Waits until nothing is being written. *last (may be NULL): the error of the last write or of what
- * was added to it; its text is then this thread's err_message. */
+/* Waits until nothing is being written. *last (may be NULL): error of the last write; its text
+ * is then err_message() of the calling thread. */
 void saver_wait(Saver *s, Err *last);
-void saver_free(Saver *s);            /* waits; NULL is fine */
-uint64_t saver_bytes(const Saver *s); /* of the snapshot */
+void saver_free(Saver *s);            /* waits for the current write; accepts NULL */
+uint64_t saver_bytes(const Saver *s); /* bytes of the snapshot */
 
 #endif

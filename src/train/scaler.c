@@ -1,4 +1,5 @@
-/* Halved at an overflow, doubled after a window of clean steps. Depends on nothing. */
+/* Halves the loss scale at an overflow and doubles it after SCALER_WINDOW steps without one.
+ * Depends on nothing. */
 #include "train/scaler.h"
 
 void scaler_switch(Scaler *s, bool on) {

@@ -1,4 +1,4 @@
-/* Learning-rate policies. Depends on base/str. */
+/* Learning-rate schedules. Depends on base/str. */
 #include "train/schedule.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@ static double get_piecewise_lr(const Schedule *s, uint64_t step) {
   return s->lr * factor;
 }
 
-/* Progress of the decay counts from the end of the warm-up, as fairseq and Hugging Face do. */
+/* The decay starts at the end of the warm-up, as in fairseq and Hugging Face. */
 static double get_lr_without_warmup(const Schedule *s, uint64_t step) {
   double since = step > s->warmup ? (double)(step - s->warmup) : 0;
   double decay = s->decay ? (double)s->decay : 1;
@@ -26,7 +26,7 @@ static double get_lr_without_warmup(const Schedule *s, uint64_t step) {
   double w = s->warmup ? (double)s->warmup : 1;
   switch (s->policy) {
     case LR_NOAM:
-      break; /* has a warm-up of its own */
+      break; /* noam: its formula, after the switch, contains the warm-up */
     case LR_CONSTANT:
       return s->lr;
     case LR_INVERSE_SQRT:

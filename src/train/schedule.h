@@ -1,4 +1,5 @@
-/* The learning rate of a step, by one of eight policies. Depends on nothing. */
+/* The learning rate of a step, by one of eight schedules. s is the step, from 0; u is the
+ * number of steps since the end of the warm-up. Depends on nothing. */
 #ifndef TRAIN_SCHEDULE_H
 #define TRAIN_SCHEDULE_H
 
@@ -8,26 +9,28 @@
 #include "base/err.h"
 
 typedef enum {
-  LR_NOAM, /* lr · d^-0.5 · min((s+1) · w^-1.5, (s+1)^-0.5) */
+  LR_NOAM, /* lr · d_model^-0.5 · min((s+1) · warmup^-1.5, (s+1)^-0.5) */
   LR_CONSTANT,
   LR_PIECEWISE,
-  LR_EXPONENTIAL, /* lr · rate^(u / decay), with u the steps since the end of the warm-up */
-  LR_POLYNOMIAL,  /* down to min_lr at u = decay, with a power */
+  LR_EXPONENTIAL, /* lr · rate^(u / decay) */
+  LR_POLYNOMIAL,  /* min_lr + (lr - min_lr) · (1 - u / decay)^power */
   LR_COSINE,
-  LR_INVERSE_TIME, /* lr / (1 + c u)^power, such that min_lr is reached at u = decay */
+  LR_INVERSE_TIME, /* lr / (1 + c u)^power, with c such that min_lr is reached at u = decay */
   LR_INVERSE_SQRT, /* lr · min(1, sqrt(warmup / (s+1))), as fairseq's inverse_sqrt */
 } LrPolicy;
-extern const char *const lr_policy_names; /* "noam|constant|…" in this order */
+extern const char *const lr_policy_names; /* "noam|constant|…", in the order of LrPolicy */
 
 #define LR_MILESTONES 16
 
 typedef struct {
   LrPolicy policy;
   double lr, min_lr, power, rate;
-  uint64_t warmup; /* steps; linear for all policies but noam, whose formula contains it */
-  uint64_t decay; /* steps after the warm-up; not for noam, constant, piecewise, inverse-sqrt */
-  int d_model;    /* for noam */
-  int milestones; /* for piecewise: from step at[i] of the run on, lr · factor[i] */
+  uint64_t warmup; /* steps of linear warm-up; part of the formula with noam */
+  /* Steps after the warm-up; not used by noam, constant, piecewise and inverse-sqrt. */
+  uint64_t decay;
+  int d_model; /* used by noam */
+  /* Used by piecewise: from step at[i] on, the learning rate is lr · factor[i]. */
+  int milestones;
   uint64_t at[LR_MILESTONES];
   double factor[LR_MILESTONES];
 } Schedule;

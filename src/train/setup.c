@@ -1,5 +1,6 @@
-/* From options to a training that can make its first step. The list of set-up steps, and the reasons
- * for their order, are at the end of this file. Depends on agree, fit, snapshot, rundir. */
+/* Sets up a training run, from options to the state before the first step. The list of set-up
+ * steps, and the reasons for their order, are at the end of this file. Depends on agree, fit,
+ * snapshot, rundir. */
 #include "train/setup.h"
 
 #include <inttypes.h>
@@ -14,8 +15,8 @@
 
 /* Values that earlier steps of the set-up compute for later ones. */
 typedef struct {
-  const char *options; /* of this call, as config lines */
-  Str run_options;     /* as DIR/config keeps them */
+  const char *options; /* options of this call, as lines of a config file */
+  Str run_options;     /* options that are written to DIR/config */
 } SetUp;
 
 static Err check_directory(Trainer *t, SetUp *s) {
@@ -57,7 +58,7 @@ static Err compare_ranks(Trainer *t, SetUp *s) {
   return agree_ranks(t->world.comm, s->options, "data-set-hash", t->task->data_hash);
 }
 
-/* Continues from the in-memory copy if it is later than the run's checkpoint. */
+/* Selects the in-memory copy if it is later than the run's checkpoint. */
 static void prefer_copy(Trainer *t, const TrainArrays *required) {
   TrainCounters at;
   char dir[FILE_PATH_MAX];
@@ -69,8 +70,8 @@ static void prefer_copy(Trainer *t, const TrainArrays *required) {
   t->run.at = at;
 }
 
-/* Reads the counters of the checkpoint to resume from, if there is one, and refuses it where its
- * data or model is another. */
+/* Reads the counters of the checkpoint to resume from, if there is one. Fails if its data or
+ * model differ. */
 static Err read_counters(Trainer *t, SetUp *s) {
   (void)s;
   char dir[FILE_PATH_MAX];
@@ -125,16 +126,16 @@ static Err plan_model(Trainer *t, SetUp *s) {
   return model_plan(&t->state.model, &spec);
 }
 
-/* Also in a dry run: reports what the device does not support. */
+/* In a dry run, reports what the device does not support. (Otherwise model_allocate does.) */
 static Err reserve_device(Trainer *t, SetUp *s) {
   (void)s;
   return t->spec->dry_run ? model_reserve(&t->task->config, &t->world.backend) : ERR_OK;
 }
 
-/* Makes the options that the run directory keeps: without those that hold for this call only, and
- * with the chosen value in place of "auto". The number of micro-batches is kept too: a run that is
- * killed before its first checkpoint may resume on another number of ranks, where the default
- * differs. */
+/* Makes the options that are written to the run directory: without those of this call only, and
+ * with the chosen value instead of "batch-tokens = auto". micro-batches is always written,
+ * because its default depends on the number of ranks: a run killed before its first checkpoint
+ * may resume on another number. */
 static Err settle_options(Trainer *t, SetUp *s) {
   static const char *const of_this_call[] = {
       "resume =", "auto-resume =", "accept-data =", "micro-batches =", "peer-checkpoint ="};
@@ -169,7 +170,7 @@ static Err take_memory(Trainer *t, SetUp *s) {
   return state_open(&t->state, &t->world, t->spec, t->micro_batches);
 }
 
-/* An average at the end needs as many checkpoints. */
+/* Keeps at least as many checkpoints as will be averaged at the end. */
 static Err open_saver(Trainer *t, SetUp *s) {
   (void)s;
   const TrainSpec *spec = t->spec;
@@ -179,7 +180,7 @@ static Err open_saver(Trainer *t, SetUp *s) {
                    spec->keep > spec->average ? spec->keep : spec->average, &t->world.backend);
 }
 
-/* After the directory is written: copies are named by the run's id. */
+/* Must come after commit_run, because the directory of the copies is named by the run's id. */
 static Err open_copies(Trainer *t, SetUp *s) {
   (void)s;
   TrainArrays shape = train_arrays(t);
@@ -216,7 +217,7 @@ static Err print_resume(Trainer *t, SetUp *s) {
   return ERR_OK;
 }
 
-/* To log and metrics: that this process replaces one that was lost. */
+/* Writes to log and metrics that this process replaces one that was lost. */
 static Err print_restart(Trainer *t, SetUp *s) {
   (void)s;
   if (!world_is_writer(&t->world)) return ERR_OK;
@@ -235,7 +236,7 @@ static Err print_restart(Trainer *t, SetUp *s) {
 }
 
 typedef struct {
-  const char *doing; /* name of the step, for the watchdog's message if this rank hangs in it */
+  const char *doing; /* name of the step in the watchdog's error if this rank hangs in it */
   Err (*act)(Trainer *t, SetUp *s);
 } SetUpStep;
 
@@ -255,25 +256,25 @@ static const SetUpStep plan_steps[] = {
     {"reading the checkpoint", read_counters},
     {"settling the micro-batches", settle_micro_batches},
     {"planning the batches", plan_batches},
-    {"settling the steps", settle_steps}, /* epochs need the number of batches */
+    {"settling the steps", settle_steps}, /* --epochs needs the number of batches */
     {"planning the model", plan_model},
     {"asking the device", reserve_device},
 };
 
-/* What a dry run leaves out. */
+/* Steps that a dry run leaves out. */
 static const SetUpStep begin_steps[] = {
-    {"settling the options", settle_options}, /* with the batch size that was chosen */
+    {"settling the options", settle_options}, /* needs the chosen batch size */
     /* Takes the lock of the run directory; nothing else in the directory changes yet. */
     {"entering the run directory", enter_run},
     {"looking at the memory", check_memory},
     {"taking memory", take_memory},
-    {"taking memory for checkpoints", open_saver},    /* a snapshot of the arrays */
-    {"loading the checkpoint", restore_state},        /* through the saver's snapshot */
+    {"taking memory for checkpoints", open_saver}, /* needs the size of the arrays */
+    {"loading the checkpoint", restore_state},     /* uses the saver's snapshot as a buffer */
     {"preparing the validation", prepare_validation}, /* beam search packs the loaded weights */
     /* All checks have passed: saves the options of the run and opens its log and metrics. */
     {"writing the run directory", commit_run},
     {"taking memory for in-memory copies", open_copies},
-    {"beginning", print_resume}, /* after the log is open */
+    {"beginning", print_resume}, /* needs the open log */
     {"reporting a restart", print_restart},
 };
 
@@ -294,8 +295,8 @@ Err train_set_up(Trainer *t, const char *options) {
   return err;
 }
 
-/* Closes everything in reverse order, except that the transport comes first: no collective may use
- * device memory when it is released. */
+/* Closes everything in reverse order, except that the transport is closed first: no collective
+ * may access device memory that has been released. */
 void train_tear_down(Trainer *t) {
   world_close_transport(&t->world);
   run_close_saver(&t->run);

@@ -1,12 +1,12 @@
-/* From options to a training that can make its first step, and its end. Depends on trainer. */
+/* Set-up and end of a training run. Depends on trainer. */
 #ifndef TRAIN_SETUP_H
 #define TRAIN_SETUP_H
 
 #include "train/trainer.h"
 
-/* `options`: those of this call, as config lines. A dry run takes no memory of the model and touches
- * no file. */
+/* Runs all set-up steps. `options`: options of this call, as lines of a config file. A dry run
+ * does not allocate the model and changes no file. */
 NODISCARD Err train_set_up(Trainer *t, const char *options);
-void train_tear_down(Trainer *t); /* also after an error of train_set_up */
+void train_tear_down(Trainer *t); /* must be called also after train_set_up has failed */
 
 #endif

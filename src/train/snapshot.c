@@ -1,6 +1,6 @@
-/* The state of a training to and from checkpoints. Rank 0 reads and writes files; the others send
- * it their part of the optimizer state, and receive all arrays. Depends on checkpoint, saver, state,
- * step. */
+/* Saves the training state to checkpoints and restores it. Rank 0 reads and writes files. When
+ * saving, the other ranks send it their part of the optimizer state; when restoring, it sends
+ * them all arrays. Depends on checkpoint, saver, state, step. */
 #include "train/snapshot.h"
 
 #include <inttypes.h>
@@ -24,9 +24,8 @@ TrainArrays train_arrays(const Trainer *t) {
                        .second = st->second};
 }
 
-/* Loading. */
-
-/* Fills rank 0's copy of the arrays, `a`, and the counters. */
+/* On rank 0: fills `a`, the saver's snapshot, and the counters from a checkpoint or with
+ * initial values. */
 static Err load_or_begin(Trainer *t, TrainArrays *a) {
   const Params *p = &t->state.model->params;
   size_t bytes = p->padded * sizeof(float);
@@ -36,7 +35,7 @@ static Err load_or_begin(Trainer *t, TrainArrays *a) {
   a->data = train_arrays(t).data;
   if (*t->run.copy) {
     Err err = checkpoint_load(t->run.copy, a, &t->run.at);
-    t->run.copy[0] = '\0'; /* a roll-back returns to the run's checkpoint */
+    t->run.copy[0] = '\0'; /* a later roll-back loads the checkpoint in the run directory */
     return err;
   }
   TRY(checkpoint_find(t->run.dir, dir, &is_found));
@@ -52,8 +51,8 @@ static Err load_or_begin(Trainer *t, TrainArrays *a) {
   return ERR_OK;
 }
 
-/* From here on the run's data are these. `is_warm`: after a roll-back, to a checkpoint that may name
- * the data before --accept-data, there is no second warning. */
+/* Makes the current data set the run's own. Warns if it was another one, but not after a
+ * roll-back (is_warm) to a checkpoint that still names the data set before --accept-data. */
 static void adopt_data(Trainer *t) {
   TrainCounters *at = &t->run.at;
   if (!t->world.is_warm && *at->data && strcmp(at->data, t->task->data_hash) != 0)
@@ -67,7 +66,7 @@ static bool is_loss_scaled(const Trainer *t) {
   return asked == SCALE_DYNAMIC || (asked == SCALE_AUTO && t->world.backend.type == TYPE_F16);
 }
 
-/* Rank 0's counters and arrays to all ranks. */
+/* Sends rank 0's counters and arrays to all ranks. */
 static void distribute_state(Trainer *t, const TrainArrays *a) {
   World *w = &t->world;
   ModelState *st = &t->state;
@@ -110,9 +109,7 @@ Err train_restore(Trainer *t) {
   return t->task->kind->open_loader(t->task, &loader);
 }
 
-/* Saving. */
-
-/* Rank 0's arrays that it has as a whole, to the snapshot. */
+/* On rank 0: copies the arrays that are not sharded to the snapshot. */
 static Err copy_whole_arrays(Trainer *t, TrainArrays *a) {
   const ModelState *st = &t->state;
   const Backend *b = &t->world.backend;
@@ -123,7 +120,8 @@ static Err copy_whole_arrays(Trainer *t, TrainArrays *a) {
   return ERR_OK;
 }
 
-/* Copies the state to `a`, rank 0's snapshot. Every rank calls it; `a` counts on rank 0. */
+/* Copies the state to `a`, the snapshot of rank 0. Every rank calls it; `a` is ignored on other
+ * ranks. */
 static Err fill_snapshot(Trainer *t, TrainArrays *a) {
   World *w = &t->world;
   TrainArrays none = {0};

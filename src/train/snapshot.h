@@ -1,17 +1,19 @@
-/* The state of a training to a checkpoint and back. Depends on trainer. */
+/* Saves the training state to a checkpoint and restores it. Depends on trainer. */
 #ifndef TRAIN_SNAPSHOT_H
 #define TRAIN_SNAPSHOT_H
 
 #include "train/trainer.h"
 
-/* The arrays that a checkpoint holds; also what it must match. */
+/* Returns the arrays that a checkpoint contains, and the properties that it must match. */
 TrainArrays train_arrays(const Trainer *t);
-/* From the last good checkpoint, at the start from run.copy if that is set, or from the beginning. */
+/* Restores the state from run.copy, if that is set, or from the last undamaged checkpoint;
+ * initializes it if there is none. */
 NODISCARD Err train_restore(Trainer *t);
-/* Copies the state to the saver, which writes it in the background; `mode`: see saver_commit. Every
- * rank calls it. */
+/* Copies the state to the saver, which writes it in the background; for `mode` see
+ * saver_commit. Every rank calls it. */
 NODISCARD Err train_save(Trainer *t, SaveMode mode);
-/* The same to an in-memory copy. Waits while another copy, or the result of a validation, is written. */
+/* Copies the state to an in-memory copy, written in the background. Waits while another copy or
+ * the result of a validation is being written. Every rank calls it. */
 NODISCARD Err train_copy(Trainer *t);
 
 #endif

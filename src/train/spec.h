@@ -1,5 +1,5 @@
-/* What a training run is asked to do, the options of `train` as one struct, and what came of it. Depends on backend,
- * model, task, and the parts of train that have options. */
+/* The options of `train` as one struct, and the result of a run. Depends on backend, model,
+ * task, and the parts of train that have options. */
 #ifndef TRAIN_SPEC_H
 #define TRAIN_SPEC_H
 
@@ -11,49 +11,50 @@
 #include "train/schedule.h"
 #include "train/task.h"
 
-/* SCALE_AUTO: dynamic where gradients are made in fp16, else none. */
+/* SCALE_AUTO: dynamic if the backend computes in fp16, otherwise none. */
 typedef enum { SCALE_AUTO, SCALE_NONE, SCALE_DYNAMIC } LossScale;
 
 typedef struct {
   const char *data, *run;
   const TaskKind *task;
-  const void *task_options; /* of that kind */
-  ModelConfig config;       /* sizes and form; the data set gives the rest */
-  uint32_t batch_tokens;    /* 0: as many as fit */
-  uint32_t micro_batches;   /* 0: one for each rank, or as the checkpoint says */
-  uint64_t steps, epochs;   /* epochs 0: steps count */
-  double seconds;           /* of this call; 0: no limit */
+  const void *task_options; /* options of this kind of task */
+  ModelConfig config;       /* sizes and architecture; the data set determines the rest */
+  uint32_t batch_tokens;    /* 0: as many as fit into memory */
+  uint32_t micro_batches;   /* 0: the value in the checkpoint or, in a new run, one per rank */
+  uint64_t steps, epochs;   /* if epochs is 0, `steps` is the length of the run */
+  double seconds;           /* time limit of this process; 0: none */
   uint64_t seed;
   Schedule schedule;
-  bool decay_to_end; /* the schedule's decay ends with the run */
+  bool decay_to_end; /* the decay of the schedule ends with the last step */
   OptimSpec optim;
   float clip, smoothing;
   LossScale loss_scale;
-  float ema; /* what is kept of the mean in a step; 0: no mean */
+  float ema; /* decay of the moving average of the weights; 0: no moving average */
   bool shard, allreduce_bf16, reproducible;
   bool overlaps; /* gradients are reduced while backward runs */
-  size_t bucket; /* bytes */
+  size_t bucket; /* bytes of a bucket */
   AllreduceTransport transport;
   BackendSpec backend;
   uint64_t valid_every, save_every, log_every;
-  uint64_t copy_every; /* steps between in-memory copies; 0: none */
-  int keep, patience;  /* checkpoints kept; validations without a better score */
-  int average;         /* checkpoints averaged at the end */
-  int rollbacks;       /* most roll-backs; one more divergence ends the run */
+  uint64_t copy_every; /* steps between in-memory copies; 0: no copies */
+  /* Number of checkpoints kept; number of validations without a better score. */
+  int keep, patience;
+  int average;   /* number of checkpoints averaged at the end */
+  int rollbacks; /* largest number of roll-backs; after one more divergence the run fails */
   RunStart start;
   bool dry_run;
-  bool accept_data; /* resumes on another data set than the run's */
+  bool accept_data; /* --accept-data: continue with another data set */
 } TrainSpec;
 
 typedef struct {
   uint64_t step, predictions;
   double loss, best_score, seconds;
   uint64_t best_step;
-  int averaged; /* checkpoints in RUN/average; 0: none was made */
+  int averaged; /* number of checkpoints averaged in RUN/average; 0: none */
   bool has_average_score;
   double average_score;  /* validation score of RUN/average, if has_average_score */
-  bool early, stopped;   /* ended by patience; by a signal */
-  uint64_t lost_metrics; /* lines of metrics.jsonl that could not be written */
+  bool early, stopped;   /* the run was ended by --patience; by a signal */
+  uint64_t lost_metrics; /* number of lines of metrics.jsonl that could not be written */
 } TrainResult;
 
 #endif

@@ -1,13 +1,12 @@
-/* Arrays of the model in training, and how ranks exchange them. Depends on pass, world. */
+/* Arrays of the model in training, and their exchange between ranks. Depends on pass, world. */
 #include "train/state.h"
 
 #include <string.h>
 
 #include "base/mem.h"
 
-/* Memory. */
-
-/* An array of weights, and its copy in the backend's type, if that is not float. */
+/* Allocates an array of weights and, if the backend's type is not fp32, its copy in that
+ * type. */
 static Err new_weights(const ModelState *st, const Backend *b, float **full, void **low) {
   size_t n = st->model->params.padded;
   TRY(b->alloc(b, full, n * sizeof(float)));
@@ -61,8 +60,8 @@ Err state_open(ModelState *st, World *w, const TrainSpec *s, uint32_t micro_batc
                     .optim = &s->optim,
                     .smoothing = s->smoothing,
                     .ema = s->ema,
-                    /* NCCL's collectives start between the operations of backward, which a
-                     * captured CUDA graph would not allow. */
+                    /* NCCL collectives are queued between the kernels of backward, which is not
+                     * possible in a CUDA graph. */
                     .without_graphs = w->grads.path == GRADS_NCCL,
                     .w = st->w,
                     .g = w->grads.g,
@@ -77,7 +76,7 @@ Err state_open(ModelState *st, World *w, const TrainSpec *s, uint32_t micro_batc
 
 void state_close(ModelState *st, const World *w) {
   const Backend *b = &w->backend;
-  pass_close(&st->pass); /* its CUDA graphs hold addresses of the model's memory */
+  pass_close(&st->pass); /* its CUDA graphs contain addresses of the model's memory */
   model_free(st->model);
   if (st->square_sums_host != st->square_sums) mem_free(st->square_sums_host);
   if (st->low != st->w) b->release(b, st->low);
@@ -87,8 +86,6 @@ void state_close(ModelState *st, const World *w) {
     if (arrays[i]) b->release(b, arrays[i]);
   mem_free(st->second);
 }
-
-/* Between ranks. */
 
 Weights state_eval_weights(const ModelState *st, const World *w) {
   const Backend *b = &w->backend;

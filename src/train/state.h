@@ -1,5 +1,5 @@
-/* The model in training: weights, their moving average, optimizer state, and how an update is made.
- * Gradients are the world's. Depends on model, optim, pass, world.
+/* The model in training: weights, moving average, optimizer state, and the kind of update. The
+ * gradients are in World. Depends on model, optim, pass, world.
  *
  * Arrays are flat, of params.padded elements, in the backend's memory unless noted. */
 #ifndef TRAIN_STATE_H
@@ -8,48 +8,52 @@
 #include "train/pass.h"
 #include "train/world.h"
 
-/* Who updates which weights; chosen once, at set-up. */
+/* Which rank updates which weights; selected at set-up. */
 typedef enum {
-  UPDATE_ON_DEVICE, /* one GPU alone: norm, clipping and update are queued behind backward, and the
-                       host waits once a step */
+  /* One rank with a GPU: norm, clipping and update are queued after backward, and the host
+   * waits once per step. */
+  UPDATE_ON_DEVICE,
   UPDATE_WHOLE,     /* every rank updates all weights, with the same result */
-  UPDATE_SHARDED, /* each rank updates the pieces that it owns and sends them to the others */
-  UPDATE_BY_WEIGHT, /* NovoGrad: every rank updates all weights, each by the norm of its gradient */
+  UPDATE_SHARDED,   /* each rank updates the pieces that it owns; an all-gather follows */
+  UPDATE_BY_WEIGHT, /* NovoGrad: every rank updates all weights, one weight after another */
 } UpdateKind;
 
 typedef struct {
   Model *model;
   UpdateKind update;
-  float *w, *e;      /* weights; their moving average, or NULL */
-  void *low, *low_e; /* w and e in the backend's type; the same arrays where that is float */
-  float *m, *v;   /* optimizer state, where it has any; UPDATE_SHARDED: of this rank's pieces */
-  double *second; /* (params.count) host: NovoGrad's second moments, or NULL */
-  double *square_sums;      /* (norm_units) of the gradient's units, in the backend's memory */
-  double *square_sums_host; /* (norm_units) the same in host memory */
-  Pass pass;                /* forward, backward and update as the backend does them */
+  float *w, *e; /* weights; moving average of w, or NULL */
+  /* Copies of w and e in the backend's type; w and e themselves if that is fp32. */
+  void *low, *low_e;
+  float *m, *v;   /* optimizer state or NULL; with UPDATE_SHARDED only of this rank's pieces */
+  double *second; /* (params.count) in host memory: NovoGrad's second moments, or NULL */
+  /* (norm_units) sums of squares of the gradient, one per NORM_UNIT elements. */
+  double *square_sums;
+  double *square_sums_host; /* (norm_units) copy of square_sums in host memory */
+  Pass pass;                /* runs forward, backward and update */
 } ModelState;
 
-/* Allocates all arrays of the model, which has its memory already, and opens world->grads.
- * `micro_batches`: of a step. */
+/* Allocates all arrays except the model, which must be allocated, and opens world->grads.
+ * `micro_batches`: micro-batches per step. */
 NODISCARD Err state_open(ModelState *st, World *w, const TrainSpec *spec,
                          uint32_t micro_batches);
-void state_close(ModelState *st, const World *w); /* harmless when not open */
+void state_close(ModelState *st, const World *w); /* does nothing if not open */
 
-/* The weights that validation and translation use: the moving average where there is one. Queues
- * the copy in the backend's type. */
+/* Returns the weights for validation: the moving average if there is one. Queues the conversion
+ * to the backend's type. */
 Weights state_eval_weights(const ModelState *st, const World *w);
-/* UPDATE_SHARDED: sends the weights that this rank has updated to all ranks, and receives theirs.
- * Between GPUs only queued: state_is_gathering, until allreduce_wait. */
+/* With UPDATE_SHARDED: all-gathers the weights that each rank has updated. With NCCL it is only
+ * queued; state_is_gathering() is then true until allreduce_wait. */
 NODISCARD Err state_gather_weights(ModelState *st, World *w);
 bool state_is_gathering(const World *w);
 
-/* Between an array of this rank and one of rank 0 in host memory (`whole`, not used by the
- * others); every rank calls them. NULL as the rank's array does nothing. */
+/* The functions below copy between an array of every rank and `whole`, an array of rank 0 in
+ * host memory that is ignored on other ranks. Every rank calls them. They do nothing if `array`
+ * is NULL. */
 
-/* Rank 0's `whole` to every rank's array. */
+/* Copies `whole` to `array` on every rank. */
 void state_broadcast(const ModelState *st, World *w, const char *name, float *array,
                      const float *whole);
-/* The same for m and v, of which a rank may hold its pieces only. */
+/* Copy m or v from and to rank 0; if they are sharded, each rank has only its pieces. */
 void state_scatter_optimizer(const ModelState *st, World *w, float *array, const float *whole);
 NODISCARD Err state_collect_optimizer(const ModelState *st, World *w, float *whole,
                                       const float *array);

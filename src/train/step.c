@@ -1,6 +1,6 @@
-/* One step: forward and backward on this rank's micro-batches, the sum of all gradients, one update.
- * gradients.h selects how gradients are summed, state.h which rank updates what. Depends on gradients,
- * optim, pass, state, world. */
+/* One training step: forward and backward of this rank's micro-batches, gradient all-reduce,
+ * update. gradients.h selects how gradients are reduced, state.h which rank updates which
+ * weights. Depends on gradients, optim, pass, state, world. */
 #include "train/step.h"
 
 #include <inttypes.h>
@@ -16,19 +16,21 @@
 #include "base/rng.h"
 #include "base/stop.h"
 
-#define STALL_SECONDS 8 /* by which the fault "stall" delays the data */
+#define STALL_SECONDS 8 /* seconds by which the injected fault "stall" delays the data */
 
 _Static_assert(sizeof((StepSum *)0)->sum == sizeof((StepNumbers *)0)->loss,
                "the backend writes as many sums of losses as a model has");
 
-/* Tells the other ranks where this one is, and when they should count it as hung. */
+/* Reports to the other ranks what this rank is doing, and after how many seconds it counts as
+ * hung. */
 static void report_progress(Trainer *t, double *since, const char *what, uint32_t micro_batch) {
   world_note_progress(&t->world, since);
   comm_report(t->world.comm, world_timeout(&t->world), "step %" PRIu64 ", micro-batch %u, %s",
               t->run.at.step, micro_batch, what);
 }
 
-/* For tests. True: this rank's gradient is to become NaN. */
+/* Injects the faults that tests request. Returns true if this rank's gradient is to become
+ * NaN. */
 static bool inject_faults(const Trainer *t) {
   const World *w = &t->world;
   uint64_t step = t->run.at.step;
@@ -37,8 +39,6 @@ static bool inject_faults(const Trainer *t) {
     for (;;) sleep(1000);
   return world_has_fault(w, "nan", step);
 }
-
-/* Micro-batches: data, forward, backward. */
 
 /* Gradients accumulate over micro-batches, so a NaN written before the first one survives until the
  * update. */
@@ -57,8 +57,8 @@ static Err fetch_batch(Trainer *t, uint64_t step, uint32_t number, MicroBatch *m
   *m = (MicroBatch){.number = number, .key = {.key = key, .dropout = true}};
   m->start = progress_clock();
   m->last_mark = m->start;
-  /* No timeout: a file system may stall for any time, and data that cannot be read is an error of
-   * its own. */
+  /* No limit: a file system may stall for any time, and an unreadable file is reported as an
+   * error. */
   comm_report(t->world.comm, COMM_NO_LIMIT,
               "step %" PRIu64 ", micro-batch %u, waiting for data", step, number);
   if (world_has_fault(&t->world, "stall", step)) sleep(STALL_SECONDS);
@@ -69,7 +69,8 @@ static Err fetch_batch(Trainer *t, uint64_t step, uint32_t number, MicroBatch *m
 
 static Err next_batch(Trainer *t, uint32_t number, MicroBatch *m) {
   fault_point("micro-batch");
-  /* The weights are still those before the step. With other ranks, all have to finish it. */
+  /* A second signal drops this step: the weights are still those before it. With several ranks,
+   * all must finish the step. */
   if (!world_has_others(&t->world) && stop_hurried())
     return err_set(ERR_STOPPED, "step %" PRIu64 " was dropped after a second signal",
                    t->run.at.step);
@@ -87,7 +88,7 @@ static Err next_batch(Trainer *t, uint32_t number, MicroBatch *m) {
   return ERR_OK;
 }
 
-/* Copies the first batch of the next step to the device while that works on this one. */
+/* Copies the first batch of the next step to the device while the device computes this step. */
 static Err prefetch_next_step(Trainer *t) {
   if (t->run.at.step + 1 >= t->steps) return ERR_OK;
   TRY(fetch_batch(t, t->run.at.step + 1, 0, &t->next));
@@ -124,7 +125,7 @@ static Err begin_micro_batch(Trainer *t, uint32_t number, MicroBatch *m, StepSum
   double start = progress_clock();
   TRY(train_wait_for_weights(t, sum));
   m->last_mark = progress_clock();
-  double waited = m->last_mark - start; /* counts neither as data nor as forward */
+  double waited = m->last_mark - start; /* does not count as time for data or forward */
   m->start += waited;
   m->got += waited;
   report_progress(t, &m->last_mark, "forward and backward", number);
@@ -141,8 +142,8 @@ static void end_micro_batch(Trainer *t, MicroBatch *m, StepSum *sum) {
   sum->predictions += m->batch.predictions;
 }
 
-/* Runs forward and backward of one micro-batch. backward calls `ready`, unless it is NULL, with each
- * range of gradients that is complete and can be all-reduced. */
+/* Runs forward and backward of one micro-batch. Backward calls `ready`, unless it is NULL, for
+ * each range of complete gradients. */
 static Err run_micro_batch(Trainer *t, uint32_t number, GradReady ready, StepSum *sum) {
   MicroBatch m;
   float loss_scale = (float)scaler_factor(&t->run.at.scaler);
@@ -153,10 +154,8 @@ static Err run_micro_batch(Trainer *t, uint32_t number, GradReady ready, StepSum
   return ERR_OK;
 }
 
-/* The sum of gradients. */
-
-/* Until this rank's gradients are on their way, it is the one that works; then it waits for the
- * others. */
+/* Waits for this rank's gradients, then for those of the others. The report says which: until
+ * its own gradients are complete this rank is working, then it is waiting. */
 static Err wait_for_allreduce(Trainer *t, const Round *r, StepSum *sum) {
   Gradients *q = &t->world.grads;
   bool is_on_device = !t->world.backend.host;
@@ -188,8 +187,8 @@ static Err accumulate_gradients(Trainer *t, StepSum *sum) {
   return ERR_OK;
 }
 
-/* Sums of squares of the gradient, one for each unit of NORM_UNIT elements; where the update is
- * sharded, of the units that this rank owns. Waits for the device. */
+/* Computes the sums of squares of the gradient, one per NORM_UNIT elements; if the update is
+ * sharded, only those of the pieces that this rank owns. Blocks until the device is done. */
 static Err compute_grad_square_sums(Trainer *t) {
   ModelState *st = &t->state;
   const Backend *b = &t->world.backend;
@@ -209,8 +208,8 @@ static Err compute_grad_square_sums(Trainer *t) {
   return b->get(b, st->square_sums_host, st->square_sums, norm_units(n) * sizeof(double));
 }
 
-/* The losses of all micro-batches, of all ranks. A device is waited for once a step, for the square
- * sums; the losses were made before them. */
+/* Sums the losses over all micro-batches and ranks. The host waits for the device only once,
+ * for the sums of squares; the losses were computed before them. */
 static Err allreduce_losses(Trainer *t, StepSum *sum) {
   ModelLoss mine;
   double start = progress_clock();
@@ -233,9 +232,7 @@ static Err allreduce_losses(Trainer *t, StepSum *sum) {
   return ERR_OK;
 }
 
-/* The update. */
-
-/* Each rank updates the pieces that it owns; m and v hold these pieces end to end. */
+/* Updates the pieces that this rank owns; m and v hold these pieces one after another. */
 static Err update_shard(Trainer *t) {
   ModelState *st = &t->state;
   const Gradients *q = &t->world.grads;
@@ -250,7 +247,7 @@ static Err update_shard(Trainer *t) {
   return state_gather_weights(st, &t->world);
 }
 
-/* `now` has the clipping factor already. */
+/* Updates the weights. now->grad_scale must contain the clipping. */
 static Err update_weights(Trainer *t, const StepNumbers *now, double lr) {
   ModelState *st = &t->state;
   const OptimSpec *o = &t->spec->optim;
@@ -264,7 +261,7 @@ static Err update_weights(Trainer *t, const StepNumbers *now, double lr) {
   } else if (st->update == UPDATE_BY_WEIGHT) {
     optim_layers(o, b, &st->model->params, st->w, st->m, st->second, g, lr, clip_scale(now));
   } else {
-    optim_piece(o, b, st->pass.now, low, st->w, st->m, st->v, g, n); /* writes `low`, too */
+    optim_piece(o, b, st->pass.now, low, st->w, st->m, st->v, g, n); /* also writes `low` */
     low = NULL;
   }
   if (low) b->lower(b, low, st->w, n);
@@ -272,7 +269,8 @@ static Err update_weights(Trainer *t, const StepNumbers *now, double lr) {
   return ERR_OK;
 }
 
-/* The norm is the same to the bit however the gradient is spread over the ranks. */
+/* A step with all-reduce. The gradient norm has the same bits for any division of the gradient
+ * among ranks. */
 static Err step_on_ranks(Trainer *t, double lr, bool with_nan, StepNumbers *now, StepSum *sum) {
   ModelState *st = &t->state;
   begin_gradients(t, with_nan);
@@ -289,8 +287,8 @@ static Err step_on_ranks(Trainer *t, double lr, bool with_nan, StepNumbers *now,
   return ERR_OK;
 }
 
-/* UPDATE_ON_DEVICE: everything is queued; the device is waited for once, at the end. A step of one
- * micro-batch is captured as a whole. */
+/* A step with UPDATE_ON_DEVICE: everything is queued, and the host waits once, at the end. A
+ * step of one micro-batch is one CUDA graph. */
 static Err step_on_device(Trainer *t, bool with_nan, StepNumbers *now, StepSum *sum) {
   Pass *pass = &t->state.pass;
   double loss_scale = scaler_factor(&t->run.at.scaler);

@@ -1,16 +1,16 @@
-/* One step of a training. Depends on trainer. */
+/* One training step. Depends on trainer. */
 #ifndef TRAIN_STEP_H
 #define TRAIN_STEP_H
 
 #include "train/trainer.h"
 
-/* Computes gradients, sums them over the ranks and updates the weights. *is_healthy is false if the
- * loss or the gradient is not finite and no smaller loss scale could change that. Then, and when a
- * step is skipped, the weights are as they were; so they are with ERR_STOPPED, when a second signal
- * ended the step. */
+/* Computes gradients, reduces them over the ranks and updates the weights. *is_healthy is false
+ * if the loss or the gradient is not finite and a smaller loss scale would not help. In this
+ * case, if the step is skipped (sum->skipped), and with ERR_STOPPED (a second signal ended the
+ * step), the weights are unchanged. */
 NODISCARD Err train_step(Trainer *t, double lr, StepSum *sum, bool *is_healthy);
-/* Waits for weights that other ranks are sending between GPUs; called before anything else waits
- * for the device. Adds the time to `sum`. */
+/* Waits for weights that NCCL is gathering from other ranks. Must be called before the host
+ * waits for the device for another reason. Adds the time to `sum`. */
 NODISCARD Err train_wait_for_weights(Trainer *t, StepSum *sum);
 
 #endif

@@ -1,4 +1,4 @@
-/* What all tasks share. Depends on task.h. */
+/* Functions common to all tasks. Depends on task.h. */
 #include "train/task.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
-/* Tasks: what a run learns from and how it is judged. A task is one file that fills a TaskKind,
- * and one line in tasks.c. The rest of training reads data, batches and scores only through this
- * header. Depends on comm, data/loader's spec, model.h. */
+/* A task defines the data that a run learns from and the metrics of its validation. A task is
+ * one file that fills in a TaskKind, and one line in tasks.c. The rest of training accesses
+ * data, batches and scores only through this header. Depends on comm, data/loader's spec,
+ * model.h. */
 #ifndef TRAIN_TASK_H
 #define TRAIN_TASK_H
 
@@ -9,99 +10,104 @@
 #include "data/batch.h"
 #include "model/model.h"
 
-#define TASK_METRICS 4 /* of a validation, at most */
+#define TASK_METRICS 4 /* largest number of metrics of a validation */
 
 typedef struct Task Task;
 typedef struct TaskKind TaskKind;
 
-/* What a task is opened with. */
+/* Arguments of TaskKind.open. */
 typedef struct {
-  const char *data;          /* the data set's directory */
-  const ModelConfig *config; /* without what the data set decides */
-  const void *options;       /* of this kind of task */
-  bool validates;            /* false: leave out what only validation needs */
-  const Comm *comm;          /* the ranks that share a validation */
+  const char *data; /* directory of the data set */
+  /* Configuration without the members that the data set determines. */
+  const ModelConfig *config;
+  const void *options; /* options of this kind of task */
+  bool validates;      /* false: do not open what only validation needs */
+  const Comm *comm;    /* the ranks that share the work of a validation */
 } TaskSpec;
 
-/* A batch, filled by the task and read by the model family. */
+/* A batch, which the task fills and the model family reads. */
 typedef struct {
   const void *data;
-  uint32_t examples;    /* sentence pairs, texts, … */
-  uint32_t predictions; /* what the loss is a mean of: target tokens, labels, … */
+  uint32_t examples;    /* number of sentence pairs, texts or the like */
+  uint32_t predictions; /* number of terms of the loss: target tokens, labels or the like */
 } TaskBatch;
 
-/* One result of a validation. */
+/* A metric of the validation. */
 typedef struct {
-  const char *label;   /* as the log prints it; NULL ends the list */
-  int digits;          /* behind the decimal point */
-  const char *valid;   /* in metrics.jsonl: of a validation, */
-  const char *average; /* and of the average of checkpoints */
+  const char *label;   /* name in the log; NULL ends the list */
+  int digits;          /* digits after the decimal point */
+  const char *valid;   /* name in metrics.jsonl for a validation */
+  const char *average; /* name in metrics.jsonl for the averaged checkpoints */
 } TaskMetric;
 
 struct TaskKind {
   const char *name; /* for --task, and in training.json; shorter than TrainCounters.task */
-  /* In metrics.jsonl: the means of the model's sums, see ModelLoss; NULL: not recorded. */
+  /* Names in metrics.jsonl of the means of ModelLoss.sum; NULL: not recorded. */
   const char *sums[MODEL_SUMS];
-  int shown_sum;       /* the one that the log prints as loss */
-  bool has_perplexity; /* the log adds exp of the loss: of that sum's mean, and of metrics[0] */
-  const char *predictions, *predictions_per_s; /* in the log; in metrics.jsonl */
+  int shown_sum;       /* index of the sum that the log prints as loss */
+  bool has_perplexity; /* the log also prints exp(loss), for that sum and for metrics[0] */
+  /* Name in the log; name of the rate in metrics.jsonl. */
+  const char *predictions, *predictions_per_s;
   const char *examples, *examples_per_s;
   const char *predictions_total, *examples_total; /* of the whole run, in training.json */
   const char *predictions_done;                   /* what the last line of a run counts */
   const char *capacity_unit; /* of Task.capacity in messages: "tokens", "tokens a side" */
   TaskMetric metrics[TASK_METRICS + 1];
-  int decisive;          /* the metric that `best` and --patience compare */
-  bool higher_is_better; /* of that one */
+  /* Index of the metric that selects the best checkpoint and that --patience compares. */
+  int decisive;
+  bool higher_is_better; /* whether higher values of the decisive metric are better */
 
-  /* Opens the data set and sets the fields of Task. Takes no memory of a device. */
+  /* Opens the data set and fills in Task. Allocates no device memory. */
   Err (*open)(Task **task, const TaskSpec *spec);
   void (*close)(Task *task);
   /* Logs one line about the data. */
   void (*describe)(const Task *task);
   /* Plans batches of at most `capacity` tokens on each side; sets capacity, batches and fill.
-   * Called once. An error if some example, of training or validation, does not fit. */
+   * Called once. Fails if an example of training or validation does not fit. */
   Err (*plan_batches)(Task *task, uint32_t capacity);
-  /* Begins, or begins again, to load batches ahead on a thread. */
+  /* Starts, or restarts, the thread that loads batches ahead. */
   Err (*open_loader)(Task *task, const LoaderSpec *spec);
-  /* The next batch. It stays valid until the next call. */
+  /* Returns the next batch, which is valid until the next call. */
   Err (*next_batch)(Task *task, TaskBatch *batch);
 
-  /* Validation. */
-  /* Bytes of the backend's memory that `prepare` will take beside a model of `capacity` tokens in
-   * training. NULL: none. */
+  /* Computes the bytes of the backend's memory that `prepare` will allocate, given a model in
+   * training with batches of `capacity` tokens. NULL: none. */
   Err (*score_bytes)(const Task *task, const Model *model, size_t capacity, uint64_t *bytes);
-  /* Takes all memory that validations need. The model is the one in training. */
+  /* Allocates all memory for validations. `model` is the model in training. */
   Err (*prepare)(Task *task, Model *model, Weights w);
-  /* Fills a batch with validation examples from *next on and advances it; the first is 0, and
-   * behind the last it is task->valid_examples. */
+  /* Fills a batch with validation examples from number *next on, and advances *next. The caller
+   * starts with 0 and stops at task->valid_examples. */
   Err (*valid_batch)(Task *task, uint64_t *next, TaskBatch *batch);
-  /* All metrics, in the order of `metrics`. `loss`: sums over all validation examples of all
-   * ranks. Every rank calls it; the values of rank 0 count. ERR_STOPPED on every rank: one of
-   * them was asked to stop. `show_samples`: logs some of the model's outputs. */
+  /* Computes all metrics, in the order of `metrics`. `loss`: sums over all validation examples
+   * of all ranks. Every rank calls it; only the values of rank 0 are valid. Returns ERR_STOPPED
+   * on every rank if one of them was asked to stop. `show_samples`: log some of the model's
+   * outputs. */
   Err (*score)(Task *task, Comm *comm, const ModelLoss *loss, bool show_samples,
                double value[TASK_METRICS]);
 };
 
-/* The part of an open task that the rest of training reads; a task's own struct begins with it. */
+/* The members of an open task that the rest of training reads. The struct of each task begins
+ * with it. */
 struct Task {
   const TaskKind *kind;
-  ModelConfig config;            /* complete */
-  char data[FILE_PATH_MAX];      /* the data set, as messages name it */
-  char data_hash[65];            /* SHA-256 that stands for all its bytes */
-  char tokenizer[FILE_PATH_MAX]; /* the file that every checkpoint gets a copy of */
-  uint64_t tokens;               /* of an epoch, on the side that has more, with end marks */
-  uint64_t valid_examples;       /* 0: the task does not validate */
-  /* Since plan_batches: */
-  uint32_t capacity; /* tokens of a batch, on each side */
-  uint64_t batches;  /* of an epoch */
-  double fill;       /* tokens over capacity, mean */
+  ModelConfig config;       /* complete configuration of the model */
+  char data[FILE_PATH_MAX]; /* path of the data set, for messages */
+  char data_hash[65];       /* SHA-256 that covers all files of the data set */
+  /* Path of the tokenizer file, which is copied into every checkpoint. */
+  char tokenizer[FILE_PATH_MAX];
+  uint64_t tokens;         /* tokens of an epoch on the longer side, including eos */
+  uint64_t valid_examples; /* number of validation examples; 0: no validation */
+  /* Set by plan_batches: */
+  uint32_t capacity; /* largest number of tokens of a batch on each side */
+  uint64_t batches;  /* number of batches of an epoch */
+  double fill;       /* packing efficiency: mean of tokens / capacity */
 };
 
-/* Ends with NULL. In tasks.c, alone, so that a test can link a table of its own. */
+/* Ends with NULL. Defined alone in tasks.c, so that a test can link a table of its own. */
 extern const TaskKind *const train_tasks[];
-/* The kind of task of this name, or NULL. */
+/* Returns the kind of task with this name, or NULL. */
 const TaskKind *task_find(const char *name);
-/* Is score `a` better than `b`, by the decisive metric? */
+/* Returns true if score `a` is better than `b`, by the decisive metric. */
 bool task_is_better(const TaskKind *kind, double a, double b);
 
 #endif

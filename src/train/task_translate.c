@@ -17,10 +17,12 @@
 #include "train/agree.h"
 #include "train/pass.h"
 
-#define MAX_TOKENS_DEVICE 16384 /* source tokens of a batch to translate on a device */
-#define MAX_TOKENS_HOST   2048  /* and on the CPU */
+/* Largest number of source tokens in a batch of the validation on a device. */
+#define MAX_TOKENS_DEVICE 16384
+/* Largest number of source tokens in a batch of the validation on a CPU. */
+#define MAX_TOKENS_HOST 2048
 
-#define PROGRESS_PERIOD 15 /* seconds between two lines of progress */
+#define PROGRESS_PERIOD 15 /* seconds between two progress lines of a validation */
 
 typedef struct {
   Task task;
@@ -29,24 +31,23 @@ typedef struct {
   OrderPlan plan;
   Tokenizer tokenizer;
   Loader *loader;
-  /* Validation: */
+  /* Members for the validation: */
   Model *model;
   Translator *translator;
   Batch batch;
-  PlacePin text[2]; /* valid.src, valid.ref */
+  PlacePin text[2]; /* the files valid.src and valid.ref */
   Line *line[2];
   size_t lines;
-  Line *own;                 /* the lines that this rank translates */
-  size_t *length, own_lines; /* their lengths in ids, descending; how many there are */
+  Line *own; /* the lines that this rank translates */
+  /* Lengths of `own` in tokens, in descending order; number of lines in `own`. */
+  size_t *length, own_lines;
 } TranslateTask;
 
 static size_t max_positions(const TranslateTask *t) {
   return (size_t)transformer_config(&t->task.config)->max_positions;
 }
 
-/* Opening. */
-
-/* Lines of a mapped file; their number must be the data set's. */
+/* Splits a mapped file into lines. Fails if it has fewer lines than the data set. */
 static Err split_lines(const PlacePin *map, Line *line, size_t lines) {
   const char *at = (const char *)map->bytes, *end = at + map->size;
   for (size_t i = 0; i < lines; i++) {
@@ -75,7 +76,8 @@ static Err open_validation(TranslateTask *t, const Comm *comm) {
   for (int side = 0; side < 2; side++) {
     char path[FILE_PATH_MAX];
     TRY(dataset_path(&t->data, split->raw[side].name, path));
-    /* Other references would give another BLEU, and with it another best checkpoint. */
+    /* Verify the checksum: other references would give another BLEU and another best
+     * checkpoint. */
     TRY(dataset_verify_file(&t->data, &split->raw[side]));
     TRY(place_pin_file(&t->text[side], path));
     TRY(mem_alloc(&t->line[side], t->lines, sizeof *t->line[side]));
@@ -84,7 +86,7 @@ static Err open_validation(TranslateTask *t, const Comm *comm) {
   return select_own_lines(t, comm);
 }
 
-/* The vocabulary, its special ids and the longest sentence are the data set's. */
+/* Takes vocabulary size, special ids and maximum length from the data set. */
 static ModelConfig complete_config(const ModelConfig *given, const Meta *meta) {
   TransformerConfig c = *transformer_config(given);
   c.vocab = meta->vocab;
@@ -153,9 +155,8 @@ static void describe_data(const Task *task) {
            str_of_count(pairs, t->data.order.pairs), m->lang[0], m->lang[1], m->vocab);
 }
 
-/* Batches. */
-
-/* A validation sentence that no batch can hold would end the run at its first validation. */
+/* Fails if a validation sentence does not fit into a batch. Otherwise the run would fail at its
+ * first validation. */
 static Err check_valid_length(const TranslateTask *t, uint32_t capacity) {
   const uint64_t *longest = t->data.meta.split[SPLIT_VALID].longest;
   uint64_t need = (longest[0] > longest[1] ? longest[0] : longest[1]) + 1;
@@ -203,9 +204,8 @@ static Err valid_batch(Task *task, uint64_t *next, TaskBatch *out) {
   return ERR_OK;
 }
 
-/* Memory of validations. */
-
-/* Batches no larger than those of training: beside it, a device has little memory left. */
+/* Chooses the batch size of validations: not larger than in training, because the device has
+ * little memory left. */
 static TranslateRoom size_batches(const TranslateTask *t, const Backend *b, size_t capacity) {
   size_t tokens, sentences, longest = max_positions(t);
   size_t most = b->host ? MAX_TOKENS_HOST : MAX_TOKENS_DEVICE;
@@ -220,7 +220,7 @@ static Err count_bytes(const Task *task, const Model *model, size_t capacity, ui
   TranslateRoom room = size_batches(t, b, capacity);
   TRY(beam_bytes(transformer_config(&model->config), b, &t->options.beam, room.tokens,
                  room.sentences, room.words, bytes));
-  /* Where a backend packs weights for its GEMMs, the search has a packed copy. */
+  /* On a backend that packs weights, beam search needs a packed copy of the weights. */
   if (*bytes && b->pack) *bytes += model->params.padded * sizeof(float);
   return ERR_OK;
 }
@@ -234,9 +234,7 @@ static Err prepare_validation(Task *task, Model *model, Weights w) {
                             w, &t->tokenizer, &t->options.beam, &room);
 }
 
-/* BLEU. */
-
-/* Adds a translation, one line each, to the text of this rank. */
+/* Appends a translation, as one line, to the translations of this rank. */
 static Err add_translation(void *context, size_t i, int k, const char *translation,
                            float score) {
   Str *text = context;
@@ -251,11 +249,13 @@ static Err add_translation(void *context, size_t i, int k, const char *translati
 typedef struct {
   const TranslateTask *task;
   Comm *comm;
-  double start, shown; /* clock when the search began; when its progress was last printed */
-  double period;       /* seconds between two lines of progress */
+  /* Times at which the search began and at which progress was last printed. */
+  double start, shown;
+  double period; /* seconds between two progress lines */
 } SearchProgress;
 
-/* A long validation prints how far rank 0 is; the other ranks have as many sentences. */
+/* Prints the progress of rank 0, every `period` seconds. The other ranks translate as many
+ * sentences. */
 static void show_progress(SearchProgress *p) {
   double now = progress_clock();
   if (comm_rank(p->comm) != 0 || now - p->shown < p->period) return;
@@ -268,7 +268,8 @@ static void show_progress(SearchProgress *p) {
   p->shown = now;
 }
 
-/* Before each step of the search: reports progress to the other ranks. A signal ends it. */
+/* Called before each step of the beam search: reports progress to the other ranks, and returns
+ * ERR_STOPPED after a signal. */
 static Err report_step(void *context) {
   SearchProgress *p = context;
   show_progress(p);
@@ -286,7 +287,7 @@ static Err translate_lines(TranslateTask *t, Comm *comm, Str *text) {
   Err err = translator_run(t->translator, t->own, t->own_lines, add_translation, text, &cut);
   translator_on_step(t->translator, NULL, NULL);
   if (err && err != ERR_STOPPED) return err;
-  double stopped = err == ERR_STOPPED; /* one rank ends the validation of all */
+  double stopped = err == ERR_STOPPED; /* if one rank was stopped, all stop */
   comm_sum(comm, "validation stopped", &stopped, 1);
   return stopped > 0 ? err_set(ERR_STOPPED, "stopped within a validation") : ERR_OK;
 }
@@ -297,7 +298,8 @@ static void show_sample(const TranslateTask *t, size_t i, const char *text, size
   log_info("    == %.*s", (int)t->line[1][i].len, t->line[1][i].text);
 }
 
-/* Scores the translations of all ranks: list[r] has those of rank r's lines, in order. */
+/* Scores the translations of all ranks. list[r] contains the translations of rank r's lines, in
+ * order. */
 static Err score_lines(const TranslateTask *t, const Comm *comm, char **list, int samples,
                        double *bleu) {
   Metric *metric;
@@ -340,7 +342,8 @@ done:
 const TaskKind translate_task = {
     .name = "translate",
     .sums = {"loss", "nll", "accuracy"},
-    .shown_sum = 1, /* without label smoothing, so that training and validation compare */
+    /* The loss without label smoothing, which can be compared with the validation loss. */
+    .shown_sum = 1,
     .has_perplexity = true,
     .predictions = "tokens",
     .predictions_per_s = "target_tokens_per_s",

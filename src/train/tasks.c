@@ -1,4 +1,4 @@
-/* The tasks that there are. A new one is one file and one line here. */
+/* The table of tasks. A new task is a new file and one line here. */
 #include "train/task_translate.h"
 
 const TaskKind *const train_tasks[] = {&translate_task, NULL};

@@ -1,4 +1,4 @@
-/* Set-up, loop and end of a training. Depends on setup, plan, loop. */
+/* Set-up, loop and end of a training run. Depends on setup, plan, loop. */
 #include "train/train.h"
 
 #include <inttypes.h>
@@ -10,8 +10,8 @@
 #include "train/plan.h"
 #include "train/setup.h"
 
-/* Printed at the first and the second Ctrl-C, on one rank and on several. One rank can drop the
- * step; several must finish it together. */
+/* Messages at the first and the second Ctrl-C. A single rank can drop the current step; several
+ * ranks must finish it together. */
 static const char *const answers_alone[2] = {
     "stopping: this step is finished and saved; a second Ctrl-C drops it",
     "stopping: this step is dropped, the state before it is saved; a third Ctrl-C exits "

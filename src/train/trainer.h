@@ -1,12 +1,12 @@
-/* A training in progress: the run (its directory and counters), the world (ranks and devices), the
- * model with its optimizer state, and the task. What is done with it, each file using only those
- * above it:
+/* The state of a training process: the run (directory and counters), the world (ranks and
+ * devices), the model with its optimizer state, and the task. These files use it; each uses
+ * only those above it:
  *
  *   fit.c       batch size and memory
  *   step.c      one step
- *   snapshot.c  copies the state to a checkpoint and back
- *   setup.c     makes all of it, in an order that is explained there
- *   plan.c      prints what it costs
+ *   snapshot.c  saves the state to a checkpoint and restores it
+ *   setup.c     set-up, in an order that is explained there
+ *   plan.c      prints what the run needs
  *   loop.c      steps, validations, checkpoints, roll-backs
  *   train.c     set-up and loop, for the command
  *
@@ -20,24 +20,25 @@
 #include "train/task.h"
 #include "train/world.h"
 
-/* Results of a step, or sums over several. Over all ranks, but for times. */
+/* Results of one step, or sums over several. They cover all ranks, except the times. */
 typedef struct {
-  double sum[MODEL_SUMS]; /* of losses, see ModelLoss */
+  double sum[MODEL_SUMS]; /* sums of losses (ModelLoss.sum) */
   double predictions, examples;
-  double grad_norm; /* of the last finite gradient, before clipping */
+  double grad_norm; /* norm of the last finite gradient, before clipping */
   double data, forward, backward, wait, update; /* seconds on this rank */
   double allocations;
-  uint64_t steps, skipped; /* skipped: their gradients overflowed */
+  /* Number of steps; number of those skipped because the gradient overflowed. */
+  uint64_t steps, skipped;
 } StepSum;
 
-/* A micro-batch of this rank, and clocks that say where its time went. */
+/* A micro-batch of this rank, and times for the metrics. */
 typedef struct {
-  uint32_t number; /* in the step */
+  uint32_t number; /* number within the step */
   TaskBatch batch;
   StepKey key;
-  double start;     /* when the batch was requested */
-  double got;       /* when it arrived */
-  double last_mark; /* when progress was last reported */
+  double start;     /* time when the batch was requested */
+  double got;       /* time when the batch was available */
+  double last_mark; /* time of the last report of progress */
 } MicroBatch;
 
 typedef struct {
@@ -46,17 +47,18 @@ typedef struct {
   World world;
   ModelState state;
   Task *task;
-  /* The loop. */
-  uint32_t micro_batches; /* of a step, over all ranks */
-  uint64_t steps;         /* of the whole run */
+  /* Members of the loop: */
+  uint32_t micro_batches; /* micro-batches per step, over all ranks */
+  uint64_t steps;         /* length of the whole run */
   Schedule schedule;
-  MicroBatch next; /* the first of the next step, fetched ahead; or its batch has no data */
+  /* First micro-batch of the next step, fetched ahead; batch.data is NULL if there is none. */
+  MicroBatch next;
   Health health;
-  StepSum since; /* the last record in the metrics */
+  StepSum since; /* sums over the steps since the last record of the metrics */
   double since_start;
-  double shown; /* clock of the last line that show_progress printed */
+  double shown; /* time of the last progress line */
   double last_loss;
-  bool is_step_reported; /* the launcher knows that the first step of this process is done */
+  bool is_step_reported; /* the first step of this process has been reported to the launcher */
 } Trainer;
 
 #endif

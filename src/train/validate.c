@@ -10,10 +10,11 @@
 #include "base/stop.h"
 #include "train/pass.h"
 
-/* Sums of the losses of all validation examples, without dropout and label smoothing. The
- * ranks share the batches. */
+/* Sums the losses over all validation examples, without dropout and label smoothing. The
+ * batches are distributed over the ranks. */
 static Err sum_losses(Task *task, Model *model, Weights w, Comm *comm, ModelLoss *total) {
-  double sum[MODEL_SUMS + 2] = {0}; /* losses, predictions, ranks that were asked to stop */
+  /* Sums of losses, number of predictions, number of ranks that were asked to stop. */
+  double sum[MODEL_SUMS + 2] = {0};
   uint64_t next = 0;
   uint64_t count = 0;
   while (next < task->valid_examples && !stop_asked()) {
@@ -42,7 +43,8 @@ Err validate_model(Task *task, Model *model, Weights w, Comm *comm, bool show_sa
   double start = progress_clock();
   *result = (Validation){0};
   TRY(sum_losses(task, model, w, comm, &loss));
-  log_live_end(); /* keep the status line of the step above the output of the task */
+  /* End the status line of the step, so that the output of the task begins on a new line. */
+  log_live_end();
   TRY(task->kind->score(task, comm, &loss, show_samples, result->value));
   result->seconds = progress_clock() - start;
   comm_broadcast(comm, "validation", result, sizeof *result);

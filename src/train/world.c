@@ -1,4 +1,4 @@
-/* Ranks, devices, shares of the work. Depends on backend, comm, data, allreduce. */
+/* Ranks, devices and the division of work. Depends on backend, comm, data, allreduce. */
 #include "train/world.h"
 
 #include <inttypes.h>
@@ -9,11 +9,13 @@
 #include "base/progress.h"
 #include "base/str.h"
 
-/* Device memory that NCCL may take beyond what its self-test has taken. */
+/* Bytes of device memory that NCCL may allocate after its self-test. */
 #define NCCL_BYTES ((uint64_t)256 << 20)
 
-#define TIMEOUT_GAPS 5   /* longest gaps between reports that make a timeout */
-#define LISTED_RANKS 16u /* in the line that says which rank has which device */
+/* The timeout is this multiple of the longest time between two reports. */
+#define TIMEOUT_GAPS 5
+/* Largest number of ranks in the log line with the device of each rank. */
+#define LISTED_RANKS 16u
 
 void world_init(World *w, Comm *comm) {
   *w = (World){.comm = comm, .rank = comm_rank(comm), .ranks = comm_size(comm)};
@@ -31,7 +33,8 @@ bool world_has_fault(const World *w, const char *what, uint64_t step) {
   return fault_now(what, step, w->rank);
 }
 
-/* Every rank's element of `list` (ranks), of `size` bytes, to all; its own is there already. */
+/* All-gathers `list`, which has one element of `size` bytes per rank; the caller has filled in
+ * its own. */
 static Err gather_from_ranks(World *w, const char *name, void *list, size_t size) {
   size_t ranks = (size_t)w->ranks, *off;
   TRY(mem_alloc(&off, ranks + 1, sizeof *off));
@@ -41,10 +44,8 @@ static Err gather_from_ranks(World *w, const char *name, void *list, size_t size
   return ERR_OK;
 }
 
-/* Devices. */
-
 typedef struct {
-  uint64_t id; /* 0: a CPU */
+  uint64_t id; /* identifies the GPU; 0: CPU */
   int32_t device, pad;
 } RankDevice;
 
@@ -62,7 +63,8 @@ static void print_devices(const World *w, const RankDevice *list) {
   str_free(&line);
 }
 
-/* Counts who shares this rank's device. Where there is a GPU, rank 0 prints the devices of all. */
+/* Counts the ranks that share this rank's device. If there is a GPU, rank 0 prints the devices
+ * of all ranks. */
 static Err compare_devices(World *w) {
   RankDevice *list;
   bool has_gpu = false;
@@ -106,8 +108,6 @@ void world_close(World *w) {
   backend_close(&w->backend);
 }
 
-/* Micro-batches. */
-
 Err world_settle_micro_batches(World *w, uint32_t asked, uint64_t saved, uint32_t *count) {
   uint32_t ranks = (uint32_t)w->ranks;
   comm_broadcast(w->comm, "micro-batches", &saved, sizeof saved);
@@ -149,7 +149,7 @@ bool world_next_round(const World *w, uint32_t micro_batches, RoundIterator *it,
   if (it->is_over) return false;
   *r = (Round){.micro_batch = begin + (uint32_t)w->rank};
   r->has_micro_batch = r->micro_batch < micro_batches;
-  if (w->grads.each_round) { /* all ranks reduce in every round */
+  if (w->grads.each_round) { /* --reproducible: all ranks reduce after every round */
     uint32_t left = micro_batches - begin;
     r->is_fresh = it->next > 0;
     r->grads.contributors = left < ranks ? (int)left : w->ranks;
@@ -157,7 +157,9 @@ bool world_next_round(const World *w, uint32_t micro_batches, RoundIterator *it,
     r->grads.is_last = it->next + 1 == world_rounds(w, micro_batches);
     r->is_reduced = true;
     it->is_over = r->grads.is_last;
-  } else { /* once, after this rank's last micro-batch; some ranks have one more than others */
+    /* Reduce once, after this rank's last micro-batch; some ranks have one micro-batch more than
+   * others. */
+  } else {
     r->grads = (GradRound){.contributors = w->ranks, .is_first = true, .is_last = true};
     r->is_reduced = r->micro_batch + ranks >= micro_batches;
     it->is_over = r->is_reduced;
@@ -166,8 +168,6 @@ bool world_next_round(const World *w, uint32_t micro_batches, RoundIterator *it,
   it->next++;
   return true;
 }
-
-/* Memory. */
 
 Err world_free_memory(const World *w, uint64_t *bytes) {
   uint64_t left, all;
@@ -181,9 +181,9 @@ ReduceBytes world_reduce_bytes(const World *w, const TrainSpec *s, uint32_t micr
   ReduceBytes r = {0};
   bool has_rounds = s->reproducible && world_rounds(w, micro_batches) > 1;
   if (w->allreduce.nccl) r.device += NCCL_BYTES;
-  if (!w->backend.host) r.host += bytes; /* g's copy */
+  if (!w->backend.host) r.host += bytes; /* copy of the gradients */
   if (w->ranks > 1 && !w->allreduce.nccl) r.host += s->bucket < bytes ? s->bucket : bytes;
-  if (has_rounds) r.host += bytes / (uint64_t)w->ranks; /* sums between rounds */
+  if (has_rounds) r.host += bytes / (uint64_t)w->ranks; /* sums of the earlier rounds */
   return r;
 }
 
@@ -191,9 +191,9 @@ uint64_t world_shard_bytes(const World *w, const TrainSpec *s, uint64_t bytes) {
   return s->shard ? bytes / (uint64_t)w->ranks : bytes;
 }
 
-/* A reduce-scatter of the gradients after every reduced round, then one all-gather: of the sums, or
- * with a sharded optimizer of the new weights in fp32. In each, a rank sends (ranks - 1) / ranks of
- * the array. */
+/* Per reduced round a reduce-scatter of the gradients, and per step one all-gather of the sums
+ * or, with a sharded optimizer, of the new fp32 weights. In each collective a rank sends (ranks
+ * - 1) / ranks of the array. */
 double world_traffic(const World *w, const TrainSpec *s, uint32_t micro_batches, size_t n) {
   double ranks = (double)w->ranks, grad_bytes = s->allreduce_bf16 ? 2 : 4;
   double result_bytes = s->shard ? sizeof(float) : grad_bytes;
@@ -211,8 +211,6 @@ Err world_least(World *w, const char *name, uint32_t *value) {
   mem_free(list);
   return err;
 }
-
-/* Rank timeout. */
 
 double world_timeout(const World *w) {
   return w->is_warm ? TIMEOUT_GAPS * w->longest_gap : w->first_timeout;

@@ -22,7 +22,7 @@ static const Method zlib_method = {"zlib", add_zlib};
 #define HWCAP_CRC32 (1 << 7)
 #endif
 
-/* One step of CRC32X: eight bytes, the first in the lowest bits. */
+/* Updates the CRC with one CRC32X instruction: 8 bytes, in little-endian order. */
 static inline uint32_t add_word(uint32_t crc, uint64_t word) {
   __asm__(".arch_extension crc\n\tcrc32x %w0, %w0, %x1" : "+r"(crc) : "r"(word));
   return crc;
@@ -83,7 +83,8 @@ FOLD static uint32_t add_pclmulqdq(uint32_t crc, const uint8_t *p, size_t len) {
   x0 = fold(x0, by_128, x2);
   x0 = fold(x0, by_128, x3);
   for (; len >= 16; p += 16, len -= 16) x0 = fold(x0, by_128, load(p));
-  /* The 16 bytes left are congruent to the message; zlib inverts before and after. */
+  /* The 16-byte remainder has the same CRC as all bytes folded so far. zlib's crc32() inverts its
+   * input and its result, hence the initial value 0xffffffff. */
   uint8_t rest[16];
   _mm_storeu_si128((__m128i *)(void *)rest, x0);
   return add_zlib(add_zlib(0xffffffffu, rest, sizeof rest), p, len);

@@ -9,9 +9,10 @@
 
 /* Returns `crc` (0 before the first call) updated with `len` bytes; no alignment is needed. */
 uint32_t crc_add(uint32_t crc, const void *bytes, size_t len);
-/* Returns the CRC of two concatenated parts, given the CRC of each; `len`: bytes of the second. */
+/* Returns the CRC of the concatenation of two parts. `first` and `second` are the CRCs of the
+ * parts, `len` is the size of the second part in bytes. */
 uint32_t crc_join(uint32_t first, uint32_t second, size_t len);
-/* Which implementation crc_add uses: "crc32x", "pclmulqdq" or "zlib". */
+/* Returns the name of the implementation that crc_add uses: "crc32x", "pclmulqdq" or "zlib". */
 const char *crc_method(void);
 
 #endif

@@ -11,7 +11,8 @@
 static _Thread_local ErrRecord record;
 
 Err err_set(Err code, const char *fmt, ...) {
-  char text[2 * sizeof record.text]; /* an argument may be the record itself */
+  /* Formats into a second buffer, because an argument may be the text of the record itself. */
+  char text[2 * sizeof record.text];
   va_list args;
   va_start(args, fmt);
   vsnprintf(text, sizeof text, fmt, args);
@@ -43,7 +44,8 @@ static const char *find_remedy(int error) {
 
 Err err_errno(const char *what, const char *path) {
   int error = errno;
-  char shown[URL_SHOWN_MAX]; /* a URL that was given for a file may have a password in it */
+  /* `path` may be a URL with a password, which must not appear in a message. */
+  char shown[URL_SHOWN_MAX];
   return err_set(ERR_WORK, "%s %s: %s%s", what, url_mask_path(path, shown), strerror(error),
                  find_remedy(error));
 }

@@ -6,23 +6,24 @@
 #include <stdarg.h>
 
 typedef enum {
-  ERR_OK = 0,      /* success */
-  ERR_WORK = 1,    /* the work failed */
-  ERR_USAGE = 2,   /* the command line or a config file is wrong */
-  ERR_STOPPED = 3, /* stopped by a signal after saving; can be resumed */
+  ERR_OK = 0,      /* The function succeeded. */
+  ERR_WORK = 1,    /* The function failed. */
+  ERR_USAGE = 2,   /* The command line or a config file is wrong. */
+  ERR_STOPPED = 3, /* A signal stopped the job after it saved; --resume continues it. */
 } Err;
 
 #define NODISCARD               __attribute__((warn_unused_result))
 #define PRINTF_LIKE(fmt, first) __attribute__((format(printf, fmt, first)))
 
-/* Records the message and returns `code`: return err_set(ERR_WORK, "…"); Arguments may come from
- * untrusted files: terminal control characters are escaped (utf8_visible). */
+/* Stores the message in the error record and returns `code`, as in: return err_set(ERR_WORK,
+ * "…"); Arguments may come from untrusted files: terminal control characters are escaped
+ * (utf8_visible). */
 Err err_set(Err code, const char *fmt, ...) PRINTF_LIKE(2, 3);
-/* Records "WHAT PATH: strerror(errno)", with a remedy for the common causes. */
+/* Stores the message "WHAT PATH: strerror(errno)", with a remedy for the common causes. */
 Err err_errno(const char *what, const char *path);
-/* Puts "context: " before the recorded message and returns its code. */
+/* Inserts "context: " before the stored message and returns the stored code. */
 Err err_context(const char *fmt, ...) PRINTF_LIKE(1, 2);
-/* The recorded message; never NULL. */
+/* Returns the stored message; never NULL. */
 const char *err_message(void);
 
 /* Passes an error between threads: the worker calls err_take, the thread that joins it calls
@@ -33,7 +34,8 @@ typedef struct {
 } ErrRecord;
 ErrRecord err_take(Err code);
 Err err_give(const ErrRecord *record);
-/* Copies this thread's record, to restore it with err_give after calls that may overwrite it. */
+/* Returns a copy of this thread's error record. err_give restores it after calls that may
+ * overwrite it. */
 ErrRecord err_copy(void);
 
 #define TRY(call)                  \
@@ -42,7 +44,8 @@ ErrRecord err_copy(void);
     if (try_err_) return try_err_; \
   } while (0)
 
-/* For functions that clean up: needs a local `Err err` and a label `done`. */
+/* Jumps to the label `done` after an error, for functions that clean up. Requires a local
+ * variable `Err err`. */
 #define TRY_DONE(call)  \
   do {                  \
     err = (call);       \

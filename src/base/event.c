@@ -1,4 +1,4 @@
-/* Reports to the launcher. Depends on POSIX. */
+/* Writes the events of a worker to the pipe of its launcher. Depends on POSIX. */
 #include "base/event.h"
 
 #include <inttypes.h>
@@ -8,7 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LINE 1024 /* bytes of a report; below PIPE_BUF, so that reports of threads do not mix */
+/* Maximum bytes of an event. At most PIPE_BUF, so the events of several threads do not
+ * interleave. */
+#define LINE 1024
 _Static_assert(LINE <= PIPE_BUF, "a report is written to the pipe as a whole");
 
 static int get_pipe(void) {
@@ -22,7 +24,9 @@ static void write_report(const char *line, int len) {
   int fd = get_pipe();
   if (fd < 0 || len <= 0 || len >= LINE) return;
   ssize_t written = write(fd, line, (size_t)len);
-  (void)written; /* the launcher is gone, and will have ended this process in a moment */
+  /* The write fails only if the launcher has ended. Its end kills this process too
+   * (PR_SET_PDEATHSIG). */
+  (void)written;
 }
 
 void event_step(uint64_t step) {
@@ -31,14 +35,16 @@ void event_step(uint64_t step) {
                               "{\"event\": \"step\", \"step\": %" PRIu64 "}\n", step));
 }
 
-/* Copies `text` as the inside of a JSON string. Bytes above 127 are kept: text is UTF-8. */
+/* Copies `text` for use inside a JSON string; quotes, backslashes and control characters become
+ * spaces. UTF-8 is copied unchanged. */
 static void copy_plain(char *out, size_t room, const char *text) {
   size_t n = 0;
   for (; *text && n + 1 < room; text++) {
     unsigned char c = (unsigned char)*text;
     out[n++] = (char)(c < ' ' || c == '"' || c == '\\' || c == 127 ? ' ' : c);
   }
-  while (n && ((unsigned char)out[n - 1] & 0xc0) == 0x80 && *text) n--; /* a cut character */
+  /* Removes the incomplete UTF-8 character at the end of a truncated text. */
+  while (n && ((unsigned char)out[n - 1] & 0xc0) == 0x80 && *text) n--;
   out[n] = '\0';
 }
 

@@ -1,19 +1,23 @@
-/* Reports of a worker to its launcher: what cannot be seen from outside the process, such as the
- * first completed step or a rank that does not answer. `trireme launch` passes a pipe in
- * TRIREME_EVENT_FD; without the variable reports go nowhere. A report is one JSON object on a line.
+/* Events that a worker reports to its launcher because they are not visible from outside the
+ * process, such as the first completed step or a rank that does not answer. `trireme launch`
+ * passes the file descriptor of a pipe in TRIREME_EVENT_FD; without that variable events are
+ * discarded. An event is one JSON object on one line.
  *   {"event": "step", "step": 120}                     the first step of this process is done
  *   {"event": "lost", "rank": 3, "text": "..."}        this rank ends because of rank 3
- *   {"event": "copy", "step": 120, "dir": "..."}       an in-memory copy (train/copies.h) is complete
- * Threads: any may report, also while the process ends. Depends on str. */
+ *   {"event": "copy", "step": 120, "dir": "..."}       an in-memory copy (train/copies.h) is
+ *                                                      complete
+ * Threads: any thread may report, also while the process ends. Depends on str. */
 #ifndef BASE_EVENT_H
 #define BASE_EVENT_H
 
 #include <stdint.h>
 
 void event_step(uint64_t step);
-/* `text` is a sentence; control characters and quotes in it are replaced. */
+/* Reports that this rank ends because `rank` is lost. `text` is a sentence; quotes, backslashes
+ * and control characters in it are replaced by spaces. */
 void event_lost(int rank, const char *text);
-/* `dir`: the directory whose checkpoints/latest is the copy. */
+/* Reports that the in-memory checkpoint copy of `step` is complete. The copy is
+ * `dir`/checkpoints/latest. */
 void event_copy(uint64_t step, const char *dir);
 
 #endif

@@ -18,14 +18,14 @@ static const char *next_fault(const char *at) {
   return at ? at + 1 : NULL;
 }
 
-/* Returns the text behind "WHAT:" if the entry is of that kind, else NULL. */
+/* Returns the text after "WORD:" if the entry begins with it, else NULL. */
 static const char *match_word(const char *fault, const char *word) {
   size_t n = strlen(word);
   return strncmp(fault, word, n) == 0 && fault[n] == ':' ? fault + n + 1 : NULL;
 }
 
 bool fault_now(const char *what, uint64_t step, int rank) {
-  static uint32_t done; /* a bit for each fault of the list */
+  static uint32_t done; /* Bit i is set once entry i of TRIREME_FAULT has been injected. */
   size_t n = strlen(what);
   uint32_t bit = 1;
   for (const char *at = getenv("TRIREME_FAULT"); at; at = next_fault(at), bit <<= 1) {
@@ -50,7 +50,7 @@ uint64_t fault_number(const char *what, uint64_t otherwise) {
   return otherwise;
 }
 
-/* Counts this visit of `place` for every entry "WHAT:PLACE:N"; true at the Nth visit. */
+/* Counts this call at `place` for every entry "WHAT:PLACE:N"; returns true at the Nth call. */
 static bool is_due(const char *list, const char *what, const char *place,
                    atomic_uint visits[MOST_FAULTS]) {
   bool due = false;

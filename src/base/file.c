@@ -88,7 +88,7 @@ Err file_remove_all(const char *path) {
 Err file_sync_dir(const char *path) {
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return err_errno("cannot open the directory", path);
-  /* Some file systems have no sync for directories and say EINVAL. */
+  /* Some file systems cannot sync directories; fsync then fails with EINVAL. */
   int failed = fsync(fd) != 0 && errno != EINVAL;
   Err err = failed ? err_errno("cannot sync", path) : ERR_OK;
   close(fd);

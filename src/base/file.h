@@ -1,5 +1,5 @@
-/* Files and directories. Errors name the path and a remedy. A file that must never be seen half
- * written is written under a temporary name, synced and renamed. Depends on err, mem. */
+/* Files and directories. Errors name the path and a remedy. Files that readers must never see
+ * half written are written under a temporary name, synced and renamed. Depends on err, mem. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -15,26 +15,27 @@
 bool file_exists(const char *path);
 bool file_is_dir(const char *path);
 NODISCARD Err file_size(const char *path, uint64_t *bytes);
-/* Creates the directory and its parents; not an error if it exists. */
+/* Creates the directory and its parents; succeeds if the directory exists. */
 NODISCARD Err file_mkdirs(const char *path);
 /* Removes a file, or a directory with its contents. */
 NODISCARD Err file_remove_all(const char *path);
-NODISCARD Err file_rename(const char *from, const char *to); /* and syncs the directory */
+/* Renames the file and syncs its directory. */
+NODISCARD Err file_rename(const char *from, const char *to);
 NODISCARD Err file_sync_dir(const char *path);
-/* Opens a regular file for reading. A pipe or a device is an error at once: opening a pipe
- * would wait for its writer, and it cannot be read twice. */
+/* Opens a regular file for reading. A pipe or a device is refused immediately: opening a pipe
+ * would block until its writer opens it, and a pipe cannot be read twice. */
 NODISCARD Err file_open(const char *path, int *fd, uint64_t *bytes);
 NODISCARD Err file_read(const char *path, size_t limit, Str *into);
-/* Replaces the contents atomically: writes a temporary file, syncs and renames it. */
+/* Replaces the contents of the file atomically: writes a temporary file, syncs and renames it. */
 NODISCARD Err file_write(const char *path, const char *bytes, size_t len);
-/* "dir/name" into a buffer of FILE_PATH_MAX bytes. */
+/* Writes "dir/name" to a buffer of FILE_PATH_MAX bytes. */
 #define FILE_PATH_MAX 4096
 NODISCARD Err file_join(char *out, const char *dir, const char *name);
-/* The directory of this program's executable, into a buffer of FILE_PATH_MAX bytes. */
+/* Writes the directory of this program's executable to a buffer of FILE_PATH_MAX bytes. */
 NODISCARD Err file_program_dir(char *out);
 
 /* Locks the file until *fd is closed. Does not block: if another process holds the lock, sets
- * *busy and *fd = -1. */
+ * *busy and sets *fd to -1. */
 NODISCARD Err file_lock(const char *path, int *fd, bool *busy);
 
 /* A buffered output file that computes its checksum while it is written and is synced at the end.
@@ -51,9 +52,10 @@ typedef struct {
 } FileWriter;
 NODISCARD Err file_create(FileWriter *w, const char *path);
 NODISCARD Err file_put(FileWriter *w, const void *bytes, size_t len);
-/* Flushes, syncs and closes; hex (or NULL) receives the SHA-256, with crc_only the CRC-32 in 8
- * digits. */
+/* Flushes, syncs and closes the file. `hex`, if not NULL, receives the SHA-256 of the contents,
+ * or with crc_only the CRC-32 in 8 digits. */
 NODISCARD Err file_finish(FileWriter *w, char hex[65]);
-void file_abandon(FileWriter *w); /* closes without sync; no effect after file_finish */
+/* Closes the file without syncing it; has no effect after file_finish. */
+void file_abandon(FileWriter *w);
 
 #endif

@@ -7,8 +7,9 @@
 #include "base/parallel.h"
 #include "base/place.h"
 
-#define CHUNK ((size_t)1 << 20) /* bytes per task of a core */
-#define ROUND 64                /* chunks summed in parallel before their CRCs are joined */
+#define CHUNK ((size_t)1 << 20) /* bytes of one parallel task */
+/* Number of chunks whose CRCs are computed in parallel before they are joined. */
+#define ROUND 64
 
 Err filesum_file(const char *path, FileSum *sum) {
   uint8_t block[1 << 16];

@@ -13,12 +13,13 @@ typedef struct {
   uint32_t crc;
 } FileSum;
 
-/* Reads the file instead of mapping it: a disk error is then an error code, not a SIGBUS. */
+/* Computes size and CRC-32 of a file. Reads the file instead of mapping it, so that a disk error
+ * becomes an error code instead of a SIGBUS. */
 NODISCARD Err filesum_file(const char *path, FileSum *sum);
-/* Computes the sum of bytes in memory or mapped, on all cores. */
+/* Computes size and CRC-32 of bytes in memory or in a mapping, on all cores. */
 FileSum filesum_bytes(const uint8_t *bytes, size_t len);
-/* Fails, naming `path` and the difference, unless `now` equals the sum `then` recorded when the
- * file was written. */
+/* Fails unless `now` equals `then`, the size and CRC-32 stored when the file was written. The
+ * error names `path` and the difference. */
 NODISCARD Err filesum_compare(const char *path, FileSum now, FileSum then);
 
 #endif

@@ -10,8 +10,8 @@
 
 static const char sum_key[] = "\"checksum\": \"";
 
-/* Counts commas and opening brackets outside strings: an upper bound of the values, because every
- * value except the first follows one of these. */
+/* Counts commas and opening brackets outside strings. The count plus one is an upper bound of the
+ * number of JSON values, because every value except the first follows one of these characters. */
 static size_t count_values(const char *text, size_t len) {
   size_t values = 1;
   bool quoted = false;
@@ -35,7 +35,8 @@ Err jsondoc_check(const char *text, size_t len, const char *where) {
       values, JSONDOC_VALUES);
 }
 
-/* Offset of the checksum's digits in the document; 0 if there are none. */
+/* Returns the offset of the checksum's digits in the document, or 0 if the document has no
+ * checksum. */
 static size_t find_sum(const char *text, size_t len) {
   const char *key = len ? memmem(text, len, sum_key, sizeof sum_key - 1) : NULL;
   size_t place = key ? (size_t)(key - text) + sizeof sum_key - 1 : 0;

@@ -9,11 +9,12 @@
 #include "base/err.h"
 #include "base/str.h"
 
-/* A value needs up to 250 bytes of memory when parsed but only three bytes in the file, so a limit
- * on the file's size is not enough. */
+/* Maximum number of values in a document. A parsed value needs up to 250 bytes of memory but as
+ * few as three bytes in the file, so a limit on the file's size does not bound the memory. */
 #define JSONDOC_VALUES ((size_t)1 << 18)
 
-/* Refuses a document of more than JSONDOC_VALUES values; `where` is its file. */
+/* Refuses a document of more than JSONDOC_VALUES values; `where` is the file name for the
+ * error. */
 NODISCARD Err jsondoc_check(const char *text, size_t len, const char *where);
 
 /* Writes the document's CRC-32 into it. Before the call the document must have the member
@@ -21,7 +22,7 @@ NODISCARD Err jsondoc_check(const char *text, size_t len, const char *where);
  * document in this form. */
 #define JSONDOC_NO_SUM "00000000"
 void jsondoc_seal(Str *text);
-/* Does the document match its checksum? */
+/* Returns true if the document matches the checksum that it contains. */
 bool jsondoc_is_sealed(const char *text, size_t len);
 
 #endif

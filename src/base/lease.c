@@ -1,5 +1,5 @@
-/* The mutex protects only the flags and is never held during a use, which may block for long.
- * Depends on thread. */
+/* Leases on a shared resource. The mutex protects only the flags and is not held while the
+ * resource is in use, because such a use may block for a long time. Depends on thread. */
 #include "base/lease.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* Who may free a resource that one thread uses and another thread ends, such as a connection
- * that is aborted when its peer is lost. The user takes the lease around each use; the one that
- * ends it waits until the lease is back. Depends on thread. */
+/* Decides which thread frees a resource that one thread uses and another thread ends, such as a
+ * connection that is aborted when its peer is lost. The using thread takes the lease around each
+ * use; the ending thread waits until the lease is returned. Depends on thread. */
 #ifndef BASE_LEASE_H
 #define BASE_LEASE_H
 
@@ -10,21 +10,23 @@
 typedef struct {
   pthread_mutex_t lock;
   pthread_cond_t returned;
-  bool taken;       /* the user is inside */
-  bool ended;       /* nobody may enter any more */
-  bool handed_over; /* the user frees the resource when it returns the lease */
+  bool taken;       /* A use of the resource is in progress. */
+  bool ended;       /* The resource has been ended; no further use is allowed. */
+  bool handed_over; /* The using thread must free the resource when it returns the lease. */
 } Lease;
 
 void lease_open(Lease *l);
 void lease_close(Lease *l);
-/* Whether the resource may be used until lease_return; false once it was ended. One thread takes
- * leases, one at a time. */
+/* Starts a use of the resource, which lasts until lease_return. Returns false if the resource has
+ * been ended. Only one thread takes leases, one at a time. */
 bool lease_take(Lease *l);
-/* True: the resource was ended meanwhile, and the caller must free it now. */
+/* Ends a use of the resource. Returns true if the resource was ended during the use; the caller
+ * must then free the resource. */
 bool lease_return(Lease *l);
-/* From any thread: allows no use from now on, and waits up to `seconds` for one that is under way.
- * True: the caller must free the resource now. False: it was ended before, or its user is still
- * inside and frees it. Exactly one of all these calls must free it. */
+/* Ends the resource: forbids further uses and waits up to `seconds` for a use in progress. Any
+ * thread may call it. Returns true if the caller must free the resource, false if the resource
+ * was ended before or the using thread will free it. Of all calls of lease_end and lease_return,
+ * exactly one returns true. */
 bool lease_end(Lease *l, double seconds);
 
 #endif

@@ -1,4 +1,4 @@
-/* Files that grow by lines. Depends on err, mem. */
+/* Text files to which whole lines are appended. Depends on err, mem. */
 #include "base/lines.h"
 
 #include <errno.h>
@@ -36,9 +36,9 @@ Err lines_open(LineFile *f, const char *path) {
   return ERR_OK;
 }
 
-/* Usually one write, so that a process that dies leaves whole lines. A full disk or the file size
- * limit may accept a part of the line; the next write then fails with the reason, and the part is
- * cut off again. */
+/* Writes the line, normally with one write(), so that a process that dies leaves only whole
+ * lines. On a full disk, or at the file size limit, write() may accept part of the line. The next
+ * write() then fails with the reason, and the partial line is truncated. */
 static Err write_line(LineFile *f, const char *line, size_t len) {
   struct stat before;
   bool is_regular = fstat(f->fd, &before) == 0 && S_ISREG(before.st_mode);

@@ -1,6 +1,6 @@
-/* A text file that grows by whole lines, such as a log. A line that cannot be written completely
- * is removed again and counted in `lost`; later lines are still tried. Threads: any may add.
- * Depends on err, mem. */
+/* A text file to which whole lines are appended, such as a log. A line that cannot be written
+ * completely is truncated and counted in `lost`; later lines are still written. Threads: any
+ * thread may add lines. Depends on err, mem. */
 #ifndef BASE_LINES_H
 #define BASE_LINES_H
 
@@ -16,13 +16,14 @@ typedef struct {
   int fd;
   char *path;
   pthread_mutex_t lock;
-  _Atomic uint64_t lost; /* lines */
+  _Atomic uint64_t lost; /* number of lines that were not written */
 } LineFile;
 
-/* Opens the file for appending, or creates it. */
+/* Opens the file for appending; creates it if it does not exist. */
 NODISCARD Err lines_open(LineFile *f, const char *path);
-/* `line` ends with a line break. Does not allocate. */
+/* Appends `line`, which must end with a line break. Does not allocate memory. */
 NODISCARD Err lines_add(LineFile *f, const char *line, size_t len);
-void lines_close(LineFile *f); /* no effect if it is not open; keeps `lost` */
+/* Closes the file, if it is open. The field `lost` keeps its value. */
+void lines_close(LineFile *f);
 
 #endif

@@ -13,25 +13,26 @@
 #include "base/str.h"
 #include "base/utf8.h"
 
-#define LINE 8192 /* bytes of a message; the rest is cut */
+#define LINE 8192 /* Maximum bytes of a message; a longer message is truncated. */
 
 static bool quiet, mute;
 static char speaker[96];
 static LineFile file;
 static bool holding;
-static Str held; /* lines for the file, until it is open */
+static Str held; /* Log lines stored until the log file is open. */
 static pthread_mutex_t hold_lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_bool
-    live; /* the cursor is at the end of a status line; read by signal handlers */
+/* True while the cursor is at the end of a status line. Signal handlers read it. */
+static atomic_bool live;
 
 void log_speaker(const char *name) {
   snprintf(speaker, sizeof speaker, "%s", name);
 }
 
-/* Appends a line, which ends with a line break, to the log file. The first line that is lost is
- * reported by a warning on standard error only. */
+/* Appends a line, which ends with a line break, to the log file. The first line that cannot be
+ * written is reported by a warning on standard error. */
 static void add_to_file(const char *line, size_t len) {
-  ErrRecord before = err_copy(); /* a message must not replace the error it is about */
+  /* Writing a log line must not overwrite the error record that the caller may be reporting. */
+  ErrRecord before = err_copy();
   if (lines_add(&file, line, len) && file.lost == 1 && !mute)
     fprintf(stderr, "%swarning: %s%s; lines of the log file are lost\n", live ? "\n" : "",
             speaker, err_message());
@@ -99,7 +100,8 @@ int log_fit(const char *line) {
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
     return (int)strlen(line);
   for (; line[n]; n++) {
-    bool begins = ((unsigned char)line[n] & 0xc0) != 0x80; /* first byte of a UTF-8 character */
+    /* True at the first byte of a UTF-8 character. */
+    bool begins = ((unsigned char)line[n] & 0xc0) != 0x80;
     if (begins && ++columns == size.ws_col) break;
   }
   return n;
@@ -117,7 +119,7 @@ static void write_to_file(const char *label, const char *line) {
   strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &now);
   int n = snprintf(text, sizeof text, "%s  %s%s\n", when, label ? label : "", line);
   size_t len = n < 0 ? 0 : (size_t)n;
-  if (len >= sizeof text) return; /* impossible: a line is shorter */
+  if (len >= sizeof text) return; /* Cannot happen: a line is shorter than the buffer. */
   if (file.is_open) {
     add_to_file(text, len);
     return;
@@ -127,16 +129,16 @@ static void write_to_file(const char *label, const char *line) {
   pthread_mutex_unlock(&hold_lock);
 }
 
-/* Messages contain names from archives and files. Control characters in them are escaped, so that
- * no file can send commands to the terminal. */
+/* Formats a message and escapes its control characters. Messages contain names from untrusted
+ * archives and files, which must not send control sequences to the terminal. */
 static void format_visible(char line[LINE], const char *fmt, va_list args) {
   char raw[LINE];
   vsnprintf(raw, sizeof raw, fmt, args);
   utf8_visible(raw, line, LINE);
 }
 
-/* Prints a whole line by one write: mpirun merges the output of all ranks, and would put another
- * rank's text between two writes. */
+/* Prints a whole line with one write(). mpirun merges the output of all ranks and could insert
+ * another rank's text between two writes. */
 static void print_line(const char *label, const char *color, const char *line) {
   char text[LINE + 256];
   const char *end = atomic_exchange(&live, false) ? "\n" : "";
@@ -219,23 +221,23 @@ void log_answer(const char *line) {
   while (*line && n + 1 < sizeof text) text[n++] = *line++;
   text[n++] = '\n';
   ssize_t written = write(STDERR_FILENO, text, n);
-  (void)written; /* a failure cannot be reported anywhere */
+  (void)written; /* A write error of standard error cannot be reported. */
 }
 
 void log_live_end(void) {
   if (atomic_exchange(&live, false)) fputc('\n', stderr);
 }
 
-/* Async-signal-safe. One write, for the reason given at print_line. */
+/* Writes a line with one write(), like print_line. Async-signal-safe. */
 static void write_line(int fd, const char *begin, const char *text) {
   const char *const part[] = {begin, "trireme: ", speaker, text, "\n"};
   char line[1024];
   size_t n = 0;
   for (size_t i = 0; i < sizeof part / sizeof *part; i++)
     for (const char *c = part[i]; *c && n < sizeof line; c++) line[n++] = *c;
-  line[n - 1] = '\n'; /* also where the text was cut */
+  line[n - 1] = '\n'; /* Ends the line with a line break, also if the text was truncated. */
   ssize_t written = write(fd, line, n);
-  (void)written; /* a failure cannot be reported anywhere */
+  (void)written; /* A write error of standard error cannot be reported. */
 }
 
 void log_from_signal(const char *text) {

@@ -1,6 +1,6 @@
-/* The table of mapped files, and the handler of SIGBUS that looks into it. The handler may
- * interrupt anything, so it takes no lock and no memory: entries are published with one
- * atomic store each, and blocks of entries are never given back. Depends on log, mem, utf8. */
+/* The table of mapped files, and the SIGBUS handler that searches it. The handler may interrupt
+ * any code, so it takes no lock and allocates no memory: each entry is published with one atomic
+ * store, and blocks of entries are never freed. Depends on log, mem, utf8. */
 #include "base/mapguard.h"
 
 #include <pthread.h>
@@ -18,10 +18,11 @@
 #define BLOCK_RANGES 64
 
 typedef struct {
-  _Atomic uintptr_t begin; /* 0: free */
+  _Atomic uintptr_t begin; /* address of the mapping; 0: the entry is free */
   size_t size;
-  uint64_t offset;    /* of the first byte in the file */
-  char *path, *shown; /* as given, and with control characters escaped for the message */
+  uint64_t offset; /* file offset of the mapping's first byte */
+  /* path as given, and path with control characters escaped for the message */
+  char *path, *shown;
 } Range;
 
 typedef struct Block {
@@ -37,7 +38,7 @@ static Block *next_of(Block *b) {
   return atomic_load_explicit(&b->next, memory_order_acquire);
 }
 
-/* Finds the range that contains the address. */
+/* Finds the mapped range that contains the address. */
 static const Range *find_range(uintptr_t address) {
   for (Block *b = &first_block; b; b = next_of(b)) {
     for (int i = 0; i < BLOCK_RANGES; i++) {
@@ -49,7 +50,8 @@ static const Range *find_range(uintptr_t address) {
   return NULL;
 }
 
-/* printf is not async-signal-safe, so numbers are formatted here. */
+/* A text buffer for the signal handler, which formats numbers itself because printf is not
+ * async-signal-safe. */
 typedef struct {
   char text[2048];
   size_t len;
@@ -99,13 +101,14 @@ static void handle_bus_error(int number, siginfo_t *info, void *context) {
     report_fault(r, (uintptr_t)info->si_addr);
     _exit(ERR_WORK);
   }
-  /* Not a registered mapping: restore the earlier handler, which is called when this one returns
-   * and the same instruction faults again. */
+  /* The address is not in a registered mapping: restores the earlier handler. It is called when
+   * this handler returns and the same instruction faults again. */
   sigaction(number, &before, NULL);
   if (info->si_code <= 0) raise(number);
 }
 
-/* Called for every mapping, because a library (MPI) may have installed its own handler since. */
+/* Installs the SIGBUS handler. Called for every mapping, because a library (MPI) may have
+ * installed its own handler since the last call. */
 static void set_handler(void) {
   struct sigaction now, action = {.sa_flags = SA_SIGINFO};
   if (sigaction(SIGBUS, NULL, &now) == 0 && now.sa_sigaction == handle_bus_error) return;
@@ -140,7 +143,8 @@ static Err fill_range(const void *at, size_t size, uint64_t offset, char *path, 
 
 Err mapguard_add(const void *at, size_t size, uint64_t offset, const char *path) {
   char *copy = NULL, *shown = NULL;
-  size_t len = strlen(path), room = 4 * len + 1; /* a byte is shown as four at most */
+  /* utf8_visible replaces one byte by at most four. */
+  size_t len = strlen(path), room = 4 * len + 1;
   Err err = mem_dup(&copy, path, len);
   if (!err) err = mem_alloc(&shown, room, 1);
   if (!err) {

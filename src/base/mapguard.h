@@ -12,7 +12,7 @@
 /* Registers a mapping of `size` bytes at `at` that begins at `offset` of the file `path`. Installs
  * the signal handler. */
 NODISCARD Err mapguard_add(const void *at, size_t size, uint64_t offset, const char *path);
-/* Call it before munmap. */
+/* Removes a mapping from the table. Call it before munmap. */
 void mapguard_remove(const void *at);
 
 #endif

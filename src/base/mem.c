@@ -12,7 +12,7 @@
 
 static atomic_ullong allocations, fail_at;
 
-/* Counts the allocation; true when a test asked for this one to fail. */
+/* Counts the allocation; returns true if a test requested that this allocation fail. */
 static bool must_fail(void) {
   unsigned long long now = atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed) + 1;
   unsigned long long at = atomic_load_explicit(&fail_at, memory_order_relaxed);
@@ -38,7 +38,8 @@ Err mem_alloc_aligned(void *pointer, size_t bytes) {
       must_fail() ? NULL : aligned_alloc(unit, whole ? (whole + unit - 1) / unit * unit : 64);
   memcpy(pointer, &block, sizeof block);
   if (!block) return out_of_memory(bytes, 1);
-#ifdef __linux__ /* transparent huge pages if available: fewer TLB misses on weights */
+/* Requests transparent huge pages, which reduce TLB misses when the weights are read. */
+#ifdef __linux__
   if (unit == HUGE_PAGE) madvise(block, whole / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
 #endif
   memset(block, 0, whole);

@@ -14,7 +14,7 @@
 
 #define CONFIG_LIMIT ((size_t)1 << 20)
 
-/* Where a value comes from, by increasing priority. */
+/* Sources of an option's value, by increasing priority. */
 typedef enum { FROM_DEFAULT, FROM_RECIPE, FROM_CONFIG, FROM_LINE } Source;
 
 typedef struct {
@@ -26,12 +26,12 @@ typedef struct {
   Source source;
   Occurrence *item;
   size_t items, capacity;
-  double number; /* of the last occurrence, for numeric types */
+  double number; /* value of the last occurrence, for numeric types */
 } Value;
 
 struct OptSet {
   const OptCommand *command;
-  Value *value; /* one per row of the table */
+  Value *value; /* one entry per row of the option table */
   char **operand;
   size_t operands, operand_capacity;
 };
@@ -47,7 +47,7 @@ static Err read_truth(const char *word, double *value) {
   return err_set(ERR_USAGE, "'%s' is neither yes nor no", word);
 }
 
-/* Reads one word as the option's type. Numbers and flags are stored in `number`. */
+/* Parses one word as a value of the option's type. Numbers and flags are stored in `number`. */
 static Err check_word(const OptSpec *s, const char *word, double *number) {
   int64_t whole = 0;
   char choice[64];
@@ -91,8 +91,9 @@ static void clear_value(Value *v) {
   v->items = 0;
 }
 
-/* Adds an occurrence. It replaces the earlier ones if its source has a higher priority or the
- * option holds only one value. A value of lower priority is checked, then ignored. */
+/* Adds an occurrence of an option. The new value replaces the earlier ones if its source has a
+ * higher priority or the option has only one value. A value of lower priority is checked and then
+ * ignored. */
 static Err store_value(OptSet *set, const OptSpec *s, char **word, int words, Source source) {
   Value *v = &set->value[s - opt_specs_];
   double number = 0;
@@ -115,9 +116,10 @@ static Err store_value(OptSet *set, const OptSpec *s, char **word, int words, So
   return ERR_OK;
 }
 
-/* An alias that is a flag, --fp16, stores its value. "fp16 = no" in a config stores nothing. It is
- * an error where some other value would have to be stored and the alias does not say which:
- * --no-fp16 on the command line, which overrules a config, and "no" to the default. */
+/* Stores the value that a flag alias stands for; --fp16 means --precision fp16. "fp16 = no" in a
+ * config file stores nothing. An error if a negated alias would have to select another value,
+ * which it does not name: --no-fp16 on the command line, or "no" for the option's default
+ * value. */
 static Err store_flag_alias(OptSet *set, const OptMatch *m, const char *word, Source source) {
   double is_on = 0;
   char value[64];
@@ -158,14 +160,15 @@ static Err refuse_option(const OptCommand *command, const char *name, size_t len
                  opt_suggest_option_(command, typed));
 }
 
-/* Adds the name to an error, as typed and, for an alias, as the option is called. */
+/* Adds the option's name to an error message: the name as typed and, for an alias, the option
+ * that the alias stands for. */
 static Err name_in_error(const OptMatch *m, const char *dashes) {
   if (m->alias)
     return err_context("%s%s (%s%s)", dashes, m->alias->alias, dashes, m->spec->name);
   return err_context("%s%s", dashes, m->spec->name);
 }
 
-/* --name, --name=yes, or --no-name. */
+/* Parses a flag: --name, --name=yes or --no-name. */
 static Err parse_flag(OptSet *set, const OptMatch *m, const char *value) {
   char word[64];
   char *words[] = {word};
@@ -226,7 +229,7 @@ static Err parse_line(OptSet *set, int argc, char **argv) {
     if (initial && opt_applies_(s, set->command))
       TRY(store_value(set, s, &initial, 1, FROM_DEFAULT));
   }
-  bool options_end = false; /* behind "--" */
+  bool options_end = false; /* True after the argument "--". */
   for (int i = 0; i < argc; i++) {
     if (options_end || argv[i][0] != '-' || !argv[i][1]) {
       TRY(add_operand(set, argv[i]));
@@ -265,9 +268,9 @@ Err opt_parse(OptSet **out, const OptCommand *command, int argc, char **argv) {
   return err;
 }
 
-/* Splits a config value into words in place; "double quotes" keep blanks, and
- * within them \" and \\ stand for themselves and \n for a line break. Returns the
- * count, or -1. */
+/* Splits a config value into words, in place. Words in double quotes may contain blanks; \" and
+ * \\ in them are a quote and a backslash,
+ *  is a line break. Returns the number of words, or -1 if the value cannot be split. */
 static int split_words(char *text, char **word, int room) {
   int words = 0;
   for (char *at = text;;) {
@@ -292,9 +295,10 @@ static int split_words(char *text, char **word, int room) {
   }
 }
 
-/* A name in a config file that is none of this command's own, past or present. One file may serve
- * several commands, so another command's option is ignored; if the name also is a foreign alias
- * here, a warning says so. Everything else that is left unused is an error. */
+/* Checks a name in a config file that is neither an option of this command nor a former name of
+ * one. One file may serve several commands, so the option of another command is ignored, with a
+ * warning if another program's option of that name is an alias here. Any other unknown name is an
+ * error. */
 static Err check_unused_name(OptSet *set, const OptMatch *m, const char *name, size_t len) {
   char typed[64];
   snprintf(typed, sizeof typed, "%.*s", (int)(len < 60 ? len : 60), name);
@@ -449,7 +453,7 @@ static void record_word(Str *out, const char *word) {
   str_addc(out, '"');
 }
 
-/* Was the option given with its default value? */
+/* Returns true if the option was given with its default value. */
 static bool is_default(const OptSpec *s, const Value *v) {
   return s->initial && v->items == 1 && v->item[0].words == 1 &&
          strcmp(v->item[0].word[0], s->initial) == 0;

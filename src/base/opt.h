@@ -12,84 +12,95 @@
 #include "base/str.h"
 
 typedef enum {
-  OPT_FLAG,    /* --resume; also --resume=no */
-  OPT_COUNT,   /* whole number, 25k = 25000 */
-  OPT_BYTES,   /* 64M = 64 * 1024 * 1024 */
-  OPT_SECONDS, /* 90s, 2h */
+  OPT_FLAG,    /* flag: --resume, --resume=no */
+  OPT_COUNT,   /* integer with a decimal unit: 25k = 25000 */
+  OPT_BYTES,   /* size with a binary unit: 64M = 64 * 1024 * 1024 */
+  OPT_SECONDS, /* duration: 90s, 2h */
   OPT_REAL,
   OPT_TEXT,
-  OPT_CHOICE, /* one of `choices` */
+  OPT_CHOICE, /* one word of the list `choices` */
 } OptType;
 
-#define OPT_COMMON "Running"  /* the group that help prints last */
-#define OPT_HIDDEN "Internal" /* a group for the program's own use, which no help shows */
+#define OPT_COMMON "Running" /* name of the option group that help prints last */
+/* name of the group of internal options, which help does not print */
+#define OPT_HIDDEN "Internal"
 
 typedef struct {
-  const char *name; /* without the two dashes */
+  const char *name; /* option name without the two dashes */
   OptType type;
-  const char *arg;     /* what help shows for the value: "FILE", "SRC TGT" */
-  const char *initial; /* default as text; NULL when unset */
-  double min, max;     /* range of numbers; max 0 = none */
-  /* "a|b|c"; "a=old|b" also accepts "old" and stores "a". For OPT_TEXT: values that completion
-   * offers, beside which others are allowed. */
+  const char *arg;     /* placeholder of the value in help: "FILE", "SRC TGT" */
+  const char *initial; /* default value as text; NULL: none */
+  double min, max;     /* allowed range of a number; max 0: no limits */
+  /* For OPT_CHOICE: the allowed values "a|b|c"; "a=old|b" also accepts "old" and stores "a". For
+   * OPT_TEXT: values that shell completion suggests; other values are allowed. */
   const char *choices;
-  int most;             /* greatest number of words per occurrence */
-  bool many;            /* may be repeated; all occurrences are kept */
-  const char *commands; /* "prepare inspect" */
-  const char *group;    /* heading in help */
-  const char *help;     /* one or two sentences, no full stop needed */
+  int most;             /* maximum number of words per occurrence */
+  bool many;            /* The option may be repeated; all occurrences are kept. */
+  const char *commands; /* commands that have the option, for example "prepare inspect" */
+  const char *group;    /* heading of the option's group in help */
+  const char *help;     /* description: one or two sentences, full stop optional */
 } OptSpec;
 
-/* Another name of an option. An alias means exactly the same and is stored under the option's
- * own name. A name whose meaning differs has a `hint` instead and is an error that prints it. */
+/* Another name of an option. An alias has exactly the same meaning and is stored under the
+ * option's own name. A name of another program whose meaning differs has a `hint`; using that
+ * name is an error that prints the hint. */
 typedef struct {
-  const char *commands; /* "train translate" */
-  const char *alias;    /* without the two dashes */
-  const char *name;     /* the option; NULL when there is only a hint */
-  const char *value;    /* the alias is a flag that sets this value; NULL: it takes the value */
-  const char *origin;   /* the program that uses the name: "fairseq, OpenNMT" */
-  const char *hint;     /* the difference and what to pass; NULL for an alias */
+  const char *commands; /* commands that have the alias, for example "train translate" */
+  const char *alias;    /* alias without the two dashes */
+  const char *name;     /* name of the option; NULL if there is only a hint */
+  /* value that the alias sets, for an alias that is a flag; NULL: the alias takes a value */
+  const char *value;
+  const char *origin; /* programs that use the name, for example "fairseq, OpenNMT" */
+  const char *hint;   /* how the meaning differs and which option to use; NULL for an alias */
 } OptAlias;
 
-#define OPT_FORMER "earlier versions" /* the origin of our own former names */
+/* `origin` of names that earlier versions of Trireme used */
+#define OPT_FORMER "earlier versions"
 
-typedef struct OptSet OptSet; /* the values of one call */
+typedef struct OptSet OptSet; /* The option values of one invocation of the program. */
 
 typedef struct {
   const char *name, *summary;
-  const char *usage;    /* after "trireme NAME " */
-  const char *about;    /* a paragraph, wrapped by help */
-  const char *examples; /* lines, shown as they are */
-  const char *operands; /* positional arguments, e.g. "PATH"; NULL: the command takes none */
-  const char *instead;  /* hint for a command without operands that is given one; or NULL */
+  const char *usage;    /* synopsis, printed after "trireme NAME " */
+  const char *about;    /* description of the command, wrapped by help */
+  const char *examples; /* example lines, printed unchanged */
+  const char *operands; /* names of the positional arguments, for example "PATH"; NULL: none */
+  /* What to use instead of a positional argument, for commands that have none; or NULL. */
+  const char *instead;
   int min_operands, max_operands;
-  bool is_wrapper; /* the first operand begins another command: what follows is not parsed */
-  Err (*run)(OptSet *); /* called by main.c */
+  /* The first positional argument starts another command line, which is not parsed. */
+  bool is_wrapper;
+  Err (*run)(OptSet *); /* Entry point of the command, called by main.c. */
 } OptCommand;
 
-/* Sets the tables: options, commands and other names of options. Each ends with a NULL name
- * (NULL alias); `aliases` may be NULL. */
+/* Sets the tables of options, commands and aliases. Each ends with an entry whose name (alias) is
+ * NULL; `aliases` may be NULL. */
 void opt_tables(const OptSpec *specs, const OptCommand *commands, const OptAlias *aliases);
-const OptCommand *opt_command(const char *name); /* NULL if there is none */
-/* "did you mean 'train'?" or "" */
+/* Returns the command of that name, or NULL. */
+const OptCommand *opt_command(const char *name);
+/* Returns "did you mean 'train'?", or "" if no command name is similar. */
 const char *opt_suggest_command(const char *name);
 
 NODISCARD Err opt_parse(OptSet **set, const OptCommand *command, int argc, char **argv);
-/* Applies the text of a config file; `where` is its name for errors. A later line overrides an
- * earlier one; the command line overrides the file. */
+/* Applies the text of a config file; `where` is the file's name for errors. A later line
+ * overrides an earlier one; the command line overrides the file. */
 NODISCARD Err opt_parse_config(OptSet *set, const char *text, size_t len, const char *where);
-/* Applies the options of a recipe; config file and command line override them. */
+/* Applies the options of a recipe. The config file and the command line override them. */
 NODISCARD Err opt_parse_recipe(OptSet *set, const char *text, size_t len, const char *where);
 void opt_free(OptSet *set);
 
-/* Values by name. Asking for an option that the command does not have is a programming error. */
-bool opt_given(const OptSet *set, const char *name); /* by command line or config file */
+/* Functions that return option values by name. Requesting an option that the command does not
+ * have is a programming error. */
+/* Returns true if the command line or the config file sets the option. */
+bool opt_given(const OptSet *set, const char *name);
 bool opt_flag(const OptSet *set, const char *name);
-int64_t opt_count(const OptSet *set, const char *name);    /* COUNT and BYTES */
-double opt_real(const OptSet *set, const char *name);      /* REAL and SECONDS */
-const char *opt_text(const OptSet *set, const char *name); /* NULL when unset */
-/* An option that may be repeated or takes several words: how often it was given, the number of
- * words of occurrence `i`, and one of them (NULL if there are fewer). */
+int64_t opt_count(const OptSet *set, const char *name); /* for OPT_COUNT and OPT_BYTES */
+double opt_real(const OptSet *set, const char *name);   /* for OPT_REAL and OPT_SECONDS */
+/* Returns NULL if the option has no value. */
+const char *opt_text(const OptSet *set, const char *name);
+/* For an option that may be repeated or takes several words: opt_times returns the number of
+ * occurrences, the others the number of words of occurrence `i` and one of its words (NULL if it
+ * has fewer). */
 int opt_times(const OptSet *set, const char *name);
 int opt_words(const OptSet *set, const char *name, int i);
 const char *opt_word(const OptSet *set, const char *name, int i, int word);
@@ -98,12 +109,13 @@ const char *opt_operand(const OptSet *set, int i);
 
 /* Appends every option that differs from its default, as lines of a config file. */
 void opt_record(const OptSet *set, Str *out);
-/* Copies config lines of a command, as opt_record wrote them, with former names of options and
- * of their values replaced by the present ones. Other lines are copied unchanged. */
+/* Copies the config lines of a command, as opt_record wrote them. Replaces former names of
+ * options and of their values by the current names. Copies all other lines unchanged. */
 void opt_rename(const char *command, const char *record, Str *out);
 
-void opt_help(Str *out, const OptCommand *command); /* NULL: the list of commands */
-void opt_help_aliases(Str *out);                    /* the other names of all options */
+/* Appends the help of a command; NULL: the list of commands. */
+void opt_help(Str *out, const OptCommand *command);
+void opt_help_aliases(Str *out); /* Appends the list of all aliases. */
 void opt_man(Str *out, const char *version);
 void opt_completion(Str *out);
 

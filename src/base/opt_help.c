@@ -6,11 +6,12 @@
 #include "base/opt_internal.h"
 
 #define WIDTH  79
-#define INDENT 24 /* column of the descriptions */
+#define INDENT 24 /* column in which descriptions begin */
 
-/* Adds `text` word by word from column `column`, wrapped with an indent. */
+/* Adds `text`, wrapped at word boundaries, beginning at column `column`. Later lines are indented
+ * by `indent`. */
 static void add_wrapped(Str *out, const char *text, size_t column, size_t indent) {
-  bool fresh = true; /* nothing on this line yet */
+  bool fresh = true; /* True until the current line has a word. */
   while (*text) {
     size_t n = strcspn(text, " \n");
     if (n) {
@@ -32,8 +33,8 @@ static void add_wrapped(Str *out, const char *text, size_t column, size_t indent
   str_addc(out, '\n');
 }
 
-/* Frees a part of the text. If it ran out of memory, marks `out` as failed too: otherwise the part
- * would be missing without an error. */
+/* Frees `part`. If `part` failed because memory ran out, marks `out` as failed too: otherwise its
+ * text would be missing without an error. */
 static void free_part(Str *out, Str *part) {
   out->failed = out->failed || part->failed;
   str_free(part);
@@ -50,7 +51,7 @@ static void list_choices(Str *out, const OptSpec *s, const char *separator) {
     str_addf(out, "%s%s", name, *at ? separator : "");
 }
 
-/* The description with choices, default and "may be repeated". */
+/* Adds an option's description with its choices, its default and "may be repeated". */
 static void add_description(Str *out, const OptSpec *s) {
   str_add(out, s->help);
   if (s->type == OPT_CHOICE) {
@@ -62,7 +63,7 @@ static void add_description(Str *out, const OptSpec *s) {
   if (s->many) str_add(out, " (may be repeated)");
 }
 
-/* One line "  left    right", the right side wrapped. */
+/* Adds one line "  left    right" and wraps the right column. */
 static void add_columns(Str *out, Str *left, const char *right) {
   str_add(out, str_text(left));
   if (left->len + 2 > INDENT)
@@ -86,8 +87,8 @@ static bool is_shown(const OptSpec *s, const OptCommand *command) {
   return opt_applies_(s, command) && strcmp(s->group, OPT_HIDDEN) != 0;
 }
 
-/* Calls `each` for the command's options group by group, in the table's order, except that the
- * group OPT_COMMON comes last. */
+/* Calls `each` for the command's options, group by group in the order of the table. The group
+ * OPT_COMMON is last. */
 static void visit_groups(Str *out, const OptCommand *command,
                          void (*heading)(Str *, const char *),
                          void (*each)(Str *, const OptSpec *)) {
@@ -132,7 +133,7 @@ static bool has_flag(const OptCommand *command) {
   return false;
 }
 
-/* The notes below the list that apply to every option. */
+/* Adds the notes on all options that follow the list of options. */
 static void add_option_notes(Str *out, const OptCommand *command) {
   str_add(out,
           "\n  -h, --help            Print this text\n"
@@ -171,12 +172,12 @@ static bool has_alias(const OptCommand *command) {
   return false;
 }
 
-/* "--num-beams (Hugging Face)" and "--fp16 (fairseq)". */
+/* Adds the alias and the program that uses it: "--num-beams (Hugging Face)". */
 static void add_alias_name(Str *out, const OptAlias *a) {
   str_addf(out, "--%s (%s)", a->alias, a->origin);
 }
 
-/* "--beam-size", or with the value that the alias sets: "--precision fp16". */
+/* Adds the option of an alias, and the value if the alias sets one: "--precision fp16". */
 static void add_target_name(Str *out, const OptAlias *a) {
   str_addf(out, "--%s%s%s", a->name, a->value ? " " : "", a->value ? a->value : "");
 }
@@ -186,7 +187,8 @@ static bool is_same_target(const OptAlias *a, const OptAlias *b) {
   return strcmp(a->value ? a->value : "", b->value ? b->value : "") == 0;
 }
 
-/* Lists the aliases of the target of `first`, unless an earlier alias has listed them. */
+/* Adds one line with all aliases of the option that `first` stands for. Does nothing if an alias
+ * before `first` stands for the same option. */
 static void add_alias_line(Str *out, const OptCommand *command, const OptAlias *first) {
   for (const OptAlias *a = opt_aliases_; a < first; a++) {
     if (opt_is_for_(a->commands, command) && is_same_target(a, first)) return;
@@ -236,7 +238,7 @@ void opt_help_aliases(Str *out) {
   }
 }
 
-/* Adds text with the characters that roff interprets escaped. */
+/* Adds text in which the characters that roff interprets are escaped. */
 static void add_roff(Str *out, const char *text) {
   for (const char *at = text; *at; at++) {
     if (at == text && (*at == '.' || *at == '\'')) str_add(out, "\\&");
@@ -267,7 +269,8 @@ static void add_man_option(Str *out, const OptSpec *s) {
   free_part(out, &text);
 }
 
-/* The aliases of each option in one paragraph; names with a hint in a list. */
+/* Adds one paragraph with the aliases of each option, and a list of the names that have a
+ * hint. */
 static void add_man_aliases(Str *out) {
   Str text = {0};
   str_add(

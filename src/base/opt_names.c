@@ -35,8 +35,8 @@ bool opt_applies_(const OptSpec *spec, const OptCommand *command) {
   return opt_is_for_(spec->commands, command);
 }
 
-/* Is `name` close enough to be suggested: at most a third of its letters differ, or it begins with
- * what was typed? */
+/* Returns true if `name` is similar enough to be suggested: at most a third of its letters
+ * differ, or it begins with `typed`. */
 static bool is_near(const char *typed, const char *name, size_t *best) {
   size_t d = str_distance(typed, name);
   if (strlen(typed) >= 3 && str_starts(name, typed) && d > 1) d = 1;
@@ -74,7 +74,7 @@ const char *opt_suggest_option_(const OptCommand *command, const char *name) {
   return text;
 }
 
-/* Equal texts, where '_' is the same as '-': --learning_rate is --learning-rate. */
+/* Compares two names; '_' and '-' are equal. */
 static bool is_same_name(const char *a, const char *b, size_t len) {
   for (size_t i = 0; i < len; i++) {
     if ((a[i] == '_' ? '-' : a[i]) != (b[i] == '_' ? '-' : b[i])) return false;
@@ -94,7 +94,8 @@ bool opt_is_former_(const OptAlias *a) {
   return strcmp(a->origin, OPT_FORMER) == 0;
 }
 
-/* Our own former names come before those of other programs. */
+/* Finds an alias. The former names of Trireme's own options take precedence over the names of
+ * other programs. */
 static const OptAlias *find_alias(const OptCommand *command, const char *name, size_t len) {
   const OptAlias *other = NULL;
   for (const OptAlias *a = opt_aliases_; a->alias; a++) {
@@ -115,7 +116,6 @@ OptMatch opt_match_name_(const OptCommand *command, const char *name, size_t len
   return m;
 }
 
-/* Is it an option of another command, by its present or its former name? */
 bool opt_is_of_another_command_(const OptCommand *command, const char *name, size_t len) {
   for (const OptCommand *v = opt_commands_; v->name; v++) {
     if (v == command) continue;
@@ -126,7 +126,6 @@ bool opt_is_of_another_command_(const OptCommand *command, const char *name, siz
   return false;
 }
 
-/* Is it a name that another command accepts as an alias or answers with a hint? */
 bool opt_is_alias_of_another_command_(const OptCommand *command, const char *name, size_t len) {
   for (const OptCommand *v = opt_commands_; v->name; v++) {
     if (v != command && find_alias(v, name, len)) return true;
@@ -148,7 +147,6 @@ bool opt_next_choice_(const char **at, char name[64]) {
   return true;
 }
 
-/* Reads the choice that `word` means into `name`: the choice itself or one of its synonyms. */
 bool opt_read_choice_(const char *choices, const char *word, char name[64]) {
   size_t n = strlen(word);
   const char *next = choices;
@@ -164,7 +162,8 @@ bool opt_read_choice_(const char *choices, const char *word, char name[64]) {
   return false;
 }
 
-/* Reports that `word` is not a choice; lists the choices and suggests the closest one. */
+/* Returns an error that `word` is not a choice, lists the choices and suggests the most similar
+ * one. */
 Err opt_refuse_choice_(const char *choices, const char *word) {
   Str list = {0};
   char name[64], meant[64] = "";
@@ -179,7 +178,7 @@ Err opt_refuse_choice_(const char *choices, const char *word) {
   return err;
 }
 
-/* Adds the present name of a choice that the config line has under a former name. */
+/* Adds the current name of a choice whose former name is in a config line. */
 static void rename_choice(const OptSpec *s, const char *value, size_t len, Str *out) {
   char word[64], name[64];
   snprintf(word, sizeof word, "%.*s", (int)len, value);

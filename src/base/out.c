@@ -1,4 +1,4 @@
-/* Standard output: errors of writing to it. Depends on err, utf8, POSIX. */
+/* Standard output with write errors reported. Depends on err, utf8, POSIX. */
 #include "base/out.h"
 
 #include <errno.h>
@@ -10,7 +10,8 @@
 #include "base/file.h"
 #include "base/utf8.h"
 
-static char out_name[FILE_PATH_MAX] = "standard output"; /* for errors */
+/* Name of the output in error messages. */
+static char out_name[FILE_PATH_MAX] = "standard output";
 
 Err out_to(const char *path) {
   if (!freopen(path, "w", stdout)) return err_errno("cannot create", path);
@@ -21,8 +22,8 @@ Err out_to(const char *path) {
 void out_reserve(void) {
   for (int fd = 0; fd < 3; fd++) {
     if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
-    /* open() returns the lowest free descriptor, which is this one. It is opened in the wrong
-     * direction, so that using it still fails. */
+    /* open() returns the lowest free descriptor, which is `fd`. It is opened for reading instead
+     * of writing, or the reverse, so that using it still fails. */
     if (open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0) return;
   }
 }
@@ -47,7 +48,7 @@ void out_visible(const char *text) {
 Err out_flush(void) {
   bool failed_before = ferror(stdout) != 0;
   if (fflush(stdout) != 0) return err_errno("cannot write", out_name);
-  /* errno no longer has the reason of an earlier failure. */
+  /* An earlier write failed, and errno no longer contains its reason. */
   return failed_before ? err_set(ERR_WORK, "cannot write %s", out_name) : ERR_OK;
 }
 

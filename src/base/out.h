@@ -6,19 +6,21 @@
 
 #include "base/err.h"
 
-/* Opens /dev/null in place of those of the descriptors 0 to 2 that are closed, so that no
- * file the program opens can become standard output. Writing to one of these still fails. */
+/* Opens /dev/null on each of the descriptors 0 to 2 that is closed, so that no file opened later
+ * becomes standard output. Writing to such a descriptor still fails. */
 void out_reserve(void);
-/* Replaces standard output by a file, which is emptied first. Errors then name the file. */
+/* Redirects standard output to a file, which is truncated first. Later errors name the file. */
 NODISCARD Err out_to(const char *path);
-/* Reports an earlier write to stdout that failed; call it right after the write. */
+/* Fails if an earlier write to stdout failed. Call it directly after the write, while errno is
+ * valid. */
 NODISCARD Err out_check(void);
 NODISCARD Err out_print(const char *text);
 /* Prints text from a file or an archive with terminal control characters escaped. */
 void out_visible(const char *text);
-/* Flushes stdout and reports a failed write, as out_check does. */
+/* Flushes stdout. Fails if this or an earlier write failed. */
 NODISCARD Err out_flush(void);
-/* Was output lost because the reader of the pipe has ended, as in `trireme help | head -1`? */
+/* Returns true if output was lost because the reader of the pipe has ended, as in `trireme help |
+ * head -1`. */
 bool out_is_reader_gone(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* OpenMP where the compiler has it; one thread where it has not. */
+/* OpenMP if the compiler supports it; otherwise replacements that run one thread. */
 #ifndef BASE_PARALLEL_H
 #define BASE_PARALLEL_H
 

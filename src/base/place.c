@@ -1,5 +1,5 @@
-/* Selects the kind of place by the path, checks ranges, counts pins. Depends on err, str, mem,
- * file, sha256. */
+/* Selects the storage kind by the scheme of a path, checks ranges, counts pinned ranges. Depends
+ * on err, str, mem, file, sha256. */
 #include "base/place.h"
 
 #include <inttypes.h>
@@ -24,7 +24,7 @@ void place_register(const PlaceKind *kind) {
   if (kinds < KINDS_MAX) registered[kinds++] = kind;
 }
 
-/* The kind of a path; NULL if its scheme is not known. */
+/* Returns the storage kind of a path, or NULL if its scheme is not known. */
 static const PlaceKind *find_kind(const char *path) {
   const char *end = strstr(path, "://");
   size_t len = end ? (size_t)(end - path) : 0;
@@ -48,7 +48,7 @@ Err place_check(const char *path) {
   return find_kind(path) ? ERR_OK : refuse_scheme(path);
 }
 
-/* Opens a file whose path is set. After an error the path is freed and NULL. */
+/* Opens a file whose path is set. After an error the path is freed and set to NULL. */
 static Err open_kind(PlaceFile *f, const PlaceKind *kind) {
   Err err = kind->open(f);
   if (err) {
@@ -93,7 +93,8 @@ Err place_pin(const PlaceFile *f, uint64_t offset, size_t len, PlacePin *pin) {
   TRY(check_range(f, offset, len));
   TRY(mem_dup(&pin->path, f->path, strlen(f->path)));
   Err err = ERR_OK;
-  pin->bytes = (const uint8_t *)""; /* an empty range needs no memory */
+  /* An empty range needs no memory, but its address must not be NULL. */
+  pin->bytes = (const uint8_t *)"";
   if (len) err = f->kind->pin ? f->kind->pin(f, pin) : place_pin_copy(f, pin);
   if (err) {
     mem_free(pin->path);
@@ -160,7 +161,7 @@ Err place_list(const char *path, PlaceVisit visit, void *context) {
   return kind->list(path, visit, context);
 }
 
-/* Calls `take` with the file's bytes from first to last. */
+/* Calls `take` with the bytes of the file, block by block in order. */
 static Err read_blocks(const PlaceFile *f, void *context,
                        Err (*take)(void *context, const uint8_t *bytes, size_t len)) {
   uint8_t block[READ_BLOCK];
@@ -183,7 +184,9 @@ Err place_read_all(const char *path, size_t limit, Str *into) {
   if (!kind) return refuse_scheme(path);
   Err err = mem_dup(&f.path, path, strlen(path));
   if (err) {
-    into->failed = true; /* out of memory, as str_add would say: the file may be sound */
+    /* Marks an out-of-memory error as str_add does. Callers then do not report the file as
+     * damaged. */
+    into->failed = true;
     return err;
   }
   TRY(open_kind(&f, kind));

@@ -1,10 +1,10 @@
-/* Local files as a kind of place. A pinned range is mapped, so that all ranks of a machine share
- * one copy in the page cache, and opening a large file costs nothing. A page that cannot be read
- * any more (the file was truncated, the disk fails) raises SIGBUS, which mapguard turns into a
- * message and exit code 1.
+/* Storage kind for local files. A pinned range is mapped: all ranks of a machine share one copy
+ * in the page cache, and opening a large file costs nothing. If a page can no longer be read (the
+ * file was truncated, the disk failed), the kernel raises SIGBUS, which mapguard reports before
+ * it ends the process with exit code 1.
  *
- * Only on file systems without mmap (ENODEV) is a range read into memory. Network file systems are
- * mapped too: a copy of each shard and rank would not fit into memory.
+ * Only on file systems without mmap (ENODEV) is a range read into memory. Files on network file
+ * systems are mapped too: a private copy of every shard for every rank would not fit into memory.
  * Depends on err, file, mapguard, mem. */
 #include <dirent.h>
 #include <errno.h>
@@ -49,7 +49,8 @@ static Err read_local(const PlaceFile *f, uint64_t offset, void *to, size_t len)
   return ERR_OK;
 }
 
-/* A mapping begins at a page: state is its address, state_size its bytes. */
+/* Maps a range. A mapping must begin at a page boundary: `state` is the address of that page,
+ * `state_size` the size of the mapping. */
 static Err pin_local(const PlaceFile *f, PlacePin *pin) {
   size_t before = (size_t)(pin->offset % (uint64_t)sysconf(_SC_PAGESIZE));
   size_t size = before + pin->size;
@@ -76,7 +77,8 @@ static void unpin_local(PlacePin *pin) {
   munmap(pin->state, pin->state_size);
 }
 
-/* A link that leads nowhere counts as a file: opening it names the problem. */
+/* Returns the type of a path. A dangling symbolic link counts as a file, so that opening it
+ * reports the problem. */
 static PlaceType type_local(const char *path) {
   if (file_is_dir(path)) return PLACE_DIRECTORY;
   return file_exists(path) ? PLACE_FILE : PLACE_MISSING;

@@ -1,4 +1,5 @@
-/* Pins that are copies in memory, for kinds of place that cannot map. Depends on mem. */
+/* Pins a range by copying it into memory, for storage kinds that cannot map files. Depends on
+ * mem. */
 #include "base/mem.h"
 #include "base/place_internal.h"
 

@@ -1,11 +1,12 @@
-/* Finding and loading plug-ins. Depends on the dynamic linker, file, str. */
+/* Finds and loads plug-ins. Depends on the dynamic linker, file, str. */
 #include "base/plugin.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Is the plug-in in this directory? Adds the directory to the list for the error message. */
+/* Searches one directory for the plug-in. Adds the directory to `looked`, the list for the error
+ * message. */
 static Err look_in(const char *dir, const char *name, char *path, Str *looked, bool *found) {
   TRY(file_join(path, dir, name));
   *found = file_exists(path);
@@ -46,7 +47,7 @@ static Err find_plugin(const char *name, char *path, Str *looked) {
       name, str_text(looked));
 }
 
-/* Program and plug-in share structs, so a plug-in of another build is refused. */
+/* Refuses a plug-in of another build, because program and plug-in share struct layouts. */
 static Err check_version(const Plugin *p) {
   const char *version = dlsym(p->handle, "trireme_plugin_version");
   if (!version)
@@ -65,11 +66,14 @@ Err plugin_open(Plugin *p, const char *name) {
   Err err = find_plugin(name, p->path, &looked);
   str_free(&looked);
   if (err) return err;
-  /* RTLD_NOW: a missing library is then reported here and not in the middle of a run. */
+  /* RTLD_NOW resolves all symbols here, so a missing library is reported at start-up and not
+   * later in a run. */
   p->handle = dlopen(p->path, RTLD_NOW | RTLD_LOCAL);
   if (!p->handle) {
     const char *why = dlerror();
-    if (str_starts(why, p->path)) why += strlen(p->path) + 2; /* the message names it already */
+    /* Removes the path that dlerror() puts before its message: the error below contains the
+     * path. */
+    if (str_starts(why, p->path)) why += strlen(p->path) + 2;
     return err_set(ERR_WORK, "cannot load %s: %s", p->path, why);
   }
   err = check_version(p);

@@ -16,20 +16,22 @@
 
 #include "base/file.h"
 
-/* Increase the number whenever a struct that program and plug-ins share changes. */
+/* Version of the interface. Increase the number whenever a struct that program and plug-ins share
+ * changes. */
 #define PLUGIN_VERSION TRIREME_VERSION "/8"
 
 typedef struct {
   void *handle;
-  char path[FILE_PATH_MAX]; /* where it was found */
+  char path[FILE_PATH_MAX]; /* file that was loaded */
 } Plugin;
 
 /* Fails if the plug-in is not found, cannot be loaded, or has another version. */
 NODISCARD Err plugin_open(Plugin *p, const char *name);
-/* Is there a file of that name on the search path? It need not be loadable. */
+/* Returns true if the search path contains a file of that name. The file may still fail to
+ * load. */
 bool plugin_exists(const char *name);
 /* Stores the address of a function or variable in *address, a pointer to a pointer. */
 NODISCARD Err plugin_symbol(const Plugin *p, const char *symbol, void *address);
-void plugin_close(Plugin *p); /* no effect if it is not open */
+void plugin_close(Plugin *p); /* Unloads the plug-in, if it is open. */
 
 #endif

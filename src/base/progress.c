@@ -10,7 +10,7 @@
 #include "base/thread.h"
 #include "base/utf8.h"
 
-#define TERMINAL_PERIOD 0.1 /* seconds between redraws */
+#define TERMINAL_PERIOD 0.1 /* seconds between two redraws on a terminal */
 #define PIPE_PERIOD     5.0
 
 double progress_clock(void) {

@@ -1,5 +1,6 @@
-/* Progress of a long job: on a terminal a bar with rate and remaining time, elsewhere a plain line
- * every few seconds. Threads: one at a time may update a Progress. Depends on log, str, utf8. */
+/* Progress of a long job: on a terminal a bar with rate and remaining time, otherwise a plain
+ * line every few seconds. Threads: callers must not update one Progress at the same time. Depends
+ * on log, str, utf8. */
 #ifndef BASE_PROGRESS_H
 #define BASE_PROGRESS_H
 
@@ -8,22 +9,26 @@
 #include <stdint.h>
 
 typedef struct {
-  char title[128];  /* "encode" */
-  const char *unit; /* "lines", or "bytes" for sizes in kB and MB */
-  uint64_t total;   /* 0 when unknown */
+  char title[128]; /* name of the job, for example "encode" */
+  /* unit of the counts, for example "lines"; "bytes" is printed as kB and MB */
+  const char *unit;
+  uint64_t total; /* total amount of work; 0: unknown */
   uint64_t done, first;
-  double start, shown; /* seconds of the monotonic clock */
+  /* times of the start and of the last redraw, seconds of CLOCK_MONOTONIC */
+  double start, shown;
   bool bytes, drawn;
 } Progress;
 
 void progress_begin(Progress *p, const char *title, const char *unit, uint64_t total);
-/* Sets how much an earlier process of a resumed job had done; the rate does not include it. */
+/* Sets the amount of work done by an earlier process of a resumed job. It counts as done, but not
+ * towards the rate. */
 void progress_resume(Progress *p, uint64_t already);
 void progress_set(Progress *p, uint64_t done);
-/* Ends the line; prints the total, the time and the mean rate. */
+/* Ends the progress line; prints the total, the time and the mean rate. */
 void progress_end(Progress *p);
 
-/* For work whose progress is unknown: a thread shows the elapsed time until progress_wait_end. */
+/* For work whose progress is unknown: a thread prints the elapsed time until
+ * progress_wait_end. */
 typedef struct {
   const char *title;
   double start;
@@ -35,6 +40,6 @@ typedef struct {
 void progress_wait_begin(ProgressWait *w, const char *title);
 void progress_wait_end(ProgressWait *w);
 
-double progress_clock(void); /* seconds, monotonic */
+double progress_clock(void); /* Returns seconds of CLOCK_MONOTONIC. */
 
 #endif

@@ -77,7 +77,9 @@ uint64_t rng_next(Rng *rng) {
 }
 
 uint64_t rng_below(Rng *rng, uint64_t n) {
-  uint64_t limit = UINT64_MAX - UINT64_MAX % n; /* a multiple of n */
+  /* The largest multiple of n that fits. Larger values are drawn again, because x % n would be
+   * biased. */
+  uint64_t limit = UINT64_MAX - UINT64_MAX % n;
   uint64_t x;
   do x = rng_next(rng);
   while (x >= limit);

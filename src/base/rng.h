@@ -12,18 +12,18 @@ void rng_philox(uint64_t key, uint64_t counter_hi, uint64_t counter_lo, uint32_t
 /* Hashes a key and a value to 64 bits (splitmix64 finalizer, twice). */
 uint64_t rng_mix(uint64_t key, uint64_t value);
 
-/* Element `i` of the permutation of 0 … n-1 selected by `key`. O(1) on average. */
+/* Returns element `i` of the permutation of 0 … n-1 that `key` selects. O(1) on average. */
 uint64_t rng_permute(uint64_t key, uint64_t n, uint64_t i);
 
-/* 64-bit hash of bytes, for tables and samples; not for security. */
+/* Computes a 64-bit hash of bytes, for hash tables and sampling; not for security. */
 uint64_t rng_hash(const void *bytes, size_t len, uint64_t seed);
 
-/* A sequential generator, for callers that draw in a fixed order. */
+/* A sequential generator, for callers that draw numbers in a fixed order. */
 typedef struct {
   uint64_t key, counter;
 } Rng;
 uint64_t rng_next(Rng *rng);
-/* Uniform in 0 … n-1, n > 0, without bias. */
+/* Returns a uniformly distributed integer from 0 to n-1, without bias; n > 0. */
 uint64_t rng_below(Rng *rng, uint64_t n);
 
 #endif

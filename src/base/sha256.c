@@ -1,7 +1,8 @@
-/* SHA-256 (FIPS 180-4). Uses libcrypto, which has code for the processor's SHA instructions; if it
- * is not available, the plain C below, with the same result at a tenth of the speed. Of libcrypto
- * the older interface (SHA256_CTX) is used: its state is a plain struct, which can be copied,
- * needs no allocation and cannot fail. Depends on libcrypto or the C library. */
+/* SHA-256 (FIPS 180-4). Uses libcrypto, which uses the SHA instructions of the processor. If the
+ * program is built without libcrypto, the C code below computes the same result at a tenth of the
+ * speed. Uses the older interface of libcrypto (SHA256_CTX), because its state is a plain struct
+ * that can be copied, needs no allocation and cannot fail. Depends on libcrypto or the C
+ * library. */
 #include "base/sha256.h"
 
 #include <string.h>

@@ -8,11 +8,15 @@
 
 #include "base/log.h"
 
-static atomic_int asked; /* how often; every thread may ask or be interrupted */
-static const char *const *_Atomic answers; /* printed at the first and second signal; or NULL */
-static const char *const *usual;           /* the answers of stop_watch_twice */
+/* Number of stop signals received so far. Atomic: every thread may read it or be interrupted by a
+ * signal. */
+static atomic_int asked;
+/* The messages that are printed at the first and the second signal; or NULL. */
+static const char *const *_Atomic answers;
+static const char *const *usual; /* The messages set by stop_watch_twice. */
 
-/* The signal handler; SIGINT, SIGTERM and SIGUSR1 are blocked while it runs. */
+/* Handles the signals that request a stop. SIGINT, SIGTERM and SIGUSR1 are blocked during the
+ * call. */
 static void handle_signal(int signal_number) {
   int error = errno;
   const char *const *answer = answers;
@@ -20,7 +24,8 @@ static void handle_signal(int signal_number) {
   if (signal_number == SIGUSR1 && asked) return;
   if (asked == most) {
     signal(signal_number, SIG_DFL);
-    raise(signal_number); /* delivered when this returns */
+    /* The signal is blocked now and ends the process when the handler returns. */
+    raise(signal_number);
     return;
   }
   asked = asked + 1;

@@ -55,7 +55,7 @@ static bool is_shell_safe(unsigned char c) {
   return c >= 0x80 || isalnum(c) || strchr("_@%+=:,./-", c);
 }
 
-/* Would a message print the word unchanged, without escapes? */
+/* Returns true if a message would print the word unchanged, without escapes. */
 static bool is_visible(const char *word) {
   char shown[256];
   while (*word) {
@@ -66,7 +66,6 @@ static bool is_visible(const char *word) {
   return true;
 }
 
-/* Adds a word with control characters, which only $'\033' of bash, zsh and ksh can express. */
 void str_add_shell(Str *str, const char *word) {
   bool safe = *word != '\0', control = !is_visible(word);
   for (const char *at = word; *at; at++) safe = safe && is_shell_safe((unsigned char)*at);
@@ -118,7 +117,8 @@ bool str_ends(const char *text, const char *suffix) {
 }
 
 size_t str_distance(const char *a, const char *b) {
-  size_t row[64]; /* row[j] = distance from the first i letters of a to the first j of b */
+  /* row[j] is the distance between the first i letters of a and the first j letters of b. */
+  size_t row[64];
   size_t m = strlen(b);
   if (m >= 64) return SIZE_MAX;
   for (size_t j = 0; j <= m; j++) row[j] = j;
@@ -136,14 +136,15 @@ size_t str_distance(const char *a, const char *b) {
   return row[m];
 }
 
-/* Reads the number at the beginning of `text`; *rest points behind it. */
+/* Parses the number at the beginning of `text` and sets *rest to the character after it. */
 static Err parse_number(const char *text, double *value, const char **rest) {
   char *end = NULL;
   errno = 0;
   const char *digits = text + (text[0] == '+' || text[0] == '-');
   bool plausible = isdigit((unsigned char)digits[0]) || digits[0] == '.';
   if (digits[0] == '0' && (digits[1] == 'x' || digits[1] == 'X')) plausible = false;
-  if (plausible) *value = strtod(text, &end); /* no leading blanks, no "nan", no "0x" */
+  /* Rejects what strtod accepts beyond decimal numbers: leading blanks, "nan", "0x". */
+  if (plausible) *value = strtod(text, &end);
   if (!plausible || end == text || !isfinite(*value) || errno == ERANGE) {
     return err_set(ERR_USAGE, "'%s' is not a number", text);
   }
@@ -151,7 +152,8 @@ static Err parse_number(const char *text, double *value, const char **rest) {
   return ERR_OK;
 }
 
-/* The factor of a unit's letter: k, K, M, G or T; 0 if it is none of them. */
+/* Returns the factor of the unit k, K, M, G or T, or 0 for any other letter. `kilo` is 1000 or
+ * 1024. */
 static double scale_of(char letter, double kilo) {
   switch (letter) {
     case 'k':
@@ -176,7 +178,8 @@ static Err parse_scaled(const char *text, double kilo, const char *bad, int64_t 
   if (scale > 0) rest++;
   if (kilo == 1024.0 && *rest == 'B') rest++;
   x *= unit;
-  /* 1.001k is 1000.9999999999999 in binary: accept a difference that is only a rounding error. */
+  /* Rounds to an integer. "1.001k" is 1000.9999999999999 in binary, so a difference of a few
+   * units in the last place is accepted. */
   double whole = round(x), slack = unit > 1 ? 4e-16 * fabs(x) : 0;
   if (*rest || fabs(x - whole) > slack || fabs(x) > 9e15)
     return err_set(ERR_USAGE, "'%s' is not %s", text, bad);
@@ -192,8 +195,8 @@ Err str_bytes(const char *text, int64_t *value) {
   return parse_scaled(text, 1024.0, "a size in bytes such as 4096, 64M or 2G", value);
 }
 
-/* Adds x in the unit at *rest ("ms", "s", "m", "h", "d") to *total and moves *rest behind it. False
- * if there is no such unit. */
+/* Adds x, in the unit at *rest ("ms", "s", "m", "h", "d"), to *total and moves *rest after the
+ * unit. Returns false if there is no such unit. */
 static bool add_time(double x, const char **rest, double *total) {
   static const struct {
     const char *name;
@@ -212,7 +215,7 @@ Err str_seconds(const char *text, double *value) {
   const char *rest = text;
   double total = 0, x = 0;
   const char *at = text;
-  do { /* "1h30m" is allowed */
+  do { /* Parses one or more number-unit pairs, as in "1h30m". */
     if (parse_number(at, &x, &rest) || x < 0) goto bad;
     if (*rest == '\0' && at == text)
       total += x;

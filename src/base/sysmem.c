@@ -1,9 +1,10 @@
-/* /proc/meminfo, then the cgroups. A limit may be set at any level of the hierarchy and holds
- * for all below it, so each level from the process's own cgroup up to the mount point is read:
- *   v2  memory.max and memory.high against memory.current
- *   v1  memory.limit_in_bytes against memory.usage_in_bytes
- * Usage contains the page cache. Its file pages are dropped before a limit kills anything, so
- * they are added back. Depends on file, str. */
+/* Reads /proc/meminfo and the memory cgroups of this process. A limit may be set at any level of
+ * the cgroup hierarchy and applies to all levels below it. Each level from the process's own
+ * cgroup up to the mount point is therefore read:
+ *   v2  limits memory.max and memory.high, usage memory.current
+ *   v1  limit memory.limit_in_bytes, usage memory.usage_in_bytes
+ * The usage includes page cache. The kernel drops cached file pages before it enforces a limit,
+ * so they count as free. Depends on file, str. */
 #include "base/sysmem.h"
 
 #include <inttypes.h>
@@ -14,11 +15,11 @@
 
 #include "base/file.h"
 
-/* What the files of a hierarchy are called. A name that is NULL does not exist there. */
+/* File names and keys of one cgroup version. NULL: that version has no such file or key. */
 typedef struct {
-  const char *file_system; /* in /proc/self/mountinfo */
+  const char *file_system; /* file system type in /proc/self/mountinfo */
   const char *limit[2], *usage;
-  const char *cache[3]; /* keys of memory.stat: pages that can be dropped */
+  const char *cache[3]; /* keys of memory.stat that count reclaimable pages */
 } Hierarchy;
 
 static const Hierarchy hierarchies[] = {
@@ -32,15 +33,15 @@ static const Hierarchy hierarchies[] = {
      {"total_inactive_file ", "total_active_file ", NULL}},
 };
 
-/* A path below `root`; false if it is too long. */
+/* Concatenates `root` and a path; returns false if the result is too long. */
 static bool join_root(char path[FILE_PATH_MAX], const char *root, const char *dir,
                       const char *name) {
   int n = snprintf(path, FILE_PATH_MAX, "%s%s/%s", root, dir, name);
   return n > 0 && n < FILE_PATH_MAX;
 }
 
-/* Reads the number behind `key` in the first line that begins with it; false if there is none
- * ("max" is no number). */
+/* Reads the number after `key` in the first line that begins with `key`. Returns false if there
+ * is none; the value "max" (no limit) is not a number. */
 static bool read_number(const char *root, const char *dir, const char *name, const char *key,
                         uint64_t *number) {
   char path[FILE_PATH_MAX], line[256];
@@ -53,11 +54,12 @@ static bool read_number(const char *root, const char *dir, const char *name, con
   return found;
 }
 
-/* Lowers *left and *all by the limits of one cgroup. */
+/* Reduces *left and *all to the limits of one cgroup. */
 static void apply_limits(const Hierarchy *h, const char *root, const char *dir, uint64_t *left,
                          uint64_t *all) {
   uint64_t usage, cache = 0, pages;
-  if (!read_number(root, dir, h->usage, "", &usage)) return; /* the root cgroup has none */
+  /* The root cgroup has no usage file and no limits. */
+  if (!read_number(root, dir, h->usage, "", &usage)) return;
   for (int i = 0; i < 3 && h->cache[i]; i++)
     if (read_number(root, dir, "memory.stat", h->cache[i], &pages)) cache += pages;
   uint64_t held = usage > cache ? usage - cache : 0;
@@ -70,7 +72,7 @@ static void apply_limits(const Hierarchy *h, const char *root, const char *dir, 
   }
 }
 
-/* Does a list "a,b,c" have this entry? */
+/* Returns true if the comma-separated list contains the entry. */
 static bool has_entry(const char *list, const char *entry) {
   size_t n = strlen(entry);
   for (const char *at = list; *at; at += strspn(at, ",")) {
@@ -81,8 +83,8 @@ static bool has_entry(const char *list, const char *entry) {
   return false;
 }
 
-/* The process's cgroup in this hierarchy, from a line "ID:CONTROLLERS:PATH" of
- * /proc/self/cgroup; v2 has the line "0::PATH". */
+/* Finds the process's cgroup in this hierarchy, in a line "ID:CONTROLLERS:PATH" of
+ * /proc/self/cgroup. The line of v2 is "0::PATH". */
 static bool find_cgroup(const Hierarchy *h, const char *root, char cgroup[FILE_PATH_MAX]) {
   char path[FILE_PATH_MAX], line[FILE_PATH_MAX + 256];
   bool found = false, v2 = strcmp(h->file_system, "cgroup2") == 0;
@@ -102,7 +104,7 @@ static bool find_cgroup(const Hierarchy *h, const char *root, char cgroup[FILE_P
   return found;
 }
 
-/* Replaces the octal escapes of mountinfo (\040 is a space). */
+/* Replaces the octal escapes of mountinfo, for example \040 by a space. */
 static void unescape_octal(char *text) {
   char *to = text;
   for (const char *at = text; *at; to++) {
@@ -117,8 +119,8 @@ static void unescape_octal(char *text) {
   *to = '\0';
 }
 
-/* Where the hierarchy is mounted, and which of its cgroups the mount shows as its top. A line of
- * mountinfo: "ID PARENT DEVICE TOP POINT OPTIONS [TAG…] - TYPE SOURCE SUPER-OPTIONS". */
+/* Finds the mount point of the hierarchy and `top`, the cgroup that is the root of the mount. A
+ * line of mountinfo: "ID PARENT DEVICE TOP POINT OPTIONS [TAG…] - TYPE SOURCE SUPER-OPTIONS". */
 static bool find_mount(const Hierarchy *h, const char *root, char top[FILE_PATH_MAX],
                        char point[FILE_PATH_MAX]) {
   char path[FILE_PATH_MAX], line[2 * FILE_PATH_MAX + 512];
@@ -145,8 +147,8 @@ static bool find_mount(const Hierarchy *h, const char *root, char top[FILE_PATH_
   return found;
 }
 
-/* The part of `cgroup` that lies below `top`; "" where the mount does not show it, as in a
- * container that sees only its own cgroup. */
+/* Returns the path of `cgroup` relative to `top`. Returns "" if `cgroup` is outside the mount, as
+ * in a container that sees only its own cgroup. */
 static const char *below_top(const char *cgroup, const char *top) {
   size_t n = strcmp(top, "/") == 0 ? 0 : strlen(top);
   if (strncmp(cgroup, top, n) != 0 || (cgroup[n] != '/' && cgroup[n] != '\0')) return "";

@@ -7,10 +7,10 @@
 
 #include "base/err.h"
 
-/* *left: bytes that can be allocated without swapping and without reaching a limit; page cache that
- * the kernel can drop counts as free. *all: the system's memory or the lowest limit, in bytes.
- * `root` is prepended to every path that is read: "" for the running system, a directory in
- * tests. */
+/* Computes two amounts in bytes. *left: memory that can be allocated without swapping and without
+ * reaching a limit; page cache that the kernel can drop counts as free. *all: the system's memory
+ * or the lowest limit. `root` is prepended to every path that is read: "" for the running system,
+ * a directory in tests. */
 NODISCARD Err sysmem_read(const char *root, uint64_t *left, uint64_t *all);
 
 #endif

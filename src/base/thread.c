@@ -1,5 +1,5 @@
-/* The cores this process may use, not those the machine has; signal masks of threads; timed waits
- * on the monotonic clock. Depends on POSIX. */
+/* Counts the cores that this process may use, sets signal masks of threads, and implements timed
+ * waits on the monotonic clock. Depends on POSIX. */
 #include "base/thread.h"
 
 #include <sched.h>
@@ -18,7 +18,8 @@ int thread_cores(void) {
 }
 
 bool thread_start(pthread_t *thread, void *(*run)(void *), void *argument) {
-  /* A blocked signal of this kind would end the process without calling its handler. */
+  /* Signals that an instruction raises are not blocked: a blocked one would end the process
+   * without calling its handler. */
   static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL};
   sigset_t most, before;
   sigfillset(&most);

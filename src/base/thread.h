@@ -1,5 +1,5 @@
-/* Number of cores that this process may use, threads with signals blocked, and waits with a time
- * limit. No dependencies. */
+/* The number of cores that this process may use, threads with signals blocked, and waits with a
+ * time limit. No dependencies. */
 #ifndef BASE_THREAD_H
 #define BASE_THREAD_H
 
@@ -9,7 +9,8 @@
 int thread_cores(void);
 
 /* Starts a thread in which all signals are blocked, except those that its own instructions raise,
- * such as SIGBUS for a mapped file that was truncated. False: the thread could not be started. */
+ * such as SIGBUS for a mapped file that was truncated. Returns false if the thread could not be
+ * started. */
 bool thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
 
 /* Initialises a condition whose pthread_cond_timedwait takes times of CLOCK_MONOTONIC: a system

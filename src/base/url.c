@@ -1,4 +1,4 @@
-/* URLs without their secrets. Depends on sha256. */
+/* Masks the secrets in URLs. Depends on sha256. */
 #include "base/url.h"
 
 #include <stdbool.h>
@@ -7,8 +7,8 @@
 
 #include "base/sha256.h"
 
-/* Has the host of "host:port" a port that is no number? Then it is the beginning of
- * "user:password@", and the password has a '/', '?' or '#' in it. */
+/* Returns true if the text after "host:" is not a port number. The text is then the beginning of
+ * "user:password@", and the password contains a '/', '?' or '#'. */
 static bool has_false_port(const char *host, size_t len) {
   const char *colon = memchr(host, ':', len);
   if (!colon || host[0] == '[') return false;
@@ -16,8 +16,8 @@ static bool has_false_port(const char *host, size_t len) {
   return strspn(colon + 1, "0123456789") < port;
 }
 
-/* Length of "user:password@" at the beginning of what stands behind "://"; 0 when there is
- * none. A password may have a '@' in it: the last one counts. */
+/* Returns the length of "user:password@" after the "://" of a URL, or 0 if there is none. A
+ * password may contain '@', so the last '@' counts. */
 static size_t measure_login(const char *host) {
   size_t len = strcspn(host, "/?#");
   for (size_t n = len; n > 0; n--) {
@@ -41,7 +41,7 @@ static void add_shown(Shown *s, const char *text, size_t len) {
   for (size_t i = 0; i < len && s->len < URL_SHOWN_MAX; i++) s->text[s->len++] = text[i];
 }
 
-/* "?name=value&name=value": the names, and stars for the values. */
+/* Adds a query "?name=value&name=value" with every value replaced by "***". */
 static void put_query(Shown *s, const char *query) {
   while (*query && *query != '#') {
     size_t part = 1 + strcspn(query + 1, "&#");

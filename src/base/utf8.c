@@ -1,4 +1,4 @@
-/* Strict UTF-8. Depends on nothing. */
+/* Strict UTF-8. No dependencies. */
 #include "base/utf8.h"
 
 #include <stdio.h>
@@ -68,15 +68,15 @@ bool utf8_is_space(uint32_t c) {
          c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-#define SHOWN 16 /* bytes of one escaped character and a NUL */
+#define SHOWN 16 /* maximum bytes of one escaped character, including the NUL */
 
 static bool is_obeyed(uint32_t c) {
   return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x061c || c == 0x200e || c == 0x200f ||
          (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c == 0xfeff;
 }
 
-/* Writes the character or byte at `at` in its escaped form; returns how many bytes of the text it
- * represents. */
+/* Writes the character or byte at `at` in its escaped form. Returns the number of bytes of the
+ * text that were consumed. */
 static size_t show_one(const char *at, const char *end, char shown[SHOWN]) {
   uint32_t code;
   size_t n = utf8_decode(at, end, &code);

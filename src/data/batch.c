@@ -1,12 +1,12 @@
-/* Filling packed batches from the mapped shards. Depends on dataset, order. */
+/* Fills packed batches from the mapped shards. Depends on dataset, order. */
 #include "data/batch.h"
 
 #include <string.h>
 
 #include "base/mem.h"
 
-#define AHEAD  12 /* pairs between prefetch and copy */
-#define PLACES 32 /* a power of two above 2 * AHEAD */
+#define AHEAD  12 /* number of pairs between the prefetch and the copy of a pair */
+#define PLACES 32 /* size of a ring buffer: a power of two above 2 * AHEAD */
 _Static_assert(PLACES > 2 * AHEAD, "places of all pairs that are prefetched");
 
 Err batch_new(Batch *b, uint32_t capacity, uint32_t most_sentences) {
@@ -44,7 +44,7 @@ static void count_up(int32_t *position, size_t n) {
   for (size_t i = 0; i < n; i++) position[i] = (int32_t)i;
 }
 
-/* Adds one pair: example `within` of the shard becomes sentence k. */
+/* Appends example `within` of the shard to the batch as sentence k. */
 static Err add_pair(Batch *b, const DataSet *d, Shard *shard, uint64_t within, uint32_t k) {
   ShardView view;
   TRY(shard_pair(shard, within, &view));
@@ -67,8 +67,8 @@ static Err add_pair(Batch *b, const DataSet *d, Shard *shard, uint64_t within, u
   TRY(shard_copy(shard, &view, 1, b->tgt_out + t));
   b->src[s + n] = meta->eos;
   b->tgt_out[t + m] = meta->eos;
-  b->tgt_in[t] =
-      meta->bos >= 0 ? meta->bos : meta->eos; /* without <s>, </s> begins as well as ends */
+  /* A tokenizer without <s> uses </s> as the first target token too. */
+  b->tgt_in[t] = meta->bos >= 0 ? meta->bos : meta->eos;
   memcpy(b->tgt_in + t + 1, b->tgt_out + t, m * sizeof *b->tgt_in);
   count_up(b->src_pos + s, n + 1);
   count_up(b->tgt_pos + t, m + 1);
@@ -83,8 +83,8 @@ static void fill_rest(int32_t *row, uint32_t from, uint32_t to, int32_t value) {
   for (uint32_t i = from; i < to; i++) row[i] = value;
 }
 
-/* Batches are about equally full, so this leaves a handful of shapes, and of the rows one
- * in a hundred is fill; in very small batches more. */
+/* Rounds the token count up to a multiple of a unit, so that few different shapes occur. Batches
+ * are about equally full, so padding is about 1 % of the tokens; more in very small batches. */
 static uint32_t pad_rows(uint32_t rows, uint32_t capacity) {
   uint32_t unit = BATCH_UNIT;
   while (unit > 32 && unit > capacity / 32) unit /= 2;
@@ -110,11 +110,13 @@ static void pad_with(Batch *b, const Meta *meta) {
   batch_pad(b, meta->pad >= 0 ? meta->pad : meta->eos);
 }
 
-/* Adds the n pairs whose numbers are in b->pair. The index of a pair is prefetched 2 * AHEAD pairs
- * before its copy, its ids AHEAD pairs before, when the index has arrived. A shard that is not
- * open yet is opened when its pair is copied. */
+/* Appends the n pairs whose numbers are in b->pair. Prefetches the index entry of a pair 2 *
+ * AHEAD pairs before its copy and its ids AHEAD pairs before, when the index entry is in the
+ * cache. A shard that is not open is not prefetched; it is opened when its first pair is
+ * copied. */
 static Err add_pairs(Batch *b, DataReader *r, uint32_t n) {
-  PairPlace place[PLACES]; /* of pairs k to k + 2 * AHEAD; pair i is at i % PLACES */
+  /* locations of pairs k to k + 2 * AHEAD; pair i is at index i % PLACES */
+  PairPlace place[PLACES];
   uint32_t found = 0;
   for (uint32_t k = 0; k < n; k++) {
     for (; found < n && found <= k + 2 * AHEAD; found++) {
@@ -153,7 +155,7 @@ Err batch_fill(Batch *b, DataSet *d, const OrderPlan *plan, uint64_t seed, uint6
   return err;
 }
 
-/* Adds pairs in order while they fit. */
+/* Appends pairs in order until the next pair does not fit. */
 static Err add_pairs_from(Batch *b, DataReader *r, Split split, uint64_t *next) {
   const DataSet *d = r->data;
   for (; *next < d->meta.split[split].pairs && b->sentences < b->most_sentences; ++*next) {

@@ -1,5 +1,5 @@
-/* Block checksums, written on the way out and checked at first touch.
- * Depends on base. */
+/* Block checksums: computed when a file is written, compared when a block is first read. Depends
+ * on base. */
 #include "data/checked.h"
 
 #include <string.h>
@@ -60,7 +60,9 @@ Err checked_open(CheckedFile *f, PlacePin *map, uint64_t payload) {
   *f = (CheckedFile){.map = *map};
   *map = (PlacePin){0};
   Err err = ERR_OK;
-  if (payload > f->map.size) { /* compared before anything is added to it: it may be 2^64 - 1 */
+  /* `payload` is untrusted and may be 2^64 - 1, so it is compared before any addition could
+   * overflow. */
+  if (payload > f->map.size) {
     err = err_set(ERR_WORK,
                   "%s is truncated: it has %zu bytes where its header promises more than %llu; "
                   "prepare the data set again",

@@ -1,4 +1,4 @@
-/* Cleaning of parallel text. Depends on base/utf8. */
+/* Cleans parallel text. Depends on base/utf8. */
 #include "data/clean.h"
 
 #include <stdbool.h>
@@ -30,8 +30,8 @@ CleanLine clean_squeeze(const char *text, size_t len, char *out) {
   CleanLine line = {0};
   const char *at = text, *end = text + len;
   char *to = out;
-  uint32_t word = 0; /* characters of the word so far, '|' aside */
-  bool blank = true; /* nothing since the last space */
+  uint32_t word = 0; /* number of characters of the current word, without '|' */
+  bool blank = true; /* True at the beginning of the line and after a space. */
   while (at < end) {
     unsigned char c = (unsigned char)*at;
     size_t n = 1;
@@ -41,7 +41,8 @@ CleanLine clean_squeeze(const char *text, size_t len, char *out) {
     } else {
       uint32_t code = 0;
       n = utf8_decode(at, end, &code);
-      if (n == 0) n = 1; /* the caller's promise is broken; copy the byte */
+      /* The input is not UTF-8, although the caller must ensure it: copies the byte. */
+      if (n == 0) n = 1;
       space = c <= 0xe3 && utf8_is_space(code);
     }
     if (space) {
@@ -61,7 +62,7 @@ CleanLine clean_squeeze(const char *text, size_t len, char *out) {
   }
   line.words += word > 0;
   if (word > line.longest_word) line.longest_word = word;
-  if (blank && to > out) to--; /* a trailing space */
+  if (blank && to > out) to--; /* removes a trailing space */
   line.len = (size_t)(to - out);
   return line;
 }

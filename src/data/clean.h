@@ -1,6 +1,6 @@
-/* Cleaning of parallel text, with the rules of Moses' clean-corpus-n: runs of
- * white space become one space; pairs with an empty, too long or badly matching side are dropped.
- * Depends on base. */
+/* Cleans parallel text with the rules of Moses' clean-corpus-n: runs of white space become one
+ * space; pairs with an empty side, a side that is too long, or sides of very different lengths
+ * are dropped. Depends on base. */
 #ifndef DATA_CLEAN_H
 #define DATA_CLEAN_H
 
@@ -9,11 +9,11 @@
 
 typedef struct {
   uint32_t min_words, max_words;
-  uint32_t max_word_length; /* characters */
-  double max_ratio;         /* of the word counts */
+  uint32_t max_word_length; /* maximum number of characters in a word */
+  double max_ratio;         /* maximum ratio of the word counts of the two sides */
 } CleanRules;
 
-/* Why a pair is dropped; CLEAN_KEEP comes first. */
+/* The reason why a pair is dropped; CLEAN_KEEP: the pair is kept. */
 typedef enum {
   CLEAN_KEEP,
   CLEAN_BAD_UTF8,
@@ -27,18 +27,20 @@ typedef enum {
   CLEAN_DUPLICATE,
   CLEAN_VERDICTS,
 } CleanVerdict;
-/* "length ratio above the limit"; and the key in dataset.json, "ratio". */
+/* For each verdict its description, such as "length ratio above the limit", and its key in
+ * dataset.json, such as "ratio". */
 extern const char *const clean_reason[CLEAN_VERDICTS];
 extern const char *const clean_key[CLEAN_VERDICTS];
 
 typedef struct {
-  size_t len;            /* bytes after squeezing */
-  uint32_t words;        /* '|' aside, which Moses takes out before it counts */
-  uint32_t longest_word; /* characters */
+  size_t len; /* bytes after white space was reduced */
+  /* number of words; '|' does not count, because Moses removes it first */
+  uint32_t words;
+  uint32_t longest_word; /* characters of the longest word */
 } CleanLine;
 
-/* Squeezes every run of Unicode white space to one space and strips the ends.
- * `out` holds at least `len` bytes and may be `text`, which must be UTF-8. */
+/* Replaces every run of Unicode white space by one space and strips both ends. `text` must be
+ * UTF-8. `out` must have at least `len` bytes and may be `text` itself. */
 CleanLine clean_squeeze(const char *text, size_t len, char *out);
 
 CleanVerdict clean_judge(const CleanRules *rules, const CleanLine *source,

@@ -1,5 +1,5 @@
-/* Conversion of data sets: each shard is read pair by pair and written again. Depends on base, the
- * rest of data. */
+/* Converts data sets: reads each shard pair by pair and writes it in the new format. Depends on
+ * base, the rest of data. */
 #include "data/convert.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ typedef struct {
   DataSet from;
   DataReader reader;
   PrepareState state;
-  Meta *meta; /* of the new data set */
+  Meta *meta; /* description of the new data set */
   ShardBuilder builder;
   Progress progress;
 } Convert;
@@ -30,7 +30,7 @@ static Err copy_file(const Convert *c, const char *name) {
   return place_copy(from, to);
 }
 
-/* The new record: all of the old one but its list of shards. */
+/* Copies the contents of dataset.json except the list of shards. */
 static Err copy_meta(Convert *c) {
   Str text = {0};
   Err err = meta_print(&c->from.meta, &text);
@@ -64,8 +64,8 @@ static Err copy_pairs(Convert *c, Shard *shard, ManifestEntry *e) {
   return ERR_OK;
 }
 
-/* Writes shard i of the split in format 2, and its line of the manifest. Format 1 has the numbers
- * of lines and dropped pairs for the whole split only, so the line has none. */
+/* Writes shard i of the split in format 2 and appends its line to the manifest. Format 1 stores
+ * the numbers of lines and dropped pairs only per split, so the line counts just the pairs. */
 static Err convert_shard(Convert *c, Split split, size_t i) {
   const MetaFile *file = &c->from.meta.split[split].shard[i];
   ManifestEntry e = {.split = split, .lines = file->pairs};
@@ -106,14 +106,14 @@ static Err run_steps(Convert *c, const char *out, uint64_t window_pairs) {
   TRY(shard_begin_pairs(&c->builder, (uint32_t)c->meta->vocab, c->meta->tokenizer_sha256));
   for (int s = 0; s < SPLITS; s++) pairs += c->from.meta.split[s].pairs;
   progress_begin(&c->progress, "convert", "pairs", pairs);
-  /* As prepare does: validation and test first. */
+  /* Converts validation and test before training, the order in which prepare writes them. */
   for (int s = 1; s <= SPLITS; s++) TRY(convert_split(c, (Split)(s % SPLITS)));
   progress_end(&c->progress);
   TRY(prepare_finish(c->state.dir, c->meta, window_pairs));
   return prepare_complete(&c->state, out);
 }
 
-/* Removes what an unsuccessful conversion wrote; the recorded error stays. */
+/* Removes the files of a failed conversion; keeps the stored error. */
 static void remove_partial(const Convert *c) {
   if (c->state.lock < 0) return;
   ErrRecord kept = err_take(ERR_WORK);
@@ -121,7 +121,8 @@ static void remove_partial(const Convert *c) {
   err_give(&kept);
 }
 
-/* Is OUT, where a conversion was killed after its rename, the conversion of this data set? */
+/* Returns true if `to` is the conversion of `from`. Called if an earlier conversion was killed
+ * after it renamed its output to OUT. */
 static bool is_conversion(const Meta *from, const Meta *to) {
   bool is_same = strcmp(from->tokenizer_sha256, to->tokenizer_sha256) == 0;
   for (int s = 0; s < SPLITS; s++) {
@@ -131,7 +132,8 @@ static bool is_conversion(const Meta *from, const Meta *to) {
   return is_same;
 }
 
-/* Completes it; *meta is then its record. */
+/* Finishes a conversion that was killed after its rename; *meta receives the description of
+ * OUT. */
 static Err finish_killed(const char *from, const char *out, Meta *meta) {
   DataSet before, after;
   TRY(dataset_open(&before, from));

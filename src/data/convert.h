@@ -4,10 +4,10 @@
 
 #include "data/meta.h"
 
-/* Reads the data set `from` and writes `out`, which must not exist, with the same ids, text,
- * tokenizer, counts and shards; with one window also the same batches. `meta` receives what was
- * written. Everything that is read is checked. After an error or a signal to stop nothing is
- * left. */
+/* Converts the data set `from` to `out`, which must not exist. Ids, text, tokenizer, counts and
+ * shards stay the same; with one window the batches stay the same too. `meta` receives the
+ * description of the new data set. All data that is read is checked. After an error or a stop
+ * signal no files remain. */
 NODISCARD Err convert_run(const char *from, const char *out, uint64_t window_pairs, Meta *meta);
 
 #endif

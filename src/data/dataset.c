@@ -1,4 +1,4 @@
-/* Opening and verifying a data set directory. Depends on base, meta, manifest, shard_pool, order,
+/* Opens and verifies a data set directory. Depends on base, meta, manifest, shard_pool, order,
  * text/sp_facts. */
 #include "data/dataset.h"
 
@@ -16,7 +16,8 @@
 #include "text/tokenizer.h"
 
 #define JSON_LIMIT ((size_t)1 << 24)
-/* The most shards mapped at once; fewer where vm.max_map_count is below 4 times that. */
+/* Maximum number of shards mapped at the same time; a quarter of vm.max_map_count if that is
+ * less. */
 #define MAPPED_MOST 16384
 
 Err dataset_path(const DataSet *d, const char *name, char out[FILE_PATH_MAX]) {
@@ -46,7 +47,7 @@ static Err read_meta(DataSet *d) {
   return err;
 }
 
-/* Source and target must have the ids of the data set's tokenizer. */
+/* Returns true if the source and target columns were encoded with the data set's tokenizer. */
 static bool has_own_ids(const DataSet *d, const Shard *s) {
   for (int side = 0; side < 2; side++) {
     const ShardColumn *c = s->side[side];
@@ -57,7 +58,8 @@ static bool has_own_ids(const DataSet *d, const Shard *s) {
   return true;
 }
 
-/* A required column that no code uses means something that would be lost. */
+/* Refuses a shard with a required column that this version does not use: ignoring it would lose
+ * information. */
 static Err check_columns(const Shard *s) {
   for (size_t i = 0; i < s->columns; i++) {
     const ShardColumn *c = &s->column[i];
@@ -85,7 +87,7 @@ static Err open_shard(const DataSet *d, const MetaFile *file, Shard *shard) {
   return ERR_OK;
 }
 
-/* Opens a shard for the pool, which counts through all splits. */
+/* Opens a shard for the shard pool, which numbers the shards of all splits consecutively. */
 static Err open_numbered(void *context, size_t number, Shard *shard) {
   const DataSet *d = context;
   int split = SPLITS - 1;
@@ -93,10 +95,10 @@ static Err open_numbered(void *context, size_t number, Shard *shard) {
   return open_shard(d, &d->meta.split[split].shard[number - d->base[split]], shard);
 }
 
-/* Shards that may be mapped at once: a quarter of what the kernel allows a process, as libraries
- * and threads need mappings too. */
+/* Returns how many shards may be mapped at the same time: a quarter of the mappings that the
+ * kernel allows a process, because libraries and threads need mappings too. */
 static size_t read_mapping_limit(void) {
-  unsigned long allowed = 65530; /* the kernel's default */
+  unsigned long allowed = 65530; /* default of the Linux kernel */
   FILE *f = fopen("/proc/sys/vm/max_map_count", "re");
   if (f && fscanf(f, "%lu", &allowed) != 1) allowed = 65530;
   if (f) fclose(f);
@@ -104,7 +106,8 @@ static size_t read_mapping_limit(void) {
   return (size_t)fault_number("mapped-shards", limit);
 }
 
-/* Numbers the pairs of a split and adds its shards to *shards. */
+/* Computes the number of the first pair of each shard of a split; adds the number of shards to
+ * *shards. */
 static Err count_split(DataSet *d, Split split, size_t *shards) {
   const MetaSplit *m = &d->meta.split[split];
   TRY(mem_alloc(&d->first[split], m->shards + 1, sizeof *d->first[split]));
@@ -146,8 +149,8 @@ static Err load_manifest(DataSet *d) {
   return ERR_OK;
 }
 
-/* Compares the size of every shard without opening it. One that differs is opened, which
- * reports more exactly what is wrong. */
+/* Compares the size of every shard without opening it. A shard whose size differs is opened,
+ * because that reports a more exact error. */
 static Err check_sizes(const DataSet *d) {
   for (int s = 0; s < SPLITS; s++) {
     for (size_t i = 0; i < d->meta.split[s].shards; i++) {
@@ -166,7 +169,8 @@ static Err check_sizes(const DataSet *d) {
   return ERR_OK;
 }
 
-/* Ids have a meaning only with the tokenizer that made them, so its SHA-256 must match. */
+/* Fails unless the SHA-256 of the tokenizer matches: ids are meaningless with another
+ * tokenizer. */
 static Err check_tokenizer(const DataSet *d) {
   const Meta *m = &d->meta;
   char path[FILE_PATH_MAX], hex[65];
@@ -213,7 +217,8 @@ static Err check_longest(const DataSet *d) {
   return ERR_OK;
 }
 
-/* A model has positions for max_tokens and the end mark, and no more. */
+/* Fails if a pair has more than max_tokens tokens: a model has positions for max_tokens and eos
+ * only. */
 static Err check_lengths(const DataSet *d, const OrderWindow *w, const char *path) {
   for (size_t i = 0; i < w->cells; i++) {
     const OrderCell *c = &w->cell[i];
@@ -228,7 +233,8 @@ static Err check_lengths(const DataSet *d, const OrderWindow *w, const char *pat
   return ERR_OK;
 }
 
-/* The order must be that of these shards: as many pairs, and windows of whole shards. */
+/* Fails unless the training order matches the shards: the same number of pairs, and windows of
+ * whole shards. */
 static Err check_order(const DataSet *d, const char *path) {
   const Order *o = &d->order;
   size_t shard = 0;
@@ -276,9 +282,9 @@ Err dataset_open_shards(DataSet *d, const char *dir) {
   return err;
 }
 
-/* Opens the shards that a run reads late, so that a damaged one is reported now and not at the
- * first validation, and the first training shard, which stands for the others: opening all of
- * them would take minutes for 100,000 shards. */
+/* Opens all validation and test shards, which a run reads late: a damaged one is then reported at
+ * the start and not at the first validation. Of the training shards only the first is opened,
+ * because opening 100,000 shards would take minutes. */
 static Err open_sample_shards(DataReader *r) {
   Shard *shard;
   for (int s = 0; s < SPLITS; s++) {
@@ -305,7 +311,7 @@ Err dataset_open(DataSet *d, const char *dir) {
   return err;
 }
 
-/* Shards of the window that has the most. */
+/* Returns the number of shards of the window that has the most shards. */
 static size_t count_widest_window(const DataSet *d) {
   const uint64_t *first = d->first[SPLIT_TRAIN];
   size_t widest = 0;
@@ -392,7 +398,8 @@ static Err verify_file(const DataSet *d, const MetaFile *file, Progress *progres
   return ERR_OK;
 }
 
-/* Compares the block checksums of every shard, which names the damaged block, then its hash. */
+/* Compares the block checksums of every shard, whose errors name the damaged block, and then the
+ * SHA-256 of the shard. */
 static Err verify_shards(DataReader *r, Progress *progress) {
   const DataSet *d = r->data;
   for (int s = 0; s < SPLITS; s++) {

@@ -1,7 +1,7 @@
-/* A prepared data set, opened: dataset.json, the manifest and the tokenizer are checked, the
- * training order is mapped. Training shards are mapped when they are first read, a limited number
- * at once, so a data set of 100,000 shards opens in less than a second. Depends on base, meta,
- * manifest, shard_pool, order. */
+/* An open data set. dataset.json, the manifest and the tokenizer are checked when it is opened,
+ * and the training order is mapped. Training shards are mapped when they are first read, a
+ * limited number at the same time, so a data set of 100,000 shards opens in less than a second.
+ * Depends on base, meta, manifest, shard_pool, order. */
 #ifndef DATA_DATASET_H
 #define DATA_DATASET_H
 
@@ -9,54 +9,57 @@
 #include "data/order.h"
 #include "data/shard_pool.h"
 
-/* Must not be moved or copied while it is open. */
+/* An open data set. Must not be moved or copied while it is open. */
 typedef struct {
   char dir[FILE_PATH_MAX];
   Meta meta;
-  ShardPool pool;          /* shards of all splits, in the order of the splits */
-  size_t base[SPLITS];     /* number in the pool of the split's first shard */
-  uint64_t *first[SPLITS]; /* first pair of each shard, and one past the last */
-  Order order;             /* of train */
+  ShardPool pool;      /* shards of all splits, in the order of the splits */
+  size_t base[SPLITS]; /* number of the split's first shard in the pool */
+  /* number of the first pair of each shard; last element: number of pairs */
+  uint64_t *first[SPLITS];
+  Order order; /* order of the training pairs */
 } DataSet;
 
-/* Checks what all readers rely on: the tokenizer is the one that made the ids, no sentence is
- * longer than max_tokens, and every shard exists with the recorded size. Opens the shards of valid
- * and test and the first one of train, which checks their headers, vocabularies and tokenizer
- * hashes; other training shards are checked when they are first read, ids when they are read. */
+/* Opens a data set and checks the properties that all readers rely on: the tokenizer is the one
+ * that produced the ids, no sentence is longer than max_tokens, and every shard exists with the
+ * recorded size. Opens the shards of valid and test and the first shard of train, which checks
+ * their headers, vocabularies and tokenizer hashes. Other training shards are checked when they
+ * are first read, ids when they are copied. */
 NODISCARD Err dataset_open(DataSet *d, const char *dir);
-/* For prepare, while there is no order yet. */
+/* Opens a data set that has no training order yet. Used by prepare. */
 NODISCARD Err dataset_open_shards(DataSet *d, const char *dir);
-/* Warns if a window of the training order has more shards than may be mapped at once. Batches mix
- * all pairs of a window, so almost every pair would then map a shard anew. */
+/* Warns if a window of the training order has more shards than may be mapped at the same time.
+ * Batches mix all pairs of a window, so almost every pair would then have to map a shard
+ * again. */
 void dataset_warn_windows(const DataSet *d);
 void dataset_close(DataSet *d);
-/* Path of a file in the directory. */
+/* Returns the path of a file in the data set directory. */
 NODISCARD Err dataset_path(const DataSet *d, const char *name, char out[FILE_PATH_MAX]);
-/* Where a pair is: number of its shard in the split, number of the pair in the shard. */
+/* Location of a pair: number of the shard in the split, number of the pair in the shard. */
 typedef struct {
   size_t shard;
   uint64_t within;
 } PairPlace;
 PairPlace dataset_locate(const DataSet *d, Split split, uint64_t i);
-/* A section of code that reads pairs; a thread may have several. A shard that it got stays
- * mapped until its next call of dataset_shard or dataset_find, or until it leaves. */
+/* A section of code that reads pairs; a thread may have several. A shard that it obtained stays
+ * mapped until its next call of dataset_shard, dataset_find or dataset_leave. */
 typedef struct {
   const DataSet *data;
   PoolReader pool;
 } DataReader;
 void dataset_enter(DataSet *d, DataReader *r);
 void dataset_leave(DataReader *r);
-/* Shard number s of the split. */
+/* Returns shard number `s` of the split. */
 NODISCARD Err dataset_shard(DataReader *r, Split split, size_t s, Shard **shard);
-/* The shard of pair i of the split, and the pair's number in it. */
+/* Returns the shard of pair `i` of the split, and the number of the pair in that shard. */
 NODISCARD Err dataset_find(DataReader *r, Split split, uint64_t i, Shard **shard,
                            uint64_t *within);
-/* Shard number s, or NULL where it is not open yet; for prefetching. */
+/* Returns shard number `s`, or NULL if it is not open. Used for prefetching. */
 const Shard *dataset_peek(const DataReader *r, Split split, size_t s);
 
-/* Compares the SHA-256 of a file of the data set with the one that prepare recorded. */
+/* Compares the SHA-256 of a file of the data set with the one in dataset.json. */
 NODISCARD Err dataset_verify_file(const DataSet *d, const MetaFile *file);
-/* Reads every byte and compares checksums and hashes. */
+/* Reads every byte of the data set and compares all checksums and hashes. */
 NODISCARD Err dataset_verify(DataSet *d);
 
 #endif

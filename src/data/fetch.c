@@ -1,5 +1,5 @@
-/* Downloads through libcurl: Range requests continue a .part file whose .meta
- * says which version of the remote file it is. Depends on libcurl, base. */
+/* Downloads through libcurl. Range requests continue a partial file (.part); its .meta file
+ * identifies the version of the remote file. Depends on libcurl, base. */
 #include "data/fetch.h"
 
 #include <errno.h>
@@ -76,7 +76,8 @@ Err fetch_file(const FetchJob *job) {
 #include <strings.h>
 
 #define DEFAULT_TRIES     5
-/* A host that does not answer at all rarely comes back within seconds. */
+/* Maximum attempts if the host does not answer. Fewer than for other errors, because such a host
+ * rarely becomes reachable within seconds. */
 #define UNREACHABLE_TRIES 3
 #define DEFAULT_DELAY     1.0
 #define MOST_DELAY        60.0
@@ -84,7 +85,7 @@ Err fetch_file(const FetchJob *job) {
 #define CONNECT_SECONDS   30L
 #define META_LIMIT        16384
 
-/* Tells one version of a remote file from another; "" and 0 = not known. */
+/* Identifies the version of a remote file; "" and 0 mean unknown. */
 typedef struct {
   char etag[256];
   char modified[64];
@@ -95,24 +96,24 @@ typedef enum { DONE, AGAIN, OVER /* from the first byte */, NEVER } Outcome;
 
 typedef struct {
   const FetchJob *job;
-  char shown[URL_SHOWN_MAX]; /* the URL without passwords and signatures, for all texts */
+  char shown[URL_SHOWN_MAX]; /* URL without passwords and signatures, for messages */
   char identity[65];
   CURL *curl;
   char part[FILE_PATH_MAX], meta[FILE_PATH_MAX];
   int fd;
-  uint64_t at;     /* bytes in the part file */
-  uint64_t asked;  /* where this request's range begins; 0 = the whole file */
-  uint64_t kept;   /* bytes of the part file that an earlier call downloaded */
-  Version version; /* of the part file */
-  Version seen;    /* of this response */
+  uint64_t at;     /* bytes in the .part file */
+  uint64_t asked;  /* first byte of the requested range; 0: the whole file */
+  uint64_t kept;   /* bytes of the .part file that an earlier call downloaded */
+  Version version; /* version of the .part file */
+  Version seen;    /* version of the current response */
   uint64_t range_start;
-  bool begun;   /* this response's body has begun */
-  bool changed; /* the remote file is another one now */
+  bool begun;   /* The first byte of this response's body has arrived. */
+  bool changed; /* The remote file has changed since the .part file was begun. */
   bool unreachable;
   bool stalled;
   double last_byte; /* time at which the last byte arrived */
   int requests;
-  Err err; /* set by a callback */
+  Err err; /* error of a callback */
   Progress progress;
   char reason[CURL_ERROR_SIZE];
 } Fetch;
@@ -121,7 +122,7 @@ bool fetch_is_built(void) {
   return true;
 }
 
-/* ---- the note beside the part file ---- */
+/* ---- the .meta file, which describes the .part file ---- */
 
 static void take_line(const char *text, const char *key, char *out, size_t room) {
   size_t n = strlen(key);
@@ -137,7 +138,7 @@ static void take_line(const char *text, const char *key, char *out, size_t room)
   }
 }
 
-/* Is there a part file of this URL to continue? Fills f->version. */
+/* Returns true if the .part file belongs to this URL and can be continued. Fills f->version. */
 static bool read_meta(Fetch *f) {
   Str text = {0};
   char identity[80], size[32];
@@ -167,8 +168,8 @@ static Err write_meta(Fetch *f) {
   return err;
 }
 
-/* Bytes of two responses may be joined only if something vouches that they are
- * of one file: a strong ETag, the date, or the hash that will be checked. */
+/* Returns true if the bytes of two responses may be concatenated: the strong ETags or the dates
+ * are equal, or a hash of the complete file will be checked. */
 static bool same_version(const Version *a, const Version *b, bool hash_follows) {
   if (a->size && b->size && a->size != b->size) return false;
   if (a->etag[0] && b->etag[0]) return strcmp(a->etag, b->etag) == 0;
@@ -194,12 +195,14 @@ static size_t on_header(char *line, size_t size, size_t count, void *user) {
   Fetch *f = user;
   size_t len = size * count;
   f->last_byte = progress_clock();
-  if (len >= 5 && memcmp(line, "HTTP/", 5) == 0) { /* a redirect's headers do not count */
+  /* A new status line: forgets the headers of a redirect. */
+  if (len >= 5 && memcmp(line, "HTTP/", 5) == 0) {
     f->seen = (Version){0};
     f->range_start = UINT64_MAX;
   } else if (len > 5 && strncasecmp(line, "etag:", 5) == 0) {
     header_value(line + 5, len - 5, f->seen.etag, sizeof f->seen.etag);
-    if (f->seen.etag[0] == 'W') f->seen.etag[0] = '\0'; /* weak: bytes may differ */
+    /* A weak ETag does not guarantee identical bytes. */
+    if (f->seen.etag[0] == 'W') f->seen.etag[0] = '\0';
   } else if (len > 14 && strncasecmp(line, "last-modified:", 14) == 0) {
     header_value(line + 14, len - 14, f->seen.modified, sizeof f->seen.modified);
   } else if (len > 14 && strncasecmp(line, "content-range:", 14) == 0) {
@@ -223,7 +226,8 @@ static Err reset_part(Fetch *f) {
   return ERR_OK;
 }
 
-/* At the first byte of a body: decides whether it continues the part file or replaces it. */
+/* Called at the first byte of a body: decides whether the body continues the .part file or
+ * replaces it. */
 static Err begin_body(Fetch *f) {
   f->begun = true;
   long status = 0;
@@ -287,11 +291,12 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *user) {
   f->last_byte = progress_clock();
   if (!f->begun) f->err = begin_body(f);
   if (!f->err) f->err = write_bytes(f, bytes, size * count);
-  return f->err ? 0 : size * count; /* anything else than the size stops curl */
+  /* Returning anything but the size makes curl abort the transfer. */
+  return f->err ? 0 : size * count;
 }
 
-/* Called about once a second when nothing comes. curl's own low-speed limit looks
- * at a mean, and is seconds late. */
+/* Progress callback, called about once a second while no data arrives: aborts a stalled transfer.
+ * curl's own low-speed limit tests a mean rate and reacts seconds later. */
 static int on_time(void *user, curl_off_t total, curl_off_t now, curl_off_t up_total,
                    curl_off_t up) {
   (void)total;
@@ -325,7 +330,7 @@ static bool is_transient(CURLcode code) {
   }
 }
 
-/* Did the request end before any server of that name answered? */
+/* Returns true if the request failed before a server answered. */
 static bool is_unreachable(Fetch *f, CURLcode code) {
   long through_proxy = 0;
   curl_off_t connected = 0;
@@ -362,7 +367,8 @@ static Outcome judge_outcome(Fetch *f, CURLcode code) {
   long status = 0;
   curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &status);
   if (is_http(f) && status != 200 && status != 206) return failed_status(f);
-  if (!f->begun) f->err = begin_body(f); /* an empty file */
+  /* The remote file is empty: no callback was called for its body. */
+  if (!f->begun) f->err = begin_body(f);
   if (f->err) return f->changed ? OVER : NEVER;
   if (f->version.size && f->at < f->version.size) {
     f->err = err_set(ERR_WORK, "cannot fetch %s: the connection ended after %llu of %llu bytes",
@@ -375,7 +381,8 @@ static Outcome judge_outcome(Fetch *f, CURLcode code) {
 static void set_protocols(CURL *curl, const char *url) {
 #if LIBCURL_VERSION_NUM >= 0x075500
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https,ftp,file");
-  /* Never from a server to a local file, nor from https to something less. */
+  /* Redirects must not lead from a server to a local file, nor from https to an insecure
+   * protocol. */
   curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR,
                    str_starts(url, "https:") ? "https" : "http,https");
 #else
@@ -418,7 +425,7 @@ static Outcome send_request(Fetch *f) {
   curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
   curl_easy_setopt(curl, CURLOPT_WRITEDATA, f);
   if (f->asked) {
-    /* Not CURLOPT_RESUME_FROM: that fails where a server ignores the range. */
+    /* CURLOPT_RESUME_FROM is not used, because it fails if a server ignores the range. */
     snprintf(range, sizeof range, "%llu-", (unsigned long long)f->asked);
     curl_easy_setopt(curl, CURLOPT_RANGE, range);
     const char *validator = f->version.etag[0] ? f->version.etag : f->version.modified;
@@ -442,7 +449,7 @@ static Outcome send_request(Fetch *f) {
   return outcome;
 }
 
-/* ---- the whole job ---- */
+/* ---- the complete download ---- */
 
 static void wait_for(double seconds) {
   struct timespec left = {.tv_sec = (time_t)seconds};
@@ -459,12 +466,12 @@ static double delay_before(Fetch *f, int failures) {
   return seconds < MOST_DELAY ? seconds : MOST_DELAY;
 }
 
-/* Repeats the download until the part file is complete or the attempts are used up. */
+/* Repeats requests until the .part file is complete or the attempts are used up. */
 static Err download_part(Fetch *f) {
   int tries = f->job->tries > 0 ? f->job->tries : DEFAULT_TRIES;
   int failures = 0;
   uint64_t most = f->at;
-  /* An earlier call completed the part file but did not rename it. */
+  /* An earlier call completed the .part file but did not rename it. */
   if (f->at && f->at == f->version.size) return ERR_OK;
   for (;;) {
     Outcome outcome = send_request(f);
@@ -478,7 +485,7 @@ static Err download_part(Fetch *f) {
                        "try again later",
                        f->shown);
     }
-    /* Attempts count as failures in a row only while none of them adds to the part file. */
+    /* Counts consecutive attempts that did not extend the .part file. */
     if (f->at > most) {
       failures = 0;
       most = f->at;
@@ -496,7 +503,8 @@ static Err download_part(Fetch *f) {
 
 static Err verify_part(Fetch *f) {
   Err err = check_contents(f->part, f->shown, f->job->sha256, f->job->bytes);
-  if (err && f->kept) { /* perhaps two versions were joined */
+  /* The .part file may contain bytes of two versions of the remote file: downloads it again. */
+  if (err && f->kept) {
     log_info("%s: starting over", err_message());
     TRY(reset_part(f));
     TRY(download_part(f));
@@ -514,8 +522,8 @@ static Err verify_part(Fetch *f) {
   return err_set(err, "%s; the download is kept as %s and not used", why.text, bad);
 }
 
-/* Opens and locks the part file, so that two processes never write to one. Sets
- * *done if another one finished the job while this one waited. */
+/* Opens and locks the .part file, so that only one process writes to it. Sets *done if another
+ * process completed the download while this one waited for the lock. */
 static Err open_part(Fetch *f, bool *done) {
   for (bool waited = false;; waited = true) {
     f->fd = open(f->part, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -532,7 +540,8 @@ static Err open_part(Fetch *f, bool *done) {
       f->at = f->kept = (uint64_t)mine.st_size;
       return ERR_OK;
     }
-    close(f->fd); /* it was renamed or removed while we waited */
+    /* Another process renamed or removed the .part file while this one waited for the lock. */
+    close(f->fd);
     f->fd = -1;
     *done = (busy || waited) && file_exists(f->job->path) &&
             fetch_check(f->job->path, f->job->sha256, f->job->bytes) == ERR_OK;
@@ -583,7 +592,7 @@ Err fetch_file(const FetchJob *job) {
                    "cannot fetch %s: libcurl cannot start, probably for lack of memory",
                    f.shown);
   Err err = fetch_locked(&f);
-  if (err && f.at == 0 && f.fd >= 0) { /* nothing worth continuing */
+  if (err && f.at == 0 && f.fd >= 0) { /* An empty .part file is not worth keeping. */
     unlink(f.part);
     unlink(f.meta);
   }

@@ -1,5 +1,5 @@
-/* A built-in corpus: training, validation and test text that a function writes, so that
- * `prepare` needs no input files. The caller of prepare_run() supplies it. Depends on data/meta. */
+/* A built-in corpus: a function that writes training, validation and test text, so that `prepare`
+ * needs no input files. The caller of prepare_run() passes it. Depends on data/meta. */
 #ifndef DATA_GENERATOR_H
 #define DATA_GENERATOR_H
 
@@ -9,11 +9,12 @@
 #include "data/meta.h"
 
 typedef struct {
-  /* File names of each split, source and target: dataset.json records them as the origin. */
+  /* Names of the source and target file of each split, which dataset.json records as the
+   * origin. */
   const char *file[SPLITS][2];
-  uint64_t held_out_pairs; /* of validation, and of test */
-  /* Writes `pairs` distinct pairs of one split, one sentence per line. Equal arguments write
-   * equal bytes; splits share no pair. */
+  uint64_t held_out_pairs; /* number of validation pairs, and of test pairs */
+  /* Writes `pairs` distinct pairs of one split, one sentence per line. Equal arguments produce
+   * equal bytes; splits have no pair in common. */
   Err (*write)(const char *source_path, const char *target_path, Split split, uint64_t pairs,
                uint64_t seed);
 } CorpusGenerator;

@@ -1,5 +1,5 @@
-/* Line reader over plain, gzip and Zstandard files. The bytes are hostile: every
- * fault names the file and the offset. Depends on base, zlib, libzstd. */
+/* Reads lines of plain, gzip and Zstandard files. The bytes are untrusted: every error names the
+ * file and the offset. Depends on base, zlib, libzstd. */
 #include "data/input.h"
 
 #include <errno.h>
@@ -17,9 +17,11 @@
 #include <zstd_errors.h>
 #endif
 
-#define RAW_BYTES  ((size_t)1 << 18)
-#define LINE_LIMIT ((size_t)1 << 20) /* bytes; a longer line is no sentence */
-/* zstd's own default: what its -19 and --long need. A frame's header may ask for 2 GB. */
+#define RAW_BYTES ((size_t)1 << 18)
+/* maximum bytes of a line; a longer one is not a sentence */
+#define LINE_LIMIT ((size_t)1 << 20)
+/* Maximum log2 of the Zstandard window: the default of zstd, sufficient for its options -19 and
+ * --long. The header of a frame may request up to 2 GB. */
 #define WINDOW_LOG  27
 #define MAGIC_BYTES 4
 
@@ -29,8 +31,8 @@ struct Input {
   char *path;
   int fd;
   Kind kind;
-  bool raw_end, frame_open; /* of the file; a compressed frame has begun */
-  uint8_t *raw;             /* RAW_BYTES as stored */
+  bool raw_end, frame_open; /* the end of the file was read; a compressed frame has begun */
+  uint8_t *raw;             /* bytes as stored in the file, RAW_BYTES long */
   size_t raw_at, raw_len;
   uint64_t raw_total;
   Sha256 sha;
@@ -39,13 +41,13 @@ struct Input {
 #ifdef HAVE_ZSTD
   ZSTD_DStream *zstd;
 #endif
-  char *text; /* decoded; the line in hand begins at text_at */
+  char *text; /* decoded text; the current line begins at text_at */
   size_t text_at, text_len, text_cap;
   uint64_t number;
   bool text_end;
 };
 
-/* Reads what is there, behind the bytes in hand. */
+/* Reads the bytes that are available and appends them to the buffer. */
 static Err read_raw(Input *in) {
   ssize_t n;
   do n = read(in->fd, in->raw + in->raw_len, RAW_BYTES - in->raw_len);
@@ -69,11 +71,12 @@ static Err report_damage(const Input *in, const char *why) {
                  in->path, (unsigned long long)(in->raw_total - in->raw_len + in->raw_at), why);
 }
 
-/* Do the first `len` bytes agree with a Zstandard frame, or with a skippable one, which may
- * hold anything and comes first in what pzstd writes? */
+/* Returns true if the first `len` bytes agree with the beginning of a Zstandard frame, or of a
+ * skippable frame, which may contain anything; pzstd writes one first. */
 static bool begins_zstd(const uint8_t *b, size_t len) {
   static const uint8_t frame[MAGIC_BYTES] = {0x28, 0xb5, 0x2f, 0xfd};
-  static const uint8_t skippable[MAGIC_BYTES] = {0x50, 0x2a, 0x4d, 0x18}; /* 0x50 to 0x5f */
+  /* The first byte may be 0x50 to 0x5f. */
+  static const uint8_t skippable[MAGIC_BYTES] = {0x50, 0x2a, 0x4d, 0x18};
   size_t n = len < MAGIC_BYTES ? len : MAGIC_BYTES;
   if (n == 0 || memcmp(b, frame, n) == 0) return true;
   return (b[0] & 0xf0) == skippable[0] && memcmp(b + 1, skippable + 1, n - 1) == 0;
@@ -99,8 +102,9 @@ static Err begin_zstd(Input *in) {
 #endif
 }
 
-/* A pipe may give its first bytes one by one; a person at a terminal types them. So it waits
- * for more only as long as these could be the beginning of a compressed file. */
+/* Determines the compression from the first bytes. A pipe or a terminal may return them one by
+ * one. More bytes are awaited only while those read so far could be the beginning of a compressed
+ * file. */
 static Err begin_kind(Input *in) {
   while (!in->raw_end && in->raw_len < MAGIC_BYTES &&
          (begins_zstd(in->raw, in->raw_len) ||
@@ -172,7 +176,7 @@ static Err decode_gzip(Input *in, size_t room, size_t *made) {
   *made = room - z->avail_out;
   in->frame_open = code != Z_STREAM_END;
   if (code == Z_STREAM_END)
-    inflateReset(z); /* another member may follow */
+    inflateReset(z); /* A gzip file may have several members. */
   else if (code != Z_OK && code != Z_BUF_ERROR)
     return report_damage(in, z->msg ? z->msg : "not gzip");
   return ERR_OK;
@@ -202,9 +206,9 @@ static Err decode_zstd(Input *in, size_t room, size_t *made) {
 #endif
 }
 
-/* Decodes more text behind what is there. */
+/* Decodes more text and appends it to in->text. */
 static Err more_text(Input *in) {
-  if (in->text_at) { /* make room at the end by moving the begun line to the front */
+  if (in->text_at) { /* Moves the incomplete line to the front of the buffer. */
     memmove(in->text, in->text + in->text_at, in->text_len - in->text_at);
     in->text_len -= in->text_at;
     in->text_at = 0;
@@ -264,7 +268,9 @@ Err input_line(Input *in, const char **line, size_t *len) {
 }
 
 Err input_skip(Input *in, uint64_t lines) {
-  bool has_part = false; /* of a line whose end is not found yet; the last line may have none */
+  /* True if part of a line was skipped and its end is not found yet; the last line may have no
+   * end. */
+  bool has_part = false;
   while (lines > 0) {
     size_t have = in->text_len - in->text_at;
     char *newline = have ? memchr(in->text + in->text_at, '\n', have) : NULL;
@@ -315,7 +321,7 @@ bool input_ready(Input *in, int patience) {
     searched = have;
     struct pollfd f = {.fd = in->fd, .events = POLLIN};
     if (in->raw_at == in->raw_len && !in->raw_end && poll(&f, 1, patience) == 0) return false;
-    if (more_text(in)) return true; /* an error: input_line will return it */
+    if (more_text(in)) return true; /* input_line will return the error. */
   }
 }
 

@@ -1,5 +1,5 @@
-/* Reads the lines of a text file or of standard input. The first bytes
- * of the file distinguish plain text, gzip and Zstandard. Depends on base, zlib, libzstd. */
+/* Reads the lines of a text file or of standard input. Detects plain text, gzip and Zstandard by
+ * the first bytes. Depends on base, zlib, libzstd. */
 #ifndef DATA_INPUT_H
 #define DATA_INPUT_H
 
@@ -12,26 +12,30 @@
 
 typedef struct Input Input;
 
-/* "-" is standard input. */
+/* Opens a file; "-" is standard input. */
 NODISCARD Err input_open(Input **in, const char *path);
-/* The next line, without its end (LF or CRLF) and without a byte-order mark;
- * it stays valid until the next call. *line is NULL after the last. */
+/* Returns the next line without its line break (LF or CRLF) and without a byte-order mark. The
+ * line stays valid until the next call. *line is NULL after the last line. */
 NODISCARD Err input_line(Input *in, const char **line, size_t *len);
-/* Passes over the next lines, fewer at the end of the file. */
+/* Skips the next `lines` lines, or all remaining ones if there are fewer. */
 NODISCARD Err input_skip(Input *in, uint64_t lines);
-/* Continues at a place of a plain file that can be read from any place, at or before the start of
- * a line: `before` line ends precede it. Ends the hash. */
+/* Continues at byte `offset` of a plain, seekable file. The offset must be at or before the start
+ * of the line wanted; `before` is the number of line breaks before the offset. Disables the
+ * hash. */
 NODISCARD Err input_seek(Input *in, uint64_t offset, uint64_t before);
-bool input_is_plain(const Input *in); /* not compressed */
-/* The hash is not wanted: saves the time for it. */
+bool input_is_plain(const Input *in); /* Returns true if the file is not compressed. */
+/* Disables the SHA-256, which saves the time to compute it. */
 void input_end_hash(Input *in);
-/* Returns whether input_line can return a line, or the end, without blocking. Waits up to
+/* Returns true if input_line can return a line, or the end, without blocking. Waits up to
  * `patience` milliseconds for more data from a pipe. */
 bool input_ready(Input *in, int patience);
 const char *input_path(const Input *in);
-uint64_t input_number(const Input *in); /* of the line last given, from 1 */
-uint64_t input_bytes(const Input *in);  /* read from the file so far, as stored */
-/* SHA-256 of the file as stored; after the last line. "" if the hash was ended. */
+/* Returns the number of the line returned last, from 1. */
+uint64_t input_number(const Input *in);
+/* Returns the number of bytes read from the file so far, before decompression. */
+uint64_t input_bytes(const Input *in);
+/* Returns the SHA-256 of the file before decompression. Call it after the last line. Returns ""
+ * if the hash was disabled. */
 void input_sha256(Input *in, char hex[65]);
 void input_close(Input *in);
 

@@ -1,4 +1,4 @@
-/* Counting line ends. Depends on base, input, ranks. */
+/* Counts the line breaks of text files. Depends on base, input, ranks. */
 #include "data/line_index.h"
 
 #include <errno.h>
@@ -11,7 +11,8 @@
 #include "base/mem.h"
 #include "data/input.h"
 
-/* An entry of 8 bytes for each chunk; a line is found by reading one chunk at most. */
+/* Bytes of a chunk. The index has 8 bytes per chunk, and at most one chunk is read to find a
+ * line. */
 #define CHUNK_BYTES ((size_t)1 << 18)
 
 static Err read_chunk(int fd, const char *path, uint64_t offset, uint8_t *bytes, size_t room,
@@ -34,7 +35,7 @@ static uint64_t count_line_ends(const uint8_t *bytes, size_t n) {
   return count;
 }
 
-/* Counts the line ends of the chunks from `first` to `last`, which is not included. */
+/* Counts the line breaks of the chunks from `first` up to but not including `last`. */
 static Err count_chunks(LineIndex *x, const char *path, size_t first, size_t last) {
   int fd;
   uint64_t size;
@@ -51,7 +52,7 @@ static Err count_chunks(LineIndex *x, const char *path, size_t first, size_t las
   return err;
 }
 
-/* Sets the number of chunks: 0 for a compressed file, which can only be read from its start. */
+/* Sets the number of chunks; 0 for a compressed file, which can only be read from its start. */
 static Err divide_file(LineIndex *x, const char *path) {
   Input *in;
   uint64_t bytes;
@@ -87,7 +88,8 @@ void line_index_free(LineIndex *x) {
 }
 
 uint64_t line_index_find(const LineIndex *x, uint64_t line, uint64_t *before) {
-  size_t low = 0, high = x->chunks - 1; /* searches the last chunk with before[i] < line */
+  /* Binary search for the last chunk with before[i] < line. */
+  size_t low = 0, high = x->chunks - 1;
   while (low < high) {
     size_t middle = low + (high - low + 1) / 2;
     if (x->before[middle] < line)

@@ -1,5 +1,5 @@
-/* The prefetch thread: a ring of batches, filled in order ahead of their use.
- * Depends on batch. */
+/* The prefetch thread: fills the batches of a ring buffer in order before they are used. Depends
+ * on batch. */
 #include <pthread.h>
 #include <stdbool.h>
 
@@ -13,7 +13,9 @@ struct Loader {
   const OrderPlan *plan;
   LoaderSpec spec;
   Batch ring[RING];
-  uint64_t filled, taken; /* batches ever; the ring holds filled - taken, and the one in use */
+  /* Total numbers of batches filled and returned. The ring contains filled - taken batches and
+   * the one in use. */
+  uint64_t filled, taken;
   bool in_use, stop;
   ErrRecord error;
   bool started;
@@ -22,10 +24,11 @@ struct Loader {
   pthread_cond_t changed;
 };
 
-/* Micro-batch number of the n-th batch that this loader returns. */
+/* Returns the micro-batch number of the n-th batch that this loader returns. */
 static uint64_t get_number(const LoaderSpec *s, uint64_t n) {
   uint64_t stride = s->stride ? s->stride : 1;
-  uint64_t mine = (s->end - s->begin + stride - 1) / stride; /* batches of a group */
+  /* batches of each group that this loader returns */
+  uint64_t mine = (s->end - s->begin + stride - 1) / stride;
   return (s->step + n / mine) * s->group + s->begin + n % mine * stride;
 }
 

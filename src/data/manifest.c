@@ -1,6 +1,6 @@
-/* Writing, reading and repairing shards.manifest. A data set may have 100,000 shards, so lines
- * are not given to a JSON library (6 microseconds a line): they have one exact form, and a
- * scanner compares it piece by piece. Depends on base, meta. */
+/* Writes, reads and repairs shards.manifest. A data set may have 100,000 shards, and a JSON
+ * library needs 6 microseconds per line, so the lines have one exact form that a scanner compares
+ * token by token. Depends on base, meta. */
 #include "data/manifest.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ void manifest_add_counts(MetaSplit *split, const ManifestEntry *entry) {
   for (int v = 0; v < CLEAN_VERDICTS; v++) split->dropped[v] += entry->dropped[v];
 }
 
-/* Printing. */
+/* ---- printing ---- */
 
 static void print_counts(Str *out, const char *key, const uint64_t *value, int n) {
   str_addf(out, ",\"%s\":[", key);
@@ -64,8 +64,8 @@ static Err sync_file(int fd, const char *path) {
   return fsync(fd) != 0 && errno != EINVAL ? err_errno("cannot sync", path) : ERR_OK;
 }
 
-/* After an error the file keeps its whole lines only: the next append must not continue a part
- * of one. */
+/* Appends a line. After an error the file is truncated to whole lines, so that the next append
+ * does not continue an incomplete line. */
 static Err append_line(int fd, const Str *line, const char *path) {
   off_t before = lseek(fd, 0, SEEK_END);
   if (before < 0) return err_errno("cannot write", path);
@@ -91,8 +91,8 @@ Err manifest_append(const char *path, const ManifestEntry *entry) {
   return err;
 }
 
-/* Scanning. Each function moves *at behind what it expects and returns true, or returns
- * false. */
+/* ---- scanning ----
+ * Each function moves s->at past the expected text and returns true, or returns false. */
 
 typedef struct {
   const char *at;
@@ -117,8 +117,8 @@ static bool scan_count(Scan *s, uint64_t *value) {
   return s->at > begin && (*begin != '0' || s->at == begin + 1);
 }
 
-/* Characters up to a quotation mark, which is consumed: printable, without quotes and
- * backslashes. */
+/* Copies characters up to a quotation mark, which is consumed. The characters must be printable;
+ * quotes and backslashes are not allowed. */
 static bool scan_string(Scan *s, char *out, size_t room) {
   size_t n = 0;
   for (; s->at < s->end && *s->at != '"'; s->at++) {
@@ -137,8 +137,8 @@ static bool scan_counts(Scan *s, const char *key, uint64_t *value, int n) {
   return scan_text(s, "]");
 }
 
-/* The numbers of dropped pairs by reason. A later version may add reasons at the end: their
- * numbers are not stored, and `lines` minus `pairs` is still the total. */
+/* Reads the numbers of dropped pairs by reason. A later version may append reasons; their numbers
+ * are skipped, and `lines` minus `pairs` is still the total. */
 static bool scan_dropped(Scan *s, uint64_t *dropped) {
   uint64_t unknown;
   if (!scan_text(s, ",\"dropped\":")) return false;
@@ -172,7 +172,7 @@ static bool scan_hash(Scan *s, char sha256[65]) {
          strspn(sha256, "0123456789abcdef") == 64;
 }
 
-/* A line without its line end. Keys that later versions may add come last and are ignored. */
+/* Parses a line without its line break. Later versions may append keys, which are ignored. */
 static bool scan_entry(Scan *s, ManifestEntry *e) {
   *e = (ManifestEntry){0};
   return scan_file(s, &e->file) && scan_split(s, &e->split) && scan_text(s, ",\"lines\":") &&
@@ -212,7 +212,7 @@ static int compare_names(const void *a, const void *b) {
   return strcmp((*(const MetaFile *const *)a)->name, (*(const MetaFile *const *)b)->name);
 }
 
-/* A shard that is listed twice would be read twice in an epoch. */
+/* Fails if a shard is listed twice: an epoch would read it twice. */
 static Err check_names(const char *path, const Meta *meta) {
   size_t files = 0;
   for (int s = 0; s < SPLITS; s++) files += meta->split[s].shards;
@@ -233,11 +233,11 @@ static Err check_names(const char *path, const Meta *meta) {
   return err;
 }
 
-/* Loading. */
+/* ---- loading ---- */
 
 typedef struct {
   Meta *meta;
-  bool has_counts; /* add the counts of training shards */
+  bool has_counts; /* Adds the counts of training shards to the split. */
 } Loading;
 
 static Err take_entry(void *context, const ManifestEntry *e) {
@@ -278,7 +278,7 @@ Err manifest_load(const char *path, Meta *meta) {
   return err ? err : check_names(path, meta);
 }
 
-/* Cuts the file to its whole lines. */
+/* Truncates the file after its last whole line. */
 static Err remove_rest(const char *path, size_t whole) {
   int fd = open(path, O_WRONLY | O_CLOEXEC);
   if (fd < 0) return err_errno("cannot write", path);
@@ -289,8 +289,8 @@ static Err remove_rest(const char *path, size_t whole) {
   return err;
 }
 
-/* Is what follows the whole lines a single line, complete or not? A crash can leave that; it
- * cannot damage lines that were synced before. */
+/* Returns true if the bytes after offset `whole` are a single line, complete or not. A crash can
+ * leave such a line; it cannot damage earlier lines, which were synced. */
 static bool is_last_line(const PlacePin *map, size_t whole) {
   const void *end = memchr(map->bytes + whole, '\n', map->size - whole);
   return !end || (const uint8_t *)end + 1 == map->bytes + map->size;

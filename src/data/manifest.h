@@ -1,7 +1,7 @@
-/* shards.manifest: one line of JSON for each shard, in the order in which prepare wrote them;
- * see docs/formats.md. Lines are only ever appended, so recording a shard costs the same
- * whether it is the first or the hundred-thousandth. dataset.json has the final length and
- * SHA-256. Depends on base, meta. */
+/* shards.manifest: one line of JSON for each shard, in the order in which prepare wrote them; see
+ * docs/formats.md. Lines are only appended, so recording a shard has the same cost for the first
+ * and for the hundred-thousandth. dataset.json contains the final size and SHA-256. Depends on
+ * base, meta. */
 #ifndef DATA_MANIFEST_H
 #define DATA_MANIFEST_H
 
@@ -9,37 +9,40 @@
 
 #define MANIFEST_NAME "shards.manifest"
 
-/* A shard and what the text that went into it was like. */
+/* A shard and the counts of the text that was encoded into it. */
 typedef struct {
   Split split;
   MetaFile file;
-  uint64_t lines; /* read since the shard before, kept or not */
+  uint64_t lines; /* lines read since the previous shard, kept or dropped */
   uint64_t tokens[2];
   uint64_t longest[2];
   uint64_t text_bytes[2];
   uint64_t dropped[CLEAN_VERDICTS];
 } ManifestEntry;
 
-/* Adds the counts of a shard (all but its file) to those of its split. */
+/* Adds the counts of a shard to those of its split. Does not add the shard to the split's list of
+ * files. */
 void manifest_add_counts(MetaSplit *split, const ManifestEntry *entry);
-/* Appends the line of a shard and syncs it. Call it when the shard itself is on disk. */
+/* Appends the line of a shard and syncs the manifest. Call it after the shard itself is on
+ * disk. */
 NODISCARD Err manifest_append(const char *path, const ManifestEntry *entry);
-/* Adds the shards of a finished manifest to meta->split. meta->manifest says what the file must
- * be; any difference is an error. `path` is for messages. */
+/* Adds the shards of a finished manifest to meta->split. Fails unless the size and SHA-256 of the
+ * file equal those in meta->manifest. `path` is for messages. */
 NODISCARD Err manifest_load(const char *path, Meta *meta);
-/* Adds the shards of an unfinished manifest, and the counts of training shards. A last line
- * that a crash left incomplete is removed from the file. A missing file has no shards. */
+/* Adds the shards of an unfinished manifest, and the counts of training shards. An incomplete
+ * last line, left by a crash, is removed from the file. A missing file has no shards. */
 NODISCARD Err manifest_recover(const char *path, Meta *meta);
-/* Parses hostile text line by line and gives each entry to take(). Returns the error of take(),
- * or of the first line that describes no shard; `where` is the file for messages. */
+/* Parses untrusted text line by line and passes each entry to take(). Returns the error of
+ * take(), or of the first line that is not a valid entry; `where` is the file name for
+ * messages. */
 typedef Err (*ManifestTake)(void *context, const ManifestEntry *entry);
 typedef struct {
-  size_t bytes;    /* of the good lines before the end or the error */
-  bool is_damaged; /* the error is a line that describes no shard */
+  size_t bytes;    /* bytes of the valid lines before the end or the error */
+  bool is_damaged; /* The error is a line that is not a valid entry. */
 } ManifestEnd;
 NODISCARD Err manifest_parse(const char *text, size_t len, const char *where, ManifestEnd *end,
                              ManifestTake take, void *context);
-/* Appends the text of a line. */
+/* Appends the manifest line of a shard to `out`. */
 void manifest_print(const ManifestEntry *entry, Str *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* Printing and parsing dataset.json. Depends on base, clean, Jansson. */
+/* Prints and parses dataset.json. Depends on base, clean, Jansson. */
 #include "data/meta.h"
 
 #include <inttypes.h>
@@ -55,7 +55,8 @@ static json_t *print_source(const MetaSource *s) {
   return json_pack("{s:I, s:o}", "lines", (json_int_t)s->lines, "files", files);
 }
 
-/* Format 1 lists the shards, format 2 counts them, also before the manifest is loaded. */
+/* Format 1 lists the shards. Format 2 stores their number, which is known even before the
+ * manifest is loaded. */
 static json_t *print_shards(const MetaSplit *s, int format) {
   if (format > 1) return json_integer((json_int_t)(s->shards ? s->shards : s->shards_listed));
   json_t *shards = json_array();
@@ -72,7 +73,8 @@ static json_t *print_split(const MetaSplit *s, int format) {
     if (s->raw[side].name[0]) json_array_append_new(raw, print_file(&s->raw[side]));
   }
   for (int v = CLEAN_KEEP + 1; v < CLEAN_VERDICTS; v++) {
-    if (v == CLEAN_NUL && !s->dropped[v]) continue; /* earlier versions have no such key */
+    /* Omits the key "nul" if it is 0: earlier versions do not know it. */
+    if (v == CLEAN_NUL && !s->dropped[v]) continue;
     json_object_set_new(dropped, clean_key[v], json_integer((json_int_t)s->dropped[v]));
   }
   for (size_t i = 0; i < s->sources; i++)
@@ -112,15 +114,15 @@ Err meta_print(const Meta *m, Str *out) {
     str_addc(out, '\n');
   }
   bool ok = text != NULL;
-  if (ok) free(text); /* Jansson's own memory */
+  if (ok) free(text); /* Jansson allocated the text with malloc. */
   json_decref(root);
   return ok ? str_check(out)
             : err_set(ERR_WORK,
                       "a name or text that is not UTF-8 cannot be recorded in dataset.json");
 }
 
-/* Reading: the first wrong thing is remembered with its path in the document,
- * and everything after it is skipped. */
+/* State of parsing: the first error is stored with its path in the document, and everything after
+ * it is skipped. */
 typedef struct {
   const char *where;
   int format;
@@ -178,7 +180,7 @@ static void get_sha256(Parse *p, const json_t *from, char out[65]) {
     refuse_key(p, "sha256", "64 hexadecimal digits");
 }
 
-/* A file of the data set: its name must stay within the directory. */
+/* Reads the entry of a file of the data set. Its name must not lead out of the directory. */
 static void get_file(Parse *p, const json_t *from, MetaFile *f) {
   get_text(p, from, "file", f->name, sizeof f->name);
   if (strchr(f->name, '/') || f->name[0] == '.' || f->name[0] == '\0')
@@ -244,7 +246,8 @@ static Err get_split(Parse *p, const json_t *from, MetaSplit *s) {
   return p->format > 1 ? get_shard_count(p, from, s) : get_shards(p, from, s);
 }
 
-/* Reads format, version and `requires`; refuses a file that a newer version of the program wrote. */
+/* Reads format, version and `requires`; refuses a file that a newer version of the program
+ * wrote. */
 static void get_format(Parse *p, const json_t *root, Meta *m) {
   char format[32] = "";
   if (!json_is_object(root)) refuse_key(p, "the document", "an object");

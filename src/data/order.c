@@ -1,5 +1,5 @@
-/* Reads train.order, and finds the pairs of a batch. How the batches are packed is in
- * order_plan.c. Depends on base, checked, order_turns. */
+/* Reads train.order, and computes the pairs of a batch. order_plan.c packs the batches. Depends
+ * on base, checked, order_turns. */
 #include "data/order.h"
 
 #include <string.h>
@@ -22,7 +22,8 @@ static Err refuse_window(const Order *o, size_t offset, const char *why) {
                  why);
 }
 
-/* The cells must rise strictly and count every pair once: planning relies on it. */
+/* Checks that the cells (runs of pairs with equal lengths) are strictly increasing and contain
+ * every pair once, which the planning relies on. */
 static Err check_cells(const Order *o, const OrderWindow *w) {
   uint64_t total = 0;
   int p = w->primary;
@@ -45,7 +46,7 @@ static Err check_cells(const Order *o, const OrderWindow *w) {
       (unsigned long long)total, (unsigned long long)w->pairs);
 }
 
-/* Adds the window whose cells begin at `offset`; `at` is where the file describes it. */
+/* Adds a window to `o`; `at` is the offset of the window's description in the file. */
 static Err add_window(Order *o, const OrderEntry *e, size_t at) {
   uint64_t end = o->file.payload;
   bool is_sound = e->primary < 2 && e->pairs > 0 && e->pairs <= ORDER_WINDOW_PAIRS &&
@@ -80,7 +81,7 @@ static Err open_format1(Order *o, PlacePin *map) {
   return add_window(o, &entry, 0);
 }
 
-/* Windows must follow each other without sharing bytes. */
+/* Reads the table of windows. Windows must be in file order and must not overlap. */
 static Err read_table(Order *o, const OrderHeader2 *h) {
   uint64_t end = sizeof *h + (uint64_t)h->windows * sizeof(OrderEntry);
   TRY(checked_touch(&o->file, 0, (size_t)end));
@@ -140,10 +141,12 @@ void order_close(Order *o) {
   *o = (Order){0};
 }
 
-/* Keys of the permutations: one for each use, so that none repeats. */
+/* Constants that make the keys of the permutations different, so that no two permutations are
+ * equal. */
 enum { KEY_BATCH = 1, KEY_CLASS = 2, KEY_STRATUM = 3, KEY_WINDOW = 4 };
 
-/* Places of the sorted list that form batch i of the window. `key` is that of the epoch. */
+/* Computes the positions in the sorted list of pairs that form batch i of the window. `key` is
+ * the key of the epoch. */
 static uint32_t choose_places(const OrderWindow *w, const WindowPlan *plan, uint64_t key,
                               uint64_t i, uint64_t *places) {
   uint64_t chunk = i / plan->per_chunk;
@@ -161,7 +164,8 @@ static uint32_t choose_places(const OrderWindow *w, const WindowPlan *plan, uint
     uint64_t begin = stratum * w->pairs / plan->strata;
     uint64_t end = (stratum + 1) * w->pairs / plan->strata;
     uint64_t chosen = begin + rng_permute(rng_mix(stratum_key, stratum), plan->chunks, chunk);
-    /* A stratum may have one pair less than `chunks`; one chunk then has none of it. */
+    /* A stratum may have one pair less than `chunks`; one chunk then has no pair of this
+     * stratum. */
     if (chosen >= end) continue;
     __builtin_prefetch(&w->pair[chosen]);
     places[count++] = chosen;
@@ -179,7 +183,8 @@ Err order_batch(Order *o, const OrderPlan *plan, uint64_t seed, uint64_t epoch, 
   }
   const OrderWindow *w = &o->window[window];
   *count = choose_places(w, &plan->window[window], key, i, pairs);
-  for (uint32_t k = 0; k < *count; k++) { /* the list has arrived in the cache by now */
+  /* The prefetched list entries are in the cache by now. */
+  for (uint32_t k = 0; k < *count; k++) {
     const uint32_t *at = &w->pair[pairs[k]];
     size_t offset = (size_t)((const uint8_t *)at - o->file.map.bytes);
     TRY(checked_touch(&o->file, offset, sizeof *at));

@@ -1,5 +1,5 @@
-/* The bytes of train.order, for order.c (reader) and order_write.c (writer); described in
- * docs/formats.md. Little-endian. Depends on order. */
+/* The binary layout of train.order, used by order.c (reader) and order_write.c (writer);
+ * described in docs/formats.md. Little-endian. Depends on order. */
 #ifndef DATA_ORDER_FILE_H
 #define DATA_ORDER_FILE_H
 
@@ -7,10 +7,10 @@
 
 #define ORDER_MAGIC "TRIORD\r\n"
 
-/* Format 1: one window; cells and list follow the header. */
+/* Header of format 1: one window, whose cells and list of pairs follow the header. */
 typedef struct {
   char magic[8];
-  uint32_t version; /* 1 */
+  uint32_t version; /* format version: 1 */
   uint32_t primary;
   uint64_t pairs;
   uint64_t cells;
@@ -19,15 +19,15 @@ typedef struct {
 } OrderHeader1;
 _Static_assert(sizeof(OrderHeader1) == 64, "a format 1 header has 64 bytes");
 
-/* Format 2: a table of windows follows the header. */
+/* Header of format 2, followed by a table of windows. */
 typedef struct {
   char magic[8];
-  uint32_t version; /* 2 */
+  uint32_t version; /* format version: 2 */
   uint32_t windows;
   uint64_t pairs;
-  uint32_t
-      required_flags; /* a reader that does not know one of these bits must refuse the file */
-  uint32_t optional_flags; /* a reader ignores the bits that it does not know */
+  /* A reader must refuse the file if it does not know one of these bits. */
+  uint32_t required_flags;
+  uint32_t optional_flags; /* A reader ignores the bits that it does not know. */
   uint64_t payload;        /* offset of the checksums */
   uint8_t reserved[24];
 } OrderHeader2;
@@ -35,7 +35,7 @@ _Static_assert(sizeof(OrderHeader2) == 64, "a format 2 header has 64 bytes");
 
 typedef struct {
   uint64_t pairs;
-  uint64_t offset; /* of the cells; the list of pairs follows them */
+  uint64_t offset; /* offset of the window's cells; its list of pairs follows them */
   uint64_t cells;
   uint32_t primary;
   uint32_t reserved;

@@ -1,27 +1,30 @@
-/* The packing behind order.h: how many chunks a window has, how many batches in each, and which
- * strata share a batch. It depends on the lengths alone and is the same on every rank. Depends on
- * base, order_turns. */
+/* Computes the packing that order.h describes: how many chunks a window has, how many batches a
+ * chunk has, and which strata share a batch. The packing depends only on the sentence lengths and
+ * is the same on every rank. Depends on base, order_turns. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "data/order_turns.h"
 
-/* Fewest strata: with fewer, a stratum spans many lengths and its slot wastes tokens. */
-#define LEAST_STRATA   4096
-#define LEAST_BATCHES  4    /* fewest batches in a chunk */
-#define MOST_PACKINGS  12   /* most candidates (numbers of chunks) that are packed */
-#define MOST_LOOKED_AT 4096 /* most candidates whose packing is estimated */
+/* Minimum number of strata. With fewer, a stratum would span many lengths, and its slot would
+ * waste tokens. */
+#define LEAST_STRATA  4096
+#define LEAST_BATCHES 4 /* minimum number of batches in a chunk */
+/* maximum number of candidates (numbers of chunks) that are packed */
+#define MOST_PACKINGS  12
+#define MOST_LOOKED_AT 4096 /* maximum number of candidates whose packing is estimated */
 #define GOOD_ENOUGH    0.999
-#define BATCH_BLOCK    64u /* batches whose minimum is found at once */
+#define BATCH_BLOCK    64u /* number of batches searched by one vectorized loop */
 
 typedef struct {
-  uint32_t tokens[2]; /* by side, end mark included */
+  uint32_t tokens[2]; /* tokens of each side, including eos */
 } Slot;
 
-/* Slot j is as long, on each side, as the longest pair of stratum j. */
+/* Computes the slot sizes: on each side slot j has the length of the longest pair of stratum
+ * j. */
 static void size_slots(const OrderWindow *o, uint32_t strata, Slot *slot) {
-  uint64_t cell_end = o->cell[0].count; /* pairs up to the end of cell c */
+  uint64_t cell_end = o->cell[0].count; /* number of pairs up to the end of cell c */
   size_t c = 0;
   for (uint32_t j = 0; j < strata; j++) {
     uint64_t end = (uint64_t)(j + 1) * o->pairs / strata;
@@ -38,16 +41,17 @@ static void size_slots(const OrderWindow *o, uint32_t strata, Slot *slot) {
   }
 }
 
-/* Returns the tokens that the fuller side of batch b has with the slot added. */
+/* Returns the tokens of the longer side of batch b after the slot is added. */
 static inline uint32_t add_slot(const uint32_t *const load[2], Slot s, uint32_t b) {
   uint32_t source = load[0][b] + s.tokens[0];
   uint32_t target = load[1][b] + s.tokens[1];
   return source > target ? source : target;
 }
 
-/* Returns the first batch whose fuller side stays lowest with the slot added; *lowest are its
- * tokens. Most of the planning time is spent here. The minimum of a block of batches is found by a
- * loop that compilers vectorize; only the block with the lowest one is searched for its place. */
+/* Returns the first batch whose longer side is minimal after the slot is added; *lowest receives
+ * its tokens. Most of the planning time is spent in this function. A vectorized loop computes the
+ * minimum of each block of batches; only the block with the lowest minimum is searched for the
+ * batch. */
 static uint32_t find_batch(const uint32_t *const load[2], Slot s, uint32_t batches,
                            uint32_t *lowest) {
   uint32_t chosen = 0;
@@ -67,8 +71,9 @@ static uint32_t find_batch(const uint32_t *const load[2], Slot s, uint32_t batch
   return chosen;
 }
 
-/* Puts each slot, longest first, into the batch whose fuller side stays lowest. Returns false if
- * a slot fits no batch. batch_of: (strata); load: by side, (batches) tokens. */
+/* Assigns each slot, longest first, to the batch whose longer side is minimal after the slot is
+ * added. Returns false if a slot fits into no batch. batch_of: (strata) batch of each slot; load:
+ * by side, (batches) tokens. */
 static bool pack_slots(const Slot *slot, uint32_t strata, uint32_t capacity, uint32_t batches,
                        uint32_t *batch_of, uint32_t *const load[2]) {
   const uint32_t *const filled[2] = {load[0], load[1]};
@@ -86,20 +91,20 @@ static bool pack_slots(const Slot *slot, uint32_t strata, uint32_t capacity, uin
 
 typedef struct {
   uint64_t chunks;
-  double promise; /* packing efficiency if packing were perfect */
+  double promise; /* packing efficiency if the packing were perfect */
 } Candidate;
 
 static int compare_promise(const void *a, const void *b) {
   const Candidate *x = a, *y = b;
   if (x->promise != y->promise) return x->promise < y->promise ? 1 : -1;
-  return x->chunks < y->chunks ? 1 : -1; /* more chunks mix better */
+  return x->chunks < y->chunks ? 1 : -1; /* Prefers more chunks, which mix the pairs better. */
 }
 
 static uint64_t ceil_div(uint64_t a, uint64_t b) {
   return (a + b - 1) / b;
 }
 
-/* Tokens of the fuller side, end marks included, over the whole window. */
+/* Returns the tokens of the longer side, including eos, of the whole window. */
 static uint64_t count_tokens(const OrderWindow *o) {
   uint64_t tokens[2] = {o->pairs, o->pairs};
   for (size_t c = 0; c < o->cells; c++) {
@@ -111,7 +116,7 @@ static uint64_t count_tokens(const OrderWindow *o) {
 
 static size_t list_candidates(const OrderWindow *o, uint32_t capacity, uint64_t tokens,
                               Candidate *list) {
-  uint64_t per_batch = ceil_div((uint64_t)capacity * o->pairs, tokens); /* pairs */
+  uint64_t per_batch = ceil_div((uint64_t)capacity * o->pairs, tokens); /* pairs per batch */
   uint64_t least =
       LEAST_BATCHES * per_batch > LEAST_STRATA ? LEAST_BATCHES * per_batch : LEAST_STRATA;
   uint64_t most_chunks = o->pairs / least, least_chunks = o->pairs / (4 * least);
@@ -127,19 +132,20 @@ static size_t list_candidates(const OrderWindow *o, uint32_t capacity, uint64_t 
   return n;
 }
 
-/* Working memory of planning one window. */
+/* Working memory for planning one window. */
 typedef struct {
-  Slot *slot;         /* (strata) */
+  Slot *slot;         /* (strata) slot sizes */
   uint32_t *load;     /* (2 * batches) tokens: source of all batches, then target */
-  uint32_t *batch_of; /* (strata) of the candidate */
-  uint32_t *best_of;  /* (strata) of the best candidate */
+  uint32_t *batch_of; /* (strata) batch of each slot, for the current candidate */
+  uint32_t *best_of;  /* (strata) batch of each slot, for the best candidate */
   size_t slot_cap;
   size_t load_cap;
   size_t batch_cap;
   size_t best_cap;
 } Workspace;
 
-/* Packs one candidate into as few batches as work; keeps it if it is the best. */
+/* Packs one candidate into as few batches as possible; keeps the packing if it is the best so
+ * far. */
 static Err try_candidate(WindowPlan *plan, const OrderWindow *o, uint32_t capacity,
                          uint64_t tokens, uint64_t chunks, Workspace *work) {
   uint32_t strata = (uint32_t)ceil_div(o->pairs, chunks);
@@ -147,7 +153,8 @@ static Err try_candidate(WindowPlan *plan, const OrderWindow *o, uint32_t capaci
   TRY(mem_grow(&work->slot, &work->slot_cap, strata, sizeof *work->slot));
   TRY(mem_grow(&work->batch_of, &work->batch_cap, strata, sizeof *work->batch_of));
   size_slots(o, strata, work->slot);
-  uint64_t total[2] = {0}, large[2] = {0}; /* large: no two of them share a batch */
+  /* `large`: number of slots above half the capacity, no two of which fit into one batch */
+  uint64_t total[2] = {0}, large[2] = {0};
   for (uint32_t j = 0; j < strata; j++) {
     for (int side = 0; side < 2; side++) {
       total[side] += work->slot[j].tokens[side];
@@ -157,7 +164,7 @@ static Err try_candidate(WindowPlan *plan, const OrderWindow *o, uint32_t capaci
   uint64_t batches = ceil_div(total[0] > total[1] ? total[0] : total[1], capacity);
   for (int side = 0; side < 2; side++)
     if (batches < large[side]) batches = large[side];
-  for (;; batches += 1 + batches / 128) { /* many small batches: do not try each number */
+  for (;; batches += 1 + batches / 128) { /* With many batches, not every number is tried. */
     double fill = (double)tokens / ((double)capacity * (double)batches * (double)chunks);
     if (fill <= plan->fill) return ERR_OK;
     TRY(mem_grow(&work->load, &work->load_cap, 2 * (size_t)batches, sizeof *work->load));
@@ -188,7 +195,7 @@ static int compare_size(const void *a, const void *b) {
   return x->stratum < y->stratum ? -1 : 1;
 }
 
-/* Groups strata of equal slots into classes, and lists each batch's slots. */
+/* Groups strata with equal slots into size classes, and lists the slots of each batch. */
 static Err lay_out(WindowPlan *plan, const OrderWindow *o, const uint32_t *batch_of,
                    Workspace *work) {
   uint32_t strata = plan->strata;
@@ -219,7 +226,7 @@ static Err lay_out(WindowPlan *plan, const OrderWindow *o, const uint32_t *batch
     }
     plan->class_begin[plan->classes] = strata;
     for (uint32_t c = 0; c < plan->classes;
-         c++) { /* slots by increasing length within a batch */
+         c++) { /* Within a batch, slots are sorted by increasing length. */
       for (uint32_t k = plan->class_begin[c]; k < plan->class_begin[c + 1]; k++) {
         uint32_t slot = next[batch_of[sorted[k].stratum]]++;
         plan->slot_class[slot] = c;
@@ -268,7 +275,7 @@ static Err check_capacity(const Order *o, uint32_t capacity) {
                  capacity, longest + 1, longest + 1);
 }
 
-/* The totals of the windows. */
+/* Computes the totals over all windows. */
 static void add_up(OrderPlan *plan) {
   double filled = 0;
   for (size_t i = 0; i < plan->windows; i++) {

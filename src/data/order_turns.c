@@ -1,6 +1,6 @@
-/* The first batch of each window in an epoch, kept for the epoch asked for last: a search is a
- * bisection, and another epoch costs one pass over the windows. It is a cache only: the result
- * depends on nothing but the arguments. Depends on base, order. */
+/* Caches the first batch of each window in the most recently requested epoch: a lookup is a
+ * binary search, and another epoch costs one pass over the windows. The result depends only on
+ * the arguments. Depends on base, order. */
 #include "data/order_turns.h"
 
 #include <pthread.h>
@@ -11,8 +11,8 @@
 struct WindowTurns {
   pthread_mutex_t lock;
   bool is_filled;
-  uint64_t key;    /* of the epoch */
-  uint64_t *begin; /* (windows + 1) first batch of the window that comes k-th */
+  uint64_t key;    /* key of the cached epoch */
+  uint64_t *begin; /* (windows + 1) first batch of the k-th window of the epoch */
 };
 
 Err turns_new(OrderPlan *plan) {

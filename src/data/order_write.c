@@ -11,11 +11,11 @@
 #include "data/order_file.h"
 #include "data/shard.h"
 
-/* A window while it is sorted. */
+/* A window during sorting. */
 typedef struct {
-  uint64_t first; /* pair of the training set */
+  uint64_t first; /* number of the window's first pair in the training set */
   uint64_t pairs;
-  size_t wide[2]; /* longest + 1 of each side */
+  size_t wide[2]; /* maximum length of each side + 1 */
   int primary;
   OrderCell *cell;
   size_t cells;
@@ -27,7 +27,8 @@ typedef struct {
   void *context;
   WindowSort *window;
   size_t windows;
-  uint64_t *table; /* for each pair of lengths: first a count, then the next free place */
+  /* for each combination of lengths: first a count, then the next free position */
+  uint64_t *table;
   size_t table_cap;
 } OrderSort;
 
@@ -42,7 +43,7 @@ static Err clear_table(OrderSort *s, const WindowSort *w) {
   return ERR_OK;
 }
 
-/* Counts the pairs of each two lengths. */
+/* Counts the pairs of each combination of source and target length. */
 static Err count_lengths(OrderSort *s, WindowSort *w) {
   uint64_t total[2] = {0};
   uint32_t len[2];
@@ -66,7 +67,7 @@ static Err count_lengths(OrderSort *s, WindowSort *w) {
   return ERR_OK;
 }
 
-/* Lists the lengths that occur, in sorted order. */
+/* Lists the combinations of lengths that occur, in sorted order. */
 static Err list_cells(OrderSort *s, WindowSort *w) {
   for (size_t p = 0; p < w->wide[w->primary]; p++) {
     for (size_t o = 0; o < w->wide[!w->primary]; o++) {
@@ -82,7 +83,7 @@ static Err list_cells(OrderSort *s, WindowSort *w) {
   return ERR_OK;
 }
 
-/* Puts every pair at the next free place of its lengths. list: (w->pairs) */
+/* Stores every pair at the next free position for its lengths. list: (w->pairs) */
 static Err fill_list(OrderSort *s, const WindowSort *w, uint32_t *list) {
   uint64_t place = 0;
   TRY(clear_table(s, w));
@@ -99,8 +100,8 @@ static Err fill_list(OrderSort *s, const WindowSort *w, uint32_t *list) {
   return ERR_OK;
 }
 
-/* The sorted list is made in a mapped file, so that memory does not grow with the corpus. The
- * space is reserved first, so that a full disk is an error and not a signal. */
+/* Sorts the list of pairs in a mapped file, so that the memory use does not grow with the corpus.
+ * The disk space is reserved first, so that a full disk is an error instead of a SIGBUS. */
 static Err write_list(OrderSort *s, const WindowSort *w, const char *path) {
   int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0) return err_errno("cannot create", path);

@@ -1,5 +1,5 @@
-/* Reader, workers and taker around a ring of blocks. Depends on base, text,
- * clean, input. */
+/* A reader thread, worker threads and the caller's thread around a ring buffer of blocks. Depends
+ * on base, text, clean, input. */
 #include "data/pipeline.h"
 
 #include <pthread.h>
@@ -11,38 +11,41 @@
 #include "data/input.h"
 
 #define BLOCK_LINES 1024u
-#define BLOCK_BYTES ((size_t)1 << 18) /* of one side, about */
-/* SentencePiece takes 230 bytes of memory for a byte of a word. A longer line has more than
- * the 4,095 tokens that a shard allows, unless it is unknown characters: it is not encoded. */
+#define BLOCK_BYTES ((size_t)1 << 18) /* approximate bytes of one side of a block */
+/* Maximum bytes of a line that is encoded, because SentencePiece needs 230 bytes of memory per
+ * byte of a word. A longer line would exceed the 4,095 tokens that a shard allows, unless it
+ * consists of unknown characters. */
 #define MOST_ENCODED ((size_t)1 << 16)
 
 typedef struct {
   PipelineBlock out;
   size_t input;        /* index in PipelineSpec.input */
-  uint64_t input_line; /* number of its first line in that input, from 1 */
-  ErrRecord error;     /* if set, the block has an error in place of lines */
+  uint64_t input_line; /* number of the block's first line in that input, from 1 */
+  ErrRecord error;     /* If set, the block contains an error instead of lines. */
   bool done;
 } Block;
 
 typedef struct {
   const PipelineSpec *spec;
   bool has_record;
-  MetaSplit inputs; /* only its sources, the reader's until all threads are joined */
+  /* Records of the inputs; only its sources are used. Owned by the reader until all threads are
+   * joined. */
+  MetaSplit inputs;
   Block *ring;
   size_t size;
-  uint64_t filled, claimed, taken; /* blocks ever */
+  uint64_t filled, claimed, taken; /* total numbers of blocks */
   bool end, stop;
   pthread_mutex_t lock;
   pthread_cond_t changed;
 } Pipe;
 
-/* The reader. */
+/* ---- reader thread ---- */
 
 typedef struct {
   Pipe *pipe;
-  Input *in[2]; /* in[1] is NULL for one file with tabs */
+  Input *in[2]; /* in[1] is NULL if one tab-separated file contains both sides */
   size_t input;
-  uint64_t line, read_before; /* lines of all inputs; bytes of the finished ones */
+  uint64_t line, read_before; /* lines read of all inputs; bytes of the completed inputs */
 } Source;
 
 static const char *name_of(const Source *s, int side) {
@@ -55,7 +58,8 @@ static Err add_raw(PipelineBlock *b, int side, const char *line, size_t len) {
   return str_check(&b->raw[side]);
 }
 
-/* The error for sides of different lengths, of which one is at its end. */
+/* Returns the error for two files with different numbers of lines. Called when one of them has
+ * ended. */
 static Err refuse_lengths(Source *s) {
   for (int side = 0; side < 2; side++) TRY(input_skip(s->in[side], UINT64_MAX));
   return err_set(ERR_WORK,
@@ -64,7 +68,7 @@ static Err refuse_lengths(Source *s) {
                  (unsigned long long)input_number(s->in[1]));
 }
 
-/* The next line of each side; *end at the end of both. */
+/* Reads the next line of each side; sets *end at the end of both. */
 static Err read_pair(Source *s, const char *line[2], size_t len[2], bool *end) {
   TRY(input_line(s->in[0], &line[0], &len[0]));
   if (!s->in[1]) {
@@ -78,7 +82,7 @@ static Err read_pair(Source *s, const char *line[2], size_t len[2], bool *end) {
     }
     size_t first = (size_t)(tab - line[0]);
     const char *second =
-        memchr(tab + 1, '\t', len[0] - first - 1); /* further columns are ignored */
+        memchr(tab + 1, '\t', len[0] - first - 1); /* Further columns are ignored. */
     line[1] = tab + 1;
     len[1] = second ? (size_t)(second - line[1]) : len[0] - first - 1;
     len[0] = first;
@@ -90,14 +94,14 @@ static Err read_pair(Source *s, const char *line[2], size_t len[2], bool *end) {
   return ERR_OK;
 }
 
-/* Is this process the one that hashes the file? It must read all of it. */
+/* Returns true if this process hashes the file, for which it must read all of it. */
 static bool is_hashed(const Source *s, int side) {
   const PipelinePart *part = &s->pipe->spec->part;
   if (!s->pipe->has_record) return false;
   return part->count == 0 || (2 * s->input + (size_t)side) % part->count == part->index;
 }
 
-/* Passes over n lines of a file, without reading all of them if it can. */
+/* Skips n lines of a file; with a line index it seeks instead of reading them. */
 static Err skip_lines(Source *s, int side, uint64_t n) {
   const LineIndex *lines = s->pipe->spec->part.lines;
   Input *in = s->in[side];
@@ -111,7 +115,7 @@ static Err skip_lines(Source *s, int side, uint64_t n) {
   return input_skip(in, to - input_number(in));
 }
 
-/* Passes over the lines that are not of this part. */
+/* Skips the lines that belong to other parts. */
 static Err skip_other_parts(Source *s, bool *end) {
   const PipelinePart *part = &s->pipe->spec->part;
   if (part->count == 0) return ERR_OK;
@@ -127,7 +131,7 @@ static Err skip_other_parts(Source *s, bool *end) {
   return ERR_OK;
 }
 
-/* Lines that the block may have at most. */
+/* Returns the maximum number of lines of the next block. */
 static uint32_t count_room(const Source *s) {
   const PipelinePart *part = &s->pipe->spec->part;
   if (part->count == 0) return BLOCK_LINES;
@@ -158,7 +162,7 @@ static Err fill_block(Source *s, Block *block, bool *end) {
   return ERR_OK;
 }
 
-/* Waits for a free block; NULL when the work was stopped. */
+/* Waits for a free block; returns NULL after a stop. */
 static Block *free_block(Pipe *p) {
   pthread_mutex_lock(&p->lock);
   while (!p->stop && p->filled - p->taken >= p->size) pthread_cond_wait(&p->changed, &p->lock);
@@ -175,7 +179,7 @@ static void publish_block(Pipe *p) {
   pthread_mutex_unlock(&p->lock);
 }
 
-/* Tells the workers that no more blocks follow. */
+/* Signals the workers that no more blocks follow. */
 static void publish_end(Pipe *p) {
   pthread_mutex_lock(&p->lock);
   p->end = true;
@@ -238,7 +242,7 @@ static void *reader(void *argument) {
   return NULL;
 }
 
-/* The workers. */
+/* ---- worker threads ---- */
 
 static Err bad_utf8(const Pipe *p, const Block *block, uint32_t k, int side, size_t offset) {
   const TextPair *input = &p->spec->input[block->input];
@@ -251,7 +255,7 @@ static Err bad_utf8(const Pipe *p, const Block *block, uint32_t k, int side, siz
                  (unsigned char)raw->s[block->out.raw_at[side][k] + offset]);
 }
 
-/* A NUL byte in held-out text, of which no line may be dropped. */
+/* Returns the error for a NUL byte in held-out text, of which no line may be dropped. */
 static Err refuse_nul(const Pipe *p, const Block *block, uint32_t k, int side, size_t offset) {
   const TextPair *input = &p->spec->input[block->input];
   return err_set(ERR_WORK,
@@ -261,7 +265,7 @@ static Err refuse_nul(const Pipe *p, const Block *block, uint32_t k, int side, s
                  (unsigned long long)(block->input_line + k), offset + 1);
 }
 
-/* Validates, squeezes and judges line k of both sides; then its ids. */
+/* Validates and cleans line k of both sides, decides whether the pair is kept, and encodes it. */
 static Err work_on_line(const Pipe *p, Block *block, uint32_t k) {
   PipelineBlock *b = &block->out;
   const PipelineSpec *spec = p->spec;
@@ -302,7 +306,7 @@ static Err work_on_line(const Pipe *p, Block *block, uint32_t k) {
                            &b->ids));
     if (b->ids.len - before > spec->max_tokens && encode) verdict = CLEAN_TOKENS;
     if (encode && b->ids.len == before)
-      verdict = CLEAN_EMPTY; /* nothing but what the tokenizer ignores */
+      verdict = CLEAN_EMPTY; /* The line consists of characters that the tokenizer ignores. */
     b->id_at[2 * k + (uint32_t)side + 1] = (uint32_t)b->ids.len;
   }
   if (encode && verdict != CLEAN_KEEP) {
@@ -316,7 +320,8 @@ static Err work_on_line(const Pipe *p, Block *block, uint32_t k) {
 static Err work_on(const Pipe *p, Block *block) {
   PipelineBlock *b = &block->out;
   b->ids.len = 0;
-  for (int side = 0; side < 2; side++) { /* squeezing never lengthens */
+  /* Reducing white space never makes a text longer, so this room is sufficient. */
+  for (int side = 0; side < 2; side++) {
     b->text[side].len = 0;
     TRY(mem_grow(&b->text[side].s, &b->text[side].cap, b->raw[side].len + 1, 1));
   }
@@ -345,7 +350,7 @@ static void *worker(void *argument) {
   return NULL;
 }
 
-/* The caller's thread. */
+/* ---- thread of the caller ---- */
 
 static Err take_all(Pipe *p, PipelineTake take, void *context) {
   for (;;) {
@@ -416,7 +421,8 @@ static Err run_threads(Pipe *p, PipelineTake take, void *context) {
 
 Err pipeline_run(const PipelineSpec *spec, MetaSplit *split, PipelineTake take, void *context) {
   Pipe p = {.spec = spec, .has_record = split != NULL, .size = 4 * (size_t)spec->threads + 4};
-  /* A rank that waits for the others at the end of a stretch reads on meanwhile. */
+  /* A larger ring lets the reader continue while this rank waits for the others after its stretch
+   * of lines. */
   if (spec->part.count) p.size += spec->part.stretch / BLOCK_LINES;
   pthread_mutex_init(&p.lock, NULL);
   pthread_cond_init(&p.changed, NULL);

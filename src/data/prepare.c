@@ -1,6 +1,6 @@
-/* The steps of `trireme prepare`: gather the inputs, have a tokenizer, encode
- * validation and test, encode training into shards, sort by length, record.
- * Depends on the rest of data. */
+/* The steps of `trireme prepare`: opens the inputs, copies or trains the tokenizer, encodes
+ * validation and test text, encodes the training text into shards, sorts the pairs by length,
+ * writes dataset.json. Depends on the rest of data. */
 #include "data/prepare.h"
 
 #include "base/fault.h"
@@ -11,18 +11,19 @@
 #include "data/prepare_finish.h"
 #include "data/prepare_work.h"
 
-/* Rank 0, or one process: the directory, and inputs that can be read. */
+/* Creates or reopens OUT.partial and checks that the inputs can be read. Called on rank 0
+ * only. */
 static Err enter(Prepare *p) {
   TRY(prepare_enter(&p->state, &p->spec));
   return prepare_gather(p);
 }
 
-/* What all ranks must know of the work that is done. */
+/* Counts of the training text that is already in finished shards; sent to all ranks. */
 typedef struct {
   uint64_t lines, pairs, shards;
 } Done;
 
-/* Loads what a stopped run has done; *is_resumed on rank 0 only. */
+/* Loads the progress of an earlier, stopped run. *is_resumed is set on rank 0 only. */
 static Err load(Prepare *p, bool *is_resumed) {
   MetaSplit *train = &p->meta->split[SPLIT_TRAIN];
   bool is_first = ranks_is_first(p->spec.ranks);
@@ -52,14 +53,15 @@ static void record_options(const PrepareSpec *spec, Meta *m) {
   m->seed = spec->seed;
 }
 
-/* Rank 0, or one process. */
+/* Encodes validation and test text and saves the progress. Called on rank 0 only. */
 static Err encode_held_out(Prepare *p) {
   TRY(prepare_encode_held_out(p, SPLIT_VALID, &p->spec.valid));
   TRY(prepare_encode_held_out(p, SPLIT_TEST, &p->spec.test));
   return prepare_save(&p->state, p->meta);
 }
 
-/* Rank 0, or one process: sorts by length, records, renames. */
+/* Writes the training order and dataset.json and renames OUT.partial to OUT. Called on rank 0
+ * only. */
 static Err finish(Prepare *p) {
   TRY(prepare_finish(p->state.dir, p->meta, p->spec.window_pairs));
   return prepare_complete(&p->state, p->spec.out);

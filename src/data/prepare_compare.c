@@ -1,6 +1,6 @@
-/* Compares a complete data set with the options of a call that would make it. dataset.json records
- * the options that decide which pairs are kept and how they are encoded, and the inputs' names and
- * sizes. Depends on base, meta. */
+/* Compares a complete data set with the options of a new call of prepare. dataset.json contains
+ * the options that decide which pairs are kept and how they are encoded, and the names and sizes
+ * of the inputs. Depends on base, meta. */
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -55,7 +55,7 @@ static Err compare_tokenizer(Str *out, const PrepareSpec *spec, const Meta *m) {
   return ERR_OK;
 }
 
-/* The name as dataset.json has it; "" if it is too long for that. */
+/* Returns the file name in the form used in dataset.json; "" if it is too long for that. */
 static void name_input(const char *path, char name[1024]) {
   const char *slash = strrchr(path, '/');
   name[0] = '\0';
@@ -72,7 +72,8 @@ static bool is_same_name(const TextPair *pair, const MetaSource *source) {
   return true;
 }
 
-/* Files that have been removed since are not compared. */
+/* Compares the sizes of the input files with dataset.json. Files that were removed since are not
+ * compared. */
 static void compare_sizes(Str *out, const TextPair *pair, const MetaSource *source) {
   for (int side = 0; side < 2 && pair->path[side]; side++) {
     struct stat st;

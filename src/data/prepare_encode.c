@@ -1,5 +1,5 @@
-/* Encodes the text into shards: validation and test whole, training line by line. Depends on
- * pipeline, shard, manifest, seen. */
+/* Encodes the text into shards: validation and test as one shard each, training line by line into
+ * many. Depends on pipeline, shard, manifest, seen. */
 #include <string.h>
 
 #include "base/fault.h"
@@ -20,7 +20,8 @@ static const int32_t *line_ids(const PipelineBlock *b, uint32_t k) {
   return b->ids.id + b->id_at[2 * k];
 }
 
-/* ids: source and target; NULL: another rank has them. */
+/* Adds a pair to the open shard and its counts. ids: source ids, then target ids; NULL if another
+ * rank writes the shard. */
 static Err keep_pair(Prepare *p, const LineResult *line, const int32_t *ids) {
   const uint16_t *len = line->tokens;
   if (ids) TRY(shard_add_pair(&p->builder, ids, len[0], ids + len[0], len[1]));
@@ -34,7 +35,7 @@ static Err keep_pair(Prepare *p, const LineResult *line, const int32_t *ids) {
   return ERR_OK;
 }
 
-/* Adds what was counted to the split. */
+/* Adds the counts of the open shard to the split and clears them. */
 static void finish_counts(Prepare *p, Split which) {
   manifest_add_counts(&p->meta->split[which], &p->entry);
   p->entry = (ManifestEntry){0};
@@ -53,7 +54,8 @@ Err prepare_record_shard(Prepare *p, const ManifestEntry *e) {
   return meta_add_shard(&p->meta->split[e->split], &e->file);
 }
 
-/* Writes the shard and then its line of the manifest: a line always has its shard. */
+/* Writes the shard and then its manifest line, so that every line of the manifest has its shard
+ * on disk. */
 static Err finish_shard(Prepare *p, Split which, const char *name) {
   ManifestEntry *e = &p->entry;
   e->split = which;
@@ -64,7 +66,8 @@ static Err finish_shard(Prepare *p, Split which, const char *name) {
   return ERR_OK;
 }
 
-/* Validation and test: the text is kept as it is for BLEU; what is not too long is encoded. */
+/* Output of a validation or test text: the raw text is stored unchanged for BLEU. Pairs that are
+ * not too long are also encoded. */
 typedef struct {
   Prepare *p;
   FileWriter raw[2];
@@ -103,7 +106,7 @@ Err prepare_encode_held_out(Prepare *p, Split which, const TextPair *input) {
   spec.part = (PipelinePart){0};
   spec.rules = NULL;
   spec.tokenizer = &p->tokenizer;
-  spec.drop_bad_utf8 = false; /* every line counts in BLEU */
+  spec.drop_bad_utf8 = false; /* BLEU is computed on all lines, so none may be dropped. */
   MetaSplit *split = &p->meta->split[which];
   HeldOut h = {.p = p, .raw = {{.fd = -1}, {.fd = -1}}};
   char path[FILE_PATH_MAX], name[16];
@@ -168,7 +171,8 @@ uint64_t prepare_open_bytes(const Prepare *p) {
 
 Err prepare_take_line(Prepare *p, uint64_t number, const LineResult *line, const int32_t *ids) {
   ManifestEntry *e = &p->entry;
-  if (number < p->lines_done) return ERR_OK; /* already in a finished shard (--resume) */
+  /* With --resume: the line is already in a finished shard. */
+  if (number < p->lines_done) return ERR_OK;
   e->lines++;
   if (line->verdict != CLEAN_KEEP) {
     e->dropped[line->verdict]++;
@@ -205,7 +209,7 @@ Err prepare_begin_train(Prepare *p) {
 
 Err prepare_end_train(Prepare *p) {
   MetaSplit *split = &p->meta->split[SPLIT_TRAIN];
-  finish_counts(p, SPLIT_TRAIN); /* lines after the last pair that was kept */
+  finish_counts(p, SPLIT_TRAIN); /* Counts the lines after the last pair that was kept. */
   progress_end(&p->progress);
   if (split->pairs == 0) {
     return err_set(

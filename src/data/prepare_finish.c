@@ -12,7 +12,7 @@
 #include "data/dataset.h"
 #include "data/manifest.h"
 
-/* Records the manifest as it is now. */
+/* Stores the size and SHA-256 of the manifest in `meta`. */
 static Err hash_manifest(const char *dir, Meta *meta) {
   char path[FILE_PATH_MAX];
   MetaFile *m = &meta->manifest;
@@ -43,17 +43,19 @@ static Err read_lengths(void *context, uint64_t i, uint32_t len[2]) {
   return ERR_OK;
 }
 
-/* Cuts the training shards into windows of about equal size. A window begins with a shard.
- * pairs: (train->shards) receives the pairs of each window; NULL to count only. Returns how
- * many. */
+/* Divides the training shards into windows of about equal size. Every window begins at the start
+ * of a shard. pairs: (train->shards) receives the number of pairs of each window; NULL: the
+ * windows are only counted. Returns the number of windows. */
 static size_t cut_windows(const MetaSplit *train, uint64_t window_pairs, uint64_t *pairs) {
   uint64_t total = 0;
   for (size_t s = 0; s < train->shards; s++) total += train->shard[s].pairs;
   uint64_t wanted = window_pairs ? (total - 1) / window_pairs + 1 : 1;
   uint64_t share = total / wanted;
-  uint64_t rest = total % wanted; /* this many windows should have one pair more */
-  uint64_t end = 0;               /* where the present window should end */
-  uint64_t first = 0;             /* pair of shard s */
+  /* number of windows that should have one pair more than the others */
+  uint64_t rest = total % wanted;
+  /* number of the pair at which the current window should end */
+  uint64_t end = 0;
+  uint64_t first = 0; /* number of the first pair of shard s */
   uint64_t k = 0;
   size_t n = 0;
   for (size_t s = 0; s < train->shards; s++) {
@@ -69,7 +71,7 @@ static size_t cut_windows(const MetaSplit *train, uint64_t window_pairs, uint64_
 Err prepare_check_windows(const MetaSplit *train, uint64_t window_pairs) {
   uint64_t most = fault_number("most-windows", PREPARE_WINDOWS_MAX);
   if (window_pairs == 0 || train->shards <= most)
-    return ERR_OK; /* a window has a shard or more */
+    return ERR_OK; /* A window has at least one shard. */
   size_t windows = cut_windows(train, window_pairs, NULL);
   if (windows <= most) return ERR_OK;
   char limit[32];
@@ -79,7 +81,8 @@ Err prepare_check_windows(const MetaSplit *train, uint64_t window_pairs) {
                  window_pairs, str_of_count(limit, most));
 }
 
-/* A window is whole shards, so large shards may make windows much larger than asked for. */
+/* Warns if a window is much larger than requested. A window consists of whole shards, so large
+ * shards cause large windows. */
 static void warn_large_window(const uint64_t *pairs, size_t windows, uint64_t window_pairs) {
   char asked[32], largest[32];
   uint64_t most = 0;

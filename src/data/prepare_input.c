@@ -1,5 +1,5 @@
-/* The inputs of prepare: files, standard input, generated text. Rank 0 makes what is missing; all
- * ranks read the same files. Depends on base, the state of prepare. */
+/* The inputs of prepare: files, standard input, generated text. Rank 0 creates the missing files;
+ * all ranks read the same files. Depends on base, the state of prepare. */
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,10 +9,12 @@
 #include "base/mem.h"
 #include "data/prepare_work.h"
 
-/* In OUT.partial while the ranks start; removed like any temporary file. */
+/* A temporary file in OUT.partial, with which the ranks check at start-up that they share the
+ * directory. */
 #define RANKS_TOKEN "ranks.tmp"
 
-/* A path in OUT.partial/source that lives as long as the run. */
+/* Returns the path of a file in OUT.partial/source that replaces standard input or generated
+ * text. The path stays valid during the run. */
 static Err stand_in(Prepare *p, const char *name, const char **path) {
   char dir[FILE_PATH_MAX], full[FILE_PATH_MAX];
   TRY(prepare_path(&p->state, "source", dir));
@@ -23,8 +25,9 @@ static Err stand_in(Prepare *p, const char *name, const char **path) {
   return ERR_OK;
 }
 
-/* Writes the generated text of one split, unless a stopped run has done so. The file name
- * contains size and seed, so that a resumed run never takes text of another call. */
+/* Writes the generated text of one split, unless an earlier, stopped run wrote it. The file name
+ * contains the number of pairs and the seed, so that a resumed run never uses text of a different
+ * call. */
 static Err generate_split(Prepare *p, TextPair *pair, Split split, uint64_t pairs) {
   char name[64], beside[FILE_PATH_MAX];
   for (int side = 0; side < 2; side++) {
@@ -48,7 +51,8 @@ static Err generate_text(Prepare *p) {
   return generate_split(p, &spec->test, SPLIT_TEST, spec->generator->held_out_pairs);
 }
 
-/* Standard input is read once but wanted twice: it is kept until the end. */
+/* Copies standard input to a file, because prepare reads the text twice. The file is kept until
+ * the end of the run. */
 static Err keep_standard_input(const char *path) {
   if (file_exists(path)) return ERR_OK;
   char beside[FILE_PATH_MAX];
@@ -93,12 +97,13 @@ static Err gather_pair(Prepare *p, TextPair *pair) {
   return ERR_OK;
 }
 
-/* Learning a tokenizer reads the training text once, encoding it a second time; and every rank
- * reads it. */
+/* Fails if an input is not a regular file but will be read twice: once to train the tokenizer and
+ * once to encode it, or by every rank. */
 static Err check_rereadable(const Prepare *p, const char *path) {
   struct stat st;
   if (stat(path, &st) != 0) return err_errno("cannot open", path);
-  if (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) return ERR_OK; /* input_open refuses these */
+  /* input_open refuses directories. */
+  if (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) return ERR_OK;
   if (ranks_count(p->spec.ranks) > 1)
     return err_set(ERR_WORK,
                    "%s is not a regular file, and every rank reads the training text: save it "
@@ -111,7 +116,8 @@ static Err check_rereadable(const Prepare *p, const char *path) {
                  path);
 }
 
-/* Before anything is made: a wrong file leaves nothing behind, and is named as it was given. */
+/* Checks the tokenizer file before any output is created, so that a wrong file leaves no
+ * directory behind and the error names the path that was given. */
 static Err check_tokenizer(const char *path) {
   Tokenizer t = {0};
   Err err = tokenizer_open(&t, path);
@@ -119,7 +125,8 @@ static Err check_tokenizer(const char *path) {
   return err;
 }
 
-/* The size of each file of training text; `bytes`: (2 * trains), 0 where a pair is one file. */
+/* Determines the size of each file of training text. `bytes`: (2 * trains); bytes[2 * i + 1] is 0
+ * if pair i is a single file. */
 static Err measure_inputs(Prepare *p, uint64_t *bytes) {
   bool is_reread = !p->spec.tokenizer || ranks_count(p->spec.ranks) > 1;
   for (size_t i = 0; i < p->spec.trains; i++) {
@@ -140,7 +147,6 @@ static Err name_inputs(Prepare *p) {
   return gather_pair(p, &p->spec.test);
 }
 
-/* After this every input is a file that exists. */
 Err prepare_gather(Prepare *p) {
   uint64_t *bytes;
   if (p->spec.tokenizer) TRY(check_tokenizer(p->spec.tokenizer));
@@ -151,7 +157,8 @@ Err prepare_gather(Prepare *p) {
   return err ? err : prepare_fingerprint(&p->state, &p->spec);
 }
 
-/* Ranks that do not share the directory would each wait for shards of the others. */
+/* Fails if this rank does not see the token file of rank 0: ranks that do not share the output
+ * directory would wait for each other's shards. */
 static Err compare_token(const Prepare *p, const char *token) {
   char path[FILE_PATH_MAX];
   Str here = {0};
@@ -182,7 +189,8 @@ static Err compare_sizes(const Prepare *p, const uint64_t *here, const uint64_t 
   return ERR_OK;
 }
 
-/* bytes: (2, 2 * trains) this rank's sizes, then room for those of rank 0. */
+/* Compares the sizes of the training text with rank 0. bytes: (2, 2 * trains) sizes on this rank,
+ * then sizes on rank 0. */
 static Err compare_inputs(Prepare *p, uint64_t *bytes) {
   bool is_first = ranks_is_first(p->spec.ranks);
   uint64_t *first = bytes + 2 * p->spec.trains;
@@ -194,7 +202,7 @@ static Err compare_inputs(Prepare *p, uint64_t *bytes) {
   return ranks_agree(p->spec.ranks, compare_sizes(p, bytes, first));
 }
 
-/* A text that no other run has. */
+/* Creates a text that is unique to this run. */
 static void make_token(char token[40]) {
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
@@ -212,7 +220,8 @@ Err prepare_check_ranks(Prepare *p) {
   ranks_broadcast(r, "token of the directory", token, sizeof token);
   TRY(ranks_agree(r, compare_token(p, token)));
   TRY(ranks_agree(r, is_first ? file_remove_all(path) : ERR_OK));
-  TRY(ranks_agree(r, is_first ? ERR_OK : name_inputs(p))); /* sets trains for generated text */
+  /* For generated text this sets the field `trains`. */
+  TRY(ranks_agree(r, is_first ? ERR_OK : name_inputs(p)));
   uint64_t *bytes;
   TRY(mem_alloc(&bytes, 4 * p->spec.trains, sizeof *bytes));
   Err err = compare_inputs(p, bytes);

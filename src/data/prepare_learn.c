@@ -1,4 +1,4 @@
-/* The tokenizer of a data set: given, or learned from a sample of the training text. Depends on
+/* The tokenizer of a data set: given, or trained on a sample of the training text. Depends on
  * text, pipeline, sample. */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 typedef struct {
   Prepare *p;
   Sample sample;
-  uint64_t pairs; /* left after cleaning */
+  uint64_t pairs; /* number of pairs that remain after cleaning */
 } Sampling;
 
 static Err sample_block(void *context, const PipelineBlock *b) {
@@ -33,15 +33,17 @@ static Err sample_block(void *context, const PipelineBlock *b) {
     TRY(sample_add(&s->sample, b->first + k, text, len));
     s->pairs++;
   }
-  /* Encoding would find it out hours later; only --dedup could still help. */
+  /* Reports too many pairs now instead of hours later during encoding. With --dedup the limit may
+   * still hold, because duplicates will be dropped. */
   if (s->pairs > s->p->most_pairs && !s->p->spec.dedup) return prepare_too_many_pairs(s->p);
   return ERR_OK;
 }
 
-/* SentencePiece's own words for a vocabulary the text cannot fill are long. */
+/* Replaces SentencePiece's long message for an impossible vocabulary size. */
 static Err explain_training(const Prepare *p, size_t pairs) {
   const char *least = strstr(err_message(), "smaller than required_chars");
-  const char *most = least ? NULL : strstr(err_message(), "<= "); /* both have that sign */
+  /* Both messages contain "<=", so the first one is tested before. */
+  const char *most = least ? NULL : strstr(err_message(), "<= ");
   if (most) {
     return err_set(ERR_WORK,
                    "a vocabulary of %d pieces is more than these %zu pairs allow: set "
@@ -64,8 +66,9 @@ static Err pass_block(void *context, const PipelineBlock *b) {
   return prepare_check_stop(&p->state);
 }
 
-/* Reads validation or test text before a tokenizer is learned, which may take hours: sides that
- * do not match and bad UTF-8 are found at once. A pipe can be read once only, so it is not. */
+/* Reads validation or test text before a tokenizer is trained, which may take hours. Sides of
+ * different lengths and invalid UTF-8 are thus reported immediately. A pipe is not read, because
+ * it can be read only once. */
 static Err check_held_out(Prepare *p, const TextPair *input) {
   for (int side = 0; side < 2 && input->path[side]; side++) {
     struct stat st;
@@ -81,7 +84,8 @@ static Err check_held_out(Prepare *p, const TextPair *input) {
   return pipeline_run(&spec, NULL, pass_block, p);
 }
 
-/* Draws the sample from the training text; on several ranks, from this rank's part of it. */
+/* Draws the sample from the training text; with several ranks, from this rank's part of the
+ * text. */
 static Err draw_sample(Sampling *s) {
   Prepare *p = s->p;
   PipelineSpec spec = prepare_pipeline(p);
@@ -95,7 +99,7 @@ static Err draw_sample(Sampling *s) {
   return err;
 }
 
-/* Rank 0: learns the tokenizer from the sample of all ranks. */
+/* Trains the tokenizer on the sample of all ranks. Called on rank 0 only. */
 static Err train_on_sample(Prepare *p, Sample *sample, const char *path) {
   if (sample->size == 0)
     return err_set(ERR_WORK,
@@ -107,14 +111,15 @@ static Err train_on_sample(Prepare *p, Sample *sample, const char *path) {
            str_of_count(pairs, sample->size));
   ProgressWait wait;
   progress_wait_begin(&wait, "learn");
-  stop_unwatch(); /* nothing is lost if a signal ends this */
+  /* A signal may end the process during training, because no work would be lost. */
+  stop_unwatch();
   Err err = tokenizer_train(&p->spec.training, sample_line, sample, path);
   stop_watch();
   progress_wait_end(&wait);
   return err ? explain_training(p, sample->size) : ERR_OK;
 }
 
-/* The pairs that all ranks have left after cleaning. */
+/* Fails if all ranks together have more pairs after cleaning than a window can hold. */
 static Err check_pairs(const Prepare *p, uint64_t pairs) {
   const Ranks *r = p->spec.ranks;
   uint64_t *all, sum = 0;
@@ -142,7 +147,8 @@ done:
   return err;
 }
 
-/* Rank 0 makes the file, unless a stopped run has; all ranks draw the sample for it. */
+/* Trains the tokenizer and writes its file, unless an earlier, stopped run did. Rank 0 trains;
+ * all ranks draw the sample. */
 static Err make_tokenizer(Prepare *p, const char *path) {
   Ranks *r = p->spec.ranks;
   uint8_t is_there = file_exists(path);
@@ -162,7 +168,7 @@ static Err open_made(Prepare *p, const char *path) {
   return ERR_OK;
 }
 
-/* Rank 0's tokenizer must be that of every rank. */
+/* Fails unless every rank has the tokenizer of rank 0. */
 static Err compare_tokenizers(Prepare *p, const char *path) {
   Ranks *r = p->spec.ranks;
   char first[65];

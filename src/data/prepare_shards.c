@@ -1,4 +1,5 @@
-/* Writing shards on a thread, and recording those of all ranks. Depends on ranks, prepare_encode. */
+/* Writes the shards of this rank in a thread, and appends the shards of all ranks to the
+ * manifest. Depends on ranks, prepare_encode. */
 #include "data/prepare_shards.h"
 
 #include <inttypes.h>
@@ -59,7 +60,8 @@ Err shards_collect(RankShards *s, ShardsCollect how) {
   return ERR_OK;
 }
 
-/* The full builder goes to the thread, which has emptied the other one. */
+/* Starts the thread that writes the full shard builder. The main thread continues with the
+ * builder that the thread has emptied before. */
 static Err start_writing(RankShards *s, size_t number, const ManifestEntry *e) {
   TRY(shards_collect(s, SHARDS_WAIT));
   ShardBuilder empty = s->full;
@@ -83,9 +85,9 @@ Err shards_end(Prepare *p) {
   return shards_is_writer(s, number) ? start_writing(s, number, &e) : ERR_OK;
 }
 
-/* Rank 0. */
+/* ---- rank 0 ---- */
 
-/* Enters what the writer of a shard reports. */
+/* Stores the size and hash that a rank reported for its shard. */
 static Err complete_entry(RankShards *s, const WrittenShard *w) {
   size_t recorded = s->p->meta->split[SPLIT_TRAIN].shards;
   if (w->number < recorded || w->number - recorded >= s->open_n)
@@ -97,7 +99,8 @@ static Err complete_entry(RankShards *s, const WrittenShard *w) {
   return ERR_OK;
 }
 
-/* Appends the first shards to the manifest, up to one that is not on disk yet. */
+/* Appends the completed shards to the manifest in order, up to the first one that is not on disk
+ * yet. */
 static Err record_shards(RankShards *s) {
   Prepare *p = s->p;
   size_t n = 0;

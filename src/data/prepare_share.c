@@ -1,15 +1,15 @@
-/* Training text encoded by several ranks into the shards that one process writes.
+/* Encodes training text on several ranks into the same shards that one process would write.
  *
- * The lines are divided into stretches; rank r reads, cleans and encodes stretch r of every round of
- * `count` stretches. At the end of a round each rank sends every other one a LineResult per line. From
- * these all ranks compute the same counts, and the same lines at which shards end: where a shard
- * ends depends on the lengths of all lines before it. Shard i is written by rank i % count
- * (prepare_shards.h), to which the others send the ids of its lines. Rank 0 alone appends to the
- * manifest, in order, when a shard is on disk; what can be resumed is therefore the same as after a
- * stop of one process.
+ * The lines are divided into stretches of consecutive lines. In every round each rank reads,
+ * cleans and encodes one stretch: rank r stretch r of the round. At the end of a round each rank
+ * sends a LineResult per line to all other ranks. From these all ranks compute the same counts
+ * and the same lines at which shards end, because the end of a shard depends on the lengths of
+ * all lines before it. Rank i % count writes shard i (prepare_shards.h); the other ranks send it
+ * the ids of its lines. Only rank 0 appends to the manifest, in order, when a shard is on disk. A
+ * stopped run can therefore be resumed exactly like a run of one process.
  *
- * With --dedup each rank keeps the hashes h of which (h.high >> 32) % count is its number. It receives
- * them in the order of the lines, so that the first pair of several equal ones is kept.
+ * With --dedup each rank stores the hashes h for which (h.high >> 32) % count is its number. It
+ * receives them in the order of the lines, so that the first of several equal pairs is kept.
  *
  * A rank that fails passes its error to ranks_agree at the end of the round. Depends on pipeline,
  * ranks, prepare_shards. */
@@ -26,16 +26,16 @@
   "same "                                                                                     \
   "files"
 
-/* What each rank sends at the end of a round. */
+/* The counts that each rank sends at the end of a round. */
 typedef struct {
-  uint64_t lines;  /* of its stretch */
-  uint64_t shards; /* that it has written since the last round */
+  uint64_t lines;  /* lines of the rank's stretch */
+  uint64_t shards; /* shards that the rank has written since the last round */
 } Turn;
 
 /* The hash of a line of this rank's stretch. */
 typedef struct {
   uint64_t key[2];
-  uint32_t line; /* index in the stretch */
+  uint32_t line; /* index of the line in the stretch */
 } LineKey;
 
 typedef struct {
@@ -47,26 +47,27 @@ typedef struct {
   Prepare *p;
   RankShards shards;
   Ranks *ranks;
-  size_t count, rank; /* of ranks */
+  size_t count, rank; /* number of ranks, number of this rank */
   uint64_t stretch;
   uint64_t first; /* number of the first line of the round */
-  bool is_over;   /* the last round is done, or an error is agreed */
-  bool is_broken; /* a round could not be finished (memory): the others are stopped by comm */
-  ErrRecord failure; /* of this rank; passed on at the end of the round */
+  bool is_over;   /* The last round is done, or all ranks have agreed on an error. */
+  /* A round could not be finished because memory ran out; comm stops the other ranks. */
+  bool is_broken;
+  ErrRecord failure; /* error of this rank, sent to the other ranks at the end of the round */
 
-  /* This rank's stretch. */
-  LineResult *line; /* (stretch) */
+  /* The stretch of this rank. */
+  LineResult *line; /* (stretch) result of each line */
   size_t lines;
-  int32_t *id; /* of the lines that are kept */
+  int32_t *id; /* ids of the lines that are kept */
   size_t ids, id_cap;
-  LineKey *key; /* (stretch), with --dedup */
+  LineKey *key; /* (stretch) hashes of the lines, with --dedup */
   size_t keys;
 
-  /* A round of all ranks; arrays: (count) or (count + 1). */
+  /* The round of all ranks. Arrays have `count` or `count` + 1 elements. */
   Turn *turn;
-  LineResult *all; /* (count * stretch) lines of rank r from all[at[r]] on */
+  LineResult *all; /* (count * stretch) the lines of rank r begin at all[at[r]] */
   size_t *at;
-  size_t *off; /* in bytes, for allgather */
+  size_t *off; /* byte offsets for allgather */
   Buffer *out, *in;
   const void **send;
   void **recv;
@@ -133,18 +134,18 @@ static void clear_buffers(Share *s) {
   }
 }
 
-/* Keeps the error for the end of the round, where all ranks learn of it. */
+/* Stores the error until the end of the round, when it is sent to all ranks. */
 static void keep_failure(Share *s, Err err) {
   if (err && !s->failure.code) s->failure = err_take(err);
 }
 
-/* Duplicates. */
+/* ---- duplicates ---- */
 
 static size_t key_owner(const Share *s, const uint64_t key[2]) {
   return (size_t)(key[1] >> 32) % s->count;
 }
 
-/* Sends the hashes of this stretch to the ranks that keep them. */
+/* Sends the hashes of this rank's stretch to the ranks that store them. */
 static Err send_keys(Share *s) {
   uint64_t *numbers;
   size_t n = s->count;
@@ -163,7 +164,8 @@ static Err send_keys(Share *s) {
   return err ? err : exchange_buffers(s, "hashes of pairs");
 }
 
-/* Replaces each hash of the buffer by one byte: has the set had it before? */
+/* Adds each hash of the buffer to the set and replaces it by one byte: 1 if the set already
+ * contained it. */
 static Err look_up_keys(Share *s, Buffer *keys) {
   size_t n = keys->len / sizeof s->key->key;
   for (size_t i = 0; i < n; i++) {
@@ -177,7 +179,8 @@ static Err look_up_keys(Share *s, Buffer *keys) {
   return ERR_OK;
 }
 
-/* Sends back for each hash whether it is a duplicate. Afterwards in[r] has the answers of rank r. */
+/* Returns to each rank which of its hashes are duplicates. Afterwards in[r] contains the answers
+ * of rank r. */
 static Err send_answers(Share *s) {
   for (size_t r = 0; r < s->count; r++) {
     size_t asked = s->out[r].len / sizeof s->key->key;
@@ -210,7 +213,7 @@ static Err drop_duplicates(Share *s) {
   return ERR_OK;
 }
 
-/* Rounds. */
+/* ---- rounds ---- */
 
 static void gather_lines(Share *s) {
   s->at[0] = 0;
@@ -224,7 +227,7 @@ static uint32_t id_bytes(const Share *s) {
   return s->p->builder.group[0].element_bytes;
 }
 
-/* Appends ids as a shard stores them. */
+/* Appends ids in the element size of the shard. */
 static Err append_ids(Share *s, Buffer *b, const int32_t *ids, size_t n) {
   if (id_bytes(s) == 4) return append_bytes(b, ids, n * sizeof *ids);
   TRY(mem_grow(&b->bytes, &b->cap, b->len + n * sizeof(uint16_t), 1));
@@ -236,14 +239,15 @@ static Err append_ids(Share *s, Buffer *b, const int32_t *ids, size_t n) {
   return ERR_OK;
 }
 
-/* A line that becomes part of a shard: which rank encoded it, and which writes it. */
+/* A line that is added to a shard: the rank that encoded it and the rank that writes it. */
 typedef struct {
   size_t from, writer;
   const LineResult *line;
-  const int32_t *ids; /* if this rank encoded it */
+  const int32_t *ids; /* ids of the line, on the rank that encoded it */
 } Kept;
 
-/* Adds the ids to what this rank sends, or their size to what it receives. */
+/* Appends the ids to the buffer that this rank sends, or adds their size to the bytes that it
+ * receives. */
 static Err plan_line(Share *s, const Kept *k) {
   size_t n = (size_t)k->line->tokens[0] + k->line->tokens[1];
   if (k->from == k->writer) return ERR_OK;
@@ -252,8 +256,8 @@ static Err plan_line(Share *s, const Kept *k) {
   return ERR_OK;
 }
 
-/* Sends the ids of this stretch to the ranks that write them. Finds the ends of shards as
- * prepare_take_line will. */
+/* Sends the ids of this rank's stretch to the ranks that write them. Computes the ends of the
+ * shards in the same way as prepare_take_line. */
 static Err exchange_ids(Share *s) {
   Prepare *p = s->p;
   size_t shard = p->train_shards;
@@ -277,7 +281,7 @@ static Err exchange_ids(Share *s) {
   return exchange_buffers(s, "ids");
 }
 
-/* The ids of a line that another rank encoded. */
+/* Converts the ids that another rank sent to 32 bits. */
 static const int32_t *read_ids(const Share *s, const uint8_t *from, size_t n, int32_t *ids) {
   if (id_bytes(s) == 4) {
     memcpy(ids, from, n * sizeof *ids);
@@ -318,7 +322,7 @@ static Err take_round(Share *s) {
   return ERR_OK;
 }
 
-/* Removes the ids of duplicates, which were encoded before they were known to be some. */
+/* Removes the ids of duplicates, which were encoded before the duplicates were detected. */
 static void remove_dropped_ids(Share *s) {
   const int32_t *from = s->id;
   int32_t *to = s->id;
@@ -334,7 +338,7 @@ static void remove_dropped_ids(Share *s) {
   }
 }
 
-/* A stretch is shorter than the others at the end of the text only. */
+/* Checks that a stretch is shorter than the others only at the end of the text. */
 static Err check_turns(Share *s) {
   for (size_t r = 0; r < s->count; r++) {
     if (s->turn[r].lines < s->stretch) s->is_over = true;
@@ -348,7 +352,7 @@ static Err check_turns(Share *s) {
   return ERR_OK;
 }
 
-/* Ends the round with this rank's error if it has one. */
+/* Ends the round: fails on all ranks if any rank has an error. */
 static Err agree_on_round(Share *s, Err err) {
   if (!err && s->failure.code) err = err_give(&s->failure);
   err = ranks_agree(s->ranks, err);
@@ -356,7 +360,8 @@ static Err agree_on_round(Share *s, Err err) {
   return err;
 }
 
-/* Exchanges what each rank has done since the last round; rank 0 records the shards on disk. */
+/* Exchanges the counts of each rank since the last round; rank 0 appends the shards on disk to
+ * the manifest. */
 static Err gather_turns(Share *s) {
   Turn turn = {.lines = s->lines, .shards = s->shards.written_n};
   TRY(ranks_gather(s->ranks, "lines of the ranks", &turn, sizeof turn, s->turn));
@@ -370,7 +375,8 @@ static Err gather_turns(Share *s) {
   return err;
 }
 
-/* Every rank has encoded its stretch, or has failed with `err`. */
+/* Runs the collective part of a round, after every rank has encoded its stretch or failed with
+ * `err`. */
 static Err run_round(Share *s, Err err) {
   if (!err) err = shards_collect(&s->shards, SHARDS_POLL);
   TRY(agree_on_round(s, err));
@@ -426,7 +432,7 @@ static Err take_block(void *context, const PipelineBlock *b) {
   return err;
 }
 
-/* Writes the last shard, and records all that are not recorded yet. */
+/* Writes the last shard and appends all remaining shards to the manifest. */
 static Err end_rounds(Share *s, Err err) {
   Prepare *p = s->p;
   if (!err && !s->failure.code && p->entry.file.pairs) err = p->end_train_shard(p);
@@ -451,7 +457,7 @@ static Err run_rounds(Share *s) {
   return end_rounds(s, err);
 }
 
-/* Each rank has hashed some of the files: gives all of them the hash of each file. */
+/* Sends the hash of each input file to all ranks. Each rank has computed some of them. */
 static Err share_hashes(Share *s) {
   MetaSplit *split = &s->p->meta->split[SPLIT_TRAIN];
   size_t files = 2 * split->sources;

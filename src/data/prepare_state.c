@@ -1,5 +1,5 @@
-/* OUT.partial: its lock, its fingerprint and its saved progress.
- * Depends on base, meta, manifest. */
+/* The directory OUT.partial: its lock, its fingerprint and its saved progress. Depends on base,
+ * meta, manifest. */
 #include "data/prepare_state.h"
 
 #include <dirent.h>
@@ -14,7 +14,8 @@
 #include "base/stop.h"
 #include "data/manifest.h"
 
-/* In OUT.partial: the files are those of a conversion, which starts from the beginning. */
+/* Name of a file in OUT.partial that marks the directory of a conversion, which cannot be
+ * resumed. */
 #define CONVERSION_MARK "conversion"
 #define STATE_BYTES_MAX ((size_t)1 << 26)
 #define STATE_NAME      "trireme-prepare "
@@ -32,7 +33,7 @@ static Err lock_dir(PrepareState *s) {
                  s->dir);
 }
 
-/* OUT without slashes behind it. */
+/* Copies OUT without trailing slashes. */
 static Err trim_slashes(char path[FILE_PATH_MAX], const char *out) {
   TRY(file_join(path, out, ""));
   size_t n = strlen(path);
@@ -47,18 +48,19 @@ static Err partial_path(char path[FILE_PATH_MAX], const char *out) {
   return n < FILE_PATH_MAX ? ERR_OK : err_set(ERR_WORK, "the path %s is too long", trimmed);
 }
 
-/* Directories. */
+/* ---- directories ---- */
 
 static bool is_temporary(const char *name) {
   return str_ends(name, ".tmp") || strstr(name, ".tmp.");
 }
 
-/* All but the lock and the mark of a conversion. */
+/* Returns true for all files except the lock and the mark of a conversion. */
 static bool is_content(const char *name) {
   return strcmp(name, "lock") != 0 && strcmp(name, CONVERSION_MARK) != 0;
 }
 
-/* What a run that starts again makes again; text from standard input cannot be read again. */
+/* Returns true for files that a restarted run writes again. Text from standard input is not among
+ * them, because it cannot be read again. */
 static bool is_made_again(const char *name) {
   static const char *const kept[] = {"lock", "source", "fingerprint", "tokenizer.model"};
   for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
@@ -67,7 +69,7 @@ static bool is_made_again(const char *name) {
   return true;
 }
 
-/* Removes the entries of the directory for which is_removed() is true. */
+/* Removes the entries of the directory for which is_removed() returns true. */
 static Err remove_entries(const char *path, bool (*is_removed)(const char *name)) {
   DIR *dir = opendir(path);
   if (!dir) return err_errno("cannot read the directory", path);
@@ -83,7 +85,8 @@ static Err remove_entries(const char *path, bool (*is_removed)(const char *name)
   return err;
 }
 
-/* Has the directory no files, or only those of a run that was killed while it entered? */
+/* Returns true if the directory has no files, or only those of a run that was killed at its
+ * start. */
 static bool is_empty(const char *path) {
   DIR *dir = opendir(path);
   bool is_found = false;
@@ -156,7 +159,7 @@ Err prepare_enter_conversion(PrepareState *s, const char *out) {
   TRY(prepare_check_conversion(out));
   TRY(file_mkdirs(s->dir));
   TRY(lock_dir(s));
-  /* Checked again: another run may have left files here before this one had the lock. */
+  /* Checks again after the lock is held: another run may have left files here before. */
   Err err = prepare_check_conversion(out);
   if (!err) err = file_write(mark, "", 0);
   if (!err) err = remove_entries(s->dir, is_content);
@@ -211,8 +214,8 @@ Err prepare_fingerprint(PrepareState *s, const PrepareSpec *p) {
   str_addf(&text, "%u %u %u %.17g %u %d %d\n", p->rules.min_words, p->rules.max_words,
            p->rules.max_word_length, p->rules.max_ratio, p->max_tokens, p->dedup,
            p->drop_bad_utf8);
-  /* Not window_pairs: the windows are cut when all shards are written, and a run that needs more
-   * or larger windows continues with another number. */
+  /* window_pairs is not part of the fingerprint: the windows are determined after all shards are
+   * written, and a run may be resumed with another value. */
   str_addf(&text, "%s %s %" PRIu64 " %zu %" PRIu64 "\n", p->lang[0], p->lang[1], p->seed,
            p->shard_bytes, p->generated_pairs);
   if (p->tokenizer) {
@@ -269,8 +272,9 @@ static Err parse_state(const PrepareState *s, const char *text, const char *path
   return meta_parse(meta, text + used, strlen(text + used), path);
 }
 
-/* Removes all but the tokenizer, which is reused if it was made with these options and inputs.
- * A shard of an earlier run would otherwise stay in the result without a line of the manifest. */
+/* Removes all files of an earlier run except the tokenizer, which is reused if it was made with
+ * the same options and inputs. Otherwise a shard of the earlier run would remain without a
+ * manifest line. */
 static Err begin_anew(const PrepareState *s) {
   char path[FILE_PATH_MAX], tokenizer[FILE_PATH_MAX];
   Str before = {0};
@@ -285,7 +289,7 @@ static Err begin_anew(const PrepareState *s) {
   return err;
 }
 
-/* The shards of the manifest must be there for validation and test, as the state says. */
+/* Fails unless the manifest lists as many validation and test shards as the saved state. */
 static Err check_held_out(const PrepareState *s, const Meta *meta) {
   for (int split = SPLIT_VALID; split < SPLITS; split++) {
     if (meta->split[split].shards == meta->split[split].shards_listed) continue;
@@ -313,7 +317,8 @@ Err prepare_load(const PrepareState *s, Meta *meta, bool *is_resumed) {
   return err ? err : check_held_out(s, meta);
 }
 
-/* Removes from a complete data set what only resuming needs; the state is removed last. */
+/* Removes the files that only a resumed run needs from a complete data set. The file `state` is
+ * removed last. */
 static Err remove_scaffold(const char *out) {
   static const char *const scaffold[] = {"source", "lock", "fingerprint", CONVERSION_MARK,
                                          "state"};
@@ -325,8 +330,8 @@ static Err remove_scaffold(const char *out) {
   return file_sync_dir(out);
 }
 
-/* The rename comes first: a run killed before it can be resumed with everything that is done, and
- * one killed after it leaves a complete data set. */
+/* The rename precedes the removal of the files for resuming. A run killed before the rename can
+ * be resumed without loss; a run killed after it leaves a complete data set. */
 Err prepare_complete(PrepareState *s, const char *out) {
   char path[FILE_PATH_MAX];
   TRY(remove_entries(s->dir, is_temporary));

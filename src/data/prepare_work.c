@@ -1,10 +1,10 @@
-/* What several steps of prepare need. Depends on pipeline. */
+/* Functions used by several steps of prepare. Depends on pipeline. */
 #include "data/prepare_work.h"
 
 #include "base/fault.h"
 
-/* Lines of a stretch, of which ranks have one each in turn. Results of some 8,000 lines take about
- * 2 MB, and exchanging them takes much less time than encoding them. */
+/* Lines of a stretch, the unit of work of a rank. The results of 8,192 lines take about 2 MB, and
+ * exchanging them takes much less time than encoding them. */
 #define STRETCH_LINES 8192u
 
 PipelineSpec prepare_pipeline(const Prepare *p) {

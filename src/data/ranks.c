@@ -1,4 +1,4 @@
-/* Collectives of the ranks of prepare; with one process they do nothing. Depends on base. */
+/* Collectives for the ranks of prepare; with one process they do nothing. Depends on base. */
 #include "data/ranks.h"
 
 #include <string.h>
@@ -33,7 +33,7 @@ Err ranks_gather(const Ranks *r, const char *name, const void *mine, size_t n, v
   return ERR_OK;
 }
 
-/* The record of rank `from` on every rank. */
+/* Copies the error record of rank `from` to every rank. */
 static Err share_record(const Ranks *r, int from, ErrRecord *record) {
   size_t *off;
   TRY(mem_alloc(&off, (size_t)r->count + 1, sizeof *off));

@@ -1,5 +1,5 @@
-/* Finds and parses recipe files; recipe_obtain.c obtains what they name. Depends on fetch (checks
- * URLs), base. */
+/* Finds and parses recipe files; recipe_obtain.c obtains the files that they name. Depends on
+ * fetch (checks URLs), base. */
 #include "data/recipe.h"
 
 #include <dirent.h>
@@ -25,8 +25,8 @@ static bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\r' || c == '\f' || c == '\v';
 }
 
-/* Names become file names in the cache: only letters, digits and . _ + -, no leading dot, and none
- * of the suffixes of unfinished downloads. */
+/* Checks a name of the recipe, which becomes a file name in the cache: only letters, digits and .
+ * _ + -, no leading dot, and no suffix that unfinished downloads use. */
 static Err check_name(const char *name) {
   static const char *const reserved[] = {".part", ".meta", ".bad"};
   size_t n = strlen(name);
@@ -227,7 +227,8 @@ static bool is_use(const char *key) {
   return strcmp(key, "train") == 0 || strcmp(key, "valid") == 0 || strcmp(key, "test") == 0;
 }
 
-/* Options that a recipe must not set: a recipe describes the data, not where they are stored. */
+/* Returns true for options that a recipe must not set: a recipe describes the data, not where
+ * they are stored. */
 static bool is_callers(const char *key) {
   static const char *const keys[] = {"recipe", "config",       "out",
                                      "mirror", "download-dir", "source-dir"};
@@ -237,7 +238,8 @@ static bool is_callers(const char *key) {
   return false;
 }
 
-/* Parses one line, in a copy that it modifies; *ours: the line is not an option of `prepare`. */
+/* Parses one line; modifies the text. Sets *ours to false if the line is an option of
+ * `prepare`. */
 static Err parse_line(Recipe *r, char *line, size_t number, bool *ours) {
   char *word[WORDS_LIMIT], *key = line;
   size_t words = 0;
@@ -256,7 +258,7 @@ static Err parse_line(Recipe *r, char *line, size_t number, bool *ours) {
   }
   *ours = true;
   if (strcmp(key, "about") == 0) {
-    /* A sentence may have any number of words. */
+    /* An "about" sentence without quotes may have any number of words. */
     while (is_blank(*value)) value++;
     if (*value != '"') return parse_about(r, &value, 1);
     TRY(split_words(value, word, &words));
@@ -278,8 +280,8 @@ static Err parse_line(Recipe *r, char *line, size_t number, bool *ours) {
   return generate ? parse_generate(r, word, words) : ERR_OK;
 }
 
-/* Checks that every name is defined by some line, and that every item is made from one of an
- * allowed kind, which also excludes circles. */
+/* Checks that every name is defined by a line, and that every item is made from an item of an
+ * allowed kind, which also excludes cycles. */
 static Err check_links(Recipe *r, const char *where) {
   for (size_t i = 0; i < r->items; i++) {
     const RecipeItem *item = &r->item[i];
@@ -365,11 +367,11 @@ void recipe_free(Recipe *r) {
   *r = (Recipe){0};
 }
 
-/* ---- finding ---- */
+/* ---- finding recipes ---- */
 
 #define PLACES 4
 
-/* The i-th folder that may contain recipes; false if there is no such folder. */
+/* Returns the i-th folder that may contain recipes; false if there is no such folder. */
 static bool get_recipe_dir(int i, char *out) {
   static const char *const beside[PLACES] = {NULL, "../recipes", "recipes",
                                              "../share/trireme/recipes"};
@@ -386,7 +388,7 @@ static int by_name(const void *a, const void *b) {
 
 static Err add_names(const char *dir, char ***name, size_t *names, size_t *capacity) {
   DIR *d = opendir(dir);
-  if (!d) return ERR_OK; /* a folder that cannot be read has no recipes */
+  if (!d) return ERR_OK; /* A folder that cannot be read has no recipes. */
   Err err = ERR_OK;
   for (struct dirent *entry; !err && (entry = readdir(d));) {
     char path[FILE_PATH_MAX], inner[FILE_PATH_MAX];
@@ -471,7 +473,7 @@ static Err read_recipe(Recipe *r, const char *conf) {
     if (!err) err = copy_text(&r->name, folder && folder[1] ? folder + 1 : "recipe");
     if (err) recipe_free(r);
   }
-  free(real); /* allocated by realpath */
+  free(real); /* realpath allocated it with malloc. */
   str_free(&text);
   return err;
 }

@@ -1,5 +1,5 @@
-/* Obtains a recipe's files: from --source-dir, else from the cache, else by download; then unpacks
- * them. Depends on fetch, unpack, base. */
+/* Obtains the files of a recipe from --source-dir, else from the cache, else by download, and
+ * unpacks them. Depends on fetch, unpack, base. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,8 +21,8 @@ typedef struct {
   Recipe *r;
   const RecipeFrom *from;
   char cache[FILE_PATH_MAX];
-  bool *wanted; /* (items) must be downloaded or made from another item */
-  size_t todo;  /* number of these */
+  bool *wanted; /* (items) the item must be downloaded or made from another item */
+  size_t todo;  /* number of items with `wanted` set */
   size_t unreached;
 } Obtain;
 
@@ -32,7 +32,7 @@ static RecipeItem *item_of(Recipe *r, const char *name) {
   for (size_t i = 0; i < r->items; i++) {
     if (strcmp(r->item[i].name, name) == 0) return &r->item[i];
   }
-  return NULL; /* impossible: checked by recipe_parse */
+  return NULL; /* Cannot happen: recipe_parse checked that the name exists. */
 }
 
 static Err set_path(RecipeItem *item, const char *path) {
@@ -41,7 +41,7 @@ static Err set_path(RecipeItem *item, const char *path) {
   return mem_dup(&item->path, path, strlen(path));
 }
 
-/* Sets `path` to DIR/NAME, and *there if it exists. */
+/* Sets `path` to DIR/NAME, and *there to true if it exists. */
 static Err find_file(const char *dir, const char *name, char *path, bool *there) {
   *there = false;
   if (!dir) return ERR_OK;
@@ -50,15 +50,15 @@ static Err find_file(const char *dir, const char *name, char *path, bool *there)
   return ERR_OK;
 }
 
-/* Looks for the item in --source-dir. A file that is read as text may be compressed there, unless
- * the recipe has its size or hash. */
+/* Searches --source-dir for the item. A text file may be compressed there, unless the recipe
+ * specifies its size or hash. */
 static Err look_source(const Obtain *o, const RecipeItem *item, bool text, char *path,
                        bool *there) {
   static const char *const ending[] = {"", ".gz", ".zst"};
   size_t endings = text && !item->sha256 && !item->bytes ? 3 : 1;
   *there = false;
   for (size_t i = 0; i < endings && !*there; i++) {
-    char name[256]; /* recipe_parse allows 200 */
+    char name[256]; /* recipe_parse allows names of at most 200 bytes */
     snprintf(name, sizeof name, "%s%s", item->name, ending[i]);
     TRY(find_file(o->from->source_dir, name, path, there));
   }
@@ -79,7 +79,7 @@ static bool is_newer(const char *a, const char *b) {
                                               : x.st_mtim.tv_nsec > y.st_mtim.tv_nsec;
 }
 
-/* Is `path` older than a file that `item` is made from? */
+/* Sets *stale if `path` is older than a file from which `item` is made. */
 static Err is_stale(Obtain *o, const RecipeItem *item, const char *path, bool *stale) {
   *stale = false;
   while (item->kind != RECIPE_FETCH && !*stale) {
@@ -94,8 +94,8 @@ static Err is_stale(Obtain *o, const RecipeItem *item, const char *path, bool *s
   return ERR_OK;
 }
 
-/* Finds the item's file, or marks the item and what it is made from as wanted. `text`: the file is
- * read line by line. */
+/* Finds the item's file, or marks the item and the items that it is made from as wanted. `text`:
+ * the file is read line by line. */
 static Err require_item(Obtain *o, RecipeItem *item, bool text) {
   size_t i = (size_t)(item - o->r->item);
   char path[FILE_PATH_MAX];
@@ -123,11 +123,11 @@ static Err require_item(Obtain *o, RecipeItem *item, bool text) {
   return require_item(o, item_of(o->r, item->from), item->kind == RECIPE_SPLIT);
 }
 
-/* Refuses a split of which --source-dir has only some texts: made by another split, these could
- * have sentences in common with the texts made here. */
+/* Refuses a split of which --source-dir has only some files. They may come from a different split
+ * and have sentences in common with the files made here. */
 static Err check_splits(const Obtain *o) {
   const Recipe *r = o->r;
-  const RecipeItem *before = NULL; /* the last needed item of a split */
+  const RecipeItem *before = NULL; /* the last needed item of the same split */
   bool before_there = false;
   for (size_t i = 0; i < r->items; i++) {
     const RecipeItem *item = &r->item[i];
@@ -165,7 +165,7 @@ static Err plan_work(Obtain *o) {
 
 /* ---- fetching ---- */
 
-/* The last component of the URL's path, without the query; "" if there is none. */
+/* Returns the last component of the URL's path, without the query; "" if there is none. */
 static void last_part(const char *url, const char **part, size_t *len) {
   const char *path = strstr(url, "://");
   path = path ? path + 3 : url;
@@ -200,7 +200,7 @@ static Err fetch_item(Obtain *o, RecipeItem *item, bool *unreachable) {
                   .bytes = item->bytes,
                   .delay = o->from->delay,
                   .report = &report,
-                  /* After one server did not answer, the others are tried only once. */
+                  /* After one server did not answer, each further file is tried only once. */
                   .tries = o->unreached ? 1 : o->from->tries};
   Err err = ERR_OK;
   *unreachable = true;
@@ -329,7 +329,7 @@ static Err make_all(Obtain *o) {
   return ERR_OK;
 }
 
-/* ---- all together ---- */
+/* ---- the complete procedure ---- */
 
 static void add_quoted(Str *out, const char *text) {
   str_addc(out, '"');
@@ -340,7 +340,7 @@ static void add_quoted(Str *out, const char *text) {
   str_addc(out, '"');
 }
 
-/* Writes `key = "path" "path"` in place of `key = NAME NAME`. */
+/* Writes `key = "path" "path"` instead of `key = NAME NAME`. */
 static Err add_use(Recipe *r, const RecipeUse *use, Str *out) {
   str_addf(out, "%s =", use->key);
   for (size_t w = 0; w < use->words; w++) {
@@ -352,7 +352,7 @@ static Err add_use(Recipe *r, const RecipeUse *use, Str *out) {
                   : ERR_OK;
     str_addc(out, ' ');
     add_quoted(out, absolute);
-    free(absolute); /* allocated by realpath */
+    free(absolute); /* realpath allocated it with malloc. */
     if (err) return err;
   }
   return ERR_OK;
@@ -402,14 +402,14 @@ static Err cache_dir(Obtain *o) {
   return file_join(o->cache, ours, o->r->name ? o->r->name : "recipe");
 }
 
-/* Locks the cache: only one process at a time may write to it. */
+/* Locks the cache directory, to which only one process at a time may write. */
 static Err lock_cache(const Obtain *o, int *fd, bool *waited) {
   char path[FILE_PATH_MAX];
   TRY(file_mkdirs(o->cache));
   TRY(file_join(path, o->cache, ".lock"));
   *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (*fd < 0) return err_errno("cannot create", path);
-  /* Goes on without a lock if the file system has none. */
+  /* Continues without a lock if the file system does not support locks. */
   if (flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     log_info("waiting for another process that downloads to %s", o->cache);
     *waited = true;
@@ -424,7 +424,8 @@ static Err obtain_all(Obtain *o) {
   TRY(plan_work(o));
   if (o->todo) {
     Err err = lock_cache(o, &fd, &waited);
-    if (!err && waited) err = plan_work(o); /* the other process may have obtained everything */
+    /* The other process may have obtained all files in the meantime. */
+    if (!err && waited) err = plan_work(o);
     if (!err) err = fetch_all(o);
     if (!err) err = make_all(o);
     if (fd >= 0) close(fd);

@@ -1,4 +1,5 @@
-/* Bottom-k sampling with a heap. Depends on base, ranks. */
+/* Bottom-k sampling with a heap: keeps the k pairs with the smallest hashes. Depends on base,
+ * ranks. */
 #include "data/sample.h"
 
 #include <stdlib.h>
@@ -74,15 +75,17 @@ bool sample_line(void *sample, const char **line, size_t *len) {
   return true;
 }
 
-/* Ranks. The pairs with the `most` smallest hashes of all ranks are among those with the `most`
- * smallest of each. */
+/* ---- several ranks ----
+ * The `most` pairs with the smallest hashes of all ranks are among the `most` pairs with the
+ * smallest hashes of each rank. */
 
 static int compare_hashes(const void *a, const void *b) {
   uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
   return (x > y) - (x < y);
 }
 
-/* *limit: the largest hash in the sample of all ranks. size: (count) sizes of the ranks' samples. */
+/* Computes *limit, the largest hash in the sample of all ranks. size: (count) sizes of the ranks'
+ * samples. */
 static Err find_limit(const Sample *s, const Ranks *r, const uint64_t *size, uint64_t *limit) {
   size_t count = (size_t)r->count, *off;
   uint64_t *hash = NULL;
@@ -105,7 +108,7 @@ static Err find_limit(const Sample *s, const Ranks *r, const uint64_t *size, uin
   return err;
 }
 
-/* Sent before the text of a pair. */
+/* Header that is sent before the text of a pair. */
 typedef struct {
   uint64_t line;
   uint32_t len[2];
@@ -135,7 +138,8 @@ static Err read_pairs(Sample *s, const char *bytes, size_t n) {
   return ERR_OK;
 }
 
-/* Sends one rank's pairs to rank 0; one at a time, to bound the memory. */
+/* Sends the pairs of rank `from` to rank 0. Called for one rank at a time, to bound the
+ * memory. */
 static Err send_pairs(Sample *s, const Ranks *r, int from, uint64_t bytes, Str *mine) {
   size_t count = (size_t)r->count;
   const void **send;

@@ -1,6 +1,6 @@
-/* A fixed-size random sample of a stream of pairs of lines: those with the
- * smallest hash of (seed, line number), so it depends on nothing else.
- * Depends on base, ranks. */
+/* A random sample of fixed size of a stream of line pairs: the pairs with the smallest hash of
+ * (seed, line number). The sample therefore depends only on the seed and the input. Depends on
+ * base, ranks. */
 #ifndef DATA_SAMPLE_H
 #define DATA_SAMPLE_H
 
@@ -13,25 +13,25 @@
 typedef struct {
   uint64_t hash, line;
   uint32_t len[2];
-  char *text; /* both sides, one behind the other */
+  char *text; /* source text, directly followed by the target text */
 } SampleEntry;
 
 typedef struct {
   uint64_t seed;
   size_t most, size, cap;
-  SampleEntry *entry; /* a heap with the largest hash on top, until sorted */
-  size_t next;        /* for sample_line: entry and side */
+  SampleEntry *entry; /* a heap with the largest hash on top, until sample_sort */
+  size_t next;        /* position of sample_line: 2 * entry + side */
 } Sample;
 
 void sample_begin(Sample *s, uint64_t seed, size_t most);
 NODISCARD Err sample_add(Sample *s, uint64_t line, const char *const text[2],
                          const size_t len[2]);
-/* Puts the sample in the order of the input; then sample_line gives its lines,
- * source and target in turn, until it returns false. */
+/* Sorts the sample by line number. After that sample_line returns its lines, alternating source
+ * and target, until it returns false. */
 void sample_sort(Sample *s);
 bool sample_line(void *sample, const char **line, size_t *len);
-/* Gives rank 0 the sample of all pairs, of which each rank has drawn from its part; the samples of
- * the others become empty. With one process it changes nothing. */
+/* Gathers the sample of all pairs on rank 0, after each rank has sampled its part; the samples of
+ * the other ranks become empty. Does nothing with one process. */
 NODISCARD Err sample_gather(Sample *s, Ranks *r);
 void sample_free(Sample *s);
 

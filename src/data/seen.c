@@ -1,12 +1,13 @@
-/* Open addressing with linear probing; the key of a pair is the XXH3-128 of the two sides'
- * XXH3-128. Depends on base, xxHash (compiled in, not linked). */
+/* A hash set with open addressing and linear probing. The key of a pair is the XXH3-128 of the
+ * XXH3-128 of its two sides. Depends on base, xxHash (compiled in, not linked). */
 #include "data/seen.h"
 
 #include "base/mem.h"
 
 #ifdef HAVE_XXHASH
 #define XXH_INLINE_ALL
-#define XXH_FORCE_MEMORY_ACCESS 0 /* memcpy: inlined, its casts would break aliasing rules */
+/* Makes xxHash read with memcpy; its pointer casts violate the aliasing rules when inlined. */
+#define XXH_FORCE_MEMORY_ACCESS 0
 #include <xxhash.h>
 
 bool seen_is_built(void) {
@@ -18,7 +19,7 @@ static void hash_pair(const char *const text[2], const size_t len[2], uint64_t k
   for (int i = 0; i < 2; i++) XXH128_canonicalFromHash(&side[i], XXH3_128bits(text[i], len[i]));
   XXH128_hash_t both = XXH3_128bits(side, sizeof side);
   key[0] = both.low64;
-  key[1] = both.high64 | 1; /* never the free slot */
+  key[1] = both.high64 | 1; /* A key is never zero, because a zero key marks a free slot. */
 }
 
 #else
@@ -29,7 +30,7 @@ bool seen_is_built(void) {
 
 static void hash_pair(const char *const text[2], const size_t len[2], uint64_t key[2]) {
   (void)text;
-  (void)len; /* not called: seen_hash refuses first */
+  (void)len; /* Never called: seen_hash fails in builds without xxHash. */
   key[0] = key[1] = 0;
 }
 #endif
@@ -38,7 +39,7 @@ static bool is_free(const uint64_t slot[2]) {
   return slot[0] == 0 && slot[1] == 0;
 }
 
-/* The slot that holds the key, or the free one where it belongs. */
+/* Returns the slot that contains the key, or the free slot in which to store it. */
 static uint64_t *find(Seen *s, const uint64_t key[2]) {
   for (size_t i = key[0] & (s->size - 1);; i = (i + 1) & (s->size - 1)) {
     uint64_t *slot = s->slot[i];

@@ -1,6 +1,5 @@
-/* A set of 128-bit hashes that finds exact duplicates: 16 bytes per pair. Among a billion different
- * pairs the probability of any collision is below 1e-20.
- * Depends on base, xxHash. */
+/* A set of 128-bit hashes that detects exact duplicates, 16 bytes per pair. Among a billion
+ * different pairs the probability of any collision is below 1e-20. Depends on base, xxHash. */
 #ifndef DATA_SEEN_H
 #define DATA_SEEN_H
 
@@ -11,15 +10,15 @@
 #include "base/err.h"
 
 typedef struct {
-  uint64_t (*slot)[2]; /* {0, 0} is free */
+  uint64_t (*slot)[2]; /* slots of the hash table; {0, 0} is a free slot */
   size_t size, used;
 } Seen;
 
-/* Returns whether the program was built with xxHash. Without it seen_hash fails. */
+/* Returns true if the program was built with xxHash. Without it seen_hash fails. */
 bool seen_is_built(void);
-/* The hash by which a pair of texts is known. */
+/* Computes the hash that identifies a pair of texts. */
 NODISCARD Err seen_hash(const char *const text[2], const size_t len[2], uint64_t key[2]);
-/* Adds a pair by its hash; *before is set if the set had it already. */
+/* Adds a pair by its hash; sets *before if the set already contained it. */
 NODISCARD Err seen_add(Seen *s, const uint64_t key[2], bool *before);
 void seen_free(Seen *s);
 

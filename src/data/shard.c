@@ -1,6 +1,6 @@
-/* Reads shards of format 1 and 2. A file is hostile until checked: every offset and length of
- * the header and the directory is compared with the file before it is used, every index entry
- * with its column. Depends on base, checked. */
+/* Reads shards of format 1 and 2. The file is untrusted: every offset and length in the header
+ * and the directory is compared with the size of the file before it is used, and every index
+ * entry with its column. Depends on base, checked. */
 #include "data/shard.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ static void bytes_to_hex(const uint8_t *bytes, char hex[65]) {
   hex[64] = '\0';
 }
 
-/* Format 1. */
+/* ---- format 1 ---- */
 
 static Err check_header1(const ShardHeader1 *h, const char *path) {
   bool is_sound = (h->id_bytes == 2 || h->id_bytes == 4) && h->block == CHECKED_BLOCK &&
@@ -30,7 +30,7 @@ static Err check_header1(const ShardHeader1 *h, const char *path) {
   return err_set(ERR_WORK, "%s has a damaged header (byte 0); " AGAIN, path);
 }
 
-/* Source and target of format 1 as columns of one group. */
+/* Represents source and target of format 1 as two columns of one group. */
 static Err make_columns1(Shard *s, const ShardHeader1 *h) {
   TRY(mem_alloc(&s->column, 2, sizeof *s->column));
   s->examples = h->pairs;
@@ -61,7 +61,7 @@ static Err open_format1(Shard *s, PlacePin *map) {
   return make_columns1(s, &h);
 }
 
-/* Format 2. */
+/* ---- format 2 ---- */
 
 static Err check_header2(const ShardHeader2 *h, const char *path) {
   if (h->required_flags)
@@ -80,7 +80,7 @@ static Err check_header2(const ShardHeader2 *h, const char *path) {
   return err_set(ERR_WORK, "%s has a damaged header (byte 0); " AGAIN, path);
 }
 
-/* A part of the file that belongs to a column. */
+/* A byte range of the file that belongs to a column. */
 typedef struct {
   uint64_t begin;
   uint64_t bytes;
@@ -107,12 +107,12 @@ static bool has_good_name(const ShardEntry *e) {
   return e->name[0] && memchr(e->name, '\0', sizeof e->name);
 }
 
-/* Limits for the offsets of a column directory that is being checked. */
+/* Limits for the offsets in a column directory that is being checked. */
 typedef struct {
   const Shard *s;
   uint64_t examples;
-  uint64_t begin; /* of the values: end of the directory */
-  uint64_t end;   /* of the payload */
+  uint64_t begin; /* lowest offset of values: the end of the directory */
+  uint64_t end;   /* end of the payload */
 } Bounds;
 
 static Err refuse_entry(const Bounds *b, const ShardEntry *e, uint64_t at, const char *why) {
@@ -126,8 +126,8 @@ static bool is_ragged(uint32_t kind) {
   return kind == SHARD_IDS || kind == SHARD_PAIRS;
 }
 
-/* Checks one entry alone, at offset `at` of the file. Nothing is multiplied before the factors
- * are known to be small enough. */
+/* Checks one directory entry, at offset `at` of the file, independently of the others. No product
+ * is computed before its factors are known to be small enough. */
 static Err check_entry(const Bounds *b, const ShardEntry *e, uint64_t at) {
   Part values = {e->offset, e->length};
   if (!has_good_name(e)) return refuse_entry(b, e, at, "has no proper name");
@@ -168,15 +168,15 @@ static Part get_index_part(const Shard *s, const ShardColumn *c) {
   return (Part){c->index, s->examples * c->index_bytes};
 }
 
-/* Do both belong to one group? They then have the same values and index. */
+/* Returns true if both columns belong to one group, that is, have the same values and index. */
 static bool is_same_group(const ShardColumn *a, const ShardColumn *b) {
   return is_ragged(a->kind) && a->kind == b->kind && a->offset == b->offset &&
          a->elements == b->elements && a->element_bytes == b->element_bytes &&
          a->index == b->index && a->members == b->members && a->place != b->place;
 }
 
-/* Compares a column with those before it: names differ, and bytes are shared within a group
- * only. Returns what is wrong, or NULL. */
+/* Compares a column with those before it: the names must differ, and only columns of one group
+ * may share bytes. Returns a description of the error, or NULL. */
 static const char *compare_columns(const Shard *s, const ShardColumn *c) {
   for (const ShardColumn *other = s->column; other < c; other++) {
     if (strcmp(c->name, other->name) == 0) return "appears twice";
@@ -206,7 +206,7 @@ static void fill_column(ShardColumn *c, const ShardEntry *e) {
   bytes_to_hex(e->tokenizer, c->tokenizer_sha256);
 }
 
-/* Adds the column of one directory entry, or ignores it where the file allows that. */
+/* Adds the column of one directory entry; ignores an entry that the file marks as optional. */
 static Err add_entry(Shard *s, const Bounds *b, const ShardEntry *e, uint64_t at) {
   bool is_known = e->kind >= SHARD_IDS && e->kind <= SHARD_PAIRS;
   uint32_t unknown_flags = e->flags & SHARD_FLAGS_REQUIRED & ~SHARD_COLUMN_REQUIRED;
@@ -252,7 +252,7 @@ static Err open_format2(Shard *s, PlacePin *map) {
   return read_directory(s, &h);
 }
 
-/* Both formats. */
+/* ---- both formats ---- */
 
 static void find_sides(Shard *s) {
   s->side[0] = shard_column(s, SHARD_SOURCE);
@@ -306,7 +306,7 @@ const ShardColumn *shard_column(const Shard *s, const char *name) {
   return NULL;
 }
 
-/* Reading. */
+/* ---- reading ---- */
 
 static Err refuse_example(const Shard *s, uint64_t i) {
   return err_set(ERR_WORK, "bug: example %llu was read, but %s has %llu, numbered from 0",
@@ -318,8 +318,8 @@ static Err refuse_index(const Shard *s, size_t at) {
                  s->file.map.path, at);
 }
 
-/* Finds the values of a ragged column. Its index entry has the first element of the example and
- * the number of elements of each column that shares the entry, in the order of the elements. */
+/* Finds the values of a ragged column. The index entry of an example contains its first element
+ * and the number of elements of each column that shares the entry, in storage order. */
 static Err get_ragged(Shard *s, const ShardColumn *c, uint64_t i, ShardValues *values) {
   size_t at = c->index + (size_t)i * c->index_bytes;
   TRY(checked_touch(&s->file, at, c->index_bytes));
@@ -374,7 +374,8 @@ Err shard_copy_ids(const Shard *s, const ShardColumn *c, const ShardValues *valu
   return highest < c->vocab ? ERR_OK : refuse_id(s, c, values->at, highest);
 }
 
-/* A column of another kind may have no value or several, which would not fit the caller's. */
+/* Fails unless the column has the wanted kind. A column of another kind may have no value or
+ * several values per example. */
 static Err check_kind(const Shard *s, const ShardColumn *c, ShardKind wanted) {
   static const char *const name[] = {
       [SHARD_IDS] = "token ids",
@@ -402,9 +403,9 @@ Err shard_get_float(Shard *s, const ShardColumn *c, uint64_t i, float *value) {
   return ERR_OK;
 }
 
-/* Sentence pairs. */
+/* ---- sentence pairs ---- */
 
-/* An index entry of a group of two. */
+/* An index entry of a group with two columns. */
 typedef struct {
   uint32_t first;
   uint16_t len[2];
@@ -415,7 +416,7 @@ static const PairEntry *get_pair_entry(const Shard *s, uint64_t i) {
   return (const PairEntry *)(const void *)(s->file.map.bytes + s->side[0]->index) + i;
 }
 
-/* Source and target that do not share a group. */
+/* Reads a pair whose source and target are in different groups. */
 static Err get_separate_pair(Shard *s, uint64_t i, ShardView *view) {
   for (int side = 0; side < 2; side++) {
     ShardValues values;

@@ -1,12 +1,12 @@
-/* Writes shards of format 2: header, directory, then for each group of columns its values and
- * its index, then the block checksums. Depends on base, checked. */
+/* Writes shards of format 2: header, directory, then the values and the index of each group of
+ * columns, then the block checksums. Depends on base, checked. */
 #include <string.h>
 
 #include "base/mem.h"
 #include "data/shard.h"
 #include "data/shard_file.h"
 
-#define ALIGNMENT 8u /* of every part of the file */
+#define ALIGNMENT 8u /* alignment of every section of the file, in bytes */
 
 static uint32_t choose_element_bytes(const ShardColumnSpec *c) {
   bool is_numbered = c->kind == SHARD_IDS || c->kind == SHARD_LABEL;
@@ -34,7 +34,8 @@ static Err check_spec(const ShardColumnSpec *c) {
   return ERR_OK;
 }
 
-/* The group that the column joins; a new one unless its ids fit beside others. */
+/* Returns the group for a new column: an existing one if both contain ids of the same size,
+ * otherwise a new one. */
 static ShardGroup *choose_group(ShardBuilder *b, ShardKind kind, uint32_t element_bytes) {
   for (size_t i = 0; kind == SHARD_IDS && i < b->columns; i++) {
     ShardGroup *g = &b->group[b->column[i].group];
@@ -90,7 +91,7 @@ Err shard_begin_pairs(ShardBuilder *b, uint32_t vocab, const char *tokenizer_sha
   return shard_begin(b, column, 2);
 }
 
-/* Room for `bytes` more. */
+/* Ensures that the buffer has room for `bytes` more bytes. */
 static Err reserve_bytes(ShardBuffer *buffer, size_t bytes) {
   return mem_grow(&buffer->bytes, &buffer->cap, buffer->len + bytes, 1);
 }
@@ -109,7 +110,8 @@ static Err check_values(const ShardBuilderColumn *c, const ShardValues *v) {
                  c->vocab, c->name);
 }
 
-/* Appends values; the room is there. Ids and labels of 2 bytes are narrowed. */
+/* Appends values; the memory must be reserved. Narrows ids and labels to 2 bytes if the group has
+ * such elements. */
 static void append_values(ShardGroup *g, ShardKind kind, const ShardValues *v) {
   uint8_t *to = g->values.bytes + g->values.len;
   g->values.len += v->count * g->element_bytes;
@@ -122,7 +124,7 @@ static void append_values(ShardGroup *g, ShardKind kind, const ShardValues *v) {
   }
 }
 
-/* Makes room for the example in every group, so that after it nothing can fail. */
+/* Reserves memory for the example in every group, so that appending it cannot fail. */
 static Err reserve_example(ShardBuilder *b, const ShardValues *values) {
   size_t elements[SHARD_COLUMNS_MAX] = {0};
   for (size_t i = 0; i < b->columns; i++) {
@@ -213,7 +215,7 @@ static uint64_t lay_out_file(const ShardBuilder *b, ShardEntry *entry) {
   return end;
 }
 
-/* Writes bytes and zeros up to the next multiple of ALIGNMENT. */
+/* Writes the bytes and zeros up to the next multiple of ALIGNMENT. */
 static Err put_aligned(CheckedTable *table, FileWriter *w, const void *bytes, size_t len) {
   static const uint8_t zeros[ALIGNMENT];
   TRY(checked_put(table, w, bytes, len));

@@ -1,7 +1,8 @@
-/* Shards on demand. Finding an open shard is one atomic load, without a lock, as it happens for
- * every sentence. Closing one is therefore two steps: it is taken out of its slot, so that no
- * new reader finds it (retired), and unmapped when every reader that was active then has called
- * pool_get for another shard or has left. Depends on base, shard. */
+/* Opens shards on demand. Finding an open shard is one atomic load without a lock, because it
+ * happens for every sentence. Closing a shard therefore takes two steps: it is removed from its
+ * slot, so that no new reader finds it (it is retired), and it is unmapped when every reader that
+ * was active at that time has called pool_get for another shard or has left. Depends on base,
+ * shard. */
 #include "data/shard_pool.h"
 
 #include "base/mem.h"
@@ -9,9 +10,9 @@
 struct PoolShard {
   Shard shard;
   size_t number;
-  _Atomic bool is_used; /* read since the hand last passed */
+  _Atomic bool is_used; /* The shard was read since the clock hand last passed it. */
   uint64_t retired_at;
-  PoolShard *next; /* in the list of retired shards */
+  PoolShard *next; /* next shard in the list of retired shards */
 };
 
 Err pool_init(ShardPool *pool, size_t shards, size_t limit, ShardPoolOpen open, void *context) {
@@ -30,7 +31,7 @@ static void free_shard(PoolShard *s) {
   mem_free(s);
 }
 
-/* Unmaps what no active reader can still hold. */
+/* Unmaps the retired shards that no active reader can still use. */
 static void free_retired(ShardPool *pool) {
   uint64_t oldest = UINT64_MAX;
   for (const PoolReader *r = pool->reader; r; r = r->next) {
@@ -73,8 +74,8 @@ void pool_leave(PoolReader *r) {
   pthread_mutex_unlock(&pool->lock);
 }
 
-/* Takes one shard out of use: the next in the ring that was not read since the hand last passed
- * it. Returns its place in the ring. */
+/* Retires one shard by the CLOCK algorithm: the next shard in the ring that was not read since
+ * the hand last passed it. Returns its index in the ring. */
 static size_t retire_one(ShardPool *pool) {
   for (;; pool->hand = (pool->hand + 1) % pool->count) {
     PoolShard *s = pool->ring[pool->hand];
@@ -104,10 +105,10 @@ static Err open_shard(ShardPool *pool, size_t i, PoolShard **out) {
   return ERR_OK;
 }
 
-/* The slow path of pool_get. */
+/* The slow path of pool_get, for a shard that is not open. */
 static Err get_locked(PoolReader *r, size_t i, PoolShard **out) {
   ShardPool *pool = r->pool;
-  r->since = ++pool->clock; /* the reader holds nothing now */
+  r->since = ++pool->clock; /* The reader holds no shard at this point. */
   free_retired(pool);
   *out = atomic_load_explicit(&pool->slot[i].open, memory_order_relaxed);
   return *out ? ERR_OK : open_shard(pool, i, out);

@@ -1,5 +1,5 @@
-/* Archive members through libarchive, and a reader of WMT's SGM that trusts
- * nothing it reads. Depends on libarchive, base. */
+/* Extracts archive members through libarchive, and parses the SGM files of WMT. All input is
+ * untrusted. Depends on libarchive, base. */
 #include "data/unpack.h"
 
 #include <stdio.h>
@@ -61,11 +61,12 @@ static const char *plain_name(const char *name) {
   return name;
 }
 
-/* The entry's bytes into `to`, written beside and renamed. */
+/* Extracts an archive entry to `to`: writes a temporary file and renames it. */
 static Err extract_entry(struct archive *a, const char *path, const char *to, char *block,
                          Progress *progress) {
   char beside[FILE_PATH_MAX];
-  /* A fixed name, so that what a killed process left is overwritten, not hoarded. */
+  /* The temporary file has a fixed name, so that the leftover of a killed process is
+   * overwritten. */
   int len = snprintf(beside, sizeof beside, "%s.part", to);
   if (len < 0 || len >= FILE_PATH_MAX)
     return err_set(ERR_WORK, "the path %s is too long; choose a directory with a shorter path",
@@ -140,7 +141,8 @@ Err unpack_members(const char *archive, const UnpackPair *pairs, size_t n) {
   bool *found = NULL;
   struct archive *a = archive_read_new();
   if (!a) return err_set(ERR_WORK, "out of memory while opening %s", archive);
-  /* By name, not "all": that one would also start helper programs. */
+  /* Filters are enabled by name, because libarchive's "all" would also start external
+   * programs. */
   archive_read_support_filter_gzip(a);
   archive_read_support_filter_bzip2(a);
   archive_read_support_filter_xz(a);
@@ -173,14 +175,15 @@ static bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f' || c == '\v';
 }
 
-/* Does "<name" or "</name" stand at `at`, as a whole word? */
+/* Returns true if a tag such as "<name" or "</name" begins at `at`, as a whole word. */
 static bool is_tag(const char *at, const char *end, const char *tag) {
   size_t n = strlen(tag);
   if ((size_t)(end - at) <= n || strncasecmp(at, tag, n) != 0) return false;
   return is_blank(at[n]) || at[n] == '>' || at[n] == '/';
 }
 
-/* After the '>' that ends the tag at `at`; quoted values may hold one. */
+/* Returns the position after the '>' that ends the tag at `at`; quoted attribute values may
+ * contain '>'. */
 static const char *after_tag(const char *at, const char *end) {
   for (char quote = 0; at < end; at++) {
     if (quote) {
@@ -194,7 +197,7 @@ static const char *after_tag(const char *at, const char *end) {
   return NULL;
 }
 
-/* Code point of "&#38;" or "&#x26;"; 0 when it is none that text may hold. */
+/* Returns the code point of "&#38;" or "&#x26;"; 0 if it is not a valid character. */
 static uint32_t numeric(const char *digits, size_t len) {
   uint32_t base = 10, code = 0;
   if (len && (*digits == 'x' || *digits == 'X')) {
@@ -216,8 +219,8 @@ static uint32_t numeric(const char *digits, size_t len) {
   return code >= 0xD800 && code <= 0xDFFF ? 0 : code;
 }
 
-/* The entity at `at` (an '&'): its length in bytes, and what it stands for; 0 when
- * it is none we know, and the '&' is just that. */
+/* Decodes the entity at `at` (an '&') into `out`. Returns its length in bytes, or 0 if the entity
+ * is unknown; the '&' is then an ordinary character. */
 static size_t decode_entity(const char *at, const char *end, char out[4], size_t *out_len) {
   static const struct {
     const char *name;
@@ -236,12 +239,13 @@ static size_t decode_entity(const char *at, const char *end, char out[4], size_t
   const char *semicolon = memchr(at, ';', room);
   uint32_t code = semicolon ? numeric(at + 2, (size_t)(semicolon - at) - 2) : 0;
   if (code == 0) return 0;
-  /* Control characters would break the one-line-per-segment rule. */
+  /* Replaces control characters by spaces: a line break would split the segment into two
+   * lines. */
   *out_len = utf8_encode(code < 32 || code == 127 ? ' ' : code, out);
   return (size_t)(semicolon - at) + 1;
 }
 
-/* One segment's text as one line. */
+/* Appends the text of one segment as one line. */
 static void add_segment(const char *at, const char *end, Str *out) {
   while (at < end && is_blank(*at)) at++;
   while (end > at && is_blank(end[-1])) end--;
@@ -304,7 +308,7 @@ Err unpack_sgm_text(const char *bytes, size_t len, const char *where, Str *out) 
     const char *text = after_tag(at, end), *close = text;
     while (close && close < end && !is_tag(close, end, "</seg")) {
       if (is_tag(close, end, "<seg"))
-        close = NULL; /* the next one begins first */
+        close = NULL; /* The next segment begins before this one ends. */
       else
         close = memchr(close + 1, '<', (size_t)(end - close) - 1);
     }

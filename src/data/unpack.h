@@ -11,28 +11,28 @@
 #include "base/str.h"
 
 typedef struct {
-  const char *member; /* its path in the archive; a leading "./" does not matter */
-  const char *to;     /* the file to write */
+  const char *member; /* path of the member in the archive; a leading "./" is ignored */
+  const char *to;     /* path of the file to write */
 } UnpackPair;
 
-/* Extracts members of a tar (plain, gz, bz2, xz, zst) or zip archive in one pass, which stops when
- * all are found. Each file is written completely or not at all. Only regular files are extracted;
- * if a name occurs twice, the first one is used. */
+/* Extracts members of a tar (plain, gz, bz2, xz, zst) or zip archive in one pass, which ends when
+ * all members are found. Each file is written completely or not at all. Only regular files are
+ * extracted; if a name occurs twice, the first one is used. */
 NODISCARD Err unpack_members(const char *archive, const UnpackPair *pairs, size_t n);
 NODISCARD Err unpack_member(const char *archive, const char *member, const char *to);
-/* Was the program built with libarchive? */
+/* Returns true if the program was built with libarchive. */
 bool unpack_is_built(void);
 
 /* Writes the text of each <seg> of an SGM file as a line, with entities decoded. */
 NODISCARD Err unpack_sgm(const char *sgm, const char *to);
-/* The same from bytes in memory; `where` is the file name in errors. */
+/* Like unpack_sgm, for bytes in memory; `where` is the file name in errors. */
 NODISCARD Err unpack_sgm_text(const char *bytes, size_t len, const char *where, Str *out);
 
-/* A text of "source TAB target [TAB more]" lines, plain, .gz or .zst, as four: source
- * and target, and source and target of the pairs held back. A pair is held back when
- * the first 64 bits of its source's SHA-256, as a number with the highest byte first,
- * are 0 modulo n: so all pairs of one source go the same way, in any order of lines.
- * Where to[i] is NULL that text is not written. */
+/* Splits a text of "source TAB target [TAB more]" lines (plain, .gz or .zst) into four files:
+ * source and target of the training pairs, and source and target of the held-out pairs. A pair is
+ * held out if the first 64 bits of the SHA-256 of its source, as a big-endian number, are 0
+ * modulo n. All pairs with the same source are therefore in the same part, for any order of
+ * lines. A file for which to[i] is NULL is not written. */
 NODISCARD Err unpack_split(const char *tsv, uint64_t n, const char *const to[4]);
 
 #endif

@@ -13,12 +13,12 @@
 /* One of the four output files: written under a temporary name and renamed when all four are
  * complete. */
 typedef struct {
-  const char *to;             /* NULL: not wanted */
+  const char *to;             /* path of the file; NULL: the file is not wanted */
   char beside[FILE_PATH_MAX]; /* temporary name */
   FileWriter w;
 } Part;
 
-/* SHA-256, so that any tool can reproduce the choice. */
+/* Returns the first 64 bits of the SHA-256, so that other tools can reproduce the split. */
 static uint64_t number_of(const char *sentence, size_t len) {
   Sha256 sha;
   char hex[65];
@@ -47,7 +47,8 @@ static Err put_line(Part *part, const char *text, size_t len) {
   return file_put(&part->w, "\n", 1);
 }
 
-/* Writes each line to its two files. pairs: (2) number of training and held-out pairs. */
+/* Writes each line to its two files. pairs: (2) receives the numbers of training and held-out
+ * pairs. */
 static Err distribute_lines(Input *in, uint64_t n, Part part[4], uint64_t pairs[2]) {
   const char *line;
   size_t len;
@@ -62,7 +63,8 @@ static Err distribute_lines(Input *in, uint64_t n, Part part[4], uint64_t pairs[
                      zero ? "a zero byte" : "no tab");
     }
     size_t source = (size_t)(tab - line), target = len - source - 1;
-    const char *more = memchr(tab + 1, '\t', target); /* who wrote it, and the like */
+    /* Further columns, such as the author of the sentence, are ignored. */
+    const char *more = memchr(tab + 1, '\t', target);
     if (more) target = (size_t)(more - tab) - 1;
     int held = number_of(line, source) % n == 0;
     pairs[held]++;

@@ -1,6 +1,6 @@
-/* Beam search: all live hypotheses are extended by one token per step; ended ones are kept until no
- * live one can get a better score. Sampling: each sample is extended independently. Depends on
- * model/decoder, sample. */
+/* Beam search: extends all live hypotheses by one token per step and keeps ended ones until no
+ * live hypothesis can reach a better score. Sampling: extends each sample independently. Depends
+ * on model/decoder, sample. */
 #include "decode/beam.h"
 
 #include <math.h>
@@ -13,10 +13,10 @@
 #define MOST_BEAM 64
 
 typedef struct {
-  float sum;     /* log probability so far */
+  float sum;     /* sum of the log probabilities of the tokens so far */
   int32_t *word; /* (longest) tokens so far */
-  int32_t row;   /* its row in the batch of the last step */
-  int which;     /* index among the sentence's samples */
+  int32_t row;   /* row of the hypothesis in the batch of the last step */
+  int which;     /* index among the samples of the sentence */
 } Alive;
 
 typedef struct {
@@ -26,59 +26,65 @@ typedef struct {
 } Ended;
 
 typedef struct {
-  float score; /* of the hypothesis with this word */
+  float score; /* score of the hypothesis extended by this word */
   int parent, word;
 } Candidate;
 
 typedef struct {
-  int alive, ended; /* numbers of hypotheses */
-  size_t most;      /* most tokens of an output */
-  size_t least;     /* fewest tokens before end-of-sentence is allowed */
+  int alive, ended; /* numbers of live and ended hypotheses */
+  size_t most;      /* maximum number of tokens of an output */
+  size_t least;     /* minimum number of tokens before end-of-sentence is allowed */
   bool done;
   Alive hyp[MOST_BEAM];
-  Ended best[MOST_BEAM]; /* by falling score; samples by their index */
+  Ended best[MOST_BEAM]; /* by decreasing score; samples by their index */
 } Sentence;
 
 struct Beam {
   BeamSpec spec;
-  Backend backend; /* a copy of the caller's, which holds the packed weights */
+  Backend backend; /* copy of the caller's backend, with packed weights */
   Transformer t;
   Decoder decoder;
-  size_t max_tokens, max_sentences; /* of a batch: source tokens, sentences */
-  size_t max_positions;             /* of a hypothesis */
+  size_t max_tokens, max_sentences; /* maximum source tokens and sentences of a batch */
+  size_t max_positions;             /* maximum tokens of a hypothesis */
   const uint64_t *line;
   const int32_t *length;
   Sentence *sentence;
-  int32_t *words;                 /* the tokens of all hypotheses (Alive.word, Ended.word) */
-  int32_t *position;              /* (rows) positions of the source tokens */
-  int32_t *owner, *word, *parent; /* (slots) per row of a step: sentence, token, previous row */
-  size_t words_per_row;           /* k of the top-k of each row */
-  float *device_top;              /* result of the top-k, in the backend's memory */
-  float *host_top;      /* copy in host memory; on a CPU device_top itself. Its three parts: */
-  float *value, *lse;   /* (rows of the step, k) logits, (rows) log-sum-exp */
-  int32_t *id;          /* (rows of the step, k) tokens */
-  char *logits;         /* (slots, vocab) host copy of a GPU's logits, for sampling from all */
-  float *logits_f32;    /* one row of them in fp32 */
-  Candidate *candidate; /* (2 * beam) */
+  int32_t *words;    /* the tokens of all hypotheses (Alive.word, Ended.word) */
+  int32_t *position; /* (rows) positions of the source tokens */
+  /* (slots) for each row of a step: sentence, token, row in the previous step */
+  int32_t *owner, *word, *parent;
+  size_t words_per_row; /* k of the top-k of each row */
+  float *device_top;    /* result of the top-k, in device memory */
+  /* copy of device_top in host memory; on a CPU device_top itself. value, lse and id point into
+   * it. */
+  float *host_top;
+  float *value, *lse; /* (rows of the step, k) logits; (rows) log-sum-exp */
+  int32_t *id;        /* (rows of the step, k) tokens */
+  /* (slots, vocab) host copy of a GPU's logits, for sampling from the whole vocabulary */
+  char *logits;
+  float *logits_f32;    /* (vocab) one row of the logits in fp32 */
+  Candidate *candidate; /* (2 * beam) continuations of a sentence */
   BeamTimes times;
   BeamStep on_step;
   void *step_context;
 };
 
-/* k of the top-k of a row. Beam search: 2 * beam, because up to `beam` of the candidates may be
- * end-of-sentence. Sampling: top_k, or 0 if all tokens may be drawn and only the maximum is needed.
- * Three more in both cases, because pad, bos and eos may not be allowed. */
+/* Returns k of the top-k of a row. Beam search needs 2 * beam, because up to `beam` of the
+ * candidates may be end-of-sentence. Sampling needs top_k, or 0 if it draws from the whole
+ * vocabulary and needs only the maximum. Both need three more, because pad, bos and eos may not
+ * be allowed. */
 static size_t words_of_row(const BeamSpec *spec, size_t vocab) {
   size_t n = spec->is_sampling ? (size_t)spec->sample.top_k : 2 * (size_t)spec->beam_size;
   return n + 3 < vocab ? n + 3 : vocab;
 }
 
-/* Bytes of the results of a step's top-k. */
+/* Returns the bytes of the top-k results of a step. */
 static size_t found_bytes(size_t slots, size_t best) {
   return slots * (2 * best + 1) * sizeof(float);
 }
 
-/* Allocates the results of the top-k and, for sampling from all tokens, host memory for logits. */
+/* Allocates memory for the top-k results and, for sampling from the whole vocabulary, host memory
+ * for logits. */
 static Err new_results(Beam *b, size_t slots) {
   const Backend *backend = &b->backend;
   size_t bytes = found_bytes(slots, b->words_per_row), vocab = (size_t)b->t.config.vocab;
@@ -130,7 +136,8 @@ Err beam_new(Beam **out, const TransformerConfig *config, const Backend *backend
   b->max_sentences = sentences;
   b->backend = *backend;
   b->backend.packed = NULL;
-  b->backend.fp8 = false; /* fp8 would quantize the weights again in every step */
+  /* Decoding does not use fp8, which would quantize the weights again in every step. */
+  b->backend.fp8 = false;
   b->max_positions = (size_t)config->max_positions;
   b->words_per_row = best;
   Err err;
@@ -200,7 +207,7 @@ static float length_penalty(const BeamSpec *s, size_t len) {
   return powf((5 + (float)len) / 6, s->length_penalty);
 }
 
-/* Better score first; among equals the earlier parent, then the smaller word: a total order, so
+/* Orders candidates by decreasing score, then by parent, then by word. This is a total order, so
  * that results do not depend on the batch. */
 static bool is_before(const Candidate *a, const Candidate *b) {
   if (a->score != b->score) return a->score > b->score;
@@ -208,7 +215,7 @@ static bool is_before(const Candidate *a, const Candidate *b) {
   return a->word < b->word;
 }
 
-/* Keeps the best `room` candidates, sorted. */
+/* Inserts a candidate into a sorted list of the best `room` candidates. */
 static void offer_candidate(Candidate *list, int *n, int room, Candidate c) {
   if (*n == room && !is_before(&c, &list[room - 1])) return;
   int i = *n < room ? (*n)++ : room - 1;
@@ -216,14 +223,15 @@ static void offer_candidate(Candidate *list, int *n, int room, Candidate c) {
   list[i] = c;
 }
 
-/* May this token come next? Padding and bos never; end-of-sentence not before s->least tokens. */
+/* Returns true if this token may come next: never pad and bos, end-of-sentence only after
+ * s->least tokens. */
 static bool is_allowed(const Beam *b, const Sentence *s, int word, size_t len) {
   const TransformerConfig *c = &b->t.config;
   if (word == c->eos) return len >= s->least;
   return word != c->pad && word != c->bos;
 }
 
-/* Finds the best 2 * beam continuations of a sentence whose rows begin at `row`. */
+/* Finds the best 2 * beam continuations of the sentence whose rows begin at `row`. */
 static int find_continuations(Beam *b, const Sentence *s, size_t row, size_t len) {
   int room = 2 * b->spec.beam_size, n = 0;
   for (int k = 0; k < s->alive; k++, row++) {
@@ -239,8 +247,8 @@ static int find_continuations(Beam *b, const Sentence *s, size_t row, size_t len
 }
 
 static void end_hypothesis(Beam *b, Sentence *s, const Candidate *c, size_t len) {
-  float score =
-      c->score / length_penalty(&b->spec, len + 1); /* the end-of-sentence token counts */
+  /* The length includes the end-of-sentence token. */
+  float score = c->score / length_penalty(&b->spec, len + 1);
   int beam = b->spec.beam_size, i = s->ended;
   if (i == beam && score <= s->best[beam - 1].score) return;
   if (i == beam)
@@ -258,8 +266,9 @@ static void copy_hypothesis(Alive *to, const Alive *from, size_t len) {
   to->row = from->row;
 }
 
-/* Replaces the live hypotheses by the n best continuations, of which those with the end mark end.
- * The first child of a hypothesis takes over its memory of words, the others get copies. */
+/* Replaces the live hypotheses by the n best continuations; a continuation by end-of-sentence
+ * becomes an ended hypothesis. The first child of a hypothesis reuses its token array, the other
+ * children receive copies. */
 static void advance_beam(Beam *b, Sentence *s, int n, size_t len) {
   int beam = b->spec.beam_size, alive = 0, unused = 0;
   Alive next[MOST_BEAM];
@@ -288,14 +297,15 @@ static void advance_beam(Beam *b, Sentence *s, int n, size_t len) {
     next[k].sum = chosen[k]->score;
   }
   for (int k = 0; k < alive; k++) next[k].word[len] = chosen[k]->word;
-  for (int i = 0, at = alive; i < beam; i++) { /* unused token arrays come last */
+  /* Unused token arrays are at the end of the list. */
+  for (int i = 0, at = alive; i < beam; i++) {
     if (!used[i]) next[at++] = s->hyp[i];
   }
   memcpy(s->hyp, next, (size_t)beam * sizeof *next);
   s->alive = alive;
 }
 
-/* Draws the next token of the sample in `row` and returns it with its log probability. */
+/* Draws the next token of the sample in `row`; returns the token and its log probability. */
 static int draw_word(Beam *b, const Sentence *s, const Alive *hyp, size_t row, float *logits,
                      uint64_t line, size_t len, float *log_probability) {
   const TransformerConfig *c = &b->t.config;
@@ -324,8 +334,8 @@ static int draw_word(Beam *b, const Sentence *s, const Alive *hyp, size_t row, f
   return (int)word;
 }
 
-/* A row of the logits in fp32 in host memory, which sampling may overwrite; NULL if sampling uses
- * only the top-k. */
+/* Returns a row of the logits in fp32 in host memory, which sampling may overwrite; NULL if
+ * sampling uses only the top-k. */
 static float *get_logits(Beam *b, void *logits, size_t row) {
   size_t vocab = (size_t)b->t.config.vocab;
   if (b->backend.host) return (float *)logits + row * vocab;
@@ -355,17 +365,18 @@ static void advance_samples(Beam *b, Sentence *s, uint64_t line, size_t row, voi
       s->hyp[k] = h;
       continue;
     }
-    s->hyp[k] = s->hyp[alive]; /* ended samples move to the back */
+    s->hyp[k] = s->hyp[alive]; /* Swaps an ended sample to the end of the list of live ones. */
     s->hyp[alive++] = h;
   }
   s->alive = alive;
   s->done = alive == 0;
 }
 
-/* Is the search of the sentence finished? With `beam` ended hypotheses it is, if no live one can
- * score better than the worst of them. Upper bound of a live one's score: its sum of log
- * probabilities, which is negative and only decreases, divided by the largest length penalty that it
- * can have: at the maximum length if --length-penalty is positive, else at the next length. */
+/* Returns true if the search of the sentence is finished: it has `beam` ended hypotheses, and no
+ * live one can score better than the worst of them. The upper bound of a live hypothesis is its
+ * sum of log probabilities, which is negative and only decreases, divided by the largest length
+ * penalty that it can have. That is the penalty at the maximum length if --length-penalty is
+ * positive, otherwise at the next length. */
 static bool is_done(const Beam *b, const Sentence *s, size_t len) {
   if (s->alive == 0 || len >= s->most) return true;
   if (s->ended < b->spec.beam_size) return false;
@@ -374,7 +385,8 @@ static bool is_done(const Beam *b, const Sentence *s, size_t len) {
   return bound <= s->best[s->ended - 1].score;
 }
 
-/* Ends the search of a sentence; hypotheses still live (length limit) are added to the ended. */
+/* Ends the search of a sentence; hypotheses that are still live at the length limit are added to
+ * the ended ones. */
 static void close_sentence(Beam *b, Sentence *s, size_t len) {
   for (int k = 0; k < s->alive && s->ended < b->spec.beam_size; k++) {
     end_hypothesis(b, s, &(Candidate){s->hyp[k].sum, k, b->t.config.eos}, len);
@@ -382,8 +394,8 @@ static void close_sentence(Beam *b, Sentence *s, size_t len) {
   s->done = true;
 }
 
-/* Most tokens of a hypothesis, for a source of `rows` tokens (end-of-sentence included); `wanted`:
- * its forced length, or NULL. */
+/* Returns the maximum number of tokens of a hypothesis for a source of `rows` tokens (including
+ * end-of-sentence); `wanted`: its forced length, or NULL. */
 static size_t limit_words(const BeamSpec *spec, size_t longest, size_t rows,
                           const int32_t *wanted) {
   size_t most = wanted ? (size_t)*wanted : rows - 1 + (size_t)spec->extra_length;
@@ -391,7 +403,8 @@ static size_t limit_words(const BeamSpec *spec, size_t longest, size_t rows,
   return most < longest - 1 ? most : longest - 1;
 }
 
-/* Most tokens of all hypotheses of a sentence. A beam search has one hypothesis in its first step. */
+/* Returns the maximum number of tokens of all hypotheses of a sentence together. A beam search
+ * has one hypothesis in its first step. */
 static size_t words_of_all(const BeamSpec *spec, size_t most) {
   size_t beam = (size_t)spec->beam_size, steps = most ? most : 1;
   return spec->is_sampling ? steps * beam : 1 + (steps - 1) * beam;
@@ -403,7 +416,8 @@ size_t beam_words(const BeamSpec *spec, size_t longest, size_t rows) {
 
 static Err begin_search(Beam *b, const int32_t *src, const int32_t *off, size_t n) {
   const BeamSpec *spec = &b->spec;
-  /* First size of the KV cache: outputs as long as their sources, at most their length limits. */
+  /* Initial size of the KV cache: outputs as long as their sources, limited by the maximum
+   * lengths. */
   size_t expected = (size_t)off[n] * (size_t)spec->beam_size, bound = 0;
   for (size_t s = 0; s < n; s++) {
     Sentence *x = &b->sentence[s];
@@ -428,7 +442,7 @@ static Err begin_search(Beam *b, const int32_t *src, const int32_t *off, size_t 
   return ERR_OK;
 }
 
-/* Collects the rows of a step: one for every live hypothesis of every sentence. */
+/* Collects the rows of a step: one for each live hypothesis of each sentence. */
 static size_t gather_rows(Beam *b, size_t n, size_t len) {
   int32_t start = b->t.config.bos >= 0 ? b->t.config.bos : b->t.config.eos;
   size_t rows = 0;
@@ -444,8 +458,8 @@ static size_t gather_rows(Beam *b, size_t n, size_t len) {
   return rows;
 }
 
-/* Runs the top-k of the step's rows and copies it to the host: the only synchronization with a GPU
- * in a step. */
+/* Computes the top-k of the step's rows and copies it to the host. This is the only
+ * synchronization with a GPU in a step. */
 static Err find_top(Beam *b, const void *logits, size_t rows) {
   const Backend *backend = &b->backend;
   size_t vocab = (size_t)b->t.config.vocab, each = rows * b->words_per_row;

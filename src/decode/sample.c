@@ -1,4 +1,4 @@
-/* Random sampling. Sums are computed in a fixed order, so the same logits give the same token.
+/* Random sampling. Sums are computed in a fixed order, so equal logits give the same token.
  * Depends on base/rng. */
 #include "decode/sample.h"
 

@@ -8,16 +8,16 @@
 #include <stdint.h>
 
 typedef struct {
-  float temperature; /* logits are divided by it */
-  int top_k;         /* samples from the top_k most likely tokens; 0: from all */
+  float temperature; /* divisor of the logits */
+  int top_k;         /* samples from the top_k most likely tokens; 0: from all tokens */
   uint64_t seed;
 } SampleSpec;
 
-/* Uniform in (0, 1). */
+/* Returns a random number, uniformly distributed in (0, 1). */
 double sample_uniform(const SampleSpec *spec, uint64_t line, uint32_t which, uint32_t position);
-/* Draws from n logits with probabilities proportional to exp(value / temperature) and returns the
- * index; u: uniform in (0, 1); `largest`: the maximum of the logits. Never one that is
- * -INFINITY. */
+/* Draws an index of `value` (n logits) with probabilities proportional to exp(value /
+ * temperature); u: uniform in (0, 1); `largest`: the maximum of the logits. Never returns an
+ * index whose logit is -INFINITY. */
 size_t sample_draw(const SampleSpec *spec, double u, const float *value, size_t n,
                    float largest);
 

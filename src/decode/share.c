@@ -1,10 +1,10 @@
-/* A block of lines is divided into one stretch (consecutive lines) per rank, of about equal bytes.
- * Messages:
+/* Translation on several ranks. A block of lines is divided into one stretch (consecutive lines)
+ * per rank, with about equal bytes. Messages:
  *   to all       plan: number of lines before the block, then lines and bytes of each stretch
  *   to rank r    its stretch: the lengths of its lines (uint32), then their text
  *   from rank r  a Reply, then its results: for each a Result and the text with a NUL
  * A plan without lines ends the translation. Rank 0 translates the first stretch, so that it can
- * write its results while the others are still working. Depends on comm, translate. */
+ * write its results while the other ranks are still working. Depends on comm, translate. */
 #include "decode/share.h"
 
 #include <string.h>
@@ -14,15 +14,15 @@
 #include "base/str.h"
 
 typedef struct {
-  uint64_t bytes;          /* of the results that follow */
-  uint64_t cut, first_cut; /* as ShareCut */
+  uint64_t bytes;          /* bytes of the results after this header */
+  uint64_t cut, first_cut; /* truncated lines, as in ShareCut */
 } Reply;
 
 typedef struct {
-  uint32_t index; /* of the line in its stretch */
+  uint32_t index; /* index of the line in its stretch */
   int32_t k;      /* index in the n-best list of the line */
   float score;
-  uint32_t len; /* of the text */
+  uint32_t len; /* bytes of the text */
 } Result;
 
 typedef struct {
@@ -33,14 +33,14 @@ struct Share {
   Comm *comm;
   Translator *translator;
   int rank, ranks;
-  double step_limit; /* seconds */
-  size_t block;      /* lines of all ranks */
-  uint64_t before;   /* lines of earlier runs */
-  uint64_t *plan;    /* (1 + 2 * ranks) the message "plan" */
-  Stretch *stretch;  /* (ranks) */
-  Reply *reply;      /* (ranks) */
+  double step_limit; /* maximum seconds of one step of the search */
+  size_t block;      /* maximum number of lines of a block, for all ranks together */
+  uint64_t before;   /* number of lines before this block */
+  uint64_t *plan;    /* (1 + 2 * ranks) contents of the message "plan" */
+  Stretch *stretch;  /* (ranks) stretch of each rank */
+  Reply *reply;      /* (ranks) reply of each rank */
   Line *line;        /* (block) lines of this rank's stretch */
-  Str out;           /* send buffer: stretches or results */
+  Str out;           /* send buffer for stretches or results */
   char *in;          /* (in_cap) receive buffer */
   size_t in_cap;
   /* Arguments of comm_exchange, one for each rank. */
@@ -49,13 +49,14 @@ struct Share {
   size_t *send_n, *recv_n;
 };
 
-/* Reports progress to the other ranks: the next step of the search may take step_limit. */
+/* Reports progress to the other ranks. The next step of the search may take up to step_limit
+ * seconds. */
 static void report_translating(const Share *s) {
   comm_report(s->comm, s->step_limit, "translating lines from %llu on",
               (unsigned long long)s->before + 1);
 }
 
-/* Called by the search before each step (BeamStep). */
+/* Reports progress; called by the search before each step (BeamStep). */
 static Err report_step(void *context) {
   report_translating(context);
   fault_point("translate-step");
@@ -116,7 +117,7 @@ static void exchange_blocks(Share *s, const char *name) {
   comm_exchange(s->comm, name, s->send, s->send_n, s->recv, s->recv_n);
 }
 
-/* Broadcasts rank 0's `before` and `stretch` to every rank. */
+/* Broadcasts the fields `before` and `stretch` from rank 0 to every rank. */
 static void broadcast_plan(Share *s) {
   s->plan[0] = s->before;
   for (int r = 0; r < s->ranks; r++) {
@@ -130,10 +131,10 @@ static void broadcast_plan(Share *s) {
     s->stretch[r] = (Stretch){s->plan[1 + 2 * r], s->plan[2 + 2 * r]};
 }
 
-/* Functions of rank 0. */
+/* ---- functions of rank 0 ---- */
 
-/* Assigns lines to each rank until it has its share of the bytes. A line counts as its length + 1,
- * so that empty lines are divided too. */
+/* Assigns lines to each rank until the rank has its share of the bytes. A line counts as its
+ * length + 1, so that empty lines are divided too. */
 static void cut_stretches(Share *s, const Line *line, size_t n) {
   uint64_t all = 0, seen = 0;
   int r = 0;
@@ -190,7 +191,7 @@ static Err receive_results(Share *s) {
   return ERR_OK;
 }
 
-/* Calls `take` with the results of one rank; `first` is the index of its first line. */
+/* Calls `take` with the results of one rank; `first` is the index of the rank's first line. */
 static Err take_results(const char *at, size_t bytes, size_t first, TranslateTake take,
                         void *context) {
   for (size_t used = 0; used < bytes;) {
@@ -217,8 +218,8 @@ static Err run_own(Share *s, const Line *line, size_t n, TranslateTake take, voi
   return ERR_OK;
 }
 
-/* The caller's `take` on rank 0. It may block on a slow reader of the output for any time, so it is
- * reported to the watchdog without a time limit. */
+/* Wraps the caller's `take` on rank 0. That function may block for any time if the reader of the
+ * output is slow, so the watchdog applies no time limit to it. */
 typedef struct {
   const Share *share;
   TranslateTake take;
@@ -262,7 +263,7 @@ void share_end(Share *s) {
   if (s->ranks > 1) broadcast_plan(s);
 }
 
-/* Functions of the other ranks. */
+/* ---- functions of the other ranks ---- */
 
 static Err receive_stretch(Share *s, size_t *n) {
   const Stretch *mine = &s->stretch[s->rank];

@@ -1,5 +1,5 @@
-/* Encodes lines, searches them in batches of similar length, decodes. Depends on beam, text,
- * data/clean. */
+/* Encodes lines, translates them in batches of similar length, decodes the results. Depends on
+ * beam, text, data/clean. */
 #include "decode/translate.h"
 
 #include <math.h>
@@ -9,8 +9,8 @@
 #include "base/mem.h"
 #include "data/clean.h"
 
-/* Default number of hypotheses in a batch. With more the GEMMs are not faster, and their logits
- * need memory. On a GPU a step with few takes as long as one with many. */
+/* Default number of hypotheses in a batch. More would not make the GEMMs faster, but their logits
+ * need memory. On a GPU a step with few hypotheses takes as long as one with many. */
 #define STEP_ROWS        512
 #define STEP_ROWS_DEVICE 2048
 
@@ -23,20 +23,20 @@ struct Translator {
   const Tokenizer *tokenizer;
   BeamSpec spec;
   Beam *beam;
-  size_t max_tokens, max_sentences; /* of a batch */
+  size_t max_tokens, max_sentences; /* maximum source tokens and sentences of a batch */
   bool packed;
-  int32_t *src, *off; /* of the current batch */
+  int32_t *src, *off; /* ids and sentence offsets of the current batch */
   uint64_t *line;     /* line numbers of the batch's sentences */
   Hypothesis *best;
-  uint64_t lines, first_cut; /* lines seen before this run */
+  uint64_t lines, first_cut; /* lines of earlier runs; first truncated line */
   size_t done;               /* lines of this run whose search has ended */
 };
 
 /* A line of the current run. */
 typedef struct {
   size_t index;
-  size_t at, len; /* offset and number of its ids */
-  size_t result;  /* index of the first of its nbest texts */
+  size_t at, len; /* offset and number of the line's ids */
+  size_t result;  /* index of the first of the line's nbest texts */
 } Item;
 
 typedef struct {
@@ -55,7 +55,7 @@ void translator_batch(const Backend *b, size_t batch_rows, size_t longest, int b
 Err translator_new(Translator **out, const TransformerConfig *config, const Backend *backend,
                    Weights w, const Tokenizer *tokenizer, const BeamSpec *spec,
                    size_t batch_rows) {
-  TranslateRoom room = {0}; /* words = 0: the KV cache grows as needed */
+  TranslateRoom room = {0}; /* With words = 0 the KV cache grows as needed. */
   translator_batch(backend, batch_rows, (size_t)config->max_positions, spec->beam_size,
                    &room.tokens, &room.sentences);
   return translator_new_for(out, config, backend, w, tokenizer, spec, &room);
@@ -103,14 +103,12 @@ void translator_on_step(Translator *t, BeamStep step, void *context) {
 
 static int by_length(const void *a, const void *b) {
   const Item *x = a, *y = b;
-  if (x->len != y->len)
-    return x->len > y->len
-               ? -1
-               : 1; /* longest first, so that too little memory is noticed at once */
+  /* Longest lines first, so that insufficient memory is detected in the first batch. */
+  if (x->len != y->len) return x->len > y->len ? -1 : 1;
   return x->index < y->index ? -1 : 1;
 }
 
-/* Adds a line's ids, truncated to the model's positions; `squeezed` is a scratch buffer. */
+/* Appends a line's ids, truncated to the model's positions; `squeezed` is a scratch buffer. */
 static Err encode_line(const Tokenizer *tokenizer, size_t longest, const Line *line,
                        Str *squeezed, IdList *ids, bool *cut) {
   size_t before = ids->len;
@@ -168,8 +166,8 @@ Err translator_lengths(const Tokenizer *tokenizer, size_t longest, const Line *l
   return err;
 }
 
-/* Does a line of `len` ids fit into a batch that has `count` lines and `used` tokens? Empty lines
- * come last and are in no batch. */
+/* Returns true if a line of `len` ids fits into a batch that has `count` lines and `used` tokens.
+ * Empty lines are sorted last and belong to no batch. */
 static bool fits_batch(size_t tokens, size_t sentences, size_t count, size_t used, size_t len) {
   return len && count < sentences && used + len + 1 <= tokens;
 }
@@ -191,7 +189,7 @@ TranslateRoom translator_room(const BeamSpec *spec, size_t longest, const size_t
   return most;
 }
 
-/* Searches one batch and stores its texts in `result`. */
+/* Translates one batch and stores the texts in `result`. */
 static Err search_batch(Translator *t, const IdList *ids, const Item *item, size_t n,
                         Result *result) {
   size_t rows = 0;

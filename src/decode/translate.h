@@ -16,43 +16,47 @@ typedef struct {
 typedef Err (*TranslateTake)(void *context, size_t i, int k, const char *text, float score);
 
 typedef struct Translator Translator;
-/* batch_rows: most source tokens in a batch; 0: a default for the backend. The weights may change
- * between calls of translator_run. */
+/* Creates a translator. batch_rows: maximum source tokens in a batch; 0: a default for the
+ * backend. The weights may change between calls of translator_run. */
 NODISCARD Err translator_new(Translator **t, const TransformerConfig *config,
                              const Backend *backend, Weights w, const Tokenizer *tokenizer,
                              const BeamSpec *spec, size_t batch_rows);
-/* The largest batch: source tokens, sentences, and tokens of all its hypotheses together. */
+/* The size of the largest batch: source tokens, sentences, and tokens of all its hypotheses
+ * together. */
 typedef struct {
   size_t tokens, sentences, words;
 } TranslateRoom;
-/* Like translator_new, but allocates all memory now, for batches of at most `room`. */
+/* Like translator_new, but allocates all memory immediately, for batches of at most `room`. */
 NODISCARD Err translator_new_for(Translator **t, const TransformerConfig *config,
                                  const Backend *backend, Weights w, const Tokenizer *tokenizer,
                                  const BeamSpec *spec, const TranslateRoom *room);
 void translator_free(Translator *t);
-/* Sets a function that is called before each step of a search, see beam_on_step. */
+/* Sets a function that is called before each step of a search (see beam_on_step). */
 void translator_on_step(Translator *t, BeamStep step, void *context);
-/* Translates n lines and calls `take` in their order. *cut: how many were truncated because they
- * exceed the model's positions. Lines are numbered from 1 over all calls; the number is part of the
- * random key of a sample. */
+/* Translates n lines and calls `take` in their order. *cut receives the number of lines that were
+ * truncated because they exceed the model's positions. Lines are numbered from 1 over all calls;
+ * the number is part of the random key of a sample. */
 NODISCARD Err translator_run(Translator *t, const Line *line, size_t n, TranslateTake take,
                              void *context, size_t *cut);
-/* Lines of this call translated so far, for the function set by translator_on_step. */
+/* Returns the number of lines of this call translated so far. For the function set by
+ * translator_on_step. */
 size_t translator_done(const Translator *t);
-/* Numbers the lines of the next call of translator_run from lines + 1 on. */
+/* Sets the number of the first line of the next call of translator_run to lines + 1. */
 void translator_count_from(Translator *t, uint64_t lines);
-/* Number of the first line that the last call truncated. */
+/* Returns the number of the first line that the last call truncated. */
 uint64_t translator_first_cut(const Translator *t);
 
-/* Fills len (n) with the lines' lengths in tokens, longest first, each truncated to the `longest`
- * positions of the model. */
+/* Writes the lengths of the lines in tokens to len (n), longest first, each limited to the
+ * `longest` positions of the model. */
 NODISCARD Err translator_lengths(const Tokenizer *tokenizer, size_t longest, const Line *line,
                                  size_t n, size_t *len);
-/* The largest batch that lines of these lengths form when batches have at most `rows` source tokens
- * (at least `longest`) and `sentences`. A translator made for that room forms the same batches. */
+/* Returns the size of the largest batch that lines of these lengths form, if batches have at most
+ * `rows` source tokens (at least `longest`) and `sentences` sentences. A translator created for
+ * that size forms the same batches. */
 TranslateRoom translator_room(const BeamSpec *spec, size_t longest, const size_t *len, size_t n,
                               size_t rows, size_t sentences);
-/* Most source tokens (*rows) and sentences in a batch that translator_new selects. */
+/* Returns the maximum source tokens (*rows) and sentences of a batch that translator_new
+ * selects. */
 void translator_batch(const Backend *backend, size_t batch_rows, size_t longest, int beam,
                       size_t *rows, size_t *sentences);
 

@@ -1,11 +1,12 @@
-/* The kinds of sentence in the demo corpus that have two clauses: that, whether,
- * because, although, when, while, before, who, to. Depends on demo/grammar. */
+/* Draws sentences with two clauses for the demo corpus, connected by that, whether, because,
+ * although, when, while, before, who or to. Depends on demo/grammar. */
 #include "demo/grammar.h"
 
 #define F(frame)  (1u << (frame))
 #define ANY_FRAME (~F(V_BE))
 
-/* English has no comma before a conjunction here, German always. */
+/* Adds a conjunction and a subordinate clause. German requires a comma before the conjunction;
+ * English has none. */
 static void say_subordinate(const Scene *s, const char *en, const char *de, const Clause *c) {
   s->de->comma = true;
   demo_both(s, en, de);
@@ -39,7 +40,7 @@ static const Verb trying[TRYING] = {
      "vergisst", "vergessen", 0, V_PLAIN, VF_NOING, N_HUMAN | N_KIN, 0, 0, 0},
 };
 
-/* A short main clause in the present tense: "The teacher knows". */
+/* Adds a short main clause in the present tense: "The teacher knows". */
 static Np say_main_clause(const Scene *s, const Verb *verb, bool no) {
   Clause c = {.verb = verb, .no = no};
   demo_draw_clause(s->d, &c, HOW_POSITIVE | HOW_SHORT | HOW_DEFINITE | HOW_TIMELESS);
@@ -51,13 +52,14 @@ static bool is_same_np(const Np *a, const Np *b) {
   return a->kind && a->kind == b->kind && a->kind != NP_PRO && a->id == b->id;
 }
 
-/* The same person must not be named twice: the second time it would be a pronoun. */
+/* Returns true if `np` occurs in the clause. Two clauses must not name the same person, because
+ * the second mention would have to be a pronoun. */
 static bool has_np(const Clause *c, const Np *np) {
   return is_same_np(np, &c->subject) || is_same_np(np, &c->object) ||
          is_same_np(np, &c->person);
 }
 
-/* A subordinate clause: without a time at its front. */
+/* Draws a subordinate clause that does not name `on` and does not begin with a time. */
 static void draw_hanging(const Scene *s, Clause *c, const Np *on, uint32_t how) {
   do {
     *c = (Clause){0};
@@ -65,7 +67,8 @@ static void draw_hanging(const Scene *s, Clause *c, const Np *on, uint32_t how) 
   } while (has_np(c, on));
   c->front = false;
   if (!c->no || !c->when.kind) return;
-  c->when.kind = W_NONE; /* with a negated object the time has another position */
+  /* German places the time differently if the object is negated, so the time is omitted. */
+  c->when.kind = W_NONE;
   if (c->tense == T_PAST && c->verb->flags & VF_SAME) c->tense = T_PERFECT;
 }
 
@@ -108,7 +111,7 @@ static int draw_state(const Scene *s, bool hungry) {
   return adj;
 }
 
-/* Because and although: he is tired, he has no time, it is raining. */
+/* Adds a clause with "because" or "although": he is tired, he has no time, it is raining. */
 static void add_reason(const Scene *s, const Clause *main, const char *en, const char *de) {
   static const struct {
     Twin now, past;
@@ -155,7 +158,7 @@ static void add_reason(const Scene *s, const Clause *main, const char *en, const
   }
 }
 
-/* Somebody goes somewhere to do something there. */
+/* Draws two clauses: somebody goes to a place (`c`) in order to do something there (`aim`). */
 static void draw_aim(const Scene *s, Clause *c, Clause *aim) {
   Pro pro = PRO_HE;
   *aim = (Clause){0};
@@ -169,7 +172,8 @@ static void draw_aim(const Scene *s, Clause *c, Clause *aim) {
     demo_draw_clause(s->d, c, HOW_POSITIVE | HOW_GENDERED | HOW_SHORT | HOW_TIMELESS);
   } while (shop && !(demo_nouns[c->place.id].spots & S_SHOP));
   c->mid = A_NONE;
-  (void)demo_pronoun(&c->subject, &pro); /* guaranteed by HOW_GENDERED */
+  /* Cannot fail: HOW_GENDERED draws only subjects that have a pronoun. */
+  (void)demo_pronoun(&c->subject, &pro);
   aim->subject = (Np){.kind = NP_PRO, .id = (int)pro};
   demo_draw_clause(s->d, aim, HOW_POSITIVE | HOW_TIMELESS);
   aim->place_prep = P_NONE;
@@ -178,7 +182,7 @@ static void draw_aim(const Scene *s, Clause *c, Clause *aim) {
 
 static void draw_because(const Scene *s) {
   Clause c = {0}, why;
-  if (demo_chance(s->d, 40)) { /* goes there because he wants something there */
+  if (demo_chance(s->d, 40)) { /* "He is going to the shop because he wants to buy bread." */
     draw_aim(s, &c, &why);
     c.tense = T_ING;
     demo_say(s, &c, SAY_MAIN, SAY_MAIN);
@@ -186,7 +190,7 @@ static void draw_because(const Scene *s) {
     why.modal = demo_chance(s->d, 60) ? M_WANT : M_HAVE_TO;
     say_subordinate(s, "because", "weil", &why);
   } else {
-    /* He stays at home; or he does not do something. */
+    /* "He stays at home because …" or "He is not buying bread because …". */
     c.no = demo_chance(s->d, 60);
     do
       c.verb =
@@ -215,7 +219,7 @@ static void draw_although(const Scene *s) {
   demo_stop(s, '.');
 }
 
-/* "When it rains, …", "If your brother is tired, he …" */
+/* Draws "When it rains, …" or "If your brother is tired, he …". */
 static void when_if(const Scene *s) {
   static const Twin weather[] = {{"it rains", "es regnet"},
                                  {"it is cold", "es kalt ist"},
@@ -248,7 +252,8 @@ static void when_if(const Scene *s) {
     demo_say(s, &c, SAY_SUB, SAY_SUB);
   }
   s->en->comma = s->de->comma = true;
-  Np subject = main.subject; /* a pronoun, or no subject yet */
+  /* The subject is a pronoun if it is already fixed; otherwise it is drawn with the clause. */
+  Np subject = main.subject;
   do {
     main = (Clause){.subject = subject};
     for (bool unfit = true; unfit;) {
@@ -299,7 +304,7 @@ static void while_(const Scene *s) {
 }
 
 static void draw_before(const Scene *s) {
-  /* Not "before he gets up": hardly anything is done before that. */
+  /* Excludes "before he gets up", because hardly any activity precedes getting up. */
   const Verb *getting_up = &demo_verbs[demo_verb("get", "up")];
   Clause c = {0}, next = {0};
   Pro pro = PRO_HE;
@@ -321,7 +326,7 @@ static void draw_before(const Scene *s) {
   demo_stop(s, '.');
 }
 
-/* A noun phrase with a relative clause: the man who …, the book that … */
+/* Draws a noun phrase with a relative clause: "the man who …", "the book that …". */
 static void draw_relative(const Scene *s, Np *np, Clause *rel, bool people) {
   const uint32_t plain = HOW_NOUN | HOW_DEFINITE | HOW_SHORT | HOW_NOMY;
   *rel = (Clause){0};
@@ -345,7 +350,7 @@ static void draw_relative(const Scene *s, Np *np, Clause *rel, bool people) {
     demo_draw_clause(s->d, rel, HOW_POSITIVE | HOW_SHORT | HOW_HAPPENING);
     rel->place_prep = P_NONE;
     if (rel->tense == T_PRESENT && rel->verb->flags & VF_HABIT1) {
-      rel->tense = T_ING; /* not "the apple that he eats every day" */
+      rel->tense = T_ING; /* Excludes "the apple that he eats every day". */
       rel->mid = A_NONE;
       rel->when.kind = W_NONE;
     }
@@ -357,7 +362,7 @@ static void draw_relative(const Scene *s, Np *np, Clause *rel, bool people) {
 static void draw_relative_sentence(const Scene *s) {
   Clause c = {0}, rel;
   uint32_t roll = demo_below(s->d, 100);
-  if (roll < 40) { /* I know the man who … */
+  if (roll < 40) { /* Pattern: "I know the man who …". */
     do c.verb = demo_draw_verb(s->d, F(V_ACC) | F(V_DAT));
     while (!(c.verb->of & N_HUMAN));
     demo_draw_clause(s->d, &c, HOW_POSITIVE | HOW_SHORT | HOW_DEFINITE | HOW_TIMELESS);
@@ -366,14 +371,14 @@ static void draw_relative_sentence(const Scene *s) {
     if (c.tense == T_PERFECT) c.tense = T_PRESENT;
     do draw_relative(s, &c.object, &rel, true);
     while (is_same_np(&c.subject, &c.object) || has_np(&rel, &c.subject));
-  } else if (roll < 80) { /* The book that … is interesting. */
+  } else if (roll < 80) { /* Pattern: "The book that … is interesting." */
     c.verb = &demo_verbs[0];
     do {
       draw_relative(s, &c.subject, &rel, demo_chance(s->d, 40));
       c.adj = demo_draw_adj(s->d, demo_nouns[c.subject.id].looks);
     } while (!c.adj || demo_adjs[c.adj - 1].looks == L_KID);
     c.tense = rel.tense == T_PAST && demo_chance(s->d, 50) ? T_PAST : T_PRESENT;
-  } else { /* The man who … lives in the city. */
+  } else { /* Pattern: "The man who … lives in the city." */
     do c.verb = demo_draw_verb(s->d, F(V_WHERE) | F(V_GO));
     while (!(c.verb->by & N_HUMAN));
     do draw_relative(s, &c.subject, &rel, true);
@@ -384,7 +389,8 @@ static void draw_relative_sentence(const Scene *s) {
   demo_stop(s, '.');
 }
 
-/* tries to …, hopes to …, forgot to …; It is important to … */
+/* Draws a sentence with an infinitive: "tries to …", "hopes to …", "forgot to …", "It is
+ * important to …". */
 static void to_do(const Scene *s) {
   Clause c = {0}, deed;
   bool hope = false;

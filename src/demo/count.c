@@ -1,5 +1,5 @@
-/* The sentences of the demo corpus that are about numbers: bare numbers, sums,
- * prices, ages, clock times, dates, years. Depends on demo/grammar. */
+/* Draws sentences of the demo corpus with numbers: bare numbers, sums, prices, ages, clock times,
+ * dates, years. Depends on demo/grammar. */
 #include "demo/grammar.h"
 
 static void say_np(const Scene *s, const Np *np) {
@@ -12,7 +12,7 @@ static void say_number(const Scene *s, uint32_t n) {
   demo_number_de(s->de, n, "eins");
 }
 
-/* Small numbers are more frequent than large ones. */
+/* Draws a number; small numbers are more frequent than large ones. */
 static uint32_t draw_number(const Scene *s) {
   uint32_t roll = demo_below(s->d, 100);
   if (roll < 30) return 2 + demo_below(s->d, 98);
@@ -21,7 +21,8 @@ static uint32_t draw_number(const Scene *s) {
   return 10000 + demo_below(s->d, 990000);
 }
 
-/* A number of things. None that ends in one: German usage varies there. */
+/* Draws a number of objects. Excludes numbers such as 101 and 201, for which German usage
+ * varies. */
 static uint32_t draw_amount(const Scene *s) {
   uint32_t n;
   do n = draw_number(s);
@@ -130,7 +131,7 @@ static void draw_price_sentence(const Scene *s) {
     demo_price_en(s->en, &p);
     demo_word(s->en, "for");
     demo_np_en(s->en, &thing, true);
-    /* The second part of the verb follows the price. */
+    /* In German the participle or infinitive follows the price: "hat zehn Euro bezahlt". */
     Agr agr = demo_agr(&c.subject);
     demo_np_de(s->de, &c.subject, NOM);
     if (c.tense == T_PAST) {
@@ -226,7 +227,7 @@ static void time_of_day(const Scene *s) {
   demo_stop(s, '.');
 }
 
-/* Today is Monday, the third of May. */
+/* Draws a sentence with a date: "Today is Monday, the third of May." */
 static void draw_date(const Scene *s) {
   static const Twin starts[] = {{"today is", "heute ist"},
                                 {"tomorrow is", "morgen ist"},
@@ -275,7 +276,7 @@ static void draw_birth(const Scene *s) {
   demo_stop(s, '.');
 }
 
-/* Pages, inhabitants, metres, floors. */
+/* Draws a sentence with a number of pages, inhabitants, metres or floors. */
 static void draw_amount_sentence(const Scene *s) {
   uint32_t roll = demo_below(s->d, 100);
   Np place = {.kind = NP_NOUN, .det = D_THE};

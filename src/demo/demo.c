@@ -1,5 +1,5 @@
-/* Public functions of the demo corpus: pairs by number, the split, the files. Depends on
- * demo/grammar for the sentences and on base/file. */
+/* Public functions of the demo corpus: sentence pairs by number, train/valid/test split, output
+ * files. Depends on demo/grammar for the sentences and on base/file. */
 #include "demo/demo.h"
 
 #include <inttypes.h>
@@ -9,11 +9,13 @@
 #include "base/rng.h"
 #include "demo/grammar.h"
 
-#define PAIRS_MAX   50000000 /* limit of the set of hashes: 1 GiB */
+#define PAIRS_MAX   50000000 /* maximum number of pairs: the set of hashes then has 1 GiB */
 #define WORDS_MIN   3
 #define WORDS_MAX   14
-#define SPLIT_SHARE 20 /* the smaller splits get one draw of 20 */
-#define DRAWS_LIMIT 50 /* draws for one new pair before the error that there are not enough */
+#define SPLIT_SHARE 20 /* The valid and test splits each receive one of 20 pairs. */
+/* Maximum number of draws for one new pair; then demo_write reports that the grammar has too few
+ * pairs. */
+#define DRAWS_LIMIT 50
 
 static uint32_t count_words(const Str *text) {
   uint32_t words = 1;
@@ -57,7 +59,7 @@ static Err set_make(HashSet *set, uint64_t count) {
   return mem_alloc(&set->slots, (size_t)size, sizeof *set->slots);
 }
 
-/* Adds a hash; false if the set has it already. */
+/* Adds a hash; returns false if the set contains it already. */
 static bool set_add(HashSet *set, uint64_t hash) {
   if (!hash) hash = 1;
   for (uint64_t at = hash & set->mask;; at = (at + 1) & set->mask) {

@@ -12,14 +12,15 @@
 #include "base/str.h"
 #include "data/generator.h"
 
-/* Pair number i of the seed, without newline; replaces the contents of en and de. */
+/* Generates pair number `i` of the seed, without line breaks; replaces the contents of `en` and
+ * `de`. */
 NODISCARD Err demo_pair(uint64_t seed, uint64_t i, Str *en, Str *de);
 
-/* The split of an English sentence. It depends on the sentence's hash only (90, 5 and 5 of
- * 100), so splits never overlap, for any seed. */
+/* Returns the split of an English sentence. The split depends only on the hash of the sentence
+ * (90, 5 and 5 of 100), so the splits do not overlap, for any seed. */
 Split demo_split(const char *en, size_t len);
 
-/* Writes `pairs` distinct pairs of the split, one sentence per line. */
+/* Writes `pairs` distinct pairs of the split to two files, one sentence per line. */
 NODISCARD Err demo_write(const char *en_path, const char *de_path, Split split, uint64_t pairs,
                          uint64_t seed);
 

@@ -4,7 +4,8 @@
 
 const uint32_t demo_folk = N_HUMAN | N_KIN;
 
-/* The generator has 64 bits: the bias of such a small modulus is negligible. */
+/* Returns a random number below n. The generator has 64 bits, so the bias of such a small modulus
+ * is negligible. */
 uint32_t demo_below(Rng *d, uint32_t n) {
   return (uint32_t)(rng_next(d) % n);
 }
@@ -66,14 +67,15 @@ bool demo_pronoun(const Np *np, Pro *pro) {
   return true;
 }
 
-/* The owner of an object: mostly the subject itself. */
+/* Draws a possessive ("my", "his"); in most cases it refers to the subject. */
 static int draw_my(Rng *d, const Np *subject) {
   Pro pro;
   if (subject && demo_pronoun(subject, &pro) && demo_chance(d, 65)) return D_MY + (int)pro;
   return D_MY + (int)demo_below(d, PRO_COUNT);
 }
 
-/* No "I … me", and never two of sie (she), sie (they) and Sie (you) in one clause. */
+/* Draws an object pronoun. Excludes "I … me", and two of the pronouns sie (she), sie (they) and
+ * Sie (you) in one clause. */
 static int draw_object_pro(Rng *d, const Np *subject) {
   static const uint8_t group[PRO_COUNT] = {0, 1, 2, 1, 0, 1};
   Pro by;
@@ -110,7 +112,8 @@ static void draw_owner(Rng *d, Np *np, const Np *subject) {
 static void draw_definite(Rng *d, Np *np, const Np *subject, uint32_t how) {
   uint32_t is = demo_nouns[np->id].is;
   bool own = is & N_OWN && !(how & HOW_NOMY);
-  bool close = own && is & N_HUMAN && !(is & (N_TRADE | N_CHILD)); /* friend, neighbour */
+  /* True for persons such as friend or neighbour, who usually have a possessive. */
+  bool close = own && is & N_HUMAN && !(is & (N_TRADE | N_CHILD));
   uint32_t roll = demo_below(d, 100);
   if (own && !(how & HOW_SHORT) && demo_chance(d, 12)) {
     draw_owner(d, np, subject);
@@ -190,13 +193,16 @@ void demo_draw_place(Rng *d, Clause *c) {
                                    P_PUT_BESIDE, P_PUT_FRONT, P_PUT_BEHIND};
     const Np *thing = v->frame == V_PUT ? &c->object : &c->subject;
     uint32_t is = demo_nouns[thing->id].is;
-    bool about = is & N_BEAST || (is & N_TALL && is & N_OWN); /* a suitcase */
+    /* True for animals and for objects such as a suitcase, which may also be in front of or
+     * behind something. */
+    bool about = is & N_BEAST || (is & N_TALL && is & N_OWN);
     uint32_t kinds = about ? 6 : 4;
     c->place_prep = (v->frame == V_PUT ? goal : rest)[demo_below(d, kinds)];
     bool on = c->place_prep == P_ON || c->place_prep == P_PUT_ON;
     do {
       np->id = demo_draw_noun(d, N_FURN, thing->id);
-    } while (on && is & N_TALL && !(demo_nouns[np->id].is & N_FIX)); /* no bottle on a bed */
+      /* Excludes tall objects on soft furniture, such as a bottle on a bed. */
+    } while (on && is & N_TALL && !(demo_nouns[np->id].is & N_FIX));
   } else {
     np->id = draw_spot(d, v->spots);
     c->place_prep = v->frame == V_GO ? demo_nouns[np->id].to : demo_nouns[np->id].at;
@@ -279,7 +285,8 @@ void demo_draw_when(Rng *d, Clause *c) {
       }
       break;
     default:
-      if (c->verb->flags & VF_POINT) roll = 45 + roll / 4; /* by the clock */
+      /* These verbs take a clock time instead of "every day". */
+      if (c->verb->flags & VF_POINT) roll = 45 + roll / 4;
       if (roll < 45) {
         draw_fixed_time(d, w, TIMES_HABIT, TIMES_NOW);
       } else if (roll < 70) {
@@ -307,9 +314,10 @@ Tense demo_draw_tense(Rng *d, const Verb *v, uint32_t how) {
   return v->flags & VF_NOMODAL ? T_PAST : T_MODAL;
 }
 
-/* Draws adverbs and times that tense and verb allow; true if the sentence describes a habit. */
+/* Draws adverbs and times that the tense and the verb allow. Returns true if the sentence
+ * describes a habit. */
 static bool draw_adverbs(Rng *d, Clause *c, bool people, uint32_t how) {
-  /* Verbs that are hardly a sentence without an adverb or time. */
+  /* True for verbs that sound incomplete without an adverb or a time. */
   bool alone = c->verb->flags & VF_POINT || c->verb->de_tail;
   bool habitual = c->verb->flags & (VF_HABIT | VF_HABIT1);
   switch (c->tense) {
@@ -380,7 +388,8 @@ void demo_draw_clause(Rng *d, Clause *c, uint32_t how) {
     case V_BOTH:
       demo_draw_np(d, &c->person, demo_folk, &c->subject, HOW_DEFINITE | HOW_SHORT);
       demo_draw_np(d, &c->object, v->of, &c->subject, object_how);
-      if (c->object.det == D_BARE) c->object.det = D_THE; /* not "gives her books" */
+      /* Excludes "gives her books", in which "her" is ambiguous. */
+      if (c->object.det == D_BARE) c->object.det = D_THE;
       break;
     case V_PUT:
       object_how |= HOW_NOUN; /* fall through */

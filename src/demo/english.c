@@ -96,7 +96,7 @@ void demo_np_en(Out *out, const Np *np, bool object) {
   if (np->rel) say_relative(out, np);
 }
 
-/* Forms of to be, to have and to do. */
+/* Forms of the auxiliary verbs to be, to have and to do. */
 static const char *form_of_be(Agr agr) {
   return agr == AGR_I ? "am" : agr == AGR_HE ? "is" : "are";
 }
@@ -108,7 +108,7 @@ static const char *form_of_do(Agr agr) {
 }
 
 typedef struct {
-  const char *aux, *tail, *verb; /* does [not] | want to | buy */
+  const char *aux, *tail, *verb; /* Parts of a verb group: "does" [not] | "want to" | "buy". */
 } Group;
 
 static Group modal_group(const Clause *c, Agr agr, bool needs_do) {
@@ -177,7 +177,7 @@ static void say_predicate(Out *out, const Clause *c) {
   demo_np_en(out, &c->other, false);
 }
 
-/* Everything that follows the verb. */
+/* Adds everything that follows the verb. */
 static void say_complements(Out *out, const Clause *c) {
   const Verb *v = c->verb;
   const char *tail = v->en_tail ? v->en_tail : "";

@@ -1,11 +1,12 @@
-/* Renders the clauses of the demo corpus in German: declension, position of the verb, word
- * order between the parts of the verb. Depends on demo/grammar. */
+/* Renders the clauses of the demo corpus in German: declension, position of the verb, word order
+ * between the two parts of the verb. Depends on demo/grammar. */
 #include <string.h>
 
 #include "demo/grammar.h"
 
 static const char *const article[4][4] = {
-    /* masculine, feminine, neuter, plural */
+    /* Columns: masculine, feminine, neuter, plural. Rows: nominative, accusative, dative,
+     * genitive. */
     {"der", "die", "das", "die"},
     {"den", "die", "das", "die"},
     {"dem", "der", "dem", "den"},
@@ -23,8 +24,8 @@ static const char *const dies_ending[4][4] = {
     {"em", "er", "em", "en"},
     {"es", "er", "es", "er"},
 };
-/* Endings of adjectives: after der and dies-; after ein-, kein- and possessives; without
- * article. */
+/* Endings of adjectives. weak: after der and dies-. mixed: after ein-, kein- and possessives.
+ * strong: without an article. */
 static const char *const weak[4][4] = {
     {"e", "e", "e", "en"},
     {"en", "e", "e", "en"},
@@ -65,8 +66,8 @@ static void say_noun(Out *out, const Noun *n, bool plural, Case as) {
   }
 }
 
-/* Writes the article, unless it is contracted with the preposition ("im"), and returns the
- * endings of an adjective after it. */
+/* Writes the article, unless the preposition contains it ("im" = in dem). Returns the table of
+ * adjective endings that apply after this article. */
 static const char *const (*determiner(Out *out, const Np *np, Case as, bool no,
                                       bool swallowed))[4] {
   Gender g = gender_of(np);
@@ -175,7 +176,7 @@ void demo_pp_de(Out *out, PrepId id, const Np *np) {
   say_phrase(out, np, prep->of, false, joined != NULL);
 }
 
-/* ich, er, plural */
+/* Selects the verb form by agreement: first person singular, third person singular, or plural. */
 static const char *pick_form(Agr agr, const char *ich, const char *er, const char *sie) {
   return agr == AGR_I ? ich : agr == AGR_HE ? er : sie;
 }
@@ -184,7 +185,7 @@ static const char *modal_form(const Clause *c, Agr agr) {
   switch (c->modal) {
     case M_CAN:
       return pick_form(agr, "kann", "kann", "können");
-    case M_MUST: /* "must not" forbids */
+    case M_MUST: /* "must not" expresses a prohibition, in German "darf nicht". */
       if (c->no) return pick_form(agr, "darf", "darf", "dürfen");
       return pick_form(agr, "muss", "muss", "müssen");
     case M_HAVE_TO:
@@ -231,7 +232,7 @@ static bool is_definite(const Np *np) {
 
 static void say_predicate(Out *out, const Clause *c) {
   if (!c->adj) {
-    /* A bare trade has no article: er ist Lehrer. */
+    /* A profession without an adjective has no article in German: er ist Lehrer. */
     if (c->other.kind == NP_NOUN && !c->other.adj && c->other.det == D_A) {
       say_noun(out, &demo_nouns[c->other.id], c->other.plural, NOM);
     } else {
@@ -254,10 +255,10 @@ static void say_predicate(Out *out, const Clause *c) {
   demo_np_de(out, &c->other, NOM);
 }
 
-/* Writes what stands between the two parts of the verb, except what is written already:
- * pronouns, persons, time, objects, negation, manner, place. "nie", "schon" and "nicht"
- * follow a definite object and precede an indefinite one; "kein" already contains the
- * negation. */
+/* Writes the German middle field, the words between the two parts of the verb, except `said`,
+ * which is already written: pronouns, persons, time, objects, negation, manner, place. "nie",
+ * "schon" and "nicht" follow a definite object and precede an indefinite one; "kein" already
+ * contains the negation. */
 static void say_middle_field(Out *out, const Clause *c, const Np *said) {
   const Verb *v = c->verb;
   Case as = v->frame == V_DAT ? DAT : ACC;
@@ -279,7 +280,8 @@ static void say_middle_field(Out *out, const Clause *c, const Np *said) {
   }
   bool place = c->place_prep && c->gap != GAP_PLACE;
   if (place && indefinite && v->frame != V_PUT) {
-    demo_pp_de(out, c->place_prep, &c->place); /* kauft in der Stadt Milch */
+    /* A place precedes an indefinite object: "kauft in der Stadt Milch". */
+    demo_pp_de(out, c->place_prep, &c->place);
     place = false;
   }
   if (indefinite) say_phrase(out, &c->object, as, kein, false);
@@ -291,8 +293,8 @@ static void say_middle_field(Out *out, const Clause *c, const Np *said) {
   if (v->de_tail) demo_word(out, v->de_tail);
 }
 
-/* The object pronoun that precedes a noun subject after the verb: "Heute hilft ihm die
- * Frau"; NULL for sie and Sie, which could be read as the subject. */
+/* Returns the object pronoun that precedes a noun subject after the verb, as in "Heute hilft ihm
+ * die Frau". Returns NULL for sie and Sie, which could be read as the subject. */
 static const Np *early_pronoun(const Clause *c) {
   const Verb *v = c->verb;
   if (c->gap == GAP_SUBJECT || c->subject.kind == NP_PRO || v->prep) return NULL;
@@ -348,5 +350,6 @@ void demo_clause_de(Out *out, const Clause *c, Say say) {
   } else if (!two) {
     demo_word(out, v->prefix);
   }
-  say_relative(out, &c->object); /* behind the verb: Er ruft den Mann an, der … */
+  /* The relative clause of the object follows the whole verb: "Er ruft den Mann an, der …". */
+  say_relative(out, &c->object);
 }

@@ -1,5 +1,5 @@
 /* Word tables of the demo corpus. A row is a word with its German forms and its properties
- * (demo/lexicon.h). Depends on nothing. */
+ * (demo/lexicon.h). No dependencies. */
 #include "demo/lexicon.h"
 
 #include <string.h>
@@ -42,7 +42,7 @@ const Prep demo_preps[] = {
 #define BUILT  (L_BUILT | L_USED | L_SIZE)
 
 const Noun demo_nouns[] = {
-    /* people */
+    /* Nouns: people. */
     {"man", "men", "Mann", "Männer", MASC, "es", 0, N_HUMAN | N_GROWN, 0, ADULT, 0, 0},
     {"woman", "women", "Frau", "Frauen", FEM, "", 0, N_HUMAN | N_GROWN, 0, ADULT, 0, 0},
     {"child", "children", "Kind", "Kinder", NEUT, "es", 0, N_HUMAN | N_KID | N_OWN | N_CHILD, 0,
@@ -64,7 +64,7 @@ const Noun demo_nouns[] = {
      ADULT, 0, 0},
     {"guest", "guests", "Gast", "Gäste", MASC, "es", 0, N_HUMAN | N_GROWN | N_OWN, 0, ADULT, 0,
      0},
-    /* relatives */
+    /* Nouns: relatives. */
     {"father", "fathers", "Vater", "Väter", MASC, "s", 0, N_KIN | N_OWN | N_ONE, 0, ELDER, 0,
      0},
     {"mother", "mothers", "Mutter", "Mütter", FEM, "", 0, N_KIN | N_OWN | N_ONE, 0, ELDER, 0,
@@ -84,14 +84,14 @@ const Noun demo_nouns[] = {
      N_KIN | N_OWN | N_ONE, 0, ELDER, 0, 0},
     {"parents", "parents", "Eltern", "Eltern", PLUR, "", 0, N_KIN | N_OWN | N_PAIR, 0, ELDER, 0,
      0},
-    /* animals */
+    /* Nouns: animals. */
     {"dog", "dogs", "Hund", "Hunde", MASC, "es", 0, N_BEAST | N_PET | N_KID | N_OWN, 0,
      L_BEAST | L_SIZE, 0, 0},
     {"cat", "cats", "Katze", "Katzen", FEM, "", 0, N_BEAST | N_PET | N_KID | N_OWN, 0,
      L_BEAST | L_SIZE, 0, 0},
     {"horse", "horses", "Pferd", "Pferde", NEUT, "es", 0, N_BEAST | N_OWN, 0, L_BEAST | L_SIZE,
      0, 0},
-    /* to read */
+    /* Nouns: objects that are read. */
     {"book", "books", "Buch", "Bücher", NEUT, "es", 0,
      N_READ | N_WRITE | N_OWN | N_FLAT | N_GIFT | N_SHOPPED | N_PAGES, 0,
      L_TEXT | L_LONG | L_USED | L_PRICE, 0, 0},
@@ -101,7 +101,7 @@ const Noun demo_nouns[] = {
      N_READ | N_OWN | N_FLAT | N_SHOPPED, 0, L_TEXT | L_USED, 0, 0},
     {"report", "reports", "Bericht", "Berichte", MASC, "s", 0,
      N_READ | N_WRITE | N_OWN | N_PAGES, 0, L_TEXT | L_LONG | L_USED, 0, 0},
-    /* food and drink */
+    /* Nouns: food and drink. */
     {"apple", "apples", "Apfel", "Äpfel", MASC, "s", 0, N_FOOD | N_SHOPPED | N_WASH, 0,
      L_FRESH | L_SIZE | L_GOOD, 0, 0},
     {"egg", "eggs", "Ei", "Eier", NEUT, "s", 0, N_FOOD | N_SHOPPED, 0, L_FRESH | L_SIZE, 0, 0},
@@ -127,7 +127,7 @@ const Noun demo_nouns[] = {
      L_COLD | L_GOOD, 0, 0},
     {"juice", "", "Saft", "", MASC, "es", 0, N_DRINK | N_SHOPPED | N_MASS, 0, L_COLD | L_FRESH,
      0, 0},
-    /* things */
+    /* Nouns: other objects. */
     {"bag", "bags", "Tasche", "Taschen", FEM, "", 0,
      N_THING | N_OWN | N_OPEN | N_GIFT | N_SHOPPED, 0, GOODS | STYLED | L_HEAVY | L_EMPTY, 0,
      0},
@@ -154,7 +154,7 @@ const Noun demo_nouns[] = {
      N_THING | N_OWN | N_FIX | N_GIFT | N_SHOPPED, 0, L_USED | L_PRICE | L_NICE, 0, 0},
     {"ticket", "tickets", "Fahrkarte", "Fahrkarten", FEM, "", 0,
      N_THING | N_OWN | N_FLAT | N_SHOPPED, 0, L_USED | L_PRICE, 0, 0},
-    /* clothes */
+    /* Nouns: clothes. */
     {"coat", "coats", "Mantel", "Mäntel", MASC, "s", 0, N_CLOTH | N_OWN | N_SHOPPED, 0,
      STYLED | L_LONG | L_CLEAN, 0, 0},
     {"shirt", "shirts", "Hemd", "Hemden", NEUT, "es", 0, N_CLOTH | N_OWN | N_WASH | N_SHOPPED,
@@ -165,7 +165,7 @@ const Noun demo_nouns[] = {
      0, STYLED | L_CLEAN, 0, 0},
     {"shoes", "shoes", "Schuhe", "Schuhe", PLUR, "", 0, N_CLOTH | N_OWN | N_PAIR | N_SHOPPED, 0,
      STYLED | L_CLEAN, 0, 0},
-    /* furniture, doors, vehicles */
+    /* Nouns: furniture, doors, vehicles. */
     {"table", "tables", "Tisch", "Tische", MASC, "es", 0, N_FURN | N_FIX | N_SHOPPED, 0,
      GOODS | STYLED | L_HEAVY | L_CLEAN, 0, 0},
     {"chair", "chairs", "Stuhl", "Stühle", MASC, "s", 0, N_FURN | N_FIX | N_SHOPPED, 0,
@@ -182,7 +182,7 @@ const Noun demo_nouns[] = {
      N_CAR | N_OWN | N_FIX | N_SHOPPED, 0, STYLED, 0, 0},
     {"train", "trains", "Zug", "Züge", MASC, "es", 0, N_BUS, 0, L_LONG | L_USED, 0, 0},
     {"bus", "buses", "Bus", "Busse", MASC, "ses", 0, N_BUS, 0, L_USED | L_COLOR, 0, 0},
-    /* places */
+    /* Nouns: places. */
     {"house", "houses", "Haus", "Häuser", NEUT, "es", 0, N_OWN | N_SHOPPED | N_HOUSE,
      S_LIVE | S_RUN | S_WALK | S_WAIT | S_SLEEP, BUILT | L_NICE | L_PRICE, P_IN, P_INTO},
     {"garden", "gardens", "Garten", "Gärten", MASC, "s", 0, N_OWN,
@@ -275,10 +275,10 @@ const int demo_adj_count = COUNT(demo_adjs);
 #define GROWN (N_GROWN | N_KIN)
 
 const Verb demo_verbs[] = {
-    /* to be comes first: DEMO_BE */
+    /* Verb "to be"; it must be the first row (DEMO_BE). */
     {"be", "is", "being", "was", "been", 0, "", "sein", "bin", "ist", "gewesen", 0, V_BE,
      VF_STATE, FOLK, 0, 0, 0},
-    /* something or somebody */
+    /* Verbs with an accusative object. */
     {"buy", "buys", "buying", "bought", "bought", 0, "", "kaufen", "kaufe", "kauft", "gekauft",
      0, V_ACC, VF_HABIT1 | VF_YEAR | VF_NOMY | VF_AIM, FOLK, N_SHOPPED, S_SHOP, 0},
     {"sell", "sells", "selling", "sold", "sold", 0, "", "verkaufen", "verkaufe", "verkauft",
@@ -331,26 +331,26 @@ const Verb demo_verbs[] = {
      "gewaschen", 0, V_ACC, 0, FOLK, N_WASH, 0, 0},
     {"take", "takes", "taking", "took", "taken", 0, "", "nehmen", "nehme", "nimmt", "genommen",
      0, V_ACC, VF_HABIT | VF_NONEG, FOLK, N_BUS, 0, 0},
-    /* somebody, in the dative */
+    /* Verbs with a dative object. */
     {"help", "helps", "helping", "helped", "helped", 0, "", "helfen", "helfe", "hilft",
      "geholfen", 0, V_DAT, VF_HABIT | VF_AIM, FOLK, FOLK, S_WORK, 0},
     {"thank", "thanks", "thanking", "thanked", "thanked", 0, "", "danken", "danke", "dankt",
      "gedankt", 0, V_DAT, VF_DEF | VF_AIM, FOLK, FOLK, 0, 0},
-    /* somebody something */
+    /* Verbs with a person and an object. */
     {"give", "gives", "giving", "gave", "given", 0, "", "geben", "gebe", "gibt", "gegeben", 0,
      V_BOTH, 0, FOLK, N_GIFT | N_THING | N_READ, 0, 0},
     {"show", "shows", "showing", "showed", "shown", 0, "", "zeigen", "zeige", "zeigt",
      "gezeigt", 0, V_BOTH, 0, FOLK, N_GIFT | N_THING | N_READ | N_CAR | N_HOUSE, 0, 0},
     {"send", "sends", "sending", "sent", "sent", 0, "", "schicken", "schicke", "schickt",
      "geschickt", 0, V_BOTH, 0, FOLK, N_GIFT | N_READ, 0, 0},
-    /* behind a preposition */
+    /* Verbs whose object follows a preposition. */
     {"wait", "waits", "waiting", "waited", "waited", 0, "", "warten", "warte", "wartet",
      "gewartet", 0, V_PREP, VF_HABIT | VF_AIM | VF_LASTS, FOLK, FOLK | N_BUS, 0, P_FOR_AUF},
     {"talk", "talks", "talking", "talked", "talked", 0, "", "sprechen", "spreche", "spricht",
      "gesprochen", 0, V_PREP, VF_HABIT | VF_AIM, FOLK, FOLK, 0, P_TO_MIT},
     {"dance", "dances", "dancing", "danced", "danced", 0, "", "tanzen", "tanze", "tanzt",
      "getanzt", 0, V_PREP, VF_HABIT | VF_AIM, FOLK, FOLK, 0, P_WITH},
-    /* alone, perhaps somewhere */
+    /* Verbs without an object; a place is optional. */
     {"sleep", "sleeps", "sleeping", "slept", "slept", 0, "", "schlafen", "schlafe", "schläft",
      "geschlafen", 0, V_PLAIN, VF_HABIT, FOLK | N_BEAST, 0, S_SLEEP, 0},
     {"work", "works", "working", "worked", "worked", 0, "", "arbeiten", "arbeite", "arbeitet",
@@ -374,7 +374,7 @@ const Verb demo_verbs[] = {
      "bleibt", "geblieben", "zu Hause", V_PLAIN, VF_HABIT | VF_SEIN | VF_LASTS, FOLK, 0, 0, 0},
     {"go", "goes", "going", "went", "gone", "home", "", "gehen", "gehe", "geht", "gegangen",
      "nach Hause", V_PLAIN, VF_HABIT | VF_SEIN, FOLK, 0, 0, 0},
-    /* somewhere */
+    /* Verbs that require a place. */
     {"live", "lives", "living", "lived", "lived", 0, "", "wohnen", "wohne", "wohnt", "gewohnt",
      0, V_WHERE, VF_STATE, FOLK, 0, S_LIVE, 0},
     {"sit", "sits", "sitting", "sat", "sat", 0, "", "sitzen", "sitze", "sitzt", "gesessen", 0,
@@ -383,7 +383,7 @@ const Verb demo_verbs[] = {
      V_WHERE, VF_POSE, N_FLAT | N_PET, N_FURN, 0, 0},
     {"stand", "stands", "standing", "stood", "stood", 0, "", "stehen", "stehe", "steht",
      "gestanden", 0, V_WHERE, VF_POSE, N_TALL, N_FURN, 0, 0},
-    /* to a goal */
+    /* Verbs of movement that require a goal. */
     {"go", "goes", "going", "went", "gone", 0, "", "gehen", "gehe", "geht", "gegangen", 0, V_GO,
      VF_HABIT | VF_SEIN, FOLK, 0, S_WALK, 0},
     {"go", "goes", "going", "went", "gone", 0, "", "fahren", "fahre", "fährt", "gefahren", 0,
@@ -392,7 +392,7 @@ const Verb demo_verbs[] = {
      "gefahren", 0, V_GO, VF_HABIT | VF_SEIN, GROWN, 0, S_DRIVE, 0},
     {"run", "runs", "running", "ran", "run", 0, "", "laufen", "laufe", "läuft", "gelaufen", 0,
      V_GO, VF_HABIT | VF_SEIN, FOLK | N_BEAST, 0, S_RUN, 0},
-    /* something to a goal */
+    /* Verbs with an object and a goal. */
     {"put", "puts", "putting", "put", "put", 0, "", "legen", "lege", "legt", "gelegt", 0, V_PUT,
      VF_SAME | VF_DEF, FOLK, N_FLAT, 0, 0},
     {"place", "places", "placing", "placed", "placed", 0, "", "stellen", "stelle", "stellt",

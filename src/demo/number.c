@@ -1,5 +1,5 @@
-/* Numbers, prices, times and dates of the demo corpus in words and figures.
- * Depends on demo/lexicon for the names of days and months. */
+/* Numbers, prices, times and dates of the demo corpus in words and in figures. Depends on
+ * demo/lexicon for the names of days and months. */
 #include "demo/number.h"
 
 #include <string.h>
@@ -86,7 +86,7 @@ void demo_end(Out *out, char mark) {
   if (s[0] >= 'a' && s[0] <= 'z') {
     s[0] = (char)(s[0] - 32);
   } else if ((unsigned char)s[0] == 0xC3 && (unsigned char)s[1] >= 0xA0) {
-    s[1] = (char)((unsigned char)s[1] - 32); /* ä ö ü */
+    s[1] = (char)((unsigned char)s[1] - 32); /* Upper case of ä, ö, ü in UTF-8. */
   }
 }
 
@@ -109,7 +109,7 @@ static void two_digits_en(Out *out, uint32_t n) {
   }
 }
 
-/* Everything but the last two digits, with "and" before these. */
+/* Adds the words for all digits except the last two, and "and" if these are not zero. */
 static void upper_en(Out *out, uint32_t n) {
   if (n >= 1000) {
     demo_number_en(out, n / 1000);
@@ -132,7 +132,7 @@ void demo_ordinal_en(Out *out, uint32_t n) {
   upper_en(out, n);
   uint32_t low = n % 100;
   if (low == 0) {
-    demo_glue(out, "th"); /* hundredth, thousandth */
+    demo_glue(out, "th"); /* Forms "hundredth" and "thousandth". */
   } else if (low < 20) {
     demo_word(out, small_th[low]);
   } else if (low % 10) {
@@ -263,7 +263,7 @@ void demo_clock_en(Out *out, int hour, int minute) {
 
 void demo_clock_de(Out *out, int hour, int minute) {
   int next = hour % 12 + 1;
-  /* Minutes before or after: the hour, half past it, the next hour. */
+  /* German names of the minutes, relative to the hour, to half past, and to the next hour. */
   static const char *const parts[12] = {
       "",     "fünf nach",      "zehn nach",   "Viertel nach", "zwanzig nach", "fünf vor halb",
       "halb", "fünf nach halb", "zwanzig vor", "Viertel vor",  "zehn vor",     "fünf vor",
@@ -271,7 +271,7 @@ void demo_clock_de(Out *out, int hour, int minute) {
   int shown = minute <= 20 ? hour : next;
   demo_word(out, parts[minute / 5]);
   if (minute == 0) {
-    demo_word(out, small[hour].de); /* ein Uhr */
+    demo_word(out, small[hour].de); /* One o'clock is "ein Uhr", not "eins Uhr". */
     demo_word(out, "Uhr");
   } else {
     demo_word(out, shown == 1 ? "eins" : small[shown].de);

@@ -1,5 +1,5 @@
-/* What the sentences of the demo corpus share: output in both languages at once, and clauses
- * of time, reason and place. Depends on demo/grammar. */
+/* Functions shared by all sentences of the demo corpus: output in both languages at once, and
+ * expressions of time, reason and place. Depends on demo/grammar. */
 #include "demo/grammar.h"
 
 void demo_both(const Scene *s, const char *en, const char *de) {
@@ -17,8 +17,8 @@ void demo_say(const Scene *s, const Clause *c, Say en, Say de) {
   demo_clause_de(s->de, c, de);
 }
 
-/* Can the clause become a question? With the subject "I" or "we" only if it has the modal can,
- * should or have to: "should I go?", not "do I go?". */
+/* Returns true if the clause can become a question. With the subject "I" or "we" this requires
+ * the modal can, should or have to: "should I go?", not "do I go?". */
 bool demo_is_askable(const Clause *c) {
   if (c->subject.kind != NP_PRO) return true;
   if (c->subject.id != PRO_I && c->subject.id != PRO_WE) return true;

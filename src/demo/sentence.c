@@ -1,5 +1,5 @@
-/* Sentences with one clause: statements, questions, requests, comparisons; and the
- * probabilities of all kinds of sentences. Depends on demo/grammar. */
+/* Draws sentences with one clause: statements, questions, requests, comparisons; and selects the
+ * type of each sentence by its probability. Depends on demo/grammar. */
 #include "demo/grammar.h"
 
 #define F(frame)  (1u << (frame))
@@ -36,7 +36,7 @@ static void ask_who(const Scene *s) {
   demo_stop(s, '?');
 }
 
-/* Questions for the object: what, whom, which book, how many books. */
+/* Draws a question for the object: what, whom, which book, how many books. */
 static void ask_object(const Scene *s) {
   static const char *const which[] = {"welchen", "welche", "welches", "welche"};
   Clause c;
@@ -46,7 +46,8 @@ static void ask_object(const Scene *s) {
     demo_draw_clause(s->d, &c, HOW_POSITIVE | HOW_DEFINITE | HOW_HAPPENING);
   } while (!demo_is_askable(&c) || c.mid == A_NEVER || c.mid == A_ALREADY);
   c.front = false;
-  if (c.verb->en_tail) c.when.kind = W_NONE; /* not "put on on Monday" */
+  /* Omits the time, which would give "put on on Monday". */
+  if (c.verb->en_tail) c.when.kind = W_NONE;
   if (c.tense == T_PAST && c.verb->flags & VF_SAME) c.tense = T_ING;
   bool person = c.verb->of & demo_folk;
   uint32_t roll = demo_below(s->d, 100);
@@ -96,7 +97,7 @@ static void draw_request(const Scene *s) {
   demo_draw_clause(s->d, &c, HOW_TIMELESS | (c.verb->flags & VF_HABIT1 ? 0 : HOW_SETTLED));
   bool timed = c.verb->flags & VF_AIM || c.verb->frame == V_GO || c.verb->frame == V_BOTH;
   if (c.verb->frame == V_ACC) c.place_prep = P_NONE;
-  c.tense = T_MODAL; /* for a time in the future */
+  c.tense = T_MODAL; /* Set temporarily so that demo_draw_when draws a time in the future. */
   if (!c.no && (c.verb->frame == V_PLAIN || (timed && demo_chance(s->d, 50))))
     demo_draw_when(s->d, &c);
   c.tense = T_PRESENT;
@@ -107,8 +108,8 @@ static void draw_request(const Scene *s) {
   demo_stop(s, '.');
 }
 
-/* German has a verb for each position: a letter liegt (lies) on the table, a bottle steht
- * (stands). */
+/* Draws "there is …". German uses a verb for the position: a letter liegt (lies) on the table, a
+ * bottle steht (stands). */
 static void there_is(const Scene *s) {
   static const Verb flat = {.frame = V_WHERE, .flags = VF_POSE};
   static const Verb people = {.frame = V_WHERE, .spots = S_PLAY | S_WAIT | S_EAT};
@@ -169,7 +170,7 @@ static void is_adjective(const Scene *s) {
   }
   bool noun = c.subject.kind == NP_NOUN;
   do c.adj = demo_draw_adj(s->d, noun ? demo_nouns[c.subject.id].looks : L_ALIVE);
-  while (demo_adjs[c.adj - 1].looks == L_KID); /* not "he is little" */
+  while (demo_adjs[c.adj - 1].looks == L_KID); /* Excludes "he is little". */
   const Adj *adj = &demo_adjs[c.adj - 1];
   c.tense = demo_chance(s->d, 35) ? T_PAST : T_PRESENT;
   c.no = demo_chance(s->d, 20);
@@ -181,8 +182,8 @@ static void is_adjective(const Scene *s) {
   demo_stop(s, ask ? '?' : '.');
 }
 
-/* Not "my horse is bigger than the horse"; and in German "your car" (Ihr Auto) and "her car"
- * (ihr Auto) sound the same. */
+/* Returns true if two noun phrases cannot be compared: "my horse is bigger than the horse". In
+ * German "your car" (Ihr Auto) and "her car" (ihr Auto) also sound the same. */
 static bool sounds_alike(const Np *a, const Np *b) {
   if (a->plural != b->plural && !((demo_nouns[a->id].is | demo_nouns[b->id].is) & N_PAIR)) {
     return true;
@@ -215,7 +216,7 @@ static void draw_comparison(const Scene *s) {
   demo_stop(s, ask ? '?' : '.');
 }
 
-/* His uncle is a teacher; Peter was a good cook. */
+/* Draws "His uncle is a teacher" or "Peter was a good cook". */
 static void draw_profession(const Scene *s) {
   Clause c = {.verb = &demo_verbs[0]};
   Pro pro;

@@ -1,4 +1,4 @@
-/* Reading and writing safetensors files. Depends on base, Jansson. */
+/* Reads and writes safetensors files. Depends on base, Jansson. */
 #include "format/safetensors.h"
 
 #include <jansson.h>
@@ -10,7 +10,8 @@
 #include "base/mem.h"
 #include "base/place.h"
 
-#define HEADER_LIMIT ((uint64_t)16 << 20) /* 100,000 tensors; the format allows 100 MB */
+/* Maximum bytes of a header, enough for 100,000 tensors; the format allows 100 MB. */
+#define HEADER_LIMIT ((uint64_t)16 << 20)
 
 static const struct {
   const char *name;
@@ -27,7 +28,8 @@ static Err report_damage(const SafeFile *f, const char *what, uint64_t offset) {
                  f->map.path, what, (unsigned long long)offset);
 }
 
-/* Checks that shape and element size give the number of bytes between the offsets. */
+/* Checks that the product of shape and element size equals the number of bytes between the
+ * offsets. */
 static Err check_size(const SafeFile *f, const SafeTensor *t, uint64_t element) {
   uint64_t bytes = element;
   for (int i = 0; i < t->dimensions; i++) {
@@ -81,7 +83,7 @@ static Err read_metadata(SafeFile *f, const json_t *j) {
   char *text = json_dumps(j, JSON_COMPACT);
   if (!text) return report_damage(f, "unreadable metadata", 8);
   Err err = mem_dup(&f->metadata, text, strlen(text));
-  free(text); /* allocated by Jansson */
+  free(text); /* Jansson allocated the text with malloc. */
   return err;
 }
 
@@ -98,7 +100,7 @@ static Err report_misplaced(const SafeFile *f, const char *name, const char *wha
       f->map.path, name, what, (unsigned long long)((uint64_t)(f->data - f->map.bytes) + at));
 }
 
-/* Checks that the tensors fill the file without gaps and overlaps. */
+/* Checks that the tensors fill the file without gaps or overlaps. */
 static Err check_places(const SafeFile *f, uint64_t data_bytes) {
   const SafeTensor **sorted;
   uint64_t end = 0;
@@ -199,7 +201,7 @@ Err safetensors_read(const SafeFile *f, const SafeTensor *t, float *out, uint64_
     return err_set(ERR_WORK, "%s: '%s' has %llu elements, expected %llu", f->map.path, t->name,
                    (unsigned long long)elements, (unsigned long long)count);
   }
-  const uint8_t *from = f->data + t->begin; /* the data may have any alignment */
+  const uint8_t *from = f->data + t->begin; /* The tensor data may have any alignment. */
   if (t->type == SAFE_F32) {
     if (count) memcpy(out, from, (size_t)count * 4);
     return ERR_OK;
@@ -256,11 +258,12 @@ Err safetensors_begin(FileWriter *w, const SafeEntry *entry, size_t entries,
   if (!text)
     return err_set(ERR_WORK, "cannot write %s: a tensor name or metadata text is not UTF-8",
                    w->path);
-  uint64_t len = strlen(text),
-           padded = (len + 7) & ~(uint64_t)7; /* so that the data begins at a multiple of 8 */
+  uint64_t len = strlen(text);
+  /* The header is padded so that the tensor data begins at a multiple of 8. */
+  uint64_t padded = (len + 7) & ~(uint64_t)7;
   Err err = file_put(w, &padded, 8);
   if (!err) err = file_put(w, text, (size_t)len);
   if (!err) err = file_put(w, "        ", (size_t)(padded - len));
-  free(text); /* allocated by Jansson */
+  free(text); /* Jansson allocated the text with malloc. */
   return err;
 }

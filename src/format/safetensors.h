@@ -1,5 +1,6 @@
-/* Reads and writes safetensors files: eight bytes of header length, a JSON header with names, types,
- * shapes and offsets, then the data. The reader trusts nothing in the file. Depends on base, Jansson. */
+/* Reads and writes safetensors files: eight bytes of header length, a JSON header with names,
+ * types, shapes and offsets, then the data. The reader checks every field of the file. Depends on
+ * base, Jansson. */
 #ifndef FORMAT_SAFETENSORS_H
 #define FORMAT_SAFETENSORS_H
 
@@ -26,33 +27,34 @@ typedef struct {
   SafeType type;
   int dimensions;
   uint64_t shape[SAFE_DIMENSIONS];
-  uint64_t begin, end; /* in the data */
+  uint64_t begin, end; /* byte offsets in the data section */
 } SafeTensor;
 
 typedef struct {
   PlacePin map;
   const uint8_t *data;
-  SafeTensor *tensor; /* in the order of the file */
+  SafeTensor *tensor; /* tensors in file order */
   size_t tensors, cap;
-  char *metadata; /* the header's __metadata__ as JSON text, or NULL */
+  char *metadata; /* __metadata__ of the header as JSON text, or NULL */
 } SafeFile;
 
 NODISCARD Err safetensors_open(SafeFile *f, const char *path);
 void safetensors_close(SafeFile *f);
 const SafeTensor *safetensors_find(const SafeFile *f, const char *name);
-/* Copies a tensor of `count` elements to single precision. Types: F32, F16, BF16, F64. */
+/* Copies a tensor of `count` elements to an array of floats. Accepts F32, F16, BF16, F64. */
 NODISCARD Err safetensors_read(const SafeFile *f, const SafeTensor *t, float *out,
                                uint64_t count);
 
-/* Writing: safetensors_begin() with all tensors (type, shape), then file_put() of their data in the
- * same order. */
+/* A tensor of a file to be written. Call safetensors_begin() with all tensors (type, shape), then
+ * file_put() with their data in the same order. */
 typedef struct {
   const char *name;
   SafeType type;
   int dimensions;
   uint64_t shape[SAFE_DIMENSIONS];
 } SafeEntry;
-/* metadata: alternating keys and values, ending with NULL; or NULL. */
+/* Writes the header. `metadata`: alternating keys and values, ending with NULL; or NULL for
+ * none. */
 NODISCARD Err safetensors_begin(FileWriter *w, const SafeEntry *entry, size_t entries,
                                 const char *const *metadata);
 

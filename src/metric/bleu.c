@@ -1,4 +1,4 @@
-/* BLEU's statistics and score. Depends on metric/tokenize, ngram. */
+/* Statistics and score of BLEU. Depends on metric/tokenize, ngram. */
 #include "metric/bleu.h"
 
 #include <math.h>
@@ -15,8 +15,8 @@ static Err tokenize_line(Bleu *b, MetricText line) {
   return mem_grow(&b->symbol, &b->symbol_cap, b->tokens.tokens, sizeof *b->symbol);
 }
 
-/* Copies the tokens of the hypothesis one after another into `hyp`: the word table points at
- * them while the tokenizer's buffers are reused for the references. */
+/* Copies the tokens of the hypothesis to `hyp`. The word table points to this copy while the
+ * buffers of the tokenizer are reused for the references. */
 static Err keep_tokens(Bleu *b) {
   size_t bytes = 0;
   for (size_t i = 0; i < b->tokens.tokens; i++) bytes += b->tokens.token[i].len;
@@ -41,7 +41,7 @@ Err bleu_add(Bleu *b, MetricText hyp, const MetricText *refs, int n, double *row
   }
   TRY(ngram_hyp(&b->tree, b->symbol, hyp_len, BLEU_ORDER));
 
-  /* The reference length nearest to the hypothesis counts; of two equally near ones the
+  /* Selects the reference whose length is nearest to the hypothesis; of two equally near ones the
    * shorter. */
   size_t ref_len = 0, nearest = SIZE_MAX;
   for (int r = 0; r < n; r++) {
@@ -81,7 +81,8 @@ void bleu_score(const double *sum, bool effective, bool single, MetricScore *sco
 
   double any = 0;
   for (int k = 0; k < BLEU_ORDER; k++) any += correct[k];
-  if (any == 0) return; /* no match of any order: the score is 0, without smoothing */
+  /* Without a match of any order the score is 0; smoothing does not apply. */
+  if (any == 0) return;
 
   /* Exponential smoothing: the m-th order without a match counts as 1 / 2^m matches. */
   double smooth = 1;

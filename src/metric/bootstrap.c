@@ -1,6 +1,6 @@
-/* Bootstrap resampling of sentences: confidence intervals and paired tests (Koehn 2004).
- * Random draws and float32 roundings are those of sacreBLEU on NumPy 2, so that results
- * agree in every digit. Depends on internal, pcg64. */
+/* Bootstrap resampling of sentences: confidence intervals and paired tests (Koehn 2004). The
+ * random draws and float32 roundings equal those of sacreBLEU on NumPy 2, so that results agree
+ * in every digit. Depends on internal, pcg64. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,10 +9,10 @@
 #include "metric/internal.h"
 #include "metric/pcg64.h"
 
-/* Scores of the samples. `single`: all are float32, and mean and percentiles are computed in
- * float32 too. */
+/* Scores of the bootstrap samples. `single`: the scores are float32, and mean and percentiles are
+ * computed in float32 too. */
 typedef struct {
-  double *score; /* (n) */
+  double *score; /* (n) score of each sample */
   size_t n;
   bool single;
 } Sample;
@@ -27,7 +27,7 @@ static Err draw_resamples(const Metric *m, size_t resamples, uint64_t seed, Samp
   if (m->lines > UINT32_MAX - 1)
     return err_set(ERR_WORK,
                    "cannot resample more than 4,294,967,294 sentences; split the test set");
-  float *rows = NULL; /* (lines, stats) */
+  float *rows = NULL; /* (lines, stats) statistics of each sentence */
   Err err;
   TRY_DONE(mem_alloc(&rows, m->lines * m->stats, sizeof *rows));
   TRY_DONE(mem_alloc(&out->score, resamples, sizeof *out->score));
@@ -63,7 +63,7 @@ static int compare_values(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Half the distance between the 2.5th and 97.5th percentile of sorted scores. */
+/* Returns half the distance between the 2.5th and the 97.5th percentile of sorted scores. */
 static double half_width(const double *score, size_t n, bool single) {
   size_t low = n / 40, high = n - low - 1;
   if (!single) return 0.5 * (score[high] - score[low]);
@@ -71,7 +71,7 @@ static double half_width(const double *score, size_t n, bool single) {
   return (double)(0.5f * distance);
 }
 
-/* Sum in float32 in the order of NumPy's pairwise summation. */
+/* Computes a sum in float32 in the order of NumPy's pairwise summation. */
 static float sum_pairwise(const double *x, size_t n) {
   if (n < 8) {
     float sum = 0;
@@ -92,7 +92,8 @@ static float sum_pairwise(const double *x, size_t n) {
   return sum_pairwise(x, half) + sum_pairwise(x + half, n - half);
 }
 
-/* In double precision the order of summation changes only digits that are never printed. */
+/* Computes the mean in double precision, in which the order of summation changes only digits that
+ * are never printed. */
 static double mean_wide(const double *x, size_t n) {
   double sum = 0;
   for (size_t i = 0; i < n; i++) sum += x[i];
@@ -103,7 +104,7 @@ static double mean_numpy(const double *x, size_t n, bool single) {
   return single ? (double)(sum_pairwise(x, n) / (float)n) : mean_wide(x, n);
 }
 
-/* Sorts the scores. */
+/* Computes mean and confidence interval; sorts the scores. */
 static MetricInterval interval_of(Sample *sample) {
   qsort(sample->score, sample->n, sizeof *sample->score, compare_values);
   return (MetricInterval){mean_numpy(sample->score, sample->n, sample->single),
@@ -115,15 +116,15 @@ Err metric_confidence(const Metric *m, size_t resamples, uint64_t seed,
   Sample sample;
   TRY(draw_resamples(m, resamples, seed, &sample));
   *interval = interval_of(&sample);
-  /* sacreBLEU uses Python's statistics.mean here: exact except for one rounding. */
+  /* sacreBLEU uses Python's statistics.mean here, which is exact up to one rounding. */
   double mean = mean_wide(sample.score, sample.n);
   interval->mean = sample.single ? (double)(float)mean : mean;
   mem_free(sample.score);
   return ERR_OK;
 }
 
-/* Counts the samples whose difference exceeds the mean difference by more than the observed
- * difference; overwrites `a`. */
+/* Returns the p-value: counts the samples whose difference exceeds the mean difference by more
+ * than the observed difference. Overwrites `a`. */
 static double p_value(Sample *a, const Sample *b, double observed) {
   bool single = a->single && b->single;
   size_t n = a->n, beyond = 0;

@@ -1,4 +1,4 @@
-/* chrF's statistics and score. Depends on metric/unicode, ngram. */
+/* Statistics and score of chrF. Depends on metric/unicode, ngram. */
 #include "metric/chrf.h"
 
 #include <string.h>
@@ -8,8 +8,8 @@
 
 #define BETA_SQUARED 4
 
-/* Splits words as chrF++ does: one ASCII punctuation mark is split off at the end or, where
- * there is none, at the beginning; a mark alone is a word. */
+/* Splits a word like chrF++: separates one ASCII punctuation mark from the end of the word or, if
+ * there is none, from its beginning. A mark alone is a word. */
 static void add_word(Chrf *c, const char *s, size_t len) {
   static const char marks[] = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
   if (len > 1 && s[len - 1] && strchr(marks, s[len - 1])) {
@@ -23,7 +23,7 @@ static void add_word(Chrf *c, const char *s, size_t len) {
   }
 }
 
-/* Splits the line into characters and, for chrF++, words. */
+/* Splits the line into characters and, for chrF++, into words. */
 static Err split_line(Chrf *c, MetricText line, MetricBuffer *lower) {
   if (c->lowercase) {
     TRY(metric_lower(line, lower));
@@ -54,8 +54,9 @@ static Err split_line(Chrf *c, MetricText line, MetricBuffer *lower) {
   return ERR_OK;
 }
 
-/* Statistics (hyp, ref, match) for each order of characters or of words. N-grams of the
- * hypothesis count only where the reference has any of that order. */
+/* Computes the statistics (hyp, ref, match) of each order of characters or of words. If the
+ * reference is too short for an order, the n-grams of the hypothesis of that order do not
+ * count. */
 static void count_matches(NgramTree *tree, const uint32_t *ref, size_t ref_len, size_t hyp_len,
                           size_t orders, double *row) {
   double match[NGRAM_ORDER_MAX];
@@ -101,7 +102,8 @@ Err chrf_add(Chrf *c, MetricText hyp, const MetricText *refs, int n, double *row
   return ERR_OK;
 }
 
-/* One operation per statement: a fused multiply-add would round differently from sacreBLEU. */
+/* Has one operation per statement, because a fused multiply-add would round differently from
+ * sacreBLEU. */
 static double score_single(const double *sum, size_t orders, bool *single) {
   float precision = 0, recall = 0, effective = 0;
   for (size_t k = 0; k < orders; k++) {

@@ -1,5 +1,5 @@
-/* What the files of metric/ share: a metric with one row of statistics per sentence. Depends
- * on bleu, chrf, ter. */
+/* Declarations shared by the files of metric/: a metric with one row of statistics per sentence.
+ * Depends on bleu, chrf, ter. */
 #ifndef METRIC_INTERNAL_H
 #define METRIC_INTERNAL_H
 
@@ -11,11 +11,11 @@
 
 struct Metric {
   MetricConfig config;
-  double *rows; /* (lines, stats) */
+  double *rows; /* (lines, stats) statistics of each sentence */
   size_t lines;
-  size_t stats; /* numbers per sentence */
+  size_t stats; /* number of statistics per sentence */
   size_t rows_cap;
-  int refs;            /* references per sentence; -1 when that varies */
+  int refs;            /* references per sentence; -1 if the number varies */
   MetricText *defined; /* working memory: the references that are not NULL */
   size_t defined_cap;
   Bleu bleu;
@@ -23,9 +23,9 @@ struct Metric {
   Ter ter;
 };
 
-/* The score of statistics summed over sentences. A `single` that is not NULL requests
- * sacreBLEU's float32 arithmetic for bootstrap samples; it is set to whether the result is
- * float32. */
+/* Computes the score from statistics that are summed over sentences. A `single` that is not NULL
+ * requests sacreBLEU's float32 arithmetic for bootstrap samples; *single is set to true if the
+ * result is float32. */
 void metric_compute(const Metric *metric, const double *sum, bool *single, MetricScore *score);
 
 #endif

@@ -1,5 +1,5 @@
-/* Reads hypotheses and references. Lines end at LF only, and white space at the end of a
- * line is dropped, as in sacreBLEU. Depends on base/utf8. */
+/* Reads hypotheses and references. Only LF ends a line, and white space at the end of a line is
+ * removed, as in sacreBLEU. Depends on base/utf8. */
 #include "metric/lines.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ static Err read_all(int fd, const char *name, Str *into) {
   }
 }
 
-/* The file is read once, from begin to end, so a pipe is accepted. */
+/* Reads the file once, from beginning to end, so that a pipe is accepted. */
 static Err read_text(const char *path, Str *into) {
   if (strcmp(path, "-") == 0) return read_all(STDIN_FILENO, "standard input", into);
   int fd = open(path, O_RDONLY | O_CLOEXEC);

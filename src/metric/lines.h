@@ -1,4 +1,4 @@
-/* Files of sentences, one per line, as `score` reads them. Depends on base/file, utf8,
+/* Files of sentences, one per line, which the command `score` reads. Depends on base/file, utf8,
  * metric/unicode. */
 #ifndef METRIC_LINES_H
 #define METRIC_LINES_H
@@ -6,15 +6,16 @@
 #include "metric/metric.h"
 
 typedef struct {
-  const char *path; /* not copied; "-" is standard input */
+  const char *path; /* path of the caller, not copied; "-" is standard input */
   Str bytes;
-  MetricText *line; /* lines, without white space at the end */
+  MetricText *line; /* lines without white space at the end */
   size_t lines, line_cap;
 } MetricLines;
 
-/* Reads all of the file and checks that it is UTF-8. */
+/* Reads the whole file and checks that it is UTF-8. */
 NODISCARD Err metric_lines_read(MetricLines *l, const char *path);
-const char *metric_lines_name(const char *path); /* name of the file for messages */
+/* Returns the name of the file for messages. */
+const char *metric_lines_name(const char *path);
 void metric_lines_free(MetricLines *l);
 
 #endif

@@ -123,7 +123,8 @@ size_t metric_lines(const Metric *m) {
 void metric_compute(const Metric *m, const double *sum, bool *single, MetricScore *score) {
   if (m->config.kind == METRIC_BLEU) {
     bleu_score(sum, m->config.effective, single != NULL, score);
-    if (single) *single = false; /* only its precisions are float32 */
+    /* Only the precisions of BLEU are float32; its score is not. */
+    if (single) *single = false;
     return;
   }
   *score = (MetricScore){0};

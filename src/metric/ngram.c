@@ -1,5 +1,5 @@
-/* Word numbers and the n-gram tree. Both tables are cleared by incrementing a generation
- * number, so that a short sentence after a long one is cheap. Depends on mem, rng. */
+/* Word numbers and the n-gram tree. Both hash tables are cleared by incrementing a generation
+ * number (`era`), so that a short sentence after a long one is cheap. Depends on mem, rng. */
 #include "metric/ngram.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-/* The smallest power of two, at least 64, of which `most` entries fill less than half. */
+/* Returns the smallest power of two, at least 64, of which `most` entries fill less than half. */
 static size_t table_size(size_t most) {
   size_t size = 64;
   while (size < 2 * most + 1) size *= 2;
@@ -27,7 +27,7 @@ Err ngram_words_begin(NgramWords *w, size_t most) {
   return ERR_OK;
 }
 
-/* The word's slot, or the free slot where it would be inserted. */
+/* Returns the slot of the word, or the free slot in which to insert it. */
 static NgramWord *find_word(const NgramWords *w, MetricText word) {
   size_t i = rng_hash(word.s, word.len, 0) & (w->slots - 1);
   for (;; i = (i + 1) & (w->slots - 1)) {
@@ -73,7 +73,8 @@ static Err begin_counting(NgramTree *t, size_t most) {
   return ERR_OK;
 }
 
-/* The edge from `parent` labelled `symbol`, or the free slot where it would be inserted. */
+/* Returns the edge from `parent` with the label `symbol`, or the free slot in which to insert
+ * it. */
 static inline NgramEdge *find_edge(const NgramTree *t, uint32_t parent, uint32_t symbol) {
   uint64_t key = (uint64_t)parent << 32 | symbol;
   size_t i = (size_t)((key ^ key >> 29) * 0x9e3779b97f4a7c15u >> t->shift);
@@ -105,7 +106,8 @@ void ngram_ref(NgramTree *t, const uint32_t *symbols, size_t n, size_t order) {
     uint32_t at = 0;
     for (size_t k = 0; k < order && i + k < n; k++) {
       const NgramEdge *edge = find_edge(t, at, symbols[i + k]);
-      if (edge->era != t->era) break; /* so no longer n-gram that begins here occurs either */
+      /* No longer n-gram that begins at this position occurs in the tree either. */
+      if (edge->era != t->era) break;
       at = edge->node;
       t->node[at].ref++;
     }

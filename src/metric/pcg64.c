@@ -1,10 +1,10 @@
-/* PCG XSL-RR 128/64 (O'Neill 2014), seeded through NumPy's SeedSequence; indices
- * by Lemire's multiplication. Depends on nothing. */
+/* PCG XSL-RR 128/64 (O'Neill 2014), seeded through NumPy's SeedSequence; indices by Lemire's
+ * multiplication. No dependencies. */
 #include "metric/pcg64.h"
 
 __extension__ typedef unsigned __int128 Wide;
 
-/* SeedSequence: a pool of four words, each mixed into every other. */
+/* Size of NumPy's SeedSequence pool in words; each word is mixed into every other one. */
 #define POOL 4
 
 static uint32_t stir(uint32_t value, uint32_t *constant, uint32_t multiplier) {
@@ -70,7 +70,8 @@ uint32_t pcg64_next32(Pcg64 *rng) {
 }
 
 uint32_t pcg64_below(Pcg64 *rng, uint32_t n) {
-  if (n == 1) return 0; /* as NumPy, which draws no random number here */
+  /* Like NumPy, draws no random number if there is only one possible result. */
+  if (n == 1) return 0;
   uint64_t product = (uint64_t)pcg64_next32(rng) * n;
   if ((uint32_t)product < n) {
     uint32_t threshold = (UINT32_MAX - (n - 1)) % n;

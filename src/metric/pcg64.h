@@ -1,5 +1,5 @@
-/* The random numbers of NumPy's default_rng(seed), so that bootstrap samples are those that
- * sacreBLEU draws. Depends on nothing. */
+/* The random numbers of NumPy's default_rng(seed), so that bootstrap samples equal those of
+ * sacreBLEU. No dependencies. */
 #ifndef METRIC_PCG64_H
 #define METRIC_PCG64_H
 
@@ -15,7 +15,7 @@ typedef struct {
 void pcg64_seed(Pcg64 *rng, uint64_t seed);
 uint64_t pcg64_next(Pcg64 *rng);
 uint32_t pcg64_next32(Pcg64 *rng);
-/* An index below n, as Generator.choice(n) draws it; 0 < n <= 2^32 - 1. */
+/* Returns an index below n like NumPy's Generator.choice(n); 0 < n <= 2^32 - 1. */
 uint32_t pcg64_below(Pcg64 *rng, uint32_t n);
 
 #endif

@@ -1,7 +1,7 @@
-/* TER: applies the shift of words that saves most edits until none does, then counts the
- * edit distance. A candidate shift changes only some rows of the distance matrix, so only
- * these are computed again; the distances from the next row to the end are kept in a second
- * matrix. Depends on metric/unicode, ngram. */
+/* TER: repeatedly applies the shift of words that saves the most edits, until none saves any,
+ * then counts the edit distance. A candidate shift changes only some rows of the distance matrix,
+ * so only these are computed again. A second matrix contains the distances from each cell to the
+ * end. Depends on metric/unicode, ngram. */
 #include "metric/ter.h"
 
 #include <math.h>
@@ -10,22 +10,23 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 
-/* Limits of tercom and of sacreBLEU; changing them would change scores. */
+/* Limits of tercom and of sacreBLEU. Other values would change scores. */
 #define MAX_SHIFT_SIZE       10
 #define MAX_SHIFT_DISTANCE   50
 #define MAX_SHIFT_CANDIDATES 1000
 #define BEAM_WIDTH           25
 
-#define FAR (INT32_MAX / 4) /* edits of a cell outside the band */
+#define FAR (INT32_MAX / 4) /* number of edits of a cell outside the band */
 
-/* Cell (i, j) of a matrix. Each row has one infinite cell before its band, and after it as
- * many as the next row reads. */
+/* Returns a pointer to row i of a matrix, indexed by column. Each row has one infinite cell
+ * before its band, and after it as many as the next row reads. */
 static inline int32_t *row_of(const TerSpace *s, int32_t *matrix, size_t i) {
   return matrix + i * s->stride + 1 - s->low[i];
 }
 
-/* The band of row i: `width` columns on either side of a diagonal whose slope is the ratio
- * of the lengths, in double arithmetic as sacreBLEU rounds it. */
+/* Computes the band of each row and allocates the matrices. The band of row i has `width` columns
+ * on both sides of a diagonal whose slope is the ratio of the lengths, in double precision with
+ * the rounding of sacreBLEU. */
 static Err lay_out(TerSpace *s) {
   TRY(mem_grow(&s->low, &s->low_cap, s->hyps + 1, sizeof *s->low));
   TRY(mem_grow(&s->high, &s->high_cap, s->hyps + 1, sizeof *s->high));
@@ -37,7 +38,7 @@ static Err lay_out(TerSpace *s) {
     s->low[i] = (int32_t)fmax(0, middle - width);
     s->high[i] = i == s->hyps ? end : (int32_t)fmin(end, middle + width);
   }
-  /* Row 0, before the first word: only the cells that row 1 reads. */
+  /* Row 0, before the first word, has only the cells that row 1 reads. */
   s->low[0] = s->hyps && s->low[1] > 0 ? s->low[1] - 1 : 0;
   s->high[0] = s->hyps ? s->high[1] : end;
   for (size_t i = 0; i <= s->hyps; i++) {
@@ -62,8 +63,8 @@ static inline int32_t least(int32_t a, int32_t b) {
   return a < b ? a : b;
 }
 
-/* Computes row i of the distances from the beginning, with `word` as hypothesis word i;
- * `above` and `row` are indexed by column. */
+/* Computes row i of the distances from the beginning, with `word` as hypothesis word i. `above`
+ * and `row` are indexed by column. */
 static void next_row(const TerSpace *s, size_t i, uint32_t word, const int32_t *above,
                      int32_t *row) {
   int32_t j = s->low[i], left = FAR;
@@ -74,7 +75,7 @@ static void next_row(const TerSpace *s, size_t i, uint32_t word, const int32_t *
   }
 }
 
-/* Computes both matrices for the current words; row 0 of `to` is not needed. */
+/* Computes both matrices for the current words. Row 0 of `to` is not needed. */
 static void fill_matrices(TerSpace *s) {
   for (size_t i = 1; i <= s->hyps; i++) {
     next_row(s, i, s->words[i - 1], row_of(s, s->from, i - 1), row_of(s, s->from, i));
@@ -85,7 +86,7 @@ static void fill_matrices(TerSpace *s) {
   for (size_t i = s->hyps; i-- > 1;) {
     int32_t *row = row_of(s, s->to, i), right = FAR;
     for (int32_t j = s->high[i] - 1; j >= s->low[i]; j--) {
-      /* The next row begins at or after this column: its earlier cells are infinite. */
+      /* The next row begins at or after this column; its earlier cells are infinite. */
       int32_t edits = j >= s->low[i + 1] ? below[j] + 1 : FAR;
       if (j < end && j + 1 >= s->low[i + 1]) {
         edits = least(edits, below[j + 1] + (s->words[i] != s->ref[j]));
@@ -96,8 +97,8 @@ static void fill_matrices(TerSpace *s) {
   }
 }
 
-/* Traces the cheapest path back: prefers a match or substitution, then deleting a hypothesis
- * word, then inserting one. Fills `align` and both running sums. */
+/* Traces the cheapest path back. Of equally cheap steps it prefers a match or substitution, then
+ * the deletion of a hypothesis word, then an insertion. Fills `align` and both running sums. */
 static void trace_path(TerSpace *s) {
   memset(s->hyp_errors, 0, (s->hyps + 1) * sizeof *s->hyp_errors);
   memset(s->ref_errors, 0, (s->refs + 1) * sizeof *s->ref_errors);
@@ -123,14 +124,14 @@ static void trace_path(TerSpace *s) {
   for (j = 0; j < s->refs; j++) s->ref_errors[j + 1] += s->ref_errors[j];
 }
 
-/* A shift of words start … start+length-1 to `target`. */
+/* Moves the words start … start+length-1 to the position `target`. */
 typedef struct {
-  int32_t gain; /* edits that it saves */
+  int32_t gain; /* number of edits that the shift saves */
   size_t start, length, target;
 } Shift;
 
-/* Writes the words whose position changes into `moved`, in their new order, and returns
- * their range. */
+/* Writes the words whose position changes to `moved`, in their new order, and returns their
+ * range. */
 static void apply_shift(TerSpace *s, const Shift *shift, size_t *first, size_t *last) {
   size_t start = shift->start, end = start + shift->length, target = shift->target;
   size_t block = shift->length * sizeof *s->words;
@@ -142,7 +143,7 @@ static void apply_shift(TerSpace *s, const Shift *shift, size_t *first, size_t *
     return;
   }
   if (target <= end)
-    target += shift->length; /* a target inside the shifted words counts from their end */
+    target += shift->length; /* A target inside the shifted words counts from their end. */
   if (target > s->hyps) target = s->hyps;
   *first = start;
   *last = target;
@@ -150,7 +151,8 @@ static void apply_shift(TerSpace *s, const Shift *shift, size_t *first, size_t *
   memcpy(s->moved + (target - end), s->words + start, block);
 }
 
-/* Edits after the shift; if they exceed `limit`, any number above `limit`. */
+/* Returns the number of edits after the shift, or any number above `limit` if there are more than
+ * `limit`. */
 static int32_t edits_after(TerSpace *s, const Shift *shift, int32_t limit) {
   size_t first, last;
   apply_shift(s, shift, &first, &last);
@@ -158,7 +160,7 @@ static int32_t edits_after(TerSpace *s, const Shift *shift, int32_t limit) {
   for (size_t i = first + 1; i <= last; i++) {
     int32_t *row = s->trial + (i & 1) * s->stride + 1 - s->low[i];
     next_row(s, i, s->moved[i - 1 - first], above, row);
-    /* A shorter row must not leave cells of an earlier candidate behind its end. */
+    /* Clears the cells after a shorter row, which an earlier candidate may have set. */
     for (int32_t j = s->high[i]; j < s->low[i] + (int32_t)s->stride - 1; j++) row[j] = FAR;
     above = row;
   }
@@ -170,8 +172,8 @@ static int32_t edits_after(TerSpace *s, const Shift *shift, int32_t limit) {
   return edits;
 }
 
-/* tercom's ranking: most edits saved, then longest, then earliest start, then smallest
- * target. Only a shift that saves edits is applied. */
+/* Compares two shifts by tercom's ranking: most edits saved, then longest, then earliest start,
+ * then smallest target. Only a shift that saves edits is applied. */
 static bool is_better(const Shift *a, const Shift *b) {
   if (a->gain != b->gain) return a->gain > b->gain;
   if (a->length != b->length) return a->length > b->length;
@@ -179,9 +181,9 @@ static bool is_better(const Shift *a, const Shift *b) {
   return a->target < b->target;
 }
 
-/* Visits the candidates: equal runs of words at different positions, misaligned in
- * hypothesis and reference. Counts them or, with `best`, keeps the best one. The count
- * stops, as in sacreBLEU, after the run that reaches the limit. */
+/* Visits the candidate shifts: equal runs of words at different positions that are misaligned in
+ * hypothesis and reference. Counts them or, if `best` is not NULL, keeps the best one. As in
+ * sacreBLEU, the count ends after the run that reaches the limit. */
 static size_t visit_shifts(TerSpace *s, size_t checked, int32_t edits, Shift *best) {
   for (size_t h = 0; h < s->hyps; h++) {
     size_t r = h > MAX_SHIFT_DISTANCE ? h - MAX_SHIFT_DISTANCE : 0;
@@ -200,7 +202,8 @@ static size_t visit_shifts(TerSpace *s, size_t checked, int32_t edits, Shift *be
           before = target;
           checked++;
           Shift shift = {0, h, n, (size_t)target};
-          if (!best || shift.target == h) continue; /* to its own position: saves nothing */
+          /* A shift to its own position saves nothing. */
+          if (!best || shift.target == h) continue;
           shift.gain = edits - edits_after(s, &shift, edits);
           if (shift.gain > 0 && is_better(&shift, best)) *best = shift;
         }
@@ -236,7 +239,7 @@ Err ter_edits(TerSpace *s, const uint32_t *hyp, size_t hyps, const uint32_t *ref
     *edits = shifts + (size_t)distance;
     if (distance == 0) return ERR_OK;
     trace_path(s);
-    /* A search that reaches the limit applies no shift, so the candidates need not be
+    /* A search that reaches the limit applies no shift, so its candidates need not be
      * evaluated. */
     size_t after = visit_shifts(s, checked, distance, NULL);
     if (after >= MAX_SHIFT_CANDIDATES) return ERR_OK;

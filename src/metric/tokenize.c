@@ -1,6 +1,6 @@
 /* The rules of the BLEU tokenizers. sacreBLEU applies them as successive substitutions that
- * insert spaces; here the line is not changed, and an array stores where the spaces would
- * be. Depends on metric/unicode. */
+ * insert spaces. This implementation does not change the line; an array stores the positions of
+ * the spaces. Depends on metric/unicode. */
 #include "metric/tokenize.h"
 
 #include <string.h>
@@ -8,16 +8,16 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 
-/* Classes of characters that the rules distinguish. */
+/* Character classes that the rules distinguish. */
 enum {
   SPACE = 1,
-  DIGIT = 2, /* 0 … 9; for intl all numbers */
+  DIGIT = 2, /* digits 0 to 9; for intl all numbers */
   MARK = 4,  /* full stop and comma; for intl all punctuation */
-  ALONE = 8, /* always a token of its own */
+  ALONE = 8, /* a character that is always a token of its own */
   DASH = 16,
 };
 
-/* Classes of ASCII for 13a; the ranges are those of mteval-v13a.pl. */
+/* Returns the class of an ASCII character for 13a; the ranges are those of mteval-v13a.pl. */
 static uint8_t class_13a(uint32_t c) {
   if (c >= '0' && c <= '9') return DIGIT;
   if (c == '.' || c == ',') return MARK;
@@ -52,7 +52,7 @@ static uint8_t class_of(MetricTokenizer tokenizer, uint32_t c) {
   return metric_is_space(c) ? SPACE : 0;
 }
 
-/* Replaces every `from` in place; `to` is never longer than `from`. */
+/* Replaces every `from` by `to` in place; `to` must not be longer than `from`. */
 static void replace_all(MetricBuffer *text, const char *from, const char *to) {
   size_t from_len = strlen(from), to_len = strlen(to);
   char *end = text->s + text->len, *write = text->s;
@@ -70,7 +70,7 @@ static void replace_all(MetricBuffer *text, const char *from, const char *to) {
   text->len = (size_t)(write - text->s);
 }
 
-/* 13a first removes SGML remnants (entities, <skipped>); most lines have none. */
+/* Removes SGML remnants (entities, <skipped>), the first step of 13a. Most lines have none. */
 static Err unescape_sgml(MetricTokens *t, MetricText *line) {
   bool entity = memchr(line->s, '&', line->len) != NULL;
   if (!entity && !memchr(line->s, '\n', line->len) &&
@@ -93,13 +93,15 @@ static Err unescape_sgml(MetricTokens *t, MetricText *line) {
   return ERR_OK;
 }
 
-/* Which rule puts a space into a gap: a rule sees only the spaces of earlier rules. */
+/* The rules that insert a space before a character. A rule sees only the spaces of earlier
+ * rules. */
 enum { GAP_ALONE = 1, GAP_AFTER_OTHER = 2, GAP_BEFORE_OTHER = 4, GAP_DASH = 8 };
 
-/* Splits off a mark that follows anything but a digit, on both sides. Matches do not
- * overlap: in "a..." the first mark matches with the a, the third with the second. */
+/* Separates a mark that follows anything but a digit, with spaces on both sides. Matches do not
+ * overlap: in "a..." the first mark matches together with the a, the third together with the
+ * second. */
 static void cut_after_other(MetricTokens *t, size_t n) {
-  bool taken = false; /* was character i-1 the mark of a match? */
+  bool taken = false; /* True if character i-1 is the mark of a match. */
   for (size_t i = 0; i < n; i++) {
     bool match = false;
     if (t->class[i] & MARK) {
@@ -114,8 +116,8 @@ static void cut_after_other(MetricTokens *t, size_t n) {
   }
 }
 
-/* Splits off a mark before anything but a digit. Two marks side by side already have a space
- * between them, so that no match uses a mark that could begin the next. */
+/* Separates a mark that precedes anything but a digit. Two adjacent marks already have a space
+ * between them, so matches cannot overlap. */
 static void cut_before_other(MetricTokens *t, size_t n) {
   for (size_t i = 0; i < n; i++) {
     if (!(t->class[i] & MARK)) continue;
@@ -135,7 +137,7 @@ static void cut_dash_after_digit(MetricTokens *t, size_t n) {
   }
 }
 
-/* Fills in the characters, their classes and byte offsets, and one more offset for the end. */
+/* Stores the characters, their classes and their byte offsets, plus the offset of the end. */
 static Err classify_characters(MetricTokens *t, MetricTokenizer tokenizer, MetricText line,
                                size_t *chars) {
   if (line.len > UINT32_MAX - 8) {
@@ -173,7 +175,7 @@ Err metric_tokenize(MetricTokens *t, MetricTokenizer tokenizer, MetricText line)
     if (t->class[i] & ALONE) t->gap[i] = t->gap[i + 1] = GAP_ALONE;
   }
   if (tokenizer == METRIC_13A)
-    t->gap[0] = t->gap[n] = GAP_ALONE; /* the rule pads the line with a space at both ends */
+    t->gap[0] = t->gap[n] = GAP_ALONE; /* 13a adds a space at both ends of the line. */
   if (tokenizer == METRIC_13A || tokenizer == METRIC_INTL) {
     cut_after_other(t, n);
     cut_before_other(t, n);

@@ -6,13 +6,13 @@
 #include "metric/unicode.h"
 
 typedef struct {
-  MetricText *token; /* the result; points into the line or into `text` */
+  MetricText *token; /* the tokens; they point into the line or into `text` */
   size_t tokens;
   size_t token_cap, class_cap, gap_cap, at_cap;
-  uint8_t *class;    /* per character: class bits for the rules */
-  uint8_t *gap;      /* per character: the rules that put a space before it */
-  uint32_t *at;      /* per character: its first byte */
-  MetricBuffer text; /* the line, where it had to be rewritten */
+  uint8_t *class;    /* class bits of each character */
+  uint8_t *gap;      /* bits of the rules that insert a space before each character */
+  uint32_t *at;      /* offset of the first byte of each character */
+  MetricBuffer text; /* copy of the line, if it had to be changed */
 } MetricTokens;
 
 NODISCARD Err metric_tokenize(MetricTokens *t, MetricTokenizer tokenizer, MetricText line);

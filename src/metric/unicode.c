@@ -1,4 +1,4 @@
-/* White space and letter case as Python defines them. Depends on base/utf8, utf8proc (2.8
+/* White space and letter case as Python defines them. Depends on base/utf8, utf8proc (version 2.8
  * has Unicode 15.0; later characters count as unassigned). */
 #include "metric/unicode.h"
 
@@ -42,7 +42,8 @@ static uint32_t lower(uint32_t code) {
   return (uint32_t)utf8proc_tolower((utf8proc_int32_t)code);
 }
 
-/* Property Case_Ignorable: some categories, and word-break marks inside words. */
+/* Returns the Unicode property Case_Ignorable: some general categories, and word-break marks
+ * inside words. */
 static bool is_case_ignorable(uint32_t code) {
   static const uint16_t marks[] = {0x27,   0x2e,   0x3a,   0xb7,   0x387,  0x55f,
                                    0x5f4,  0x2018, 0x2019, 0x2024, 0x2027, 0xfe13,
@@ -62,7 +63,7 @@ static bool is_case_ignorable(uint32_t code) {
   }
 }
 
-/* Property Cased, of a character that is not Case_Ignorable. */
+/* Returns the Unicode property Cased, for a character that is not Case_Ignorable. */
 static bool is_cased(uint32_t code) {
   static const uint32_t ranges[][2] = {
       {0xaa, 0xaa},       {0xba, 0xba},       {0x2160, 0x217f},  {0x24b6, 0x24e9},
@@ -105,7 +106,7 @@ bool metric_is_space(uint32_t code) {
   return (code >= 0x1c && code <= 0x1f) || utf8_is_space(code);
 }
 
-/* First byte of the character that ends before `at`. */
+/* Returns the first byte of the character that ends before `at`. */
 static const char *step_back(const char *begin, const char *at) {
   do at--;
   while (at > begin && ((unsigned char)*at & 0xc0) == 0x80);
@@ -123,8 +124,8 @@ MetricText metric_rstrip(MetricText text) {
   return (MetricText){text.s, (size_t)(end - text.s)};
 }
 
-/* Is the capital sigma at `at` the last letter of a word of several letters? Then it becomes
- * ς. */
+/* Returns true if the capital sigma at `at` is the last letter of a word of several letters. Its
+ * lower case is then ς. */
 static bool is_final_sigma(MetricText text, const char *at, const char *after) {
   const char *end = text.s + text.len, *p = at;
   uint32_t code = 0;
@@ -142,7 +143,7 @@ static bool is_final_sigma(MetricText text, const char *at, const char *after) {
 }
 
 Err metric_lower(MetricText text, MetricBuffer *out) {
-  /* Lower-casing lengthens a character at most from two bytes to three. */
+  /* Lower case makes a character at most one byte longer, from two bytes to three. */
   TRY(mem_grow(&out->s, &out->cap, text.len + text.len / 2 + 4, 1));
   char *to = out->s;
   const char *end = text.s + text.len;
@@ -159,7 +160,8 @@ Err metric_lower(MetricText text, MetricBuffer *out) {
       return err_set(ERR_WORK,
                      "cannot score a line that is not valid UTF-8; convert the file, for "
                      "example with iconv");
-    if (code == 0x130) { /* capital I with dot: i and a combining dot */
+    /* The lower case of U+0130 (capital I with dot) is i and a combining dot. */
+    if (code == 0x130) {
       *to++ = 'i';
       code = 0x307;
     } else if (code == 0x3a3) {

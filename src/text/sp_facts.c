@@ -1,16 +1,17 @@
-/* Reads a SentencePiece .model: special ids, kind, and whether lines may be
- * encoded word by word; and verifies what the library will trust. Depends on base, sp_rules.
+/* Reads a SentencePiece .model file: special ids, model type, and whether a line may be encoded
+ * word by word. Verifies the fields that the library uses without a check. Depends on base,
+ * sp_rules.
  *
- * A line of words with single spaces between them may be encoded word by word,
- * each word alone, when nothing in the model looks across a space:
- *  - the kind is BPE: its merges are local (a unigram path is a sum of rounded
- *    numbers along the whole line, so near ties could fall otherwise);
- *  - every word gets its own "▁" in front: add_dummy_prefix, escape_whitespaces
- *    and remove_extra_whitespaces are on, treat_whitespace_as_suffix is off;
- *  - no piece has "▁" behind its first character, and no user-defined piece
- *    has "▁" or a space at all;
- *  - no rule of the normaliser has a space in what it replaces, but for the space
- *    alone, or a space followed by a byte that `joins` lists. */
+ * Encoding each word of a line alone gives the ids of the whole line if the words are separated
+ * by single spaces and if no part of the model depends on text across a space:
+ *  - The model type is BPE, whose merges are local. (A unigram segmentation maximizes a sum of
+ *  rounded numbers over the whole line, so near ties could be decided differently.)
+ *  - Every word is prefixed with its own "▁": add_dummy_prefix, escape_whitespaces and
+ *  remove_extra_whitespaces are on, treat_whitespace_as_suffix is off.
+ *  - No piece contains "▁" after its first character, and no user-defined piece contains "▁" or a
+ *  space.
+ *  - No normalization rule has a space in its pattern, except a rule for the space alone or for a
+ *  space followed by a byte listed in `joins`. */
 #include "text/sp_facts.h"
 
 #include <math.h>
@@ -20,13 +21,15 @@
 #include "base/mem.h"
 #include "text/sp_rules.h"
 
-#define MARK     "\xe2\x96\x81" /* ▁, U+2581 */
+#define MARK     "\xe2\x96\x81" /* the character ▁ (U+2581) */
 #define MARK_LEN ((size_t)3)
 
 #define PIECE_LIMIT ((size_t)4096)
-/* User-defined pieces that match at one position: the size of SentencePiece's array. */
+/* Maximum number of user-defined pieces that may match at one position: the size of
+ * SentencePiece's array for the matches. */
 #define MOST_USER_MATCHES 64
-/* Bytes of the self-test sentences in a model, which SentencePiece encodes when loading it. */
+/* Maximum bytes of the self-test sentences in a model, which SentencePiece encodes when it loads
+ * the model. */
 #define SELF_TEST_LIMIT ((size_t)1 << 16)
 
 typedef struct {
@@ -35,8 +38,8 @@ typedef struct {
 } Reader;
 
 typedef struct {
-  uint32_t number; /* number of the field */
-  uint32_t wire;   /* 0 varint, 1 eight bytes, 2 bytes, 5 four bytes */
+  uint32_t number; /* field number of the protocol buffer */
+  uint32_t wire;   /* wire type: 0 varint, 1 eight bytes, 2 length-delimited, 5 four bytes */
   uint64_t value;  /* value of a varint or a fixed-size field */
   Reader body;     /* contents of a field of wire type 2 */
 } Field;
@@ -70,7 +73,8 @@ static Err read_field(Reader *r, Field *f) {
     case 5: {
       size_t n = f->wire == 1 ? 8 : 4;
       if (left < n) return report_damage(r);
-      memcpy(&f->value, r->at, n); /* little-endian, as all our machines are */
+      /* The format is little-endian, like all supported processors. */
+      memcpy(&f->value, r->at, n);
       r->at += n;
       return ERR_OK;
     }
@@ -104,7 +108,7 @@ static Err bad_piece(const Reader *r, int piece, const char *what) {
                  r->where, piece, what, (size_t)(r->end - r->base));
 }
 
-/* A piece with the values that SentencePiece will read. */
+/* A vocabulary piece with the values that SentencePiece will read. */
 typedef struct {
   const uint8_t *text;
   size_t len;
@@ -122,7 +126,8 @@ static Err parse_piece(Reader r, int number, Piece *p) {
     }
     if (f.number == 2 && f.wire == 5) {
       float score;
-      memcpy(&score, &f.value, 4); /* little-endian: the low four bytes */
+      /* The format is little-endian: the low four bytes hold the float. */
+      memcpy(&score, &f.value, 4);
       if (!isfinite(score)) return bad_piece(&r, number, "has a score that is not finite");
     }
     if (f.number == 3 && f.wire == 0) p->type = f.value;
@@ -188,7 +193,7 @@ typedef struct {
 } TrainerSpec;
 
 static Err read_trainer(Reader r, SpFacts *facts, TrainerSpec *spec) {
-  uint64_t kind = 1; /* unigram is the format's default */
+  uint64_t kind = 1; /* Model type 1 (unigram) is the default of the format. */
   while (r.at < r.end) {
     Field f;
     TRY(read_field(&r, &f));
@@ -235,14 +240,16 @@ static Err read_normalizer(Reader r, SpFacts *facts) {
       TRY(sp_rules_spaces(&rules, &only_alone, facts->joins));
       if (!only_alone) facts->by_word = false;
     }
-    /* 3 add_dummy_prefix, 4 remove_extra_whitespaces, 5 escape_whitespaces */
+    /* Protocol buffer fields: 3 add_dummy_prefix, 4 remove_extra_whitespaces, 5
+     * escape_whitespaces. */
     bool off = f.number >= 3 && f.number <= 5 && f.wire == 0 && f.value == 0;
     if (off) facts->by_word = false;
   }
   return ERR_OK;
 }
 
-/* The denormalizer changes decoded text only, never what is encoded. */
+/* Checks the denormalizer's rules. The denormalizer changes only decoded text, so it does not
+ * affect whether lines may be encoded word by word. */
 static Err read_denormalizer(Reader r) {
   while (r.at < r.end) {
     Field f;
@@ -267,7 +274,8 @@ static Err check_id(const char *name, int *id, const SpFacts *facts, const char 
 typedef struct {
   TrainerSpec spec;
   UserPieces user;
-  bool had[6]; /* fields of the model that may occur only once */
+  /* had[i]: field i has been read. These fields of the model may occur only once. */
+  bool had[6];
 } Parts;
 
 static Err read_part(const Field *f, const Reader *r, SpFacts *facts, Parts *parts) {
@@ -311,7 +319,8 @@ static Err read_model(Reader r, SpFacts *facts, Parts *parts) {
 
 Err sp_facts(SpFacts *facts, const char *bytes, size_t len, const char *where) {
   *facts = (SpFacts){.unk = -1, .by_word = true, .type = "unigram"};
-  Parts parts = {.spec = {.pad = -1, .bos = 1, .eos = 2}}; /* the format's defaults */
+  /* The special ids default to these values in the format. */
+  Parts parts = {.spec = {.pad = -1, .bos = 1, .eos = 2}};
   const uint8_t *base = (const uint8_t *)bytes;
   Err err = read_model((Reader){base, base + len, base, where}, facts, &parts);
   mem_free(parts.user.at);

@@ -11,18 +11,19 @@
 
 typedef struct {
   int pieces;
-  int pad, bos, eos, unk; /* -1 when the model has none */
+  int pad, bos, eos, unk; /* special ids; -1 if the model has none */
   const char *type;       /* "unigram", "bpe", "word" or "char" */
-  /* Does encoding a line give the ids of encoding its words one by one? Derived from the
-   * model; the conditions are in sp_facts.c. */
+  /* True if encoding a line gives the same ids as encoding its words one by one. Derived from the
+   * model; sp_facts.c lists the conditions. */
   bool by_word;
-  /* Exception: a word that begins with one of these bytes (usually combining accents). The
-   * normalizer may merge the space and the accent. */
+  /* joins[b] is true if by_word does not hold for words that begin with byte b, usually a
+   * combining accent: the normalizer may merge the space and the accent. */
   bool joins[256];
 } SpFacts;
 
-/* Also verifies everything that SentencePiece uses without a check (fields, pieces, special
- * ids, normalization rules, see sp_rules.h), so that these bytes can safely be passed to it. */
+/* Reads the facts from the bytes of a .model file; `where` names the file in errors. Also
+ * verifies everything that SentencePiece uses without a check (fields, pieces, special ids,
+ * normalization rules, see sp_rules.h), so that the bytes can safely be passed to it. */
 NODISCARD Err sp_facts(SpFacts *facts, const char *bytes, size_t len, const char *where);
 
 #endif

@@ -1,5 +1,5 @@
-/* Replaces sp_shim.cc where SentencePiece is not installed: every function returns an error
- * that names the package to install. Depends on nothing. */
+/* Replaces sp_shim.cc in builds without SentencePiece: every function returns an error that names
+ * the package to install. No dependencies. */
 #include "text/sp_shim.h"
 
 #ifndef HAVE_SENTENCEPIECE

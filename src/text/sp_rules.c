@@ -1,25 +1,27 @@
-/* Verifies and walks the trie of a SentencePiece normalizer. Depends on err, mem.
+/* Verifies and traverses the trie of a SentencePiece normalizer. Depends on err, mem.
  *
- * Layout: the size of the trie in bytes, the trie (32-bit units), then replacement texts
- * that end with NUL. A search in state u continues at unit u ^ offset(u) ^ byte, for any
- * byte of the input, and compares the label there; so all 256 positions must be inside the
- * trie. A unit with a leaf has a value at u ^ offset(u): where its replacement begins. Equal
- * suffixes are shared, so the trie is a directed graph; a hostile one may have cycles. */
+ * Layout: the size of the trie in bytes, the trie (32-bit units), then NUL-terminated replacement
+ * texts. A search in state u continues at unit u ^ offset(u) ^ byte, for any byte of the input,
+ * and compares the label of that unit. All 256 such units must therefore be inside the trie. The
+ * value of a unit with a leaf is stored at u ^ offset(u): the offset of its replacement text.
+ * Equal suffixes are shared, so the trie is a directed graph; the graph of a hostile file may
+ * have cycles. */
 #include "text/sp_rules.h"
 
 #include <string.h>
 
 #include "base/mem.h"
 
-#define MOST_MATCHES 32 /* rules that match at one position: SentencePiece's array */
+/* Maximum number of rules that may match at one position: the size of SentencePiece's array. */
+#define MOST_MATCHES 32
 
 typedef struct {
-  const uint8_t *units_; /* of four bytes, at any alignment */
+  const uint8_t *units_; /* units of four bytes, not aligned */
   size_t units;
   const uint8_t *texts;
   size_t texts_len;
-  /* A unit is the child of exactly one base, its index ^ its label: the children of base b
-   * are child[first[b]] to child[first[b + 1] - 1]. */
+  /* Unit i is a child of exactly one base: i ^ label(i). The children of base b are
+   * child[first[b]] to child[first[b + 1] - 1]. */
   uint32_t *first, *child;
 } Trie;
 
@@ -36,7 +38,7 @@ static uint32_t unit_at(const Trie *t, size_t i) {
   return u;
 }
 
-/* The base that unit i is a child of; SIZE_MAX if it has none. */
+/* Returns the base that unit i is a child of, or SIZE_MAX if it is not a child. */
 static size_t parent_base(const Trie *t, size_t i) {
   uint32_t u = unit_at(t, i);
   size_t base = i ^ (u & 0xff);
@@ -51,7 +53,8 @@ static Err list_children(Trie *t) {
     if (base != SIZE_MAX) t->first[base + 2]++;
   }
   for (size_t b = 2; b < t->units + 2; b++) t->first[b] += t->first[b - 1];
-  for (size_t i = 0; i < t->units; i++) { /* first[b + 1]: index of the next child of b */
+  /* During this loop first[b + 1] is the index at which the next child of b is stored. */
+  for (size_t i = 0; i < t->units; i++) {
     size_t base = parent_base(t, i);
     if (base != SIZE_MAX) t->child[t->first[base + 1]++] = (uint32_t)i;
   }
@@ -78,7 +81,7 @@ static void close_trie(Trie *t) {
   mem_free(t->child);
 }
 
-/* The base of a unit: its children are at base ^ label. */
+/* Returns the base of a unit. The unit's children are at base ^ label. */
 static size_t base_of(const Trie *t, size_t node) {
   uint32_t u = unit_at(t, node);
   return node ^ (size_t)(u >> 10) << ((u & 0x200u) >> 6);
@@ -88,7 +91,7 @@ static bool has_leaf(const Trie *t, size_t node) {
   return unit_at(t, node) >> 8 & 1;
 }
 
-/* Checks one unit, independently of the path to it. */
+/* Checks one unit, independently of the path that leads to it. */
 static Err verify_unit(const SpRules *r, const Trie *t, size_t node) {
   size_t base = base_of(t, node), at = 4 + 4 * node;
   if ((base | 255) >= t->units) return report_damage(r, at, "it points outside the trie");
@@ -103,15 +106,17 @@ static Err verify_unit(const SpRules *r, const Trie *t, size_t node) {
                                             : "its replacement has no end");
 }
 
-/* A depth-first walk. */
+/* One node on the path of a depth-first search. */
 typedef struct {
-  uint32_t node, next; /* the child to try next, in Trie.child */
+  uint32_t node, next; /* `next`: index in Trie.child of the child to visit next */
 } Step;
 
 typedef enum { NODE_NEW, NODE_OPEN, NODE_DONE } NodeState;
 
 typedef struct {
-  uint8_t *state, *matches; /* of each unit; matches: the most rules from here on */
+  /* Per unit: its state in the search, and the maximum number of rules that match on a path from
+   * it. */
+  uint8_t *state, *matches;
   Step *path;
   size_t depth, cap;
 } Walk;

@@ -16,13 +16,14 @@ typedef struct SpModel SpModel;
 NODISCARD Err sp_load(SpModel **model, const char *bytes, size_t len, const char *where);
 void sp_free(SpModel *model);
 int sp_size(const SpModel *model);
-/* Encodes and calls put(context, id) for each id in order. Safe from threads. */
+/* Encodes `text` and calls put(context, id) for each id in order. Several threads may call it at
+ * the same time. */
 NODISCARD Err sp_encode(const SpModel *model, const char *text, size_t len,
                         bool (*put)(void *, int32_t), void *context);
 NODISCARD Err sp_decode(const SpModel *model, const int32_t *ids, size_t n, Str *text);
 
-/* Trains on the lines that next(context, &line, &len) returns until it returns false;
- * appends the model's bytes to `out`. */
+/* Trains a model on the lines that next(context, &line, &len) returns, until it returns false.
+ * Appends the bytes of the model to `out`. */
 NODISCARD Err sp_train(const TokenizerTraining *spec,
                        bool (*next)(void *, const char **, size_t *), void *context, Str *out);
 

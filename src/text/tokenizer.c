@@ -1,5 +1,5 @@
-/* The tokenizer: SentencePiece behind a cache of words. Depends on sp_shim,
- * sp_facts, wordcache, base. */
+/* The tokenizer: SentencePiece with a cache of encoded words. Depends on sp_shim, sp_facts,
+ * wordcache, base. */
 #include "text/tokenizer.h"
 
 #include <string.h>
@@ -68,8 +68,8 @@ void tokenizer_close(Tokenizer *t) {
   *t = (Tokenizer){0};
 }
 
-/* Appends the ids of a word. SentencePiece encodes a run of unknown characters as one unk,
- * and such a run may reach from the end of one word into the next. */
+/* Appends the ids of a word. SentencePiece encodes a run of unknown characters as one unk, also
+ * if the run extends from the end of one word into the next. */
 static Err add_word(const Tokenizer *t, size_t begin, const int32_t *id, size_t n,
                     IdList *ids) {
   bool continues = n && id[0] == t->unk && ids->len > begin && ids->id[ids->len - 1] == t->unk;
@@ -98,8 +98,9 @@ static Err encode_word(const Tokenizer *t, size_t begin, const char *word, size_
 
 Err tokenizer_encode(const Tokenizer *t, const char *text, size_t len, IdList *ids) {
   if (!t->by_word) return sp_encode(t->model_, text, len, put_id, ids);
-  /* Most words are in the cache, and looking them up is bound by memory latency. So a group
-   * of words is hashed first, and its slots and entries are prefetched. */
+  /* Most words are in the cache, and cache lookups are bound by memory latency. Words are
+   * therefore processed in groups of 32: all words of a group are hashed first, and their slots
+   * and entries are prefetched. */
   enum { GROUP = 32 };
   size_t begin = ids->len, at = 0;
   while (at < len) {

@@ -1,5 +1,5 @@
-/* Text to ids and back, through a SentencePiece model. Where the model allows
- * it, each distinct word is encoded once and remembered. Depends on base. */
+/* Converts text to ids and back with a SentencePiece model. If the model allows encoding word by
+ * word (sp_facts.h), each distinct word is encoded once and cached. Depends on base. */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
 
@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "base/str.h"
 
-#define TOKENIZER_LIMIT ((size_t)1 << 26) /* largest .model file in bytes */
+#define TOKENIZER_LIMIT ((size_t)1 << 26) /* maximum size of a .model file in bytes */
 
 typedef struct {
   int32_t *id;
@@ -20,25 +20,26 @@ void ids_free(IdList *ids);
 
 typedef struct {
   int vocab;
-  int pad, bos, eos, unk; /* -1 when the model has none; every model has eos */
-  const char *type;       /* "bpe", "unigram", … */
-  bool by_word;           /* words are encoded one by one, and cached */
-  bool joins[256]; /* … except in a line with a word that begins with one of these bytes */
-  char sha256[65]; /* of the .model file */
+  int pad, bos, eos, unk; /* special ids; -1 if the model has none; eos always exists */
+  const char *type;       /* model type: "bpe", "unigram", … */
+  bool by_word;           /* Words are encoded one by one and cached. */
+  /* by_word does not apply to lines with a word that begins with byte b if joins[b] is true. */
+  bool joins[256];
+  char sha256[65]; /* SHA-256 of the .model file */
   struct SpModel *model_;
   struct WordCache *cache_;
 } Tokenizer;
 
 NODISCARD Err tokenizer_open(Tokenizer *t, const char *path);
 void tokenizer_close(Tokenizer *t);
-/* Appends the ids of a line whose words are separated by single spaces. They equal those of
- * SentencePiece for every line. Any number of threads may call it at once. */
+/* Appends the ids of a line whose words are separated by single spaces. The ids equal those of
+ * SentencePiece for every line. Any number of threads may call it at the same time. */
 NODISCARD Err tokenizer_encode(const Tokenizer *t, const char *text, size_t len, IdList *ids);
-/* Appends the text; control ids (pad, bos, eos) give no text. */
+/* Appends the text of the ids; control ids (pad, bos, eos) produce no text. */
 NODISCARD Err tokenizer_decode(const Tokenizer *t, const int32_t *ids, size_t n, Str *text);
 
 typedef struct {
-  const char *type; /* "bpe" or "unigram" */
+  const char *type; /* model type: "bpe" or "unigram" */
   int vocab_size;
   double character_coverage;
 } TokenizerTraining;

@@ -9,24 +9,28 @@
 
 #include "base/mem.h"
 
-#define SLOTS       ((size_t)1 << 22) /* slots: 32 MB of pointers, paged in as they are used */
-#define MOST_WORDS  (SLOTS / 2)       /* most entries: keeps probe sequences short */
-#define BLOCK       ((size_t)1 << 20) /* bytes */
-#define MOST_BLOCKS ((size_t)192)     /* 192 MB of entries */
+/* number of slots: 32 MB of pointers, paged in on first use */
+#define SLOTS ((size_t)1 << 22)
+/* maximum number of entries; keeps probe sequences short */
+#define MOST_WORDS  (SLOTS / 2)
+#define BLOCK       ((size_t)1 << 20) /* bytes of one block of entries */
+#define MOST_BLOCKS ((size_t)192)     /* maximum number of blocks: 192 MB of entries */
 #define MOST_LEN    ((size_t)255)
-#define MOST_IDS    ((size_t)4096) /* a normalization rule may turn one letter into many ids */
+/* Maximum number of ids of a cached word; a normalization rule may turn one letter into many
+ * ids. */
+#define MOST_IDS ((size_t)4096)
 
 _Static_assert(MOST_IDS <= UINT16_MAX && MOST_LEN <= UINT16_MAX, "an entry's counts fit");
 
 typedef struct {
   uint32_t hash; /* upper half of the hash; the lower half selects the slot */
   uint16_t len, n;
-  int32_t ids[]; /* n ids, then len bytes of the word */
+  int32_t ids[]; /* `n` ids, followed by the `len` bytes of the word */
 } Entry;
 
 struct WordCache {
   _Atomic(Entry *) *slot;
-  pthread_mutex_t lock; /* guards the fields below */
+  pthread_mutex_t lock; /* protects the fields after it */
   char *block[MOST_BLOCKS];
   size_t blocks, used, words;
 };
@@ -83,7 +87,7 @@ static Entry *room_for(WordCache *cache, size_t bytes) {
   pthread_mutex_lock(&cache->lock);
   bool fits = cache->words < MOST_WORDS;
   if (fits && cache->used + bytes > BLOCK) {
-    /* An entry that cannot be stored is no error: the word is encoded again next time. */
+    /* A word that does not fit is not cached and will be encoded again; this is not an error. */
     fits = cache->blocks < MOST_BLOCKS &&
            mem_alloc(&cache->block[cache->blocks], BLOCK, 1) == ERR_OK;
     if (fits) {
@@ -117,6 +121,7 @@ void wordcache_add(WordCache *cache, const char *word, size_t len, uint64_t hash
                                                 memory_order_acq_rel, memory_order_acquire)) {
       return;
     }
-    if (is_entry(there, word, len, entry->hash)) return; /* another thread was first */
+    /* Another thread has stored the same word in the meantime. */
+    if (is_entry(there, word, len, entry->hash)) return;
   }
 }

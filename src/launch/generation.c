@@ -1,6 +1,7 @@
 /* State of one generation of workers. Depends on process (texts). */
 #include "launch/generation.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -51,6 +52,18 @@ static void blame_mpirun(Generation *g, double now) {
   generation_note_fault(g, now, "mpirun ended before its ranks: %s", how);
 }
 
+/* Not a fault: the other workers may still save and end. A command that knows no stop in order
+ * ends by the signal itself. */
+static void note_failed_stop(Generation *g, int64_t rank, int status, int signal_number,
+                             const char *where) {
+  char how[64];
+  if (g->has_failed_stop || g->has_fault || signal_number == SIGTERM) return;
+  g->has_failed_stop = true;
+  g->reporter = status >= 0 ? (int)rank : -1;
+  process_describe_end(how, sizeof how, status, signal_number);
+  snprintf(g->fault, sizeof g->fault, "rank %lld on %s: %s", (long long)rank, where, how);
+}
+
 void generation_note_end(Generation *g, int64_t rank, int status, int signal_number,
                          const char *where, double now) {
   char how[64];
@@ -69,7 +82,10 @@ void generation_note_end(Generation *g, int64_t rank, int status, int signal_num
     if (g->reporter < 0) g->reporter = (int)rank;
     return;
   }
-  if (g->is_stopping) return;
+  if (g->is_stopping) {
+    note_failed_stop(g, rank, status, signal_number, where);
+    return;
+  }
   if (status < 0 && g->mpirun_ended > 0) {
     blame_mpirun(g, now);
     return;
@@ -97,6 +113,12 @@ void generation_note_mpirun(Generation *g, int status, int signal_number, double
   g->mpirun_ended = now;
   g->mpirun_status = status;
   g->mpirun_signal = signal_number;
+}
+
+bool generation_has_failed_stop(const Generation *g) {
+  const WorkerState *first = &g->worker[0];
+  bool is_in_order = first->has_ended && (first->status == 0 || first->status == ERR_STOPPED);
+  return g->is_stopping && (g->has_failed_stop || g->has_fault) && !is_in_order;
 }
 
 bool generation_is_over(const Generation *g) {

@@ -18,10 +18,11 @@ typedef struct {
   uint32_t number;
   WorkerState *worker; /* (world) */
   int world, begun, ended, ended_well;
-  bool has_step;       /* a worker has completed a step */
-  bool is_stopping;    /* workers were asked to stop: their ends are no faults */
-  int passed_status;   /* exit status 2 or 3 of a worker; 0: none */
-  double mpirun_ended; /* when mpirun ended; 0: it runs, or there is none */
+  bool has_step;        /* a worker has completed a step */
+  bool is_stopping;     /* workers were asked to stop: their ends are no faults */
+  bool has_failed_stop; /* one of them failed instead; `fault` has the sentence */
+  int passed_status;    /* exit status 2 or 3 of a worker; 0: none */
+  double mpirun_ended;  /* when mpirun ended; 0: it runs, or there is none */
   int mpirun_status, mpirun_signal;
 
   bool has_fault;
@@ -47,6 +48,8 @@ void generation_note_mpirun(Generation *g, int status, int signal_number, double
 /* Any other fault; the first one is kept. */
 void generation_note_fault(Generation *g, double now, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
+/* Did the stop fail: a worker failed, or was lost, before rank 0 had ended in order? */
+bool generation_has_failed_stop(const Generation *g);
 /* Have all workers ended? */
 bool generation_is_over(const Generation *g);
 /* Must the remaining workers be killed now? After a worker's own exit the others get a moment to

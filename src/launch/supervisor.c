@@ -179,7 +179,25 @@ static Err fail(Supervisor *s) {
       g->fault, s->policy.failures, s->spec.max_restarts, s->spec.log_dir);
 }
 
+/* After the first signal the workers should have saved. Rank 0 has printed its own error. */
+static void fail_stop(Supervisor *s) {
+  const Generation *g = &s->generation;
+  if (g->reporter > 0) show_tail(s, (uint32_t)g->reporter);
+  supervisor_finish(
+      s,
+      err_set(ERR_WORK,
+              "%s, while the ranks were stopping; the same command continues the run from its "
+              "last checkpoint",
+              g->fault),
+      g->worker[0].has_ended && g->worker[0].status == ERR_WORK);
+}
+
 static void end_launch(Supervisor *s) {
+  if (s->outcome == OUTCOME_USER && s->signals == 1 &&
+      generation_has_failed_stop(&s->generation)) {
+    fail_stop(s);
+    return;
+  }
   Err result = s->outcome == OUTCOME_DONE   ? ERR_OK
                : s->outcome == OUTCOME_USER ? ERR_STOPPED
                                             : (Err)s->generation.passed_status;

@@ -331,6 +331,56 @@ static void test_supervisor_signal_stops_in_order(void **state) {
   close_fixture(f);
 }
 
+/* Status 3 would mean that the run is saved. */
+static void test_supervisor_signal_and_failed_save_gives_status_1(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .max_restarts = 3});
+  connect_agent(f, 0, TRIREME_VERSION);
+  begin(f, 1, 1);
+  expect_nothing(f, 0);
+  f->signals = 1;
+  expect_only(f, 0, MSG_STOP);
+  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, 1, 0);
+  confirm_kill(f, 1);
+  assert_int_equal(finish(f, &is_reported), ERR_WORK);
+  assert_true(is_reported);
+  close_fixture(f);
+}
+
+static void test_supervisor_signal_and_killed_rank_gives_status_1(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .max_restarts = 3});
+  connect_agent(f, 0, TRIREME_VERSION);
+  begin(f, 1, 1);
+  expect_nothing(f, 0);
+  f->signals = 1;
+  expect_only(f, 0, MSG_STOP);
+  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, -1, 9);
+  confirm_kill(f, 1);
+  assert_int_equal(finish(f, &is_reported), ERR_WORK);
+  assert_false(is_reported);
+  assert_non_null(strstr(err_message(), "killed by SIGKILL, while the ranks were stopping"));
+  close_fixture(f);
+}
+
+static void test_supervisor_signal_ends_a_command_that_saves_nothing_with_status_3(
+    void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .max_restarts = 3});
+  connect_agent(f, 0, TRIREME_VERSION);
+  begin(f, 1, 1);
+  expect_nothing(f, 0);
+  f->signals = 1;
+  expect_only(f, 0, MSG_STOP);
+  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, -1, 15);
+  confirm_kill(f, 1);
+  assert_int_equal(finish(f, &is_reported), ERR_STOPPED);
+  close_fixture(f);
+}
+
 static void test_supervisor_second_signal_kills(void **state) {
   (void)state;
   bool is_reported;
@@ -643,6 +693,9 @@ int main(void) {
       cmocka_unit_test(test_supervisor_progress_allows_more_restarts),
       cmocka_unit_test(test_supervisor_status_2_passes_through),
       cmocka_unit_test(test_supervisor_signal_stops_in_order),
+      cmocka_unit_test(test_supervisor_signal_and_failed_save_gives_status_1),
+      cmocka_unit_test(test_supervisor_signal_and_killed_rank_gives_status_1),
+      cmocka_unit_test(test_supervisor_signal_ends_a_command_that_saves_nothing_with_status_3),
       cmocka_unit_test(test_supervisor_second_signal_kills),
       cmocka_unit_test(test_supervisor_signal_after_a_fault_does_not_restart),
       cmocka_unit_test(test_supervisor_lost_agent_restarts_on_the_next),

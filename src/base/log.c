@@ -24,6 +24,14 @@ static pthread_mutex_t hold_lock = PTHREAD_MUTEX_INITIALIZER;
 /* True while the cursor is at the end of a status line. Signal handlers read it. */
 static atomic_bool live;
 
+static LogTaker taker;
+static void *taker_context;
+
+void log_divert(LogTaker take, void *context) {
+  taker = take;
+  taker_context = context;
+}
+
 void log_speaker(const char *name) {
   snprintf(speaker, sizeof speaker, "%s", name);
 }
@@ -141,6 +149,10 @@ static void format_visible(char line[LINE], const char *fmt, va_list args) {
  * another rank's text between two writes. */
 static void print_line(const char *label, const char *color, const char *line) {
   char text[LINE + 256];
+  if (taker) {
+    taker(taker_context, label ? label : "", line);
+    return;
+  }
   const char *end = atomic_exchange(&live, false) ? "\n" : "";
   int n = label ? snprintf(text, sizeof text, "%s%s%s%s%s%s\n", end, color ? color : "", label,
                            color ? "\033[0m" : "", speaker, line)

@@ -34,6 +34,10 @@ void log_hold(void); /* Stores messages in memory until log_to opens the log fil
 void log_to_end(void);
 /* Returns the number of lines that could not be written to the log file. */
 uint64_t log_lost(void);
+/* Passes messages to `take` instead of printing them; NULL: prints them again. `label` is "",
+ * "warning: " or "trireme: "; `line` has no line break. */
+typedef void (*LogTaker)(void *context, const char *label, const char *line);
+void log_divert(LogTaker take, void *context);
 /* Prints an error from a signal handler, before _exit. Takes no lock and allocates nothing. */
 void log_from_signal(const char *text);
 /* Returns true if standard error is a terminal and the variable NO_COLOR does not forbid

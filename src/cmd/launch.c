@@ -13,6 +13,7 @@
 #include "launch/agent.h"
 #include "launch/console.h"
 #include "launch/machine.h"
+#include "launch/signals.h"
 #include "launch/source_local.h"
 #include "launch/source_slurm.h"
 #include "launch/source_ssh.h"
@@ -203,14 +204,22 @@ static Err open_sources(Launch *l, const OptSet *opts, Rendezvous *rendezvous, S
   return err;
 }
 
+/* Is standard output what the command is run for? Of train and prepare that is their directory. */
+static bool has_results(const char *command) {
+  return strcmp(command, "translate") == 0 || strcmp(command, "bench") == 0;
+}
+
 static Err run_supervisor(Launch *l, const OptSet *opts, Rendezvous *rendezvous) {
   Console *console = NULL;
   Supervisor *supervisor = NULL;
   Source source[2];
   int sources;
   bool is_reported = false;
+  sigset_t signals;
+  signals_save(&signals);
   ConsoleSpec spec = {.log_dir = l->log_dir,
                       .run = l->run,
+                      .has_results = has_results(l->argv[0]),
                       .all_output = opt_flag(opts, "all-output"),
                       .is_quiet = opt_flag(opts, "quiet")};
   Err err = open_sources(l, opts, rendezvous, source, &sources);
@@ -221,6 +230,7 @@ static Err run_supervisor(Launch *l, const OptSet *opts, Rendezvous *rendezvous)
   for (int i = 0; i < sources && !supervisor; i++) source[i].close(source[i].self);
   supervisor_close(supervisor);
   Err lost = console_close(console);
+  signals_restore(&signals);
   if (err && is_reported) log_mute(); /* the workers have printed the reason */
   if (err) err_give(&why);
   return err ? err : lost;

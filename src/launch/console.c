@@ -1,14 +1,17 @@
-/* Cuts output into lines, keeps the last ones of each rank, and queues them for the thread of
- * console_writer.c. Depends on console_writer, protocol. */
+/* Cuts output into lines, keeps the last ones of each rank, and queues them for the threads of
+ * console_screen.c and console_writer.c. Depends on both, and protocol. */
 #include "launch/console.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "launch/console_screen.h"
 #include "launch/console_writer.h"
 #include "launch/protocol.h"
 
@@ -28,26 +31,14 @@ typedef struct {
 } RankOutput;
 
 struct Console {
-  Writer *writer;
+  Writer *writer; /* log files */
+  Screen *screen;
+  char log_dir[FILE_PATH_MAX];
   bool all_output, is_quiet;
   bool has_live_line; /* the cursor is behind rank 0's status line */
   RankOutput *rank;   /* element 0 is mpirun, element r + 1 is rank r */
   size_t ranks, capacity;
 };
-
-Err console_open(Console **out, const ConsoleSpec *spec) {
-  Console *c;
-  *out = NULL;
-  TRY(mem_alloc(&c, 1, sizeof *c));
-  c->all_output = spec->all_output;
-  c->is_quiet = spec->is_quiet;
-  Err err = writer_open(&c->writer, spec->log_dir, spec->run);
-  if (err)
-    mem_free(c);
-  else
-    *out = c;
-  return err;
-}
 
 /* The streams of a rank; NULL: out of memory, which drops its output. */
 static RankOutput *get_source(Console *c, uint32_t rank) {
@@ -85,7 +76,7 @@ static bool is_printed(const Console *c, uint32_t rank) {
 
 /* Ends rank 0's status line on the terminal before something else is printed. */
 static void leave_live_line(Console *c) {
-  if (c->has_live_line) writer_print(c->writer, WRITER_STDERR, "\n", 1);
+  if (c->has_live_line) screen_print(c->screen, SCREEN_STDERR, "\n", 1);
   c->has_live_line = false;
 }
 
@@ -97,7 +88,7 @@ static void print_line(Console *c, uint32_t rank, uint8_t stream, const char *li
   if (c->all_output) snprintf(prefix, sizeof prefix, "[%u] ", rank);
   str_add(&text, prefix);
   str_addn(&text, line, len);
-  writer_print(c->writer, stream == OUTPUT_STDOUT ? WRITER_STDOUT : WRITER_STDERR,
+  screen_print(c->screen, stream == OUTPUT_STDOUT ? SCREEN_STDOUT : SCREEN_STDERR,
                str_text(&text), text.len);
   str_free(&text);
 }
@@ -132,7 +123,7 @@ void console_add(Console *c, uint32_t rank, uint8_t stream, const uint8_t *bytes
   Str *line = &s->stream[stream != OUTPUT_STDOUT].line;
   s->stream[stream != OUTPUT_STDOUT].kind = stream;
   if (stream == OUTPUT_TERMINAL) {
-    writer_print(c->writer, WRITER_STDERR, at, len);
+    screen_print(c->screen, SCREEN_STDERR, at, len);
     c->has_live_line = end[-1] != '\n';
   }
   while (at < end) {
@@ -160,17 +151,31 @@ void console_finish_lines(Console *c) {
   }
 }
 
-static void print_labeled(Console *c, bool is_shown, const char *label, const char *fmt,
-                          va_list args) {
-  char raw[4096], visible[4096], text[4200];
-  vsnprintf(raw, sizeof raw, fmt, args);
-  utf8_visible(raw, visible, sizeof visible);
-  int n = snprintf(text, sizeof text, "%s%s\n", label, visible);
+#define MESSAGE_MAX 8192 /* bytes; the rest is cut */
+
+/* Prints a line and adds it to launch.log. */
+static void add_message(Console *c, bool is_shown, const char *label, const char *line) {
+  char text[MESSAGE_MAX + 100];
+  int n = snprintf(text, sizeof text, "%s%.*s\n", label, MESSAGE_MAX, line);
   if (is_shown) {
     leave_live_line(c);
-    writer_print(c->writer, WRITER_STDERR, text, (size_t)n);
+    screen_print(c->screen, SCREEN_STDERR, text, (size_t)n);
   }
   writer_log_with_time(c->writer, "launch.log", text, (size_t)n);
+}
+
+/* A message of another part of the program (base/log.h), which must not wait for the terminal
+ * either. */
+static void take_message(void *console, const char *label, const char *line) {
+  add_message(console, true, label, line);
+}
+
+static void print_labeled(Console *c, bool is_shown, const char *label, const char *fmt,
+                          va_list args) {
+  char raw[MESSAGE_MAX], visible[MESSAGE_MAX];
+  vsnprintf(raw, sizeof raw, fmt, args);
+  utf8_visible(raw, visible, sizeof visible);
+  add_message(c, is_shown, label, visible);
 }
 
 void console_say(Console *c, const char *fmt, ...) {
@@ -205,6 +210,46 @@ void console_tail(Console *c, uint32_t rank, Str *out) {
   str_add(out, at);
 }
 
+Err console_open(Console **out, const ConsoleSpec *spec) {
+  Console *c;
+  *out = NULL;
+  TRY(mem_alloc(&c, 1, sizeof *c));
+  c->all_output = spec->all_output;
+  c->is_quiet = spec->is_quiet;
+  snprintf(c->log_dir, sizeof c->log_dir, "%s", spec->log_dir);
+  ScreenSpec screen = {.log_dir = spec->log_dir, .has_results = spec->has_results};
+  Err err = screen_open(&c->screen, &screen);
+  if (!err) err = writer_open(&c->writer, spec->log_dir, spec->run);
+  if (err) {
+    ErrRecord why = err_copy();
+    ScreenLoss ignored;
+    Err closed = screen_close(c->screen, &ignored);
+    (void)closed; /* nothing was printed */
+    mem_free(c);
+    return err_give(&why);
+  }
+  log_divert(take_message, c);
+  *out = c;
+  return ERR_OK;
+}
+
+/* Ends the printing first: launch.log gets the number of lines that were not shown. */
+static Err close_threads(Console *c) {
+  char text[FILE_PATH_MAX + 200];
+  ScreenLoss loss;
+  Err err = screen_close(c->screen, &loss);
+  ErrRecord why = err_copy();
+  snprintf(text, sizeof text,
+           "warning: %" PRIu64
+           " lines were not shown, as the terminal took none for a while; "
+           "the log files in %s have them\n",
+           loss.lines, c->log_dir);
+  if (loss.lines) writer_log_with_time(c->writer, "launch.log", text, strlen(text));
+  if (loss.is_blocked) log_mute(); /* the last message would wait for the terminal, too */
+  Err lost = writer_close(c->writer);
+  return err ? err_give(&why) : lost;
+}
+
 Err console_close(Console *c) {
   if (!c) return ERR_OK;
   console_finish_lines(c);
@@ -215,7 +260,8 @@ Err console_close(Console *c) {
     str_free(&c->rank[i].tail);
   }
   mem_free(c->rank);
-  Err err = writer_close(c->writer);
+  log_divert(NULL, NULL);
+  Err err = close_threads(c);
   mem_free(c);
   return err;
 }

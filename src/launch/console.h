@@ -2,8 +2,9 @@
  * supervisor's own lines, and a log file per rank.
  *
  * Files and terminals may block (Ctrl-S, a hung network drive), and the supervisor must not: its
- * heartbeats would stop and the agents would end the run. So lines are queued, and a thread writes
- * them. If the thread falls behind by QUEUE_MAX bytes, lines are dropped and counted.
+ * heartbeats would stop and the agents would end the run. So lines are queued, and threads write
+ * them: one to the terminal, one to the log files, which are complete whatever the terminal does.
+ * Messages of base/log.h take the same way while a console is open.
  *
  * Threads: all functions are called by the supervisor's thread. Depends on base. */
 #ifndef LAUNCH_CONSOLE_H
@@ -22,12 +23,15 @@ typedef struct {
   /* If not NULL: the log directory is inside this run, which train must create itself. Lines are
    * kept in memory until RUN/config exists; if it never does, no file is written. */
   const char *run;
-  bool all_output; /* print every rank, each line with the prefix "[N] " */
-  bool is_quiet;   /* print none of the supervisor's lines but warnings and errors */
+  bool has_results; /* see ScreenSpec */
+  bool all_output;  /* print every rank, each line with the prefix "[N] " */
+  bool is_quiet;    /* print none of the supervisor's lines but warnings and errors */
 } ConsoleSpec;
 
 NODISCARD Err console_open(Console **c, const ConsoleSpec *spec);
-/* Writes what is queued, and reports lines that were lost. NULL is allowed. */
+/* Writes what is queued. An error: lines of a log file, or results, were lost. Lines that a blocked
+ * terminal did not take are none; if it still takes nothing, later messages of base/log.h are
+ * muted. NULL is allowed. */
 NODISCARD Err console_close(Console *c);
 
 /* Output of a rank (or of mpirun) with the stream of protocol.h; cut into lines here. */

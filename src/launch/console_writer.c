@@ -1,37 +1,21 @@
-/* Writes lines on a thread. Depends on base/lines, base/thread. */
+/* Appends lines to log files on a thread. Depends on console_queue, base/lines, base/thread. */
 #include "launch/console_writer.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/lines.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "base/thread.h"
+#include "launch/console_queue.h"
 
 #define QUEUE_MAX   ((size_t)16 << 20) /* bytes */
 #define PENDING_MAX ((size_t)4 << 20)  /* bytes kept until the run exists */
-
-typedef struct Item Item;
-struct Item {
-  Item *next;
-  WriterStream stream;
-  char name[64]; /* log file; "": the console */
-  size_t len;
-  char bytes[];
-};
-
-typedef struct {
-  Item *first, **end;
-  size_t bytes;
-} Queue;
 
 typedef struct {
   char name[64];
@@ -42,60 +26,31 @@ struct Writer {
   pthread_t thread;
   pthread_mutex_t lock;
   pthread_cond_t changed;
-  Queue queue;      /* under the lock */
+  LineQueue queue;  /* under the lock */
   bool is_ending;   /* under the lock */
   uint64_t dropped; /* under the lock: lines for which the queue had no room */
 
   /* The thread's own, until it has ended. */
   char dir[FILE_PATH_MAX], run[FILE_PATH_MAX];
   bool is_dir_made;
-  Queue pending; /* lines of log files until the run exists */
+  LineQueue pending; /* lines of log files until the run exists */
   LogFile *file;
   size_t files, capacity;
   ErrRecord wrong; /* the first file that could not be opened or written */
   uint64_t lost;   /* lines */
 };
 
-static void push_item(Queue *q, Item *item) {
-  item->next = NULL;
-  *q->end = item;
-  q->end = &item->next;
-  q->bytes += sizeof *item + item->len;
-}
-
-static Item *pop(Queue *q) {
-  Item *item = q->first;
-  if (!item) return NULL;
-  q->first = item->next;
-  if (!q->first) q->end = &q->first;
-  q->bytes -= sizeof *item + item->len;
-  return item;
-}
-
-/* Queues an item, or counts it as dropped. */
-static void queue_item(Writer *w, WriterStream stream, const char *name, const char *bytes,
-                       size_t len) {
-  Item *item = NULL;
+void writer_log(Writer *w, const char *name, const char *line, size_t len) {
+  LineItem *item = NULL;
   pthread_mutex_lock(&w->lock);
-  if (w->queue.bytes + len > QUEUE_MAX || mem_alloc(&item, 1, sizeof *item + len)) {
-    w->dropped++;
-  } else {
-    item->stream = stream;
-    snprintf(item->name, sizeof item->name, "%s", name);
-    item->len = len;
-    memcpy(item->bytes, bytes, len);
-    push_item(&w->queue, item);
+  if (w->queue.bytes + len <= QUEUE_MAX) item = line_queue_make_item(0, name, line, len);
+  if (item) {
+    line_queue_push(&w->queue, item);
     pthread_cond_signal(&w->changed);
+  } else {
+    w->dropped++;
   }
   pthread_mutex_unlock(&w->lock);
-}
-
-void writer_print(Writer *w, WriterStream stream, const char *bytes, size_t len) {
-  queue_item(w, stream, "", bytes, len);
-}
-
-void writer_log(Writer *w, const char *name, const char *line, size_t len) {
-  queue_item(w, WRITER_STDERR, name, line, len);
 }
 
 void writer_log_with_time(Writer *w, const char *name, const char *line, size_t len) {
@@ -109,26 +64,6 @@ void writer_log_with_time(Writer *w, const char *name, const char *line, size_t 
   str_addn(&text, line, len);
   writer_log(w, name, str_text(&text), text.len);
   str_free(&text);
-}
-
-/* Standard error that nobody reads is no error, as in every command. */
-static void print_item(Writer *w, const Item *item) {
-  int fd = item->stream == WRITER_STDOUT ? STDOUT_FILENO : STDERR_FILENO;
-  for (size_t at = 0; at < item->len;) {
-    ssize_t n = write(fd, item->bytes + at, item->len - at);
-    if (n > 0) {
-      at += (size_t)n;
-    } else if (n < 0 && errno == EAGAIN) { /* another process made the terminal non-blocking */
-      struct pollfd ready = {.fd = fd, .events = POLLOUT};
-      poll(&ready, 1, -1);
-    } else if (n < 0 && errno != EINTR) {
-      if (fd == STDOUT_FILENO && !w->wrong.code) {
-        err_set(ERR_WORK, "cannot write to standard output: %s", strerror(errno));
-        w->wrong = err_take(ERR_WORK);
-      }
-      return;
-    }
-  }
 }
 
 static Err open_log(Writer *w, const char *name, LineFile **file) {
@@ -150,7 +85,7 @@ static Err open_log(Writer *w, const char *name, LineFile **file) {
   return ERR_OK;
 }
 
-static void log_item(Writer *w, const Item *item) {
+static void log_item(Writer *w, const LineItem *item) {
   LineFile *file;
   Err err = open_log(w, item->name, &file);
   if (!err) err = lines_add(file, item->bytes, item->len);
@@ -167,21 +102,19 @@ static bool is_run_made(const Writer *w) {
 }
 
 static void flush_pending(Writer *w) {
-  for (Item *item; (item = pop(&w->pending));) {
+  for (LineItem *item; (item = line_queue_pop(&w->pending));) {
     log_item(w, item);
     mem_free(item);
   }
 }
 
-static void handle_item(Writer *w, Item *item) {
+static void handle_item(Writer *w, LineItem *item) {
   bool is_kept = false;
-  if (!item->name[0]) {
-    print_item(w, item);
-  } else if (is_run_made(w)) {
+  if (is_run_made(w)) {
     flush_pending(w);
     log_item(w, item);
   } else if (w->pending.bytes + item->len < PENDING_MAX) {
-    push_item(&w->pending, item);
+    line_queue_push(&w->pending, item);
     is_kept = true;
   } else {
     w->lost++;
@@ -194,7 +127,7 @@ static void *run_writer(void *argument) {
   for (;;) {
     pthread_mutex_lock(&w->lock);
     while (!w->queue.first && !w->is_ending) pthread_cond_wait(&w->changed, &w->lock);
-    Item *item = pop(&w->queue);
+    LineItem *item = line_queue_pop(&w->queue);
     pthread_mutex_unlock(&w->lock);
     if (!item) break;
     handle_item(w, item);
@@ -210,12 +143,12 @@ static Err start_writer(Writer *w, const char *log_dir, const char *run) {
   if (run) TRY(file_join(w->run, run, ""));
   TRY(mem_alloc(&w->file, FILES_MAX, sizeof *w->file));
   w->capacity = FILES_MAX;
-  w->queue.end = &w->queue.first;
-  w->pending.end = &w->pending.first;
+  line_queue_init(&w->queue);
+  line_queue_init(&w->pending);
   pthread_mutex_init(&w->lock, NULL);
   pthread_cond_init(&w->changed, NULL);
   if (thread_start(&w->thread, run_writer, w)) return ERR_OK;
-  return err_set(ERR_WORK, "cannot start a thread for the console");
+  return err_set(ERR_WORK, "cannot start a thread for log files");
 }
 
 Err writer_open(Writer **out, const char *log_dir, const char *run) {
@@ -238,10 +171,12 @@ static Err report_losses(const Writer *w) {
     return w->lost ? err_context("%" PRIu64 " lines of log files are lost", w->lost) : err;
   }
   if (w->dropped + w->lost)
-    return err_set(ERR_WORK,
-                   "%" PRIu64
-                   " lines were not printed or logged: the terminal or %s is too slow",
-                   w->dropped + w->lost, w->dir);
+    return err_set(
+        ERR_WORK,
+        "%" PRIu64
+        " lines of log files are lost: %s takes them too slowly; pass --log-dir with "
+        "a directory on a local disk",
+        w->dropped + w->lost, w->dir);
   return ERR_OK;
 }
 
@@ -254,7 +189,7 @@ Err writer_close(Writer *w) {
   pthread_join(w->thread, NULL);
   Err err = report_losses(w);
   for (size_t i = 0; i < w->files; i++) lines_close(&w->file[i].file);
-  for (Item *item; (item = pop(&w->pending));) mem_free(item);
+  line_queue_clear(&w->pending);
   pthread_mutex_destroy(&w->lock);
   pthread_cond_destroy(&w->changed);
   mem_free(w->file);

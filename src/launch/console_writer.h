@@ -1,5 +1,5 @@
-/* The thread that writes to the console and to log files, and its queue. Threads: all functions are
- * called by one thread, which never waits for a file. Depends on base. */
+/* The thread that writes log files, and its queue. Threads: all functions are called by one thread,
+ * and none but writer_close waits for a file. Depends on base. */
 #ifndef LAUNCH_CONSOLE_WRITER_H
 #define LAUNCH_CONSOLE_WRITER_H
 
@@ -8,12 +8,9 @@
 #include "base/err.h"
 
 typedef struct Writer Writer;
-typedef enum { WRITER_STDOUT, WRITER_STDERR } WriterStream;
 
 /* See ConsoleSpec for log_dir and run. */
 NODISCARD Err writer_open(Writer **w, const char *log_dir, const char *run);
-/* Queues bytes for the console; they are written with one call of write(). */
-void writer_print(Writer *w, WriterStream stream, const char *bytes, size_t len);
 /* Queues a line, with its line break, for LOGDIR/name. */
 void writer_log(Writer *w, const char *name, const char *line, size_t len);
 void writer_log_with_time(Writer *w, const char *name, const char *line, size_t len);

@@ -103,6 +103,22 @@ stopped() {
   until_true is_clear
 }
 
+# As after Ctrl-S, or with a pager that is stopped: what is printed waits for ever.
+@test "a terminal that takes nothing: the exit status is the run's, and the log files are complete" {
+  mkfifo "$T/terminal"
+  exec 7<> "$T/terminal"
+  dd if=/dev/zero of="$T/terminal" oflag=nonblock bs=4096 2> /dev/null || true # until it is full
+  TRIREME_FAULT=console-wait:1 launch 1 -- --steps 4 --log-every 1 > "$T/terminal" 2>&1 3>&- 7>&-
+  run env TRIREME_FAULT=console-wait:1 LAUNCH_TEST_MARK="$T" sh -c 'exec "$@" > "$0" 2>&1 7>&-' "$T/terminal" \
+    "$TRIREME" launch --nproc-per-node 1 -- train --data "$SET" --run "$T/wrong" --preset none
+  [ "$status" -eq 2 ]
+  exec 7>&-
+  grep -q '^step 4 ' "$RUN/launch/rank-0.log"
+  grep -q '^done at step 4 ' "$RUN/launch/rank-0.log"
+  grep -qE 'warning: [0-9]+ lines were not shown, as the terminal took none for a while; the log files in ' \
+    "$RUN/launch/launch.log"
+}
+
 @test "one rank needs no mpirun" {
   mkdir "$T/bin"
   PATH="$T/bin:/bin" launch 1 -- --steps 3 > "$T/out" 2>&1

@@ -1,12 +1,15 @@
 /* The console of launch: whole lines, log files, what a terminal overwrites. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "launch/console.h"
 #include "launch/protocol.h"
+#include "launch/signals.h"
 #include "support.h"
 
 typedef struct {
@@ -44,7 +47,8 @@ static void capture_console(Fixture *f) {
 }
 
 static void release_console(Fixture *f) {
-  fflush(NULL);
+  fflush(stdout); /* not all files: a thread of a test may wait for input */
+  fflush(stderr);
   for (int i = 0; i < 2; i++) {
     dup2(f->saved[i], i + 1);
     close(f->saved[i]);
@@ -204,6 +208,151 @@ static void test_console_unwritable_log_is_an_error_at_the_end(void **state) {
   assert_file(f, "err", "line\n");
 }
 
+/* ---- a terminal that takes nothing ---- */
+
+enum { LINES = 60000, LINE_BYTES = 100 }; /* 6 MB: more than may wait for the terminal */
+
+/* Makes standard error a pipe that nobody reads; returns its other end. */
+static int block_terminal(Fixture *f) {
+  int ends[2];
+  capture_console(f);
+  assert_int_equal(pipe(ends), 0);
+  assert_true(dup2(ends[1], STDERR_FILENO) >= 0);
+  close(ends[1]);
+  return ends[0];
+}
+
+static Console *open_blocked(Fixture *f, int *reader, bool has_results) {
+  Console *c;
+  ConsoleSpec spec = {.log_dir = f->log, .has_results = has_results};
+  *reader = block_terminal(f);
+  assert_int_equal(console_open(&c, &spec), ERR_OK);
+  return c;
+}
+
+static void add_lines(Console *c, uint8_t stream) {
+  char line[LINE_BYTES + 1];
+  for (int i = 0; i < LINES; i++) {
+    snprintf(line, sizeof line, "%-*d\n", LINE_BYTES - 1, i);
+    add(c, 0, stream, line);
+  }
+}
+
+/* The log file has every line, in order. */
+static void assert_log_is_complete(const Fixture *f) {
+  char path[FILE_PATH_MAX];
+  Str log = {0};
+  assert_int_equal(file_join(path, f->log, "rank-0.log"), ERR_OK);
+  assert_int_equal(file_read(path, (size_t)LINES * LINE_BYTES + 1, &log), ERR_OK);
+  assert_int_equal(log.len, (size_t)LINES * LINE_BYTES);
+  for (int i = 0; i < LINES; i++) assert_int_equal(atoi(log.s + (size_t)i * LINE_BYTES), i);
+  str_free(&log);
+}
+
+static void assert_launch_log_has(const Fixture *f, const char *words) {
+  char path[FILE_PATH_MAX];
+  Str log = {0};
+  assert_int_equal(file_join(path, f->log, "launch.log"), ERR_OK);
+  assert_int_equal(file_read(path, 1 << 20, &log), ERR_OK);
+  assert_non_null(strstr(str_text(&log), words));
+  str_free(&log);
+}
+
+/* Without its own thread and its own limit for the log, lines of the log were dropped with those of
+ * the terminal, and the end waited for ever. */
+static void test_console_blocked_terminal_keeps_logs_and_is_no_error(void **state) {
+  int reader;
+  setenv("TRIREME_FAULT", "console-wait:1", 1);
+  Console *c = open_blocked(*state, &reader, false);
+  add_lines(c, OUTPUT_STDERR);
+  Err err = console_close(c);
+  close(reader);
+  release_console(*state);
+  unsetenv("TRIREME_FAULT");
+  assert_int_equal(err, ERR_OK);
+  assert_log_is_complete(*state);
+  assert_launch_log_has(*state, " lines were not shown, as the terminal took none for a while");
+}
+
+typedef struct {
+  int fd;
+  uint64_t lines, not_shown;
+} Reader;
+
+/* Reads a pipe to its end: counts lines, and what the notices of dropped lines say. */
+static void *read_lines(void *argument) {
+  Reader *r = argument;
+  FILE *in = fdopen(r->fd, "r");
+  char line[FILE_PATH_MAX + 200];
+  while (fgets(line, sizeof line, in)) {
+    unsigned long long n;
+    if (sscanf(line, "warning: %llu lines are not shown", &n) == 1)
+      r->not_shown += n;
+    else
+      r->lines++;
+  }
+  fclose(in);
+  return NULL;
+}
+
+static void test_console_dropped_lines_are_counted_when_the_terminal_continues(void **state) {
+  Reader r = {0};
+  pthread_t thread;
+  Console *c = open_blocked(*state, &r.fd, false);
+  add_lines(c, OUTPUT_STDERR);
+  assert_int_equal(pthread_create(&thread, NULL, read_lines, &r), 0);
+  Err err = console_close(c);
+  release_console(*state); /* the end of the pipe */
+  pthread_join(thread, NULL);
+  assert_int_equal(err, ERR_OK);
+  assert_true(r.not_shown > 0);
+  assert_int_equal(r.lines + r.not_shown, LINES);
+  assert_log_is_complete(*state);
+}
+
+/* Results may not be lost in silence: a user's signal ends the wait for their reader. */
+static void test_console_lost_results_are_an_error(void **state) {
+  Fixture *f = *state;
+  sigset_t term, before;
+  int reader;
+  sigemptyset(&term);
+  sigaddset(&term, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &term, &before);
+  Console *c = open_blocked(f, &reader, true);
+  assert_true(dup2(STDERR_FILENO, STDOUT_FILENO) >= 0);
+  add_lines(c, OUTPUT_STDOUT);
+  kill(getpid(), SIGTERM);
+  Err err = console_close(c);
+  close(reader);
+  release_console(f);
+  signals_restore(&before);
+  assert_int_equal(err, ERR_WORK);
+  assert_non_null(strstr(err_message(), "lines of standard output are lost"));
+}
+
+static void test_console_takes_messages_of_the_log(void **state) {
+  Console *c = open_console(*state, false);
+  log_warn("a stranger at the door");
+  close_console(*state, c);
+  assert_file(*state, "err", "warning: a stranger at the door\n");
+  assert_launch_log_has(*state, "warning: a stranger at the door\n");
+}
+
+/* ---- signals ---- */
+
+static void test_signals_restore_discards_what_came_while_blocked(void **state) {
+  sigset_t before, term, after;
+  (void)state;
+  signals_save(&before);
+  sigemptyset(&term);
+  sigaddset(&term, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &term, NULL);
+  kill(getpid(), SIGTERM);
+  signals_restore(&before);
+  pthread_sigmask(SIG_BLOCK, NULL, &after);
+  assert_false(sigismember(&after, SIGTERM));
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void) {
@@ -218,6 +367,11 @@ int main(void) {
       CASE(test_console_logs_wait_until_the_run_exists),
       CASE(test_console_makes_no_run),
       CASE(test_console_unwritable_log_is_an_error_at_the_end),
+      CASE(test_console_takes_messages_of_the_log), /* before a blocked terminal mutes them */
+      CASE(test_console_blocked_terminal_keeps_logs_and_is_no_error),
+      CASE(test_console_dropped_lines_are_counted_when_the_terminal_continues),
+      CASE(test_console_lost_results_are_an_error),
+      cmocka_unit_test(test_signals_restore_discards_what_came_while_blocked),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -194,6 +194,20 @@ static void test_command_output_and_status_are_returned(void **state) {
   command_free(&r);
 }
 
+static void test_command_starts_with_no_signal_blocked(void **state) {
+  (void)state;
+  const char *const argv[] = {"grep", "SigBlk", "/proc/self/status", NULL};
+  CommandResult r;
+  sigset_t term, before;
+  sigemptyset(&term);
+  sigaddset(&term, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &term, &before);
+  OK(command_run(argv, 60, &r));
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  assert_string_equal(str_text(&r.out), "SigBlk:\t0000000000000000\n");
+  command_free(&r);
+}
+
 static void test_command_not_found_is_127(void **state) {
   (void)state;
   const char *const argv[] = {"there-is-no-such-program", NULL};
@@ -245,6 +259,7 @@ int main(void) {
       cmocka_unit_test(test_probe_directory_relative_missing_measures_the_current),
       cmocka_unit_test(test_probe_directory_not_writable_is_a_problem),
       cmocka_unit_test(test_command_output_and_status_are_returned),
+      cmocka_unit_test(test_command_starts_with_no_signal_blocked),
       cmocka_unit_test(test_command_not_found_is_127),
       cmocka_unit_test(test_command_over_its_time_is_killed_with_its_children),
       cmocka_unit_test(test_command_much_output_is_cut),

@@ -18,15 +18,15 @@
 
 enum {
   LENGTH_BYTES = 4,
-  READ_MIN = 16 << 10, /* bytes by which the receive buffer grows at least */
-  KEEP_MAX = 1 << 20,  /* an empty buffer that is larger is freed */
-  TYPE_OWN = 0, /* frames of the channel itself: no payload is a heartbeat, else END_MARK */
+  READ_MIN = 16 << 10, /* smallest number of bytes by which the receive buffer grows */
+  KEEP_MAX = 1 << 20,  /* an empty buffer of more bytes than this is freed */
+  TYPE_OWN = 0, /* type of the channel's own frames: heartbeat (no payload) or END_MARK */
   END_MARK = 1,
-  BODY_MAX = 1 + CHANNEL_FRAME_MAX, /* type and payload */
-  SEAL_AHEAD = 64 << 10,            /* bytes that are encrypted before they can be written */
+  BODY_MAX = 1 + CHANNEL_FRAME_MAX, /* largest type and payload of a frame, in bytes */
+  SEAL_AHEAD = 64 << 10,            /* bytes that are encrypted ahead of writing */
 };
 
-/* A queue of bytes: [begin, end) of an array that grows. */
+/* A queue of bytes: the bytes [begin, end) of an array that grows. */
 typedef struct {
   uint8_t *bytes;
   size_t begin, end, capacity;
@@ -36,27 +36,29 @@ struct Channel {
   int in, out;
   char name[128];
   ByteQueue
-      received; /* [begin, checked) are whole frames, [checked, end) the beginning of one */
+      received; /* [begin, checked) holds complete frames, [checked, end) an incomplete one */
   size_t checked;
-  ByteQueue unsent;  /* frames */
+  ByteQueue unsent;  /* frames that are queued to be sent */
   Handshake *secure; /* NULL: no encryption */
-  ByteQueue sealed;  /* with encryption: handshake messages and records, to be written */
-  ByteQueue opened;  /* scratch memory for the contents of one record */
+  /* With encryption: handshake messages and encrypted records to be written. */
+  ByteQueue sealed;
+  ByteQueue opened; /* working memory for the contents of one record */
   double handshake_until;
   double heartbeat_every, silence_limit;
-  double last_received, last_sent; /* seconds of progress_clock() */
+  double last_received, last_sent; /* times by progress_clock() */
   bool has_sent_end, has_received_end;
   bool is_key_refused;
-  bool is_out_broken; /* a write failed: the peer reads no more */
-  ErrRecord failure;  /* code ERR_OK while the channel works */
+  bool is_out_broken; /* a write has failed; the peer no longer reads */
+  ErrRecord failure;  /* its code is ERR_OK until the channel fails */
 };
 
 static size_t count_bytes(const ByteQueue *q) {
   return q->end - q->begin;
 }
 
-/* Makes room for `need` bytes after `end`. Used bytes move to the beginning; if less than a fifth of
- * the array was free there, it also grows, so that moves cost a constant time per byte. */
+/* Makes room for `need` bytes after `end`: moves the queued bytes to the beginning of the
+ * array. If that frees little, the array also grows, so that the moves cost a constant time per
+ * byte. */
 static Err reserve_bytes(ByteQueue *q, size_t need) {
   if (q->capacity - q->end >= need) return ERR_OK;
   size_t used = count_bytes(q), freed = q->begin;
@@ -89,7 +91,7 @@ static size_t get_length(const uint8_t *at) {
   return length;
 }
 
-/* Makes the recorded error the channel's last. */
+/* Stores the error, which all later calls return. */
 static Err fail_channel(Channel *c, Err err) {
   c->failure = err_take(err);
   return err;
@@ -102,7 +104,8 @@ static Err set_nonblocking(int fd, const char *name) {
   return ERR_OK;
 }
 
-/* Frames are small and often answered: do not delay them. Not an error for what is not TCP. */
+/* Sends frames without delay (TCP_NODELAY), because they are small and often answered. Fails
+ * without effect on other descriptors than TCP. */
 static void disable_delay(int fd) {
   int on = 1;
   (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -186,7 +189,7 @@ size_t channel_unsent(const Channel *c) {
   return count_bytes(&c->unsent) + count_bytes(&c->sealed);
 }
 
-/* Bytes that a frame is longer on the wire than its type and payload. */
+/* Bytes that encryption adds to a frame. */
 static size_t count_extra(const Channel *c) {
   return c->secure ? HANDSHAKE_RECORD_EXTRA : 0;
 }
@@ -195,7 +198,8 @@ bool channel_is_ended(const Channel *c) {
   return c->has_received_end;
 }
 
-/* A whole frame always has room, so a receive buffer that is full holds one to be read. */
+/* Returns false if the receive buffer holds at least one complete frame, which must be read
+ * first. */
 static bool can_receive(const Channel *c) {
   return count_bytes(&c->received) < LENGTH_BYTES + BODY_MAX + count_extra(c);
 }
@@ -272,7 +276,7 @@ static Err refuse_frame(const Channel *c, size_t length) {
       c->name, length, 1 + count_extra(c), BODY_MAX + count_extra(c));
 }
 
-/* Replaces a record by its contents, at the same place. */
+/* Decrypts a record in place. */
 static Err open_record(Channel *c, uint8_t *at, size_t length) {
   size_t body = length - HANDSHAKE_RECORD_EXTRA;
   TRY(reserve_bytes(&c->opened, body));
@@ -283,7 +287,8 @@ static Err open_record(Channel *c, uint8_t *at, size_t length) {
   return ERR_OK;
 }
 
-/* A heartbeat has done its work when it arrives; an end mark must be the last. */
+/* Handles a frame of the channel itself. A heartbeat needs no action; an end mark must be the
+ * last frame. */
 static Err take_own_frame(Channel *c, const uint8_t *payload, size_t len) {
   if (len == 0) return ERR_OK;
   if (len != 1 || payload[0] != END_MARK)
@@ -293,7 +298,7 @@ static Err take_own_frame(Channel *c, const uint8_t *payload, size_t len) {
   return ERR_OK;
 }
 
-/* Checks the frames that have arrived, and moves `checked` behind them. */
+/* Checks all complete frames in the receive buffer and moves `checked` after them. */
 static Err check_frames(Channel *c) {
   ByteQueue *q = &c->received;
   size_t extra = count_extra(c);
@@ -312,7 +317,8 @@ static Err check_frames(Channel *c) {
   return ERR_OK;
 }
 
-/* Makes room for the rest of a frame whose length is known and was checked, else for a length. */
+/* Makes room for the rest of an incomplete frame. If its length has not arrived yet, makes room
+ * for READ_MIN bytes. */
 static Err reserve_frame(Channel *c) {
   ByteQueue *q = &c->received;
   if (q->begin == q->end) {
@@ -329,7 +335,7 @@ static Err reserve_frame(Channel *c) {
   return err;
 }
 
-/* The peer has closed the connection during the handshake. */
+/* Sets the error for a peer that closed the connection during the handshake. */
 static Err explain_refusal(Channel *c) {
   c->is_key_refused = handshake_awaits_proof(c->secure);
   if (c->is_key_refused)
@@ -345,7 +351,7 @@ static Err explain_refusal(Channel *c) {
       c->name);
 }
 
-/* Reads at most `most` bytes, once, into the receive buffer, which has room for them. */
+/* Calls read() once, for at most `most` bytes, for which the receive buffer must have room. */
 static Err read_some(Channel *c, size_t most, size_t *got) {
   ByteQueue *q = &c->received;
   *got = 0;
@@ -365,7 +371,7 @@ static Err read_some(Channel *c, size_t most, size_t *got) {
   return ERR_OK;
 }
 
-/* Reads once what has arrived of frames. */
+/* Reads frames that have arrived; calls read() once. */
 static Err receive_frames(Channel *c, size_t *got) {
   *got = 0;
   if (!can_receive(c)) return ERR_OK;
@@ -374,8 +380,8 @@ static Err receive_frames(Channel *c, size_t *got) {
   return *got ? check_frames(c) : ERR_OK;
 }
 
-/* Reads exactly the message that the handshake expects: what a peer sends beyond it waits in the
- * kernel. */
+/* Reads no more than the message that the handshake expects; further bytes stay in the kernel's
+ * buffer. */
 static Err receive_message(Channel *c, size_t *got) {
   ByteQueue *q = &c->received;
   size_t whole = handshake_expects(c->secure);
@@ -392,7 +398,7 @@ static Err receive_message(Channel *c, size_t *got) {
   return ERR_OK;
 }
 
-/* Queues the next message of the handshake, if it is our turn. */
+/* Queues the next message of the handshake, if this side must send one. */
 static Err queue_message(Channel *c) {
   TRY(reserve_bytes(&c->sealed, HANDSHAKE_MESSAGE_MAX));
   c->sealed.end += handshake_take_message(c->secure, c->sealed.bytes + c->sealed.end);
@@ -411,7 +417,7 @@ static Err advance_handshake(Channel *c, size_t *got) {
       c->name);
 }
 
-/* Encrypts queued frames, some more than can be written at once. */
+/* Encrypts queued frames until SEAL_AHEAD bytes are ready to be written. */
 static Err seal_frames(Channel *c) {
   ByteQueue *from = &c->unsent, *to = &c->sealed;
   while (count_bytes(from) && count_bytes(to) < SEAL_AHEAD) {
@@ -427,8 +433,9 @@ static Err seal_frames(Channel *c) {
   return ERR_OK;
 }
 
-/* Writes until the kernel takes no more. A peer that reads no more may have sent a last message
- * that says why: the error is reported when there is nothing left to receive. */
+/* Writes until the kernel's buffer is full. A peer that no longer reads may have sent a last
+ * message with the reason, so a write error is reported only when there is nothing left to
+ * receive. */
 static Err send_bytes(Channel *c, bool has_received) {
   ByteQueue *q = c->secure ? &c->sealed : &c->unsent;
   while (!c->is_out_broken) {
@@ -459,7 +466,7 @@ static Err watch_peer(Channel *c) {
         "network cut)",
         c->name, silence);
   bool is_due = c->heartbeat_every > 0 && now - c->last_sent >= c->heartbeat_every;
-  /* While bytes wait, the peer does not read, or will see those. */
+  /* No heartbeat is needed while other bytes are waiting to be sent. */
   if (!is_due || c->has_sent_end || channel_unsent(c)) return ERR_OK;
   return queue_frame(c, TYPE_OWN, NULL, 0);
 }

@@ -1,4 +1,4 @@
-/* The steps of up, down and status. Depends on cluster_host, cluster_table. */
+/* The steps of `cluster up`, `down` and `status`. Depends on cluster_host, cluster_table. */
 #include "launch/cluster.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 #include "launch/cluster_internal.h"
 
-/* The variables that describe the program. */
+/* Sets the shell variables that describe the program's files. */
 static void set_program(Str *settings, const ClusterProgram *p) {
   Str sums = {0};
   for (size_t i = 0; i < p->files; i++)
@@ -31,7 +31,8 @@ static Err connect_host(Member *m, const void *unused) {
   return call_with_program(m, "probe");
 }
 
-/* Sends the files that the host lacks or that differ; an unchanged program costs no transfer. */
+/* Sends the files that are missing on the host or differ there. An unchanged program is not
+ * transferred. */
 static Err copy_program(Member *m, const void *unused) {
   (void)unused;
   for (size_t i = 0; i < m->spec->program.files; i++) {

@@ -1,12 +1,12 @@
-/* Sessions with one host: functions of cluster.sh, copies, and the reasons of failures. Nothing
- * secret is ever an argument: scripts and files are standard input. Depends on session, ssh. */
+/* Runs functions of cluster.sh on one host, copies files to it, and explains failures. Secrets
+ * are passed on standard input, never as arguments. Depends on session, ssh. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "launch/cluster_internal.h"
 
-/* Is host-key checking off in the user's configuration for this host? */
+/* Sets *is_off if the user's ssh configuration turns host-key checking off for this host. */
 static Err read_check_off(const SshCall *settings, bool *is_off) {
   SessionEnd end;
   Session s = {.argv = (const char *const *)settings->word};
@@ -18,7 +18,8 @@ static Err read_check_off(const SshCall *settings, bool *is_off) {
   return err;
 }
 
-/* Turns the call `ssh -G …` into an interactive one to the same target. */
+/* Converts the arguments of `ssh -G …` to those of an interactive session with the same
+ * target. */
 static Err make_interactive(SshCall *call, bool must_check) {
   mem_free(call->word[1]);
   if (must_check)
@@ -39,7 +40,7 @@ Err cluster_make_call(SshCall *call, const ClusterSpec *spec, const Host *host,
   return ssh_call_command(call, host, &spec->ssh, command, is_off);
 }
 
-/* Appends the last `most` lines that are not empty, joined by "; ". */
+/* Appends the last `most` lines of `text` that are not empty, separated by "; ". */
 static void add_last_lines(Str *out, const char *text, int most) {
   const char *line[8];
   int len[8], lines = 0;
@@ -59,8 +60,8 @@ static void add_last_lines(Str *out, const char *text, int most) {
   for (int i = 0; i < lines; i++) str_addf(out, "%s%.*s", i ? "; " : "", len[i], line[i]);
 }
 
-/* Explains a session that failed: ssh's own failures with their remedy, else the last lines that
- * cluster.sh printed to standard error. */
+/* Sets the error for a failed session: a failure of ssh itself with its remedy, or otherwise
+ * the last lines that cluster.sh printed to standard error. */
 static Err explain_end(const Member *m, const SessionEnd *end) {
   const char *said = str_text(&end->err);
   if (end->status == 255)
@@ -91,7 +92,8 @@ void cluster_set(Str *script, const char *name, const char *value) {
   str_addc(script, '\n');
 }
 
-/* Reads what cluster.sh printed: "cell TEXT", "note TEXT", "send PATH", "directory PATH". */
+/* Parses the output of cluster.sh, with the lines "cell TEXT", "note TEXT", "send PATH" and
+ * "directory PATH". */
 static void read_answers(Member *m, const char *text) {
   Str *cell = &m->cell[m->done];
   for (const char *at = text; *at;) {
@@ -135,7 +137,7 @@ Err cluster_call(Member *m, const char *function, const Str *settings) {
   if (settings) str_addn(&script, str_text(settings), settings->len);
   str_add(&script, cluster_script);
   Err err = str_check(&script);
-  /* `sh -s` reads the script from standard input, whatever the login shell is. */
+  /* `sh -s` reads the script from standard input, so it does not depend on the login shell. */
   if (!err) err = run_session(m, (const char *const[]){"sh", "-s", NULL}, &script);
   str_free(&script);
   return err;

@@ -1,5 +1,5 @@
-/* The value of --mount, the credentials of CIFS, and the program directory: all become part of a
- * shell script and of /etc/fstab, so their characters are restricted. Depends on base. */
+/* Parses --mount, the credentials for CIFS and the program directory. They become part of a
+ * shell script and of /etc/fstab, so only some characters are allowed. Depends on base. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,8 @@
 
 #define CREDENTIALS_LIMIT ((size_t)4096)
 
-/* Only characters that neither a shell nor /etc/fstab interprets. */
+/* Returns true if the text contains only characters that neither a shell nor /etc/fstab
+ * interprets, and those in `others`. */
 static bool is_plain(const char *text, const char *others) {
   for (const char *c = text; *c; c++) {
     if (!isalnum((unsigned char)*c) && !strchr(others, *c)) return false;
@@ -37,7 +38,7 @@ static Err refuse_mount(const char *text, const char *why) {
                  url_mask(text, shown), why);
 }
 
-/* Splits TYPE://SERVER/PATH:/POINT; the mount point follows the last ":/". */
+/* Splits TYPE://SERVER/PATH:/POINT. The mount point begins at the last ":/". */
 static Err split_mount(ClusterMount *m, const char *text, char path[1024]) {
   bool is_nfs = str_starts(text, "nfs://");
   if (!is_nfs && !str_starts(text, "cifs://")) return refuse_mount(text, "unknown kind");
@@ -61,7 +62,8 @@ static Err split_mount(ClusterMount *m, const char *text, char path[1024]) {
   return ERR_OK;
 }
 
-/* The options that Amazon documents for EFS; for other servers the client's defaults are good. */
+/* Returns the mount options: for EFS those that Amazon documents; for other NFS servers the
+ * defaults of the client. */
 static const char *default_options(const ClusterMount *m) {
   if (strcmp(m->type, "cifs") == 0) return "vers=3.0,mfsymlinks";
   if (str_ends(m->server, ".amazonaws.com"))

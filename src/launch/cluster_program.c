@@ -1,4 +1,5 @@
-/* The running program and its plug-ins, to be copied to the hosts. Depends on base. */
+/* Reads the files of the running program and its plug-ins, which are copied to the hosts.
+ * Depends on base. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -9,7 +10,8 @@
 
 #define FILE_LIMIT ((size_t)2 << 30)
 
-/* The plug-ins, and where `make` and `make install` put them relative to the program. */
+/* The plug-ins, and their directories relative to the program after `make` and `make
+ * install`. */
 static const char *const plugins[] = {"libtrireme-mpi.so", "libtrireme-cuda.so"};
 static const char *const places[] = {".", "../lib/trireme"};
 
@@ -36,7 +38,7 @@ static Err add_plugin(ClusterProgram *p, const char *program_dir, const char *na
   return ERR_OK;
 }
 
-/* The processor this program was compiled for, as `uname -m` names it. */
+/* Returns the architecture this program was compiled for, as printed by `uname -m`. */
 static const char *compiled_for(void) {
 #if defined __x86_64__
   return "x86_64";
@@ -60,7 +62,7 @@ Err cluster_read_program(ClusterProgram *p) {
 
 void cluster_free(ClusterSpec *spec) {
   for (size_t i = 0; i < spec->program.files; i++) str_free(&spec->program.file[i].bytes);
-  /* The compiler may not remove this: the secret must not stay in freed memory. */
+  /* explicit_bzero is not optimized away: the secret must not remain in freed memory. */
   if (spec->credentials.s) explicit_bzero(spec->credentials.s, spec->credentials.cap);
   str_free(&spec->credentials);
 }

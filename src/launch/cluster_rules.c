@@ -1,6 +1,6 @@
-/* Which ports must be open between which machines. Open MPI and NCCL listen on ports that the
- * kernel or they themselves choose, so the members need all unprivileged TCP ports, but among
- * themselves only. Depends on base, Jansson. */
+/* Prints which ports must be open between which machines. Open MPI and NCCL listen on ports
+ * chosen by the kernel or by themselves, so the machines need all unprivileged TCP ports open,
+ * but only among each other. Depends on base, Jansson. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,15 +13,15 @@
 #define INVENTORY_LIMIT ((size_t)16 << 20)
 #define SSH_PORT        22
 #define MOST_GROUPS     16
-#define GROUP_MAX       32 /* bytes of "sg-" and 17 hexadecimal digits, with room */
+#define GROUP_MAX       32 /* size of a buffer for "sg-" and 17 hexadecimal digits */
 
 typedef struct {
   char id[MOST_GROUPS][GROUP_MAX];
   size_t count;
 } Groups;
 
-/* Adds a security group once. The id is printed as part of a command, so its characters are
- * checked. */
+/* Adds a security group unless it is in the list. Checks its characters, because the id is
+ * printed as part of a command. */
 static void add_group(Groups *g, const json_t *group) {
   const char *id = json_string_value(json_object_get(group, "GroupId"));
   if (!id || !str_starts(id, "sg-") || strlen(id) >= GROUP_MAX || g->count == MOST_GROUPS)
@@ -33,8 +33,9 @@ static void add_group(Groups *g, const json_t *group) {
   snprintf(g->id[g->count++], GROUP_MAX, "%s", id);
 }
 
-/* The groups that all running instances share: a rule of one group for itself then covers all
- * pairs. hosts_read has checked the structure; what is not as expected is left out. */
+/* Finds the security groups that all running instances share. A rule that allows traffic within
+ * one of them covers all pairs. hosts_read has checked the structure of the JSON; unexpected
+ * members are skipped. */
 static void find_groups(Groups *common, const json_t *root) {
   const json_t *reservation, *instance, *group;
   size_t i, j, k;
@@ -86,7 +87,7 @@ static void print_aws_rule(const Groups *g, bool has_inventory) {
       id, id);
 }
 
-/* Has an earlier drive the same server and kind? */
+/* Returns true if an earlier drive has the same server and type. */
 static bool is_listed(const ClusterSpec *spec, size_t index) {
   const ClusterMount *m = &spec->mount[index];
   for (size_t i = 0; i < index; i++) {

@@ -1,4 +1,4 @@
-/* `cluster run` and `cluster ssh`. Depends on cluster_host. */
+/* The subcommands `cluster run` and `cluster ssh`. Depends on cluster_host. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -13,7 +13,7 @@
 #include "base/utf8.h"
 #include "launch/cluster_internal.h"
 
-/* The command on one host. */
+/* The command as it runs on one host. */
 typedef struct {
   const ClusterSpec *spec;
   const Host *host;
@@ -27,7 +27,7 @@ typedef struct {
 
 static pthread_mutex_t printing = PTHREAD_MUTEX_INITIALIZER;
 
-/* One write per line, so that lines of several hosts never mix. */
+/* Prints a line with a single write, so that lines of several hosts do not mix. */
 static void print_line(void *argument, int stream, const char *line) {
   const Remote *r = argument;
   Str text = {0};
@@ -64,8 +64,9 @@ static void *run_remote(void *argument) {
   return NULL;
 }
 
-/* A script that runs the command without input, and ends it with all that it started when the
- * connection ends: standard input then closes, while sshd alone would leave the command running. */
+/* Writes a shell script that runs the command with empty input and kills it, with its children,
+ * when the ssh connection ends. The script notices the end because its standard input closes;
+ * sshd alone would leave the command running. */
 static Err write_script(Str *script, const char *const *words, size_t count) {
   str_add(script, "{\nexec 3<&0\nset --");
   if (count == 1) str_add(script, " sh -c");

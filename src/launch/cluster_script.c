@@ -1,4 +1,4 @@
-/* The text of cluster.sh as bytes of the program. Depends on nothing. */
+/* Embeds the text of cluster.sh in the program. Depends on nothing. */
 #include "launch/cluster_internal.h"
 
 __asm__(

@@ -1,5 +1,5 @@
-/* Runs steps on all hosts at once and prints the table. Each host has a thread, so hosts are
- * independent; at most MOST_THREADS at a time. Depends on base, cluster_host. */
+/* Runs steps on all hosts in parallel, with one thread per host and at most MOST_THREADS at a
+ * time, and prints the table. Depends on base, cluster_host. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "launch/cluster_internal.h"
 
 #define MOST_THREADS 64
-#define MOST_WIDTH   48 /* columns of a cell; longer texts are not padded */
+#define MOST_WIDTH   48 /* largest width of a cell in columns; longer texts are not padded */
 
 typedef struct {
   Member *member;
@@ -26,7 +26,7 @@ static void run_member(Member *m) {
     const Step *step = &m->steps[m->done];
     Err err = step->run(m, step->argument);
     if (err) {
-      m->error = err_take(err); /* printed below the table */
+      m->error = err_take(err); /* the error is printed below the table */
       if (m->has_progress) log_info("%s: %s: FAILED", m->host->name, step->title);
       return;
     }
@@ -52,7 +52,7 @@ static void run_all(Work *w) {
   for (size_t i = 0; i < threads; i++) pthread_join(thread[i], NULL);
 }
 
-/* Writes the text of a cell, with escapes for what a terminal would interpret. */
+/* Formats a cell; characters that a terminal would interpret are escaped. */
 static void show_cell(const Member *m, size_t step, char *out, size_t room) {
   if (step < m->done)
     utf8_visible(str_text(&m->cell[step]), out, room);
@@ -108,7 +108,7 @@ static void print_notes(const Member *m) {
   }
 }
 
-/* Notes, reasons of failures, and the error of the whole command. */
+/* Prints notes and the reasons of failures, and returns the error of the whole command. */
 static Err report_failures(const Member *members, size_t count) {
   size_t failed = 0, first = 0;
   for (size_t i = 0; i < count; i++) print_notes(&members[i]);
@@ -138,7 +138,7 @@ static void free_members(Member *members, size_t count) {
   mem_free(members);
 }
 
-/* The program directory, if it is the same on all hosts that were reached. */
+/* Copies the program directory to `dir` if it is the same on all hosts that were reached. */
 static void find_dir(const Member *members, size_t count, char *dir) {
   const Member *first = NULL;
   dir[0] = '\0';

@@ -12,7 +12,7 @@
 
 #include "base/progress.h"
 
-/* In the child: everything async-signal-safe until exec. */
+/* Runs in the child process between fork and exec; calls only async-signal-safe functions. */
 static void become_command(const char *const *argv, int out, int err) {
   int null = open("/dev/null", O_RDONLY);
   sigset_t none;
@@ -27,7 +27,8 @@ static void become_command(const char *const *argv, int out, int err) {
   _exit(127);
 }
 
-/* Appends what can be read now; false: the stream has ended. */
+/* Appends the bytes that can be read without blocking; returns false at the end of the
+ * stream. */
 static bool read_some(int fd, Str *into) {
   char bytes[4096];
   ssize_t n = read(fd, bytes, sizeof bytes);
@@ -38,7 +39,7 @@ static bool read_some(int fd, Str *into) {
   return true;
 }
 
-/* Reads both streams until they end or the time is over; returns whether they ended. */
+/* Reads both streams until they end or the deadline has passed; returns true if they ended. */
 static bool read_streams(int fd[2], CommandResult *r, double deadline) {
   Str *into[2] = {&r->out, &r->err};
   while (fd[0] >= 0 || fd[1] >= 0) {
@@ -65,7 +66,7 @@ static Err open_pipes(int out[2], int err[2]) {
   return failed;
 }
 
-/* Waits for the process to end; false: the time is over. */
+/* Waits for the end of the process; returns false if the deadline has passed. */
 static bool wait_for_end(pid_t pid, int *status, double deadline) {
   while (waitpid(pid, status, WNOHANG) == 0) {
     if (progress_clock() >= deadline) return false;
@@ -84,7 +85,8 @@ Err command_run(const char *const *argv, double seconds, CommandResult *r) {
   close(out[1]);
   close(err[1]);
   int fd[2] = {out[0], err[0]};
-  if (pid > 0) setpgid(pid, pid); /* the child does the same: whoever comes first */
+  /* Parent and child both call setpgid, because either may run first. */
+  if (pid > 0) setpgid(pid, pid);
   bool ended = pid > 0 && read_streams(fd, r, deadline) && wait_for_end(pid, &status, deadline);
   for (int i = 0; i < 2; i++)
     if (fd[i] >= 0) close(fd[i]);

@@ -1,4 +1,4 @@
-/* Cores and GPUs. Depends on Linux (/sys, /dev). */
+/* Lists cores and counts GPUs. Depends on Linux (/sys, /dev). */
 #include "launch/cores.h"
 
 #include <ctype.h>
@@ -60,7 +60,8 @@ bool cores_share(int local_rank, int ranks, cpu_set_t *share) {
   return cores_divide(cpu, cpus, local_rank, ranks, share);
 }
 
-/* "0,1" has two devices, "" and "-1" none: CUDA ignores what follows an invalid entry. */
+/* Counts the entries of CUDA_VISIBLE_DEVICES: "0,1" has two, "" and "-1" none. CUDA ignores the
+ * entries after an invalid one. */
 static int count_visible(const char *list) {
   int count = 0;
   for (const char *at = list; *at && *at != '-'; count++) {

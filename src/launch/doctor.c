@@ -1,20 +1,22 @@
-/* Checks this machine: reads facts, measures the directory and a real all-reduce of two ranks, and
- * judges. Depends on doctor.h, probe. */
+/* Checks this machine: reads its facts, measures the directory of the run, and runs a real
+ * all-reduce with two ranks. Depends on doctor.h, probe. */
 #include "launch/doctor.h"
 
 #include "base/log.h"
 #include "launch/probe.h"
 
-#define WRITE_BYTES       ((uint64_t)256 << 20) /* at most, to measure a directory */
+/* Largest number of bytes written to measure a directory. */
+#define WRITE_BYTES       ((uint64_t)256 << 20)
 #define WRITE_SECONDS     3.0
-#define ALLREDUCE_SECONDS 120.0 /* within which an all-reduce of two local ranks must end */
-#define ALLREDUCE_COPIES  4     /* arrays of the gradient's size that two ranks hold together */
+#define ALLREDUCE_SECONDS 120.0 /* time limit for an all-reduce of two local ranks */
+/* Number of arrays of the gradient's size that the two ranks allocate together. */
+#define ALLREDUCE_COPIES 4
 
 static void check_allreduce(Doctor *d) {
   const MachineFacts *m = &d->machine;
   const char *const launcher[] = {"mpirun",    "-n",   "2",        "--oversubscribe",
                                   "--bind-to", "none", m->program, NULL};
-  if (m->mpi_problem[0] || !m->mpirun[0]) return; /* judge_mpi says why */
+  if (m->mpi_problem[0] || !m->mpirun[0]) return; /* judge_mpi reports the reason */
   if (ALLREDUCE_COPIES * d->needs.gradient > m->memory_free) {
     findings_add(&d->findings, FINDING_WARNING, "", "all-reduce",
                  "not tried: two gradients of the model do not fit into the free memory");

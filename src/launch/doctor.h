@@ -6,45 +6,48 @@
 #include "launch/facts.h"
 #include "launch/findings.h"
 
-/* What the user plans; all texts may be NULL. */
+/* The run that the user plans; all texts may be NULL. */
 typedef struct {
   const char *preset;
-  int vocab;        /* tokens; the data set's, if `data` is given */
-  int keep;         /* checkpoints that the run keeps */
+  int vocab;        /* vocabulary size; if `data` is given, that of the data set */
+  int keep;         /* number of checkpoints that the run keeps */
   const char *run;  /* directory of the run; need not exist */
-  const char *data; /* the data set */
+  const char *data; /* directory of the data set */
 } DoctorSpec;
 
 /* What the planned run needs. */
 typedef struct {
-  char about[160]; /* "preset base with a vocabulary of 32,768" */
+  char about[160]; /* description such as "preset base with a vocabulary of 32,768" */
   uint64_t parameters;
-  uint64_t gradient;   /* bytes of the gradient all-reduce, in fp32 */
-  uint64_t checkpoint; /* bytes of one checkpoint: weights and two optimizer states */
-  uint64_t disk;       /* bytes that the run has on disk at most */
-  uint64_t disk_used;  /* bytes of it that are there already */
-  uint64_t memory;     /* bytes of host memory of one rank without activations */
-  uint64_t memory_gpu; /* the same, of a GPU */
+  uint64_t gradient;   /* bytes of the gradient in fp32 */
+  uint64_t checkpoint; /* bytes of one checkpoint: weights, m and v */
+  uint64_t disk;       /* largest number of bytes that the run needs on disk */
+  uint64_t disk_used;  /* bytes of `disk` that its existing checkpoints already use */
+  uint64_t memory;     /* bytes of host memory that a rank needs, without activations */
+  uint64_t memory_gpu; /* bytes of GPU memory that a rank needs, without activations */
 } RunNeeds;
 
-/* A gradient all-reduce over real ranks. */
+/* Result of a gradient all-reduce between real ranks. */
 typedef struct {
   bool was_run;
   uint64_t ranks, hosts, bytes;
-  double seconds;    /* of one all-reduce */
-  char about[160];   /* transport */
-  char problem[512]; /* why it failed */
+  double seconds;    /* time of one all-reduce */
+  char about[160];   /* description of the transport */
+  char problem[512]; /* reason of a failure; "" if it succeeded */
 } AllreduceFacts;
 
-/* Sizes of the planned model and its checkpoints: of the run, if it exists, else of the preset. */
+/* Computes the sizes of the planned model and its checkpoints: from the run if it exists,
+ * otherwise from the preset. */
 NODISCARD Err doctor_plan(const DoctorSpec *spec, RunNeeds *needs);
 
-/* Runs `bench allreduce` with one array of `bytes`. `launcher`, which ends with NULL, are the words
- * before it: mpirun and the program, or `trireme launch`. Killed after `seconds`. */
+/* Runs `bench allreduce` with an array of `bytes` bytes. `launcher` (ends with NULL) are the
+ * words that precede `bench`: mpirun and the program, or `trireme launch`. It is killed after
+ * `seconds`. */
 void doctor_run_allreduce(AllreduceFacts *a, const char *const *launcher, uint64_t bytes,
                           double seconds);
 
-/* Judge facts and add findings; `host` is "" for the only machine. */
+/* Compare facts with the needs of the run and add findings. `host` is "" if there is only one
+ * machine. */
 void doctor_judge_machine(Findings *f, const char *host, const MachineFacts *m,
                           const RunNeeds *needs);
 void doctor_judge_directory(Findings *f, const char *host, const DirectoryFacts *d,

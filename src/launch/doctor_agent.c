@@ -1,5 +1,4 @@
-/* Answers the doctor's questions. Everything is done in one thread, one question at a time: the
- * doctor waits for the answer. Depends on doctor_agent.h. */
+/* Answers the doctor's questions, one at a time, in one thread. Depends on doctor_agent.h. */
 #include "launch/doctor_agent.h"
 
 #include <errno.h>
@@ -14,11 +13,11 @@
 #include "launch/network.h"
 #include "launch/probe.h"
 
-#define TEXT_MAX 256 /* bytes of a file that `read` returns */
+#define TEXT_MAX 256 /* largest file in bytes that the question `read` returns */
 
 typedef struct {
   Channel *head;
-  LinkServer *server; /* of the last `listen` */
+  LinkServer *server; /* started by the last `listen` */
 } ProbeAgent;
 
 static bool parse_token(const char *hex, uint8_t token[LINK_TOKEN]) {
@@ -159,7 +158,8 @@ static json_t *answer_measure(ProbeAgent *a, const json_t *question) {
 
 static const struct {
   const char *ask;
-  json_t *(*answer)(ProbeAgent *a, const json_t *question); /* NULL: the question is wrong */
+  /* Returns NULL if the question is invalid. */
+  json_t *(*answer)(ProbeAgent *a, const json_t *question);
 } answers[] = {
     {"clock", answer_clock},     {"facts", answer_facts},   {"directory", answer_directory},
     {"write", answer_write},     {"read", answer_read},     {"remove", answer_remove},

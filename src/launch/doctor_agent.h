@@ -22,9 +22,10 @@
 
 enum { PROBE_ASK = MSG_PROBE_FIRST, PROBE_ANSWER };
 
-#define PROBE_TARGETS 400 /* of one `try`, so that question and answer fit into a message */
+/* Largest number of targets of one `try`, so that question and answer fit into a message. */
+#define PROBE_TARGETS 400
 
-/* Serves until the channel ends, which it closes. */
+/* Answers questions until the channel ends, then closes the channel. */
 NODISCARD Err doctor_agent_run(Channel *head);
 
 #endif

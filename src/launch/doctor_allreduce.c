@@ -1,5 +1,4 @@
-/* Runs the gradient all-reduce of `bench allreduce` on several ranks and reads its result. Depends on
- * command, Jansson. */
+/* Runs `bench allreduce` on several ranks and reads its result. Depends on command, Jansson. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +9,7 @@
 
 #define LAUNCHER_MAX 48
 
-/* Reads the JSON line that rank 0 prints. */
+/* Parses the JSON line that rank 0 prints. */
 static bool read_result(AllreduceFacts *a, const char *text) {
   const char *line = strchr(text, '{');
   json_t *root = line ? json_loads(line, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
@@ -24,14 +23,16 @@ static bool read_result(AllreduceFacts *a, const char *text) {
   return a->seconds > 0;
 }
 
-/* Open MPI refuses to run as root without these; containers often have no other user. */
+/* Sets the variables without which Open MPI refuses to run as root. Containers often have no
+ * other user. */
 static void allow_root(void) {
   if (geteuid() != 0) return;
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
 }
 
-/* The first line of the launcher's complaint that says something, not a frame of dashes. */
+/* Copies the first informative line that the launcher printed; Open MPI frames its errors with
+ * lines of dashes. */
 static void explain_failure(AllreduceFacts *a, const CommandResult *r, double seconds) {
   const char *at = str_text(&r->err);
   while (*at) {

@@ -1,4 +1,5 @@
-/* Clocks of the hosts, and what must be the same on all of them. Depends on doctor_hosts.h. */
+/* Measures the clocks of the hosts, and compares what must be the same on all of them. Depends
+ * on doctor_hosts.h. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,12 +11,14 @@
 #include "launch/probe.h"
 
 #define CLOCK_ROUNDS    8
-#define CLOCK_TOLERANCE 1.0  /* seconds */
-#define CLOCK_SECONDS   30.0 /* for an answer */
-#define UNEVEN_CORES    2    /* a host with so many times the cores of another waits for it */
+#define CLOCK_TOLERANCE 1.0  /* largest difference of clocks in seconds */
+#define CLOCK_SECONDS   30.0 /* time limit for an answer */
+/* Warn if a host has this many times the cores of another, because it would wait for the
+ * other. */
+#define UNEVEN_CORES 2
 
-/* As NTP does: the host read its clock between question and answer. The round trip that took the
- * least time has the least error. */
+/* Estimates the clock offset of a host as NTP does: the host read its clock between question
+ * and answer. The shortest of several round trips has the smallest error. */
 static void use_round(HostFacts *h, const Session *s, double wall_offset) {
   double clock = json_number_value(json_object_get(s->answer, "clock"));
   double error = (s->answered - s->asked) / 2;
@@ -41,8 +44,8 @@ static int compare_doubles(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* The clock that most hosts agree on, as seconds ahead of this machine: the median; of the two in
- * the middle the one nearer to this machine's. */
+/* Returns the median of the hosts' clock offsets to this machine, in seconds. With an even
+ * number of hosts, returns the one of the two middle values that is nearer to 0. */
 static double find_common_clock(const DoctorHosts *d) {
   double *offset;
   size_t n = 0;
@@ -87,10 +90,10 @@ static void compare_program(Findings *f, const DoctorHosts *d, size_t i, const c
                   "or in a directory that all hosts share");
 }
 
-/* One text fact that must be equal to that of the first host which has facts. */
+/* A fact that must be equal to that of the first host which has facts. */
 typedef struct {
   const char *check, *what, *remedy;
-  size_t offset; /* in MachineFacts */
+  size_t offset; /* offset of the fact in MachineFacts */
   FindingLevel level;
 } SameFact;
 
@@ -110,7 +113,7 @@ static const SameFact same_facts[] = {
      offsetof(MachineFacts, cpu), FINDING_WARNING},
 };
 
-/* The first host with facts; the count if there is none. */
+/* Returns the index of the first host with facts; the number of hosts if there is none. */
 static size_t find_first(const DoctorHosts *d) {
   size_t first = 0;
   while (first < d->sessions.count && !d->host[first].has_facts) first++;

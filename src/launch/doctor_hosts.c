@@ -1,4 +1,4 @@
-/* The checks of several hosts, in order. Depends on doctor_hosts.h. */
+/* Runs the checks of several hosts, in order. Depends on doctor_hosts.h. */
 #include "launch/doctor_hosts.h"
 
 #include <stdio.h>
@@ -11,11 +11,11 @@
 #include "base/mem.h"
 #include "launch/probe.h"
 
-#define FACTS_SECONDS     180.0 /* GPUs may take long to open */
+#define FACTS_SECONDS     180.0 /* time limit in seconds; opening GPUs may take long */
 #define ALLREDUCE_SECONDS 300.0
 
-/* "host x refuses the connection (…); start …": the part behind the last "; " that follows the
- * parenthesis is the remedy. */
+/* Adds a finding for a host that cannot be reached. s->problem has the form "host x refuses the
+ * connection (…); start …": the text after "); " is the remedy. */
 static void report_loss(Findings *f, const Session *s, const char *check, const char *remedy) {
   char text[sizeof s->problem];
   snprintf(text, sizeof text, "%s", s->problem);
@@ -77,7 +77,7 @@ static void gather_facts(DoctorHosts *d) {
   }
 }
 
-/* "ann@a:2,b,[fd00::1]": the hosts of the run as --hosts writes them. */
+/* Appends the hosts of the run in the syntax of --hosts, such as "ann@a:2,b,[fd00::1]". */
 static uint64_t list_hosts(const DoctorHosts *d, Str *out) {
   uint64_t count = 0;
   for (size_t i = 0; i < d->sessions.count; i++) {
@@ -91,14 +91,14 @@ static uint64_t list_hosts(const DoctorHosts *d, Str *out) {
   return count;
 }
 
-/* Adds an option and its value to the words of a command, unless the value is "" or NULL. */
+/* Appends an option and its value to the words of a command, unless the value is "" or NULL. */
 static void add_option(const char **words, size_t *n, const char *name, const char *value) {
   if (!value || !*value) return;
   words[(*n)++] = name;
   words[(*n)++] = value;
 }
 
-/* Has `trireme launch` run the all-reduce, on the network that was chosen. */
+/* Runs the all-reduce on all hosts with `trireme launch`, over the selected network. */
 static void run_allreduce(DoctorHosts *d, const char *logs) {
   const SshOptions *ssh = &d->sessions.ssh;
   char own[FILE_PATH_MAX], port[16] = "";
@@ -121,7 +121,7 @@ static void run_allreduce(DoctorHosts *d, const char *logs) {
   str_free(&hosts);
 }
 
-/* Does a check of this kind have a problem? */
+/* Returns true if the findings of this check contain a problem. */
 static bool has_problem(const Findings *f, const char *check) {
   for (size_t i = 0; i < f->count; i++)
     if (f->list[i].level == FINDING_PROBLEM && strcmp(f->list[i].check, check) == 0)
@@ -147,7 +147,7 @@ static Err check_allreduce(DoctorHosts *d) {
   return file_remove_all(logs);
 }
 
-/* The path from the root: agents run in other directories. */
+/* Makes a path absolute, because agents run in other directories. */
 static Err make_absolute(const char *path, char out[FILE_PATH_MAX]) {
   char here[FILE_PATH_MAX];
   if (path[0] == '/') return file_join(out, path, "");

@@ -1,16 +1,20 @@
-/* Rules by which facts of one machine become findings. Each rule is one function: it adds one
- * finding, and a remedy unless all is well. Depends on doctor.h. */
+/* Rules that convert facts about one machine to findings. Each rule is a function that adds one
+ * finding, with a remedy unless its level is OK. Depends on doctor.h. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "launch/doctor.h"
 
-#define MIN_OPEN_FILES    1024
-#define MIN_SHM           ((uint64_t)64 << 20) /* bytes; Docker's default is less than ranks need */
-#define SLOW_CHECKPOINT   60.0                 /* seconds */
-#define SLOW_SYNC         0.5                  /* seconds */
-#define TIGHT_DISK_FACTOR 2 /* warn below this multiple of what a run writes */
+#define MIN_OPEN_FILES 1024
+/* Smallest sufficient /dev/shm in bytes; the default of Docker may be too small for the
+ * ranks. */
+#define MIN_SHM ((uint64_t)64 << 20)
+/* Time in seconds above which writing a checkpoint counts as slow. */
+#define SLOW_CHECKPOINT 60.0
+#define SLOW_SYNC       0.5 /* time in seconds above which an fsync counts as slow */
+/* Warn if the free space is less than this multiple of what a run writes. */
+#define TIGHT_DISK_FACTOR 2
 
 static void judge_cores(Findings *f, const char *host, const MachineFacts *m) {
   const char *cpu = m->cpu[0] ? m->cpu : "unknown processor";
@@ -57,7 +61,7 @@ static const GpuFacts *find_bad_gpu(const MachineFacts *m) {
   return NULL;
 }
 
-/* The GPU with the least free memory. */
+/* Returns the GPU with the least free memory. */
 static const GpuFacts *find_fullest_gpu(const MachineFacts *m) {
   const GpuFacts *least = &m->gpu[0];
   for (size_t i = 1; i < m->gpus; i++)
@@ -177,7 +181,7 @@ static void judge_shm(Findings *f, const char *host, const MachineFacts *m) {
   }
 }
 
-/* "eth0 10.0.0.5/24 1000 Mbit/s, wlan0 (down)" */
+/* Appends a list such as "eth0 10.0.0.5/24 1000 Mbit/s, wlan0 (down)". */
 static void list_addresses(const MachineFacts *m, Str *out) {
   for (size_t i = 0; i < m->addresses; i++) {
     const AddressFacts *a = &m->address[i];
@@ -202,10 +206,11 @@ static void judge_clock(Findings *f, const char *host, const MachineFacts *m) {
                                   : "not synchronized, as far as the kernel knows (NTP, PTP)");
 }
 
-/* Do "Open MPI v4.1.4" and "mpirun (Open MPI) 4.1.4" have the same version? */
+/* Returns true if texts such as "Open MPI v4.1.4" and "mpirun (Open MPI) 4.1.4" contain the
+ * same version. */
 static bool is_same_version(const char *library, const char *launcher) {
   const char *a = strpbrk(library, "0123456789"), *b = strpbrk(launcher, "0123456789");
-  if (!a || !b) return true; /* unknown */
+  if (!a || !b) return true; /* a version that is unknown is not reported */
   size_t n = strspn(a, "0123456789."), k = strspn(b, "0123456789.");
   return n == k && memcmp(a, b, n) == 0;
 }

@@ -1,8 +1,8 @@
-/* The network that the hosts share and the ports that MPI uses. On the best candidate every host
- * listens on three ports and every other one connects to them:
- *   from 1024 up      Open MPI's data connections (btl_tcp binds to the first free one)
- *   kernel's choice   its daemons (oob_tcp), and gradients measured between pairs
- *   end of the range  the highest local ports of the kernel, which a partial rule may leave out
+/* Selects the network that all hosts share and tests the ports that MPI uses. Over the best
+ * candidate, every host listens on three ports and all others connect to them:
+ *   from 1024 up      Open MPI's data connections (btl_tcp binds to the first free port)
+ *   kernel's choice   Open MPI's daemons (oob_tcp); also used for measurements between pairs
+ *   end of the range  the highest local ports of the kernel, which a firewall rule may omit
  * Depends on doctor_hosts.h. */
 #include <stdio.h>
 #include <string.h>
@@ -11,10 +11,11 @@
 #include "base/mem.h"
 #include "launch/doctor_hosts.h"
 
-#define LISTEN_SECONDS   30.0
-#define TRY_SECONDS      60.0
-#define FIRST_PORT       1024
-#define END_PORTS        200 /* from the end of the kernel's range */
+#define LISTEN_SECONDS 30.0
+#define TRY_SECONDS    60.0
+#define FIRST_PORT     1024
+/* Distance of the third port from the end of the kernel's port range. */
+#define END_PORTS        200
 #define CANDIDATES_TRIED 4
 
 /* A connection that failed. */
@@ -45,7 +46,7 @@ static Err add_failure(Failures *f, size_t from, size_t to, uint16_t port, const
   return ERR_OK;
 }
 
-/* Has every host of the network listen. */
+/* Lets every host of the network listen on its ports. */
 static Err listen_everywhere(DoctorHosts *d, Failures *failures) {
   Sessions *s = &d->sessions;
   for (size_t i = 0; i < s->count; i++) {
@@ -69,7 +70,7 @@ static Err listen_everywhere(DoctorHosts *d, Failures *failures) {
   return ERR_OK;
 }
 
-/* Is target number t (host, port) one that host `from` tries? */
+/* Returns true if host `from` must connect to target t, the number of a host and port. */
 static bool is_target(const DoctorHosts *d, size_t from, size_t t) {
   size_t to = t / DOCTOR_PORTS;
   return to != from && d->host[to].address[0] && d->host[to].port[t % DOCTOR_PORTS] &&
@@ -102,7 +103,7 @@ static Err read_tries(const DoctorHosts *d, size_t from, size_t begin, size_t en
   return ERR_OK;
 }
 
-/* Has every host connect to every port of every other one. */
+/* Lets every host connect to every port of all others. */
 static Err try_everywhere(DoctorHosts *d, Failures *failures) {
   Sessions *s = &d->sessions;
   size_t targets = s->count * DOCTOR_PORTS;
@@ -120,7 +121,7 @@ static Err try_everywhere(DoctorHosts *d, Failures *failures) {
   return ERR_OK;
 }
 
-/* Hosts with facts, in the order of `member`. */
+/* Lists the hosts that have facts; index[] are their numbers. */
 static size_t list_machines(const DoctorHosts *d, NetworkMachine *machine, size_t *index) {
   size_t n = 0;
   for (size_t i = 0; i < d->sessions.count; i++) {
@@ -190,8 +191,8 @@ static void judge_network(DoctorHosts *d, const Failures *failures, const char *
     if (d->host[i].address[0] && d->sessions.list[i].is_ready) judge_target(d, failures, i);
 }
 
-/* Tries the candidates until one connects all hosts. `best` gets the failures of the one with the
- * fewest; its number is returned. */
+/* Tries the candidates until one connects all hosts. `best` receives the failures of the
+ * candidate with the fewest failures, whose number is returned. */
 static Err try_candidates(DoctorHosts *d, const NetworkChoice *choice, const size_t *index,
                           size_t n, Failures *best, size_t *chosen) {
   Err err = ERR_OK;
@@ -226,7 +227,8 @@ static Err choose_network(DoctorHosts *d, const char *wish, NetworkMachine *mach
                     "CIDR or CARD");
   } else {
     err = try_candidates(d, &choice, index, n, &best, &chosen);
-    if (!err && best.count) { /* the last one tried need not be the best */
+    /* Restore the best candidate, which may not be the last one tried. */
+    if (!err && best.count) {
       Failures again = {0};
       use_network(d, &choice.network[chosen], index, n);
       err = listen_everywhere(d, &again);

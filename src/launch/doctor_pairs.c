@@ -1,7 +1,8 @@
-/* Latency and bandwidth of every pair of hosts. A round measures disjoint pairs at the same time, as
- * in a round-robin tournament: N - 1 rounds contain every pair once (N: number of hosts, rounded up
- * to an even number). Pairs that look slow are measured again alone, because measurements through
- * one machine or one switch slow each other down. Depends on doctor_hosts.h. */
+/* Latency and bandwidth of every pair of hosts. A round measures disjoint pairs in parallel, as
+ * in a round-robin tournament: N - 1 rounds contain every pair once (N: number of hosts,
+ * rounded up to an even number). Pairs that seem slow are measured again alone, because
+ * parallel measurements through one machine or one switch slow each other down. Depends on
+ * doctor_hosts.h. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,14 +13,16 @@
 #include "base/progress.h"
 #include "launch/doctor_hosts.h"
 
-#define ROUND_SECONDS 0.4        /* longest measurement of one direction of a pair */
-#define ROUND_LEAST   0.05       /* seconds: the shortest one, with many hosts */
-#define TOTAL_SECONDS 120.0      /* for all rounds; later rounds are left out */
-#define ANSWER_SLACK  40.0       /* seconds that a question may take beyond its measurement */
-#define AGAIN_MAX     12         /* pairs that are measured again */
-#define SLOW_WARNING  (1.0 / 3)  /* of the normal rate: slower links are warnings */
-#define SLOW_PROBLEM  (1.0 / 10) /* of the normal rate: slower links are problems */
-#define FAR_LATENCY   0.005      /* seconds */
+#define ROUND_SECONDS 0.4   /* longest measurement of one direction in seconds */
+#define ROUND_LEAST   0.05  /* shortest measurement in seconds, if there are many hosts */
+#define TOTAL_SECONDS 120.0 /* time limit for all rounds in seconds; later rounds are skipped */
+#define ANSWER_SLACK  40.0  /* seconds that an answer may take in addition to the measurement */
+#define AGAIN_MAX     12    /* largest number of pairs that are measured again */
+/* Fraction of the normal rate below which a link is a warning. */
+#define SLOW_WARNING (1.0 / 3)
+/* Fraction of the normal rate below which a link is a problem. */
+#define SLOW_PROBLEM (1.0 / 10)
+#define FAR_LATENCY  0.005 /* latency in seconds above which a warning is added */
 
 static int compare_pairs(const void *one, const void *other) {
   const PairFacts *x = one, *y = other;
@@ -27,7 +30,7 @@ static int compare_pairs(const void *one, const void *other) {
   return (x->b > y->b) - (x->b < y->b);
 }
 
-/* NULL: one of the hosts cannot be measured. */
+/* Returns the entry of a pair; NULL if one of the hosts cannot be measured. */
 static PairFacts *find_pair(const DoctorHosts *d, size_t a, size_t b) {
   PairFacts key = {.a = a, .b = b};
   return bsearch(&key, d->pair, d->pairs, sizeof key, compare_pairs);
@@ -38,7 +41,7 @@ static bool is_measurable(const DoctorHosts *d, size_t i) {
          d->sessions.list[i].is_ready;
 }
 
-/* Host a measures the link to host b. */
+/* Asks host a to measure the link to host b. */
 static void ask_pair(DoctorHosts *d, const PairFacts *p, double seconds) {
   session_ask(
       &d->sessions.list[p->a],
@@ -46,7 +49,7 @@ static void ask_pair(DoctorHosts *d, const PairFacts *p, double seconds) {
                 "port", (int)d->host[p->b].port[1], "token", d->token, "seconds", seconds));
 }
 
-/* Keeps the better of two measurements. */
+/* Reads the answer and keeps the better of two measurements. */
 static void read_pair(const DoctorHosts *d, PairFacts *p) {
   const json_t *answer = d->sessions.list[p->a].answer;
   if (!answer) {
@@ -63,7 +66,8 @@ static void read_pair(const DoctorHosts *d, PairFacts *p) {
   p->was_measured = true;
 }
 
-/* The opponents of round r by the circle method: host n - 1 stays, the others rotate. */
+/* Returns the k-th pair of round r by the circle method: host n - 1 stays, the others
+ * rotate. */
 static void find_opponents(size_t r, size_t k, size_t n, size_t *a, size_t *b) {
   size_t x = k == 0 ? n - 1 : (r + k) % (n - 1), y = (r + n - 1 - k) % (n - 1);
   *a = x < y ? x : y;
@@ -104,7 +108,7 @@ static int compare_doubles(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* The rate of the fastest link of host i; 0: none was measured. */
+/* Returns the rate of the fastest link of host i; 0 if none was measured. */
 static double find_best_rate(const DoctorHosts *d, size_t i) {
   double best = 0;
   for (size_t k = 0; k < d->pairs; k++) {
@@ -115,9 +119,10 @@ static double find_best_rate(const DoctorHosts *d, size_t i) {
   return best;
 }
 
-/* The rate that is normal among these hosts: the median over the hosts of the rate of each host's
- * fastest link. All links of one slow host are slow, so a median over links would be misled. Two
- * hosts have one link: there the speed of the card counts. 0: unknown. */
+/* Returns the normal rate of these hosts: the median over the hosts of the rate of each host's
+ * fastest link. A median over all links would be wrong if one host is slow, because all its
+ * links are slow. Two hosts have a single link, which is compared with the speed of the card.
+ * 0: unknown. */
 static double find_normal_rate(const DoctorHosts *d) {
   double *best, normal = 0;
   size_t n = 0;
@@ -159,8 +164,6 @@ Err doctor_measure_pairs(DoctorHosts *d) {
   return ERR_OK;
 }
 
-/* ---- findings ---- */
-
 static void print_rate(char out[32], double rate) {
   if (rate >= 125e6)
     snprintf(out, 32, "%.2f Gbit/s", rate * 8 / 1e9);
@@ -173,8 +176,9 @@ static FindingLevel grade_pair(const PairFacts *p, double normal) {
   return get_slower(p) < SLOW_WARNING * normal ? FINDING_WARNING : FINDING_OK;
 }
 
-/* The least serious grade of the links of host i: if even its best link is slow, the host is the
- * cause. FINDING_OK for a host with one link, which may be the other's fault. */
+/* Returns the mildest level of the links of host i: if even its best link is slow, the host is
+ * the cause. Returns FINDING_OK for a host with one link, because the other host may be the
+ * cause. */
 static FindingLevel grade_host(const DoctorHosts *d, size_t i, double normal) {
   FindingLevel least = FINDING_PROBLEM;
   size_t links = 0;
@@ -222,8 +226,8 @@ static void judge_pair(DoctorHosts *d, const PairFacts *p, double normal) {
                   d->host[p->b].card);
 }
 
-/* One row for all links: range of latency and bandwidth, and what the slowest link means. A ring
- * all-reduce over N hosts sends 2 (N - 1) / N of the gradient over each link. */
+/* Adds one finding for all links: range of latency and bandwidth, and the effect of the slowest
+ * link. A ring all-reduce over N hosts sends 2 (N - 1) / N of the gradient over each link. */
 static void judge_all(DoctorHosts *d) {
   const PairFacts *slowest = NULL;
   double latency = 0, fastest = 0, hosts = 0;

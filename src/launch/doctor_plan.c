@@ -1,5 +1,5 @@
-/* What a planned run needs: from the checkpoint of a run that exists, or from a preset. Depends on
- * model, train/checkpoint, data/meta. */
+/* Computes what a planned run needs, from the checkpoint of an existing run or from a preset.
+ * Depends on model, train/checkpoint, data/meta. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #include "train/checkpoint.h"
 #include "train/record.h"
 
-#define META_LIMIT ((size_t)64 << 20) /* bytes of dataset.json that are read */
+#define META_LIMIT ((size_t)64 << 20) /* largest dataset.json in bytes */
 
 static Err count_parameters(const ModelConfig *config, uint64_t *parameters) {
   Params params = {0};
@@ -46,7 +46,7 @@ static Err plan_preset(const DoctorSpec *spec, RunNeeds *n) {
   return ERR_OK;
 }
 
-/* Bytes of the files that the record of a checkpoint lists. */
+/* Adds up the bytes of the files that a checkpoint's training.json lists. */
 static Err count_record(const char *dir, uint64_t *bytes) {
   Record r = {0};
   bool whole;
@@ -86,11 +86,11 @@ Err doctor_plan(const DoctorSpec *spec, RunNeeds *n) {
   if (spec->run && file_is_dir(spec->run)) TRY(checkpoint_find(spec->run, dir, &found));
   TRY(found ? plan_existing(spec, dir, n) : plan_preset(spec, n));
   n->gradient = sizeof(float) * n->parameters;
-  /* Those kept, the best one, and one that is being written; and the averaged weights. */
+  /* Checkpoints: those kept, the best one and one being written; and the averaged weights. */
   n->disk = ((uint64_t)spec->keep + 2) * n->checkpoint + n->gradient;
   if (n->disk_used > n->disk) n->disk_used = n->disk;
-  /* Weights, gradient, two optimizer states; the snapshot that is being saved has all but the
-   * gradient and is in host memory. */
+  /* GPU: weights, gradient, m and v. Host memory holds in addition the snapshot that is being
+   * saved, which has all of these except the gradient. */
   n->memory_gpu = 4 * n->gradient;
   n->memory = 7 * n->gradient;
   return ERR_OK;

@@ -18,7 +18,7 @@
 #include "launch/network.h"
 #include "launch/process.h"
 
-#define POLL_MS 200 /* ssh is looked at this often even without an event */
+#define POLL_MS 200 /* milliseconds between two checks of ssh without an event */
 
 static void lose_session(Session *s, const char *why) {
   snprintf(s->problem, sizeof s->problem, "%s", why);
@@ -26,7 +26,8 @@ static void lose_session(Session *s, const char *why) {
   s->is_asked = false;
 }
 
-/* Is the host this machine, by its name or by an address to which its name resolves? */
+/* Returns true if the host is this machine, by its name or by an address to which its name
+ * resolves. */
 static bool is_this_machine(const Host *host, const NetworkList *own) {
   struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
   char address[NI_MAXHOST];
@@ -40,7 +41,7 @@ static bool is_this_machine(const Host *host, const NetworkList *own) {
   return is_own;
 }
 
-/* Reads the greeting line, which is for ssh. */
+/* Reads and discards the agent's greeting line, which only ssh connections need. */
 static bool skip_greeting(int fd) {
   char c = 0;
   while (c != '\n')
@@ -114,7 +115,7 @@ static void read_answers(Session *s) {
       s->is_asked = false;
       s->answer = answer;
     } else {
-      json_decref(answer); /* to a question that nobody waits for any more */
+      json_decref(answer); /* the answer to a question that has timed out */
     }
   }
 }
@@ -125,10 +126,10 @@ static void advance_session(Session *s) {
     return;
   }
   if (s->ssh)
-    ssh_agent_has_ended(s->ssh); /* stores what ssh prints, so that it does not block */
+    ssh_agent_has_ended(s->ssh); /* read standard error of ssh, so that ssh does not block */
   if (!s->is_ready) return;
   ErrRecord why = err_take(channel_advance(s->channel));
-  read_answers(s); /* also what arrived before the channel failed */
+  read_answers(s); /* handle also the answers that arrived before the channel failed */
   if (why.code) lose_session(s, why.text);
 }
 
@@ -148,7 +149,7 @@ static void poll_sessions(const Sessions *s, int milliseconds) {
   mem_free(fds);
 }
 
-/* Lists the hosts, and this machine if it is none of them. */
+/* Lists the hosts, and this machine if it is not among them. */
 static void list_sessions(Sessions *s, const HostList *hosts, const NetworkList *own) {
   bool has_local = false;
   for (size_t i = 0; i < hosts->count; i++) {
@@ -193,7 +194,7 @@ void sessions_close(Sessions *s) {
   for (size_t i = 0; i < s->count; i++) {
     Session *x = &s->list[i];
     json_decref(x->answer);
-    channel_close(x->channel); /* its agent ends, as its input has */
+    channel_close(x->channel); /* closing its input makes the agent exit */
     ssh_agent_close(x->ssh);
     if (x->pid) {
       kill(x->pid, SIGKILL);

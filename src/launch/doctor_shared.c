@@ -1,5 +1,5 @@
-/* Directories that all hosts must see: the data set and that of the run. Depends on
- * doctor_hosts.h. */
+/* Checks directories that all hosts must see: the data set and the directory of the run.
+ * Depends on doctor_hosts.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,13 +8,14 @@
 #include "launch/doctor_hosts.h"
 
 #define ANSWER_SECONDS 60.0
-#define WRITE_BYTES    ((uint64_t)256 << 20) /* at most, to measure the directory */
-#define WRITE_SECONDS  3.0
-#define VISIBLE_TRIES \
-  8 /* one each second: NFS clients remember for some seconds that a file is
-                            missing */
+/* Largest number of bytes written to measure the directory. */
+#define WRITE_BYTES   ((uint64_t)256 << 20)
+#define WRITE_SECONDS 3.0
+/* Attempts, one per second: NFS clients cache for some seconds that a file does not exist. */
+#define VISIBLE_TRIES 8
 
-/* The first host that still answers; the count if there is none. */
+/* Returns the index of the first host that can be reached; the number of hosts if there is
+ * none. */
 static size_t find_first(const DoctorHosts *d) {
   size_t first = 0;
   while (first < d->sessions.count && !doctor_is_member(d, first)) first++;
@@ -47,7 +48,7 @@ void doctor_check_data(DoctorHosts *d, const char *data) {
   }
 }
 
-/* Has the first host measure the directory; false: nothing can be written. */
+/* Lets the first host measure the directory; returns false if it cannot write there. */
 static bool measure_directory(DoctorHosts *d, size_t first, const char *run) {
   Session *s = &d->sessions.list[first];
   uint64_t bytes = d->needs.checkpoint < WRITE_BYTES ? d->needs.checkpoint : WRITE_BYTES;
@@ -65,7 +66,7 @@ static bool measure_directory(DoctorHosts *d, size_t first, const char *run) {
   return !d->directory.problem[0];
 }
 
-/* Writes DIR/.trireme-doctor-TOKEN-I by host i. */
+/* Asks host i to write or read the file DIR/.trireme-doctor-TOKEN-WRITER. */
 static void ask_file(DoctorHosts *d, size_t i, const char *ask, size_t writer) {
   char path[FILE_PATH_MAX + 64];
   snprintf(path, sizeof path, "%s/.trireme-doctor-%s-%zu", d->directory.measured, d->token,
@@ -78,7 +79,8 @@ static bool is_read(const DoctorHosts *d, size_t i) {
   return strcmp(protocol_text(d->sessions.list[i].answer, "text"), d->token) == 0;
 }
 
-/* Asks all hosts but the first to read its file, until each has it or the time is over. */
+/* Asks all hosts except the first to read the file of the first, until each has read it or the
+ * attempts are used up. */
 static void read_everywhere(DoctorHosts *d, size_t first, bool *can_read, char (*why)[128]) {
   Sessions *s = &d->sessions;
   for (int times = 0; times < VISIBLE_TRIES; times++) {

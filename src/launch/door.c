@@ -1,4 +1,4 @@
-/* A listening socket and its connections that are not authenticated yet. Depends on channel,
+/* A listening socket and the connections that are not authenticated yet. Depends on channel,
  * sockets. */
 #include "launch/door.h"
 
@@ -13,13 +13,14 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-#define BACKLOG 1024 /* connections that wait in the kernel, as when many nodes start at once */
+/* Length of the kernel's queue of connections; many nodes may start at the same time. */
+#define BACKLOG 1024
 #define ACCEPT_PAUSE \
-  1.0 /* seconds without accepting after the process ran out of descriptors */
+  1.0 /* seconds for which nothing is accepted after the process ran out of file descriptors */
 #define REPORT_PAUSE 10.0 /* seconds between two warnings about refused peers */
 
-/* What the limit per address counts: an IPv4 address, or the network (/64) of an IPv6 address, of
- * which one machine usually has all. */
+/* The unit to which DOOR_ADDRESS_MAX applies: an IPv4 address, or the /64 network of an IPv6
+ * address, because one machine usually has the whole network. */
 typedef struct {
   uint8_t bytes[16];
 } Origin;
@@ -34,11 +35,11 @@ typedef struct {
 struct Door {
   int listener, port;
   Key key;
-  Visitor visitor[DOOR_UNPROVEN_MAX]; /* in the order of their arrival */
+  Visitor visitor[DOOR_UNPROVEN_MAX]; /* connections that are not authenticated, oldest first */
   int visitors;
-  double now; /* of the last door_advance */
+  double now; /* time of the last door_advance */
   double accept_after, report_after;
-  uint64_t unreported; /* refused peers since the last warning */
+  uint64_t unreported; /* number of refused peers since the last warning */
 };
 
 static Origin find_origin(const struct sockaddr_storage *from) {
@@ -73,7 +74,7 @@ static Err parse_address(const char *address, int port, struct sockaddr_storage 
   return ERR_OK;
 }
 
-/* Binds the socket and listens. On failure errno is that of the call that failed. */
+/* Binds the socket and listens. On failure, errno is set. */
 static bool bind_listener(Door *d, const struct sockaddr_storage *at, socklen_t len,
                           int v6_only) {
   struct sockaddr_storage bound;
@@ -81,7 +82,8 @@ static bool bind_listener(Door *d, const struct sockaddr_storage *at, socklen_t 
   int on = 1;
   d->listener = socket(at->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (d->listener < 0) return false;
-  /* Connections of an earlier process that are still being closed do not block the port. */
+  /* SO_REUSEADDR: the port can be used although connections of an earlier process are still
+   * closing. */
   setsockopt(d->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (at->ss_family == AF_INET6)
     setsockopt(d->listener, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof v6_only);
@@ -150,7 +152,7 @@ void door_close(Door *d) {
   mem_free(d);
 }
 
-/* Can one more connection be accepted, if necessary by closing the oldest? */
+/* Returns true if one more connection can be accepted, if necessary by closing the oldest. */
 static bool has_room(const Door *d) {
   if (d->now < d->accept_after) return false;
   return d->visitors < DOOR_UNPROVEN_MAX || d->now - d->visitor[0].since > DOOR_GRACE_S;
@@ -169,8 +171,8 @@ int door_poll_for(const Door *d, struct pollfd *fds, int room) {
   return count;
 }
 
-/* Warns of peers that were refused, seldom enough that they cannot fill a log. `why` begins with the
- * peer's address. */
+/* Warns of refused peers, at most every REPORT_PAUSE seconds, so that they cannot fill a log.
+ * `why` begins with the peer's address. */
 static void report_refusal(Door *d, const char *why) {
   d->unreported++;
   if (d->now < d->report_after) return;
@@ -220,7 +222,7 @@ static void admit_visitor(Door *d, int fd, const struct sockaddr_storage *from, 
   d->visitor[d->visitors++] = v;
 }
 
-/* Accepts at most DOOR_UNPROVEN_MAX connections per call, so that the caller gets to its other work
+/* Accepts at most DOOR_UNPROVEN_MAX connections per call, so that the caller's loop continues
  * even if connections arrive all the time. */
 static void accept_visitors(Door *d) {
   for (int i = 0; i < DOOR_UNPROVEN_MAX && has_room(d); i++) {

@@ -1,13 +1,14 @@
-/* Door: a TCP port that opens secure channels to peers which prove that they have the shared key
- * (handshake.h). The head's rendezvous and the agents' data connections use it.
+/* A door is a TCP port that opens secure channels to peers which prove that they have the
+ * shared key (handshake.h). The head's rendezvous and the agents' data connections use it.
  *
- * Unauthenticated peers can use only limited resources: at most DOOR_UNPROVEN_MAX of them are
- * connected at a time, DOOR_ADDRESS_MAX from one address, each for at most CHANNEL_HANDSHAKE_S
- * seconds and with memory for one message. While DOOR_UNPROVEN_MAX are connected, others wait in
- * the kernel until one has proved the key, or until the oldest has been connected for DOOR_GRACE_S
- * seconds and is closed. A peer with the key needs only two round trips.
+ * Peers that are not authenticated can use only limited resources: at most DOOR_UNPROVEN_MAX of
+ * them are connected at a time, at most DOOR_ADDRESS_MAX from one address, each for at most
+ * CHANNEL_HANDSHAKE_S seconds and with memory for one message. While DOOR_UNPROVEN_MAX are
+ * connected, others wait in the kernel's queue until one has proved the key, or until the
+ * oldest has been connected for DOOR_GRACE_S seconds and is closed. A peer with the key needs
+ * two round trips.
  *
- * Nothing blocks; one thread. Depends on channel. */
+ * No function blocks; one thread. Depends on channel. */
 #ifndef LAUNCH_DOOR_H
 #define LAUNCH_DOOR_H
 
@@ -21,27 +22,28 @@ enum {
   DOOR_UNPROVEN_MAX = 64,
   DOOR_ADDRESS_MAX = 8,
   DOOR_GRACE_S = 1,
-  DOOR_TEXT_MAX = 64, /* bytes of a numeric address with its NUL */
+  DOOR_TEXT_MAX = 64, /* size of a buffer for a numeric address */
 };
 
 typedef struct Door Door;
 
-/* Listens on a numeric address of this machine, on no other; NULL: on all, by IPv6 and IPv4 if the
- * kernel has both. Port 0 lets the kernel choose. After a failure *cause is the errno of bind or listen (EADDRINUSE: another program listens there). */
+/* Listens on one numeric address of this machine; NULL: on all addresses, by IPv6 and IPv4 if
+ * the kernel supports both. With port 0 the kernel chooses the port. After a failure *cause is
+ * the errno of bind or listen (EADDRINUSE: another program uses the port). */
 NODISCARD Err door_open(Door **door, const char *address, int port, const Key *key, int *cause);
 int door_port(const Door *door);
-void door_close(Door *door); /* NULL is allowed */
+void door_close(Door *door); /* accepts NULL */
 
-/* Adds at most `room` descriptors to poll and returns how many. Call door_advance at least five
- * times a second, also without an event. */
+/* Adds at most `room` pollfds and returns their number. Call door_advance at least five times a
+ * second, even without an event. */
 int door_poll_for(const Door *door, struct pollfd *fds, int room);
 /* Accepts connections and continues handshakes. `now` is progress_clock(). */
 void door_advance(Door *door, double now);
-/* The next peer that has proved the key: its channel, which the caller closes, and its address.
- * False: none. */
+/* Returns the next peer that has proved the key: its channel, which the caller must close, and
+ * its address. Returns false if there is none. */
 bool door_next(Door *door, Channel **channel, char address[DOOR_TEXT_MAX]);
 
-/* Starts to connect to a door and returns the channel at once; if the connection fails,
+/* Starts to connect to a door and returns the channel immediately; if the connection fails,
  * channel_advance returns the error. `name` is the peer's name in messages. */
 NODISCARD Err door_connect(Channel **channel, const char *address, int port, const Key *key,
                            const char *name);

@@ -1,4 +1,4 @@
-/* Converts facts to JSON and back by tables of their members. Depends on facts.h, Jansson. */
+/* Converts facts to JSON and back, by tables of their members. Depends on facts.h, Jansson. */
 #include "launch/facts.h"
 
 #include <math.h>
@@ -88,8 +88,8 @@ static const FactField directory_fields[] = {
     {0},
 };
 
-/* A text of this machine (a path, a host name) may not be UTF-8, which Jansson refuses: other bytes
- * are written as \xNN. */
+/* Makes a JSON string. A path or host name may not be UTF-8, which Jansson refuses: invalid
+ * bytes become \xNN. */
 static json_t *make_text(const char *text) {
   char visible[1024];
   json_t *value = json_string(text);
@@ -129,7 +129,7 @@ static json_t *make_object(const FactField *fields, const void *from) {
   return object;
 }
 
-/* An array of `count` objects, which lie `size` bytes apart. */
+/* Makes an array of `count` objects; the structs are `size` bytes apart. */
 static json_t *make_list(const FactField *fields, const void *from, size_t count, size_t size) {
   json_t *list = json_array();
   for (size_t i = 0; i < count; i++) {
@@ -156,7 +156,7 @@ json_t *facts_directory_to_json(const DirectoryFacts *d) {
   return make_object(directory_fields, d);
 }
 
-/* Stores a value of the right type and range; false: it is not. */
+/* Stores a JSON value in a member; returns false if its type or range is wrong. */
 static bool store_value(const FactField *f, const json_t *value, char *at) {
   uint64_t count;
   double real = json_number_value(value);
@@ -169,7 +169,7 @@ static bool store_value(const FactField *f, const json_t *value, char *at) {
       return true;
     case FACT_COUNT:
       if (!json_is_integer(value) || json_integer_value(value) < -1) return false;
-      count = (uint64_t)json_integer_value(value); /* -1 is FACTS_UNLIMITED */
+      count = (uint64_t)json_integer_value(value); /* -1 becomes FACTS_UNLIMITED */
       memcpy(at, &count, sizeof count);
       return true;
     case FACT_REAL:

@@ -1,4 +1,4 @@
-/* The list of findings and its two forms of output. Depends on findings.h. */
+/* The list of findings, printed as a table or as JSON. Depends on findings.h. */
 #include "launch/findings.h"
 
 #include <stdio.h>
@@ -9,7 +9,8 @@
 
 static const char *const level_names[FINDING_LEVELS] = {"OK", "warning", "problem"};
 
-/* Formats with terminal control characters escaped, as parts come from other machines. */
+/* Formats a text and escapes terminal control characters, because parts of it come from other
+ * machines. */
 static void format_visible(char *out, size_t size, const char *fmt, va_list args) {
   char text[1024];
   vsnprintf(text, sizeof text, fmt, args);
@@ -51,7 +52,7 @@ void findings_free(Findings *f) {
   *f = (Findings){0};
 }
 
-/* Bytes of the first line of `text` that has at most `width` columns, broken at a space. */
+/* Returns the number of bytes of `text` that fit into `width` columns, cut at a space. */
 static size_t cut_line(const char *text, size_t width) {
   size_t n = strlen(text), cut = width;
   if (n <= width) return n;
@@ -59,7 +60,7 @@ static size_t cut_line(const char *text, size_t width) {
   return cut ? cut : strcspn(text, " ");
 }
 
-/* Appends the text with every line but the first indented. */
+/* Appends the text, wrapped; all lines except the first are indented. */
 static void add_wrapped(Str *out, const char *text, size_t indent, size_t width) {
   width = width > indent + 24 ? width - indent : 24;
   for (;;) {
@@ -73,8 +74,8 @@ static void add_wrapped(Str *out, const char *text, size_t indent, size_t width)
 }
 
 typedef struct {
-  size_t host, check; /* columns */
-  size_t width;       /* of the whole table */
+  size_t host, check; /* widths of these columns */
+  size_t width;       /* width of the whole table */
 } Layout;
 
 static Layout lay_out(const Findings *f, size_t hosts, size_t width) {
@@ -101,7 +102,7 @@ static void add_row(Str *out, const Layout *l, const char *host, const Finding *
   add_wrapped(out, x->remedy, indent, l->width);
 }
 
-/* Entries of one check that are OK; *same: all have the text of the first. */
+/* Counts the entries of a check that are OK. *same: all of them have the same text. */
 static size_t count_ok(const Findings *f, const char *check, bool *same) {
   const char *text = NULL;
   size_t n = 0;

@@ -10,9 +10,9 @@
 
 #include <sodium.h>
 
-/* The version of the protocol: peers with another one derive other keys. */
+/* Includes the version of the protocol: peers with another version derive other keys. */
 #define LABEL       "trireme channel 1"
-#define KDF_CONTEXT "trireme1" /* crypto_kdf_CONTEXTBYTES */
+#define KDF_CONTEXT "trireme1" /* must have crypto_kdf_CONTEXTBYTES bytes */
 
 enum {
   POINT = crypto_scalarmult_BYTES,
@@ -28,14 +28,14 @@ _Static_assert(KEY_BYTES >= crypto_generichash_KEYBYTES_MIN, "");
 _Static_assert(KEY_BYTES <= crypto_generichash_KEYBYTES_MAX, "");
 _Static_assert(sizeof KDF_CONTEXT - 1 == crypto_kdf_CONTEXTBYTES, "");
 
-/* What crypto_kdf derives from M, by number. */
+/* Numbers of the subkeys that crypto_kdf derives from M. */
 typedef enum { CLIENT_PROOF = 1, SERVER_PROOF, CLIENT_RECORDS, SERVER_RECORDS } Derived;
 
 typedef enum {
-  SEND_HELLO,   /* server, at the beginning */
-  AWAIT_CLIENT, /* server: the client's key and proof */
-  SEND_SERVER,  /* server: its own proof */
-  AWAIT_HELLO,  /* client, at the beginning */
+  SEND_HELLO,   /* server: first state */
+  AWAIT_CLIENT, /* server: waits for the client's public key and proof */
+  SEND_SERVER,  /* server: sends its own proof */
+  AWAIT_HELLO,  /* client: first state */
   SEND_CLIENT,
   AWAIT_SERVER,
   PROVEN,
@@ -45,9 +45,9 @@ typedef enum {
 struct Handshake {
   Phase phase;
   Key key;
-  uint8_t secret[POINT]; /* ephemeral; wiped once M is known */
+  uint8_t secret[POINT]; /* ephemeral secret key; wiped when M has been computed */
   uint8_t server_point[POINT], client_point[POINT];
-  uint8_t master[crypto_kdf_KEYBYTES]; /* M; wiped when both have proved themselves */
+  uint8_t master[crypto_kdf_KEYBYTES]; /* M; wiped when both sides have proved the key */
   crypto_secretstream_xchacha20poly1305_state sent, received;
 };
 
@@ -55,7 +55,8 @@ static void derive_key(const Handshake *h, Derived which, uint8_t out[32]) {
   crypto_kdf_derive_from_key(out, 32, which, KDF_CONTEXT, h->master);
 }
 
-/* Computes M. False if the peer's point is one for which the result does not depend on our secret. */
+/* Computes M. Returns false if the peer's public key is a point of low order, for which the
+ * X25519 result does not depend on our secret. */
 static bool mix_master(Handshake *h, const uint8_t peer[POINT]) {
   uint8_t shared[POINT];
   bool is_good = crypto_scalarmult(shared, h->secret, peer) == 0;
@@ -105,7 +106,7 @@ void handshake_free(Handshake *h) {
   mem_free(h);
 }
 
-/* Writes header and proof, and begins our stream of records with them. */
+/* Writes header and proof, and starts our stream of encrypted records with that header. */
 static void write_proof(Handshake *h, Derived proof, Derived records, uint8_t *out) {
   uint8_t key[32];
   derive_key(h, records, key);
@@ -223,7 +224,7 @@ Err handshake_begin(Handshake **h, const Key *key, HandshakeRole role) {
   return handshake_check_available();
 }
 
-/* Without a Handshake, nothing below is ever called. */
+/* Without libsodium no Handshake exists, so the functions below are never called. */
 void handshake_free(Handshake *h) {
   (void)h;
 }

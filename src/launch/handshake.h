@@ -26,32 +26,33 @@
 
 enum {
   HANDSHAKE_MESSAGE_MAX = 88,
-  HANDSHAKE_RECORD_EXTRA = 17, /* bytes that a sealed record is longer than its contents */
+  HANDSHAKE_RECORD_EXTRA = 17, /* bytes that encryption adds to a record */
 };
 
 typedef enum { HANDSHAKE_CLIENT, HANDSHAKE_SERVER } HandshakeRole;
 typedef struct Handshake Handshake;
 
-/* An error that names the package, if the program was built without libsodium. */
+/* Fails, naming the missing package, if the program was built without libsodium. */
 NODISCARD Err handshake_check_available(void);
-/* Begins a handshake; copies the key. */
+/* Starts a handshake; copies the key. */
 NODISCARD Err handshake_begin(Handshake **h, const Key *key, HandshakeRole role);
-void handshake_free(Handshake *h); /* wipes its secrets; NULL is allowed */
+void handshake_free(Handshake *h); /* wipes the secrets; accepts NULL */
 
-/* Takes the message that is to be sent now into `out`: its length, 0 if there is none. */
+/* Writes the next message to send to `out` and returns its length; 0 if there is none. */
 size_t handshake_take_message(Handshake *h, uint8_t out[HANDSHAKE_MESSAGE_MAX]);
-/* Length of the message that must come from the peer next; 0 if none, or if one is to be sent
- * first. */
+/* Returns the length of the message that the peer must send next; 0 if this side must send
+ * first, or if the handshake is complete. */
 size_t handshake_expects(const Handshake *h);
-bool handshake_is_done(const Handshake *h); /* has each side proved that it knows the key? */
-/* Has a client sent its proof, and not yet received the server's? */
+bool handshake_is_done(const Handshake *h); /* both sides have proved that they know the key */
+/* Returns true if this is a client that has sent its proof and has not yet received the
+ * server's. */
 bool handshake_awaits_proof(const Handshake *h);
-/* Checks the peer's next message, of handshake_expects() bytes. After an error the connection must
- * be closed, with nothing sent. */
+/* Checks the peer's next message, which has handshake_expects() bytes. After an error the
+ * caller must close the connection without sending anything. */
 NODISCARD Err handshake_read_message(Handshake *h, const uint8_t *message);
 
-/* Encrypts and decrypts records once the peer has proved the key. Records must be opened in the
- * order in which they were sealed; every other one, and every changed one, is an error.
+/* Encrypt and decrypt records after the peer has proved the key. Records must be opened in the
+ * order in which they were sealed; a record that is missing, repeated or changed is an error.
  * `header` (4 bytes, sent in clear) is authenticated with the record. */
 NODISCARD Err handshake_seal(Handshake *h, const uint8_t header[4], const uint8_t *plain,
                              size_t len, uint8_t *sealed);

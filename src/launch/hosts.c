@@ -1,4 +1,4 @@
-/* Reads the source that names the machines. Depends on hosts_text, hosts_aws, base. */
+/* Reads the list of machines from the options. Depends on hosts_text, hosts_aws, base. */
 #include "launch/hosts.h"
 
 #include <arpa/inet.h>
@@ -10,7 +10,8 @@
 #include "base/mem.h"
 #include "launch/hosts_internal.h"
 
-#define FILE_LIMIT ((size_t)16 << 20) /* bytes; 1,024 instances of AWS take about 8 MB */
+/* Largest file in bytes; 1,024 instances of AWS need about 8 MB. */
+#define FILE_LIMIT ((size_t)16 << 20)
 
 static Err read_file(HostList *list, const char *path,
                      Err (*parse)(HostList *, const char *, size_t, const char *)) {
@@ -60,7 +61,8 @@ bool hosts_is_local(const Host *host) {
   struct in_addr parsed;
   if (inet_pton(AF_INET, address, &parsed) == 1) return (ntohl(parsed.s_addr) >> 24) == 127;
   if (gethostname(own, sizeof own - 1) != 0 || !own[0]) return false;
-  /* "n1" and "n1.example.org" are one machine, "n1.a.org" and "n1.b.org" are two. */
+  /* Compare up to the first dot if one of the names has no domain: "n1" and "n1.example.org"
+   * are the same machine, "n1.a.org" and "n1.b.org" are not. */
   if (!strchr(address, '.')) own[strcspn(own, ".")] = '\0';
   size_t len = strlen(own);
   return strncasecmp(address, own, len) == 0 &&

@@ -10,12 +10,13 @@
 #include "base/jsondoc.h"
 #include "launch/hosts_internal.h"
 
-#define PATH_MAX_LEN 128 /* of "Reservations[123].Instances[456].Tags[78].Value" */
-#define LABEL_MAX    64  /* bytes of a name made from a tag */
+/* Size of a buffer for a JSON path such as "Reservations[123].Instances[456].Tags[78].Value" */
+#define PATH_MAX_LEN 128
+#define LABEL_MAX    64 /* size of a buffer for a name made from a tag */
 
 typedef struct {
-  const char *where; /* the file */
-  size_t others;     /* instances that are not running */
+  const char *where; /* name of the file */
+  size_t others;     /* number of instances that are not running */
 } Inventory;
 
 static Err refuse_value(const Inventory *in, const char *path, const char *key,
@@ -26,8 +27,8 @@ static Err refuse_value(const Inventory *in, const char *path, const char *key,
                  in->where, path, path[0] && key[0] ? "." : "", key, expected);
 }
 
-/* The text of a member; *text is NULL if it is missing or null, as an address of a stopped
- * instance is. */
+/* Gets a text member. *text is NULL if it is missing or null, such as the address of a stopped
+ * instance. */
 static Err get_text(const Inventory *in, const json_t *from, const char *path, const char *key,
                     const char **text) {
   const json_t *value = json_object_get(from, key);
@@ -46,8 +47,8 @@ static Err get_array(const Inventory *in, const json_t *from, const char *path, 
   return refuse_value(in, path, key, *array ? "a list" : "there");
 }
 
-/* Copies a tag with '-' for each byte that is not a letter, a digit, '.', '_' or '-': tags are
- * free text, names of hosts appear in files and on the console. */
+/* Copies a tag, with '-' instead of each byte that is not a letter, a digit, '.', '_' or '-'. A
+ * tag may be any text, but a host's name is printed and used in file names. */
 static void copy_label(char *out, const char *tag) {
   static const char safe[] =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
@@ -57,7 +58,7 @@ static void copy_label(char *out, const char *tag) {
   out[len] = '\0';
 }
 
-/* Finds the tag Name; "" if there is none. */
+/* Finds the tag Name; label is "" if there is none. */
 static Err find_label(const Inventory *in, const json_t *instance, const char *path,
                       char label[LABEL_MAX]) {
   label[0] = '\0';
@@ -84,8 +85,8 @@ static bool has_name(const HostList *list, const char *name) {
   return false;
 }
 
-/* The tag Name; with the instance's id if another instance has the same tag, as those of one
- * auto-scaling group have; the address if there is no tag. */
+/* Sets the host's name: its tag Name; with the instance id appended if another instance has the
+ * same tag, as in an auto-scaling group; the address if there is no tag. */
 static void set_name(Host *host, const HostList *list, const char *label, const char *id) {
   if (label[0] && !has_name(list, label))
     snprintf(host->name, sizeof host->name, "%s", label);

@@ -1,4 +1,4 @@
-/* One host of a list: which characters its name may have, and that it is listed once. Depends on
+/* Checks one host of a list: the characters of its name, and that it is listed once. Depends on
  * base. */
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ bool hosts_is_word(const char *text, const char *others) {
   return *text && *text != '-' && *text != '.';
 }
 
-/* An IPv6 address, with or without the interface of a link-local one (fe80::1%eth0). */
+/* Returns true for an IPv6 address, with or without an interface (fe80::1%eth0). */
 static bool is_ipv6(const char *text) {
   char address[HOSTS_NAME_MAX];
   struct in6_addr parsed;
@@ -29,8 +29,8 @@ static bool is_ipv6(const char *text) {
   return inet_pton(AF_INET6, address, &parsed) == 1;
 }
 
-/* A text of digits and dots only is meant as an IPv4 address. ssh and getaddrinfo read 10.1 as
- * 10.0.0.1, which nobody means: all four numbers are required. */
+/* A text of digits and dots only must be a complete IPv4 address. ssh and getaddrinfo would
+ * read 10.1 as 10.0.0.1, which is certainly a mistake. */
 static bool is_ipv4_or_name(const char *text) {
   struct in_addr parsed;
   if (text[strspn(text, "0123456789.")] == '\0') return inet_pton(AF_INET, text, &parsed) == 1;

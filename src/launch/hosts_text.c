@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "launch/hosts_internal.h"
 
-/* A part of the text that is parsed; not NUL-terminated. */
+/* A part of the parsed text; not NUL-terminated. */
 typedef struct {
   const char *at;
   size_t len;
@@ -21,7 +21,7 @@ static Span trim_blanks(Span s) {
   return s;
 }
 
-/* The span for a message, at most 60 bytes of it. */
+/* Returns the number of bytes of a span that a message prints, at most 60. */
 static int shown_length(Span s) {
   return s.len < 60 ? (int)s.len : 60;
 }
@@ -53,7 +53,7 @@ static Err parse_count(Span s, const char *what, const char *where, int *value) 
   return ERR_OK;
 }
 
-/* Reads "user@" at the beginning of the span and cuts it off. */
+/* Parses "user@" at the beginning of the span and removes it. */
 static Err parse_user(Host *host, Span *s, const char *where) {
   Span rest;
   Span user = split_at(*s, '@', &rest);
@@ -75,8 +75,9 @@ static Err set_address(Host *host, Span s, const char *where) {
   return ERR_OK;
 }
 
-/* Reads an address, [IPv6] or plain, and sets *rest to what follows its ':', if there is one. A
- * text with several ':' and no brackets is a whole IPv6 address. */
+/* Parses an address, [IPv6] or plain. *rest is the text after the ':' that follows the
+ * address, if any. A text with several ':' and no brackets is an IPv6 address without a
+ * number of ranks. */
 static Err parse_address(Host *host, Span s, const char *where, Span *rest) {
   *rest = (Span){0};
   if (s.len && s.at[0] == '[') {
@@ -101,7 +102,7 @@ static Err parse_address(Host *host, Span s, const char *where, Span *rest) {
   return set_address(host, has_one ? name : s, where);
 }
 
-/* HOST, HOST:N, USER@HOST:N, [IPV6]:N */
+/* Parses HOST, HOST:N, USER@HOST:N or [IPV6]:N. */
 static Err parse_entry(HostList *list, Span s) {
   static const char where[] = "--hosts";
   Host host = {0};
@@ -132,7 +133,7 @@ static bool is_one_of(Span s, const char *const *names) {
   return false;
 }
 
-/* One KEY=VALUE of a host file, with the names that Open MPI accepts. */
+/* Parses one KEY=VALUE of a host file; accepts the keys that Open MPI accepts. */
 static Err parse_setting(Host *host, Span s, const char *where) {
   static const char *const slots[] = {"slots", "count", "cpus", NULL};
   static const char *const max_slots[] = {"max_slots", "max-slots", "slots_max", "slots-max",

@@ -1,4 +1,4 @@
-/* Keys and key files. Depends on file, getrandom(2). */
+/* Creates, reads and writes keys. Depends on file, getrandom(2). */
 #include "launch/key.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 enum {
   MAGIC_LEN = sizeof MAGIC - 1,
-  LINE_LEN = MAGIC_LEN + 2 * KEY_BYTES + 1, /* with its line break */
+  LINE_LEN = MAGIC_LEN + 2 * KEY_BYTES + 1, /* length of the line with its line break */
 };
 
 Err key_make(Key *key) {
@@ -66,7 +66,7 @@ static Err write_line(int fd, const char *path) {
   memcpy(line, MAGIC, MAGIC_LEN);
   key_to_text(&key, line + MAGIC_LEN);
   line[LINE_LEN - 1] = '\n';
-  /* The mode of open(2) is reduced by the umask, which may leave none. */
+  /* fchmod sets the mode exactly; the mode of open(2) is reduced by the umask. */
   bool is_written =
       fchmod(fd, 0600) == 0 && write(fd, line, LINE_LEN) == LINE_LEN && fsync(fd) == 0;
   Err err = is_written ? ERR_OK : err_errno("cannot write", path);

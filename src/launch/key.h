@@ -11,25 +11,26 @@
 
 enum {
   KEY_BYTES = 32,
-  KEY_TEXT = 2 * KEY_BYTES + 1, /* hexadecimal digits and NUL */
+  KEY_TEXT = 2 * KEY_BYTES + 1, /* size of a buffer for the hexadecimal digits */
 };
 
 typedef struct {
   uint8_t bytes[KEY_BYTES];
 } Key;
 
-/* Makes a key of the kernel's random bytes. */
+/* Creates a key from random bytes of the kernel. */
 NODISCARD Err key_make(Key *key);
 /* Writes a new key to `path`, which must not exist, with mode 0600. */
 NODISCARD Err key_create(const char *path);
-/* Reads a key file. An error if anybody but its owner may read or write it. */
+/* Reads a key file. Fails if other users can read or write the file. */
 NODISCARD Err key_read(const char *path, Key *key);
 
-/* A key as text, for messages of an encrypted channel; false if the text is not a key. */
+/* Convert a key to text, which is sent over an encrypted channel, and back. key_from_text
+ * returns false if the text is not a key. */
 void key_to_text(const Key *key, char text[KEY_TEXT]);
 bool key_from_text(const char *text, Key *key);
 
-/* Overwrites the key in memory. */
+/* Overwrites the key in memory with zeros. */
 void key_wipe(Key *key);
 
 #endif

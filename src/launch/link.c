@@ -1,4 +1,4 @@
-/* The side that connects and measures. The messages are described in link_server.c. Depends on
+/* The client of a measured connection. link_server.c describes the messages. Depends on
  * link_wire.h. */
 #include "launch/link.h"
 
@@ -14,7 +14,7 @@
 #include "launch/link_wire.h"
 
 #define PINGS       50
-#define PING_LIMIT  0.3 /* seconds */
+#define PING_LIMIT  0.3 /* time limit in seconds for the latency measurement */
 #define TRY_AT_ONCE 256
 
 static void explain_errno(char why[LINK_WHY], int error) {
@@ -24,7 +24,7 @@ static void explain_errno(char why[LINK_WHY], int error) {
     snprintf(why, LINK_WHY, "%s", strerror(error));
 }
 
-/* Begins a connection that does not block; -1 with `why`. */
+/* Starts a non-blocking connection; returns -1 and sets `why` on failure. */
 static int begin_connection(const char *address, uint16_t port, char why[LINK_WHY]) {
   LinkAddress a;
   if (!link_parse_address(&a, address, port)) {
@@ -38,7 +38,7 @@ static int begin_connection(const char *address, uint16_t port, char why[LINK_WH
   return -1;
 }
 
-/* The result of a connection for which poll has reported an event. */
+/* Gets the result of a connection after poll has reported an event; false: it failed. */
 static bool finish_connection(int fd, char why[LINK_WHY]) {
   int error = 0;
   socklen_t len = sizeof error;
@@ -81,7 +81,7 @@ static bool measure_latency(int fd, double *latency) {
   return true;
 }
 
-/* Sends for `seconds` and waits until all has arrived. */
+/* Sends data for `seconds` and waits until the server has received all of it. */
 static bool measure_sending(int fd, double seconds, double *rate) {
   static const uint8_t block[1 + LINK_BLOCK] = {'d'};
   double start = progress_clock(), bytes = 0;
@@ -95,7 +95,7 @@ static bool measure_sending(int fd, double seconds, double *rate) {
   return true;
 }
 
-/* Has the server send for `seconds`. */
+/* Lets the server send data for `seconds`. */
 static bool measure_receiving(int fd, double seconds, double *rate) {
   static uint8_t block[LINK_BLOCK];
   uint32_t milliseconds = (uint32_t)(seconds * 1000);
@@ -139,7 +139,7 @@ static void try_some(LinkTarget *t, size_t count) {
   while (open > 0) {
     double left = until - progress_clock();
     if (left <= 0) break;
-    if (poll(polls, count, (int)(left * 1000) + 1) < 0) continue; /* a signal */
+    if (poll(polls, count, (int)(left * 1000) + 1) < 0) continue; /* interrupted by a signal */
     for (size_t i = 0; i < count; i++) {
       if (polls[i].fd < 0 || !polls[i].revents) continue;
       finish_connection(polls[i].fd, t[i].why);

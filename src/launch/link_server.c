@@ -1,9 +1,9 @@
-/* The side that listens. Its thread serves one connection at a time:
- *   token            16 bytes, checked before anything else
+/* The server of a measured connection. Its thread serves one connection at a time:
+ *   token            16 bytes, checked first
  *   'p'              answered with 'p': a round trip
  *   'd' + BLOCK      data, not answered
- *   'e'              answered with 'e': all data before it have arrived
- *   'g' + 4 bytes    answered with 'd' + BLOCK repeatedly for that many milliseconds
+ *   'e'              answered with 'e' after all earlier data have been received
+ *   'g' + 4 bytes    answered with 'd' + BLOCK, repeated for that many milliseconds
  *                    (little-endian, at most LINK_SEND_MAX), then 'e'
  * Depends on link.h, link_wire.h. */
 #include <arpa/inet.h>
@@ -20,8 +20,8 @@
 #include "launch/link_wire.h"
 
 #define PORTS_TRIED 100
-#define NAP_MS      100  /* between looks at `is_over` */
-#define VISIT_LIMIT 60.0 /* seconds for one connection */
+#define NAP_MS      100  /* milliseconds between two checks of `is_over` */
+#define VISIT_LIMIT 60.0 /* time limit in seconds of one connection */
 
 struct LinkServer {
   int fd[LINK_PORTS];
@@ -40,9 +40,9 @@ static void send_blocks(int fd, uint32_t milliseconds) {
   link_send(fd, "e", 1);
 }
 
-/* Serves one request; false: the connection is over. */
+/* Serves one request; returns false when the connection has ended. */
 static bool serve_request(int fd) {
-  static uint8_t block[LINK_BLOCK]; /* one thread serves */
+  static uint8_t block[LINK_BLOCK]; /* static is safe: there is one server thread */
   uint8_t request, number[4];
   if (!link_receive(fd, &request, 1)) return false;
   switch (request) {
@@ -88,7 +88,7 @@ static void *run_server(void *argument) {
   return NULL;
 }
 
-/* Binds to the first free port from `wanted`; -1 with errno. */
+/* Binds to the first free port from `wanted` on; returns -1 with errno on failure. */
 static int open_port(const char *address, uint16_t wanted, uint16_t *port) {
   LinkAddress a;
   int error = EADDRNOTAVAIL;

@@ -1,4 +1,4 @@
-/* Blocking reads and writes with limits. Depends on link_wire.h. */
+/* Blocking reads and writes with time limits. Depends on link_wire.h. */
 #include "launch/link_wire.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,4 @@
-/* What the head knows of a machine. Depends on protocol. */
+/* Functions for the head's record of a machine. Depends on protocol. */
 #include "launch/machine.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* A machine of the launch as the head sees it. Depends on channel, protocol. */
+/* A machine of the launch, as recorded by the head. Depends on channel, protocol. */
 #ifndef LAUNCH_MACHINE_H
 #define LAUNCH_MACHINE_H
 
@@ -13,39 +13,39 @@
 #include "launch/source.h"
 
 typedef struct {
-  char name[SOURCE_NAME_MAX]; /* for messages */
+  char name[SOURCE_NAME_MAX]; /* name in messages */
   Channel *channel;
   Source *source;
-  int slots; /* ranks, if the user gave them; 0: not */
+  int slots; /* number of ranks given by the user; 0: not given */
   bool is_head;
 
-  /* From its MSG_HELLO */
+  /* From its MSG_HELLO: */
   bool has_hello;
   char directory[FILE_PATH_MAX];
   int cores, gpus;
   NetworkList networks;
 
-  /* In the present generation */
+  /* State in the current generation: */
   bool is_member;
-  bool is_clear; /* no process is left on it */
+  bool is_clear; /* no process of the generation is left on the machine */
   uint32_t first_rank;
   int ranks;
-  char address[64]; /* on the chosen network; "localhost" if it is the only machine */
-  char card[NETWORK_CARD_MAX]; /* of this address; "" if it is the only machine */
-  int proof;                   /* its index in the proof of the network; -1: not in it */
+  char address[64]; /* address on the selected network; "localhost" if it is the only machine */
+  char card[NETWORK_CARD_MAX]; /* network card of this address; "" if it is the only machine */
+  int proof; /* index of the machine in the network test; -1: not part of it */
 
-  uint64_t copy; /* number of the newest in-memory copy that it holds (PeerRelay); 0: none */
+  uint64_t copy; /* number of the newest in-memory copy on the machine (PeerRelay); 0: none */
 
-  bool is_leaving;   /* its agent asked to leave */
-  bool is_set_aside; /* failed too often, or of another version; not used any more */
+  bool is_leaving;   /* its agent has sent MSG_LEAVE */
+  bool is_set_aside; /* excluded from the launch: it failed too often or has another version */
 } Machine;
 
-/* --nproc-per-node: a number, or one of these */
+/* Special values of --nproc-per-node, which is otherwise a number. */
 enum { NPROC_AUTO = -1, NPROC_CPU = -2, NPROC_GPU = -3 };
 
-/* Reads an agent's MSG_HELLO. An error if it runs another version. */
+/* Parses an agent's MSG_HELLO. Fails if the agent has another version. */
 NODISCARD Err machine_read_hello(Machine *m, const json_t *body);
-/* Ranks to start on the machine: `nproc` is the value of --nproc-per-node. */
+/* Computes the number of ranks to start on the machine. `nproc`: value of --nproc-per-node. */
 NODISCARD Err machine_count_ranks(const Machine *m, int nproc, int *ranks);
 bool machine_is_ready(const Machine *m);
 void machine_close(Machine *m);

@@ -1,4 +1,4 @@
-/* mpirun's command line. Depends on Jansson, base/str. */
+/* Builds mpirun's command line. Depends on Jansson, base/str. */
 #include "launch/mpirun.h"
 
 #include <stdio.h>
@@ -31,12 +31,13 @@ static void add_hosts(json_t *words, const MpirunSpec *spec) {
   str_free(&list);
 }
 
-/* "trireme" is found in PATH, in the agent's directory, on every machine. */
+/* "trireme" is found through PATH, in the agent's directory, on every machine. */
 static void add_daemons(json_t *words) {
   add_setting(words, "plm", "rsh");
   add_setting(words, "plm_rsh_agent", "trireme launch --rsh --");
   add_setting(words, "plm_rsh_no_tree_spawn", "1");
-  /* Otherwise the daemons detach, and their end and their parent's death go unnoticed. */
+  /* Keeps the daemons attached; otherwise the agent would not notice that they or their parent
+   * have ended. */
   add_setting(words, "orte_leave_session_attached", "1");
 }
 

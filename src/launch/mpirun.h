@@ -7,21 +7,21 @@
 #include <stddef.h>
 
 typedef struct {
-  const char *address; /* on the chosen network */
+  const char *address; /* address on the selected network */
   int ranks;
 } MpirunHost;
 
 typedef struct {
   const MpirunHost *host;
   size_t hosts;
-  const char
-      *include; /* value of btl_tcp_if_include and oob_tcp_if_include; NULL: one machine */
+  /* Value of btl_tcp_if_include and oob_tcp_if_include; NULL if there is one machine. */
+  const char *include;
   bool is_root;
 } MpirunSpec;
 
-/* A new array of words. mpirun starts `launch --worker` for each rank and, for its daemons on other
- * machines, `launch --rsh`; it binds no cores and does not judge exit statuses, which the
- * supervisor does. NULL: out of memory. */
+/* Returns a new array of words; NULL: out of memory. mpirun starts `launch --worker` for each
+ * rank and `launch --rsh` for its daemons on other machines. It does not bind cores and does
+ * not react to exit statuses; the supervisor does both. */
 json_t *mpirun_command(const MpirunSpec *spec);
 
 #endif

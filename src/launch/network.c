@@ -1,4 +1,4 @@
-/* Which networks do all machines share? Depends on network.h, base. */
+/* Finds the networks that all machines share. Depends on network.h, base. */
 #include "launch/network.h"
 
 #include <arpa/inet.h>
@@ -10,9 +10,10 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-#define ROUTED_MIN_PREFIX 8 /* bits that the addresses of a routed network must share */
+/* Shortest prefix in bits that the addresses of a routed network must share. */
+#define ROUTED_MIN_PREFIX 8
 
-/* A network's number: the first `prefix` bits of `bits`, the others are 0. */
+/* A subnet: the first `prefix` bits of `bits`; the other bits are 0. */
 typedef struct {
   int family; /* AF_INET or AF_INET6 */
   int prefix;
@@ -49,8 +50,6 @@ static void print_subnet(const Subnet *s, char out[NETWORK_TEXT_MAX]) {
   snprintf(out, NETWORK_TEXT_MAX, "%s/%d", address, s->prefix);
 }
 
-/* ---- --network ---- */
-
 typedef struct {
   bool is_set, is_card;
   const char *text;
@@ -79,8 +78,6 @@ static bool is_wished(const Wish *wish, const NetworkAddress *a) {
                        : has_address(&wish->subnet, a->address);
 }
 
-/* ---- candidates ---- */
-
 typedef struct {
   NetworkChoice *choice;
   const NetworkMachine *machines;
@@ -88,8 +85,8 @@ typedef struct {
   Wish wish;
 } Search;
 
-/* Orders addresses of one machine in one network: a wired card before a container's, a fast one
- * before a slow one. */
+/* Orders two addresses of one machine in the same network: physical before virtual cards, fast
+ * before slow. */
 static bool is_better_card(const NetworkAddress *a, const NetworkAddress *b) {
   if (a->is_virtual != b->is_virtual) return b->is_virtual;
   return a->speed > b->speed;
@@ -108,8 +105,8 @@ static const NetworkAddress *find_member(const Search *s, size_t machine,
   return best;
 }
 
-/* Two machines with one address are not connected by it: each would reach itself. Bridges of
- * containers have the same address on every machine. */
+/* Returns true if two machines have the same address, as bridges of containers have: a machine
+ * would connect to itself. */
 static bool has_equal_addresses(const Network *n, size_t count) {
   for (size_t i = 0; i < count; i++)
     for (size_t j = 0; j < i; j++)
@@ -131,7 +128,8 @@ static bool has_equal_members(const Network *a, const Network *b, size_t count) 
   return true;
 }
 
-/* Takes the network over if it is new and connects different addresses; otherwise releases it. */
+/* Adds the network to the candidates if it is new and all its addresses differ; otherwise frees
+ * it. */
 static void keep_network(Search *s, Network *n, const Subnet *subnet) {
   NetworkChoice *choice = s->choice;
   bool is_kept = choice->count < NETWORK_CANDIDATES && !has_equal_addresses(n, s->count);
@@ -146,7 +144,7 @@ static void keep_network(Search *s, Network *n, const Subnet *subnet) {
   choice->network[choice->count++] = *n;
 }
 
-/* Tries the network of one of the first machine's addresses. */
+/* Tries the network of one of the first machine's addresses as a candidate. */
 static Err try_subnet(Search *s, const NetworkAddress *first) {
   Subnet subnet;
   Network n = {0};
@@ -162,9 +160,8 @@ static Err try_subnet(Search *s, const NetworkAddress *first) {
   return ERR_OK;
 }
 
-/* ---- routed networks ---- */
-
-/* The address that the machine's default route uses; with --network also another that is wished. */
+/* Returns the address that the machine's default route uses; with --network, another address
+ * that matches the wish is accepted too. */
 static const NetworkAddress *find_routed_member(const Search *s, size_t machine) {
   const NetworkList *list = s->machines[machine].list;
   for (size_t i = 0; i < list->count; i++) {
@@ -184,7 +181,8 @@ static void widen_subnet(Subnet *s, const char *address) {
   }
 }
 
-/* MPI selects cards by the subnet alone, so no other address of a machine may be inside. */
+/* Returns true if the subnet contains another address of the machine. MPI selects cards by the
+ * subnet only, so such a subnet cannot be used. */
 static bool has_other_member(const Search *s, size_t machine, const Subnet *subnet,
                              const NetworkAddress *member) {
   const NetworkList *list = s->machines[machine].list;
@@ -194,7 +192,8 @@ static bool has_other_member(const Search *s, size_t machine, const Subnet *subn
   return false;
 }
 
-/* Machines in different subnets of one private network, connected by routers. */
+/* Adds a candidate for machines in different subnets of one private network, connected by
+ * routers. */
 static Err try_routed(Search *s) {
   Subnet subnet = {0};
   Network n = {.is_routed = true};
@@ -216,9 +215,8 @@ static Err try_routed(Search *s) {
   return ERR_OK;
 }
 
-/* ---- the choice ---- */
-
-/* Real before virtual, one network before routed, IPv4 before IPv6, fast before slow. */
+/* Order of candidates: physical before virtual, one network before routed, IPv4 before IPv6,
+ * fast before slow. */
 static int compare_networks(const void *left, const void *right) {
   const Network *a = left;
   const Network *b = right;

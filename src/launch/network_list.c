@@ -1,5 +1,5 @@
-/* The addresses of this machine, and their JSON. Depends on network.h, Linux (getifaddrs, ethtool,
- * /proc/net). */
+/* Lists the addresses of this machine, and converts them to JSON. Depends on network.h, Linux
+ * (getifaddrs, ethtool, /proc/net). */
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <linux/ethtool.h>
@@ -15,8 +15,8 @@
 #include "base/str.h"
 #include "launch/network.h"
 
-/* Names that container engines and hypervisors give to bridges and to their ends of cards. They
- * have the same private addresses on every machine and connect nothing outside of it. */
+/* Returns true for names that container engines and hypervisors give to their bridges and
+ * cards. These have the same private addresses on every machine and do not connect machines. */
 static bool is_virtual_name(const char *card) {
   static const char *const prefixes[] = {
       "docker", "br-",   "veth",   "virbr", "vnet", "vmnet", "cni",    "flann",       "cali",
@@ -26,8 +26,8 @@ static bool is_virtual_name(const char *card) {
   return false;
 }
 
-/* The link's speed in Mbit/s; 0 if the driver does not know it. Asked by a socket rather than read
- * from /sys, which may show another network namespace than this process's. */
+/* Returns the speed of the link in Mbit/s; 0 if the driver does not report it. Uses a socket,
+ * because /sys may show the cards of another network namespace. */
 static int read_speed(const char *card) {
   struct ethtool_cmd command = {.cmd = ETHTOOL_GSET};
   struct ifreq request = {0};
@@ -41,8 +41,8 @@ static int read_speed(const char *card) {
   return speed > 10000000 ? 0 : (int)speed; /* SPEED_UNKNOWN is 2^32 - 1 */
 }
 
-/* Is there a default route over the card? /proc/net/route: card, destination, …, mask in column 8,
- * in hexadecimal. */
+/* Returns true if there is a default route over the card. The columns of /proc/net/route are:
+ * card, destination, …, mask (column 8), in hexadecimal. */
 static bool has_default_route(const char *card) {
   char line[256];
   bool found = false;
@@ -65,7 +65,7 @@ static int count_bits(const unsigned char *mask, size_t bytes) {
   return bits;
 }
 
-/* Reads address and prefix; false for what is not listed. */
+/* Reads address and prefix; returns false for an address that is not listed. */
 static bool read_address(const struct ifaddrs *from, NetworkAddress *to) {
   const unsigned wanted = IFF_UP | IFF_RUNNING;
   bool is_usable = (from->ifa_flags & (wanted | IFF_LOOPBACK)) == wanted;
@@ -73,7 +73,8 @@ static bool read_address(const struct ifaddrs *from, NetworkAddress *to) {
   if (from->ifa_addr->sa_family == AF_INET) {
     const struct sockaddr_in *address = (const void *)from->ifa_addr;
     const struct sockaddr_in *mask = (const void *)from->ifa_netmask;
-    if ((ntohl(address->sin_addr.s_addr) >> 16) == 0xA9FE) return false; /* 169.254/16 */
+    /* link-local, 169.254/16. */
+    if ((ntohl(address->sin_addr.s_addr) >> 16) == 0xA9FE) return false;
     to->prefix = count_bits((const void *)&mask->sin_addr, 4);
     return inet_ntop(AF_INET, &address->sin_addr, to->address, sizeof to->address) != NULL;
   }
@@ -94,7 +95,7 @@ Err network_list(NetworkList *list) {
     NetworkAddress address = {0};
     if (!read_address(i, &address)) continue;
     snprintf(address.card, sizeof address.card, "%s", i->ifa_name);
-    address.card[strcspn(address.card, ":")] = '\0'; /* eth0:1 is an alias of eth0 */
+    address.card[strcspn(address.card, ":")] = '\0'; /* eth0:1 is an alias of card eth0 */
     address.speed = read_speed(address.card);
     address.is_virtual = is_virtual_name(address.card);
     address.is_default = has_default_route(address.card);
@@ -133,7 +134,8 @@ static bool copy_number(int *out, const json_t *value, int max) {
   return true;
 }
 
-/* A card's name becomes part of variables and arguments: no commas, spaces or slashes. */
+/* Returns true if the name can be part of variables and arguments: no commas, spaces or
+ * slashes. */
 static bool is_card_name(const char *name) {
   return name[0] != '-' && !name[strspn(name,
                                         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -1,5 +1,6 @@
-/* The agent's side of a proof: listens for the other machines and connects to them. At most
- * ACTIVE connections are made and VISITORS served at a time. Depends on network_proof.h, base. */
+/* The agent's side of the network test: listens for the other machines and connects to them.
+ * Makes at most ACTIVE connections and serves at most VISITORS at a time. Depends on
+ * network_proof.h, base. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,8 +29,8 @@ typedef struct {
 typedef struct {
   int fd; /* -1: unused */
   double deadline;
-  size_t target; /* that it connects to */
-  bool is_open;  /* connect has succeeded, the token is sent */
+  size_t target; /* index of the target, for a connection made by this machine */
+  bool is_open;  /* the connection is established and the token has been sent */
   size_t received;
   uint8_t got[TOKEN_BYTES];
 } Talk;
@@ -41,10 +42,9 @@ struct NetworkPeer {
   size_t listeners;
   Talk visitor[VISITORS], active[ACTIVE];
   Target *target;
-  size_t targets, capacity, next; /* next: first target without an attempt to connect */
+  /* `next` is the first target to which no connection has been started. */
+  size_t targets, capacity, next;
 };
-
-/* ---- addresses and tokens ---- */
 
 static bool parse_token(const json_t *value, uint8_t token[TOKEN_BYTES]) {
   const char *hex = json_string_value(value);
@@ -75,7 +75,8 @@ static bool make_address(const char *text, uint16_t port, struct sockaddr_storag
   return inet_pton(AF_INET, text, &v4->sin_addr) == 1;
 }
 
-/* A non-blocking TCP socket bound to the address, any port; -1 with errno. */
+/* Opens a non-blocking TCP socket bound to the address, any port; returns -1 with errno on
+ * failure. */
 static int open_socket(const char *address) {
   struct sockaddr_storage own;
   socklen_t len;
@@ -90,9 +91,7 @@ static int open_socket(const char *address) {
   return -1;
 }
 
-/* ---- listening ---- */
-
-/* Returns the port; 0: it cannot listen on this address. */
+/* Returns the port; 0 if listening on this address fails. */
 static uint16_t begin_listening(NetworkPeer *p, const char *address) {
   struct sockaddr_storage bound;
   socklen_t len = sizeof bound;
@@ -136,8 +135,6 @@ static Err listen_on_all(NetworkPeer **peer, const json_t *body, NetworkLink lin
                : err_set(ERR_WORK, "out of memory");
 }
 
-/* ---- targets ---- */
-
 static bool copy_address(char out[NETWORK_TEXT_MAX], const json_t *value) {
   const char *text = json_string_value(value);
   if (!text || strlen(text) >= NETWORK_TEXT_MAX) return false;
@@ -173,7 +170,7 @@ Err network_peer_handle(NetworkPeer **peer, uint8_t type, const json_t *body, Ne
   if (type == MSG_NETWORK_LISTEN) return listen_on_all(peer, body, link);
   bool is_current =
       *peer && (*peer)->proof == json_integer_value(json_object_get(body, "proof"));
-  if (!is_current) return ERR_OK; /* of a proof that is over */
+  if (!is_current) return ERR_OK; /* the message belongs to an earlier test */
   if (type == MSG_NETWORK_END) {
     network_peer_close(peer);
     return ERR_OK;
@@ -182,8 +179,6 @@ Err network_peer_handle(NetworkPeer **peer, uint8_t type, const json_t *body, Ne
   TRY(add_targets(*peer, body));
   return network_peer_advance(*peer, link, now);
 }
-
-/* ---- connections ---- */
 
 static void close_talk(Talk *t) {
   if (t->fd >= 0) close(t->fd);
@@ -196,7 +191,8 @@ static Talk *find_free(Talk *talks, size_t count) {
   return NULL;
 }
 
-/* Reads up to TOKEN_BYTES; true when all have arrived. *error: errno, EPROTO at the end. */
+/* Reads up to TOKEN_BYTES; returns true when all have arrived. *error: an errno; EPROTO if the
+ * peer closed the connection. */
 static bool read_token(Talk *t, int *error) {
   while (t->received < TOKEN_BYTES) {
     ssize_t n = read(t->fd, t->got + t->received, TOKEN_BYTES - t->received);
@@ -224,7 +220,8 @@ static void accept_visitors(NetworkPeer *p, double now) {
   }
 }
 
-/* Sends the answer to peers that sent the right token; closes other connections silently. */
+/* Sends the answer to peers that have sent the right token; closes other connections without an
+ * answer. */
 static void serve_visitors(NetworkPeer *p, double now) {
   for (size_t i = 0; i < VISITORS; i++) {
     Talk *t = &p->visitor[i];
@@ -233,7 +230,7 @@ static void serve_visitors(NetworkPeer *p, double now) {
     bool is_whole = read_token(t, &error);
     if (!is_whole && is_waiting(error) && now < t->deadline) continue;
     bool is_friend = is_whole && memcmp(t->got, p->token, TOKEN_BYTES) == 0;
-    /* 16 bytes always fit into the empty buffer of a new connection. */
+    /* The empty send buffer of a new connection always has room for 16 bytes. */
     if (is_friend && write(t->fd, p->answer, TOKEN_BYTES) < 0) is_friend = false;
     close_talk(t);
   }
@@ -248,7 +245,7 @@ static Err report_result(const NetworkPeer *p, const Target *target, const char 
               : err_set(ERR_WORK, "out of memory");
 }
 
-/* Starts a connection; returns 0 if it is being established, else an errno. */
+/* Starts a connection; returns 0 if it is being established, otherwise an errno. */
 static int begin_connection(Talk *t, const Target *target) {
   struct sockaddr_storage to;
   socklen_t len;
@@ -271,8 +268,8 @@ static Err begin_connections(NetworkPeer *p, NetworkLink link, double now) {
   return ERR_OK;
 }
 
-/* Continues one connection. Returns NULL while it is being established, "" when the other machine
- * has sent the right answer, else what failed. */
+/* Continues one connection. Returns NULL while it is in progress, "" after the other machine
+ * has sent the right answer, otherwise the reason of the failure. */
 static const char *continue_connection(const NetworkPeer *p, Talk *t) {
   int error = 0;
   socklen_t len = sizeof error;

@@ -1,4 +1,4 @@
-/* The head's side of a proof. Depends on network_proof.h, base. */
+/* The head's side of the network test. Depends on network_proof.h, base. */
 #include "launch/network_proof.h"
 
 #include <stdio.h>
@@ -7,9 +7,11 @@
 
 #include "base/mem.h"
 
-#define TOKEN_HEX       33   /* 16 bytes in hexadecimal with a NUL */
-#define TARGETS_AT_ONCE 100  /* in one message, which may have 64 kB */
-#define SLACK           10.0 /* seconds that the agents may need beyond their own limit */
+#define TOKEN_HEX 33 /* size of a buffer for 16 bytes in hexadecimal */
+/* Largest number of targets in one message, which is limited to 64 kB. */
+#define TARGETS_AT_ONCE 100
+/* Seconds that agents may need in addition to their own time limit. */
+#define SLACK 10.0
 
 enum { PAIR_UNKNOWN, PAIR_CONNECTED, PAIR_FAILED };
 
@@ -21,14 +23,14 @@ struct NetworkProof {
   int64_t number;
   double deadline;
   char token[TOKEN_HEX];
-  char (*answer)[TOKEN_HEX]; /* of each machine */
-  uint16_t *port;            /* [network][machine]; 0: not listening */
-  bool *has_ports;           /* [machine] */
-  size_t missing_ports;      /* machines that have not answered MSG_NETWORK_LISTEN */
-  uint8_t *pair;             /* [network][from][to] */
-  size_t *connected;         /* [network]: pairs that are connected */
-  bool *is_out;              /* [network]: a pair failed */
-  Str failures;              /* the first failed pair of each network, for the message */
+  char (*answer)[TOKEN_HEX]; /* (machines) the answer that each machine sends */
+  uint16_t *port;            /* (networks, machines) port; 0: not listening */
+  bool *has_ports;           /* (machines) whether its ports have arrived */
+  size_t missing_ports;      /* number of machines that have not answered MSG_NETWORK_LISTEN */
+  uint8_t *pair;             /* (networks, from, to) result of each connection */
+  size_t *connected;         /* (networks) number of connections that succeeded */
+  bool *is_out;              /* (networks) a connection failed, so the network is excluded */
+  Str failures;              /* first failed connection of each network, for the error */
   const Network *result;
 };
 
@@ -44,7 +46,7 @@ static size_t count_pairs(const NetworkProof *p) {
   return p->count * (p->count - 1);
 }
 
-/* Puts the network that an earlier proof chose to the front. */
+/* Moves the network that an earlier test selected to the front. */
 static void prefer_network(NetworkChoice *choice, const char *cidr) {
   for (size_t i = 1; cidr && i < choice->count; i++) {
     if (strcmp(choice->network[i].cidr, cidr) != 0) continue;
@@ -126,8 +128,6 @@ static void note_failure(NetworkProof *p, size_t network, size_t from, size_t to
            n->member[from]->address, p->machines[to].name, n->member[to]->address, why);
 }
 
-/* ---- messages ---- */
-
 static json_t *print_target(const NetworkProof *p, size_t network, size_t from, size_t to) {
   const Network *n = &p->choice.network[network];
   return json_pack("{s:I, s:I, s:s, s:s, s:i, s:s}", "network", (json_int_t)network, "machine",
@@ -142,8 +142,8 @@ static Err send_targets(NetworkProof *p, size_t machine, json_t **targets) {
   return send_message(p, machine, MSG_NETWORK_CONNECT, json_pack("{s:o}", "targets", full));
 }
 
-/* Tells a machine to connect to all others over all networks; a machine that cannot listen on its
- * address has failed already. */
+/* Asks a machine to connect to all others over all networks. A connection to a machine that
+ * could not listen has already failed. */
 static Err ask_to_connect(NetworkProof *p, size_t from) {
   json_t *targets = json_array();
   Err err = ERR_OK;
@@ -211,9 +211,7 @@ Err network_proof_handle(NetworkProof *p, size_t machine, uint8_t type, const js
   return ERR_OK;
 }
 
-/* ---- the result ---- */
-
-/* Counts pairs without a result at the deadline as failed. */
+/* At the deadline, counts connections without a result as failed. */
 static void fail_unknown_pairs(NetworkProof *p) {
   size_t all = p->choice.count * p->count * p->count;
   for (size_t i = 0; i < all; i++) {
@@ -241,7 +239,8 @@ Err network_proof_advance(NetworkProof *p, double now, bool *is_done) {
   if (now > p->deadline) fail_unknown_pairs(p);
   for (size_t n = 0; n < p->choice.count; n++) {
     if (p->is_out[n]) continue;
-    if (p->connected[n] < count_pairs(p)) return ERR_OK; /* the best one left: wait for it */
+    /* The best network that is left is not complete yet: wait. */
+    if (p->connected[n] < count_pairs(p)) return ERR_OK;
     p->result = &p->choice.network[n];
     *is_done = true;
     return ERR_OK;
@@ -255,7 +254,7 @@ const Network *network_proof_result(const NetworkProof *p) {
 
 void network_proof_end(NetworkProof *p) {
   if (!p) return;
-  /* A lost machine gets no message; its agent closes everything by itself. */
+  /* Messages to a lost machine are skipped; its agent closes its sockets itself. */
   for (size_t m = 0; p->number && m < p->count; m++) {
     Err err = send_message(p, m, MSG_NETWORK_END, json_object());
     (void)err;

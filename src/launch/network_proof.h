@@ -33,10 +33,10 @@ enum {
   MSG_NETWORK_END,
 };
 
-#define NETWORK_CONNECT_LIMIT 5.0 /* seconds for one connection */
+#define NETWORK_CONNECT_LIMIT 5.0 /* time limit in seconds of one connection */
 
-/* Sends a message to the machine with this index (the agent's side: to the head, 0). Takes `body`,
- * also on failure. */
+/* Sends a message to the machine with this index; in an agent the index is 0, the head. Frees
+ * `body`, also on failure. */
 typedef Err (*NetworkSend)(void *context, size_t machine, uint8_t type, json_t *body);
 
 typedef struct {
@@ -44,40 +44,40 @@ typedef struct {
   void *context;
 } NetworkLink;
 
-/* ---- the head's side ---- */
+/* The head's side: */
 
 typedef struct NetworkProof NetworkProof;
 
-/* Begins a proof. `machines` must outlive it. `wish` is the value of --network or NULL; `prefer`
- * the CIDR of an earlier proof, which is tried first, or NULL. With one machine it is done at once
- * and has no result. */
+/* Starts a test of all candidate networks. `machines` must outlive it. `wish`: value of
+ * --network, or NULL. `prefer`: CIDR that an earlier test selected and that is tried first, or
+ * NULL. With one machine the test is complete immediately, without a result. */
 NODISCARD Err network_proof_begin(NetworkProof **proof, const NetworkMachine *machines,
                                   size_t count, const char *wish, const char *prefer,
                                   NetworkLink link, double now);
-/* Handles MSG_NETWORK_PORTS and MSG_NETWORK_RESULT of a machine; answers to an earlier proof are
+/* Handles a machine's MSG_NETWORK_PORTS or MSG_NETWORK_RESULT. Answers to an earlier test are
  * ignored. */
 NODISCARD Err network_proof_handle(NetworkProof *proof, size_t machine, uint8_t type,
                                    const json_t *body, double now);
-/* Sets *is_done when the result is known. An error: no candidate connects all machines; it names
- * the connections that failed. */
+/* Sets *is_done when the result is known. Fails if no candidate connects all machines; the
+ * error names the failed connections. */
 NODISCARD Err network_proof_advance(NetworkProof *proof, double now, bool *is_done);
-/* The network that was chosen; NULL: one machine. Valid until network_proof_end. */
+/* Returns the selected network; NULL if there is one machine. Valid until network_proof_end. */
 const Network *network_proof_result(const NetworkProof *proof);
-/* Tells the agents to close their sockets, and frees the proof. NULL is allowed. */
+/* Asks the agents to close their sockets, and frees the test. Accepts NULL. */
 void network_proof_end(NetworkProof *proof);
 
-/* ---- the agent's side ---- */
+/* The agent's side: */
 
-#define NETWORK_PEER_FDS 144 /* descriptors that network_peer_poll_for adds at most */
+#define NETWORK_PEER_FDS 144 /* largest number of pollfds that network_peer_poll_for adds */
 
 typedef struct NetworkPeer NetworkPeer;
 
-/* Handles a message of the head; *peer is NULL before the first and after MSG_NETWORK_END. An error
- * means that the head sent what it must not send. */
+/* Handles a message of the head. *peer is NULL before the first message and after
+ * MSG_NETWORK_END. Fails if the message is invalid. */
 NODISCARD Err network_peer_handle(NetworkPeer **peer, uint8_t type, const json_t *body,
                                   NetworkLink link, double now);
 int network_peer_poll_for(const NetworkPeer *peer, struct pollfd *fds, int room);
-/* Accepts, connects and reports results. NULL is allowed. */
+/* Accepts connections, connects and reports results. Accepts NULL. */
 NODISCARD Err network_peer_advance(NetworkPeer *peer, NetworkLink link, double now);
 void network_peer_close(NetworkPeer **peer);
 

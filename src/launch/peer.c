@@ -1,6 +1,7 @@
-/* An agent's part in copies on a second machine: sends the files of a copy, stores those of another
- * machine. Names and sizes of the sender are checked: nothing is written outside of the directory for
- * copies, and no file gets longer than it was announced. Depends on base, peer.h. */
+/* The agent's side of in-memory copies on a second machine: sends the files of a copy, and
+ * stores those of another machine. Names and sizes from the sender are checked: no file is
+ * written outside the directory for copies, and none becomes longer than announced. Depends on
+ * base, peer.h. */
 #include "launch/peer.h"
 
 #include <dirent.h>
@@ -35,7 +36,8 @@ bool peer_parse(const Frame *f, uint32_t *id, uint8_t *kind, const uint8_t **byt
   return true;
 }
 
-/* A file name without a path: letters, digits, '-', '_' and '.', not beginning with '.'. */
+/* Returns true for a file name without a path: letters, digits, '-', '_' and '.', not beginning
+ * with '.'. */
 static bool is_plain_name(const char *name) {
   size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.");
   return n > 0 && n < PEER_NAME && !name[n] && name[0] != '.';
@@ -66,13 +68,11 @@ void peer_close(PeerAgent *p) {
   end_receiving(p);
 }
 
-/* Reports the recorded error. */
+/* Reports the current error (err_message) to the head. */
 static Err report_failure(Channel *head, uint32_t id) {
   return protocol_send(head, PEER_FAILED,
                        json_pack("{s:I, s:s}", "id", (json_int_t)id, "text", err_message()));
 }
-
-/* Sending. */
 
 static Err open_file(PeerAgent *p, const char *dir, const char *name) {
   char path[FILE_PATH_MAX];
@@ -96,7 +96,7 @@ static Err open_entry(void *context, const char *name) {
   return open_file(o->peer, o->dir, name);
 }
 
-/* Opens all files of the copy in `dir`. Once they are open, train may replace and remove them. */
+/* Opens all files of the copy in `dir`. After that, train may replace or remove them. */
 static Err begin_sending(PeerAgent *p, uint32_t id, const char *dir) {
   char link[FILE_PATH_MAX], copy[FILE_PATH_MAX], step[PEER_NAME];
   size_t base = strlen(p->dir);
@@ -126,7 +126,7 @@ static Err send_part(const PeerAgent *p, Channel *head, uint8_t kind, uint8_t *p
   return channel_send(head, PEER_PART, part, PEER_HEADER + len);
 }
 
-/* Reads the next bytes of the file into `bytes`, PEER_BYTES at most. */
+/* Reads the next bytes of the file, at most PEER_BYTES. */
 static Err read_bytes(PeerAgent *p, uint8_t *bytes, size_t *len) {
   int i = p->out.file;
   uint64_t left = p->out.size[i] - p->out.offset;
@@ -139,8 +139,8 @@ static Err read_bytes(PeerAgent *p, uint8_t *bytes, size_t *len) {
   return ERR_OK;
 }
 
-/* `part` has room for PEER_HEADER + PEER_BYTES. Sends a name, bytes or the end; *is_read: what was to
- * be sent could be read. */
+/* Sends the next part: a file name, bytes or the end of the copy. `part` has room for
+ * PEER_HEADER + PEER_BYTES. *is_read is false if a file could not be read. */
 static Err send_next(PeerAgent *p, Channel *head, uint8_t *part, bool *is_read) {
   int i = p->out.file;
   uint8_t *bytes = part + PEER_HEADER;
@@ -176,7 +176,7 @@ static Err send_next(PeerAgent *p, Channel *head, uint8_t *part, bool *is_read) 
 static Err handle_read(PeerAgent *p, Channel *head, uint32_t id) {
   uint8_t *part;
   bool is_read;
-  if (!id || id != p->out.id) return ERR_OK; /* an earlier copy, which is not sent any more */
+  if (!id || id != p->out.id) return ERR_OK; /* the request belongs to an earlier copy */
   TRY(mem_alloc(&part, PEER_HEADER + PEER_BYTES, 1));
   Err err = send_next(p, head, part, &is_read);
   mem_free(part);
@@ -184,8 +184,6 @@ static Err handle_read(PeerAgent *p, Channel *head, uint32_t id) {
   end_sending(p);
   return report_failure(head, id);
 }
-
-/* Receiving. */
 
 static void name_incoming(const PeerAgent *p, char path[FILE_PATH_MAX]) {
   snprintf(path, FILE_PATH_MAX, "%.*s/incoming", FILE_PATH_MAX - 16, p->dir);
@@ -239,7 +237,7 @@ static Err receive_bytes(PeerAgent *p, const uint8_t *bytes, size_t len) {
   return ERR_OK;
 }
 
-/* Removes all copies but the one named. */
+/* Removes all copies except `step`. */
 static Err remove_others(const char *checkpoints, const char *step) {
   char path[FILE_PATH_MAX];
   DIR *dir = opendir(checkpoints);
@@ -254,7 +252,7 @@ static Err remove_others(const char *checkpoints, const char *step) {
   return err;
 }
 
-/* Moves the complete copy to RUN/checkpoints/STEP, where train looks for it. */
+/* Moves the complete copy to RUN/checkpoints/STEP, where train searches for it. */
 static Err move_copy(const PeerAgent *p, const char *run, const char *step) {
   char incoming[FILE_PATH_MAX], dir[FILE_PATH_MAX], copy[FILE_PATH_MAX], beside[FILE_PATH_MAX],
       link[FILE_PATH_MAX];
@@ -303,7 +301,7 @@ static Err handle_part(PeerAgent *p, Channel *head, const Frame *f) {
   size_t len;
   if (!peer_parse(f, &id, &kind, &bytes, &len) || kind < PART_FILE || kind > PART_END)
     return err_set(ERR_WORK, "the head sent a part of a copy that is none");
-  if (id == p->in.refused) return ERR_OK; /* its failure has been reported */
+  if (id == p->in.refused) return ERR_OK; /* its failure has already been reported */
   if (receive_part(p, id, kind, bytes, len)) {
     end_receiving(p);
     p->in.refused = id;

@@ -1,13 +1,15 @@
-/* In-memory copies of checkpoints (train/copies.h) on a second machine. Train reports each complete
- * copy to its agent (base/event.h), the agent to the head, and the head has the files sent to the
- * agent of another machine. They pass through the head: it has a proven channel to every agent, and
- * rank 0, which makes the copies, is usually on the head's machine, so that they cross the network
- * once. The head asks for one part at a time, while the receiver keeps up, so that output and
- * heartbeats on the same channels are not delayed.
+/* In-memory copies of checkpoints (train/copies.h) on a second machine. Train reports each
+ * complete copy to its agent (base/event.h), the agent reports it to the head, and the head
+ * lets the files be sent to the agent of another machine. The files pass through the head: it
+ * has an authenticated channel to every agent, and rank 0, which makes the copies, is usually
+ * on the head's machine, so they cross the network once. The head requests one part at a time,
+ * at the speed of the receiver, so that output and heartbeats on the same channels are not
+ * delayed.
  *
- *   head to holder      PEER_SEND    id, dir: send the copy in dir
+ *   head to sender      PEER_SEND    id, dir: send the copy in dir
  *                       PEER_READ    id: send the next part
- *   holder to head to receiver       PEER_PART, binary: id (32 bits, little-endian), kind, bytes
+ *   sender to head,     PEER_PART    binary: id (32 bits, little-endian), kind, bytes
+ *   head to receiver
  *   receiver to head    PEER_STORED  id: the copy is complete
  *   both to head        PEER_FAILED  id, text
  *
@@ -27,49 +29,49 @@ enum {
   PEER_LAST = PEER_FAILED
 };
 
-/* Kinds of PEER_PART */
+/* Kinds of PEER_PART: */
 enum {
-  PART_FILE = 1, /* begins a file: its size (64 bits, little-endian), its name */
-  PART_BYTES,    /* of that file */
-  PART_END,      /* ends the copy: "run-ID/step-N" */
+  PART_FILE = 1, /* begins a file: size (64 bits, little-endian) and name */
+  PART_BYTES,    /* bytes of the current file */
+  PART_END,      /* ends the copy; contains "run-ID/step-N" */
 };
 
-#define PEER_HEADER 5 /* bytes of a part before its contents */
+#define PEER_HEADER 5 /* bytes of a part that precede its contents */
 #define PEER_BYTES  ((size_t)256 << 10)
-#define PEER_FILES  16 /* of a checkpoint */
-#define PEER_NAME   64 /* bytes of a name */
+#define PEER_FILES  16 /* largest number of files of a checkpoint */
+#define PEER_NAME   64 /* size of a buffer for a file name */
 
-/* False: the frame is too short to be a part. */
+/* Parses a PEER_PART; returns false if the frame is too short. */
 bool peer_parse(const Frame *f, uint32_t *id, uint8_t *kind, const uint8_t **bytes,
                 size_t *len);
 
-/* The agent's side: what it sends and what it receives. */
+/* State of an agent: the copy that it sends, and the copy that it receives. */
 typedef struct {
-  char dir[FILE_PATH_MAX]; /* TRIREME_PEER_DIR of this machine's workers */
+  char dir[FILE_PATH_MAX]; /* TRIREME_PEER_DIR of the workers on this machine */
   struct {
-    uint32_t id; /* 0: nothing is sent */
+    uint32_t id; /* id of the copy being sent; 0: none */
     int fd[PEER_FILES];
     char name[PEER_FILES][PEER_NAME];
     uint64_t size[PEER_FILES];
-    int files, file; /* how many, and the one that is being sent */
-    bool is_named;   /* its PART_FILE is sent */
+    int files, file; /* number of files, and index of the file being sent */
+    bool is_named;   /* PART_FILE of the current file has been sent */
     uint64_t offset;
     char place[2 * PEER_NAME]; /* "run-ID/step-N" */
   } out;
   struct {
-    uint32_t id;      /* 0: nothing is received */
-    uint32_t refused; /* a copy that failed: its other parts are ignored */
-    int fd;           /* the file that is being received; -1: none */
+    uint32_t id;      /* id of the copy being received; 0: none */
+    uint32_t refused; /* id of a copy that has failed; its further parts are ignored */
+    int fd;           /* the file being received; -1: none */
     uint64_t left;
     int files;
   } in;
 } PeerAgent;
 
-/* `dir` must exist. */
+/* Initializes `p`; `dir` must exist. */
 NODISCARD Err peer_open(PeerAgent *p, const char *dir);
 void peer_close(PeerAgent *p);
-/* Handles a frame of type PEER_SEND, PEER_READ or PEER_PART. What cannot be read or stored is reported
- * to the head; an error is one of the channel. */
+/* Handles PEER_SEND, PEER_READ or PEER_PART. A file that cannot be read or stored is reported
+ * to the head; this function fails only if the channel does. */
 NODISCARD Err peer_handle(PeerAgent *p, Channel *head, const Frame *f);
 
 #endif

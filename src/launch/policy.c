@@ -1,4 +1,4 @@
-/* Decisions about restarts. */
+/* Decides about restarts. */
 #include "launch/policy.h"
 
 Decision policy_judge(Policy *p, Outcome outcome) {

@@ -1,53 +1,54 @@
-/* When to restart after a generation of workers has ended, and which machines to leave out. Only
- * decisions; supervisor.c carries them out. Depends on nothing. */
+/* Decides when to restart after a generation of workers has ended, and which machines to
+ * exclude; supervisor.c acts on it. A generation is one attempt to run all workers. Depends on
+ * nothing. */
 #ifndef LAUNCH_POLICY_H
 #define LAUNCH_POLICY_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* How a generation ended. */
+/* How a generation has ended. */
 typedef enum {
-  OUTCOME_DONE,      /* every worker: exit status 0 */
-  OUTCOME_STATUS,    /* exit status 2 (wrong options) or 3 (stopped and saved): not repeated */
-  OUTCOME_FAILED,    /* a worker failed or was killed, a machine was lost, mpirun ended */
-  OUTCOME_NOT_BEGUN, /* failed in a way that would repeat: the run or its MPI never began */
+  OUTCOME_DONE,      /* every worker has exit status 0 */
+  OUTCOME_STATUS,    /* exit status 2 (wrong options) or 3 (stopped and saved): no restart */
+  OUTCOME_FAILED,    /* a worker failed or was killed, a machine was lost, or mpirun ended */
+  OUTCOME_NOT_BEGUN, /* failed before the first step, so that it would fail again */
   OUTCOME_MEMBERS,   /* stopped because machines join or leave */
-  OUTCOME_USER,      /* stopped by the user's signal */
+  OUTCOME_USER,      /* stopped by a signal from the user */
 } Outcome;
 
 typedef enum {
-  POLICY_END,     /* the launch is over, with the workers' status */
-  POLICY_FAIL,    /* the launch is over and has failed */
-  POLICY_RESTART, /* begin another generation */
+  POLICY_END,     /* end the launch with the workers' status */
+  POLICY_FAIL,    /* end the launch as failed */
+  POLICY_RESTART, /* start another generation */
 } Decision;
 
 typedef struct {
   int max_restarts;
-  int failures;       /* in a row, without a later step in between */
-  uint64_t last_step; /* the first step of the last generation that made one; 0: none yet */
+  int failures;       /* number of failures in a row without progress */
+  uint64_t last_step; /* first step of the last generation that completed one; 0: none */
 } Policy;
 
 Decision policy_judge(Policy *p, Outcome outcome);
-/* A worker has completed its first step. A later one than that of the generation before shows that
- * the state saved in between was advanced, so earlier failures no longer count. */
+/* Called when a worker has completed its first step. A later step than in the previous
+ * generation shows that training has advanced, so earlier failures are forgotten. */
 void policy_note_step(Policy *p, uint64_t step);
 
-/* Should a machine that has failed `failures` generations in a row be left out, if `others` remain
- * and at least `min` are needed? */
+/* Returns true if a machine that caused `failures` generations in a row to fail should be
+ * excluded, given that `others` remain and at least `min` are needed. */
 bool policy_sets_aside(int failures, int others, int min);
 
-/* May a generation begin? */
+/* Arguments of the decision whether a generation may begin. */
 typedef struct {
-  int min, max;        /* machines */
-  int ready;           /* machines that can be used now */
-  bool is_first;       /* no generation has begun before */
-  double waited;       /* seconds since waiting began */
+  int min, max;        /* value of --nnodes */
+  int ready;           /* number of machines that are ready */
+  bool is_first;       /* no generation has begun yet */
+  double waited;       /* seconds since the wait began */
   double since_change; /* seconds since the last machine arrived */
-  double join_timeout; /* seconds */
+  double join_timeout; /* value of --join-timeout in seconds */
 } Gathering;
 typedef enum { GATHER_WAIT, GATHER_BEGIN, GATHER_GIVE_UP } GatherDecision;
-#define GATHER_LAST_CALL 10.0 /* seconds to wait for machines beyond `min` at the start */
+#define GATHER_LAST_CALL 10.0 /* seconds to wait at the start for machines beyond `min` */
 GatherDecision policy_gather(const Gathering *g);
 
 #endif

@@ -1,5 +1,5 @@
-/* Facts that the kernel and the C library know: cores, memory, limits, clock, the program itself.
- * Depends on base, Linux's /proc, /sys and cgroup file systems. */
+/* Reads facts from the kernel and the C library: cores, memory, limits, clock, the program
+ * itself. Depends on base, Linux's /proc, /sys and cgroup file systems. */
 #include "launch/probe.h"
 
 #include <inttypes.h>
@@ -21,12 +21,12 @@
 #include "base/sysmem.h"
 #include "base/thread.h"
 
-/* Copies a text, cut to the size of the array. */
+/* Copies a text, truncated to the size of the array. */
 static void copy_text(char *to, size_t size, const char *from) {
   snprintf(to, size, "%.*s", (int)size - 1, from);
 }
 
-/* The first line of a file, without the line break; "" if it cannot be read. */
+/* Reads the first line of a file, without the line break; "" if it cannot be read. */
 static void read_line(const char *root, const char *path, char *line, size_t size) {
   char full[FILE_PATH_MAX];
   line[0] = '\0';
@@ -37,7 +37,7 @@ static void read_line(const char *root, const char *path, char *line, size_t siz
   line[strcspn(line, "\n")] = '\0';
 }
 
-/* The name of an ARM core, for which /proc/cpuinfo has numbers alone (as in lscpu's table). */
+/* Returns the name of an ARM core, given the numbers in /proc/cpuinfo, as in lscpu's table. */
 static const char *name_arm_part(unsigned implementer, unsigned part) {
   static const struct {
     unsigned implementer, part;
@@ -78,8 +78,8 @@ void probe_cpu_name(const char *root, char *name, size_t size) {
     snprintf(name, size, "ARM core, implementer 0x%02x, part 0x%03x", implementer, part);
 }
 
-/* The quota of one cgroup in cores; 0: none. v2 has "QUOTA PERIOD" in cpu.max ("max": none), v1 two
- * files (-1: none); microseconds. */
+/* Reads the CPU quota of one cgroup, in cores; 0: none. v2 has "QUOTA PERIOD" in cpu.max
+ * ("max": none); v1 has two files (-1: none). Values are in microseconds. */
 static double read_quota(const char *root, const char *dir) {
   char path[FILE_PATH_MAX], line[64];
   double quota = 0, period = 0;
@@ -96,7 +96,7 @@ static double read_quota(const char *root, const char *dir) {
   return quota > 0 && period > 0 ? quota / period : 0;
 }
 
-/* The lowest quota of a cgroup and its parents, below the mount point `top`. */
+/* Sets *least to the lowest quota of a cgroup and its parents below the mount point `top`. */
 static void apply_quotas(const char *root, const char *top, const char *cgroup, double *least) {
   char dir[FILE_PATH_MAX];
   snprintf(dir, sizeof dir, "%s%s", top, strcmp(cgroup, "/") == 0 ? "" : cgroup);
@@ -114,13 +114,14 @@ double probe_core_quota(const char *root) {
   double least = 0;
   snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
   FILE *f = fopen(path, "r");
-  while (f && fgets(line, sizeof line, f)) { /* ID:CONTROLLERS:PATH */
+  while (f && fgets(line, sizeof line, f)) { /* format of a line: ID:CONTROLLERS:PATH */
     char *controllers = strchr(line, ':');
     char *cgroup = controllers ? strchr(controllers + 1, ':') : NULL;
     if (!cgroup) continue;
     *cgroup++ = '\0';
     cgroup[strcspn(cgroup, "\n")] = '\0';
-    if (strstr(cgroup, "/..")) cgroup = "/"; /* outside of what a container sees */
+    /* The cgroup is outside of what this container can see. */
+    if (strstr(cgroup, "/..")) cgroup = "/";
     if (!controllers[1]) apply_quotas(root, "/sys/fs/cgroup", cgroup, &least);
     if (strcmp(controllers + 1, "cpu") == 0 || strstr(controllers + 1, "cpu,"))
       apply_quotas(root, "/sys/fs/cgroup/cpu", cgroup, &least);

@@ -1,4 +1,4 @@
-/* What a directory offers: file system, free space, speed, locks; and hashes of files. Depends on
+/* Examines a directory: file system, free space, speed, locks. Also hashes files. Depends on
  * base, POSIX. */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include "base/rng.h"
 #include "launch/probe.h"
 
-#define BLOCK       ((size_t)1 << 20) /* bytes of a write */
+#define BLOCK       ((size_t)1 << 20) /* bytes per write */
 #define SMALL_FILES 5
 #define SMALL_BYTES 4096
 
@@ -47,7 +47,7 @@ static void name_file_system(uint64_t type, char name[32]) {
     if (names[i].type == type) snprintf(name, 32, "%s", names[i].name);
 }
 
-/* The directory itself or its nearest parent that exists. */
+/* Finds the directory itself or its nearest existing parent. */
 static void find_existing(const char *path, char *found, size_t size) {
   snprintf(found, size, "%s", path);
   while (!file_is_dir(found)) {
@@ -56,7 +56,7 @@ static void find_existing(const char *path, char *found, size_t size) {
       snprintf(found, size, ".");
       return;
     }
-    slash[slash == found] = '\0'; /* the root stays "/" */
+    slash[slash == found] = '\0'; /* the root directory remains "/" */
   }
 }
 
@@ -64,7 +64,7 @@ static void note_problem(DirectoryFacts *d, const char *what) {
   snprintf(d->problem, sizeof d->problem, "cannot %s: %s", what, strerror(errno));
 }
 
-/* Creates an empty file in the directory; -1 with d->problem. */
+/* Creates an empty file in the directory; returns -1 and sets d->problem on failure. */
 static int create_file(DirectoryFacts *d, char name[FILE_PATH_MAX]) {
   snprintf(name, FILE_PATH_MAX, "%s/.trireme-doctor-XXXXXX", d->measured);
   int fd = mkostemp(name, O_CLOEXEC);
@@ -76,7 +76,7 @@ static int create_file(DirectoryFacts *d, char name[FILE_PATH_MAX]) {
 static void measure_large(DirectoryFacts *d, uint64_t bytes, double seconds) {
   char name[FILE_PATH_MAX], *block;
   if (mem_alloc(&block, BLOCK, 1)) return;
-  Rng rng = {.key = 1}; /* no zeros: file systems may compress or skip them */
+  Rng rng = {.key = 1}; /* random data, because file systems may compress or skip zeros */
   for (size_t i = 0; i < BLOCK; i++) block[i] = (char)rng_below(&rng, 256);
   int fd = create_file(d, name);
   double start = progress_clock();

@@ -1,5 +1,5 @@
-/* GPUs and their driver, through NVML, the driver's library, which is loaded at run time: the
- * machine may have none. Depends on backend, base/plugin. */
+/* Reads facts about GPUs and their driver through NVML, the driver's library. It is loaded at
+ * run time, because a machine may have none. Depends on backend, base/plugin. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "base/plugin.h"
 #include "launch/probe.h"
 
-/* NVML's interface, as far as it is used here: a stable binary interface of the driver. */
+/* The part of NVML's stable binary interface that is used here. */
 typedef int NvmlReturn; /* 0 is success */
 typedef void *NvmlDevice;
 typedef struct {
@@ -23,7 +23,7 @@ typedef struct {
   NvmlReturn (*shutdown)(void);
   const char *(*explain)(NvmlReturn);
   NvmlReturn (*driver)(char *text, unsigned size);
-  NvmlReturn (*cuda)(int *version); /* 12040 is CUDA 12.4 */
+  NvmlReturn (*cuda)(int *version); /* version 12040 is CUDA 12.4 */
   NvmlReturn (*count)(unsigned *devices);
   NvmlReturn (*device)(unsigned index, NvmlDevice *device);
   NvmlReturn (*name)(NvmlDevice device, char *text, unsigned size);
@@ -86,7 +86,7 @@ static void probe_nccl(MachineFacts *m) {
   if (!handle) return;
   void *found = dlsym(handle, "ncclGetVersion");
   memcpy(&get_version, &found, sizeof found);
-  /* 22005 is 2.20.5; before 2.9 it was 2804 for 2.8.4. */
+  /* 22005 is version 2.20.5; before 2.9 the number 2804 was 2.8.4 */
   if (found && get_version(&version) == 0)
     snprintf(m->nccl, sizeof m->nccl, "%d.%d.%d",
              version >= 10000 ? version / 10000 : version / 1000,

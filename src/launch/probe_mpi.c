@@ -1,4 +1,5 @@
-/* The MPI plug-in, its library and the launcher mpirun. Depends on base/plugin, command. */
+/* Reads the versions of the MPI plug-in, its library and mpirun. Depends on base/plugin,
+ * command. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,8 +8,9 @@
 #include "launch/command.h"
 #include "launch/probe.h"
 
-#define VERSION_MAX     8192 /* at least MPI_MAX_LIBRARY_VERSION_STRING of every MPI */
-#define VERSION_SECONDS 20   /* for `mpirun --version`, which a slow network drive may delay */
+#define VERSION_MAX 8192 /* at least MPI_MAX_LIBRARY_VERSION_STRING of any MPI library */
+/* Time limit in seconds for `mpirun --version`, which a slow network drive may delay. */
+#define VERSION_SECONDS 20
 
 /* MPI_Get_library_version may be called before MPI_Init. */
 static void read_library(const Plugin *p, MachineFacts *m) {

@@ -1,4 +1,4 @@
-/* Network cards and their addresses, and the range of local ports. Depends on Linux. */
+/* Reads network cards with their addresses, and the range of local ports. Depends on Linux. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <ifaddrs.h>
@@ -13,8 +13,8 @@
 
 #include "launch/probe.h"
 
-/* Mbit/s, asked of the driver; /sys would show the cards of another network namespace in some
- * containers. 0: unknown. */
+/* Returns the speed in Mbit/s as reported by the driver; 0: unknown. In some containers /sys
+ * would show the cards of another network namespace. */
 static uint64_t read_speed(int fd, const char *card) {
   struct ethtool_cmd command = {.cmd = ETHTOOL_GSET};
   struct ifreq request = {0};
@@ -31,8 +31,8 @@ static uint64_t count_bits(const uint8_t *mask, size_t n) {
   return bits;
 }
 
-/* Address and prefix of an entry; false: neither IPv4 nor IPv6, or one that is valid on one link
- * only and so cannot be used without the name of a card. */
+/* Reads address and prefix of an entry. Returns false for other families than IPv4 and IPv6,
+ * and for link-local addresses, which cannot be used without the name of a card. */
 static bool read_address(const struct ifaddrs *from, AddressFacts *a) {
   if (!from->ifa_addr) return false;
   if (from->ifa_addr->sa_family == AF_INET) {
@@ -59,7 +59,7 @@ static bool is_listed(const MachineFacts *m, const char *card) {
   return false;
 }
 
-/* Adds entries with an address, or after them the cards that have none. */
+/* Adds the entries that have an address or, with_address false, the cards that have none. */
 static void add_entries(MachineFacts *m, const struct ifaddrs *list, int fd,
                         bool with_address) {
   for (const struct ifaddrs *i = list; i && m->addresses < FACTS_ADDRESSES; i = i->ifa_next) {
@@ -85,7 +85,7 @@ static bool has_entries(const char *path) {
 
 void probe_addresses(MachineFacts *m) {
   struct ifaddrs *list = NULL;
-  unsigned first = 32768, last = 60999; /* the kernel's default */
+  unsigned first = 32768, last = 60999; /* default of the Linux kernel */
   int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (getifaddrs(&list) == 0) {
     enum { NO_ADDRESS, ADDRESS };

@@ -1,4 +1,5 @@
-/* Processes: start, adopt, kill. Depends on base, Linux (prctl, /proc). */
+/* Starts processes, adopts orphans and kills children. Depends on base, Linux (prctl,
+ * /proc). */
 #include "launch/process.h"
 
 #include <ctype.h>
@@ -18,7 +19,7 @@ void process_close(int *fd) {
   *fd = -1;
 }
 
-/* What the child reports through a pipe when it cannot become the program. */
+/* What the child reports through a pipe if it cannot execute the program. */
 typedef struct {
   int error; /* errno */
   char what[24];
@@ -26,16 +27,18 @@ typedef struct {
 
 static void reset_signals(void) {
   sigset_t none;
-  for (int s = 1; s < NSIG; s++) signal(s, SIG_DFL); /* fails for SIGKILL and SIGSTOP */
+  /* Fails for SIGKILL and SIGSTOP, which cannot be changed. */
+  for (int s = 1; s < NSIG; s++) signal(s, SIG_DFL);
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Moves `fd` to `target`; -1 is /dev/null. */
+/* Duplicates `fd` to descriptor `target`; -1 stands for /dev/null. */
 static bool place_descriptor(int fd, int target) {
   int from = fd >= 0 ? fd : open("/dev/null", O_RDWR | O_CLOEXEC);
   if (from < 0) return false;
-  if (from == target) return fcntl(from, F_SETFD, 0) == 0; /* dup2 would keep O_CLOEXEC */
+  /* dup2 with equal descriptors would keep O_CLOEXEC. */
+  if (from == target) return fcntl(from, F_SETFD, 0) == 0;
   return dup2(from, target) == target;
 }
 
@@ -45,12 +48,12 @@ static bool place_descriptors(const ProcessSpec *spec) {
          (spec->event <= 0 || place_descriptor(spec->event, PROCESS_EVENT_FD));
 }
 
-/* Runs in the child; returns what failed, with errno set. */
+/* Runs in the child after fork; returns the name of the call that failed, with errno set. */
 static const char *become_program(const ProcessSpec *spec, pid_t parent) {
   if (setpgid(0, 0) != 0) return "setpgid";
   if (!spec->outlives) {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return "prctl";
-    if (getppid() != parent) raise(SIGKILL); /* the parent ended before prctl */
+    if (getppid() != parent) raise(SIGKILL); /* the parent has ended before prctl was called */
   }
   reset_signals();
   if (spec->dir && chdir(spec->dir) != 0) return "chdir";
@@ -68,7 +71,7 @@ static void report_failure(int fd, const char *what) {
   StartFailure failure = {.error = errno};
   snprintf(failure.what, sizeof failure.what, "%s", what);
   ssize_t written = write(fd, &failure, sizeof failure);
-  (void)written; /* the parent is gone if this fails */
+  (void)written; /* the write fails only if the parent has ended */
 }
 
 static Err explain_failure(const ProcessSpec *spec, const StartFailure *f) {
@@ -86,7 +89,7 @@ static Err explain_failure(const ProcessSpec *spec, const StartFailure *f) {
                  strerror(f->error));
 }
 
-/* Waits until the child has become the program (the pipe closes) or reports why not. */
+/* Waits until the child has executed the program (the pipe closes) or reports a failure. */
 static Err await_program(const ProcessSpec *spec, int fd, pid_t pid) {
   StartFailure failure;
   ssize_t n;
@@ -103,7 +106,7 @@ Err process_start(const ProcessSpec *spec, pid_t *pid) {
   pid_t parent = getpid();
   if (pipe2(report, O_CLOEXEC) != 0)
     return err_errno("cannot create a pipe for", spec->argv[0]);
-  /* Above 3, where place_descriptors does not overwrite it. */
+  /* A descriptor above 3, which place_descriptors does not overwrite. */
   int write_end = fcntl(report[1], F_DUPFD_CLOEXEC, PROCESS_EVENT_FD + 1);
   close(report[1]);
   *pid = write_end < 0 ? -1 : fork();
@@ -123,8 +126,8 @@ Err process_adopt_orphans(void) {
   return err_errno("cannot become a subreaper for", "processes of this launch");
 }
 
-/* Reads the parent of a process from /proc/PID/stat: "pid (command) state ppid …". The command may
- * contain anything, so the fields are counted from its last ')'. */
+/* Reads the parent of a process from /proc/PID/stat: "pid (command) state ppid …". The command
+ * may contain any characters, so fields are counted from the last ')'. */
 static pid_t read_parent(const char *pid, char command[32]) {
   char path[64], text[512];
   snprintf(path, sizeof path, "/proc/%.16s/stat", pid);

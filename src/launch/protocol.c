@@ -1,4 +1,4 @@
-/* Packs and parses messages. Depends on channel, base/jsondoc, Jansson. */
+/* Encodes and parses messages. Depends on channel, base/jsondoc, Jansson. */
 #include "launch/protocol.h"
 
 #include <stdlib.h>
@@ -7,8 +7,9 @@
 #include "base/jsondoc.h"
 #include "base/mem.h"
 
-#define BODY_MAX     ((size_t)64 << 10) /* bytes of a JSON body */
-#define BODY_RESERVE ((size_t)4 << 10)  /* of these, for members that are added to a copy */
+#define BODY_MAX ((size_t)64 << 10) /* largest JSON body in bytes */
+/* Bytes of BODY_MAX reserved for members that are added to a copy of a body. */
+#define BODY_RESERVE ((size_t)4 << 10)
 
 static Err check_length(size_t len, size_t max) {
   if (len <= max) return ERR_OK;
@@ -34,7 +35,7 @@ Err protocol_send(Channel *c, uint8_t type, json_t *body) {
   json_decref(body);
   if (!text) return err_set(ERR_WORK, "out of memory for a launch message");
   Err err = send_text(c, type, text);
-  free(text); /* Jansson's */
+  free(text); /* allocated by Jansson with malloc */
   return err;
 }
 

@@ -1,5 +1,5 @@
-/* The head's side of the rendezvous: agents that have proved the key and now join. Depends on door,
- * protocol. */
+/* The head's side of the rendezvous: agents that have proved the key and are joining. Depends
+ * on door, protocol. */
 #include "launch/rendezvous.h"
 
 #include <stdio.h>
@@ -13,13 +13,14 @@
 #include "launch/protocol.h"
 #include "launch/rendezvous_internal.h"
 
-#define JOIN_LIMIT  10.0 /* seconds for an authenticated agent to join */
-#define JOINING_MAX 256  /* authenticated peers that are joining at a time */
+#define JOIN_LIMIT 10.0 /* time limit in seconds for an authenticated agent to join */
+/* Largest number of authenticated agents that are joining at the same time. */
+#define JOINING_MAX 256
 
 typedef enum {
-  JOIN_WAITS,   /* its MSG_JOIN has not arrived */
-  JOIN_DONE,    /* accepted: an arrival */
-  JOIN_REFUSED, /* the reason is being sent */
+  JOIN_WAITS,   /* waiting for its MSG_JOIN */
+  JOIN_DONE,    /* accepted; it is the next arrival */
+  JOIN_REFUSED, /* refused; the reason is being sent */
 } JoinState;
 
 typedef struct {
@@ -84,7 +85,7 @@ static void remove_joiner(Rendezvous *r, size_t i) {
   memmove(&r->joiner[i], &r->joiner[i + 1], (r->joiners - i) * sizeof *r->joiner);
 }
 
-/* Why the head does not accept this agent; "" if it does. */
+/* Writes the reason why the head refuses this agent to `why`; "" if it accepts it. */
 static void judge_joiner(const Rendezvous *r, const json_t *body, char *why, size_t room) {
   const char *id = protocol_text(body, "id"), *version = protocol_text(body, "version");
   why[0] = '\0';
@@ -121,7 +122,7 @@ static Err answer_joiner(Rendezvous *r, Joiner *j, const Frame *f) {
   return channel_end(j->channel);
 }
 
-/* Continues the joining of one agent. After an error its connection must be closed. */
+/* Continues the joining of one agent. After an error the caller must close its connection. */
 static Err advance_joiner(Rendezvous *r, Joiner *j, double now) {
   Frame f;
   if (j->state == JOIN_DONE) return ERR_OK;
@@ -159,7 +160,8 @@ static Err advance_source(void *self, double now) {
       i++;
       continue;
     }
-    /* A refused agent closes the connection when it has read why. */
+    /* A refused agent closes the connection after it has read the reason, so its error is not
+     * reported. */
     if (j->state != JOIN_REFUSED) log_warn("rendezvous: %s", err_message());
     channel_close(j->channel);
     remove_joiner(r, i);
@@ -192,7 +194,7 @@ static bool take_arrival(void *self, Arrival *arrival) {
   return false;
 }
 
-/* A machine that was lost joins again by itself, if its agent is started again. */
+/* Nothing to do: if its agent is started again, a lost machine joins again by itself. */
 static void ignore_loss(void *self, const char *name, double now) {
   (void)self;
   (void)name;
@@ -205,7 +207,7 @@ static void close_source(void *self) {
 
 void rendezvous_to_source(Rendezvous *r, Source *source) {
   *source = (Source){.self = r,
-                     .expected = 0, /* --nnodes says how many */
+                     .expected = 0, /* unknown; --nnodes is required */
                      .poll_for = poll_source,
                      .advance = advance_source,
                      .next = take_arrival,

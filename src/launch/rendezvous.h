@@ -1,11 +1,11 @@
-/* Machines without ssh meet at an endpoint, HOST:PORT, that every one of them is started with, as
- * under torchrun. The machine that has the address HOST is the head and listens there; the others
- * connect as agents, and try again until the head is there. All prove that they know the same key
- * (door.h); then an agent sends the id of the rendezvous, and the head accepts or refuses it with
- * a reason. A second process on the machine of the head becomes an agent.
+/* Rendezvous of machines without ssh. All are started with the same endpoint HOST:PORT, as with
+ * torchrun. The machine that has the address HOST becomes the head and listens there; the
+ * others connect as agents and retry until the head is there. All prove that they know the same
+ * key (door.h). Then an agent sends the id of the rendezvous, and the head accepts it, or
+ * refuses it with a reason. A second process on the head's machine becomes an agent.
  *
- * Threads: one. rendezvous_meet and rendezvous_join block; a Source does not. Depends on door,
- * protocol, source. */
+ * Threads: one. rendezvous_meet and rendezvous_join block; the functions of a Source do not.
+ * Depends on door, protocol, source. */
 #ifndef LAUNCH_RENDEZVOUS_H
 #define LAUNCH_RENDEZVOUS_H
 
@@ -15,8 +15,8 @@
 #include "launch/source.h"
 
 enum {
-  RENDEZVOUS_PORT = 29400, /* torchrun's default */
-  RENDEZVOUS_ID_MAX = 128, /* bytes of an id */
+  RENDEZVOUS_PORT = 29400, /* default port of torchrun */
+  RENDEZVOUS_ID_MAX = 128, /* largest number of bytes of an id */
 };
 
 typedef struct {
@@ -28,28 +28,29 @@ typedef struct {
   Endpoint endpoint;
   const char *id;
   Key key;
-  double timeout; /* seconds to find the head */
+  double timeout; /* seconds until the attempt to find the head fails */
 } RendezvousSpec;
 
-typedef struct Rendezvous Rendezvous; /* the head's side */
+typedef struct Rendezvous Rendezvous; /* state of the head */
 
-/* Reads "HOST", "HOST:PORT", "[IPV6]:PORT" or "IPV6". */
+/* Parses "HOST", "HOST:PORT", "[IPV6]:PORT" or "IPV6". */
 NODISCARD Err rendezvous_parse_endpoint(const char *text, Endpoint *endpoint);
 /* Checks the id: 1 to RENDEZVOUS_ID_MAX bytes of UTF-8. */
 NODISCARD Err rendezvous_check_id(const char *id);
 
-/* Finds out what this machine is, and sets one of the two: *head if it has the endpoint's address
- * and now listens there, *agent if it has joined the head. */
+/* Determines the role of this machine. Sets *head if it has the endpoint's address and now
+ * listens there, or *agent if it has joined the head. Blocks. */
 NODISCARD Err rendezvous_meet(const RendezvousSpec *spec, Rendezvous **head, Channel **agent);
-/* The two halves of it, for launchers that know which machine is which. The head listens on a
- * numeric address; port 0 lets the kernel choose. */
+/* The two roles of rendezvous_meet as separate functions, for launchers that know the role
+ * of each machine. The head listens on a numeric address; with port 0 the kernel chooses the
+ * port. */
 NODISCARD Err rendezvous_listen(Rendezvous **head, const char *address, int port,
                                 const RendezvousSpec *spec);
 NODISCARD Err rendezvous_join(Channel **agent, const RendezvousSpec *spec);
 
 int rendezvous_port(const Rendezvous *r);
-/* Makes a Source of agents that join; it owns the Rendezvous from now on. */
+/* Makes a Source of the agents that join. The Source owns the Rendezvous. */
 void rendezvous_to_source(Rendezvous *r, Source *source);
-void rendezvous_close(Rendezvous *r); /* NULL is allowed */
+void rendezvous_close(Rendezvous *r); /* accepts NULL */
 
 #endif

@@ -6,14 +6,15 @@
 #include "launch/protocol.h"
 #include "launch/rendezvous.h"
 
-/* The first messages on a secure channel to the head; MSG_HELLO follows. */
+/* The first messages on a secure channel to the head, before MSG_HELLO: */
 enum {
-  MSG_JOIN = MSG_RENDEZVOUS_FIRST, /* agent: id, version, host */
-  MSG_JOINED,                      /* head: no members */
-  MSG_NOT_JOINED,                  /* head: text, the reason; the head then closes */
+  MSG_JOIN = MSG_RENDEZVOUS_FIRST, /* from the agent: id, version, host */
+  MSG_JOINED,                      /* from the head: accepted; no members */
+  /* From the head: text, the reason of the refusal; the head then closes the connection. */
+  MSG_NOT_JOINED,
 };
 
-/* rendezvous_listen; *cause as door_open sets it. */
+/* rendezvous_listen that also returns the errno of door_open in *cause. */
 NODISCARD Err rendezvous_open_at(Rendezvous **r, const char *address, int port,
                                  const RendezvousSpec *spec, int *cause);
 

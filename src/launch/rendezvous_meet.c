@@ -1,5 +1,5 @@
-/* Where to meet: the endpoint, whether it is this machine, and the agent's attempts to join. Depends
- * on rendezvous, door, the resolver. */
+/* Resolves the endpoint, decides whether this machine is the head, and joins the head as an
+ * agent. Depends on rendezvous, door, the resolver. */
 #include <errno.h>
 #include <ifaddrs.h>
 #include <netdb.h>
@@ -16,14 +16,12 @@
 #include "launch/door.h"
 #include "launch/rendezvous_internal.h"
 
-#define ADDRESSES    16   /* of one host name */
-#define JOIN_ANSWER  10.0 /* seconds for the head's answer */
-#define RETRY_FIRST  0.2  /* seconds before the second attempt; each later wait is longer, */
-#define RETRY_MAX    2.0  /* up to this */
-#define REPORT_AFTER 5.0  /* seconds without a head before the first message about it */
+#define ADDRESSES    16   /* largest number of addresses of a host name */
+#define JOIN_ANSWER  10.0 /* time limit in seconds for the head's answer */
+#define RETRY_FIRST  0.2  /* seconds before the second attempt; the waits grow */
+#define RETRY_MAX    2.0  /* longest wait in seconds between two attempts */
+#define REPORT_AFTER 5.0  /* seconds without a head after which a message is printed */
 #define REPORT_EVERY 30.0
-
-/* ---- the endpoint ---- */
 
 static Err refuse_endpoint(const char *text) {
   return err_set(
@@ -41,8 +39,8 @@ Err rendezvous_parse_endpoint(const char *text, Endpoint *e) {
     host = text + 1;
     len = (size_t)(end - host);
     port = end[1] ? end + 2 : NULL;
-  } else if (colon &&
-             strchr(text, ':') == colon) { /* more than one colon: IPv6 without a port */
+    /* More than one colon: IPv6 address without a port. */
+  } else if (colon && strchr(text, ':') == colon) {
     len = (size_t)(colon - text);
     port = colon + 1;
   }
@@ -64,8 +62,8 @@ Err rendezvous_parse_endpoint(const char *text, Endpoint *e) {
 }
 
 typedef struct {
-  char text[DOOR_TEXT_MAX]; /* numeric */
-  bool is_own;              /* of this machine */
+  char text[DOOR_TEXT_MAX]; /* numeric address */
+  bool is_own;              /* the address belongs to this machine */
   bool is_loopback;
 } Address;
 
@@ -94,10 +92,10 @@ static bool is_loopback(const struct sockaddr *a) {
 static bool is_own_address(const struct ifaddrs *cards, const struct sockaddr *a) {
   for (const struct ifaddrs *c = cards; c; c = c->ifa_next)
     if (c->ifa_addr && is_same_address(c->ifa_addr, a)) return true;
-  return a->sa_family == AF_INET && is_loopback(a); /* all of 127.0.0.0/8 */
+  return a->sa_family == AF_INET && is_loopback(a); /* any address of 127.0.0.0/8 */
 }
 
-/* Looks the host up. */
+/* Resolves the host name. */
 static Err resolve_host(const char *host, AddressList *list) {
   struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
   struct ifaddrs *cards;
@@ -122,10 +120,8 @@ static Err resolve_host(const char *host, AddressList *list) {
   return ERR_OK;
 }
 
-/* ---- the head ---- */
-
-/* Debian and Ubuntu give a machine's own name the address 127.0.1.1 in /etc/hosts: there, nobody else
- * could reach the head. */
+/* Fails if the host name resolves to a loopback address, which other machines cannot reach.
+ * Debian and Ubuntu map the machine's own name to 127.0.1.1 in /etc/hosts. */
 static Err check_loopback(const Endpoint *e, const Address *a) {
   if (!a->is_loopback || strcmp(e->host, "localhost") == 0 || strcmp(e->host, a->text) == 0)
     return ERR_OK;
@@ -136,8 +132,8 @@ static Err check_loopback(const Endpoint *e, const Address *a) {
       e->host, a->text);
 }
 
-/* Listens at the first of the addresses that is this machine's. *head stays NULL if none is, or if
- * another process, the head, listens there. */
+/* Listens on the first of the addresses that belongs to this machine. *head stays NULL if none
+ * does, or if another process (the head) already listens there. */
 static Err try_to_listen(const RendezvousSpec *spec, const AddressList *list,
                          Rendezvous **head) {
   for (int i = 0; i < list->count; i++) {
@@ -151,12 +147,10 @@ static Err try_to_listen(const RendezvousSpec *spec, const AddressList *list,
   return ERR_OK;
 }
 
-/* ---- agents ---- */
-
 typedef enum {
   ATTEMPT_JOINED,
-  ATTEMPT_AGAIN,   /* the head is not there yet */
-  ATTEMPT_REFUSED, /* it refuses us */
+  ATTEMPT_AGAIN,   /* the head is not there yet: try again */
+  ATTEMPT_REFUSED, /* the head has refused this agent */
 } Attempt;
 
 static Err send_join(Channel *c, const RendezvousSpec *spec) {
@@ -180,7 +174,7 @@ static Attempt read_answer(Channel *c, const Frame *f) {
   return ATTEMPT_REFUSED;
 }
 
-/* Runs the handshake and the joining on a new connection. */
+/* Runs the handshake and sends MSG_JOIN on a new connection. */
 static Attempt negotiate(Channel *c) {
   double until = progress_clock() + JOIN_ANSWER;
   for (;;) {
@@ -220,8 +214,6 @@ static Attempt try_to_join(const RendezvousSpec *spec, const AddressList *list,
   return attempt;
 }
 
-/* ---- meeting ---- */
-
 static void sleep_for(double seconds) {
   poll(NULL, 0, (int)(seconds * 1000));
 }
@@ -234,7 +226,8 @@ static Err give_up(const RendezvousSpec *spec) {
                  spec->endpoint.host, spec->endpoint.port, spec->timeout, err_message());
 }
 
-/* Tries once to listen or to join. True: listening, joined or failed (*err); false: try again. */
+/* Tries once to listen or to join. Returns true if this succeeded or failed finally (*err);
+ * false: try again. */
 static bool attempt_once(const RendezvousSpec *spec, Rendezvous **head, Channel **agent,
                          Err *err) {
   AddressList list;
@@ -248,7 +241,7 @@ static bool attempt_once(const RendezvousSpec *spec, Rendezvous **head, Channel 
   return attempt != ATTEMPT_AGAIN;
 }
 
-/* Tries until the timeout. head: NULL if this machine cannot be the head. */
+/* Repeats the attempt until the timeout. `head` is NULL if this machine cannot be the head. */
 static Err meet(const RendezvousSpec *spec, Rendezvous **head, Channel **agent) {
   double start = progress_clock(), report = start + REPORT_AFTER, wait = RETRY_FIRST;
   TRY(handshake_check_available());

@@ -1,4 +1,4 @@
-/* Runs one command with pipes to its standard streams, by poll. Depends on base. */
+/* Runs one command with pipes to its standard streams; uses poll. Depends on base. */
 #include "launch/session.h"
 
 #include <errno.h>
@@ -12,18 +12,18 @@
 
 #include "base/stop.h"
 
-#define POLL_MS 200 /* how often a request to stop is looked for */
+#define POLL_MS 200 /* milliseconds between two checks for a request to stop */
 
 extern char **environ;
 
 enum { IN, OUT, ERROR, STREAMS };
 
-/* The running command. `fd` are our ends of the pipes; -1: closed. */
+/* The running command. `fd` are this process's ends of the pipes; -1: closed. */
 typedef struct {
   pid_t pid;
   int fd[STREAMS];
   size_t sent;
-  Str line[STREAMS]; /* an unfinished line of OUT or ERROR */
+  Str line[STREAMS]; /* incomplete line of standard output and of standard error */
 } Child;
 
 static void close_fd(int *fd) {
@@ -31,7 +31,7 @@ static void close_fd(int *fd) {
   *fd = -1;
 }
 
-/* Makes the pipes; theirs[] are the command's ends. */
+/* Creates the pipes; theirs[] are the command's ends. */
 static Err open_pipes(Child *c, int theirs[STREAMS]) {
   for (int i = 0; i < STREAMS; i++) {
     int pipe_fd[2];
@@ -43,7 +43,8 @@ static Err open_pipes(Child *c, int theirs[STREAMS]) {
   return ERR_OK;
 }
 
-/* Threads of this program block signals and main ignores some; the command starts with neither. */
+/* Resets signals for the command, because threads of this program block signals and main()
+ * ignores some. */
 static int set_signals(posix_spawnattr_t *attributes) {
   sigset_t none, all;
   sigemptyset(&none);
@@ -73,7 +74,8 @@ static Err start_child(Child *c, const char *const *argv) {
   return err;
 }
 
-/* A command that ends without reading its input is no error: its exit status says why. */
+/* Writes to the command's input. A command that exits without reading its input is not an
+ * error: its exit status counts. */
 static void write_input(Child *c, const Session *s) {
   ssize_t n = write(c->fd[IN], s->input + c->sent, s->input_len - c->sent);
   if (n > 0) c->sent += (size_t)n;
@@ -110,7 +112,7 @@ static void read_output(Child *c, const Session *s, int stream, Str *kept) {
   }
 }
 
-/* Moves bytes until the command has closed both outputs. */
+/* Transfers bytes until the command has closed both outputs. */
 static bool move_bytes(Child *c, const Session *s, SessionEnd *end) {
   bool is_stopped = false;
   while (c->fd[OUT] >= 0 || c->fd[ERROR] >= 0) {

@@ -1,5 +1,5 @@
-/* A session with one machine: starts a command (ssh), writes its standard input, reads its output
- * until it ends. Blocks; each thread may have one of its own. Depends on base. */
+/* Runs a command (ssh), writes its standard input and reads its output until it ends. Blocks;
+ * several threads may run sessions in parallel. Depends on base. */
 #ifndef LAUNCH_SESSION_H
 #define LAUNCH_SESSION_H
 
@@ -9,28 +9,29 @@
 #include "base/err.h"
 #include "base/str.h"
 
-#define SESSION_OUTPUT_MAX ((size_t)1 << 20) /* bytes of output that are kept of each stream */
+#define SESSION_OUTPUT_MAX ((size_t)1 << 20) /* bytes of output that are stored per stream */
 
 typedef struct {
-  const char *const *argv; /* ends with NULL; argv[0] is searched on PATH */
+  const char *const *argv; /* ends with NULL; argv[0] is searched in PATH */
   const char *input;
   size_t input_len;
-  /* Leaves standard input open until the command ends, so that it can notice the end of this
-   * program. */
+  /* Keeps standard input open until the command ends, so that the command can detect the end of
+   * this program. */
   bool has_open_input;
-  /* Receives each line of output without its line break as it arrives; stream is 1 or 2. NULL:
-   * output is kept in SessionEnd. */
+  /* Called for each line of output, without its line break; stream is 1 or 2. NULL: output is
+   * stored in SessionEnd. */
   void (*on_line)(void *argument, int stream, const char *line);
   void *argument;
 } Session;
 
 typedef struct {
   int status;   /* exit status; 128 + n after signal n */
-  Str out, err; /* what it printed; empty with on_line */
+  Str out, err; /* stored output; empty if on_line is set */
 } SessionEnd;
 
-/* Fails only if the command cannot be started, or with ERR_STOPPED if stop_asked(): it is then sent
- * SIGTERM. An exit status other than 0 is no error. Call session_free in any case. */
+/* Runs the session. Fails only if the command cannot be started or, with ERR_STOPPED, after
+ * stop_asked(): the command then receives SIGTERM. An exit status other than 0 is not an error.
+ * Call session_free in any case. */
 NODISCARD Err session_run(const Session *s, SessionEnd *end);
 void session_free(SessionEnd *end);
 

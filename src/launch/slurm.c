@@ -1,4 +1,5 @@
-/* The allocation, and the line that tells agents where the head is. Depends on slurm.h, base. */
+/* Reads the Slurm allocation, and encodes the line that tells the agents how to reach the head.
+ * Depends on slurm.h, base. */
 #include "launch/slurm.h"
 
 #include <arpa/inet.h>
@@ -8,8 +9,9 @@
 
 #include "base/str.h"
 
-/* Step ids of a batch script and of an interactive shell (salloc with use_interactive_step), which
- * are not tasks of srun (slurm.h: SLURM_BATCH_SCRIPT, SLURM_INTERACTIVE_STEP). */
+/* Step ids of a batch script and of an interactive shell (salloc with use_interactive_step).
+ * These are not tasks of srun. They are SLURM_BATCH_SCRIPT and SLURM_INTERACTIVE_STEP in
+ * slurm.h. */
 static const char *const shell_steps[] = {"4294967291", "4294967290"};
 
 bool slurm_has_allocation(void) {
@@ -65,7 +67,8 @@ Err slurm_read_allocation(SlurmAllocation *a) {
   if (!nodes || str_count(nodes, &count) || count < 1 || count > SLURM_NODES_MAX)
     return refuse_variable("SLURM_JOB_NUM_NODES", nodes);
   a->nodes = (int)count;
-  /* Without --ntasks or --ntasks-per-node Slurm counts a task per core, which nobody asked for. */
+  /* Without --ntasks or --ntasks-per-node Slurm assumes one task per core, which is not a
+   * request of the user. */
   return getenv("SLURM_NTASKS") && tasks ? slurm_parse_tasks(a, tasks) : ERR_OK;
 }
 

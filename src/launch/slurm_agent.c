@@ -1,5 +1,5 @@
-/* The agent as a task of srun: connects to the head, then serves it. Depends on slurm.h, agent,
- * channel. */
+/* The agent as a task of srun: connects to the head and then serves it. Depends on slurm.h,
+ * agent, channel. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
@@ -16,12 +16,12 @@
 #include "launch/protocol.h"
 #include "launch/slurm.h"
 
-#define READ_LIMIT    60.0 /* seconds for the line on standard input */
-#define CONNECT_LIMIT 10.0 /* seconds for one address */
+#define READ_LIMIT    60.0 /* time limit in seconds for the line on standard input */
+#define CONNECT_LIMIT 10.0 /* time limit in seconds for a connection to one address */
 
 extern char **environ;
 
-/* Reads the line byte by byte: nothing after it is taken. */
+/* Reads the line byte by byte, so that nothing after it is consumed. */
 static Err read_meeting(SlurmMeeting *meeting) {
   char line[SLURM_LINE_MAX];
   size_t len = 0;
@@ -42,7 +42,7 @@ static Err read_meeting(SlurmMeeting *meeting) {
   return err;
 }
 
-/* Connects within CONNECT_LIMIT; -1 with errno. */
+/* Connects within CONNECT_LIMIT; returns -1 with errno on failure. */
 static int connect_to(const char *address, int port) {
   struct sockaddr_storage to = {0};
   struct sockaddr_in *v4 = (void *)&to;
@@ -74,7 +74,7 @@ static int connect_to(const char *address, int port) {
   return -1;
 }
 
-/* Waits until the head has proved that it knows the key. */
+/* Waits until the head has proved the key. */
 static Err prove_head(Channel *head) {
   while (!channel_is_proven(head)) {
     struct pollfd fds[2];
@@ -98,7 +98,8 @@ static Err open_channel(const SlurmMeeting *m, const char *address, Channel **he
   return err;
 }
 
-/* Tries the address from which srun was started, then those that the head listed. */
+/* Connects to the head: tries the address from which srun was started, then those that the head
+ * listed. */
 static Err meet_head(const SlurmMeeting *m, Channel **head) {
   Str failures = {0};
   const char *hint = getenv("SLURM_LAUNCH_NODE_IPADDR");
@@ -120,8 +121,8 @@ static Err meet_head(const SlurmMeeting *m, Channel **head) {
   return err;
 }
 
-/* Removes srun's variables: Open MPI would take the job step for its own allocation and start its
- * daemons with srun. SLURM_JOB_ID stays, so that the environment of a process shows its job. */
+/* Removes srun's environment variables: Open MPI would regard the job step as its allocation
+ * and start its daemons with srun. SLURM_JOB_ID is kept, to show the job of a process. */
 static Err clear_environment(void) {
   for (char **at = environ; *at;) {
     char name[256];
@@ -133,7 +134,7 @@ static Err clear_environment(void) {
     }
     snprintf(name, sizeof name, "%.*s", (int)len, *at);
     if (unsetenv(name) != 0) return err_errno("cannot remove the variable", name);
-    at = environ; /* unsetenv moves the other entries: start again */
+    at = environ; /* unsetenv moves the other entries, so start again */
   }
   return ERR_OK;
 }

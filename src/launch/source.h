@@ -1,9 +1,10 @@
-/* Where agents come from. The supervisor has one Source per way of reaching machines: this machine
- * (source_local.c), ssh, the rendezvous port, Slurm. A Source yields connected Channels at any
- * time: at the start, when a machine joins later, and again after a machine was lost.
+/* A source of agents. The supervisor has one Source for each way to reach machines: this
+ * machine (source_local.c), ssh, the rendezvous port, Slurm. A Source returns connected
+ * channels at any time: at the start, when a machine joins later, and again after a machine was
+ * lost.
  *
- * All functions are called by the supervisor's thread and return at once. `self` is the Source's
- * own state. Depends on channel. */
+ * All functions are called by the supervisor's thread and do not block. `self` is the state of
+ * the Source. Depends on channel. */
 #ifndef LAUNCH_SOURCE_H
 #define LAUNCH_SOURCE_H
 
@@ -14,28 +15,31 @@
 
 #define SOURCE_NAME_MAX 256
 
-/* A machine whose agent is connected. The agent's MSG_HELLO is still unread. */
+/* A machine whose agent is connected. The agent's MSG_HELLO has not been read yet. */
 typedef struct {
-  char name[SOURCE_NAME_MAX]; /* as the user wrote it, or the peer's address; for messages */
-  Channel *channel;           /* the supervisor closes it */
-  int slots;                  /* ranks to start there; 0: as --nproc-per-node says */
-  bool is_head;               /* this machine: mpirun runs here */
+  /* Name in messages: as given by the user, or the peer's address. */
+  char name[SOURCE_NAME_MAX];
+  Channel *channel; /* owned by the supervisor */
+  int slots;        /* number of ranks to start there; 0: see --nproc-per-node */
+  bool is_head;     /* this machine, on which mpirun runs */
 } Arrival;
 
 typedef struct Source Source;
 struct Source {
   void *self;
-  /* How many machines are expected at the start: without --nnodes, both MIN and MAX. */
+  /* Number of machines that are expected at the start. Without --nnodes it is both MIN and
+   * MAX. */
   int expected;
-  /* Adds at most `room` descriptors to poll and returns how many. */
+  /* Adds at most `room` pollfds and returns their number. */
   int (*poll_for)(void *self, struct pollfd *fds, int room);
-  /* Does what is possible now: starts agents, accepts connections, continues handshakes. An error
-   * ends the launch; a machine that cannot be reached is reported by a warning, or by an error
-   * if `expected` machines can no longer come. */
+  /* Starts agents, accepts connections and continues handshakes, without blocking. An error
+   * ends the launch. A machine that cannot be reached is a warning, or an error if fewer than
+   * `expected` machines remain. */
   Err (*advance)(void *self, double now);
-  /* The next machine that has arrived; false: none. */
+  /* Returns the next machine that has arrived; false: none. */
   bool (*next)(void *self, Arrival *arrival);
-  /* The machine `name` is lost (its Channel is closed already); the Source may try it again. */
+  /* Called when the machine `name` is lost, after its channel was closed. The Source may try it
+   * again. */
   void (*lost)(void *self, const char *name, double now);
   void (*close)(void *self);
 };

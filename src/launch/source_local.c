@@ -1,4 +1,4 @@
-/* The agent of this machine. Depends on source, process. */
+/* Starts the agent of this machine. Depends on source, process. */
 #include "launch/source_local.h"
 
 #include <errno.h>
@@ -14,17 +14,17 @@
 #include "base/mem.h"
 #include "launch/process.h"
 
-#define END_TIME 5.0 /* seconds for the agent to end after the launch */
+#define END_TIME 5.0 /* seconds in which the agent must exit after the launch */
 
 typedef struct {
   int slots;
-  pid_t pid;      /* of the agent; 0: none */
-  bool is_wanted; /* start one */
-  Channel *ready; /* connected, not yet taken by the supervisor */
+  pid_t pid;      /* process of the agent; 0: none */
+  bool is_wanted; /* an agent must be started */
+  Channel *ready; /* connected, but not yet taken by the supervisor */
   char name[SOURCE_NAME_MAX];
 } Local;
 
-/* Starts the agent with its end of a socket pair as PROCESS_EVENT_FD. */
+/* Starts the agent; its end of a socket pair is descriptor PROCESS_EVENT_FD. */
 static Err start_agent(Local *l) {
   char program[FILE_PATH_MAX];
   int ends[2];
@@ -73,7 +73,7 @@ static bool take_arrival(void *self, Arrival *arrival) {
   return true;
 }
 
-/* Waits until the agent has ended; kills it after a while. */
+/* Waits until the agent has exited; kills it after some attempts. */
 static void await_agent(Local *l, int attempts) {
   struct timespec pause = {.tv_nsec = 10000000};
   for (int i = 0; l->pid > 0; i++) {
@@ -85,7 +85,7 @@ static void await_agent(Local *l, int attempts) {
   l->pid = 0;
 }
 
-/* The Channel is closed, so an agent that still runs ends by itself. */
+/* The channel is closed, so a running agent exits by itself. */
 static void note_lost(void *self, const char *name, double now) {
   Local *l = self;
   (void)now;

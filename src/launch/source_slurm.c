@@ -1,4 +1,4 @@
-/* Agents of a Slurm allocation: one srun for all nodes, and later one for each node that was lost.
+/* Agents of a Slurm allocation: one srun for all nodes, later one for each node that was lost.
  * Depends on source_slurm.h, slurm, door, process, network. */
 #include "launch/source_slurm.h"
 
@@ -20,11 +20,11 @@
 #include "launch/process.h"
 #include "launch/protocol.h"
 
-#define PENDING     64 /* agents that have proved the key, but not said on which node they are */
-#define STEPS       64   /* runs of srun at a time */
-#define RETRY_FIRST 5.0  /* seconds before a lost node is tried again; doubles each time */
-#define RETRY_MAX   60.0 /* seconds */
-#define END_TIME    10.0 /* seconds for srun to end after the launch */
+#define PENDING     64   /* agents that have proved the key, but have not reported their node */
+#define STEPS       64   /* largest number of srun processes at the same time */
+#define RETRY_FIRST 5.0  /* seconds before a lost node is tried again; doubled each time */
+#define RETRY_MAX   60.0 /* longest of these waits in seconds */
+#define END_TIME    10.0 /* seconds in which srun must exit after the launch */
 
 typedef enum { NODE_STARTING, NODE_ARRIVED, NODE_CONNECTED, NODE_LOST } NodeState;
 
@@ -35,18 +35,18 @@ typedef struct {
   double retry_at, delay;
 } Node;
 
-/* A run of srun. */
+/* A process of srun. */
 typedef struct {
   pid_t pid; /* 0: unused */
-  int node;  /* -1: all */
+  int node;  /* number of the node; -1: all nodes */
   int in, out;
-  Str said; /* the line that is not yet complete */
+  Str said; /* incomplete line of its output */
   char last[256];
 } StepRun;
 
 typedef struct {
   const SlurmAllocation *allocation;
-  bool has_nproc, has_begun; /* has_begun: all nodes have arrived once */
+  bool has_nproc, has_begun; /* has_begun: every node has arrived once */
   Door *door;
   SlurmMeeting meeting;
   char line[SLURM_LINE_MAX];
@@ -55,10 +55,8 @@ typedef struct {
   StepRun step[STEPS];
 } Slurm;
 
-/* ---- srun ---- */
-
-/* Copies whole lines to the console, without srun's remark that this cluster binds no cores, which
- * was not asked of it. */
+/* Copies complete lines to the console, except srun's remark that this cluster does not bind
+ * cores, which was not requested. */
 static void read_lines(StepRun *r) {
   char bytes[4096];
   ssize_t n = 0;
@@ -93,7 +91,7 @@ static Err start_process(Slurm *s, StepRun *r, char **argv) {
   if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0)
     err = err_errno("cannot create a pipe for", "srun");
   size_t len = strlen(s->line);
-  /* Before srun begins: the pipe takes the line whole, even if srun ends at once. */
+  /* Write before srun starts: the line fits into the pipe, even if srun exits at once. */
   if (!err && write(in[1], s->line, len) != (ssize_t)len)
     err = err_errno("cannot write to", "srun");
   ProcessSpec spec = {.argv = argv, .in = in[0], .out = out[1], .err = out[1]};
@@ -110,9 +108,9 @@ static Err start_process(Slurm *s, StepRun *r, char **argv) {
   return ERR_OK;
 }
 
-/* Starts one task on all nodes (-1) or on one, with all cores and all memory of the allocation
- * there. --overlap: the step shares them with that of the other nodes' agents. An agent that ends
- * does not end the others. */
+/* Starts one task on all nodes (node -1) or on one, with all cores and memory of the allocation
+ * there. --overlap: the job step shares them with the step of the other agents. If an agent
+ * exits, the others continue. */
 static Err start_step(Slurm *s, int node) {
   char program[FILE_PATH_MAX];
   char nodes[32];
@@ -158,8 +156,8 @@ static void mark_lost(Node *n, double now) {
   n->delay = n->delay * 2 < RETRY_MAX ? n->delay * 2 : RETRY_MAX;
 }
 
-/* Judges a run of srun that has ended: before the launch has begun that is an error, later its
- * node is tried again. */
+/* Handles the end of a srun process: an error before the launch has begun; later its node is
+ * tried again. */
 static Err judge_end(Slurm *s, const StepRun *r, int wait_status, double now) {
   bool is_missing = false;
   for (int i = 0; i < s->allocation->nodes; i++) {
@@ -190,8 +188,6 @@ static Err watch_steps(Slurm *s, double now) {
   return ERR_OK;
 }
 
-/* ---- connections ---- */
-
 static void accept_agents(Slurm *s, double now) {
   char address[DOOR_TEXT_MAX];
   door_advance(s->door, now);
@@ -199,7 +195,7 @@ static void accept_agents(Slurm *s, double now) {
     if (!s->pending[i] && !door_next(s->door, &s->pending[i], address)) return;
 }
 
-/* Takes the Channel of an agent that has said which node it is on. */
+/* Handles the message of an agent that reports its node, and takes over its channel. */
 static Err take_agent(Slurm *s, Channel **channel, const Frame *f) {
   json_t *body;
   if (f->type != MSG_SLURM_NODE) return err_set(ERR_WORK, "a node did not report its name");
@@ -209,7 +205,8 @@ static Err take_agent(Slurm *s, Channel **channel, const Frame *f) {
   snprintf(name, sizeof name, "%s", protocol_text(body, "name"));
   json_decref(body);
   Node *n = NULL;
-  for (int i = 0; i < s->allocation->nodes && !n; i++) { /* of a later step: by its name */
+  /* An agent of a later job step is found by the name of its node. */
+  for (int i = 0; i < s->allocation->nodes && !n; i++) {
     bool is_same = strcmp(s->node[i].name, name) == 0 && s->node[i].state != NODE_CONNECTED;
     if (is_same) n = &s->node[i];
   }
@@ -237,8 +234,6 @@ static void serve_pending(Slurm *s) {
     s->pending[i] = NULL;
   }
 }
-
-/* ---- the Source ---- */
 
 static int poll_for(void *self, struct pollfd *fds, int room) {
   Slurm *s = self;
@@ -274,7 +269,7 @@ static Err advance_agents(void *self, double now) {
   return ERR_OK;
 }
 
-/* The first time, nodes are given in their order, so that ranks are numbered in it. */
+/* At the start, returns nodes in their order, so that ranks are numbered in this order. */
 static bool take_arrival(void *self, Arrival *arrival) {
   Slurm *s = self;
   for (int i = 0; i < s->allocation->nodes; i++) {
@@ -298,7 +293,7 @@ static void note_lost(void *self, const char *name, double now) {
       mark_lost(&s->node[i], now);
 }
 
-/* The agents were asked to end, and srun ends with them. */
+/* Waits for srun, which exits after the agents. */
 static void await_step(StepRun *r, double limit) {
   struct timespec pause = {.tv_nsec = 10000000};
   process_close(&r->in);
@@ -326,7 +321,8 @@ static void close_source(void *self) {
   mem_free(s);
 }
 
-/* Cards of containers last: on a node the same address is often its own bridge. */
+/* Lists this machine's addresses, those of container bridges last: on a node the same address
+ * often belongs to its own bridge. */
 static Err list_addresses(SlurmMeeting *m) {
   NetworkList own;
   TRY(network_list(&own));

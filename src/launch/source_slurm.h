@@ -5,9 +5,9 @@
 #include "launch/slurm.h"
 #include "launch/source.h"
 
-/* Starts an agent on each node of the allocation, which must outlive the source; `has_nproc`: the
- * user gave --nproc-per-node, which counts more than the tasks of the allocation. The agent of a
- * node that is lost is started again. Close it with source->close. */
+/* Starts an agent on each node of the allocation, which must outlive the source. `has_nproc`:
+ * the user gave --nproc-per-node, which overrides the tasks of the allocation. The agent of a
+ * lost node is started again. Close it with source->close. */
 NODISCARD Err source_slurm_open(Source *source, const SlurmAllocation *allocation,
                                 bool has_nproc);
 

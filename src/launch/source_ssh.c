@@ -1,4 +1,4 @@
-/* Agents through ssh. Depends on source_ssh.h, ssh, network, source_local. */
+/* Agents started through ssh. Depends on source_ssh.h, ssh, network, source_local. */
 #include "launch/source_ssh.h"
 
 #include <arpa/inet.h>
@@ -16,21 +16,21 @@
 #include "launch/network.h"
 #include "launch/source_local.h"
 
-#define STARTING_MAX 64   /* hosts to which ssh connects at a time */
-#define RETRY_FIRST  2.0  /* seconds before a lost host is tried again; doubles each time */
-#define RETRY_MAX    60.0 /* seconds */
-#define END_TIME     5.0  /* seconds for the agents to end after the launch */
+#define STARTING_MAX 64   /* largest number of hosts to which ssh connects at the same time */
+#define RETRY_FIRST  2.0  /* seconds before a lost host is tried again; doubled each time */
+#define RETRY_MAX    60.0 /* longest of these waits in seconds */
+#define END_TIME     5.0  /* seconds in which the agents must exit after the launch */
 
 typedef enum { WAITING, STARTING, ARRIVED, CONNECTED } Step;
 
 typedef struct {
   const Host *host;
-  bool is_local; /* this machine: Ssh.local starts its agent, without ssh */
+  bool is_local; /* this machine: Ssh.local starts its agent without ssh */
   Step step;
   SshAgent *agent;
   Channel *ready;
   bool was_tried; /* the first attempt has ended */
-  bool is_failed; /* the last attempt failed */
+  bool is_failed; /* the last attempt has failed */
   SshFailure failure;
   double retry_at, delay;
 } Entry;
@@ -40,13 +40,11 @@ typedef struct {
   Entry *entry;
   size_t count;
   size_t min;
-  bool is_begun; /* enough hosts have answered */
+  bool is_begun; /* enough hosts have been reached */
   bool has_local;
   Source local;
-  char local_name[SOURCE_NAME_MAX]; /* as its Arrival calls it */
+  char local_name[SOURCE_NAME_MAX]; /* name of this machine's Arrival */
 } Ssh;
-
-/* ---- which host is this machine ---- */
 
 static bool resolves_to_own(const char *name, const NetworkList *own) {
   struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
@@ -65,14 +63,13 @@ static bool resolves_to_own(const char *name, const NetworkList *own) {
   return found;
 }
 
-/* USER@HOST of another user is not this process's machine: the agent needs that user's rights. */
+/* Returns true if the host is this machine and the user is this process's. For another user ssh
+ * is needed, because the agent must have that user's rights. */
 static bool is_this_machine(const Host *host, const NetworkList *own) {
   const struct passwd *me = getpwuid(getuid());
   if (host->user[0] && (!me || strcmp(me->pw_name, host->user) != 0)) return false;
   return hosts_is_local(host) || resolves_to_own(host->address, own);
 }
-
-/* ---- attempts ---- */
 
 static void schedule_retry(Entry *e, double now) {
   e->step = WAITING;
@@ -80,7 +77,8 @@ static void schedule_retry(Entry *e, double now) {
   e->delay = e->delay * 2 < RETRY_MAX ? e->delay * 2 : RETRY_MAX;
 }
 
-/* Ends an attempt that failed; the error is recorded. Repeats of one failure are not reported. */
+/* Ends a failed attempt and reports the error (err_message), unless the previous attempt failed
+ * in the same way. */
 static void end_attempt(Ssh *s, Entry *e, double now) {
   SshFailure failure = e->agent ? ssh_agent_failure(e->agent) : SSH_OTHER;
   bool is_news = !e->is_failed || failure != e->failure;
@@ -133,7 +131,7 @@ static void print_lines(Entry *e, double now) {
   str_free(&lines);
 }
 
-/* Once every host has answered or failed: are there enough? */
+/* Once every host was reached or has failed: fails if too few were reached. */
 static Err judge_start(Ssh *s) {
   size_t failed = 0;
   Str names = {0};
@@ -151,8 +149,6 @@ static Err judge_start(Ssh *s) {
   str_free(&names);
   return err;
 }
-
-/* ---- the Source ---- */
 
 static int poll_for(void *self, struct pollfd *fds, int room) {
   Ssh *s = self;
@@ -180,7 +176,7 @@ static Err advance_agents(void *self, double now) {
   return s->is_begun ? ERR_OK : judge_start(s);
 }
 
-/* The first time, hosts are given in their order, so that ranks are numbered in it. */
+/* At the start, returns hosts in their order, so that ranks are numbered in this order. */
 static bool take_arrival(void *self, Arrival *arrival) {
   Ssh *s = self;
   if (s->has_local && s->local.next(s->local.self, arrival)) {
@@ -216,8 +212,7 @@ static void note_lost(void *self, const char *name, double now) {
   }
 }
 
-/* Waits until the agents that were told to end have done so, so that nothing is left when this
- * program ends. */
+/* Waits until the agents have exited, so that no process is left when this program ends. */
 static void await_agents(Ssh *s) {
   struct timespec pause = {.tv_nsec = 10000000};
   double limit = progress_clock() + END_TIME;

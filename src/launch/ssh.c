@@ -1,4 +1,4 @@
-/* The arguments of ssh, and what its failures mean. Depends on hosts, base. */
+/* Builds the arguments of ssh, and explains its failures. Depends on hosts, base. */
 #include "launch/ssh.h"
 
 #include <stdio.h>
@@ -7,8 +7,6 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-
-/* ---- the arguments ---- */
 
 static Err add_word(SshCall *call, const char *word) {
   if (call->words == SSH_WORDS)
@@ -23,9 +21,9 @@ static Err add_setting(SshCall *call, const char *setting) {
   return add_word(call, setting);
 }
 
-/* What every call needs. A host that is down is noticed in 10 s, a connection that is cut in 15 s.
- * ControlMaster=no: uses a connection that the user shares already, but makes none that would
- * outlive this program. LogLevel: the texts that ssh_judge knows, whatever the user has set. */
+/* Adds the settings of every call. A host that is down is detected in 10 s, a broken connection
+ * in 15 s. ControlMaster=no: uses an existing shared connection of the user, but creates none
+ * that would outlive this program. LogLevel: ensures the texts that ssh_judge recognizes. */
 static Err add_settings(SshCall *call) {
   static const char *const settings[] = {
       "BatchMode=yes",         "ConnectTimeout=10",     "ConnectionAttempts=1",
@@ -48,13 +46,14 @@ static Err add_target(SshCall *call, const Host *host, const SshOptions *options
   if (options->key) {
     TRY(add_word(call, "-i"));
     TRY(add_word(call, options->key));
-    TRY(add_setting(call, "IdentitiesOnly=yes")); /* others first could exhaust the attempts */
+    /* Other keys offered first could exhaust the server's limit of attempts. */
+    TRY(add_setting(call, "IdentitiesOnly=yes"));
   }
   if (host->user[0]) {
     TRY(add_word(call, "-l"));
     TRY(add_word(call, host->user));
   }
-  TRY(add_word(call, "--")); /* what follows is never an option */
+  TRY(add_word(call, "--")); /* what follows is not an option, even if it begins with '-' */
   return add_word(call, host->address);
 }
 
@@ -99,8 +98,6 @@ bool ssh_is_check_off(const char *settings) {
   return false;
 }
 
-/* ---- failures ---- */
-
 const char *const ssh_failure_id[SSH_FAILURES] = {
     [SSH_OTHER] = "other",
     [SSH_KEY_REFUSED] = "key-refused",
@@ -117,8 +114,9 @@ const char *const ssh_failure_id[SSH_FAILURES] = {
     [SSH_OTHER_VERSION] = "other-version",
 };
 
-/* Texts of OpenSSH's client, which does not translate them. The first that occurs decides: a changed
- * host key also "failed verification", a key file that is not used ends in "Permission denied". */
+/* Texts of OpenSSH's client, which are not translated. The first one that is found decides: a
+ * changed host key also prints "failed verification", and an unusable key file also "Permission
+ * denied". */
 static const struct {
   const char *text;
   SshFailure failure;
@@ -126,8 +124,9 @@ static const struct {
     {"REMOTE HOST IDENTIFICATION HAS CHANGED", SSH_HOST_KEY_CHANGED},
     {"Host key verification failed", SSH_HOST_KEY_UNKNOWN},
     {"UNPROTECTED PRIVATE KEY FILE", SSH_KEY_FILE},
-    {"Identity file ", SSH_KEY_FILE}, /* "… not accessible: No such file or directory" */
-    {"Load key ", SSH_KEY_FILE},      /* "…: invalid format", "…: Permission denied" */
+    /* "Identity file … not accessible: No such file or directory" */
+    {"Identity file ", SSH_KEY_FILE},
+    {"Load key ", SSH_KEY_FILE}, /* "Load key …: invalid format" or "…: Permission denied" */
     {"Permission denied", SSH_KEY_REFUSED},
     {"Too many authentication failures", SSH_KEY_REFUSED},
     {"Could not resolve hostname", SSH_NAME_UNKNOWN},
@@ -144,13 +143,14 @@ static const struct {
 SshFailure ssh_judge(int exit_status, const char *said) {
   if (exit_status == 127) return SSH_NO_PROGRAM;
   if (exit_status == 126) return SSH_WRONG_PROGRAM;
-  if (exit_status >= 0 && exit_status != 255) return SSH_OTHER; /* of the remote command */
+  /* Exit status of the remote command, not of ssh. */
+  if (exit_status >= 0 && exit_status != 255) return SSH_OTHER;
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (strstr(said, known[i].text)) return known[i].failure;
   return SSH_OTHER;
 }
 
-/* The last line of what ssh printed, without the carriage return that ssh adds. */
+/* Copies the last line that ssh printed, without the carriage return that ssh adds. */
 static void copy_last_line(char *out, size_t room, const char *said) {
   size_t end = strlen(said);
   while (end && (said[end - 1] == '\n' || said[end - 1] == '\r')) end--;
@@ -166,7 +166,7 @@ const char *ssh_program(const SshOptions *options, char own[FILE_PATH_MAX]) {
   return len > 0 ? own : "trireme";
 }
 
-/* Appends the call to try by hand: "ssh -p 4444 ann@b". */
+/* Appends a command for the user to try by hand, such as "ssh -p 4444 ann@b". */
 static void add_call(Str *text, const Host *host, const SshOptions *options) {
   str_add(text, "ssh");
   if (options->port) str_addf(text, " -p %d", options->port);
@@ -179,7 +179,8 @@ static void add_call(Str *text, const Host *host, const SshOptions *options) {
   str_add(text, host->address);
 }
 
-/* "host NAME " WHAT " (ssh's last line); " REMEDY, and the call where it helps. %s: the program. */
+/* The error is "host NAME " + what + " (ssh's last line); " + remedy, and for some failures the
+ * ssh command to try. %s: path of the program. */
 static const struct {
   const char *what, *remedy;
   bool has_call;
@@ -226,7 +227,7 @@ static const struct {
                            "install version " TRIREME_VERSION " there", false},
 };
 
-/* Appends `format`, which has at most one %s. */
+/* Appends `format`, in which one %s may occur, with `value`. */
 static void add_filled(Str *text, const char *format, const char *value) {
   const char *mark = strstr(format, "%s");
   str_addn(text, format, mark ? (size_t)(mark - format) : strlen(format));

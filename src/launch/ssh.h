@@ -1,7 +1,7 @@
-/* ssh, called as a program: the arguments of a call, the start of an agent, and what ssh's failures
- * mean. Host-key checking is never off: a setting of "no" in the user's configuration becomes
- * "yes", every other setting is kept. Nothing asks for a password or a confirmation. Depends on
- * base, hosts, process, OpenSSH. */
+/* Calls ssh as a program: its arguments, the start of an agent, and the meaning of its
+ * failures. Host keys are always checked: a setting of "no" in the user's configuration is
+ * overridden with "yes"; all other settings are kept. ssh never asks for a password or a
+ * confirmation. Depends on base, hosts, process, OpenSSH. */
 #ifndef LAUNCH_SSH_H
 #define LAUNCH_SSH_H
 
@@ -14,42 +14,43 @@
 #include "base/str.h"
 #include "launch/hosts.h"
 
-#define SSH_WORDS 40 /* arguments of one call */
+#define SSH_WORDS 40 /* largest number of arguments of a call */
 
 typedef struct {
-  int port;            /* --ssh-port; 0: ssh's own choice */
-  const char *key;     /* --ssh-key, a file; NULL: ssh's own choice */
-  const char *program; /* trireme on the other machines; NULL: the path of this program here */
-  const char *command; /* whose --agent is started; NULL: launch */
+  int port;        /* value of --ssh-port; 0: ssh's own choice */
+  const char *key; /* value of --ssh-key, a file; NULL: ssh's own choice */
+  /* Path of trireme on the other machines; NULL: the path of this program. */
+  const char *program;
+  const char *command; /* command whose --agent is started; NULL: launch */
 } SshOptions;
 
-/* ---- the arguments ---- */
+/* Arguments of a call: */
 
-/* The arguments of a call, NULL-terminated: a program to start without a shell. */
+/* The arguments of a call, NULL-terminated, to be executed without a shell. */
 typedef struct {
   char *word[SSH_WORDS + 1];
   size_t words;
 } SshCall;
 
-/* Makes the call that runs `remote` (NULL-terminated words) on the host. Its words are quoted once,
- * for the login shell of the host, and are one argument of ssh. `must_check` adds
- * StrictHostKeyChecking=yes. ssh_call_free also after an error. */
+/* Builds the call that runs `remote` (NULL-terminated words) on the host. The words are quoted
+ * for the login shell of the host and passed to ssh as one argument. `must_check` adds
+ * StrictHostKeyChecking=yes. Call ssh_call_free also after an error. */
 NODISCARD Err ssh_call_command(SshCall *call, const Host *host, const SshOptions *options,
                                const char *const *remote, bool must_check);
-/* Makes the call `ssh -G`, which prints the settings for this host and connects to nothing. */
+/* Builds the call `ssh -G`, which prints the settings for this host without connecting. */
 NODISCARD Err ssh_call_settings(SshCall *call, const Host *host, const SshOptions *options);
-/* The path of trireme on the other machines; `own` is room for it. */
+/* Returns the path of trireme on the other machines; `own` is a buffer for it. */
 const char *ssh_program(const SshOptions *options, char own[FILE_PATH_MAX]);
-/* Does the output of `ssh -G` say that host keys are not checked? */
+/* Returns true if the output of `ssh -G` shows that host keys are not checked. */
 bool ssh_is_check_off(const char *settings);
 void ssh_call_free(SshCall *call);
 
-/* ---- failures ---- */
+/* Failures: */
 
 typedef enum {
   SSH_OTHER,
   SSH_KEY_REFUSED,
-  SSH_KEY_FILE, /* the file of --ssh-key is missing, unreadable or readable by others */
+  SSH_KEY_FILE, /* the file of --ssh-key is missing, unreadable, or readable by others */
   SSH_HOST_KEY_UNKNOWN,
   SSH_HOST_KEY_CHANGED,
   SSH_REFUSED,
@@ -58,53 +59,55 @@ typedef enum {
   SSH_NAME_UNKNOWN,
   SSH_CLOSED,
   SSH_NO_PROGRAM,
-  SSH_WRONG_PROGRAM, /* it is there, but cannot be executed */
+  SSH_WRONG_PROGRAM, /* the program exists on the host, but cannot be executed */
   SSH_OTHER_VERSION,
   SSH_FAILURES
 } SshFailure;
 
-/* One word for each failure, for JSON: "key-refused". */
+/* A word for each failure, such as "key-refused", for JSON. */
 extern const char *const ssh_failure_id[SSH_FAILURES];
 
-/* Judges the exit status of ssh (255: its own failure; -1: not known; else that of the remote
- * command) and what was printed to standard error. */
+/* Determines the failure from the exit status of ssh (255: failure of ssh itself; -1: unknown;
+ * otherwise that of the remote command) and from its standard error. */
 SshFailure ssh_judge(int exit_status, const char *said);
-/* Sets an error: the host, the failure in plain words with ssh's own last line, and the remedy.
- * Returns ERR_WORK. */
+/* Sets the error: the host, the failure with ssh's own last line, and the remedy. Returns
+ * ERR_WORK. */
 Err ssh_explain(SshFailure failure, const Host *host, const SshOptions *options,
                 const char *said);
 
-/* ---- an agent ---- */
+/* An agent that ssh starts: */
 
-/* The start of `trireme launch --agent` (or of another command) on one host. Nothing blocks; one thread. */
+/* The start of `trireme launch --agent` (or of another command) on one host. No function
+ * blocks; one thread. */
 typedef struct SshAgent SshAgent;
 
 typedef enum {
   SSH_STARTING,
-  SSH_READY, /* the agent runs: take its descriptors */
-  SSH_FAILED /* err_message() says why; ssh_agent_failure which kind */
+  SSH_READY, /* the agent is running: call ssh_agent_take */
+  SSH_FAILED /* err_message() has the reason, ssh_agent_failure() the kind */
 } SshState;
 
-/* Begins the start; `host` and `options` must outlive it. */
+/* Starts ssh; `host` and `options` must outlive the agent. */
 NODISCARD Err ssh_agent_start(SshAgent **agent, const Host *host, const SshOptions *options,
                               double now);
-/* Adds what to poll for and returns how many (0 to 2). */
+/* Adds 0 to 2 pollfds and returns their number. */
 int ssh_agent_poll_for(const SshAgent *agent, struct pollfd fds[2]);
-/* Does what is possible now. `now` is progress_clock(). Call it also after SSH_READY: it stores what
- * ssh and the agent print to standard error. */
+/* Continues without blocking. `now` is progress_clock(). Must be called also after SSH_READY,
+ * to read what ssh and the agent print to standard error. */
 SshState ssh_agent_advance(SshAgent *agent, double now);
 SshFailure ssh_agent_failure(const SshAgent *agent);
-/* Gives away the descriptors to the agent's standard output and input, once, after SSH_READY. */
+/* Passes the descriptors of the agent's standard output and input to the caller, once, after
+ * SSH_READY. */
 void ssh_agent_take(SshAgent *agent, int *from_agent, int *to_agent);
-/* Copies the lines printed to standard error since the last call that the user should see. */
+/* Copies the lines of standard error since the last call that the user should see. */
 void ssh_agent_take_lines(SshAgent *agent, Str *lines);
-/* Has ssh ended? */
+/* Returns true if ssh has exited. */
 bool ssh_agent_has_ended(SshAgent *agent);
-/* Kills ssh if it still runs. The agent then ends by itself, as its input closes. */
+/* Kills ssh if it is running. The agent then exits by itself, because its input closes. */
 void ssh_agent_close(SshAgent *agent);
 
-/* The agent's side: writes the line that marks the beginning of its messages, with this program's
- * version. What the host's start-up files print before it is ignored. */
+/* Called by the agent: writes the greeting line with this program's version, which marks the
+ * beginning of its messages. What the host's start-up files print before it is ignored. */
 NODISCARD Err ssh_greet(int fd);
 
 #endif

@@ -1,5 +1,5 @@
-/* Starts an agent through ssh, in two steps: `ssh -G` tells whether the user has switched the
- * checking of host keys off, then ssh runs the agent, whose messages begin after its greeting line.
+/* Starts an agent through ssh, in two steps: `ssh -G` shows whether the user has turned
+ * host-key checking off; then ssh runs the agent, whose messages begin after its greeting line.
  * Depends on ssh.h, process, base. */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,9 +13,10 @@
 #include "launch/process.h"
 #include "launch/ssh.h"
 
-#define START_LIMIT 40.0  /* seconds until the agent must have greeted */
-#define NOISE_LIMIT 65536 /* bytes that start-up files may print before the greeting */
-#define SAID_LIMIT  8192  /* bytes of standard error that are kept */
+#define START_LIMIT 40.0 /* time limit in seconds for the agent's greeting */
+/* Largest number of bytes that start-up files may print before the greeting. */
+#define NOISE_LIMIT 65536
+#define SAID_LIMIT  8192 /* bytes of standard error that are stored */
 
 static const char greeting[] = "trireme-agent ";
 
@@ -25,13 +26,13 @@ struct SshAgent {
   const Host *host;
   const SshOptions *options;
   Step step;
-  pid_t pid; /* of ssh; 0: none */
+  pid_t pid; /* process of ssh; 0: none */
   int in, out, err;
   double deadline;
-  Str printed; /* STEP_SETTINGS: the settings; STEP_AGENT: the line that is being read */
+  Str printed; /* output of ssh -G (STEP_SETTINGS), or the line being read (STEP_AGENT) */
   size_t noise;
-  Str said;     /* the end of standard error */
-  size_t shown; /* bytes of `said` that the user has seen */
+  Str said;     /* the last bytes of standard error */
+  size_t shown; /* bytes of `said` that have been shown to the user */
   SshFailure failure;
   ErrRecord error;
 };
@@ -56,7 +57,7 @@ static Err make_pipes(int ends[3][2]) {
   return ERR_OK;
 }
 
-/* Starts the call with pipes to its standard input, output and error. */
+/* Starts ssh with pipes to its standard input, output and error. */
 static Err start_call(SshAgent *a, SshCall *call) {
   int ends[3][2];
   Err err = make_pipes(ends);
@@ -107,8 +108,8 @@ int ssh_agent_poll_for(const SshAgent *a, struct pollfd fds[2]) {
   return count;
 }
 
-/* Stores what arrived on standard error and drops all but the last SAID_LIMIT bytes. Closes the
- * descriptor at its end. */
+/* Reads standard error and keeps the last SAID_LIMIT bytes. Closes the descriptor at the
+ * end. */
 static void read_said(SshAgent *a) {
   char bytes[4096];
   ssize_t n;
@@ -125,8 +126,8 @@ static void read_said(SshAgent *a) {
   process_close(&a->err);
 }
 
-/* Waits for the end of ssh, whose output has ended; it may take a moment to exit. False: it has not
- * ended yet. */
+/* Gets the exit status of ssh after its output has ended. Returns false if ssh has not exited
+ * yet. */
 static bool reap_call(SshAgent *a, int *exit_status) {
   int status;
   pid_t pid = waitpid(a->pid, &status, WNOHANG);
@@ -147,7 +148,7 @@ static Err start_remote_agent(SshAgent *a, bool must_check) {
   return err;
 }
 
-/* Reads the settings to their end, then starts the agent. */
+/* Reads the output of `ssh -G` to its end, then starts the agent. */
 static SshState read_settings(SshAgent *a) {
   char bytes[4096];
   ssize_t n;
@@ -170,7 +171,7 @@ static SshState read_settings(SshAgent *a) {
   return err ? fail_with_error(a, err) : SSH_STARTING;
 }
 
-/* Judges a whole line of the agent's output. */
+/* Checks a complete line of the agent's output for the greeting. */
 static SshState read_line(SshAgent *a) {
   const char *line = str_text(&a->printed);
   const char *version = strstr(line, greeting);
@@ -183,7 +184,8 @@ static SshState read_line(SshAgent *a) {
   return SSH_STARTING;
 }
 
-/* Reads byte by byte up to the end of the greeting: what follows belongs to the Channel. */
+/* Reads byte by byte to the end of the greeting, because the bytes after it belong to the
+ * channel. */
 static SshState read_greeting(SshAgent *a) {
   char c;
   ssize_t n;
@@ -241,7 +243,7 @@ void ssh_agent_take_lines(SshAgent *a, Str *lines) {
 
 bool ssh_agent_has_ended(SshAgent *a) {
   int exit_status;
-  read_said(a); /* ssh must not block on a full pipe */
+  read_said(a); /* read standard error, so that ssh does not block on a full pipe */
   return !a->pid || reap_call(a, &exit_status);
 }
 

@@ -1,4 +1,4 @@
-/* Failures by machine. Depends on policy. */
+/* Counts failures by machine. Depends on policy. */
 #include "launch/standing.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* How often machines have failed, by name, so that one which is lost and comes back is known.
- * Depends on policy. */
+/* How often each machine has failed, by name, so that a machine that is lost and returns is
+ * recognized. Depends on policy. */
 #ifndef LAUNCH_STANDING_H
 #define LAUNCH_STANDING_H
 
@@ -11,7 +11,7 @@
 
 typedef struct {
   char name[SOURCE_NAME_MAX];
-  int failures; /* generations in a row that failed because of it */
+  int failures; /* number of generations in a row that failed because of it */
   bool is_set_aside;
 } Standing;
 
@@ -20,11 +20,12 @@ typedef struct {
   size_t count, capacity;
 } StandingList;
 
-/* Counts a failure of the machine; `others` are ready without it, `min` are needed. *is_aside: it
- * has failed too often and is not to be used any more. */
+/* Counts a failure of the machine. `others`: number of machines that are ready without it;
+ * `min`: number that is needed. Sets *is_aside if the machine has failed too often and must be
+ * excluded. */
 NODISCARD Err standing_note_failure(StandingList *l, const char *name, int others, int min,
                                     bool *is_aside);
-/* Training has advanced: earlier failures no longer count. Machines set aside stay so. */
+/* Resets the counts, because training has advanced. Excluded machines stay excluded. */
 void standing_forgive(StandingList *l);
 bool standing_is_aside(const StandingList *l, const char *name);
 void standing_free(StandingList *l);

@@ -1,4 +1,4 @@
-/* Stubs under mpirun. Depends on channel, protocol. */
+/* The programs that mpirun starts. Depends on channel, protocol. */
 #include "launch/stub.h"
 
 #include <errno.h>
@@ -34,7 +34,7 @@ static Err connect_to_agent(Channel **c) {
   return channel_open(c, fd, fd, "the agent of this machine");
 }
 
-/* Waits for STUB_END. Its status is returned as the error: 0 to 3 are those of main. */
+/* Waits for STUB_END and returns its status as an Err: 0 to 3 are exit statuses of main(). */
 static Err await_end(Channel *c) {
   for (;;) {
     struct pollfd fds[2];
@@ -67,7 +67,8 @@ static Err send_environment(Channel *c) {
 
 Err stub_run_worker(void) {
   Channel *c;
-  prctl(PR_SET_PDEATHSIG, SIGKILL); /* the agent sees the end of mpirun through this process */
+  /* Exit with mpirun; the agent then detects the end of mpirun by the closed connection. */
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   TRY(connect_to_agent(&c));
   Err err = send_environment(c);
   if (!err) err = await_end(c);
@@ -75,8 +76,8 @@ Err stub_run_worker(void) {
   return err;
 }
 
-/* mpirun passes the command in one word or several; ssh joins them with blanks for the remote
- * shell, and so does this. */
+/* mpirun passes the command in one or several words; join them with blanks, as ssh does for the
+ * remote shell. */
 Err stub_run_rsh(const char *host, const char *const *word, int words) {
   Channel *c;
   Str command = {0};

@@ -129,13 +129,6 @@ static Err check_older_model(const char *dir) {
   return whole ? ERR_OK : ERR_WORK; /* err_message() has the reason */
 }
 
-static Err check_tokenizer(const char *path, const StoreSums *sums) {
-  FileSum now;
-  if (!sums->known) return ERR_OK;
-  TRY(filesum_file(path, &now));
-  return filesum_compare(path, now, sums->tokenizer);
-}
-
 static Err open_model(Job *job, const char *dir) {
   char path[FILE_PATH_MAX];
   StoreSums sums;
@@ -157,8 +150,8 @@ static Err open_model(Job *job, const char *dir) {
     mem_free(job->w);
     job->w = NULL;
   }
+  TRY(store_check_file(&sums, dir, "tokenizer.model"));
   TRY(file_join(path, dir, "tokenizer.model"));
-  TRY(check_tokenizer(path, &sums));
   TRY(tokenizer_open(&job->tokenizer, path));
   if (job->tokenizer.vocab != job->config.vocab) {
     return err_set(ERR_WORK,

@@ -55,6 +55,7 @@ static Err count_record(const char *dir, uint64_t *bytes) {
   *bytes = 0;
   for (int p = 0; p < PARTS; p++)
     if (r.part[p].there) *bytes += r.part[p].bytes;
+  for (size_t i = 0; i < r.files; i++) *bytes += r.file[i].sum.bytes;
   record_free(&r);
   return ERR_OK;
 }

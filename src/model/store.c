@@ -14,7 +14,36 @@
 
 #define VERSION 2 /* version of model.json; version 1 had no checksums */
 
-static const char weights_name[] = "weights.safetensors", tokenizer_name[] = "tokenizer.model";
+static const char weights_name[] = "weights.safetensors";
+
+/* The other files. */
+
+bool store_is_name(const char *name) {
+  return *name && strlen(name) < STORE_NAME && !strchr(name, '/') && strcmp(name, ".") != 0 &&
+         strcmp(name, "..") != 0;
+}
+
+void store_add_file(StoreSums *sums, const char *name, FileSum sum) {
+  StoreFile *file = &sums->file[sums->files++];
+  snprintf(file->name, sizeof file->name, "%s", name);
+  file->sum = sum;
+}
+
+Err store_check_file(const StoreSums *sums, const char *dir, const char *name) {
+  char path[FILE_PATH_MAX];
+  FileSum now;
+  if (!sums->known) return ERR_OK;
+  for (size_t i = 0; i < sums->files; i++) {
+    if (strcmp(sums->file[i].name, name) != 0) continue;
+    TRY(file_join(path, dir, name));
+    TRY(filesum_file(path, &now));
+    return filesum_compare(path, now, sums->file[i].sum);
+  }
+  TRY(file_join(path, dir, "model.json"));
+  return config_damaged(path, name);
+}
+
+/* model.json. */
 
 static json_t *print_sum(FileSum sum) {
   char digits[9];
@@ -22,16 +51,24 @@ static json_t *print_sum(FileSum sum) {
   return json_pack("{s:I, s:s}", "bytes", (json_int_t)sum.bytes, "crc32", digits);
 }
 
+/* Returns NULL if out of memory. */
+static json_t *print_files(const StoreSums *sums) {
+  json_t *files = json_object();
+  bool is_done = json_object_set_new(files, weights_name, print_sum(sums->weights)) == 0;
+  for (size_t i = 0; i < sums->files && is_done; i++)
+    is_done = json_object_set_new(files, sums->file[i].name, print_sum(sums->file[i].sum)) == 0;
+  if (is_done) return files;
+  json_decref(files);
+  return NULL;
+}
+
+/* Returns NULL if out of memory. */
 static json_t *print_model(const ModelConfig *c, const StoreSums *sums) {
   json_t *root = json_pack("{s:s, s:i, s:s}", "format", c->family->format, "version", VERSION,
                            "checksum", JSONDOC_NO_SUM);
-  json_t *files = json_pack("{s:o, s:o}", weights_name, print_sum(sums->weights),
-                            tokenizer_name, print_sum(sums->tokenizer));
-  if (root && config_write(c, root) && json_object_set(root, "files", files) == 0) {
-    json_decref(files);
+  if (root && config_write(c, root) &&
+      json_object_set_new(root, "files", print_files(sums)) == 0)
     return root;
-  }
-  json_decref(files);
   json_decref(root);
   return NULL;
 }
@@ -87,8 +124,7 @@ static Err read_config(const json_t *root, const char *path, ModelConfig *c) {
   return config_read(c, root, path);
 }
 
-static Err read_sum(const json_t *root, const char *path, const char *name, FileSum *sum) {
-  const json_t *j = json_object_get(json_object_get(root, "files"), name);
+static Err read_sum(const json_t *j, const char *path, const char *name, FileSum *sum) {
   const json_t *bytes = json_object_get(j, "bytes");
   const char *digits = json_string_value(json_object_get(j, "crc32"));
   bool fits = json_is_integer(bytes) && json_integer_value(bytes) >= 0 && digits &&
@@ -99,14 +135,31 @@ static Err read_sum(const json_t *root, const char *path, const char *name, File
   return ERR_OK;
 }
 
+static Err read_files(json_t *files, const char *path, StoreSums *sums) {
+  const char *name;
+  json_t *j;
+  TRY(read_sum(json_object_get(files, weights_name), path, weights_name, &sums->weights));
+  json_object_foreach(files, name, j) {
+    FileSum sum;
+    if (strcmp(name, weights_name) == 0) continue;
+    if (!store_is_name(name) || sums->files == STORE_FILES)
+      return config_damaged(path, "files");
+    TRY(read_sum(j, path, name, &sum));
+    store_add_file(sums, name, sum);
+  }
+  return ERR_OK;
+}
+
 static Err read_sums(const json_t *root, const char *path, const Str *text, StoreSums *sums) {
-  sums->known = json_integer_value(json_object_get(root, "version")) > 1;
-  if (!sums->known) return ERR_OK;
+  *sums = (StoreSums){.known = json_integer_value(json_object_get(root, "version")) > 1};
+  if (!sums->known) { /* version 1, which had translation models only, does not list files */
+    store_add_file(sums, "tokenizer.model", (FileSum){0});
+    return ERR_OK;
+  }
   if (!jsondoc_is_sealed(str_text(text), text->len))
     return err_set(ERR_WORK, "%s is damaged: its checksum is wrong; copy the model again",
                    path);
-  TRY(read_sum(root, path, weights_name, &sums->weights));
-  return read_sum(root, path, tokenizer_name, &sums->tokenizer);
+  return read_files(json_object_get(root, "files"), path, sums);
 }
 
 static Err parse_config(ModelConfig *c, StoreSums *sums, const Str *text, const char *path) {

@@ -1,6 +1,6 @@
-/* A model directory: model.json (configuration and checksums), weights.safetensors,
- * tokenizer.model. A checkpoint directory has these files and others. Depends on format,
- * model.h. */
+/* A model directory: model.json (configuration and checksums), weights.safetensors, and the files
+ * that its task needs beside them, such as tokenizer.model. A checkpoint directory has these files
+ * and others. Depends on format, model.h. */
 #ifndef MODEL_STORE_H
 #define MODEL_STORE_H
 
@@ -8,11 +8,38 @@
 #include "base/filesum.h"
 #include "model/model.h"
 
+#define STORE_FILES      4                 /* most files of a task in a model directory */
+#define STORE_NAME       64                /* bytes of a file name, with the terminating zero */
+#define STORE_FILE_LIMIT ((size_t)1 << 26) /* largest size of such a file in bytes */
+
+/* A file of the task, before it is copied into the model directory. */
+typedef struct {
+  const char *what; /* in messages: "tokenizer"; `what` and `name` are string literals */
+  const char *name; /* in the model directory: "tokenizer.model" */
+  char path[FILE_PATH_MAX];
+} ModelFile;
+
+/* A file of the task in the model directory. */
+typedef struct {
+  char name[STORE_NAME];
+  FileSum sum;
+} StoreFile;
+
 /* Checksums and sizes of a model's other files, as written into model.json. */
 typedef struct {
   bool known; /* false for a model.json of version 1, which has no checksums */
-  FileSum weights, tokenizer;
+  FileSum weights;
+  StoreFile file[STORE_FILES]; /* the files of the task */
+  size_t files;
 } StoreSums;
+
+/* Whether `name` is a file name without a directory and fits into StoreFile.name. */
+bool store_is_name(const char *name);
+/* Adds a file to the list, which must have room for it. */
+void store_add_file(StoreSums *sums, const char *name, FileSum sum);
+/* Compares DIR/NAME with its checksum in model.json, if checksums are known. Fails also if
+ * model.json does not list the file. */
+NODISCARD Err store_check_file(const StoreSums *sums, const char *dir, const char *name);
 
 /* Writes model.json. Must be called after the other files are written, whose checksums it
  * contains. */

@@ -12,6 +12,7 @@
 
 typedef struct {
   ModelConfig config;
+  StoreSums files; /* of the newest checkpoint */
   Params params;
   double *sum; /* (padded) sum in fp64, so that only the mean is rounded to fp32 */
   float *w;    /* (padded) weights of one checkpoint; at the end the mean */
@@ -22,7 +23,7 @@ typedef struct {
 
 static Err begin_sum(Average *a, const char *dir) {
   memcpy(a->newest, dir, FILE_PATH_MAX);
-  TRY(store_load_config(&a->config, NULL, dir));
+  TRY(store_load_config(&a->config, &a->files, dir));
   TRY(a->config.family->lay_out_params(&a->params, &a->config));
   TRY(mem_alloc_aligned(&a->sum, a->params.padded * sizeof *a->sum));
   return mem_alloc_aligned(&a->w, a->params.padded * sizeof *a->w);
@@ -65,10 +66,15 @@ static Err write_files(const Average *a, const char *dir) {
   char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
   TRY(file_mkdirs(dir));
   StoreSums sums = {.known = true};
-  TRY(file_join(from, a->newest, "tokenizer.model"));
-  TRY(file_join(to, dir, "tokenizer.model"));
-  TRY(place_copy(from, to));
-  TRY(filesum_file(to, &sums.tokenizer));
+  for (size_t i = 0; i < a->files.files; i++) {
+    const char *name = a->files.file[i].name;
+    FileSum sum;
+    TRY(file_join(from, a->newest, name));
+    TRY(file_join(to, dir, name));
+    TRY(place_copy(from, to));
+    TRY(filesum_file(to, &sum));
+    store_add_file(&sums, name, sum);
+  }
   TRY(file_join(to, dir, "weights.safetensors"));
   TRY(store_save_summed(&a->params, a->w, to, &sums.weights));
   TRY(store_save_config(&a->config, &sums, dir));

@@ -31,22 +31,31 @@ static Err save_array(const char *dir, const Params *p, const float *array, Part
   return ERR_OK;
 }
 
-static FileSum get_sum(const Record *r, Part part) {
-  return (FileSum){r->part[part].bytes, r->part[part].crc};
+/* Copies the files of the task into the checkpoint. */
+static Err copy_files(const char *dir, const TrainArrays *a, Record *r, StoreSums *sums) {
+  char path[FILE_PATH_MAX];
+  for (size_t i = 0; i < a->files; i++) {
+    RecordFile *file = &r->file[r->files++];
+    snprintf(file->name, sizeof file->name, "%s", a->file[i].name);
+    TRY(file_join(path, dir, file->name));
+    if (a->contents)
+      TRY(file_write(path, str_text(&a->contents[i]), a->contents[i].len));
+    else
+      TRY(place_copy(a->file[i].path, path));
+    TRY(record_sum(path, &file->sum));
+    store_add_file(sums, file->name, (FileSum){file->sum.bytes, file->sum.crc});
+  }
+  return ERR_OK;
 }
 
 static Err write_files(const char *dir, const TrainArrays *a, const TrainCounters *c) {
   char path[FILE_PATH_MAX];
+  StoreSums sums = {.known = true};
   Record r = {.counters = *c, .second = a->second};
   if (a->second) r.seconds = a->params->count;
-  TRY(file_join(path, dir, record_name[PART_TOKENIZER]));
-  if (a->pieces)
-    TRY(file_write(path, str_text(a->pieces), a->pieces->len));
-  else
-    TRY(place_copy(a->tokenizer, path));
-  TRY(record_sum(path, &r.part[PART_TOKENIZER]));
+  TRY(copy_files(dir, a, &r, &sums));
   TRY(save_array(dir, a->params, a->e ? a->e : a->w, PART_WEIGHTS, &r));
-  StoreSums sums = {true, get_sum(&r, PART_WEIGHTS), get_sum(&r, PART_TOKENIZER)};
+  sums.weights = (FileSum){r.part[PART_WEIGHTS].bytes, r.part[PART_WEIGHTS].crc};
   TRY(store_save_config(a->config, &sums, dir));
   TRY(file_join(path, dir, record_name[PART_MODEL]));
   TRY(record_sum(path, &r.part[PART_MODEL]));
@@ -257,6 +266,8 @@ Err checkpoint_check(const char *dir, bool model_only, bool *whole) {
   Record r;
   TRY(record_read(dir, &r, whole));
   int parts = model_only ? PART_WEIGHTS + 1 : PARTS;
+  for (size_t i = 0; i < r.files && *whole; i++)
+    *whole = record_check_file(dir, &r.file[i]) == ERR_OK;
   for (int i = 0; i < parts && *whole; i++)
     *whole = !r.part[i].there || record_check(dir, &r, (Part)i) == ERR_OK;
   record_free(&r);
@@ -319,19 +330,28 @@ static Err compare_configs(const char *dir, const ModelConfig *saved, const Mode
       dir, field->key, then_text, now_text);
 }
 
+/* With another tokenizer, or another list of labels, the same ids have other meanings. */
+static Err check_files(const char *dir, const TrainArrays *a, const Record *r) {
+  for (size_t i = 0; i < a->files; i++) {
+    const ModelFile *file = &a->file[i];
+    const RecordFile *saved = record_find_file(r, file->name);
+    PartSum now;
+    if (!saved || !saved->sum.summed) continue;
+    TRY(record_sum(file->path, &now));
+    if (now.bytes != saved->sum.bytes || now.crc != saved->sum.crc)
+      return err_set(ERR_USAGE,
+                     "%s was trained with another %s than %s; give the same data to resume",
+                     dir, file->what, file->path);
+  }
+  return ERR_OK;
+}
+
 static Err check_model(const char *dir, const TrainArrays *a, const Record *r) {
   ModelConfig saved;
   TRY(record_check(dir, r, PART_MODEL));
   TRY(store_load_config(&saved, NULL, dir));
   TRY(compare_configs(dir, &saved, a->config));
-  const PartSum *tokenizer = &r->part[PART_TOKENIZER];
-  PartSum now;
-  if (!tokenizer->there || !tokenizer->summed) return ERR_OK;
-  TRY(record_sum(a->tokenizer, &now));
-  if (now.bytes == tokenizer->bytes && now.crc == tokenizer->crc) return ERR_OK;
-  return err_set(ERR_USAGE,
-                 "%s was trained with another tokenizer than %s; give the same data to resume",
-                 dir, a->tokenizer);
+  return check_files(dir, a, r);
 }
 
 /* Any optimizer can continue with the weights, but only the same one with the saved m and v. */

@@ -10,9 +10,10 @@
 typedef struct {
   const ModelConfig *config;
   const Params *params;
-  const char *tokenizer; /* path of the SentencePiece .model file */
-  const Str *pieces; /* for saving: contents of the tokenizer file; NULL: the file is copied */
-  const char *task;  /* when loading: the name of the task that is required; NULL for any */
+  const ModelFile *file; /* (files) files of the task, such as its tokenizer */
+  size_t files;
+  const Str *contents; /* for saving: (files) contents of each; NULL: the files are copied */
+  const char *task; /* for loading: name of the task that the checkpoint must have; NULL: any */
   /* For loading: SHA-256 that the checkpoint's data set must have; NULL: any. */
   const char *data;
   float *w;     /* weights that the optimizer updates; each array has params->padded elements */
@@ -35,8 +36,8 @@ NODISCARD Err checkpoint_find(const char *run, char dir[FILE_PATH_MAX], bool *fo
  * a file is missing or damaged, sets *whole = false, leaves the reason in err_message() and
  * returns ERR_OK. */
 NODISCARD Err checkpoint_check(const char *dir, bool model_only, bool *whole);
-/* Reads the counters of a checkpoint. Fails if its task, data, model or tokenizer differ from
- * a->task, a->data, a->config or a->tokenizer; other members of `a` are not used. */
+/* Reads the counters of a checkpoint. Fails if its task, data, model or files differ from
+ * a->task, a->data, a->config or a->file; other members of `a` are not used. */
 NODISCARD Err checkpoint_compare(const char *dir, const TrainArrays *a, TrainCounters *c);
 /* Loads the checkpoint `dir` and verifies every file it reads. Fails if the checkpoint has
  * another optimizer state than `a` has arrays for. If a->e is set and the checkpoint has no

@@ -39,7 +39,7 @@ CopiesCount copies_count(Copies *c); /* number of copies since the start of this
 /* Returns true if the state of `a` is later than that of `b`: after more roll-backs, or after
  * as many roll-backs and more steps. */
 bool copies_is_later(const TrainCounters *a, const TrainCounters *b);
-/* Finds the newest complete copy of this run whose data, model and tokenizer are as required
+/* Finds the newest complete copy of this run whose data, model and files are as required
  * (checkpoint_compare). A copy that cannot be used is a warning. */
 bool copies_find(const char *run, const TrainArrays *required, char dir[FILE_PATH_MAX],
                  TrainCounters *at);

@@ -24,9 +24,9 @@
 
 #define FIRST_TASK "translate" /* the only task of versions that did not record it */
 
-const char *const record_name[PARTS] = {"model.json",          "tokenizer.model",
-                                        "weights.safetensors", "training.safetensors",
-                                        "moment1.safetensors", "moment2.safetensors"};
+const char *const record_name[PARTS] = {"model.json", "weights.safetensors",
+                                        "training.safetensors", "moment1.safetensors",
+                                        "moment2.safetensors"};
 
 #define DIGITS 8
 
@@ -56,16 +56,18 @@ static bool all_finite(const Record *r) {
   return finite;
 }
 
-static json_t *print_parts(const Record *r) {
+static json_t *print_sum(const PartSum *sum) {
+  char digits[DIGITS + 1];
+  print_crc(sum->crc, digits);
+  return json_pack("{s:I, s:s}", "bytes", (json_int_t)sum->bytes, "crc32", digits);
+}
+
+static json_t *print_files(const Record *r) {
   json_t *files = json_object();
-  for (int i = 0; i < PARTS; i++) {
-    char digits[DIGITS + 1];
-    if (!r->part[i].there) continue;
-    print_crc(r->part[i].crc, digits);
-    json_object_set_new(
-        files, record_name[i],
-        json_pack("{s:I, s:s}", "bytes", (json_int_t)r->part[i].bytes, "crc32", digits));
-  }
+  for (int i = 0; i < PARTS; i++)
+    if (r->part[i].there) json_object_set_new(files, record_name[i], print_sum(&r->part[i]));
+  for (size_t i = 0; i < r->files; i++)
+    json_object_set_new(files, r->file[i].name, print_sum(&r->file[i].sum));
   return files;
 }
 
@@ -82,7 +84,7 @@ static char *print_record(const Record *r) {
       (json_int_t)c->seed, "best_score", c->best_score, "best_step", (json_int_t)c->best_step,
       "worse", c->worse, "validated", (json_int_t)c->validated, "seconds", c->seconds,
       "lr_scale", c->lr_scale, "rollbacks", c->rollbacks, "loss_scale", c->scaler.scale,
-      "clean_steps", (json_int_t)c->scaler.clean, "data", c->data, "files", print_parts(r));
+      "clean_steps", (json_int_t)c->scaler.clean, "data", c->data, "files", print_files(r));
   if (root && r->second) {
     json_t *list = json_array();
     for (size_t i = 0; i < r->seconds; i++)
@@ -138,18 +140,40 @@ static bool parse_crc(const char *digits, uint32_t *crc) {
   return *end == '\0';
 }
 
-static bool read_parts(Record *r, const json_t *root, bool summed) {
-  const json_t *files = json_object_get(root, "files");
-  for (int i = 0; i < PARTS; i++) {
-    PartSum *part = &r->part[i];
-    const json_t *j = json_object_get(files, record_name[i]);
-    part->there = summed ? j != NULL : i != PART_TRAINING;
-    part->summed = summed;
-    if (!j) continue;
-    part->bytes = get_count(j, "bytes");
-    if (!parse_crc(json_string_value(json_object_get(j, "crc32")), &part->crc)) return false;
+static bool read_sum(PartSum *sum, const json_t *j) {
+  *sum = (PartSum){.there = true, .summed = true, .bytes = get_count(j, "bytes")};
+  return parse_crc(json_string_value(json_object_get(j, "crc32")), &sum->crc);
+}
+
+/* Returns the part whose file has this name, or PARTS. */
+static int find_part(const char *name) {
+  int i = 0;
+  while (i < PARTS && strcmp(record_name[i], name) != 0) i++;
+  return i;
+}
+
+static RecordFile *add_file(Record *r, const char *name) {
+  RecordFile *file = &r->file[r->files++];
+  snprintf(file->name, sizeof file->name, "%s", name);
+  return file;
+}
+
+static bool read_files(Record *r, json_t *files) {
+  const char *name;
+  json_t *j;
+  json_object_foreach(files, name, j) {
+    int part = find_part(name);
+    bool fits = store_is_name(name) && r->files < STORE_FILES;
+    if (part == PARTS && !fits) return false;
+    if (!read_sum(part < PARTS ? &r->part[part] : &add_file(r, name)->sum, j)) return false;
   }
   return r->part[PART_MODEL].there && r->part[PART_WEIGHTS].there;
+}
+
+/* Version 1 does not list its files: it always had the two moments and a tokenizer, and no EMA. */
+static void assume_files(Record *r) {
+  for (int i = 0; i < PARTS; i++) r->part[i].there = i != PART_TRAINING;
+  add_file(r, "tokenizer.model")->sum.there = true;
 }
 
 static Err read_second(Record *r, const json_t *list) {
@@ -207,7 +231,8 @@ static Err read_root(Record *r, const json_t *root, const Str *text, const char 
                    "%s has version %d, this trireme reads up to %d; use a newer trireme", path,
                    (int)version, VERSION);
   }
-  *whole = sound && read_parts(r, root, version > 1);
+  *whole = sound && (version == 1 || read_files(r, json_object_get(root, "files")));
+  if (*whole && version == 1) assume_files(r);
   if (!*whole) {
     err_set(ERR_WORK, "%s is damaged: %s", path,
             sound ? "its list of files is invalid" : "its format or checksum is wrong");
@@ -255,12 +280,26 @@ Err record_sum(const char *path, PartSum *sum) {
   return ERR_OK;
 }
 
-Err record_check(const char *dir, const Record *r, Part part) {
+static Err check_sum(const char *dir, const char *name, const PartSum *sum) {
   char path[FILE_PATH_MAX];
-  FileSum now = {0}, then = {r->part[part].bytes, r->part[part].crc};
-  TRY(file_join(path, dir, record_name[part]));
+  FileSum now = {0}, then = {sum->bytes, sum->crc};
+  TRY(file_join(path, dir, name));
   TRY(place_size(path, &now.bytes));
-  if (!r->part[part].summed) return ERR_OK;
+  if (!sum->summed) return ERR_OK;
   if (now.bytes == then.bytes) TRY(filesum_file(path, &now));
   return filesum_compare(path, now, then);
+}
+
+Err record_check(const char *dir, const Record *r, Part part) {
+  return check_sum(dir, record_name[part], &r->part[part]);
+}
+
+Err record_check_file(const char *dir, const RecordFile *file) {
+  return check_sum(dir, file->name, &file->sum);
+}
+
+const RecordFile *record_find_file(const Record *r, const char *name) {
+  for (size_t i = 0; i < r->files; i++)
+    if (strcmp(r->file[i].name, name) == 0) return &r->file[i];
+  return NULL;
 }

@@ -1,4 +1,4 @@
-/* A thread that writes one snapshot at a time. Depends on backend, base, checkpoint, text. */
+/* A thread that writes one snapshot at a time. Depends on backend, base, checkpoint. */
 #include "train/saver.h"
 
 #include <inttypes.h>
@@ -10,13 +10,13 @@
 #include "base/mem.h"
 #include "base/place.h"
 #include "base/thread.h"
-#include "text/tokenizer.h"
 
 struct Saver {
-  char *run, *tokenizer;
-  /* Contents of the tokenizer file at the start, because the data set may be changed or
+  char *run;
+  /* The files of the task and their contents at the start, because the data set may be changed or
    * removed. */
-  Str pieces;
+  ModelFile file[STORE_FILES];
+  Str contents[STORE_FILES];
   int keep;
   TrainArrays snapshot;
   const Backend *backend;
@@ -108,10 +108,12 @@ static Err new_snapshot(Saver *s, const TrainArrays *shape) {
   TrainArrays *a = &s->snapshot;
   a->config = shape->config;
   a->params = shape->params;
-  TRY(mem_dup(&s->tokenizer, shape->tokenizer, strlen(shape->tokenizer)));
-  a->tokenizer = s->tokenizer;
-  TRY(place_read_all(s->tokenizer, TOKENIZER_LIMIT, &s->pieces));
-  a->pieces = &s->pieces;
+  a->file = s->file;
+  a->contents = s->contents;
+  for (; a->files < shape->files; a->files++) {
+    s->file[a->files] = shape->file[a->files];
+    TRY(place_read_all(shape->file[a->files].path, STORE_FILE_LIMIT, &s->contents[a->files]));
+  }
   TRY(new_array(s, &a->w, shape->w, floats));
   TRY(new_array(s, &a->e, shape->e, floats));
   TRY(new_array(s, &a->m, shape->m, floats));
@@ -209,9 +211,9 @@ void saver_free(Saver *s) {
   for (size_t i = 0; i < sizeof s->pinned / sizeof *s->pinned; i++)
     if (s->pinned[i]) s->backend->unpin(s->backend, s->pinned[i]);
   TrainArrays *a = &s->snapshot;
-  void *list[] = {a->w, a->e, a->m, a->v, a->second, s->run, s->tokenizer};
+  void *list[] = {a->w, a->e, a->m, a->v, a->second, s->run};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) mem_free(list[i]);
-  str_free(&s->pieces);
+  for (size_t i = 0; i < STORE_FILES; i++) str_free(&s->contents[i]);
   pthread_cond_destroy(&s->changed);
   pthread_mutex_destroy(&s->lock);
   mem_free(s);

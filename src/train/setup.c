@@ -78,7 +78,8 @@ static Err read_counters(Trainer *t, SetUp *s) {
   bool is_found;
   if (!world_is_writer(&t->world) || !t->run.is_resumed) return ERR_OK;
   TrainArrays required = {.config = &t->task->config,
-                          .tokenizer = t->task->tokenizer,
+                          .file = t->task->file,
+                          .files = t->task->files,
                           .task = t->task->kind->name,
                           .data = t->spec->accept_data ? NULL : t->task->data_hash};
   TRY(checkpoint_find(t->run.dir, dir, &is_found));

@@ -14,7 +14,8 @@ TrainArrays train_arrays(const Trainer *t) {
   const ModelState *st = &t->state;
   return (TrainArrays){.config = &st->model->config,
                        .params = &st->model->params,
-                       .tokenizer = t->task->tokenizer,
+                       .file = t->task->file,
+                       .files = t->task->files,
                        .task = t->task->kind->name,
                        .data = t->spec->accept_data ? NULL : t->task->data_hash,
                        .w = st->w,

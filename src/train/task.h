@@ -1,14 +1,14 @@
 /* A task defines the data that a run learns from and the metrics of its validation. A task is
  * one file that fills in a TaskKind, and one line in tasks.c. The rest of training accesses
  * data, batches and scores only through this header. Depends on comm, data/loader's spec,
- * model.h. */
+ * model/store.h. */
 #ifndef TRAIN_TASK_H
 #define TRAIN_TASK_H
 
 #include "base/file.h"
 #include "comm/comm.h"
 #include "data/batch.h"
-#include "model/model.h"
+#include "model/store.h"
 
 #define TASK_METRICS 4 /* largest number of metrics of a validation */
 
@@ -90,11 +90,11 @@ struct TaskKind {
  * with it. */
 struct Task {
   const TaskKind *kind;
-  ModelConfig config;       /* complete configuration of the model */
-  char data[FILE_PATH_MAX]; /* path of the data set, for messages */
-  char data_hash[65];       /* SHA-256 that covers all files of the data set */
-  /* Path of the tokenizer file, which is copied into every checkpoint. */
-  char tokenizer[FILE_PATH_MAX];
+  ModelConfig config;          /* complete configuration of the model */
+  char data[FILE_PATH_MAX];    /* path of the data set, for messages */
+  char data_hash[65];          /* SHA-256 that covers all files of the data set */
+  ModelFile file[STORE_FILES]; /* copied into every checkpoint: tokenizer, list of labels */
+  size_t files;
   uint64_t tokens;         /* tokens of an epoch on the longer side, including eos */
   uint64_t valid_examples; /* number of validation examples; 0: no validation */
   /* Set by plan_batches: */

@@ -102,7 +102,10 @@ static Err open_data(TranslateTask *t, const TaskSpec *spec) {
   TRY(dataset_open(&t->data, spec->data));
   memcpy(task->data, t->data.dir, sizeof task->data);
   TRY(agree_data_hash(&t->data, task->data_hash));
-  TRY(dataset_path(&t->data, "tokenizer.model", task->tokenizer));
+  ModelFile *file = &task->file[task->files++];
+  file->what = "tokenizer";
+  file->name = "tokenizer.model";
+  TRY(dataset_path(&t->data, file->name, file->path));
   const MetaSplit *s = &t->data.meta.split[SPLIT_TRAIN];
   task->tokens = (s->tokens[0] > s->tokens[1] ? s->tokens[0] : s->tokens[1]) + s->pairs;
   task->config = complete_config(spec->config, &t->data.meta);
@@ -137,7 +140,7 @@ static Err open_task(Task **out, const TaskSpec *spec) {
   t->task.kind = &translate_task;
   t->options = *(const TranslateOptions *)spec->options;
   Err err = open_data(t, spec);
-  if (!err) err = tokenizer_open(&t->tokenizer, t->task.tokenizer);
+  if (!err) err = tokenizer_open(&t->tokenizer, t->task.file[0].path);
   if (!err && spec->validates) err = open_validation(t, spec->comm);
   if (err)
     close_task(&t->task);

@@ -22,16 +22,29 @@ static double *doubles[2];
 
 enum { WITH_E = 1, WITH_M = 2, WITH_V = 4, WITH_SECOND = 8, WITH_ALL = 15 };
 
+static ModelFile tokenizer_file = {.what = "tokenizer", .name = "tokenizer.model"};
+
 /* The arrays of one side that belong to the set. */
 UNUSED static TrainArrays arrays(int side, int set) {
   return (TrainArrays){.config = &model_config,
                        .params = &params,
-                       .tokenizer = at("tokenizer.model"),
+                       .file = &tokenizer_file,
+                       .files = 1,
                        .w = floats[side][0],
                        .e = set & WITH_E ? floats[side][1] : NULL,
                        .m = set & WITH_M ? floats[side][2] : NULL,
                        .v = set & WITH_V ? floats[side][3] : NULL,
                        .second = set & WITH_SECOND ? doubles[side] : NULL};
+}
+
+/* The arrays with the tokenizer at another path. */
+UNUSED static TrainArrays arrays_with_tokenizer(int side, int set, ModelFile *file,
+                                                const char *path) {
+  TrainArrays a = arrays(side, set);
+  *file = tokenizer_file;
+  snprintf(file->path, FILE_PATH_MAX, "%s", path);
+  a.file = file;
+  return a;
 }
 
 /* Random bits, NaNs included: a load must return exactly the saved bits. The gaps between
@@ -162,7 +175,8 @@ UNUSED static int set_up_model(void **state) {
   for (int i = 0; i < 2; i++) {
     if (mem_alloc(&doubles[i], params.count, sizeof(double))) return -1;
   }
-  return file_write(at("tokenizer.model"), "pieces", 6) ? -1 : 0;
+  snprintf(tokenizer_file.path, FILE_PATH_MAX, "%s", at("tokenizer.model"));
+  return file_write(tokenizer_file.path, "pieces", 6) ? -1 : 0;
 }
 
 UNUSED static int tear_down_model(void **state) {

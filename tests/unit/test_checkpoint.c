@@ -264,7 +264,8 @@ static void test_checkpoint_load_with_other_arrays_is_refused(void **state) {
   OK(checkpoint_load(dir, &a, &c)); /* an EMA that starts with this run */
   assert_memory_equal(a.e, a.w, params.padded * sizeof(float));
   OK(file_write(at("another.model"), "peices", 6));
-  a.tokenizer = at("another.model");
+  ModelFile another;
+  a = arrays_with_tokenizer(1, WITH_E | WITH_M | WITH_V, &another, at("another.model"));
   assert_int_equal(checkpoint_load(dir, &a, &c), ERR_USAGE);
   assert_says("another tokenizer");
   TransformerConfig gelu = config;
@@ -346,9 +347,9 @@ static void test_saver_tokenizer_changed_under_the_run_saves_the_first(void **st
   const Backend backend = {.host = true};
   Saver *s;
   Str saved = {0};
-  TrainArrays mine = arrays(0, WITH_M);
+  ModelFile changing;
+  TrainArrays mine = arrays_with_tokenizer(0, WITH_M, &changing, at("changing.model"));
   OK(file_write(at("changing.model"), "pieces", 6));
-  mine.tokenizer = at("changing.model");
   OK(saver_new(&s, at("changing"), &mine, 2, &backend));
   OK(file_write(at("changing.model"), "", 0));
   save_one(s);
@@ -363,7 +364,8 @@ static void test_saver_tokenizer_removed_under_the_run_saves_the_first(void **st
   Saver *s;
   TrainArrays mine = arrays(0, WITH_M);
   OK(file_write(at("removed.model"), "pieces", 6));
-  mine.tokenizer = at("removed.model");
+  ModelFile removed;
+  mine = arrays_with_tokenizer(0, WITH_M, &removed, at("removed.model"));
   OK(saver_new(&s, at("removed"), &mine, 2, &backend));
   assert_int_equal(unlink(at("removed.model")), 0);
   save_one(s);

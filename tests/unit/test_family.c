@@ -188,10 +188,17 @@ static Err open_rating(Task **out, const TaskSpec *spec) {
   r->task = (Task){.kind = &rating_task, .config = bag_config(own), .tokens = 65536};
   snprintf(r->task.data, sizeof r->task.data, "%s", spec->data);
   memset(r->task.data_hash, 'a', 64);
-  snprintf(r->task.tokenizer, sizeof r->task.tokenizer, "%s", at("words.txt"));
+  r->task.files = 2;
+  r->task.file[0] = (ModelFile){.what = "vocabulary", .name = "words.txt"};
+  r->task.file[1] = (ModelFile){.what = "list of ratings", .name = "ratings.txt"};
+  for (size_t i = 0; i < 2; i++) {
+    ModelFile *file = &r->task.file[i];
+    TRY(file_join(file->path, scratch, file->name));
+    TRY(file_write(file->path, file->what, strlen(file->what)));
+  }
   if (spec->validates) r->task.valid_examples = VALID_TEXTS;
   *out = &r->task;
-  return file_write(r->task.tokenizer, "words", 5);
+  return ERR_OK;
 }
 
 static void close_rating(Task *task) {
@@ -394,6 +401,38 @@ static void test_model_json_has_fields_of_the_family(void **state) {
   assert_true(own_config(&back).l2 == 0.5f);
 }
 
+static void test_checkpoint_and_average_have_all_files_of_the_task(void **state) {
+  (void)state;
+  static const char *const dirs[] = {"files/checkpoints/latest", "files/average"};
+  static const char *const contents[] = {"vocabulary", "list of ratings"};
+  RatingOptions options = {0};
+  TrainResult r;
+  TrainSpec spec = make_spec(at("files"), 40, &options);
+  train(&spec, &r);
+  for (size_t i = 0; i < 2; i++) {
+    ModelConfig config;
+    StoreSums sums;
+    OK(store_load_config(&config, &sums, at(dirs[i])));
+    assert_int_equal(sums.files, 2);
+    for (size_t k = 0; k < 2; k++) {
+      char path[FILE_PATH_MAX];
+      OK(store_check_file(&sums, at(dirs[i]), sums.file[k].name));
+      OK(file_join(path, at(dirs[i]), k ? "ratings.txt" : "words.txt"));
+      Str text = read_text(path);
+      assert_string_equal(str_text(&text), contents[k]);
+      str_free(&text);
+    }
+  }
+}
+
+static void test_model_json_without_a_file_that_is_needed_is_refused(void **state) {
+  (void)state;
+  StoreSums sums = {.known = true};
+  store_add_file(&sums, "words.txt", (FileSum){0});
+  assert_int_equal(store_check_file(&sums, scratch, "ratings.txt"), ERR_WORK);
+  assert_says("model.json is damaged: 'ratings.txt'");
+}
+
 static void test_config_difference_ignores_fields_that_may_change(void **state) {
   (void)state;
   ModelConfig a = bag_config((BagConfig){.vocab = 4, .l2 = 0.1f});
@@ -419,6 +458,8 @@ int main(void) {
       cmocka_unit_test(test_best_checkpoint_has_lowest_error),
       cmocka_unit_test(test_resumed_run_has_bits_of_one_never_stopped),
       cmocka_unit_test(test_model_json_has_fields_of_the_family),
+      cmocka_unit_test(test_checkpoint_and_average_have_all_files_of_the_task),
+      cmocka_unit_test(test_model_json_without_a_file_that_is_needed_is_refused),
       cmocka_unit_test(test_config_difference_ignores_fields_that_may_change),
       cmocka_unit_test(test_model_of_unknown_format_is_refused),
   };

@@ -8,8 +8,11 @@
 
 #include <string.h>
 
-/* Largest bucket in bytes that every rank adds completely: saves one barrier. */
-#define SMALL ((size_t)1 << 14)
+/* Largest bucket in bytes that every rank adds completely, which needs one barrier instead of
+ * two. Two ranks read as many bytes of each other as they would by pieces, so their limit is
+ * higher. */
+#define WHOLE_TWO  ((size_t)1 << 17)
+#define WHOLE_MANY ((size_t)1 << 14)
 
 static void meet_ranks(Segment *s, bool is_first) {
   if (is_first)
@@ -163,7 +166,7 @@ static void copy_sums(const SharedSum *q, size_t skip, uint64_t phase) {
 }
 
 /* Sums a small bucket: every rank adds all of it, after one barrier. */
-static void reduce_small(const SharedSum *q) {
+static void reduce_whole(const SharedSum *q) {
   Segment *s = q->segment;
   const CommReduce *r = q->reduce;
   uint64_t phase = s->phase + 1;
@@ -197,8 +200,9 @@ static void reduce_parts(const SharedSum *q) {
 void shared_reduce(Segment *s, const CommReduce *r, Term *term) {
   size_t width = bucket_width(r->bf16), bytes = r->off[s->size] * width;
   SharedSum q = {.segment = s, .reduce = r, .term = term, .length = s->share / width};
-  if (bucket_is_shared(r) && r->first && bytes <= SMALL && bytes <= s->slot)
-    reduce_small(&q);
+  size_t most = s->size == 2 ? WHOLE_TWO : WHOLE_MANY;
+  if (bucket_is_shared(r) && r->first && bytes <= most && bytes <= s->slot)
+    reduce_whole(&q);
   else
     reduce_parts(&q);
 }

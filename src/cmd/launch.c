@@ -1,5 +1,5 @@
-/* trireme launch: reads the options, opens the sources of machines and supervises the ranks; and
- * the internal programs that it starts (agent, stubs). Depends on launch. */
+/* trireme launch: reads the options, opens the sources of machines and runs the supervisor.
+ * Also runs the internal programs of a launch (agent, stubs). Depends on launch. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@
 #include "launch/stub.h"
 #include "launch/supervisor.h"
 
-/* The commands that may run on several ranks. */
+/* Commands that may run on several ranks. */
 static const char *const rank_commands[] = {"train", "translate", "bench", "prepare"};
 
 static Err read_nproc(const char *text, int *nproc) {
@@ -36,7 +36,7 @@ static Err read_nproc(const char *text, int *nproc) {
   return ERR_OK;
 }
 
-/* "2" or "2:4" */
+/* Parses "2" or "2:4". */
 static Err read_nnodes(const char *text, int *min, int *max) {
   int n = 0;
   if (!text) return ERR_OK;
@@ -53,7 +53,8 @@ static Err read_nnodes(const char *text, int *min, int *max) {
   return ERR_OK;
 }
 
-/* The value of `--name VALUE` or `--name=VALUE` in the workers' command; NULL: not given. */
+/* Returns the value of `--name VALUE` or `--name=VALUE` in the workers' command; NULL if it is
+ * not given. */
 static const char *find_option(const char *const *argv, int args, const char *name) {
   size_t n = strlen(name);
   for (int i = 1; i < args; i++) {
@@ -73,7 +74,7 @@ static Err check_command(const char *name) {
                  name);
 }
 
-/* The ranks have no standard input: which of them would read it? */
+/* Refuses a command that reads standard input, which launched ranks do not have. */
 static Err check_input(const char *const *argv, int args) {
   const char *input = find_option(argv, args, "input");
   bool is_read = strcmp(argv[0], "translate") == 0 && !input;
@@ -84,7 +85,7 @@ static Err check_input(const char *const *argv, int args) {
                  argv[0], strcmp(argv[0], "translate") == 0 ? " with --input FILE" : "");
 }
 
-/* Messages between machines are JSON, whose text is UTF-8. */
+/* Refuses arguments that are not UTF-8, because messages between machines are JSON. */
 static Err check_utf8(const char *const *argv, int args) {
   char dir[FILE_PATH_MAX];
   for (int i = 0; i < args; i++) {
@@ -103,13 +104,15 @@ typedef struct {
   LaunchSpec spec;
   const char **argv;
   char log_dir[FILE_PATH_MAX];
-  const char *run; /* of the workers' command, if the logs are inside it */
-  HostList hosts;  /* empty: this machine, or an allocation of Slurm */
+  /* --run of the workers' command if the log directory is inside it; otherwise NULL. */
+  const char *run;
+  HostList hosts; /* empty: this machine only, or a Slurm allocation */
   SshOptions ssh;
   SlurmAllocation slurm;
 } Launch;
 
-/* Copies the workers' command; train also gets --auto-resume, so that a restart continues. */
+/* Copies the workers' command. Adds --auto-resume to train, so that a restarted run
+ * continues. */
 static Err read_command(Launch *l, const OptSet *opts) {
   int args = opt_operands(opts);
   TRY(check_command(opt_operand(opts, 0)));
@@ -183,8 +186,8 @@ static Err read_launch(Launch *l, const OptSet *opts) {
   return ERR_OK;
 }
 
-/* The machines that are listed; else the nodes of an allocation of Slurm; else this machine, and
- * those that join at the rendezvous, if there is one. */
+/* Opens the sources of machines: the listed machines, or the nodes of a Slurm allocation, or
+ * this machine; with a rendezvous also the machines that join there. */
 static Err open_sources(Launch *l, const OptSet *opts, Rendezvous *rendezvous, Source source[2],
                         int *sources) {
   int min = l->spec.min ? l->spec.min : (int)l->hosts.count;
@@ -251,7 +254,7 @@ static Err run_rsh(const OptSet *opts) {
   return stub_run_rsh(word[0], word + 1, words - 1);
 }
 
-/* Head or agent, as the rendezvous decides. */
+/* Runs as head or as agent, whichever role the rendezvous assigns. */
 static Err run_rendezvous(Launch *l, const OptSet *opts) {
   Rendezvous *head;
   Channel *agent;

@@ -1,5 +1,5 @@
-/* trireme train: converts options to a TrainSpec, runs the training and prints the summary. Depends
- * on train. */
+/* trireme train: converts options to a TrainSpec, runs the training and prints the summary.
+ * Depends on train. */
 #include "train/train.h"
 
 #include <inttypes.h>
@@ -17,7 +17,7 @@
 #include "train/rundir.h"
 #include "train/task_translate.h"
 
-#define CONFIG_LIMIT ((size_t)1 << 20) /* bytes of RUN/config */
+#define CONFIG_LIMIT ((size_t)1 << 20) /* largest size of RUN/config in bytes */
 
 int cmd_choice(const OptSet *opts, const char *name, const char *names) {
   const char *text = opt_text(opts, name);
@@ -163,8 +163,8 @@ static Err fill_spec(TrainSpec *s, TranslateOptions *task, const OptSet *opts) {
   return ERR_OK;
 }
 
-/* Rank 0: appends RUN/config to `text`. A run without it, which has checkpoints only, can be resumed
- * if the data set is given again. */
+/* On rank 0: appends the contents of RUN/config to `text`. A run that has checkpoints but no
+ * config can be resumed if the data set is given again. */
 static Err load_run_config(const OptSet *opts, const char *path, Str *text) {
   bool is_resumed;
   if (file_exists(path)) return file_read(path, CONFIG_LIMIT, text);
@@ -172,8 +172,8 @@ static Err load_run_config(const OptSet *opts, const char *path, Str *text) {
   return rundir_check(opt_text(opts, "run"), RUN_RESUME, &is_resumed);
 }
 
-/* Sends rank 0's text to all ranks: other hosts may not see the run's directory, or see an older
- * state of it. */
+/* Sends rank 0's text to all ranks, because other hosts may not see the run directory, or may
+ * see an older state of it. */
 static Err share_text(Comm *comm, Str *text) {
   uint64_t len = text->len;
   char *bytes = NULL;
@@ -190,8 +190,8 @@ static Err share_text(Comm *comm, Str *text) {
   return str_check(text);
 }
 
-/* With --resume or --auto-resume, applies the options that the run was started with, as rank 0 reads
- * them. Those of the command line override them. */
+/* With --resume or --auto-resume, applies the options with which the run was started, as read
+ * by rank 0. Options of the command line have precedence. */
 static Err apply_run_config(OptSet *opts, Comm *comm) {
   const char *run = opt_text(opts, "run");
   bool is_resumed = opt_flag(opts, "resume") || opt_flag(opts, "auto-resume");
@@ -216,8 +216,9 @@ void cmd_introduce(const Comm *comm) {
   if (comm_rank(comm) > 0) log_quiet(true);
 }
 
-/* Rank 0 fails at once, and mpirun then ends the others: one message instead of one per rank. The
- * other ranks wait this long before they fail too, in case a script started one without rank 0. */
+/* Rank 0 fails at once, and mpirun then kills the others, so that there is one error instead of
+ * one per rank. The other ranks wait this long before they fail too, in case a script started
+ * one of them without rank 0. */
 #define REFUSAL_DELAY 5 /* seconds */
 
 Err cmd_refuse_ranks(const char *what, const char *remedy) {
@@ -236,7 +237,7 @@ static void print_result(const char *fmt, ...) {
   va_start(args, fmt);
   vsnprintf(line, sizeof line, fmt, args);
   va_end(args);
-  out_visible(line); /* the run's name may hold anything */
+  out_visible(line); /* the name of the run may contain any bytes */
   putchar('\n');
   log_record("%s", line);
 }
@@ -249,8 +250,8 @@ static void print_summary(const TrainSpec *spec, const TrainResult *r) {
                           : "done",
                r->step, str_of_seconds(time, r->seconds), str_of_count(tokens, r->predictions),
                spec->task->predictions_done);
-  const char *slash =
-      str_ends(spec->run, "/") ? "" : "/"; /* a shell completes directories with a slash */
+  /* --run may end with a slash, as shells complete directories. */
+  const char *slash = str_ends(spec->run, "/") ? "" : "/";
   const TaskMetric *metric = &spec->task->metrics[spec->task->decisive];
   if (r->best_step)
     print_result("best: %s %.*f at step %" PRIu64 ", in %s%scheckpoints/best", metric->label,
@@ -269,7 +270,7 @@ static void print_summary(const TrainSpec *spec, const TrainResult *r) {
   }
 }
 
-/* The model is complete, but its log or metrics are not. */
+/* The model is complete, but lines of its log or metrics are lost. */
 static Err check_lost_lines(const TrainSpec *spec, const TrainResult *r) {
   uint64_t log = log_lost();
   if (!r->lost_metrics && !log) return ERR_OK;
@@ -279,8 +280,8 @@ static Err check_lost_lines(const TrainSpec *spec, const TrainResult *r) {
                  spec->run, r->lost_metrics, log);
 }
 
-/* In most other programs --lr is the peak. With noam it is a factor of (d_model * warmup)^-0.5, so
- * a peak passed as the factor would train with next to nothing. */
+/* Warns if --lr looks like a peak. In most other programs --lr is the peak; with noam it is a
+ * factor of (d_model * warmup)^-0.5, so the learning rate would be far too low. */
 static void warn_of_small_lr(const Schedule *s) {
   if (s->policy != LR_NOAM) return;
   double peak = schedule_lr(s, s->warmup ? s->warmup - 1 : 0);
@@ -310,7 +311,8 @@ Err cmd_train(OptSet *opts) {
   TRY_DONE(train_run(&spec, comm, str_text(&options), &r));
   if (comm_rank(comm) == 0 && !spec.dry_run) {
     print_summary(&spec, &r);
-    /* mpirun ends the other ranks, and may lose output, once a rank returns what is not 0. */
+    /* Flush before an error: once a rank exits with a status other than 0, mpirun kills the
+     * ranks and may lose output. */
     TRY_DONE(out_flush());
     TRY_DONE(check_lost_lines(&spec, &r));
   }

@@ -1,4 +1,5 @@
-/* The agent's loop and its messages. Depends on agent_worker, agent_stub, process. */
+/* The agent's loop, and its handling of messages and signals. Depends on agent_worker,
+ * agent_stub, process. */
 #include "launch/agent.h"
 
 #include <errno.h>
@@ -19,10 +20,12 @@
 #include "launch/network.h"
 #include "launch/process.h"
 
-#define HEARTBEAT_EVERY 2.0 /* seconds */
-#define HEARTBEAT_LIMIT 6.0 /* seconds without a message after which the head is lost */
-#define TICK            50  /* ms between checks, while killing processes or testing networks */
-#define STUCK_TIME      5.0 /* seconds after which a process that does not die is reported */
+#define HEARTBEAT_EVERY 2.0 /* seconds between two heartbeats to the head */
+#define HEARTBEAT_LIMIT 6.0 /* seconds without a message after which the head counts as lost */
+/* Milliseconds between checks while processes are being killed or networks tested. */
+#define TICK 50
+/* Seconds after which a process that cannot be killed is reported. */
+#define STUCK_TIME 5.0
 
 static Err send_hello(Agent *a) {
   int cpu[CORES_MAX];
@@ -42,13 +45,13 @@ static Err send_to_head(void *context, size_t machine, uint8_t type, json_t *bod
   return protocol_send(a->head, type, body);
 }
 
-/* Also children that have ended and were not waited for. */
+/* Returns true if this process has children, including zombies. */
 static bool has_children(void) {
   siginfo_t info;
   return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
 }
 
-/* Kills what there is, and reports once when nothing is left. */
+/* Sends SIGKILL to all children; when none is left, sends MSG_CLEAR once. */
 static Err continue_kill(Agent *a, double now) {
   char names[256];
   if (a->kill_since <= 0) return ERR_OK;
@@ -75,7 +78,7 @@ static Err begin_generation(Agent *a, json_t *body) {
   a->is_stuck = false;
   a->is_stopping = false;
   if (!json_is_true(json_object_get(body, "alone")))
-    return ERR_OK; /* mpirun starts the workers */
+    return ERR_OK; /* mpirun will start the workers */
   pid_t pid;
   return agent_start_worker(a, 0, NULL, 0, &pid);
 }
@@ -104,7 +107,7 @@ static Err handle_message(Agent *a, uint8_t type, json_t *body, double now) {
       agent_end_stub(a, 0, protocol_int(body, "id", 0), (int)protocol_int(body, "status", 1));
       return ERR_OK;
     default:
-      return ERR_OK; /* a message of a later version */
+      return ERR_OK; /* ignore messages of later versions */
   }
 }
 
@@ -125,7 +128,7 @@ static Err serve_head(Agent *a, double now) {
   return lost && !a->is_over ? err_give(&why) : ERR_OK;
 }
 
-/* Waits for all children that have ended. While killing, the end of the tree is what counts. */
+/* Reaps all children that have ended. */
 static Err reap_children(Agent *a) {
   for (;;) {
     int status;
@@ -136,7 +139,8 @@ static Err reap_children(Agent *a) {
   }
 }
 
-/* The first SIGINT or SIGTERM lets the head stop the workers in order; the second ends all. */
+/* At the first SIGINT or SIGTERM the head is asked to let the workers save and stop; at the
+ * second this agent ends everything. */
 static Err read_signals(Agent *a) {
   struct signalfd_siginfo info;
   while (read(a->signals, &info, sizeof info) == (ssize_t)sizeof info) {
@@ -167,8 +171,8 @@ static Err add_channel(Agent *a, const Channel *c, int *wait) {
   return ERR_OK;
 }
 
-/* Adds the sockets of a network test, if one runs. Limits the wait to TICK ms, because the test has
- * deadlines. */
+/* Adds the sockets of a running network test to those that are polled, and limits the wait to
+ * TICK ms, because the test has deadlines. */
 static Err add_network(Agent *a, int *wait) {
   if (!a->network) return ERR_OK;
   *wait = TICK;
@@ -226,7 +230,7 @@ static Err watch_signals(Agent *a) {
   return a->signals < 0 ? err_set(ERR_WORK, "signalfd: %s", strerror(errno)) : ERR_OK;
 }
 
-/* The program under a short path without blanks, for mpirun. */
+/* Creates a link to the program with a short path without blanks, for mpirun. */
 static Err link_program(const Agent *a) {
   char path[FILE_PATH_MAX];
   TRY(file_join(path, a->dir.path, "trireme"));
@@ -256,7 +260,8 @@ static Err set_up(Agent *a, const char *name) {
   return agent_listen(a);
 }
 
-/* Ends all processes. One that cannot be killed (state D) is left after a while. */
+/* Kills and reaps all processes. Gives up after STUCK_TIME, because a process in state D cannot
+ * be killed. */
 static void end_processes(void) {
   struct timespec pause = {.tv_nsec = 20000000};
   for (double start = progress_clock(); progress_clock() - start < STUCK_TIME;) {

@@ -1,4 +1,4 @@
-/* The private directory of an agent. Depends on base/file. */
+/* Creates and removes the private directory of an agent. Depends on base/file. */
 #include "launch/agent_dir.h"
 
 #include <dirent.h>
@@ -20,8 +20,8 @@ static void name_prefix(char prefix[32]) {
   snprintf(prefix, 32, "trireme-%u-", (unsigned)geteuid());
 }
 
-/* Removes a directory if the agent that made it has ended: its lock is free. A directory without
- * a lock is just being made. */
+/* Removes a directory if its lock is free, which means that the agent that created it has
+ * ended. A directory without a lock file is just being created. */
 static void remove_if_stale(const char *path) {
   char lock[FILE_PATH_MAX];
   struct stat about;
@@ -46,7 +46,8 @@ static void remove_stale(const char *base) {
   closedir(dir);
 }
 
-/* Locks the new directory. *lost: another agent saw it before it was locked, and removed it. */
+/* Locks the new directory. *lost: another agent has removed it, because it was not locked
+ * yet. */
 static Err lock_dir(AgentDir *d, bool *lost) {
   char lock[FILE_PATH_MAX];
   bool busy = false;

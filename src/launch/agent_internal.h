@@ -1,5 +1,5 @@
-/* Shared by the files of the agent: agent.c (loop and messages), agent_worker.c (workers and their
- * output), agent_stub.c (connections of stubs). */
+/* Types and functions shared by the files of the agent: agent.c (loop and messages),
+ * agent_worker.c (workers and their output), agent_stub.c (connections of stubs). */
 #ifndef LAUNCH_AGENT_INTERNAL_H
 #define LAUNCH_AGENT_INTERNAL_H
 
@@ -13,28 +13,28 @@
 #include "launch/peer.h"
 #include "launch/protocol.h"
 
-#define AGENT_PROCESSES_MAX 4096 /* workers and daemons on one machine */
+#define AGENT_PROCESSES_MAX 4096 /* largest number of workers and daemons on one machine */
 
 typedef enum { OF_WORKER, OF_DAEMON } ProcessKind;
 
-/* A worker, or mpirun or one of its daemons. */
+/* A worker, mpirun or one of its daemons. */
 typedef struct {
   ProcessKind kind;
   pid_t pid;
-  uint32_t rank;     /* of a worker */
-  int64_t id;        /* of a daemon: the id in MSG_START */
-  int out, err;      /* our ends of its output; -1: closed */
-  int event;         /* our end of its reports (base/event.h) */
-  char report[2048]; /* the line that is not yet complete */
+  uint32_t rank;     /* rank of a worker */
+  int64_t id;        /* id of a daemon in MSG_START */
+  int out, err;      /* the agent's ends of its output pipes; -1: closed */
+  int event;         /* the agent's end of the pipe for its reports (base/event.h) */
+  char report[2048]; /* incomplete line of its reports */
   size_t report_len;
-  uint8_t err_stream; /* OUTPUT_STDERR or OUTPUT_TERMINAL */
-  double abandoned;   /* when its stub went away; 0: it is there, or there is none */
+  uint8_t err_stream; /* stream of its standard error: OUTPUT_STDERR or OUTPUT_TERMINAL */
+  double abandoned;   /* time when its stub disconnected; 0: connected, or no stub */
 } AgentProcess;
 
-/* A connection of `launch --worker` or `launch --rsh`. */
+/* A connection from `launch --worker` or `launch --rsh`. */
 typedef struct {
   Channel *channel;
-  pid_t worker; /* the process that the agent started for it; 0: none */
+  pid_t worker; /* process that the agent started for the stub; 0: none */
   int64_t rsh;  /* id of its MSG_RSH; 0: none */
 } AgentStub;
 
@@ -43,51 +43,52 @@ typedef struct {
   AgentDir dir;
   char program[FILE_PATH_MAX];
   char host[256];
-  int listener; /* Unix socket of the stubs */
-  int signals;  /* signalfd: SIGCHLD, SIGINT, SIGTERM */
+  int listener; /* Unix socket to which stubs connect */
+  int signals;  /* signalfd for SIGCHLD, SIGINT, SIGTERM */
 
-  uint32_t generation; /* 0: none */
-  json_t *begin;       /* the MSG_BEGIN of the generation */
+  uint32_t generation; /* number of the current generation; 0: none */
+  json_t *begin;       /* MSG_BEGIN of the current generation */
   AgentProcess *process;
   size_t processes, process_capacity;
   AgentStub *stub;
   size_t stubs, stub_capacity;
   int64_t last_rsh;
-  PeerAgent peer;       /* in-memory copies */
-  NetworkPeer *network; /* a test of the network in progress; NULL: none */
+  PeerAgent peer;       /* state of in-memory copies */
+  NetworkPeer *network; /* a running network test; NULL: none */
 
-  bool is_stopping;  /* MSG_STOP arrived: workers that start later stop too */
-  double kill_since; /* when MSG_KILL arrived; 0: not killing */
+  bool is_stopping;  /* MSG_STOP has arrived: workers that start later are stopped too */
+  double kill_since; /* time when MSG_KILL arrived; 0: not killing */
   bool is_stuck;     /* a process that cannot be killed has been reported */
-  int leaving;       /* signals received */
-  bool is_over;      /* MSG_END arrived */
+  int leaving;       /* number of SIGINT and SIGTERM received */
+  bool is_over;      /* MSG_END has arrived */
   struct pollfd *fds;
   size_t fd_count, fd_capacity;
 } Agent;
 
-/* agent_worker.c */
-/* Starts the worker of a rank. `env`: NUL-terminated strings of `len` bytes that MPI has set, or
- * NULL for this process's own environment. */
+/* In agent_worker.c: */
+/* Starts the worker of a rank. `env`: `len` bytes of NUL-terminated strings set by MPI; NULL:
+ * the environment of this process. */
 NODISCARD Err agent_start_worker(Agent *a, uint32_t rank, const char *env, size_t len,
                                  pid_t *pid);
 /* Starts mpirun or one of its daemons. */
 NODISCARD Err agent_start_daemon(Agent *a, int64_t id, const json_t *argv);
-/* Forwards what the processes have printed. */
+/* Forwards the output of all processes to the head. */
 NODISCARD Err agent_forward_output(Agent *a);
-/* Reports a process that has ended, if it is a worker or a daemon, and forgets it. */
+/* Reports to the head that a worker or a daemon has ended, and removes it from the list. Other
+ * processes are ignored. */
 NODISCARD Err agent_note_end(Agent *a, pid_t pid, int wait_status);
-/* Tells the head that this generation cannot go on, with the recorded error. */
+/* Reports to the head that this generation cannot continue, with the current error. */
 NODISCARD Err agent_report_failure(Agent *a);
 void agent_signal_workers(Agent *a, int signal_number);
 void agent_kill_abandoned(Agent *a, double now);
-/* Forgets all processes, which have ended. */
+/* Removes all processes from the list; they must have ended. */
 void agent_forget_processes(Agent *a);
 
-/* agent_stub.c */
+/* In agent_stub.c: */
 NODISCARD Err agent_listen(Agent *a);
-/* Accepts connections and handles what stubs have sent. */
+/* Accepts connections and handles messages of stubs. */
 NODISCARD Err agent_serve_stubs(Agent *a, double now);
-/* Lets the stub of this worker, or of this MSG_RSH, exit with a status. */
+/* Lets the stub of this worker, or of this MSG_RSH, exit with `status`. */
 void agent_end_stub(Agent *a, pid_t worker, int64_t rsh, int status);
 void agent_close_stubs(Agent *a);
 

@@ -53,12 +53,13 @@ static Err accept_stubs(Agent *a) {
   }
 }
 
-/* The value of a number in an environment of NUL-terminated strings; -1: there is none. */
+/* Returns the integer value of a variable in an environment of NUL-terminated strings; -1 if it
+ * is not set. */
 static int64_t find_number(const char *env, size_t len, const char *name) {
   size_t want = strlen(name);
   for (size_t at = 0; at < len;) {
     size_t n = strnlen(env + at, len - at);
-    if (n == len - at) return -1; /* not terminated */
+    if (n == len - at) return -1; /* the last string is not terminated */
     if (n > want && env[at + want] == '=' && strncmp(env + at, name, want) == 0) {
       char *end;
       long long value = strtoll(env + at + want + 1, &end, 10);
@@ -73,7 +74,8 @@ static Err start_for_stub(Agent *a, AgentStub *s, const Frame *f) {
   const char *env = (const char *)f->data;
   int64_t rank = find_number(env, f->len, "OMPI_COMM_WORLD_RANK");
   int64_t first = protocol_int(a->begin, "first_rank", 0);
-  if (!a->generation || a->kill_since > 0) return ERR_OK; /* its generation is over */
+  /* The generation of this stub has ended. */
+  if (!a->generation || a->kill_since > 0) return ERR_OK;
   if (s->worker || rank < first || rank >= first + protocol_int(a->begin, "local_size", 1)) {
     err_set(ERR_WORK,
             "%s: mpirun started rank %lld here, but ranks %lld to %lld belong to this machine; "
@@ -104,8 +106,9 @@ static Err handle_frame(Agent *a, AgentStub *s, const Frame *f) {
   return ERR_OK;
 }
 
-/* mpirun has ended the stub of a running worker: MPI wants the worker to end. It gets a moment to
- * end by itself, so that the reason that the head sees is the first one. */
+/* Called when mpirun has killed the stub of a running worker, which means that MPI wants the
+ * worker to end. The worker is killed only after ABANDONED_TIME, so that the head receives the
+ * original error first. */
 static void abandon_worker(Agent *a, const AgentStub *s, double now) {
   for (size_t i = 0; i < a->processes; i++)
     if (s->worker && a->process[i].pid == s->worker) a->process[i].abandoned = now;
@@ -133,7 +136,7 @@ void agent_end_stub(Agent *a, pid_t worker, int64_t rsh, int status) {
     AgentStub *s = &a->stub[i];
     if (!(worker && s->worker == worker) && !(rsh && s->rsh == rsh)) continue;
     s->worker = 0;
-    /* A stub that is gone already needs no answer. */
+    /* sending fails if the stub has exited, which is not an error */
     if (protocol_send(s->channel, STUB_END, json_pack("{s:i}", "status", status)) ||
         channel_advance(s->channel))
       s->rsh = 0;

@@ -1,4 +1,4 @@
-/* Workers, mpirun and its daemons on this machine: their environment, cores, output and end.
+/* Workers, mpirun and its daemons on this machine: their environment, cores, output and exit.
  * Depends on process, cores, protocol. */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +17,9 @@
 #include "launch/cores.h"
 #include "launch/process.h"
 
-#define UNSENT_MAX     ((size_t)1 << 20) /* bytes for the head above which output is not read */
-#define ABANDONED_TIME 0.5 /* seconds between the end of a stub and of its worker */
+/* Bytes queued for the head above which no more output is read. */
+#define UNSENT_MAX     ((size_t)1 << 20)
+#define ABANDONED_TIME 0.5 /* seconds between the end of a stub and the kill of its worker */
 
 extern char **environ;
 
@@ -28,7 +29,7 @@ Err agent_report_failure(Agent *a) {
       json_pack("{s:I, s:s}", "generation", (json_int_t)a->generation, "text", err_message()));
 }
 
-/* A list of strings for exec: "NAME=value", or words. */
+/* A list of strings for exec: variables "NAME=value" or arguments. */
 typedef struct {
   char **item;
   size_t count, capacity;
@@ -94,14 +95,14 @@ static Err copy_environment(List *l, const char *env, size_t len) {
   return ERR_OK;
 }
 
-/* Restores a variable of this process that mpirun's environment changed. */
+/* Sets a variable to its value in this process; mpirun has changed it in its environment. */
 static Err restore_variable(List *l, const char *name) {
   const char *value = getenv(name);
   remove_variable(l, name);
   return value ? set_variable(l, name, value) : ERR_OK;
 }
 
-/* Variables that the head passes on to every machine. */
+/* Adds the variables that the head sends to every machine. */
 static Err add_given_variables(List *l, const json_t *begin) {
   const char *name;
   json_t *value;
@@ -111,7 +112,8 @@ static Err add_given_variables(List *l, const json_t *begin) {
   return ERR_OK;
 }
 
-/* Slurm's variables describe the job step of the agent; MPI and train would take them for theirs. */
+/* Removes variables of Slurm, which describe the job step of the agent. MPI and train would use
+ * them. */
 static void remove_slurm(List *l) {
   size_t kept = 0;
   for (size_t i = 0; i < l->count; i++) {
@@ -124,7 +126,7 @@ static void remove_slurm(List *l) {
   if (l->item) l->item[kept] = NULL;
 }
 
-/* torchrun's variables, and our own. */
+/* Adds the variables of torchrun, and our own. */
 static Err add_worker_variables(const Agent *a, List *l, uint32_t rank) {
   const json_t *b = a->begin;
   char path[FILE_PATH_MAX];
@@ -144,7 +146,8 @@ static Err add_worker_variables(const Agent *a, List *l, uint32_t rank) {
   TRY(set_number(l, "TRIREME_EVENT_FD", PROCESS_EVENT_FD));
   TRY(file_join(path, a->dir.path, "mpi"));
   TRY(set_variable(l, "OMPI_MCA_btl_vader_backing_directory", path));
-  if (restarts > 0) remove_variable(l, "TRIREME_FAULT"); /* a test's fault happens once */
+  /* A fault injected by a test happens only once. */
+  if (restarts > 0) remove_variable(l, "TRIREME_FAULT");
   return ERR_OK;
 }
 
@@ -167,9 +170,9 @@ static Err make_worker_environment(const Agent *a, List *l, uint32_t rank, const
   return add_worker_variables(a, l, rank);
 }
 
-/* mpirun and its daemons keep their files in the agent's directory. It is also the first in PATH, so
- * that "trireme" is this program on every machine: mpirun's daemons look for plm_rsh_agent too,
- * although they start nothing with it. */
+/* mpirun and its daemons store their files in the agent's directory. The directory is also
+ * first in PATH, so that "trireme" is this program on every machine: mpirun's daemons search
+ * for plm_rsh_agent although they do not use it. */
 static Err make_daemon_environment(const Agent *a, List *l) {
   char path[FILE_PATH_MAX];
   Str search = {0};
@@ -187,8 +190,8 @@ static Err make_daemon_environment(const Agent *a, List *l) {
   return set_variable(l, "TMPDIR", path);
 }
 
-/* A pseudo-terminal in raw mode: the worker sees a terminal and draws its status line; the bytes
- * are not changed on the way. */
+/* Opens a pseudo-terminal in raw mode: the worker detects a terminal and prints its status
+ * line, and the bytes are not changed. */
 static Err open_terminal(const json_t *begin, int *ours, int *theirs) {
   char name[128];
   struct termios mode;
@@ -320,8 +323,8 @@ done:
   return err;
 }
 
-/* Forwards what can be read from *fd now, and closes it at its end. Reading a pseudo-terminal fails
- * with EIO when the worker has closed it. */
+/* Forwards what can be read from *fd without blocking, and closes it at the end. Reading a
+ * pseudo-terminal fails with EIO after the worker has closed it. */
 static Err forward_stream(Agent *a, const AgentProcess *p, int *fd, uint8_t stream,
                           size_t unsent_max) {
   char bytes[OUTPUT_MAX];
@@ -340,7 +343,7 @@ static Err forward_stream(Agent *a, const AgentProcess *p, int *fd, uint8_t stre
   return ERR_OK;
 }
 
-/* Forwards a line that a worker has reported, if it is a JSON object. */
+/* Forwards a report of a worker if it is a JSON object. */
 static Err forward_event(Agent *a, const AgentProcess *p, const char *line, size_t len) {
   json_t *event = json_loadb(line, len, 0, NULL);
   if (!json_is_object(event)) {
@@ -354,7 +357,8 @@ static Err forward_event(Agent *a, const AgentProcess *p, const char *line, size
 
 static Err forward_events(Agent *a, AgentProcess *p) {
   while (p->event >= 0) {
-    if (p->report_len == sizeof p->report) p->report_len = 0; /* no line is that long */
+    /* Discard a line that is too long. */
+    if (p->report_len == sizeof p->report) p->report_len = 0;
     ssize_t n = read(p->event, p->report + p->report_len, sizeof p->report - p->report_len);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) break;
@@ -370,7 +374,8 @@ static Err forward_events(Agent *a, AgentProcess *p) {
   return ERR_OK;
 }
 
-/* Standard error first: a worker prints its results, to standard output, at the end. */
+/* Forwards standard error before standard output, because a worker prints its results to
+ * standard output at the end. */
 static Err forward_process(Agent *a, AgentProcess *p, size_t unsent_max) {
   TRY(forward_events(a, p));
   TRY(forward_stream(a, p, &p->err, p->err_stream, unsent_max));
@@ -398,12 +403,12 @@ static Err report_end(Agent *a, const AgentProcess *p, int status, int signal_nu
 Err agent_note_end(Agent *a, pid_t pid, int wait_status) {
   size_t i = 0;
   while (i < a->processes && a->process[i].pid != pid) i++;
-  if (i == a->processes) return ERR_OK; /* an orphan */
+  if (i == a->processes) return ERR_OK; /* an orphan that this agent has adopted */
   AgentProcess p = a->process[i];
   int signal_number = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
   int status = signal_number ? -1 : WEXITSTATUS(wait_status);
   Err err = forward_process(a, &p, CHANNEL_QUEUE_MAX);
-  close_output(&p); /* a process that still holds the other ends is an orphan */
+  close_output(&p); /* orphans may still hold the other ends of the pipes */
   a->process[i] = a->process[--a->processes];
   if (!err) err = report_end(a, &p, status, signal_number);
   return err;

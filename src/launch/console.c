@@ -1,5 +1,5 @@
-/* Cuts output into lines, keeps the last ones of each rank, and queues them for the threads of
- * console_screen.c and console_writer.c. Depends on both, and protocol. */
+/* Splits output into lines, keeps the last ones of each rank, and queues them for the threads
+ * of console_screen.c and console_writer.c. Depends on both, and protocol. */
 #include "launch/console.h"
 
 #include <inttypes.h>
@@ -15,32 +15,32 @@
 #include "launch/console_writer.h"
 #include "launch/protocol.h"
 
-#define LINE_MAX_BYTES 65536 /* a longer line is cut */
+#define LINE_MAX_BYTES 65536 /* bytes; longer lines are truncated */
 #define TAIL_LINES     12
 #define TAIL_BYTES     2048
 
-/* One stream of a rank. */
+/* An output stream of a rank. */
 typedef struct {
-  Str line;     /* the line that is not yet complete */
-  uint8_t kind; /* OUTPUT_STDOUT … */
+  Str line;     /* incomplete line */
+  uint8_t kind; /* stream number of protocol.h, such as OUTPUT_STDOUT */
 } Stream;
 
 typedef struct {
   Stream stream[2]; /* standard output; standard error or the terminal */
-  Str tail;         /* the end of standard error, at most TAIL_BYTES */
+  Str tail;         /* last bytes of standard error, at most TAIL_BYTES */
 } RankOutput;
 
 struct Console {
-  Writer *writer; /* log files */
+  Writer *writer; /* writes log files */
   Screen *screen;
   char log_dir[FILE_PATH_MAX];
   bool all_output, is_quiet;
-  bool has_live_line; /* the cursor is behind rank 0's status line */
-  RankOutput *rank;   /* element 0 is mpirun, element r + 1 is rank r */
+  bool has_live_line; /* the terminal's cursor is at the end of rank 0's status line */
+  RankOutput *rank;   /* entry 0 is mpirun, entry r + 1 is rank r */
   size_t ranks, capacity;
 };
 
-/* The streams of a rank; NULL: out of memory, which drops its output. */
+/* Returns the output of a rank; NULL: out of memory, and its output is dropped. */
 static RankOutput *get_source(Console *c, uint32_t rank) {
   size_t i = rank == OUTPUT_OF_MPIRUN ? 0 : (size_t)rank + 1;
   if (i >= c->ranks) {
@@ -74,7 +74,7 @@ static bool is_printed(const Console *c, uint32_t rank) {
   return rank != OUTPUT_OF_MPIRUN && (c->all_output || rank == 0);
 }
 
-/* Ends rank 0's status line on the terminal before something else is printed. */
+/* Ends rank 0's status line on the terminal before another line is printed. */
 static void leave_live_line(Console *c) {
   if (c->has_live_line) screen_print(c->screen, SCREEN_STDERR, "\n", 1);
   c->has_live_line = false;
@@ -93,8 +93,8 @@ static void print_line(Console *c, uint32_t rank, uint8_t stream, const char *li
   str_free(&text);
 }
 
-/* What remains visible of a line that a terminal has overwritten: the part behind the last
- * "carriage return, erase line". */
+/* Returns the visible part of a line that a terminal has overwritten: the text after the last
+ * carriage return and "erase line" sequence. */
 static const char *skip_overwritten(const char *line, size_t *len) {
   size_t from = 0;
   for (size_t i = 0; i + 1 < *len; i++)
@@ -104,7 +104,7 @@ static const char *skip_overwritten(const char *line, size_t *len) {
   return line + from;
 }
 
-/* A complete line, with its line break. */
+/* Handles a complete line, with its line break. */
 static void finish_line(Console *c, RankOutput *s, uint32_t rank, uint8_t stream,
                         const char *line, size_t len) {
   char name[64];
@@ -151,9 +151,9 @@ void console_finish_lines(Console *c) {
   }
 }
 
-#define MESSAGE_MAX 8192 /* bytes; the rest is cut */
+#define MESSAGE_MAX 8192 /* bytes; longer messages are truncated */
 
-/* Prints a line and adds it to launch.log. */
+/* Prints a line and appends it to launch.log. */
 static void add_message(Console *c, bool is_shown, const char *label, const char *line) {
   char text[MESSAGE_MAX + 100];
   int n = snprintf(text, sizeof text, "%s%.*s\n", label, MESSAGE_MAX, line);
@@ -164,8 +164,8 @@ static void add_message(Console *c, bool is_shown, const char *label, const char
   writer_log_with_time(c->writer, "launch.log", text, (size_t)n);
 }
 
-/* A message of another part of the program (base/log.h), which must not wait for the terminal
- * either. */
+/* Receives messages of other parts of the program (base/log.h), so that they do not wait for
+ * the terminal either. */
 static void take_message(void *console, const char *label, const char *line) {
   add_message(console, true, label, line);
 }
@@ -224,7 +224,7 @@ Err console_open(Console **out, const ConsoleSpec *spec) {
     ErrRecord why = err_copy();
     ScreenLoss ignored;
     Err closed = screen_close(c->screen, &ignored);
-    (void)closed; /* nothing was printed */
+    (void)closed; /* nothing has been printed yet */
     mem_free(c);
     return err_give(&why);
   }
@@ -233,7 +233,8 @@ Err console_open(Console **out, const ConsoleSpec *spec) {
   return ERR_OK;
 }
 
-/* Ends the printing first: launch.log gets the number of lines that were not shown. */
+/* Ends the screen's thread first, because launch.log then gets the number of lines that were
+ * not shown. */
 static Err close_threads(Console *c) {
   char text[FILE_PATH_MAX + 200];
   ScreenLoss loss;
@@ -245,7 +246,7 @@ static Err close_threads(Console *c) {
            "the log files in %s have them\n",
            loss.lines, c->log_dir);
   if (loss.lines) writer_log_with_time(c->writer, "launch.log", text, strlen(text));
-  if (loss.is_blocked) log_mute(); /* the last message would wait for the terminal, too */
+  if (loss.is_blocked) log_mute(); /* a last message would block on the terminal */
   Err lost = writer_close(c->writer);
   return err ? err_give(&why) : lost;
 }

@@ -1,10 +1,10 @@
-/* What the user sees of a launch: rank 0's output (or every rank's, with a prefix), the
- * supervisor's own lines, and a log file per rank.
+/* Output of a launch: rank 0's output (or that of every rank, with a prefix), the supervisor's
+ * own lines, and a log file per rank.
  *
- * Files and terminals may block (Ctrl-S, a hung network drive), and the supervisor must not: its
- * heartbeats would stop and the agents would end the run. So lines are queued, and threads write
- * them: one to the terminal, one to the log files, which are complete whatever the terminal does.
- * Messages of base/log.h take the same way while a console is open.
+ * Files and terminals may block (Ctrl-S, a hung network drive), but the supervisor must not:
+ * without its heartbeats the agents would end the run. Lines are therefore queued, and threads
+ * write them: one to the terminal, one to the log files, which are complete even if the
+ * terminal blocks. While a console is open, messages of base/log.h are queued too.
  *
  * Threads: all functions are called by the supervisor's thread. Depends on base. */
 #ifndef LAUNCH_CONSOLE_H
@@ -20,31 +20,34 @@ typedef struct Console Console;
 
 typedef struct {
   const char *log_dir;
-  /* If not NULL: the log directory is inside this run, which train must create itself. Lines are
-   * kept in memory until RUN/config exists; if it never does, no file is written. */
+  /* If not NULL: the log directory is inside this run directory, which train must create. Lines
+   * are stored in memory until RUN/config exists; if it is never created, no log file is
+   * written. */
   const char *run;
   bool has_results; /* see ScreenSpec */
-  bool all_output;  /* print every rank, each line with the prefix "[N] " */
-  bool is_quiet;    /* print none of the supervisor's lines but warnings and errors */
+  bool all_output;  /* print the output of every rank, each line with the prefix "[N] " */
+  bool is_quiet;    /* print only warnings and errors of the supervisor */
 } ConsoleSpec;
 
 NODISCARD Err console_open(Console **c, const ConsoleSpec *spec);
-/* Writes what is queued. An error: lines of a log file, or results, were lost. Lines that a blocked
- * terminal did not take are none; if it still takes nothing, later messages of base/log.h are
- * muted. NULL is allowed. */
+/* Writes the queued lines and frees the console; accepts NULL. Fails if lines of a log file, or
+ * of standard output as a result, were lost; lines that a blocked terminal did not show are not
+ * an error. If the terminal still blocks, later messages of base/log.h are muted. */
 NODISCARD Err console_close(Console *c);
 
-/* Output of a rank (or of mpirun) with the stream of protocol.h; cut into lines here. */
+/* Adds output of a rank or of mpirun; `stream` is defined in protocol.h. Splits it into
+ * lines. */
 void console_add(Console *c, uint32_t rank, uint8_t stream, const uint8_t *bytes, size_t len);
-/* Prints unfinished lines; call it when a generation has ended. */
+/* Prints incomplete lines. Call it when a generation has ended. */
 void console_finish_lines(Console *c);
-/* A line of the supervisor: on the console and, with the time, in launch.log. */
+/* Prints a line of the supervisor and appends it, with the time, to launch.log. Not printed if
+ * quiet. */
 void console_say(Console *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
-/* The same, also if quiet. */
+/* Like console_say, but printed even if quiet. */
 void console_warn(Console *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
-/* A line in the log file of each of `ranks` ranks and in launch.log: a new generation. */
+/* Appends a line that marks a new generation to the log files of all `ranks` ranks. */
 void console_mark(Console *c, uint32_t ranks, const char *line);
-/* The last lines that a rank (or mpirun: OUTPUT_OF_MPIRUN) wrote to standard error. */
+/* Appends the last lines that a rank (OUTPUT_OF_MPIRUN: mpirun) wrote to standard error. */
 void console_tail(Console *c, uint32_t rank, Str *out);
 
 #endif

@@ -1,4 +1,5 @@
-/* The thread that prints. Depends on console_queue, base/thread. */
+/* The thread that prints to standard output and standard error. Depends on console_queue,
+ * base/thread. */
 #include "launch/console_screen.h"
 
 #include <errno.h>
@@ -18,10 +19,12 @@
 #include "base/thread.h"
 #include "launch/console_queue.h"
 
-#define SCREEN_MAX  ((size_t)4 << 20)  /* bytes that wait */
-#define RESULTS_MAX ((size_t)64 << 20) /* the same, with results among them */
-#define SCREEN_WAIT 10  /* seconds without a byte taken before the end gives up */
-#define SIGNAL_WAIT 1.0 /* the same, after a signal to end */
+#define SCREEN_MAX ((size_t)4 << 20) /* largest number of queued bytes */
+/* Largest number of queued bytes if standard output is the result of the command. */
+#define RESULTS_MAX ((size_t)64 << 20)
+/* Seconds without a successful write after which screen_close gives up. */
+#define SCREEN_WAIT 10
+#define SIGNAL_WAIT 1.0 /* the same limit if a signal to end is pending */
 
 struct Screen {
   char log_dir[FILE_PATH_MAX];
@@ -30,23 +33,21 @@ struct Screen {
   pthread_mutex_t lock;
   pthread_cond_t changed;
 
-  /* Under the lock. */
+  /* Guarded by the lock: */
   LineQueue queue;
-  LineItem *current; /* that the thread writes */
-  size_t results;    /* items on standard output that are not yet written */
-  uint64_t written;  /* calls of write() that took something */
+  LineItem *current; /* item that the thread is writing */
+  size_t results;    /* number of items for standard output that are not written yet */
+  uint64_t written;  /* number of successful calls of write() */
   bool is_ending, has_ended;
-  bool is_dropping;         /* until half of the queue is written */
-  uint64_t dropped;         /* lines since the last line that says so */
-  uint64_t lost;            /* lines in all */
-  uint64_t dropped_results; /* lines of standard output */
-  ErrRecord wrong;          /* standard output could not be written */
+  bool is_dropping;         /* lines are dropped until half of the queue is written */
+  uint64_t dropped;         /* lines dropped since the last notice */
+  uint64_t lost;            /* lines dropped in total */
+  uint64_t dropped_results; /* lines of standard output dropped */
+  ErrRecord wrong;          /* error of standard output */
 };
 
-/* ---- the thread ---- */
-
 static void note_failure(Screen *s, int error) {
-  /* A reader that has gone, as a pager that was quit, has not failed to get a result. */
+  /* A closed pipe (a pager that was quit) is an error only if the output is a result. */
   if (error == EPIPE && !s->has_results) return;
   pthread_mutex_lock(&s->lock);
   if (!s->wrong.code) {
@@ -56,13 +57,14 @@ static void note_failure(Screen *s, int error) {
   pthread_mutex_unlock(&s->lock);
 }
 
-/* One call of write(). It may block for ever: only here screen_close can cancel the thread. */
+/* Calls write() once. It may block for ever, so this is the only place where screen_close can
+ * cancel the thread. */
 static ssize_t write_some(int fd, const char *bytes, size_t len, int *error) {
   int ignored;
   pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &ignored);
   ssize_t n = write(fd, bytes, len);
   *error = errno;
-  if (n < 0 && *error == EAGAIN) { /* another process made the terminal non-blocking */
+  if (n < 0 && *error == EAGAIN) { /* another process has made the terminal non-blocking */
     struct pollfd ready = {.fd = fd, .events = POLLOUT};
     poll(&ready, 1, -1);
   }
@@ -70,7 +72,7 @@ static ssize_t write_some(int fd, const char *bytes, size_t len, int *error) {
   return n;
 }
 
-/* Standard error that nobody reads is no error, as in every command. */
+/* Prints an item. Errors of standard error are ignored, as in all commands. */
 static void print_item(Screen *s, const LineItem *item) {
   int fd = item->stream == SCREEN_STDOUT ? STDOUT_FILENO : STDERR_FILENO;
   for (size_t at = 0; at < item->len;) {
@@ -88,7 +90,7 @@ static void print_item(Screen *s, const LineItem *item) {
   }
 }
 
-/* Waits for the next item and makes it the current one; false: the end. */
+/* Waits for the next item and makes it the current one; returns false at the end. */
 static bool take_item(Screen *s) {
   pthread_mutex_lock(&s->lock);
   while (!s->queue.first && !s->is_ending) pthread_cond_wait(&s->changed, &s->lock);
@@ -119,9 +121,7 @@ static void *run_screen(void *argument) {
   return NULL;
 }
 
-/* ---- the queue ---- */
-
-#define NOTICE "notice" /* name of an item that is no line of the launch */
+#define NOTICE "notice" /* name of items that are notices about dropped lines */
 
 static bool push_bytes(Screen *s, ScreenStream stream, const char *name, const char *bytes,
                        size_t len) {
@@ -133,7 +133,7 @@ static bool push_bytes(Screen *s, ScreenStream stream, const char *name, const c
   return true;
 }
 
-/* Says at the place of the dropped lines how many they are. */
+/* Queues a notice with the number of dropped lines, at their position. */
 static void push_notice(Screen *s) {
   char text[FILE_PATH_MAX + 200];
   if (!s->dropped) return;
@@ -147,7 +147,7 @@ static void push_notice(Screen *s) {
 
 static bool has_room(Screen *s, bool is_result, size_t len) {
   if (is_result) return s->queue.bytes + len <= RESULTS_MAX;
-  /* A slow terminal would otherwise drop and take single lines by turns. */
+  /* Hysteresis: otherwise a slow terminal would show and drop single lines alternately. */
   if (s->is_dropping) s->is_dropping = s->queue.bytes > SCREEN_MAX / 2;
   if (s->queue.bytes + len > SCREEN_MAX) s->is_dropping = true;
   return !s->is_dropping;
@@ -168,8 +168,6 @@ void screen_print(Screen *s, ScreenStream stream, const char *bytes, size_t len)
   pthread_mutex_unlock(&s->lock);
 }
 
-/* ---- begin and end ---- */
-
 Err screen_open(Screen **out, const ScreenSpec *spec) {
   Screen *s;
   *out = NULL;
@@ -187,7 +185,8 @@ Err screen_open(Screen **out, const ScreenSpec *spec) {
   return err_set(ERR_WORK, "cannot start a thread for the console");
 }
 
-/* A user who ends a launch that waits for its terminal need not wait longer. */
+/* Returns true if a signal to end is pending: the user does not want to wait for a blocked
+ * terminal. */
 static bool has_signal(void) {
   sigset_t pending;
   sigpending(&pending);
@@ -195,7 +194,7 @@ static bool has_signal(void) {
          sigismember(&pending, SIGHUP);
 }
 
-/* Waits for the thread, with the lock held, as long as the terminal takes something. */
+/* Waits for the thread as long as the terminal accepts output. The caller holds the lock. */
 static void await_thread(Screen *s) {
   double limit = (double)fault_number("console-wait", SCREEN_WAIT);
   double last = progress_clock();

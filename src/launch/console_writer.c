@@ -14,8 +14,9 @@
 #include "base/thread.h"
 #include "launch/console_queue.h"
 
-#define QUEUE_MAX   ((size_t)16 << 20) /* bytes */
-#define PENDING_MAX ((size_t)4 << 20)  /* bytes kept until the run exists */
+#define QUEUE_MAX ((size_t)16 << 20) /* largest number of queued bytes */
+/* Largest number of bytes stored until the run directory exists. */
+#define PENDING_MAX ((size_t)4 << 20)
 
 typedef struct {
   char name[64];
@@ -26,18 +27,18 @@ struct Writer {
   pthread_t thread;
   pthread_mutex_t lock;
   pthread_cond_t changed;
-  LineQueue queue;  /* under the lock */
-  bool is_ending;   /* under the lock */
-  uint64_t dropped; /* under the lock: lines for which the queue had no room */
+  LineQueue queue;  /* guarded by the lock */
+  bool is_ending;   /* guarded by the lock */
+  uint64_t dropped; /* guarded by the lock: lines for which the queue had no room */
 
-  /* The thread's own, until it has ended. */
+  /* Used only by the thread until it has ended: */
   char dir[FILE_PATH_MAX], run[FILE_PATH_MAX];
   bool is_dir_made;
-  LineQueue pending; /* lines of log files until the run exists */
+  LineQueue pending; /* lines of log files that wait until the run directory exists */
   LogFile *file;
   size_t files, capacity;
-  ErrRecord wrong; /* the first file that could not be opened or written */
-  uint64_t lost;   /* lines */
+  ErrRecord wrong; /* error of the first file that could not be opened or written */
+  uint64_t lost;   /* lines that could not be written */
 };
 
 void writer_log(Writer *w, const char *name, const char *line, size_t len) {
@@ -72,7 +73,7 @@ static Err open_log(Writer *w, const char *name, LineFile **file) {
     *file = &w->file[i].file;
     if (strcmp(w->file[i].name, name) == 0) return ERR_OK;
   }
-  /* LineFile has a lock and must not move, so the array never grows beyond its first size. */
+  /* LineFile contains a lock and must not move, so the array never grows. */
   if (w->files == w->capacity) return err_set(ERR_WORK, "more than %zu log files", w->files);
   if (!w->is_dir_made) TRY(file_mkdirs(w->dir));
   w->is_dir_made = true;
@@ -94,7 +95,8 @@ static void log_item(Writer *w, const LineItem *item) {
   if (!w->wrong.code) w->wrong = err_take(err);
 }
 
-/* Has train created the run, so that the log directory may be made in it? */
+/* Returns true if train has created the run directory, so that the log directory can be created
+ * in it. */
 static bool is_run_made(const Writer *w) {
   char path[FILE_PATH_MAX];
   if (!w->run[0] || w->is_dir_made) return true;
@@ -136,7 +138,7 @@ static void *run_writer(void *argument) {
   return NULL;
 }
 
-#define FILES_MAX 4100 /* ranks, mpirun.log and launch.log */
+#define FILES_MAX 4100 /* log files of all ranks, mpirun.log and launch.log */
 
 static Err start_writer(Writer *w, const char *log_dir, const char *run) {
   TRY(file_join(w->dir, log_dir, ""));

@@ -1,5 +1,5 @@
-/* The thread that writes log files, and its queue. Threads: all functions are called by one thread,
- * and none but writer_close waits for a file. Depends on base. */
+/* Writes log files with a thread, which has a queue. Threads: all functions are called by one
+ * thread; only writer_close blocks. Depends on base. */
 #ifndef LAUNCH_CONSOLE_WRITER_H
 #define LAUNCH_CONSOLE_WRITER_H
 
@@ -9,12 +9,12 @@
 
 typedef struct Writer Writer;
 
-/* See ConsoleSpec for log_dir and run. */
+/* `log_dir` and `run`: see ConsoleSpec. */
 NODISCARD Err writer_open(Writer **w, const char *log_dir, const char *run);
-/* Queues a line, with its line break, for LOGDIR/name. */
+/* Queues a line, with its line break, for the file LOGDIR/name. */
 void writer_log(Writer *w, const char *name, const char *line, size_t len);
 void writer_log_with_time(Writer *w, const char *name, const char *line, size_t len);
-/* Writes what is queued and ends the thread. An error: lines were lost. NULL is allowed. */
+/* Writes the queue and ends the thread; accepts NULL. Fails if lines were lost. */
 NODISCARD Err writer_close(Writer *w);
 
 #endif

@@ -1,4 +1,4 @@
-/* State of one generation of workers. Depends on process (texts). */
+/* The state of one generation of workers. Depends on process (texts). */
 #include "launch/generation.h"
 
 #include <signal.h>
@@ -9,9 +9,12 @@
 #include "base/mem.h"
 #include "launch/process.h"
 
-#define EXIT_GRACE   1.0 /* seconds for the other workers after one ended itself with an error */
-#define STATUS_GRACE 10.0 /* seconds for the others after one ended with status 2 or 3 */
-#define MPIRUN_GRACE 1.0  /* seconds in which the workers' ends may arrive after mpirun's */
+/* Seconds for other workers to report their errors after one has exited with an error. */
+#define EXIT_GRACE 1.0
+/* Seconds for other workers to exit after one has exited with status 2 or 3. */
+#define STATUS_GRACE 10.0
+/* Seconds after the end of mpirun in which the ends of the workers may arrive. */
+#define MPIRUN_GRACE 1.0
 
 Err generation_begin(Generation *g, uint32_t number, int world) {
   generation_free(g);
@@ -45,7 +48,7 @@ void generation_note_fault(Generation *g, double now, const char *fmt, ...) {
   g->fault_time = now;
 }
 
-/* mpirun has ended before its workers: that is the reason, and theirs the consequence. */
+/* Records that mpirun has ended before its workers, which is the cause of their end. */
 static void blame_mpirun(Generation *g, double now) {
   char how[64];
   process_describe_end(how, sizeof how, g->mpirun_status, g->mpirun_signal);

@@ -1,5 +1,6 @@
-/* The supervisor's loop and the phases of a generation, from its members to its end and the restart.
- * Depends on the other files of the supervisor, generation, policy, console. */
+/* The supervisor's loop and the phases of a generation, from the choice of its members to
+ * its end and restart. Depends on the other files of the supervisor, generation, policy,
+ * console. */
 #include "launch/supervisor.h"
 
 #include <errno.h>
@@ -16,18 +17,19 @@
 #include "launch/supervisor_internal.h"
 
 #define REGROUP_LIMIT 120.0 /* seconds for workers to save and stop when machines join */
-#define LEAVE_LIMIT   20.0  /* the same when a machine leaves, which will not wait long */
-#define CLEAR_LIMIT   15.0  /* seconds for an agent to end its processes */
-#define TICK          200   /* ms: the longest wait of the loop */
+/* Seconds for workers to save and stop when a machine leaves, which will be gone soon. */
+#define LEAVE_LIMIT 20.0
+#define CLEAR_LIMIT 15.0 /* seconds for an agent to kill its processes */
+#define TICK        200  /* longest wait of the loop in milliseconds */
 
-/* Kills what is left of the generation. */
+/* Kills all processes of the generation. */
 static void clear(Supervisor *s, double now) {
   supervisor_send_all(s, MSG_KILL);
   supervisor_enter(s, PHASE_CLEAR, now);
 }
 
-/* The machines that are ready begin a generation: at once if it is one, else after a test of the
- * network between them. */
+/* Begins a generation with the machines that are ready. If there are several, the network
+ * between them is tested first. */
 static Err begin_generation(Supervisor *s, double now) {
   int members;
   TRY(supervisor_choose_members(s, &members));
@@ -43,8 +45,9 @@ static Err begin_generation(Supervisor *s, double now) {
   return supervisor_start_generation(s, NULL, now);
 }
 
-/* Members that trained together before may be separated for a while only: tried again until
- * --join-timeout. At the first start it is an error at once. */
+/* Continues the network test. If it fails for members that trained together before, the network
+ * may be down for a while only: the test is repeated until --join-timeout. At the first start
+ * the failure is an error. */
 static void connect_members(Supervisor *s, double now) {
   bool is_done;
   char include[256];
@@ -65,8 +68,6 @@ static void connect_members(Supervisor *s, double now) {
   else
     supervisor_abandon_proof(s, now);
 }
-
-/* ---- phases ---- */
 
 static void gather(Supervisor *s, double now) {
   Gathering g = {.min = s->spec.min,
@@ -94,7 +95,7 @@ static void gather(Supervisor *s, double now) {
   }
 }
 
-/* The last lines of a rank that the console has not shown. */
+/* Prints the last lines of a rank, which the console has not shown. */
 static void show_tail(Supervisor *s, uint32_t rank) {
   Str tail = {0};
   console_finish_lines(s->console);
@@ -121,7 +122,7 @@ static void watch_workers(Supervisor *s, double now) {
   if (!generation_must_kill(g, now)) return;
   s->outcome = generation_outcome(g, s->restarts == 0);
   if (g->has_fault && s->outcome != OUTCOME_DONE) report_fault(s);
-  /* A wrong option is an error of every rank, and rank 0 has printed it. */
+  /* A wrong option is an error on every rank; show it only if rank 0 has not printed it. */
   bool is_printed = g->worker[0].has_ended && g->worker[0].status == ERR_USAGE;
   if (s->outcome == OUTCOME_STATUS && g->passed_status == ERR_USAGE && !is_printed)
     show_tail(s, (uint32_t)g->reporter);
@@ -130,7 +131,8 @@ static void watch_workers(Supervisor *s, double now) {
 
 static void watch_stop(Supervisor *s, double now) {
   Generation *g = &s->generation;
-  double limit = s->is_regrouping ? REGROUP_LIMIT : 1e9; /* the user may send a second signal */
+  /* No limit: the user may send a second signal. */
+  double limit = s->is_regrouping ? REGROUP_LIMIT : 1e9;
   for (size_t i = 0; i < s->machines; i++)
     if (s->is_regrouping && s->machine[i].is_leaving) limit = LEAVE_LIMIT;
   if (!generation_is_over(g) && !g->has_fault && now - s->phase_start < limit) return;
@@ -149,8 +151,8 @@ static bool is_all_clear(const Supervisor *s) {
   return true;
 }
 
-/* Counts the failure for the machine that caused it, and sets it aside if it fails repeatedly. Never
- * this machine: the run directory may be on its disk. */
+/* Counts the failure for the machine that caused it, and excludes the machine if it fails
+ * repeatedly. This machine is never excluded, because the run directory may be on its disk. */
 static Err judge_machine(Supervisor *s) {
   Machine *m = supervisor_find_machine(s, s->generation.fault_rank);
   const char *name = m ? m->name : s->faulty;
@@ -252,7 +254,7 @@ static void await_clear(Supervisor *s, double now) {
   }
 }
 
-/* The first signal stops the workers in order, the second kills them. */
+/* The first signal lets the workers save and stop, the second kills them. */
 static void handle_signals(Supervisor *s, int signals, double now) {
   if (signals <= s->signals) return;
   s->signals = signals;
@@ -296,8 +298,6 @@ bool supervisor_advance(Supervisor *s, double now, int signals) {
   return s->phase == PHASE_FINISHED;
 }
 
-/* ---- loop ---- */
-
 static Err wait_for_events(Supervisor *s, int signal_fd) {
   size_t count = 0;
   int wait = TICK;
@@ -318,8 +318,8 @@ static Err wait_for_events(Supervisor *s, int signal_fd) {
   return ERR_OK;
 }
 
-/* SIGUSR1 is a batch system's announcement of the end. SIGHUP, the end of the terminal, does not
- * count if it is ignored, as under nohup. */
+/* Watches the signals that end a launch. Batch systems send SIGUSR1 before the time limit.
+ * SIGHUP (the terminal was closed) is left out if it is ignored, as under nohup. */
 static int watch_signals(void) {
   sigset_t set;
   struct sigaction hangup;
@@ -340,8 +340,8 @@ Err supervisor_run(Supervisor *s, bool *is_reported) {
   Err err = ERR_OK;
   while (!err && !supervisor_advance(s, progress_clock(), signals)) {
     err = wait_for_events(s, fd);
-    /* Batch systems repeat SIGUSR1, and a terminal that closes may send SIGHUP twice: these count
-     * only as the first signal. */
+    /* Batch systems repeat SIGUSR1, and a terminal that closes may send SIGHUP twice: these two
+     * count only if they are the first signal. */
     while (read(fd, &info, sizeof info) == (ssize_t)sizeof info)
       if (!signals || (info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGHUP)) signals++;
   }
@@ -374,14 +374,14 @@ Err supervisor_open(Supervisor **out, const LaunchSpec *spec, Console *console, 
   return ERR_OK;
 }
 
-/* Lets the agents end themselves, which they also do when the Channel closes. */
+/* Asks the agents to exit. They would also exit when their channel closes. */
 void supervisor_close(Supervisor *s) {
   if (!s) return;
   supervisor_end_proof(s);
   for (size_t i = 0; i < s->machines; i++) {
     supervisor_send(&s->machine[i], MSG_END, json_object());
     Err ignored = channel_advance(s->machine[i].channel);
-    (void)ignored; /* a lost agent ends by itself */
+    (void)ignored; /* a lost agent exits by itself */
   }
   for (size_t i = 0; i < s->machines; i++) machine_close(&s->machine[i]);
   for (int i = 0; i < s->sources; i++) s->source[i].close(s->source[i].self);

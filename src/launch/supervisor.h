@@ -1,6 +1,6 @@
-/* The supervisor, on the head: gathers machines, runs generations of workers on them until one
- * ends well or the restart policy gives up, and ends everything. Depends on source, generation,
- * policy, console. */
+/* The supervisor, on the head: waits for machines, runs generations of workers on them until
+ * one succeeds or the restart policy gives up, and ends everything. Depends on source,
+ * generation, policy, console. */
 #ifndef LAUNCH_SUPERVISOR_H
 #define LAUNCH_SUPERVISOR_H
 
@@ -11,29 +11,30 @@
 #include "launch/source.h"
 
 typedef struct {
-  const char *const *argv; /* the workers' command: "train", "--data", ... */
+  const char *const *argv; /* command of the workers: "train", "--data", ... */
   int args;
-  int nproc;        /* ranks on each machine, or NPROC_AUTO … of machine.h */
-  int min, max;     /* machines; 0: as many as the sources expect */
-  int max_restarts; /* failures in a row without progress */
+  int nproc;        /* ranks on each machine: a number, or NPROC_AUTO and others of machine.h */
+  int min, max;     /* value of --nnodes; 0: as many as the sources expect */
+  int max_restarts; /* largest number of failures in a row without progress */
   double join_timeout;
-  const char *network; /* --network: a CIDR or a card; NULL: chosen */
-  const char *log_dir; /* for messages */
-  bool has_terminal;   /* rank 0 draws its status line */
+  const char *network; /* value of --network, a CIDR or a card; NULL: select automatically */
+  const char *log_dir; /* log directory, for messages */
+  bool has_terminal;   /* standard error is a terminal, so rank 0 prints its status line */
 } LaunchSpec;
 
 typedef struct Supervisor Supervisor;
 
-/* The sources are closed by supervisor_close. */
+/* supervisor_close closes the sources. */
 NODISCARD Err supervisor_open(Supervisor **s, const LaunchSpec *spec, Console *console,
                               Source *source, int sources);
-/* Runs to the end. ERR_OK: all workers ended well; otherwise the status of the workers (2, 3) or
- * ERR_WORK. *is_reported: the workers or the console have printed the reason already. */
+/* Runs the launch to its end. Returns ERR_OK if all workers succeeded, otherwise the status of
+ * the workers (2, 3) or ERR_WORK. *is_reported: the workers or the console have already printed
+ * the reason. */
 NODISCARD Err supervisor_run(Supervisor *s, bool *is_reported);
 void supervisor_close(Supervisor *s);
 
-/* For tests: one round of supervisor_run without waiting for events. `signals`: how many SIGINT or
- * SIGTERM have arrived in all. Returns true when the launch is over. */
+/* For tests: one iteration of supervisor_run without waiting for events. `signals`: number of
+ * signals received so far. Returns true when the launch is over. */
 bool supervisor_advance(Supervisor *s, double now, int signals);
 Err supervisor_result(Supervisor *s, bool *is_reported);
 

@@ -1,5 +1,5 @@
-/* What the supervisor learns: machines that arrive and are lost, and messages of the agents. Depends on
- * supervisor_phase, supervisor_network, supervisor_peer. */
+/* Events that the supervisor handles: machines that arrive or are lost, and messages of the
+ * agents. Depends on supervisor_phase, supervisor_network, supervisor_peer. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,8 +9,8 @@
 #include "launch/protocol.h"
 #include "launch/supervisor_internal.h"
 
-#define HEARTBEAT_EVERY 2.0 /* seconds */
-#define HEARTBEAT_LIMIT 6.0 /* seconds without a message after which a machine is lost */
+#define HEARTBEAT_EVERY 2.0 /* seconds between two heartbeats to an agent */
+#define HEARTBEAT_LIMIT 6.0 /* seconds without a message after which a machine counts as lost */
 
 static void handle_hello(Supervisor *s, Machine *m, const json_t *body, double now) {
   char why[400];
@@ -137,8 +137,6 @@ static Err handle_frame(Supervisor *s, Machine *m, const Frame *f, double now) {
   return err;
 }
 
-/* ---- machines ---- */
-
 void supervisor_remove_machine(Supervisor *s, size_t i, double now) {
   Machine m = s->machine[i];
   s->machines--;
@@ -148,7 +146,7 @@ void supervisor_remove_machine(Supervisor *s, size_t i, double now) {
   m.source->lost(m.source->self, m.name, now);
 }
 
-/* The Channel of a machine has failed, with the recorded error. */
+/* Handles the loss of a machine, whose channel has failed with the current error. */
 static void lose_machine(Supervisor *s, size_t i, double now) {
   Machine *m = &s->machine[i];
   if (m->is_leaving && !m->is_member) {

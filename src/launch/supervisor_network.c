@@ -1,6 +1,6 @@
-/* The test of the networks between the members of a generation. Machines come and go in the
- * supervisor's array, so the proof has copies of their lists, and each machine its index in it.
- * Depends on network_proof, machine, protocol. */
+/* The test of the networks between the members of a generation. The supervisor's array of
+ * machines changes, so the test has copies of their address lists, and each machine stores its
+ * index in the test. Depends on network_proof, machine, protocol. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +14,8 @@ static Machine *find_in_proof(Supervisor *s, size_t index) {
   return NULL;
 }
 
-/* A machine that cannot be reached is found by its Channel. */
+/* Sends a message to a member. If the machine cannot be reached, its channel will report
+ * that. */
 static Err send_to_member(void *context, size_t index, uint8_t type, json_t *body) {
   Machine *m = find_in_proof(context, index);
   if (m)

@@ -1,15 +1,15 @@
-/* The head's part in copies on a second machine (launch/peer.h): chooses who receives a copy, and
- * passes its parts on. One copy at a time; of those that become complete meanwhile, the newest is next.
- * Depends on machine, peer. */
+/* The head's side of in-memory copies on a second machine (launch/peer.h): chooses the receiver
+ * of a copy and forwards its parts. One copy is transferred at a time; of the copies that are
+ * completed meanwhile, the newest is next. Depends on machine, peer. */
 #include <stdio.h>
 #include <string.h>
 
 #include "launch/peer.h"
 #include "launch/supervisor_internal.h"
 
-#define ASKED_MAX 4 /* parts that were asked for and have not arrived */
+#define ASKED_MAX 4 /* largest number of parts that are requested and have not arrived */
 #define UNSENT_MAX \
-  ((size_t)1 << 20) /* bytes that wait for the receiver, above which none is asked for */
+  ((size_t)1 << 20) /* bytes queued for the receiver above which no part is requested */
 
 static Machine *find_by_channel(Supervisor *s, const Channel *c) {
   for (size_t i = 0; c && i < s->machines; i++)
@@ -17,7 +17,7 @@ static Machine *find_by_channel(Supervisor *s, const Channel *c) {
   return NULL;
 }
 
-/* The next machine of the generation after the holder; NULL: there is no other. */
+/* Returns the next member after the sender; NULL if there is no other. */
 static Machine *choose_receiver(Supervisor *s, const Machine *holder) {
   size_t at = (size_t)(holder - s->machine);
   for (size_t k = 1; k < s->machines; k++) {
@@ -73,10 +73,10 @@ void supervisor_pass_part(Supervisor *s, const Machine *from, const Frame *f) {
   size_t len;
   if (!peer_parse(f, &id, &kind, &bytes, &len) || !id || id != r->id ||
       from->channel != r->from)
-    return; /* of a copy that was given up */
+    return; /* the part belongs to a transfer that was cancelled */
   r->asked--;
   if (channel_send(r->to, PEER_PART, f->data, f->len)) {
-    end_copy(s); /* the receiver is being lost */
+    end_copy(s); /* the receiver is about to be lost */
     return;
   }
   if (kind != PART_END) ask_for_parts(s);

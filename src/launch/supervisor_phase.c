@@ -1,4 +1,5 @@
-/* Changes of phase that several files of the supervisor make. Depends on supervisor_start (sending). */
+/* Changes of phase that several files of the supervisor use. Depends on supervisor_start
+ * (sending). */
 #include <stdio.h>
 
 #include "launch/protocol.h"

@@ -1,5 +1,5 @@
-/* The beginning of a generation: members, ranks, network, environment, mpirun. Depends on mpirun,
- * machine, protocol. */
+/* Begins a generation: members, ranks, environment, mpirun. Depends on mpirun, machine,
+ * protocol. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -25,9 +25,9 @@ void supervisor_send(Machine *m, uint8_t type, json_t *body) {
   if (protocol_send(m->channel, type, body)) log_warn("%s: %s", m->name, err_message());
 }
 
-/* Ranks are numbered machine by machine; this machine comes first, so that rank 0, which writes the
- * run directory, is where the command was typed. If it is no member, the one with the newest in-memory
- * copy does, so that rank 0 finds it. */
+/* Order of the machines, in which ranks are numbered. This machine is first, so that rank 0,
+ * which writes the run directory, runs where the command was typed. If it is not a member, the
+ * machine with the newest in-memory copy is first, so that rank 0 finds the copy. */
 static int compare_machines(const void *a, const void *b) {
   const Machine *x = a, *y = b;
   if (x->is_head != y->is_head) return (int)y->is_head - (int)x->is_head;
@@ -61,11 +61,12 @@ static void count_members(const Supervisor *s, int *members, int *world) {
   }
 }
 
-/* A port that is free on this machine now. */
+/* Returns a port that is currently free on this machine. */
 static int find_port(void) {
   struct sockaddr_in address = {.sin_family = AF_INET};
   socklen_t len = sizeof address;
-  int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), port = 29500; /* torchrun's */
+  /* Default port of torchrun. */
+  int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), port = 29500;
   if (fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
       getsockname(fd, (struct sockaddr *)&address, &len) == 0)
     port = ntohs(address.sin_port);
@@ -73,7 +74,7 @@ static int find_port(void) {
   return port;
 }
 
-/* Variables of this machine that workers on other machines need too. */
+/* Returns true for variables of this process that workers on other machines need too. */
 static bool is_passed_on(const char *variable) {
   static const char *const own[] = {"TRIREME_AGENT", "TRIREME_PROGRAM", "TRIREME_EVENT_FD",
                                     "TRIREME_RESTART", "TRIREME_PEER_DIR"};
@@ -105,7 +106,8 @@ static json_t *pack_command(const LaunchSpec *spec) {
   return argv;
 }
 
-/* What every member gets; begin_member adds its own ranks. */
+/* Makes the part of MSG_BEGIN that is the same for every member; begin_members adds the ranks
+ * of each. */
 static json_t *pack_begin(const Supervisor *s, int members, int world) {
   char dir[FILE_PATH_MAX];
   struct winsize size = {0};
@@ -126,8 +128,9 @@ static Machine *find_first(Supervisor *s) {
   return NULL;
 }
 
-/* The variables for one member: those of this process, which the agent of this machine has already,
- * and the card for NCCL, unless the user has chosen it. '=': this name, not any that begins so. */
+/* Returns the variables for one member: those of this process (the agent of this machine has
+ * them already), and the card for NCCL unless the user has set one. The '=' before the card's
+ * name makes NCCL match it exactly. */
 static json_t *pack_member_environment(const Machine *m, const json_t *env) {
   char card[NETWORK_CARD_MAX + 1];
   json_t *own = m->is_head ? json_object() : json_copy((json_t *)(uintptr_t)env);

@@ -70,7 +70,7 @@ static json_t *answer_directory(ProbeAgent *a, const json_t *question) {
   return json_pack("{s:o}", "directory", facts_directory_to_json(&d));
 }
 
-static const char *explain(bool is_good) {
+static const char *describe_errno(bool is_good) {
   return is_good ? "" : strerror(errno);
 }
 
@@ -80,7 +80,7 @@ static json_t *answer_write(ProbeAgent *a, const json_t *question) {
   int fd = open(protocol_text(question, "path"), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   bool is_good = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
   if (is_good) is_good = fsync(fd) == 0;
-  json_t *answer = json_pack("{s:s}", "why", explain(is_good));
+  json_t *answer = json_pack("{s:s}", "why", describe_errno(is_good));
   if (fd >= 0) close(fd);
   return answer;
 }
@@ -90,7 +90,7 @@ static json_t *answer_read(ProbeAgent *a, const json_t *question) {
   char text[TEXT_MAX + 1] = "";
   int fd = open(protocol_text(question, "path"), O_RDONLY | O_CLOEXEC);
   ssize_t n = fd >= 0 ? read(fd, text, TEXT_MAX) : -1;
-  const char *why = explain(n >= 0);
+  const char *why = describe_errno(n >= 0);
   text[n > 0 ? n : 0] = '\0';
   json_t *answer = json_pack("{s:s, s:s}", "why", why, "text", text);
   if (fd >= 0) close(fd);
@@ -99,7 +99,8 @@ static json_t *answer_read(ProbeAgent *a, const json_t *question) {
 
 static json_t *answer_remove(ProbeAgent *a, const json_t *question) {
   (void)a;
-  return json_pack("{s:s}", "why", explain(unlink(protocol_text(question, "path")) == 0));
+  return json_pack("{s:s}", "why",
+                   describe_errno(unlink(protocol_text(question, "path")) == 0));
 }
 
 static json_t *answer_hash(ProbeAgent *a, const json_t *question) {

@@ -175,7 +175,7 @@ static Attempt read_answer(Channel *c, const Frame *f) {
 }
 
 /* Runs the handshake and sends MSG_JOIN on a new connection. */
-static Attempt negotiate(Channel *c) {
+static Attempt join_on_connection(Channel *c) {
   double until = progress_clock() + JOIN_ANSWER;
   for (;;) {
     struct pollfd fds[2];
@@ -198,7 +198,7 @@ static Attempt try_address(const RendezvousSpec *spec, const Address *a, Channel
   Channel *c;
   snprintf(name, sizeof name, "the head at %s port %d", a->text, spec->endpoint.port);
   if (door_connect(&c, a->text, spec->endpoint.port, &spec->key, name)) return ATTEMPT_AGAIN;
-  Attempt attempt = send_join(c, spec) ? ATTEMPT_AGAIN : negotiate(c);
+  Attempt attempt = send_join(c, spec) ? ATTEMPT_AGAIN : join_on_connection(c);
   if (attempt == ATTEMPT_JOINED)
     *agent = c;
   else
@@ -242,7 +242,7 @@ static bool attempt_once(const RendezvousSpec *spec, Rendezvous **head, Channel 
 }
 
 /* Repeats the attempt until the timeout. `head` is NULL if this machine cannot be the head. */
-static Err meet(const RendezvousSpec *spec, Rendezvous **head, Channel **agent) {
+static Err meet_until_timeout(const RendezvousSpec *spec, Rendezvous **head, Channel **agent) {
   double start = progress_clock(), report = start + REPORT_AFTER, wait = RETRY_FIRST;
   TRY(handshake_check_available());
   TRY(rendezvous_check_id(spec->id));
@@ -264,10 +264,10 @@ static Err meet(const RendezvousSpec *spec, Rendezvous **head, Channel **agent) 
 Err rendezvous_meet(const RendezvousSpec *spec, Rendezvous **head, Channel **agent) {
   *head = NULL;
   *agent = NULL;
-  return meet(spec, head, agent);
+  return meet_until_timeout(spec, head, agent);
 }
 
 Err rendezvous_join(Channel **agent, const RendezvousSpec *spec) {
   *agent = NULL;
-  return meet(spec, NULL, agent);
+  return meet_until_timeout(spec, NULL, agent);
 }

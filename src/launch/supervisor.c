@@ -23,7 +23,7 @@
 #define TICK        200  /* longest wait of the loop in milliseconds */
 
 /* Kills all processes of the generation. */
-static void clear(Supervisor *s, double now) {
+static void kill_generation(Supervisor *s, double now) {
   supervisor_send_all(s, MSG_KILL);
   supervisor_enter(s, PHASE_CLEAR, now);
 }
@@ -69,7 +69,7 @@ static void connect_members(Supervisor *s, double now) {
     supervisor_abandon_proof(s, now);
 }
 
-static void gather(Supervisor *s, double now) {
+static void gather_machines(Supervisor *s, double now) {
   Gathering g = {.min = s->spec.min,
                  .max = s->spec.max,
                  .ready = supervisor_count_ready(s),
@@ -126,7 +126,7 @@ static void watch_workers(Supervisor *s, double now) {
   bool is_printed = g->worker[0].has_ended && g->worker[0].status == ERR_USAGE;
   if (s->outcome == OUTCOME_STATUS && g->passed_status == ERR_USAGE && !is_printed)
     show_tail(s, (uint32_t)g->reporter);
-  clear(s, now);
+  kill_generation(s, now);
 }
 
 static void watch_stop(Supervisor *s, double now) {
@@ -142,7 +142,7 @@ static void watch_stop(Supervisor *s, double now) {
                : g->has_fault      ? OUTCOME_FAILED
                                    : OUTCOME_MEMBERS;
   if (g->has_fault && s->outcome == OUTCOME_FAILED) report_fault(s);
-  clear(s, now);
+  kill_generation(s, now);
 }
 
 static bool is_all_clear(const Supervisor *s) {
@@ -170,7 +170,7 @@ static Err judge_machine(Supervisor *s) {
   return ERR_OK;
 }
 
-static Err fail(Supervisor *s) {
+static Err make_final_error(Supervisor *s) {
   const Generation *g = &s->generation;
   if (s->outcome == OUTCOME_NOT_BEGUN)
     return err_set(ERR_WORK, "%s; not restarted, as no step was completed", g->fault);
@@ -246,7 +246,7 @@ static void await_clear(Supervisor *s, double now) {
       end_launch(s);
       return;
     case POLICY_FAIL:
-      supervisor_finish(s, fail(s), false);
+      supervisor_finish(s, make_final_error(s), false);
       return;
     case POLICY_RESTART:
       restart_workers(s, now);
@@ -267,7 +267,7 @@ static void handle_signals(Supervisor *s, int signals, double now) {
     supervisor_stop_workers(s, now);
   } else if (s->phase == PHASE_RUN || s->phase == PHASE_STOP) {
     s->outcome = OUTCOME_USER;
-    if (signals > 1) clear(s, now);
+    if (signals > 1) kill_generation(s, now);
   }
 }
 
@@ -278,7 +278,7 @@ bool supervisor_advance(Supervisor *s, double now, int signals) {
   handle_signals(s, signals, now);
   switch (s->phase) {
     case PHASE_GATHER:
-      gather(s, now);
+      gather_machines(s, now);
       break;
     case PHASE_CONNECT:
       connect_members(s, now);

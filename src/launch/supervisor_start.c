@@ -172,7 +172,7 @@ static Err start_mpirun(Supervisor *s, int members, const char *include) {
   return ERR_OK;
 }
 
-static void announce(Supervisor *s, int members, int world) {
+static void announce_generation(Supervisor *s, int members, int world) {
   char text[700];
   Machine *first = find_first(s);
   int n = snprintf(text, sizeof text, "%d rank%s on %d machine%s", world, world == 1 ? "" : "s",
@@ -194,7 +194,7 @@ Err supervisor_start_generation(Supervisor *s, const char *include, double now) 
   int members, world;
   count_members(s, &members, &world);
   TRY(generation_begin(&s->generation, s->generation.number + 1, world));
-  announce(s, members, world);
+  announce_generation(s, members, world);
   json_t *begin = pack_begin(s, members, world);
   if (!begin) return err_set(ERR_WORK, "out of memory for a launch message");
   Err err = protocol_check_size(begin);

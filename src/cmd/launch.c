@@ -1,5 +1,6 @@
 /* trireme launch: reads the options, opens the sources of machines and runs the supervisor.
  * Also runs the internal programs of a launch (agent, stubs). Depends on launch. */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -242,6 +243,7 @@ static Err run_supervisor(Launch *l, const OptSet *opts, Rendezvous *rendezvous)
 static Err run_agent(int in, int out) {
   Channel *head;
   log_quiet(true);
+  signal(SIGHUP, SIG_IGN); /* the head has started it, and decides how long it lives */
   TRY(channel_open(&head, in, out, "the head"));
   return agent_run(head, NULL);
 }

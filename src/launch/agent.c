@@ -45,18 +45,12 @@ static Err send_to_head(void *context, size_t machine, uint8_t type, json_t *bod
   return protocol_send(a->head, type, body);
 }
 
-/* Returns true if this process has children, including zombies. */
-static bool has_children(void) {
-  siginfo_t info;
-  return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
-}
-
 /* Sends SIGKILL to all children; when none is left, sends MSG_CLEAR once. */
 static Err continue_kill(Agent *a, double now) {
   char names[256];
   if (a->kill_since <= 0) return ERR_OK;
   process_kill_children();
-  if (!has_children()) {
+  if (!process_has_children()) {
     a->kill_since = 0;
     agent_forget_processes(a);
     agent_close_stubs(a);
@@ -139,7 +133,7 @@ static Err reap_children(Agent *a) {
   }
 }
 
-/* At the first SIGINT or SIGTERM the head is asked to let the workers save and stop; at the
+/* At the first signal the head is asked to let the workers save and stop; at the
  * second this agent ends everything. */
 static Err read_signals(Agent *a) {
   struct signalfd_siginfo info;
@@ -185,8 +179,12 @@ static Err add_network(Agent *a, int *wait) {
 static Err wait_for_events(Agent *a) {
   int wait = a->kill_since > 0 ? TICK : -1;
   bool may_read = channel_unsent(a->head) < ((size_t)1 << 20);
+  bool may_accept = progress_clock() >= a->accept_at;
   a->fd_count = 0;
-  TRY(add_fd(a, a->listener, POLLIN));
+  if (may_accept)
+    TRY(add_fd(a, a->listener, POLLIN));
+  else
+    wait = TICK;
   TRY(add_fd(a, a->signals, POLLIN));
   TRY(add_channel(a, a->head, &wait));
   for (size_t i = 0; i < a->stubs; i++) TRY(add_channel(a, a->stub[i].channel, &wait));
@@ -196,6 +194,7 @@ static Err wait_for_events(Agent *a) {
     TRY(add_fd(a, a->process[i].out, POLLIN));
     TRY(add_fd(a, a->process[i].err, POLLIN));
     TRY(add_fd(a, a->process[i].event, POLLIN));
+    TRY(add_fd(a, a->process[i].start, POLLIN));
   }
   TRY(add_network(a, &wait));
   if (poll(a->fds, a->fd_count, wait) < 0 && errno != EINTR)
@@ -219,12 +218,19 @@ static Err run_loop(Agent *a) {
   return a->is_over ? ERR_OK : ERR_STOPPED;
 }
 
+/* SIGINT, SIGTERM and SIGHUP, the end of the terminal, ask this machine to leave; SIGHUP not if it is
+ * ignored, as under nohup and in agents that the head has started. SIGUSR1 is a batch system's
+ * announcement to all processes; the head gets it too and stops the ranks. */
 static Err watch_signals(Agent *a) {
   sigset_t set;
+  struct sigaction hangup;
   sigemptyset(&set);
   sigaddset(&set, SIGCHLD);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
+  sigaction(SIGHUP, NULL, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
+  signal(SIGUSR1, SIG_IGN);
   sigprocmask(SIG_BLOCK, &set, NULL);
   a->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
   return a->signals < 0 ? err_set(ERR_WORK, "signalfd: %s", strerror(errno)) : ERR_OK;
@@ -239,9 +245,6 @@ static Err link_program(const Agent *a) {
 
 static Err set_up(Agent *a, const char *name) {
   char copies[FILE_PATH_MAX];
-  a->listener = -1;
-  a->signals = -1;
-  a->dir.lock = -1;
   ssize_t n = readlink("/proc/self/exe", a->program, sizeof a->program - 1);
   if (n < 0) return err_errno("cannot read", "/proc/self/exe");
   a->program[n] = '\0';
@@ -267,13 +270,15 @@ static void end_processes(void) {
   for (double start = progress_clock(); progress_clock() - start < STUCK_TIME;) {
     process_kill_children();
     while (waitpid(-1, NULL, WNOHANG) > 0) {}
-    if (!has_children()) return;
+    if (!process_has_children()) return;
     nanosleep(&pause, NULL);
   }
 }
 
-Err agent_run(Channel *head, const char *name) {
-  Agent a = {.head = head};
+/* agent_run in a process that has no other children. */
+static Err serve_launch(Channel *head, const char *name) {
+  Agent a = {
+      .head = head, .listener = -1, .signals = -1, .dir.lock = -1, .peer = PEER_AGENT_CLOSED};
   Err err = set_up(&a, name);
   channel_set_heartbeat(head, HEARTBEAT_EVERY, HEARTBEAT_LIMIT);
   if (!err) err = send_hello(&a);
@@ -293,5 +298,13 @@ Err agent_run(Channel *head, const char *name) {
   mem_free(a.stub);
   mem_free(a.fds);
   if (err == ERR_WORK) err_give(&why);
+  return err;
+}
+
+Err agent_run(Channel *head, const char *name) {
+  bool is_parent;
+  Err err = process_separate(&is_parent);
+  if (!err && !is_parent) return serve_launch(head, name);
+  channel_close(head); /* in the parent: the child has it */
   return err;
 }

@@ -7,8 +7,10 @@
 #include "launch/channel.h"
 
 /* Serves the head until the head ends the launch (ERR_OK), is lost (ERR_WORK), or this process
- * is asked to leave by SIGINT or SIGTERM (ERR_STOPPED). Closes `head`. No process started here
- * is left. `name` is this machine's name in messages; NULL: its host name. */
+ * is asked to leave by SIGINT, SIGTERM or SIGHUP, unless SIGHUP is ignored (ERR_STOPPED). Closes
+ * `head`. No process started here is left. May return in a parent and a child process
+ * (process_separate): exit with the result in both. `name` is this machine's name in messages;
+ * NULL: its host name. */
 NODISCARD Err agent_run(Channel *head, const char *name);
 
 #endif

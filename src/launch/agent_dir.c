@@ -46,15 +46,20 @@ static void remove_stale(const char *base) {
   closedir(dir);
 }
 
-/* Locks the new directory. *lost: another agent has removed it, because it was not locked
+/* Locks the new directory. *is_lost: another agent has removed it, because it was not locked
  * yet. */
-static Err lock_dir(AgentDir *d, bool *lost) {
+static Err lock_dir(AgentDir *d, bool *is_lost) {
   char lock[FILE_PATH_MAX];
-  bool busy = false;
+  bool is_busy = false;
+  *is_lost = false;
   TRY(file_join(lock, d->path, "lock"));
-  *lost = file_lock(lock, &d->lock, &busy) != ERR_OK || busy || !file_exists(lock);
-  if (*lost && d->lock >= 0) close(d->lock);
-  return ERR_OK;
+  Err err = file_lock(lock, &d->lock, &is_busy);
+  *is_lost = is_busy || !file_exists(err ? d->path : lock);
+  if (*is_lost && d->lock >= 0) {
+    close(d->lock);
+    d->lock = -1;
+  }
+  return *is_lost ? ERR_OK : err;
 }
 
 #define ATTEMPTS 10
@@ -66,15 +71,18 @@ Err agent_dir_make(AgentDir *d) {
   remove_stale(base);
   name_prefix(prefix);
   for (int i = 0; i < ATTEMPTS; i++) {
-    bool lost;
+    bool is_lost;
     snprintf(d->path, sizeof d->path, "%.*s/%sXXXXXX", FILE_PATH_MAX - 64, base, prefix);
     if (!mkdtemp(d->path)) {
       Err err = err_errno("cannot make a directory", d->path);
       d->path[0] = '\0';
       return err;
     }
-    TRY(lock_dir(d, &lost));
-    if (!lost) return ERR_OK;
+    Err err = lock_dir(d, &is_lost);
+    if (!err && !is_lost) return ERR_OK;
+    rmdir(d->path); /* empty, or gone already */
+    d->path[0] = '\0';
+    TRY(err);
   }
   return err_set(ERR_WORK, "cannot lock a directory in %s; check its permissions", base);
 }

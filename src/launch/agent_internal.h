@@ -25,6 +25,8 @@ typedef struct {
   int64_t id;        /* id of a daemon in MSG_START */
   int out, err;      /* the agent's ends of its output pipes; -1: closed */
   int event;         /* the agent's end of the pipe for its reports (base/event.h) */
+  int start;         /* for process_check_start; -1: the result of exec is known */
+  bool has_failed;   /* exec failed, which has been reported; its end is not reported */
   char report[2048]; /* incomplete line of its reports */
   size_t report_len;
   uint8_t err_stream; /* stream of its standard error: OUTPUT_STDERR or OUTPUT_TERMINAL */
@@ -43,8 +45,9 @@ typedef struct {
   AgentDir dir;
   char program[FILE_PATH_MAX];
   char host[256];
-  int listener; /* Unix socket to which stubs connect */
-  int signals;  /* signalfd for SIGCHLD, SIGINT, SIGTERM */
+  int listener;     /* Unix socket to which stubs connect */
+  double accept_at; /* accept no stub before this time, because no descriptor was free */
+  int signals;      /* signalfd for SIGCHLD, SIGINT, SIGTERM, SIGHUP */
 
   uint32_t generation; /* number of the current generation; 0: none */
   json_t *begin;       /* MSG_BEGIN of the current generation */
@@ -66,13 +69,15 @@ typedef struct {
 } Agent;
 
 /* In agent_worker.c: */
-/* Starts the worker of a rank. `env`: `len` bytes of NUL-terminated strings set by MPI; NULL:
+/* Starts the worker of a rank without blocking: agent_forward_output reports to the head whether
+ * exec succeeded. `env`: `len` bytes of NUL-terminated strings set by MPI; NULL:
  * the environment of this process. */
 NODISCARD Err agent_start_worker(Agent *a, uint32_t rank, const char *env, size_t len,
                                  pid_t *pid);
-/* Starts mpirun or one of its daemons. */
+/* Starts mpirun or one of its daemons, in the same way. */
 NODISCARD Err agent_start_daemon(Agent *a, int64_t id, const json_t *argv);
-/* Forwards the output of all processes to the head. */
+/* Reports processes that have started, or could not, and forwards the output of all processes to
+ * the head. */
 NODISCARD Err agent_forward_output(Agent *a);
 /* Reports to the head that a worker or a daemon has ended, and removes it from the list. Other
  * processes are ignored. */

@@ -15,7 +15,8 @@
 #include "launch/agent_internal.h"
 #include "launch/process.h"
 
-#define STUBS_MAX (2 * AGENT_PROCESSES_MAX)
+#define STUBS_MAX    (2 * AGENT_PROCESSES_MAX)
+#define ACCEPT_PAUSE 0.2 /* seconds, when descriptors have run out */
 
 Err agent_listen(Agent *a) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -38,19 +39,37 @@ static bool is_own_user(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == geteuid();
 }
 
-static Err accept_stubs(Agent *a) {
-  for (;;) {
+/* accept4 failed with errno. A stub that cannot be accepted stays in the queue, and poll would return
+ * at once: after a pause it is tried again. */
+static void judge_accept(Agent *a, double now) {
+  if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
+  if (a->accept_at <= 0)
+    log_warn(
+        "%s: cannot accept the connection of a rank: %s; raise the limit of open files "
+        "(ulimit -n) or start fewer ranks",
+        a->host, strerror(errno));
+  a->accept_at = now + ACCEPT_PAUSE;
+}
+
+static Err accept_stubs(Agent *a, double now) {
+  while (now >= a->accept_at && a->listener >= 0) {
     int fd = accept4(a->listener, NULL, NULL, SOCK_CLOEXEC);
-    if (fd < 0) return ERR_OK;
+    if (fd < 0) {
+      judge_accept(a, now);
+      return ERR_OK;
+    }
     if (!is_own_user(fd) || a->stubs >= STUBS_MAX) {
       close(fd);
       continue;
     }
     AgentStub stub = {0};
-    TRY(mem_grow(&a->stub, &a->stub_capacity, a->stubs + 1, sizeof *a->stub));
+    Err err = mem_grow(&a->stub, &a->stub_capacity, a->stubs + 1, sizeof *a->stub);
+    if (err) close(fd);
+    TRY(err);
     TRY(channel_open(&stub.channel, fd, fd, "a launch stub"));
     a->stub[a->stubs++] = stub;
   }
+  return ERR_OK;
 }
 
 /* Returns the integer value of a variable in an environment of NUL-terminated strings; -1 if it
@@ -115,7 +134,7 @@ static void abandon_worker(Agent *a, const AgentStub *s, double now) {
 }
 
 Err agent_serve_stubs(Agent *a, double now) {
-  TRY(accept_stubs(a));
+  TRY(accept_stubs(a, now));
   for (size_t i = 0; i < a->stubs;) {
     AgentStub *s = &a->stub[i];
     bool is_closed = channel_advance(s->channel) != ERR_OK;

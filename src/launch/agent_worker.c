@@ -233,6 +233,7 @@ static bool has_terminal(const Agent *a, const AgentProcess *p) {
 }
 
 static void close_output(AgentProcess *p) {
+  process_close(&p->start);
   process_close(&p->out);
   process_close(&p->err);
   process_close(&p->event);
@@ -245,6 +246,7 @@ static Err launch_process(Agent *a, AgentProcess p, ProcessSpec *spec) {
   p.out = -1;
   p.err = -1;
   p.event = -1;
+  p.start = -1;
   p.err_stream = OUTPUT_STDERR;
   TRY(mem_grow(&a->process, &a->process_capacity, a->processes + 1, sizeof *a->process));
   TRY_DONE(open_pipe(&p.out, &out));
@@ -259,7 +261,8 @@ static Err launch_process(Agent *a, AgentProcess p, ProcessSpec *spec) {
   spec->event = event;
   spec->out = out;
   spec->err = err_end;
-  TRY_DONE(process_start(spec, &p.pid));
+  TRY_DONE(process_begin(spec, &p.pid, &p.start));
+  set_nonblocking(p.start);
   set_nonblocking(p.out);
   set_nonblocking(p.err);
   set_nonblocking(p.event);
@@ -297,9 +300,6 @@ Err agent_start_worker(Agent *a, uint32_t rank, const char *env, size_t len, pid
   if (cores_share(local_rank, local_size, &cores)) spec.cores = &cores;
   TRY_DONE(launch_process(a, (AgentProcess){.kind = OF_WORKER, .rank = rank}, &spec));
   *pid = a->process[a->processes - 1].pid;
-  TRY_DONE(protocol_send(a->head, MSG_WORKER_BEGAN,
-                         json_pack("{s:I, s:I, s:i}", "generation", (json_int_t)a->generation,
-                                   "rank", (json_int_t)rank, "pid", (int)*pid)));
 done:
   free_list(&words);
   free_list(&variables);
@@ -321,6 +321,19 @@ done:
   free_list(&words);
   free_list(&variables);
   return err;
+}
+
+/* Reports that a worker has started, or why a process could not, once the result of exec is
+ * known. */
+static Err report_start(Agent *a, AgentProcess *p) {
+  bool is_known;
+  if (p->start < 0) return ERR_OK;
+  p->has_failed = process_check_start(&p->start, &is_known) != ERR_OK;
+  if (p->has_failed) return agent_report_failure(a);
+  if (!is_known || p->kind != OF_WORKER) return ERR_OK;
+  return protocol_send(a->head, MSG_WORKER_BEGAN,
+                       json_pack("{s:I, s:I, s:i}", "generation", (json_int_t)a->generation,
+                                 "rank", (json_int_t)p->rank, "pid", (int)p->pid));
 }
 
 /* Forwards what can be read from *fd without blocking, and closes it at the end. Reading a
@@ -377,6 +390,7 @@ static Err forward_events(Agent *a, AgentProcess *p) {
 /* Forwards standard error before standard output, because a worker prints its results to
  * standard output at the end. */
 static Err forward_process(Agent *a, AgentProcess *p, size_t unsent_max) {
+  TRY(report_start(a, p));
   TRY(forward_events(a, p));
   TRY(forward_stream(a, p, &p->err, p->err_stream, unsent_max));
   return forward_stream(a, p, &p->out, OUTPUT_STDOUT, unsent_max);
@@ -410,7 +424,7 @@ Err agent_note_end(Agent *a, pid_t pid, int wait_status) {
   Err err = forward_process(a, &p, CHANNEL_QUEUE_MAX);
   close_output(&p); /* orphans may still hold the other ends of the pipes */
   a->process[i] = a->process[--a->processes];
-  if (!err) err = report_end(a, &p, status, signal_number);
+  if (!err && !p.has_failed) err = report_end(a, &p, status, signal_number);
   return err;
 }
 

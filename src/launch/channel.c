@@ -97,9 +97,11 @@ static Err fail_channel(Channel *c, Err err) {
   return err;
 }
 
-static Err set_nonblocking(int fd, const char *name) {
+/* No read or write blocks, and no program that this one starts holds the connection open. */
+static Err prepare_descriptor(int fd, const char *name) {
   int flags = fcntl(fd, F_GETFL);
-  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
+  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
+      fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
     return err_errno("cannot use the connection to", name);
   return ERR_OK;
 }
@@ -116,8 +118,8 @@ Err channel_open(Channel **channel, int in, int out, const char *name) {
   Err err;
   TRY_DONE(mem_alloc(&c, 1, sizeof *c));
   snprintf(c->name, sizeof c->name, "%s", name);
-  TRY_DONE(set_nonblocking(in, name));
-  TRY_DONE(set_nonblocking(out, name));
+  TRY_DONE(prepare_descriptor(in, name));
+  TRY_DONE(prepare_descriptor(out, name));
   disable_delay(out);
   c->in = in;
   c->out = out;

@@ -67,6 +67,8 @@ typedef struct {
   } in;
 } PeerAgent;
 
+/* The state before peer_open, for which peer_close does nothing. */
+#define PEER_AGENT_CLOSED ((PeerAgent){.in.fd = -1})
 /* Initializes `p`; `dir` must exist. */
 NODISCARD Err peer_open(PeerAgent *p, const char *dir);
 void peer_close(PeerAgent *p);

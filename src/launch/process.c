@@ -19,11 +19,7 @@ void process_close(int *fd) {
   *fd = -1;
 }
 
-/* What the child reports through a pipe if it cannot execute the program. */
-typedef struct {
-  int error; /* errno */
-  char what[24];
-} StartFailure;
+#define FAILURE_MAX 1024 /* bytes of a failure's text; less than PIPE_BUF, so written at once */
 
 static void reset_signals(void) {
   sigset_t none;
@@ -67,43 +63,36 @@ static const char *become_program(const ProcessSpec *spec, pid_t parent) {
   return "exec";
 }
 
-static void report_failure(int fd, const char *what) {
-  StartFailure failure = {.error = errno};
-  snprintf(failure.what, sizeof failure.what, "%s", what);
-  ssize_t written = write(fd, &failure, sizeof failure);
+/* Why the child cannot become the program: `what` failed with errno. */
+static int explain_failure(char text[FAILURE_MAX], const ProcessSpec *spec, const char *what) {
+  const char *program = spec->argv[0];
+  const char *why = strerror(errno);
+  if (strcmp(what, "chdir") == 0)
+    return snprintf(text, FAILURE_MAX,
+                    "cannot enter the working directory %s: %s; it must exist on every machine",
+                    spec->dir, why);
+  if (strcmp(what, "exec") == 0 && strcmp(program, "mpirun") == 0)
+    return snprintf(text, FAILURE_MAX,
+                    "cannot start mpirun: %s; install Open MPI (openmpi-bin), or run one rank",
+                    why);
+  if (strcmp(what, "exec") == 0)
+    return snprintf(text, FAILURE_MAX, "cannot start %s: %s", program, why);
+  return snprintf(text, FAILURE_MAX, "cannot start %s: %s: %s", program, what, why);
+}
+
+/* Runs in the child. */
+static void report_failure(int fd, const ProcessSpec *spec, const char *what) {
+  char text[FAILURE_MAX];
+  int len = explain_failure(text, spec, what);
+  if (len >= FAILURE_MAX) len = FAILURE_MAX - 1;
+  ssize_t written = write(fd, text, (size_t)len);
   (void)written; /* the write fails only if the parent has ended */
 }
 
-static Err explain_failure(const ProcessSpec *spec, const StartFailure *f) {
-  if (strcmp(f->what, "chdir") == 0)
-    return err_set(ERR_WORK,
-                   "cannot enter the working directory %s: %s; it must exist on every machine",
-                   spec->dir, strerror(f->error));
-  if (strcmp(f->what, "exec") == 0 && strcmp(spec->argv[0], "mpirun") == 0)
-    return err_set(ERR_WORK,
-                   "cannot start mpirun: %s; install Open MPI (openmpi-bin), or run one rank",
-                   strerror(f->error));
-  if (strcmp(f->what, "exec") == 0)
-    return err_set(ERR_WORK, "cannot start %s: %s", spec->argv[0], strerror(f->error));
-  return err_set(ERR_WORK, "cannot start %s: %s: %s", spec->argv[0], f->what,
-                 strerror(f->error));
-}
-
-/* Waits until the child has executed the program (the pipe closes) or reports a failure. */
-static Err await_program(const ProcessSpec *spec, int fd, pid_t pid) {
-  StartFailure failure;
-  ssize_t n;
-  do {
-    n = read(fd, &failure, sizeof failure);
-  } while (n < 0 && errno == EINTR);
-  if (n != (ssize_t)sizeof failure) return ERR_OK;
-  waitpid(pid, NULL, 0);
-  return explain_failure(spec, &failure);
-}
-
-Err process_start(const ProcessSpec *spec, pid_t *pid) {
+Err process_begin(const ProcessSpec *spec, pid_t *pid, int *start) {
   int report[2];
   pid_t parent = getpid();
+  *start = -1;
   if (pipe2(report, O_CLOEXEC) != 0)
     return err_errno("cannot create a pipe for", spec->argv[0]);
   /* A descriptor above 3, which place_descriptors does not overwrite. */
@@ -111,19 +100,49 @@ Err process_start(const ProcessSpec *spec, pid_t *pid) {
   close(report[1]);
   *pid = write_end < 0 ? -1 : fork();
   if (*pid == 0) {
-    report_failure(write_end, become_program(spec, parent));
+    report_failure(write_end, spec, become_program(spec, parent));
     _exit(127);
   }
   Err err = *pid < 0 ? err_errno("cannot fork for", spec->argv[0]) : ERR_OK;
   process_close(&write_end);
-  if (!err) err = await_program(spec, report[0], *pid);
-  close(report[0]);
+  if (err)
+    close(report[0]);
+  else
+    *start = report[0];
   return err;
+}
+
+Err process_check_start(int *start, bool *is_known) {
+  char text[FAILURE_MAX];
+  ssize_t n;
+  do {
+    n = read(*start, text, sizeof text - 1);
+  } while (n < 0 && errno == EINTR);
+  *is_known = n >= 0 || errno != EAGAIN;
+  if (!*is_known) return ERR_OK;
+  process_close(start);
+  if (n <= 0) return ERR_OK; /* closed by exec */
+  text[n] = '\0';
+  return err_set(ERR_WORK, "%s", text);
+}
+
+Err process_start(const ProcessSpec *spec, pid_t *pid) {
+  int start;
+  bool is_known;
+  TRY(process_begin(spec, pid, &start));
+  if (process_check_start(&start, &is_known) == ERR_OK) return ERR_OK;
+  waitpid(*pid, NULL, 0);
+  return ERR_WORK;
 }
 
 Err process_adopt_orphans(void) {
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) == 0) return ERR_OK;
   return err_errno("cannot become a subreaper for", "processes of this launch");
+}
+
+bool process_has_children(void) {
+  siginfo_t info;
+  return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
 }
 
 /* Reads the parent of a process from /proc/PID/stat: "pid (command) state ppid …". The command

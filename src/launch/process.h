@@ -1,4 +1,5 @@
-/* Starts processes that are killed when this process ends, and kills its whole process tree.
+/* Starts processes that are killed when this process ends, and kills its whole process tree
+ * (process.c); keeps processes that are not its own out of that tree (process_separate.c).
  * Depends on base, Linux. */
 #ifndef LAUNCH_PROCESS_H
 #define LAUNCH_PROCESS_H
@@ -24,13 +25,29 @@ typedef struct {
 } ProcessSpec;
 
 /* Starts argv[0] (a path, or a name searched in PATH) in its own process group, with default
- * signal handling. The kernel kills it when the calling thread ends, unless `outlives`.
- * Failures up to and including exec are returned. */
+ * signal handling. The kernel kills it when the calling thread ends, unless `outlives`. Blocks
+ * until exec has succeeded or failed; failures are returned. */
 NODISCARD Err process_start(const ProcessSpec *spec, pid_t *pid);
+/* The same without blocking: on a file server that does not answer, chdir and exec may take for
+ * ever. Sets *start to a descriptor for process_check_start. */
+NODISCARD Err process_begin(const ProcessSpec *spec, pid_t *pid, int *start);
+/* Reads the result of exec from *start, which the caller polls for POLLIN. Sets *is_known when exec
+ * has succeeded, or failed with the error that is returned; then *start is closed. Blocks unless
+ * *start has O_NONBLOCK. */
+NODISCARD Err process_check_start(int *start, bool *is_known);
 
 /* Makes this process the parent of orphans among its descendants, so that all of them can be
  * found and killed. */
 NODISCARD Err process_adopt_orphans(void);
+/* Forks if this process has, or may get, children that it did not start: process 1 of a container
+ * is given every orphan of the container, and `exec` in a shell keeps the shell's children. The
+ * child has no other children than those it starts, so that it may kill all of them.
+ *   *is_parent false  in the child, or no child was needed: continue
+ *   *is_parent true   in the parent, after the child has ended; returns the child's exit status as
+ *                     an Err, whose message the child has printed
+ * Until then the parent forwards SIGINT, SIGTERM and SIGHUP to the child and reaps orphans. */
+NODISCARD Err process_separate(bool *is_parent);
+bool process_has_children(void); /* zombies count */
 /* Sends SIGKILL to all children and returns their number. Their children become children of
  * this process; repeating the call until waitpid reports ECHILD ends the whole tree. */
 int process_kill_children(void);

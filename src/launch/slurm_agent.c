@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,6 +150,7 @@ Err slurm_run_agent(void) {
     return err_set(ERR_USAGE,
                    "--agent-slurm is for tasks of srun, which trireme launch starts");
   log_quiet(true);
+  signal(SIGHUP, SIG_IGN); /* the head has started it, and decides how long it lives */
   snprintf(name, sizeof name, "%s", node_name);
   int number = atoi(node);
   Err err = read_meeting(&meeting);

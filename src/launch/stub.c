@@ -16,7 +16,8 @@
 
 extern char **environ;
 
-static Err connect_to_agent(Channel **c) {
+/* *agent: the process that listens there. */
+static Err connect_to_agent(Channel **c, pid_t *agent) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   const char *path = getenv("TRIREME_AGENT");
   if (!path || !*path || strlen(path) >= sizeof address.sun_path)
@@ -31,7 +32,18 @@ static Err connect_to_agent(Channel **c) {
     if (fd >= 0) close(fd);
     return err;
   }
+  struct ucred peer = {0};
+  socklen_t len = sizeof peer;
+  getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len);
+  *agent = peer.pid;
   return channel_open(c, fd, fd, "the agent of this machine");
+}
+
+/* A batch system sends SIGUSR1 to all processes, and a closing terminal SIGHUP; mpirun forwards
+ * SIGUSR1. The head receives them too and stops the ranks. */
+static void ignore_announcements(void) {
+  signal(SIGUSR1, SIG_IGN);
+  signal(SIGHUP, SIG_IGN);
 }
 
 /* Waits for STUB_END and returns its status as an Err: 0 to 3 are exit statuses of main(). */
@@ -67,10 +79,16 @@ static Err send_environment(Channel *c) {
 
 Err stub_run_worker(void) {
   Channel *c;
+  pid_t agent;
+  ignore_announcements();
   /* Exit with mpirun; the agent then detects the end of mpirun by the closed connection. */
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  TRY(connect_to_agent(&c));
-  Err err = send_environment(c);
+  TRY(connect_to_agent(&c, &agent));
+  Err err = ERR_OK;
+  /* If mpirun ended before prctl, the agent is the parent now, because it adopts orphans. */
+  if (getppid() == agent)
+    err = err_set(ERR_WORK, "mpirun has ended before this rank was started");
+  if (!err) err = send_environment(c);
   if (!err) err = await_end(c);
   channel_close(c);
   return err;
@@ -80,10 +98,12 @@ Err stub_run_worker(void) {
  * remote shell. */
 Err stub_run_rsh(const char *host, const char *const *word, int words) {
   Channel *c;
+  pid_t agent;
   Str command = {0};
+  ignore_announcements();
   for (int i = 0; i < words; i++) str_addf(&command, "%s%s", i ? " " : "", word[i]);
   Err err = str_check(&command);
-  if (!err) err = connect_to_agent(&c);
+  if (!err) err = connect_to_agent(&c, &agent);
   if (!err) {
     err = protocol_send(c, STUB_RSH,
                         json_pack("{s:s, s:s}", "host", host, "command", str_text(&command)));

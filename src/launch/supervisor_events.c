@@ -184,7 +184,9 @@ void supervisor_serve_machines(Supervisor *s, double now) {
 }
 
 static Err add_machine(Supervisor *s, const Arrival *a, Source *source) {
-  TRY(mem_grow(&s->machine, &s->machine_capacity, s->machines + 1, sizeof *s->machine));
+  Err err = mem_grow(&s->machine, &s->machine_capacity, s->machines + 1, sizeof *s->machine);
+  if (err) channel_close(a->channel);
+  TRY(err);
   Machine *m = &s->machine[s->machines++];
   *m = (Machine){.channel = a->channel,
                  .source = source,

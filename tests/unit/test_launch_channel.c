@@ -48,6 +48,19 @@ static void assert_frame(const Frame *f, uint8_t type, const void *data, size_t 
   assert_memory_equal(f->data, data, len);
 }
 
+static void test_channel_descriptors_are_not_inherited(void **state) {
+  (void)state;
+  int peer;
+  Channel *c = open_with_peer(&peer);
+  struct pollfd fds[2];
+  int count;
+  channel_events(c, fds, &count);
+  assert_int_equal(count, 1);
+  assert_int_equal(fcntl(fds[0].fd, F_GETFD), FD_CLOEXEC);
+  channel_close(c);
+  close(peer);
+}
+
 static void test_channel_frames_arrive_in_order(void **state) {
   (void)state;
   Channel *both[2];
@@ -437,6 +450,7 @@ static void test_channel_without_memory_fails_and_frees(void **state) {
 int main(void) {
   signal(SIGPIPE, SIG_IGN);
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_channel_descriptors_are_not_inherited),
       cmocka_unit_test(test_channel_frames_arrive_in_order),
       cmocka_unit_test(test_channel_frame_split_into_bytes_arrives_whole),
       cmocka_unit_test(test_channel_two_frames_in_one_write_are_separated),

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/mem.h"
 #include "base/progress.h"
 #include "launch/machine.h"
 #include "launch/network_proof.h"
@@ -494,6 +495,20 @@ static void test_supervisor_failed_start_is_not_repeated(void **state) {
   close_fixture(f);
 }
 
+static void test_supervisor_machine_without_memory_is_disconnected(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .max_restarts = 3});
+  connect_agent(f, 0, TRIREME_VERSION);
+  mem_fail_after(1);
+  bool is_over = supervisor_advance(f->supervisor, f->now, 0);
+  mem_fail_after(0);
+  assert_true(is_over);
+  assert_int_equal(supervisor_result(f->supervisor, &is_reported), ERR_WORK);
+  assert_int_equal(channel_advance(f->agent[0]), ERR_WORK); /* closed by the supervisor */
+  close_fixture(f);
+}
+
 /* ---- several machines ---- */
 
 static const LaunchSpec two = {.nproc = 1, .min = 1, .max = 2, .max_restarts = 3};
@@ -704,6 +719,7 @@ int main(void) {
       cmocka_unit_test(test_supervisor_agent_that_does_not_confirm_is_left_out),
       cmocka_unit_test(test_supervisor_garbage_loses_the_machine),
       cmocka_unit_test(test_supervisor_failed_start_is_not_repeated),
+      cmocka_unit_test(test_supervisor_machine_without_memory_is_disconnected),
       cmocka_unit_test(test_supervisor_starts_mpirun_on_the_head_for_all_machines),
       cmocka_unit_test(test_supervisor_passes_daemons_to_their_machine),
       cmocka_unit_test(test_supervisor_daemon_for_a_stranger_is_refused),

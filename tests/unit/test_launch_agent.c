@@ -1,0 +1,538 @@
+/* The agent of a machine, in a process of its own, with the test in the place of the head; and the
+ * stubs that connect to it. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/progress.h"
+#include "launch/agent.h"
+#include "launch/agent_internal.h"
+#include "launch/process.h"
+#include "launch/stub.h"
+#include "support.h"
+
+#define LIMIT 120.0 /* seconds for what takes a moment, also on a machine under load */
+
+typedef struct {
+  pid_t pid;
+  Channel *channel; /* the head's end */
+} Fixture;
+
+typedef void (*Prepare)(void);
+
+/* `prepare` runs in the agent's process before the agent; NULL: nothing. */
+static void start_agent(Fixture *f, Prepare prepare) {
+  int ends[2];
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  f->pid = fork();
+  assert_true(f->pid >= 0);
+  if (f->pid == 0) {
+    Channel *head;
+    close(ends[0]);
+    if (prepare) prepare();
+    if (channel_open(&head, ends[1], ends[1], "the head")) _exit(99);
+    _exit((int)agent_run(head, "host"));
+  }
+  close(ends[1]);
+  OK(channel_open(&f->channel, ends[0], ends[0], "the agent"));
+  channel_set_heartbeat(f->channel, 2, 0);
+}
+
+/* Waits for the next message; output is passed over. */
+static json_t *expect(Fixture *f, uint8_t type) {
+  for (double start = progress_clock(); progress_clock() - start < LIMIT;) {
+    struct pollfd fds[2];
+    int count;
+    Frame frame;
+    channel_events(f->channel, fds, &count);
+    poll(fds, (nfds_t)count, 100);
+    Err lost = channel_advance(f->channel);
+    ErrRecord why = err_copy();
+    while (channel_next(f->channel, &frame)) {
+      json_t *body;
+      if (frame.type == MSG_OUTPUT) continue;
+      OK(protocol_parse(&frame, "the agent", &body));
+      if (frame.type != type) fail_msg("a message of type %d, not %d", frame.type, type);
+      return body;
+    }
+    if (lost) OK(err_give(&why));
+  }
+  fail_msg("no message of type %d", type);
+  return NULL;
+}
+
+static void expect_only(Fixture *f, uint8_t type) {
+  json_decref(expect(f, type));
+}
+
+static void send_json(Fixture *f, uint8_t type, json_t *body) {
+  OK(protocol_send(f->channel, type, body));
+  OK(channel_advance(f->channel));
+}
+
+/* Ends the agent, which must end in order. */
+static void close_agent(Fixture *f) {
+  int status;
+  send_json(f, MSG_END, json_object());
+  assert_int_equal(waitpid(f->pid, &status, 0), f->pid);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), 0);
+  channel_close(f->channel);
+}
+
+static void kill_all(Fixture *f) {
+  send_json(f, MSG_KILL, json_object());
+  expect_only(f, MSG_CLEAR);
+}
+
+static void start_command(Fixture *f, int id, const char *program, const char *option,
+                          const char *argument) {
+  send_json(f, MSG_START,
+            json_pack("{s:i, s:[s, s, s]}", "id", id, "argv", program, option, argument));
+}
+
+/* ---- processes ---- */
+
+static int life[2];  /* a pipe: at its end when the process that holds life[1] has ended */
+static int leash[2]; /* a pipe: that process ends when the test closes leash[1] */
+
+static bool is_alive(void) {
+  struct pollfd fd = {life[0], POLLIN, 0};
+  return poll(&fd, 1, 0) == 0;
+}
+
+static void open_life(void) {
+  assert_int_equal(pipe2(life, O_CLOEXEC), 0);
+  assert_int_equal(pipe2(leash, O_CLOEXEC), 0);
+}
+
+/* In the test, once the agent's process has been forked. */
+static void keep_life(void) {
+  close(life[1]);
+  close(leash[0]);
+}
+
+static void close_life(void) {
+  close(life[0]);
+  close(leash[1]);
+}
+
+/* Starts a process that is not the agent's. */
+static void start_sleeper(void) {
+  close(leash[1]);
+  if (fork() == 0) {
+    char byte;
+    _exit(read(leash[0], &byte, 1) == 0 ? 0 : 1);
+  }
+  close(life[1]);
+}
+
+static void test_agent_kills_what_its_processes_left_behind(void **state) {
+  (void)state;
+  Fixture f;
+  char command[FILE_PATH_MAX + 128];
+  int fifo;
+  char byte;
+  assert_int_equal(mkfifo(at("daemon"), 0600), 0);
+  /* The daemon has a session of its own and no environment. It holds the FIFO open. */
+  snprintf(command, sizeof command, "setsid env -i sh -c 'echo x; exec sleep 100000' > '%s' &",
+           at("daemon"));
+  start_agent(&f, NULL);
+  expect_only(&f, MSG_HELLO);
+  start_command(&f, 1, "sh", "-c", command);
+  fifo = open(at("daemon"), O_RDONLY | O_CLOEXEC);
+  assert_int_equal(read(fifo, &byte, 1), 1);
+  expect_only(&f, MSG_PROCESS_ENDED);
+  kill_all(&f);
+  while (read(fifo, &byte, 1) == 1) {} /* ends when the daemon has */
+  close(fifo);
+  close_agent(&f);
+}
+
+static void test_agent_spares_children_that_it_did_not_start(void **state) {
+  (void)state;
+  Fixture f;
+  open_life();
+  start_agent(&f, start_sleeper);
+  keep_life();
+  expect_only(&f, MSG_HELLO);
+  kill_all(&f);
+  assert_true(is_alive());
+  close_agent(&f);
+  assert_true(is_alive());
+  close_life();
+}
+
+/* In a container: this process gets a name space for processes below it, of which the agent becomes
+ * process 1, and an orphan. */
+static void become_process_1(void) {
+  int status;
+  if (unshare(CLONE_NEWPID | CLONE_NEWNS) != 0) _exit(77);
+  pid_t first = fork();
+  if (first > 0) {
+    close(life[1]);
+    close(leash[1]);
+    waitpid(first, &status, 0);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 98);
+  }
+  if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+      mount("proc", "/proc", "proc", 0, NULL) != 0)
+    _exit(77);
+  pid_t parent = fork();
+  if (parent == 0) {
+    start_sleeper();
+    _exit(0);
+  }
+  waitpid(parent, &status, 0);
+  close(life[1]);
+  close(leash[1]);
+}
+
+static bool may_make_namespaces(void) {
+  pid_t pid = fork();
+  int status = 0;
+  if (pid == 0) {
+    bool can = unshare(CLONE_NEWPID | CLONE_NEWNS) == 0 &&
+               mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+               mount("none", "/dev/shm", "tmpfs", 0, NULL) == 0;
+    pid_t first = can ? fork() : -1;
+    if (first == 0) _exit(mount("proc", "/proc", "proc", 0, NULL) == 0 ? 0 : 77);
+    if (first > 0) waitpid(first, &status, 0);
+    _exit(first > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : 77);
+  }
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static void test_agent_as_process_1_spares_orphans_of_others(void **state) {
+  (void)state;
+  Fixture f;
+  if (!may_make_namespaces()) skip();
+  open_life();
+  start_agent(&f, become_process_1);
+  keep_life();
+  expect_only(&f, MSG_HELLO);
+  start_command(&f, 1, "sh", "-c", "sleep 100000 & exit 4");
+  json_t *body = expect(&f, MSG_PROCESS_ENDED);
+  assert_int_equal(protocol_int(body, "status", 0), 4);
+  json_decref(body);
+  kill_all(&f);
+  assert_true(is_alive());
+  close_agent(&f);
+  assert_false(is_alive()); /* process 1 has ended, and with it the name space */
+  close_life();
+}
+
+static void test_agent_missing_program_is_reported_once(void **state) {
+  (void)state;
+  Fixture f;
+  start_agent(&f, NULL);
+  expect_only(&f, MSG_HELLO);
+  start_command(&f, 1, "/no/such/program", "-c", "x");
+  json_t *body = expect(&f, MSG_FAILED);
+  assert_string_equal(protocol_text(body, "text"),
+                      "cannot start /no/such/program: No such file or directory");
+  json_decref(body);
+  kill_all(&f); /* no message about its end before */
+  close_agent(&f);
+}
+
+/* A program that cannot be opened as long as this process has a lease of the file, as if its file
+ * server did not answer. -1: leases are not supported here. */
+static int make_blocked_program(const char *path) {
+  static const char text[] = "#!/bin/sh\nexit 5\n";
+  int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0700);
+  assert_true(fd >= 0);
+  assert_int_equal(write(fd, text, sizeof text - 1), (ssize_t)sizeof text - 1);
+  close(fd);
+  fd = open(path, O_RDONLY | O_CLOEXEC);
+  signal(SIGIO, SIG_IGN);
+  if (fcntl(fd, F_SETLEASE, F_WRLCK) == 0) return fd;
+  close(fd);
+  return -1;
+}
+
+static int lease; /* released when no process has the descriptor */
+
+static void close_lease(void) {
+  close(lease);
+}
+
+static void test_agent_serves_while_a_program_is_not_loaded(void **state) {
+  (void)state;
+  Fixture f;
+  lease = make_blocked_program(at("blocked"));
+  if (lease < 0) skip();
+  start_agent(&f, close_lease);
+  expect_only(&f, MSG_HELLO);
+  /* The kernel ends the lease after 45 s (/proc/sys/fs/lease-break-time). An agent that waits so long
+   * sends no heartbeat. */
+  channel_set_heartbeat(f.channel, 2, 25);
+  start_command(&f, 1, at("blocked"), "-c", "x");
+  start_command(&f, 2, "sh", "-c", "exit 7");
+  json_t *body = expect(&f, MSG_PROCESS_ENDED);
+  assert_int_equal(protocol_int(body, "id", 0), 2);
+  json_decref(body);
+  close(lease);
+  body = expect(&f, MSG_PROCESS_ENDED);
+  assert_int_equal(protocol_int(body, "id", 0), 1);
+  assert_int_equal(protocol_int(body, "status", 0), 5);
+  json_decref(body);
+  close_agent(&f);
+}
+
+/* ---- signals ---- */
+
+static void test_agent_user_signal_is_ignored(void **state) {
+  (void)state;
+  Fixture f;
+  start_agent(&f, NULL);
+  expect_only(&f, MSG_HELLO);
+  assert_int_equal(kill(f.pid, SIGUSR1), 0);
+  kill_all(&f);
+  close_agent(&f);
+}
+
+static void reset_hangup(void) {
+  signal(SIGHUP, SIG_DFL);
+}
+
+static void test_agent_hangup_asks_to_leave(void **state) {
+  (void)state;
+  Fixture f;
+  start_agent(&f, reset_hangup);
+  expect_only(&f, MSG_HELLO);
+  assert_int_equal(kill(f.pid, SIGHUP), 0);
+  json_t *body = expect(&f, MSG_LEAVE);
+  assert_string_equal(protocol_text(body, "reason"), "SIGHUP");
+  json_decref(body);
+  close_agent(&f);
+}
+
+static void ignore_hangup(void) {
+  signal(SIGHUP, SIG_IGN);
+}
+
+static void test_agent_ignored_hangup_stays_ignored(void **state) {
+  (void)state;
+  Fixture f;
+  start_agent(&f, ignore_hangup);
+  expect_only(&f, MSG_HELLO);
+  assert_int_equal(kill(f.pid, SIGHUP), 0);
+  kill_all(&f);
+  close_agent(&f);
+}
+
+static void hang_up_with_children(void) {
+  reset_hangup();
+  start_sleeper();
+}
+
+static void test_agent_below_a_parent_gets_its_signals(void **state) {
+  (void)state;
+  Fixture f;
+  open_life();
+  start_agent(&f, hang_up_with_children);
+  keep_life();
+  expect_only(&f, MSG_HELLO);
+  assert_int_equal(kill(f.pid, SIGUSR1), 0);
+  assert_int_equal(kill(f.pid, SIGTERM), 0);
+  json_t *body = expect(&f, MSG_LEAVE);
+  assert_string_equal(protocol_text(body, "reason"), "SIGTERM");
+  json_decref(body);
+  close_agent(&f);
+  close_life();
+}
+
+/* ---- descriptors ---- */
+
+/* No further descriptor can be opened. */
+static void use_up_descriptors(void) {
+  struct rlimit limit;
+  int lowest = dup(STDIN_FILENO);
+  close(lowest);
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = (rlim_t)lowest;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static void test_agent_that_cannot_start_leaves_standard_input_open(void **state) {
+  (void)state;
+  int status;
+  pid_t pid = fork();
+  if (pid == 0) {
+    int ends[2];
+    Channel *head;
+    if (open("/dev/null", O_RDONLY) < 0) _exit(90);
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) _exit(91);
+    if (channel_open(&head, ends[1], ends[1], "the head")) _exit(92);
+    use_up_descriptors();
+    Err err = agent_run(head, "host");
+    _exit(err != ERR_WORK                      ? 93
+          : fcntl(STDIN_FILENO, F_GETFD) < 0   ? 94
+          : fcntl(ends[1], F_GETFD) >= 0       ? 95
+          : !strstr(err_message(), "signalfd") ? 96
+                                               : 0);
+  }
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_int_equal(status, 0);
+}
+
+static void connect_stub(const char *path, int *fd) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+  *fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  assert_true(*fd >= 0);
+  assert_int_equal(connect(*fd, (struct sockaddr *)&address, sizeof address), 0);
+}
+
+static void test_agent_without_descriptors_pauses_and_accepts_later(void **state) {
+  (void)state;
+  Agent a = {.listener = -1, .host = "host"};
+  struct rlimit limit;
+  int stub;
+  snprintf(a.dir.path, sizeof a.dir.path, "%s", scratch);
+  OK(agent_listen(&a));
+  connect_stub(at("agent"), &stub);
+  getrlimit(RLIMIT_NOFILE, &limit);
+  use_up_descriptors();
+  Err err = agent_serve_stubs(&a, 100);
+  setrlimit(RLIMIT_NOFILE, &limit);
+  OK(err);
+  assert_int_equal(a.stubs, 0);
+  assert_true(a.accept_at > 100); /* the loop does not poll the socket until then */
+  OK(agent_serve_stubs(&a, 100));
+  assert_int_equal(a.stubs, 0);
+  OK(agent_serve_stubs(&a, a.accept_at));
+  assert_int_equal(a.stubs, 1);
+  agent_close_stubs(&a);
+  mem_free(a.stub);
+  close(a.listener);
+  close(stub);
+  unlink(at("agent"));
+}
+
+/* ---- the directory ---- */
+
+/* Counts what is in /dev/shm. */
+static int count_entries(void) {
+  int count = -2; /* "." and ".." */
+  DIR *dir = opendir("/dev/shm");
+  while (dir && readdir(dir)) count++;
+  closedir(dir);
+  return count;
+}
+
+static void test_agent_dir_without_room_names_the_reason_and_leaves_nothing(void **state) {
+  (void)state;
+  int status;
+  if (!may_make_namespaces()) skip();
+  pid_t pid = fork();
+  if (pid == 0) {
+    AgentDir d;
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("none", "/dev/shm", "tmpfs", 0, "nr_inodes=2") != 0)
+      _exit(90);
+    Err err = agent_dir_make(&d); /* the directory, but no lock file */
+    bool is_named = strstr(err_message(), "No space left on device") != NULL;
+    agent_dir_remove(&d);
+    _exit(err == ERR_OK ? 91 : !is_named ? 92 : count_entries() != 0 ? 93 : 0);
+  }
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_int_equal(status, 0);
+}
+
+/* ---- stubs ---- */
+
+static int listen_as_agent(const char *path) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  assert_true(fd >= 0);
+  assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+  assert_int_equal(listen(fd, 4), 0);
+  setenv("TRIREME_AGENT", path, 1);
+  return fd;
+}
+
+static void test_stub_adopted_by_the_agent_starts_no_rank(void **state) {
+  (void)state;
+  int status;
+  int listener = listen_as_agent(at("adopted"));
+  pid_t pid = fork();
+  if (pid == 0) { /* a child of the one that listens, as if mpirun had ended */
+    alarm((unsigned)LIMIT);
+    Err err = stub_run_worker();
+    _exit(err && strstr(err_message(), "mpirun has ended") ? 0 : 91);
+  }
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_int_equal(status, 0);
+  close(listener);
+}
+
+static void test_stub_of_a_running_mpirun_ignores_announcements(void **state) {
+  (void)state;
+  int status;
+  int listener = listen_as_agent(at("running"));
+  pid_t pid = fork();
+  if (pid == 0) { /* mpirun */
+    alarm((unsigned)LIMIT);
+    pid_t stub = fork();
+    if (stub == 0) _exit((int)stub_run_worker());
+    waitpid(stub, &status, 0);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 90);
+  }
+  Channel *c;
+  Frame frame;
+  int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+  assert_true(fd >= 0);
+  struct ucred stub;
+  socklen_t len = sizeof stub;
+  assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &stub, &len), 0);
+  OK(channel_open(&c, fd, fd, "the stub"));
+  do {
+    struct pollfd ready = {fd, POLLIN, 0};
+    assert_int_equal(poll(&ready, 1, (int)(LIMIT * 1000)), 1);
+    OK(channel_advance(c));
+  } while (!channel_next(c, &frame));
+  assert_int_equal(frame.type, STUB_WORKER);
+  assert_int_equal(kill(stub.pid, SIGUSR1), 0);
+  assert_int_equal(kill(stub.pid, SIGHUP), 0);
+  OK(protocol_send(c, STUB_END, json_pack("{s:i}", "status", 0)));
+  OK(channel_advance(c));
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_int_equal(status, 0);
+  channel_close(c);
+  close(listener);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_agent_kills_what_its_processes_left_behind),
+      cmocka_unit_test(test_agent_spares_children_that_it_did_not_start),
+      cmocka_unit_test(test_agent_as_process_1_spares_orphans_of_others),
+      cmocka_unit_test(test_agent_missing_program_is_reported_once),
+      cmocka_unit_test(test_agent_serves_while_a_program_is_not_loaded),
+      cmocka_unit_test(test_agent_user_signal_is_ignored),
+      cmocka_unit_test(test_agent_hangup_asks_to_leave),
+      cmocka_unit_test(test_agent_ignored_hangup_stays_ignored),
+      cmocka_unit_test(test_agent_below_a_parent_gets_its_signals),
+      cmocka_unit_test(test_agent_that_cannot_start_leaves_standard_input_open),
+      cmocka_unit_test(test_agent_without_descriptors_pauses_and_accepts_later),
+      cmocka_unit_test(test_agent_dir_without_room_names_the_reason_and_leaves_nothing),
+      cmocka_unit_test(test_stub_adopted_by_the_agent_starts_no_rank),
+      cmocka_unit_test(test_stub_of_a_running_mpirun_ignores_announcements),
+  };
+  return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}

@@ -48,6 +48,7 @@ struct Channel {
   double last_received, last_sent; /* times by progress_clock() */
   bool has_sent_end, has_received_end;
   bool is_key_refused;
+  bool is_key_doubted;
   bool is_out_broken; /* a write has failed; the peer no longer reads */
   ErrRecord failure;  /* its code is ERR_OK until the channel fails */
 };
@@ -159,6 +160,10 @@ void channel_limit_handshake(Channel *c, double seconds) {
 
 bool channel_is_key_refused(const Channel *c) {
   return c->is_key_refused;
+}
+
+bool channel_is_key_doubted(const Channel *c) {
+  return c->is_key_doubted;
 }
 
 bool channel_is_proven(const Channel *c) {
@@ -339,12 +344,12 @@ static Err reserve_frame(Channel *c) {
 
 /* Sets the error for a peer that closed the connection during the handshake. */
 static Err explain_refusal(Channel *c) {
-  c->is_key_refused = handshake_awaits_proof(c->secure);
-  if (c->is_key_refused)
+  c->is_key_doubted = handshake_awaits_proof(c->secure);
+  if (c->is_key_doubted)
     return err_set(
         ERR_WORK,
-        "%s refused our key: its key file, or its version of Trireme, is another one, "
-        "or it is not Trireme",
+        "%s closed the connection after our proof of the key: its key file, or its version of "
+        "Trireme, is another one, it is not Trireme, or it has just ended",
         c->name);
   return err_set(
       ERR_WORK,

@@ -52,9 +52,12 @@ NODISCARD Err channel_open_secure(Channel **c, int fd, const Key *key, Handshake
                                   const char *name);
 /* Returns true if the peer has proved the key; always true without encryption. */
 bool channel_is_proven(const Channel *c);
-/* After channel_advance has failed: returns true if one side refused the other's proof of the
- * key. Another attempt with the same key is then useless. */
+/* After channel_advance has failed: returns true if the peer's proof of the key was wrong. Another
+ * attempt with the same key is then useless. */
 bool channel_is_key_refused(const Channel *c);
+/* After channel_advance has failed: returns true if the peer closed the connection after our proof
+ * of the key. It has another key, which it does not report, or it ended at that moment. */
+bool channel_is_key_doubted(const Channel *c);
 /* Replaces the time limit CHANNEL_HANDSHAKE_S; `seconds` count from this call. */
 void channel_limit_handshake(Channel *c, double seconds);
 

@@ -22,6 +22,7 @@
 #define RETRY_MAX    2.0  /* longest wait in seconds between two attempts */
 #define REPORT_AFTER 5.0  /* seconds without a head after which a message is printed */
 #define REPORT_EVERY 30.0
+#define DOUBTS_MAX   3 /* attempts */
 
 static Err refuse_endpoint(const char *text) {
   return err_set(
@@ -150,6 +151,7 @@ static Err try_to_listen(const RendezvousSpec *spec, const AddressList *list,
 typedef enum {
   ATTEMPT_JOINED,
   ATTEMPT_AGAIN,   /* the head is not there yet: try again */
+  ATTEMPT_DOUBTED, /* the head closed the connection after our proof of the key */
   ATTEMPT_REFUSED, /* the head has refused this agent */
 } Attempt;
 
@@ -174,6 +176,11 @@ static Attempt read_answer(Channel *c, const Frame *f) {
   return ATTEMPT_REFUSED;
 }
 
+static Attempt judge_failure(const Channel *c) {
+  if (channel_is_key_refused(c)) return ATTEMPT_REFUSED;
+  return channel_is_key_doubted(c) ? ATTEMPT_DOUBTED : ATTEMPT_AGAIN;
+}
+
 /* Runs the handshake and sends MSG_JOIN on a new connection. */
 static Attempt join_on_connection(Channel *c) {
   double until = progress_clock() + JOIN_ANSWER;
@@ -183,7 +190,7 @@ static Attempt join_on_connection(Channel *c) {
     Frame f;
     Err err = channel_advance(c);
     if (channel_next(c, &f)) return read_answer(c, &f);
-    if (err) return channel_is_key_refused(c) ? ATTEMPT_REFUSED : ATTEMPT_AGAIN;
+    if (err) return judge_failure(c);
     if (progress_clock() > until) {
       err_set(ERR_WORK, "%s does not answer", channel_name(c));
       return ATTEMPT_AGAIN;
@@ -220,16 +227,26 @@ static void sleep_for(double seconds) {
 
 static Err give_up(const RendezvousSpec *spec) {
   return err_set(ERR_WORK,
-                 "no head at %s port %d within %.0f s: %s; the address must be one of the "
-                 "machines' own (not a public one that a router translates), the same command "
-                 "must run there, and the port must be open",
+                 "cannot join the launch at %s port %d (--rdzv-endpoint) within %.0f s: %s; "
+                 "check that the same command runs on the machine with this address, that the "
+                 "address is its own (not a public one behind NAT), and that the port is open",
                  spec->endpoint.host, spec->endpoint.port, spec->timeout, err_message());
 }
 
+static Err refuse_key(const RendezvousSpec *spec) {
+  return err_set(
+      ERR_WORK,
+      "the head at %s port %d refused our key: its key file, or its version of Trireme, is "
+      "another one, or it is not Trireme; copy the head's key file to this machine",
+      spec->endpoint.host, spec->endpoint.port);
+}
+
 /* Tries once to listen or to join. Returns true if this succeeded or failed finally (*err);
- * false: try again. */
+ * false: try again.
+ * *doubts counts the attempts in a row after which the head closed the connection: a head that ends
+ * during one handshake does not do it again, one with another key does. */
 static bool attempt_once(const RendezvousSpec *spec, Rendezvous **head, Channel **agent,
-                         Err *err) {
+                         int *doubts, Err *err) {
   AddressList list;
   if (resolve_host(spec->endpoint.host, &list)) return false;
   if (head) {
@@ -237,18 +254,24 @@ static bool attempt_once(const RendezvousSpec *spec, Rendezvous **head, Channel 
     if (*err || *head) return true;
   }
   Attempt attempt = try_to_join(spec, &list, agent);
+  *doubts = attempt == ATTEMPT_DOUBTED ? *doubts + 1 : 0;
+  if (*doubts == DOUBTS_MAX) {
+    *err = refuse_key(spec);
+    return true;
+  }
   *err = attempt == ATTEMPT_REFUSED ? ERR_WORK : ERR_OK;
-  return attempt != ATTEMPT_AGAIN;
+  return attempt == ATTEMPT_JOINED || attempt == ATTEMPT_REFUSED;
 }
 
 /* Repeats the attempt until the timeout. `head` is NULL if this machine cannot be the head. */
 static Err meet_until_timeout(const RendezvousSpec *spec, Rendezvous **head, Channel **agent) {
   double start = progress_clock(), report = start + REPORT_AFTER, wait = RETRY_FIRST;
+  int doubts = 0;
   TRY(handshake_check_available());
   TRY(rendezvous_check_id(spec->id));
   for (;;) {
     Err err = ERR_OK;
-    if (attempt_once(spec, head, agent, &err)) return err;
+    if (attempt_once(spec, head, agent, &doubts, &err)) return err;
     double now = progress_clock();
     if (now - start > spec->timeout) return give_up(spec);
     if (now >= report) {

@@ -366,6 +366,43 @@ static void test_rendezvous_agent_with_another_key_fails_at_once(void **state) {
   s.close(s.self);
 }
 
+/* Ends a connection as a head does that dies after it has received the agent's proof. */
+static void close_after_proof(int listener) {
+  uint8_t hello[32] = {9}, proof[88];
+  int fd = accept(listener, NULL, NULL);
+  assert_true(fd >= 0);
+  assert_int_equal(write(fd, hello, sizeof hello), sizeof hello);
+  assert_int_equal(recv(fd, proof, sizeof proof, MSG_WAITALL), sizeof proof);
+  close(listener);
+  close(fd);
+}
+
+/* A connection that ends after the agent's proof is not yet a wrong key. */
+static void test_rendezvous_agent_tries_again_after_a_head_that_dies_in_the_handshake(
+    void **state) {
+  (void)state;
+  JoinThread j;
+  Source s;
+  struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  socklen_t len = sizeof at;
+  int on = 1, listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  assert_int_equal(bind(listener, (struct sockaddr *)&at, len), 0);
+  assert_int_equal(listen(listener, 1), 0);
+  assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &len), 0);
+  int port = ntohs(at.sin_port);
+  start_joining(&j, &right, port, "run 7");
+  close_after_proof(listener);
+  open_head(&s, &port);
+  finish_joining(&j, &s);
+  assert_int_equal(j.error.code, ERR_OK);
+  Arrival arrival;
+  while (!s.next(s.self, &arrival)) turn_source(&s);
+  channel_close(j.channel);
+  channel_close(arrival.channel);
+  s.close(s.self);
+}
+
 static void test_rendezvous_agent_waits_for_a_head_that_starts_later(void **state) {
   (void)state;
   JoinThread j;
@@ -397,8 +434,8 @@ static void test_rendezvous_without_head_ends_after_the_limit(void **state) {
   Channel *c;
   assert_int_equal(rendezvous_join(&c, &spec), ERR_WORK);
   assert_null(c);
-  assert_says("no head at 127.0.0.1 port");
-  assert_says("Connection refused; the address must be one of the machines' own");
+  assert_says("cannot join the launch at 127.0.0.1 port");
+  assert_says("Connection refused; check that the same command runs on the machine with this");
 }
 
 static void test_rendezvous_unknown_name_is_tried_until_the_limit(void **state) {
@@ -535,6 +572,8 @@ int main(void) {
       cmocka_unit_test(test_rendezvous_agent_joins_and_its_messages_arrive),
       cmocka_unit_test(test_rendezvous_agent_with_another_id_is_told_so),
       cmocka_unit_test(test_rendezvous_agent_with_another_key_fails_at_once),
+      cmocka_unit_test(
+          test_rendezvous_agent_tries_again_after_a_head_that_dies_in_the_handshake),
       cmocka_unit_test(test_rendezvous_agent_waits_for_a_head_that_starts_later),
       cmocka_unit_test(test_rendezvous_without_head_ends_after_the_limit),
       cmocka_unit_test(test_rendezvous_unknown_name_is_tried_until_the_limit),

@@ -1,5 +1,7 @@
 /* The agent's side of the network test: listens for the other machines and connects to them.
- * Makes at most ACTIVE connections and serves at most VISITORS at a time. Depends on
+ * Makes at most NETWORK_ACTIVE connections and serves at most VISITORS at a time. Strangers who
+ * connect and send nothing cannot keep the others out: one address has at most ADDRESS_MAX places,
+ * and when all are taken, the oldest visitor loses its place after VISITOR_GRACE. Depends on
  * network_proof.h, base. */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -12,10 +14,11 @@
 #include "base/mem.h"
 #include "launch/network_proof.h"
 
-#define TOKEN_BYTES 16
-#define ACTIVE      64
-#define VISITORS    64
-#define TARGETS_MAX (NETWORK_CANDIDATES * 1024)
+#define TOKEN_BYTES   16
+#define VISITORS      64
+#define ADDRESS_MAX   8   /* visitors; a machine connects once to each listener */
+#define VISITOR_GRACE 0.5 /* seconds; a machine sends its token at once */
+#define TARGETS_MAX   (NETWORK_CANDIDATES * 1024)
 
 /* A machine to connect to. */
 typedef struct {
@@ -29,8 +32,9 @@ typedef struct {
 typedef struct {
   int fd; /* -1: unused */
   double deadline;
-  size_t target; /* index of the target, for a connection made by this machine */
-  bool is_open;  /* the connection is established and the token has been sent */
+  struct in6_addr origin; /* of a visitor */
+  size_t target;          /* index of the target, for a connection made by this machine */
+  bool is_open;           /* the connection is established and the token has been sent */
   size_t received;
   uint8_t got[TOKEN_BYTES];
 } Talk;
@@ -40,7 +44,7 @@ struct NetworkPeer {
   uint8_t token[TOKEN_BYTES], answer[TOKEN_BYTES];
   int listener[NETWORK_CANDIDATES];
   size_t listeners;
-  Talk visitor[VISITORS], active[ACTIVE];
+  Talk visitor[VISITORS], active[NETWORK_ACTIVE];
   Target *target;
   /* `next` is the first target to which no connection has been started. */
   size_t targets, capacity, next;
@@ -121,7 +125,7 @@ static Err listen_on_all(NetworkPeer **peer, const json_t *body, NetworkLink lin
   NetworkPeer *p = *peer;
   p->proof = json_integer_value(json_object_get(body, "proof"));
   for (size_t i = 0; i < VISITORS; i++) p->visitor[i].fd = -1;
-  for (size_t i = 0; i < ACTIVE; i++) p->active[i].fd = -1;
+  for (size_t i = 0; i < NETWORK_ACTIVE; i++) p->active[i].fd = -1;
   if (!parse_token(json_object_get(body, "token"), p->token) ||
       !parse_token(json_object_get(body, "answer"), p->answer))
     return refuse_order();
@@ -210,14 +214,54 @@ static bool is_waiting(int error) {
   return error == EAGAIN || error == EWOULDBLOCK;
 }
 
-static void accept_visitors(NetworkPeer *p, double now) {
-  for (size_t i = 0; i < p->listeners; i++) {
-    for (Talk *t; (t = find_free(p->visitor, VISITORS));) {
-      int fd = accept4(p->listener[i], NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-      if (fd < 0) break;
-      *t = (Talk){.fd = fd, .deadline = now + NETWORK_CONNECT_LIMIT};
-    }
+/* A free place for a visitor, if necessary that of the oldest; NULL: all are taken for now. */
+static Talk *find_place(NetworkPeer *p, double now) {
+  Talk *free = find_free(p->visitor, VISITORS), *oldest = &p->visitor[0];
+  if (free) return free;
+  for (size_t i = 1; i < VISITORS; i++)
+    if (p->visitor[i].deadline < oldest->deadline) oldest = &p->visitor[i];
+  double age = now + NETWORK_CONNECT_LIMIT - oldest->deadline;
+  return age > VISITOR_GRACE ? oldest : NULL;
+}
+
+/* IPv4 addresses as IPv6 ones, for comparison. */
+static struct in6_addr find_origin(const struct sockaddr_storage *from) {
+  struct in6_addr origin = {0};
+  if (from->ss_family == AF_INET)
+    memcpy(&origin, &((const struct sockaddr_in *)from)->sin_addr, sizeof(struct in_addr));
+  else
+    origin = ((const struct sockaddr_in6 *)from)->sin6_addr;
+  return origin;
+}
+
+static size_t count_visitors(const NetworkPeer *p, const struct in6_addr *origin) {
+  size_t count = 0;
+  for (size_t i = 0; i < VISITORS; i++)
+    count +=
+        p->visitor[i].fd >= 0 && memcmp(&p->visitor[i].origin, origin, sizeof *origin) == 0;
+  return count;
+}
+
+/* Accepts a connection, which gets the place or is closed; false: there is none. */
+static bool accept_visitor(NetworkPeer *p, int listener, Talk *place, double now) {
+  struct sockaddr_storage from = {0};
+  socklen_t len = sizeof from;
+  int fd = accept4(listener, (struct sockaddr *)&from, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  if (fd < 0) return false;
+  struct in6_addr origin = find_origin(&from);
+  if (count_visitors(p, &origin) >= ADDRESS_MAX) {
+    close(fd);
+    return true;
   }
+  close_talk(place);
+  *place = (Talk){.fd = fd, .deadline = now + NETWORK_CONNECT_LIMIT, .origin = origin};
+  return true;
+}
+
+static void accept_visitors(NetworkPeer *p, double now) {
+  for (size_t i = 0; i < p->listeners; i++)
+    for (Talk *t; (t = find_place(p, now));)
+      if (!accept_visitor(p, p->listener[i], t, now)) break;
 }
 
 /* Sends the answer to peers that have sent the right token; closes other connections without an
@@ -259,7 +303,7 @@ static int begin_connection(Talk *t, const Target *target) {
 }
 
 static Err begin_connections(NetworkPeer *p, NetworkLink link, double now) {
-  for (Talk *t; p->next < p->targets && (t = find_free(p->active, ACTIVE));) {
+  for (Talk *t; p->next < p->targets && (t = find_free(p->active, NETWORK_ACTIVE));) {
     const Target *target = &p->target[p->next];
     *t = (Talk){.fd = -1, .target = p->next++, .deadline = now + NETWORK_CONNECT_LIMIT};
     int error = begin_connection(t, target);
@@ -293,7 +337,7 @@ Err network_peer_advance(NetworkPeer *p, NetworkLink link, double now) {
   if (!p) return ERR_OK;
   accept_visitors(p, now);
   serve_visitors(p, now);
-  for (size_t i = 0; i < ACTIVE; i++) {
+  for (size_t i = 0; i < NETWORK_ACTIVE; i++) {
     Talk *t = &p->active[i];
     if (t->fd < 0) continue;
     const char *why = continue_connection(p, t);
@@ -308,11 +352,14 @@ Err network_peer_advance(NetworkPeer *p, NetworkLink link, double now) {
 int network_peer_poll_for(const NetworkPeer *p, struct pollfd *fds, int room) {
   int count = 0;
   if (!p) return 0;
-  for (size_t i = 0; i < p->listeners && count < room; i++)
+  /* While all places are taken, a connection that waits is no event. */
+  bool has_place = false;
+  for (size_t i = 0; i < VISITORS; i++) has_place = has_place || p->visitor[i].fd < 0;
+  for (size_t i = 0; has_place && i < p->listeners && count < room; i++)
     fds[count++] = (struct pollfd){p->listener[i], POLLIN, 0};
   for (size_t i = 0; i < VISITORS && count < room; i++)
     if (p->visitor[i].fd >= 0) fds[count++] = (struct pollfd){p->visitor[i].fd, POLLIN, 0};
-  for (size_t i = 0; i < ACTIVE && count < room; i++) {
+  for (size_t i = 0; i < NETWORK_ACTIVE && count < room; i++) {
     const Talk *t = &p->active[i];
     if (t->fd >= 0) fds[count++] = (struct pollfd){t->fd, t->is_open ? POLLIN : POLLOUT, 0};
   }
@@ -324,7 +371,7 @@ void network_peer_close(NetworkPeer **peer) {
   if (!p) return;
   for (size_t i = 0; i < p->listeners; i++) close(p->listener[i]);
   for (size_t i = 0; i < VISITORS; i++) close_talk(&p->visitor[i]);
-  for (size_t i = 0; i < ACTIVE; i++) close_talk(&p->active[i]);
+  for (size_t i = 0; i < NETWORK_ACTIVE; i++) close_talk(&p->active[i]);
   mem_free(p->target);
   mem_free(p);
   *peer = NULL;

@@ -100,15 +100,23 @@ static Err begin_proof(NetworkProof *p, const char *wish, const char *prefer) {
   return ERR_OK;
 }
 
+/* Agents answer within SLACK, or, while they connect, within SLACK after the time that they need if
+ * no connection is answered. */
+static double compute_deadline(const NetworkProof *p, double now) {
+  size_t targets = p->missing_ports ? 1 : p->choice.count * (p->count - 1);
+  size_t rounds = (targets + NETWORK_ACTIVE - 1) / NETWORK_ACTIVE;
+  return now + (double)rounds * NETWORK_CONNECT_LIMIT + SLACK;
+}
+
 Err network_proof_begin(NetworkProof **proof, const NetworkMachine *machines, size_t count,
                         const char *wish, const char *prefer, NetworkLink link, double now) {
   *proof = NULL;
   TRY(mem_alloc(proof, 1, sizeof **proof));
   NetworkProof *p = *proof;
   *p = (NetworkProof){.machines = machines, .count = count, .link = link};
-  p->deadline = now + NETWORK_CONNECT_LIMIT + SLACK;
   if (count < 2) return ERR_OK;
   Err err = begin_proof(p, wish, prefer);
+  p->deadline = compute_deadline(p, now);
   if (!err) return ERR_OK;
   ErrRecord record = err_copy();
   network_proof_end(p);
@@ -143,13 +151,14 @@ static Err send_targets(NetworkProof *p, size_t machine, json_t **targets) {
 }
 
 /* Asks a machine to connect to all others over all networks. A connection to a machine that
- * could not listen has already failed. */
+ * could not listen has already failed. Each machine begins with its successor: otherwise all would
+ * connect to the first one at once. */
 static Err ask_to_connect(NetworkProof *p, size_t from) {
   json_t *targets = json_array();
   Err err = ERR_OK;
   for (size_t i = 0; !err && i < p->choice.count * p->count; i++) {
     size_t network = i / p->count;
-    size_t to = i % p->count;
+    size_t to = (from + i % p->count) % p->count;
     if (to == from || p->is_out[network]) continue;
     json_array_append_new(targets, print_target(p, network, from, to));
     if (json_array_size(targets) == TARGETS_AT_ONCE) err = send_targets(p, from, &targets);
@@ -207,7 +216,7 @@ Err network_proof_handle(NetworkProof *p, size_t machine, uint8_t type, const js
   if (type == MSG_NETWORK_RESULT) return take_result(p, machine, body);
   if (type != MSG_NETWORK_PORTS) return refuse_answer(p, machine);
   TRY(take_ports(p, machine, body));
-  p->deadline = now + NETWORK_CONNECT_LIMIT + SLACK;
+  p->deadline = compute_deadline(p, now);
   return ERR_OK;
 }
 

@@ -512,6 +512,97 @@ static void test_network_proof_mute_agent_ends_at_the_deadline(void **state) {
   end_proof(&lab);
 }
 
+/* Silent connections to the listener of machine b, which are there before that of machine a. */
+static void open_strangers(int fd[], int count, int port, bool have_one_address) {
+  struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+  inet_pton(AF_INET, "127.1.0.2", &to.sin_addr);
+  for (int i = 0; i < count; i++) {
+    struct sockaddr_in own = {.sin_family = AF_INET};
+    own.sin_addr.s_addr = htonl(0x7f030001 + (have_one_address ? 0 : (uint32_t)i));
+    fd[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd[i], (struct sockaddr *)&own, sizeof own), 0);
+    assert_int_equal(connect(fd[i], (struct sockaddr *)&to, sizeof to), 0);
+  }
+}
+
+/* The strangers are more than an agent serves at a time. */
+static void check_strangers(bool have_one_address) {
+  enum { STRANGERS = 100 };
+  Lab lab = {0};
+  Case c = {.machine = {"e 127.1.0.1/24 10", "e 127.1.0.2/24 10"}};
+  int fd[STRANGERS];
+  bool is_done = false, are_there = false;
+  lab.count = read_machines(&c, lab.lists, lab.machines);
+  OK(network_proof_begin(&lab.proof, lab.machines, lab.count, NULL, NULL,
+                         (NetworkLink){send_to_agent, &lab}, progress_clock()));
+  while (!is_done) {
+    double now = progress_clock();
+    deliver_to_agents(&lab, now);
+    if (!are_there && lab.head_queue[1]) {
+      const json_t *ports = json_object_get(lab.to_head[1][0].body, "ports");
+      open_strangers(fd, STRANGERS, (int)json_integer_value(json_array_get(ports, 0)),
+                     have_one_address);
+      are_there = true;
+    }
+    OK(deliver_to_head(&lab, now));
+    OK(network_proof_advance(lab.proof, now, &is_done));
+    if (!is_done) wait_for_sockets(&lab);
+  }
+  assert_string_equal(network_proof_result(lab.proof)->cidr, "127.1.0.0/24");
+  end_proof(&lab);
+  for (int i = 0; i < STRANGERS; i++) close(fd[i]);
+}
+
+static void test_network_peer_serves_machines_among_silent_strangers(void **state) {
+  (void)state;
+  check_strangers(false);
+}
+
+static void test_network_peer_serves_machines_beside_one_silent_stranger(void **state) {
+  (void)state;
+  check_strangers(true);
+}
+
+/* ---- many machines ---- */
+
+enum { CROWD = 200 }; /* a machine connects to 199 others, 64 at a time, 5 s each: 20 s */
+
+static Err drop_message(void *context, size_t machine, uint8_t type, json_t *body) {
+  int64_t *number = context;
+  (void)machine;
+  (void)type;
+  *number = json_integer_value(json_object_get(body, "proof"));
+  json_decref(body);
+  return ERR_OK;
+}
+
+/* The time for all connections grows with the number of machines. */
+static void test_network_proof_deadline_grows_with_the_machines(void **state) {
+  (void)state;
+  static NetworkList lists[CROWD];
+  static NetworkMachine machines[CROWD];
+  int64_t number = 0;
+  NetworkProof *proof;
+  bool is_done;
+  for (int i = 0; i < CROWD; i++) {
+    char text[64];
+    snprintf(text, sizeof text, "e 127.1.%d.%d/16 10", i / 100, i % 100 + 1);
+    read_list(&lists[i], text);
+    machines[i] = (NetworkMachine){.name = "machine", .list = &lists[i]};
+  }
+  OK(network_proof_begin(&proof, machines, CROWD, NULL, NULL,
+                         (NetworkLink){drop_message, &number}, 0));
+  for (size_t i = 0; i < CROWD; i++) {
+    json_t *ports = json_pack("{s:I, s:[i]}", "proof", (json_int_t)number, "ports", 1234);
+    OK(network_proof_handle(proof, i, MSG_NETWORK_PORTS, ports, 0));
+    json_decref(ports);
+  }
+  OK(network_proof_advance(proof, 25, &is_done));
+  assert_false(is_done);
+  assert_int_equal(network_proof_advance(proof, 60, &is_done), ERR_WORK);
+  network_proof_end(proof);
+}
+
 static void test_network_proof_preferred_network_is_taken_at_once(void **state) {
   (void)state;
   Lab lab = {0};
@@ -593,6 +684,9 @@ int main(void) {
       cmocka_unit_test(test_network_proof_decoy_that_refuses_is_skipped),
       cmocka_unit_test(test_network_proof_no_connected_network_names_the_pair),
       cmocka_unit_test(test_network_proof_mute_agent_ends_at_the_deadline),
+      cmocka_unit_test(test_network_peer_serves_machines_among_silent_strangers),
+      cmocka_unit_test(test_network_peer_serves_machines_beside_one_silent_stranger),
+      cmocka_unit_test(test_network_proof_deadline_grows_with_the_machines),
       cmocka_unit_test(test_network_proof_preferred_network_is_taken_at_once),
       cmocka_unit_test(test_network_proof_one_machine_needs_none),
       cmocka_unit_test(test_network_proof_hostile_answers_are_refused),

@@ -1,0 +1,252 @@
+/* The supervisor with agents that a test plays. Include after cmocka's needs (support.h). */
+#ifndef TESTS_SUPERVISOR_SUPPORT_H
+#define TESTS_SUPERVISOR_SUPPORT_H
+
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/progress.h"
+#include "launch/machine.h"
+#include "launch/network_proof.h"
+#include "launch/protocol.h"
+#include "launch/supervisor.h"
+#include "support.h"
+
+#define AGENTS 3
+#define INBOX  32
+
+/* A source that yields agents when the test says so. */
+typedef struct {
+  Arrival waiting[AGENTS];
+  int count;
+  int losses;
+} FakeSource;
+
+typedef struct {
+  uint8_t type;
+  json_t *body;
+} Message;
+
+typedef struct {
+  FakeSource from;
+  Source source;
+  Console *console;
+  Supervisor *supervisor;
+  Channel *agent[AGENTS]; /* the agents' ends */
+  NetworkPeer *peer[AGENTS];
+  Message inbox[AGENTS][INBOX]; /* what the agents have received */
+  int received[AGENTS];
+  double now;
+  int signals;
+} Fixture;
+
+UNUSED static int poll_for(void *self, struct pollfd *fds, int room) {
+  (void)self;
+  (void)fds;
+  (void)room;
+  return 0;
+}
+
+UNUSED static Err advance_agents(void *self, double now) {
+  (void)self;
+  (void)now;
+  return ERR_OK;
+}
+
+UNUSED static bool take_arrival(void *self, Arrival *arrival) {
+  FakeSource *f = self;
+  if (!f->count) return false;
+  *arrival = f->waiting[--f->count];
+  return true;
+}
+
+UNUSED static void note_lost(void *self, const char *name, double now) {
+  FakeSource *f = self;
+  (void)name;
+  (void)now;
+  f->losses++;
+}
+
+UNUSED static void close_source(void *self) {
+  (void)self;
+}
+
+UNUSED static const char *const command[] = {"train", "--run", "x"};
+
+UNUSED static Fixture *open_fixture(LaunchSpec spec) {
+  Fixture *f = calloc(1, sizeof *f);
+  assert_non_null(f);
+  f->now = progress_clock();
+  f->source = (Source){.self = &f->from,
+                       .expected = 1,
+                       .poll_for = poll_for,
+                       .advance = advance_agents,
+                       .next = take_arrival,
+                       .lost = note_lost,
+                       .close = close_source};
+  spec.argv = command;
+  spec.args = 3;
+  spec.log_dir = scratch;
+  if (spec.join_timeout <= 0) spec.join_timeout = 60;
+  OK(console_open(&f->console, &(ConsoleSpec){.log_dir = scratch, .is_quiet = true}));
+  OK(supervisor_open(&f->supervisor, &spec, f->console, &f->source, 1));
+  return f;
+}
+
+UNUSED static void close_fixture(Fixture *f) {
+  supervisor_close(f->supervisor);
+  OK(console_close(f->console));
+  for (int i = 0; i < AGENTS; i++) {
+    for (int k = 0; k < f->received[i]; k++) json_decref(f->inbox[i][k].body);
+    network_peer_close(&f->peer[i]);
+    channel_close(f->agent[i]);
+  }
+  free(f);
+}
+
+/* Agent i connects and says what it is. Its address is one of the loopback's. */
+UNUSED static void connect_agent(Fixture *f, int i, const char *version) {
+  int ends[2];
+  Channel *head;
+  NetworkList networks = {.count = 1, .address = {{.card = "lo", .prefix = 8}}};
+  snprintf(networks.address[0].address, sizeof networks.address[0].address, "127.0.0.%d",
+           i + 1);
+  Arrival *a = &f->from.waiting[f->from.count++];
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  OK(channel_open(&head, ends[0], ends[0], "agent"));
+  OK(channel_open(&f->agent[i], ends[1], ends[1], "head"));
+  *a = (Arrival){.channel = head, .is_head = i == 0};
+  snprintf(a->name, sizeof a->name, "host%d", i);
+  OK(protocol_send(f->agent[i], MSG_HELLO,
+                   json_pack("{s:s, s:s, s:s, s:i, s:i, s:o}", "version", version, "host",
+                             a->name, "directory", "/dev/shm/agent", "cores", 4, "gpus", 0,
+                             "networks", network_to_json(&networks))));
+}
+
+UNUSED static Err send_to_head(void *context, size_t machine, uint8_t type, json_t *body) {
+  (void)machine;
+  return protocol_send(context, type, body);
+}
+
+/* Stores the messages for agent i; those of the network's test are answered at once. */
+UNUSED static void receive(Fixture *f, int i) {
+  Frame frame;
+  NetworkLink link = {send_to_head, f->agent[i]};
+  Err err = channel_advance(f->agent[i]);
+  (void)err; /* the supervisor may have closed it */
+  while (channel_next(f->agent[i], &frame)) {
+    json_t *body;
+    OK(protocol_parse(&frame, "head", &body));
+    if (frame.type >= MSG_NETWORK_LISTEN) {
+      OK(network_peer_handle(&f->peer[i], frame.type, body, link, f->now));
+      json_decref(body);
+    } else {
+      assert_in_range(f->received[i], 0, INBOX - 1);
+      f->inbox[i][f->received[i]++] = (Message){frame.type, body};
+    }
+  }
+  OK(network_peer_advance(f->peer[i], link, f->now));
+}
+
+UNUSED static bool advance_all(Fixture *f) {
+  for (int i = 0; i < AGENTS; i++)
+    if (f->agent[i]) receive(f, i);
+  return supervisor_advance(f->supervisor, f->now, f->signals);
+}
+
+/* Waits for the next message for agent i, which must be of this type. */
+UNUSED static json_t *expect(Fixture *f, int i, uint8_t type) {
+  for (double start = progress_clock(); progress_clock() - start < 60;) {
+    advance_all(f);
+    if (!f->received[i]) continue;
+    Message first = f->inbox[i][0];
+    f->received[i]--;
+    memmove(f->inbox[i], f->inbox[i] + 1, (size_t)f->received[i] * sizeof first);
+    if (first.type != type) fail_msg("a message of type %d instead of %d", first.type, type);
+    return first.body;
+  }
+  fail_msg("no message of type %d", type);
+  return NULL;
+}
+
+UNUSED static void expect_only(Fixture *f, int i, uint8_t type) {
+  json_decref(expect(f, i, type));
+}
+
+UNUSED static void expect_nothing(Fixture *f, int i) {
+  for (int turn = 0; turn < 20; turn++) advance_all(f);
+  if (f->received[i]) fail_msg("a message of type %d", f->inbox[i][0].type);
+}
+
+UNUSED static void send_for(Fixture *f, int i, uint8_t type, int generation, int rank,
+                            int status, int signal_number) {
+  OK(protocol_send(f->agent[i], type,
+                   json_pack("{s:i, s:i, s:i, s:i}", "generation", generation, "rank", rank,
+                             "status", status, "signal", signal_number)));
+}
+
+UNUSED static void send_event_step(Fixture *f, int generation, int step) {
+  OK(protocol_send(f->agent[0], MSG_EVENT,
+                   json_pack("{s:i, s:i, s:{s:s, s:i}}", "generation", generation, "rank", 0,
+                             "event", "event", "step", "step", step)));
+}
+
+UNUSED static Err finish(Fixture *f, bool *is_reported) {
+  for (int turn = 0; turn < 1000; turn++)
+    if (advance_all(f)) return supervisor_result(f->supervisor, is_reported);
+  fail_msg("the launch does not end");
+  return ERR_WORK;
+}
+
+/* Machine 0 has been told to begin generation `number`, with all its ranks begun. */
+UNUSED static void begin(Fixture *f, int number, int ranks) {
+  json_t *body = expect(f, 0, MSG_BEGIN);
+  assert_int_equal(protocol_int(body, "generation", 0), number);
+  json_decref(body);
+  if (ranks > 1) expect_only(f, 0, MSG_START);
+  for (int r = 0; r < ranks; r++) send_for(f, 0, MSG_WORKER_BEGAN, number, r, 0, 0);
+}
+
+UNUSED static void confirm_kill(Fixture *f, int number) {
+  expect_only(f, 0, MSG_KILL);
+  send_for(f, 0, MSG_CLEAR, number, 0, 0, 0);
+}
+
+UNUSED static const LaunchSpec two = {.nproc = 1, .min = 1, .max = 2, .max_restarts = 3};
+
+/* Both machines have begun generation `number`, with one rank each. */
+UNUSED static void begin_two(Fixture *f, int number) {
+  for (int i = 0; i < 2; i++) {
+    json_t *body = expect(f, i, MSG_BEGIN);
+    assert_int_equal(protocol_int(body, "generation", 0), number);
+    assert_int_equal(protocol_int(body, "world_size", 0), 2);
+    assert_int_equal(protocol_int(body, "first_rank", -1), i);
+    assert_int_equal(protocol_int(body, "group_rank", -1), i);
+    assert_string_equal(protocol_text(body, "master_addr"), "127.0.0.1");
+    json_decref(body);
+  }
+  expect_only(f, 0, MSG_START);
+  for (int i = 0; i < 2; i++) send_for(f, i, MSG_WORKER_BEGAN, number, i, 0, 0);
+}
+
+UNUSED static Fixture *open_two(void) {
+  Fixture *f = open_fixture(two);
+  connect_agent(f, 0, TRIREME_VERSION);
+  connect_agent(f, 1, TRIREME_VERSION);
+  begin_two(f, 1);
+  return f;
+}
+
+UNUSED static void confirm_kill_on(Fixture *f, int i, int number) {
+  expect_only(f, i, MSG_KILL);
+  send_for(f, i, MSG_CLEAR, number, 0, 0, 0);
+}
+
+UNUSED static void lose_agent(Fixture *f, int i) {
+  channel_close(f->agent[i]);
+  network_peer_close(&f->peer[i]);
+  f->agent[i] = NULL;
+}
+
+#endif

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "launch/cores.h"
 #include "launch/protocol.h"
 
 Err machine_read_hello(Machine *m, const json_t *body) {
@@ -13,8 +14,13 @@ Err machine_read_hello(Machine *m, const json_t *body) {
                    "%s runs trireme %s, this machine %s; install the same version everywhere",
                    m->name, version, TRIREME_VERSION);
   snprintf(m->directory, sizeof m->directory, "%s", protocol_text(body, "directory"));
-  m->cores = (int)protocol_int(body, "cores", 1);
-  m->gpus = (int)protocol_int(body, "gpus", 0);
+  m->cores = (int)protocol_between(body, "cores", 1, CORES_MAX, -1);
+  m->gpus = (int)protocol_between(body, "gpus", 0, MACHINE_RANKS_MAX, -1);
+  if (m->cores < 0 || m->gpus < 0)
+    return err_set(ERR_WORK,
+                   "%s reports an impossible number of cores or GPUs (at most %d and %d); "
+                   "install the same version of trireme everywhere",
+                   m->name, CORES_MAX, MACHINE_RANKS_MAX);
   TRY(network_from_json(&m->networks, json_object_get(body, "networks"), m->name));
   m->has_hello = true;
   return ERR_OK;

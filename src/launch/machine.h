@@ -12,6 +12,8 @@
 #include "launch/network.h"
 #include "launch/source.h"
 
+#define MACHINE_RANKS_MAX 4096 /* ranks on one machine */
+
 typedef struct {
   char name[SOURCE_NAME_MAX]; /* name in messages */
   Channel *channel;

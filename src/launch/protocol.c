@@ -63,6 +63,14 @@ int64_t protocol_int(const json_t *body, const char *name, int64_t missing) {
   return json_is_integer(value) ? (int64_t)json_integer_value(value) : missing;
 }
 
+int64_t protocol_between(const json_t *body, const char *name, int64_t least, int64_t most,
+                         int64_t otherwise) {
+  const json_t *value = json_object_get(body, name);
+  if (!json_is_integer(value)) return otherwise;
+  int64_t number = (int64_t)json_integer_value(value);
+  return number >= least && number <= most ? number : otherwise;
+}
+
 const char *protocol_text(const json_t *body, const char *name) {
   const char *text = json_string_value(json_object_get(body, name));
   return text ? text : "";

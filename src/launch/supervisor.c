@@ -20,6 +20,7 @@
 /* Seconds for workers to save and stop when a machine leaves, which will be gone soon. */
 #define LEAVE_LIMIT 20.0
 #define CLEAR_LIMIT 15.0 /* seconds for an agent to kill its processes */
+#define END_LIMIT   2.0  /* seconds for the agents to exit at the end of the launch */
 #define TICK        200  /* longest wait of the loop in milliseconds */
 
 /* Kills all processes of the generation. */
@@ -131,11 +132,10 @@ static void watch_workers(Supervisor *s, double now) {
 
 static void watch_stop(Supervisor *s, double now) {
   Generation *g = &s->generation;
-  /* No limit: the user may send a second signal. */
-  double limit = s->is_regrouping ? REGROUP_LIMIT : 1e9;
-  for (size_t i = 0; i < s->machines; i++)
-    if (s->is_regrouping && s->machine[i].is_leaving) limit = LEAVE_LIMIT;
-  if (!generation_is_over(g) && !g->has_fault && now - s->phase_start < limit) return;
+  bool is_late = s->is_regrouping && /* otherwise the user may send a second signal */
+                 (now - s->phase_start > REGROUP_LIMIT ||
+                  (s->leave_time > 0 && now - s->leave_time > LEAVE_LIMIT));
+  if (!generation_is_over(g) && !g->has_fault && !is_late) return;
   bool is_done = g->ended_well == g->world;
   s->outcome = is_done             ? OUTCOME_DONE
                : !s->is_regrouping ? OUTCOME_USER
@@ -223,6 +223,7 @@ static void restart_workers(Supervisor *s, double now) {
   }
   s->restarts++;
   s->is_regrouping = false;
+  s->leave_time = 0;
   supervisor_enter(s, PHASE_GATHER, now);
 }
 
@@ -298,16 +299,13 @@ bool supervisor_advance(Supervisor *s, double now, int signals) {
   return s->phase == PHASE_FINISHED;
 }
 
-static Err wait_for_events(Supervisor *s, int signal_fd) {
-  size_t count = 0;
+/* Waits for events of the machines and of the `count` descriptors that are in s->fds already. */
+static Err poll_machines(Supervisor *s, size_t count) {
   int wait = TICK;
-  TRY(mem_grow(&s->fds, &s->fd_capacity, 2 * s->machines + (size_t)s->sources * 64 + 1,
-               sizeof *s->fds));
-  s->fds[count++] = (struct pollfd){.fd = signal_fd, .events = POLLIN};
-  for (int i = 0; i < s->sources; i++)
-    count += (size_t)s->source[i].poll_for(s->source[i].self, s->fds + count, 64);
+  TRY(mem_grow(&s->fds, &s->fd_capacity, count + 2 * s->machines, sizeof *s->fds));
   for (size_t i = 0; i < s->machines; i++) {
     struct pollfd two[2];
+    if (!s->machine[i].channel) continue;
     int n, ms = channel_wait_ms(s->machine[i].channel);
     channel_events(s->machine[i].channel, two, &n);
     for (int k = 0; k < n; k++) s->fds[count++] = two[k];
@@ -316,6 +314,15 @@ static Err wait_for_events(Supervisor *s, int signal_fd) {
   if (poll(s->fds, count, wait) < 0 && errno != EINTR)
     return err_set(ERR_WORK, "poll: %s", strerror(errno));
   return ERR_OK;
+}
+
+static Err wait_for_events(Supervisor *s, int signal_fd) {
+  size_t count = 0;
+  TRY(mem_grow(&s->fds, &s->fd_capacity, (size_t)s->sources * 64 + 1, sizeof *s->fds));
+  s->fds[count++] = (struct pollfd){.fd = signal_fd, .events = POLLIN};
+  for (int i = 0; i < s->sources; i++)
+    count += (size_t)s->source[i].poll_for(s->source[i].self, s->fds + count, 64);
+  return poll_machines(s, count);
 }
 
 /* Watches the signals that end a launch. Batch systems send SIGUSR1 before the time limit.
@@ -374,15 +381,40 @@ Err supervisor_open(Supervisor **out, const LaunchSpec *spec, Console *console, 
   return ERR_OK;
 }
 
-/* Asks the agents to exit. They would also exit when their channel closes. */
-void supervisor_close(Supervisor *s) {
-  if (!s) return;
+/* Sends and reads what is possible now. True: all agents have closed their channels. What they still
+ * send is read, because a TCP connection that is closed with unread bytes is reset, and the agent might
+ * then not read MSG_END. */
+static bool advance_end(Supervisor *s) {
+  bool is_done = true;
+  for (size_t i = 0; i < s->machines; i++) {
+    Machine *m = &s->machine[i];
+    if (!m->channel) continue;
+    bool is_open = channel_advance(m->channel) == ERR_OK;
+    for (Frame f; channel_next(m->channel, &f);) {}
+    if (!is_open) machine_close(m);
+    is_done = is_done && !is_open;
+  }
+  return is_done;
+}
+
+void supervisor_end_agents(Supervisor *s, double limit) {
+  double start = progress_clock();
+  if (s->is_closing) return;
+  s->is_closing = true;
   supervisor_end_proof(s);
+  supervisor_cancel_copy(s);
   for (size_t i = 0; i < s->machines; i++) {
     supervisor_send(&s->machine[i], MSG_END, json_object());
-    Err ignored = channel_advance(s->machine[i].channel);
+    Err ignored = channel_end(s->machine[i].channel);
     (void)ignored; /* a lost agent exits by itself */
   }
+  while (!advance_end(s) && progress_clock() - start < limit)
+    if (poll_machines(s, 0)) return;
+}
+
+void supervisor_close(Supervisor *s) {
+  if (!s) return;
+  supervisor_end_agents(s, END_LIMIT);
   for (size_t i = 0; i < s->machines; i++) machine_close(&s->machine[i]);
   for (int i = 0; i < s->sources; i++) s->source[i].close(s->source[i].self);
   generation_free(&s->generation);

@@ -1,5 +1,7 @@
 /* Events that the supervisor handles: machines that arrive or are lost, and messages of the
  * agents. Depends on supervisor_phase, supervisor_network, supervisor_peer. */
+#include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -50,15 +52,22 @@ static void handle_event(Supervisor *s, Machine *m, const json_t *body, double n
                          protocol_int(event, "rank", -1), protocol_text(event, "text"), now);
 }
 
-static void handle_process_end(Supervisor *s, const json_t *body, double now) {
-  int64_t id = protocol_int(body, "id", 0);
-  int status = (int)protocol_int(body, "status", -1);
-  if (id == ID_MPIRUN) {
-    generation_note_mpirun(&s->generation, status, (int)protocol_int(body, "signal", 0), now);
-    return;
-  }
+static int read_status(const json_t *body) {
+  return (int)protocol_between(body, "status", -1, UINT8_MAX, -1);
+}
+
+static int read_signal(const json_t *body) {
+  return (int)protocol_between(body, "signal", 0, SIGRTMAX, 0);
+}
+
+static void handle_process_end(Supervisor *s, const Machine *m, const json_t *body,
+                               double now) {
+  int64_t id = protocol_between(body, "id", 0, ID_LAST_RSH, 0);
+  int status = read_status(body);
   Machine *first = supervisor_find_machine(s, 0);
-  if (first)
+  if (id == ID_MPIRUN && m == first)
+    generation_note_mpirun(&s->generation, status, read_signal(body), now);
+  if (id >= ID_FIRST_RSH && first)
     supervisor_send(
         first, MSG_RSH_ENDED,
         json_pack("{s:I, s:I, s:i}", "generation", (json_int_t)s->generation.number, "id",
@@ -67,30 +76,32 @@ static void handle_process_end(Supervisor *s, const json_t *body, double now) {
 
 static void handle_current(Supervisor *s, Machine *m, uint8_t type, const json_t *body,
                            double now) {
-  int64_t rank = protocol_int(body, "rank", -1);
+  int rank = (int)protocol_between(body, "rank", 0, INT_MAX, -1);
+  bool is_own_rank = supervisor_find_machine(s, rank) == m;
   switch (type) {
     case MSG_WORKER_BEGAN:
-      generation_note_begin(&s->generation, rank);
+      if (is_own_rank) generation_note_begin(&s->generation, rank);
       return;
     case MSG_WORKER_ENDED:
-      generation_note_end(&s->generation, rank, (int)protocol_int(body, "status", -1),
-                          (int)protocol_int(body, "signal", 0), m->name, now);
+      if (is_own_rank)
+        generation_note_end(&s->generation, rank, read_status(body), read_signal(body), m->name,
+                            now);
       return;
     case MSG_EVENT:
-      handle_event(s, m, body, now);
+      if (is_own_rank) handle_event(s, m, body, now);
       return;
     case MSG_PROCESS_ENDED:
-      handle_process_end(s, body, now);
+      handle_process_end(s, m, body, now);
       return;
-    case MSG_RSH:
-      supervisor_pass_rsh(s, m, body);
+    case MSG_RSH: /* mpirun runs on the first machine */
+      if (supervisor_find_machine(s, 0) == m) supervisor_pass_rsh(s, m, body);
       return;
     case MSG_FAILED:
       generation_note_fault(&s->generation, now, "%s: %s", m->name,
                             protocol_text(body, "text"));
       return;
     case MSG_CLEAR:
-      m->is_clear = true;
+      if (s->phase == PHASE_CLEAR) m->is_clear = true;
       return;
     default:
       return;
@@ -99,9 +110,26 @@ static void handle_current(Supervisor *s, Machine *m, uint8_t type, const json_t
 
 static void handle_leave(Supervisor *s, Machine *m, const json_t *body, double now) {
   char why[400];
+  bool has_workers = m->is_member && s->phase != PHASE_CONNECT;
+  if (m->is_leaving) return;
   m->is_leaving = true;
   snprintf(why, sizeof why, "%s leaves (%s)", m->name, protocol_text(body, "reason"));
-  if (m->is_member) supervisor_regroup(s, why, now);
+  if (has_workers) {
+    s->leave_time = now;
+    supervisor_regroup(s, why, now);
+    return;
+  }
+  console_say(s->console, "%s", why);
+  supervisor_send(m, MSG_END, json_object());
+  if (m->is_member) supervisor_abandon_proof(s, now);
+}
+
+/* Is the output of one of the machine's ranks, or of mpirun or its daemons? */
+static bool is_own_output(Supervisor *s, const Machine *m, const OutputHeader *header) {
+  if (!m->is_member || header->generation != s->generation.number) return false;
+  return header->rank == OUTPUT_OF_MPIRUN ||
+         (header->rank < (uint32_t)s->generation.world &&
+          supervisor_find_machine(s, (int)header->rank) == m);
 }
 
 static Err handle_frame(Supervisor *s, Machine *m, const Frame *f, double now) {
@@ -111,8 +139,7 @@ static Err handle_frame(Supervisor *s, Machine *m, const Frame *f, double now) {
   json_t *body;
   Err err = ERR_OK;
   if (f->type == MSG_OUTPUT) {
-    if (output_parse(f, &header, &bytes, &len) && header.generation == s->generation.number &&
-        (header.rank < (uint32_t)s->generation.world || header.rank == OUTPUT_OF_MPIRUN))
+    if (output_parse(f, &header, &bytes, &len) && is_own_output(s, m, &header))
       console_add(s->console, header.rank, header.stream, bytes, len);
     return ERR_OK;
   }

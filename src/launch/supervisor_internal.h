@@ -61,6 +61,7 @@ struct Supervisor {
   StandingList standing;
   int signals;        /* number of signals received so far */
   bool is_regrouping; /* workers were stopped because machines join or leave */
+  double leave_time;  /* when a member asked to leave; 0: none has */
   Outcome outcome;    /* outcome of the generation that is being killed (PHASE_CLEAR) */
 
   Err result;
@@ -76,10 +77,12 @@ struct Supervisor {
 
   struct pollfd *fds;
   size_t fd_capacity;
+  bool is_closing; /* the agents were told to end */
 };
 
 #define ID_MPIRUN    1    /* id of mpirun in MSG_START */
 #define ID_FIRST_RSH 1000 /* id of a daemon in MSG_START: this number + the id of its MSG_RSH */
+#define ID_LAST_RSH  1000000000
 
 /* In supervisor_phase.c: */
 void supervisor_enter(Supervisor *s, Phase phase, double now);

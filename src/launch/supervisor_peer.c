@@ -27,11 +27,11 @@ static Machine *choose_receiver(Supervisor *s, const Machine *holder) {
   return NULL;
 }
 
+/* A request that cannot be queued now is not counted, so that supervisor_continue_copy repeats it. */
 static void ask_for_parts(Supervisor *s) {
   PeerRelay *r = &s->peer;
-  Machine *from = find_by_channel(s, r->from);
   while (r->id && r->asked < ASKED_MAX && channel_unsent(r->to) < UNSENT_MAX) {
-    supervisor_send(from, PEER_READ, json_pack("{s:I}", "id", (json_int_t)r->id));
+    if (protocol_send(r->from, PEER_READ, json_pack("{s:I}", "id", (json_int_t)r->id))) return;
     r->asked++;
   }
 }
@@ -42,13 +42,16 @@ static void begin_copy(Supervisor *s) {
   Machine *to = from ? choose_receiver(s, from) : NULL;
   r->next_from = NULL;
   if (!to) return;
-  r->id = ++r->last_id;
+  uint32_t id = r->last_id + 1;
+  if (protocol_send(from->channel, PEER_SEND,
+                    json_pack("{s:I, s:s}", "id", (json_int_t)id, "dir", r->next_dir)))
+    return; /* its queue is full: the next copy may be sent again */
+  r->last_id = id;
+  r->id = id;
   r->from = from->channel;
   r->to = to->channel;
   r->number = from->copy;
   r->asked = 0;
-  supervisor_send(from, PEER_SEND,
-                  json_pack("{s:I, s:s}", "id", (json_int_t)r->id, "dir", r->next_dir));
   ask_for_parts(s);
 }
 
@@ -73,7 +76,8 @@ void supervisor_pass_part(Supervisor *s, const Machine *from, const Frame *f) {
   size_t len;
   if (!peer_parse(f, &id, &kind, &bytes, &len) || !id || id != r->id ||
       from->channel != r->from)
-    return; /* the part belongs to a transfer that was cancelled */
+    return;              /* the part belongs to a transfer that was cancelled */
+  if (!r->asked) return; /* the holder sends more than it was asked for */
   r->asked--;
   if (channel_send(r->to, PEER_PART, f->data, f->len)) {
     end_copy(s); /* the receiver is about to be lost */

@@ -216,7 +216,7 @@ static Machine *find_member(Supervisor *s, const char *host) {
 
 void supervisor_pass_rsh(Supervisor *s, Machine *from, const json_t *body) {
   json_int_t generation = (json_int_t)s->generation.number;
-  int64_t id = protocol_int(body, "id", 0);
+  int64_t id = protocol_between(body, "id", 0, ID_LAST_RSH - ID_FIRST_RSH, 0);
   const char *host = protocol_text(body, "host");
   Machine *to = find_member(s, host);
   if (!to) {

@@ -95,33 +95,50 @@ UNUSED static Fixture *open_fixture(LaunchSpec spec) {
 }
 
 UNUSED static void close_fixture(Fixture *f) {
-  supervisor_close(f->supervisor);
-  OK(console_close(f->console));
   for (int i = 0; i < AGENTS; i++) {
     for (int k = 0; k < f->received[i]; k++) json_decref(f->inbox[i][k].body);
     network_peer_close(&f->peer[i]);
     channel_close(f->agent[i]);
   }
+  supervisor_close(f->supervisor);
+  OK(console_close(f->console));
   free(f);
 }
 
+/* What an agent says about its machine. */
+typedef struct {
+  const char *version; /* NULL: this program's */
+  const char *address; /* NULL: 127.0.0.(i + 1) */
+  int64_t cores;       /* 0: 4 */
+  int gpus;
+} Hello;
+
 /* Agent i connects and says what it is. Its address is one of the loopback's. */
-UNUSED static void connect_agent(Fixture *f, int i, const char *version) {
+UNUSED static void connect_agent_as(Fixture *f, int i, Hello hello) {
   int ends[2];
   Channel *head;
   NetworkList networks = {.count = 1, .address = {{.card = "lo", .prefix = 8}}};
-  snprintf(networks.address[0].address, sizeof networks.address[0].address, "127.0.0.%d",
-           i + 1);
+  char *address = networks.address[0].address;
+  size_t room = sizeof networks.address[0].address;
+  snprintf(address, room, "127.0.0.%d", i + 1);
+  if (hello.address) snprintf(address, room, "%s", hello.address);
   Arrival *a = &f->from.waiting[f->from.count++];
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
   OK(channel_open(&head, ends[0], ends[0], "agent"));
   OK(channel_open(&f->agent[i], ends[1], ends[1], "head"));
+  channel_set_heartbeat(f->agent[i], 0.5, 3600); /* the head's channels use the real clock */
   *a = (Arrival){.channel = head, .is_head = i == 0};
   snprintf(a->name, sizeof a->name, "host%d", i);
-  OK(protocol_send(f->agent[i], MSG_HELLO,
-                   json_pack("{s:s, s:s, s:s, s:i, s:i, s:o}", "version", version, "host",
-                             a->name, "directory", "/dev/shm/agent", "cores", 4, "gpus", 0,
-                             "networks", network_to_json(&networks))));
+  OK(protocol_send(
+      f->agent[i], MSG_HELLO,
+      json_pack("{s:s, s:s, s:s, s:I, s:i, s:o}", "version",
+                hello.version ? hello.version : TRIREME_VERSION, "host", a->name, "directory",
+                "/dev/shm/agent", "cores", (json_int_t)(hello.cores ? hello.cores : 4), "gpus",
+                hello.gpus, "networks", network_to_json(&networks))));
+}
+
+UNUSED static void connect_agent(Fixture *f, int i, const char *version) {
+  connect_agent_as(f, i, (Hello){.version = version});
 }
 
 UNUSED static Err send_to_head(void *context, size_t machine, uint8_t type, json_t *body) {

@@ -218,6 +218,65 @@ static void test_relay_lost_holder_ends_the_copy(void **state) {
   close_head(&h);
 }
 
+/* Frames of type 1 for agent i until its queue takes no more. */
+static void fill_queue(Head *h, int i) {
+  static uint8_t frame[CHANNEL_FRAME_MAX];
+  while (channel_send(h->machine[i].channel, 1, frame, sizeof frame) == ERR_OK) {}
+  while (channel_send(h->machine[i].channel, 1, frame, 1) == ERR_OK) {}
+}
+
+/* Lets agent i read the frames of fill_queue; returns how many others there were. */
+static int empty_queue(Head *h, int i) {
+  int others = 0;
+  while (channel_unsent(h->machine[i].channel)) {
+    OK(channel_advance(h->machine[i].channel));
+    OK(channel_advance(h->agent[i]));
+    for (Frame f; channel_next(h->agent[i], &f);) others += f.type != 1;
+  }
+  return others;
+}
+
+static void test_relay_request_that_could_not_be_sent_is_repeated(void **state) {
+  (void)state;
+  Head h;
+  open_head(&h, MACHINES);
+  note_copy(&h, 0, "/m/run-1");
+  uint32_t id = expect(&h, 0, PEER_SEND);
+  assert_int_equal(count_messages(&h, 0, PEER_READ), 4);
+  fill_queue(&h, 0);
+  for (int part = 0; part < 4; part++) pass_part(&h, 0, id, PART_BYTES, 20);
+  assert_int_equal(empty_queue(&h, 0), 0);
+  supervisor_continue_copy(&h.s);
+  assert_int_equal(count_messages(&h, 0, PEER_READ), 4);
+  close_head(&h);
+}
+
+static void test_relay_copy_that_could_not_begin_does_not_block_the_next(void **state) {
+  (void)state;
+  Head h;
+  open_head(&h, MACHINES);
+  fill_queue(&h, 0);
+  note_copy(&h, 0, "/m/run-1");
+  assert_int_equal(empty_queue(&h, 0), 0);
+  note_copy(&h, 0, "/m/run-1");
+  expect(&h, 0, PEER_SEND);
+  assert_int_equal(count_messages(&h, 0, PEER_READ), 4);
+  close_head(&h);
+}
+
+static void test_relay_parts_that_were_not_asked_for_are_dropped(void **state) {
+  (void)state;
+  Head h;
+  open_head(&h, MACHINES);
+  note_copy(&h, 0, "/m/run-1");
+  uint32_t id = expect(&h, 0, PEER_SEND);
+  assert_int_equal(count_messages(&h, 0, PEER_READ), 4);
+  size_t len = PEER_BYTES;
+  for (int part = 0; part < 40; part++) pass_part(&h, 0, id, PART_BYTES, len);
+  assert_in_range(count_messages(&h, 1, PEER_PART), 4, 12);
+  close_head(&h);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_relay_copy_goes_to_the_next_member),
@@ -227,6 +286,9 @@ int main(void) {
       cmocka_unit_test(test_relay_failure_ends_the_copy_and_the_next_is_tried),
       cmocka_unit_test(test_relay_lost_receiver_is_replaced),
       cmocka_unit_test(test_relay_lost_holder_ends_the_copy),
+      cmocka_unit_test(test_relay_request_that_could_not_be_sent_is_repeated),
+      cmocka_unit_test(test_relay_copy_that_could_not_begin_does_not_block_the_next),
+      cmocka_unit_test(test_relay_parts_that_were_not_asked_for_are_dropped),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

@@ -77,14 +77,11 @@ pid_of() {
 @test "a rank that dies is named, whichever it is" {
   need_mpi
   for rank in 0 1 2; do
-    TRIREME_FAULT=die:100:$rank start "die$rank"
-    until_step "die$rank" 100
+    start "die$rank"
+    until_known "die$rank"
+    kill -9 "$(pid_of "die$rank" $rank)"
     ended "die$rank" $child $rank "process [0-9]+ died"
   done
-  start killed
-  until_known killed
-  kill -9 "$(pid_of killed 0)"
-  ended killed $child 0 "process [0-9]+ died"
 }
 
 @test "a rank that hangs or is stopped is named" {

@@ -100,11 +100,13 @@ setup() {
 
 full_disk() {
   local run="$T/disk/run" child i steps code
-  "$TRIREME" train --data "$SET" --run "$run" "${MODEL[@]}" --save-every 10 --log-every 1000 --steps 100000 > "$T/out" 2> "$T/err" 3>&- &
+  "$TRIREME" train --data "$SET" --run "$run" "${MODEL[@]}" --save-every 10 --log-every 1000 --steps 1000000 > "$T/out" 2> "$T/err" 3>&- &
   child=$!
   until_there "$run/checkpoints/latest/training.json" || return 1
-  head -c 20m /dev/zero > "$T/disk/filler" 2> /dev/null
-  failed_twice() { [ "$(grep -c '^warning: .*No space left' "$T/err")" -ge 2 ]; }
+  failed_twice() { # what the run removes makes no room
+    head -c 20m /dev/zero >> "$T/disk/filler" 2> /dev/null
+    [ "$(grep -c '^warning: .*No space left' "$T/err")" -ge 2 ]
+  }
   until_true failed_twice || return 1 # it continued after the first failure
   kill -USR1 $child
   code=0

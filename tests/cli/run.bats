@@ -174,7 +174,7 @@ refused() {
 }
 
 @test "a run directory moved during training ends it with an error, and can be resumed at its new place" {
-  train 1 "$T/run" --steps 20000 --save-every 2 > "$T/out" 2>&1 &
+  train 1 "$T/run" --steps 1000000 --save-every 2 > "$T/out" 2>&1 3>&- &
   pid=$!
   until [ -e "$T/run/checkpoints/latest" ] || ! kill -0 $pid; do sleep 0.05; done
   mv "$T/run" "$T/moved"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# train --auto-resume: one command that begins a run or continues it, wherever it was killed.
-# Restarts in the log and in the metrics.
+# train --auto-resume: one command that begins a run or continues it, no matter when it was
+# killed. Also: restarts in the log and in the metrics.
 bats_require_minimum_version 1.5.0
 
 load ../ranks/support
@@ -14,7 +14,7 @@ setup() {
   unset TRIREME_RESTART_COUNT TRIREME_RESTART_REASON SLURM_RESTART_COUNT
 }
 
-# auto RUN [OPTION…]: one process.
+# auto RUN [OPTION…]: trains with --auto-resume, in one process.
 auto() {
   local run=$1
   shift

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# The table of bench train: where the time of a step goes, on the CPU and on a device with
-# timestamps, here a plug-in whose GPU is this CPU.
+# The table of bench train: the time of each kind of operation, on the CPU and on a fake GPU with
+# timestamps (a plug-in that computes on the CPU).
 
 load ../ranks/support
 
@@ -17,8 +17,7 @@ bench() {
   "$TRIREME" bench train --preset tiny --vocab-size 200 --lengths "$BATS_FILE_TMPDIR/lengths" --steps 2 --batch-tokens 256 --threads 1 --quiet "$@"
 }
 
-# parts: the names and calls in the JSON, after checking that the figures agree with each
-# other.
+# parts: checks that the figures in the JSON are consistent; prints names and numbers of calls.
 parts() {
   perl -MJSON::PP -e 'undef $/; $j = decode_json(<STDIN>); $p = $j->{parts}; $step = $p->{step}{ms}; $sum = 0;
     sub about { my ($a, $b) = @_; abs($a - $b) <= 1e-3 * (abs($a) + abs($b)) }
@@ -67,8 +66,8 @@ parts() {
   [ "$(wc -l < "$BATS_TEST_TMPDIR/cuda")" -eq 13 ]
 }
 
-# gigabytes DIR [OPTION…]: the memory of a training with the plug-in in DIR; small batches
-# and a large vocabulary, so that weights take most of it.
+# gigabytes DIR [OPTION…]: prints the memory of a training run with the plug-in in DIR. Batches
+# are small and the vocabulary is large, so that weights need most of the memory.
 gigabytes() {
   local plugins=$1
   shift
@@ -80,11 +79,12 @@ gigabytes() {
 @test "bench train: the memory is all that the device allocates, the bf16 copy of the weights and its own included" {
   TRIREME_PLUGIN_PATH=$(dirname "$TRIREME") BATS_FILE_TMPDIR=$BATS_TEST_TMPDIR \
     make_gpu -Dtrireme_backend_cuda=fake_open "$BATS_TEST_DIRNAME/../device/fake_memory.c"
-  asked=$(gigabytes "$BATS_FILE_TMPDIR/plugins" --device cuda) # its free memory never changes
+  # This GPU always reports the same free memory.
+  asked=$(gigabytes "$BATS_FILE_TMPDIR/plugins" --device cuda)
   fp32=$(gigabytes "$BATS_TEST_TMPDIR/plugins" --device cuda)
   bf16=$(gigabytes "$BATS_TEST_TMPDIR/plugins" --device cuda --precision bf16)
   cpu=$(gigabytes "$BATS_FILE_TMPDIR/plugins" --device cpu)
-  # 10 MB of working memory; and 2 bytes per weight more than in fp32, less what activations
+  # 10 MB of working memory, plus 2 bytes per weight more than in fp32, minus what activations
   # save.
   echo "asked $asked, fp32 $fp32, bf16 $bf16, cpu $cpu"
   perl -e '($asked, $fp32, $bf16, $cpu) = @ARGV; $n = 20000 * 128 * 2e-9;
@@ -107,7 +107,7 @@ gigabytes() {
 
 bench_of() { "$TRIREME" bench "$@"; }
 
-# value OPTION: a valid value of the option.
+# value OPTION: prints a valid value of the option.
 value() {
   case $1 in
     allreduce-transport) echo host ;;
@@ -120,7 +120,7 @@ value() {
   esac
 }
 
-# takes BENCH OPTION: the bench accepts the option, and ends at once for another reason.
+# takes BENCH OPTION: asserts that the benchmark accepts the option and fails for another reason.
 takes() {
   local end=()
   if [ "$1" = allreduce ]; then end=(--device none); fi
@@ -163,7 +163,8 @@ takes() {
   echo "steps = 1" > "$BATS_TEST_TMPDIR/conf"
   run "$TRIREME" bench allreduce --device cpu --config "$BATS_TEST_TMPDIR/conf"
   [ "$status" -eq 2 ]
-  echo "d-model = 8" > "$BATS_TEST_TMPDIR/conf" # an option of another command: a file may serve several
+  # A config file may contain options of other commands.
+  echo "d-model = 8" > "$BATS_TEST_TMPDIR/conf"
   run bench --device cpu --config "$BATS_TEST_TMPDIR/conf"
   [ "$status" -eq 0 ]
 }

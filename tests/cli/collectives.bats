@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
-# Gradient all-reduce between GPUs, tested without one: a plug-in whose GPUs are this CPU, and in
-# place of NCCL a transport in shared memory. And bench allreduce.
+# Gradient all-reduce between GPUs, tested without a GPU: a plug-in with fake GPUs that compute on
+# the CPU, and a shared-memory transport instead of NCCL. Also bench allreduce.
 
-bats_require_minimum_version 1.5.0 # run -1, run !
+bats_require_minimum_version 1.5.0  # for run -1 and run !
 load ../ranks/transport
 
 @test "GPU to GPU and through the host: the same sums, sharded or not, in fp32 and bf16, in small buckets and one" {
@@ -21,7 +21,7 @@ load ../ranks/transport
     done
     run -1 cmp -s "$T/nccl$n/checkpoints/latest/weights.safetensors" "$T/nccl${n}allreducedtypebf16/checkpoints/latest/weights.safetensors"
   done
-  # Resumed with the other transport.
+  # The run is resumed with the other transport.
   run say 2 "$T/host2" --resume --steps 9 --allreduce-transport nccl
   [ "$status" -eq 0 ]
   run say 2 "$T/nccl2" --resume --steps 9 --allreduce-transport host
@@ -41,7 +41,7 @@ load ../ranks/transport
 
 @test "auto prints why it uses the host; nccl that is not available is an error with a remedy" {
   need_mpi
-  # what TEXT REMEDY [OPTION…]
+  # what TEXT REMEDY [OPTION…]: nccl is refused with this reason and this remedy
   what() {
     local text=$1 remedy=$2
     shift 2
@@ -67,8 +67,8 @@ load ../ranks/transport
 
 @test "a dry run's traffic: gradients in the dtype of the all-reduce both ways, a sharded optimizer's weights in fp32" {
   need_mpi
-  # traffic PER_MILLE [OPTION…]: bytes that each of two ranks sends, in 1/1000 of an fp32
-  # gradient.
+  # traffic PER_MILLE [OPTION…]: checks the bytes that each of two ranks sends, in 1/1000 of an
+  # fp32 gradient.
   traffic() {
     local share=$1 of
     shift
@@ -88,7 +88,7 @@ load ../ranks/transport
   grep -q '^ranks .*, gradients all-reduced in bf16' <<< "$output"
   traffic 750 --allreduce-dtype bf16 --shard-optimizer
   grep -q '^ranks .*, gradients all-reduced in bf16, optimizer state sharded' <<< "$output"
-  traffic 1500 --reproducible # three micro-batches are two rounds
+  traffic 1500 --reproducible  # three micro-batches on two ranks are two rounds
   traffic 1000 --reproducible --allreduce-dtype bf16 --shard-optimizer
 }
 
@@ -98,7 +98,7 @@ load ../ranks/transport
   [ "$(figures allocations "$T/two" | tail -n +2 | sort -u)" = 0 ]
 }
 
-# rows: the sizes in the JSON of a bench, after checking the fields of every row.
+# rows: checks the members of every row in the JSON of a bench; prints the sizes.
 rows() {
   perl -MJSON::PP -e 'undef $/; $j = decode_json(<STDIN>); $n = $j->{ranks}; print "$j->{way} $n\n";
     for (@{$j->{sizes}}) {

@@ -1,17 +1,18 @@
 #!/usr/bin/env bats
-# A transport between GPUs that stalls or breaks: the run ends with one line of error. These tests mostly
-# wait, without using a core.
+# A transport between GPUs that stalls or breaks: the run ends with one error line. These tests
+# mostly wait and use no core.
 
 load ../ranks/transport
 
 @test "a rank that dies or hangs while others wait for its gradients is reported in one line, soon" {
   need_mpi
-  for what in die hang; do # the last heartbeat of a rank that dies may be older than step 3
+  # The last heartbeat of a rank that dies may have been sent before step 3.
+  for what in die hang; do
     rm -f "$T/aborted"
     FAKE_COMM_ABORTED=$T/aborted TRIREME_FAULT=$what:3:1 run say 2 "$T/$what" --steps 20 --rank-timeout 2s
     failed_in_time
     one_error "rank 1 on .*: process [0-9]* died; .*\|rank 1 on .*: alive, but no progress for .* last reported: step 3"
-    [ "$(head -n 1 "$T/aborted")" -eq 0 ] # rank 0 aborted its operations
+    [ "$(head -n 1 "$T/aborted")" -eq 0 ]  # rank 0 has aborted its NCCL operations
   done
 }
 
@@ -27,13 +28,14 @@ load ../ranks/transport
 
 @test "an all-gather of the weights that fails or stalls is reported, and no healthy rank is blamed" {
   need_mpi
-  # In the first step, before a usual step time is known; in the third; in the last.
+  # The transport stalls in the first step, before a step has been timed; in the third; in the
+  # last.
   ways=("--steps 200 --bucket-size 16k" "--steps 200" "--steps 3")
-  noticed=(1 3 3) # reported by the next step, or by the checkpoint
+  noticed=(1 3 3)  # the next step or the checkpoint reports it
   for i in 0 1 2; do
     { FAKE_COMM_STUCK=gather:2 say 2 "$T/stuck$i" --shard-optimizer ${ways[i]} --rank-timeout 2s > "$T/said$i" || echo $? > "$T/status$i"; } &
   done
-  wait # all at the same time: each takes ten times the rank timeout
+  wait  # in parallel, because each takes ten times the rank timeout
   for i in 0 1 2; do
     status=$(cat "$T/status$i") output=$(cat "$T/said$i")
     failed_in_time

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# train --peer-checkpoint: copies of the state in memory, and the run that continues from them.
+# train --peer-checkpoint: in-memory copies of the training state, and runs that continue from
+# them.
 bats_require_minimum_version 1.5.0
 
 load ../ranks/support
@@ -18,7 +19,7 @@ teardown() {
   if [ -n "${child:-}" ]; then kill -9 "$child" 2> /dev/null || true; fi
 }
 
-# copy_step: the step of the copy; 0 without one.
+# copy_step: prints the step of the copy; 0 if there is none.
 copy_step() {
   local name
   name=$(readlink "$T"/mem/run-*/checkpoints/latest 2> /dev/null || true)
@@ -28,7 +29,7 @@ copy_step() {
 
 has_copy_of() { [ "$(copy_step)" -ge "$1" ]; }
 
-# kill_run RUN: kills its ranks, mpirun first, so that none is told of the end of another.
+# kill_run RUN: kills its ranks, mpirun first, so that no rank learns that another has ended.
 kill_run() {
   kill -9 "$child"
   wait "$child" 2> /dev/null || true
@@ -39,8 +40,8 @@ kill_run() {
   until_true has_gone "$1"
 }
 
-# lose N RUN STEP FAULT [OPTION…]: trains on N ranks with a fault that stops the run, waits for a copy of STEP
-# or later, and kills all ranks.
+# lose N RUN STEP FAULT [OPTION…]: trains on N ranks with a fault that stops the run, waits for a
+# copy of STEP or a later step, and kills all ranks.
 lose() {
   local n=$1 run=$2 step=$3 fault=$4
   shift 4
@@ -51,7 +52,7 @@ lose() {
   kill_run "$run"
 }
 
-# member NAME DIR: a value of its training.json.
+# member NAME DIR: prints a value of DIR/training.json.
 member() {
   perl -MJSON::PP -0777 -ne 'BEGIN { $f = shift } print decode_json($_)->{$f}' "$1" "$2/training.json"
 }
@@ -95,7 +96,7 @@ member() {
 @test "a checkpoint that was due at the step of the copy is written, and its validation counts" {
   options=(--save-every 100 --valid-every 6 --beam-size 1 --samples 0 --steps 8)
   train 1 "$T/whole" "${options[@]}"
-  # The checkpoint of step 6 is never complete, so neither is its validation.
+  # The checkpoint of step 6 never completes, and neither does its validation.
   lose 1 "$T/run" 6 hang:save:1 "${options[@]}" --peer-checkpoint 6
   [ ! -e "$T/run/checkpoints/latest" ]
   train 1 "$T/run" "${options[@]}" --auto-resume
@@ -110,7 +111,7 @@ member() {
   options=(--save-every 5 --steps 14)
   TRIREME_FAULT=nan:7:0 train 1 "$T/whole" "${options[@]}"
   has_rolled_back() { [ "$(member rollbacks "$T"/mem/run-*/checkpoints/latest 2> /dev/null || true)" = 1 ]; }
-  # No other copy is due: this is the one of the roll-back itself.
+  # No other copy is due, so this copy was made by the roll-back.
   TRIREME_FAULT=nan:7:0,hang:9:0 train 1 "$T/run" "${options[@]}" --auto-resume --peer-checkpoint 100 > "$T/lost.out" 2>&1 3>&- &
   child=$!
   until_true has_rolled_back
@@ -124,7 +125,7 @@ member() {
 @test "a copy that is older than the run's checkpoint is not used" {
   lose 1 "$T/run" 4 hang:5:0 --steps 8 --save-every 100 --peer-checkpoint 4
   train 1 "$T/run" --resume --steps 6
-  run ! grep -q "resume   step" "$T/run/log.txt" # --resume uses no copies
+  run ! grep -q "resume   step" "$T/run/log.txt"  # --resume does not use copies
   train 1 "$T/run" --auto-resume --steps 8
   grep -q "resume   step 6, no best" "$T/run/log.txt"
 }

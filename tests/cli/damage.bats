@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 bats_require_minimum_version 1.5.0
-# A data set that was damaged after it was made: no wrong byte is ever used, and the error
+# Data sets that were damaged after they were written: damage is always detected, and the error
 # names the file and the offset.
 
 setup_file() {
@@ -18,7 +18,8 @@ setup() {
   shard=train-00001.tok
 }
 
-# refused WORD…: with and without --verify; one line, exit status 1, each word in it.
+# refused WORD…: inspect fails with and without --verify, with exit status 1 and one line that
+# contains each word.
 refused() {
   local option
   for option in --verify --no-verify; do
@@ -36,7 +37,7 @@ flip() {
   perl -e 'open F, "+<", $ARGV[0] or die; seek F, $ARGV[1], 0; read F, $c, 1; seek F, $ARGV[1], 0; print F chr(ord($c) ^ 4)' "set/$1" "$2"
 }
 
-# field FILE OFFSET: the 64-bit field at OFFSET of its header.
+# field FILE OFFSET: prints the 64-bit field at OFFSET of the header.
 field() {
   perl -e 'open F, "<", $ARGV[0]; seek F, $ARGV[1], 0; read F, $c, 8; print unpack "Q<", $c' "set/$1" "$2"
 }
@@ -54,7 +55,7 @@ restore() {
 
 @test "a flipped bit anywhere in a shard is refused with its offset" {
   size=$(stat -c %s set/$shard)
-  index=$(field $shard 128) # of the first column, whose directory entry begins at byte 64
+  index=$(field $shard 128)  # the first column, whose directory entry begins at byte 64
   payload=$(field $shard 56)
   [ "$payload" -gt "$index" ]
   [ "$size" -gt "$payload" ]
@@ -62,7 +63,7 @@ restore() {
     flip $shard "$offset"
     refused "set/$shard"
     if [ "$offset" -ge 64 ]; then
-      # The block that holds the byte, or the table with its checksum.
+      # The error names the block that holds the byte, or the table with its checksum.
       place=$(echo "$output" | sed -n 's/.*between bytes \([0-9]*\) and \([0-9]*\) .*/\1 \2/p; s/.*damaged at byte \([0-9]*\):.*/\1 -/p')
       [ -n "$place" ]
       first=${place% *} last=${place#* }
@@ -113,7 +114,7 @@ restore() {
   [ "$status" -eq 1 ]
   [[ "$output" == *"set/$shard"* ]]
   restore $shard
-  cp set/valid.tok set/$shard # undamaged, but of another data set
+  cp set/valid.tok set/$shard  # the file is undamaged, but belongs to another data set
   refused "set/$shard" "does not belong"
   restore $shard
   rm set/train.order
@@ -125,7 +126,8 @@ restore() {
   refused "there is no data set set"
 }
 
-# untrainable WORD…: train refuses the data set with these words, before the run begins.
+# untrainable WORD…: train refuses the data set, before the run begins, with an error that
+# contains these words.
 untrainable() {
   run "$TRIREME" train --device cpu --data set --run run --preset tiny --steps 1 --batch-tokens 64 --quiet
   [ "$status" -eq 1 ]
@@ -239,13 +241,13 @@ untrainable() {
   refused "set/dataset.json" "'pairs'"
   edit 's/"sha256": "[0-9a-f]*"/"sha256": "short"/'
   refused "set/dataset.json" "'sha256'"
-  edit 's/"vocab": 100/"vocab": 101/' # contradicts the shards
+  edit 's/"vocab": 100/"vocab": 101/'  # the number contradicts the shards
   refused "set/"
   perl -0pe 's/("train": \{\n *"lines": \d+,\n *"pairs": )\d+/${1}7/' "$json" > set/dataset.json
   refused "set/dataset.json" "pairs, not 7; prepare the data set again"
 }
 
-# manifest SED: edits the manifest; dataset.json then has its new length and hash.
+# manifest SED: edits the manifest and updates its length and hash in dataset.json.
 manifest() {
   restore shards.manifest
   restore dataset.json
@@ -313,8 +315,7 @@ name_manifest() {
   [ "$status" -eq 0 ]
 }
 
-# shown WORDS: the last output has them, and no control characters that a terminal would
-# interpret.
+# shown WORDS: the last output contains the words, and no terminal control characters.
 shown() {
   [[ "$output" == *"$1"* ]]
   run ! grep -q $'[\x01-\x08\x0b-\x1f\x7f]' <<< "$output"
@@ -361,8 +362,8 @@ shown() {
   shown 'in r\x1b[2J\n\xff/average'
 }
 
-# break_rules FILE: makes eight units of the normalization trie point outside; prints their
-# offset.
+# break_rules FILE: makes eight units of the normalization trie point outside the trie; prints
+# their offset.
 break_rules() {
   perl -e 'local $/; open F, "+<", $ARGV[0]; binmode F; $_ = <F>; $at = index $_, "nmt_nfkc"; die if $at < 0;
     $at += 8 + 1 + 3 + 4; seek F, $at, 0; print F "\xff\xff\xff\x7f" x 8' "$1"
@@ -385,8 +386,8 @@ break_rules() {
   untrainable "set/tokenizer.model" "rules are damaged at byte"
 }
 
-# truncated_while_training FILE: truncates it to 100 bytes during a training that has done
-# steps.
+# truncated_while_training FILE: truncates the file to 100 bytes during a training run that has
+# completed steps.
 truncated_while_training() {
   "$TRIREME" train --device cpu --data set --run run --preset tiny --batch-tokens 256 --steps 1000000 --valid-every 0 \
     --save-every 100000 --log-every 1 > out 2> err 3>&- &
@@ -422,7 +423,7 @@ truncated_while_training() {
   done
 }
 
-# every_id N: sets all ids of all training shards to N, with correct checksums.
+# every_id N: sets all token ids of all training shards to N, with correct checksums.
 every_id() {
   local file
   for file in set/train-*.tok; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 bats_require_minimum_version 1.5.0
-# A model that was damaged after it was made, or made to do harm: `translate` refuses it
-# with file and offset, before it allocates memory for sizes that the file only claims.
+# Models that were damaged after they were written, or are malicious: `translate` refuses them,
+# naming file and offset, before it allocates memory for sizes that the file claims.
 
 setup_file() {
   cd "$BATS_FILE_TMPDIR"
@@ -18,7 +18,8 @@ setup() {
   cp -rL "$BATS_FILE_TMPDIR/run/checkpoints/latest" checkpoint
 }
 
-# refused DIR WORD…: exit status 1, one line, no translation, each word in it.
+# refused DIR WORD…: translate fails with exit status 1 and one line that contains each word,
+# without output.
 refused() {
   local dir=$1
   shift
@@ -36,8 +37,8 @@ flip() {
   perl -e '$f = shift; for $o (@ARGV) { open F, "+<", $f or die; seek F, $o, 0; read F, $c, 1; seek F, $o, 0; print F chr(ord($c) ^ 1); close F }' "$@"
 }
 
-# in_memory KB COMMAND…: limits the address space, except under the address sanitizer, which
-# needs all of it.
+# in_memory KB COMMAND…: limits the address space; not under the address sanitizer, which reserves
+# a very large one.
 in_memory() {
   if grep -q __asan_init "$TRIREME"; then
     run --separate-stderr "${@:2}"
@@ -46,12 +47,12 @@ in_memory() {
   fi
 }
 
-# old: replaces model.json by one of a version without checksums.
+# old: replaces model.json with one of version 1, which has no checksums.
 old() {
   perl -0pi -e 's/"version": 2/"version": 1/; s/\s*"checksum": "[^"]*",//; s/,\s*"files": \{.*?\}\s*\}\s*(?=\})//s' "$1/model.json"
 }
 
-# header PERL-CODE: changes the header of the weights, in $_, by the code.
+# header PERL-CODE: changes the header of the weights file, $_, with the code.
 header() {
   perl -e 'my $code = shift; local $/; open F, "<", "model/weights.safetensors"; binmode F; $all = <F>;
     $n = unpack "Q<", $all; $_ = substr $all, 8, $n; $data = substr $all, 8 + $n; eval $code; die $@ if $@;

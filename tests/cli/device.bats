@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# --device and --precision from the command line. The result is the same on machines with
-# and without a GPU: a plug-in that cannot be loaded comes first in the search path.
+# --device and --precision on the command line. The results do not depend on the machine's GPUs,
+# because a plug-in that cannot be loaded is first in the search path.
 
 setup() {
   T=$BATS_TEST_TMPDIR
@@ -61,7 +61,7 @@ bench() {
     run bench --device cpu --precision $precision
     [ "$status" -eq 2 ]
     [[ "$output" =~ "--precision fp32 or bf16" ]]
-    run bench --precision $precision # auto selects the CPU here
+    run bench --precision $precision  # auto selects the CPU here
     [ "$status" -eq 2 ]
   done
 }
@@ -88,7 +88,7 @@ bench() {
   local built=${TRIREME%/*}
   [ -f "$built/libtrireme-cuda.so" ] || skip 'it was not built here'
   TRIREME_PLUGIN_PATH=$built run bench --device cuda
-  if [ "$status" -ne 0 ]; then # a message of the library itself, so it was loaded
+  if [ "$status" -ne 0 ]; then  # the error is from the library, so the library was loaded
     [[ "$output" =~ "the NVIDIA driver is missing"|"there is no NVIDIA GPU here" ]]
   fi
 }

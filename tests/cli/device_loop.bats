@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# The training loop on a device, tested without one: a plug-in whose GPUs are this CPU.
+# The training loop on a GPU, tested without one: a plug-in with fake GPUs that compute on the
+# CPU.
 
 load ../ranks/support
 
@@ -13,7 +14,7 @@ setup() {
   export TRIREME_PLUGIN_PATH="$BATS_FILE_TMPDIR/plugins"
 }
 
-# say N RUN [OPTION…]: like train, but with its output.
+# say N RUN [OPTION…]: like train, but prints the output.
 say() {
   local n=$1 run=$2
   shift 2
@@ -54,7 +55,8 @@ say() {
   [[ "$output" =~ "rank 0 on cuda:1, rank 1 on cuda:1" && "$output" =~ "(ranks 0 and 1 share a GPU)" ]]
 }
 
-# mixed RUN [OPTION…]: rank 0 on the CPU, rank 1 on a GPU, and gradients in many buckets.
+# mixed RUN [OPTION…]: trains with rank 0 on the CPU and rank 1 on a GPU, with gradients in many
+# buckets.
 mixed() {
   local run=$1
   shift
@@ -70,7 +72,7 @@ mixed() {
     mixed "$T/mixed$name" --steps 5 --clip-norm 0.5 $way
     same_state "$T/equal$name" "$T/mixed$name"
   done
-  # and those of one process, with --reproducible
+  # the same bits as one process, with --reproducible
   train 1 "$T/one" --device cpu --steps 5 --clip-norm 0.5 --reproducible
   same_state "$T/one" "$T/mixedreproducible"
 }
@@ -82,9 +84,8 @@ mixed() {
   [ $(($(cat "$T/30") - $(cat "$T/10"))) -eq 20 ]
 }
 
-# planned: bytes on the GPU that the line `memory` of the run prints, without the GEMM
-# workspace and the libraries. Each part is printed rounded, so it may be half its last
-# digit more.
+# planned: prints the bytes of GPU memory in the log line `memory`, without the GEMM workspace and
+# the libraries. Each figure is rounded, so half a unit of its last digit is added.
 planned() {
   perl -ne 'next unless s/^.*memory   .* on the GPU: //;
     s/GEMM workspace and libraries [^,]*//;
@@ -96,13 +97,14 @@ planned() {
 }
 
 @test "the memory of validations is planned, and allocated before the first step" {
-  # Few sentences, one of them empty, one with more tokens than max_positions.
+  # A validation set with few sentences: an empty one, and one with more tokens than
+  # max_positions.
   (head -n 60 "$SET/valid.src"; echo; head -n 90 "$SET/valid.src" | tr '\n' ' '; echo) > "$T/valid.src"
   (head -n 60 "$SET/valid.ref"; echo; echo "lang") > "$T/valid.ref"
   "$TRIREME" prepare --quiet --train "$SET"/valid.{src,ref} --valid "$T"/valid.{src,ref} \
     --tokenizer "$SET/tokenizer.model" --out "$T/few" > /dev/null
   SET="$T/few"
-  # An untrained model ends no sentence: its hypotheses reach the maximal length.
+  # An untrained model never predicts eos, so its hypotheses reach the maximum length.
   ways=("" "--beam-size 1 --average-checkpoints 2" "--ema-decay 0.9 --batch-tokens 2048")
   if is_sanitized; then ways=("${ways[1]}"); fi
   for more in "${ways[@]}"; do
@@ -112,10 +114,11 @@ planned() {
     [ "$status" -eq 0 ]
     read -r peak late < "$T/memory"
     [ "$late" -eq 0 ]
-    # All memory is planned, and no more than is needed.
+    # The plan covers all memory, and no more than is needed.
     [ "$peak" -le "$(planned)" ]
     [ $((peak * 100)) -ge $(($(planned) * 97)) ]
-    case $more in *2048*) continue ;; esac # sums over many rows differ from the CPU's in the last bits
+    # Sums over many tokens differ from the CPU's in the last bits.
+    case $more in *2048*) continue ;; esac
     train 1 "$T/cpu$name" --device cpu "${way[@]}"
     same_state "$T/cpu$name" "$T/gpu$name"
     cmp <(figures valid_bleu "$T/cpu$name") <(figures valid_bleu "$T/gpu$name")
@@ -139,7 +142,8 @@ planned() {
     [ "$made" -ge 1 ]
     [ "$made" -le 9 ]
     [ "$left" -eq 0 ]
-    case $way in # a step is one graph, or three and one for the update
+    # A step is one graph, or one for each of three micro-batches and one for the update.
+    case $way in
       *"micro-batches 1"*)
         [ "$replayed" -ge 30 ]
         [ "$replayed" -lt 40 ]
@@ -161,8 +165,8 @@ planned() {
     TRIREME_FAULT=nan:7:0,nan:12:0 train 1 "$T/parts$micro" --device cuda --steps 20 "${way[@]}" --resume
     same_state "$T/cpu$micro" "$T/parts$micro"
   done
-  # Without loss scaling it is a divergence: the run returns to the last checkpoint and
-  # continues.
+  # Without loss scaling an overflow is a divergence: the run rolls back to the last checkpoint
+  # and continues.
   TRIREME_FAULT=nan:7:0 train 1 "$T/back" --device cuda --steps 12 --micro-batches 1 --save-every 5
   TRIREME_FAULT=nan:7:0 train 1 "$T/back-cpu" --device cpu --steps 12 --micro-batches 1 --save-every 5
   same_state "$T/back" "$T/back-cpu"
@@ -197,7 +201,7 @@ planned() {
   loss=$(sed 's/.*"loss": \([^,]*\).*/\1/' <<< "$output")
   FAKE_GRAPH=0 run bench --device cuda --precision fp32 --json
   [[ "$output" =~ "\"graphs\": 0" && "$output" =~ "\"loss\": $loss," ]]
-  if is_sanitized; then return; fi # the CPU is tested in bench.bats
+  if is_sanitized; then return; fi  # bench.bats tests the CPU
   run bench --device cpu --precision fp32
   [ "$status" -eq 0 ]
   [[ "$output" =~ "target tokens/s" && ! "$output" =~ "graphs" ]]
@@ -209,16 +213,16 @@ planned() {
   [[ "$output" =~ "with batches of 32768 tokens a side, and the GPU has 2.0 GB free; pass --batch-tokens "([0-9]+)", or auto" ]]
   rows=${BASH_REMATCH[1]}
   [ ! -e "$T/run" ]
-  # Exactly this many fit, not 256 more.
+  # This batch size fits, and one that is 256 larger does not.
   FAKE_FREE=2000000000 run say 1 "$T/run" --dry-run --device cuda --d-model 512 --ffn-dim 2048 --heads 8 --batch-tokens "$rows"
   [ "$status" -eq 0 ]
   [[ "$output" =~ "memory   fits: " ]]
   FAKE_FREE=2000000000 run say 1 "$T/run" --dry-run --device cuda --d-model 512 --ffn-dim 2048 --heads 8 --batch-tokens $((rows + 256))
-  [ "$status" -eq 1 ] # after the whole plan, in one line
+  [ "$status" -eq 1 ]  # the error comes after the whole plan, in one line
   [[ "$output" =~ "time     " && ! "$output" =~ "memory   fits: " ]]
   [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ]
   [[ "${lines[-1]}" =~ ^"trireme: the run does not fit into memory: ".*"pass --batch-tokens $rows, or auto"$ ]]
-  # Two ranks on one GPU have half of its memory each.
+  # Two ranks on one GPU get half of its memory each.
   if has_mpi; then
     FAKE_FREE=2000000000 run say 2 "$T/run" --device cuda --d-model 512 --ffn-dim 2048 --heads 8 --batch-tokens "$rows"
     [ "$status" -ne 0 ]
@@ -229,7 +233,7 @@ planned() {
     [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ]
     grep -q '^trireme: rank 0 on .*: the run does not fit into memory: .*, or auto$' <<< "$output"
   fi
-  # The model alone is too large.
+  # The model alone does not fit.
   FAKE_FREE=100000000 run say 1 "$T/run" --device cuda
   [ "$status" -eq 1 ]
   [[ "$output" =~ "no batch size fits: use a smaller model" ]]
@@ -269,7 +273,7 @@ planned() {
     grep -qx "batch-tokens = $rows" "$T/$device/config"
     [[ "$output" =~ "3 x $rows tokens a side in a step" ]]
   done
-  # With less memory later the run keeps its batch size, whether --batch-tokens is given
+  # A resumed run keeps its batch size even with less memory, whether --batch-tokens is given
   # again or not.
   FAKE_FREE=700000000 train 1 "$T/cuda" --device cuda --steps 3 --resume --batch-tokens auto
   "$TRIREME" train --quiet --run "$T/cuda" --steps 4 --resume

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# trireme doctor on this machine: the table, the JSON, and problems that are planted.
+# trireme doctor on this machine: the table, the JSON, and simulated problems.
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support
@@ -16,7 +16,7 @@ doctor() {
   "$TRIREME" doctor --quiet --preset tiny --vocab-size 1000 "$@"
 }
 
-# finding CHECK KEY < JSON: a member of the finding of this check.
+# finding CHECK KEY < JSON: prints a member of the finding of this check.
 finding() {
   perl -MJSON::PP -e 'undef $/; ($check, $key) = @ARGV; $j = decode_json(<STDIN>);
     print map { "$_->{$key}\n" } grep { $_->{check} eq $check } @{$j->{findings}}' "$1" "$2"
@@ -112,7 +112,7 @@ finding() {
   [[ "$(finding all-reduce finding <<< "$output")" == *"exit status 3: no slots here"* ]]
 }
 
-# make_nvml [OPTION…]: a driver's library with two GPUs.
+# make_nvml [OPTION…]: builds a fake NVML library with two GPUs.
 make_nvml() {
   mkdir nvml
   "${CC:-cc}" -shared -fPIC "$@" "$BATS_TEST_DIRNAME/../device/fake_nvml.c" -o nvml/libnvidia-ml.so.1

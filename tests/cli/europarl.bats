@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
-# The command of recipes/europarl-en-de, on texts and a model small enough for a test: no
-# network, no GPU.
+# The script recipes/europarl-en-de, with texts and models small enough for a test; no network, no
+# GPU.
 
-# Texts in two folders: speeches and news.
+# Texts in two directories, speeches and news.
 setup() {
   cd "$BATS_TEST_TMPDIR"
   export XDG_CACHE_HOME="$PWD/xdg" OUT="$PWD/out" OMP_NUM_THREADS=1
@@ -21,7 +21,7 @@ setup() {
   zstd -q --rm speeches/train.de
 }
 
-text() { # LINES SEED
+text() {  # arguments: LINES SEED
   perl -e 'srand $ARGV[1]; print join(" ", map { join "", map { chr 97 + int rand 12 } 1 .. 1 + int rand 4 } 1 .. 2 + int rand 4), "\n" for 1 .. $ARGV[0]' "$1" "$2"
 }
 
@@ -32,7 +32,7 @@ files() { find out -type f -printf '%p %T@\n' | grep -v '^out/run-1.times ' | so
   echo "$output"
   [ "$status" -eq 0 ]
   [[ "$output" == *"done at step 6"* ]]
-  # Two models on three texts.
+  # Two models translate three texts.
   [ "$(grep -c '^BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:.* = ' <<< "$output")" -eq 6 ]
   [ "$(grep -c '^chrF2|nrefs:1|.* = ' <<< "$output")" -eq 6 ]
   for name in average best; do
@@ -44,7 +44,7 @@ files() { find out -type f -printf '%p %T@\n' | grep -v '^out/run-1.times ' | so
   cmp out/data/test.ref news/newstest2014.de
   cmp out/dev.de speeches/dev.de
   for part in prepare train translate; do grep -q "^$part *[0-9]* min [0-9][0-9] s$" <<< "$output"; done
-  # The score printed for a text is that of its translation.
+  # The score printed for a text equals the score of its translation.
   bleu=$("$TRIREME" score --ref news/newstest2014.de --hyp out/run-1/average.newstest2014)
   grep -A 1 '^newstest2014, average:' <<< "$output" | grep -qF "$bleu"
   before=$(files)
@@ -106,7 +106,7 @@ files() { find out -type f -printf '%p %T@\n' | grep -v '^out/run-1.times ' | so
   data="$BATS_TEST_DIRNAME/../../../shared/data"
   [ -d "$data/europarl-en-de" ] || skip "no ../shared/data/europarl-en-de"
   [ -d "$data/newstest" ] || skip "no ../shared/data/newstest"
-  # A few lines of each show that names and sides are right.
+  # A few lines of each file show that names and languages are right.
   mkdir real
   for side in en de; do
     { zstd -dcq --long=27 "$data/europarl-en-de/train.$side.zst" 2> /dev/null || true; } | head -2000 > real/train.$side

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# How a run of several ranks ends: ranks that die, hang or stop, or that have an error. It
-# needs an idle machine: a rank that gets no core looks like one that hangs.
+# How a run of several ranks ends if ranks die, hang, stop or fail. Needs an idle machine: a rank
+# that gets no core looks like one that hangs.
 
 load ../ranks/support
 
@@ -12,7 +12,7 @@ setup() {
   T=$BATS_TEST_TMPDIR
 }
 
-# start NAME [OPTION…]: three ranks that train without end, in the background; output in
+# start NAME [OPTION…]: starts three ranks that train without end, in the background; output in
 # NAME.out, pid of mpirun in $child.
 start() {
   local name=$1
@@ -22,22 +22,22 @@ start() {
   child=$!
 }
 
-# until_step NAME STEP: waits until that step is done.
+# until_step NAME STEP: waits until the step is complete.
 until_step() {
   has_done() { [ "$(last_step "$T/$1")" -ge "$2" ]; }
   until_true has_done "$1" "$2"
 }
 
-# until_known NAME: waits until every rank has reported a step to the others. Heartbeats are
-# sent five times a second, so within a second of steps each rank has sent one.
+# until_known NAME: waits until every rank has reported a step to the others: heartbeats are sent
+# five times a second, so one second of further steps is enough.
 until_known() {
   until_step "$1" 20
   sleep 1
   until_step "$1" $(($(last_step "$T/$1") + 10))
 }
 
-# ended NAME CHILD RANK WORDS: the run ends by itself with a non-zero status, and one line
-# names the rank, its host, what happened and its last reported place.
+# ended NAME CHILD RANK WORDS: the run ends by itself with a status other than 0, and one line
+# names the rank, its host, the reason and what it last reported.
 ended() {
   local name=$1 child=$2 rank=$3 words=$4 code=0
   has_gone() { ! kill -0 "$child" 2> /dev/null; }
@@ -49,11 +49,11 @@ ended() {
   grep -qE "^trireme: rank [0-2] on $(hostname): rank $rank on $(hostname): $words.*; last reported: step [0-9]+, .*Run stopped; continue .*--resume" "$T/$name.out" ||
     { cat "$T/$name.out"; return 1; }
   has_left() { [ -z "$(pgrep -f "$T/$name" || true)" ]; }
-  until_true has_left # no process is left
+  until_true has_left  # no process is left
 }
 
-# places NAME RANK STATE: before the error, the output has a line for each rank with its host, what it last
-# reported and for how long; RANK is in that state and the others wait for it.
+# places NAME RANK STATE: before the error the output has a line for each rank, with its host,
+# what it last reported and for how long; RANK is in this state and the others wait for it.
 places() {
   local name=$1 rank=$2 state=$3 r words
   for r in 0 1 2; do
@@ -65,7 +65,7 @@ places() {
   [ "$(grep -E '^(place |trireme: )' "$T/$name.out" | tail -n 1 | cut -c 1-9)" = "trireme: " ]
 }
 
-# pid_of NAME RANK
+# pid_of NAME RANK: prints its process id
 pid_of() {
   local pid
   for pid in $(pgrep -f "train --data $SET --run $T/$1 "); do
@@ -111,20 +111,21 @@ pid_of() {
     TRIREME_FAULT=stall:6:$rank run mpirun -n 2 "$TRIREME" train --data "$SET" --run "$T/stall$rank" "${MODEL[@]}" --quiet --steps 9 --rank-timeout 3
     [ "$status" -eq 0 ] || { echo "$output"; false; }
     [ "$(last_step "$T/stall$rank")" -eq 9 ]
-    figures data_wait_ms "$T/stall$rank" | awk '$1 > 7000 { n++ } END { exit n != '$((1 - rank))' }' # the fault was injected
+    # Shows that the fault was injected.
+    figures data_wait_ms "$T/stall$rank" | awk '$1 > 7000 { n++ } END { exit n != '$((1 - rank))' }'
   done
 }
 
 @test "rank 0 that waits for a disk to save does not count as hung, even beyond every limit" {
   need_mpi
-  # The first checkpoint is never completed, so the second save waits for it.
+  # The first checkpoint never completes, so the second save waits for it.
   TRIREME_FAULT=rank-limit:1,hang:save mpirun -n 3 "$TRIREME" train --data "$SET" --run "$T/save" "${MODEL[@]}" --quiet \
     --steps 1000000 --save-every 1 --rank-timeout 8 > "$T/save.out" 2>&1 3>&- &
   child=$!
   until_true grep -q 'waiting at save' "$T/save.out"
-  sleep 12 # longer than --rank-timeout and every limit
+  sleep 12  # longer than --rank-timeout and every other limit
   kill -0 $child
-  kill -USR1 $child # mpirun passes it on
+  kill -USR1 $child  # mpirun forwards the signal to the ranks
   code=0
   wait $child || code=$?
   [ $code -eq 3 ] || { cat "$T/save.out"; false; }

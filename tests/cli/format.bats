@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 bats_require_minimum_version 1.5.0
-# Data sets of format 1 and 2. Format 1, as the previous version wrote it
-# (tests/golden/dataset1), gives the same ids, batches and training results; format 2 has
+# Data sets of format 1 and 2. A set of format 1, written by the previous version
+# (tests/golden/dataset1), gives the same ids, batches and training results. Format 2 has a
 # manifest, windows and conversion.
 
 load ../ranks/support
@@ -12,7 +12,7 @@ setup() {
   cp -r "$golden/set" one
 }
 
-# prepare OUT [OPTION…]: the golden text in format 2.
+# prepare OUT [OPTION…]: prepares the golden text in format 2.
 prepare() {
   local out=$1
   shift
@@ -20,7 +20,7 @@ prepare() {
     --tokenizer one/tokenizer.model --shard-size 4k --source-lang aa --target-lang bb --out "$out" "$@" > /dev/null
 }
 
-# ids SET: all ids of both sides.
+# ids SET: prints all token ids of both sides.
 ids() {
   local split side
   for split in train valid; do
@@ -28,7 +28,7 @@ ids() {
   done
 }
 
-# train SET RUN [OPTION…]: a few reproducible steps.
+# train SET RUN [OPTION…]: trains a few reproducible steps.
 train() {
   local set=$1 run=$2
   shift 2
@@ -105,7 +105,8 @@ same_weights() {
   same_weights many few
 }
 
-# warned COMMAND…: it works with two shards mapped at once, and warns once of a window with more.
+# warned COMMAND…: the command works although only two shards may be mapped at once, and warns
+# once about a window with more shards.
 warned() {
   TRIREME_FAULT=mapped-shards:2 run "$@"
   [ "$status" -eq 0 ]
@@ -116,7 +117,7 @@ warned() {
   warned prepare two
   warned "$TRIREME" inspect two --quiet
   warned train two run
-  prepare narrow --window-pairs 1 # windows of one shard
+  prepare narrow --window-pairs 1  # each window is one shard
   for command in "$TRIREME inspect narrow --quiet" "train narrow run2" "prepare again --window-pairs 1"; do
     TRIREME_FAULT=mapped-shards:2 run $command
     [ "$status" -eq 0 ]
@@ -144,7 +145,8 @@ warned() {
   pairs=$(sed -n 's/^train *\([0-9,]*\) pairs .*/\1/p' <<< "$output" | tr -d ,)
   [ "$(TRIREME_FAULT=mapped-shards:100 "$TRIREME_TOOLS/dump_batches" many 4096 1 1 | tr ' ' '\n' | sort -un | wc -l)" -eq "$pairs" ]
   rm "many/train-02017.tok"
-  run "$TRIREME_TOOLS/many_shards" open many # found when the data set is opened, not when the shard is read
+  # Detected when the data set is opened, not when the shard is read.
+  run "$TRIREME_TOOLS/many_shards" open many
   [ "$status" -eq 1 ]
   [[ "$output" == *"many/train-02017.tok"* ]]
 }
@@ -165,7 +167,7 @@ warned() {
   "$TRIREME_TOOLS/dump_batches" two 128 7 2 > batches
   [ "$(tr ' ' '\n' < batches | sort -n | uniq -c | awk '$1 == 2' | wc -l)" -eq 300 ]
   run ! cmp -s batches "$golden/batches.txt"
-  # Pairs 0 to 112 are the first shard: within an epoch they fill consecutive batches.
+  # Pairs 0 to 112 are the first shard; within an epoch they fill consecutive batches.
   borders=$(perl -MJSON::PP -ne '$j = decode_json($_); if ($j->{split} eq "train") { $n += $j->{pairs}; print "$n " }' two/shards.manifest)
   perl -e '@border = split " ", shift; for (<>) { %w = (); for (split) { $p = $_; $w{(grep { $p < $border[$_] } 0 .. $#border)[0]} = 1 }
     keys %w == 1 or die "two windows in a batch"; push @turn, keys %w if !@turn || $turn[-1] != (keys %w)[0] } @turn == 6 or @turn == 5 or die "turns @turn"' "$borders" batches
@@ -195,7 +197,7 @@ warned() {
   run "$TRIREME" prepare --quiet --convert one --out converted
   [ "$status" -eq 0 ]
   [ ! -e converted.partial ]
-  # Format 1 does not store which lines a shard was made from; all else equals a newly
+  # Format 1 does not store the lines from which a shard was made; everything else equals a newly
   # prepared set.
   diff -r -x dataset.json -x shards.manifest two converted
   diff <(grep -v '"bytes"\|"sha256"' two/dataset.json) <(grep -v '"bytes"\|"sha256"' converted/dataset.json)
@@ -242,7 +244,7 @@ warned() {
   for ((n = 1; ; n++)); do
     TRIREME_FAULT=die:file:$n run "$TRIREME" prepare --quiet --convert one --out two
     [ "$status" -eq 137 ] || break
-    # In two without the mark only the last sync is missing.
+    # In two of the sets without the mark, only the last sync is missing.
     if [ ! -e two ] || [ -e two/conversion ]; then "$TRIREME" prepare --quiet --convert one --out two > /dev/null; fi
     diff -r two whole
     rm -r two

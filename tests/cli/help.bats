@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# Version, help, man page, completion; and the files of an installation.
+# Version, help, man page and shell completion; also the installed files.
 
 setup() {
   cd "$BATS_TEST_TMPDIR"
@@ -7,7 +7,7 @@ setup() {
   commands=$("$TRIREME" help | sed -n 's/^  \([a-z]*\)  *.*/\1/p')
 }
 
-# options COMMAND: their names, from its help.
+# options COMMAND: prints the names of its options, from its help.
 options() {
   "$TRIREME" help "$1" | sed -n 's/^  \(-h, \)\?--\([a-z0-9-]*\).*/\2/p'
 }
@@ -232,7 +232,7 @@ options() {
   [[ "$output" == *"no command"* && "$output" != *$'\033'* ]]
   run env TERM=dumb NO_COLOR= script -qec "$TRIREME xyzzy" /dev/null
   [[ "$output" == *"no command"* && "$output" != *$'\033'* ]]
-  run env TERM=xterm "$TRIREME" xyzzy # a pipe
+  run env TERM=xterm "$TRIREME" xyzzy  # output to a pipe
   [[ "$output" == *"no command"* && "$output" != *$'\033'* ]]
 }
 
@@ -244,7 +244,7 @@ options() {
     grep -q "^\.SS $command$" trireme.1
     for option in $(options "$command"); do grep -qF -- ".B \\-\\-${option//-/\\-}" trireme.1; done
   done
-  # No line of text may begin like a roff request: the only requests are these.
+  # No line of text may begin like a roff request; all requests in the page are these.
   run grep -vE "^([^.']|$|\.(TH|SH|SS|B|I|PP|TP|nf|fi)( |$))" trireme.1
   [ "$status" -eq 1 ]
 }
@@ -267,7 +267,7 @@ options() {
   done
 }
 
-# completions WORD…: what bash would offer for the last word.
+# completions WORD…: prints what bash would offer for the last word.
 completions() {
   bash -c 'source ./trireme.bash; COMP_WORDS=(trireme "$@"); COMP_CWORD=$#; COMPREPLY=(); _trireme; printf "%s\n" "${COMPREPLY[@]}"' bash "$@"
 }
@@ -301,7 +301,7 @@ completions() {
 @test "an installation has its parts and finds its recipes" {
   unset MAKEFLAGS MAKELEVEL TRIREME_RECIPES
   build=$(dirname "$TRIREME")
-  # Installs what is built: -o keeps make from building it again.
+  # Installs the existing build: -o prevents make from rebuilding it.
   run make -C "$root" -o all install BUILD="$build" DESTDIR="$PWD/dest" PREFIX=/usr
   [ "$status" -eq 0 ]
   [ -x dest/usr/bin/trireme ]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# trireme launch on one machine: output, environment, exit statuses, signals, restarts, and that
-# nothing is left running after any ending.
+# trireme launch on one machine: output, environment, exit statuses, signals and restarts; no
+# process is left, however the launch ends.
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support
@@ -19,7 +19,7 @@ teardown() {
   for pid in $(marked); do kill -9 "$pid" 2> /dev/null || true; done
 }
 
-# launch N [OPTION of launch…] -- [OPTION of train…]: N ranks of a tiny model.
+# launch N [OPTION of launch…] -- [OPTION of train…]: trains a tiny model on N ranks.
 launch() {
   local n=$1 options=()
   shift
@@ -28,29 +28,31 @@ launch() {
     shift
   done
   shift
-  # Under nohup all programs ignore SIGHUP, and so would launch.
+  # Restore SIGHUP: under nohup all programs, including launch, would ignore it.
   LAUNCH_TEST_MARK=$T env --default-signal=HUP "$TRIREME" launch --nproc-per-node "$n" "${options[@]}" -- \
     train --data "$SET" --run "$RUN" "${MODEL[@]}" "$@"
 }
 
-# start N [OPTION…] -- [OPTION…]: the same in the background without end; output in $T/out, pid of
-# the head in $head.
+# start N [OPTION…] -- [OPTION…]: launches a training without end in the background; output in
+# $T/out, pid of the head in $head.
 start() {
   launch "$@" --steps 1000000 --save-every 20 --log-every 5 > "$T/out" 2>&1 3>&- &
   head=$!
-  # The function runs in a subshell; the head is its child.
+  # the function runs in a subshell, whose child is the head
   until_true has_head
   head=$(pgrep -P "$head" -f "launch --nproc-per-node" | head -n 1)
 }
 has_head() { pgrep -P "$head" -f "launch --nproc-per-node" > /dev/null; }
 
-# with_variable NAME=VALUE: the processes whose environment has it.
+# with_variable NAME=VALUE: prints the processes that have this environment variable.
 with_variable() { grep -lzx "$1" /proc/[0-9]*/environ 2> /dev/null | cut -d / -f 3; }
-# marked: the processes of this test's launch, from the environment that all of them inherit.
+# marked: prints the processes of this test's launch, found by an environment variable that all
+# inherit.
 marked() { with_variable "LAUNCH_TEST_MARK=$T" | grep -vx "$BASHPID" || true; }
 is_clear() { [ -z "$(marked)" ]; }
 
-# process WORDS [PIDS]: the first process of this launch with these words in its command line.
+# process WORDS [PIDS]: prints the first process of this launch whose command line contains the
+# words.
 process() {
   local pid
   for pid in ${2:-$(marked)}; do
@@ -60,9 +62,9 @@ process() {
     fi
   done
 }
-# worker RANK: the pid of a rank.
+# worker RANK: prints the pid of a rank.
 worker() { process "^[^ ]* train .*--run $RUN " "$(with_variable "RANK=$1")"; }
-# variable PID NAME
+# variable PID NAME: prints the value of an environment variable
 variable() { tr '\0' '\n' < "/proc/$1/environ" | sed -n "s/^$2=//p"; }
 
 has_done() { [ "$(last_step "$RUN")" -ge "$1" ]; }
@@ -70,7 +72,8 @@ until_step() { until_true has_done "$1"; }
 has_line() { grep -qE -- "$1" "$T/out"; }
 has_gone() { ! kill -0 "$1" 2> /dev/null; }
 
-# continued WORDS: the fault is named, and training goes on behind the step that was reached.
+# continued WORDS: the output names the fault, and training continues after the step that was
+# reached.
 continued() {
   until_true has_line "^launch   $1"
   until_true has_line "^launch   restart 1: 2 ranks on 1 machine"
@@ -78,7 +81,7 @@ continued() {
   until_step $(($(last_step "$RUN") + 10))
 }
 
-# stopped: the launch ends by SIGTERM in order, and leaves nothing.
+# stopped: SIGTERM ends the launch normally, and no process is left.
 stopped() {
   kill -TERM "$head"
   until_true has_gone "$head"
@@ -103,11 +106,11 @@ stopped() {
   until_true is_clear
 }
 
-# As after Ctrl-S, or with a pager that is stopped: what is printed waits for ever.
+# A terminal after Ctrl-S, or a stopped pager: writes block for ever.
 @test "a terminal that takes nothing: the exit status is the run's, and the log files are complete" {
   mkfifo "$T/terminal"
   exec 7<> "$T/terminal"
-  dd if=/dev/zero of="$T/terminal" oflag=nonblock bs=4096 2> /dev/null || true # until it is full
+  dd if=/dev/zero of="$T/terminal" oflag=nonblock bs=4096 2> /dev/null || true  # fills the pipe
   TRIREME_FAULT=console-wait:1 launch 1 -- --steps 4 --log-every 1 > "$T/terminal" 2>&1 3>&- 7>&-
   run env TRIREME_FAULT=console-wait:1 LAUNCH_TEST_MARK="$T" sh -c 'exec "$@" > "$0" 2>&1 7>&-' "$T/terminal" \
     "$TRIREME" launch --nproc-per-node 1 -- train --data "$SET" --run "$T/wrong" --preset none
@@ -245,7 +248,8 @@ stopped() {
 
 @test "a stop passes status 3 through" {
   need_mpi
-  # Signalled by the rank itself, so that nothing races with the start.
+  # The ranks pause at micro-batch 20 until a signal arrives, so that the test does not depend on
+  # timing.
   TRIREME_FAULT=hang:micro-batch:20 launch 2 -- --steps 1000000 > "$T/out" 2>&1 3>&- &
   local child=$! code=0
   until_step 1
@@ -330,7 +334,7 @@ stopped() {
   dir=$(dirname "$(variable "$(worker 0)" TRIREME_AGENT)")
   kill -9 "$(process 'launch --agent-fd')"
   continued ".* is lost: the agent of this machine closed the connection"
-  [ ! -e "$dir" ] # removed by the agent that follows
+  [ ! -e "$dir" ]  # the next agent removes the directory
   stopped
 }
 

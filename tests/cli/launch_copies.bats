@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# launch --peer-checkpoint on one machine: after a loss the run continues from the copy in memory.
+# launch --peer-checkpoint on one machine: after a failure the run continues from the in-memory
+# copy.
 bats_require_minimum_version 1.5.0
 
 load ../ranks/support
@@ -13,7 +14,8 @@ setup() {
   RUN=$T/run
 }
 
-# marked: the processes of this test's launch, from the environment that all of them inherit.
+# marked: prints the processes of this test's launch, found by an environment variable that all
+# inherit.
 marked() {
   local file pid
   for file in /proc/[0-9]*/environ; do
@@ -28,7 +30,7 @@ teardown() {
   for pid in $(marked); do kill -9 "$pid" 2> /dev/null || true; done
 }
 
-# worker RANK: the pid of a rank.
+# worker RANK: prints the pid of a rank.
 worker() {
   local pid
   for pid in $(marked); do
@@ -37,14 +39,14 @@ worker() {
   done
 }
 
-# The directory for copies of the running workers.
+# Prints the copy directory of the running workers.
 copies() { tr '\0' '\n' < "/proc/$(worker 0)/environ" | sed -n 's/^TRIREME_PEER_DIR=//p'; }
 has_copy() { [ "$(readlink "$(copies 2> /dev/null)"/run-*/checkpoints/latest 2> /dev/null)" = step-00000006 ]; }
 
 @test "a rank that is killed costs the steps since the last copy in memory, and no bit" {
   need_mpi
   train 1 "$T/whole" --reproducible --steps 12 --save-every 100
-  # The first process stops at step 7; a restart gets no fault.
+  # The first process stops at step 7; after a restart the fault is not injected.
   LAUNCH_TEST_MARK=$T TRIREME_FAULT=hang:7:1 "$TRIREME" launch --nproc-per-node 2 --peer-checkpoint 6 -- train --data "$SET" \
     --run "$RUN" "${MODEL[@]}" --quiet --reproducible --steps 12 --save-every 100 --rank-timeout 120 > "$T/out" 2>&1 3>&- &
   child=$!
@@ -55,7 +57,7 @@ has_copy() { [ "$(readlink "$(copies 2> /dev/null)"/run-*/checkpoints/latest 2> 
   grep -q 'resume   step 6 (in-memory copy)' "$RUN/log.txt"
   [ "$(figures event "$RUN")" = restart ]
   same_state "$T/whole" "$RUN"
-  [ ! -e "$memory" ] # nothing stays in memory
+  [ ! -e "$memory" ]  # the copies have been removed from memory
 }
 
 @test "--peer-checkpoint of launch is for train alone" {

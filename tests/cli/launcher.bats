@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Launchers: ranks of another MPI, a batch script, and commands that run in one process
-# only.
+# Launchers: ranks of another MPI library, a batch script, and commands that run in a single
+# process.
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# scripts/lint finds assertions that can never fail, and accepts the others.
+# scripts/lint reports assertions that can never fail, and accepts others.
 
 setup() {
   command -v shellcheck > /dev/null || skip "shellcheck is not installed"
@@ -16,7 +16,7 @@ lint_lines() {
   run "$BATS_TEST_DIRNAME/../../scripts/lint" "$PWD/it.bats"
 }
 
-# Below, && is written &''& so that lint accepts this file.
+# && is written &''& below, so that lint accepts this file.
 
 @test "lint refuses a negated command within a loop" {
   lint_lines 'for i in 1 2; do' '  ! cmp a b' 'done'

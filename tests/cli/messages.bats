@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# What train and inspect print: correct figures, and commands that can be copied.
+# The output of train and inspect: correct figures, and commands that can be copied.
 
 load ../tools/wait
 
@@ -13,7 +13,7 @@ setup() {
   T=$BATS_TEST_TMPDIR
 }
 
-# train RUN [OPTION…]: a tiny model, a few steps.
+# train RUN [OPTION…]: trains a tiny model for a few steps.
 train() {
   local run=$1
   shift
@@ -61,12 +61,12 @@ train() {
   [[ "$output" == *"resume   step "* ]]
 }
 
-# printed WORD FILE: the numbers that follow a word in the lines of a log.
+# printed WORD FILE: prints the numbers that follow a word in the lines of a log.
 printed() {
   sed -n "s/.*  $1 \([0-9.e+-]*\).*/\1/p" "$2"
 }
 
-# recorded FIELD RUN: the values of a field of metrics.jsonl, one per line.
+# recorded FIELD RUN: prints the values of a field of metrics.jsonl, one per line.
 recorded() {
   perl -MJSON::PP -ne 'BEGIN { $f = shift } $v = decode_json($_)->{$f}; printf "%.4f\n", $v if defined $v' "$1" "$2/metrics.jsonl"
 }
@@ -79,7 +79,8 @@ recorded() {
   [ "$(wc -l < "$T/valid")" -eq 2 ]
   cmp <(printed loss "$T/steps") <(recorded nll "$T/run")
   cmp <(printed loss "$T/valid") <(recorded valid_nll "$T/run")
-  run cmp -s <(recorded loss "$T/run") <(recorded nll "$T/run") # with label smoothing the objective differs
+  # With label smoothing the training loss is another value.
+  run cmp -s <(recorded loss "$T/run") <(recorded nll "$T/run")
   [ "$status" -eq 1 ]
   for log in steps valid; do
     paste <(printed loss "$T/$log") <(printed ppl "$T/$log") | awk '{ e = exp($1) / $2 - 1; if (e < -1e-3 || e > 1e-3) exit 1 }'
@@ -113,7 +114,7 @@ recorded() {
   [ "$status" -eq 1 ]
 }
 
-# screen COLUMNS COMMAND: what a terminal of that width shows, one line for each rewritten
+# screen COLUMNS COMMAND: prints what a terminal of this width shows, one line for each rewritten
 # line.
 screen() {
   script -qec true /dev/null > /dev/null 2>&1 || skip "no script(1), or no terminals for it to make"
@@ -126,7 +127,7 @@ screen() {
   grep -o $'^\033\\[Kstep .*' "$T/screen" > "$T/live"
   [ "$(wc -l < "$T/live")" -ge 2 ]
   awk 'length($0) > 3 + 39 { exit 1 }' "$T/live"
-  grep -q '  gnorm ' "$T/run/log.txt" # all of it
+  grep -q '  gnorm ' "$T/run/log.txt"  # the whole line
 }
 
 @test "a dumb terminal gets plain lines" {
@@ -144,7 +145,7 @@ screen() {
   [ "$(eval "$command")" = "a b|c|" ]
 }
 
-# hidden COMMAND…: it fails, and shows the URL without its password.
+# hidden COMMAND…: the command fails and prints the URL without its password.
 hidden() {
   run "$TRIREME" "$@" --quiet
   case $status:$output in

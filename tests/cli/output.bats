@@ -14,7 +14,7 @@ setup() {
   cd "$BATS_TEST_TMPDIR"
 }
 
-# Calls of every command that prints, one per line.
+# Calls of all commands that print, one per line.
 calls() {
   echo "help"
   echo "help train"
@@ -25,7 +25,7 @@ calls() {
   echo "translate --model $MODEL --device cpu --threads 1 --input $SET/test.src --max-length 2 --beam-size 1"
 }
 
-# into_nobody WORD…: runs the call with a pipe whose reader has ended as standard output.
+# into_nobody WORD…: runs the call with a closed pipe as standard output.
 into_nobody() {
   local reader
   exec 9> >(exec true)

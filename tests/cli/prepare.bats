@@ -1,10 +1,9 @@
 #!/usr/bin/env bats
-# prepare and inspect from the command line: which pairs are kept, their ids, the bytes
-# written.
+# prepare and inspect on the command line: which pairs are kept, their ids, the bytes written.
 
 setup_file() {
   export DATA="$BATS_TEST_DIRNAME/../../../shared/data"
-  # A small corpus of difficult text: odd spaces, pipes, long lines, empty lines, several
+  # A small corpus of difficult text: unusual spaces, pipes, long lines, empty lines, several
   # scripts.
   perl -CO -e '
     srand 7;
@@ -29,7 +28,7 @@ setup() {
   T=$BATS_FILE_TMPDIR
 }
 
-# prepare OUT [OPTION…]: with the corpus above.
+# prepare OUT [OPTION…]: prepares the corpus above.
 prepare() {
   local out=$1
   shift
@@ -138,7 +137,7 @@ prepare() {
   head -n 500 "$T/raw.0" | tr '\t' ' ' > "$T/in.0"
   head -n 500 "$T/raw.1" | tr '\t' ' ' > "$T/in.1"
   gzip -k -f "$T/in.0"
-  head -c 3000 "$T/in.1" | gzip > "$T/in.1.gz" # two gzip members
+  head -c 3000 "$T/in.1" | gzip > "$T/in.1.gz"  # the file consists of two gzip members
   tail -c +3001 "$T/in.1" | gzip >> "$T/in.1.gz"
   zstd -q -f "$T/in.0" "$T/in.1"
   paste "$T/in.0" "$T/in.1" > "$T/in.tsv"
@@ -193,7 +192,8 @@ prepare() {
   [ "$(wc -l < "$T/decoded")" -eq 5 ]
   perl -CSD -pe 's/\s+/ /g; s/^ //; s/ $/\n/; $_ .= "\n" unless /\n$/' "$T/dev.0" > "$T/squeezed"
   while read -r line; do
-    case $line in *[!\ -~]*) continue ;; esac # normalization may change other scripts
+    # Normalization may change characters of other scripts.
+    case $line in *[!\ -~]*) continue ;; esac
     grep -qxF "$line" "$T/squeezed"
   done < "$T/decoded"
 }

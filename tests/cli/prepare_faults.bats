@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
-# prepare with bad text, damaged files, a full disk, signals. An error names the file and
-# the position; nothing that looks complete is left; a stopped run is resumed to the same
-# bytes as one never stopped.
+# prepare with invalid text, damaged files, a full disk and signals. An error names the file and
+# the position; no incomplete data set looks complete; a run that was stopped and resumed writes
+# the same bytes as an uninterrupted one.
 
 load ../ranks/support
 
@@ -26,7 +26,7 @@ teardown() {
   if [ -n "$mounted" ]; then umount "$mounted" || umount -l "$mounted"; fi
 }
 
-# call OUT [OPTION…]: sets $command, with the reference's text and options.
+# call OUT [OPTION…]: sets $command to a prepare call with the text and options of the reference.
 call() {
   local out=$1
   shift
@@ -38,7 +38,7 @@ prepare() {
   "${command[@]}"
 }
 
-# die PLACE:N OUT [OPTION…]: the reference's run, which kills itself at that place.
+# die PLACE:N OUT [OPTION…]: runs the reference's call, which kills itself at this fault point.
 die() {
   local place=$1 out=$2
   shift 2
@@ -47,8 +47,8 @@ die() {
   [ "$status" -eq 137 ]
 }
 
-# hang PLACE:N OUT [OPTION…]: the same in the background, as $child, which stops at that
-# place.
+# hang PLACE:N OUT [OPTION…]: starts the call in the background as $child; it stops at this fault
+# point.
 hang() {
   local place=$1 out=$2
   shift 2
@@ -61,7 +61,7 @@ hang() {
   done
 }
 
-# says WORDS…: the last error is one line, and has each of them.
+# says WORDS…: the last error is one line and contains each of the words.
 says() {
   local line
   line=$(echo "$output" | grep '^trireme: ')
@@ -71,12 +71,12 @@ says() {
   done
 }
 
-# Compares everything but the names and hashes of the inputs.
+# Compares everything except the names and hashes of the inputs.
 same_data() {
   diff -r -x dataset.json "$1" "$2"
 }
 
-# ---- text ----
+# Text:
 
 @test "a line that is not UTF-8 is named with its byte" {
   sed '4000s/^.../abc\xff/' a > bad
@@ -84,7 +84,7 @@ same_data() {
   [ "$status" -eq 1 ]
   says "bad:4000: byte 4 " "0xff" "--bad-utf8 drop"
   [ ! -e out ]
-  sed '7s/^./\xe2\x82/' b > bad # a truncated character
+  sed '7s/^./\xe2\x82/' b > bad  # a truncated UTF-8 character
   run prepare other --train a bad
   [ "$status" -eq 1 ]
   says "bad:7: byte 1 " "0xe2"
@@ -98,12 +98,14 @@ same_data() {
   run prepare out --train bad bad2 --bad-utf8 drop
   [ "$status" -eq 0 ]
   [[ "$output" =~ "not UTF-8"\ +3\  ]]
-  sed -i '4000d; 5000d; 6000d' bad # both: the remaining pairs equal those of clean files
+  # Without both lines: the remaining pairs equal those of clean files.
+  sed -i '4000d; 5000d; 6000d' bad
   sed '4000d; 5000d; 6000d' a > clean
   sed '4000d; 5000d; 6000d' b > clean2
   prepare clean-out --train clean clean2 --tokenizer out/tokenizer.model > /dev/null
   for file in out/train-*.tok; do cmp "$file" "clean-$file"; done
-  run prepare third --train a b --valid va bad2 --bad-utf8 drop # every line counts in BLEU
+  # Validation text: no line may be dropped, because every line counts in BLEU.
+  run prepare third --train a b --valid va bad2 --bad-utf8 drop
   [ "$status" -eq 1 ]
 }
 
@@ -204,7 +206,7 @@ same_data() {
   prepare piped2 --train - b < a > /dev/null
   same_data piped2 "$T/reference"
   sed 's/$/\r/; 1s/^/\xef\xbb\xbf/' a > crlf.a
-  sed 's/$/\r/; 1s/^/\xef\xbb\xbf/' b | head -c -2 > crlf.b # and no LF at the end
+  sed 's/$/\r/; 1s/^/\xef\xbb\xbf/' b | head -c -2 > crlf.b  # and without a line feed at the end
   prepare crlf --train crlf.a crlf.b > /dev/null
   same_data crlf "$T/reference"
   zstd -q --no-check -c < a > a.zst
@@ -219,7 +221,8 @@ same_data() {
   command -v pzstd > /dev/null || skip "no pzstd"
   pzstd -q -p 2 -c a > a.zst
   pzstd -q -p 2 -c b > b.zst
-  [ "$(head -c 4 a.zst | od -An -tx1 | tr -d ' ')" = 502a4d18 ] # the file begins with a skippable frame
+  # The file begins with a skippable zstd frame.
+  [ "$(head -c 4 a.zst | od -An -tx1 | tr -d ' ')" = 502a4d18 ]
   prepare packed --train a.zst b.zst > /dev/null
   same_data packed "$T/reference"
 }
@@ -303,7 +306,7 @@ same_data() {
   TRIREME_FAULT=most-pairs:11000 run prepare out --train a b
   [ "$status" -eq 1 ]
   says "more than 11,000 pairs"
-  [ ! -e out.partial ] # refused before a tokenizer was trained
+  [ ! -e out.partial ]  # refused before the tokenizer is trained
   TRIREME_FAULT=most-pairs:12000 prepare out2 --train a b > /dev/null
   diff -r out2 "$T/reference"
 }
@@ -369,7 +372,7 @@ same_data() {
   [ ! -e out.partial ]
 }
 
-# ---- output ----
+# Output:
 
 @test "an existing --out is not touched" {
   mkdir out
@@ -423,8 +426,8 @@ same_data() {
   [ "$status" -eq 1 ]
   says "disk/out.partial/" "No space left" "free some space"
   [ ! -e disk/out ]
-  [ -e disk/out.partial/train-00000.tok ] # it had begun to write
-  run prepare disk/out --train a b --resume # still full
+  [ -e disk/out.partial/train-00000.tok ]  # prepare had begun to write
+  run prepare disk/out --train a b --resume  # the disk is still full
   [ "$status" -eq 1 ]
   says "No space left"
   rm disk/ballast
@@ -433,7 +436,7 @@ same_data() {
   rm -r disk/out
 }
 
-# ---- stop and resume ----
+# Stop and resume:
 
 @test "the number of threads does not change a byte" {
   for threads in 1 2 3; do
@@ -442,9 +445,9 @@ same_data() {
   done
 }
 
-# kill_everywhere NAME LAST [OPTION…]: kills a run before each of its file operations, until
-# the file LAST exists, and kills the resumed run once more; the run that completes it must
-# write the bytes of one never killed.
+# kill_everywhere NAME LAST [OPTION…]: kills a run before each of its file operations until the
+# file LAST exists, and kills the resumed run once more. The run that completes the set must write
+# the same bytes as an uninterrupted one.
 kill_everywhere() {
   local name=$1 last=$2
   kills=0
@@ -463,7 +466,8 @@ kill_everywhere() {
     if [ ! -e "$out" ]; then
       call "$out" "${text[@]}" --resume
       run env TRIREME_FAULT=die:file:$((1 + n % 9)) "${command[@]}"
-      [ "$status" -eq 137 ] || [ "$status" -eq 0 ] # 0: it had fewer operations left
+      # 0: fewer operations were left, so nothing was killed.
+      [ "$status" -eq 137 ] || [ "$status" -eq 0 ]
     fi
     prepare "$out" "${text[@]}" --resume > /dev/null
     diff -r "$out" "$name"
@@ -473,14 +477,15 @@ kill_everywhere() {
 }
 
 @test "kill -9 at any moment leaves no data set, and --resume the same bytes" {
-  kill_everywhere learned train-00000.tok # after that it does not matter where the tokenizer came from
+  # From here on the origin of the tokenizer does not matter.
+  kill_everywhere learned train-00000.tok
   [ "$kills" -gt 15 ]
 }
 
 @test "kill -9 at any moment with a given tokenizer and --dedup, and --resume the same bytes" {
   kill_everywhere given none --tokenizer "$T/reference/tokenizer.model" --dedup --max-words 8
   [ "$kills" -gt 30 ]
-  [ "$status" -eq 0 ] # the last run had fewer operations than that
+  [ "$status" -eq 0 ]  # the last run had fewer operations
   diff -r "given-$n" given
 }
 
@@ -575,19 +580,20 @@ kill_everywhere() {
     says "out.partial" "other options"
   done
   rm a
-  cp "$T/a" a # the same bytes with another mtime
+  cp "$T/a" a  # the same contents with another mtime
   touch -d '2001-01-01' a
   run prepare out --train a b --resume
   [ "$status" -eq 1 ]
   says "other inputs"
   rm a
   ln -s "$T/a" .
-  prepare out --train a b --resume --threads 3 > /dev/null # an option that does not change the result
+  # An option that does not change the result.
+  prepare out --train a b --resume --threads 3 > /dev/null
   diff -r out "$T/reference"
 }
 
 @test "a tokenizer learned with other options is not reused" {
-  die prepare-tokenizer:1 out # after the tokenizer, before the first shard
+  die prepare-tokenizer:1 out  # after the tokenizer, before the first shard
   [ -e out.partial/tokenizer.model ]
   [ ! -e out.partial/train-00000.tok ]
   run prepare out --train a b --resume --vocab-size 90
@@ -601,7 +607,7 @@ kill_everywhere() {
 }
 
 @test "killed between the append of a manifest line and its sync, --resume the same bytes" {
-  for n in 1 2 4; do # 1: of the validation shard
+  for n in 1 2 4; do  # 1 of the validation shard
     die manifest-append:$n out$n
     prepare out$n --train a b --resume > /dev/null
     diff -r out$n "$T/reference"
@@ -620,12 +626,12 @@ kill_everywhere() {
     rm -r out
     cp -r kept out.partial
   done
-  head -c 300 /dev/zero >> out.partial/shards.manifest # blocks that were reserved and not written
+  head -c 300 /dev/zero >> out.partial/shards.manifest  # blocks that were reserved, but not written
   prepare out --train a b --resume > /dev/null
   diff -r out "$T/reference"
   rm -r out
   cp -r kept out.partial
-  sed -i "${count}d" out.partial/shards.manifest # the whole line was lost, the shard exists
+  sed -i "${count}d" out.partial/shards.manifest  # the whole line was lost, but the shard exists
   prepare out --train a b --resume > /dev/null
   diff -r out "$T/reference"
 }
@@ -642,7 +648,7 @@ kill_everywhere() {
   run prepare out --train a b --resume
   [ "$status" -eq 1 ]
   says "out.partial/shards.manifest" "twice"
-  sed 1d kept/shards.manifest > out.partial/shards.manifest # the validation shard
+  sed 1d kept/shards.manifest > out.partial/shards.manifest  # the validation shard
   run prepare out --train a b --resume
   [ "$status" -eq 1 ]
   says "out.partial/shards.manifest" "valid"
@@ -677,7 +683,8 @@ kill_everywhere() {
   [ "$status" -eq 1 ]
   cp state out.partial/state
   cp out.partial/train-00001.tok kept
-  head -c 500 kept > out.partial/train-00001.tok # a finished shard is verified before the run completes
+  # A complete shard is verified before the run continues.
+  head -c 500 kept > out.partial/train-00001.tok
   run prepare out --train a b --resume
   [ "$status" -eq 1 ]
   says "train-00001.tok"

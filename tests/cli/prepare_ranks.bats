@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
-# prepare on several ranks: they share the text and write the data set that one process writes.
-# TRIREME_FAULT=stretch:N makes the ranks take turns every N lines, so that a small text has many
-# rounds; chunk:N makes them find their lines in chunks of N bytes.
+# prepare on several ranks: they divide the text and write the same data set as one process.
+# TRIREME_FAULT=stretch:N assigns N lines at a time to each rank, so that a small text has many
+# rounds; chunk:N makes them search line breaks in chunks of N bytes.
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support
@@ -29,15 +29,15 @@ teardown() {
   if [ -n "$mounted" ]; then umount "$mounted" || umount -l "$mounted"; fi
 }
 
-# prepare N OUT [OPTION…]: on N ranks, with the reference's options.
+# prepare N OUT [OPTION…]: runs on N ranks, with the reference's options.
 prepare() {
   local n=$1 out=$2
   shift 2
   with "$n" timeout -k 5 300 "$TRIREME" prepare "${OPTIONS[@]}" --out "$out" "$@"
 }
 
-# two FIRST SECOND COMMAND…: the command on two ranks, each with a TRIREME_FAULT of its own; under
-# $guard, if that is set.
+# two FIRST SECOND COMMAND…: runs the command on two ranks, each with its own TRIREME_FAULT; under
+# $guard, if set.
 two() {
   local first=$1 second=$2
   shift 2
@@ -45,7 +45,7 @@ two() {
     -n 1 env TRIREME_FAULT="stretch:300,chunk:3000$second" $guard timeout -k 5 300 "$@"
 }
 
-# says WORDS…: there is one error, of one line, and it has each of them.
+# says WORDS…: there is one error, of one line, that contains each of the words.
 says() {
   local line
   line=$(grep '^trireme: ' <<< "$output")
@@ -55,7 +55,7 @@ says() {
   done
 }
 
-# rank_pid R OUT: the process of rank R that writes OUT.
+# rank_pid R OUT: prints the process of rank R that writes OUT.
 rank_pid() {
   local pid
   for pid in $(pgrep -f "^$TRIREME prepare .*--out $2( |\$)"); do
@@ -63,7 +63,7 @@ rank_pid() {
   done
 }
 
-# ---- the same bytes ----
+# The same bytes:
 
 @test "2, 3 and 4 ranks write the bytes of one process, and print its table" {
   need_mpi
@@ -127,7 +127,7 @@ rank_pid() {
   diff -r out "$T/reference"
 }
 
-# ---- errors ----
+# Errors:
 
 @test "a bad line in another rank's part is one error with its rank and place, and nothing is left behind" {
   need_mpi
@@ -184,7 +184,7 @@ rank_pid() {
   need_mpi
   mkdir elsewhere
   ln -s "$T"/{va,vb} elsewhere
-  for side in a b; do # the last 3000 lines become one
+  for side in a b; do  # joins the last 3000 lines into one
     (head -n 3000 $side; tail -n +3001 $side | tr '\n' ' ') > "elsewhere/$side"
     [ "$(stat -L -c %s $side)" -eq "$(stat -c %s "elsewhere/$side")" ]
   done
@@ -218,7 +218,7 @@ rank_pid() {
   says "prepare --convert runs as one process, but 2 ranks were started"
 }
 
-# ---- stop and resume ----
+# Stop and resume:
 
 @test "a rank that is killed after a shard is named, and --resume on 1, 2 and 3 ranks gives the same bytes" {
   need_mpi
@@ -227,7 +227,7 @@ rank_pid() {
     guard=$OUTLIVE run two "" ,die:prepare-shard-written:3 "$TRIREME" prepare "${OPTIONS[@]}" --train a b --out out
     echo "$output"
     [ "$status" -ne 0 ]
-    # its last heartbeat may be older than the shard
+    # the last heartbeat may have been sent before the shard was written
     [[ "$output" =~ "rank 1 on $(hostname): process "[0-9]+" died; last reported: "[^.]*". Run stopped; continue with --resume" ]]
     [ -s out.partial/shards.manifest ]
     prepare "$n" out --train a b --resume > /dev/null
@@ -239,7 +239,7 @@ rank_pid() {
   need_mpi
   run two ,die:prepare-shard:5 "" "$TRIREME" prepare "${OPTIONS[@]}" --train a b --out out
   [ "$status" -ne 0 ]
-  [ "$(wc -l < out.partial/shards.manifest)" -eq 6 ] # with that of the validation text
+  [ "$(wc -l < out.partial/shards.manifest)" -eq 6 ]  # including the shard of the validation text
   run two ,die:prepare-stretch:9 ,die:prepare-stretch:9 "$TRIREME" prepare "${OPTIONS[@]}" --train a b --out out --resume
   [ "$status" -ne 0 ]
   prepare 2 out --train a b --resume > /dev/null
@@ -271,7 +271,8 @@ rank_pid() {
       run two "${faults[@]}" "$TRIREME" prepare "${OPTIONS[@]}" "${text[@]}" --out out
       if [ "$status" -ne 0 ]; then kills=$((kills + 1)); fi
       if [ ! -e out ]; then prepare $((1 + i % 2)) out "${text[@]}" --resume > /dev/null; fi
-      prepare 1 out "${text[@]}" --resume > /dev/null # removes what a kill after the rename left
+      # Removes the files that a kill after the rename has left.
+      prepare 1 out "${text[@]}" --resume > /dev/null
       diff -r out few
       rm -rf out
     done

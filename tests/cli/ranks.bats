@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
-# Training on several ranks gives the results of one rank: close numbers, and with
-# --reproducible the same bits, on any number of ranks, stopped and resumed anywhere.
+# Training on several ranks gives the results of one rank: close values and, with --reproducible,
+# the same bits on any number of ranks, stopped and resumed at any step.
 
-bats_require_minimum_version 1.5.0 # run -1, run !
+bats_require_minimum_version 1.5.0  # for run -1 and run !
 load ../ranks/support
 
 setup_file() {
@@ -22,13 +22,14 @@ setup() {
   done
 }
 
-# spread N HOSTS COMMAND…: on N ranks, assigned to "hosts" h0, h1, … in turn.
+# spread N HOSTS COMMAND…: runs on N ranks that report the host names h0, h1, … in turn.
 spread() {
   local n=$1 hosts=$2 list=() r
   shift 2
   for ((r = 0; r < n; r++)); do
     if ((r)); then list+=(:); fi
-    list+=(-n 1 env "TRIREME_HOST=h$((r % hosts))" "$@") # -x cannot pass a sanitizer's environment
+    # Mpirun -x cannot pass the environment of a sanitizer.
+    list+=(-n 1 env "TRIREME_HOST=h$((r % hosts))" "$@")
   done
   mpirun "${list[@]}"
 }
@@ -50,7 +51,7 @@ spread() {
   [[ "$output" =~ "and shared memory" ]]
 }
 
-# close A B: losses within 1e-5 of each other, weights within a thousandth of their size.
+# close A B: losses differ by at most 1e-5, weights by at most a thousandth of their norm.
 close() {
   paste <(figures loss "$1") <(figures loss "$2") | perl -ane 'exit 1 if @F != 2 || abs($F[0] - $F[1]) > 1e-5 * $F[0]; END { exit 1 if !$. }' || return 1
   perl -e 'for (@ARGV) { local $/; open F, "<:raw", $_ or die; $b = <F>; push @w, [unpack "f<*", substr $b, 8 + unpack "Q<", $b] }
@@ -69,7 +70,8 @@ close() {
   for n in $(fewer '2 3 4' 3); do
     for way in "$T"/1/*-same; do same_weights "$way" "$T/$n/$(basename "$way")"; done
     close "$T/1/adam-6-fp32" "$T/$n/adam-6-fp32"
-    run -1 same_weights "$T/1/adam-6-fp32" "$T/$n/adam-6-fp32" # otherwise the comparison would prove nothing
+    # The runs must differ for this comparison to be meaningful.
+    run -1 same_weights "$T/1/adam-6-fp32" "$T/$n/adam-6-fp32"
     run -1 same_weights "$T/$n/adam-6-fp32-same" "$T/$n/adam-6-bf16-same"
   done
   run ! close "$T/1/adam-6-fp32" "$T/1/sgd-6-fp32-same"
@@ -110,7 +112,7 @@ same_weights() {
   cmp -s "$1/checkpoints/latest/weights.safetensors" "$2/checkpoints/latest/weights.safetensors"
 }
 
-# lines_of FILE: its number of lines; 0 if it does not exist.
+# lines_of FILE: prints its number of lines; 0 if it does not exist.
 lines_of() { wc -l 2> /dev/null < "$1" || echo 0; }
 
 # stop_at SIGNAL N RUN [OPTION…]: resumes the run and stops it with a signal.
@@ -120,7 +122,9 @@ stop_at() {
   before=$(lines_of "$run/metrics.jsonl")
   if [ "$n" -eq 1 ]; then
     "$TRIREME" train --run "$run" --quiet "$@" > "$run.out" 2>&1 3>&- &
-  else # mpirun forwards SIGTERM after this many seconds, and kills after as many more: time to save
+  # Seconds: mpirun forwards SIGTERM and kills the ranks after this time, which must suffice to
+  # save.
+  else
     mpirun --mca odls_base_sigkill_timeout 6 -n "$n" "$TRIREME" train --run "$run" --quiet "$@" > "$run.out" 2>&1 3>&- &
   fi
   child=$!
@@ -129,7 +133,7 @@ stop_at() {
   kill -"$signal" $child
   wait $child || code=$?
   grep -q '^stopped at step' "$run.out" || { tail -n 20 "$run.out"; return 1; }
-  # mpirun that received the signal itself has another exit status
+  # if mpirun received the signal itself, its exit status differs
   if [ "$n" -eq 1 ] || [ "$signal" = USR1 ]; then [ $code -eq 3 ]; else [ $code -ne 0 ]; fi
 }
 
@@ -146,7 +150,7 @@ stop_at() {
   train 2 "$T/parts" --resume --reproducible --steps $steps
   train 1 "$T/whole" --reproducible --steps $steps
   same_state "$T/whole" "$T/parts"
-  # every step once, and each with the loss of the run that was never stopped
+  # every step occurs once, with the loss of the uninterrupted run
   cmp <(figures step "$T/parts") <(seq $steps)
   cmp <(figures loss "$T/parts") <(figures loss "$T/whole")
 }
@@ -204,7 +208,7 @@ stop_at() {
   run "$TRIREME" train --run "$T/run" --resume --steps 8 --micro-batches 2
   [ "$status" -eq 2 ]
   [[ "$output" =~ "--micro-batches" ]]
-  # the refused call changed nothing; another learning rate is accepted and printed
+  # the refused call changed nothing; another learning rate is accepted with a warning
   run -1 grep -q '^seed' "$T/run/config"
   grep -q '^batch-tokens = 256$' "$T/run/config"
   run "$TRIREME" train --run "$T/run" --resume --steps 8 --lr 1e-3
@@ -213,7 +217,7 @@ stop_at() {
   grep -q '^steps = 8$' "$T/run/config"
 }
 
-# one_error TEXT: the output has exactly one error line of the program, and it contains TEXT.
+# one_error TEXT: the output has exactly one error line of the program, which contains TEXT.
 one_error() {
   echo "$output"
   [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ]
@@ -284,7 +288,8 @@ one_error() {
 @test "memcheck finds nothing in a training" {
   command -v valgrind > /dev/null || skip "valgrind is not installed"
   if is_sanitized; then skip "a sanitizer is at work already"; fi
-  # Searching for GPUs would add memory errors of the loader and of CUDA's libraries.
+  # --device cpu: a search for GPUs would report memory errors of the loader and of CUDA's
+  # libraries.
   OMP_NUM_THREADS=1 run valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --show-leak-kinds=definite \
     "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --device cpu --quiet --steps 2 --micro-batches 1
   [ "$status" -eq 0 ] || { echo "$output"; false; }

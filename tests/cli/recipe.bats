@@ -1,13 +1,14 @@
 #!/usr/bin/env bats
-# Recipes from the command line: found, fetched from a server with faults, read from a
-# folder, refused with a reason.
+# Recipes on the command line: found, downloaded from a faulty server, read from a directory, or
+# refused with a reason.
 
 load ../tools/wait
 
 setup() {
   cd "$BATS_TEST_TMPDIR"
   export XDG_CACHE_HOME="$PWD/xdg" no_proxy=127.0.0.1
-  export TRIREME_RECIPES="$BATS_TEST_DIRNAME/../../recipes" # wherever the program was built
+  # Finds the recipes for any build directory.
+  export TRIREME_RECIPES="$BATS_TEST_DIRNAME/../../recipes"
   data="$BATS_TEST_DIRNAME/../../../shared/data/multi30k"
   server=
 }
@@ -16,8 +17,7 @@ teardown() {
   [ -z "$server" ] || kill "$server" 2> /dev/null || true
 }
 
-# serve DIR [FLAG…]: starts a server and sets $url; its requests are logged in the file
-# requests.
+# serve DIR [FLAG…]: starts a server and sets $url; requests are logged in the file `requests`.
 serve() {
   "$TRIREME_TOOLS/httpd" "$@" --seconds 120 --log "$PWD/requests" > port 3>&- &
   server=$!
@@ -25,7 +25,7 @@ serve() {
   url="http://127.0.0.1:$(cat port)"
 }
 
-# Skips where libcurl or libarchive is not built in.
+# Skips the test if libcurl or libarchive is not built in.
 need() {
   mkdir -p probe
   echo text > probe/text
@@ -36,8 +36,8 @@ need() {
   [[ "$output" == *"no member nothing"* ]]
 }
 
-# Creates a recipe: text in an archive and in SGM, below remote/. Arguments are added to its
-# fetch line.
+# Creates a recipe with text in an archive and in SGM, below remote/. Arguments are appended to
+# its fetch line.
 toy() {
   mkdir -p toy remote in
   perl -e 'srand 5; for (1 .. 400) { print join(" ", map { join "", map { chr 97 + int rand 12 } 1 .. 1 + int rand 6 } 1 .. 3 + int rand 9), "\n" }' > in/train.en
@@ -119,7 +119,7 @@ CONF
   [ "$(sed -n 3p requests)" = "/text.tgz 1000- 206" ]
   cmp xdg/trireme/toy/text.tgz remote/text.tgz
   cmp xdg/trireme/toy/valid.de <(head -20 in/train.de)
-  # The second call fetches nothing.
+  # The second call downloads nothing.
   rm requests
   run "$TRIREME" prepare --recipe ./toy --out again --mirror "$url"
   [ "$status" -eq 0 ]
@@ -167,8 +167,8 @@ CONF
   [ ! -e xdg ]
 }
 
-# One text with both languages in an archive; a recipe that holds back one sentence in
-# eight. Some sources have two translations.
+# A text with both languages in one archive; the recipe holds out one sentence in eight. Some
+# sources have two translations.
 both() {
   toy
   paste in/train.en in/train.de | sed 's/$/\tby nobody/' > in/both.txt
@@ -184,7 +184,7 @@ vocab-size = 64
 CONF
 }
 
-# The same split, computed independently in another language.
+# Computes the same split independently, in another language.
 split_by_perl() {
   perl -MDigest::SHA=sha256_hex -F'\t' -lane '
     BEGIN { no warnings; open $f{$_}, ">", $_ for "t.en", "t.de", "h.en", "h.de" }
@@ -232,7 +232,7 @@ split_by_perl() {
   [ "$status" -eq 0 ]
   [ ! -e xdg ]
   cmp out/valid.ref h.de
-  # Three of the four could share sentences with those that would be fetched.
+  # Three of the four files could share sentences with those that would be downloaded.
   rm source/held.en
   run "$TRIREME" prepare --recipe ./toy --source-dir source --out again
   [ "$status" -eq 1 ]
@@ -260,7 +260,7 @@ split_by_perl() {
   for file in "$data"/*.gz; do cmp "$file" "xdg/trireme/multi30k-en-de/${file##*/}"; done
 }
 
-# Round figures: a token costs 1 ms of GEMMs and 1 ms of memory traffic, and a measured step
+# Round figures: a token costs 1 ms of GEMMs and 1 ms of memory traffic, and a measured step takes
 # twice that.
 predict() {
   "$TRIREME_RECIPES/wmt16-en-de/predict" measured_ms=4000 measured_rows=1000 flop=1e12 bytes=1000000034 weights=1 table=0.5 \
@@ -272,14 +272,14 @@ predict() {
   run predict
   [ "$status" -eq 0 ]
   [[ "$output" == *"A measured step takes 2.00 times its floor."* ]]
-  # Eight micro-batches of 4 s on one GPU, in 3,600 steps.
+  # Eight micro-batches of 4 s each on one GPU, for 3,600 steps.
   grep -qxF '| 1 x H200 | modern, bf16 | 8 x 1000 | 3600 | 32000.0 | 0.0 | 0.0 | 250 | 32.00 | 32.00 |' <<< "$output"
-  # On eight GPUs, 7/4 of 4 bytes at 3.5 bytes/s: 2 s, overlapped except for the embedding's
-  # half.
+  # On eight GPUs: 7/4 of 4 bytes at 3.5 bytes/s take 2 s, overlapped except for the half of the
+  # embedding.
   grep -qxF '| 8 x H200 | modern, bf16 | 8 x 1000 | 3600 | 4000.0 | 2000.0 | 1000.0 | 1600 | 5.00 | 40.00 |' <<< "$output"
-  # Two micro-batches on each of four GPUs; 3/2 of 4 bytes at 2 bytes/s.
+  # Two micro-batches on each of four GPUs: 3/2 of 4 bytes at 2 bytes/s.
   grep -qxF '| 4 x T4 | modern, fp16 | 8 x 1000 | 3600 | 8000.0 | 3000.0 | 1500.0 | 842 | 9.50 | 76.00 |' <<< "$output"
-  # A link too slow to be overlapped by the backward pass, 2/3 of 4 s.
+  # A link too slow to be hidden by the backward pass, which takes 2/3 of 4 s.
   run predict t4_link=1
   grep -qxF '| 4 x T4 | modern, fp16 | 8 x 1000 | 3600 | 8000.0 | 12000.0 | 9333.3 | 462 | 17.33 | 138.67 |' <<< "$output"
   run predict t4_lnk=1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# What a long run recovers from, with injected faults: NaN gradients, kills at any moment, a
-# full disk.
+# What a long run recovers from, with injected faults: NaN gradients, kills at any time, a full
+# disk.
 
 load ../ranks/support
 
@@ -37,7 +37,7 @@ setup() {
   [ "$(grep -c 'back to step 5' <<< "$output")" -eq 2 ]
   [[ "$output" =~ "after 2 roll-backs" && "$output" =~ "lower --lr" ]]
   [[ "$(readlink "$T/run/checkpoints/latest")" =~ ^step-0*5$ ]]
-  # on two ranks the same error, printed once
+  # two ranks fail with the same error, which is printed once
   need_mpi
   TRIREME_FAULT='nan*:4:1' run train 2 "$T/two" --steps 20 --save-every 3 --max-rollbacks 1
   [ "$status" -ne 0 ]
@@ -63,11 +63,12 @@ setup() {
   for i in $(seq "$times"); do
     if [ -d "$T/run" ]; then more=--resume before=$(last_step "$T/run"); else more='' before=0; fi
     fault=''
-    if [ $((i % 10)) -eq 5 ]; then fault=die:file:$((10 + RANDOM % 40)); fi # the fifth run dies while it writes
+    # The fifth process dies while it writes.
+    if [ $((i % 10)) -eq 5 ]; then fault=die:file:$((10 + RANDOM % 40)); fi
     TRIREME_FAULT=$fault "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" "${options[@]}" $more --steps 1000000 \
       > /dev/null 2> "$T/err" 3>&- &
     child=$!
-    if [ $((i % 10)) -ne 0 ] && [ -z "$fault" ]; then # the tenth run dies while it starts
+    if [ $((i % 10)) -ne 0 ] && [ -z "$fault" ]; then  # the tenth process dies while it starts
       until_true has_moved
       kill -0 $child || { cat "$T/err"; false; }
     fi
@@ -81,7 +82,7 @@ setup() {
     if [ $((i % 10)) -ne 0 ]; then [ "${resumed:-0}" -ge $((before - 2)) ]; fi
     if find "$T/run/checkpoints" -mindepth 1 -maxdepth 1 -printf '%f\n' | grep -vqxE 'step-[0-9]+|latest|best'; then inside=$((inside + 1)); fi
   done
-  [ "$inside" -gt 0 ] # some were killed while writing
+  [ "$inside" -gt 0 ]  # shows that some processes were killed while writing
   steps=$(($(last_step "$T/run") + 3))
   train 1 "$T/run" "${options[@]}" --resume --steps $steps
   train 1 "$T/whole" --micro-batches 1 --steps $steps
@@ -107,12 +108,12 @@ full_disk() {
     head -c 20m /dev/zero >> "$T/disk/filler" 2> /dev/null
     [ "$(grep -c '^warning: .*No space left' "$T/err")" -ge 2 ]
   }
-  until_true failed_twice || return 1 # it continued after the first failure
+  until_true failed_twice || return 1  # the run continued after the first failure
   kill -USR1 $child
   code=0
   wait $child || code=$?
   cat "$T/err"
-  [ $code -eq 1 ] || return 1 # the save that the signal requested failed
+  [ $code -eq 1 ] || return 1  # the save requested by the signal failed
   [ "$(grep -c '^warning: .*No space left' "$T/err")" -ge 2 ] || return 1
   grep -q '^trireme: the last checkpoint, of step .* was not saved: .*No space left.*--resume' "$T/err" || return 1
   [ ! -s "$T/out" ] || return 1
@@ -134,8 +135,9 @@ full_disk() {
     [ "$(figures step "$T/$n" | tail -n 1)" = 8 ]
     train $n "$T/$n" --resume --steps 12 --log-every 1
     [ "$(figures undone_after "$T/$n")" = 5 ]
-    [ "$(figures loss "$T/$n" | wc -l)" -eq 15 ] # nothing was removed
-    cmp <(counted step "$T/$n") <(printf '%s\n' 1 2 3 4 5 5 6 7 8 9 10 11 12) # the marker is that of step 5
+    [ "$(figures loss "$T/$n" | wc -l)" -eq 15 ]  # the refused call removed nothing
+    # The file was written at step 5.
+    cmp <(counted step "$T/$n") <(printf '%s\n' 1 2 3 4 5 5 6 7 8 9 10 11 12)
     [ "$(counted loss "$T/$n" | wc -l)" -eq 12 ]
   done
 }

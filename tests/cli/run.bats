@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# A run is a transaction: what a refused call, a full disk or a signal leaves behind, and
-# the exit status.
+# A run directory is changed completely or not at all: what remains after a refused call, a full
+# disk or a signal, and the exit status.
 bats_require_minimum_version 1.5.0
 
 load ../ranks/support
@@ -91,12 +91,12 @@ step_of() {
   [[ ! "$output" =~ "step 1 of 3" ]]
 }
 
-# state_of RUN: every file and link of it with a checksum.
+# state_of RUN: prints every file and link of the run with a checksum.
 state_of() {
   (cd "$1" && find . -type l -printf '%p -> %l\n' -o -type f -exec sha256sum {} + | sort)
 }
 
-# other_set OUT [OPTION…]: a data set with other pairs.
+# other_set OUT [OPTION…]: makes a data set with other pairs.
 other_set() {
   local out=$1
   shift
@@ -205,8 +205,8 @@ refused() {
   [[ "$output" =~ "did you mean --run $T/runs/mine?" ]]
 }
 
-# damaged_refused SED WORDS: a run whose config is edited by SED is refused with WORDS and
-# not changed.
+# damaged_refused SED WORDS: a run whose config was edited by SED is refused with WORDS and not
+# changed.
 damaged_refused() {
   local before
   train 1 "$T/run" --steps 4 --seed 3
@@ -230,12 +230,12 @@ damaged_refused() {
   damaged_refused '/^batch-tokens =/d' "--batch-tokens 256 --seed 3 and cannot go on with --batch-tokens 4096 --seed 3;"
 }
 
-# best_step RUN: the best step stored in the newest checkpoint.
+# best_step RUN: prints the best step stored in the newest checkpoint.
 best_step() {
   perl -MJSON::PP -e 'undef $/; print decode_json(<>)->{best_step}' "$1/checkpoints/latest/training.json"
 }
 
-# limited KB COMMAND…: runs it with a limit on file size.
+# limited KB COMMAND…: runs the command with a limit on the size of files.
 limited() {
   local size=$1
   shift
@@ -266,8 +266,8 @@ limited() {
 
 @test "a failed save followed by a good one is no failure" {
   train 1 "$T/run/a" --steps 4
-  # The name of the next checkpoint's temporary directory is taken by a file, until the run
-  # reports it.
+  # A file has the name of the next checkpoint's temporary directory, until the run has reported
+  # that.
   mkdir "$T/run/a/checkpoints/unfinished"
   chattr +i "$T/run/a/checkpoints/unfinished" 2> /dev/null || skip "no directory can be made immutable here"
   "$TRIREME" train --quiet --run "$T/run/a" --resume --steps 1000000 --save-every 5 > "$T/out" 2> "$T/err" 3>&- &
@@ -281,8 +281,8 @@ limited() {
   grep -q '^stopped at step' "$T/out"
 }
 
-# begin FAULT [OPTION…]: starts a run with a fault in the background: pid in $child, output
-# in err and out.
+# begin FAULT [OPTION…]: starts a run with a fault in the background; pid in $child, output in the
+# files err and out.
 begin() {
   local fault=$1
   shift
@@ -312,8 +312,8 @@ ended() {
   until_true grep -q 'waiting at micro-batch' "$T/err"
   kill -INT $child
   until_true grep -q '^stopping: this step is finished and saved' "$T/err"
-  kill -0 $child # the step continues
-  kill -USR1 $child # launchers repeat the signal: it is answered once
+  kill -0 $child  # the step continues
+  kill -USR1 $child  # launchers repeat the signal; one message is printed
   kill -INT $child
   ended
   [ "$(grep -c '^stopping: ' "$T/err")" -eq 2 ]
@@ -321,7 +321,7 @@ ended() {
 
 @test "a second Ctrl-C loses only the current step" {
   begin hang:micro-batch:10 --micro-batches 3 --steps 100
-  until_true grep -q 'waiting at micro-batch' "$T/err" # of step 3, the fourth
+  until_true grep -q 'waiting at micro-batch' "$T/err"  # counted from 0: the fourth step
   kill -INT $child
   kill -INT $child
   ended
@@ -421,17 +421,18 @@ int mkdir(const char *path, mode_t mode) {
 END
   "${CC:-cc}" -shared -fPIC -D_GNU_SOURCE -o "$T/full.so" "$T/full.c"
   LD_PRELOAD=$T/full.so begin hang:micro-batch:14 --valid-every 3 --save-every 4 --samples 0 --beam-size 1 --steps 100
-  until_true grep -q 'waiting at micro-batch' "$T/err" # of step 5; steps 3 and 4 were not saved
+  # The checkpoint is of step 5; steps 3 and 4 were not saved.
+  until_true grep -q 'waiting at micro-batch' "$T/err"
   kill -INT $child
   ended
   [ $code -eq 3 ]
   [ "$(step_of "$T/run")" -eq 5 ]
   [ "$(grep -c 'was not saved' "$T/err")" -eq 2 ]
-  [ "$(best_step "$T/run")" -eq 0 ] # and the checkpoint stores no best step
+  [ "$(best_step "$T/run")" -eq 0 ]  # the checkpoint stores no best step
   [ ! -e "$T/run/checkpoints/best" ]
 }
 
-# replaced NAME: a run of four steps whose file NAME is then replaced by a full device.
+# replaced NAME: makes a run of four steps and replaces its file NAME with a full device.
 replaced() {
   [ -w /dev/full ] || skip "there is no /dev/full"
   train 1 "$T/run" --steps 4
@@ -487,7 +488,7 @@ replaced() {
   cat "$T/err"
   [ $code -eq 1 ]
   [ "$(tail -c 1 "$T/copy/metrics.jsonl" | od -An -c | tr -d ' ')" = '\n' ]
-  figures step "$T/copy" # every line is JSON
+  figures step "$T/copy"  # every line is valid JSON
   [ "$(tail -c 1 "$T/copy/log.txt" | od -An -c | tr -d ' ')" = '\n' ]
 }
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bats
-# Loss scaling in a run: steps whose gradients overflow are skipped, not rolled back, and
-# the scale is saved in checkpoints. The CPU has no fp16, so loss scaling is switched on by
-# option; powers of two change no bit, so the weights can be compared.
+# Loss scaling: steps whose gradients overflow are skipped, not rolled back, and checkpoints store
+# the scale. The CPU has no fp16, so loss scaling is turned on with an option. Scales are powers
+# of two, so weights can be compared bit for bit.
 
-bats_require_minimum_version 1.5.0 # run -1, run !
+bats_require_minimum_version 1.5.0  # for run -1 and run !
 load ../ranks/support
 
 setup_file() {
@@ -14,7 +14,7 @@ setup() {
   T=$BATS_TEST_TMPDIR
 }
 
-# counter NAME RUN: of its last checkpoint.
+# counter NAME RUN: prints a counter of its last checkpoint.
 counter() {
   perl -MJSON::PP -e '$n = shift; undef $/; print decode_json(<>)->{$n}' "$1" "$2/checkpoints/latest/training.json"
 }
@@ -41,7 +41,7 @@ counter() {
     [ -z "$(figures grad_norm "$T/$n" | grep -iE 'nan|inf')" ]
     [ "$(counter clean_steps "$T/$n")" -eq 3 ]
   done
-  # The step was really skipped: the weights did not change, and the next step changes them.
+  # The step was skipped: it did not change the weights, but the next step does.
   TRIREME_FAULT=nan:5:0 train 1 "$T/left" --steps 6 --save-every 1 --loss-scale dynamic
   weights="$T/left/checkpoints/step-0000000"
   cmp "${weights}5/weights.safetensors" "${weights}6/weights.safetensors"
@@ -61,7 +61,7 @@ counter() {
   same_state "$T/whole" "$T/parts"
   for name in loss_scale clean_steps; do [ "$(counter $name "$T/whole")" = "$(counter $name "$T/parts")" ]; done
   [ "$(counter loss_scale "$T/parts")" -eq 4096 ]
-  # Switched off, the scale is dropped.
+  # If loss scaling is turned off, the scale is dropped.
   train 1 "$T/parts" --steps 15 --resume --loss-scale none
   [ "$(counter loss_scale "$T/parts")" -eq 0 ]
   [ "$(figures loss_scale "$T/parts" | tail -n 1)" = 1 ]
@@ -71,5 +71,5 @@ counter() {
   fault=$(for i in $(seq 4 31); do printf 'nan*:%d:0,' "$i"; done)
   TRIREME_FAULT=${fault%,} run train 1 "$T/run" --steps 40 --loss-scale dynamic --max-rollbacks 0 --save-every 2
   [ "$status" -eq 1 ]
-  [[ "$output" =~ "step 28: the gradient is not finite" ]] # 2^14 to 2^-11 takes 25 of them
+  [[ "$output" =~ "step 28: the gradient is not finite" ]]  # 25 halvings from 2^14 to 2^-11
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# trireme score from the command line: scores, formats and every error.
+# trireme score on the command line: scores, formats and all errors.
 
 golden="$BATS_TEST_DIRNAME/../golden/score"
 wmt="$BATS_TEST_DIRNAME/../../../shared/data/bleu-wmt17"
@@ -10,7 +10,8 @@ setup() {
   printf 'the cat is on the mat\nhello there\n' > hyp
 }
 
-# Separates output and messages: $output is stdout, $errors stderr, $status the exit status.
+# Separates the outputs: $output is standard output, $errors standard error, $status the exit
+# status.
 score() {
   status=0
   "$TRIREME" score "$@" > out 2> err || status=$?

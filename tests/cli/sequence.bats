@@ -1,12 +1,12 @@
 #!/usr/bin/env bats
-# Ranks that do not run the same collectives, or wait for each other for ever, end with one
-# line that names them; no process or memory is left. On one host (shared memory) and on two
-# (messages). Most of the time it waits.
+# Ranks that run different collectives, or wait for each other for ever, end with one line that
+# names them, and leave no process or shared memory. On one host (shared memory) and on two
+# (messages). Mostly waits.
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support
 
-# on N HOSTS CASE: check_sequence on N ranks, assigned to "hosts" h0, h1, … in turn.
+# on N HOSTS CASE: runs check_sequence on N ranks that report the host names h0, h1, … in turn.
 on() {
   local list=() r
   for ((r = 0; r < $1; r++)); do
@@ -16,8 +16,8 @@ on() {
   timeout 120 mpirun "${list[@]}" 2>&1
 }
 
-# wrong CASE TEXT [RANKS…]: the run ends with one line of error that contains TEXT, on one
-# host and on two, with two ranks and with three, or with the given numbers.
+# wrong CASE TEXT [RANKS…]: the run ends with one error line that contains TEXT, on one host and
+# on two, with 2 and 3 ranks or the given numbers of ranks.
 wrong() {
   local n hosts
   for n in ${3:-2 3}; do
@@ -75,7 +75,8 @@ wrong() {
 
 @test "a system clock that is set back does not stop the heartbeats" {
   need_mpi
-  # Code that computes a deadline with this clock waits an hour too long.
+  # A CLOCK_REALTIME that is an hour ahead of the kernel's: code that computes a deadline with it
+  # waits an hour too long.
   cat > "$BATS_TEST_TMPDIR/clock.c" <<- 'C'
 	#include <dlfcn.h>
 	#include <time.h>
@@ -88,7 +89,7 @@ wrong() {
 	C
   "${CC:-cc}" -D_GNU_SOURCE -shared -fPIC "$BATS_TEST_TMPDIR/clock.c" -o "$BATS_TEST_TMPDIR/clock.so" -ldl
   if is_sanitized; then skip "the sanitizer must be loaded first"; fi
-  # Only of one rank: the other would not receive its heartbeats.
+  # Only rank 1 has the wrong clock; if it stopped sending heartbeats, rank 0 would report it.
   run timeout 120 mpirun -n 1 "$TRIREME_TOOLS/check_sequence" idle : \
     -n 1 -x LD_PRELOAD="$BATS_TEST_TMPDIR/clock.so" "$TRIREME_TOOLS/check_sequence" idle
   [ "$status" -eq 0 ] || { echo "$output"; false; }
@@ -105,22 +106,23 @@ wrong() {
   grep -q 'and shared memory' "$BATS_TEST_TMPDIR/out"
   mapfile -t ranks < <(pgrep -P $child)
   [ "${#ranks[@]}" -eq 3 ]
-  # Mapped, but without a name in any file system.
+  # the memory is mapped, but has no name in a file system
   grep -q 'memfd:trireme (deleted)' "/proc/${ranks[0]}/maps"
   kill -9 "${ranks[@]}"
   code=0
   wait $child || code=$?
   [ $code -ne 0 ]
   for i in "${ranks[@]}"; do [ ! -e "/proc/$i/maps" ] || [ -z "$(cat "/proc/$i/maps")" ]; done
-  run ! grep . <(find /dev/shm -maxdepth 1 -name '*trireme*' ! -type d) # agents of launch have directories
+  # Directories belong to agents of launch.
+  run ! grep . <(find /dev/shm -maxdepth 1 -name '*trireme*' ! -type d)
 }
 
 @test "ranks of one host that cannot open each other's memory print a warning and reduce by messages" {
   need_mpi
   [ "$(id -u)" -eq 0 ] || skip "needs another process namespace, so root"
   unshare --pid --fork true 2> /dev/null || skip "no process namespaces here"
-  # Open MPI's own shared-memory copy does not work there, and the leak checker does not
-  # know its libraries.
+  # In another pid namespace Open MPI's single-copy mechanism does not work; leaks of its
+  # libraries are not known to the leak checker.
   OMPI_MCA_btl_vader_single_copy_mechanism=none run timeout 120 mpirun -n 1 "$TRIREME_TOOLS/check_comm" : \
     -n 1 unshare --pid --fork env ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 "$TRIREME_TOOLS/check_comm"
   [ "$status" -eq 0 ] || { echo "$output"; false; }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# scripts/structure: the files of src/ use each other in one direction.
+# scripts/structure: the modules of src/ may depend on each other in one direction only.
 
 bats_require_minimum_version 1.5.0
 
@@ -8,7 +8,7 @@ setup() {
   root=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
 }
 
-# compile FILE TEXT: a source file of its own tree, and its object.
+# compile FILE TEXT: creates a source file in a separate tree, and its object file.
 compile() {
   mkdir -p "$(dirname "$1")" "build/$(dirname "$1")"
   printf '%s\n' "$2" > "$1"

@@ -1,10 +1,11 @@
 #!/usr/bin/env bats
-# The command of recipes/tatoeba-en-de, on a text and a model small enough for a test.
+# The script recipes/tatoeba-en-de, with a text and a model small enough for a test.
 
 # A copy of the recipe with small sizes, and a text in Tatoeba's format.
 setup() {
   cd "$BATS_TEST_TMPDIR"
-  export XDG_CACHE_HOME="$PWD/xdg" OUT="$PWD/out" OMP_NUM_THREADS=1 # so that nproc prints 1: one rank
+  # Makes nproc print 1, so that one rank is started.
+  export XDG_CACHE_HOME="$PWD/xdg" OUT="$PWD/out" OMP_NUM_THREADS=1
   mkdir -p recipes texts
   cp -R "$BATS_TEST_DIRNAME"/../../recipes/{tatoeba-en-de,common.bash} recipes
   chmod -R u+w recipes

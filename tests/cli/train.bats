@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# train and translate as a user calls them, on a model small enough for a test.
+# train and translate as a user calls them, with a model small enough for a test.
 
 load ../tools/wait
 
@@ -13,7 +13,7 @@ setup() {
   T=$BATS_TEST_TMPDIR
 }
 
-# train RUN [OPTION…]: a tiny model, a few steps.
+# train RUN [OPTION…]: trains a tiny model for a few steps.
 train() {
   local run=$1
   shift
@@ -51,7 +51,7 @@ same_weights() {
 }
 
 @test "Ctrl-C finishes the step and saves, and the resumed run gives the same bits" {
-  train "$T/parts" --steps 1000000 > "$T/out" 2>&1 3>&- & # without a signal it would not end
+  train "$T/parts" --steps 1000000 > "$T/out" 2>&1 3>&- &  # it would not end without a signal
   child=$!
   until_true test -s "$T/parts/metrics.jsonl"
   pkill -INT -P $child trireme

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
-# translate from the command line: sampling, lengths, slow writers, invalid bytes.
+# translate on the command line: sampling, lengths, slow writers, invalid bytes.
 
-bats_require_minimum_version 1.5.0 # run -1, run !
+bats_require_minimum_version 1.5.0  # for run -1 and run !
 
 setup_file() {
   export SET="$BATS_FILE_TMPDIR/set" MODEL="$BATS_FILE_TMPDIR/run/checkpoints/latest"
@@ -27,7 +27,7 @@ translate() {
   [ "$(wc -l < "$T/short")" -eq 40 ]
   run -1 cmp -s "$T/free" "$T/short"
   [ "$(wc -c < "$T/short")" -lt "$(wc -c < "$T/free")" ]
-  awk 'NF > 2 { exit 1 }' "$T/short" # a token is at most one word
+  awk 'NF > 2 { exit 1 }' "$T/short"  # a token is at most one word
 }
 
 @test "samples depend on seed and line, not on batches" {
@@ -51,16 +51,17 @@ translate() {
   translate --sample --top-k 1 < "$T/in" | cmp - "$T/greedy"
 }
 
-# How far below the best first word, in log probability, the worst sampled one is.
-worst_first_word() { # temperature
+# Prints how much lower the log probability of the worst sampled first word is than that of the
+# best.
+worst_first_word() {  # argument: temperature
   translate --beam-size 1 --length-penalty 0 --max-length 1 --scores < "$T/in" > "$T/best"
   translate --sample --temperature "$1" --seed 3 --max-length 1 --scores < "$T/in" > "$T/drawn"
   [ "$(wc -l < "$T/drawn")" -eq 40 ]
   paste "$T/best" "$T/drawn" | awk -F '\t' '{ gap = $1 - $3; if (gap > worst) worst = gap } END { print worst + 0 }'
 }
 
-# A word whose log probability is 0.25 lower has e^-25 of the best one's chance at
-# temperature 0.01, for any model; at temperature 1 it has three quarters of it.
+# At temperature 0.01 a word whose log probability is 0.25 lower has e^-25 of the probability of
+# the best one, for any model; at temperature 1 three quarters of it.
 @test "a temperature near 0 samples only the most probable words, a high one others too" {
   cold=$(worst_first_word 0.01)
   warm=$(worst_first_word 1)
@@ -88,7 +89,7 @@ worst_first_word() { # temperature
 
 @test "a line from a slow writer is translated before the next is written" {
   coproc WORK { translate --beam-size 2 --scores 2> "$T/err"; }
-  local work=$WORK_PID # bash forgets the pid when the process ends
+  local work=$WORK_PID  # bash no longer knows the pid after the process has ended
   for i in 1 2 3; do
     sed -n "${i}p" "$T/in" >&"${WORK[1]}"
     IFS= read -r -t 120 line <&"${WORK[0]}"
@@ -119,7 +120,7 @@ worst_first_word() { # temperature
 }
 
 @test "sentence numbers of an n-best list go on over blocks of lines" {
-  for _ in $(seq 30); do cat "$T/in"; done > "$T/many" # more than the 512 lines of a block
+  for _ in $(seq 30); do cat "$T/in"; done > "$T/many"  # more than the 512 lines of a block
   translate --nbest 2 --beam-size 2 --max-length 1 < "$T/many" | awk '{ print $1 }' > "$T/numbers"
   seq 0 1199 | sed p | cmp - "$T/numbers"
 }
@@ -200,8 +201,8 @@ wait_for() {
   return 1
 }
 
-# on_terminal OPTION…: runs translate with terminals as input and output; descriptor 8 is
-# the keyboard, $T/screen the screen.
+# on_terminal OPTION…: runs translate with terminals as input and output; descriptor 8 is the
+# keyboard, $T/screen the screen.
 on_terminal() {
   script -qec true /dev/null > /dev/null 2>&1 || skip "no script(1), or no terminals for it to make"
   mkfifo "$T/keys"
@@ -215,7 +216,7 @@ on_terminal() {
   head -n 2 "$T/in" | translate --beam-size 2 > "$T/want"
   on_terminal
   wait_for 'type a sentence' "$T/screen"
-  wait_for '^> ' "$T/screen" # nothing is typed yet
+  wait_for '^> ' "$T/screen"  # nothing has been typed yet
   for i in 1 2; do
     sed -n "${i}p" "$T/in" >&8
     wait_for "^$(sed -n "${i}p" "$T/want" | sed 's/[][.*^$\\]/\\&/g')" "$T/screen"
@@ -247,7 +248,7 @@ on_terminal() {
 
 @test "the GPU in use is named, but not with --quiet" {
   local model=$MODEL
-  load ../ranks/support # has a MODEL of its own
+  load ../ranks/support  # needs a MODEL of its own
   BATS_FILE_TMPDIR=$T make_gpu
   export TRIREME_PLUGIN_PATH="$T/plugins"
   for device in auto cuda; do

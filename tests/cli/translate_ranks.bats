@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# translate on several ranks: the lines are shared, the output is that of one process.
+# translate on several ranks: they divide the lines, and the output is the same as of one process.
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support
@@ -15,7 +15,7 @@ setup() {
   (head -n 30 "$SET/test.src"; echo; head -n 15 "$SET/valid.src"; echo; echo) > "$T/in"
 }
 
-# translate N [OPTION…]: on N ranks.
+# translate N [OPTION…]: translates on N ranks.
 translate() {
   local n=$1
   shift
@@ -30,7 +30,7 @@ translate() {
     translate "$n" --beam-size 2 < "$T/in" > "$T/$n"
     cmp "$T/one" "$T/$n"
   done
-  # Every rank could read a file, while mpirun gives standard input to rank 0 only.
+  # Only rank 0 has standard input under mpirun, although every rank could read a file.
   translate 2 --beam-size 2 --input "$T/in" > "$T/file"
   cmp "$T/one" "$T/file"
 }
@@ -58,7 +58,7 @@ translate() {
 @test "many blocks of lines keep their order and numbers on 2 ranks" {
   need_mpi
   for i in $(seq 20); do cat "$SET/test.src" "$SET/valid.src"; done | head -n 2500 > "$T/many"
-  [ "$(wc -l < "$T/many")" -gt 1100 ] # more than one block for both ranks
+  [ "$(wc -l < "$T/many")" -gt 1100 ]  # more than one block for both ranks
   translate 1 --sample --max-length 4 < "$T/many" > "$T/one"
   translate 2 --sample --max-length 4 < "$T/many" > "$T/two"
   cmp "$T/one" "$T/two"
@@ -143,7 +143,7 @@ translate() {
   need_mpi
   both=(timeout -k 5 200 "$TRIREME" translate --quiet --model "$MODEL_DIR" --device cpu --threads 1 --beam-size 2)
   for rank in 0 1; do
-    faults=(rank-limit:1 rank-limit:1) # seconds
+    faults=(rank-limit:1 rank-limit:1)  # time limit in seconds
     faults[rank]+=,hang:translate-step:3
     code=0
     mpirun -n 1 env TRIREME_FAULT="${faults[0]}" "${both[@]}" : -n 1 env TRIREME_FAULT="${faults[1]}" "${both[@]}" \
@@ -159,11 +159,11 @@ translate() {
 @test "rank 0 that waits for a slow reader of its output does not count as hung, even beyond every limit" {
   need_mpi
   for i in $(seq 20); do cat "$SET/test.src" "$SET/valid.src"; done | head -n 2500 > "$T/many"
-  mkfifo "$T/pipe" # mpirun would read all of its output
+  mkfifo "$T/pipe"  # mpirun would read all of its output
   TRIREME_FAULT=rank-limit:1 translate 2 --beam-size 2 --nbest 2 --scores --output "$T/pipe" < "$T/many" > /dev/null 2> "$T/err" 3>&- &
   local child=$! lines
   exec 8< "$T/pipe"
-  IFS= read -r -t 100 line <&8 # then the pipe fills up
+  IFS= read -r -t 100 line <&8  # the pipe then fills up
   sleep 10
   lines=$(wc -l <&8)
   exec 8<&-

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
-# trireme cluster on test hosts: up, down, status, ssh, run. Each host has its own /etc/fstab, /opt,
-# /mnt, /usr/local/bin and /usr/sbin. The kernel of a test machine may have no NFS client, so
-# mount.nfs and mount.cifs are replaced by a script that mounts a tmpfs with the same source.
+# trireme cluster on test hosts: up, down, status, ssh, run. Each host has its own /etc/fstab,
+# /opt, /mnt, /usr/local/bin and /usr/sbin. The kernel of a test machine may lack an NFS client,
+# so mount.nfs and mount.cifs are replaced by a script that mounts a tmpfs with the same source.
 bats_require_minimum_version 1.5.0
 load ../tools/wait
 load hosts
@@ -13,7 +13,8 @@ setup_file() {
 }
 teardown_file() { remove_hosts; }
 
-# make_private HOST: directories that `up` changes, helpers of mount that need no server, a user.
+# make_private HOST: makes private copies of the directories that `up` changes, mount helpers that
+# need no server, and a user.
 make_private() {
   enter "$1" bash -c '
     set -e
@@ -50,7 +51,7 @@ setup() {
     enter $host bash -c 'printf "# the system\n/dev/vda1 / ext4 defaults 0 1\n" > /etc/fstab; rm -f /run/mount.log /usr/local/bin/*'
   done
 }
-# Not with `down`, which is what the tests are about.
+# Not with `cluster down`, which these tests check.
 teardown() {
   [ -z "${LAB_MISSING-not made}" ] || return 0
   for host in h1 h2; do
@@ -58,13 +59,13 @@ teardown() {
   done
 }
 
-# cluster VERB OPTION…: called on h1 for both.
+# cluster VERB OPTION…: calls `cluster` on h1 for both hosts.
 cluster() { on h1 "$TRIREME" cluster "$@" "${hosts[@]}"; }
-# files_on HOST: all that `up` may change there, with contents.
+# files_on HOST: prints all files that `up` may change there, with their contents.
 files_on() {
   enter "$1" bash -c 'find /opt /mnt /usr/local/bin -printf "%p %y %m %l %i\n" | sort; cat /etc/fstab; ls /etc; find /opt -type f -exec sha256sum {} +; grep " /mnt" /proc/mounts || true'
 }
-# row HOST: its row of the table in $output.
+# row HOST: prints its row of the table in $output.
 row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
 
 @test "up copies program and plug-in, mounts the drive, prints ports and launch line" {
@@ -258,7 +259,7 @@ row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
       printf "#!/bin/sh\necho \"\$*\" >> /run/apt.log\ncase \"\$*\" in *install*) ln -sf /bin/true /usr/local/bin/mpirun ;; esac\n" > /usr/local/bin/apt-get
       chmod 755 /usr/local/bin/apt-*; rm -f /run/apt.log'
   done
-  # Only h2 has no mpirun: its link is in /etc/alternatives, which is each host's own.
+  # Removes mpirun on h2 only: its link is in /etc/alternatives, which is private to each host.
   [ -L /etc/alternatives/mpirun ] || skip "mpirun is no link to /etc/alternatives here"
   enter h2 mv /etc/alternatives/mpirun /run/mpirun
   run --separate-stderr cluster up --no-doctor --no-install
@@ -342,7 +343,7 @@ row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
   [[ "$stderr" == *"the command failed on 1 of 2 hosts"* ]]
 }
 
-# is_running HOST, is_gone HOST: the command of the test below.
+# is_running HOST, is_gone HOST: state of the command of the test below.
 is_running() { enter "$1" pgrep -f "^sleep 4321" > /dev/null; }
 is_gone() { ! is_running "$1"; }
 
@@ -407,7 +408,7 @@ is_gone() { ! is_running "$1"; }
   grep -q "^host key: ssh-ed25519 $(cut -d ' ' -f 2 "$LAB/key.pub")" daemon
   known=(-o GlobalKnownHostsFile=none -o UserKnownHostsFile=/run/ann/.trireme/known_hosts)
   [ "$(as_ann h2 /run/ann/entrypoint ssh "${known[@]}" -o BatchMode=yes -p 2222 -i /run/ann/.ssh/id_rsa 10.7.0.1 hostname)" = h1 ]
-  # A daemon that does not have the job's key is not believed.
+  # A daemon that does not have the job's key is refused.
   enter h1 pkill -f "sshd -D -e -f /run/ann"
   wait $! || true
   enter h1 rm /run/ann/.ssh/id_rsa

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# In-memory copies on a second machine: the machine of rank 0 fails, and the run continues from the copy that the
-# other one holds.
+# In-memory copies on a second machine: the machine of rank 0 fails, and the run continues from
+# the copy on the other one.
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support
@@ -19,17 +19,17 @@ setup() {
   cd "$T"
 }
 
-# worker_on HOST: process id of a rank there.
+# worker_on HOST: prints the process id of a rank there.
 worker_on() { processes_on "$1" | grep "trireme train" | head -n 1 | cut -d ' ' -f 1; }
 has_worker() { [ -n "$(worker_on "$1")" ]; }
-# copy_on HOST: the copy that its agent holds.
+# copy_on HOST: prints the copy that its agent stores.
 copy_on() { enter "$1" bash -c 'readlink /dev/shm/trireme-*/copies/run-*/checkpoints/latest' 2> /dev/null || true; }
 has_copy() { [ "$(copy_on "$1")" = step-00000006 ]; }
 nothing_runs() { [ -z "$(for host in h1 h2 h3; do processes_on $host; done)" ]; }
 
 @test "the machine of rank 0 fails: the other continues from its copy in memory, to the same bits" {
   train 1 "$T/whole" --reproducible --steps 12 --save-every 100
-  # Rank 0 stops at step 7; a restart gets no fault.
+  # Rank 0 stops at step 7; after a restart the fault is not injected.
   TRIREME_FAULT=hang:7:0 on h1 "$TRIREME" launch --ssh-port "$SSH_PORT" --ssh-key "$LAB/key" --hosts h2:1,h3:1 --nnodes 1:2 \
     --peer-checkpoint 6 -- train --data "$SET" --run "$T/run" "${MODEL[@]}" --quiet --reproducible --steps 12 --save-every 100 \
     --rank-timeout 300 > out 2>&1 3>&- &
@@ -45,5 +45,5 @@ nothing_runs() { [ -z "$(for host in h1 h2 h3; do processes_on $host; done)" ]; 
   grep -q 'resume   step 6 (in-memory copy)' "$T/run/log.txt" || { cat out "$T/run/log.txt"; false; }
   same_state "$T/whole" "$T/run"
   until_true nothing_runs
-  [ -z "$(copy_on $other)" ] # nothing stays in memory
+  [ -z "$(copy_on $other)" ]  # the copies have been removed from memory
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# trireme doctor over test hosts: nothing wrong, then one planted fault at a time. It mostly waits.
+# trireme doctor on test hosts: first without problems, then with one simulated problem at a time.
+# Mostly waits.
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support
@@ -17,7 +18,8 @@ setup() {
   key=$LAB/key
 }
 
-# doctor HOSTS [OPTION…]: called on h1; its JSON is in the file json, $status has its status.
+# doctor HOSTS [OPTION…]: calls doctor on h1; its JSON is in the file `json`, its exit status in
+# $status.
 doctor() {
   local hosts=$1
   shift
@@ -27,19 +29,21 @@ doctor() {
   table
 }
 
-# table: the findings that are not OK.
+# table: prints the findings that are not OK.
 table() {
   perl -MJSON::PP -e 'undef $/; open F, "<", "json"; $j = decode_json(<F>);
     print map { "$_->{host} $_->{check} $_->{level}: $_->{finding} -> $_->{remedy}\n" } grep { $_->{level} ne "OK" } @{$j->{findings}}'
 }
 
-# level HOST CHECK: of the findings of a host, or of all for the host "".
+# level HOST CHECK: prints the levels of the findings of a host; HOST "" stands for findings about
+# all hosts.
 level() {
   perl -MJSON::PP -e 'undef $/; ($host, $check) = @ARGV; open F, "<", "json"; $j = decode_json(<F>);
     print join " ", map { $_->{level} } grep { $_->{check} eq $check && $_->{host} eq $host } @{$j->{findings}}' "$1" "$2"
 }
 
-# problem HOST CHECK WORDS REMEDY: there is this problem; its text and its remedy have these words.
+# problem HOST CHECK WORDS REMEDY: there is such a problem, and its text and remedy contain these
+# words.
 problem() {
   perl -MJSON::PP -e 'undef $/; ($host, $check, $words, $remedy) = @ARGV; open F, "<", "json"; $j = decode_json(<F>);
     exit 0 if grep { $_->{check} eq $check && $_->{host} eq $host && $_->{level} eq "problem" &&
@@ -47,7 +51,7 @@ problem() {
     exit 1' "$@"
 }
 
-# host_checks_ok HOST CHECK…: each is OK on the host.
+# host_checks_ok HOST CHECK…: each check is OK on the host.
 host_checks_ok() {
   local host=$1 check
   shift
@@ -217,7 +221,7 @@ has_no_process() { [ -z "$(processes_on "$1")" ]; }
 }
 
 @test "doctor reports a host that is lost on the way, and ends" {
-  # The agent calls mpirun for its version; this one kills the agent.
+  # The agent runs mpirun to read its version; this mpirun kills the agent.
   printf '#!/bin/sh\nkill -9 $PPID\n' > mpirun
   chmod +x mpirun
   on h3 mount --bind "$PWD/mpirun" "$(readlink -f "$(command -v mpirun)")"
@@ -228,9 +232,9 @@ has_no_process() { [ -z "$(processes_on "$1")" ]; }
   host_checks_ok h2 ports "shared dir"
 }
 
-# The last test: h3 keeps its clock.
+# The last test, because h3 keeps its wrong clock.
 @test "doctor finds a wrong clock" {
-  if is_sanitized; then # which must be loaded before any other library
+  if is_sanitized; then  # it must be loaded before any other library
     on h3 bash -c 'sed -i "s|^SetEnv .*|& TRIREME_FAULT=clock-ahead:90|" /run/sshd_config; kill -HUP "$(cat /run/sshd.pid)"'
   else
     set_clock h3 +90s
@@ -240,7 +244,7 @@ has_no_process() { [ -z "$(processes_on "$1")" ]; }
   host_checks_ok h1 "clock skew"
   host_checks_ok h2 "clock skew"
 }
-# sshd needs a moment to read its configuration again.
+# sshd needs some time to reload its configuration.
 is_clock_found() {
   doctor h1,h2,h3
   [ "$status" -eq 1 ] && problem h3 "clock skew" 0 ""

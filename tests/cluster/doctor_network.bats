@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# trireme doctor on hosts with two cards, of which one leads nowhere. It mostly waits.
+# trireme doctor on hosts with two network cards, one of which is not connected. Mostly waits.
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support
@@ -15,7 +15,7 @@ setup() {
   cd "$BATS_TEST_TMPDIR"
 }
 
-# doctor [OPTION…]: called on h1; its JSON is in the file json.
+# doctor [OPTION…]: calls doctor on h1; its JSON is in the file `json`.
 doctor() {
   run on h1 sh -c '"$0" "$@" > json 2> messages' "$TRIREME" doctor --quiet --json --preset tiny --vocab-size 1000 \
     --hosts h1,h2 --ssh-port $SSH_PORT --ssh-key "$LAB/key" --run "$PWD/run" "$@"

@@ -34,12 +34,12 @@
 # Depends on tests/tools/wait.bash, host_init.
 
 SSH_PORT=4444
-LAN=10.7.0   # connects all hosts
-DECOY=10.6.0 # connects nobody, or two
+LAN=10.7.0  # network that connects all hosts
+DECOY=10.6.0  # network of the decoy cards, which connects no hosts or two
 
 hosts_source=$(realpath "${BASH_SOURCE[0]%/*}")
 
-# missing_for_hosts: what is missing, in words; nothing if hosts can be made.
+# missing_for_hosts: prints what is missing to make hosts; nothing if nothing is missing.
 missing_for_hosts() {
   local tool
   if [ "$(id -u)" -ne 0 ]; then
@@ -71,7 +71,8 @@ make_hosts() {
   LAB_DECOY=
   if [ "${1:-}" = --decoy ]; then LAB_DECOY=$2; fi
   make_ssh_files "$n"
-  # The kernel kills the lab with this shell (pdeathsig), and everything in it with its process 1.
+  # The kernel kills process 1 of the lab when this shell ends (pdeathsig), and with it everything
+  # in the lab.
   setpriv --pdeathsig KILL unshare --fork --kill-child --pid --net --mount --uts --ipc --mount-proc --propagation private \
     "$hosts_source/host_init" lab "$LAB" > "$LAB/log" 2>&1 3>&- &
   LAB_PID=$!
@@ -85,7 +86,7 @@ need_hosts() { [ -z "${LAB_MISSING-not made}" ] || skip "$LAB_MISSING"; }
 
 remove_hosts() {
   [ -n "${LAB_PID:-}" ] || return 0
-  kill -9 "$LAB_PID" 2> /dev/null || true # unshare: the kernel kills the lab with it
+  kill -9 "$LAB_PID" 2> /dev/null || true  # kills unshare, and the kernel then kills the lab
   wait "$LAB_PID" 2> /dev/null || true
   rm -rf "$LAB"
   unset LAB LAB_PID
@@ -103,23 +104,25 @@ make_ssh_files() {
   done
 }
 
-# child_of PID: its only child.
+# child_of PID: prints its only child.
 child_of() { pgrep -P "$1" | head -n 1; }
 lab_init() { child_of "$LAB_PID"; }
-# host_init_of HOST: process 1 of the host, below nsenter and unshare; nothing if the host is off.
+# host_init_of HOST: prints process 1 of the host, below nsenter and unshare; nothing if the host
+# is off.
 host_init_of() {
   local pid
   pid=$(child_of "$(cat "$LAB/$1/nsenter")")
   if [ -n "$pid" ]; then child_of "$pid"; fi
 }
-# until_reached HOST FILE: until host_init has made this file; fails at once if it has ended.
+# until_reached HOST FILE: waits until host_init has created this file; fails if host_init has
+# ended.
 until_reached() {
   until_true has_reached_or_ended "$1" "$2" || return 1
   [ -e "$LAB/$1/$2" ] || { cat "$LAB/$1/log"; return 1; }
 }
 has_reached_or_ended() { [ -e "$LAB/$1/$2" ] || ! kill -0 "$(cat "$LAB/$1/nsenter")" 2> /dev/null; }
 
-# in_switch COMMAND…: in the network namespace that has the other ends of the hosts' cables.
+# in_switch COMMAND…: runs in the network namespace that has the other ends of the hosts' cables.
 in_switch() { nsenter --target "$(lab_init)" --net "$@"; }
 
 start_host() {
@@ -130,14 +133,14 @@ start_host() {
 boot_host() {
   local host=$1
   rm -f "$LAB/$host/"is_* "$LAB/$host/clock"
-  # Directories that hosts share although they are below /tmp, which each host has of its own.
+  # Directories that hosts share although they are below /tmp, which is private to each host.
   printf '%s\n' "$LAB" "${BATS_RUN_TMPDIR:-$LAB}" "$(realpath "$hosts_source/../..")" \
     "$(dirname "$(realpath "${TRIREME:-/bin/true}")")" > "$LAB/$host/shared"
   nsenter --target "$(lab_init)" --pid --net --mount --ipc \
     unshare --fork --kill-child --pid --net --mount --uts --ipc --mount-proc --propagation private \
     env -u TMPDIR "$hosts_source/host_init" "$host" "$LAB" "$SSH_PORT" >> "$LAB/$host/log" 2>&1 3>&- &
   echo $! > "$LAB/$host/nsenter"
-  disown $! # bash does not report that it was killed
+  disown $!  # so that bash does not print that the process was killed
 }
 
 connect_host() {
@@ -147,7 +150,8 @@ connect_host() {
   until_reached "$1" is_up
 }
 
-# lay_cables HOST: its cards, and their other ends in the switch: d1 (decoy) and p1 for h1.
+# lay_cables HOST: creates its cards and their other ends in the switch (for h1: d1 for the decoy,
+# p1).
 lay_cables() {
   local i=${1#h} pid decoy=
   pid=$(host_init_of "$1")
@@ -167,7 +171,7 @@ lay_cables() {
     enter "$1" ip address add "$decoy" dev eth0
     enter "$1" ip link set eth0 up
   fi
-  # Fixed addresses: a host that is started again has the same card.
+  # Fixed MAC addresses: a host that is started again has the same card.
   in_switch ip link add "p$i" type veth peer name "$(host_card "$1")" address "02:00:00:00:07:0$i" netns "$pid"
   in_switch ip link set "p$i" master lan up
   enter "$1" ip address add "$(host_address "$1")/24" dev "$(host_card "$1")"
@@ -177,7 +181,7 @@ lay_cables() {
 host_address() { echo "$LAN.${1#h}"; }
 host_card() { echo "lan${1#h}"; }
 
-# enter HOST COMMAND…: like `on`, in the root directory.
+# enter HOST COMMAND…: like `on`, but in the root directory.
 enter() {
   local pid
   pid=$(host_init_of "$1")
@@ -226,12 +230,12 @@ fast_link() {
   enter "$1" tc qdisc delete dev "$(host_card "$1")" root
 }
 
-# The answers from the port find no route, so connecting to it hangs as behind a firewall. Kernels
-# without netfilter can do this too.
+# Replies from the port get no route, so that connecting hangs as behind a firewall. This works
+# without netfilter in the kernel.
 block_port() { enter "$1" ip rule add priority 1 ipproto tcp sport "$2" blackhole; }
 unblock_port() { enter "$1" ip rule delete priority 1 ipproto tcp sport "$2" blackhole; }
 
-# Commands of `on` and of ssh get the wrong clock; sshd itself, in its sandbox, cannot have it.
+# Commands of `on` and of ssh get the wrong clock; sshd itself cannot, because of its sandbox.
 set_clock() {
   local library
   library=$(find /usr/lib /usr/local/lib -name libfaketime.so.1 2> /dev/null | head -n 1)
@@ -246,12 +250,13 @@ kill_all_on() { enter "$1" bash -c 'kill -9 -1' || true; }
 kill_host() {
   local pid
   pid=$(host_init_of "$1")
-  cut_link "$1" # before the kernel closes the connections of the processes
+  cut_link "$1"  # before the kernel closes the connections of the processes
   kill -9 "$pid"
   until_true is_off "$1"
 }
 
-# The kernel removes the cables some time after the last process. Whoever is first, they go.
+# Succeeds when the host has ended and its cables are gone. The kernel removes them some time
+# after the last process; removing them here is faster.
 is_off() {
   local cable
   [ -z "$(host_init_of "$1")" ] || return 1

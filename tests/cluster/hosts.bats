@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# The test hosts do what hosts.bash says, and bare mpirun trains on three of them.
+# The test hosts behave as hosts.bash describes, and plain mpirun trains on three of them.
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support
@@ -18,8 +18,8 @@ setup() {
 
 has_process() { processes_on "$1" | grep -q "$2"; }
 
-# reaches HOST ADDRESS [PORT]: does HOST connect to it within two seconds? On a slow machine it may
-# not, so this is called until it is true.
+# reaches HOST ADDRESS [PORT]: HOST can connect within two seconds. On a slow machine one attempt
+# may fail, so callers repeat it until it succeeds.
 reaches() { on "$1" timeout 2 bash -c 'exec 9<> "/dev/tcp/$1/$2"' - "$2" "${3:-$SSH_PORT}" 2> /dev/null; }
 
 @test "a host has its own name, cards, processes and /tmp, and shares the test's directory" {
@@ -44,7 +44,7 @@ reaches() { on "$1" timeout 2 bash -c 'exec 9<> "/dev/tcp/$1/$2"' - "$2" "${3:-$
   ssh=(ssh -o BatchMode=yes -i "$LAB/key" -p $SSH_PORT)
   [ "$(on h1 "${ssh[@]}" h3 hostname)" = h3 ]
   run ! reaches h1 "$DECOY.3"
-  # h2 in the place of h3
+  # h2 instead of h3
   on h1 bash -c 'sed -i "s/.* h3$/$(getent ahostsv4 h2 | head -n 1 | cut -d " " -f 1) h3/" /etc/hosts'
   run on h1 "${ssh[@]}" h3 hostname
   [ "$status" -eq 255 ]
@@ -74,7 +74,7 @@ reaches() { on "$1" timeout 2 bash -c 'exec 9<> "/dev/tcp/$1/$2"' - "$2" "${3:-$
 }
 
 @test "a slow link takes the time that its rate demands" {
-  slow_link h2 8mbit # 1 MB/s
+  slow_link h2 8mbit  # a rate of 1 MB/s
   head -c 3000000 /dev/zero > data
   SECONDS=0
   on h1 ssh -o BatchMode=yes -i "$LAB/key" -p $SSH_PORT h2 'cat > /dev/null' < data
@@ -96,7 +96,7 @@ reaches() { on "$1" timeout 2 bash -c 'exec 9<> "/dev/tcp/$1/$2"' - "$2" "${3:-$
 @test "a killed host is gone without a word, and comes back when it is started" {
   on h3 perl -MIO::Socket::INET -e 'my $s = IO::Socket::INET->new(Listen => 9, LocalPort => 4000) // die; open F, ">", "listening"; $c = $s->accept; sleep 100' 3>&- &
   until_true test -e listening
-  # Ends when the connection is closed, which a power failure does not do.
+  # Ends when the connection is closed, which does not happen at a power failure.
   on h1 perl -MIO::Socket::INET -e 'my $s = IO::Socket::INET->new("h3:4000") // die; open F, ">", "connected"; <$s>' 3>&- &
   local client=$!
   until_true test -e connected
@@ -135,7 +135,8 @@ is_gone() { ! kill -0 "$1" 2> /dev/null; }
   train 1 "$T/one" --steps 6 --reproducible
   export OMPI_MCA_plm_rsh_agent="ssh -o BatchMode=yes -i $LAB/key -p $SSH_PORT"
   export OMPI_MCA_btl_tcp_if_include=$LAN.0/24 OMPI_MCA_oob_tcp_if_include=$LAN.0/24
-  # Not with -x: Open MPI refuses it beside mca_base_env_list, which the sanitizers need (support.bash).
+  # Not with -x: Open MPI refuses it together with mca_base_env_list, which the sanitizers need
+  # (support.bash).
   on h1 mpirun --host h1,h2,h3 \
     env ${TRIREME_PLUGIN_PATH+"TRIREME_PLUGIN_PATH=$TRIREME_PLUGIN_PATH"} ${OMP_WAIT_POLICY+"OMP_WAIT_POLICY=$OMP_WAIT_POLICY"} \
     "$TRIREME" train --data "$SET" --run "$T/three" "${MODEL[@]}" --steps 6 --reproducible > out 2>&1 || { cat out; false; }

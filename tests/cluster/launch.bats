@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# `trireme launch` on several test hosts: through ssh, through the rendezvous, with machines that fail
-# and join. Every run has the bits of one process, and leaves no process behind. Mostly waits.
+# `trireme launch` on several test hosts: by ssh and by rendezvous, with machines that fail and
+# join. Every run has the same bits as one process and leaves no process behind. Mostly waits.
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support
@@ -22,7 +22,7 @@ setup() {
 }
 
 teardown() {
-  # A test that failed must not disturb the next.
+  # Cleans up after a failed test, which must not disturb the next one.
   local host
   for host in h1 h2 h3 h4; do
     fast_link $host 2> /dev/null || true
@@ -39,12 +39,12 @@ launch_on() {
   shift 2
   on "$host" "$TRIREME" launch "$@" -- train --data "$SET" --run "$T/run" "${MODEL[@]}" "${OPTIONS[@]}" --steps "$steps" > "$log" 2>&1 3>&- &
 }
-# join HOST NNODES: the command of the rendezvous; its log is HOST.log.
+# join HOST NNODES: starts the rendezvous command on HOST; its log is HOST.log.
 join() { launch_on "$1" "$1.log" --rdzv-endpoint "$(host_address h1):29400" --rdzv-key "$BATS_FILE_TMPDIR/key" --nnodes "$2" --nproc-per-node 1; }
 
 has() { grep -q "$1" "$2"; }
 has_step() { [ "$(last_step "$T/run")" -ge "$1" ]; }
-# ended_well PID LOG
+# ended_well PID LOG: the launch exits with status 0
 ended_well() { wait "$1" || { cat "$2"; false; }; }
 is_clear() {
   local host
@@ -52,7 +52,7 @@ is_clear() {
     [ -z "$(processes_on $host)" ] || return 1
   done
 }
-# The run is complete, has the bits of one process, and nothing is left.
+# The run is complete and has the same bits as one process, and no process is left.
 check_run() {
   until_true is_clear
   train 1 "$T/whole" "${OPTIONS[@]}" --steps "$steps"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# trireme launch without ssh: hosts meet at an endpoint with a shared key, in any order; strangers are
-# refused and learn nothing.
+# trireme launch without ssh: hosts meet at an endpoint with a shared key, in any order. Peers
+# without the key are refused and get no information.
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support
@@ -10,7 +10,8 @@ setup_file() {
   local host
   make_hosts 3
   make_set
-  [ -n "${LAB_MISSING-not made}" ] || for host in h1 h2 h3; do on "$host" pkill -x sshd; done # there is no ssh
+  # Disables ssh.
+  [ -n "${LAB_MISSING-not made}" ] || for host in h1 h2 h3; do on "$host" pkill -x sshd; done
 }
 teardown_file() { remove_hosts; }
 
@@ -29,8 +30,8 @@ teardown() {
   [ -z "${LAB_PID:-}" ] || for host in h1 h2 h3; do kill_all_on "$host"; done
 }
 
-# meet HOST [OPTION of launch…] -- [OPTION of train…]: the command of every host, in the background; its
-# output is in the file HOST, its exit status in HOST.status.
+# meet HOST [OPTION of launch…] -- [OPTION of train…]: runs the command of every host in the
+# background; its output is in the file HOST, its exit status in HOST.status.
 meet() {
   local host=$1 options=()
   shift
@@ -53,20 +54,20 @@ status_of() {
 has_lines() { [ "$(grep -cE -- "$3" "$1")" -ge "$2" ]; }
 has_trained() { [ "$(last_step run)" -ge "$1" ]; }
 has_line() { grep -qE -- "$2" "$1"; }
-listens() { on h1 grep -q ":72D8 00000000:0000 0A" /proc/net/tcp; } # port 29400
+listens() { on h1 grep -q ":72D8 00000000:0000 0A" /proc/net/tcp; }  # port 29400 in hexadecimal
 is_empty() { [ -z "$(processes_on "$1")" ]; }
 
-# wait_for_strangers: a head on h1 that waits for a second machine.
+# wait_for_strangers: starts a head on h1 that waits for a second machine.
 wait_for_strangers() {
   meet h1 --nnodes 2 --
   until_true listens
 }
 head_pid() { processes_on h1 | sed -n 's/^\([0-9]*\) .*launch --rdzv-endpoint.*/\1/p' | head -n 1; }
-# memory: the most that the head has used so far, in kB.
+# memory: prints the peak memory of the head so far, in kB.
 memory() { sed -n 's/^VmHWM:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$(head_pid)/status"; }
 
-# stranger HOST PROGRAM: perl on a host. connect_to() connects to the endpoint; rest($s) reads up to the end
-# of the connection.
+# stranger HOST PROGRAM: runs a perl program on a host. connect_to() connects to the endpoint;
+# rest($s) reads until the connection ends.
 stranger() {
   on "$1" perl -MIO::Socket::INET -MSocket=MSG_DONTWAIT -e 'use strict;
     $SIG{PIPE} = "IGNORE"; alarm 120;
@@ -78,7 +79,7 @@ stranger() {
 
 @test "three hosts meet and train, with the bits of one process" {
   train 1 "$T/one" --steps 6 --reproducible
-  meet h2 --nnodes 3 -- # before the head
+  meet h2 --nnodes 3 --  # started before the head
   until_true has_line h2 "waiting for the head at .* Connection refused"
   meet h1 --nnodes 3 --
   meet h3 --nnodes 3 --
@@ -123,7 +124,7 @@ stranger() {
     for (1 .. 5) { my $s = connect_to(); sysread $s, my $hello, 32; $seen{$hello} = 1; close $s }
     print scalar keys %seen, "\n"' > sizes
   [ "$(sed -n 5p sizes)" -eq 5 ]
-  # The end may come before the bytes have been sent.
+  # The connection may end before all bytes have been sent.
   run ! grep -vxE "0|32" <(head -n 4 sizes)
   kill -0 "$(head_pid)"
   until_true has_line h1 "refused 10.7.0.2: the peer did not prove that it knows the key"
@@ -136,8 +137,9 @@ stranger() {
   stranger h2 'my ($s, $sent, $chunk) = (connect_to(), 0, "x" x 65536);
     while ($sent < 2**30) { my $n = syswrite $s, $chunk; last unless $n; $sent += $n }
     print "$sent\n"' > sent
-  [ "$(cat sent)" -lt $((64 << 20)) ] # what fits into the buffers of both kernels
-  [ $(($(memory) - before)) -lt 16384 ] # kB; the head itself is still starting, under the sanitizers with more
+  [ "$(cat sent)" -lt $((64 << 20)) ]  # the bytes that fit into the socket buffers of both kernels
+  # kB; the head is still starting, and under the sanitizers it needs more.
+  [ $(($(memory) - before)) -lt 16384 ]
 }
 
 @test "a stranger that says nothing, and one that sends a byte now and then, are cut off after 5 s" {
@@ -156,7 +158,8 @@ stranger() {
 }
 
 @test "100 silent strangers hold 8 connections, and a host with the key still joins" {
-  TRIREME_FAULT=handshake-limit:600 wait_for_strangers # no stranger's time is over, however slow the machine is
+  # So long that no connection times out, even on a slow machine.
+  TRIREME_FAULT=handshake-limit:600 wait_for_strangers
   stranger h3 'my @s = map { connect_to() } 1 .. 100; open F, ">", "connected"; close F;
     my $held = 0;
     for my $s (@s) { sysread $s, my $hello, 32; $held++ if length $hello }
@@ -172,7 +175,7 @@ stranger() {
 @test "a recorded handshake is of no use to whoever replays it" {
   meet h1 --nnodes 3 --
   until_true listens
-  # h3 carries what h2 and the head send each other, and stores both.
+  # h3 relays what h2 and the head send each other, and stores both directions.
   on h3 perl -MIO::Socket::INET -e 'my $l = IO::Socket::INET->new(Listen => 1, LocalPort => 29400) // die; open F, ">", "ready"; close F;
     my $a = $l->accept; my $b = IO::Socket::INET->new($ARGV[0]) // die;
     open my $of_a, ">", "of-agent"; open my $of_b, ">", "of-head"; $_->autoflush for $of_a, $of_b;
@@ -185,15 +188,15 @@ stranger() {
   on h3 pkill perl
   [ "$(wc -c < of-agent)" -gt 88 ]
   [ "$(wc -c < of-head)" -gt 88 ]
-  run ! grep -a demo of-agent of-head # the id, which was sent
+  run ! grep -a demo of-agent of-head  # the id, which h2 sent
   stranger h3 'open my $f, "<", "of-agent"; my $s = connect_to(); local $/; syswrite $s, <$f>; print length rest($s), "\n"' > answer
   grep -qxE "0|32" answer
-  # and a false head that replays the true one's part
+  # a false head replays the messages of the real one
   on h3 perl -MIO::Socket::INET -e 'my $l = IO::Socket::INET->new(Listen => 1, LocalPort => 29401) // die; open F, ">", "again"; close F;
     my $a = $l->accept; open my $f, "<", "of-head"; local $/; syswrite $a, <$f>; my ($all, $part) = (""); $all .= $part while sysread $a, $part, 4096;
     print length $all, "\n"' > got 3>&- &
   until_true test -e again
-  until_true has_ended h2 # its connection went through h3
+  until_true has_ended h2  # its connection passed through h3
   rm h2.status
   ENDPOINT=$(host_address h3):29401 meet h2 --nnodes 3 --
   until_true has_line h2 "did not prove that it knows the key"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# trireme launch in a real Slurm on test hosts: slurmctld and slurmd on h1, slurmd on h2; h3 is a
-# login node, from which jobs are started and on which no rank may run.
+# trireme launch in a real Slurm on test hosts: slurmctld and slurmd on h1, slurmd on h2. h3 is a
+# login node, on which jobs are submitted and no rank may run.
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support
@@ -38,8 +38,8 @@ teardown() {
 }
 has_no_job() { [ -z "$(on h3 squeue --noheader)" ]; }
 
-# start_slurm: munge on every host, one controller, two nodes with two slots each, whatever cores
-# this machine has.
+# start_slurm: starts munge on every host, one controller, and two nodes with two slots each,
+# independent of the cores of this machine.
 start_slurm() {
   local host
   export SLURM_CONF=$BATS_FILE_TMPDIR/slurm.conf
@@ -73,7 +73,7 @@ NodeName=h1 NodeAddr=$(host_address h1) CPUs=2 State=UNKNOWN
 NodeName=h2 NodeAddr=$(host_address h2) CPUs=2 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 END
-  echo CgroupPlugin=cgroup/v1 > "$BATS_FILE_TMPDIR/cgroup.conf" # hosts have no cgroups, and none are used
+  echo CgroupPlugin=cgroup/v1 > "$BATS_FILE_TMPDIR/cgroup.conf"  # the test hosts have no cgroups
   head -c 1024 /dev/urandom > "$LAB/munge.key"
   for host in h1 h2 h3; do
     # shellcheck disable=SC2016  # for the host's shell
@@ -89,7 +89,7 @@ END
 }
 has_nodes() { [ "$(on h3 sinfo --noheader --format=%T:%D 2> /dev/null)" = idle:2 ]; }
 
-# Processes of jobs, without the daemons of Slurm.
+# Prints the processes of jobs, without Slurm's daemons.
 jobs_on() { processes_on "$1" | grep -vE '^[0-9]+ (munged|slurmctld|slurmd|: slurmscriptd) '; }
 nothing_runs() {
   local host
@@ -98,7 +98,7 @@ nothing_runs() {
   done
 }
 
-# training [OPTION…]: the options of train, one per line.
+# training [OPTION…]: prints the options of train, one per line.
 training() { printf '%s\n' --data "$SET" --run "$RUN" "${MODEL[@]}" "$@"; }
 
 @test "the batch file trains on all nodes of its allocation, with the bits of one process" {
@@ -136,14 +136,14 @@ has_log() { grep -q "$1" log; }
   mapfile -t options < <(training --steps 1000000 --save-every 1000)
   on h3 sbatch --nodes=2 --output=log "$BATCH" "${options[@]}"
   until_true has_step 2 || { cat log; false; }
-  on h3 scancel --batch --signal=USR1 --name=trireme # as Slurm does before the time limit
+  on h3 scancel --batch --signal=USR1 --name=trireme  # as Slurm does before the time limit
   until_true has_log "stopping: " || { cat log; false; }
   until_true has_resumed || { cat log; on h3 squeue; tail "$LAB/slurmctld.log"; false; }
   until_true has_log "^resume" || { cat log; false; }
   on h3 scancel --name=trireme
   until_true nothing_runs
 }
-# The log has the beginning of two launches.
+# The log shows that two launches have begun.
 has_resumed() { [ "$(grep -c "2 ranks on 2 machines" log)" -eq 2 ]; }
 
 @test "a node whose agent was killed is used again" {

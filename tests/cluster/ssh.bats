@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
-# trireme launch by ssh on test hosts with a decoy card that leads nowhere: which network is taken,
-# where ranks run, what each failure of ssh says, and that nothing is left anywhere.
+# trireme launch by ssh on test hosts with a decoy card that is not connected: which network is
+# selected, where ranks run, the error for each failure of ssh, and that no process is left on any
+# host.
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support
@@ -21,7 +22,7 @@ setup() {
   SSH=(--ssh-port "$SSH_PORT" --ssh-key "$LAB/key")
 }
 
-# launch HOST [OPTION of launch…] -- [OPTION of train…]: the command is typed on HOST.
+# launch HOST [OPTION of launch…] -- [OPTION of train…]: runs the command on HOST.
 launch() {
   local host=$1 options=()
   shift
@@ -41,7 +42,7 @@ nothing_runs() {
   done
 }
 
-# worker_on HOST: process id of a rank there.
+# worker_on HOST: prints the process id of a rank there.
 worker_on() { processes_on "$1" | grep "trireme train" | head -n 1 | cut -d ' ' -f 1; }
 has_worker() { [ -n "$(worker_on "$1")" ]; }
 variable_of() { tr '\0' '\n' < "/proc/$1/environ" | sed -n "s/^$2=//p"; }
@@ -66,7 +67,7 @@ variable_of() { tr '\0' '\n' < "/proc/$1/environ" | sed -n "s/^$2=//p"; }
   [ "$(variable_of "$(worker_on h2)" NCCL_SOCKET_IFNAME)" = "=lan2" ]
   [ "$(variable_of "$(worker_on h3)" NCCL_SOCKET_IFNAME)" = "=lan3" ]
   [ "$(variable_of "$(worker_on h3)" MASTER_ADDR)" = "$(host_address h2)" ]
-  kill_all_on h1 # the head dies without a word
+  kill_all_on h1  # kills the head without a message to the agents
   wait $head || true
   until_true nothing_runs
 }
@@ -89,7 +90,7 @@ variable_of() { tr '\0' '\n' < "/proc/$1/environ" | sed -n "s/^$2=//p"; }
   until_true nothing_runs
 }
 
-# refused TEXT [OPTION…]: a launch on h1 and h2 that must fail with this text.
+# refused TEXT [OPTION…]: a launch on h1 and h2 fails with this text.
 refused() {
   local text=$1
   shift
@@ -143,7 +144,7 @@ refused() {
   until_true nothing_runs
 }
 
-# with_known_hosts FILE [SETTING]: a launch from h3, whose user knows these host keys.
+# with_known_hosts FILE [SETTING]: launches from h3, with this file of known host keys.
 with_known_hosts() {
   on h3 cp /etc/ssh/ssh_config /run/kept
   printf 'GlobalKnownHostsFile %s\nUserKnownHostsFile /dev/null\n%s\n' "$1" "${2:-}" > config

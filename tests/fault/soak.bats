@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
-# Runs of `trireme launch` survive each kind of fault once (tests/fault/soak). It mostly waits.
-# `make test-fault FAULTS=30` is the long version.
+# Runs of `trireme launch` survive each kind of fault once (tests/fault/soak). Mostly waits. `make
+# test-fault FAULTS=30` is the long version.
 
-# soak OPTION…: prints what it did if it fails.
+# soak OPTION…: runs the soak; prints its output if it fails.
 soak() {
   local code=0
   "$BATS_TEST_DIRNAME/soak" --seed "$RANDOM" --faults each "$@" > "$BATS_TEST_TMPDIR/out" 3>&- || code=$?

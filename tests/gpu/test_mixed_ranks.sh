@@ -1,9 +1,9 @@
 #!/bin/bash
-# Training on two ranks, one on the CPU and one on the GPU of this machine: the losses equal
-# those of one process on the CPU to a thousandth (with gradients in bf16: a hundredth).
-# Rank 0 is on either device in turn; gradients in one bucket and in several; a sharded
-# optimizer. Exit status 77: it cannot run here. Depends on the program and plug-ins in
-# $BUILD (build).
+# Trains on two ranks, one on the CPU and one on the GPU of this machine: the losses differ from
+# those of one process on the CPU by at most a thousandth (with bf16 gradients a hundredth). Rank
+# 0 is on the CPU and on the GPU in turn; gradients in one bucket and in several; with a sharded
+# optimizer. Exit status 77: cannot run here. Depends on the program and plug-ins in $BUILD
+# (build).
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd) || exit 1
 build=$(cd "$root" && cd "${BUILD:-build}" && pwd) || exit 1
@@ -32,17 +32,17 @@ if ! "$trireme" train --quiet --data "$T/set" --run "$T/none" "${model[@]}" --de
   exit 77
 fi
 
-# losses RUN: those of its 20 steps
+# losses RUN: prints the losses of its 20 steps
 losses() { sed -n 's/.*"loss":\([^,}]*\).*/\1/p' "$T/$1/metrics.jsonl"; }
 
-# near MOST A B: 20 losses each, that differ by at most MOST of their size
+# near MOST A B: the 20 losses of A and B differ by at most the fraction MOST
 near() {
   paste <(losses "$2") <(losses "$3") | awk -v most="$1" '
     { d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || !(d <= most * $2)) { print "step " NR ": " $0; bad = 1 } }
     END { if (NR != 20) print NR " losses, not 20"; exit bad || NR != 20 }'
 }
 
-# check MOST NAME FIRST SECOND [OPTION…]: rank 0 on device FIRST, rank 1 on SECOND
+# check MOST NAME FIRST SECOND [OPTION…]: trains with rank 0 on device FIRST and rank 1 on SECOND
 check() {
   local most=$1 name=$2 first=$3 second=$4 code=0
   shift 4

@@ -15,10 +15,10 @@ export OMP_WAIT_POLICY=passive OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_C
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
 T=$(mktemp -d)
 trap 'rm -rf "$T"' EXIT
-export XDG_CACHE_HOME=$T/cache # GEMM algorithms are timed by the first run and cached for the others
+export XDG_CACHE_HOME=$T/cache  # the first run times GEMM algorithms and caches them for the others
 passed=0 failed=0 left=0
 
-# check NAME COMMAND…: counts it, and shows its output if it fails.
+# check NAME COMMAND…: runs and counts a test, and prints its output if it fails.
 check() {
   local name=$1 start=$SECONDS
   shift
@@ -42,27 +42,27 @@ model=(--preset tiny --d-model 128 --ffn-dim 256 --heads 2 --encoder-layers 2 --
   --batch-tokens 512 --micro-batches 4 --seed 1 --lr-scheduler constant --lr 5e-4 --warmup-steps 100 --clip-norm 1
   --valid-every 0 --average-checkpoints 0 --save-every 100000 --log-every 10)
 
-# train RUN [OPTION…]
+# train RUN [OPTION…]: trains in one process
 train() {
   local run=$1
   shift
   "$trireme" train --quiet --data "$set" --run "$T/$run" "${model[@]}" "$@"
 }
 
-# ranks N RUN [OPTION…]
+# ranks N RUN [OPTION…]: trains on N ranks
 ranks() {
   local n=$1 run=$2
   shift 2
   mpirun -n "$n" "$trireme" train --quiet --data "$set" --run "$T/$run" "${model[@]}" "$@"
 }
 
-# figures FIELD RUN: its values in metrics.jsonl
+# figures FIELD RUN: prints the values of a field of metrics.jsonl
 figures() {
   sed -n "s/.*\"$1\":\([^,}]*\).*/\1/p" "$T/$2/metrics.jsonl"
 }
 
-# near A B MOST [LAST]: losses differ by at most MOST of their size: all of them, or the
-# mean of the last LAST.
+# near A B MOST [LAST]: losses differ by at most the fraction MOST: all of them, or the mean of
+# the last LAST.
 near() {
   paste <(figures loss "$1") <(figures loss "$2") | tail -n "${4:-1000000}" |
     awk -v most="$3" -v mean="${4:-0}" -v names="$1 and $2" '
@@ -75,7 +75,7 @@ near() {
       }'
 }
 
-# same A B: every array of the last checkpoints, to the bit
+# same A B: all arrays of the last checkpoints have the same bits
 same() {
   local file
   for file in weights moment1 moment2; do
@@ -83,7 +83,7 @@ same() {
   done
 }
 
-# Data: the given set, or sentences generated here.
+# The data: the given set, or generated sentences.
 set=$T/set
 if [ -n "$data" ] && [ -f "$data/dataset.json" ]; then
   set=$data
@@ -100,7 +100,7 @@ if ! train none --dry-run --device cuda > "$T/said" 2>&1; then
   exit 77
 fi
 
-# One GPU and the CPU: the first run also times GEMM algorithms.
+# One GPU compared with the CPU. The first run also times GEMM algorithms.
 check 'a training on the GPU' train gpu --device cuda --steps 200
 check 'a training on the CPU' train cpu --device cpu --steps 200
 check 'their losses agree to 1e-4' near gpu cpu 1e-4
@@ -117,7 +117,7 @@ check 'stopped and resumed on the GPU: the same bits' stopped
 scaled() { train scaled --device cuda --steps 200 --loss-scale dynamic && near scaled gpu 1e-4; }
 check 'a scaled loss changes nothing in fp32' scaled
 
-# Through NCCL, where the sum over one rank is that rank's gradient.
+# With NCCL and one rank, whose sum is its own gradient.
 if train none --dry-run --device cuda --allreduce-transport nccl > "$T/said" 2>&1; then
   train_nccl() { train nccl --device cuda --steps 200 --allreduce-transport nccl --bucket-size 64k && same nccl third; }
   check 'one rank through NCCL: the same bits' train_nccl
@@ -129,8 +129,8 @@ else
   leave_out "NCCL: $(tail -n 1 "$T/said")"
 fi
 
-# Steps as CUDA graphs: a step of one micro-batch is one graph, several are one
-# each and the update another.
+# Steps as CUDA graphs: a step of one micro-batch is one graph; otherwise each micro-batch is a
+# graph, and the update another.
 for precision in fp32 bf16 fp16; do
   for micro in 1 3; do
     way=(--device cuda --precision $precision --micro-batches $micro --ema-decay 0.9 --steps 50)
@@ -147,7 +147,7 @@ for precision in fp32 bf16 fp16; do
     check "$precision, $micro micro-batches: stopped and resumed, the same bits" halves
   done
 done
-# A NaN gradient, and a smaller loss scale: another graph.
+# A NaN gradient halves the loss scale, which needs another graph.
 spoilt() {
   local way=(--device cuda --precision fp16 --micro-batches 1 --steps 40)
   TRIREME_FAULT=nan:7:0,nan:20:0 train spoilt "${way[@]}" &&
@@ -155,7 +155,7 @@ spoilt() {
     [ "$(figures skipped spoilt | awk '{ n += $1 } END { print n + 0 }')" -ge 2 ]
 }
 check 'fp16, NaN gradients: the same bits with and without CUDA graphs' spoilt
-# Validations in between use the same memory in other shapes.
+# Validations in between use the same memory with other shapes.
 valid() {
   local way=(--device cuda --precision bf16 --micro-batches 1 --steps 40 --valid-every 10)
   train valid "${way[@]}" && TRIREME_GRAPH=0 train valid-asked "${way[@]}" && same valid valid-asked
@@ -167,8 +167,8 @@ sgd() {
     cmp "$T/sgd/checkpoints/latest/weights.safetensors" "$T/sgd-asked/checkpoints/latest/weights.safetensors"
 }
 check 'sgd: the same bits with and without CUDA graphs' sgd
-# Gradient norm on the host and on the device: NovoGrad and a sharded optimizer use the
-# host's.
+# Gradient norm on the host and on the device; NovoGrad and a sharded optimizer compute it on the
+# host.
 hosts() { train sharded --device cuda --steps 60 --shard-optimizer && train unsharded --device cuda --steps 60 && same sharded unsharded; }
 check 'norm and clipping by the host and by the device: the same bits' hosts
 check 'novograd' train novograd --device cuda --steps 20 --optimizer novograd
@@ -182,7 +182,7 @@ count() {
 }
 check 'few graphs for many batches' count
 
-# Several ranks on this GPU; gradients are reduced through host memory.
+# Several ranks on one GPU; gradients are reduced through host memory.
 if command -v mpirun > /dev/null && [ -f "$build/libtrireme-mpi.so" ]; then
   one() { train one --device cuda --steps 60 --reproducible; }
   check '1 rank, reproducible' one
@@ -198,7 +198,7 @@ else
   leave_out 'ranks, as MPI is not installed'
 fi
 
-# Precisions: the mean loss of the last tenth of the steps.
+# Precisions: compares the mean loss of the last tenth of the steps.
 last=$((steps / 100 > 0 ? steps / 100 : 1))
 check "fp32, $steps steps" train fp32 --device cuda --steps "$steps"
 for precision in tf32 bf16 fp16; do
@@ -213,7 +213,7 @@ scale() {
 }
 check 'fp16 found a scale, and few steps were left out' scale
 
-# fp8, with GEMMs large enough for it, against bf16.
+# fp8, with GEMMs that are large enough for it, compared with bf16.
 wide=(--d-model 1024 --ffn-dim 2048 --heads 16 --batch-tokens 4096 --micro-batches 1 --dropout 0.3 --lr 2e-4)
 if train none --dry-run --device cuda --precision fp8 "${wide[@]}" > "$T/said" 2>&1; then
   check "width 1024, bf16, $steps steps" train wide --device cuda --precision bf16 "${wide[@]}" --steps "$steps"
@@ -232,7 +232,7 @@ small() {
 }
 check 'fp8 is refused where it would do nothing' small
 
-# Memory.
+# Memory: --batch-tokens auto fits, and a batch that is too large is refused.
 fits() {
   "$trireme" train --data "$set" --run "$T/none" --preset base --device cuda --precision bf16 --batch-tokens auto --dry-run 2>&1 |
     tee /dev/stderr | grep -q '^memory   fits: '
@@ -249,13 +249,13 @@ refused() {
 }
 check 'what does not fit is refused before it begins' refused
 
-# compute-sanitizer: the plain kernels of fp32 and the tensor-core kernels of bf16, then
-# those of beam search. racecheck reports races inside kernels of cuBLASLt that use clusters
-# (nvjet…). We cannot fix those, and the sanitizer itself fails if they are excluded. So
-# they are counted, and any other error line is a failure.
+# compute-sanitizer: the plain kernels of fp32, the tensor-core kernels of bf16, then those of
+# beam search. racecheck reports races inside kernels of cuBLASLt that use clusters (nvjet…),
+# which we cannot fix, and the sanitizer fails if they are excluded. They are counted; any other
+# error line is a failure.
 sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer || true)
 if [ -n "$sanitizer" ]; then
-  under() { # TOOL COMMAND…
+  under() {  # arguments: TOOL COMMAND…
     local tool=$1 code=0
     shift
     timeout 900 "$sanitizer" --tool "$tool" --error-exitcode 9 "$@" > "$T/report" 2>&1 || code=$?

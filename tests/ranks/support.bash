@@ -1,7 +1,8 @@
-# What the tests of ranks share: a tiny data set, a tiny model, mpirun.
+# Functions for tests of several ranks: a tiny data set, a tiny model, mpirun.
 load ../tools/wait
 export OMP_WAIT_POLICY=passive
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 # containers are root
+# Containers often have no user except root.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
 TRIREME_PLUGIN_PATH=$(dirname "$TRIREME")
 export TRIREME_PLUGIN_PATH
@@ -12,12 +13,11 @@ fi
 
 has_mpi() { command -v mpirun > /dev/null && [ -f "$TRIREME_PLUGIN_PATH/libtrireme-mpi.so" ]; }
 need_mpi() { has_mpi || skip "MPI is not installed"; }
-# Under the sanitizers, which are slow, fewer repetitions are enough: the code is the same
-# each time.
+# Fewer repetitions under the sanitizers, which are slow; each repetition runs the same code.
 fewer() { if is_sanitized; then echo "$2"; else echo "$1"; fi; }
 is_sanitized() { nm "$TRIREME" 2> /dev/null | grep -qE "__[at]san_init"; }
 
-# Suppressions name libraries; Open MPI unloads its own before the end.
+# Suppressions name libraries, so Open MPI's must stay loaded until the end.
 make_set() {
   if is_sanitized && has_mpi; then
     "${CC:-cc}" -shared -fPIC "$BATS_TEST_DIRNAME/../ranks/keep_loaded.c" -o "$BATS_FILE_TMPDIR/keep_loaded.so"
@@ -28,8 +28,8 @@ make_set() {
     "$TRIREME" prepare --quiet --recipe demo --demo-pairs 3000 --vocab-size 800 --out "$SET" > /dev/null
 }
 
-# make_gpu [OPTION…]: builds a plug-in whose GPUs are this CPU, with OPTIONs of the
-# compiler, and puts it first in the search path, the MPI plug-in beside it.
+# make_gpu [OPTION…]: builds a plug-in with fake GPUs that compute on the CPU, with these compiler
+# options, and puts it and the MPI plug-in first in the search path.
 make_gpu() {
   local plugins=$BATS_FILE_TMPDIR/plugins root=$BATS_TEST_DIRNAME/../.. version
   version=$("$TRIREME" --version | sed 's/^trireme \([0-9.]*\).*/\1/')
@@ -43,40 +43,40 @@ MODEL=(--preset tiny --d-model 32 --ffn-dim 64 --heads 2 --encoder-layers 1 --de
   --batch-tokens 256 --micro-batches 3 --seed 1 --lr-scheduler constant --lr 3e-3 --warmup-steps 10
   --valid-every 0 --average-checkpoints 0 --log-every 1 --device cpu --threads 1)
 
-# with N COMMAND…: on N ranks; N = 1 runs the program without mpirun.
+# with N COMMAND…: runs on N ranks; with N = 1 without mpirun.
 with() {
   local n=$1
   shift
   if [ "$n" -eq 1 ]; then "$@"; else mpirun -n "$n" "$@"; fi
 }
 
-# train N RUN [OPTION…]: a tiny model on N ranks.
+# train N RUN [OPTION…]: trains a tiny model on N ranks.
 train() {
   local n=$1 run=$2
   shift 2
   with "$n" "$TRIREME" train --data "$SET" --run "$run" "${MODEL[@]}" --quiet "$@"
 }
 
-# The same weights, optimizer state and EMA, to the bit.
+# The runs have the same weights, optimizer state and EMA, bit for bit.
 same_state() {
   local file
   [ -f "$1/checkpoints/latest/weights.safetensors" ] || return 1
   for file in "$1"/checkpoints/latest/*.safetensors; do cmp "$file" "$2/checkpoints/latest/$(basename "$file")" || return 1; done
 }
 
-# figures FIELD RUN: its values in metrics.jsonl.
+# figures FIELD RUN: prints the values of a field of metrics.jsonl.
 figures() {
   perl -MJSON::PP -ne 'BEGIN { $f = shift } $j = decode_json($_); print "$j->{$f}\n" if exists $j->{$f}' "$1" "$2/metrics.jsonl"
 }
 
-# counted FIELD RUN: the same without the records that a later one marks as undone.
+# counted FIELD RUN: like figures, but without the records that a later record undoes.
 counted() {
   perl -MJSON::PP -ne 'BEGIN { $f = shift } $j = decode_json($_);
     if (exists $j->{undone_after}) { @r = grep { $_->{step} <= $j->{undone_after} } @r }
     push @r, $j; END { print map { "$_->{$f}\n" } grep { exists $_->{$f} } @r }' "$1" "$2/metrics.jsonl"
 }
 
-# last_step RUN: the last step in its metrics.jsonl; 0 before the first.
+# last_step RUN: prints the last step in its metrics.jsonl; 0 before the first.
 last_step() {
   local line
   line=$(tail -n 1 "$1/metrics.jsonl" 2> /dev/null || true)

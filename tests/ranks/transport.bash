@@ -1,5 +1,5 @@
-# What the tests of transports between GPUs share: GPUs that are this CPU, and in place of NCCL a
-# transport in shared memory. Depends on support.bash.
+# Functions for tests of transports between GPUs: fake GPUs that compute on the CPU, and a
+# shared-memory transport instead of NCCL. Depends on support.bash.
 load ../ranks/support
 
 setup_file() {
@@ -12,15 +12,14 @@ setup() {
   export TRIREME_PLUGIN_PATH="$BATS_FILE_TMPDIR/plugins" FAKE_GPUS=4
 }
 
-# say N RUN [OPTION…]: like train, on GPUs, but with its output.
+# say N RUN [OPTION…]: like train, on GPUs, but prints the output.
 say() {
   local n=$1 run=$2
   shift 2
   with "$n" "$OUTLIVE" timeout -k 5 100 "$TRIREME" train --data "$SET" --run "$run" "${MODEL[@]}" --device cuda "$@" 2>&1
 }
 
-# one_error TEXT: the output has exactly one error line of the program, and it contains
-# TEXT.
+# one_error TEXT: the output has exactly one error line of the program, which contains TEXT.
 one_error() {
   # shellcheck disable=SC2154  # bats sets it
   echo "$output"
@@ -28,7 +27,7 @@ one_error() {
   grep -q "^trireme: .*$1" <<< "$output"
 }
 
-# failed_in_time: the command ended by itself, with an error.
+# failed_in_time: the command has ended by itself, with an error.
 failed_in_time() {
   # shellcheck disable=SC2154  # bats sets it
   echo "exit status $status"

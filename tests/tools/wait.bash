@@ -1,7 +1,7 @@
-# What the tests share that wait for something to happen.
+# Functions that wait for a condition.
 
-# until_true COMMAND…: until it succeeds. Gives up after 6,000 tries, which take two minutes or more,
-# or after ten minutes, if each try is slow.
+# until_true COMMAND…: repeats the command until it succeeds. Gives up after 6,000 attempts, which
+# take two minutes or more, or after ten minutes if attempts are slow.
 until_true() {
   local i end=$((SECONDS + 600))
   for i in $(seq 6000); do

@@ -1,5 +1,5 @@
-/* A tiny model whose arrays are a function of the step, and what the tests of
- * checkpoints share. Depends on support.h. */
+/* A tiny model whose arrays are a function of the step, and functions for tests of checkpoints.
+ * Depends on support.h. */
 #ifndef TESTS_CHECKPOINT_SUPPORT_H
 #define TESTS_CHECKPOINT_SUPPORT_H
 
@@ -15,16 +15,16 @@
 #include "train/checkpoint.h"
 
 static TransformerConfig config;
-static ModelConfig model_config; /* the same configuration as checkpoints store it */
+static ModelConfig model_config; /* the configuration in the form that checkpoints store */
 static Params params;
-static float *floats[2][4]; /* weights, EMA, m, v: side 0 is saved, side 1 is loaded */
+static float *floats[2][4]; /* weights, EMA, m, v; index 0 is saved, index 1 is loaded */
 static double *doubles[2];
 
 enum { WITH_E = 1, WITH_M = 2, WITH_V = 4, WITH_SECOND = 8, WITH_ALL = 15 };
 
 static ModelFile tokenizer_file = {.what = "tokenizer", .name = "tokenizer.model"};
 
-/* The arrays of one side that belong to the set. */
+/* Returns the arrays of one side (0: to save, 1: to load) that are in `set`. */
 UNUSED static TrainArrays arrays(int side, int set) {
   return (TrainArrays){.config = &model_config,
                        .params = &params,
@@ -37,7 +37,7 @@ UNUSED static TrainArrays arrays(int side, int set) {
                        .second = set & WITH_SECOND ? doubles[side] : NULL};
 }
 
-/* The arrays with the tokenizer at another path. */
+/* Returns the arrays with another tokenizer path. */
 UNUSED static TrainArrays arrays_with_tokenizer(int side, int set, ModelFile *file,
                                                 const char *path) {
   TrainArrays a = arrays(side, set);
@@ -47,8 +47,8 @@ UNUSED static TrainArrays arrays_with_tokenizer(int side, int set, ModelFile *fi
   return a;
 }
 
-/* Random bits, NaNs included: a load must return exactly the saved bits. The gaps between
- * the parameters stay zero. */
+/* Fills the arrays with random bits, including NaNs: a load must return exactly the saved bits.
+ * The padding between parameters stays zero. */
 static void fill_array(float *array, uint64_t step, int which) {
   memset(array, 0, params.padded * sizeof *array);
   for (size_t i = 0; i < params.count; i++) {
@@ -92,7 +92,8 @@ UNUSED static void clear_loaded(void) {
   memset(doubles[1], 0, params.count * sizeof(double));
 }
 
-/* Asserts that the loaded arrays equal the state of that step, to the bit. Fills side 0. */
+/* Asserts that the loaded arrays equal the state of that step, bit for bit. Overwrites side
+ * 0. */
 UNUSED static void assert_loaded(int set, uint64_t step, const TrainCounters *c) {
   TrainArrays want = arrays(0, set);
   TrainCounters counts = counters(step);

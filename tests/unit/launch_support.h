@@ -1,6 +1,5 @@
-/* What tests of connections between machines share: two secure channels with a wire between them
- * that the test holds, so that it can record, change and replay what is sent. Include after
- * support.h. Depends on launch/channel. */
+/* Two secure channels whose connection the test controls, so that it can record, change and
+ * replay what is sent. Include after support.h. Depends on launch/channel. */
 #ifndef TESTS_LAUNCH_SUPPORT_H
 #define TESTS_LAUNCH_SUPPORT_H
 
@@ -14,9 +13,9 @@
 enum { WIRE_MAX = 1 << 16, HELLO = 32, CLIENT_MESSAGE = 88, SERVER_MESSAGE = 56 };
 enum {
   PATIENT = 600
-}; /* seconds for a handshake that must not fail because the machine is slow */
+}; /* time limit in seconds of handshakes that must succeed even on a slow machine */
 
-/* Bytes that one side sent. */
+/* Bytes that one side has sent. */
 typedef struct {
   uint8_t bytes[WIRE_MAX];
   size_t len;
@@ -26,7 +25,7 @@ typedef struct {
 typedef struct {
   Channel *channel;
   int wire;
-  Sent sent; /* everything that the channel has sent */
+  Sent sent; /* all bytes that the channel has sent */
 } Side;
 
 UNUSED static Key make_key(uint8_t seed) {
@@ -55,8 +54,8 @@ UNUSED static void put(Side *side, const void *bytes, size_t len) {
   assert_int_equal(write(side->wire, bytes, len), (ssize_t)len);
 }
 
-/* Lets the channel work, then collects what it has sent; returns how many bytes are new. Everything
- * is in the kernel's buffers at once, so no time passes. */
+/* Advances the channel and collects what it has sent; returns the number of new bytes. All
+ * bytes are in the kernel's buffers, so no waiting is needed. */
 UNUSED static size_t collect(Side *side, Err *err) {
   *err = channel_advance(side->channel);
   size_t before = side->sent.len;
@@ -67,14 +66,14 @@ UNUSED static size_t collect(Side *side, Err *err) {
   }
 }
 
-/* Carries bytes from one side to the other; false when nothing moved. */
+/* Copies bytes from one side to the other; returns false if there were none. */
 UNUSED static bool carry(Side *from, Side *to, Err *err) {
   size_t before = from->sent.len, n = collect(from, err);
   if (n) put(to, from->sent.bytes + before, n);
   return n > 0;
 }
 
-/* Runs both sides until nothing moves; both must work. */
+/* Advances both sides until no bytes are left to copy; neither may fail. */
 UNUSED static void settle(Side *client, Side *server) {
   for (int idle = 0; idle < 3; idle++) {
     Err err;

@@ -1,4 +1,4 @@
-/* Which options may change when a run is resumed, and what the error or message says.
+/* Which options may change when a run is resumed, and the text of the error or warning.
  * Agreement between ranks is tested in tests/cli/ranks.bats. */
 #include "cmd/cmd.h"
 #include "support.h"
@@ -12,7 +12,8 @@ static Err resume(const char *saved, const char *now) {
 static void test_agree_resume_same_options_is_accepted(void **state) {
   (void)state;
   OK(resume("seed = 1\nlr = 2\nreproducible\n", "seed = 1\nlr = 2\nreproducible\n"));
-  OK(resume("seed = 1\nlr = 2\n", "lr = 2\nseed = 1")); /* in any order */
+  /* The order of the lines does not matter. */
+  OK(resume("seed = 1\nlr = 2\n", "lr = 2\nseed = 1"));
   OK(resume("", ""));
 }
 
@@ -20,7 +21,7 @@ static void test_agree_resume_other_steps_threads_or_paths_is_accepted(void **st
   (void)state;
   OK(resume("seed = 1\nsteps = 10\nthreads = 2\nrun = a\nkeep-checkpoints = 3\n",
             "seed = 1\nsteps = 20\nrun = b\nresume\nshard-optimizer\n"));
-  OK(resume("seed = 1\nlr = 2\n", "seed = 1\nlr = 1\n")); /* printed, not refused */
+  OK(resume("seed = 1\nlr = 2\n", "seed = 1\nlr = 1\n")); /* a warning, not an error */
 }
 
 static void test_agree_resume_other_seed_batch_or_optimizer_is_refused(void **state) {
@@ -40,7 +41,7 @@ static void test_agree_resume_other_seed_batch_or_optimizer_is_refused(void **st
     snprintf(want, sizeof want, "--%s is not set and was 11", fixed[i]);
     assert_says(want);
   }
-  /* All differences are in one message. */
+  /* One error lists all differences. */
   assert_int_equal(resume("seed = 1\nbatch-tokens = 5\n", "seed = 2\nbatch-tokens = 6\n"),
                    ERR_USAGE);
   assert_says("--seed is 2 and was 1; --batch-tokens is 6 and was 5");
@@ -79,7 +80,7 @@ static void test_agree_ranks_one_rank_agrees(void **state) {
   comm_close(comm, ERR_OK);
 }
 
-/* The commands whose config agree_resume reads. */
+/* Commands for opt_rename, which agree_resume calls. */
 static const OptCommand commands[] = {{.name = "train"}, {0}};
 
 static void test_agree_resume_former_names_are_the_same_options(void **state) {

@@ -1,6 +1,6 @@
-/* Selection of the all-reduce transport for one rank, and NCCL's self-test, with a fake device
- * communicator that adds wrongly, fails or does not open. Several ranks are in
- * tests/cli/collectives.bats. */
+/* Selection of the all-reduce transport for one rank, and the NCCL self-test, with a fake
+ * device communicator that computes wrong sums, fails or cannot be opened.
+ * tests/cli/collectives.bats tests several ranks. */
 #include "base/mem.h"
 #include "support.h"
 #include "train/allreduce.h"
@@ -14,8 +14,8 @@ struct DeviceComm {
 typedef enum { WORKS, ADDS_WRONGLY, FAILS, DOES_NOT_OPEN, NOT_INSTALLED } Behaviour;
 static Behaviour behaviour;
 static int opened, closed;
-static int polls_left;       /* until the collective is done */
-static DeviceCommSpec given; /* the last open's */
+static int polls_left;       /* number of polls until the collective is complete */
+static DeviceCommSpec given; /* argument of the last `open` */
 
 static Err probe(char about[64], int *version) {
   *version = 0;
@@ -79,10 +79,8 @@ static Err poll_comm(DeviceComm *c, bool *inputs_ready, bool *done) {
 static const DeviceCommOps fake = {probe,      create_id,   open_comm,   close_comm, abort_comm,
                                    all_reduce, move_pieces, move_pieces, join,       poll_comm};
 
-/* Fixture. */
-
 static Comm *comm;
-static Backend b; /* a CPU, which become_gpu makes look like a GPU */
+static Backend b; /* a CPU backend, which become_gpu() turns into a fake GPU */
 static Allreduce x;
 static const AllreduceSpec asks_auto = {.transport = TRANSPORT_AUTO, .max_elements = 5000};
 static const AllreduceSpec asks_nccl = {
@@ -111,8 +109,6 @@ static void become_gpu(void) {
   b.device_id = 5;
   b.comm = &fake;
 }
-
-/* Selection. */
 
 static void assert_no_choice_on_cpu(const AllreduceSpec *spec) {
   OK(allreduce_select(&x, comm, &b, spec));
@@ -169,8 +165,6 @@ static void test_allreduce_nccl_not_installed_is_refused(void **state) {
   assert_int_equal(allreduce_select(&x, comm, &b, &asks_nccl), ERR_USAGE);
   assert_says("fake transport: no library; install libnccl2");
 }
-
-/* Opening. */
 
 static Err open_nccl(void) {
   become_gpu();
@@ -247,8 +241,6 @@ static void test_allreduce_quiesce_reports_failed_collective(void **state) {
   assert_says("fake transport: link down");
 }
 
-/* The self-test for many ranks. */
-
 enum { ELEMENTS = 1024 };
 static const int rank_counts[] = {1, 2, 3, 255, 256, 257, 300, 1000, 1024};
 #define RANK_COUNTS (sizeof rank_counts / sizeof *rank_counts)
@@ -261,14 +253,14 @@ static float round_to_bf16(float value) {
   return value;
 }
 
-/* As NCCL sums in bf16: rounded after each addition. */
+/* Adds a rank's contribution as NCCL does in bf16: rounds after each addition. */
 static void add_rank(float *sum, int rank, int ranks) {
   static float mine[ELEMENTS];
   allreduce_fill_selftest(mine, ELEMENTS, rank, ranks);
   for (size_t i = 0; i < ELEMENTS; i++) sum[i] = round_to_bf16(sum[i] + round_to_bf16(mine[i]));
 }
 
-/* The sum with `times` contributions of one rank in place of one. */
+/* Computes the sum with `times` contributions of one rank instead of one. */
 static void sum_ranks(float *sum, int ranks, int rank, int times) {
   memset(sum, 0, ELEMENTS * sizeof *sum);
   for (int r = 0; r < ranks; r++)
@@ -284,7 +276,7 @@ static void test_allreduce_selftest_accepts_sum_in_bf16_of_any_ranks(void **stat
   }
 }
 
-/* First, middle and last rank. */
+/* Tests the first, a middle and the last rank. */
 static void assert_rejected(int times) {
   static float sum[ELEMENTS];
   for (size_t i = 0; i < RANK_COUNTS; i++) {

@@ -1,5 +1,5 @@
-/* Checkpoints on disk: every set of arrays is read back to the bit, damage is found and
- * named, the newest undamaged checkpoint is loaded, and pruning removes only old
+/* Checkpoints on disk: every combination of arrays is restored exactly, damage is detected
+ * and named, the newest undamaged checkpoint is loaded, and pruning removes only old
  * checkpoints. */
 #include <sys/stat.h>
 #include <zlib.h>
@@ -31,7 +31,7 @@ static void test_checkpoint_saved_arrays_are_read_back(void **state) {
     bool there[FILES] = {true, true, true, set & WITH_E, set & WITH_M, set & WITH_V, true};
     for (int i = 0; i < FILES; i++)
       assert_int_equal(file_exists(join(dir, files[i])), there[i]);
-    /* translate loads the EMA where there is one. */
+    /* weights.safetensors, which translate loads, contains the EMA if there is one */
     memset(floats[1][0], 0, params.padded * sizeof(float));
     OK(store_load_array(&params, floats[1][0], join(dir, "weights.safetensors")));
     fill_array(floats[0][0], 7, set & WITH_E ? 1 : 0);
@@ -46,14 +46,14 @@ static void test_checkpoint_same_step_saved_again_replaces_the_first(void **stat
   (void)state;
   char dir[FILE_PATH_MAX];
   save(at("again"), WITH_M, 3, true);
-  save(at("again"), WITH_ALL, 3, false); /* the same step again, with other arrays */
+  save(at("again"), WITH_ALL, 3, false); /* save the same step again, with other arrays */
   assert_int_equal(resume(at("again"), WITH_ALL, dir), 3);
   assert_true(file_exists(join(at("again"), "checkpoints/step-00000003.old")));
   assert_true(file_is_dir(join(at("again"), "checkpoints/best")));
   OK(checkpoint_prune(at("again"), 1));
   assert_false(file_exists(join(at("again"), "checkpoints/step-00000003.old")));
   assert_int_equal(resume(at("again"), WITH_ALL, dir), 3);
-  /* Killed between the two renames: the replaced checkpoint is still found. */
+  /* As after a kill between the two renames: the replaced checkpoint is found. */
   OK(file_rename(dir, join(at("again"), "checkpoints/step-00000003.old")));
   listen_begin();
   uint64_t step = resume(at("again"), WITH_ALL, dir);
@@ -80,15 +80,16 @@ static void test_checkpoint_of_older_version_is_read(void **state) {
   assert_true(c.best_score == 6.5 && c.worse == 4 && c.seconds == 3);
   assert_true(c.lr_scale == 1 && c.rollbacks == 0 && c.micro_batches == 0);
   assert_true(c.scaler.scale == 0 && c.scaler.clean == 0);
-  assert_string_equal(c.task, "translate"); /* the only task there was */
+  /* Older checkpoints are of the task that was the only one. */
+  assert_string_equal(c.task, "translate");
   assert_loaded(WITH_M | WITH_V, 9, (TrainCounters[]){known});
-  /* A missing file is noticed even without checksums. */
+  /* Without checksums, a missing file is still detected. */
   assert_int_equal(unlink(join(dir, "moment2.safetensors")), 0);
   assert_int_equal(checkpoint_find(at("older"), dir, &found), ERR_WORK);
   assert_says("moment2.safetensors");
 }
 
-/* A newer format is not damage: an older checkpoint must not be loaded instead. */
+/* A newer format version is not damage: an older checkpoint must not be loaded instead. */
 static void test_checkpoint_of_newer_version_is_refused(void **state) {
   (void)state;
   char dir[FILE_PATH_MAX], newer[128];
@@ -108,7 +109,7 @@ static void test_checkpoint_of_newer_version_is_refused(void **state) {
   assert_says("version 9");
 }
 
-/* Flips one bit of the file if the file is that long; returns its size. */
+/* Flips one bit at the offset, if the file is that long; returns the size of the file. */
 static uint64_t flip(const char *path, uint64_t offset, int bit) {
   struct stat st;
   unsigned char byte;
@@ -123,8 +124,8 @@ static uint64_t flip(const char *path, uint64_t offset, int bit) {
   return (uint64_t)st.st_size;
 }
 
-/* The newest checkpoint is damaged in this file: it is refused by name, and step 1 is
- * loaded. */
+/* The newest checkpoint is damaged in this file: loading it fails and names the file, and step
+ * 1 is loaded instead. */
 static void assert_damaged(const char *run, const char *file) {
   char dir[FILE_PATH_MAX];
   TrainArrays a = arrays(1, WITH_ALL);
@@ -133,7 +134,7 @@ static void assert_damaged(const char *run, const char *file) {
   OK(checkpoint_check(join(run, "checkpoints/step-00000002"), false, &whole));
   assert_false(whole);
   assert_says(file);
-  if (strcmp(file, "tokenizer.model") != 0) { /* a file that loading does not read */
+  if (strcmp(file, "tokenizer.model") != 0) { /* checkpoint_load does not read the tokenizer */
     assert_int_equal(checkpoint_load(join(run, "checkpoints/latest"), &a, &c), ERR_WORK);
     assert_says(file);
   }
@@ -161,7 +162,7 @@ static void test_checkpoint_damaged_file_is_named_and_older_checkpoint_used(void
       assert_damaged(run, files[i]);
       flip(path, places[k], k);
     }
-    OK(file_rename(path, away)); /* missing */
+    OK(file_rename(path, away)); /* the file is missing */
     assert_damaged(run, files[i]);
     OK(place_copy(away, path));
     assert_int_equal(truncate(path, (off_t)bytes - 1), 0);
@@ -169,7 +170,7 @@ static void test_checkpoint_damaged_file_is_named_and_older_checkpoint_used(void
     OK(file_rename(away, path));
     assert_int_equal(resume(run, WITH_ALL, dir), 2);
   }
-  /* training.json holds numbers as text: a change of any byte must be detected. */
+  /* training.json contains numbers as text; a change of any byte must be detected. */
   OK(file_join(path, join(run, "checkpoints/step-00000002"), "training.json"));
   uint64_t bytes = flip(path, UINT64_MAX, 0);
   for (uint64_t at_byte = 0; at_byte < bytes; at_byte++) {
@@ -187,11 +188,11 @@ static void test_checkpoint_find_without_whole_checkpoint_finds_none(void **stat
   char run[FILE_PATH_MAX], dir[FILE_PATH_MAX];
   bool found = true;
   OK(file_join(run, scratch, "none"));
-  OK(checkpoint_find(run, dir, &found)); /* no run directory */
+  OK(checkpoint_find(run, dir, &found)); /* there is no run directory */
   assert_false(found);
   OK(file_mkdirs(join(run, "checkpoints/unfinished")));
   assert_int_equal(symlink("step-00000001", join(run, "checkpoints/latest.tmp")), 0);
-  OK(checkpoint_find(run, dir, &found)); /* killed during the first save */
+  OK(checkpoint_find(run, dir, &found)); /* as after a kill during the first save */
   assert_false(found);
   save(run, 0, 1, false);
   assert_int_equal(resume(run, 0, dir), 1);
@@ -211,7 +212,7 @@ static void test_checkpoint_missing_links_newest_step_is_found(void **state) {
   char run[FILE_PATH_MAX], dir[FILE_PATH_MAX];
   OK(file_join(run, scratch, "links"));
   save(run, 0, 99999999, false);
-  save(run, 0, 100000000, false); /* one digit more */
+  save(run, 0, 100000000, false); /* a step number with one more digit than the name has */
   assert_int_equal(unlink(join(run, "checkpoints/latest")), 0);
   listen_begin();
   uint64_t step = resume(run, 0, dir);
@@ -222,7 +223,7 @@ static void test_checkpoint_missing_links_newest_step_is_found(void **state) {
   step = resume(run, 0, dir);
   assert_holds(listen_end(), "step-00000555");
   assert_int_equal(step, 100000000);
-  /* Killed before the link was moved: the older step is loaded until the next save. */
+  /* As after a kill before the link was moved: the older step is loaded until the next save. */
   assert_int_equal(unlink(join(run, "checkpoints/latest")), 0);
   assert_int_equal(symlink("step-99999999", join(run, "checkpoints/latest")), 0);
   assert_int_equal(resume(run, 0, dir), 99999999);
@@ -261,7 +262,7 @@ static void test_checkpoint_load_with_other_arrays_is_refused(void **state) {
   }
   TrainArrays a = arrays(1, WITH_E | WITH_M | WITH_V);
   memset(a.e, 1, params.padded * sizeof(float));
-  OK(checkpoint_load(dir, &a, &c)); /* an EMA that starts with this run */
+  OK(checkpoint_load(dir, &a, &c)); /* the EMA starts with this run */
   assert_memory_equal(a.e, a.w, params.padded * sizeof(float));
   OK(file_write(at("another.model"), "peices", 6));
   ModelFile another;
@@ -275,7 +276,7 @@ static void test_checkpoint_load_with_other_arrays_is_refused(void **state) {
   a.config = &other;
   assert_int_equal(checkpoint_load(dir, &a, &c), ERR_USAGE);
   assert_says("its 'activation' is relu, and now gelu");
-  /* Dropping an EMA is reported; training continues from the weights. */
+  /* Dropping an EMA is a warning; training continues from the weights. */
   save(run, WITH_ALL, 5, false);
   OK(checkpoint_find(run, dir, &found));
   a = arrays(1, WITH_ALL & ~WITH_E);
@@ -321,14 +322,16 @@ static void test_checkpoint_prune_keeps_newest_and_best(void **state) {
   OK(checkpoint_prune(run, 0));
   assert_steps(run, "00000006 00000002 ");
   for (uint64_t step = 7; step <= 9; step++) save(run, 0, step, false);
-  /* Training is back at step 6 because later checkpoints are damaged: these do not count. */
+  /* Training has returned to step 6, because later checkpoints are damaged; these are not
+   * counted. */
   save(run, 0, 6, false);
   OK(checkpoint_prune(run, 2));
   assert_steps(run, "00000009 00000008 00000007 00000006 00000002 ");
   save(run, 0, 8, false);
   OK(checkpoint_prune(run, 2));
   assert_steps(run, "00000009 00000008 00000007 00000002 ");
-  assert_true(file_is_dir(join(run, "checkpoints/step-mine"))); /* not ours */
+  /* A directory that Trireme did not create. */
+  assert_true(file_is_dir(join(run, "checkpoints/step-mine")));
 }
 
 /* Saves step 1 and waits until it is on disk. */

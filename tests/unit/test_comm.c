@@ -1,5 +1,5 @@
-/* A run of one rank, launchers whose ranks cannot be joined, and fault injection. Runs of
- * several ranks are tested by tests/ranks/check_comm.c. */
+/* A run of one rank, launchers whose ranks cannot be joined, and fault injection.
+ * tests/ranks/check_comm.c tests runs of several ranks. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -91,8 +91,8 @@ static void record_bucket(void *context, size_t bucket) {
   s->list[s->sent++] = bucket;
 }
 
-/* A model of 300 elements completes the last bucket of 128 first, then the first, then the
- * second. */
+/* Reports the gradients of a model of 300 elements in this order: the last bucket of 128 is
+ * completed first, then the first, then the second. */
 static void announce_from_both_ends(const void *model,
                                     void (*ready)(void *context, size_t begin, size_t end),
                                     void *context) {
@@ -102,8 +102,8 @@ static void announce_from_both_ends(const void *model,
   ready(context, 128, 200);
 }
 
-/* Gradients on a GPU are all marked ready at the end, those on the CPU one after the other: the
- * order of the buckets is that of the model in both cases. */
+/* Gradients of a GPU are all marked ready at the end, those of a CPU one after another. The
+ * buckets are sent in the order of the model in both cases. */
 static void test_reducer_announced_in_other_order_sends_in_set_order(void **state) {
   (void)state;
   enum { N = 300 };
@@ -116,7 +116,8 @@ static void test_reducer_announced_in_other_order_sends_in_set_order(void **stat
   reducer_set_order(q, announce_from_both_ends, NULL);
   reducer_begin_round(q, (ReduceRound){.active = 1, .is_first = true, .is_last = true});
   reducer_mark_ready(q, 0, 200);
-  assert_int_equal(s.sent, 0); /* the first bucket is ready, but the last is sent before it */
+  /* The first bucket is complete, but the last one must be sent before it. */
+  assert_int_equal(s.sent, 0);
   reducer_mark_ready(q, 200, N);
   assert_int_equal(s.sent, 3);
   assert_true(s.list[0] == 2 && s.list[1] == 0 && s.list[2] == 1);
@@ -145,14 +146,15 @@ static void test_reducer_announced_nothing_sends_in_set_order(void **state) {
 
 static void test_reducer_with_send_sends_complete_buckets_only(void **state) {
   (void)state;
-  enum { N = 300 }; /* buckets of 128, 128 and 44 */
+  enum { N = 300 }; /* elements: buckets of 128, 128 and 44 */
   Comm *comm;
   Reducer *q;
   Sent s = {0};
   size_t off[2];
   OK(comm_open(&comm, 5));
   ReduceSpec spec = {.unit = 64, .bucket = 128, .send = record_bucket, .context = &s};
-  OK(reducer_new(&q, comm, NULL, N, &spec)); /* g is never touched with `send` */
+  /* G may be NULL, because it is not accessed if `send` is set. */
+  OK(reducer_new(&q, comm, NULL, N, &spec));
   assert_int_equal(reducer_bytes(q), 0);
   reducer_set_order(q, announce_from_both_ends, NULL);
   for (int step = 0; step < 2; step++) {
@@ -196,7 +198,8 @@ static void test_reducer_new_without_memory_is_an_error(void **state) {
   comm_close(comm, ERR_OK);
 }
 
-/* Ranks that a launcher has started and that cannot be joined must not become runs of one rank. */
+/* If MPI cannot connect the ranks of a launcher, the program must fail instead of running as
+ * several single ranks. */
 static void test_comm_open_ranks_that_cannot_join_is_an_error(void **state) {
   (void)state;
   Comm *comm;
@@ -222,19 +225,19 @@ static void test_fault_now_is_true_at_its_step_and_rank_only(void **state) {
   assert_false(fault_now("nan", 3, 0));
   assert_false(fault_now("na", 3, 1));
   assert_true(fault_now("nan", 3, 1));
-  assert_false(fault_now("nan", 3, 1)); /* once */
+  assert_false(fault_now("nan", 3, 1)); /* the fault happens once */
   assert_true(fault_now("die", 5, 0));
   assert_true(fault_now("nan", 7, 0));
-  assert_true(fault_now("nan", 7, 0)); /* every time */
+  assert_true(fault_now("nan", 7, 0)); /* the fault happens every time */
   assert_false(fault_now("hang", 7, 0));
   setenv("TRIREME_FAULT", "die:file:2", 1);
-  assert_false(fault_now("die", 0, 0)); /* a place is not a step */
+  assert_false(fault_now("die", 0, 0)); /* the fault is bound to a place, not to a step */
   assert_false(fault_now("die", 2, 0));
   unsetenv("TRIREME_FAULT");
 }
 
-/* Runs a child that passes `elsewhere` five times and `here` three times; returns the signal that
- * ended it, or 0. */
+/* Runs a child that passes the fault point `elsewhere` five times and `here` three times;
+ * returns the signal that ended it, or 0. */
 static int signal_after_visits(const char *fault) {
   pid_t child = fork();
   if (child == 0) {

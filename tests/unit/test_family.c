@@ -1,6 +1,6 @@
-/* A model family and a task that exist only in this file and two tables: a bag-of-words
- * regressor that predicts a number for each text. It trains, validates, saves, averages and
- * resumes through the same code as the translator. */
+/* A model family and a task that exist only in this file: a bag-of-words regressor that
+ * predicts a number for each text. It is trained, validated, saved, averaged and resumed by the
+ * same code as the Transformer. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,13 +18,13 @@
 #define TEXT_WORDS  5
 #define BATCH_TEXTS 8
 #define VALID_TEXTS 20
-#define EPOCH       16 /* batches */
+#define EPOCH       16 /* batches per epoch */
 
 /* The family: prediction = bias + sum of the weights of the words. */
 
 typedef struct {
   int vocab;
-  float l2; /* a float field, which a resumed run may change */
+  float l2; /* a float field that may change when a run is resumed */
 } BagConfig;
 
 typedef struct {
@@ -35,7 +35,7 @@ typedef struct {
 
 typedef struct {
   Model model;
-  size_t weight, bias; /* offsets */
+  size_t weight, bias; /* offsets in the flat array */
   BagBatch current;
 } Bag;
 
@@ -113,7 +113,7 @@ static void load_bag(Model *m, const void *batch, StepKey key) {
   m->shape[0] = bag->current.texts;
 }
 
-/* Squared error and absolute error; gradients of the first. */
+/* Computes squared and absolute error, and the gradient of the squared error. */
 static void run_bag(Model *m, Weights w, float *g, const ModelPass *pass) {
   Bag *bag = (Bag *)m;
   const BagBatch *b = &bag->current;
@@ -151,10 +151,11 @@ static const ModelFamily bag_family = {.name = "bag of words",
                                        .announce = announce_bag};
 const ModelFamily *const model_families[] = {&bag_family, NULL};
 
-/* The task: synthetic texts, labelled with hidden weights; minimises the mean squared error. */
+/* The task: synthetic texts whose labels are computed with hidden weights. Minimises the mean
+ * squared error. */
 
 typedef struct {
-  int closed; /* calls of close_rating */
+  int closed; /* number of calls of close_rating */
 } RatingOptions;
 
 typedef struct {
@@ -284,8 +285,6 @@ static const TaskKind rating_task = {
     .score = score_rating};
 const TaskKind *const train_tasks[] = {&rating_task, NULL};
 
-/* Tests. */
-
 static TrainSpec make_spec(const char *run, uint64_t steps, RatingOptions *options) {
   return (TrainSpec){.data = "ratings",
                      .run = run,
@@ -320,7 +319,7 @@ static Str read_text(const char *path) {
   return text;
 }
 
-/* The first or last value of a key in metrics.jsonl. */
+/* Returns the first or the last value of a key in metrics.jsonl. */
 static double find_metric(const Str *text, const char *key, bool last) {
   char quoted[64];
   double value = NAN;
@@ -354,7 +353,7 @@ static void test_family_and_task_of_a_test_train_until_loss_falls(void **state) 
   str_free(&text);
 }
 
-/* The best checkpoint has the lowest error, as this task defines it. */
+/* The best checkpoint is the one with the lowest error, because this task says so. */
 static void test_best_checkpoint_has_lowest_error(void **state) {
   (void)state;
   RatingOptions options = {0};

@@ -1,5 +1,5 @@
-/* Which work is enqueued directly, captured and launched as a graph, on a backend that only
- * counts. */
+/* When work is queued directly, captured, and launched as a graph; with a backend that only
+ * counts calls. */
 #include <stdint.h>
 #include <string.h>
 
@@ -8,14 +8,14 @@
 #include "train/graphs.h"
 
 struct Graph {
-  int work; /* the work in the graph */
+  int work; /* number of the work in the graph */
 };
 
-/* Calls that the backend received. */
+/* Calls that the backend has received. */
 static struct {
   bool is_capturing, refuses;
-  int noted;     /* work seen since begin_capture */
-  int live;      /* graphs */
+  int noted;     /* number of the work queued since begin_capture */
+  int live;      /* number of existing graphs */
   int done[100]; /* how often each work was executed */
 } seen;
 
@@ -65,8 +65,8 @@ static const Backend capturing = {.graph_begin = begin_capture,
                                   .graph_launch = launch,
                                   .graph_free = drop};
 
-/* The first use enqueues, the second captures, later ones only launch; each executes the
- * work once. */
+/* The first use queues the work, the second captures it, later ones only launch; each executes
+ * the work once. */
 static void test_graphs_second_use_captures(void **state) {
   (void)state;
   GraphCache r = {0};
@@ -81,7 +81,7 @@ static void test_graphs_second_use_captures(void **state) {
   assert_int_equal(seen.live, 0);
 }
 
-/* A difference in any part of the key needs another graph. */
+/* A difference in any member of the key needs another graph. */
 static void test_graphs_every_part_of_the_key_counts(void **state) {
   (void)state;
   const GraphKey keys[] = {{.kind = 0},
@@ -114,13 +114,14 @@ static void test_graphs_full_cache_drops_least_recently_used(void **state) {
   memset(&seen, 0, sizeof seen);
   for (int i = 0; i < GRAPHS_MAX; i++)
     for (int k = 0; k < 2; k++) OK(ask(&r, &capturing, i, (GraphKey){.scale = (float)i}));
-  OK(ask(&r, &capturing, 0, (GraphKey){.scale = 0})); /* so that 1 is the least recently used */
+  OK(ask(&r, &capturing, 0, (GraphKey){.scale = 0})); /* now key 1 is the least recently used */
   OK(ask(&r, &capturing, 50, (GraphKey){.scale = 50}));
   assert_int_equal(seen.live, GRAPHS_MAX - 1);
   uint64_t made = r.captured;
   OK(ask(&r, &capturing, 0, (GraphKey){.scale = 0}));
   assert_int_equal(r.captured, made);
-  OK(ask(&r, &capturing, 1, (GraphKey){.scale = 1})); /* not captured, in the slot of 2 */
+  /* Key 1 is queued again, in the slot of key 2. */
+  OK(ask(&r, &capturing, 1, (GraphKey){.scale = 1}));
   assert_int_equal(r.captured, made);
   OK(ask(&r, &capturing, 1, (GraphKey){.scale = 1}));
   assert_int_equal(r.captured, made + 1);

@@ -9,7 +9,7 @@
 
 enum { RANKS = 4 };
 
-/* Ranks 0 and 2 on host a, 1 and 3 on host b, each with cores of its own. */
+/* Ranks 0 and 2 are on host a, 1 and 3 on host b; each has its own cores. */
 static Group make_group(Identity *identity, int rank) {
   for (int r = 0; r < RANKS; r++) {
     identity[r] =
@@ -85,7 +85,7 @@ static void test_group_process_of_other_namespace_is_never_dead(void **state) {
   Group g = {.size = 2, .identity = identity};
   identity_read(&identity[0]);
   identity[1] = identity[0];
-  identity[1].pid = 0x3fffffff; /* above any pid_max */
+  identity[1].pid = 0x3fffffff; /* above any pid_max, so no process has it */
   identity[1].pid_space++;
   assert_false(group_is_dead(&g, 1));
   identity[1].pid_space = identity[0].pid_space;

@@ -1,10 +1,10 @@
-/* When a loss counts as diverged, and when as one bad batch. */
+/* When a loss counts as divergence, and when as a single bad batch. */
 #include <math.h>
 
 #include "support.h"
 #include "train/health.h"
 
-/* A noisy loss that falls from 7 towards 2. */
+/* Returns a noisy loss that falls from 7 towards 2. */
 static double usual(int i) {
   return 2 + 5 * exp(-i / 50.0) + 0.1 * sin(i * 1.7);
 }
@@ -54,8 +54,8 @@ static void test_health_outliers_in_a_row_diverge(void **state) {
   runs_away(100, 12);
   runs_away(1000, 3.5);
   runs_away(HEALTH_WARM, 20);
-  /* The accepted range is wide at first, but bounded: a run that begins or resumes with a
-   * far too high learning rate must not take its own losses as normal. */
+  /* The accepted range is wide at first, but bounded: a run that begins or resumes with a much
+   * too high learning rate must not accept its own losses as normal. */
   runs_away(1, 100);
   runs_away(5, 1e7);
 }

@@ -1,5 +1,5 @@
-/* launch/channel.h over Unix sockets and pipes: whole frames from split ones, limits, peers that
- * close, end or say nothing. Depends on launch/channel. */
+/* Tests of launch/channel.h over Unix sockets and pipes: frames that arrive in parts, limits,
+ * and peers that close, end or send nothing. Depends on launch/channel. */
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -115,7 +115,7 @@ static void test_channel_two_frames_in_one_write_are_separated(void **state) {
   channel_close(c);
 }
 
-/* Frames of many lengths up to the greatest, more than the socket holds. */
+/* Frames of many lengths up to the largest, in total more than the socket buffer holds. */
 static void test_channel_frames_of_all_sizes_arrive_unchanged(void **state) {
   (void)state;
   enum { COUNT = 24 };
@@ -147,14 +147,15 @@ static void test_channel_oversize_frame_is_refused_before_memory_is_taken(void *
   Channel *c = open_with_peer(&peer);
   const uint8_t first[] = {1, 0, 0, 0, 1};
   write_all(peer, first, sizeof first);
-  OK(channel_advance(c));                 /* allocates the buffer that every channel has */
-  const uint8_t length[] = {2, 0, 16, 0}; /* one byte more than is allowed */
+  /* Allocates the receive buffer, so that later growth can be measured. */
+  OK(channel_advance(c));
+  const uint8_t length[] = {2, 0, 16, 0}; /* length 0x100002: one more than allowed */
   write_all(peer, length, sizeof length);
   uint64_t before = mem_count();
   assert_int_equal(channel_advance(c), ERR_WORK);
   assert_int_equal(mem_count(), before);
   assert_says("host b sent a frame of 1048578 bytes, where 1 to 1048577 are possible");
-  assert_int_equal(channel_advance(c), ERR_WORK); /* stays failed */
+  assert_int_equal(channel_advance(c), ERR_WORK); /* the error is permanent */
   assert_says("a frame of 1048578 bytes");
   assert_int_equal(channel_send(c, 1, "x", 1), ERR_WORK);
   assert_says("a frame of 1048578 bytes");
@@ -207,7 +208,7 @@ static void test_channel_send_own_type_or_oversize_is_an_error(void **state) {
   assert_int_equal(channel_send(both[0], 1, bytes, sizeof bytes), ERR_WORK);
   assert_says("internal error: a frame of 1048577 bytes");
   assert_int_equal(channel_unsent(both[0]), 0);
-  OK(channel_send(both[0], 1, "y", 1)); /* the channel still works */
+  OK(channel_send(both[0], 1, "y", 1)); /* the channel works after a refused frame */
   OK(channel_advance(both[0]));
   Frame f;
   OK(await_frame(both[1], &f));
@@ -228,16 +229,16 @@ static void test_channel_queue_is_bounded_when_the_peer_does_not_read(void **sta
     if (!err) sent++;
   }
   assert_int_equal(err, ERR_WORK);
-  assert_int_equal(sent, 63); /* 64 payloads of 1 MB, and their headers, are more than 64 MB */
+  assert_int_equal(sent, 63); /* 64 payloads of 1 MB with their headers would exceed 64 MB */
   assert_says("host b does not read: 66060603 bytes wait to be sent, the limit is 67108864");
-  OK(channel_advance(c)); /* a full queue is not a failure of the channel */
+  OK(channel_advance(c)); /* a full queue is not an error of the channel */
   assert_in_range(channel_unsent(c), 1, CHANNEL_QUEUE_MAX);
   OK(channel_send(c, 1, "small", 5));
   close(peer);
   channel_close(c);
 }
 
-/* The receiver stops reading when it holds as much as the greatest frame. */
+/* The receiver stops reading when its buffer holds as much as the largest frame. */
 static void test_channel_unread_frames_stop_the_reading(void **state) {
   (void)state;
   Channel *both[2];
@@ -276,7 +277,7 @@ static void test_channel_closed_peer_is_an_error_after_its_last_frames(void **st
   channel_close(c);
 }
 
-/* The reason of a peer that has already closed is delivered, although writing to it fails. */
+/* A peer's last message is delivered although the peer has closed and writing to it fails. */
 static void test_channel_last_frames_are_delivered_when_writing_fails(void **state) {
   (void)state;
   int peer;
@@ -311,7 +312,7 @@ static void test_channel_peer_that_reads_no_more_is_an_error(void **state) {
   assert_int_equal(pipe(from), 0);
   Channel *c;
   OK(channel_open(&c, from[0], to[1], "host b"));
-  close(to[0]); /* its end for reading; from[1] stays open */
+  close(to[0]); /* the peer closes its reading end; the other pipe stays open */
   OK(channel_send(c, 1, "x", 1));
   Frame f;
   assert_int_equal(await_frame(c, &f), ERR_WORK);
@@ -331,7 +332,7 @@ static void test_channel_over_pipes_polls_both_descriptors(void **state) {
   struct pollfd fds[2];
   int count;
   channel_events(a, fds, &count);
-  assert_int_equal(count, 1); /* nothing to send: a closed reader must not wake poll() */
+  assert_int_equal(count, 1); /* nothing is queued, so a closed reader must not wake poll() */
   assert_int_equal(fds[0].fd, from[0]);
   OK(channel_send(a, 1, "x", 1));
   channel_events(a, fds, &count);
@@ -346,7 +347,7 @@ static void test_channel_over_pipes_polls_both_descriptors(void **state) {
   channel_close(b);
 }
 
-/* A half-open connection: the peer is gone or stopped, and nobody reports it. */
+/* A half-open connection: the peer is gone or stopped, and the kernel does not report it. */
 static void test_channel_silent_peer_is_an_error_after_the_limit(void **state) {
   (void)state;
   int peer;
@@ -373,7 +374,7 @@ static void test_channel_heartbeats_keep_an_idle_channel_alive(void **state) {
     channel_events(both[1], fds, &count);
     while (poll(fds, 1, channel_wait_ms(both[0])) == 0) OK(channel_advance(both[0]));
     OK(channel_advance(both[1]));
-    assert_false(channel_next(both[1], &f)); /* the owner does not see them */
+    assert_false(channel_next(both[1], &f)); /* heartbeats are not passed to the owner */
   }
   channel_close(both[0]);
   channel_close(both[1]);

@@ -1,5 +1,5 @@
-/* Drives, credentials and program directories of `trireme cluster`, and the sessions that it runs
- * its commands in. What happens on hosts is in tests/cluster/cluster.bats. */
+/* Drives, credentials and program directories of `trireme cluster`, and the sessions in which
+ * it runs commands. tests/cluster/cluster.bats tests the work on hosts. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -177,8 +177,8 @@ static void test_session_missing_command_is_an_error(void **state) {
   const char *argv[] = {"trireme-no-such-command", NULL};
   SessionEnd end;
   Err err = session_run(&(Session){.argv = argv}, &end);
-  /* qemu and valgrind fork where the kernel shares memory until exec, so that posix_spawn cannot
-   * report the failure; the child then ends with status 127. */
+  /* Under qemu and valgrind, vfork behaves like fork, so posix_spawn cannot report the failure;
+   * the child then exits with status 127. */
   if (err) {
     assert_int_equal(err, ERR_WORK);
     assert_says("trireme-no-such-command");

@@ -1,4 +1,5 @@
-/* The console of launch: whole lines, log files, what a terminal overwrites. */
+/* The console of launch: complete lines, log files, overwritten terminal lines, and terminals
+ * that block. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 
 typedef struct {
   char dir[64], log[80], run[80];
-  int saved[2]; /* standard output and error of the test */
+  int saved[2]; /* saved standard output and standard error of the test */
 } Fixture;
 
 static int set_up(void **state) {
@@ -34,7 +35,7 @@ static int tear_down(void **state) {
   return (int)err;
 }
 
-/* Sends standard output and error to DIR/out and DIR/err until release_console. */
+/* Redirects standard output and error to DIR/out and DIR/err until release_console. */
 static void capture_console(Fixture *f) {
   static const char *const names[] = {"out", "err"};
   char path[FILE_PATH_MAX];
@@ -47,7 +48,8 @@ static void capture_console(Fixture *f) {
 }
 
 static void release_console(Fixture *f) {
-  fflush(stdout); /* not all files: a thread of a test may wait for input */
+  /* Flush only these two: fflush(NULL) could block on a stream that another thread reads. */
+  fflush(stdout);
   fflush(stderr);
   for (int i = 0; i < 2; i++) {
     dup2(f->saved[i], i + 1);
@@ -199,7 +201,8 @@ static void test_console_makes_no_run(void **state) {
 
 static void test_console_unwritable_log_is_an_error_at_the_end(void **state) {
   Fixture *f = *state;
-  assert_int_equal(file_write(f->log, "a file", 6), ERR_OK); /* not a directory */
+  /* A file where the log directory should be. */
+  assert_int_equal(file_write(f->log, "a file", 6), ERR_OK);
   Console *c = open_console(f, false);
   add(c, 0, OUTPUT_STDERR, "line\n");
   Err err = console_close(c);
@@ -208,11 +211,11 @@ static void test_console_unwritable_log_is_an_error_at_the_end(void **state) {
   assert_file(f, "err", "line\n");
 }
 
-/* ---- a terminal that takes nothing ---- */
+/* A terminal that accepts no output: */
 
-enum { LINES = 60000, LINE_BYTES = 100 }; /* 6 MB: more than may wait for the terminal */
+enum { LINES = 60000, LINE_BYTES = 100 }; /* 6 MB: more than the screen's queue holds */
 
-/* Makes standard error a pipe that nobody reads; returns its other end. */
+/* Replaces standard error with a pipe that nobody reads; returns its reading end. */
 static int block_terminal(Fixture *f) {
   int ends[2];
   capture_console(f);
@@ -238,7 +241,7 @@ static void add_lines(Console *c, uint8_t stream) {
   }
 }
 
-/* The log file has every line, in order. */
+/* Asserts that the log file contains every line, in order. */
 static void assert_log_is_complete(const Fixture *f) {
   char path[FILE_PATH_MAX];
   Str log = {0};
@@ -258,8 +261,8 @@ static void assert_launch_log_has(const Fixture *f, const char *words) {
   str_free(&log);
 }
 
-/* Without its own thread and its own limit for the log, lines of the log were dropped with those of
- * the terminal, and the end waited for ever. */
+/* The terminal must not affect the log: it once shared a queue with the terminal, so log lines
+ * were dropped, and closing the console blocked for ever. */
 static void test_console_blocked_terminal_keeps_logs_and_is_no_error(void **state) {
   int reader;
   setenv("TRIREME_FAULT", "console-wait:1", 1);
@@ -279,7 +282,8 @@ typedef struct {
   uint64_t lines, not_shown;
 } Reader;
 
-/* Reads a pipe to its end: counts lines, and what the notices of dropped lines say. */
+/* Reads a pipe to its end; counts lines, and adds up the numbers in notices about dropped
+ * lines. */
 static void *read_lines(void *argument) {
   Reader *r = argument;
   FILE *in = fdopen(r->fd, "r");
@@ -302,7 +306,7 @@ static void test_console_dropped_lines_are_counted_when_the_terminal_continues(v
   add_lines(c, OUTPUT_STDERR);
   assert_int_equal(pthread_create(&thread, NULL, read_lines, &r), 0);
   Err err = console_close(c);
-  release_console(*state); /* the end of the pipe */
+  release_console(*state); /* closes the writing end of the pipe */
   pthread_join(thread, NULL);
   assert_int_equal(err, ERR_OK);
   assert_true(r.not_shown > 0);
@@ -310,7 +314,8 @@ static void test_console_dropped_lines_are_counted_when_the_terminal_continues(v
   assert_log_is_complete(*state);
 }
 
-/* Results may not be lost in silence: a user's signal ends the wait for their reader. */
+/* Results must not be lost silently: only a signal of the user ends the wait for their
+ * reader. */
 static void test_console_lost_results_are_an_error(void **state) {
   Fixture *f = *state;
   sigset_t term, before;
@@ -337,8 +342,6 @@ static void test_console_takes_messages_of_the_log(void **state) {
   assert_file(*state, "err", "warning: a stranger at the door\n");
   assert_launch_log_has(*state, "warning: a stranger at the door\n");
 }
-
-/* ---- signals ---- */
 
 static void test_signals_restore_discards_what_came_while_blocked(void **state) {
   sigset_t before, term, after;
@@ -367,7 +370,8 @@ int main(void) {
       CASE(test_console_logs_wait_until_the_run_exists),
       CASE(test_console_makes_no_run),
       CASE(test_console_unwritable_log_is_an_error_at_the_end),
-      CASE(test_console_takes_messages_of_the_log), /* before a blocked terminal mutes them */
+      /* Must come before a test in which a blocked terminal mutes the log. */
+      CASE(test_console_takes_messages_of_the_log),
       CASE(test_console_blocked_terminal_keeps_logs_and_is_no_error),
       CASE(test_console_dropped_lines_are_counted_when_the_terminal_continues),
       CASE(test_console_lost_results_are_an_error),

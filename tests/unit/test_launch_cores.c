@@ -1,10 +1,10 @@
-/* The share of the cores that each local rank gets. */
+/* The cores that each local rank gets. */
 #include <stdlib.h>
 
 #include "launch/cores.h"
 #include "support.h"
 
-/* Two sockets of four cores, as cores_list orders them. */
+/* Two sockets of four cores each, in the order of cores_list. */
 static const int cpus[] = {0, 2, 4, 6, 1, 3, 5, 7};
 
 static void test_cores_each_rank_gets_a_block(void **state) {

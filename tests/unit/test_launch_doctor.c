@@ -1,5 +1,5 @@
-/* Findings: which facts are OK, a warning or a problem; every one that is not OK has a remedy; the
- * table. */
+/* Findings about one machine: which facts are OK, a warning or a problem; each that is not OK
+ * has a remedy. Also the table. */
 #include "launch/doctor.h"
 
 #include "support.h"
@@ -12,7 +12,7 @@ static const RunNeeds needs = {.about = "preset test",
                                .memory = 7000000000,
                                .memory_gpu = 4000000000};
 
-/* A machine with which nothing is wrong. */
+/* Fills in facts of a machine without problems. */
 static MachineFacts good_machine(void) {
   MachineFacts m = {.host = "node1",
                     .cpu = "Test CPU",
@@ -54,7 +54,7 @@ static DirectoryFacts good_directory(void) {
   return d;
 }
 
-/* The finding of a check; fails if there is none. */
+/* Returns the finding of a check; fails if there is none. */
 static const Finding *find_check(const Findings *f, const char *check) {
   for (size_t i = 0; i < f->count; i++)
     if (strcmp(f->list[i].check, check) == 0) return &f->list[i];
@@ -62,7 +62,7 @@ static const Finding *find_check(const Findings *f, const char *check) {
   return NULL;
 }
 
-/* Judges, and requires that exactly this check is not OK, has a remedy, and says `words`. */
+/* Judges the machine. Exactly this check must be not OK, have a remedy and contain `words`. */
 static void expect_finding(const MachineFacts *m, const DirectoryFacts *d, const char *check,
                            FindingLevel level, const char *words) {
   Findings f = {0};

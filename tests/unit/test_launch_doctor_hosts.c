@@ -1,5 +1,5 @@
-/* Findings about several hosts: clocks, programs, libraries, links; and the agent that answers
- * questions, here at the other end of a socket pair. */
+/* Findings about several hosts: clocks, programs, libraries, links. Also the agent that answers
+ * questions, through a socket pair. */
 #include "launch/doctor_hosts.h"
 
 #include <sys/socket.h>
@@ -15,7 +15,7 @@ static Session sessions[HOSTS];
 static HostFacts facts[HOSTS];
 static PairFacts pairs[HOSTS * HOSTS];
 
-/* Hosts h1 to h4 that are alike. */
+/* Makes four equal hosts, h1 to h4. */
 static DoctorHosts make_hosts(size_t count) {
   DoctorHosts d = {.sessions = {.list = sessions, .count = count},
                    .host = facts,
@@ -34,7 +34,7 @@ static DoctorHosts make_hosts(size_t count) {
   return d;
 }
 
-/* All pairs of the hosts, with links of 1 GB/s. */
+/* Adds all pairs of the hosts, with links of 1 GB/s. */
 static void connect_pairs(DoctorHosts *d) {
   for (size_t a = 0; a < d->sessions.count; a++)
     for (size_t b = a + 1; b < d->sessions.count; b++)
@@ -51,7 +51,7 @@ static void slow_down(DoctorHosts *d, size_t host, double rate) {
     if (d->pair[i].a == host || d->pair[i].b == host) d->pair[i].rate_ab = rate;
 }
 
-/* The only finding of a host that is not OK; NULL: none. */
+/* Returns the only finding of a host that is not OK; NULL if all are OK. */
 static const Finding *find_wrong(const Findings *f, const char *host) {
   const Finding *found = NULL;
   for (size_t i = 0; i < f->count; i++) {
@@ -97,7 +97,7 @@ static void test_clocks_one_host_behind_is_named(void **state) {
   findings_free(&f);
 }
 
-/* This machine is h1: all others are ahead of it by the same time. */
+/* This machine is h1; all others are ahead of it by the same time. */
 static void test_clocks_this_machine_wrong_is_named_itself(void **state) {
   (void)state;
   Findings f = {0};
@@ -219,7 +219,7 @@ static void test_pairs_equal_links_are_ok(void **state) {
   doctor_judge_pairs(&d);
   assert_int_equal(d.findings.count, 1);
   assert_int_equal(d.findings.list[0].level, FINDING_OK);
-  /* 2 * 3 / 4 of 1 GB at 1 GB/s */
+  /* 2 * 3 / 4 of 1 GB at 1 GB/s is 1.5 s */
   assert_non_null(strstr(d.findings.list[0].text, "6 pairs: 8.00 Gbit/s"));
   assert_non_null(strstr(d.findings.list[0].text, "at least 1.500 s"));
   findings_free(&d.findings);
@@ -251,7 +251,7 @@ static void test_pairs_one_slow_link_is_named(void **state) {
   (void)state;
   DoctorHosts d = make_hosts(4);
   connect_pairs(&d);
-  d.pair[0].rate_ba = 1e6; /* h1-h2 */
+  d.pair[0].rate_ba = 1e6; /* pair 0 is h1 and h2 */
   doctor_judge_pairs(&d);
   expect_wrong(&d.findings, "h2", FINDING_PROBLEM, "8.00 Gbit/s from h1, 8 Mbit/s to h1");
   assert_int_equal(count_wrong(&d.findings), 1);
@@ -262,7 +262,7 @@ static void test_pairs_failed_link_is_a_problem(void **state) {
   (void)state;
   DoctorHosts d = make_hosts(3);
   connect_pairs(&d);
-  strcpy(d.pair[1].why, "Connection refused"); /* h1-h3 */
+  strcpy(d.pair[1].why, "Connection refused"); /* pair 1 is h1 and h3 */
   doctor_judge_pairs(&d);
   expect_wrong(&d.findings, "h3", FINDING_PROBLEM, "the link from h1 could not be measured");
   findings_free(&d.findings);
@@ -272,7 +272,7 @@ static void test_pairs_of_two_hosts_are_compared_with_the_card(void **state) {
   (void)state;
   DoctorHosts d = make_hosts(2);
   connect_pairs(&d);
-  d.speed = 100000; /* 12.5 GB/s */
+  d.speed = 100000; /* Mbit/s, which is 12.5 GB/s */
   doctor_judge_pairs(&d);
   expect_wrong(&d.findings, "h2", FINDING_PROBLEM, "100.00 Gbit/s is the speed of the card");
   findings_free(&d.findings);
@@ -307,7 +307,7 @@ static void test_pairs_not_measured_are_counted(void **state) {
   findings_free(&d.findings);
 }
 
-/* ---- the agent ---- */
+/* The agent: */
 
 static pid_t agent;
 

@@ -1,10 +1,10 @@
-/* Facts of a machine as JSON: what is written is read back; wrong values from another machine are
- * refused. */
+/* Facts of a machine as JSON: written facts are read back unchanged; invalid values from
+ * another machine are refused. */
 #include "launch/facts.h"
 
 #include "support.h"
 
-/* Facts with a value in members of every kind and in both lists. */
+/* Fills in facts with members of every type and both lists. */
 static void fill_facts(MachineFacts *m) {
   *m = (MachineFacts){.host = "node1",
                       .cores = 8,
@@ -23,7 +23,7 @@ static void fill_facts(MachineFacts *m) {
   m->address[0].is_up = true;
 }
 
-/* The facts with one member replaced, parsed; steals `value`. */
+/* Parses facts in which one member is replaced; takes ownership of `value`. */
 static Err read_with(MachineFacts *m, const char *key, json_t *value) {
   static MachineFacts from;
   fill_facts(&from);

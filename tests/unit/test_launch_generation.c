@@ -1,4 +1,4 @@
-/* What launch concludes from the ends of its workers. */
+/* The outcome that launch derives from the exits of its workers. */
 #include "launch/generation.h"
 #include "support.h"
 
@@ -79,7 +79,8 @@ static void test_generation_stall_blames_the_named_rank(void **state) {
   assert_int_equal(g.fault_rank, 2);
   assert_int_equal(g.reporter, 0);
   assert_string_equal(g.fault, "rank 2 on c: no heartbeat for 6 s");
-  assert_int_equal(generation_outcome(&g, true), OUTCOME_FAILED); /* also before a step */
+  /* Even before the first step. */
+  assert_int_equal(generation_outcome(&g, true), OUTCOME_FAILED);
   generation_free(&g);
 }
 

@@ -1,5 +1,6 @@
-/* Secure channels: peers with the key, without it, and in between. The test holds the wire, and
- * records, changes and replays what is sent. Depends on launch/channel, launch/handshake. */
+/* Secure channels with peers that have the key, that do not, and with attackers on the
+ * connection. The test controls the connection and records, changes and replays what is sent.
+ * Depends on launch/channel, launch/handshake. */
 #include <signal.h>
 #include <stdio.h>
 
@@ -10,7 +11,7 @@
 
 #ifdef HAVE_SODIUM
 
-static Side client, server; /* large, so not on the stack */
+static Side client, server; /* too large for the stack */
 
 static void assert_next(Channel *c, uint8_t type, const char *text) {
   Frame f;
@@ -20,7 +21,7 @@ static void assert_next(Channel *c, uint8_t type, const char *text) {
   assert_memory_equal(f.data, text, f.len);
 }
 
-/* The server must refuse, and have sent its first message at most. */
+/* Asserts that the server has refused the peer and has sent no more than its first message. */
 static void assert_server_refuses(const char *why) {
   Err err;
   collect(&server, &err);
@@ -54,7 +55,8 @@ static void test_secure_frames_queued_before_the_proof_arrive_after_it(void **st
   OK(channel_send(server.channel, 6, "early too", 9));
   Err err;
   collect(&server, &err);
-  assert_int_equal(server.sent.len, HELLO); /* not a byte of it before the proof */
+  /* The server sends nothing else before the client's proof. */
+  assert_int_equal(server.sent.len, HELLO);
   put(&client, server.sent.bytes, HELLO);
   settle(&client, &server);
   assert_next(server.channel, 5, "early");
@@ -106,7 +108,8 @@ static void test_secure_nothing_readable_is_on_the_wire_and_sessions_differ(void
     close_side(&server);
   }
   assert_int_equal(first.len, client.sent.len);
-  for (size_t i = 0; i + 16 <= CLIENT_MESSAGE; i += 8) /* random points, headers and proofs */
+  /* Compare random keys, headers and proofs. */
+  for (size_t i = 0; i + 16 <= CLIENT_MESSAGE; i += 8)
     assert_memory_not_equal(first.bytes + i, client.sent.bytes + i, 16);
 }
 
@@ -120,7 +123,7 @@ static void test_secure_wrong_key_is_refused_and_learns_nothing(void **state) {
   carry(&client, &server, &err);
   assert_server_refuses("the client: the peer did not prove that it knows the key");
   close_side(&server);
-  close(client.wire); /* the client sees the end */
+  close(client.wire); /* the client detects the end */
   Frame f;
   assert_int_equal(channel_advance(client.channel), ERR_WORK);
   assert_says("the server closed the connection after our proof of the key: its key file");
@@ -157,7 +160,7 @@ static void test_secure_key_that_differs_in_one_bit_is_refused(void **state) {
   }
 }
 
-/* A false server gets the client's proof, which is of no use, and no frame. */
+/* A false server receives the client's proof, which it cannot use, and no frame. */
 static void test_secure_client_refuses_a_server_without_the_key(void **state) {
   (void)state;
   Key right = make_key(1), wrong = make_key(2);
@@ -184,7 +187,8 @@ static void test_secure_garbage_is_refused(void **state) {
   Key key = make_key(1);
   for (int kind = 0; kind < 3; kind++) {
     uint8_t garbage[CLIENT_MESSAGE];
-    memset(garbage, kind == 1 ? 255 : 0, sizeof garbage); /* 0: a point of low order */
+    /* All zeros is a point of low order. */
+    memset(garbage, kind == 1 ? 255 : 0, sizeof garbage);
     for (size_t i = 0; kind == 2 && i < sizeof garbage; i++) garbage[i] = (uint8_t)(i * 37 + 5);
     open_side(&server, &key, HANDSHAKE_SERVER);
     put(&server, garbage, sizeof garbage);
@@ -193,7 +197,7 @@ static void test_secure_garbage_is_refused(void **state) {
   }
 }
 
-/* X25519 with such a point gives 0 whatever our secret is. */
+/* With such a point X25519 returns 0, whatever our secret is. */
 static void test_secure_client_refuses_a_point_of_low_order(void **state) {
   (void)state;
   Key key = make_key(1);
@@ -208,7 +212,7 @@ static void test_secure_client_refuses_a_point_of_low_order(void **state) {
   close_side(&client);
 }
 
-/* The server reads one message of it, and closes; the rest stays where it is. */
+/* The server reads one message and closes; the other bytes stay in the kernel's buffer. */
 static void test_secure_gigabyte_takes_no_memory(void **state) {
   (void)state;
   Key key = make_key(1);
@@ -224,7 +228,7 @@ static void test_secure_gigabyte_takes_no_memory(void **state) {
     err = channel_advance(server.channel);
     if (err) break;
   }
-  channel_close(server.channel); /* as its owner does */
+  channel_close(server.channel); /* the owner closes a failed channel */
   assert_int_equal(err, ERR_WORK);
   assert_says("did not prove");
   assert_in_range(mem_count() - before, 0, 4);
@@ -234,7 +238,7 @@ static void test_secure_gigabyte_takes_no_memory(void **state) {
   close(server.wire);
 }
 
-/* Until the proof no more than one message is read, however much is there. */
+/* Before the proof no more than one message is read, even if more has arrived. */
 static void test_secure_server_reads_one_message_before_the_proof(void **state) {
   (void)state;
   int fds[2];
@@ -259,7 +263,8 @@ static void test_secure_handshake_is_limited_to_5_seconds(void **state) {
   Key key = make_key(1);
   Channel *c;
   OK(channel_open_secure(&c, fds[0], &key, HANDSHAKE_SERVER, "the client"));
-  channel_set_heartbeat(c, 100, 100); /* is not what ends an unproven connection */
+  /* A long heartbeat limit, so that not the heartbeat ends the connection. */
+  channel_set_heartbeat(c, 100, 100);
   assert_in_range(channel_wait_ms(c), 0, 5000);
   channel_close(c);
   close(fds[1]);
@@ -281,7 +286,7 @@ static void test_secure_silent_peer_is_refused_in_time(void **state) {
   close_side(&server);
 }
 
-/* Bytes that keep coming do not prolong the limit. */
+/* A peer that keeps sending bytes does not extend the time limit. */
 static void test_secure_slow_peer_is_refused_in_time(void **state) {
   (void)state;
   Key key = make_key(1);
@@ -339,7 +344,7 @@ static void test_secure_replayed_server_is_refused(void **state) {
   close_side(&client);
 }
 
-/* What a server sent, sent back to it: alone, and as parts of a client's message. */
+/* Sends a server's own messages back to it: unchanged, and as parts of a client's message. */
 static void test_secure_server_refuses_its_own_messages(void **state) {
   (void)state;
   Key key = make_key(1);
@@ -370,14 +375,15 @@ static void test_secure_client_refuses_its_own_messages(void **state) {
   Err err;
   carry(&server, &client, &err);
   collect(&client, &err);
-  put(&client, client.sent.bytes + HELLO, SERVER_MESSAGE); /* its own header and proof */
+  /* The server's own header and proof. */
+  put(&client, client.sent.bytes + HELLO, SERVER_MESSAGE);
   assert_int_equal(channel_advance(client.channel), ERR_WORK);
   assert_says("did not prove");
   close_side(&client);
   close_side(&server);
 }
 
-/* Two clients connected to each other: neither speaks first, and both give up. */
+/* Two clients that are connected to each other: neither sends first, and both time out. */
 static void test_secure_two_clients_do_not_prove_anything(void **state) {
   (void)state;
   static Side other;
@@ -409,7 +415,7 @@ static void test_secure_two_servers_refuse_each_other(void **state) {
   close_side(&other);
 }
 
-/* Changes one byte of each message of the handshake in turn. */
+/* Changes one byte of each handshake message in turn. */
 static void test_secure_changed_handshake_is_refused(void **state) {
   (void)state;
   Key key = make_key(1);
@@ -425,7 +431,8 @@ static void test_secure_changed_handshake_is_refused(void **state) {
     if (at >= HELLO && in_client < CLIENT_MESSAGE) client.sent.bytes[in_client] ^= 1;
     put(&server, client.sent.bytes, client.sent.len);
     collect(&server, &err);
-    size_t in_server = at - CLIENT_MESSAGE; /* counted with the first message */
+    /* Offset of the changed byte in the server's second message. */
+    size_t in_server = at - CLIENT_MESSAGE;
     if (at < HELLO + CLIENT_MESSAGE) {
       assert_int_equal(err, ERR_WORK);
       assert_int_equal(server.sent.len, HELLO);
@@ -440,8 +447,8 @@ static void test_secure_changed_handshake_is_refused(void **state) {
   }
 }
 
-/* Opens a pair and lets the client send three frames; where[i] is where the record of frame i begins,
- * where[3] the end. Nothing of it has reached the server yet. */
+/* Opens a pair of channels and lets the client send three frames, which do not reach the
+ * server. where[i] is the offset of record i, where[3] the end. */
 static void record_three(size_t where[4]) {
   Key key = make_key(1);
   open_pair(&client, &server, &key);
@@ -511,7 +518,8 @@ static void test_secure_changed_record_is_refused_at_every_byte(void **state) {
     Err err = channel_advance(server.channel);
     Frame f;
     assert_false(channel_next(server.channel, &f));
-    /* A length that grew to less than the limit waits for bytes that never come. */
+    /* A length that was increased within the limit makes the server wait for bytes that never
+     * arrive. */
     if (!err) assert_true(at == 1 || at == 2);
     close_side(&client);
     close_side(&server);
@@ -567,7 +575,7 @@ static void test_secure_truncation_is_told_from_an_orderly_end(void **state) {
     if (is_orderly) OK(channel_end(client.channel));
     settle(&client, &server);
     close_side(&client);
-    shutdown(server.wire, SHUT_WR); /* the connection is cut after whole records */
+    shutdown(server.wire, SHUT_WR); /* the connection is cut after complete records */
     assert_next(server.channel, 5, "last");
     assert_int_equal(channel_advance(server.channel), ERR_WORK);
     assert_says(is_orderly ? "the client ended the connection"

@@ -1,4 +1,4 @@
-/* --hosts, host files and inventories of AWS, valid and hostile. Depends on launch/hosts. */
+/* --hosts, host files and AWS inventories, valid and malicious. Depends on launch/hosts. */
 #include "support.h"
 
 #include <stdio.h>
@@ -40,7 +40,7 @@ static void assert_refused(Parser parse, const Refusal *cases, size_t count) {
 }
 #define REFUSED(parse, cases) assert_refused(parse, cases, sizeof cases / sizeof *cases)
 
-/* ---- --hosts ---- */
+/* Option --hosts: */
 
 static void test_hosts_list_every_form_is_read(void **state) {
   (void)state;
@@ -134,7 +134,7 @@ static void test_hosts_list_long_name_is_refused(void **state) {
   hosts_free(&list);
 }
 
-/* ---- host files ---- */
+/* Host files: */
 
 static void test_hosts_file_every_form_is_read(void **state) {
   (void)state;
@@ -180,7 +180,7 @@ static void test_hosts_file_wrong_line_is_refused_by_number(void **state) {
   REFUSED(parse_file, cases);
 }
 
-/* ---- AWS ---- */
+/* AWS inventories: */
 
 #define INSTANCE(fields)   "{\"State\":{\"Code\":16,\"Name\":\"running\"}," fields "}"
 #define INVENTORY(content) "{\"Reservations\":[{\"Instances\":[" content "]}]}"
@@ -258,7 +258,7 @@ static void test_hosts_aws_name_tag_cannot_command_a_terminal(void **state) {
   hosts_free(&list);
 }
 
-/* ---- sources ---- */
+/* The choice between the three: */
 
 static void test_hosts_read_takes_the_source_that_is_set(void **state) {
   (void)state;

@@ -1,4 +1,4 @@
-/* Key files: made with mode 0600, never overwritten, refused when others can read them.
+/* Key files: created with mode 0600, never overwritten, refused if other users can read them.
  * Depends on launch/key. */
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -21,7 +21,7 @@ static void write_file(const char *path, const char *text, mode_t mode) {
 static void test_key_create_writes_a_random_key_with_mode_0600(void **state) {
   (void)state;
   Key a, b;
-  mode_t before = umask(0777); /* leaves nobody any rights, not even the owner */
+  mode_t before = umask(0777); /* removes all permissions, even those of the owner */
   OK(key_create(at("a")));
   umask(0);
   OK(key_create(at("b")));
@@ -45,7 +45,8 @@ static void test_key_create_does_not_overwrite(void **state) {
   OK(file_read(at("there"), 100, &text));
   assert_string_equal(text.s, "precious");
   str_free(&text);
-  assert_int_equal(symlink("nowhere", at("link")), 0); /* nor what a link points to */
+  /* A dangling link is not followed either. */
+  assert_int_equal(symlink("nowhere", at("link")), 0);
   assert_int_equal(key_create(at("link")), ERR_WORK);
   assert_false(file_exists(at("nowhere")));
 }

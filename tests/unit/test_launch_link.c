@@ -1,4 +1,4 @@
-/* Measured connections on the loopback device: ports, tokens, strangers. */
+/* Measured connections over the loopback device: ports, tokens, and clients without a token. */
 #include "launch/link.h"
 
 #include <arpa/inet.h>
@@ -51,7 +51,8 @@ static void test_link_wrong_token_gets_nothing(void **state) {
   LinkServer *server = listen_one(0, &port);
   link_measure(&r, "127.0.0.1", port, wrong, 0.01);
   assert_non_null(strstr(r.why, "broke"));
-  link_measure(&r, "127.0.0.1", port, token, 0.01); /* it still serves others */
+  /* The server still serves clients with the token. */
+  link_measure(&r, "127.0.0.1", port, token, 0.01);
   assert_string_equal(r.why, "");
   link_close(server);
 }

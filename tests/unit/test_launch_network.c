@@ -1,6 +1,6 @@
-/* The network that all machines share: tables of machines with decoys, hostile lists, and proofs
- * with real connections between addresses of the loopback card. Depends on launch/network,
- * network_proof. */
+/* The network that all machines share: tables of machines with misleading networks, invalid
+ * lists, and network tests with real connections between loopback addresses. Depends on
+ * launch/network, network_proof. */
 #include "support.h"
 
 #include <arpa/inet.h>
@@ -12,9 +12,8 @@
 #include "base/progress.h"
 #include "launch/network_proof.h"
 
-/* ---- tables ---- */
-
-/* Reads "eth0 10.0.0.1/24 1000 dv, …": card, address, speed, flags (d: default route, v: virtual). */
+/* Parses "eth0 10.0.0.1/24 1000 dv, …": card, address, speed, flags (d: default route, v:
+ * virtual). */
 static void read_list(NetworkList *list, const char *text) {
   *list = (NetworkList){0};
   char copy[1024];
@@ -36,10 +35,10 @@ static void read_list(NetworkList *list, const char *text) {
 
 typedef struct {
   const char *what;
-  const char *machine[MACHINES]; /* NULL: no more */
+  const char *machine[MACHINES]; /* ends with NULL */
   const char *wish;
-  const char *networks; /* CIDRs in order; NULL: an error */
-  const char *says;     /* of the error, or the cards of the first network */
+  const char *networks; /* expected CIDRs in order; NULL: an error is expected */
+  const char *says;     /* part of the error, or the cards of the first network */
 } Case;
 
 static const Case cases[] = {
@@ -246,7 +245,7 @@ static void test_network_mpi_include_ipv6_has_card_names(void **state) {
   network_free(&choice);
 }
 
-/* ---- lists of machines ---- */
+/* Lists of machines: */
 
 static void test_network_list_survives_json(void **state) {
   (void)state;
@@ -304,14 +303,14 @@ static void test_network_list_hostile_json_is_refused(void **state) {
   }
 }
 
-/* ---- proofs ---- */
+/* Network tests: */
 
 typedef struct {
   uint8_t type;
   json_t *body;
 } Message;
 
-/* Head and agents in one process: queues instead of Channels. */
+/* Head and agents in one process, with queues instead of channels. */
 typedef struct Lab Lab;
 typedef struct {
   Lab *lab;
@@ -325,7 +324,7 @@ struct Lab {
   Place place[MACHINES];
   Message to_agent[MACHINES][64], to_head[MACHINES][64];
   size_t agent_queue[MACHINES], head_queue[MACHINES];
-  bool is_mute[MACHINES]; /* the agent gets no message */
+  bool is_mute[MACHINES]; /* messages to this agent are dropped */
   NetworkProof *proof;
 };
 
@@ -385,7 +384,8 @@ static void wait_for_sockets(Lab *lab) {
   poll(fds, (nfds_t)count, 10);
 }
 
-/* Runs the proof to its end. `step` is added to the clock in each round: 0 for the real one. */
+/* Runs the network test to its end. `step` seconds are added to the clock in each round; 0:
+ * real time. */
 static Err run_proof(Lab *lab, const Case *c, const char *prefer, double step) {
   double ahead = 0;
   lab->count = read_machines(c, lab->lists, lab->machines);
@@ -401,7 +401,7 @@ static Err run_proof(Lab *lab, const Case *c, const char *prefer, double step) {
   return ERR_OK;
 }
 
-/* Ends the proof, after which no agent may have a socket. */
+/* Ends the test and asserts that no agent has an open socket. */
 static void end_proof(Lab *lab) {
   network_proof_end(lab->proof);
   deliver_to_agents(lab, progress_clock());
@@ -426,7 +426,7 @@ static void test_network_proof_connected_network_is_chosen(void **state) {
 static void test_network_proof_decoy_that_cannot_listen_is_skipped(void **state) {
   (void)state;
   Lab lab = {0};
-  /* 192.0.2.0/24 is on no machine. */
+  /* No machine has an address of 192.0.2.0/24. */
   Case c = {.machine = {"d 192.0.2.1/24 99, e 127.1.0.1/24 10",
                         "d 192.0.2.2/24 99, e 127.1.0.2/24 10"}};
   OK(run_proof(&lab, &c, NULL, 0));
@@ -434,7 +434,7 @@ static void test_network_proof_decoy_that_cannot_listen_is_skipped(void **state)
   end_proof(&lab);
 }
 
-/* A socket that listens on 127.2.0.2 and answers nothing, in the place of the machine b. */
+/* Listens on 127.2.0.2 in place of machine b, and never answers. */
 static int open_stranger(uint16_t *port) {
   struct sockaddr_in address = {.sin_family = AF_INET};
   socklen_t len = sizeof address;
@@ -447,7 +447,8 @@ static int open_stranger(uint16_t *port) {
   return fd;
 }
 
-/* Runs a proof in which the agent of b names `port` for its address in the first network. */
+/* Runs a network test in which the agent of b reports `port` for its address in the first
+ * network. */
 static Err run_proof_with_port(Lab *lab, const Case *c, uint16_t port, double step) {
   double ahead = 0;
   lab->count = read_machines(c, lab->lists, lab->machines);

@@ -1,5 +1,5 @@
-/* In-memory copies on a second machine (launch/peer.h): the agents of two machines, with the test in
- * the place of the head. */
+/* In-memory copies on a second machine (launch/peer.h): two agents, with the test as the
+ * head. */
 #include "launch/peer.h"
 
 #include <dirent.h>
@@ -12,7 +12,7 @@
 
 typedef struct {
   PeerAgent peer;
-  Channel *agent, *head; /* both ends of its connection to the head */
+  Channel *agent, *head; /* both ends of the agent's connection to the head */
 } Side;
 
 static void open_side(Side *s, const char *name) {
@@ -30,8 +30,8 @@ static void close_side(Side *s) {
   channel_close(s->head);
 }
 
-/* Moves bytes both ways until nothing is left to move, while the agent handles what the head has sent.
- * Returns the head's next frame, if there is one. */
+/* Transfers bytes in both directions until none is left, while the agent handles messages of
+ * the head. Returns the head's next frame, if there is one. */
 static bool exchange(Side *s, Frame *f) {
   Frame task;
   for (int idle = 0; idle < 2; idle++) {
@@ -67,7 +67,7 @@ static void write_text(const char *path, const char *text, size_t len) {
   OK(file_write(path, text, len));
 }
 
-/* A copy of `bytes` bytes of weights in DIR/run-1/checkpoints/STEP. */
+/* Makes a copy with `bytes` bytes of weights in DIR/run-1/checkpoints/STEP. */
 static void make_copy(const char *dir, const char *step, size_t bytes) {
   char path[FILE_PATH_MAX], *text = malloc(bytes + 1);
   for (size_t i = 0; i < bytes; i++) text[i] = (char)(i * 7 + bytes);
@@ -95,7 +95,8 @@ static void compare_files(const char *a, const char *b) {
   str_free(&two);
 }
 
-/* Passes the copy in `dir` of `from` on to `to`, part by part; returns the last message's type. */
+/* Transfers the copy in `dir` from one agent to the other, part by part; returns the type of
+ * the last message. */
 static uint8_t transfer(Side *from, Side *to, int id, const char *dir) {
   Frame f;
   send_json(from, PEER_SEND, json_pack("{s:i, s:s}", "id", id, "dir", dir));
@@ -174,7 +175,7 @@ static void test_peer_send_refuses_what_is_no_copy(void **state) {
   close_side(&a);
 }
 
-/* Sends parts until one is refused; nothing may be stored. */
+/* Sends parts until one is refused; asserts that nothing is stored. */
 static void expect_refused(Side *s, const char *dir) {
   Frame f;
   assert_true(exchange(s, &f));

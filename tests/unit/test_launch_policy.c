@@ -1,4 +1,4 @@
-/* When launch restarts, gives up, sets a machine aside and begins. */
+/* When launch restarts, gives up, excludes a machine, and begins. */
 #include "launch/policy.h"
 #include "launch/standing.h"
 #include "support.h"

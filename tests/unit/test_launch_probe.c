@@ -1,5 +1,5 @@
-/* Facts read from the files of the kernel, directories that can and cannot be written, and programs
- * that are run with a limit. */
+/* Facts read from files of the kernel, directories that can and cannot be written, and programs
+ * that run with a time limit. */
 #include "launch/probe.h"
 
 #include <signal.h>
@@ -10,7 +10,7 @@
 #include "launch/command.h"
 #include "support.h"
 
-/* Writes a file below the scratch directory, as if that were the root. */
+/* Writes a file below the scratch directory, which stands for the root directory. */
 static void write_root(const char *path, const char *text) {
   char full[FILE_PATH_MAX], dir[FILE_PATH_MAX];
   snprintf(full, sizeof full, "%s/root%s", scratch, path);
@@ -172,7 +172,7 @@ static void test_probe_directory_relative_missing_measures_the_current(void **st
   assert_string_equal(d.problem, "");
 }
 
-/* Even root cannot create files in /proc. */
+/* Not even root can create files in /proc. */
 static void test_probe_directory_not_writable_is_a_problem(void **state) {
   (void)state;
   DirectoryFacts d;
@@ -217,7 +217,7 @@ static void test_command_not_found_is_127(void **state) {
   command_free(&r);
 }
 
-/* The limit ends the program and what it started, which holds the pipe open. */
+/* The limit kills the program and its child, which holds the pipe open. */
 static void test_command_over_its_time_is_killed_with_its_children(void **state) {
   (void)state;
   const char *const argv[] = {"sh", "-c", "echo $$; sleep 1000 & sleep 1000", NULL};

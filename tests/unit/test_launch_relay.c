@@ -1,5 +1,5 @@
-/* In-memory copies on a second machine: the head (launch/supervisor_peer.c) between agents that the
- * test plays. */
+/* In-memory copies on a second machine: the head (launch/supervisor_peer.c), with the test as
+ * the agents. */
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,7 +12,7 @@
 typedef struct {
   Supervisor s;
   Machine machine[MACHINES];
-  Channel *agent[MACHINES]; /* the agents' ends */
+  Channel *agent[MACHINES]; /* the agents' ends of the channels */
 } Head;
 
 static void open_head(Head *h, int members) {
@@ -44,7 +44,7 @@ static void note_copy(Head *h, int i, const char *dir) {
   json_decref(event);
 }
 
-/* The next frame for agent i; false: there is none. */
+/* Returns the next frame for agent i; false if there is none. */
 static bool receive(Head *h, int i, Frame *f) {
   for (int turn = 0; turn < 3; turn++) {
     OK(channel_advance(h->machine[i].channel));
@@ -54,7 +54,7 @@ static bool receive(Head *h, int i, Frame *f) {
   return false;
 }
 
-/* Expects a message of that type for agent i, and returns the id in it. */
+/* Expects a message of this type for agent i and returns the id in it. */
 static uint32_t expect(Head *h, int i, uint8_t type) {
   Frame f;
   json_t *body;
@@ -104,7 +104,8 @@ static void test_relay_copy_goes_to_the_next_member(void **state) {
   assert_true(receive(&h, 2, &f));
   assert_int_equal(f.type, PEER_PART);
   assert_int_equal(f.len, PEER_HEADER + 20);
-  assert_int_equal(count_messages(&h, 1, PEER_READ), 1); /* one more for one that arrived */
+  /* One part arrived, so one more is requested. */
+  assert_int_equal(count_messages(&h, 1, PEER_READ), 1);
   pass_part(&h, 1, id, PART_END, 12);
   assert_int_equal(count_messages(&h, 1, PEER_READ), 0);
   assert_int_equal(h.machine[2].copy, 0);
@@ -140,7 +141,7 @@ static void test_relay_newest_copy_follows_the_one_under_way(void **state) {
   uint32_t second = expect(&h, 0, PEER_SEND);
   assert_true(second != first);
   count_messages(&h, 0, PEER_READ);
-  answer(&h, 1, PEER_STORED, first); /* late, of the one before */
+  answer(&h, 1, PEER_STORED, first); /* a late answer about the previous transfer */
   assert_int_equal(h.machine[1].copy, 1);
   answer(&h, 1, PEER_STORED, second);
   assert_int_equal(h.machine[1].copy, 3);
@@ -156,7 +157,7 @@ static void test_relay_slow_receiver_is_not_sent_more(void **state) {
   uint32_t id = expect(&h, 0, PEER_SEND);
   int asked = count_messages(&h, 0, PEER_READ), passed = 0;
   while (asked > 0 && passed < 100) {
-    pass_part(&h, 0, id, PART_BYTES, PEER_BYTES); /* the receiver reads nothing */
+    pass_part(&h, 0, id, PART_BYTES, PEER_BYTES); /* the receiver does not read */
     passed++;
     asked += count_messages(&h, 0, PEER_READ) - 1;
   }
@@ -177,11 +178,11 @@ static void test_relay_failure_ends_the_copy_and_the_next_is_tried(void **state)
   note_copy(&h, 0, "/m/run-1");
   uint32_t id = expect(&h, 0, PEER_SEND);
   count_messages(&h, 0, PEER_READ);
-  answer(&h, 2, PEER_FAILED, id); /* of a machine that has no part in it */
+  answer(&h, 2, PEER_FAILED, id); /* from a machine that does not take part */
   assert_int_equal(h.s.peer.id, id);
   answer(&h, 1, PEER_FAILED, id);
   assert_int_equal(h.machine[1].copy, 0);
-  pass_part(&h, 0, id, PART_BYTES, 100); /* was under way */
+  pass_part(&h, 0, id, PART_BYTES, 100); /* a part that was already requested */
   assert_int_equal(count_messages(&h, 1, PEER_PART), 0);
   note_copy(&h, 0, "/m/run-1");
   assert_true(expect(&h, 0, PEER_SEND) != id);

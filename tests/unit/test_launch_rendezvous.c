@@ -1,5 +1,6 @@
-/* Doors and the rendezvous over TCP on this machine: limits on peers that prove nothing, heads,
- * agents before and after the head, ids, keys. Depends on launch/door, launch/rendezvous. */
+/* Doors and the rendezvous over TCP on this machine: limits for unauthenticated peers, heads,
+ * agents that start before or after the head, ids, keys. Depends on launch/door,
+ * launch/rendezvous. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -85,7 +86,7 @@ static int connect_from(const Door *door, int last) {
   return fd;
 }
 
-/* Does the door still hold this connection? Its first message has arrived, or the end. */
+/* Returns true if the door keeps this connection: its first message has arrived, and no end. */
 static bool is_held(int fd) {
   uint8_t bytes[64];
   struct pollfd one = {.fd = fd, .events = POLLIN};
@@ -172,7 +173,7 @@ static void test_door_ninth_unproven_connection_of_an_address_is_refused(void **
   door_advance(door, now);
   assert_true(is_closed(ninth));
   for (int i = 0; i < DOOR_ADDRESS_MAX; i++) assert_true(is_held(fds[i]));
-  assert_true(is_held(other)); /* another address is not affected */
+  assert_true(is_held(other)); /* the limit of one address does not affect another address */
   close(fds[0]);
   while (door_poll_for(door, (struct pollfd[80]){{0}}, 80) > DOOR_ADDRESS_MAX + 1)
     door_advance(door, now);
@@ -196,7 +197,7 @@ static void test_door_65th_unproven_connection_waits_and_replaces_an_old_one(voi
     door_advance(door, now);
   }
   int late = connect_from(door, 100);
-  door_advance(door, now + 0.5); /* none has been there for a second */
+  door_advance(door, now + 0.5); /* no connection is older than a second */
   uint8_t byte;
   assert_int_equal(recv(late, &byte, 1, MSG_DONTWAIT), -1);
   assert_int_equal(errno, EAGAIN);
@@ -207,7 +208,7 @@ static void test_door_65th_unproven_connection_waits_and_replaces_an_old_one(voi
   for (int i = 1; i < DOOR_UNPROVEN_MAX; i++) assert_true(is_held(fds[i]));
   struct pollfd polled[80];
   assert_int_equal(door_poll_for(door, polled, 80), 1 + DOOR_UNPROVEN_MAX);
-  door_advance(door, now); /* no room: a connection that waits must not wake the owner */
+  door_advance(door, now); /* no room: a waiting connection must not wake the owner */
   assert_int_equal(door_poll_for(door, polled, 80), DOOR_UNPROVEN_MAX);
   assert_int_equal(door_poll_for(door, polled, 10), 10);
   for (int i = 0; i < DOOR_UNPROVEN_MAX; i++) close(fds[i]);
@@ -215,7 +216,7 @@ static void test_door_65th_unproven_connection_waits_and_replaces_an_old_one(voi
   door_close(door);
 }
 
-/* While unproven peers hold what they may, one with the key still gets in. */
+/* While unauthenticated peers use all connections, a peer with the key is still accepted. */
 static void test_door_opens_to_the_key_in_a_crowd(void **state) {
   (void)state;
   Door *door = open_door();
@@ -256,9 +257,9 @@ static void test_door_connect_to_a_closed_port_is_an_error_of_the_channel(void *
   channel_close(c);
 }
 
-/* ---- rendezvous ---- */
+/* The rendezvous: */
 
-/* An agent that joins in a thread, as rendezvous_join blocks. */
+/* An agent that joins in a thread, because rendezvous_join blocks. */
 typedef struct {
   RendezvousSpec spec;
   pthread_t thread;
@@ -349,7 +350,7 @@ static void test_rendezvous_agent_with_another_id_is_told_so(void **state) {
   s.close(s.self);
 }
 
-/* It does not try again until the time limit, which is ten minutes here. */
+/* A refused agent does not retry until the time limit, which is ten minutes here. */
 static void test_rendezvous_agent_with_another_key_fails_at_once(void **state) {
   (void)state;
   JoinThread j;
@@ -408,10 +409,10 @@ static void test_rendezvous_agent_waits_for_a_head_that_starts_later(void **stat
   JoinThread j;
   Source s;
   int port = 0;
-  open_head(&s, &port); /* finds a free port */
+  open_head(&s, &port); /* opened once to find a free port */
   s.close(s.self);
   start_joining(&j, &right, port, "run 7");
-  poll(NULL, 0, 300); /* some attempts fail */
+  poll(NULL, 0, 300); /* time for some failed attempts */
   assert_false(j.is_over);
   open_head(&s, &port);
   finish_joining(&j, &s);
@@ -458,7 +459,8 @@ static void *meet_head(void *argument) {
   return NULL;
 }
 
-/* Two processes with the same command on the head's machine: the second is an agent. */
+/* Two processes with the same command on the head's machine: the second one becomes an
+ * agent. */
 static void test_rendezvous_second_head_becomes_an_agent(void **state) {
   (void)state;
   Source s;
@@ -481,7 +483,7 @@ static void test_rendezvous_second_head_becomes_an_agent(void **state) {
   s.close(s.self);
 }
 
-/* Opens a channel with the key and sends one frame as the first. */
+/* Opens a channel with the key and sends one frame as the first message. */
 static Channel *send_first(Source *s, int port, uint8_t type, const char *text) {
   Channel *c;
   OK(door_connect(&c, "127.0.0.1", port, &right, "the head"));
@@ -547,7 +549,7 @@ static void test_rendezvous_silent_peer_with_the_key_is_dropped(void **state) {
   Err err = ERR_OK;
   double now = progress_clock();
   while (!err) {
-    if (channel_is_proven(c)) now += 1; /* the head's clock */
+    if (channel_is_proven(c)) now += 1; /* advances the head's clock */
     OK(s.advance(s.self, now));
     err = channel_advance(c);
   }
@@ -557,7 +559,8 @@ static void test_rendezvous_silent_peer_with_the_key_is_dropped(void **state) {
 
 int main(void) {
   signal(SIGPIPE, SIG_IGN);
-  setenv("TRIREME_FAULT", "handshake-limit:600", 1); /* the machine may be slow */
+  /* A slow machine may need more than the default limit. */
+  setenv("TRIREME_FAULT", "handshake-limit:600", 1);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_rendezvous_endpoint_forms),
       cmocka_unit_test(test_rendezvous_id_is_1_to_128_bytes_of_utf8),

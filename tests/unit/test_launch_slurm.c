@@ -1,6 +1,6 @@
-/* Slurm's variables, the line that names the head, and the start of agents with a script in the
- * place of srun. tests/cluster/slurm.bats does the same with a real Slurm. Depends on
- * launch/slurm, source_slurm. */
+/* Slurm's variables, the line that names the head, and the start of agents with a script
+ * instead of srun. tests/cluster/slurm.bats uses a real Slurm. Depends on launch/slurm,
+ * source_slurm. */
 #include "support.h"
 
 #include <stdio.h>
@@ -132,7 +132,7 @@ static void test_slurm_wrong_line_is_refused(void **state) {
   }
 }
 
-/* ---- with a script named srun ---- */
+/* Tests with a script named srun: */
 
 static char old_path[4096];
 

@@ -1,5 +1,5 @@
-/* Calls of ssh, its failures in plain words, and the start of agents, with a script in the place of
- * ssh. tests/cli/ssh.bats does the same with a real daemon. Depends on launch/ssh. */
+/* Arguments of ssh, explanations of its failures, and the start of agents, with a script
+ * instead of ssh. tests/cluster/ssh.bats uses a real daemon. Depends on launch/ssh. */
 #include "support.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ static void assert_lacks(const char *text, const char *part) {
   if (strstr(text, part)) fail_msg("\"%s\" has \"%s\"", text, part);
 }
 
-/* ---- arguments ---- */
+/* Arguments: */
 
 static void test_ssh_call_has_every_option(void **state) {
   (void)state;
@@ -51,7 +51,7 @@ static void test_ssh_call_remote_words_are_quoted_once(void **state) {
                                        NULL};
   OK(ssh_call_command(&call, &host_b, &(SshOptions){0}, remote, false));
   const char *last = call.word[call.words - 1];
-  /* A shell must give the same words back. */
+  /* A shell must parse the command to the same words. */
   char command[512];
   char got[256] = "";
   snprintf(command, sizeof command, "set -- %s; shift; printf '<%%s>' \"$@\"", last);
@@ -86,13 +86,13 @@ static void test_ssh_settings_check_off_is_found(void **state) {
   assert_false(ssh_is_check_off(""));
 }
 
-/* ---- failures: texts of OpenSSH 9.2 ---- */
+/* Failures, with texts of OpenSSH 9.2: */
 
 static const struct {
   int status;
   const char *said;
   SshFailure failure;
-  const char *says; /* a part of the message */
+  const char *says; /* part of the error */
 } failures[] = {
     {255, "ann@10.0.0.2: Permission denied (publickey).\r\n", SSH_KEY_REFUSED,
      "host b refuses your ssh key (ann@10.0.0.2: Permission denied (publickey).); add the "
@@ -131,7 +131,8 @@ static const struct {
     {126, "bash: line 1: /opt/trireme: cannot execute binary file: Exec format error\n",
      SSH_WRONG_PROGRAM, "cannot execute /opt/trireme"},
     {255, "no matching cipher found\n", SSH_OTHER, "no matching cipher found"},
-    {1, "Permission denied\n", SSH_OTHER, "try it by hand: ssh"}, /* of the remote command */
+    /* Exit status of the remote command. */
+    {1, "Permission denied\n", SSH_OTHER, "try it by hand: ssh"},
     {-1, "ssh: connect to host 10.0.0.2 port 22: Connection refused\n", SSH_REFUSED, "refuses"},
     {255, "", SSH_OTHER, "ssh printed nothing"},
 };
@@ -163,9 +164,9 @@ static void test_ssh_every_failure_has_an_id_and_a_text(void **state) {
   }
 }
 
-/* ---- agents, with a script named ssh ---- */
+/* Agents, with a script named ssh: */
 
-/* Makes `ssh` a script: `settings` for -G, otherwise `body`. */
+/* Creates the script `ssh`: prints `settings` for -G, otherwise runs `body`. */
 static void install_ssh(const char *settings, const char *body) {
   Str text = {0};
   str_addf(&text, "#!/bin/sh\nif [ \"$1\" = -G ]; then echo '%s'; exit 0; fi\n%s\n", settings,
@@ -215,7 +216,8 @@ static void test_ssh_agent_greets_and_gives_its_pipes(void **state) {
   char text[32] = "";
   struct pollfd fd = {from, POLLIN, 0};
   assert_int_equal(poll(&fd, 1, 60000), 1);
-  assert_int_equal(read(from, text, sizeof text - 1), 10); /* nothing of the greeting is left */
+  /* The greeting is not part of what the caller reads. */
+  assert_int_equal(read(from, text, sizeof text - 1), 10);
   assert_string_equal(text, "got hello\n");
   close(from);
   close(to);
@@ -252,7 +254,8 @@ static void assert_agent_fails(const char *body, SshFailure failure, const char 
   assert_int_equal(await_agent(agent), SSH_FAILED);
   assert_says(says);
   assert_int_equal(ssh_agent_failure(agent), failure);
-  assert_int_equal(ssh_agent_advance(agent, progress_clock()), SSH_FAILED); /* it stays so */
+  /* The state is permanent. */
+  assert_int_equal(ssh_agent_advance(agent, progress_clock()), SSH_FAILED);
   assert_says(says);
   ssh_agent_close(agent);
 }

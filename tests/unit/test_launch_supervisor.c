@@ -1,5 +1,5 @@
-/* The supervisor with agents that this test plays: what it sends them, and what it concludes from
- * what they send. The clock is the test's. */
+/* The supervisor with the test as the agents: its messages to them, and its reaction to theirs.
+ * The test controls the clock. */
 #include "base/mem.h"
 #include "supervisor_support.h"
 
@@ -115,7 +115,7 @@ static void test_supervisor_signal_stops_in_order(void **state) {
   expect_nothing(f, 0);
   f->signals = 1;
   expect_only(f, 0, MSG_STOP);
-  f->now += 3600; /* saving may take long */
+  f->now += 3600; /* saving may take long, so there is no limit */
   expect_nothing(f, 0);
   send_for(f, 0, MSG_WORKER_ENDED, 1, 0, 3, 0);
   confirm_kill(f, 1);
@@ -123,7 +123,7 @@ static void test_supervisor_signal_stops_in_order(void **state) {
   close_fixture(f);
 }
 
-/* Status 3 would mean that the run is saved. */
+/* status 3 means that the run is saved, which it is not */
 static void test_supervisor_signal_and_failed_save_gives_status_1(void **state) {
   (void)state;
   bool is_reported;
@@ -300,7 +300,7 @@ static void test_supervisor_machine_without_memory_is_disconnected(void **state)
   close_fixture(f);
 }
 
-/* ---- several machines ---- */
+/* Several machines: */
 
 static void test_supervisor_starts_mpirun_on_the_head_for_all_machines(void **state) {
   (void)state;
@@ -370,7 +370,7 @@ static void test_supervisor_joining_machine_stops_in_order_and_takes_part(void *
   Fixture *f = open_fixture(two);
   connect_agent(f, 0, TRIREME_VERSION);
   expect_nothing(f, 0);
-  f->now += 11; /* after the last call */
+  f->now += 11; /* more than GATHER_LAST_CALL */
   begin(f, 1, 1);
   expect_nothing(f, 0);
   connect_agent(f, 1, TRIREME_VERSION);

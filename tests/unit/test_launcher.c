@@ -81,7 +81,8 @@ static void test_launcher_slurm_step_with_pmix_can_meet(void **state) {
   OK(launcher_check_size(4, "Open MPI"));
 }
 
-/* srun -n 4 : -n 2 is one world of 6 ranks, and each part knows its own size. */
+/* `srun -n 4 : -n 2` starts one world of 6 ranks, but each part has its own
+ * SLURM_STEP_NUM_TASKS. */
 static void test_launcher_slurm_heterogeneous_step_may_be_larger(void **state) {
   (void)state;
   setenv("SLURM_STEP_NUM_TASKS", "4", 1);
@@ -115,7 +116,8 @@ static void test_launcher_size_of_mpi_is_accepted(void **state) {
   OK(launcher_check_size(3, "Open MPI"));
 }
 
-/* mpirun starts a helper on each node with srun, so that ranks see a step of the helpers. */
+/* mpirun starts a daemon on each node with srun, so ranks have the variables of the daemons'
+ * job step. */
 static void test_launcher_mpirun_in_slurm_counts_mpirun(void **state) {
   (void)state;
   setenv("SLURM_STEP_NUM_TASKS", "4", 1);

@@ -1,4 +1,4 @@
-/* Metrics records and metrics.jsonl: appended to, continued after a kill, on a full disk. */
+/* Records of metrics and metrics.jsonl: appending, continuing after a kill, and a full disk. */
 #include <math.h>
 #include <unistd.h>
 

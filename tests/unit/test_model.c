@@ -1,6 +1,6 @@
-/* The Transformer against PyTorch: logits, every gradient, ten steps of Adam, in three
- * forms, on every backend. The golden files and the script that made them are in
- * tests/golden/model. */
+/* Compares the Transformer with PyTorch: logits, all gradients and ten steps of Adam, for three
+ * configurations, on every backend. tests/golden/model has the expected values and the script
+ * that made them. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "model/transformer.h"
 #include "support.h"
 
-#define TOLERANCE 1e-5 /* relative error of norms */
+#define TOLERANCE 1e-5 /* largest relative error of a norm */
 
 static int32_t src[] = {5, 6, 7, 1, 9, 1, 11, 12, 13, 14, 15, 1},
                src_pos[] = {0, 1, 2, 3, 0, 1, 0, 1, 2, 3, 4, 5};
@@ -84,7 +84,7 @@ static void open_fixture(Fixture *f, const char *form, bool reference) {
   size_t weights = 0;
   for (size_t i = 0; i < f->golden.tensors; i++)
     weights += strncmp(f->golden.tensor[i].name, "weight/", 7) == 0;
-  assert_int_equal(weights, f->t.model.params.count); /* both have the same parameters */
+  assert_int_equal(weights, f->t.model.params.count); /* both models have the same parameters */
   for (size_t i = 0; i < f->t.model.params.count; i++) {
     const Param *p = &f->t.model.params.param[i];
     read_golden(f, "weight/", p->name, f->w + p->offset, p->rows * p->cols);
@@ -116,7 +116,7 @@ static void check_gradients(const char *form, bool reference) {
   Fixture f;
   float golden[4096];
   open_fixture(&f, form, reference);
-  /* Without gradients the logits stay as they are. */
+  /* Without backward, the logits are not overwritten by gradients. */
   Weights w = {f.w, f.w};
   transformer_step(&f.t, w, NULL, &batch, (StepKey){0}, 0.1f, 1, NULL, NULL);
   read_golden(&f, "", "logits", golden, 10 * 23);
@@ -191,7 +191,7 @@ static void test_model_preset_base_has_reference_size(void **state) {
   }
 }
 
-/* With dropout the fast backend and the reference drop the same elements. */
+/* With the same dropout key the fast backend and the reference drop the same elements. */
 static void test_dropout_same_key_same_mask_everywhere(void **state) {
   (void)state;
   Fixture a, b;
@@ -214,8 +214,8 @@ static void test_dropout_same_key_same_mask_everywhere(void **state) {
   close_fixture(&b);
 }
 
-/* linear_relu_backward of a device, made of the two separate operations; it is used for the
- * rows of the source, or for all. */
+/* A device's linear_relu_backward, composed of the two separate operations. Used for source
+ * tokens only, or for all. */
 static int fused;
 static bool fuses_some(const Backend *b, size_t rows, size_t in, size_t out) {
   (void)b;
@@ -238,7 +238,7 @@ static void test_model_fused_relu_same_bits(void **state) {
   static const struct {
     const char *form;
     bool (*fuses)(const Backend *, size_t, size_t, size_t);
-    int calls; /* of two steps */
+    int calls; /* number of calls in two steps */
   } cases[] = {{"pre", fuses_some, 4}, {"pre", fuses_all, 8}, {"post", fuses_all, 0}};
   for (int i = 0; i < 3; i++) {
     Fixture f[2];
@@ -246,9 +246,9 @@ static void test_model_fused_relu_same_bits(void **state) {
     for (int one = 0; one < 2; one++) {
       open_fixture(&f[one], cases[i].form, true);
       if (one) f[1].backend.fuses_relu = cases[i].fuses;
-      f[one].backend.linear_relu_backward = relu_back; /* unused by default */
+      f[one].backend.linear_relu_backward = relu_back; /* not used by default */
       f[one].t.config.drop_activation = 0.3f;
-      for (int step = 0; step < 2; step++) /* gradients of the second step are added */
+      for (int step = 0; step < 2; step++) /* the gradients of the second step are added */
         transformer_step(&f[one].t, (Weights){f[one].w, f[one].w}, f[one].g, &batch,
                          (StepKey){7, true, step == 0}, 0.1f, 1, NULL, NULL);
     }
@@ -258,7 +258,7 @@ static void test_model_fused_relu_same_bits(void **state) {
   }
 }
 
-/* A copy of the batch, padded to `rows` tokens on each side, as a device gets it. */
+/* Packs a batch and pads it to `rows` tokens on each side, as for a device. */
 static void pack(Batch *b, const uint32_t (*len)[2], uint32_t sentences, uint32_t most) {
   OK(batch_new(b, 40, most));
   for (uint32_t k = 0, id = 3; k < sentences; k++) {
@@ -275,8 +275,8 @@ static void pack(Batch *b, const uint32_t (*len)[2], uint32_t sentences, uint32_
   batch_pad(b, 22);
 }
 
-/* Padding changes no bit: a device that is this CPU, compared with the CPU itself, with
- * padding on both sides, on either side, and on none. */
+/* Padding changes no bit: compares a fake device that computes on the CPU, with padding on both
+ * sides, on either side and on none, with the CPU backend. */
 static void test_model_padding_changes_nothing(void **state) {
   (void)state;
   static const uint32_t len[][3][2] = {{{3, 5}, {7, 2}, {1, 6}},
@@ -311,12 +311,13 @@ static void test_model_padding_changes_nothing(void **state) {
   }
 }
 
-/* Checks that every element of the flat array is announced once, when it is complete. */
+/* Asserts that every element of the flat array is reported exactly once, when its gradient is
+ * complete. */
 typedef struct {
   uint8_t *told;
   const float *g;
   float *seen;
-  size_t last; /* beginning of the last range */
+  size_t last; /* beginning of the last reported range */
   int calls;
 } Announced;
 
@@ -334,8 +335,8 @@ static void note_ready(void *context, size_t begin, size_t end) {
 
 static void test_model_gradients_are_announced_when_complete(void **state) {
   (void)state;
-  /* One range each for the embeddings, cross_kv and every layer; pre-norm has two final
-   * norms more. */
+  /* One range for the embeddings, one for cross_kv and one for each layer; with pre-norm two
+   * more for the final norms. */
   static const struct {
     const char *form;
     int calls;
@@ -362,7 +363,7 @@ static void test_model_gradients_are_announced_when_complete(void **state) {
   }
 }
 
-/* Where ranges of gradients begin and end, in the order in which they were announced. */
+/* The reported ranges of gradients, in their order. */
 typedef struct {
   size_t begin[16], end[16], count;
 } Ranges;
@@ -391,8 +392,8 @@ static void test_model_announce_without_batch_has_order_of_backward(void **state
   }
 }
 
-/* The first micro-batch of a step overwrites the gradients and the others add: the same bits
- * as adding all of them to 0. Logits in one part and in several. */
+/* The first micro-batch of a step overwrites the gradients and the others add to them: the same
+ * bits as adding all of them to zero. With all logits at once and in several chunks. */
 static void test_model_first_micro_batch_overwrites_gradients(void **state) {
   (void)state;
   const char *forms[] = {"pre", "post", "free"};
@@ -420,7 +421,7 @@ static void test_model_first_micro_batch_overwrites_gradients(void **state) {
   }
 }
 
-/* The loss is the sum over all steps since the last call. */
+/* model_loss returns the sum over all steps since its last call. */
 static void test_model_loss_sums_steps_since_last_call(void **state) {
   (void)state;
   Fixture f;

@@ -1,6 +1,6 @@
-/* The optimizers: against the formulas in double precision, against PyTorch
- * (tests/golden/optim/steps.txt, made by make_golden.py beside it), and that pieces, ranks
- * and threads change no bit. All on every backend. */
+/* The optimizers, compared with the formulas in double precision and with PyTorch
+ * (tests/golden/optim/steps.txt, made by make_golden.py). Pieces, ranks and threads must not
+ * change a bit. All tests run on every backend. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 #include "train/optim.h"
 
 #define UNIT ((size_t)NORM_UNIT)
-#define EPS  0x1p-24 /* half an ulp of fp32 */
+#define EPS  0x1p-24 /* unit roundoff of fp32 */
 
 static Rng rng = {.key = 11};
 
@@ -28,13 +28,13 @@ static float *floats(size_t n) {
   return x;
 }
 
-/* Uniform in [-size, size]. */
+/* Returns a random number, uniform in [-size, size]. */
 static void draw(float *x, size_t n, double size) {
   for (size_t i = 0; i < n; i++)
     x[i] = (float)(size * ((double)(rng_next(&rng) >> 11) * 0x1p-52 - 1));
 }
 
-/* The reference, and each instruction set with one thread and with three. */
+/* The reference backend, and each instruction set with one thread and with three. */
 enum { BACKENDS_MOST = 9 };
 static int backends(Backend *list) {
   const char *names[] = {"avx512", "avx2", "sse2", "neon"};
@@ -65,7 +65,7 @@ static const OptimSpec specs[] = {
 };
 #define SPECS (sizeof specs / sizeof *specs)
 
-/* A step on a piece, with scalars of its own. */
+/* Runs a step on a piece, with its own StepNumbers. */
 static void piece(const OptimSpec *o, const Backend *b, float *w, float *m, float *v,
                   const float *g, size_t n, uint64_t step, double lr, double scale) {
   StepNumbers now = optim_numbers(o, step, lr);
@@ -73,7 +73,7 @@ static void piece(const OptimSpec *o, const Backend *b, float *w, float *m, floa
   optim_piece(o, b, &now, NULL, w, m, v, g, n);
 }
 
-/* A step of any optimizer on whole arrays, through the function that it uses. */
+/* Runs a step of any optimizer on whole arrays, with the function that train uses. */
 static void step_of(const OptimSpec *o, const Backend *b, const Params *p, float *w, float *m,
                     float *v, double *second, const float *g, uint64_t step, double lr,
                     double scale) {
@@ -83,7 +83,7 @@ static void step_of(const OptimSpec *o, const Backend *b, const Params *p, float
     piece(o, b, w, m, v, g, p->padded, step, lr, scale);
 }
 
-/* The formulas, one weight after another, as the papers state them. */
+/* The formulas of the papers, evaluated in double precision. */
 typedef struct {
   double w[TOTAL], m[TOTAL], v[TOTAL], second[2];
 } Plain;
@@ -177,7 +177,7 @@ static void test_optim_steps_equal_plain_formulas(void **state) {
   }
 }
 
-/* Values that can be checked by hand. */
+/* Tests with values that can be checked by hand. */
 static void test_optim_first_steps_equal_worked_example(void **state) {
   (void)state;
   Backend list[BACKENDS_MOST];
@@ -208,14 +208,14 @@ static void test_optim_first_steps_equal_worked_example(void **state) {
       piece(&o, &list[i], w, m, NULL, next, 2, 1, 0.5, 0.5);
       assert_true(w[0] == -0.5f && w[1] == -3 && m[0] == 1.5f && m[1] == 8);
     }
-    { /* Adam's first step has the size of the learning rate, for any gradient */
+    { /* Adam: the first step has the size of the learning rate for any gradient */
       float w[] = {1, 2}, m[2] = {0}, v[2] = {0};
       OptimSpec o = {OPTIM_ADAM, 0.9f, 0.98f, 0, 0};
       piece(&o, &list[i], w, m, v, g, 2, 0, 0.25, -0.5);
       assert_float_equal(w[0], 1.25f, 1e-6);
       assert_float_equal(w[1], 2.25f, 1e-6);
     }
-    { /* EMA: a quarter of the way to the weights */
+    { /* EMA: moves a quarter of the distance to the weights */
       float e[] = {4, -4}, w[] = {8, 0};
       list[i].ema(&list[i], e, w, 0.75, 2, &(StepNumbers){.grad_scale = 1});
       assert_true(e[0] == 5 && e[1] == -3);
@@ -223,9 +223,8 @@ static void test_optim_first_steps_equal_worked_example(void **state) {
   }
 }
 
-/* Without a gradient decoupled decay shrinks weights by lr * decay; coupled decay is
- * a gradient itself, which Adam makes as large as the rate. Without decay both are
- * the same, to the bit. */
+/* Without a gradient, decoupled decay shrinks weights by lr * decay; coupled decay is a
+ * gradient, which Adam scales to the learning rate. With decay 0 both give the same bits. */
 static void test_optim_weight_decay_is_coupled_or_decoupled(void **state) {
   (void)state;
   Backend list[BACKENDS_MOST];
@@ -249,7 +248,7 @@ static void test_optim_weight_decay_is_coupled_or_decoupled(void **state) {
   }
 }
 
-/* A rank may own any piece: updating in pieces gives the same bits. */
+/* A rank may own any piece: updating piece by piece gives the same bits. */
 static void test_optim_update_in_pieces_same_bits(void **state) {
   (void)state;
   const size_t cut[] = {0, 1, 3, 20, UNIT, UNIT + 1, 2 * UNIT - 5, 3 * UNIT - 1, TOTAL};
@@ -279,7 +278,7 @@ static void test_optim_update_in_pieces_same_bits(void **state) {
   mem_free(g);
 }
 
-/* Any cut between norm units gives the same sums and the same norm; so do threads and
+/* Any division at norm units gives the same sums and the same norm; so do threads and
  * instruction sets. */
 static void test_optim_grad_norm_same_bits_for_any_sharding(void **state) {
   (void)state;
@@ -294,7 +293,7 @@ static void test_optim_grad_norm_same_bits_for_any_sharding(void **state) {
   for (size_t i = 0; i < n; i++) plain += (double)x[i] * (double)x[i];
   for (int i = 0; i < count; i++) {
     const Backend *b = &list[i];
-    sums[UNITS] = parts[UNITS] = -1; /* beyond the last unit */
+    sums[UNITS] = parts[UNITS] = -1; /* must not be written: beyond the last unit */
     b->square_sums(b, sums, x, n);
     for (size_t c = 0; c + 1 < sizeof cut / sizeof *cut; c++) {
       size_t begin = cut[c] * UNIT, end = cut[c + 1] == UNITS ? n : cut[c + 1] * UNIT;
@@ -308,7 +307,7 @@ static void test_optim_grad_norm_same_bits_for_any_sharding(void **state) {
     if (i == 1) memcpy(first, sums, sizeof first);
     if (i > 1) assert_memory_equal(sums, first, sizeof sums);
   }
-  /* An element affects the sum of its own unit only. */
+  /* An element affects only the sum of its own unit. */
   x[2 * UNIT] = 1000;
   list[1].square_sums(&list[1], sums, x, n);
   for (size_t u = 0; u < UNITS; u++) assert_int_equal(sums[u] != first[u], u == 2);
@@ -318,7 +317,7 @@ static void test_optim_grad_norm_same_bits_for_any_sharding(void **state) {
   mem_free(x);
 }
 
-/* A NaN or infinite gradient must make the norm not finite. */
+/* A NaN or infinite gradient must make the norm NaN or infinite. */
 static void test_optim_grad_norm_of_nan_or_inf_is_not_finite(void **state) {
   (void)state;
   Backend list[BACKENDS_MOST];
@@ -335,8 +334,8 @@ static void test_optim_grad_norm_of_nan_or_inf_is_not_finite(void **state) {
   mem_free(x);
 }
 
-/* Clipping on the backend and on the host give the same bits, for any order of the units:
- * with a bound, without, and not finite. */
+/* Clipping on the backend and on the host gives the same bits, for any order of the units: with
+ * a limit, without one, and with a NaN. */
 static void test_optim_clip_scales_to_max_grad_norm(void **state) {
   (void)state;
   enum { UNITS = 1030 };
@@ -374,7 +373,7 @@ static void test_optim_clip_scales_to_max_grad_norm(void **state) {
   }
 }
 
-/* A grad_scale of NaN changes nothing in any array. */
+/* If grad_scale is NaN, no array changes. */
 static void test_optim_skipped_update_changes_nothing(void **state) {
   (void)state;
   Backend list[BACKENDS_MOST];
@@ -403,8 +402,8 @@ static void test_optim_skipped_update_changes_nothing(void **state) {
   }
 }
 
-/* NovoGrad normalises each weight separately and ignores the padding; a weight without
- * gradients or epsilon stays finite even after its second moment has underflowed. */
+/* NovoGrad normalises each weight separately and ignores the padding. A weight without
+ * gradients stays finite, even with epsilon 0 and after its second moment has underflowed. */
 static void test_optim_novograd_norms_each_weight(void **state) {
   (void)state;
   Backend list[BACKENDS_MOST];
@@ -426,7 +425,7 @@ static void test_optim_novograd_norms_each_weight(void **state) {
         assert_true(w[k] == start[k] && m[k] == 0);
     }
     assert_true(fabs(sqrt(moved) - 0.1) < 1e-5); /* the learning rate times a unit vector */
-    /* Many steps without gradients: the second moment underflows. */
+    /* Many steps without gradients, so that the second moment underflows. */
     const double tiny[] = {1e-80, 1e-200, 1e-310, 0};
     memset(g, 0, TOTAL * sizeof *g);
     for (size_t k = 0; k < 4; k++) {
@@ -439,7 +438,7 @@ static void test_optim_novograd_norms_each_weight(void **state) {
 }
 
 /* A skipped step leaves the second moment 0; the first update with a gradient sets it to the
- * squared norm instead of blending it with 0. */
+ * squared norm, instead of averaging it with 0. */
 static void test_novograd_first_update_starts_the_second_moment(void **state) {
   (void)state;
   Backend list[BACKENDS_MOST];
@@ -497,7 +496,7 @@ static void test_optim_every_kind_minimises(void **state) {
   }
 }
 
-/* The next line of the golden file: a word and the numbers after it. */
+/* Reads the next line of the golden file: a word and the numbers after it. */
 static int read_line(FILE *f, char *word, char *kind, double *x, int most) {
   char line[1024], *at = line;
   do {
@@ -548,12 +547,13 @@ static void check_golden(const Backend *b) {
       lr = x[0];
     } else {
       assert_int_equal(n, N);
-      for (int i = 0; i < N && *word == 's'; i++) w[i] = (float)x[i]; /* start */
-      for (int i = 0; i < N && *word == 'g'; i++) g[i] = (float)x[i]; /* grad */
+      for (int i = 0; i < N && *word == 's'; i++) w[i] = (float)x[i]; /* line "start" */
+      for (int i = 0; i < N && *word == 'g'; i++) g[i] = (float)x[i]; /* line "grad" */
       if (strcmp(word, "want") != 0) continue;
       piece(&o, b, w, m, v, g, N, step, lr, 1);
       for (int i = 0; i < N; i++) {
-        most[i] = fmax(most[i], fabs(x[i])); /* rounded at its largest, it stays so */
+        /* The error is relative to the largest value so far, at which rounding occurred. */
+        most[i] = fmax(most[i], fabs(x[i]));
         if (!(fabs((double)w[i] - x[i]) <= 16 * EPS * fmax(most[i], 0.1)))
           fail_msg("%s, %s, step %d, weight %d: %.9g, PyTorch has %.9g", b->about, kind,
                    (int)step, i, (double)w[i], x[i]);

@@ -1,5 +1,5 @@
-/* Saving in the background, on a full disk, and when killed at any moment; checkpoint
- * averages; failing allocations. */
+/* Saving in the background, on a full disk, and when killed at any time; averages of
+ * checkpoints; failing allocations. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -54,7 +54,7 @@ static void test_saver_snapshot_is_unchanged_by_later_steps(void **state) {
         (uint64_t)(1 + __builtin_popcount((unsigned)sets[i] & 7)) * params.padded * 4;
     if (sets[i] & WITH_SECOND) bytes += params.count * 8;
     assert_int_equal(saver_bytes(s), bytes);
-    OK(wait_for(s)); /* nothing is saved yet, and that is no error */
+    OK(wait_for(s)); /* nothing has been saved yet, which is not an error */
     for (uint64_t step = 1; step <= 5; step++) {
       TrainArrays *to = saver_begin(s);
       assert_true(!to->e == !mine.e && !to->m == !mine.m && !to->v == !mine.v);
@@ -69,7 +69,8 @@ static void test_saver_snapshot_is_unchanged_by_later_steps(void **state) {
       TrainCounters c = counters(step);
       saver_commit(s, &c, SAVE_IN_BACKGROUND);
       if (step == 1) saver_add_validation(s, &c, true);
-      fill_arrays(&mine, step + 100); /* the next step does not wait */
+      /* Training changes its arrays while the snapshot is written. */
+      fill_arrays(&mine, step + 100);
       c.step = 0;
       if (step % 2) continue;
       OK(wait_for(s));
@@ -79,14 +80,14 @@ static void test_saver_snapshot_is_unchanged_by_later_steps(void **state) {
     assert_int_equal(resume(at(run), sets[i], dir), 5);
     CheckpointList list;
     OK(checkpoint_list(&list, at(run)));
-    assert_int_equal(list.count, 3); /* two are kept, and the best */
+    assert_int_equal(list.count, 3); /* the two newest and the best */
     assert_int_equal(list.at[2].step, 1);
     checkpoint_list_free(&list);
   }
   saver_free(NULL);
 }
 
-/* A device that counts pinned memory and refuses after a number of calls. */
+/* A device that counts pinned memory, and fails after a number of calls. */
 static struct {
   void *block[8];
   int pinned, unpinned, most;
@@ -146,7 +147,7 @@ static void test_saver_without_pinned_memory_warns_and_saves(void **state) {
   assert_int_equal(resume(at("unpinned"), WITH_ALL, dir), 1);
 }
 
-/* The saver's thread stops at the beginning of a save, as on a slow disk, until a signal
+/* Stops the saver's thread at the beginning of a save, as if the disk were slow, until a signal
  * arrives. */
 static atomic_bool let_go;
 
@@ -169,9 +170,9 @@ static void test_saver_commit_does_not_wait_and_begin_does(void **state) {
   stop_watch();
   assert_int_equal(setenv("TRIREME_FAULT", "hang:save", 1), 0);
   listen_begin();
-  commit(s, 2, false); /* if commit saved in the calling thread, it would stop here for ever */
+  commit(s, 2, false); /* would block for ever if saver_commit saved in the calling thread */
   assert_int_equal(pthread_create(&other, NULL, signal_later, NULL), 0);
-  saver_begin(s); /* the second save has to wait */
+  saver_begin(s); /* must wait for the running save */
   bool waited = atomic_load(&let_go);
   pthread_join(other, NULL);
   const char *text = listen_end();
@@ -184,7 +185,8 @@ static void test_saver_commit_does_not_wait_and_begin_does(void **state) {
   assert_int_equal(resume(run, 0, dir), 2);
 }
 
-/* Saving step 3 fails and step 2 stays as it was; then saving step 4 succeeds. */
+/* Asserts that saving step 3 fails and leaves step 2 unchanged, and that saving step 4 then
+ * succeeds. */
 static void fail_between(const char *run, void (*break_it)(void), void (*mend_it)(void)) {
   char dir[FILE_PATH_MAX], left[FILE_PATH_MAX];
   Saver *s;
@@ -196,7 +198,7 @@ static void fail_between(const char *run, void (*break_it)(void), void (*mend_it
     listen_begin();
     TrainArrays *a = saver_begin(s);
     fill_arrays(a, 3);
-    TrainCounters c = counters(again == 2 ? 2 : 3); /* or step 2 itself */
+    TrainCounters c = counters(again == 2 ? 2 : 3); /* or save step 2 again */
     break_it();
     saver_commit(s, &c, SAVE_IN_BACKGROUND);
     saver_add_validation(s, &c, true);
@@ -243,11 +245,11 @@ static void test_saver_file_size_limit_is_error(void **state) {
   char run[FILE_PATH_MAX];
   OK(file_join(run, scratch, "limited"));
   signal(SIGXFSZ, SIG_IGN);
-  limit = 600; /* enough for model.json and the warning, not for the weights */
+  limit = 600; /* bytes: enough for model.json and the warning, not for the weights */
   fail_between(run, set_limit, lift_limit);
 }
 
-/* The counters of the newest checkpoint. */
+/* Returns the counters of the newest checkpoint. */
 static TrainCounters newest_counters(const char *run) {
   char dir[FILE_PATH_MAX];
   bool found, whole;
@@ -308,7 +310,7 @@ static void test_saver_verdict_without_a_checkpoint_makes_no_best(void **state) 
   saver_free(s);
 }
 
-/* The saver keeps its error until a later write succeeds, whatever other errors occur
+/* The saver keeps its error until a later write succeeds, even if other errors occur
  * meanwhile. */
 static void test_saver_failed_write_is_remembered_until_one_succeeds(void **state) {
   (void)state;
@@ -332,7 +334,9 @@ static void test_saver_failed_write_is_remembered_until_one_succeeds(void **stat
   saver_wait(s, NULL); /* a call that ignores the error does not clear it */
   listen_begin();
   saver_add_validation(s, &c,
-                       false); /* nor does a verdict on a checkpoint that is not on disk */
+                       /* Adding a validation to a checkpoint that is not on disk does not clear
+                        * it. */
+                       false);
   assert_int_equal(wait_for(s), ERR_WORK);
   listen_end();
   assert_says("File too large");
@@ -350,7 +354,7 @@ static void fill_disk(void) {
   assert_true(fd >= 0);
   while (write(fd, block, sizeof block) > 0) {}
   assert_int_equal(errno, ENOSPC);
-  /* A few pages, so that the write fails in the middle of the arrays. */
+  /* A small tmpfs, so that the write fails in the middle of the arrays. */
   off_t size = lseek(fd, 0, SEEK_END);
   assert_int_equal(ftruncate(fd, size - 5 * 4096), 0);
   close(fd);
@@ -375,14 +379,14 @@ static void test_saver_full_disk_keeps_last_checkpoint(void **state) {
   fail_between(run, fill_disk, empty_disk);
 }
 
-static int remove_disk(void **state) { /* also after a failure */
+static int remove_disk(void **state) { /* also runs after a failed test */
   (void)state;
   umount2(disk, MNT_DETACH);
   return 0;
 }
 
-/* Kills. The child saves step after step, some of them twice; it writes to shared memory
- * which step it knows to be on disk. */
+/* Kills. The child saves one step after another, some of them twice. It stores the last step
+ * that is on disk in shared memory. */
 static void save_for_ever(const char *run, uint64_t step, _Atomic uint64_t *done) {
   Saver *s;
   TrainArrays shape = arrays(0, WITH_E | WITH_M | WITH_SECOND);
@@ -406,7 +410,7 @@ static void test_saver_killed_leaves_whole_checkpoint(void **state) {
   _Atomic uint64_t *done =
       mmap(NULL, sizeof *done, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(done != MAP_FAILED);
-  /* The measured duration of a save determines when to kill: within the first few. */
+  /* The measured duration of a save determines when to kill: within the first few saves. */
   double start = progress_clock();
   save(at("measure"), WITH_E | WITH_M | WITH_SECOND, 1, true);
   uint64_t longest = 1000000 + (uint64_t)(4e9 * (progress_clock() - start));
@@ -424,24 +428,24 @@ static void test_saver_killed_leaves_whole_checkpoint(void **state) {
     assert_int_equal(kill(child, SIGKILL), 0);
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFSIGNALED(status)); /* until then every save succeeded */
+    assert_true(WIFSIGNALED(status)); /* until it was killed, every save succeeded */
     uint64_t least = atomic_load(done);
     bool found;
     listen_begin();
     OK(checkpoint_find(run, dir, &found));
-    if (found) step = resume(run, WITH_E | WITH_M | WITH_SECOND, dir); /* to the bit */
+    if (found) step = resume(run, WITH_E | WITH_M | WITH_SECOND, dir); /* loaded exactly */
     listen_end();
     assert_true(found || least == 0);
     if (step < least) fail_msg("step %d was on disk, %d was found", (int)least, (int)step);
-    /* Saves may have become slower because of other processes. */
+    /* Saves may be slower because of other processes, so more time is given. */
     if (step < (uint64_t)kill_number / 4) longest += longest / 8;
   }
   munmap(done, sizeof *done);
   assert_true(step > 5); /* the children did save */
 }
 
-/* The same without chance: at each system call of a save the run must be loadable, as if the
- * child were killed there. There is only one checkpoint, and it is being replaced. */
+/* The same without randomness: at each system call of a save the run must be loadable, as if
+ * the child were killed there. There is only one checkpoint, which is being replaced. */
 static void save_traced(const char *run) {
   TrainArrays a = arrays(0, WITH_ALL);
   if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0) _exit(3);
@@ -472,7 +476,8 @@ static void test_saver_stopped_at_any_system_call_leaves_whole_checkpoint(void *
     printf("skip: ptrace is not allowed\n");
     skip();
   }
-  for (; WIFSTOPPED(status); stops++) { /* at the entry and at the exit of each system call */
+  /* Stops at the entry and at the exit of each system call. */
+  for (; WIFSTOPPED(status); stops++) {
     listen_begin();
     uint64_t now = resume(run, WITH_ALL, dir);
     listen_end();
@@ -485,8 +490,6 @@ static void test_saver_stopped_at_any_system_call_leaves_whole_checkpoint(void *
   assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   assert_true(step == 2 && stops > 100 && replaced > 0);
 }
-
-/* Averages. */
 
 static void save_mean(const char *run, uint64_t step, bool averaged) {
   TrainArrays a = arrays(0, averaged ? WITH_E : 0);
@@ -509,7 +512,7 @@ static void assert_mean(const char *out, double factor) {
       size_t i = params.param[p].offset + k;
       double x = (double)(float)(1.0 / (double)(1 + i % 97));
       double mean = factor * x;
-      /* Each of the k numbers was rounded once, and so was their mean. */
+      /* Each of the k values and their mean are rounded once. */
       double error = (double)floats[1][0][i] - mean;
       if (error < 0) error = -error;
       if (error > mean * 1.2e-7) fail_msg("%.9g is not %.9g", (double)floats[1][0][i], mean);
@@ -554,7 +557,8 @@ static void test_average_of_checkpoints_is_mean_of_weights(void **state) {
   ModelConfig back;
   OK(store_load_config(&back, NULL, out));
   assert_int_equal(transformer_config(&back)->d_model, config.d_model);
-  /* Replaces an average, skips a damaged checkpoint, uses fewer than requested. */
+  /* Replaces an average, skips a damaged checkpoint, and uses fewer checkpoints than
+   * requested. */
   OK(file_join(path, run, "checkpoints/step-00000004/weights.safetensors"));
   assert_int_equal(truncate(path, 2000), 0);
   listen_begin();
@@ -566,7 +570,7 @@ static void test_average_of_checkpoints_is_mean_of_weights(void **state) {
   assert_mean(out, (1.0 + 4.0 + 9.0 + 25.0) / 4);
   assert_false(file_exists(at("many/average.unfinished")));
   assert_false(file_exists(at("many/average.replaced")));
-  /* Never replaces anything but an average. */
+  /* Replaces nothing except an average. */
   assert_int_equal(average_last(run, 2, at("many/checkpoints/step-00000005"), &count),
                    ERR_USAGE);
   assert_int_equal(average_last(run, 2, run, &count), ERR_USAGE);
@@ -576,7 +580,7 @@ static void test_average_of_checkpoints_is_mean_of_weights(void **state) {
   assert_mean(out, (1.0 + 4.0 + 9.0 + 25.0) / 4);
 }
 
-/* The n-th allocation fails, for every n. */
+/* Makes the n-th allocation fail, for every n. */
 
 static const char *walked_run, *walked_dir;
 
@@ -598,7 +602,8 @@ static Err find_walked(void) {
   char dir[FILE_PATH_MAX];
   bool found;
   TRY(checkpoint_find(walked_run, dir, &found));
-  assert_true(found && str_ends(dir, "step-00000002")); /* a failed allocation is not damage */
+  /* A failed allocation does not count as damage. */
+  assert_true(found && str_ends(dir, "step-00000002"));
   return ERR_OK;
 }
 

@@ -1,4 +1,5 @@
-/* The sequence of collectives (comm/sequence.h): which differences between ranks are found. */
+/* The sequence of collectives (comm/sequence.h): which differences between ranks are
+ * detected. */
 #include "comm/sequence.h"
 
 #include <string.h>
@@ -7,7 +8,7 @@
 
 enum { RANKS = 3, TAG_MAX = 32767 };
 
-/* A sequence whose collective 1 is running. */
+/* Makes a sequence whose collective 1 is running. */
 static Sequence begin_sequence(OpKind kind, const char *name, uint64_t bytes, uint64_t layout) {
   Sequence s;
   OK(sequence_init(&s, RANKS, TAG_MAX));
@@ -15,7 +16,8 @@ static Sequence begin_sequence(OpKind kind, const char *name, uint64_t bytes, ui
   return s;
 }
 
-/* Does a rank that runs a sum "losses" of 40 bytes find that another runs this? */
+/* Returns true if a rank that runs a sum "losses" of 40 bytes detects that another rank runs
+ * this collective. */
 static bool differs_from_losses(OpKind kind, const char *name, uint64_t bytes,
                                 uint64_t layout) {
   Sequence mine = begin_sequence(OP_SUM, "losses", 40, 7);
@@ -83,7 +85,7 @@ static void test_sequence_tag_differs_between_names_and_stays_in_range(void **st
   sequence_free(&b);
 }
 
-/* Rank 0 has sent 24 bytes to rank 1. */
+/* Rank 0 has sent 24 bytes to rank 1; returns true if that differs from `expected`. */
 static bool sent_wrong_size(uint64_t expected, uint64_t *sent) {
   static const size_t send_n[RANKS] = {0, 24, 8}, recv_n[RANKS] = {0, 16, 16};
   Sequence s = begin_sequence(OP_EXCHANGE, "pieces", 0, 0);

@@ -1,4 +1,4 @@
-/* Learning rate schedules, safetensors, scores of beam search. */
+/* Learning-rate schedules, safetensors, and scores of beam search. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static void test_schedule_rates_equal_check_values(void **state) {
   (void)state;
   Schedule s = {.policy = LR_NOAM, .lr = 2, .warmup = 8000, .d_model = 512};
   near(schedule_lr(&s, 4000), 4.941e-4,
-       5e-4); /* check values of the reference implementation */
+       5e-4); /* values computed by the reference implementation */
   near(schedule_lr(&s, 8000), 9.882e-4, 5e-4);
   near(schedule_lr(&s, 100000), 2.795e-4, 5e-4);
   s = (Schedule){.policy = LR_CONSTANT, .lr = 0.1, .warmup = 10};
@@ -46,7 +46,8 @@ static void test_schedule_rates_equal_check_values(void **state) {
   near(schedule_lr(&s, 100), 0.25, 1e-12);
 }
 
-/* fairseq: lr * sqrt(warmup) * step^-0.5, after a linear warm-up; its step n is our step n - 1. */
+/* fairseq: lr * sqrt(warmup) * step^-0.5 after a linear warm-up. Its step n is our step n -
+ * 1. */
 static void test_schedule_inverse_sqrt_peaks_at_lr_and_falls_with_the_root(void **state) {
   (void)state;
   const Schedule s = {.policy = LR_INVERSE_SQRT, .lr = 5e-4, .warmup = 4000, .d_model = 512};
@@ -62,7 +63,7 @@ static void test_schedule_inverse_sqrt_without_warmup_begins_at_lr(void **state)
   near(schedule_lr(&s, 3), 0.5, 1e-12);
 }
 
-/* The schedules that decay, with a warm-up of 20 steps before a decay of 100. */
+/* The decaying schedules, with a warm-up of 20 steps before a decay of 100. */
 static const Schedule falling[] = {
     {.policy = LR_EXPONENTIAL, .lr = 1, .rate = 0.1, .warmup = 20, .decay = 100},
     {.policy = LR_POLYNOMIAL, .lr = 1, .min_lr = 0.1, .power = 1, .warmup = 20, .decay = 100},
@@ -179,8 +180,8 @@ static void test_safetensors_bad_header_is_refused(void **state) {
   assert_int_equal(safetensors_open(&f, at("t.safetensors")), ERR_WORK);
 }
 
-/* With a random tiny model: the score that beam search reports for a hypothesis must equal
- * the score that the model gives to the whole output (teacher forcing). */
+/* With a random tiny model: the score that beam search returns for a hypothesis must equal the
+ * score of the whole output under teacher forcing. */
 static void test_beam_scores_equal_model_on_whole_output(void **state) {
   (void)state;
   Backend backend;
@@ -196,7 +197,7 @@ static void test_beam_scores_equal_model_on_whole_output(void **state) {
   OK(batch_new(&batch, 256, 8));
   params_init(&t.model.params, 3, w);
   for (size_t i = 0; i < t.model.params.padded; i++)
-    w[i] *= 1.5f; /* larger weights: a less uniform distribution */
+    w[i] *= 1.5f; /* larger weights make the distribution less uniform */
   int32_t src[] = {5, 6, 7, 8, 1, 9, 10, 1, 11, 12, 13, 14, 15, 16, 1}, off[] = {0, 5, 8, 15};
   BeamSpec spec = {.beam_size = 4, .length_penalty = 0.6f, .extra_length = 6, .nbest = 4};
   Beam *beam;
@@ -209,8 +210,7 @@ static void test_beam_scores_equal_model_on_whole_output(void **state) {
       size_t n = (size_t)(off[s + 1] - off[s]);
       assert_non_null(h->id);
       if (k) assert_true(h->score <= best[4 * s + k - 1].score);
-      if (h->len + 1 > n - 1 + 6)
-        continue; /* truncated: the model did not predict its end mark */
+      if (h->len + 1 > n - 1 + 6) continue; /* truncated output, without eos */
       memcpy(batch.src, src + off[s], n * sizeof *src);
       for (size_t i = 0; i < n; i++) batch.src_pos[i] = (int32_t)i;
       batch.tgt_in[0] = c.bos;
@@ -228,8 +228,8 @@ static void test_beam_scores_equal_model_on_whole_output(void **state) {
       near(h->score, h->log_probability / powf((5 + (float)(h->len + 1)) / 6, 0.6f), 1e-5);
     }
   }
-  /* Alone in a batch or with others: the same result. The next search overwrites the ids, so
-   * copy. */
+  /* A sentence alone gives the same result as within a batch. Copy the ids, which the next
+   * search overwrites. */
   int32_t kept[24];
   size_t len = best[4].len;
   float score = best[4].score;
@@ -244,9 +244,8 @@ static void test_beam_scores_equal_model_on_whole_output(void **state) {
   mem_free(w);
 }
 
-/* Seconds that a first pass may take. A slow device needs the time of 6 operations for each
- * parameter and token: base (60 M parameters) with 25,000 tokens a side on a CPU of 1
- * GFLOP/s takes five hours. */
+/* The time limit of a first pass must suffice for 6 FLOPs per parameter and token: a base model
+ * (60 M parameters) with 25,000 tokens per side takes five hours on a CPU of 1 GFLOP/s. */
 static void test_pass_limit_grows_with_model_and_batch(void **state) {
   (void)state;
   Backend cpu = {.host = true}, gpu = {.host = false};
@@ -258,7 +257,7 @@ static void test_pass_limit_grows_with_model_and_batch(void **state) {
   m.capacity = 25000;
   m.backend = &gpu;
   assert_true(pass_limit(&m) < 0.1 * slow);
-  m.params.total = 0; /* the rest is the start of libraries and devices */
+  m.params.total = 0; /* what remains is the time to start libraries and devices */
   assert_true(pass_limit(&m) >= 60);
 }
 

@@ -1,5 +1,5 @@
-/* The watchdog (comm/watchdog.h) with a transport whose messages the test chooses. Its errors end
- * the process, so each case runs in a child. */
+/* The watchdog (comm/watchdog.h) with a fake transport whose messages the test chooses. Its
+ * errors end the process, so each case runs in a child. */
 #include "comm/watchdog.h"
 
 #include <string.h>
@@ -12,15 +12,16 @@
 enum { ABORTED = 7 }; /* exit status after Transport.abort */
 
 enum { RANKS = 3 };
-static int ranks = 2; /* of the run; at most RANKS */
+static int ranks = 2; /* number of ranks of the run; at most RANKS */
 
-/* The heartbeat that a rank has sent, and the number of `test` calls after which it is delivered. */
+/* The heartbeat that a rank has sent, and the number of calls of Transport.test after which it
+ * is delivered. */
 static struct {
   int from;
   Heartbeat beat;
-  int calls_left; /* negative: there is none */
+  int calls_left; /* negative: no heartbeat */
 } mail = {.from = 1};
-static void *buffer_of[RANKS]; /* where each rank's heartbeat is received */
+static void *buffer_of[RANKS]; /* buffers that receive each rank's heartbeat */
 
 static const char *fake_send(int to, int tag, const void *bytes, size_t n,
                              TransportRequest *q) {
@@ -52,7 +53,7 @@ static void fake_abort(int status) {
 static const Transport fake = {
     .send = fake_send, .recv = fake_receive, .test = fake_test, .abort = fake_abort};
 
-/* The number of a process that has ended. */
+/* Returns the pid of a process that has ended. */
 static pid_t make_dead_pid(void) {
   pid_t pid = fork();
   if (pid == 0) _exit(0);
@@ -60,7 +61,7 @@ static pid_t make_dead_pid(void) {
   return pid;
 }
 
-/* Runs the watchdog of rank 0 until it ends the process, for 20 seconds at most. */
+/* Runs the watchdog of rank 0 until it ends the process, for at most 20 seconds. */
 static void look_as_rank0(pid_t pid_of_rank1, double rank_timeout) {
   Identity identity[RANKS] = {0};
   Group group = {.size = ranks, .transport = &fake, .identity = identity};
@@ -81,7 +82,8 @@ static void look_as_rank0(pid_t pid_of_rank1, double rank_timeout) {
   _exit(0);
 }
 
-/* Runs look_as_rank0 in a child. Returns its exit status; `text` (size) is its standard error. */
+/* Runs look_as_rank0 in a child. Returns its exit status; `text` (size bytes) receives its
+ * standard error. */
 static int run_rank0(pid_t pid_of_rank1, double rank_timeout, char *text, size_t size) {
   int ends[2], status;
   assert_int_equal(pipe(ends), 0);
@@ -101,7 +103,7 @@ static int run_rank0(pid_t pid_of_rank1, double rank_timeout, char *text, size_t
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* This host's name, as group_host has it. */
+/* Name of this host in group_host. */
 static const char *get_host_name(void) {
   static Identity identity;
   Group group = {.size = 1, .identity = &identity};
@@ -120,7 +122,7 @@ static void test_watchdog_dead_process_is_reported(void **state) {
   assert_non_null(strstr(text, "Run stopped; start it again"));
 }
 
-/* Rank 1 has printed its error, sent that it failed, and ended before rank 0 receives it. */
+/* Rank 1 prints its error, sends HEARTBEAT_FAILED and exits before rank 0 receives it. */
 static void test_watchdog_dead_process_that_reported_its_failure_is_not_reported_again(
     void **state) {
   (void)state;
@@ -131,7 +133,7 @@ static void test_watchdog_dead_process_that_reported_its_failure_is_not_reported
   assert_string_equal(text, "");
 }
 
-/* Rank 2 has reported that rank 1 hangs, and the launcher has killed rank 1 by now. */
+/* Rank 2 has reported that rank 1 hangs, and the launcher has already killed rank 1. */
 static void test_watchdog_dead_process_that_another_rank_reported_is_not_reported_again(
     void **state) {
   (void)state;

@@ -1,9 +1,9 @@
 /* Which micro-batches a rank computes, and when their gradients are reduced, for simulated
- * ranks. Real ranks are in tests/cli/ranks.bats. */
+ * ranks. tests/cli/ranks.bats uses real ranks. */
 #include "support.h"
 #include "train/world.h"
 
-#define MOST 64 /* micro-batches */
+#define MOST 64 /* largest number of micro-batches */
 
 static World make_world(int rank, int ranks, GradPath path, bool each_round) {
   return (World){
@@ -12,7 +12,7 @@ static World make_world(int rank, int ranks, GradPath path, bool each_round) {
 
 typedef struct {
   int computed[MOST]; /* how often each micro-batch is computed, over all ranks */
-  int reductions;     /* of rank 0 */
+  int reductions;     /* number of reductions on rank 0 */
   int last_reductions;
   int fresh;
 } Tally;
@@ -31,7 +31,8 @@ static Tally tally_step(int ranks, uint32_t micro_batches, GradPath path, bool e
       if (rank == 0 && r.is_fresh) tally.fresh++;
     }
     if (rank == 0) tally.reductions = reductions;
-    assert_int_equal(reductions, tally.reductions); /* collectives: as many on every rank */
+    /* All ranks must run the same number of collectives. */
+    assert_int_equal(reductions, tally.reductions);
   }
   return tally;
 }

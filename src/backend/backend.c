@@ -25,8 +25,8 @@ static Err read_precision(const char *text, Precision *precision) {
                  "unknown --precision '%s'; valid values: fp32, tf32, bf16, fp16, fp8", text);
 }
 
-/* Parses "auto", "cpu", "cuda" and "cuda:N". *number is the GPU, or -1 for the CPU. *any: the
- * plug-in may take it modulo the number of GPUs. */
+/* Parses "auto", "cpu", "cuda" and "cuda:N". *number receives the index of the GPU, or -1 for the
+ * CPU. *any receives true if the plug-in may take *number modulo the number of GPUs. */
 static Err read_device(const char *text, int local_rank, int *number, bool *any) {
   *number = -1;
   *any = strcmp(text, "auto") == 0 || strcmp(text, "cuda") == 0;
@@ -53,8 +53,8 @@ static Err open_cpu(Backend *b, const BackendSpec *spec, Precision precision) {
   return backend_cpu(b, spec->threads, precision == BF16);
 }
 
-/* The plug-in stays loaded until the program ends: the CUDA runtime keeps threads and exit
- * handlers that do not survive dlclose. */
+/* Loads the CUDA plug-in, which stays loaded until the program ends: the CUDA runtime has threads
+ * and exit handlers that do not survive dlclose. */
 static Err open_cuda(Backend *b, int device, bool any, Precision precision) {
   static Plugin plugin;
   static const Type types[] = {TYPE_F32, TYPE_F32, TYPE_BF16, TYPE_F16, TYPE_BF16};
@@ -66,8 +66,8 @@ static Err open_cuda(Backend *b, int device, bool any, Precision precision) {
   return open(b, &spec);
 }
 
-/* True where the driver or the plug-in is installed: only there a log line should say why no GPU
- * is used. The device files are those of the desktop and server driver, of Jetson and of WSL 2. */
+/* Returns true if the driver or the plug-in is installed. Only then is it logged why no GPU is
+ * used. The device files are those of the desktop and server driver, of Jetson and of WSL 2. */
 static bool is_gpu_expected(void) {
   static const char *const devices[] = {"/dev/nvidiactl", "/dev/nvidia0", "/dev/nvhost-ctrl",
                                         "/dev/nvgpu", "/dev/dxg"};

@@ -42,29 +42,31 @@ typedef enum { ACT_RELU, ACT_GELU, ACT_SILU } Activation;
  * depend on threads, ranks or devices, and the backward recomputes them. Elements that stay are
  * scaled by 1 / (1 - rate); rate 0 drops nothing. */
 typedef struct {
-  const uint64_t *key; /* backend memory, so that a captured graph reads each step's key */
-  uint32_t site;       /* which dropout of the model */
+  /* pointer to device memory, so that a captured graph reads the key of each step */
+  const uint64_t *key;
+  uint32_t site; /* number of the dropout within the model */
   float rate;
 } Dropout;
 
-/* Attention over packed sentences. Token r of head h begins at r * ld + h * d. */
+/* Attention over packed sentences. Row r of q (k, v, o) has ld elements; its head h begins at r *
+ * ld + h * d. */
 typedef struct {
-  size_t sentences, heads, d;   /* d: width of one head */
+  size_t sentences, heads, d;   /* d: elements of one head */
   const int32_t *q_off, *k_off; /* (sentences + 1) first token of each sentence */
   const int32_t *k_len;         /* (sentences) number of keys; NULL: up to the next k_off */
-  size_t q_ld, kv_ld, o_ld;     /* elements from one token to the next */
-  size_t q_rows;                /* tokens in q; only the backward reads it */
-  bool causal;                  /* query i attends to keys 0 … i */
-  Dropout drop;                 /* of the probabilities */
+  size_t q_ld, kv_ld, o_ld;     /* elements between the starts of two tokens */
+  size_t q_rows;                /* tokens in q; read by the backward only */
+  bool causal;                  /* query i attends to keys 0 … i only */
+  Dropout drop;                 /* dropout of the attention probabilities */
 } Attention;
 
-/* Attention of one query per row over a key/value cache. Key j of row r is cache row
- * at[r * at_ld + j], or first[r] + j where `at` is NULL. */
+/* Attention of one query per row over a key/value cache. Key j of row r is cache row at[r * at_ld
+ * + j], or first[r] + j if `at` is NULL. */
 typedef struct {
-  size_t rows, heads, d; /* d: width of one head */
+  size_t rows, heads, d; /* d: elements of one head */
   const int32_t *at;     /* (rows, at_ld) cache rows, or NULL */
   size_t at_ld;
-  const int32_t *first; /* (rows) first cache row, where `at` is NULL */
+  const int32_t *first; /* (rows) first cache row of each row, if `at` is NULL */
   const int32_t *len;   /* (rows) number of keys, 1 to 65536 */
   size_t q_ld, kv_ld, o_ld;
 } CachedAttention;
@@ -72,24 +74,26 @@ typedef struct {
 typedef struct {
   size_t rows, d;
   float epsilon;
-  Dropout drop; /* of the branch, before it is added to the residual */
+  Dropout drop; /* dropout of the branch before it is added to the residual */
 } AddNorm;
 
-/* Scalars of one optimizer step, in backend memory, so that a captured graph reads each step's.
- * The caller sets the first five; `clip` computes the others. */
+/* Scalars of one optimizer step, in backend memory, so that a captured graph reads the values of
+ * each step. The caller sets the first five; `clip` computes the others. */
 typedef struct {
-  double grad_divisor;                /* of gradients, which are sums: tokens * loss scale */
-  double max_grad_norm;               /* bound for clipping; 0: none */
-  float lr, correction1, correction2; /* Adam's bias corrections, 1 - beta^t */
-  float grad_scale; /* factor applied to every gradient; not finite: the step is skipped */
-  double grad_norm; /* of the mean gradient, before clipping */
-  double loss[3];   /* the sums of `loss`: smoothed, plain, correct predictions */
+  /* Divisor of the gradients, which are sums over tokens: tokens * loss scale. */
+  double grad_divisor;
+  double max_grad_norm;               /* limit for gradient clipping; 0: no clipping */
+  float lr, correction1, correction2; /* learning rate; Adam's bias corrections, 1 - beta^t */
+  /* factor applied to every gradient; if it is not finite, the step is skipped */
+  float grad_scale;
+  double grad_norm; /* norm of the mean gradient, before clipping */
+  double loss[3];   /* sums computed by `loss`: smoothed, plain, correct predictions */
 } StepNumbers;
 
 /* Adam or AdamW on a range of the flat parameters; see train/optim.h. */
 typedef struct {
   float beta1, beta2, epsilon, decay;
-  bool coupled; /* weight decay is added to the gradient (L2), not to the update (AdamW) */
+  bool coupled; /* Weight decay is added to the gradient (L2), not to the update (AdamW). */
   const StepNumbers *now;
   void *low; /* copy of w in the backend's type, written in the same pass; or NULL */
 } AdamStep;
@@ -99,7 +103,7 @@ typedef struct {
   float beta, decay;
   const StepNumbers *now; /* source of lr and grad_scale; NULL: the next two fields */
   float lr, scale;
-  void *low; /* as in AdamStep */
+  void *low; /* copy of w in the backend's type, as in AdamStep */
 } MomentumStep;
 
 /* Number of elements whose squares are summed together. Ranks own whole units, so the norm of a
@@ -109,38 +113,43 @@ static inline size_t norm_units(size_t n) {
   return (n + NORM_UNIT - 1) / NORM_UNIT;
 }
 
-typedef struct Graph Graph; /* a captured CUDA graph; each backend defines its own */
+typedef struct Graph Graph; /* A captured CUDA graph; each backend defines the struct. */
 
 typedef struct Backend {
   const char *name;
-  char about[160];  /* one line for the log: kernels, threads */
-  Type type;        /* element type of activations and low-precision weights */
-  bool bf16;        /* cpu: round GEMM operands to bf16 */
-  bool fp8;         /* cuda: round operands of large GEMMs to fp8; type is bf16 */
-  bool host;        /* backend memory is host memory: the program may dereference pointers */
+  char about[160]; /* description for the log: kernels, threads */
+  Type type;       /* element type of activations and low-precision weights */
+  bool bf16;       /* cpu: rounds GEMM operands to bf16 */
+  bool fp8;        /* cuda: rounds operands of large GEMMs to fp8; `type` is bf16 */
+  /* Backend memory is host memory, so the program may dereference pointers. */
+  bool host;
   size_t max_top_k; /* largest k of `top_k`; 0: no limit */
   int threads;
-  int device;                      /* GPU index, or 0 */
-  uint64_t device_id;              /* identifies the GPU across processes; 0: no GPU */
-  void *state;                     /* private to a device backend, or NULL */
-  void (*close)(struct Backend *); /* or NULL; call backend_close() */
+  int device;         /* index of the GPU; 0 on a CPU */
+  uint64_t device_id; /* identifies the GPU across processes; 0: no GPU */
+  void *state;        /* private state of a device backend, or NULL */
+  /* closes the backend; NULL: nothing to close. Call backend_close() instead. */
+  void (*close)(struct Backend *);
 
   /* Allocates the working memory for attention over sentences of at most `longest` tokens and
-   * heads of width d. Call it before `attend`; operations allocate nothing themselves. */
+   * heads of d elements. Call it before `attend`; operations do not allocate memory
+   * themselves. */
   Err (*reserve)(const struct Backend *, size_t longest, size_t d);
 
-  /* Allocates zeroed memory. `pointer` is the address of the pointer, as in mem_alloc. */
+  /* Allocates zeroed memory. `pointer` is the address of the pointer variable, as in
+   * mem_alloc. */
   Err (*alloc)(const struct Backend *, void *pointer, size_t bytes);
   void (*release)(const struct Backend *, void *block);
-  /* Reads how many bytes are free (for all processes) and how many there are. */
+  /* Returns the bytes of memory that are free (for all processes) and the total. */
   Err (*memory)(const struct Backend *, uint64_t *left, uint64_t *all);
-  /* Copies from host memory, which may be reused when the call returns. */
+  /* Copies from host memory, which may be reused after the call returns. */
   void (*put)(const struct Backend *, void *to, const void *from, size_t bytes);
-  /* Copies to host memory; blocks until the data is there. */
+  /* Copies to host memory; blocks until the data has arrived. */
   Err (*get)(const struct Backend *, void *to, const void *from, size_t bytes);
   void (*copy)(const struct Backend *, void *to, const void *from, size_t bytes);
   void (*zero)(const struct Backend *, void *block, size_t bytes);
-  /* Copies rows of `width` elements of the backend's type; to_ld and from_ld elements apart. */
+  /* Copies rows of `width` elements of the backend's type. to_ld and from_ld: elements between
+   * the starts of two rows. */
   void (*copy_rows)(const struct Backend *, void *to, size_t to_ld, const void *from,
                     size_t from_ld, size_t rows, size_t width);
   /* Page-locks host memory so that `put` and `get` on it are fast. Call unpin before freeing. */
@@ -157,7 +166,8 @@ typedef struct Backend {
   /* Input gradient (dgrad): dx (rows, in) = dy · w. */
   void (*linear_dx)(const struct Backend *, void *dx, const void *dy, const void *w,
                     size_t rows, size_t in, size_t out, bool accumulate);
-  /* Weight gradient (wgrad): dw (out, in) = dyᵀ · x; dbias (out) = column sums of dy, or NULL. */
+  /* Weight gradient (wgrad): dw (out, in) = dyᵀ · x; dbias (out) = column sums of dy; dbias may
+   * be NULL. */
   void (*linear_dw)(const struct Backend *, float *dw, float *dbias, const void *dy,
                     const void *x, size_t rows, size_t in, size_t out, bool accumulate);
 
@@ -165,8 +175,9 @@ typedef struct Backend {
   void (*embed)(const struct Backend *, void *x, const void *table, const float *place,
                 const int32_t *id, const int32_t *position, size_t tokens, size_t d,
                 float scale, Dropout drop);
-  /* dtable[id] += dropout(dx) * scale and, if dplace is not NULL, dplace[position] += dropout(dx),
-   * added in the order of the tokens. Ids are below `words`, positions below `places`. */
+  /* dtable[id] += dropout(dx) * scale and, if dplace is not NULL, dplace[position] +=
+   * dropout(dx), added in the order of the tokens. Ids are below `words`, positions below
+   * `places`. */
   void (*embed_backward)(const struct Backend *, float *dtable, float *dplace, const void *dx,
                          const int32_t *id, const int32_t *position, size_t tokens, size_t d,
                          size_t words, size_t places, float scale, Dropout drop);
@@ -176,10 +187,10 @@ typedef struct Backend {
    * for the backward. */
   void (*add_norm)(const struct Backend *, void *sum, void *y, float *stat, const void *x,
                    const void *branch, const float *gain, const float *bias, const AddNorm *);
-  /* dx = gradient of `sum`: through the norm, plus `through` (rows, d; the residual's gradient)
-   * if not NULL; dx may be `through`. dbranch, if not NULL, = dropout(dx). dshift (d), if not
-   * NULL, = column sums of dbranch: the gradient of a bias that the branch ends with.
-   * `accumulate` concerns dgain, dbias and dshift. */
+  /* dx = gradient of `sum`: the gradient through the norm, plus `through` (rows, d; the gradient
+   * of the residual) if not NULL; dx may be `through`. If dbranch is not NULL: dbranch =
+   * dropout(dx). If dshift is not NULL: dshift (d) = column sums of dbranch, the gradient of a
+   * bias at the end of the branch. `accumulate` applies to dgain, dbias and dshift. */
   void (*add_norm_backward)(const struct Backend *, void *dx, void *dbranch, float *dgain,
                             float *dbias, float *dshift, const void *dy, const void *through,
                             const void *sum, const float *stat, const float *gain,
@@ -197,39 +208,41 @@ typedef struct Backend {
   void (*attend_cached)(const struct Backend *, void *o, const void *q, const void *k,
                         const void *v, const CachedAttention *);
   /* Extends the lists of cache rows (rows, ld) that attend_cached reads by one entry: list r
-   * becomes the first n entries of list parent[r] of `from`, then first + r. n is below ld. */
+   * becomes the first n entries of list parent[r] of `from`, followed by first + r. n is below
+   * ld. */
   void (*extend)(const struct Backend *, int32_t *to, const int32_t *from,
                  const int32_t *parent, size_t rows, size_t ld, size_t n, int32_t first);
 
   /* y (rows, width) = dropout(act(x + bias)); y may be x; bias (width) or NULL. The backward
-   * needs x + bias; of ReLU only `mask`, if not NULL: bit i % 8 of byte i / 8 is y[i] > 0. */
+   * needs x + bias; for ReLU it needs only `mask` (if not NULL): bit i % 8 of byte i / 8 is y[i]
+   * > 0. */
   void (*activate)(const struct Backend *, void *y, uint8_t *mask, const void *x,
                    const void *bias, size_t rows, size_t width, Activation, Dropout);
-  /* dx (rows, width) from dy; dx may be dy. kept: ReLU's mask, else x + bias. dbias (width) =
-   * column sums of dx, or NULL. */
+  /* Computes dx (rows, width) from dy; dx may be dy. kept: the mask of ReLU, otherwise x + bias.
+   * dbias (width) = column sums of dx; dbias may be NULL. */
   void (*activate_backward)(const struct Backend *, void *dx, float *dbias, const void *dy,
                             const void *kept, size_t rows, size_t width, Activation, Dropout,
                             bool accumulate);
 
   /* Label-smoothed cross entropy and its gradient. Overwrites logits (rows, vocab) with the
-   * gradient of (sum of the losses) * scale; with scale 0 they are left as they are. Adds to
-   * loss[0] the smoothed and to loss[1] the plain sum of losses, and to loss[2] the number of
-   * correct predictions. A row whose target is negative has no loss and gradient 0. */
+   * gradient of (sum of the losses) * scale; with scale 0 the logits are unchanged. Adds the
+   * smoothed sum of losses to loss[0], the plain sum to loss[1] and the number of correct
+   * predictions to loss[2]. A row whose target is negative has no loss and gradient 0. */
   void (*loss)(const struct Backend *, void *logits, double *loss, const int32_t *target,
                size_t rows, size_t vocab, float smoothing, float scale);
 
-  /* The k largest logits of each row, largest first, the smaller id first among equals: value
-   * and id (rows, k). lse (rows): log-sum-exp of the row. k <= vocab and k <= max_top_k. */
+  /* Finds the k largest logits of each row, in decreasing order, equal ones by increasing id:
+   * value and id (rows, k). lse (rows): log-sum-exp of the row. k <= vocab and k <= max_top_k. */
   void (*top_k)(const struct Backend *, float *value, int32_t *id, float *lse,
                 const void *logits, size_t rows, size_t vocab, size_t k);
 
-  /* Sums of squares of each NORM_UNIT elements (the last unit may be shorter): sums
-   * (norm_units(n)) in host memory. Blocks; after a device error the sums are NaN. */
+  /* Computes the sum of squares of each NORM_UNIT elements (the last unit may be shorter): sums
+   * (norm_units(n)) in host memory. Blocks. After a device error the sums are NaN. */
   void (*square_sums)(const struct Backend *, double *sums, const float *x, size_t n);
-  /* square_sums without blocking; sums are in backend memory. */
+  /* square_sums without blocking; `sums` is in backend memory. */
   void (*square_sums_async)(const struct Backend *, double *sums, const float *x, size_t n);
-  /* Computes grad_norm and grad_scale of `now` from those sums (see clip.h), moves `loss` into
-   * now->loss and sets it to 0. */
+  /* Computes grad_norm and grad_scale of `now` from the sums of square_sums (see clip.h), moves
+   * `loss` to now->loss and sets `loss` to 0. */
   void (*clip)(const struct Backend *, StepNumbers *now, const double *sums, size_t units,
                double loss[3]);
   /* x += scale * y. */
@@ -239,39 +252,40 @@ typedef struct Backend {
   /* m = beta * m + (scale * g + decay * w); w -= lr * m. */
   void (*momentum)(const struct Backend *, float *w, float *m, const float *g, size_t n,
                    const MomentumStep *);
-  /* Exponential moving average: e += (1 - keep) * (w - e); skipped where grad_scale is not
-   * finite, as the updates are. */
+  /* Exponential moving average: e += (1 - keep) * (w - e). Skipped like the optimizer step if
+   * grad_scale is not finite. */
   void (*ema)(const struct Backend *, float *e, const float *w, double keep, size_t n,
               const StepNumbers *now);
 
-  /* dx (rows, in) = dy · w followed by activate_backward of ReLU, with dbias (in), in one kernel.
-   * Call it only where fuses_relu is not NULL and returns true: elsewhere fusing gains nothing. */
+  /* Computes dx (rows, in) = dy · w followed by activate_backward of ReLU, with dbias (in), in
+   * one kernel. Call it only if fuses_relu is not NULL and returns true; otherwise fusing is not
+   * faster. */
   bool (*fuses_relu)(const struct Backend *, size_t rows, size_t in, size_t out);
   void (*linear_relu_backward)(const struct Backend *, void *dx, float *dbias, const void *dy,
                                const void *w, const uint8_t *mask, size_t rows, size_t in,
                                size_t out, Dropout, bool accumulate);
 
   /* Prepacked weights for inference. `pack` copies w (out, in) into the layout that the GEMM
-   * reads; `linear` with that w then uses the copy and gives the same bits. After w changes,
-   * pack it again. `unpack` frees all copies. The caller must own its Backend (a copy of the
-   * struct). NULL where packing gains nothing. */
+   * reads; `linear` with that w then uses the copy and gives the same bits. After w changes, pack
+   * it again. `unpack` frees all copies. The caller must own its Backend (a copy of the struct).
+   * NULL if packing is not faster. */
   struct Packed *packed;
   Err (*pack)(struct Backend *, const void *w, size_t in, size_t out);
   void (*unpack)(struct Backend *);
 
-  /* CUDA graphs; NULL where there are none. Between graph_begin and graph_end operations are
-   * captured, not executed. Capture only operations whose shapes ran before, and none of
-   * reserve, alloc, release, put, get, sync and square_sums; graph_end returns an error if one
-   * was called. graph_launch executes the graph on the arrays that were captured, with their
-   * present contents. */
+  /* CUDA graphs; NULL if not supported. Between graph_begin and graph_end operations are
+   * captured, not executed. Capture only operations whose shapes were executed before, and none
+   * of reserve, alloc, release, put, get, sync and square_sums; graph_end returns an error if one
+   * was called. graph_launch executes the graph on the captured arrays, with their current
+   * contents. */
   Err (*graph_begin)(const struct Backend *);
   Err (*graph_end)(const struct Backend *, Graph **);
   void (*graph_launch)(const struct Backend *, Graph *);
   void (*graph_free)(const struct Backend *, Graph *);
 
   /* Device timestamps: `stamp` records event i after the work enqueued so far; `stamps` blocks
-   * and returns the seconds from event 0 to each of the first n. NULL where calls do not return
-   * before the work is done, so that the host clock measures it. */
+   * and returns the seconds from event 0 to each of the first n events. NULL if operations are
+   * complete when their calls return, so that the host clock measures them. */
   void (*stamp)(const struct Backend *, size_t i);
   Err (*stamps)(const struct Backend *, double *seconds, size_t n);
 
@@ -279,39 +293,39 @@ typedef struct Backend {
   const struct DeviceCommOps *comm;
 } Backend;
 
-/* Which GEMMs run in fp8 where --precision fp8 is given: forward and dgrad, if the gain exceeds
- * the cost of rounding the operands. Excluded are rows above FP8_MAX_DIM (logits and their
- * gradients), where one scale per row would round small but relevant elements to 0, and wgrad,
- * where both operands would have to be transposed. */
+/* Limits that decide which GEMMs run in fp8 with --precision fp8: forward and dgrad, if the gain
+ * exceeds the cost of rounding the operands. Excluded are rows above FP8_MAX_DIM (logits and
+ * their gradients), where one scale per row would round small but relevant elements to 0, and
+ * wgrad, where both operands would have to be transposed. */
 #define FP8_MIN_DIM    1024
 #define FP8_MAX_DIM    16384
 #define FP8_MIN_TOKENS 4096
-#define FP8_MULTIPLE   32 /* in and out must be multiples of it */
+#define FP8_MULTIPLE   32 /* `in` and `out` must be multiples of this number */
 static inline bool backend_takes_fp8(size_t rows, size_t in, size_t out) {
   return rows >= FP8_MIN_TOKENS && in >= FP8_MIN_DIM && in <= FP8_MAX_DIM &&
          out >= FP8_MIN_DIM && out <= FP8_MAX_DIM && in % FP8_MULTIPLE == 0 &&
          out % FP8_MULTIPLE == 0;
 }
 
-/* Fills in the CPU backend; `threads` 0: one per core that this process may use. */
+/* Initializes the CPU backend. `threads`: 0 means one per core that this process may use. */
 NODISCARD Err backend_cpu(Backend *backend, int threads, bool bf16);
 void backend_reference(Backend *backend);
 
-/* The user's choice: --device auto, cpu, cuda or cuda:N; --precision fp32, tf32, bf16, fp16 or
- * fp8. "auto" uses a GPU if there is one and otherwise logs why not; any other device that is not
+/* The user's options: --device auto, cpu, cuda or cuda:N; --precision fp32, tf32, bf16, fp16 or
+ * fp8. "auto" uses a GPU if there is one and otherwise logs why not. Any other device that is not
  * available is an error. */
 typedef struct {
   const char *device, *precision;
-  int threads; /* of the CPU; 0: one per core */
+  int threads; /* threads of the CPU backend; 0: one per core */
 } BackendSpec;
 NODISCARD Err backend_open(Backend *backend, const BackendSpec *spec);
-/* backend_open for one of several processes on a machine, numbered from 0: with "auto" and
+/* Opens the backend for one of several processes on a machine, numbered from 0: with "auto" and
  * "cuda" process i uses GPU i modulo the number of GPUs. */
 NODISCARD Err backend_open_for_rank(Backend *backend, const BackendSpec *spec, int local_rank);
-/* An error if fp8 was requested but a model of this d_model and ffn_dim, in batches of so many
- * tokens, would run no GEMM in fp8, or if its weights would not be aligned for it. */
+/* Fails if fp8 was requested but a model of this d_model and ffn_dim, in batches of so many
+ * tokens, would run no GEMM in fp8, or if its weights would not be aligned for fp8. */
 NODISCARD Err backend_check_fp8(const Backend *backend, size_t d_model, size_t ffn_dim,
                                 size_t tokens);
-void backend_close(Backend *backend); /* does nothing when not open */
+void backend_close(Backend *backend); /* Closes the backend, if it is open. */
 
 #endif

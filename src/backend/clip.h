@@ -1,6 +1,6 @@
-/* Gradient norm from the sums of squares of its units (NORM_UNIT), and the scale that clips it.
- * The order of the additions is fixed and the same as in the CUDA kernel (cuda/elements.cu), so
- * both give the same bits. Depends on backend.h. */
+/* Computes the gradient norm from the sums of squares of its units (NORM_UNIT), and the scale
+ * that clips the gradient. The order of the additions is fixed and the same as in the CUDA kernel
+ * (cuda/elements.cu), so both give the same bits. Depends on backend.h. */
 #ifndef BACKEND_CLIP_H
 #define BACKEND_CLIP_H
 
@@ -8,8 +8,9 @@
 
 #include "backend/backend.h"
 
-/* Sum i is added to lane i % CLIP_LANES; then the upper half of the lanes is added to the lower
- * half until one is left: the tree reduction of a block of CLIP_LANES threads. */
+/* Number of lanes of the reduction. Sum i is added to lane i % CLIP_LANES; then the upper half of
+ * the lanes is added to the lower half until one lane remains, like the tree reduction of a block
+ * of CLIP_LANES threads. */
 #define CLIP_LANES 256
 
 static inline void clip_add(double lane[CLIP_LANES], const double *sums, size_t n) {
@@ -23,7 +24,8 @@ static inline double clip_total(double lane[CLIP_LANES]) {
   return lane[0];
 }
 
-/* The factor of all gradients, given now->grad_norm: 1 / grad_divisor, less if clipped. */
+/* Returns the factor of all gradients, given now->grad_norm: 1 / grad_divisor, smaller if the
+ * gradient is clipped. */
 static inline double clip_scale(const StepNumbers *now) {
   double by = now->max_grad_norm > 0 && now->grad_norm > now->max_grad_norm
                   ? now->max_grad_norm / now->grad_norm
@@ -31,8 +33,8 @@ static inline double clip_scale(const StepNumbers *now) {
   return by / now->grad_divisor;
 }
 
-/* Sets grad_norm and grad_scale of `now`; total: the sum of all squares. A norm or loss that is
- * not finite gives grad_scale NaN, which makes the optimizer skip the step. */
+/* Sets grad_norm and grad_scale of `now`; total: the sum of all squares. If the norm or the loss
+ * is not finite, grad_scale becomes NaN, which makes the optimizer skip the step. */
 static inline void clip_finish(StepNumbers *now, double total) {
   now->grad_norm = sqrt(total) / now->grad_divisor;
   bool sound = isfinite(now->grad_norm) && isfinite(now->loss[0]);

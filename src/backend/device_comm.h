@@ -1,12 +1,12 @@
 /* Collectives between the GPUs of several processes, one GPU each, without host memory: a table
- * that a backend may offer (NCCL for CUDA).
+ * of functions that a backend may provide (NCCL for CUDA).
  *
- * Collectives are enqueued: each starts when the work that the backend was given before it is
- * done, and runs beside the work given after it. All processes must enqueue the same collectives
- * in the same order. Errors are returned by `poll`.
+ * Collectives are enqueued: each starts when the work enqueued on the backend before it is done,
+ * and runs in parallel with the work enqueued after it. All processes must enqueue the same
+ * collectives in the same order. Errors are returned by `poll`.
  *
- * Threads: the thread that uses the backend, except `abort`, which any thread may call.
- * Depends on base. */
+ * Threads: the thread that uses the backend, except `abort`, which any thread may call. Depends
+ * on base. */
 #ifndef BACKEND_DEVICE_COMM_H
 #define BACKEND_DEVICE_COMM_H
 
@@ -22,42 +22,44 @@ struct Backend;
 
 typedef struct {
   int rank, size;
-  size_t max_elements; /* of the largest array */
+  size_t max_elements; /* maximum number of elements of an array */
   bool bf16;           /* all-reduce in bf16: rounds the inputs and each partial sum */
   /* Blocks until every collective enqueued so far is done on all processes. The backend calls it
-   * before it times GEMMs, because running collectives would distort the times. NULL: none are
-   * ever in flight then. Called on the thread that enqueues. */
+   * before it times GEMMs, because running collectives would distort the times. NULL: no
+   * collective is in flight at that time. Called on the thread that enqueues. */
   Err (*quiesce)(void *context);
   void *context;
 } DeviceCommSpec;
 
 typedef struct DeviceCommOps {
-  /* Loads the library; returns its name and version, or an error that says why it is missing. */
+  /* Loads the library; returns its name and version, or an error with the reason why it cannot be
+   * loaded. */
   Err (*probe)(char about[64], int *version);
-  /* Creates the id of a new communicator; one process calls it and sends the id to all. */
+  /* Creates the id of a new communicator; one process calls it and sends the id to all others. */
   Err (*create_id)(char id[DEVICE_COMM_ID]);
-  /* Blocks until all processes have called it with the same id. */
+  /* Opens the communicator. Blocks until all processes have called it with the same id. */
   Err (*open)(DeviceComm **, const struct Backend *, const char id[DEVICE_COMM_ID],
               const DeviceCommSpec *);
-  /* Aborts what is in flight and frees the communicator. Does not wait for other processes: for
-   * an orderly end, synchronize the processes first. */
+  /* Aborts the collectives in flight and frees the communicator. Does not wait for other
+   * processes: for an orderly end, synchronize the processes first. */
   void (*close)(DeviceComm *);
-  /* Aborts what is in flight and wakes who waits for it. Afterwards only `close` has an effect;
-   * other calls return at once. */
+  /* Aborts the collectives in flight and wakes the threads that wait for them. After that only
+   * `close` has an effect; other calls return immediately. */
   void (*abort)(DeviceComm *);
 
-  /* x (n) = the sum over all processes, on all of them. */
+  /* All-reduce: x (n) = the sum over all processes, on all of them. */
   void (*all_reduce)(DeviceComm *, float *x, size_t n);
-  /* Piece r of x is [off[r], off[r + 1]). This process's piece becomes the sum over all
-   * processes; the contents of the others are undefined afterwards. */
+  /* Reduce-scatter: piece r of x is [off[r], off[r + 1]). The piece of this process becomes the
+   * sum over all processes; the contents of the other pieces are undefined afterwards. */
   void (*reduce_scatter)(DeviceComm *, float *x, const size_t *off);
-  /* Copies every process's piece to all, without rounding. */
+  /* All-gather: copies the piece of every process to all processes, without rounding. */
   void (*all_gather)(DeviceComm *, float *x, const size_t *off);
 
-  /* Makes work that is given to the backend from now on wait for all enqueued collectives. */
+  /* Makes work that is enqueued on the backend after this call wait for all enqueued
+   * collectives. */
   void (*join)(DeviceComm *);
   /* Reads the progress without blocking. *inputs_ready: the device has finished the work that
-   * precedes the last collective; *done: and the collective. */
+   * precedes the last collective; *done: it has also finished the collective. */
   Err (*poll)(DeviceComm *, bool *inputs_ready, bool *done);
 } DeviceCommOps;
 

@@ -1,11 +1,11 @@
-/* What the backends that compute in host memory (cpu, reference) share: allocation, copies and
- * gradient clipping. Depends on backend.h. */
+/* Operations shared by the backends that compute in host memory (cpu, reference): allocation,
+ * copies and gradient clipping. Depends on backend.h. */
 #ifndef BACKEND_HOST_H
 #define BACKEND_HOST_H
 
 #include "backend/backend.h"
 
-/* Fills in those operations; sets type to float and `host`. */
+/* Sets these operations in the table; sets `type` to float and `host` to true. */
 void host_fill_table(Backend *backend);
 
 #endif

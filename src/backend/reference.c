@@ -1,5 +1,5 @@
-/* The reference backend: every operation in plain C, sums in double precision. Slow and obvious;
- * tests compare the other backends with it. Depends on backend.h, dropout.h, host.h. */
+/* The reference backend: every operation in plain C, with sums in double precision. Slow and
+ * simple; tests compare the other backends with it. Depends on backend.h, dropout.h, host.h. */
 #include <math.h>
 #include <string.h>
 
@@ -146,7 +146,8 @@ static void add_norm_backward(const Backend *b, void *dx_, void *dbranch_, float
   }
 }
 
-/* The dropout element of one attention probability: index in (query tokens, heads, 4096 keys). */
+/* Returns the dropout element of one attention probability: its index in (query tokens, heads,
+ * 4096 keys). */
 static uint64_t probability_index(const Attention *a, size_t query_row, size_t head,
                                   size_t key) {
   return ((uint64_t)query_row * a->heads + head) * 4096 + key;
@@ -156,13 +157,13 @@ static size_t count_keys(const Attention *a, size_t s) {
   return (size_t)(a->k_len ? a->k_len[s] : a->k_off[s + 1] - a->k_off[s]);
 }
 
-/* Keys that query i of sentence s attends to. */
+/* Returns the number of keys that query i of sentence s attends to. */
 static size_t count_visible_keys(const Attention *a, size_t s, size_t i) {
   size_t keys = count_keys(a, s);
   return a->causal && i + 1 < keys ? i + 1 : keys;
 }
 
-/* q · k / sqrt(d) of query i and key j. */
+/* Returns q · k / sqrt(d) of query i and key j. */
 static double compute_score(const Attention *a, const float *q, const float *k, size_t s,
                             size_t h, size_t i, size_t j) {
   const float *query = q + ((size_t)a->q_off[s] + i) * a->q_ld + h * a->d;
@@ -222,7 +223,7 @@ static void attend_backward(const Backend *b, void *dq_, void *dk_, void *dv_, c
       for (size_t i = 0; i < rows; i++) {
         size_t row = (size_t)a->q_off[s] + i, seen = count_visible_keys(a, s, i);
         size_t qat = row * a->q_ld + h * a->d, oat = row * a->o_ld + h * a->d;
-        double delta = 0; /* do · o, the sum over j of p[j] * dp[j] */
+        double delta = 0; /* delta = do · o, which equals the sum over j of p[j] * dp[j] */
         for (size_t c = 0; c < a->d; c++) delta += (double)do_[oat + c] * o[oat + c];
         memset(dq + qat, 0, a->d * sizeof *dq);
         for (size_t j = 0; j < seen; j++) {
@@ -391,7 +392,8 @@ static void ema(const Backend *b, float *e, const float *w, double keep, size_t 
   for (size_t i = 0; i < n; i++) e[i] = (float)(e[i] + (1 - keep) * ((double)w[i] - e[i]));
 }
 
-void reference_step(Backend *b); /* reference_step.c: fills in the decoding operations */
+/* Sets the decoding operations; defined in reference_step.c. */
+void reference_step(Backend *b);
 
 void backend_reference(Backend *b) {
   *b = (Backend){.name = "reference", .about = "reference: plain C, one thread", .threads = 1};

@@ -1,17 +1,17 @@
-/* Reference of the decoding operations (attention over a key/value cache, top-k) in plain C; the
- * oracle in tests. Depends on backend.h. */
+/* Reference implementation of the decoding operations (attention over a key/value cache, top-k)
+ * in plain C; tests compare the other backends with it. Depends on backend.h. */
 #include <math.h>
 
 #include "backend/backend.h"
 
 void reference_step(Backend *b);
 
-/* The cache row of key j of row r. */
+/* Returns the cache row of key j of row r. */
 static size_t key_row(const CachedAttention *a, size_t r, size_t j) {
   return a->at ? (size_t)a->at[r * a->at_ld + j] : (size_t)a->first[r] + j;
 }
 
-/* q · k / sqrt(d) of key j, computed again at each call to keep this file simple. */
+/* Returns q · k / sqrt(d) of key j. Computed again at each call to keep this file simple. */
 static double compute_score(const CachedAttention *a, const float *q, const float *k, size_t r,
                             size_t h, size_t j) {
   const float *x = q + r * a->q_ld + h * a->d, *y = k + key_row(a, r, j) * a->kv_ld + h * a->d;
@@ -48,12 +48,14 @@ static void top_k(const Backend *b, float *value, int32_t *id, float *lse, const
   (void)b;
   for (size_t r = 0; r < rows; r++, logits += vocab, value += k, id += k) {
     double most = -INFINITY, total = 0;
-    for (size_t i = 0; i < vocab; i++) { /* not fmax: gcc 12 fails to vectorise it on ARM */
+    /* fmax is not used, because gcc 12 cannot vectorize it on ARM. */
+    for (size_t i = 0; i < vocab; i++) {
       if ((double)logits[i] > most) most = (double)logits[i];
     }
     for (size_t i = 0; i < vocab; i++) total += exp((double)logits[i] - most);
     lse[r] = (float)(most + log(total));
-    for (size_t n = 0; n < k; n++) { /* largest not taken yet; ties: smaller id first */
+    /* Finds the largest logit that is not selected yet; among equal ones the smaller id. */
+    for (size_t n = 0; n < k; n++) {
       id[n] = -1;
       for (size_t i = 0; i < vocab; i++) {
         float x = logits[i];

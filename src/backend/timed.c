@@ -1,14 +1,16 @@
-/* Each operation records a timestamp, calls the wrapped backend, and records another; operations
- * and bytes follow from the shapes. Timestamps are device events (Backend.stamp) or the host
- * clock. Depends on base/progress. */
+/* Measures the operations of another backend. Each operation records a timestamp, calls the
+ * wrapped backend, and records another timestamp; the numbers of operations and bytes are
+ * computed from the shapes. Timestamps are device events (Backend.stamp) or the host clock.
+ * Depends on base/progress. */
 #include "backend/timed.h"
 
 #include "base/mem.h"
 #include "base/progress.h"
 
-#define INITIAL_CALLS 1024 /* capacity: about the calls of a step with 6 + 6 layers */
+/* Initial capacity: about the number of calls of a step with 6 + 6 layers. */
+#define INITIAL_CALLS 1024
 
-/* A call of attention whose work is computed by timed_end. */
+/* A call of attention; timed_end computes its amount of work. */
 typedef struct TimedAttention {
   WorkKind kind;
   Attention a;
@@ -51,7 +53,7 @@ static void end_call(TimedBackend *c) {
   c->calls++;
 }
 
-/* Bytes of n elements of the backend's type. */
+/* Returns the bytes of n elements of the backend's type. */
 static double count_bytes(const Backend *b, double n) {
   return n * (double)type_size(b->type);
 }
@@ -205,7 +207,7 @@ static void activate(const Backend *b, void *y, uint8_t *mask, const void *x, co
   end_call(c);
 }
 
-/* `kept` is a mask of bits for ReLU, otherwise elements. */
+/* `kept` is a bit mask for ReLU, otherwise an array of elements. */
 static void activate_backward(const Backend *b, void *dx, float *dbias, const void *dy,
                               const void *kept, size_t rows, size_t width, Activation kind,
                               Dropout drop, bool accumulate) {
@@ -290,7 +292,7 @@ Err timed_open(TimedBackend *c, const Backend *inner) {
   *c = (TimedBackend){.backend = *inner, .self = c, .inner = inner};
   Backend *b = &c->backend;
   /* Operations that are not replaced run untimed on the same state. Graphs would hide single
-   * operations, and packed weights and collectives would bypass them: they are removed. */
+   * operations, and packed weights and collectives would bypass them, so they are removed. */
   b->close = NULL;
   b->packed = NULL;
   b->pack = NULL;
@@ -329,7 +331,8 @@ Err timed_open(TimedBackend *c, const Backend *inner) {
   Err err = reserve_calls(c, INITIAL_CALLS);
   if (err) timed_close(c);
   if (err) return err;
-  /* A device creates its events at first use: do that now, not while work is timed. */
+  /* A device creates its events at first use. They are created here, so that this is not part of
+   * a measured time. */
   for (size_t i = 0; inner->stamp && i < 2 * INITIAL_CALLS + 2; i++) record_time(c, i);
   return ERR_OK;
 }
@@ -349,14 +352,14 @@ void timed_begin(TimedBackend *c) {
 
 /* Sums over the sentences of one call of attention. */
 typedef struct {
-  double queries, keys, pairs; /* pairs: of a query and a key that it attends to */
+  double queries, keys, pairs; /* `pairs`: pairs of a query and a key that it attends to */
 } AttentionSize;
 
 static void add_sentence(AttentionSize *size, size_t queries, size_t keys, bool causal) {
   double q = (double)queries, k = (double)keys, both = q < k ? q : k;
   size->queries += q;
   size->keys += k;
-  /* Causal: query i attends to i + 1 keys as long as there are as many, then to all. */
+  /* Causal: query i attends to min(i + 1, k) keys. */
   size->pairs += causal ? both * (both + 1) / 2 + (q - both) * k : q * k;
 }
 
@@ -375,9 +378,9 @@ static Err add_sentences(const Backend *b, const Attention *a, AttentionSize *si
   return err;
 }
 
-/* The forward has two matmuls, q · kᵀ and p · v, and accesses q, k, v and o. The backward has
- * five, q · kᵀ again and the gradients of p, q, k and v, and accesses those arrays and their
- * gradients. */
+/* Counts the work of attention. The forward has two matmuls, q · kᵀ and p · v, and accesses q, k,
+ * v and o. The backward has five, q · kᵀ again and the gradients of p, q, k and v, and accesses
+ * those arrays and their gradients. */
 static Err count_attention(TimedBackend *c, const TimedAttention *x) {
   AttentionSize size = {0};
   TRY(add_sentences(c->inner, &x->a, &size));

@@ -1,6 +1,6 @@
-/* A backend that wraps another one and measures, per kind of operation, the number of calls, the
- * time, and the work that any implementation has to do (floating-point operations, bytes): the
- * roofline of `bench train`. Depends on backend.h.
+/* A backend that wraps another backend and measures, per kind of operation, the number of calls,
+ * the time, and the work that any implementation has to do (floating-point operations, bytes):
+ * the roofline of `bench train`. Depends on backend.h.
  *
  *   TimedBackend c;
  *   TRY_DONE(timed_open(&c, &backend));
@@ -23,43 +23,44 @@ typedef enum {
   WORK_NORM_BACKWARD,
   WORK_ACTIVATE,
   WORK_ACTIVATE_BACKWARD,
-  WORK_EMBED, /* and its backward */
+  WORK_EMBED, /* embedding, forward and backward */
   WORK_LOSS,
   WORK_UPDATE, /* gradient norm, optimizer, low-precision copy of the weights */
   WORK_MOVE,   /* copies, zeroing, transfers to and from a device */
   WORK_KINDS,
 } WorkKind;
 
-/* `operations` counts GEMMs and attention only, two for each multiply-add: everything else is
- * limited by memory bandwidth. `bytes` counts each operand once, read or written, and twice where
- * it is added to; of embedding tables the rows that are looked up, of position tables nothing,
- * because they stay in the cache. */
+/* The measured work. `operations` counts GEMMs and attention only, two for each multiply-add;
+ * everything else is limited by memory bandwidth. `bytes` counts each operand once if it is read
+ * or written, twice if it is added to. Of embedding tables it counts the rows that are looked up,
+ * of position tables nothing, because they stay in the cache. */
 typedef struct {
   uint64_t calls;
   double seconds, operations, bytes;
 } Work;
 
 typedef struct TimedBackend {
-  Backend backend; /* first member: operations receive its address and read `self` */
+  Backend backend; /* The first member: operations receive its address and read `self`. */
   struct TimedBackend *self;
   const Backend *inner;
   Work work[WORK_KINDS];
-  double seconds;   /* from timed_begin to timed_end, over all pairs of them */
-  uint64_t periods; /* number of those pairs */
+  double seconds;   /* total time between timed_begin and timed_end */
+  uint64_t periods; /* number of calls of timed_end */
 
-  /* Since timed_begin. Times: the start, start and end of each call, the end. */
+  /* Data since timed_begin. Times: the start, start and end of each call, the end. */
   double *at;
   size_t at_cap;
-  WorkKind *call; /* (calls) */
+  WorkKind *call; /* (calls) kind of each call */
   size_t calls, call_cap;
-  struct TimedAttention *attention; /* counted by timed_end: offsets may be on a device */
+  /* Counted by timed_end, because the offsets may be on a device. */
+  struct TimedAttention *attention;
   size_t attentions, attention_cap;
   ErrRecord failed;
 } TimedBackend;
 
 /* Wraps `inner`, which the caller keeps open. The TimedBackend must not be moved or copied. */
 NODISCARD Err timed_open(TimedBackend *c, const Backend *inner);
-void timed_close(TimedBackend *c); /* does nothing when not open */
+void timed_close(TimedBackend *c); /* Closes the backend, if it is open. */
 void timed_begin(TimedBackend *c);
 /* Blocks until the work since timed_begin is done and adds it to `work`. The offset arrays that
  * were passed to attention must still exist. */

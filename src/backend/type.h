@@ -1,5 +1,5 @@
-/* Element types of activations and of the weights that GEMMs read; included by C and CUDA.
- * Depends on nothing. */
+/* Element types of activations and of the weights that GEMMs read; included by C and CUDA. No
+ * dependencies. */
 #ifndef BACKEND_TYPE_H
 #define BACKEND_TYPE_H
 
@@ -23,13 +23,15 @@ static inline void type_to_f32(Type type, float *to, const void *x, size_t n) {
     uint16_t half;
     memcpy(&half, (const char *)x + 2 * i, 2);
     uint32_t bits = (uint32_t)half << 16;
-    if (type == TYPE_F16) { /* fraction and exponent to their float bits; 2^112 rebiases */
+    /* Moves fraction and exponent to their float bits; the factor 2^112 corrects the exponent
+     * bias. */
+    if (type == TYPE_F16) {
       uint32_t rest = (uint32_t)(half & 0x7fff) << 13;
       float value;
       memcpy(&value, &rest, 4);
       value *= 0x1p112f;
       memcpy(&rest, &value, 4);
-      if ((half & 0x7c00) == 0x7c00) rest |= 0x7f800000; /* inf or NaN */
+      if ((half & 0x7c00) == 0x7c00) rest |= 0x7f800000; /* infinity or NaN */
       bits = rest | (uint32_t)(half & 0x8000) << 16;
     }
     memcpy(&to[i], &bits, 4);

@@ -6,7 +6,7 @@
 
 typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
 
-/* Sums n <= 32 columns of x over `rows` rows; `ld` elements from row to row. */
+/* Sums n <= 32 columns of x over `rows` rows; `ld`: elements between the starts of two rows. */
 static void sum_columns(float *total, const float *x, size_t rows, size_t ld, size_t n) {
   if (n < 32) {
     memset(total, 0, n * sizeof *total);

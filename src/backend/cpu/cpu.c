@@ -1,5 +1,5 @@
-/* The CPU backend: selects the kernels for the instruction set of this machine and fills in the
- * table of operations. Depends on gemm.h, fast/fast.h, host.h. */
+/* The CPU backend: selects the kernels for the instruction set of this machine and sets the table
+ * of operations. Depends on gemm.h, fast/fast.h, host.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +65,8 @@ static void linear_dw(const Backend *b, float *dw, float *dbias, const void *dy,
   if (dbias) cpu_column_sums(b, dbias, dy, rows, out, accumulate);
 }
 
-/* An instruction set, whether this machine has it, and what fills in its kernels. */
+/* An instruction set, whether this machine supports it, and the functions that set its
+ * kernels. */
 typedef struct {
   const char *name;
   bool is_available;
@@ -108,9 +109,9 @@ static Err pick_isa(Isa *out) {
                  wanted);
 }
 
-/* Matrix units for bf16: their GEMM kernel and its name. */
+/* The GEMM kernel for bf16 matrix units, and its name. */
 typedef struct {
-  const GemmKernel *gemm; /* NULL: this machine has none */
+  const GemmKernel *gemm; /* NULL: this machine has no bf16 matrix units */
   const char *name;
 } Bf16Units;
 
@@ -124,7 +125,7 @@ static Bf16Units find_bf16_units(void) {
 Err backend_cpu(Backend *b, int threads, bool bf16) {
   *b = (Backend){.name = "cpu", .threads = threads > 0 ? threads : thread_cores()};
 #ifndef _OPENMP
-  b->threads = 1; /* report what a build without OpenMP uses */
+  b->threads = 1; /* A build without OpenMP uses one thread; the log must say so. */
 #endif
   Isa isa = {0};
   TRY(pick_isa(&isa));

@@ -1,5 +1,5 @@
 /* Blocking, threads and incomplete tiles of a GEMM; the micro-kernels (gemm_internal.h) do the
- * arithmetic. The working memory is shared by the process: one GEMM at a time.
+ * arithmetic. The working memory is shared by the process, so only one GEMM may run at a time.
  * Depends on base, OpenMP. */
 #include "backend/cpu/gemm.h"
 
@@ -19,10 +19,10 @@ void gemm_use(const GemmKernel *f32, const GemmKernel *bf16) {
   bf16_kernel = bf16;
 }
 
-/* Working memory: one panel of B for all threads, one block of A for each. */
+/* Working memory: one panel of B for all threads, one block of A for each thread. */
 static struct {
   char *b, *a;
-  size_t b_bytes, a_bytes; /* a_bytes of one thread */
+  size_t b_bytes, a_bytes; /* a_bytes: bytes of A per thread */
   int threads;
 } work;
 
@@ -69,7 +69,7 @@ static void add_bias(float *c, size_t ldc, const float *bias, size_t rows, size_
 }
 
 /* Computes the tile at (i, j) of C over one block of k; `rows` x `cols` of it are inside C. An
- * incomplete tile is computed in `edge` and the part inside is copied. */
+ * incomplete tile is computed in `edge`, and the part inside C is copied. */
 static void compute_tile(const GemmKernel *k, const Gemm *g, size_t depth, const char *a,
                          const char *b, size_t i, size_t j, size_t rows, size_t cols,
                          bool first, bool last) {
@@ -91,8 +91,8 @@ static void compute_tile(const GemmKernel *k, const Gemm *g, size_t depth, const
   if (last && g->bias) add_bias(c, g->ldc, g->bias + j, rows, cols);
 }
 
-/* Packs a block of A (rows from i0, `depth` of k from p0) into `a` and multiplies it by `cols`
- * packed columns `b`, which are the columns from j0 on. */
+/* Packs a block of A (`rows` rows beginning at i0, `depth` steps of k beginning at p0) into `a`
+ * and multiplies it by the `cols` packed columns `b`, which begin at column j0. */
 static void multiply_block(const GemmKernel *k, const Gemm *g, size_t i0, size_t rows,
                            size_t j0, size_t cols, size_t p0, size_t depth, const char *b,
                            char *a) {
@@ -109,7 +109,8 @@ static void multiply_block(const GemmKernel *k, const Gemm *g, size_t i0, size_t
   }
 }
 
-/* The size, a multiple of `unit` and about `max` at most, that cuts `total` into equal parts. */
+/* Returns a part size, a multiple of `unit` and about `max` at most, that divides `total` into
+ * equal parts. */
 static size_t even_part(size_t total, size_t max, size_t unit) {
   size_t parts = (total + max - 1) / max;
   size_t size = round_up((total + parts - 1) / parts, unit);
@@ -120,10 +121,10 @@ static const GemmKernel *select_kernel(const Gemm *g) {
   return g->bf16 && bf16_kernel ? bf16_kernel : f32_kernel;
 }
 
-/* Block sizes of a GEMM; they depend on the shape alone. */
+/* Block sizes of a GEMM; they depend only on the shape. */
 typedef struct {
   size_t nc, kc;
-  size_t depth; /* k with the last block padded to k_unit */
+  size_t depth; /* k, with the last block padded to k_unit */
 } Blocking;
 
 static Blocking choose_blocking(const GemmKernel *k, const Gemm *g) {
@@ -138,7 +139,8 @@ size_t gemm_packed_bytes(const Gemm *g) {
   return round_up(g->n, k->nr) * choose_blocking(k, g).depth * k->element;
 }
 
-/* Layout: the slices of all columns for the first block of k, then for the next block. */
+/* Layout of a packed B: the slices of all columns for the first block of k, then for the next
+ * block. */
 void gemm_pack(void *out, const Gemm *g) {
   const GemmKernel *k = select_kernel(g);
   size_t kc = choose_blocking(k, g).kc, wide = round_up(g->n, k->nr);
@@ -152,8 +154,9 @@ void gemm_pack(void *out, const Gemm *g) {
   }
 }
 
-/* With B packed in advance the threads divide the columns, not the rows: each reads its part of B
- * once, and a GEMM with few rows (one decoding step) still keeps all threads busy. */
+/* GEMM with B packed in advance. The threads divide the columns instead of the rows: each thread
+ * reads its part of B once, and a GEMM with few rows (one decoding step) still uses all
+ * threads. */
 static void gemm_by_columns(const GemmKernel *k, const Gemm *g, int threads) {
   Blocking c = choose_blocking(k, g);
   size_t slices = round_up(g->n, k->nr) / k->nr, mc = even_part(g->m, k->mc, k->mr);
@@ -184,7 +187,7 @@ void gemm(const Gemm *g) {
   }
   Blocking c = choose_blocking(k, g);
   size_t kc = c.kc, nc = c.nc;
-  /* At least two blocks of rows for every thread, to balance the load. */
+  /* At least two blocks of rows per thread, to balance the load. */
   size_t share = (g->m + 2 * (size_t)threads - 1) / (2 * (size_t)threads);
   size_t mc = even_part(g->m, share < k->mc ? round_up(share, k->mr) : k->mc, k->mr);
 #pragma omp parallel num_threads(threads)

@@ -12,7 +12,7 @@
 
 #define TARGET __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512bf16")))
 #define SIDE   ((size_t)16) /* rows and columns of an AMX tile */
-#define DEPTH  ((size_t)32) /* of k in one instruction: 64 bytes of bf16 */
+#define DEPTH  ((size_t)32) /* steps of k per instruction: 64 bytes of bf16 */
 #define MR     (2 * SIDE)
 #define NR     (2 * SIDE)
 #define STEP   (SIDE * DEPTH) /* elements of one AMX tile of A or B */
@@ -30,7 +30,7 @@ bool gemm_amx_usable(void) {
   return (e >> 5 & 1) && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
-/* Configures the eight tile registers of this thread, once: 16 rows of 64 bytes. */
+/* Configures the eight tile registers of this thread once: 16 rows of 64 bytes. */
 TARGET static void configure_tiles(void) {
   static _Thread_local bool done;
   if (done) return;
@@ -47,7 +47,7 @@ TARGET static void configure_tiles(void) {
   done = true;
 }
 
-/* GemmKernel.tile. Tile registers: 0 to 3 the sums, 4 and 5 A, 6 and 7 B. */
+/* Implements GemmKernel.tile. Tile registers 0 to 3 hold the sums, 4 and 5 A, 6 and 7 B. */
 TARGET static void multiply_tile(size_t depth, const void *pa, const void *pb, float *c,
                                  size_t ldc, bool add) {
   const uint16_t *a = pa, *b = pb;
@@ -81,20 +81,21 @@ TARGET static void multiply_tile(size_t depth, const void *pa, const void *pb, f
   _tile_stored(3, low + SIDE, row);
 }
 
-/* The lowest n of 16 bits. */
+/* Returns a mask with the lowest n of 16 bits set. */
 static __mmask16 lane_mask(size_t n) {
   return (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1);
 }
 
-/* Rounds n <= 32 consecutive floats of one line: 32-bit lane k is the pair (2k, 2k + 1). */
+/* Rounds n <= 32 consecutive floats of one line to bf16: 32-bit lane k is the pair (2k, 2k +
+ * 1). */
 TARGET static __m512i round_line(const float *from, size_t n) {
   __m512 low = _mm512_maskz_loadu_ps(lane_mask(n), from);
   __m512 high = _mm512_maskz_loadu_ps(lane_mask(n > 16 ? n - 16 : 0), from + 16);
   return (__m512i)_mm512_cvtne2ps_pbh(high, low);
 }
 
-/* Rounds n <= 16 floats of two consecutive k (`lower` NULL: zeros): 32-bit lane i is the pair of
- * line i. */
+/* Rounds n <= 16 floats of two consecutive steps of k to bf16 (`lower` NULL: zeros): 32-bit lane
+ * i is the pair of line i. */
 TARGET static __m512i round_pair(const float *upper, const float *lower, size_t n) {
   static const uint16_t order[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
                                      21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
@@ -130,7 +131,8 @@ TARGET static void transpose_words(__m512i r[16]) {
   }
 }
 
-/* Packs one AMX tile: 16 lines by 32 of k. A has one tile row per line, B one per pair of k. */
+/* Packs one AMX tile: 16 lines by 32 steps of k. A has one tile row per line, B one per pair of
+ * k. */
 TARGET static void pack_tile(uint16_t *out, const float *from, size_t step,
                              bool line_is_contiguous, size_t lines, size_t depth,
                              bool rows_are_lines) {
@@ -151,7 +153,7 @@ TARGET static void pack_tile(uint16_t *out, const float *from, size_t step,
   for (size_t i = 0; i < SIDE; i++) _mm512_storeu_si512(out + i * DEPTH, word[i]);
 }
 
-/* Packs slices of 32 lines: for each 32 of k, two AMX tiles one after the other. */
+/* Packs slices of 32 lines: two adjacent AMX tiles for each 32 steps of k. */
 TARGET static void pack_slices(uint16_t *out, const float *in, size_t step, bool contiguous,
                                size_t lines, size_t depth, bool is_a) {
   for (size_t l = 0; l < lines; l += 2 * SIDE) {

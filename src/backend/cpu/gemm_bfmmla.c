@@ -1,8 +1,8 @@
 /* bf16 GEMM micro-kernel for ARM BFMMLA, which multiplies two rows of A by two columns of B over
- * four values of k. Operands are rounded to bf16 while they are packed; sums are fp32. A tile of C
- * has 8 rows and 12 columns, 4 x 6 results of the instruction, in assembler so that the 24
- * accumulators stay in registers. Compiled for CPUs with BFMMLA; cpu.c checks whether this one has
- * it. "Line" below means a row of A or a column of B. Depends on gemm_internal.h. */
+ * four values of k. Operands are rounded to bf16 while they are packed; sums are fp32. A tile of
+ * C has 8 rows and 12 columns, 4 x 6 results of the instruction, in assembler so that the 24
+ * accumulators stay in registers. Compiled for CPUs with BFMMLA; cpu.c checks whether this CPU
+ * has it. "Line" below means a row of A or a column of B. Depends on gemm_internal.h. */
 #include "backend/cpu/gemm_internal.h"
 
 #if defined(__aarch64__)
@@ -16,12 +16,12 @@
 #define MMLA(s, a, b) "bfmmla v" #s ".4s, v" #a ".8h, v" #b ".8h\n\t"
 #define LOAD(q, from, at) "ldr q" #q ", [%[" #from "], #" at "]\n\t"
 #define PREFETCH(from, at) "prfm pldl1keep, [%[" #from "], #" at "]\n\t"
-/* A pair of columns times two pairs of rows. */
+/* Multiplies a pair of columns by two pairs of rows. */
 #define UPPER(s, t, b) MMLA(s, 0, b) MMLA(t, 1, b)
 #define LOWER(s, t, b) MMLA(s, 2, b) MMLA(t, 3, b)
 /* STEP_8 and STEP_4 multiply DEPTH values of k for 8 and for 4 rows; `k` is 0 or 1, the number of
- * the step in an iteration. v0 to v3 hold pairs of rows, v4 to v7 pairs of columns; in STEP_4,
- * which has two pairs of rows, v2 and v3 hold columns too. */
+ * the step in an iteration. v0 to v3 contain pairs of rows, v4 to v7 pairs of columns; in STEP_4,
+ * which has two pairs of rows, v2 and v3 contain columns too. */
 #define LOAD_B(k)                                                     \
   LOAD(4, b, "96*" #k) LOAD(5, b, "96*" #k "+16")                     \
   LOAD(6, b, "96*" #k "+32") LOAD(7, b, "96*" #k "+48")
@@ -40,7 +40,8 @@
 
 #define ZERO(s) "movi v" #s ".4s, #0\n\t"
 #define ZERO_PAIR(s, t, u, v, w, x) ZERO(s) ZERO(t) ZERO(u) ZERO(v) ZERO(w) ZERO(x)
-/* Six accumulators of 2 x 2 hold two rows of C; zip1 extracts the first, zip2 the second. */
+/* Six accumulators of 2 x 2 contain two rows of C; zip1 extracts the first row, zip2 the
+ * second. */
 #define ROW(zip, s, t, u, v, w, x)                                    \
   zip " v0.2d, v" #s ".2d, v" #t ".2d\n\t"                            \
   zip " v1.2d, v" #u ".2d, v" #v ".2d\n\t"                            \
@@ -58,7 +59,7 @@
 #define LOWER_ROWS(pair) pair(20, 21, 22, 23, 24, 25) pair(26, 27, 28, 29, 30, 31)
 
 /* Zeroes the accumulators, runs two steps per iteration, one more if `odd`, then writes C or adds
- * to it. */
+ * to C. */
 #define TILE(zero, two, one, put, add_to)                             \
   zero "cbz %[twos], 2f\n\t.p2align 5\n1:\n\t" two                    \
   "add %[a], %[a], #128\n\tadd %[b], %[b], #192\n\t"                  \
@@ -66,7 +67,7 @@
   "cbz %[odd], 3f\n\t" one "3:\n\t"                                   \
   "cbnz %[add], 4f\n\t" put "b 5f\n4:\n\t" add_to "5:\n"
 
-/* GemmKernel.tile. */
+/* Implements GemmKernel.tile. */
 static void multiply_tile(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add) {
   size_t twos = depth / (2 * DEPTH), odd = depth / DEPTH % 2, row = ldc * sizeof *c;
   __asm__ volatile(
@@ -80,7 +81,7 @@ static void multiply_tile(size_t depth, const void *a, const void *b, float *c, 
         "v25", "v26", "v27", "v28", "v29", "v30", "v31", "cc", "memory");
 }
 
-/* GemmKernel.few: the first four rows. */
+/* Implements GemmKernel.few: computes the first four rows. */
 static void multiply_four_rows(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add) {
   size_t twos = depth / (2 * DEPTH), odd = depth / DEPTH % 2, row = ldc * sizeof *c;
   __asm__ volatile(
@@ -102,13 +103,13 @@ static inline float32x4_t load_part(const float *from, size_t n) {
   return vld1q_f32(part);
 }
 
-/* Stores four of k of one line as bf16, rounded to nearest even. */
+/* Stores four values of k of one line as bf16, rounded to nearest even. */
 static inline void store_bf16(uint16_t *out, float32x4_t x) {
   vst1_u16(out, vreinterpret_u16_bf16(vcvt_bf16_f32(x)));
 }
 
-/* Packs four lines by four of k from an operand whose lines are adjacent in memory and whose k
- * are `step` apart: transposes 4 x 4. */
+/* Packs four lines by four values of k from an operand whose lines are adjacent in memory and
+ * whose k are `step` elements apart: transposes 4 x 4. */
 static inline void transpose_lines(uint16_t *out, const float *from, size_t step, size_t lines,
                                    size_t depth) {
   float32x4_t zero = vdupq_n_f32(0), a = load_part(from, lines);
@@ -124,8 +125,8 @@ static inline void transpose_lines(uint16_t *out, const float *from, size_t step
   store_bf16(out + 12, vzip2q_f32(ac, bd));
 }
 
-/* Packs slices of `wide` lines: for each four of k, those of every line. `step`: elements from
- * line to line if line_is_contiguous, else from k to k. */
+/* Packs slices of `wide` lines: for each four values of k, those of every line. `step`: elements
+ * between two lines if line_is_contiguous, otherwise between two values of k. */
 static inline void pack_lines(uint16_t *out, const float *in, size_t step,
                               bool line_is_contiguous, size_t lines, size_t wide,
                               size_t depth) {

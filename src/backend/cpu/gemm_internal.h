@@ -7,23 +7,25 @@
 #include "backend/cpu/gemm.h"
 
 typedef struct {
-  size_t mr, nr; /* rows and columns of a tile */
-  /* Block sizes: mc * kc elements of A stay in the L2 cache, kc * nc of B in the L3. */
+  size_t mr, nr; /* rows and columns of a tile of C */
+  /* Block sizes: mc * kc elements of A stay in the L2 cache, kc * nc elements of B in the L3
+   * cache. */
   size_t mc, kc, nc;
-  size_t k_unit;  /* kc is padded to a multiple of it */
+  size_t k_unit;  /* kc is padded to a multiple of k_unit */
   size_t element; /* bytes of a packed element */
-  /* Packs `rows` rows of op(A) from i0 on, or `cols` columns of op(B) from j0 on, over `depth`
-   * elements of k from p0 on; incomplete slices are padded with zeros. */
+  /* Packs `rows` rows of op(A) beginning at i0, or `cols` columns of op(B) beginning at j0, over
+   * `depth` elements of k beginning at p0; incomplete slices are padded with zeros. */
   void (*pack_a)(void *out, const Gemm *g, size_t i0, size_t rows, size_t p0, size_t depth);
   void (*pack_b)(void *out, const Gemm *g, size_t j0, size_t cols, size_t p0, size_t depth);
   /* c (mr, nr) = slice of A · slice of B over `depth`, + c if `add`. */
   void (*tile)(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add);
-  /* `tile` for the first few_rows rows of a slice only; 0 and NULL where there is none. */
+  /* Like `tile`, for the first few_rows rows of a slice only; 0 and NULL if the kernel has no
+   * such function. */
   size_t few_rows;
   void (*few)(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add);
 } GemmKernel;
 
-/* Addresses of element (i, p) of op(A) and of element (p, j) of op(B), for packing. */
+/* Return the addresses of element (i, p) of op(A) and of element (p, j) of op(B), for packing. */
 static inline const float *gemm_a_at(const Gemm *g, size_t i, size_t p) {
   return g->ta ? g->a + p * g->lda + i : g->a + i * g->lda + p;
 }
@@ -31,10 +33,10 @@ static inline const float *gemm_b_at(const Gemm *g, size_t p, size_t j) {
   return g->tb ? g->b + j * g->ldb + p : g->b + p * g->ldb + j;
 }
 
-extern const GemmKernel gemm_amx; /* use it only if gemm_amx_usable() */
+extern const GemmKernel gemm_amx; /* Use it only if gemm_amx_usable() returns true. */
 bool gemm_amx_usable(void);
-extern const GemmKernel gemm_bfmmla; /* use it only if the CPU has BFMMLA */
-/* Selects the kernels of gemm(); bf16 may be NULL. */
+extern const GemmKernel gemm_bfmmla; /* Use it only if the CPU supports BFMMLA. */
+/* Sets the kernels that gemm() uses; bf16 may be NULL. */
 void gemm_use(const GemmKernel *f32, const GemmKernel *bf16);
 
 #endif

@@ -1,4 +1,4 @@
-/* A list of packed weights with linear search: a model has some tens of matrices, and a GEMM
+/* A list of packed weights with linear search: a model has a few tens of matrices, and a GEMM
  * takes much longer than the search. Depends on gemm.h, base/mem. */
 #include "backend/cpu/packed.h"
 

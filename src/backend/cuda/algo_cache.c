@@ -1,5 +1,6 @@
-/* File format: the first line (AlgoCache.head), then one line per entry: the numbers of the key,
- * `fused`, and the algorithm's words in hexadecimal. Depends on base/file, base/mem, base/rng. */
+/* Reads and writes the GEMM algorithm cache. File format: the first line (AlgoCache.head), then
+ * one line per entry: the numbers of the key, `fused`, and the algorithm's words in hexadecimal.
+ * Depends on base/file, base/mem, base/rng. */
 #include "backend/cuda/algo_cache.h"
 
 #include <inttypes.h>

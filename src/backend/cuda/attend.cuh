@@ -1,4 +1,4 @@
-/* What the implementations of attention share:
+/* Declarations shared by the implementations of attention:
  *   attend_group*.cu  tensor cores, heads of 64, several heads per block
  *   attend_fast.cu    tensor cores, heads of 32, 64 and 128
  *   attend_plain.cu   all other shapes, types and GPUs
@@ -10,16 +10,17 @@
 
 #include "backend/cuda/device.cuh"
 
-/* Keys per query in the dropout element (query, head, key): the limit of a sentence's length. */
+/* Number of keys per query in the dropout element (query, head, key): the maximum length of a
+ * sentence. */
 #define MOST_KEYS 4096
 
-/* The kernels' copy of Attention. */
+/* The struct Attention in the form that kernels use. */
 struct Attend {
   const int32_t *q_off, *k_off, *k_len;
   size_t q_ld, kv_ld, o_ld;
   int heads, d;
   bool causal;
-  float scale; /* 1 / sqrt(d) */
+  float scale; /* scale of the scores, 1 / sqrt(d) */
   Drop drop;
 };
 
@@ -40,8 +41,8 @@ static inline Attend attend_of(const Attention *a) {
 }
 
 struct Sentence {
-  size_t q0, k0;  /* its first query and key in the batch */
-  int rows, keys; /* number of queries and keys */
+  size_t q0, k0;  /* first query and key of the sentence in the batch */
+  int rows, keys; /* number of queries and keys of the sentence */
 };
 
 static __device__ __forceinline__ Sentence sentence_of(const Attend &a, unsigned s) {
@@ -53,15 +54,16 @@ static __device__ __forceinline__ Sentence sentence_of(const Attend &a, unsigned
   return is;
 }
 
-/* Launch the kernels of attend_group*.cu: bf16 and fp16, all arrays 16 bytes aligned. Return
- * false if the shape or the device is not supported. */
+/* Launch the kernels of attend_group*.cu: bf16 and fp16, all arrays 16-byte aligned. Return false
+ * if the shape or the device is not supported. */
 bool attend_by_group(Type, void *o, float *lse, const void *q, const void *k, const void *v,
                      const Attention *, cudaStream_t);
 bool attend_backward_by_group(Type, void *dq, void *dk, void *dv, const void *do_,
                               const void *o, const float *lse, const void *q, const void *k,
                               const void *v, const Attention *, cudaStream_t);
 
-/* Launch attention on tensor cores; *done is false if shape, type or device is not supported. */
+/* Launch attention on tensor cores; *done is false if the shape, type or device is not
+ * supported. */
 cudaError_t attend_fast(Type, void *o, float *lse, const void *q, const void *k, const void *v,
                         const Attention *, cudaStream_t, bool *done);
 cudaError_t attend_backward_fast(Type, void *dq, void *dk, void *dv, const void *do_,

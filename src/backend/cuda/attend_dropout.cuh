@@ -1,22 +1,23 @@
-/* Which attention probabilities dropout keeps, in the layouts of the tensor-core kernels:
+/* Computes which attention probabilities dropout keeps, in the layouts of the tensor-core
+ * kernels:
  *   keep_tile   one bit per key, in the lane of its query    attend_fast.cu
  *   keep_fours  four neighbouring keys per lane              attend_group.cu
  *   keep_masks  the layout of an mma's left operand          attend_group_backward.cu
- * All give the bits of backend/dropout.h: probability (query, head, key) is element
- * (query * heads + head) * MOST_KEYS + key of the site. One Philox call decides eight neighbouring
- * keys of a query, so lanes exchange what they computed for each other. Lane (g, t) means
- * g = lane / 4, t = lane % 4. Depends on philox.cuh, mma.cuh. */
+ * All give the bits of backend/dropout.h: probability (query, head, key) is element (query *
+ * heads + head) * MOST_KEYS + key of the site. One Philox call decides eight neighbouring keys of
+ * a query, so lanes exchange the results that they computed for each other. Lane (g, t) means g =
+ * lane / 4, t = lane % 4. Depends on philox.cuh, mma.cuh. */
 #ifndef BACKEND_CUDA_ATTEND_DROPOUT_CUH
 #define BACKEND_CUDA_ATTEND_DROPOUT_CUH
 
 #include "backend/cuda/mma.cuh"
 #include "backend/cuda/philox.cuh"
 
-#define ROUND_KEYS_BYTES (PHILOX_ROUNDS * 8) /* see put_round_keys */
+#define ROUND_KEYS_BYTES (PHILOX_ROUNDS * 8) /* shared memory for put_round_keys */
 
 #if HAS_MMA
-/* Returns which of the 16 keys from key0 on query query0 + lane % 16 keeps: bit i is key
- * key0 + i. Each lane calls Philox for eight of them. */
+/* Returns which of the 16 keys beginning at key0 are kept for query query0 + lane % 16: bit i is
+ * key key0 + i. Each lane calls Philox for eight of them. */
 static __device__ __forceinline__ uint32_t keep_tile(const Attend &a, size_t query0, int head,
                                                      int key0, int lane) {
   uint64_t probability = ((uint64_t)(query0 + lane % 16) * a.heads + head) * MOST_KEYS + key0;
@@ -24,11 +25,11 @@ static __device__ __forceinline__ uint32_t keep_tile(const Attend &a, size_t que
   return keep | __shfl_xor_sync(0xffffffffu, keep, 16);
 }
 
-/* Two steps compare both 16-bit halves of a word with the threshold at once. compare_low_bits
- * compares their lower 15 bits: bit 15 of each half of the result is set if those are at least the
- * threshold's. The subtraction cannot borrow across halves. Then the majority of three bits
- * decides whether the half is at least the threshold: that result, bit 15 of the half itself, and
- * whether bit 15 of the threshold is 0.
+/* Compares both 16-bit halves of a word with the threshold at once, in two steps.
+ * compare_low_bits compares the lower 15 bits: bit 15 of each half of the result is set if they
+ * are at least those of the threshold. The subtraction cannot borrow across halves. Then the
+ * majority of three bits decides whether the half is at least the threshold: that result, bit 15
+ * of the half itself, and whether bit 15 of the threshold is 0.
  * low_bits: the lower 15 bits of the threshold, in both halves. */
 static __device__ __forceinline__ uint32_t compare_low_bits(uint32_t word, uint32_t low_bits) {
   return (word | 0x80008000u) - low_bits;
@@ -40,12 +41,12 @@ static __device__ __forceinline__ uint32_t majority(uint32_t a, uint32_t b, uint
 /* ---- four neighbouring keys per lane ---- */
 
 struct Keep {
-  uint32_t key0, key1, site; /* of Philox */
-  uint32_t low_bits;         /* see compare_low_bits */
-  uint32_t high_clear;       /* all ones if bit 15 of the threshold is 0, else 0 */
+  uint32_t key0, key1, site; /* key of Philox, dropout site */
+  uint32_t low_bits;         /* lower 15 bits of the threshold, see compare_low_bits */
+  uint32_t high_clear;       /* all ones if bit 15 of the threshold is 0, otherwise 0 */
 };
 
-/* key: shared-memory address of the 64-bit key. */
+/* Initializes a Keep. key: shared-memory address of the 64-bit dropout key. */
 static __device__ __forceinline__ Keep keep_of(const Drop &drop, uint32_t key) {
   Keep keep;
   keep.key0 = get4(key);
@@ -57,19 +58,21 @@ static __device__ __forceinline__ Keep keep_of(const Drop &drop, uint32_t key) {
 }
 
 /* Decides TILES tiles of 16 keys for 16 queries. Lane (g, t) receives keys 4t … 4t + 3 of each
- * tile, bits[][0] for query g and bits[][1] for g + 8: the highest bit of byte i is key 4t + i.
- * It calls Philox for keys 8 (t / 2) … of query g (t even) or g + 8 (t odd); `group` is that
- * call's counter for the first tile. All tiles go through a round together, which needs few
- * registers. */
+ * tile, bits[][0] for query g and bits[][1] for query g + 8: the highest bit of byte i is key 4t
+ * + i. The lane calls Philox for keys 8 (t / 2) … of query g (t even) or g + 8 (t odd); `group`
+ * is the counter of that call for the first tile. All tiles are processed round by round
+ * together, which needs few registers. */
 template <int TILES>
 static __device__ __forceinline__ void keep_fours(uint32_t (&bits)[TILES][2], const Keep &keep,
                                                   uint64_t group, bool odd) {
   uint32_t c[TILES][4], k0 = keep.key0, k1 = keep.key1;
-  /* Without this the compiler keeps the keys of all rounds in registers for the whole kernel. */
+  /* Without this barrier the compiler keeps the keys of all rounds in registers for the whole
+   * kernel. */
   asm volatile("" : "+r"(k0), "+r"(k1));
 #pragma unroll
   for (int j = 0; j < TILES; j++) {
-    c[j][0] = (uint32_t)group + 2 * (uint32_t)j; /* the counters of a query never carry */
+    /* The counters of a query never carry into the upper word. */
+    c[j][0] = (uint32_t)group + 2 * (uint32_t)j;
     c[j][1] = (uint32_t)(group >> 32);
     c[j][2] = keep.site;
     c[j][3] = 0;
@@ -94,7 +97,7 @@ static __device__ __forceinline__ void keep_fours(uint32_t (&bits)[TILES][2], co
   }
 }
 
-/* Zeroes what is dropped of two packed probabilities, of keys 4t + 2N and 4t + 2N + 1. */
+/* Zeroes the dropped elements of two packed probabilities, of keys 4t + 2N and 4t + 2N + 1. */
 template <int N>
 static __device__ __forceinline__ uint32_t kept(uint32_t pair, uint32_t bits) {
   return pair & pick_bytes(bits, bits, N ? 0xbbaa : 0x9988);
@@ -114,10 +117,10 @@ static __device__ __forceinline__ void put_round_keys(uint4 *to, const Drop &dro
   }
 }
 
-/* Decides a tile of 16 queries and 16 keys. mask[2n + r] is of query g + 8r and keys 8n + 2t,
- * 8n + 2t + 1: a half word each, all ones or zero. Lane t of four calls Philox for r = t % 2,
- * n = t / 2 with the counter c0, c1; word t of a call holds what lane t needs, so the four lanes
- * transpose their words. */
+/* Decides a tile of 16 queries and 16 keys. mask[2n + r] belongs to query g + 8r and keys 8n +
+ * 2t, 8n + 2t + 1: one half word each, all ones or zero. Lane t of four calls Philox for r = t %
+ * 2, n = t / 2 with the counter c0, c1. Word t of a call contains the bits that lane t needs, so
+ * the four lanes transpose their words. */
 static __device__ __forceinline__ void keep_masks(uint32_t (&mask)[4], uint32_t low_bits,
                                                   uint32_t high_clear, const uint4 *round_keys,
                                                   uint32_t site, uint32_t c0, uint32_t c1,
@@ -134,7 +137,7 @@ static __device__ __forceinline__ void keep_masks(uint32_t (&mask)[4], uint32_t 
 #pragma unroll
   for (int i = 0; i < 4; i++)
     w[i] = majority(compare_low_bits(w[i], low_bits), w[i], high_clear);
-  /* Keep the two bytes of each word that hold a result, then transpose in two exchanges. */
+  /* Keeps the two bytes of each word that contain a result, then transposes in two exchanges. */
   uint32_t low = pick_bytes(w[0], w[1], 0x7531), high = pick_bytes(w[2], w[3], 0x7531);
   uint32_t mine = t & 2 ? high : low, across = t & 2 ? low : high;
   across = __shfl_xor_sync(0xffffffffu, across, 2);
@@ -142,7 +145,7 @@ static __device__ __forceinline__ void keep_masks(uint32_t (&mask)[4], uint32_t 
   uint32_t kept = pick_bytes(mine, across, turn);
   uint32_t sent = pick_bytes(mine, across, turn ^ 0x2222u);
   sent = __shfl_xor_sync(0xffffffffu, sent, 1);
-  /* `kept` holds the calls of lanes t and t ^ 2, `sent` those of t ^ 1 and t ^ 3. */
+  /* `kept` contains the calls of lanes t and t ^ 2, `sent` those of lanes t ^ 1 and t ^ 3. */
   uint32_t which = 0x9988u ^ (t & 1 ? 0x4444u : 0) ^ (t & 2 ? 0x2222u : 0);
 #pragma unroll
   for (uint32_t c = 0; c < 4; c++)

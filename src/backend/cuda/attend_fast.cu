@@ -3,13 +3,13 @@
  * read hits L1. Depends on attend.cuh, mma.cuh.
  *
  * Fragments of mma.m16n8k16. A lane is (g, t) = (lane / 4, lane % 4). The order of the summed
- * dimension and of the result's columns is free as long as both operands agree, and is chosen for
+ * dimension and of the result's columns is free as long as both operands agree. It is chosen for
  * wide loads:
- *  - "along" a row, where the head's columns are summed: lane (g, t) reads 16 bytes, columns
- *    32c + 8t …, of row g, which are its share of two mma instructions;
- *  - "across" rows, where rows are summed: lane (g, t) reads D / 8 columns from g * D / 8 on of
- *    the rows 2t, 2t + 1, 2t + 8, 2t + 9; column j of each belongs to mma j. Lane (g, t) then
- *    holds D / 4 adjacent columns of the result from t * D / 4 on, of the rows g and g + 8. */
+ *  - "along" a row, if the head's columns are summed: lane (g, t) reads 16 bytes, columns 32c +
+ *  8t …, of row g, which are its operands of two mma instructions;
+ *  - "across" rows, if rows are summed: lane (g, t) reads D / 8 columns beginning at g * D / 8 of
+ *  the rows 2t, 2t + 1, 2t + 8, 2t + 9; column j of each belongs to mma j. Lane (g, t) then holds
+ *  D / 4 adjacent columns of the result, beginning at t * D / 4, of the rows g and g + 8. */
 #include "backend/cuda/attend.cuh"
 #include "backend/cuda/attend_dropout.cuh"
 #include "backend/cuda/mma.cuh"
@@ -17,7 +17,8 @@
 #define WARPS 2
 
 #if HAS_MMA
-/* Load 32 columns of a row, or all D, "along"; zeros for rows from `end` on. */
+/* Load 32 columns of a row, or all D, "along" (see the top of the file); zeros for rows from
+ * `end` on. */
 template <typename T>
 static __device__ __forceinline__ uint4 load_32(const T *base, size_t ld, int row, int end,
                                                 int c, int t) {
@@ -38,7 +39,7 @@ static __device__ __forceinline__ void mma_along(float s[4], uint4 lo, uint4 hi,
   mma<T>(s, lo.z, hi.z, lo.w, hi.w, b.z, b.w);
 }
 
-/* Loads 16 rows "across"; zeros for rows from `end` on. */
+/* Loads 16 rows "across" (see the top of the file); zeros for rows from `end` on. */
 template <typename T, int D>
 static __device__ __forceinline__ void load_across(uint32_t (&x)[4][D / 16], const T *base,
                                                    size_t ld, int row0, int end, int g, int t) {
@@ -66,19 +67,19 @@ static __device__ __forceinline__ void load_across(uint32_t (&x)[4][D / 16], con
   }
 }
 
-/* sum (16, D) += a (16, 16) · x (16, D), x loaded "across". */
+/* sum (16, D) += a (16, 16) · x (16, D); x is loaded "across". */
 template <typename T, int D>
 static __device__ __forceinline__ void mma_across(float (&sum)[D / 8][4], const uint32_t a[4],
                                                   const uint32_t (&x)[4][D / 16]) {
 #pragma unroll
   for (int j = 0; j < D / 8; j++) {
-    uint32_t pick = j % 2 ? 0x7632 : 0x5410; /* high or low half words */
+    uint32_t pick = j % 2 ? 0x7632 : 0x5410; /* selects the high or the low half words */
     mma<T>(sum[j], a[0], a[1], a[2], a[3], __byte_perm(x[0][j / 2], x[1][j / 2], pick),
            __byte_perm(x[2][j / 2], x[3][j / 2], pick));
   }
 }
 
-/* Stores rows row0 + g and row0 + g + 8 of a result of mma_across, times lo and hi. */
+/* Stores rows row0 + g and row0 + g + 8 of a result of mma_across, multiplied by lo and hi. */
 template <typename T, int D>
 static __device__ __forceinline__ void store_sums(T *base, size_t ld, int row0, int end,
                                                   const float (&sum)[D / 8][4], float lo,
@@ -110,7 +111,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
     attend_head(T *o, float *lse, const T *__restrict__ q, const T *__restrict__ k,
                 const T *__restrict__ v, Attend a) {
 #if HAS_MMA
-  /* Tiles of 8 keys; as many at a time as the registers hold. */
+  /* Number of tiles of 8 keys that are processed together: as many as the registers can hold. */
   constexpr int TILES = D > 64 ? 2 : 4;
   int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, head = blockIdx.y;
   Sentence is = sentence_of(a, blockIdx.x);
@@ -129,7 +130,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
     for (int j = 0; j < D / 8; j++) sum[j][0] = sum[j][1] = sum[j][2] = sum[j][3] = 0;
     float most[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0};
     int end = a.causal && i0 + 16 < is.keys ? i0 + 16 : is.keys;
-    int seen[2] = {is.keys, is.keys}; /* keys visible to the rows g and g + 8 */
+    int seen[2] = {is.keys, is.keys}; /* number of keys visible to the rows g and g + 8 */
     if (a.causal) {
       seen[0] = min(seen[0], i0 + g + 1);
       seen[1] = min(seen[1], i0 + g + 9);
@@ -161,7 +162,8 @@ static __global__ void __launch_bounds__(WARPS * 32)
           now[e / 2] = fmaxf(now[e / 2], s[n][e]);
         }
       }
-      /* Rescale sum and total to the new maximum, which is finite: every row sees key 0. */
+      /* Rescales sum and total to the new maximum, which is finite because every row sees key
+       * 0. */
 #pragma unroll
       for (int r = 0; r < 2; r++) {
         now[r] = quad_max(now[r]);
@@ -182,7 +184,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
           total[e / 2] += s[n][e];
         }
       }
-      /* Dropout, then sum += p · v. */
+      /* Applies dropout, then sum += p · v. */
 #pragma unroll
       for (int n = 0; n < TILES; n += 2) {
         if (j0 + n * 8 >= end) break;
@@ -202,7 +204,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
       }
     }
 
-    /* Normalize; write o and lse. */
+    /* Normalizes the sums; writes o and lse. */
     float by[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -221,20 +223,22 @@ static __global__ void __launch_bounds__(WARPS * 32)
 
 /* ---- backward ---- */
 
-/* A sentence of up to SHARED_ROWS queries keeps lse and delta in shared memory, one of up to
- * SHARED_PAIRS pairs of 16 queries and 16 keys also dS; longer ones recompute dS in phase 3. */
+/* A sentence of up to SHARED_ROWS queries keeps lse and delta in shared memory. One of up to
+ * SHARED_PAIRS pairs of 16 queries and 16 keys also keeps dS there; longer sentences recompute dS
+ * in phase 3. */
 #define SHARED_ROWS  128
 #define SHARED_PAIRS 36
 
 #if HAS_MMA
 struct RowStat {
-  float lse2, delta; /* lse / ln 2; the sum over the columns of do * o */
+  float lse2, delta; /* lse2 = lse / ln 2; delta = sum over the columns of do * o */
 };
 #endif
 
-/* Phase 1: delta. Phase 2: a warp has 16 keys and loops over the queries, for dk and dv; scores
- * are transposed, (keys, queries). Phase 3: a warp has 16 queries and loops over the keys, for
- * dq. With P the probabilities and M the dropout factors, dS = P ∘ (M ∘ (do vᵀ) - delta). */
+/* Backward in three phases. Phase 1: delta. Phase 2: a warp has 16 keys and loops over the
+ * queries, for dk and dv; scores are transposed, (keys, queries). Phase 3: a warp has 16 queries
+ * and loops over the keys, for dq. With P the probabilities and M the dropout factors, dS = P ∘
+ * (M ∘ (do vᵀ) - delta). */
 template <typename T, int D>
 static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
     attend_head_backward(T *dq, T *dk, T *dv, const T *__restrict__ d_o,
@@ -290,7 +294,8 @@ static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
   /* Phase 2: dk and dv. */
   for (int kt = warp; kt < k_tiles; kt += WARPS) {
     int j0 = kt * 16;
-    constexpr bool RESIDENT = D <= 64; /* k and v stay in registers; wider heads reload them */
+    /* k and v stay in registers; wider heads reload them. */
+    constexpr bool RESIDENT = D <= 64;
     uint4 k_lo[D / 32], k_hi[D / 32], v_lo[D / 32], v_hi[D / 32];
     auto load_keys = [&](int c) {
       k_lo[c] = load_32(k, a.kv_ld, j0 + g, is.keys, c, t);
@@ -322,7 +327,7 @@ static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
           mma_along<T>(dp[n], v_lo[c], v_hi[c], load_32(d_o, a.o_ld, row, is.rows, c, t));
         }
       }
-      /* P ∘ M in place of s, dS in place of dp. */
+      /* Replaces s by P ∘ M and dp by dS. */
       uint32_t keep = 0xffff;
       if (a.drop.threshold) keep = keep_tile(a, is.q0 + i0, head, j0, lane);
       uint32_t p[4], ds[4];
@@ -353,7 +358,7 @@ static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
           ds[2 * n + r] = pack2<T>(dp[n][2 * r], dp[n][2 * r + 1]);
         }
       }
-      if (kept) /* transposed to (queries, keys), as phase 3 reads it */
+      if (kept) /* Stores dS transposed to (queries, keys), as phase 3 reads it. */
         shared_ds[qt * k_tiles + kt][lane] = make_uint4(transposed(ds[0]), transposed(ds[2]),
                                                         transposed(ds[1]), transposed(ds[3]));
       /* dv += (P ∘ M)ᵀ do, dk += dSᵀ q. */
@@ -385,7 +390,7 @@ static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
         ds[2] = x.z;
         ds[3] = x.w;
       } else {
-        /* Recompute dS: queries g, g + 8; keys 8n + 2t, 8n + 2t + 1. */
+        /* Recomputes dS: queries g, g + 8; keys 8n + 2t, 8n + 2t + 1. */
         float s[2][4], dp[2][4];
 #pragma unroll
         for (int n = 0; n < 2; n++) {
@@ -436,7 +441,8 @@ static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
 
 /* ---- launchers ---- */
 
-static bool uses_groups = true; /* attend_group*.cu where the shape allows it */
+/* Uses attend_group*.cu if the shape allows it; kernel_select_attention changes it. */
+static bool uses_groups = true;
 
 const char *kernel_select_attention(int variant) {
   static const char *const name[] = {"in groups", "direct"};

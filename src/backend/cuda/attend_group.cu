@@ -5,12 +5,12 @@
  * stages, each with four tiles (16 rows) of q, k and v. A sentence of 1, 2, or 3 to 4 tiles is
  * staged with 4, 2, or 1 of its heads side by side, so that each of the four warps has a tile of
  * 16 queries and sees all keys at once. The next heads are copied to one stage (cp.async) while
- * those of the other are computed. More than 64 keys pass through the stages 64 at a time.
- * A sentence of more than 64 queries is cut into pieces of 64 queries and one head, which the
- * first HELPERS blocks of each head divide (share_out).
+ * those of the other stage are computed. More than 64 keys are staged 64 at a time. A sentence of
+ * more than 64 queries is divided into pieces of 64 queries and one head, which are distributed
+ * over the first HELPERS blocks of each head (share_out).
  *
- * Key 4t + 2n + e of a tile (t < 4; n, e < 2) is staged in row 8n + 2t + e: an mma then leaves
- * four adjacent keys of two queries in each lane, the order in which keep_fours makes dropout
+ * Key 4t + 2n + e of a tile (t < 4; n, e < 2) is staged in row 8n + 2t + e. An mma then leaves
+ * four adjacent keys of two queries in each lane, the order in which keep_fours computes dropout
  * bits. */
 #include "backend/cuda/attend.cuh"
 #include "backend/cuda/attend_dropout.cuh"
@@ -23,16 +23,17 @@
 #define ROWS    (WARPS * 16) /* rows of q, k and v in a stage */
 #define ARRAY   (ROWS * ROW) /* bytes of q, k or v in a stage */
 #define STAGE   (3 * ARRAY)
-#define KEY     (2 * STAGE) /* offset of the dropout key, behind the stages */
+#define KEY     (2 * STAGE) /* offset of the dropout key in shared memory, after the stages */
 #define BYTES   (KEY + 8)
 
 #if HAS_MMA
-/* What a stage holds: heads from `head` on, keys from key0 on. */
+/* The contents of a stage: the heads beginning at `head`, the keys beginning at key0. */
 struct Step {
   int head, key0;
 };
 
-/* Running softmax of one tile of queries and one head; most, total: of the rows g and g + 8. */
+/* Running softmax of one tile of queries and one head; most, total: maximum and sum of the rows g
+ * and g + 8. */
 struct Sums {
   float o[D / 8][4], most[2], total[2];
 };
@@ -44,15 +45,16 @@ static __device__ __forceinline__ void clear(Sums &x) {
 }
 
 /* Adds TILES * 16 keys to x; `first`: x is empty. In the last tile, row g sees the keys below
- * seen[0], counted from this lane's first, row g + 8 those below seen[1]. at_k, at_v: addresses
- * (by_8, by_16) of the first tile of k and v. key, group, odd: of dropout, see keep_fours. */
+ * seen[0], counted from this lane's first key, and row g + 8 those below seen[1]. at_k, at_v:
+ * addresses (by_8, by_16) of the first tile of k and v. key, group, odd: arguments of keep_fours
+ * for dropout. */
 template <typename T, bool DROPS, int TILES>
 static __device__ __forceinline__ void add_keys(Sums &x, const uint32_t (&left)[4][4],
                                                 uint32_t at_k, uint32_t at_v,
                                                 const int (&seen)[2], bool first, float to_log2,
                                                 const Drop &drop, uint32_t key, uint64_t group,
                                                 bool odd) {
-  /* Scores s = q kᵀ, masked in the last tile, and their maximum. */
+  /* Computes the scores s = q kᵀ, masked in the last tile, and their maximum. */
   float s[2 * TILES][4], now[2] = {-INFINITY, -INFINITY};
   uint32_t keeps[TILES][2];
   if (DROPS) keep_fours(keeps, keep_of(drop, key), group, odd);
@@ -79,7 +81,7 @@ static __device__ __forceinline__ void add_keys(Sums &x, const uint32_t (&left)[
 #pragma unroll
     for (int e = 0; e < 8; e++) now[e / 2 % 2] = fmaxf(now[e / 2 % 2], s[2 * j + e / 4][e % 4]);
   }
-  /* Rescale x to the new maximum, which is finite: every row sees the first key. */
+  /* Rescales x to the new maximum, which is finite because every row sees the first key. */
   float from[2];
   if (!first) {
     now[0] = fmaxf(now[0], x.most[0]);
@@ -136,7 +138,7 @@ static __device__ __forceinline__ void add_keys(Sums &x, const uint32_t (&left)[
   }
 }
 
-/* Stores the first `count` rows of a tile; rows g times lo, g + 8 times hi. The tile is
+/* Stores the first `count` rows of a tile; multiplies rows g by lo and g + 8 by hi. The tile is
  * transposed from mma order to whole rows in `room`, shared memory of this warp. to: this lane's
  * first destination, row lane / 8 and chunk lane % 8. */
 template <typename T>
@@ -144,7 +146,7 @@ static __device__ __forceinline__ void store_tile(T *to, size_t ld, int count, u
                                                   const float (&sum)[D / 8][4], float lo,
                                                   float hi, int lane) {
   uint32_t at = room + by_16(lane);
-  __syncwarp(); /* the previous contents of `room` have been read */
+  __syncwarp(); /* All lanes must have read the previous contents of `room`. */
 #pragma unroll
   for (int c = 0; c < D / 8; c += 2)
     store_tiles(at ^ (uint32_t)c << 4, pack2<T>(sum[c][0] * lo, sum[c][1] * lo),
@@ -172,16 +174,16 @@ static __global__ void __launch_bounds__(THREADS, 4)
   uint32_t stages = shared_at(staged);
   int lane = (int)(threadIdx.x % 32), warp = warp_number(), g = lane / 4, t = lane % 4;
   float to_log2 = a.scale * LOG2_E;
-  /* Which work this block has. Groups of heads of one sentence are adjacent blocks, so that
-   * whole rows are read at about the same time. First come the helpers, with one head each, then
-   * the sentences from the last to the first: the preceding GEMM may have left the last rows in
-   * L2. */
+  /* Selects the work of this block. Groups of heads of one sentence are adjacent blocks, so that
+   * whole rows are read at about the same time. The helper blocks, with one head each, come
+   * first, then the sentences from the last to the first: the preceding GEMM may have left the
+   * last rows in L2. */
   int groups = (a.heads + GROUP - 1) / GROUP, block = (int)blockIdx.x / groups;
   int number = sentences - 1 - (block - HELPERS * GROUP),
       head0 = (int)blockIdx.x % groups * GROUP;
-  int heads = min(head0 + GROUP, a.heads); /* end of this block's heads */
+  int heads = min(head0 + GROUP, a.heads); /* one past the last head of this block */
   bool helps = number >= sentences;
-  Sentence own = {}; /* loaded before anything waits */
+  Sentence own = {}; /* Loaded early, so that the latency overlaps with other work. */
   if (helps) {
     head0 += block % GROUP;
     heads = min(heads, head0 + 1);
@@ -191,7 +193,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
   number = helps ? block / GROUP : HELPERS + number;
   if (head0 >= heads) return;
 
-  /* Copies: this thread copies chunk c of row r of every tile. */
+  /* This thread copies chunk c of row r of every tile. */
   int c = (int)(threadIdx.x % 8), r = (int)(threadIdx.x / 8);
   int place = r / 2 % 2 * 8 + r / 4 * 2 + r % 2;
   uint32_t to_q = stages + (uint32_t)(r * ROW + ((c ^ r % 8) << 4));
@@ -205,7 +207,8 @@ static __global__ void __launch_bounds__(THREADS, 4)
     Sentence is = helps ? sentence_of(a, (unsigned)s) : own;
     int begin = part < 0 ? 0 : part * ROWS;
     int rows = min(ROWS, is.rows - begin);
-    int keys = a.causal ? min(is.keys, begin + rows) : is.keys; /* visible to any row */
+    /* number of keys that any row of the block sees */
+    int keys = a.causal ? min(is.keys, begin + rows) : is.keys;
     if (rows <= 0) return;
     int longer = max(rows, keys),
         wide = longer > 32 || keys == 0 ? 2 : longer > 16; /* log2 of the tiles per head */
@@ -217,14 +220,14 @@ static __global__ void __launch_bounds__(THREADS, 4)
     from_k += head0 * ROW + c * 16;
     size_t to_v = (size_t)((const char *)v - (const char *)k);
 
-    if (DROPS && threadIdx.x < 2) /* arrives with the first rows */
+    if (DROPS && threadIdx.x < 2) /* The dropout key is copied together with the first rows. */
       copy4(stages + KEY + threadIdx.x * 4, (const uint32_t *)a.drop.key + threadIdx.x, true);
     /* Starts the copies of a step; from_q and from_k point to its heads. */
     auto begin_copies = [&](Step x, uint32_t stage) {
       const char *at_k = from_k + (uint64_t)(uint32_t)x.key0 * kv_step;
       int q_left = rows - r, k_left = keys - x.key0 - r;
 #pragma unroll
-      for (int p = 0; p < 4; p++) { /* tiles of the stage */
+      for (int p = 0; p < 4; p++) { /* p: tile of the stage */
         int beside = p >> wide, first = (p & ((1 << wide) - 1)) * 16;
         if (x.head + beside >= heads || first >= longer) continue;
         const char *at = at_k + (beside * ROW + first * kv_step);
@@ -234,7 +237,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
         copy16(to_k + stage + ARRAY + p * TILE, at + to_v, first < k_left);
       }
     };
-    /* Calls work(step, stage) for each step when its copies have arrived. several: a head has
+    /* Calls work(step, stage) for each step when its copies are complete. several: a head has
      * several steps of ROWS keys. */
     auto each_step = [&](bool several, auto work) {
       auto advance = [&](Step &x) {
@@ -255,7 +258,8 @@ static __global__ void __launch_bounds__(THREADS, 4)
           advance(now);
         }
         if (next.head < heads) {
-          if (i >= 0) __syncthreads(); /* the stage has been read */
+          /* All warps must have read the stage before it is overwritten. */
+          if (i >= 0) __syncthreads();
           begin_copies(next, stage);
           if (advance(next)) {
             from_q += aside * ROW;
@@ -270,7 +274,8 @@ static __global__ void __launch_bounds__(THREADS, 4)
     int end = a.causal ? min(keys, i0 + 16) : keys;
     uint32_t in_k = ARRAY + (uint32_t)((slot << wide) * TILE) + by_8(lane);
     uint32_t in_v = 2 * ARRAY + (uint32_t)((slot << wide) * TILE) + by_16(lane);
-    /* Keys of the tile from key j0 on that the rows see, counted from this lane's first key. */
+    /* Computes how many keys of the tile beginning at key j0 the two rows see, counted from this
+     * lane's first key. */
     auto sees = [&](int(&seen)[2], int j0) {
       seen[0] = seen[1] = end - j0 - 4 * t;
       if (a.causal) {
@@ -278,20 +283,22 @@ static __global__ void __launch_bounds__(THREADS, 4)
         seen[1] = min(seen[1], i0 + g + 9 - j0 - 4 * t);
       }
     };
-    /* For lse and dropout each lane handles one of its two rows: row g, or g + 8 if t is odd. */
+    /* For lse and dropout each lane handles one of its two rows: row g, or row g + 8 if t is
+     * odd. */
     bool odd = t & 1;
     int row = i0 + g + (odd ? 8 : 0);
     uint64_t before = (uint64_t)(uint32_t)(is.q0 + row) * (uint32_t)a.heads;
     auto group_of = [&](int head) {
       return (before + (uint32_t)head) * (MOST_KEYS / 8) + (uint32_t)t / 2;
     };
-    /* Normalizes; writes o and lse. */
+    /* Normalizes the sums; writes o and lse. */
     auto finish = [&](Sums &x, int head, uint32_t tile) {
       float by[2];
 #pragma unroll
       for (int h = 0; h < 2; h++) {
         x.total[h] = quad_sum(x.total[h]);
-        by[h] = a.drop.scale * inverse_fast(fmaxf(x.total[h], 1e-30f)); /* 0: no keys */
+        /* The total is 0 if there are no keys. */
+        by[h] = a.drop.scale * inverse_fast(fmaxf(x.total[h], 1e-30f));
       }
       float most = odd ? x.most[1] : x.most[0], total = odd ? x.total[1] : x.total[0];
       if (t < 2 && row < is.rows)
@@ -324,7 +331,8 @@ static __global__ void __launch_bounds__(THREADS, 4)
           all(add_keys<T, DROPS, 4>);
         finish(x, head, tile);
       });
-    } else { /* one head at a time, its keys in several steps; or no keys */
+    } else {
+      /* One head at a time, with its keys in several steps; also used if there are no keys. */
       Sums x;
       clear(x);
       each_step(true, [&](Step now, uint32_t stage) {

@@ -1,32 +1,34 @@
 /* Attention backward on tensor cores for heads of 64 columns: dq, dk and dv from do. A block
- * copies all rows that it needs into shared memory, reads them from device memory once, and keeps
- * all intermediate values on the chip. Depends on attend_pair.cuh, staged.cuh.
+ * copies all rows that it needs into shared memory once and keeps all intermediate values on the
+ * chip. Depends on attend_pair.cuh, staged.cuh.
  *
  * A block has four warps and room for 64 rows (four tiles of 16) of each input. A pair is a tile
- * of queries and a tile of keys. The work is cut in three ways:
- *   WHOLE    A sentence of up to 64 queries and 64 keys: one block for each GROUP of its heads,
- *            as many at a time as have room: 4 heads of up to 16 rows, 2 of up to 32, else 1, so
- *            that each warp has a tile. The warps first compute pairs by queries (dq), then sum
- *            them by keys (dv, dk).
+ * of queries and a tile of keys. There are three types of work:
+ *   WHOLE    A sentence of up to 64 queries and 64 keys: one block for each GROUP of its heads.
+ *            As many heads as fit are processed at a time (4 of up to 16 rows, 2 of up to 32,
+ *            otherwise 1), so that each warp has a tile. The warps first compute pairs by queries
+ *            (dq), then sum them by keys (dv, dk).
  *   QUERIES  64 queries of one head of a longer sentence, with all keys, 64 at a time: dq.
  *   KEYS     32 keys of one head of a longer sentence, with all queries, 64 at a time: dv in even
- *            warps, dk in odd ones. Its pairs are computed a second time, so that blocks do not
+ *            warps, dk in odd warps. Its pairs are computed a second time, so that blocks do not
  *            depend on each other.
  * Parts of long sentences are distributed evenly over the first HELPERS blocks of each head. GPUs
  * start blocks in order, so the long work starts first. */
 #include "backend/cuda/attend.cuh"
 #include "backend/cuda/attend_pair.cuh"
 
-#define GROUP       4 /* heads of a block */
-#define WARPS       4
-#define THREADS     (WARPS * 32)
-#define ROWS        (WARPS * 16) /* of each input in shared memory; queries of a QUERIES part */
-#define KEYS        (WARPS * 8)  /* of a KEYS part */
-#define PLANE_BYTES (ROWS * ROW) /* of one input */
-#define PAIRS_BYTES \
-  (WARPS * PAIR_BYTES) /* the pairs of one tile of queries; before them, its o */
+#define GROUP   4 /* heads of a block */
+#define WARPS   4
+#define THREADS (WARPS * 32)
+/* rows of each input in shared memory; queries of a QUERIES part */
+#define ROWS        (WARPS * 16)
+#define KEYS        (WARPS * 8)  /* keys of a KEYS part */
+#define PLANE_BYTES (ROWS * ROW) /* bytes of one input */
+/* shared memory for the pairs of one tile of queries; at first it contains the tile's o */
+#define PAIRS_BYTES (WARPS * PAIR_BYTES)
 
-/* q, do, k, v; the pairs of each tile of queries; Philox's round keys. */
+/* Offset of Philox's round keys in shared memory, after q, do, k, v and the pairs of each tile of
+ * queries. */
 #define ROUND_KEYS_AT (4 * PLANE_BYTES + WARPS * PAIRS_BYTES)
 #define SHARED_BYTES  (ROUND_KEYS_AT + ROUND_KEYS_BYTES)
 
@@ -36,25 +38,28 @@ struct Stage {
   uint32_t q, d_o, k, v, pairs;
 };
 
-/* What a block computes at a time, and this warp's share of it. */
+/* The current work of a block, and the part of this warp. */
 struct Work {
-  bool whole, by_queries, by_keys; /* WHOLE, QUERIES, KEYS: exactly one is true */
-  int rows, keys;                  /* of the sentence */
-  int q0, k0;                      /* its first row in q and in k */
-  int i_at, j_at;                  /* first query and key of this round */
-  int end;                         /* rounds end at this query (by_keys) or key (by_queries) */
-  int shift;                       /* log2 of the tiles of a head: 0, 1, 2 */
-  int slot, tile;                  /* this warp's head among those at a time, and its tile */
-  int side;                        /* heads at a time */
-  int last;                        /* one past the last head of the block */
+  /* the type of work (WHOLE, QUERIES, KEYS): exactly one is true */
+  bool whole, by_queries, by_keys;
+  int rows, keys; /* number of queries and keys of the sentence */
+  int q0, k0;     /* first row of the sentence in q and in k */
+  int i_at, j_at; /* first query and key of this round */
+  /* rounds end at this query (by_keys) or at this key (by_queries) */
+  int end;
+  int shift; /* log2 of the tiles of a head: 0, 1, 2 */
+  /* index of this warp's head among those processed together, and its tile */
+  int slot, tile;
+  int side; /* number of heads processed together */
+  int last; /* one past the last head of the block */
 };
 
-/* part < 0: the whole sentence. */
+/* Describes the work of this warp for part `part` of sentence s; part < 0: the whole sentence. */
 static __device__ __forceinline__ Work plan_work(const Attend &a, int s, int part,
                                                  int first_head, int warp) {
   Sentence is = sentence_of(a, (unsigned)s);
   Work w;
-  w.q0 = (int)is.q0; /* offsets are 32 bits wide */
+  w.q0 = (int)is.q0; /* Offsets fit into 32 bits. */
   w.k0 = (int)is.k0;
   w.rows = is.rows;
   w.keys = is.keys;
@@ -66,7 +71,8 @@ static __device__ __forceinline__ Work plan_work(const Attend &a, int s, int par
   w.j_at = w.by_keys ? (part - query_parts) * KEYS : 0;
   w.end = w.by_keys ? is.rows : is.keys;
   if (a.causal && w.by_queries) w.end = min(w.end, w.i_at + ROWS);
-  if (a.causal && w.by_keys) w.i_at = w.j_at; /* earlier queries do not see these keys */
+  /* Causal attention: earlier queries do not see these keys. */
+  if (a.causal && w.by_keys) w.i_at = w.j_at;
   int most = max(is.rows, is.keys);
   w.shift = w.whole && most <= 32 ? most > 16 : 2;
   w.slot = warp >> w.shift;
@@ -76,9 +82,9 @@ static __device__ __forceinline__ Work plan_work(const Attend &a, int s, int par
   return w;
 }
 
-/* Starts to copy `count` rows from row0 on, of the heads from h on, into four tiles that are
- * `step` bytes apart; zeros where there are no more rows or heads. A thread copies 16 bytes of
- * one row of each tile. */
+/* Starts to copy `count` rows beginning at row0, of the heads beginning at h, into four tiles
+ * that are `step` bytes apart; writes zeros if there are no more rows or heads. A thread copies
+ * 16 bytes of one row of each tile. */
 template <typename T>
 static __device__ __forceinline__ void copy_tiles(const Work &w, uint32_t to, int step,
                                                   const T *from, int row0, size_t ld, int count,
@@ -98,7 +104,8 @@ static __device__ __forceinline__ void copy_tiles(const Work &w, uint32_t to, in
   }
 }
 
-/* Completes x, this warp's 16 queries, from shared memory. x.lse2 holds lse before the call. */
+/* Completes x, the 16 queries of this warp, from shared memory. Before the call x.lse2 contains
+ * lse. */
 template <typename T>
 static __device__ __forceinline__ void begin_queries(Queries &x, const Work &w, const Stage &in,
                                                      const Attend &a,
@@ -118,14 +125,13 @@ static __device__ __forceinline__ void begin_queries(Queries &x, const Work &w, 
                   at, constants.minus_inverse_scale, lane);
 }
 
-/* Adds tile `unit` of the staged keys with all staged queries to dv (pᵀ · do) or dk
- * (dsᵀ · q). */
+/* Adds tile `unit` of the staged keys with all staged queries to dv (pᵀ · do) or dk (dsᵀ · q). */
 template <typename T>
 static __device__ __forceinline__ void sum_pairs(Sum &sum, const Work &w, const Stage &in,
                                                  bool causal, int unit, int is_dk, int rows,
                                                  const LaneOffsets &at, int lane) {
-  int i =
-      causal ? max(0, (w.j_at - w.i_at) / 16 + unit) : 0; /* earlier tiles see none of them */
+  /* Causal attention: earlier tiles of queries see none of these keys. */
+  int i = causal ? max(0, (w.j_at - w.i_at) / 16 + unit) : 0;
   uint32_t first = (uint32_t)((w.slot << w.shift) + i);
   uint32_t pair =
       in.pairs + first * PAIRS_BYTES + (uint32_t)(unit * PAIR_BYTES + is_dk * (PAIR_BYTES / 2));
@@ -170,9 +176,9 @@ static __global__ void __launch_bounds__(THREADS, 4)
   };
   auto run = [&](int s, int part) {
     Work w = plan_work(a, s, part, first_head, warp);
-    /* Results pass through shared memory at `by`. With several heads at a time a warp uses at
-     * most two of its four pairs, so the other two are free; else `by` is this warp's tile of v,
-     * after the first half. */
+    /* `by` is shared memory for transposing results. With several heads at a time a warp uses at
+     * most two of its four pairs, so the other two are free. Otherwise `by` is this warp's tile
+     * of v, which is free after the first half. */
     bool roomy = w.shift < 2;
     uint32_t by = roomy ? in.pairs + (uint32_t)(warp * PAIRS_BYTES + 2 * PAIR_BYTES)
                         : in.v + (uint32_t)(warp * TILE);
@@ -183,7 +189,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
       int rows = min(ROWS, w.rows - w.i_at);
       int keys = min(w.by_keys ? KEYS : ROWS, w.keys - w.j_at);
       int q0 = w.q0 + w.i_at, k0 = w.k0 + w.j_at;
-      if (again) __syncthreads(); /* all warps have read the last round's rows */
+      if (again) __syncthreads(); /* All warps must have read the rows of the last round. */
       if (!again || !w.by_queries) {
         copy_tiles(w, in.q, TILE, q, q0, a.q_ld, rows, h);
         copy_tiles(w, in.d_o, TILE, d_o, q0, a.o_ld, rows, h);
@@ -211,7 +217,8 @@ static __global__ void __launch_bounds__(THREADS, 4)
        * leaves p and ds in shared memory for the second half unless by_queries. */
       if (has_queries) {
         begin_queries<T>(x, w, in, a, constants, at, head, i0, g, t, warp, lane);
-        int seen = a.causal ? min(keys, i0 + 1 - w.j_at) : keys; /* rounded up to a tile */
+        /* keys that the first query sees; the loop rounds it up to a tile */
+        int seen = a.causal ? min(keys, i0 + 1 - w.j_at) : keys;
         uint32_t tile_k = in.k + (uint32_t)((w.slot << w.shift) * TILE);
         uint32_t pair = in.pairs + (uint32_t)(warp * PAIRS_BYTES) + pair_row(lane);
 #pragma unroll 1
@@ -230,7 +237,8 @@ static __global__ void __launch_bounds__(THREADS, 4)
       /* Second half: keys with the staged queries, for dv and dk. */
       if (!w.by_queries) {
         __syncthreads();
-        /* k and v are free for the next heads, unless results pass through v. */
+        /* The memory of k and v is free for the next heads, unless v is used to transpose
+         * results. */
         int next = h + w.side;
         if (w.whole && next < w.last) {
           copy_tiles(w, in.k, TILE, k, k0, a.kv_ld, keys, next);
@@ -260,7 +268,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
         if (w.j_at >= w.end) break;
       }
     }
-    __syncthreads(); /* all warps have read v */
+    __syncthreads(); /* All warps must have read v. */
     if (w.by_queries) {
       int first = w.i_at + warp * 16;
       if (first < w.rows)

@@ -1,9 +1,10 @@
-/* The parts of attention backward on tensor cores, heads of 64 columns (attend_group_backward.cu):
+/* Building blocks of attention backward on tensor cores, heads of 64 columns
+ * (attend_group_backward.cu):
  *   a pair, 16 queries and 16 keys: its probabilities p and the gradient of its scores, ds;
  *   the gradient of a tile of 16 rows (of q, k or v), summed over pairs and written.
- * All functions are called by a whole warp; lane (g, t) means g = lane / 4, t = lane % 4.
- * Shared memory is addressed by 32-bit addresses (mma.cuh) and laid out as staged.cuh says.
- * Depends on attend_dropout.cuh, staged.cuh. */
+ * All functions are called by a whole warp; lane (g, t) means g = lane / 4, t = lane % 4. Shared
+ * memory is addressed by 32-bit addresses (mma.cuh) in the layout of staged.cuh. Depends on
+ * attend_dropout.cuh, staged.cuh. */
 #ifndef BACKEND_CUDA_ATTEND_PAIR_CUH
 #define BACKEND_CUDA_ATTEND_PAIR_CUH
 
@@ -11,17 +12,18 @@
 #include "backend/cuda/mma.cuh"
 #include "backend/cuda/staged.cuh"
 
-#define PAIR_BYTES 1024 /* p, then ds, 512 bytes each */
+#define PAIR_BYTES 1024 /* bytes of a pair: p, then ds, 512 bytes each */
 
-/* Constants of dropout that the host computes once per launch. */
+/* Dropout constants that the host computes once per launch. */
 struct DropConstants {
   float log2_scale;              /* log2 of the scale of kept elements */
   float minus_inverse_scale;     /* -1 / scale */
-  uint32_t low_bits, high_clear; /* of the threshold: see attend_dropout.cuh */
+  uint32_t low_bits, high_clear; /* bits of the threshold, see attend_dropout.cuh */
 };
 
 #if HAS_MMA
-/* d (16, 8) = a (16, 16) · b (16, 8) + c, where c's rows 0 to 7 are (c0, c1), 8 to 15 (c2, c3). */
+/* d (16, 8) = a (16, 16) · b (16, 8) + c. Rows 0 to 7 of c are (c0, c1), rows 8 to 15 (c2,
+ * c3). */
 template <typename T>
 static __device__ __forceinline__ void mma_onto(float (&d)[4], const uint32_t (&a)[4],
                                                 uint32_t b0, uint32_t b1, float c0, float c1,
@@ -53,7 +55,7 @@ __device__ __forceinline__ uint32_t times_scale<__half>(uint32_t two) {
   return two;
 }
 
-/* Offsets of a lane's rows within a tile: see by_16 and by_8 in staged.cuh. Tiles begin at
+/* Offsets of a lane's rows within a tile (see by_16 and by_8 in staged.cuh). Tiles begin at
  * multiples of 1024 bytes, so the offsets can be added to a tile's address. */
 struct LaneOffsets {
   uint32_t by_16[4], by_8[2];
@@ -68,7 +70,8 @@ static __device__ __forceinline__ LaneOffsets lane_offsets(int lane) {
   return at;
 }
 
-/* The address of a row. Both factors have 32 bits: one multiplication instruction. */
+/* Returns the address of a row. Both factors have 32 bits, so this is one multiplication
+ * instruction. */
 template <typename T>
 static __device__ __forceinline__ T *row_of(T *p, int row, size_t ld) {
   return p + (size_t)(uint32_t)row * (uint32_t)ld;
@@ -76,21 +79,22 @@ static __device__ __forceinline__ T *row_of(T *p, int row, size_t ld) {
 
 /* ---- pairs ---- */
 
-/* A tile of 16 queries. Rows past the end of the sentence are zeros, and so are their results. */
+/* A tile of 16 queries. Rows after the end of the sentence are zeros, and so are their
+ * results. */
 struct Queries {
   uint32_t q[4][4], d_o[4][4]; /* left operands of mma: q and do */
-  float lse2[2];               /* of rows g, g + 8: log2(dropout's scale) - lse * log2(e) */
-  float delta[2];              /* of rows g, g + 8: -sum(do * o) / dropout's scale */
-  int i0;                      /* the first row in the sentence */
-  int keys;                    /* of the sentence */
-  int all;                     /* keys before this one are visible to all 16 rows */
+  /* for rows g and g + 8: log2(dropout's scale) - lse * log2(e) */
+  float lse2[2];
+  float delta[2]; /* for rows g and g + 8: -sum(do * o) / dropout's scale */
+  int i0;         /* index of the tile's first row in the sentence */
+  int keys;       /* number of keys of the sentence */
+  int all;        /* keys below this index are visible to all 16 rows */
   bool causal;
-  uint64_t
-      group; /* counter of this lane's first Philox call; only its low 32 bits depend on the
-                   * key */
+  /* Counter of this lane's first Philox call; only its low 32 bits depend on the key. */
+  uint64_t group;
 };
 
-/* Fills q, d_o and delta of x from the tiles q, d_o and o in shared memory. Afterwards the memory
+/* Fills q, d_o and delta of x from the tiles q, d_o and o in shared memory. After that the memory
  * of o is free. */
 template <typename T>
 static __device__ __forceinline__ void load_queries(Queries &x, uint32_t q, uint32_t d_o,
@@ -102,7 +106,7 @@ static __device__ __forceinline__ void load_queries(Queries &x, uint32_t q, uint
     load_tiles(x.d_o[c], d_o + at.by_16[c]);
     load_tiles(x.q[c], q + at.by_16[c]);
   }
-  /* delta is the diagonal of do · oᵀ: row g's element is in lane (g, g / 2). */
+  /* delta is the diagonal of do · oᵀ. The element of row g is in lane (g, g / 2). */
 #pragma unroll
   for (int r = 0; r < 2; r++) {
     float s[4] = {0, 0, 0, 0};
@@ -119,17 +123,18 @@ static __device__ __forceinline__ void load_queries(Queries &x, uint32_t q, uint
     float mine = g & 1 ? s[2 * r + 1] : s[2 * r];
     x.delta[r] = __shfl_sync(0xffffffffu, mine, (lane & ~3) + g / 2) * minus_inverse_scale;
   }
-  __syncwarp(); /* all lanes have read o: p and ds may overwrite it */
+  __syncwarp(); /* All lanes must have read o before p and ds overwrite it. */
 }
 
-/* s (16, 16) = q · kᵀ and dp (16, 16) = do · vᵀ + delta, for the tile of k at `k` and that of v
- * `plane` bytes behind it. */
+/* s (16, 16) = q · kᵀ and dp (16, 16) = do · vᵀ + delta, for the tile of k at address `k` and the
+ * tile of v `plane` bytes after it. */
 template <typename T>
 static __device__ __forceinline__ void multiply_pair(float (&s)[2][4], float (&dp)[2][4],
                                                      const Queries &x, uint32_t k, int plane,
                                                      const LaneOffsets &at) {
 #pragma unroll
-  for (int m = 0; m < 4; m++) { /* rows 0 to 7 of k, 8 to 15 of k, then of v */
+  /* m: rows 0 to 7 of k, rows 8 to 15 of k, then the same of v */
+  for (int m = 0; m < 4; m++) {
     const uint32_t(&left)[4][4] = m < 2 ? x.q : x.d_o;
     float(&to)[4] = m < 2 ? s[m] : dp[m - 2];
     float lo = m < 2 ? 0 : x.delta[0], hi = m < 2 ? 0 : x.delta[1];
@@ -161,9 +166,9 @@ static __device__ __forceinline__ void mask_scores(float (&s)[2][4], const Queri
   }
 }
 
-/* Computes a pair, the queries x and the 16 keys from j0 on: p, the probabilities after dropout
- * and its scale, and ds, the gradient of the loss with respect to q · kᵀ; both as left operands of
- * an mma. k, plane: as in multiply_pair. */
+/* Computes a pair, the queries x and the 16 keys beginning at j0: p, the probabilities after
+ * dropout and its scale, and ds, the gradient of the loss with respect to q · kᵀ; both as left
+ * operands of an mma. k, plane: as in multiply_pair. */
 template <typename T>
 static __device__ __forceinline__ void compute_pair(uint32_t (&p)[4], uint32_t (&ds)[4],
                                                     const Queries &x, uint32_t k, int plane,
@@ -196,9 +201,9 @@ static __device__ __forceinline__ void compute_pair(uint32_t (&p)[4], uint32_t (
   }
 }
 
-/* p and ds lie in shared memory as four 8 by 8 tiles of 128 bytes, in the order in which a
- * transposed left operand needs them: the second and third are swapped. Returns the offset of the
- * row that a lane writes. */
+/* Returns the offset of the row that a lane writes. p and ds are stored in shared memory as four
+ * 8 by 8 tiles of 128 bytes, in the order in which a transposed left operand needs them: the
+ * second and the third tile are swapped. */
 static __device__ __forceinline__ uint32_t pair_row(int lane) {
   int m = lane / 8;
   return (uint32_t)((m % 2 * 2 + m / 2) * 128 + lane % 8 * 16);
@@ -206,8 +211,8 @@ static __device__ __forceinline__ uint32_t pair_row(int lane) {
 
 /* ---- gradients of a tile ---- */
 
-/* The gradient of 16 rows, summed by a warp. While `empty`, x is not initialized: the first
- * matmul overwrites it. */
+/* The gradient of 16 rows, summed by a warp. While `empty` is true, x is not initialized: the
+ * first matmul overwrites it. */
 struct Sum {
   float x[D / 8][4];
   bool empty;
@@ -233,7 +238,8 @@ static __device__ __forceinline__ void add_tile(Sum &sum, const uint32_t (&left)
   sum.empty = false;
 }
 
-/* sum (16 keys, D) += pᵀ · do, or dsᵀ · q. `pair`: address of p or ds; `tile`: of do or q. */
+/* sum (16 keys, D) += pᵀ · do, or dsᵀ · q. `pair`: address of p or ds; `tile`: address of do or
+ * q. */
 template <typename T>
 static __device__ __forceinline__ void add_pair(Sum &sum, uint32_t pair, uint32_t tile,
                                                 const LaneOffsets &at, int lane) {
@@ -242,19 +248,20 @@ static __device__ __forceinline__ void add_pair(Sum &sum, uint32_t pair, uint32_
   add_tile<T>(sum, x, tile, at);
 }
 
-/* Writes the first `count` rows of a sum to row `first` and the following of `to`, and marks the
- * sum as empty. The tile passes through the 2048 bytes of shared memory at `by`, which no other
- * warp uses, so that whole rows are written. */
+/* Writes the first `count` rows of a sum to `to`, beginning at row `first`, and marks the sum as
+ * empty. The tile is transposed in the 2048 bytes of shared memory at `by`, which no other warp
+ * uses, so that whole rows are written. */
 template <typename T>
 static __device__ __forceinline__ void store_rows(T *to, int first, int head, size_t ld,
                                                   int count, Sum &sum, uint32_t by,
                                                   const LaneOffsets &at, int lane) {
   if (sum.empty) {
-    __syncwarp(); /* keeps this a branch: the compiler would clear sum.x in all cases */
+    /* Keeps this a branch: the compiler would otherwise clear sum.x in all cases. */
+    __syncwarp();
     clear(sum.x);
   }
   sum.empty = true;
-  __syncwarp(); /* all lanes have read the previous contents */
+  __syncwarp(); /* All lanes must have read the previous contents. */
 #pragma unroll
   for (int j = 0; j < D / 8; j += 2)
     store_tiles(by + at.by_16[j / 2], pack2<T>(sum.x[j][0], sum.x[j][1]),

@@ -1,16 +1,16 @@
-/* Attention without tensor cores: fp32, heads of any width up to 256, any alignment, and GPUs
+/* Attention without tensor cores: fp32, heads of any size up to 256, any alignment, and GPUs
  * before compute capability 8.0. One block per sentence and head. Keys (or queries) are staged in
- * shared memory in tiles of 32: for scores each lane has a row of the tile, for weighted sums each
- * lane has columns. Depends on attend.cuh. */
+ * shared memory in tiles of 32: for scores each lane processes a row of the tile, for weighted
+ * sums each lane processes columns. Depends on attend.cuh. */
 #include "backend/cuda/attend.cuh"
 
 #define WARPS     4
 #define FRONT     4 /* rows per warp in the forward */
-#define BACK      2 /* rows per warp in the backward, where each needs two vectors */
+#define BACK      2 /* rows per warp in the backward, in which each row needs two vectors */
 #define TILE_ROWS 32
 
-/* Copies `count` rows of x (…, d) from row0 on to `to`, rows `step` apart, as floats; 0 from row
- * `end` on. Synchronizes the block before and after. */
+/* Copies `count` rows of x (…, d), beginning at row0, to `to` as floats; `step` floats between
+ * two rows; 0 from row `end` on. Synchronizes the block before and after. */
 template <typename T>
 static __device__ void stage_rows(float *to, int step, const T *x, size_t ld, int row0,
                                   int count, int end, int d) {
@@ -62,7 +62,7 @@ static __device__ __forceinline__ void store_row(T *to, const float sum[C], floa
   }
 }
 
-/* The dropout factor of one probability. */
+/* Returns the dropout factor of one probability. */
 static __device__ __forceinline__ float dropout_of(const Attend &a, size_t query, int head,
                                                    int key) {
   return drop1(a.drop, ((uint64_t)query * a.heads + head) * MOST_KEYS + key);
@@ -95,7 +95,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
       stage_rows(tile, d + 1, k, a.kv_ld, j0, TILE_ROWS, is.keys, d);
       float s[FRONT];
       dot_rows<FRONT>(s, mine + warp * FRONT * d, tile, d);
-      /* Running softmax: rescale to the new maximum, then dropout. */
+      /* Running softmax: rescales to the new maximum, then applies dropout. */
 #pragma unroll
       for (int r = 0; r < FRONT; r++) {
         int i = i0 + warp * FRONT + r;
@@ -148,7 +148,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
     for (int r = 0; r < BACK; r++) {
       int i = i0 + warp * BACK + r;
       row_delta[r] = base[r] = 0;
-      if (i >= is.rows) continue; /* the whole warp */
+      if (i >= is.rows) continue; /* i is the same for the whole warp. */
       for (int c = lane; c < d; c += 32)
         row_delta[r] += my_do[(warp * BACK + r) * d + c] * to_float(o[(size_t)i * a.o_ld + c]);
       row_delta[r] = warp_sum(row_delta[r]);

@@ -1,14 +1,14 @@
-/* Column sums of a matrix, in two kernels: each block sums its share of the rows, then the shares
- * are added in a fixed order. Depends on device.cuh. */
+/* Column sums of a matrix, in two kernels: each block sums a part of the rows, then the partial
+ * sums are added in a fixed order. Depends on device.cuh. */
 #include "backend/cuda/device.cuh"
 
 #define WARPS       8
 #define BLOCKS      1024
 #define WIDE        256 /* threads of a block that processes whole rows */
-#define WIDE_BLOCKS 264 /* two for each of the 132 SMs of an H100 or H200 */
+#define WIDE_BLOCKS 264 /* blocks: two for each of the 132 SMs of an H100 or H200 */
 
-/* Adds the warps' sums, eight columns per lane, and writes them to this block's row of parts
- * (gridDim.y, n). */
+/* Adds the sums of the warps, eight columns per lane, and writes them to this block's row of
+ * parts (gridDim.y, n). */
 static __device__ __forceinline__ void write_share(float *parts, const float sum[8], size_t n) {
   __shared__ float shared[WARPS][256];
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -23,7 +23,8 @@ static __device__ __forceinline__ void write_share(float *parts, const float sum
   parts[blockIdx.y * n + mine] = total;
 }
 
-/* Sums this block's share of the rows: eight columns per thread; the warps take rows in turn. */
+/* Sums this block's part of the rows: eight columns per thread; the warps alternate over the
+ * rows. */
 template <typename T, bool VECTOR>
 static __global__ void __launch_bounds__(WARPS * 32)
     sum_share(float *parts, const T *dy, size_t rows, size_t n) {
@@ -48,11 +49,11 @@ static __global__ void __launch_bounds__(WARPS * 32)
   write_share(parts, sum, n);
 }
 
-/* Backward of ReLU (see elements.cu) and column sums of its result. A team of `lanes` threads has
- * a row, or 2048 columns of it, eight columns per thread. dx may be dy, so the compiler cannot
- * move loads before stores: AHEAD rows are loaded explicitly before the first is stored. Blocks
- * take pieces of rows in turn, so that all work in one region of memory, from the last rows to
- * the first: the preceding GEMM may have left the last rows in L2. */
+/* Backward of ReLU (see elements.cu) and column sums of its result. A team of `lanes` threads
+ * processes a row, or 2048 columns of it, eight columns per thread. dx may be dy, so the compiler
+ * cannot move loads before stores: AHEAD rows are loaded explicitly before the first is stored.
+ * Blocks alternate over pieces of rows, so that all blocks work in one region of memory, from the
+ * last rows to the first: the preceding GEMM may have left the last rows in L2. */
 template <typename T>
 static __global__ void __launch_bounds__(WIDE, 2)
     relu_backward_share(T *dx, float *parts, const T *dy, const uint8_t *mask, size_t rows,
@@ -62,8 +63,8 @@ static __global__ void __launch_bounds__(WIDE, 2)
   int team = threadIdx.x / lanes, teams = WIDE / lanes, lane = threadIdx.x % lanes;
   size_t column = (blockIdx.x * (size_t)lanes + lane) * 8, a_turn = AHEAD * teams * gridDim.y;
   size_t turns = (rows + a_turn - 1) / a_turn, pieces = turns * gridDim.y;
-  size_t least = rows / pieces,
-         longer = rows % pieces; /* the first `longer` pieces have one row more */
+  /* The first `longer` pieces have one row more than the others. */
+  size_t least = rows / pieces, longer = rows % pieces;
   float sum[8] = {0};
   if (column >= n || team >= teams) turns = 0;
   for (size_t turn = turns; turn-- > 0;) {
@@ -111,7 +112,7 @@ struct Targets {
   size_t width;
 };
 
-/* Sums `count` rows of parts: 32 columns per block, 32 warps that take rows in turn. */
+/* Sums `count` rows of parts: 32 columns per block; 32 warps alternate over the rows. */
 static __global__ void __launch_bounds__(1024)
     add_parts(Targets to, const float *parts, size_t count, size_t n, bool add) {
   __shared__ float shared[32][33];
@@ -142,7 +143,7 @@ cudaError_t kernel_add_parts(float *const *to, int targets, size_t width, const 
   return cudaGetLastError();
 }
 
-/* Threads of a team and number of blocks that divide the rows, for relu_backward_share. */
+/* Returns the threads of a team, for relu_backward_share. */
 static int wide_lanes(size_t n) {
   return n < WIDE * 8 ? (int)(n / 8) : WIDE;
 }
@@ -152,7 +153,8 @@ static size_t count_wide_shares(size_t rows, size_t n) {
   return want < most ? want : most;
 }
 
-/* The number of shares depends on the shape alone, so that sums have the same bits on every GPU. */
+/* Returns the number of partial sums. It depends only on the shape, so that sums have the same
+ * bits on every GPU. */
 static size_t count_shares(size_t rows, size_t n) {
   size_t columns = (n + 255) / 256, most = columns > BLOCKS ? 1 : BLOCKS / columns;
   size_t want = (rows + 31) / 32;

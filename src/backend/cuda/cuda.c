@@ -1,6 +1,6 @@
-/* The CUDA backend: opens a GPU and fills in the table of operations. Each operation enqueues
- * kernels or a GEMM on the compute stream; cuda_note() keeps the first error for `get` and
- * `sync`. Depends on memory.h, matmul.h, kernels.h, graph.h, nccl.h. */
+/* The CUDA backend: opens a GPU and sets the table of operations. Each operation enqueues kernels
+ * or a GEMM on the compute stream; cuda_note() stores the first error for `get` and `sync`.
+ * Depends on memory.h, matmul.h, kernels.h, graph.h, nccl.h. */
 #include "backend/cuda/cuda.h"
 
 #include <math.h>
@@ -106,7 +106,8 @@ static void embed(const Backend *b, void *x, const void *table, const float *pla
       kernel_embed(c->type, x, table, place, id, position, rows, d, scale, drop, c->stream));
 }
 
-/* Adds the gradient of one embedding table: sorts the tokens by id, then sums those of each id. */
+/* Adds the gradient of one embedding table: sorts the tokens by id, then sums those of each
+ * id. */
 static void add_table_gradient(Cuda *c, float *dtable, const void *dx, const int32_t *id,
                                size_t limit, size_t rows, size_t d, float scale, Dropout drop) {
   size_t bytes = kernel_sort_ids_work(rows), more = kernel_embed_backward_work(rows, d);
@@ -209,8 +210,8 @@ static void activate_backward(const Backend *b, void *dx, float *dbias, const vo
                                      accumulate, work, c->stream));
 }
 
-/* Smallest result, in elements, for which the fused kernel is faster: nearly two tiles for each
- * of the 132 SMs of an H100 or H200. */
+/* Minimum elements of a result for which the fused kernel is faster: nearly two tiles for each of
+ * the 132 SMs of an H100 or H200. */
 #define RELU_MIN_ELEMENTS ((size_t)1 << 23)
 
 static bool fuses_relu(const Backend *b, size_t rows, size_t in, size_t out) {
@@ -331,8 +332,8 @@ static void close_gpu(Backend *b) {
   *b = (Backend){0};
 }
 
-/* Selects the GPU and checks the driver, the compute capability, the requested precision, and
- * that the plug-in has code for it. */
+/* Selects the GPU. Checks the driver, the compute capability, the requested precision, and that
+ * the plug-in has code for this GPU. */
 static Err select_gpu(const CudaSpec *spec, int *device, struct cudaDeviceProp *gpu) {
   int count = 0;
   cudaError_t e = cudaGetDeviceCount(&count);

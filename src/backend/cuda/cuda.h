@@ -10,14 +10,14 @@ typedef struct {
   int device;   /* index of the GPU */
   bool any;     /* take `device` modulo the number of GPUs */
   Type type;
-  bool tf32; /* round the operands of fp32 GEMMs to tf32 */
-  bool fp8;  /* round the operands of large bf16 GEMMs to fp8 */
+  bool tf32; /* rounds the operands of fp32 GEMMs to tf32 */
+  bool fp8;  /* rounds the operands of large bf16 GEMMs to fp8 */
 } CudaSpec;
 
 typedef Err CudaOpen(Backend *backend, const CudaSpec *spec);
 
 /* Opens the GPU. Returns ERR_WORK if it is not available, ERR_USAGE if it does not support the
- * type. */
+ * element type. */
 NODISCARD Err trireme_backend_cuda(Backend *backend, const CudaSpec *spec);
 
 #endif

@@ -1,12 +1,12 @@
-/* Decoding: copies of cache rows, lists of cache rows, and attention of one query per row over a
- * key/value cache. Depends on device.cuh. */
+/* Kernels for decoding: copies of cache rows, lists of cache rows, and attention of one query per
+ * row over a key/value cache. Depends on device.cuh. */
 #include <math.h>
 
 #include "backend/cuda/device.cuh"
 
 /* ---- copies of rows ---- */
 
-/* U is an element, or 16 bytes where all sizes allow it. */
+/* Copies rows in units of type U: one element, or 16 bytes if all sizes allow it. */
 template <typename U>
 static __global__ void __launch_bounds__(128)
     copy_rows(U *to, size_t to_ld, const U *__restrict__ from, size_t from_ld, size_t width) {
@@ -36,7 +36,7 @@ cudaError_t kernel_copy_rows(Type type, void *to, size_t to_ld, const void *from
                    : launch_copy<uint16_t>(to, to_ld, from, from_ld, rows, width, stream);
 }
 
-/* One warp per list. */
+/* Extends the lists of cache rows; one warp per list. */
 static __global__ void __launch_bounds__(128)
     extend(int32_t *to, const int32_t *__restrict__ from, const int32_t *__restrict__ parent,
            size_t rows, size_t ld, size_t n, int32_t first) {
@@ -64,7 +64,7 @@ struct Cached {
   float scale; /* log2(e) / sqrt(d): scores are in units of log 2 */
 };
 
-/* Up to eight elements of a head, in each lane. */
+/* Up to eight elements of a head per lane. */
 template <typename T, bool VECTOR>
 struct Part {
   Eight<T> raw;
@@ -86,12 +86,12 @@ struct Part {
   }
 };
 
-#define CACHED_WARPS 4 /* per block */
+#define CACHED_WARPS 4 /* warps per block */
 
-/* One warp per row and head. LANES lanes share a key, so 32 / LANES keys are processed side by
- * side, and AHEAD such sets are loaded before the first is used. Each set of lanes has a running
- * softmax of its own keys; they are merged at the end. The order of the sums depends on the number
- * of keys alone. */
+/* Attention over the cache: one warp per row and head. LANES lanes share a key, so 32 / LANES
+ * keys are processed in parallel, and AHEAD such sets are loaded before the first is used. Each
+ * set of lanes has a running softmax of its own keys; they are merged at the end. The order of
+ * the sums depends only on the number of keys. */
 template <typename T, int LANES, bool VECTOR>
 static __global__ void __launch_bounds__(CACHED_WARPS * 32)
     attend_cached(T *o, const T *__restrict__ q, const T *__restrict__ k,
@@ -112,7 +112,7 @@ static __global__ void __launch_bounds__(CACHED_WARPS * 32)
   part.get(x, count);
 #pragma unroll
   for (int i = 0; i < 8; i++) x[i] *= a.scale;
-  /* Keys: 32 cache row numbers at a time, one per lane. */
+  /* Loads 32 cache row numbers at a time, one per lane. */
   for (int begin = 0; begin < n; begin += 32) {
     int own = begin + lane, row = own >= n ? 0 : at ? at[own] : first + own;
     for (int i = 0; i < 32 && begin + i < n; i += KEYS * AHEAD) {
@@ -139,7 +139,7 @@ static __global__ void __launch_bounds__(CACHED_WARPS * 32)
         score[u] = there[u] ? dot : -INFINITY;
         peak = fmaxf(peak, score[u]);
       }
-      /* If both are -inf, the difference would be NaN. */
+      /* If both are -inf, their difference would be NaN. */
       float keep = most == peak ? 1 : exp2_fast(most - peak);
       most = peak;
       total *= keep;
@@ -155,7 +155,7 @@ static __global__ void __launch_bounds__(CACHED_WARPS * 32)
       }
     }
   }
-  /* Merge the softmaxes of the sets of lanes. */
+  /* Merges the softmaxes of the sets of lanes. */
 #pragma unroll
   for (int step = LANES; step < 32; step *= 2) {
     float peak = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, step));

@@ -1,4 +1,4 @@
-/* Device functions that the kernels share: loads and stores of the three element types as floats,
+/* Device functions shared by the kernels: loads and stores of the three element types as floats,
  * eight at a time; dropout masks; sums over warps and blocks in a fixed order. Depends on
  * kernels.h, dropout.h. */
 #ifndef BACKEND_CUDA_DEVICE_CUH
@@ -92,7 +92,7 @@ __device__ __forceinline__ float2 unpack2<__half>(uint32_t word) {
   return __half22float2(two);
 }
 
-/* Eight elements as stored in memory, 16 bytes aligned. */
+/* Eight elements as stored in memory, 16-byte aligned. */
 template <typename T>
 struct Eight {
   uint4 raw;
@@ -161,7 +161,7 @@ static __device__ __forceinline__ void store8(T *p, const float x[8]) {
   e.store(p);
 }
 
-/* Load and store `count` (1 to 8) elements at any address; the others read as 0 and are not
+/* Load and store `count` (1 to 8) elements at any address; the others are read as 0 and not
  * written. */
 template <typename T>
 static __device__ __forceinline__ void load_some(float x[8], const T *p, int count) {
@@ -180,8 +180,8 @@ static __device__ __forceinline__ void store_some(T *p, const float x[8], int co
 /* ---- dropout: the bits of backend/dropout.h ---- */
 
 struct Drop {
-  const uint64_t *key;      /* on the device; no kernel writes it */
-  uint32_t site, threshold; /* 0: nothing is dropped */
+  const uint64_t *key;      /* pointer to device memory, which no kernel writes */
+  uint32_t site, threshold; /* threshold 0: nothing is dropped */
   float scale;
 };
 
@@ -192,8 +192,8 @@ static inline Drop drop_of(Dropout d) {
   return drop;
 }
 
-/* Calls Philox for N counters, group + i * STEP, round by round: they share the key schedule.
- * Element 8 * group + e is decided by half e % 2 (0: low) of word e / 2. */
+/* Calls Philox for N counters, group + i * STEP, round by round, because they share the key
+ * schedule. Element 8 * group + e is decided by half e % 2 (0: low) of word e / 2. */
 template <int N, int STEP>
 static __device__ __forceinline__ void drop_words(uint32_t (&word)[N][4], const Drop &drop,
                                                   uint64_t group) {
@@ -217,14 +217,14 @@ static __device__ __forceinline__ void drop_words(uint32_t (&word)[N][4], const 
   }
 }
 
-/* Is element i of eight kept? The half in question is compared where it is a word's
- * upper one; what is below it changes nothing. */
+/* Returns true if element i of eight is kept. Its 16 bits are compared in the upper half of a
+ * word, so that the bits below them do not matter. */
 static __device__ __forceinline__ bool is_kept(const uint32_t (&word)[4], int i,
                                                const Drop &drop) {
   return (i % 2 ? word[i / 2] : word[i / 2] << 16) >= drop.threshold << 16;
 }
 
-/* Bit i: element 8 * group + i is kept. */
+/* Returns a mask: bit i is set if element 8 * group + i is kept. */
 static __device__ __forceinline__ uint32_t keep8(const Drop &drop, uint64_t group) {
   uint32_t word[1][4], keep = 0;
   drop_words<1, 1>(word, drop, group);
@@ -233,7 +233,8 @@ static __device__ __forceinline__ uint32_t keep8(const Drop &drop, uint64_t grou
   return keep;
 }
 
-/* Elements 8 * group … of a site: dropped, or scaled. */
+/* Applies dropout to the elements 8 * group … 8 * group + 7 of a site: sets them to 0 or scales
+ * them. */
 static __device__ __forceinline__ void drop8(float x[8], const Drop &drop, uint64_t group) {
   if (drop.threshold == 0) return;
   uint32_t word[1][4];
@@ -267,12 +268,12 @@ static __device__ __forceinline__ float warp_max(float x) {
   return x;
 }
 
-/* The sum over a block of THREADS, returned to every thread. */
+/* Returns the sum over a block of THREADS to every thread. */
 template <int THREADS, typename N>
 static __device__ __forceinline__ N block_sum(N x) {
   __shared__ N part[THREADS / 32];
   x = warp_sum(x);
-  __syncthreads(); /* `part` of the previous call has been read */
+  __syncthreads(); /* All threads must have read `part` of the previous call. */
   if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
   __syncthreads();
   N sum = part[0];
@@ -294,7 +295,7 @@ static __device__ __forceinline__ float block_max(float x) {
   return most;
 }
 
-/* Waits for the cp.async copies of this thread; those of other threads need a barrier too. */
+/* Waits for the cp.async copies of this thread; those of other threads also need a barrier. */
 static __device__ __forceinline__ void copies_wait(void) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_all;" ::: "memory");
@@ -307,11 +308,12 @@ static __device__ __forceinline__ float exp2_fast(float x) {
   return y;
 }
 
-/* Sums parts (count, targets * width) over its rows: the first `width` columns to to[0], the next
- * to to[1], and so on; at most three targets; + the target if `add`. See columns.cu. */
+/* Sums parts (count, targets * width) over its rows and writes the first `width` columns to
+ * to[0], the next to to[1], and so on; at most three targets; adds to the targets if `add`. See
+ * columns.cu. */
 cudaError_t kernel_add_parts(float *const *to, int targets, size_t width, const float *parts,
                              size_t count, bool add, cudaStream_t);
-/* Backward of ReLU and its column sums; n is a multiple of 8, all arrays 16 bytes aligned. */
+/* Backward of ReLU and its column sums; n is a multiple of 8, all arrays are 16-byte aligned. */
 cudaError_t kernel_relu_backward_sums(Type, void *dx, float *dbias, const void *dy,
                                       const uint8_t *mask, size_t rows, size_t n, float scale,
                                       bool add, void *work, cudaStream_t);

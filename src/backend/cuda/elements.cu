@@ -1,5 +1,5 @@
-/* Element-wise kernels: activations, optimizer updates, sums of squares, clipping, casts. All are
- * limited by memory bandwidth. Depends on device.cuh, clip.h. */
+/* Element-wise kernels: activations, optimizer updates, sums of squares, clipping, type
+ * conversions. All are limited by memory bandwidth. Depends on device.cuh, clip.h. */
 #include <math.h>
 
 #include "backend/clip.h"
@@ -16,7 +16,7 @@ template <Activation ACT>
 static __device__ __forceinline__ float apply_activation(float x) {
   if (ACT == ACT_RELU) return fmaxf(x, 0);
   if (ACT == ACT_GELU)
-    return 0.5f * x * erfcf(-x * SQRT_HALF); /* 1 + erf without cancellation */
+    return 0.5f * x * erfcf(-x * SQRT_HALF); /* erfcf computes 1 + erf without cancellation */
   return x / (1 + expf(-x));
 }
 
@@ -28,7 +28,7 @@ static __device__ __forceinline__ float activation_derivative(float x) {
   return s * (1 + x * (1 - s));
 }
 
-/* Bit i is x[i] > 0: the sign of 0 - x[i], which is right for -0 too. */
+/* Returns a mask whose bit i is x[i] > 0: the sign of 0 - x[i], which is also correct for -0. */
 static __device__ __forceinline__ uint32_t positive_mask(const float x[8]) {
   uint32_t bits = 0;
 #pragma unroll
@@ -36,9 +36,9 @@ static __device__ __forceinline__ uint32_t positive_mask(const float x[8]) {
   return bits;
 }
 
-/* Activates up to eight elements at any address. y may be x (and dx may be dy below), so the
- * pointers are not __restrict__: each thread loads its elements before it stores them. A byte of
- * the mask serves eight elements. */
+/* Activates up to eight elements at any address. y may be x (and dx may be dy in the backward),
+ * so the pointers are not __restrict__: each thread loads its elements before it stores them. A
+ * byte of the mask serves eight elements. */
 template <typename T, Activation ACT>
 static __device__ __forceinline__ void activate_some(T *y, uint8_t *mask, const T *x,
                                                      const T *bias, size_t n, size_t width,
@@ -58,16 +58,17 @@ static __device__ __forceinline__ void activate_some(T *y, uint8_t *mask, const 
   store_some(y + at, v, count);
 }
 
-/* Each thread has GROUPS groups of eight elements, THREADS groups apart, all loaded before the
- * first is used. `vector`: arrays are aligned, a row is a multiple of eight elements, and the
- * number of groups fits into 32 bits. */
+/* Activates a whole array. Each thread has GROUPS groups of eight elements, THREADS groups apart,
+ * all loaded before the first is used. `vector`: arrays are aligned, a row is a multiple of eight
+ * elements, and the number of groups fits into 32 bits. */
 template <typename T, Activation ACT, int GROUPS>
 static __global__ void __launch_bounds__(THREADS)
     activate(T *y, uint8_t *mask, const T *x, const T *bias, size_t n, size_t width, Drop drop,
              bool vector) {
   const size_t unit = THREADS * GROUPS;
   size_t group = blockIdx.x * unit + threadIdx.x;
-  if (!vector || (blockIdx.x + 1) * unit * 8 > n) { /* the whole block */
+  /* The condition is the same for the whole block. */
+  if (!vector || (blockIdx.x + 1) * unit * 8 > n) {
 #pragma unroll 1
     for (int k = 0; k < GROUPS; k++)
       activate_some<T, ACT>(y, mask, x, bias, n, width, group + k * THREADS, drop);
@@ -222,7 +223,7 @@ static __global__ void __launch_bounds__(THREADS)
       sum += (double)v[i].z * v[i].z + (double)v[i].w * v[i].w;
     }
   } else {
-    /* The same elements in the same order, so that the bits do not depend on the address. */
+    /* Adds the same elements in the same order, so that the bits do not depend on the address. */
     for (int i = 0; i < UNIT / THREADS / 4; i++) {
       double v[4];
       for (int j = 0; j < 4; j++) {
@@ -243,8 +244,8 @@ cudaError_t kernel_square_sums(double *sums, const float *x, size_t n, cudaStrea
   return cudaGetLastError();
 }
 
-/* clip_add, clip_total and clip_finish of clip.h with the same order of operations; lane k is
- * thread k. */
+/* Implements clip_add, clip_total and clip_finish of clip.h with the same order of operations;
+ * thread k is lane k. */
 static __global__ void __launch_bounds__(CLIP_LANES)
     clip(StepNumbers *now, const double *sums, size_t n, double *loss) {
   __shared__ double lane[CLIP_LANES];
@@ -256,7 +257,7 @@ static __global__ void __launch_bounds__(CLIP_LANES)
     __syncthreads();
     if (k < half) lane[k] += lane[k + half];
   }
-  if (k) return; /* thread 0 did the last addition itself: no barrier needed */
+  if (k) return; /* Thread 0 did the last addition itself, so no barrier is needed. */
   double norm = sqrt(lane[0]) / now->grad_divisor, most = now->max_grad_norm;
   double by = most > 0 && norm > most ? most / norm : 1;
   for (int i = 0; i < 3; i++) {
@@ -312,7 +313,7 @@ __device__ __forceinline__ void store4_low(float *p, const float x[4], int count
 }
 
 struct Update {
-  float beta1, beta2, rest1, rest2, epsilon, decay; /* rest: 1 - beta */
+  float beta1, beta2, rest1, rest2, epsilon, decay; /* rest = 1 - beta */
   const StepNumbers *now;
   float lr, scale; /* used if `now` is NULL */
   bool coupled, vector;
@@ -406,7 +407,7 @@ cudaError_t kernel_momentum(Type type, float *w, float *m, const float *g, size_
   });
 }
 
-/* x += a * y, or if TOWARDS x += a * (y - x). Skipped if now->grad_scale is not finite. */
+/* x += a * y; with TOWARDS x += a * (y - x). Skipped if now->grad_scale is not finite. */
 template <bool TOWARDS>
 static __global__ void __launch_bounds__(THREADS)
     add(float *x_, const float *y_, float a, size_t n, const StepNumbers *now, bool vector) {
@@ -437,7 +438,7 @@ cudaError_t kernel_add(float *x, const float *y, float scale, size_t n, cudaStre
   return cudaGetLastError();
 }
 
-/* ---- casts ---- */
+/* ---- type conversions ---- */
 
 template <typename To, typename From>
 static __global__ void __launch_bounds__(THREADS)

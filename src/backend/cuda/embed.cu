@@ -1,6 +1,7 @@
-/* Embeddings and their gradient. For the gradient the tokens are sorted by id, cut into chunks of
- * equal length, and summed per id within chunks, then across them: the load is balanced for
- * frequent and rare ids, and the order of the additions is fixed. Depends on device.cuh. */
+/* Embeddings and their gradient. For the gradient the tokens are sorted by id, divided into
+ * chunks of equal length, and summed per id, first within chunks and then across chunks. This
+ * balances the load between frequent and rare ids and fixes the order of the additions. Depends
+ * on device.cuh. */
 #include "backend/cuda/device.cuh"
 
 /* ---- forward: eight elements per thread ---- */
@@ -50,12 +51,12 @@ cudaError_t kernel_embed(Type type, void *x, const void *table, const float *pla
 
 /* ---- a stable radix sort, eight bits at a time ---- */
 
-#define SORT_THREADS 256 /* also the number of digits */
+#define SORT_THREADS 256 /* threads of a block; also the number of digits */
 #define SORT_ROUNDS  2
 #define SORT_TILE    (SORT_THREADS * SORT_ROUNDS)
 #define SORT_WARPS   (SORT_THREADS / 32)
 
-/* count (256, tiles): how often each digit occurs in each tile. */
+/* Counts how often each digit occurs in each tile: count (256, tiles). */
 static __global__ void __launch_bounds__(SORT_THREADS)
     sort_count(int32_t *count, const int32_t *key, size_t n, int shift) {
   __shared__ int32_t shared[256];
@@ -69,8 +70,8 @@ static __global__ void __launch_bounds__(SORT_THREADS)
   count[threadIdx.x * gridDim.x + blockIdx.x] = shared[threadIdx.x];
 }
 
-/* Moves the elements of a tile to their sorted positions. `row` NULL (first pass): the row of an
- * element is its index. */
+/* Moves the elements of a tile to their sorted positions. If `row` is NULL (first pass), the row
+ * of an element is its index. */
 static __global__ void __launch_bounds__(SORT_THREADS)
     sort_scatter(int32_t *to_key, int32_t *to_row, const int32_t *key, const int32_t *row,
                  const int32_t *count, size_t n, int shift) {
@@ -95,8 +96,8 @@ static __global__ void __launch_bounds__(SORT_THREADS)
   for (int w = 0; w < warp; w++) inclusive += warp_total[w];
   int32_t begin = inclusive - total + before;
 
-  /* Rank within the warp: how many elements of the same digit precede in its 32 * SORT_ROUNDS
-   * consecutive elements. */
+  /* Rank within the warp: the number of preceding elements with the same digit among the 32 *
+   * SORT_ROUNDS consecutive elements of the warp. */
   int32_t rank[SORT_ROUNDS];
   uint32_t mine[SORT_ROUNDS];
   size_t first = blockIdx.x * (size_t)SORT_TILE + (size_t)warp * 32 * SORT_ROUNDS + lane;
@@ -104,7 +105,7 @@ static __global__ void __launch_bounds__(SORT_THREADS)
   for (int i = 0; i < SORT_ROUNDS; i++) {
     bool there = first + i * 32 < n;
     mine[i] = there ? (uint32_t)key[first + i * 32] : 0;
-    uint32_t d = there ? mine[i] >> shift & 255 : 256; /* 256: none */
+    uint32_t d = there ? mine[i] >> shift & 255 : 256; /* 256: there is no element */
     uint32_t same = __match_any_sync(0xffffffffu, d);
     int32_t sofar = there ? of_warp[warp][d] : 0;
     rank[i] = sofar + __popc(same & ((1u << lane) - 1));
@@ -155,22 +156,23 @@ cudaError_t kernel_sort_ids(int32_t *sorted, const int32_t *id, size_t rows, siz
 
 /* ---- backward ---- */
 
-#define CHUNK 32 /* tokens */
+#define CHUNK 32 /* tokens of a chunk */
 #define AHEAD 8  /* rows loaded before the first is used */
 
 /* Sums one chunk, W columns per thread. An id whose tokens are all in this chunk is added to
- * dtable here. For an id that continues in the next chunk the sum goes to parts[chunk][1]; for
- * one that began in an earlier chunk to parts[chunk][0]. parts (chunks, 2, d). */
+ * dtable. The sum of an id that continues in the next chunk is stored in parts[chunk][1], that of
+ * an id that began in an earlier chunk in parts[chunk][0]. parts (chunks, 2, d). */
 template <typename T, int W>
 static __global__ void __launch_bounds__(128)
     sum_chunk(float *dtable, float *parts, const T *__restrict__ dx,
               const int32_t *__restrict__ sorted, size_t rows, size_t d, float scale,
               Drop drop) {
-  __shared__ int32_t id[CHUNK + 2], row[CHUNK]; /* id: with one neighbour on each side */
+  /* `id` also has the neighbours before and after the chunk */
+  __shared__ int32_t id[CHUNK + 2], row[CHUNK];
   size_t begin = blockIdx.x * (size_t)CHUNK;
   int count = rows - begin < CHUNK ? (int)(rows - begin) : CHUNK;
   for (int i = (int)threadIdx.x; i < count + 2; i += (int)blockDim.x) {
-    size_t at = begin + i; /* index + 1: id[0] is the element before the chunk */
+    size_t at = begin + i; /* index + 1, because id[0] is the element before the chunk */
     id[i] = at == 0 || at > rows ? -1 : sorted[at - 1];
     if (i < count) row[i] = sorted[rows + begin + i];
   }
@@ -202,7 +204,8 @@ static __global__ void __launch_bounds__(128)
         for (int j = 0; j < W; j++) sum[j] += x[j];
         bool last = e + i == count - 1, ends = id[e + i + 2] != now;
         if (!ends && !last) continue;
-        bool begins = id[0] != now; /* sorted: otherwise the id fills the chunk up to here */
+        /* The ids are sorted: if the id began earlier, it fills the chunk up to this element. */
+        bool begins = id[0] != now;
         bool whole = ends && begins;
         float *to = whole ? dtable + (size_t)now * d + c
                           : parts + (2 * (size_t)blockIdx.x + begins) * d + c;
@@ -223,7 +226,8 @@ static __global__ void __launch_bounds__(128)
   }
 }
 
-/* Adds the parts of the id that begins in this block's chunk and continues in the next ones. */
+/* Adds the partial sums of the id that begins in this block's chunk and continues in the next
+ * chunks. */
 static __global__ void __launch_bounds__(128)
     sum_parts(float *dtable, const float *__restrict__ parts,
               const int32_t *__restrict__ sorted, size_t rows, size_t d) {
@@ -231,7 +235,8 @@ static __global__ void __launch_bounds__(128)
   if (next >= rows) return;
   int32_t id = sorted[next];
   if (sorted[next - 1] != id) return; /* no id continues in the next chunk */
-  if (chunk > 0 && sorted[chunk * CHUNK - 1] == id) return; /* began in an earlier one */
+  /* the id began in an earlier chunk */
+  if (chunk > 0 && sorted[chunk * CHUNK - 1] == id) return;
   size_t chunks = (rows + CHUNK - 1) / CHUNK, end = chunk + 1, lane = threadIdx.x % 32;
   for (;;) {
     size_t x = end + lane;

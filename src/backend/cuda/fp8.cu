@@ -4,18 +4,19 @@
 
 #include "backend/cuda/device.cuh"
 
-/* A block is four warps: one row for each (WARPS 1), or one row for all (WARPS 4).
- * A thread holds VECS times eight columns of its row, WARPS * 256 apart. */
+/* A block has four warps: one row per warp (WARPS 1), or one row for all (WARPS 4). A thread
+ * holds VECS times eight columns of its row, WARPS * 256 columns apart. */
 #define BLOCK_WARPS 4
 #define THREADS     (BLOCK_WARPS * 32)
 #define LARGEST     448.0f       /* largest e4m3 number */
-#define STRIP       FP8_MULTIPLE /* columns that a block transposes … */
-#define PIECE       128          /* rows of a block's piece */
+#define STRIP       FP8_MULTIPLE /* columns that a block transposes */
+#define PIECE       128          /* rows that a block transposes at a time */
 #define PIECE_ROWS  4            /* rows of a piece per thread */
 
 typedef __nv_bfloat16 Low;
 
-/* The factor of a row whose largest absolute value is `most`; 0 if it would overflow a float. */
+/* Returns the factor of a row whose largest absolute value is `most`; 0 if the factor would
+ * overflow a float. */
 static __device__ __forceinline__ float row_factor(float most) {
   return most < 1e-35f ? 0 : LARGEST / most;
 }
@@ -24,7 +25,7 @@ static __device__ __forceinline__ uint32_t convert2(float a, float b) {
   return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, __NV_E4M3);
 }
 
-/* The maximum over the threads that share a row. */
+/* Returns the maximum over the threads that share a row. */
 template <int WARPS>
 static __device__ __forceinline__ float row_max(float x) {
   __shared__ float part[BLOCK_WARPS];
@@ -37,8 +38,8 @@ static __device__ __forceinline__ float row_max(float x) {
   return x;
 }
 
-/* Converts one row. fmaxf ignores NaN, which stays NaN; an infinity makes the others of its row
- * 0 and itself NaN. */
+/* Converts one row. fmaxf ignores NaN, and a NaN element stays NaN. An infinite element becomes
+ * NaN and the other elements of its row become 0. */
 template <int WARPS, int VECS>
 static __device__ __forceinline__ void convert_row(uint8_t *to, float *scale, const Low *from,
                                                    size_t n) {
@@ -79,7 +80,7 @@ static __device__ void transpose_strip(uint8_t *to, float *scale, const Low *w, 
   __shared__ float part[BLOCK_WARPS][STRIP];
   __shared__ __align__(16) uint8_t piece[STRIP][PIECE + 16];
   unsigned quarter = threadIdx.x % 4,
-           row = threadIdx.x / 4; /* a thread has eight columns of every 32nd row */
+           row = threadIdx.x / 4; /* A thread has eight columns of every 32nd row. */
   const Low *from = w + column + quarter * 8;
   float most[8] = {0}, x[8], by[8];
   Eight<Low> e[PIECE_ROWS];
@@ -116,7 +117,7 @@ static __device__ void transpose_strip(uint8_t *to, float *scale, const Low *w, 
   }
   for (size_t first = 0; first < out; first += PIECE) {
     load(first);
-    if (first) __syncthreads(); /* the previous piece has been read */
+    if (first) __syncthreads(); /* All threads must have read the previous piece. */
 #pragma unroll
     for (int i = 0; i < PIECE_ROWS; i++) {
       e[i].get(x);
@@ -137,8 +138,8 @@ static __device__ void transpose_strip(uint8_t *to, float *scale, const Low *w, 
   }
 }
 
-/* Converts x (rows, n), from the last row to the first because the last may still be in L2, and
- * before it w: (more, n) as it is, or, if TRANSPOSES, the columns of (n, more). */
+/* Converts x (rows, n), from the last row to the first because the last may still be in L2.
+ * Before x it converts w: (more, n) unchanged or, if TRANSPOSES, the columns of (n, more). */
 template <int WARPS, int VECS, bool TRANSPOSES>
 static __global__ void __launch_bounds__(THREADS)
     convert(Fp8 to, const Low *x, const Low *w, size_t rows, size_t n, size_t more) {

@@ -1,6 +1,6 @@
-/* CUDA graphs of the compute stream. While one is captured nothing executes, so operations that
- * must execute at once (allocation, copies to and from the host, synchronization, timing) are
- * refused; see cuda_refuses(). TRIREME_GRAPH=0 turns graphs off. Depends on memory.h. */
+/* CUDA graphs of the compute stream. During a capture nothing executes, so operations that must
+ * execute immediately (allocation, copies to and from the host, synchronization, timing) are
+ * refused; see cuda_refuses(). TRIREME_GRAPH=0 disables graphs. Depends on memory.h. */
 #include "backend/cuda/graph.h"
 
 #include <stdlib.h>
@@ -17,7 +17,8 @@ static void set_capturing(Cuda *c, bool is_capturing) {
   c->matmul.is_capturing = is_capturing;
 }
 
-/* Thread-local mode: calls of other threads (NCCL, the saver) do not invalidate the capture. */
+/* Begins a capture in thread-local mode: calls of other threads (NCCL, the saver) do not
+ * invalidate it. */
 static Err graph_begin(const Backend *b) {
   Cuda *c = cuda_of(b);
   if (c->failed.code) return err_give(&c->failed);
@@ -34,8 +35,8 @@ static Err graph_end(const Backend *b, Graph **out) {
   Graph *r = NULL;
   *out = NULL;
   set_capturing(c, false);
-  /* End the capture even after an error, so that the stream executes again. The error of the
-   * operation that failed is kept: it says more than that of the capture. */
+  /* Ends the capture even after an error, so that the stream executes again. The error of the
+   * operation that failed is kept, because it is more specific than that of the capture. */
   cuda_note(c, "a graph capture", cudaStreamEndCapture(c->stream, &graph));
   if (!c->failed.code) cuda_note_err(c, mem_alloc(&r, 1, sizeof *r));
   if (!c->failed.code)
@@ -59,7 +60,7 @@ static void graph_launch(const Backend *b, Graph *r) {
   cuda_note(c, "launching a graph", cudaGraphLaunch(r->graph, c->stream));
 }
 
-/* A graph that is still running is destroyed by CUDA when it is done. */
+/* Frees a graph. CUDA destroys a graph that is still running when it is done. */
 static void graph_free(const Backend *b, Graph *r) {
   Cuda *c = cuda_of(b);
   cuda_note(c, "destroying a graph", cudaGraphExecDestroy(r->graph));

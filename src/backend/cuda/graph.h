@@ -4,6 +4,7 @@
 
 #include "backend/backend.h"
 
-void cuda_fill_graphs(Backend *b); /* fills them in, unless TRIREME_GRAPH=0 */
+/* Sets the graph operations of `b`, unless TRIREME_GRAPH=0. */
+void cuda_fill_graphs(Backend *b);
 
 #endif

@@ -1,12 +1,12 @@
-/* Instructions of Hopper only (sm_90a): TMA copies of tiles, the mbarriers that count them, and
- * wgmma. Depends on mma.cuh. */
+/* Instructions that only Hopper (sm_90a) has: TMA copies of tiles, the mbarriers that count them,
+ * and wgmma. Depends on mma.cuh. */
 #ifndef BACKEND_CUDA_HOPPER_CUH
 #define BACKEND_CUDA_HOPPER_CUH
 
 #include "backend/cuda/mma.cuh"
 
 #if CUDART_VERSION >= 12000
-#include <cuda.h> /* CUtensorMap */
+#include <cuda.h> /* declares CUtensorMap */
 #define HAS_TENSOR_MAPS 1
 #endif
 
@@ -55,7 +55,7 @@ static __device__ __forceinline__ void barrier_arrive_here(uint32_t at) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
 }
 
-/* Makes initialized barriers visible to the cluster; a cluster_sync must follow. */
+/* Makes initialized barriers visible to the cluster; call cluster_sync after it. */
 static __device__ __forceinline__ void publish_barriers(void) {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -88,8 +88,8 @@ static __device__ __forceinline__ void tile_load(uint32_t to, const CUtensorMap 
       : "memory");
 }
 
-/* Multicast copy: to the same offset in all blocks of the bit mask `blocks`, each with its
- * barrier. */
+/* Starts a multicast copy to the same offset in all blocks of the bit mask `blocks`, each with
+ * its own barrier. */
 static __device__ __forceinline__ void tile_multicast(uint32_t to, const CUtensorMap *map,
                                                       int x, int y, uint32_t barrier,
                                                       uint16_t blocks) {
@@ -112,8 +112,8 @@ static __device__ __forceinline__ void increase_registers(void) {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-/* Four bytes, each all ones or zeros: nibble i of `which` is 8 + the number (0 to 7) of the byte
- * of the two words whose highest bit byte i repeats (prmt with sign replication). */
+/* Returns four bytes, each all ones or zeros. Nibble i of `which` is 8 + the number (0 to 7) of
+ * the byte in the two words whose highest bit byte i repeats (prmt with sign replication). */
 static __device__ __forceinline__ uint32_t replicate_signs(uint32_t first, uint32_t second,
                                                            uint32_t which) {
   uint32_t x;
@@ -121,9 +121,9 @@ static __device__ __forceinline__ uint32_t replicate_signs(uint32_t first, uint3
   return x;
 }
 
-/* The wgmma descriptor of a matrix in shared memory, loaded in boxes of 128 bytes width with
- * 128-byte swizzling. Rows are along the summed dimension, and `lead` is ignored; or across it,
- * and boxes of 64 columns are `lead` bytes apart. */
+/* Returns the wgmma descriptor of a matrix in shared memory that was loaded in boxes of 128 bytes
+ * width with 128-byte swizzling. Rows are either along the summed dimension, and `lead` is
+ * ignored, or across it, and boxes of 64 columns are `lead` bytes apart. */
 static __device__ __forceinline__ uint64_t make_descriptor(uint32_t at, uint32_t lead) {
   return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(lead >> 4) << 16 |
          (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
@@ -164,8 +164,9 @@ static __device__ __forceinline__ void wgmma_wait(void) {
       : "l"(a), "l"(b), "r"((int)add))
 
 /* Starts c (64, 256) = a (64, 16) · b (16, 256), + c if `add`; a is stored along the summed
- * dimension, b across it. Warp w holds rows 16 w …; a lane holds what `mma` of mma.cuh says, c[4 i]
- * … for columns 8 i …. The result is valid after wgmma_commit and wgmma_wait. */
+ * dimension, b across it. Warp w holds rows 16 w …; a lane holds the elements that `mma` of
+ * mma.cuh describes, c[4 i] … for columns 8 i …. The result is valid after wgmma_commit and
+ * wgmma_wait. */
 template <typename T>
 static __device__ __forceinline__ void wgmma(float (&c)[128], uint64_t a, uint64_t b, bool add);
 template <>

@@ -1,5 +1,5 @@
 /* Launchers, callable from C, of all CUDA kernels: every operation of the backend except GEMMs,
- * which cuBLASLt does (matmul.h).
+ * which cuBLASLt computes (matmul.h).
  *
  * Pointers are to device memory. Any alignment of whole elements is correct; 16 bytes is fast.
  * `void *` arrays have the element type `Type`. Arithmetic is in fp32. A launcher only enqueues
@@ -7,7 +7,7 @@
  * captured in a CUDA graph. Results are deterministic: no floating-point atomics, and the same
  * shapes give the same bits.
  *
- * `work` is scratch memory, 256 bytes aligned, of at least as many bytes as the function of the
+ * `work` is scratch memory, 256-byte aligned, of at least as many bytes as the function of the
  * same name with _work returns. It is free when the launch is done, so launches on one stream may
  * share it. Depends on the CUDA runtime, backend.h, type.h. */
 #ifndef BACKEND_CUDA_KERNELS_H
@@ -25,7 +25,7 @@ extern "C" {
 /* Returns an error if the plug-in was built without code for the current GPU. */
 cudaError_t kernel_present(void);
 
-/* As in backend.h. */
+/* Backend.embed; see backend.h. */
 cudaError_t kernel_embed(Type, void *x, const void *table, const float *place,
                          const int32_t *id, const int32_t *position, size_t rows, size_t d,
                          float scale, Dropout, cudaStream_t);
@@ -42,49 +42,51 @@ cudaError_t kernel_embed_backward(Type, float *dtable, const void *dx, const int
                                   size_t rows, size_t d, float scale, Dropout, void *work,
                                   cudaStream_t);
 
-/* As in backend.h. The statistics are those of `sum` as stored, after rounding. sum may be x. */
+/* Backend.add_norm; see backend.h. The statistics are those of `sum` as stored, after rounding.
+ * sum may be x. */
 cudaError_t kernel_add_norm(Type, void *sum, void *y, float *stat, const void *x,
                             const void *branch, const float *gain, const float *bias,
                             const AddNorm *, cudaStream_t);
-/* As in backend.h. dx may be `through`, and dbranch may be dy. */
+/* Backend.add_norm_backward; see backend.h. dx may be `through`, and dbranch may be dy. */
 size_t kernel_add_norm_backward_work(size_t rows, size_t d);
 cudaError_t kernel_add_norm_backward(Type, void *dx, void *dbranch, float *dgain, float *dbias,
                                      float *dshift, const void *dy, const void *through,
                                      const void *sum, const float *stat, const float *gain,
                                      const AddNorm *, bool add, void *work, cudaStream_t);
 
-#define KERNEL_MAX_HEAD 256 /* width of a head */
+#define KERNEL_MAX_HEAD 256 /* maximum number of elements of a head */
 
-/* As in backend.h; offsets and k_len are in device memory. Sentences without tokens are skipped,
- * so a captured launch may have the maximum number of sentences, with offsets beyond the last
- * sentence equal to its end. The last sentences start first: put the longest there. At most 4096
- * keys per sentence; heads wider than KERNEL_MAX_HEAD give cudaErrorInvalidValue. Tensor cores
- * are used for bf16 and fp16 from compute capability 8.0 on, with heads of 32, 64 or 128 and
- * leading dimensions that are multiples of 8. */
+/* Backend.attend; see backend.h. Offsets and k_len are in device memory. Sentences without tokens
+ * are skipped, so a captured launch may have the maximum number of sentences, with offsets beyond
+ * the last sentence equal to its end. The last sentences start first: put the longest there. At
+ * most 4096 keys per sentence; heads of more than KERNEL_MAX_HEAD elements return
+ * cudaErrorInvalidValue. Tensor cores are used for bf16 and fp16 from compute capability 8.0 on,
+ * with heads of 32, 64 or 128 and leading dimensions that are multiples of 8. */
 cudaError_t kernel_attend(Type, void *o, float *lse, const void *q, const void *k,
                           const void *v, const Attention *, cudaStream_t);
-/* For tests and benchmarks: selects the implementation of both directions, where the shape allows
- * it. 0 is the default, which chooses the fastest. Returns its name, or NULL if there is no such
- * number. Not thread-safe. */
+/* For tests and benchmarks: selects the implementation of forward and backward, if the shape
+ * allows it. 0 is the default, which selects the fastest. Returns its name, or NULL if there is
+ * no such number. Not thread-safe. */
 const char *kernel_select_attention(int variant);
-/* q_rows: tokens in q; work is (q_rows, heads) floats. */
+/* Backend.attend_backward. q_rows: tokens in q; work is (q_rows, heads) floats. */
 size_t kernel_attend_backward_work(size_t q_rows, size_t heads);
 cudaError_t kernel_attend_backward(Type, void *dq, void *dk, void *dv, const void *do_,
                                    const void *o, const float *lse, const void *q,
                                    const void *k, const void *v, const Attention *, void *work,
                                    cudaStream_t);
 
-/* As in backend.h; y may be x, mask may be NULL. */
+/* Backend.activate; see backend.h. y may be x, mask may be NULL. */
 cudaError_t kernel_activate(Type, void *y, uint8_t *mask, const void *x, const void *bias,
                             size_t rows, size_t width, Activation, Dropout, cudaStream_t);
-/* As in backend.h; dx may be dy. work: as for kernel_column_sums; NULL if dbias is. */
+/* Backend.activate_backward; see backend.h. dx may be dy. work: as for kernel_column_sums; NULL
+ * if dbias is NULL. */
 cudaError_t kernel_activate_backward(Type, void *dx, float *dbias, const void *dy,
                                      const void *kept, size_t rows, size_t width, Activation,
                                      Dropout, bool add, void *work, cudaStream_t);
 
-/* linear_relu_backward of backend.h, only where kernel_fuses_relu returns true: bf16 and fp16 on
- * Hopper, `in` a multiple of 256, `out` a multiple of 64 and at least 512, all arrays 16 bytes
- * aligned. dbias sums dx as stored, after rounding. */
+/* Backend.linear_relu_backward, only if kernel_fuses_relu returns true: bf16 and fp16 on Hopper,
+ * `in` a multiple of 256, `out` a multiple of 64 and at least 512, all arrays 16-byte aligned.
+ * dbias sums dx as stored, after rounding. */
 bool kernel_fuses_relu(Type, size_t rows, size_t in, size_t out);
 size_t kernel_linear_relu_backward_work(size_t rows, size_t in);
 cudaError_t kernel_linear_relu_backward(Type, void *dx, float *dbias, const void *dy,
@@ -97,14 +99,14 @@ size_t kernel_column_sums_work(size_t rows, size_t n);
 cudaError_t kernel_column_sums(Type, float *dbias, const void *dy, size_t rows, size_t n,
                                bool add, void *work, cudaStream_t);
 
-/* As in backend.h; `loss` is in device memory. */
+/* Backend.loss; see backend.h. `loss` is in device memory. */
 size_t kernel_loss_work(size_t rows);
 cudaError_t kernel_loss(Type, void *logits, double loss[3], const int32_t *target, size_t rows,
                         size_t vocab, float smoothing, float scale, void *work, cudaStream_t);
 
-/* sums (norm_units(n)): sums of squares of each NORM_UNIT elements. */
+/* Computes the sum of squares of each NORM_UNIT elements: sums (norm_units(n)). */
 cudaError_t kernel_square_sums(double *sums, const float *x, size_t n, cudaStream_t);
-/* As in backend.h; now, sums and loss are in device memory. */
+/* Backend.clip; see backend.h. now, sums and loss are in device memory. */
 cudaError_t kernel_clip(StepNumbers *now, const double *sums, size_t n, double loss[3],
                         cudaStream_t);
 
@@ -125,20 +127,20 @@ cudaError_t kernel_cast_to(Type, void *low, const float *x, size_t n, cudaStream
 cudaError_t kernel_cast_from(Type, float *x, const void *low, size_t n, cudaStream_t);
 
 /* The operands of a GEMM in fp8 (e4m3), row-major along the summed dimension: value = element *
- * scale of its row. Points into `work`. */
+ * scale of its row. The pointers are into `work`. */
 typedef struct {
   uint8_t *x, *w;
   float *x_scale, *w_scale;
 } Fp8;
-/* Converts the operands of a GEMM from bf16, 16 bytes aligned; in and out are multiples of
+/* Converts the operands of a GEMM from bf16, 16-byte aligned; in and out are multiples of
  * FP8_MULTIPLE and at most FP8_MAX_DIM. Forward (y = x · wᵀ): rows of x (rows, in) and of w (out,
  * in). `back` (dgrad, dx = dy · w): x is dy (rows, out), and w is transposed. */
 size_t kernel_fp8_work(size_t rows, size_t in, size_t out);
 cudaError_t kernel_fp8(Fp8 *to, const void *x, const void *w, size_t rows, size_t in,
                        size_t out, bool back, void *work, cudaStream_t);
 
-/* Decoding, as in backend.h; heads of at most KERNEL_MAX_HEAD; lists, lengths and parents are in
- * device memory; k is at most KERNEL_MAX_TOP_K and at most vocab. */
+/* Decoding operations of backend.h; heads of at most KERNEL_MAX_HEAD elements; lists, lengths and
+ * parents are in device memory; k is at most KERNEL_MAX_TOP_K and at most vocab. */
 cudaError_t kernel_copy_rows(Type, void *to, size_t to_ld, const void *from, size_t from_ld,
                              size_t rows, size_t width, cudaStream_t);
 cudaError_t kernel_extend(int32_t *to, const int32_t *from, const int32_t *parent, size_t rows,

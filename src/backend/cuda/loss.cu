@@ -1,12 +1,13 @@
-/* Label-smoothed cross entropy and its gradient: one block per row of logits, which it keeps in
+/* Label-smoothed cross entropy and its gradient: one block per row of logits, which stays in
  * registers, so that memory is read once and written once. Depends on device.cuh. */
 #include <math.h>
 
 #include "backend/cuda/device.cuh"
 
 struct Smooth {
-  double smoothing, even, hit; /* target probabilities: even of wrong words, hit of the right */
-  float scale;                 /* of the gradient; 0: none */
+  /* smoothed target probabilities: `even` of each wrong word, `hit` of the right one */
+  double smoothing, even, hit;
+  float scale; /* factor of the gradient; 0: no gradient */
 };
 
 /* Writes the row's contribution to the three sums; parts (rows, 3). */
@@ -19,7 +20,7 @@ static __device__ void write_row_loss(double *parts, const Smooth &is, float mos
   part[2] = right;
 }
 
-/* A row without target (negative id): no loss, gradient 0. */
+/* Handles a row without a target (negative id): no loss, gradient 0. */
 template <int THREADS, typename T>
 static __device__ void skip_row(T *row, double *parts, size_t vocab, const Smooth &is) {
   double *part = parts + blockIdx.x * (size_t)3;
@@ -28,13 +29,13 @@ static __device__ void skip_row(T *row, double *parts, size_t vocab, const Smoot
   for (size_t c = threadIdx.x; c < vocab; c += THREADS) set_float(row[c], 0);
 }
 
-/* A row of up to THREADS * VECS * 8 logits in registers. */
+/* Computes a row of up to THREADS * VECS * 8 logits in registers. */
 template <typename T, int THREADS, int VECS>
 static __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     compute_loss(T *logits, double *parts, const int32_t *target_, size_t vocab, Smooth is) {
   T *row = logits + blockIdx.x * vocab;
   int target = target_[blockIdx.x], n = (int)vocab;
-  if (target < 0) { /* uniform in the block */
+  if (target < 0) { /* The condition is the same for the whole block. */
     skip_row<THREADS>(row, parts, vocab, is);
     return;
   }
@@ -70,7 +71,7 @@ static __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
   all = block_sum<THREADS>(all);
   /* The prediction is the first of equal maxima. */
   bool right = wanted == most;
-  if (right) { /* uniform in the block */
+  if (right) { /* The condition is the same for the whole block. */
     bool earlier = false;
 #pragma unroll
     for (int i = 0; i < VECS; i++) {
@@ -100,7 +101,7 @@ static __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
   }
 }
 
-/* Any vocabulary and alignment: three passes over the row. */
+/* For any vocabulary and alignment: three passes over the row. */
 template <typename T>
 static __global__ void __launch_bounds__(512)
     compute_loss_plain(T *logits, double *parts, const int32_t *target_, size_t vocab,

@@ -9,14 +9,16 @@
 #include "backend/cuda/kernels.h"
 #include "base/log.h"
 
-#define CANDIDATES 16                /* algorithms requested from the heuristic */
-#define RUNS       4                 /* timed runs of each; the fastest counts */
-#define FINALISTS  4                 /* fastest candidates, which are timed again for longer */
-#define ROUNDS     2                 /* rounds of timing the finalists */
-#define LONG_MS    10.0f             /* milliseconds of each finalist and round, … */
-#define MAX_RUNS   32                /* and at most this many runs */
-#define MAX_BIAS   ((size_t)1 << 16) /* widest bias gradient that is fused */
-#define FP8_TYPE   16                /* AlgoKey.type of fp8 operands; others are a Type */
+#define CANDIDATES 16 /* number of algorithms requested from the heuristic */
+#define RUNS       4  /* timed runs of each candidate; the fastest counts */
+/* number of fastest candidates, which are timed again for longer */
+#define FINALISTS 4
+#define ROUNDS    2                 /* rounds of timing the finalists */
+#define LONG_MS   10.0f             /* milliseconds per finalist and round */
+#define MAX_RUNS  32                /* maximum runs per finalist and round */
+#define MAX_BIAS  ((size_t)1 << 16) /* maximum width of a fused bias gradient */
+/* AlgoKey.type of fp8 operands; other values are a Type */
+#define FP8_TYPE 16
 
 /* Arguments of cublasLtMatmul except the algorithm. */
 typedef struct {
@@ -30,14 +32,14 @@ typedef struct {
 typedef struct {
   cublasLtMatmulAlgo_t algorithm;
   bool fused; /* the epilogue computes the bias gradient */
-  float took; /* milliseconds */
+  float took; /* measured time in milliseconds */
 } Candidate;
 
 static cudaDataType_t data_type(Type type) {
   return type == TYPE_F32 ? CUDA_R_32F : type == TYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
-/* The error of a failed cuBLASLt call; `what` is what could not be done. */
+/* Returns the error of a failed cuBLASLt call; `what` names the action that failed. */
 static Err report_failure(const char *what, const Matmul *x, cublasStatus_t status) {
   static const char *const kind[] = {"forward", "dgrad", "wgrad"};
   return err_set(
@@ -56,16 +58,18 @@ static bool is_aligned(const void *pointer) {
   return (uintptr_t)pointer % 16 == 0;
 }
 
-/* Where a fused GEMM writes the bias gradient. Its epilogue cannot accumulate and needs
- * alignment; then it is a buffer, and finish_bias_grad() moves the result. */
+/* Returns the address to which a fused GEMM writes the bias gradient. The epilogue of cuBLASLt
+ * cannot accumulate and needs alignment; otherwise the address is a buffer, and
+ * finish_bias_grad() moves the result. */
 static float *bias_grad_target(const MatmulContext *p, const Matmul *x) {
   return x->accumulate || !is_aligned(x->dbias) ? p->bias : x->dbias;
 }
 
-/* The epilogue: adds the bias (forward) or, if `fused`, computes its gradient. */
+/* Sets the epilogue: adds the bias (forward) or, if `fused`, computes its gradient. */
 static cublasStatus_t describe_bias(const MatmulContext *p, const Matmul *x, bool fused,
                                     Call *c) {
-  if (!x->dbias) fused = false; /* a damaged cache file may claim otherwise */
+  /* A damaged cache file may set `fused` without a bias gradient. */
+  if (!x->dbias) fused = false;
   cublasLtEpilogue_t epilogue = fused ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_BIAS;
   const void *bias = fused ? bias_grad_target(p, x) : x->bias;
   int32_t type = (int32_t)(fused ? CUDA_R_32F : data_type(p->type));
@@ -78,9 +82,9 @@ static cublasStatus_t describe_bias(const MatmulContext *p, const Matmul *x, boo
 }
 
 /* Replaces the operands by those in fp8. Both are contiguous along the summed dimension, the only
- * layout that cuBLASLt supports for fp8; scales per row it supports on Hopper only. Fast
- * accumulation (fewer bits than fp32) is necessary: without it the gain over bf16 does not cover
- * the conversion of the operands. */
+ * layout that cuBLASLt supports for fp8; it supports scales per row on Hopper only. Fast
+ * accumulation (fewer bits than fp32) is necessary: without it the gain over bf16 is less than
+ * the cost of converting the operands. */
 static cublasStatus_t describe_fp8(const Matmul *x, size_t c_rows, Call *c) {
 #if MATMUL_FP8
   size_t inner = x->kind == MATMUL_FPROP ? x->in : x->out;
@@ -115,14 +119,14 @@ static cublasStatus_t describe_fp8(const Matmul *x, size_t c_rows, Call *c) {
 #endif
 }
 
-/* Fills in *c for the GEMM x. */
+/* Sets *c to the description of the GEMM x. */
 static cublasStatus_t describe_call(const MatmulContext *p, const Matmul *x, bool fused,
                                     Call *c) {
   cublasComputeType_t compute = p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
   cudaDataType_t low = data_type(p->type), wide = x->kind == MATMUL_WGRAD ? CUDA_R_32F : low;
   cublasOperation_t transpose_a = x->kind == MATMUL_FPROP ? CUBLAS_OP_T : CUBLAS_OP_N;
   cublasOperation_t transpose_b = x->kind == MATMUL_WGRAD ? CUBLAS_OP_T : CUBLAS_OP_N;
-  /* Column-major, as stored: x is in x rows, w is in x out, dy is out x rows. */
+  /* As column-major matrices: x is in x rows, w is in x out, dy is out x rows. */
   bool a_is_x = x->kind == MATMUL_WGRAD, b_is_x = x->kind == MATMUL_FPROP;
   size_t width = b_is_x ? x->in : x->out;
   size_t c_rows = x->kind == MATMUL_FPROP ? x->out : x->in, c_cols = a_is_x ? x->out : x->rows;
@@ -170,7 +174,7 @@ static Err run_algorithm(const MatmulContext *p, const Matmul *x, Call *c, bool 
   return ERR_OK;
 }
 
-/* Rounds up to a multiple of 1/16 to 1/8 of the size: batches differ by a few tokens, and those
+/* Rounds up to a multiple of 1/16 to 1/8 of the size. Batches differ by a few tokens, and batches
  * of about the same size share an algorithm. */
 static uint32_t round_rows(size_t rows) {
   size_t unit = 8;
@@ -191,14 +195,14 @@ static AlgoKey make_key(const MatmulContext *p, const Matmul *x) {
                    .out = (uint32_t)x->out};
 }
 
-/* Requests up to `max` algorithms from the heuristic, its best guess first. Returns how many it
+/* Requests up to `max` algorithms from the heuristic, the best guess first. Returns the number
  * found; 0 is not an error. */
 static int query_heuristic(const MatmulContext *p, const Matmul *x, Call *c, int max,
                            cublasLtMatmulHeuristicResult_t *found) {
   cublasLtMatmulPreferenceOpaque_t want;
   size_t work = MATMUL_WORK;
   uint32_t align = make_key(p, x).aligned ? 16 : (uint32_t)type_size(p->type);
-  /* Split-K: partial sums must stay in fp32, not be rounded to the output type. */
+  /* Split-K: partial sums must stay in fp32 instead of being rounded to the output type. */
   uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   if (x->kind == MATMUL_WGRAD) reduction |= CUBLASLT_REDUCTION_SCHEME_INPLACE;
   const struct {
@@ -224,7 +228,7 @@ static int query_heuristic(const MatmulContext *p, const Matmul *x, Call *c, int
   return s ? 0 : n;
 }
 
-/* The mean milliseconds of `runs` runs in a row, or -1 if the algorithm fails. */
+/* Returns the mean milliseconds of `runs` consecutive runs, or -1 if the algorithm fails. */
 static float time_candidate(const MatmulContext *p, const Matmul *x, const Candidate *candidate,
                             int runs) {
   cudaEvent_t from = NULL, to = NULL;
@@ -237,7 +241,7 @@ static float time_candidate(const MatmulContext *p, const Matmul *x, const Candi
     ran = !run_algorithm(p, x, &c, candidate->fused, &candidate->algorithm);
   cudaEventRecord(to, p->stream);
   if (cudaEventSynchronize(to) || !ran || cudaEventElapsedTime(&took, from, to)) {
-    (void)cudaGetLastError(); /* clears it: the next check must not see this error */
+    (void)cudaGetLastError(); /* Clears the error, so that the next check does not see it. */
     took = -1;
   }
 done:
@@ -246,7 +250,7 @@ done:
   return took < 0 ? -1 : took / (float)runs;
 }
 
-/* Toggles CTA swizzling of an algorithm, which the heuristic does not propose by itself. Returns
+/* Toggles CTA swizzling of an algorithm, which the heuristic does not propose itself. Returns
  * false if cuBLASLt does not support the result. */
 static bool toggle_cta_swizzle(const MatmulContext *p, Call *c,
                                cublasLtMatmulAlgo_t *algorithm) {
@@ -336,7 +340,7 @@ static Err choose_algorithm(MatmulContext *p, const Matmul *x, AlgoEntry *entry)
                      "--batch-tokens",
                      bytes, cudaGetErrorString(e));
     }
-    timed.result = scratch + (uintptr_t)x->result % 16; /* aligned as the real result */
+    timed.result = scratch + (uintptr_t)x->result % 16; /* aligned like the real result */
     if (x->dbias) timed.dbias = (float *)(void *)(scratch + bytes);
   }
   int n = collect_candidates(p, &timed, /*fused=*/false, list, 0);
@@ -351,7 +355,7 @@ static Err choose_algorithm(MatmulContext *p, const Matmul *x, AlgoEntry *entry)
   return ERR_OK;
 }
 
-/* Whether cuBLASLt accepts the entry's algorithm for exactly this number of rows. */
+/* Returns true if cuBLASLt accepts the entry's algorithm for exactly this number of rows. */
 static bool is_supported(const MatmulContext *p, const Matmul *x, AlgoEntry *entry) {
   Call c;
   cublasLtMatmulAlgo_t algorithm;
@@ -366,13 +370,14 @@ static bool is_supported(const MatmulContext *p, const Matmul *x, AlgoEntry *ent
   return true;
 }
 
-/* Times x and adds the result to the cache. Ranks of one machine start together and time the
- * same shapes; the first to save decides for all, so that their results, and those of the next
+/* Times x and adds the result to the cache. Ranks of one machine start together and time the same
+ * shapes; the first rank that saves decides for all, so that their results, and those of the next
  * run, have the same bits. */
 static Err add_entry(MatmulContext *p, const Matmul *x, AlgoEntry **out) {
   AlgoEntry entry;
   TRY(choose_algorithm(p, x, &entry));
-  bool known = algo_cache_find(&p->cache, &entry.key) != NULL; /* but not usable here */
+  /* an entry that is in the cache but not usable for this shape */
+  bool known = algo_cache_find(&p->cache, &entry.key) != NULL;
   if (!known) TRY(algo_cache_read(&p->cache));
   *out = algo_cache_find(&p->cache, &entry.key);
   if (!known && *out && is_supported(p, x, *out)) return ERR_OK;
@@ -383,12 +388,13 @@ static Err add_entry(MatmulContext *p, const Matmul *x, AlgoEntry **out) {
         "cannot save the GEMM algorithm cache: %s; GEMMs will be timed again at the next "
         "start",
         err_message());
-    p->cache.path[0] = '\0'; /* warn once */
+    p->cache.path[0] = '\0'; /* Disables saving, so that the warning is printed once. */
   }
   return ERR_OK;
 }
 
-/* The heuristic's first choice, for a number of rows that the cached algorithm does not support. */
+/* Returns the heuristic's first choice, for a number of rows that the cached algorithm does not
+ * support. */
 static Err get_default_algo(const MatmulContext *p, const Matmul *x,
                             cublasLtMatmulAlgo_t *algorithm) {
   Call c;
@@ -401,7 +407,7 @@ static Err get_default_algo(const MatmulContext *p, const Matmul *x,
   return ERR_OK;
 }
 
-/* A GEMM without tokens: weight and bias gradients are 0. */
+/* Handles a GEMM without tokens: weight and bias gradients are 0. */
 static Err run_empty(const MatmulContext *p, const Matmul *x) {
   cudaError_t e = cudaSuccess;
   if (x->kind != MATMUL_WGRAD || x->accumulate) return ERR_OK;
@@ -422,7 +428,7 @@ Err matmul_run(MatmulContext *p, const Matmul *x) {
   AlgoKey key = make_key(p, x);
   AlgoEntry *entry = algo_cache_find(&p->cache, &key);
   bool supported = entry && is_supported(p, x, entry);
-  /* A new shape, or an entry of the file that was never usable here. */
+  /* A new shape, or an entry of the cache file that was never usable here. */
   if (!entry || (!supported && !entry->checked)) {
     if (p->is_capturing)
       return err_set(

@@ -1,6 +1,6 @@
 /* GEMMs through cuBLASLt, accumulated in fp32. For each new shape the algorithms that cuBLASLt's
- * heuristic proposes are timed once; the fastest is kept (algo_cache.h). Depends on algo_cache.h,
- * kernels.h (column sums). */
+ * heuristic proposes are timed once; the fastest is stored (algo_cache.h). Depends on
+ * algo_cache.h, kernels.h (column sums). */
 #ifndef BACKEND_CUDA_MATMUL_H
 #define BACKEND_CUDA_MATMUL_H
 
@@ -12,9 +12,9 @@
 #include "backend/cuda/kernels.h"
 #include "backend/type.h"
 
-#define MATMUL_WORK ((size_t)64 << 20) /* bytes of workspace */
+#define MATMUL_WORK ((size_t)64 << 20) /* bytes of workspace for cuBLASLt */
 
-/* Does this cuBLASLt have fp8 GEMMs with one scale per row? */
+/* True if this version of cuBLASLt has fp8 GEMMs with one scale per row. */
 #define MATMUL_FP8 (CUBLAS_VERSION >= 120900)
 
 typedef enum {
@@ -27,10 +27,10 @@ typedef struct {
   MatmulKind kind;
   size_t rows, in, out;
   void *result;
-  const void *x, *w, *dy; /* the two operands of the kind; row-major */
-  const void *bias;       /* (out) or NULL */
-  float *dbias;           /* (out) or NULL */
-  bool accumulate;        /* add to dx, dw and dbias instead of overwriting */
+  const void *x, *w, *dy; /* the two operands of this kind of GEMM; row-major */
+  const void *bias;       /* bias (out) or NULL */
+  float *dbias;           /* bias gradient (out) or NULL */
+  bool accumulate;        /* adds to dx, dw and dbias instead of overwriting them */
   const Fp8 *fp8; /* forward and dgrad: operands in fp8, used instead of x, w, dy; or NULL */
 } Matmul;
 
@@ -41,9 +41,9 @@ typedef struct {
   bool tf32;
   void *work;        /* MATMUL_WORK bytes, shared with the kernels of the stream */
   float *bias;       /* buffer for the bias gradient of a fused GEMM */
-  bool is_capturing; /* the stream is being captured: no shape can be timed */
+  bool is_capturing; /* The stream is being captured, so no shape can be timed. */
   AlgoCache cache;
-  /* Called before algorithms are timed: blocks until NCCL is idle on this GPU; or NULL. */
+  /* Called before algorithms are timed: blocks until NCCL is idle on this GPU; NULL: no NCCL. */
   Err (*quiesce)(void *context);
   void *quiesce_context;
 } MatmulContext;

@@ -41,7 +41,8 @@ bool cuda_refuses(Cuda *c, const char *what) {
   return c->is_capturing;
 }
 
-/* Frees scratch memory that is too small, or keeps it until the end if graphs may use it. */
+/* Frees scratch memory that is too small, or keeps it until the end if captured graphs may use
+ * it. */
 static void retire_scratch(Cuda *c, Scratch *s) {
   Outgrown *old = NULL;
   if (!c->graphs || !s->at) {
@@ -53,13 +54,16 @@ static void retire_scratch(Cuda *c, Scratch *s) {
     *old = (Outgrown){s->at, c->outgrown};
     c->outgrown = old;
   }
-  *s = (Scratch){0}; /* if `old` could not be allocated it leaks; freeing it would be worse */
+  /* If `old` could not be allocated, the memory leaks; freeing it would make graphs use freed
+   * memory. */
+  *s = (Scratch){0};
 }
 
 void *cuda_scratch(Cuda *c, Scratch *s, size_t bytes) {
   if (bytes <= s->bytes) return s->at;
   if (cuda_refuses(c, "allocating working memory")) return NULL;
-  cuda_note(c, "waiting for the GPU", cudaStreamSynchronize(c->stream)); /* may be in use */
+  /* The old memory may still be in use. */
+  cuda_note(c, "waiting for the GPU", cudaStreamSynchronize(c->stream));
   retire_scratch(c, s);
   cudaError_t e = cudaMalloc(&s->at, bytes);
   cuda_note(c, "allocating memory", e);
@@ -165,7 +169,7 @@ static Err sync_all(const Backend *b) {
   return cuda_refuses(c, "sync") ? err_give(&c->failed) : wait_for_stream(c, "sync");
 }
 
-/* Creates event i, and all before it, at first use. */
+/* Records event i. Creates this event, and all before it, at first use. */
 static void stamp(const Backend *b, size_t i) {
   Cuda *c = cuda_of(b);
   Err err = mem_grow(&c->stamp, &c->stamp_cap, i + 1, sizeof *c->stamp);

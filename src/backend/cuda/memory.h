@@ -9,11 +9,12 @@
 #define STAGES      4
 #define STAGE_BYTES ((size_t)4 << 20)
 
-/* A staging buffer of `put`: the data is copied to pinned memory, then on the copy stream to the
- * device while the compute stream is busy, then on the compute stream to its destination. */
+/* A staging buffer of Backend.put: the data is copied to pinned memory, then on the copy stream
+ * to the device while the compute stream is busy, then on the compute stream to its
+ * destination. */
 typedef struct {
   char *host, *device;     /* STAGE_BYTES each */
-  cudaEvent_t there, free; /* data is on the device; buffer may be reused */
+  cudaEvent_t there, free; /* events: the data is on the device; the buffer may be reused */
 } Stage;
 
 /* Scratch memory that grows to the largest request. */
@@ -29,35 +30,38 @@ typedef struct Outgrown {
 } Outgrown;
 
 typedef struct {
-  cudaStream_t stream, copies; /* compute; host-to-device copies */
+  cudaStream_t stream, copies; /* compute stream; stream of host-to-device copies */
   Type type;
   MatmulContext matmul;
-  Scratch work;   /* of kernels and GEMMs; operations of the stream share it */
-  Scratch sorted; /* token ids of an embedding, sorted, and their rows */
-  Scratch sums;   /* of squares */
+  /* scratch memory of kernels and GEMMs, shared by all operations of the stream */
+  Scratch work;
+  Scratch sorted; /* sorted token ids of an embedding, and their rows */
+  Scratch sums;   /* sums of squares */
   Scratch fp8;    /* fp8 operands of a GEMM */
   Stage stage[STAGES];
-  size_t next_stage;  /* used in turn, modulo STAGES */
+  size_t next_stage;  /* number of the next staging buffer, modulo STAGES */
   cudaEvent_t *stamp; /* (stamps) events of Backend.stamp */
   size_t stamps, stamp_cap;
-  bool is_capturing; /* between graph_begin and graph_end */
-  size_t graphs;     /* captured and not yet freed; they refer to scratch memory */
+  bool is_capturing; /* true between graph_begin and graph_end */
+  /* number of captured graphs that are not freed; they refer to scratch memory */
+  size_t graphs;
   Outgrown *outgrown;
-  char gpu[256];    /* its name, for messages and the GEMM algorithm cache */
+  char gpu[256];    /* name of the GPU, for messages and the GEMM algorithm cache */
   ErrRecord failed; /* the first error; returned by get and sync */
 } Cuda;
 
 Cuda *cuda_of(const Backend *b);
-/* Keeps the error, if there is one and it is the first; `what` failed. */
+/* Stores the error of `e` if it is the first one; `what` names the action that failed. */
 void cuda_note(Cuda *c, const char *what, cudaError_t e);
 void cuda_note_err(Cuda *c, Err err);
-/* Returns whether a graph is being captured; then keeps an error that `what` is not allowed. */
+/* Returns true if a graph is being captured, and stores the error that `what` is not allowed
+ * then. */
 bool cuda_refuses(Cuda *c, const char *what);
 /* Returns at least `bytes` bytes, valid until the next call with the same Scratch; or NULL after
- * keeping the error. Blocks if the memory has to grow. */
+ * storing the error. Blocks if the memory has to grow. */
 void *cuda_scratch(Cuda *c, Scratch *s, size_t bytes);
 NODISCARD Err cuda_open_memory(Cuda *c);
 void cuda_close_memory(Cuda *c);
-void cuda_fill_memory(Backend *b); /* fills in the memory operations */
+void cuda_fill_memory(Backend *b); /* Sets the memory operations of `b`. */
 
 #endif

@@ -1,5 +1,5 @@
-/* Tensor core attention: wrappers of mma, ldmatrix, stmatrix and cp.async, and dropout masks by
- * the tile. Depends on attend.cuh. */
+/* Instructions for attention on tensor cores: wrappers of mma, ldmatrix, stmatrix and cp.async.
+ * Depends on attend.cuh. */
 #ifndef BACKEND_CUDA_MMA_CUH
 #define BACKEND_CUDA_MMA_CUH
 
@@ -32,14 +32,14 @@ __device__ __forceinline__ void mma<__half>(float c[4], uint32_t a0, uint32_t a1
   MMA("f16");
 }
 
-/* Transposes an 8 x 8 tile of 16-bit elements, two of row g in lane (g, t). */
+/* Transposes an 8 x 8 tile of 16-bit elements; lane (g, t) has two elements of row g. */
 static __device__ __forceinline__ uint32_t transposed(uint32_t x) {
   uint32_t y;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
   return y;
 }
 
-/* Shared memory is addressed by 32 bits: half the registers of a pointer. */
+/* Returns the 32-bit address of shared memory, which needs half the registers of a pointer. */
 static __device__ __forceinline__ uint32_t shared_at(const void *p) {
   return (uint32_t)__cvta_generic_to_shared(p);
 }
@@ -67,15 +67,15 @@ static __device__ __forceinline__ void write16(void *to, uint4 x) {
                : "memory");
 }
 
-/* Loads four 8 x 8 tiles from shared memory: lane l passes the address of row l % 8 of tile l / 8,
- * and lane (g, t) receives columns 2t, 2t + 1 of row g of each tile … */
+/* Loads four 8 x 8 tiles from shared memory: lane l passes the address of row l % 8 of tile l /
+ * 8, and lane (g, t) receives columns 2t, 2t + 1 of row g of each tile. */
 static __device__ __forceinline__ void load_tiles(uint32_t (&x)[4], uint32_t at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
                : "r"(at)
                : "memory");
 }
-/* The same load, transposed: lane (g, t) receives rows 2t, 2t + 1 of column g of each tile. */
+/* Like load_tiles, transposed: lane (g, t) receives rows 2t, 2t + 1 of column g of each tile. */
 static __device__ __forceinline__ void load_tiles_over(uint32_t (&x)[4], uint32_t at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
@@ -83,7 +83,7 @@ static __device__ __forceinline__ void load_tiles_over(uint32_t (&x)[4], uint32_
                : "memory");
 }
 
-/* Stores four tiles, the inverse of load_tiles with the same `at`. */
+/* Stores four tiles; the inverse of load_tiles with the same `at`. */
 static __device__ __forceinline__ void store_tiles(uint32_t at, uint32_t a, uint32_t b,
                                                    uint32_t c, uint32_t d) {
 #if __CUDA_ARCH__ >= 900
@@ -99,7 +99,8 @@ static __device__ __forceinline__ void store_tiles(uint32_t at, uint32_t a, uint
 #endif
 }
 
-/* Start an asynchronous copy of 16 or 4 bytes to shared memory, or of zeros if not `there`. */
+/* Start an asynchronous copy of 16 or 4 bytes to shared memory; copies zeros if `there` is
+ * false. */
 static __device__ __forceinline__ void copy16(uint32_t to, const void *from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(there ? 16 : 0)
@@ -119,13 +120,14 @@ static __device__ __forceinline__ void copies_wait_but_last(void) {
   asm volatile("cp.async.wait_group 1;" ::: "memory");
 }
 
-/* The index of this warp in its block, in a way that the compiler knows to be uniform. */
+/* Returns the index of this warp in its block, computed so that the compiler knows it to be
+ * uniform. */
 static __device__ __forceinline__ int warp_number(void) {
   return (int)__reduce_or_sync(0xffffffffu, threadIdx.x / 32);
 }
 
-/* Byte i of the result is byte `pick` >> 4i & 7 of x and y, or where bit 3 of that pick
- * is set too, all ones if its highest bit is set and else zeros. */
+/* Selects bytes (prmt): byte i of the result is byte (pick >> 4i & 7) of x and y. If bit 3 of
+ * that nibble is set, the highest bit of the byte is replicated instead: all ones or zeros. */
 static __device__ __forceinline__ uint32_t pick_bytes(uint32_t x, uint32_t y, uint32_t pick) {
   uint32_t z;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(z) : "r"(x), "r"(y), "r"(pick));
@@ -155,7 +157,8 @@ static __device__ __forceinline__ float log2_fast(float x) {
 #define HAS_MMA 0
 #endif
 
-/* Whether the kernel has code for the current device with these instructions (compiled for 8.0 or later). */
+/* Returns true if the kernel has code for the current device with these instructions (compiled
+ * for compute capability 8.0 or later). */
 template <typename K>
 static bool is_built(K kernel) {
   cudaFuncAttributes is;

@@ -1,7 +1,7 @@
 /* Collectives between GPUs through NCCL, which is loaded with dlopen on first use. They run on a
- * stream of their own beside the compute stream. Threads: one thread enqueues and polls; any
- * other may abort, so each use of the communicator holds a lease (base/lease.h). Depends on
- * memory.h, kernels.h (casts), base/lease. */
+ * stream of their own in parallel with the compute stream. Threads: one thread enqueues and
+ * polls; any other thread may abort, so each use of the communicator holds a lease
+ * (base/lease.h). Depends on memory.h, kernels.h (type conversions), base/lease. */
 #include "backend/cuda/nccl.h"
 
 #include <dlfcn.h>
@@ -15,25 +15,27 @@
 #include "base/mem.h"
 
 /* Seconds that an abort waits for a call into NCCL to return: a call that connects to a lost rank
- * blocks. Less than the time that the communication thread gives a rank to end. */
+ * blocks. Less than the time that the communication thread allows a rank to end. */
 #define ABORT_WAIT 5
 
 struct DeviceComm {
   Cuda *cuda;
   int device;
   DeviceCommSpec spec;
-  NcclComm *comm; /* use it only under the lease: an abort frees it */
+  NcclComm *comm; /* Use it only under the lease, because an abort frees it. */
   Lease lease;
   cudaStream_t stream;
-  cudaEvent_t inputs_ready; /* compute stream: what the last collective waits for */
-  cudaEvent_t done;         /* collective stream: the last collective is finished */
-  void *low;                /* (max_elements) bf16 send and receive buffer, or NULL */
+  /* event on the compute stream: the input of the last collective is ready */
+  cudaEvent_t inputs_ready;
+  /* event on the collective stream: the last collective is complete */
+  cudaEvent_t done;
+  void *low; /* (max_elements) bf16 send and receive buffer, or NULL */
 };
 
 static Nccl nccl;
 
 static Err load_nccl(void) {
-  static void *library; /* never unloaded, as the CUDA plug-in */
+  static void *library; /* Never unloaded, like the CUDA plug-in. */
   static const struct {
     const char *name;
     size_t at;
@@ -87,7 +89,7 @@ static Err report_failure(const char *what, int result, NcclComm *comm) {
       what, nccl.GetErrorString(result), more && *more ? more : "no details");
 }
 
-/* Keeps an error of NCCL as the device's first error, which `poll`, `get` and `sync` return. */
+/* Stores an error of NCCL as the device's first error, which `poll`, `get` and `sync` return. */
 static void note_result(DeviceComm *w, const char *what, int result) {
   if (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS || w->cuda->failed.code) return;
   cuda_note_err(w->cuda, report_failure(what, result, w->comm));
@@ -103,18 +105,19 @@ static Err create_id(char id[DEVICE_COMM_ID]) {
   return ERR_OK;
 }
 
-/* ncclCommAbort aborts what is in flight and frees the communicator. */
+/* ncclCommAbort aborts the collectives in flight and frees the communicator. */
 static void free_comm(DeviceComm *w) {
   cudaSetDevice(w->device);
   nccl.CommAbort(w->comm);
 }
 
-/* Ends the use that lease_take() began; frees the communicator if it was aborted meanwhile. */
+/* Ends the use that lease_take() began; frees the communicator if it was aborted in the
+ * meantime. */
 static void release_comm(DeviceComm *w) {
   if (lease_return(&w->lease)) free_comm(w);
 }
 
-/* DeviceCommOps.abort; any thread may call it. */
+/* Implements DeviceCommOps.abort; any thread may call it. */
 static void abort_comm(DeviceComm *w) {
   if (w->comm && lease_end(&w->lease, ABORT_WAIT)) free_comm(w);
 }
@@ -166,7 +169,7 @@ static Err open_comm(DeviceComm **out, const Backend *b, const char id[DEVICE_CO
   memcpy(&key, id, sizeof key);
   int result = err ? NCCL_SUCCESS : nccl.CommInitRank(&w->comm, spec->size, key, spec->rank);
   if (result != NCCL_SUCCESS) {
-    w->comm = NULL; /* nothing to abort */
+    w->comm = NULL; /* There is no communicator to abort. */
     err = report_failure("ncclCommInitRank", result, NULL);
   }
   if (err) {
@@ -180,7 +183,7 @@ static Err open_comm(DeviceComm **out, const Backend *b, const char id[DEVICE_CO
   return ERR_OK;
 }
 
-/* Makes the next collective wait for the work that the compute stream has been given so far. */
+/* Makes the next collective wait for the work enqueued on the compute stream so far. */
 static void begin_collective(DeviceComm *w) {
   Cuda *c = w->cuda;
   cuda_note(c, "a collective", cudaEventRecord(w->inputs_ready, c->stream));
@@ -191,7 +194,7 @@ static void end_collective(DeviceComm *w) {
   cuda_note(w->cuda, "a collective", cudaEventRecord(w->done, w->stream));
 }
 
-/* Returns the array to send: x itself, or a bf16 copy. */
+/* Returns the array to send: x itself, or a bf16 copy of it. */
 static void *cast_to_low(DeviceComm *w, float *x, size_t n) {
   if (!w->low) return x;
   cuda_note(w->cuda, "a collective", kernel_cast_to(TYPE_BF16, w->low, x, n, w->stream));
@@ -207,7 +210,7 @@ static void cast_from_low(DeviceComm *w, float *x, size_t at, size_t n) {
 
 static void all_reduce(DeviceComm *w, float *x, size_t n) {
   int type = w->low ? NCCL_BF16 : NCCL_FLOAT;
-  if (!lease_take(&w->lease)) return; /* aborted */
+  if (!lease_take(&w->lease)) return; /* The communicator was aborted. */
   begin_collective(w);
   void *y = cast_to_low(w, x, n);
   note_result(w, "a gradient all-reduce",
@@ -217,8 +220,8 @@ static void all_reduce(DeviceComm *w, float *x, size_t n) {
   release_comm(w);
 }
 
-/* The size of a piece if all are equal, else 0: ncclReduceScatter and ncclAllGather need equal
- * pieces; others are grouped ncclReduce or ncclBroadcast calls. */
+/* Returns the size of a piece if all are equal, otherwise 0. ncclReduceScatter and ncclAllGather
+ * need equal pieces; unequal ones are grouped ncclReduce or ncclBroadcast calls. */
 static size_t equal_piece_size(const DeviceComm *w, const size_t *off) {
   size_t each = off[1] - off[0];
   for (int r = 1; r < w->spec.size; r++)
@@ -281,7 +284,7 @@ static void join_streams(DeviceComm *w) {
 static bool is_done(DeviceComm *w, cudaEvent_t event) {
   cudaError_t e = cudaEventQuery(event);
   if (e == cudaErrorNotReady)
-    (void)cudaGetLastError(); /* clears "not ready", which is not an error */
+    (void)cudaGetLastError(); /* Clears "not ready", which is not an error. */
   else
     cuda_note(w->cuda, "a collective", e);
   return e == cudaSuccess;
@@ -291,7 +294,8 @@ static Err poll_comm(DeviceComm *w, bool *inputs_ready, bool *done) {
   int state = NCCL_SUCCESS;
   *inputs_ready = false;
   *done = false;
-  if (!lease_take(&w->lease)) return ERR_OK; /* aborted; the thread that did so reports why */
+  /* The communicator was aborted; the thread that did so reports the reason. */
+  if (!lease_take(&w->lease)) return ERR_OK;
   *inputs_ready = is_done(w, w->inputs_ready);
   *done = *inputs_ready && is_done(w, w->done);
   note_result(w, "ncclCommGetAsyncError", nccl.CommGetAsyncError(w->comm, &state));

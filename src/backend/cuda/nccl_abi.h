@@ -1,6 +1,6 @@
-/* The part of NCCL's ABI that nccl.c calls, as documented for NCCL 2.13 and later. With it the
- * plug-in builds without NCCL's headers and loads any such version at run time. Depends on the
- * CUDA runtime's types. */
+/* The part of NCCL's ABI that nccl.c calls, as documented for NCCL 2.13 and later. The plug-in
+ * builds without NCCL's headers and loads any such version at run time. Depends on the CUDA
+ * runtime's types. */
 #ifndef BACKEND_CUDA_NCCL_ABI_H
 #define BACKEND_CUDA_NCCL_ABI_H
 
@@ -18,7 +18,8 @@ typedef struct {
   char bytes[128];
 } NcclId;
 
-/* Results, types and operations are enums of C: ints. Counts are elements. */
+/* The functions of NCCL. Results, types and operations are C enums, passed as int. Counts are in
+ * elements. */
 typedef struct {
   int (*GetVersion)(int *version);
   int (*GetUniqueId)(NcclId *id);
@@ -40,7 +41,7 @@ typedef struct {
   int (*GroupEnd)(void);
 } Nccl;
 
-/* Version 2.28.3 is 22803; before 2.9 the numbers were shorter. */
+/* Minimum version. 2.28.3 has the number 22803; before 2.9 the numbers were shorter. */
 #define NCCL_OLDEST 21300
 
 #endif

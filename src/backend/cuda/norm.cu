@@ -5,17 +5,18 @@
 #include "backend/cuda/device.cuh"
 
 /* A block has four warps: one row per warp (WARPS 1) or one row for all (WARPS 4). A thread holds
- * VECS times eight columns of its row, WARPS * 256 apart. */
+ * VECS times eight columns of its row, WARPS * 256 columns apart. */
 #define BLOCK_WARPS 4
-#define MAX_PARTS   512 /* blocks that sum dgain and dbias */
+#define MAX_PARTS   512 /* maximum number of blocks that sum dgain and dbias */
 
 template <int WARPS>
 static __device__ __forceinline__ float row_sum(float x) {
   return WARPS == 1 ? warp_sum(x) : block_sum<BLOCK_WARPS * 32>(x);
 }
 
-/* Rows are processed from the last to the first, here and in the backward: the preceding GEMM may
- * have left the last ones in L2. sum may be x: each thread loads an element before storing it. */
+/* Residual and layer norm. Rows are processed from the last to the first, here and in the
+ * backward: the preceding GEMM may have left the last rows in L2. sum may be x: each thread loads
+ * an element before storing it. */
 template <typename T, int WARPS, int VECS>
 static __global__ void __launch_bounds__(BLOCK_WARPS * 32)
     add_norm(T *sum, T *y, float *stat, const T *x, const T *branch, const float *gain,
@@ -23,8 +24,10 @@ static __global__ void __launch_bounds__(BLOCK_WARPS * 32)
   const size_t per_block = BLOCK_WARPS / WARPS;
   size_t lane = WARPS == 1 ? threadIdx.x % 32 : threadIdx.x;
   size_t r = (gridDim.x - 1 - blockIdx.x) * per_block + (WARPS == 1 ? threadIdx.x / 32 : 0);
-  if (r >= rows) return; /* uniform in the warp or block that shares the row */
-  /* All loads first: because sum may be x, the compiler cannot move loads before stores. */
+  /* The condition is the same for the warp or block that shares the row. */
+  if (r >= rows) return;
+  /* Loads everything first: because sum may be x, the compiler cannot move loads before
+   * stores. */
   Eight<T> in_x[VECS], in_branch[VECS];
 #pragma unroll
   for (int i = 0; i < VECS; i++) {
@@ -80,7 +83,7 @@ static __global__ void __launch_bounds__(BLOCK_WARPS * 32)
   }
 }
 
-/* Any d and alignment: one block per row, three passes over it. */
+/* For any d and alignment: one block per row, three passes over the row. */
 template <typename T>
 static __global__ void __launch_bounds__(256)
     add_norm_plain(T *sum, T *y, float *stat, const T *x, const T *branch, const float *gain,
@@ -111,7 +114,8 @@ static __global__ void __launch_bounds__(256)
 
 #define BACK_PARTS 264 /* blocks: two for each of the 132 SMs of an H100 or H200 */
 
-/* Starts an asynchronous copy of 16 bytes to shared memory; before 8.0 copies at once. */
+/* Starts an asynchronous copy of 16 bytes to shared memory; before compute capability 8.0 copies
+ * synchronously. */
 static __device__ __forceinline__ void copy_ahead(uint4 *to, const uint4 *from) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
@@ -127,9 +131,9 @@ static __device__ __forceinline__ void team_barrier(int team) {
   asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(ROW) : "memory");
 }
 
-/* The sums of a and b over a team, returned to all its threads. The lower half of a warp reduces
- * a, the upper half b. part: one element per warp of the block; the caller alternates between two
- * arrays, so that one barrier per row suffices. */
+/* Returns the sums of a and b over a team to all its threads. The lower half of a warp reduces a,
+ * the upper half b. part: one element per warp of the block; the caller alternates between two
+ * arrays, so that one barrier per row is sufficient. */
 template <int ROW>
 static __device__ __forceinline__ float2 team_sums(float a, float b, float2 *part, int team) {
   bool upper = threadIdx.x & 16;
@@ -155,17 +159,18 @@ static __device__ __forceinline__ float2 team_sums(float a, float b, float2 *par
   }
 }
 
-/* Computes dx and dbranch, and in parts (gridDim.x, 2d or 3d) this block's share of dgain, dbias
- * and, if SHIFTS, dshift. Teams of ROW threads take rows in turn, eight columns per thread, so
- * that column sums need few registers and many rows are in flight. While a row is computed, the
- * team's next one is copied to shared memory (cp.async), each thread's part to a slot of its own.
- * dx may be `through` and dbranch may be dy: a thread stores only elements that it alone has
- * loaded. */
+/* Computes dx and dbranch, and in parts (gridDim.x, 2d or 3d) this block's partial sums of dgain,
+ * dbias and, if SHIFTS, dshift. Teams of ROW threads alternate over the rows, eight columns per
+ * thread, so that column sums need few registers and many rows are in flight. While a row is
+ * computed, the team's next row is copied to shared memory (cp.async), each thread's part to a
+ * slot of its own. dx may be `through` and dbranch may be dy: a thread stores only elements that
+ * it alone has loaded. */
 template <typename T, int THREADS, int ROW, bool SHIFTS>
 static __global__ void __launch_bounds__(THREADS, 2)
     norm_backward(T *dx, T *dbranch, float *parts, const T *dy, const T *through, const T *sum,
                   const float *stat, const float *gain, unsigned rows, unsigned d, Drop drop) {
-  constexpr int TEAMS = THREADS / ROW, WORDS = sizeof(T) / 2; /* of 16 bytes in eight */
+  /* WORDS: number of 16-byte words in eight elements */
+  constexpr int TEAMS = THREADS / ROW, WORDS = sizeof(T) / 2;
   constexpr unsigned SUMS = SHIFTS ? 3 : 2;
   __shared__ uint4 ahead[3][WORDS][THREADS];
   __shared__ float2 part[2][THREADS / 32];
@@ -240,7 +245,8 @@ static __global__ void __launch_bounds__(THREADS, 2)
     }
   }
 
-  /* Add the column sums of the teams, through `ahead`: no copy is in flight any more. */
+  /* Adds the column sums of the teams in the memory of `ahead`, because no copy is in flight any
+   * more. */
   float *all = (float *)ahead, *out = parts + blockIdx.x * (size_t)(SUMS * d);
   static_assert(sizeof ahead >= THREADS * 8 * sizeof(float), "");
 #pragma unroll
@@ -257,7 +263,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
   }
 }
 
-/* Any d and alignment: one block per row. dx may be `through` and dbranch may be dy: a thread
+/* For any d and alignment: one block per row. dx may be `through` and dbranch may be dy: a thread
  * stores only elements that it has loaded, after the sums over the row. */
 template <typename T>
 static __global__ void __launch_bounds__(256)
@@ -282,7 +288,7 @@ static __global__ void __launch_bounds__(256)
   }
 }
 
-/* Sums of dgain and dbias; runs before norm_backward_plain, which may overwrite dy. */
+/* Sums dgain and dbias. Must run before norm_backward_plain, which may overwrite dy. */
 template <typename T>
 static __global__ void __launch_bounds__(128)
     norm_parameters_plain(float *parts, const T *dy, const T *sum, const float *stat,
@@ -395,7 +401,7 @@ cudaError_t kernel_add_norm_backward(Type type, void *dx, void *dbranch, float *
         pick(std::false_type());
     }
   });
-  bool done = fast && dshift; /* norm_backward has summed dbranch too */
+  bool done = fast && dshift; /* norm_backward has already summed dbranch */
   if (!err) err = kernel_add_parts(to, done ? 3 : 2, d, parts, count, add, stream);
   if (err || done || !dshift) return err;
   return kernel_column_sums(type, dshift, dbranch, rows, d, add, work, stream);

@@ -1,7 +1,7 @@
-/* Philox 4x32-10, the counter-based random numbers of dropout (base/rng.h is the same function on
- * the host; Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). The kernels
- * differ in how they lay out counters and keys, so this header offers one round and the key
- * schedule, not the whole function. Depends on nothing. */
+/* Philox 4x32-10, the counter-based random numbers of dropout (base/rng.h has the same function
+ * for the host; Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). The
+ * kernels use different layouts of counters and keys, so this header has one round and the key
+ * schedule, not the whole function. No dependencies. */
 #ifndef BACKEND_CUDA_PHILOX_CUH
 #define BACKEND_CUDA_PHILOX_CUH
 
@@ -9,11 +9,11 @@
 
 #define PHILOX_ROUNDS 10
 
-/* What the two words of the key grow by from one round to the next. */
+/* Increments of the two words of the key from one round to the next. */
 #define PHILOX_KEY_STEP_0 0x9E3779B9u
 #define PHILOX_KEY_STEP_1 0xBB67AE85u
 
-/* One round on the counter c0 … c3 with the round's key. */
+/* Applies one round to the counter c0 … c3 with the key of the round. */
 static __device__ __forceinline__ void philox_round(uint32_t &c0, uint32_t &c1, uint32_t &c2,
                                                     uint32_t &c3, uint32_t key0,
                                                     uint32_t key1) {
@@ -24,7 +24,7 @@ static __device__ __forceinline__ void philox_round(uint32_t &c0, uint32_t &c1, 
   c3 = (uint32_t)p0;
 }
 
-/* The key of the next round. */
+/* Computes the key of the next round. */
 static __device__ __forceinline__ void philox_next_key(uint32_t &key0, uint32_t &key1) {
   key0 += PHILOX_KEY_STEP_0;
   key1 += PHILOX_KEY_STEP_1;

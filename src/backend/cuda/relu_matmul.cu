@@ -2,18 +2,18 @@
  * epilogue. Hopper only, bf16 and fp16.
  *
  * Persistent blocks, warp-specialized: one thread starts the TMA loads, two warp groups multiply
- * (wgmma). The epilogue of a tile overlaps with the main loop of the next one: the multiplying
- * warps keep the finished tile in registers, two elements per word, and write an eighth of it
- * (a "part") after each stage of k, or in two steps after two stages. Other instructions run
- * several times slower beside wgmma, so the epilogue uses as few as possible.
- * Depends on hopper.cuh. */
+ * (wgmma). The epilogue of a tile overlaps with the main loop of the next tile: the multiplying
+ * warps keep the finished tile in registers, two elements per word, and write an eighth of it (a
+ * "part") after each stage of k, or in two steps after two stages. Other instructions run several
+ * times slower in parallel with wgmma, so the epilogue uses as few as possible. Depends on
+ * hopper.cuh. */
 #include "backend/cuda/hopper.cuh"
 
-#define TILE_M  128 /* rows, half for each of the two warp groups */
+#define TILE_M  128 /* rows of a tile, half for each of the two warp groups */
 #define TILE_N  256
-#define TILE_K  64 /* elements, 128 bytes: the width of a TMA box */
+#define TILE_K  64 /* elements of k per stage, 128 bytes: the width of a TMA box */
 #define STAGES  4
-#define PARTS   8 /* of a tile in the epilogue: 16 rows and 32 columns per warp */
+#define PARTS   8 /* parts of a tile in the epilogue: 16 rows and 32 columns per warp */
 #define CLUSTER 2 /* blocks with the same columns; each loads half of w for both */
 #define THREADS 384
 #define WARPS   8 /* warps that multiply */
@@ -24,16 +24,16 @@
 #define BOX_BYTES   (TILE_K * TILE_K * 2)
 #define BITS_BYTES  (TILE_M * TILE_N / 8)
 #define SUMS_BYTES  (WARPS * TILE_N * 4)
-#define STAND_BYTES (16 * 32 * 2) /* transposed part of a tile, per warp */
+#define STAND_BYTES (16 * 32 * 2) /* bytes of a transposed part of a tile, per warp */
 #define SHARED                                                                           \
   (1024 + STAGES * STAGE_BYTES + 2 * BITS_BYTES + 2 * SUMS_BYTES + WARPS * STAND_BYTES + \
    2 * (STAGES + 2) * 8)
 
 #if HAS_TENSOR_MAPS
 
-/* y (m, n) = (a (m, k) · b (k, n)) ∘ mask * scale. */
+/* Arguments of the kernel: y (m, n) = (a (m, k) · b (k, n)) ∘ mask * scale. */
 struct Job {
-  CUtensorMap a, b, mask; /* TMA descriptors */
+  CUtensorMap a, b, mask; /* TMA descriptors of the operands and the mask */
   int m, n, k;
   void *y;
   float *sums; /* (rows of tiles, n): column sums of each row of tiles */
@@ -43,8 +43,8 @@ struct Job {
 #if HAS_WGMMA
 
 /* Addresses in shared memory: stages of a and b; the mask of two tiles, a byte per eight elements
- * in rows of 32 bytes; column sums of each warp for two tiles; one part per warp ("stand"), where
- * it is transposed from wgmma order to rows; barriers. */
+ * in rows of 32 bytes; column sums of each warp for two tiles; one part per warp ("stand"), in
+ * which it is transposed from wgmma order to rows; barriers. */
 struct Shared {
   uint32_t stages, bits, sums, stand, full, empty, bits_full, bits_empty;
 };
@@ -71,7 +71,7 @@ struct Walk {
     across = j.n / TILE_N;
     end = (j.m + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER) * across;
   }
-  __device__ __forceinline__ int row(void) const { /* of tiles */
+  __device__ __forceinline__ int row(void) const { /* returns the row of tiles */
     return at / across * CLUSTER + rank;
   }
   __device__ __forceinline__ int column(void) const {
@@ -81,7 +81,7 @@ struct Walk {
 
 /* ---- loads ---- */
 
-/* The loading thread: for each tile its mask and all stages of a and b. */
+/* Runs in the loading thread: loads for each tile its mask and all stages of a and b. */
 static __device__ __forceinline__ void load_tiles_of_block(const Job &j, const Shared &s) {
   Ring<STAGES> r = {0, 0};
   Ring<2> bits = {0, 0};
@@ -121,8 +121,8 @@ struct Two<__half> {
   typedef __half2 Is;
 };
 
-/* A float as the sum of two numbers of the element type, high + low, each duplicated: one alone
- * may not represent it exactly. */
+/* A float as the sum of two numbers of the element type, high + low, each duplicated: a single
+ * number may not represent the float exactly. */
 struct Factor {
   uint32_t high, low;
 };
@@ -145,11 +145,12 @@ static __device__ __forceinline__ uint32_t multiply_pair(uint32_t x, Factor by) 
   return x;
 }
 
-/* The constants of a lane for all parts. A part in shared memory has rows of 64 bytes, four chunks
- * of eight elements, permuted differently in every pair of rows, so that the same chunk of eight
- * rows is in different banks. */
+/* The constants of a lane for all parts. A part in shared memory has rows of 64 bytes, four
+ * chunks of eight elements, permuted differently in every pair of rows, so that the same chunk of
+ * eight rows is in different banks. */
 struct Lane {
-  uint32_t put[2], get[2]; /* addresses for store_tiles, and of its chunks for reading */
+  /* addresses for store_tiles; addresses of the lane's chunks for reading */
+  uint32_t put[2], get[2];
   uint32_t bits, sums, shift;
   Factor scale;
 };
@@ -177,9 +178,10 @@ static __device__ __forceinline__ Lane make_lane(const Job &j, const Shared &s) 
  * rows g and g + 8. */
 struct Tile {
   uint32_t word[64];
-  int row, column; /* row of tiles, or -1: none; first column, in elements */
-  size_t eight; /* index in y, in units of eight elements, of this lane's in row g of part 0 */
-  bool inside[2]; /* whether rows g and g + 8 exist */
+  int row, column; /* row of tiles, or -1 if there is no tile; first column, in elements */
+  /* index in y, in units of eight elements, of this lane's elements in row g of part 0 */
+  size_t eight;
+  bool inside[2]; /* true if rows g and g + 8 exist */
   Ring<2> bits;
 };
 
@@ -189,7 +191,7 @@ static __device__ __forceinline__ void stage_part(const Lane &l, const Tile &t) 
   uint32_t x[8];
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    /* Shift bits 2 q and 2 q + 1 of each byte to its highest bit; replicate_signs expands them
+    /* Shifts bits 2 q and 2 q + 1 of each byte to its highest bit; replicate_signs expands them
      * to masks of 16 bits. */
     uint32_t kept = get4(l.bits + t.bits.at * BITS_BYTES + half * 8 * 32 + P * 4);
     uint32_t second = kept << l.shift, first = second << 1;
@@ -198,14 +200,14 @@ static __device__ __forceinline__ void stage_part(const Lane &l, const Tile &t) 
       x[2 * i + half] = multiply_pair<T>(t.word[2 * (P * 4 + i) + half], l.scale) &
                         replicate_signs(first, second, 0xcc88 + 0x1111 * i);
   }
-  __syncwarp(); /* the previous part has been read */
+  __syncwarp(); /* All lanes must have read the previous part. */
   store_tiles(l.put[0], x[0], x[1], x[2], x[3]);
   store_tiles(l.put[1], x[4], x[5], x[6], x[7]);
   __syncwarp();
 }
 
-/* Column sums of a part of 16 rows that was loaded transposed: lane (g, q) returns column g of
- * chunk q. */
+/* Returns the column sums of a part of 16 rows that was loaded transposed: lane (g, q) returns
+ * column g of chunk q. */
 template <typename T>
 static __device__ __forceinline__ float sum_rows(const uint32_t (&x)[2][4]) {
   const uint32_t all = 0xffffffffu;
@@ -230,7 +232,7 @@ static __device__ __forceinline__ void write_part(const Job &j, const Lane &l, c
   put4(l.sums + t.bits.at * SUMS_BYTES + P * 32 * 4, __float_as_uint(sum_rows<T>(x)));
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    size_t eight = t.eight + (size_t)half * j.n + P * 4; /* n chunks: eight rows */
+    size_t eight = t.eight + (size_t)half * j.n + P * 4; /* n chunks are eight rows */
     uint4 y = get16(l.get[half]);
     if (t.inside[half]) write16((T *)j.y + eight * 8, y);
   }
@@ -241,13 +243,13 @@ static __device__ __forceinline__ void write_sums(const Job &j, const Shared &s,
                                                   const Tile &t) {
   uint32_t mine = threadIdx.x - 128, at = s.sums + t.bits.at * SUMS_BYTES + mine * 4;
   float sum = 0;
-  asm volatile("bar.sync 1, 256;" ::: "memory"); /* all multiplying warps */
+  asm volatile("bar.sync 1, 256;" ::: "memory"); /* synchronizes all multiplying warps */
 #pragma unroll
   for (int w = 0; w < WARPS; w++) sum += __uint_as_float(get4(at + w * TILE_N * 4));
   j.sums[(size_t)t.row * j.n + t.column + mine] = sum;
 }
 
-/* Step I of the epilogue; a part takes SPREAD steps. */
+/* Runs step I of the epilogue; a part takes SPREAD steps. */
 template <typename T, int SPREAD, int I>
 static __device__ __forceinline__ void run_epilogue_step(const Job &j, const Shared &s,
                                                          const Lane &l, Tile &t) {
@@ -261,7 +263,7 @@ static __device__ __forceinline__ void run_epilogue_step(const Job &j, const Sha
   t.bits.next();
 }
 
-/* The whole epilogue of the last tile, from step I on. */
+/* Runs the whole epilogue of the last tile, beginning at step I. */
 template <typename T, int I>
 static __device__ __forceinline__ void finish_epilogue(const Job &j, const Shared &s,
                                                        const Lane &l, Tile &t) {
@@ -284,7 +286,8 @@ static __device__ __forceinline__ void multiply_stage(float (&c)[128], const Sha
   barrier_wait(s.full + r.at * 8, r.parity);
   wgmma_fence();
 #pragma unroll
-  for (int i = 0; i < TILE_K / 16; i++) /* 32 bytes along a row; 16 rows of 128 bytes */
+  /* a advances by 32 bytes along a row, b by 16 rows of 128 bytes */
+  for (int i = 0; i < TILE_K / 16; i++)
     wgmma<T>(c, a + i * (32 >> 4), b + i * (16 * 128 >> 4), !first || i > 0);
   wgmma_commit();
   if (!first) {
@@ -295,7 +298,8 @@ static __device__ __forceinline__ void multiply_stage(float (&c)[128], const Sha
   r.next();
 }
 
-/* The first stages of a tile from I on; after each a step of the previous tile's epilogue. */
+/* Runs the first stages of a tile, beginning at stage I; after each stage one step of the
+ * previous tile's epilogue. */
 template <typename T, int SPREAD, int I>
 static __device__ __forceinline__ void multiply_first_stages(const Job &j, const Shared &s,
                                                              const Lane &l, float (&c)[128],
@@ -307,7 +311,7 @@ static __device__ __forceinline__ void multiply_first_stages(const Job &j, const
     multiply_first_stages<T, SPREAD, I + 1>(j, s, l, c, r, last, t);
 }
 
-/* The multiplying warps: all tiles of this block. */
+/* Runs in the multiplying warps: computes all tiles of this block. */
 template <typename T, int SPREAD>
 static __device__ __forceinline__ void multiply_tiles(const Job &j, const Shared &s) {
   float c[128];
@@ -337,7 +341,7 @@ static __device__ __forceinline__ void multiply_tiles(const Job &j, const Shared
 
 #define BOUNDS __launch_bounds__(THREADS, 1)
 #else
-#define BOUNDS __launch_bounds__(32) /* marks a kernel without code for kernel_fuses_relu */
+#define BOUNDS __launch_bounds__(32) /* marks a kernel without code, for kernel_fuses_relu */
 #endif
 
 template <typename T, int SPREAD>
@@ -368,7 +372,9 @@ static __global__ void BOUNDS relu_backward_matmul(const __grid_constant__ Job j
     decrease_registers<24>();
     if (threadIdx.x == 0) load_tiles_of_block(j, s);
   }
-  cluster_sync(); /* no block exits while the other may still write to its shared memory */
+  /* No block may exit while the other block of the cluster can still write to its shared
+   * memory. */
+  cluster_sync();
 #else
   (void)j;
 #endif
@@ -376,8 +382,8 @@ static __global__ void BOUNDS relu_backward_matmul(const __grid_constant__ Job j
 
 /* ---- launchers ---- */
 
-/* Makes the TMA descriptor of a row-major matrix (rows, columns): boxes of `box` rows and 128
- * bytes, or, for bytes (the mask), of a tile's columns. Elements outside read as 0. */
+/* Creates the TMA descriptor of a row-major matrix (rows, columns): boxes of `box` rows and 128
+ * bytes or, for bytes (the mask), of a tile's columns. Elements outside are read as 0. */
 static cudaError_t make_tensor_map(CUtensorMap *map, CUtensorMapDataType type, const void *at,
                                    size_t rows, size_t columns, uint32_t box) {
   decltype(&cuTensorMapEncodeTiled) encode;

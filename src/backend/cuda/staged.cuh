@@ -1,18 +1,18 @@
-/* For attend_group*.cu: the layout of rows of 64 elements in shared memory, and the division of
- * long sentences among blocks. Depends on mma.cuh.
+/* For attend_group*.cu: the layout of rows of 64 elements in shared memory, and the distribution
+ * of long sentences over blocks. Depends on mma.cuh.
  *
- * A staged row has 128 bytes, eight chunks of 16. Chunk c of row r is stored at position
- * c ^ r % 8, so that the same chunk of eight rows is in different banks. A tile is 16 rows. */
+ * A staged row has 128 bytes, eight chunks of 16. Chunk c of row r is stored at position c ^ r %
+ * 8, so that the same chunk of eight rows is in different banks. A tile is 16 rows. */
 #ifndef BACKEND_CUDA_STAGED_CUH
 #define BACKEND_CUDA_STAGED_CUH
 
 #include "backend/cuda/mma.cuh"
 
-#define D       64  /* width of a head */
+#define D       64  /* elements of a head */
 #define ROW     128 /* bytes of a staged row */
 #define TILE    (16 * ROW)
-#define HELPERS 64 /* blocks that process pieces of long sentences; a power of 2 */
-#define LISTED  64 /* pieces that a block lists at a time */
+#define HELPERS 64 /* number of blocks that process pieces of long sentences; a power of 2 */
+#define LISTED  64 /* maximum number of pieces that a block lists at a time */
 #define EACH    8  /* sentences that a thread examines at a time */
 
 struct Piece {
@@ -20,8 +20,9 @@ struct Piece {
 };
 
 #if HAS_MMA
-/* Offsets for ldmatrix: of row l % 16, chunk l / 16 (by_16) or row l % 8, chunk l / 8 (by_8) for
- * lane l, from an address that is a multiple of eight rows. XOR with c << 4 adds c to the chunk. */
+/* Return offsets for ldmatrix: lane l receives the offset of row l % 16, chunk l / 16 (by_16) or
+ * of row l % 8, chunk l / 8 (by_8), relative to an address that is a multiple of eight rows. XOR
+ * with c << 4 adds c to the chunk. */
 static __device__ __forceinline__ uint32_t by_16(int lane) {
   return (uint32_t)(lane % 16 * ROW + ((lane / 16 ^ lane % 8) << 4));
 }
@@ -41,9 +42,10 @@ static __device__ __forceinline__ void clear(float (&sum)[D / 8][4]) {
   for (int j = 0; j < D / 8; j++) sum[j][0] = sum[j][1] = sum[j][2] = sum[j][3] = 0;
 }
 
-/* Lists the pieces of this helper after the first `skip`, at most LISTED. Pieces are numbered
- * through all sentences, and a helper has every HELPERSth. Returns how many it has in all.
- * pieces_of(s): the number of pieces of sentence s, 0 if it is short. */
+/* Lists the pieces of this helper block after the first `skip`, at most LISTED. Pieces are
+ * numbered over all sentences, and a helper has every HELPERSth piece. Returns the total number
+ * of pieces of this helper. pieces_of(s): the number of pieces of sentence s, 0 if it is
+ * short. */
 template <int THREADS, typename F>
 static __device__ __forceinline__ int list_pieces(Piece *list, int helper, int sentences,
                                                   int skip, F pieces_of) {
@@ -62,7 +64,7 @@ static __device__ __forceinline__ int list_pieces(Piece *list, int helper, int s
       int before = __shfl_up_sync(0xffffffffu, upto, step);
       if (lane >= step) upto += before;
     }
-    __syncthreads(); /* `part` of the previous round has been read */
+    __syncthreads(); /* All threads must have read `part` of the previous round. */
     if (lane == 31) part[warp] = upto;
     __syncthreads();
     int at = total + upto - mine;
@@ -84,8 +86,8 @@ static __device__ __forceinline__ int list_pieces(Piece *list, int helper, int s
   return total > helper ? (total - helper + HELPERS - 1) / HELPERS : 0;
 }
 
-/* Calls run(sentence, part) for this block's pieces of long sentences (a helper), or
- * run(sentence, -1) for its one short sentence. */
+/* Calls run(sentence, part) for each piece of long sentences that this block has (a helper
+ * block), or run(sentence, -1) for its one short sentence. */
 template <int THREADS, typename P, typename R>
 static __device__ __forceinline__ void share_out(int sentences, int number, P pieces_of,
                                                  R run) {
@@ -98,7 +100,8 @@ static __device__ __forceinline__ void share_out(int sentences, int number, P pi
       Piece piece = {number - HELPERS, -1};
       if (helps) piece = list[i - skip];
       run(piece.sentence, piece.part);
-      __syncthreads(); /* before the next piece or list overwrites shared memory */
+      /* Synchronizes before the next piece or list overwrites shared memory. */
+      __syncthreads();
     }
   }
 }

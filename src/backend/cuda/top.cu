@@ -5,10 +5,10 @@
 
 #define TOP_THREADS 1024
 #define TOP_WARPS   (TOP_THREADS / 32)
-#define TOP_ROOM    2048 /* candidates that can be sorted */
+#define TOP_ROOM    2048 /* maximum number of candidates that can be sorted */
 
-/* A sort key that grows with the value and, among equal values, falls with the id. NaN counts as
- * -inf. Never 0. */
+/* Returns a sort key that increases with the value and, among equal values, decreases with the
+ * id. NaN counts as -inf. The key is never 0. */
 static __device__ __forceinline__ uint64_t rank_of(float x, size_t id) {
   uint32_t bits = __float_as_uint(x == x ? x + 0.0f : -INFINITY); /* -0 becomes 0 */
   bits = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -20,7 +20,7 @@ static __device__ __forceinline__ float value_of(uint64_t rank) {
   return __uint_as_float(bits & 0x80000000u ? bits & 0x7fffffffu : ~bits);
 }
 
-/* The largest rank of a warp. */
+/* Returns the largest rank of a warp. */
 static __device__ __forceinline__ uint64_t warp_best(uint64_t rank) {
 #pragma unroll
   for (int step = 16; step; step /= 2) {
@@ -30,7 +30,7 @@ static __device__ __forceinline__ uint64_t warp_best(uint64_t rank) {
   return rank;
 }
 
-/* Calls f(value, column) for each element of this thread's share of a row. */
+/* Calls f(value, column) for each element of this thread's part of a row. */
 template <typename T, bool VECTOR, typename F>
 static __device__ __forceinline__ void for_each_logit(const T *row, size_t vocab, F f) {
   if (VECTOR) {
@@ -45,7 +45,7 @@ static __device__ __forceinline__ void for_each_logit(const T *row, size_t vocab
   }
 }
 
-/* Bitonic sort, largest first; n is a power of two. */
+/* Bitonic sort in decreasing order; n is a power of two. */
 static __device__ void sort_ranks(uint64_t *rank, unsigned n) {
   for (unsigned size = 2; size <= n; size *= 2) {
     for (unsigned step = size / 2; step; step /= 2) {
@@ -64,9 +64,9 @@ static __device__ void sort_ranks(uint64_t *rank, unsigned n) {
   __syncthreads();
 }
 
-/* A lower bound of the k largest ranks: if a row is cut into at least k parts, the k-th largest
- * of the parts' maxima. For k <= TOP_WARPS a part is a warp's share, otherwise a thread's. Uses
- * rank[0 … TOP_THREADS - 1]. */
+/* Returns a lower bound of the k largest ranks: if a row is divided into at least k parts, the
+ * k-th largest of the parts' maxima. For k <= TOP_WARPS a part is the part of a warp, otherwise
+ * of a thread. Uses rank[0 … TOP_THREADS - 1]. */
 static __device__ uint64_t find_bound(uint64_t *rank, uint64_t best, unsigned k) {
   if (k > TOP_WARPS) {
     rank[threadIdx.x] = best;
@@ -80,7 +80,7 @@ static __device__ uint64_t find_bound(uint64_t *rank, uint64_t best, unsigned k)
   if (lane == 0) rank[threadIdx.x / 32] = best;
   __syncthreads();
   /* All warps compute the same. Warps without logits have rank 0; if the k-th largest is one of
-   * theirs, the bound is 0 and excludes nothing. */
+   * these, the bound is 0 and excludes nothing. */
   uint64_t mine = rank[lane];
   for (int w = 0; w < TOP_WARPS; w++) {
     uint64_t other = __shfl_sync(0xffffffffu, mine, w);
@@ -92,10 +92,10 @@ static __device__ uint64_t find_bound(uint64_t *rank, uint64_t best, unsigned k)
   return bound;
 }
 
-/* One block per row. Phase 1: maximum, log-sum-exp and the largest rank of each thread. Phase 2:
- * collect the ranks not below the bound, normally k and a few more. Phase 3: sort them, or, if
- * there are more than TOP_ROOM (adversarial order of logits), search the next largest k times.
- * Phase 4: write the first k. */
+/* One block per row. Phase 1: computes maximum, log-sum-exp and the largest rank of each thread.
+ * Phase 2: collects the ranks not below the bound, normally k and a few more. Phase 3: sorts them
+ * or, if there are more than TOP_ROOM (adversarial order of logits), searches the next largest k
+ * times. Phase 4: writes the first k. */
 template <typename T, bool VECTOR>
 static __global__ void __launch_bounds__(TOP_THREADS)
     find_top_k(float *value, int32_t *id, float *lse, const T *__restrict__ logits,
@@ -121,7 +121,8 @@ static __global__ void __launch_bounds__(TOP_THREADS)
   for_each_logit<T, VECTOR>(row, vocab, [&](float x, size_t c) {
     uint64_t r = rank_of(x, c);
     if (r < bound) return;
-    unsigned at = atomicAdd(&found, 1u); /* any order: they are sorted later */
+    /* The order does not matter, because the ranks are sorted later. */
+    unsigned at = atomicAdd(&found, 1u);
     if (at < TOP_ROOM) rank[at] = r;
   });
   __syncthreads();

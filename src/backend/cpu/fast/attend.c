@@ -1,8 +1,7 @@
 /* Attention over packed sentences on the CPU. A thread computes one sentence and head at a time;
- * all of its arrays fit into the caches. The backward recomputes the probabilities from lse.
+ * all its arrays fit into the caches. The backward recomputes the probabilities from lse.
  * Operands are copied to buffers whose leading dimensions are multiples of LANES, padded with
- * zeros, so that rows consist of whole vectors.
- * Depends on fast.h, tile_neon.h. */
+ * zeros, so that rows consist of whole vectors. Depends on fast.h, tile_neon.h. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -15,7 +14,7 @@
 #include "base/parallel.h"
 
 #define ROWS    4 /* rows of C computed together */
-#define VECTORS 2 /* vectors of a row of C computed together; on ARM four where possible */
+#define VECTORS 2 /* vectors of a row of C computed together; on ARM four if possible */
 
 /* c (rows, vectors * LANES) = a · b over depth; rows and vectors are constants in each caller. */
 static inline __attribute__((always_inline)) void multiply_block(const int rows,
@@ -42,8 +41,8 @@ static inline __attribute__((always_inline)) void multiply_block(const int rows,
   }
 }
 
-/* c (m, n) = a (m, k) · b (k, n); n a multiple of LANES. `lower`: a is lower triangular (row i is
- * 0 behind column i), as the probabilities under a causal mask are. */
+/* c (m, n) = a (m, k) · b (k, n); n is a multiple of LANES. `lower`: a is lower triangular (row i
+ * is 0 after column i), like the probabilities under a causal mask. */
 static void multiply_small(float *c, size_t ldc, const float *a, size_t lda, const float *b,
                            size_t ldb, size_t m, size_t n, size_t k, bool lower) {
   for (size_t i = 0; i < m; i += ROWS) {
@@ -71,7 +70,7 @@ static void multiply_small(float *c, size_t ldc, const float *a, size_t lda, con
   }
 }
 
-/* Copies (n, d), rows `ld` apart, to rows padded with zeros; multiplies by `scale`. */
+/* Copies (n, d), rows `ld` elements apart, to rows padded with zeros; multiplies by `scale`. */
 static void gather_rows(float *to, size_t to_ld, const float *from, size_t ld, size_t n,
                         size_t d, float scale) {
   for (size_t i = 0; i < n; i++) {
@@ -80,7 +79,7 @@ static void gather_rows(float *to, size_t to_ld, const float *from, size_t ld, s
   }
 }
 
-/* Copies (n, d), rows `ld` apart, transposed to (d, n) padded with zeros. */
+/* Copies (n, d), rows `ld` elements apart, transposed to (d, n) padded with zeros. */
 static void gather_transposed(float *to, size_t to_ld, const float *from, size_t ld, size_t n,
                               size_t d) {
   transpose_array(to, to_ld, from, ld, n, d);
@@ -94,7 +93,7 @@ static void scatter_rows(float *to, size_t ld, const float *from, size_t from_ld
   for (size_t i = 0; i < n; i++) memcpy(to + i * ld, from + i * from_ld, d * sizeof *to);
 }
 
-/* Working memory, allocated by reserve(): one part for each thread. */
+/* Working memory, allocated by reserve(); each thread has `each` floats of it. */
 static struct {
   float *at;
   size_t each; /* floats per thread */
@@ -105,7 +104,8 @@ static size_t pad_to_lanes(size_t n) {
   return (n + LANES - 1) / LANES * LANES;
 }
 
-/* Floats that attend_head_backward needs for n queries and n keys; attend_head needs fewer. */
+/* Returns the floats that attend_head_backward needs for n queries and n keys; attend_head needs
+ * fewer. */
 static size_t work_floats(size_t n, size_t d) {
   size_t np = pad_to_lanes(n), dp = pad_to_lanes(d);
   return 5 * n * dp + 2 * d * np + 3 * n * np + 2 * np + 256;
@@ -123,7 +123,7 @@ static Err reserve(const Backend *b, size_t longest, size_t d) {
   return ERR_OK;
 }
 
-/* Takes n floats from *at, and advances it. */
+/* Returns *at and advances it by n floats. */
 static float *take_floats(float **at, size_t n) {
   float *here = *at;
   *at += n;
@@ -136,10 +136,10 @@ float *FAST(fast_thread_work)(size_t floats) {
   return work.at + (size_t)omp_get_thread_num() * work.each;
 }
 
-/* The size of one sentence's attention. */
+/* The shape of the attention of one sentence. */
 typedef struct {
-  size_t nq, nk, d;  /* queries, keys, width of a head */
-  size_t qp, kp, dp; /* the same, padded to LANES */
+  size_t nq, nk, d;  /* number of queries and of keys, elements of a head */
+  size_t qp, kp, dp; /* nq, nk and d rounded up to a multiple of LANES */
   size_t q0, k0;     /* first query and key in the batch */
 } Shape;
 
@@ -154,22 +154,23 @@ static Shape shape_of(const Attention *a, size_t s) {
   return h;
 }
 
-/* The dropout element of a query's first probability: index in (query tokens, heads, 4096 keys),
- * as in reference.c. */
+/* Returns the dropout element of a query's first probability: its index in (query tokens, heads,
+ * 4096 keys), as in reference.c. */
 static uint64_t first_probability(const Attention *a, size_t query_row, size_t head) {
   return ((uint64_t)query_row * a->heads + head) * 4096;
 }
 
-/* Softmax over the first `seen` scores of a row; the others become 0. */
+/* Computes the softmax over the first `seen` scores of a row; the others become 0. */
 static void softmax_row(float *p, size_t seen, size_t padded, float *lse) {
   float most = find_max(p, seen);
-  for (size_t j = seen; j < padded; j++) p[j] = -1e30f; /* exp gives 0 */
+  /* The exponential of this number is 0. */
+  for (size_t j = seen; j < padded; j++) p[j] = -1e30f;
   float total = replace_by_exp(p, most, padded);
   scale_array(p, 1 / total, padded);
   *lse = most + logf(total);
 }
 
-/* Attention of sentence s and head h. */
+/* Computes the attention of sentence s and head h. */
 static void attend_head(const Attention *a, float *o, float *lse, const float *q,
                         const float *k, const float *v, size_t s, size_t h) {
   Shape z = shape_of(a, s);
@@ -202,10 +203,10 @@ static void attend_head(const Attention *a, float *o, float *lse, const float *q
   scatter_rows(o + z.q0 * a->o_ld + h * z.d, a->o_ld, os, z.dp, z.nq, z.d);
 }
 
-/* Backward of sentence s and head h. With P the probabilities, M the dropout factors and
- * D[i] = do[i] · o[i]:  dv = (P ∘ M)ᵀ do,  dS = P ∘ (M ∘ (do vᵀ) − D),  dq = dS k / √d,
- * dk = dSᵀ q / √d. Arrays: qs, gs, ks: q / √d, do, k / √d; kt, vt: kᵀ, vᵀ; p and ds: P ∘ M and
- * dS; turned: a transpose of one of them; out: dk, then dv. */
+/* Backward of sentence s and head h. With P the probabilities, M the dropout factors and D[i] =
+ * do[i] · o[i]:  dv = (P ∘ M)ᵀ do,  dS = P ∘ (M ∘ (do vᵀ) − D),  dq = dS k / √d, dk = dSᵀ q / √d.
+ * Arrays: qs, gs, ks: q / √d, do, k / √d; kt, vt: kᵀ, vᵀ; p and ds: P ∘ M and dS; turned: the
+ * transpose of p or ds; out: dk, then dv. */
 static void attend_head_backward(const Attention *a, float *dq, float *dk, float *dv,
                                  const float *do_, const float *o, const float *lse,
                                  const float *q, const float *k, const float *v, size_t s,
@@ -225,7 +226,7 @@ static void attend_head_backward(const Attention *a, float *dq, float *dk, float
   gather_rows(ks, z.dp, k + z.k0 * a->kv_ld + h * z.d, a->kv_ld, z.nk, z.d, root);
   gather_transposed(kt, z.kp, k + z.k0 * a->kv_ld + h * z.d, a->kv_ld, z.nk, z.d);
   gather_transposed(vt, z.kp, v + z.k0 * a->kv_ld + h * z.d, a->kv_ld, z.nk, z.d);
-  /* Scores into p and do vᵀ into ds, then row by row P ∘ M and dS in their places. */
+  /* Computes the scores in p and do vᵀ in ds, then replaces them row by row by P ∘ M and dS. */
   multiply_small(p, z.kp, qs, z.dp, kt, z.kp, z.nq, z.kp, z.d, /*lower=*/false);
   multiply_small(ds, z.kp, gs, z.dp, vt, z.kp, z.nq, z.kp, z.d, /*lower=*/false);
   for (size_t i = 0; i < z.nq; i++) {
@@ -246,7 +247,7 @@ static void attend_head_backward(const Attention *a, float *dq, float *dk, float
     }
     for (; j < z.kp; j++) pi[j] = di[j] = 0;
   }
-  /* dq, dk, dv. */
+  /* Computes dq, dk and dv. */
   multiply_small(dqs, z.dp, ds, z.kp, ks, z.dp, z.nq, z.dp, z.nk, /*lower=*/a->causal);
   scatter_rows(dq + z.q0 * a->q_ld + h * z.d, a->q_ld, dqs, z.dp, z.nq, z.d);
   gather_transposed(turned, z.qp, ds, z.kp, z.nq, z.nk);

@@ -1,6 +1,6 @@
 /* Dropout factors: Philox 4x32-10 for many counters at once. A vector holds one 32-bit word of
- * WIDE counters. 32 x 32 -> 64 bit products are computed for the even and the odd lanes in turn,
- * as SIMD instructions do; compilers do not find that. Depends on fast.h, dropout.h. */
+ * WIDE counters. 32 x 32 -> 64 bit products are computed for the even and then for the odd lanes,
+ * as SIMD instructions do; compilers do not generate this form. Depends on fast.h, dropout.h. */
 #include <string.h>
 
 #include "backend/cpu/fast/fast.h"
@@ -8,7 +8,7 @@
 
 #if defined __AVX512F__
 #include <immintrin.h>
-#define WIDE 16 /* counters in a vector; each serves 8 elements */
+#define WIDE 16 /* counters per vector; each counter serves 8 elements */
 typedef __m512i Words;
 static inline void multiply_words(Words *high, Words *low, Words x, uint32_t by) {
   Words m = _mm512_set1_epi32((int)by), even = _mm512_mul_epu32(x, m);
@@ -62,7 +62,8 @@ static inline void multiply_words(Words *high, Words *low, Words x, uint32_t by)
 typedef uint32_t Row __attribute__((vector_size(4 * WIDE), may_alias));
 
 /* Computes the four words of groups * WIDE counters; `groups` is a constant in each caller. Each
- * round depends on the one before, so two groups at once hide half of the latency. */
+ * Philox round depends on the previous one, so computing two groups at once hides half of the
+ * latency. */
 static inline __attribute__((always_inline)) void compute_philox(const int groups, Row c[][4],
                                                                  Dropout drop,
                                                                  uint64_t counter) {
@@ -94,12 +95,12 @@ static inline __attribute__((always_inline)) void compute_philox(const int group
   }
 }
 
-/* Writes the factors of 8 * WIDE elements: lane i of the four words holds 16 random bits for each
- * of the elements 8 i … 8 i + 7. */
+/* Writes the factors of 8 * WIDE elements: lane i of the four words contains 16 random bits for
+ * each of the elements 8 i … 8 i + 7. */
 static inline void write_factors(float *factor, const Row c[4], uint32_t threshold,
                                  float scale) {
 #if defined __AVX512BW__ && defined __BMI2__
-  uint64_t keep[2] = {0}; /* a bit for each element, in order */
+  uint64_t keep[2] = {0}; /* one bit for each element, in order */
   for (int j = 0; j < 4; j++) {
     uint32_t k = _mm512_cmpge_epu16_mask((Words)c[j], _mm512_set1_epi16((short)threshold));
     keep[0] |= _pdep_u64(k & 0xffff, (uint64_t)0x0303030303030303 << 2 * j);
@@ -115,7 +116,7 @@ static inline void write_factors(float *factor, const Row c[4], uint32_t thresho
   Words a = vzip1q_u32((Words)c[0], (Words)c[2]), b = vzip1q_u32((Words)c[1], (Words)c[3]);
   Words e = vzip2q_u32((Words)c[0], (Words)c[2]), f = vzip2q_u32((Words)c[1], (Words)c[3]);
   Words of[4] = {vzip1q_u32(a, b), vzip2q_u32(a, b), vzip1q_u32(e, f), vzip2q_u32(e, f)};
-  for (int i = 0; i < 4; i++) { /* the four words of counter i */
+  for (int i = 0; i < 4; i++) { /* i: the counter whose four words are converted */
     int16x8_t keep = vreinterpretq_s16_u16(vcgeq_u16(vreinterpretq_u16_u32(of[i]), least));
     Words low = vandq_u32(vreinterpretq_u32_s32(vmovl_s16(vget_low_s16(keep))), kept);
     Words high = vandq_u32(vreinterpretq_u32_s32(vmovl_high_s16(keep)), kept);

@@ -1,6 +1,6 @@
-/* The fast CPU operations. This directory is compiled once per instruction set; the Makefile sets
- * ISA (the suffix of public names) and the compiler's flags, cpu.c selects one at start-up.
- * Depends on backend.h. */
+/* The fast CPU operations. The files in this directory are compiled once per instruction set; the
+ * Makefile sets ISA (the suffix of public names) and the compiler flags, and cpu.c selects one at
+ * start-up. Depends on backend.h. */
 #ifndef BACKEND_CPU_FAST_H
 #define BACKEND_CPU_FAST_H
 
@@ -12,7 +12,8 @@
 #define FAST_PASTE(name, isa)  FAST_PASTE_(name, isa)
 #define FAST(name)             FAST_PASTE(name, ISA)
 
-/* Each instruction set has functions that fill in its part of a Backend, and a GEMM kernel. */
+/* Declares the functions that set the operations of a Backend for one instruction set, and its
+ * GEMM kernel. */
 #define FAST_DECLARE(isa)                   \
   void fast_rows_##isa(Backend *backend);   \
   void fast_attend_##isa(Backend *backend); \
@@ -24,17 +25,17 @@ FAST_DECLARE(v3)
 FAST_DECLARE(v4)
 #endif
 
-/* sum (cols) = column sums of x (rows, cols), + sum if `accumulate`. One thread adds a column, in
- * the order of the rows, so the bits do not depend on the number of threads. */
+/* sum (cols) = column sums of x (rows, cols), + sum if `accumulate`. Each column is summed by one
+ * thread, in the order of the rows, so the bits do not depend on the number of threads. */
 void cpu_column_sums(const Backend *b, float *sum, const float *x, size_t rows, size_t cols,
                      bool accumulate);
 
-/* Writes the dropout factors (0 or dropout_scale()) of n elements from `first` on. `factor` must
- * have room for n + 16 floats. */
+/* Writes the dropout factors (0 or dropout_scale()) of n elements, beginning with element
+ * `first`. `factor` must have room for n + 16 floats. */
 void FAST(fast_drop)(float *factor, Dropout drop, uint64_t first, size_t n);
 
-/* The calling thread's part of the working memory that Backend.reserve allocated, at least
- * `floats` of it: for sentences of n tokens there are more than n. */
+/* Returns the calling thread's part of the working memory that Backend.reserve allocated, which
+ * must have at least `floats` elements. For sentences of n tokens it has more than n. */
 float *FAST(fast_thread_work)(size_t floats);
 
 #endif

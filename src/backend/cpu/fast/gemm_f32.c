@@ -8,8 +8,8 @@
 #include "backend/cpu/fast/tile_neon.h"
 #endif
 
-/* A tile has ROWS x VECTORS accumulators: all vector registers but those for a row of B and the
- * broadcast element of A. */
+/* A tile has ROWS x VECTORS accumulators: they use all vector registers except those for a row of
+ * B and the broadcast element of A. */
 #if LANES == 16
 #define ROWS    14
 #define VECTORS 2
@@ -31,7 +31,7 @@
 #define MC      (4 * 32)
 #define KC      256
 #endif
-#define FEW 4 /* rows of the small tile: the usual beam of one sentence */
+#define FEW 4 /* rows of the small tile: the usual beam size of one sentence */
 #define NR  ((size_t)(LANES * VECTORS))
 #define MR  ((size_t)ROWS)
 
@@ -53,7 +53,7 @@ static inline __attribute__((always_inline)) void multiply_rows(const int rows, 
                                                                 const float *a, const float *b,
                                                                 float *c, size_t ldc,
                                                                 bool add) {
-  /* Declared outside the loop: entering a scope is slow under the address sanitizer. */
+  /* Declared outside the loop, because entering a scope is slow under the address sanitizer. */
   Lanes sum[ROWS][VECTORS] = {{{0}}}, right[VECTORS];
   for (size_t p = 0; p < depth; p++, a += MR, b += NR) {
     /* With few rows each slice of B is read only a few times and comes from L3 or memory. */
@@ -88,7 +88,7 @@ static void multiply_few_rows(size_t depth, const void *a, const void *b, float 
 }
 #endif
 
-/* Transposes four lines by four of k into the packed slice; fewer at the edges. */
+/* Transposes four lines by four steps of k into the packed slice; fewer at the edges. */
 static inline void transpose_block(float *to, size_t wide, const float *from, size_t along,
                                    size_t lines, size_t depth) {
   if (lines < 4 || depth < 4) {
@@ -109,8 +109,8 @@ static inline void transpose_block(float *to, size_t wide, const float *from, si
   *(Four *)(to + 3 * wide) = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
 }
 
-/* Packs slices of `wide` lines by `depth`, k-major. `along`: elements from line to line in
- * memory; `deep`: from k to k; one of them is 1. */
+/* Packs slices of `wide` lines by `depth` steps of k, k-major. `along`: elements between two
+ * lines in memory; `deep`: elements between two steps of k; one of them is 1. */
 static inline __attribute__((always_inline)) void pack_slices(float *out, const float *in,
                                                               size_t along, size_t deep,
                                                               size_t lines, const size_t wide,

@@ -1,6 +1,6 @@
-/* SIMD vectors of the instruction set's width and the operations that C has no operator for.
+/* SIMD vectors of the instruction set's width, and the operations for which C has no operator.
  * Kernels use them instead of auto-vectorization, so that speed and the order of sums do not
- * depend on the compiler. Depends on nothing. */
+ * depend on the compiler. No dependencies. */
 #ifndef BACKEND_CPU_FAST_LANES_H
 #define BACKEND_CPU_FAST_LANES_H
 
@@ -25,7 +25,7 @@ typedef float Lanes __attribute__((vector_size(LANES * 4), aligned(4), may_alias
 typedef int32_t IntLanes __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
 
-/* Loads LANES floats; no alignment needed. */
+/* Loads LANES floats; any alignment. */
 static inline Lanes lanes_at(const float *x) {
   return *(const Lanes *)x;
 }
@@ -45,7 +45,7 @@ static inline Lanes lanes_of(float x) {
 #endif
 }
 
-/* x where x > y, else y; so y where either is NaN. */
+/* Returns x if x > y, else y, per lane; y if either is NaN. */
 static inline Lanes lanes_max(Lanes x, Lanes y) {
 #if LANES == 16
   return (Lanes)_mm512_max_ps((__m512)x, (__m512)y);
@@ -74,9 +74,9 @@ static inline Lanes lanes_sqrt(Lanes x) {
 #endif
 }
 
-/* x * y + z, fused where the instruction set has FMA. madd and lanes_madd give the same bits, so
- * an element's result does not depend on whether it is in the vector part or the remainder of a
- * loop, nor on the compiler's choice to contract. */
+/* Returns x * y + z, fused if the instruction set has FMA. madd and lanes_madd give the same
+ * bits, so the result of an element does not depend on whether it is in the vector part or the
+ * remainder of a loop, nor on whether the compiler contracts the expression. */
 static inline float madd(float x, float y, float z) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
   return __builtin_fmaf(x, y, z);
@@ -97,7 +97,7 @@ static inline Lanes lanes_madd(Lanes x, Lanes y, Lanes z) {
 #endif
 }
 
-/* The sum of all lanes, in a fixed order. */
+/* Returns the sum of all lanes, in a fixed order. */
 static inline float lanes_sum(Lanes x) {
   Four part[LANES / 4], four;
   __builtin_memcpy(part, &x, sizeof part);
@@ -107,12 +107,13 @@ static inline float lanes_sum(Lanes x) {
   return four[0] + four[1];
 }
 
-/* exp(x) for x <= 88, within 2 ulp; 0 for x < -87. Range reduction by n = round(x / ln 2) and a
- * polynomial of degree 7 (the coefficients of Cephes expf). */
+/* Returns exp(x) for x <= 88, within 2 ulp; 0 for x < -87. Range reduction by n = round(x / ln 2)
+ * and a polynomial of degree 7 (the coefficients of Cephes expf). */
 static inline float fast_exp(float x) {
   float n = x * 1.44269504f;
   n = n < -126 ? -126 : n;
-  n = n + 12582912.0f; /* + 1.5 * 2^23: rounds to an integer, which is in the low bits */
+  /* Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits. */
+  n = n + 12582912.0f;
   int32_t bits;
   __builtin_memcpy(&bits, &n, 4);
   n -= 12582912.0f;
@@ -125,7 +126,7 @@ static inline float fast_exp(float x) {
   p = madd(p, r, 1.6666665459e-1f);
   p = madd(p, r, 5.0000001201e-1f);
   p = madd(p * r, r, r) + 1;
-  int32_t power = (int32_t)((uint32_t)(bits + 127) << 23); /* 2^n */
+  int32_t power = (int32_t)((uint32_t)(bits + 127) << 23); /* bit pattern of the float 2^n */
   float two;
   __builtin_memcpy(&two, &power, 4);
   return x < -87 ? 0 : p * two;
@@ -149,9 +150,9 @@ static inline Lanes lanes_exp(Lanes x) {
   return (Lanes)((IntLanes)(p * (Lanes)power) & ~(x < -87));
 }
 
-/* The largest of n numbers; NaN is ignored. */
+/* Returns the largest of n numbers; NaN is ignored. */
 static inline float find_max(const float *x, size_t n) {
-  Lanes most = lanes_of(-INFINITY), other = most; /* two, to hide the latency */
+  Lanes most = lanes_of(-INFINITY), other = most; /* two accumulators, to hide the latency */
   float top = -INFINITY;
   size_t c = 0;
   for (; c + 2 * LANES <= n; c += 2 * LANES) {
@@ -178,7 +179,7 @@ static inline float dot_product(const float *x, const float *y, size_t n) {
   return total;
 }
 
-/* The sum of n numbers. */
+/* Returns the sum of n numbers. */
 static inline float sum_row(const float *x, size_t n) {
   Lanes sum = {0}, other = {0};
   size_t i = 0;
@@ -192,7 +193,7 @@ static inline float sum_row(const float *x, size_t n) {
   return total;
 }
 
-/* The sum of (x[i] - mean)². */
+/* Returns the sum of (x[i] - mean)². */
 static inline float sum_squares(const float *x, float mean, size_t n) {
   Lanes sum = {0}, other = {0};
   size_t i = 0;
@@ -210,7 +211,7 @@ static inline float sum_squares(const float *x, float mean, size_t n) {
   return total;
 }
 
-/* The sum of exp(x[i] - less) over n numbers. */
+/* Returns the sum of exp(x[i] - less) over n numbers. */
 static inline float sum_exp(const float *x, float less, size_t n) {
   Lanes sum = {0}, other = {0};
   size_t c = 0;

@@ -1,13 +1,13 @@
 /* Embedding, residual and layer norm, activation, loss and optimizer updates on the CPU. The
- * threads divide the rows, or the columns where sums over rows are needed; the order of every sum
- * is independent of the number of threads. Depends on fast.h, dropout.h. */
+ * threads divide the rows, or the columns if sums over rows are needed. The order of every sum is
+ * independent of the number of threads. Depends on fast.h, dropout.h. */
 #include <math.h>
 #include <string.h>
 
 #include "backend/cpu/fast/fast.h"
 #include "backend/dropout.h"
 
-#define CHUNK 1024 /* floats processed at once, with their dropout factors: fits into L1 */
+#define CHUNK 1024 /* floats processed at once, with their dropout factors: they fit into L1 */
 
 static void embed(const Backend *b, void *x_, const void *table_, const float *place,
                   const int32_t *id, const int32_t *position, size_t rows, size_t d,
@@ -27,8 +27,8 @@ static void embed(const Backend *b, void *x_, const void *table_, const float *p
   }
 }
 
-/* The threads divide the columns, so that the additions to a row of the table have the order of
- * the tokens. */
+/* Adds the embedding gradients. The threads divide the columns, so that the additions to a row of
+ * the table are in the order of the tokens. */
 static void embed_backward(const Backend *b, float *dtable, float *dplace, const void *dx_,
                            const int32_t *id, const int32_t *position, size_t rows, size_t d,
                            size_t words, size_t places, float scale, Dropout drop) {
@@ -52,7 +52,7 @@ static void embed_backward(const Backend *b, float *dtable, float *dplace, const
   }
 }
 
-/* sum = x + dropout(branch), of one row; `first`: its first dropout element. */
+/* sum = x + dropout(branch), for one row; `first`: the row's first dropout element. */
 static void add_branch(float *sum, const float *x, const float *branch, uint64_t first,
                        size_t d, Dropout drop) {
   if (drop.rate == 0) {
@@ -86,8 +86,8 @@ static void add_norm(const Backend *b, void *sum_, void *y_, float *stat, const 
   }
 }
 
-/* The two sums that the backward of a layer norm needs of a row: of g = dy * gain, and of g times
- * the normalized x. */
+/* Computes the two sums over a row that the backward of a layer norm needs: the sum of g = dy *
+ * gain, and the sum of g times the normalized x. */
 static void sum_norm_gradients(float *g_sum, float *gx_sum, const float *dy, const float *x,
                                float mean, float inverse, const float *gain, size_t d) {
   Lanes sum = {0}, product = {0};
@@ -106,8 +106,8 @@ static void sum_norm_gradients(float *g_sum, float *gx_sum, const float *dy, con
   }
 }
 
-/* dx of one row: inverse * (g - mean(g) - x̂ * mean(g * x̂)) + through, with g = dy * gain and x̂
- * the normalized x. */
+/* Computes dx of one row: inverse * (g - mean(g) - x̂ * mean(g * x̂)) + through, with g = dy *
+ * gain and x̂ the normalized x. */
 static void backward_norm_row(float *dx, const float *dy, const float *through, const float *x,
                               float mean, float inverse, const float *gain, size_t d) {
   float g_sum, gx_sum;
@@ -127,7 +127,7 @@ static void backward_norm_row(float *dx, const float *dy, const float *through, 
   }
 }
 
-/* Gradients of gain and bias; the threads divide the columns. */
+/* Computes the gradients of gain and bias; the threads divide the columns. */
 static void backward_norm_parameters(const Backend *b, float *dgain, float *dbias,
                                      const float *dy, const float *x, const float *stat,
                                      size_t rows, size_t d, bool accumulate) {
@@ -192,7 +192,7 @@ static void add_norm_backward(const Backend *b, void *dx_, void *dbranch_, float
   if (dshift) cpu_column_sums(b, dshift, dbranch, n->rows, d, accumulate);
 }
 
-/* GELU in its exact form, with erff. */
+/* Exact GELU, with erff. */
 static inline float gelu(float x) {
   return 0.5f * x * (1 + erff(x * 0.70710678f));
 }
@@ -201,7 +201,8 @@ static inline float gelu_derivative(float x) {
   return 0.5f * (1 + erff(x * 0.70710678f)) + x * 0.39894228f * fast_exp(-0.5f * x * x);
 }
 
-/* fast_exp overflows above 88, where the sigmoid is 0 in fp32 anyway. */
+/* Lower limit of the argument: fast_exp overflows above 88, where the sigmoid is 0 in fp32
+ * anyway. */
 #define SIGMOID_MIN (-88.0f)
 
 static inline float sigmoid(float x) {
@@ -214,8 +215,7 @@ static inline Lanes lanes_sigmoid(Lanes x) {
   return 1 / (1 + lanes_exp(-x));
 }
 
-/* y may be x: with vectors the compiler need not check for that, where clang would fall back to
- * one element at a time. */
+/* ReLU with explicit vectors, because y may be x: clang would not vectorize a plain loop. */
 static void apply_relu(float *y, const float *x, size_t n) {
   size_t i = 0;
 #pragma GCC unroll 4
@@ -244,7 +244,7 @@ static void derive_silu(float *slope, const float *x, size_t n) {
   }
 }
 
-/* y = act(x), of n elements. */
+/* y = act(x), for n elements. */
 static void apply_activation(float *y, const float *x, size_t n, Activation kind) {
   switch (kind) {
     case ACT_RELU:
@@ -259,11 +259,11 @@ static void apply_activation(float *y, const float *x, size_t n, Activation kind
   }
 }
 
-/* slope = act'(x), of n elements. */
+/* slope = act'(x), for n elements. */
 static void derive_activation(float *slope, const float *x, size_t n, Activation kind) {
   switch (kind) {
     case ACT_RELU:
-      break; /* ReLU's backward reads the mask instead */
+      break; /* The backward of ReLU reads the mask instead. */
     case ACT_GELU:
       for (size_t i = 0; i < n; i++) slope[i] = gelu_derivative(x[i]);
       break;
@@ -273,7 +273,7 @@ static void derive_activation(float *slope, const float *x, size_t n, Activation
   }
 }
 
-/* Bit i is y[i] > 0, for n <= 8 floats. */
+/* Returns a mask whose bit i is y[i] > 0, for n <= 8 floats. */
 static inline uint8_t positive_mask(const float *y, uint32_t n) {
   uint32_t bits = 0;
 #ifdef __aarch64__
@@ -289,7 +289,7 @@ static inline uint8_t positive_mask(const float *y, uint32_t n) {
   return (uint8_t)bits;
 }
 
-/* y = x + bias for n elements from element `at` of (rows, width) on. */
+/* y = x + bias for n elements, beginning with element `at` of (rows, width). */
 static void add_bias(float *y, const float *x, const float *bias, size_t at, size_t n,
                      size_t width) {
   for (size_t i = 0, part; i < n; i += part) {
@@ -325,7 +325,7 @@ static void activate(const Backend *b, void *y_, uint8_t *mask, const void *x_,
   }
 }
 
-/* factor[i] = scale where bit i is set, else 0; `factor` has room for n + 7. */
+/* factor[i] = scale if bit i is set, else 0; `factor` must have room for n + 7 floats. */
 static void expand_mask(float *factor, const uint8_t *mask, size_t n, float scale) {
   for (size_t i = 0; i < n; i += 8) {
     uint32_t bits = mask[i / 8];
@@ -367,8 +367,8 @@ static void activate_backward(const Backend *b, void *dx_, float *dbias, const v
   if (dbias) cpu_column_sums(b, dbias, dx, rows, width, accumulate);
 }
 
-/* *all = the sum of a row, *total = the sum of exp(x - most). If `keep`, the exponentials replace
- * the row, so that the gradient does not compute them again. */
+/* *all = sum of a row, *total = sum of exp(x - most). If `keep`, the exponentials replace the
+ * row, so that the gradient does not compute them again. */
 static void sum_logits(float *all, float *total, float *row, float most, size_t vocab,
                        bool keep) {
   Lanes sum = {0}, exps = {0}, sum2 = {0}, exps2 = {0};
@@ -394,7 +394,7 @@ static void sum_logits(float *all, float *total, float *row, float most, size_t 
   }
 }
 
-/* Loss and gradient of one row; see Backend.loss. */
+/* Computes loss and gradient of one row; see Backend.loss. */
 static void compute_row_loss(float *row, double sum[3], int32_t wants, size_t vocab,
                              float smoothing, float scale) {
   if (wants < 0) {
@@ -421,7 +421,8 @@ static void compute_row_loss(float *row, double sum[3], int32_t wants, size_t vo
 static void loss(const Backend *b, void *logits_, double *sum, const int32_t *target,
                  size_t rows, size_t vocab, float smoothing, float scale) {
   float *logits = logits_;
-  enum { PART = 16 }; /* rows whose losses one thread sums: fixes the order of additions */
+  /* Number of rows whose losses one thread sums; this fixes the order of additions. */
+  enum { PART = 16 };
   size_t parts = (rows + PART - 1) / PART;
   double part_sum[1024][3];
   for (size_t first = 0; first < parts; first += 1024) {
@@ -469,9 +470,9 @@ static void add(const Backend *b, float *x, const float *y, float scale, size_t 
 }
 
 /* Optimizer updates. They use madd and lanes_madd, so that an element gets the same bits in the
- * vector part and in the remainder of a loop, and on any rank. Threads take parts of PART
- * elements, a multiple of LANES. The parts are separate functions: inside an OpenMP region the
- * compiler would reload the shared scalars after each vector store, which may alias them. */
+ * vector part and in the remainder of a loop, and on any rank. Threads process parts of PART
+ * elements, a multiple of LANES. Each part is a separate function call: inside an OpenMP region
+ * the compiler would reload the shared scalars after each vector store, which may alias them. */
 #define PART ((size_t)4096)
 
 static size_t part_size(size_t at, size_t n) {
@@ -530,7 +531,8 @@ static void update_momentum(float *w, float *m, const float *g, size_t n, float 
   }
 }
 
-/* NovoGrad calls it for each tensor; for short ones starting threads costs more than it saves. */
+/* NovoGrad calls this function for each tensor; for short tensors starting threads costs more
+ * than it saves. */
 static void momentum(const Backend *b, float *w, float *m, const float *g, size_t n,
                      const MomentumStep *s) {
   float lr = s->now ? s->now->lr : s->lr, scale = s->now ? s->now->grad_scale : s->scale;

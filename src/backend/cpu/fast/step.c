@@ -4,8 +4,9 @@
 
 #include "backend/cpu/fast/fast.h"
 
-/* Scores kept at once, on the stack: those of as many heads as fit. Threads may have small stacks
- * (ulimit -s, OMP_STACKSIZE), so a head with more keys uses the thread's working memory. */
+/* Maximum number of scores on the stack: those of as many heads as fit. Threads may have small
+ * stacks (ulimit -s, OMP_STACKSIZE), so a head with more keys uses the thread's working
+ * memory. */
 #define STACK_SCORES ((size_t)1 << 13)
 
 /* o += share * value. */
@@ -15,7 +16,8 @@ static inline void add_scaled(float *o, float share, const float *value, size_t 
   for (; c < n; c++) o[c] += value[c] * share;
 }
 
-/* Prefetches n floats: cache rows are far apart, so the next but one is fetched ahead. */
+/* Prefetches n floats. Cache rows are far apart in memory, so the row after the next is
+ * prefetched. */
 static inline void prefetch_row(const float *x, size_t n) {
   for (size_t c = 0; c < n; c += 16) __builtin_prefetch(x + c);
 }
@@ -25,8 +27,8 @@ static void softmax(float *p, size_t n) {
   scale_array(p, 1 / total, n);
 }
 
-/* Attention of row r for heads h to end - 1. The heads of a key are adjacent in memory, so each
- * cache row is read once for all of them. */
+/* Attention of row r for the heads h to end - 1. The heads of a key are adjacent in memory, so
+ * each cache row is read once for all of them. */
 static void attend_row(const CachedAttention *a, float *o, const float *q, const float *k,
                        const float *v, size_t r, size_t h, size_t end) {
   float stack[STACK_SCORES], scale = 1 / sqrtf((float)a->d);
@@ -38,7 +40,8 @@ static void attend_row(const CachedAttention *a, float *o, const float *q, const
   o += r * a->o_ld + h * d;
   k += h * d;
   v += h * d;
-  /* Scores p (heads, n), softmax, then the weighted sum of the values. */
+  /* Computes the scores p (heads, n), their softmax, then the weighted sum of the values. ROW(j)
+   * is the offset of key j in the cache. */
 #define ROW(j) ((at ? (size_t)at[j] : first + (j)) * ld)
   for (size_t j = 0; j < n; j++) {
     const float *key = k + ROW(j), *next = k + ROW(j + 2 < n ? j + 2 : n - 1);
@@ -71,8 +74,9 @@ static void attend_cached(const Backend *b, void *o_, const void *q_, const void
   }
 }
 
-/* Inserts x into the sorted list of the `room` largest; n: its present length. Returns the new
- * length. Ids must be offered in ascending order: of equal values the first stays ahead. */
+/* Inserts x into the sorted list of the `room` largest values; n: its current length. Returns the
+ * new length. Call it in ascending order of the ids: of equal values the one inserted first
+ * remains first. */
 static inline size_t insert_sorted(float *value, int32_t *id, size_t n, size_t room, float x,
                                    int32_t which) {
   if (n == room && !(x > value[n - 1])) return n;
@@ -86,11 +90,11 @@ static inline size_t insert_sorted(float *value, int32_t *id, size_t n, size_t r
   return n;
 }
 
-#define MAX_PARTS 4096 /* of a row */
+#define MAX_PARTS 4096 /* maximum number of parts of a row */
 
-/* Top-k and log-sum-exp of a row. One pass over the row in parts finds the maximum of each part
- * and the sum of exponentials, rescaled whenever the maximum rises. The k largest can only be in
- * the k parts with the largest maxima, and only those are searched. */
+/* Computes top-k and log-sum-exp of a row. One pass over the parts of the row finds the maximum
+ * of each part and the sum of exponentials, rescaled whenever the maximum rises. The k largest
+ * values can only be in the k parts with the largest maxima, so only these are searched. */
 static void find_top_k(float *value, int32_t *id, float *lse, const float *row, size_t vocab,
                        size_t k) {
   size_t part = 256;
@@ -114,7 +118,7 @@ static void find_top_k(float *value, int32_t *id, float *lse, const float *row, 
   size_t room = k < parts ? k : parts;
   for (size_t i = 0; i < parts; i++)
     chosen = insert_sorted(share, which, chosen, room, largest[i], (int32_t)i);
-  /* In ascending order of the ids, as insert_sorted requires. */
+  /* The parts are searched in ascending order of the ids, as insert_sorted requires. */
   float least = share[room - 1];
   int32_t last = which[room - 1];
   size_t n = 0;
@@ -122,7 +126,7 @@ static void find_top_k(float *value, int32_t *id, float *lse, const float *row, 
     if (largest[i] < least || (largest[i] == least && (int32_t)i > last)) continue;
     size_t end = (i + 1) * part < vocab ? (i + 1) * part : vocab;
     for (size_t c = i * part; c < end; c++) {
-      float x = row[c] > -INFINITY ? row[c] : -INFINITY; /* NaN comes last */
+      float x = row[c] > -INFINITY ? row[c] : -INFINITY; /* NaN is sorted last, like -inf. */
       n = insert_sorted(value, id, n, k, x, (int32_t)c);
     }
   }

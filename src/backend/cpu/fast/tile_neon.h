@@ -1,7 +1,7 @@
 /* Inner loops of fp32 GEMM on ARM, in assembler. A tile of 8 rows by 12 columns has 24
- * accumulators in registers, which leaves 8 for operands; compilers do not manage that (gcc 12
- * spills four accumulators). Rows of A are lanes of two registers. Loads for the next step of k
- * are placed between the multiply-adds of this one. Depends on nothing. */
+ * accumulators in registers, which leaves 8 registers for operands. Compilers do not achieve this
+ * (gcc 12 spills four accumulators). Rows of A are lanes of two registers. Loads for the next
+ * step of k are interleaved with the multiply-adds of the current step. No dependencies. */
 #ifndef BACKEND_CPU_FAST_TILE_NEON_H
 #define BACKEND_CPU_FAST_TILE_NEON_H
 
@@ -14,13 +14,13 @@
 #define NEON_LOAD(q, from, at) "ldr q" #q ", [%[" #from "], #" at "]\n\t"
 #define NEON_PREFETCH(from, at) "prfm pldl1keep, [%[" #from "], #" at "]\n\t"
 
-/* Four columns of four rows: accumulators s, t, u, v += b times lane 0, 1, 2, 3 of a, with one
- * load in between. */
+/* Four columns of four rows: adds b times lane 0, 1, 2, 3 of a to the accumulators s, t, u, v,
+ * with one load in between. */
 #define NEON_BLOCK(s, t, u, v, b, a, load) \
   NEON_FMA(s, b, a, 0) NEON_FMA(t, b, a, 1) load NEON_FMA(u, b, a, 2) NEON_FMA(v, b, a, 3)
 
 /* Step `k` of four: A in lo and hi, B in b0, b1, b2. The operands of the next step are loaded
- * into nl, nh and n0, then b0, b1 as those become free. */
+ * into nl, nh and n0, then into b0 and b1 when those are no longer needed. */
 #define NEON_STEP_8(k, lo, hi, b0, b1, b2, nl, nh, n0)                     \
   NEON_BLOCK( 8, 11, 14, 17, b0, lo, NEON_LOAD(n0, b, "48*" #k "+48"))      \
   NEON_BLOCK(20, 23, 26, 29, b0, hi, NEON_LOAD(nl, a, "32*" #k "+32"))      \
@@ -33,7 +33,7 @@
   NEON_BLOCK( 9, 12, 15, 18, b1, lo, NEON_LOAD(b0, b, "48*" #k "+64")       \
                                     NEON_LOAD(nl, a, "32*" #k "+32"))      \
   NEON_BLOCK(10, 13, 16, 19, b2, lo, NEON_LOAD(b1, b, "48*" #k "+80"))
-/* A single step. */
+/* Loads the operands of a single step of k. */
 #define NEON_LOAD_B NEON_LOAD(4, b, "0") NEON_LOAD(5, b, "16") NEON_LOAD(6, b, "32")
 #define NEON_LAST_4                                                        \
   NEON_BLOCK( 8, 11, 14, 17, 4, 0, "") NEON_BLOCK( 9, 12, 15, 18, 5, 0, "") \
@@ -48,7 +48,7 @@
   "movi v" #s ".4s, #0\n\tmovi v" #t ".4s, #0\n\tmovi v" #u ".4s, #0\n\t"
 #define NEON_PREFETCH_C(s, t, u) \
   "prfm pldl1keep, [%[ahead]]\n\tprfm pldl1keep, [%[ahead], #40]\n\tadd %[ahead], %[ahead], %[row]\n\t"
-/* Stores a finished row to C, or adds it. */
+/* Stores a finished row to C, or adds it to C. */
 #define NEON_PUT(s, t, u)                \
   "stp q" #s ", q" #t ", [%[c]]\n\t"     \
   "str q" #u ", [%[c], #32]\n\t"         \
@@ -60,8 +60,8 @@
   "fadd v" #t ".4s, v" #t ".4s, v1.4s\n\t" \
   "fadd v" #u ".4s, v" #u ".4s, v2.4s\n\t" NEON_PUT(s, t, u)
 
-/* Zeroes the accumulators, loads the first operands, runs `four` while four steps and one more
- * are left (it loads one step ahead), `one` for each of the rest, then writes C. */
+/* Zeroes the accumulators, loads the first operands, runs `four` while at least five steps remain
+ * (it loads one step ahead), `one` for each remaining step, then writes C. */
 #define NEON_TILE(zero, first, four, one, put, add_to)                     \
   zero "cbz %[fours], 2f\n\t" first ".p2align 5\n1:\n\t" four              \
   "add %[a], %[a], #128\n\tadd %[b], %[b], #192\n\t"                       \
@@ -71,13 +71,13 @@
   "subs %[rest], %[rest], #1\n\tb.ne 3b\n4:\n\t"                           \
   "cbnz %[add], 5f\n\t" put "b 6f\n5:\n\t" add_to "6:\n"
 
-/* c (8, 12) = a · b over depth, + c if `add`; a has 8 floats per step, b 12. Prefetches B 24
+/* c (8, 12) = a · b over depth, + c if `add`; a has 8 floats per step, b has 12. Prefetches B 24
  * steps ahead: with few rows each slice of B is read only a few times and comes from L3 or
  * memory. */
 static inline void neon_tile_8x12(size_t depth, const float *a, const float *b, float *c, size_t ldc,
                            bool add) {
   size_t fours = depth ? (depth - 1) / 4 : 0, rest = depth - 4 * fours, row = ldc * sizeof *c;
-  const float *ahead = c; /* rows of C that are prefetched */
+  const float *ahead = c; /* pointer for prefetching rows of C */
   __asm__ volatile(
       NEON_TILE(NEON_UPPER(NEON_ZERO) NEON_LOWER(NEON_ZERO)
                 NEON_UPPER(NEON_PREFETCH_C) NEON_LOWER(NEON_PREFETCH_C),
@@ -101,7 +101,7 @@ static inline void neon_tile_8x12(size_t depth, const float *a, const float *b, 
 static inline void neon_tile_4x12(size_t depth, const float *a, const float *b, float *c, size_t ldc,
                            bool add) {
   size_t fours = depth ? (depth - 1) / 4 : 0, rest = depth - 4 * fours, row = ldc * sizeof *c;
-  const float *ahead = c; /* rows of C that are prefetched */
+  const float *ahead = c; /* pointer for prefetching rows of C */
   __asm__ volatile(
       NEON_TILE(NEON_UPPER(NEON_ZERO) NEON_UPPER(NEON_PREFETCH_C),
                 NEON_LOAD(0, a, "0") NEON_LOAD_B,
@@ -118,8 +118,8 @@ static inline void neon_tile_4x12(size_t depth, const float *a, const float *b, 
         "v14", "v15", "v16", "v17", "v18", "v19", "cc", "memory");
 }
 
-/* The matmuls of attention are too small to pack their operands: four rows of A, four of k at a
- * time, by 16 columns of B. */
+/* The matmuls of attention are too small to pack their operands. They multiply four rows of A by
+ * 16 columns of B, four steps of k at a time. */
 #define NEON_ROW_16(s, t, u, v, a, lane) \
   NEON_FMA(s, 4, a, lane) NEON_FMA(t, 5, a, lane) NEON_FMA(u, 6, a, lane) NEON_FMA(v, 7, a, lane)
 #define NEON_STEP_16(lane)                                                           \

@@ -1,5 +1,5 @@
-# Trireme. `make demo` and `make test` do everything on a fresh machine;
-# `make help` lists the rest. GNU make, no generator.
+# Trireme. `make demo` and `make test` need nothing but a fresh machine; `make help` lists the other
+# targets. Requires GNU make; there is no configure step.
 VERSION := 0.1.0
 BUILD   ?= build
 PREFIX  ?= /usr/local
@@ -12,8 +12,8 @@ WARN     := -Wall -Wextra -Werror -Wshadow
 CWARN    := $(WARN) -Wconversion -Wstrict-prototypes -Wmissing-prototypes
 SAN      ?=
 RUN      ?= # prefix to run programs of another architecture, such as qemu
-# clang warns about kernel loops that it does not vectorise, and Debian 12's valgrind cannot read
-# the debug information (DWARF 5) that it writes by default.
+# clang warns about kernel loops that it does not vectorise. It writes DWARF 5 by default, which
+# valgrind of Debian 12 cannot read.
 is_clang := $(findstring clang,$(shell $(CC) --version 2>/dev/null))
 CWARN    += $(if $(is_clang),-Wno-pass-failed)
 OPTIMISE += $(if $(is_clang),-gdwarf-4)
@@ -53,8 +53,8 @@ $(BUILD)/%.c.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 $(BUILD)/src/backend/cpu/%: CFLAGS += -ffp-contract=fast -fno-math-errno -fno-trapping-math
-$(BUILD)/src/launch/cluster_script.c.o: src/launch/cluster.sh # which it includes
-# BFMMLA is used if the processor reports it.
+$(BUILD)/src/launch/cluster_script.c.o: src/launch/cluster.sh # cluster_script.c includes it
+# Compiled for BFMMLA, which is used only if the processor reports it.
 $(BUILD)/src/backend/cpu/gemm_bfmmla.c.o: CFLAGS += $(if $(filter aarch64%,$(shell $(CC) -dumpmachine)),-march=armv8.2-a+bf16)
 isa_v3 := -march=x86-64-v3
 isa_v4 := -march=x86-64-v4 -mprefer-vector-width=512
@@ -68,7 +68,7 @@ $(BUILD)/%.cc.o: %.cc
 	@mkdir -p $(@D)
 	$(call say,CXX)$(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c $< -o $@
 $(objects) $(BUILD)/src/main.c.o: $(BUILD)/config.mk | required
-# The build needs these libraries; without one of the others only some features are missing.
+# The build requires these libraries. Without one of the others only some features are missing.
 .PHONY: required
 required:
 	@test -n "$(HAVE_ZLIB)" -a -n "$(HAVE_JANSSON)" || { \
@@ -77,7 +77,7 @@ required:
 $(BUILD)/libtrireme.a: $(objects)
 	@rm -f $@
 	$(call say,AR)$(AR) rcs $@ $^
-# Plug-ins use functions of libtrireme.a in the program, so all of it is linked.
+# Plug-ins call functions of libtrireme.a in the program, so the program is linked with all of it.
 $(BUILD)/trireme: $(BUILD)/src/main.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $< $(whole) $(LDLIBS) -o $@
 # Plug-ins, which the program loads with dlopen when they are needed.
@@ -101,14 +101,14 @@ cuda_code  = $(if $(strip $(cuda_lacks)),$(error $(NVCC) has no sm_$(strip $(cud
   $(foreach a,$(CUDA_ARCH),$(if $(call cuda_has,$a),$(call gencode,$a,sm_$a))) \
   $(if $(call cuda_has,$(CUDA_PTX)),$(call gencode,$(CUDA_PTX),compute_$(CUDA_PTX)))
 NVCCFLAGS += -std=c++17 -O3 --threads 2 $(cuda_code) -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra
-# Not in builds with sanitizers; `make test-gpu` tests it.
+# The CUDA plug-in is not part of builds with sanitizers; `make test-gpu` tests it.
 plugins: $(if $(SAN),,$(if $(HAVE_CUDA),$(BUILD)/libtrireme-cuda.so))
 $(BUILD)/src/backend/cuda/%.c.o: CFLAGS += -fPIC $(CUDA_CFLAGS)
 $(BUILD)/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(call say,NVCC)$(NVCC) -Isrc -D_GNU_SOURCE -DTRIREME_VERSION='"$(VERSION)"' $(NVCCFLAGS) -MMD -MP -c $< -o $@
 $(cuda_obj): $(BUILD)/config.mk
-# Rebuild if the flags change.
+# Rebuilds everything if the flags change.
 $(BUILD)/nvcc.flags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(NVCCFLAGS)' | cmp -s - $@ || echo '$(NVCCFLAGS)' > $@
@@ -141,9 +141,9 @@ $(BUILD)/tests/check_%: $(BUILD)/tests/ranks/check_%.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -o $@
 $(BUILD)/tests/%: $(BUILD)/tests/tools/%.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -o $@
-.SECONDARY: # keep the tests' objects
+.SECONDARY: # keeps the object files of the tests
 
-# Installs only missing packages.
+# Installs only the packages that are missing.
 deps:
 	@scripts/install-deps
 jobs := $(shell nproc 2>/dev/null || echo 1)

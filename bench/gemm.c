@@ -1,7 +1,7 @@
-/* Matrix products of training's shapes: ours beside those of libraries, in GFLOP/s. The
- * contenders take turns on each shape, and the best turn of each counts; with one thread
- * the clock is that of the thread, so that other work on the machine hardly matters. Built
- * and run by bench/gemm. Relies on libtrireme. */
+/* Compares the GEMMs of Trireme with those of libraries on the shapes of training, in GFLOP/s.
+ * The contenders alternate on each shape, and the best time of each counts. With one thread the
+ * thread's CPU time is measured, so that other processes hardly affect it. Built and run by
+ * bench/gemm. Depends on libtrireme. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "base/progress.h"
 
-/* The two C faces that libraries have; enumerations as their manuals number them. */
+/* The two C interfaces of BLAS libraries, with the enumeration values of their manuals. */
 typedef void (*Cblas)(int order, int ta, int tb, int m, int n, int k, float alpha,
                       const float *a, int lda, const float *b, int ldb, float beta, float *c,
                       int ldc);
@@ -22,7 +22,7 @@ typedef int (*Dnnl)(char ta, char tb, int64_t m, int64_t n, int64_t k, float alp
 
 typedef struct {
   const char *name;
-  Backend *backend; /* ours, or NULL */
+  Backend *backend; /* the backend of Trireme, or NULL for a library */
   Cblas cblas;
   Dnnl dnnl;
 } Contender;
@@ -50,7 +50,7 @@ static double seconds(const Bench *g) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Turns until the time is over; the best rate of each. */
+/* Alternates between the contenders until the time is over; prints the best rate of each. */
 static void compare(const Bench *g, const Contender *list, size_t n, const size_t shape[3]) {
   size_t rows = shape[0], in = shape[1], out = shape[2];
   double best[8] = {0}, operations = 2.0 * (double)rows * (double)in * (double)out, peer = 0;
@@ -89,7 +89,7 @@ static bool find(Contender *c, const char *name, const char *file, const char *s
   return true;
 }
 
-/* gemm THREADS [NAME LIBRARY.so SYMBOL …] */
+/* Usage: gemm THREADS [NAME LIBRARY.so SYMBOL …] */
 int main(int argc, char **argv) {
   static const size_t shapes[][3] = {{2048, 256, 1024}, {2048, 1024, 256}, {4096, 512, 512},
                                      {4096, 512, 2048}, {4096, 2048, 512}, {512, 512, 32768},

@@ -22,8 +22,9 @@ import torch.nn.functional as F
 
 PRESETS = {"tiny": (128, 512, 3, 4, 0.1), "small": (256, 1024, 4, 4, 0.1),
            "base": (512, 2048, 6, 8, 0.1), "big": (1024, 4096, 6, 16, 0.3)}
-WIDTHS = [16, 24, 32, 40, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096]  # of padded batches
-# Options of `trireme train` that change what is learnt, with its defaults; None: the preset's.
+WIDTHS = [16, 24, 32, 40, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096]  # widths of padded batches
+# Options of `trireme train` that change what is learnt, with their defaults; None: the default of
+# the preset.
 OPTIONS = {
     "preset": "base", "d-model": None, "ffn-dim": None, "heads": None, "encoder-layers": None, "decoder-layers": None,
     "dropout": None, "embed-dropout": None, "attention-dropout": None, "activation-dropout": None, "residual-dropout": None,
@@ -31,7 +32,8 @@ OPTIONS = {
     "warmup-steps": 8000, "beta1": 0.9, "beta2": 0.997, "epsilon": 1e-9, "clip-norm": 0.0, "label-smoothing": 0.1,
     "valid-every": 1000, "save-every": 1000, "average-checkpoints": 5, "log-every": 50, "precision": "fp32", "seed": 1,
 }
-ELSEWHERE = {"beam-size", "length-penalty", "device", "keep-checkpoints", "samples", "max-time"}  # of ours, and without effect here
+# options of Trireme without effect in this script
+ELSEWHERE = {"beam-size", "length-penalty", "device", "keep-checkpoints", "samples", "max-time"}
 
 # ---- options ----
 def number(text):
@@ -96,7 +98,7 @@ class Pairs:
             first.append(entry[:, :2].copy().view(np.uint32)[:, 0].astype(np.int64) + base)
             length.append(entry[:, 2:].astype(np.int64))
             base += tokens
-        s.length = np.concatenate(length)  # (pairs, 2), without end marks
+        s.length = np.concatenate(length)  # (pairs, 2), without eos
         s.ids = torch.from_numpy(np.concatenate(ids)).to(device)
         s.first = torch.from_numpy(np.concatenate(first)).to(device)
         s.lengths = torch.from_numpy(s.length).to(device)
@@ -134,7 +136,7 @@ def stream(pairs, tokens, seed):
         rng.shuffle(batches)
         yield from batches
 
-# ---- the model; modules are called what our parameters are ----
+# ---- the model; its modules have the names of Trireme's parameters ----
 class Norm(nn.Module):
     def __init__(s, d, epsilon):
         super().__init__()
@@ -153,7 +155,7 @@ class Transformer(nn.Module):
     def __init__(s, c):
         super().__init__()
         s.c, d, ff = c, c["d"], c["ff"]
-        square, wide = math.sqrt(6 / (d + d)), math.sqrt(6 / (d + ff))  # Glorot's limits
+        square, wide = math.sqrt(6 / (d + d)), math.sqrt(6 / (d + ff))  # limits of Glorot's initialization
         norm = lambda: Norm(d, c["norm_epsilon"])
         attention = lambda rows: nn.ModuleDict({"norm": norm(), "in": linear(d, rows, False, square),
                                                 "out": linear(d, d, False, square)})
@@ -215,7 +217,7 @@ def load(model, path):
         head = json.loads(f.read(int.from_bytes(f.read(8), "little")))
         raw = f.read()
     array = lambda t: np.frombuffer(raw[slice(*t["data_offsets"])], np.float32).reshape(t["shape"]).copy()
-    # By name: one too many or too few is an error.
+    # Loads by name: a missing or an additional parameter is an error.
     model.load_state_dict({name: torch.from_numpy(array(t)) for name, t in head.items() if name != "__metadata__"})
 
 def save(weights, config, path, data):
@@ -259,7 +261,7 @@ def check(a):
     valid = Pairs([a.data + "/valid.tok"], config, a.device)
     mine = valid_nll(model, valid, 8192, contextlib.nullcontext)
     print("PyTorch, fp32: validation loss %.6f" % mine)
-    path = os.path.realpath(a.check)  # a checkpoint, or the mean of some
+    path = os.path.realpath(a.check)  # a checkpoint, or an average of checkpoints
     one = os.path.exists(path + "/training.json")
     log, key = path + ("/../../" if one else "/../") + "metrics.jsonl", "valid_nll" if one else "average_nll"
     step = json.load(open(path + "/training.json"))["step"] if one else None
@@ -275,7 +277,7 @@ def train(a, o, dataset):
     model = Transformer(config).to(a.device)
     if a.init: load(model, a.init)
     step_of = torch.compile(model, dynamic=False) if a.compile else model
-    torch._dynamo.config.cache_size_limit = 64  # a graph for each width
+    torch._dynamo.config.cache_size_limit = 64  # one compiled graph for each width
     cast = lambda: torch.autocast(a.device.split(":")[0], torch.bfloat16, enabled=o["precision"] == "bf16")
     opt = torch.optim.Adam(model.parameters(), betas=(o["beta1"], o["beta2"]), eps=o["epsilon"], fused=cuda or None)
     pairs = Pairs(sorted(glob.glob(a.data + "/train-*.tok")), config, a.device)
@@ -288,7 +290,7 @@ def train(a, o, dataset):
         model.load_state_dict(saved["model"]), opt.load_state_dict(saved["opt"])
         done, tokens, seconds = saved["step"], saved["tokens"], saved["seconds"]
         recent.extend({k: v.cpu() for k, v in w.items()} for w in saved["recent"])
-        torch.manual_seed(o["seed"] + done)  # dropout goes on with other numbers
+        torch.manual_seed(o["seed"] + done)  # After a resume, dropout uses other random numbers.
         next(itertools.islice(batches, done - 1, done))
         say(resumed=done)
     last, since, opened = [0.0, 0], time.time(), time.time()
@@ -305,7 +307,7 @@ def train(a, o, dataset):
         opt.zero_grad(set_to_none=True)
         last, tokens = [last[0] + loss.detach() * real, last[1] + real], tokens + real
         if step % o["log-every"] == 0:
-            value, now = float(last[0]) / last[1], time.time()  # waits for the device
+            value, now = float(last[0]) / last[1], time.time()  # converting to float waits for the device
             say(step=step, loss=round(value, 5), lr=lr, target_tokens=tokens,
                 target_tokens_per_s=round(last[1] / (now - since)), seconds=round(now - begin - aside, 2))
             last, since = [0.0, 0], now
@@ -315,7 +317,7 @@ def train(a, o, dataset):
             if cuda: torch.cuda.synchronize()
             start = time.time()
             say(step=step, valid_nll=round(valid_nll(model, valid, 8192, cast), 6), seconds=round(start - begin - aside, 2))
-            took = time.time() - start  # validations are not counted
+            took = time.time() - start  # the time of validations is not counted
             aside, since = aside + took, since + took
         if a.minutes and time.time() - opened > 60 * a.minutes and step < o["steps"]:
             torch.save({"model": model.state_dict(), "opt": opt.state_dict(), "step": step, "tokens": tokens,

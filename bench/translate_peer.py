@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-# CTranslate2 on a model of the same shape with random weights: sources of the given
-# lengths, outputs made as long as the target. Its lengths are those of a whole call,
-# so sentences of the same target length go together.
-#   translate_peer.py LENGTHS MODEL_DIR [BATCH…]   (the model is made when missing)
+# Runs CTranslate2 on a model of the same shape with random weights: sources of the given lengths,
+# outputs as long as the target. CTranslate2 forces one output length per call, so sentences of the
+# same target length are translated together.
+#   translate_peer.py LENGTHS MODEL_DIR [BATCH…]   (the model is created if it is missing)
 import json, os, resource, sys, time
 import ctranslate2
 import numpy as np

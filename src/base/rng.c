@@ -22,14 +22,15 @@ void rng_philox(uint64_t key, uint64_t counter_hi, uint64_t counter_lo, uint32_t
   out[3] = c3;
 }
 
-static uint64_t finalise(uint64_t x) {
+static uint64_t finalize_bits(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
 }
 
 uint64_t rng_mix(uint64_t key, uint64_t value) {
-  return finalise(finalise(key + 0x9e3779b97f4a7c15u) ^ finalise(value + 0x632be59bd9b4e019u));
+  return finalize_bits(finalize_bits(key + 0x9e3779b97f4a7c15u) ^
+                       finalize_bits(value + 0x632be59bd9b4e019u));
 }
 
 /* A Feistel network on 2h bits, the smallest even number of bits that can hold n - 1. A result
@@ -69,7 +70,7 @@ uint64_t rng_hash(const void *bytes, size_t len, uint64_t seed) {
     h = (h ^ word) * 0xff51afd7ed558ccdu;
     h ^= h >> 32;
   }
-  return finalise(h);
+  return finalize_bits(h);
 }
 
 uint64_t rng_next(Rng *rng) {

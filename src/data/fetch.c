@@ -92,7 +92,8 @@ typedef struct {
   uint64_t size;
 } Version;
 
-typedef enum { DONE, AGAIN, OVER /* from the first byte */, NEVER } Outcome;
+/* Result of a request. AGAIN: retry. OVER: restart from the first byte. NEVER: give up. */
+typedef enum { DONE, AGAIN, OVER, NEVER } Outcome;
 
 typedef struct {
   const FetchJob *job;

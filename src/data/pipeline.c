@@ -221,7 +221,7 @@ static Err read_input(Source *s) {
   return record_source(s);
 }
 
-static void *reader(void *argument) {
+static void *read_inputs(void *argument) {
   Source s = {.pipe = argument};
   Err err = ERR_OK;
   for (; s.input < s.pipe->spec->inputs && !err; s.input++) {
@@ -329,7 +329,7 @@ static Err work_on(const Pipe *p, Block *block) {
   return ERR_OK;
 }
 
-static void *worker(void *argument) {
+static void *process_blocks(void *argument) {
   Pipe *p = argument;
   pthread_mutex_lock(&p->lock);
   for (;;) {
@@ -404,7 +404,8 @@ static Err run_threads(Pipe *p, PipelineTake take, void *context) {
   TRY(mem_alloc(&thread, n, sizeof *thread));
   Err err = ERR_OK;
   for (; started < n && !err; started++) {
-    if (pthread_create(&thread[started], NULL, started == 0 ? reader : worker, p)) {
+    if (pthread_create(&thread[started], NULL, started == 0 ? read_inputs : process_blocks,
+                       p)) {
       err = err_set(ERR_WORK, "cannot start %zu threads; ask for fewer with --threads", n);
       break;
     }

@@ -13,7 +13,7 @@
 
 /* Creates or reopens OUT.partial and checks that the inputs can be read. Called on rank 0
  * only. */
-static Err enter(Prepare *p) {
+static Err open_directory(Prepare *p) {
   TRY(prepare_enter(&p->state, &p->spec));
   return prepare_gather(p);
 }
@@ -24,7 +24,7 @@ typedef struct {
 } Done;
 
 /* Loads the progress of an earlier, stopped run. *is_resumed is set on rank 0 only. */
-static Err load(Prepare *p, bool *is_resumed) {
+static Err load_progress(Prepare *p, bool *is_resumed) {
   MetaSplit *train = &p->meta->split[SPLIT_TRAIN];
   bool is_first = ranks_is_first(p->spec.ranks);
   *is_resumed = false;
@@ -62,7 +62,7 @@ static Err encode_held_out(Prepare *p) {
 
 /* Writes the training order and dataset.json and renames OUT.partial to OUT. Called on rank 0
  * only. */
-static Err finish(Prepare *p) {
+static Err finish_dataset(Prepare *p) {
   TRY(prepare_finish(p->state.dir, p->meta, p->spec.window_pairs));
   return prepare_complete(&p->state, p->spec.out);
 }
@@ -71,9 +71,9 @@ static Err run_steps(Prepare *p) {
   Ranks *r = p->spec.ranks;
   bool is_first = ranks_is_first(r), is_resumed;
   ranks_report(r, "opening the output directory");
-  TRY(ranks_agree(r, is_first ? enter(p) : prepare_follow(&p->state, p->spec.out)));
+  TRY(ranks_agree(r, is_first ? open_directory(p) : prepare_follow(&p->state, p->spec.out)));
   TRY(prepare_check_ranks(p));
-  TRY(load(p, &is_resumed));
+  TRY(load_progress(p, &is_resumed));
   TRY(prepare_index_lines(p));
   record_options(&p->spec, p->meta);
   TRY(prepare_open_tokenizer(p));
@@ -82,7 +82,7 @@ static Err run_steps(Prepare *p) {
   TRY(ranks_agree(r, is_first && !is_resumed ? encode_held_out(p) : ERR_OK));
   TRY(ranks_count(r) > 1 ? prepare_share_train(p) : prepare_encode_train(p));
   ranks_report(r, "writing the order of the pairs");
-  return ranks_agree(r, is_first ? finish(p) : ERR_OK);
+  return ranks_agree(r, is_first ? finish_dataset(p) : ERR_OK);
 }
 
 Err prepare_run(const PrepareSpec *spec, Meta *meta) {

@@ -40,7 +40,7 @@ static bool is_free(const uint64_t slot[2]) {
 }
 
 /* Returns the slot that contains the key, or the free slot in which to store it. */
-static uint64_t *find(Seen *s, const uint64_t key[2]) {
+static uint64_t *find_slot(Seen *s, const uint64_t key[2]) {
   for (size_t i = key[0] & (s->size - 1);; i = (i + 1) & (s->size - 1)) {
     uint64_t *slot = s->slot[i];
     if (is_free(slot) || (slot[0] == key[0] && slot[1] == key[1])) return slot;
@@ -52,7 +52,7 @@ static Err double_table(Seen *s) {
   TRY(mem_alloc(&larger.slot, larger.size, sizeof *larger.slot));
   for (size_t i = 0; i < s->size; i++) {
     if (is_free(s->slot[i])) continue;
-    uint64_t *to = find(&larger, s->slot[i]);
+    uint64_t *to = find_slot(&larger, s->slot[i]);
     to[0] = s->slot[i][0];
     to[1] = s->slot[i][1];
   }
@@ -71,7 +71,7 @@ Err seen_hash(const char *const text[2], const size_t len[2], uint64_t key[2]) {
 
 Err seen_add(Seen *s, const uint64_t key[2], bool *before) {
   if (2 * (s->used + 1) > s->size) TRY(double_table(s));
-  uint64_t *slot = find(s, key);
+  uint64_t *slot = find_slot(s, key);
   *before = !is_free(slot);
   if (!*before) {
     slot[0] = key[0];

@@ -198,7 +198,7 @@ static const char *after_tag(const char *at, const char *end) {
 }
 
 /* Returns the code point of "&#38;" or "&#x26;"; 0 if it is not a valid character. */
-static uint32_t numeric(const char *digits, size_t len) {
+static uint32_t parse_numeric_entity(const char *digits, size_t len) {
   uint32_t base = 10, code = 0;
   if (len && (*digits == 'x' || *digits == 'X')) {
     base = 16;
@@ -237,7 +237,7 @@ static size_t decode_entity(const char *at, const char *end, char out[4], size_t
   if (end - at < 4 || at[1] != '#') return 0;
   size_t room = (size_t)(end - at) < 12 ? (size_t)(end - at) : 12;
   const char *semicolon = memchr(at, ';', room);
-  uint32_t code = semicolon ? numeric(at + 2, (size_t)(semicolon - at) - 2) : 0;
+  uint32_t code = semicolon ? parse_numeric_entity(at + 2, (size_t)(semicolon - at) - 2) : 0;
   if (code == 0) return 0;
   /* Replaces control characters by spaces: a line break would split the segment into two
    * lines. */

@@ -68,8 +68,8 @@ static void say_noun(Out *out, const Noun *n, bool plural, Case as) {
 
 /* Writes the article, unless the preposition contains it ("im" = in dem). Returns the table of
  * adjective endings that apply after this article. */
-static const char *const (*determiner(Out *out, const Np *np, Case as, bool no,
-                                      bool swallowed))[4] {
+static const char *const (*write_determiner(Out *out, const Np *np, Case as, bool no,
+                                            bool swallowed))[4] {
   Gender g = gender_of(np);
   const char *stem;
   if (no) {
@@ -130,7 +130,7 @@ static void say_phrase(Out *out, const Np *np, Case as, bool no, bool swallowed)
     demo_word(out, demo_names[np->id].de);
     return;
   }
-  const char *const(*endings)[4] = determiner(out, np, as, no, swallowed);
+  const char *const(*endings)[4] = write_determiner(out, np, as, no, swallowed);
   const char *ending = endings[as][gender_of(np)];
   if (np->ordinal) demo_ordinal_de(out, np->ordinal, ending);
   if (np->adj) {

@@ -7,14 +7,14 @@ __extension__ typedef unsigned __int128 Wide;
 /* Size of NumPy's SeedSequence pool in words; each word is mixed into every other one. */
 #define POOL 4
 
-static uint32_t stir(uint32_t value, uint32_t *constant, uint32_t multiplier) {
+static uint32_t hash_word(uint32_t value, uint32_t *constant, uint32_t multiplier) {
   value ^= *constant;
   *constant *= multiplier;
   value *= *constant;
   return value ^ value >> 16;
 }
 
-static uint32_t mix(uint32_t x, uint32_t y) {
+static uint32_t mix_words(uint32_t x, uint32_t y) {
   uint32_t value = 0xca01f9ddu * x - 0x4973f715u * y;
   return value ^ value >> 16;
 }
@@ -22,16 +22,17 @@ static uint32_t mix(uint32_t x, uint32_t y) {
 static void spread_seed(uint64_t seed, uint64_t out[4]) {
   uint32_t pool[POOL] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
   uint32_t constant = 0x43b0d7e5u;
-  for (int i = 0; i < POOL; i++) pool[i] = stir(pool[i], &constant, 0x931e8875u);
+  for (int i = 0; i < POOL; i++) pool[i] = hash_word(pool[i], &constant, 0x931e8875u);
   for (int from = 0; from < POOL; from++) {
     for (int to = 0; to < POOL; to++) {
-      if (from != to) pool[to] = mix(pool[to], stir(pool[from], &constant, 0x931e8875u));
+      if (from != to)
+        pool[to] = mix_words(pool[to], hash_word(pool[from], &constant, 0x931e8875u));
     }
   }
   constant = 0x8b51f9ddu;
   for (int i = 0; i < 4; i++) {
-    uint64_t low = stir(pool[2 * i % POOL], &constant, 0x58f38dedu);
-    uint64_t high = stir(pool[(2 * i + 1) % POOL], &constant, 0x58f38dedu);
+    uint64_t low = hash_word(pool[2 * i % POOL], &constant, 0x58f38dedu);
+    uint64_t high = hash_word(pool[(2 * i + 1) % POOL], &constant, 0x58f38dedu);
     out[i] = high << 32 | low;
   }
 }

@@ -59,7 +59,7 @@ static Err lay_out(TerSpace *s) {
   return ERR_OK;
 }
 
-static inline int32_t least(int32_t a, int32_t b) {
+static inline int32_t min_edits(int32_t a, int32_t b) {
   return a < b ? a : b;
 }
 
@@ -70,8 +70,8 @@ static void next_row(const TerSpace *s, size_t i, uint32_t word, const int32_t *
   int32_t j = s->low[i], left = FAR;
   if (j == 0) row[j++] = left = above[0] + 1;
   for (; j < s->high[i]; j++) {
-    int32_t edits = least(above[j - 1] + (word != s->ref[j - 1]), above[j] + 1);
-    row[j] = left = least(edits, left + 1);
+    int32_t edits = min_edits(above[j - 1] + (word != s->ref[j - 1]), above[j] + 1);
+    row[j] = left = min_edits(edits, left + 1);
   }
 }
 
@@ -89,9 +89,9 @@ static void fill_matrices(TerSpace *s) {
       /* The next row begins at or after this column; its earlier cells are infinite. */
       int32_t edits = j >= s->low[i + 1] ? below[j] + 1 : FAR;
       if (j < end && j + 1 >= s->low[i + 1]) {
-        edits = least(edits, below[j + 1] + (s->words[i] != s->ref[j]));
+        edits = min_edits(edits, below[j + 1] + (s->words[i] != s->ref[j]));
       }
-      row[j] = right = least(edits, right + 1);
+      row[j] = right = min_edits(edits, right + 1);
     }
     below = row;
   }
@@ -168,7 +168,7 @@ static int32_t edits_after(TerSpace *s, const Shift *shift, int32_t limit) {
   const int32_t *rest = row_of(s, s->to, last);
   int32_t edits = limit + 1;
   for (int32_t j = s->low[last]; j < s->high[last]; j++)
-    edits = least(edits, above[j] + rest[j]);
+    edits = min_edits(edits, above[j] + rest[j]);
   return edits;
 }
 

@@ -38,7 +38,7 @@ MetricClass metric_class(uint32_t code) {
   }
 }
 
-static uint32_t lower(uint32_t code) {
+static uint32_t lower_character(uint32_t code) {
   return (uint32_t)utf8proc_tolower((utf8proc_int32_t)code);
 }
 
@@ -87,7 +87,7 @@ MetricClass metric_class(uint32_t code) {
   return METRIC_OTHER;
 }
 
-static uint32_t lower(uint32_t code) {
+static uint32_t lower_character(uint32_t code) {
   return code;
 }
 
@@ -167,7 +167,7 @@ Err metric_lower(MetricText text, MetricBuffer *out) {
     } else if (code == 0x3a3) {
       code = is_final_sigma(text, at, at + n) ? 0x3c2 : 0x3c3;
     } else {
-      code = lower(code);
+      code = lower_character(code);
     }
     to += utf8_encode(code, to);
     at += n;

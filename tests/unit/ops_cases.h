@@ -33,19 +33,19 @@ static float *copy(const float *x, size_t n) {
 
 #define ARRAYS 13
 
-/* An operation as f(inputs) -> outputs on arrays that the case owns. */
+/* An operation as a function of inputs and outputs, with the arrays that the case owns. */
 typedef struct {
-  float *a[ARRAYS]; /* inputs and outputs */
+  float *a[ARRAYS]; /* inputs and outputs of the operation */
   size_t n[ARRAYS];
   int32_t *id, *pos, *off_q, *off_k;
   size_t rows, in, out, d, heads, sentences, q_rows;
   Dropout drop;
   Activation act;
-  size_t gap; /* elements between rows of queries */
+  size_t gap; /* extra elements between two rows of queries */
   bool causal;
   double loss[3];
-  double *sums;  /* device memory for the sums of losses; NULL: in `loss` */
-  uint8_t *mask; /* of ReLU, MASK_BYTES */
+  double *sums;  /* device memory for the sums of losses; NULL: the sums are in `loss` */
+  uint8_t *mask; /* MASK_BYTES: the mask of ReLU */
 } Case;
 
 #define MASK_BYTES ((size_t)2048 * 512 / 8)
@@ -75,7 +75,7 @@ static Attention attention_of(const Case *c) {
                      .drop = c->drop};
 }
 
-/* The address of element n of an array of the backend's type. */
+/* Returns the address of element n of an array of the backend's type. */
 static void *from(const Backend *b, const float *array, size_t n) {
   return (char *)(uintptr_t)array + n * type_size(b->type);
 }
@@ -107,7 +107,8 @@ static void do_add_norm(const Backend *b, Case *c) {
   AddNorm n = norm_of(c);
   b->add_norm(b, c->a[4], c->a[5], c->a[6], c->a[0], c->a[1], c->a[2], c->a[3], &n);
 }
-/* The backward reads results of the forward, which make_norm_back computes with the reference. */
+/* The backward reads results of the forward, which make_norm_back computes with the reference
+ * backend. */
 static void do_add_norm_back(const Backend *b, Case *c) {
   AddNorm n = norm_of(c);
   b->add_norm_backward(b, c->a[7], c->a[8], c->a[2], c->a[3], c->a[12], c->a[9], c->a[10],
@@ -137,7 +138,7 @@ static void do_activate_bias(const Backend *b, Case *c) {
   b->activate(b, c->a[1], c->act == ACT_RELU ? c->mask : NULL, c->a[0], c->a[5], c->rows, c->d,
               c->act, c->drop);
 }
-/* Writes the mask as floats, so that it can be compared. */
+/* Converts the ReLU mask to floats, so that it can be compared. */
 static void do_mask(const Backend *b, Case *c) {
   static uint8_t bits[MASK_BYTES];
   size_t n = c->n[0];
@@ -148,7 +149,7 @@ static void do_mask(const Backend *b, Case *c) {
   b->put(b, c->a[3], number, n * sizeof *number);
   mem_free(number);
 }
-/* What the backward needs: x, or the mask of a forward that is run here. */
+/* Returns what activate_backward reads: x, or the mask of a forward pass that is run here. */
 static const void *kept_of(const Backend *b, Case *c, int x, int y) {
   if (c->act != ACT_RELU) return c->a[x];
   b->activate(b, c->a[y], c->mask, c->a[x], NULL, c->rows, c->d, c->act, c->drop);
@@ -163,7 +164,7 @@ static void do_loss(const Backend *b, Case *c) {
   b->loss(b, c->a[0], c->sums ? c->sums : c->loss, c->id, c->rows, c->out, 0.1f, 0.5f);
 }
 static void do_square_sums(const Backend *b, Case *c) {
-  static double sums[256]; /* 2048 x 512 elements at most */
+  static double sums[256]; /* enough for 2048 x 512 elements */
   b->square_sums(b, sums, c->a[0], c->n[0]);
   for (size_t i = 0; i * NORM_UNIT < c->n[0]; i++) {
     float sum = (float)sums[i];
@@ -254,10 +255,11 @@ static void make_flat_back(Case *c) {
 }
 static void make_adam(Case *c) {
   make_flat(c);
-  for (size_t i = 0; i < c->n[2]; i++) c->a[2][i] = fabsf(c->a[2][i]); /* of squares */
+  /* The second moment, a sum of squares, must not be negative. */
+  for (size_t i = 0; i < c->n[2]; i++) c->a[2][i] = fabsf(c->a[2][i]);
 }
 static void make_loss(Case *c) {
-  if (c->out < 2) c->out = 5; /* one class has no loss */
+  if (c->out < 2) c->out = 5; /* A softmax over one class has no loss. */
   set(c, 0, c->rows * c->out);
 }
 
@@ -267,8 +269,8 @@ static const struct {
   void (*make)(Case *);
   void (*run)(const Backend *, Case *);
   double units;
-  bool is_gemm; /* --precision bf16 rounds its operands */
-  unsigned low; /* bit i: array i has the backend's type, not float */
+  bool is_gemm; /* --precision bf16 rounds the operands of this operation */
+  unsigned low; /* bit i: array i has the backend's type instead of float */
 } ops[] = {
     {"linear", make_linear, do_linear, 20, true, 0x00f},
     {"linear_dx", make_linear, do_linear_dx, 20, true, 0x00f},
@@ -335,7 +337,7 @@ static double off_by(const Case *a, const Case *b) {
       size += (double)b->a[i][k] * b->a[i][k];
     }
     error = sqrt(error / (size + 1e-12));
-    if (!(error <= worst)) worst = error; /* catches NaN */
+    if (!(error <= worst)) worst = error; /* also true if `error` is NaN */
   }
   for (int i = 0; i < 3; i++) {
     double error = fabs(a->loss[i] - b->loss[i]) / (fabs(b->loss[i]) + 1e-6);

@@ -1,4 +1,4 @@
-/* What unit tests share: calls that must succeed, errors that must contain a text, and a
+/* Helpers for all unit tests: calls that must succeed, errors that must contain a text, and a
  * scratch directory for the test program. Include after the headers that cmocka needs. */
 #ifndef TESTS_SUPPORT_H
 #define TESTS_SUPPORT_H
@@ -27,7 +27,7 @@ UNUSED static void assert_says(const char *words) {
 
 UNUSED static char scratch[] = "/tmp/trireme-test-XXXXXX";
 
-/* A path in the scratch directory; four of them stay valid at a time. */
+/* Returns a path in the scratch directory; the last four paths stay valid. */
 UNUSED static const char *at(const char *name) {
   static char path[4][FILE_PATH_MAX];
   static int turn;

@@ -1,6 +1,6 @@
-/* backend_open without a GPU: the test compiles a plug-in of its own. Also the GEMM algorithm
- * cache, whose source is included because it is part of the CUDA plug-in. Depends on backend.h, a
- * C compiler. */
+/* backend_open on a machine without a GPU: the test compiles its own plug-in. Also tests the GEMM
+ * algorithm cache, whose source is included because it is part of the CUDA plug-in. Depends on
+ * backend.h, a C compiler. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -53,7 +53,7 @@ static void test_backend_open_unknown_values_are_usage_errors(void **state) {
   }
 }
 
-/* Runs before the test's plug-in exists. */
+/* Must run before the test compiles its plug-in. */
 static void test_backend_open_without_plugin_falls_back_only_for_auto(void **state) {
   (void)state;
   Backend b;
@@ -64,10 +64,11 @@ static void test_backend_open_without_plugin_falls_back_only_for_auto(void **sta
   OK(try_open(&b, "auto", "fp32"));
   assert_string_equal(b.name, "cpu");
   backend_close(&b);
-  assert_int_equal(try_open(&b, "auto", "tf32"), ERR_USAGE); /* no fallback to fp32 */
+  /* tf32 must not fall back to fp32 */
+  assert_int_equal(try_open(&b, "auto", "tf32"), ERR_USAGE);
 }
 
-/* A plug-in with GPUs 0 and 1 and without bf16; it calls the program's err_set. */
+/* The plug-in pretends to have GPUs 0 and 1 without bf16; it calls err_set of the program. */
 static void test_backend_open_with_plugin_selects_gpu_by_rank(void **state) {
   (void)state;
   char source[2048], command[4 * FILE_PATH_MAX];
@@ -95,7 +96,7 @@ static void test_backend_open_with_plugin_selects_gpu_by_rank(void **state) {
   assert_true(strcmp(b.name, "cuda") == 0 && b.threads == 0 && b.type == TYPE_F32 && !b.bf16);
   OK(try_open(&b, "cuda:1", "tf32"));
   assert_true(b.threads == 1 && b.type == TYPE_F32 && b.bf16);
-  for (int turn = 0; turn < 5; turn++) { /* GPU = local rank modulo 2 */
+  for (int turn = 0; turn < 5; turn++) { /* The GPU is the local rank modulo 2. */
     OK(backend_open_for_rank(&b, &(BackendSpec){"cuda", "fp32", 1}, turn));
     assert_int_equal(b.threads, turn % 2);
     OK(backend_open_for_rank(&b, &(BackendSpec){"cuda:1", "fp32", 1}, turn));
@@ -105,7 +106,8 @@ static void test_backend_open_with_plugin_selects_gpu_by_rank(void **state) {
   assert_int_equal(b.type, TYPE_F16);
   assert_int_equal(try_open(&b, "cuda:2", "fp32"), ERR_WORK);
   assert_says("no GPU 2");
-  assert_int_equal(try_open(&b, "auto", "bf16"), ERR_USAGE); /* not the CPU instead */
+  /* auto must not fall back to the CPU */
+  assert_int_equal(try_open(&b, "auto", "bf16"), ERR_USAGE);
   assert_says("no bf16 units");
 }
 
@@ -142,7 +144,7 @@ static void test_algo_cache_saved_entries_are_read_back(void **state) {
     assert_non_null(got);
     assert_memory_equal(got->algorithm, want.algorithm, sizeof want.algorithm);
     assert_int_equal(got->fused, want.fused);
-    assert_int_equal(got->checked, 0); /* not kept on disk */
+    assert_int_equal(got->checked, 0); /* `checked` is not stored on disk */
   }
   algo_cache_free(&p);
   /* Another GPU or version of cuBLASLt has a cache of its own. */
@@ -152,7 +154,7 @@ static void test_algo_cache_saved_entries_are_read_back(void **state) {
   OK(algo_cache_open(&p, "GPU one", 130001));
   assert_int_equal(p.count, 0);
   algo_cache_free(&p);
-  /* Of a truncated file the complete lines are used. */
+  /* The complete lines of a truncated file are used. */
   Str text = {0};
   OK(file_read(path, 1 << 20, &text));
   OK(file_write(path, text.s, text.len - 30));
@@ -166,7 +168,7 @@ static void test_algo_cache_saved_entries_are_read_back(void **state) {
   str_free(&text);
 }
 
-/* Two ranks with one file: entries of the other rank are added, own entries win. */
+/* Two ranks use one file: entries of the other rank are added, own entries take precedence. */
 static void test_algo_cache_read_merges_entries_of_other_rank(void **state) {
   (void)state;
   AlgoCache mine, other;
@@ -189,14 +191,14 @@ static void test_algo_cache_read_merges_entries_of_other_rank(void **state) {
   algo_cache_free(&other);
 }
 
-/* A cache that cannot be read, or without XDG_CACHE_HOME and HOME, starts empty. */
+/* A cache that cannot be read, or has no XDG_CACHE_HOME and no HOME, starts empty. */
 static void test_algo_cache_without_file_works_in_memory(void **state) {
   (void)state;
   AlgoCache p;
   AlgoEntry x = make_entry(1, 1);
   setenv("XDG_CACHE_HOME", at("folder"), 1);
   OK(algo_cache_open(&p, "GPU one", 130000));
-  OK(file_mkdirs(p.path)); /* a folder where the file should be */
+  OK(file_mkdirs(p.path)); /* a directory at the path of the file */
   algo_cache_free(&p);
   OK(algo_cache_open(&p, "GPU one", 130000));
   assert_int_equal(p.count, 0);

@@ -20,7 +20,7 @@
 #include "base/utf8.h"
 #include "support.h"
 
-/* err */
+/* ---- err ---- */
 
 static void test_err_context_is_put_before_the_message(void **state) {
   (void)state;
@@ -58,7 +58,7 @@ static void test_err_errno_adds_a_remedy(void **state) {
   }
 }
 
-/* mem */
+/* ---- mem ---- */
 
 static void test_mem_overflow_and_zero_are_handled(void **state) {
   (void)state;
@@ -68,7 +68,8 @@ static void test_mem_overflow_and_zero_are_handled(void **state) {
   for (int i = 0; i < 100; i++) assert_int_equal(zeros[i], 0);
   assert_int_equal(mem_count(), before + 1);
   mem_free(zeros);
-  assert_int_equal(mem_alloc(&zeros, SIZE_MAX / 2, 4), ERR_WORK); /* the product overflows */
+  /* the product of count and size overflows */
+  assert_int_equal(mem_alloc(&zeros, SIZE_MAX / 2, 4), ERR_WORK);
   assert_null(zeros);
   assert_says("out of memory");
   OK(mem_alloc(&zeros, 0, sizeof *zeros));
@@ -98,7 +99,7 @@ static void test_mem_grow_grows_by_half(void **state) {
   uint64_t *same = list;
   size_t cap_before = cap;
   assert_int_equal(mem_grow(&list, &cap, SIZE_MAX / 4, sizeof *list), ERR_WORK);
-  assert_ptr_equal(list, same); /* the contents are kept */
+  assert_ptr_equal(list, same); /* The array has not moved, and its contents are kept. */
   assert_int_equal(cap, cap_before);
   mem_free(list);
 }
@@ -129,7 +130,7 @@ static void test_mem_fail_after_fails_the_nth_allocation(void **state) {
   str_free(&text);
 }
 
-/* str */
+/* ---- str ---- */
 
 static void test_str_add_grows(void **state) {
   (void)state;
@@ -142,7 +143,7 @@ static void test_str_add_grows(void **state) {
   assert_int_equal(text.len, 10 * 2 + 90 * 3 + 900 * 4 + 1);
   assert_true(str_ends(text.s, "998,999,!") && str_starts(text.s, "0,1,2,"));
   str_clear(&text);
-  str_addf(&text, "%0300d|", 7); /* longer than the small buffer */
+  str_addf(&text, "%0300d|", 7); /* longer than the small buffer of str_addf */
   assert_int_equal(text.len, 301);
   assert_true(str_ends(text.s, "07|"));
   str_free(&text);
@@ -157,7 +158,7 @@ static void test_str_count_and_bytes_are_parsed(void **state) {
   (void)state;
   static const struct {
     const char *text;
-    int64_t count, bytes; /* -1: refused */
+    int64_t count, bytes; /* expected values; -1: the text is refused */
   } cases[] = {
       {"0", 0, 0},
       {"25k", 25000, 25600},
@@ -196,7 +197,7 @@ static void test_str_count_and_bytes_are_parsed(void **state) {
       {"-", -1, -1},
       {".", -1, -1},
       {"1,000", -1, -1},
-      {"\xd9\xa3", -1, -1}, /* a digit of another script */
+      {"\xd9\xa3", -1, -1}, /* the Arabic digit 3 */
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     int64_t count = -1, bytes = -1;
@@ -210,7 +211,7 @@ static void test_str_count_and_bytes_are_parsed(void **state) {
   int64_t value;
   OK(str_count("-7", &value));
   assert_int_equal(value, -7);
-  for (int i = 0; i < 20000; i++) { /* every number with three digits and a unit */
+  for (int i = 0; i < 20000; i++) { /* every number from 0.000k to 19.999k */
     char text[32];
     snprintf(text, sizeof text, "%d.%03dk", i / 1000, i % 1000);
     OK(str_count(text, &value));
@@ -224,7 +225,7 @@ static void test_str_seconds_and_real_are_parsed(void **state) {
   (void)state;
   static const struct {
     const char *text;
-    double seconds; /* -1: refused */
+    double seconds; /* expected value; -1: the text is refused */
   } cases[] = {
       {"90", 90},           {"90s", 90},    {"15m", 900},  {"2h", 7200},   {"1d", 86400},
       {"1h30m", 5400},      {"500ms", 0.5}, {"1.5m", 90},  {"10m5s", 605}, {"0", 0},
@@ -274,10 +275,10 @@ static void test_str_of_numbers_are_formatted(void **state) {
   assert_true(strlen(str_of_seconds(out, NAN)) < 8);
 }
 
-/* utf8 */
+/* ---- utf8 ---- */
 
-/* Well-formed sequences as the Unicode standard's table 3-7 lists them: ranges of
- * the first and second byte; the others are 80 to bf. */
+/* Returns the length of a well-formed sequence according to table 3-7 of the Unicode standard,
+ * which has ranges of the first and second byte; all other bytes are 80 to bf. */
 static size_t reference(const uint8_t *b, size_t n) {
   static const struct {
     uint8_t first, last, low, high;
@@ -305,7 +306,7 @@ static void test_utf8_decode_rejects_invalid_bytes(void **state) {
       for (size_t e = 0; e < sizeof edges * sizeof edges; e++) {
         uint8_t b[4] = {(uint8_t)first, (uint8_t)second, edges[e / sizeof edges],
                         edges[e % sizeof edges]};
-        for (size_t n = 1; n <= 4; n++) { /* also truncated */
+        for (size_t n = 1; n <= 4; n++) { /* n: also truncated sequences */
           uint32_t code = 0;
           const char *p = (const char *)b;
           if (utf8_decode(p, p + n, &code) != reference(b, n))
@@ -315,7 +316,7 @@ static void test_utf8_decode_rejects_invalid_bytes(void **state) {
     }
   }
   uint32_t code;
-  assert_int_equal(utf8_decode("a", "a", &code), 0); /* no bytes */
+  assert_int_equal(utf8_decode("a", "a", &code), 0); /* An empty text has no character. */
 }
 
 static void test_utf8_encode_and_decode_round_trip(void **state) {
@@ -342,9 +343,9 @@ static void test_utf8_valid_returns_the_first_bad_byte(void **state) {
   static const char mixed[] = "ab\xc3\xa4xyz\xe2\x82\xac....\xf0\x9f\x98\x80";
   size_t len = sizeof mixed - 1;
   assert_int_equal(utf8_valid(mixed, len), len);
-  assert_int_equal(utf8_valid(mixed, len - 1), len - 4); /* the last character is truncated */
+  assert_int_equal(utf8_valid(mixed, len - 1), len - 4); /* The last character is truncated. */
   assert_int_equal(utf8_valid(mixed, 3), 2);
-  assert_int_equal(utf8_valid("a\0b", 3), 3); /* a zero byte is a character */
+  assert_int_equal(utf8_valid("a\0b", 3), 3); /* A NUL byte is a character. */
 }
 
 static void test_utf8_is_space_follows_unicode(void **state) {
@@ -362,7 +363,7 @@ static void test_utf8_is_space_follows_unicode(void **state) {
   assert_int_equal(next, n);
 }
 
-/* thread */
+/* ---- escaping for messages ---- */
 
 static void assert_shown(const char *text, const char *expected) {
   char out[64];
@@ -392,7 +393,7 @@ static void test_visible_bytes_that_are_not_utf8_are_escaped(void **state) {
   assert_shown("caf\xe9 \xe2\x80", "caf\\xe9 \\xe2\\x80");
 }
 
-static void test_visible_letters_stay(void **state) {
+static void test_visible_printable_text_is_unchanged(void **state) {
   (void)state;
   assert_shown("Tür – 門 \\n 🚪", "Tür – 門 \\n 🚪");
 }
@@ -415,7 +416,7 @@ static void test_err_set_control_characters_are_visible(void **state) {
   assert_string_equal(err_message(), "cannot open \\x1b]0;x\\x07\\n");
 }
 
-/* A datagram socket keeps the borders between writes. */
+/* A datagram socket preserves the boundaries between writes. */
 static void test_log_error_of_a_rank_is_one_write(void **state) {
   (void)state;
   int pair[2], kept = dup(STDERR_FILENO);
@@ -444,7 +445,7 @@ static void test_thread_cores_is_at_least_one(void **state) {
   assert_true(thread_cores() >= 1);
 }
 
-/* log, progress, stop: on a standard error that is a file */
+/* ---- log, progress, stop: standard error is a file ---- */
 
 static void test_log_message_in_a_pipe_is_plain(void **state) {
   (void)state;
@@ -485,7 +486,7 @@ static void test_log_message_in_a_pipe_is_plain(void **state) {
   str_free(&text);
 }
 
-/* Runs `child` in a process of its own; returns its wait status. */
+/* Runs `child` in a separate process; returns its wait status. */
 static int run_child(void (*child)(void)) {
   int status;
   pid_t pid = fork();
@@ -510,7 +511,7 @@ static void interrupt_twice(void) {
   raise(SIGINT);
 }
 
-static void test_stop_first_signal_asks(void **state) {
+static void test_stop_first_signal_sets_the_flag(void **state) {
   (void)state;
   assert_false(stop_asked());
   int status = run_child(interrupt_once);
@@ -559,7 +560,8 @@ static void test_str_add_shell_control_characters_are_written_in_octal(void **st
 static void test_str_add_shell_bytes_that_messages_change_are_written_in_octal(void **state) {
   (void)state;
   assert_shell_word("a\xff", "$'a\\377'");
-  assert_shell_word("\342\200\256x", "$'\\342\\200\\256x'"); /* right to left */
+  /* U+202E, right-to-left override */
+  assert_shell_word("\342\200\256x", "$'\\342\\200\\256x'");
 }
 
 static void check_escape(const char *text, const char *expected) {
@@ -574,8 +576,10 @@ static void test_utf8_escape_other_bytes_become_hexadecimal(void **state) {
   check_escape("plain.en", "plain.en");
   check_escape("d\xc3\xa9j\xc3\xa0", "d\xc3\xa9j\xc3\xa0");
   check_escape("caf\xe9.en", "caf\\xe9.en");
-  check_escape("\xff\xc3", "\\xff\\xc3"); /* a truncated character */
-  check_escape("a\\xe9", "a\\x5cxe9");    /* not to be taken for an escape */
+  /* a byte that is never UTF-8, then a truncated character */
+  check_escape("\xff\xc3", "\\xff\\xc3");
+  /* A literal backslash must not look like an escape. */
+  check_escape("a\\xe9", "a\\x5cxe9");
 }
 
 static void test_utf8_escape_without_room_fails(void **state) {
@@ -610,13 +614,13 @@ int main(void) {
       cmocka_unit_test(test_visible_controls_are_escaped),
       cmocka_unit_test(test_visible_c1_and_bidi_marks_are_escaped),
       cmocka_unit_test(test_visible_bytes_that_are_not_utf8_are_escaped),
-      cmocka_unit_test(test_visible_letters_stay),
+      cmocka_unit_test(test_visible_printable_text_is_unchanged),
       cmocka_unit_test(test_visible_room_too_small_cuts_whole_characters),
       cmocka_unit_test(test_err_set_control_characters_are_visible),
       cmocka_unit_test(test_thread_cores_is_at_least_one),
       cmocka_unit_test(test_log_message_in_a_pipe_is_plain),
       cmocka_unit_test(test_log_error_of_a_rank_is_one_write),
-      cmocka_unit_test(test_stop_first_signal_asks),
+      cmocka_unit_test(test_stop_first_signal_sets_the_flag),
       cmocka_unit_test(test_stop_second_signal_ends_the_program),
       cmocka_unit_test(test_utf8_escape_other_bytes_become_hexadecimal),
       cmocka_unit_test(test_utf8_escape_without_room_fails),

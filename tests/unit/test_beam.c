@@ -1,6 +1,6 @@
-/* When beam search stops: the test gives the scores of every step, so that the best
- * hypotheses can be computed by hand. Depends on a random tiny model, whose logits are
- * ignored. */
+/* The conditions under which beam search stops. The test supplies the scores of every step, so
+ * that the best hypotheses can be computed by hand. Uses a tiny model with random weights, whose
+ * logits are ignored. */
 #include "backend/backend.h"
 #include "base/mem.h"
 #include "decode/beam.h"
@@ -15,15 +15,15 @@ typedef struct {
   float log_probability;
 } Word;
 
-/* Which words may follow the best live hypothesis in each step, with their scores; steps
- * after the last one repeat it. Every other word, and every word after another hypothesis,
- * has score NEVER. */
+/* The words that may follow the best live hypothesis in each step, with their scores. Later steps
+ * repeat the last one. Every other word, and every word after another hypothesis, has the score
+ * NEVER. */
 static struct {
   Word word[STEPS][WORDS];
   int steps, step;
 } script;
 
-/* In place of the backend's operation `top_k`. */
+/* Replaces the backend's operation `top_k`. */
 static void top_of_script(const Backend *b, float *value, int32_t *id, float *lse,
                           const void *logits, size_t rows, size_t vocab, size_t k) {
   (void)b, (void)logits, (void)vocab;
@@ -60,7 +60,8 @@ static uint64_t search(const BeamSpec *spec, Hypothesis *best, int32_t copy[][16
   script.step = 0;
   OK(beam_new(&beam, &config, &backend, (Weights){w, w}, spec, 16, 1));
   OK(beam_search(beam, src, off, 1, best));
-  for (int k = 0; k < spec->nbest; k++) { /* copied, because its words belong to the beam */
+  /* Copies the ids, which belong to the beam and are freed with it. */
+  for (int k = 0; k < spec->nbest; k++) {
     assert_non_null(best[k].id);
     memcpy(copy[k], best[k].id, best[k].len * sizeof(int32_t));
     best[k].id = copy[k];
@@ -77,9 +78,10 @@ static void assert_words(const Hypothesis *h, const int32_t *words, size_t len) 
   assert_memory_equal(h->id, words, len * sizeof *words);
 }
 
-/* The empty translation ends first, with -1; A is behind it, with -1.3. By the penalty of its
- * present length A looks beaten (-1.3 / (7 / 6) = -1.11), but ((5 + length) / 6)^1 favours
- * longer outputs: "A B C" and the end mark, -1.33 in all, score -1.33 / (9 / 6) = -0.89. */
+/* The empty translation ends first, with -1; the hypothesis "A" has -1.3. With the length penalty
+ * of its current length "A" loses (-1.3 / (7 / 6) = -1.11), but ((5 + length) / 6)^1 favours
+ * longer outputs: "A B C" with end-of-sentence, log probability -1.33, scores -1.33 / (9 / 6) =
+ * -0.89. */
 static void test_beam_longer_hypothesis_that_can_win_is_waited_for(void **state) {
   (void)state;
   static int32_t words[1][16];
@@ -96,8 +98,8 @@ static void test_beam_longer_hypothesis_that_can_win_is_waited_for(void **state)
   assert_true(best[0].score > -0.9f && best[0].score < -0.88f);
 }
 
-/* Without a length penalty a live hypothesis can only lose: the search ends as soon as it is
- * behind. */
+/* Without a length penalty the score of a live hypothesis can only decrease, so the search ends
+ * as soon as an ended hypothesis is better. */
 static void test_beam_hypothesis_that_cannot_win_is_not_waited_for(void **state) {
   (void)state;
   static int32_t words[1][16];
@@ -111,8 +113,8 @@ static void test_beam_hypothesis_that_cannot_win_is_not_waited_for(void **state)
   assert_int_equal(best[0].len, 0);
 }
 
-/* Where outputs have at most ten words, the penalty is at most 16 / 6: A at -3 reaches -1.125 and
- * cannot beat -1. With fifteen words it can: -3 / (21 / 6) = -0.86. */
+/* If outputs have at most ten words, the length penalty is at most 16 / 6: "A" at -3 reaches
+ * -1.125 and cannot beat -1. With fifteen words it can: -3 / (21 / 6) = -0.86. */
 static void test_beam_bound_is_the_penalty_of_the_longest_output(void **state) {
   (void)state;
   static int32_t words[1][16];
@@ -127,9 +129,9 @@ static void test_beam_bound_is_the_penalty_of_the_longest_output(void **state) {
   assert_true(search(&spec, best, words) > 1);
 }
 
-/* With nbest 2 the second best finished hypothesis is the one to beat: the empty translation
- * has -0.1, then "A" ends with -3, and "A C" continues and ends with -2. */
-static void test_beam_second_best_is_the_one_to_beat(void **state) {
+/* With nbest 2 a live hypothesis must beat the second best ended one: the empty translation has
+ * -0.1, then "A" ends with -3, and "A C" continues and ends with -2. */
+static void test_beam_nbest_2_stops_at_the_second_best_score(void **state) {
   (void)state;
   static int32_t words[2][16];
   Hypothesis best[2];
@@ -149,7 +151,7 @@ int main(void) {
       cmocka_unit_test(test_beam_longer_hypothesis_that_can_win_is_waited_for),
       cmocka_unit_test(test_beam_hypothesis_that_cannot_win_is_not_waited_for),
       cmocka_unit_test(test_beam_bound_is_the_penalty_of_the_longest_output),
-      cmocka_unit_test(test_beam_second_best_is_the_one_to_beat),
+      cmocka_unit_test(test_beam_nbest_2_stops_at_the_second_best_score),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

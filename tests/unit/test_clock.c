@@ -1,6 +1,5 @@
-/* Timed waits and elapsed times do not depend on the system clock, which may be set while a
- * program runs. The test replaces clock_gettime: its CLOCK_REALTIME is wrong. Most of the
- * time it waits. */
+/* Timed waits and elapsed times must not depend on the system clock, which may be set while a
+ * program runs. The test replaces clock_gettime by a version whose CLOCK_REALTIME is wrong. */
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/syscall.h>
@@ -12,7 +11,8 @@
 #include "base/thread.h"
 #include "support.h"
 
-static long set_forward; /* seconds that CLOCK_REALTIME is ahead of the kernel's */
+/* seconds by which the fake CLOCK_REALTIME is ahead of the kernel's */
+static long set_forward;
 
 int clock_gettime(clockid_t id, struct timespec *t) {
   long code = syscall(SYS_clock_gettime, id, t);
@@ -20,8 +20,8 @@ int clock_gettime(clockid_t id, struct timespec *t) {
   return (int)code;
 }
 
-/* Code that computes a deadline with the wrong clock waits an hour: SIGALRM ends the test
- * before. */
+/* Code that computes a deadline with the wrong clock would wait an hour; SIGALRM ends the test
+ * earlier. */
 static int begin(void **state) {
   (void)state;
   set_forward = 3600;
@@ -76,7 +76,8 @@ static void test_lease_end_system_clock_set_takes_its_time(void **state) {
   lease_close(&l);
 }
 
-/* A pipe instead of a terminal gets a line every five seconds, not none and not thousands. */
+/* If standard error is a pipe, a line is printed every five seconds: not none and not
+ * thousands. */
 static void test_progress_wait_system_clock_set_prints_every_five_seconds(void **state) {
   (void)state;
   char text[512] = "";

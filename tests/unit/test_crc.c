@@ -17,7 +17,7 @@ static uint8_t *make_random_bytes(Rng *rng) {
   return bytes;
 }
 
-static void test_crc_of_check_string_is_the_published_one(void **state) {
+static void test_crc_of_check_string_equals_published_value(void **state) {
   (void)state;
   assert_int_equal(crc_add(0, "123456789", 9), 0xcbf43926u);
   assert_int_equal(crc_add(0, "", 0), 0);
@@ -64,7 +64,7 @@ static void test_crc_of_parts_continues_and_joins(void **state) {
 int main(void) {
   print_message("crc_add uses %s\n", crc_method());
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_crc_of_check_string_is_the_published_one),
+      cmocka_unit_test(test_crc_of_check_string_equals_published_value),
       cmocka_unit_test(test_crc_short_lengths_at_every_alignment_equal_zlib),
       cmocka_unit_test(test_crc_random_ranges_and_beginnings_equal_zlib),
       cmocka_unit_test(test_crc_of_parts_continues_and_joins),

@@ -1,4 +1,4 @@
-/* Batches hold the ids of their pairs, for any number of loaders. */
+/* Batches contain the ids of their pairs, for any number of loaders. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,8 +98,8 @@ static void check_batch(DataSet *d, const Batch *b) {
   }
 }
 
-/* G micro-batches per step, divided among W loaders: each pair occurs once per epoch for
- * every W, in the same micro-batch as with one loader. */
+/* GROUP micro-batches per step are divided among 1 to 4 loaders. Each pair must occur once per
+ * epoch, in the same micro-batch as with one loader. */
 static void test_loaders_of_1_to_4_ranks_share_an_epoch(void **state) {
   (void)state;
   DataSet d;
@@ -109,7 +109,7 @@ static void test_loaders_of_1_to_4_ranks_share_an_epoch(void **state) {
   OK(dataset_verify(&d));
   OK(order_plan(&plan, &d.order, 256));
   enum { GROUP = 6 };
-  uint64_t steps = plan.batches / GROUP + 2; /* beyond the end of the epoch */
+  uint64_t steps = plan.batches / GROUP + 2; /* continues after the end of the epoch */
   for (uint32_t ranks = 1; ranks <= 4; ranks++) {
     uint32_t *count;
     OK(mem_alloc(&count, (size_t)d.order.pairs, sizeof *count));
@@ -147,8 +147,8 @@ static void test_loaders_of_1_to_4_ranks_share_an_epoch(void **state) {
   dataset_close(&d);
 }
 
-/* Few shapes: the number of tokens is rounded up to a multiple that depends on the capacity,
- * and never exceeds it. */
+/* The number of tokens is rounded up to a multiple that depends on the capacity, and never
+ * exceeds the capacity, so that few shapes occur. */
 static void test_batch_is_padded_to_few_shapes(void **state) {
   (void)state;
   static const struct {
@@ -198,8 +198,8 @@ static void test_loader_reports_a_damaged_shard(void **state) {
   for (uint64_t i = 0; i < plan.batches && !err; i++) err = loader_next(loader, &b);
   assert_int_equal(err, ERR_WORK);
   assert_non_null(strstr(err_message(), "train-00001.tok"));
-  assert_int_equal(loader_next(loader, &b),
-                   ERR_WORK); /* and every later call returns the error again */
+  /* Every later call returns the error again. */
+  assert_int_equal(loader_next(loader, &b), ERR_WORK);
   loader_close(loader);
   order_plan_free(&plan);
   dataset_close(&d);

@@ -1,5 +1,5 @@
-/* Decoding: its two operations against the reference, packed weights, sampling, the length
- * of outputs, failing allocations. Depends on a random tiny model. */
+/* Decoding: its two operations compared with the reference backend, packed weights, sampling, the
+ * length of outputs, failing allocations. Uses a tiny model with random weights. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ static float *draw(size_t n) {
   return x;
 }
 
-/* Calls `check` on every instruction set this machine has. */
+/* Calls `check` with a backend for every instruction set that this machine supports. */
 static void on_every_isa(void (*check)(Backend *)) {
   const char *names[] = {"avx512", "avx2", "sse2", "neon"};
   int tested = 0;
@@ -35,8 +35,8 @@ static void on_every_isa(void (*check)(Backend *)) {
   assert_true(tested > 0);
 }
 
-/* Keys scattered over the cache, different numbers of them, and head widths that are not
- * multiples of a vector. */
+/* Keys at random cache rows, different numbers of keys, and head sizes that are not multiples of
+ * a vector. */
 static void check_attend(Backend *b) {
   Backend reference;
   backend_reference(&reference);
@@ -79,7 +79,7 @@ static void test_attend_cached_matches_reference(void **state) {
   on_every_isa(check_attend);
 }
 
-/* Few distinct values, so that many are equal; rows of all sizes. */
+/* Few distinct values, so that many are equal; rows of different sizes. */
 static void check_top(Backend *b) {
   Backend reference;
   backend_reference(&reference);
@@ -100,7 +100,7 @@ static void check_top(Backend *b) {
       assert_true(fabsf(lse[0][r] - lse[1][r]) < 4e-6f * (1 + fabsf(lse[1][r])));
     mem_free(x);
   }
-  /* All NaN: the result still has distinct ids of the vocabulary. */
+  /* A row of NaN must still return distinct ids of the vocabulary. */
   float bad[300], value[4], lse;
   int32_t id[4];
   for (int i = 0; i < 300; i++) bad[i] = NAN;
@@ -113,8 +113,8 @@ static void test_top_matches_reference(void **state) {
   on_every_isa(check_top);
 }
 
-/* Packed weights give the same bits for any number of rows and threads; packing again uses
- * the new weights. */
+/* Packed weights must give the same bits for any number of rows and threads; packing again must
+ * use the new weights. */
 static void check_packed(Backend *b) {
   static const size_t shapes[][2] = {{512, 130}, {2048, 96}, {700, 1000}, {17, 7}, {1, 1}},
                       counts[] = {1, 3, 4, 5, 14, 61, 600};
@@ -201,7 +201,8 @@ static void test_beam_output_length_stays_within_limits(void **state) {
   close_tiny(&t);
 }
 
-/* score = log probability / ((5 + length) / 6)^alpha, the end mark counted. */
+/* score = log probability / ((5 + length) / 6)^length_penalty; the length includes
+ * end-of-sentence. */
 static void test_beam_length_penalty_counts_the_end_mark(void **state) {
   (void)state;
   Tiny t;
@@ -214,7 +215,8 @@ static void test_beam_length_penalty_counts_the_end_mark(void **state) {
   OK(beam_search(beam, src, off, 3, best));
   for (int i = 0; i < 12; i++) {
     size_t rows = (size_t)(off[i / 4 + 1] - off[i / 4]);
-    if (!best[i].id || best[i].len >= rows + 30) continue; /* truncated: it has no end mark */
+    /* A truncated output has no end-of-sentence token. */
+    if (!best[i].id || best[i].len >= rows + 30) continue;
     double length = (double)best[i].len + 1;
     double score = (double)best[i].log_probability / pow((5 + length) / 6, 0.6);
     assert_true(fabs((double)best[i].score - score) < 1e-4 * fabs(score));
@@ -225,7 +227,7 @@ static void test_beam_length_penalty_counts_the_end_mark(void **state) {
   close_tiny(&t);
 }
 
-/* Counts steps and fails when *context reaches 0. */
+/* Counts the steps of a search; fails when *context reaches 0. */
 static Err count_step(void *context) {
   int *left = context;
   return --*left ? ERR_OK : err_set(ERR_WORK, "stopped on purpose");
@@ -261,12 +263,12 @@ static void test_beam_on_step_error_ends_the_search(void **state) {
   assert_says("stopped on purpose");
   assert_int_equal(beam_times(beam).steps, 2);
   beam_on_step(beam, NULL, NULL);
-  OK(beam_search(beam, src, off, 3, best)); /* the beam is usable again */
+  OK(beam_search(beam, src, off, 3, best)); /* The beam must be usable after the error. */
   beam_free(beam);
   close_tiny(&t);
 }
 
-/* Search with packed weights finds the same hypotheses, to the bit. */
+/* A search with packed weights must find bit-identical hypotheses. */
 static void test_beam_packed_weights_same_bits(void **state) {
   (void)state;
   Tiny t;
@@ -308,8 +310,8 @@ static void assert_same(const Kept *a, const Kept *b) {
   assert_memory_equal(&a->sum, &b->sum, sizeof a->sum);
 }
 
-/* Samples depend on the seed and the line, not on the batch, the order or the number of
- * samples. */
+/* Samples must depend on the seed and the line number only, not on the batch, the order of the
+ * lines or the number of samples. */
 static void test_sampling_other_batch_same_samples(void **state) {
   (void)state;
   Tiny t;
@@ -325,10 +327,11 @@ static void test_sampling_other_batch_same_samples(void **state) {
     beam_set_lines(beam, lines);
     OK(beam_search(beam, src, off, 3, best));
     for (int i = 0; i < 12; i++) keep(&all[i], &best[i]);
-    int differ = 0; /* samples of one sentence are independent */
+    int differ = 0; /* The samples of one sentence must not all be equal. */
     for (int i = 1; i < 4; i++) differ += memcmp(all[0].id, all[i].id, sizeof all[0].id) != 0;
     assert_true(differ > 0);
-    for (int s = 0; s < 3; s++) { /* the sentence alone in its batch */
+    /* Each sentence alone in its batch must give the same samples. */
+    for (int s = 0; s < 3; s++) {
       beam_set_lines(beam, lines + s);
       OK(beam_search(beam, src + off[s], (int32_t[]){0, off[s + 1] - off[s]}, 1, best));
       for (int k = 0; k < 4; k++) {
@@ -337,7 +340,7 @@ static void test_sampling_other_batch_same_samples(void **state) {
       }
     }
     beam_free(beam);
-    spec.beam_size = spec.nbest = 1; /* fewer samples: the first is the same */
+    spec.beam_size = spec.nbest = 1; /* With fewer samples the first one must be the same. */
     OK(beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
     beam_set_lines(beam, lines);
     OK(beam_search(beam, src, off, 3, best));
@@ -346,7 +349,7 @@ static void test_sampling_other_batch_same_samples(void **state) {
       assert_same(&one, &all[4 * s]);
     }
     beam_free(beam);
-    spec.sample.seed = 6; /* another seed gives other samples */
+    spec.sample.seed = 6; /* Another seed must give other samples. */
     OK(beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8));
     beam_set_lines(beam, lines);
     OK(beam_search(beam, src, off, 3, best));
@@ -361,7 +364,7 @@ static void test_sampling_other_batch_same_samples(void **state) {
   close_tiny(&t);
 }
 
-/* With top-k 1 sampling equals greedy search. */
+/* With top-k 1 sampling must equal greedy search. */
 static void test_sampling_top_1_is_greedy(void **state) {
   (void)state;
   Tiny t;
@@ -386,7 +389,7 @@ static void test_sampling_top_1_is_greedy(void **state) {
   close_tiny(&t);
 }
 
-/* Frequencies of 20,000 draws against the probabilities: chi-square with 3 degrees of
+/* Compares the frequencies of 20,000 draws with the probabilities: chi-square with 3 degrees of
  * freedom. */
 static void test_sampling_draws_follow_probabilities(void **state) {
   (void)state;
@@ -404,14 +407,15 @@ static void test_sampling_draws_follow_probabilities(void **state) {
       double expected = 20000 * p[i] / total;
       if (i != 2) chi += (count[i] - expected) * (count[i] - expected) / expected;
     }
-    if (!(chi < 16.27)) fail_msg("chi squared is %g", chi); /* quantile for 0.1 % */
+    /* quantile that a correct generator exceeds with probability 0.1 % */
+    if (!(chi < 16.27)) fail_msg("chi squared is %g", chi);
   }
   SampleSpec spec = {.temperature = 1};
   assert_int_equal(sample_draw(&spec, 1e-12, logits, 5, 2), 0);
   assert_int_equal(sample_draw(&spec, 1 - 1e-12, logits, 5, 2), 4);
 }
 
-/* Each allocation fails once: every time there is an error and no leak. */
+/* Each allocation fails once; every time the call must return an error and leak nothing. */
 static void test_beam_out_of_memory_is_error(void **state) {
   (void)state;
   Tiny t;

@@ -1,6 +1,6 @@
-/* Decoding on a device, tested without one: a backend whose memory is marked as device
- * memory although it is host memory. Results must equal those of the CPU to the bit; copies
- * to and from the device are counted. Depends on a random tiny model. */
+/* Decoding on a device, tested without one: a backend whose host memory is marked as device
+ * memory. Results must be bit-identical to those of the CPU; copies to and from the device are
+ * counted. Uses a tiny model with random weights. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -82,7 +82,8 @@ static int teardown(void **state) {
   return 0;
 }
 
-/* Searches on both backends; twice on the device, where the second search allocates nothing. */
+/* Searches on both backends; twice on the device, where the second search must not allocate
+ * memory. */
 static BeamTimes compare(const BeamSpec *spec) {
   Beam *near, *away;
   Weights there;
@@ -118,9 +119,10 @@ static void test_beam_on_device_same_bits_as_cpu(void **state) {
     BeamTimes t = compare(&(BeamSpec){
         .beam_size = beam, .length_penalty = 0.6f, .extra_length = 20, .nbest = NBEST});
     assert_true(t.steps > 10);
-    assert_int_equal(seen.gets, t.steps);     /* one copy to the host per step */
-    assert_int_equal(seen.puts, 3 + t.steps); /* one per step, and the sources */
-    /* Few distinct GEMM sizes, none larger than the reserved memory. */
+    assert_int_equal(seen.gets, t.steps); /* one copy to the host per step */
+    /* one copy to the device per step, and three for the sources */
+    assert_int_equal(seen.puts, 3 + t.steps);
+    /* GEMMs must have few distinct sizes, none larger than the reserved memory. */
     assert_in_range(seen.narrowest, 64, 64);
     assert_true(seen.widest >= (size_t)(beam * SENTENCES) / 2);
     assert_true(seen.widest <= (size_t)(beam * SENTENCES));
@@ -133,7 +135,8 @@ static void test_sampling_on_device_same_bits_as_cpu(void **state) {
   spec.sample = (SampleSpec){.temperature = 0.9f, .top_k = 20, .seed = 5};
   BeamTimes t = compare(&spec);
   assert_int_equal(seen.gets, t.steps);
-  spec.sample.top_k = 0; /* all logits are copied to the host */
+  /* Sampling from the whole vocabulary copies all logits to the host. */
+  spec.sample.top_k = 0;
   t = compare(&spec);
   assert_int_equal(seen.gets, 2 * t.steps);
   Beam *beam;
@@ -143,16 +146,18 @@ static void test_sampling_on_device_same_bits_as_cpu(void **state) {
   assert_null(beam);
 }
 
-/* With memory reserved for the words of a batch, the first search allocates nothing, and the
- * reserved size accounts for all of the memory. */
+/* If memory is reserved for the tokens of a batch, the first search must not allocate, and
+ * beam_bytes must count all of the memory. */
 static void test_beam_reserved_memory_is_enough(void **state) {
   BeamSpec list[] = {
       {.beam_size = 4, .length_penalty = 0.6f, .extra_length = 20, .nbest = 1},
       {.beam_size = 4,
        .length_penalty = 0.6f,
        .extra_length = 0,
-       .nbest = 1},                                      /* shorter than the source */
-      {.beam_size = 1, .extra_length = 500, .nbest = 1}, /* up to max_positions */
+       /* outputs are not longer than their sources */
+       .nbest = 1},
+      /* outputs are limited by max_positions */
+      {.beam_size = 1, .extra_length = 500, .nbest = 1},
       {.beam_size = 3, .extra_length = 20, .nbest = 1, .max_length = 3},
       {.beam_size = 3, .extra_length = 5, .nbest = 1, .is_sampling = true, .sample = {1, 0, 5}},
   };
@@ -187,25 +192,28 @@ static void test_beam_reserved_memory_is_enough(void **state) {
   }
 }
 
-/* The memory that batches of given lines need, and that results within it are the same. */
+/* translator_room must compute the memory that batches of the given lines need. */
 static void test_translator_room_counts_tokens_of_batches(void **state) {
   const size_t len[] = {9, 5, 5, 3, 1, 0, 0};
   BeamSpec spec = {.beam_size = 2, .extra_length = 2, .nbest = 1};
   (void)state;
-  /* First batch: 10 + 6 tokens, 21 + 13 words; second: 6 + 4 + 2 tokens, 13 + 9 + 5 words. */
+  /* First batch: 10 + 6 source tokens, 21 + 13 output tokens; second: 6 + 4 + 2 source tokens, 13
+   * + 9 + 5 output tokens. */
   TranslateRoom room = translator_room(&spec, 20, len, 7, 16, 3);
   assert_int_equal(room.tokens, 16);
   assert_int_equal(room.sentences, 3);
   assert_int_equal(room.words, 34);
-  room = translator_room(&spec, 20, len, 7, 1000, 50); /* no larger than the lines need */
+  /* The limits are larger than the lines need. */
+  room = translator_room(&spec, 20, len, 7, 1000, 50);
   assert_int_equal(room.tokens, 28);
   assert_int_equal(room.sentences, 5);
   assert_int_equal(room.words, 61);
   TranslateRoom again = translator_room(&spec, 20, len, 7, room.tokens, room.sentences);
   assert_memory_equal(&again, &room, sizeof room);
-  room = translator_room(&spec, 10, len, 7, 1000, 50); /* at most 9 words each */
+  /* An output has at most 9 tokens, because the model has 10 positions. */
+  room = translator_room(&spec, 10, len, 7, 1000, 50);
   assert_int_equal(room.words, 17 + 13 + 13 + 9 + 5);
-  room = translator_room(&spec, 20, len + 5, 2, 1000, 50); /* no lines */
+  room = translator_room(&spec, 20, len + 5, 2, 1000, 50); /* only empty lines */
   assert_int_equal(room.tokens, 1);
   assert_int_equal(room.words, 0);
 }
@@ -224,7 +232,7 @@ static void test_translator_batch_size_depends_on_device(void **state) {
   assert_int_equal(sentences, 17);
 }
 
-/* Each allocation fails once. */
+/* Each allocation fails once; every time the call must return an error. */
 static void test_beam_on_device_out_of_memory_is_error(void **state) {
   (void)state;
   BeamSpec spec = {.beam_size = 2, .extra_length = 6, .nbest = 1, .is_sampling = true};

@@ -1,5 +1,5 @@
-/* The demo corpus as a whole: a pure function of seed and number, one German sentence for
- * each English one, disjoint splits, files without repetition. Depends on demo/demo. */
+/* The demo corpus as a whole: a pure function of seed and number, exactly one German sentence for
+ * each English one, disjoint splits, files without repeated pairs. Depends on demo/demo. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-/* after those */
+/* needs the headers above */
 #include <cmocka.h>
 
 #include "base/file.h"
@@ -45,7 +45,8 @@ static void test_demo_same_seed_and_number_give_same_pair(void **state) {
   Str en = {0}, de = {0}, en2 = {0}, de2 = {0};
   for (uint64_t i = 0; i < 2000; i++) {
     assert_ok(demo_pair(7, i, &en, &de));
-    assert_ok(demo_pair(8, 1999 - i, &en2, &de2)); /* another call in between */
+    /* A call with other arguments in between must not matter. */
+    assert_ok(demo_pair(8, 1999 - i, &en2, &de2));
     assert_ok(demo_pair(7, i, &en2, &de2));
     assert_string_equal(en.s, en2.s);
     assert_string_equal(de.s, de2.s);
@@ -66,7 +67,7 @@ static void test_demo_other_seed_gives_other_pairs(void **state) {
   str_free(&a), str_free(&b), str_free(&de);
 }
 
-/* Checks what holds for every sentence: capital letter, end mark, single spaces. */
+/* Checks the form of a sentence: capital letter, punctuation mark, single spaces. */
 static void check_form(const Str *text) {
   const char *s = text->s;
   size_t len = text->len;
@@ -191,7 +192,7 @@ static void test_demo_files_hold_distinct_pairs(void **state) {
   qsort(train, TRAIN, sizeof *train, by_value);
   for (int i = 1; i < TRAIN; i++) assert_true(train[i] != train[i - 1]);
 
-  /* The same seed gives the same bytes, another seed others. */
+  /* Equal seeds must give equal bytes, other seeds other bytes. */
   assert_ok(demo_write(en_path, de_path, SPLIT_TRAIN, TRAIN, 1));
   assert_ok(file_read(en_path, 1 << 28, &again));
   assert_int_equal(text.len, again.len);
@@ -201,7 +202,7 @@ static void test_demo_files_hold_distinct_pairs(void **state) {
   assert_ok(file_read(en_path, 1 << 28, &again));
   assert_memory_not_equal(text.s, again.s, 200);
 
-  /* The test split of another seed shares no sentence with the training text. */
+  /* The test split of another seed must have no sentence in common with the training text. */
   assert_ok(demo_write(en_path, de_path, SPLIT_TEST, TEST, 2));
   read_lines(en_path, &text, test, TEST);
   for (int i = 0; i < TEST; i++) {
@@ -211,7 +212,7 @@ static void test_demo_files_hold_distinct_pairs(void **state) {
   str_free(&text), str_free(&again);
 }
 
-/* 200,000 distinct training pairs must not need many more draws. */
+/* Drawing 200,000 distinct training pairs must not need many more draws than that. */
 static void test_demo_repetitions_are_rare(void **state) {
   (void)state;
   enum { WANTED = 200000 };
@@ -250,7 +251,7 @@ static void test_demo_bad_path_is_an_error(void **state) {
   assert_int_equal(demo_write(en_path, "/nonexistent/x.de", SPLIT_TEST, 5, 1), ERR_WORK);
 }
 
-/* Each allocation fails in turn; each time there is an error and no leak. */
+/* Each allocation fails in turn; each time the call must return an error and leak nothing. */
 static void test_demo_out_of_memory_is_an_error(void **state) {
   (void)state;
   uint64_t n = 1;

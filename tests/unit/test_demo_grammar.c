@@ -1,17 +1,17 @@
-/* Parts of the demo grammar against German and English checked by hand: numbers, times,
- * dates, declension, position of the verb. Depends on demo/grammar. */
+/* Parts of the demo grammar compared with German and English sentences that were checked by hand:
+ * numbers, times, dates, declension, position of the verb. Depends on demo/grammar. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-/* after those */
+/* needs the headers above */
 #include <cmocka.h>
 
 #include "demo/grammar.h"
 
-/* Output in both languages; `check` compares and clears it. */
+/* The output in both languages; `check` compares and clears it. */
 static Str en_text, de_text;
 static Out en = {.str = &en_text}, de = {.str = &de_text};
 
@@ -163,7 +163,7 @@ static void test_grammar_times_and_dates_are_spelt(void **state) {
   }
 }
 
-/* The days of all months sum to a year without a leap day. */
+/* The days of all months must add up to a year without a leap day. */
 static void test_grammar_months_sum_to_365_days(void **state) {
   (void)state;
   int days = 0;
@@ -192,7 +192,7 @@ static void test_grammar_nouns_are_declined(void **state) {
     Case as;
     const char *en, *de;
   } rows[] = {
-      /* weak */
+      /* weak declension of adjectives */
       {D_THE, "old", "teacher", 0, NOM, "the old teacher", "der alte Lehrer"},
       {D_THE, "old", "teacher", 0, ACC, "the old teacher", "den alten Lehrer"},
       {D_THE, "old", "teacher", 0, DAT, "the old teacher", "dem alten Lehrer"},
@@ -202,7 +202,7 @@ static void test_grammar_nouns_are_declined(void **state) {
       {D_THIS, "big", "garden", 0, ACC, "this big garden", "diesen großen Garten"},
       {D_EVERY, NULL, "student", 0, DAT, "every student", "jedem Studenten"},
       {D_ALL, "young", "man", 1, NOM, "all young men", "alle jungen Männer"},
-      /* mixed */
+      /* mixed declension of adjectives */
       {D_A, "expensive", "coat", 0, NOM, "an expensive coat", "ein teurer Mantel"},
       {D_A, "expensive", "coat", 0, ACC, "an expensive coat", "einen teuren Mantel"},
       {D_A, "interesting", "book", 0, ACC, "an interesting book", "ein interessantes Buch"},
@@ -211,14 +211,14 @@ static void test_grammar_nouns_are_declined(void **state) {
       {D_MY + PRO_WE, "tired", "child", 1, DAT, "our tired children", "unseren müden Kindern"},
       {D_MY + PRO_YOU, NULL, "sister", 0, ACC, "your sister", "Ihre Schwester"},
       {D_MY + PRO_SHE, NULL, "brother", 0, GEN, "her brother", "ihres Bruders"},
-      /* strong */
+      /* strong declension of adjectives */
       {D_BARE, "hot", "coffee", 0, ACC, "hot coffee", "heißen Kaffee"},
       {D_BARE, "cold", "water", 0, DAT, "cold water", "kaltem Wasser"},
       {D_BARE, "fresh", "milk", 0, NOM, "fresh milk", "frische Milch"},
       {D_BARE, "beautiful", "picture", 1, DAT, "beautiful pictures", "schönen Bildern"},
       {D_SOME, "old", "man", 1, DAT, "some old men", "einigen alten Männern"},
       {D_MANY, "new", "book", 1, ACC, "many new books", "viele neue Bücher"},
-      /* nouns that take an ending */
+      /* nouns of the n-declension */
       {D_THE, NULL, "boy", 0, ACC, "the boy", "den Jungen"},
       {D_A, NULL, "student", 0, DAT, "a student", "einem Studenten"},
       {D_THE, NULL, "neighbour", 0, GEN, "the neighbour", "des Nachbarn"},
@@ -251,7 +251,7 @@ static void test_grammar_owners_and_counts_agree_with_noun(void **state) {
   check("my brothers' new car", "dem neuen Auto meiner Brüder");
 
   np = noun(D_NAMES, "white", "cat", false);
-  np.owner = 1; /* Anna */
+  np.owner = 1; /* row of "Anna" in demo_names + 1 */
   demo_np_en(&en, &np, true);
   demo_np_de(&de, &np, DAT);
   check("Anna's white cat", "Annas weißer Katze");
@@ -482,8 +482,8 @@ static void test_grammar_adjectives_are_compared(void **state) {
   check("He was a famous cook.", "Er war ein berühmter Koch.");
 }
 
-/* Consistency of the tables, so that typing errors are found. */
-static void test_grammar_tables_are_sound(void **state) {
+/* Checks the consistency of the word tables, to find typing errors. */
+static void test_grammar_tables_are_consistent(void **state) {
   (void)state;
   for (int i = 1; i < demo_verb_count; i++) {
     const Verb *v = &demo_verbs[i];
@@ -524,7 +524,7 @@ int main(void) {
       cmocka_unit_test(test_grammar_place_and_goal_take_their_case),
       cmocka_unit_test(test_grammar_relative_clause_agrees_with_noun),
       cmocka_unit_test(test_grammar_adjectives_are_compared),
-      cmocka_unit_test(test_grammar_tables_are_sound),
+      cmocka_unit_test(test_grammar_tables_are_consistent),
   };
   return cmocka_run_group_tests(tests, NULL, free_texts);
 }

@@ -1,5 +1,5 @@
-/* Downloads against a server that misbehaves: build/tests/httpd, found through
- * TRIREME_TOOLS. Depends on data/fetch, cmocka. */
+/* Downloads from a server that simulates faults: build/tests/httpd, found through TRIREME_TOOLS.
+ * Depends on data/fetch, cmocka. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -67,7 +67,8 @@ static const char *url(const char *name) {
   return text;
 }
 
-/* The requests that the server received, e.g. "/data all 200\n". */
+/* Returns the requests that the server received, for example "/data all 200
+ * ". */
 static const char *asked(void) {
   static char text[4096];
   FILE *in = fopen(logged, "r");
@@ -114,7 +115,7 @@ static FetchJob job_for(const char *name, FetchReport *report) {
   return (FetchJob){.url = url(name), .path = got, .delay = 0.01, .stall = 3, .report = report};
 }
 
-/* ---- set-up ---- */
+/* ---- set-up and tear-down ---- */
 
 static int begin(void **state) {
   (void)state;
@@ -150,7 +151,7 @@ static void need_curl(void) {
 
 /* ---- tests ---- */
 
-static void test_fetch_urls_are_told_from_paths(void **state) {
+static void test_fetch_is_url_distinguishes_urls_from_paths(void **state) {
   (void)state;
   assert_true(fetch_is_url("http://a/b"));
   assert_true(fetch_is_url("https://a"));
@@ -238,8 +239,8 @@ static void test_fetch_redirect_is_followed_but_not_to_file_url(void **state) {
   assert_false(there(""));
 }
 
-/* Creates a partial file as a killed process would leave it: the first `n` bytes and the
- * note. */
+/* Creates a .part file and its .meta file as a killed process would leave them, with the first
+ * `n` bytes. */
 static void leave_part(const char *flags, const char *n) {
   char all[256];
   FetchJob job;
@@ -267,14 +268,14 @@ static void test_fetch_partial_file_resumes_with_range(void **state) {
   assert_false(there(".part.meta"));
 }
 
-/* A URL of the server with a user name, a password and a signature. */
+/* Returns a URL of the server with a user name, a password and a signature. */
 static const char *secret_url(const char *name, const char *password) {
   static char text[512];
   snprintf(text, sizeof text, "http://me:%s@127.0.0.1:%d/%s", password, port, name);
   return text;
 }
 
-static void test_fetch_password_stays_out_of_message_and_note(void **state) {
+static void test_fetch_password_is_not_in_message_and_meta_file(void **state) {
   (void)state;
   need_curl();
   char path[256];
@@ -292,14 +293,15 @@ static void test_fetch_password_stays_out_of_message_and_note(void **state) {
   assert_null(strstr(note.s, "sesame"));
   str_free(&note);
   unlink(logged);
-  job.url = secret_url("data", "another"); /* the same file: the download is resumed */
+  /* Another password is the same file, so the download must be resumed. */
+  job.url = secret_url("data", "another");
   job.tries = 0;
   assert_int_equal(fetch_file(&job), ERR_OK);
   assert_body(got, body, SIZE);
   assert_string_equal(asked(), "/data 5000- 206\n");
 }
 
-static void test_fetch_signature_stays_out_of_message(void **state) {
+static void test_fetch_signature_is_not_in_message(void **state) {
   (void)state;
   need_curl();
   start("");
@@ -322,12 +324,14 @@ static void test_url_mask_hides_logins_and_query_values(void **state) {
   check_mask("https://me:pass@host/b", "https://***@host/b");
   check_mask("ftp://token@host", "ftp://***@host");
   check_mask("https://me:p@ss@host/b@c", "https://***@host/b@c");
-  check_mask("https://me:pa/ss@host/b", "https://***@host/b"); /* a '/' that should be %2F */
+  /* a password with a '/' that should have been written as %2F */
+  check_mask("https://me:pa/ss@host/b", "https://***@host/b");
   check_mask("https://me:pa?ss#@host/b", "https://***@host/b");
   check_mask("https://host/b?sig=abc", "https://host/b?sig=***");
   check_mask("https://host/b?a=1&sig=x=y&c", "https://host/b?a=***&sig=***&***");
   check_mask("https://host/b?abc#part", "https://host/b?***");
-  check_mask("me:pass@host", "***@host"); /* not a URL, but printed in an error */
+  /* not a URL, but text that may be printed in an error */
+  check_mask("me:pass@host", "***@host");
 }
 
 static void test_url_mask_path_changes_urls_only(void **state) {
@@ -392,7 +396,7 @@ static void test_fetch_partial_file_with_known_hash_resumes(void **state) {
   assert_string_equal(asked(), "/data 1234- 206\n");
 }
 
-/* The remote file changes between two calls. */
+/* Changes the remote file between two calls. */
 static void change_remote(char *other) {
   char path[256];
   for (size_t i = 0; i < SIZE; i++) other[i] = (char)~body[i];
@@ -458,7 +462,7 @@ static void test_fetch_partial_file_of_other_url_is_not_used(void **state) {
   assert_body(got, "another", 7);
 }
 
-static void test_fetch_partial_file_without_note_is_not_used(void **state) {
+static void test_fetch_partial_file_without_meta_file_is_not_used(void **state) {
   (void)state;
   need_curl();
   char path[256];
@@ -471,7 +475,7 @@ static void test_fetch_partial_file_without_note_is_not_used(void **state) {
   assert_string_equal(asked(), "/data all 200\n");
 }
 
-static void test_fetch_damaged_note_is_not_used(void **state) {
+static void test_fetch_damaged_meta_file_is_not_used(void **state) {
   (void)state;
   need_curl();
   static const char *const notes[] = {"", "\n\n\n", "size 99999999999999999999999\n", "url \n",
@@ -513,7 +517,7 @@ static void test_fetch_status_503_is_retried(void **state) {
   job.sha256 = hash;
   double before = progress_clock();
   assert_int_equal(fetch_file(&job), ERR_OK);
-  /* 10 + 20 + 40 ms */
+  /* delays of 10 + 20 + 40 ms */
   assert_true(progress_clock() - before > 0.07);
   assert_body(got, body, SIZE);
   assert_int_equal(report.requests, 4);
@@ -677,7 +681,7 @@ static void test_fetch_killed_process_leaves_partial_file_to_resume(void **state
   pid_t other = fork();
   assert_true(other >= 0);
   if (other == 0) {
-    signal(SIGINT, SIG_DFL); /* a background job of a shell ignores SIGINT */
+    signal(SIGINT, SIG_DFL); /* A background job of a shell ignores SIGINT by default. */
     _exit(fetch_file(&job) == ERR_OK ? 0 : 1);
   }
   char part[256];
@@ -721,15 +725,15 @@ static void test_fetch_other_scheme_is_refused(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
   const struct CMUnitTest tests[] = {
-      TEST(test_fetch_urls_are_told_from_paths),
+      TEST(test_fetch_is_url_distinguishes_urls_from_paths),
       TEST(test_fetch_check_compares_size_and_hash),
       TEST(test_fetch_http_file_is_written),
       TEST(test_fetch_empty_file_is_written),
       TEST(test_fetch_file_url_is_copied),
       TEST(test_fetch_redirect_is_followed_but_not_to_file_url),
       TEST(test_fetch_partial_file_resumes_with_range),
-      TEST(test_fetch_password_stays_out_of_message_and_note),
-      TEST(test_fetch_signature_stays_out_of_message),
+      TEST(test_fetch_password_is_not_in_message_and_meta_file),
+      TEST(test_fetch_signature_is_not_in_message),
       TEST(test_url_mask_hides_logins_and_query_values),
       TEST(test_url_mask_path_changes_urls_only),
       TEST(test_url_mask_long_url_is_cut),
@@ -741,8 +745,8 @@ int main(void) {
       TEST(test_fetch_server_ignores_if_range_starts_over),
       TEST(test_fetch_wrong_hash_after_resume_starts_over),
       TEST(test_fetch_partial_file_of_other_url_is_not_used),
-      TEST(test_fetch_partial_file_without_note_is_not_used),
-      TEST(test_fetch_damaged_note_is_not_used),
+      TEST(test_fetch_partial_file_without_meta_file_is_not_used),
+      TEST(test_fetch_damaged_meta_file_is_not_used),
       TEST(test_fetch_complete_partial_file_needs_no_request),
       TEST(test_fetch_status_503_is_retried),
       TEST(test_fetch_last_retry_failed_is_error),

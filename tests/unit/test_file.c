@@ -1,5 +1,5 @@
-/* SHA-256 against its published digests, and files: written whole or not at all,
- * with errors that name the path. Depends on base, cmocka. */
+/* SHA-256 compared with published digests; and files: written completely or not at all, with
+ * errors that name the path. Depends on base, cmocka. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -14,7 +14,7 @@
 #include "base/thread.h"
 #include "support.h"
 
-/* sha256 */
+/* ---- sha256 ---- */
 
 static void assert_sha(const char *bytes, size_t len, const char *expected) {
   Sha256 sha;
@@ -44,7 +44,7 @@ static void test_sha256_matches_published_digests(void **state) {
   memset(million, 'a', 1000000);
   const char *digest = "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0";
   assert_sha(million, 1000000, digest);
-  Sha256 sha; /* the same in odd pieces */
+  Sha256 sha; /* The same message in pieces of odd sizes. */
   char hex[65];
   sha256_begin(&sha);
   for (size_t done = 0, step = 1; done < 1000000; step = step * 5 % 997) {
@@ -79,7 +79,7 @@ static void test_sha256_is_independent_of_piece_sizes(void **state) {
   }
 }
 
-/* file */
+/* ---- file ---- */
 
 static size_t entries(const char *path) {
   size_t n = 0;
@@ -93,7 +93,7 @@ static size_t entries(const char *path) {
 static void test_file_write_replaces_the_whole_file(void **state) {
   (void)state;
   OK(file_mkdirs(at("whole/a/b/c")));
-  OK(file_mkdirs(at("whole/a/b/c"))); /* a second time is no error */
+  OK(file_mkdirs(at("whole/a/b/c"))); /* Creating an existing directory must succeed. */
   assert_true(file_is_dir(at("whole/a/b/c")));
   const char *path = at("whole/file");
   OK(file_write(path, "first", 5));
@@ -101,7 +101,8 @@ static void test_file_write_replaces_the_whole_file(void **state) {
   Str text = {0};
   OK(file_read(path, 100, &text));
   assert_string_equal(text.s, "second");
-  assert_int_equal(entries(at("whole")), 2); /* only a and file: no temporary file is left */
+  /* The directory has only `a` and `file`: no temporary file remains. */
+  assert_int_equal(entries(at("whole")), 2);
   str_clear(&text);
   assert_int_equal(file_read(path, 5, &text), ERR_WORK);
   assert_says("whole/file");
@@ -115,13 +116,13 @@ static void test_file_write_replaces_the_whole_file(void **state) {
   OK(file_size(at("whole/copy"), &bytes));
   assert_int_equal(bytes, 6);
   assert_int_equal(file_write(at("whole/a"), "x", 1),
-                   ERR_WORK); /* there is a directory of that name */
+                   ERR_WORK); /* A directory has that name. */
   assert_says("whole/a");
-  assert_int_equal(entries(at("whole")), 3); /* and no temporary file is left */
+  assert_int_equal(entries(at("whole")), 3); /* No temporary file remains after the error. */
   assert_int_equal(symlink("/nowhere", at("whole/a/link")), 0);
   OK(file_remove_all(at("whole")));
   assert_false(file_exists(at("whole")));
-  OK(file_remove_all(at("whole"))); /* removing a missing file is no error */
+  OK(file_remove_all(at("whole"))); /* Removing a missing file must succeed. */
 }
 
 static void test_file_remove_all_does_not_follow_links(void **state) {
@@ -151,7 +152,7 @@ static void test_file_put_larger_than_the_buffer_is_written(void **state) {
     }
     assert_int_equal(w.bytes, sizes[s]);
     OK(file_finish(&w, hex));
-    file_abandon(&w); /* allowed: nothing is open */
+    file_abandon(&w); /* Abandoning a file that is not open must have no effect. */
     OK(place_sha256(at("large"), again));
     assert_string_equal(hex, again);
     PlacePin map;
@@ -214,7 +215,7 @@ static void test_file_finish_on_a_full_disk_is_error(void **state) {
     skip();
   }
   OK(file_create(&w, "/dev/full"));
-  OK(file_put(&w, "x", 1)); /* still in the buffer */
+  OK(file_put(&w, "x", 1)); /* The bytes are still in the buffer. */
   assert_int_equal(file_finish(&w, NULL), ERR_WORK);
   assert_says("/dev/full");
   assert_says("free some space");
@@ -225,10 +226,10 @@ static void *read_byte(void *at) {
   _exit(*(const volatile uint8_t *)at ? 92 : 93);
 }
 
-/* A child maps a file, which is then truncated, and reads at `offset`, on a separate thread
- * if `beside`; returns its exit status. */
+/* Starts a child that maps a file, truncates the file, and reads at `offset`, in a separate
+ * thread if `beside`; returns the exit status of the child. */
 static int read_after_truncation(const char *path, size_t maps, size_t offset, bool beside) {
-  if (getenv("TEST_EMULATED")) { /* scripts/cross sets it */
+  if (getenv("TEST_EMULATED")) { /* scripts/cross sets this variable */
     print_message("skip: qemu does not pass SIGBUS on as the kernel does\n");
     skip();
   }
@@ -238,7 +239,7 @@ static int read_after_truncation(const char *path, size_t maps, size_t offset, b
     PlacePin map, other[100];
     int fd = open(at("stderr"), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (fd < 0 || dup2(fd, STDERR_FILENO) < 0 || place_pin_file(&map, path)) _exit(90);
-    for (size_t i = 0; i < maps; i++) /* more than one block of the table of mappings */
+    for (size_t i = 0; i < maps; i++) /* more mappings than one block of mapguard's table */
       if (place_pin_file(&other[i], path)) _exit(90);
     if (truncate(path, 10) != 0) _exit(91);
     uint8_t *byte = (uint8_t *)(uintptr_t)(maps ? other[maps - 1].bytes : map.bytes) + offset;

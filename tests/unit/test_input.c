@@ -1,5 +1,5 @@
-/* Text files of all kinds: compressed, in several frames, through slow pipes, with very long
- * lines; and paths that are not files. Depends on data/input, base/file, cmocka. */
+/* Text files: compressed, in several frames, through slow pipes, with very long lines; and paths
+ * that are not files. Depends on data/input, base/file, cmocka. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,8 +12,10 @@
 #include "data/input.h"
 #include "support.h"
 
-/* "one\ntwo\n" as `zstd --no-check` writes it, but as a raw block; a skippable frame of five
- * bytes; and the frame that pzstd puts first, of four bytes. */
+/* "one
+ * two
+ * " as written by `zstd --no-check`, but as a raw block; a skippable frame of five bytes; and a
+ * skippable frame of four bytes, which pzstd writes first. */
 static const uint8_t FRAME[] = {0x28, 0xb5, 0x2f, 0xfd, 0x20, 8,   0x41, 0,   0,
                                 'o',  'n',  'e',  '\n', 't',  'w', 'o',  '\n'};
 static const uint8_t SKIPPED[] = {0x5f, 0x2a, 0x4d, 0x18, 5, 0, 0, 0, 'n', 'o', 't', 'e', '\n'};
@@ -36,7 +38,7 @@ static const char *write_bytes(const Bytes *b, size_t len) {
   return at("text");
 }
 
-/* All lines, each followed by a '|'. */
+/* Reads all lines and writes each followed by a '|'. */
 static Err read_lines(const char *path, char *out, size_t room) {
   Input *in;
   const char *line = NULL;
@@ -97,7 +99,7 @@ static void test_input_only_skippable_frames_is_empty(void **state) {
   check_lines(&b, "");
 }
 
-/* A file truncated anywhere but between two frames is an error that names the offset. */
+/* A file truncated anywhere except between two frames must be an error that names the offset. */
 static void test_input_truncated_frames_are_errors_with_offset(void **state) {
   (void)state;
   Bytes b = {0};
@@ -141,7 +143,7 @@ static void test_input_zstd_window_of_2_gb_is_refused(void **state) {
 
 #endif
 
-/* Writes the bytes of a Bytes one by one into a pipe. */
+/* A thread that writes the bytes of a Bytes one by one to a pipe. */
 typedef struct {
   int fd;
   const Bytes *bytes;
@@ -174,7 +176,7 @@ static void check_piped(const Bytes *b, const char *lines) {
 static void test_input_pipe_byte_by_byte_is_recognised(void **state) {
   (void)state;
   Bytes b = {0};
-  add(&b, (const uint8_t *)"P*M\nb\n", 6); /* the beginning of a skippable frame, but text */
+  add(&b, (const uint8_t *)"P*M\nb\n", 6); /* Text that begins like a skippable frame. */
   check_piped(&b, "P*M|b|");
 #ifdef HAVE_ZSTD
   b.len = 0;
@@ -227,7 +229,8 @@ static void test_file_fifo_is_an_error_at_once(void **state) {
   PlacePin map;
   char hex[65];
   assert_int_equal(mkfifo(at("fifo"), 0666), 0);
-  assert_int_equal(file_read(at("fifo"), 100, &text), ERR_WORK); /* would wait for a writer */
+  /* Opening the FIFO would wait for a writer. */
+  assert_int_equal(file_read(at("fifo"), 100, &text), ERR_WORK);
   assert_says("fifo is not a regular file");
   assert_says("save its contents");
   assert_int_equal(place_pin_file(&map, at("fifo")), ERR_WORK);

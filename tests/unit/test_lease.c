@@ -27,7 +27,7 @@ static void test_lease_ended_twice_is_freed_once(void **state) {
   lease_close(&l);
 }
 
-static void test_lease_end_gives_up_waiting_and_the_user_frees(void **state) {
+static void test_lease_end_timeout_leaves_freeing_to_the_user(void **state) {
   (void)state;
   Lease l;
   lease_open(&l);
@@ -72,7 +72,7 @@ static void test_lease_end_waits_for_the_user(void **state) {
   lease_close(&e.lease);
 }
 
-/* A resource that is freed while it is used is detected: its contents change. */
+/* A resource whose contents change when it is freed, to detect that it is freed during a use. */
 typedef struct {
   Lease lease;
   int *resource;
@@ -92,7 +92,7 @@ static void *end_shared(void *context) {
   return NULL;
 }
 
-static void test_lease_ended_at_any_moment_is_freed_once_and_not_under_its_user(void **state) {
+static void test_lease_ended_during_use_is_freed_once_after_the_use(void **state) {
   (void)state;
   for (int turn = 0; turn < 400; turn++) {
     Shared s = {.patience = turn % 2 ? 60 : 0};
@@ -116,9 +116,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_lease_ended_cannot_be_taken),
       cmocka_unit_test(test_lease_ended_twice_is_freed_once),
-      cmocka_unit_test(test_lease_end_gives_up_waiting_and_the_user_frees),
+      cmocka_unit_test(test_lease_end_timeout_leaves_freeing_to_the_user),
       cmocka_unit_test(test_lease_end_waits_for_the_user),
-      cmocka_unit_test(test_lease_ended_at_any_moment_is_freed_once_and_not_under_its_user),
+      cmocka_unit_test(test_lease_ended_during_use_is_freed_once_after_the_use),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

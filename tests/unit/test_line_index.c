@@ -1,4 +1,4 @@
-/* Lines of a plain file found from any place. */
+/* Finds lines of a plain file through the line index. */
 #include "data/input.h"
 #include "data/line_index.h"
 #include "support.h"
@@ -20,7 +20,7 @@ static Ranks alone(void) {
   return (Ranks){.count = 1, .host = host_of, .allgather = allgather_alone};
 }
 
-/* Line i, from 0, is i % 5 letters; some lines end with CR LF. */
+/* Writes a text: line i, from 0, has i % 5 letters; some lines end with CR LF. */
 static void write_text(const char *path, size_t lines, const char *last_end) {
   Str text = {0};
   for (size_t i = 0; i < lines; i++) {
@@ -31,7 +31,7 @@ static void write_text(const char *path, size_t lines, const char *last_end) {
   str_free(&text);
 }
 
-/* Moves to a line through the index, as the pipeline does. */
+/* Moves to a line through the index, like the pipeline. */
 static void move_to(Input *in, const LineIndex *x, uint64_t line) {
   uint64_t before;
   uint64_t offset = line_index_find(x, line, &before);
@@ -83,7 +83,8 @@ static void test_line_index_finds_every_line_for_any_chunk(void **state) {
 
 static void test_line_index_last_line_without_end_is_a_line(void **state) {
   (void)state;
-  check_every_line(99, "", "chunk:7"); /* 3 letters */
+  /* The last line has no line break; chunks of 7 bytes. */
+  check_every_line(99, "", "chunk:7");
   check_every_line(2, "", "chunk:1");
 }
 

@@ -1,4 +1,5 @@
-/* Files that grow line by line, on a full disk, and the log file, which is one of them. */
+/* Files to which lines are appended, also on a full disk, and the log file, which is such a
+ * file. */
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -34,7 +35,7 @@ static void test_lines_appends(void **state) {
   assert_contents(at("appended"), "one\ntwo\n");
 }
 
-static void test_lines_partial_line_is_taken_back(void **state) {
+static void test_lines_partial_line_is_removed(void **state) {
   (void)state;
   LineFile f;
   signal(SIGXFSZ, SIG_IGN);
@@ -66,7 +67,7 @@ static void test_lines_partial_line_reports_the_file_size_limit(void **state) {
 
 static void assert_fifo_refused(const char *path) {
   LineFile f;
-  alarm(60); /* waiting for a reader would never end */
+  alarm(60); /* Waiting for a reader of the FIFO would never end. */
   assert_int_equal(lines_open(&f, path), ERR_WORK);
   alarm(0);
   assert_says("is a pipe, not a regular file");
@@ -100,7 +101,7 @@ static void test_lines_full_device_counts_what_is_lost(void **state) {
   lines_close(&f);
 }
 
-/* Is this line of the log a time and the text? */
+/* Asserts that this line of the log is a time followed by the text. */
 static void assert_timed(const char *line, const char *text) {
   static const char form[] = "0000-00-00T00:00:00Z  ";
   for (size_t i = 0; form[i]; i++) {
@@ -131,7 +132,7 @@ static void test_log_held_lines_come_first_with_their_times(void **state) {
   str_free(&text);
 }
 
-/* A live line on a terminal goes to the log with its time too. */
+/* A status line on a terminal is written to the log file, with the time. */
 static void test_log_live_line_has_a_time(void **state) {
   (void)state;
   Str text = {0};
@@ -156,7 +157,7 @@ static void test_log_live_line_has_a_time(void **state) {
   str_free(&text);
 }
 
-/* A warning may be logged between an error and the context put before its message. */
+/* A warning may be logged between an error and err_context, which adds to the error's message. */
 static void test_log_to_file_keeps_the_code_of_the_error(void **state) {
   (void)state;
   OK(log_to(at("log")));
@@ -173,7 +174,7 @@ static void test_log_to_file_keeps_the_code_of_the_error(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_lines_appends),
-      cmocka_unit_test(test_lines_partial_line_is_taken_back),
+      cmocka_unit_test(test_lines_partial_line_is_removed),
       cmocka_unit_test(test_lines_partial_line_reports_the_file_size_limit),
       cmocka_unit_test(test_lines_fifo_without_a_reader_is_refused),
       cmocka_unit_test(test_lines_fifo_with_a_reader_is_refused),

@@ -1,7 +1,7 @@
 /* Failing allocations: each operation is repeated with the first, the second, … allocation
- * failing, until it succeeds. Every failure must be an error that says so, and leak nothing
- * (make asan checks for leaks). Allocations inside libraries do not fail. Depends on base,
- * text, data, cmocka. */
+ * failing, until it succeeds. Every failure must be an error that mentions memory, and leak
+ * nothing (make asan checks for leaks). Allocations inside libraries do not fail. Depends on
+ * base, text, data, cmocka. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,7 +30,7 @@ static void assert_ok(Err err, const char *what) {
   if (err) fail_msg("%s: %s", what, err_message());
 }
 
-static char scratch[] = "/dev/shm/trireme-mem-XXXXXX"; /* tmpfs: fast sync */
+static char scratch[] = "/dev/shm/trireme-mem-XXXXXX"; /* on tmpfs, where fsync is fast */
 
 static const char *at(const char *name) {
   static char path[8][FILE_PATH_MAX];
@@ -40,9 +40,9 @@ static const char *at(const char *name) {
   return path[turn];
 }
 
-/* Runs the operation with the n-th allocation failing, for every n (or every `stride`-th,
- * for slow operations) until none fails. The operation must free everything, whether it
- * fails or not. Returns the last n that failed. */
+/* Runs the operation with the n-th allocation failing, for every n (or every `stride`-th, for
+ * slow operations) until none fails. The operation must free everything, whether or not it fails.
+ * Returns the last n that failed. */
 static int walk(const char *what, Err (*operation)(void), uint64_t stride) {
   uint64_t last = 0;
   for (uint64_t n = 1; n < 5000; last = n, n += n < 20 ? 1 : stride) {
@@ -61,10 +61,10 @@ static int walk(const char *what, Err (*operation)(void), uint64_t stride) {
   do {                                                \
     int walked = walk(#operation, operation, stride); \
     if (walked < (least)) fail_msg("%d", walked);     \
-    OK(operation()); /* and no error is left set */   \
+    OK(operation()); /* succeeds without failures */  \
   } while (0)
 
-/* A corpus, a data set in two shards or more, and its tokenizer. */
+/* Writes a corpus, a data set of two or more shards, and its tokenizer. */
 
 static void write_corpus(void) {
   Str text[2] = {{0}, {0}};
@@ -105,7 +105,7 @@ static Err prepare(const char *out, const char *tokenizer) {
   return err;
 }
 
-/* Operations. */
+/* ---- operations ---- */
 
 static const OptCommand commands[] = {
     {.name = "prepare", .summary = "s", .usage = "u", .about = "a", .examples = "e\n"},
@@ -146,7 +146,7 @@ static Err parse_operands(void) {
 
 static size_t help_length;
 
-/* Help text that lost a line must not be returned as complete. */
+/* Help text that lacks a line must not be returned as complete. */
 static Err print_help(void) {
   Str out = {0};
   opt_help(&out, &commands[0]);
@@ -247,7 +247,7 @@ static Err write_file(void) {
   return err ? err : place_copy(at("written"), at("copied"));
 }
 
-/* All of prepare, from text to data set; a failure may leave OUT.partial, which the next run
+/* Runs all of prepare, from text to data set. A failure may leave OUT.partial, which the next run
  * resumes. */
 static Err make_dataset(const char *tokenizer) {
   OK(file_remove_all(at("made")));
@@ -290,7 +290,7 @@ static void test_mem_failing_allocation_in_batches_is_error(void **state) {
   WALK(load_batches, 1, 20);
 }
 
-/* After all these failures the data set has the same bytes. */
+/* After all these failures the data set must have the same bytes. */
 static void test_mem_failing_allocation_in_whole_runs_is_error(void **state) {
   (void)state;
   char one[65], two[65];

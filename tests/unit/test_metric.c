@@ -1,6 +1,6 @@
-/* The metrics against scores computed by sacreBLEU: every case of
- * tests/golden/score/expected.json (made by make_golden.py beside it), and the WMT17 outputs
- * where they are installed. Depends on metric, Jansson. */
+/* The metrics compared with scores of sacreBLEU: every case of tests/golden/score/expected.json
+ * (made by make_golden.py in the same directory), and the WMT17 outputs if they are installed.
+ * Depends on metric, Jansson. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* after those */
+/* needs the headers above */
 #include <cmocka.h>
 #include <jansson.h>
 
@@ -53,14 +53,14 @@ static const char *text(const json_t *object, const char *key) {
 
 static void read_lines(MetricLines *lines, const char *folder, const char *name,
                        const char *suffix) {
-  static char path[64][256]; /* MetricLines keeps the pointer */
+  static char path[64][256]; /* static, because MetricLines keeps the pointer */
   static int used;
   char *mine = path[used++ % 64];
   snprintf(mine, 256, "%s%s%s", folder, name, suffix);
   assert_ok(metric_lines_read(lines, mine));
 }
 
-/* The metric of a golden case, given all lines. */
+/* Returns the metric of a golden case with all lines added. */
 static Metric *scored(const json_t *c, bool effective, const MetricLines *hyp,
                       const MetricLines *refs, int n) {
   MetricConfig config = {.lowercase = json_is_true(json_object_get(c, "lowercase")),

@@ -1,5 +1,5 @@
-/* Parts of the metrics against values computed by hand: tokenizers, lower case, TER shifts,
- * use of a Metric, and every allocation failing in turn. Depends on metric. */
+/* Parts of the metrics compared with values computed by hand: tokenizers, lower case, TER shifts,
+ * use of a Metric, and each allocation failing in turn. Depends on metric. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-/* after those */
+/* needs the headers above */
 #include <cmocka.h>
 
 #include "base/mem.h"
@@ -75,7 +75,8 @@ static void test_lower_maps_unicode_letters(void **state) {
   assert_lower("\u0130", "i\u0307");
   assert_lower("ΣΑΣ ΑΣ. Σ", "σας ας. σ");
   assert_lower("ΑΣ'Α ΑΣ\u0301", "ασ'α ας\u0301");
-  assert_lower("\u023a\u023a\u023a", "\u2c65\u2c65\u2c65"); /* two bytes become three */
+  /* The lower case has three bytes instead of two. */
+  assert_lower("\u023a\u023a\u023a", "\u2c65\u2c65\u2c65");
 }
 
 static void test_rstrip_removes_unicode_space(void **state) {
@@ -103,7 +104,7 @@ static void test_ter_counts_edits_and_shifts(void **state) {
   assert_int_equal(edits("", "abc"), 3);
   assert_int_equal(edits("abc", "abc"), 0);
   assert_int_equal(edits("abx", "abc"), 1);
-  assert_int_equal(edits("defabc", "abcdef"), 1); /* one shift */
+  assert_int_equal(edits("defabc", "abcdef"), 1); /* one shift of three words */
   assert_int_equal(edits("cabd", "abcd"), 1);
   assert_int_equal(edits("dcba", "abcd"), 3);
 }
@@ -175,7 +176,7 @@ static void test_bootstrap_of_no_lines_is_error(void **state) {
   metric_close(metric);
 }
 
-/* A file is read, two sentences are scored and resampled. */
+/* Reads a file, scores two sentences and resamples them. */
 static Err everything(MetricKind kind, const char *path) {
   Metric *metric = NULL;
   MetricLines lines = {0};

@@ -1,6 +1,7 @@
-/* Every operation of the CPU backends: each instruction set of this machine, and bf16 where it has
- * it, against the reference; the reference's backward against finite differences; edge cases.
- * `test_ops speed [THREADS]` prints time and rate of each operation and checks nothing. */
+/* Every operation of the CPU backends: each instruction set of this machine, and bf16 if the
+ * machine has bf16 units, compared with the reference backend; the backward of the reference
+ * compared with finite differences; edge cases. `test_ops speed [THREADS]` prints time and rate
+ * of each operation and checks nothing. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,8 +31,8 @@ static void compare_with_reference(const Backend *fast) {
   assert_int_equal(fast->reserve(fast, 128, 128), ERR_OK);
   backend_reference(&reference);
   for (size_t o = 0; o < OPS; o++) {
-    for (int which = 0; which < (fast->bf16 ? 3 : 4);
-         which++) { /* not shape 3 in bf16: a single product may cancel to 0 */
+    /* Shape 3 is not tested in bf16, because a single product may cancel to 0. */
+    for (int which = 0; which < (fast->bf16 ? 3 : 4); which++) {
       Case a = shape(which);
       ops[o].make(&a);
       Case b = twin(&a);
@@ -63,7 +64,7 @@ static void test_ops_each_instruction_set_matches_reference(void **state) {
   assert_true(tested > 0);
 }
 
-/* Opens a backend with bf16 GEMMs; skips the test where the CPU has none. */
+/* Opens a backend with bf16 GEMMs; skips the test if the CPU has no bf16 units. */
 static void open_bf16(Backend *b) {
   if (backend_cpu(b, 2, true) == ERR_OK) return;
   printf("skip: %s\n", err_message());
@@ -77,7 +78,7 @@ static void test_ops_bf16_gemm_matches_reference(void **state) {
   compare_with_reference(&fast);
 }
 
-/* Rounds to bf16, to nearest even; not for NaN. */
+/* Rounds to bf16, to nearest even; x must not be NaN. */
 static float rounded(float x) {
   uint32_t bits;
   memcpy(&bits, &x, 4);
@@ -88,7 +89,7 @@ static float rounded(float x) {
 }
 
 /* Checks c (m, n) = a · b over k with operands rounded to bf16. Tolerance: one fp32 rounding per
- * term, doubled because the units add pairs of terms in an order of their own. */
+ * term, doubled because the bf16 units add pairs of terms in their own order. */
 static void check_rounded_gemm(const float *c, const float *a, size_t a_row, size_t a_step,
                                const float *b, size_t b_col, size_t b_step, size_t m, size_t n,
                                size_t k) {
@@ -150,7 +151,8 @@ static void test_linear_bf16_rounds_to_nearest_even(void **state) {
 
 static void test_linear_bf16_nan_and_infinity_propagate(void **state) {
   (void)state;
-  uint32_t low_bits = 0x7f800001; /* a NaN whose only fraction bit is dropped by rounding */
+  /* a NaN whose only fraction bit is lost by rounding to bf16 */
+  uint32_t low_bits = 0x7f800001;
   float x[5] = {NAN, INFINITY, -INFINITY, 0x1.fffffep127f, 0}, y[5], one = 1;
   memcpy(&x[4], &low_bits, 4);
   Backend b;
@@ -215,7 +217,7 @@ static void test_linear_row_alone_same_bits_as_in_batch(void **state) {
   }
 }
 
-/* With accumulate false, gradients replace NaN, also for a batch of 0 rows. */
+/* With accumulate false, gradients must overwrite NaN, also for a batch of 0 rows. */
 static void test_gradients_without_accumulate_overwrite_nan(void **state) {
   (void)state;
   Backend b[2];
@@ -297,7 +299,7 @@ static void test_reference_gradients_match_finite_differences(void **state) {
   Backend b;
   backend_reference(&b);
   Case c = shape(1);
-  c.act = ACT_GELU; /* smooth, so that finite differences converge */
+  c.act = ACT_GELU; /* GELU is smooth, so that finite differences converge. */
   {                 /* linear: y = x w + bias */
     make_linear(&c);
     const float *weight[] = {c.a[3]};
@@ -341,7 +343,7 @@ static void test_reference_gradients_match_finite_differences(void **state) {
     make_attend_back(&c);
     const float *weight[] = {c.a[6]};
     Case g = twin(&c);
-    memset(g.a[4], 0, g.n[4] * 4); /* between the rows there are gaps */
+    memset(g.a[4], 0, g.n[4] * 4); /* Clears the gaps between the rows. */
     do_attend_back(&b, &g);
     check_gradient("attend q", &b, do_attend, &c, (int[]){2, -1}, weight, 0, g.a[4]);
     check_gradient("attend k, v", &b, do_attend, &c, (int[]){2, -1}, weight, 1, g.a[5]);
@@ -364,7 +366,7 @@ static void test_reference_gradients_match_finite_differences(void **state) {
   }
 }
 
-/* The gradient that `loss` leaves in the logits is that of the sum in loss[0]. */
+/* The gradient that `loss` leaves in the logits must be that of the sum in loss[0]. */
 static void test_loss_gradient_matches_finite_differences(void **state) {
   (void)state;
   Backend b;
@@ -405,7 +407,8 @@ static int open_all_backends(Backend list[5]) {
   return n;
 }
 
-/* A row with a negative target adds no loss and has gradient 0; other rows are unchanged. */
+/* A row with a negative target must add no loss and have gradient 0; other rows must be
+ * unchanged. */
 static void test_loss_negative_target_adds_nothing(void **state) {
   (void)state;
   enum { ROWS = 40, VOCAB = 37 };
@@ -424,7 +427,8 @@ static void test_loss_negative_target_adds_nothing(void **state) {
     assert_memory_equal(loss[0], loss[1], sizeof want);
     assert_memory_equal(all, some, 30 * VOCAB * sizeof(float));
     for (int k = 30 * VOCAB; k < ROWS * VOCAB; k++) assert_true(some[k] == 0);
-    b->loss(b, kept, want, few, ROWS, VOCAB, 0.1f, 0); /* nothing is written */
+    /* With scale 0 the logits must not be written. */
+    b->loss(b, kept, want, few, ROWS, VOCAB, 0.1f, 0);
     assert_memory_equal(kept + 30 * VOCAB, all + 30 * VOCAB, 10 * VOCAB * sizeof(float));
     for (int k = 0; k < 3; k++) assert_true(fabs(want[k] - loss[0][k]) <= 1e-6 * fabs(want[k]));
     b->loss(b, kept, last, few + 30, 10, VOCAB, 0.1f, 0.5f);
@@ -435,14 +439,14 @@ static void test_loss_negative_target_adds_nothing(void **state) {
   }
 }
 
-/* Queries without keys give o = dq = 0, keys without queries dk = dv = 0; the other sentences have
- * the bits that they have in a batch of their own. */
+/* Queries without keys must give o = dq = 0, keys without queries dk = dv = 0. The other
+ * sentences must have the same bits as in a batch of their own. */
 static void test_attend_sentence_without_keys_or_queries_gives_zero(void **state) {
   (void)state;
   enum { HEADS = 2, D = 20, W = HEADS * D, ROWS = 34, KEYS = 31 };
   static const int32_t q_off[] = {0, 5, 5, 21, 34, 34}, k_off[] = {0, 7, 19, 19, 31, 31};
-  static const int32_t lone_q[] = {0, 5, 18},
-                       lone_k[] = {0, 7, 19}; /* the first and the fourth */
+  /* offsets of the first and the fourth sentence, packed alone */
+  static const int32_t lone_q[] = {0, 5, 18}, lone_k[] = {0, 7, 19};
   Backend list[5];
   int n = open_all_backends(list);
   for (int i = 0; i < n; i++) {
@@ -458,7 +462,7 @@ static void test_attend_sentence_without_keys_or_queries_gives_zero(void **state
     b->attend_backward(b, dq, dk, dv, d_o, o, lse, q, k, v, &a);
     for (size_t e = 5 * W; e < 21 * W; e++) assert_true(o[e] == 0 && dq[e] == 0);
     for (size_t e = 7 * W; e < 19 * W; e++) assert_true(dk[e] == 0 && dv[e] == 0);
-    /* The two whole sentences, packed without the others. */
+    /* The first and the fourth sentence, packed without the others. */
     float *pack[4] = {draw(18 * W), draw(19 * W), draw(19 * W), draw(18 * W)},
           *from[4] = {q, k, v, d_o};
     for (int x = 0; x < 4; x++) {
@@ -486,8 +490,8 @@ static void test_attend_sentence_without_keys_or_queries_gives_zero(void **state
   }
 }
 
-/* The backward of ReLU is dy * (x > 0) * dropout factor, bit for bit, also in place and where the
- * last byte of the mask is partly used. */
+/* The backward of ReLU must be dy * (x > 0) * dropout factor, bit for bit, also in place and if
+ * the last byte of the mask is partly used. */
 static void test_activate_backward_relu_uses_mask_only(void **state) {
   (void)state;
   static const size_t lengths[] = {1, 7, 8, 9, 1023, 1024, 1029, 5003};
@@ -531,7 +535,7 @@ static void test_backend_every_operation_is_set(void **state) {
   }
 }
 
-/* Seconds; with one thread CPU time, which other processes hardly affect. */
+/* Returns seconds; with one thread CPU time, which other processes hardly affect. */
 static double speed_clock(const Backend *b) {
   struct timespec t;
   if (b->threads > 1) return progress_clock();
@@ -577,10 +581,10 @@ static int print_speed(int threads) {
   return 0;
 }
 
-/* ReLU is x > 0 ? x : 0 bit for bit, in place or not: NaN and -0 become 0. */
+/* ReLU must be x > 0 ? x : 0 bit for bit, in place or not: NaN and -0 become 0. */
 static void test_activate_relu_in_place_gives_same_bits(void **state) {
   (void)state;
-  enum { N = 75 }; /* unrolled vectors, single vectors and a remainder */
+  enum { N = 75 }; /* covers unrolled vectors, single vectors and a remainder */
   static const float special[] = {NAN, -0.0f, 0, INFINITY, -INFINITY, 0x1p-149f, -1, 3};
   Backend list[5];
   float x[N], apart[N], bias[N] = {0};
@@ -603,7 +607,7 @@ static void test_activate_relu_in_place_gives_same_bits(void **state) {
 /* fast_exp overflows above 88, and the sigmoid uses fast_exp(-x). */
 static void test_activate_silu_below_minus_88_is_zero(void **state) {
   (void)state;
-  enum { N = 37 }; /* whole vectors and a remainder */
+  enum { N = 37 }; /* covers whole vectors and a remainder */
   Backend list[5];
   Dropout none = {0};
   float x[N], y[N], dy[N], dx[N];

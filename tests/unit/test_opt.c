@@ -1,6 +1,6 @@
-/* Parsing of options: every type and its limits; command line over config file over recipe;
- * errors with their place; the record of a run's options; and the help of the real table.
- * Depends on base/opt, cmd/options, cmocka. */
+/* Parsing of options: every type and its limits; precedence of command line, config file and
+ * recipe; errors with file and line; opt_record; and the help of the real option table. Depends
+ * on base/opt, cmd/options, cmocka. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +46,7 @@ static const OptCommand commands[] = {
     {0},
 };
 
-/* Words, separated by '|', as typed after `trireme row`. */
+/* Parses words, separated by '|', as typed after `trireme row`. */
 static Err parse_as(OptSet **set, const char *command, const char *line) {
   static char text[2 * FILE_PATH_MAX];
   static char *word[64];
@@ -150,7 +150,7 @@ static void test_opt_flag_is_switched_off_by_no(void **state) {
 static void test_opt_flag_takes_no_following_word(void **state) {
   (void)state;
   OptSet *set;
-  OK(parse(&set, "--fast|no")); /* an operand, not its value */
+  OK(parse(&set, "--fast|no")); /* "no" is an operand, not the value of --fast. */
   assert_true(opt_flag(set, "fast"));
   assert_string_equal(opt_operand(set, 0), "no");
   opt_free(set);
@@ -160,7 +160,7 @@ static void test_opt_repeated_option_keeps_all_or_last(void **state) {
   (void)state;
   OptSet *set;
   OK(parse(&set, "--file|a|b|--count|6|--file|c|--file=d|e|--count|7"));
-  assert_int_equal(opt_count(set, "count"), 7); /* the last */
+  assert_int_equal(opt_count(set, "count"), 7); /* The last --count is kept. */
   assert_int_equal(opt_times(set, "count"), 1);
   assert_int_equal(opt_times(set, "file"), 3); /* every --file is kept */
   assert_int_equal(opt_words(set, "file", 0), 2);
@@ -168,7 +168,7 @@ static void test_opt_repeated_option_keeps_all_or_last(void **state) {
   assert_string_equal(opt_word(set, "file", 1, 0), "c");
   assert_null(opt_word(set, "file", 1, 1));
   assert_string_equal(opt_word(set, "file", 2, 1), "e");
-  assert_string_equal(opt_text(set, "file"), "d"); /* value of the last --file */
+  assert_string_equal(opt_text(set, "file"), "d"); /* first word of the last --file */
   opt_free(set);
 }
 
@@ -242,7 +242,7 @@ static void test_opt_config_file_is_parsed(void **state) {
             "file = a b\n"
             "file = c#d\n"
             "count = 8\n"
-            "kind = ash")); /* no line end */
+            "kind = ash")); /* the last line has no line break */
   assert_int_equal(opt_count(set, "count"), 8);
   assert_int_equal(opt_count(set, "size"), 1024);
   assert_true(opt_flag(set, "fast"));
@@ -304,7 +304,7 @@ static void test_opt_config_ignores_options_of_other_commands(void **state) {
   opt_free(set);
 }
 
-/* The command line overrides the config file, which overrides the recipe, in any order of
+/* The command line must override the config file, which must override the recipe, in any order of
  * reading. */
 static void test_opt_line_overrides_config_overrides_recipe(void **state) {
   (void)state;
@@ -319,10 +319,11 @@ static void test_opt_line_overrides_config_overrides_recipe(void **state) {
     assert_int_equal(opt_count(set, "count"), 3);
     assert_int_equal(opt_count(set, "size"), 2);
     assert_string_equal(opt_text(set, "name"), "recipe");
-    assert_int_equal(opt_times(set, "file"), 1); /* replaced, not added to */
+    /* The config replaces the recipe's occurrences instead of adding to them. */
+    assert_int_equal(opt_times(set, "file"), 1);
     assert_string_equal(opt_text(set, "file"), "c1");
     assert_true(opt_given(set, "name"));
-    /* A value that is overridden must still be valid. */
+    /* An overridden value must still be valid. */
     assert_int_equal(opt_parse_recipe(set, "count = x\n", 10, "recipe"), ERR_USAGE);
     assert_says("recipe:1: count");
     opt_free(set);
@@ -390,7 +391,7 @@ static void test_opt_record_parses_to_the_same_options(void **state) {
     assert_true(opt_flag(again, "fast") && !opt_flag(again, "warm"));
     assert_int_equal(opt_count(again, "count"), 25000);
     assert_true(opt_real(again, "rate") == 0.125 && opt_real(again, "wait") == 3600);
-    assert_false(opt_given(again, "size")); /* defaults are left out */
+    assert_false(opt_given(again, "size")); /* opt_record omits default values */
     Str twice = {0};
     opt_record(again, &twice);
     assert_string_equal(record.s, twice.s);
@@ -401,8 +402,8 @@ static void test_opt_record_parses_to_the_same_options(void **state) {
   }
 }
 
-/* The real table. The table of commands is in main.c, which is not in the library: this one
- * is built from the commands that the options name. */
+/* The real option table. The table of commands is in main.c, which is not in the library, so this
+ * one is built from the commands that the options name. */
 static const OptCommand *real_commands(void) {
   static OptCommand list[32];
   static char names[1024];
@@ -434,7 +435,7 @@ static bool is_of(const OptSpec *s, const OptCommand *v) {
   return strstr(padded, name) != NULL;
 }
 
-static void test_cmd_options_every_row_is_sound(void **state) {
+static void test_cmd_options_every_row_is_valid(void **state) {
   (void)state;
   const OptCommand *all = real_commands();
   for (const OptSpec *s = cmd_options; s->name; s++) {
@@ -445,7 +446,7 @@ static void test_cmd_options_every_row_is_sound(void **state) {
     assert_true(s->type != OPT_CHOICE || s->choices);
     if (s->help[strlen(s->help) - 1] == '.') fail_msg("--%s: no full stop", s->name);
     for (const OptSpec *t = cmd_options; t < s;
-         t++) { /* a name has one meaning within a command */
+         t++) { /* A name must have one meaning within a command. */
       if (strcmp(s->name, t->name) != 0) continue;
       for (const OptCommand *v = all; v->name; v++) {
         if (is_of(s, v) && is_of(t, v))
@@ -455,12 +456,12 @@ static void test_cmd_options_every_row_is_sound(void **state) {
   }
   for (const OptCommand *v = all; v->name; v++) {
     OptSet *set;
-    OK(opt_parse(&set, v, 0, NULL)); /* every default is allowed */
+    OK(opt_parse(&set, v, 0, NULL)); /* Every default must be a valid value. */
     opt_free(set);
   }
 }
 
-/* Columns of a line, one per character. */
+/* Asserts that no line is wider than 80 columns, one column per character. */
 static void assert_narrow(const char *text, const char *what) {
   while (*text) {
     const char *end = strchr(text, '\n');
@@ -524,7 +525,7 @@ int main(void) {
       OWN(test_opt_line_overrides_config_overrides_recipe),
       OWN(test_opt_config_option_reads_the_file),
       OWN(test_opt_record_parses_to_the_same_options),
-      cmocka_unit_test(test_cmd_options_every_row_is_sound),
+      cmocka_unit_test(test_cmd_options_every_row_is_valid),
       cmocka_unit_test(test_cmd_options_help_fits_80_columns),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);

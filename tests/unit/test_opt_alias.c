@@ -1,6 +1,6 @@
-/* Other names of options: former names and names of other programs are accepted or answered
- * with a hint, on the command line and in config files; the config of a run has current
- * names only. Depends on base/opt, cmd/aliases, cmd/options, cmocka. */
+/* Aliases of options: former names and names of other programs are accepted or answered with a
+ * hint, on the command line and in config files; the config of a run has current names only.
+ * Depends on base/opt, cmd/aliases, cmd/options, cmocka. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +39,7 @@ static const OptAlias aliases[] = {
     {0},
 };
 
-/* Words, separated by blanks, as typed after `trireme COMMAND`. */
+/* Parses words, separated by blanks, as typed after `trireme COMMAND`. */
 static Err parse(OptSet **set, const char *command, const char *line) {
   static char text[512];
   static char *word[32];
@@ -204,20 +204,22 @@ static void test_opt_alias_of_another_command_is_ignored_in_config(void **state)
   opt_free(set);
 }
 
-static void test_opt_foreign_alias_that_is_anothers_option_is_ignored_in_config(void **state) {
+static void test_opt_alias_that_another_command_has_as_option_is_ignored_in_config(
+    void **state) {
   (void)state;
   OptSet *set;
-  OK(parse(&set, "train",
-           "")); /* max-tokens = 100 of a file for prepare and train is prepare's */
+  OK(parse(&set, "train", ""));
+  /* In a file for prepare and train, "max-tokens = 100" is the option of prepare. */
   OK(parse_config(set, "max-tokens = 100\n"));
   assert_int_equal(opt_count(set, "batch-tokens"), 9);
   opt_free(set);
-  OK(parse(&set, "train", "--max-tokens 100")); /* on the command line it is unambiguous */
+  /* On the command line the alias is unambiguous. */
+  OK(parse(&set, "train", "--max-tokens 100"));
   assert_int_equal(opt_count(set, "batch-tokens"), 100);
   opt_free(set);
 }
 
-static void test_opt_former_choice_is_stored_as_present_one(void **state) {
+static void test_opt_former_choice_is_stored_under_current_name(void **state) {
   (void)state;
   OptSet *set;
   OK(parse(&set, "train", "--schedule flat"));
@@ -234,7 +236,7 @@ static void test_opt_former_choice_of_the_default_is_not_recorded(void **state) 
   opt_free(set);
 }
 
-static void test_opt_unknown_choice_lists_present_names_only(void **state) {
+static void test_opt_unknown_choice_lists_current_names_only(void **state) {
   (void)state;
   OptSet *set;
   assert_int_equal(parse(&set, "train", "--schedule linear"), ERR_USAGE);
@@ -296,7 +298,7 @@ static void check_alias(const OptAlias *a, const char *command) {
     fail_msg("--%s stands for --%s, which %s lacks", a->alias, a->name, command);
 }
 
-static void test_cmd_aliases_every_row_is_sound(void **state) {
+static void test_cmd_aliases_every_row_is_valid(void **state) {
   (void)state;
   for (const OptAlias *a = cmd_aliases; a->alias; a++) {
     if (!a->name == !a->hint) fail_msg("--%s needs either an option or a hint", a->alias);
@@ -325,7 +327,7 @@ static void test_cmd_aliases_every_flag_alias_sets_an_accepted_value(void **stat
   }
 }
 
-/* A hint names options; each must exist. */
+/* Every option that a hint names must exist. */
 static void test_cmd_aliases_hints_name_existing_options(void **state) {
   (void)state;
   for (const OptAlias *a = cmd_aliases; a->alias; a++) {
@@ -333,7 +335,7 @@ static void test_cmd_aliases_hints_name_existing_options(void **state) {
       char name[64];
       snprintf(name, sizeof name, "%.*s",
                (int)strspn(at + 2, "abcdefghijklmnopqrstuvwxyz0123456789-_"), at + 2);
-      bool is_known = strcmp(name, "batch_type") == 0; /* OpenNMT's own */
+      bool is_known = strcmp(name, "batch_type") == 0; /* batch_type is an option of OpenNMT */
       for (const OptCommand *v = real_commands; v->name && !is_known; v++)
         is_known = find_option(v->name, name) != NULL;
       if (!is_known) fail_msg("the hint of --%s names --%s", a->alias, name);
@@ -368,13 +370,13 @@ int main(void) {
       OWN(test_opt_misspelt_alias_suggests_the_option),
       OWN(test_opt_alias_of_another_command_is_refused_on_line),
       OWN(test_opt_alias_of_another_command_is_ignored_in_config),
-      OWN(test_opt_foreign_alias_that_is_anothers_option_is_ignored_in_config),
-      OWN(test_opt_former_choice_is_stored_as_present_one),
+      OWN(test_opt_alias_that_another_command_has_as_option_is_ignored_in_config),
+      OWN(test_opt_former_choice_is_stored_under_current_name),
       OWN(test_opt_former_choice_of_the_default_is_not_recorded),
-      OWN(test_opt_unknown_choice_lists_present_names_only),
+      OWN(test_opt_unknown_choice_lists_current_names_only),
       OWN(test_opt_rename_replaces_former_names_and_choices),
       OWN(test_opt_help_aliases_lists_aliases_and_hints_once),
-      cmocka_unit_test(test_cmd_aliases_every_row_is_sound),
+      cmocka_unit_test(test_cmd_aliases_every_row_is_valid),
       cmocka_unit_test(test_cmd_aliases_every_flag_alias_sets_an_accepted_value),
       cmocka_unit_test(test_cmd_aliases_hints_name_existing_options),
   };

@@ -1,5 +1,6 @@
-/* The training order: every pair comes once in an epoch, batches fit, which pairs a batch has
- * depends on its number only, with one window and with several; hostile files are refused. */
+/* The training order: every pair occurs once in an epoch, batches fit their capacity, the pairs
+ * of a batch depend only on its number, with one window and with several; invalid files are
+ * refused. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@
 #include "data/order_file.h"
 #include "support.h"
 
-/* Lengths like those of real sentences: roughly log-normal, sides correlated. */
+/* Draws lengths like those of real sentences: roughly log-normal, with correlated sides. */
 static void draw_lengths(Rng *rng, uint32_t longest, uint32_t len[2]) {
   uint64_t sum = 1;
   for (int i = 0; i < 4; i++) sum += rng_below(rng, 1 + longest / 4);
@@ -29,7 +30,7 @@ static void draw_lengths(Rng *rng, uint32_t longest, uint32_t len[2]) {
   }
 }
 
-/* Only those parts of a data set that the order needs. */
+/* The parts of a data set that the order needs. */
 typedef struct {
   uint32_t (*len)[2];
   uint64_t pairs;
@@ -60,8 +61,8 @@ static void open_order(Order *o, Lengths *l) {
   open_windows(o, l, &l->pairs, 1);
 }
 
-/* One epoch: every pair once, no batch over capacity, and the packing efficiency that the plan
- * has. */
+/* Checks one epoch: every pair once, no batch above capacity, and the packing efficiency of the
+ * plan. */
 static void check_epoch(Order *o, const Lengths *l, const OrderPlan *plan, uint64_t seed,
                         uint64_t epoch) {
   uint8_t *seen;
@@ -162,7 +163,7 @@ static void test_order_batches_are_full(void **state) {
   mem_free(l.len);
 }
 
-/* The same number gives the same batch, from any plan of the same file. */
+/* The same number must give the same batch, from any plan of the same file. */
 static void test_order_same_seed_and_epoch_give_the_same_batches(void **state) {
   (void)state;
   Lengths l = make_lengths(30000, 50, 4);
@@ -186,7 +187,7 @@ static void test_order_same_seed_and_epoch_give_the_same_batches(void **state) {
   mem_free(l.len);
 }
 
-/* Batch i under two seeds and epochs: how many pairs both have, summed over all i. */
+/* Returns how many pairs batch i has in common for two seeds and epochs, summed over all i. */
 static uint64_t count_common(Order *o, const OrderPlan *plan, uint64_t seed, uint64_t epoch) {
   uint64_t a[4096], b[4096];
   uint32_t n, m;
@@ -208,8 +209,10 @@ static void check_other_batches(uint64_t seed, uint64_t epoch) {
   OrderPlan plan;
   open_order(&o, &l);
   OK(order_plan(&plan, &o, 2048));
-  assert_int_equal(count_common(&o, &plan, 7, 3), l.pairs); /* the same batches share all */
-  /* Two random batches out of `batches` share about pairs / batches of theirs. */
+  /* Equal seeds and epochs share all pairs. */
+  assert_int_equal(count_common(&o, &plan, 7, 3), l.pairs);
+  /* Two random batches out of `batches` have about pairs / batches pairs in common, summed over
+   * all batches. */
   double expected = (double)l.pairs / (double)plan.batches;
   assert_true((double)count_common(&o, &plan, seed, epoch) < 4 * expected + 50);
   order_plan_free(&plan);
@@ -227,9 +230,9 @@ static void test_order_other_epoch_gives_other_batches(void **state) {
   check_other_batches(7, 4);
 }
 
-/* Batches are composed anew in each epoch: over many epochs a pair must share a batch with
- * many others. */
-static void test_order_companions_change(void **state) {
+/* Batches are composed anew in each epoch: over many epochs a pair must share a batch with many
+ * other pairs. */
+static void test_order_other_epoch_mixes_other_pairs_into_a_batch(void **state) {
   (void)state;
   Lengths l = make_lengths(9000, 40, 5);
   Order o;
@@ -271,7 +274,7 @@ static void test_plan_capacity_below_longest_sentence_is_refused(void **state) {
   mem_free(l.len);
 }
 
-/* Windows. */
+/* ---- windows ---- */
 
 enum { WINDOWS = 5 };
 static const uint64_t window_pairs[WINDOWS] = {5000, 1, 7011, 900, 5000};
@@ -287,7 +290,7 @@ typedef struct {
   Lengths l;
   Order o;
   OrderPlan plan;
-  uint64_t *pairs; /* of a batch */
+  uint64_t *pairs; /* pairs of a batch */
 } Windows;
 
 static void make_windows(Windows *w) {
@@ -337,7 +340,7 @@ static void test_windows_give_every_pair_once_and_fit(void **state) {
   free_windows(&w);
 }
 
-static void test_windows_plan_has_their_sum_and_maximum(void **state) {
+static void test_windows_plan_has_sum_of_batches_and_maximum_of_sentences(void **state) {
   (void)state;
   Windows w;
   make_windows(&w);
@@ -357,7 +360,7 @@ static void test_windows_plan_has_their_sum_and_maximum(void **state) {
   free_windows(&w);
 }
 
-/* The windows in the order in which the epoch reads them. */
+/* Lists the windows in the order in which the epoch reads them. */
 static void list_turns(Windows *w, uint64_t epoch, size_t turn[WINDOWS]) {
   size_t n = 0;
   for (uint64_t i = 0; i < w->plan.batches; i++) {
@@ -366,7 +369,7 @@ static void list_turns(Windows *w, uint64_t epoch, size_t turn[WINDOWS]) {
     for (uint32_t k = 0; k < count; k++) {
       size_t window = find_window(w, w->pairs[k]);
       if (n && turn[n - 1] == window) continue;
-      assert_int_equal(k, 0); /* a batch never has pairs of two windows */
+      assert_int_equal(k, 0); /* A batch never has pairs of two windows. */
       assert_true(n < WINDOWS);
       turn[n++] = window;
     }
@@ -374,7 +377,7 @@ static void list_turns(Windows *w, uint64_t epoch, size_t turn[WINDOWS]) {
   assert_int_equal(n, WINDOWS);
 }
 
-static void test_windows_come_one_after_the_other_in_an_order_of_the_epoch(void **state) {
+static void test_windows_are_read_one_at_a_time_in_random_order(void **state) {
   (void)state;
   Windows w;
   size_t first[WINDOWS], turn[WINDOWS];
@@ -385,11 +388,12 @@ static void test_windows_come_one_after_the_other_in_an_order_of_the_epoch(void 
     list_turns(&w, epoch, turn);
     changed += memcmp(first, turn, sizeof first) != 0;
   }
-  assert_true(changed >= 6); /* 1 of 120 orders is that of epoch 0 */
+  /* Each epoch has one of 120 orders, so at most one of seven should equal epoch 0. */
+  assert_true(changed >= 6);
   free_windows(&w);
 }
 
-/* Any batch of any epoch is the same, in any order of requests and from another plan. */
+/* Any batch of any epoch must be the same, for any order of requests and from another plan. */
 static void test_windows_batch_depends_on_its_number_only(void **state) {
   (void)state;
   Windows w;
@@ -417,8 +421,8 @@ static void test_windows_batch_depends_on_its_number_only(void **state) {
   free_windows(&w);
 }
 
-/* Windows of equal lengths must be shuffled differently. */
-static void test_windows_have_shuffles_of_their_own(void **state) {
+/* Windows with equal lengths must be shuffled differently. */
+static void test_windows_are_shuffled_differently(void **state) {
   (void)state;
   Lengths l = make_lengths(4000, 40, 8);
   memcpy(l.len + 2000, l.len, 2000 * sizeof *l.len);
@@ -442,7 +446,7 @@ static void test_windows_have_shuffles_of_their_own(void **state) {
   mem_free(l.len);
 }
 
-/* Files. */
+/* ---- files ---- */
 
 /* Format 1 is format 2 with one window and without its table. */
 static void test_order_format_1_gives_the_same_batches(void **state) {
@@ -482,8 +486,8 @@ static void test_order_format_1_gives_the_same_batches(void **state) {
   mem_free(l.len);
 }
 
-/* Opens the order of three windows after a field was set, with good checksums, and reads an
- * epoch. */
+/* Sets a field of an order file with three windows, updates the checksums, opens the file and
+ * reads an epoch. */
 static Err try_field(size_t offset, size_t bytes, uint64_t value) {
   Lengths l = make_lengths(600, 20, 2);
   Order o;
@@ -537,7 +541,8 @@ static void test_order_wrong_number_of_windows_is_refused(void **state) {
   (void)state;
   refuse_field(HEADER(windows), 0, "header");
   refuse_field(HEADER(windows), UINT32_MAX, "header");
-  refuse_field(HEADER(windows), 2, "header"); /* the pairs of the third are missing */
+  /* With two windows the pairs of the third are missing. */
+  refuse_field(HEADER(windows), 2, "header");
   refuse_field(HEADER(windows), 4, "byte");
   refuse_field(HEADER(pairs), 601, "header");
 }
@@ -552,10 +557,10 @@ static void test_order_window_outside_the_file_is_refused(void **state) {
   refuse_field(FIELD(0, primary), 2, "outside the file");
 }
 
-static void test_order_lengths_that_miscount_the_pairs_are_refused_with_their_place(
-    void **state) {
+static void test_order_wrong_sum_of_lengths_is_refused_with_offset(void **state) {
   (void)state;
-  size_t cells = sizeof(OrderHeader2) + 3 * sizeof(OrderEntry); /* of the first window */
+  /* offset of the cells of the first window */
+  size_t cells = sizeof(OrderHeader2) + 3 * sizeof(OrderEntry);
   refuse_field(cells + offsetof(OrderCell, count), 4, 99,
                "at byte 160: the lengths of this window count");
 }
@@ -567,7 +572,7 @@ static void test_order_overlapping_windows_are_refused(void **state) {
   refuse_field(FIELD(0, offset), 64, "inside another");
 }
 
-static void test_order_pair_that_does_not_exist_is_refused_with_its_place(void **state) {
+static void test_order_nonexistent_pair_is_refused_with_offset(void **state) {
   (void)state;
   Lengths l = make_lengths(600, 20, 2);
   Order o;
@@ -600,21 +605,21 @@ int main(void) {
       cmocka_unit_test(test_order_same_seed_and_epoch_give_the_same_batches),
       cmocka_unit_test(test_order_other_seed_gives_other_batches),
       cmocka_unit_test(test_order_other_epoch_gives_other_batches),
-      cmocka_unit_test(test_order_companions_change),
+      cmocka_unit_test(test_order_other_epoch_mixes_other_pairs_into_a_batch),
       cmocka_unit_test(test_plan_capacity_below_longest_sentence_is_refused),
       cmocka_unit_test(test_windows_give_every_pair_once_and_fit),
-      cmocka_unit_test(test_windows_plan_has_their_sum_and_maximum),
-      cmocka_unit_test(test_windows_come_one_after_the_other_in_an_order_of_the_epoch),
+      cmocka_unit_test(test_windows_plan_has_sum_of_batches_and_maximum_of_sentences),
+      cmocka_unit_test(test_windows_are_read_one_at_a_time_in_random_order),
       cmocka_unit_test(test_windows_batch_depends_on_its_number_only),
-      cmocka_unit_test(test_windows_have_shuffles_of_their_own),
+      cmocka_unit_test(test_windows_are_shuffled_differently),
       cmocka_unit_test(test_order_format_1_gives_the_same_batches),
       cmocka_unit_test(test_order_unknown_required_flag_is_refused_as_newer),
       cmocka_unit_test(test_order_unknown_optional_flag_is_ignored),
       cmocka_unit_test(test_order_wrong_number_of_windows_is_refused),
       cmocka_unit_test(test_order_window_outside_the_file_is_refused),
-      cmocka_unit_test(test_order_lengths_that_miscount_the_pairs_are_refused_with_their_place),
+      cmocka_unit_test(test_order_wrong_sum_of_lengths_is_refused_with_offset),
       cmocka_unit_test(test_order_overlapping_windows_are_refused),
-      cmocka_unit_test(test_order_pair_that_does_not_exist_is_refused_with_its_place),
+      cmocka_unit_test(test_order_nonexistent_pair_is_refused_with_offset),
       cmocka_unit_test(test_order_write_refuses_an_empty_window),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);

@@ -1,5 +1,5 @@
-/* Places: ranges of local files, and a second kind of place, in memory, from which a data set and
- * a model are read like from a directory. */
+/* Storage kinds: ranges of local files, and a second kind in memory, from which a data set and a
+ * model are read like from a directory. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 #include "model/transformer.h"
 #include "support.h"
 
-/* ---- a place in memory: mem://NAME is a copy of the local file NAME ---- */
+/* ---- a storage kind in memory: mem://NAME is a copy of the local file NAME ---- */
 
 #define MEM_FILES 64
 
@@ -135,14 +135,14 @@ static void test_place_local_pin_at_any_offset_holds_the_files_bytes(void **stat
     for (size_t k = 0; k < len; k++)
       assert_int_equal(read[k], (uint8_t)((begin[i] + k) * 7 + (begin[i] + k) / 256));
     place_unpin(&pin);
-    place_unpin(&pin); /* harmless */
+    place_unpin(&pin); /* A second call must have no effect. */
     assert_int_equal(place_pins(), pins);
   }
   place_close(&f);
-  place_close(&f); /* harmless */
+  place_close(&f); /* A second call must have no effect. */
 }
 
-/* Replaces the one of the C library in this program: every file system is NFS. */
+/* Replaces fstatfs of the C library in this program: every file system looks like NFS. */
 int fstatfs(int fd, struct statfs *fs) {
   (void)fd;
   *fs = (struct statfs){.f_type = 0x6969};
@@ -154,7 +154,8 @@ static void test_place_pin_on_a_network_file_system_is_mapped(void **state) {
   PlacePin pin;
   make_file("network", 5000);
   OK(place_pin_file(&pin, at("network")));
-  assert_int_equal(pin.state_size, 5000); /* 0: a copy in private memory */
+  /* The file is mapped; a copy in private memory would have 0. */
+  assert_int_equal(pin.state_size, 5000);
   assert_int_equal(pin.bytes[4999], (uint8_t)(4999 * 7 + 4999 / 256));
   place_unpin(&pin);
 }
@@ -191,7 +192,7 @@ static void test_place_range_past_the_end_is_refused_with_path_and_offset(void *
     assert_says("it has 100 bytes");
     assert_int_equal(place_pin(&f, bad[i], 11, &pin), ERR_WORK);
     assert_says(offset);
-    place_unpin(&pin); /* nothing is pinned */
+    place_unpin(&pin); /* Nothing is pinned after an error. */
   }
   assert_int_equal(place_pins(), pins);
   place_close(&f);
@@ -216,7 +217,7 @@ static void test_place_open_of_a_missing_file_leaves_no_path(void **state) {
   PlaceFile f;
   assert_int_equal(place_open(&f, at("missing")), ERR_WORK);
   assert_null(f.path);
-  place_close(&f); /* harmless */
+  place_close(&f); /* Closing a file that is not open must have no effect. */
 }
 
 static void test_place_empty_file_can_be_pinned(void **state) {
@@ -242,7 +243,7 @@ static void test_place_unknown_scheme_is_refused_with_remedy(void **state) {
   assert_false(place_exists("s3://bucket/set"));
   assert_int_equal(dataset_open(&d, "s3://bucket/set"), ERR_WORK);
   assert_says("only local files are supported, not s3://");
-  /* A colon inside a name is no scheme. */
+  /* A colon inside a name does not make a scheme. */
   OK(file_mkdirs(at("a:")));
   OK(file_write(at("a:/b"), "x", 1));
   OK(place_size(at("a://b"), &bytes));
@@ -255,7 +256,7 @@ static void test_place_without_listings_says_so(void **state) {
   assert_says("mem://x");
 }
 
-/* Counts names; fails at the third. */
+/* Counts names; fails at the third one. */
 static Err count_name(void *context, const char *name) {
   size_t *count = context;
   assert_true(strcmp(name, ".") != 0 && strcmp(name, "..") != 0);
@@ -317,7 +318,7 @@ static void make_dataset(void) {
   meta_free(&meta);
 }
 
-/* A CRC-32 over all batches of two epochs. */
+/* Computes a CRC-32 over all batches of two epochs. */
 static uint32_t sum_batches(const char *dir) {
   DataSet d;
   OrderPlan plan;
@@ -351,7 +352,7 @@ static void test_dataset_in_another_place_gives_the_same_batches(void **state) {
   clear_mem();
 }
 
-/* Every file of the data set in turn loses its second half, then is missing. */
+/* Each file of the data set in turn is truncated to half its size, then removed. */
 static void test_dataset_with_truncated_or_missing_file_names_it(void **state) {
   (void)state;
   size_t pins = place_pins();

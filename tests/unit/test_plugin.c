@@ -1,4 +1,4 @@
-/* Plug-ins: where they are searched, and which files are refused. The test compiles its own.
+/* Plug-ins: the search path, and which files are refused. The test compiles its own plug-ins.
  * Depends on base/plugin, a C compiler. */
 #include <stdio.h>
 #include <unistd.h>
@@ -44,7 +44,8 @@ static int ask(void) {
   return value;
 }
 
-/* First the directories of the path, in their order, then the directory of the program. */
+/* The directories of the search path come first, in their order, then the directory of the
+ * program. */
 static void test_plugin_search_follows_order_of_path(void **state) {
   (void)state;
   char path[2 * FILE_PATH_MAX], here[FILE_PATH_MAX], beside[FILE_PATH_MAX];
@@ -63,7 +64,7 @@ static void test_plugin_search_follows_order_of_path(void **state) {
   assert_int_equal(unlink(beside), 0);
 }
 
-static void test_plugin_not_found_lists_places(void **state) {
+static void test_plugin_not_found_lists_searched_directories(void **state) {
   (void)state;
   Plugin p;
   char here[FILE_PATH_MAX];
@@ -106,7 +107,7 @@ static void test_plugin_wrong_file_is_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_plugin_search_follows_order_of_path),
-      cmocka_unit_test(test_plugin_not_found_lists_places),
+      cmocka_unit_test(test_plugin_not_found_lists_searched_directories),
       cmocka_unit_test(test_plugin_wrong_file_is_refused),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);

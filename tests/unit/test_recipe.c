@@ -1,5 +1,5 @@
-/* Recipe files, valid and hostile, and where their data comes from: folder, cache, mirror,
- * network. Depends on data/recipe, cmocka. */
+/* Recipe files, valid and invalid, and the sources of their data: source directory, cache,
+ * mirror, network. Depends on data/recipe, cmocka. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +35,7 @@ static int begin(void **state) {
   strcpy(root, "/tmp/trireme-recipe-XXXXXX");
   if (!mkdtemp(root)) return -1;
   snprintf(cache, sizeof cache, "%s/xdg", root);
-  setenv("XDG_CACHE_HOME", cache, 1); /* never the user's cache */
+  setenv("XDG_CACHE_HOME", cache, 1); /* The test must not use the user's cache. */
   unsetenv("TRIREME_RECIPES");
   return 0;
 }
@@ -126,7 +126,7 @@ static void test_recipe_every_key_is_read(void **state) {
   assert_string_equal(r.use[1].key, "test");
   assert_string_equal(r.use[1].word[0], "a.en");
   assert_int_equal(r.use[1].line, 10);
-  /* Lines keep their numbers; those that concern recipes only are blank. */
+  /* Lines keep their numbers; lines that only recipes have are blank. */
   assert_string_equal(str_text(&r.config),
                       "# a recipe\n\n\n\n\n\n\ntrain = a.en b.de\nvocab-size = 99\n"
                       "test = \"a.en\" b.de # more\n");
@@ -166,7 +166,7 @@ static void test_recipe_generator_is_read(void **state) {
   recipe_free(&r);
 }
 
-static void test_recipe_broken_is_refused(void **state) {
+static void test_recipe_invalid_line_is_refused(void **state) {
   (void)state;
   static const struct {
     const char *text, *says;
@@ -314,15 +314,16 @@ static void test_recipe_error_names_file_and_line(void **state) {
   assert_says("/bad/recipe.conf:3");
 }
 
-/* The recipes of the source tree. */
-static void test_recipe_shipped_ones_are_sound(void **state) {
+/* Checks the recipes of the source tree. */
+static void test_recipe_shipped_recipes_are_valid(void **state) {
   (void)state;
   static const char *const names[] = {"multi30k-en-de", "wmt16-en-de", "demo", "tatoeba-en-de",
                                       "europarl-en-de"};
   static const size_t uses[] = {3, 5, 0, 2, 3};
   char here[FILE_PATH_MAX], own[FILE_PATH_MAX];
   assert_int_equal(file_program_dir(here), ERR_OK);
-  /* build/tests or build/asan/tests: go up until there is a folder recipes */
+  /* The program is in build/tests or build/asan/tests: searches upwards for the folder
+   * recipes. */
   for (int up = 0; up < 4; up++) {
     assert_int_equal(file_join(own, here, "recipes/multi30k-en-de"), ERR_OK);
     if (file_is_dir(own)) break;
@@ -347,8 +348,8 @@ static void test_recipe_shipped_ones_are_sound(void **state) {
 
 /* ---- fetching ---- */
 
-/* A recipe with three texts below ROOT/remote: one in an archive, one in SGM in the archive,
- * and a plain file. */
+/* Creates a recipe with three texts below ROOT/remote: one in an archive, one in SGM in the
+ * archive, and a plain file. */
 static void make_remote(const char *url_base) {
   assert_true(
       shell("mkdir -p remote in && printf 'one\\n' > in/a.en && "
@@ -412,7 +413,8 @@ static void test_recipe_get_again_fetches_nothing(void **state) {
   make_local_remote();
   assert_int_equal(get(&r, &from), ERR_OK);
   recipe_free(&r);
-  assert_true(shell("rm -r remote && rm cache/a.tgz")); /* the unpacked texts are enough */
+  /* The unpacked texts are sufficient without the archive. */
+  assert_true(shell("rm -r remote && rm cache/a.tgz"));
   assert_int_equal(get(&r, &from), ERR_OK);
   assert_config(&r, at("cache"));
   recipe_free(&r);
@@ -487,7 +489,7 @@ static void test_recipe_source_dir_files_come_first(void **state) {
   RecipeFrom from = {.cache_dir = at("cache"), .source_dir = source};
   assert_int_equal(get(&r, &from), ERR_OK);
   assert_config(&r, source);
-  assert_false(file_exists(at("cache"))); /* nothing is fetched, nothing created */
+  assert_false(file_exists(at("cache"))); /* Nothing is downloaded or created. */
   recipe_free(&r);
   assert_true(shell("chmod u+w source"));
 }
@@ -511,7 +513,7 @@ static void test_recipe_get_out_of_memory_is_error(void **state) {
   }
   assert_true(done);
   assert_true(failures > 3);
-  assert_config(&r, at("source")); /* the earlier failures left nothing wrong */
+  assert_config(&r, at("source")); /* The earlier failures must have left no invalid state. */
   recipe_free(&r);
 }
 
@@ -639,12 +641,12 @@ int main(void) {
       TEST(test_recipe_every_key_is_read),
       TEST(test_recipe_split_is_read),
       TEST(test_recipe_generator_is_read),
-      TEST(test_recipe_broken_is_refused),
+      TEST(test_recipe_invalid_line_is_refused),
       TEST(test_recipe_read_out_of_memory_is_error),
       TEST(test_recipe_is_found_by_name_or_path),
       TEST(test_recipe_unknown_name_lists_recipes),
       TEST(test_recipe_error_names_file_and_line),
-      TEST(test_recipe_shipped_ones_are_sound),
+      TEST(test_recipe_shipped_recipes_are_valid),
       TEST(test_recipe_get_fetches_and_unpacks),
       TEST(test_recipe_get_again_fetches_nothing),
       TEST(test_recipe_default_cache_is_in_users_home),

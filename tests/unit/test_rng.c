@@ -1,4 +1,4 @@
-/* Random numbers: Philox against published values, permutations that are bijective and
+/* Random numbers: Philox compared with published values, permutations that are bijective and
  * uniform, draws without bias. Depends on base, cmocka. */
 #include <math.h>
 #include <stdbool.h>
@@ -10,7 +10,7 @@
 
 static void test_rng_philox_matches_published_words(void **state) {
   (void)state;
-  /* philox4x32, 10 rounds, of Random123's kat_vectors; words from low to high. */
+  /* philox4x32 with 10 rounds, from kat_vectors of Random123; words from low to high. */
   static const struct {
     uint64_t key, high, low;
     uint32_t words[4];
@@ -58,8 +58,8 @@ static void test_rng_permute_is_a_bijection(void **state) {
   assert_int_equal(rng_permute(5, 1, 0), 0);
 }
 
-/* Chi-square of `cells` equally likely cells stays below a bound exceeded once in a million:
- * its mean is cells - 1, its variance twice that. */
+/* Returns true if the chi-square of `cells` equally likely cells is below a bound that is
+ * exceeded once in a million: its mean is cells - 1, its variance twice that. */
 static bool is_even(const uint64_t *count, size_t cells, uint64_t draws) {
   double sum = 0, expected = (double)draws / (double)cells, mean = (double)cells - 1;
   for (size_t i = 0; i < cells; i++)
@@ -67,7 +67,7 @@ static bool is_even(const uint64_t *count, size_t cells, uint64_t draws) {
   return sum < mean + 5 * sqrt(2 * mean) + 20;
 }
 
-/* Where the first positions are mapped, alone and in pairs. */
+/* Checks to which positions the first positions are mapped, alone and in pairs. */
 static void check_places(uint64_t n) {
   enum { DRAWS = 100000 };
   uint64_t place[3][64] = {{0}}, pair[64 * 63] = {0};
@@ -95,18 +95,20 @@ static void test_rng_below_is_uniform(void **state) {
 static void test_rng_below_stays_below_the_bound(void **state) {
   (void)state;
   Rng rng = {.key = 1}, same = {.key = 1};
-  uint64_t upper = 0, limit = ((uint64_t)1 << 63) + ((uint64_t)1 << 62); /* 3/4 of the range */
+  /* limit: 3/4 of the range of uint64_t */
+  uint64_t upper = 0, limit = ((uint64_t)1 << 63) + ((uint64_t)1 << 62);
   for (int i = 0; i < 30000; i++) {
     assert_int_equal(rng_below(&rng, 1), 0);
     uint64_t x = rng_below(&rng, limit);
     assert_true(x < limit);
-    upper += x >= limit / 3; /* x % n without rejection would give 1/2, not 2/3 */
+    upper += x >= limit / 3; /* 2/3 are expected; x % n without rejection would give 1/2 */
     assert_true(rng_below(&rng, UINT64_MAX) < UINT64_MAX);
   }
   assert_true(upper > 19500 && upper < 20500);
   for (int i = 0; i < 100; i++) rng_next(&same);
   Rng jumped = {.key = 1, .counter = 100};
-  assert_int_equal(rng_next(&same), rng_next(&jumped)); /* no hidden state */
+  /* The generator must have no state besides key and counter. */
+  assert_int_equal(rng_next(&same), rng_next(&jumped));
 }
 
 static void test_rng_hash_depends_on_every_byte(void **state) {
@@ -127,8 +129,8 @@ static void test_rng_hash_depends_on_every_byte(void **state) {
   assert_true(rng_mix(1, 2) != rng_mix(2, 1));
 }
 
-/* Flips one to six random bits of the value: each of the 64 output bits must change in about
- * half of the trials. */
+/* Flips one to six random bits of the value: each of the 64 output bits must change in about half
+ * of the trials. */
 static void test_mix_multi_bit_flips_change_half_the_bits(void **state) {
   (void)state;
   enum { TRIALS = 4000 };

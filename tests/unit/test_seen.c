@@ -1,6 +1,5 @@
-/* The set of seen pairs and its hash: distinct pairs are distinguished, however few bits
- * they differ in; SHA-256 against published digests. Depends on data/seen, base/sha256,
- * cmocka. */
+/* The set of hashes of seen pairs: pairs that differ in only a few bits are distinguished;
+ * SHA-256 compared with published digests. Depends on data/seen, base/sha256, cmocka. */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -9,7 +8,8 @@
 #include "data/seen.h"
 #include "support.h"
 
-/* The plain C implementation of sha256.c under other names, whichever one the library uses. */
+/* Includes the plain C implementation of sha256.c under other names, because the library may use
+ * libcrypto. */
 #undef HAVE_CRYPTO
 #define sha256_begin plain_begin
 #define sha256_add   plain_add
@@ -39,7 +39,7 @@ static void test_seen_equal_pair_is_a_duplicate(void **state) {
   assert_false(was_seen(&s, "ab", 2, "c", 1));
   assert_true(was_seen(&s, "ab", 2, "c", 1));
   assert_false(was_seen(&s, "a", 1, "bc",
-                        2)); /* the same bytes, split differently between source and target */
+                        2)); /* The same bytes, split differently between source and target. */
   assert_false(was_seen(&s, "c", 1, "ab", 2));
   assert_false(was_seen(&s, "", 0, "abc", 3));
   assert_false(was_seen(&s, "abc", 3, "", 0));
@@ -67,8 +67,8 @@ static void test_seen_0x40_flipped_at_bytes_7_11_15_is_distinct(void **state) {
   seen_free(&s);
 }
 
-/* Every text that differs from one in a single bit, in two bits, or in the same bit of three
- * bytes: 200,000 texts of 40 bytes, none of which is a duplicate. */
+/* Adds every text that differs from one text in a single bit, in two bits, or in the same bit of
+ * three bytes: 200,000 texts of 40 bytes, none of which is a duplicate. */
 static void test_seen_few_flipped_bits_are_distinct(void **state) {
   (void)state;
   enum { BYTES = 40, BITS = 8 * BYTES };
@@ -94,9 +94,8 @@ static void test_seen_few_flipped_bits_are_distinct(void **state) {
   seen_free(&s);
 }
 
-/* One to six random bits of the source or of the target are flipped: every bit of the key
- * changes in about half of the trials, so no set of flips cancels out more often than by
- * chance. */
+/* Flips one to six random bits of the source or of the target: every bit of the key must change
+ * in about half of the trials, so that no set of flips cancels out more often than by chance. */
 static void test_seen_key_multi_bit_flips_change_half_the_bits(void **state) {
   (void)state;
   enum { TRIALS = 3000, BYTES = 48 };
@@ -149,7 +148,7 @@ static void check_digits(const char *text, size_t times, const char *digits) {
   assert_string_equal(hex[1], digits);
 }
 
-static void test_sha256_published_messages_give_their_digits(void **state) {
+static void test_sha256_published_messages_give_published_digests(void **state) {
   (void)state;
   check_digits("", 1, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   check_digits("abc", 1, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
@@ -179,7 +178,7 @@ static void test_sha256_plain_c_and_library_agree_at_every_length(void **state) 
   }
 }
 
-static void test_sha256_copy_goes_on_by_itself(void **state) {
+static void test_sha256_copy_continues_independently(void **state) {
   (void)state;
   char hex[2][65];
   Sha256 sha, copy;
@@ -203,9 +202,9 @@ int main(void) {
       cmocka_unit_test(test_seen_key_multi_bit_flips_change_half_the_bits),
   };
   const struct CMUnitTest hashes[] = {
-      cmocka_unit_test(test_sha256_published_messages_give_their_digits),
+      cmocka_unit_test(test_sha256_published_messages_give_published_digests),
       cmocka_unit_test(test_sha256_plain_c_and_library_agree_at_every_length),
-      cmocka_unit_test(test_sha256_copy_goes_on_by_itself),
+      cmocka_unit_test(test_sha256_copy_continues_independently),
   };
   int failed = cmocka_run_group_tests(hashes, NULL, NULL);
   if (!seen_is_built()) return failed;

@@ -1,5 +1,5 @@
-/* Shards: columns of every kind are read back as they were written; format 1 is read; a file
- * that is damaged, hostile or newer is refused with its name and the offset. */
+/* Shards: columns of every kind are read back unchanged; format 1 is read; a file that is
+ * damaged, invalid or newer is refused with its name and the offset. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static void write_shard(ShardBuilder *b, const char *name) {
   assert_int_equal(bytes, size);
 }
 
-/* Sentence pairs. */
+/* ---- sentence pairs ---- */
 
 static void fill_shard(ShardBuilder *b, uint32_t vocab, uint64_t pairs, uint64_t seed) {
   Rng rng = {.key = seed};
@@ -47,7 +47,7 @@ static void fill_shard(ShardBuilder *b, uint32_t vocab, uint64_t pairs, uint64_t
   }
 }
 
-/* Reads what fill_shard wrote. */
+/* Checks the pairs that fill_shard wrote. */
 static void check_pairs(Shard *s, uint32_t vocab, uint64_t seed) {
   Rng rng = {.key = seed};
   int32_t ids[64];
@@ -90,7 +90,7 @@ static void test_shard_of_65537_ids_stores_4_bytes(void **state) {
   check_shard(65537, 4);
 }
 
-/* Format 1, as earlier versions wrote it: the bytes of format 2 behind another header. */
+/* Format 1, which earlier versions wrote: the same bytes as in format 2 after another header. */
 static void test_shard_format_1_reads_the_same_pairs(void **state) {
   (void)state;
   ShardBuilder b;
@@ -122,7 +122,7 @@ static void test_shard_format_1_reads_the_same_pairs(void **state) {
   shard_close(&s);
 }
 
-/* Columns of every kind. */
+/* ---- columns of every kind ---- */
 
 static void test_shard_labels_are_read_back(void **state) {
   (void)state;
@@ -202,8 +202,7 @@ static void test_shard_weights_and_alignments_are_read_back(void **state) {
   shard_close(&s);
 }
 
-/* A source vocabulary of 2-byte ids and a target vocabulary of 4-byte ids do not share a
- * group. */
+/* Source ids of 2 bytes and target ids of 4 bytes must not share a group. */
 static void test_shard_separate_vocabularies_are_read_back(void **state) {
   (void)state;
   ShardColumnSpec spec[] = {
@@ -309,10 +308,11 @@ static void test_shard_label_or_float_of_another_kind_of_column_is_refused(void 
   shard_close(&s);
 }
 
-/* Damage: without the checksums, so that every check behind them is reached. */
+/* ---- damaged files, with valid checksums, so that the checks of the contents are reached
+ * ---- */
 
-/* A shard with columns of every kind, as bytes; allocated with `room` bytes more than its
- * size. */
+/* Returns the bytes of a shard with columns of every kind, in memory that has `room` bytes more
+ * than the shard. */
 static uint8_t *make_bytes(size_t *payload) {
   ShardColumnSpec spec[] = {
       {.name = "source", .kind = SHARD_IDS, .vocab = 300, .tokenizer_sha256 = sha},
@@ -335,7 +335,7 @@ static uint8_t *make_bytes(size_t *payload) {
   return file;
 }
 
-/* Reads every value of every column; ERR_OK or the first error. */
+/* Reads every value of every column; returns the first error. */
 static Err read_all(Shard *s) {
   for (size_t c = 0; c < s->columns; c++) {
     for (uint64_t i = 0; i < s->examples; i++) {
@@ -346,7 +346,8 @@ static Err read_all(Shard *s) {
   return ERR_OK;
 }
 
-/* Seals the file's first `payload` bytes with good checksums, frees them, opens and reads. */
+/* Adds valid checksums to the first `payload` bytes of the file, frees them, opens and reads the
+ * shard. */
 static Err try_bytes(uint8_t *file, size_t payload) {
   Shard s;
   size_t size = fuzz_seal(file, payload);
@@ -358,7 +359,7 @@ static Err try_bytes(uint8_t *file, size_t payload) {
   return err;
 }
 
-/* The same after one field was set. */
+/* Like try_bytes, after one field of the shard was changed. */
 static Err try_field(size_t offset, size_t bytes, uint64_t value) {
   size_t payload;
   uint8_t *file = make_bytes(&payload);
@@ -373,7 +374,7 @@ static void refuse_field(size_t offset, size_t bytes, uint64_t value, const char
   assert_says(words);
 }
 
-/* Field of column c's directory entry. */
+/* Offset and size of a field in the directory entry of column c. */
 #define FIELD(c, field)                                                                  \
   sizeof(ShardHeader2) + (size_t)(c) * sizeof(ShardEntry) + offsetof(ShardEntry, field), \
       sizeof(((ShardEntry *)0)->field)
@@ -431,7 +432,8 @@ static void test_shard_directory_of_4294967295_entries_is_refused(void **state) 
   (void)state;
   refuse_field(HEADER(columns), UINT32_MAX, "4294967295 columns");
   refuse_field(HEADER(columns), 0, "0 columns");
-  refuse_field(HEADER(columns), 60, "damaged"); /* possible, but the file has no room */
+  /* 60 columns are allowed, but the file is too small for their entries. */
+  refuse_field(HEADER(columns), 60, "damaged");
 }
 
 static void test_shard_directory_outside_the_file_is_refused(void **state) {
@@ -462,7 +464,7 @@ static void test_shard_offset_beyond_the_file_is_refused(void **state) {
   (void)state;
   refuse_field(FIELD(3, offset), (uint64_t)1 << 40, "outside the file");
   refuse_field(FIELD(3, offset), UINT64_MAX - 7, "outside the file");
-  refuse_field(FIELD(3, offset), 0, "outside the file"); /* within the header */
+  refuse_field(FIELD(3, offset), 0, "outside the file"); /* offset 0 is within the header */
   refuse_field(FIELD(0, index), (uint64_t)1 << 40, "index outside");
   refuse_field(FIELD(0, index), UINT64_MAX - 7, "index outside");
 }
@@ -486,7 +488,8 @@ static void test_shard_overlapping_columns_are_refused(void **state) {
   refuse_field(FIELD(3, offset), label - label % 8, "shares bytes");
   assert_says("column 'weight'");
   refuse_field(FIELD(2, offset), source, "shares bytes");
-  refuse_field(FIELD(1, place), 0, "shares bytes"); /* the same place of one group */
+  /* Two columns have the same place in one group. */
+  refuse_field(FIELD(1, place), 0, "shares bytes");
   refuse_field(FIELD(0, index), source, "inside its values");
 }
 
@@ -502,10 +505,10 @@ static void test_shard_wrong_name_is_refused(void **state) {
   (void)state;
   size_t name = sizeof(ShardHeader2) + sizeof(ShardEntry);
   refuse_field(name, 1, 0, "no proper name");
-  refuse_field(name, 8, 0x656372756f73, "appears twice"); /* "source" */
+  refuse_field(name, 8, 0x656372756f73, "appears twice"); /* the name "source" as an integer */
 }
 
-/* Reads every pair; true if an error names the file. */
+/* Reads every pair; returns true if an error names the file. */
 static bool is_refused(const char *name) {
   Shard s;
   bool refused = shard_open(&s, at(name)) != ERR_OK;
@@ -515,7 +518,7 @@ static bool is_refused(const char *name) {
   return refused;
 }
 
-/* As file_write, without waiting for the disk. */
+/* Writes a file like file_write, without fsync. */
 static void put_file(const char *name, const char *bytes, size_t len) {
   FILE *f = fopen(at(name), "wb");
   assert_non_null(f);

@@ -1,5 +1,5 @@
-/* Splitting a tab-separated text into training and validation files: which pair goes to
- * which file, bad lines, and where a recipe gets the four files. Depends on data/unpack,
+/* Splitting a tab-separated text into training and validation files: the file of each pair,
+ * invalid lines, and the sources of the four files of a recipe. Depends on data/unpack,
  * data/recipe, cmocka. */
 #include "support.h"
 
@@ -12,9 +12,9 @@
 #include "data/recipe.h"
 #include "data/unpack.h"
 
-static char root[128]; /* of one test, within the scratch directory */
+static char root[128]; /* directory of the current test within the scratch directory */
 
-/* A path within the folder of this test; it stays valid. */
+/* Returns a path within the directory of this test; the path stays valid. */
 static char *in_root(const char *name) {
   static char path[64][256];
   static int turn;
@@ -43,7 +43,7 @@ static void assert_text(const char *name, const char *text) {
   str_free(&got);
 }
 
-/* ---- the text ---- */
+/* ---- splitting a text ---- */
 
 static Err split(const char *text, size_t len, uint64_t n) {
   const char *const to[4] = {in_root("t.en"), in_root("t.de"), in_root("v.en"),
@@ -53,8 +53,8 @@ static Err split(const char *text, size_t len, uint64_t n) {
 }
 #define SPLIT(literal, n) split(literal, sizeof(literal) - 1, n)
 
-/* The hashes of Hi., Run! and Go. are 0 modulo 3, those of Wow!, Stop! and Wait! are not:
- * computed with another program. They must never change. */
+/* The hashes of Hi., Run! and Go. are 0 modulo 3, those of Wow!, Stop! and Wait! are not. They
+ * were computed with another program and must never change. */
 static void test_split_source_decides_side(void **state) {
   (void)state;
   OK(
@@ -64,7 +64,8 @@ static void test_split_source_decides_side(void **state) {
             "Run!\tLauf!\r\n"
             "Hi.\tGr\xc3\xbc\xc3\x9f Gott!\tanother one\n"
             "Stop!\tStopp!\n"
-            "Go.\t", /* an empty target is still a pair; the last line may have no LF */
+            /* An empty target is still a pair; the last line may have no line break. */
+            "Go.\t",
             3));
   assert_text("t.en", "Wow!\nWait!\nStop!\n");
   assert_text("t.de", "Potzdonner!\nWarte!\nStopp!\n");
@@ -90,8 +91,8 @@ static void test_split_null_path_is_not_written(void **state) {
   assert_true(shell("test \"$(echo *)\" = 'all.txt t.de v.en'"));
 }
 
-/* More text than the writer's buffer: about one source in N is held back, no source is in
- * both files, and none is lost. */
+/* A text larger than the writer's buffer: about one source in N must be held out, no source may
+ * be in both files, and none may be lost. */
 static void test_split_holds_back_one_in_n(void **state) {
   (void)state;
   enum { SENTENCES = 200000, N = 50 };
@@ -175,7 +176,7 @@ static void make_recipe(const char *url) {
   str_free(&conf);
 }
 
-/* Fetches the texts of the recipe; `want`, if not NULL, is the expected config. */
+/* Obtains the texts of the recipe; `want`, if not NULL, is the expected config. */
 static Err get(const char *source, const char *want) {
   Recipe r;
   RecipeFrom from = {.cache_dir = in_root("cache"), .source_dir = source, .delay = 0.01};
@@ -204,13 +205,13 @@ static void test_split_recipe_splits_fetched_text(void **state) {
   assert_text("cache/t.de", "Oh!\n");
   assert_text("cache/v.en", "Hi.\n");
   assert_text("cache/v.de", "Hallo!\n");
-  /* Existing files are not changed; missing ones are made from the text in the cache. */
+  /* Existing files must not change; missing ones are made from the text in the cache. */
   assert_true(
       shell("rm -r remote && rm cache/a.tgz cache/v.de && printf 'kept\\n' > cache/t.en"));
   OK(get(NULL, want));
   assert_text("cache/t.en", "kept\n");
   assert_text("cache/v.de", "Hallo!\n");
-  /* A newer text is split again. */
+  /* A newer text must be split again. */
   assert_true(
       shell("touch -d 2001-01-01 cache/?.?? && "
             "printf 'Hi.\\tneu\\nWow!\\tneuer\\n' > cache/all.txt"));
@@ -232,7 +233,7 @@ static void test_split_source_dir_with_four_texts_is_enough(void **state) {
            "\n\n\ntrain = \"%s/t.en.gz\" \"%s/t.de\"\nvalid = \"%s/v.en\" \"%s/v.de.zst\"\n",
            source, source, source, source);
   OK(get(source, want));
-  assert_false(file_exists(in_root("cache"))); /* nothing is fetched, nothing created */
+  assert_false(file_exists(in_root("cache"))); /* Nothing is downloaded or created. */
   assert_true(shell("chmod u+w source"));
 }
 
@@ -261,7 +262,7 @@ static void test_split_source_dir_with_one_text_is_split(void **state) {
   OK(get(source, NULL));
   assert_text("cache/v.de", "Hallo!\n");
   assert_true(shell("test \"$(ls source)\" = all.txt.gz"));
-  /* A compressed text is also found when it is newer than the four files. */
+  /* A compressed text must also be found if it is newer than the four files. */
   assert_true(
       shell("touch -d 2001-01-01 cache/?.?? && "
             "printf 'Hi.\\tneu\\nWow!\\tneuer\\n' | gzip > source/all.txt.gz"));

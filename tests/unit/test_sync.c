@@ -1,5 +1,5 @@
-/* What must survive a power failure is synced, in the right order. The test replaces fsync:
- * its own counts calls, and fails where a test requests it. */
+/* Data that must survive a power failure is synced, in the right order. The test replaces fsync
+ * by a version that counts calls and fails if a test requests it. */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
-/* Free memory under cgroup limits: simulated /proc and /sys trees, and one real cgroup where
- * the machine allows it. */
+/* Free memory under cgroup limits: simulated /proc and /sys trees, and one real cgroup if the
+ * machine allows it. */
 #include "base/sysmem.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ static const char v1_mount[] =
     "37 33 0:34 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
     "43 33 0:40 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
 
-/* Writes a file of the tree "root", and the directories above it. */
+/* Writes a file of the tree "root", and creates its directories. */
 static void put(const char *path, const char *text) {
   char full[FILE_PATH_MAX], dir[FILE_PATH_MAX];
   snprintf(full, sizeof full, "%s/root%s", scratch, path);
@@ -29,7 +29,7 @@ static void put(const char *path, const char *text) {
   OK(file_write(full, text, strlen(text)));
 }
 
-/* A new tree: 1,000 MB, of which 800 are free. */
+/* Creates a tree whose meminfo has 1,000 MB, of which 800 are available. */
 static void begin_tree(const char *cgroup, const char *mounts) {
   char full[FILE_PATH_MAX];
   snprintf(full, sizeof full, "%s/root", scratch);
@@ -67,8 +67,9 @@ static void test_sysmem_v2_parent_with_less_left_limits(void **state) {
   begin_tree("0::/user/job\n", v2_mount);
   put("/sys/fs/cgroup/user/job/memory.max", "209715200\n");
   put("/sys/fs/cgroup/user/job/memory.current", "52428800\n");
-  put("/sys/fs/cgroup/user/memory.max", "314572800\n");     /* 300 MB */
-  put("/sys/fs/cgroup/user/memory.current", "293601280\n"); /* 280 MB: siblings take 230 */
+  put("/sys/fs/cgroup/user/memory.max", "314572800\n"); /* 300 MB */
+  /* 280 MB, of which siblings use 230 MB */
+  put("/sys/fs/cgroup/user/memory.current", "293601280\n");
   expect(20, 200);
 }
 
@@ -86,7 +87,7 @@ static void test_sysmem_v2_high_limits_as_max_does(void **state) {
   begin_tree("0::/user\n", v2_mount);
   put("/sys/fs/cgroup/user/memory.max", "209715200\n");
   put("/sys/fs/cgroup/user/memory.high",
-      "104857600\n"); /* 100 MB: above it the kernel throttles */
+      "104857600\n"); /* 100 MB; the kernel throttles above memory.high */
   put("/sys/fs/cgroup/user/memory.current", "52428800\n");
   expect(50, 100);
 }
@@ -95,7 +96,8 @@ static void test_sysmem_v2_page_cache_counts_as_free(void **state) {
   (void)state;
   begin_tree("0::/user\n", v2_mount);
   put("/sys/fs/cgroup/user/memory.max", "209715200\n");
-  put("/sys/fs/cgroup/user/memory.current", "209715200\n"); /* full, but with page cache */
+  /* the limit is reached, but part of the usage is page cache */
+  put("/sys/fs/cgroup/user/memory.current", "209715200\n");
   put("/sys/fs/cgroup/user/memory.stat",
       "anon 52428800\nfile 157286400\ninactive_anon 1\nactive_anon 52428799\n"
       "inactive_file 104857600\nactive_file 52428800\nunevictable 0\n");
@@ -110,7 +112,7 @@ static void test_sysmem_v2_usage_above_limit_leaves_nothing(void **state) {
   expect(0, 100);
 }
 
-/* A container's mount shows only its own cgroup, under the name it has outside. */
+/* The mount of a container has only its own cgroup, under the name that it has outside. */
 static void test_sysmem_v2_mount_of_part_is_followed(void **state) {
   (void)state;
   begin_tree("0::/docker/abc/job\n",

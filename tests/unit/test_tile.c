@@ -3,11 +3,12 @@
 #include "backend/cpu/fast/fast.h"
 #include "support.h"
 
-/* A bool has eight bits; on ARM the rest of its register may hold anything. */
+/* The tile function with `add` as 64 bits: a bool has eight bits, and on ARM the other bits of
+ * its register are undefined. */
 typedef void (*WideTile)(size_t depth, const void *a, const void *b, float *c, size_t ldc,
                          uint64_t add);
 
-/* Runs a tile of depth 1 with all operands 2 on a C of 100; returns c[0]. */
+/* Runs a tile of depth 1 with all operands 2 on a matrix C of 100; returns c[0]. */
 static float run_tile(void (*tile)(size_t, const void *, const void *, float *, size_t, bool),
                       uint64_t add) {
   enum { MAX = 32 }; /* rows and columns of the largest tile */
@@ -23,7 +24,7 @@ static float run_tile(void (*tile)(size_t, const void *, const void *, float *, 
 static void test_tile_false_with_upper_register_bits_overwrites(void **state) {
   (void)state;
 #ifndef __aarch64__
-  skip(); /* other ABIs require the caller to extend a bool */
+  skip(); /* Other ABIs require the caller to extend a bool. */
 #endif
   assert_true(run_tile(gemm_f32_base.tile, (uint64_t)1 << 8) == 4);
   assert_true(run_tile(gemm_f32_base.few, (uint64_t)1 << 8) == 4);

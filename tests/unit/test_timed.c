@@ -1,5 +1,5 @@
-/* TimedBackend: operations and bytes against numbers computed by hand, the source of the times,
- * the bits of a step, and allocation failures. */
+/* TimedBackend: operations and bytes compared with numbers computed by hand, the source of the
+ * times, the bits of a step, and allocation failures. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static void open_timed(TimedBackend *c, Backend *inner) {
   OK(timed_open(c, inner));
 }
 
-/* Checks what was counted for one kind since the last call, and resets it. */
+/* Checks the work that was counted for one kind since the last call, and resets it. */
 static void assert_work(TimedBackend *c, WorkKind kind, uint64_t calls, double operations,
                         double bytes) {
   Work *w = &c->work[kind];
@@ -58,7 +58,7 @@ static void test_timed_gemms_count_operations_and_bytes(void **state) {
   timed_close(&c);
 }
 
-/* A fake bf16 device: event i is at i * i seconds. */
+/* A fake bf16 device whose event i has the time i * i seconds. */
 static size_t last_stamp;
 
 static void fake_stamp(const Backend *b, size_t i) {
@@ -107,12 +107,12 @@ static void test_timed_device_uses_its_events(void **state) {
   assert_true(last_stamp >= 1024); /* timed_open has created events */
   const Backend *b = &c.backend;
   timed_begin(&c);
-  b->linear(b, y, x, x, NULL, 3, 5, 7); /* from 1 to 4 s */
-  b->zero(b, y, 12);                    /* 9 to 16 */
-  b->linear(b, y, x, x, NULL, 3, 5, 7); /* 25 to 36 */
-  b->lower(b, y, x, 8);                 /* 49 to 64 */
+  b->linear(b, y, x, x, NULL, 3, 5, 7); /* from second 1 to 4 */
+  b->zero(b, y, 12);                    /* from second 9 to 16 */
+  b->linear(b, y, x, x, NULL, 3, 5, 7); /* from second 25 to 36 */
+  b->lower(b, y, x, 8);                 /* from second 49 to 64 */
   assert_int_equal(last_stamp, 8);
-  OK(timed_end(&c)); /* 81 */
+  OK(timed_end(&c)); /* at second 81 */
   assert_true(c.work[WORK_LINEAR].seconds == 3 + 11);
   assert_true(c.work[WORK_MOVE].seconds == 7);
   assert_true(c.work[WORK_UPDATE].seconds == 15);
@@ -121,13 +121,13 @@ static void test_timed_device_uses_its_events(void **state) {
   assert_work(&c, WORK_MOVE, 1, 0, 12);
   assert_work(&c, WORK_UPDATE, 1, 0, 8 * 4 + 8 * 2);
   timed_begin(&c);
-  b->lower(b, x, x, 8); /* work of size 0 */
+  b->lower(b, x, x, 8); /* The types are equal, so nothing is converted. */
   OK(timed_end(&c));
   assert_work(&c, WORK_UPDATE, 1, 0, 0);
   timed_close(&c);
 }
 
-/* Counts the pairs of a query and a visible key, one by one. */
+/* Counts the pairs of a query and a visible key one by one. */
 static double count_pairs(const Attention *a) {
   double pairs = 0;
   for (size_t s = 0; s < a->sentences; s++) {
@@ -174,7 +174,7 @@ static void test_timed_attention_counts_visible_pairs(void **state) {
   check_attention(target, source, len, false, 8);
 }
 
-/* linear_relu_backward of a device that fuses it. */
+/* A fake fused linear_relu_backward of a device. */
 static void relu_back(const Backend *b, void *dx, float *dbias, const void *dy, const void *w,
                       const uint8_t *mask, size_t rows, size_t in, size_t out, Dropout drop,
                       bool add) {
@@ -191,7 +191,7 @@ static void test_timed_linear_relu_backward_counts_as_dgrad(void **state) {
   for (int i = 0; i < 24; i++) w[i] = (float)i;
   open_timed(&c, &inner);
   const Backend *b = &c.backend;
-  assert_null(b->fuses_relu); /* the CPU backend does not fuse it */
+  assert_null(b->fuses_relu); /* The CPU backend does not fuse this operation. */
   inner.linear_relu_backward = relu_back;
   timed_begin(&c);
   b->linear_relu_backward(b, dx, dbias, dy, w, mask, 2, 8, 3, (Dropout){0}, false);
@@ -279,10 +279,11 @@ static const TransformerConfig config = {.vocab = 23,
                                          .drop_residual = 0.1f,
                                          .norm_epsilon = 1e-6f};
 
-/* The gradients of one step, timed by `c` if not NULL. */
+/* Returns the gradients of one step, timed by `c` if it is not NULL. */
 static float *gradients(Transformer *t, const Backend *b, TimedBackend *c) {
   float *w, *g;
-  OK(transformer_new(t, &config, b, batch.capacity, 5, true)); /* logits in three parts */
+  /* The logits are computed in three parts. */
+  OK(transformer_new(t, &config, b, batch.capacity, 5, true));
   OK(mem_alloc_aligned(&w, t->model.params.padded * sizeof *w));
   OK(mem_alloc_aligned(&g, t->model.params.padded * sizeof *g));
   params_init(&t->model.params, 1, w);
@@ -298,7 +299,8 @@ static float *gradients(Transformer *t, const Backend *b, TimedBackend *c) {
   return g;
 }
 
-/* A step through TimedBackend: the same bits, and the operations that `bench train` reports. */
+/* A step through TimedBackend must give the same bits and count the operations that `bench train`
+ * reports. */
 static void test_timed_step_has_same_bits_and_known_counts(void **state) {
   (void)state;
   TimedBackend c;
@@ -307,7 +309,8 @@ static void test_timed_step_has_same_bits_and_known_counts(void **state) {
   double rows = 12, d = 16, ff = 24, vocab = 23;
   double encoder = 2 * (4 * d * d + 2 * d * ff), decoder = 3 * (8 * d * d + 2 * d * ff);
   double products = 2 * rows * (encoder + decoder + vocab * d);
-  /* Squares of 4, 2, 6; the lower triangles of 3, 7, 2 with the diagonal; and both. */
+  /* Self-attention of the encoder: squares of 4, 2, 6. Of the decoder: lower triangles of 3, 7, 2
+   * with the diagonal. Cross-attention: their products. */
   double self[2] = {16 + 4 + 36, 6 + 28 + 3}, cross = 3 * 4 + 7 * 2 + 2 * 6;
   double pairs = 2 * self[0] + 3 * (self[1] + cross);
   open_timed(&c, &inner);
@@ -323,8 +326,8 @@ static void test_timed_step_has_same_bits_and_known_counts(void **state) {
   assert_true(c.work[WORK_ATTEND_BACKWARD].operations == 10 * pairs * d);
   for (int i = 0; i < WORK_KINDS; i++) spent += c.work[i].seconds;
   assert_true(spent > 0 && spent <= c.seconds * (1 + 1e-9));
-  /* 4 GEMMs per encoder layer, 6 per decoder layer, keys and values of the encoder's output, and
-   * three parts of the logits. */
+  /* 4 GEMMs per encoder layer, 6 per decoder layer, one for keys and values of the encoder's
+   * output, and three parts of the logits. */
   for (int i = WORK_LINEAR; i <= WORK_WGRAD; i++)
     assert_int_equal(c.work[i].calls, 2 * 4 + 3 * 6 + 1 + 3);
   assert_int_equal(c.work[WORK_ATTEND].calls, 2 + 2 * 3);
@@ -364,7 +367,7 @@ static void test_timed_out_of_memory_is_reported(void **state) {
   assert_int_equal(timed_end(&c), ERR_WORK);
   assert_says("memory");
   timed_close(&c);
-  timed_close(&c); /* harmless */
+  timed_close(&c); /* A second call must have no effect. */
 }
 
 int main(void) {

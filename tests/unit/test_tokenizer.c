@@ -1,5 +1,5 @@
-/* The word cache, and the checks of a tokenizer file before SentencePiece reads it. Depends
- * on text, cmocka. */
+/* The word cache, and the checks of a tokenizer file before SentencePiece reads it. Depends on
+ * text, cmocka. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "text/sp_rules.h"
 #include "text/wordcache.h"
 
-/* wordcache */
+/* ---- word cache ---- */
 
 static void test_wordcache_word_is_found_again(void **state) {
   (void)state;
@@ -35,7 +35,8 @@ static void test_wordcache_300000_ids_are_not_remembered(void **state) {
   size_t n = 0;
   OK(wordcache_new(&cache));
   OK(mem_alloc(&ids, MANY, sizeof *ids));
-  wordcache_add(cache, "a", 1, 7, ids, MANY); /* more than one block of the cache */
+  /* more ids than one block of the cache can hold */
+  wordcache_add(cache, "a", 1, 7, ids, MANY);
   assert_null(wordcache_find(cache, "a", 1, 7, &n));
   mem_free(ids);
   wordcache_free(cache);
@@ -56,8 +57,9 @@ static void test_wordcache_65537_ids_are_not_remembered_as_1(void **state) {
   wordcache_free(cache);
 }
 
-/* rules: a trie of two blocks. The root's children are in the second; "a" leads to a
- * replacement, whose offset is in the first. */
+/* ---- normalization rules ----
+ * A trie of two blocks. The root's children are in the second block; "a" leads to a replacement,
+ * whose offset is in the first block. */
 
 enum {
   UNITS = 512,
@@ -81,7 +83,7 @@ static void make_rules(Charsmap *c, size_t text_len) {
   for (size_t i = 0; i < UNITS; i++) c->unit[i] = UNUSED_UNIT;
   c->unit[0] = unit_to(0, false, 0, ROOT_BASE);
   c->unit[CHILD] = unit_to('a', true, CHILD, LEAF);
-  c->unit[LEAF] = UNUSED_UNIT | 0; /* text number 0 */
+  c->unit[LEAF] = UNUSED_UNIT | 0; /* offset 0 of the replacement texts */
   memset(c->text, 'x', text_len);
 }
 
@@ -122,7 +124,7 @@ static void test_rules_child_outside_is_refused(void **state) {
   assert_refused(&c, 4, "outside the trie");
 }
 
-static void test_rules_circle_is_refused(void **state) {
+static void test_rules_cycle_is_refused(void **state) {
   (void)state;
   Charsmap c;
   make_rules(&c, 3);
@@ -155,8 +157,8 @@ static void test_rules_text_of_1025_bytes_is_refused(void **state) {
   assert_refused(&c, sizeof c.text, "longer than");
 }
 
-/* "a", "aa", …: the children of each are in a block of their own. */
-static void test_rules_33_that_begin_alike_are_refused(void **state) {
+/* Rules for "a", "aa", …: the children of each are in a block of their own. */
+static void test_rules_33_matches_at_one_position_are_refused(void **state) {
   (void)state;
   enum { BLOCKS = 36 };
   static struct {
@@ -179,7 +181,7 @@ static void test_rules_33_that_begin_alike_are_refused(void **state) {
   assert_says("too many rules begin alike");
 }
 
-/* pieces */
+/* ---- vocabulary pieces ---- */
 
 static void add_field(Str *s, int number, const void *bytes, size_t len) {
   str_addc(s, (char)(number << 3 | 2));
@@ -214,7 +216,7 @@ static void assert_model(Str *model, const char *why) {
   str_free(model);
 }
 
-static void test_pieces_good_ones_are_accepted(void **state) {
+static void test_pieces_valid_are_accepted(void **state) {
   (void)state;
   Str model;
   begin_model(&model);
@@ -262,7 +264,7 @@ static void test_pieces_second_unknown_is_refused(void **state) {
   assert_model(&model, "second unknown piece");
 }
 
-static void test_pieces_65_users_that_begin_alike_are_refused(void **state) {
+static void test_pieces_65_user_defined_matches_are_refused(void **state) {
   (void)state;
   char text[65];
   memset(text, 'a', sizeof text);
@@ -277,7 +279,8 @@ static void test_pieces_65_users_that_begin_alike_are_refused(void **state) {
 
 static void test_pieces_eos_outside_is_refused(void **state) {
   (void)state;
-  static const char trainer[] = {(char)0xd0, 0x02, 0x09}; /* eos_id = 9 */
+  /* protocol buffer field eos_id = 9 */
+  static const char trainer[] = {(char)0xd0, 0x02, 0x09};
   Str model;
   begin_model(&model);
   add_field(&model, 2, trainer, sizeof trainer);
@@ -301,18 +304,18 @@ int main(void) {
       cmocka_unit_test(test_rules_whole_trie_is_accepted),
       cmocka_unit_test(test_rules_wrong_size_is_refused),
       cmocka_unit_test(test_rules_child_outside_is_refused),
-      cmocka_unit_test(test_rules_circle_is_refused),
+      cmocka_unit_test(test_rules_cycle_is_refused),
       cmocka_unit_test(test_rules_text_outside_is_refused),
       cmocka_unit_test(test_rules_text_without_end_is_refused),
       cmocka_unit_test(test_rules_text_of_1025_bytes_is_refused),
-      cmocka_unit_test(test_rules_33_that_begin_alike_are_refused),
-      cmocka_unit_test(test_pieces_good_ones_are_accepted),
+      cmocka_unit_test(test_rules_33_matches_at_one_position_are_refused),
+      cmocka_unit_test(test_pieces_valid_are_accepted),
       cmocka_unit_test(test_pieces_empty_one_is_refused),
       cmocka_unit_test(test_pieces_nul_is_refused),
       cmocka_unit_test(test_pieces_nan_score_is_refused),
       cmocka_unit_test(test_pieces_unknown_type_is_refused),
       cmocka_unit_test(test_pieces_second_unknown_is_refused),
-      cmocka_unit_test(test_pieces_65_users_that_begin_alike_are_refused),
+      cmocka_unit_test(test_pieces_65_user_defined_matches_are_refused),
       cmocka_unit_test(test_pieces_eos_outside_is_refused),
       cmocka_unit_test(test_model_two_normalizers_are_refused),
   };

@@ -1,5 +1,5 @@
-/* Archive members, from archives made with tar and zip, and SGM files. Depends on
- * data/unpack, cmocka. */
+/* Archive members, from archives made with tar and zip, and SGM files. Depends on data/unpack,
+ * cmocka. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,7 +37,7 @@ static int end(void **state) {
   return file_remove_all(root) == ERR_OK ? 0 : -1;
 }
 
-/* Runs in the test's folder. */
+/* Runs a shell command in the directory of the test. */
 static bool shell(const char *command) {
   char all[2048];
   snprintf(all, sizeof all, "cd '%s' && { %s; } > /dev/null 2>&1", root, command);
@@ -79,7 +79,7 @@ static void test_unpack_every_format_is_read(void **state) {
   };
   assert_true(shell(TREE));
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-    if (!shell(kinds[i].make)) { /* zip and zstd are not installed on every machine */
+    if (!shell(kinds[i].make)) { /* zip and zstd are not installed on every machine. */
       assert_true(i >= 3);
       continue;
     }
@@ -160,7 +160,7 @@ static Err sgm(const char *text, Str *out) {
   return unpack_sgm_text(text, strlen(text), "x.sgm", out);
 }
 
-static void test_sgm_text_of_segments_is_taken(void **state) {
+static void test_sgm_segments_become_lines(void **state) {
   (void)state;
   static const struct {
     const char *in, *out;
@@ -194,7 +194,7 @@ static void test_sgm_text_of_segments_is_taken(void **state) {
   str_free(&out);
 }
 
-static void test_sgm_broken_is_refused(void **state) {
+static void test_sgm_malformed_is_refused(void **state) {
   (void)state;
   static const struct {
     const char *in, *says;
@@ -258,8 +258,8 @@ int main(void) {
       TEST(test_unpack_absent_member_is_named),
       TEST(test_unpack_link_or_directory_is_refused),
       TEST(test_unpack_damaged_archive_leaves_nothing),
-      TEST(test_sgm_text_of_segments_is_taken),
-      TEST(test_sgm_broken_is_refused),
+      TEST(test_sgm_segments_become_lines),
+      TEST(test_sgm_malformed_is_refused),
       TEST(test_unpack_sgm_member_is_written_as_text),
       TEST(test_unpack_out_of_memory_is_error),
   };

@@ -1,4 +1,4 @@
-/* The word cache, filled and read by several threads at once. */
+/* The word cache, filled and read by several threads at the same time. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,10 +12,10 @@ enum { WORDS = 4000, THREADS = 4 };
 static WordCache *cache;
 static atomic_uint wrong, found;
 
-/* Word i and its ids; number and values of the ids depend on i. */
+/* Creates word i and its ids; the number and values of the ids depend on i. */
 static size_t make_word(uint32_t i, char text[16], uint64_t *hash) {
   int len = snprintf(text, 16, "w%x", i);
-  /* Few slots, so that threads compete for them. */
+  /* Reduces the hashes to few slots, so that threads compete for them. */
   *hash = rng_hash(text, (size_t)len, 0) & ~(uint64_t)0x3ff00;
   return (size_t)len;
 }
@@ -31,7 +31,7 @@ static bool is_right(uint32_t i, const int32_t *there, size_t n) {
   return n == make_ids(i, ids) && memcmp(there, ids, n * sizeof *ids) == 0;
 }
 
-/* Every thread adds every word, each in another order, and looks up all others. */
+/* Every thread adds every word, each in a different order, and looks up all others. */
 static void *fill(void *argument) {
   uint32_t start = *(const uint32_t *)argument;
   for (uint32_t k = 0; k < WORDS; k++) {
@@ -80,7 +80,7 @@ static void test_wordcache_unknown_word_is_not_found(void **state) {
   OK(wordcache_new(&cache));
   wordcache_add(cache, "there", 5, 77, &(int32_t){9}, 1);
   assert_non_null(wordcache_find(cache, "there", 5, 77, &n));
-  assert_null(wordcache_find(cache, "other", 5, 77, &n)); /* the same hash, another word */
+  assert_null(wordcache_find(cache, "other", 5, 77, &n)); /* another word with the same hash */
   assert_null(wordcache_find(cache, "there", 5, 78, &n));
   wordcache_free(cache);
 }
@@ -90,7 +90,7 @@ static void test_wordcache_beginning_of_a_word_is_another_word(void **state) {
   size_t n;
   OK(wordcache_new(&cache));
   wordcache_add(cache, "therefore", 9, 77, &(int32_t){9}, 1);
-  assert_null(wordcache_find(cache, "there", 5, 77, &n)); /* the same hash */
+  assert_null(wordcache_find(cache, "there", 5, 77, &n)); /* another word with the same hash */
   wordcache_free(cache);
 }
 

@@ -1,4 +1,5 @@
-/* Device arrays of the kernel tests and their comparison. Depends on check.h. */
+/* Device arrays of the kernel tests, and their comparison with references. Depends on
+ * check.h. */
 #include "check.h"
 
 #include <math.h>
@@ -9,7 +10,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-#define FENCE       512 /* bytes on either side */
+#define FENCE       512 /* bytes of guard memory on either side of an array */
 #define FENCE_BYTE  0xA5
 #define BLOCKS_MOST 64
 
@@ -43,8 +44,6 @@ static void fail(const char *what, const char *why) {
   fprintf(stderr, "FAIL %s: %s: %s\n", case_name, what, why);
 }
 
-/* ---- numbers ---- */
-
 double draw_even(void) {
   return ((double)(rng_next(&rng) >> 11) + 0.5) * 0x1p-53;
 }
@@ -70,7 +69,8 @@ double type_epsilon(Type type) {
   return ldexp(1, -mantissa_of(type));
 }
 
-/* Conversions by the definition of the formats, as a reference for the cast kernels. */
+/* Conversions written after the definitions of the formats, as a reference for the cast
+ * kernels. */
 float type_round(Type type, float x) {
   if (type == TYPE_F32 || x == 0 || !isfinite(x)) return x;
   int least = type == TYPE_F16 ? -14 : -126, e = ilogb((double)x);
@@ -83,7 +83,7 @@ float type_round(Type type, float x) {
 static uint16_t to_bits(Type type, float x) {
   uint32_t bits;
   memcpy(&bits, &x, 4);
-  if (type == TYPE_BF16) return (uint16_t)(bits >> 16); /* x is already rounded */
+  if (type == TYPE_BF16) return (uint16_t)(bits >> 16); /* x is already rounded to the type */
   uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
   if (isnan(x)) return sign | 0x7e00;
   if (isinf(x)) return sign | 0x7c00;
@@ -106,8 +106,6 @@ static float from_bits(Type type, uint16_t half) {
   return half & 0x8000 ? -x : x;
 }
 
-/* ---- arrays ---- */
-
 static Array *array_new(Type type, size_t n) {
   if (arrays == ARRAYS_MOST) {
     fprintf(stderr, "%s: too many arrays\n", case_name);
@@ -116,7 +114,7 @@ static Array *array_new(Type type, size_t n) {
   Array *a = &array[arrays++];
   *a = (Array){.type = type, .n = n};
   MUST(cudaMalloc((void **)&a->base, n * type_size(type) + 2 * FENCE));
-  /* Arrays of doubles, and those that are always fp32, may be unaligned too. */
+  /* Arrays of doubles, and arrays that are always fp32, may be unaligned too. */
   a->at = a->base + FENCE + skew * type_size(type);
   return a;
 }
@@ -125,7 +123,7 @@ void array_put(Array *a) {
   size_t bytes = a->n * type_size(a->type);
   MUST(cudaMemset(a->base, FENCE_BYTE, bytes + 2 * FENCE));
   if (!a->host) {
-    MUST(cudaMemset(a->at, 0xff, bytes)); /* NaN in every type */
+    MUST(cudaMemset(a->at, 0xff, bytes)); /* a NaN in every type */
     return;
   }
   if (a->type == TYPE_F32) {
@@ -195,8 +193,6 @@ void arrays_free(void) {
   arrays = host_blocks = device_blocks = 0;
 }
 
-/* ---- comparison ---- */
-
 void expect(Array *a, const float *want, double limit, const char *what) {
   size_t bytes = a->n * type_size(a->type), all = bytes + 2 * FENCE;
   char *got = NULL, text[300];
@@ -227,11 +223,11 @@ void expect(Array *a, const float *want, double limit, const char *what) {
       memcpy(&half, got + begin + 2 * i, 2);
       x = from_bits(a->type, half);
     }
-    /* fp16 has no steps below 2^-24. */
+    /* the spacing of fp16 is never below 2^-24 */
     double room = type_epsilon(a->type) * (fabs((double)want[i]) + rms) +
                   (a->type == TYPE_F16 ? 0x1p-24 : 0);
     double off = fabs((double)x - want[i]) / (room > 0 ? room : 1e-30);
-    if (limit == 0) off = INFINITY; /* to the bit, but for the sign of 0 */
+    if (limit == 0) off = INFINITY; /* equal bits, except the sign of 0 */
     if (x == want[i]) off = 0;
     if (isnan(x) != isnan(want[i]) || (isinf(want[i]) && x != want[i])) off = INFINITY;
     if (off > worst) {

@@ -16,8 +16,8 @@ static inline void open_gpu(Backend *b, const char *precision) {
   ok(backend_open(b, &(BackendSpec){"cuda", precision, 1}));
 }
 
-/* Opens the GPU and prints its name. Returns 0, or the exit code for main: 77 if this machine has
- * none. */
+/* Opens the GPU and prints its name. Returns 0, or the exit status for main: 77 if this machine
+ * has no GPU. */
 static inline int find_gpu(Backend *b, const char *precision) {
   if (!file_exists("/proc/driver/nvidia/version") && !file_exists("/dev/nvidiactl")) {
     printf("cannot run: this machine has no NVIDIA GPU\n");

@@ -1,4 +1,5 @@
-/* Decoding kernels against the reference; part of test_kernels. Depends on check.h. */
+/* Compares the decoding kernels with the reference; part of test_kernels. Depends on
+ * check.h. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,13 +31,13 @@ static void test_extend(const Backend *ref, size_t rows, size_t n) {
   for (size_t r = 0; r < rows; r++) parent[r] = (int32_t)draw_below(rows);
   int32_t *from_at = device_copy(from, cells * sizeof *from),
           *parent_at = device_copy(parent, rows * sizeof *parent),
-          *to_at = device_copy(want, cells * sizeof *want); /* -1 where nobody writes */
+          *to_at = device_copy(want, cells * sizeof *want); /* -1 where no kernel writes */
   ref->extend(ref, want, from, parent, rows, ld, n, 5000);
   MUST(kernel_extend(to_at, from_at, parent_at, rows, ld, n, 5000, 0));
   expect_exact(to_at, want, cells * sizeof *want, "lists");
 }
 
-/* Rows with 1 to `longest` keys, scattered over the cache or contiguous in it. */
+/* Makes rows with 1 to `longest` keys, scattered over the cache or contiguous in it. */
 static void test_cached(const Backend *ref, Type type, size_t heads, size_t d, int longest,
                         bool listed) {
   BEGIN("attend_cached %s heads %zu d %zu longest %d%s skew %zu", type_name(type), heads, d,
@@ -77,7 +78,8 @@ static void test_cached(const Backend *ref, Type type, size_t heads, size_t d, i
   }
 }
 
-/* adversarial: the largest logits all belong to three warps, more than the kernel can sort. */
+/* Adversarial input: the largest logits all belong to three warps, which is more than the
+ * kernel can sort. */
 static void test_top_k(const Backend *ref, Type type, size_t n, size_t vocab, size_t k,
                        bool spite) {
   BEGIN("top %s n %zu vocab %zu k %zu%s skew %zu", type_name(type), n, vocab, k,
@@ -102,7 +104,7 @@ static void test_top_k(const Backend *ref, Type type, size_t n, size_t vocab, si
   }
 }
 
-/* Rows of NaN give distinct ids. */
+/* Rows of NaNs must give distinct ids. */
 static void test_top_k_of_nan(Type type) {
   BEGIN("top %s of NaN skew %zu", type_name(type), skew);
   enum { VOCAB = 3000, K = 12 };

@@ -1,4 +1,4 @@
-/* fp8 operands of GEMMs, byte by byte against their definition. Depends on check.h. */
+/* Compares fp8 operands of GEMMs with their definition, byte by byte. Depends on check.h. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 
 void fp8_kernels(void);
 
-/* Rounds to nearest, ties to even: one sign bit, four exponent bits, three fraction bits; at
- * most 448, and NaN is 0x7f. */
+/* Rounds to e4m3, to nearest, ties to even: one sign bit, four exponent bits, three fraction
+ * bits; largest value 448; NaN is 0x7f. */
 static uint8_t to_e4m3(float x) {
   int exponent = 0;
   uint8_t sign = signbit(x) ? 0x80 : 0;
@@ -21,7 +21,7 @@ static uint8_t to_e4m3(float x) {
   return sign | (uint8_t)(bits > 0x7e ? 0x7e : bits);
 }
 
-/* Converts n elements, `step` apart, to a row of fp8; returns its scale. */
+/* Converts n elements, `step` elements apart, to a row of fp8; returns the scale of the row. */
 static float want_row(uint8_t *to, const float *x, size_t n, size_t step) {
   float most = 0;
   for (size_t i = 0; i < n; i++) most = fmaxf(most, fabsf(x[i * step]));
@@ -36,7 +36,7 @@ static void check_one(size_t rows, size_t in, size_t out, bool back) {
   Array *x = array_draw(TYPE_BF16, rows * n, 1), *w = array_draw(TYPE_BF16, in * out, 0.03f);
   for (size_t i = 0; i < n; i++) x->host[i] = 0;
   for (size_t i = 0; i < rows * n;
-       i++) /* rows of different magnitude, with some elements far smaller */
+       i++) /* rows of different magnitude, with some much smaller elements */
     x->host[i] *= ldexpf(1, (int)(i / n % 50) - 30 - (i % 5 ? 0 : (int)(i % 13)));
   for (size_t i = 0; i < rows * n; i++) x->host[i] = type_round(TYPE_BF16, x->host[i]);
   if (rows > 4) x->host[3 * n + 1] = NAN;

@@ -1,5 +1,5 @@
-/* linear_relu_backward against the CPU: complete and incomplete tiles, few and many stages of k,
- * one and several tiles per block. Depends on check.h. */
+/* Compares linear_relu_backward with the CPU: complete and incomplete tiles, few and many
+ * stages of k, one and several tiles per block. Depends on check.h. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,11 +17,11 @@ static void check_one(Type type, const Backend *cpu, const size_t shape[3], floa
   float *want = host_floats(rows * in), *want_db = host_copy(db);
   uint8_t *mask = (uint8_t *)host_floats(bytes / 4 + 1);
   for (size_t i = 0; i < bytes; i++) mask[i] = (uint8_t)draw_below(256);
-  /* In half of the bytes all bits are equal. */
+  /* in half of the bytes all bits are equal */
   for (size_t i = 0; i < bytes; i += 2) mask[i] = draw_below(2) ? 0xff : 0;
   const uint8_t *mask_at = device_copy(mask, bytes);
   void *work = device_scratch(kernel_linear_relu_backward_work(rows, in));
-  Dropout drop = {.rate = rate}; /* its bits are in the mask */
+  Dropout drop = {.rate = rate}; /* the ReLU mask has its bits */
   cpu->linear_dx(cpu, want, dy->host, w->host, rows, in, out, false);
   for (size_t i = 0; i < rows * in; i++) want[i] = type_round(type, want[i]);
   cpu->activate_backward(cpu, want, NULL, want, mask, rows, in, ACT_RELU, drop, false);
@@ -31,7 +31,8 @@ static void check_one(Type type, const Backend *cpu, const size_t shape[3], floa
     want_db[c] = (float)sum;
   }
   arrays_reset();
-  /* A sum in another order may be rounded to the next number of the type. */
+  /* With another order of additions a sum may be rounded to the neighbouring number of the
+   * type. */
   double coarse = type_epsilon(type) / type_epsilon(TYPE_F32);
   TWICE {
     MUST(kernel_linear_relu_backward(type, dx->at, (float *)db->at, dy->at, w->at, mask_at,
@@ -47,7 +48,7 @@ void relu_kernels(Type type) {
   static const size_t shape[][3] = {{1, 256, 512},    {127, 256, 576}, {128, 512, 1024},
                                     {129, 768, 1088}, {300, 256, 960}, {700, 512, 512},
                                     {256, 1024, 640}};
-  static const size_t many[][3] = {{2300, 2304, 512}, {2300, 2304, 1024}}; /* tiles */
+  static const size_t many[][3] = {{2300, 2304, 512}, {2300, 2304, 1024}}; /* tile sizes */
   struct cudaDeviceProp gpu;
   MUST(cudaGetDeviceProperties(&gpu, 0));
   if (gpu.major != 9 || type == TYPE_F32) {

@@ -1,5 +1,5 @@
-/* Kernel times at the shapes of the base model: the median of many launches, each after flushing
- * L2. Depends on check.h. */
+/* Measures kernel times at the shapes of the base model: median of many launches, each after L2
+ * was flushed. Depends on check.h. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ enum { ROWS = 25600, D = 512, FF = 2048, HEADS = 8, VOCAB = 32768, RUNS = 15, ST
 
 void speed(bool attention_only);
 
-static float *pool; /* POOL normal numbers on the device */
+static float *pool; /* POOL normally distributed numbers on the device */
 static void *sweep;
 static cudaEvent_t begin, end;
 
@@ -115,7 +115,7 @@ static void speed_rows(Type type) {
           *sorted = take(ROWS * 8);
   if (mem_alloc(&id, ROWS, sizeof *id) || mem_alloc(&pos, ROWS, sizeof *pos)) exit(1);
   for (int i = 0; i < ROWS; i++) {
-    id[i] = (int32_t)exp(draw_even() * log(VOCAB)) - 1; /* frequencies as of words (Zipf) */
+    id[i] = (int32_t)exp(draw_even() * log(VOCAB)) - 1; /* word frequencies by Zipf's law */
     pos[i] = i % 31;
   }
   MUST(cudaMemcpy(id_at, id, ROWS * 4, cudaMemcpyHostToDevice));
@@ -183,8 +183,8 @@ static void speed_loss(Type type) {
   MUST(cudaFree(lse));
 }
 
-/* A decoding step: 512 sentences, beam 4, 30 keys each; self-attention with keys scattered over
- * the cache, cross-attention with keys that four hypotheses share. */
+/* A decoding step: 512 sentences, beam 4, 30 keys each. Self-attention with keys scattered over
+ * the cache; cross-attention with keys that four hypotheses share. */
 static void speed_cached(Type type) {
   enum { KEYS = 30, LAYERS = 6 };
   size_t size = type_size(type), ld = LAYERS * 2 * D, n = (size_t)STEP * D;
@@ -267,7 +267,7 @@ void speed(bool attention_only) {
   mem_free(host);
   MUST(cudaEventCreate(&begin));
   MUST(cudaEventCreate(&end));
-  /* Lengths as of news text: 31 on average, some above 150. */
+  /* Sentence lengths as in news text: 31 on average, some above 150. */
   int32_t length[ROWS], off[ROWS + 1] = {0}, rows = 0;
   size_t sentences = 0;
   while (rows < ROWS) {

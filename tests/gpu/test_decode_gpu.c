@@ -1,6 +1,6 @@
-/* Beam search and sampling on the GPU against the CPU, with a tiny random model: the same
- * translations in fp32, about the same scores in bf16 and fp16, and the same results for any batch
- * size. Returns 77 where there is no GPU. Needs the plug-in in TRIREME_PLUGIN_PATH. */
+/* Compares beam search and sampling on the GPU with the CPU, with a tiny random model: the same
+ * translations in fp32, similar scores in bf16 and fp16, and the same results for any batch
+ * size. Returns 77 if there is no GPU. Needs the plug-in in TRIREME_PLUGIN_PATH. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,8 +20,8 @@
 
 enum { SENTENCES = 64, LONGEST = 48, NBEST = 2, MOST = SENTENCES * 30 };
 
-/* Sums in another order differ in the last bits, which can decide between two hypotheses of
- * almost equal score: so many sentences may differ. */
+/* Largest number of sentences that may differ: another order of additions changes the last
+ * bits, which can decide between two hypotheses of almost equal score. */
 enum { OTHERWISE = 1 };
 
 static TransformerConfig config;
@@ -67,7 +67,7 @@ static void keep(Output *out, const Hypothesis *best, size_t first, size_t n) {
   }
 }
 
-/* Translates all sentences, `together` at a time, twice, to check that memory is reusable. */
+/* Translates all sentences, `together` at a time, twice, to check that memory can be reused. */
 static void search(const Backend *b, const BeamSpec *spec, bool fixed_lengths, size_t together,
                    Output *out) {
   Beam *beam;
@@ -93,7 +93,8 @@ static void search(const Backend *b, const BeamSpec *spec, bool fixed_lengths, s
   weights_free(&there, b);
 }
 
-/* Returns how many best translations differ; checks that scores differ by at most `most`. */
+/* Returns the number of best translations that differ; checks that scores differ by at most
+ * `most`. */
 static int compare(const Output *a, const Output *b, double most, const char *what) {
   int other = 0;
   for (size_t i = 0; i < SENTENCES * NBEST; i++) {
@@ -127,14 +128,14 @@ static void test_beam_search_fp32_matches_cpu(void **state) {
       backend_close(&gpu);
     }
   }
-  int distinct = 0; /* outputs are not empty */
+  int distinct = 0; /* the outputs are not empty */
   for (size_t i = NBEST; i < SENTENCES * NBEST; i += NBEST)
     distinct += on_gpu.id[i][1] != on_gpu.id[0][1];
   assert_true(distinct > SENTENCES / 4);
 }
 
-/* Rounding can lead the search of a random model to another hypothesis early on: few sentences
- * may have another score, and the mean score must agree. */
+/* Rounding can lead the search of a random model to another hypothesis early: a few sentences
+ * may have another score, but the mean score must agree. */
 static void compare_low(const Output *a, const Output *b, double most, const char *what) {
   int far = 0;
   double mean = 0, size = 0;
@@ -178,7 +179,7 @@ static void test_sampling_fp32_matches_cpu(void **state) {
                      .sample = {.temperature = 0.8f, .top_k = top_k, .seed = 3}};
     search(&cpu, &spec, false, SENTENCES, &on_cpu);
     search(&gpu, &spec, false, SENTENCES, &on_gpu);
-    int other = 0; /* after one different word the rest of the sample differs */
+    int other = 0; /* after one different word the rest of a sample differs */
     for (size_t i = 0; i < SENTENCES * NBEST; i++)
       other += on_gpu.len[i] != on_cpu.len[i] ||
                memcmp(on_gpu.id[i], on_cpu.id[i], on_cpu.len[i] * sizeof(int32_t));

@@ -1,6 +1,6 @@
-/* Training steps as CUDA graphs: the same bits as without graphs, over batches of different shapes
- * and changes of the loss scale; few graphs; operations that cannot be captured are refused.
- * Returns 77 where there is no GPU. Needs the plug-in in TRIREME_PLUGIN_PATH. */
+/* Training steps as CUDA graphs: the same bits as without graphs, for batches of different
+ * shapes and changes of the loss scale; few graphs; operations that cannot be captured are
+ * errors. Returns 77 if there is no GPU. Needs the plug-in in TRIREME_PLUGIN_PATH. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,12 +24,12 @@ static TransformerConfig small(void) {
   TransformerConfig c = {.vocab = 500, .max_positions = 48, .bos = 2, .eos = 1};
   ok(transformer_preset(&c, "tiny"));
   c.d_model = 128, c.ffn_dim = 192, c.heads = 2,
-  c.layers[0] = c.layers[1] = 2; /* heads of 64 */
+  c.layers[0] = c.layers[1] = 2; /* head dimension 64 */
   c.drop_embed = c.drop_attention = c.drop_activation = c.drop_residual = 0.1f;
   return c;
 }
 
-/* Sentences of 3 to 40 tokens until a side has `full` tokens. */
+/* Adds sentences of 3 to 40 tokens until a side has `full` tokens. */
 static void fill(Batch *b, Rng *rng, const TransformerConfig *c, uint32_t full) {
   int32_t *id[2] = {b->src, b->tgt_in}, *pos[2] = {b->src_pos, b->tgt_pos};
   b->sentences = 0;
@@ -101,8 +101,8 @@ static void end(Run *r) {
   transformer_free(&r->t);
 }
 
-/* Steps of one and two micro-batches, with changes of the loss scale, a short batch, and a step
- * whose gradient norm is not finite. */
+/* Runs steps of one and two micro-batches, with changes of the loss scale, a short batch, and a
+ * step whose gradient norm is not finite. */
 static void take_steps(Run *r, StepNumbers *now) {
   Rng rng = {.key = 31};
   TransformerConfig c = small();
@@ -117,7 +117,7 @@ static void take_steps(Run *r, StepNumbers *now) {
     if (step % 5 < 3) {
       now[step].grad_divisor = (double)batch.rows[1] * (double)scale;
       if (step == 32)
-        now[step].grad_divisor = 0; /* a norm that is not finite: the update is skipped */
+        now[step].grad_divisor = 0; /* the norm is not finite, so the update is skipped */
       ok(pass_whole(&r->pass, &batch, key, scale, &now[step]));
     } else {
       double rows = batch.rows[1];
@@ -206,7 +206,7 @@ static void test_update_low_precision_copy_equals_cast_weights(void **state) {
   backend_close(&b);
 }
 
-/* Operations that cannot be captured return an error, and nothing hangs. */
+/* Operations that cannot be captured return an error, without a hang. */
 static void test_capture_of_host_operations_is_refused(void **state) {
   (void)state;
   for (int which = 0; which < 5; which++) {
@@ -238,7 +238,7 @@ static void test_capture_of_host_operations_is_refused(void **state) {
     assert_int_equal(b.graph_end(&b, &r), ERR_WORK);
     assert_non_null(strstr(err_message(), "TRIREME_GRAPH=0"));
     assert_null(r);
-    assert_int_equal(b.sync(&b), ERR_WORK); /* reported again */
+    assert_int_equal(b.sync(&b), ERR_WORK); /* the error is returned again */
     b.release(&b, there);
     backend_close(&b);
   }

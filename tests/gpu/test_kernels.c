@@ -1,9 +1,9 @@
-/* Every CUDA kernel against the reference in fp32, bf16 and fp16: shapes that are and are not
- * multiples of 8, aligned and unaligned, with dropout, and twice to compare bits. Options:
+/* Compares every CUDA kernel with the reference in fp32, bf16 and fp16: shapes that are and are
+ * not multiples of 8, aligned and unaligned, with dropout, and twice to compare bits. Options:
  *   --attend          attention only
- *   --attend N        its implementation N only
+ *   --attend N        only its implementation N
  *   --speed [attend]  prints times instead
- * Returns 77 where there is no GPU. Depends on check.h. */
+ * Returns 77 if there is no GPU. Depends on check.h. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,16 +15,16 @@
 #include "backend/dropout.h"
 #include "check.h"
 
-void speed(bool attention_only);                    /* kernels_speed.c */
-void decode_kernels(Type type, const Backend *ref); /* kernels_decode.c */
-void fp8_kernels(void);                             /* kernels_fp8.c */
-void relu_kernels(Type type);                       /* kernels_relu.c */
+void speed(bool attention_only);                    /* defined in kernels_speed.c */
+void decode_kernels(Type type, const Backend *ref); /* defined in kernels_decode.c */
+void fp8_kernels(void);                             /* defined in kernels_fp8.c */
+void relu_kernels(Type type);                       /* defined in kernels_relu.c */
 
 static Backend ref;
 static const uint64_t drop_key = 0x1234567890abcdef;
 static const Dropout none = {0}, some = {.key = &drop_key, .site = 77, .rate = 0.1f};
 
-/* A copy of `drop` whose key is in device memory. */
+/* Returns a copy of `drop` whose key is in device memory. */
 static Dropout on_device(Dropout drop) {
   drop.key = device_copy(&drop_key, sizeof drop_key);
   return drop;
@@ -33,14 +33,15 @@ static Dropout on_device(Dropout drop) {
 static int32_t *ids(size_t n, size_t limit, int32_t **device) {
   int32_t *id = (int32_t *)host_floats(n);
   for (size_t i = 0; i < n; i++) {
-    /* A third of the ids are equal: frequent words fill many chunks. */
+    /* A third of the ids are equal, because the kernel splits frequent words into many
+     * chunks. */
     id[i] = (int32_t)(draw_below(3) ? draw_below(limit) : limit / 2);
   }
   *device = device_copy(id, n * sizeof *id);
   return id;
 }
 
-/* ---- element-wise ---- */
+/* Element-wise kernels: */
 
 static void test_cast(Type type, size_t n) {
   BEGIN("cast %s n %zu skew %zu", type_name(type), n, skew);
@@ -76,9 +77,9 @@ static void test_activate(Type type, Activation act, size_t rows, size_t width, 
   void *work = device_scratch(kernel_column_sums_work(rows, width));
   Dropout there = on_device(drop);
   bool masked = act == ACT_RELU;
-  size_t bytes = masked ? (n + 7) / 8 : 0; /* and one element after them that must not change */
+  size_t bytes = masked ? (n + 7) / 8 : 0; /* one element more, which must not change */
   uint8_t *want_mask = (uint8_t *)host_floats(bytes / 4 + 1), *mask = device_scratch(bytes + 1);
-  if (n) x->host[n / 2] = 0; /* where the derivative is 0 */
+  if (n) x->host[n / 2] = 0; /* inputs at which the derivative is 0 */
   float *want_bias = host_floats(n);
   ref.activate(&ref, want_bias, NULL, x->host, bias->host, rows, width, act, drop);
   ref.activate(&ref, want, masked ? want_mask : NULL, x->host, NULL, rows, width, act, drop);
@@ -147,7 +148,7 @@ static void test_square_sums(size_t n) {
   }
 }
 
-/* The same bits as clip.h on the host: clipped, not clipped, and not finite. */
+/* Compares with clip.h on the host, bit for bit: clipped, not clipped, and not finite. */
 static void test_clip(size_t units, int which) {
   BEGIN("clip units %zu case %d", units, which);
   StepNumbers begin = {.grad_divisor = 2e4, .max_grad_norm = which == 1 ? 0.25 : 0, .lr = 7},
@@ -168,7 +169,7 @@ static void test_clip(size_t units, int which) {
   expect_near(after[0] == 0 && after[1] == 0 && after[2] == 0, 1, 0, "losses after clip");
 }
 
-/* Adam in double; w, m, v are the initial values. */
+/* Adam in double precision; w, m, v are the initial values. */
 static void adam_in_double(float *w, float *m, float *v, const float *g, size_t n,
                            const AdamStep *s, const StepNumbers *now) {
   for (size_t i = 0; i < n; i++) {
@@ -182,7 +183,8 @@ static void adam_in_double(float *w, float *m, float *v, const float *g, size_t 
 }
 
 static void test_update(Type type, size_t n, bool coupled, int where) {
-  /* where: 0: momentum's scalars are arguments; 1: on the device; 2: there and not finite */
+  /* where: 0: the scalars of momentum are arguments; 1: they are on the device; 2: on the
+   * device and not finite */
   BEGIN("adam %s n %zu coupled %d scale %d skew %zu", type_name(type), n, coupled, where, skew);
   StepNumbers now = {.lr = 0.01f,
                      .correction1 = 0.1f,
@@ -238,7 +240,7 @@ static void test_update(Type type, size_t n, bool coupled, int where) {
   }
 }
 
-/* ---- rows ---- */
+/* Row-wise kernels: */
 
 static void test_embed(Type type, size_t rows, size_t d, size_t vocab, Dropout drop) {
   BEGIN("embed %s rows %zu d %zu vocab %zu rate %g skew %zu", type_name(type), rows, d, vocab,
@@ -297,7 +299,7 @@ static void test_norm(Type type, size_t rows, size_t d, Dropout drop) {
   ref.add_norm(&ref, want_sum, want_y, want_stat, x->host, branch->host, gain->host, bias->host,
                &an);
   ref.add_norm(&ref, NULL, want_alone, scratch, x->host, NULL, gain->host, bias->host, &an);
-  /* The backward, from a sum rounded to the type. */
+  /* Backward, computed from a sum that is rounded to the type. */
   Array *sum_in = array_zero(type, n), *stat_in = array_zero(TYPE_F32, 2 * rows),
         *dy = array_draw(type, n, 1), *through = array_draw(type, n, 1),
         *dx = array_blank(type, n), *dbranch = array_blank(type, n),
@@ -315,7 +317,7 @@ static void test_norm(Type type, size_t rows, size_t d, Dropout drop) {
   ref.add_norm_backward(&ref, want_dx2, NULL, want_dgain2, want_dbias2, NULL, dy->host, NULL,
                         sum_in->host, stat_in->host, gain->host, &an, false);
   void *work = device_scratch(kernel_add_norm_backward_work(rows, d));
-  /* Statistics of a stored sum differ from those of the true one by its rounding. */
+  /* The statistics of a stored sum differ from those of the exact one by its rounding. */
   double coarse = type_epsilon(type) / type_epsilon(TYPE_F32);
   arrays_reset();
   TWICE {
@@ -356,12 +358,12 @@ static void test_loss(Type type, size_t rows, size_t vocab, float scale) {
   int32_t *at, *target = ids(rows, vocab, &at);
   for (size_t r = 0; r < rows; r++) {
     float *row = logits->host + r * vocab;
-    /* The target alone is the maximum (correct), is the first of two equal maxima (correct),
-     * or the second (wrong). */
+    /* The target is the only maximum (correct), the first of two equal maxima (correct), or the
+     * second (wrong). */
     if (r % 4 < 3) row[target[r]] = 16;
     if (r % 4 == 1) row[vocab - 1] = 16;
     if (r % 4 == 2) row[0] = 16;
-    if (r % 5 == 4) target[r] = -1; /* ignored */
+    if (r % 5 == 4) target[r] = -1; /* an ignored token */
   }
   at = device_copy(target, rows * sizeof *target);
   float *want = host_copy(logits);
@@ -373,7 +375,7 @@ static void test_loss(Type type, size_t rows, size_t vocab, float scale) {
   TWICE {
     MUST(cudaMemcpy(sum, begin, sizeof begin, cudaMemcpyHostToDevice));
     MUST(kernel_loss(type, logits->at, sum, at, rows, vocab, 0.1f, scale, work, 0));
-    /* Where a probability exceeds 0.9, probability - 1 loses digits by cancellation. */
+    /* If a probability exceeds 0.9, probability - 1 loses digits by cancellation. */
     expect(logits, want, type == TYPE_F32 ? 256 : 1, "loss's gradient");
     MUST(cudaMemcpy(got, sum, sizeof got, cudaMemcpyDeviceToHost));
     for (int i = 0; i < 2; i++)
@@ -384,19 +386,20 @@ static void test_loss(Type type, size_t rows, size_t vocab, float scale) {
   }
 }
 
-/* ---- attention ---- */
+/* Attention: */
 
 typedef struct {
   size_t heads, d;
-  bool causal, cross, cache; /* cache: keys in slots of their own, counted by k_len */
-  int length;                /* of most sentences */
+  /* cache: keys are in separate slots, with k_len keys per sentence. */
+  bool causal, cross, cache;
+  int length; /* length of most sentences */
   float rate;
 } AttendCase;
 
 #define SENTENCES 11
 
 static const char *way_name;  /* implementation of attention */
-static int only_variant = -1; /* the requested one; -1: all */
+static int only_variant = -1; /* implementation requested by the option; -1: all */
 
 static void test_attend(Type type, AttendCase c) {
   BEGIN("attend (%s) %s heads %zu d %zu%s%s%s length %d rate %g skew %zu", way_name,
@@ -404,7 +407,7 @@ static void test_attend(Type type, AttendCase c) {
         c.cache ? " cache" : "", c.length, (double)c.rate, skew);
   int32_t q_off[SENTENCES + 1] = {0}, k_off[SENTENCES + 1] = {0}, k_len[SENTENCES];
   for (int s = 0; s < SENTENCES; s++) {
-    /* Around the edges of tiles; one sentence is empty, the last one long. */
+    /* Lengths around the tile sizes; one sentence is empty, the last one is long. */
     int rows = s == 4 ? 0 : s == SENTENCES - 1 ? 2 * c.length : c.length - 3 + s;
     int keys = c.cross && s != 4 ? c.length + 4 - s : rows;
     if (rows < 1 && s != 4) rows = 1;
@@ -445,7 +448,7 @@ static void test_attend(Type type, AttendCase c) {
   at.k_off = device_copy(k_off, sizeof k_off);
   at.k_len = c.cache ? device_copy(k_len, sizeof k_len) : NULL;
   size_t q_n = q_rows * a.q_ld, kv_n = k_rows * a.kv_ld, o_n = q_rows * width;
-  size_t size = type_size(type), half = width * size; /* v follows k in a row */
+  size_t size = type_size(type), half = width * size; /* v follows k in each row */
   Array *q = array_draw(type, q_n, 1), *kv = array_draw(type, kv_n, 1),
         *o = array_blank(type, o_n), *lse = array_blank(TYPE_F32, q_rows * c.heads);
   float *want_o = host_floats(o_n), *want_lse = host_floats(q_rows * c.heads);
@@ -476,9 +479,7 @@ static void test_attend(Type type, AttendCase c) {
   }
 }
 
-/* ---- all cases ---- */
-
-/* Attention with every implementation; one that does not support a shape is skipped. */
+/* Tests attention with every implementation; one that does not support a shape is skipped. */
 static void test_all_attention(Type type) {
   static const AttendCase attend[] = {
       {2, 64, false, false, false, 31, 0.1f},
@@ -493,7 +494,7 @@ static void test_all_attention(Type type) {
       {2, 64, true, false, false, 64, 0.1f},
       {1, 64, false, true, false, 64, 0},
       {2, 64, false, false, true, 40, 0},
-      /* Groups of four heads, complete and incomplete; 4, 2 and 1 side by side; more keys
+      /* Groups of four heads, complete and incomplete; 4, 2 and 1 heads side by side; more keys
        * than queries; dropout above one half. */
       {8, 64, false, false, false, 14, 0.1f},
       {5, 64, true, false, false, 15, 0.1f},
@@ -598,7 +599,7 @@ static void test_all_kernels(Type type) {
   if (!skew) relu_kernels(type);
 }
 
-/* One type; all arrays aligned, or none. */
+/* Tests one type, with all arrays aligned or none. */
 static int check_one(Type type, bool all) {
   backend_reference(&ref);
   if (all)
@@ -611,8 +612,8 @@ static int check_one(Type type, bool all) {
   return failures ? 1 : 0;
 }
 
-/* Each type in a process of its own, because the reference takes most of the time; the parent must
- * not have initialized CUDA. */
+/* Tests each type in its own process, in parallel, because the reference takes most of the
+ * time. The parent must not have initialized CUDA. */
 static int check_all(bool all) {
   int failed = 0, status;
   for (skew = 0; skew < 2; skew++) {
@@ -635,7 +636,7 @@ static bool has_device(void) {
 
 int main(int argc, char **argv) {
   if (argc > 1 && (!strcmp(argv[1], "--fp8") || !strcmp(argv[1], "--relu"))) {
-    /* In this process, for a sanitizer. */
+    /* Runs in this process, as a sanitizer needs. */
     if (!strcmp(argv[1], "--fp8"))
       fp8_kernels();
     else

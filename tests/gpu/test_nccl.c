@@ -1,6 +1,6 @@
-/* NCCL with one rank: collectives leave the data as it is, are ordered with the compute stream,
- * and abort returns. Skips where libnccl is missing; returns 77 where there is no GPU. Needs the
- * plug-in in TRIREME_PLUGIN_PATH. */
+/* NCCL with one rank: collectives leave the data unchanged and are ordered with the compute
+ * stream, and abort returns. Skipped if libnccl is missing; returns 77 if there is no GPU.
+ * Needs the plug-in in TRIREME_PLUGIN_PATH. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@
 #include "gpu.h"
 #include "train/allreduce.h"
 
-/* Where NCCL's header is installed, nccl_abi.h must agree with it. */
+/* If NCCL's header is installed, nccl_abi.h must agree with it. */
 #ifdef __has_include
 #if __has_include(<nccl.h>)
 #include <nccl.h>
@@ -68,7 +68,7 @@ static DeviceComm *open_comm(bool bf16) {
   return w;
 }
 
-/* Waits until the collectives are done, at most 30 s. */
+/* Waits until the collectives are complete, at most 30 s. */
 static void wait_for(DeviceComm *w) {
   double start = progress_clock();
   bool made = false, done = false;
@@ -116,8 +116,8 @@ static void test_collectives_one_rank_keep_data(void **state) {
   }
 }
 
-/* A collective follows the compute work before it and precedes the work after join; many
- * buckets. */
+/* A collective runs after the compute work queued before it and before the work queued after
+ * `join`; with many buckets. */
 static void test_all_reduce_is_ordered_with_compute_stream(void **state) {
   (void)state;
   need_nccl();
@@ -128,7 +128,7 @@ static void test_all_reduce_is_ordered_with_compute_stream(void **state) {
     b.zero(&b, there, N * sizeof *there);
     b.zero(&b, copy, N * sizeof *copy);
     fill();
-    b.add(&b, there, there, 1, N); /* the number doubled before the sums start */
+    b.add(&b, there, there, 1, N); /* the value is doubled before the sums start */
     for (size_t at = 0; at < N; at += N / 12) b.comm->all_reduce(w, there + at, N / 12);
     b.comm->join(w);
     b.copy(&b, copy, there, N * sizeof *copy);
@@ -154,7 +154,7 @@ static Err wait_for_comm(void *context) {
   return ERR_OK;
 }
 
-/* A GEMM of x (64, 32) and w (out, 32), a shape that no other test uses. */
+/* Runs a GEMM of x (64, 32) and w (out, 32), with a shape that no other test uses. */
 static void multiply(size_t out) {
   float *y = there + (1 << 20), *w = there + (2 << 20);
   b.linear(&b, y, there, w, NULL, 64, 32, out);
@@ -166,7 +166,7 @@ static void test_gemm_new_shape_is_timed_after_nccl_is_idle(void **state) {
   need_nccl();
   char id[DEVICE_COMM_ID], cache[] = "/tmp/trireme-nccl-XXXXXX";
   Backend kept = b;
-  assert_non_null(mkdtemp(cache)); /* no algorithm is known yet */
+  assert_non_null(mkdtemp(cache)); /* no algorithm is known for this shape yet */
   setenv("XDG_CACHE_HOME", cache, 1);
   open_gpu(&b, "bf16");
   ok(b.comm->create_id(id));
@@ -178,7 +178,7 @@ static void test_gemm_new_shape_is_timed_after_nccl_is_idle(void **state) {
   b.comm->all_reduce(timed_beside, there, N);
   multiply(104);
   assert_int_equal(quiesced, 1);
-  multiply(104); /* its algorithm is known: nothing waits */
+  multiply(104); /* the algorithm is known, so nothing waits */
   assert_int_equal(quiesced, 1);
   multiply(112);
   assert_int_equal(quiesced, 2);
@@ -194,7 +194,7 @@ static void *abort_beside(void *comm) {
   return NULL;
 }
 
-/* An abort from another thread at any moment: the communicator is not freed during a call. */
+/* An abort from another thread at any time: the communicator is not freed during a call. */
 static void test_abort_from_other_thread_during_calls_is_safe(void **state) {
   (void)state;
   need_nccl();
@@ -224,11 +224,11 @@ static void test_abort_with_pending_collectives_returns(void **state) {
   b.comm->all_reduce(w, there, N);
   b.comm->abort(w);
   b.comm->abort(w);
-  ok(b.comm->poll(w, &made, &done)); /* the thread that aborted reports why */
+  ok(b.comm->poll(w, &made, &done)); /* the error is that of the thread that aborted */
   assert_false(done);
   b.comm->close(w);
   ok(b.sync(&b));
-  w = open_comm(false); /* the GPU is usable as before */
+  w = open_comm(false); /* the GPU is still usable */
   fill();
   b.comm->all_reduce(w, there, N);
   wait_for(w);

@@ -1,6 +1,6 @@
-/* The CUDA backend: every operation against the reference in fp32, bf16 and fp16, at shapes that
- * are and are not multiples of 8; then a whole Transformer against the CPU. Returns 77 where there
- * is no GPU. Needs the plug-in in TRIREME_PLUGIN_PATH. */
+/* Compares every operation of the CUDA backend with the reference in fp32, bf16 and fp16, at
+ * shapes that are and are not multiples of 8; then a whole Transformer with the CPU. Returns 77
+ * if there is no GPU. Needs the plug-in in TRIREME_PLUGIN_PATH. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 #include "model/transformer.h"
 
 static const char *const precisions[] = {"fp32", "bf16", "fp16"};
-static const double rounding[] = {0x1p-24, 0x1p-9, 0x1p-12}; /* of each type, half a unit */
+static const double rounding[] = {0x1p-24, 0x1p-9, 0x1p-12}; /* unit roundoff of each type */
 
 static float widen(Type type, uint16_t half) {
   uint32_t bits = (uint32_t)half << 16;
@@ -32,7 +32,7 @@ static float widen(Type type, uint16_t half) {
   return value;
 }
 
-/* Copy floats to and from an array on the GPU; low: of the backend's type. */
+/* Copy floats to and from an array on the GPU. low: the array has the backend's type. */
 static void *upload(const Backend *b, const float *x, size_t n, bool low) {
   float *full;
   void *there;
@@ -71,8 +71,8 @@ static const uint64_t *upload_key(const Backend *b, const uint64_t *key) {
   return there;
 }
 
-/* Copies a case to the GPU. Rounds the host's arrays to the type too, so that both sides start
- * with the same numbers. */
+/* Copies a test case to the GPU. Also rounds the host's arrays to the type, so that both sides
+ * start with the same numbers. */
 static Case upload_case(const Backend *b, Case *c, unsigned low) {
   Case g = *c;
   for (int i = 0; i < ARRAYS; i++) {
@@ -90,7 +90,7 @@ static Case upload_case(const Backend *b, Case *c, unsigned low) {
   return g;
 }
 
-/* Copies a case back to the host. */
+/* Copies a test case back to the host. */
 static Case download_case(const Backend *b, const Case *g, unsigned low) {
   Case c = *g;
   for (int i = 0; i < ARRAYS; i++) {
@@ -109,10 +109,10 @@ static void drop_case(const Backend *b, Case *g) {
   for (int i = 0; i < 7; i++) b->release(b, rest[i]);
 }
 
-/* The tolerance of an operation. In bf16 and fp16 each stored value has one rounding error, and
- * attention also rounds its probabilities, twice in the backward. */
+/* Returns the tolerance of an operation. In bf16 and fp16 each stored value has one rounding
+ * error; attention also rounds its probabilities, twice in backward. */
 static double limit_of(const Backend *b, size_t op) {
-  double units = ops[op].units * 4; /* sums in other orders, faster exponentials */
+  double units = ops[op].units * 4; /* other orders of additions, faster exponentials */
   if (b->type != TYPE_F32) units = strncmp(ops[op].name, "attend", 6) == 0 ? 6 : 2;
   return units * rounding[b->type];
 }
@@ -154,7 +154,7 @@ static void test_ops_match_reference_in_all_types(void **state) {
     open_gpu(&b, precisions[p]);
     ok(b.reserve(&b, 128, 128));
     for (size_t op = 0; op < OPS; op++) {
-      /* Not shape 3 in bf16 and fp16: a single product may cancel to 0. */
+      /* Skips shape 3 in bf16 and fp16, where a single product may cancel to 0. */
       for (int which = 0; which < (b.type == TYPE_F32 ? 4 : 3); which++) {
         compare_one(&b, &reference, op, which, 3);
         if (strncmp(ops[op].name, "attend", 6) == 0)
@@ -165,7 +165,7 @@ static void test_ops_match_reference_in_all_types(void **state) {
   }
 }
 
-/* tf32 keeps ten bits of the operands. */
+/* tf32 keeps ten fraction bits of the operands. */
 static void test_linear_tf32_rounds_operands(void **state) {
   (void)state;
   Backend b, reference;
@@ -194,8 +194,8 @@ static float to_e4m3(float x) {
   return ldexpf(rintf(ldexpf(x, 4 - exponent)), exponent - 4);
 }
 
-/* Rounds each row of x to fp8 with the row's scale; rows are `step` elements apart, their elements
- * `apart`. */
+/* Rounds each row of x to fp8 with the scale of the row. Rows are `step` elements apart,
+ * elements of a row `apart`. */
 static void round_rows(float *x, size_t rows, size_t n, size_t step, size_t apart) {
   for (size_t r = 0; r < rows; r++) {
     float most = 0, *row = x + r * step;
@@ -214,7 +214,7 @@ static double apart(const float *a, const float *b, size_t n) {
   return sqrt(error / (size + 1e-30));
 }
 
-/* Random numbers of draw(), repeated, because draw() is slow. */
+/* Fills an array with random numbers of draw(), repeated, because draw() is slow. */
 static float *draw_many(size_t n) {
   size_t few = 65521;
   float *some = draw(few), *x;
@@ -224,14 +224,15 @@ static float *draw_many(size_t n) {
   return x;
 }
 
-/* An fp8 GEMM must agree with one of operands rounded to fp8, and differ from one of bf16. */
+/* An fp8 GEMM must agree with a GEMM of operands rounded to fp8, and differ from one in
+ * bf16. */
 static void check_fp8(const Backend *b, const Backend *cpu, size_t rows, size_t in, size_t out,
                       bool back) {
   size_t n = rows * (back ? out : in), m = in * out, k = rows * (back ? in : out);
   float *x = draw_many(n), *w = draw_many(m), *y = draw_many(k), *got = copy(y, k);
   float *bias = draw(out);
   for (size_t i = 0; i < (back ? out : in); i++)
-    x[i] = 0; /* the first row; the others differ */
+    x[i] = 0; /* scale of the first row; the others differ */
   for (size_t i = 0; i < n; i++) x[i] *= ldexpf(1, (int)(i / (back ? out : in) % 40) - 20);
   void *x_at = upload(b, x, n, true), *w_at = upload(b, w, m, true),
        *y_at = upload(b, y, k, true);
@@ -261,7 +262,7 @@ static void check_fp8(const Backend *b, const Backend *cpu, size_t rows, size_t 
     b->linear(b, y_at, x_at, w_at, bias_at, rows, in, out);
   download(b, got, y_at, k, true);
   size_t wide = back ? in : out;
-  double off = 0, better = 0; /* row by row: their sizes differ */
+  double off = 0, better = 0; /* compared row by row, because their magnitudes differ */
   for (size_t r = 0; r < rows; r++) {
     off = fmax(off, apart(got + r * wide, y + r * wide, wide));
     if (r % 40 == 39) better = fmax(better, apart(got + r * wide, exact + r * wide, wide));
@@ -278,7 +279,7 @@ static void check_fp8(const Backend *b, const Backend *cpu, size_t rows, size_t 
   mem_free(exact);
 }
 
-/* A NaN in an operand affects its own row only. */
+/* A NaN in an operand affects only its own row. */
 static void check_nan_row(const Backend *b) {
   size_t rows = FP8_MIN_TOKENS, in = 1024, out = 1024;
   float *x = draw_many(rows * in), *w = draw(in * out), *y = draw_many(rows * out);
@@ -320,18 +321,18 @@ static void test_linear_fp8_rounds_operands(void **state) {
   backend_close(&b);
 }
 
-/* linear_relu_backward against linear_dx and activate_backward on the same GPU. */
+/* Compares linear_relu_backward with linear_dx and activate_backward on the same GPU. */
 static void check_relu_backward(const Backend *b, const size_t shape[3], size_t askew) {
   size_t rows = shape[0], in = shape[1], out = shape[2];
   float *dy = draw_many(rows * out), *w = draw_many(in * out), *one = draw(in);
   float *dx[2] = {draw_many(rows * in), draw_many(rows * in)}, *db[2];
   uint8_t *mask, *mask_at;
-  Dropout drop = {.rate = 0.1f}; /* its bits are in the mask */
+  Dropout drop = {.rate = 0.1f}; /* the ReLU mask has its bits */
   ok(mem_alloc(&mask, rows * in / 8, 1));
   for (size_t i = 0; i < rows * in / 8; i++) mask[i] = (uint8_t)(i * 40503 >> 7);
   ok(b->alloc(b, &mask_at, rows * in / 8));
   b->put(b, mask_at, mask, rows * in / 8);
-  /* An unaligned dy leaves its last elements unused. */
+  /* an unaligned dy, whose last elements are not used */
   const char *dy_at = upload(b, dy, rows * out, true),
              *from = dy_at + askew * type_size(b->type);
   void *w_at = upload(b, w, in * out, true);
@@ -368,7 +369,7 @@ static void test_linear_relu_backward_matches_two_operations(void **state) {
     static const size_t shape[][3] = {{16411, 512, 512}, {8200, 1024, 1024}, {4099, 2048, 576}};
     Backend b;
     open_gpu(&b, precisions[p]);
-    assert_false(b.fuses_relu(&b, 100, 512, 512)); /* too small */
+    assert_false(b.fuses_relu(&b, 100, 512, 512)); /* too small for the fused kernel */
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
       if (!b.fuses_relu(&b, shape[i][0], shape[i][1], shape[i][2])) continue;
       check_relu_backward(&b, shape[i], 0);
@@ -385,7 +386,7 @@ static void test_memory_copies_and_errors(void **state) {
   (void)state;
   Backend b;
   open_gpu(&b, "fp32");
-  size_t n = ((size_t)37 << 20) / 4 + 3; /* more than all stages hold, and odd */
+  size_t n = ((size_t)37 << 20) / 4 + 3; /* more than all pipeline stages hold, and odd */
   float *x = draw(n), *y = draw(n), *there, *other;
   float *kept = copy(x, n);
   ok(b.alloc(&b, &there, n * sizeof *x));
@@ -393,7 +394,7 @@ static void test_memory_copies_and_errors(void **state) {
   ok(b.get(&b, y, there, n * sizeof *y));
   for (size_t i = 0; i < n; i++) assert_true(y[i] == 0); /* new memory is zeroed */
   b.put(&b, there, x, n * sizeof *x);
-  memset(x, 0, n * sizeof *x); /* the host memory may be overwritten at once */
+  memset(x, 0, n * sizeof *x); /* put() has copied the host memory, which may be overwritten */
   b.copy(&b, other, there, n * sizeof *x);
   b.zero(&b, there, 4);
   ok(b.get(&b, y, other, n * sizeof *y));
@@ -405,14 +406,14 @@ static void test_memory_copies_and_errors(void **state) {
   assert_int_equal(b.alloc(&b, &block, (size_t)1 << 50), ERR_WORK);
   assert_non_null(strstr(err_message(), "--batch-tokens"));
   assert_null(block);
-  ok(b.sync(&b)); /* and later work is unaffected */
+  ok(b.sync(&b)); /* later work is not affected */
   mem_free(x);
   mem_free(y);
   mem_free(kept);
   backend_close(&b);
 }
 
-/* Sentences of 3 to 40 tokens with random ids. */
+/* Makes a batch of sentences of 3 to 40 tokens with random ids. */
 static void fill(Batch *batch, const TransformerConfig *c) {
   batch->sentences = 0;
   batch->rows[0] = batch->rows[1] = 0;
@@ -436,7 +437,7 @@ static void fill(Batch *batch, const TransformerConfig *c) {
   batch_pad(batch, 0);
 }
 
-/* Loss and accumulated gradients of two steps with dropout. */
+/* Computes loss and accumulated gradients of two steps with dropout. */
 static void run_model(const Backend *b, const TransformerConfig *c, const Batch batch[2],
                       const float *w, float *g, ModelLoss *loss) {
   Transformer t;
@@ -485,7 +486,7 @@ static void compare_models(bool post) {
   ok(backend_cpu(&cpu, 0, false));
   run_model(&cpu, &c, batch, w, g[0], &want);
   for (int p = 0; p < 3; p++) {
-    /* Relative to the norm of all gradients together. */
+    /* The error is relative to the norm of all gradients. */
     static const double most[] = {2e-5, 0.04, 0.015};
     Backend b;
     open_gpu(&b, precisions[p]);

@@ -1,6 +1,6 @@
-/* Device timestamps measure the work between them, not its enqueuing; TimedBackend counts
- * attention by offsets on the GPU. Returns 77 where there is no GPU. Needs the plug-in in
- * TRIREME_PLUGIN_PATH. */
+/* Device timestamps measure the execution of the work between them, not its queuing;
+ * TimedBackend counts attention by offsets on the GPU. Returns 77 if there is no GPU. Needs the
+ * plug-in in TRIREME_PLUGIN_PATH. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,7 +36,7 @@ static void test_stamps_measure_work_not_enqueuing(void **state) {
   enum { TIMES = 20 };
   TimedBackend c;
   ok(timed_open(&c, &b));
-  b.linear(&b, y, x, w, NULL, N, N, N); /* times GEMM algorithms */
+  b.linear(&b, y, x, w, NULL, N, N, N); /* the first run also times GEMM algorithms */
   ok(b.sync(&b));
   double start = progress_clock();
   timed_begin(&c);
@@ -46,7 +46,7 @@ static void test_stamps_measure_work_not_enqueuing(void **state) {
   double wall = progress_clock() - start, took = c.work[WORK_LINEAR].seconds;
   double operations = 2.0 * TIMES * N * N * N;
   assert_true(c.work[WORK_LINEAR].operations == operations);
-  assert_true(took > operations / 1e16); /* more than enqueuing */
+  assert_true(took > operations / 1e16); /* longer than queuing takes */
   assert_true(took + c.work[WORK_MOVE].seconds <= c.seconds * (1 + 1e-4) && c.seconds < wall);
   assert_true(c.work[WORK_MOVE].seconds < took);
   timed_close(&c);

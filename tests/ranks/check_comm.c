@@ -1,5 +1,5 @@
-/* Collectives and the reducer between real ranks, started by mpirun. Ends with a message and
- * status 1 at the first wrong value. Includes files of src/comm with small limits, so that
+/* Tests collectives and the reducer between real ranks, started by mpirun. Exits with a message
+ * and status 1 at the first wrong value. Includes files of src/comm with small limits, so that
  * messages and slots of shared memory are split. Depends on comm. */
 #define MESSAGE_MAX ((size_t)1000)
 #include "comm/message.c"
@@ -58,7 +58,7 @@ static void check_broadcast(void) {
   }
 }
 
-/* Bytes of rank r in pattern k. */
+/* Returns byte i of rank r in pattern k. */
 static size_t block_size(int k, int r) {
   size_t n = (size_t)r;
   return k == 0   ? 0
@@ -87,7 +87,8 @@ static void check_allgather(void) {
 }
 
 static size_t exchange_size(int from, int to) {
-  return from == to ? 0 : (size_t)((from * 7 + to * 3) % 5) * 613; /* some 0, some long */
+  /* Some sizes are 0, some are large. */
+  return from == to ? 0 : (size_t)((from * 7 + to * 3) % 5) * 613;
 }
 
 static void check_exchange(void) {
@@ -150,7 +151,7 @@ static void check_text(void) {
   mem_free(text);
 }
 
-/* How often the other threads of this process have gone to sleep. */
+/* Returns how often the other threads of this process have gone to sleep. */
 static long count_sleeps(void) {
   long sleeps = 0;
   DIR *threads = opendir("/proc/self/task");
@@ -168,9 +169,9 @@ static long count_sleeps(void) {
   return sleeps;
 }
 
-/* A thread that waits for its own sum runs it itself. If each sum woke the communication thread,
- * that would sleep again SUMS times; otherwise threads sleep a number of times a second, and on a
- * busy machine more often. */
+/* A thread that waits for its own sum runs it itself. If each sum woke the communication
+ * thread, that thread would sleep again SUMS times. Otherwise threads sleep only some times a
+ * second, on a busy machine more often. */
 static void check_wakeups(void) {
   enum { SUMS = 10000, A_SECOND = 400 };
   double x = 1, start = progress_clock();
@@ -181,8 +182,6 @@ static void check_wakeups(void) {
   double allowed = SUMS / 2 + A_SECOND * (progress_clock() - start);
   CHECK((double)sleeps <= allowed, "%ld sleeps of other threads in %d sums", sleeps, SUMS);
 }
-
-/* The reducer. */
 
 typedef struct {
   size_t n, unit, bucket;
@@ -200,7 +199,7 @@ static float round_to_bf16(float x) {
   return x;
 }
 
-/* Element i of rank r's gradient: magnitudes differ, so that the sum depends on the order of
+/* Element i of rank r's gradient. Magnitudes differ, so that the sum depends on the order of
  * additions. */
 static float make_gradient(int step, int round, int r, size_t i) {
   uint64_t h = rng_mix(rng_mix((uint64_t)(step * 100 + round), (uint64_t)r), i);
@@ -223,7 +222,7 @@ static float expected_sum(const Case *c, int step, size_t i) {
   return c->bf16 ? round_to_bf16(acc) : acc;
 }
 
-/* Marks the gradient ready as a backward pass might: in parts of any size, in any order, and
+/* Marks the gradient ready as a backward pass might: in ranges of any size, in any order,
  * differently on each rank. */
 static void mark_ready(Reducer *q, const Case *c) {
   static const size_t cut[] = {1, 37, 500, 3, 1111};
@@ -232,7 +231,7 @@ static void mark_ready(Reducer *q, const Case *c) {
     case 0:
       reducer_mark_ready(q, 0, n);
       break;
-    case 1: /* from the end, as layers become ready */
+    case 1: /* from the end, as layers are completed */
       for (int k = 0; n > 0; k++) {
         size_t m = cut[k % 5] < n ? cut[k % 5] : n;
         reducer_mark_ready(q, n - m, n);
@@ -359,8 +358,9 @@ static void check_case(const Case *c) {
 }
 
 static void check_reducer(void) {
-  /* Elements, unit, bucket: smaller than a unit, dividing, odd, larger than all; an
-   * array of fewer units than ranks; a bucket of 80 kB, which two messages carry. */
+  /* Elements, unit, bucket: a bucket smaller than a unit, one that divides the array, an odd
+   * one, one larger than the array; fewer units than ranks; a bucket of 80 kB, which is sent in
+   * two messages. */
   static const size_t sizes[][3] = {{10000, 64, 10},    {8192, 64, 1024}, {9999, 64, 2500},
                                     {5000, 64, 100000}, {100, 64, 64},    {4097, 1, 999},
                                     {20001, 64, 20001}};
@@ -381,7 +381,8 @@ int main(void) {
   }
   rank = comm_rank(comm);
   size = comm_size(comm);
-  bool spread = getenv("TRIREME_HOST") != NULL; /* the test gives ranks different host names */
+  /* The test gives the ranks different host names. */
+  bool spread = getenv("TRIREME_HOST") != NULL;
   if (!spread && (comm_local_size(comm) != size || comm_local_rank(comm) != rank)) {
     fprintf(stderr, "check_comm: rank %d is not the same on its host\n", rank);
     return 1;

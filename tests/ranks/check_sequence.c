@@ -1,5 +1,6 @@
-/* Ranks that run different collectives or wait for each other, started by mpirun with the name of a
- * case. The run must end with an error; status 3 means that no rank found it. Depends on comm. */
+/* Ranks that run different collectives or wait for each other, started by mpirun with the name
+ * of a case. The run must end with an error; status 3 means that no rank detected the
+ * difference. Depends on comm. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 static Comm *comm;
 static int rank;
 
-/* Rank 1 has twice the bytes of the others. */
+/* Rank 1 passes twice the bytes of the others. */
 static void differ_in_size(void) {
   static char bytes[2000];
   comm_broadcast(comm, "weights", bytes, rank == 1 ? 2000 : 1000);
@@ -40,7 +41,8 @@ static void differ_in_order(void) {
   if (rank != 1) comm_sum(comm, "losses", &x, 1);
 }
 
-/* Rank 0 only sends, so by messages it is three collectives ahead when rank 1 differs. */
+/* Rank 0 only sends, so with messages it is three collectives ahead when rank 1 runs another
+ * one. */
 static void differ_behind(void) {
   char bytes[64] = "";
   double x = 1;
@@ -50,7 +52,7 @@ static void differ_behind(void) {
   comm_sum(comm, "end of the test", &x, 1);
 }
 
-/* Rank 0 sends rank 1 24 bytes, rank 1 expects 32. */
+/* Rank 0 sends 24 bytes to rank 1, which expects 32. */
 static void differ_in_pair(void) {
   size_t n = (size_t)comm_size(comm), send_n[8] = {0}, recv_n[8] = {0};
   static char out[8][64], in[8][64];
@@ -77,7 +79,7 @@ static void differ_in_bucket(void) {
   reducer_free(q);
 }
 
-/* Rank 1 waits in another transport, as with NCCL, for what the others never send. */
+/* Rank 1 waits in another transport, as in NCCL, for data that the others never send. */
 static void wait_for_each_other(void) {
   double x = 1;
   comm_report(comm, 0, "the test");
@@ -88,7 +90,7 @@ static void wait_for_each_other(void) {
   comm_sum(comm, "losses", &x, 1);
 }
 
-/* No job for three times the rank timeout, with heartbeats. */
+/* Submits no job for three times the rank timeout; heartbeats continue. */
 static void stay_idle(void) {
   double end = progress_clock() + 6, x = 1;
   while (progress_clock() < end) {
@@ -101,7 +103,7 @@ static void stay_idle(void) {
   exit(0);
 }
 
-/* Sums until the test kills the ranks; prints a line after the first sum. */
+/* Runs sums until the test kills the ranks; prints a line after the first sum. */
 static void sum_forever(void) {
   static float g[1 << 20];
   Reducer *q;
@@ -133,7 +135,8 @@ int main(int argc, char **argv) {
   rank = comm_rank(comm);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     if (argc > 1 && strcmp(argv[1], cases[i].name) == 0) cases[i].run();
-  double x = 1; /* a rank that only sends can return from its case; it meets the others here */
+  /* A rank that only sends can return from its case; it waits for the others here. */
+  double x = 1;
   comm_sum(comm, "nothing was wrong", &x, 1);
   return 3;
 }

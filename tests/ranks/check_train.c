@@ -1,6 +1,7 @@
-/* Short trainings of a tiny model with every combination of --reproducible, --shard-optimizer,
- * --allreduce-dtype, micro-batches and optimizer, in one start of mpirun. `check_train DATA OUT`
- * writes a run OUT/NAME for each; the tests compare their weights. Depends on train. */
+/* Trains a tiny model for a few steps with every combination of --reproducible,
+ * --shard-optimizer, --allreduce-dtype, micro-batches and optimizer, in one start of mpirun.
+ * `check_train DATA OUT` writes a run OUT/NAME for each combination; the tests compare their
+ * weights. Depends on train. */
 #include <stdio.h>
 #include <string.h>
 
@@ -28,7 +29,7 @@ static TrainSpec make_spec(const Options *w) {
                  .shard = w->shard,
                  .allreduce_bf16 = w->bf16,
                  .reproducible = w->reproducible,
-                 .bucket = 16384, /* several buckets */
+                 .bucket = 16384, /* bytes; small, so that there are several buckets */
                  .backend = {.device = "cpu", .precision = "fp32", .threads = 1},
                  .save_every = 1000,
                  .log_every = 1,

@@ -1,5 +1,5 @@
-/* dump_batches DATASET CAPACITY SEED EPOCHS: the numbers of the pairs of every batch, a line for
- * each batch; for comparison between formats and versions. Depends on data/batch. */
+/* dump_batches DATASET CAPACITY SEED EPOCHS: prints the numbers of the pairs of every batch,
+ * one line per batch, to compare formats and versions. Depends on data/batch. */
 #include <stdio.h>
 #include <stdlib.h>
 

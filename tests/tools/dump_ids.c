@@ -1,5 +1,5 @@
-/* dump_ids DATASET SPLIT SIDE: the ids of every sentence, a line each, in the
- * order of the shards; for comparison with spm_encode. Depends on data/dataset. */
+/* dump_ids DATASET SPLIT SIDE: prints the token ids of every sentence, one line each, in the
+ * order of the shards, to compare them with spm_encode. Depends on data/dataset. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* A small HTTP server for tests: serves one folder on 127.0.0.1, knows ranges, and
- * misbehaves on request. It prints its port, answers one client at a time, and
- * ends by itself. Depends on POSIX alone. */
+/* A small HTTP server for tests: serves one directory on 127.0.0.1, supports ranges, and
+ * injects faults on request. Prints its port, answers one client at a time, and exits by itself
+ * after a time limit. Depends on POSIX alone. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +32,7 @@ static const char usage[] =
 static struct {
   const char *dir, *log;
   int seconds, requests, fail;
-  long long cut, cut_all, stall; /* -1 = never */
+  long long cut, cut_all, stall; /* -1: never */
   bool no_range, no_if_range, no_etag, no_date;
 } set = {.seconds = 60, .requests = 1000, .cut = -1, .cut_all = -1, .stall = -1};
 
@@ -40,7 +40,7 @@ typedef struct {
   char path[1024];
   char if_range[256];
   bool ranged;
-  long long start, end; /* end -1 = to the last byte */
+  long long start, end; /* end is -1 for the last byte */
 } Request;
 
 static void die(const char *what) {
@@ -64,7 +64,7 @@ static bool send_all(int fd, const char *bytes, size_t len) {
   return true;
 }
 
-/* Reads up to the blank line; false if the client sent no request. */
+/* Reads to the blank line; returns false if the client sent no request. */
 static bool read_request(int fd, Request *q) {
   char text[8192];
   size_t len = 0;
@@ -111,7 +111,8 @@ static void plain(int fd, const Request *q, int status, const char *extra) {
   send_all(fd, head, (size_t)n);
 }
 
-/* Holds the connection open until the client leaves or the server's time is up. */
+/* Keeps the connection open until the client disconnects or the server's time limit is
+ * reached. */
 static void hold(int fd) {
   struct pollfd gone = {.fd = fd, .events = POLLIN | POLLRDHUP};
   while (poll(&gone, 1, -1) < 0 && errno == EINTR) {}

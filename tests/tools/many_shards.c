@@ -1,7 +1,6 @@
-/* many_shards make FROM TO N: a data set with N copies of FROM's first training shard, as hard
- * links, so that it is made quickly; FROM has format 2.
- * many_shards open DATASET: opens it and prints the seconds that took.
- * Depends on data/dataset. */
+/* many_shards make FROM TO N: makes a data set with N copies of the first training shard of
+ * FROM (format 2), quickly, as hard links. many_shards open DATASET: opens it and prints the
+ * seconds that this took. Depends on data/dataset. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,7 @@
 #include "data/dataset.h"
 #include "data/manifest.h"
 
-/* Pairs of all copies have the lengths of the one shard. */
+/* The pairs of all copies have the lengths of the one shard. */
 static Err copy_lengths(void *context, uint64_t i, uint32_t len[2]) {
   Shard *shard = context;
   ShardView view;
@@ -31,8 +30,8 @@ static Err link_file(const char *from, const char *to, const char *name, const c
   return link(a, b) == 0 ? ERR_OK : err_errno("cannot link", b);
 }
 
-/* Links the training shards of `m` and gives the text of the manifest. A file has a limited
- * number of links (65,000 on ext4), so the one that is linked changes. */
+/* Links the training shards of `m` and returns the text of the manifest. A file may have a
+ * limited number of links (65,000 on ext4), so a new file is used from time to time. */
 static Err link_shards(const Meta *m, const char *from, const char *to, Str *manifest) {
   char source[FILE_PATH_MAX], whole[FILE_PATH_MAX];
   TRY(file_join(source, from, m->split[SPLIT_TRAIN].shard[0].name));

@@ -1,4 +1,4 @@
-/* The supervisor with agents that a test plays. Include after cmocka's needs (support.h). */
+/* A supervisor whose agents are played by the test. Include after support.h. */
 #ifndef TESTS_SUPERVISOR_SUPPORT_H
 #define TESTS_SUPERVISOR_SUPPORT_H
 
@@ -16,7 +16,7 @@
 #define AGENTS 3
 #define INBOX  32
 
-/* A source that yields agents when the test says so. */
+/* A source that returns agents when the test adds them. */
 typedef struct {
   Arrival waiting[AGENTS];
   int count;
@@ -33,9 +33,9 @@ typedef struct {
   Source source;
   Console *console;
   Supervisor *supervisor;
-  Channel *agent[AGENTS]; /* the agents' ends */
+  Channel *agent[AGENTS]; /* the agents' ends of the channels */
   NetworkPeer *peer[AGENTS];
-  Message inbox[AGENTS][INBOX]; /* what the agents have received */
+  Message inbox[AGENTS][INBOX]; /* messages that the agents have received */
   int received[AGENTS];
   double now;
   int signals;
@@ -105,15 +105,15 @@ UNUSED static void close_fixture(Fixture *f) {
   free(f);
 }
 
-/* What an agent says about its machine. */
+/* Contents of an agent's MSG_HELLO. */
 typedef struct {
-  const char *version; /* NULL: this program's */
+  const char *version; /* NULL: version of this program */
   const char *address; /* NULL: 127.0.0.(i + 1) */
-  int64_t cores;       /* 0: 4 */
+  int64_t cores;       /* 0: four cores */
   int gpus;
 } Hello;
 
-/* Agent i connects and says what it is. Its address is one of the loopback's. */
+/* Connects agent i, which sends MSG_HELLO. Its address is a loopback address. */
 UNUSED static void connect_agent_as(Fixture *f, int i, Hello hello) {
   int ends[2];
   Channel *head;
@@ -126,7 +126,8 @@ UNUSED static void connect_agent_as(Fixture *f, int i, Hello hello) {
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
   OK(channel_open(&head, ends[0], ends[0], "agent"));
   OK(channel_open(&f->agent[i], ends[1], ends[1], "head"));
-  channel_set_heartbeat(f->agent[i], 0.5, 3600); /* the head's channels use the real clock */
+  /* The channels of the head use the real clock. */
+  channel_set_heartbeat(f->agent[i], 0.5, 3600);
   *a = (Arrival){.channel = head, .is_head = i == 0};
   snprintf(a->name, sizeof a->name, "host%d", i);
   OK(protocol_send(
@@ -146,12 +147,12 @@ UNUSED static Err send_to_head(void *context, size_t machine, uint8_t type, json
   return protocol_send(context, type, body);
 }
 
-/* Stores the messages for agent i; those of the network's test are answered at once. */
+/* Stores the messages for agent i; answers those of the network test at once. */
 UNUSED static void receive(Fixture *f, int i) {
   Frame frame;
   NetworkLink link = {send_to_head, f->agent[i]};
   Err err = channel_advance(f->agent[i]);
-  (void)err; /* the supervisor may have closed it */
+  (void)err; /* the supervisor may have closed the channel */
   while (channel_next(f->agent[i], &frame)) {
     json_t *body;
     OK(protocol_parse(&frame, "head", &body));
@@ -172,7 +173,7 @@ UNUSED static bool advance_all(Fixture *f) {
   return supervisor_advance(f->supervisor, f->now, f->signals);
 }
 
-/* Waits for the next message for agent i, which must be of this type. */
+/* Waits for the next message for agent i and asserts its type. */
 UNUSED static json_t *expect(Fixture *f, int i, uint8_t type) {
   for (double start = progress_clock(); progress_clock() - start < 60;) {
     advance_all(f);
@@ -216,7 +217,8 @@ UNUSED static Err finish(Fixture *f, bool *is_reported) {
   return ERR_WORK;
 }
 
-/* Machine 0 has been told to begin generation `number`, with all its ranks begun. */
+/* Asserts that machine 0 was asked to begin generation `number`, and reports all its ranks as
+ * begun. */
 UNUSED static void begin(Fixture *f, int number, int ranks) {
   json_t *body = expect(f, 0, MSG_BEGIN);
   assert_int_equal(protocol_int(body, "generation", 0), number);
@@ -232,7 +234,8 @@ UNUSED static void confirm_kill(Fixture *f, int number) {
 
 UNUSED static const LaunchSpec two = {.nproc = 1, .min = 1, .max = 2, .max_restarts = 3};
 
-/* Both machines have begun generation `number`, with one rank each. */
+/* Asserts that both machines were asked to begin generation `number`, and reports one rank of
+ * each. */
 UNUSED static void begin_two(Fixture *f, int number) {
   for (int i = 0; i < 2; i++) {
     json_t *body = expect(f, i, MSG_BEGIN);

@@ -296,7 +296,7 @@ static void test_supervisor_machine_without_memory_is_disconnected(void **state)
   mem_fail_after(0);
   assert_true(is_over);
   assert_int_equal(supervisor_result(f->supervisor, &is_reported), ERR_WORK);
-  assert_int_equal(channel_advance(f->agent[0]), ERR_WORK); /* closed by the supervisor */
+  assert_int_equal(channel_advance(f->agent[0]), ERR_WORK); /* the supervisor has closed it */
   close_fixture(f);
 }
 

@@ -243,7 +243,7 @@ static Err run_supervisor(Launch *l, const OptSet *opts, Rendezvous *rendezvous)
 static Err run_agent(int in, int out) {
   Channel *head;
   log_quiet(true);
-  signal(SIGHUP, SIG_IGN); /* the head has started it, and decides how long it lives */
+  signal(SIGHUP, SIG_IGN); /* the head started this agent and decides when it ends */
   TRY(channel_open(&head, in, out, "the head"));
   return agent_run(head, NULL);
 }

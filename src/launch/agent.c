@@ -218,9 +218,10 @@ static Err run_loop(Agent *a) {
   return a->is_over ? ERR_OK : ERR_STOPPED;
 }
 
-/* SIGINT, SIGTERM and SIGHUP, the end of the terminal, ask this machine to leave; SIGHUP not if it is
- * ignored, as under nohup and in agents that the head has started. SIGUSR1 is a batch system's
- * announcement to all processes; the head gets it too and stops the ranks. */
+/* Watches signals. SIGINT, SIGTERM and SIGHUP (the terminal was closed) ask this machine to
+ * leave; SIGHUP is left out if it is ignored, as under nohup and in agents that the head has
+ * started. Batch systems send SIGUSR1 to all processes before the time limit; the agent ignores
+ * it, because the head receives it too and stops the ranks. */
 static Err watch_signals(Agent *a) {
   sigset_t set;
   struct sigaction hangup;
@@ -275,7 +276,7 @@ static void end_processes(void) {
   }
 }
 
-/* agent_run in a process that has no other children. */
+/* agent_run for a process that has no children of other origin. */
 static Err serve_launch(Channel *head, const char *name) {
   Agent a = {
       .head = head, .listener = -1, .signals = -1, .dir.lock = -1, .peer = PEER_AGENT_CLOSED};
@@ -305,6 +306,6 @@ Err agent_run(Channel *head, const char *name) {
   bool is_parent;
   Err err = process_separate(&is_parent);
   if (!err && !is_parent) return serve_launch(head, name);
-  channel_close(head); /* in the parent: the child has it */
+  channel_close(head); /* the parent: the child uses the channel */
   return err;
 }

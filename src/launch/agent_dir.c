@@ -80,7 +80,7 @@ Err agent_dir_make(AgentDir *d) {
     }
     Err err = lock_dir(d, &is_lost);
     if (!err && !is_lost) return ERR_OK;
-    rmdir(d->path); /* empty, or gone already */
+    rmdir(d->path); /* the directory is empty, or another agent has removed it */
     d->path[0] = '\0';
     TRY(err);
   }

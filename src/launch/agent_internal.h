@@ -25,8 +25,8 @@ typedef struct {
   int64_t id;        /* id of a daemon in MSG_START */
   int out, err;      /* the agent's ends of its output pipes; -1: closed */
   int event;         /* the agent's end of the pipe for its reports (base/event.h) */
-  int start;         /* for process_check_start; -1: the result of exec is known */
-  bool has_failed;   /* exec failed, which has been reported; its end is not reported */
+  int start;         /* descriptor for process_check_start; -1: the result of exec is known */
+  bool has_failed;   /* exec failed and this was reported, so its end is not reported */
   char report[2048]; /* incomplete line of its reports */
   size_t report_len;
   uint8_t err_stream; /* stream of its standard error: OUTPUT_STDERR or OUTPUT_TERMINAL */
@@ -74,7 +74,7 @@ typedef struct {
  * the environment of this process. */
 NODISCARD Err agent_start_worker(Agent *a, uint32_t rank, const char *env, size_t len,
                                  pid_t *pid);
-/* Starts mpirun or one of its daemons, in the same way. */
+/* Starts mpirun or one of its daemons, without blocking, as agent_start_worker does. */
 NODISCARD Err agent_start_daemon(Agent *a, int64_t id, const json_t *argv);
 /* Reports processes that have started, or could not, and forwards the output of all processes to
  * the head. */

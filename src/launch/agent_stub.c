@@ -15,8 +15,9 @@
 #include "launch/agent_internal.h"
 #include "launch/process.h"
 
-#define STUBS_MAX    (2 * AGENT_PROCESSES_MAX)
-#define ACCEPT_PAUSE 0.2 /* seconds, when descriptors have run out */
+#define STUBS_MAX (2 * AGENT_PROCESSES_MAX)
+/* Seconds for which no stub is accepted after the process ran out of file descriptors. */
+#define ACCEPT_PAUSE 0.2
 
 Err agent_listen(Agent *a) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -39,8 +40,9 @@ static bool is_own_user(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == geteuid();
 }
 
-/* accept4 failed with errno. A stub that cannot be accepted stays in the queue, and poll would return
- * at once: after a pause it is tried again. */
+/* Handles a failure of accept4 (errno). A connection that cannot be accepted stays in the
+ * kernel's queue, where it would wake poll again and again, so it is tried again after a
+ * pause. */
 static void judge_accept(Agent *a, double now) {
   if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
   if (a->accept_at <= 0)

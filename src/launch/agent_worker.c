@@ -323,8 +323,8 @@ done:
   return err;
 }
 
-/* Reports that a worker has started, or why a process could not, once the result of exec is
- * known. */
+/* Once the result of exec is known, reports that a worker has started, or why a process could
+ * not be started. */
 static Err report_start(Agent *a, AgentProcess *p) {
   bool is_known;
   if (p->start < 0) return ERR_OK;

@@ -98,7 +98,8 @@ static Err fail_channel(Channel *c, Err err) {
   return err;
 }
 
-/* No read or write blocks, and no program that this one starts holds the connection open. */
+/* Sets O_NONBLOCK and FD_CLOEXEC, so that no program started by this one holds the connection
+ * open. */
 static Err prepare_descriptor(int fd, const char *name) {
   int flags = fcntl(fd, F_GETFL);
   if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ||

@@ -17,7 +17,7 @@ static void become_command(const char *const *argv, int out, int err) {
   int null = open("/dev/null", O_RDONLY);
   sigset_t none;
   sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, NULL); /* agents block some signals */
+  sigprocmask(SIG_SETMASK, &none, NULL); /* unblock all signals, because agents block some */
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   signal(SIGPIPE, SIG_DFL);

@@ -1,8 +1,8 @@
 /* The agent's side of the network test: listens for the other machines and connects to them.
- * Makes at most NETWORK_ACTIVE connections and serves at most VISITORS at a time. Strangers who
- * connect and send nothing cannot keep the others out: one address has at most ADDRESS_MAX places,
- * and when all are taken, the oldest visitor loses its place after VISITOR_GRACE. Depends on
- * network_proof.h, base. */
+ * Makes at most NETWORK_ACTIVE connections and serves at most VISITORS at a time. Other programs
+ * that connect and send nothing cannot block the test: one address may have at most ADDRESS_MAX
+ * connections, and if VISITORS are connected, the oldest may be closed after VISITOR_GRACE.
+ * Depends on network_proof.h, base. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,10 +14,13 @@
 #include "base/mem.h"
 #include "launch/network_proof.h"
 
-#define TOKEN_BYTES   16
-#define VISITORS      64
-#define ADDRESS_MAX   8   /* visitors; a machine connects once to each listener */
-#define VISITOR_GRACE 0.5 /* seconds; a machine sends its token at once */
+#define TOKEN_BYTES 16
+#define VISITORS    64
+/* Largest number of connections from one address; a machine connects once to each listener. */
+#define ADDRESS_MAX 8
+/* Seconds after which a connection without a token may be closed; machines send it
+ * immediately. */
+#define VISITOR_GRACE 0.5
 #define TARGETS_MAX   (NETWORK_CANDIDATES * 1024)
 
 /* A machine to connect to. */
@@ -32,7 +35,7 @@ typedef struct {
 typedef struct {
   int fd; /* -1: unused */
   double deadline;
-  struct in6_addr origin; /* of a visitor */
+  struct in6_addr origin; /* address of the peer, for an incoming connection */
   size_t target;          /* index of the target, for a connection made by this machine */
   bool is_open;           /* the connection is established and the token has been sent */
   size_t received;
@@ -214,7 +217,8 @@ static bool is_waiting(int error) {
   return error == EAGAIN || error == EWOULDBLOCK;
 }
 
-/* A free place for a visitor, if necessary that of the oldest; NULL: all are taken for now. */
+/* Returns a free entry for an incoming connection, or that of the oldest connection if its grace
+ * time is over; NULL: neither exists. */
 static Talk *find_place(NetworkPeer *p, double now) {
   Talk *free = find_free(p->visitor, VISITORS), *oldest = &p->visitor[0];
   if (free) return free;
@@ -224,7 +228,7 @@ static Talk *find_place(NetworkPeer *p, double now) {
   return age > VISITOR_GRACE ? oldest : NULL;
 }
 
-/* IPv4 addresses as IPv6 ones, for comparison. */
+/* Returns the peer's address; IPv4 addresses are stored in an IPv6 address, for comparison. */
 static struct in6_addr find_origin(const struct sockaddr_storage *from) {
   struct in6_addr origin = {0};
   if (from->ss_family == AF_INET)
@@ -242,7 +246,8 @@ static size_t count_visitors(const NetworkPeer *p, const struct in6_addr *origin
   return count;
 }
 
-/* Accepts a connection, which gets the place or is closed; false: there is none. */
+/* Accepts a connection and stores it in the free entry, or closes it; returns false if no
+ * connection is waiting. */
 static bool accept_visitor(NetworkPeer *p, int listener, Talk *place, double now) {
   struct sockaddr_storage from = {0};
   socklen_t len = sizeof from;
@@ -352,7 +357,7 @@ Err network_peer_advance(NetworkPeer *p, NetworkLink link, double now) {
 int network_peer_poll_for(const NetworkPeer *p, struct pollfd *fds, int room) {
   int count = 0;
   if (!p) return 0;
-  /* While all places are taken, a connection that waits is no event. */
+  /* While no entry is free, do not poll for new connections. */
   bool has_place = false;
   for (size_t i = 0; i < VISITORS; i++) has_place = has_place || p->visitor[i].fd < 0;
   for (size_t i = 0; has_place && i < p->listeners && count < room; i++)

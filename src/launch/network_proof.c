@@ -100,8 +100,8 @@ static Err begin_proof(NetworkProof *p, const char *wish, const char *prefer) {
   return ERR_OK;
 }
 
-/* Agents answer within SLACK, or, while they connect, within SLACK after the time that they need if
- * no connection is answered. */
+/* Returns the deadline for the agents' answers: SLACK seconds, plus, while they connect, the
+ * time that they need if no connection is answered. */
 static double compute_deadline(const NetworkProof *p, double now) {
   size_t targets = p->missing_ports ? 1 : p->choice.count * (p->count - 1);
   size_t rounds = (targets + NETWORK_ACTIVE - 1) / NETWORK_ACTIVE;

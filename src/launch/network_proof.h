@@ -34,7 +34,8 @@ enum {
 };
 
 #define NETWORK_CONNECT_LIMIT 5.0 /* time limit in seconds of one connection */
-#define NETWORK_ACTIVE        64  /* connections that an agent makes at a time */
+/* Largest number of connections that an agent makes at the same time. */
+#define NETWORK_ACTIVE 64
 
 /* Sends a message to the machine with this index; in an agent the index is 0, the head. Frees
  * `body`, also on failure. */

@@ -67,7 +67,7 @@ typedef struct {
   } in;
 } PeerAgent;
 
-/* The state before peer_open, for which peer_close does nothing. */
+/* Initializes `p` so that peer_close may be called without peer_open. */
 #define PEER_AGENT_CLOSED ((PeerAgent){.in.fd = -1})
 /* Initializes `p`; `dir` must exist. */
 NODISCARD Err peer_open(PeerAgent *p, const char *dir);

@@ -19,7 +19,8 @@ void process_close(int *fd) {
   *fd = -1;
 }
 
-#define FAILURE_MAX 1024 /* bytes of a failure's text; less than PIPE_BUF, so written at once */
+/* Size of a buffer for the text of a failure; below PIPE_BUF, so the write is atomic. */
+#define FAILURE_MAX 1024
 
 static void reset_signals(void) {
   sigset_t none;
@@ -63,7 +64,7 @@ static const char *become_program(const ProcessSpec *spec, pid_t parent) {
   return "exec";
 }
 
-/* Why the child cannot become the program: `what` failed with errno. */
+/* Writes why the child cannot execute the program: the call `what` failed with errno. */
 static int explain_failure(char text[FAILURE_MAX], const ProcessSpec *spec, const char *what) {
   const char *program = spec->argv[0];
   const char *why = strerror(errno);
@@ -80,7 +81,7 @@ static int explain_failure(char text[FAILURE_MAX], const ProcessSpec *spec, cons
   return snprintf(text, FAILURE_MAX, "cannot start %s: %s: %s", program, what, why);
 }
 
-/* Runs in the child. */
+/* Runs in the child: sends the reason of a failure to the parent through the pipe. */
 static void report_failure(int fd, const ProcessSpec *spec, const char *what) {
   char text[FAILURE_MAX];
   int len = explain_failure(text, spec, what);
@@ -121,7 +122,7 @@ Err process_check_start(int *start, bool *is_known) {
   *is_known = n >= 0 || errno != EAGAIN;
   if (!*is_known) return ERR_OK;
   process_close(start);
-  if (n <= 0) return ERR_OK; /* closed by exec */
+  if (n <= 0) return ERR_OK; /* exec has closed the pipe, so it succeeded */
   text[n] = '\0';
   return err_set(ERR_WORK, "%s", text);
 }

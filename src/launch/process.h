@@ -28,8 +28,8 @@ typedef struct {
  * signal handling. The kernel kills it when the calling thread ends, unless `outlives`. Blocks
  * until exec has succeeded or failed; failures are returned. */
 NODISCARD Err process_start(const ProcessSpec *spec, pid_t *pid);
-/* The same without blocking: on a file server that does not answer, chdir and exec may take for
- * ever. Sets *start to a descriptor for process_check_start. */
+/* process_start without blocking: on a file server that does not answer, chdir and exec may
+ * block for ever. Sets *start to a descriptor for process_check_start. */
 NODISCARD Err process_begin(const ProcessSpec *spec, pid_t *pid, int *start);
 /* Reads the result of exec from *start, which the caller polls for POLLIN. Sets *is_known when exec
  * has succeeded, or failed with the error that is returned; then *start is closed. Blocks unless
@@ -47,7 +47,7 @@ NODISCARD Err process_adopt_orphans(void);
  *                     an Err, whose message the child has printed
  * Until then the parent forwards SIGINT, SIGTERM and SIGHUP to the child and reaps orphans. */
 NODISCARD Err process_separate(bool *is_parent);
-bool process_has_children(void); /* zombies count */
+bool process_has_children(void); /* true also if there are only zombies */
 /* Sends SIGKILL to all children and returns their number. Their children become children of
  * this process; repeating the call until waitpid reports ECHILD ends the whole tree. */
 int process_kill_children(void);

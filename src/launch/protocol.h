@@ -74,7 +74,8 @@ NODISCARD Err protocol_parse(const Frame *f, const char *peer, json_t **body);
 /* Return members of a parsed body; `missing` is returned for a missing member or one of the
  * wrong type. */
 int64_t protocol_int(const json_t *body, const char *name, int64_t missing);
-/* Returns a number that must be least to most; `otherwise` if it is not, or is missing. */
+/* Returns a member that must be an integer from `least` to `most`; `otherwise` if it is missing
+ * or out of range. */
 int64_t protocol_between(const json_t *body, const char *name, int64_t least, int64_t most,
                          int64_t otherwise);
 /* Returns "" if it is missing. */

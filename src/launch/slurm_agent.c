@@ -150,7 +150,7 @@ Err slurm_run_agent(void) {
     return err_set(ERR_USAGE,
                    "--agent-slurm is for tasks of srun, which trireme launch starts");
   log_quiet(true);
-  signal(SIGHUP, SIG_IGN); /* the head has started it, and decides how long it lives */
+  signal(SIGHUP, SIG_IGN); /* the head started this agent and decides when it ends */
   snprintf(name, sizeof name, "%s", node_name);
   int number = atoi(node);
   Err err = read_meeting(&meeting);

@@ -16,7 +16,7 @@
 
 extern char **environ;
 
-/* *agent: the process that listens there. */
+/* Connects to the agent's Unix socket. *agent: pid of the process that listens there. */
 static Err connect_to_agent(Channel **c, pid_t *agent) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   const char *path = getenv("TRIREME_AGENT");

@@ -299,7 +299,8 @@ bool supervisor_advance(Supervisor *s, double now, int signals) {
   return s->phase == PHASE_FINISHED;
 }
 
-/* Waits for events of the machines and of the `count` descriptors that are in s->fds already. */
+/* Waits for events of the machines and of the `count` descriptors that the caller has stored in
+ * s->fds. */
 static Err poll_machines(Supervisor *s, size_t count) {
   int wait = TICK;
   TRY(mem_grow(&s->fds, &s->fd_capacity, count + 2 * s->machines, sizeof *s->fds));
@@ -381,9 +382,9 @@ Err supervisor_open(Supervisor **out, const LaunchSpec *spec, Console *console, 
   return ERR_OK;
 }
 
-/* Sends and reads what is possible now. True: all agents have closed their channels. What they still
- * send is read, because a TCP connection that is closed with unread bytes is reset, and the agent might
- * then not read MSG_END. */
+/* Sends and receives without blocking. Returns true when all agents have closed their channels.
+ * Received messages are discarded, but must be read: closing a TCP connection with unread bytes
+ * resets it, and the agent might then not receive MSG_END. */
 static bool advance_end(Supervisor *s) {
   bool is_done = true;
   for (size_t i = 0; i < s->machines; i++) {

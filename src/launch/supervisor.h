@@ -31,8 +31,8 @@ NODISCARD Err supervisor_open(Supervisor **s, const LaunchSpec *spec, Console *c
  * the workers (2, 3) or ERR_WORK. *is_reported: the workers or the console have already printed
  * the reason. */
 NODISCARD Err supervisor_run(Supervisor *s, bool *is_reported);
-/* Tells the agents that the launch is over, and waits at most `limit` seconds until they have closed
- * their channels. supervisor_close does it too. */
+/* Sends MSG_END to the agents and waits at most `limit` seconds until they have closed their
+ * channels. supervisor_close calls it too. */
 void supervisor_end_agents(Supervisor *s, double limit);
 void supervisor_close(Supervisor *s);
 

@@ -124,7 +124,7 @@ static void handle_leave(Supervisor *s, Machine *m, const json_t *body, double n
   if (m->is_member) supervisor_abandon_proof(s, now);
 }
 
-/* Is the output of one of the machine's ranks, or of mpirun or its daemons? */
+/* Returns true if the output belongs to a rank of this machine, or to mpirun or its daemons. */
 static bool is_own_output(Supervisor *s, const Machine *m, const OutputHeader *header) {
   if (!m->is_member || header->generation != s->generation.number) return false;
   return header->rank == OUTPUT_OF_MPIRUN ||

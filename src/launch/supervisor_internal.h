@@ -61,7 +61,7 @@ struct Supervisor {
   StandingList standing;
   int signals;        /* number of signals received so far */
   bool is_regrouping; /* workers were stopped because machines join or leave */
-  double leave_time;  /* when a member asked to leave; 0: none has */
+  double leave_time;  /* time when a member sent MSG_LEAVE; 0: none has */
   Outcome outcome;    /* outcome of the generation that is being killed (PHASE_CLEAR) */
 
   Err result;
@@ -77,7 +77,7 @@ struct Supervisor {
 
   struct pollfd *fds;
   size_t fd_capacity;
-  bool is_closing; /* the agents were told to end */
+  bool is_closing; /* MSG_END was sent to the agents */
 };
 
 #define ID_MPIRUN    1    /* id of mpirun in MSG_START */

@@ -27,7 +27,8 @@ static Machine *choose_receiver(Supervisor *s, const Machine *holder) {
   return NULL;
 }
 
-/* A request that cannot be queued now is not counted, so that supervisor_continue_copy repeats it. */
+/* Requests parts. A request that cannot be queued now is not counted, so that
+ * supervisor_continue_copy repeats it. */
 static void ask_for_parts(Supervisor *s) {
   PeerRelay *r = &s->peer;
   while (r->id && r->asked < ASKED_MAX && channel_unsent(r->to) < UNSENT_MAX) {
@@ -45,7 +46,7 @@ static void begin_copy(Supervisor *s) {
   uint32_t id = r->last_id + 1;
   if (protocol_send(from->channel, PEER_SEND,
                     json_pack("{s:I, s:s}", "id", (json_int_t)id, "dir", r->next_dir)))
-    return; /* its queue is full: the next copy may be sent again */
+    return; /* the sender's queue is full; the next copy will be tried again */
   r->last_id = id;
   r->id = id;
   r->from = from->channel;
@@ -77,7 +78,7 @@ void supervisor_pass_part(Supervisor *s, const Machine *from, const Frame *f) {
   if (!peer_parse(f, &id, &kind, &bytes, &len) || !id || id != r->id ||
       from->channel != r->from)
     return;              /* the part belongs to a transfer that was cancelled */
-  if (!r->asked) return; /* the holder sends more than it was asked for */
+  if (!r->asked) return; /* the sender has sent more parts than were requested */
   r->asked--;
   if (channel_send(r->to, PEER_PART, f->data, f->len)) {
     end_copy(s); /* the receiver is about to be lost */

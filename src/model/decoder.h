@@ -13,7 +13,7 @@ typedef struct {
   Transformer *t;
   Weights w;
   size_t max_rows; /* largest number of hypotheses of a step */
-  void *cache;     /* (capacity, decoder layers, 2d) keys and values */
+  void *cache;     /* (capacity, decoder layers, 2d) keys and values of each cache row */
   size_t written;  /* rows of the cache that this batch has filled */
   size_t capacity; /* rows of the cache */
   /* (max_rows, max_positions) cache rows of each hypothesis, for this step and the previous

@@ -16,8 +16,6 @@
 
 static const char weights_name[] = "weights.safetensors";
 
-/* The other files. */
-
 bool store_is_name(const char *name) {
   return *name && strlen(name) < STORE_NAME && !strchr(name, '/') && strcmp(name, ".") != 0 &&
          strcmp(name, "..") != 0;
@@ -42,8 +40,6 @@ Err store_check_file(const StoreSums *sums, const char *dir, const char *name) {
   TRY(file_join(path, dir, "model.json"));
   return config_damaged(path, name);
 }
-
-/* model.json. */
 
 static json_t *print_sum(FileSum sum) {
   char digits[9];
@@ -152,7 +148,7 @@ static Err read_files(json_t *files, const char *path, StoreSums *sums) {
 
 static Err read_sums(const json_t *root, const char *path, const Str *text, StoreSums *sums) {
   *sums = (StoreSums){.known = json_integer_value(json_object_get(root, "version")) > 1};
-  if (!sums->known) { /* version 1, which had translation models only, does not list files */
+  if (!sums->known) { /* version 1 does not list files; its models always have a tokenizer */
     store_add_file(sums, "tokenizer.model", (FileSum){0});
     return ERR_OK;
   }

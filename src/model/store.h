@@ -8,14 +8,15 @@
 #include "base/filesum.h"
 #include "model/model.h"
 
-#define STORE_FILES      4                 /* most files of a task in a model directory */
-#define STORE_NAME       64                /* bytes of a file name, with the terminating zero */
+#define STORE_FILES      4  /* largest number of files of a task in a model directory */
+#define STORE_NAME       64 /* size of a buffer for a file name */
 #define STORE_FILE_LIMIT ((size_t)1 << 26) /* largest size of such a file in bytes */
 
 /* A file of the task, before it is copied into the model directory. */
 typedef struct {
-  const char *what; /* in messages: "tokenizer"; `what` and `name` are string literals */
-  const char *name; /* in the model directory: "tokenizer.model" */
+  /* Name in messages, such as "tokenizer"; `what` and `name` are string literals. */
+  const char *what;
+  const char *name; /* file name in the model directory, such as "tokenizer.model" */
   char path[FILE_PATH_MAX];
 } ModelFile;
 
@@ -33,7 +34,7 @@ typedef struct {
   size_t files;
 } StoreSums;
 
-/* Whether `name` is a file name without a directory and fits into StoreFile.name. */
+/* Returns true if `name` is a file name without a directory and fits into StoreFile.name. */
 bool store_is_name(const char *name);
 /* Adds a file to the list, which must have room for it. */
 void store_add_file(StoreSums *sums, const char *name, FileSum sum);

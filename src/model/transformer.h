@@ -53,7 +53,7 @@ typedef struct {
   void *d_up;        /* (tokens, ffn_dim) gradient of FfnState.up */
   void *d_cross_kv;
   int32_t *batch;        /* a device's copy of the current batch; NULL on a host */
-  uint64_t *dropout_key; /* in the backend's memory */
+  uint64_t *dropout_key; /* key of the current dropout masks, in the backend's memory */
   Batch current;         /* the current batch; its pointers are valid for the backend */
   void **lists;          /* allocation of the arrays of pointers in `stack` */
 } Transformer;

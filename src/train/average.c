@@ -12,7 +12,7 @@
 
 typedef struct {
   ModelConfig config;
-  StoreSums files; /* of the newest checkpoint */
+  StoreSums files; /* files of the task in the newest checkpoint */
   Params params;
   double *sum; /* (padded) sum in fp64, so that only the mean is rounded to fp32 */
   float *w;    /* (padded) weights of one checkpoint; at the end the mean */

@@ -22,7 +22,7 @@
 #define VERSION 2 /* version 1 had no checksums, no moving average, and always both m and v */
 #define LIMIT   ((size_t)1 << 22)
 
-#define FIRST_TASK "translate" /* the only task of versions that did not record it */
+#define FIRST_TASK "translate" /* the task of checkpoints that do not record one */
 
 const char *const record_name[PARTS] = {"model.json", "weights.safetensors",
                                         "training.safetensors", "moment1.safetensors",
@@ -194,7 +194,7 @@ static void read_counters(TrainCounters *c, const json_t *root) {
   c->micro_batches = get_count(root, "micro_batches");
   c->batch_tokens = get_count(root, "batch_tokens");
   c->seed = get_count(root, "seed");
-  /* "best_bleu": of versions with FIRST_TASK alone. */
+  /* Older versions wrote "best_bleu": they had translation as the only task. */
   c->best_score = get_real(root, "best_score", get_real(root, "best_bleu", 0));
   c->best_step = get_count(root, "best_step");
   c->worse = (int)get_count(root, "worse");

@@ -8,7 +8,7 @@
 #include "model/store.h"
 #include "train/counters.h"
 
-/* Files of a checkpoint whatever its task. The task may add others (RecordFile). */
+/* Files of every checkpoint. The task may add others (RecordFile). */
 typedef enum {
   PART_MODEL,
   PART_WEIGHTS,  /* weights that translate uses: the moving average (EMA) if there is one */

@@ -41,7 +41,8 @@ typedef struct {
 } TaskMetric;
 
 struct TaskKind {
-  const char *name; /* for --task, and in training.json; shorter than TrainCounters.task */
+  /* Value of --task, also stored in training.json; must fit into TrainCounters.task. */
+  const char *name;
   /* Names in metrics.jsonl of the means of ModelLoss.sum; NULL: not recorded. */
   const char *sums[MODEL_SUMS];
   int shown_sum;       /* index of the sum that the log prints as loss */
@@ -49,9 +50,10 @@ struct TaskKind {
   /* Name in the log; name of the rate in metrics.jsonl. */
   const char *predictions, *predictions_per_s;
   const char *examples, *examples_per_s;
-  const char *predictions_total, *examples_total; /* of the whole run, in training.json */
-  const char *predictions_done;                   /* what the last line of a run counts */
-  const char *capacity_unit; /* of Task.capacity in messages: "tokens", "tokens a side" */
+  /* Keys in training.json of the totals of the run. */
+  const char *predictions_total, *examples_total;
+  const char *predictions_done; /* name of the predictions in the last line of a run */
+  const char *capacity_unit;    /* unit of Task.capacity in messages, such as "tokens a side" */
   TaskMetric metrics[TASK_METRICS + 1];
   /* Index of the metric that selects the best checkpoint and that --patience compares. */
   int decisive;
@@ -90,10 +92,11 @@ struct TaskKind {
  * with it. */
 struct Task {
   const TaskKind *kind;
-  ModelConfig config;          /* complete configuration of the model */
-  char data[FILE_PATH_MAX];    /* path of the data set, for messages */
-  char data_hash[65];          /* SHA-256 that covers all files of the data set */
-  ModelFile file[STORE_FILES]; /* copied into every checkpoint: tokenizer, list of labels */
+  ModelConfig config;       /* complete configuration of the model */
+  char data[FILE_PATH_MAX]; /* path of the data set, for messages */
+  char data_hash[65];       /* SHA-256 that covers all files of the data set */
+  /* Files that are copied into every checkpoint: tokenizer, list of labels. */
+  ModelFile file[STORE_FILES];
   size_t files;
   uint64_t tokens;         /* tokens of an epoch on the longer side, including eos */
   uint64_t valid_examples; /* number of validation examples; 0: no validation */

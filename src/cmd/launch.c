@@ -181,6 +181,7 @@ static Err read_launch(Launch *l, const OptSet *opts) {
   TRY(read_nnodes(opt_text(opts, "nnodes"), &l->spec.min, &l->spec.max));
   TRY(read_hosts(l, opts));
   l->spec.network = opt_text(opts, "network");
+  l->spec.start_timeout = opt_real(opts, "start-timeout");
   l->spec.join_timeout = opt_real(opts, "join-timeout");
   l->spec.log_dir = l->log_dir;
   l->spec.has_terminal = log_is_live() && !opt_flag(opts, "all-output");

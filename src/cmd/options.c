@@ -370,6 +370,8 @@ const OptSpec cmd_options[] = {
          "Write a new key for --rdzv-key to this file, which must not exist, and end"),
     {"join-timeout", OPT_SECONDS, "TIME", "10m", 1, 1e7, NULL, 1, false, "launch", "Machines",
      "Wait this long for the least number of machines"},
+    {"start-timeout", OPT_SECONDS, "TIME", "2m", 1, 1e7, NULL, 1, false, "launch", "Restarts",
+     "A start counts as failed if mpirun has not started every rank within this time"},
     COUNT(
         "max-restarts", "N", "3", 0, 1000000, "launch", "Restarts",
         "Give up after so many failures without progress in between; commands other than train "

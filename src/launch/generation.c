@@ -48,9 +48,46 @@ void generation_note_fault(Generation *g, double now, const char *fmt, ...) {
   g->fault_time = now;
 }
 
-/* Records that mpirun has ended before its workers, which is the cause of their end. */
+void generation_blame_machine(Generation *g, const char *blamed) {
+  if (g->has_fault) return;
+  snprintf(g->culprit, sizeof g->culprit, "%s", blamed ? blamed : "");
+}
+
+void generation_note_daemon(Generation *g, int status, int signal_number, const char *where,
+                            const char *blamed) {
+  char how[64];
+  if (g->daemon_fault[0] || g->mpirun_ended > 0) return;
+  process_describe_end(how, sizeof how, status, signal_number);
+  snprintf(g->daemon_fault, sizeof g->daemon_fault,
+           "%s: the daemon of mpirun (orted) ended before its ranks began: %s; check that the "
+           "same Open MPI is installed there",
+           where, how);
+  snprintf(g->daemon_machine, sizeof g->daemon_machine, "%s", blamed ? blamed : "");
+}
+
+/* Returns false if no daemon has failed. */
+static bool blame_daemon(Generation *g, double now) {
+  if (!g->daemon_fault[0]) return false;
+  generation_blame_machine(g, g->daemon_machine);
+  generation_note_fault(g, now, "%s", g->daemon_fault);
+  return true;
+}
+
+void generation_note_late_start(Generation *g, double limit, int64_t rank, const char *where,
+                                const char *blamed, double now) {
+  if (blame_daemon(g, now)) return;
+  generation_blame_machine(g, blamed);
+  generation_note_fault(g, now,
+                        "rank %lld on %s has not begun within %.0f s (--start-timeout); mpirun "
+                        "or its daemon hangs",
+                        (long long)rank, where, limit);
+}
+
+/* Records that mpirun has ended before its workers, which is the cause of their end. A daemon that
+ * failed before is the cause of mpirun's end, unless somebody killed mpirun. */
 static void blame_mpirun(Generation *g, double now) {
   char how[64];
+  if (!g->mpirun_signal && blame_daemon(g, now)) return;
   process_describe_end(how, sizeof how, g->mpirun_status, g->mpirun_signal);
   generation_note_fault(g, now, "mpirun ended before its ranks: %s", how);
 }
@@ -72,6 +109,7 @@ void generation_note_end(Generation *g, int64_t rank, int status, int signal_num
   char how[64];
   WorkerState *w = find_worker(g, rank);
   if (!w || w->has_ended) return;
+  generation_note_begin(g, rank);
   w->has_ended = true;
   w->status = status;
   g->ended++;
@@ -140,6 +178,8 @@ Outcome generation_outcome(const Generation *g, bool is_first) {
   if (g->ended_well == g->world) return OUTCOME_DONE;
   if (!g->has_fault && g->passed_status) return OUTCOME_STATUS;
   bool is_own_error = g->is_fault_exit && !g->is_loss && !g->has_step;
+  bool is_of_machine = g->is_lost || g->culprit[0];
+  if (g->begun == 0 && is_of_machine) return OUTCOME_NO_RANK;
   bool is_hopeless = is_first && (g->begun == 0 || is_own_error);
   return is_hopeless ? OUTCOME_NOT_BEGUN : OUTCOME_FAILED;
 }

@@ -12,10 +12,14 @@ Decision policy_judge(Policy *p, Outcome outcome) {
     case OUTCOME_MEMBERS:
       return POLICY_RESTART;
     case OUTCOME_FAILED:
+    case OUTCOME_NO_RANK:
       break;
   }
+  int allowed = p->max_restarts;
+  if (outcome == OUTCOME_NO_RANK && allowed < POLICY_NO_RANK_RESTARTS)
+    allowed = POLICY_NO_RANK_RESTARTS;
   p->failures++;
-  return p->failures > p->max_restarts ? POLICY_FAIL : POLICY_RESTART;
+  return p->failures > allowed ? POLICY_FAIL : POLICY_RESTART;
 }
 
 void policy_note_step(Policy *p, uint64_t step) {

@@ -12,6 +12,7 @@ typedef enum {
   OUTCOME_DONE,      /* every worker has exit status 0 */
   OUTCOME_STATUS,    /* exit status 2 (wrong options) or 3 (stopped and saved): no restart */
   OUTCOME_FAILED,    /* a worker failed or was killed, a machine was lost, or mpirun ended */
+  OUTCOME_NO_RANK,   /* a machine failed or was lost before any rank began */
   OUTCOME_NOT_BEGUN, /* failed before the first step, so that it would fail again */
   OUTCOME_MEMBERS,   /* stopped because machines join or leave */
   OUTCOME_USER,      /* stopped by a signal from the user */
@@ -28,6 +29,10 @@ typedef struct {
   int failures;       /* number of failures in a row without progress */
   uint64_t last_step; /* first step of the last generation that completed one; 0: none */
 } Policy;
+
+/* Restarts that are allowed even if max_restarts is less, as long as no rank has begun: nothing that a
+ * command must not do twice has happened. */
+#define POLICY_NO_RANK_RESTARTS 3
 
 Decision policy_judge(Policy *p, Outcome outcome);
 /* Called when a worker has completed its first step. A later step than in the previous

@@ -114,14 +114,32 @@ static void show_tail(Supervisor *s, uint32_t rank) {
 static void report_fault(Supervisor *s) {
   const Generation *g = &s->generation;
   console_say(s->console, "%s", g->fault);
-  if (g->begun == 0 && g->mpirun_ended > 0) show_tail(s, OUTPUT_OF_MPIRUN);
+  if (g->begun == 0 && !g->is_lost) show_tail(s, OUTPUT_OF_MPIRUN);
   if (g->reporter > 0) show_tail(s, (uint32_t)g->reporter);
+}
+
+/* Returns true if ranks have not begun in time. mpirun may wait forever for a daemon that hangs. */
+static bool is_start_late(const Supervisor *s, double now) {
+  const Generation *g = &s->generation;
+  return g->begun < g->world && now - s->start_time > s->spec.start_timeout;
+}
+
+static void limit_start(Supervisor *s, double now) {
+  Generation *g = &s->generation;
+  int rank = 0;
+  if (!is_start_late(s, now) || g->passed_status || g->has_fault || g->mpirun_ended > 0) return;
+  while (g->worker[rank].has_begun) rank++;
+  const Machine *m = supervisor_find_machine(s, rank);
+  /* If no rank has begun, it is not known which machine mpirun waits for. */
+  const char *blamed = m && g->begun > 0 ? supervisor_blame(s, m) : NULL;
+  generation_note_late_start(g, s->spec.start_timeout, rank, m ? m->name : "?", blamed, now);
 }
 
 static void watch_workers(Supervisor *s, double now) {
   Generation *g = &s->generation;
+  limit_start(s, now);
   if (!generation_must_kill(g, now)) return;
-  s->outcome = generation_outcome(g, s->restarts == 0);
+  s->outcome = generation_outcome(g, !s->has_run);
   if (g->has_fault && s->outcome != OUTCOME_DONE) report_fault(s);
   /* A wrong option is an error on every rank; show it only if rank 0 has not printed it. */
   bool is_printed = g->worker[0].has_ended && g->worker[0].status == ERR_USAGE;
@@ -135,6 +153,7 @@ static void watch_stop(Supervisor *s, double now) {
   bool is_late = s->is_regrouping && /* otherwise the user may send a second signal */
                  (now - s->phase_start > REGROUP_LIMIT ||
                   (s->leave_time > 0 && now - s->leave_time > LEAVE_LIMIT));
+  is_late = is_late || is_start_late(s, now);
   if (!generation_is_over(g) && !g->has_fault && !is_late) return;
   bool is_done = g->ended_well == g->world;
   s->outcome = is_done             ? OUTCOME_DONE
@@ -151,17 +170,26 @@ static bool is_all_clear(const Supervisor *s) {
   return true;
 }
 
+/* Returns NULL if the machine is lost. */
+static Machine *find_named_member(Supervisor *s, const char *name) {
+  for (size_t i = 0; i < s->machines; i++)
+    if (s->machine[i].is_member && strcmp(s->machine[i].name, name) == 0) return &s->machine[i];
+  return NULL;
+}
+
 /* Counts the failure for the machine that caused it, and excludes the machine if it fails
  * repeatedly. This machine is never excluded, because the run directory may be on its disk. */
-static Err judge_machine(Supervisor *s) {
-  Machine *m = supervisor_find_machine(s, s->generation.fault_rank);
-  const char *name = m ? m->name : s->faulty;
-  bool is_aside = false;
-  if (s->outcome != OUTCOME_FAILED || !*name || (m && m->is_head)) return ERR_OK;
-  int others = supervisor_count_ready(s) - (m != NULL);
-  TRY(standing_note_failure(&s->standing, name, others, s->spec.min, &is_aside));
-  if (m) m->is_set_aside = is_aside;
-  if (is_aside)
+static Err judge_machine(Supervisor *s, bool *is_aside) {
+  const Generation *g = &s->generation;
+  Machine *m = g->culprit[0] ? find_named_member(s, g->culprit)
+                             : supervisor_find_machine(s, g->fault_rank);
+  const char *name = m ? m->name : g->culprit;
+  *is_aside = false;
+  if (!*name || (m && m->is_head)) return ERR_OK;
+  int others = supervisor_count_ready(s) - (m && machine_is_ready(m));
+  TRY(standing_note_failure(&s->standing, name, others, s->spec.min, is_aside));
+  if (m) m->is_set_aside = *is_aside;
+  if (*is_aside)
     console_warn(
         s->console,
         "%s failed twice in a row and is set aside; repair it and start the launch again "
@@ -174,6 +202,9 @@ static Err make_final_error(Supervisor *s) {
   const Generation *g = &s->generation;
   if (s->outcome == OUTCOME_NOT_BEGUN)
     return err_set(ERR_WORK, "%s; not restarted, as no step was completed", g->fault);
+  if (s->outcome == OUTCOME_NO_RANK)
+    return err_set(ERR_WORK, "%s; tried %d times, and no rank has begun; log files in %s",
+                   g->fault, s->policy.failures, s->spec.log_dir);
   return err_set(
       ERR_WORK,
       "%s; failed %d times without progress, --max-restarts is %d; log files in %s; the "
@@ -206,16 +237,16 @@ static void end_launch(Supervisor *s) {
   supervisor_finish(s, result, true);
 }
 
+static bool has_failed(const Supervisor *s) {
+  return s->outcome == OUTCOME_FAILED || s->outcome == OUTCOME_NO_RANK;
+}
+
 static void restart_workers(Supervisor *s, double now) {
-  if (s->outcome == OUTCOME_FAILED) {
+  if (has_failed(s)) {
     snprintf(s->reason, sizeof s->reason, "%s", s->generation.fault);
     s->fault_time = s->generation.fault_time;
   }
-  if (judge_machine(s)) {
-    supervisor_finish(s, ERR_WORK, false);
-    return;
-  }
-  s->faulty[0] = '\0';
+  s->has_run = s->has_run || s->generation.begun > 0;
   for (size_t i = 0; i < s->machines; i++) {
     Machine *m = &s->machine[i];
     m->is_member = false;
@@ -225,6 +256,21 @@ static void restart_workers(Supervisor *s, double now) {
   s->is_regrouping = false;
   s->leave_time = 0;
   supervisor_enter(s, PHASE_GATHER, now);
+}
+
+/* Decides how to go on after a generation. Failures of a machine that is excluded because of them do
+ * not count for --max-restarts: their cause is removed. Those of its ranks do, because the command may
+ * be their cause. */
+static Err choose_decision(Supervisor *s, Decision *decision) {
+  bool is_of_machine = s->generation.culprit[0] != '\0', is_aside;
+  *decision = s->signals ? POLICY_END : policy_judge(&s->policy, s->outcome);
+  if (!has_failed(s) || *decision == POLICY_END) return ERR_OK;
+  if (*decision == POLICY_FAIL && !is_of_machine) return ERR_OK;
+  TRY(judge_machine(s, &is_aside));
+  if (!is_aside || !is_of_machine) return ERR_OK;
+  s->policy.failures = 0;
+  *decision = POLICY_RESTART;
+  return ERR_OK;
 }
 
 static void await_clear(Supervisor *s, double now) {
@@ -241,7 +287,12 @@ static void await_clear(Supervisor *s, double now) {
   }
   if (!is_all_clear(s)) return;
   console_finish_lines(s->console);
-  switch (s->signals ? POLICY_END : policy_judge(&s->policy, s->outcome)) {
+  Decision decision;
+  if (choose_decision(s, &decision)) {
+    supervisor_finish(s, ERR_WORK, false);
+    return;
+  }
+  switch (decision) {
     case POLICY_END:
       if (s->signals && s->outcome != OUTCOME_DONE) s->outcome = OUTCOME_USER;
       end_launch(s);

@@ -17,9 +17,10 @@ typedef struct {
   int min, max;     /* value of --nnodes; 0: as many as the sources expect */
   int max_restarts; /* largest number of failures in a row without progress */
   double join_timeout;
-  const char *network; /* value of --network, a CIDR or a card; NULL: select automatically */
-  const char *log_dir; /* log directory, for messages */
-  bool has_terminal;   /* standard error is a terminal, so rank 0 prints its status line */
+  double start_timeout; /* seconds from the start of mpirun to the last rank's */
+  const char *network;  /* value of --network, a CIDR or a card; NULL: select automatically */
+  const char *log_dir;  /* log directory, for messages */
+  bool has_terminal;    /* standard error is a terminal, so rank 0 prints its status line */
 } LaunchSpec;
 
 typedef struct Supervisor Supervisor;

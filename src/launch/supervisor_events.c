@@ -67,6 +67,10 @@ static void handle_process_end(Supervisor *s, const Machine *m, const json_t *bo
   Machine *first = supervisor_find_machine(s, 0);
   if (id == ID_MPIRUN && m == first)
     generation_note_mpirun(&s->generation, status, read_signal(body), now);
+  bool has_ranks = s->generation.worker[m->first_rank].has_begun;
+  if (id >= ID_FIRST_RSH && status != 0 && !has_ranks)
+    generation_note_daemon(&s->generation, status, read_signal(body), m->name,
+                           supervisor_blame(s, m));
   if (id >= ID_FIRST_RSH && first)
     supervisor_send(
         first, MSG_RSH_ENDED,
@@ -97,6 +101,7 @@ static void handle_current(Supervisor *s, Machine *m, uint8_t type, const json_t
       if (supervisor_find_machine(s, 0) == m) supervisor_pass_rsh(s, m, body);
       return;
     case MSG_FAILED:
+      generation_blame_machine(&s->generation, supervisor_blame(s, m));
       generation_note_fault(&s->generation, now, "%s: %s", m->name,
                             protocol_text(body, "text"));
       return;
@@ -148,8 +153,10 @@ static Err handle_frame(Supervisor *s, Machine *m, const Frame *f, double now) {
     return ERR_OK;
   }
   TRY(protocol_parse(f, m->name, &body));
-  bool is_current =
-      m->is_member && protocol_int(body, "generation", -1) == (int64_t)s->generation.number;
+  bool has_generation =
+      s->phase == PHASE_RUN || s->phase == PHASE_STOP || s->phase == PHASE_CLEAR;
+  bool is_current = has_generation && m->is_member &&
+                    protocol_int(body, "generation", -1) == (int64_t)s->generation.number;
   if (f->type == MSG_HELLO && !m->has_hello)
     handle_hello(s, m, body, now);
   else if (f->type == MSG_LEAVE)
@@ -179,7 +186,8 @@ static void lose_machine(Supervisor *s, size_t i, double now) {
   if (m->is_leaving && !m->is_member) {
     console_say(s->console, "%s has left", m->name);
   } else if (m->is_member && (s->phase == PHASE_RUN || s->phase == PHASE_STOP)) {
-    if (!s->generation.has_fault && !m->is_head) memcpy(s->faulty, m->name, sizeof s->faulty);
+    if (!s->generation.has_fault) s->generation.is_lost = true;
+    generation_blame_machine(&s->generation, supervisor_blame(s, m));
     generation_note_fault(&s->generation, now, "%s is lost: %s", m->name, err_message());
   } else if (m->has_hello && !m->is_set_aside) {
     console_warn(s->console, "%s is lost: %s", m->name, err_message());

@@ -50,14 +50,14 @@ struct Supervisor {
   Phase phase;
   double phase_start;
   double last_arrival;
+  double start_time; /* when the generation began */
+  bool has_run;      /* ranks of an earlier generation have begun */
   Generation generation;
   PeerRelay peer;
   Policy policy;
   int restarts;      /* number of generations begun after the first */
   char reason[512];  /* reason of the last restart */
   double fault_time; /* time of the last fault; 0 after a worker has completed a step */
-  /* Name of the machine that was lost in this generation; "": none. */
-  char faulty[SOURCE_NAME_MAX];
   StandingList standing;
   int signals;        /* number of signals received so far */
   bool is_regrouping; /* workers were stopped because machines join or leave */
@@ -96,6 +96,10 @@ void supervisor_regroup(Supervisor *s, const char *why, double now);
 int supervisor_count_ready(const Supervisor *s);
 /* Returns NULL if no machine has the rank. */
 Machine *supervisor_find_machine(Supervisor *s, int rank);
+/* Returns the name of a machine that may be blamed for a fault, and later be excluded; NULL if it may
+ * not: the run directory may be on this machine's disk, a machine that leaves has a reason, and fewer
+ * than --nnodes machines would remain. */
+const char *supervisor_blame(const Supervisor *s, const Machine *m);
 
 /* In supervisor_events.c: */
 /* Takes over machines that have arrived. */

@@ -52,3 +52,9 @@ Machine *supervisor_find_machine(Supervisor *s, int rank) {
   }
   return NULL;
 }
+
+const char *supervisor_blame(const Supervisor *s, const Machine *m) {
+  int others = supervisor_count_ready(s) - machine_is_ready(m);
+  bool is_possible = !m->is_head && !m->is_leaving && others > 0 && others >= s->spec.min;
+  return is_possible ? m->name : NULL;
+}

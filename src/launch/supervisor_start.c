@@ -201,8 +201,8 @@ Err supervisor_start_generation(Supervisor *s, const char *include, double now) 
   if (!err) begin_members(s, begin);
   json_decref(begin);
   TRY(err);
-  s->phase = PHASE_RUN;
-  s->phase_start = now;
+  supervisor_enter(s, PHASE_RUN, now);
+  s->start_time = now;
   return world == 1 ? ERR_OK : start_mpirun(s, members, include);
 }
 

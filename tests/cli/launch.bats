@@ -141,6 +141,17 @@ stopped() {
   [ ! -e "$RUN" ]
 }
 
+@test "an mpirun that starts no rank is ended after --start-timeout, with what it printed" {
+  mkdir "$T/bin"
+  printf '#!/bin/sh\necho "waiting for a license" >&2\nexec sleep 100000\n' > "$T/bin/mpirun"
+  chmod +x "$T/bin/mpirun"
+  PATH="$T/bin:$PATH" run launch 2 --start-timeout 2s -- --steps 3
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "| waiting for a license" ]]
+  [[ "$output" =~ "rank 0 on "[^\ ]+" has not begun within 2 s (--start-timeout); mpirun or its daemon hangs; not restarted" ]]
+  until_true is_clear
+}
+
 @test "workers have torchrun's variables and cores of their own" {
   need_mpi
   start 2 --

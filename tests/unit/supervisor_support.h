@@ -89,6 +89,7 @@ UNUSED static Fixture *open_fixture(LaunchSpec spec) {
   spec.args = 3;
   spec.log_dir = scratch;
   if (spec.join_timeout <= 0) spec.join_timeout = 60;
+  if (spec.start_timeout <= 0) spec.start_timeout = 120;
   OK(console_open(&f->console, &(ConsoleSpec){.log_dir = scratch, .is_quiet = true}));
   OK(supervisor_open(&f->supervisor, &spec, f->console, &f->source, 1));
   return f;

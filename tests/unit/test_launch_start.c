@@ -1,0 +1,252 @@
+/* The supervisor with agents that this test plays: machines that fail, are lost or hang before their
+ * ranks begin. The clock is the test's. */
+#include "supervisor_support.h"
+
+/* Both machines are told to begin generation `number`; no rank begins. */
+static void start_two(Fixture *f, int number) {
+  for (int i = 0; i < 2; i++) {
+    json_t *body = expect(f, i, MSG_BEGIN);
+    assert_int_equal(protocol_int(body, "generation", 0), number);
+    json_decref(body);
+  }
+  expect_only(f, 0, MSG_START);
+}
+
+static Fixture *open_start(LaunchSpec spec) {
+  Fixture *f = open_fixture(spec);
+  connect_agent(f, 0, TRIREME_VERSION);
+  connect_agent(f, 1, TRIREME_VERSION);
+  start_two(f, 1);
+  return f;
+}
+
+static void send_failed(Fixture *f, int i, int number) {
+  OK(protocol_send(
+      f->agent[i], MSG_FAILED,
+      json_pack("{s:i, s:s}", "generation", number, "text", "cannot enter /data/run")));
+}
+
+static void send_end(Fixture *f, int i, int number, int id, int status, int signal_number) {
+  OK(protocol_send(f->agent[i], MSG_PROCESS_ENDED,
+                   json_pack("{s:i, s:i, s:i, s:i}", "generation", number, "id", id, "status",
+                             status, "signal", signal_number)));
+}
+
+static void confirm_both(Fixture *f, int number) {
+  for (int i = 0; i < 2; i++) confirm_kill_on(f, i, number);
+}
+
+/* The next generation is on host0 alone. */
+static void expect_alone(Fixture *f, const char *reason) {
+  json_t *body = expect(f, 0, MSG_BEGIN);
+  assert_int_equal(protocol_int(body, "world_size", 0), 1);
+  if (!strstr(protocol_text(body, "reason"), reason))
+    fail_msg("the reason is \"%s\"", protocol_text(body, "reason"));
+  json_decref(body);
+}
+
+static LaunchSpec with_restarts(int max_restarts) {
+  LaunchSpec spec = two;
+  spec.max_restarts = max_restarts;
+  return spec;
+}
+
+static void test_start_machine_that_fails_twice_is_set_aside(void **state) {
+  (void)state;
+  Fixture *f = open_start(with_restarts(0));
+  for (int g = 1; g <= 2; g++) {
+    if (g > 1) start_two(f, g);
+    send_failed(f, 1, g);
+    confirm_both(f, g);
+  }
+  expect_alone(f, "host1: cannot enter /data/run");
+  expect_nothing(f, 1);
+  close_fixture(f);
+}
+
+static void test_start_machine_that_fails_and_is_needed_ends_the_launch(void **state) {
+  (void)state;
+  bool is_reported;
+  LaunchSpec spec = two;
+  spec.min = 2;
+  Fixture *f = open_start(spec);
+  send_failed(f, 1, 1);
+  confirm_both(f, 1);
+  assert_int_equal(finish(f, &is_reported), ERR_WORK);
+  assert_says("host1: cannot enter /data/run; not restarted");
+  close_fixture(f);
+}
+
+static void test_start_failures_of_a_machine_set_aside_do_not_count(void **state) {
+  (void)state;
+  Fixture *f = open_start(with_restarts(1));
+  for (int g = 1; g <= 2; g++) {
+    if (g > 1) start_two(f, g);
+    for (int i = 0; i < 2; i++) send_for(f, i, MSG_WORKER_BEGAN, g, i, 0, 0);
+    expect_nothing(f, 0);
+    send_failed(f, 1, g);
+    confirm_both(f, g);
+  }
+  expect_alone(f, "host1: cannot enter /data/run");
+  send_for(f, 0, MSG_WORKER_ENDED, 3, 0, -1, 9); /* the first failure that counts */
+  confirm_kill(f, 3);
+  begin(f, 4, 1);
+  close_fixture(f);
+}
+
+static void test_start_daemon_that_fails_is_the_reason(void **state) {
+  (void)state;
+  Fixture *f = open_start(two);
+  for (int g = 1; g <= 2; g++) {
+    if (g > 1) start_two(f, g);
+    send_end(f, 1, g, 1001, 127, 0);
+    expect_only(f, 0, MSG_RSH_ENDED);
+    send_end(f, 0, g, 1, 1, 0);
+    expect_nothing(f, 0);
+    f->now += 2;
+    confirm_both(f, g);
+  }
+  expect_alone(f,
+               "host1: the daemon of mpirun (orted) ended before its ranks began: exit "
+               "status 127");
+  close_fixture(f);
+}
+
+static void test_start_daemon_that_ends_after_mpirun_was_killed_is_not_blamed(void **state) {
+  (void)state;
+  Fixture *f = open_start(two);
+  send_for(f, 0, MSG_WORKER_BEGAN, 1, 0, 0, 0);
+  send_end(f, 1, 1, 1001, 1, 0);
+  expect_only(f, 0, MSG_RSH_ENDED);
+  send_end(f, 0, 1, 1, -1, 9);
+  expect_nothing(f, 0);
+  f->now += 2;
+  confirm_both(f, 1);
+  json_t *body = expect(f, 0, MSG_BEGIN);
+  assert_string_equal(protocol_text(body, "reason"),
+                      "mpirun ended before its ranks: killed by SIGKILL");
+  json_decref(body);
+  close_fixture(f);
+}
+
+static void test_start_machine_lost_before_ranks_leads_to_a_new_gathering(void **state) {
+  (void)state;
+  Fixture *f = open_start(with_restarts(0));
+  lose_agent(f, 1);
+  confirm_kill_on(f, 0, 1);
+  expect_alone(f, "host1 is lost");
+  close_fixture(f);
+}
+
+static void test_start_machine_lost_every_time_ends_the_launch(void **state) {
+  (void)state;
+  bool is_reported;
+  LaunchSpec spec = with_restarts(0);
+  spec.min = 2;
+  Fixture *f = open_start(spec);
+  for (int g = 1; g <= 4; g++) {
+    if (g > 1) {
+      connect_agent(f, 1, TRIREME_VERSION);
+      start_two(f, g);
+    }
+    lose_agent(f, 1);
+    confirm_kill_on(f, 0, g);
+  }
+  assert_int_equal(finish(f, &is_reported), ERR_WORK);
+  assert_says("host1 is lost");
+  assert_says("tried 4 times, and no rank has begun");
+  close_fixture(f);
+}
+
+static void test_start_error_after_an_early_loss_is_not_repeated(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_start(two);
+  lose_agent(f, 1);
+  confirm_kill_on(f, 0, 1);
+  begin(f, 2, 1);
+  send_for(f, 0, MSG_WORKER_ENDED, 2, 0, 1, 0);
+  confirm_kill(f, 2);
+  assert_int_equal(finish(f, &is_reported), ERR_WORK);
+  assert_says("rank 0 on host0: exit status 1; not restarted");
+  close_fixture(f);
+}
+
+static void test_start_that_hangs_fails_after_the_limit(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_start(two);
+  f->now += 119;
+  expect_nothing(f, 0);
+  f->now += 2;
+  confirm_both(f, 1);
+  assert_int_equal(finish(f, &is_reported), ERR_WORK);
+  assert_says("rank 0 on host0 has not begun within 120 s (--start-timeout)");
+  close_fixture(f);
+}
+
+static void test_start_that_hangs_on_one_machine_blames_it(void **state) {
+  (void)state;
+  Fixture *f = open_start(two);
+  for (int g = 1; g <= 2; g++) {
+    if (g > 1) start_two(f, g);
+    send_for(f, 0, MSG_WORKER_BEGAN, g, 0, 0, 0);
+    expect_nothing(f, 0);
+    f->now += 121;
+    confirm_both(f, g);
+  }
+  expect_alone(f, "rank 1 on host1 has not begun within 120 s");
+  close_fixture(f);
+}
+
+static void test_start_that_hangs_is_killed_after_the_limit_when_stopping(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_start(two);
+  f->signals = 1;
+  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
+  f->now += 121;
+  confirm_both(f, 1);
+  assert_int_equal(finish(f, &is_reported), ERR_STOPPED);
+  close_fixture(f);
+}
+
+static void test_start_of_all_ranks_has_no_limit_afterwards(void **state) {
+  (void)state;
+  Fixture *f = open_two();
+  expect_nothing(f, 0);
+  f->now += 3600;
+  expect_nothing(f, 0);
+  close_fixture(f);
+}
+
+static void test_start_reports_before_a_generation_are_ignored(void **state) {
+  (void)state;
+  Fixture *f = open_fixture(two);
+  connect_agent(f, 0, TRIREME_VERSION);
+  connect_agent(f, 1, TRIREME_VERSION);
+  for (int turn = 0; turn < 20; turn++) supervisor_advance(f->supervisor, f->now, 0);
+  send_end(f, 1, 0, 1001, 127, 0); /* the network is being tested; generation 0 never was */
+  send_for(f, 1, MSG_WORKER_ENDED, 0, 1, -1, 9);
+  begin_two(f, 1);
+  close_fixture(f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_start_machine_that_fails_twice_is_set_aside),
+      cmocka_unit_test(test_start_machine_that_fails_and_is_needed_ends_the_launch),
+      cmocka_unit_test(test_start_failures_of_a_machine_set_aside_do_not_count),
+      cmocka_unit_test(test_start_daemon_that_fails_is_the_reason),
+      cmocka_unit_test(test_start_daemon_that_ends_after_mpirun_was_killed_is_not_blamed),
+      cmocka_unit_test(test_start_machine_lost_before_ranks_leads_to_a_new_gathering),
+      cmocka_unit_test(test_start_machine_lost_every_time_ends_the_launch),
+      cmocka_unit_test(test_start_error_after_an_early_loss_is_not_repeated),
+      cmocka_unit_test(test_start_that_hangs_fails_after_the_limit),
+      cmocka_unit_test(test_start_that_hangs_on_one_machine_blames_it),
+      cmocka_unit_test(test_start_that_hangs_is_killed_after_the_limit_when_stopping),
+      cmocka_unit_test(test_start_of_all_ranks_has_no_limit_afterwards),
+      cmocka_unit_test(test_start_reports_before_a_generation_are_ignored),
+  };
+  return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/crc.h"
@@ -178,6 +179,28 @@ Err file_lock(const char *path, int *fd, bool *busy) {
   close(*fd);
   *fd = -1;
   return err;
+}
+
+/* Bytes that file_check_memory leaves free: a sixteenth of the file system, RESERVE_MAX at most. */
+#define RESERVE_MAX ((uint64_t)64 << 20)
+
+Err file_check_memory(const char *dir, uint64_t bytes) {
+  struct statvfs fs;
+  char need[32];
+  char available[32];
+  char whole[32];
+  char kept[32];
+  if (statvfs(dir, &fs) != 0 || !fs.f_blocks) return ERR_OK;
+  uint64_t total = (uint64_t)fs.f_blocks * fs.f_frsize;
+  uint64_t unused = (uint64_t)fs.f_bavail * fs.f_frsize;
+  uint64_t reserve = total / 16 < RESERVE_MAX ? total / 16 : RESERVE_MAX;
+  if (unused >= reserve && unused - reserve >= bytes) return ERR_OK;
+  return err_set(ERR_WORK,
+                 "%s do not fit into %s: %s of %s are free, and %s must stay free for MPI; "
+                 "enlarge the file system (mount -o remount,size=SIZE /dev/shm; in a container "
+                 "--shm-size SIZE)",
+                 str_of_bytes(need, bytes), dir, str_of_bytes(available, unused),
+                 str_of_bytes(whole, total), str_of_bytes(kept, reserve));
 }
 
 Err file_create(FileWriter *w, const char *path) {

@@ -28,6 +28,10 @@ NODISCARD Err file_open(const char *path, int *fd, uint64_t *bytes);
 NODISCARD Err file_read(const char *path, size_t limit, Str *into);
 /* Replaces the contents of the file atomically: writes a temporary file, syncs and renames it. */
 NODISCARD Err file_write(const char *path, const char *bytes, size_t len);
+/* Fails if `bytes` do not fit into the file system of `dir`, which is one in memory (tmpfs). Some
+ * space must stay free: MPI and NCCL have shared memory there, and a process that touches a page
+ * for which no space is left is killed by SIGBUS. Succeeds if the space is not known. */
+NODISCARD Err file_check_memory(const char *dir, uint64_t bytes);
 /* Writes "dir/name" to a buffer of FILE_PATH_MAX bytes. */
 #define FILE_PATH_MAX 4096
 NODISCARD Err file_join(char *out, const char *dir, const char *name);

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/place.h"
 
@@ -66,6 +67,23 @@ static void end_receiving(PeerAgent *p) {
 void peer_close(PeerAgent *p) {
   end_sending(p);
   end_receiving(p);
+}
+
+static void name_incoming(const PeerAgent *p, char path[FILE_PATH_MAX]) {
+  snprintf(path, FILE_PATH_MAX, "%.*s/incoming", FILE_PATH_MAX - 16, p->dir);
+}
+
+/* Removes what has arrived of a copy that will not become complete. */
+static void abandon_copy(PeerAgent *p) {
+  char path[FILE_PATH_MAX];
+  end_receiving(p);
+  name_incoming(p, path);
+  if (file_remove_all(path)) log_warn("%s", err_message());
+}
+
+void peer_cancel(PeerAgent *p) {
+  end_sending(p);
+  abandon_copy(p);
 }
 
 /* Reports the current error (err_message) to the head. */
@@ -185,10 +203,6 @@ static Err handle_read(PeerAgent *p, Channel *head, uint32_t id) {
   return report_failure(head, id);
 }
 
-static void name_incoming(const PeerAgent *p, char path[FILE_PATH_MAX]) {
-  snprintf(path, FILE_PATH_MAX, "%.*s/incoming", FILE_PATH_MAX - 16, p->dir);
-}
-
 static Err begin_receiving(PeerAgent *p, uint32_t id) {
   char path[FILE_PATH_MAX];
   end_receiving(p);
@@ -216,6 +230,7 @@ static Err receive_file(PeerAgent *p, const uint8_t *bytes, size_t len) {
   if (len > 8 && len - 8 < sizeof name) memcpy(name, bytes + 8, len - 8);
   if (!is_plain_name(name) || strlen(name) != len - 8 || p->in.files++ == PEER_FILES)
     return err_set(ERR_WORK, "the copy has a file with a wrong name, or too many files");
+  TRY(file_check_memory(p->dir, read_number(bytes, 8)));
   name_incoming(p, dir);
   TRY(file_join(path, dir, name));
   p->in.fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -303,8 +318,10 @@ static Err handle_part(PeerAgent *p, Channel *head, const Frame *f) {
     return err_set(ERR_WORK, "the head sent a part of a copy that is none");
   if (id == p->in.refused) return ERR_OK; /* its failure has already been reported */
   if (receive_part(p, id, kind, bytes, len)) {
-    end_receiving(p);
+    ErrRecord why = err_copy();
+    abandon_copy(p);
     p->in.refused = id;
+    err_give(&why);
     return report_failure(head, id);
   }
   if (kind != PART_END) return ERR_OK;

@@ -72,6 +72,12 @@ bool copies_is_writing(Copies *c) {
   return saver_is_busy(c->saver);
 }
 
+bool copies_has_room(Copies *c, uint64_t step) {
+  Err err = file_check_memory(copies_dir(), saver_bytes(c->saver));
+  if (err) note_written(c, step, err);
+  return err == ERR_OK;
+}
+
 TrainArrays *copies_begin(Copies *c) {
   return saver_begin(c->saver);
 }

@@ -310,8 +310,12 @@ static Err roll_back(Trainer *t, const StepSum *step) {
 /* On rank 0: returns true if a copy can be made without waiting. A copy must contain the result
  * of the last validation, which is valid only once it is on disk. */
 static bool is_ready_to_copy(const Run *run) {
-  if (!run->copies || copies_is_writing(run->copies)) return false;
-  return !run->is_validation_pending || !saver_is_busy(run->saver);
+  if (!run->copies) return false;
+  bool is_validated = !run->is_validation_pending || !saver_is_busy(run->saver);
+  if (is_validated && !copies_is_writing(run->copies))
+    return copies_has_room(run->copies, run->at.step);
+  copies_skip(run->copies);
+  return false;
 }
 
 /* Decides with a collective, so that all ranks stop at the same step: a signal may reach any
@@ -351,9 +355,7 @@ static Err copy_if_due(Trainer *t) {
   if (!every || t->run.at.step % every != 0 || !health_good(&t->health)) return ERR_OK;
   bool is_ready = is_ready_to_copy(&t->run);
   comm_broadcast(t->world.comm, "ready to copy", &is_ready, sizeof is_ready);
-  if (is_ready) return train_copy(t);
-  if (t->run.copies) copies_skip(t->run.copies);
-  return ERR_OK;
+  return is_ready ? train_copy(t) : ERR_OK;
 }
 
 /* Runs one step, and then the metrics, copy, checkpoint and validation that are due. */

@@ -60,6 +60,32 @@ has_copy() { [ "$(readlink "$(copies 2> /dev/null)"/run-*/checkpoints/latest 2> 
   [ ! -e "$memory" ]  # the copies have been removed from memory
 }
 
+# with_memory BYTES COMMAND…: with a /dev/shm of that size.
+with_memory() { unshare --mount sh -c 'mount -t tmpfs -o size="$0" none /dev/shm && exec "$@"' "$@"; }
+
+# The launch itself, not the shell around it.
+head_of_run() { pgrep -f "^$TRIREME launch .*--run $RUN "; }
+has_warned() { grep -q 'the in-memory copy of step .* was not written' "$T/out"; }
+has_done() { [ "$(last_step "$RUN")" -ge "$1" ]; }
+
+@test "memory without room for two copies: one warning with the remedy, and the run goes on" {
+  with_memory 1M true 2> /dev/null || skip "mounting a tmpfs needs root"
+  train 1 "$T/whole" --steps 2
+  bytes=$(du -sb "$T/whole/checkpoints/step-00000002" | cut -f 1)
+  with_memory $((bytes * 7 / 4)) env LAUNCH_TEST_MARK="$T" bash -c '"$@"; echo "status $?"; ls -A /dev/shm' bash \
+    "$TRIREME" launch --nproc-per-node 1 --peer-checkpoint 2 -- train --data "$SET" --run "$RUN" "${MODEL[@]}" --steps 1000000 \
+    --log-every 5 > "$T/out" 2>&1 3>&- &
+  child=$!
+  until_true has_warned || { cat "$T/out"; false; }
+  until_true has_done $(($(last_step "$RUN") + 20))
+  kill -TERM "$(head_of_run)"
+  wait $child || { cat "$T/out"; false; }
+  [ "$(tail -n 1 "$T/out")" = "status 3" ] || { cat "$T/out"; false; } # nothing is left in memory
+  grep -qE 'warning: the in-memory copy .* training goes on: .* do not fit into /dev/shm/.*--shm-size SIZE' "$T/out"
+  [ "$(grep -c 'was not written' "$T/out")" -eq 1 ]
+  grep -qE 'copies   1 in memory, [0-9]+ skipped while another was written, [1-9][0-9]* failed' "$RUN/log.txt"
+}
+
 @test "--peer-checkpoint of launch is for train alone" {
   run "$TRIREME" launch --peer-checkpoint 5 -- bench allreduce
   [ "$status" -eq 2 ]

@@ -57,8 +57,9 @@ static void send_part(Side *s, uint8_t id, uint8_t kind, const void *bytes, size
   OK(channel_send(s->head, PEER_PART, part, PEER_HEADER + len));
 }
 
-static void send_file(Side *s, uint8_t id, uint8_t size, const char *name) {
-  uint8_t bytes[256] = {size};
+static void send_file(Side *s, uint8_t id, uint64_t size, const char *name) {
+  uint8_t bytes[256];
+  for (int i = 0; i < 8; i++) bytes[i] = (uint8_t)(size >> (8 * i));
   memcpy(bytes + 8, name, strlen(name));
   send_part(s, id, PART_FILE, bytes, 8 + strlen(name));
 }
@@ -183,6 +184,8 @@ static void expect_refused(Side *s, const char *dir) {
   char path[FILE_PATH_MAX];
   snprintf(path, sizeof path, "%s/run-1", at(dir));
   assert_false(file_exists(path));
+  snprintf(path, sizeof path, "%s/incoming", at(dir));
+  assert_false(file_exists(path));
 }
 
 static void test_peer_store_refuses_names_with_a_path(void **state) {
@@ -234,6 +237,42 @@ static void test_peer_store_refuses_a_file_shorter_than_announced(void **state) 
   close_side(&b);
 }
 
+static void test_peer_store_refuses_a_file_for_which_there_is_no_room(void **state) {
+  (void)state;
+  Side b;
+  Frame f;
+  json_t *body;
+  open_side(&b, "room");
+  send_file(&b, 1, (uint64_t)1 << 60, "weights");
+  assert_true(exchange(&b, &f));
+  assert_int_equal(f.type, PEER_FAILED);
+  OK(protocol_parse(&f, "agent", &body));
+  assert_non_null(strstr(protocol_text(body, "text"), "do not fit into "));
+  assert_non_null(strstr(protocol_text(body, "text"), "--shm-size SIZE"));
+  json_decref(body);
+  assert_false(file_exists(at("room/incoming")));
+  send_file(&b, 2, 1, "weights"); /* a later copy that fits is stored */
+  send_part(&b, 2, PART_BYTES, "x", 1);
+  send_part(&b, 2, PART_END, "run-1/step-2", 12);
+  assert_true(exchange(&b, &f));
+  assert_int_equal(f.type, PEER_STORED);
+  close_side(&b);
+}
+
+static void test_peer_canceled_copy_is_removed(void **state) {
+  (void)state;
+  Side b;
+  Frame f;
+  open_side(&b, "canceled");
+  send_file(&b, 1, 3, "weights");
+  send_part(&b, 1, PART_BYTES, "ab", 2);
+  assert_false(exchange(&b, &f));
+  assert_true(file_exists(at("canceled/incoming/weights")));
+  peer_cancel(&b.peer);
+  assert_false(file_exists(at("canceled/incoming")));
+  close_side(&b);
+}
+
 static void test_peer_store_ignores_the_rest_of_a_refused_copy(void **state) {
   (void)state;
   Side b;
@@ -271,6 +310,8 @@ int main(void) {
       cmocka_unit_test(test_peer_store_refuses_a_place_outside),
       cmocka_unit_test(test_peer_store_refuses_a_file_longer_than_announced),
       cmocka_unit_test(test_peer_store_refuses_a_file_shorter_than_announced),
+      cmocka_unit_test(test_peer_store_refuses_a_file_for_which_there_is_no_room),
+      cmocka_unit_test(test_peer_canceled_copy_is_removed),
       cmocka_unit_test(test_peer_store_ignores_the_rest_of_a_refused_copy),
       cmocka_unit_test(test_peer_store_refuses_too_many_files),
   };

@@ -202,7 +202,10 @@ static Err open_terminal(const json_t *begin, int *ours, int *theirs) {
   if (ok) *theirs = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
   if (*theirs < 0) {
     process_close(ours);
-    return err_set(ERR_WORK, "cannot open a pseudo-terminal: %s", strerror(errno));
+    return err_set(ERR_WORK,
+                   "cannot open a pseudo-terminal: %s; redirect standard error to a file to "
+                   "launch without a terminal",
+                   strerror(errno));
   }
   struct winsize size = {.ws_row = (unsigned short)protocol_int(begin, "rows", 24),
                          .ws_col = (unsigned short)protocol_int(begin, "columns", 80)};
@@ -217,7 +220,9 @@ static Err open_terminal(const json_t *begin, int *ours, int *theirs) {
 static Err open_pipe(int *ours, int *theirs) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)
-    return err_set(ERR_WORK, "cannot create a pipe: %s", strerror(errno));
+    return err_set(ERR_WORK,
+                   "cannot create a pipe: %s; raise the limit of open files (ulimit -n)",
+                   strerror(errno));
   *ours = ends[0];
   *theirs = ends[1];
   return ERR_OK;
@@ -280,7 +285,10 @@ static Err add_words(List *l, const json_t *words) {
   json_t *word;
   json_array_foreach(words, i, word) {
     if (!json_is_string(word))
-      return err_set(ERR_WORK, "the head sent a command whose word %zu is no string", i + 1);
+      return err_set(ERR_WORK,
+                     "the head sent a command whose word %zu is not a string; install the same "
+                     "version of trireme on all machines",
+                     i + 1);
     TRY(add_item(l, json_string_value(word), json_string_length(word)));
   }
   return ERR_OK;
@@ -311,7 +319,9 @@ Err agent_start_daemon(Agent *a, int64_t id, const json_t *argv) {
   Err err;
   TRY_DONE(add_words(&words, argv));
   if (!words.count) {
-    err = err_set(ERR_WORK, "the head sent an empty command");
+    err = err_set(
+        ERR_WORK,
+        "the head sent an empty command; install the same version of trireme on all machines");
     goto done;
   }
   TRY_DONE(make_daemon_environment(a, &variables));

@@ -300,8 +300,10 @@ static Err open_record(Channel *c, uint8_t *at, size_t length) {
 static Err take_own_frame(Channel *c, const uint8_t *payload, size_t len) {
   if (len == 0) return ERR_OK;
   if (len != 1 || payload[0] != END_MARK)
-    return err_set(ERR_WORK, "%s sent an unknown control frame (%zu bytes, first %d)", c->name,
-                   len, payload[0]);
+    return err_set(ERR_WORK,
+                   "%s sent an unknown control frame (%zu bytes, first %d); install the same "
+                   "version of trireme on all machines",
+                   c->name, len, payload[0]);
   c->has_received_end = true;
   return ERR_OK;
 }
@@ -315,7 +317,10 @@ static Err check_frames(Channel *c) {
     size_t length = get_length(at);
     if (length < 1 + extra || length > BODY_MAX + extra) return refuse_frame(c, length);
     if (c->has_received_end)
-      return err_set(ERR_WORK, "%s sent a frame after its end mark", c->name);
+      return err_set(ERR_WORK,
+                     "%s sent a frame after its end mark; install the same version of trireme "
+                     "on all machines",
+                     c->name);
     if (q->end - c->checked - LENGTH_BYTES < length) break;
     if (c->secure) TRY(open_record(c, at, length));
     if (at[LENGTH_BYTES] == TYPE_OWN)

@@ -100,7 +100,9 @@ Err cluster_parse_mount(ClusterMount *m, const char *text, const char *more) {
   int n = snprintf(m->options, sizeof m->options, "nofail,_netdev,%s%s%s", default_options(m),
                    more ? "," : "", more ? more : "");
   if (n < 0 || (size_t)n >= sizeof m->options)
-    return err_set(ERR_USAGE, "--mount-options is too long");
+    return err_set(
+        ERR_USAGE,
+        "--mount-options is too long for a line of /etc/fstab; leave some options out");
   return ERR_OK;
 }
 

@@ -106,7 +106,8 @@ static Err report_ends(const Remote *remote, size_t count) {
     log_info("exit status 0 on %zu host%s", count, count == 1 ? "" : "s");
     return ERR_OK;
   }
-  return err_set(ERR_WORK, "the command failed on %zu of %zu hosts", failed, count);
+  return err_set(ERR_WORK, "the command failed on %zu of %zu hosts; see the messages above",
+                 failed, count);
 }
 
 Err cluster_run(const ClusterSpec *spec, const char *const *words, size_t count) {
@@ -150,7 +151,8 @@ Err cluster_run_self(const char *const *words, size_t count) {
   Err err = session_run(&(Session){.argv = argv, .on_line = pass_line}, &end);
   if (!err && end.status == ERR_STOPPED) err = err_set(ERR_STOPPED, "stopped by a signal");
   if (!err && end.status != 0)
-    err = err_set(ERR_WORK, "trireme %s ended with status %d", words[0], end.status);
+    err = err_set(ERR_WORK, "trireme %s ended with status %d; see its messages above", words[0],
+                  end.status);
   session_free(&end);
   mem_free(argv);
   return err;

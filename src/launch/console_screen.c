@@ -182,7 +182,9 @@ Err screen_open(Screen **out, const ScreenSpec *spec) {
     return ERR_OK;
   }
   mem_free(s);
-  return err_set(ERR_WORK, "cannot start a thread for the console");
+  return err_set(ERR_WORK,
+                 "cannot start a thread for the console; raise the limit of processes and "
+                 "threads (ulimit -u)");
 }
 
 /* Returns true if a signal to end is pending: the user does not want to wait for a blocked

@@ -150,7 +150,9 @@ static Err start_writer(Writer *w, const char *log_dir, const char *run) {
   pthread_mutex_init(&w->lock, NULL);
   pthread_cond_init(&w->changed, NULL);
   if (thread_start(&w->thread, run_writer, w)) return ERR_OK;
-  return err_set(ERR_WORK, "cannot start a thread for log files");
+  return err_set(ERR_WORK,
+                 "cannot start a thread for log files; raise the limit of processes and "
+                 "threads (ulimit -u)");
 }
 
 Err writer_open(Writer **out, const char *log_dir, const char *run) {

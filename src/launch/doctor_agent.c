@@ -174,7 +174,10 @@ static Err answer_question(ProbeAgent *a, const json_t *question) {
   for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
     if (strcmp(answers[i].ask, ask) == 0) answer = answers[i].answer(a, question);
   if (!answer)
-    return err_set(ERR_WORK, "the doctor asked '%s' in a way that is not known", ask);
+    return err_set(ERR_WORK,
+                   "the doctor sent an invalid question '%s'; install the same version of "
+                   "trireme on all machines",
+                   ask);
   json_object_set_new(answer, "id", json_integer(protocol_int(question, "id", 0)));
   return protocol_send(a->head, PROBE_ANSWER, answer);
 }

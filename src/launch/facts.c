@@ -187,7 +187,10 @@ static bool store_value(const FactField *f, const json_t *value, char *at) {
 static Err read_object(const FactField *fields, const json_t *object, void *to,
                        const char *where) {
   if (!json_is_object(object))
-    return err_set(ERR_WORK, "%s: the facts are not an object", where);
+    return err_set(ERR_WORK,
+                   "%s: its facts are not a JSON object; install the same version of trireme "
+                   "on all machines",
+                   where);
   for (const FactField *f = fields; f->key; f++) {
     const json_t *value = json_object_get(object, f->key);
     if (value && !store_value(f, value, (char *)to + f->offset))
@@ -203,8 +206,10 @@ static Err read_list(const FactField *fields, const json_t *list, void *to, size
                      size_t most, size_t *count, const char *where) {
   size_t n = json_array_size(list);
   if (n > most)
-    return err_set(ERR_WORK, "%s: a list of %zu facts, where at most %zu are possible", where,
-                   n, most);
+    return err_set(ERR_WORK,
+                   "%s: its facts have a list of %zu entries, at most %zu are allowed; install "
+                   "the same version of trireme on all machines",
+                   where, n, most);
   for (size_t i = 0; i < n; i++)
     TRY(read_object(fields, json_array_get(list, i), (char *)to + i * size, where));
   *count = n;

@@ -186,7 +186,9 @@ Err handshake_read_message(Handshake *h, const uint8_t *message) {
   }
   if (is_good) return ERR_OK;
   h->phase = FAILED;
-  return err_set(ERR_WORK, "the peer did not prove that it knows the key");
+  return err_set(
+      ERR_WORK,
+      "the peer did not prove that it knows the key; copy the same key file to all machines");
 }
 
 Err handshake_seal(Handshake *h, const uint8_t header[4], const uint8_t *plain, size_t len,
@@ -204,7 +206,9 @@ Err handshake_open(Handshake *h, const uint8_t header[4], const uint8_t *sealed,
                                                             sealed, len, header, 4) == 0;
   if (is_good) return ERR_OK;
   h->phase = FAILED;
-  return err_set(ERR_WORK, "a record was changed, repeated, left out or reordered on its way");
+  return err_set(ERR_WORK,
+                 "an encrypted record was changed, repeated, left out or reordered in transit; "
+                 "start the launch again");
 }
 
 #else

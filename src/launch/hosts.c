@@ -24,7 +24,9 @@ static Err read_file(HostList *list, const char *path,
 
 static Err set_user(HostList *list, const char *user) {
   if (strlen(user) >= HOSTS_USER_MAX || !hosts_is_word(user, "._-"))
-    return err_set(ERR_USAGE, "--ssh-user '%.60s' is not a user name", user);
+    return err_set(
+        ERR_USAGE,
+        "--ssh-user '%.60s' is not a user name; use letters, digits, '.', '-' and '_'", user);
   for (size_t i = 0; i < list->count; i++) {
     Host *host = &list->host[i];
     if (!host->user[0]) snprintf(host->user, sizeof host->user, "%s", user);

@@ -105,7 +105,9 @@ static Err set_address(const Inventory *in, const json_t *instance, const char *
     TRY(get_text(in, instance, path, keys[i], &address));
     if (!address) continue;
     if (!hosts_is_address(address))
-      return err_set(ERR_USAGE, "%s: %s.%s '%.60s' is not a host name or an IP address",
+      return err_set(ERR_USAGE,
+                     "%s: %s.%s '%.60s' is not a host name or an IP address; save the output "
+                     "of 'aws ec2 describe-instances' again",
                      in->where, path, keys[i], address);
     snprintf(host->address, sizeof host->address, "%s", address);
     return ERR_OK;

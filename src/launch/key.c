@@ -116,7 +116,9 @@ static Err read_line(int fd, uint64_t bytes, const char *path, Key *key) {
   if (!err) {
     line[LINE_LEN - 1] = '\0';
     if (!key_from_text(line + MAGIC_LEN, key))
-      err = err_set(ERR_WORK, "%s is not a key file: not all of its 64 digits are hexadecimal",
+      err = err_set(ERR_WORK,
+                    "%s is not a key file: not all of its 64 digits are hexadecimal; copy it "
+                    "again, or make one with 'trireme launch --new-key FILE'",
                     path);
   }
   explicit_bzero(line, sizeof line);

@@ -124,7 +124,10 @@ Err link_listen(LinkServer **server, const char *address, const uint16_t *wanted
       s->fd[s->ports++] = fd;
   }
   if (!err) s->has_thread = thread_start(&s->thread, run_server, s);
-  if (!err && !s->has_thread) err = err_set(ERR_WORK, "cannot start a thread");
+  if (!err && !s->has_thread)
+    err = err_set(ERR_WORK,
+                  "cannot start a thread to measure connections; raise the limit of processes "
+                  "and threads (ulimit -u)");
   if (!err) return ERR_OK;
   link_close(s);
   *server = NULL;

@@ -96,7 +96,7 @@ static Err open_file(PeerAgent *p, const char *dir, const char *name) {
   char path[FILE_PATH_MAX];
   int i = p->out.files;
   if (i == PEER_FILES || !is_plain_name(name))
-    return err_set(ERR_WORK, "%s is no checkpoint: it holds %s", dir, name);
+    return err_set(ERR_WORK, "%s is not a checkpoint: it contains %s", dir, name);
   TRY(file_join(path, dir, name));
   TRY(file_open(path, &p->out.fd[i], &p->out.size[i]));
   snprintf(p->out.name[i], PEER_NAME, "%s", name);
@@ -315,7 +315,9 @@ static Err handle_part(PeerAgent *p, Channel *head, const Frame *f) {
   const uint8_t *bytes;
   size_t len;
   if (!peer_parse(f, &id, &kind, &bytes, &len) || kind < PART_FILE || kind > PART_END)
-    return err_set(ERR_WORK, "the head sent a part of a copy that is none");
+    return err_set(ERR_WORK,
+                   "the head sent an invalid part of a copy; install the same version of "
+                   "trireme on all machines");
   if (id == p->in.refused) return ERR_OK; /* its failure has already been reported */
   if (receive_part(p, id, kind, bytes, len)) {
     ErrRecord why = err_copy();

@@ -103,7 +103,10 @@ static Err answer_joiner(Rendezvous *r, Joiner *j, const Frame *f) {
   char why[3 * RENDEZVOUS_ID_MAX + 200];
   json_t *body;
   if (f->type != MSG_JOIN)
-    return err_set(ERR_WORK, "%s: a message of type %d instead of the id", j->address, f->type);
+    return err_set(ERR_WORK,
+                   "%s sent a message of type %d instead of the id of the rendezvous; install "
+                   "the same version of trireme on all machines",
+                   j->address, f->type);
   TRY(protocol_parse(f, j->address, &body));
   judge_joiner(r, body, why, sizeof why);
   const char *host = protocol_text(body, "host");

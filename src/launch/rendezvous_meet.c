@@ -102,7 +102,11 @@ static Err resolve_host(const char *host, AddressList *list) {
   struct ifaddrs *cards;
   list->count = 0;
   int code = getaddrinfo(host, NULL, &hints, &found);
-  if (code) return err_set(ERR_WORK, "the name %s is not known: %s", host, gai_strerror(code));
+  if (code)
+    return err_set(
+        ERR_WORK,
+        "cannot resolve the host name %s: %s; check DNS or /etc/hosts, or pass an address",
+        host, gai_strerror(code));
   if (getifaddrs(&cards) != 0) {
     freeaddrinfo(found);
     return err_errno("cannot list", "this machine's addresses");
@@ -167,7 +171,10 @@ static Attempt read_answer(Channel *c, const Frame *f) {
   json_t *body;
   if (f->type == MSG_JOINED) return ATTEMPT_JOINED;
   if (f->type != MSG_NOT_JOINED) {
-    err_set(ERR_WORK, "%s answered with a message of type %d", channel_name(c), f->type);
+    err_set(ERR_WORK,
+            "%s answered with an unexpected message of type %d; install the same version of "
+            "trireme on all machines",
+            channel_name(c), f->type);
     return ATTEMPT_REFUSED;
   }
   if (protocol_parse(f, channel_name(c), &body)) return ATTEMPT_REFUSED;

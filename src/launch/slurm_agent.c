@@ -32,7 +32,10 @@ static Err read_meeting(SlurmMeeting *meeting) {
     int ready = poll(&fd, 1, 1000);
     if (ready < 0 && errno != EINTR) return err_errno("cannot read", "standard input");
     if (progress_clock() > limit)
-      return err_set(ERR_WORK, "srun passed nothing on within %.0f s", READ_LIMIT);
+      return err_set(ERR_WORK,
+                     "nothing arrived on standard input within %.0f s: srun does not forward "
+                     "it; check the log of slurmd on this node",
+                     READ_LIMIT);
     if (ready <= 0) continue;
     if (read(STDIN_FILENO, line + len, 1) != 1 || line[len] == '\n') break;
     len++;

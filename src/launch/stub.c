@@ -61,8 +61,10 @@ static Err await_end(Channel *c) {
       TRY(protocol_parse(&f, channel_name(c), &body));
       int64_t status = protocol_int(body, "status", 1);
       json_decref(body);
-      return status ? err_set(ERR_WORK, "the command ended with status %lld", (long long)status)
-                    : ERR_OK;
+      return status
+                 ? err_set(ERR_WORK, "the command on the other machine ended with status %lld",
+                           (long long)status)
+                 : ERR_OK;
     }
     TRY(lost);
   }

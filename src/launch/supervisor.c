@@ -82,11 +82,10 @@ static void gather_machines(Supervisor *s, double now) {
     case GATHER_WAIT:
       return;
     case GATHER_GIVE_UP:
-      err_set(
-          ERR_WORK,
-          "%d of the %d machines that are needed came within %.0f s (--join-timeout); start "
-          "the others, or lower --nnodes",
-          g.ready, g.min, s->spec.join_timeout);
+      err_set(ERR_WORK,
+              "%d of the %d machines that are needed arrived within %.0f s (--join-timeout); "
+              "start the others, or lower --nnodes",
+              g.ready, g.min, s->spec.join_timeout);
       supervisor_finish(s, ERR_WORK, false);
       return;
     case GATHER_BEGIN:

@@ -56,7 +56,7 @@ static Err add_checkpoints(Average *a, const char *run, int k) {
     if (whole)
       err = add_checkpoint(a, dir, c->step);
     else
-      log_warn("left out of the average: %s", err_message());
+      log_warn("a checkpoint is left out of the average: %s", err_message());
   }
   checkpoint_list_free(&list);
   return err;
@@ -93,8 +93,9 @@ static Err check_target(const char *out) {
 
 static Err append_suffix(char to[FILE_PATH_MAX], const char *out, const char *suffix) {
   int n = snprintf(to, FILE_PATH_MAX, "%s%s", out, suffix);
-  return n > 0 && n < FILE_PATH_MAX ? ERR_OK
-                                    : err_set(ERR_WORK, "this path is too long: %s", out);
+  return n > 0 && n < FILE_PATH_MAX
+             ? ERR_OK
+             : err_set(ERR_WORK, "the path %s is too long; choose a shorter one", out);
 }
 
 static Err write_model(const Average *a, const char *out) {

@@ -107,7 +107,8 @@ static Err move_into_place(const char *run, const char *beside, const char *name
   TRY(join_checkpoint_path(dir, run, name));
   if (!file_exists(dir)) return file_rename(beside, dir);
   int n = snprintf(old, sizeof old, "%s.old", dir);
-  if (n < 0 || n >= FILE_PATH_MAX) return err_set(ERR_WORK, "this path is too long: %s", dir);
+  if (n < 0 || n >= FILE_PATH_MAX)
+    return err_set(ERR_WORK, "the path %s is too long; choose a shorter --run", dir);
   TRY(file_remove_all(old));
   TRY(file_rename(dir, old));
   Err err = file_rename(beside, dir);
@@ -420,7 +421,10 @@ static Err load_arrays(const char *dir, const TrainArrays *a, const Record *r) {
   else if (a->e)
     memcpy(a->e, a->w, a->params->padded * sizeof *a->e);
   else if (averaged)
-    log_warn("%s has an average of the weights, which is not continued", dir);
+    log_warn(
+        "%s has a moving average of the weights, which is dropped; pass the run's --ema-decay "
+        "to continue it",
+        dir);
   if (a->m) TRY(load_array(dir, a, r, PART_MOMENT1, a->m));
   if (a->v) TRY(load_array(dir, a, r, PART_MOMENT2, a->v));
   if (a->second) memcpy(a->second, r->second, r->seconds * sizeof *r->second);

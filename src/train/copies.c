@@ -58,7 +58,10 @@ Err copies_new(Copies **out, const char *run, const TrainArrays *shape,
   TRY(mem_alloc(&c, 1, sizeof *c));
   Err err = name_directory(run, c->dir)
                 ? saver_new(&c->saver, c->dir, shape, COPIES_KEPT, backend)
-                : err_set(ERR_WORK, "%s has no id for its in-memory copies", run);
+                : err_set(ERR_WORK,
+                          "cannot read %s/id, which names the in-memory copies; check the "
+                          "permissions of the run directory",
+                          run);
   if (err) {
     copies_free(c);
     return err;

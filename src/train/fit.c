@@ -139,15 +139,15 @@ static Err choose_tokens(Trainer *t, const ModelConfig *c, uint32_t *tokens) {
   if (*tokens < least)
     return err_set(ERR_WORK,
                    "a batch of %u %s, which the longest sentence needs, does not fit into "
-                   "the %s that a rank may have here; take a smaller model, or prepare the "
-                   "data with a smaller --max-tokens",
+                   "the %s that a rank may have here; use a smaller model, or prepare the data "
+                   "with a smaller --max-tokens",
                    least, t->task->kind->capacity_unit, str_of_bytes(text, bytes));
   log_info(
       "batches  --batch-tokens auto is %u tokens: %s", *tokens,
       *tokens < most ? "as many as fit into the memory"
       : *tokens >= MAX_TOKENS_DEVICE || (t->world.backend.host && *tokens >= MAX_TOKENS_HOST)
-          ? "more make nothing faster"
-          : "more would leave few batches in an epoch");
+          ? "larger batches are not faster"
+          : "larger batches would leave too few in an epoch");
   return ERR_OK;
 }
 

@@ -11,7 +11,9 @@ static void write_record(Metrics *m, size_t i) {
   Err err = metrics_sinks[i]->write(m->sink[i], &m->record);
   if (!err) return;
   bool is_first = m->lost[i]++ == 0;
-  if (is_first) log_warn("%s; lines of it are lost", err_message());
+  if (is_first)
+    log_warn("%s; lines of the metrics are lost until the file can be written again",
+             err_message());
 }
 
 Err metrics_open(Metrics *m, const char *run_dir, uint64_t step, double seconds) {

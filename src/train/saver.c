@@ -94,7 +94,10 @@ static void *run_thread(void *argument) {
  * a file size limit (SIGXFSZ) is an error of write(). */
 static Err start_thread(Saver *s) {
   s->started = thread_start(&s->thread, run_thread, s);
-  return s->started ? ERR_OK : err_set(ERR_WORK, "cannot start a thread to save checkpoints");
+  return s->started ? ERR_OK
+                    : err_set(ERR_WORK,
+                              "cannot start a thread to save checkpoints; raise the limit of "
+                              "processes and threads (ulimit -u)");
 }
 
 static Err new_array(Saver *s, void *pointer, bool wanted, size_t bytes) {

@@ -134,8 +134,10 @@ static Err open_task(Task **out, const TaskSpec *spec) {
   TranslateTask *t;
   *out = NULL;
   if (!transformer_config(spec->config))
-    return err_set(ERR_USAGE, "a model of family %s cannot be trained to translate",
-                   spec->config->family->name);
+    return err_set(
+        ERR_USAGE,
+        "a model of family %s cannot be trained to translate; use a Transformer model",
+        spec->config->family->name);
   TRY(mem_alloc(&t, 1, sizeof *t));
   t->task.kind = &translate_task;
   t->options = *(const TranslateOptions *)spec->options;

@@ -268,7 +268,7 @@ planned() {
   for device in cpu cuda; do
     run say 1 "$T/$device" --device $device --batch-tokens auto --steps 2
     [ "$status" -eq 0 ]
-    [[ "$output" =~ "--batch-tokens auto is "([0-9]+)" tokens: more would leave few batches in an epoch" ]]
+    [[ "$output" =~ "--batch-tokens auto is "([0-9]+)" tokens: larger batches would leave too few in an epoch" ]]
     rows=${BASH_REMATCH[1]}
     grep -qx "batch-tokens = $rows" "$T/$device/config"
     [[ "$output" =~ "3 x $rows tokens a side in a step" ]]

@@ -283,7 +283,7 @@ static void test_checkpoint_load_with_other_arrays_is_refused(void **state) {
   clear_loaded();
   listen_begin();
   Err err = checkpoint_load(dir, &a, &c);
-  assert_holds(listen_end(), "not continued");
+  assert_holds(listen_end(), "which is dropped");
   OK(err);
   assert_loaded(WITH_ALL & ~WITH_E, 5, &c);
 }

@@ -132,7 +132,7 @@ static void test_facts_list_of_numbers_is_refused(void **state) {
   (void)state;
   static MachineFacts m;
   assert_int_equal(read_with(&m, "addresses", json_pack("[i]", 1)), ERR_WORK);
-  assert_says("not an object");
+  assert_says("not a JSON object");
 }
 
 static void test_facts_not_an_object_is_refused(void **state) {

@@ -482,7 +482,7 @@ static void test_secure_reordered_records_are_refused(void **state) {
   size_t where[4];
   record_three(where);
   put_record(where, 1);
-  assert_record_refused("a record was changed, repeated, left out or reordered");
+  assert_record_refused("an encrypted record was changed, repeated, left out or reordered");
 }
 
 static void test_secure_duplicated_record_is_refused(void **state) {
@@ -532,7 +532,7 @@ static void test_secure_own_record_sent_back_is_refused(void **state) {
   record_three(where);
   put(&client, client.sent.bytes + where[0], where[1] - where[0]);
   assert_int_equal(channel_advance(client.channel), ERR_WORK);
-  assert_says("a record was changed");
+  assert_says("an encrypted record was changed");
   close_side(&client);
   close_side(&server);
 }
@@ -548,7 +548,7 @@ static void test_secure_record_of_another_session_is_refused(void **state) {
   Key key = make_key(1);
   open_pair(&client, &server, &key);
   put(&server, recorded.bytes + where[0], where[1] - where[0]);
-  assert_record_refused("a record was changed");
+  assert_record_refused("an encrypted record was changed");
 }
 
 static void test_secure_oversize_record_is_refused_before_memory_is_taken(void **state) {

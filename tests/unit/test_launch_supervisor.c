@@ -231,7 +231,7 @@ static void test_supervisor_too_few_machines_end_after_the_timeout(void **state)
   expect_nothing(f, 0);
   f->now += 2;
   assert_int_equal(finish(f, &is_reported), ERR_WORK);
-  assert_says("1 of the 2 machines that are needed came within 60 s (--join-timeout)");
+  assert_says("1 of the 2 machines that are needed arrived within 60 s (--join-timeout)");
   close_fixture(f);
 }
 

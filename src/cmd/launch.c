@@ -21,6 +21,8 @@
 #include "launch/stub.h"
 #include "launch/supervisor.h"
 
+#define COMMAND_MAX ((size_t)4 << 20) /* bytes of this process's command line */
+
 /* Commands that may run on several ranks. */
 static const char *const rank_commands[] = {"train", "translate", "bench", "prepare"};
 
@@ -75,17 +77,6 @@ static Err check_command(const char *name) {
                  name);
 }
 
-/* Refuses a command that reads standard input, which launched ranks do not have. */
-static Err check_input(const char *const *argv, int args) {
-  const char *input = find_option(argv, args, "input");
-  bool is_read = strcmp(argv[0], "translate") == 0 && !input;
-  for (int i = 1; i < args; i++) is_read = is_read || strcmp(argv[i], "-") == 0;
-  if (!is_read) return ERR_OK;
-  return err_set(ERR_USAGE,
-                 "%s reads standard input, which launched ranks do not have; name a file%s",
-                 argv[0], strcmp(argv[0], "translate") == 0 ? " with --input FILE" : "");
-}
-
 /* Refuses arguments that are not UTF-8, because messages between machines are JSON. */
 static Err check_utf8(const char *const *argv, int args) {
   char dir[FILE_PATH_MAX];
@@ -107,10 +98,53 @@ typedef struct {
   char log_dir[FILE_PATH_MAX];
   /* --run of the workers' command if the log directory is inside it; otherwise NULL. */
   const char *run;
-  HostList hosts; /* empty: this machine only, or a Slurm allocation */
+  OptSet *options; /* of the workers' command; NULL: wrong, which the ranks report */
+  HostList hosts;  /* empty: this machine only, or a Slurm allocation */
   SshOptions ssh;
   SlurmAllocation slurm;
 } Launch;
+
+static void drop_message(void *context, const char *label, const char *line) {
+  (void)context;
+  (void)label;
+  (void)line;
+}
+
+/* Reads the options of the workers' command as it does itself: with its config file and the other
+ * names of options. The ranks print warnings and errors. */
+static void read_options(Launch *l, int args) {
+  log_divert(drop_message, NULL);
+  Err err = opt_parse(&l->options, opt_command(l->argv[0]), args - 1,
+                      (char **)(uintptr_t)(l->argv + 1));
+  (void)err; /* options stays NULL */
+  log_divert(NULL, NULL);
+}
+
+static bool is_train(const Launch *l) {
+  return strcmp(l->argv[0], "train") == 0;
+}
+
+/* Returns the value of an option of the workers' command, which must know it, or NULL. */
+static const char *get_option(const Launch *l, const char *name) {
+  return l->options ? opt_text(l->options, name) : find_option(l->argv, l->spec.args, name);
+}
+
+static bool has_flag(const Launch *l, const char *name) {
+  return l->options ? opt_flag(l->options, name)
+                    : find_option(l->argv, l->spec.args, name) != NULL;
+}
+
+/* Refuses a command that reads standard input, which launched ranks do not have. */
+static Err check_input(const Launch *l) {
+  bool is_translate = strcmp(l->argv[0], "translate") == 0;
+  const char *input = is_translate ? get_option(l, "input") : NULL;
+  bool is_read = is_translate && (!input || strcmp(input, "-") == 0);
+  for (int i = 1; i < l->spec.args; i++) is_read = is_read || strcmp(l->argv[i], "-") == 0;
+  if (!is_read) return ERR_OK;
+  return err_set(ERR_USAGE,
+                 "%s reads standard input, which launched ranks do not have; name a file%s",
+                 l->argv[0], is_translate ? " with --input FILE" : "");
+}
 
 /* Copies the workers' command. Adds --auto-resume to train, so that a restarted run
  * continues. */
@@ -119,15 +153,14 @@ static Err read_command(Launch *l, const OptSet *opts) {
   TRY(check_command(opt_operand(opts, 0)));
   TRY(mem_alloc(&l->argv, (size_t)args + 3, sizeof *l->argv));
   for (int i = 0; i < args; i++) l->argv[i] = opt_operand(opts, i);
-  TRY(check_input(l->argv, args));
+  l->spec.args = args;
+  read_options(l, args);
+  TRY(check_input(l));
   TRY(check_utf8(l->argv, args));
-  bool is_train = strcmp(l->argv[0], "train") == 0;
-  bool is_resumed =
-      find_option(l->argv, args, "resume") || find_option(l->argv, args, "auto-resume");
-  if (is_train && !is_resumed && !find_option(l->argv, args, "dry-run"))
-    l->argv[args++] = "--auto-resume";
+  bool has_resume = is_train(l) && (has_flag(l, "resume") || has_flag(l, "auto-resume"));
+  if (is_train(l) && !has_resume && !has_flag(l, "dry-run")) l->argv[args++] = "--auto-resume";
   if (opt_given(opts, "peer-checkpoint")) {
-    if (!is_train)
+    if (!is_train(l))
       return err_set(ERR_USAGE, "--peer-checkpoint is for train, not for %s; leave it out",
                      l->argv[0]);
     l->argv[args++] = "--peer-checkpoint";
@@ -136,17 +169,31 @@ static Err read_command(Launch *l, const OptSet *opts) {
   l->spec.argv = l->argv;
   l->spec.args = args;
   l->spec.max_restarts =
-      is_train || opt_given(opts, "max-restarts") ? (int)opt_count(opts, "max-restarts") : 0;
+      is_train(l) || opt_given(opts, "max-restarts") ? (int)opt_count(opts, "max-restarts") : 0;
   return ERR_OK;
 }
 
 static Err choose_log_dir(Launch *l, const OptSet *opts) {
   const char *given = opt_text(opts, "log-dir");
-  const char *run = find_option(l->argv, l->spec.args, "run");
+  const char *run = is_train(l) ? get_option(l, "run") : NULL;
   if (given) return file_join(l->log_dir, given, "");
   if (!run || !*run) return file_join(l->log_dir, "trireme-launch", "");
   l->run = run;
   return file_join(l->log_dir, run, "launch");
+}
+
+/* Refuses more ranks on a host than its max_slots. `auto`, `cpu` and `gpu` are limited to them. */
+static Err check_max_slots(const Launch *l) {
+  for (size_t i = 0; i < l->hosts.count; i++) {
+    const Host *h = &l->hosts.host[i];
+    if (h->max_slots && !h->slots && l->spec.nproc > h->max_slots)
+      return err_set(
+          ERR_USAGE,
+          "--nproc-per-node %d is more than max_slots=%d of host %s; pass at most %d, "
+          "or give the host's ranks by slots=N",
+          l->spec.nproc, h->max_slots, h->name, h->max_slots);
+  }
+  return ERR_OK;
 }
 
 static Err read_hosts(Launch *l, const OptSet *opts) {
@@ -163,6 +210,7 @@ static Err read_hosts(Launch *l, const OptSet *opts) {
     return err_set(ERR_USAGE,
                    "machines are either listed and reached by ssh, or meet at --rdzv-endpoint; "
                    "omit one of the two");
+  TRY(check_max_slots(l));
   if (l->hosts.count && l->spec.min > (int)l->hosts.count)
     return err_set(
         ERR_USAGE,
@@ -214,6 +262,25 @@ static bool has_results(const char *command) {
   return strcmp(command, "translate") == 0 || strcmp(command, "bench") == 0;
 }
 
+/* Prints the command that continues a stopped run: the one that the user has typed. */
+static void print_continuation(const Launch *l, Console *console,
+                               const Rendezvous *rendezvous) {
+  const char *run = is_train(l) ? get_option(l, "run") : NULL;
+  char path[FILE_PATH_MAX];
+  Str words = {0}, command = {0};
+  bool has_run = run && file_join(path, run, "config") == ERR_OK && file_exists(path);
+  if (has_run && file_read("/proc/self/cmdline", COMMAND_MAX, &words) == ERR_OK) {
+    str_add(&command, rendezvous ? "continue on every machine with:" : "continue with:");
+    for (const char *at = words.s; at < words.s + words.len; at += strlen(at) + 1) {
+      str_addc(&command, ' ');
+      str_add_shell(&command, at);
+    }
+    console_print(console, str_text(&command));
+  }
+  str_free(&words);
+  str_free(&command);
+}
+
 static Err run_supervisor(Launch *l, const OptSet *opts, Rendezvous *rendezvous) {
   Console *console = NULL;
   Supervisor *supervisor = NULL;
@@ -232,6 +299,7 @@ static Err run_supervisor(Launch *l, const OptSet *opts, Rendezvous *rendezvous)
   if (!err) err = supervisor_open(&supervisor, &l->spec, console, source, sources);
   if (!err) err = supervisor_run(supervisor, &is_reported);
   ErrRecord why = err_copy();
+  if (err == ERR_STOPPED) print_continuation(l, console, rendezvous);
   for (int i = 0; i < sources && !supervisor; i++) source[i].close(source[i].self);
   supervisor_close(supervisor);
   Err lost = console_close(console);
@@ -287,6 +355,7 @@ Err cmd_launch(OptSet *opts) {
   bool has_rendezvous = opt_given(opts, "rdzv-endpoint");
   if (!err) err = has_rendezvous ? run_rendezvous(&l, opts) : run_supervisor(&l, opts, NULL);
   hosts_free(&l.hosts);
+  opt_free(l.options);
   mem_free(l.argv);
   return err;
 }

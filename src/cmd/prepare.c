@@ -340,5 +340,6 @@ Err cmd_prepare(OptSet *opts) {
   Err err = agree_on_options(comm, opts);
   if (!err) err = prepare_set(opts, comm, shared);
   leave_ranks(comm, shared, err);
+  if (err == ERR_STOPPED) log_error("%s", err_message()); /* main prints other errors only */
   return err;
 }

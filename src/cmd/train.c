@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,7 +18,8 @@
 #include "train/rundir.h"
 #include "train/task_translate.h"
 
-#define CONFIG_LIMIT ((size_t)1 << 20) /* largest size of RUN/config in bytes */
+#define MICRO_BATCHES_MAX 65536             /* as of --micro-batches */
+#define CONFIG_LIMIT      ((size_t)1 << 20) /* largest size of RUN/config in bytes */
 
 int cmd_choice(const OptSet *opts, const char *name, const char *names) {
   const char *text = opt_text(opts, name);
@@ -70,7 +72,16 @@ static Err fill_schedule(Schedule *s, const OptSet *opts, const TransformerConfi
              : ERR_OK;
 }
 
+/* Reads the number of ranks that a launch may grow to; 0: not known. */
+static uint32_t read_max_ranks(void) {
+  const char *text = getenv("TRIREME_MAX_RANKS");
+  int64_t n;
+  bool is_number = text && str_count(text, &n) == ERR_OK && n > 0 && n <= MICRO_BATCHES_MAX;
+  return is_number ? (uint32_t)n : 0;
+}
+
 static Err fill_ranks(TrainSpec *s, const OptSet *opts) {
+  s->max_ranks = read_max_ranks();
   s->shard = opt_flag(opts, "shard-optimizer");
   s->reproducible = opt_flag(opts, "reproducible");
   s->allreduce_bf16 = strcmp(opt_text(opts, "allreduce-dtype"), "bf16") == 0;
@@ -262,7 +273,8 @@ static void print_summary(const TrainSpec *spec, const TrainResult *r) {
   else if (r->averaged)
     print_result("average of the last %d checkpoints: in %s%saverage", r->averaged, spec->run,
                  slash);
-  if (r->stopped) {
+  /* launch prints its own command, which continues with the same ranks. */
+  if (r->stopped && !getenv("TRIREME_RESTART_COUNT")) {
     Str run = {0};
     str_add_shell(&run, spec->run);
     print_result("continue with: trireme train --run %s --resume", str_text(&run));

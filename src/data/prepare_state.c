@@ -190,7 +190,7 @@ Err prepare_path(const PrepareState *s, const char *name, char path[FILE_PATH_MA
 
 Err prepare_check_stop(const PrepareState *s) {
   if (!stop_asked()) return ERR_OK;
-  return err_set(ERR_WORK, "stopped as asked; what is done is in %s, continue with --resume",
+  return err_set(ERR_STOPPED, "stopped as asked; what is done is in %s, continue with --resume",
                  s->dir);
 }
 

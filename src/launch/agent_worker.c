@@ -142,6 +142,7 @@ static Err add_worker_variables(const Agent *a, List *l, uint32_t rank) {
   TRY(set_number(l, "TORCHELASTIC_RESTART_COUNT", restarts));
   TRY(set_number(l, "TORCHELASTIC_MAX_RESTARTS", protocol_int(b, "max_restarts", 0)));
   TRY(set_number(l, "TRIREME_RESTART_COUNT", restarts));
+  TRY(set_number(l, "TRIREME_MAX_RANKS", protocol_int(b, "max_ranks", 0)));
   TRY(set_variable(l, "TRIREME_RESTART_REASON", protocol_text(b, "reason")));
   TRY(set_number(l, "TRIREME_EVENT_FD", PROCESS_EVENT_FD));
   TRY(file_join(path, a->dir.path, "mpi"));

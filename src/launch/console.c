@@ -192,6 +192,20 @@ void console_warn(Console *c, const char *fmt, ...) {
   va_end(args);
 }
 
+void console_print(Console *c, const char *line) {
+  char shown[256];
+  Str text = {0};
+  while (*line) {
+    line += utf8_visible(line, shown, sizeof shown);
+    str_add(&text, shown);
+  }
+  str_addc(&text, '\n');
+  leave_live_line(c);
+  screen_print(c->screen, SCREEN_STDOUT, str_text(&text), text.len);
+  writer_log_with_time(c->writer, "launch.log", str_text(&text), text.len);
+  str_free(&text);
+}
+
 void console_mark(Console *c, uint32_t ranks, const char *line) {
   char text[1100], name[64];
   int n = snprintf(text, sizeof text, "== %.1000s\n", line);

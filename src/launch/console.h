@@ -45,6 +45,8 @@ void console_finish_lines(Console *c);
 void console_say(Console *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Like console_say, but printed even if quiet. */
 void console_warn(Console *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* Prints a line of any length to standard output and appends it, with the time, to launch.log. */
+void console_print(Console *c, const char *line);
 /* Appends a line that marks a new generation to the log files of all `ranks` ranks. */
 void console_mark(Console *c, uint32_t ranks, const char *line);
 /* Appends the last lines that a rank (OUTPUT_OF_MPIRUN: mpirun) wrote to standard error. */

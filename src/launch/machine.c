@@ -38,6 +38,7 @@ Err machine_count_ranks(const Machine *m, int nproc, int *ranks) {
            : nproc == NPROC_CPU ? m->cores
            : m->gpus > 0        ? m->gpus
                                 : 1;
+  if (m->max_slots && *ranks > m->max_slots) *ranks = m->max_slots;
   return ERR_OK;
 }
 

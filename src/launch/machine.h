@@ -18,7 +18,8 @@ typedef struct {
   char name[SOURCE_NAME_MAX]; /* name in messages */
   Channel *channel;
   Source *source;
-  int slots; /* number of ranks given by the user; 0: not given */
+  int slots;     /* number of ranks given by the user; 0: not given */
+  int max_slots; /* upper bound of ranks; 0: none */
   bool is_head;
 
   /* From its MSG_HELLO: */

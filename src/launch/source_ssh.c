@@ -42,6 +42,7 @@ typedef struct {
   size_t min;
   bool is_begun; /* enough hosts have been reached */
   bool has_local;
+  int local_max_slots; /* of the host that is this machine */
   Source local;
   char local_name[SOURCE_NAME_MAX]; /* name of this machine's Arrival */
 } Ssh;
@@ -181,13 +182,15 @@ static bool take_arrival(void *self, Arrival *arrival) {
   Ssh *s = self;
   if (s->has_local && s->local.next(s->local.self, arrival)) {
     memcpy(s->local_name, arrival->name, sizeof s->local_name);
+    arrival->max_slots = s->local_max_slots;
     return true;
   }
   for (size_t i = 0; i < s->count; i++) {
     Entry *e = &s->entry[i];
     if (!s->is_begun && !e->is_local && !e->was_tried) return false;
     if (e->step != ARRIVED) continue;
-    *arrival = (Arrival){.channel = e->ready, .slots = e->host->slots};
+    *arrival = (Arrival){
+        .channel = e->ready, .slots = e->host->slots, .max_slots = e->host->max_slots};
     snprintf(arrival->name, sizeof arrival->name, "%s", e->host->name);
     e->ready = NULL;
     e->step = CONNECTED;
@@ -253,6 +256,7 @@ static Err set_entries(Ssh *s, const HostList *hosts) {
     TRY(source_local_open(&s->local, e->host->slots));
     e->is_local = true;
     s->has_local = true;
+    s->local_max_slots = e->host->max_slots;
   }
   return ERR_OK;
 }

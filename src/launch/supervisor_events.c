@@ -226,6 +226,7 @@ static Err add_machine(Supervisor *s, const Arrival *a, Source *source) {
   *m = (Machine){.channel = a->channel,
                  .source = source,
                  .slots = a->slots,
+                 .max_slots = a->max_slots,
                  .is_head = a->is_head,
                  .is_clear = true,
                  .proof = -1};

@@ -106,6 +106,15 @@ static json_t *pack_command(const LaunchSpec *spec) {
   return argv;
 }
 
+/* Returns the number of ranks if all machines that may still join have as many as the largest
+ * member. A new run has as many micro-batches, so that it can be continued on all of them. */
+static int count_max_ranks(const Supervisor *s, int members, int world) {
+  int most = 1;
+  for (size_t i = 0; i < s->machines; i++)
+    if (s->machine[i].is_member && s->machine[i].ranks > most) most = s->machine[i].ranks;
+  return s->spec.max > members ? world + (s->spec.max - members) * most : world;
+}
+
 /* Makes the part of MSG_BEGIN that is the same for every member; begin_members adds the ranks
  * of each. */
 static json_t *pack_begin(const Supervisor *s, int members, int world) {
@@ -114,12 +123,13 @@ static json_t *pack_begin(const Supervisor *s, int members, int world) {
   if (!getcwd(dir, sizeof dir)) snprintf(dir, sizeof dir, "/");
   if (s->spec.has_terminal) ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
   if (s->spec.has_terminal && !size.ws_col) size.ws_col = 80;
-  return json_pack("{s:I, s:i, s:i, s:i, s:i, s:s, s:i, s:s, s:o, s:o, s:i, s:i, s:b}",
+  return json_pack("{s:I, s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:s, s:o, s:o, s:i, s:i, s:b}",
                    "generation", (json_int_t)s->generation.number, "world_size", world,
-                   "groups", members, "restart_count", s->restarts, "max_restarts",
-                   s->spec.max_restarts, "reason", s->reason, "master_port", find_port(), "dir",
-                   dir, "argv", pack_command(&s->spec), "env", pack_environment(), "rows",
-                   (int)size.ws_row, "columns", (int)size.ws_col, "alone", world == 1);
+                   "max_ranks", count_max_ranks(s, members, world), "groups", members,
+                   "restart_count", s->restarts, "max_restarts", s->spec.max_restarts, "reason",
+                   s->reason, "master_port", find_port(), "dir", dir, "argv",
+                   pack_command(&s->spec), "env", pack_environment(), "rows", (int)size.ws_row,
+                   "columns", (int)size.ws_col, "alone", world == 1);
 }
 
 static Machine *find_first(Supervisor *s) {

@@ -91,7 +91,7 @@ static Err read_counters(Trainer *t, SetUp *s) {
 static Err settle_micro_batches(Trainer *t, SetUp *s) {
   (void)s;
   return world_settle_micro_batches(&t->world, t->spec->micro_batches, t->run.at.micro_batches,
-                                    &t->micro_batches);
+                                    t->spec->max_ranks, &t->micro_batches);
 }
 
 static Err plan_batches(Trainer *t, SetUp *s) {

@@ -108,10 +108,33 @@ void world_close(World *w) {
   backend_close(&w->backend);
 }
 
-Err world_settle_micro_batches(World *w, uint32_t asked, uint64_t saved, uint32_t *count) {
+/* Explains that there are fewer micro-batches than ranks. A run keeps the number that it began
+ * with, because its batch would change otherwise. */
+static Err refuse_ranks(uint32_t count, int ranks, bool is_resumed) {
+  if (!is_resumed)
+    return err_set(ERR_USAGE,
+                   "%u micro-batches a step cannot be shared out over %d ranks; start at most "
+                   "%u ranks, or give more --micro-batches",
+                   count, ranks, count);
+  return err_set(
+      ERR_USAGE,
+      "the run began with %u micro-batches a step, which cannot be shared out over %d "
+      "ranks; start at most %u ranks; a new run can grow to N ranks if it begins with "
+      "--micro-batches N, or under launch with --nnodes MIN:MAX",
+      count, ranks, count);
+}
+
+Err world_settle_micro_batches(World *w, uint32_t asked, uint64_t saved, uint32_t max_ranks,
+                               uint32_t *count) {
   uint32_t ranks = (uint32_t)w->ranks;
   comm_broadcast(w->comm, "micro-batches", &saved, sizeof saved);
-  *count = asked ? asked : saved ? (uint32_t)saved : ranks;
+  comm_broadcast(w->comm, "ranks that the run may grow to", &max_ranks, sizeof max_ranks);
+  *count = asked ? asked : saved ? (uint32_t)saved : ranks > max_ranks ? ranks : max_ranks;
+  if (!asked && !saved && max_ranks > ranks && w->rank == 0)
+    log_info(
+        "batches  %u micro-batches a step, because the run may grow to %u ranks; "
+        "--micro-batches N chooses another number",
+        max_ranks, max_ranks);
   if (saved && *count != saved)
     return err_set(ERR_USAGE,
                    "the run has %" PRIu64
@@ -119,10 +142,7 @@ Err world_settle_micro_batches(World *w, uint32_t asked, uint64_t saved, uint32_
                    "leave --micro-batches out",
                    saved, *count);
   if (*count >= ranks) return ERR_OK;
-  return err_set(ERR_USAGE,
-                 "%u micro-batches a step cannot be shared out over %d ranks; start at most "
-                 "%u ranks, or give more --micro-batches",
-                 *count, w->ranks, *count);
+  return refuse_ranks(*count, w->ranks, saved > 0);
 }
 
 uint32_t world_first_micro_batch(const World *w) {

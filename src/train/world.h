@@ -44,10 +44,11 @@ bool world_has_fault(const World *w, const char *what, uint64_t step);
  * round is W consecutive micro-batches. */
 
 /* Sets the number of micro-batches per step: `asked` (0: not given), or `saved` in the
- * checkpoint (0: new run), or one per rank. Fails if `asked` differs from `saved`. The result
- * is the same on all ranks; `saved` is read on rank 0 only. */
+ * checkpoint (0: new run), or one per rank, and at least `max_ranks`. Fails if `asked` differs from
+ * `saved`, or if there are more ranks. The result is the same on all ranks; `saved` and `max_ranks`
+ * are read on rank 0 only. */
 NODISCARD Err world_settle_micro_batches(World *w, uint32_t asked, uint64_t saved,
-                                         uint32_t *count);
+                                         uint32_t max_ranks, uint32_t *count);
 uint32_t world_rounds(const World *w, uint32_t micro_batches);
 /* Number of this rank's first micro-batch of a step. */
 uint32_t world_first_micro_batch(const World *w);

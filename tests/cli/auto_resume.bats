@@ -11,7 +11,7 @@ setup_file() {
 
 setup() {
   T=$BATS_TEST_TMPDIR
-  unset TRIREME_RESTART_COUNT TRIREME_RESTART_REASON SLURM_RESTART_COUNT
+  unset TRIREME_RESTART_COUNT TRIREME_RESTART_REASON SLURM_RESTART_COUNT TRIREME_MAX_RANKS
 }
 
 # auto RUN [OPTION…]: trains with --auto-resume, in one process.
@@ -178,4 +178,31 @@ latest_step() {
   TRIREME_RESTART_COUNT=often run auto "$T/run" --steps 2
   [ "$status" -eq 0 ]
   [[ "$output" == *"warning: the environment has TRIREME_RESTART_COUNT=often, which is not a number of restarts"* ]]
+}
+
+# ranks N RUN [OPTION…]: N ranks, without --micro-batches.
+ranks() {
+  local n=$1 run=$2 options=("${MODEL[@]/--micro-batches/--seed}")
+  shift 2
+  with "$n" "$TRIREME" train --data "$SET" --run "$run" "${options[@]}" --auto-resume "$@"
+}
+
+@test "a run that launch may let grow begins with a micro-batch for each later rank" {
+  need_mpi
+  TRIREME_MAX_RANKS=2 ranks 1 "$T/run" --steps 2 > /dev/null 2> "$T/err"
+  grep -q "2 micro-batches a step, because the run may grow to 2 ranks; --micro-batches N chooses" "$T/err"
+  grep -qx 'micro-batches = 2' "$T/run/config"
+  TRIREME_MAX_RANKS=2 ranks 2 "$T/run" --steps 4
+  TRIREME_MAX_RANKS=2 ranks 2 "$T/two" --steps 4
+  ranks 2 "$T/ordinary" --steps 4
+  same_state "$T/two" "$T/ordinary"
+  grep -qx 'micro-batches = 2' "$T/two/config"
+}
+
+@test "a run that began on few ranks says why it cannot grow, and what can" {
+  need_mpi
+  ranks 1 "$T/run" --steps 2
+  run ranks 2 "$T/run" --steps 4
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"the run began with 1 micro-batches a step, which cannot be shared out over 2 ranks; start at most 1 ranks; a new run can grow to N ranks if it begins with --micro-batches N, or under launch with --nnodes MIN:MAX"* ]]
 }

@@ -167,6 +167,7 @@ stopped() {
     [ "$(variable "$pid" MASTER_PORT)" -gt 1023 ]
     [ "$(variable "$pid" TORCHELASTIC_RESTART_COUNT)" = 0 ]
     [ "$(variable "$pid" TRIREME_RESTART_COUNT)" = 0 ]
+    [ "$(variable "$pid" TRIREME_MAX_RANKS)" = 2 ]
   done
   if [ "$(nproc)" -ge 2 ]; then
     run ! cmp <(grep Cpus_allowed: "/proc/$(worker 0)/status") <(grep Cpus_allowed: "/proc/$(worker 1)/status")
@@ -255,6 +256,58 @@ stopped() {
   launch 2 -- --steps $((step + 10)) > "$T/out" 2>&1
   has_line "^resume   step "
   has_line "^done at step $((step + 10))"
+}
+
+@test "the command that continues a stopped launch can be copied, blanks and quotes included" {
+  local command child code=0
+  RUN="$T/my run's"
+  TRIREME_FAULT=hang:micro-batch:20 launch 1 -- --steps 1000000 > "$T/out" 2> "$T/err" 3>&- &
+  child=$!
+  until_step 1
+  kill -TERM "$(pgrep -P $child -f "launch --nproc" | head -n 1)"
+  wait $child || code=$?
+  [ "$code" -eq 3 ]
+  command=$(sed -n 's/^continue with: //p' "$T/out")
+  [ "$(grep -c '^continue with: ' "$T/out")" -eq 1 ]
+  eval "set -- $command"
+  [ "$2" = launch ]
+  "$@" --steps $(($(last_step "$RUN") + 3)) > "$T/out" 2>&1
+  has_line "^resume   step "
+  has_line "^done at step "
+}
+
+@test "the run of a config file has the log files" {
+  printf 'run = "%s"\ndata = "%s"\nsteps = 3\n' "$RUN" "$SET" > "$T/config"
+  cd "$T"
+  "$TRIREME" launch -- train "${MODEL[@]}" --config config > out 2>&1
+  has_line "log files in $RUN/launch$"
+  grep -q '^done at step 3 ' "$RUN/launch/rank-0.log"
+  [ ! -e trireme-launch ]
+}
+
+@test "a stopped prepare passes status 3 through and is not started again" {
+  local child code=0
+  cd "$T"
+  TRIREME_RECIPES=${TRIREME_RECIPES:-$BATS_TEST_DIRNAME/../../recipes} TRIREME_FAULT=hang:prepare-shard:2 \
+    LAUNCH_TEST_MARK=$T "$TRIREME" launch --nproc-per-node 1 --max-restarts 2 -- \
+    prepare --recipe demo --demo-pairs 3000 --vocab-size 800 --shard-size 8k --out set > out 2>&1 3>&- &
+  child=$!
+  until_true has_line 'TRIREME_FAULT: waiting at prepare-shard'
+  kill -TERM "$(process '^[^ ]* prepare ')"
+  wait $child || code=$?
+  [ "$code" -eq 3 ]
+  has_line "^trireme: stopped as asked; what is done is in set.partial, continue with --resume"
+  run ! has_line "^launch   restart"
+}
+
+@test "max_slots of a host file is the upper bound of its ranks" {
+  cd "$T"
+  echo "localhost max_slots=1" > hosts
+  run -2 "$TRIREME" launch --hostfile hosts --nproc-per-node 2 -- train --data "$SET" --run "$RUN" "${MODEL[@]}"
+  [[ "$output" == *"--nproc-per-node 2 is more than max_slots=1 of host localhost; pass at most 1"* ]]
+  "$TRIREME" launch --hostfile hosts --nproc-per-node cpu -- \
+    train --data "$SET" --run "$RUN" "${MODEL[@]}" --steps 2 > out 2>&1
+  has_line "^launch   1 rank on 1 machine"
 }
 
 @test "a stop passes status 3 through" {

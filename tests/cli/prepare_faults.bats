@@ -562,7 +562,7 @@ kill_everywhere() {
     kill -$signal "$child"
     code=0
     wait "$child" || code=$?
-    [ "$code" -eq 1 ]
+    [ "$code" -eq 3 ]
     output=$(cat log)
     says "stopped as asked" "out$signal.partial" "--resume"
     [ ! -e "out$signal" ]

@@ -381,6 +381,31 @@ static void test_supervisor_joining_machine_stops_in_order_and_takes_part(void *
   close_fixture(f);
 }
 
+/* A new run takes one micro-batch for each rank that may join. */
+static void test_supervisor_reports_the_ranks_that_may_join(void **state) {
+  (void)state;
+  LaunchSpec spec = two;
+  spec.nproc = 3;
+  spec.max = 4;
+  Fixture *f = open_fixture(spec);
+  connect_agent(f, 0, TRIREME_VERSION);
+  expect_nothing(f, 0);
+  f->now += 11; /* after the last call */
+  json_t *body = expect(f, 0, MSG_BEGIN);
+  assert_int_equal(protocol_int(body, "world_size", 0), 3);
+  assert_int_equal(protocol_int(body, "max_ranks", 0), 12);
+  json_decref(body);
+  close_fixture(f);
+}
+
+static void test_machine_has_at_most_max_slots_ranks(void **state) {
+  (void)state;
+  Machine m = {.cores = 8, .max_slots = 3};
+  int ranks;
+  OK(machine_count_ranks(&m, NPROC_CPU, &ranks));
+  assert_int_equal(ranks, 3);
+}
+
 static void test_supervisor_machine_beyond_max_waits(void **state) {
   (void)state;
   Fixture *f = open_two();
@@ -480,6 +505,8 @@ int main(void) {
       cmocka_unit_test(test_supervisor_daemon_for_a_stranger_is_refused),
       cmocka_unit_test(test_supervisor_lost_machine_continues_on_the_others),
       cmocka_unit_test(test_supervisor_joining_machine_stops_in_order_and_takes_part),
+      cmocka_unit_test(test_supervisor_reports_the_ranks_that_may_join),
+      cmocka_unit_test(test_machine_has_at_most_max_slots_ranks),
       cmocka_unit_test(test_supervisor_machine_beyond_max_waits),
       cmocka_unit_test(test_supervisor_leaving_machine_is_released_after_the_save),
       cmocka_unit_test(test_supervisor_machine_that_fails_twice_is_set_aside),

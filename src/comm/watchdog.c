@@ -132,7 +132,11 @@ static void print_places(Heartbeats *h) {
     print_place(h, r, r == h->group->rank ? &own : &h->peer[r].latest, now);
 }
 
-typedef enum { LOSS_DEATH, LOSS_STALL } Loss;
+typedef enum {
+  LOSS_DEATH,
+  LOSS_NO_HEARTBEAT,
+  LOSS_STALL /* heartbeats arrive, but its main thread makes no progress */
+} Loss;
 
 /* Reports to `trireme launch` that rank r is the cause. This process exits first and would
  * be blamed. */
@@ -143,13 +147,16 @@ static void report_to_launcher(const Heartbeats *h, int r, const char *what) {
   event_lost(r, text);
 }
 
-/* Ends the run because rank r is lost. The lowest remaining rank prints the error. */
+/* Ends the run because rank r is lost. The lowest remaining rank prints the error. Rank r itself
+ * counts as remaining while its heartbeats arrive: two ranks may each find that the other makes no
+ * progress, and only one may print it. */
 static void report_loss(Watchdog *w, int r, Loss loss, const char *what) {
   Heartbeats *h = w->heartbeats;
-  bool is_lowest = true;
-  for (int q = 0; q < h->group->rank; q++) is_lowest = is_lowest && q == r;
-  if (!is_lowest) yield_to_lower_rank(w);
-  if (loss == LOSS_STALL) print_places(h);
+  bool has_lower = false;
+  for (int q = 0; q < h->group->rank; q++) has_lower = has_lower || q != r;
+  if (loss == LOSS_STALL && r < h->group->rank) yield_to_lower_rank(w);
+  if (has_lower) yield_to_lower_rank(w);
+  if (loss != LOSS_DEATH) print_places(h);
   char doing[DOING_MAX];
   report_to_launcher(h, r, what);
   heartbeat_fail(h, "rank %d on %s: %s; last reported: %s. Run stopped; %s", r,
@@ -171,7 +178,7 @@ static void judge_rank(Watchdog *w, int r, double now) {
   Heartbeats *h = w->heartbeats;
   const Peer *p = &h->peer[r];
   char what[160];
-  Loss loss = LOSS_STALL;
+  Loss loss;
   double rank_timeout = heartbeat_rank_timeout(h);
   double limit = p->latest.limit > rank_timeout ? p->latest.limit : rank_timeout;
   double quiet = now - p->last_heartbeat, idle = now - p->last_progress;
@@ -180,9 +187,11 @@ static void judge_rank(Watchdog *w, int r, double now) {
     loss = LOSS_DEATH;
     snprintf(what, sizeof what, "process %d died", (int)h->group->identity[r].pid);
   } else if (quiet > rank_timeout || (idle > limit && quiet > LATE)) {
+    loss = LOSS_NO_HEARTBEAT;
     snprintf(what, sizeof what, "no heartbeat for %.0f s (killed, stopped or network down)",
              quiet);
   } else if (idle > limit) {
+    loss = LOSS_STALL;
     snprintf(what, sizeof what, "alive, but no progress for %.0f s (limit %.0f s)", idle,
              limit);
   } else {

@@ -13,6 +13,7 @@ enum { ABORTED = 7 }; /* exit status after Transport.abort */
 
 enum { RANKS = 3 };
 static int ranks = 2; /* number of ranks of the run; at most RANKS */
+static int own_rank;  /* rank of the watchdog under test */
 
 /* The heartbeat that a rank has sent, and the number of calls of Transport.test after which it
  * is delivered. */
@@ -22,6 +23,8 @@ static struct {
   int calls_left; /* negative: no heartbeat */
 } mail = {.from = 1};
 static void *buffer_of[RANKS]; /* buffers that receive each rank's heartbeat */
+/* If not 0: the rank sends a heartbeat every 0.1 s, and after this time that it failed. */
+static double mail_fails_at;
 
 static const char *fake_send(int to, int tag, const void *bytes, size_t n,
                              TransportRequest *q) {
@@ -37,9 +40,19 @@ static const char *fake_receive(int from, int tag, void *bytes, size_t n, Transp
   return NULL;
 }
 
+static void send_repeated_mail(void) {
+  static double last;
+  double now = progress_clock();
+  if (now - last < 0.1) return;
+  last = now;
+  if (now > mail_fails_at) mail.beat.kind = HEARTBEAT_FAILED;
+  mail.calls_left = 0;
+}
+
 static const char *fake_test(TransportRequest *q, bool *done) {
   bool is_send = q->handle == NULL;
   bool is_mail = !is_send && q->handle == buffer_of[mail.from];
+  if (is_mail && mail_fails_at > 0) send_repeated_mail();
   *done = is_send || (is_mail && mail.calls_left >= 0 && mail.calls_left-- == 0);
   if (*done && !is_send) memcpy(q->handle, &mail.beat, sizeof mail.beat);
   return NULL;
@@ -61,10 +74,10 @@ static pid_t make_dead_pid(void) {
   return pid;
 }
 
-/* Runs the watchdog of rank 0 until it ends the process, for at most 20 seconds. */
-static void look_as_rank0(pid_t pid_of_rank1, double rank_timeout) {
+/* Runs the watchdog of own_rank until it ends the process, for at most 20 seconds. */
+static void look(pid_t pid_of_rank1, double rank_timeout) {
   Identity identity[RANKS] = {0};
-  Group group = {.size = ranks, .transport = &fake, .identity = identity};
+  Group group = {.size = ranks, .rank = own_rank, .transport = &fake, .identity = identity};
   Sequence sequence;
   Heartbeats heartbeats;
   Watchdog watchdog;
@@ -82,16 +95,16 @@ static void look_as_rank0(pid_t pid_of_rank1, double rank_timeout) {
   _exit(0);
 }
 
-/* Runs look_as_rank0 in a child. Returns its exit status; `text` (size bytes) receives its
- * standard error. */
-static int run_rank0(pid_t pid_of_rank1, double rank_timeout, char *text, size_t size) {
+/* Runs `look` in a child. Returns its exit status; `text` (size bytes) receives its standard
+ * error. */
+static int run_watchdog(pid_t pid_of_rank1, double rank_timeout, char *text, size_t size) {
   int ends[2], status;
   assert_int_equal(pipe(ends), 0);
   pid_t child = fork();
   if (child == 0) {
     dup2(ends[1], STDERR_FILENO);
     close(ends[0]);
-    look_as_rank0(pid_of_rank1, rank_timeout);
+    look(pid_of_rank1, rank_timeout);
   }
   close(ends[1]);
   size_t len = 0;
@@ -116,7 +129,7 @@ static void test_watchdog_dead_process_is_reported(void **state) {
   char text[2048], wanted[64];
   pid_t dead = make_dead_pid();
   mail.calls_left = -1;
-  assert_int_equal(run_rank0(dead, 1000, text, sizeof text), ABORTED);
+  assert_int_equal(run_watchdog(dead, 1000, text, sizeof text), ABORTED);
   snprintf(wanted, sizeof wanted, "process %d died; last reported: its start", (int)dead);
   assert_non_null(strstr(text, wanted));
   assert_non_null(strstr(text, "Run stopped; start it again"));
@@ -129,7 +142,7 @@ static void test_watchdog_dead_process_that_reported_its_failure_is_not_reported
   char text[2048];
   mail.beat = (Heartbeat){.kind = HEARTBEAT_FAILED};
   mail.calls_left = 3;
-  assert_int_equal(run_rank0(make_dead_pid(), 1000, text, sizeof text), ABORTED);
+  assert_int_equal(run_watchdog(make_dead_pid(), 1000, text, sizeof text), ABORTED);
   assert_string_equal(text, "");
 }
 
@@ -142,7 +155,7 @@ static void test_watchdog_dead_process_that_another_rank_reported_is_not_reporte
   mail.from = 2;
   mail.beat = (Heartbeat){.kind = HEARTBEAT_FAILED};
   mail.calls_left = 3;
-  assert_int_equal(run_rank0(make_dead_pid(), 1000, text, sizeof text), ABORTED);
+  assert_int_equal(run_watchdog(make_dead_pid(), 1000, text, sizeof text), ABORTED);
   ranks = 2;
   mail.from = 1;
   assert_string_equal(text, "");
@@ -153,7 +166,7 @@ static void test_watchdog_last_heartbeat_of_dead_process_is_its_place(void **sta
   char text[2048];
   mail.beat = (Heartbeat){.kind = HEARTBEAT_ALIVE, .place = "step 840, backward"};
   mail.calls_left = 3;
-  assert_int_equal(run_rank0(make_dead_pid(), 1000, text, sizeof text), ABORTED);
+  assert_int_equal(run_watchdog(make_dead_pid(), 1000, text, sizeof text), ABORTED);
   assert_non_null(strstr(text, "died; last reported: step 840, backward."));
 }
 
@@ -161,7 +174,7 @@ static void test_watchdog_no_heartbeat_within_rank_timeout_is_reported(void **st
   (void)state;
   char text[2048];
   mail.calls_left = -1;
-  assert_int_equal(run_rank0(getpid(), 1, text, sizeof text), ABORTED);
+  assert_int_equal(run_watchdog(getpid(), 1, text, sizeof text), ABORTED);
   assert_non_null(strstr(text, "no heartbeat for "));
   assert_non_null(strstr(text, "(killed, stopped or network down); last reported: its start"));
 }
@@ -174,7 +187,7 @@ static void test_watchdog_stall_prints_every_rank_before_the_error(void **state)
   mail.beat.sequence.running = 9;
   mail.beat.sequence.op[9 % SEQUENCE_HISTORY] = op;
   mail.calls_left = 3;
-  assert_int_equal(run_rank0(getpid(), 2, text, sizeof text), ABORTED);
+  assert_int_equal(run_watchdog(getpid(), 2, text, sizeof text), ABORTED);
   const char *host = get_host_name();
   snprintf(place0, sizeof place0, "place    rank 0 on %s: its start, for ", host);
   snprintf(place1, sizeof place1,
@@ -188,11 +201,38 @@ static void test_watchdog_stall_prints_every_rank_before_the_error(void **state)
   assert_non_null(strstr(error, "last reported: step 840, backward, in 'losses' (sum, 40 B)."));
 }
 
+/* Rank 0 is alive and makes no progress, and sends that it failed after `seconds`. */
+static void run_as_rank1(double seconds, char *text, size_t size) {
+  own_rank = 1;
+  mail.from = 0;
+  mail.beat = (Heartbeat){.kind = HEARTBEAT_ALIVE, .ticks = 5, .place = "step 840, backward"};
+  mail_fails_at = progress_clock() + seconds;
+  assert_int_equal(run_watchdog(getpid(), 1, text, size), ABORTED);
+  own_rank = 0;
+  mail.from = 1;
+  mail_fails_at = 0;
+}
+
+/* Each of two ranks finds that the other makes no progress: rank 0 prints it. */
+static void test_watchdog_rank_that_reports_this_one_is_not_reported(void **state) {
+  (void)state;
+  char text[2048];
+  run_as_rank1(2.5, text, sizeof text);
+  assert_string_equal(text, "");
+}
+
+static void test_watchdog_rank_0_without_progress_is_reported(void **state) {
+  (void)state;
+  char text[2048];
+  run_as_rank1(1000, text, sizeof text);
+  assert_non_null(strstr(text, "\ntrireme: rank 0 on "));
+}
+
 static void test_watchdog_dead_process_prints_no_places(void **state) {
   (void)state;
   char text[2048];
   mail.calls_left = -1;
-  assert_int_equal(run_rank0(make_dead_pid(), 1000, text, sizeof text), ABORTED);
+  assert_int_equal(run_watchdog(make_dead_pid(), 1000, text, sizeof text), ABORTED);
   assert_null(strstr(text, "place "));
 }
 
@@ -206,6 +246,8 @@ int main(void) {
       cmocka_unit_test(test_watchdog_last_heartbeat_of_dead_process_is_its_place),
       cmocka_unit_test(test_watchdog_no_heartbeat_within_rank_timeout_is_reported),
       cmocka_unit_test(test_watchdog_stall_prints_every_rank_before_the_error),
+      cmocka_unit_test(test_watchdog_rank_that_reports_this_one_is_not_reported),
+      cmocka_unit_test(test_watchdog_rank_0_without_progress_is_reported),
       cmocka_unit_test(test_watchdog_dead_process_prints_no_places),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,7 +12,7 @@
 #include "train/allreduce.h"
 
 #define SMALLEST  ((size_t)4096) /* bytes; sizes grow by a factor of 4 */
-#define UNIT      16             /* elements; ReduceSpec.unit */
+#define UNIT      16 /* elements that are not split between ranks (ReduceSpec.unit) */
 #define MAX_SIZES 16
 
 typedef struct {

@@ -175,7 +175,7 @@ typedef struct {
   double calls, seconds, share; /* per step; `share` is a fraction of the step's time */
   double operations, bytes;     /* FLOPs and bytes per second */
   double bound[2];              /* lower bounds of `seconds`, from FLOPs and from bytes */
-  /* The larger bound; for the whole step the sum of the larger bounds of all kinds. */
+  /* The larger of the two lower bounds. For the whole step: the sum of these over all kinds. */
   double least;
 } Line;
 

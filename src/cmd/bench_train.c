@@ -212,7 +212,7 @@ static Err warm_up(Trainer *r, const Batch *batch, size_t batches) {
 
 typedef struct {
   Trainer *r;
-  const Batch *batch; /* (batches) used in turn */
+  const Batch *batch; /* (batches) the batches, used one after another */
   size_t batches;
 } Turns;
 

@@ -29,7 +29,7 @@ typedef struct {
   double cpu;       /* CPU seconds of all threads during the searches */
   double load;      /* seconds to pack the weights for the GEMMs */
   double first;     /* seconds of the warm-up, in which a GPU selects GEMM algorithms */
-  BeamTimes before; /* breakdown of `first` */
+  BeamTimes before; /* times of the parts of the warm-up */
 } Run;
 
 static double cpu_clock(void) {

@@ -176,7 +176,7 @@ static Err find_verb(const OptSet *opts, const Verb **verb) {
                      opt_operand(opts, v->max_operands));
     return ERR_OK;
   }
-  return err_set(ERR_USAGE, "there is no cluster '%s'; pass up, down, status, ssh or run",
+  return err_set(ERR_USAGE, "'cluster %s' does not exist; pass up, down, status, ssh or run",
                  name);
 }
 

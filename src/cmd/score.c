@@ -27,7 +27,7 @@ typedef struct {
   uint64_t seed;
   MetricLines *ref, *system; /* system 0 is the baseline of the paired test */
   int refs, systems;
-  Metric **metric; /* (systems, kinds) */
+  Metric **metric; /* (systems, kinds) the metric of each system and kind */
 } Score;
 
 /* The results of one system with one metric. */

@@ -230,7 +230,7 @@ void cmd_introduce(const Comm *comm) {
 /* Rank 0 fails at once, and mpirun then kills the others, so that there is one error instead of
  * one per rank. The other ranks wait this long before they fail too, in case a script started
  * one of them without rank 0. */
-#define REFUSAL_DELAY 5 /* seconds */
+#define REFUSAL_DELAY 5 /* delay in seconds */
 
 Err cmd_refuse_ranks(const char *what, const char *remedy) {
   long ranks = launcher_count_ranks();

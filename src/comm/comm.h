@@ -76,7 +76,8 @@ void comm_wait(Comm *comm, CommJob *job);
  * outside. A call blocks until this rank has received its result. If a rank is lost, or
  * calls another collective or the same one with another size, the call does not return: the
  * run ends with an error that names the ranks and their calls. */
-void comm_broadcast(Comm *comm, const char *name, void *bytes, size_t n); /* rank 0 sends */
+/* Copies n bytes of rank 0 to all ranks. */
+void comm_broadcast(Comm *comm, const char *name, void *bytes, size_t n);
 /* Rank r's bytes are at [off[r], off[r + 1]) of `all`, on every rank; a rank fills in its
  * own. */
 void comm_allgather(Comm *comm, const char *name, void *all, const size_t *off);

@@ -26,7 +26,7 @@ typedef struct {
   int local_rank, local_size;
   int hosts;
   bool is_oversubscribed;     /* this rank's cores are fewer than the ranks that run on them */
-  const Transport *transport; /* NULL if there is one rank */
+  const Transport *transport; /* functions of the MPI plug-in; NULL if there is one rank */
   TransportInfo info;
   Identity *identity; /* (size); the host names are empty until the ranks have exchanged them */
 } Group;

@@ -12,7 +12,7 @@
 #include "comm/message.h"
 
 typedef struct {
-  Comm *comm; /* argument of the jobs */
+  Comm *comm; /* passed to each job as its first argument */
   Messages *messages;
   pthread_t thread; /* the communication thread */
   bool any_thread;  /* threads other than the communication thread may use the transport */

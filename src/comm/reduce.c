@@ -29,7 +29,7 @@ struct Reducer {
   ReduceRound round;
   /* Working memory of the jobs: */
   float *sum;        /* (owned) sums of the earlier rounds of this step */
-  char *work;        /* CommReduce.work */
+  char *work;        /* working memory of comm_reduce (CommReduce.work) */
   const void **send; /* arguments of comm_exchange, one for each rank */
   void **recv;
   size_t *send_n, *recv_n, *off;
@@ -277,11 +277,13 @@ static void move_pieces(Reducer *q, const char *name, float *owned, float *whole
 }
 
 void reducer_gather(Reducer *q, const char *name, const float *owned, float *whole) {
-  float *source = (float *)(uintptr_t)owned; /* not written with TO_RANK0 */
+  /* Cast away const: TO_RANK0 does not write to it. */
+  float *source = (float *)(uintptr_t)owned;
   move_pieces(q, name, source, whole, TO_RANK0);
 }
 
 void reducer_scatter(Reducer *q, const char *name, float *owned, const float *whole) {
-  float *source = (float *)(uintptr_t)whole; /* not written with FROM_RANK0 */
+  /* Cast away const: FROM_RANK0 does not write to it. */
+  float *source = (float *)(uintptr_t)whole;
   move_pieces(q, name, owned, source, FROM_RANK0);
 }

@@ -41,7 +41,7 @@ typedef struct {
  * are on one host but in different namespaces. */
 bool segment_is_possible(const Group *g);
 void segment_init(Segment *s, Messages *m);
-SegmentOffer segment_create(Segment *s); /* called by rank 0 */
+SegmentOffer segment_create(Segment *s); /* creates the segment; called by rank 0 */
 /* Called by the other ranks; returns 0 or an errno. */
 int segment_join(Segment *s, const SegmentOffer *offer);
 /* Called by rank 0 after all ranks have joined. */
@@ -57,9 +57,12 @@ void segment_meet_first(Segment *s);
 
 /* Return the memory that `rank` writes in a phase and the others read. The comments give its
  * size in terms of the fields of Segment. */
-char *segment_slot(const Segment *s, int rank, uint64_t phase);      /* `slot` bytes */
-char *segment_sums(const Segment *s, int rank, uint64_t phase);      /* `share` bytes */
-uint64_t *segment_sizes(const Segment *s, int rank, uint64_t phase); /* `size` numbers */
+/* Returns `slot` bytes: data for all ranks. */
+char *segment_slot(const Segment *s, int rank, uint64_t phase);
+/* Returns `share` bytes: sums of the rank's piece. */
+char *segment_sums(const Segment *s, int rank, uint64_t phase);
+/* Returns `size` numbers: bytes that the rank sends to each rank in an exchange. */
+uint64_t *segment_sizes(const Segment *s, int rank, uint64_t phase);
 uint64_t *segment_more(const Segment *s, int rank,
                        uint64_t phase); /* 1 if the rank's exchange has more phases */
 

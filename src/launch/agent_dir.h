@@ -9,7 +9,7 @@
 #include "base/file.h"
 
 typedef struct {
-  char path[FILE_PATH_MAX]; /* "" before agent_dir_make */
+  char path[FILE_PATH_MAX]; /* path of the directory; "" before agent_dir_make */
   int lock;                 /* descriptor of the lock file, held as long as the agent lives */
 } AgentDir;
 

@@ -37,7 +37,7 @@ typedef struct {
 typedef struct {
   Channel *channel;
   pid_t worker; /* process that the agent started for the stub; 0: none */
-  int64_t rsh;  /* id of its MSG_RSH; 0: none */
+  int64_t rsh;  /* id of the MSG_RSH that was sent for the stub; 0: none */
 } AgentStub;
 
 typedef struct {
@@ -68,7 +68,7 @@ typedef struct {
   size_t fd_count, fd_capacity;
 } Agent;
 
-/* In agent_worker.c: */
+/* Functions of agent_worker.c: */
 /* Starts the worker of a rank without blocking: agent_forward_output reports to the head whether
  * exec succeeded. `env`: `len` bytes of NUL-terminated strings set by MPI; NULL:
  * the environment of this process. */
@@ -89,7 +89,7 @@ void agent_kill_abandoned(Agent *a, double now);
 /* Removes all processes from the list; they must have ended. */
 void agent_forget_processes(Agent *a);
 
-/* In agent_stub.c: */
+/* Functions of agent_stub.c: */
 NODISCARD Err agent_listen(Agent *a);
 /* Accepts connections and handles messages of stubs. */
 NODISCARD Err agent_serve_stubs(Agent *a, double now);

@@ -39,7 +39,7 @@ struct Channel {
       received; /* [begin, checked) holds complete frames, [checked, end) an incomplete one */
   size_t checked;
   ByteQueue unsent;  /* frames that are queued to be sent */
-  Handshake *secure; /* NULL: no encryption */
+  Handshake *secure; /* state of the encryption; NULL: the channel is not encrypted */
   /* With encryption: handshake messages and encrypted records to be written. */
   ByteQueue sealed;
   ByteQueue opened; /* working memory for the contents of one record */

@@ -15,7 +15,7 @@
 
 /* A network drive, as a line of /etc/fstab. None of the texts contains blanks. */
 typedef struct {
-  char type[8]; /* "nfs" or "cifs" */
+  char type[8]; /* file system: "nfs" or "cifs" */
   char source[1024];
   char point[1024];
   char options[1024];

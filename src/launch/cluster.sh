@@ -21,7 +21,8 @@ LC_ALL=C
 PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export LC_ALL PATH
 MARK=x-trireme.cluster
-LIMIT=90 # seconds for mount and umount, which wait for ever if a server does not answer
+# Time limit in seconds of mount and umount, which block for ever if a server does not answer.
+LIMIT=90
 
 scratch=$(mktemp) || exit 1
 trap 'rm -f "$scratch"' EXIT
@@ -30,7 +31,8 @@ fail() {
   exit 1
 }
 
-# The way to become root: "", "sudo -n", or "none".
+# Prints the prefix with which commands run as root: "", "sudo -n", or "none" if that is not
+# possible.
 root=
 if [ "$(id -u)" -ne 0 ]; then
   if sudo -n true < /dev/null > /dev/null 2>&1; then root='sudo -n'; else root=none; fi
@@ -46,7 +48,8 @@ need_root() {
   [ "$root" != none ] || fail "$1 needs root, but user $(id -un) cannot use sudo without a password; $2"
 }
 
-# DIR may be relative to the home directory. Root is used only where the user may not write.
+# Makes DIR absolute; it may be relative to the home directory. Root is used only if the user
+# cannot write there.
 case $DIR in /*) ;; *) DIR=$HOME/$DIR ;; esac
 case $DIR in *[!A-Za-z0-9/._@+-]*) fail "$DIR: a directory with blanks or special characters; pass another with --dir" ;; esac
 RECORD=$DIR/cluster.record
@@ -73,7 +76,8 @@ recorded() {
   [ ! -f "$RECORD" ] || sed -n "s/^$1 //p" "$RECORD"
 }
 
-# make_directory PATH OWNER: with its parents; records those that did not exist.
+# make_directory PATH OWNER: creates a directory with its parents, and records those that did not
+# exist.
 make_directory() {
   [ ! -d "$1" ] || return 0
   make_directory "$(dirname "$1")" "$2"
@@ -94,8 +98,9 @@ sum_of() {
   sha256sum "$1" 2> /dev/null | cut -d ' ' -f 1
 }
 
-# SUMS: lines "SHA-256 PATH", the files of the program relative to DIR. ARCH: of the program.
-# Prints which of them are needed, and makes room for them in DIR/incoming.
+# Compares the program's files with those in DIR, prints which ones must be sent, and creates
+# DIR/incoming. SUMS: lines "SHA-256 PATH" of the files, relative to DIR. ARCH: architecture of
+# the program.
 probe() {
   arch=$(uname -m)
   [ "$arch" = "$ARCH" ] || fail "this host is $arch, the program was built for $ARCH; build trireme on a host of this kind and call cluster from there"
@@ -123,7 +128,8 @@ EOF
   echo "cell $(id -un), $arch"
 }
 
-# SUMS as above. Moves the files of DIR/incoming to their places.
+# Moves the files from DIR/incoming to their places. SUMS: lines "SHA-256 PATH" of the program's
+# files.
 install_program() {
   changed=0
   while read -r sum path; do
@@ -152,7 +158,8 @@ EOF
   if [ "$changed" -eq 0 ]; then echo "cell up to date"; else echo "cell copied $changed of $total files"; fi
 }
 
-# Removes files of an earlier `up` that the program no longer has, such as a plug-in.
+# Removes files that an earlier `up` installed and that are no longer part of the program, such as
+# a plug-in.
 remove_former_files() {
   for path in $(recorded file); do
     name=${path#"$DIR"/}
@@ -163,7 +170,8 @@ remove_former_files() {
   done
 }
 
-# `ssh HOST trireme` finds programs in /usr/local/bin. A program that is there already stays.
+# Links the program in /usr/local/bin, where `ssh HOST trireme` finds it. An existing program
+# there is not replaced.
 link_program() {
   link=/usr/local/bin/trireme
   if [ -e "$link" ] || [ -L "$link" ]; then return 0; fi
@@ -173,7 +181,8 @@ link_program() {
     fail "cannot make the link $link"
 }
 
-# Shared libraries that program and plug-ins need and this host lacks, one per line.
+# Prints the shared libraries that the program and its plug-ins need and this host lacks, one per
+# line.
 missing_libraries() {
   for path in "$DIR/bin/trireme" "$DIR"/lib/trireme/*.so; do
     [ -f "$path" ] || continue
@@ -182,7 +191,8 @@ missing_libraries() {
   done | sed -n 's/^[ \t]*\([^ ]*\) => not found.*/\1/p' | sort -u
 }
 
-# Packages of Debian and Ubuntu that may hold a library or a command, the likeliest first.
+# Prints packages of Debian and Ubuntu that may contain a library or a command, the most likely
+# first.
 debian_names() {
   case $1 in
     mpirun) echo openmpi-bin ;;
@@ -263,14 +273,14 @@ install_packages() {
   if [ -n "${packages:-}" ]; then echo "cell installed$packages"; else echo "cell none missing"; fi
 }
 
-# The lines of /etc/fstab for a mount point.
+# Prints the lines of /etc/fstab for a mount point.
 fstab_lines() {
   [ ! -f /etc/fstab ] || awk -v point="$1" '$1 !~ /^#/ && $2 == point' /etc/fstab
 }
 is_marked() {
   case ",$(echo "$1" | awk '{ print $4 }')," in *",$MARK,"*) true ;; *) false ;; esac
 }
-# Replaces /etc/fstab by standard input, at once and with its owner and mode.
+# Replaces /etc/fstab with standard input, atomically, and keeps its owner and mode.
 replace_fstab() {
   new=/etc/fstab.trireme.$$
   if [ -f /etc/fstab ]; then as_root cp -p /etc/fstab "$new"; fi &&
@@ -289,13 +299,13 @@ add_line() {
   { if [ -f /etc/fstab ]; then sed -e '$a\' /etc/fstab; fi && echo "$1"; } > "$scratch"
   replace_fstab < "$scratch"
 }
-# What is mounted there now; the last if there are several.
+# Prints what is mounted at a mount point; the last mount if there are several.
 mounted_source() {
   awk -v point="$1" '$2 == point { source = $1 } END { if (source != "") print source }' /proc/mounts
 }
 
-# SOURCE, POINT, TYPE, OPTIONS: fields of the line in /etc/fstab. CREDENTIALS: the name below DIR
-# of a file that came to DIR/incoming, or "".
+# Mounts a drive. SOURCE, POINT, TYPE, OPTIONS: fields of its line in /etc/fstab. CREDENTIALS:
+# name below DIR of a file that was sent to DIR/incoming, or "".
 mount_drive() {
   need_root "mounting $SOURCE" "connect as another user"
   exec 9< /etc
@@ -328,7 +338,7 @@ mount_drive() {
   fi
   echo "cell mounted"
 }
-# A line of somebody else for the same drive serves as well, and is left alone.
+# An existing line for the same drive that Trireme did not write is used and not changed.
 check_present_line() {
   if [ "$(echo "$present" | wc -l)" -gt 1 ]; then fail "/etc/fstab has several lines for $POINT; remove all but one"; fi
   if [ "$(echo "$present" | awk '{ print $1 }')" != "$SOURCE" ] || is_marked "$present"; then
@@ -342,7 +352,7 @@ keep_credentials() {
     as_root mv -f "$DIR/incoming/$CREDENTIALS" "$DIR/$CREDENTIALS" && as_owner rm -rf "$DIR/incoming" ||
     fail "cannot write $DIR/$CREDENTIALS"
 }
-# Makes DIR/incoming for a file with credentials that nobody else may read.
+# Creates DIR/incoming for a file with credentials, which other users must not be able to read.
 receive_credentials() {
   as_owner rm -rf "$DIR/incoming"
   as_owner mkdir "$DIR/incoming" && as_owner chmod 700 "$DIR/incoming" && as_owner chown "$(id -u)" "$DIR/incoming" ||
@@ -355,7 +365,7 @@ unmount_drive() {
   users=$(as_root fuser -m "$1" 2> /dev/null | tr -s ' ')
   fail "umount $1: ${why:-no answer for $LIMIT s}${users:+; it is used by the processes$users}"
 }
-# Undoes what DIR/cluster.record lists. If a drive is busy, all of the record stays.
+# Undoes everything that DIR/cluster.record lists. If a drive is busy, the record is kept.
 remove_all() {
   if [ ! -e "$DIR" ]; then
     echo "cell nothing to remove"
@@ -390,7 +400,7 @@ remove_empty() {
   fi || fail "cannot remove the directory $1"
 }
 
-# SUMS as above.
+# Prints the state of the installed program. SUMS: lines "SHA-256 PATH" of the program's files.
 show_program() {
   differ=0
   while read -r sum path; do
@@ -423,7 +433,7 @@ show_load() {
   echo "cell $(cut -d ' ' -f 1 /proc/loadavg) on $(getconf _NPROCESSORS_ONLN) cores, $gpus GPUs"
 }
 
-# Standard input is this script.
+# Redirect standard input, from which the shell reads this script.
 {
   $VERB < /dev/null
   exit 0

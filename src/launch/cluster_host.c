@@ -12,7 +12,9 @@ static Err read_check_off(const SshCall *settings, bool *is_off) {
   Session s = {.argv = (const char *const *)settings->word};
   Err err = session_run(&s, &end);
   if (!err && end.status != 0)
-    err = err_set(ERR_WORK, "ssh -G: %s", end.err.len ? str_text(&end.err) : "failed");
+    err =
+        err_set(ERR_WORK, "ssh cannot read its configuration (ssh -G): %s; check ~/.ssh/config",
+                end.err.len ? str_text(&end.err) : "no message");
   *is_off = !err && ssh_is_check_off(str_text(&end.out));
   session_free(&end);
   return err;

@@ -21,7 +21,7 @@
 
 /* An output stream of a rank. */
 typedef struct {
-  Str line;     /* incomplete line */
+  Str line;     /* the last line of output, which is not complete yet */
   uint8_t kind; /* stream number of protocol.h, such as OUTPUT_STDOUT */
 } Stream;
 

@@ -24,7 +24,7 @@ typedef struct {
    * are stored in memory until RUN/config exists; if it is never created, no log file is
    * written. */
   const char *run;
-  bool has_results; /* see ScreenSpec */
+  bool has_results; /* standard output is the result of the command (ScreenSpec.has_results) */
   bool all_output;  /* print the output of every rank, each line with the prefix "[N] " */
   bool is_quiet;    /* print only warnings and errors of the supervisor */
 } ConsoleSpec;

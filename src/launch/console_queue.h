@@ -18,7 +18,7 @@ struct LineItem {
 
 typedef struct {
   LineItem *first, **end;
-  size_t bytes; /* bytes of memory */
+  size_t bytes; /* bytes of memory that the items use */
 } LineQueue;
 
 void line_queue_init(LineQueue *q);

@@ -90,7 +90,8 @@ static void compare_program(Findings *f, const DoctorHosts *d, size_t i, const c
                   "or in a directory that all hosts share");
 }
 
-/* A fact that must be equal to that of the first host which has facts. */
+/* A fact that must be the same on all hosts. Each host is compared with the first one that has
+ * reported its facts. */
 typedef struct {
   const char *check, *what, *remedy;
   size_t offset; /* offset of the fact in MachineFacts */

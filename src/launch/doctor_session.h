@@ -16,8 +16,8 @@ typedef struct {
   bool is_reported; /* the loss of this host has been added to the findings */
   SshAgent *ssh;
   pid_t pid;              /* process of the agent on this machine; 0: none */
-  Channel *channel;       /* NULL: not connected */
-  bool is_asked;          /* an answer is pending */
+  Channel *channel;       /* channel to the agent; NULL: not connected */
+  bool is_asked;          /* a question was sent and its answer has not arrived */
   double asked, answered; /* progress_clock() at the last question and at its answer */
   int64_t id;             /* id of the last question */
   json_t *answer;         /* answer to the last question; NULL: not received */

@@ -235,7 +235,10 @@ static void accept_visitors(Door *d) {
     }
     bool is_short = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
     if (is_short) {
-      log_warn("port %d: cannot accept connections for now: %s", d->port, strerror(errno));
+      log_warn(
+          "port %d: cannot accept connections for now: %s; trying again (raise the limit of "
+          "open files with ulimit -n)",
+          d->port, strerror(errno));
       d->accept_after = d->now + ACCEPT_PAUSE;
     }
     if (is_short || errno == EAGAIN || errno == EWOULDBLOCK) return;

@@ -32,7 +32,7 @@ typedef struct Door Door;
  * the errno of bind or listen (EADDRINUSE: another program uses the port). */
 NODISCARD Err door_open(Door **door, const char *address, int port, const Key *key, int *cause);
 int door_port(const Door *door);
-void door_close(Door *door); /* accepts NULL */
+void door_close(Door *door); /* closes the port and all its connections; accepts NULL */
 
 /* Adds at most `room` pollfds and returns their number. Call door_advance at least five times a
  * second, even without an event. */

@@ -9,7 +9,7 @@
 typedef enum { FACT_TEXT, FACT_COUNT, FACT_REAL, FACT_FLAG } FactKind;
 
 typedef struct {
-  const char *key; /* NULL ends a table */
+  const char *key; /* name in JSON; NULL ends the table */
   FactKind kind;
   size_t offset, size;
 } FactField;

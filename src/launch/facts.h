@@ -17,7 +17,7 @@
 
 typedef struct {
   char name[96];
-  uint64_t memory, memory_free; /* bytes of GPU memory */
+  uint64_t memory, memory_free; /* total and free GPU memory in bytes */
   char problem[256]; /* why the CUDA plug-in cannot use the GPU; "": it can, or was not tried */
 } GpuFacts;
 
@@ -26,20 +26,20 @@ typedef struct {
   char card[16];
   char address[46]; /* IPv4 or IPv6 in the form of inet_ntop; "" if the card has none */
   uint64_t prefix;  /* length of the network prefix in bits */
-  uint64_t speed;   /* Mbit/s; 0: not reported */
+  uint64_t speed;   /* speed of the card in Mbit/s; 0: not reported */
   bool is_up, is_loopback;
 } AddressFacts;
 
 typedef struct {
   char host[65], boot_id[40];
-  char system[128]; /* kernel and architecture */
+  char system[128]; /* operating system: kernel and architecture */
   char cpu[96];
   uint64_t cores;       /* number of cores that this process may use */
   double core_quota;    /* CPU time that the cgroup allows, in cores; 0: no limit */
   uint64_t memory;      /* bytes of memory of the machine, or the limit of the cgroup */
   uint64_t memory_free; /* bytes of memory that can still be allocated */
 
-  char gpu_driver[64];   /* version of the driver */
+  char gpu_driver[64];   /* version of the NVIDIA driver */
   char gpu_cuda[16];     /* newest CUDA version that the driver supports */
   char gpu_problem[256]; /* why the GPUs cannot be listed although a driver is installed */
   bool has_cuda_plugin;
@@ -50,7 +50,7 @@ typedef struct {
   uint64_t port_first, port_last; /* the kernel's range of local TCP ports, which MPI uses */
   bool has_rdma;
 
-  double clock;         /* seconds since 1970 */
+  double clock;         /* system clock in seconds since 1970 */
   bool is_clock_synced; /* synchronized by NTP or PTP, as reported by the kernel */
 
   /* version, path and SHA-256 of the running program. */
@@ -64,7 +64,7 @@ typedef struct {
   /* Number of open files allowed; FACTS_UNLIMITED: no limit. */
   uint64_t open_files, open_files_hard;
   uint64_t locked_memory; /* bytes that may be locked; FACTS_UNLIMITED: no limit */
-  uint64_t shm, shm_free; /* bytes of /dev/shm */
+  uint64_t shm, shm_free; /* size and free space of /dev/shm in bytes */
 } MachineFacts;
 
 /* A directory to which a run will write, and its speed. */

@@ -12,7 +12,7 @@
 typedef enum {
   FINDING_OK,
   FINDING_WARNING, /* a run works, but is slower or at risk */
-  FINDING_PROBLEM, /* a run fails */
+  FINDING_PROBLEM, /* with this problem a run fails */
   FINDING_LEVELS
 } FindingLevel;
 

@@ -83,7 +83,10 @@ static void compute_proof(const Handshake *h, Derived which, const uint8_t heade
 }
 
 Err handshake_check_available(void) {
-  return sodium_init() < 0 ? err_set(ERR_WORK, "libsodium cannot be initialised") : ERR_OK;
+  return sodium_init() < 0 ? err_set(ERR_WORK,
+                                     "libsodium cannot be initialised: the kernel has no "
+                                     "random numbers; check /dev/urandom")
+                           : ERR_OK;
 }
 
 Err handshake_begin(Handshake **handshake, const Key *key, HandshakeRole role) {

@@ -15,7 +15,7 @@
 #define LABEL_MAX    64 /* size of a buffer for a name made from a tag */
 
 typedef struct {
-  const char *where; /* name of the file */
+  const char *where; /* name of the inventory file, for errors */
   size_t others;     /* number of instances that are not running */
 } Inventory;
 

@@ -91,8 +91,10 @@ static Err parse_address(Host *host, Span s, const char *where, Span *rest) {
                      where, shown_length(s), s.at);
     if (after.len) *rest = (Span){after.at + 1, after.len - 1};
     if (!memchr(inside.at, ':', inside.len))
-      return err_set(ERR_USAGE, "%s: '%.*s' is in brackets but is not an IPv6 address", where,
-                     shown_length(inside), inside.at);
+      return err_set(ERR_USAGE,
+                     "%s: '%.*s' is in brackets but is not an IPv6 address; write [fe80::1], "
+                     "or the name without brackets",
+                     where, shown_length(inside), inside.at);
     return set_address(host, inside, where);
   }
   Span slots;
@@ -176,8 +178,10 @@ static Err parse_line(HostList *list, Span line, const char *where) {
   for (Span word = next_word(&line); word.len; word = next_word(&line))
     TRY(parse_setting(&host, word, where));
   if (host.max_slots && host.slots > host.max_slots)
-    return err_set(ERR_USAGE, "%s: host %s has slots=%d above max_slots=%d", where,
-                   host.address, host.slots, host.max_slots);
+    return err_set(
+        ERR_USAGE,
+        "%s: host %s has slots=%d above max_slots=%d; lower slots or raise max_slots", where,
+        host.address, host.slots, host.max_slots);
   return hosts_add(list, &host, where);
 }
 

@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 
-#define LINK_TOKEN     16 /* bytes of a token */
+#define LINK_TOKEN     16 /* size of a token in bytes */
 #define LINK_PORTS     4  /* largest number of ports of one server */
 #define LINK_WHY       160
 #define LINK_CONNECT_S 5.0 /* time limit in seconds for a connection */
@@ -21,7 +21,7 @@ typedef struct LinkServer LinkServer;
  * turn. Stores the ports in port[i]. */
 NODISCARD Err link_listen(LinkServer **server, const char *address, const uint16_t *wanted,
                           size_t ports, const uint8_t token[LINK_TOKEN], uint16_t *port);
-void link_close(LinkServer *server); /* accepts NULL */
+void link_close(LinkServer *server); /* stops the server's thread; accepts NULL */
 
 typedef struct {
   char why[LINK_WHY];       /* reason of a failure; "": none */

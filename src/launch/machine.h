@@ -22,7 +22,7 @@ typedef struct {
   int max_slots; /* upper bound of ranks; 0: none */
   bool is_head;
 
-  /* From its MSG_HELLO: */
+  /* What the machine's agent has sent in MSG_HELLO: */
   bool has_hello;
   char directory[FILE_PATH_MAX];
   int cores, gpus;

@@ -15,7 +15,7 @@
 
 /* A subnet: the first `prefix` bits of `bits`; the other bits are 0. */
 typedef struct {
-  int family; /* AF_INET or AF_INET6 */
+  int family; /* address family: AF_INET or AF_INET6 */
   int prefix;
   uint8_t bits[16];
 } Subnet;
@@ -226,7 +226,7 @@ static int compare_networks(const void *left, const void *right) {
   if (a->is_routed != b->is_routed) return a->is_routed ? 1 : -1;
   if (a6 != b6) return a6 ? 1 : -1;
   if (a->speed != b->speed) return a->speed < b->speed ? 1 : -1;
-  return strcmp(a->cidr, b->cidr); /* any fixed order */
+  return strcmp(a->cidr, b->cidr); /* equally good networks: any fixed order */
 }
 
 void network_add_addresses(Str *text, const NetworkMachine *m) {

@@ -33,7 +33,7 @@ typedef struct {
 
 /* A connection in either direction. */
 typedef struct {
-  int fd; /* -1: unused */
+  int fd; /* socket of the connection; -1: the entry is unused */
   double deadline;
   struct in6_addr origin; /* address of the peer, for an incoming connection */
   size_t target;          /* index of the target, for a connection made by this machine */

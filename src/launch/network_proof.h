@@ -46,7 +46,7 @@ typedef struct {
   void *context;
 } NetworkLink;
 
-/* The head's side: */
+/* Functions of the head: */
 
 typedef struct NetworkProof NetworkProof;
 
@@ -68,7 +68,7 @@ const Network *network_proof_result(const NetworkProof *proof);
 /* Asks the agents to close their sockets, and frees the test. Accepts NULL. */
 void network_proof_end(NetworkProof *proof);
 
-/* The agent's side: */
+/* Functions of the agents: */
 
 #define NETWORK_PEER_FDS 144 /* largest number of pollfds that network_peer_poll_for adds */
 

@@ -47,7 +47,10 @@ static bool is_plain_name(const char *name) {
 Err peer_open(PeerAgent *p, const char *dir) {
   *p = PEER_AGENT_CLOSED;
   if (strlen(dir) >= sizeof p->dir - 4 * PEER_NAME)
-    return err_set(ERR_WORK, "the path of the directory for copies is too long: %s", dir);
+    return err_set(
+        ERR_WORK,
+        "the path of the directory for copies is too long: %s; set TMPDIR to a shorter path",
+        dir);
   snprintf(p->dir, sizeof p->dir, "%s", dir);
   return ERR_OK;
 }

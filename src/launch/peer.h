@@ -56,7 +56,7 @@ typedef struct {
     int files, file; /* number of files, and index of the file being sent */
     bool is_named;   /* PART_FILE of the current file has been sent */
     uint64_t offset;
-    char place[2 * PEER_NAME]; /* "run-ID/step-N" */
+    char place[2 * PEER_NAME]; /* name of the copy that is being sent: "run-ID/step-N" */
   } out;
   struct {
     uint32_t id;      /* id of the copy being received; 0: none */

@@ -1,4 +1,4 @@
-/* Decides about restarts. */
+/* Decides whether a launch is restarted after a failure, and which machines are excluded. */
 #include "launch/policy.h"
 
 Decision policy_judge(Policy *p, Outcome outcome) {

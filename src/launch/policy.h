@@ -30,8 +30,8 @@ typedef struct {
   uint64_t last_step; /* first step of the last generation that completed one; 0: none */
 } Policy;
 
-/* Restarts that are allowed even if max_restarts is less, as long as no rank has begun: nothing that a
- * command must not do twice has happened. */
+/* Number of restarts that are allowed, even if max_restarts is lower, as long as no rank has
+ * begun: until then a command has had no effect that could be repeated. */
 #define POLICY_NO_RANK_RESTARTS 3
 
 Decision policy_judge(Policy *p, Outcome outcome);
@@ -45,7 +45,7 @@ bool policy_sets_aside(int failures, int others, int min);
 
 /* Arguments of the decision whether a generation may begin. */
 typedef struct {
-  int min, max;        /* value of --nnodes */
+  int min, max;        /* smallest and largest number of machines (--nnodes) */
   int ready;           /* number of machines that are ready */
   bool is_first;       /* no generation has begun yet */
   double waited;       /* seconds since the wait began */

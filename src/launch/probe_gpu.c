@@ -10,10 +10,10 @@
 #include "launch/probe.h"
 
 /* The part of NVML's stable binary interface that is used here. */
-typedef int NvmlReturn; /* 0 is success */
+typedef int NvmlReturn; /* return code of NVML; 0 is success */
 typedef void *NvmlDevice;
 typedef struct {
-  unsigned long long total, free, used; /* bytes */
+  unsigned long long total, free, used; /* GPU memory in bytes */
 } NvmlMemory;
 #define NVML_DRIVER_MISMATCH 18
 

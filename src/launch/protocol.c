@@ -44,8 +44,9 @@ Err protocol_parse(const Frame *f, const char *peer, json_t **body) {
   *body = NULL;
   if (f->len > BODY_MAX)
     return err_set(ERR_WORK,
-                   "%s sent a message of type %d with %zu bytes; at most %zu are allowed", peer,
-                   f->type, f->len, BODY_MAX);
+                   "%s sent a message of type %d with %zu bytes, at most %zu are allowed; "
+                   "install the same version of trireme on all machines",
+                   peer, f->type, f->len, BODY_MAX);
   TRY(jsondoc_check((const char *)f->data, f->len, peer));
   *body = json_loadb((const char *)f->data, f->len, JSON_REJECT_DUPLICATES, &wrong);
   if (!*body)

@@ -19,7 +19,7 @@ enum {
   /* First message: host, pid, program, directory, cores, gpus, version, networks ([{name,
    * address, prefix}]). */
   MSG_HELLO = 1,
-  MSG_WORKER_BEGAN, /* generation, rank, pid */
+  MSG_WORKER_BEGAN, /* generation, rank, pid: a worker has started */
   MSG_WORKER_ENDED, /* generation, rank, status (-1: killed by a signal), signal */
   MSG_EVENT,        /* generation, rank, event: report of the worker (base/event.h) */
   MSG_OUTPUT,       /* binary: OutputHeader, then output of a worker or of mpirun */
@@ -46,10 +46,10 @@ enum {
   STUB_END = 60, /* status: exit with this status */
 
   /* First types of messages that are defined in other files: */
-  MSG_PROBE_FIRST = 64,       /* doctor_agent.h */
-  MSG_COPY_FIRST = 96,        /* peer.h */
-  MSG_RENDEZVOUS_FIRST = 120, /* rendezvous_internal.h */
-  /* 128 to 132: network_proof.h */
+  MSG_PROBE_FIRST = 64,       /* messages of the doctor: see doctor_agent.h */
+  MSG_COPY_FIRST = 96,        /* messages about in-memory copies: see peer.h */
+  MSG_RENDEZVOUS_FIRST = 120, /* messages of the rendezvous: see rendezvous_internal.h */
+  /* 128 to 132 are messages of the network test: see network_proof.h */
 };
 
 /* Streams of MSG_OUTPUT. */

@@ -31,7 +31,7 @@ typedef struct {
   double timeout; /* seconds until the attempt to find the head fails */
 } RendezvousSpec;
 
-typedef struct Rendezvous Rendezvous; /* state of the head */
+typedef struct Rendezvous Rendezvous; /* state of the head's side of a rendezvous */
 
 /* Parses "HOST", "HOST:PORT", "[IPV6]:PORT" or "IPV6". */
 NODISCARD Err rendezvous_parse_endpoint(const char *text, Endpoint *endpoint);
@@ -51,6 +51,7 @@ NODISCARD Err rendezvous_join(Channel **agent, const RendezvousSpec *spec);
 int rendezvous_port(const Rendezvous *r);
 /* Makes a Source of the agents that join. The Source owns the Rendezvous. */
 void rendezvous_to_source(Rendezvous *r, Source *source);
-void rendezvous_close(Rendezvous *r); /* accepts NULL */
+/* Closes the port and all joining connections; accepts NULL. */
+void rendezvous_close(Rendezvous *r);
 
 #endif

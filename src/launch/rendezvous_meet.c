@@ -22,7 +22,8 @@
 #define RETRY_MAX    2.0  /* longest wait in seconds between two attempts */
 #define REPORT_AFTER 5.0  /* seconds without a head after which a message is printed */
 #define REPORT_EVERY 30.0
-#define DOUBTS_MAX   3 /* attempts */
+/* Number of attempts in a row after which a closed connection counts as another key. */
+#define DOUBTS_MAX 3
 
 static Err refuse_endpoint(const char *text) {
   return err_set(
@@ -63,7 +64,7 @@ Err rendezvous_parse_endpoint(const char *text, Endpoint *e) {
 }
 
 typedef struct {
-  char text[DOOR_TEXT_MAX]; /* numeric address */
+  char text[DOOR_TEXT_MAX]; /* the address as numeric text */
   bool is_own;              /* the address belongs to this machine */
   bool is_loopback;
 } Address;

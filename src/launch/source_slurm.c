@@ -37,7 +37,7 @@ typedef struct {
 
 /* A process of srun. */
 typedef struct {
-  pid_t pid; /* 0: unused */
+  pid_t pid; /* process id of srun; 0: the entry is unused */
   int node;  /* number of the node; -1: all nodes */
   int in, out;
   Str said; /* incomplete line of its output */

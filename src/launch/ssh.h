@@ -24,7 +24,7 @@ typedef struct {
   const char *command; /* command whose --agent is started; NULL: launch */
 } SshOptions;
 
-/* Arguments of a call: */
+/* Functions that build the arguments of an ssh command: */
 
 /* The arguments of a call, NULL-terminated, to be executed without a shell. */
 typedef struct {
@@ -45,7 +45,7 @@ const char *ssh_program(const SshOptions *options, char own[FILE_PATH_MAX]);
 bool ssh_is_check_off(const char *settings);
 void ssh_call_free(SshCall *call);
 
-/* Failures: */
+/* Functions that explain failures of ssh: */
 
 typedef enum {
   SSH_OTHER,
@@ -75,7 +75,7 @@ SshFailure ssh_judge(int exit_status, const char *said);
 Err ssh_explain(SshFailure failure, const Host *host, const SshOptions *options,
                 const char *said);
 
-/* An agent that ssh starts: */
+/* Functions that start an agent through ssh: */
 
 /* The start of `trireme launch --agent` (or of another command) on one host. No function
  * blocks; one thread. */

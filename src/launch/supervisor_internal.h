@@ -17,12 +17,12 @@
 #include "launch/supervisor.h"
 
 typedef enum {
-  PHASE_GATHER,   /* waiting for machines */
+  PHASE_GATHER,   /* waiting until enough machines have arrived */
   PHASE_CONNECT,  /* the members are testing the networks between them */
-  PHASE_RUN,      /* workers run */
+  PHASE_RUN,      /* the workers are running */
   PHASE_STOP,     /* workers were asked to save and stop */
   PHASE_CLEAR,    /* all processes are being killed; waiting for the agents' MSG_CLEAR */
-  PHASE_FINISHED, /* `result` is set */
+  PHASE_FINISHED, /* the launch is over and `result` is set */
 } Phase;
 
 /* The in-memory copy that is being transferred to a second machine, and the next one
@@ -84,11 +84,12 @@ struct Supervisor {
 #define ID_FIRST_RSH 1000 /* id of a daemon in MSG_START: this number + the id of its MSG_RSH */
 #define ID_LAST_RSH  1000000000
 
-/* In supervisor_phase.c: */
+/* Functions of supervisor_phase.c: */
 void supervisor_enter(Supervisor *s, Phase phase, double now);
 /* Ends the launch. Unless `is_reported`, the current error becomes its message. */
 void supervisor_finish(Supervisor *s, Err result, bool is_reported);
-/* Sends a message that has no members except the generation to every member. */
+/* Sends a message that contains only the number of the generation to every machine that takes
+ * part in it. */
 void supervisor_send_all(Supervisor *s, uint8_t type);
 void supervisor_stop_workers(Supervisor *s, double now);
 /* Lets the workers save and stop because machines join or leave. */
@@ -96,19 +97,19 @@ void supervisor_regroup(Supervisor *s, const char *why, double now);
 int supervisor_count_ready(const Supervisor *s);
 /* Returns NULL if no machine has the rank. */
 Machine *supervisor_find_machine(Supervisor *s, int rank);
-/* Returns the name of a machine that may be blamed for a fault, and later be excluded; NULL if it may
- * not: the run directory may be on this machine's disk, a machine that leaves has a reason, and fewer
- * than --nnodes machines would remain. */
+/* Returns the name of a machine that may be blamed for a fault and later be excluded. Returns
+ * NULL for this machine (the run directory may be on its disk), for a machine that is leaving,
+ * and if fewer than --nnodes machines would remain. */
 const char *supervisor_blame(const Supervisor *s, const Machine *m);
 
-/* In supervisor_events.c: */
+/* Functions of supervisor_events.c: */
 /* Takes over machines that have arrived. */
 NODISCARD Err supervisor_serve_sources(Supervisor *s, double now);
 /* Handles messages of machines and their loss. */
 void supervisor_serve_machines(Supervisor *s, double now);
 void supervisor_remove_machine(Supervisor *s, size_t i, double now);
 
-/* In supervisor_start.c: */
+/* Functions of supervisor_start.c: */
 /* Sends a message to a machine and frees `body`. If the machine cannot be reached, its channel
  * will report that. */
 void supervisor_send(Machine *m, uint8_t type, json_t *body);
@@ -120,7 +121,7 @@ NODISCARD Err supervisor_start_generation(Supervisor *s, const char *include, do
 /* Forwards mpirun's request for a daemon to the machine that it names. */
 void supervisor_pass_rsh(Supervisor *s, Machine *from, const json_t *body);
 
-/* In supervisor_network.c: */
+/* Functions of supervisor_network.c: */
 /* Starts the test of the networks between the members. */
 NODISCARD Err supervisor_begin_proof(Supervisor *s, size_t members, double now);
 /* Continues the test. When it is complete, sets the members' addresses and `include`, the
@@ -134,7 +135,7 @@ void supervisor_end_proof(Supervisor *s);
 /* Cancels the test, because the members have changed. */
 void supervisor_abandon_proof(Supervisor *s, double now);
 
-/* In supervisor_peer.c: */
+/* Functions of supervisor_peer.c: */
 /* Called when a worker on `m` has completed an in-memory copy. */
 void supervisor_note_copy(Supervisor *s, Machine *m, const json_t *event);
 void supervisor_pass_part(Supervisor *s, const Machine *from, const Frame *f);

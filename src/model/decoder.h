@@ -15,7 +15,7 @@ typedef struct {
   size_t max_rows; /* largest number of hypotheses of a step */
   void *cache;     /* (capacity, decoder layers, 2d) keys and values of each cache row */
   size_t written;  /* rows of the cache that this batch has filled */
-  size_t capacity; /* rows of the cache */
+  size_t capacity; /* number of rows that the cache can hold */
   /* (max_rows, max_positions) cache rows of each hypothesis, for this step and the previous
    * one. */
   int32_t *row_lists[2];

@@ -134,10 +134,10 @@ NODISCARD Err model_plan(Model **model, const ModelSpec *spec);
 NODISCARD Err model_allocate(Model *model);
 /* Calls model_plan and model_allocate. */
 NODISCARD Err model_new(Model **model, const ModelSpec *spec);
-void model_free(Model *model); /* accepts NULL */
+void model_free(Model *model); /* frees the model; accepts NULL */
 /* model_plan and model_free for a struct of family->bytes bytes that the caller owns. */
 NODISCARD Err model_plan_into(Model *storage, const ModelSpec *spec);
-void model_release(Model *storage); /* accepts a zeroed struct */
+void model_release(Model *storage); /* frees what the struct owns; accepts a zeroed struct */
 
 /* Makes `batch` the current one. The caller may reuse the batch after the call. */
 void model_load(Model *model, const void *batch, StepKey key);

@@ -51,7 +51,7 @@ static void init_param(const Param *q, uint64_t seed, float *w) {
     double v = (word[1] + 0.5) / 4294967296.0;
     if (q->init == INIT_UNIFORM)
       w[i] = (float)(q->scale * (2 * u - 1));
-    else /* Box-Muller transform */
+    else /* normal distribution by the Box-Muller transform */
       w[i] = (float)(q->scale * sqrt(-2 * log(u)) * cos(6.283185307179586 * v));
   }
 }

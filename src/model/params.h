@@ -16,7 +16,7 @@ typedef enum { INIT_ZERO, INIT_ONE, INIT_UNIFORM, INIT_NORMAL } ParamInit;
 
 typedef struct {
   char name[56];
-  size_t offset, rows, cols; /* cols is 1 for vectors */
+  size_t offset, rows, cols; /* position in the flat array and shape; cols is 1 for vectors */
   ParamInit init;
   double scale;
 } Param;

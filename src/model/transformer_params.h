@@ -31,7 +31,8 @@ typedef struct {
   size_t source_positions, target_positions;
   size_t cross_kv, cross_kv_bias; /* (layers * 2d, d) keys and values of all decoder layers */
   LayerParams *layer[2];
-  NormParams final_norm[2]; /* used with pre-norm only */
+  /* Norm after the last layer of encoder and decoder; used with pre-norm only. */
+  NormParams final_norm[2];
 } TransformerParams;
 
 /* Adds all weights to `p`, which must be empty, and stores their offsets in `at`. After an

@@ -50,7 +50,7 @@ NODISCARD Err allreduce_open(Allreduce *x, const AllreduceSpec *spec);
 /* Waits until all NCCL collectives are complete on every rank. Call it at the end of a run
  * before allreduce_close, which aborts collectives that are running. */
 NODISCARD Err allreduce_finish(Allreduce *x);
-void allreduce_close(Allreduce *x); /* does nothing if not open */
+void allreduce_close(Allreduce *x); /* closes NCCL; does nothing if it is not open */
 
 /* Fills x with this rank's contribution to the self-test; n >= ranks. */
 void allreduce_fill_selftest(float *x, size_t n, int rank, int ranks);

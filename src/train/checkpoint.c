@@ -389,11 +389,10 @@ static Err check_data(const char *dir, const TrainArrays *a, const Record *r) {
 static Err check_task(const char *dir, const TrainArrays *a, const Record *r) {
   const char *saved = r->counters.task;
   if (!a->task || strcmp(a->task, saved) == 0) return ERR_OK;
-  return err_set(
-      ERR_USAGE,
-      "%s is of a run with --task %s, which cannot go on with --task %s; give the run's "
-      "own --task, or begin a new run with another --run",
-      dir, saved, a->task);
+  return err_set(ERR_USAGE,
+                 "%s is of a run with --task %s, which cannot continue with --task %s; give "
+                 "the run's own --task, or begin a new run with another --run",
+                 dir, saved, a->task);
 }
 
 Err checkpoint_compare(const char *dir, const TrainArrays *a, TrainCounters *c) {

@@ -14,7 +14,7 @@
 #define COPIES_KEPT 1 /* number of complete copies that are kept */
 
 struct Copies {
-  char dir[FILE_PATH_MAX]; /* TRIREME_PEER_DIR/run-ID */
+  char dir[FILE_PATH_MAX]; /* directory of this run's copies: TRIREME_PEER_DIR/run-ID */
   Saver *saver;
   _Atomic uint64_t written, failed; /* incremented by the saver's thread */
   uint64_t skipped;

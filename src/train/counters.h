@@ -21,7 +21,7 @@ typedef struct {
   Scaler scaler;
   /* SHA-256 of the data set's dataset.json; "" in checkpoints of older versions. */
   char data[65];
-  char task[32]; /* TaskKind.name of the run */
+  char task[32]; /* name of the run's task (TaskKind.name) */
 } TrainCounters;
 
 #endif

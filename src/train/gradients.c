@@ -16,7 +16,7 @@ static Err have_sum(Gradients *q, GradRound round) {
   return ERR_OK;
 }
 
-/* Path GRADS_HOST. */
+/* Path GRADS_HOST: the reducer sums the gradients in place, in host memory. */
 
 static Err finish_host_reduce(Gradients *q, GradRound round) {
   (void)round;

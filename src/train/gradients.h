@@ -53,7 +53,8 @@ typedef struct {
  * `allreduce` must outlive `q`. */
 NODISCARD Err gradients_open(Gradients *q, Comm *comm, const Backend *backend,
                              Allreduce *allreduce, size_t n, const GradientsSpec *spec);
-void gradients_close(Gradients *q); /* does nothing if not open */
+/* Frees all arrays; does nothing if they are not allocated. */
+void gradients_close(Gradients *q);
 
 /* A round: each contributing rank computes one micro-batch, then all ranks reduce. */
 typedef struct {

@@ -31,6 +31,7 @@ typedef struct {
  * queue the same operations. */
 NODISCARD Err graphs_run(GraphCache *cache, const Backend *b, GraphKey key,
                          void (*work)(void *), void *context);
-void graphs_free(GraphCache *cache, const Backend *b); /* accepts a zeroed struct */
+/* Frees all graphs; accepts a zeroed struct. */
+void graphs_free(GraphCache *cache, const Backend *b);
 
 #endif

@@ -25,7 +25,7 @@ typedef struct {
  * resumes. A sink that has records of later steps gets a record that undoes them, with the
  * time `seconds`. */
 NODISCARD Err metrics_open(Metrics *m, const char *run_dir, uint64_t step, double seconds);
-void metrics_close(Metrics *m); /* does nothing if not open */
+void metrics_close(Metrics *m); /* closes all sinks; does nothing if they are not open */
 
 /* Starts a record. `seconds`: training time so far, including earlier processes of the run. */
 void metrics_begin(Metrics *m, uint64_t step, double seconds);

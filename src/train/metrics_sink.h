@@ -34,7 +34,7 @@ typedef struct {
   Err (*open)(void **sink, const char *run_dir, uint64_t *last_step);
   /* Writes the whole record or nothing. The error says what failed and why. */
   Err (*write)(void *sink, const MetricsRecord *record);
-  void (*close)(void *sink); /* accepts NULL */
+  void (*close)(void *sink); /* closes the file; accepts NULL */
 } MetricsSink;
 
 extern const MetricsSink metrics_jsonl;

@@ -79,9 +79,9 @@ static Err run_batch(Pass *p, uint32_t kind, const void *batch, StepKey key, flo
   return run_work(p, kind, work);
 }
 
-/* 600 s for start-up (libraries, kernels compiled by the driver, timing of GEMM algorithms),
- * plus 6 FLOPs per parameter for each token on both sides, at a speed that any device
- * exceeds. */
+/* Returns 600 s for start-up (libraries, kernels compiled by the driver, timing of GEMM
+ * algorithms), plus the time of 6 FLOPs per parameter for each token on both sides, at a speed
+ * that any device exceeds. */
 double pass_limit(const Model *m) {
   double start_up = 600, flops = m->backend->host ? 1e9 : 1e11;
   return start_up + 6.0 * (double)m->params.total * 2.0 * (double)m->capacity / flops;

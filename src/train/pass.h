@@ -35,7 +35,7 @@ typedef struct {
 
 /* Allocates `now`. The caller must have set the fields above it. */
 NODISCARD Err pass_open(Pass *p);
-void pass_close(Pass *p); /* does nothing if not open */
+void pass_close(Pass *p); /* frees `now` and the CUDA graphs; does nothing if not open */
 
 /* Copies the batch of the next pass_gradients or pass_whole to the device ahead of time, while
  * the device is still busy. Optional. A call of model_load in between cancels it. */

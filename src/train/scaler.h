@@ -14,7 +14,7 @@
 
 /* The scale is a power of two, so that scaling does not round. */
 typedef struct {
-  double scale;   /* 0: no loss scaling */
+  double scale;   /* current loss scale; 0: loss scaling is off */
   uint64_t clean; /* number of steps since the scale changed */
 } Scaler;
 

@@ -28,7 +28,7 @@ typedef struct {
   uint64_t warmup; /* steps of linear warm-up; part of the formula with noam */
   /* Steps after the warm-up; not used by noam, constant, piecewise and inverse-sqrt. */
   uint64_t decay;
-  int d_model; /* used by noam */
+  int d_model; /* model size, used by the noam schedule */
   /* Used by piecewise: from step at[i] on, the learning rate is lr · factor[i]. */
   int milestones;
   uint64_t at[LR_MILESTONES];

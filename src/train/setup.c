@@ -275,7 +275,7 @@ static const SetUpStep begin_steps[] = {
     /* All checks have passed: saves the options of the run and opens its log and metrics. */
     {"writing the run directory", commit_run},
     {"taking memory for in-memory copies", open_copies},
-    {"beginning", print_resume}, /* needs the open log */
+    {"beginning", print_resume}, /* prints to the log, which commit_run opens */
     {"reporting a restart", print_restart},
 };
 

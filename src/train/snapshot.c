@@ -57,7 +57,7 @@ static Err load_or_begin(Trainer *t, TrainArrays *a) {
 static void adopt_data(Trainer *t) {
   TrainCounters *at = &t->run.at;
   if (!t->world.is_warm && *at->data && strcmp(at->data, t->task->data_hash) != 0)
-    log_warn("%s goes on with other data than it was trained on so far: %s", t->run.dir,
+    log_warn("%s continues on another data set than it was trained on so far: %s", t->run.dir,
              t->task->data);
   memcpy(at->data, t->task->data_hash, sizeof at->data);
 }

@@ -36,7 +36,8 @@ typedef struct {
  * `micro_batches`: micro-batches per step. */
 NODISCARD Err state_open(ModelState *st, World *w, const TrainSpec *spec,
                          uint32_t micro_batches);
-void state_close(ModelState *st, const World *w); /* does nothing if not open */
+/* Frees all arrays; does nothing if they are not allocated. */
+void state_close(ModelState *st, const World *w);
 
 /* Returns the weights for validation: the moving average if there is one. Queues the conversion
  * to the backend's type. */

@@ -261,7 +261,8 @@ static Err update_weights(Trainer *t, const StepNumbers *now, double lr) {
   } else if (st->update == UPDATE_BY_WEIGHT) {
     optim_layers(o, b, &st->model->params, st->w, st->m, st->second, g, lr, clip_scale(now));
   } else {
-    optim_piece(o, b, st->pass.now, low, st->w, st->m, st->v, g, n); /* also writes `low` */
+    /* Also writes the low-precision copy `low`. */
+    optim_piece(o, b, st->pass.now, low, st->w, st->m, st->v, g, n);
     low = NULL;
   }
   if (low) b->lower(b, low, st->w, n);

@@ -201,9 +201,10 @@ ReduceBytes world_reduce_bytes(const World *w, const TrainSpec *s, uint32_t micr
   ReduceBytes r = {0};
   bool has_rounds = s->reproducible && world_rounds(w, micro_batches) > 1;
   if (w->allreduce.nccl) r.device += NCCL_BYTES;
-  if (!w->backend.host) r.host += bytes; /* copy of the gradients */
+  if (!w->backend.host) r.host += bytes; /* host copy of the gradients of a device */
   if (w->ranks > 1 && !w->allreduce.nccl) r.host += s->bucket < bytes ? s->bucket : bytes;
-  if (has_rounds) r.host += bytes / (uint64_t)w->ranks; /* sums of the earlier rounds */
+  /* Sums of the earlier rounds of a step, for this rank's pieces. */
+  if (has_rounds) r.host += bytes / (uint64_t)w->ranks;
   return r;
 }
 

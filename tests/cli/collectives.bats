@@ -2,7 +2,7 @@
 # Gradient all-reduce between GPUs, tested without a GPU: a plug-in with fake GPUs that compute on
 # the CPU, and a shared-memory transport instead of NCCL. Also bench allreduce.
 
-bats_require_minimum_version 1.5.0  # for run -1 and run !
+bats_require_minimum_version 1.5.0  # needed for `run -1` and `run !`
 load ../ranks/transport
 
 @test "GPU to GPU and through the host: the same sums, sharded or not, in fp32 and bf16, in small buckets and one" {

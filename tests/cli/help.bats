@@ -232,7 +232,7 @@ options() {
   [[ "$output" == *"no command"* && "$output" != *$'\033'* ]]
   run env TERM=dumb NO_COLOR= script -qec "$TRIREME xyzzy" /dev/null
   [[ "$output" == *"no command"* && "$output" != *$'\033'* ]]
-  run env TERM=xterm "$TRIREME" xyzzy  # output to a pipe
+  run env TERM=xterm "$TRIREME" xyzzy  # standard output is a pipe, not a terminal
   [[ "$output" == *"no command"* && "$output" != *$'\033'* ]]
 }
 

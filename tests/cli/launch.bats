@@ -110,7 +110,8 @@ stopped() {
 @test "a terminal that takes nothing: the exit status is the run's, and the log files are complete" {
   mkfifo "$T/terminal"
   exec 7<> "$T/terminal"
-  dd if=/dev/zero of="$T/terminal" oflag=nonblock bs=4096 2> /dev/null || true  # fills the pipe
+  # Fill the pipe, so that further writes block.
+  dd if=/dev/zero of="$T/terminal" oflag=nonblock bs=4096 2> /dev/null || true
   TRIREME_FAULT=console-wait:1 launch 1 -- --steps 4 --log-every 1 > "$T/terminal" 2>&1 3>&- 7>&-
   run env TRIREME_FAULT=console-wait:1 LAUNCH_TEST_MARK="$T" sh -c 'exec "$@" > "$0" 2>&1 7>&-' "$T/terminal" \
     "$TRIREME" launch --nproc-per-node 1 -- train --data "$SET" --run "$T/wrong" --preset none

@@ -127,7 +127,7 @@ screen() {
   grep -o $'^\033\\[Kstep .*' "$T/screen" > "$T/live"
   [ "$(wc -l < "$T/live")" -ge 2 ]
   awk 'length($0) > 3 + 39 { exit 1 }' "$T/live"
-  grep -q '  gnorm ' "$T/run/log.txt"  # the whole line
+  grep -q '  gnorm ' "$T/run/log.txt"  # the terminal shows the whole line
 }
 
 @test "a dumb terminal gets plain lines" {

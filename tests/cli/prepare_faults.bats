@@ -76,7 +76,7 @@ same_data() {
   diff -r -x dataset.json "$1" "$2"
 }
 
-# Text:
+# Tests with invalid or damaged text.
 
 @test "a line that is not UTF-8 is named with its byte" {
   sed '4000s/^.../abc\xff/' a > bad
@@ -372,7 +372,7 @@ same_data() {
   [ ! -e out.partial ]
 }
 
-# Output:
+# Tests of output that cannot be written.
 
 @test "an existing --out is not touched" {
   mkdir out
@@ -436,7 +436,7 @@ same_data() {
   rm -r disk/out
 }
 
-# Stop and resume:
+# Tests of runs that are stopped and resumed.
 
 @test "the number of threads does not change a byte" {
   for threads in 1 2 3; do
@@ -607,7 +607,7 @@ kill_everywhere() {
 }
 
 @test "killed between the append of a manifest line and its sync, --resume the same bytes" {
-  for n in 1 2 4; do  # 1 of the validation shard
+  for n in 1 2 4; do  # append number 1 is that of the validation shard
     die manifest-append:$n out$n
     prepare out$n --train a b --resume > /dev/null
     diff -r out$n "$T/reference"

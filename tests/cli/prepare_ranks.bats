@@ -63,7 +63,7 @@ rank_pid() {
   done
 }
 
-# The same bytes:
+# Tests that several ranks write the same bytes as one process.
 
 @test "2, 3 and 4 ranks write the bytes of one process, and print its table" {
   need_mpi
@@ -127,7 +127,7 @@ rank_pid() {
   diff -r out "$T/reference"
 }
 
-# Errors:
+# Tests of errors on several ranks.
 
 @test "a bad line in another rank's part is one error with its rank and place, and nothing is left behind" {
   need_mpi
@@ -218,7 +218,7 @@ rank_pid() {
   says "prepare --convert runs as one process, but 2 ranks were started"
 }
 
-# Stop and resume:
+# Tests of runs that are stopped and resumed.
 
 @test "a rank that is killed after a shard is named, and --resume on 1, 2 and 3 ranks gives the same bytes" {
   need_mpi

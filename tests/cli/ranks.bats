@@ -2,7 +2,7 @@
 # Training on several ranks gives the results of one rank: close values and, with --reproducible,
 # the same bits on any number of ranks, stopped and resumed at any step.
 
-bats_require_minimum_version 1.5.0  # for run -1 and run !
+bats_require_minimum_version 1.5.0  # needed for `run -1` and `run !`
 load ../ranks/support
 
 setup_file() {

@@ -146,7 +146,7 @@ refused() {
   train 1 "$T/run" --steps 4
   run "$TRIREME" train --quiet --run "$T/run" --resume --steps 6 --data "$T/other" --accept-data
   [ "$status" -eq 0 ]
-  [[ "$output" =~ "goes on with other data than it was trained on so far: $T/other" ]]
+  [[ "$output" =~ "continues on another data set than it was trained on so far: $T/other" ]]
   run ! grep -qE '^(accept-data|resume)' "$T/run/config"
   run "$TRIREME" train --quiet --run "$T/run" --resume --steps 8
   [ "$status" -eq 0 ]
@@ -312,7 +312,7 @@ ended() {
   until_true grep -q 'waiting at micro-batch' "$T/err"
   kill -INT $child
   until_true grep -q '^stopping: this step is finished and saved' "$T/err"
-  kill -0 $child  # the step continues
+  kill -0 $child  # the first signal lets the step continue
   kill -USR1 $child  # launchers repeat the signal; one message is printed
   kill -INT $child
   ended

@@ -3,7 +3,7 @@
 # the scale. The CPU has no fp16, so loss scaling is turned on with an option. Scales are powers
 # of two, so weights can be compared bit for bit.
 
-bats_require_minimum_version 1.5.0  # for run -1 and run !
+bats_require_minimum_version 1.5.0  # needed for `run -1` and `run !`
 load ../ranks/support
 
 setup_file() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # translate on the command line: sampling, lengths, slow writers, invalid bytes.
 
-bats_require_minimum_version 1.5.0  # for run -1 and run !
+bats_require_minimum_version 1.5.0  # needed for `run -1` and `run !`
 
 setup_file() {
   export SET="$BATS_FILE_TMPDIR/set" MODEL="$BATS_FILE_TMPDIR/run/checkpoints/latest"

@@ -44,7 +44,7 @@ reaches() { on "$1" timeout 2 bash -c 'exec 9<> "/dev/tcp/$1/$2"' - "$2" "${3:-$
   ssh=(ssh -o BatchMode=yes -i "$LAB/key" -p $SSH_PORT)
   [ "$(on h1 "${ssh[@]}" h3 hostname)" = h3 ]
   run ! reaches h1 "$DECOY.3"
-  # h2 instead of h3
+  # Maps the name h3 to the address of h2.
   on h1 bash -c 'sed -i "s/.* h3$/$(getent ahostsv4 h2 | head -n 1 | cut -d " " -f 1) h3/" /etc/hosts'
   run on h1 "${ssh[@]}" h3 hostname
   [ "$status" -eq 255 ]
@@ -135,8 +135,8 @@ is_gone() { ! kill -0 "$1" 2> /dev/null; }
   train 1 "$T/one" --steps 6 --reproducible
   export OMPI_MCA_plm_rsh_agent="ssh -o BatchMode=yes -i $LAB/key -p $SSH_PORT"
   export OMPI_MCA_btl_tcp_if_include=$LAN.0/24 OMPI_MCA_oob_tcp_if_include=$LAN.0/24
-  # Not with -x: Open MPI refuses it together with mca_base_env_list, which the sanitizers need
-  # (support.bash).
+  # mpirun -x cannot be used: Open MPI refuses it together with mca_base_env_list, which the
+  # sanitizers need (support.bash).
   on h1 mpirun --host h1,h2,h3 \
     env ${TRIREME_PLUGIN_PATH+"TRIREME_PLUGIN_PATH=$TRIREME_PLUGIN_PATH"} ${OMP_WAIT_POLICY+"OMP_WAIT_POLICY=$OMP_WAIT_POLICY"} \
     "$TRIREME" train --data "$SET" --run "$T/three" "${MODEL[@]}" --steps 6 --reproducible > out 2>&1 || { cat out; false; }

@@ -93,7 +93,7 @@ end_run() {
 
 @test "4 hosts, 3 after a power failure, 4 when it is back" {
   local pid=()
-  steps=1000000 # only the test ends it
+  steps=1000000  # so many steps that only the test ends the run
   slow_link h1 10mbit # fewer steps to compare
   for host in h1 h2 h3 h4; do
     join $host 2:4
@@ -117,7 +117,7 @@ end_run() {
 
 @test "2 hosts, 1 after a power failure" {
   local pid=()
-  steps=1000000 # only the test ends it
+  steps=1000000  # so many steps that only the test ends the run
   for host in h1 h2; do
     join $host 1:2
     pid+=($!)

@@ -88,7 +88,8 @@ static void test_top_k(const Backend *ref, Type type, size_t n, size_t vocab, si
         *lse = array_blank(TYPE_F32, n);
   size_t share = vocab % 8 || skew ? 32 : 256; /* neighbours that one warp reads */
   for (size_t i = 0; i < n * vocab; i++) {
-    if (i / vocab % 2) logits->host[i] = floorf(logits->host[i]); /* many equal values */
+    /* Rows with many equal values. */
+    if (i / vocab % 2) logits->host[i] = floorf(logits->host[i]);
     if (spite && i % vocab / share % 32 < 3) logits->host[i] += 64;
     logits->host[i] = type_round(type, logits->host[i]);
   }

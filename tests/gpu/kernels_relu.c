@@ -21,7 +21,7 @@ static void check_one(Type type, const Backend *cpu, const size_t shape[3], floa
   for (size_t i = 0; i < bytes; i += 2) mask[i] = draw_below(2) ? 0xff : 0;
   const uint8_t *mask_at = device_copy(mask, bytes);
   void *work = device_scratch(kernel_linear_relu_backward_work(rows, in));
-  Dropout drop = {.rate = rate}; /* the ReLU mask has its bits */
+  Dropout drop = {.rate = rate}; /* the mask has one bit for each of these elements */
   cpu->linear_dx(cpu, want, dy->host, w->host, rows, in, out, false);
   for (size_t i = 0; i < rows * in; i++) want[i] = type_round(type, want[i]);
   cpu->activate_backward(cpu, want, NULL, want, mask, rows, in, ACT_RELU, drop, false);
@@ -48,7 +48,8 @@ void relu_kernels(Type type) {
   static const size_t shape[][3] = {{1, 256, 512},    {127, 256, 576}, {128, 512, 1024},
                                     {129, 768, 1088}, {300, 256, 960}, {700, 512, 512},
                                     {256, 1024, 640}};
-  static const size_t many[][3] = {{2300, 2304, 512}, {2300, 2304, 1024}}; /* tile sizes */
+  /* Shapes with several tiles per block. */
+  static const size_t many[][3] = {{2300, 2304, 512}, {2300, 2304, 1024}};
   struct cudaDeviceProp gpu;
   MUST(cudaGetDeviceProperties(&gpu, 0));
   if (gpu.major != 9 || type == TYPE_F32) {

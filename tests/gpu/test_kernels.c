@@ -41,7 +41,7 @@ static int32_t *ids(size_t n, size_t limit, int32_t **device) {
   return id;
 }
 
-/* Element-wise kernels: */
+/* Tests of element-wise kernels. */
 
 static void test_cast(Type type, size_t n) {
   BEGIN("cast %s n %zu skew %zu", type_name(type), n, skew);
@@ -240,7 +240,7 @@ static void test_update(Type type, size_t n, bool coupled, int where) {
   }
 }
 
-/* Row-wise kernels: */
+/* Tests of row-wise kernels. */
 
 static void test_embed(Type type, size_t rows, size_t d, size_t vocab, Dropout drop) {
   BEGIN("embed %s rows %zu d %zu vocab %zu rate %g skew %zu", type_name(type), rows, d, vocab,
@@ -386,7 +386,7 @@ static void test_loss(Type type, size_t rows, size_t vocab, float scale) {
   }
 }
 
-/* Attention: */
+/* Tests of attention. */
 
 typedef struct {
   size_t heads, d;

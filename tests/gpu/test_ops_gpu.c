@@ -158,7 +158,8 @@ static void test_ops_match_reference_in_all_types(void **state) {
       for (int which = 0; which < (b.type == TYPE_F32 ? 4 : 3); which++) {
         compare_one(&b, &reference, op, which, 3);
         if (strncmp(ops[op].name, "attend", 6) == 0)
-          compare_one(&b, &reference, op, which, 8); /* the fast implementation */
+          /* Uses the fast implementation of attention. */
+          compare_one(&b, &reference, op, which, 8);
       }
     }
     backend_close(&b);
@@ -327,7 +328,7 @@ static void check_relu_backward(const Backend *b, const size_t shape[3], size_t 
   float *dy = draw_many(rows * out), *w = draw_many(in * out), *one = draw(in);
   float *dx[2] = {draw_many(rows * in), draw_many(rows * in)}, *db[2];
   uint8_t *mask, *mask_at;
-  Dropout drop = {.rate = 0.1f}; /* the ReLU mask has its bits */
+  Dropout drop = {.rate = 0.1f}; /* the mask has one bit for each of these elements */
   ok(mem_alloc(&mask, rows * in / 8, 1));
   for (size_t i = 0; i < rows * in / 8; i++) mask[i] = (uint8_t)(i * 40503 >> 7);
   ok(b->alloc(b, &mask_at, rows * in / 8));
@@ -378,7 +379,7 @@ static void test_linear_relu_backward_matches_two_operations(void **state) {
     }
     backend_close(&b);
   }
-  if (fused == 0) skip(); /* not a Hopper GPU */
+  if (fused == 0) skip(); /* only Hopper GPUs have the fused kernel */
   assert_int_equal(fused, 2 * 3);
 }
 

@@ -16,7 +16,7 @@
 enum { N = 4096 };
 
 static Backend b;
-static char *x, *w, *y; /* (N, N) bf16 */
+static char *x, *w, *y; /* (N, N) matrices in bf16 */
 
 static void test_stamps_are_in_order(void **state) {
   (void)state;

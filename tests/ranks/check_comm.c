@@ -215,7 +215,8 @@ static float expected_sum(const Case *c, int step, size_t i) {
   for (int round = 0; round < c->rounds; round++)
     for (int r = 0; r < count_active(c, round); r++) {
       float x = make_gradient(step, round, r, i);
-      if (size == 1 && c->rounds == 1) return x; /* nothing is sent or rounded */
+      /* With one rank and one round nothing is sent or rounded to bf16. */
+      if (size == 1 && c->rounds == 1) return x;
       if (c->bf16) x = round_to_bf16(x);
       acc = round == 0 && r == 0 ? x : acc + x;
     }

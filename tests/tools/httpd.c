@@ -32,7 +32,8 @@ static const char usage[] =
 static struct {
   const char *dir, *log;
   int seconds, requests, fail;
-  long long cut, cut_all, stall; /* -1: never */
+  /* Byte offsets at which the connection is cut or stalls; -1: never. */
+  long long cut, cut_all, stall;
   bool no_range, no_if_range, no_etag, no_date;
 } set = {.seconds = 60, .requests = 1000, .cut = -1, .cut_all = -1, .stall = -1};
 

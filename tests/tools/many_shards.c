@@ -13,7 +13,8 @@
 #include "data/dataset.h"
 #include "data/manifest.h"
 
-/* The pairs of all copies have the lengths of the one shard. */
+/* Returns the lengths of pair i of the new data set; pair i is a copy of pair i % examples of
+ * the shard. */
 static Err copy_lengths(void *context, uint64_t i, uint32_t len[2]) {
   Shard *shard = context;
   ShardView view;

@@ -21,7 +21,8 @@ static void test_agree_resume_other_steps_threads_or_paths_is_accepted(void **st
   (void)state;
   OK(resume("seed = 1\nsteps = 10\nthreads = 2\nrun = a\nkeep-checkpoints = 3\n",
             "seed = 1\nsteps = 20\nrun = b\nresume\nshard-optimizer\n"));
-  OK(resume("seed = 1\nlr = 2\n", "seed = 1\nlr = 1\n")); /* a warning, not an error */
+  /* Another learning rate is a warning, not an error. */
+  OK(resume("seed = 1\nlr = 2\n", "seed = 1\nlr = 1\n"));
 }
 
 static void test_agree_resume_other_seed_batch_or_optimizer_is_refused(void **state) {

@@ -242,7 +242,7 @@ static void test_checkpoint_of_another_task_is_refused(void **state) {
   OK(checkpoint_load(dir, &a, &c));
   a.task = "rating";
   assert_int_equal(checkpoint_compare(dir, &a, &c), ERR_USAGE);
-  assert_says("with --task translate, which cannot go on with --task rating");
+  assert_says("with --task translate, which cannot continue with --task rating");
   assert_int_equal(checkpoint_load(dir, &a, &c), ERR_USAGE);
 }
 

@@ -18,7 +18,7 @@
 #define TEXT_WORDS  5
 #define BATCH_TEXTS 8
 #define VALID_TEXTS 20
-#define EPOCH       16 /* batches per epoch */
+#define EPOCH       16 /* number of batches per epoch */
 
 /* The family: prediction = bias + sum of the weights of the words. */
 

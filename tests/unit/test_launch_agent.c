@@ -1,5 +1,5 @@
-/* The agent of a machine, in a process of its own, with the test in the place of the head; and the
- * stubs that connect to it. */
+/* The agent of a machine, in its own process, with the test as the head; and the stubs that
+ * connect to the agent. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,16 +22,16 @@
 #include "launch/stub.h"
 #include "support.h"
 
-#define LIMIT 120.0 /* seconds for what takes a moment, also on a machine under load */
+#define LIMIT 120.0 /* time limit in seconds that suffices on a loaded machine */
 
 typedef struct {
   pid_t pid;
-  Channel *channel; /* the head's end */
+  Channel *channel; /* the head's end of the channel */
 } Fixture;
 
 typedef void (*Prepare)(void);
 
-/* `prepare` runs in the agent's process before the agent; NULL: nothing. */
+/* Starts an agent. `prepare` runs in its process before agent_run; NULL: nothing. */
 static void start_agent(Fixture *f, Prepare prepare) {
   int ends[2];
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
@@ -49,7 +49,7 @@ static void start_agent(Fixture *f, Prepare prepare) {
   channel_set_heartbeat(f->channel, 2, 0);
 }
 
-/* Waits for the next message; output is passed over. */
+/* Waits for the next message that is not MSG_OUTPUT. */
 static json_t *expect(Fixture *f, uint8_t type) {
   for (double start = progress_clock(); progress_clock() - start < LIMIT;) {
     struct pollfd fds[2];
@@ -81,7 +81,7 @@ static void send_json(Fixture *f, uint8_t type, json_t *body) {
   OK(channel_advance(f->channel));
 }
 
-/* Ends the agent, which must end in order. */
+/* Sends MSG_END and asserts that the agent exits with status 0. */
 static void close_agent(Fixture *f) {
   int status;
   send_json(f, MSG_END, json_object());
@@ -102,10 +102,9 @@ static void start_command(Fixture *f, int id, const char *program, const char *o
             json_pack("{s:i, s:[s, s, s]}", "id", id, "argv", program, option, argument));
 }
 
-/* ---- processes ---- */
-
-static int life[2];  /* a pipe: at its end when the process that holds life[1] has ended */
-static int leash[2]; /* a pipe: that process ends when the test closes leash[1] */
+/* A pipe that reaches its end when the process that holds life[1] has ended. */
+static int life[2];
+static int leash[2]; /* a pipe: the process ends when the test closes leash[1] */
 
 static bool is_alive(void) {
   struct pollfd fd = {life[0], POLLIN, 0};
@@ -117,7 +116,7 @@ static void open_life(void) {
   assert_int_equal(pipe2(leash, O_CLOEXEC), 0);
 }
 
-/* In the test, once the agent's process has been forked. */
+/* Called in the test's process after the agent was forked. */
 static void keep_life(void) {
   close(life[1]);
   close(leash[0]);
@@ -128,7 +127,7 @@ static void close_life(void) {
   close(leash[1]);
 }
 
-/* Starts a process that is not the agent's. */
+/* Starts a process that does not belong to the agent. */
 static void start_sleeper(void) {
   close(leash[1]);
   if (fork() == 0) {
@@ -155,7 +154,7 @@ static void test_agent_kills_what_its_processes_left_behind(void **state) {
   assert_int_equal(read(fifo, &byte, 1), 1);
   expect_only(&f, MSG_PROCESS_ENDED);
   kill_all(&f);
-  while (read(fifo, &byte, 1) == 1) {} /* ends when the daemon has */
+  while (read(fifo, &byte, 1) == 1) {} /* reaches its end when the daemon has ended */
   close(fifo);
   close_agent(&f);
 }
@@ -174,8 +173,8 @@ static void test_agent_spares_children_that_it_did_not_start(void **state) {
   close_life();
 }
 
-/* In a container: this process gets a name space for processes below it, of which the agent becomes
- * process 1, and an orphan. */
+/* Simulates a container: creates a pid namespace in which the agent becomes process 1, and an
+ * orphan in it. */
 static void become_process_1(void) {
   int status;
   if (unshare(CLONE_NEWPID | CLONE_NEWNS) != 0) _exit(77);
@@ -230,7 +229,8 @@ static void test_agent_as_process_1_spares_orphans_of_others(void **state) {
   kill_all(&f);
   assert_true(is_alive());
   close_agent(&f);
-  assert_false(is_alive()); /* process 1 has ended, and with it the name space */
+  /* Process 1 has ended, and with it all processes of the namespace. */
+  assert_false(is_alive());
   close_life();
 }
 
@@ -244,12 +244,12 @@ static void test_agent_missing_program_is_reported_once(void **state) {
   assert_string_equal(protocol_text(body, "text"),
                       "cannot start /no/such/program: No such file or directory");
   json_decref(body);
-  kill_all(&f); /* no message about its end before */
+  kill_all(&f); /* asserts that its end was not reported before */
   close_agent(&f);
 }
 
-/* A program that cannot be opened as long as this process has a lease of the file, as if its file
- * server did not answer. -1: leases are not supported here. */
+/* Creates a program that cannot be opened while this process holds a lease on the file, as if
+ * its file server did not answer. Returns -1 if leases are not supported. */
 static int make_blocked_program(const char *path) {
   static const char text[] = "#!/bin/sh\nexit 5\n";
   int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0700);
@@ -263,7 +263,7 @@ static int make_blocked_program(const char *path) {
   return -1;
 }
 
-static int lease; /* released when no process has the descriptor */
+static int lease; /* the lease ends when no process has the descriptor */
 
 static void close_lease(void) {
   close(lease);
@@ -276,8 +276,8 @@ static void test_agent_serves_while_a_program_is_not_loaded(void **state) {
   if (lease < 0) skip();
   start_agent(&f, close_lease);
   expect_only(&f, MSG_HELLO);
-  /* The kernel ends the lease after 45 s (/proc/sys/fs/lease-break-time). An agent that waits so long
-   * sends no heartbeat. */
+  /* The kernel ends the lease after 45 s (/proc/sys/fs/lease-break-time). An agent that blocked
+   * so long would send no heartbeats. */
   channel_set_heartbeat(f.channel, 2, 25);
   start_command(&f, 1, at("blocked"), "-c", "x");
   start_command(&f, 2, "sh", "-c", "exit 7");
@@ -291,8 +291,6 @@ static void test_agent_serves_while_a_program_is_not_loaded(void **state) {
   json_decref(body);
   close_agent(&f);
 }
-
-/* ---- signals ---- */
 
 static void test_agent_user_signal_is_ignored(void **state) {
   (void)state;
@@ -355,9 +353,7 @@ static void test_agent_below_a_parent_gets_its_signals(void **state) {
   close_life();
 }
 
-/* ---- descriptors ---- */
-
-/* No further descriptor can be opened. */
+/* Uses up the limit of open files. */
 static void use_up_descriptors(void) {
   struct rlimit limit;
   int lowest = dup(STDIN_FILENO);
@@ -411,7 +407,7 @@ static void test_agent_without_descriptors_pauses_and_accepts_later(void **state
   setrlimit(RLIMIT_NOFILE, &limit);
   OK(err);
   assert_int_equal(a.stubs, 0);
-  assert_true(a.accept_at > 100); /* the loop does not poll the socket until then */
+  assert_true(a.accept_at > 100); /* during the pause the loop does not poll the socket */
   OK(agent_serve_stubs(&a, 100));
   assert_int_equal(a.stubs, 0);
   OK(agent_serve_stubs(&a, a.accept_at));
@@ -423,11 +419,9 @@ static void test_agent_without_descriptors_pauses_and_accepts_later(void **state
   unlink(at("agent"));
 }
 
-/* ---- the directory ---- */
-
-/* Counts what is in /dev/shm. */
+/* Counts the entries of /dev/shm. */
 static int count_entries(void) {
-  int count = -2; /* "." and ".." */
+  int count = -2; /* without "." and ".." */
   DIR *dir = opendir("/dev/shm");
   while (dir && readdir(dir)) count++;
   closedir(dir);
@@ -444,7 +438,7 @@ static void test_agent_dir_without_room_names_the_reason_and_leaves_nothing(void
     if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
         mount("none", "/dev/shm", "tmpfs", 0, "nr_inodes=2") != 0)
       _exit(90);
-    Err err = agent_dir_make(&d); /* the directory, but no lock file */
+    Err err = agent_dir_make(&d); /* the directory can be created, but not its lock file */
     bool is_named = strstr(err_message(), "No space left on device") != NULL;
     agent_dir_remove(&d);
     _exit(err == ERR_OK ? 91 : !is_named ? 92 : count_entries() != 0 ? 93 : 0);
@@ -452,8 +446,6 @@ static void test_agent_dir_without_room_names_the_reason_and_leaves_nothing(void
   assert_int_equal(waitpid(pid, &status, 0), pid);
   assert_int_equal(status, 0);
 }
-
-/* ---- stubs ---- */
 
 static int listen_as_agent(const char *path) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -471,7 +463,7 @@ static void test_stub_adopted_by_the_agent_starts_no_rank(void **state) {
   int status;
   int listener = listen_as_agent(at("adopted"));
   pid_t pid = fork();
-  if (pid == 0) { /* a child of the one that listens, as if mpirun had ended */
+  if (pid == 0) { /* a child of the listening process, as if mpirun had ended */
     alarm((unsigned)LIMIT);
     Err err = stub_run_worker();
     _exit(err && strstr(err_message(), "mpirun has ended") ? 0 : 91);
@@ -486,7 +478,7 @@ static void test_stub_of_a_running_mpirun_ignores_announcements(void **state) {
   int status;
   int listener = listen_as_agent(at("running"));
   pid_t pid = fork();
-  if (pid == 0) { /* mpirun */
+  if (pid == 0) { /* this process stands for mpirun */
     alarm((unsigned)LIMIT);
     pid_t stub = fork();
     if (stub == 0) _exit((int)stub_run_worker());

@@ -307,7 +307,7 @@ static void test_pairs_not_measured_are_counted(void **state) {
   findings_free(&d.findings);
 }
 
-/* The agent: */
+/* Tests of the doctor's agent. */
 
 static pid_t agent;
 

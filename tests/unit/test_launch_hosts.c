@@ -40,7 +40,7 @@ static void assert_refused(Parser parse, const Refusal *cases, size_t count) {
 }
 #define REFUSED(parse, cases) assert_refused(parse, cases, sizeof cases / sizeof *cases)
 
-/* Option --hosts: */
+/* Tests of --hosts. */
 
 static void test_hosts_list_every_form_is_read(void **state) {
   (void)state;
@@ -134,7 +134,7 @@ static void test_hosts_list_long_name_is_refused(void **state) {
   hosts_free(&list);
 }
 
-/* Host files: */
+/* Tests of host files. */
 
 static void test_hosts_file_every_form_is_read(void **state) {
   (void)state;
@@ -180,7 +180,7 @@ static void test_hosts_file_wrong_line_is_refused_by_number(void **state) {
   REFUSED(parse_file, cases);
 }
 
-/* AWS inventories: */
+/* Tests of AWS inventories. */
 
 #define INSTANCE(fields)   "{\"State\":{\"Code\":16,\"Name\":\"running\"}," fields "}"
 #define INVENTORY(content) "{\"Reservations\":[{\"Instances\":[" content "]}]}"
@@ -258,7 +258,7 @@ static void test_hosts_aws_name_tag_cannot_command_a_terminal(void **state) {
   hosts_free(&list);
 }
 
-/* The choice between the three: */
+/* Tests of the choice between the three formats. */
 
 static void test_hosts_read_takes_the_source_that_is_set(void **state) {
   (void)state;

@@ -1,5 +1,5 @@
-/* The supervisor with agents that this test plays: machines that join and leave, and that cannot be
- * used. The clock is the test's. */
+/* The supervisor, with the test as the agents: machines that join and leave, and that cannot be
+ * used. The test controls the clock. */
 #include <pthread.h>
 
 #include "supervisor_support.h"
@@ -8,7 +8,7 @@ static void leave(Fixture *f, int i) {
   OK(protocol_send(f->agent[i], MSG_LEAVE, json_pack("{s:s}", "reason", "SIGTERM")));
 }
 
-/* Rounds of the supervisor in which no agent reads or answers. */
+/* Runs iterations of the supervisor in which no agent reads or answers. */
 static void advance_supervisor(Fixture *f) {
   for (int turn = 0; turn < 20; turn++) supervisor_advance(f->supervisor, f->now, f->signals);
 }
@@ -31,7 +31,7 @@ static void test_leave_while_the_network_is_tested_is_released_at_once(void **st
   advance_supervisor(f);
   leave(f, 1);
   expect_only(f, 1, MSG_END);
-  f->now += 11; /* after the last call */
+  f->now += 11; /* more than GATHER_LAST_CALL */
   begin(f, 1, 1);
   close_fixture(f);
 }
@@ -69,8 +69,6 @@ static void test_leave_late_in_a_stop_gets_its_own_time_to_save(void **state) {
   close_fixture(f);
 }
 
-/* ---- what a machine reports ---- */
-
 static void test_hello_with_impossible_cores_is_refused(void **state) {
   (void)state;
   static const int64_t cores[] = {-1, 1 << 20, INT64_MIN};
@@ -98,7 +96,7 @@ static void test_end_of_mpirun_from_another_machine_is_ignored(void **state) {
       f->agent[1], MSG_PROCESS_ENDED,
       json_pack("{s:i, s:i, s:i, s:i}", "generation", 1, "id", 1, "status", 1, "signal", 0)));
   expect_nothing(f, 0);
-  f->now += 5; /* mpirun's end would be a fault after a moment */
+  f->now += 5; /* after MPIRUN_GRACE the end of mpirun would be a fault */
   expect_nothing(f, 0);
   close_fixture(f);
 }
@@ -123,15 +121,14 @@ static void test_confirmation_that_was_not_asked_for_is_ignored(void **state) {
   send_for(f, 0, MSG_WORKER_ENDED, 1, 0, -1, 9);
   confirm_kill_on(f, 0, 1);
   expect_only(f, 1, MSG_KILL);
-  expect_nothing(f, 0); /* host1 may still have processes */
+  expect_nothing(f, 0); /* processes may be left on host1 */
   send_for(f, 1, MSG_CLEAR, 1, 0, 0, 0);
   begin_two(f, 2);
   close_fixture(f);
 }
 
-/* ---- the end ---- */
-
-/* An agent that reads up to MSG_END and closes its channel. Not NULL: MSG_END was there. */
+/* Thread of an agent that reads until MSG_END and closes its channel. Returns a pointer other
+ * than NULL if MSG_END arrived. */
 static void *read_to_the_end(void *channel) {
   bool is_told = false;
   for (bool is_open = true; is_open && !is_told;) {
@@ -146,7 +143,7 @@ static void test_end_reaches_an_agent_that_reads_slowly(void **state) {
   (void)state;
   pthread_t reader;
   void *is_told;
-  enum { LEN = 60000, COUNT = 100 }; /* more than a socket takes */
+  enum { LEN = 60000, COUNT = 100 }; /* more than a socket buffer holds */
   Fixture *f = open_two();
   char *text = malloc(LEN);
   assert_non_null(text);

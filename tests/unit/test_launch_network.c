@@ -245,7 +245,7 @@ static void test_network_mpi_include_ipv6_has_card_names(void **state) {
   network_free(&choice);
 }
 
-/* Lists of machines: */
+/* Tests of the address lists that machines send. */
 
 static void test_network_list_survives_json(void **state) {
   (void)state;
@@ -303,7 +303,7 @@ static void test_network_list_hostile_json_is_refused(void **state) {
   }
 }
 
-/* Network tests: */
+/* Tests of connections between machines. */
 
 typedef struct {
   uint8_t type;
@@ -563,8 +563,6 @@ static void test_network_peer_serves_machines_beside_one_silent_stranger(void **
   (void)state;
   check_strangers(true);
 }
-
-/* ---- many machines ---- */
 
 enum { CROWD = 200 }; /* a machine connects to 199 others, 64 at a time, 5 s each: 20 s */
 

@@ -257,7 +257,7 @@ static void test_door_connect_to_a_closed_port_is_an_error_of_the_channel(void *
   channel_close(c);
 }
 
-/* The rendezvous: */
+/* Tests of the rendezvous. */
 
 /* An agent that joins in a thread, because rendezvous_join blocks. */
 typedef struct {

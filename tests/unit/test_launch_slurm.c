@@ -132,7 +132,7 @@ static void test_slurm_wrong_line_is_refused(void **state) {
   }
 }
 
-/* Tests with a script named srun: */
+/* Tests with a script named srun. */
 
 static char old_path[4096];
 

@@ -23,7 +23,7 @@ static void assert_lacks(const char *text, const char *part) {
   if (strstr(text, part)) fail_msg("\"%s\" has \"%s\"", text, part);
 }
 
-/* Arguments: */
+/* Tests of ssh's arguments. */
 
 static void test_ssh_call_has_every_option(void **state) {
   (void)state;
@@ -86,13 +86,13 @@ static void test_ssh_settings_check_off_is_found(void **state) {
   assert_false(ssh_is_check_off(""));
 }
 
-/* Failures, with texts of OpenSSH 9.2: */
+/* Tests of failures, with texts of OpenSSH 9.2. */
 
 static const struct {
   int status;
   const char *said;
   SshFailure failure;
-  const char *says; /* part of the error */
+  const char *says; /* text that the error must contain */
 } failures[] = {
     {255, "ann@10.0.0.2: Permission denied (publickey).\r\n", SSH_KEY_REFUSED,
      "host b refuses your ssh key (ann@10.0.0.2: Permission denied (publickey).); add the "
@@ -164,7 +164,7 @@ static void test_ssh_every_failure_has_an_id_and_a_text(void **state) {
   }
 }
 
-/* Agents, with a script named ssh: */
+/* Tests of agents, with a script named ssh. */
 
 /* Creates the script `ssh`: prints `settings` for -G, otherwise runs `body`. */
 static void install_ssh(const char *settings, const char *body) {

@@ -300,7 +300,7 @@ static void test_supervisor_machine_without_memory_is_disconnected(void **state)
   close_fixture(f);
 }
 
-/* Several machines: */
+/* Tests with several machines. */
 
 static void test_supervisor_starts_mpirun_on_the_head_for_all_machines(void **state) {
   (void)state;

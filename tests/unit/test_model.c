@@ -246,7 +246,8 @@ static void test_model_fused_relu_same_bits(void **state) {
     for (int one = 0; one < 2; one++) {
       open_fixture(&f[one], cases[i].form, true);
       if (one) f[1].backend.fuses_relu = cases[i].fuses;
-      f[one].backend.linear_relu_backward = relu_back; /* not used by default */
+      /* Backend.linear_relu_backward is not used by default. */
+      f[one].backend.linear_relu_backward = relu_back;
       f[one].t.config.drop_activation = 0.3f;
       for (int step = 0; step < 2; step++) /* the gradients of the second step are added */
         transformer_step(&f[one].t, (Weights){f[one].w, f[one].w}, f[one].g, &batch,

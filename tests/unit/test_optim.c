@@ -198,7 +198,8 @@ static void test_optim_first_steps_equal_worked_example(void **state) {
       assert_float_equal(w[1], 2 - 0.525f, 1e-6);
       optim_layers(&o, &list[i], &p, w, m, &second, next, 0, 0.5);
       assert_true(second == 30.5);
-      assert_float_equal(w[1], 2 - 0.525f, 1e-6); /* learning rate 0 */
+      /* unchanged, because the learning rate is 0. */
+      assert_float_equal(w[1], 2 - 0.525f, 1e-6);
     }
     { /* momentum: the second step adds half of the first */
       float w[] = {1, 2}, m[2] = {0};
@@ -547,8 +548,10 @@ static void check_golden(const Backend *b) {
       lr = x[0];
     } else {
       assert_int_equal(n, N);
-      for (int i = 0; i < N && *word == 's'; i++) w[i] = (float)x[i]; /* line "start" */
-      for (int i = 0; i < N && *word == 'g'; i++) g[i] = (float)x[i]; /* line "grad" */
+      /* A line "start" contains the initial weights. */
+      for (int i = 0; i < N && *word == 's'; i++) w[i] = (float)x[i];
+      /* A line "grad" contains the gradient. */
+      for (int i = 0; i < N && *word == 'g'; i++) g[i] = (float)x[i];
       if (strcmp(word, "want") != 0) continue;
       piece(&o, b, w, m, v, g, N, step, lr, 1);
       for (int i = 0; i < N; i++) {

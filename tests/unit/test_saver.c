@@ -198,7 +198,7 @@ static void fail_between(const char *run, void (*break_it)(void), void (*mend_it
     listen_begin();
     TrainArrays *a = saver_begin(s);
     fill_arrays(a, 3);
-    TrainCounters c = counters(again == 2 ? 2 : 3); /* or save step 2 again */
+    TrainCounters c = counters(again == 2 ? 2 : 3); /* the third attempt saves step 2 again */
     break_it();
     saver_commit(s, &c, SAVE_IN_BACKGROUND);
     saver_add_validation(s, &c, true);
@@ -305,7 +305,8 @@ static void test_saver_verdict_without_a_checkpoint_makes_no_best(void **state) 
   assert_int_equal(err, ERR_WORK);
   assert_says("File too large");
   assert_holds(text, "step 2 does not count as the best");
-  assert_null(strstr(text, "was not saved")); /* waits for the write */
+  /* With SAVE_AWAITED the caller reports the failure. */
+  assert_null(strstr(text, "was not saved"));
   assert_false(file_exists(best));
   saver_free(s);
 }
@@ -433,7 +434,8 @@ static void test_saver_killed_leaves_whole_checkpoint(void **state) {
     bool found;
     listen_begin();
     OK(checkpoint_find(run, dir, &found));
-    if (found) step = resume(run, WITH_E | WITH_M | WITH_SECOND, dir); /* loaded exactly */
+    /* Asserts that the loaded state is exact. */
+    if (found) step = resume(run, WITH_E | WITH_M | WITH_SECOND, dir);
     listen_end();
     assert_true(found || least == 0);
     if (step < least) fail_msg("step %d was on disk, %d was found", (int)least, (int)step);
@@ -441,7 +443,7 @@ static void test_saver_killed_leaves_whole_checkpoint(void **state) {
     if (step < (uint64_t)kill_number / 4) longest += longest / 8;
   }
   munmap(done, sizeof *done);
-  assert_true(step > 5); /* the children did save */
+  assert_true(step > 5); /* the children completed some saves */
 }
 
 /* The same without randomness: at each system call of a save the run must be loadable, as if

@@ -227,3 +227,29 @@ void process_describe_end(char *out, size_t room, int status, int signal_number)
   else
     snprintf(out, room, "exit status %d", status);
 }
+
+/* Takes `len` bytes of the buffer as a line, and `end` bytes behind it. */
+static bool take_line(ProcessLines *l, char line[PROCESS_LINE_MAX + 1], size_t len,
+                      size_t end) {
+  memcpy(line, l->bytes, len);
+  line[len] = '\0';
+  l->len -= len + end;
+  memmove(l->bytes, l->bytes + len + end, l->len);
+  return true;
+}
+
+bool process_next_line(ProcessLines *l, char line[PROCESS_LINE_MAX + 1]) {
+  for (;;) {
+    char *end = memchr(l->bytes, '\n', l->len);
+    if (end) return take_line(l, line, (size_t)(end - l->bytes), 1);
+    if (l->len == sizeof l->bytes) return take_line(l, line, l->len, 0);
+    ssize_t n = l->fd < 0 ? 0 : read(l->fd, l->bytes + l->len, sizeof l->bytes - l->len);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) return false;
+    if (n <= 0) {
+      process_close(&l->fd);
+      return l->len ? take_line(l, line, l->len, 0) : false;
+    }
+    l->len += (size_t)n;
+  }
+}

@@ -1,6 +1,6 @@
 /* Starts processes that are killed when this process ends, and kills its whole process tree
- * (process.c); keeps processes that are not its own out of that tree (process_separate.c).
- * Depends on base, Linux. */
+ * (process.c); keeps processes that are not its own out of that tree (process_separate.c). Depends on
+ * base, Linux. */
 #ifndef LAUNCH_PROCESS_H
 #define LAUNCH_PROCESS_H
 
@@ -54,6 +54,17 @@ int process_kill_children(void);
 /* Lists children as "pid (command), ..." in at most `room` bytes, for a message. */
 void process_list_children(char *out, size_t room);
 
+/* The lines that a process prints, read from a non-blocking descriptor. */
+#define PROCESS_LINE_MAX 1024
+typedef struct {
+  int fd;                       /* -1: closed, or at its end */
+  char bytes[PROCESS_LINE_MAX]; /* read, but not yet returned */
+  size_t len;
+} ProcessLines;
+
+/* Copies the next line, without its end, to `line`. Returns false if there is none now. A longer line
+ * comes in pieces. At the end of the file closes the descriptor. */
+bool process_next_line(ProcessLines *l, char line[PROCESS_LINE_MAX + 1]);
 /* Closes *fd unless it is -1, and sets it to -1. */
 void process_close(int *fd);
 /* Returns the name of a signal, such as "SIGKILL". */

@@ -200,9 +200,10 @@ static bool take_arrival(void *self, Arrival *arrival) {
 }
 
 /* Nothing to do: if its agent is started again, a lost machine joins again by itself. */
-static void ignore_loss(void *self, const char *name, double now) {
+static void ignore_loss(void *self, const char *name, Loss loss, double now) {
   (void)self;
   (void)name;
+  (void)loss;
   (void)now;
 }
 

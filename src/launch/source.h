@@ -25,6 +25,13 @@ typedef struct {
   bool is_head;     /* this machine, on which mpirun runs */
 } Arrival;
 
+/* How a machine was lost. */
+typedef enum {
+  LOSS_LEFT,    /* its agent asked to leave (MSG_LEAVE) */
+  LOSS_EARLY,   /* its agent ended before it had sent MSG_HELLO */
+  LOSS_FAILURE, /* its agent, or the connection to it, ended later */
+} Loss;
+
 typedef struct Source Source;
 struct Source {
   void *self;
@@ -40,8 +47,8 @@ struct Source {
   /* Returns the next machine that has arrived; false: none. */
   bool (*next)(void *self, Arrival *arrival);
   /* Called when the machine `name` is lost, after its channel was closed. The Source may try it
-   * again. */
-  void (*lost)(void *self, const char *name, double now);
+   * again, but not another machine that has left on purpose. */
+  void (*lost)(void *self, const char *name, Loss loss, double now);
   void (*close)(void *self);
 };
 

@@ -26,7 +26,13 @@
 #define RETRY_MAX   60.0 /* longest of these waits in seconds */
 #define END_TIME    10.0 /* seconds in which srun must exit after the launch */
 
-typedef enum { NODE_STARTING, NODE_ARRIVED, NODE_CONNECTED, NODE_LOST } NodeState;
+typedef enum {
+  NODE_STARTING,
+  NODE_ARRIVED,
+  NODE_CONNECTED,
+  NODE_LOST, /* its agent is started again */
+  NODE_LEFT  /* on purpose */
+} NodeState;
 
 typedef struct {
   NodeState state;
@@ -39,8 +45,8 @@ typedef struct {
 typedef struct {
   pid_t pid; /* process id of srun; 0: the entry is unused */
   int node;  /* number of the node; -1: all nodes */
-  int in, out;
-  Str said; /* incomplete line of its output */
+  int in;
+  ProcessLines lines; /* its output and error */
   char last[256];
 } StepRun;
 
@@ -58,30 +64,18 @@ typedef struct {
 /* Copies complete lines to the console, except srun's remark that this cluster does not bind
  * cores, which was not requested. */
 static void read_lines(StepRun *r) {
-  char bytes[4096];
-  ssize_t n = 0;
-  while (r->out >= 0 && (n = read(r->out, bytes, sizeof bytes)) != 0) {
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return;
-    for (ssize_t i = 0; i < n; i++) {
-      if (bytes[i] != '\n' && r->said.len < 1024) str_addc(&r->said, bytes[i]);
-      if (bytes[i] != '\n') continue;
-      const char *line = str_text(&r->said);
-      if (!strstr(line, "lacks support for cpu binding")) {
-        log_warn("%s", line);
-        snprintf(r->last, sizeof r->last, "%s", line);
-      }
-      str_clear(&r->said);
-    }
+  char line[PROCESS_LINE_MAX + 1];
+  while (process_next_line(&r->lines, line)) {
+    if (strstr(line, "lacks support for cpu binding")) continue;
+    log_warn("%s", line);
+    snprintf(r->last, sizeof r->last, "%.255s", line);
   }
-  process_close(&r->out);
 }
 
 static void close_step(StepRun *r) {
   process_close(&r->in);
-  process_close(&r->out);
-  str_free(&r->said);
-  *r = (StepRun){.in = -1, .out = -1};
+  process_close(&r->lines.fd);
+  *r = (StepRun){.in = -1, .lines.fd = -1};
 }
 
 static Err start_process(Slurm *s, StepRun *r, char **argv) {
@@ -99,12 +93,12 @@ static Err start_process(Slurm *s, StepRun *r, char **argv) {
   process_close(&in[0]);
   process_close(&out[1]);
   r->in = in[1];
-  r->out = out[0];
+  r->lines.fd = out[0];
   if (err) {
     close_step(r);
     return err;
   }
-  fcntl(r->out, F_SETFL, O_NONBLOCK);
+  fcntl(r->lines.fd, F_SETFL, O_NONBLOCK);
   return ERR_OK;
 }
 
@@ -146,7 +140,7 @@ static Err start_step(Slurm *s, int node) {
                          node < 0 ? "--agent-slurm" : "launch",
                          node < 0 ? NULL : "--agent-slurm",
                          NULL};
-  *r = (StepRun){.node = node, .in = -1, .out = -1};
+  *r = (StepRun){.node = node, .in = -1, .lines.fd = -1};
   return start_process(s, r, (char **)(void *)words);
 }
 
@@ -217,7 +211,6 @@ static Err take_agent(Slurm *s, Channel **channel, const Frame *f) {
   memcpy(n->name, name, sizeof name);
   n->ready = *channel;
   n->state = NODE_ARRIVED;
-  n->delay = RETRY_FIRST;
   *channel = NULL;
   return ERR_OK;
 }
@@ -240,8 +233,8 @@ static int poll_for(void *self, struct pollfd *fds, int room) {
   int count = 0;
   if (room < 3) return 0;
   for (int i = 0; i < STEPS && count < room; i++)
-    if (s->step[i].pid && s->step[i].out >= 0)
-      fds[count++] = (struct pollfd){s->step[i].out, POLLIN, 0};
+    if (s->step[i].pid && s->step[i].lines.fd >= 0)
+      fds[count++] = (struct pollfd){s->step[i].lines.fd, POLLIN, 0};
   for (int i = 0; i < PENDING && count + 2 <= room; i++) {
     int added = 0;
     if (s->pending[i]) channel_events(s->pending[i], fds + count, &added);
@@ -286,11 +279,15 @@ static bool take_arrival(void *self, Arrival *arrival) {
   return false;
 }
 
-static void note_lost(void *self, const char *name, double now) {
+static void note_lost(void *self, const char *name, Loss loss, double now) {
   Slurm *s = self;
-  for (int i = 0; i < s->allocation->nodes; i++)
-    if (s->node[i].state == NODE_CONNECTED && strcmp(s->node[i].name, name) == 0)
-      mark_lost(&s->node[i], now);
+  for (int i = 0; i < s->allocation->nodes; i++) {
+    Node *n = &s->node[i];
+    if (n->state != NODE_CONNECTED || strcmp(n->name, name) != 0) continue;
+    if (loss == LOSS_FAILURE) n->delay = RETRY_FIRST; /* its agent did start */
+    mark_lost(n, now);
+    if (loss == LOSS_LEFT) n->state = NODE_LEFT;
+  }
 }
 
 /* Waits for srun, which exits after the agents. */
@@ -353,7 +350,7 @@ Err source_slurm_open(Source *source, const SlurmAllocation *allocation, bool ha
   TRY(mem_alloc(&s, 1, sizeof *s));
   s->allocation = allocation;
   s->has_nproc = has_nproc;
-  for (int i = 0; i < STEPS; i++) s->step[i].in = s->step[i].out = -1;
+  for (int i = 0; i < STEPS; i++) s->step[i] = (StepRun){.in = -1, .lines.fd = -1};
   Err err = set_up(s);
   if (err) {
     ErrRecord why = err_copy();

@@ -21,7 +21,7 @@
 #define RETRY_MAX    60.0 /* longest of these waits in seconds */
 #define END_TIME     5.0  /* seconds in which the agents must exit after the launch */
 
-typedef enum { WAITING, STARTING, ARRIVED, CONNECTED } Step;
+typedef enum { WAITING, STARTING, ARRIVED, CONNECTED, LEFT } Step; /* LEFT: on purpose */
 
 typedef struct {
   const Host *host;
@@ -113,7 +113,6 @@ static void continue_attempt(Ssh *s, Entry *e, double now) {
       e->step = ARRIVED;
       e->was_tried = true;
       e->is_failed = false;
-      e->delay = RETRY_FIRST;
       return;
     }
   }
@@ -159,10 +158,22 @@ static int poll_for(void *self, struct pollfd *fds, int room) {
   return count;
 }
 
+/* If the agent of this machine cannot be started, the launch goes on without it, unless too few hosts
+ * are left. */
+static Err advance_local(Ssh *s, double now) {
+  if (!s->has_local || s->local.advance(s->local.self, now) == ERR_OK) return ERR_OK;
+  if (s->count - 1 < s->min) return ERR_WORK;
+  log_warn("%s; this machine is left out", err_message());
+  for (size_t i = 0; i < s->count; i++) s->entry[i].is_failed |= s->entry[i].is_local;
+  s->local.close(s->local.self);
+  s->has_local = false;
+  return ERR_OK;
+}
+
 static Err advance_agents(void *self, double now) {
   Ssh *s = self;
   size_t starting = 0;
-  if (s->has_local) TRY(s->local.advance(s->local.self, now));
+  TRY(advance_local(s, now));
   for (size_t i = 0; i < s->count; i++) starting += s->entry[i].step == STARTING;
   for (size_t i = 0; i < s->count; i++) {
     Entry *e = &s->entry[i];
@@ -199,10 +210,10 @@ static bool take_arrival(void *self, Arrival *arrival) {
   return false;
 }
 
-static void note_lost(void *self, const char *name, double now) {
+static void note_lost(void *self, const char *name, Loss loss, double now) {
   Ssh *s = self;
   if (s->has_local && strcmp(name, s->local_name) == 0) {
-    s->local.lost(s->local.self, name, now);
+    s->local.lost(s->local.self, name, loss, now);
     return;
   }
   for (size_t i = 0; i < s->count; i++) {
@@ -211,7 +222,9 @@ static void note_lost(void *self, const char *name, double now) {
     print_lines(e, now);
     ssh_agent_close(e->agent);
     e->agent = NULL;
+    if (loss == LOSS_FAILURE) e->delay = RETRY_FIRST; /* its agent did start */
     schedule_retry(e, now);
+    if (loss == LOSS_LEFT) e->step = LEFT;
   }
 }
 

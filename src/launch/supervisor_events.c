@@ -177,7 +177,8 @@ void supervisor_remove_machine(Supervisor *s, size_t i, double now) {
   memmove(&s->machine[i], &s->machine[i + 1], (s->machines - i) * sizeof *s->machine);
   supervisor_forget_copy(s, m.channel);
   machine_close(&m);
-  m.source->lost(m.source->self, m.name, now);
+  Loss loss = m.is_leaving ? LOSS_LEFT : m.has_hello ? LOSS_FAILURE : LOSS_EARLY;
+  m.source->lost(m.source->self, m.name, loss, now);
 }
 
 /* Handles the loss of a machine, whose channel has failed with the current error. */

@@ -403,6 +403,16 @@ stopped() {
   stopped
 }
 
+@test "an agent that cannot start is tried a few times, then the launch ends with the reason" {
+  local full='mount -t tmpfs -o nr_inodes=2 none /dev/shm && exec "$@"' # room for a directory, but not for a file in it
+  unshare --mount sh -c "$full" sh true 2> /dev/null || skip "mounting a tmpfs needs root"
+  LAUNCH_TEST_MARK=$T run -1 unshare --mount sh -c "$full" sh "$TRIREME" launch --nproc-per-node 1 -- \
+    train --data "$SET" --run "$RUN" "${MODEL[@]}" --steps 3
+  [[ "$output" =~ "trireme: the agent of this machine ended 5 times soon after its start: cannot create /dev/shm/trireme-"[^:]*": No space left on device" ]]
+  [ "$(grep -c 'warning: .*No space left' <<< "$output")" -le 5 ]
+  until_true is_clear
+}
+
 @test "mpirun killed: training continues" {
   need_mpi
   start 2 --

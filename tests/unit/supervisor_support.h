@@ -21,6 +21,7 @@ typedef struct {
   Arrival waiting[AGENTS];
   int count;
   int losses;
+  Loss last_loss;
 } FakeSource;
 
 typedef struct {
@@ -61,11 +62,12 @@ UNUSED static bool take_arrival(void *self, Arrival *arrival) {
   return true;
 }
 
-UNUSED static void note_lost(void *self, const char *name, double now) {
+UNUSED static void note_lost(void *self, const char *name, Loss loss, double now) {
   FakeSource *f = self;
   (void)name;
   (void)now;
   f->losses++;
+  f->last_loss = loss;
 }
 
 UNUSED static void close_source(void *self) {

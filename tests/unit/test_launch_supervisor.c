@@ -213,6 +213,7 @@ static void test_supervisor_lost_agent_restarts_on_the_next(void **state) {
   f->agent[0] = NULL;
   for (int turn = 0; turn < 20; turn++) advance_all(f);
   assert_int_equal(f->from.losses, 1);
+  assert_int_equal(f->from.last_loss, LOSS_FAILURE);
   connect_agent(f, 0, TRIREME_VERSION);
   json_t *body = expect(f, 0, MSG_BEGIN);
   assert_int_equal(protocol_int(body, "restart_count", 0), 1);
@@ -432,6 +433,10 @@ static void test_supervisor_leaving_machine_is_released_after_the_save(void **st
   assert_int_equal(protocol_int(body, "world_size", 0), 1);
   assert_string_equal(protocol_text(body, "reason"), "host1 leaves (SIGTERM)");
   json_decref(body);
+  lose_agent(f, 1);
+  expect_nothing(f, 0);
+  assert_int_equal(f->from.losses, 1);
+  assert_int_equal(f->from.last_loss, LOSS_LEFT); /* its source does not take it back */
   close_fixture(f);
 }
 

@@ -144,7 +144,7 @@ Err cmd_bench(OptSet *opts) {
     const Bench *b = &benches[i];
     if (strcmp(what, b->name) != 0) continue;
     if (opt_operands(opts) > b->operands)
-      return err_set(ERR_USAGE, "bench %s has no argument '%s'; leave it out", what,
+      return err_set(ERR_USAGE, "bench %s: unexpected argument '%s'; leave it out", what,
                      opt_operand(opts, 1));
     TRY(check_options(b, opts));
     TRY(check_ranks(b));

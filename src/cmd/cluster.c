@@ -172,7 +172,7 @@ static Err find_verb(const OptSet *opts, const Verb **verb) {
     if (operands < v->min_operands)
       return err_set(ERR_USAGE, "cluster %s needs %s", v->name, v->needs);
     if (operands > v->max_operands)
-      return err_set(ERR_USAGE, "cluster %s has no argument '%s'; leave it out", v->name,
+      return err_set(ERR_USAGE, "cluster %s: unexpected argument '%s'; leave it out", v->name,
                      opt_operand(opts, v->max_operands));
     return ERR_OK;
   }

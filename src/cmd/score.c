@@ -92,8 +92,8 @@ static Err read_file(MetricLines *lines, const char *path, bool *stdin_used) {
     if (*stdin_used) {
       return err_set(
           ERR_USAGE,
-          "standard input can be read only once: pass a file instead of a '-' (the default of "
-          "--hyp is '-')");
+          "standard input was given twice, as '-' (the default of --hyp), but can be read only "
+          "once; name a file for the others");
     }
     *stdin_used = true;
     if (isatty(STDIN_FILENO)) log_info("reading sentences from the terminal; Ctrl-D ends them");

@@ -253,7 +253,10 @@ static Err begin_body(Fetch *f) {
     return err_set(ERR_WORK, "%s changed on the server during the download", f->shown);
   }
   if (f->job->bytes && f->seen.size && f->seen.size != f->job->bytes) {
-    return err_set(ERR_WORK, "%s has %llu bytes on the server where %llu are expected",
+    return err_set(ERR_WORK,
+                   "%s has %llu bytes on the server, but the recipe says %llu: the file was "
+                   "replaced there; correct the recipe, or download the file from another "
+                   "source",
                    f->shown, (unsigned long long)f->seen.size,
                    (unsigned long long)f->job->bytes);
   }

@@ -45,7 +45,11 @@ static Err partial_path(char path[FILE_PATH_MAX], const char *out) {
   char trimmed[FILE_PATH_MAX];
   TRY(trim_slashes(trimmed, out));
   int n = snprintf(path, FILE_PATH_MAX, "%s.partial", trimmed);
-  return n < FILE_PATH_MAX ? ERR_OK : err_set(ERR_WORK, "the path %s is too long", trimmed);
+  return n < FILE_PATH_MAX
+             ? ERR_OK
+             : err_set(ERR_WORK,
+                       "the path %s is too long (more than %d bytes); pass a shorter --out",
+                       trimmed, FILE_PATH_MAX - 10);
 }
 
 /* ---- directories ---- */

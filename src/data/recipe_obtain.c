@@ -347,9 +347,13 @@ static Err add_use(Recipe *r, const RecipeUse *use, Str *out) {
     const char *path = item_of(r, use->word[w])->path;
     char *absolute = realpath(path, NULL);
     if (!absolute) return err_errno("cannot find", path);
-    Err err = strchr(absolute, '\n')
-                  ? err_set(ERR_WORK, "the path of %s has a line break", path)
-                  : ERR_OK;
+    Err err =
+        strchr(absolute, '\n')
+            ? err_set(ERR_WORK,
+                      "the path of %s has a line break, which a recipe cannot contain; rename "
+                      "the directory",
+                      path)
+            : ERR_OK;
     str_addc(out, ' ');
     add_quoted(out, absolute);
     free(absolute); /* realpath allocated it with malloc. */

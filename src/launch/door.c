@@ -187,7 +187,7 @@ static void report_refusal(Door *d, const char *why) {
 
 static void report_crowd(Door *d, const char *address) {
   char why[DOOR_TEXT_MAX + 64];
-  snprintf(why, sizeof why, "%s: too many connections that have proved nothing", address);
+  snprintf(why, sizeof why, "%s: too many unauthenticated connections", address);
   report_refusal(d, why);
 }
 

@@ -163,15 +163,16 @@ Err network_from_json(NetworkList *list, const json_t *json, const char *where) 
   size_t count = json_array_size(json);
   if (!json_is_array(json) || count > NETWORK_ADDRESSES)
     return err_set(ERR_WORK,
-                   "%s: its list of networks is not a list of at most %d addresses; install "
-                   "the same version of trireme on all machines",
+                   "%s sent an invalid list of network addresses (at most %d are allowed); "
+                   "install the same version of trireme on all machines",
                    where, NETWORK_ADDRESSES);
   for (size_t i = 0; i < count; i++) {
     if (!read_item(&list->address[i], json_array_get(json, i)))
-      return err_set(ERR_WORK,
-                     "%s: entry %zu of its list of networks is not an address; install the "
-                     "same version of trireme on all machines",
-                     where, i);
+      return err_set(
+          ERR_WORK,
+          "%s sent an invalid list of network addresses (entry %zu is not an address); "
+          "install the same version of trireme on all machines",
+          where, i);
     list->count++;
   }
   return ERR_OK;

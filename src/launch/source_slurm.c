@@ -192,7 +192,10 @@ static void accept_agents(Slurm *s, double now) {
 /* Handles the message of an agent that reports its node, and takes over its channel. */
 static Err take_agent(Slurm *s, Channel **channel, const Frame *f) {
   json_t *body;
-  if (f->type != MSG_SLURM_NODE) return err_set(ERR_WORK, "a node did not report its name");
+  if (f->type != MSG_SLURM_NODE)
+    return err_set(ERR_WORK,
+                   "the agent of a Slurm node sent an unexpected first message instead of its "
+                   "node name; install the same version of trireme on all nodes");
   TRY(protocol_parse(f, "a node", &body));
   int64_t number = protocol_int(body, "node", -1);
   char name[SOURCE_NAME_MAX];

@@ -99,7 +99,7 @@ gigabytes() {
   for what in train translate allreduce; do
     run bench_of $what more
     [ "$status" -eq 2 ]
-    [[ "$output" =~ "bench $what has no argument 'more'" ]]
+    [[ "$output" =~ "bench $what: unexpected argument 'more'" ]]
   done
   run bench_of reader
   [ "$status" -eq 2 ]

@@ -352,11 +352,17 @@ static Err select_gpu(const CudaSpec *spec, int *device, struct cudaDeviceProp *
   if (!e) e = cudaGetDeviceProperties(gpu, *device);
   if (e) return err_set(ERR_WORK, "GPU %d cannot be used: %s", *device, cudaGetErrorString(e));
   if (gpu->major * 10 + gpu->minor < 72)
-    return err_set(ERR_WORK, "%s has compute capability %d.%d; 7.2 or more is needed",
-                   gpu->name, gpu->major, gpu->minor);
+    return err_set(
+        ERR_WORK,
+        "%s has compute capability %d.%d, but 7.2 or later is needed; use another GPU "
+        "(CUDA_VISIBLE_DEVICES), or --device cpu",
+        gpu->name, gpu->major, gpu->minor);
   if (gpu->major < 8 && (spec->type == TYPE_BF16 || spec->tf32))
-    return err_set(ERR_USAGE, "%s has no %s units; use --precision fp32 or fp16", gpu->name,
-                   spec->tf32 ? "tf32" : "bf16");
+    return err_set(
+        ERR_USAGE,
+        "%s (compute capability %d.%d) cannot compute in %s, which needs 8.0 or later; pass "
+        "--precision fp32 or fp16",
+        gpu->name, gpu->major, gpu->minor, spec->tf32 ? "tf32" : "bf16");
   if (spec->fp8 && !MATMUL_FP8)
     return err_set(ERR_USAGE,
                    "the CUDA plug-in was built with a cuBLAS older than 12.9, which has no fp8 "

@@ -21,7 +21,7 @@
 #include "launch/stub.h"
 #include "launch/supervisor.h"
 
-#define COMMAND_MAX ((size_t)4 << 20) /* bytes of this process's command line */
+#define COMMAND_MAX ((size_t)4 << 20) /* largest command line of this process in bytes */
 
 /* Commands that may run on several ranks. */
 static const char *const rank_commands[] = {"train", "translate", "bench", "prepare"};
@@ -98,8 +98,10 @@ typedef struct {
   char log_dir[FILE_PATH_MAX];
   /* --run of the workers' command if the log directory is inside it; otherwise NULL. */
   const char *run;
-  OptSet *options; /* of the workers' command; NULL: wrong, which the ranks report */
-  HostList hosts;  /* empty: this machine only, or a Slurm allocation */
+  /* Parsed options of the workers' command; NULL: they are invalid, which the ranks will
+   * report. */
+  OptSet *options;
+  HostList hosts; /* empty: this machine only, or a Slurm allocation */
   SshOptions ssh;
   SlurmAllocation slurm;
 } Launch;
@@ -110,13 +112,13 @@ static void drop_message(void *context, const char *label, const char *line) {
   (void)line;
 }
 
-/* Reads the options of the workers' command as it does itself: with its config file and the other
- * names of options. The ranks print warnings and errors. */
+/* Parses the options of the workers' command as the workers will, with config file and aliases.
+ * Warnings and errors are suppressed here, because the ranks print them. */
 static void read_options(Launch *l, int args) {
   log_divert(drop_message, NULL);
   Err err = opt_parse(&l->options, opt_command(l->argv[0]), args - 1,
                       (char **)(uintptr_t)(l->argv + 1));
-  (void)err; /* options stays NULL */
+  (void)err; /* after an error l->options is NULL */
   log_divert(NULL, NULL);
 }
 
@@ -257,12 +259,13 @@ static Err open_sources(Launch *l, const OptSet *opts, Rendezvous *rendezvous, S
   return err;
 }
 
-/* Is standard output what the command is run for? Of train and prepare that is their directory. */
+/* Returns true if standard output is the result of the command. The result of train and prepare
+ * is a directory. */
 static bool has_results(const char *command) {
   return strcmp(command, "translate") == 0 || strcmp(command, "bench") == 0;
 }
 
-/* Prints the command that continues a stopped run: the one that the user has typed. */
+/* Prints the command with which the user can continue a stopped run: the one that was typed. */
 static void print_continuation(const Launch *l, Console *console,
                                const Rendezvous *rendezvous) {
   const char *run = is_train(l) ? get_option(l, "run") : NULL;

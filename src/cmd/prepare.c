@@ -340,6 +340,7 @@ Err cmd_prepare(OptSet *opts) {
   Err err = agree_on_options(comm, opts);
   if (!err) err = prepare_set(opts, comm, shared);
   leave_ranks(comm, shared, err);
-  if (err == ERR_STOPPED) log_error("%s", err_message()); /* main prints other errors only */
+  /* main() does not print ERR_STOPPED. */
+  if (err == ERR_STOPPED) log_error("%s", err_message());
   return err;
 }

@@ -18,7 +18,7 @@
 #include "train/rundir.h"
 #include "train/task_translate.h"
 
-#define MICRO_BATCHES_MAX 65536             /* as of --micro-batches */
+#define MICRO_BATCHES_MAX 65536             /* upper limit of --micro-batches (options.c) */
 #define CONFIG_LIMIT      ((size_t)1 << 20) /* largest size of RUN/config in bytes */
 
 int cmd_choice(const OptSet *opts, const char *name, const char *names) {
@@ -72,7 +72,7 @@ static Err fill_schedule(Schedule *s, const OptSet *opts, const TransformerConfi
              : ERR_OK;
 }
 
-/* Reads the number of ranks that a launch may grow to; 0: not known. */
+/* Reads from the environment to how many ranks the launch may grow; 0: unknown. */
 static uint32_t read_max_ranks(void) {
   const char *text = getenv("TRIREME_MAX_RANKS");
   int64_t n;

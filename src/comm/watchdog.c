@@ -147,9 +147,9 @@ static void report_to_launcher(const Heartbeats *h, int r, const char *what) {
   event_lost(r, text);
 }
 
-/* Ends the run because rank r is lost. The lowest remaining rank prints the error. Rank r itself
- * counts as remaining while its heartbeats arrive: two ranks may each find that the other makes no
- * progress, and only one may print it. */
+/* Ends the run because rank r is lost. The lowest remaining rank prints the error. Rank r
+ * counts as remaining while its heartbeats arrive: two ranks may each detect that the other
+ * makes no progress, and only one of them must print the error. */
 static void report_loss(Watchdog *w, int r, Loss loss, const char *what) {
   Heartbeats *h = w->heartbeats;
   bool has_lower = false;

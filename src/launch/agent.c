@@ -71,7 +71,7 @@ static Err begin_generation(Agent *a, json_t *body) {
   a->generation = (uint32_t)protocol_int(body, "generation", 0);
   a->is_stuck = false;
   a->is_stopping = false;
-  peer_cancel(&a->peer); /* the head has given up the transfers of the last generation */
+  peer_cancel(&a->peer); /* the head has cancelled the transfers of the previous generation */
   if (!json_is_true(json_object_get(body, "alone")))
     return ERR_OK; /* mpirun will start the workers */
   pid_t pid;

@@ -45,12 +45,13 @@ struct Channel {
   ByteQueue opened; /* working memory for the contents of one record */
   double handshake_until;
   double heartbeat_every, silence_limit;
-  double last_received, last_sent; /* times by progress_clock() */
+  /* When bytes were last received and sent, by progress_clock(). */
+  double last_received, last_sent;
   bool has_sent_end, has_received_end;
   bool is_key_refused;
   bool is_key_doubted;
   bool is_out_broken; /* a write has failed; the peer no longer reads */
-  ErrRecord failure;  /* its code is ERR_OK until the channel fails */
+  ErrRecord failure;  /* error that ended the channel; its code is ERR_OK until then */
 };
 
 static size_t count_bytes(const ByteQueue *q) {

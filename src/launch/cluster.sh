@@ -231,7 +231,7 @@ install_debian() {
     install --no-install-recommends $packages < /dev/null > "$scratch" 2>&1 ||
     fail "apt-get install$packages: $(tail -n 3 "$scratch" | tr '\n' ' ')"
 }
-# dnf finds the package of a library by its name.
+# dnf finds the package that provides a library by the library's name.
 install_dnf() {
   packages=
   for lack in $1; do
@@ -246,7 +246,8 @@ install_dnf() {
     fail "dnf install$packages: $(tail -n 3 "$scratch" | tr '\n' ' ')"
 }
 
-# INSTALL: yes or no. COMMANDS: commands that this host needs, such as mount.nfs.
+# Installs missing libraries and commands. INSTALL: yes, or no to only report them. COMMANDS:
+# commands that this host needs, such as mount.nfs.
 install_packages() {
   if ldd "$DIR/bin/trireme" 2>&1 | grep -q "version .* not found"; then
     fail "the program needs a newer system: $(ldd "$DIR/bin/trireme" 2>&1 | sed -n 's/.*version .\(.*\). not found.*/\1/p' | sort -u | tr '\n' ' ')is missing; build trireme on the oldest system of the cluster"

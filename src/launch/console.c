@@ -238,7 +238,7 @@ Err console_open(Console **out, const ConsoleSpec *spec) {
     ErrRecord why = err_copy();
     ScreenLoss ignored;
     Err closed = screen_close(c->screen, &ignored);
-    (void)closed; /* nothing has been printed yet */
+    (void)closed; /* errors of closing do not matter, because nothing has been printed */
     mem_free(c);
     return err_give(&why);
   }

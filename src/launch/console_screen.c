@@ -24,7 +24,9 @@
 #define RESULTS_MAX ((size_t)64 << 20)
 /* Seconds without a successful write after which screen_close gives up. */
 #define SCREEN_WAIT 10
-#define SIGNAL_WAIT 1.0 /* the same limit if a signal to end is pending */
+/* Seconds without a successful write after which screen_close gives up if a signal is
+ * pending. */
+#define SIGNAL_WAIT 1.0
 
 struct Screen {
   char log_dir[FILE_PATH_MAX];

@@ -34,7 +34,7 @@ typedef struct {
 
 typedef struct {
   Sessions sessions;
-  HostFacts *host;             /* one entry for each session */
+  HostFacts *host;             /* facts of each host, in the order of the sessions */
   char cidr[NETWORK_TEXT_MAX]; /* the selected network; "": none */
   int speed;                   /* speed of the slowest card on it, in Mbit/s; 0: unknown */
   char token[2 * LINK_TOKEN + 1];

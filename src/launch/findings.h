@@ -21,7 +21,7 @@ typedef struct {
   char host[65];  /* name of the host; "": the finding concerns all hosts */
   char check[24]; /* name of the check, such as "memory" */
   char text[512];
-  char remedy[512]; /* what to do; "" for FINDING_OK */
+  char remedy[512]; /* what the user should do; "" for FINDING_OK */
 } Finding;
 
 typedef struct {

@@ -65,7 +65,8 @@ void generation_note_daemon(Generation *g, int status, int signal_number, const 
   snprintf(g->daemon_machine, sizeof g->daemon_machine, "%s", blamed ? blamed : "");
 }
 
-/* Returns false if no daemon has failed. */
+/* Makes the failure of a daemon of mpirun the fault of the generation; returns false if none
+ * has failed. */
 static bool blame_daemon(Generation *g, double now) {
   if (!g->daemon_fault[0]) return false;
   generation_blame_machine(g, g->daemon_machine);
@@ -83,8 +84,8 @@ void generation_note_late_start(Generation *g, double limit, int64_t rank, const
                         (long long)rank, where, limit);
 }
 
-/* Records that mpirun has ended before its workers, which is the cause of their end. A daemon that
- * failed before is the cause of mpirun's end, unless somebody killed mpirun. */
+/* Records that mpirun has ended before its workers, which is the cause of their end. If a
+ * daemon failed before that, the daemon is the cause, unless mpirun was killed by a signal. */
 static void blame_mpirun(Generation *g, double now) {
   char how[64];
   if (!g->mpirun_signal && blame_daemon(g, now)) return;

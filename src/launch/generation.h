@@ -26,8 +26,8 @@ typedef struct {
   int passed_status;    /* exit status 2 or 3 of a worker; 0: none */
   double mpirun_ended;  /* time when mpirun ended; 0: it is running, or not used */
   int mpirun_status, mpirun_signal;
-  /* First daemon of mpirun that failed before the ranks of its machine began, and the machine;
-   * "": none, or the machine cannot be blamed. */
+  /* The first daemon of mpirun that failed before the ranks of its machine began, and that
+   * machine; "": no daemon failed, or the machine must not be blamed. */
   char daemon_fault[512];
   char daemon_machine[SOURCE_NAME_MAX];
 
@@ -65,7 +65,7 @@ void generation_note_late_start(Generation *g, double limit, int64_t rank, const
  * generation that failed because of a machine, before any rank began, may begin again without
  * it. */
 void generation_blame_machine(Generation *g, const char *blamed);
-/* Records another fault; only the first one is kept. */
+/* Records a fault of any other kind. Only the first fault of a generation is kept. */
 void generation_note_fault(Generation *g, double now, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 /* Did the stop fail: a worker failed, or was lost, before rank 0 had ended in order? */

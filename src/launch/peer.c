@@ -76,7 +76,7 @@ static void name_incoming(const PeerAgent *p, char path[FILE_PATH_MAX]) {
   snprintf(path, FILE_PATH_MAX, "%.*s/incoming", FILE_PATH_MAX - 16, p->dir);
 }
 
-/* Removes what has arrived of a copy that will not become complete. */
+/* Removes the files of an incomplete copy. */
 static void abandon_copy(PeerAgent *p) {
   char path[FILE_PATH_MAX];
   end_receiving(p);
@@ -321,7 +321,8 @@ static Err handle_part(PeerAgent *p, Channel *head, const Frame *f) {
     return err_set(ERR_WORK,
                    "the head sent an invalid part of a copy; install the same version of "
                    "trireme on all machines");
-  if (id == p->in.refused) return ERR_OK; /* its failure has already been reported */
+  /* The failure of this copy has already been reported. */
+  if (id == p->in.refused) return ERR_OK;
   if (receive_part(p, id, kind, bytes, len)) {
     ErrRecord why = err_copy();
     abandon_copy(p);

@@ -72,7 +72,7 @@ typedef struct {
 /* Initializes `p`; `dir` must exist. */
 NODISCARD Err peer_open(PeerAgent *p, const char *dir);
 void peer_close(PeerAgent *p);
-/* Ends the transfers under way, which the head has given up, and removes an incomplete copy. */
+/* Cancels the current transfers, as the head has done, and removes an incomplete copy. */
 void peer_cancel(PeerAgent *p);
 /* Handles PEER_SEND, PEER_READ or PEER_PART. A file that cannot be read or stored is reported
  * to the head; this function fails only if the channel does. */

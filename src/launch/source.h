@@ -21,7 +21,7 @@ typedef struct {
   char name[SOURCE_NAME_MAX];
   Channel *channel; /* owned by the supervisor */
   int slots;        /* number of ranks to start there; 0: see --nproc-per-node */
-  int max_slots;    /* upper bound of ranks there; 0: none */
+  int max_slots;    /* largest number of ranks on the machine; 0: no limit */
   bool is_head;     /* this machine, on which mpirun runs */
 } Arrival;
 

@@ -42,7 +42,7 @@ typedef struct {
   size_t min;
   bool is_begun; /* enough hosts have been reached */
   bool has_local;
-  int local_max_slots; /* of the host that is this machine */
+  int local_max_slots; /* max_slots of the listed host that is this machine */
   Source local;
   char local_name[SOURCE_NAME_MAX]; /* name of this machine's Arrival */
 } Ssh;

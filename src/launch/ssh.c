@@ -53,7 +53,8 @@ static Err add_target(SshCall *call, const Host *host, const SshOptions *options
     TRY(add_word(call, "-l"));
     TRY(add_word(call, host->user));
   }
-  TRY(add_word(call, "--")); /* what follows is not an option, even if it begins with '-' */
+  /* Ends the options: a host that begins with '-' is not taken as an option. */
+  TRY(add_word(call, "--"));
   return add_word(call, host->address);
 }
 

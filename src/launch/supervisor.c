@@ -169,7 +169,7 @@ static bool is_all_clear(const Supervisor *s) {
   return true;
 }
 
-/* Returns NULL if the machine is lost. */
+/* Returns the member with this name; NULL if the machine was lost. */
 static Machine *find_named_member(Supervisor *s, const char *name) {
   for (size_t i = 0; i < s->machines; i++)
     if (s->machine[i].is_member && strcmp(s->machine[i].name, name) == 0) return &s->machine[i];
@@ -257,9 +257,9 @@ static void restart_workers(Supervisor *s, double now) {
   supervisor_enter(s, PHASE_GATHER, now);
 }
 
-/* Decides how to go on after a generation. Failures of a machine that is excluded because of them do
- * not count for --max-restarts: their cause is removed. Those of its ranks do, because the command may
- * be their cause. */
+/* Decides what follows a generation. Failures of a machine that is then excluded do not count
+ * for --max-restarts, because their cause is removed. Failures of its ranks do count, because
+ * the command may be their cause. */
 static Err choose_decision(Supervisor *s, Decision *decision) {
   bool is_of_machine = s->generation.culprit[0] != '\0', is_aside;
   *decision = s->signals ? POLICY_END : policy_judge(&s->policy, s->outcome);

@@ -17,7 +17,7 @@ typedef struct {
   int min, max;     /* value of --nnodes; 0: as many as the sources expect */
   int max_restarts; /* largest number of failures in a row without progress */
   double join_timeout;
-  double start_timeout; /* seconds from the start of mpirun to the last rank's */
+  double start_timeout; /* seconds within which all ranks must begin after mpirun was started */
   const char *network;  /* value of --network, a CIDR or a card; NULL: select automatically */
   const char *log_dir;  /* log directory, for messages */
   bool has_terminal;    /* standard error is a terminal, so rank 0 prints its status line */

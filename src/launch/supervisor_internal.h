@@ -50,8 +50,8 @@ struct Supervisor {
   Phase phase;
   double phase_start;
   double last_arrival;
-  double start_time; /* when the generation began */
-  bool has_run;      /* ranks of an earlier generation have begun */
+  double start_time; /* time when the generation began */
+  bool has_run;      /* in an earlier generation ranks have begun */
   Generation generation;
   PeerRelay peer;
   Policy policy;

@@ -20,7 +20,7 @@ typedef struct {
    * one. */
   int32_t *row_lists[2];
   int32_t *args;      /* (6, rows of the step) arguments of a step, see StepArgs */
-  int32_t *host_args; /* the same arguments in host memory; equal to `args` on a CPU */
+  int32_t *host_args; /* copy of `args` in host memory; on a CPU the same array */
 } Decoder;
 
 /* Creates a decoder for steps of at most max_rows hypotheses. */

@@ -123,8 +123,9 @@ struct Model {
   /* Everything of the batch that queued operations depend on. A CUDA graph captured for one
    * batch can be launched for another of the same shape. */
   uint32_t shape[4];
-  bool dropout, first; /* from the StepKey of the batch */
-  double forward_end;  /* time when the last forward pass ended or, on a device, was queued */
+  /* Whether this batch uses dropout, and whether it overwrites the gradients (StepKey). */
+  bool dropout, first;
+  double forward_end; /* time when the last forward pass ended or, on a device, was queued */
 };
 
 /* Plans a model: computes parameters and arena_bytes without allocating memory of the

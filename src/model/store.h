@@ -30,7 +30,7 @@ typedef struct {
 typedef struct {
   bool known; /* false for a model.json of version 1, which has no checksums */
   FileSum weights;
-  StoreFile file[STORE_FILES]; /* the files of the task */
+  StoreFile file[STORE_FILES]; /* checksums of the task's files, such as tokenizer.model */
   size_t files;
 } StoreSums;
 

@@ -111,7 +111,8 @@ Err allreduce_select(Allreduce *x, Comm *comm, const Backend *b, const Allreduce
                    "--allreduce-transport nccl is not available: %s%s; %s, or use "
                    "--allreduce-transport auto",
                    no.why, missing, no.remedy);
-  } else if (has_gpu) { /* without any GPU there is no choice to report */
+    /* Without a GPU there is only the host transport, which need not be reported. */
+  } else if (has_gpu) {
     describe_host(x, may_use_nccl ? no.why : "as asked");
   }
   return ERR_OK;

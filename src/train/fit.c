@@ -10,7 +10,8 @@
 
 #define TOKENS_UNIT       256u
 #define MAX_TOKENS_DEVICE 65536u
-#define MAX_TOKENS_HOST   8192u /* on a CPU larger batches are not faster */
+/* Largest batch that auto selects on a CPU, where larger ones are not faster. */
+#define MAX_TOKENS_HOST 8192u
 /* Smallest number of batches per epoch that --batch-tokens auto leaves. */
 #define MIN_BATCHES 64
 /* Bytes that CUDA libraries allocate at their first use, including the timing of GEMM
@@ -68,7 +69,8 @@ static Err plan_shares(const Trainer *t, const Model *m, uint64_t tokens, FitPla
   add_share(f, "all-reduce", reduce.host, /*is_host=*/true);
   if (world_is_writer(&t->world))
     add_share(f, "snapshot for checkpoints", (copies + moments) * n, /*is_host=*/true);
-  /* The snapshot, the last complete copy, and the copy that is being written. */
+  /* In-memory copies need the state three times: the snapshot, the last complete copy, and the
+   * copy being written. */
   if (world_is_writer(&t->world) && s->copy_every)
     add_share(f, "in-memory copies", 3 * (copies + moments) * n, /*is_host=*/true);
   return ERR_OK;

@@ -1,4 +1,5 @@
-/* The four paths of gradients.h. Depends on allreduce, comm/reduce. */
+/* Implements the four ways to sum gradients that gradients.h lists. Depends on allreduce,
+ * comm/reduce. */
 #include "train/gradients.h"
 
 #include "base/log.h"

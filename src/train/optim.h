@@ -11,7 +11,8 @@ extern const char *const optim_names; /* "adam|adamw|sgd|novograd", in the order
 
 typedef struct {
   OptimKind kind;
-  float beta1, beta2, epsilon; /* with SGD beta1 is the momentum, and the others are not used */
+  /* Constants of Adam; with SGD beta1 is the momentum and the others are not used. */
+  float beta1, beta2, epsilon;
   float decay; /* weight decay: decoupled with AdamW, otherwise added to the gradient */
 } OptimSpec;
 

@@ -21,9 +21,11 @@ typedef struct {
   ModelConfig config;       /* sizes and architecture; the data set determines the rest */
   uint32_t batch_tokens;    /* 0: as many as fit into memory */
   uint32_t micro_batches;   /* 0: the value in the checkpoint or, in a new run, one per rank */
-  uint32_t max_ranks;       /* a new run has so many micro-batches at least, to grow; 0: none */
-  uint64_t steps, epochs;   /* if epochs is 0, `steps` is the length of the run */
-  double seconds;           /* time limit of this process; 0: none */
+  /* Smallest number of micro-batches of a new run, so that ranks may be added later; 0: no
+   * minimum. */
+  uint32_t max_ranks;
+  uint64_t steps, epochs; /* if epochs is 0, `steps` is the length of the run */
+  double seconds;         /* time limit of this process; 0: none */
   uint64_t seed;
   Schedule schedule;
   bool decay_to_end; /* the decay of the schedule ends with the last step */

@@ -76,7 +76,8 @@ Err state_open(ModelState *st, World *w, const TrainSpec *s, uint32_t micro_batc
 
 void state_close(ModelState *st, const World *w) {
   const Backend *b = &w->backend;
-  pass_close(&st->pass); /* its CUDA graphs contain addresses of the model's memory */
+  /* Before model_free, because its CUDA graphs contain addresses of the model's memory. */
+  pass_close(&st->pass);
   model_free(st->model);
   if (st->square_sums_host != st->square_sums) mem_free(st->square_sums_host);
   if (st->low != st->w) b->release(b, st->low);

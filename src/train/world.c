@@ -108,8 +108,8 @@ void world_close(World *w) {
   backend_close(&w->backend);
 }
 
-/* Explains that there are fewer micro-batches than ranks. A run keeps the number that it began
- * with, because its batch would change otherwise. */
+/* Sets the error for fewer micro-batches than ranks. A resumed run keeps its number of
+ * micro-batches, because another number would change its batch size. */
 static Err refuse_ranks(uint32_t count, int ranks, bool is_resumed) {
   if (!is_resumed)
     return err_set(ERR_USAGE,

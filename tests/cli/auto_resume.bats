@@ -180,7 +180,7 @@ latest_step() {
   [[ "$output" == *"warning: the environment has TRIREME_RESTART_COUNT=often, which is not a number of restarts"* ]]
 }
 
-# ranks N RUN [OPTION…]: N ranks, without --micro-batches.
+# ranks N RUN [OPTION…]: trains on N ranks, without --micro-batches.
 ranks() {
   local n=$1 run=$2 options=("${MODEL[@]/--micro-batches/--seed}")
   shift 2

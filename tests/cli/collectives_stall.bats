@@ -35,7 +35,7 @@ load ../ranks/transport
   for i in 0 1 2; do
     { FAKE_COMM_STUCK=gather:2 say 2 "$T/stuck$i" --shard-optimizer ${ways[i]} --rank-timeout 2s > "$T/said$i" || echo $? > "$T/status$i"; } &
   done
-  wait  # in parallel, because each takes ten times the rank timeout
+  wait  # The three cases run in parallel, because each takes ten times the rank timeout.
   for i in 0 1 2; do
     status=$(cat "$T/status$i") output=$(cat "$T/said$i")
     failed_in_time

@@ -72,7 +72,7 @@ mixed() {
     mixed "$T/mixed$name" --steps 5 --clip-norm 0.5 $way
     same_state "$T/equal$name" "$T/mixed$name"
   done
-  # the same bits as one process, with --reproducible
+  # with --reproducible both runs have the same bits as one process
   train 1 "$T/one" --device cpu --steps 5 --clip-norm 0.5 --reproducible
   same_state "$T/one" "$T/mixedreproducible"
 }

@@ -244,7 +244,7 @@ options() {
     grep -q "^\.SS $command$" trireme.1
     for option in $(options "$command"); do grep -qF -- ".B \\-\\-${option//-/\\-}" trireme.1; done
   done
-  # No line of text may begin like a roff request; all requests in the page are these.
+  # These are the only roff requests in the page; no line of text may begin like a request.
   run grep -vE "^([^.']|$|\.(TH|SH|SS|B|I|PP|TP|nf|fi)( |$))" trireme.1
   [ "$status" -eq 1 ]
 }

@@ -80,7 +80,7 @@ has_done() { [ "$(last_step "$RUN")" -ge "$1" ]; }
   until_true has_done $(($(last_step "$RUN") + 20))
   kill -TERM "$(head_of_run)"
   wait $child || { cat "$T/out"; false; }
-  [ "$(tail -n 1 "$T/out")" = "status 3" ] || { cat "$T/out"; false; } # nothing is left in memory
+  [ "$(tail -n 1 "$T/out")" = "status 3" ] || { cat "$T/out"; false; }  # no copy is left in memory
   grep -qE 'warning: the in-memory copy .* training goes on: .* do not fit into /dev/shm/.*--shm-size SIZE' "$T/out"
   [ "$(grep -c 'was not written' "$T/out")" -eq 1 ]
   grep -qE 'copies   1 in memory, [0-9]+ skipped while another was written, [1-9][0-9]* failed' "$RUN/log.txt"

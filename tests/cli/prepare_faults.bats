@@ -206,7 +206,8 @@ same_data() {
   prepare piped2 --train - b < a > /dev/null
   same_data piped2 "$T/reference"
   sed 's/$/\r/; 1s/^/\xef\xbb\xbf/' a > crlf.a
-  sed 's/$/\r/; 1s/^/\xef\xbb\xbf/' b | head -c -2 > crlf.b  # and without a line feed at the end
+  # The file also has no line feed at the end.
+  sed 's/$/\r/; 1s/^/\xef\xbb\xbf/' b | head -c -2 > crlf.b
   prepare crlf --train crlf.a crlf.b > /dev/null
   same_data crlf "$T/reference"
   zstd -q --no-check -c < a > a.zst
@@ -580,7 +581,7 @@ kill_everywhere() {
     says "out.partial" "other options"
   done
   rm a
-  cp "$T/a" a  # the same contents with another mtime
+  cp "$T/a" a  # rewrites the file with the same contents and another mtime
   touch -d '2001-01-01' a
   run prepare out --train a b --resume
   [ "$status" -eq 1 ]

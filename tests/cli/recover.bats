@@ -104,7 +104,8 @@ full_disk() {
   "$TRIREME" train --data "$SET" --run "$run" "${MODEL[@]}" --save-every 10 --log-every 1000 --steps 1000000 > "$T/out" 2> "$T/err" 3>&- &
   child=$!
   until_there "$run/checkpoints/latest/training.json" || return 1
-  failed_twice() { # what the run removes makes no room
+  # Fills the disk repeatedly, because the run frees space when it removes checkpoints.
+  failed_twice() {
     head -c 20m /dev/zero >> "$T/disk/filler" 2> /dev/null
     [ "$(grep -c '^warning: .*No space left' "$T/err")" -ge 2 ]
   }

@@ -51,7 +51,8 @@ same_weights() {
 }
 
 @test "Ctrl-C finishes the step and saves, and the resumed run gives the same bits" {
-  train "$T/parts" --steps 1000000 > "$T/out" 2>&1 3>&- &  # it would not end without a signal
+  # So many steps that the run does not end without a signal.
+  train "$T/parts" --steps 1000000 > "$T/out" 2>&1 3>&- &
   child=$!
   until_true test -s "$T/parts/metrics.jsonl"
   pkill -INT -P $child trireme

@@ -120,7 +120,7 @@ worst_first_word() {  # argument: temperature
 }
 
 @test "sentence numbers of an n-best list go on over blocks of lines" {
-  for _ in $(seq 30); do cat "$T/in"; done > "$T/many"  # more than the 512 lines of a block
+  for _ in $(seq 30); do cat "$T/in"; done > "$T/many"  # more lines than a block has (512)
   translate --nbest 2 --beam-size 2 --max-length 1 < "$T/many" | awk '{ print $1 }' > "$T/numbers"
   seq 0 1199 | sed p | cmp - "$T/numbers"
 }

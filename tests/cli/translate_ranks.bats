@@ -58,7 +58,7 @@ translate() {
 @test "many blocks of lines keep their order and numbers on 2 ranks" {
   need_mpi
   for i in $(seq 20); do cat "$SET/test.src" "$SET/valid.src"; done | head -n 2500 > "$T/many"
-  [ "$(wc -l < "$T/many")" -gt 1100 ]  # more than one block for both ranks
+  [ "$(wc -l < "$T/many")" -gt 1100 ]  # enough lines for more than one block on both ranks
   translate 1 --sample --max-length 4 < "$T/many" > "$T/one"
   translate 2 --sample --max-length 4 < "$T/many" > "$T/two"
   cmp "$T/one" "$T/two"

@@ -51,7 +51,7 @@ setup() {
     enter $host bash -c 'printf "# the system\n/dev/vda1 / ext4 defaults 0 1\n" > /etc/fstab; rm -f /run/mount.log /usr/local/bin/*'
   done
 }
-# Not with `cluster down`, which these tests check.
+# Cleans up without `cluster down`, because that is what these tests check.
 teardown() {
   [ -z "${LAB_MISSING-not made}" ] || return 0
   for host in h1 h2; do

@@ -234,7 +234,7 @@ has_no_process() { [ -z "$(processes_on "$1")" ]; }
 
 # The last test, because h3 keeps its wrong clock.
 @test "doctor finds a wrong clock" {
-  if is_sanitized; then  # it must be loaded before any other library
+  if is_sanitized; then  # libfaketime must be loaded before any other library
     on h3 bash -c 'sed -i "s|^SetEnv .*|& TRIREME_FAULT=clock-ahead:90|" /run/sshd_config; kill -HUP "$(cat /run/sshd.pid)"'
   else
     set_clock h3 +90s

@@ -33,7 +33,8 @@ teardown() {
 
 OPTIONS=(--micro-batches 4 --save-every 5 --reproducible)
 
-# launch_on HOST LOG OPTION…: starts `launch` of the run $T/run there, up to $steps; its process is in $!.
+# launch_on HOST LOG OPTION…: starts `launch` of the run $T/run on HOST, up to step $steps; its
+# pid is in $!.
 launch_on() {
   local host=$1 log=$2
   shift 2
@@ -58,7 +59,8 @@ check_run() {
   train 1 "$T/whole" "${OPTIONS[@]}" --steps "$steps"
   same_state "$T/whole" "$T/run"
 }
-# end_run PID: the run whose head on h1 has this process is stopped, and continued for a few steps on h1.
+# end_run PID: stops the run whose head on h1 has this pid, and continues it for a few steps on
+# h1.
 end_run() {
   local code=0 name
   on h1 pkill -TERM -f "launch --rdzv-endpoint"
@@ -94,7 +96,7 @@ end_run() {
 @test "4 hosts, 3 after a power failure, 4 when it is back" {
   local pid=()
   steps=1000000  # so many steps that only the test ends the run
-  slow_link h1 10mbit # fewer steps to compare
+  slow_link h1 10mbit  # a slow link, so that there are fewer steps to compare
   for host in h1 h2 h3 h4; do
     join $host 2:4
     pid+=($!)

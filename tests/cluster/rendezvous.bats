@@ -158,7 +158,7 @@ stranger() {
 }
 
 @test "100 silent strangers hold 8 connections, and a host with the key still joins" {
-  # So long that no connection times out, even on a slow machine.
+  # A handshake limit so long that no connection times out, even on a slow machine.
   TRIREME_FAULT=handshake-limit:600 wait_for_strangers
   stranger h3 'my @s = map { connect_to() } 1 .. 100; open F, ">", "connected"; close F;
     my $held = 0;
@@ -196,7 +196,7 @@ stranger() {
     my $a = $l->accept; open my $f, "<", "of-head"; local $/; syswrite $a, <$f>; my ($all, $part) = (""); $all .= $part while sysread $a, $part, 4096;
     print length $all, "\n"' > got 3>&- &
   until_true test -e again
-  until_true has_ended h2  # its connection passed through h3
+  until_true has_ended h2  # the connection of h2 passed through h3
   rm h2.status
   ENDPOINT=$(host_address h3):29401 meet h2 --nnodes 3 --
   until_true has_line h2 "did not prove that it knows the key"

@@ -136,7 +136,8 @@ has_log() { grep -q "$1" log; }
   mapfile -t options < <(training --steps 1000000 --save-every 1000)
   on h3 sbatch --nodes=2 --output=log "$BATCH" "${options[@]}"
   until_true has_step 2 || { cat log; false; }
-  on h3 scancel --batch --signal=USR1 --name=trireme  # as Slurm does before the time limit
+  # Sends the signal that Slurm sends before the time limit.
+  on h3 scancel --batch --signal=USR1 --name=trireme
   until_true has_log "stopping: " || { cat log; false; }
   until_true has_resumed || { cat log; on h3 squeue; tail "$LAB/slurmctld.log"; false; }
   until_true has_log "^resume" || { cat log; false; }

@@ -17,11 +17,11 @@ static void check_one(Type type, const Backend *cpu, const size_t shape[3], floa
   float *want = host_floats(rows * in), *want_db = host_copy(db);
   uint8_t *mask = (uint8_t *)host_floats(bytes / 4 + 1);
   for (size_t i = 0; i < bytes; i++) mask[i] = (uint8_t)draw_below(256);
-  /* in half of the bytes all bits are equal */
+  /* fills the mask with random bits; in half of its bytes all bits are equal */
   for (size_t i = 0; i < bytes; i += 2) mask[i] = draw_below(2) ? 0xff : 0;
   const uint8_t *mask_at = device_copy(mask, bytes);
   void *work = device_scratch(kernel_linear_relu_backward_work(rows, in));
-  Dropout drop = {.rate = rate}; /* the mask has one bit for each of these elements */
+  Dropout drop = {.rate = rate}; /* only a rate: the mask contains which elements are dropped */
   cpu->linear_dx(cpu, want, dy->host, w->host, rows, in, out, false);
   for (size_t i = 0; i < rows * in; i++) want[i] = type_round(type, want[i]);
   cpu->activate_backward(cpu, want, NULL, want, mask, rows, in, ACT_RELU, drop, false);

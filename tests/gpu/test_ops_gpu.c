@@ -328,7 +328,7 @@ static void check_relu_backward(const Backend *b, const size_t shape[3], size_t 
   float *dy = draw_many(rows * out), *w = draw_many(in * out), *one = draw(in);
   float *dx[2] = {draw_many(rows * in), draw_many(rows * in)}, *db[2];
   uint8_t *mask, *mask_at;
-  Dropout drop = {.rate = 0.1f}; /* the mask has one bit for each of these elements */
+  Dropout drop = {.rate = 0.1f}; /* only a rate: the mask contains which elements are dropped */
   ok(mem_alloc(&mask, rows * in / 8, 1));
   for (size_t i = 0; i < rows * in / 8; i++) mask[i] = (uint8_t)(i * 40503 >> 7);
   ok(b->alloc(b, &mask_at, rows * in / 8));
@@ -387,7 +387,8 @@ static void test_memory_copies_and_errors(void **state) {
   (void)state;
   Backend b;
   open_gpu(&b, "fp32");
-  size_t n = ((size_t)37 << 20) / 4 + 3; /* more than all pipeline stages hold, and odd */
+  /* More elements than all pipeline stages hold, and an odd number. */
+  size_t n = ((size_t)37 << 20) / 4 + 3;
   float *x = draw(n), *y = draw(n), *there, *other;
   float *kept = copy(x, n);
   ok(b.alloc(&b, &there, n * sizeof *x));
@@ -407,7 +408,7 @@ static void test_memory_copies_and_errors(void **state) {
   assert_int_equal(b.alloc(&b, &block, (size_t)1 << 50), ERR_WORK);
   assert_non_null(strstr(err_message(), "--batch-tokens"));
   assert_null(block);
-  ok(b.sync(&b)); /* later work is not affected */
+  ok(b.sync(&b)); /* a failed allocation does not affect later operations */
   mem_free(x);
   mem_free(y);
   mem_free(kept);

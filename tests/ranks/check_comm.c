@@ -232,7 +232,7 @@ static void mark_ready(Reducer *q, const Case *c) {
     case 0:
       reducer_mark_ready(q, 0, n);
       break;
-    case 1: /* from the end, as layers are completed */
+    case 1: /* marks ranges from the end to the beginning, as backward completes layers */
       for (int k = 0; n > 0; k++) {
         size_t m = cut[k % 5] < n ? cut[k % 5] : n;
         reducer_mark_ready(q, n - m, n);

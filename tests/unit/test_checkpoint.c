@@ -192,7 +192,7 @@ static void test_checkpoint_find_without_whole_checkpoint_finds_none(void **stat
   assert_false(found);
   OK(file_mkdirs(join(run, "checkpoints/unfinished")));
   assert_int_equal(symlink("step-00000001", join(run, "checkpoints/latest.tmp")), 0);
-  OK(checkpoint_find(run, dir, &found)); /* as after a kill during the first save */
+  OK(checkpoint_find(run, dir, &found)); /* the state after a kill during the first save */
   assert_false(found);
   save(run, 0, 1, false);
   assert_int_equal(resume(run, 0, dir), 1);

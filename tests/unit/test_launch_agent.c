@@ -144,7 +144,8 @@ static void test_agent_kills_what_its_processes_left_behind(void **state) {
   int fifo;
   char byte;
   assert_int_equal(mkfifo(at("daemon"), 0600), 0);
-  /* The daemon has a session of its own and no environment. It holds the FIFO open. */
+  /* Starts a daemon with its own session and an empty environment, which holds the FIFO
+   * open. */
   snprintf(command, sizeof command, "setsid env -i sh -c 'echo x; exec sleep 100000' > '%s' &",
            at("daemon"));
   start_agent(&f, NULL);
@@ -421,7 +422,7 @@ static void test_agent_without_descriptors_pauses_and_accepts_later(void **state
 
 /* Counts the entries of /dev/shm. */
 static int count_entries(void) {
-  int count = -2; /* without "." and ".." */
+  int count = -2; /* does not count "." and ".." */
   DIR *dir = opendir("/dev/shm");
   while (dir && readdir(dir)) count++;
   closedir(dir);

@@ -79,7 +79,7 @@ static void test_generation_stall_blames_the_named_rank(void **state) {
   assert_int_equal(g.fault_rank, 2);
   assert_int_equal(g.reporter, 0);
   assert_string_equal(g.fault, "rank 2 on c: no heartbeat for 6 s");
-  /* Even before the first step. */
+  /* The loss of another rank is a failure that may be restarted, even before the first step. */
   assert_int_equal(generation_outcome(&g, true), OUTCOME_FAILED);
   generation_free(&g);
 }

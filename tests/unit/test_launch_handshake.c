@@ -197,7 +197,7 @@ static void test_secure_garbage_is_refused(void **state) {
   }
 }
 
-/* With such a point X25519 returns 0, whatever our secret is. */
+/* With a point of low order X25519 returns 0, whatever our secret is. */
 static void test_secure_client_refuses_a_point_of_low_order(void **state) {
   (void)state;
   Key key = make_key(1);

@@ -31,7 +31,7 @@ static void test_leave_while_the_network_is_tested_is_released_at_once(void **st
   advance_supervisor(f);
   leave(f, 1);
   expect_only(f, 1, MSG_END);
-  f->now += 11; /* more than GATHER_LAST_CALL */
+  f->now += 11; /* advances the clock by more than GATHER_LAST_CALL */
   begin(f, 1, 1);
   close_fixture(f);
 }
@@ -143,7 +143,7 @@ static void test_end_reaches_an_agent_that_reads_slowly(void **state) {
   (void)state;
   pthread_t reader;
   void *is_told;
-  enum { LEN = 60000, COUNT = 100 }; /* more than a socket buffer holds */
+  enum { LEN = 60000, COUNT = 100 }; /* messages of more bytes than a socket buffer holds */
   Fixture *f = open_two();
   char *text = malloc(LEN);
   assert_non_null(text);

@@ -513,7 +513,7 @@ static void test_network_proof_mute_agent_ends_at_the_deadline(void **state) {
   end_proof(&lab);
 }
 
-/* Silent connections to the listener of machine b, which are there before that of machine a. */
+/* Opens connections to machine b that send nothing, before machine a connects. */
 static void open_strangers(int fd[], int count, int port, bool have_one_address) {
   struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
   inet_pton(AF_INET, "127.1.0.2", &to.sin_addr);
@@ -526,7 +526,7 @@ static void open_strangers(int fd[], int count, int port, bool have_one_address)
   }
 }
 
-/* The strangers are more than an agent serves at a time. */
+/* There are more such connections than an agent serves at the same time. */
 static void check_strangers(bool have_one_address) {
   enum { STRANGERS = 100 };
   Lab lab = {0};

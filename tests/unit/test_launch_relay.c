@@ -178,7 +178,8 @@ static void test_relay_failure_ends_the_copy_and_the_next_is_tried(void **state)
   note_copy(&h, 0, "/m/run-1");
   uint32_t id = expect(&h, 0, PEER_SEND);
   count_messages(&h, 0, PEER_READ);
-  answer(&h, 2, PEER_FAILED, id); /* from a machine that does not take part */
+  /* A failure reported by a machine that does not take part in the transfer. */
+  answer(&h, 2, PEER_FAILED, id);
   assert_int_equal(h.s.peer.id, id);
   answer(&h, 1, PEER_FAILED, id);
   assert_int_equal(h.machine[1].copy, 0);
@@ -219,14 +220,14 @@ static void test_relay_lost_holder_ends_the_copy(void **state) {
   close_head(&h);
 }
 
-/* Frames of type 1 for agent i until its queue takes no more. */
+/* Queues frames of type 1 for agent i until the queue is full. */
 static void fill_queue(Head *h, int i) {
   static uint8_t frame[CHANNEL_FRAME_MAX];
   while (channel_send(h->machine[i].channel, 1, frame, sizeof frame) == ERR_OK) {}
   while (channel_send(h->machine[i].channel, 1, frame, 1) == ERR_OK) {}
 }
 
-/* Lets agent i read the frames of fill_queue; returns how many others there were. */
+/* Lets agent i read the frames of fill_queue; returns the number of other frames. */
 static int empty_queue(Head *h, int i) {
   int others = 0;
   while (channel_unsent(h->machine[i].channel)) {

@@ -208,7 +208,8 @@ static void test_door_65th_unproven_connection_waits_and_replaces_an_old_one(voi
   for (int i = 1; i < DOOR_UNPROVEN_MAX; i++) assert_true(is_held(fds[i]));
   struct pollfd polled[80];
   assert_int_equal(door_poll_for(door, polled, 80), 1 + DOOR_UNPROVEN_MAX);
-  door_advance(door, now); /* no room: a waiting connection must not wake the owner */
+  /* All connections are in use, so a waiting connection must not wake the owner. */
+  door_advance(door, now);
   assert_int_equal(door_poll_for(door, polled, 80), DOOR_UNPROVEN_MAX);
   assert_int_equal(door_poll_for(door, polled, 10), 10);
   for (int i = 0; i < DOOR_UNPROVEN_MAX; i++) close(fds[i]);
@@ -367,7 +368,7 @@ static void test_rendezvous_agent_with_another_key_fails_at_once(void **state) {
   s.close(s.self);
 }
 
-/* Ends a connection as a head does that dies after it has received the agent's proof. */
+/* Closes a connection like a head that dies after it has received the agent's proof. */
 static void close_after_proof(int listener) {
   uint8_t hello[32] = {9}, proof[88];
   int fd = accept(listener, NULL, NULL);
@@ -378,7 +379,7 @@ static void close_after_proof(int listener) {
   close(fd);
 }
 
-/* A connection that ends after the agent's proof is not yet a wrong key. */
+/* One connection that is closed after the agent's proof does not count as a wrong key. */
 static void test_rendezvous_agent_tries_again_after_a_head_that_dies_in_the_handshake(
     void **state) {
   (void)state;

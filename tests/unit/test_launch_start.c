@@ -1,8 +1,8 @@
-/* The supervisor with agents that this test plays: machines that fail, are lost or hang before their
- * ranks begin. The clock is the test's. */
+/* The supervisor, with the test as the agents: machines that fail, are lost or hang before
+ * their ranks begin. The test controls the clock. */
 #include "supervisor_support.h"
 
-/* Both machines are told to begin generation `number`; no rank begins. */
+/* Asserts that both machines were asked to begin generation `number`; no rank begins. */
 static void start_two(Fixture *f, int number) {
   for (int i = 0; i < 2; i++) {
     json_t *body = expect(f, i, MSG_BEGIN);
@@ -36,7 +36,7 @@ static void confirm_both(Fixture *f, int number) {
   for (int i = 0; i < 2; i++) confirm_kill_on(f, i, number);
 }
 
-/* The next generation is on host0 alone. */
+/* Asserts that the next generation runs on host0 only. */
 static void expect_alone(Fixture *f, const char *reason) {
   json_t *body = expect(f, 0, MSG_BEGIN);
   assert_int_equal(protocol_int(body, "world_size", 0), 1);
@@ -88,7 +88,8 @@ static void test_start_failures_of_a_machine_set_aside_do_not_count(void **state
     confirm_both(f, g);
   }
   expect_alone(f, "host1: cannot enter /data/run");
-  send_for(f, 0, MSG_WORKER_ENDED, 3, 0, -1, 9); /* the first failure that counts */
+  /* The first failure that counts for --max-restarts. */
+  send_for(f, 0, MSG_WORKER_ENDED, 3, 0, -1, 9);
   confirm_kill(f, 3);
   begin(f, 4, 1);
   close_fixture(f);
@@ -226,7 +227,8 @@ static void test_start_reports_before_a_generation_are_ignored(void **state) {
   connect_agent(f, 0, TRIREME_VERSION);
   connect_agent(f, 1, TRIREME_VERSION);
   for (int turn = 0; turn < 20; turn++) supervisor_advance(f->supervisor, f->now, 0);
-  send_end(f, 1, 0, 1001, 127, 0); /* the network is being tested; generation 0 never was */
+  /* Messages about generation 0, which never existed, during the network test. */
+  send_end(f, 1, 0, 1001, 127, 0);
   send_for(f, 1, MSG_WORKER_ENDED, 0, 1, -1, 9);
   begin_two(f, 1);
   close_fixture(f);

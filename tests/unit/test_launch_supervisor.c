@@ -371,7 +371,7 @@ static void test_supervisor_joining_machine_stops_in_order_and_takes_part(void *
   Fixture *f = open_fixture(two);
   connect_agent(f, 0, TRIREME_VERSION);
   expect_nothing(f, 0);
-  f->now += 11; /* more than GATHER_LAST_CALL */
+  f->now += 11; /* advances the clock by more than GATHER_LAST_CALL */
   begin(f, 1, 1);
   expect_nothing(f, 0);
   connect_agent(f, 1, TRIREME_VERSION);
@@ -382,7 +382,7 @@ static void test_supervisor_joining_machine_stops_in_order_and_takes_part(void *
   close_fixture(f);
 }
 
-/* A new run takes one micro-batch for each rank that may join. */
+/* A new run gets one micro-batch for each rank that may join. */
 static void test_supervisor_reports_the_ranks_that_may_join(void **state) {
   (void)state;
   LaunchSpec spec = two;

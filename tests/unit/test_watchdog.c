@@ -23,7 +23,8 @@ static struct {
   int calls_left; /* negative: no heartbeat */
 } mail = {.from = 1};
 static void *buffer_of[RANKS]; /* buffers that receive each rank's heartbeat */
-/* If not 0: the rank sends a heartbeat every 0.1 s, and after this time that it failed. */
+/* If not 0: the rank sends heartbeats every 0.1 s, and HEARTBEAT_FAILED after this time in
+ * seconds. */
 static double mail_fails_at;
 
 static const char *fake_send(int to, int tag, const void *bytes, size_t n,
@@ -201,7 +202,7 @@ static void test_watchdog_stall_prints_every_rank_before_the_error(void **state)
   assert_non_null(strstr(error, "last reported: step 840, backward, in 'losses' (sum, 40 B)."));
 }
 
-/* Rank 0 is alive and makes no progress, and sends that it failed after `seconds`. */
+/* Rank 0 is alive but makes no progress, and sends HEARTBEAT_FAILED after `seconds`. */
 static void run_as_rank1(double seconds, char *text, size_t size) {
   own_rank = 1;
   mail.from = 0;
@@ -213,7 +214,7 @@ static void run_as_rank1(double seconds, char *text, size_t size) {
   mail_fails_at = 0;
 }
 
-/* Each of two ranks finds that the other makes no progress: rank 0 prints it. */
+/* Each of two ranks detects that the other makes no progress: only rank 0 prints the error. */
 static void test_watchdog_rank_that_reports_this_one_is_not_reported(void **state) {
   (void)state;
   char text[2048];

@@ -299,6 +299,7 @@ static Err roll_back(Trainer *t, const StepSum *step) {
              ", with the learning rate times %.3g from now on (roll-back %d of %d)",
              from, what, loss, t->run.at.step, scale, times, t->spec->rollbacks);
   begin_record(t);
+  metrics_set_event(&t->run.metrics, "rollback");
   metrics_add_count(&t->run.metrics, "rolled_back_from", from);
   metrics_add(&t->run.metrics, "lr_scale", scale);
   metrics_add_count(&t->run.metrics, "rollbacks", (uint64_t)times);

@@ -16,17 +16,18 @@ static void write_record(Metrics *m, size_t i) {
              err_message());
 }
 
-Err metrics_open(Metrics *m, const char *run_dir, uint64_t step, double seconds) {
+Err metrics_open(Metrics *m, const MetricsSpec *spec) {
   *m = (Metrics){.is_open = true};
   for (size_t i = 0; i < METRICS_SINKS; i++) {
     uint64_t last_step = 0;
-    Err err = metrics_sinks[i]->open(&m->sink[i], run_dir, &last_step);
+    Err err = metrics_sinks[i]->open(&m->sink[i], spec, &last_step);
     if (err) {
       metrics_close(m);
       return err;
     }
-    if (last_step <= step) continue;
-    m->record = (MetricsRecord){.step = step, .seconds = seconds, .undoes_later = true};
+    if (last_step <= spec->step) continue;
+    metrics_begin(m, spec->step, spec->seconds);
+    metrics_undo_later(m);
     write_record(m, i);
   }
   return ERR_OK;
@@ -45,21 +46,25 @@ void metrics_begin(Metrics *m, uint64_t step, double seconds) {
   m->record = (MetricsRecord){.step = step, .seconds = seconds};
 }
 
+void metrics_set_event(Metrics *m, const char *event) {
+  m->record.event = event;
+}
+
 static void add_value(Metrics *m, MetricsValue value) {
   assert(m->record.values < METRICS_VALUES && "raise METRICS_VALUES");
   m->record.value[m->record.values++] = value;
 }
 
 void metrics_add(Metrics *m, const char *name, double value) {
-  add_value(m, (MetricsValue){.name = name, .real = value});
+  add_value(m, (MetricsValue){.name = name, .kind = METRICS_REAL, .real = value});
 }
 
 void metrics_add_count(Metrics *m, const char *name, uint64_t count) {
-  add_value(m, (MetricsValue){.name = name, .is_count = true, .count = count});
+  add_value(m, (MetricsValue){.name = name, .kind = METRICS_COUNT, .count = count});
 }
 
 void metrics_add_text(Metrics *m, const char *name, const char *text) {
-  add_value(m, (MetricsValue){.name = name, .text = text});
+  add_value(m, (MetricsValue){.name = name, .kind = METRICS_TEXT, .text = text});
 }
 
 void metrics_undo_later(Metrics *m) {

@@ -21,14 +21,15 @@ typedef struct {
   MetricsRecord record; /* the record that metrics_begin started */
 } Metrics;
 
-/* Opens every sink in the run directory. `step`: the step at which the run begins or
- * resumes. A sink that has records of later steps gets a record that undoes them, with the
- * time `seconds`. */
-NODISCARD Err metrics_open(Metrics *m, const char *run_dir, uint64_t step, double seconds);
+/* Opens every sink in the run directory. A sink that has records of later steps than
+ * spec->step gets a record that undoes them. */
+NODISCARD Err metrics_open(Metrics *m, const MetricsSpec *spec);
 void metrics_close(Metrics *m); /* closes all sinks; does nothing if they are not open */
 
 /* Starts a record. `seconds`: training time so far, including earlier processes of the run. */
 void metrics_begin(Metrics *m, uint64_t step, double seconds);
+/* Marks the record as report of an event, such as "restart". */
+void metrics_set_event(Metrics *m, const char *event);
 /* Adds a value; at most METRICS_VALUES per record. The pointer `name` must stay valid until
  * metrics_end. */
 void metrics_add(Metrics *m, const char *name, double value);

@@ -89,12 +89,12 @@ static bool has_records(const LineFile *file) {
   return fstat(file->fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0;
 }
 
-static Err open_jsonl(void **sink, const char *run_dir, uint64_t *last_step) {
+static Err open_jsonl(void **sink, const MetricsSpec *spec, uint64_t *last_step) {
   char path[FILE_PATH_MAX];
   JsonlSink *s;
   *sink = NULL;
   *last_step = 0;
-  TRY(file_join(path, run_dir, "metrics.jsonl"));
+  TRY(file_join(path, spec->run_dir, "metrics.jsonl"));
   TRY(mem_alloc(&s, 1, sizeof *s));
   Err err = lines_open(&s->file, path);
   if (!err && has_records(&s->file)) err = look_at_end(s, last_step);
@@ -106,8 +106,9 @@ static Err open_jsonl(void **sink, const char *run_dir, uint64_t *last_step) {
 }
 
 static json_t *make_value(const MetricsValue *v) {
-  if (v->text) return json_string(v->text);
-  return v->is_count ? json_integer((json_int_t)v->count) : json_real(v->real);
+  if (v->kind == METRICS_TEXT) return json_string(v->text);
+  if (v->kind == METRICS_COUNT) return json_integer((json_int_t)v->count);
+  return json_real(v->real);
 }
 
 static Err add_values(json_t *line, const MetricsRecord *r, const char *path) {
@@ -116,7 +117,7 @@ static Err add_values(json_t *line, const MetricsRecord *r, const char *path) {
     json_t *value = make_value(v);
     if (!value)
       return err_set(ERR_WORK, "cannot write %s: %s of step %" PRIu64 " is not %s", path,
-                     v->name, r->step, v->text ? "UTF-8" : "finite");
+                     v->name, r->step, v->kind == METRICS_TEXT ? "UTF-8" : "finite");
     json_object_set_new(line, v->name, value);
   }
   return ERR_OK;
@@ -140,6 +141,7 @@ static Err write_line(JsonlSink *s, const json_t *line) {
 static Err write_jsonl(void *sink, const MetricsRecord *r) {
   JsonlSink *s = sink;
   json_t *line = json_object();
+  if (r->event) json_object_set_new(line, "event", json_string(r->event));
   Err err = add_values(line, r, s->file.path);
   if (!err) {
     json_int_t step = (json_int_t)r->step;

@@ -12,17 +12,29 @@
 #define METRICS_SINKS  1
 #define METRICS_VALUES 24 /* largest number of values in a record */
 
+/* What sinks need to open their files. */
+typedef struct {
+  const char *run_dir;
+  uint64_t step;  /* the step at which the run begins or resumes */
+  double seconds; /* training time so far, including earlier processes of the run */
+} MetricsSpec;
+
+typedef enum { METRICS_REAL, METRICS_COUNT, METRICS_TEXT } MetricsKind;
+
 typedef struct {
   const char *name;
-  const char *text; /* a text in UTF-8; NULL: the value is a number */
-  bool is_count;    /* the value is `count`, an integer; false: it is `real` */
-  double real;
-  uint64_t count;
+  MetricsKind kind;
+  union {
+    double real;
+    uint64_t count;
+    const char *text; /* UTF-8 */
+  };
 } MetricsValue;
 
 typedef struct {
   uint64_t step;
   double seconds;
+  const char *event; /* what the record reports, such as "restart"; NULL: measurements */
   bool undoes_later; /* earlier records of later steps are no longer valid */
   size_t values;
   MetricsValue value[METRICS_VALUES];
@@ -30,8 +42,8 @@ typedef struct {
 
 typedef struct {
   /* Opens the file for appending, or creates it. *last_step: step of the last valid record; 0
-   * if there is none. */
-  Err (*open)(void **sink, const char *run_dir, uint64_t *last_step);
+   * if there is none, or if the sink itself has undone the steps after spec->step. */
+  Err (*open)(void **sink, const MetricsSpec *spec, uint64_t *last_step);
   /* Writes the whole record or nothing. The error says what failed and why. */
   Err (*write)(void *sink, const MetricsRecord *record);
   void (*close)(void *sink); /* closes the file; accepts NULL */

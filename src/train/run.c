@@ -50,7 +50,8 @@ Err run_commit(Run *r, const char *options) {
   TRY(rundir_commit(r->dir, options, &r->lock));
   TRY(file_join(path, r->dir, "log.txt"));
   TRY(log_to(path));
-  return metrics_open(&r->metrics, r->dir, r->at.step, r->at.seconds);
+  MetricsSpec metrics = {.run_dir = r->dir, .step = r->at.step, .seconds = r->at.seconds};
+  return metrics_open(&r->metrics, &metrics);
 }
 
 /* A step without a checkpoint (none is saved while the loss is out of range) cannot become the

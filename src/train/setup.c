@@ -229,7 +229,7 @@ static Err print_restart(Trainer *t, SetUp *s) {
            *r->reason ? ": " : "", r->reason);
   Metrics *m = &t->run.metrics;
   metrics_begin(m, t->run.at.step, t->run.at.seconds);
-  metrics_add_text(m, "event", "restart");
+  metrics_set_event(m, "restart");
   metrics_add_count(m, "restart_count", r->count);
   if (*r->reason) metrics_add_text(m, "restart_reason", r->reason);
   metrics_end(m);

@@ -22,6 +22,10 @@ static int remove_file(void **state) {
   return 0;
 }
 
+static Err open_metrics(Metrics *m, uint64_t step, double seconds) {
+  return metrics_open(m, &(MetricsSpec){.run_dir = scratch, .step = step, .seconds = seconds});
+}
+
 static void write_loss(Metrics *m, uint64_t step, double loss) {
   metrics_begin(m, step, 0.5);
   metrics_add(m, "loss", loss);
@@ -31,7 +35,7 @@ static void write_loss(Metrics *m, uint64_t step, double loss) {
 static void test_metrics_record_holds_values_then_step_and_seconds(void **state) {
   (void)state;
   Metrics m;
-  OK(metrics_open(&m, scratch, 0, 0));
+  OK(open_metrics(&m, 0, 0));
   metrics_begin(&m, 7, 1.5);
   metrics_add(&m, "loss", 0.1);
   metrics_add_count(&m, "skipped", 3);
@@ -39,6 +43,20 @@ static void test_metrics_record_holds_values_then_step_and_seconds(void **state)
   metrics_close(&m);
   assert_int_equal(metrics_lost(&m), 0);
   assert_file("{\"loss\":0.1,\"skipped\":3,\"step\":7,\"seconds\":1.5}\n");
+}
+
+static void test_metrics_event_comes_first_in_its_line(void **state) {
+  (void)state;
+  Metrics m;
+  OK(open_metrics(&m, 0, 0));
+  metrics_begin(&m, 7, 1.5);
+  metrics_add_text(&m, "restart_reason", "no heartbeat");
+  metrics_set_event(&m, "restart");
+  metrics_end(&m);
+  metrics_close(&m);
+  assert_file(
+      "{\"event\":\"restart\",\"restart_reason\":\"no heartbeat\",\"step\":7,"
+      "\"seconds\":1.5}\n");
 }
 
 static void test_metrics_not_open_does_nothing(void **state) {
@@ -55,7 +73,7 @@ static void test_metrics_resume_before_last_record_undoes_later_steps(void **sta
   write_file(
       "{\"loss\":2.0,\"step\":100,\"seconds\":1.0}\n"
       "{\"loss\":1.0,\"step\":130,\"seconds\":2.0}\n");
-  OK(metrics_open(&m, scratch, 100, 1.25));
+  OK(open_metrics(&m, 100, 1.25));
   metrics_close(&m);
   assert_file(
       "{\"loss\":2.0,\"step\":100,\"seconds\":1.0}\n"
@@ -67,9 +85,9 @@ static void test_metrics_resume_twice_undoes_once(void **state) {
   (void)state;
   Metrics m;
   write_file("{\"step\":130}\n");
-  OK(metrics_open(&m, scratch, 100, 1));
+  OK(open_metrics(&m, 100, 1));
   metrics_close(&m);
-  OK(metrics_open(&m, scratch, 100, 1));
+  OK(open_metrics(&m, 100, 1));
   metrics_close(&m);
   assert_file("{\"step\":130}\n{\"undone_after\":100,\"step\":100,\"seconds\":1.0}\n");
 }
@@ -78,7 +96,7 @@ static void test_metrics_resume_at_last_record_undoes_nothing(void **state) {
   (void)state;
   Metrics m;
   write_file("{\"step\":130}\n");
-  OK(metrics_open(&m, scratch, 130, 1));
+  OK(open_metrics(&m, 130, 1));
   metrics_close(&m);
   assert_file("{\"step\":130}\n");
 }
@@ -87,7 +105,7 @@ static void test_metrics_half_a_line_is_kept_apart_from_the_next_record(void **s
   (void)state;
   Metrics m;
   write_file("{\"step\":5}\n{\"loss\":1.2");
-  OK(metrics_open(&m, scratch, 5, 1));
+  OK(open_metrics(&m, 5, 1));
   write_loss(&m, 6, 2);
   write_loss(&m, 7, 2);
   metrics_close(&m);
@@ -100,7 +118,7 @@ static void test_metrics_last_step_is_found_before_damaged_lines(void **state) {
   (void)state;
   Metrics m;
   write_file("{\"step\":9}\nnot JSON\n[1]\n{\"step\":\"10\"}\n{\"step\":-3}\n\n");
-  OK(metrics_open(&m, scratch, 8, 1));
+  OK(open_metrics(&m, 8, 1));
   metrics_close(&m);
   Str text = {0};
   OK(file_read(at("metrics.jsonl"), 1 << 20, &text));
@@ -116,7 +134,7 @@ static void test_metrics_last_step_is_found_in_a_long_file(void **state) {
   for (int i = 1; i <= 9000; i++) str_addf(&text, "{\"step\":%d,\"seconds\":1.0}\n", i);
   OK(str_check(&text));
   write_file(text.s);
-  OK(metrics_open(&m, scratch, 8999, 1));
+  OK(open_metrics(&m, 8999, 1));
   metrics_close(&m);
   str_addf(&text, "{\"undone_after\":8999,\"step\":8999,\"seconds\":1.0}\n");
   assert_file(text.s);
@@ -126,7 +144,7 @@ static void test_metrics_last_step_is_found_in_a_long_file(void **state) {
 static void test_metrics_value_that_is_not_finite_is_lost_and_reported(void **state) {
   (void)state;
   Metrics m;
-  OK(metrics_open(&m, scratch, 0, 0));
+  OK(open_metrics(&m, 0, 0));
   write_loss(&m, 3, NAN);
   assert_says("metrics.jsonl: loss of step 3 is not finite");
   write_loss(&m, 4, 1);
@@ -140,7 +158,7 @@ static void test_metrics_full_disk_counts_lost_records(void **state) {
   Metrics m;
   if (access("/dev/full", W_OK)) skip();
   assert_int_equal(symlink("/dev/full", at("metrics.jsonl")), 0);
-  OK(metrics_open(&m, scratch, 0, 0));
+  OK(open_metrics(&m, 0, 0));
   write_loss(&m, 1, 2);
   write_loss(&m, 2, 2);
   assert_says("No space left");
@@ -152,6 +170,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_teardown(test_metrics_record_holds_values_then_step_and_seconds,
                                 remove_file),
+      cmocka_unit_test_teardown(test_metrics_event_comes_first_in_its_line, remove_file),
       cmocka_unit_test(test_metrics_not_open_does_nothing),
       cmocka_unit_test_teardown(test_metrics_resume_before_last_record_undoes_later_steps,
                                 remove_file),

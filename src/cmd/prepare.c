@@ -81,8 +81,8 @@ static Err check_language(const char *option, const char *code) {
   size_t len = strlen(code);
   if (len > 0 && len < sizeof((Meta *)0)->lang[0] && utf8_valid(code, len) == len)
     return ERR_OK;
-  return err_set(ERR_USAGE, "--%s '%s' is not a language code: 1 to %zu bytes of UTF-8", option,
-                 code, sizeof((Meta *)0)->lang[0] - 1);
+  return err_set(ERR_USAGE, "--%s '%s' is not a language code; pass 1 to %zu bytes of UTF-8",
+                 option, code, sizeof((Meta *)0)->lang[0] - 1);
 }
 
 /* Fills in all options except those that name inputs. */

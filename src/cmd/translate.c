@@ -121,8 +121,10 @@ static Err check_older_model(const char *dir) {
   bool whole;
   TRY(file_join(path, dir, "training.json"));
   if (!place_exists(path)) {
-    log_warn("%s is not verified: its model.json, of an earlier version, has no checksums",
-             dir);
+    log_warn(
+        "%s is not verified: its model.json, of an earlier version, has no checksums; damage "
+        "would not be detected",
+        dir);
     return ERR_OK;
   }
   TRY(checkpoint_check(dir, /*model_only=*/true, &whole));

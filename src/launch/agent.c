@@ -61,7 +61,10 @@ static Err continue_kill(Agent *a, double now) {
   if (a->is_stuck || now - a->kill_since < STUCK_TIME) return ERR_OK;
   a->is_stuck = true;
   process_list_children(names, sizeof names);
-  log_warn("%s: processes do not end although they were killed: %s", a->host, names);
+  log_warn(
+      "%s: processes do not end although they were killed: %s; they may wait for a network "
+      "drive or a GPU, see 'dmesg' there",
+      a->host, names);
   return ERR_OK;
 }
 

@@ -281,7 +281,7 @@ static Err refuse_frame(const Channel *c, size_t length) {
   return err_set(
       ERR_WORK,
       "%s sent a frame of %zu bytes, where %zu to %zu are possible: it is not Trireme, or "
-      "another version of it",
+      "another version of it; check the address, and install the same version on all machines",
       c->name, length, 1 + count_extra(c), BODY_MAX + count_extra(c));
 }
 

@@ -115,8 +115,10 @@ static Err listen_at(Door *d, const char *address, int port, int *cause) {
   if (address) TRY(parse_address(address, port, &at, &len));
   if (address ? bind_listener(d, &at, len, 1) : listen_everywhere(d, port)) return ERR_OK;
   *cause = errno;
-  return err_set(ERR_WORK, "cannot listen on %s port %d: %s", address ? address : "any address",
-                 port, strerror(*cause));
+  return err_set(
+      ERR_WORK,
+      "cannot listen on %s port %d: %s; choose another port, or end the program that uses it",
+      address ? address : "any address", port, strerror(*cause));
 }
 
 Err door_open(Door **door, const char *address, int port, const Key *key, int *cause) {

@@ -114,7 +114,7 @@ static Err set_address(const Inventory *in, const json_t *instance, const char *
   }
   return err_set(ERR_USAGE,
                  "%s: %s is running but has no address (PrivateIpAddress, PublicIpAddress or "
-                 "Ipv6Address)",
+                 "Ipv6Address); assign one, or stop the instance",
                  in->where, path);
 }
 

@@ -50,13 +50,17 @@ Err protocol_parse(const Frame *f, const char *peer, json_t **body) {
   TRY(jsondoc_check((const char *)f->data, f->len, peer));
   *body = json_loadb((const char *)f->data, f->len, JSON_REJECT_DUPLICATES, &wrong);
   if (!*body)
-    return err_set(ERR_WORK, "%s sent a message of type %d that is not JSON, at byte %d: %s",
+    return err_set(ERR_WORK,
+                   "%s sent a message of type %d that is not JSON, at byte %d: %s; install the "
+                   "same version of trireme on all machines",
                    peer, f->type, wrong.position, wrong.text);
   if (json_is_object(*body)) return ERR_OK;
   json_decref(*body);
   *body = NULL;
-  return err_set(ERR_WORK, "%s sent a message of type %d that is not a JSON object", peer,
-                 f->type);
+  return err_set(ERR_WORK,
+                 "%s sent a message of type %d that is not a JSON object; install the same "
+                 "version of trireme on all machines",
+                 peer, f->type);
 }
 
 int64_t protocol_int(const json_t *body, const char *name, int64_t missing) {

@@ -45,7 +45,9 @@ static Err start_agent(Local *l) {
   if (n < 0) return err_errno("cannot read", "/proc/self/exe");
   program[n] = '\0';
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    return err_set(ERR_WORK, "cannot make a socket pair: %s", strerror(errno));
+    return err_set(ERR_WORK,
+                   "cannot make a socket pair: %s; raise the limit of open files (ulimit -n)",
+                   strerror(errno));
   int said[2];
   if (pipe2(said, O_CLOEXEC) != 0) {
     close(ends[0]);

@@ -210,7 +210,10 @@ static Err take_agent(Slurm *s, Channel **channel, const Frame *f) {
   bool is_number = number >= 0 && number < s->allocation->nodes;
   if (!n && is_number && !s->node[number].name[0]) n = &s->node[number];
   if (!n || !name[0] || n->ready)
-    return err_set(ERR_WORK, "an unexpected agent connected from node '%.64s'", name);
+    return err_set(ERR_WORK,
+                   "an agent connected from node '%.64s', which is not part of the allocation; "
+                   "start the launch again",
+                   name);
   memcpy(n->name, name, sizeof name);
   n->ready = *channel;
   n->state = NODE_ARRIVED;

@@ -211,7 +211,9 @@ static Err make_final_error(Supervisor *s) {
       g->fault, s->policy.failures, s->spec.max_restarts, s->spec.log_dir);
 }
 
-/* After the first signal the workers should have saved. Rank 0 has printed its own error. */
+/* Ends the launch with an error, because a worker failed after the first signal instead of
+ * saving. Shows the last lines of that worker, except of rank 0, whose output is on the console
+ * already. */
 static void fail_stop(Supervisor *s) {
   const Generation *g = &s->generation;
   if (g->reporter > 0) show_tail(s, (uint32_t)g->reporter);

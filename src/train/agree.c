@@ -160,7 +160,9 @@ Err agree_resume(const char *path, const char *record) {
                   "begin a new run with another --run",
                   wrong.s);
   else if (other.len)
-    log_warn("resumed with other options: %s", other.s);
+    log_warn(
+        "resumed with other options: %s; if this is not intended, stop and pass the run's own",
+        other.s);
 done:
   str_free(&text);
   str_free(&saved);

@@ -65,13 +65,16 @@ Err schedule_parse_milestones(Schedule *s, const char *text) {
     if (colon) *colon = '\0';
     if (!colon || s->milestones == LR_MILESTONES || str_count(part, &at) ||
         str_real(colon + 1, &factor) || at < 0) {
-      return err_set(ERR_USAGE, "--lr-milestones: '%s' is not a list such as 10k:0.5,20k:0.1",
-                     text);
+      return err_set(
+          ERR_USAGE,
+          "--lr-milestones: '%s' is not a list of STEP:FACTOR; write it as 10k:0.5,20k:0.1",
+          text);
     }
     if (s->milestones && (uint64_t)at <= s->at[s->milestones - 1])
-      return err_set(ERR_USAGE,
-                     "--lr-milestones: steps must rise, but step %s comes after a later one",
-                     part);
+      return err_set(
+          ERR_USAGE,
+          "--lr-milestones: step %s comes after a later one; sort the steps in ascending order",
+          part);
     s->at[s->milestones] = (uint64_t)at;
     s->factor[s->milestones++] = factor;
     text += n + (text[n] == ',');

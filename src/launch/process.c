@@ -228,7 +228,7 @@ void process_describe_end(char *out, size_t room, int status, int signal_number)
     snprintf(out, room, "exit status %d", status);
 }
 
-/* Takes `len` bytes of the buffer as a line, and `end` bytes behind it. */
+/* Removes a line of `len` bytes, and the `end` bytes after it, from the buffer. */
 static bool take_line(ProcessLines *l, char line[PROCESS_LINE_MAX + 1], size_t len,
                       size_t end) {
   memcpy(line, l->bytes, len);

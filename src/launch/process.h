@@ -57,13 +57,14 @@ void process_list_children(char *out, size_t room);
 /* The lines that a process prints, read from a non-blocking descriptor. */
 #define PROCESS_LINE_MAX 1024
 typedef struct {
-  int fd;                       /* -1: closed, or at its end */
-  char bytes[PROCESS_LINE_MAX]; /* read, but not yet returned */
+  int fd;                       /* descriptor; -1: closed, because the output has ended */
+  char bytes[PROCESS_LINE_MAX]; /* bytes that were read, but not returned as a line yet */
   size_t len;
 } ProcessLines;
 
-/* Copies the next line, without its end, to `line`. Returns false if there is none now. A longer line
- * comes in pieces. At the end of the file closes the descriptor. */
+/* Copies the next line, without its line break, to `line`; a line that is too long is returned
+ * in pieces. Returns false if there is no line now. Closes the descriptor at the end of the
+ * output. */
 bool process_next_line(ProcessLines *l, char line[PROCESS_LINE_MAX + 1]);
 /* Closes *fd unless it is -1, and sets it to -1. */
 void process_close(int *fd);

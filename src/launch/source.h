@@ -46,8 +46,8 @@ struct Source {
   Err (*advance)(void *self, double now);
   /* Returns the next machine that has arrived; false: none. */
   bool (*next)(void *self, Arrival *arrival);
-  /* Called when the machine `name` is lost, after its channel was closed. The Source may try it
-   * again, but not another machine that has left on purpose. */
+  /* Called when the machine `name` is lost, after its channel was closed. The Source may start
+   * its agent again, except on another machine that has left on purpose. */
   void (*lost)(void *self, const char *name, Loss loss, double now);
   void (*close)(void *self);
 };

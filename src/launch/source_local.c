@@ -17,22 +17,26 @@
 #include "base/progress.h"
 #include "launch/process.h"
 
-#define ATTEMPTS    5   /* agents in a row that fail soon after their start */
-#define PAUSE_FIRST 0.5 /* seconds before the second attempt; doubles for each further one */
-#define SOON        2.0 /* seconds of life after which the failure of an agent is not its start's */
-#define LOST_TIME   2.0 /* seconds in which an agent that was lost must exit */
-#define END_TIME    5.0 /* seconds in which the agent must exit after the launch */
+/* Largest number of agents in a row that may fail soon after their start. */
+#define ATTEMPTS 5
+/* Seconds before the second attempt to start the agent; doubled for each further one. */
+#define PAUSE_FIRST 0.5
+/* Seconds after which the failure of an agent no longer counts as a failed start. */
+#define SOON      2.0
+#define LOST_TIME 2.0 /* seconds within which an agent that was lost must exit */
+#define END_TIME  5.0 /* seconds in which the agent must exit after the launch */
 
 typedef struct {
   int slots;
   pid_t pid;      /* process of the agent; 0: none */
-  bool is_wanted; /* an agent must be started, once none is left */
+  bool is_wanted; /* an agent must be started as soon as the previous one has exited */
   double start_at;
   double started;
-  double kill_at;     /* when a lost agent that has not exited is killed; 0: it is not lost */
-  int failures;       /* attempts in a row that failed */
-  char reason[256];   /* of the last failure */
-  ProcessLines lines; /* the agent's standard error */
+  /* Time at which a lost agent is killed if it has not exited; 0: the agent is not lost. */
+  double kill_at;
+  int failures;       /* number of attempts in a row that failed */
+  char reason[256];   /* reason of the last failure */
+  ProcessLines lines; /* reads the agent's standard error */
   Channel *ready;     /* connected, but not yet taken by the supervisor */
   char name[SOURCE_NAME_MAX];
 } Local;
@@ -77,7 +81,8 @@ static Err start_agent(Local *l) {
   return err;
 }
 
-/* Prints what the agent wrote. The same line from the next attempt is not printed again. */
+/* Prints the lines that the agent wrote to standard error. A line that the previous attempt
+ * printed too is not repeated. */
 static void print_lines(Local *l) {
   char line[PROCESS_LINE_MAX + 1];
   while (process_next_line(&l->lines, line)) {
@@ -149,8 +154,9 @@ static bool take_arrival(void *self, Arrival *arrival) {
   return true;
 }
 
-/* The channel is closed, so a running agent exits by itself. Also after it was asked to leave it is
- * started again: this machine takes part as long as the launch runs on it. */
+/* Handles the loss of the agent. Its channel is closed, so a running agent exits by itself. It
+ * is started again even if it was asked to leave, because this machine takes part as long as
+ * the launch runs on it. */
 static void note_lost(void *self, const char *name, Loss loss, double now) {
   Local *l = self;
   if (strcmp(name, l->name) != 0) return;

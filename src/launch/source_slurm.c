@@ -30,8 +30,8 @@ typedef enum {
   NODE_STARTING,
   NODE_ARRIVED,
   NODE_CONNECTED,
-  NODE_LOST, /* its agent is started again */
-  NODE_LEFT  /* on purpose */
+  NODE_LOST, /* the agent of this node is started again */
+  NODE_LEFT  /* the node has left on purpose and is not tried again */
 } NodeState;
 
 typedef struct {
@@ -46,7 +46,7 @@ typedef struct {
   pid_t pid; /* process id of srun; 0: the entry is unused */
   int node;  /* number of the node; -1: all nodes */
   int in;
-  ProcessLines lines; /* its output and error */
+  ProcessLines lines; /* reads srun's standard output and standard error */
   char last[256];
 } StepRun;
 
@@ -290,7 +290,8 @@ static void note_lost(void *self, const char *name, Loss loss, double now) {
   for (int i = 0; i < s->allocation->nodes; i++) {
     Node *n = &s->node[i];
     if (n->state != NODE_CONNECTED || strcmp(n->name, name) != 0) continue;
-    if (loss == LOSS_FAILURE) n->delay = RETRY_FIRST; /* its agent did start */
+    /* The agent did start, so the first wait is used again. */
+    if (loss == LOSS_FAILURE) n->delay = RETRY_FIRST;
     mark_lost(n, now);
     if (loss == LOSS_LEFT) n->state = NODE_LEFT;
   }

@@ -21,7 +21,8 @@
 #define RETRY_MAX    60.0 /* longest of these waits in seconds */
 #define END_TIME     5.0  /* seconds in which the agents must exit after the launch */
 
-typedef enum { WAITING, STARTING, ARRIVED, CONNECTED, LEFT } Step; /* LEFT: on purpose */
+/* LEFT: the host has left on purpose and is not tried again. */
+typedef enum { WAITING, STARTING, ARRIVED, CONNECTED, LEFT } Step;
 
 typedef struct {
   const Host *host;
@@ -158,8 +159,8 @@ static int poll_for(void *self, struct pollfd *fds, int room) {
   return count;
 }
 
-/* If the agent of this machine cannot be started, the launch goes on without it, unless too few hosts
- * are left. */
+/* If the agent of this machine cannot be started, the launch continues without it, unless too
+ * few hosts remain. */
 static Err advance_local(Ssh *s, double now) {
   if (!s->has_local || s->local.advance(s->local.self, now) == ERR_OK) return ERR_OK;
   if (s->count - 1 < s->min) return ERR_WORK;
@@ -222,7 +223,8 @@ static void note_lost(void *self, const char *name, Loss loss, double now) {
     print_lines(e, now);
     ssh_agent_close(e->agent);
     e->agent = NULL;
-    if (loss == LOSS_FAILURE) e->delay = RETRY_FIRST; /* its agent did start */
+    /* The agent did start, so the first wait is used again. */
+    if (loss == LOSS_FAILURE) e->delay = RETRY_FIRST;
     schedule_retry(e, now);
     if (loss == LOSS_LEFT) e->step = LEFT;
   }

@@ -28,7 +28,7 @@ void metrics_close(Metrics *m); /* closes all sinks; does nothing if they are no
 
 /* Starts a record. `seconds`: training time so far, including earlier processes of the run. */
 void metrics_begin(Metrics *m, uint64_t step, double seconds);
-/* Marks the record as report of an event, such as "restart". */
+/* Marks the record as the report of an event, such as "restart". */
 void metrics_set_event(Metrics *m, const char *event);
 /* Adds a value; at most METRICS_VALUES per record. The pointer `name` must stay valid until
  * metrics_end. */

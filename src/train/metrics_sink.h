@@ -12,7 +12,7 @@
 #define METRICS_SINKS  1
 #define METRICS_VALUES 24 /* largest number of values in a record */
 
-/* What sinks need to open their files. */
+/* Arguments with which a sink opens its file. */
 typedef struct {
   const char *run_dir;
   uint64_t step;  /* the step at which the run begins or resumes */
@@ -27,7 +27,7 @@ typedef struct {
   union {
     double real;
     uint64_t count;
-    const char *text; /* UTF-8 */
+    const char *text; /* a text in UTF-8 */
   };
 } MetricsValue;
 

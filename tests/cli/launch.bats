@@ -404,7 +404,8 @@ stopped() {
 }
 
 @test "an agent that cannot start is tried a few times, then the launch ends with the reason" {
-  local full='mount -t tmpfs -o nr_inodes=2 none /dev/shm && exec "$@"' # room for a directory, but not for a file in it
+  # A file system with room for a directory, but not for a file in it.
+  local full='mount -t tmpfs -o nr_inodes=2 none /dev/shm && exec "$@"'
   unshare --mount sh -c "$full" sh true 2> /dev/null || skip "mounting a tmpfs needs root"
   LAUNCH_TEST_MARK=$T run -1 unshare --mount sh -c "$full" sh "$TRIREME" launch --nproc-per-node 1 -- \
     train --data "$SET" --run "$RUN" "${MODEL[@]}" --steps 3

@@ -60,10 +60,10 @@ has_copy() { [ "$(readlink "$(copies 2> /dev/null)"/run-*/checkpoints/latest 2> 
   [ ! -e "$memory" ]  # the copies have been removed from memory
 }
 
-# with_memory BYTES COMMAND…: with a /dev/shm of that size.
+# with_memory BYTES COMMAND…: runs the command with a /dev/shm of this size.
 with_memory() { unshare --mount sh -c 'mount -t tmpfs -o size="$0" none /dev/shm && exec "$@"' "$@"; }
 
-# The launch itself, not the shell around it.
+# The pid of launch itself, not of the shell that started it.
 head_of_run() { pgrep -f "^$TRIREME launch .*--run $RUN "; }
 has_warned() { grep -q 'the in-memory copy of step .* was not written' "$T/out"; }
 has_done() { [ "$(last_step "$RUN")" -ge "$1" ]; }

@@ -627,7 +627,8 @@ kill_everywhere() {
     rm -r out
     cp -r kept out.partial
   done
-  head -c 300 /dev/zero >> out.partial/shards.manifest  # blocks that were reserved, but not written
+  # Simulates blocks that the file system reserved, but never wrote.
+  head -c 300 /dev/zero >> out.partial/shards.manifest
   prepare out --train a b --resume > /dev/null
   diff -r out "$T/reference"
   rm -r out

@@ -113,7 +113,7 @@ wrong() {
   wait $child || code=$?
   [ $code -ne 0 ]
   for i in "${ranks[@]}"; do [ ! -e "/proc/$i/maps" ] || [ -z "$(cat "/proc/$i/maps")" ]; done
-  # Directories belong to agents of launch.
+  # Skips directories in /dev/shm, which belong to agents of trireme launch.
   run ! grep . <(find /dev/shm -maxdepth 1 -name '*trireme*' ! -type d)
 }
 

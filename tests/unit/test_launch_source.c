@@ -1,5 +1,5 @@
-/* Sources of agents: what they do when an agent fails at its start, is lost or leaves. The clock is the
- * test's. As agents the sources start scripts and this program itself. */
+/* Sources of agents: what happens when an agent fails at its start, is lost or leaves. The test
+ * controls the clock. The sources start scripts, or this test program, as agents. */
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -18,13 +18,13 @@
 #include "launch/source_ssh.h"
 #include "support.h"
 
-#define LIMIT 120.0 /* seconds for what takes a moment, also on a machine under load */
+#define LIMIT 120.0 /* time limit in seconds that suffices on a loaded machine */
 
 static void rest(void) {
   nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
 }
 
-/* Advances the source until a machine arrives; the test's clock stands still. */
+/* Advances the source until a machine arrives, without advancing the test's clock. */
 static void await_arrival(Source *source, Arrival *arrival, double now) {
   for (double start = progress_clock(); progress_clock() - start < LIMIT; rest()) {
     OK(source->advance(source->self, now));
@@ -33,7 +33,7 @@ static void await_arrival(Source *source, Arrival *arrival, double now) {
   fail_msg("no machine has arrived");
 }
 
-/* No machine arrives, however often the source is advanced. */
+/* Asserts that no machine arrives, however often the source is advanced. */
 static void expect_no_arrival(Source *source, double now) {
   Arrival arrival;
   for (int turn = 0; turn < 20; turn++) {
@@ -61,9 +61,8 @@ static bool has_file(const char *name) {
   return false;
 }
 
-/* ---- this machine ---- */
-
-/* The agent of this machine is this program (main). What it does is in the environment. */
+/* The agent of this machine is this test program (see main), which reads its task from the
+ * environment. */
 static int play_agent(void) {
   const char *act = getenv("TEST_AGENT");
   char byte;
@@ -71,7 +70,7 @@ static int play_agent(void) {
     fprintf(stderr, "trireme: cannot make a directory: no space\n");
     return 1;
   }
-  while (read(3, &byte, 1) > 0) {} /* until the head has closed the connection */
+  while (read(3, &byte, 1) > 0) {} /* blocks until the head has closed the connection */
   nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
   return file_write(getenv("TEST_FILE"), "x", 1) == ERR_OK ? 0 : 1;
 }
@@ -126,15 +125,14 @@ static void test_local_agent_that_is_lost_has_time_to_end_in_order(void **state)
   setenv("TEST_FILE", at("ended"), 1);
   OK(source_local_open(&source, 0));
   await_arrival(&source, &arrival, 100);
-  lose(&source, &arrival, LOSS_FAILURE, 160); /* does not wait for it */
+  lose(&source, &arrival, LOSS_FAILURE, 160); /* does not block until the agent has exited */
   assert_false(file_exists(at("ended")));
   await_arrival(&source, &arrival, 161);
-  assert_true(file_exists(at("ended"))); /* before the next one was started */
+  /* The first agent has exited before the next one was started. */
+  assert_true(file_exists(at("ended")));
   channel_close(arrival.channel);
   source.close(source.self);
 }
-
-/* ---- ssh ---- */
 
 static char old_path[4096];
 
@@ -149,7 +147,7 @@ static int restore_path(void **state) {
   return setenv("PATH", old_path, 1);
 }
 
-/* Installs a script under the name of a program. */
+/* Creates a script with the name of a program, first in PATH. */
 static void install(const char *name, const char *body) {
   char text[1024];
   char path[FILE_PATH_MAX];
@@ -207,10 +205,8 @@ static void test_ssh_host_whose_agent_does_not_start_is_tried_less_and_less(void
   source.close(source.self);
 }
 
-/* ---- Slurm ---- */
-
 #ifdef HAVE_SODIUM
-/* Connects as the agent of node n0, with the line that the script named srun was given. */
+/* Connects as the agent of node n0, with the line that the fake srun has received. */
 static Channel *connect_node(Source *source, double now) {
   SlurmMeeting meeting;
   Str line = {0};

@@ -436,7 +436,8 @@ static void test_supervisor_leaving_machine_is_released_after_the_save(void **st
   lose_agent(f, 1);
   expect_nothing(f, 0);
   assert_int_equal(f->from.losses, 1);
-  assert_int_equal(f->from.last_loss, LOSS_LEFT); /* its source does not take it back */
+  /* The source is told that the machine left, and does not try it again. */
+  assert_int_equal(f->from.last_loss, LOSS_LEFT);
   close_fixture(f);
 }
 

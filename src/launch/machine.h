@@ -18,8 +18,9 @@ typedef struct {
   char name[SOURCE_NAME_MAX]; /* name in messages */
   Channel *channel;
   Source *source;
-  int slots;     /* number of ranks given by the user; 0: not given */
-  int max_slots; /* upper bound of ranks; 0: none */
+  uint64_t arrival; /* number of its connection; earlier ones come first */
+  int slots;        /* number of ranks given by the user; 0: not given */
+  int max_slots;    /* upper bound of ranks; 0: none */
   bool is_head;
 
   /* What the machine's agent has sent in MSG_HELLO: */

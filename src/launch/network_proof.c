@@ -29,6 +29,7 @@ struct NetworkProof {
   size_t missing_ports;      /* number of machines that have not answered MSG_NETWORK_LISTEN */
   uint8_t *pair;             /* (networks, from, to) result of each connection */
   size_t *connected;         /* (networks) number of connections that succeeded */
+  size_t pending;            /* number of connections that were asked for and have no result */
   bool *is_out;              /* (networks) a connection failed, so the network is excluded */
   Str failures;              /* first failed connection of each network, for the error */
   const Network *result;
@@ -161,6 +162,7 @@ static Err ask_to_connect(NetworkProof *p, size_t from) {
     size_t to = (from + i % p->count) % p->count;
     if (to == from || p->is_out[network]) continue;
     json_array_append_new(targets, print_target(p, network, from, to));
+    p->pending++;
     if (json_array_size(targets) == TARGETS_AT_ONCE) err = send_targets(p, from, &targets);
   }
   if (!err && json_array_size(targets)) err = send_targets(p, from, &targets);
@@ -184,7 +186,10 @@ static Err take_ports(NetworkProof *p, size_t machine, const json_t *body) {
     json_int_t port = json_integer_value(json_array_get(ports, n));
     if (port < 0 || port > UINT16_MAX) return refuse_answer(p, machine);
     p->port[n * p->count + machine] = (uint16_t)port;
-    if (!port) note_failure(p, n, (machine + 1) % p->count, machine, "it cannot listen there");
+    if (port) continue;
+    note_failure(p, n, (machine + 1) % p->count, machine, "it cannot listen there");
+    for (size_t from = 0; from < p->count; from++)
+      p->pair[(n * p->count + from) * p->count + machine] = PAIR_FAILED;
   }
   p->has_ports[machine] = true;
   if (--p->missing_ports) return ERR_OK;
@@ -202,6 +207,7 @@ static Err take_result(NetworkProof *p, size_t machine, const json_t *body) {
   uint8_t *pair = &p->pair[((size_t)network * p->count + machine) * p->count + (size_t)to];
   if (*pair != PAIR_UNKNOWN) return refuse_answer(p, machine);
   *pair = why[0] ? PAIR_FAILED : PAIR_CONNECTED;
+  if (p->pending) p->pending--;
   if (why[0])
     note_failure(p, (size_t)network, machine, (size_t)to, why);
   else
@@ -220,14 +226,16 @@ Err network_proof_handle(NetworkProof *p, size_t machine, uint8_t type, const js
   return ERR_OK;
 }
 
-/* At the deadline, counts connections without a result as failed. */
+/* At the deadline, counts connections without a result as failed. While an agent has not reported its
+ * ports, no machine was asked to connect: only the connections with that agent count. */
 static void fail_unknown_pairs(NetworkProof *p) {
   size_t all = p->choice.count * p->count * p->count;
   for (size_t i = 0; i < all; i++) {
     size_t from = i / p->count % p->count;
     size_t to = i % p->count;
-    if (from == to || p->pair[i] != PAIR_UNKNOWN) continue;
-    bool is_mute = !p->has_ports[from];
+    bool is_mute = !p->has_ports[from] || !p->has_ports[to];
+    if (from == to || p->pair[i] != PAIR_UNKNOWN || (p->missing_ports && !is_mute)) continue;
+    p->pair[i] = PAIR_FAILED;
     note_failure(p, i / p->count / p->count, from, to,
                  is_mute ? "its agent does not answer" : "no result in time");
   }
@@ -254,7 +262,18 @@ Err network_proof_advance(NetworkProof *p, double now, bool *is_done) {
     *is_done = true;
     return ERR_OK;
   }
+  /* Later results show which machine the others cannot reach. */
+  if (p->pending && now <= p->deadline) return ERR_OK;
   return refuse_networks(p);
+}
+
+size_t network_proof_candidates(const NetworkProof *p) {
+  return p->choice.count;
+}
+
+bool network_proof_is_separated(const NetworkProof *p, size_t network, size_t a, size_t b) {
+  const uint8_t *pair = p->pair + network * p->count * p->count;
+  return pair[a * p->count + b] == PAIR_FAILED || pair[b * p->count + a] == PAIR_FAILED;
 }
 
 const Network *network_proof_result(const NetworkProof *p) {

@@ -65,6 +65,10 @@ NODISCARD Err network_proof_handle(NetworkProof *proof, size_t machine, uint8_t 
 NODISCARD Err network_proof_advance(NetworkProof *proof, double now, bool *is_done);
 /* Returns the selected network; NULL if there is one machine. Valid until network_proof_end. */
 const Network *network_proof_result(const NetworkProof *proof);
+/* After network_proof_advance has failed: the number of networks that were tested, and whether a
+ * connection between the machines `a` and `b` failed over one of them. */
+size_t network_proof_candidates(const NetworkProof *proof);
+bool network_proof_is_separated(const NetworkProof *proof, size_t network, size_t a, size_t b);
 /* Asks the agents to close their sockets, and frees the test. Accepts NULL. */
 void network_proof_end(NetworkProof *proof);
 

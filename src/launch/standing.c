@@ -7,25 +7,52 @@
 #include "base/mem.h"
 #include "launch/policy.h"
 
+#define REFUSALS_MAX 3
+
 static Standing *find_machine(const StandingList *l, const char *name) {
   for (size_t i = 0; i < l->count; i++)
     if (strcmp(l->machine[i].name, name) == 0) return &l->machine[i];
   return NULL;
 }
 
+static Err get_machine(StandingList *l, const char *name, Standing **m) {
+  *m = find_machine(l, name);
+  if (*m) return ERR_OK;
+  TRY(mem_grow(&l->machine, &l->capacity, l->count + 1, sizeof *l->machine));
+  *m = &l->machine[l->count++];
+  **m = (Standing){0};
+  snprintf((*m)->name, sizeof(*m)->name, "%s", name);
+  return ERR_OK;
+}
+
 Err standing_note_failure(StandingList *l, const char *name, int others, int min,
                           bool *is_aside) {
-  Standing *m = find_machine(l, name);
+  Standing *m;
   *is_aside = false;
-  if (!m) {
-    TRY(mem_grow(&l->machine, &l->capacity, l->count + 1, sizeof *l->machine));
-    m = &l->machine[l->count++];
-    *m = (Standing){0};
-    snprintf(m->name, sizeof m->name, "%s", name);
-  }
+  TRY(get_machine(l, name, &m));
   m->failures++;
   m->is_set_aside = m->is_set_aside || policy_sets_aside(m->failures, others, min);
   *is_aside = m->is_set_aside;
+  return ERR_OK;
+}
+
+Err standing_note_proven(StandingList *l, const char *name) {
+  Standing *m;
+  TRY(get_machine(l, name, &m));
+  m->is_proven = true;
+  return ERR_OK;
+}
+
+bool standing_is_proven(const StandingList *l, const char *name) {
+  const Standing *m = find_machine(l, name);
+  return m && m->is_proven;
+}
+
+Err standing_note_refusal(StandingList *l, const char *name) {
+  Standing *m;
+  TRY(get_machine(l, name, &m));
+  m->refusals++;
+  m->is_set_aside = m->is_set_aside || m->refusals >= REFUSALS_MAX;
   return ERR_OK;
 }
 

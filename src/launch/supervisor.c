@@ -1,6 +1,33 @@
 /* The supervisor's loop and the phases of a generation, from the choice of its members to
- * its end and restart. Depends on the other files of the supervisor, generation, policy,
- * console. */
+ * its end and restart. What each event does in each phase:
+ *
+ *                 GATHER     CONNECT      RUN            STOP            CLEAR
+ *   machine says  counted    tested with  STOP, if       in the next     in the next
+ *   hello                    the others   fewer than     GATHER          GATHER
+ *                                         MAX take part
+ *   machine       released   released;    member: STOP;  member: 20 s    released after it
+ *   leaves                   member:      other:         from now;
+ *                            GATHER       released       other: released
+ *   machine lost  removed    member:      member: fault  member: fault   need not confirm
+ *                            GATHER
+ *   cannot be     set aside  set aside,   -              -               -
+ *   used                     GATHER
+ *   rank ends     -          -            all 0: CLEAR;  all: CLEAR      -
+ *                                         2 or 3: passed
+ *                                         on; else fault
+ *   fault, mpirun -          -            CLEAR          CLEAR           -
+ *   ends early
+ *   limit         --join-    of the test: --start-       120 s to        15 s: the machine is
+ *                 timeout:   as "cannot   timeout: fault regroup; none   left out
+ *                 error      be used"                    after a signal
+ *   first signal  the end    the end      STOP           the end after   the end after it
+ *                                                        it
+ *   second signal the end    the end      CLEAR          CLEAR           -
+ *
+ * After CLEAR the policy decides: the end, or GATHER for the next generation. Machines that are set
+ * aside or wait in reserve are released when they leave, and otherwise at the end.
+ *
+ * Depends on the other files of the supervisor, generation, policy, console. */
 #include "launch/supervisor.h"
 
 #include <errno.h>
@@ -18,10 +45,11 @@
 
 #define REGROUP_LIMIT 120.0 /* seconds for workers to save and stop when machines join */
 /* Seconds for workers to save and stop when a machine leaves, which will be gone soon. */
-#define LEAVE_LIMIT 20.0
-#define CLEAR_LIMIT 15.0 /* seconds for an agent to kill its processes */
-#define END_LIMIT   2.0  /* seconds for the agents to exit at the end of the launch */
-#define TICK        200  /* longest wait of the loop in milliseconds */
+#define LEAVE_LIMIT  20.0
+#define CLEAR_LIMIT  15.0 /* seconds for an agent to kill its processes */
+#define MPIRUN_GRACE 1.0  /* seconds in which ranks that mpirun has started may report */
+#define END_LIMIT    2.0  /* seconds for the agents to exit at the end of the launch */
+#define TICK         200  /* longest wait of the loop in milliseconds */
 
 /* Kills all processes of the generation. */
 static void kill_generation(Supervisor *s, double now) {
@@ -34,6 +62,7 @@ static void kill_generation(Supervisor *s, double now) {
 static Err begin_generation(Supervisor *s, double now) {
   int members;
   TRY(supervisor_choose_members(s, &members));
+  if (!members) return ERR_OK;
   if (members > 1) {
     TRY(supervisor_begin_proof(s, (size_t)members, now));
     supervisor_enter(s, PHASE_CONNECT, now);
@@ -46,28 +75,28 @@ static Err begin_generation(Supervisor *s, double now) {
   return supervisor_start_generation(s, NULL, now);
 }
 
-/* Continues the network test. If it fails for members that trained together before, the network
- * may be down for a while only: the test is repeated until --join-timeout. At the first start
- * the failure is an error. */
+/* Continues the network test. A machine that has come meanwhile is tested with the others before the
+ * ranks start, but only once, so that machines that come and go do not delay them without end. */
 static void connect_members(Supervisor *s, double now) {
   bool is_done;
   char include[256];
   Err err = supervisor_continue_proof(s, now, &is_done, include, sizeof include);
   if (!err && !is_done) return;
-  if (!err) {
-    s->unconnected_since = 0;
-    supervisor_end_proof(s);
-    if (supervisor_start_generation(s, include, now)) supervisor_finish(s, ERR_WORK, false);
+  if (err) {
+    if (supervisor_exclude_unconnected(s, now))
+      supervisor_finish(s, ERR_WORK, false);
+    else
+      supervisor_abandon_proof(s, now);
     return;
   }
-  if (s->unconnected_since <= 0) {
-    s->unconnected_since = now;
-    if (s->generation.number) console_warn(s->console, "%s; trying again", err_message());
-  }
-  if (!s->generation.number || now - s->unconnected_since > s->spec.join_timeout)
-    supervisor_finish(s, ERR_WORK, false);
-  else
+  s->unconnected_since = 0;
+  if (supervisor_find_waiting(s) && !s->is_extended) {
+    s->is_extended = true;
     supervisor_abandon_proof(s, now);
+    return;
+  }
+  supervisor_end_proof(s);
+  if (supervisor_start_generation(s, include, now)) supervisor_finish(s, ERR_WORK, false);
 }
 
 static void gather_machines(Supervisor *s, double now) {
@@ -75,7 +104,7 @@ static void gather_machines(Supervisor *s, double now) {
                  .max = s->spec.max,
                  .ready = supervisor_count_ready(s),
                  .is_first = s->generation.number == 0,
-                 .waited = now - s->phase_start,
+                 .waited = now - s->gather_start,
                  .since_change = now - s->last_arrival,
                  .join_timeout = s->spec.join_timeout};
   switch (policy_gather(&g)) {
@@ -84,8 +113,8 @@ static void gather_machines(Supervisor *s, double now) {
     case GATHER_GIVE_UP:
       err_set(ERR_WORK,
               "%d of the %d machines that are needed arrived within %.0f s (--join-timeout); "
-              "start the others, or lower --nnodes",
-              g.ready, g.min, s->spec.join_timeout);
+              "start the others, or lower --nnodes%s%s",
+              g.ready, g.min, s->spec.join_timeout, s->refusal[0] ? "; " : "", s->refusal);
       supervisor_finish(s, ERR_WORK, false);
       return;
     case GATHER_BEGIN:
@@ -117,10 +146,12 @@ static void report_fault(Supervisor *s) {
   if (g->reporter > 0) show_tail(s, (uint32_t)g->reporter);
 }
 
-/* Returns true if ranks have not begun in time. mpirun may wait forever for a daemon that hangs. */
+/* Returns true if ranks have not begun in time, or cannot any more. mpirun may wait forever for a
+ * daemon that hangs. */
 static bool is_start_late(const Supervisor *s, double now) {
   const Generation *g = &s->generation;
-  return g->begun < g->world && now - s->start_time > s->spec.start_timeout;
+  bool has_no_mpirun = g->mpirun_ended > 0 && now - g->mpirun_ended > MPIRUN_GRACE;
+  return g->begun < g->world && (has_no_mpirun || now - s->start_time > s->spec.start_timeout);
 }
 
 static void limit_start(Supervisor *s, double now) {
@@ -134,10 +165,23 @@ static void limit_start(Supervisor *s, double now) {
   generation_note_late_start(g, s->spec.start_timeout, rank, m ? m->name : "?", blamed, now);
 }
 
+/* Stops the workers if a machine has come that can take part. */
+static void take_waiting(Supervisor *s, double now) {
+  char why[400];
+  const Generation *g = &s->generation;
+  const Machine *waiting = supervisor_find_waiting(s);
+  if (!waiting || g->has_fault || g->passed_status || g->mpirun_ended > 0) return;
+  snprintf(why, sizeof why, "%s joined", waiting->name);
+  supervisor_regroup(s, why, now);
+}
+
 static void watch_workers(Supervisor *s, double now) {
   Generation *g = &s->generation;
   limit_start(s, now);
-  if (!generation_must_kill(g, now)) return;
+  if (!generation_must_kill(g, now)) {
+    take_waiting(s, now);
+    return;
+  }
   s->outcome = generation_outcome(g, !s->has_run);
   if (g->has_fault && s->outcome != OUTCOME_DONE) report_fault(s);
   /* A wrong option is an error on every rank; show it only if rank 0 has not printed it. */
@@ -256,6 +300,7 @@ static void restart_workers(Supervisor *s, double now) {
   s->restarts++;
   s->is_regrouping = false;
   s->leave_time = 0;
+  s->gather_start = now;
   supervisor_enter(s, PHASE_GATHER, now);
 }
 
@@ -429,7 +474,8 @@ Err supervisor_open(Supervisor **out, const LaunchSpec *spec, Console *console, 
   if (!s->spec.min) s->spec.min = expected;
   if (!s->spec.max) s->spec.max = expected;
   s->policy.max_restarts = spec->max_restarts;
-  supervisor_enter(s, PHASE_GATHER, progress_clock());
+  s->gather_start = progress_clock();
+  supervisor_enter(s, PHASE_GATHER, s->gather_start);
   *out = s;
   return ERR_OK;
 }

@@ -15,7 +15,6 @@
 #define HEARTBEAT_LIMIT 6.0 /* seconds without a message after which a machine counts as lost */
 
 static void handle_hello(Supervisor *s, Machine *m, const json_t *body, double now) {
-  char why[400];
   if (machine_read_hello(m, body)) {
     console_warn(s->console, "%s", err_message());
     supervisor_send(m, MSG_END, json_object());
@@ -23,11 +22,6 @@ static void handle_hello(Supervisor *s, Machine *m, const json_t *body, double n
     return;
   }
   s->last_arrival = now;
-  snprintf(why, sizeof why, "%s joined", m->name);
-  int members = 0;
-  for (size_t i = 0; i < s->machines; i++) members += s->machine[i].is_member;
-  if (s->phase == PHASE_RUN && members < s->spec.max && machine_is_ready(m))
-    supervisor_regroup(s, why, now);
 }
 
 static void note_step(Supervisor *s, uint64_t step, double now) {
@@ -230,6 +224,7 @@ static Err add_machine(Supervisor *s, const Arrival *a, Source *source) {
                  .max_slots = a->max_slots,
                  .is_head = a->is_head,
                  .is_clear = true,
+                 .arrival = ++s->arrivals,
                  .proof = -1};
   memcpy(m->name, a->name, sizeof m->name);
   m->is_set_aside = standing_is_aside(&s->standing, m->name);

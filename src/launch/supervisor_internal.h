@@ -2,6 +2,7 @@
  * it:
  *   supervisor.c          loop and phases
  *   supervisor_events.c   machines that arrive or are lost, messages of agents
+ *   supervisor_members.c  members of a generation, machines that cannot be used
  *   supervisor_network.c  test of the networks between the members
  *   supervisor_peer.c     in-memory copies on a second machine
  *   supervisor_phase.c    changes of phase
@@ -49,7 +50,10 @@ struct Supervisor {
 
   Phase phase;
   double phase_start;
+  double
+      gather_start; /* time when the wait for machines began; a network test does not end it */
   double last_arrival;
+  uint64_t arrivals; /* number of machines that have connected */
   double start_time; /* time when the generation began */
   bool has_run;      /* in an earlier generation ranks have begun */
   Generation generation;
@@ -73,6 +77,8 @@ struct Supervisor {
   size_t proof_members;
   char network[NETWORK_TEXT_MAX]; /* CIDR of the network selected last; "": none */
   /* Time since which no network has connected the members; 0: connected. */
+  char refusal[1200]; /* last machine that could not be used, and why; "": none */
+  bool is_extended;   /* a machine came during the test of the network, which began again */
   double unconnected_since;
 
   struct pollfd *fds;
@@ -113,13 +119,22 @@ void supervisor_remove_machine(Supervisor *s, size_t i, double now);
 /* Sends a message to a machine and frees `body`. If the machine cannot be reached, its channel
  * will report that. */
 void supervisor_send(Machine *m, uint8_t type, json_t *body);
-/* Chooses the members of a new generation and assigns their ranks. */
-NODISCARD Err supervisor_choose_members(Supervisor *s, int *members);
 /* Starts the workers on the members, whose addresses must be set. `include`: network for MPI
  * (mpirun.h); NULL if there is one machine. */
 NODISCARD Err supervisor_start_generation(Supervisor *s, const char *include, double now);
 /* Forwards mpirun's request for a daemon to the machine that it names. */
 void supervisor_pass_rsh(Supervisor *s, Machine *from, const json_t *body);
+
+/* Functions of supervisor_members.c: */
+/* Chooses the members of a new generation and assigns their ranks. Machines that cannot be used are
+ * set aside. Sets *members to 0 if too few are left and others are waited for. */
+NODISCARD Err supervisor_choose_members(Supervisor *s, int *members);
+/* Sets the machines aside that are separated from the others, after the test of the network has
+ * failed with the current error. Those that took part before are tried again for a while. Fails if
+ * the launch cannot go on. */
+NODISCARD Err supervisor_exclude_unconnected(Supervisor *s, double now);
+/* Returns a machine that is ready and could take part, but does not; NULL if there is none. */
+const Machine *supervisor_find_waiting(const Supervisor *s);
 
 /* Functions of supervisor_network.c: */
 /* Starts the test of the networks between the members. */

@@ -25,32 +25,6 @@ void supervisor_send(Machine *m, uint8_t type, json_t *body) {
   if (protocol_send(m->channel, type, body)) log_warn("%s: %s", m->name, err_message());
 }
 
-/* Order of the machines, in which ranks are numbered. This machine is first, so that rank 0,
- * which writes the run directory, runs where the command was typed. If it is not a member, the
- * machine with the newest in-memory copy is first, so that rank 0 finds the copy. */
-static int compare_machines(const void *a, const void *b) {
-  const Machine *x = a, *y = b;
-  if (x->is_head != y->is_head) return (int)y->is_head - (int)x->is_head;
-  return (x->copy < y->copy) - (x->copy > y->copy);
-}
-
-Err supervisor_choose_members(Supervisor *s, int *members) {
-  uint32_t rank = 0;
-  *members = 0;
-  qsort(s->machine, s->machines, sizeof *s->machine, compare_machines);
-  for (size_t i = 0; i < s->machines; i++) {
-    Machine *m = &s->machine[i];
-    m->is_member = machine_is_ready(m) && *members < s->spec.max;
-    m->is_clear = !m->is_member;
-    if (!m->is_member) continue;
-    TRY(machine_count_ranks(m, s->spec.nproc, &m->ranks));
-    m->first_rank = rank;
-    rank += (uint32_t)m->ranks;
-    (*members)++;
-  }
-  return ERR_OK;
-}
-
 static void count_members(const Supervisor *s, int *members, int *world) {
   *members = 0;
   *world = 0;
@@ -212,8 +186,11 @@ Err supervisor_start_generation(Supervisor *s, const char *include, double now) 
   if (!err) begin_members(s, begin);
   json_decref(begin);
   TRY(err);
+  for (size_t i = 0; i < s->machines; i++)
+    if (s->machine[i].is_member) TRY(standing_note_proven(&s->standing, s->machine[i].name));
   supervisor_enter(s, PHASE_RUN, now);
   s->start_time = now;
+  s->is_extended = false;
   return world == 1 ? ERR_OK : start_mpirun(s, members, include);
 }
 

@@ -226,6 +226,36 @@ stranger() {
   until_true has_line h1 "joined the head"
 }
 
+@test "an agent that cannot be used, a second one on the head's machine, is set aside, and training goes on" {
+  meet h1 --nnodes 1:3 -- --steps 1000000 --save-every 10
+  until_true has_line h1 "1 rank on 1 machine"
+  until_true has_trained 10
+  mv h1 first
+  meet h1 --nnodes 1:3 --
+  until_true has_line first "h1 \(10\.7\.0\.1\) is set aside: .* has the addresses of h1; does the command run twice"
+  until_true has_trained $(($(last_step run) + 20))
+  kill -TERM "$(head_pid)"
+  until_true is_empty h1
+  has_line first "stopped at step"
+}
+
+@test "a host that joins and cannot reach all others is set aside, and they go on" {
+  meet h1 --nnodes 2:3 -- --steps 1000000 --save-every 10
+  meet h2 --nnodes 2:3 -- --steps 1000000 --save-every 10
+  until_true has_line h1 "2 ranks on 2 machines"
+  until_true has_trained 10
+  on h3 ip route add blackhole "$(host_address h2)/32"
+  meet h3 --nnodes 2:3 -- --steps 1000000 --save-every 10
+  until_true has_line h1 "h3 \(10\.7\.0\.3\) is set aside: no network connects all machines: 10\.7\.0\.0/24: h"
+  until_true has_lines h1 2 "2 ranks on 2 machines"
+  until_true has_trained $(($(last_step run) + 20))
+  kill -TERM "$(head_pid)"
+  on h3 ip route del blackhole "$(host_address h2)/32"
+  [ "$(status_of h1)" -eq 3 ] || { cat h1; false; }
+  [ "$(status_of h2)" -eq 0 ] || { cat h2; false; }
+  [ "$(status_of h3)" -eq 0 ] || { cat h3; false; }
+}
+
 @test "an agent of a head that is killed ends with an error, and leaves nothing" {
   meet h1 --nnodes 3 --
   until_true listens

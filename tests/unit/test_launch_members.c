@@ -8,11 +8,6 @@ static void leave(Fixture *f, int i) {
   OK(protocol_send(f->agent[i], MSG_LEAVE, json_pack("{s:s}", "reason", "SIGTERM")));
 }
 
-/* Runs iterations of the supervisor in which no agent reads or answers. */
-static void advance_supervisor(Fixture *f) {
-  for (int turn = 0; turn < 20; turn++) supervisor_advance(f->supervisor, f->now, f->signals);
-}
-
 static void test_leave_while_gathering_is_released_at_once(void **state) {
   (void)state;
   Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .min = 2, .max = 2});
@@ -66,6 +61,280 @@ static void test_leave_late_in_a_stop_gets_its_own_time_to_save(void **state) {
   expect_nothing(f, 1);
   f->now += 2;
   expect_only(f, 1, MSG_KILL);
+  close_fixture(f);
+}
+
+/* launch.log has the line. The log is written by a thread. */
+static void assert_logged(const char *words) {
+  char text[1 << 16];
+  for (double start = progress_clock(); progress_clock() - start < 60;) {
+    FILE *log = fopen(at("launch.log"), "r");
+    size_t n = log ? fread(text, 1, sizeof text - 1, log) : 0;
+    if (log) fclose(log);
+    text[n] = '\0';
+    if (strstr(text, words)) return;
+  }
+  fail_msg("launch.log lacks \"%s\"", words);
+}
+
+static const LaunchSpec three = {.nproc = 1, .min = 1, .max = 3, .max_restarts = 3};
+
+/* Two machines train with room for a third. */
+static Fixture *open_two_of(LaunchSpec spec, Hello hello) {
+  Fixture *f = open_fixture(spec);
+  connect_agent_as(f, 0, hello);
+  connect_agent_as(f, 1, hello);
+  expect_nothing(f, 0);
+  f->now += 11; /* after the last call */
+  begin_two(f, 1);
+  return f;
+}
+
+/* Both machines stop in order for one that joins. */
+static void stop_two(Fixture *f, int number) {
+  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
+  for (int i = 0; i < 2; i++) send_for(f, i, MSG_WORKER_ENDED, number, i, 3, 0);
+  for (int i = 0; i < 2; i++) confirm_kill_on(f, i, number);
+}
+
+static void begin_number(Fixture *f, int i, int number, int world) {
+  json_t *body = expect(f, i, MSG_BEGIN);
+  assert_int_equal(protocol_int(body, "generation", 0), number);
+  assert_int_equal(protocol_int(body, "world_size", 0), world);
+  json_decref(body);
+}
+
+static void test_newcomer_with_the_addresses_of_a_member_is_set_aside(void **state) {
+  (void)state;
+  Fixture *f = open_two_of(three, (Hello){0});
+  connect_agent_as(f, 2, (Hello){.address = "127.0.0.1"});
+  stop_two(f, 1);
+  begin_two(f, 2);
+  expect_nothing(f, 2);
+  assert_logged(
+      "host2 is set aside: host2 has the addresses of host0; does the command run "
+      "twice on one machine?");
+  close_fixture(f);
+}
+
+static void test_newcomer_without_a_common_network_is_set_aside(void **state) {
+  (void)state;
+  Fixture *f = open_two_of(three, (Hello){0});
+  connect_agent_as(f, 2, (Hello){.address = "10.9.8.7"});
+  stop_two(f, 1);
+  begin_two(f, 2);
+  expect_nothing(f, 2);
+  assert_logged(
+      "host2 is set aside: the machines have no network in common: host0 has "
+      "127.0.0.1/8 (lo); host2 has 10.9.8.7/8 (lo)");
+  close_fixture(f);
+}
+
+static void test_newcomer_that_cannot_be_reached_is_set_aside(void **state) {
+  (void)state;
+  Fixture *f = open_two_of(three, (Hello){0});
+  f->is_mute[2] = true;
+  connect_agent(f, 2, TRIREME_VERSION);
+  stop_two(f, 1);
+  expect_nothing(f, 0);
+  f->now += 3600; /* the limit of the test */
+  begin_two(f, 2);
+  expect_nothing(f, 2);
+  assert_logged(
+      "host2 is set aside: no network connects all machines: 127.0.0.0/8: host0 at "
+      "127.0.0.1 cannot connect to host2 at 127.0.0.3 (its agent does not answer)");
+  close_fixture(f);
+}
+
+static void test_newcomer_without_gpu_is_set_aside_with_nproc_gpu(void **state) {
+  (void)state;
+  LaunchSpec spec = three;
+  spec.nproc = NPROC_GPU;
+  Fixture *f = open_two_of(spec, (Hello){.gpus = 1});
+  connect_agent_as(f, 2, (Hello){.gpus = 0});
+  stop_two(f, 1);
+  begin_two(f, 2);
+  assert_logged("host2 is set aside: --nproc-per-node gpu: host2 has no GPU");
+  close_fixture(f);
+}
+
+static void test_newcomer_without_gpu_is_set_aside_with_nproc_auto(void **state) {
+  (void)state;
+  LaunchSpec spec = three;
+  spec.nproc = NPROC_AUTO;
+  Fixture *f = open_two_of(spec, (Hello){.gpus = 1});
+  connect_agent_as(f, 2, (Hello){.gpus = 0});
+  stop_two(f, 1);
+  begin_two(f, 2);
+  assert_logged("host2 is set aside: host2 has no GPU that CUDA may use, but host0 has");
+  close_fixture(f);
+}
+
+static void test_newcomer_with_gpu_does_not_displace_machines_without(void **state) {
+  (void)state;
+  LaunchSpec spec = three;
+  spec.nproc = NPROC_AUTO;
+  Fixture *f = open_two_of(spec, (Hello){.gpus = 0});
+  connect_agent_as(f, 2, (Hello){.gpus = 1});
+  stop_two(f, 1);
+  for (int i = 0; i < 3; i++) begin_number(f, i, 2, 3);
+  close_fixture(f);
+}
+
+static void test_refused_machine_is_tried_three_times_at_most(void **state) {
+  (void)state;
+  Fixture *f = open_two_of(three, (Hello){0});
+  for (int g = 1; g <= 3; g++) {
+    connect_agent_as(f, 2, (Hello){.address = "10.9.8.7"});
+    stop_two(f, g);
+    begin_two(f, g + 1);
+    lose_agent(f, 2);
+    expect_nothing(f, 0);
+  }
+  connect_agent_as(f, 2, (Hello){.address = "10.9.8.7"});
+  expect_nothing(f, 0);
+  close_fixture(f);
+}
+
+static void test_first_start_goes_on_without_a_machine_that_cannot_be_used(void **state) {
+  (void)state;
+  Fixture *f = open_fixture(three);
+  connect_agent_as(f, 2, (Hello){.address = "10.9.8.7"});
+  connect_agent(f, 0, TRIREME_VERSION);
+  connect_agent(f, 1, TRIREME_VERSION);
+  begin_two(f, 1);
+  expect_nothing(f, 2);
+  close_fixture(f);
+}
+
+static void test_first_start_goes_on_without_a_machine_that_cannot_be_reached(void **state) {
+  (void)state;
+  Fixture *f = open_fixture(three);
+  f->is_mute[1] = true;
+  for (int i = 0; i < 3; i++) connect_agent(f, i, TRIREME_VERSION);
+  expect_nothing(f, 0);
+  f->now += 3600;
+  begin_number(f, 0, 1, 2);
+  begin_number(f, 2, 1, 2);
+  expect_nothing(f, 1);
+  close_fixture(f);
+}
+
+static void test_first_start_keeps_the_machines_that_are_connected_with_most(void **state) {
+  (void)state;
+  LaunchSpec spec = three;
+  spec.min = 2;
+  Fixture *f = open_fixture(spec);
+  f->has_no_head = true;
+  connect_agent(f, 1, TRIREME_VERSION);
+  connect_agent(f, 2, TRIREME_VERSION);
+  connect_agent_as(f, 0, (Hello){.address = "10.9.8.7"}); /* arrives first */
+  begin_number(f, 2, 1, 2);
+  begin_number(f, 1, 1, 2);
+  expect_nothing(f, 0);
+  close_fixture(f);
+}
+
+static void test_first_start_with_too_few_usable_machines_is_an_error(void **state) {
+  (void)state;
+  bool is_reported;
+  LaunchSpec spec = three;
+  spec.min = 3;
+  Fixture *f = open_fixture(spec);
+  connect_agent(f, 0, TRIREME_VERSION);
+  connect_agent(f, 1, TRIREME_VERSION);
+  connect_agent_as(f, 2, (Hello){.address = "10.9.8.7"});
+  assert_int_equal(finish(f, &is_reported), ERR_WORK);
+  assert_says("the machines have no network in common");
+  close_fixture(f);
+}
+
+static void test_too_few_usable_machines_later_wait_for_another(void **state) {
+  (void)state;
+  bool is_reported;
+  LaunchSpec spec = three;
+  spec.min = 2;
+  Fixture *f = open_two_of(spec, (Hello){0});
+  expect_nothing(f, 0);
+  lose_agent(f, 1);
+  confirm_kill_on(f, 0, 1);
+  connect_agent_as(f, 2, (Hello){.address = "10.9.8.7"});
+  expect_nothing(f, 0);
+  expect_nothing(f, 2);
+  f->now += 61;
+  assert_int_equal(finish(f, &is_reported), ERR_WORK);
+  assert_says("1 of the 2 machines that are needed arrived within 60 s");
+  assert_says("host2 is set aside: the machines have no network in common");
+  close_fixture(f);
+}
+
+static void test_members_that_are_separated_are_tried_again_for_a_minute(void **state) {
+  (void)state;
+  LaunchSpec spec = two;
+  spec.join_timeout = 100000;
+  Fixture *f = open_fixture(spec);
+  connect_agent(f, 0, TRIREME_VERSION);
+  connect_agent(f, 1, TRIREME_VERSION);
+  begin_two(f, 1);
+  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, -1, 9);
+  expect_nothing(f, 2);
+  f->is_mute[1] = true;
+  for (int i = 0; i < 2; i++) confirm_kill_on(f, i, 1);
+  expect_nothing(f, 0);
+  f->now += 1000; /* the first test has failed, and another began */
+  expect_nothing(f, 0);
+  f->now += 1000;
+  begin(f, 2, 1);
+  assert_logged("trying again");
+  assert_logged("host1 is set aside: no network connects all machines");
+  close_fixture(f);
+}
+
+/* Answers the test of the network that has begun, to its end. */
+static void end_network_test(Fixture *f) {
+  bool has_begun = false, has_ended = false;
+  for (double start = progress_clock(); !has_ended && progress_clock() - start < 60;) {
+    advance_all(f);
+    has_begun = has_begun || f->peer[0];
+    has_ended = has_begun && !f->peer[0];
+  }
+  assert_true(has_ended);
+}
+
+static void test_machine_that_comes_during_the_network_test_takes_part(void **state) {
+  (void)state;
+  Fixture *f = open_fixture(three);
+  connect_agent(f, 0, TRIREME_VERSION);
+  connect_agent(f, 1, TRIREME_VERSION);
+  advance_supervisor(f);
+  f->now += 11;
+  advance_supervisor(f); /* the test has begun */
+  connect_agent(f, 2, TRIREME_VERSION);
+  advance_supervisor(f);
+  for (int i = 0; i < 3; i++) begin_number(f, i, 1, 3);
+  close_fixture(f);
+}
+
+static void test_machine_that_comes_during_the_second_test_joins_the_run(void **state) {
+  (void)state;
+  LaunchSpec spec = three;
+  spec.max = 4;
+  Fixture *f = open_fixture(spec);
+  connect_agent(f, 0, TRIREME_VERSION);
+  connect_agent(f, 1, TRIREME_VERSION);
+  advance_supervisor(f);
+  f->now += 11;
+  advance_supervisor(f);
+  connect_agent(f, 2, TRIREME_VERSION);
+  advance_supervisor(f);
+  end_network_test(f);
+  f->now += 11;
+  advance_supervisor(f); /* the second has begun */
+  connect_agent(f, 3, TRIREME_VERSION);
+  advance_supervisor(f);
+  for (int i = 0; i < 3; i++) begin_number(f, i, 1, 3);
+  expect_only(f, 0, MSG_START);
+  for (int i = 0; i < 3; i++) expect_only(f, i, MSG_STOP);
   close_fixture(f);
 }
 
@@ -176,6 +445,21 @@ int main(void) {
       cmocka_unit_test(test_leave_while_the_network_is_tested_is_released_at_once),
       cmocka_unit_test(test_leave_of_a_spare_machine_is_released_at_once),
       cmocka_unit_test(test_leave_late_in_a_stop_gets_its_own_time_to_save),
+      cmocka_unit_test(test_newcomer_with_the_addresses_of_a_member_is_set_aside),
+      cmocka_unit_test(test_newcomer_without_a_common_network_is_set_aside),
+      cmocka_unit_test(test_newcomer_that_cannot_be_reached_is_set_aside),
+      cmocka_unit_test(test_newcomer_without_gpu_is_set_aside_with_nproc_gpu),
+      cmocka_unit_test(test_newcomer_without_gpu_is_set_aside_with_nproc_auto),
+      cmocka_unit_test(test_newcomer_with_gpu_does_not_displace_machines_without),
+      cmocka_unit_test(test_refused_machine_is_tried_three_times_at_most),
+      cmocka_unit_test(test_first_start_goes_on_without_a_machine_that_cannot_be_used),
+      cmocka_unit_test(test_first_start_goes_on_without_a_machine_that_cannot_be_reached),
+      cmocka_unit_test(test_first_start_keeps_the_machines_that_are_connected_with_most),
+      cmocka_unit_test(test_first_start_with_too_few_usable_machines_is_an_error),
+      cmocka_unit_test(test_too_few_usable_machines_later_wait_for_another),
+      cmocka_unit_test(test_members_that_are_separated_are_tried_again_for_a_minute),
+      cmocka_unit_test(test_machine_that_comes_during_the_network_test_takes_part),
+      cmocka_unit_test(test_machine_that_comes_during_the_second_test_joins_the_run),
       cmocka_unit_test(test_hello_with_impossible_cores_is_refused),
       cmocka_unit_test(test_end_of_another_machines_rank_is_ignored),
       cmocka_unit_test(test_end_of_mpirun_from_another_machine_is_ignored),

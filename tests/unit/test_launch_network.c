@@ -504,6 +504,43 @@ static void test_network_proof_no_connected_network_names_the_pair(void **state)
   end_proof(&lab);
 }
 
+static void test_network_proof_machine_that_cannot_be_reached_is_separated_from_all(
+    void **state) {
+  (void)state;
+  Lab lab = {0};
+  Case c = {.machine = {"d 127.2.0.1/24 99", "d 127.2.0.2/24 99", "d 127.2.0.3/24 99"}};
+  uint16_t port;
+  close(open_stranger(&port));
+  assert_int_equal(run_proof_with_port(&lab, &c, port, 0), ERR_WORK);
+  assert_int_equal(network_proof_candidates(lab.proof), 1);
+  assert_true(network_proof_is_separated(lab.proof, 0, 0, 1));
+  assert_true(network_proof_is_separated(lab.proof, 0, 2, 1));
+  assert_false(network_proof_is_separated(lab.proof, 0, 0, 2));
+  end_proof(&lab);
+}
+
+static void test_network_proof_machine_that_cannot_listen_is_separated_from_all(void **state) {
+  (void)state;
+  Lab lab = {0};
+  Case c = {.machine = {"d 127.2.0.1/24 99", "d 127.2.0.2/24 99", "d 127.2.0.3/24 99"}};
+  assert_int_equal(run_proof_with_port(&lab, &c, 0, 0), ERR_WORK);
+  assert_true(network_proof_is_separated(lab.proof, 0, 0, 1));
+  assert_true(network_proof_is_separated(lab.proof, 0, 2, 1));
+  assert_false(network_proof_is_separated(lab.proof, 0, 0, 2));
+  end_proof(&lab);
+}
+
+static void test_network_proof_mute_agent_is_separated_from_all(void **state) {
+  (void)state;
+  Lab lab = {.is_mute = {false, true}};
+  Case c = {.machine = {"e 127.1.0.1/24", "e 127.1.0.2/24", "e 127.1.0.3/24"}};
+  assert_int_equal(run_proof(&lab, &c, NULL, 1), ERR_WORK);
+  assert_true(network_proof_is_separated(lab.proof, 0, 0, 1));
+  assert_true(network_proof_is_separated(lab.proof, 0, 2, 1));
+  assert_false(network_proof_is_separated(lab.proof, 0, 0, 2));
+  end_proof(&lab);
+}
+
 static void test_network_proof_mute_agent_ends_at_the_deadline(void **state) {
   (void)state;
   Lab lab = {.is_mute = {false, true}};
@@ -682,6 +719,9 @@ int main(void) {
       cmocka_unit_test(test_network_proof_decoy_without_answer_is_skipped),
       cmocka_unit_test(test_network_proof_decoy_that_refuses_is_skipped),
       cmocka_unit_test(test_network_proof_no_connected_network_names_the_pair),
+      cmocka_unit_test(test_network_proof_machine_that_cannot_be_reached_is_separated_from_all),
+      cmocka_unit_test(test_network_proof_machine_that_cannot_listen_is_separated_from_all),
+      cmocka_unit_test(test_network_proof_mute_agent_is_separated_from_all),
       cmocka_unit_test(test_network_proof_mute_agent_ends_at_the_deadline),
       cmocka_unit_test(test_network_peer_serves_machines_among_silent_strangers),
       cmocka_unit_test(test_network_peer_serves_machines_beside_one_silent_stranger),

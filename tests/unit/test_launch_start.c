@@ -212,6 +212,20 @@ static void test_start_that_hangs_is_killed_after_the_limit_when_stopping(void *
   close_fixture(f);
 }
 
+static void test_start_whose_mpirun_ends_while_stopping_is_over(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_start(two);
+  f->signals = 1;
+  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
+  send_end(f, 0, 1, 1, 1, 0);
+  expect_nothing(f, 0);
+  f->now += 2;
+  confirm_both(f, 1);
+  assert_int_equal(finish(f, &is_reported), ERR_STOPPED);
+  close_fixture(f);
+}
+
 static void test_start_of_all_ranks_has_no_limit_afterwards(void **state) {
   (void)state;
   Fixture *f = open_two();
@@ -226,7 +240,7 @@ static void test_start_reports_before_a_generation_are_ignored(void **state) {
   Fixture *f = open_fixture(two);
   connect_agent(f, 0, TRIREME_VERSION);
   connect_agent(f, 1, TRIREME_VERSION);
-  for (int turn = 0; turn < 20; turn++) supervisor_advance(f->supervisor, f->now, 0);
+  advance_supervisor(f);
   /* Messages about generation 0, which never existed, during the network test. */
   send_end(f, 1, 0, 1001, 127, 0);
   send_for(f, 1, MSG_WORKER_ENDED, 0, 1, -1, 9);
@@ -247,6 +261,7 @@ int main(void) {
       cmocka_unit_test(test_start_that_hangs_fails_after_the_limit),
       cmocka_unit_test(test_start_that_hangs_on_one_machine_blames_it),
       cmocka_unit_test(test_start_that_hangs_is_killed_after_the_limit_when_stopping),
+      cmocka_unit_test(test_start_whose_mpirun_ends_while_stopping_is_over),
       cmocka_unit_test(test_start_of_all_ranks_has_no_limit_afterwards),
       cmocka_unit_test(test_start_reports_before_a_generation_are_ignored),
   };

@@ -180,7 +180,7 @@ static bool has_word(int argc, char **argv, const char *name) {
 }
 
 static Err dispatch_command(int argc, char **argv) {
-  opt_tables(cmd_options, commands, cmd_aliases);
+  opt_tables(cmd_options(), commands, cmd_aliases);
   if (argc < 2)
     return err_set(ERR_USAGE, "no command given; 'trireme help' lists the commands");
   char *name = argv[1];

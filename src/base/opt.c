@@ -15,7 +15,7 @@
 #define CONFIG_LIMIT ((size_t)1 << 20)
 
 /* Sources of an option's value, by increasing priority. */
-typedef enum { FROM_DEFAULT, FROM_RECIPE, FROM_CONFIG, FROM_LINE } Source;
+typedef enum { FROM_DEFAULT, FROM_TASK, FROM_RECIPE, FROM_CONFIG, FROM_LINE } Source;
 
 typedef struct {
   char **word;
@@ -26,7 +26,8 @@ typedef struct {
   Source source;
   Occurrence *item;
   size_t items, capacity;
-  double number; /* value of the last occurrence, for numeric types */
+  double number;          /* value of the last occurrence, for numeric types */
+  bool has_other_default; /* opt_set_defaults replaced the default of the option table */
 } Value;
 
 struct OptSet {
@@ -99,6 +100,7 @@ static Err store_value(OptSet *set, const OptSpec *s, char **word, int words, So
   double number = 0;
   char choice[64];
   for (int w = 0; w < words; w++) TRY(check_word(s, word[w], &number));
+  if (source == FROM_TASK) v->has_other_default = true;
   if (source < v->source) return ERR_OK;
   if (source > v->source || !s->many) clear_value(v);
   v->source = source;
@@ -380,6 +382,10 @@ Err opt_parse_recipe(OptSet *set, const char *text, size_t len, const char *wher
   return parse_config(set, text, len, where, FROM_RECIPE);
 }
 
+Err opt_set_defaults(OptSet *set, const char *text, size_t len, const char *where) {
+  return parse_config(set, text, len, where, FROM_TASK);
+}
+
 void opt_free(OptSet *set) {
   if (!set) return;
   for (const OptSpec *s = opt_specs_; s->name && set->value; s++) {
@@ -399,7 +405,7 @@ static const Value *value_of(const OptSet *set, const char *name) {
 }
 
 bool opt_given(const OptSet *set, const char *name) {
-  return value_of(set, name)->source != FROM_DEFAULT;
+  return value_of(set, name)->source > FROM_TASK;
 }
 
 bool opt_flag(const OptSet *set, const char *name) {
@@ -417,6 +423,17 @@ double opt_real(const OptSet *set, const char *name) {
 const char *opt_text(const OptSet *set, const char *name) {
   const Value *v = value_of(set, name);
   return v->items ? v->item[v->items - 1].word[0] : NULL;
+}
+
+int opt_choice(const OptSet *set, const char *name, const char *names) {
+  const char *text = opt_text(set, name);
+  int i = 0;
+  for (const char *at = names; text && *at; i++) {
+    size_t n = strcspn(at, "|");
+    if (strlen(text) == n && memcmp(text, at, n) == 0) return i;
+    at += n + (at[n] == '|');
+  }
+  return 0;
 }
 
 int opt_times(const OptSet *set, const char *name) {
@@ -455,14 +472,14 @@ static void record_word(Str *out, const char *word) {
 
 /* Returns true if the option was given with its default value. */
 static bool is_default(const OptSpec *s, const Value *v) {
-  return s->initial && v->items == 1 && v->item[0].words == 1 &&
+  return s->initial && !v->has_other_default && v->items == 1 && v->item[0].words == 1 &&
          strcmp(v->item[0].word[0], s->initial) == 0;
 }
 
 void opt_record(const OptSet *set, Str *out) {
   for (const OptSpec *s = opt_specs_; s->name; s++) {
     const Value *v = &set->value[s - opt_specs_];
-    if (v->source == FROM_DEFAULT || strcmp(s->name, "config") == 0) continue;
+    if (v->source <= FROM_TASK || strcmp(s->name, "config") == 0) continue;
     if (is_default(s, v)) continue;
     for (size_t i = 0; i < v->items; i++) {
       str_addf(out, "%s =", s->name);

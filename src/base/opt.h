@@ -89,6 +89,10 @@ NODISCARD Err opt_parse_config(OptSet *set, const char *text, size_t len, const 
 NODISCARD Err opt_parse_recipe(OptSet *set, const char *text, size_t len, const char *where);
 void opt_free(OptSet *set);
 
+/* Replaces defaults of the option table by the values in lines of a config file, such as the defaults
+ * of a task. Does not change options that were given; the new defaults do not count as given. */
+NODISCARD Err opt_set_defaults(OptSet *set, const char *text, size_t len, const char *where);
+
 /* Functions that return option values by name. Requesting an option that the command does not
  * have is a programming error. */
 /* Returns true if the command line or the config file sets the option. */
@@ -98,6 +102,8 @@ int64_t opt_count(const OptSet *set, const char *name); /* for OPT_COUNT and OPT
 double opt_real(const OptSet *set, const char *name);   /* for OPT_REAL and OPT_SECONDS */
 /* Returns NULL if the option has no value. */
 const char *opt_text(const OptSet *set, const char *name);
+/* Returns the index of an option's value in a list such as "a|b|c"; 0 if it is not in the list. */
+int opt_choice(const OptSet *set, const char *name, const char *names);
 /* For an option that may be repeated or takes several words: opt_times returns the number of
  * occurrences, the others the number of words of occurrence `i` and one of its words (NULL if it
  * has fewer). */

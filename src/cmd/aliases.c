@@ -79,8 +79,6 @@ const OptAlias cmd_aliases[] = {
     HINT("train", "arch", FAIRSEQ,
          "pass --preset tiny, small, base or big, and change single sizes with --d-model, "
          "--ffn-dim, --heads and --encoder-layers"),
-    HINT("train", "task", FAIRSEQ ", " MARIAN,
-         "train has one task, translation; pass --preset base or big for the sizes"),
     ALIAS("train", "dim-emb", "d-model", MARIAN),
     ALIAS("train", "hidden-size", "d-model", ONMT),
     ALIAS("train", "encoder-embed-dim", "d-model", FAIRSEQ),

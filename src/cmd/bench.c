@@ -119,7 +119,7 @@ static Err refuse_option(const Bench *b, const char *name) {
 }
 
 static Err check_options(const Bench *b, const OptSet *opts) {
-  for (const OptSpec *s = cmd_options; s->name; s++) {
+  for (const OptSpec *s = cmd_options(); s->name; s++) {
     if (!strstr(s->commands, "bench") || !opt_given(opts, s->name)) continue;
     if (!is_listed(b->takes, s->name) && !is_listed(BENCH_ALL, s->name))
       return refuse_option(b, s->name);

@@ -154,7 +154,7 @@ static Err run_bench(Bench *q, const OptSet *opts) {
   bool is_one = opt_given(opts, "bytes");
   size_t most = (size_t)opt_count(opts, is_one ? "bytes" : "max-bytes"), sizes = 0;
   most -= most % sizeof(float);
-  int transport = cmd_choice(opts, "allreduce-transport", "auto|nccl|host");
+  int transport = opt_choice(opts, "allreduce-transport", "auto|nccl|host");
   AllreduceSpec reduce = {.transport = (AllreduceTransport)transport,
                           .max_elements = most / sizeof(float)};
   BackendSpec spec = {opt_text(opts, "device"), "fp32", (int)opt_count(opts, "threads")};

@@ -5,10 +5,9 @@
 
 #include "base/err.h"
 #include "base/opt.h"
+#include "cmd/option_table.h"
 #include "comm/comm.h"
 
-/* The table of options (options.c) and the table of commands (main.c). */
-extern const OptSpec cmd_options[];
 extern const OptAlias cmd_aliases[]; /* other names of options (aliases.c) */
 
 NODISCARD Err cmd_prepare(OptSet *opts);
@@ -24,8 +23,6 @@ NODISCARD Err cmd_help(OptSet *opts);
 
 #define CLUSTER_OPERANDS 10000 /* largest number of words of a command for `cluster run` */
 
-/* Returns the index of an option's value in a list such as "a|b|c". */
-int cmd_choice(const OptSet *opts, const char *name, const char *names);
 /* Fails if this process is one of several ranks; for commands that run in a single process,
  * because the ranks would write the same files. Reads only environment variables: MPI_Init
  * would block if a script runs the command on one rank only. `remedy`: advice for the user in

@@ -2,27 +2,8 @@
  * files use it; aliases.c has other names of the options. Columns of a row: name, type, value
  * in the help, default, range, choices, number of words, whether it can be repeated, commands,
  * group, help. */
-#include "cmd/cmd.h"
-
-#define COUNT(name, arg, initial, min, max, commands, group, help) \
-  { name, OPT_COUNT, arg, initial, min, max, NULL, 1, false, commands, group, help }
-#define BYTES(name, arg, initial, min, max, commands, group, help) \
-  { name, OPT_BYTES, arg, initial, min, max, NULL, 1, false, commands, group, help }
-#define REAL(name, arg, initial, min, max, commands, group, help) \
-  { name, OPT_REAL, arg, initial, min, max, NULL, 1, false, commands, group, help }
-#define TEXT(name, arg, initial, commands, group, help) \
-  { name, OPT_TEXT, arg, initial, 0, 0, NULL, 1, false, commands, group, help }
-/* An option with free text, for which shell completion offers some values. */
-#define NAMED(name, arg, initial, values, commands, group, help) \
-  { name, OPT_TEXT, arg, initial, 0, 0, values, 1, false, commands, group, help }
-#define TEXTS(name, arg, words, commands, group, help) \
-  { name, OPT_TEXT, arg, NULL, 0, 0, NULL, words, true, commands, group, help }
-#define PAIR(name, commands, group, help) \
-  { name, OPT_TEXT, "SRC TGT", NULL, 0, 0, NULL, 2, false, commands, group, help }
-#define FLAG(name, commands, group, help) \
-  { name, OPT_FLAG, NULL, NULL, 0, 0, NULL, 1, false, commands, group, help }
-#define CHOICE(name, arg, initial, choices, commands, group, help) \
-  { name, OPT_CHOICE, arg, initial, 0, 0, choices, 1, false, commands, group, help }
+#include "base/opt_rows.h"
+#include "cmd/option_table.h"
 
 #define G_DATA  "Text"
 #define G_CLEAN "Cleaning"
@@ -32,7 +13,7 @@
 #define G_HOSTS "Machines"
 #define G_FETCH "Recipes and downloads"
 
-const OptSpec cmd_options[] = {
+const OptSpec cmd_general_options[] = {
     /* Options of prepare: text */
     TEXTS(
         "train", "SRC TGT", 2, "prepare", G_DATA,
@@ -106,41 +87,9 @@ const OptSpec cmd_options[] = {
     TEXT("run", "DIR", NULL, "train", "What to train",
          "Directory of the run: checkpoints, log, metrics. It must not exist, except with "
          "--resume or --auto-resume"),
-    CHOICE("preset", "NAME", "base", "tiny|small|base|big", "train bench doctor", "Model",
-           "Sizes of the model"),
-    COUNT("d-model", "N", NULL, 8, 65536, "train", "Model",
-          "Model dimension; by default the preset's"),
-    COUNT("ffn-dim", "N", NULL, 8, 262144, "train", "Model",
-          "Inner dimension of the feed-forward layers; by default the preset's"),
-    COUNT("heads", "N", NULL, 1, 1024, "train", "Model",
-          "Attention heads; by default the preset's"),
-    COUNT("encoder-layers", "N", NULL, 1, 250, "train", "Model",
-          "Layers of the encoder; by default the preset's"),
-    COUNT("decoder-layers", "N", NULL, 1, 250, "train", "Model",
-          "Layers of the decoder; by default the preset's"),
-    CHOICE("layer-norm", "WHERE", "pre", "pre|post", "train", "Model",
-           "Layer norm before (pre) or after (post) each sublayer"),
-    FLAG("attention-bias", "train", "Model", "Use biases in the attention projections"),
-    CHOICE("activation", "NAME", "relu", "relu|gelu|silu=swish", "train", "Model",
-           "Activation of the feed-forward layers"),
-    CHOICE("position-embedding", "NAME", "sinusoidal", "sinusoidal=halves|interleaved|learned",
-           "train", "Model",
-           "Position embeddings; sinusoidal has the sines in the first half, interleaved "
-           "alternates "
-           "sines and cosines"),
-    CHOICE(
-        "tie-embeddings", "WHAT", "all", "all|decoder|none", "train", "Model",
-        "Embeddings that share one matrix; all is source, target and output, decoder is target "
-        "and output"),
-    REAL("dropout", "P", NULL, 0, 0.99, "train", "Model",
-         "Set all four kinds of dropout below; by default the preset's"),
-    REAL("embed-dropout", "P", NULL, 0, 0.99, "train", "Model", "Dropout of the embeddings"),
-    REAL("attention-dropout", "P", NULL, 0, 0.99, "train", "Model",
-         "Dropout of the attention weights"),
-    REAL("activation-dropout", "P", NULL, 0, 0.99, "train", "Model",
-         "Dropout inside the feed-forward layers"),
-    REAL("residual-dropout", "P", NULL, 0, 0.99, "train", "Model",
-         "Dropout of each sublayer's output"),
+    /* Default and choices of these two rows are filled in from the tables of tasks and families. */
+    CHOICE("task", "NAME", NULL, "", "train", "What to train", "What the model learns"),
+    CHOICE("preset", "NAME", NULL, "", "train bench doctor", "Model", "Sizes of the model"),
     COUNT(
         "micro-batches", "N", NULL, 1, 65536, "train", "Steps",
         "Gradient accumulation: micro-batches in a step, counted over all ranks (default: one "
@@ -199,7 +148,8 @@ const OptSpec cmd_options[] = {
           "Validate every so many steps, and at the end; 0 is never, and then there is no best "
           "checkpoint"),
     COUNT("patience", "N", "0", 0, 1e6, "train", "Validation and checkpoints",
-          "Early stopping: stop after so many validations without a better BLEU; 0 is never"),
+          "Early stopping: stop after so many validations without a better score (BLEU for "
+          "translate); 0 is never"),
     COUNT("save-every", "STEPS", "1000", 1, 1e12, "train", "Validation and checkpoints",
           "Save a checkpoint every so many steps"),
     COUNT("peer-checkpoint", "STEPS", "0", 0, 1e12, "train", "Validation and checkpoints",
@@ -253,8 +203,8 @@ const OptSpec cmd_options[] = {
     TEXT("output", "FILE", "-", "translate", "What to translate",
          "Write the translations to a file, which is replaced; '-' is standard output. Use it "
          "under mpirun, which ignores errors of writing to its standard output"),
-    COUNT("beam-size", "N", "4", 1, 64, "train translate bench", "Search", "Beam size"),
-    REAL("length-penalty", "P", "0.6", 0, 10, "train translate", "Search",
+    COUNT("beam-size", "N", "4", 1, 64, "translate bench", "Search", "Beam size"),
+    REAL("length-penalty", "P", "0.6", 0, 10, "translate", "Search",
          "Exponent of the length penalty: scores are divided by ((5 + length) / 6)^P"),
     COUNT("extra-length", "N", "50", 0, 4096, "translate", "Search",
           "Longest output: tokens of the source plus this"),
@@ -290,8 +240,6 @@ const OptSpec cmd_options[] = {
           "65,536, chosen when the run begins"),
     COUNT("samples", "N", "3", 0, 1000, "inspect", "What to show",
           "Decoded sentence pairs to print"),
-    COUNT("samples", "N", "3", 0, 1000, "train", "What to show",
-          "Translations to print at each validation, with their references"),
     CHOICE("split", "NAME", "train", "train|valid|test", "inspect", "What to show",
            "Split that the histogram and samples show"),
     FLAG("verify", "inspect", "What to show", "Verify the checksums of all files"),

@@ -183,7 +183,7 @@ static bool is_complete(const char *out) {
 /* A conversion takes all settings except --out and --window-pairs from the old data set. */
 static Err refuse_text_options(const OptSet *opts) {
   static const char *const allowed[] = {"convert", "out", "window-pairs", "quiet"};
-  for (const OptSpec *s = cmd_options; s->name; s++) {
+  for (const OptSpec *s = cmd_options(); s->name; s++) {
     bool is_allowed = !strstr(s->commands, "prepare") || !opt_given(opts, s->name);
     for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
       is_allowed |= strcmp(s->name, allowed[i]) == 0;

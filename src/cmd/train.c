@@ -14,56 +14,20 @@
 #include "base/out.h"
 #include "cmd/cmd.h"
 #include "comm/launcher.h"
-#include "model/transformer.h"
 #include "train/rundir.h"
-#include "train/task_translate.h"
 
 #define MICRO_BATCHES_MAX 65536             /* upper limit of --micro-batches (options.c) */
 #define CONFIG_LIMIT      ((size_t)1 << 20) /* largest size of RUN/config in bytes */
 
-int cmd_choice(const OptSet *opts, const char *name, const char *names) {
-  const char *text = opt_text(opts, name);
-  int i = 0;
-  for (const char *at = names; *at; i++) {
-    size_t n = strcspn(at, "|");
-    if (strlen(text) == n && memcmp(text, at, n) == 0) return i;
-    at += n + (at[n] == '|');
-  }
-  return 0;
-}
-
-static Err fill_model(TransformerConfig *c, const OptSet *opts) {
-  TRY(transformer_preset(c, opt_text(opts, "preset")));
-  if (opt_given(opts, "d-model")) c->d_model = (int)opt_count(opts, "d-model");
-  if (opt_given(opts, "ffn-dim")) c->ffn_dim = (int)opt_count(opts, "ffn-dim");
-  if (opt_given(opts, "heads")) c->heads = (int)opt_count(opts, "heads");
-  if (opt_given(opts, "encoder-layers")) c->layers[0] = (int)opt_count(opts, "encoder-layers");
-  if (opt_given(opts, "decoder-layers")) c->layers[1] = (int)opt_count(opts, "decoder-layers");
-  c->pre_norm = strcmp(opt_text(opts, "layer-norm"), "pre") == 0;
-  c->attention_bias = opt_flag(opts, "attention-bias");
-  c->activation = (Activation)cmd_choice(opts, "activation", "relu|gelu|silu");
-  c->positions =
-      (Positions)cmd_choice(opts, "position-embedding", "sinusoidal|interleaved|learned");
-  c->tying = (Tying)cmd_choice(opts, "tie-embeddings", "all|decoder|none");
-  float *drop[] = {&c->drop_embed, &c->drop_attention, &c->drop_activation, &c->drop_residual};
-  static const char *const names[] = {"embed-dropout", "attention-dropout",
-                                      "activation-dropout", "residual-dropout"};
-  for (int i = 0; i < 4; i++) {
-    if (opt_given(opts, "dropout")) *drop[i] = (float)opt_real(opts, "dropout");
-    if (opt_given(opts, names[i])) *drop[i] = (float)opt_real(opts, names[i]);
-  }
-  return transformer_check_config(c);
-}
-
-static Err fill_schedule(Schedule *s, const OptSet *opts, const TransformerConfig *c) {
-  s->policy = (LrPolicy)cmd_choice(opts, "lr-scheduler", lr_policy_names);
-  s->lr = opt_given(opts, "lr") ? opt_real(opts, "lr") : s->policy == LR_NOAM ? 2.0 : 1e-3;
+static Err fill_schedule(Schedule *s, const OptSet *opts, const ModelConfig *c) {
+  s->policy = (LrPolicy)opt_choice(opts, "lr-scheduler", lr_policy_names);
+  s->lr = opt_text(opts, "lr") ? opt_real(opts, "lr") : s->policy == LR_NOAM ? 2.0 : 1e-3;
   s->warmup = (uint64_t)opt_count(opts, "warmup-steps");
-  if (opt_given(opts, "lr-decay-steps")) s->decay = (uint64_t)opt_count(opts, "lr-decay-steps");
+  if (opt_text(opts, "lr-decay-steps")) s->decay = (uint64_t)opt_count(opts, "lr-decay-steps");
   s->min_lr = opt_real(opts, "min-lr");
   s->power = opt_real(opts, "lr-power");
   s->rate = opt_real(opts, "lr-decay-rate");
-  s->d_model = c->d_model;
+  s->d_model = (int)c->family->shape(c).d_model;
   if (s->policy == LR_INVERSE_TIME && s->min_lr <= 0)
     return err_set(ERR_USAGE,
                    "--lr-scheduler inverse-time falls to --min-lr: pass a --min-lr above 0");
@@ -87,7 +51,7 @@ static Err fill_ranks(TrainSpec *s, const OptSet *opts) {
   s->allreduce_bf16 = strcmp(opt_text(opts, "allreduce-dtype"), "bf16") == 0;
   s->bucket = (size_t)opt_count(opts, "bucket-size");
   s->overlaps = strcmp(opt_text(opts, "overlap"), "yes") == 0;
-  s->transport = (AllreduceTransport)cmd_choice(opts, "allreduce-transport", "auto|nccl|host");
+  s->transport = (AllreduceTransport)opt_choice(opts, "allreduce-transport", "auto|nccl|host");
   if (s->shard && s->optim.kind == OPTIM_NOVOGRAD)
     return err_set(
         ERR_USAGE,
@@ -108,39 +72,72 @@ static Err fill_batch_tokens(TrainSpec *s, const char *text) {
 }
 
 static void fill_optim(OptimSpec *o, const OptSet *opts) {
-  o->kind = (OptimKind)cmd_choice(opts, "optimizer", optim_names);
+  o->kind = (OptimKind)opt_choice(opts, "optimizer", optim_names);
   o->beta1 = (float)opt_real(opts, "beta1");
   o->beta2 = (float)opt_real(opts, "beta2");
   o->epsilon = (float)opt_real(opts, "epsilon");
   o->decay = (float)opt_real(opts, "weight-decay");
 }
 
-/* Fills the spec from the options; spec->task points to `task`. */
-static Err fill_spec(TrainSpec *s, TranslateOptions *task, const OptSet *opts) {
+/* Fails if an option of `tables` is given that does not belong to the task `kind`. */
+static Err refuse_options(const OptSet *opts, const TaskKind *kind, const TaskKind *other,
+                          const OptSpec *const *tables) {
+  for (; tables && *tables; tables++) {
+    if (task_has_options(kind, *tables)) continue;
+    for (const OptSpec *row = *tables; row->name; row++)
+      if (opt_given(opts, row->name))
+        return err_set(ERR_USAGE, "--%s is an option of --task %s, not of %s; leave it out",
+                       row->name, other->name, kind->name);
+  }
+  return ERR_OK;
+}
+
+/* Finds the task that --task names, applies its defaults, and refuses options of other tasks. */
+static Err choose_task(OptSet *opts, const TaskKind **kind) {
+  const TaskKind *chosen = task_find(opt_text(opts, "task"));
+  Str lines = {0};
+  char where[64];
+  snprintf(where, sizeof where, "defaults of --task %s", chosen->name);
+  str_addf(&lines, "preset = %s\n%s", chosen->family->default_preset,
+           chosen->defaults ? chosen->defaults : "");
+  Err err = str_check(&lines);
+  if (!err) err = opt_set_defaults(opts, str_text(&lines), lines.len, where);
+  str_free(&lines);
+  for (const TaskKind *const *other = train_tasks; *other && !err; other++) {
+    err = refuse_options(opts, chosen, *other, (*other)->options);
+    if (!err) err = refuse_options(opts, chosen, *other, (*other)->family->options);
+  }
+  *kind = chosen;
+  return err;
+}
+
+/* Fills the spec from the options. The caller has set spec->task, and frees spec->task_options. */
+static Err fill_spec(TrainSpec *s, const OptSet *opts) {
   s->data = opt_text(opts, "data");
   s->run = opt_text(opts, "run");
   if (!s->data)
     return err_set(ERR_USAGE,
                    "no data set given: pass --data DIR, written by 'trireme prepare'");
   if (!s->run) return err_set(ERR_USAGE, "no run directory given: pass --run DIR");
-  TransformerConfig model = {0};
-  TRY(fill_model(&model, opts));
-  s->config = transformer_model_config(&model);
+  TRY(s->task->family->configure(&s->config, opts));
+  TRY(mem_alloc(&s->task_options, 1, s->task->option_bytes ? s->task->option_bytes : 1));
+  if (s->task->read_options) TRY(s->task->read_options(s->task_options, opts));
   TRY(fill_batch_tokens(s, opt_text(opts, "batch-tokens")));
   s->micro_batches =
-      opt_given(opts, "micro-batches") ? (uint32_t)opt_count(opts, "micro-batches") : 0;
+      opt_text(opts, "micro-batches") ? (uint32_t)opt_count(opts, "micro-batches") : 0;
   if (opt_given(opts, "steps") && opt_given(opts, "epochs"))
     return err_set(ERR_USAGE, "--steps and --epochs exclude each other: pass one of them");
   s->steps = (uint64_t)opt_count(opts, "steps");
-  s->epochs = opt_given(opts, "epochs") ? (uint64_t)opt_count(opts, "epochs") : 0;
+  bool has_epochs = opt_text(opts, "epochs") && !opt_given(opts, "steps");
+  s->epochs = has_epochs ? (uint64_t)opt_count(opts, "epochs") : 0;
   s->seconds = opt_real(opts, "max-time");
   s->seed = (uint64_t)opt_count(opts, "seed");
-  TRY(fill_schedule(&s->schedule, opts, &model));
-  s->decay_to_end = !opt_given(opts, "lr-decay-steps");
+  TRY(fill_schedule(&s->schedule, opts, &s->config));
+  s->decay_to_end = !opt_text(opts, "lr-decay-steps");
   fill_optim(&s->optim, opts);
   TRY(fill_ranks(s, opts));
   s->ema = (float)opt_real(opts, "ema-decay");
-  s->loss_scale = (LossScale)cmd_choice(opts, "loss-scale", "auto|none|dynamic");
+  s->loss_scale = (LossScale)opt_choice(opts, "loss-scale", "auto|none|dynamic");
   s->clip = (float)opt_real(opts, "clip-norm");
   s->smoothing = (float)opt_real(opts, "label-smoothing");
   s->backend = (BackendSpec){opt_text(opts, "device"), opt_text(opts, "precision"),
@@ -159,13 +156,6 @@ static Err fill_spec(TrainSpec *s, TranslateOptions *task, const OptSet *opts) {
         "--patience %d counts validations, but --valid-every 0 disables them: pass only one "
         "of the two",
         s->patience);
-  task->samples = (int)opt_count(opts, "samples");
-  task->beam = (BeamSpec){.beam_size = (int)opt_count(opts, "beam-size"),
-                          .length_penalty = (float)opt_real(opts, "length-penalty"),
-                          .extra_length = 50,
-                          .nbest = 1};
-  s->task = &translate_task;
-  s->task_options = task;
   s->start = opt_flag(opts, "resume")        ? RUN_RESUME
              : opt_flag(opts, "auto-resume") ? RUN_AUTO
                                              : RUN_NEW;
@@ -306,7 +296,6 @@ static void warn_of_small_lr(const Schedule *s) {
 
 Err cmd_train(OptSet *opts) {
   TrainSpec spec = {0};
-  TranslateOptions task = {0};
   TrainResult r = {0};
   Str options = {0};
   Comm *comm = NULL;
@@ -316,9 +305,10 @@ Err cmd_train(OptSet *opts) {
   TRY_DONE(comm_open(&comm, opt_real(opts, "rank-timeout")));
   cmd_introduce(comm);
   TRY_DONE(apply_run_config(opts, comm));
+  TRY_DONE(choose_task(opts, &spec.task));
   opt_record(opts, &options);
   TRY_DONE(str_check(&options));
-  TRY_DONE(fill_spec(&spec, &task, opts));
+  TRY_DONE(fill_spec(&spec, opts));
   if (comm_rank(comm) == 0) warn_of_small_lr(&spec.schedule);
   TRY_DONE(train_run(&spec, comm, str_text(&options), &r));
   if (comm_rank(comm) == 0 && !spec.dry_run) {
@@ -331,5 +321,6 @@ Err cmd_train(OptSet *opts) {
 done:
   comm_close(comm, err);
   str_free(&options);
+  mem_free(spec.task_options);
   return !err && r.stopped ? ERR_STOPPED : err;
 }

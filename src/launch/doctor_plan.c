@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "data/meta.h"
 #include "launch/doctor.h"
-#include "model/transformer.h"
+#include "model/presets.h"
 #include "train/checkpoint.h"
 #include "train/record.h"
 
@@ -34,14 +34,14 @@ static Err read_vocab(const char *data, int *vocab) {
 }
 
 static Err plan_preset(const DoctorSpec *spec, RunNeeds *n) {
-  TransformerConfig c = {.vocab = spec->vocab, .max_positions = 256, .eos = 1, .bos = 2};
+  ModelConfig config;
+  int size = spec->vocab;
   char vocab[32];
-  if (spec->data) TRY(read_vocab(spec->data, &c.vocab));
-  TRY(transformer_preset(&c, spec->preset));
-  ModelConfig config = transformer_model_config(&c);
+  if (spec->data) TRY(read_vocab(spec->data, &size));
+  TRY(presets_configure(&config, spec->preset, size));
   TRY(count_parameters(&config, &n->parameters));
   snprintf(n->about, sizeof n->about, "preset %s with a vocabulary of %s", spec->preset,
-           str_of_count(vocab, (uint64_t)c.vocab));
+           str_of_count(vocab, (uint64_t)size));
   n->checkpoint = 3 * sizeof(float) * n->parameters;
   return ERR_OK;
 }

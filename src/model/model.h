@@ -5,6 +5,7 @@
 #define MODEL_MODEL_H
 
 #include "backend/backend.h"
+#include "base/opt.h"
 #include "model/arena.h"
 #include "model/config.h"
 #include "model/params.h"
@@ -73,6 +74,17 @@ struct ModelFamily {
   const char *format; /* value of "format" in model.json */
   size_t bytes;       /* size of the family's struct */
   const ConfigField *fields;
+  const char *presets; /* values of --preset that are of this family: "tiny|small|base|big" */
+  const char *default_preset;
+  /* Tables of the options of train that `configure` reads beside --preset; ends with NULL. Two
+   * families may list the same table. A name must not be in two tables. */
+  const OptSpec *const *options;
+
+  /* Sets the configuration from the options, without what the data set decides. */
+  Err (*configure)(ModelConfig *config, const OptSet *opts);
+  /* Sets the configuration of a preset with a vocabulary of this size, to estimate sizes without a
+   * data set. */
+  Err (*configure_preset)(ModelConfig *config, const char *preset, int vocab);
 
   /* Checks the configuration. The error names the option to change. */
   Err (*check)(const ModelConfig *config);

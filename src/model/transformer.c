@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/progress.h"
 #include "model/transformer_internal.h"
+#include "model/transformer_options.h"
 
 static AttentionState take_attention(Arena *a, size_t tokens, size_t in, size_t d,
                                      size_t heads) {
@@ -235,11 +236,33 @@ static void announce_gradients(const Model *model, GradReady ready, void *contex
   transformer_announce((const Transformer *)model, ready, context);
 }
 
+static Err configure_model(ModelConfig *config, const OptSet *opts) {
+  TransformerConfig c = {0};
+  TRY(transformer_configure(&c, opts));
+  *config = transformer_model_config(&c);
+  return ERR_OK;
+}
+
+static Err configure_preset(ModelConfig *config, const char *preset, int vocab) {
+  TransformerConfig c = {.vocab = vocab, .max_positions = 256, .eos = 1, .bos = 2};
+  TRY(transformer_preset(&c, preset));
+  *config = transformer_model_config(&c);
+  return ERR_OK;
+}
+
+static const OptSpec *const options[] = {transformer_size_options, transformer_form_options,
+                                         transformer_dropout_options, NULL};
+
 const ModelFamily transformer_family = {
     .name = "transformer",
     .format = "trireme-transformer",
     .bytes = sizeof(Transformer),
     .fields = transformer_fields,
+    .presets = "tiny|small|base|big",
+    .default_preset = "base",
+    .options = options,
+    .configure = configure_model,
+    .configure_preset = configure_preset,
     .check = check_config,
     .describe = describe_config,
     .shape = shape_of,

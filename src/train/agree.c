@@ -127,24 +127,30 @@ done:
 static const char *const free_options[] = {
     "steps", "epochs", "max-time", "resume", "auto-resume", "threads", "quiet", "config",
     "log-every", "peer-checkpoint", "valid-every", "save-every", "keep-checkpoints", "patience",
-    "samples", "average-checkpoints", "beam-size", "length-penalty", "rank-timeout", "data",
-    "run", "shard-optimizer", "bucket-size", "overlap", "allreduce-transport", "device",
-    "max-rollbacks", "accept-data",
+    "average-checkpoints", "rank-timeout", "data", "run", "shard-optimizer", "bucket-size",
+    "overlap", "allreduce-transport", "device", "max-rollbacks", "accept-data",
     /* Checked against the checkpoint instead. */
     "micro-batches", NULL};
 /* Options that must not change, because the order of the data or the saved state depends on
  * them. */
-static const char *const fixed_options[] = {"seed", "batch-tokens", "optimizer", "ema-decay",
-                                            NULL};
+static const char *const fixed_options[] = {"task",      "seed",      "batch-tokens",
+                                            "optimizer", "ema-decay", NULL};
 
-Err agree_resume(const char *path, const char *record) {
-  Str text = {0}, saved = {0}, wrong = {0}, other = {0};
-  static const char *all[sizeof free_options / sizeof *free_options +
-                         sizeof fixed_options / sizeof *fixed_options];
+#define LISTED 64 /* most options in all three lists */
+
+/* Appends `names` to `all`, which stays terminated. */
+static void append_names(const char *all[LISTED], const char *const *names) {
   size_t n = 0;
-  for (size_t i = 0; free_options[i]; i++) all[n++] = free_options[i];
-  for (size_t i = 0; fixed_options[i]; i++) all[n++] = fixed_options[i];
-  all[n] = NULL;
+  while (all[n]) n++;
+  for (; names && *names && n + 1 < LISTED; names++) all[n++] = *names;
+}
+
+Err agree_resume(const char *path, const char *record, const char *const *task_options) {
+  Str text = {0}, saved = {0}, wrong = {0}, other = {0};
+  const char *all[LISTED] = {0};
+  append_names(all, free_options);
+  append_names(all, fixed_options);
+  append_names(all, task_options);
   Err err;
   TRY_DONE(file_read(path, (size_t)1 << 20, &text));
   /* Replace former names of options, written by an earlier version. */

@@ -46,8 +46,9 @@ double run_elapsed(const Run *r);
 
 /* If the run is resumed: locks its directory and fails if `options` (lines of a config file),
  * batch_tokens or seed differ from those of the run in a way that changes the order of the
- * data. Changes only the lock. */
-NODISCARD Err run_enter(Run *r, const char *options, uint64_t batch_tokens, uint64_t seed);
+ * data. `task_options`: see agree_resume. Changes only the lock. */
+NODISCARD Err run_enter(Run *r, const char *options, const char *const *task_options,
+                        uint64_t batch_tokens, uint64_t seed);
 /* Creates the directory of a new run, writes DIR/config, and opens log and metrics. */
 NODISCARD Err run_commit(Run *r, const char *options);
 

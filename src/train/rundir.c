@@ -104,13 +104,14 @@ static Err lock_run(const char *run, int *lock) {
   return err_set(ERR_WORK, "%s is in use by another trireme; choose another --run", run);
 }
 
-Err rundir_enter(const char *run, bool is_resumed, const char *options, int *lock) {
+Err rundir_enter(const char *run, bool is_resumed, const char *options,
+                 const char *const *task_options, int *lock) {
   char path[FILE_PATH_MAX];
   *lock = -1;
   if (!is_resumed) return rundir_check(run, RUN_NEW, &is_resumed);
   TRY(lock_run(run, lock));
   TRY(file_join(path, run, "config"));
-  return file_exists(path) ? agree_resume(path, options) : ERR_OK;
+  return file_exists(path) ? agree_resume(path, options, task_options) : ERR_OK;
 }
 
 void rundir_read_id(const char *run, char id[RUN_ID_SIZE]) {

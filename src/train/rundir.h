@@ -16,9 +16,11 @@ typedef enum { RUN_NEW, RUN_RESUME, RUN_AUTO } RunStart;
  * missing run suggests the most similar name in the same directory. A directory that is not a
  * run and contains other files is refused. Changes nothing. */
 NODISCARD Err rundir_check(const char *run, RunStart start, bool *is_resumed);
-/* If `is_resumed`: locks the run and compares `options` (lines of a config file) with its own.
+/* If `is_resumed`: locks the run and compares `options` (lines of a config file) with its own
+ * (agree_resume).
  * Otherwise sets *lock = -1. Changes only the lock. */
-NODISCARD Err rundir_enter(const char *run, bool is_resumed, const char *options, int *lock);
+NODISCARD Err rundir_enter(const char *run, bool is_resumed, const char *options,
+                           const char *const *task_options, int *lock);
 /* Writes RUN/config, and RUN/id if it does not exist. For a new run (*lock is -1) creates and
  * locks the directory first. */
 NODISCARD Err rundir_commit(const char *run, const char *options, int *lock);

@@ -157,7 +157,8 @@ static Err settle_options(Trainer *t, SetUp *s) {
 
 static Err enter_run(Trainer *t, SetUp *s) {
   if (!world_is_writer(&t->world)) return ERR_OK;
-  return run_enter(&t->run, str_text(&s->run_options), t->task->capacity, t->spec->seed);
+  return run_enter(&t->run, str_text(&s->run_options), t->task->kind->free_options,
+                   t->task->capacity, t->spec->seed);
 }
 
 static Err check_memory(Trainer *t, SetUp *s) {

@@ -17,10 +17,10 @@ typedef enum { SCALE_AUTO, SCALE_NONE, SCALE_DYNAMIC } LossScale;
 typedef struct {
   const char *data, *run;
   const TaskKind *task;
-  const void *task_options; /* options of this kind of task */
-  ModelConfig config;       /* sizes and architecture; the data set determines the rest */
-  uint32_t batch_tokens;    /* 0: as many as fit into memory */
-  uint32_t micro_batches;   /* 0: the value in the checkpoint or, in a new run, one per rank */
+  void *task_options;     /* options of this kind of task */
+  ModelConfig config;     /* sizes and architecture; the data set determines the rest */
+  uint32_t batch_tokens;  /* 0: as many as fit into memory */
+  uint32_t micro_batches; /* 0: the value in the checkpoint or, in a new run, one per rank */
   /* Smallest number of micro-batches of a new run, so that ranks may be added later; 0: no
    * minimum. */
   uint32_t max_ranks;

@@ -6,6 +6,7 @@
 #define TRAIN_TASK_H
 
 #include "base/file.h"
+#include "base/opt.h"
 #include "comm/comm.h"
 #include "data/batch.h"
 #include "model/store.h"
@@ -20,7 +21,7 @@ typedef struct {
   const char *data; /* directory of the data set */
   /* Configuration without the members that the data set determines. */
   const ModelConfig *config;
-  const void *options; /* options of this kind of task */
+  const void *options; /* what TaskKind.read_options filled in */
   bool validates;      /* false: do not open what only validation needs */
   const Comm *comm;    /* the ranks that share the work of a validation */
 } TaskSpec;
@@ -43,6 +44,20 @@ typedef struct {
 struct TaskKind {
   /* Value of --task, also stored in training.json; must fit into TrainCounters.task. */
   const char *name;
+  const ModelFamily *family; /* that is trained for it */
+  /* Tables of the options of train that only this task has; ends with NULL. Two tasks may list the
+   * same table. A name must not be in two tables. */
+  const OptSpec *const *options;
+  /* Options of these tables, and of those of the family, whose values may change without a warning
+   * when a run is resumed; ends with NULL. */
+  const char *const *free_options;
+  /* Lines of a config file: defaults of this task in place of those in the option table, for any
+   * option of train. NULL: none. */
+  const char *defaults;
+  size_t
+      option_bytes; /* size of the struct that read_options fills in, which is zeroed before */
+  Err (*read_options)(void *own, const OptSet *opts);
+
   /* Names in metrics.jsonl of the means of ModelLoss.sum; NULL: not recorded. */
   const char *sums[MODEL_SUMS];
   int shown_sum;       /* index of the sum that the log prints as loss */
@@ -108,6 +123,8 @@ struct Task {
 
 /* Ends with NULL. Defined alone in tasks.c, so that a test can link a table of its own. */
 extern const TaskKind *const train_tasks[];
+/* Returns true if the task, or its family, has this table of options. */
+bool task_has_options(const TaskKind *kind, const OptSpec *table);
 /* Returns the kind of task with this name, or NULL. */
 const TaskKind *task_find(const char *name);
 /* Returns true if score `a` is better than `b`, by the decisive metric. */

@@ -8,6 +8,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/opt_rows.h"
 #include "base/place.h"
 #include "base/progress.h"
 #include "base/stop.h"
@@ -325,6 +326,29 @@ static Err score_lines(const TranslateTask *t, const Comm *comm, char **list, in
   return err;
 }
 
+/* Options. */
+
+static const OptSpec search_options[] = {
+    COUNT("beam-size", "N", "4", 1, 64, "train", "Search", "Beam size"),
+    REAL("length-penalty", "P", "0.6", 0, 10, "train", "Search",
+         "Exponent of the length penalty: scores are divided by ((5 + length) / 6)^P"),
+    COUNT("samples", "N", "3", 0, 1000, "train", "What to show",
+          "Translations to print at each validation, with their references"),
+    {0},
+};
+static const OptSpec *const options[] = {search_options, NULL};
+static const char *const free_options[] = {"beam-size", "length-penalty", "samples", NULL};
+
+static Err read_options(void *own, const OptSet *opts) {
+  TranslateOptions *o = own;
+  o->samples = (int)opt_count(opts, "samples");
+  o->beam = (BeamSpec){.beam_size = (int)opt_count(opts, "beam-size"),
+                       .length_penalty = (float)opt_real(opts, "length-penalty"),
+                       .extra_length = 50,
+                       .nbest = 1};
+  return ERR_OK;
+}
+
 enum { NLL, BLEU };
 
 static Err score_validation(Task *task, Comm *comm, const ModelLoss *loss, bool show_samples,
@@ -346,6 +370,11 @@ done:
 
 const TaskKind translate_task = {
     .name = "translate",
+    .family = &transformer_family,
+    .options = options,
+    .free_options = free_options,
+    .option_bytes = sizeof(TranslateOptions),
+    .read_options = read_options,
     .sums = {"loss", "nll", "accuracy"},
     /* The loss without label smoothing, which can be compared with the validation loss. */
     .shown_sum = 1,

@@ -31,7 +31,7 @@ static void round_trip(const OptSet *set, const OptCommand *command) {
   REQUIRE(parse(&again, command, str_text(&first), first.len) == ERR_OK);
   opt_record(again, &second);
   REQUIRE(first.len == second.len && strcmp(str_text(&first), str_text(&second)) == 0);
-  for (const OptSpec *s = cmd_options; s->name; s++) {
+  for (const OptSpec *s = cmd_options(); s->name; s++) {
     if (!strstr(s->commands, command->name) || strcmp(s->name, "config") == 0) continue;
     REQUIRE(opt_times(set, s->name) == opt_times(again, s->name));
     for (int i = 0; i < opt_times(set, s->name); i++) {
@@ -66,7 +66,7 @@ static void try_line(const OptCommand *command, const uint8_t *data, size_t size
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  opt_tables(cmd_options, commands, cmd_aliases);
+  opt_tables(cmd_options(), commands, cmd_aliases);
   if (size < 1) return 0;
   const OptCommand *command = &commands[(data[0] & 7) % 5];
   bool line = data[0] & 8;

@@ -261,7 +261,7 @@ static Err make_with_tokenizer(void) {
 
 static void test_mem_failing_allocation_in_options_is_error(void **state) {
   (void)state;
-  opt_tables(cmd_options, commands, cmd_aliases);
+  opt_tables(cmd_options(), commands, cmd_aliases);
   WALK(parse_options, 1, 50);
   WALK(parse_operands, 1, 5);
   OK(print_help());

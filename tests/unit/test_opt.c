@@ -409,7 +409,7 @@ static const OptCommand *real_commands(void) {
   static char names[1024];
   size_t n = 0, used = 0;
   memset(list, 0, sizeof list);
-  for (const OptSpec *s = cmd_options; s->name; s++) {
+  for (const OptSpec *s = cmd_options(); s->name; s++) {
     for (const char *at = s->commands; *at; at += strspn(at, " ")) {
       size_t len = strcspn(at, " ");
       char *name = names + used;
@@ -417,7 +417,7 @@ static const OptCommand *real_commands(void) {
       memcpy(name, at, len);
       name[len] = '\0';
       at += len;
-      opt_tables(cmd_options, list, cmd_aliases);
+      opt_tables(cmd_options(), list, cmd_aliases);
       if (opt_command(name)) continue;
       assert_true(n + 1 < sizeof list / sizeof *list);
       list[n++] = (OptCommand){.name = name, .summary = "s", .usage = "u", .about = "a"};
@@ -438,14 +438,14 @@ static bool is_of(const OptSpec *s, const OptCommand *v) {
 static void test_cmd_options_every_row_is_valid(void **state) {
   (void)state;
   const OptCommand *all = real_commands();
-  for (const OptSpec *s = cmd_options; s->name; s++) {
+  for (const OptSpec *s = cmd_options(); s->name; s++) {
     assert_true(s->help && s->help[0] && s->group && s->commands && s->most >= 1 &&
                 s->most <= 8);
     assert_true(s->type == OPT_FLAG || (s->arg && s->arg[0]));
     assert_true(s->type == OPT_CHOICE || s->type == OPT_TEXT || !s->choices);
     assert_true(s->type != OPT_CHOICE || s->choices);
     if (s->help[strlen(s->help) - 1] == '.') fail_msg("--%s: no full stop", s->name);
-    for (const OptSpec *t = cmd_options; t < s;
+    for (const OptSpec *t = cmd_options(); t < s;
          t++) { /* A name must have one meaning within a command. */
       if (strcmp(s->name, t->name) != 0) continue;
       for (const OptCommand *v = all; v->name; v++) {
@@ -490,7 +490,7 @@ static void test_cmd_options_help_fits_80_columns(void **state) {
     opt_help(&out, v);
     OK(str_check(&out));
     assert_narrow(out.s, v->name);
-    for (const OptSpec *s = cmd_options; s->name; s++) {
+    for (const OptSpec *s = cmd_options(); s->name; s++) {
       if (!is_of(s, v)) continue;
       char name[64];
       snprintf(name, sizeof name, "  --%s", s->name);

@@ -282,7 +282,7 @@ static bool is_in(const char *list, const char *name) {
 }
 
 static const OptSpec *find_option(const char *command, const char *name) {
-  for (const OptSpec *s = cmd_options; s->name; s++) {
+  for (const OptSpec *s = cmd_options(); s->name; s++) {
     if (strcmp(s->name, name) == 0 && is_in(s->commands, command)) return s;
   }
   return NULL;
@@ -315,7 +315,7 @@ static void test_cmd_aliases_every_row_is_valid(void **state) {
 
 static void test_cmd_aliases_every_flag_alias_sets_an_accepted_value(void **state) {
   (void)state;
-  opt_tables(cmd_options, real_commands, cmd_aliases);
+  opt_tables(cmd_options(), real_commands, cmd_aliases);
   for (const OptAlias *a = cmd_aliases; a->alias; a++) {
     if (!a->value) continue;
     char line[64];

@@ -1,0 +1,71 @@
+/* Puts the option table together. Depends on model/model.h, train/task.h. */
+#include "cmd/option_table.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "train/task.h"
+
+#define ROWS   512
+#define TABLES 64
+#define NAMES  512 /* bytes of a list of names */
+
+static OptSpec rows[ROWS + 1]; /* the last row has no name */
+static size_t used;
+static char tasks[NAMES], presets[NAMES];
+
+/* Appends "|names" to a list. */
+static void add_names(char list[NAMES], const char *names) {
+  size_t n = strlen(list);
+  int more = snprintf(list + n, NAMES - n, "%s%s", n ? "|" : "", names);
+  assert(more > 0 && n + (size_t)more < NAMES);
+  (void)more;
+}
+
+static void add_row(const OptSpec *row) {
+  assert(used < ROWS);
+  rows[used++] = *row;
+}
+
+/* Appends the tables of a task or family, except those that another one has listed as well. */
+static void add_tables(const OptSpec *const *tables) {
+  static const OptSpec *added[TABLES];
+  static size_t count;
+  for (; tables && *tables; tables++) {
+    bool is_added = false;
+    for (size_t i = 0; i < count; i++) is_added = is_added || added[i] == *tables;
+    if (is_added) continue;
+    assert(count < TABLES);
+    added[count++] = *tables;
+    for (const OptSpec *row = *tables; row->name; row++) add_row(row);
+  }
+}
+
+/* Fills in the names of tasks and presets. The defaults are those of the first task. */
+static void add_general_options(void) {
+  for (const TaskKind *const *kind = train_tasks; *kind; kind++)
+    add_names(tasks, (*kind)->name);
+  for (const ModelFamily *const *f = model_families; *f; f++) add_names(presets, (*f)->presets);
+  for (const OptSpec *s = cmd_general_options; s->name; s++) {
+    OptSpec row = *s;
+    if (strcmp(row.name, "task") == 0) {
+      row.choices = tasks;
+      row.initial = train_tasks[0]->name;
+    } else if (strcmp(row.name, "preset") == 0) {
+      row.choices = presets;
+      row.initial = train_tasks[0]->family->default_preset;
+    }
+    add_row(&row);
+  }
+}
+
+const OptSpec *cmd_options(void) {
+  if (used) return rows;
+  add_general_options();
+  for (const TaskKind *const *kind = train_tasks; *kind; kind++) {
+    add_tables((*kind)->family->options);
+    add_tables((*kind)->options);
+  }
+  return rows;
+}

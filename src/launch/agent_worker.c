@@ -444,7 +444,10 @@ void agent_signal_workers(Agent *a, int signal_number) {
     if (a->process[i].kind == OF_WORKER) kill(a->process[i].pid, signal_number);
 }
 
+/* Workers that were asked to stop do not need mpirun any more: SIGHUP, sent to all processes, ends
+ * mpirun while they save. */
 void agent_kill_abandoned(Agent *a, double now) {
+  if (a->is_stopping) return;
   for (size_t i = 0; i < a->processes; i++) {
     const AgentProcess *p = &a->process[i];
     if (p->abandoned > 0 && now - p->abandoned > ABANDONED_TIME) kill(p->pid, SIGKILL);

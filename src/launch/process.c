@@ -22,10 +22,12 @@ void process_close(int *fd) {
 /* Size of a buffer for the text of a failure; below PIPE_BUF, so the write is atomic. */
 #define FAILURE_MAX 1024
 
+/* SIGHUP, the end of a terminal, may be sent to all processes of a session. It is for the head, which
+ * stops the ranks in order. */
 static void reset_signals(void) {
   sigset_t none;
   /* Fails for SIGKILL and SIGSTOP, which cannot be changed. */
-  for (int s = 1; s < NSIG; s++) signal(s, SIG_DFL);
+  for (int s = 1; s < NSIG; s++) signal(s, s == SIGHUP ? SIG_IGN : SIG_DFL);
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, NULL);
 }

@@ -24,9 +24,9 @@ typedef struct {
   bool outlives;          /* do not kill the process when the calling thread ends */
 } ProcessSpec;
 
-/* Starts argv[0] (a path, or a name searched in PATH) in its own process group, with default
- * signal handling. The kernel kills it when the calling thread ends, unless `outlives`. Blocks
- * until exec has succeeded or failed; failures are returned. */
+/* Starts argv[0] (a path, or a name searched in PATH) in its own process group, with SIGHUP
+ * ignored and default handling of all other signals. The kernel kills it when the calling thread
+ * ends, unless `outlives`. Blocks until exec has succeeded or failed; failures are returned. */
 NODISCARD Err process_start(const ProcessSpec *spec, pid_t *pid);
 /* process_start without blocking: on a file server that does not answer, chdir and exec may
  * block for ever. Sets *start to a descriptor for process_check_start. */

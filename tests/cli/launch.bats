@@ -368,6 +368,20 @@ stopped() {
   is_clear
 }
 
+@test "SIGHUP and SIGUSR1 to all processes of a launch stop the ranks in order" {
+  need_mpi
+  local signal pid
+  for signal in HUP USR1; do
+    start 2 --
+    until_step $(($(last_step "$RUN") + 5))
+    for pid in $(marked); do kill -"$signal" "$pid" 2> /dev/null || true; done
+    until_true has_gone "$head"
+    until_true is_clear
+    has_line "^stopped at step" || { cat "$T/out"; false; }
+    if has_line "killed by"; then cat "$T/out"; false; fi
+  done
+}
+
 @test "a second signal ends hung ranks at once" {
   need_mpi
   TRIREME_FAULT=hang:8:1 start 2 -- --rank-timeout 10m

@@ -293,6 +293,24 @@ static void test_agent_serves_while_a_program_is_not_loaded(void **state) {
   close_agent(&f);
 }
 
+static void test_agent_worker_without_mpirun_is_killed_unless_it_saves(void **state) {
+  (void)state;
+  AgentProcess worker = {.kind = OF_WORKER, .abandoned = 1};
+  Agent a = {.process = &worker, .processes = 1, .is_stopping = true};
+  int status;
+  worker.pid = fork();
+  if (worker.pid == 0)
+    for (;;) pause();
+  agent_kill_abandoned(&a, 100);
+  kill(worker.pid, SIGSTOP);
+  assert_int_equal(waitpid(worker.pid, &status, WUNTRACED), worker.pid);
+  assert_true(WIFSTOPPED(status)); /* not killed */
+  a.is_stopping = false;
+  agent_kill_abandoned(&a, 100);
+  assert_int_equal(waitpid(worker.pid, &status, 0), worker.pid);
+  assert_true(WIFSIGNALED(status));
+}
+
 static void test_agent_user_signal_is_ignored(void **state) {
   (void)state;
   Fixture f;
@@ -517,6 +535,7 @@ int main(void) {
       cmocka_unit_test(test_agent_as_process_1_spares_orphans_of_others),
       cmocka_unit_test(test_agent_missing_program_is_reported_once),
       cmocka_unit_test(test_agent_serves_while_a_program_is_not_loaded),
+      cmocka_unit_test(test_agent_worker_without_mpirun_is_killed_unless_it_saves),
       cmocka_unit_test(test_agent_user_signal_is_ignored),
       cmocka_unit_test(test_agent_hangup_asks_to_leave),
       cmocka_unit_test(test_agent_ignored_hangup_stays_ignored),

@@ -356,7 +356,8 @@ static Err explain_refusal(Channel *c) {
     return err_set(
         ERR_WORK,
         "%s closed the connection after our proof of the key: its key file, or its version of "
-        "Trireme, is another one, it is not Trireme, or it has just ended",
+        "Trireme, is another one, it is not Trireme, or it has just ended; copy the same key "
+        "file to all machines",
         c->name);
   return err_set(
       ERR_WORK,

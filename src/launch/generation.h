@@ -20,11 +20,12 @@ typedef struct {
   uint32_t number;
   WorkerState *worker; /* (world) state of each worker */
   int world, begun, ended, ended_well;
-  bool has_step;        /* a worker has completed a step */
-  bool is_stopping;     /* workers were asked to stop, so their exit is not a fault */
-  bool has_failed_stop; /* one of them failed instead; `fault` has the sentence */
-  int passed_status;    /* exit status 2 or 3 of a worker; 0: none */
-  double mpirun_ended;  /* time when mpirun ended; 0: it is running, or not used */
+  bool has_step;    /* a worker has completed a step */
+  bool is_stopping; /* workers were asked to stop, so their exit is not a fault */
+  /* A worker that was asked to stop failed instead; `fault` describes it. */
+  bool has_failed_stop;
+  int passed_status;   /* exit status 2 or 3 of a worker; 0: none */
+  double mpirun_ended; /* time when mpirun ended; 0: it is running, or not used */
   int mpirun_status, mpirun_signal;
   /* The first daemon of mpirun that failed before the ranks of its machine began, and that
    * machine; "": no daemon failed, or the machine must not be blamed. */

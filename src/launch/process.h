@@ -1,5 +1,5 @@
 /* Starts processes that are killed when this process ends, and kills its whole process tree
- * (process.c); keeps processes that are not its own out of that tree (process_separate.c). Depends on
+ * (process.c). process_separate.c keeps processes of other origin out of that tree. Depends on
  * base, Linux. */
 #ifndef LAUNCH_PROCESS_H
 #define LAUNCH_PROCESS_H

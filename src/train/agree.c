@@ -39,7 +39,8 @@ static bool find_entry(const char *record, const Entry *what, size_t nth, Entry 
 }
 
 /* Finds the entry of `other` that corresponds to `what`, an entry of `record`. If an option is
- * given several times (--train), the nth one corresponds to the nth one. */
+ * given several times (--train), its nth occurrence in `record` corresponds to the nth in
+ * `other`. */
 static bool find_counterpart(const char *record, const Entry *what, const char *other,
                              Entry *e) {
   size_t nth = 0;

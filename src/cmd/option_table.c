@@ -9,9 +9,9 @@
 
 #define ROWS   512
 #define TABLES 64
-#define NAMES  512 /* bytes of a list of names */
+#define NAMES  512 /* size of a buffer for a list of names */
 
-static OptSpec rows[ROWS + 1]; /* the last row has no name */
+static OptSpec rows[ROWS + 1]; /* the last row, which has no name, ends the table */
 static size_t used;
 static char tasks[NAMES], presets[NAMES];
 
@@ -28,7 +28,7 @@ static void add_row(const OptSpec *row) {
   rows[used++] = *row;
 }
 
-/* Appends the tables of a task or family, except those that another one has listed as well. */
+/* Appends the option tables of a task or family, except those that are in the table already. */
 static void add_tables(const OptSpec *const *tables) {
   static const OptSpec *added[TABLES];
   static size_t count;
@@ -42,7 +42,7 @@ static void add_tables(const OptSpec *const *tables) {
   }
 }
 
-/* Fills in the names of tasks and presets. The defaults are those of the first task. */
+/* Fills in the choices of --task and --preset. Their defaults are those of the first task. */
 static void add_general_options(void) {
   for (const TaskKind *const *kind = train_tasks; *kind; kind++)
     add_names(tasks, (*kind)->name);

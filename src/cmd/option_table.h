@@ -7,7 +7,7 @@
 
 extern const OptSpec cmd_general_options[];
 
-/* Returns the table, which ends with a row without a name. Made at the first call. */
+/* Returns the table, which ends with a row without a name. The first call builds it. */
 const OptSpec *cmd_options(void);
 
 #endif

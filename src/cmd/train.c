@@ -111,7 +111,8 @@ static Err choose_task(OptSet *opts, const TaskKind **kind) {
   return err;
 }
 
-/* Fills the spec from the options. The caller has set spec->task, and frees spec->task_options. */
+/* Fills in the spec from the options. The caller must have set spec->task and must free
+ * spec->task_options. */
 static Err fill_spec(TrainSpec *s, const OptSet *opts) {
   s->data = opt_text(opts, "data");
   s->run = opt_text(opts, "run");

@@ -18,7 +18,7 @@ typedef struct {
   char name[SOURCE_NAME_MAX]; /* name in messages */
   Channel *channel;
   Source *source;
-  uint64_t arrival; /* number of its connection; earlier ones come first */
+  uint64_t arrival; /* number of its connection, which orders machines by their arrival */
   int slots;        /* number of ranks given by the user; 0: not given */
   int max_slots;    /* upper bound of ranks; 0: none */
   bool is_head;

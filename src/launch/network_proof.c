@@ -29,9 +29,9 @@ struct NetworkProof {
   size_t missing_ports;      /* number of machines that have not answered MSG_NETWORK_LISTEN */
   uint8_t *pair;             /* (networks, from, to) result of each connection */
   size_t *connected;         /* (networks) number of connections that succeeded */
-  size_t pending;            /* number of connections that were asked for and have no result */
-  bool *is_out;              /* (networks) a connection failed, so the network is excluded */
-  Str failures;              /* first failed connection of each network, for the error */
+  size_t pending; /* number of connections that were requested and have no result yet */
+  bool *is_out;   /* (networks) a connection failed, so the network is excluded */
+  Str failures;   /* first failed connection of each network, for the error */
   const Network *result;
 };
 
@@ -262,7 +262,7 @@ Err network_proof_advance(NetworkProof *p, double now, bool *is_done) {
     *is_done = true;
     return ERR_OK;
   }
-  /* Later results show which machine the others cannot reach. */
+  /* Wait for the other results, which show which machine cannot be reached. */
   if (p->pending && now <= p->deadline) return ERR_OK;
   return refuse_networks(p);
 }

@@ -23,7 +23,8 @@ typedef struct {
   NvmlReturn (*shutdown)(void);
   const char *(*explain)(NvmlReturn);
   NvmlReturn (*driver)(char *text, unsigned size);
-  NvmlReturn (*cuda)(int *version); /* version 12040 is CUDA 12.4 */
+  /* Newest CUDA version that the driver supports; 12040 is CUDA 12.4. */
+  NvmlReturn (*cuda)(int *version);
   NvmlReturn (*count)(unsigned *devices);
   NvmlReturn (*device)(unsigned index, NvmlDevice *device);
   NvmlReturn (*name)(NvmlDevice device, char *text, unsigned size);
@@ -86,7 +87,8 @@ static void probe_nccl(MachineFacts *m) {
   if (!handle) return;
   void *found = dlsym(handle, "ncclGetVersion");
   memcpy(&get_version, &found, sizeof found);
-  /* 22005 is version 2.20.5; before 2.9 the number 2804 was 2.8.4 */
+  /* Version numbers of NCCL: 22005 is 2.20.5; before 2.9 the format was another, and 2804 is
+   * 2.8.4. */
   if (found && get_version(&version) == 0)
     snprintf(m->nccl, sizeof m->nccl, "%d.%d.%d",
              version >= 10000 ? version / 10000 : version / 1000,

@@ -13,8 +13,8 @@ typedef struct {
   char name[SOURCE_NAME_MAX];
   int failures; /* number of generations in a row that failed because of it */
   bool is_set_aside;
-  bool is_proven; /* has been connected with other members, or was the only one */
-  int refusals;   /* number of times that it could not be used */
+  bool is_proven; /* the machine has taken part in a generation */
+  int refusals;   /* how often the machine could not be used */
 } Standing;
 
 typedef struct {
@@ -30,8 +30,9 @@ NODISCARD Err standing_note_failure(StandingList *l, const char *name, int other
 /* Records that the machine could take part in a generation. */
 NODISCARD Err standing_note_proven(StandingList *l, const char *name);
 bool standing_is_proven(const StandingList *l, const char *name);
-/* Counts that the machine cannot be used with the others. Its agent may connect again, after a repair;
- * from the third time on the machine stays excluded, because each attempt interrupts the run. */
+/* Counts that the machine cannot be used together with the others. Its agent may connect again
+ * after a repair; from the third time on the machine is excluded, because each attempt
+ * interrupts the run. */
 NODISCARD Err standing_note_refusal(StandingList *l, const char *name);
 /* Resets the counts, because training has advanced. Excluded machines stay excluded. */
 void standing_forgive(StandingList *l);

@@ -45,11 +45,12 @@
 
 #define REGROUP_LIMIT 120.0 /* seconds for workers to save and stop when machines join */
 /* Seconds for workers to save and stop when a machine leaves, which will be gone soon. */
-#define LEAVE_LIMIT  20.0
-#define CLEAR_LIMIT  15.0 /* seconds for an agent to kill its processes */
-#define MPIRUN_GRACE 1.0  /* seconds in which ranks that mpirun has started may report */
-#define END_LIMIT    2.0  /* seconds for the agents to exit at the end of the launch */
-#define TICK         200  /* longest wait of the loop in milliseconds */
+#define LEAVE_LIMIT 20.0
+#define CLEAR_LIMIT 15.0 /* seconds for an agent to kill its processes */
+/* Seconds within which ranks that mpirun has started must report their start. */
+#define MPIRUN_GRACE 1.0
+#define END_LIMIT    2.0 /* seconds for the agents to exit at the end of the launch */
+#define TICK         200 /* longest wait of the loop in milliseconds */
 
 /* Kills all processes of the generation. */
 static void kill_generation(Supervisor *s, double now) {
@@ -75,8 +76,8 @@ static Err begin_generation(Supervisor *s, double now) {
   return supervisor_start_generation(s, NULL, now);
 }
 
-/* Continues the network test. A machine that has come meanwhile is tested with the others before the
- * ranks start, but only once, so that machines that come and go do not delay them without end. */
+/* Continues the network test. If a machine arrives meanwhile, the test is repeated with it, but
+ * only once, so that machines that come and go do not delay the ranks for ever. */
 static void connect_members(Supervisor *s, double now) {
   bool is_done;
   char include[256];
@@ -146,8 +147,8 @@ static void report_fault(Supervisor *s) {
   if (g->reporter > 0) show_tail(s, (uint32_t)g->reporter);
 }
 
-/* Returns true if ranks have not begun in time, or cannot any more. mpirun may wait forever for a
- * daemon that hangs. */
+/* Returns true if ranks have not begun in time, or can no longer begin. mpirun may wait for
+ * ever for a daemon that hangs. */
 static bool is_start_late(const Supervisor *s, double now) {
   const Generation *g = &s->generation;
   bool has_no_mpirun = g->mpirun_ended > 0 && now - g->mpirun_ended > MPIRUN_GRACE;
@@ -165,7 +166,7 @@ static void limit_start(Supervisor *s, double now) {
   generation_note_late_start(g, s->spec.start_timeout, rank, m ? m->name : "?", blamed, now);
 }
 
-/* Stops the workers if a machine has come that can take part. */
+/* Lets the workers save and stop if a machine has arrived that can take part. */
 static void take_waiting(Supervisor *s, double now) {
   char why[400];
   const Generation *g = &s->generation;

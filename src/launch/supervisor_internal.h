@@ -78,7 +78,7 @@ struct Supervisor {
   char network[NETWORK_TEXT_MAX]; /* CIDR of the network selected last; "": none */
   /* Time since which no network has connected the members; 0: connected. */
   char refusal[1200]; /* last machine that could not be used, and why; "": none */
-  bool is_extended;   /* a machine came during the test of the network, which began again */
+  bool is_extended;   /* a machine arrived during the network test, which was repeated */
   double unconnected_since;
 
   struct pollfd *fds;
@@ -126,12 +126,13 @@ NODISCARD Err supervisor_start_generation(Supervisor *s, const char *include, do
 void supervisor_pass_rsh(Supervisor *s, Machine *from, const json_t *body);
 
 /* Functions of supervisor_members.c: */
-/* Chooses the members of a new generation and assigns their ranks. Machines that cannot be used are
- * set aside. Sets *members to 0 if too few are left and others are waited for. */
+/* Chooses the members of a new generation and assigns their ranks. Machines that cannot be
+ * used are excluded. Sets *members to 0 if too few remain and the supervisor must wait for
+ * others. */
 NODISCARD Err supervisor_choose_members(Supervisor *s, int *members);
-/* Sets the machines aside that are separated from the others, after the test of the network has
- * failed with the current error. Those that took part before are tried again for a while. Fails if
- * the launch cannot go on. */
+/* Called after the network test has failed with the current error. Excludes machines that
+ * cannot connect to the others; those that took part before are tried again for a while. Fails
+ * if the launch cannot continue. */
 NODISCARD Err supervisor_exclude_unconnected(Supervisor *s, double now);
 /* Returns a machine that is ready and could take part, but does not; NULL if there is none. */
 const Machine *supervisor_find_waiting(const Supervisor *s);

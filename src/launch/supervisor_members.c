@@ -14,10 +14,11 @@
 #include "base/mem.h"
 #include "launch/supervisor_internal.h"
 
-/* Machines that took part before may be separated for a while only: they are tried again for so many
- * seconds before they are set aside. */
+/* Seconds for which machines that took part before, but cannot be reached now, are tried again
+ * before they are excluded: the network may be down for a while only. */
 #define RECONNECT_LIMIT 60.0
-/* Each machine is compared with so many others to see which ones are separated from most. */
+/* Largest number of other machines with which each machine is compared to find those that most
+ * cannot reach. */
 #define COMPARED_MAX 64
 
 typedef struct {
@@ -42,8 +43,9 @@ static Err add_refusal(RefusalList *l, Machine *m, const char *fmt, ...) {
   return ERR_OK;
 }
 
-/* Sets the machines aside. An error if this machine is among them or, at the first start, too few
- * remain: then others will hardly come. Later ones are waited for until --join-timeout. */
+/* Excludes the machines. Fails if this machine is among them or if, at the first start, too few
+ * remain, because others are unlikely to arrive then. Later the supervisor waits for others
+ * until --join-timeout. */
 static Err apply_refusals(Supervisor *s, const RefusalList *l) {
   int remaining = supervisor_count_ready(s) - (int)l->count;
   bool is_first = s->generation.number == 0;
@@ -64,7 +66,7 @@ static Err apply_refusals(Supervisor *s, const RefusalList *l) {
 typedef struct {
   Machine *machine;
   bool is_proven;
-  int strangers; /* number of other machines from which it is separated */
+  int strangers; /* number of other machines to which it cannot connect */
 } Applicant;
 
 static int compare_applicants(const void *left, const void *right) {
@@ -90,8 +92,8 @@ static Err list_members(Supervisor *s, Applicant **list, size_t *count) {
   return ERR_OK;
 }
 
-/* Returns a machine with GPUs that the others are measured by: this machine, or one that took part
- * before, if it is ready; at the first start any. NULL: none. */
+/* Returns the machine with GPUs with which the others are compared: this machine or one that
+ * took part before, if it is ready; at the first start any machine. NULL: none. */
 static const Machine *find_gpu_reference(const Supervisor *s) {
   const Machine *senior = NULL, *any = NULL;
   for (size_t i = 0; i < s->machines; i++) {
@@ -148,7 +150,7 @@ static bool has_equal_addresses(const Machine *a, const Machine *b) {
   return true;
 }
 
-/* The error is that of check_networks for the machines that are kept and `m`. */
+/* Sets the error of check_networks for `m` together with the machines that are kept. */
 static Err refuse_network(const Supervisor *s, RefusalList *l, const Applicant *applicant,
                           const NetworkMachine *kept, size_t count, Machine *m) {
   ErrRecord why = err_copy();
@@ -169,7 +171,7 @@ static void count_strangers(const Supervisor *s, Applicant *list, size_t count) 
       list[i].strangers += is_separated(s, list[i].machine, list[(i + k) % count].machine);
 }
 
-/* Keeps the members that share a network, and refuses the others. */
+/* Keeps the members that share a network, and excludes the others. */
 static Err keep_connectable(const Supervisor *s, RefusalList *l, Applicant *list, size_t count,
                             NetworkMachine *kept) {
   size_t keep = 0;
@@ -209,7 +211,7 @@ static int compare_machines(const void *a, const void *b) {
   return (x->arrival > y->arrival) - (x->arrival < y->arrival);
 }
 
-/* Takes the first machines that are ready, and numbers their ranks. */
+/* Makes the first machines that are ready members, and numbers their ranks. */
 static int number_members(Supervisor *s) {
   uint32_t rank = 0;
   int members = 0;
@@ -225,7 +227,7 @@ static int number_members(Supervisor *s) {
   return members;
 }
 
-/* Every round but the last sets a machine aside. */
+/* Each iteration except the last excludes a machine, so the loop ends. */
 static Err choose_usable(Supervisor *s, RefusalList *l, int *members) {
   TRY(check_ranks(s, l));
   do {
@@ -260,8 +262,8 @@ const Machine *supervisor_find_waiting(const Supervisor *s) {
   return members < s->spec.max ? waiting : NULL;
 }
 
-/* Orders the members for one network, moves those that are connected with each other to the front and
- * returns their number. *proven: those of them that took part before. */
+/* For one network: moves members that can all connect to each other to the front and returns
+ * their number. *proven: how many of them took part before. */
 static size_t keep_connected(const Supervisor *s, size_t network, Applicant *list, size_t count,
                              int *proven) {
   size_t keep = 0;
@@ -289,8 +291,8 @@ static size_t keep_connected(const Supervisor *s, size_t network, Applicant *lis
   return keep;
 }
 
-/* Orders `list` so that the members to keep are in front, over the network that keeps most of those
- * that took part before, then most of all. Returns their number. */
+/* Moves the members to keep to the front of `list` and returns their number. Selects the
+ * network that keeps most of the machines that took part before, then most machines. */
 static size_t keep_most(const Supervisor *s, Applicant *list, size_t count) {
   size_t best = 0, best_keep = 0;
   int best_proven = -1, proven;
@@ -304,8 +306,9 @@ static size_t keep_most(const Supervisor *s, Applicant *list, size_t count) {
   return keep_connected(s, best, list, count, &proven);
 }
 
-/* Have machines been separated that took part before? They are tried again: for RECONNECT_LIMIT if
- * enough others remain, else until --join-timeout. *is_over: that time is over. */
+/* Returns true if machines that took part before cannot be reached. They are tried again: for
+ * RECONNECT_LIMIT seconds if enough others remain, otherwise until --join-timeout. *is_over:
+ * this time is over. */
 static Err wait_for_connection(Supervisor *s, const char *why, size_t lost, double now,
                                bool *is_over) {
   int remaining = supervisor_count_ready(s) - (int)lost;
@@ -322,7 +325,8 @@ static Err wait_for_connection(Supervisor *s, const char *why, size_t lost, doub
   return waited > s->spec.join_timeout ? err_set(ERR_WORK, "%s", why) : ERR_OK;
 }
 
-/* Refuses those of the machines behind the first `keep` that never took part, or all of them. */
+/* Excludes the machines after the first `keep`: all of them, or only those that never took
+ * part. */
 static Err refuse_unconnected(RefusalList *l, const Applicant *list, size_t keep, size_t count,
                               bool is_all, const char *why) {
   for (size_t i = keep; i < count; i++)

@@ -74,13 +74,14 @@ struct ModelFamily {
   const char *format; /* value of "format" in model.json */
   size_t bytes;       /* size of the family's struct */
   const ConfigField *fields;
-  const char *presets; /* values of --preset that are of this family: "tiny|small|base|big" */
+  /* small|base|big"|presets of this family, values of --preset: "tiny|small|base|big" */
+  const char *presets;
   const char *default_preset;
   /* Tables of the options of train that `configure` reads beside --preset; ends with NULL. Two
    * families may list the same table. A name must not be in two tables. */
   const OptSpec *const *options;
 
-  /* Sets the configuration from the options, without what the data set decides. */
+  /* Sets the configuration from the options; the data set determines the remaining members. */
   Err (*configure)(ModelConfig *config, const OptSet *opts);
   /* Sets the configuration of a preset with a vocabulary of this size, to estimate sizes without a
    * data set. */

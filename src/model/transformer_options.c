@@ -1,6 +1,6 @@
-/* Options of train that set the configuration of a Transformer. The rows are in three tables, so that
- * another family with attention layers can list those of sizes and dropout as its own. Depends on
- * base/opt, transformer_config.h. */
+/* Options of train that set the configuration of a Transformer. They are in three tables, so
+ * that another family with attention layers can reuse the tables of sizes and dropout. Depends
+ * on base/opt, transformer_config.h. */
 #include "model/transformer_options.h"
 
 #include <string.h>
@@ -62,7 +62,7 @@ static void set_dropout(TransformerConfig *c, const OptSet *opts) {
   }
 }
 
-/* Sets *value to that of an option without a default, if the option has one. */
+/* Sets *value to the value of an option that has no default, if the option is given. */
 static void set_count(int *value, const OptSet *opts, const char *name) {
   if (opt_text(opts, name)) *value = (int)opt_count(opts, name);
 }

@@ -6,12 +6,12 @@
 #include "base/opt.h"
 #include "model/transformer_config.h"
 
-extern const OptSpec transformer_size_options[];    /* dimensions, heads */
-extern const OptSpec transformer_form_options[];    /* of encoder and decoder */
-extern const OptSpec transformer_dropout_options[]; /* all kinds of dropout */
+extern const OptSpec transformer_size_options[];    /* options of dimensions and heads */
+extern const OptSpec transformer_form_options[];    /* options of encoder and decoder */
+extern const OptSpec transformer_dropout_options[]; /* options of all kinds of dropout */
 
-/* Sets the configuration from --preset and the options above; leaves vocab, max_positions and the
- * special ids, which the data set decides. */
+/* Sets the configuration from --preset and the options above. Does not set vocab, max_positions
+ * and the special ids, which the data set determines. */
 NODISCARD Err transformer_configure(TransformerConfig *config, const OptSet *opts);
 
 #endif

@@ -137,9 +137,9 @@ static const char *const free_options[] = {
 static const char *const fixed_options[] = {"task",      "seed",      "batch-tokens",
                                             "optimizer", "ema-decay", NULL};
 
-#define LISTED 64 /* most options in all three lists */
+#define LISTED 64 /* largest number of options in all three lists */
 
-/* Appends `names` to `all`, which stays terminated. */
+/* Appends `names` to the list `all`, which ends with NULL. */
 static void append_names(const char *all[LISTED], const char *const *names) {
   size_t n = 0;
   while (all[n]) n++;

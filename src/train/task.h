@@ -21,7 +21,7 @@ typedef struct {
   const char *data; /* directory of the data set */
   /* Configuration without the members that the data set determines. */
   const ModelConfig *config;
-  const void *options; /* what TaskKind.read_options filled in */
+  const void *options; /* struct that TaskKind.read_options has filled in */
   bool validates;      /* false: do not open what only validation needs */
   const Comm *comm;    /* the ranks that share the work of a validation */
 } TaskSpec;
@@ -44,15 +44,15 @@ typedef struct {
 struct TaskKind {
   /* Value of --task, also stored in training.json; must fit into TrainCounters.task. */
   const char *name;
-  const ModelFamily *family; /* that is trained for it */
+  const ModelFamily *family; /* model family that is trained for this task */
   /* Tables of the options of train that only this task has; ends with NULL. Two tasks may list the
    * same table. A name must not be in two tables. */
   const OptSpec *const *options;
-  /* Options of these tables, and of those of the family, whose values may change without a warning
-   * when a run is resumed; ends with NULL. */
+  /* Options of the task and of its model family whose values may change without a warning when
+   * a run is resumed; ends with NULL. */
   const char *const *free_options;
-  /* Lines of a config file: defaults of this task in place of those in the option table, for any
-   * option of train. NULL: none. */
+  /* Defaults of this task that replace those in the option table, for any option of train, as
+   * lines of a config file. NULL: none. */
   const char *defaults;
   size_t
       option_bytes; /* size of the struct that read_options fills in, which is zeroed before */

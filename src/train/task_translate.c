@@ -326,8 +326,6 @@ static Err score_lines(const TranslateTask *t, const Comm *comm, char **list, in
   return err;
 }
 
-/* Options. */
-
 static const OptSpec search_options[] = {
     COUNT("beam-size", "N", "4", 1, 64, "train", "Search", "Beam size"),
     REAL("length-penalty", "P", "0.6", 0, 10, "train", "Search",

@@ -650,7 +650,7 @@ kill_everywhere() {
   run prepare out --train a b --resume
   [ "$status" -eq 1 ]
   says "out.partial/shards.manifest" "twice"
-  sed 1d kept/shards.manifest > out.partial/shards.manifest  # the validation shard
+  sed 1d kept/shards.manifest > out.partial/shards.manifest  # this is the validation shard
   run prepare out --train a b --resume
   [ "$status" -eq 1 ]
   says "out.partial/shards.manifest" "valid"

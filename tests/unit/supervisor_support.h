@@ -178,7 +178,8 @@ UNUSED static bool advance_all(Fixture *f) {
   return supervisor_advance(f->supervisor, f->now, f->signals);
 }
 
-/* Rounds of the supervisor in which the agents send what they have to send, and answer nothing. */
+/* Runs iterations of the supervisor in which the agents send their queued messages and answer
+ * nothing. */
 UNUSED static void advance_supervisor(Fixture *f) {
   for (int turn = 0; turn < 20; turn++) {
     for (int i = 0; i < AGENTS; i++)

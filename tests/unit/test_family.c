@@ -114,7 +114,7 @@ static void assert_same_weights(const char *a, const char *b) {
   str_free(&second);
 }
 
-/* Task, data and options are those of RUN/config. */
+/* The task, the data and the options come from RUN/config. */
 static void test_resumed_run_has_bits_of_one_never_stopped(void **state) {
   (void)state;
   OK(train("whole", RATING "--steps 60 --shift 2"));

@@ -64,7 +64,7 @@ static void test_leave_late_in_a_stop_gets_its_own_time_to_save(void **state) {
   close_fixture(f);
 }
 
-/* launch.log has the line. The log is written by a thread. */
+/* Waits until launch.log contains the line, which a thread writes. */
 static void assert_logged(const char *words) {
   char text[1 << 16];
   for (double start = progress_clock(); progress_clock() - start < 60;) {
@@ -79,7 +79,7 @@ static void assert_logged(const char *words) {
 
 static const LaunchSpec three = {.nproc = 1, .min = 1, .max = 3, .max_restarts = 3};
 
-/* Two machines train with room for a third. */
+/* Starts a generation on two machines; a third may join. */
 static Fixture *open_two_of(LaunchSpec spec, Hello hello) {
   Fixture *f = open_fixture(spec);
   connect_agent_as(f, 0, hello);
@@ -90,7 +90,7 @@ static Fixture *open_two_of(LaunchSpec spec, Hello hello) {
   return f;
 }
 
-/* Both machines stop in order for one that joins. */
+/* Asserts that both machines are asked to stop because one joins, and lets them stop. */
 static void stop_two(Fixture *f, int number) {
   for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
   for (int i = 0; i < 2; i++) send_for(f, i, MSG_WORKER_ENDED, number, i, 3, 0);
@@ -137,7 +137,7 @@ static void test_newcomer_that_cannot_be_reached_is_set_aside(void **state) {
   connect_agent(f, 2, TRIREME_VERSION);
   stop_two(f, 1);
   expect_nothing(f, 0);
-  f->now += 3600; /* the limit of the test */
+  f->now += 3600; /* the time limit of the network test has passed */
   begin_two(f, 2);
   expect_nothing(f, 2);
   assert_logged(
@@ -228,7 +228,7 @@ static void test_first_start_keeps_the_machines_that_are_connected_with_most(voi
   f->has_no_head = true;
   connect_agent(f, 1, TRIREME_VERSION);
   connect_agent(f, 2, TRIREME_VERSION);
-  connect_agent_as(f, 0, (Hello){.address = "10.9.8.7"}); /* arrives first */
+  connect_agent_as(f, 0, (Hello){.address = "10.9.8.7"}); /* this agent arrives first */
   begin_number(f, 2, 1, 2);
   begin_number(f, 1, 1, 2);
   expect_nothing(f, 0);
@@ -281,7 +281,7 @@ static void test_members_that_are_separated_are_tried_again_for_a_minute(void **
   f->is_mute[1] = true;
   for (int i = 0; i < 2; i++) confirm_kill_on(f, i, 1);
   expect_nothing(f, 0);
-  f->now += 1000; /* the first test has failed, and another began */
+  f->now += 1000; /* the first network test has failed, and another has begun */
   expect_nothing(f, 0);
   f->now += 1000;
   begin(f, 2, 1);
@@ -308,7 +308,7 @@ static void test_machine_that_comes_during_the_network_test_takes_part(void **st
   connect_agent(f, 1, TRIREME_VERSION);
   advance_supervisor(f);
   f->now += 11;
-  advance_supervisor(f); /* the test has begun */
+  advance_supervisor(f); /* the network test has begun */
   connect_agent(f, 2, TRIREME_VERSION);
   advance_supervisor(f);
   for (int i = 0; i < 3; i++) begin_number(f, i, 1, 3);
@@ -329,7 +329,7 @@ static void test_machine_that_comes_during_the_second_test_joins_the_run(void **
   advance_supervisor(f);
   end_network_test(f);
   f->now += 11;
-  advance_supervisor(f); /* the second has begun */
+  advance_supervisor(f); /* the second network test has begun */
   connect_agent(f, 3, TRIREME_VERSION);
   advance_supervisor(f);
   for (int i = 0; i < 3; i++) begin_number(f, i, 1, 3);

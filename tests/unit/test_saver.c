@@ -446,8 +446,8 @@ static void test_saver_killed_leaves_whole_checkpoint(void **state) {
   assert_true(step > 5); /* the children completed some saves */
 }
 
-/* The same without randomness: at each system call of a save the run must be loadable, as if
- * the child were killed there. There is only one checkpoint, which is being replaced. */
+/* Stops the child at each system call of a save: the run must be loadable, as if the child were
+ * killed there. There is only one checkpoint, which is being replaced. */
 static void save_traced(const char *run) {
   TrainArrays a = arrays(0, WITH_ALL);
   if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0) _exit(3);

@@ -340,8 +340,7 @@ void opt_man(Str *out, const char *version) {
       "times take s, m, h and d. A config file has one \\fIoption = value\\fR per line; later "
       "lines win, and the command line wins over the file.\n"
       ".SH EXIT STATUS\n0 done, 1 the work failed, 2 the call was wrong, 3 a signal "
-      "stopped train, which has saved its state. When the reader of "
-      "its "
+      "stopped train or prepare, which continues with \\-\\-resume. When the reader of its "
       "output ends first, as in \\fBtrireme help | head \\-1\\fR, the program ends by SIGPIPE "
       "without a message (141 in a shell).\n");
 }

@@ -112,8 +112,10 @@ stopped() {
   exec 7<> "$T/terminal"
   # Fill the pipe, so that further writes block.
   dd if=/dev/zero of="$T/terminal" oflag=nonblock bs=4096 2> /dev/null || true
-  TRIREME_FAULT=console-wait:1 launch 1 -- --steps 4 --log-every 1 > "$T/terminal" 2>&1 3>&- 7>&-
-  run env TRIREME_FAULT=console-wait:1 LAUNCH_TEST_MARK="$T" sh -c 'exec "$@" > "$0" 2>&1 7>&-' "$T/terminal" \
+  export TRIREME_FAULT=console-wait:1 LAUNCH_TEST_MARK=$T
+  timeout 300 "$TRIREME" launch --nproc-per-node 1 -- \
+    train --data "$SET" --run "$RUN" "${MODEL[@]}" --steps 4 > "$T/terminal" 2>&1 3>&- 7>&-
+  run timeout 300 sh -c 'exec "$@" > "$0" 2>&1 7>&-' "$T/terminal" \
     "$TRIREME" launch --nproc-per-node 1 -- train --data "$SET" --run "$T/wrong" --preset none
   [ "$status" -eq 2 ]
   exec 7>&-

@@ -231,6 +231,8 @@ static Err read_launch(Launch *l, const OptSet *opts) {
   TRY(read_nnodes(opt_text(opts, "nnodes"), &l->spec.min, &l->spec.max));
   TRY(read_hosts(l, opts));
   l->spec.network = opt_text(opts, "network");
+  l->spec.stall_timeout =
+      opt_given(opts, "stall-timeout") ? opt_real(opts, "stall-timeout") : 0;
   l->spec.start_timeout = opt_real(opts, "start-timeout");
   l->spec.join_timeout = opt_real(opts, "join-timeout");
   l->spec.log_dir = l->log_dir;

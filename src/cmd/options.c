@@ -318,6 +318,9 @@ const OptSpec cmd_general_options[] = {
          "Write a new key for --rdzv-key to this file, which must not exist, and end"),
     {"join-timeout", OPT_SECONDS, "TIME", "10m", 1, 1e7, NULL, 1, false, "launch", "Machines",
      "Wait this long for the least number of machines"},
+    {"stall-timeout", OPT_SECONDS, "TIME", NULL, 1, 1e7, NULL, 1, false, "launch", "Restarts",
+     "The ranks have failed if none prints anything for this long (default: no limit); must be "
+     "longer than the longest pause between lines"},
     {"start-timeout", OPT_SECONDS, "TIME", "2m", 1, 1e7, NULL, 1, false, "launch", "Restarts",
      "A start counts as failed if mpirun has not started every rank within this time"},
     COUNT(

@@ -176,9 +176,21 @@ static void take_waiting(Supervisor *s, double now) {
   supervisor_regroup(s, why, now);
 }
 
+/* Several ranks of train watch each other; a single rank, and other commands, are watched by nothing
+ * else. */
+static void limit_stall(Supervisor *s, double now) {
+  Generation *g = &s->generation;
+  double silence = now - s->last_output;
+  if (s->spec.stall_timeout <= 0 || silence <= s->spec.stall_timeout) return;
+  if (g->begun < g->world || g->passed_status) return;
+  generation_note_fault(g, now, "no rank has printed anything for %.0f s (--stall-timeout)",
+                        silence);
+}
+
 static void watch_workers(Supervisor *s, double now) {
   Generation *g = &s->generation;
   limit_start(s, now);
+  limit_stall(s, now);
   if (!generation_must_kill(g, now)) {
     take_waiting(s, now);
     return;

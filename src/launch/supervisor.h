@@ -17,6 +17,7 @@ typedef struct {
   int min, max;     /* value of --nnodes; 0: as many as the sources expect */
   int max_restarts; /* largest number of failures in a row without progress */
   double join_timeout;
+  double stall_timeout; /* value of --stall-timeout in seconds; 0: no limit */
   double start_timeout; /* seconds within which all ranks must begin after mpirun was started */
   const char *network;  /* value of --network, a CIDR or a card; NULL: select automatically */
   const char *log_dir;  /* log directory, for messages */

@@ -79,6 +79,7 @@ static void handle_current(Supervisor *s, Machine *m, uint8_t type, const json_t
   switch (type) {
     case MSG_WORKER_BEGAN:
       if (is_own_rank) generation_note_begin(&s->generation, rank);
+      if (is_own_rank) s->last_output = now;
       return;
     case MSG_WORKER_ENDED:
       if (is_own_rank)
@@ -86,6 +87,7 @@ static void handle_current(Supervisor *s, Machine *m, uint8_t type, const json_t
                             now);
       return;
     case MSG_EVENT:
+      if (is_own_rank) s->last_output = now;
       if (is_own_rank) handle_event(s, m, body, now);
       return;
     case MSG_PROCESS_ENDED:
@@ -138,8 +140,9 @@ static Err handle_frame(Supervisor *s, Machine *m, const Frame *f, double now) {
   json_t *body;
   Err err = ERR_OK;
   if (f->type == MSG_OUTPUT) {
-    if (output_parse(f, &header, &bytes, &len) && is_own_output(s, m, &header))
-      console_add(s->console, header.rank, header.stream, bytes, len);
+    if (!output_parse(f, &header, &bytes, &len) || !is_own_output(s, m, &header)) return ERR_OK;
+    if (header.rank != OUTPUT_OF_MPIRUN) s->last_output = now;
+    console_add(s->console, header.rank, header.stream, bytes, len);
     return ERR_OK;
   }
   if (f->type == PEER_PART) {

@@ -53,9 +53,10 @@ struct Supervisor {
   double
       gather_start; /* time when the wait for machines began; a network test does not end it */
   double last_arrival;
-  uint64_t arrivals; /* number of machines that have connected */
-  double start_time; /* time when the generation began */
-  bool has_run;      /* in an earlier generation ranks have begun */
+  uint64_t arrivals;  /* number of machines that have connected */
+  double last_output; /* time of the last output or report of a rank, for --stall-timeout */
+  double start_time;  /* time when the generation began */
+  bool has_run;       /* in an earlier generation ranks have begun */
   Generation generation;
   PeerRelay peer;
   Policy policy;

@@ -190,6 +190,7 @@ Err supervisor_start_generation(Supervisor *s, const char *include, double now) 
     if (s->machine[i].is_member) TRY(standing_note_proven(&s->standing, s->machine[i].name));
   supervisor_enter(s, PHASE_RUN, now);
   s->start_time = now;
+  s->last_output = now;
   s->is_extended = false;
   return world == 1 ? ERR_OK : start_mpirun(s, members, include);
 }

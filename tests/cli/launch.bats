@@ -448,6 +448,16 @@ stopped() {
   stopped
 }
 
+@test "--stall-timeout: a single rank that stops answering is ended, and training continues" {
+  start 1 --stall-timeout 15s --
+  until_step 10
+  kill -STOP "$(worker 0)"
+  until_true has_line "^launch   no rank has printed anything for [0-9]+ s \(--stall-timeout\)"
+  until_true has_line "^launch   restart 1: 1 rank on 1 machine"
+  until_true has_line "^launch   training again at step"
+  stopped
+}
+
 @test "the head killed: everything ends, and the same command continues" {
   need_mpi
   start 2 --

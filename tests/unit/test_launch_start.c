@@ -235,6 +235,31 @@ static void test_start_of_all_ranks_has_no_limit_afterwards(void **state) {
   close_fixture(f);
 }
 
+static void print_line(Fixture *f, int generation) {
+  OutputHeader header = {.generation = (uint32_t)generation, .stream = OUTPUT_STDERR};
+  OK(output_send(f->agent[0], &header, "step 1\n", 7));
+}
+
+static void test_stall_of_one_rank_restarts_after_the_limit(void **state) {
+  (void)state;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .max_restarts = 3, .stall_timeout = 600});
+  connect_agent(f, 0, TRIREME_VERSION);
+  begin(f, 1, 1);
+  expect_nothing(f, 0);
+  for (int line = 0; line < 3; line++) {
+    f->now += 599;
+    print_line(f, 1);
+    expect_nothing(f, 0);
+  }
+  f->now += 601;
+  confirm_kill(f, 1);
+  json_t *body = expect(f, 0, MSG_BEGIN);
+  assert_string_equal(protocol_text(body, "reason"),
+                      "no rank has printed anything for 601 s (--stall-timeout)");
+  json_decref(body);
+  close_fixture(f);
+}
+
 static void test_start_reports_before_a_generation_are_ignored(void **state) {
   (void)state;
   Fixture *f = open_fixture(two);
@@ -263,6 +288,7 @@ int main(void) {
       cmocka_unit_test(test_start_that_hangs_is_killed_after_the_limit_when_stopping),
       cmocka_unit_test(test_start_whose_mpirun_ends_while_stopping_is_over),
       cmocka_unit_test(test_start_of_all_ranks_has_no_limit_afterwards),
+      cmocka_unit_test(test_stall_of_one_rank_restarts_after_the_limit),
       cmocka_unit_test(test_start_reports_before_a_generation_are_ignored),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
